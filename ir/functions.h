@@ -1,0 +1,38 @@
+// The bodies of octavo's own ops: standard ONNX ops that say what the op means. One mechanism serves four users: the
+// interpreter runs the body, export writes it as a model-local function, the quantizer expands it, tests compare with it.
+//
+//  Sdpa (float)   q [B,Sq,H*D] or [B,H,Sq,D], k [B,Sk,G*D] or [B,G,Sk,D], v like k with Dv, mask f32 broadcastable to
+//                 [B,H,Sq,Sk] (optional)  ->  [B,Sq,H*Dv] (out_rank 3) or [B,H,Sq,Dv] (out_rank 4)
+//                 attributes: num_heads, kv_num_heads (G, divides H), q_rank, k_rank, v_rank, out_rank (3 or 4),
+//                 scale (float; scores = (q k^T) * scale; exactly 1.0: no multiply), nan_guard (1: NaN probabilities become 0)
+//  SdpaInt8       q k v (u8/s8) | q_scale q_zp k_scale k_zp v_scale v_zp | p_scale p_zp | [o_scale] [o_zp] | [mask]
+//                 input order: q k v q_scale q_zp k_scale k_zp v_scale v_zp p_scale p_zp o_scale o_zp mask
+//                 (o_* absent: output f32; mask absent: none). Attributes as Sdpa. Scales f32 scalars, zero points
+//                 scalars of the operand's dtype; p is u8 or s8.
+//  LinearInt8     x x_scale x_zp w w_scale [bias] [y_scale] [y_zp]: x u8/s8 [...,K], w s8 [K,N] symmetric,
+//                 w_scale f32 [N] (or scalar), bias f32 [N], y_* absent: output f32. attribute activation: "none",
+//                 "relu", "gelu" (erf), "gelu_tanh", "silu", "sigmoid", "tanh"
+//  QkvInt8        x x_scale x_zp then per branch: w w_scale [bias] [y_scale] [y_zp]; one output per branch, 2..8 branches
+//  SkipLayerNorm  x skip gamma [beta], attribute epsilon -> LayerNormalization(x + skip, axis -1), [x + skip]
+//  NormQuant      x [skip] gamma [beta] q_scale q_zp -> y f32 (optional output), quantized y. attribute epsilon.
+#ifndef OCTAVO_IR_FUNCTIONS_H_
+#define OCTAVO_IR_FUNCTIONS_H_
+
+#include "octavo/ir/graph.h"
+
+namespace octavo::ir {
+
+// Op belongs to octavo's own domain and has a body.
+bool HasBody(Op op);
+
+// A graph whose inputs are the node's present inputs in order (same names "i0", "i1", ... by slot) and whose outputs
+// are the node's outputs "o0", "o1", ... It uses standard ops of opset 18 only. Ranks and dtypes of the inputs come from
+// `inputs` (types of the actual inputs; dtype and, for Sdpa, the attributes suffice).
+Result<Graph> BodyOf(const Graph& graph, const Node& node);
+
+// Replaces the node by its body, in place, with provenance "pass:expand".
+Status Expand(Graph& graph, NodeId node);
+
+}  // namespace octavo::ir
+
+#endif  // OCTAVO_IR_FUNCTIONS_H_

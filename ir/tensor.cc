@@ -1,0 +1,189 @@
+#include "octavo/ir/tensor.h"
+
+#include <bit>
+#include <cstdlib>
+#include <limits>
+
+#include "octavo/quant/numeric/float16.h"
+#include "octavo/quant/numeric/fp8.h"
+
+namespace octavo::ir {
+
+namespace {
+
+// 64-byte aligned heap memory, padded to a whole cache line.
+class HeapBuffer : public Buffer {
+ public:
+  explicit HeapBuffer(size_t size) {
+    size_ = size;
+    const size_t rounded = (size + 63) / 64 * 64;
+    data_ = static_cast<std::byte*>(std::aligned_alloc(64, rounded == 0 ? 64 : rounded));
+    OCTAVO_CHECK(data_ != nullptr, "out of memory: {} bytes", size);
+  }
+  ~HeapBuffer() override { std::free(data_); }
+  HeapBuffer(const HeapBuffer&) = delete;
+  HeapBuffer& operator=(const HeapBuffer&) = delete;
+};
+
+int Nibble(const std::byte* data, int64_t i) {
+  const int byte = std::to_integer<int>(data[i / 2]);
+  return (i % 2 == 0) ? byte & 15 : byte >> 4;
+}
+
+template <typename T>
+T Load(const std::byte* data, int64_t i) {
+  T v;
+  std::memcpy(&v, data + i * static_cast<int64_t>(sizeof(T)), sizeof(T));
+  return v;
+}
+
+}  // namespace
+
+int64_t ElementCount(std::span<const int64_t> shape) {
+  int64_t n = 1;
+  for (int64_t d : shape) n *= d;
+  return n;
+}
+
+std::string ToString(std::span<const int64_t> shape) {
+  std::string s = "[";
+  for (size_t i = 0; i < shape.size(); ++i) s += (i ? "," : "") + std::to_string(shape[i]);
+  return s + "]";
+}
+
+Tensor Tensor::Empty(DType dtype, Shape shape) {
+  Tensor t;
+  t.dtype_ = dtype;
+  t.shape_ = std::move(shape);
+  if (dtype == DType::kString) {
+    t.strings_ = std::make_shared<const std::vector<std::string>>(static_cast<size_t>(t.size()));
+    return t;
+  }
+  auto heap = std::make_shared<HeapBuffer>(t.byte_size());
+  t.data_ = heap->data();
+  t.buffer_ = std::move(heap);
+  return t;
+}
+
+Tensor Tensor::Zeros(DType dtype, Shape shape) {
+  Tensor t = Empty(dtype, std::move(shape));
+  if (dtype != DType::kString) std::memset(t.mutable_data(), 0, t.byte_size());
+  return t;
+}
+
+Tensor Tensor::F32(Shape shape, std::vector<float> values) {
+  return Of<float>(DType::kF32, std::move(shape), values);
+}
+Tensor Tensor::S64(Shape shape, std::vector<int64_t> values) {
+  return Of<int64_t>(DType::kS64, std::move(shape), values);
+}
+Tensor Tensor::Strings(Shape shape, std::vector<std::string> values) {
+  Tensor t;
+  t.dtype_ = DType::kString;
+  t.shape_ = std::move(shape);
+  t.strings_ = std::make_shared<const std::vector<std::string>>(std::move(values));
+  return t;
+}
+
+Tensor Tensor::View(DType dtype, Shape shape, std::shared_ptr<const Buffer> owner, size_t offset) {
+  Tensor t;
+  t.dtype_ = dtype;
+  t.shape_ = std::move(shape);
+  OCTAVO_CHECK(offset + t.byte_size() <= owner->size(), "view of {} bytes at {} in a buffer of {}", t.byte_size(),
+               offset, owner->size());
+  t.data_ = owner->data() + offset;
+  t.buffer_ = std::move(owner);
+  return t;
+}
+
+Tensor Tensor::Reshaped(Shape shape) const {
+  OCTAVO_CHECK(ElementCount(shape) == size(), "{} to {}", ToString(shape_), ToString(shape));
+  Tensor t = *this;
+  t.shape_ = std::move(shape);
+  return t;
+}
+
+double Tensor::GetDouble(int64_t i) const {
+  switch (dtype_) {
+    case DType::kF32:
+      return Load<float>(data_, i);
+    case DType::kF64:
+      return Load<double>(data_, i);
+    case DType::kF16:
+      return quant::F16ToF32(Load<uint16_t>(data_, i));
+    case DType::kBF16:
+      return quant::BF16ToF32(Load<uint16_t>(data_, i));
+    case DType::kE4M3FN:
+      return quant::E4M3FNToF32(Load<uint8_t>(data_, i));
+    case DType::kE5M2:
+      return quant::E5M2ToF32(Load<uint8_t>(data_, i));
+    case DType::kU64:
+      return static_cast<double>(Load<uint64_t>(data_, i));
+    default:
+      return static_cast<double>(GetInt(i));
+  }
+}
+
+int64_t Tensor::GetInt(int64_t i) const {
+  switch (dtype_) {
+    case DType::kU8:
+    case DType::kBool:
+      return Load<uint8_t>(data_, i);
+    case DType::kS8:
+      return Load<int8_t>(data_, i);
+    case DType::kU16:
+      return Load<uint16_t>(data_, i);
+    case DType::kS16:
+      return Load<int16_t>(data_, i);
+    case DType::kS32:
+      return Load<int32_t>(data_, i);
+    case DType::kU32:
+      return Load<uint32_t>(data_, i);
+    case DType::kS64:
+    case DType::kU64:
+      return Load<int64_t>(data_, i);
+    case DType::kU4:
+      return Nibble(data_, i);
+    case DType::kS4:
+      return (Nibble(data_, i) ^ 8) - 8;
+    default:
+      return static_cast<int64_t>(GetDouble(i));
+  }
+}
+
+std::vector<int64_t> Tensor::ToInts() const {
+  std::vector<int64_t> v(static_cast<size_t>(size()));
+  for (size_t i = 0; i < v.size(); ++i) v[i] = GetInt(static_cast<int64_t>(i));
+  return v;
+}
+
+std::vector<float> Tensor::ToFloats() const {
+  std::vector<float> v(static_cast<size_t>(size()));
+  for (size_t i = 0; i < v.size(); ++i) v[i] = static_cast<float>(GetDouble(static_cast<int64_t>(i)));
+  return v;
+}
+
+bool Tensor::SameBits(const Tensor& other) const {
+  if (dtype_ != other.dtype_ || shape_ != other.shape_) return false;
+  if (dtype_ == DType::kUndefined) return true;
+  if (dtype_ == DType::kString) return *strings_ == *other.strings_;
+  return data_ == other.data_ || std::memcmp(data_, other.data_, byte_size()) == 0;
+}
+
+uint64_t Tensor::Hash() const {
+  uint64_t h = 1469598103934665603ULL;
+  const auto mix = [&h](const void* p, size_t n) {
+    const auto* bytes = static_cast<const unsigned char*>(p);
+    for (size_t i = 0; i < n; ++i) h = (h ^ bytes[i]) * 1099511628211ULL;
+  };
+  mix(&dtype_, sizeof(dtype_));
+  if (!shape_.empty()) mix(shape_.data(), shape_.size() * sizeof(int64_t));
+  if (dtype_ == DType::kString) {
+    for (const auto& s : *strings_) mix(s.data(), s.size() + 1);
+  } else if (defined()) {
+    mix(data_, byte_size());
+  }
+  return h;
+}
+
+}  // namespace octavo::ir
