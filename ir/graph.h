@@ -169,7 +169,7 @@ class Graph {
   NodeId first_, last_;
   size_t live_nodes_ = 0;
   mutable std::map<std::string, int64_t, std::less<>> next_suffix_;
-  mutable std::vector<uint64_t> position_;  // by node index; order labels with gaps
+  mutable std::vector<uint64_t> position_;  // by node index: order labels with gaps
   mutable bool numbered_ = false;
 };
 

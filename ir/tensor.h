@@ -96,6 +96,7 @@ class Tensor {
 
   // Same dtype, shape and bytes (NaN equals itself, -0 differs from 0).
   bool SameBits(const Tensor& other) const;
+  bool operator==(const Tensor& other) const { return SameBits(other); }
   // FNV-1a over dtype, shape and bytes: for CSE and for printing.
   uint64_t Hash() const;
 

@@ -1,0 +1,64 @@
+// What a pass is, and what it is given.
+#ifndef OCTAVO_PASSES_PASS_H_
+#define OCTAVO_PASSES_PASS_H_
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "octavo/ir/graph.h"
+#include "octavo/ir/infer.h"
+#include "octavo/ir/status.h"
+#include "octavo/kernels/arch/arch.h"
+
+namespace octavo::passes {
+
+using ir::Graph;
+using ir::Node;
+using ir::NodeId;
+using ir::Op;
+using ir::Result;
+using ir::Status;
+using ir::ValueId;
+
+// The fate of something that a user may have expected to be fused or quantized.
+struct Candidate {
+  std::string kind;                // "attention", "qkv", "linear"
+  std::vector<std::string> nodes;  // source ONNX node names, first the one that names it
+  std::string status;              // "fused", "quantized" or "left"
+  std::string rule;                // rule that decided; empty: none came near
+  std::string reason;              // one sentence where it is not fused: what, which node, way out
+};
+
+// Deepest attempt of one rule at one root, for `explain`.
+struct NearMiss {
+  std::string rule;
+  std::string root;    // origin name of the root node
+  int matched = 0;     // nodes matched before the refusal
+  std::string kind;    // "Shape", "Illegal", "NoKernel", "NotWorth"
+  std::string reason;  // one sentence with the culprit
+};
+
+// Handed through a pipeline. The flags say what the caller wants; the lists are what passes report.
+struct PassContext {
+  kernels::Arch arch = kernels::Arch::kScalar;
+  std::vector<NearMiss>* misses = nullptr;  // null: nobody listens
+  std::vector<std::string> log;             // "pass: what it did" lines, for --verbose and the report
+};
+
+// Changed or not; an error is prefixed by the manager with "after pass X".
+using PassFn = Result<bool> (*)(Graph&, PassContext&);
+
+struct Pass {
+  std::string_view name;
+  PassFn run;
+  std::string_view what;  // one sentence for --help and the docs
+};
+
+// Every pass octavo has, in no particular order; null if there is none of that name.
+const std::vector<Pass>& AllPasses();
+const Pass* FindPass(std::string_view name);
+
+}  // namespace octavo::passes
+
+#endif  // OCTAVO_PASSES_PASS_H_
