@@ -3,7 +3,8 @@
 //
 //  Sdpa (float)   q [B,Sq,H*D] or [B,H,Sq,D], k [B,Sk,G*D] or [B,G,Sk,D], v like k with Dv, mask f32 broadcastable to
 //                 [B,H,Sq,Sk] (optional)  ->  [B,Sq,H*Dv] (out_rank 3) or [B,H,Sq,Dv] (out_rank 4)
-//                 attributes: num_heads, kv_num_heads (G, divides H), q_rank, k_rank, v_rank, out_rank (3 or 4),
+//                 attributes: num_heads (H), kv_num_heads (G, divides H), head_dim (D), v_head_dim (Dv), q_rank, k_rank,
+//                 v_rank, out_rank (3 or 4),
 //                 scale (float; scores = (q k^T) * scale; exactly 1.0: no multiply), nan_guard (1: NaN probabilities become 0)
 //  SdpaInt8       q k v (u8/s8) | q_scale q_zp k_scale k_zp v_scale v_zp | p_scale p_zp | [o_scale] [o_zp] | [mask]
 //                 input order: q k v q_scale q_zp k_scale k_zp v_scale v_zp p_scale p_zp o_scale o_zp mask

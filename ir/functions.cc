@@ -1,0 +1,225 @@
+#include "octavo/ir/functions.h"
+
+#include <string>
+#include <utility>
+
+namespace octavo::ir {
+
+namespace {
+
+// Builds a body: inputs are bound to the node's slots, absent ones stay invalid.
+class Body {
+ public:
+  Body(const Graph& outer, const Node& node) : node_(node) {
+    g_.name = InfoOf(node.op).name;
+    g_.info.opsets[""] = 18;
+    for (size_t i = 0; i < node.inputs.size(); ++i) {
+      const ValueId v = node.inputs[i];
+      slots_.push_back(v.valid() ? g_.AddInput("i" + std::to_string(i), outer.value(v).type) : ValueId{});
+    }
+  }
+
+  ValueId In(size_t slot) const { return slot < slots_.size() ? slots_[slot] : ValueId{}; }
+  const Attrs& attrs() const { return node_.attrs; }
+  int64_t Int(std::string_view name, int64_t fallback = 0) const { return node_.attrs.Int(name, fallback); }
+
+  ValueId Make(Op op, std::vector<ValueId> inputs, Attrs a = {}) {
+    while (!inputs.empty() && !inputs.back().valid()) inputs.pop_back();
+    return g_.node(g_.AddNode(op, std::move(inputs), 1, std::move(a))).output();
+  }
+  ValueId Scalar(float v) { return g_.AddConstant(Tensor::ScalarF32(v)); }
+  ValueId Ints(std::vector<int64_t> v) {
+    const auto n = static_cast<int64_t>(v.size());
+    return g_.AddConstant(Tensor::S64({n}, std::move(v)));
+  }
+  ValueId Reshape(ValueId x, std::vector<int64_t> target) { return Make(Op::kReshape, {x, Ints(std::move(target))}); }
+  ValueId Transpose(ValueId x, std::vector<int64_t> perm) {
+    return Make(Op::kTranspose, {x}, {{"perm", std::move(perm)}});
+  }
+
+  Graph Finish(const std::vector<ValueId>& outputs) {
+    for (size_t i = 0; i < outputs.size(); ++i) {
+      if (outputs[i].valid()) g_.AddOutput("o" + std::to_string(i), outputs[i]);
+    }
+    return std::move(g_);
+  }
+
+ private:
+  const Node& node_;
+  Graph g_;
+  std::vector<ValueId> slots_;
+};
+
+ValueId Activation(Body& b, const std::string& name, ValueId x) {
+  if (name == "relu") return b.Make(Op::kRelu, {x});
+  if (name == "sigmoid") return b.Make(Op::kSigmoid, {x});
+  if (name == "tanh") return b.Make(Op::kTanh, {x});
+  if (name == "silu") return b.Make(Op::kMul, {x, b.Make(Op::kSigmoid, {x})});
+  ValueId t;
+  if (name == "gelu") {
+    t = b.Make(Op::kErf, {b.Make(Op::kDiv, {x, b.Scalar(1.41421354f)})});
+  } else if (name == "gelu_tanh") {
+    const ValueId cube = b.Make(Op::kMul, {b.Make(Op::kMul, {x, x}), x});
+    const ValueId sum = b.Make(Op::kAdd, {x, b.Make(Op::kMul, {cube, b.Scalar(0.044715f)})});
+    t = b.Make(Op::kTanh, {b.Make(Op::kMul, {sum, b.Scalar(0.797884583f)})});
+  } else {
+    return x;  // "none"
+  }
+  const ValueId product = b.Make(Op::kMul, {x, b.Make(Op::kAdd, {t, b.Scalar(1.0f)})});
+  return b.Make(Op::kMul, {product, b.Scalar(0.5f)});
+}
+
+// One projection: slots of w, w_scale, bias, y_scale, y_zp start at `first`; xd is the dequantized activation.
+ValueId Linear(Body& b, ValueId xd, size_t first, const std::string& activation) {
+  const ValueId wd = b.Make(Op::kDequantizeLinear, {b.In(first), b.In(first + 1)}, {{"axis", int64_t{1}}});
+  ValueId y = b.Make(Op::kMatMul, {xd, wd});
+  if (b.In(first + 2)) y = b.Make(Op::kAdd, {y, b.In(first + 2)});
+  y = Activation(b, activation, y);
+  if (b.In(first + 3)) y = b.Make(Op::kQuantizeLinear, {y, b.In(first + 3), b.In(first + 4)});
+  return y;
+}
+
+Graph LinearInt8Body(Body b) {
+  const ValueId xd = b.Make(Op::kDequantizeLinear, {b.In(0), b.In(1), b.In(2)});
+  return b.Finish({Linear(b, xd, 3, b.attrs().Str("activation", "none"))});
+}
+
+Graph QkvInt8Body(Body b, size_t branches) {
+  const ValueId xd = b.Make(Op::kDequantizeLinear, {b.In(0), b.In(1), b.In(2)});
+  std::vector<ValueId> outputs;
+  for (size_t i = 0; i < branches; ++i) outputs.push_back(Linear(b, xd, 3 + 5 * i, "none"));
+  return b.Finish(outputs);
+}
+
+// Head split of operand `x` of rank `rank` with `heads` heads of `dim`: [B,S,H*D] -> [B,H,S,D]; rank 4 is left alone.
+ValueId SplitHeads(Body& b, ValueId x, int64_t rank, int64_t heads, int64_t dim) {
+  if (rank == 4) return x;
+  return b.Transpose(b.Reshape(x, {0, 0, heads, dim}), {0, 2, 1, 3});
+}
+
+// Each of `groups` key/value heads serves heads/groups query heads: [B,G,S,D] -> [B,H,S,D].
+ValueId RepeatHeads(Body& b, ValueId x, int64_t groups, int64_t heads, int64_t dim) {
+  if (groups == heads) return x;
+  const ValueId five = b.Make(Op::kUnsqueeze, {x, b.Ints({2})});
+  const ValueId wide = b.Make(Op::kExpand, {five, b.Ints({1, 1, heads / groups, 1, 1})});
+  return b.Reshape(wide, {0, heads, -1, dim});
+}
+
+Graph SdpaBody(Body b, bool int8) {
+  const int64_t heads = b.Int("num_heads");
+  const int64_t groups = b.Int("kv_num_heads", heads);
+  const int64_t dim = b.Int("head_dim");
+  const int64_t v_dim = b.Int("v_head_dim", dim);
+  const auto dequantize = [&](ValueId x, size_t slot) {
+    return int8 ? b.Make(Op::kDequantizeLinear, {x, b.In(slot), b.In(slot + 1)}) : x;
+  };
+  const ValueId q = SplitHeads(b, b.In(0), b.Int("q_rank", 4), heads, dim);
+  // One Transpose from the split to [B,G,D,S], as the canonical form has it.
+  ValueId kt;
+  if (b.Int("k_rank", 4) == 3 && groups == heads) {
+    kt = b.Transpose(b.Reshape(b.In(1), {0, 0, heads, dim}), {0, 2, 3, 1});
+  } else {
+    const ValueId k = SplitHeads(b, b.In(1), b.Int("k_rank", 4), groups, dim);
+    kt = b.Transpose(RepeatHeads(b, k, groups, heads, dim), {0, 1, 3, 2});
+  }
+  const ValueId v =
+      RepeatHeads(b, SplitHeads(b, b.In(2), b.Int("v_rank", 4), groups, v_dim), groups, heads, v_dim);
+
+  ValueId s = b.Make(Op::kMatMul, {dequantize(q, 3), dequantize(kt, 5)});
+  const float scale = b.attrs().Float("scale", 1.0f);
+  if (scale != 1.0f) s = b.Make(Op::kMul, {s, b.Scalar(scale)});
+  const ValueId mask = b.In(int8 ? 13 : 3);
+  if (mask) s = b.Make(Op::kAdd, {s, mask});
+  ValueId p = b.Make(Op::kSoftmax, {s}, {{"axis", int64_t{-1}}});
+  if (b.Int("nan_guard") != 0) p = b.Make(Op::kWhere, {b.Make(Op::kIsNaN, {p}), b.Scalar(0.0f), p});
+  if (int8) p = dequantize(b.Make(Op::kQuantizeLinear, {p, b.In(9), b.In(10)}), 9);
+  ValueId o = b.Make(Op::kMatMul, {p, dequantize(v, 7)});
+  if (int8 && b.In(11)) o = b.Make(Op::kQuantizeLinear, {o, b.In(11), b.In(12)});
+  if (b.Int("out_rank", 4) == 3) o = b.Reshape(b.Transpose(o, {0, 2, 1, 3}), {0, 0, heads * v_dim});
+  return b.Finish({o});
+}
+
+ValueId LayerNorm(Body& b, ValueId x, size_t gamma) {
+  return b.Make(Op::kLayerNormalization, {x, b.In(gamma), b.In(gamma + 1)},
+                {{"axis", int64_t{-1}}, {"epsilon", b.attrs().Float("epsilon", 1e-5f)}});
+}
+
+Graph SkipLayerNormBody(Body b, bool wants_sum) {
+  const ValueId sum = b.Make(Op::kAdd, {b.In(0), b.In(1)});
+  const ValueId y = LayerNorm(b, sum, 2);
+  return b.Finish({y, wants_sum ? sum : ValueId{}});
+}
+
+Graph NormQuantBody(Body b, bool wants_float) {
+  const ValueId x = b.In(1) ? b.Make(Op::kAdd, {b.In(0), b.In(1)}) : b.In(0);
+  const ValueId y = LayerNorm(b, x, 2);
+  const ValueId q = b.Make(Op::kQuantizeLinear, {y, b.In(4), b.In(5)});
+  return b.Finish({wants_float ? y : ValueId{}, q});
+}
+
+}  // namespace
+
+bool HasBody(Op op) { return InfoOf(op).domain == "octavo"; }
+
+Result<Graph> BodyOf(const Graph& graph, const Node& node) {
+  switch (node.op) {
+    case Op::kLinearInt8:
+      return LinearInt8Body({graph, node});
+    case Op::kQkvInt8: {
+      const size_t branches = node.outputs.size();
+      if (node.inputs.size() > 3 + 5 * branches || node.inputs.size() + 3 < 3 + 5 * branches) {
+        return Fail("node '{}' (QkvInt8): {} inputs do not fit {} branches of 5", node.name, node.inputs.size(), branches);
+      }
+      return QkvInt8Body({graph, node}, branches);
+    }
+    case Op::kSdpa:
+    case Op::kSdpaInt8: {
+      const int64_t heads = node.attrs.Int("num_heads", 0);
+      const int64_t groups = node.attrs.Int("kv_num_heads", heads);
+      if (heads <= 0 || groups <= 0 || heads % groups != 0 || node.attrs.Int("head_dim", 0) <= 0) {
+        return Fail("node '{}' ({}): num_heads {}, kv_num_heads {} and head_dim {} do not make sense together", node.name,
+                    InfoOf(node.op).name, heads, groups, node.attrs.Int("head_dim", 0));
+      }
+      return SdpaBody({graph, node}, node.op == Op::kSdpaInt8);
+    }
+    case Op::kSkipLayerNorm:
+      return SkipLayerNormBody({graph, node}, node.output(1).valid());
+    case Op::kNormQuant:
+      return NormQuantBody({graph, node}, node.output(0).valid());
+    default:
+      return Fail("node '{}': {} has no body", node.name, InfoOf(node.op).name);
+  }
+}
+
+Status Expand(Graph& graph, NodeId id) {
+  OCTAVO_TRY(Graph body, BodyOf(graph, graph.node(id)));
+  const Node node = graph.node(id);  // a copy: the store may grow
+  std::vector<std::string> origin = node.origin;
+  origin.emplace_back("pass:expand");
+  std::vector<ValueId> map(body.value_capacity());
+  for (ValueId in : body.inputs()) {
+    const std::string& name = body.value(in).name;  // "i<slot>"
+    map[in.index] = node.inputs[std::stoul(name.substr(1))];
+  }
+  for (NodeId inner : body.NodesInOrder()) {
+    const Node& n = body.node(inner);
+    std::vector<ValueId> inputs;
+    for (ValueId v : n.inputs) inputs.push_back(v.valid() ? map[v.index] : ValueId{});
+    const NodeId made = graph.AddNode(n.op, std::move(inputs), n.outputs.size(), n.attrs, node.name, id);
+    graph.SetOrigin(made, origin);
+    for (size_t i = 0; i < n.outputs.size(); ++i) {
+      map[n.outputs[i].index] = graph.node(made).outputs[i];
+      graph.SetType(graph.node(made).outputs[i], body.value(n.outputs[i]).type);
+    }
+  }
+  for (const GraphOutput& o : body.outputs()) {
+    const ValueId from = node.outputs[std::stoul(o.name.substr(1))];
+    const ValueId to = map[o.value.index];
+    graph.SetType(to, graph.value(from).type);
+    graph.ReplaceAllUses(from, to);
+  }
+  graph.Erase(id);
+  return {};
+}
+
+}  // namespace octavo::ir
