@@ -1,0 +1,126 @@
+#include "octavo/kernels/arch/arch.h"
+
+#include <cpuid.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <cstdlib>
+#include <cstring>
+#include <utility>
+
+#include "hwy/targets.h"
+
+namespace octavo::kernels {
+namespace {
+
+constexpr std::pair<Arch, std::string_view> kNames[] = {
+    {Arch::kScalar, "scalar"}, {Arch::kAvx2, "avx2"},             {Arch::kAvxVnni, "avxvnni"},
+    {Arch::kAvx512, "avx512"}, {Arch::kAvx512Vnni, "avx512vnni"}, {Arch::kAmx, "amx"},
+};
+
+uint64_t Xcr0() {
+  uint32_t eax = 0, edx = 0;
+  asm volatile("xgetbv" : "=a"(eax), "=d"(edx) : "c"(0));
+  return (uint64_t{edx} << 32) | eax;
+}
+
+bool Bit(uint32_t word, int bit) { return ((word >> bit) & 1u) != 0; }
+
+// Tiles need the kernel's permission before XCR0 can be believed: ARCH_REQ_XCOMP_PERM for XFEATURE_XTILEDATA (18).
+bool HasAmx(uint32_t leaf7_edx) {
+  if (!Bit(leaf7_edx, 24) || !Bit(leaf7_edx, 25)) return false;  // AMX-TILE, AMX-INT8
+  constexpr long kRequestPermission = 0x1023;
+  if (syscall(SYS_arch_prctl, kRequestPermission, 18L) != 0) return false;
+  constexpr uint64_t kTileState = (uint64_t{1} << 17) | (uint64_t{1} << 18);
+  return (Xcr0() & kTileState) == kTileState;
+}
+
+// Highway's own conditions for the targets that the kernels are compiled for (they include XCR0), CPUID for the others.
+std::vector<Arch> Detect() {
+  std::vector<Arch> archs = {Arch::kScalar};
+  const int64_t targets = hwy::SupportedTargets();
+  if ((targets & HWY_AVX2) == 0) return archs;
+  archs.push_back(Arch::kAvx2);
+  uint32_t eax = 0, ebx = 0, ecx = 0, edx = 0;
+  uint32_t edx7 = 0;
+  if (__get_cpuid_count(7, 0, &eax, &ebx, &ecx, &edx) != 0) edx7 = edx;
+  if (__get_cpuid_count(7, 1, &eax, &ebx, &ecx, &edx) != 0 && Bit(eax, 4)) archs.push_back(Arch::kAvxVnni);
+  if ((targets & HWY_AVX3) == 0) return archs;
+  archs.push_back(Arch::kAvx512);
+  if ((targets & HWY_AVX3_DL) == 0) return archs;
+  archs.push_back(Arch::kAvx512Vnni);
+  if (HasAmx(edx7)) archs.push_back(Arch::kAmx);
+  return archs;
+}
+
+bool Has(Arch arch) { return std::ranges::find(SupportedArchs(), arch) != SupportedArchs().end(); }
+
+std::string BrandString() {
+  uint32_t words[12] = {};
+  if (__get_cpuid_max(0x80000000u, nullptr) < 0x80000004u) return "unknown CPU";
+  for (uint32_t i = 0; i < 3; ++i) {
+    uint32_t* w = words + 4 * i;
+    __get_cpuid(0x80000002u + i, &w[0], &w[1], &w[2], &w[3]);
+  }
+  char text[sizeof(words) + 1] = {};
+  std::memcpy(text, words, sizeof(words));
+  const std::string_view brand = text;
+  const size_t first = brand.find_first_not_of(' ');
+  if (first == std::string_view::npos) return "unknown CPU";
+  return std::string(brand.substr(first, brand.find_last_not_of(' ') - first + 1));
+}
+
+}  // namespace
+
+std::string_view Name(Arch arch) {
+  for (const auto& [value, name] : kNames) {
+    if (value == arch) return name;
+  }
+  return "unknown";
+}
+
+bool ArchFromName(std::string_view name, Arch* arch) {
+  for (const auto& [value, text] : kNames) {
+    if (text != name) continue;
+    *arch = value;
+    return true;
+  }
+  return false;
+}
+
+const std::vector<Arch>& SupportedArchs() {
+  static const std::vector<Arch> archs = Detect();
+  return archs;
+}
+
+Arch KernelArch(Arch arch) {
+  if (arch == Arch::kAvxVnni) return Arch::kAvx2;
+  if (arch == Arch::kAmx) return Arch::kAvx512Vnni;
+  return arch;
+}
+
+Arch BestArch(std::string* problem) {
+  const Arch best = KernelArch(SupportedArchs().back());
+  const char* wanted = std::getenv("OCTAVO_ARCH");
+  if (wanted == nullptr || *wanted == '\0') return best;
+  std::string sentence;
+  Arch arch = best;
+  if (!ArchFromName(wanted, &arch)) {
+    sentence = "OCTAVO_ARCH is '" + std::string(wanted) +
+               "', which names no instruction set (scalar, avx2, avxvnni, avx512, avx512vnni, amx)";
+  } else if (!Has(arch)) {
+    sentence = "OCTAVO_ARCH asks for " + std::string(wanted) + ", which this CPU does not have";
+  } else if (KernelArch(arch) != arch) {
+    sentence = "OCTAVO_ARCH asks for " + std::string(wanted) + ", for which octavo has no kernels of its own yet";
+  } else {
+    return arch;
+  }
+  if (problem != nullptr) *problem = sentence + "; " + std::string(Name(best)) + " is used.";
+  return best;
+}
+
+std::string CpuDescription() { return BrandString() + ", " + std::string(Name(KernelArch(SupportedArchs().back()))); }
+
+}  // namespace octavo::kernels

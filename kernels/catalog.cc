@@ -1,0 +1,130 @@
+#include "octavo/kernels/catalog.h"
+
+#include <format>
+#include <optional>
+#include <span>
+
+namespace octavo::kernels {
+namespace {
+
+using quant::DType;
+
+// The largest k for which no weights can overflow int32: 255 * 128 * k < 2^31. Beyond it, it depends on the weights.
+constexpr int64_t kMaxDepth = (int64_t{1} << 31) / (255 * 128);  // 65793
+
+constexpr std::string_view kActivations[] = {"none", "relu", "gelu", "gelu_tanh", "silu", "sigmoid", "tanh"};
+
+struct Form {
+  Arch arch;
+  std::string_view linear;  // tile and method of the product
+  std::string_view sdpa;
+};
+constexpr Form kForms[] = {
+    {Arch::kScalar, "scalar", "scalar"},
+    {Arch::kAvx2, "6x16_s16_avx2", "avx2"},
+    {Arch::kAvx512, "6x32_s16_avx512", "avx512"},
+    {Arch::kAvx512Vnni, "6x64_avx512vnni", "avx512vnni"},
+};
+
+const Form& FormOf(Arch arch) {
+  for (const Form& form : kForms) {
+    if (form.arch == KernelArch(arch)) return form;
+  }
+  return kForms[0];
+}
+
+Choice Refuse(std::string sentence) { return {.kernel = {}, .refusal = std::move(sentence)}; }
+
+bool Known(std::string_view activation) {
+  for (std::string_view known : kActivations) {
+    if (known == activation) return true;
+  }
+  return false;
+}
+
+// Empty, or why no int8 linear kernel takes the query.
+std::string RefuseLinear(const LinearQuery& query) {
+  if (!quant::IsInt8(query.x)) return std::format("the activation is {}; the int8 kernels take u8 or s8", Name(query.x));
+  if (!quant::IsInt8(query.w)) return std::format("the weights are {}; the int8 kernels take s8 or u8", Name(query.w));
+  if (query.k <= 0) return "the depth k of the product is not known";
+  if (query.k > kMaxDepth) {
+    return std::format("k is {}, and beyond {} the int32 sum of an int8 product can overflow", query.k, kMaxDepth);
+  }
+  if (query.y.size() != query.n.size()) return "the query has not one output type per branch";
+  for (size_t i = 0; i < query.n.size(); ++i) {
+    if (query.n[i] <= 0) return std::format("the width of branch {} is not known", i);
+    if (query.y[i] != DType::kF32 && !quant::IsInt8(query.y[i])) {
+      return std::format("output {} is {}; the int8 kernels write f32, u8 or s8", i, Name(query.y[i]));
+    }
+  }
+  if (!Known(query.activation)) return std::format("the epilogue has no activation '{}'", query.activation);
+  return {};
+}
+
+std::string RefuseHeads(const SdpaQuery& query) {
+  if (query.heads <= 0 || query.kv_heads <= 0) return "the number of heads is not known";
+  if (query.heads % query.kv_heads != 0) {
+    return std::format("{} query heads are no multiple of {} key and value heads", query.heads, query.kv_heads);
+  }
+  if (query.head_size < 1 || query.head_size > 256 || query.value_head_size < 1 || query.value_head_size > 256) {
+    return std::format("head sizes are {} and {}; the attention kernels take 1 to 256", query.head_size,
+                       query.value_head_size);
+  }
+  return {};
+}
+
+}  // namespace
+
+Choice ChooseLinear(const LinearQuery& query, Arch arch) {
+  if (query.n.size() != 1) return Refuse(std::format("a linear layer has one branch, this query has {}", query.n.size()));
+  std::string reason = RefuseLinear(query);
+  if (!reason.empty()) return Refuse(std::move(reason));
+  return {.kernel = std::format("linear_int8_{}", FormOf(arch).linear), .refusal = {}};
+}
+
+Choice ChooseQkv(const LinearQuery& query, Arch arch) {
+  if (query.n.size() < 2 || query.n.size() > 8) {
+    return Refuse(std::format("qkv takes 2 to 8 branches, this query has {}", query.n.size()));
+  }
+  std::string reason = RefuseLinear(query);
+  if (!reason.empty()) return Refuse(std::move(reason));
+  return {.kernel = std::format("qkv_int8_{}", FormOf(arch).linear), .refusal = {}};
+}
+
+Choice ChooseSdpa(const SdpaQuery& query, Arch arch) {
+  std::string reason = RefuseHeads(query);
+  if (!reason.empty()) return Refuse(std::move(reason));
+  const std::string_view form = FormOf(arch).sdpa;
+  const DType types[] = {query.q, query.k, query.v, query.p};
+  const auto all = [&types](auto&& holds) { return holds(types[0]) && holds(types[1]) && holds(types[2]) && holds(types[3]); };
+  if (all([](DType t) { return t == DType::kF32; })) {
+    if (query.out != DType::kF32) return Refuse(std::format("float attention writes f32, not {}", Name(query.out)));
+    return {.kernel = std::format("sdpa_f32_{}", form), .refusal = {}};
+  }
+  if (!all(quant::IsInt8)) {
+    return Refuse(std::format("q, k, v and the probabilities are {}, {}, {}, {}; the kernels take u8 or s8, or f32 for all",
+                              Name(query.q), Name(query.k), Name(query.v), Name(query.p)));
+  }
+  if (query.out != DType::kF32 && !quant::IsInt8(query.out)) {
+    return Refuse(std::format("the output is {}; int8 attention writes f32, u8 or s8", Name(query.out)));
+  }
+  // |p - zp| * |v - zv| <= 255 * 255, summed over the keys.
+  constexpr int64_t kMaxKeys = (int64_t{1} << 31) / (255 * 255);
+  if (query.kv_length > kMaxKeys) {
+    return Refuse(std::format("{} keys; beyond {} the int32 sum over them can overflow", query.kv_length, kMaxKeys));
+  }
+  return {.kernel = std::format("sdpa_int8_{}", form), .refusal = {}};
+}
+
+std::vector<std::string> KernelNames() {
+  std::vector<std::string> names;
+  for (std::string_view kind : {"linear_int8", "qkv_int8"}) {
+    for (const Form& form : kForms) names.push_back(std::format("{}_{}", kind, form.linear));
+  }
+  for (std::string_view kind : {"sdpa_int8", "sdpa_f32"}) {
+    for (const Form& form : kForms) names.push_back(std::format("{}_{}", kind, form.sdpa));
+  }
+  return names;
+}
+
+}  // namespace octavo::kernels

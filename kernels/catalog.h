@@ -1,0 +1,54 @@
+// Which kernel serves a query on an Arch, or why none does. A pure function, so that choices for CPUs that we do not own are
+// tested by name. Passes ask it before they fuse; it is the only header of kernels/ that they may include.
+#ifndef OCTAVO_KERNELS_CATALOG_H_
+#define OCTAVO_KERNELS_CATALOG_H_
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "octavo/kernels/arch/arch.h"
+#include "octavo/quant/numeric/dtype.h"
+
+namespace octavo::kernels {
+
+// Int8 x int8 with epilogue; `n` has one width per branch (qkv: 1..8; linear: exactly 1).
+struct LinearQuery {
+  quant::DType x = quant::DType::kU8;
+  quant::DType w = quant::DType::kS8;
+  std::vector<quant::DType> y;  // per branch: kF32, kU8 or kS8
+  int64_t k = 0;
+  std::vector<int64_t> n;
+  std::string_view activation = "none";  // of all branches
+};
+
+struct SdpaQuery {
+  quant::DType q = quant::DType::kU8;
+  quant::DType k = quant::DType::kU8;
+  quant::DType v = quant::DType::kU8;
+  quant::DType p = quant::DType::kU8;  // kF32 for all four: float attention
+  quant::DType out = quant::DType::kU8;
+  int64_t heads = 0;
+  int64_t kv_heads = 0;
+  int64_t head_size = 0;        // of q and k
+  int64_t value_head_size = 0;  // of v and the output
+  int64_t kv_length = -1;       // -1: not known
+};
+
+struct Choice {
+  std::string kernel;   // "linear_int8_6x64_avx512vnni"; empty when refused
+  std::string refusal;  // a sentence; empty when chosen
+  bool ok() const { return !kernel.empty(); }
+};
+
+Choice ChooseLinear(const LinearQuery& query, Arch arch);
+Choice ChooseQkv(const LinearQuery& query, Arch arch);
+Choice ChooseSdpa(const SdpaQuery& query, Arch arch);
+
+// Every name that a Choose function can return, for tables and tests.
+std::vector<std::string> KernelNames();
+
+}  // namespace octavo::kernels
+
+#endif  // OCTAVO_KERNELS_CATALOG_H_

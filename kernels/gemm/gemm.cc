@@ -1,0 +1,21 @@
+#include "octavo/kernels/gemm/gemm.h"
+
+#include "octavo/kernels/gemm/segments.h"
+
+namespace octavo::kernels {
+
+size_t GemmScratchBytes(Arch arch, quant::DType x_dtype, int64_t k) {
+  const Arch code = KernelArch(arch);
+  if (code == Arch::kScalar) return 0;
+  const bool vnni = code == Arch::kAvx512Vnni;
+  if (vnni && x_dtype == quant::DType::kU8 && k % 4 == 0) return 0;  // read where it lies
+  const int64_t bytes = vnni ? 1 : 2;
+  return static_cast<size_t>(internal::RowsAtOnce(k, bytes) * ((k + 3) / 4 * 4) * bytes);
+}
+
+void Gemm(Arch arch, const GemmArgs& args, Range rows, Range blocks, void* scratch) {
+  const internal::Segment segment{&args.y, blocks};
+  internal::kRunSegments[arch]({args.x, &segment, 1, rows, scratch});
+}
+
+}  // namespace octavo::kernels

@@ -1,0 +1,118 @@
+// Int8 matrix product with epilogue: y = quantize(activation(float(sum_k (x - zx) * w) * (sx * sw[n]) + bias[n])).
+//
+//   auto w = PackWeights({.data = weights, .dtype = DType::kS8, .k = 384, .n = 1536});   // once; may refuse
+//   GemmArgs args{.x = {...}, .y = {.w = &*w, ...}};
+//   Gemm(arch, args, {0, m}, {0, ColumnBlocks(n)}, scratch);                              // any split of rows and blocks
+//
+// Bits are equal for every Arch and every split (shared/design.md 5): the integer sum is exact, every float operation
+// below is one IEEE operation in the written order, nothing is contracted.
+#ifndef OCTAVO_KERNELS_GEMM_GEMM_H_
+#define OCTAVO_KERNELS_GEMM_GEMM_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <expected>
+#include <string>
+#include <string_view>
+
+#include "octavo/kernels/arch/arch.h"
+#include "octavo/kernels/simd/aligned.h"
+#include "octavo/quant/numeric/dtype.h"
+
+namespace octavo::kernels {
+
+// Half-open.
+struct Range {
+  int64_t begin = 0;
+  int64_t end = 0;
+};
+
+// kGelu is the erf form. Truth: quant/numeric/math.h; relu is x < 0 ? 0 : x, so NaN stays NaN.
+enum class Activation : uint8_t { kNone, kRelu, kGelu, kGeluTanh, kSilu, kSigmoid, kTanh };
+// "none", "relu", "gelu", "gelu_tanh", "silu", "sigmoid", "tanh": the spelling of the attribute in ir/functions.h.
+std::string_view Name(Activation activation);
+// False for a word that names none.
+bool ActivationFromName(std::string_view name, Activation* activation);
+float ApplyActivation(Activation activation, float x);
+
+// Weights as a model holds them.
+struct WeightSource {
+  const void* data = nullptr;
+  quant::DType dtype = quant::DType::kS8;  // kS8 or kU8
+  int64_t k = 0;
+  int64_t n = 0;
+  bool transposed = false;              // false: [k][n], true: [n][k]
+  const int32_t* zero_point = nullptr;  // null: 0; one value, or n values with zero_point_per_column
+  bool zero_point_per_column = false;
+};
+
+// Canonical packing of all ISAs: [n/16][k/4][16][4] s8, zero point already subtracted, k padded to 64 and n to 16 with
+// zeros. The sums over k of each (padded) column stand beside it.
+class PackedWeights {
+ public:
+  int64_t k() const { return k_; }
+  int64_t n() const { return n_; }
+  int64_t k_padded() const { return (k_ + 63) / 64 * 64; }
+  int64_t n_padded() const { return (n_ + 15) / 16 * 16; }
+  const int8_t* data() const { return data_.data(); }
+  const int8_t* Panel(int64_t index) const { return data_.data() + index * k_padded() * 16; }
+  const int32_t* column_sums() const { return sums_.data(); }
+  size_t bytes() const { return data_.size() + sums_.size() * sizeof(int32_t); }
+
+ private:
+  friend std::expected<PackedWeights, std::string> PackWeights(const WeightSource& source);
+  int64_t k_ = 0;
+  int64_t n_ = 0;
+  AlignedArray<int8_t> data_;
+  AlignedArray<int32_t> sums_;
+};
+
+// Refuses, with a sentence: a column whose sum could leave int32 (255 * sum_k |w| >= 2^31: never below k = 65,794), a
+// weight that minus its zero point leaves s8, another dtype, an empty matrix.
+std::expected<PackedWeights, std::string> PackWeights(const WeightSource& source);
+
+// The left operand, [m][k] row-major.
+struct GemmInput {
+  const void* data = nullptr;
+  quant::DType dtype = quant::DType::kU8;  // kU8 or kS8
+  int64_t stride = 0;                      // elements from row to row
+  int32_t zero_point = 0;
+  float scale = 1.0f;
+};
+
+// One weight matrix and what happens to its columns.
+struct GemmOutput {
+  const PackedWeights* w = nullptr;
+  const float* w_scale = nullptr;  // w_scale_per_column: n values; otherwise one
+  bool w_scale_per_column = true;
+  const float* bias = nullptr;  // n values, or null: nothing is added
+  Activation activation = Activation::kNone;
+  void* y = nullptr;
+  quant::DType dtype = quant::DType::kF32;  // kF32: stored as it is; kU8, kS8: QuantizeLinear
+  float scale = 1.0f;                       // of y; used for kU8 and kS8 only
+  int32_t zero_point = 0;
+  int64_t stride = 0;  // elements from row to row
+};
+
+struct GemmArgs {
+  GemmInput x;
+  GemmOutput y;
+};
+
+// The unit in which callers split columns.
+inline constexpr int64_t kColumnBlock = 64;
+inline constexpr int64_t ColumnBlocks(int64_t n) { return (n + kColumnBlock - 1) / kColumnBlock; }
+
+// Scratch that one call of Gemm or Qkv needs; depends on nothing but these. May be 0.
+size_t GemmScratchBytes(Arch arch, quant::DType x_dtype, int64_t k);
+
+// Rows x column blocks of y. `scratch`: GemmScratchBytes, 64-byte aligned, of this call alone. An Arch without a kernel
+// of its own uses the next lower one that has one. The CPU must have `arch`.
+void Gemm(Arch arch, const GemmArgs& args, Range rows, Range blocks, void* scratch);
+
+// The truth that every other form is tested against; plain loops.
+void GemmReference(const GemmArgs& args, Range rows, Range blocks);
+
+}  // namespace octavo::kernels
+
+#endif  // OCTAVO_KERNELS_GEMM_GEMM_H_

@@ -1,0 +1,183 @@
+#include "octavo/kernels/gemm/gemm_f32.h"
+
+#include <array>
+#include <format>
+#include <map>
+#include <mutex>
+#include <unordered_map>
+#include <utility>
+
+#include "oneapi/dnnl/dnnl.hpp"
+
+// libgomp's, not a header's: the packaged oneDNN is an OpenMP build. The value belongs to the calling thread.
+extern "C" void omp_set_num_threads(int count);
+
+namespace octavo::kernels {
+namespace {
+
+using dnnl::memory;
+using Dims = memory::dims;
+
+constexpr auto kF32 = memory::data_type::f32;
+constexpr auto kPlain = memory::format_tag::ab;
+
+const dnnl::engine& Engine() {
+  static const dnnl::engine engine(dnnl::engine::kind::cpu, 0);
+  return engine;
+}
+
+// A stream and a scratchpad for each thread. Making the stream is also where OpenMP learns that work called from this
+// thread stays on it: two pools of threads fight (shared/design.md 2).
+struct ThreadState {
+  dnnl::stream stream{Engine()};
+  AlignedArray<uint8_t> scratchpad;
+
+  ThreadState() { omp_set_num_threads(1); }
+  void* Scratchpad(size_t bytes) {
+    if (scratchpad.size() < bytes) scratchpad = AlignedArray<uint8_t>(bytes);
+    return scratchpad.data();
+  }
+};
+
+ThreadState& ThisThread() {
+  static thread_local ThreadState state;
+  return state;
+}
+
+struct Product {
+  dnnl::matmul::primitive_desc desc;
+  dnnl::matmul primitive;
+};
+
+// The scratchpad is the caller's, so that threads can run one primitive at the same time.
+Product MakeProduct(const memory::desc& a, const memory::desc& b, const memory::desc& bias, const memory::desc& c) {
+  dnnl::primitive_attr attr;
+  attr.set_scratchpad_mode(dnnl::scratchpad_mode::user);
+  Product product;
+  if (bias.get_size() != 0) {
+    product.desc = dnnl::matmul::primitive_desc(Engine(), a, b, bias, c, attr);
+  } else {
+    product.desc = dnnl::matmul::primitive_desc(Engine(), a, b, c, attr);
+  }
+  product.primitive = dnnl::matmul(product.desc);
+  return product;
+}
+
+void Execute(const Product& product, const void* a, const void* b, const void* bias, void* c) {
+  ThreadState& thread = ThisThread();
+  const auto wrap = [](const memory::desc& desc, const void* p) { return memory(desc, Engine(), const_cast<void*>(p)); };
+  const memory::desc scratchpad = product.desc.scratchpad_desc();
+  std::unordered_map<int, memory> args = {
+      {DNNL_ARG_SRC, wrap(product.desc.src_desc(), a)},
+      {DNNL_ARG_WEIGHTS, wrap(product.desc.weights_desc(), b)},
+      {DNNL_ARG_DST, wrap(product.desc.dst_desc(), c)},
+      {DNNL_ARG_SCRATCHPAD, wrap(scratchpad, thread.Scratchpad(scratchpad.get_size()))},
+  };
+  if (bias != nullptr) args.insert({DNNL_ARG_BIAS, wrap(product.desc.bias_desc(), bias)});
+  product.primitive.execute(thread.stream, args);
+  thread.stream.wait();
+}
+
+std::string Sentence(const dnnl::error& error, int64_t m, int64_t k, int64_t n) {
+  return std::format("oneDNN refuses the float product {} x {} x {}: {}", m, k, n, error.what());
+}
+
+}  // namespace
+
+struct PackedF32::State {
+  int64_t k = 0;
+  int64_t n = 0;
+  memory weights;
+  // By rows, stride of x, stride of y, bias or none. Callers use few splits, so this stays small.
+  mutable std::mutex mutex;
+  mutable std::map<std::array<int64_t, 4>, Product> products;
+
+  const Product& Find(int64_t m, int64_t x_stride, int64_t y_stride, bool bias) const {
+    const std::array<int64_t, 4> key = {m, x_stride, y_stride, bias ? 1 : 0};
+    const std::lock_guard lock(mutex);
+    const auto found = products.find(key);
+    if (found != products.end()) return found->second;
+    ThisThread();
+    const memory::desc bias_desc = bias ? memory::desc({1, n}, kF32, kPlain) : memory::desc();
+    return products
+        .emplace(key, MakeProduct({{m, k}, kF32, Dims{x_stride, 1}}, weights.get_desc(), bias_desc,
+                                  {{m, n}, kF32, Dims{y_stride, 1}}))
+        .first->second;  // a map's elements stay where they are
+  }
+};
+
+PackedF32::PackedF32() = default;
+PackedF32::~PackedF32() = default;
+PackedF32::PackedF32(PackedF32&&) noexcept = default;
+PackedF32& PackedF32::operator=(PackedF32&&) noexcept = default;
+int64_t PackedF32::k() const { return state_->k; }
+int64_t PackedF32::n() const { return state_->n; }
+size_t PackedF32::bytes() const { return state_->weights.get_desc().get_size(); }
+
+std::expected<PackedF32, std::string> PackWeightsF32(const float* w, int64_t k, int64_t n, bool transposed,
+                                                     int64_t m_hint) {
+  if (w == nullptr || k <= 0 || n <= 0) {
+    return std::unexpected(std::format("weights of shape [{}, {}] have no elements to pack", k, n));
+  }
+  try {
+    ThreadState& thread = ThisThread();
+    const int64_t m = m_hint > 0 ? m_hint : 128;
+    const memory::desc any({k, n}, kF32, memory::format_tag::any);
+    const Product product = MakeProduct({{m, k}, kF32, kPlain}, any, memory::desc(), {{m, n}, kF32, kPlain});
+    memory plain({{k, n}, kF32, transposed ? memory::format_tag::ba : kPlain}, Engine(), const_cast<float*>(w));
+    PackedF32 packed;
+    packed.state_ = std::make_unique<PackedF32::State>();
+    packed.state_->k = k;
+    packed.state_->n = n;
+    packed.state_->weights = memory(product.desc.weights_desc(), Engine());
+    dnnl::reorder(plain, packed.state_->weights).execute(thread.stream, plain, packed.state_->weights);
+    thread.stream.wait();
+    return packed;
+  } catch (const dnnl::error& error) {
+    return std::unexpected(Sentence(error, m_hint, k, n));
+  }
+}
+
+std::string GemmF32(const GemmF32Args& args, Range rows) {
+  const int64_t m = rows.end - rows.begin;
+  if (m <= 0) return {};
+  const PackedF32::State& state = args.w->state();
+  try {
+    const Product& product = state.Find(m, args.x_stride, args.y_stride, args.bias != nullptr);
+    Execute(product, args.x + rows.begin * args.x_stride, state.weights.get_data_handle(), args.bias,
+            args.y + rows.begin * args.y_stride);
+  } catch (const dnnl::error& error) {
+    return Sentence(error, m, state.k, state.n);
+  }
+  return {};
+}
+
+std::string MatMulF32(const MatMulF32Args& args, Range batches) {
+  const int64_t count = batches.end - batches.begin;
+  if (count <= 0 || args.m <= 0 || args.n <= 0) return {};
+  using Key = std::array<int64_t, 12>;
+  // A thread works through the heads of one attention after another: the last product is nearly always the right one.
+  static thread_local Key last_key{};
+  static thread_local Product last;
+  const Key key = {args.m,     args.k,        args.n,       args.a_row, args.a_column, args.a_batch,
+                   args.b_row, args.b_column, args.b_batch, args.c_row, args.c_batch,  count};
+  try {
+    ThisThread();
+    if (key != last_key) {
+      const auto desc = [count](int64_t rows, int64_t columns, int64_t batch, int64_t row, int64_t column) {
+        return memory::desc({batch == 0 ? 1 : count, rows, columns}, kF32, Dims{batch, row, column});
+      };
+      last = MakeProduct(desc(args.m, args.k, args.a_batch, args.a_row, args.a_column),
+                         desc(args.k, args.n, args.b_batch, args.b_row, args.b_column), memory::desc(),
+                         memory::desc({count, args.m, args.n}, kF32, Dims{args.c_batch, args.c_row, 1}));
+      last_key = key;
+    }
+    Execute(last, args.a + batches.begin * args.a_batch, args.b + batches.begin * args.b_batch, nullptr,
+            args.c + batches.begin * args.c_batch);
+  } catch (const dnnl::error& error) {
+    return Sentence(error, args.m, args.k, args.n);
+  }
+  return {};
+}
+
+}  // namespace octavo::kernels

@@ -1,0 +1,94 @@
+// The truth of Gemm and Qkv: one output at a time, in the order that shared/design.md section 5 fixes.
+#include <algorithm>
+#include <utility>
+
+#include "octavo/kernels/gemm/gemm.h"
+#include "octavo/quant/numeric/math.h"
+#include "octavo/quant/numeric/rounding.h"
+
+namespace octavo::kernels {
+namespace {
+
+constexpr std::pair<Activation, std::string_view> kNames[] = {
+    {Activation::kNone, "none"},       {Activation::kRelu, "relu"}, {Activation::kGelu, "gelu"},
+    {Activation::kGeluTanh, "gelu_tanh"}, {Activation::kSilu, "silu"}, {Activation::kSigmoid, "sigmoid"},
+    {Activation::kTanh, "tanh"},
+};
+
+int32_t Accumulate(const GemmInput& x, const PackedWeights& w, int64_t m, int64_t n) {
+  const int8_t* panel = w.Panel(n / 16);
+  int32_t acc = 0;
+  for (int64_t k = 0; k < w.k(); ++k) {
+    const int64_t index = m * x.stride + k;
+    const int32_t value = x.dtype == quant::DType::kU8 ? static_cast<const uint8_t*>(x.data)[index]
+                                                       : static_cast<const int8_t*>(x.data)[index];
+    acc += (value - x.zero_point) * panel[(k / 4) * 64 + (n % 16) * 4 + k % 4];
+  }
+  return acc;
+}
+
+void Store(const GemmOutput& y, int64_t m, int64_t n, float value) {
+  const int64_t index = m * y.stride + n;
+  if (y.dtype == quant::DType::kF32) {
+    static_cast<float*>(y.y)[index] = value;
+  } else if (y.dtype == quant::DType::kU8) {
+    static_cast<uint8_t*>(y.y)[index] =
+        static_cast<uint8_t>(quant::QuantizeOne(value, y.scale, y.zero_point, 0, 255));
+  } else {
+    static_cast<int8_t*>(y.y)[index] =
+        static_cast<int8_t>(quant::QuantizeOne(value, y.scale, y.zero_point, -128, 127));
+  }
+}
+
+}  // namespace
+
+std::string_view Name(Activation activation) {
+  for (const auto& [value, name] : kNames) {
+    if (value == activation) return name;
+  }
+  return "unknown";
+}
+
+bool ActivationFromName(std::string_view name, Activation* activation) {
+  for (const auto& [value, text] : kNames) {
+    if (text != name) continue;
+    *activation = value;
+    return true;
+  }
+  return false;
+}
+
+float ApplyActivation(Activation activation, float x) {
+  switch (activation) {
+    case Activation::kNone:
+      return x;
+    case Activation::kRelu:
+      return x < 0.0f ? 0.0f : x;
+    case Activation::kGelu:
+      return quant::Gelu(x);
+    case Activation::kGeluTanh:
+      return quant::GeluTanh(x);
+    case Activation::kSilu:
+      return quant::Silu(x);
+    case Activation::kSigmoid:
+      return quant::Sigmoid(x);
+    case Activation::kTanh:
+      return quant::Tanh(x);
+  }
+  return x;
+}
+
+void GemmReference(const GemmArgs& args, Range rows, Range blocks) {
+  const GemmOutput& y = args.y;
+  const int64_t end = std::min(y.w->n(), blocks.end * kColumnBlock);
+  for (int64_t m = rows.begin; m < rows.end; ++m) {
+    for (int64_t n = blocks.begin * kColumnBlock; n < end; ++n) {
+      const float scale = args.x.scale * y.w_scale[y.w_scale_per_column ? n : 0];
+      float value = static_cast<float>(Accumulate(args.x, *y.w, m, n)) * scale;
+      if (y.bias != nullptr) value = value + y.bias[n];
+      Store(y, m, n, ApplyActivation(y.activation, value));
+    }
+  }
+}
+
+}  // namespace octavo::kernels

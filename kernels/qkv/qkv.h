@@ -1,0 +1,26 @@
+// Kernel 1: 2..8 projections of one activation in one pass over it. Every branch keeps its own width, column scales, bias,
+// output dtype, scale and zero point, so the result is that of separate Gemm calls, bit for bit (shared/design.md 1).
+#ifndef OCTAVO_KERNELS_QKV_QKV_H_
+#define OCTAVO_KERNELS_QKV_QKV_H_
+
+#include "octavo/kernels/gemm/gemm.h"
+
+namespace octavo::kernels {
+
+inline constexpr int kMaxBranches = 8;
+
+struct QkvArgs {
+  GemmInput x;
+  int count = 0;  // 1..kMaxBranches; all branches have the same k
+  GemmOutput branch[kMaxBranches];
+};
+
+// Column blocks of all branches together: each branch is rounded up to whole blocks. The unit for splitting.
+int64_t QkvBlocks(const QkvArgs& args);
+
+// As Gemm; `blocks` counts through the branches in order. Scratch: GemmScratchBytes.
+void Qkv(Arch arch, const QkvArgs& args, Range rows, Range blocks, void* scratch);
+
+}  // namespace octavo::kernels
+
+#endif  // OCTAVO_KERNELS_QKV_QKV_H_
