@@ -1,0 +1,38 @@
+// The canonical passes: graphs of different exporters are brought to one form, so that fusion rules stay few
+// (shared/design.md 7). Each keeps the meaning of the graph bit for bit, except `scale`, which says what it costs.
+// Each runs to its own fixed point: a second run of the same pass on its result changes nothing.
+// What the forms look like: README.md in this folder.
+#ifndef OCTAVO_PASSES_CANONICAL_CANONICAL_H_
+#define OCTAVO_PASSES_CANONICAL_CANONICAL_H_
+
+#include <span>
+
+#include "octavo/passes/pass.h"
+
+namespace octavo::passes::canonical {
+
+// Constants are evaluated, shape chains end in constant targets, nodes that do nothing go, `If` on a constant is inlined.
+Result<bool> Fold(Graph& graph, PassContext& context);
+// Nodes that compute the same thing from the same inputs become one.
+Result<bool> Cse(Graph& graph, PassContext& context);
+// Nodes whose results nobody wants are erased.
+Result<bool> Dce(Graph& graph, PassContext& context);
+// Chains of Reshape, Transpose, Squeeze, Unsqueeze, Flatten: splits first, then one Transpose, then merges.
+Result<bool> Views(Graph& graph, PassContext& context);
+// Gemm, transposed weights, bias in front: MatMul(x, W[K,N]) then Add(., bias[N]).
+Result<bool> Linear(Graph& graph, PassContext& context);
+// QuantizeLinear moves up across views, DequantizeLinear down.
+Result<bool> Qdq(Graph& graph, PassContext& context);
+// Masks are computed at their smallest shape, and what is always true is not computed.
+Result<bool> Masks(Graph& graph, PassContext& context);
+// Scales on Q and K become one multiply on the scores. Not bit-exact: see scale.cc.
+Result<bool> Scale(Graph& graph, PassContext& context);
+
+// The passes above in the order in which they help each other.
+std::span<const Pass> CanonicalPasses();
+// All of them in that order, again and again until none changes anything.
+Result<bool> Canonicalize(Graph& graph, PassContext& context);
+
+}  // namespace octavo::passes::canonical
+
+#endif  // OCTAVO_PASSES_CANONICAL_CANONICAL_H_

@@ -1,0 +1,46 @@
+#include "octavo/passes/fusions/fusions.h"
+
+namespace octavo::passes::fusions {
+
+const std::vector<Rule>& FloatRules() {
+  static const auto* const rules = new std::vector<Rule>{
+      LayerNorm(),
+      GeluErf(),
+      GeluErfScaled(),
+      GeluTanh(),
+      Sdpa(),
+      SdpaRepeat(ir::Op::kSdpa),
+      SdpaSplitQ(ir::Op::kSdpa),
+      SdpaSplitK(ir::Op::kSdpa),
+      SdpaSplitV(ir::Op::kSdpa),
+      SdpaMerge(ir::Op::kSdpa),
+      SkipLayerNorm(),
+  };
+  return *rules;
+}
+
+const std::vector<Rule>& Int8Rules() {
+  static const auto* const rules = new std::vector<Rule>{
+      SdpaInt8(true),
+      SdpaInt8(false),
+      SdpaRepeat(ir::Op::kSdpaInt8),
+      SdpaSplitQ(ir::Op::kSdpaInt8),
+      SdpaSplitK(ir::Op::kSdpaInt8),
+      SdpaSplitV(ir::Op::kSdpaInt8),
+      SdpaMerge(ir::Op::kSdpaInt8),
+      LinearInt8(true, true),  // the widest first: what it does not take is left to the narrower forms
+      LinearInt8(true, false),
+      LinearInt8(false, true),
+      LinearInt8(false, false),
+      NormQuant(ir::Op::kSkipLayerNorm),
+      NormQuant(ir::Op::kLayerNormalization),
+  };
+  return *rules;
+}
+
+Result<bool> FuseFloat(Graph& graph, PassContext& context) {
+  return pattern::ApplyRules(FloatRules(), graph, context);
+}
+Result<bool> FuseInt8(Graph& graph, PassContext& context) { return pattern::ApplyRules(Int8Rules(), graph, context); }
+
+}  // namespace octavo::passes::fusions

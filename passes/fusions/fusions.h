@@ -1,0 +1,47 @@
+// All fusions. One rule, one file of this folder; the ordered lists are in fusions.cc.
+#ifndef OCTAVO_PASSES_FUSIONS_FUSIONS_H_
+#define OCTAVO_PASSES_FUSIONS_FUSIONS_H_
+
+#include <vector>
+
+#include "octavo/passes/pattern/pattern.h"
+
+namespace octavo::passes::fusions {
+
+using pattern::Rule;
+
+// Float. Each changes float results by rounding at most; the bound is stated in the rule's file.
+Rule LayerNorm();
+Rule GeluErf();
+Rule GeluErfScaled();
+Rule GeluTanh();
+Rule Sdpa();
+Rule SkipLayerNorm();
+
+// Layout of Sdpa and SdpaInt8: exact.
+Rule SdpaSplitQ(ir::Op op);
+Rule SdpaSplitK(ir::Op op);
+Rule SdpaSplitV(ir::Op op);
+Rule SdpaRepeat(ir::Op op);
+Rule SdpaMerge(ir::Op op);
+
+// int8 on Q/DQ graphs: exact, bit for bit (shared/design.md 1.1).
+Rule LinearInt8(bool quantized_output, bool activation);
+Rule SdpaInt8(bool quantized_output);
+Rule NormQuant(ir::Op op);  // kLayerNormalization or kSkipLayerNorm
+
+// The ordered lists.
+const std::vector<Rule>& FloatRules();
+const std::vector<Rule>& Int8Rules();
+
+// Passes (pass.h): the rules above, and the groupings that take any number of branches.
+Result<bool> FuseFloat(Graph& graph, PassContext& context);
+Result<bool> FuseInt8(Graph& graph, PassContext& context);
+// 2..8 LinearInt8 of one activation, at least two of which feed one attention -> QkvInt8.
+Result<bool> FuseQkvInt8(Graph& graph, PassContext& context);
+// The same in float: one MatMul over the concatenated weights and a Split.
+Result<bool> FuseQkvFloat(Graph& graph, PassContext& context);
+
+}  // namespace octavo::passes::fusions
+
+#endif  // OCTAVO_PASSES_FUSIONS_FUSIONS_H_

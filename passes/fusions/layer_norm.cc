@@ -1,0 +1,59 @@
+// Before: d = x - ReduceMean(x);  y = d / Sqrt(ReduceMean(d * d or d^2) + eps) * gamma + beta
+// After:  LayerNormalization(x, gamma, beta), axis -1
+// Exporters of opset < 17 write the chain (graphs.md 3). The float result differs by rounding: a few ulp of the terms.
+// Refuses: another axis, gamma or beta that is not a vector of the last dimension.
+#include "octavo/passes/fusions/fusions.h"
+
+namespace octavo::passes::fusions {
+
+using namespace pattern;  // NOLINT: the vocabulary of rules
+using ir::Op;
+
+namespace {
+
+// Axes are input 1 (ops.def); the mean must be over the last axis and keep it.
+std::string MeanOfLast(const Graph& g, const Node& n) {
+  const auto& shape = g.value(n.inputs[0]).type.shape;
+  const ir::Tensor* axes = g.ConstantOf(n.input(1));
+  if (axes == nullptr || axes->size() != 1) return "its axes are not one constant";
+  const int64_t axis = axes->GetInt(0);
+  const bool last = axis == -1 || (shape && axis == static_cast<int64_t>(shape->size()) - 1);
+  if (!last) return "its axis " + std::to_string(axis) + " is not the last one";
+  return n.attrs.Int("keepdims", 1) == 1 ? "" : "it drops the dimension";
+}
+
+bool IsVector(const Graph& g, ValueId v) {
+  const auto& shape = g.value(v).type.shape;
+  return shape && shape->size() == 1;
+}
+
+}  // namespace
+
+Rule LayerNorm() {
+  RuleBuilder r("layer_norm", "(x - mean) / sqrt(var + eps) * gamma + beta -> LayerNormalization");
+  const Var x = r.Input("x");
+  const Var mean = r.Op("mean", Op::kReduceMean, {x, -1}, MeanOfLast);
+  const Var d = r.Op("centered", Op::kSub, {x, mean});
+  const Var square = r.OneOf("square", {r.Op("pow", Op::kPow, {d, r.Scalar("two", 2.0f)}), r.Op("dd", Op::kMul, {d, d})});
+  const Var var = r.Op("variance", Op::kReduceMean, {square, -1}, MeanOfLast);
+  const Var eps = r.Scalar("epsilon");
+  const Var root = r.Op("deviation", Op::kSqrt, {r.AnyOrder("stable", Op::kAdd, var, eps)});
+  const Var normal = r.Op("normalized", Op::kDiv, {d, root});
+  const Var gamma = r.Input("gamma");
+  const Var beta = r.Input("beta");
+  const Var scaled = r.AnyOrder("scaled", Op::kMul, normal, gamma);
+  r.Root(r.AnyOrder("shifted", Op::kAdd, scaled, beta));
+  r.Guard([=](const Match& m) {
+    if (!IsVector(m.graph(), m[gamma]) || !IsVector(m.graph(), m[beta])) {
+      return Illegal("gamma or beta is not a vector of the last dimension");
+    }
+    return Ok();
+  });
+  r.Build([=](Rewriter& b, const Match& m) {
+    return b.Create(Op::kLayerNormalization, {m[x], m[gamma], m[beta]},
+                    {{"axis", int64_t{-1}}, {"epsilon", m.scalar(eps)}});
+  });
+  return r.Finish();
+}
+
+}  // namespace octavo::passes::fusions

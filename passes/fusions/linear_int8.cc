@@ -1,0 +1,117 @@
+// Before: y = MatMul(DequantizeLinear(x), DequantizeLinear(w)) [+ bias] [activation] [QuantizeLinear]
+// After:  y = LinearInt8(x, w, bias, y_scale, y_zp), activation as attribute
+// Shapes: x u8/s8 [..,K], per tensor   w s8 [K,N] constant, symmetric, per tensor or per column   bias f32 [N] constant
+// Exact: the body of LinearInt8 is what stood there (ir/functions.h).
+// Refuses: weights with a zero point, blocked scales, bias that is not a constant vector of the columns.
+#include <algorithm>
+#include <format>
+
+#include "octavo/passes/fusions/fusions.h"
+
+namespace octavo::passes::fusions {
+
+using namespace pattern;  // NOLINT: the vocabulary of rules
+using ir::DType;
+using ir::Op;
+
+namespace {
+
+Verdict CheckWeights(const Match& m, Var w, Var wd, Var bias) {
+  const Graph& g = m.graph();
+  const Node& dq = m.at(wd);
+  const ir::Tensor& t = *g.ConstantOf(m[w]);
+  if (t.rank() != 2) return Shape(std::format("the weight has rank {}, not 2", t.rank()));
+  const ir::Tensor* scale = g.ConstantOf(dq.input(1));
+  if (scale == nullptr) return Illegal("the weight's scale is not a constant");
+  const int64_t n = t.shape()[1];
+  const int64_t axis = dq.attrs.Int("axis", 1);
+  if (scale->size() != 1 && (scale->size() != n || (axis != 1 && axis != -1))) {
+    return Illegal(std::format("the weight's scale is neither per tensor nor per output column ({} values, axis {})",
+                               scale->size(), axis));
+  }
+  if (dq.attrs.Int("block_size", 0) != 0) return Illegal("the weight is quantized in blocks");
+  if (dq.input(2)) {
+    const ir::Tensor* zero = g.ConstantOf(dq.input(2));
+    if (zero == nullptr) return Illegal("the weight's zero point is not a constant");
+    const std::vector<int64_t> z = zero->ToInts();
+    if (std::any_of(z.begin(), z.end(), [](int64_t v) { return v != 0; })) {
+      return Illegal("the weight has a zero point other than 0: quantize weights symmetrically");
+    }
+  }
+  if (m.Has(bias)) {
+    const ir::Tensor* b = g.ConstantOf(m[bias]);
+    if (b == nullptr || b->dtype() != DType::kF32 || b->size() != n || b->rank() != 1) {
+      return Illegal(std::format("what is added is not a constant bias of {} values", n));
+    }
+  }
+  return Ok();
+}
+
+bool IsScalar(const Graph& g, ValueId v) {
+  const ir::Tensor* t = g.ConstantOf(v);
+  return t != nullptr && t->size() == 1;
+}
+
+Verdict CheckPerTensor(const Graph& g, const Node& node, const char* what) {
+  if (!IsScalar(g, node.input(1)) || !node.input(2) || !IsScalar(g, node.input(2))) {
+    return Illegal(std::format("{} is not quantized per tensor with a constant scale and zero point", what));
+  }
+  return Ok();
+}
+
+struct Activations {
+  Var gelu, relu, sigmoid, tanh;
+};
+
+std::string ActivationName(const Match& m, const Activations& a) {
+  if (m.Has(a.gelu)) return m.at(a.gelu).attrs.Str("approximate", "none") == "tanh" ? "gelu_tanh" : "gelu";
+  if (m.Has(a.relu)) return "relu";
+  if (m.Has(a.sigmoid)) return "sigmoid";
+  return m.Has(a.tanh) ? "tanh" : "none";
+}
+
+}  // namespace
+
+Rule LinearInt8(bool quantized_output, bool activation) {
+  RuleBuilder r(activation ? "linear_act_int8" : quantized_output ? "linear_quant_int8" : "linear_int8", "MatMul(DQ x, DQ w) + bias [activation] [Q] -> LinearInt8");
+  const Var x = r.Input("x", {.dtypes = {DType::kU8, DType::kS8}});
+  const Var w = r.Constant("w", {.dtypes = {DType::kS8}});
+  const Var xd = r.MayEscape(r.Op("x_dequantized", Op::kDequantizeLinear, {x}));
+  const Var wd = r.MayEscape(r.Op("w_dequantized", Op::kDequantizeLinear, {w}));
+  const Var product = r.Op("product", Op::kMatMul, {xd, wd});
+  const Var bias = r.Input("bias");
+  const Var sum = r.Optional(r.AnyOrder("biased", Op::kAdd, product, bias), product);
+  Activations act{-1, -1, -1, -1};
+  Var y = sum;
+  if (activation) {
+    act = {r.Op("gelu", Op::kGelu, {sum}), r.Op("relu", Op::kRelu, {sum}), r.Op("sigmoid", Op::kSigmoid, {sum}),
+           r.Op("tanh", Op::kTanh, {sum})};
+    y = r.OneOf("activation", {act.gelu, act.relu, act.sigmoid, act.tanh});
+  }
+  const Var q = quantized_output ? r.Op("quantized", Op::kQuantizeLinear, {y}) : -1;
+  r.Root(quantized_output ? q : y);
+  r.Guard([=](const Match& m) {
+    const Graph& g = m.graph();
+    if (Verdict v = CheckWeights(m, w, wd, bias); !v.ok()) return v;
+    if (Verdict v = CheckPerTensor(g, m.at(xd), "the activation"); !v.ok()) return v;
+    if (quantized_output) {
+      if (Verdict v = CheckPerTensor(g, m.at(q), "the output"); !v.ok()) return v;
+      if (!quant::IsInt8(g.value(m[q]).type.dtype)) return Illegal("the output is not quantized to 8 bits");
+    }
+    return Ok();
+  });
+  r.Build([=](Rewriter& b, const Match& m) {
+    const Node dx = m.at(xd);
+    const Node dw = m.at(wd);
+    std::vector<ValueId> in{m[x], dx.input(1), dx.input(2), m[w], dw.input(1), m.Has(bias) ? m[bias] : ValueId{}};
+    if (quantized_output) {
+      in.push_back(m.at(q).input(1));
+      in.push_back(m.at(q).input(2));
+    }
+    while (!in.back().valid()) in.pop_back();
+    return b.Create(Op::kLinearInt8, std::move(in), {{"activation", activation ? ActivationName(m, act) : "none"}});
+  });
+  return r.Finish();
+}
+
+}  // namespace octavo::passes::fusions

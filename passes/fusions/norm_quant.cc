@@ -1,0 +1,52 @@
+// Before: y = LayerNormalization(x) or SkipLayerNorm(x, skip);  q = QuantizeLinear(y)
+// After:  y, q = NormQuant(x, skip, gamma, beta, scale, zero point); y only where somebody else reads it
+// Exact: the same operations, one pass over the row instead of two.
+// Refuses: quantization per channel, a SkipLayerNorm whose sum is used (pre-norm models).
+#include "octavo/passes/fusions/fusions.h"
+
+namespace octavo::passes::fusions {
+
+using namespace pattern;  // NOLINT: the vocabulary of rules
+using ir::Op;
+
+Rule NormQuant(Op op) {
+  const bool skip = op == Op::kSkipLayerNorm;
+  RuleBuilder r(skip ? "skip_norm_quant" : "norm_quant", "norm, then QuantizeLinear -> NormQuant");
+  const Var norm = r.MayEscape(r.Op("norm", op, {-1, -1}, LastAxis(-1)));
+  const Var q = r.Op("quantized", Op::kQuantizeLinear, {norm});
+  r.Root(q);
+  r.Guard([=](const Match& m) {
+    const Graph& g = m.graph();
+    for (size_t slot : {1u, 2u}) {
+      const ir::Tensor* t = g.ConstantOf(m.at(q).input(slot));
+      if (t == nullptr || t->size() != 1) return Illegal("the quantization is not per tensor with constant parameters");
+    }
+    if (!quant::IsInt8(g.value(m[q]).type.dtype)) return Illegal("the output is not quantized to 8 bits");
+    for (size_t i = 1; i < m.at(norm).outputs.size(); ++i) {
+      const ValueId v = m.at(norm).outputs[i];
+      if (v.valid() && (!g.value(v).uses.empty() || g.IsGraphOutput(v))) {
+        return NotWorth("another output of the norm is used");
+      }
+    }
+    return Ok();
+  });
+  r.Build([=](Rewriter& b, const Match& m) {
+    const Node n = m.at(norm);
+    const Node quantize = m.at(q);
+    const size_t gamma = skip ? 2 : 1;
+    const NodeId made = b.CreateN(Op::kNormQuant,
+                                  {n.input(0), skip ? n.input(1) : ValueId{}, n.input(gamma), n.input(gamma + 1),
+                                   quantize.input(1), quantize.input(2)},
+                                  2, {{"epsilon", n.attrs.Float("epsilon", 1e-5f)}});
+    const ValueId y = b.graph().node(made).output(0);
+    if (b.graph().HasOneUse(m[norm])) {
+      b.graph().DropOutput(made, 0);
+    } else {
+      b.Replace(m[norm], y);
+    }
+    return b.graph().node(made).output(1);
+  });
+  return r.Finish();
+}
+
+}  // namespace octavo::passes::fusions

@@ -1,0 +1,29 @@
+// Before: p = Softmax(MatMul(q, kT) [* scale] [+ mask]);  [p = Where(IsNaN(p), 0, p)];  o = MatMul(p, v)
+// After:  o = Sdpa(q, k, v, mask), all of rank 4 (fusions/sdpa_layout.cc absorbs head split, repeat and merge)
+// Shapes: q [B,H,Sq,D]  kT [B,H,D,Sk]  v [B,H,Sk,Dv]  mask broadcastable to [B,H,Sq,Sk]
+// Exact: the same operations in the same order. A mask of -inf or -3.4e38 keeps its meaning (graphs.md 2).
+// Refuses: softmax over another axis, scores or probabilities that are used elsewhere, unknown head counts.
+#include "octavo/passes/fusions/sdpa_common.h"
+
+namespace octavo::passes::fusions {
+
+using namespace pattern;  // NOLINT: the vocabulary of rules
+using ir::Op;
+
+Rule Sdpa() {
+  RuleBuilder r("sdpa", "Softmax(q k^T * scale + mask) v -> Sdpa");
+  const Var q = r.Input("q", {.dtypes = {ir::DType::kF32}});
+  const Var kt = r.Input("kT", {.dtypes = {ir::DType::kF32}});
+  const Var v = r.Input("v", {.dtypes = {ir::DType::kF32}});
+  const SdpaMiddle mid = MatchScoresToProbabilities(r, q, kt);
+  r.Root(r.Op("output", Op::kMatMul, {mid.p, v}));
+  r.Guard([=](const Match& m) { return CheckHeads(m, q, kt, v, mid); });
+  r.Build([=](Rewriter& b, const Match& m) {
+    std::vector<ValueId> inputs{m[q], Untransposed(b, m[kt]), m[v]};
+    if (m.Has(mid.mask)) inputs.push_back(m[mid.mask]);
+    return b.Create(Op::kSdpa, std::move(inputs), SdpaAttrs(m, q, kt, v, mid));
+  });
+  return r.Finish();
+}
+
+}  // namespace octavo::passes::fusions

@@ -1,0 +1,78 @@
+// Before: p = Softmax(MatMul(DQ q, DQ kT) [* scale] [+ mask]);  [NaN guard];  o = MatMul(DQ(Q(p)), DQ v);  [o = Q(o)]
+// After:  o = SdpaInt8(q, k, v, scales and zero points, mask), rank 4 (sdpa_layout.cc absorbs head split and merge)
+// Exact: integer products, float32 in the graph's order, P quantized where the graph says (shared/design.md 5, exact mode).
+// Refuses: what sdpa refuses, operands that are not 8 bits per tensor.
+#include <format>
+
+#include "octavo/passes/fusions/sdpa_common.h"
+
+namespace octavo::passes::fusions {
+
+using namespace pattern;  // NOLINT: the vocabulary of rules
+using ir::DType;
+using ir::Op;
+
+namespace {
+
+Verdict CheckScalarParams(const Match& m, Var node, const char* what) {
+  const Node& n = m.at(node);
+  for (size_t slot : {1u, 2u}) {
+    const ir::Tensor* t = m.graph().ConstantOf(n.input(slot));
+    if (t == nullptr || t->size() != 1) {
+      return Illegal(std::format("{} is not quantized per tensor with a constant scale and zero point", what));
+    }
+  }
+  return Ok();
+}
+
+}  // namespace
+
+Rule SdpaInt8(bool quantized_output) {
+  RuleBuilder r(quantized_output ? "sdpa_int8" : "sdpa_int8_float_out", "Q/DQ attention -> SdpaInt8");
+  const Spec int8{.dtypes = {DType::kU8, DType::kS8}};
+  const Var q = r.Input("q", int8);
+  const Var kt = r.Input("kT", int8);
+  const Var v = r.Input("v", int8);
+  const Var qd = r.MayEscape(r.Op("q_dequantized", Op::kDequantizeLinear, {q}));
+  const Var kd = r.MayEscape(r.Op("kT_dequantized", Op::kDequantizeLinear, {kt}));
+  const Var vd = r.MayEscape(r.Op("v_dequantized", Op::kDequantizeLinear, {v}));
+  const SdpaMiddle mid = MatchScoresToProbabilities(r, qd, kd);
+  const Var pq = r.Op("p_quantized", Op::kQuantizeLinear, {mid.p});
+  const Var pd = r.Op("p_dequantized", Op::kDequantizeLinear, {pq});
+  const Var product = r.Op("output", Op::kMatMul, {pd, vd});
+  const Var oq = quantized_output ? r.Op("output_quantized", Op::kQuantizeLinear, {product}) : -1;
+  r.Root(quantized_output ? oq : product);
+  r.Guard([=](const Match& m) {
+    for (const auto& [var, what] : {std::pair{qd, "q"}, {kd, "k"}, {vd, "v"}, {pq, "P"}, {pd, "P"}}) {
+      if (Verdict bad = CheckScalarParams(m, var, what); !bad.ok()) return bad;
+    }
+    if (quantized_output) {
+      if (Verdict bad = CheckScalarParams(m, oq, "the output"); !bad.ok()) return bad;
+      if (!quant::IsInt8(m.graph().value(m[oq]).type.dtype)) return Illegal("the output is not quantized to 8 bits");
+    }
+    if (!quant::IsInt8(m.graph().value(m[pq]).type.dtype)) return Illegal("P is not quantized to 8 bits");
+    const auto same = [&m](size_t slot, Var a, Var b) {
+      return m.graph().ConstantOf(m.at(a).input(slot))->SameBits(*m.graph().ConstantOf(m.at(b).input(slot)));
+    };
+    if (!same(1, pq, pd) || !same(2, pq, pd)) return Illegal("P is quantized and dequantized with different parameters");
+    return CheckHeads(m, q, kt, v, mid);
+  });
+  r.Build([=](Rewriter& b, const Match& m) {
+    const auto param = [&m](Var node, size_t slot) { return m.at(node).input(slot); };
+    const ir::Attrs attrs = SdpaAttrs(m, q, kt, v, mid);
+    std::vector<ValueId> in{m[q], {}, m[v]};
+    for (Var node : {qd, kd, vd, pq}) {
+      in.push_back(param(node, 1));
+      in.push_back(param(node, 2));
+    }
+    in.push_back(quantized_output ? param(oq, 1) : ValueId{});
+    in.push_back(quantized_output ? param(oq, 2) : ValueId{});
+    in.push_back(m.Has(mid.mask) ? m[mid.mask] : ValueId{});
+    in[1] = Untransposed(b, m[kt]);
+    while (!in.back().valid()) in.pop_back();
+    return b.Create(Op::kSdpaInt8, std::move(in), attrs);
+  });
+  return r.Finish();
+}
+
+}  // namespace octavo::passes::fusions

@@ -1,0 +1,48 @@
+// Before: s = x + skip;  y = LayerNormalization(s, gamma, beta), axis -1
+// After:  y, s = SkipLayerNorm(x, skip, gamma, beta)
+// Exact: the same two operations. x and skip must have the same shape (broadcasting stays outside).
+#include "octavo/passes/fusions/fusions.h"
+
+namespace octavo::passes::fusions {
+
+using namespace pattern;  // NOLINT: the vocabulary of rules
+using ir::Op;
+
+Rule SkipLayerNorm() {
+  RuleBuilder r("skip_layer_norm", "LayerNormalization(x + skip) -> SkipLayerNorm");
+  const Var x = r.Input("x", {.dtypes = {ir::DType::kF32}});
+  const Var skip = r.Input("skip", {.dtypes = {ir::DType::kF32}});
+  const Var sum = r.MayEscape(r.Op("sum", Op::kAdd, {x, skip}));
+  const Var gamma = r.Input("gamma", {.shape = {{"N"}}});
+  const Var norm = r.Op("norm", Op::kLayerNormalization, {sum, gamma}, LastAxis(-1));
+  r.Root(norm);
+  r.Guard([=](const Match& m) {
+    const Graph& g = m.graph();
+    const auto& a = g.value(m[x]).type.shape;
+    const auto& b = g.value(m[skip]).type.shape;
+    if (!a || !b || !ProvablyEqual(*a, *b)) return Illegal("x and skip are not known to have the same shape");
+    if (g.ConstantOf(m[x]) != nullptr || g.ConstantOf(m[skip]) != nullptr) return NotWorth("one operand is a constant");
+    for (size_t i = 1; i < m.at(norm).outputs.size(); ++i) {
+      const ValueId v = m.at(norm).outputs[i];
+      if (v.valid() && !g.value(v).uses.empty()) return Illegal("the mean or deviation output is used");
+    }
+    return Ok();
+  });
+  r.Build([=](Rewriter& b, const Match& m) {
+    const Node norm_node = m.at(norm);
+    const ValueId old_sum = m[sum];
+    const bool keep = !b.graph().HasOneUse(old_sum);
+    std::vector<ValueId> inputs{m[x], m[skip], m[gamma]};
+    if (norm_node.input(2)) inputs.push_back(norm_node.input(2));
+    const NodeId made = b.CreateN(Op::kSkipLayerNorm, std::move(inputs), keep ? 2 : 1,
+                                  {{"epsilon", norm_node.attrs.Float("epsilon", 1e-5f)}});
+    const ValueId y = b.graph().node(made).output();
+    if (keep) {
+      b.Replace(old_sum, b.graph().node(made).output(1));
+    }
+    return y;
+  });
+  return r.Finish();
+}
+
+}  // namespace octavo::passes::fusions

@@ -1,0 +1,195 @@
+#include <algorithm>
+#include <cmath>
+#include <format>
+
+#include "octavo/passes/pattern/pattern.h"
+
+namespace octavo::passes::pattern {
+
+using ir::Dim;
+using What = PatternNode::What;
+
+namespace {
+
+std::string Where(const Graph& graph, ValueId v) {
+  if (!v.valid()) return "an absent input";
+  const Node* p = graph.Producer(v);
+  if (p == nullptr) return std::format("graph input '{}'", graph.value(v).name);
+  const std::string_view op = p->op == ir::Op::kOpaque ? std::string_view(p->op_type) : ir::InfoOf(p->op).name;
+  return std::format("{} '{}'", op, p->name.empty() ? graph.value(v).name : p->name);
+}
+
+}  // namespace
+
+// One obligation after the other, depth first; alternatives restart from a copy of the bindings.
+class Matcher {
+ public:
+  Matcher(const Rule& rule, const Graph& graph, bool explain) : rule_(rule), graph_(graph), explain_(explain) {}
+
+  Attempt Run(ValueId root) {
+    Match m(graph_, rule_.nodes.size());
+    std::vector<Obligation> todo{{rule_.root, root}};
+    if (Step(todo, m)) best_.match = std::move(found_);
+    return std::move(best_);
+  }
+
+ private:
+  struct Obligation {
+    Var var;
+    ValueId value;
+  };
+
+  template <typename... Args>
+  bool Refuse(const Match& m, Kind kind, std::format_string<Args...> fmt, Args&&... args) {
+    const int depth = static_cast<int>(m.nodes_.size());
+    if (explain_ && depth >= best_.depth && (best_.reason.empty() || depth > best_.depth)) {
+      best_.depth = depth;
+      best_.kind = kind;
+      best_.reason = std::format(fmt, std::forward<Args>(args)...);
+    }
+    return false;
+  }
+
+  // `todo` and `m` by value: each alternative continues from its own copy.
+  bool Step(std::vector<Obligation> todo, Match m) {
+    while (!todo.empty()) {
+      const auto [var, value] = todo.back();
+      todo.pop_back();
+      const PatternNode& p = rule_.nodes[static_cast<size_t>(var)];
+      ValueId& bound = m.values_[static_cast<size_t>(var)];
+      if (p.what != What::kOneOf && bound.valid()) {
+        if (bound == value) continue;
+        return Refuse(m, Kind::kShape, "'{}' is {} here but {} there", p.name, Where(graph_, bound), Where(graph_, value));
+      }
+      if (!value.valid()) return Refuse(m, Kind::kShape, "'{}' is absent", p.name);
+      if (p.what == What::kOneOf) return Alternatives(p, var, value, todo, m);
+      bound = value;
+      if (p.what == What::kOp) {
+        if (!MatchOp(p, value, m)) return false;
+        const Node& n = *graph_.Producer(value);
+        if (p.any_order) return BothOrders(p, n, todo, m);
+        // Pushed in reverse: the first input is matched first.
+        for (size_t i = p.inputs.size(); i-- > 0;) {
+          if (p.inputs[i] >= 0) todo.push_back({p.inputs[i], n.input(i)});
+        }
+      } else if (!MatchLeaf(p, value, m)) {
+        return false;
+      }
+    }
+    return Finish(m);
+  }
+
+  bool Alternatives(const PatternNode& p, Var var, ValueId value, const std::vector<Obligation>& todo, const Match& m) {
+    for (size_t i = 0; i < p.inputs.size(); ++i) {
+      std::vector<Obligation> next = todo;
+      next.push_back({p.inputs[i], value});
+      Match copy = m;
+      copy.alternatives_[var] = static_cast<int>(i);
+      if (Step(std::move(next), std::move(copy))) return true;
+    }
+    return false;
+  }
+
+  bool BothOrders(const PatternNode& p, const Node& n, const std::vector<Obligation>& todo, const Match& m) {
+    for (int swap = 0; swap < 2; ++swap) {
+      std::vector<Obligation> next = todo;
+      next.push_back({p.inputs[1], n.input(swap == 0 ? 1 : 0)});
+      next.push_back({p.inputs[0], n.input(swap == 0 ? 0 : 1)});
+      if (Step(std::move(next), m)) return true;
+    }
+    return false;
+  }
+
+  bool MatchOp(const PatternNode& p, ValueId value, Match& m) {
+    const Node* n = graph_.Producer(value);
+    if (n == nullptr || n->op != p.op || graph_.value(value).output_index != p.output) {
+      return Refuse(m, Kind::kShape, "'{}' should be {} but is {}", p.name, ir::InfoOf(p.op).name, Where(graph_, value));
+    }
+    if (p.attrs) {
+      const std::string why = p.attrs(graph_, *n);
+      if (!why.empty()) return Refuse(m, Kind::kShape, "'{}' ({}): {}", p.name, Where(graph_, value), why);
+    }
+    m.nodes_.push_back(graph_.value(value).producer);
+    return true;
+  }
+
+  bool MatchLeaf(const PatternNode& p, ValueId value, Match& m) {
+    const ir::Tensor* c = graph_.ConstantOf(value);
+    if (p.what != What::kInput && c == nullptr) {
+      return Refuse(m, Kind::kShape, "'{}' is not a constant: it is {}", p.name, Where(graph_, value));
+    }
+    if (p.what == What::kScalar) {
+      if (c->size() != 1) return Refuse(m, Kind::kShape, "'{}' has {} elements, not one", p.name, c->size());
+      const auto x = static_cast<float>(c->GetDouble(0));
+      if (p.scalar && !(std::fabs(x - *p.scalar) <= 1e-4f * std::fabs(*p.scalar))) {
+        return Refuse(m, Kind::kShape, "'{}' is {}, not {}", p.name, x, *p.scalar);
+      }
+    }
+    return MatchSpec(p, value, m);
+  }
+
+  bool MatchSpec(const PatternNode& p, ValueId value, Match& m) {
+    const ir::Type& type = graph_.value(value).type;
+    if (!p.spec.dtypes.empty() &&
+        std::find(p.spec.dtypes.begin(), p.spec.dtypes.end(), type.dtype) == p.spec.dtypes.end()) {
+      return Refuse(m, Kind::kShape, "'{}' ({}) has dtype {}", p.name, Where(graph_, value), quant::Name(type.dtype));
+    }
+    if (!p.spec.shape) return true;
+    if (!type.shape) return Refuse(m, Kind::kShape, "the rank of '{}' ({}) is not known", p.name, Where(graph_, value));
+    std::vector<std::string> letters = *p.spec.shape;
+    size_t skip = 0;
+    if (!letters.empty() && letters[0] == "...") {
+      letters.erase(letters.begin());
+      if (type.shape->size() < letters.size()) return Refuse(m, Kind::kShape, "'{}' has too few dimensions", p.name);
+      skip = type.shape->size() - letters.size();
+    }
+    if (type.shape->size() - skip != letters.size()) {
+      return Refuse(m, Kind::kShape, "'{}' ({}) has shape {}", p.name, Where(graph_, value), ir::ToString(*type.shape));
+    }
+    for (size_t i = 0; i < letters.size(); ++i) {
+      const Dim& d = (*type.shape)[skip + i];
+      const auto [it, fresh] = m.dims_.try_emplace(letters[i], d);
+      if (!fresh && !ProvablyEqual(it->second, d)) {
+        return Refuse(m, Kind::kShape, "dimension {} of '{}' is {}, elsewhere {}", letters[i], p.name, d.ToString(),
+                      it->second.ToString());
+      }
+    }
+    return true;
+  }
+
+  // Inner values must not be used outside; then the guard.
+  bool Finish(Match& m) {
+    for (size_t i = 0; i < rule_.nodes.size(); ++i) {
+      const PatternNode& p = rule_.nodes[i];
+      const ValueId v = m.values_[i];
+      if (p.what != What::kOp || p.may_escape || !v.valid() || static_cast<Var>(i) == rule_.root) continue;
+      if (graph_.IsGraphOutput(v)) {
+        return Refuse(m, Kind::kIllegal, "'{}' ({}) is also a graph output and must be kept", p.name, Where(graph_, v));
+      }
+      for (const ir::Use& u : graph_.value(v).uses) {
+        if (std::find(m.nodes_.begin(), m.nodes_.end(), u.node) == m.nodes_.end()) {
+          return Refuse(m, Kind::kIllegal, "'{}' ({}) is also used by {}", p.name, Where(graph_, v),
+                        Where(graph_, graph_.node(u.node).output()));
+        }
+      }
+    }
+    if (rule_.guard) {
+      const Verdict verdict = rule_.guard(m);
+      if (!verdict.ok()) return Refuse(m, verdict.kind, "{}", verdict.sentence);
+    }
+    found_ = std::move(m);
+    return true;
+  }
+
+  const Rule& rule_;
+  const Graph& graph_;
+  bool explain_;
+  Attempt best_;
+  std::optional<Match> found_;
+};
+
+Attempt TryMatch(const Rule& rule, const Graph& graph, ValueId value, bool explain) {
+  return Matcher(rule, graph, explain).Run(value);
+}
+
+}  // namespace octavo::passes::pattern

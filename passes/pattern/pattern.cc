@@ -1,0 +1,180 @@
+#include "octavo/passes/pattern/pattern.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace octavo::passes::pattern {
+
+std::string_view Name(Kind kind) {
+  switch (kind) {
+    case Kind::kOk:
+      return "Ok";
+    case Kind::kShape:
+      return "Shape";
+    case Kind::kIllegal:
+      return "Illegal";
+    case Kind::kNoKernel:
+      return "NoKernel";
+    case Kind::kNotWorth:
+      return "NotWorth";
+  }
+  return "?";
+}
+Verdict Shape(std::string sentence) { return {Kind::kShape, std::move(sentence)}; }
+Verdict Illegal(std::string sentence) { return {Kind::kIllegal, std::move(sentence)}; }
+Verdict NoKernel(std::string sentence) { return {Kind::kNoKernel, std::move(sentence)}; }
+Verdict NotWorth(std::string sentence) { return {Kind::kNotWorth, std::move(sentence)}; }
+
+float Match::scalar(Var v) const {
+  const ir::Tensor* c = graph_->ConstantOf((*this)[v]);
+  OCTAVO_CHECK(c != nullptr, "not a constant");
+  return static_cast<float>(c->GetDouble(0));
+}
+int Match::alternative(Var v) const {
+  const auto it = alternatives_.find(v);
+  return it == alternatives_.end() ? -1 : it->second;
+}
+ir::Dim Match::dim(const std::string& letter) const {
+  const auto it = dims_.find(letter);
+  return it == dims_.end() ? ir::Dim::Unknown() : it->second;
+}
+
+RuleBuilder::RuleBuilder(std::string name, std::string doc) {
+  rule_.name = std::move(name);
+  rule_.doc = std::move(doc);
+}
+Var RuleBuilder::Add(PatternNode node) {
+  rule_.nodes.push_back(std::move(node));
+  return static_cast<Var>(rule_.nodes.size()) - 1;
+}
+Var RuleBuilder::Input(std::string name, Spec spec) {
+  return Add({.what = PatternNode::What::kInput, .name = std::move(name), .spec = std::move(spec)});
+}
+Var RuleBuilder::Constant(std::string name, Spec spec) {
+  return Add({.what = PatternNode::What::kConstant, .name = std::move(name), .spec = std::move(spec)});
+}
+Var RuleBuilder::Scalar(std::string name, std::optional<float> value) {
+  return Add({.what = PatternNode::What::kScalar, .name = std::move(name), .scalar = value});
+}
+Var RuleBuilder::Op(std::string name, ir::Op op, std::vector<Var> inputs,
+                    std::function<std::string(const Graph&, const Node&)> attrs) {
+  return Add({.what = PatternNode::What::kOp,
+              .name = std::move(name),
+              .op = op,
+              .inputs = std::move(inputs),
+              .attrs = std::move(attrs)});
+}
+Var RuleBuilder::AnyOrder(std::string name, ir::Op op, Var a, Var b) {
+  return Add(
+      {.what = PatternNode::What::kOp, .name = std::move(name), .op = op, .inputs = {a, b}, .any_order = true});
+}
+Var RuleBuilder::Optional(Var step, Var otherwise) {
+  return OneOf(rule_.nodes[static_cast<size_t>(step)].name + "?", {step, otherwise});
+}
+Var RuleBuilder::OneOf(std::string name, std::vector<Var> alternatives) {
+  return Add({.what = PatternNode::What::kOneOf, .name = std::move(name), .inputs = std::move(alternatives)});
+}
+Var RuleBuilder::MayEscape(Var v) {
+  rule_.nodes[static_cast<size_t>(v)].may_escape = true;
+  return v;
+}
+
+Rule RuleBuilder::Finish() {
+  OCTAVO_CHECK(rule_.root >= 0 && rule_.build, "rule {} has no root or no build step", rule_.name);
+  std::vector<bool> reached(rule_.nodes.size(), false);
+  std::vector<Var> work{rule_.root};
+  while (!work.empty()) {
+    const Var v = work.back();
+    work.pop_back();
+    if (v < 0 || reached[static_cast<size_t>(v)]) continue;
+    reached[static_cast<size_t>(v)] = true;
+    for (Var in : rule_.nodes[static_cast<size_t>(v)].inputs) work.push_back(in);
+  }
+  for (size_t i = 0; i < reached.size(); ++i) {
+    OCTAVO_CHECK(reached[i], "rule {}: '{}' cannot be reached from the root", rule_.name, rule_.nodes[i].name);
+  }
+  return std::move(rule_);
+}
+
+std::function<std::string(const Graph&, const Node&)> PermIs(std::vector<int64_t> perm) {
+  return [perm = std::move(perm)](const Graph&, const Node& n) -> std::string {
+    const std::vector<int64_t> have = n.attrs.Ints("perm");
+    return have == perm ? "" : "its perm is " + ir::ToString(have) + ", not " + ir::ToString(perm);
+  };
+}
+
+std::function<std::string(const Graph&, const Node&)> LastAxis(int64_t fallback) {
+  return [fallback](const Graph& g, const Node& n) -> std::string {
+    const int64_t axis = n.attrs.Int("axis", fallback);
+    const auto& shape = g.value(n.inputs[0]).type.shape;
+    const bool last = axis == -1 || (shape && axis == static_cast<int64_t>(shape->size()) - 1);
+    return last ? "" : "its axis " + std::to_string(axis) + " is not the last one";
+  };
+}
+
+namespace {
+
+void Report(const Rule& rule, const Graph& graph, NodeId root, const Attempt& a, PassContext& context) {
+  const Node& n = graph.node(root);
+  NearMiss miss;
+  miss.rule = rule.name;
+  miss.root = n.origin.empty() ? n.name : n.origin.front();
+  miss.matched = a.depth;
+  miss.kind = Name(a.kind);
+  miss.reason = a.reason;
+  context.misses->push_back(std::move(miss));
+}
+
+// Ops that the root of `rule` may be: the index of the driver.
+std::vector<ir::Op> RootOps(const Rule& rule) {
+  std::vector<ir::Op> ops;
+  std::vector<Var> work{rule.root};
+  while (!work.empty()) {
+    const PatternNode& p = rule.nodes[static_cast<size_t>(work.back())];
+    work.pop_back();
+    if (p.what == PatternNode::What::kOp) ops.push_back(p.op);
+    if (p.what == PatternNode::What::kOneOf) work.insert(work.end(), p.inputs.begin(), p.inputs.end());
+  }
+  return ops;
+}
+
+bool ApplyRule(const Rule& rule, Graph& graph, PassContext& context) {
+  bool changed = false;
+  const std::vector<ir::Op> roots = RootOps(rule);
+  for (NodeId id : graph.NodesInOrder()) {
+    if (!graph.IsAlive(id)) continue;
+    if (std::find(roots.begin(), roots.end(), graph.node(id).op) == roots.end()) continue;
+    const ValueId root = graph.node(id).output();
+    if (!root.valid()) continue;
+    Attempt a = TryMatch(rule, graph, root, context.misses != nullptr);
+    if (!a.match) {
+      if (context.misses != nullptr && a.depth >= 2) Report(rule, graph, id, a, context);
+      continue;
+    }
+    Rewriter rewriter(graph, rule.name);
+    rewriter.At(id, a.match->nodes());
+    const ValueId made = rule.build(rewriter, *a.match);
+    if (made.valid()) {
+      rewriter.Replace(root, made);
+      rewriter.EraseDead(id);
+    }
+    changed |= rewriter.changed();
+  }
+  return changed;
+}
+
+}  // namespace
+
+Result<bool> ApplyRules(const std::vector<Rule>& rules, Graph& graph, PassContext& context) {
+  bool changed = false;
+  for (const Rule& rule : rules) {
+    if (!ApplyRule(rule, graph, context)) continue;
+    changed = true;
+    // A rule may give an early value a later producer (a sum that a norm kernel also writes): order is restored here.
+    if (!graph.SortTopologically()) return ir::Fail("rule {} made a cycle", rule.name);
+    OCTAVO_TRY_STATUS(ir::Inference::Run(graph).transform([](const auto&) {}));  // the next rule needs shapes
+  }
+  return changed;
+}
+
+}  // namespace octavo::passes::pattern
