@@ -1,0 +1,55 @@
+// float32 element-wise kernels. Every Arch gives the bits of the scalar form: IEEE operations in the order written, and
+// quant/numeric/math.h for the functions.
+#ifndef OCTAVO_KERNELS_ELEMENTWISE_ELEMENTWISE_H_
+#define OCTAVO_KERNELS_ELEMENTWISE_ELEMENTWISE_H_
+
+#include <cstdint>
+
+#include "octavo/kernels/arch/arch.h"
+
+namespace octavo::kernels {
+
+enum class UnaryOp : uint8_t {
+  kAbs,
+  kErf,
+  kExp,
+  kGelu,
+  kGeluTanh,
+  kNeg,
+  kReciprocal,  // 1 / x
+  kRelu,        // x < 0 ? 0 : x, so NaN and -0 stay
+  kSigmoid,
+  kSilu,
+  kSqrt,
+  kTanh,
+};
+inline constexpr int kUnaryOps = 12;
+
+enum class BinaryOp : uint8_t {
+  kAdd,
+  kDiv,
+  kMax,  // NaN if either is NaN; of +0 and -0 the second
+  kMin,
+  kMul,
+  kSub,
+};
+inline constexpr int kBinaryOps = 6;
+
+// y[i] = op(x[i]); y may be x.
+void Unary(Arch arch, UnaryOp op, const float* x, float* y, int64_t n);
+
+// A matrix seen through strides in elements; 0 broadcasts. `col` is 0 or 1.
+struct Operand {
+  const float* data = nullptr;
+  int64_t row = 0;
+  int64_t col = 1;
+};
+
+// y[r * y_row + c] = op(a(r, c), b(r, c)) for rows [begin, end) and all columns; y may be a or b where strides agree.
+// One row of n columns is the plain vector form; scalars have row = col = 0.
+void Binary(Arch arch, BinaryOp op, const Operand& a, const Operand& b, float* y, int64_t y_row, int64_t begin, int64_t end,
+            int64_t cols);
+
+}  // namespace octavo::kernels
+
+#endif  // OCTAVO_KERNELS_ELEMENTWISE_ELEMENTWISE_H_

@@ -1,0 +1,42 @@
+#include "octavo/kernels/norm/norm_ref.h"
+#include "octavo/quant/numeric/math.h"
+#include "octavo/quant/numeric/rounding.h"
+
+namespace octavo::kernels::internal {
+namespace {
+
+void QuantizeRow(const NormArgs& args, const float* y, int64_t row) {
+  const auto [lo, hi] = quant::RangeOf(args.q_type);
+  auto* q = static_cast<uint8_t*>(args.q) + row * args.q_stride;  // s8 has the same low byte
+  for (int64_t i = 0; i < args.n; ++i) {
+    q[i] = static_cast<uint8_t>(quant::QuantizeOne(y[i], args.q_scale, args.q_zero_point, static_cast<int32_t>(lo),
+                                                   static_cast<int32_t>(hi)));
+  }
+}
+
+}  // namespace
+
+void NormReference(const NormArgs& args, int64_t begin, int64_t end, float* scratch) {
+  for (int64_t r = begin; r < end; ++r) {
+    const float* x = args.x + r * args.x_stride;
+    if (args.skip != nullptr) {
+      const float* skip = args.skip + r * args.skip_stride;
+      float* sum = args.sum != nullptr ? args.sum + r * args.sum_stride : scratch;
+      for (int64_t i = 0; i < args.n; ++i) sum[i] = x[i] + skip[i];
+      x = sum;
+    } else if (args.sum != nullptr) {
+      float* sum = args.sum + r * args.sum_stride;
+      for (int64_t i = 0; i < args.n; ++i) sum[i] = x[i];
+    }
+    if (args.y == nullptr && args.q == nullptr) continue;
+    float* y = args.y != nullptr ? args.y + r * args.y_stride : scratch + args.n;
+    if (args.rms) {
+      quant::RmsNormRow(x, args.n, args.gamma, args.epsilon, y);
+    } else {
+      quant::LayerNormRow(x, args.n, args.gamma, args.beta, args.epsilon, y);
+    }
+    if (args.q != nullptr) QuantizeRow(args, y, r);
+  }
+}
+
+}  // namespace octavo::kernels::internal

@@ -1,0 +1,80 @@
+#include "octavo/kernels/sdpa/sdpa.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+
+namespace octavo::kernels {
+namespace {
+
+constexpr int64_t kMaxHeadSize = 1024;  // scratch grows with it; no known model is near
+
+std::string ShapeRefusal(const SdpaShape& s) {
+  if (s.batch < 0 || s.q_len < 0 || s.heads < 1 || s.kv_heads < 1) return "A size of the attention is negative or zero.";
+  if (s.k_len < 1) return "The attention has no keys, so its softmax has no meaning.";
+  if (s.heads % s.kv_heads != 0) {
+    return "The " + std::to_string(s.heads) + " heads of Q are no multiple of the " + std::to_string(s.kv_heads) +
+           " heads of K and V.";
+  }
+  if (s.head_size < 1 || s.head_size > kMaxHeadSize || s.v_head_size < 1 || s.v_head_size > kMaxHeadSize) {
+    return "The head sizes are " + std::to_string(s.head_size) + " and " + std::to_string(s.v_head_size) +
+           "; the attention kernels take 1 to " + std::to_string(kMaxHeadSize) + ".";
+  }
+  return "";
+}
+
+std::string QuantRefusal(const char* what, quant::DType type, float scale, int32_t zero_point) {
+  if (!quant::IsInt8(type)) return std::string("The ") + what + " of an int8 attention must be u8 or s8.";
+  const auto [lo, hi] = quant::RangeOf(type);
+  if (zero_point < lo || zero_point > hi) return std::string("The zero point of ") + what + " is outside its type.";
+  if (!(scale > 0.0f) || std::isinf(scale)) return std::string("The scale of ") + what + " is not a positive number.";
+  return "";
+}
+
+// Largest |q - zero_point|.
+int64_t Span(quant::DType type, int32_t zero_point) {
+  const auto [lo, hi] = quant::RangeOf(type);
+  return std::max(hi - zero_point, zero_point - lo);
+}
+
+template <typename Args>
+void Heads(Arch arch, const Args& args, int64_t begin, int64_t end, void* packed, void* scratch) {
+  const int64_t group = args.shape.heads / args.shape.kv_heads;
+  for (int64_t i = begin; i < end; ++i) {
+    const int64_t batch = i / args.shape.heads;
+    const int64_t head = i % args.shape.heads;
+    if (i == begin || head % group == 0) SdpaPack(arch, args, batch, head / group, packed);
+    SdpaRows(arch, args, batch, head, 0, args.shape.q_len, packed, scratch);
+  }
+}
+
+}  // namespace
+
+std::string SdpaRefusal(const SdpaFloatArgs& args) { return ShapeRefusal(args.shape); }
+
+std::string SdpaRefusal(const SdpaInt8Args& args) {
+  std::string refusal = ShapeRefusal(args.shape);
+  if (refusal.empty()) refusal = QuantRefusal("Q", args.q_type, args.q_scale, args.q_zero_point);
+  if (refusal.empty()) refusal = QuantRefusal("K", args.k_type, args.k_scale, args.k_zero_point);
+  if (refusal.empty()) refusal = QuantRefusal("V", args.v_type, args.v_scale, args.v_zero_point);
+  if (refusal.empty()) refusal = QuantRefusal("the probabilities", args.p_type, args.p_scale, args.p_zero_point);
+  if (refusal.empty() && args.o_type != quant::DType::kF32) {
+    refusal = QuantRefusal("the output", args.o_type, args.o_scale, args.o_zero_point);
+  }
+  if (!refusal.empty()) return refusal;
+  const int64_t worst = Span(args.p_type, args.p_zero_point) * Span(args.v_type, args.v_zero_point);
+  if (args.shape.k_len > INT32_MAX / worst) {
+    return "With " + std::to_string(args.shape.k_len) + " keys the int32 sum of probabilities times V could overflow; at most " +
+           std::to_string(INT32_MAX / worst) + " are safe with these zero points.";
+  }
+  return "";
+}
+
+void SdpaHeads(Arch arch, const SdpaFloatArgs& args, int64_t begin, int64_t end, void* packed, void* scratch) {
+  Heads(arch, args, begin, end, packed, scratch);
+}
+void SdpaHeads(Arch arch, const SdpaInt8Args& args, int64_t begin, int64_t end, void* packed, void* scratch) {
+  Heads(arch, args, begin, end, packed, scratch);
+}
+
+}  // namespace octavo::kernels

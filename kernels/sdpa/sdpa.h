@@ -1,0 +1,106 @@
+// Attention of one layer: softmax(q k^T * scale + mask) v, per batch and head, float32 or int8 (exact mode: the
+// probabilities are quantized where the graph says so; shared/design.md 5). Bit-identical on every Arch.
+//
+// int8, for one query row i and head h, with the kv head h / (heads / kv_heads):
+//   acc_j = sum_d (q - q_zp)(k_j - k_zp)                  exact int32
+//   s_j   = float(acc_j) * (q_scale * k_scale);  scale != 1: s_j = s_j * scale;  mask: s_j = s_j + mask_j
+//   prob  = quant::SoftmaxRow(s);  nan_guard: NaN becomes 0
+//   p_j   = quant::QuantizeOne(prob_j, p_scale, p_zp)
+//   o_c   = float(sum_j (p_j - p_zp)(v_jc - v_zp)) * (p_scale * v_scale), then as it is or QuantizeOne(o_scale, o_zp)
+// float: acc_j = fma over d in order from 0; s, softmax and guard as above; o_c = fma(prob_j, v_jc, o_c) over j in order.
+#ifndef OCTAVO_KERNELS_SDPA_SDPA_H_
+#define OCTAVO_KERNELS_SDPA_SDPA_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+
+#include "octavo/kernels/arch/arch.h"
+#include "octavo/quant/numeric/dtype.h"
+
+namespace octavo::kernels {
+
+struct SdpaShape {
+  int64_t batch = 1;
+  int64_t heads = 1;
+  int64_t kv_heads = 1;  // divides heads
+  int64_t q_len = 1;
+  int64_t k_len = 1;
+  int64_t head_size = 1;    // of q and k, 1..1024
+  int64_t v_head_size = 1;  // of v and the output, 1..1024
+};
+
+// In elements. The elements of a head are contiguous. [B,S,H*D]: {S*H*D, D, H*D}; [B,H,S,D]: {H*S*D, S*D, D}.
+struct SdpaStrides {
+  int64_t batch = 0;
+  int64_t head = 0;
+  int64_t row = 0;
+};
+
+// Added to the scores. Strides in elements, 0 where broadcast; `col` is 0 or 1.
+struct SdpaMask {
+  const float* data = nullptr;  // null: none
+  int64_t batch = 0;
+  int64_t head = 0;
+  int64_t row = 0;
+  int64_t col = 1;
+};
+
+struct SdpaFloatArgs {
+  SdpaShape shape;
+  const float* q = nullptr;
+  const float* k = nullptr;
+  const float* v = nullptr;
+  float* o = nullptr;
+  SdpaStrides q_strides, k_strides, v_strides, o_strides;
+  SdpaMask mask;
+  float scale = 1.0f;  // exactly 1: no multiply
+  bool nan_guard = false;
+};
+
+struct SdpaInt8Args {
+  SdpaShape shape;
+  const void* q = nullptr;
+  const void* k = nullptr;
+  const void* v = nullptr;
+  void* o = nullptr;
+  SdpaStrides q_strides, k_strides, v_strides, o_strides;
+  SdpaMask mask;
+  float scale = 1.0f;
+  bool nan_guard = false;
+  // kU8 or kS8; the output also kF32 (then o_scale and o_zero_point are not used).
+  quant::DType q_type = quant::DType::kU8, k_type = quant::DType::kU8, v_type = quant::DType::kU8,
+               p_type = quant::DType::kU8, o_type = quant::DType::kF32;
+  float q_scale = 1.0f, k_scale = 1.0f, v_scale = 1.0f, p_scale = 1.0f, o_scale = 1.0f;
+  int32_t q_zero_point = 0, k_zero_point = 0, v_zero_point = 0, p_zero_point = 0, o_zero_point = 0;
+};
+
+// Empty: can run on every Arch. Otherwise one sentence with the reason: sizes out of range, kv_heads that do not divide heads,
+// k_len so long that sum (p - p_zp)(v - v_zp) could leave int32 (255 * 255 * k_len at worst: k_len > 33025), a zero
+// point outside its type, a scale that is not a positive number.
+std::string SdpaRefusal(const SdpaFloatArgs& args);
+std::string SdpaRefusal(const SdpaInt8Args& args);
+
+// The work is done in two steps, so that the caller can split it among threads. Pack brings K and V of one (batch, kv head)
+// into the order that the kernel reads; it is shared by all heads of the group and all their rows. Rows computes the query
+// rows [begin, end) of one (batch, head). Scratch belongs to one thread. Both buffers are 64-byte aligned and need not
+// be cleared. Bytes may be 0.
+size_t SdpaPackedBytes(Arch arch, const SdpaFloatArgs& args);
+size_t SdpaPackedBytes(Arch arch, const SdpaInt8Args& args);
+size_t SdpaScratchBytes(Arch arch, const SdpaFloatArgs& args);
+size_t SdpaScratchBytes(Arch arch, const SdpaInt8Args& args);
+void SdpaPack(Arch arch, const SdpaFloatArgs& args, int64_t batch, int64_t kv_head, void* packed);
+void SdpaPack(Arch arch, const SdpaInt8Args& args, int64_t batch, int64_t kv_head, void* packed);
+void SdpaRows(Arch arch, const SdpaFloatArgs& args, int64_t batch, int64_t head, int64_t begin, int64_t end, const void* packed,
+              void* scratch);
+void SdpaRows(Arch arch, const SdpaInt8Args& args, int64_t batch, int64_t head, int64_t begin, int64_t end, const void* packed,
+              void* scratch);
+
+// Both steps for the flat heads [begin, end) of batch * heads, all rows; K and V are packed when the group changes.
+// `packed` and `scratch` belong to this call.
+void SdpaHeads(Arch arch, const SdpaFloatArgs& args, int64_t begin, int64_t end, void* packed, void* scratch);
+void SdpaHeads(Arch arch, const SdpaInt8Args& args, int64_t begin, int64_t end, void* packed, void* scratch);
+
+}  // namespace octavo::kernels
+
+#endif  // OCTAVO_KERNELS_SDPA_SDPA_H_

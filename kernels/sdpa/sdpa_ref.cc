@@ -1,0 +1,101 @@
+#include "octavo/kernels/sdpa/sdpa_ref.h"
+
+#include <cmath>
+
+#include "octavo/quant/numeric/math.h"
+#include "octavo/quant/numeric/rounding.h"
+
+namespace octavo::kernels::internal {
+namespace {
+
+int64_t Offset(const SdpaStrides& strides, int64_t batch, int64_t head, int64_t row) {
+  return batch * strides.batch + head * strides.head + row * strides.row;
+}
+
+// Element i of u8 or s8 data, less its zero point.
+int32_t Centered(const void* data, quant::DType type, int64_t i, int32_t zero_point) {
+  const int32_t q = type == quant::DType::kU8 ? static_cast<const uint8_t*>(data)[i] : static_cast<const int8_t*>(data)[i];
+  return q - zero_point;
+}
+
+int32_t Quantize(float x, quant::DType type, float scale, int32_t zero_point) {
+  const auto [lo, hi] = quant::RangeOf(type);
+  return quant::QuantizeOne(x, scale, zero_point, static_cast<int32_t>(lo), static_cast<int32_t>(hi));
+}
+
+// Scale, mask, softmax and guard of one row of scores, in place.
+template <typename Args>
+void Probabilities(const Args& args, int64_t batch, int64_t head, int64_t row, float* s) {
+  const SdpaMask& mask = args.mask;
+  for (int64_t j = 0; j < args.shape.k_len; ++j) {
+    if (args.scale != 1.0f) s[j] = s[j] * args.scale;
+    if (mask.data != nullptr) {
+      s[j] = s[j] + mask.data[batch * mask.batch + head * mask.head + row * mask.row + j * mask.col];
+    }
+  }
+  quant::SoftmaxRow(s, args.shape.k_len, s);
+  for (int64_t j = 0; args.nan_guard && j < args.shape.k_len; ++j) s[j] = s[j] != s[j] ? 0.0f : s[j];
+}
+
+#if defined(__x86_64__) && defined(__GNUC__)
+// As in quant/numeric/math.cc: the same bits with and without the instruction, but no call into libm for each fma.
+__attribute__((target_clones("avx2,fma", "default")))
+#endif
+void MultiplyAdd(float a, const float* x, int64_t x_stride, int64_t n, float* sum) {
+  for (int64_t i = 0; i < n; ++i) sum[i] = std::fma(a, x[i * x_stride], sum[i]);
+}
+
+}  // namespace
+
+void SdpaReference(const SdpaFloatArgs& args, int64_t batch, int64_t head, int64_t begin, int64_t end, float* row) {
+  const SdpaShape& shape = args.shape;
+  const int64_t kv_head = head / (shape.heads / shape.kv_heads);
+  const float* k = args.k + Offset(args.k_strides, batch, kv_head, 0);
+  const float* v = args.v + Offset(args.v_strides, batch, kv_head, 0);
+  for (int64_t i = begin; i < end; ++i) {
+    const float* q = args.q + Offset(args.q_strides, batch, head, i);
+    float* o = args.o + Offset(args.o_strides, batch, head, i);
+    for (int64_t j = 0; j < shape.k_len; ++j) row[j] = 0.0f;
+    for (int64_t d = 0; d < shape.head_size; ++d) MultiplyAdd(q[d], k + d, args.k_strides.row, shape.k_len, row);
+    Probabilities(args, batch, head, i, row);
+    for (int64_t c = 0; c < shape.v_head_size; ++c) o[c] = 0.0f;
+    for (int64_t j = 0; j < shape.k_len; ++j) MultiplyAdd(row[j], v + j * args.v_strides.row, 1, shape.v_head_size, o);
+  }
+}
+
+void SdpaReference(const SdpaInt8Args& args, int64_t batch, int64_t head, int64_t begin, int64_t end, float* row) {
+  const SdpaShape& shape = args.shape;
+  const int64_t kv_head = head / (shape.heads / shape.kv_heads);
+  const float score_scale = args.q_scale * args.k_scale;
+  const float value_scale = args.p_scale * args.v_scale;
+  for (int64_t i = begin; i < end; ++i) {
+    const int64_t q = Offset(args.q_strides, batch, head, i);
+    const int64_t o = Offset(args.o_strides, batch, head, i);
+    for (int64_t j = 0; j < shape.k_len; ++j) {
+      const int64_t k = Offset(args.k_strides, batch, kv_head, j);
+      int32_t acc = 0;
+      for (int64_t d = 0; d < shape.head_size; ++d) {
+        acc += Centered(args.q, args.q_type, q + d, args.q_zero_point) * Centered(args.k, args.k_type, k + d, args.k_zero_point);
+      }
+      row[j] = static_cast<float>(acc) * score_scale;
+    }
+    Probabilities(args, batch, head, i, row);
+    for (int64_t c = 0; c < shape.v_head_size; ++c) {
+      int32_t acc = 0;
+      for (int64_t j = 0; j < shape.k_len; ++j) {
+        const int64_t v = Offset(args.v_strides, batch, kv_head, j) + c;
+        const int32_t p = Quantize(row[j], args.p_type, args.p_scale, args.p_zero_point) - args.p_zero_point;
+        acc += p * Centered(args.v, args.v_type, v, args.v_zero_point);
+      }
+      const float y = static_cast<float>(acc) * value_scale;
+      if (args.o_type == quant::DType::kF32) {
+        static_cast<float*>(args.o)[o + c] = y;
+      } else {
+        static_cast<uint8_t*>(args.o)[o + c] =
+            static_cast<uint8_t>(Quantize(y, args.o_type, args.o_scale, args.o_zero_point));
+      }
+    }
+  }
+}
+
+}  // namespace octavo::kernels::internal

@@ -1,0 +1,4 @@
+target_sources(octavo_kernels PRIVATE
+  ${CMAKE_CURRENT_LIST_DIR}/sdpa.cc
+  ${CMAKE_CURRENT_LIST_DIR}/sdpa_ref.cc
+  ${CMAKE_CURRENT_LIST_DIR}/sdpa_vec.cc)

@@ -1,0 +1,2 @@
+target_sources(octavo_kernels PRIVATE
+  ${CMAKE_CURRENT_LIST_DIR}/softmax.cc)
