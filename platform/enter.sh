@@ -1,0 +1,22 @@
+#!/usr/bin/env bash
+# enter.sh COMMAND ARGS: makes sure that Debian 13 and the packages are there, then runs platform/inside.sh in it.
+set -euo pipefail
+here=$OCTAVO_PROJECT/platform
+. "$here/steps.sh"
+. "$here/debian.sh"
+
+lists=("$here/packages.txt")
+[ "$1" != lint ] || lists+=("$here/packages-tools.txt")
+
+if [ "$(debian_version)" -ge 13 ]; then
+  for list in "${lists[@]}"; do ensure_packages_here "$list"; done
+  exec bash "$here/inside.sh" "$@"
+fi
+
+. "$here/make-root.sh"
+. "$here/in-root.sh"
+workdir=$OCTAVO_PROJECT
+ensure_root "${lists[@]}"
+show_callers_folders "$@"
+launch=exec
+in_root bash "$here/inside.sh" "$@"

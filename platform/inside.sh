@@ -1,0 +1,53 @@
+#!/usr/bin/env bash
+# inside.sh COMMAND ARGS: runs on Debian 13 (in place, or in the tree that enter.sh entered). Builds what COMMAND needs, then does it.
+set -euo pipefail
+platform=$OCTAVO_PROJECT/platform
+. "$platform/steps.sh"
+
+# One build folder per checkout: two clones share the cache, the compiler cache and the downloads, never a build tree.
+checkout=$(basename "$OCTAVO_PROJECT")-$(printf '%s' "$OCTAVO_PROJECT" | sha256sum | cut -c1-8)
+builds=$OCTAVO_CACHE/build/$checkout
+jobs=$(nproc)
+export CCACHE_DIR=$OCTAVO_CACHE/ccache CCACHE_MAXSIZE=${CCACHE_MAXSIZE:-3G}
+# Paths relative to the build folder, so that another clone finds what this one compiled.
+export CCACHE_BASEDIR=/ CCACHE_NOHASHDIR=1 CCACHE_ABSSTDERR=1
+if command -v ccache >/dev/null; then export CMAKE_C_COMPILER_LAUNCHER=ccache CMAKE_CXX_COMPILER_LAUNCHER=ccache; fi
+
+# build PRESET TARGET...: configures when there is no build tree, builds; silent when there is nothing to do.
+build() {
+  local preset=$1 tree=$builds/$1 rc=0
+  shift
+  mkdir -p "$builds"
+  with_lock "build-$checkout"
+  if [ ! -f "$tree/build.ninja" ]; then
+    step "configuring ($preset)" "configure-$preset" cmake -S "$OCTAVO_PROJECT" --preset "$preset" -B "$tree" || rc=$?
+  fi
+  if [ "$rc" -eq 0 ]; then
+    step "building $* ($preset)" "build-$preset" ninja -C "$tree" -j "$jobs" "$@" || rc=$?
+  fi
+  release_lock
+  return "$rc"
+}
+
+use_product() {  # the program and the module of one build tree, by name
+  export PATH=$1/bin:$PATH PYTHONPATH=$1/python${PYTHONPATH:+:$PYTHONPATH}
+}
+
+run_octavo() {
+  build release product || exit 1
+  exec "$builds/release/bin/octavo" "$@"
+}
+
+run_shell() {
+  [ -n "${OCTAVO_NO_BUILD:-}" ] || build release product || say "the product did not build; going on without it"
+  use_product "$builds/release"
+  export OCTAVO_BUILD=$builds
+  [ "$#" -gt 0 ] || set -- bash -i
+  exec "$@"
+}
+
+case $1 in
+  octavo) shift; run_octavo "$@" ;;
+  shell) shift; run_shell "$@" ;;
+  test | bench | lint | demo | venv) command=$1; shift; . "$platform/$command.sh" ;;
+esac

@@ -1,0 +1,51 @@
+# Sourced by the scripts of this folder: messages, and steps with time and log. Everything goes to stderr, since stdout
+# belongs to the program that runs (octavo --json).
+
+lock_fd=
+say() { printf 'octavo: %s\n' "$*" >&2; }
+fail() { say "$*"; exit 1; }
+
+# step TITLE LOGNAME COMMAND...: a line when it begins and one with the time when it is done; the end of its log only when it
+# fails. A step of less than a second says nothing, so that ./dev octavo is silent when nothing has changed.
+# While it runs, the last "[done/total]" of a ninja log is repeated every half minute: a slow build is not a silent one.
+step() {
+  local title=$1 log=$OCTAVO_CACHE/logs/$2.log start=$SECONDS rc=0 beat
+  shift 2
+  mkdir -p "$OCTAVO_CACHE/logs"
+  heartbeat "$title" "$log" & beat=$!
+  "$@" >"$log" 2>&1 </dev/null || rc=$?
+  kill "$beat" 2>/dev/null || true
+  wait "$beat" 2>/dev/null || true
+  if [ "$rc" -ne 0 ]; then
+    { grep -nE -A 8 '^(FAILED|CMake Error|E:|error:)|: (fatal )?error:' "$log" | head -n 40 || true
+      printf -- '---- last lines of %s\n' "$log"; tail -n 20 "$log"; } >&2
+    say "$title: failed after $((SECONDS - start)) s (status $rc); the whole log is $log"
+    return "$rc"
+  fi
+  [ "$((SECONDS - start))" -lt 2 ] || say "$title: done in $((SECONDS - start)) s"
+}
+
+heartbeat() {
+  local last start=$SECONDS pause=1
+  exec >&2 {lock_fd}>&-
+  while sleep "$pause"; do
+    if [ "$pause" = 1 ]; then say "$1 ..."; pause=29; continue; fi
+    pause=30
+    last=$(tail -c 4000 "$2" 2>/dev/null | tr '\r' '\n' | grep -oE '^\[[0-9]+/[0-9]+\]' | tail -n 1 || true)
+    say "  ${last:-...} $((SECONDS - start)) s"
+  done
+}
+
+# with_lock NAME: waits for another run that holds the lock; held until this process and its children end.
+with_lock() {
+  local file=$OCTAVO_CACHE/$1.lock
+  exec {lock_fd}>"$file"
+  flock --nonblock "$lock_fd" && return 0
+  say "waiting for another run ($1)"
+  flock "$lock_fd"
+}
+release_lock() { exec {lock_fd}>&-; }
+
+# packages FILE: the names in a package list, comments stripped.
+packages() { sed -e 's/#.*//' -e '/^[[:space:]]*$/d' "$1" | tr -s '[:space:]' '\n'; }
+hash_of() { cat "$@" | sha256sum | cut -c1-16; }

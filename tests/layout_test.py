@@ -1,0 +1,156 @@
+"""Who may include whom (HACKING.md), file lengths, flags and words that have no place in the tree. Run by ctest.
+
+Every rule is checked on the files that git tracks or would track; without git, on all files.
+"""
+
+import collections
+import pathlib
+import re
+import subprocess
+import sys
+import unittest
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+SOURCES = (".cc", ".h", ".def", ".inc")
+
+# room -> rooms whose headers it may include besides its own. kernels/catalog.h is the one door from passes to kernels;
+# arch.h is the value that a query of the catalog names.
+NUMERIC = "quant/numeric"
+ALLOWED = {
+    NUMERIC: set(),
+    "ir": {NUMERIC},
+    "quant": {NUMERIC, "ir"},
+    "kernels": {NUMERIC},
+    "passes": {NUMERIC, "ir", "quant", "kernels/catalog.h", "kernels/arch/arch.h"},
+    "runtime": {NUMERIC, "ir", "quant", "kernels"},
+    "integrations": {NUMERIC, "ir", "kernels"},
+    "cli": {NUMERIC, "ir", "quant", "kernels", "passes", "runtime"},
+    "python_bindings": {NUMERIC, "ir", "quant", "kernels", "passes", "runtime"},
+    "benchmarks": {NUMERIC, "ir", "quant", "kernels", "passes", "runtime"},
+    "tests": {NUMERIC, "ir", "quant", "kernels", "passes", "runtime", "cli", "tests"},
+}
+MAX_LINES = 500
+INCLUDE = re.compile(r'^\s*#\s*include\s+([<"])([^">]+)[">]')
+FLAG = re.compile(r"-m(arch|tune|avx\w*|amx\w*|sse\w*|fma|bmi\w*)\b|/arch:")
+# Places on one person's machine, and work that is not done. Split, so that this file does not match itself.
+WORDS = re.compile("|".join(["/ro" + "ot/", "/ho" + "me/[a-z]", "/wo" + "rk/", r"\bTO" + "DO\\b", r"\bFIX" + "ME\\b"]))
+FOLDERS_NOT_WANTED = {"src", "include", "utils", "common", "docs"}
+
+
+def project_files():
+    try:
+        listed = subprocess.run(
+            ["git", "-c", f"safe.directory={ROOT}", "ls-files", "--cached", "--others", "--exclude-standard", "-z"],
+            cwd=ROOT, check=True, capture_output=True).stdout.decode().split("\0")
+        return sorted(ROOT / name for name in listed if name and (ROOT / name).is_file())
+    except (OSError, subprocess.CalledProcessError):
+        return sorted(p for p in ROOT.rglob("*") if p.is_file() and "build" not in p.relative_to(ROOT).parts)
+
+
+FILES = project_files()
+
+
+def name_of(path):
+    return path.relative_to(ROOT).as_posix()
+
+
+def room_of(name):
+    return NUMERIC if name.startswith(NUMERIC + "/") else name.split("/")[0]
+
+
+def includes():
+    for path in FILES:
+        name = name_of(path)
+        if path.suffix not in SOURCES or room_of(name) not in ALLOWED or "/example/" in name:
+            continue
+        for number, line in enumerate(path.read_text(errors="replace").splitlines(), 1):
+            match = INCLUDE.match(line)
+            if match:
+                yield name, number, match[1], match[2]
+
+
+class Layout(unittest.TestCase):
+
+    def check(self, wrong, rule):
+        self.assertFalse(wrong, rule + ":\n  " + "\n  ".join(wrong))
+
+    def test_there_is_something_to_check(self):
+        self.assertGreater(sum(1 for _ in includes()), 50)
+
+    def test_include_direction(self):
+        wrong = []
+        for name, number, _, target in includes():
+            if not target.startswith("octavo/"):
+                continue
+            target = target.removeprefix("octavo/")
+            room, other = room_of(name), room_of(target)
+            if other != room and other not in ALLOWED[room] and target not in ALLOWED[room]:
+                wrong.append(f"{name}:{number} includes {target}; {room} may include {sorted(ALLOWED[room])}")
+        self.check(wrong, "include direction (HACKING.md)")
+
+    def test_one_spelling(self):
+        wrong = []
+        for name, number, quote, target in includes():
+            ours = (ROOT / target.removeprefix("octavo/")).is_file()
+            if quote == '"' and not target.startswith("octavo/") and (ours or (ROOT / name).parent.joinpath(target).is_file()):
+                wrong.append(f'{name}:{number} "{target}": spell it "octavo/..."')
+            if target.startswith("octavo/") and not ours:
+                wrong.append(f"{name}:{number} {target} does not exist")
+        self.check(wrong, 'our headers are spelled "octavo/ROOM/FILE.h"')
+
+    def test_vector_code_stays_in_kernels(self):
+        wrong = [f"{name}:{number} {target}" for name, number, _, target in includes()
+                 if target.endswith("-inl.h") and target.startswith("octavo/") and room_of(name) not in ("kernels", "tests")]
+        self.check(wrong, "*-inl.h is included only inside kernels/")
+
+    def test_third_parties_stay_in_their_room(self):
+        only = {"onnx/": ("ir/onnx", "tests"), "google/protobuf": ("ir/onnx", "tests"), "CLI/": ("cli",),
+                "pybind11/": ("python_bindings",), "hwy/": ("kernels", "benchmarks", "tests"), "zip.h": ("ir/npz",)}
+        wrong = [f"{name}:{number} {target}" for name, number, _, target in includes()
+                 for prefix, rooms in only.items() if target.startswith(prefix) and not name.startswith(rooms)]
+        self.check(wrong, "a third party's headers are seen by one room")
+
+    def test_no_isa_flags(self):
+        wrong = [f"{name_of(p)}:{n}" for p in FILES if p.suffix == ".cmake" or p.name in ("CMakeLists.txt", "CMakePresets.json")
+                 for n, line in enumerate(p.read_text().splitlines(), 1) if FLAG.search(line)]
+        self.check(wrong, "ISA code is chosen at run time: no -march or -m flags in build files")
+
+    def test_no_machine_paths_and_no_leftovers(self):
+        text = (".cc", ".h", ".def", ".inc", ".py", ".pyi", ".sh", ".md", ".txt", ".cmake", ".json", "")
+        wrong = [f"{name_of(p)}:{n} {line.strip()[:80]}" for p in FILES
+                 if p.suffix in text and not name_of(p).startswith("tests/data/") and p.name != "LICENSE"
+                 for n, line in enumerate(p.read_text(errors="replace").splitlines(), 1) if WORDS.search(line)]
+        self.check(wrong, "words that have no place here")
+
+    def test_file_names(self):
+        wrong = [name_of(p) for p in FILES if p.suffix in (".cc", ".h", ".py")
+                 and not re.fullmatch(r"(__)?[a-z0-9_]+(__|-inl)?\.(cc|h|py)", p.name)]
+        wrong += [name_of(p) for p in FILES if p.relative_to(ROOT).parts[0] in FOLDERS_NOT_WANTED]
+        self.check(wrong, "files are snake_case; no src/, include/, utils/, common/, docs/")
+
+    def test_include_guards(self):
+        wrong = []
+        for path in FILES:
+            name = name_of(path)
+            if path.suffix != ".h" or name.endswith("-inl.h") or room_of(name) not in ALLOWED:
+                continue
+            guard = "OCTAVO_" + re.sub(r"[^A-Za-z0-9]", "_", name).upper() + "_"
+            if f"#ifndef {guard}\n#define {guard}\n" not in path.read_text():
+                wrong.append(f"{name}: expected {guard}")
+        self.check(wrong, "include guards are named after the path (two paths lead to a header: no #pragma once)")
+
+    def test_file_length(self):
+        lengths = {name_of(p): len(p.read_text(errors="replace").splitlines()) for p in FILES
+                   if p.suffix in (".cc", ".h", ".py") or p.name == "dev"}
+        rooms = collections.defaultdict(lambda: [0, 0])
+        for name, count in lengths.items():
+            rooms[room_of(name)][0] += 1
+            rooms[room_of(name)][1] += count
+        for room, (files, count) in sorted(rooms.items()):
+            print(f"{room:16} {files:4} files {count:7} lines")
+        self.check([f"{name}: {count} lines" for name, count in lengths.items() if count > MAX_LINES],
+                   f"files have at most {MAX_LINES} lines")
+
+
+if __name__ == "__main__":
+    sys.exit(unittest.main(verbosity=1))
