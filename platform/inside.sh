@@ -13,14 +13,20 @@ export CCACHE_DIR=$OCTAVO_CACHE/ccache CCACHE_MAXSIZE=${CCACHE_MAXSIZE:-3G}
 export CCACHE_BASEDIR=/ CCACHE_NOHASHDIR=1 CCACHE_ABSSTDERR=1
 if command -v ccache >/dev/null; then export CMAKE_C_COMPILER_LAUNCHER=ccache CMAKE_CXX_COMPILER_LAUNCHER=ccache; fi
 
+# The top CMakeLists.txt takes in each folder that has one of its own; ninja does not notice a new one, so the list is compared.
+build_files() {
+  find "$OCTAVO_PROJECT" -path "$OCTAVO_PROJECT/.git" -prune -o \( -name CMakeLists.txt -o -name '*.cmake' \) -print | sort
+}
+
 # build PRESET TARGET...: configures when there is no build tree, builds; silent when there is nothing to do.
 build() {
   local preset=$1 tree=$builds/$1 rc=0
   shift
   mkdir -p "$builds"
   with_lock "build-$checkout"
-  if [ ! -f "$tree/build.ninja" ]; then
+  if [ ! -f "$tree/build.ninja" ] || [ "$(build_files)" != "$(cat "$tree/octavo-build-files" 2>/dev/null)" ]; then
     step "configuring ($preset)" "configure-$preset" cmake -S "$OCTAVO_PROJECT" --preset "$preset" -B "$tree" || rc=$?
+    [ "$rc" -ne 0 ] || build_files >"$tree/octavo-build-files"
   fi
   if [ "$rc" -eq 0 ]; then
     step "building $* ($preset)" "build-$preset" ninja -C "$tree" -j "$jobs" "$@" || rc=$?
@@ -35,6 +41,7 @@ use_product() {  # the program and the module of one build tree, by name
 
 run_octavo() {
   build release product || exit 1
+  [ -x "$builds/release/bin/octavo" ] || fail "this checkout has no program octavo: cli/CMakeLists.txt is missing or does not build one"
   exec "$builds/release/bin/octavo" "$@"
 }
 
