@@ -1,0 +1,184 @@
+#include "octavo/passes/attention.h"
+
+#include <algorithm>
+#include <set>
+
+namespace octavo::passes {
+
+namespace {
+
+// Through what a softmax's input leads back to the score product, and its output forward to the value product.
+bool IsBetweenProducts(Op op) {
+  switch (op) {
+    case Op::kAdd:
+    case Op::kSub:
+    case Op::kMul:
+    case Op::kDiv:
+    case Op::kWhere:
+    case Op::kCast:
+    case Op::kTanh:
+    case Op::kClip:
+    case Op::kMax:
+    case Op::kReshape:
+    case Op::kIdentity:
+    case Op::kDropout:
+    case Op::kQuantizeLinear:
+    case Op::kDequantizeLinear:
+    case Op::kIsNaN:
+    case Op::kSlice:
+    case Op::kConcat:
+      return true;
+    default:
+      return false;
+  }
+}
+
+// Ops that end the walk back from q, k or v to its projection.
+bool EndsProjectionWalk(Op op) {
+  switch (op) {
+    case Op::kMatMul:
+    case Op::kGemm:
+    case Op::kSoftmax:
+    case Op::kLayerNormalization:
+    case Op::kSkipLayerNorm:
+    case Op::kNormQuant:
+    case Op::kConv:
+    case Op::kEinsum:
+      return true;
+    default:
+      return false;
+  }
+}
+
+const Node* SkipQuantization(const Graph& g, ValueId& v) {
+  const Node* p = g.Producer(v);
+  while (p != nullptr && (p->op == Op::kDequantizeLinear || p->op == Op::kQuantizeLinear || p->op == Op::kIdentity)) {
+    v = p->inputs[0];
+    p = g.Producer(v);
+  }
+  return p;
+}
+
+bool IsConstantMatrix(const Graph& g, ValueId v) {
+  const Node* p = SkipQuantization(g, v);
+  if (p == nullptr || p->op != Op::kConstant) return false;
+  const ir::Tensor* t = g.ConstantOf(v);
+  return t != nullptr && t->rank() == 2;
+}
+
+// The MatMul of two activations that a softmax's input comes from; invalid if there is none.
+NodeId ScoreProduct(const Graph& g, ValueId scores) {
+  std::vector<ValueId> work{scores};
+  for (int steps = 0; !work.empty() && steps < 64; ++steps) {
+    const ValueId v = work.front();
+    work.erase(work.begin());
+    const Node* p = v.valid() ? g.Producer(v) : nullptr;
+    if (p == nullptr) continue;
+    const bool product = p->op == Op::kMatMul && g.ConstantOf(p->inputs[0]) == nullptr &&
+                         g.ConstantOf(p->inputs[1]) == nullptr && !IsLinear(g, *p);
+    if (product) return g.value(v).producer;
+    if (IsBetweenProducts(p->op)) work.insert(work.end(), p->inputs.begin(), p->inputs.end());
+  }
+  return {};
+}
+
+// The MatMul whose first operand is made from the probabilities.
+NodeId ValueProduct(const Graph& g, ValueId probabilities) {
+  std::vector<ValueId> work{probabilities};
+  for (int steps = 0; !work.empty() && steps < 64; ++steps) {
+    const ValueId v = work.front();
+    work.erase(work.begin());
+    if (!v.valid()) continue;
+    for (const ir::Use& u : g.value(v).uses) {
+      const Node& n = g.node(u.node);
+      if (n.op == Op::kMatMul && u.slot == 0) return u.node;
+      if (IsBetweenProducts(n.op)) work.insert(work.end(), n.outputs.begin(), n.outputs.end());
+    }
+  }
+  return {};
+}
+
+}  // namespace
+
+std::string OriginName(const Node& node) {
+  for (const std::string& o : node.origin) {
+    if (!o.starts_with("pass:")) return o;
+  }
+  return node.name;
+}
+
+bool IsLinear(const Graph& graph, const Node& node) {
+  if (node.op == Op::kLinearInt8) return true;
+  return (node.op == Op::kMatMul || node.op == Op::kGemm) && IsConstantMatrix(graph, node.inputs[1]);
+}
+
+bool IsAttentionOp(const Node& node) {
+  if (node.op == Op::kSdpa || node.op == Op::kSdpaInt8 || node.op == Op::kAttention) return true;
+  if (node.op != Op::kOpaque || node.domain != "com.microsoft") return false;
+  static const std::set<std::string, std::less<>> vendor = {"Attention", "QAttention", "MultiHeadAttention",
+                                                            "GroupQueryAttention", "DecoderMaskedMultiHeadAttention"};
+  return vendor.contains(node.op_type);
+}
+
+std::vector<AttentionCore> FindAttentionCores(const Graph& graph) {
+  std::vector<AttentionCore> cores;
+  for (NodeId id : graph.NodesInOrder()) {
+    const Node& n = graph.node(id);
+    if (IsAttentionOp(n)) {
+      cores.push_back({id, n.input(0), n.input(1), n.input(2), {}, {}});
+    } else if (n.op == Op::kSoftmax) {
+      const NodeId qk = ScoreProduct(graph, n.inputs[0]);
+      const NodeId pv = ValueProduct(graph, n.output());
+      if (!qk.valid() || !pv.valid()) continue;
+      const Node& a = graph.node(qk);
+      cores.push_back({id, a.inputs[0], a.inputs[1], graph.node(pv).inputs[1], qk, pv});
+    }
+  }
+  return cores;
+}
+
+std::vector<NodeId> LinearsBehind(const Graph& graph, ValueId operand) {
+  std::vector<NodeId> found;
+  std::set<ValueId> seen;
+  std::vector<ValueId> work{operand};
+  while (!work.empty() && seen.size() < 256) {
+    const ValueId v = work.back();
+    work.pop_back();
+    if (!graph.IsAlive(v) || !seen.insert(v).second) continue;  // a value that a grouping has replaced meanwhile
+    const Node* p = graph.Producer(v);
+    if (p == nullptr) continue;
+    const NodeId id = graph.value(v).producer;
+    if (IsLinear(graph, *p) || p->op == Op::kQkvInt8) {
+      if (std::find(found.begin(), found.end(), id) == found.end()) found.push_back(id);
+    } else if (!EndsProjectionWalk(p->op) && !IsAttentionOp(*p)) {
+      work.insert(work.end(), p->inputs.begin(), p->inputs.end());
+    }
+  }
+  std::sort(found.begin(), found.end(), [&](NodeId a, NodeId b) { return graph.Before(a, b); });
+  return found;
+}
+
+std::vector<ProjectionGroup> FindProjectionGroups(const Graph& graph) {
+  std::vector<ProjectionGroup> groups;
+  for (const AttentionCore& core : FindAttentionCores(graph)) {
+    ProjectionGroup group{core, {}, {}};
+    bool same = true;
+    for (ValueId operand : {core.q, core.k, core.v}) {
+      const std::vector<NodeId> linears = LinearsBehind(graph, operand);
+      same = same && !linears.empty();
+      for (NodeId id : linears) {
+        ValueId x = graph.node(id).inputs[0];
+        SkipQuantization(graph, x);
+        if (!group.activation.valid()) group.activation = x;
+        same = same && x == group.activation;
+        if (std::find(group.linears.begin(), group.linears.end(), id) == group.linears.end()) group.linears.push_back(id);
+      }
+    }
+    if (!same) continue;
+    std::sort(group.linears.begin(), group.linears.end(), [&](NodeId a, NodeId b) { return graph.Before(a, b); });
+    groups.push_back(std::move(group));
+  }
+  return groups;
+}
+
+}  // namespace octavo::passes

@@ -1,0 +1,46 @@
+// Analysis: where the attention cores and their projections are, whatever has been done to them so far. Read-only; used
+// by the groupings (which Linears belong together) and by the report (what was found, what became of it).
+#ifndef OCTAVO_PASSES_ATTENTION_H_
+#define OCTAVO_PASSES_ATTENTION_H_
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "octavo/passes/pass.h"
+
+namespace octavo::passes {
+
+// One softmax(q k^T) v, decomposed or already one node.
+struct AttentionCore {
+  NodeId center;      // the Softmax, or the fused / standard / vendor attention node
+  ValueId q, k, v;    // operands as they enter the core (k possibly transposed)
+  NodeId product_qk;  // invalid for fused nodes
+  NodeId product_pv;
+};
+
+// MatMul with a constant rank-2 right operand (possibly behind DequantizeLinear), Gemm with constant B, LinearInt8.
+bool IsLinear(const Graph& graph, const Node& node);
+// The node is an attention op of octavo, of ONNX or of com.microsoft.
+bool IsAttentionOp(const Node& node);
+
+// In order of the graph.
+std::vector<AttentionCore> FindAttentionCores(const Graph& graph);
+
+// The Linears that a core's operand comes from, through views, rotary embeddings, norms of q and k, caches, Q/DQ.
+std::vector<NodeId> LinearsBehind(const Graph& graph, ValueId operand);
+
+// Self-attention projections of one core: the Linears of q, k and v where all read the same activation.
+struct ProjectionGroup {
+  AttentionCore core;
+  ValueId activation;            // what they read (before Q/DQ)
+  std::vector<NodeId> linears;   // distinct, in graph order; one: packed QKV
+};
+std::vector<ProjectionGroup> FindProjectionGroups(const Graph& graph);
+
+// First origin that names a source node, else the node's own name.
+std::string OriginName(const Node& node);
+
+}  // namespace octavo::passes
+
+#endif  // OCTAVO_PASSES_ATTENTION_H_

@@ -1,0 +1,79 @@
+// Before: q = LinearInt8(x, wq, ..)  k = LinearInt8(x, wk, ..)  v = LinearInt8(x, wv, ..)     that feed one attention
+// After:  q, k, v = QkvInt8(x, [wq ..], [wk ..], [wv ..])          x is read once, each branch keeps its own scales
+// Exact: the body of QkvInt8 is the body of the branches. Any widths (GQA), 2 to 8 branches.
+// A grouping over the users of x, not a tree: the number of branches is open, so it is a pass and not a Rule.
+#include <algorithm>
+#include <map>
+
+#include "octavo/passes/attention.h"
+#include "octavo/passes/fusions/fusions.h"
+
+namespace octavo::passes::fusions {
+
+namespace {
+
+bool SameParams(const Graph& g, const Node& a, const Node& b) {
+  for (size_t i : {1u, 2u}) {
+    const ir::Tensor* s = g.ConstantOf(a.input(i));
+    const ir::Tensor* t = g.ConstantOf(b.input(i));
+    if (a.input(i) != b.input(i) && (s == nullptr || t == nullptr || !s->SameBits(*t))) return false;
+  }
+  return true;
+}
+
+// The branches of one attention core that read the same activation with the same parameters.
+std::vector<NodeId> BranchesOf(const Graph& g, const AttentionCore& core) {
+  std::vector<NodeId> branches;
+  for (ValueId operand : {core.q, core.k, core.v}) {
+    for (NodeId id : LinearsBehind(g, operand)) {
+      const Node& n = g.node(id);
+      if (n.op != Op::kLinearInt8 || n.attrs.Str("activation", "none") != "none") continue;
+      if (std::find(branches.begin(), branches.end(), id) == branches.end()) branches.push_back(id);
+    }
+  }
+  return branches;
+}
+
+void Fuse(Graph& g, const std::vector<NodeId>& branches) {
+  NodeId first = branches[0];
+  for (NodeId id : branches) first = g.Before(id, first) ? id : first;
+  Rewriter b(g, "qkv_int8");
+  b.At(first, branches);
+  const Node& head = g.node(branches[0]);
+  std::vector<ValueId> inputs{head.input(0), head.input(1), head.input(2)};
+  for (NodeId id : branches) {
+    for (size_t slot = 3; slot < 8; ++slot) inputs.push_back(g.node(id).input(slot));
+  }
+  while (!inputs.back().valid()) inputs.pop_back();
+  const NodeId made = b.CreateN(Op::kQkvInt8, std::move(inputs), branches.size());
+  for (size_t i = 0; i < branches.size(); ++i) {
+    b.Replace(g.node(branches[i]).output(), g.node(made).output(i));
+    b.EraseDead(branches[i]);
+  }
+}
+
+}  // namespace
+
+Result<bool> FuseQkvInt8(Graph& graph, PassContext& context) {
+  bool changed = false;
+  for (const AttentionCore& core : FindAttentionCores(graph)) {
+    // Branches by activation: self-attention has one set, cross-attention one for q and one for k and v.
+    std::vector<std::vector<NodeId>> sets;
+    for (NodeId id : BranchesOf(graph, core)) {
+      const auto it = std::find_if(sets.begin(), sets.end(), [&](const std::vector<NodeId>& s) {
+        return graph.node(s[0]).input(0) == graph.node(id).input(0) && SameParams(graph, graph.node(s[0]), graph.node(id));
+      });
+      it == sets.end() ? sets.push_back({id}) : it->push_back(id);
+    }
+    for (const std::vector<NodeId>& set : sets) {
+      if (set.size() < 2 || set.size() > 8) continue;
+      Fuse(graph, set);
+      changed = true;
+      context.log.push_back("qkv_int8: " + std::to_string(set.size()) + " projections into one");
+    }
+  }
+  if (changed && !graph.SortTopologically()) return ir::Fail("qkv_int8 made a cycle");
+  return changed;
+}
+
+}  // namespace octavo::passes::fusions

@@ -1,0 +1,58 @@
+// A compiled model: immutable after Compile, Run is thread-safe (all state is per call), bits do not depend on the number of
+// threads or, for int8, on the ISA.
+#ifndef OCTAVO_RUNTIME_MODEL_H_
+#define OCTAVO_RUNTIME_MODEL_H_
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "octavo/ir/graph.h"
+#include "octavo/ir/interpret.h"
+#include "octavo/kernels/arch/arch.h"
+#include "octavo/runtime/profile.h"
+
+namespace octavo::runtime {
+
+struct CompileOptions {
+  kernels::Arch arch = kernels::BestArch();
+  int threads = 0;      // <= 0: as many as the machine has
+  bool kernels = true;  // false: every node by the reference interpreter
+};
+
+struct PortInfo {
+  std::string name;
+  ir::Type type;
+};
+
+class Model {
+ public:
+  // The graph should have been through the passes; any legal graph runs. Errors name the node and the reason.
+  static ir::Result<Model> Compile(ir::Graph graph, const CompileOptions& options = {});
+  Model(Model&&) noexcept;
+  Model& operator=(Model&&) noexcept;
+  ~Model();
+
+  // `inputs` must name every input with its dtype and a shape that fits; returns the outputs in the graph's order. `profile`,
+  // if given, is appended to.
+  ir::Result<std::vector<ir::Tensor>> Run(const ir::TensorMap& inputs, Profile* profile = nullptr) const;
+
+  const std::vector<PortInfo>& inputs() const;
+  const std::vector<PortInfo>& outputs() const;
+  int threads() const;
+  kernels::Arch arch() const;
+  // "kernel name" per step in order, for reports: which kernel each node got, or "interpreter OP".
+  std::vector<std::string> KernelOfEachStep() const;
+  // Bytes of the arena planned for the last new shape; 0 before the first run.
+  size_t arena_bytes() const;
+
+  struct State;
+
+ private:
+  explicit Model(std::unique_ptr<State> state);
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace octavo::runtime
+
+#endif  // OCTAVO_RUNTIME_MODEL_H_

@@ -1,0 +1,91 @@
+// Inside of the runtime: one step of a compiled model, and the factories that find a kernel for a node.
+#ifndef OCTAVO_RUNTIME_STEP_H_
+#define OCTAVO_RUNTIME_STEP_H_
+
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "octavo/ir/graph.h"
+#include "octavo/ir/interpret.h"
+#include "octavo/kernels/arch/arch.h"
+#include "octavo/runtime/threads.h"
+
+namespace octavo::runtime {
+
+using ir::DType;
+using ir::Graph;
+using ir::Node;
+using ir::Op;
+using ir::Result;
+using ir::RtValue;
+using ir::Shape;
+using ir::Status;
+using ir::Tensor;
+using ir::ValueId;
+
+// What a step sees while it runs.
+class StepCall {
+ public:
+  virtual ~StepCall() = default;
+  std::span<const RtValue> in;
+  std::vector<RtValue> out;  // one per output slot
+  const Threads* threads = nullptr;
+
+  const Tensor& T(size_t i) const { return in[i].tensor; }
+  bool Has(size_t i) const { return i < in.size() && in[i].tensor.defined(); }
+  // Memory for output `i`: from the plan where there is one. The step must write every element.
+  virtual Tensor& Allocate(size_t i, DType dtype, Shape shape) = 0;
+};
+
+class Kernel {
+ public:
+  virtual ~Kernel() = default;
+  virtual Status Run(StepCall& call) const = 0;
+  virtual std::string name() const = 0;
+};
+
+// What a factory may use to decide and to prepare: constants are known, weights can be packed.
+struct CompileContext {
+  const Graph& graph;
+  const std::vector<RtValue>& constants;  // by value index; undefined: not constant
+  kernels::Arch arch;
+
+  const Tensor* Constant(ValueId v) const {
+    return v.valid() && constants[v.index].tensor.defined() ? &constants[v.index].tensor : nullptr;
+  }
+};
+
+// Null where no kernel serves the node (the interpreter then does). An error only for what can never run.
+using KernelPtr = std::unique_ptr<Kernel>;
+KernelPtr MakeLinear(const Node& node, const CompileContext& c);       // LinearInt8, QkvInt8
+KernelPtr MakeAttention(const Node& node, const CompileContext& c);    // Sdpa, SdpaInt8
+KernelPtr MakeNorm(const Node& node, const CompileContext& c);         // NormQuant, SkipLayerNorm, LayerNorm, RMSNorm, Softmax
+KernelPtr MakeElementwise(const Node& node, const CompileContext& c);  // f32 unary and binary
+KernelPtr MakeMatMul(const Node& node, const CompileContext& c);       // f32 MatMul
+KernelPtr MakeQuantize(const Node& node, const CompileContext& c);     // Quantize-, DequantizeLinear per tensor
+KernelPtr MakeInterpreted(const Graph& graph, ir::NodeId node);
+
+inline float ScalarF32(const Tensor& t) { return static_cast<float>(t.GetDouble(0)); }
+inline int32_t ScalarInt(const Tensor& t) { return static_cast<int32_t>(t.GetInt(0)); }
+// Product of all dims but the last.
+inline int64_t LeadingRows(const Shape& s) {
+  int64_t rows = 1;
+  for (size_t i = 0; i + 1 < s.size(); ++i) rows *= s[i];
+  return rows;
+}
+// Rows [begin, end) of part `i` of `parts`, each a multiple of `unit` but the last.
+struct Part {
+  int64_t begin, end;
+};
+inline Part PartOf(int64_t n, int64_t parts, int64_t i, int64_t unit) {
+  const int64_t units = (n + unit - 1) / unit;
+  const int64_t a = units * i / parts * unit;
+  const int64_t b = units * (i + 1) / parts * unit;
+  return {a < n ? a : n, b < n ? b : n};
+}
+
+}  // namespace octavo::runtime
+
+#endif  // OCTAVO_RUNTIME_STEP_H_

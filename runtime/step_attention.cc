@@ -1,0 +1,198 @@
+// Sdpa and SdpaInt8: strides say whether an operand is [B,S,H*D] or [B,H,S,D]; work is split by heads, by rows where heads
+// are few.
+#include <algorithm>
+#include <type_traits>
+
+#include "octavo/kernels/sdpa/sdpa.h"
+#include "octavo/runtime/step.h"
+
+namespace octavo::runtime {
+
+namespace {
+
+struct Config {
+  int64_t heads, groups, dim, v_dim;
+  int64_t q_rank, k_rank, v_rank, out_rank;
+  float scale;
+  bool nan_guard;
+};
+
+struct Dims {
+  int64_t batch, rows;
+};
+
+// Batch and row count of an operand with `heads` heads of `dim`, and its strides.
+Result<Dims> Describe(const Tensor& t, int64_t rank, int64_t heads, int64_t dim, const char* what,
+                      kernels::SdpaStrides* strides) {
+  const Shape& s = t.shape();
+  const bool fits = static_cast<int64_t>(s.size()) == rank &&
+                    (rank == 3 ? s[2] == heads * dim : rank == 4 && s[1] == heads && s[3] == dim);
+  if (!fits) {
+    return ir::Fail("{} has shape {}, expected rank {} with {} heads of {}", what, ir::ToString(s), rank, heads, dim);
+  }
+  const int64_t rows = rank == 3 ? s[1] : s[2];
+  *strides = rank == 3 ? kernels::SdpaStrides{rows * heads * dim, dim, heads * dim}
+                       : kernels::SdpaStrides{heads * rows * dim, rows * dim, dim};
+  return Dims{s[0], rows};
+}
+
+// Strides of a mask that broadcasts to [B,H,Sq,Sk].
+Result<kernels::SdpaMask> DescribeMask(const Tensor& t, const kernels::SdpaShape& shape) {
+  const int64_t full[4] = {shape.batch, shape.heads, shape.q_len, shape.k_len};
+  int64_t strides[4] = {0, 0, 0, 0};
+  int64_t step = 1;
+  const int64_t rank = t.rank();
+  for (int64_t i = rank - 1; i >= 0; --i) {
+    const int64_t axis = i + 4 - rank;
+    const int64_t d = t.shape()[static_cast<size_t>(i)];
+    if (rank > 4 || (d != 1 && d != full[axis])) {
+      return ir::Fail("the mask of shape {} does not broadcast to [{},{},{},{}]", ir::ToString(t.shape()), full[0], full[1],
+                      full[2], full[3]);
+    }
+    strides[axis] = d == 1 ? 0 : step;
+    step *= d;
+  }
+  return kernels::SdpaMask{t.as<float>().data(), strides[0], strides[1], strides[2], strides[3]};
+}
+
+template <typename Args>
+void RunOnThreads(kernels::Arch arch, const Args& args, const Threads& threads) {
+  const kernels::SdpaShape& s = args.shape;
+  const int64_t flat = s.batch * s.heads;
+  const int64_t group = s.heads / s.kv_heads;
+  const size_t packed = kernels::SdpaPackedBytes(arch, args);
+  const size_t scratch = kernels::SdpaScratchBytes(arch, args);
+  if (flat >= 2 * threads.count() || threads.count() == 1) {
+    const int64_t parts = PartsOf(flat, group, threads.count());
+    threads.For(parts, [&](int64_t i) {
+      const Part p = PartOf(flat, parts, i, group);
+      if (p.begin < p.end) {
+        kernels::SdpaHeads(arch, args, p.begin, p.end, ThreadScratch(packed, 0), ThreadScratch(scratch, 1));
+      }
+    });
+    return;
+  }
+  const size_t stride = (packed + 63) / 64 * 64;
+  const int64_t kv = s.batch * s.kv_heads;
+  Tensor all = Tensor::Empty(DType::kU8, {static_cast<int64_t>(stride) * kv});
+  threads.For(kv, [&](int64_t i) {
+    kernels::SdpaPack(arch, args, i / s.kv_heads, i % s.kv_heads, all.mutable_data() + static_cast<size_t>(i) * stride);
+  });
+  const int64_t row_parts = PartsOf(s.q_len, 12, threads.count());
+  threads.For(flat * row_parts, [&](int64_t task) {
+    const int64_t head = task / row_parts;
+    const Part p = PartOf(s.q_len, row_parts, task % row_parts, 6);
+    if (p.begin >= p.end) return;
+    const int64_t kv_index = head / s.heads * s.kv_heads + head % s.heads / group;
+    kernels::SdpaRows(arch, args, head / s.heads, head % s.heads, p.begin, p.end,
+                      all.data() + static_cast<size_t>(kv_index) * stride, ThreadScratch(scratch, 1));
+  });
+}
+
+// Everything but dtypes and quantization parameters; both argument structs have these members.
+template <typename Args>
+Status FillCommon(const Config& c, StepCall& call, size_t mask_slot, DType out_dtype, Args& args) {
+  OCTAVO_TRY(const Dims q, Describe(call.T(0), c.q_rank, c.heads, c.dim, "q", &args.q_strides));
+  OCTAVO_TRY(const Dims k, Describe(call.T(1), c.k_rank, c.groups, c.dim, "k", &args.k_strides));
+  OCTAVO_TRY(const Dims v, Describe(call.T(2), c.v_rank, c.groups, c.v_dim, "v", &args.v_strides));
+  if (q.batch != k.batch || q.batch != v.batch || k.rows != v.rows) {
+    return ir::Fail("q {}, k {} and v {} do not fit each other", ir::ToString(call.T(0).shape()),
+                    ir::ToString(call.T(1).shape()), ir::ToString(call.T(2).shape()));
+  }
+  args.shape = {.batch = q.batch, .heads = c.heads, .kv_heads = c.groups, .q_len = q.rows, .k_len = k.rows,
+                .head_size = c.dim, .v_head_size = c.v_dim};
+  args.scale = c.scale;
+  args.nan_guard = c.nan_guard;
+  if (call.Has(mask_slot)) {
+    OCTAVO_TRY(args.mask, DescribeMask(call.T(mask_slot), args.shape));
+  }
+  Shape out = c.out_rank == 3 ? Shape{q.batch, q.rows, c.heads * c.v_dim} : Shape{q.batch, c.heads, q.rows, c.v_dim};
+  Tensor& o = call.Allocate(0, out_dtype, std::move(out));
+  OCTAVO_TRY(const Dims unused, Describe(o, c.out_rank, c.heads, c.v_dim, "output", &args.o_strides));
+  (void)unused;
+  args.q = reinterpret_cast<decltype(args.q)>(call.T(0).data());
+  args.k = reinterpret_cast<decltype(args.k)>(call.T(1).data());
+  args.v = reinterpret_cast<decltype(args.v)>(call.T(2).data());
+  args.o = reinterpret_cast<decltype(args.o)>(o.mutable_data());
+  return {};
+}
+
+template <typename Args>
+Status Launch(kernels::Arch arch, const Args& args, StepCall& call) {
+  if (const std::string why = kernels::SdpaRefusal(args); !why.empty()) return ir::Fail("{}", why);
+  if (call.out[0].tensor.size() > 0) RunOnThreads(arch, args, *call.threads);
+  return {};
+}
+
+class FloatAttention : public Kernel {
+ public:
+  FloatAttention(kernels::Arch arch, Config config) : arch_(arch), config_(config) {}
+  std::string name() const override { return "sdpa_f32 " + std::string(Name(arch_)); }
+  Status Run(StepCall& call) const override {
+    kernels::SdpaFloatArgs args;
+    OCTAVO_TRY_STATUS(FillCommon(config_, call, 3, DType::kF32, args));
+    return Launch(arch_, args, call);
+  }
+
+ private:
+  kernels::Arch arch_;
+  Config config_;
+};
+
+class Int8Attention : public Kernel {
+ public:
+  Int8Attention(kernels::Arch arch, Config config, kernels::SdpaInt8Args params)
+      : arch_(arch), config_(config), params_(params) {}
+  std::string name() const override { return "sdpa_int8 " + std::string(Name(arch_)); }
+  Status Run(StepCall& call) const override {
+    kernels::SdpaInt8Args args = params_;
+    OCTAVO_TRY_STATUS(FillCommon(config_, call, 13, args.o_type, args));
+    return Launch(arch_, args, call);
+  }
+
+ private:
+  kernels::Arch arch_;
+  Config config_;
+  kernels::SdpaInt8Args params_;
+};
+
+bool ReadParams(const Node& node, const CompileContext& c, size_t slot, DType* type, float* scale, int32_t* zero) {
+  const Tensor* s = c.Constant(node.input(slot));
+  const Tensor* z = c.Constant(node.input(slot + 1));
+  if (s == nullptr || z == nullptr || s->size() != 1 || z->size() != 1 || !quant::IsInt8(z->dtype())) return false;
+  *type = z->dtype();
+  *scale = ScalarF32(*s);
+  *zero = ScalarInt(*z);
+  return true;
+}
+
+}  // namespace
+
+KernelPtr MakeAttention(const Node& node, const CompileContext& c) {
+  const ir::Attrs& a = node.attrs;
+  Config config{};
+  config.heads = a.Int("num_heads", 0);
+  config.groups = a.Int("kv_num_heads", config.heads);
+  config.dim = a.Int("head_dim", 0);
+  config.v_dim = a.Int("v_head_dim", config.dim);
+  config.q_rank = a.Int("q_rank", 4);
+  config.k_rank = a.Int("k_rank", 4);
+  config.v_rank = a.Int("v_rank", 4);
+  config.out_rank = a.Int("out_rank", 4);
+  config.scale = a.Float("scale", 1.0f);
+  config.nan_guard = a.Int("nan_guard", 0) != 0;
+  if (config.heads <= 0 || config.groups <= 0 || config.heads % config.groups != 0) return nullptr;
+  if (node.op == Op::kSdpa) return std::make_unique<FloatAttention>(c.arch, config);
+  kernels::SdpaInt8Args p;
+  if (!ReadParams(node, c, 3, &p.q_type, &p.q_scale, &p.q_zero_point) ||
+      !ReadParams(node, c, 5, &p.k_type, &p.k_scale, &p.k_zero_point) ||
+      !ReadParams(node, c, 7, &p.v_type, &p.v_scale, &p.v_zero_point) ||
+      !ReadParams(node, c, 9, &p.p_type, &p.p_scale, &p.p_zero_point)) {
+    return nullptr;
+  }
+  p.o_type = DType::kF32;
+  if (node.input(11) && !ReadParams(node, c, 11, &p.o_type, &p.o_scale, &p.o_zero_point)) return nullptr;
+  return std::make_unique<Int8Attention>(c.arch, config, p);
+}
+
+}  // namespace octavo::runtime

@@ -1,0 +1,132 @@
+// LinearInt8 and QkvInt8: weights are packed once at compile time; a run splits rows, and columns where rows are few.
+#include <algorithm>
+
+#include "octavo/kernels/qkv/qkv.h"
+#include "octavo/runtime/step.h"
+
+namespace octavo::runtime {
+
+namespace {
+
+struct Branch {
+  kernels::PackedWeights w;
+  std::vector<float> w_scale;
+  std::vector<float> bias;
+  bool has_bias = false;
+  kernels::Activation activation = kernels::Activation::kNone;
+  DType y_dtype = DType::kF32;
+  float y_scale = 1.0f;
+  int32_t y_zero = 0;
+};
+
+class LinearKernel : public Kernel {
+ public:
+  LinearKernel(kernels::Arch arch, std::string name) : arch_(arch), name_(std::move(name)) {}
+
+  std::string name() const override { return name_; }
+
+  Status Run(StepCall& call) const override {
+    const Tensor& x = call.T(0);
+    const int64_t k = branches_[0].w.k();
+    if (x.rank() < 1 || x.shape().back() != k) {
+      return ir::Fail("the activation has shape {}, the weights expect {} columns", ir::ToString(x.shape()), k);
+    }
+    kernels::QkvArgs args;
+    args.x = {.data = x.data(), .dtype = x.dtype(), .stride = k, .zero_point = x_zero_, .scale = x_scale_};
+    args.count = static_cast<int>(branches_.size());
+    for (size_t i = 0; i < branches_.size(); ++i) args.branch[i] = Output(call, i, x.shape());
+    const int64_t rows = LeadingRows(x.shape());
+    if (rows == 0) return {};
+    const int64_t blocks = kernels::QkvBlocks(args);
+    const int threads = call.threads->count();
+    // 48 rows amortize the reading of a weight block; columns are split only when rows cannot feed the threads.
+    const int64_t row_parts = PartsOf(rows, 48, threads);
+    const int64_t column_parts = row_parts >= threads ? 1 : std::min<int64_t>(blocks, 2 * threads);
+    const size_t scratch = kernels::GemmScratchBytes(arch_, x.dtype(), k);
+    call.threads->For(row_parts * column_parts, [&](int64_t task) {
+      const Part r = PartOf(rows, row_parts, task / column_parts, 6);
+      const Part c = PartOf(blocks, column_parts, task % column_parts, 1);
+      if (r.begin < r.end && c.begin < c.end) {
+        kernels::Qkv(arch_, args, {r.begin, r.end}, {c.begin, c.end}, ThreadScratch(scratch));
+      }
+    });
+    return {};
+  }
+
+  std::vector<Branch> branches_;
+  float x_scale_ = 1.0f;
+  int32_t x_zero_ = 0;
+
+ private:
+  kernels::GemmOutput Output(StepCall& call, size_t i, const Shape& x_shape) const {
+    const Branch& b = branches_[i];
+    Shape shape = x_shape;
+    shape.back() = b.w.n();
+    Tensor& y = call.Allocate(i, b.y_dtype, std::move(shape));
+    return {.w = &b.w,
+            .w_scale = b.w_scale.data(),
+            .w_scale_per_column = b.w_scale.size() > 1,
+            .bias = b.has_bias ? b.bias.data() : nullptr,
+            .activation = b.activation,
+            .y = y.mutable_data(),
+            .dtype = b.y_dtype,
+            .scale = b.y_scale,
+            .zero_point = b.y_zero,
+            .stride = b.w.n()};
+  }
+
+  kernels::Arch arch_;
+  std::string name_;
+};
+
+// Slots first .. first+4: w, w_scale, bias, y_scale, y_zp. False where something is not constant or not supported.
+bool MakeBranch(const Node& node, const CompileContext& c, size_t first, Branch* out) {
+  const Tensor* w = c.Constant(node.input(first));
+  const Tensor* scale = c.Constant(node.input(first + 1));
+  if (w == nullptr || scale == nullptr || w->rank() != 2 || !quant::IsInt8(w->dtype())) return false;
+  auto packed = kernels::PackWeights(
+      {.data = w->data(), .dtype = w->dtype(), .k = w->shape()[0], .n = w->shape()[1]});
+  if (!packed) return false;
+  out->w = std::move(*packed);
+  out->w_scale = scale->ToFloats();
+  if (out->w_scale.size() != 1 && static_cast<int64_t>(out->w_scale.size()) != out->w.n()) return false;
+  if (node.input(first + 2)) {
+    const Tensor* bias = c.Constant(node.input(first + 2));
+    if (bias == nullptr || bias->size() != out->w.n()) return false;
+    out->bias = bias->ToFloats();
+    out->has_bias = true;
+  }
+  if (node.input(first + 3)) {
+    const Tensor* ys = c.Constant(node.input(first + 3));
+    const Tensor* yz = c.Constant(node.input(first + 4));
+    if (ys == nullptr || yz == nullptr || ys->size() != 1 || yz->size() != 1 || !quant::IsInt8(yz->dtype())) return false;
+    out->y_dtype = yz->dtype();
+    out->y_scale = ScalarF32(*ys);
+    out->y_zero = ScalarInt(*yz);
+  }
+  return true;
+}
+
+}  // namespace
+
+KernelPtr MakeLinear(const Node& node, const CompileContext& c) {
+  const Tensor* xs = c.Constant(node.input(1));
+  const Tensor* xz = c.Constant(node.input(2));
+  if (xs == nullptr || xz == nullptr || xs->size() != 1 || xz->size() != 1 || !quant::IsInt8(xz->dtype())) return nullptr;
+  const std::string kind = node.op == Op::kQkvInt8 ? "qkv_int8 " : "linear_int8 ";
+  auto kernel = std::make_unique<LinearKernel>(c.arch, kind + std::string(Name(c.arch)));
+  kernel->x_scale_ = ScalarF32(*xs);
+  kernel->x_zero_ = ScalarInt(*xz);
+  const size_t branches = node.op == Op::kQkvInt8 ? node.outputs.size() : 1;
+  if (branches > kernels::kMaxBranches) return nullptr;
+  for (size_t i = 0; i < branches; ++i) {
+    Branch b;
+    if (!MakeBranch(node, c, 3 + 5 * i, &b)) return nullptr;
+    if (!kernel->branches_.empty() && kernel->branches_[0].w.k() != b.w.k()) return nullptr;
+    if (!kernels::ActivationFromName(node.attrs.Str("activation", "none"), &b.activation)) return nullptr;
+    kernel->branches_.push_back(std::move(b));
+  }
+  return kernel;
+}
+
+}  // namespace octavo::runtime

@@ -1,0 +1,115 @@
+// f32 MatMul through oneDNN: with packed weights where the right operand is a constant matrix, batched otherwise. A MatMul
+// whose operands both carry integers (DequantizeLinear behind views) means the exact integer product and goes to the
+// interpreter (shared/design.md 5); fused graphs have none left.
+#include <algorithm>
+#include <mutex>
+
+#include "octavo/kernels/gemm/gemm_f32.h"
+#include "octavo/runtime/step.h"
+
+namespace octavo::runtime {
+
+namespace {
+
+// The rows of one oneDNN call. Fixed, whatever the thread count, because the split may change the order of sums.
+constexpr int64_t kRowsPerCall = 128;
+
+// First error of several tasks.
+class FirstError {
+ public:
+  void Set(std::string message) {
+    if (message.empty()) return;
+    const std::scoped_lock lock(mutex_);
+    if (message_.empty()) message_ = std::move(message);
+  }
+  Status Take() const { return message_.empty() ? Status{} : ir::Fail("{}", message_); }
+
+ private:
+  std::mutex mutex_;
+  std::string message_;
+};
+
+class WeightMatMul : public Kernel {
+ public:
+  WeightMatMul(kernels::PackedF32 w, KernelPtr fallback) : w_(std::move(w)), fallback_(std::move(fallback)) {}
+  std::string name() const override { return "matmul_f32 onednn"; }
+  Status Run(StepCall& call) const override {
+    const Tensor& x = call.T(0);
+    if (x.rank() < 2 || (call.in[0].quant && call.in[1].quant)) return fallback_->Run(call);
+    if (x.shape().back() != w_.k()) {
+      return ir::Fail("{} times a matrix of {} rows", ir::ToString(x.shape()), w_.k());
+    }
+    Shape shape = x.shape();
+    shape.back() = w_.n();
+    const int64_t rows = LeadingRows(shape);
+    kernels::GemmF32Args args{.x = x.as<float>().data(),
+                              .x_stride = w_.k(),
+                              .w = &w_,
+                              .bias = nullptr,
+                              .y = call.Allocate(0, DType::kF32, shape).mutable_as<float>().data(),
+                              .y_stride = w_.n()};
+    FirstError error;
+    call.threads->For((rows + kRowsPerCall - 1) / kRowsPerCall, [&](int64_t i) {
+      error.Set(kernels::GemmF32(args, {i * kRowsPerCall, std::min(rows, (i + 1) * kRowsPerCall)}));
+    });
+    return error.Take();
+  }
+
+ private:
+  kernels::PackedF32 w_;
+  KernelPtr fallback_;
+};
+
+class BatchedMatMul : public Kernel {
+ public:
+  explicit BatchedMatMul(KernelPtr fallback) : fallback_(std::move(fallback)) {}
+  std::string name() const override { return "matmul_f32_batched onednn"; }
+  Status Run(StepCall& call) const override {
+    const Tensor& a = call.T(0);
+    const Tensor& b = call.T(1);
+    const bool integers = call.in[0].quant && call.in[1].quant;
+    // Equal batch dims only: broadcasting is the interpreter's.
+    const bool plain = a.rank() >= 2 && a.rank() == b.rank() && a.size() > 0 && b.size() > 0 &&
+                       std::equal(a.shape().begin(), a.shape().end() - 2, b.shape().begin()) &&
+                       a.shape().back() == b.shape()[b.shape().size() - 2];
+    if (integers || !plain) return fallback_->Run(call);
+    Shape shape = a.shape();
+    shape.back() = b.shape().back();
+    const int64_t m = a.shape()[a.shape().size() - 2];
+    const int64_t k = a.shape().back();
+    const int64_t n = b.shape().back();
+    kernels::MatMulF32Args args{.m = m, .k = k, .n = n};
+    args.a = a.as<float>().data();
+    args.a_row = k;
+    args.a_batch = m * k;
+    args.b = b.as<float>().data();
+    args.b_row = n;
+    args.b_batch = k * n;
+    args.c = call.Allocate(0, DType::kF32, shape).mutable_as<float>().data();
+    args.c_row = n;
+    args.c_batch = m * n;
+    FirstError error;
+    call.threads->For(a.size() / (m * k), [&](int64_t i) { error.Set(kernels::MatMulF32(args, {i, i + 1})); });
+    return error.Take();
+  }
+
+ private:
+  KernelPtr fallback_;
+};
+
+}  // namespace
+
+KernelPtr MakeMatMul(const Node& node, const CompileContext& c) {
+  for (ValueId v : node.inputs) {
+    if (c.graph.value(v).type.dtype != DType::kF32) return nullptr;
+  }
+  const ir::NodeId id = c.graph.value(node.output()).producer;
+  const Tensor* w = c.Constant(node.input(1));
+  if (w != nullptr && w->rank() == 2 && w->size() > 0) {
+    auto packed = kernels::PackWeightsF32(w->as<float>().data(), w->shape()[0], w->shape()[1], false, kRowsPerCall);
+    if (packed) return std::make_unique<WeightMatMul>(std::move(*packed), MakeInterpreted(c.graph, id));
+  }
+  return std::make_unique<BatchedMatMul>(MakeInterpreted(c.graph, id));
+}
+
+}  // namespace octavo::runtime

@@ -1,0 +1,53 @@
+#include "octavo/runtime/threads.h"
+
+#include <oneapi/tbb/info.h>
+#include <oneapi/tbb/parallel_for.h>
+#include <oneapi/tbb/task_arena.h>
+
+#include <algorithm>
+#include <cstdlib>
+
+namespace octavo::runtime {
+
+struct Threads::Arena {
+  explicit Arena(int count) : tbb(count) {}
+  oneapi::tbb::task_arena tbb;
+};
+
+Threads::Threads(int count) : count_(count > 0 ? count : oneapi::tbb::info::default_concurrency()) {
+  if (count_ > 1) arena_ = std::make_unique<Arena>(count_);
+}
+Threads::~Threads() = default;
+
+void Threads::For(int64_t n, const std::function<void(int64_t)>& task) const {
+  if (arena_ == nullptr || n <= 1) {
+    for (int64_t i = 0; i < n; ++i) task(i);
+    return;
+  }
+  arena_->tbb.execute([&] {
+    oneapi::tbb::parallel_for(int64_t{0}, n, [&](int64_t i) { task(i); }, oneapi::tbb::simple_partitioner());
+  });
+}
+
+void* ThreadScratch(size_t bytes, int slot) {
+  struct Block {
+    void* memory = nullptr;
+    size_t size = 0;
+    ~Block() { std::free(memory); }
+  };
+  thread_local Block blocks[2];
+  Block& b = blocks[slot];
+  if (b.size < bytes || b.memory == nullptr) {
+    std::free(b.memory);
+    b.size = (std::max(bytes, size_t{4096}) + 63) / 64 * 64;
+    b.memory = std::aligned_alloc(64, b.size);
+  }
+  return b.memory;
+}
+
+int64_t PartsOf(int64_t n, int64_t grain, int threads) {
+  if (threads <= 1 || n <= grain) return 1;
+  return std::min<int64_t>((n + grain - 1) / grain, int64_t{4} * threads);
+}
+
+}  // namespace octavo::runtime

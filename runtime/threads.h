@@ -1,0 +1,39 @@
+// The worker threads of one compiled model: a oneTBB arena, warm between calls.
+#ifndef OCTAVO_RUNTIME_THREADS_H_
+#define OCTAVO_RUNTIME_THREADS_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+
+namespace octavo::runtime {
+
+class Threads {
+ public:
+  // `count` <= 0: as many as the machine has.
+  explicit Threads(int count);
+  ~Threads();
+  Threads(const Threads&) = delete;
+  Threads& operator=(const Threads&) = delete;
+
+  int count() const { return count_; }
+  // task(i) for i in [0, n), in any order, on any of the threads; returns when all are done.
+  void For(int64_t n, const std::function<void(int64_t)>& task) const;
+
+ private:
+  struct Arena;
+  int count_;
+  std::unique_ptr<Arena> arena_;
+};
+
+// At least `bytes` of 64-byte aligned memory of the calling thread, contents undefined; valid until the thread's next call
+// with the same slot (0 or 1).
+void* ThreadScratch(size_t bytes, int slot = 0);
+
+// Parts that rows 0..n are cut into: enough for `threads` to balance, each at least `grain` rows.
+int64_t PartsOf(int64_t n, int64_t grain, int threads);
+
+}  // namespace octavo::runtime
+
+#endif  // OCTAVO_RUNTIME_THREADS_H_
