@@ -1,0 +1,177 @@
+// From the int32 sums of a tile to the output: scale, bias, activation, store or quantize. Per target.
+#if defined(OCTAVO_KERNELS_GEMM_EPILOGUE_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef OCTAVO_KERNELS_GEMM_EPILOGUE_INL_H_
+#undef OCTAVO_KERNELS_GEMM_EPILOGUE_INL_H_
+#else
+#define OCTAVO_KERNELS_GEMM_EPILOGUE_INL_H_
+#endif
+
+#include <cstdint>
+#include <cstring>
+
+#include "hwy/highway.h"
+#include "octavo/kernels/gemm/gemm.h"
+#include "octavo/kernels/simd/requant-inl.h"
+#if __has_include("octavo/kernels/elementwise/activations-inl.h")
+#include "octavo/kernels/elementwise/activations-inl.h"
+#define OCTAVO_HAVE_VECTOR_ACTIVATIONS 1
+#endif
+
+HWY_BEFORE_NAMESPACE();
+namespace octavo::kernels {
+namespace HWY_NAMESPACE {
+#if HWY_TARGET <= HWY_AVX2
+
+// What the epilogue needs of one block of 64 columns. No bias is -0.0f, the only value whose addition changes nothing.
+struct BlockColumns {
+  alignas(64) int32_t init[64];
+  alignas(64) float scale[64];
+  alignas(64) float bias[64];
+};
+
+// One tile: `rows` x `columns` of y from (row, column) on. `acc` is [6][64] and is overwritten where there is an
+// activation that takes a pass of its own.
+struct EpilogueTile {
+  int32_t* acc;
+  const BlockColumns* columns_of;
+  const GemmOutput* y;
+  Requant requant;
+  int64_t row;
+  int64_t column;
+  int rows;
+  int columns;
+};
+
+using EpilogueD = hwy::HWY_NAMESPACE::ScalableTag<float>;
+using EpilogueV = hwy::HWY_NAMESPACE::Vec<EpilogueD>;
+
+// Where the floats come from: the sums, or a buffer that an activation has been through.
+template <bool kRelu>
+struct FromSums {
+  const int32_t* acc;
+  const BlockColumns* c;
+  HWY_INLINE EpilogueV operator()(int row, int column) const {
+    namespace hn = hwy::HWY_NAMESPACE;
+    const EpilogueD d;
+    const hn::RebindToSigned<EpilogueD> di;
+    EpilogueV y = hn::ConvertTo(d, hn::Load(di, acc + row * 64 + column));
+    y = hn::Add(hn::Mul(y, hn::Load(d, c->scale + column)), hn::Load(d, c->bias + column));
+    if constexpr (kRelu) y = hn::Max(hn::Zero(d), y);  // maxps: the second operand for NaN and for two zeros
+    return y;
+  }
+};
+struct FromFloats {
+  const float* values;
+  HWY_INLINE EpilogueV operator()(int row, int column) const {
+    return hwy::HWY_NAMESPACE::Load(EpilogueD(), values + row * 64 + column);
+  }
+};
+
+template <class Source>
+HWY_INLINE void StoreFloats(const EpilogueTile& t, Source source) {
+  namespace hn = hwy::HWY_NAMESPACE;
+  const EpilogueD d;
+  constexpr int kLanes = static_cast<int>(hn::MaxLanes(d));
+  float* out = static_cast<float*>(t.y->y) + t.row * t.y->stride + t.column;
+  for (int r = 0; r < t.rows; ++r, out += t.y->stride) {
+    for (int c = 0; c < t.columns; c += kLanes) {
+      const EpilogueV v = source(r, c);
+      if (t.columns - c >= kLanes) {
+        hn::StoreU(v, d, out + c);
+      } else {
+        hn::StoreN(v, d, out + c, static_cast<size_t>(t.columns - c));
+      }
+    }
+  }
+}
+
+template <bool kDivide, class Source>
+HWY_INLINE void StoreBytes(const EpilogueTile& t, Source source) {
+  namespace hn = hwy::HWY_NAMESPACE;
+  const EpilogueD d;
+  const hn::RebindToSigned<EpilogueD> di;
+  const hn::Repartition<uint8_t, EpilogueD> d8;
+  constexpr int kLanes = static_cast<int>(hn::MaxLanes(d));
+  uint8_t* out = static_cast<uint8_t*>(t.y->y) + t.row * t.y->stride + t.column;
+  const Requant q = t.requant;
+  for (int r = 0; r < t.rows; ++r, out += t.y->stride) {
+    for (int c = 0; c < t.columns; c += 4 * kLanes) {
+      const auto v0 = RequantToInt<kDivide>(d, q, source(r, c));
+      const auto v1 = RequantToInt<kDivide>(d, q, source(r, c + kLanes));
+      const auto v2 = RequantToInt<kDivide>(d, q, source(r, c + 2 * kLanes));
+      const auto v3 = RequantToInt<kDivide>(d, q, source(r, c + 3 * kLanes));
+      const auto bytes = RequantPack(di, q, v0, v1, v2, v3);
+      if (t.columns - c >= 4 * kLanes) {
+        hn::StoreU(bytes, d8, out + c);
+      } else {
+        alignas(64) uint8_t rest[64];
+        hn::Store(bytes, d8, rest);
+        std::memcpy(out + c, rest, static_cast<size_t>(t.columns - c));
+      }
+    }
+  }
+}
+
+template <class Source>
+HWY_INLINE void StoreTile(const EpilogueTile& t, Source source) {
+  if (t.y->dtype == quant::DType::kF32) {
+    StoreFloats(t, source);
+  } else if (t.requant.divide) {
+    StoreBytes<true>(t, source);
+  } else {
+    StoreBytes<false>(t, source);
+  }
+}
+
+template <class Op>
+HWY_INLINE void InPlace(float* values, int rows, Op op) {
+  const EpilogueD d;
+  constexpr int kLanes = static_cast<int>(hwy::HWY_NAMESPACE::MaxLanes(d));
+  for (int i = 0; i < rows * 64; i += kLanes) {
+    hwy::HWY_NAMESPACE::Store(op(d, hwy::HWY_NAMESPACE::Load(d, values + i)), d, values + i);
+  }
+}
+
+HWY_NOINLINE void ActivateInPlace(Activation activation, float* values, int rows) {
+#ifdef OCTAVO_HAVE_VECTOR_ACTIVATIONS
+  switch (activation) {
+    case Activation::kGelu:
+      return InPlace(values, rows, [](auto d, auto v) HWY_ATTR { return Gelu(d, v); });
+    case Activation::kGeluTanh:
+      return InPlace(values, rows, [](auto d, auto v) HWY_ATTR { return GeluTanh(d, v); });
+    case Activation::kSilu:
+      return InPlace(values, rows, [](auto d, auto v) HWY_ATTR { return Silu(d, v); });
+    case Activation::kSigmoid:
+      return InPlace(values, rows, [](auto d, auto v) HWY_ATTR { return Sigmoid(d, v); });
+    case Activation::kTanh:
+      return InPlace(values, rows, [](auto d, auto v) HWY_ATTR { return Tanh(d, v); });
+    case Activation::kNone:
+    case Activation::kRelu:
+      return;
+  }
+#else
+  for (int i = 0; i < rows * 64; ++i) values[i] = ApplyActivation(activation, values[i]);
+#endif
+}
+
+HWY_INLINE void Epilogue(const EpilogueTile& t) {
+  if (t.y->activation == Activation::kNone) return StoreTile(t, FromSums<false>{t.acc, t.columns_of});
+  if (t.y->activation == Activation::kRelu) return StoreTile(t, FromSums<true>{t.acc, t.columns_of});
+  namespace hn = hwy::HWY_NAMESPACE;
+  const EpilogueD d;
+  constexpr int kLanes = static_cast<int>(hn::MaxLanes(d));
+  alignas(64) float values[6 * 64];
+  const FromSums<false> source{t.acc, t.columns_of};
+  for (int r = 0; r < t.rows; ++r) {
+    for (int c = 0; c < 64; c += kLanes) hn::Store(source(r, c), d, values + r * 64 + c);
+  }
+  ActivateInPlace(t.y->activation, values, t.rows);
+  StoreTile(t, FromFloats{values});
+}
+
+#endif  // HWY_TARGET <= HWY_AVX2
+}  // namespace HWY_NAMESPACE
+}  // namespace octavo::kernels
+HWY_AFTER_NAMESPACE();
+
+#endif  // include guard

@@ -1,0 +1,187 @@
+// The inner loops of the int8 product: up to 6 rows x 64 columns (VNNI) or x 2 vectors (s16), all of k, into int32.
+// Per target. Named accumulators that are pinned after every step and a run-time k: GCC 14 otherwise copies or spills them
+// and runs at half the speed (kernels.md 10.2).
+#if defined(OCTAVO_KERNELS_GEMM_TILE_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef OCTAVO_KERNELS_GEMM_TILE_INL_H_
+#undef OCTAVO_KERNELS_GEMM_TILE_INL_H_
+#else
+#define OCTAVO_KERNELS_GEMM_TILE_INL_H_
+#endif
+
+#include <cstdint>
+#include <cstring>
+
+#include "hwy/highway.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace octavo::kernels {
+namespace HWY_NAMESPACE {
+#if HWY_TARGET <= HWY_AVX2
+
+using TileD = hwy::HWY_NAMESPACE::ScalableTag<int32_t>;
+using TileV = hwy::HWY_NAMESPACE::Vec<TileD>;
+
+HWY_INLINE void Pin(TileV& v) { asm("" : "+v"(v.raw)); }
+
+HWY_INLINE TileV Broadcast4(const void* p) {
+  int32_t word;
+  std::memcpy(&word, p, 4);
+  return hwy::HWY_NAMESPACE::Set(TileD(), word);
+}
+
+#if HWY_TARGET <= HWY_AVX3_DL
+
+struct VnniRow {
+  TileV c0, c1, c2, c3;
+
+  HWY_INLINE void Init(const int32_t* init) {
+    namespace hn = hwy::HWY_NAMESPACE;
+    const TileD d;
+    c0 = hn::Load(d, init);
+    c1 = hn::Load(d, init + 16);
+    c2 = hn::Load(d, init + 32);
+    c3 = hn::Load(d, init + 48);
+  }
+  template <class VB>
+  HWY_INLINE void Step(const uint8_t* x, VB b0, VB b1, VB b2, VB b3) {
+    namespace hn = hwy::HWY_NAMESPACE;
+    const TileD d;
+    const auto a = hn::BitCast(hn::Repartition<uint8_t, TileD>(), Broadcast4(x));
+    c0 = hn::SumOfMulQuadAccumulate(d, a, b0, c0);
+    c1 = hn::SumOfMulQuadAccumulate(d, a, b1, c1);
+    c2 = hn::SumOfMulQuadAccumulate(d, a, b2, c2);
+    c3 = hn::SumOfMulQuadAccumulate(d, a, b3, c3);
+    Pin(c0);
+    Pin(c1);
+    Pin(c2);
+    Pin(c3);
+  }
+  HWY_INLINE void Store(int32_t* out) const {
+    namespace hn = hwy::HWY_NAMESPACE;
+    const TileD d;
+    hn::Store(c0, d, out);
+    hn::Store(c1, d, out + 16);
+    hn::Store(c2, d, out + 32);
+    hn::Store(c3, d, out + 48);
+  }
+};
+
+// out[r][64] = init + x[r] . b; x: rows of u8, `k` bytes each (a multiple of 4), b: four panels.
+template <int kRows>
+HWY_NOINLINE void VnniTile(const uint8_t* HWY_RESTRICT x, size_t stride, size_t k, const int8_t* const b[4],
+                           const int32_t* init, int32_t* HWY_RESTRICT out) {
+  namespace hn = hwy::HWY_NAMESPACE;
+  const hn::Repartition<int8_t, TileD> d8;
+  const int8_t* const b0 = b[0];
+  const int8_t* const b1 = b[1];
+  const int8_t* const b2 = b[2];
+  const int8_t* const b3 = b[3];
+  VnniRow r0, r1, r2, r3, r4, r5;
+  r0.Init(init);
+  if constexpr (kRows > 1) r1.Init(init);
+  if constexpr (kRows > 2) r2.Init(init);
+  if constexpr (kRows > 3) r3.Init(init);
+  if constexpr (kRows > 4) r4.Init(init);
+  if constexpr (kRows > 5) r5.Init(init);
+  for (size_t i = 0; i < k; i += 4) {
+    const auto v0 = hn::Load(d8, b0 + i * 16);
+    const auto v1 = hn::Load(d8, b1 + i * 16);
+    const auto v2 = hn::Load(d8, b2 + i * 16);
+    const auto v3 = hn::Load(d8, b3 + i * 16);
+    r0.Step(x + i, v0, v1, v2, v3);
+    if constexpr (kRows > 1) r1.Step(x + i + stride, v0, v1, v2, v3);
+    if constexpr (kRows > 2) r2.Step(x + i + 2 * stride, v0, v1, v2, v3);
+    if constexpr (kRows > 3) r3.Step(x + i + 3 * stride, v0, v1, v2, v3);
+    if constexpr (kRows > 4) r4.Step(x + i + 4 * stride, v0, v1, v2, v3);
+    if constexpr (kRows > 5) r5.Step(x + i + 5 * stride, v0, v1, v2, v3);
+  }
+  r0.Store(out);
+  if constexpr (kRows > 1) r1.Store(out + 64);
+  if constexpr (kRows > 2) r2.Store(out + 128);
+  if constexpr (kRows > 3) r3.Store(out + 192);
+  if constexpr (kRows > 4) r4.Store(out + 256);
+  if constexpr (kRows > 5) r5.Store(out + 320);
+}
+
+#else  // AVX2, AVX-512 without VNNI: s16 pairs, exact (two products of at most 255 * 128 fit)
+
+struct S16Row {
+  TileV c0, c1;
+
+  HWY_INLINE void Init() {
+    c0 = hwy::HWY_NAMESPACE::Zero(TileD());
+    c1 = c0;
+  }
+  template <class VB>
+  HWY_INLINE void Step(const int16_t* x, VB b0, VB b1) {
+    namespace hn = hwy::HWY_NAMESPACE;
+    const TileD d;
+    const auto a = hn::BitCast(hn::Repartition<int16_t, TileD>(), Broadcast4(x));
+    c0 = hn::Add(c0, hn::WidenMulPairwiseAdd(d, a, b0));
+    c1 = hn::Add(c1, hn::WidenMulPairwiseAdd(d, a, b1));
+    Pin(c0);
+    Pin(c1);
+  }
+  HWY_INLINE void Store(int32_t* out) const {
+    const TileD d;
+    hwy::HWY_NAMESPACE::Store(c0, d, out);
+    hwy::HWY_NAMESPACE::Store(c1, d, out + hwy::HWY_NAMESPACE::MaxLanes(d));
+  }
+};
+
+// One half of the bytes of a weight quad, sign-extended to s16: even (0, 2) or odd (1, 3).
+template <bool kOdd>
+HWY_INLINE auto HalfOfQuads(const int8_t* b) {
+  namespace hn = hwy::HWY_NAMESPACE;
+  const hn::Repartition<int16_t, TileD> d16;
+  const hn::Repartition<int8_t, TileD> d8;
+  auto v = hn::BitCast(d16, hn::Load(d8, b));
+  if constexpr (!kOdd) v = hn::ShiftLeft<8>(v);
+  return hn::ShiftRight<8>(v);
+}
+
+template <int kRows, bool kOdd>
+HWY_INLINE void S16Half(const int16_t* x, size_t stride, const int8_t* b0, const int8_t* b1, S16Row& r0, S16Row& r1,
+                        S16Row& r2, S16Row& r3, S16Row& r4, S16Row& r5) {
+  const auto v0 = HalfOfQuads<kOdd>(b0);
+  const auto v1 = HalfOfQuads<kOdd>(b1);
+  if constexpr (kOdd) x += 2;
+  r0.Step(x, v0, v1);
+  if constexpr (kRows > 1) r1.Step(x + stride, v0, v1);
+  if constexpr (kRows > 2) r2.Step(x + 2 * stride, v0, v1);
+  if constexpr (kRows > 3) r3.Step(x + 3 * stride, v0, v1);
+  if constexpr (kRows > 4) r4.Step(x + 4 * stride, v0, v1);
+  if constexpr (kRows > 5) r5.Step(x + 5 * stride, v0, v1);
+}
+
+// out[r][64], two vectors of columns = x[r] . b; x: rows of s16 in the order 0 2 1 3 of each quad, `k` values each;
+// b0, b1: where the columns of the two vectors begin in their panels.
+template <int kRows>
+HWY_NOINLINE void S16Tile(const int16_t* HWY_RESTRICT x, size_t stride, size_t k, const int8_t* b0, const int8_t* b1,
+                          int32_t* HWY_RESTRICT out) {
+  S16Row r0, r1, r2, r3, r4, r5;
+  r0.Init();
+  if constexpr (kRows > 1) r1.Init();
+  if constexpr (kRows > 2) r2.Init();
+  if constexpr (kRows > 3) r3.Init();
+  if constexpr (kRows > 4) r4.Init();
+  if constexpr (kRows > 5) r5.Init();
+  for (size_t i = 0; i < k; i += 4) {
+    S16Half<kRows, false>(x + i, stride, b0 + i * 16, b1 + i * 16, r0, r1, r2, r3, r4, r5);
+    S16Half<kRows, true>(x + i, stride, b0 + i * 16, b1 + i * 16, r0, r1, r2, r3, r4, r5);
+  }
+  r0.Store(out);
+  if constexpr (kRows > 1) r1.Store(out + 64);
+  if constexpr (kRows > 2) r2.Store(out + 128);
+  if constexpr (kRows > 3) r3.Store(out + 192);
+  if constexpr (kRows > 4) r4.Store(out + 256);
+  if constexpr (kRows > 5) r5.Store(out + 320);
+}
+
+#endif  // VNNI or s16
+#endif  // HWY_TARGET <= HWY_AVX2
+}  // namespace HWY_NAMESPACE
+}  // namespace octavo::kernels
+HWY_AFTER_NAMESPACE();
+
+#endif  // include guard

@@ -1,0 +1,83 @@
+#include "octavo/kernels/catalog.h"
+
+#include <algorithm>
+#include <cstdio>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace octavo::kernels {
+namespace {
+
+using quant::DType;
+using ::testing::HasSubstr;
+
+LinearQuery Linear() { return {.y = {DType::kU8}, .k = 384, .n = {1536}, .activation = "gelu"}; }
+LinearQuery Qkv() { return {.y = {DType::kU8, DType::kU8, DType::kS8}, .k = 384, .n = {384, 384, 128}}; }
+SdpaQuery Sdpa() { return {.heads = 12, .kv_heads = 4, .head_size = 32, .value_head_size = 32}; }
+
+TEST(Catalog, ChoosesByName) {
+  EXPECT_EQ(ChooseLinear(Linear(), Arch::kScalar).kernel, "linear_int8_scalar");
+  EXPECT_EQ(ChooseLinear(Linear(), Arch::kAvx2).kernel, "linear_int8_6x16_s16_avx2");
+  EXPECT_EQ(ChooseLinear(Linear(), Arch::kAvxVnni).kernel, "linear_int8_6x16_s16_avx2");
+  EXPECT_EQ(ChooseLinear(Linear(), Arch::kAvx512).kernel, "linear_int8_6x32_s16_avx512");
+  EXPECT_EQ(ChooseLinear(Linear(), Arch::kAvx512Vnni).kernel, "linear_int8_6x64_avx512vnni");
+  EXPECT_EQ(ChooseLinear(Linear(), Arch::kAmx).kernel, "linear_int8_6x64_avx512vnni");
+  EXPECT_EQ(ChooseQkv(Qkv(), Arch::kAvx2).kernel, "qkv_int8_6x16_s16_avx2");
+  EXPECT_EQ(ChooseQkv(Qkv(), Arch::kAvx512Vnni).kernel, "qkv_int8_6x64_avx512vnni");
+  EXPECT_EQ(ChooseSdpa(Sdpa(), Arch::kAvx2).kernel, "sdpa_int8_avx2");
+  EXPECT_EQ(ChooseSdpa(Sdpa(), Arch::kAmx).kernel, "sdpa_int8_avx512vnni");
+  SdpaQuery floats = Sdpa();
+  floats.q = floats.k = floats.v = floats.p = floats.out = DType::kF32;
+  EXPECT_EQ(ChooseSdpa(floats, Arch::kAvx512).kernel, "sdpa_f32_avx512");
+}
+
+TEST(Catalog, EveryChoiceIsListedAndChosenOrRefusedNeverBoth) {
+  const std::vector<std::string> names = KernelNames();
+  for (Arch arch : {Arch::kScalar, Arch::kAvx2, Arch::kAvxVnni, Arch::kAvx512, Arch::kAvx512Vnni, Arch::kAmx}) {
+    for (const Choice& choice : {ChooseLinear(Linear(), arch), ChooseQkv(Qkv(), arch), ChooseSdpa(Sdpa(), arch)}) {
+      EXPECT_TRUE(choice.ok());
+      EXPECT_EQ(choice.refusal, "");
+      EXPECT_EQ(std::ranges::count(names, choice.kernel), 1) << choice.kernel;
+    }
+    const bool runs = std::ranges::count(SupportedArchs(), arch) != 0;
+    std::printf("%-32s %s\n", ChooseLinear(Linear(), arch).kernel.c_str(), runs ? "runs" : "not run on this CPU");
+  }
+}
+
+template <class Query, class Change>
+std::string Refusal(Choice (*choose)(const Query&, Arch), Query query, Change change) {
+  change(query);
+  const Choice choice = choose(query, Arch::kAvx512Vnni);
+  EXPECT_FALSE(choice.ok()) << choice.kernel;
+  return choice.refusal;
+}
+
+TEST(Catalog, RefusesLinearsWithASentence) {
+  const auto linear = [](auto change) { return Refusal(&ChooseLinear, Linear(), change); };
+  EXPECT_THAT(linear([](auto& q) { q.x = DType::kS16; }), HasSubstr("the activation is s16"));
+  EXPECT_THAT(linear([](auto& q) { q.w = DType::kF32; }), HasSubstr("the weights are f32"));
+  EXPECT_THAT(linear([](auto& q) { q.y = {DType::kF16}; }), HasSubstr("output 0 is f16"));
+  EXPECT_THAT(linear([](auto& q) { q.k = 70000; }), HasSubstr("k is 70000, and beyond 65793"));
+  EXPECT_THAT(linear([](auto& q) { q.k = -1; }), HasSubstr("depth k"));
+  EXPECT_THAT(linear([](auto& q) { q.activation = "mish"; }), HasSubstr("no activation 'mish'"));
+  EXPECT_THAT(linear([](auto& q) { q.n = {1, 2}; }), HasSubstr("one branch, this query has 2"));
+  const auto qkv = [](auto change) { return Refusal(&ChooseQkv, Qkv(), change); };
+  EXPECT_THAT(qkv([](auto& q) { q.n = {384}; }), HasSubstr("2 to 8 branches, this query has 1"));
+  EXPECT_THAT(qkv([](auto& q) { q.n.resize(9); }), HasSubstr("this query has 9"));
+  EXPECT_THAT(qkv([](auto& q) { q.n[2] = 0; }), HasSubstr("width of branch 2"));
+  EXPECT_THAT(qkv([](auto& q) { q.y.pop_back(); }), HasSubstr("one output type per branch"));
+}
+
+TEST(Catalog, RefusesAttentionWithASentence) {
+  const auto sdpa = [](auto change) { return Refusal(&ChooseSdpa, Sdpa(), change); };
+  EXPECT_THAT(sdpa([](auto& q) { q.head_size = 264; }), HasSubstr("head sizes are 264 and 32"));
+  EXPECT_THAT(sdpa([](auto& q) { q.kv_heads = 5; }), HasSubstr("12 query heads are no multiple of 5"));
+  EXPECT_THAT(sdpa([](auto& q) { q.kv_heads = 0; }), HasSubstr("number of heads is not known"));
+  EXPECT_THAT(sdpa([](auto& q) { q.p = DType::kF32; }), HasSubstr("u8, u8, u8, f32"));
+  EXPECT_THAT(sdpa([](auto& q) { q.out = DType::kBF16; }), HasSubstr("the output is bf16"));
+  EXPECT_THAT(sdpa([](auto& q) { q.kv_length = 40000; }), HasSubstr("40000 keys"));
+}
+
+}  // namespace
+}  // namespace octavo::kernels

@@ -1,0 +1,403 @@
+#include "octavo/kernels/gemm/gemm.h"
+
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <vector>
+
+#include "gmock/gmock.h"
+#include "octavo/kernels/gemm/gemm_f32.h"
+#include "octavo/quant/numeric/math.h"
+#include "testing.h"
+
+namespace octavo::kernels {
+namespace {
+
+using quant::DType;
+using ::testing::HasSubstr;
+
+// One product with everything it needs; the output is filled with a pattern so that writes outside are seen.
+struct Case {
+  int64_t m, k, n, x_stride, y_stride;
+  DType x_dtype, y_dtype;
+  Activation activation = Activation::kNone;
+  bool bias = true;
+  bool per_column = true;
+  int32_t x_zero_point = 0, y_zero_point = 0;
+  float x_scale = 0.02f, y_scale = 0.1f;
+  std::vector<uint8_t> x;
+  std::vector<int8_t> w;  // [k][n]
+  std::vector<float> w_scale, biases;
+
+  static constexpr uint8_t kPattern = 0xA5;
+  size_t ElementBytes() const { return y_dtype == DType::kF32 ? 4 : 1; }
+  std::vector<uint8_t> EmptyOutput() const {
+    return std::vector<uint8_t>(static_cast<size_t>(m * y_stride) * ElementBytes(), kPattern);
+  }
+  GemmArgs Args(const PackedWeights& packed, void* y) const {
+    GemmArgs args;
+    args.x = {x.data(), x_dtype, x_stride, x_zero_point, x_scale};
+    args.y = {&packed,   w_scale.data(), per_column, bias ? biases.data() : nullptr, activation, y, y_dtype, y_scale,
+              y_zero_point, y_stride};
+    return args;
+  }
+  int XAt(int64_t row, int64_t col) const {
+    const uint8_t v = x[static_cast<size_t>(row * x_stride + col)];
+    return x_dtype == DType::kU8 ? v : static_cast<int8_t>(v);
+  }
+};
+
+Case RandomCase(int64_t m, int64_t k, int64_t n) {
+  Case c{};
+  c.m = m, c.k = k, c.n = n;
+  c.x_stride = k + RandomInt(0, 3);
+  c.y_stride = n + RandomInt(0, 3);
+  c.x_dtype = RandomInt(0, 1) == 0 ? DType::kU8 : DType::kS8;
+  c.y_dtype = std::vector{DType::kU8, DType::kS8, DType::kF32}[static_cast<size_t>(RandomInt(0, 2))];
+  c.bias = RandomInt(0, 3) != 0;
+  c.per_column = RandomInt(0, 3) != 0;
+  c.x_zero_point = c.x_dtype == DType::kU8 ? RandomInt(0, 255) : RandomInt(-128, 127);
+  c.y_zero_point = c.y_dtype == DType::kU8 ? RandomInt(0, 255) : RandomInt(-128, 127);
+  const bool extreme = RandomInt(0, 4) == 0;  // only the ends of the ranges
+  c.x.resize(static_cast<size_t>(m * c.x_stride));
+  for (auto& v : c.x) v = static_cast<uint8_t>(extreme ? RandomInt(0, 1) * 127 + RandomInt(0, 1) * 128 : RandomInt(0, 255));
+  c.w.resize(static_cast<size_t>(k * n));
+  for (auto& v : c.w) v = static_cast<int8_t>(extreme ? (RandomInt(0, 1) ? 127 : -128) : RandomInt(-128, 127));
+  c.x_scale = std::ldexp(RandomFloat(1, 2), RandomInt(-8, -4));
+  c.w_scale.resize(static_cast<size_t>(c.per_column ? n : 1));
+  for (auto& v : c.w_scale) v = std::ldexp(RandomFloat(1, 2), RandomInt(-9, -5));
+  c.biases.resize(static_cast<size_t>(n));
+  for (auto& v : c.biases) v = RandomFloat(-4, 4);
+  // About a third of the outputs saturates.
+  c.y_scale = 0.02f * 0.01f * 74.0f * 64.0f * std::sqrt(static_cast<float>(k)) / 100.0f * RandomFloat(0.3f, 3.0f);
+  return c;
+}
+
+PackedWeights Pack(const Case& c) {
+  auto packed = PackWeights({.data = c.w.data(), .k = c.k, .n = c.n});
+  EXPECT_TRUE(packed.has_value());
+  return std::move(*packed);
+}
+
+std::vector<uint8_t> RunReference(const Case& c, const PackedWeights& w) {
+  std::vector<uint8_t> y = c.EmptyOutput();
+  GemmReference(c.Args(w, y.data()), {0, c.m}, {0, ColumnBlocks(c.n)});
+  return y;
+}
+
+std::vector<uint8_t> RunArch(const Case& c, const PackedWeights& w, Arch arch) {
+  std::vector<uint8_t> y = c.EmptyOutput();
+  AlignedArray<uint8_t> scratch(GemmScratchBytes(arch, c.x_dtype, c.k));
+  Gemm(arch, c.Args(w, y.data()), {0, c.m}, {0, ColumnBlocks(c.n)}, scratch.data());
+  return y;
+}
+
+std::string Describe(const Case& c) {
+  return "m " + std::to_string(c.m) + " k " + std::to_string(c.k) + " n " + std::to_string(c.n) + " " +
+         std::string(quant::Name(c.x_dtype)) + " -> " + std::string(quant::Name(c.y_dtype)) + " " +
+         std::string(Name(c.activation)) + (c.bias ? " bias" : "") + (c.per_column ? " columns" : "");
+}
+
+// ---- The reference against int64 and double.
+
+TEST(GemmReference, EqualsExactArithmetic) {
+  for (int trial = 0; trial < 60; ++trial) {
+    Case c = RandomCase(RandomInt(1, 7), RandomInt(1, 90), RandomInt(1, 80));
+    c.y_dtype = DType::kF32;
+    const PackedWeights w = Pack(c);
+    const std::vector<uint8_t> y = RunReference(c, w);
+    int64_t largest = 0;
+    for (int64_t m = 0; m < c.m; ++m) {
+      for (int64_t n = 0; n < c.n; ++n) {
+        int64_t acc = 0;
+        for (int64_t k = 0; k < c.k; ++k) {
+          acc += int64_t{c.XAt(m, k) - c.x_zero_point} * c.w[static_cast<size_t>(k * c.n + n)];
+        }
+        largest = std::max(largest, std::abs(acc));
+        const double scale = double{c.x_scale} * c.w_scale[c.per_column ? static_cast<size_t>(n) : 0];
+        const double bias = c.bias ? double{c.biases[static_cast<size_t>(n)]} : 0.0;
+        const double exact = static_cast<double>(acc) * scale + bias;
+        float got;
+        std::memcpy(&got, y.data() + (m * c.y_stride + n) * 4, 4);
+        // Four roundings, each of at most 2^-24 of |acc * scale| + |bias|.
+        const double bound = (std::abs(static_cast<double>(acc) * scale) + std::abs(bias)) * 4.0 * 0x1p-24;
+        ASSERT_NEAR(got, exact, bound) << Describe(c) << " at " << m << ", " << n;
+      }
+    }
+    EXPECT_GT(largest, 0) << "a product of zeros proves nothing";
+  }
+}
+
+TEST(GemmReference, QuantizesAsOnnxDoes) {
+  // acc = x * 1, scale 0.5: y = x / 2; / 1.0 -> half to even; zero point after rounding; saturation.
+  const std::vector<uint8_t> x = {0, 1, 2, 3, 4, 5, 7, 255};
+  const int8_t one = 1;
+  const float half = 0.5f;
+  auto w = PackWeights({.data = &one, .k = 1, .n = 1});
+  ASSERT_TRUE(w.has_value());
+  std::vector<int8_t> y(x.size());
+  GemmArgs args;
+  args.x = {x.data(), DType::kU8, 1, 0, 1.0f};
+  args.y = {.w = &*w, .w_scale = &half, .y = y.data(), .dtype = DType::kS8, .scale = 1.0f, .zero_point = 3, .stride = 1};
+  GemmReference(args, {0, 8}, {0, 1});
+  EXPECT_THAT(y, ::testing::ElementsAre(3, 3, 4, 5, 5, 5, 7, 127));  // 0 .5 1 1.5 2 2.5 3.5 127.5
+}
+
+// ---- Packing.
+
+TEST(PackWeights, LayoutAndSums) {
+  std::vector<int8_t> w(5 * 18);
+  for (size_t i = 0; i < w.size(); ++i) w[i] = static_cast<int8_t>(i * 7 % 251 - 125);
+  auto packed = PackWeights({.data = w.data(), .k = 5, .n = 18});
+  ASSERT_TRUE(packed.has_value()) << packed.error();
+  EXPECT_EQ(packed->k_padded(), 64);
+  EXPECT_EQ(packed->n_padded(), 32);
+  EXPECT_EQ(reinterpret_cast<uintptr_t>(packed->data()) % 64, 0u);
+  for (int64_t n = 0; n < 32; ++n) {
+    int32_t sum = 0;
+    for (int64_t k = 0; k < 64; ++k) {
+      const int8_t got = packed->data()[(n / 16) * 1024 + (k / 4) * 64 + n % 16 * 4 + k % 4];
+      EXPECT_EQ(got, k < 5 && n < 18 ? w[static_cast<size_t>(k * 18 + n)] : 0) << k << ", " << n;
+      sum += got;
+    }
+    EXPECT_EQ(packed->column_sums()[n], sum);
+  }
+}
+
+TEST(PackWeights, TransposedAndUnsignedMeanTheSame) {
+  const int64_t k = 37, n = 21;
+  std::vector<int8_t> w(k * n), transposed(k * n);
+  std::vector<uint8_t> shifted(k * n);
+  for (int64_t i = 0; i < k * n; ++i) {
+    w[i] = static_cast<int8_t>(RandomInt(-128, 127));
+    shifted[i] = static_cast<uint8_t>(w[i] + 128);
+    transposed[i % n * k + i / n] = w[i];
+  }
+  const int32_t zero_point = 128;
+  auto a = PackWeights({.data = w.data(), .k = k, .n = n});
+  auto b = PackWeights({.data = transposed.data(), .k = k, .n = n, .transposed = true});
+  auto c = PackWeights({.data = shifted.data(), .dtype = DType::kU8, .k = k, .n = n, .zero_point = &zero_point});
+  ASSERT_TRUE(a && b && c);
+  const size_t bytes = static_cast<size_t>(a->k_padded() * a->n_padded());
+  EXPECT_EQ(std::memcmp(a->data(), b->data(), bytes), 0);
+  EXPECT_EQ(std::memcmp(a->data(), c->data(), bytes), 0);
+}
+
+TEST(PackWeights, RefusesWithASentence) {
+  const std::vector<uint8_t> u8 = {0, 255};
+  const int32_t zero_point = 100;
+  auto range = PackWeights({.data = u8.data(), .dtype = DType::kU8, .k = 2, .n = 1, .zero_point = &zero_point});
+  ASSERT_FALSE(range.has_value());
+  EXPECT_THAT(range.error(), HasSubstr("weight [1, 0] minus its zero point 100 is 155"));
+  EXPECT_THAT(PackWeights({.data = u8.data(), .dtype = DType::kF32, .k = 2, .n = 1}).error(), HasSubstr("f32"));
+  EXPECT_THAT(PackWeights({.data = u8.data(), .k = 0, .n = 1}).error(), HasSubstr("no elements"));
+}
+
+TEST(PackWeights, OverflowIsProvenNotGuessed) {
+  // 255 * 128 * k: 65793 fits into int32, 65794 does not.
+  std::vector<int8_t> w(65794, -128);
+  EXPECT_TRUE(PackWeights({.data = w.data(), .k = 65793, .n = 1}).has_value());
+  auto too_deep = PackWeights({.data = w.data(), .k = 65794, .n = 1});
+  ASSERT_FALSE(too_deep.has_value());
+  EXPECT_THAT(too_deep.error(), HasSubstr("leaves int32"));
+  w[0] = 0;  // it is the sum of the magnitudes that counts
+  EXPECT_TRUE(PackWeights({.data = w.data(), .k = 65794, .n = 1}).has_value());
+}
+
+// ---- Every vector form against the reference, bit for bit.
+
+class GemmArch : public ArchTest {
+ protected:
+  void Compare(const Case& c) {
+    const PackedWeights w = Pack(c);
+    const std::vector<uint8_t> want = RunReference(c, w);
+    const std::vector<uint8_t> got = RunArch(c, w, GetParam());
+    ASSERT_TRUE(want == got) << Name(GetParam()) << " " << Describe(c);
+    changed_ += want != c.EmptyOutput() ? 1 : 0;
+  }
+  int changed_ = 0;
+};
+
+TEST_P(GemmArch, EveryTailOfM) {
+  for (int m = 1; m <= 70; ++m) Compare(RandomCase(m, RandomInt(1, 70), RandomInt(1, 70)));
+  EXPECT_EQ(changed_, 70);
+}
+
+TEST_P(GemmArch, EveryTailOfK) {
+  for (int k = 1; k <= 140; ++k) Compare(RandomCase(RandomInt(1, 20), k, RandomInt(1, 70)));
+}
+
+TEST_P(GemmArch, EveryTailOfN) {
+  for (int n = 1; n <= 140; ++n) Compare(RandomCase(RandomInt(1, 20), RandomInt(1, 70), n));
+}
+
+TEST_P(GemmArch, SmallShapesAllCombinations) {
+  for (int m = 1; m <= 13; ++m) {
+    for (int k : {1, 2, 3, 4, 5, 15, 16, 17}) {
+      for (int n : {1, 7, 8, 15, 16, 17, 63, 64, 65}) Compare(RandomCase(m, k, n));
+    }
+  }
+}
+
+TEST_P(GemmArch, EveryActivationAndOutput) {
+  for (Activation activation : {Activation::kNone, Activation::kRelu, Activation::kGelu, Activation::kGeluTanh,
+                                Activation::kSilu, Activation::kSigmoid, Activation::kTanh}) {
+    for (DType y : {DType::kF32, DType::kU8, DType::kS8}) {
+      for (int trial = 0; trial < 3; ++trial) {
+        Case c = RandomCase(RandomInt(1, 15), RandomInt(1, 200), RandomInt(1, 140));
+        c.activation = activation;
+        c.y_dtype = y;
+        c.y_zero_point = RandomInt(0, 127);
+        c.x_scale = 0.001f;
+        c.y_scale = 0.02f;
+        Compare(c);
+      }
+    }
+  }
+}
+
+TEST_P(GemmArch, SeveralBlocksOfRows) {
+  Case c = RandomCase(401, 700, 130);  // more rows than are packed at once
+  Compare(c);
+  c = RandomCase(13, 9000, 70);
+  Compare(c);
+}
+
+TEST_P(GemmArch, LargestSums) {
+  Case c = RandomCase(7, 65793, 17);
+  c.x_dtype = DType::kU8;
+  c.x_zero_point = 0;
+  for (auto& v : c.x) v = 255;
+  for (auto& v : c.w) v = -128;
+  c.y_dtype = DType::kF32;
+  Compare(c);
+  c.x_dtype = DType::kS8;
+  c.x_zero_point = 127;
+  for (auto& v : c.x) v = 0x80;
+  Compare(c);
+}
+
+TEST_P(GemmArch, StrangeScales) {
+  const float inf = std::numeric_limits<float>::infinity();
+  const float nan = std::numeric_limits<float>::quiet_NaN();
+  for (float y_scale : {0x1p-149f, 0x1p-120f, 0x1p-101f, 0x1p-100f, 0x1p100f, 0x1p101f, 0x1p127f, -0.5f, 0.0f, inf, nan}) {
+    for (float x_scale : {1e-38f, 0.01f, 1e30f, inf, nan}) {
+      for (DType y : {DType::kU8, DType::kS8}) {
+        Case c = RandomCase(7, 33, 70);
+        c.y_dtype = y;
+        c.y_zero_point = RandomInt(0, 127);
+        c.y_scale = y_scale;
+        c.x_scale = x_scale;
+        Compare(c);
+      }
+    }
+  }
+}
+
+TEST_P(GemmArch, SplitsGiveTheSameBits) {
+  for (int trial = 0; trial < 20; ++trial) {
+    const Case c = RandomCase(RandomInt(2, 80), RandomInt(1, 100), RandomInt(65, 300));
+    const PackedWeights w = Pack(c);
+    std::vector<uint8_t> y = c.EmptyOutput();
+    AlignedArray<uint8_t> scratch(GemmScratchBytes(GetParam(), c.x_dtype, c.k));
+    const int64_t row = RandomInt(1, static_cast<int>(c.m) - 1);
+    const int64_t blocks = ColumnBlocks(c.n);
+    const int64_t block = RandomInt(1, static_cast<int>(blocks) - 1);
+    for (Range rows : {Range{row, c.m}, Range{0, row}}) {
+      for (Range columns : {Range{0, block}, Range{block, blocks}}) {
+        Gemm(GetParam(), c.Args(w, y.data()), rows, columns, scratch.data());
+      }
+    }
+    ASSERT_TRUE(y == RunReference(c, w)) << Describe(c);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(All, GemmArch, ::testing::ValuesIn(VectorArchs()), ArchTestName);
+
+// ---- Float products.
+
+void ExpectNear(const std::vector<float>& a, const std::vector<float>& b, const std::vector<float>& bias,
+                const std::vector<float>& y, int64_t m, int64_t k, int64_t n, int64_t x_stride, int64_t y_stride) {
+  for (int64_t i = 0; i < m; ++i) {
+    for (int64_t j = 0; j < n; ++j) {
+      double exact = bias.empty() ? 0.0 : bias[static_cast<size_t>(j)];
+      double magnitude = std::abs(exact);
+      for (int64_t l = 0; l < k; ++l) {
+        const double term = double{a[static_cast<size_t>(i * x_stride + l)]} * b[static_cast<size_t>(l * n + j)];
+        exact += term;
+        magnitude += std::abs(term);
+      }
+      ASSERT_NEAR(y[static_cast<size_t>(i * y_stride + j)], exact, magnitude * (static_cast<double>(k) + 2) * 0x1p-24);
+    }
+  }
+}
+
+std::vector<float> RandomFloats(int64_t count) {
+  std::vector<float> v(static_cast<size_t>(count));
+  for (auto& x : v) x = RandomFloat(-1, 1);
+  return v;
+}
+
+TEST(GemmF32, EqualsDoubleWithinTheBound) {
+  for (int trial = 0; trial < 20; ++trial) {
+    const int64_t m = RandomInt(1, 70), k = RandomInt(1, 200), n = RandomInt(1, 150);
+    const int64_t x_stride = k + RandomInt(0, 5), y_stride = n + RandomInt(0, 5);
+    const std::vector<float> x = RandomFloats(m * x_stride), w = RandomFloats(k * n);
+    const std::vector<float> bias = trial % 2 == 0 ? RandomFloats(n) : std::vector<float>();
+    std::vector<float> given = w;
+    if (trial % 3 == 0) {
+      for (int64_t i = 0; i < k * n; ++i) given[static_cast<size_t>(i % n * k + i / n)] = w[static_cast<size_t>(i)];
+    }
+    auto packed = PackWeightsF32(given.data(), k, n, trial % 3 == 0, 64);
+    ASSERT_TRUE(packed.has_value()) << packed.error();
+    std::vector<float> y(static_cast<size_t>(m * y_stride), 77.0f);
+    const int64_t split = RandomInt(0, static_cast<int>(m));
+    const GemmF32Args args{x.data(), x_stride, &*packed, bias.empty() ? nullptr : bias.data(), y.data(), y_stride};
+    ASSERT_EQ(GemmF32(args, {0, split}), "");
+    ASSERT_EQ(GemmF32(args, {split, m}), "");
+    ExpectNear(x, w, bias, y, m, k, n, x_stride, y_stride);
+    for (int64_t i = 0; i < m; ++i) {
+      for (int64_t j = n; j < y_stride; ++j) ASSERT_EQ(y[static_cast<size_t>(i * y_stride + j)], 77.0f);
+    }
+  }
+}
+
+// [B, S, H, D] operands, one call per batch entry, heads as the batch: q k^T with a transposed right operand.
+TEST(MatMulF32, StridesOfAttention) {
+  const int64_t heads = 3, s = 17, keys = 23, d = 32;
+  const std::vector<float> q = RandomFloats(s * heads * d), k = RandomFloats(keys * heads * d);
+  std::vector<float> scores(static_cast<size_t>(heads * s * keys));
+  MatMulF32Args args;
+  args.m = s, args.k = d, args.n = keys;
+  args.a = q.data(), args.a_row = heads * d, args.a_batch = d;
+  args.b = k.data(), args.b_row = 1, args.b_column = heads * d, args.b_batch = d;
+  args.c = scores.data(), args.c_row = keys, args.c_batch = s * keys;
+  ASSERT_EQ(MatMulF32(args, {0, 2}), "");
+  ASSERT_EQ(MatMulF32(args, {2, 3}), "");
+  for (int64_t h = 0; h < heads; ++h) {
+    for (int64_t i = 0; i < s; ++i) {
+      for (int64_t j = 0; j < keys; ++j) {
+        double exact = 0.0;
+        for (int64_t l = 0; l < d; ++l) {
+          exact += double{q[static_cast<size_t>((i * heads + h) * d + l)]} * k[static_cast<size_t>((j * heads + h) * d + l)];
+        }
+        ASSERT_NEAR(scores[static_cast<size_t>((h * s + i) * keys + j)], exact, 34 * 32 * 0x1p-24);
+      }
+    }
+  }
+}
+
+TEST(MatMulF32, BroadcastBatch) {
+  const std::vector<float> a = RandomFloats(4 * 5 * 6), b = RandomFloats(6 * 7);
+  std::vector<float> c(4 * 5 * 7);
+  MatMulF32Args args;
+  args.m = 5, args.k = 6, args.n = 7;
+  args.a = a.data(), args.a_row = 6, args.a_batch = 30;
+  args.b = b.data(), args.b_row = 7;
+  args.c = c.data(), args.c_row = 7, args.c_batch = 35;
+  ASSERT_EQ(MatMulF32(args, {0, 4}), "");
+  ExpectNear(a, b, {}, c, 20, 6, 7, 6, 7);
+}
+
+}  // namespace
+}  // namespace octavo::kernels

@@ -1,0 +1,115 @@
+#include "octavo/kernels/qkv/qkv.h"
+
+#include <vector>
+
+#include "testing.h"
+
+namespace octavo::kernels {
+namespace {
+
+using quant::DType;
+
+struct Branch {
+  PackedWeights w;
+  std::vector<float> scale, bias;
+  std::vector<uint8_t> y;
+};
+
+// Branches of different widths, types, scales and zero points over one x.
+struct Problem {
+  int64_t m, k;
+  std::vector<uint8_t> x;
+  std::vector<Branch> branches;
+  QkvArgs args;
+};
+
+void AddBranch(Problem& p, int64_t n) {
+  Branch b;
+  std::vector<int8_t> w(static_cast<size_t>(p.k * n));
+  for (auto& v : w) v = static_cast<int8_t>(RandomInt(-128, 127));
+  auto packed = PackWeights({.data = w.data(), .k = p.k, .n = n});
+  ASSERT_TRUE(packed.has_value());
+  b.w = std::move(*packed);
+  for (int64_t i = 0; i < n; ++i) {
+    b.scale.push_back(RandomFloat(0.001f, 0.02f));
+    b.bias.push_back(RandomFloat(-3, 3));
+  }
+  p.branches.push_back(std::move(b));
+}
+
+Problem RandomProblem() {
+  Problem p{};
+  p.m = RandomInt(1, 40);
+  p.k = RandomInt(1, 120);
+  p.x.resize(static_cast<size_t>(p.m * p.k));
+  for (auto& v : p.x) v = static_cast<uint8_t>(RandomInt(0, 255));
+  const bool is_unsigned = RandomInt(0, 1) == 0;
+  p.args.x = {p.x.data(), is_unsigned ? DType::kU8 : DType::kS8, p.k, RandomInt(0, 127), 0.03f};
+  p.args.count = RandomInt(2, kMaxBranches);
+  for (int i = 0; i < p.args.count; ++i) AddBranch(p, RandomInt(1, 150));
+  for (int i = 0; i < p.args.count; ++i) {
+    Branch& b = p.branches[static_cast<size_t>(i)];
+    GemmOutput& y = p.args.branch[i];
+    y.w = &b.w;
+    y.w_scale = b.scale.data();
+    y.bias = RandomInt(0, 2) == 0 ? nullptr : b.bias.data();
+    y.activation = RandomInt(0, 3) == 0 ? Activation::kRelu : Activation::kNone;
+    y.dtype = std::vector{DType::kU8, DType::kS8, DType::kF32}[static_cast<size_t>(RandomInt(0, 2))];
+    y.scale = RandomFloat(0.05f, 0.5f);
+    y.zero_point = RandomInt(0, 127);
+    y.stride = b.w.n() + RandomInt(0, 4);
+    b.y.assign(static_cast<size_t>(p.m * y.stride) * (y.dtype == DType::kF32 ? 4 : 1), 0xA5);
+  }
+  return p;
+}
+
+// Points the outputs at `outputs`, which are fresh.
+QkvArgs WithOutputs(const Problem& p, std::vector<std::vector<uint8_t>>& outputs) {
+  QkvArgs args = p.args;
+  outputs.clear();
+  for (const Branch& b : p.branches) outputs.push_back(b.y);
+  for (int i = 0; i < args.count; ++i) args.branch[i].y = outputs[static_cast<size_t>(i)].data();
+  return args;
+}
+
+class QkvArch : public ArchTest {};
+
+TEST_P(QkvArch, EqualsSeparateReferences) {
+  for (int trial = 0; trial < 80; ++trial) {
+    const Problem p = RandomProblem();
+    std::vector<std::vector<uint8_t>> want, got;
+    const QkvArgs separate = WithOutputs(p, want);
+    for (int i = 0; i < separate.count; ++i) {
+      GemmReference({separate.x, separate.branch[i]}, {0, p.m}, {0, ColumnBlocks(separate.branch[i].w->n())});
+      ASSERT_NE(want[static_cast<size_t>(i)], p.branches[static_cast<size_t>(i)].y);
+    }
+    const QkvArgs args = WithOutputs(p, got);
+    AlignedArray<uint8_t> scratch(GemmScratchBytes(GetParam(), args.x.dtype, p.k));
+    // In two pieces whose border lies anywhere, also within a branch.
+    const int64_t blocks = QkvBlocks(args);
+    const int64_t border = RandomInt(0, static_cast<int>(blocks));
+    Qkv(GetParam(), args, {0, p.m}, {border, blocks}, scratch.data());
+    Qkv(GetParam(), args, {0, p.m}, {0, border}, scratch.data());
+    for (size_t i = 0; i < want.size(); ++i) ASSERT_TRUE(want[i] == got[i]) << "trial " << trial << " branch " << i;
+  }
+}
+
+TEST_P(QkvArch, BlocksOutsideOfTheRangeStayUntouched) {
+  const Problem p = RandomProblem();
+  std::vector<std::vector<uint8_t>> got;
+  const QkvArgs args = WithOutputs(p, got);
+  AlignedArray<uint8_t> scratch(GemmScratchBytes(GetParam(), args.x.dtype, p.k));
+  const int64_t first = ColumnBlocks(args.branch[0].w->n());
+  Qkv(GetParam(), args, {0, p.m}, {first, first + ColumnBlocks(args.branch[1].w->n())}, scratch.data());
+  for (size_t i = 0; i < got.size(); ++i) EXPECT_EQ(got[i] == p.branches[i].y, i != 1) << i;
+}
+
+std::vector<Arch> AllForms() {
+  std::vector<Arch> archs = VectorArchs();
+  archs.insert(archs.begin(), Arch::kScalar);
+  return archs;
+}
+INSTANTIATE_TEST_SUITE_P(All, QkvArch, ::testing::ValuesIn(AllForms()), ArchTestName);
+
+}  // namespace
+}  // namespace octavo::kernels

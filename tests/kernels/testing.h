@@ -1,0 +1,47 @@
+// Shared by the kernel tests: a seed that is printed and can be given back, and the Archs under test by name.
+#ifndef OCTAVO_TESTS_KERNELS_TESTING_H_
+#define OCTAVO_TESTS_KERNELS_TESTING_H_
+
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "gtest/gtest.h"
+#include "octavo/kernels/arch/arch.h"
+
+namespace octavo::kernels {
+
+// OCTAVO_SEED=n replays a run.
+inline std::mt19937& SeededRandom() {
+  static std::mt19937 random = [] {
+    const char* given = std::getenv("OCTAVO_SEED");
+    const unsigned seed = given != nullptr ? static_cast<unsigned>(std::strtoul(given, nullptr, 10)) : std::random_device()();
+    std::printf("replay with OCTAVO_SEED=%u\n", seed);
+    return std::mt19937(seed);
+  }();
+  return random;
+}
+
+inline int RandomInt(int lo, int hi) { return std::uniform_int_distribution<int>(lo, hi)(SeededRandom()); }
+inline float RandomFloat(float lo, float hi) { return std::uniform_real_distribution<float>(lo, hi)(SeededRandom()); }
+
+// The Archs that have vector code of their own. One that the CPU lacks is skipped, by name, with that reason.
+inline std::vector<Arch> VectorArchs() { return {Arch::kAvx2, Arch::kAvx512, Arch::kAvx512Vnni}; }
+
+class ArchTest : public ::testing::TestWithParam<Arch> {
+ protected:
+  void SetUp() override {
+    if (std::ranges::count(SupportedArchs(), GetParam()) == 0) {
+      GTEST_SKIP() << Name(GetParam()) << ": not run on this CPU (" << CpuDescription() << ")";
+    }
+  }
+};
+
+inline std::string ArchTestName(const ::testing::TestParamInfo<Arch>& info) { return std::string(Name(info.param)); }
+
+}  // namespace octavo::kernels
+
+#endif  // OCTAVO_TESTS_KERNELS_TESTING_H_
