@@ -246,6 +246,19 @@ bool ProvablyDifferent(const Dim& a, const Dim& b) {
   return difference.is_number() && difference.number() != 0;
 }
 
+std::optional<int64_t> Dim::LowerBound() const {
+  if (!known_) return std::nullopt;
+  int64_t constant = 0;
+  for (const auto& [monomial, factor] : terms_) {
+    if (monomial.empty()) {
+      constant = factor;
+    } else if (factor < 0) {
+      return std::nullopt;
+    }
+  }
+  return constant;
+}
+
 std::optional<int64_t> Dim::Evaluate(const std::function<std::optional<int64_t>(std::string_view)>& lookup) const {
   if (!known_) return std::nullopt;
   int64_t sum = 0;

@@ -38,7 +38,7 @@ class Dim {
   friend Dim operator+(const Dim& a, const Dim& b);
   friend Dim operator-(const Dim& a, const Dim& b);
   friend Dim operator*(const Dim& a, const Dim& b);
-  // Exact quotient where every term divides (by a number or by one monomial), else unknown.
+  // Exact quotient where there is one (a polynomial times b gives a), else unknown.
   friend Dim ExactDiv(const Dim& a, const Dim& b);
 
   // True only if both are known and the polynomials are equal.
@@ -47,6 +47,9 @@ class Dim {
   friend bool ProvablyDifferent(const Dim& a, const Dim& b);
   // Same representation; unknown is the same as unknown here (text form, hashing), which says nothing about sizes.
   friend bool SameRepresentation(const Dim& a, const Dim& b) { return a.known_ == b.known_ && a.terms_ == b.terms_; }
+
+  // The least value where every symbol may be anything from 0; nullopt: none can be told.
+  std::optional<int64_t> LowerBound() const;
 
   // Value under a binding of the symbols; nullopt if one is missing or the dim is unknown.
   std::optional<int64_t> Evaluate(const std::function<std::optional<int64_t>(std::string_view)>& lookup) const;

@@ -61,6 +61,13 @@ TEST(Dim, DividesExactly) {
   EXPECT_FALSE(ExactDiv(Dim(7), Dim()).known());
 }
 
+TEST(Dim, BoundsFromBelow) {
+  EXPECT_EQ((kBatch * kSeq + 3).LowerBound(), 3);
+  EXPECT_EQ(Dim(-2).LowerBound(), -2);
+  EXPECT_EQ((kBatch - kSeq).LowerBound(), std::nullopt);
+  EXPECT_EQ(Dim().LowerBound(), std::nullopt);
+}
+
 TEST(Dim, OverflowIsUnknown) {
   const Dim big(std::numeric_limits<int64_t>::max());
   EXPECT_FALSE((big + 1).known());

@@ -1,0 +1,244 @@
+#include "octavo/ir/infer.h"
+
+#include <algorithm>
+#include <array>
+
+#include "octavo/ir/infer_rules.h"
+
+namespace octavo::ir {
+
+namespace {
+
+constexpr size_t kOpCount = static_cast<size_t>(Op::kOpaque) + 1;
+
+Rule FindRule(Op op) {
+  for (const auto family : {ElementwiseRule, MovementRule, IndexingRule, ReduceRule, ProductRule, ConvRule,
+                            AttentionRule, QuantRule, ControlRule}) {
+    if (const Rule rule = family(op)) return rule;
+  }
+  return nullptr;
+}
+
+Rule RuleOf(const Node& node) {
+  static const auto* const table = [] {
+    auto* t = new std::array<Rule, kOpCount>;
+    for (size_t i = 0; i < kOpCount; ++i) (*t)[i] = FindRule(static_cast<Op>(i));
+    return t;
+  }();
+  return node.op == Op::kOpaque ? OpaqueRule(node) : (*table)[static_cast<size_t>(node.op)];
+}
+
+bool SameType(const Type& a, const Type& b) {
+  return a.dtype == b.dtype && a.shape.has_value() == b.shape.has_value() &&
+         (!a.shape || std::ranges::equal(*a.shape, *b.shape,
+                                         [](const Dim& x, const Dim& y) { return SameRepresentation(x, y); }));
+}
+
+// `inferred`, with what only `old` knows. The error says where they contradict each other.
+Result<Type> Refine(Type inferred, const Type& old) {
+  if (inferred.dtype == DType::kUndefined) {
+    inferred.dtype = old.dtype;
+  } else if (old.dtype != DType::kUndefined && old.dtype != inferred.dtype) {
+    return Fail("its element type is {}, but the file says {}", quant::Name(inferred.dtype), quant::Name(old.dtype));
+  }
+  if (!old.shape) return inferred;
+  if (!inferred.shape) {
+    inferred.shape = old.shape;
+    return inferred;
+  }
+  SymShape& shape = *inferred.shape;
+  const auto contradiction = [&] {
+    return Fail("its shape is {}, but the file says {}", ToString(shape), ToString(*old.shape));
+  };
+  if (shape.size() != old.shape->size()) return contradiction();
+  for (size_t i = 0; i < shape.size(); ++i) {
+    const Dim& before = (*old.shape)[i];
+    if (!shape[i].known()) {
+      shape[i] = before;
+    } else if (shape[i].is_number() && before.is_number() && shape[i].number() != before.number()) {
+      return contradiction();
+    }
+  }
+  return inferred;
+}
+
+// Elements are kept for rank 0 and 1 only; their number tells a size that the shape does not know.
+bool FitsContents(SymShape& shape, size_t count) {
+  if (shape.size() > 1) return false;
+  if (shape.empty()) return count == 1;
+  if (shape[0].is_number()) return shape[0].number() == static_cast<int64_t>(count);
+  shape[0] = Dim(static_cast<int64_t>(count));
+  return true;
+}
+
+// Arithmetic on Dims does not wrap as that of a narrow type does.
+void ForgetWrapped(DType dtype, SymContents& contents) {
+  if (!quant::IsInteger(dtype) || dtype == DType::kS64 || dtype == DType::kU64) return;
+  const quant::IntRange range = dtype == DType::kU32 ? quant::IntRange{0, UINT32_MAX} : quant::RangeOf(dtype);
+  for (Dim& d : contents) {
+    if (d.is_number() && (d.number() < range.lo || d.number() > range.hi)) d = Dim();
+  }
+}
+
+}  // namespace
+
+Dim BroadcastDim(const Dim& a, const Dim& b) {
+  if (a.is_number()) {
+    if (a.number() == 1) return b;
+    if (!b.is_number() || b.number() == 1 || b.number() == a.number()) return a;
+    return {};
+  }
+  // A number other than 1 wins against what is not known: the run would fail otherwise.
+  if (b.is_number()) return b.number() == 1 ? a : b;
+  return ProvablyEqual(a, b) ? a : Dim();
+}
+
+bool Meet(Dim& into, const Dim& other) {
+  if (!other.known()) return true;
+  if (!into.known() || (other.is_number() && !into.is_number())) {
+    into = other;
+    return true;
+  }
+  return !into.is_number() || !other.is_number() || into.number() == other.number();
+}
+
+Result<MaybeShape> BroadcastShapes(const Inferrer& c, const SymShape* a, const SymShape* b) {
+  if (a == nullptr || b == nullptr) return std::nullopt;
+  if (a->size() < b->size()) std::swap(a, b);
+  SymShape out = *a;
+  const size_t skip = a->size() - b->size();
+  for (size_t i = 0; i < b->size(); ++i) {
+    const Dim& x = (*a)[skip + i];
+    const Dim& y = (*b)[i];
+    if (x.is_number() && y.is_number() && x.number() != y.number() && x.number() != 1 && y.number() != 1) {
+      return c.Refuse("the shapes {} and {} do not broadcast", ToString(*a), ToString(*b));
+    }
+    out[skip + i] = BroadcastDim(x, y);
+  }
+  return MaybeShape(std::move(out));
+}
+
+Result<MaybeShape> Broadcast(const Inferrer& c, std::span<const size_t> inputs) {
+  MaybeShape out = c.CopyOf(inputs[0]);
+  for (const size_t i : inputs.subspan(1)) {
+    if (!out) return out;
+    OCTAVO_TRY(out, BroadcastShapes(c, &*out, c.ShapeOf(i)));
+  }
+  return out;
+}
+
+Dim ProductOf(std::span<const Dim> dims) {
+  Dim product(1);
+  for (const Dim& d : dims) product = product * d;
+  return product;
+}
+
+Status SameAsFirst(Inferrer& c) {
+  c.Set(0, c.DtypeOf(0), c.CopyOf(0));
+  return {};
+}
+
+// --- Inferrer ------------------------------------------------------------------------------------------------------
+
+const SymShape* Inferrer::ShapeOf(size_t input) const {
+  if (!Has(input)) return nullptr;
+  const MaybeShape& shape = graph_.value(node_->inputs[input]).type.shape;
+  return shape ? &*shape : nullptr;
+}
+
+const SymContents* Inferrer::ContentsOf(ValueId v) const {
+  if (const SymContents* contents = inference_.Contents(v)) return contents;
+  return v.index < float_contents_.size() && float_contents_[v.index] ? &*float_contents_[v.index] : nullptr;
+}
+
+std::optional<std::vector<int64_t>> Inferrer::Numbers(size_t input) const {
+  const SymContents* contents = Contents(input);
+  if (contents == nullptr) return std::nullopt;
+  std::vector<int64_t> numbers;
+  numbers.reserve(contents->size());
+  for (const Dim& d : *contents) {
+    if (!d.is_number()) return std::nullopt;
+    numbers.push_back(d.number());
+  }
+  return numbers;
+}
+
+std::string Inferrer::Label() const {
+  const std::string_view op = node_->op == Op::kOpaque ? std::string_view(node_->op_type) : InfoOf(node_->op).name;
+  std::string name = node_->name;
+  for (const ValueId v : node_->outputs) {
+    if (name.empty() && v.valid()) name = graph_.value(v).name;
+  }
+  return std::format("node '{}' ({})", name, op);
+}
+
+Result<int64_t> Inferrer::Axis(int64_t axis, int64_t rank) const {
+  if (axis < -rank || axis >= rank) return Refuse("axis {} does not exist in a tensor of rank {}", axis, rank);
+  return axis < 0 ? axis + rank : axis;
+}
+
+void Inferrer::Set(size_t output, DType dtype, MaybeShape shape) {
+  if (output < types_.size()) types_[output] = Type{dtype, std::move(shape)};
+}
+
+void Inferrer::SetContents(size_t output, SymContents contents) {
+  if (output < new_contents_.size() && contents.size() <= kMaxContents) new_contents_[output] = std::move(contents);
+}
+
+void Inferrer::Seed(ValueId input, SymContents contents) {
+  if (inference_.contents_.size() <= input.index) inference_.contents_.resize(graph_.value_capacity());
+  inference_.contents_[input.index] = std::move(contents);
+}
+
+Status Inferrer::Store(size_t output) {
+  const ValueId v = node_->outputs[output];
+  if (!v.valid()) return {};
+  const Value& value = graph_.value(v);
+  auto refined = Refine(std::move(types_[output]), value.type);
+  if (!refined) return Refuse("output '{}': {}", value.name, refined.error().message);
+  const bool is_float = quant::IsFloat(refined->dtype);
+  auto& contents = new_contents_[output];
+  if (contents) ForgetWrapped(refined->dtype, *contents);
+  if (contents && refined->shape && FitsContents(*refined->shape, contents->size())) {
+    (is_float ? float_contents_ : inference_.contents_)[v.index] = std::move(contents);
+  }
+  if (!SameType(*refined, value.type)) graph_.SetType(v, std::move(*refined));
+  return {};
+}
+
+Status Inferrer::Visit(const Node& node) {
+  node_ = &node;
+  types_.assign(node.outputs.size(), Type{});
+  new_contents_.assign(node.outputs.size(), std::nullopt);
+  if (const Rule rule = RuleOf(node)) {
+    OCTAVO_TRY_STATUS(rule(*this));
+    InferContents(*this);
+  }
+  for (size_t i = 0; i < node.outputs.size(); ++i) OCTAVO_TRY_STATUS(Store(i));
+  return {};
+}
+
+Status Inferrer::MergeDeclared(const GraphOutput& output) {
+  if (!graph_.IsAlive(output.value)) return {};
+  const Type& type = graph_.value(output.value).type;
+  auto merged = Refine(type, output.declared);
+  if (!merged) return Fail("graph output '{}': {}", output.name, merged.error().message);
+  if (!SameType(*merged, type)) graph_.SetType(output.value, std::move(*merged));
+  return {};
+}
+
+Status Inferrer::Run() {
+  inference_.contents_.resize(graph_.value_capacity());
+  float_contents_.resize(graph_.value_capacity());
+  for (NodeId id = graph_.first(); id.valid(); id = graph_.node(id).next) OCTAVO_TRY_STATUS(Visit(graph_.node(id)));
+  for (const GraphOutput& output : graph_.outputs()) OCTAVO_TRY_STATUS(MergeDeclared(output));
+  return {};
+}
+
+Result<Inference> Inference::Run(Graph& graph) {
+  Inference inference;
+  OCTAVO_TRY_STATUS(Inferrer(graph, inference).Run());
+  return inference;
+}
+
+}  // namespace octavo::ir

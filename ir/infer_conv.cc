@@ -1,0 +1,143 @@
+// Rules of convolutions, pooling and the norms with statistics outputs.
+#include "octavo/ir/infer_rules.h"
+
+namespace octavo::ir {
+
+namespace {
+
+struct Window {
+  std::vector<int64_t> kernel, strides, dilations, pads;
+  std::string auto_pad;
+  bool ceil = false;
+};
+
+Result<Window> ReadWindow(const Inferrer& c, size_t spatial, std::vector<int64_t> kernel) {
+  const Attrs& attrs = c.node().attrs;
+  Window w;
+  w.kernel = attrs.Ints("kernel_shape", std::move(kernel));
+  w.strides = attrs.Ints("strides", std::vector<int64_t>(spatial, 1));
+  w.dilations = attrs.Ints("dilations", std::vector<int64_t>(spatial, 1));
+  w.pads = attrs.Ints("pads", std::vector<int64_t>(2 * spatial, 0));
+  w.auto_pad = attrs.Str("auto_pad", "NOTSET");
+  w.ceil = attrs.Int("ceil_mode", 0) != 0;
+  if (w.kernel.size() != spatial || w.strides.size() != spatial || w.dilations.size() != spatial ||
+      w.pads.size() != 2 * spatial) {
+    return c.Refuse("kernel_shape, strides, dilations or pads do not fit {} spatial dims", spatial);
+  }
+  for (const int64_t s : w.strides) {
+    if (s < 1) return c.Refuse("a stride is {}", s);
+  }
+  return w;
+}
+
+Dim WindowCount(const Window& w, size_t i, size_t spatial, const Dim& size) {
+  const Dim stride(w.strides[i]);
+  if (w.auto_pad == "SAME_UPPER" || w.auto_pad == "SAME_LOWER") {
+    if (size.is_number()) return Dim((size.number() + w.strides[i] - 1) / w.strides[i]);
+    return ExactDiv(size, stride);
+  }
+  const int64_t reach = w.dilations[i] * (w.kernel[i] - 1) + 1;
+  const int64_t pads = w.auto_pad == "VALID" ? 0 : w.pads[i] + w.pads[spatial + i];
+  const Dim span = size + Dim(pads - reach);
+  if (!span.is_number()) return ExactDiv(span, stride) + Dim(1);
+  if (span.number() < 0) return Dim();
+  if (!w.ceil) return Dim(span.number() / w.strides[i] + 1);
+  int64_t count = (span.number() + w.strides[i] - 1) / w.strides[i] + 1;
+  // ONNX: a window that would start in the right padding is left out.
+  if ((count - 1) * w.strides[i] >= size.number() + w.pads[i]) --count;
+  return Dim(count);
+}
+
+Status Convolve(Inferrer& c, size_t weight_input, DType dtype) {
+  const SymShape* x = c.ShapeOf(0);
+  const SymShape* w = c.ShapeOf(weight_input);
+  c.Set(0, dtype, std::nullopt);
+  if (x == nullptr || w == nullptr) return {};
+  if (x->size() < 3 || w->size() != x->size()) {
+    return c.Refuse("input {} and weight {} do not fit", ToString(*x), ToString(*w));
+  }
+  const size_t spatial = x->size() - 2;
+  SymShape out(x->size());
+  out[0] = (*x)[0];
+  out[1] = (*w)[0];
+  std::vector<int64_t> kernel;
+  for (size_t i = 0; i < spatial && (*w)[2 + i].is_number(); ++i) kernel.push_back((*w)[2 + i].number());
+  if (kernel.size() == spatial || c.node().attrs.Has("kernel_shape")) {
+    OCTAVO_TRY(const Window window, ReadWindow(c, spatial, std::move(kernel)));
+    for (size_t i = 0; i < spatial; ++i) out[2 + i] = WindowCount(window, i, spatial, (*x)[2 + i]);
+  }
+  c.Set(0, dtype, std::move(out));
+  return {};
+}
+
+Status Conv(Inferrer& c) { return Convolve(c, 1, c.DtypeOf(0)); }
+Status ConvInteger(Inferrer& c) { return Convolve(c, 1, DType::kS32); }
+Status QLinearConv(Inferrer& c) { return Convolve(c, 3, c.DtypeOf(7)); }
+
+Status Pool(Inferrer& c) {
+  const SymShape* x = c.ShapeOf(0);
+  c.Set(0, c.DtypeOf(0), std::nullopt);
+  c.Set(1, DType::kS64, std::nullopt);
+  if (x == nullptr) return {};
+  if (x->size() < 3) return c.Refuse("a tensor of rank {} has no spatial dims", x->size());
+  const size_t spatial = x->size() - 2;
+  OCTAVO_TRY(const Window window, ReadWindow(c, spatial, {}));
+  SymShape out = *x;
+  for (size_t i = 0; i < spatial; ++i) out[2 + i] = WindowCount(window, i, spatial, (*x)[2 + i]);
+  c.Set(0, c.DtypeOf(0), out);
+  c.Set(1, DType::kS64, std::move(out));
+  return {};
+}
+
+Status GlobalPool(Inferrer& c) {
+  MaybeShape out = c.CopyOf(0);
+  for (size_t i = 2; out && i < out->size(); ++i) (*out)[i] = Dim(1);
+  c.Set(0, c.DtypeOf(0), std::move(out));
+  return {};
+}
+
+Status BatchNorm(Inferrer& c) {
+  c.Set(0, c.DtypeOf(0), c.CopyOf(0));
+  c.Set(1, c.DtypeOf(3), c.CopyOf(3));
+  c.Set(2, c.DtypeOf(4), c.CopyOf(4));
+  return {};
+}
+
+Status LayerNorm(Inferrer& c) {
+  MaybeShape statistics = c.CopyOf(0);
+  if (statistics) {
+    OCTAVO_TRY(const int64_t axis, c.Axis(c.node().attrs.Int("axis", -1), static_cast<int64_t>(statistics->size())));
+    for (size_t i = static_cast<size_t>(axis); i < statistics->size(); ++i) (*statistics)[i] = Dim(1);
+  }
+  const auto stash = static_cast<DType>(c.node().attrs.Int("stash_type", 1));
+  c.Set(0, c.DtypeOf(0), c.CopyOf(0));
+  c.Set(1, stash, statistics);
+  c.Set(2, stash, std::move(statistics));
+  return {};
+}
+
+}  // namespace
+
+Rule ConvRule(Op op) {
+  switch (op) {
+    case Op::kConv:
+      return Conv;
+    case Op::kConvInteger:
+      return ConvInteger;
+    case Op::kQLinearConv:
+      return QLinearConv;
+    case Op::kAveragePool:
+    case Op::kMaxPool:
+      return Pool;
+    case Op::kGlobalAveragePool:
+      return GlobalPool;
+    case Op::kBatchNormalization:
+      return BatchNorm;
+    case Op::kLayerNormalization:
+      return LayerNorm;
+    default:
+      return nullptr;
+  }
+}
+
+}  // namespace octavo::ir

@@ -1,0 +1,98 @@
+// Internal to ir/infer*.cc: the state of one run of inference, and what a rule sees of the node at hand.
+// A rule is a plain function; one table maps an Op to its rule, another to what it does to contents.
+#ifndef OCTAVO_IR_INFER_RULES_H_
+#define OCTAVO_IR_INFER_RULES_H_
+
+#include <optional>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "octavo/ir/infer.h"
+
+namespace octavo::ir {
+
+using MaybeShape = std::optional<SymShape>;
+
+class Inferrer {
+ public:
+  Inferrer(Graph& graph, Inference& inference) : graph_(graph), inference_(inference) {}
+  Status Run();
+  // What a caller knows of a graph input's elements (captures of a subgraph).
+  void Seed(ValueId input, SymContents contents);
+  const SymContents* ContentsOf(ValueId v) const;
+  const Graph& graph() const { return graph_; }
+
+  // --- the node at hand ------------------------------------------------------------------------------------------
+  const Node& node() const { return *node_; }
+  bool Has(size_t input) const { return node_->input(input).valid(); }
+  DType DtypeOf(size_t input) const { return Has(input) ? graph_.value(node_->inputs[input]).type.dtype : DType(); }
+  // Null: the input is absent or its rank is not known.
+  const SymShape* ShapeOf(size_t input) const;
+  MaybeShape CopyOf(size_t input) const { return ShapeOf(input) ? MaybeShape(*ShapeOf(input)) : std::nullopt; }
+  const SymContents* Contents(size_t input) const { return Has(input) ? ContentsOf(node_->inputs[input]) : nullptr; }
+  const Tensor* Constant(size_t input) const { return Has(input) ? graph_.ConstantOf(node_->inputs[input]) : nullptr; }
+  // The elements where all are known numbers.
+  std::optional<std::vector<int64_t>> Numbers(size_t input) const;
+
+  void Set(size_t output, DType dtype, MaybeShape shape);
+  void SetContents(size_t output, SymContents contents);
+  const MaybeShape& InferredShape(size_t output) const { return types_[output].shape; }
+
+  // "node 'n' (Op): ..."
+  template <typename... Args>
+  std::unexpected<Error> Refuse(std::format_string<Args...> fmt, Args&&... args) const {
+    return std::unexpected(Error{Label() + ": " + std::format(fmt, std::forward<Args>(args)...)});
+  }
+  std::string Label() const;
+  // The axis as an index below `rank`.
+  Result<int64_t> Axis(int64_t axis, int64_t rank) const;
+
+ private:
+  Status Visit(const Node& node);
+  Status Store(size_t output);
+  Status MergeDeclared(const GraphOutput& output);
+
+  Graph& graph_;
+  Inference& inference_;
+  const Node* node_ = nullptr;
+  std::vector<Type> types_;                               // of the node's outputs
+  std::vector<std::optional<SymContents>> new_contents_;  // of the node's outputs
+  // Whole numbers in float tensors (Cast of a size to float and back): not for the passes, which ask for integers.
+  std::vector<std::optional<SymContents>> float_contents_;
+};
+
+using Rule = Status (*)(Inferrer&);
+// Null where the file has no rule for the op.
+Rule ElementwiseRule(Op op);
+Rule MovementRule(Op op);
+Rule IndexingRule(Op op);
+Rule ReduceRule(Op op);
+Rule ProductRule(Op op);
+Rule ConvRule(Op op);
+Rule AttentionRule(Op op);
+Rule QuantRule(Op op);
+Rule ControlRule(Op op);
+Rule OpaqueRule(const Node& node);
+
+// Contents of the node's outputs; called after its rule, when the inferred shapes stand.
+void InferContents(Inferrer& c);
+
+// --- helpers of several rules --------------------------------------------------------------------------------------
+constexpr size_t kMaxContents = 64;
+
+// The two sizes must be equal: `into` becomes the one that says more. False where they are different numbers.
+bool Meet(Dim& into, const Dim& other);
+// Numpy broadcasting of the shapes of these inputs; nullopt where a rank is not known.
+Result<MaybeShape> Broadcast(const Inferrer& c, std::span<const size_t> inputs);
+Result<MaybeShape> BroadcastShapes(const Inferrer& c, const SymShape* a, const SymShape* b);
+Dim ProductOf(std::span<const Dim> dims);
+// Output 0: dtype and shape of input 0.
+Status SameAsFirst(Inferrer& c);
+// Result size of a slice of one dim, ONNX rules; unknown bounds give an unknown size.
+Dim SliceLength(const Dim& size, const Dim& start, const Dim& end, int64_t step);
+
+}  // namespace octavo::ir
+
+#endif  // OCTAVO_IR_INFER_RULES_H_
