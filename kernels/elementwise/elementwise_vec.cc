@@ -1,12 +1,134 @@
 #include "octavo/kernels/elementwise/elementwise_ref.h"
 
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "octavo/kernels/elementwise/elementwise_vec.cc"
+#include "hwy/foreach_target.h"  // IWYU pragma: keep
+
+#include "hwy/highway.h"
+#include "octavo/kernels/elementwise/activations-inl.h"
+
+HWY_BEFORE_NAMESPACE();
 namespace octavo::kernels {
+namespace HWY_NAMESPACE {
+#if HWY_TARGET <= HWY_AVX2
 
-void Unary(Arch, UnaryOp op, const float* x, float* y, int64_t n) { internal::UnaryReference(op, x, y, n); }
+namespace hn = hwy::HWY_NAMESPACE;
+using D = hn::ScalableTag<float>;
+using V = hn::Vec<D>;
+constexpr int64_t kLanes = hn::MaxLanes(D());
 
-void Binary(Arch, BinaryOp op, const Operand& a, const Operand& b, float* y, int64_t y_row, int64_t begin, int64_t end,
-            int64_t cols) {
-  internal::BinaryReference(op, a, b, y, y_row, begin, end, cols);
+template <UnaryOp kOp>
+HWY_INLINE V ApplyUnary(V x) {
+  const D d;
+  if constexpr (kOp == UnaryOp::kAbs) return hn::Abs(x);
+  if constexpr (kOp == UnaryOp::kErf) return Erf(d, x);
+  if constexpr (kOp == UnaryOp::kExp) return Exp(d, x);
+  if constexpr (kOp == UnaryOp::kGelu) return Gelu(d, x);
+  if constexpr (kOp == UnaryOp::kGeluTanh) return GeluTanh(d, x);
+  if constexpr (kOp == UnaryOp::kNeg) return hn::Neg(x);
+  if constexpr (kOp == UnaryOp::kReciprocal) return hn::Div(hn::Set(d, 1.0f), x);
+  if constexpr (kOp == UnaryOp::kRelu) return Relu(d, x);
+  if constexpr (kOp == UnaryOp::kSigmoid) return Sigmoid(d, x);
+  if constexpr (kOp == UnaryOp::kSilu) return Silu(d, x);
+  if constexpr (kOp == UnaryOp::kSqrt) return hn::Sqrt(x);
+  if constexpr (kOp == UnaryOp::kTanh) return Tanh(d, x);
+}
+
+template <UnaryOp kOp>
+void UnaryRow(const float* x, float* y, int64_t n) {
+  const D d;
+  int64_t i = 0;
+  for (; i + kLanes <= n; i += kLanes) hn::StoreU(ApplyUnary<kOp>(hn::LoadU(d, x + i)), d, y + i);
+  const auto rest = static_cast<size_t>(n - i);
+  if (rest != 0) hn::StoreN(ApplyUnary<kOp>(hn::LoadN(d, x + i, rest)), d, y + i, rest);
+}
+
+void UnaryVec(UnaryOp op, const float* x, float* y, int64_t n) {
+  using Row = void(const float*, float*, int64_t);
+  constexpr Row* kRows[kUnaryOps] = {
+      UnaryRow<UnaryOp::kAbs>,        UnaryRow<UnaryOp::kErf>,  UnaryRow<UnaryOp::kExp>,     UnaryRow<UnaryOp::kGelu>,
+      UnaryRow<UnaryOp::kGeluTanh>,   UnaryRow<UnaryOp::kNeg>,  UnaryRow<UnaryOp::kReciprocal>,
+      UnaryRow<UnaryOp::kRelu>,       UnaryRow<UnaryOp::kSigmoid>, UnaryRow<UnaryOp::kSilu>, UnaryRow<UnaryOp::kSqrt>,
+      UnaryRow<UnaryOp::kTanh>};
+  kRows[static_cast<int>(op)](x, y, n);
+}
+
+template <BinaryOp kOp>
+HWY_INLINE V ApplyBinary(V a, V b) {
+  if constexpr (kOp == BinaryOp::kAdd) return hn::Add(a, b);
+  if constexpr (kOp == BinaryOp::kDiv) return hn::Div(a, b);
+  // maxps and minps give b where either is NaN.
+  if constexpr (kOp == BinaryOp::kMax) return hn::IfThenElse(hn::IsNaN(a), a, hn::Max(a, b));
+  if constexpr (kOp == BinaryOp::kMin) return hn::IfThenElse(hn::IsNaN(a), a, hn::Min(a, b));
+  if constexpr (kOp == BinaryOp::kMul) return hn::Mul(a, b);
+  if constexpr (kOp == BinaryOp::kSub) return hn::Sub(a, b);
+}
+
+// kA, kB: the operand is a row; otherwise one number for the whole row.
+template <BinaryOp kOp, bool kA, bool kB>
+HWY_INLINE void BinaryRow(const float* a, const float* b, float* y, int64_t n) {
+  const D d;
+  const V a0 = hn::Set(d, n > 0 ? a[0] : 0.0f);
+  const V b0 = hn::Set(d, n > 0 ? b[0] : 0.0f);
+  int64_t i = 0;
+  for (; i + kLanes <= n; i += kLanes) {
+    hn::StoreU(ApplyBinary<kOp>(kA ? hn::LoadU(d, a + i) : a0, kB ? hn::LoadU(d, b + i) : b0), d, y + i);
+  }
+  const auto rest = static_cast<size_t>(n - i);
+  if (rest == 0) return;
+  hn::StoreN(ApplyBinary<kOp>(kA ? hn::LoadN(d, a + i, rest) : a0, kB ? hn::LoadN(d, b + i, rest) : b0), d, y + i, rest);
+}
+
+template <BinaryOp kOp>
+void BinaryRows(const Operand& a, const Operand& b, float* y, int64_t y_row, int64_t begin, int64_t end, int64_t cols) {
+  for (int64_t r = begin; r < end; ++r) {
+    const float* pa = a.data + r * a.row;
+    const float* pb = b.data + r * b.row;
+    float* py = y + r * y_row;
+    if (a.col != 0 && b.col != 0) {
+      BinaryRow<kOp, true, true>(pa, pb, py, cols);
+    } else if (a.col != 0) {
+      BinaryRow<kOp, true, false>(pa, pb, py, cols);
+    } else if (b.col != 0) {
+      BinaryRow<kOp, false, true>(pa, pb, py, cols);
+    } else {
+      BinaryRow<kOp, false, false>(pa, pb, py, cols);
+    }
+  }
+}
+
+void BinaryVec(BinaryOp op, const Operand& a, const Operand& b, float* y, int64_t y_row, int64_t begin, int64_t end,
+               int64_t cols) {
+  constexpr decltype(&BinaryRows<BinaryOp::kAdd>) kOps[kBinaryOps] = {
+      BinaryRows<BinaryOp::kAdd>, BinaryRows<BinaryOp::kDiv>, BinaryRows<BinaryOp::kMax>,
+      BinaryRows<BinaryOp::kMin>, BinaryRows<BinaryOp::kMul>, BinaryRows<BinaryOp::kSub>};
+  kOps[static_cast<int>(op)](a, b, y, y_row, begin, end, cols);
+}
+
+#endif  // HWY_TARGET <= HWY_AVX2
+}  // namespace HWY_NAMESPACE
+}  // namespace octavo::kernels
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+#include "octavo/kernels/simd/dispatch.h"
+
+namespace octavo::kernels {
+namespace {
+
+constexpr PerArch<decltype(internal::UnaryReference)> kUnary = {&internal::UnaryReference, &N_AVX2::UnaryVec,
+                                                                &N_AVX3::UnaryVec, &N_AVX3_DL::UnaryVec};
+constexpr PerArch<decltype(internal::BinaryReference)> kBinary = {&internal::BinaryReference, &N_AVX2::BinaryVec,
+                                                                  &N_AVX3::BinaryVec, &N_AVX3_DL::BinaryVec};
+
+}  // namespace
+
+void Unary(Arch arch, UnaryOp op, const float* x, float* y, int64_t n) { kUnary[arch](op, x, y, n); }
+
+void Binary(Arch arch, BinaryOp op, const Operand& a, const Operand& b, float* y, int64_t y_row, int64_t begin,
+            int64_t end, int64_t cols) {
+  kBinary[arch](op, a, b, y, y_row, begin, end, cols);
 }
 
 }  // namespace octavo::kernels
+#endif  // HWY_ONCE

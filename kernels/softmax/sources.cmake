@@ -1,2 +1,2 @@
 target_sources(octavo_kernels PRIVATE
-  ${CMAKE_CURRENT_LIST_DIR}/softmax.cc)
+  ${CMAKE_CURRENT_LIST_DIR}/softmax_vec.cc)
