@@ -2,6 +2,7 @@
 #ifndef OCTAVO_PASSES_PASS_H_
 #define OCTAVO_PASSES_PASS_H_
 
+#include <functional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -10,6 +11,7 @@
 #include "octavo/ir/infer.h"
 #include "octavo/ir/status.h"
 #include "octavo/kernels/arch/arch.h"
+#include "octavo/quant/numeric/qparams.h"
 
 namespace octavo::passes {
 
@@ -43,6 +45,8 @@ struct NearMiss {
 struct PassContext {
   kernels::Arch arch = kernels::Arch::kScalar;
   std::vector<NearMiss>* misses = nullptr;  // null: nobody listens
+  // Parameters of an activation by value name, from calibration; null where there are none.
+  std::function<const quant::QParams*(std::string_view)> qparams;
   std::vector<std::string> log;             // "pass: what it did" lines, for --verbose and the report
 };
 

@@ -15,7 +15,7 @@ int64_t RankOf(const Graph& g, ValueId v) {
   return s == nullptr ? -1 : static_cast<int64_t>(s->size());
 }
 
-bool IsInteger(DType d) {
+bool IsPlainInteger(DType d) {
   switch (d) {
     case DType::kS8:
     case DType::kU8:
@@ -30,17 +30,17 @@ bool IsInteger(DType d) {
       return false;
   }
 }
-bool IsFloat(DType d) { return d == DType::kF32 || d == DType::kF64 || d == DType::kF16 || d == DType::kBF16; }
+bool IsPlainFloat(DType d) { return d == DType::kF32 || d == DType::kF64 || d == DType::kF16 || d == DType::kBF16; }
 bool IsNumber(const Dim& d, int64_t n) { return d.is_number() && d.number() == n; }
 
 std::optional<Ints> ConstInts(const Graph& g, ValueId v) {
   const Tensor* t = g.ConstantOf(v);
-  if (t == nullptr || !(IsInteger(t->dtype()) || t->dtype() == DType::kBool)) return {};
+  if (t == nullptr || !(IsPlainInteger(t->dtype()) || t->dtype() == DType::kBool)) return {};
   return t->ToInts();
 }
 std::optional<double> ConstScalar(const Graph& g, ValueId v) {
   const Tensor* t = g.ConstantOf(v);
-  if (t == nullptr || t->size() != 1 || !(IsInteger(t->dtype()) || IsFloat(t->dtype()))) return {};
+  if (t == nullptr || t->size() != 1 || !(IsPlainInteger(t->dtype()) || IsPlainFloat(t->dtype()))) return {};
   return t->GetDouble(0);
 }
 bool IsConstantLike(const Graph& g, ValueId v) {
@@ -57,6 +57,7 @@ bool IsElementwise(Op op) {
   // ops.def lists the unary ones first, Abs to ThresholdedRelu, then the broadcasting ones, Add to CastLike.
   if (op >= Op::kAbs && op <= Op::kXor) return op != Op::kPRelu;
   switch (op) {
+    case Op::kClip:  // its bounds are scalars
     case Op::kMax:
     case Op::kMin:
     case Op::kMean:

@@ -34,8 +34,9 @@ std::optional<Ints> ConstInts(const Graph& g, ValueId v);
 std::optional<double> ConstScalar(const Graph& g, ValueId v);
 // Constant, or DequantizeLinear of a Constant: what a quantizer leaves of a weight.
 bool IsConstantLike(const Graph& g, ValueId v);
-bool IsFloat(DType d);
-bool IsInteger(DType d);  // signed and unsigned of 8 bits and more; not bool
+// f16, bf16, f32, f64.
+bool IsPlainFloat(DType d);
+bool IsPlainInteger(DType d);  // signed and unsigned of 8 bits and more; not bool
 bool IsNumber(const Dim& d, int64_t n);
 // Reshape, Squeeze, Unsqueeze, Flatten: the same elements in the same order under another shape.
 bool IsReshapeLike(Op op);

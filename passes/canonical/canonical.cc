@@ -1,0 +1,44 @@
+#include "octavo/passes/canonical/canonical.h"
+
+#include <array>
+#include <format>
+
+namespace octavo::passes::canonical {
+
+namespace {
+
+// In the order in which they help each other: shapes first, for everything stands on them; linear makes the constants
+// that fold evaluates in the next round; masks need the views merged; scale comes when Q and K are in their form.
+constexpr std::array kPasses = {
+    Pass{"fold", Fold, "evaluates constants, gives shape chains constant targets, drops nodes that do nothing"},
+    Pass{"dce", Dce, "erases nodes whose results nobody uses"},
+    Pass{"cse", Cse, "merges nodes that compute the same thing"},
+    Pass{"qdq", Qdq, "moves QuantizeLinear up and DequantizeLinear down across views"},
+    Pass{"linear", Linear, "brings Gemm, transposed weights and leading biases to MatMul and Add"},
+    Pass{"views", Views, "merges Reshape, Transpose, Squeeze, Unsqueeze and Flatten"},
+    Pass{"masks", Masks, "computes masks at their smallest shape"},
+    Pass{"scale", Scale, "scales attention scores once, behind the product"},
+};
+
+constexpr int kMaxRounds = 12;  // the deepest of the graphs we know settles in four
+
+}  // namespace
+
+std::span<const Pass> CanonicalPasses() { return kPasses; }
+
+Result<bool> Canonicalize(Graph& graph, PassContext& context) {
+  bool changed = false;
+  for (int round = 0; round < kMaxRounds; ++round) {
+    bool this_round = false;
+    for (const Pass& pass : kPasses) {
+      auto result = pass.run(graph, context);
+      if (!result) return ir::Fail("in pass {}: {}", pass.name, result.error().message);
+      this_round = this_round || *result;
+    }
+    if (!this_round) break;
+    changed = true;
+  }
+  return changed;
+}
+
+}  // namespace octavo::passes::canonical

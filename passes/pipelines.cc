@@ -1,0 +1,120 @@
+#include "octavo/passes/pipelines.h"
+
+#include <algorithm>
+#include <chrono>
+#include <nlohmann/json.hpp>
+
+#include "octavo/ir/verify.h"
+#include "octavo/passes/canonical/canonical.h"
+#include "octavo/passes/fusions/fusions.h"
+#include "octavo/passes/quantize/quantize.h"
+
+namespace octavo::passes {
+
+const char* const kCalibrate = "calibrate";
+
+namespace {
+
+constexpr const char* kVersion = "0.1.0";
+constexpr const char* kPipelineKey = "octavo.pipeline";
+constexpr const char* kVersionKey = "octavo.version";
+
+std::string KnownNames() {
+  std::string names;
+  for (const Pass& p : AllPasses()) names += (names.empty() ? "" : ", ") + std::string(p.name);
+  return names;
+}
+
+}  // namespace
+
+const std::vector<Pass>& AllPasses() {
+  static const auto* const passes = [] {
+    auto* all = new std::vector<Pass>;
+    all->push_back({"canonical", canonical::Canonicalize, "brings every exporter's graph to one form; exact but for `scale`"});
+    for (const Pass& p : canonical::CanonicalPasses()) all->push_back(p);
+    all->push_back({"fuse_float", fusions::FuseFloat, "attention, LayerNorm, GELU, skip + norm in float"});
+    all->push_back({"qkv_float", fusions::FuseQkvFloat, "Q, K and V projections as one MatMul"});
+    all->push_back({"quantize", quantize::Quantize, "inserts Q/DQ by the calibrated ranges and quantizes weights"});
+    all->push_back({"quantize_tables", quantize::QuantizeTables, "embedding tables to s8, one scale per row"});
+    all->push_back({"fuse_int8", fusions::FuseInt8, "Q/DQ attention, linears and norms become int8 ops; exact"});
+    all->push_back({"qkv_int8", fusions::FuseQkvInt8, "int8 projections of one attention become one op; exact"});
+    return all;
+  }();
+  return *passes;
+}
+
+const Pass* FindPass(std::string_view name) {
+  for (const Pass& p : AllPasses()) {
+    if (p.name == name) return &p;
+  }
+  return nullptr;
+}
+
+Result<Pipeline> PipelineOfRecipe(std::string_view recipe) {
+  if (recipe == "float") return Pipeline{{"canonical", "fuse_float", "qkv_float", "canonical"}};
+  if (recipe == "int8") {
+    return Pipeline{{"canonical", "fuse_float", "canonical", kCalibrate, "quantize", "cse", "qdq", "fuse_int8", "qkv_int8",
+                     "cse", "dce"}};
+  }
+  return ir::Fail("there is no recipe '{}': use float or int8", recipe);
+}
+
+Result<Pipeline> PipelineFromJson(std::string_view json) {
+  const auto parsed = nlohmann::json::parse(json, nullptr, false);
+  if (parsed.is_discarded() || !parsed.is_object()) return ir::Fail("the pipeline is not a JSON object");
+  if (parsed.value("octavo_pipeline", 0) != 1) return ir::Fail("the pipeline does not say \"octavo_pipeline\": 1");
+  const auto passes = parsed.find("passes");
+  if (passes == parsed.end() || !passes->is_array()) return ir::Fail("the pipeline has no list \"passes\"");
+  Pipeline pipeline;
+  for (const auto& p : *passes) {
+    if (!p.is_string()) return ir::Fail("the pipeline's \"passes\" must be names");
+    const std::string name = p.get<std::string>();
+    if (name != kCalibrate && FindPass(name) == nullptr) {
+      return ir::Fail("there is no pass '{}'; there are: {}", name, KnownNames());
+    }
+    if (name == kCalibrate && std::count(pipeline.passes.begin(), pipeline.passes.end(), name) > 0) {
+      return ir::Fail("the pipeline calibrates more than once");
+    }
+    pipeline.passes.push_back(name);
+  }
+  return pipeline;
+}
+
+std::string PipelineToJson(const Pipeline& pipeline) {
+  return nlohmann::ordered_json{{"octavo_pipeline", 1}, {"passes", pipeline.passes}}.dump();
+}
+
+Result<Pipeline> PipelineOfGraph(const Graph& graph) {
+  const auto it = graph.info.metadata.find(kPipelineKey);
+  if (it == graph.info.metadata.end()) {
+    return ir::Fail("the file carries no pipeline: it was not made by octavo optimize");
+  }
+  return PipelineFromJson(it->second);
+}
+
+void RecordPipeline(const Pipeline& pipeline, Graph& graph) {
+  graph.info.metadata[kPipelineKey] = PipelineToJson(pipeline);
+  graph.info.metadata[kVersionKey] = kVersion;
+}
+
+Status RunPasses(const std::vector<std::string>& passes, Graph& graph, PassContext& context, const ManagerOptions& options) {
+  OCTAVO_TRY_STATUS(ir::Inference::Run(graph).transform([](const auto&) {}));
+  for (const std::string& name : passes) {
+    const Pass* pass = FindPass(name);
+    if (pass == nullptr) return ir::Fail("there is no pass '{}'; there are: {}", name, KnownNames());
+    const auto start = std::chrono::steady_clock::now();
+    Result<bool> changed = pass->run(graph, context);
+    if (!changed) return ir::Fail("in pass {}: {}", name, changed.error().message);
+    if (*changed) {
+      auto inferred = ir::Inference::Run(graph);
+      if (!inferred) return ir::Fail("after pass {}: {}", name, inferred.error().message);
+      if (Status legal = ir::VerifyStatus(graph); !legal) return ir::Fail("after pass {}: {}", name, legal.error().message);
+    }
+    const std::chrono::duration<double, std::milli> took = std::chrono::steady_clock::now() - start;
+    if (options.timings != nullptr) options.timings->push_back({name, *changed, took.count()});
+    if (*changed && options.after) options.after(name, graph);
+  }
+  return {};
+}
+
+}  // namespace octavo::passes

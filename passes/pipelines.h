@@ -1,0 +1,49 @@
+// Pipelines are data: a recipe's name, a JSON file, or the metadata of an optimized ONNX file.
+#ifndef OCTAVO_PASSES_PIPELINES_H_
+#define OCTAVO_PASSES_PIPELINES_H_
+
+#include <functional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "octavo/passes/pass.h"
+
+namespace octavo::passes {
+
+// Names of passes in order. "calibrate" is no pass: it is the place where a caller gathers ranges, at most once.
+struct Pipeline {
+  std::vector<std::string> passes;
+  bool operator==(const Pipeline&) const = default;
+};
+
+// "float" or "int8".
+Result<Pipeline> PipelineOfRecipe(std::string_view recipe);
+// {"octavo_pipeline": 1, "passes": [...]}; unknown passes and other versions are errors that name them.
+Result<Pipeline> PipelineFromJson(std::string_view json);
+std::string PipelineToJson(const Pipeline& pipeline);
+// The pipeline that made this graph, from its metadata; an error if it carries none.
+Result<Pipeline> PipelineOfGraph(const Graph& graph);
+// Writes pipeline and version into the graph's metadata.
+void RecordPipeline(const Pipeline& pipeline, Graph& graph);
+extern const char* const kCalibrate;
+
+struct PassTiming {
+  std::string pass;
+  bool changed = false;
+  double milliseconds = 0;
+};
+
+struct ManagerOptions {
+  // After every pass that changed the graph, before the next; for --print-after.
+  std::function<void(std::string_view pass, const Graph& graph)> after;
+  std::vector<PassTiming>* timings = nullptr;
+};
+
+// Runs `passes` in order; infers and verifies after each that changed something. Errors begin with "after pass X".
+Status RunPasses(const std::vector<std::string>& passes, Graph& graph, PassContext& context,
+                 const ManagerOptions& options = {});
+
+}  // namespace octavo::passes
+
+#endif  // OCTAVO_PASSES_PIPELINES_H_

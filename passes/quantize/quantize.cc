@@ -1,0 +1,228 @@
+#include "octavo/passes/quantize/quantize.h"
+
+#include <algorithm>
+#include <cmath>
+#include <format>
+#include <map>
+
+#include "octavo/ir/functions.h"
+#include "octavo/passes/attention.h"
+#include "octavo/passes/rewriter.h"
+
+namespace octavo::passes::quantize {
+
+using ir::DType;
+using ir::Tensor;
+
+namespace {
+
+constexpr size_t kTableBytes = 65536;  // smaller tables do not pay for two gathers and a multiply
+
+bool IsFloatLinear(const Graph& g, const Node& n) {
+  if (n.op != Op::kMatMul) return false;
+  const Tensor* w = g.ConstantOf(n.inputs[1]);
+  return w != nullptr && w->dtype() == DType::kF32 && w->rank() == 2 && w->size() > 0;
+}
+
+bool IsFloatTable(const Graph& g, const Node& n) {
+  if (n.op != Op::kGather || n.attrs.Int("axis", 0) != 0) return false;
+  const Tensor* t = g.ConstantOf(n.inputs[0]);
+  return t != nullptr && t->dtype() == DType::kF32 && t->rank() == 2 && t->byte_size() >= kTableBytes;
+}
+
+// Quantized forms made so far, so that every value and every weight is quantized once.
+class Quantizer {
+ public:
+  Quantizer(Graph& graph, PassContext& context) : g_(graph), context_(context), b_(graph, "quantize") {}
+
+  bool changed() const { return b_.changed(); }
+
+  void Linear(NodeId id) {
+    const Node n = g_.node(id);
+    const quant::QParams* params = Params(n.inputs[0]);
+    if (params == nullptr) return Leave(n, g_.value(n.inputs[0]).name);
+    b_.At(id, {id});
+    const std::optional<Pair> w = Weight(n.inputs[1]);
+    if (!w) return Leave(n, g_.value(n.inputs[1]).name + " (not finite)");
+    const ValueId x = Activation(n.inputs[0], *params);
+    b_.SetInput(id, 0, x);
+    b_.SetInput(id, 1, b_.Create(Op::kDequantizeLinear, {w->q, w->scale}, {{"axis", int64_t{1}}}));
+  }
+
+  // The node becomes SdpaInt8, which is then expanded to the Q/DQ form it means.
+  Status Attention(NodeId id) {
+    const Node n = g_.node(id);
+    std::vector<ValueId> inputs(14);
+    const ValueId operands[4] = {n.inputs[0], n.inputs[1], n.inputs[2], n.output()};
+    const quant::QParams* params[4];
+    for (int i = 0; i < 4; ++i) {
+      params[i] = Params(operands[i]);
+      if (params[i] == nullptr) {
+        Leave(n, g_.value(operands[i]).name);
+        return {};
+      }
+    }
+    b_.At(id, {id});
+    static constexpr size_t kSlots[4] = {3, 5, 7, 11};  // of the scales in ir/functions.h
+    for (size_t i = 0; i < 4; ++i) {
+      inputs[kSlots[i]] = Scale(params[i]->scale);
+      inputs[kSlots[i] + 1] = Zero(*params[i]);
+      if (i < 3) inputs[i] = QuantizedInput(operands[i], *params[i]);
+    }
+    inputs[9] = Scale(1.0f / 255.0f);
+    inputs[10] = Zero({DType::kU8, 0.0f, 0});
+    inputs[13] = n.input(3);
+    const ValueId o_scale = inputs[11];
+    const ValueId o_zero = inputs[12];
+    while (!inputs.back().valid()) inputs.pop_back();
+    const ValueId q = b_.Create(Op::kSdpaInt8, std::move(inputs), n.attrs);
+    const ValueId out = b_.Create(Op::kDequantizeLinear, {q, o_scale, o_zero});
+    const NodeId made = g_.value(q).producer;
+    activations_[out] = out;
+    const std::string name = g_.value(n.output()).name;
+    b_.Replace(n.output(), out);
+    b_.EraseDead(id);
+    g_.SetName(out, name);
+    return ir::Expand(g_, made);
+  }
+
+  void Table(NodeId id) {
+    const Node n = g_.node(id);
+    const Tensor& t = *g_.ConstantOf(n.inputs[0]);
+    b_.At(id, {id});
+    auto [it, fresh] = tables_.try_emplace(n.inputs[0]);
+    if (fresh) {
+      const int64_t rows = t.shape()[0];
+      std::vector<float> scales(static_cast<size_t>(rows));
+      if (quant::ChannelScales(t.as<float>(), 1, rows, t.shape()[1], DType::kS8, scales) >= 0) {
+        tables_.erase(it);
+        return Leave(n, g_.value(n.inputs[0]).name + " (not finite)");
+      }
+      const std::string name = g_.value(n.inputs[0]).name;
+      it->second.q = b_.Constant(QuantizeRows(t, scales), name + "_quantized");
+      it->second.scale = b_.Constant(Tensor::Of<float>(DType::kF32, {rows, 1}, scales), name + "_scale");
+    }
+    const ir::Attrs axis{{"axis", int64_t{0}}};
+    const ValueId q = b_.Create(Op::kGather, {it->second.q, n.inputs[1]}, axis);
+    const ValueId s = b_.Create(Op::kGather, {it->second.scale, n.inputs[1]}, axis);
+    const ValueId f = b_.Create(Op::kCast, {q}, {{"to", static_cast<int64_t>(DType::kF32)}});
+    b_.Replace(n.output(), b_.Create(Op::kMul, {f, s}));
+    b_.EraseDead(id);
+  }
+
+ private:
+  struct Pair {
+    ValueId q, scale;
+  };
+
+  const quant::QParams* Params(ValueId v) const {
+    if (!context_.qparams) return nullptr;
+    const auto it = activations_.find(v);  // a value that this pass made itself
+    return it != activations_.end() ? &known_ : context_.qparams(g_.value(v).name);
+  }
+  void Leave(const Node& n, const std::string& value) {
+    context_.log.push_back(std::format("quantize: {} stays float: no range for '{}'", OriginName(n), value));
+  }
+
+  ValueId Scale(float s) { return b_.Constant(Tensor::ScalarF32(s)); }
+  ValueId Zero(const quant::QParams& p) {
+    Tensor t = Tensor::Zeros(p.dtype, {});
+    t.mutable_as<uint8_t>()[0] = static_cast<uint8_t>(p.zero_point);
+    return b_.Constant(std::move(t));
+  }
+
+  // The dequantized form of v; made on first use, right behind v, because users of v may stand anywhere after it.
+  ValueId Activation(ValueId v, const quant::QParams& p) {
+    const auto it = activations_.find(v);
+    if (it != activations_.end()) return it->second;
+    const ValueId s = Scale(p.scale);
+    const ValueId z = Zero(p);
+    const ValueId q = b_.Create(Op::kQuantizeLinear, {v, s, z});
+    const ValueId dq = b_.Create(Op::kDequantizeLinear, {q, s, z});
+    const NodeId producer = g_.value(v).producer;
+    const NodeId after = producer.valid() ? g_.node(producer).next : g_.first();
+    for (ValueId made : {s, z, q, dq}) g_.MoveBefore(g_.value(made).producer, after);
+    return activations_[v] = dq;
+  }
+  ValueId QuantizedInput(ValueId v, const quant::QParams& p) { return g_.Producer(Activation(v, p))->inputs[0]; }
+
+  static Tensor QuantizeRows(const Tensor& t, const std::vector<float>& scales) {
+    Tensor q = Tensor::Empty(DType::kS8, t.shape());
+    const auto from = t.as<float>();
+    auto to = q.mutable_as<int8_t>();
+    const auto cols = static_cast<size_t>(t.shape()[1]);
+    for (size_t i = 0; i < from.size(); ++i) {
+      to[i] = static_cast<int8_t>(quant::QuantizeOne(from[i], scales[i / cols], 0, -127, 127));
+    }
+    return q;
+  }
+
+  std::optional<Pair> Weight(ValueId v) {
+    const auto it = weights_.find(v);
+    if (it != weights_.end()) return it->second;
+    const Tensor& w = *g_.ConstantOf(v);
+    const int64_t k = w.shape()[0];
+    const int64_t n = w.shape()[1];
+    std::vector<float> scales(static_cast<size_t>(n));
+    if (quant::ChannelScales(w.as<float>(), k, n, 1, DType::kS8, scales) >= 0) return std::nullopt;
+    Tensor q = Tensor::Empty(DType::kS8, w.shape());
+    const auto from = w.as<float>();
+    auto to = q.mutable_as<int8_t>();
+    for (size_t i = 0; i < from.size(); ++i) {
+      // -127..127: symmetric, so that the certificate of kernels.md 1.4 has a chance and -w is representable.
+      to[i] = static_cast<int8_t>(quant::QuantizeOne(from[i], scales[i % static_cast<size_t>(n)], 0, -127, 127));
+    }
+    const std::string name = g_.value(v).name;
+    const Pair pair{b_.Constant(std::move(q), name + "_quantized"),
+                    b_.Constant(Tensor::Of<float>(DType::kF32, {n}, scales), name + "_scale")};
+    return weights_[v] = pair;
+  }
+
+  Graph& g_;
+  PassContext& context_;
+  Rewriter b_;
+  std::map<ValueId, ValueId> activations_;  // value -> its dequantized form
+  std::map<ValueId, Pair> weights_;
+  std::map<ValueId, Pair> tables_;
+  quant::QParams known_;
+};
+
+}  // namespace
+
+Sites FindSites(const Graph& graph) {
+  Sites sites;
+  const auto add = [&sites](ValueId v) {
+    if (std::find(sites.values.begin(), sites.values.end(), v) == sites.values.end()) sites.values.push_back(v);
+  };
+  for (NodeId id : graph.NodesInOrder()) {
+    const Node& n = graph.node(id);
+    if (IsFloatLinear(graph, n)) {
+      sites.linears.push_back(id);
+      add(n.inputs[0]);
+    } else if (n.op == Op::kSdpa) {
+      sites.attentions.push_back(id);
+      for (ValueId v : {n.inputs[0], n.inputs[1], n.inputs[2], n.output()}) add(v);
+    } else if (IsFloatTable(graph, n)) {
+      sites.tables.push_back(id);
+    }
+  }
+  return sites;
+}
+
+Result<bool> QuantizeTables(Graph& graph, PassContext& context) {
+  Quantizer q(graph, context);
+  for (NodeId id : FindSites(graph).tables) q.Table(id);
+  return q.changed();
+}
+
+Result<bool> Quantize(Graph& graph, PassContext& context) {
+  const Sites sites = FindSites(graph);
+  Quantizer q(graph, context);
+  for (NodeId id : sites.attentions) OCTAVO_TRY_STATUS(q.Attention(id));
+  for (NodeId id : sites.linears) q.Linear(id);
+  for (NodeId id : sites.tables) q.Table(id);
+  if (q.changed() && !graph.SortTopologically()) return ir::Fail("quantize made a cycle");
+  return q.changed();
+}
+
+}  // namespace octavo::passes::quantize

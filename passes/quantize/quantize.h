@@ -1,0 +1,32 @@
+// Static int8: where Q/DQ go, and putting them there. The graph has been through the canonical passes and float fusions.
+//
+//  Linear   MatMul(x, W[K,N] constant): x u8 affine per tensor, W s8 symmetric per output column
+//  Sdpa     q, k, v and the output u8 affine per tensor; the probabilities u8 with scale 1/255, zero point 0; scores and
+//           mask stay float (graphs.md 4: quantizing them is what costs the peers their accuracy)
+//  Table    a float table of at least 64 KB that is only gathered from: s8, one scale per row
+// Everything else stays float. What is written is a plain Q/DQ graph; the int8 fusions take it from there.
+#ifndef OCTAVO_PASSES_QUANTIZE_QUANTIZE_H_
+#define OCTAVO_PASSES_QUANTIZE_QUANTIZE_H_
+
+#include <vector>
+
+#include "octavo/passes/pass.h"
+
+namespace octavo::passes::quantize {
+
+struct Sites {
+  std::vector<NodeId> linears;     // MatMul
+  std::vector<NodeId> attentions;  // Sdpa
+  std::vector<NodeId> tables;      // Gather
+  std::vector<ValueId> values;     // activations whose range must be known, each once, in graph order
+};
+Sites FindSites(const Graph& graph);
+
+// Uses context.qparams. A site whose activation has no parameters stays float, with a line in context.log.
+Result<bool> Quantize(Graph& graph, PassContext& context);
+// Float tables that Gather reads along axis 0: part of Quantize, also a pass of its own.
+Result<bool> QuantizeTables(Graph& graph, PassContext& context);
+
+}  // namespace octavo::passes::quantize
+
+#endif  // OCTAVO_PASSES_QUANTIZE_QUANTIZE_H_

@@ -1,0 +1,31 @@
+// What was there and what became of it: never silent (shared/design.md 1.3).
+#ifndef OCTAVO_PASSES_REPORT_H_
+#define OCTAVO_PASSES_REPORT_H_
+
+#include <string>
+#include <vector>
+
+#include "octavo/passes/pass.h"
+
+namespace octavo::passes {
+
+struct Count {
+  int found = 0;
+  int done = 0;  // fused, or quantized for linears
+};
+
+struct Report {
+  Count attention, qkv, linear;
+  std::vector<Candidate> candidates;  // attention, qkv, linear; each in graph order
+};
+
+// Takes stock of the canonical graph, before anything is fused: one candidate each, status "left".
+Report TakeInventory(const Graph& graph);
+
+// Fills status, rule and reason of every candidate by what stands in the finished graph (by provenance) and, for what was left,
+// by the near misses, and counts.
+void Judge(const Graph& finished, const std::vector<NearMiss>& misses, const std::vector<std::string>& log, Report& report);
+
+}  // namespace octavo::passes
+
+#endif  // OCTAVO_PASSES_REPORT_H_
