@@ -1,9 +1,147 @@
+#include <cmath>
+#include <type_traits>
+
 #include "octavo/kernels/norm/norm_ref.h"
 
-namespace octavo::kernels {
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "octavo/kernels/norm/norm_vec.cc"
+#include "hwy/foreach_target.h"  // IWYU pragma: keep
 
-void NormRows(Arch, const NormArgs& args, int64_t begin, int64_t end, float* scratch) {
-  internal::NormReference(args, begin, end, scratch);
+#include "hwy/highway.h"
+#include "octavo/kernels/simd/lanes16-inl.h"
+#include "octavo/kernels/simd/requant-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace octavo::kernels {
+namespace HWY_NAMESPACE {
+#if HWY_TARGET <= HWY_AVX2
+
+namespace hn = hwy::HWY_NAMESPACE;
+
+// Calls f(i, count) for the blocks of 16 elements; only the last count can be less than 16. Two copies of the code: in the
+// first the compiler sees whole vectors.
+template <class F>
+HWY_INLINE void Blocks(size_t n, F f) {
+  size_t i = 0;
+  for (; i + 16 <= n; i += 16) f(i, std::integral_constant<size_t, 16>());
+  if (i < n) f(i, n - i);
+}
+HWY_INLINE F16 Load(const float* p, std::integral_constant<size_t, 16>) { return Load16(p); }
+HWY_INLINE F16 Load(const float* p, size_t count) { return LoadN16(p, count); }
+HWY_INLINE void Store(F16 x, float* p, std::integral_constant<size_t, 16>) { Store16(x, p); }
+HWY_INLINE void Store(F16 x, float* p, size_t count) { StoreN16(x, p, count); }
+
+template <bool kDivide>
+HWY_INLINE void StoreQuantized(const Requant& r, F16 y, uint8_t* q, size_t count) {
+  const hn::Rebind<int8_t, F16D> d8;
+  const hn::Repartition<uint8_t, decltype(d8)> du8;
+  const auto flip = hn::Set(du8, r.flip);
+  const auto bytes = [&](F16V v) HWY_ATTR {
+    return hn::Xor(hn::BitCast(du8, hn::DemoteTo(d8, RequantToInt<kDivide>(F16D(), r, v))), flip);
+  };
+  hn::StoreN(bytes(y.a), du8, q, HWY_MIN(count, kF16Lanes));
+#if HWY_TARGET == HWY_AVX2
+  if (count > 8) hn::StoreN(bytes(y.b), du8, q + 8, count - 8);
+#endif
+}
+
+// Sum of the row, and x + skip where wanted. Returns where the normalization reads.
+HWY_INLINE const float* SumRow(const NormArgs& args, int64_t r, float* scratch, F16* sum) {
+  const auto n = static_cast<size_t>(args.n);
+  const float* x = args.x + r * args.x_stride;
+  const float* skip = args.skip == nullptr ? nullptr : args.skip + r * args.skip_stride;
+  float* out = args.sum != nullptr ? args.sum + r * args.sum_stride : scratch;
+  F16 total = Set16(0.0f);
+  if (skip != nullptr) {
+    Blocks(n, [&](size_t i, auto count) HWY_ATTR {
+      const F16 v = Add16(Load(x + i, count), Load(skip + i, count));
+      Store(v, out + i, count);
+      total = Add16(total, v);
+    });
+  } else {
+    Blocks(n, [&](size_t i, auto count) HWY_ATTR {
+      const F16 v = Load(x + i, count);
+      if (args.sum != nullptr) Store(v, out + i, count);
+      total = Add16(total, v);
+    });
+    if (args.sum == nullptr) out = const_cast<float*>(x);
+  }
+  *sum = total;
+  return out;
+}
+
+// Writes the result of one block wherever it is wanted.
+template <bool kDivide, class Count>
+HWY_INLINE void Emit(const NormArgs& args, const Requant& requant, F16 v, float* y, uint8_t* q, size_t i, Count count) {
+  if (args.y != nullptr) Store(v, y + i, count);
+  if (args.q != nullptr) StoreQuantized<kDivide>(requant, v, q + i, count);
+}
+
+// y = ((x - mean) * r) * gamma [+ beta as an fma]. kRms: no mean (x - 0 is x, but for RMSNorm nothing is subtracted).
+template <bool kRms, bool kDivide>
+HWY_INLINE void NormRow(const NormArgs& args, const Requant& requant, int64_t row, float* scratch) {
+  const auto n = static_cast<size_t>(args.n);
+  F16 total;
+  const float* x = SumRow(args, row, scratch, &total);
+  if (args.y == nullptr && args.q == nullptr) return;
+  const auto count_f = static_cast<float>(args.n);
+  const F16 mean = Set16(kRms ? 0.0f : SumLanes(total) / count_f);
+  F16 squares = Set16(0.0f);
+  Blocks(n, [&](size_t i, auto count) HWY_ATTR {
+    F16 d = Load(x + i, count);
+    if constexpr (!kRms) {
+      d = Sub16(d, mean);
+      if constexpr (std::is_same_v<decltype(count), size_t>) d = FirstN16(d, count);
+    }
+    squares = MulAdd16(d, d, squares);
+  });
+  const F16 r = Set16(1.0f / std::sqrt(SumLanes(squares) / count_f + args.epsilon));
+  float* y = args.y == nullptr ? nullptr : args.y + row * args.y_stride;
+  uint8_t* q = args.q == nullptr ? nullptr : static_cast<uint8_t*>(args.q) + row * args.q_stride;
+  Blocks(n, [&](size_t i, auto count) HWY_ATTR {
+    F16 d = Load(x + i, count);
+    if constexpr (!kRms) d = Sub16(d, mean);
+    d = Mul16(d, r);
+    const F16 gamma = Load(args.gamma + i, count);
+    if (!kRms && args.beta != nullptr) {
+      d = MulAdd16(d, gamma, Load(args.beta + i, count));
+    } else {
+      d = Mul16(d, gamma);
+    }
+    Emit<kDivide>(args, requant, d, y, q, i, count);
+  });
+}
+
+void NormVec(const NormArgs& args, int64_t begin, int64_t end, float* scratch) {
+  const Requant requant = MakeRequant(args.q_scale, args.q_zero_point, args.q_type);
+  for (int64_t r = begin; r < end; ++r) {
+    if (args.rms) {
+      requant.divide ? NormRow<true, true>(args, requant, r, scratch) : NormRow<true, false>(args, requant, r, scratch);
+    } else {
+      requant.divide ? NormRow<false, true>(args, requant, r, scratch) : NormRow<false, false>(args, requant, r, scratch);
+    }
+  }
+}
+
+#endif  // HWY_TARGET <= HWY_AVX2
+}  // namespace HWY_NAMESPACE
+}  // namespace octavo::kernels
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+#include "octavo/kernels/simd/dispatch.h"
+
+namespace octavo::kernels {
+namespace {
+
+constexpr PerArch<decltype(internal::NormReference)> kNorm = {&internal::NormReference, &N_AVX2::NormVec,
+                                                              &N_AVX3::NormVec, &N_AVX3_DL::NormVec};
+
+}  // namespace
+
+void NormRows(Arch arch, const NormArgs& args, int64_t begin, int64_t end, float* scratch) {
+  kNorm[arch](args, begin, end, scratch);
 }
 
 }  // namespace octavo::kernels
+#endif  // HWY_ONCE

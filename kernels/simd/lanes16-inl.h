@@ -72,6 +72,12 @@ HWY_INLINE void StoreN16(F16 x, float* p, size_t n) {
   if (n > 8) hn::StoreN(x.b, F16D(), p + 8, n - 8);
 #endif
 }
+// x with 0 beyond the first n lanes.
+HWY_INLINE F16 FirstN16(F16 x, size_t n) {
+  namespace hn = hwy::HWY_NAMESPACE;
+  return OCTAVO_F16(hn::IfThenElseZero(hn::FirstN(F16D(), HWY_MIN(n, kF16Lanes)), x.a),
+                    hn::IfThenElseZero(hn::FirstN(F16D(), HighPart(n)), x.b));
+}
 
 HWY_INLINE F16 Add16(F16 x, F16 y) {
   namespace hn = hwy::HWY_NAMESPACE;
