@@ -35,8 +35,8 @@ build() {
   return "$rc"
 }
 
-use_product() {  # the program and the module of one build tree, by name
-  export PATH=$1/bin:$PATH PYTHONPATH=$1/python${PYTHONPATH:+:$PYTHONPATH}
+use_product() {  # the program and the module of one build tree, and what ./dev venv installed, by name
+  export PATH=$1/bin:$OCTAVO_CACHE/venv/bin:$PATH PYTHONPATH=$1/python${PYTHONPATH:+:$PYTHONPATH}
 }
 
 run_octavo() {
