@@ -1,0 +1,118 @@
+// The .calib format: see calibrate.h.
+#include <cstring>
+
+#include <nlohmann/json.hpp>
+
+#include "octavo/ir/npz/whole_file.h"
+#include "octavo/quant/calibrate.h"
+#include "octavo/quant/varint.h"
+
+namespace octavo::quant {
+
+namespace {
+
+using ir::Fail;
+using ir::Result;
+using ir::Status;
+using nlohmann::json;
+
+constexpr std::string_view kMark = "octavo calibration ";
+constexpr std::string_view kVersion = "1";
+
+// FNV-1a: finds accidents, not attacks; every number is checked again when it is parsed.
+uint64_t Checksum(std::string_view bytes) {
+  uint64_t h = 1469598103934665603u;
+  for (const char c : bytes) h = (h ^ static_cast<unsigned char>(c)) * 1099511628211u;
+  return h;
+}
+
+std::string_view TakeLine(std::string_view& in) {
+  const size_t end = in.find('\n');
+  const std::string_view line = in.substr(0, end);
+  in.remove_prefix(end == std::string_view::npos ? in.size() : end + 1);
+  return line;
+}
+
+// Everything a reader needs but the observers; the list of values is for people only.
+std::string HeaderLine(const Calibration& c, size_t payload) {
+  json values = json::array();
+  for (const auto& [name, o] : c.values) {
+    values.push_back({{"name", name}, {"count", o.count()}, {"samples", o.samples()}, {"min", o.min()}, {"max", o.max()}});
+  }
+  const json header = {{"bytes", payload},         {"model", c.model},         {"random_data", c.random_data},
+                       {"samples", c.samples},     {"skip_padding", c.skip_padding}, {"values", std::move(values)}};
+  return header.dump(-1, ' ', false, json::error_handler_t::replace);
+}
+
+Result<Calibration> ParseHeader(std::string_view line, size_t payload, std::string_view place) {
+  const json header = json::parse(line, nullptr, false);
+  const auto is = [&](const char* key, bool (json::*kind)() const noexcept) {
+    return header.contains(key) && (header.at(key).*kind)();
+  };
+  if (!header.is_object() || !is("bytes", &json::is_number_unsigned) || !is("model", &json::is_string) ||
+      !is("random_data", &json::is_boolean) || !is("samples", &json::is_number_unsigned) ||
+      !is("skip_padding", &json::is_boolean)) {
+    return Fail("{} is damaged: its header cannot be understood", place);
+  }
+  if (header.at("bytes").get<uint64_t>() != payload) {
+    return Fail("{} is cut off or has something added: {} bytes of data, {} expected", place, payload,
+                header.at("bytes").get<uint64_t>());
+  }
+  return Calibration{.model = header.at("model").get<std::string>(),
+                     .skip_padding = header.at("skip_padding").get<bool>(),
+                     .random_data = header.at("random_data").get<bool>(),
+                     .samples = header.at("samples").get<uint64_t>()};
+}
+
+}  // namespace
+
+std::string Calibration::ToBytes() const {
+  std::string payload;
+  AppendVarint(payload, values.size());
+  for (const auto& [name, observer] : values) {
+    AppendVarint(payload, name.size());
+    payload += name;
+    observer.AppendTo(payload);
+  }
+  std::string out = std::format("{}{}\n{}\n", kMark, kVersion, HeaderLine(*this, payload.size())) + payload;
+  const uint64_t sum = Checksum(out);
+  out.append(reinterpret_cast<const char*>(&sum), sizeof(sum));
+  return out;
+}
+
+Result<Calibration> Calibration::FromBytes(std::string_view bytes, std::string_view place) {
+  std::string_view in = bytes;
+  const std::string_view first = TakeLine(in);
+  if (!first.starts_with(kMark)) return Fail("{} is no calibration file of octavo", place);
+  if (first.substr(kMark.size()) != kVersion) {
+    return Fail("{} has format '{}', this octavo reads format {}; calibrate again", place, first.substr(kMark.size()),
+                kVersion);
+  }
+  const std::string_view header = TakeLine(in);
+  uint64_t sum = 0;
+  if (in.size() < sizeof(sum)) return Fail("{} is cut off", place);
+  OCTAVO_TRY(Calibration result, ParseHeader(header, in.size() - sizeof(sum), place));
+  std::memcpy(&sum, in.data() + in.size() - sizeof(sum), sizeof(sum));
+  if (sum != Checksum(bytes.substr(0, bytes.size() - sizeof(sum)))) return Fail("{} is damaged: wrong checksum", place);
+  in.remove_suffix(sizeof(sum));
+  for (uint64_t left = TakeVarint(in).value_or(0); left > 0; --left) {
+    const auto length = TakeVarint(in);
+    if (!length || *length > in.size()) return Fail("{} is damaged: a name ends early", place);
+    std::string name(in.substr(0, *length));
+    in.remove_prefix(*length);
+    auto observer = Observer::Parse(in);
+    if (!observer) return Fail("{} is damaged at value '{}': {}", place, name, observer.error().message);
+    result.values.insert_or_assign(std::move(name), std::move(*observer));
+  }
+  if (!in.empty()) return Fail("{} is damaged: {} bytes too many", place, in.size());
+  return result;
+}
+
+Status Calibration::Save(const std::filesystem::path& path) const { return ir::WriteWholeFile(path, ToBytes()); }
+
+Result<Calibration> Calibration::Load(const std::filesystem::path& path) {
+  OCTAVO_TRY(const std::string bytes, ir::ReadWholeFile(path));
+  return FromBytes(bytes, std::format("'{}'", path.string()));
+}
+
+}  // namespace octavo::quant

@@ -1,0 +1,277 @@
+#include "octavo/quant/calibrate.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace octavo::quant {
+
+namespace {
+
+using ir::Fail;
+using ir::Result;
+using ir::Status;
+using ir::Tensor;
+
+// Half-open intervals of indices along one axis.
+using Runs = std::vector<std::pair<int64_t, int64_t>>;
+
+// The mask that goes with values whose axes are found by sizes: the one there is, or the one with the plain name.
+std::string OnlyMask(const ir::TensorMap& inputs) {
+  std::string found;
+  int number = 0;
+  for (const auto& [name, t] : inputs) {
+    if (!IsMask(name, t.dtype(), static_cast<size_t>(t.rank()))) continue;
+    if (name == "attention_mask") return name;
+    found = name;
+    ++number;
+  }
+  return number == 1 ? found : "";
+}
+
+int64_t BatchSize(const ir::TensorMap& inputs) {
+  if (const std::string mask = OnlyMask(inputs); !mask.empty()) return inputs.at(mask).shape()[0];
+  for (const auto& [name, t] : inputs) {
+    if (t.rank() > 0) return t.shape()[0];
+  }
+  return 1;
+}
+
+Tap BySizes(const Tap& tap, const Tensor& t, const ir::TensorMap& inputs, int64_t batch) {
+  Tap found{.value = tap.value, .batch_axis = -1};
+  const ir::Shape& shape = t.shape();
+  if (shape.empty() || batch == 0 || shape[0] % batch != 0) return found;
+  found.batch_axis = 0;
+  const std::string mask = OnlyMask(inputs);
+  if (mask.empty()) return found;
+  const int64_t length = inputs.at(mask).shape()[1];
+  if ((shape.size() == 2 || shape.size() == 3) && shape[0] == batch && shape[1] == length) {
+    found.seq_axes = {1};
+    found.mask = mask;
+  } else if (shape.size() >= 2 && shape[0] == batch * length) {
+    found.flat = true;
+    found.mask = mask;
+  }
+  return found;
+}
+
+// Where the mask's row is not 0, shifted by `shift`.
+Runs KeptRuns(const Tensor& mask, int64_t row, int64_t shift) {
+  Runs runs;
+  const int64_t length = mask.shape()[1];
+  for (int64_t i = 0; i < length; ++i) {
+    if (mask.GetInt(row * length + i) == 0) continue;
+    if (!runs.empty() && runs.back().second == shift + i) {
+      ++runs.back().second;
+    } else {
+      runs.emplace_back(shift + i, shift + i + 1);
+    }
+  }
+  return runs;
+}
+
+// Feeds one sample of a value, cut out by a list of runs for each axis, to an observer.
+class SampleVisitor {
+ public:
+  SampleVisitor(const ir::Shape& shape, std::span<const float> values, Observer& observer)
+      : shape_(shape), values_(values), observer_(observer) {}
+
+  std::vector<Runs>& keep() { return keep_; }
+
+  // False at the first value that is not finite.
+  bool Run() {
+    last_ = -1;
+    for (size_t i = 0; i < shape_.size(); ++i) {
+      if (keep_[i] != Runs{{0, shape_[i]}}) last_ = static_cast<int>(i);
+    }
+    inner_ = 1;
+    for (size_t i = static_cast<size_t>(last_ + 1); i < shape_.size(); ++i) inner_ *= shape_[i];
+    return last_ < 0 ? Feed(0, 1) : Visit(0, 0);
+  }
+
+ private:
+  bool Visit(int axis, int64_t base) {
+    const int64_t at = base * shape_[static_cast<size_t>(axis)];
+    for (const auto& [begin, end] : keep_[static_cast<size_t>(axis)]) {
+      if (axis == last_) {
+        if (!Feed(at + begin, end - begin)) return false;
+        continue;
+      }
+      for (int64_t i = begin; i < end; ++i) {
+        if (!Visit(axis + 1, at + i)) return false;
+      }
+    }
+    return true;
+  }
+  bool Feed(int64_t first, int64_t number) {
+    return observer_.Observe(values_.subspan(static_cast<size_t>(first * inner_), static_cast<size_t>(number * inner_))) < 0;
+  }
+
+  const ir::Shape& shape_;
+  std::span<const float> values_;
+  Observer& observer_;
+  std::vector<Runs> keep_;
+  int last_ = -1;
+  int64_t inner_ = 1;
+};
+
+// One batch of one tapped value.
+class ValueObservation {
+ public:
+  ValueObservation(const Tap& tap, const Batch& batch, int64_t batch_size, uint64_t first_sample)
+      : tap_(tap), batch_(batch), batch_size_(batch_size), first_sample_(first_sample) {}
+
+  Status Run(const Tensor& t, bool skip_padding, Observer& observer) {
+    if (!IsFloat(t.dtype())) {
+      return Fail("value '{}' is {}, only float values can be calibrated", tap_.value, Name(t.dtype()));
+    }
+    if (tap_.by_sizes) tap_ = BySizes(tap_, t, batch_.inputs, batch_size_);
+    OCTAVO_TRY(const Tensor mask, Mask(t, skip_padding));
+    std::vector<float> converted;
+    if (t.dtype() != DType::kF32) converted = t.ToFloats();
+    const auto values = t.dtype() == DType::kF32 ? t.as<float>() : std::span<const float>(converted);
+    const int64_t samples = tap_.batch_axis < 0 ? 1 : batch_size_;
+    for (int64_t s = 0; s < samples; ++s) {
+      SampleVisitor visitor(t.shape(), values, observer);
+      Keep(t, mask, s, visitor.keep());
+      if (!visitor.Run()) return NotFinite(s, tap_.batch_axis < 0);
+      observer.EndSample();
+    }
+    return {};
+  }
+
+ private:
+  // The tap's mask, undefined if nothing is left out; checks that mask and value fit each other.
+  Result<Tensor> Mask(const Tensor& t, bool skip_padding) const {
+    const auto rank = static_cast<int>(t.rank());
+    const auto misfit = [&](std::string_view why) {
+      return Fail("value '{}' has shape {} in {}, which does not fit its tap: {}", tap_.value, ir::ToString(t.shape()),
+                  batch_.name, why);
+    };
+    if (tap_.batch_axis >= rank) return misfit("it has no such batch axis");
+    if (tap_.batch_axis >= 0 && (batch_size_ == 0 || t.shape()[static_cast<size_t>(tap_.batch_axis)] % batch_size_ != 0)) {
+      return misfit(std::format("the batch size {} does not divide axis {}", batch_size_, tap_.batch_axis));
+    }
+    if (tap_.mask.empty() || !skip_padding) return Tensor();
+    const auto it = batch_.inputs.find(tap_.mask);
+    if (it == batch_.inputs.end()) return misfit(std::format("there is no mask '{}'", tap_.mask));
+    const Tensor& mask = it->second;
+    if (!IsMask("mask", mask.dtype(), static_cast<size_t>(mask.rank())) || mask.shape()[0] != batch_size_) {
+      return misfit(std::format("mask '{}' has shape {}", tap_.mask, ir::ToString(mask.shape())));
+    }
+    for (const int axis : tap_.seq_axes) {
+      if (axis < 0 || axis >= rank || axis == tap_.batch_axis || t.shape()[static_cast<size_t>(axis)] != mask.shape()[1]) {
+        return misfit(std::format("axis {} is not as long as mask '{}'", axis, tap_.mask));
+      }
+    }
+    if (tap_.flat && t.shape()[0] != mask.size()) return misfit("axis 0 is not batch times length");
+    return mask;
+  }
+
+  void Keep(const Tensor& t, const Tensor& mask, int64_t sample, std::vector<Runs>& keep) const {
+    for (const int64_t size : t.shape()) keep.push_back({{0, size}});
+    if (tap_.batch_axis >= 0) {
+      const auto axis = static_cast<size_t>(tap_.batch_axis);
+      const int64_t part = t.shape()[axis] / batch_size_;
+      keep[axis] = {{sample * part, (sample + 1) * part}};
+    }
+    if (!mask.defined()) return;
+    if (tap_.flat) keep[0] = KeptRuns(mask, sample, sample * mask.shape()[1]);
+    for (const int axis : tap_.seq_axes) keep[static_cast<size_t>(axis)] = KeptRuns(mask, sample, 0);
+  }
+
+  Status NotFinite(int64_t sample, bool whole) const {
+    const auto number = first_sample_ + static_cast<uint64_t>(sample);
+    return Fail("value '{}' has a NaN or infinity in {} ({}); look for it in the data, or leave the value unquantized",
+                tap_.value, whole ? std::string("a batch") : std::format("sample {}", number),
+                whole ? batch_.name : std::format("row {} of {}", sample, batch_.name));
+  }
+
+  Tap tap_;
+  const Batch& batch_;
+  int64_t batch_size_;
+  uint64_t first_sample_;
+};
+
+Status ObserveBatch(std::span<const Tap> taps, const Batch& batch, const Runner& runner, const CalibrateOptions& options,
+                    Calibration& into) {
+  auto outputs = runner(batch.inputs);
+  if (!outputs) return Fail("calibration on {} failed: {}", batch.name, outputs.error().message);
+  const int64_t batch_size = BatchSize(batch.inputs);
+  for (const Tap& tap : taps) {
+    const auto out = outputs->find(tap.value);
+    const auto in = batch.inputs.find(tap.value);
+    if (out == outputs->end() && in == batch.inputs.end()) {
+      return Fail("the model run for calibration gives no value '{}'", tap.value);
+    }
+    ValueObservation observation(tap, batch, batch_size, into.samples);
+    OCTAVO_TRY_STATUS(observation.Run(out != outputs->end() ? out->second : in->second, options.skip_padding,
+                                      into.values[tap.value]));
+  }
+  into.samples += static_cast<uint64_t>(batch_size);
+  return {};
+}
+
+Result<Calibration> Start(std::span<const Tap> taps, const DataSource& data, const CalibrateOptions& options) {
+  Calibration start{.model = options.model, .skip_padding = options.skip_padding, .random_data = data.random()};
+  for (const Tap& tap : taps) start.values[tap.value];
+  if (options.resume != nullptr) OCTAVO_TRY_STATUS(start.Merge(*options.resume));
+  return start;
+}
+
+}  // namespace
+
+const Observer* Calibration::Find(std::string_view value) const {
+  const auto it = values.find(std::string(value));
+  return it == values.end() ? nullptr : &it->second;
+}
+
+Status Calibration::CheckModel(std::string_view fingerprint) const {
+  if (model == fingerprint) return {};
+  return Fail("this calibration was made with another model (fingerprint {}, this one has {}); calibrate again",
+              model.empty() ? "unknown" : model, fingerprint);
+}
+
+Status Calibration::Merge(const Calibration& other) {
+  if (model != other.model) {
+    return Fail("calibrations of different models cannot be merged (fingerprints {} and {})", model, other.model);
+  }
+  if (skip_padding != other.skip_padding) {
+    return Fail("calibrations that treat padding differently cannot be merged: one leaves it out, one does not");
+  }
+  for (const auto& [name, observer] : values) {
+    if (!other.values.contains(name)) return Fail("value '{}' is in one of the calibrations only, they cannot be merged", name);
+  }
+  for (const auto& [name, observer] : other.values) {
+    if (!values.contains(name)) return Fail("value '{}' is in one of the calibrations only, they cannot be merged", name);
+  }
+  for (auto& [name, observer] : values) observer.Merge(other.values.at(name));
+  samples += other.samples;
+  random_data |= other.random_data;
+  return {};
+}
+
+Result<Calibration> Calibrate(std::span<const Tap> taps, DataSource& data, const Runner& runner,
+                              const CalibrateOptions& options) {
+  OCTAVO_TRY(Calibration result, Start(taps, data, options));
+  uint64_t pass_over = result.samples;
+  data.Rewind();
+  for (int64_t done = 0;; ++done) {
+    if (options.stop != nullptr && options.stop->load()) return result;
+    OCTAVO_TRY(const auto batch, data.Next());
+    if (!batch) break;
+    const auto size = static_cast<uint64_t>(BatchSize(batch->inputs));
+    if (pass_over >= size) {
+      pass_over -= size;
+    } else if (pass_over > 0) {
+      return Fail("cannot go on: the calibration ended within what is now {}; the data was cut into other batches then",
+                  batch->name);
+    } else {
+      OCTAVO_TRY_STATUS(ObserveBatch(taps, *batch, runner, options, result));
+    }
+    if (options.progress) options.progress(done + 1, data.size());
+  }
+  if (result.samples == 0) return Fail("there is no data to calibrate with: {}", data.Describe());
+  return result;
+}
+
+}  // namespace octavo::quant

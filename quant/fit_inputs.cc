@@ -1,0 +1,165 @@
+#include <cmath>
+#include <limits>
+
+#include "octavo/quant/dataset.h"
+#include "octavo/quant/numeric/float16.h"
+
+namespace octavo::quant {
+
+namespace {
+
+using ir::DType;
+using ir::Fail;
+using ir::Result;
+using ir::Status;
+using ir::Tensor;
+
+struct IntLimits {
+  int64_t lo = std::numeric_limits<int64_t>::min();
+  int64_t hi = std::numeric_limits<int64_t>::max();
+};
+
+IntLimits LimitsOf(DType t) {
+  if (t == DType::kS64) return {};
+  if (t == DType::kU64) return {0, std::numeric_limits<int64_t>::max()};
+  if (t == DType::kU32) return {0, UINT32_MAX};
+  if (t == DType::kBool) return {0, 1};
+  const auto [lo, hi] = RangeOf(t);
+  return {lo, hi};
+}
+
+template <typename T>
+void FillInts(Tensor& out, const Tensor& in) {
+  auto to = out.mutable_as<T>();
+  for (size_t i = 0; i < to.size(); ++i) to[i] = static_cast<T>(in.GetInt(static_cast<int64_t>(i)));
+}
+
+Result<Tensor> ConvertInts(const Tensor& in, DType want, const std::string& place) {
+  const IntLimits limits = LimitsOf(want);
+  for (int64_t i = 0; i < in.size(); ++i) {
+    const int64_t v = in.GetInt(i);
+    // A u64 beyond int64 reads as negative, which no source type but s64 means.
+    if (v < limits.lo || v > limits.hi || (v < 0 && in.dtype() == DType::kU64)) {
+      return Fail("{} is {}, the model wants {}, and element {} ({}) does not fit", place, Name(in.dtype()), Name(want), i,
+                  v);
+    }
+  }
+  Tensor out = Tensor::Empty(want, in.shape());
+  switch (BitsOf(want)) {
+    case 8:
+      FillInts<uint8_t>(out, in);
+      break;
+    case 16:
+      FillInts<uint16_t>(out, in);
+      break;
+    case 32:
+      FillInts<uint32_t>(out, in);
+      break;
+    default:
+      FillInts<uint64_t>(out, in);
+      break;
+  }
+  return out;
+}
+
+Result<Tensor> ConvertFloats(const Tensor& in, DType want, const std::string& place) {
+  Tensor out = Tensor::Empty(want, in.shape());
+  for (int64_t i = 0; i < in.size(); ++i) {
+    const double v = in.GetDouble(i);
+    const auto at = static_cast<size_t>(i);
+    if (want == DType::kF64) {
+      out.mutable_as<double>()[at] = v;
+    } else if (want == DType::kF32) {
+      out.mutable_as<float>()[at] = static_cast<float>(v);
+    } else {
+      const auto f = static_cast<float>(v);
+      out.mutable_as<uint16_t>()[at] = want == DType::kF16 ? F32ToF16(f) : F32ToBF16(f);
+    }
+    const double back = out.GetDouble(i);
+    if (back != v && !(std::isnan(back) && std::isnan(v))) {
+      return Fail("{} is {}, the model wants {}, and element {} ({}) would be rounded; convert it yourself if that is meant",
+                  place, Name(in.dtype()), Name(want), i, v);
+    }
+  }
+  return out;
+}
+
+Result<Tensor> Convert(const Tensor& in, DType want, const std::string& place) {
+  const bool whole = (IsInteger(in.dtype()) || in.dtype() == DType::kBool) &&
+                     (IsInteger(want) || want == DType::kBool) && BitsOf(want) >= 8;
+  if (whole) return ConvertInts(in, want, place);
+  const bool wide = want == DType::kF64 || want == DType::kF32 || want == DType::kF16 || want == DType::kBF16;
+  if (IsFloat(in.dtype()) && wide) return ConvertFloats(in, want, place);
+  return Fail("{} is {}, but the model wants {}", place, Name(in.dtype()), Name(want));
+}
+
+Status CheckNumbers(const Tensor& t, const std::string& place) {
+  if (!IsFloat(t.dtype())) return {};
+  for (int64_t i = 0; i < t.size(); ++i) {
+    if (std::isnan(t.GetDouble(i))) {
+      return Fail("{} has a NaN at element {} of shape {}; calibration data must be numbers", place, i,
+                  ir::ToString(t.shape()));
+    }
+  }
+  return {};
+}
+
+// Symbols get their sizes here, so that the same symbol in two arrays must have one size.
+Status CheckShape(const Tensor& t, const ir::Type& want, std::map<std::string, int64_t>& symbols,
+                  const std::string& place) {
+  if (!want.shape) return {};
+  if (t.shape().size() != want.shape->size()) {
+    return Fail("{} has shape {}, but the model wants rank {}: {}", place, ir::ToString(t.shape()), want.shape->size(),
+                ir::ToString(*want.shape));
+  }
+  for (size_t i = 0; i < t.shape().size(); ++i) {
+    const ir::Dim& dim = (*want.shape)[i];
+    const int64_t size = t.shape()[i];
+    if (dim.is_number() && dim.number() != size) {
+      return Fail("{} has shape {}, but the model wants {}", place, ir::ToString(t.shape()), ir::ToString(*want.shape));
+    }
+    const std::string symbol = dim.symbol();
+    if (symbol.empty()) continue;
+    const auto [it, fresh] = symbols.emplace(symbol, size);
+    if (!fresh && it->second != size) {
+      return Fail("{} has shape {}, so '{}' of {} is {}, but another array says {}", place, ir::ToString(t.shape()),
+                  symbol, ir::ToString(*want.shape), size, it->second);
+    }
+  }
+  return {};
+}
+
+}  // namespace
+
+std::vector<InputSpec> InputsOf(const ir::Graph& graph) {
+  std::vector<InputSpec> specs;
+  for (const ir::ValueId id : graph.inputs()) specs.push_back({graph.value(id).name, graph.value(id).type});
+  return specs;
+}
+
+Result<ir::TensorMap> FitInputs(ir::TensorMap arrays, const std::vector<InputSpec>& inputs, std::string_view place) {
+  std::map<std::string, int64_t> symbols;
+  std::string known;
+  ir::TensorMap out;
+  for (const auto& [name, type] : inputs) {
+    known += (known.empty() ? "" : ", ") + name;
+    const auto it = arrays.find(name);
+    if (it == arrays.end()) return Fail("{} has no array '{}', which the model needs", place, name);
+    Tensor tensor = std::move(it->second);
+    arrays.erase(it);
+    const std::string what = std::format("array '{}' of {}", name, place);
+    if (type.dtype != DType::kUndefined && tensor.dtype() != type.dtype) {
+      OCTAVO_TRY(tensor, Convert(tensor, type.dtype, what));
+    }
+    OCTAVO_TRY_STATUS(CheckShape(tensor, type, symbols, what));
+    OCTAVO_TRY_STATUS(CheckNumbers(tensor, what));
+    out.emplace(name, std::move(tensor));
+  }
+  if (!arrays.empty()) {
+    return Fail("{} has an array '{}', which is no input of the model; its inputs are: {}", place,
+                arrays.begin()->first, known);
+  }
+  return out;
+}
+
+}  // namespace octavo::quant
