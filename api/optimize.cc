@@ -1,0 +1,164 @@
+#include "octavo/api/optimize.h"
+
+#include <algorithm>
+#include <chrono>
+#include <format>
+#include <map>
+
+#include "octavo/ir/text.h"
+#include "octavo/passes/quantize/quantize.h"
+#include "octavo/runtime/model.h"
+
+namespace octavo::api {
+
+using ir::Graph;
+using ir::Result;
+using ir::Status;
+
+namespace {
+
+// The passes before and after the place where ranges are gathered.
+struct Halves {
+  std::vector<std::string> before, after;
+  bool calibrates = false;
+};
+Halves Cut(const passes::Pipeline& pipeline) {
+  Halves h;
+  for (const std::string& p : pipeline.passes) {
+    if (p == passes::kCalibrate) {
+      h.calibrates = true;
+    } else {
+      (h.calibrates ? h.after : h.before).push_back(p);
+    }
+  }
+  return h;
+}
+
+Result<passes::Pipeline> PipelineOf(const OptimizeOptions& options) {
+  if (options.pipeline) return *options.pipeline;
+  return passes::PipelineOfRecipe(options.recipe);
+}
+
+// FNV-1a over the text form without large constants: the same model and the same octavo give the same fingerprint.
+std::string Fingerprint(const Graph& graph) {
+  const std::string text = ir::ToText(graph, {.elide_constants_above = 16, .types = false, .origin = false});
+  uint64_t h = 1469598103934665603ULL;
+  for (unsigned char c : text) h = (h ^ c) * 1099511628211ULL;
+  return std::format("{:016x}", h);
+}
+
+// Parameters of every calibrated value, and what the report says of them.
+Result<std::map<std::string, quant::QParams, std::less<>>> ChooseAll(const quant::Calibration& calibration,
+                                                                     quant::Calibrator calibrator,
+                                                                     std::vector<ActivationRange>& ranges) {
+  std::map<std::string, quant::QParams, std::less<>> params;
+  for (const auto& [value, observer] : calibration.values) {
+    const quant::RangeOptions how{.calibrator = calibrator};
+    OCTAVO_TRY(const quant::Range chosen, quant::ChooseRange(observer, how));
+    const quant::QParams p = quant::ParamsOf(chosen, how);
+    params[value] = p;
+    ranges.push_back({value, {observer.min(), observer.max()}, chosen, p});
+  }
+  return params;
+}
+
+Status NeedsData(const passes::quantize::Sites& sites, const OptimizeOptions& options) {
+  if (sites.values.empty() || options.data != nullptr || options.calibration != nullptr) return {};
+  return ir::Fail("this pipeline quantizes {} Linears and {} attention cores and needs calibration data: give a folder of .npz "
+                  "batches, or random:N to try it out", sites.linears.size(), sites.attentions.size());
+}
+
+}  // namespace
+
+Result<CalibrationTask> PrepareCalibration(Graph graph, const OptimizeOptions& options) {
+  OCTAVO_TRY(const passes::Pipeline pipeline, PipelineOf(options));
+  passes::PassContext context;
+  context.arch = options.arch;
+  OCTAVO_TRY_STATUS(passes::RunPasses(Cut(pipeline).before, graph, context));
+  CalibrationTask task;
+  for (ir::ValueId v : passes::quantize::FindSites(graph).values) task.taps.push_back(quant::MakeTap(graph, v));
+  task.fingerprint = Fingerprint(graph);
+  task.graph = std::move(graph);
+  return task;
+}
+
+Result<quant::Calibration> RunCalibration(const CalibrationTask& task, quant::DataSource& data,
+                                          const OptimizeOptions& options) {
+  Graph tapped = task.graph;
+  const size_t own_outputs = tapped.outputs().size();
+  for (const quant::Tap& tap : task.taps) tapped.AddOutput("tap:" + tap.value, tapped.FindValue(tap.value));
+  OCTAVO_TRY(const runtime::Model model,
+             runtime::Model::Compile(std::move(tapped), {.arch = options.arch, .threads = options.threads}));
+  const quant::Runner runner = [&](const ir::TensorMap& inputs) -> Result<ir::TensorMap> {
+    OCTAVO_TRY(std::vector<ir::Tensor> outputs, model.Run(inputs));
+    ir::TensorMap values;
+    for (size_t i = 0; i < task.taps.size(); ++i) values[task.taps[i].value] = std::move(outputs[own_outputs + i]);
+    return values;
+  };
+  quant::CalibrateOptions how;
+  how.model = task.fingerprint;
+  how.stop = options.stop;
+  if (options.progress) {
+    how.progress = [&](int64_t done, int64_t total) { options.progress("calibrate", done, total); };
+  }
+  return quant::Calibrate(task.taps, data, runner, how);
+}
+
+Result<Optimized> Optimize(Graph graph, const OptimizeOptions& options) {
+  const auto start = std::chrono::steady_clock::now();
+  Optimized result;
+  OCTAVO_TRY(result.pipeline, PipelineOf(options));
+  const Halves halves = Cut(result.pipeline);
+  passes::PassContext context;
+  context.arch = options.arch;
+  context.misses = options.explain ? &result.misses : nullptr;
+  const passes::ManagerOptions manager{.after = options.after_pass, .timings = &result.timings};
+  bool inventory = false;
+  const auto run = [&](const std::vector<std::string>& list) -> Status {
+    for (const std::string& pass : list) {
+      // Stock is taken of the canonical graph, before the first pass that fuses.
+      if (!inventory && (pass.starts_with("fuse") || pass.starts_with("q"))) {
+        result.report = passes::TakeInventory(graph);
+        inventory = true;
+      }
+      if (pass == "fuse_int8") result.unfused = graph;
+      OCTAVO_TRY_STATUS(passes::RunPasses({pass}, graph, context, manager));
+    }
+    return {};
+  };
+  OCTAVO_TRY_STATUS(run(halves.before));
+  result.before = graph;
+  std::map<std::string, quant::QParams, std::less<>> params;
+  if (halves.calibrates) {
+    const passes::quantize::Sites sites = passes::quantize::FindSites(graph);
+    OCTAVO_TRY_STATUS(NeedsData(sites, options));
+    if (!sites.values.empty()) {
+      CalibrationTask task{graph, {}, Fingerprint(graph)};
+      for (ir::ValueId v : sites.values) task.taps.push_back(quant::MakeTap(graph, v));
+      quant::Calibration gathered;
+      if (options.calibration != nullptr) {
+        OCTAVO_TRY_STATUS(options.calibration->CheckModel(task.fingerprint));
+      } else {
+        OCTAVO_TRY(gathered, RunCalibration(task, *options.data, options));
+        result.data = options.data->Describe();
+        result.random_data = options.data->random();
+      }
+      const quant::Calibration& calibration = options.calibration != nullptr ? *options.calibration : gathered;
+      OCTAVO_TRY(params, ChooseAll(calibration, options.calibrator, result.ranges));
+    }
+    context.qparams = [&params](std::string_view value) -> const quant::QParams* {
+      const auto it = params.find(value);
+      return it == params.end() ? nullptr : &it->second;
+    };
+    OCTAVO_TRY_STATUS(run(halves.after));
+  }
+  if (!inventory) result.report = passes::TakeInventory(graph);
+  passes::Judge(graph, result.misses, context.log, result.report);
+  passes::RecordPipeline(result.pipeline, graph);
+  result.graph = std::move(graph);
+  result.log = std::move(context.log);
+  result.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  return result;
+}
+
+}  // namespace octavo::api

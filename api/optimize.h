@@ -1,0 +1,73 @@
+// The main job as one call: float ONNX graph + calibration data -> fused int8 graph + report. What the command line and
+// the Python module call; it joins passes, quant and runtime, which do not know each other (api/DESIGN.md).
+#ifndef OCTAVO_API_OPTIMIZE_H_
+#define OCTAVO_API_OPTIMIZE_H_
+
+#include <atomic>
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "octavo/ir/graph.h"
+#include "octavo/passes/pipelines.h"
+#include "octavo/passes/report.h"
+#include "octavo/quant/calibrate.h"
+#include "octavo/quant/dataset.h"
+#include "octavo/quant/range.h"
+
+namespace octavo::api {
+
+struct OptimizeOptions {
+  std::string recipe = "int8";                      // "float" or "int8"
+  std::optional<passes::Pipeline> pipeline;         // instead of the recipe's
+  quant::Calibrator calibrator = quant::kDefaultCalibrator;
+  quant::DataSource* data = nullptr;                // for recipes that calibrate; not owned
+  const quant::Calibration* calibration = nullptr;  // ranges gathered earlier, instead of data; not owned
+  int threads = 0;                                  // of calibration; 0: all
+  kernels::Arch arch = kernels::BestArch();
+  bool explain = true;  // gather near misses
+  std::function<void(std::string_view pass, const ir::Graph& graph)> after_pass;
+  // Stages for a person: "calibrate", batches done of total (-1: not known).
+  std::function<void(std::string_view stage, int64_t done, int64_t total)> progress;
+  const std::atomic<bool>* stop = nullptr;
+};
+
+// One calibrated activation, for the report.
+struct ActivationRange {
+  std::string value;
+  quant::Range seen;
+  quant::Range chosen;
+  quant::QParams params;
+};
+
+struct Optimized {
+  ir::Graph graph;
+  ir::Graph before;         // canonical, as the quantizer saw it: for comparisons and drawings
+  ir::Graph unfused;        // int8: the Q/DQ graph that the fused one must equal bit for bit
+  passes::Pipeline pipeline;
+  passes::Report report;
+  std::vector<passes::NearMiss> misses;
+  std::vector<passes::PassTiming> timings;
+  std::vector<ActivationRange> ranges;
+  std::vector<std::string> log;
+  std::string data;  // "12 batches from 'calib/'"; empty: none used
+  bool random_data = false;
+  double seconds = 0;
+};
+
+ir::Result<Optimized> Optimize(ir::Graph graph, const OptimizeOptions& options);
+
+// The float graph up to the point where ranges are needed, and the values that need one.
+struct CalibrationTask {
+  ir::Graph graph;
+  std::vector<quant::Tap> taps;
+  std::string fingerprint;  // of graph and taps
+};
+ir::Result<CalibrationTask> PrepareCalibration(ir::Graph graph, const OptimizeOptions& options);
+ir::Result<quant::Calibration> RunCalibration(const CalibrationTask& task, quant::DataSource& data,
+                                              const OptimizeOptions& options);
+
+}  // namespace octavo::api
+
+#endif  // OCTAVO_API_OPTIMIZE_H_

@@ -1,0 +1,51 @@
+#include "octavo/api/report_json.h"
+
+#include <nlohmann/json.hpp>
+
+namespace octavo::api {
+
+using nlohmann::ordered_json;
+
+std::string ReportJson(const Optimized& result, const FileSizes& bytes) {
+  const passes::Report& r = result.report;
+  ordered_json j;
+  j["schema"] = 1;
+  j["attention"] = {{"found", r.attention.found}, {"fused", r.attention.done}};
+  j["qkv"] = {{"found", r.qkv.found}, {"fused", r.qkv.done}};
+  j["linear"] = {{"found", r.linear.found}, {"quantized", r.linear.done}};
+  j["candidates"] = ordered_json::array();
+  for (const passes::Candidate& c : r.candidates) {
+    j["candidates"].push_back(
+        {{"kind", c.kind}, {"nodes", c.nodes}, {"status", c.status}, {"rule", c.rule}, {"reason", c.reason}});
+  }
+  j["bytes"] = {{"before", bytes.before}, {"after", bytes.after}};
+  j["time_s"] = result.seconds;
+  j["pipeline"] = result.pipeline.passes;
+  j["passes"] = ordered_json::array();
+  for (const passes::PassTiming& t : result.timings) {
+    j["passes"].push_back({{"pass", t.pass}, {"changed", t.changed}, {"ms", t.milliseconds}});
+  }
+  j["ranges"] = ordered_json::array();
+  for (const ActivationRange& a : result.ranges) {
+    j["ranges"].push_back({{"value", a.value},
+                           {"seen", {a.seen.lo, a.seen.hi}},
+                           {"chosen", {a.chosen.lo, a.chosen.hi}},
+                           {"scale", a.params.scale},
+                           {"zero_point", a.params.zero_point}});
+  }
+  j["data"] = {{"what", result.data}, {"random", result.random_data}};
+  return j.dump(1, ' ', false, ordered_json::error_handler_t::replace) + "\n";
+}
+
+int64_t BytesOfModel(const ir::Graph& graph, int64_t file_bytes) {
+  int64_t total = file_bytes;
+  for (ir::NodeId id : graph.NodesInOrder()) {
+    const ir::Node& n = graph.node(id);
+    if (n.op != ir::Op::kConstant) continue;
+    const ir::Tensor* t = graph.ConstantOf(n.output());
+    if (t != nullptr && t->buffer() != nullptr && !t->buffer()->file().empty()) total += static_cast<int64_t>(t->byte_size());
+  }
+  return total;
+}
+
+}  // namespace octavo::api

@@ -1,0 +1,28 @@
+// The report for programs. Schema 1:
+// {"schema": 1, "attention": {"found", "fused"}, "qkv": {"found", "fused"}, "linear": {"found", "quantized"},
+//  "candidates": [{"kind", "nodes", "status", "rule", "reason"}], "bytes": {"before", "after"}, "time_s",
+//  "pipeline": [...], "passes": [{"pass", "changed", "ms"}], "ranges": [{"value", "seen", "chosen", "scale", "zero_point"}],
+//  "data": {"what", "random"}}
+#ifndef OCTAVO_API_REPORT_JSON_H_
+#define OCTAVO_API_REPORT_JSON_H_
+
+#include <cstdint>
+#include <string>
+
+#include "octavo/api/optimize.h"
+
+namespace octavo::api {
+
+struct FileSizes {
+  int64_t before = 0;  // bytes, external data included
+  int64_t after = 0;
+};
+
+std::string ReportJson(const Optimized& result, const FileSizes& bytes);
+
+// The file and every external data file it refers to.
+int64_t BytesOfModel(const ir::Graph& graph, int64_t file_bytes);
+
+}  // namespace octavo::api
+
+#endif  // OCTAVO_API_REPORT_JSON_H_

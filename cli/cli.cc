@@ -1,0 +1,125 @@
+#include "octavo/cli/cli.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <csignal>
+#include <cstdio>
+#include <filesystem>
+#include <format>
+#include <map>
+
+#include "octavo/ir/npz/npz.h"
+#include "octavo/ir/onnx/onnx.h"
+#include "octavo/ir/onnx/tensor_file.h"
+
+namespace octavo::cli {
+
+namespace {
+
+std::atomic<bool> interrupted = false;
+void OnSignal(int) {
+  if (interrupted.exchange(true)) _exit(kInterrupted);  // the second Ctrl-C ends at once
+}
+
+// Characters that a terminal shows for `s` (UTF-8 continuation bytes take no column).
+size_t Width(const std::string& s) {
+  return static_cast<size_t>(std::count_if(s.begin(), s.end(), [](char c) { return (c & 0xc0) != 0x80; }));
+}
+
+// Rows of the tables that the graph inputs index directly: random ids stay below them.
+std::map<std::string, int64_t> IdLimits(const ir::Graph& graph) {
+  std::map<std::string, int64_t> limits;
+  for (ir::ValueId in : graph.inputs()) {
+    for (const ir::Use& u : graph.value(in).uses) {
+      const ir::Node& n = graph.node(u.node);
+      if (n.op != ir::Op::kGather || u.slot != 1) continue;
+      const auto& table = graph.value(n.inputs[0]).type.shape;
+      if (!table || table->empty() || !(*table)[0].is_number()) continue;
+      const auto [it, fresh] = limits.try_emplace(graph.value(in).name, (*table)[0].number());
+      if (!fresh) it->second = std::min(it->second, (*table)[0].number());
+    }
+  }
+  return limits;
+}
+
+}  // namespace
+
+int Fail(const std::string& sentence) {
+  std::fprintf(stderr, "octavo: %s\n", sentence.c_str());
+  return kFailed;
+}
+int Fail(const ir::Error& error) { return Fail(error.message); }
+
+std::string Table(const std::vector<std::vector<std::string>>& rows, const std::vector<size_t>& right) {
+  std::vector<size_t> widths;
+  for (const auto& row : rows) {
+    if (widths.size() < row.size()) widths.resize(row.size());
+    for (size_t i = 0; i < row.size(); ++i) widths[i] = std::max(widths[i], Width(row[i]));
+  }
+  std::string out;
+  for (const auto& row : rows) {
+    for (size_t i = 0; i < row.size(); ++i) {
+      const std::string pad(widths[i] - Width(row[i]), ' ');
+      const bool at_right = std::find(right.begin(), right.end(), i) != right.end();
+      const bool last = i + 1 == row.size();
+      out += at_right ? pad + row[i] : row[i] + (last ? "" : pad);
+      out += last ? "\n" : "  ";
+    }
+  }
+  return out;
+}
+
+Progress::Progress(bool enabled) : enabled_(enabled && isatty(STDERR_FILENO) != 0) {}
+Progress::~Progress() { Done(); }
+void Progress::Show(std::string_view stage, int64_t done, int64_t total) {
+  if (!enabled_) return;
+  std::string bar;
+  if (total > 0) {
+    constexpr int64_t kWidth = 30;
+    const int64_t filled = kWidth * done / total;
+    bar = " [" + std::string(static_cast<size_t>(filled), '#') + std::string(static_cast<size_t>(kWidth - filled), '.') + "]";
+  }
+  std::fprintf(stderr, "\r\033[K%s%s %lld%s", std::string(stage).c_str(), bar.c_str(), static_cast<long long>(done),
+               total > 0 ? std::format("/{}", total).c_str() : "");
+  std::fflush(stderr);
+  drawn_ = true;
+}
+void Progress::Done() {
+  if (drawn_) std::fprintf(stderr, "\r\033[K");
+  drawn_ = false;
+}
+
+const std::atomic<bool>& Interrupted() { return interrupted; }
+void CatchInterrupts() {
+  std::signal(SIGINT, OnSignal);
+  std::signal(SIGTERM, OnSignal);
+}
+
+ir::Result<ir::Graph> ReadModel(const std::string& path) { return ir::onnx::ReadFile(path); }
+
+ir::Result<std::unique_ptr<quant::DataSource>> OpenDataFor(const ir::Graph& graph, const std::string& where) {
+  quant::DataOptions options;
+  options.read_tensor_file = ir::onnx::ReadTensorFile;
+  options.random.limits = IdLimits(graph);
+  return quant::OpenData(where, quant::InputsOf(graph), options);
+}
+
+ir::Result<ir::TensorMap> ReadInputs(const ir::Graph& graph, const std::string& path) {
+  OCTAVO_TRY(ir::TensorMap arrays, ir::ReadNpz(path));
+  return quant::FitInputs(std::move(arrays), quant::InputsOf(graph), path);
+}
+
+int64_t FileBytes(const std::string& path) {
+  std::error_code ec;
+  const auto size = std::filesystem::file_size(path, ec);
+  return ec ? 0 : static_cast<int64_t>(size);
+}
+
+std::string HumanBytes(int64_t bytes) {
+  if (bytes < 10'000) return std::format("{} B", bytes);
+  if (bytes < 10'000'000) return std::format("{:.1f} KB", static_cast<double>(bytes) / 1e3);
+  return std::format("{:.1f} MB", static_cast<double>(bytes) / 1e6);
+}
+
+}  // namespace octavo::cli

@@ -1,0 +1,69 @@
+// What the commands share. A command is a function that adds itself to the program; a flag maps to one library call.
+#ifndef OCTAVO_CLI_CLI_H_
+#define OCTAVO_CLI_CLI_H_
+
+#include <CLI/CLI.hpp>
+#include <atomic>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "octavo/ir/graph.h"
+#include "octavo/quant/dataset.h"
+
+namespace octavo::cli {
+
+// Exit codes, documented in `octavo --help`.
+enum ExitCode : int { kOk = 0, kFailed = 1, kUsage = 2, kNotFused = 3, kInterrupted = 130 };
+
+// Every command parses into its own state and sets `run`.
+struct Program {
+  CLI::App app{"octavo: fused int8 transformers for x86 CPUs"};
+  std::function<int()> run;
+};
+
+void AddOptimize(Program& program);
+void AddRun(Program& program);
+void AddBench(Program& program);
+void AddCompare(Program& program);
+void AddCalibrate(Program& program);
+void AddExplain(Program& program);
+void AddInspect(Program& program);
+void AddPrint(Program& program);
+
+// "octavo: <sentence>" on stderr; returns kFailed.
+int Fail(const ir::Error& error);
+int Fail(const std::string& sentence);
+
+// Rows of cells as aligned columns; the first row is the heading. Cells in columns of `right` are right-aligned.
+std::string Table(const std::vector<std::vector<std::string>>& rows, const std::vector<size_t>& right = {});
+
+// A progress line on stderr, redrawn in place on a terminal, silent otherwise.
+class Progress {
+ public:
+  explicit Progress(bool enabled);
+  ~Progress();
+  void Show(std::string_view stage, int64_t done, int64_t total);
+  void Done();
+
+ private:
+  bool enabled_;
+  bool drawn_ = false;
+};
+
+// Set by Ctrl-C; long work ends at the next batch.
+const std::atomic<bool>& Interrupted();
+void CatchInterrupts();
+
+// The model of a file; ranks of ids that random data may draw come from its embedding tables.
+ir::Result<ir::Graph> ReadModel(const std::string& path);
+ir::Result<std::unique_ptr<quant::DataSource>> OpenDataFor(const ir::Graph& graph, const std::string& where);
+// Reads one .npz and brings it into the form the model's inputs want.
+ir::Result<ir::TensorMap> ReadInputs(const ir::Graph& graph, const std::string& path);
+int64_t FileBytes(const std::string& path);
+std::string HumanBytes(int64_t bytes);
+
+}  // namespace octavo::cli
+
+#endif  // OCTAVO_CLI_CLI_H_

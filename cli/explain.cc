@@ -1,0 +1,89 @@
+#include <algorithm>
+#include <cstdio>
+#include <format>
+#include <nlohmann/json.hpp>
+
+#include "octavo/api/optimize.h"
+#include "octavo/cli/cli.h"
+
+namespace octavo::cli {
+
+namespace {
+
+struct Flags {
+  std::string model, rule, node;
+  bool json = false;
+};
+
+bool Wanted(const Flags& flags, const passes::NearMiss& m) {
+  return (flags.rule.empty() || m.rule == flags.rule) && (flags.node.empty() || m.root.find(flags.node) != std::string::npos);
+}
+bool Wanted(const Flags& flags, const passes::Candidate& c) {
+  return flags.node.empty() || std::any_of(c.nodes.begin(), c.nodes.end(),
+                                           [&](const std::string& n) { return n.find(flags.node) != std::string::npos; });
+}
+
+void PrintJson(const Flags& flags, const api::Optimized& r) {
+  nlohmann::ordered_json json = {{"schema", 1}, {"candidates", nlohmann::ordered_json::array()}, {"near_misses", nlohmann::ordered_json::array()}};
+  for (const passes::Candidate& c : r.report.candidates) {
+    if (!Wanted(flags, c)) continue;
+    json["candidates"].push_back({{"kind", c.kind}, {"nodes", c.nodes}, {"status", c.status}, {"rule", c.rule}, {"reason", c.reason}});
+  }
+  for (const passes::NearMiss& m : r.misses) {
+    if (!Wanted(flags, m)) continue;
+    json["near_misses"].push_back({{"rule", m.rule}, {"root", m.root}, {"matched", m.matched}, {"kind", m.kind}, {"reason", m.reason}});
+  }
+  std::printf("%s\n", json.dump(1, ' ', false, nlohmann::json::error_handler_t::replace).c_str());
+}
+
+// A rule that is asked for by name: its nearest misses, deepest first.
+void PrintRule(const Flags& flags, std::vector<passes::NearMiss> misses) {
+  std::erase_if(misses, [&](const passes::NearMiss& m) { return !Wanted(flags, m); });
+  std::stable_sort(misses.begin(), misses.end(), [](const auto& a, const auto& b) { return a.matched > b.matched; });
+  if (misses.empty()) std::printf("%s: nothing came near without matching\n", flags.rule.c_str());
+  for (size_t i = 0; i < misses.size() && i < 10; ++i) {
+    const passes::NearMiss& m = misses[i];
+    std::printf("%s  nearest miss, %d nodes matched, at %s\n  no  %s: %s\n", m.rule.c_str(), m.matched, m.root.c_str(),
+                m.kind.c_str(), m.reason.c_str());
+  }
+}
+
+int Run(const Flags& flags) {
+  auto graph = ReadModel(flags.model);
+  if (!graph) return Fail(graph.error());
+  api::OptimizeOptions options;
+  // Everything that needs no data: what a float model fuses to, and what an already quantized one does.
+  options.pipeline = passes::Pipeline{{"canonical", "fuse_float", "canonical", "fuse_int8", "qkv_int8", "qkv_float", "dce"}};
+  auto result = api::Optimize(std::move(*graph), options);
+  if (!result) return Fail(result.error());
+  if (flags.json) {
+    PrintJson(flags, *result);
+  } else if (!flags.rule.empty()) {
+    PrintRule(flags, result->misses);
+  } else {
+    std::vector<std::vector<std::string>> rows{{"what", "source node", "status", "rule", "reason"}};
+    for (const passes::Candidate& c : result->report.candidates) {
+      if (Wanted(flags, c)) rows.push_back({c.kind, c.nodes.empty() ? "" : c.nodes[0], c.status, c.rule, c.reason});
+    }
+    std::fputs(Table(rows).c_str(), stdout);
+    const passes::Report& p = result->report;
+    std::printf("\nattention %d/%d fused, qkv %d/%d fused (by the passes that need no calibration data)\n", p.attention.done,
+                p.attention.found, p.qkv.done, p.qkv.found);
+  }
+  return kOk;
+}
+
+}  // namespace
+
+void AddExplain(Program& program) {
+  auto flags = std::make_shared<Flags>();
+  CLI::App* c = program.app.add_subcommand("explain", "which attention fuses, and what the rest misses by");
+  c->add_option("model", flags->model, "ONNX model")->required()->type_name("MODEL.onnx");
+  c->add_option("--rule", flags->rule, "the nearest misses of one rule, e.g. sdpa");
+  c->add_option("--node", flags->node, "only what concerns source nodes whose name contains this");
+  c->add_flag("--json", flags->json, "for programs");
+  c->footer("Example:\n  octavo explain model.onnx --rule sdpa");
+  c->callback([&program, flags] { program.run = [flags] { return Run(*flags); }; });
+}
+
+}  // namespace octavo::cli

@@ -1,0 +1,172 @@
+#include <cstdio>
+#include <format>
+#include <map>
+#include <nlohmann/json.hpp>
+
+#include "octavo/cli/cli.h"
+#include "octavo/ir/infer.h"
+#include "octavo/ir/text.h"
+#include "octavo/passes/attention.h"
+
+namespace octavo::cli {
+
+namespace {
+
+struct Flags {
+  std::string model;
+  bool json = false, cpu = false;
+};
+
+using nlohmann::ordered_json;
+
+std::string OpName(const ir::Node& n) {
+  if (n.op == ir::Op::kOpaque) return (n.domain.empty() ? "" : n.domain + "::") + n.op_type;
+  const ir::OpInfo& info = ir::InfoOf(n.op);
+  return (info.domain.empty() ? "" : std::string(info.domain) + "::") + std::string(info.name);
+}
+
+ordered_json Ports(const ir::Graph& g) {
+  ordered_json ports = {{"inputs", ordered_json::array()}, {"outputs", ordered_json::array()}};
+  for (ir::ValueId v : g.inputs()) ports["inputs"].push_back({{"name", g.value(v).name}, {"type", ToString(g.value(v).type)}});
+  for (const ir::GraphOutput& o : g.outputs()) {
+    ports["outputs"].push_back({{"name", o.name}, {"type", ToString(g.value(o.value).type)}});
+  }
+  return ports;
+}
+
+ordered_json Attention(const ir::Graph& g) {
+  ordered_json cores = ordered_json::array();
+  for (const passes::AttentionCore& core : passes::FindAttentionCores(g)) {
+    const ir::Node& n = g.node(core.center);
+    cores.push_back({{"node", passes::OriginName(n)}, {"op", OpName(n)}, {"q", ToString(g.value(core.q).type)},
+                     {"projections", passes::LinearsBehind(g, core.q).size() + passes::LinearsBehind(g, core.k).size() +
+                                         passes::LinearsBehind(g, core.v).size()}});
+  }
+  return cores;
+}
+
+ordered_json Describe(const ir::Graph& g, int64_t file_bytes) {
+  std::map<std::string, int64_t> ops, constant_bytes;
+  int64_t constants = 0, external = 0, quantize = 0;
+  for (ir::NodeId id : g.NodesInOrder()) {
+    const ir::Node& n = g.node(id);
+    if (n.op == ir::Op::kConstant) {
+      const ir::Tensor& t = *g.ConstantOf(n.output());
+      const auto bytes = static_cast<int64_t>(t.byte_size());
+      constant_bytes[std::string(quant::Name(t.dtype()))] += bytes;
+      if (t.buffer() != nullptr && !t.buffer()->file().empty()) external += bytes;
+      ++constants;
+      continue;
+    }
+    ++ops[OpName(n)];
+    quantize += n.op == ir::Op::kQuantizeLinear || n.op == ir::Op::kQLinearMatMul || n.op == ir::Op::kDynamicQuantizeLinear ||
+                n.op == ir::Op::kLinearInt8 || n.op == ir::Op::kQkvInt8;
+  }
+  ordered_json j = {{"schema", 1}, {"name", g.name}, {"producer", g.info.producer_name + " " + g.info.producer_version},
+                    {"ir_version", g.info.ir_version}, {"opsets", g.info.opsets}};
+  j.update(Ports(g));
+  j["nodes"] = g.node_count() - static_cast<size_t>(constants);
+  j["ops"] = ops;
+  j["constants"] = constants;
+  j["constant_bytes"] = constant_bytes;
+  j["bytes"] = {{"file", file_bytes}, {"external", external}};
+  j["quantized"] = quantize > 0;
+  j["attention"] = Attention(g);
+  j["metadata"] = g.info.metadata;
+  return j;
+}
+
+void PrintTable(const ordered_json& j) {
+  std::printf("%s, made by %s, ir %lld, opsets %s\n", j["name"].get<std::string>().c_str(), j["producer"].get<std::string>().c_str(),
+              j["ir_version"].get<long long>(), j["opsets"].dump().c_str());
+  for (const char* side : {"inputs", "outputs"}) {
+    for (const auto& p : j[side]) {
+      std::printf("  %-7s %-28s %s\n", std::string(side).substr(0, std::string(side).size() - 1).c_str(),
+                  p["name"].get<std::string>().c_str(), p["type"].get<std::string>().c_str());
+    }
+  }
+  std::printf("%zu nodes, %lld constants, file %s, external %s, %s\n\n", j["nodes"].get<size_t>(), j["constants"].get<long long>(),
+              HumanBytes(j["bytes"]["file"].get<int64_t>()).c_str(), HumanBytes(j["bytes"]["external"].get<int64_t>()).c_str(),
+              j["quantized"].get<bool>() ? "quantized" : "not quantized");
+  std::vector<std::vector<std::string>> rows{{"op", "count"}};
+  for (const auto& [op, count] : j["ops"].items()) rows.push_back({op, count.dump()});
+  std::fputs(Table(rows, {1}).c_str(), stdout);
+  rows = {{"constants of", "bytes"}};
+  for (const auto& [dtype, bytes] : j["constant_bytes"].items()) rows.push_back({dtype, HumanBytes(bytes.get<int64_t>())});
+  std::printf("\n%s\n", Table(rows, {1}).c_str());
+  rows = {{"attention core", "op", "q", "projections"}};
+  for (const auto& c : j["attention"]) {
+    rows.push_back({c["node"].get<std::string>(), c["op"].get<std::string>(), c["q"].get<std::string>(), c["projections"].dump()});
+  }
+  std::printf("%zu attention cores\n", j["attention"].size());
+  if (rows.size() > 1) std::fputs(Table(rows).c_str(), stdout);
+}
+
+int InspectCpu(bool json) {
+  ordered_json archs = ordered_json::array();
+  for (kernels::Arch a : kernels::SupportedArchs()) archs.push_back(std::string(Name(a)));
+  std::string problem;
+  const kernels::Arch best = kernels::BestArch(&problem);
+  if (!problem.empty()) Fail(problem);
+  if (json) {
+    std::printf("%s\n", ordered_json{{"schema", 1}, {"cpu", kernels::CpuDescription()}, {"supported", archs}, {"used", std::string(Name(best))}}.dump(1).c_str());
+  } else {
+    std::printf("%s\nsupported: %s\nused: %s\n", kernels::CpuDescription().c_str(), archs.dump().c_str(), std::string(Name(best)).c_str());
+  }
+  return kOk;
+}
+
+int Run(const Flags& flags) {
+  if (flags.cpu) return InspectCpu(flags.json);
+  if (flags.model.empty()) return Fail("inspect needs a model, or --cpu"), kUsage;
+  auto graph = ReadModel(flags.model);
+  if (!graph) return Fail(graph.error());
+  if (auto ok = ir::Inference::Run(*graph); !ok) return Fail(ok.error());
+  const ordered_json j = Describe(*graph, FileBytes(flags.model));
+  if (flags.json) {
+    std::printf("%s\n", j.dump(1, ' ', false, nlohmann::json::error_handler_t::replace).c_str());
+  } else {
+    PrintTable(j);
+  }
+  return kOk;
+}
+
+struct PrintFlags {
+  std::string model;
+  int64_t elide = 16;
+  bool dot = false, full = false;
+};
+
+int RunPrint(const PrintFlags& flags) {
+  auto graph = ReadModel(flags.model);
+  if (!graph) return Fail(graph.error());
+  if (auto ok = ir::Inference::Run(*graph); !ok) return Fail(ok.error());
+  const std::string text = flags.dot ? ir::ToDot(*graph) : ir::ToText(*graph, {.elide_constants_above = flags.full ? -1 : flags.elide});
+  std::fwrite(text.data(), 1, text.size(), stdout);
+  return kOk;
+}
+
+}  // namespace
+
+void AddInspect(Program& program) {
+  auto flags = std::make_shared<Flags>();
+  CLI::App* c = program.app.add_subcommand("inspect", "what is in a file, or what this CPU can do");
+  c->add_option("model", flags->model, "ONNX model")->type_name("MODEL.onnx");
+  c->add_flag("--cpu", flags->cpu, "the instruction sets found, instead of a model");
+  c->add_flag("--json", flags->json, "for programs");
+  c->footer("Example:\n  octavo inspect model.onnx");
+  c->callback([&program, flags] { program.run = [flags] { return Run(*flags); }; });
+}
+
+void AddPrint(Program& program) {
+  auto flags = std::make_shared<PrintFlags>();
+  CLI::App* c = program.app.add_subcommand("print", "the graph as text");
+  c->add_option("model", flags->model, "ONNX model")->required()->type_name("MODEL.onnx");
+  c->add_option("--elide", flags->elide, "constants with more elements print as their hash")->capture_default_str();
+  c->add_flag("--full", flags->full, "all constants whole, so that the text can be read back");
+  c->add_flag("--dot", flags->dot, "Graphviz source instead");
+  c->footer("Example:\n  octavo print model.onnx | less");
+  c->callback([&program, flags] { program.run = [flags] { return RunPrint(*flags); }; });
+}
+
+}  // namespace octavo::cli

@@ -1,0 +1,36 @@
+#include <cstdio>
+
+#include "octavo/cli/cli.h"
+
+int main(int argc, char** argv) {
+  using namespace octavo::cli;  // NOLINT: the whole program is made of it
+  CatchInterrupts();
+  Program program;
+  program.app.set_version_flag("--version", "octavo 0.1.0");
+  program.app.require_subcommand(1);
+  program.app.footer(
+      "Example:\n"
+      "  octavo optimize model.onnx -o model.int8.onnx --calib batches/ --report report.html\n"
+      "  octavo compare model.onnx model.int8.onnx --data batches/\n"
+      "  octavo bench model.int8.onnx --threads 2\n"
+      "Exit codes: 0 done, 1 an input or the work failed (one sentence on stderr), 2 wrong usage,\n"
+      "            3 optimize: something that --require-fused names was not fused, 130 interrupted.");
+  AddOptimize(program);
+  AddRun(program);
+  AddBench(program);
+  AddCompare(program);
+  AddCalibrate(program);
+  AddExplain(program);
+  AddInspect(program);
+  AddPrint(program);
+  try {
+    program.app.parse(argc, argv);
+  } catch (const CLI::ParseError& e) {
+    return program.app.exit(e) == 0 ? kOk : kUsage;
+  }
+  try {
+    return program.run();
+  } catch (const std::exception& e) {  // out of memory and the like
+    return Fail(std::string(e.what()));
+  }
+}

@@ -1,0 +1,181 @@
+#include <cstdio>
+#include <filesystem>
+#include <format>
+#include <fstream>
+#include <sstream>
+
+#include "octavo/api/optimize.h"
+#include "octavo/api/report_html.h"
+#include "octavo/api/report_json.h"
+#include "octavo/cli/cli.h"
+#include "octavo/ir/npz/whole_file.h"
+#include "octavo/ir/onnx/onnx.h"
+#include "octavo/ir/text.h"
+
+namespace octavo::cli {
+
+namespace {
+
+struct Flags {
+  std::string in, out, recipe = "int8", calib, calibrator = "mse", report, json, pipeline, print_after;
+  std::vector<std::string> require;
+  int threads = 0;
+  bool quiet = false;
+};
+
+std::string Percent(int64_t part, int64_t whole) {
+  return whole > 0 ? std::format("{:.0f} %", 100.0 * static_cast<double>(part) / static_cast<double>(whole)) : "-";
+}
+
+// Attention blocks and projection groups one by one, Linears only where one was left: there may be hundreds.
+void PrintTable(const api::Optimized& r, const api::FileSizes& bytes) {
+  std::vector<std::vector<std::string>> rows{{"what", "source node", "status", "rule", "reason"}};
+  for (const passes::Candidate& c : r.report.candidates) {
+    if (c.kind == "linear" && c.status == "quantized") continue;
+    const std::string more = c.kind == "qkv" && c.nodes.size() > 1 ? std::format(" +{}", c.nodes.size() - 1) : "";
+    rows.push_back({c.kind, c.nodes.empty() ? "" : c.nodes[0] + more, c.status, c.rule, c.reason});
+  }
+  std::fputs(Table(rows).c_str(), stdout);
+  const passes::Report& p = r.report;
+  std::printf("\nattention %d/%d fused, qkv %d/%d fused, linear %d/%d quantized\n", p.attention.done, p.attention.found,
+              p.qkv.done, p.qkv.found, p.linear.done, p.linear.found);
+  std::printf("%s -> %s (%s), %.1f s\n", HumanBytes(bytes.before).c_str(), HumanBytes(bytes.after).c_str(),
+              Percent(bytes.after, bytes.before).c_str(), r.seconds);
+  if (!r.data.empty()) std::printf("calibrated on %s\n", r.data.c_str());
+  if (r.random_data) std::printf("note: the calibration data is random; the ranges, and so the accuracy, mean little\n");
+}
+
+ir::Result<passes::Pipeline> ReadPipeline(const std::string& path) {
+  if (path.ends_with(".onnx")) {
+    OCTAVO_TRY(const ir::Graph graph, ReadModel(path));
+    return passes::PipelineOfGraph(graph);
+  }
+  std::ifstream file(path);
+  if (!file) return ir::Fail("cannot read the pipeline '{}'", path);
+  std::stringstream text;
+  text << file.rdbuf();
+  return passes::PipelineFromJson(text.str());
+}
+
+// Sentences for what --require-fused names and was left.
+std::vector<std::string> Missing(const Flags& flags, const passes::Report& report) {
+  std::vector<std::string> sentences;
+  for (const std::string& what : flags.require) {
+    const std::string kind = what == "sdpa" ? "attention" : what;
+    bool found = false;
+    for (const passes::Candidate& c : report.candidates) {
+      if (c.kind != kind) continue;
+      found = true;
+      if (c.status == "fused") continue;
+      sentences.push_back(std::format("{} at '{}' is {}: {}", what, c.nodes.empty() ? "?" : c.nodes[0],
+                                      c.status == "left" ? "left unfused" : "only quantized", c.reason));
+    }
+    if (!found) sentences.push_back(std::format("{}: the model has none that octavo can see", what));
+  }
+  return sentences;
+}
+
+ir::Status CheckWritable(const std::string& path) {
+  if (path.empty()) return {};
+  const std::filesystem::path parent = std::filesystem::absolute(path).parent_path();
+  if (!std::filesystem::is_directory(parent)) return ir::Fail("cannot write '{}': there is no folder '{}'", path, parent.string());
+  return {};
+}
+
+ir::Status WriteReports(const Flags& flags, const api::Optimized& r, const api::FileSizes& bytes) {
+  if (!flags.json.empty()) {
+    const std::string json = api::ReportJson(r, bytes);
+    if (flags.json == "-") {
+      std::fputs(json.c_str(), stdout);
+    } else {
+      OCTAVO_TRY_STATUS(ir::WriteWholeFile(flags.json, json));
+    }
+  }
+  if (!flags.report.empty()) OCTAVO_TRY_STATUS(ir::WriteWholeFile(flags.report, api::ReportHtml(r, bytes, flags.in)));
+  return {};
+}
+
+int Run(const Flags& flags) {
+  for (const std::string& path : {flags.out, flags.report, flags.json == "-" ? std::string() : flags.json}) {
+    if (auto ok = CheckWritable(path); !ok) return Fail(ok.error());
+  }
+  auto graph = ReadModel(flags.in);
+  if (!graph) return Fail(graph.error());
+  auto calibrator = quant::CalibratorFromName(flags.calibrator);
+  if (!calibrator) return Fail(calibrator.error());
+  api::OptimizeOptions options;
+  options.recipe = flags.recipe;
+  options.calibrator = *calibrator;
+  options.threads = flags.threads;
+  options.stop = &Interrupted();
+  if (!flags.pipeline.empty()) {
+    auto pipeline = ReadPipeline(flags.pipeline);
+    if (!pipeline) return Fail(pipeline.error());
+    options.pipeline = std::move(*pipeline);
+  }
+  std::unique_ptr<quant::DataSource> data;
+  quant::Calibration ranges;
+  if (flags.calib.ends_with(".calib")) {
+    auto loaded = quant::Calibration::Load(flags.calib);
+    if (!loaded) return Fail(loaded.error());
+    ranges = std::move(*loaded);
+    options.calibration = &ranges;
+  } else if (!flags.calib.empty()) {
+    auto opened = OpenDataFor(*graph, flags.calib);
+    if (!opened) return Fail(opened.error());
+    data = std::move(*opened);
+    options.data = data.get();
+  }
+  if (!flags.print_after.empty()) {
+    options.after_pass = [&](std::string_view pass, const ir::Graph& g) {
+      if (flags.print_after != "all" && flags.print_after != pass) return;
+      std::printf("# after %s\n%s\n", std::string(pass).c_str(), ir::ToText(g, {.elide_constants_above = 16}).c_str());
+    };
+  }
+  Progress progress(!flags.quiet);
+  options.progress = [&](std::string_view stage, int64_t done, int64_t total) { progress.Show(stage, done, total); };
+  api::FileSizes bytes;
+  bytes.before = api::BytesOfModel(*graph, FileBytes(flags.in));
+  auto result = api::Optimize(std::move(*graph), options);
+  progress.Done();
+  if (!result) return Fail(result.error());
+  if (Interrupted()) return Fail("interrupted; nothing was written"), kInterrupted;
+  const std::vector<std::string> missing = Missing(flags, result->report);
+  if (!missing.empty()) {
+    for (const std::string& sentence : missing) Fail(sentence);
+    return kNotFused;
+  }
+  if (auto ok = ir::onnx::WriteFile(result->graph, flags.out); !ok) return Fail(ok.error());
+  bytes.after = api::BytesOfModel({}, FileBytes(flags.out)) + FileBytes(flags.out + ".data");
+  if (auto ok = WriteReports(flags, *result, bytes); !ok) return Fail(ok.error());
+  if (!flags.quiet && flags.json != "-") PrintTable(*result, bytes);
+  return kOk;
+}
+
+}  // namespace
+
+void AddOptimize(Program& program) {
+  auto flags = std::make_shared<Flags>();
+  CLI::App* c = program.app.add_subcommand("optimize", "fuse and quantize a model");
+  c->add_option("model", flags->in, "ONNX model")->required()->type_name("IN.onnx");
+  c->add_option("-o,--output", flags->out, "file to write")->required()->type_name("OUT.onnx");
+  c->add_option("--recipe", flags->recipe, "int8: static int8 with fused attention; float: fusions only")
+      ->check(CLI::IsMember({"float", "int8"}))->capture_default_str();
+  c->add_option("--calib", flags->calib,
+                "calibration data: a folder of .npz batches, one .npz, a folder of test_data_set_* folders, random:N, or a "
+                ".calib file that `octavo calibrate` wrote");
+  c->add_option("--calibrator", flags->calibrator, "how a range is chosen from what was seen")
+      ->check(CLI::IsMember({"minmax", "moving_average", "percentile", "entropy", "mse"}))->capture_default_str();
+  c->add_option("--report", flags->report, "write a self-contained HTML report")->type_name("FILE.html");
+  c->add_option("--json", flags->json, "write the report as JSON; - for standard output")->type_name("FILE");
+  c->add_option("--require-fused", flags->require, "fail (exit code 3, nothing written) unless all of these are fused: qkv, sdpa")
+      ->delimiter(',')->check(CLI::IsMember({"qkv", "sdpa"}));
+  c->add_option("--threads", flags->threads, "threads for calibration; the file does not depend on it")->check(CLI::Range(0, 1024));
+  c->add_option("--pipeline", flags->pipeline, "passes to run: a JSON file, or an optimized .onnx whose pipeline is replayed");
+  c->add_option("--print-after", flags->print_after, "print the graph after this pass, or after all that change it")->type_name("PASS");
+  c->add_flag("-q,--quiet", flags->quiet, "print nothing but errors");
+  c->footer("Example:\n  octavo optimize bert.onnx -o bert.int8.onnx --calib batches/ --report report.html --require-fused qkv,sdpa");
+  c->callback([&program, flags] { program.run = [flags] { return Run(*flags); }; });
+}
+
+}  // namespace octavo::cli
