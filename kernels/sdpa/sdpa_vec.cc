@@ -1,20 +1,387 @@
+#include <algorithm>
+#include <cstring>
+
+#include "octavo/kernels/sdpa/sdpa_layout.h"
 #include "octavo/kernels/sdpa/sdpa_ref.h"
 
-namespace octavo::kernels {
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "octavo/kernels/sdpa/sdpa_vec.cc"
+#include "hwy/foreach_target.h"  // IWYU pragma: keep
 
-size_t SdpaPackedBytes(Arch, const SdpaFloatArgs&) { return 0; }
-size_t SdpaPackedBytes(Arch, const SdpaInt8Args&) { return 0; }
-size_t SdpaScratchBytes(Arch, const SdpaFloatArgs& args) { return static_cast<size_t>(args.shape.k_len) * sizeof(float); }
-size_t SdpaScratchBytes(Arch, const SdpaInt8Args& args) { return static_cast<size_t>(args.shape.k_len) * sizeof(float); }
-void SdpaPack(Arch, const SdpaFloatArgs&, int64_t, int64_t, void*) {}
-void SdpaPack(Arch, const SdpaInt8Args&, int64_t, int64_t, void*) {}
-void SdpaRows(Arch, const SdpaFloatArgs& args, int64_t batch, int64_t head, int64_t begin, int64_t end, const void*,
+#include "hwy/highway.h"
+#include "octavo/kernels/sdpa/sdpa_pack-inl.h"
+#include "octavo/kernels/sdpa/sdpa_rows-inl.h"
+#include "octavo/kernels/sdpa/sdpa_tile-inl.h"
+#include "octavo/kernels/simd/requant-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace octavo::kernels {
+namespace HWY_NAMESPACE {
+#if HWY_TARGET <= HWY_AVX2
+
+namespace hn = hwy::HWY_NAMESPACE;
+using internal::kSdpaRows;
+using internal::MakeSdpaLayout;
+using internal::SdpaLayout;
+
+HWY_INLINE int64_t OffsetOf(const SdpaStrides& strides, int64_t batch, int64_t head, int64_t row) {
+  return batch * strides.batch + head * strides.head + row * strides.row;
+}
+
+template <class T>
+HWY_INLINE HeadRows<T> RowsOf(const void* data, const SdpaStrides& strides, int64_t batch, int64_t head, int64_t rows,
+                              int64_t width) {
+  return {static_cast<const T*>(data) + OffsetOf(strides, batch, head, 0), strides.row, static_cast<size_t>(rows),
+          static_cast<size_t>(width)};
+}
+
+// The operands of the int8 products as the engine takes them. VNNI multiplies u8 rows by s8 columns: the other kind has its top
+// bit flipped, and its zero point moves by 128. The s16 form works on values less their zero point.
+struct Int8Forms {
+  uint8_t q_flip, k_flip, v_flip;
+  int32_t q_zero, k_zero, v_zero, p_zero;
+};
+HWY_INLINE Int8Forms FormsOf(const SdpaInt8Args& args) {
+  const auto is_signed = [](quant::DType t) { return t == quant::DType::kS8; };
+  Int8Forms f{};
+  f.q_flip = is_signed(args.q_type) ? 0x80 : 0;
+  f.k_flip = is_signed(args.k_type) ? 0 : 0x80;
+  f.v_flip = is_signed(args.v_type) ? 0 : 0x80;
+  f.q_zero = args.q_zero_point + (is_signed(args.q_type) ? 128 : 0);
+  f.k_zero = args.k_zero_point - (is_signed(args.k_type) ? 0 : 128);
+  f.v_zero = args.v_zero_point - (is_signed(args.v_type) ? 0 : 128);
+  f.p_zero = args.p_zero_point + (is_signed(args.p_type) ? 128 : 0);
+  return f;
+}
+
+#if HWY_TARGET <= HWY_AVX3_DL
+// terms[c] = count * row_zero * column_zero - row_zero * sum of column c. Wraps like the products.
+void ColumnTerms(const uint8_t* panels, size_t columns16, size_t steps, int32_t count, int32_t row_zero,
+                 int32_t column_zero, int32_t* terms) {
+  const I16D d;
+  const hn::Repartition<int8_t, I16D> d8;
+  const auto ones = hn::Set(hn::Repartition<uint8_t, I16D>(), uint8_t{1});
+  const auto constant = hn::Set(d, count * row_zero * column_zero);
+  for (size_t c = 0; c < columns16; c += 16) {
+    I16V sum = hn::Zero(d);
+    for (size_t i = 0; i < steps; ++i) {
+      const auto b = hn::Load(d8, reinterpret_cast<const int8_t*>(panels + c * steps * 4 + i * 64));
+      sum = hn::SumOfMulQuadAccumulate(d, ones, b, sum);
+    }
+    hn::Store(hn::Sub(constant, hn::Mul(sum, hn::Set(d, row_zero))), d, terms + c);
+  }
+}
+#endif
+
+void PackInt8(const SdpaInt8Args& args, int64_t batch, int64_t kv_head, void* packed) {
+  const SdpaShape& s = args.shape;
+  const SdpaLayout l = MakeSdpaLayout(s, Int8Engine::kPerWord);
+  const auto k = RowsOf<uint8_t>(args.k, args.k_strides, batch, kv_head, s.k_len, s.head_size);
+  const auto v = RowsOf<uint8_t>(args.v, args.v_strides, batch, kv_head, s.k_len, s.v_head_size);
+  auto* out = static_cast<uint8_t*>(packed);
+#if HWY_TARGET <= HWY_AVX3_DL
+  const Int8Forms f = FormsOf(args);
+  const auto load = [&](size_t row, size_t step) HWY_ATTR {
+    return hn::BitCast(Words(), LoadBytes(k, row, step * 4, f.k_flip));
+  };
+  PackRowsAsColumns(l.k16, l.d_steps, load, out);
+  PackQuads(v, l.k16, l.v16, f.v_flip, out + l.v_at);
+  ColumnTerms(out, l.k16, l.d_steps, static_cast<int32_t>(s.head_size), f.q_zero, f.k_zero,
+              reinterpret_cast<int32_t*>(out + l.k_columns_at));
+  ColumnTerms(out + l.v_at, l.v16, l.k_steps, static_cast<int32_t>(l.k16), f.p_zero, f.v_zero,
+              reinterpret_cast<int32_t*>(out + l.v_columns_at));
+#else
+  const bool k_signed = args.k_type == quant::DType::kS8;
+  const auto load = [&](size_t row, size_t step) HWY_ATTR {
+    return hn::BitCast(Words(), LoadCentered(k, row, step * 2, k_signed, args.k_zero_point));
+  };
+  PackRowsAsColumns(l.k16, l.d_steps, load, out);
+  PackPairs(v, l.k16, l.v16, args.v_type == quant::DType::kS8, args.v_zero_point, out + l.v_at);
+#endif
+}
+
+void PackFloat(const SdpaFloatArgs& args, int64_t batch, int64_t kv_head, void* packed) {
+  const SdpaShape& s = args.shape;
+  const SdpaLayout l = MakeSdpaLayout(s, FloatEngine::kPerWord);
+  const auto k = RowsOf<float>(args.k, args.k_strides, batch, kv_head, s.k_len, s.head_size);
+  const auto v = RowsOf<float>(args.v, args.v_strides, batch, kv_head, s.k_len, s.v_head_size);
+  auto* out = static_cast<uint8_t*>(packed);
+  PackRowsAsColumns(l.k16, l.d_steps, [&](size_t row, size_t step) HWY_ATTR { return LoadFloats(k, row, step); }, out);
+  PackFloats(v, l.v16, out + l.v_at);
+}
+
+// A block of up to kSdpaRows query rows of one head.
+template <class Args>
+struct Block {
+  const Args& args;
+  const SdpaLayout& layout;
+  const uint8_t* packed;
+  uint8_t* scratch;
+  int64_t batch, head, row;
+};
+
+template <size_t kR, bool kInt, bool kScale, class Args>
+HWY_INLINE void Scores(const Block<Args>& block, const ScoreRows& rows, float factor, float* max) {
+  const SdpaMask& m = block.args.mask;
+  if (m.data == nullptr) {
+    ScorePass<kR, kInt, kScale, false>(rows, factor, block.args.scale, MaskRows{}, max);
+  } else {
+    const MaskRows mask = {m.data + block.batch * m.batch + block.head * m.head + block.row * m.row, m.row, m.col};
+    ScorePass<kR, kInt, kScale, true>(rows, factor, block.args.scale, mask, max);
+  }
+}
+
+// Scores of kR rows to exponentials and their sums.
+template <size_t kR, bool kInt, class Args>
+HWY_INLINE void Softmax(const Block<Args>& block, const ScoreRows& rows, float factor, float* sum) {
+  float max[kR];
+  if (block.args.scale == 1.0f) {
+    Scores<kR, kInt, false>(block, rows, factor, max);
+  } else {
+    Scores<kR, kInt, true>(block, rows, factor, max);
+  }
+  ExpPass<kR>(rows, max, sum);
+}
+
+// Query rows as words; *term = what the zero point of K contributes to the row.
+HWY_INLINE void PrepareQuery(const SdpaInt8Args& args, const uint8_t* q, const SdpaLayout& l, uint8_t* out, int32_t* term) {
+  const auto width = static_cast<size_t>(args.shape.head_size);
+  const HeadRows<uint8_t> rows = {q, 0, 1, width};
+#if HWY_TARGET <= HWY_AVX3_DL
+  const Int8Forms f = FormsOf(args);
+  const Bytes d8;
+  auto sum = hn::Zero(hn::Full128<uint64_t>());
+  for (size_t at = 0; at < width; at += 16) {
+    const auto v = LoadBytes(rows, 0, at, f.q_flip);
+    hn::Store(v, d8, out + at);
+    sum = hn::Add(sum, hn::SumsOf8(v));
+  }
+  *term = -f.k_zero * static_cast<int32_t>(hn::ReduceSum(hn::Full128<uint64_t>(), sum));
+  static_cast<void>(l);
+#else
+  const bool is_signed = args.q_type == quant::DType::kS8;
+  for (size_t at = 0; at < l.d_steps * 2; at += 8) {
+    hn::Store(LoadCentered(rows, 0, at, is_signed, args.q_zero_point), Shorts(), reinterpret_cast<int16_t*>(out) + at);
+  }
+  *term = 0;
+#endif
+}
+
+HWY_INLINE ProbQuant ProbQuantOf(const SdpaInt8Args& args) {
+  const auto [lo, hi] = quant::RangeOf(args.p_type);
+  const int32_t zero = FormsOf(args).p_zero;
+  ProbQuant q{};
+  q.p_scale = args.p_scale;
+  q.p_reciprocal = 1.0f / args.p_scale;
+  q.zero = zero;
+  q.high = static_cast<int32_t>(hi) - args.p_zero_point;
+  q.divide = !(args.p_scale >= 0x1p-22f && args.p_scale <= 0x1p22f);
+  // A NaN quantizes to the lowest value, unless the guard makes it 0.
+  const int32_t centered = args.nan_guard ? 0 : static_cast<int32_t>(lo) - args.p_zero_point;
+  q.nan = Int8Engine::kPerWord == 4 ? centered + zero : centered;
+  return q;
+}
+
+// Exponentials to the words of the second product.
+HWY_INLINE void QuantizeRow(const ProbQuant& quant, const float* e, size_t keys, size_t k16, float sum, Prob* p,
+                            int32_t* row_sum) {
+  if (sum == sum) {
+    quant.divide ? QuantizeProbs<true>(quant, e, keys, sum, p, row_sum)
+                 : QuantizeProbs<false>(quant, e, keys, sum, p, row_sum);
+    return;
+  }
+  const int32_t padding = Int8Engine::kPerWord == 4 ? quant.zero : 0;
+  for (size_t i = 0; i < k16; ++i) p[i] = static_cast<Prob>(i < keys ? quant.nan : padding);
+  *row_sum = static_cast<int32_t>(keys) * quant.nan + static_cast<int32_t>(k16 - keys) * padding;
+}
+
+// One row of sums to the output.
+HWY_INLINE void StoreOutput(const SdpaInt8Args& args, const Requant& requant, const int32_t* acc, int64_t at) {
+  const F16D d;
+  const auto width = static_cast<size_t>(args.shape.v_head_size);
+  const F16V scale = hn::Set(d, args.p_scale * args.v_scale);
+  const hn::Rebind<int8_t, F16D> d8;
+  const hn::Repartition<uint8_t, decltype(d8)> du8;
+  for (size_t c = 0; c < width; c += kF16Lanes) {
+    const size_t n = std::min(width - c, kF16Lanes);
+    const F16V y = hn::Mul(hn::ConvertTo(d, hn::Load(S32D(), acc + c)), scale);
+    if (args.o_type == quant::DType::kF32) {
+      hn::StoreN(y, d, static_cast<float*>(args.o) + at + c, n);
+      continue;
+    }
+    const auto q = requant.divide ? RequantToInt<true>(d, requant, y) : RequantToInt<false>(d, requant, y);
+    const auto bytes = hn::Xor(hn::BitCast(du8, hn::DemoteTo(d8, q)), hn::Set(du8, requant.flip));
+    hn::StoreN(bytes, du8, static_cast<uint8_t*>(args.o) + at + c, n);
+  }
+}
+
+template <size_t kR>
+void Int8Block(const Block<SdpaInt8Args>& block, const Requant& requant, const ProbQuant& quant) {
+  const SdpaInt8Args& args = block.args;
+  const SdpaLayout& l = block.layout;
+  alignas(64) int32_t terms[kSdpaRows] = {};
+  uint8_t* q = block.scratch + l.q_at;
+  const auto* source = static_cast<const uint8_t*>(args.q);
+  for (size_t r = 0; r < kR; ++r) {
+    const int64_t at = OffsetOf(args.q_strides, block.batch, block.head, block.row + static_cast<int64_t>(r));
+    PrepareQuery(args, source + at, l, q + r * l.q_stride, &terms[r]);
+  }
+  const ScoreRows rows = {block.scratch + l.scores_at, l.score_stride, static_cast<size_t>(args.shape.k_len)};
+  const TileArgs<int32_t> scores = {q, l.q_stride, l.d_steps, l.d_steps * 64, reinterpret_cast<int32_t*>(rows.base),
+                                    l.score_stride / 4, terms};
+  TileRows<Int8Engine, kR>(scores, block.packed, reinterpret_cast<const int32_t*>(block.packed + l.k_columns_at),
+                           l.k16 / 16);
+  float sum[kR];
+  Softmax<kR, true>(block, rows, args.q_scale * args.k_scale, sum);
+  uint8_t* p = block.scratch + l.p_at;
+  const int32_t v_zero = FormsOf(args).v_zero;
+  for (size_t r = 0; r < kR; ++r) {
+    int32_t row_sum = 0;
+    QuantizeRow(quant, rows.Row(r), rows.keys, l.k16, sum[r], reinterpret_cast<Prob*>(p + r * l.p_stride), &row_sum);
+    terms[r] = static_cast<int32_t>(-static_cast<int64_t>(v_zero) * row_sum);
+  }
+  auto* out = reinterpret_cast<int32_t*>(block.scratch + l.out_at);
+  const TileArgs<int32_t> values = {p, l.p_stride, l.k_steps, l.k_steps * 64, out, l.v16, terms};
+  TileRows<Int8Engine, kR>(values, block.packed + l.v_at,
+                           reinterpret_cast<const int32_t*>(block.packed + l.v_columns_at), l.v16 / 16);
+  for (size_t r = 0; r < kR; ++r) {
+    StoreOutput(args, requant, out + r * l.v16,
+                OffsetOf(args.o_strides, block.batch, block.head, block.row + static_cast<int64_t>(r)));
+  }
+}
+
+template <size_t kR>
+void FloatBlock(const Block<SdpaFloatArgs>& block) {
+  const SdpaFloatArgs& args = block.args;
+  const SdpaLayout& l = block.layout;
+  const ScoreRows rows = {block.scratch + l.scores_at, l.score_stride, static_cast<size_t>(args.shape.k_len)};
+  const float* q = args.q + OffsetOf(args.q_strides, block.batch, block.head, block.row);
+  const TileArgs<float> scores = {reinterpret_cast<const uint8_t*>(q), static_cast<size_t>(args.q_strides.row) * 4, l.d_steps,
+                                  l.d_steps * 64, reinterpret_cast<float*>(rows.base), l.score_stride / 4, nullptr};
+  TileRows<FloatEngine, kR>(scores, block.packed, nullptr, l.k16 / 16);
+  float sum[kR];
+  Softmax<kR, false>(block, rows, 1.0f, sum);
+  for (size_t r = 0; r < kR; ++r) {
+    if (sum[r] != sum[r] && args.nan_guard) {
+      std::memset(rows.Row(r), 0, l.k16 * sizeof(float));
+    } else {
+      DividePass(rows, r, sum[r]);
+    }
+  }
+  auto* out = reinterpret_cast<float*>(block.scratch + l.out_at);
+  const TileArgs<float> values = {rows.base, l.score_stride, l.k_steps, l.k_steps * 64, out, l.v16, nullptr};
+  TileRows<FloatEngine, kR>(values, block.packed + l.v_at, nullptr, l.v16 / 16);
+  for (size_t r = 0; r < kR; ++r) {
+    const int64_t at = OffsetOf(args.o_strides, block.batch, block.head, block.row + static_cast<int64_t>(r));
+    std::memcpy(args.o + at, out + r * l.v16, static_cast<size_t>(args.shape.v_head_size) * sizeof(float));
+  }
+}
+
+// Rows [begin, end) in blocks of 6, the rest as 4, 2, 1. f(kR as a constant, first row).
+template <class F>
+HWY_INLINE void ForBlocks(int64_t begin, int64_t end, F f) {
+  int64_t row = begin;
+  for (; row + 6 <= end; row += 6) f(std::integral_constant<size_t, 6>(), row);
+  if (row + 4 <= end) {
+    f(std::integral_constant<size_t, 4>(), row);
+    row += 4;
+  }
+  if (row + 2 <= end) {
+    f(std::integral_constant<size_t, 2>(), row);
+    row += 2;
+  }
+  if (row < end) f(std::integral_constant<size_t, 1>(), row);
+}
+
+void RowsInt8(const SdpaInt8Args& args, int64_t batch, int64_t head, int64_t begin, int64_t end, const void* packed,
               void* scratch) {
+  const SdpaLayout l = MakeSdpaLayout(args.shape, Int8Engine::kPerWord);
+  const Requant requant = args.o_type == quant::DType::kF32 ? Requant{}
+                                                            : MakeRequant(args.o_scale, args.o_zero_point, args.o_type);
+  const ProbQuant quant = ProbQuantOf(args);
+  ForBlocks(begin, end, [&](auto rows, int64_t row) HWY_ATTR {
+    const Block<SdpaInt8Args> block = {args,  l,   static_cast<const uint8_t*>(packed), static_cast<uint8_t*>(scratch), batch,
+                                       head, row};
+    Int8Block<decltype(rows)::value>(block, requant, quant);
+  });
+}
+
+void RowsFloat(const SdpaFloatArgs& args, int64_t batch, int64_t head, int64_t begin, int64_t end, const void* packed,
+               void* scratch) {
+  const SdpaLayout l = MakeSdpaLayout(args.shape, FloatEngine::kPerWord);
+  ForBlocks(begin, end, [&](auto rows, int64_t row) HWY_ATTR {
+    const Block<SdpaFloatArgs> block = {args,  l,   static_cast<const uint8_t*>(packed), static_cast<uint8_t*>(scratch), batch,
+                                        head, row};
+    FloatBlock<decltype(rows)::value>(block);
+  });
+}
+
+#endif  // HWY_TARGET <= HWY_AVX2
+}  // namespace HWY_NAMESPACE
+}  // namespace octavo::kernels
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+#include "octavo/kernels/simd/dispatch.h"
+
+namespace octavo::kernels {
+namespace {
+
+// The scalar form reads K and V where they lie and needs one row of scores.
+template <class Args>
+void PackNothing(const Args&, int64_t, int64_t, void*) {}
+template <class Args>
+void RowsReference(const Args& args, int64_t batch, int64_t head, int64_t begin, int64_t end, const void*, void* scratch) {
   internal::SdpaReference(args, batch, head, begin, end, static_cast<float*>(scratch));
 }
-void SdpaRows(Arch, const SdpaInt8Args& args, int64_t batch, int64_t head, int64_t begin, int64_t end, const void*,
-              void* scratch) {
-  internal::SdpaReference(args, batch, head, begin, end, static_cast<float*>(scratch));
+
+template <class Args>
+using PackFn = void(const Args&, int64_t, int64_t, void*);
+template <class Args>
+using RowsFn = void(const Args&, int64_t, int64_t, int64_t, int64_t, const void*, void*);
+
+constexpr PerArch<PackFn<SdpaInt8Args>> kPackInt8 = {&PackNothing<SdpaInt8Args>, &N_AVX2::PackInt8, &N_AVX3::PackInt8,
+                                                     &N_AVX3_DL::PackInt8};
+constexpr PerArch<PackFn<SdpaFloatArgs>> kPackFloat = {&PackNothing<SdpaFloatArgs>, &N_AVX2::PackFloat, &N_AVX3::PackFloat,
+                                                       &N_AVX3_DL::PackFloat};
+constexpr PerArch<RowsFn<SdpaInt8Args>> kRowsInt8 = {&RowsReference<SdpaInt8Args>, &N_AVX2::RowsInt8, &N_AVX3::RowsInt8,
+                                                     &N_AVX3_DL::RowsInt8};
+constexpr PerArch<RowsFn<SdpaFloatArgs>> kRowsFloat = {&RowsReference<SdpaFloatArgs>, &N_AVX2::RowsFloat,
+                                                       &N_AVX3::RowsFloat, &N_AVX3_DL::RowsFloat};
+
+// Values in a word of the int8 engine (sdpa_tile-inl.h).
+size_t Int8PerWord(Arch arch) { return arch == Arch::kAvx512Vnni || arch == Arch::kAmx ? 4 : 2; }
+size_t ReferenceBytes(const SdpaShape& shape) { return static_cast<size_t>(shape.k_len) * sizeof(float); }
+
+}  // namespace
+
+size_t SdpaPackedBytes(Arch arch, const SdpaFloatArgs& args) {
+  return arch == Arch::kScalar ? 0 : internal::MakeSdpaLayout(args.shape, 1).packed_bytes;
+}
+size_t SdpaPackedBytes(Arch arch, const SdpaInt8Args& args) {
+  return arch == Arch::kScalar ? 0 : internal::MakeSdpaLayout(args.shape, Int8PerWord(arch)).packed_bytes;
+}
+size_t SdpaScratchBytes(Arch arch, const SdpaFloatArgs& args) {
+  return arch == Arch::kScalar ? ReferenceBytes(args.shape) : internal::MakeSdpaLayout(args.shape, 1).scratch_bytes;
+}
+size_t SdpaScratchBytes(Arch arch, const SdpaInt8Args& args) {
+  return arch == Arch::kScalar ? ReferenceBytes(args.shape)
+                               : internal::MakeSdpaLayout(args.shape, Int8PerWord(arch)).scratch_bytes;
+}
+void SdpaPack(Arch arch, const SdpaFloatArgs& args, int64_t batch, int64_t kv_head, void* packed) {
+  kPackFloat[arch](args, batch, kv_head, packed);
+}
+void SdpaPack(Arch arch, const SdpaInt8Args& args, int64_t batch, int64_t kv_head, void* packed) {
+  kPackInt8[arch](args, batch, kv_head, packed);
+}
+void SdpaRows(Arch arch, const SdpaFloatArgs& args, int64_t batch, int64_t head, int64_t begin, int64_t end,
+              const void* packed, void* scratch) {
+  kRowsFloat[arch](args, batch, head, begin, end, packed, scratch);
+}
+void SdpaRows(Arch arch, const SdpaInt8Args& args, int64_t batch, int64_t head, int64_t begin, int64_t end,
+              const void* packed, void* scratch) {
+  kRowsInt8[arch](args, batch, head, begin, end, packed, scratch);
 }
 
 }  // namespace octavo::kernels
+#endif  // HWY_ONCE

@@ -1,0 +1,54 @@
+// Where things lie in the packed K and V of one head and in the scratch of one thread.
+//
+// A kernel step takes one 32-bit word of a row operand (4 bytes, 2 s16 or 1 float) and 64 bytes of a panel: that word's
+// counterpart in 16 columns. K: [k16/16][d_steps][16] words. V: [v16/16][k_steps][16] words.
+#ifndef OCTAVO_KERNELS_SDPA_SDPA_LAYOUT_H_
+#define OCTAVO_KERNELS_SDPA_SDPA_LAYOUT_H_
+
+#include <cstddef>
+#include <cstdint>
+
+#include "octavo/kernels/sdpa/sdpa.h"
+
+namespace octavo::kernels::internal {
+
+inline constexpr size_t kSdpaRows = 6;  // query rows at a time: 6 x 4 accumulators, and best for the softmax (kernels.md 10.4)
+
+constexpr size_t RoundUp(size_t n, size_t to) { return (n + to - 1) / to * to; }
+
+struct SdpaLayout {
+  size_t k16, v16;          // keys and V columns, padded to 16
+  size_t d_steps, k_steps;  // words of a row of Q, of a row of probabilities
+  // Packed, in bytes: K, V, then what the zero points add to each column (int32).
+  size_t v_at, k_columns_at, v_columns_at, packed_bytes;
+  // Scratch, in bytes. Rows are padded by a line, since rows 4096 bytes apart fight for the same set of L1.
+  size_t q_stride, score_stride, p_stride, out_stride;
+  size_t q_at, scores_at, p_at, out_at, scratch_bytes;
+};
+
+// per_word: values in a word, 4 (VNNI), 2 (s16) or 1 (float).
+inline SdpaLayout MakeSdpaLayout(const SdpaShape& shape, size_t per_word) {
+  SdpaLayout l{};
+  const auto keys = static_cast<size_t>(shape.k_len);
+  l.k16 = RoundUp(keys, 16);
+  l.v16 = RoundUp(static_cast<size_t>(shape.v_head_size), 16);
+  l.d_steps = (static_cast<size_t>(shape.head_size) + per_word - 1) / per_word;
+  l.k_steps = per_word == 1 ? keys : l.k16 / per_word;  // fma(0, 0, -0) is +0: the float form must not see padding
+  l.v_at = l.k16 * l.d_steps * 4;
+  l.k_columns_at = l.v_at + l.v16 * l.k_steps * 4;
+  l.v_columns_at = l.k_columns_at + l.k16 * 4;
+  l.packed_bytes = l.v_columns_at + l.v16 * 4;
+  l.q_stride = RoundUp(l.d_steps * 4, 64);
+  l.score_stride = l.k16 * 4 + 64;
+  l.p_stride = RoundUp(l.k_steps * 4, 64) + 64;
+  l.out_stride = l.v16 * 4;
+  l.scores_at = l.q_at + kSdpaRows * l.q_stride;
+  l.p_at = l.scores_at + kSdpaRows * l.score_stride;
+  l.out_at = l.p_at + (per_word == 1 ? 0 : kSdpaRows * l.p_stride);
+  l.scratch_bytes = l.out_at + kSdpaRows * l.out_stride;
+  return l;
+}
+
+}  // namespace octavo::kernels::internal
+
+#endif  // OCTAVO_KERNELS_SDPA_SDPA_LAYOUT_H_

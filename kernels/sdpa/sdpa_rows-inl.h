@@ -1,0 +1,246 @@
+// From scores to quantized probabilities, for kR query rows at a time: every pass is short, and one row alone would leave
+// the machine waiting for the end of each (kernels.md 10.4: 0.2 to 0.3 cycles a score). Per target.
+#if defined(OCTAVO_KERNELS_SDPA_SDPA_ROWS_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef OCTAVO_KERNELS_SDPA_SDPA_ROWS_INL_H_
+#undef OCTAVO_KERNELS_SDPA_SDPA_ROWS_INL_H_
+#else
+#define OCTAVO_KERNELS_SDPA_SDPA_ROWS_INL_H_
+#endif
+
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+
+#include "hwy/highway.h"
+#include "octavo/kernels/simd/exp-inl.h"
+#include "octavo/kernels/simd/lanes16-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace octavo::kernels {
+namespace HWY_NAMESPACE {
+#if HWY_TARGET <= HWY_AVX2
+
+// Sixteen int32 lanes, beside F16.
+using S32D = hwy::HWY_NAMESPACE::RebindToSigned<F16D>;
+using S32V = hwy::HWY_NAMESPACE::Vec<S32D>;
+
+// The rows of a block: row r begins at base + r * stride bytes.
+struct ScoreRows {
+  uint8_t* base;
+  size_t stride;
+  size_t keys;
+
+  HWY_INLINE float* Row(size_t r) const { return reinterpret_cast<float*>(base + r * stride); }
+};
+
+// Masks of the rows; `row` and `col` are strides in elements.
+struct MaskRows {
+  const float* data;
+  int64_t row;
+  int64_t col;
+};
+
+HWY_INLINE F16 ConvertScores(const float* p, F16 factor) {
+  namespace hn = hwy::HWY_NAMESPACE;
+  const auto f = [&](const float* q, F16V scale) HWY_ATTR {
+    return hn::Mul(hn::ConvertTo(F16D(), hn::Load(S32D(), reinterpret_cast<const int32_t*>(q))), scale);
+  };
+  return OCTAVO_F16(f(p, factor.a), f(p + 8, factor.b));
+}
+
+template <bool kInt, bool kScale>
+HWY_INLINE F16 ScoreAt(const float* p, F16 factor, F16 scale) {
+  F16 s;
+  if constexpr (kInt) {
+    s = ConvertScores(p, factor);
+  } else {
+    s = Load16(p);
+  }
+  if constexpr (kScale) s = Mul16(s, scale);
+  return s;
+}
+
+// s = float(acc) * factor (kInt), * scale (kScale), + mask (kMask), stored over acc; -inf beyond the keys. max[r]: over the row.
+template <size_t kR, bool kInt, bool kScale, bool kMask>
+HWY_INLINE void ScorePass(const ScoreRows& rows, float factor_value, float scale_value, const MaskRows& mask, float* max) {
+  constexpr float kLow = -std::numeric_limits<float>::infinity();
+  const F16 factor = Set16(factor_value);
+  const F16 scale = Set16(scale_value);
+  const size_t whole = rows.keys / 16 * 16;
+  const size_t rest = rows.keys - whole;
+  F16 m[kR];
+  HWY_UNROLL(6)
+  for (size_t r = 0; r < kR; ++r) m[r] = Set16(kLow);
+  if (!kMask || mask.col != 0) {
+    for (size_t i = 0; i < whole; i += 16) {
+      HWY_UNROLL(6)
+      for (size_t r = 0; r < kR; ++r) {
+        float* p = rows.Row(r) + i;
+        F16 s = ScoreAt<kInt, kScale>(p, factor, scale);
+        if constexpr (kMask) s = Add16(s, Load16(mask.data + static_cast<int64_t>(r) * mask.row + i));
+        m[r] = Max16(s, m[r]);
+        Store16(s, p);
+      }
+    }
+  } else {  // one number for all keys of a row
+    for (size_t r = 0; r < kR; ++r) {
+      const F16 add = Set16(mask.data[static_cast<int64_t>(r) * mask.row]);
+      for (size_t i = 0; i < whole; i += 16) {
+        float* p = rows.Row(r) + i;
+        const F16 s = Add16(ScoreAt<kInt, kScale>(p, factor, scale), add);
+        m[r] = Max16(s, m[r]);
+        Store16(s, p);
+      }
+    }
+  }
+  for (size_t r = 0; r < kR; ++r) {
+    if (rest != 0) {
+      float* p = rows.Row(r) + whole;
+      F16 s = ScoreAt<kInt, kScale>(p, factor, scale);
+      if constexpr (kMask) {
+        const float* add = mask.data + static_cast<int64_t>(r) * mask.row;
+        s = Add16(s, mask.col != 0 ? LoadN16(add + whole, rest) : Set16(*add));
+      }
+      Store16(s, p);
+      for (size_t i = rest; i < 16; ++i) p[i] = kLow;
+      m[r] = Max16(Load16(p), m[r]);
+    }
+    max[r] = MaxLane(m[r]);
+  }
+}
+
+// e = Exp(s - max), over s; sum[r] in the sixteen lanes of the contract. Exactly 0 beyond the keys.
+template <size_t kR>
+HWY_INLINE void ExpPass(const ScoreRows& rows, const float* max, float* sum) {
+  F16 m[kR], total[kR];
+  HWY_UNROLL(6)
+  for (size_t r = 0; r < kR; ++r) {
+    m[r] = Set16(max[r]);
+    total[r] = Set16(0.0f);
+  }
+  for (size_t i = 0; i < rows.keys; i += 16) {
+    HWY_UNROLL(6)
+    for (size_t r = 0; r < kR; ++r) {
+      float* p = rows.Row(r) + i;
+      const F16 x = Sub16(Load16(p), m[r]);
+      const F16 e = OCTAVO_F16(ExpNonPositive(F16D(), x.a), ExpNonPositive(F16D(), x.b));
+      Store16(e, p);
+      total[r] = Add16(total[r], e);
+    }
+  }
+  HWY_UNROLL(6)
+  for (size_t r = 0; r < kR; ++r) sum[r] = SumLanes(total[r]);
+}
+
+// prob = e / sum, over e. NaN rows stay NaN.
+HWY_INLINE void DividePass(const ScoreRows& rows, size_t r, float sum) {
+  const F16 s = Set16(sum);
+  float* p = rows.Row(r);
+  for (size_t i = 0; i < rows.keys; i += 16) Store16(Div16(Load16(p + i), s), p + i);
+}
+
+// What the quantization of probabilities needs.
+struct ProbQuant {
+  float p_scale;
+  float p_reciprocal;
+  int32_t zero;  // VNNI: added, the zero point of the u8 form. s16: values stay centered, nothing is added
+  int32_t high;  // s16: largest centered value
+  int32_t nan;   // what a row without meaning becomes
+  bool divide;   // the scale is so far from 1 that the reciprocal form could under- or overflow
+};
+
+// RN(RN(e / sum) / p_scale), rounded half to even. The quotients are RN(x r) corrected once by the exact remainder (Markstein),
+// equal to divisions: 3 operations each instead of the 10 cycles of vdivps zmm on Ice Lake. Where a remainder
+// underflows, e is below 2^-100 and the result 0 either way.
+template <bool kDivide>
+HWY_INLINE S32V ProbToInt(F16V e, F16V sum, F16V sum_reciprocal, F16V scale, F16V scale_reciprocal) {
+  namespace hn = hwy::HWY_NAMESPACE;
+  F16V t;
+  if constexpr (kDivide) {
+    t = hn::Min(hn::Div(hn::Div(e, sum), scale), hn::Set(F16D(), 8388608.0f));
+  } else {
+    F16V prob = hn::Mul(e, sum_reciprocal);
+    prob = hn::MulAdd(hn::NegMulAdd(prob, sum, e), sum_reciprocal, prob);
+    t = hn::Mul(prob, scale_reciprocal);
+    t = hn::MulAdd(hn::NegMulAdd(t, scale, prob), scale_reciprocal, t);
+  }
+#if HWY_TARGET == HWY_AVX2
+  return {_mm256_cvtps_epi32(t.raw)};  // hn::NearestInt adds the repair of overflows, which cannot happen below 2^23
+#else
+  return {_mm512_cvtps_epi32(t.raw)};
+#endif
+}
+
+#if HWY_TARGET <= HWY_AVX3_DL
+using Prob = uint8_t;
+
+// Four vectors to bytes in order; saturated to 0..255 on the way.
+HWY_INLINE hwy::HWY_NAMESPACE::Vec512<uint8_t> PackProbs(S32V v0, S32V v1, S32V v2, S32V v3) {
+  namespace hn = hwy::HWY_NAMESPACE;
+  const hn::Full512<int16_t> d16;
+  const hn::Full512<uint8_t> d8;
+  const S32D d32;
+  const auto packed = hn::ReorderDemote2To(d8, hn::ReorderDemote2To(d16, v0, v1), hn::ReorderDemote2To(d16, v2, v3));
+  // The packs stay in 128-bit blocks: word 4 b + j is block b of v_j.
+  alignas(64) static constexpr int32_t kOrder[16] = {0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15};
+  return hn::BitCast(d8, hn::TableLookupLanes(hn::BitCast(d32, packed), hn::SetTableIndices(d32, kOrder)));
+}
+
+// One row of e to u8; *row_sum = the sum of the bytes, padding (the zero point) included.
+template <bool kDivide>
+HWY_INLINE void QuantizeProbs(const ProbQuant& quant, const float* e, size_t keys, float sum_value, Prob* p, int32_t* row_sum) {
+  namespace hn = hwy::HWY_NAMESPACE;
+  const F16D d;
+  const S32D d32;
+  const F16V sum = hn::Set(d, sum_value), reciprocal = hn::Set(d, 1.0f / sum_value);
+  const F16V scale = hn::Set(d, quant.p_scale), scale_reciprocal = hn::Set(d, quant.p_reciprocal);
+  const S32V zero = hn::Set(d32, quant.zero);
+  const auto ones = hn::Set(hn::Full512<int8_t>(), int8_t{1});
+  const auto at = [&](size_t i) HWY_ATTR {
+    return hn::Add(ProbToInt<kDivide>(hn::Load(d, e + i), sum, reciprocal, scale, scale_reciprocal), zero);
+  };
+  S32V total = hn::Zero(d32);
+  size_t i = 0;
+  for (; i + 64 <= keys; i += 64) {
+    const auto bytes = PackProbs(at(i), at(i + 16), at(i + 32), at(i + 48));
+    hn::Store(bytes, hn::Full512<uint8_t>(), p + i);
+    total = hn::SumOfMulQuadAccumulate(d32, bytes, ones, total);
+  }
+  for (; i < keys; i += 16) {
+    const auto bytes = hn::DemoteTo(hn::Full128<uint8_t>(), at(i));
+    hn::Store(bytes, hn::Full128<uint8_t>(), p + i);
+    total = hn::SumOfMulQuadAccumulate(d32, hn::ZeroExtendVector(hn::Full512<uint8_t>(), hn::ZeroExtendVector(hn::Full256<uint8_t>(), bytes)), ones, total);
+  }
+  *row_sum = hn::ReduceSum(d32, total);
+}
+#else
+using Prob = int16_t;
+
+// One row of e to s16, less the zero point.
+template <bool kDivide>
+HWY_INLINE void QuantizeProbs(const ProbQuant& quant, const float* e, size_t keys, float sum_value, Prob* p, int32_t*) {
+  namespace hn = hwy::HWY_NAMESPACE;
+  const F16D d;
+  const S32D d32;
+  const F16V sum = hn::Set(d, sum_value), reciprocal = hn::Set(d, 1.0f / sum_value);
+  const F16V scale = hn::Set(d, quant.p_scale), scale_reciprocal = hn::Set(d, quant.p_reciprocal);
+  const S32V high = hn::Set(d32, quant.high);
+  const auto at = [&](size_t i) HWY_ATTR {
+    return hn::Min(ProbToInt<kDivide>(hn::Load(d, e + i), sum, reciprocal, scale, scale_reciprocal), high);
+  };
+  for (size_t i = 0; i < keys; i += 16) {
+#if HWY_TARGET == HWY_AVX2
+    hn::Store(hn::OrderedDemote2To(hn::Full256<int16_t>(), at(i), at(i + 8)), hn::Full256<int16_t>(), p + i);
+#else
+    hn::Store(hn::DemoteTo(hn::Full256<int16_t>(), at(i)), hn::Full256<int16_t>(), p + i);
+#endif
+  }
+}
+#endif  // VNNI or s16
+
+#endif  // HWY_TARGET <= HWY_AVX2
+}  // namespace HWY_NAMESPACE
+}  // namespace octavo::kernels
+HWY_AFTER_NAMESPACE();
+
+#endif  // include guard

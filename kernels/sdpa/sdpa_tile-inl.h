@@ -1,0 +1,192 @@
+// The inner loops of both products of the attention: 1 to 6 rows x up to four vectors of columns over all steps
+// (sdpa_layout.h), in s8 (VNNI), s16 or float. Per target. Named accumulators, pinned after every step, and a run-time
+// trip count: GCC 14 otherwise copies or spills them and halves the speed (kernels.md 10.2).
+#if defined(OCTAVO_KERNELS_SDPA_SDPA_TILE_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef OCTAVO_KERNELS_SDPA_SDPA_TILE_INL_H_
+#undef OCTAVO_KERNELS_SDPA_SDPA_TILE_INL_H_
+#else
+#define OCTAVO_KERNELS_SDPA_SDPA_TILE_INL_H_
+#endif
+
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+
+#include "hwy/highway.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace octavo::kernels {
+namespace HWY_NAMESPACE {
+#if HWY_TARGET <= HWY_AVX2
+
+using I16D = hwy::HWY_NAMESPACE::CappedTag<int32_t, 16>;
+using I16V = hwy::HWY_NAMESPACE::Vec<I16D>;
+inline constexpr size_t kTileLanes = hwy::HWY_NAMESPACE::MaxLanes(I16D());
+inline constexpr size_t kPanelVectors = 16 / kTileLanes;
+// Vectors in a full tile: 4 zmm (64 columns) or 2 ymm (16 columns, all that 16 registers allow).
+inline constexpr size_t kTileVectors = kPanelVectors == 1 ? 4 : 2;
+
+// An engine: how one word of a row meets 64 bytes of a panel.
+struct FloatEngine {
+  using T = float;
+  using D = hwy::HWY_NAMESPACE::CappedTag<float, 16>;
+  static constexpr size_t kPerWord = 1;
+  template <class V>
+  static HWY_INLINE V Dot(V acc, V a, V b) {
+    return hwy::HWY_NAMESPACE::MulAdd(a, b, acc);
+  }
+};
+
+#if HWY_TARGET <= HWY_AVX3_DL
+// u8 x s8, four products a lane; wraps, never saturates.
+struct Int8Engine {
+  using T = int32_t;
+  using D = I16D;
+  static constexpr size_t kPerWord = 4;
+  static HWY_INLINE I16V Dot(I16V acc, I16V a, I16V b) {
+    namespace hn = hwy::HWY_NAMESPACE;
+    return hn::SumOfMulQuadAccumulate(D(), hn::BitCast(hn::Repartition<uint8_t, D>(), a),
+                                      hn::BitCast(hn::Repartition<int8_t, D>(), b), acc);
+  }
+};
+#else
+// s16 x s16, two products a lane. Values are less their zero point, at most 255, so a pair is at most 130,050.
+struct Int8Engine {
+  using T = int32_t;
+  using D = I16D;
+  static constexpr size_t kPerWord = 2;
+  static HWY_INLINE I16V Dot(I16V acc, I16V a, I16V b) {
+    namespace hn = hwy::HWY_NAMESPACE;
+    const hn::Repartition<int16_t, D> d16;
+    return hn::Add(acc, hn::WidenMulPairwiseAdd(D(), hn::BitCast(d16, a), hn::BitCast(d16, b)));
+  }
+};
+#endif
+
+template <class V>
+HWY_INLINE void PinAccumulator(V& v) {
+  asm("" : "+v"(v.raw));
+}
+
+// One row of a tile: kC accumulators.
+template <class E, size_t kC>
+struct TileRow {
+  using D = typename E::D;
+  using T = typename E::T;
+  using V = hwy::HWY_NAMESPACE::Vec<D>;
+  V c0, c1, c2, c3;
+
+  HWY_INLINE void Zero() {
+    c0 = c1 = c2 = c3 = hwy::HWY_NAMESPACE::Zero(D());
+  }
+  HWY_INLINE void Step(const uint8_t* a, V b0, V b1, V b2, V b3) {
+    T word;
+    std::memcpy(&word, a, sizeof(word));
+    const V v = hwy::HWY_NAMESPACE::Set(D(), word);
+    Accumulate(c0, v, b0);
+    if constexpr (kC > 1) Accumulate(c1, v, b1);
+    if constexpr (kC > 2) Accumulate(c2, v, b2);
+    if constexpr (kC > 3) Accumulate(c3, v, b3);
+  }
+  static HWY_INLINE void Accumulate(V& c, V a, V b) {
+    c = E::Dot(c, a, b);
+    PinAccumulator(c);
+  }
+  // Adds what the zero points contribute: per column, and per row. Float: nothing.
+  HWY_INLINE void Store(const T* columns, const T* row, T* out) const {
+    StoreOne(c0, columns, row, out);
+    if constexpr (kC > 1) StoreOne(c1, columns + kTileLanes, row, out + kTileLanes);
+    if constexpr (kC > 2) StoreOne(c2, columns + 2 * kTileLanes, row, out + 2 * kTileLanes);
+    if constexpr (kC > 3) StoreOne(c3, columns + 3 * kTileLanes, row, out + 3 * kTileLanes);
+  }
+  static HWY_INLINE void StoreOne(V c, const T* columns, const T* row, T* out) {
+    namespace hn = hwy::HWY_NAMESPACE;
+    const D d;
+    if constexpr (E::kPerWord == 4) c = hn::Add(c, hn::Add(hn::Load(d, columns), hn::Set(d, *row)));
+    hn::Store(c, d, out);
+  }
+};
+
+template <class T>
+struct TileArgs {
+  const uint8_t* a;  // rows of words
+  size_t a_stride;   // bytes
+  size_t steps;
+  size_t panel_bytes;
+  T* out;
+  size_t out_stride;  // elements
+  const T* row_terms;
+};
+
+// out[r][kC vectors] = a[r] . b for kR rows; b: the first panel, columns: the terms of its columns.
+template <class E, size_t kR, size_t kC>
+HWY_NOINLINE void Tile(const TileArgs<typename E::T>& args, const uint8_t* HWY_RESTRICT b,
+                       const typename E::T* columns, typename E::T* HWY_RESTRICT out) {
+  namespace hn = hwy::HWY_NAMESPACE;
+  using T = typename E::T;
+  const typename E::D d;
+  const uint8_t* HWY_RESTRICT a = args.a;
+  const size_t stride = args.a_stride;
+  // Vector i of the tile begins at panel i / kPanelVectors, half i % kPanelVectors.
+  constexpr auto kIndex = [](size_t i) { return i < kC ? i : 0; };
+  const auto at = [&](size_t i) HWY_ATTR {
+    return b + kIndex(i) / kPanelVectors * args.panel_bytes + kIndex(i) % kPanelVectors * sizeof(T) * kTileLanes;
+  };
+  const uint8_t* b0 = at(0);
+  const uint8_t* b1 = at(1);
+  const uint8_t* b2 = at(2);
+  const uint8_t* b3 = at(3);
+  TileRow<E, kC> r0, r1, r2, r3, r4, r5;
+  r0.Zero();
+  r1.Zero();
+  r2.Zero();
+  r3.Zero();
+  r4.Zero();
+  r5.Zero();
+  for (size_t i = 0; i < args.steps; ++i) {
+    const auto v0 = hn::Load(d, reinterpret_cast<const T*>(b0 + i * 64));
+    const auto v1 = kC > 1 ? hn::Load(d, reinterpret_cast<const T*>(b1 + i * 64)) : v0;
+    const auto v2 = kC > 2 ? hn::Load(d, reinterpret_cast<const T*>(b2 + i * 64)) : v0;
+    const auto v3 = kC > 3 ? hn::Load(d, reinterpret_cast<const T*>(b3 + i * 64)) : v0;
+    r0.Step(a + i * 4, v0, v1, v2, v3);
+    if constexpr (kR > 1) r1.Step(a + i * 4 + stride, v0, v1, v2, v3);
+    if constexpr (kR > 2) r2.Step(a + i * 4 + 2 * stride, v0, v1, v2, v3);
+    if constexpr (kR > 3) r3.Step(a + i * 4 + 3 * stride, v0, v1, v2, v3);
+    if constexpr (kR > 4) r4.Step(a + i * 4 + 4 * stride, v0, v1, v2, v3);
+    if constexpr (kR > 5) r5.Step(a + i * 4 + 5 * stride, v0, v1, v2, v3);
+  }
+  const size_t o = args.out_stride;
+  const T* row = args.row_terms;
+  r0.Store(columns, row, out);
+  if constexpr (kR > 1) r1.Store(columns, row + 1, out + o);
+  if constexpr (kR > 2) r2.Store(columns, row + 2, out + 2 * o);
+  if constexpr (kR > 3) r3.Store(columns, row + 3, out + 3 * o);
+  if constexpr (kR > 4) r4.Store(columns, row + 4, out + 4 * o);
+  if constexpr (kR > 5) r5.Store(columns, row + 5, out + 5 * o);
+}
+
+// All columns of `panels` panels.
+template <class E, size_t kR>
+HWY_INLINE void TileRows(const TileArgs<typename E::T>& args, const uint8_t* b, const typename E::T* columns,
+                         size_t panels) {
+  constexpr size_t kPanels = kTileVectors / kPanelVectors;
+  size_t p = 0;
+  for (; p + kPanels <= panels; p += kPanels) {
+    Tile<E, kR, kTileVectors>(args, b + p * args.panel_bytes, columns + 16 * p, args.out + 16 * p);
+  }
+  if constexpr (kPanels == 4) {
+    b += p * args.panel_bytes;
+    columns += 16 * p;
+    typename E::T* out = args.out + 16 * p;
+    if (panels - p == 3) Tile<E, kR, 3>(args, b, columns, out);
+    if (panels - p == 2) Tile<E, kR, 2>(args, b, columns, out);
+    if (panels - p == 1) Tile<E, kR, 1>(args, b, columns, out);
+  }
+}
+
+#endif  // HWY_TARGET <= HWY_AVX2
+}  // namespace HWY_NAMESPACE
+}  // namespace octavo::kernels
+HWY_AFTER_NAMESPACE();
+
+#endif  // include guard

@@ -1,0 +1,414 @@
+#include "octavo/kernels/sdpa/sdpa.h"
+
+#include <bit>
+#include <cmath>
+#include <cstdlib>
+#include <cstring>
+#include <limits>
+#include <memory>
+#include <random>
+#include <string>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "octavo/quant/numeric/rounding.h"
+
+namespace octavo::kernels {
+namespace {
+
+using quant::DType;
+
+constexpr float kInf = std::numeric_limits<float>::infinity();
+
+// 64-byte aligned, with a fence behind it that must stay as it is.
+class Buffer {
+ public:
+  explicit Buffer(size_t bytes) : bytes_((bytes + 63) / 64 * 64) {
+    data_.reset(static_cast<uint8_t*>(std::aligned_alloc(64, bytes_ + 64)));
+    std::memset(data_.get(), 0xA5, bytes_ + 64);  // a NaN-like, non-zero filling: nothing may rely on cleared memory
+  }
+  void* data() { return data_.get(); }
+  bool FenceStands() const {
+    for (size_t i = 0; i < 64; ++i) {
+      if (data_.get()[bytes_ + i] != 0xA5) return false;
+    }
+    return true;
+  }
+
+ private:
+  struct Free {
+    void operator()(uint8_t* p) const { std::free(p); }
+  };
+  size_t bytes_;
+  std::unique_ptr<uint8_t, Free> data_;
+};
+
+struct Problem {
+  SdpaShape shape;
+  std::vector<uint8_t> q8, k8, v8;
+  std::vector<float> qf, kf, vf, mask;
+  SdpaInt8Args int8;
+  SdpaFloatArgs real;
+  size_t out_elements = 0;
+};
+
+SdpaStrides Strides(bool head_first, int64_t heads, int64_t rows, int64_t width) {
+  return head_first ? SdpaStrides{heads * rows * width, rows * width, width}
+                    : SdpaStrides{heads * rows * width, width, heads * width};
+}
+
+template <typename Args>
+void SetCommon(const Problem& p, std::mt19937& gen, Args* args) {
+  const SdpaShape& s = p.shape;
+  args->shape = s;
+  args->q_strides = Strides(gen() % 2 != 0, s.heads, s.q_len, s.head_size);
+  args->k_strides = Strides(gen() % 2 != 0, s.kv_heads, s.k_len, s.head_size);
+  args->v_strides = Strides(gen() % 2 != 0, s.kv_heads, s.k_len, s.v_head_size);
+  args->o_strides = Strides(gen() % 2 != 0, s.heads, s.q_len, s.v_head_size);
+  args->scale = gen() % 2 != 0 ? 1.0f : 1.0f / std::sqrt(static_cast<float>(s.head_size));
+  args->nan_guard = gen() % 2 != 0;
+}
+
+// Kinds of masks: none, padding, causal, relative bias, fully masked rows, one number per row.
+SdpaMask MakeMask(Problem* p, std::mt19937& gen) {
+  const SdpaShape& s = p->shape;
+  const auto kind = gen() % 6;
+  if (kind == 0) return {};
+  SdpaMask m;
+  m.col = kind == 5 ? 0 : 1;
+  int64_t size = m.col != 0 ? s.k_len : 1;
+  const auto add = [&](int64_t count, int64_t* stride) {
+    if (count > 1 && gen() % 2 != 0) *stride = size, size *= count;
+  };
+  if (kind != 1) add(s.q_len, &m.row);
+  add(s.heads, &m.head);
+  add(s.batch, &m.batch);
+  p->mask.resize(size);
+  std::normal_distribution<float> normal;
+  const float low = gen() % 2 != 0 ? -kInf : -3.4028235e38f;
+  for (int64_t i = 0; i < size; ++i) {
+    const int64_t j = m.col != 0 ? i % s.k_len : 0, row = i / s.k_len;
+    switch (kind) {
+      case 1: p->mask[i] = j > s.k_len / 2 ? low : 0.0f; break;
+      case 2: p->mask[i] = j > row ? low : 0.0f; break;
+      case 4: p->mask[i] = row % 3 == 1 || gen() % 3 == 0 ? low : 0.0f; break;
+      default: p->mask[i] = normal(gen);
+    }
+  }
+  m.data = p->mask.data();
+  return m;
+}
+
+std::unique_ptr<Problem> MakeProblem(const SdpaShape& shape, uint32_t seed) {
+  auto p = std::make_unique<Problem>();
+  std::mt19937 gen(seed);
+  p->shape = shape;
+  const int64_t q = shape.batch * shape.heads * shape.q_len * shape.head_size;
+  const int64_t k = shape.batch * shape.kv_heads * shape.k_len * shape.head_size;
+  const int64_t v = shape.batch * shape.kv_heads * shape.k_len * shape.v_head_size;
+  const auto bytes = [&](int64_t n) {
+    std::vector<uint8_t> x(n);
+    const bool extreme = gen() % 4 == 0;
+    for (uint8_t& b : x) b = static_cast<uint8_t>(extreme ? (gen() % 2 != 0 ? 0x7f : 0x80) + gen() % 2 : gen());
+    return x;
+  };
+  const auto floats = [&](int64_t n) {
+    std::normal_distribution<float> normal;
+    std::vector<float> x(n);
+    for (float& f : x) f = normal(gen);
+    return x;
+  };
+  p->q8 = bytes(q), p->k8 = bytes(k), p->v8 = bytes(v);
+  p->qf = floats(q), p->kf = floats(k), p->vf = floats(v);
+  const SdpaMask mask = MakeMask(p.get(), gen);
+  SetCommon(*p, gen, &p->int8);
+  SetCommon(*p, gen, &p->real);
+  p->int8.mask = p->real.mask = mask;
+  p->int8.q = p->q8.data(), p->int8.k = p->k8.data(), p->int8.v = p->v8.data();
+  p->real.q = p->qf.data(), p->real.k = p->kf.data(), p->real.v = p->vf.data();
+  p->out_elements = static_cast<size_t>(shape.batch * shape.heads * shape.q_len * shape.v_head_size);
+  SdpaInt8Args& a = p->int8;
+  const auto kind = [&](DType* type, int32_t* zero) {
+    *type = gen() % 2 != 0 ? DType::kU8 : DType::kS8;
+    const int32_t lo = *type == DType::kU8 ? 0 : -128;
+    const auto at = gen() % 4;
+    *zero = at == 0 ? lo : at == 1 ? lo + 255 : at == 2 ? 0 : lo + static_cast<int32_t>(gen() % 256);
+  };
+  kind(&a.q_type, &a.q_zero_point), kind(&a.k_type, &a.k_zero_point), kind(&a.v_type, &a.v_zero_point);
+  kind(&a.p_type, &a.p_zero_point);
+  kind(&a.o_type, &a.o_zero_point);
+  if (gen() % 3 == 0) a.o_type = DType::kF32;
+  const auto uniform = [&](float low, float high) { return low + (high - low) * static_cast<float>(gen() % 10007) / 10007; };
+  // Scores with a spread from flat to one-hot.
+  a.q_scale = uniform(0.001f, 0.02f), a.k_scale = uniform(0.001f, 0.02f), a.v_scale = uniform(0.001f, 0.1f);
+  constexpr float kProbScales[] = {1 / 255.0f, 1 / 127.0f, 1 / 256.0f, 0.0007f, 1e-5f, 1e-7f, 1e-30f, 1e10f};
+  a.p_scale = kProbScales[gen() % 3 != 0 ? gen() % 3 : gen() % 8];
+  a.o_scale = uniform(0.001f, 0.1f);
+  return p;
+}
+
+template <typename Args>
+std::vector<uint8_t> Attend(Arch arch, Args args, size_t out_bytes, bool split) {
+  Buffer out(out_bytes), packed(SdpaPackedBytes(arch, args)), scratch(SdpaScratchBytes(arch, args));
+  args.o = reinterpret_cast<decltype(args.o)>(out.data());
+  const SdpaShape& s = args.shape;
+  if (!split) {
+    SdpaHeads(arch, args, 0, s.batch * s.heads, packed.data(), scratch.data());
+  } else {  // as several threads would, rows in odd pieces
+    for (int64_t i = 0; i < s.batch * s.heads; ++i) {
+      SdpaPack(arch, args, i / s.heads, i % s.heads / (s.heads / s.kv_heads), packed.data());
+      const int64_t cut = s.q_len / 3;
+      SdpaRows(arch, args, i / s.heads, i % s.heads, cut, s.q_len, packed.data(), scratch.data());
+      SdpaRows(arch, args, i / s.heads, i % s.heads, 0, cut, packed.data(), scratch.data());
+    }
+  }
+  EXPECT_TRUE(out.FenceStands() && packed.FenceStands() && scratch.FenceStands());
+  const auto* bytes = static_cast<const uint8_t*>(out.data());
+  return {bytes, bytes + out_bytes};
+}
+
+// The same bytes; floats: NaN equals NaN.
+void ExpectSame(const std::vector<uint8_t>& got, const std::vector<uint8_t>& want, bool floats) {
+  ASSERT_EQ(got.size(), want.size());
+  if (!floats) {
+    ASSERT_EQ(got, want);
+    return;
+  }
+  for (size_t i = 0; i < got.size(); i += 4) {
+    float a, b;
+    std::memcpy(&a, &got[i], 4);
+    std::memcpy(&b, &want[i], 4);
+    if (std::isnan(a) && std::isnan(b)) continue;
+    ASSERT_EQ(std::bit_cast<uint32_t>(a), std::bit_cast<uint32_t>(b)) << "element " << i / 4 << ": " << a << " " << b;
+  }
+}
+
+void CheckAgainstReference(Arch arch, const SdpaShape& shape, uint32_t seed) {
+  SCOPED_TRACE("seed " + std::to_string(seed) + ", q " + std::to_string(shape.q_len) + ", k " + std::to_string(shape.k_len) +
+               ", d " + std::to_string(shape.head_size) + ", dv " + std::to_string(shape.v_head_size));
+  const auto p = MakeProblem(shape, seed);
+  ASSERT_EQ(SdpaRefusal(p->int8), "");
+  ASSERT_EQ(SdpaRefusal(p->real), "");
+  const bool floats = p->int8.o_type == DType::kF32;
+  const size_t bytes = p->out_elements * (floats ? 4 : 1);
+  const bool split = seed % 2 != 0;
+  ExpectSame(Attend(arch, p->int8, bytes, split), Attend(Arch::kScalar, p->int8, bytes, false), floats);
+  ExpectSame(Attend(arch, p->real, p->out_elements * 4, split), Attend(Arch::kScalar, p->real, p->out_elements * 4, false), true);
+}
+
+class SdpaTest : public testing::TestWithParam<Arch> {};
+
+TEST_P(SdpaTest, EqualsTheScalarFormForEveryTail) {
+  for (uint32_t n = 1; n <= 70; ++n) {
+    std::mt19937 gen(n);
+    const auto any = [&](int64_t most) { return static_cast<int64_t>(1 + gen() % most); };
+    CheckAgainstReference(GetParam(), {1, 1, 1, any(20), n, any(70), any(70)}, 10000 + n);
+    CheckAgainstReference(GetParam(), {1, 1, 1, any(20), any(150), n, any(70)}, 20000 + n);
+    CheckAgainstReference(GetParam(), {1, 1, 1, any(20), any(150), any(70), n}, 30000 + n);
+    CheckAgainstReference(GetParam(), {1, 1, 1, n, any(70), any(70), any(70)}, 40000 + n);
+    if (HasFatalFailure()) return;
+  }
+}
+
+TEST_P(SdpaTest, EqualsTheScalarFormForModels) {
+  uint32_t seed = 50000;
+  for (const SdpaShape& shape : {SdpaShape{2, 4, 4, 32, 32, 32, 32}, SdpaShape{2, 6, 2, 9, 33, 64, 64},
+                                 SdpaShape{1, 8, 1, 1, 200, 128, 128}, SdpaShape{2, 3, 3, 65, 65, 64, 32},
+                                 SdpaShape{1, 2, 2, 128, 128, 64, 64}, SdpaShape{1, 1, 1, 14, 1000, 96, 80},
+                                 SdpaShape{1, 2, 1, 7, 49, 256, 256}, SdpaShape{3, 4, 2, 17, 100, 40, 48}}) {
+    for (int i = 0; i < 6; ++i) CheckAgainstReference(GetParam(), shape, ++seed);
+    if (HasFatalFailure()) return;
+  }
+}
+
+// Rows and pieces of the mask that are all NaN, +inf scores: nothing special may leak into neighbouring rows.
+TEST_P(SdpaTest, MasksWithNanAndInfinity) {
+  for (uint32_t seed = 60000; seed < 60040; ++seed) {
+    const auto p = MakeProblem({1, 2, 1, 13, 37, 24, 20}, seed);
+    std::vector<float> mask(13 * 37, 0.0f);
+    std::mt19937 gen(seed);
+    for (float& m : mask) {
+      if (gen() % 40 == 0) m = gen() % 3 == 0 ? std::nanf("") : gen() % 2 != 0 ? kInf : -kInf;
+    }
+    p->int8.mask = p->real.mask = {mask.data(), 0, 0, 37, 1};
+    const bool floats = p->int8.o_type == DType::kF32;
+    const size_t bytes = p->out_elements * (floats ? 4 : 1);
+    SCOPED_TRACE("seed " + std::to_string(seed));
+    ExpectSame(Attend(GetParam(), p->int8, bytes, false), Attend(Arch::kScalar, p->int8, bytes, false), floats);
+    ExpectSame(Attend(GetParam(), p->real, p->out_elements * 4, false), Attend(Arch::kScalar, p->real, p->out_elements * 4, false),
+               true);
+    if (HasFatalFailure()) return;
+  }
+}
+
+std::string NameOf(const testing::TestParamInfo<Arch>& info) { return std::string(Name(info.param)); }
+INSTANTIATE_TEST_SUITE_P(Archs, SdpaTest, testing::ValuesIn(SupportedArchs()), NameOf);
+
+// The scalar forms against int64 and double.
+struct Row {
+  std::vector<double> prob;
+  bool defined = true;
+};
+
+template <typename Args, typename Score>
+Row SoftmaxInDouble(const Args& a, int64_t b, int64_t h, int64_t i, Score score) {
+  Row row;
+  double max = -kInf;
+  for (int64_t j = 0; j < a.shape.k_len; ++j) {
+    double s = score(j) * a.scale;
+    if (a.mask.data != nullptr) s += a.mask.data[b * a.mask.batch + h * a.mask.head + i * a.mask.row + j * a.mask.col];
+    if (s < -3.4028235e38) s = a.mask.data != nullptr && std::isinf(s) ? s : -3.4028235e38;  // float32 swallows the score
+    row.prob.push_back(s);
+    max = std::max(max, s);
+  }
+  if (max == -kInf) row.defined = false;
+  double sum = 0;
+  for (double& s : row.prob) s = max < -1e38 ? (s < -1e38 && s > -kInf ? 1.0 : 0.0) : std::exp(s - max), sum += s;
+  for (double& s : row.prob) s /= sum;
+  return row;
+}
+
+TEST(SdpaTruth, FloatIsNearDouble) {
+  double largest = 0;
+  for (uint32_t seed = 1; seed <= 120; ++seed) {
+    std::mt19937 gen(seed);
+    const auto any = [&](int64_t most) { return static_cast<int64_t>(1 + gen() % most); };
+    const SdpaShape shape{any(2), 4, 2, any(9), any(40), any(40), any(40)};
+    const auto p = MakeProblem(shape, seed);
+    const SdpaFloatArgs& a = p->real;
+    const auto bytes = Attend(Arch::kScalar, a, p->out_elements * 4, false);
+    for (int64_t b = 0; b < shape.batch; ++b) {
+      for (int64_t h = 0; h < shape.heads; ++h) {
+        for (int64_t i = 0; i < shape.q_len; ++i) {
+          const float* q = a.q + b * a.q_strides.batch + h * a.q_strides.head + i * a.q_strides.row;
+          const auto at = [&](const float* base, const SdpaStrides& s, int64_t j) {
+            return base + b * s.batch + h / 2 * s.head + j * s.row;
+          };
+          const Row row = SoftmaxInDouble(a, b, h, i, [&](int64_t j) {
+            double dot = 0;
+            for (int64_t d = 0; d < shape.head_size; ++d) dot += double{q[d]} * at(a.k, a.k_strides, j)[d];
+            return dot;
+          });
+          for (int64_t c = 0; c < shape.v_head_size; ++c) {
+            float got;
+            std::memcpy(&got, &bytes[4 * (b * a.o_strides.batch + h * a.o_strides.head + i * a.o_strides.row + c)], 4);
+            if (!row.defined) {
+              ASSERT_TRUE(a.nan_guard ? got == 0.0f : std::isnan(got)) << "seed " << seed;
+              continue;
+            }
+            double want = 0;
+            for (int64_t j = 0; j < shape.k_len; ++j) want += row.prob[j] * at(a.v, a.v_strides, j)[c];
+            largest = std::max(largest, std::fabs(want));
+            ASSERT_NEAR(got, want, 1e-5) << "seed " << seed;
+          }
+        }
+      }
+    }
+  }
+  EXPECT_GT(largest, 1.0);  // zeros would have passed the comparison
+}
+
+// Probabilities in double; where one lies within 1e-3 of a rounding boundary, either integer is right.
+TEST(SdpaTruth, Int8IsTheExactProductOfQuantizedProbabilities) {
+  double largest = 0;
+  int64_t outputs = 0, exact = 0;
+  for (uint32_t seed = 1; seed <= 200; ++seed) {
+    std::mt19937 gen(seed);
+    const auto any = [&](int64_t most) { return static_cast<int64_t>(1 + gen() % most); };
+    const SdpaShape shape{any(2), 4, 2, any(9), any(40), any(40), any(40)};
+    const auto p = MakeProblem(shape, seed);
+    SdpaInt8Args a = p->int8;
+    if (a.p_scale < 1e-3f || a.p_scale > 1) continue;  // saturated or zero throughout: covered by the vector tests
+    a.o_type = DType::kF32;
+    const auto value = [&](const void* data, DType type, int64_t at, int32_t zero) -> int64_t {
+      return (type == DType::kU8 ? static_cast<const uint8_t*>(data)[at] : static_cast<const int8_t*>(data)[at]) - zero;
+    };
+    const auto bytes = Attend(Arch::kScalar, a, p->out_elements * 4, false);
+    const auto [lo, hi] = quant::RangeOf(a.p_type);
+    for (int64_t n = 0; n < shape.batch * shape.heads * shape.q_len; ++n) {
+      const int64_t b = n / shape.q_len / shape.heads, h = n / shape.q_len % shape.heads, i = n % shape.q_len;
+      const int64_t q = b * a.q_strides.batch + h * a.q_strides.head + i * a.q_strides.row;
+      const auto at = [&](const SdpaStrides& s, int64_t j) { return b * s.batch + h / 2 * s.head + j * s.row; };
+      const Row row = SoftmaxInDouble(a, b, h, i, [&](int64_t j) {
+        int64_t acc = 0;
+        for (int64_t d = 0; d < shape.head_size; ++d) {
+          acc += value(a.q, a.q_type, q + d, a.q_zero_point) * value(a.k, a.k_type, at(a.k_strides, j) + d, a.k_zero_point);
+        }
+        return static_cast<double>(acc) * a.q_scale * a.k_scale;
+      });
+      for (int64_t c = 0; c < shape.v_head_size; ++c) {
+        double want = 0, slack = 0;
+        for (int64_t j = 0; j < shape.k_len; ++j) {
+          double t = row.defined ? row.prob[j] / a.p_scale : 0;
+          const double near = std::fabs(t - std::floor(t) - 0.5);
+          t = std::nearbyint(t);
+          if (!row.defined && !a.nan_guard) t = static_cast<double>(lo - a.p_zero_point);
+          t = std::clamp(t, double(lo - a.p_zero_point), double(hi - a.p_zero_point));
+          const double v = double(value(a.v, a.v_type, at(a.v_strides, j) + c, a.v_zero_point)) * a.p_scale * a.v_scale;
+          want += t * v;
+          if (near < 1e-3) slack += std::fabs(v);
+        }
+        float got;
+        std::memcpy(&got, &bytes[4 * (b * a.o_strides.batch + h * a.o_strides.head + i * a.o_strides.row + c)], 4);
+        ASSERT_NEAR(got, want, slack * 1.0001 + 1e-6 * std::fabs(want) + 1e-9) << "seed " << seed;
+        largest = std::max(largest, std::fabs(want));
+        ++outputs, exact += slack == 0;
+      }
+    }
+    // Quantized outputs are QuantizeOne of the float ones.
+    SdpaInt8Args quantized = p->int8;
+    if (quantized.o_type == DType::kF32) continue;
+    const auto bytes8 = Attend(Arch::kScalar, quantized, p->out_elements, false);
+    const auto [olo, ohi] = quant::RangeOf(quantized.o_type);
+    for (size_t i = 0; i < p->out_elements; ++i) {
+      float y;
+      std::memcpy(&y, &bytes[4 * i], 4);
+      ASSERT_EQ(bytes8[i], static_cast<uint8_t>(quant::QuantizeOne(y, quantized.o_scale, quantized.o_zero_point,
+                                                                   static_cast<int32_t>(olo), static_cast<int32_t>(ohi))));
+    }
+  }
+  EXPECT_GT(largest, 1.0);
+  EXPECT_GT(exact, outputs / 2);
+}
+
+// Everything at its extreme: the largest sums that are not refused.
+TEST(SdpaTruth, LongestSumStaysExact) {
+  constexpr int64_t kKeys = 33025;  // 255 * 255 * 33025 < 2^31 <= 255 * 255 * 33026
+  std::vector<uint8_t> q(4, 0), k(kKeys * 4, 0), v(kKeys, 255);
+  SdpaInt8Args a;
+  a.shape = {1, 1, 1, 1, kKeys, 4, 1};
+  a.q = q.data(), a.k = k.data(), a.v = v.data();
+  a.q_strides = a.k_strides = {0, 0, 4};
+  a.v_strides = a.o_strides = {0, 0, 1};
+  a.p_scale = 1e-8f;  // every probability, 1 / 33025, saturates at 255
+  ASSERT_EQ(SdpaRefusal(a), "");
+  for (const Arch arch : SupportedArchs()) {
+    const auto bytes = Attend(arch, a, 4, false);
+    float got;
+    std::memcpy(&got, bytes.data(), 4);
+    EXPECT_EQ(got, static_cast<float>(255 * 255 * kKeys) * (1e-8f * 1.0f)) << Name(arch);
+  }
+  a.shape.k_len = kKeys + 1;
+  EXPECT_NE(SdpaRefusal(a).find("33025"), std::string::npos) << SdpaRefusal(a);
+}
+
+TEST(SdpaRefusal, NamesTheReason) {
+  SdpaInt8Args a;
+  EXPECT_EQ(SdpaRefusal(a), "");
+  a.shape.heads = 6, a.shape.kv_heads = 4;
+  EXPECT_NE(SdpaRefusal(a).find("multiple"), std::string::npos);
+  a = {}, a.shape.head_size = 5000;
+  EXPECT_NE(SdpaRefusal(a).find("5000"), std::string::npos);
+  a = {}, a.shape.k_len = 0;
+  EXPECT_NE(SdpaRefusal(a).find("no keys"), std::string::npos);
+  a = {}, a.k_zero_point = 300;
+  EXPECT_NE(SdpaRefusal(a).find("zero point of K"), std::string::npos);
+  a = {}, a.p_scale = std::nanf("");
+  EXPECT_NE(SdpaRefusal(a).find("probabilities"), std::string::npos);
+  a = {}, a.q_type = DType::kF32;
+  EXPECT_NE(SdpaRefusal(a).find("u8 or s8"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace octavo::kernels
