@@ -1,0 +1,38 @@
+// octavo's own ops mean their body (ir/functions.h), run node by node.
+#include "octavo/ir/functions.h"
+#include "octavo/ir/interpret/call.h"
+
+namespace octavo::ir::interpret {
+
+namespace {
+
+Status RunBody(Call& call) {
+  OCTAVO_TRY(const Graph body, BodyOf(call.graph, call.node));
+  std::vector<RtValue> operands;
+  for (ValueId v : body.inputs()) {
+    // Named by slot, "i7"; absent optional inputs have no input in the body.
+    const std::string& name = body.value(v).name;
+    size_t slot = 0;
+    for (size_t i = 1; i < name.size(); ++i) slot = slot * 10 + static_cast<size_t>(name[i] - '0');
+    if (!call.Has(slot)) return Fail("input {} is absent", slot);
+    operands.push_back({call.T(slot), nullptr});
+  }
+  OCTAVO_TRY(std::vector<RtValue> results, RunGraph(body, operands));
+  for (size_t i = 0; i < results.size(); ++i) {
+    const std::string& name = body.outputs()[i].name;  // "o0"
+    const auto slot = static_cast<size_t>(name.back() - '0');
+    call.Return(std::move(results[i].tensor), slot);
+  }
+  return {};
+}
+
+}  // namespace
+
+void RegisterOctavo(Table& t) {
+  for (size_t i = 0; i < kOpCount; ++i) {
+    const auto op = static_cast<Op>(i);
+    if (HasBody(op)) t.Set(op, RunBody);
+  }
+}
+
+}  // namespace octavo::ir::interpret
