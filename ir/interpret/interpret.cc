@@ -12,8 +12,9 @@ const Table& Evaluators() {
     auto* t = new Table;
     for (auto* family :
          {RegisterUnary, RegisterBinary, RegisterLogic, RegisterVariadic, RegisterCast, RegisterViews, RegisterMovement,
-          RegisterGather, RegisterScatter, RegisterGenerate, RegisterPad, RegisterReduce, RegisterArg, RegisterSoftmax,
-          RegisterMatMul, RegisterNorm, RegisterQuantize, RegisterQuantizedProducts, RegisterControl, RegisterOctavo}) {
+          RegisterGather, RegisterScatter, RegisterGenerate, RegisterPad, RegisterResize, RegisterReduce, RegisterArg,
+          RegisterSoftmax, RegisterMatMul, RegisterEinsum, RegisterConv, RegisterPool, RegisterNorm, RegisterAttention,
+          RegisterRotary, RegisterQuantize, RegisterQuantizedProducts, RegisterControl, RegisterOctavo}) {
       family(*t);
     }
     return t;
