@@ -37,12 +37,18 @@ void Probabilities(const Args& args, int64_t batch, int64_t head, int64_t row, f
   for (int64_t j = 0; args.nan_guard && j < args.shape.k_len; ++j) s[j] = s[j] != s[j] ? 0.0f : s[j];
 }
 
-#if defined(__x86_64__) && defined(__GNUC__)
+inline __attribute__((always_inline)) void MultiplyAddImpl(float a, const float* x, int64_t stride, int64_t n, float* sum) {
+  for (int64_t i = 0; i < n; ++i) sum[i] = std::fma(a, x[i * stride], sum[i]);
+}
 // As in quant/numeric/math.cc: the same bits with and without the instruction, but no call into libm for each fma.
-__attribute__((target_clones("avx2,fma", "default")))
-#endif
-void MultiplyAdd(float a, const float* x, int64_t x_stride, int64_t n, float* sum) {
-  for (int64_t i = 0; i < n; ++i) sum[i] = std::fma(a, x[i * x_stride], sum[i]);
+__attribute__((target("avx2,fma"))) void MultiplyAddFma(float a, const float* x, int64_t stride, int64_t n, float* sum) {
+  MultiplyAddImpl(a, x, stride, n, sum);
+}
+const bool kHasFma = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
+
+// sum[i] = fma(a, x[i * stride], sum[i]).
+void MultiplyAdd(float a, const float* x, int64_t stride, int64_t n, float* sum) {
+  kHasFma ? MultiplyAddFma(a, x, stride, n, sum) : MultiplyAddImpl(a, x, stride, n, sum);
 }
 
 }  // namespace

@@ -195,23 +195,42 @@ HWY_INLINE void QuantizeRow(const ProbQuant& quant, const float* e, size_t keys,
   *row_sum = static_cast<int32_t>(keys) * quant.nan + static_cast<int32_t>(k16 - keys) * padding;
 }
 
+HWY_INLINE F16V OutputAt(const int32_t* acc, F16V scale) {
+  return hn::Mul(hn::ConvertTo(F16D(), hn::Load(S32D(), acc)), scale);
+}
+
+template <bool kDivide>
+HWY_INLINE void StoreQuantized(const Requant& requant, const int32_t* acc, F16V scale, size_t width, uint8_t* out) {
+  constexpr size_t kLanes = kF16Lanes;
+  const auto at = [&](size_t c) HWY_ATTR { return RequantToInt<kDivide>(F16D(), requant, OutputAt(acc + c, scale)); };
+  const S32D di;
+  size_t c = 0;
+  for (; c + 4 * kLanes <= width; c += 4 * kLanes) {
+    const auto bytes = RequantPack(di, requant, at(c), at(c + kLanes), at(c + 2 * kLanes), at(c + 3 * kLanes));
+    hn::StoreU(bytes, hn::Repartition<uint8_t, S32D>(), out + c);
+  }
+  const hn::Rebind<int8_t, F16D> d8;
+  const hn::Repartition<uint8_t, decltype(d8)> du8;
+  for (; c < width; c += kLanes) {
+    const auto bytes = hn::Xor(hn::BitCast(du8, hn::DemoteTo(d8, at(c))), hn::Set(du8, requant.flip));
+    hn::StoreN(bytes, du8, out + c, width - c);
+  }
+}
+
 // One row of sums to the output.
 HWY_INLINE void StoreOutput(const SdpaInt8Args& args, const Requant& requant, const int32_t* acc, int64_t at) {
   const F16D d;
   const auto width = static_cast<size_t>(args.shape.v_head_size);
   const F16V scale = hn::Set(d, args.p_scale * args.v_scale);
-  const hn::Rebind<int8_t, F16D> d8;
-  const hn::Repartition<uint8_t, decltype(d8)> du8;
-  for (size_t c = 0; c < width; c += kF16Lanes) {
-    const size_t n = std::min(width - c, kF16Lanes);
-    const F16V y = hn::Mul(hn::ConvertTo(d, hn::Load(S32D(), acc + c)), scale);
-    if (args.o_type == quant::DType::kF32) {
-      hn::StoreN(y, d, static_cast<float*>(args.o) + at + c, n);
-      continue;
-    }
-    const auto q = requant.divide ? RequantToInt<true>(d, requant, y) : RequantToInt<false>(d, requant, y);
-    const auto bytes = hn::Xor(hn::BitCast(du8, hn::DemoteTo(d8, q)), hn::Set(du8, requant.flip));
-    hn::StoreN(bytes, du8, static_cast<uint8_t*>(args.o) + at + c, n);
+  if (args.o_type == quant::DType::kF32) {
+    float* out = static_cast<float*>(args.o) + at;
+    size_t c = 0;
+    for (; c + kF16Lanes <= width; c += kF16Lanes) hn::StoreU(OutputAt(acc + c, scale), d, out + c);
+    if (c < width) hn::StoreN(OutputAt(acc + c, scale), d, out + c, width - c);
+  } else if (requant.divide) {
+    StoreQuantized<true>(requant, acc, scale, width, static_cast<uint8_t*>(args.o) + at);
+  } else {
+    StoreQuantized<false>(requant, acc, scale, width, static_cast<uint8_t*>(args.o) + at);
   }
 }
 
@@ -228,7 +247,7 @@ void Int8Block(const Block<SdpaInt8Args>& block, const Requant& requant, const P
   }
   const ScoreRows rows = {block.scratch + l.scores_at, l.score_stride, static_cast<size_t>(args.shape.k_len)};
   const TileArgs<int32_t> scores = {q, l.q_stride, l.d_steps, l.d_steps * 64, reinterpret_cast<int32_t*>(rows.base),
-                                    l.score_stride / 4, terms};
+                                    l.score_stride / 4, FormsOf(args).k_zero == 0 ? nullptr : terms};
   TileRows<Int8Engine, kR>(scores, block.packed, reinterpret_cast<const int32_t*>(block.packed + l.k_columns_at),
                            l.k16 / 16);
   float sum[kR];
@@ -241,7 +260,7 @@ void Int8Block(const Block<SdpaInt8Args>& block, const Requant& requant, const P
     terms[r] = static_cast<int32_t>(-static_cast<int64_t>(v_zero) * row_sum);
   }
   auto* out = reinterpret_cast<int32_t*>(block.scratch + l.out_at);
-  const TileArgs<int32_t> values = {p, l.p_stride, l.k_steps, l.k_steps * 64, out, l.v16, terms};
+  const TileArgs<int32_t> values = {p, l.p_stride, l.k_steps, l.k_steps * 64, out, l.v16, v_zero == 0 ? nullptr : terms};
   TileRows<Int8Engine, kR>(values, block.packed + l.v_at,
                            reinterpret_cast<const int32_t*>(block.packed + l.v_columns_at), l.v16 / 16);
   for (size_t r = 0; r < kR; ++r) {
