@@ -12,8 +12,6 @@
 namespace octavo::ir::onnx {
 
 struct ReadOptions {
-  // Model-local functions are inlined, except octavo's own, which become octavo ops again.
-  bool inline_functions = true;
   // Folder that external data is looked up in when reading from memory.
   std::filesystem::path external_dir;
 };

@@ -1,0 +1,100 @@
+#include "octavo/ir/onnx/external.h"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+
+#include "octavo/ir/onnx/text_util.h"
+
+namespace octavo::ir::onnx {
+
+namespace fs = std::filesystem;
+
+namespace {
+
+class MappedFile : public Buffer {
+ public:
+  MappedFile(void* data, size_t size, std::string label) {
+    data_ = static_cast<std::byte*>(data);
+    size_ = size;
+    file_ = std::move(label);
+  }
+  ~MappedFile() override {
+    if (size_ != 0) munmap(data_, size_);
+  }
+  MappedFile(const MappedFile&) = delete;
+  MappedFile& operator=(const MappedFile&) = delete;
+};
+
+// `inner` is `folder` or lies below it; both canonical.
+bool IsInside(const fs::path& inner, const fs::path& folder) {
+  const auto [f, i] = std::mismatch(folder.begin(), folder.end(), inner.begin(), inner.end());
+  return f == folder.end();
+}
+
+}  // namespace
+
+Result<std::shared_ptr<const Buffer>> MapFile(const fs::path& path, std::string label) {
+  const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);  // a pipe must not block the program
+  if (fd < 0) return Fail("{} cannot be opened: {}", Quoted(path.string()), std::strerror(errno));
+  struct stat info = {};
+  if (fstat(fd, &info) != 0 || !S_ISREG(info.st_mode)) {
+    close(fd);
+    return Fail("{} is not a regular file", Quoted(path.string()));
+  }
+  const auto size = static_cast<size_t>(info.st_size);
+  void* data = nullptr;
+  if (size != 0) {
+    data = mmap(nullptr, size, PROT_READ, MAP_PRIVATE, fd, 0);
+    if (data == MAP_FAILED) {
+      const int error = errno;
+      close(fd);
+      return Fail("{} cannot be mapped: {}", Quoted(path.string()), std::strerror(error));
+    }
+  }
+  close(fd);
+  return std::make_shared<MappedFile>(data, size, std::move(label));
+}
+
+Result<std::shared_ptr<const Buffer>> ExternalFiles::Open(const std::string& location) {
+  if (const auto it = open_.find(location); it != open_.end()) return it->second;
+  if (folder_.empty()) {
+    return Fail("its data is in the file {}, but the model was read from memory; say in which folder its files lie",
+                Quoted(location));
+  }
+  const fs::path relative(location);
+  if (location.empty() || location.find('\0') != std::string::npos) {
+    return Fail("its external data has no usable file name");
+  }
+  if (relative.is_absolute()) {
+    return Fail("its external data has the absolute path {}; put the file beside the model and name it relative to it",
+                Quoted(location));
+  }
+  const fs::path normal = relative.lexically_normal();
+  if (!normal.empty() && *normal.begin() == "..") {
+    return Fail("its external data {} lies outside the model's folder; put the file beside the model",
+                Quoted(location));
+  }
+  std::error_code error;
+  const fs::path folder = fs::canonical(folder_, error);
+  if (error) return Fail("the model's folder {} cannot be read: {}", Quoted(folder_.string()), error.message());
+  const fs::path full = fs::canonical(folder / relative, error);
+  if (error) {
+    return Fail("its external data file {} cannot be found in {} ({}); put it beside the model", Quoted(location),
+                Quoted(folder_.string()), error.message());
+  }
+  if (!IsInside(full, folder)) {
+    return Fail("its external data {} is a link that leaves the model's folder; put the file itself beside the model",
+                Quoted(location));
+  }
+  OCTAVO_TRY(auto mapped, MapFile(full, location));
+  open_[location] = mapped;
+  return mapped;
+}
+
+}  // namespace octavo::ir::onnx

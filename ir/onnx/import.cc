@@ -1,0 +1,120 @@
+// Files and models; graphs are built in import_graph.cc.
+#include <google/protobuf/io/coded_stream.h>
+#include <google/protobuf/io/zero_copy_stream_impl_lite.h>
+#include <google/protobuf/stubs/logging.h>
+#include <onnx/onnx_pb.h>
+
+#include <algorithm>
+#include <climits>
+
+#include "octavo/ir/onnx/import.h"
+#include "octavo/ir/onnx/onnx.h"
+#include "octavo/ir/onnx/opset.h"
+#include "octavo/ir/onnx/tensor_proto.h"
+#include "octavo/ir/onnx/text_util.h"
+
+namespace octavo::ir::onnx {
+
+namespace {
+
+Result<Opsets> ReadOpsets(const auto& imports, std::string_view what) {
+  Opsets opsets;
+  for (const auto& entry : imports) {
+    opsets[entry.domain() == "ai.onnx" ? std::string() : entry.domain()] = entry.version();
+  }
+  const auto it = opsets.find("");
+  if (it != opsets.end() && (it->second < kMinOpset || it->second > kMaxOpset)) {
+    return Fail("{} uses ONNX opset {}; octavo reads {} to {}, so export it again with one of these", what, it->second,
+                kMinOpset, kMaxOpset);
+  }
+  return opsets;
+}
+
+Status ReadFunctions(const pb::ModelProto& model, FileContext& file) {
+  for (const pb::FunctionProto& f : model.functions()) {
+    const std::string domain = f.domain() == "ai.onnx" ? "" : f.domain();
+    if (!file.functions.emplace(std::tuple(domain, f.name(), f.overload()), &f).second) {
+      return Fail("the function {} of domain {} is defined twice", Quoted(f.name()), Quoted(f.domain()));
+    }
+    OCTAVO_TRY_STATUS(ReadOpsets(f.opset_import(), "the function " + Quoted(f.name())));
+  }
+  return {};
+}
+
+void ReadInfo(const pb::ModelProto& model, const Opsets& opsets, Graph& g) {
+  g.name = model.graph().name();
+  g.doc = model.graph().doc_string();
+  g.info.ir_version = model.ir_version();
+  g.info.opsets = {opsets.begin(), opsets.end()};
+  g.info.producer_name = model.producer_name();
+  g.info.producer_version = model.producer_version();
+  g.info.domain = model.domain();
+  g.info.doc = model.doc_string();
+  g.info.model_version = model.model_version();
+  for (const auto& entry : model.metadata_props()) g.info.metadata[entry.key()] = entry.value();
+  // The graph is in the form of ops.def now, whatever opset the file had.
+  const Needs needs = NeedsOf(g);
+  int64_t& onnx = g.info.opsets[""];
+  onnx = std::max(onnx, needs.opset);
+  g.info.ir_version = std::max(g.info.ir_version, needs.ir_version);
+}
+
+Result<Graph> ReadModel(pb::ModelProto& model, const std::filesystem::path& folder) {
+  if (!model.has_graph()) return Fail("it holds no graph; it is not an ONNX model");
+  FileContext file(folder);
+  OCTAVO_TRY(Opsets opsets, ReadOpsets(model.opset_import(), "the model"));
+  if (model.opset_import().empty()) return Fail("it does not say which opset it uses; it is older than ONNX 1.0");
+  OCTAVO_TRY_STATUS(ReadFunctions(model, file));
+  pb::GraphProto& graph = *model.mutable_graph();
+  file.symbols.Reserve(graph);
+  std::vector<Tensor> constants;
+  constants.reserve(static_cast<size_t>(graph.initializer_size()));
+  for (pb::TensorProto& proto : *graph.mutable_initializer()) {
+    auto tensor = TakeTensor(proto, file.files);
+    if (!tensor) return Fail("initializer {}: {}", Quoted(proto.name()), tensor.error().message);
+    constants.push_back(std::move(*tensor));
+  }
+  OCTAVO_TRY(Graph g, GraphBuilder(file).Build(graph, std::move(constants), opsets, nullptr, {}, true));
+  ReadInfo(model, opsets, g);
+  return g;
+}
+
+Result<Graph> Parse(std::string_view bytes, const std::filesystem::path& folder) {
+  if (bytes.size() >= INT_MAX) {
+    return Fail("it has {} bytes, but an ONNX file holds at most 2 GB; store its weights as external data", bytes.size());
+  }
+  const google::protobuf::LogSilencer silence;  // its message names neither file nor way out
+  pb::ModelProto model;
+  google::protobuf::io::ArrayInputStream array(bytes.data(), static_cast<int>(bytes.size()));
+  google::protobuf::io::CodedInputStream input(&array);
+  input.SetTotalBytesLimit(INT_MAX);
+  if (bytes.empty()) return Fail("it is empty");
+  if (!model.ParseFromCodedStream(&input) || !input.ConsumedEntireMessage()) {
+    return Fail("it is truncated or not an ONNX file; get it again");
+  }
+  return ReadModel(model, folder);
+}
+
+}  // namespace
+
+Result<Graph> ReadBytes(std::string_view bytes, const ReadOptions& options) {
+  auto graph = Parse(bytes, options.external_dir);
+  if (!graph) return Fail("the model: {}", graph.error().message);
+  return graph;
+}
+
+Result<Graph> ReadFile(const std::filesystem::path& path, const ReadOptions& options) {
+  std::error_code error;
+  if (!std::filesystem::exists(path, error)) return Fail("{}: there is no such file", Quoted(path.string()));
+  if (std::filesystem::is_directory(path, error)) {
+    return Fail("{} is a folder; name the .onnx file in it", Quoted(path.string()));
+  }
+  OCTAVO_TRY(auto file, MapFile(path, path.filename().string()));
+  std::filesystem::path folder = options.external_dir;
+  if (folder.empty()) folder = path.has_parent_path() ? path.parent_path() : std::filesystem::path(".");
+  auto graph = Parse({reinterpret_cast<const char*>(file->data()), file->size()}, folder);
+  if (!graph) return Fail("{}: {}", Quoted(path.string()), graph.error().message);
+  return graph;
+}
+
+}  // namespace octavo::ir::onnx

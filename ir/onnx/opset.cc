@@ -1,0 +1,84 @@
+#include "octavo/ir/onnx/opset.h"
+
+#include <algorithm>
+
+namespace octavo::ir::onnx {
+
+namespace {
+
+// since_version of the form that ops.def states, where it is younger than 18 (the op, not its wider types).
+int64_t SinceVersion(const Graph& g, const Node& n) {
+  const auto dtype = [&](size_t i) { return n.input(i).valid() ? g.value(n.input(i)).type.dtype : DType::kUndefined; };
+  switch (n.op) {
+    case Op::kGelu:
+      return 20;
+    case Op::kGroupNormalization:
+      return 21;  // scale and bias per channel; opset 18 had them per group
+    case Op::kAttention:
+      return n.inputs.size() > 6 ? 24 : 23;
+    case Op::kRMSNormalization:
+    case Op::kRotaryEmbedding:
+      return 23;
+    case Op::kSwish:
+    case Op::kTensorScatter:
+      return 24;
+    case Op::kQuantizeLinear:
+    case Op::kDequantizeLinear: {
+      if (n.attrs.Has("precision")) return 23;
+      if (n.attrs.Int("block_size", 0) != 0 || n.attrs.Has("output_dtype")) return 21;
+      const bool wide_scale = dtype(1) != DType::kF32 && dtype(1) != DType::kUndefined;
+      const DType q = n.op == Op::kQuantizeLinear ? dtype(2) : dtype(0);
+      if (q == DType::kU16 || q == DType::kS16) return 21;
+      return wide_scale ? 19 : kFormOpset;
+    }
+    case Op::kIsNaN:
+    case Op::kIsInf:
+      return quant::IsFp8(dtype(0)) ? 20 : kFormOpset;
+    case Op::kOpaque: {
+      // Imported in the form of this opset (upgrade.cc).
+      if (!n.domain.empty()) return kFormOpset;
+      return n.op_type == "GridSample" || n.op_type == "DFT" ? 20 : kFormOpset;
+    }
+    default:
+      return kFormOpset;
+  }
+}
+
+void AddType(DType t, Needs& needs) {
+  if (quant::IsFp8(t)) {
+    needs.opset = std::max<int64_t>(needs.opset, 19);
+    needs.ir_version = std::max<int64_t>(needs.ir_version, 9);
+  }
+  if (t == DType::kU4 || t == DType::kS4) {
+    needs.opset = std::max<int64_t>(needs.opset, 21);
+    needs.ir_version = std::max<int64_t>(needs.ir_version, 10);
+  }
+}
+
+void Collect(const Graph& g, Needs& needs) {
+  for (ValueId v : g.inputs()) AddType(g.value(v).type.dtype, needs);
+  for (NodeId id = g.first(); id.valid(); id = g.node(id).next) {
+    const Node& n = g.node(id);
+    needs.opset = std::max(needs.opset, SinceVersion(g, n));
+    for (ValueId v : n.outputs) {
+      if (v.valid()) AddType(g.value(v).type.dtype, needs);
+    }
+    ForEachSubgraph(n, [&](const std::string&, const GraphRef& sub) { Collect(*sub, needs); });
+  }
+}
+
+}  // namespace
+
+Needs NeedsOf(const Graph& graph) {
+  Needs needs;
+  Collect(graph, needs);
+  return needs;
+}
+
+void ForEachSubgraph(const Node& node, const std::function<void(const std::string&, const GraphRef&)>& visit) {
+  for (const auto& [name, attr] : node.attrs.entries()) {
+    if (const auto* sub = std::get_if<GraphRef>(&attr); sub != nullptr && *sub != nullptr) visit(name, *sub);
+  }
+}
+
+}  // namespace octavo::ir::onnx

@@ -1,0 +1,28 @@
+// Which ONNX opset and IR version a graph needs.
+#ifndef OCTAVO_IR_ONNX_OPSET_H_
+#define OCTAVO_IR_ONNX_OPSET_H_
+
+#include <cstdint>
+#include <functional>
+
+#include "octavo/ir/graph.h"
+
+namespace octavo::ir::onnx {
+
+constexpr int64_t kMinOpset = 7;    // numpy broadcasting begins here
+constexpr int64_t kFormOpset = 18;  // ops.def states the forms of this opset
+constexpr int64_t kMaxOpset = 25;
+
+struct Needs {
+  int64_t opset = kFormOpset;
+  int64_t ir_version = 8;  // model-local functions
+};
+// Over the nodes, types and subgraphs.
+Needs NeedsOf(const Graph& graph);
+
+// Every subgraph attribute of the node, in attribute order.
+void ForEachSubgraph(const Node& node, const std::function<void(const std::string& name, const GraphRef&)>& visit);
+
+}  // namespace octavo::ir::onnx
+
+#endif  // OCTAVO_IR_ONNX_OPSET_H_

@@ -1,0 +1,114 @@
+#include "octavo/ir/onnx/symbols.h"
+
+#include <onnx/onnx_pb.h>
+
+#include <algorithm>
+
+#include "octavo/ir/onnx/tensor_proto.h"
+
+namespace octavo::ir::onnx {
+
+namespace pb = ::onnx;
+
+namespace {
+
+bool IsLetter(char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_'; }
+bool IsSymbolChar(char c) { return IsLetter(c) || (c >= '0' && c <= '9') || c == '.'; }
+bool IsPlain(std::string_view name) {
+  return !name.empty() && IsLetter(name[0]) && std::ranges::all_of(name, IsSymbolChar);
+}
+
+}  // namespace
+
+void Symbols::Reserve(const pb::GraphProto& graph) {
+  for (const auto& input : graph.input()) {
+    for (const auto& dim : input.type().tensor_type().shape().dim()) {
+      if (!IsPlain(dim.dim_param())) continue;
+      input_symbols_.insert(dim.dim_param());
+      symbol_of_[dim.dim_param()] = dim.dim_param();
+      taken_.insert(dim.dim_param());
+    }
+  }
+}
+
+std::string Symbols::Symbol(const std::string& raw) {
+  if (const auto it = symbol_of_.find(raw); it != symbol_of_.end()) return it->second;
+  std::string base = raw;
+  std::ranges::replace_if(base, [](char c) { return !IsSymbolChar(c); }, '_');
+  if (base.empty() || !IsLetter(base[0])) base.insert(base.begin(), '_');
+  std::string name = base;
+  for (int i = 1; taken_.contains(name); ++i) name = base + "_" + std::to_string(i);
+  taken_.insert(name);
+  symbol_of_[raw] = name;
+  return name;
+}
+
+Dim Symbols::Named(const std::string& dim_param) {
+  if (IsPlain(dim_param)) return Dim::Symbol(Symbol(dim_param));
+  // "past_sequence_length + sequence_length": exporters write expressions. One is taken at its word only if every symbol
+  // in it is bound by some input dim, so that its value can be computed and checked at run time.
+  if (const auto dim = Dim::Parse(dim_param); dim && dim->known() && !dim->is_number()) {
+    bool all_bound = true;
+    dim->Evaluate([&](std::string_view name) -> std::optional<int64_t> {
+      all_bound = all_bound && input_symbols_.contains(name);
+      return 1;
+    });
+    if (all_bound) return *dim;
+  }
+  return Dim::Symbol(Symbol(dim_param));
+}
+
+std::optional<Type> Symbols::Read(const pb::TypeProto& proto, std::string_view value, Unnamed unnamed) {
+  if (!proto.has_tensor_type() || !IsKnownDType(proto.tensor_type().elem_type())) return std::nullopt;
+  Type type;
+  type.dtype = static_cast<DType>(proto.tensor_type().elem_type());
+  if (!proto.tensor_type().has_shape()) return type;
+  type.shape.emplace();
+  for (int i = 0; i < proto.tensor_type().shape().dim_size(); ++i) {
+    const auto& dim = proto.tensor_type().shape().dim(i);
+    if (dim.has_dim_value() && dim.dim_value() >= 0) {
+      type.shape->emplace_back(dim.dim_value());
+    } else if (!dim.dim_param().empty()) {
+      type.shape->push_back(Named(dim.dim_param()));
+    } else if (unnamed == Unnamed::kFreshSymbol) {
+      // A key that no dim_param can be equal to, since this name must be new even if the file uses its spelling.
+      const std::string plain = std::string(value) + "_d" + std::to_string(i);
+      type.shape->push_back(Dim::Symbol(Symbol(taken_.contains(plain) ? plain + '\0' : plain)));
+    } else {
+      type.shape->push_back(Dim::Unknown());
+    }
+  }
+  return type;
+}
+
+std::string DescribeType(const pb::TypeProto& proto) {
+  if (proto.has_sequence_type()) return "a sequence";
+  if (proto.has_map_type()) return "a map";
+  if (proto.has_optional_type()) return "an optional";
+  if (proto.has_sparse_tensor_type()) return "a sparse tensor";
+  if (!proto.has_tensor_type()) return "without a type";
+  const int32_t elem = proto.tensor_type().elem_type();
+  if (elem == 0) return "without an element type";
+  return "a tensor of element type " +
+         (pb::TensorProto::DataType_IsValid(elem)
+              ? pb::TensorProto::DataType_Name(static_cast<pb::TensorProto::DataType>(elem))
+              : std::to_string(elem));
+}
+
+void WriteType(const Type& type, pb::TypeProto* proto) {
+  auto* tensor = proto->mutable_tensor_type();
+  tensor->set_elem_type(static_cast<int32_t>(type.dtype));
+  if (!type.shape) return;
+  auto* shape = tensor->mutable_shape();
+  for (const Dim& d : *type.shape) {
+    auto* dim = shape->add_dim();
+    if (!d.known()) continue;
+    if (d.is_number()) {
+      dim->set_dim_value(d.number());
+    } else {
+      dim->set_dim_param(d.symbol().empty() ? d.ToString() : d.symbol());
+    }
+  }
+}
+
+}  // namespace octavo::ir::onnx

@@ -1,0 +1,32 @@
+// TensorProto to Tensor and back. Sizes are checked against the data before anything is allocated.
+#ifndef OCTAVO_IR_ONNX_TENSOR_PROTO_H_
+#define OCTAVO_IR_ONNX_TENSOR_PROTO_H_
+
+#include <string>
+#include <string_view>
+
+#include "octavo/ir/onnx/external.h"
+#include "octavo/ir/tensor.h"
+
+namespace onnx {
+class TensorProto;
+}
+
+namespace octavo::ir::onnx {
+
+// True for the ONNX data types that octavo has.
+bool IsKnownDType(int32_t data_type);
+
+// Errors do not name the tensor; the caller does.
+Result<Tensor> ReadTensor(const ::onnx::TensorProto& proto, ExternalFiles& files);
+// As ReadTensor, but takes raw_data out of the proto instead of copying it.
+Result<Tensor> TakeTensor(::onnx::TensorProto& proto, ExternalFiles& files);
+
+// Fills everything but name and data: dims and type.
+void WriteHeader(const Tensor& tensor, ::onnx::TensorProto* proto);
+// Header and data, inline.
+void WriteTensor(const Tensor& tensor, ::onnx::TensorProto* proto);
+
+}  // namespace octavo::ir::onnx
+
+#endif  // OCTAVO_IR_ONNX_TENSOR_PROTO_H_

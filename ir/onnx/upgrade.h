@@ -1,0 +1,21 @@
+// Rules that bring one op to the form of ops.def.
+#ifndef OCTAVO_IR_ONNX_UPGRADE_H_
+#define OCTAVO_IR_ONNX_UPGRADE_H_
+
+#include "octavo/ir/onnx/import.h"
+
+namespace octavo::ir::onnx {
+
+using UpgradeRule = Status (*)(Draft& draft, GraphBuilder& builder);
+
+// upgrade_vision.cc
+Status ResizeFrom10(Draft& d, GraphBuilder& b);
+Status ResizeFrom11(Draft& d, GraphBuilder& b);
+Status UpsampleToResize(Draft& d, GraphBuilder& b);
+
+// vendor.cc: ONNX Runtime writes this op into ONNX's own domain.
+Status SimplifiedLayerNorm(Draft& d, GraphBuilder& b);
+
+}  // namespace octavo::ir::onnx
+
+#endif  // OCTAVO_IR_ONNX_UPGRADE_H_
