@@ -28,6 +28,7 @@ class Matcher {
 
   Attempt Run(ValueId root) {
     Match m(graph_, rule_.nodes.size());
+    root_ = root;
     std::vector<Obligation> todo{{rule_.root, root}};
     if (Step(todo, m)) best_.match = std::move(found_);
     return std::move(best_);
@@ -162,7 +163,7 @@ class Matcher {
     for (size_t i = 0; i < rule_.nodes.size(); ++i) {
       const PatternNode& p = rule_.nodes[i];
       const ValueId v = m.values_[i];
-      if (p.what != What::kOp || p.may_escape || !v.valid() || static_cast<Var>(i) == rule_.root) continue;
+      if (p.what != What::kOp || p.may_escape || !v.valid() || v == root_) continue;
       if (graph_.IsGraphOutput(v)) {
         return Refuse(m, Kind::kIllegal, "'{}' ({}) is also a graph output and must be kept", p.name, Where(graph_, v));
       }
@@ -184,6 +185,7 @@ class Matcher {
   const Rule& rule_;
   const Graph& graph_;
   bool explain_;
+  ValueId root_;
   Attempt best_;
   std::optional<Match> found_;
 };

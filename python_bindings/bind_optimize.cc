@@ -1,0 +1,96 @@
+#include <pybind11/functional.h>
+#include <pybind11/stl.h>
+
+#include "octavo/api/optimize.h"
+#include "octavo/api/report_html.h"
+#include "octavo/api/report_json.h"
+#include "octavo/ir/npz/whole_file.h"
+#include "octavo/ir/onnx/onnx.h"
+#include "octavo/ir/onnx/tensor_file.h"
+#include "octavo/python_bindings/convert.h"
+
+namespace octavo::python {
+
+namespace {
+
+struct OptimizeResult {
+  std::string model, report, html;
+};
+
+using ProgressFn = std::function<void(const std::string&, int64_t, int64_t)>;
+
+// Paths as the command line takes them, or an iterable of dicts.
+std::unique_ptr<quant::DataSource> OpenData(const py::object& data, const ir::Graph& graph) {
+  if (!py::isinstance<py::str>(data)) return DataFromIterable(data, quant::InputsOf(graph));
+  quant::DataOptions options;
+  options.read_tensor_file = ir::onnx::ReadTensorFile;
+  return Unwrap(quant::OpenData(py::cast<std::string>(data), quant::InputsOf(graph), options));
+}
+
+OptimizeResult Optimize(const py::object& model, const std::string& recipe, const py::object& calibration,
+                        const std::string& calibrator, int threads, const std::optional<ProgressFn>& progress) {
+  ir::Graph graph = ReadModel(model);
+  api::OptimizeOptions options;
+  options.recipe = recipe;
+  options.calibrator = Unwrap(quant::CalibratorFromName(calibrator));
+  options.threads = threads;
+  std::unique_ptr<quant::DataSource> data;
+  quant::Calibration ranges;
+  if (py::isinstance<py::bytes>(calibration)) {
+    ranges = Unwrap(quant::Calibration::FromBytes(std::string(py::bytes(calibration)), "calibration"));
+    options.calibration = &ranges;
+  } else if (!calibration.is_none()) {
+    data = OpenData(calibration, graph);
+    options.data = data.get();
+  }
+  if (progress) {
+    options.progress = [&](std::string_view stage, int64_t done, int64_t total) {
+      const py::gil_scoped_acquire lock;
+      (*progress)(std::string(stage), done, total);
+    };
+  }
+  const py::gil_scoped_release unlock;
+  api::FileSizes bytes;
+  bytes.before = api::BytesOfModel(graph, 0);
+  const api::Optimized result = Unwrap(api::Optimize(std::move(graph), options));
+  OptimizeResult out;
+  out.model = Unwrap(ir::onnx::WriteBytes(result.graph));
+  bytes.after = static_cast<int64_t>(out.model.size());
+  out.report = api::ReportJson(result, bytes);
+  out.html = api::ReportHtml(result, bytes, "model");
+  return out;
+}
+
+std::string Calibrate(const py::object& model, const py::object& calibration, int threads) {
+  ir::Graph graph = ReadModel(model);
+  const std::unique_ptr<quant::DataSource> data = OpenData(calibration, graph);
+  const py::gil_scoped_release unlock;
+  api::OptimizeOptions options;
+  options.threads = threads;
+  const api::CalibrationTask task = Unwrap(api::PrepareCalibration(std::move(graph), options));
+  return Unwrap(api::RunCalibration(task, *data, options)).ToBytes();
+}
+
+}  // namespace
+
+void BindOptimize(py::module_& m) {
+  py::class_<OptimizeResult>(m, "Result")
+      .def_property_readonly("model", [](const OptimizeResult& r) { return py::bytes(r.model); })
+      .def_property_readonly("report",
+                             [](const OptimizeResult& r) { return py::module_::import("json").attr("loads")(r.report); })
+      .def_property_readonly("html", [](const OptimizeResult& r) { return r.html; })
+      .def("save", [](const OptimizeResult& r, const py::object& path) {
+        Unwrap(ir::WriteWholeFile(std::string(py::str(py::module_::import("os").attr("fspath")(path))), r.model));
+      });
+  m.def("optimize", &Optimize, py::arg("model"), py::arg("recipe") = "int8", py::arg("calibration") = py::none(),
+        py::arg("calibrator") = "mse", py::arg("threads") = 0, py::arg("progress") = py::none(),
+        "Fuses and quantizes; calibration: dicts of arrays, a path, or what calibrate() returned.");
+  m.def(
+      "calibrate",
+      [](const py::object& model, const py::object& calibration, int threads) {
+        return py::bytes(Calibrate(model, calibration, threads));
+      },
+      py::arg("model"), py::arg("calibration"), py::arg("threads") = 0, "Ranges of the activations, for optimize().");
+}
+
+}  // namespace octavo::python

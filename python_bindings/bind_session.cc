@@ -1,0 +1,72 @@
+#include <pybind11/stl.h>
+
+#include "octavo/python_bindings/convert.h"
+#include "octavo/runtime/model.h"
+
+namespace octavo::python {
+
+namespace {
+
+class Session {
+ public:
+  Session(const py::object& model, int threads)
+      : graph_inputs_(), model_(Compile(ReadModel(model), threads)) {
+    for (const runtime::PortInfo& p : model_.inputs()) graph_inputs_.push_back({p.name, p.type});
+  }
+
+  std::vector<py::array> Run(const py::dict& inputs, const std::optional<std::vector<std::string>>& outputs) const {
+    ir::TensorMap arrays = Unwrap(quant::FitInputs(FromDict(inputs), graph_inputs_, "inputs"));
+    std::vector<ir::Tensor> results;
+    {
+      const py::gil_scoped_release unlock;
+      results = Unwrap(model_.Run(arrays));
+    }
+    std::vector<py::array> chosen;
+    if (!outputs) {
+      for (const ir::Tensor& t : results) chosen.push_back(ToNumpy(t));
+      return chosen;
+    }
+    for (const std::string& name : *outputs) chosen.push_back(ToNumpy(results[Find(name)]));
+    return chosen;
+  }
+
+  static std::vector<std::pair<std::string, std::string>> Ports(const std::vector<runtime::PortInfo>& ports) {
+    std::vector<std::pair<std::string, std::string>> list;
+    for (const runtime::PortInfo& p : ports) list.emplace_back(p.name, ToString(p.type));
+    return list;
+  }
+  const runtime::Model& model() const { return model_; }
+
+ private:
+  static runtime::Model Compile(ir::Graph graph, int threads) {
+    const py::gil_scoped_release unlock;
+    return Unwrap(runtime::Model::Compile(std::move(graph), {.threads = threads}));
+  }
+  size_t Find(const std::string& name) const {
+    for (size_t i = 0; i < model_.outputs().size(); ++i) {
+      if (model_.outputs()[i].name == name) return i;
+    }
+    Raise({"the model has no output '" + name + "'"});
+  }
+
+  std::vector<quant::InputSpec> graph_inputs_;
+  runtime::Model model_;
+};
+
+}  // namespace
+
+void BindSession(py::module_& m) {
+  py::class_<Session>(m, "Session", "A compiled model; run() may be called from several threads at once.")
+      .def(py::init<const py::object&, int>(), py::arg("model"), py::arg("threads") = 0)
+      .def("run", &Session::Run, py::arg("inputs"), py::arg("outputs") = py::none(),
+           "Outputs by name, or all in the model's order.")
+      .def_property_readonly("inputs", [](const Session& s) { return Session::Ports(s.model().inputs()); })
+      .def_property_readonly("outputs", [](const Session& s) { return Session::Ports(s.model().outputs()); })
+      .def_property_readonly("kernels", [](const Session& s) { return s.model().KernelOfEachStep(); })
+      .def_property_readonly("threads", [](const Session& s) { return s.model().threads(); });
+  m.def(
+      "load", [](const py::object& model, int threads) { return std::make_unique<Session>(model, threads); }, py::arg("model"),
+      py::arg("threads") = 0, "Session(model, threads).");
+}
+
+}  // namespace octavo::python

@@ -1,0 +1,147 @@
+#include "octavo/python_bindings/convert.h"
+
+#include <cstring>
+#include <format>
+
+#include "octavo/ir/onnx/onnx.h"
+#include "octavo/quant/numeric/dtype.h"
+
+namespace octavo::python {
+
+using ir::DType;
+using ir::Tensor;
+
+namespace {
+
+// Keeps a numpy array alive; the reference is dropped with the interpreter's lock held, whichever thread is last.
+class ArrayBuffer : public ir::Buffer {
+ public:
+  explicit ArrayBuffer(const py::array& array) : array_(new py::array(array)) {
+    data_ = static_cast<std::byte*>(const_cast<void*>(array.data()));
+    size_ = static_cast<size_t>(array.nbytes());
+  }
+  ~ArrayBuffer() override {
+    const py::gil_scoped_acquire lock;
+    delete array_;
+  }
+  ArrayBuffer(const ArrayBuffer&) = delete;
+  ArrayBuffer& operator=(const ArrayBuffer&) = delete;
+
+ private:
+  py::array* array_;
+};
+
+struct Kind {
+  char kind;
+  py::ssize_t size;
+  DType dtype;
+  const char* numpy;
+};
+constexpr Kind kKinds[] = {{'f', 4, DType::kF32, "float32"}, {'f', 8, DType::kF64, "float64"}, {'f', 2, DType::kF16, "float16"},
+                           {'i', 8, DType::kS64, "int64"},   {'i', 4, DType::kS32, "int32"},   {'i', 2, DType::kS16, "int16"},
+                           {'i', 1, DType::kS8, "int8"},     {'u', 8, DType::kU64, "uint64"},  {'u', 4, DType::kU32, "uint32"},
+                           {'u', 2, DType::kU16, "uint16"},  {'u', 1, DType::kU8, "uint8"},    {'b', 1, DType::kBool, "bool"}};
+
+Tensor Widened(const Tensor& t) {
+  if (quant::IsFloat(t.dtype())) return Tensor::F32(t.shape(), t.ToFloats());
+  return Tensor::S64(t.shape(), t.ToInts());
+}
+
+class IterableData : public quant::DataSource {
+ public:
+  IterableData(py::object iterable, std::vector<quant::InputSpec> inputs)
+      : iterable_(std::move(iterable)), inputs_(std::move(inputs)) {
+    Rewind();
+  }
+  ~IterableData() override {
+    const py::gil_scoped_acquire lock;
+    iterator_ = py::iterator();
+    iterable_ = py::object();
+  }
+  ir::Result<std::optional<quant::Batch>> Next() override {
+    const py::gil_scoped_acquire lock;
+    if (iterator_ == py::iterator::sentinel()) return std::nullopt;
+    const std::string name = std::format("batch {}", count_++);
+    if (!py::isinstance<py::dict>(*iterator_)) return ir::Fail("{}: not a dict of arrays", name);
+    auto fitted = quant::FitInputs(FromDict(py::reinterpret_borrow<py::dict>(*iterator_)), inputs_, name);
+    if (!fitted) return std::unexpected(fitted.error());
+    ++iterator_;
+    return quant::Batch{name, std::move(*fitted)};
+  }
+  void Rewind() override {
+    const py::gil_scoped_acquire lock;
+    iterator_ = py::iter(iterable_);
+    count_ = 0;
+  }
+  int64_t size() const override {
+    const py::gil_scoped_acquire lock;
+    return py::hasattr(iterable_, "__len__") ? static_cast<int64_t>(py::len(iterable_)) : -1;
+  }
+  std::string Describe() const override { return std::format("{} batches from Python", count_); }
+
+ private:
+  py::object iterable_;
+  py::iterator iterator_;
+  std::vector<quant::InputSpec> inputs_;
+  int64_t count_ = 0;
+};
+
+}  // namespace
+
+void Raise(const ir::Error& error) {
+  const py::gil_scoped_acquire lock;
+  const py::object type = py::module_::import("octavo._octavo").attr("OctavoError");
+  PyErr_SetString(type.ptr(), error.message.c_str());
+  throw py::error_already_set();
+}
+
+Tensor FromNumpy(const std::string& name, const py::array& array) {
+  DType dtype = DType::kUndefined;
+  for (const Kind& k : kKinds) {
+    if (array.dtype().kind() == k.kind && array.dtype().itemsize() == k.size) dtype = k.dtype;
+  }
+  if (dtype == DType::kUndefined) {
+    Raise({std::format("array '{}' has dtype {}, which no tensor has", name, std::string(py::str(array.dtype())))});
+  }
+  const py::array contiguous = py::array::ensure(array, py::array::c_style);
+  ir::Shape shape(contiguous.shape(), contiguous.shape() + contiguous.ndim());
+  if (contiguous.nbytes() == 0) return Tensor::Zeros(dtype, std::move(shape));
+  return Tensor::View(dtype, std::move(shape), std::make_shared<ArrayBuffer>(contiguous), 0);
+}
+
+py::array ToNumpy(const Tensor& tensor) {
+  const char* numpy = nullptr;
+  for (const Kind& k : kKinds) {
+    if (k.dtype == tensor.dtype()) numpy = k.numpy;
+  }
+  if (tensor.dtype() == DType::kString) {
+    py::list words;
+    for (const std::string& s : tensor.strings()) words.append(py::str(s));
+    return py::array(words).reshape(tensor.shape());
+  }
+  if (numpy == nullptr) return ToNumpy(Widened(tensor));
+  auto* keep = new Tensor(tensor);
+  const py::capsule owner(keep, [](void* p) { delete static_cast<Tensor*>(p); });
+  return py::array(py::dtype(numpy), tensor.shape(), keep->data(), owner);
+}
+
+ir::TensorMap FromDict(const py::dict& arrays) {
+  ir::TensorMap tensors;
+  for (const auto& [key, value] : arrays) {
+    const std::string name = py::str(key);
+    tensors[name] = FromNumpy(name, py::array::ensure(py::reinterpret_borrow<py::object>(value)));
+  }
+  return tensors;
+}
+
+ir::Graph ReadModel(const py::object& model) {
+  if (py::isinstance<py::bytes>(model)) return Unwrap(ir::onnx::ReadBytes(std::string(py::bytes(model))));
+  const std::string path = py::str(py::module_::import("os").attr("fspath")(model));
+  return Unwrap(ir::onnx::ReadFile(path));
+}
+
+std::unique_ptr<quant::DataSource> DataFromIterable(py::object iterable, std::vector<quant::InputSpec> inputs) {
+  return std::make_unique<IterableData>(std::move(iterable), std::move(inputs));
+}
+
+}  // namespace octavo::python

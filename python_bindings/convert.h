@@ -1,0 +1,48 @@
+// numpy arrays and octavo tensors, without copying where the memory allows it.
+#ifndef OCTAVO_PYTHON_BINDINGS_CONVERT_H_
+#define OCTAVO_PYTHON_BINDINGS_CONVERT_H_
+
+#include <pybind11/numpy.h>
+#include <pybind11/pybind11.h>
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "octavo/ir/interpret.h"
+#include "octavo/ir/tensor.h"
+#include "octavo/quant/dataset.h"
+
+namespace octavo::python {
+
+namespace py = pybind11;
+
+// Raises OctavoError with the sentence.
+[[noreturn]] void Raise(const ir::Error& error);
+template <typename T>
+T Unwrap(ir::Result<T> result) {
+  if (!result) Raise(result.error());
+  return std::move(*result);
+}
+inline void Unwrap(ir::Status status) {
+  if (!status) Raise(status.error());
+}
+
+// The tensor refers to the array's memory where it is C-contiguous and aligned, and keeps the array alive.
+ir::Tensor FromNumpy(const std::string& name, const py::array& array);
+// The array refers to the tensor's memory and keeps it alive. bf16, fp8 and 4-bit tensors are widened: numpy has no such types.
+py::array ToNumpy(const ir::Tensor& tensor);
+ir::TensorMap FromDict(const py::dict& arrays);
+
+// A path or the bytes of a model.
+ir::Graph ReadModel(const py::object& model);
+
+// Batches from a Python iterable of dicts, pulled one at a time.
+std::unique_ptr<quant::DataSource> DataFromIterable(py::object iterable, std::vector<quant::InputSpec> inputs);
+
+void BindOptimize(py::module_& m);
+void BindSession(py::module_& m);
+
+}  // namespace octavo::python
+
+#endif  // OCTAVO_PYTHON_BINDINGS_CONVERT_H_

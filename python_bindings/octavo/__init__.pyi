@@ -1,0 +1,65 @@
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Callable
+
+import numpy as np
+from numpy.typing import NDArray
+
+__version__: str
+
+Arrays = Mapping[str, NDArray[Any]]
+
+class OctavoError(RuntimeError):
+    """Something outside was wrong: one sentence with the place, the reason and the way out."""
+
+class Result:
+    @property
+    def model(self) -> bytes:
+        """The optimized ONNX file."""
+    @property
+    def report(self) -> dict[str, Any]:
+        """What was found and what became of it, as `octavo optimize --json` writes it (schema 1)."""
+    @property
+    def html(self) -> str:
+        """The report for people: one self-contained HTML page."""
+    def save(self, path: str | os.PathLike[str]) -> None: ...
+
+class Session:
+    """A compiled model. Immutable: `run` may be called from several threads at once."""
+
+    def __init__(self, model: str | os.PathLike[str] | bytes, threads: int = 0) -> None: ...
+    def run(self, inputs: Arrays, outputs: Sequence[str] | None = None) -> list[NDArray[Any]]:
+        """Outputs by name, or all in the model's order. Inputs that are C-contiguous are not copied."""
+    @property
+    def inputs(self) -> list[tuple[str, str]]: ...
+    @property
+    def outputs(self) -> list[tuple[str, str]]: ...
+    @property
+    def kernels(self) -> list[str]:
+        """Which kernel each step got, in order."""
+    @property
+    def threads(self) -> int: ...
+
+def load(model: str | os.PathLike[str] | bytes, threads: int = 0) -> Session: ...
+def optimize(
+    model: str | os.PathLike[str] | bytes,
+    recipe: str = "int8",
+    calibration: Iterable[Arrays] | str | bytes | None = None,
+    calibrator: str = "mse",
+    threads: int = 0,
+    progress: Callable[[str, int, int], None] | None = None,
+) -> Result:
+    """Fuses and quantizes.
+
+    calibration: batches as dicts of arrays, a path as `octavo optimize --calib` takes it ("random:8" included), or the
+    bytes that `calibrate` returned.
+    """
+
+def calibrate(
+    model: str | os.PathLike[str] | bytes,
+    calibration: Iterable[Arrays] | str,
+    threads: int = 0,
+) -> bytes:
+    """Ranges of the activations, for optimize(calibration=...); the same bytes as `octavo calibrate` writes."""
+
+def cpu() -> str: ...
