@@ -69,11 +69,11 @@ class Calibration {
 using Runner = std::function<ir::Result<ir::TensorMap>(const ir::TensorMap& inputs)>;
 
 struct CalibrateOptions {
-  std::string model;         // goes into Calibration::model
+  std::string model = {};    // goes into Calibration::model
   bool skip_padding = true;
   const Calibration* resume = nullptr;  // go on from here: as many samples of the data are passed over
   // After each batch: batches done, batches in all (-1: not known).
-  std::function<void(int64_t done, int64_t total)> progress;
+  std::function<void(int64_t done, int64_t total)> progress = {};
   // Set from outside to end after the batch at hand; what was gathered so far is returned and can be resumed.
   const std::atomic<bool>* stop = nullptr;
 };

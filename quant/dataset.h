@@ -48,14 +48,14 @@ using TensorFileReader = std::function<ir::Result<std::pair<std::string, ir::Ten
 
 struct RandomOptions {
   // Ids of input X are drawn below limits["X"] (rows of the table that it indexes); 1000 where nothing is known.
-  std::map<std::string, int64_t> limits;
-  std::map<std::string, int64_t> dims;  // sizes of symbols; others: 4 where the symbol is a first dim, else 8 to 32
+  std::map<std::string, int64_t> limits = {};
+  std::map<std::string, int64_t> dims = {};  // sizes of symbols; others: 4 where the symbol is a first dim, else 8 to 32
   uint64_t seed = 1;
 };
 
 struct DataOptions {
-  TensorFileReader read_tensor_file;  // needed for test_data_set_* folders
-  RandomOptions random;
+  TensorFileReader read_tensor_file = {};  // needed for test_data_set_* folders
+  RandomOptions random = {};
 };
 
 // What --calib and --data take: a folder of .npz files (by name; one batch each, arrays named as the inputs), one .npz

@@ -1,0 +1,93 @@
+#include "octavo/quant/error.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+
+namespace octavo::quant {
+namespace {
+
+using ir::Tensor;
+constexpr float kInf = std::numeric_limits<float>::infinity();
+
+TEST(ErrorStats, KnownAnswers) {
+  ErrorStats e;
+  ASSERT_TRUE(e.Add(Tensor::F32({2, 2}, {3, 4, 0, 2}), Tensor::F32({2, 2}, {3, 4, 0, 1})));
+  EXPECT_DOUBLE_EQ(e.SqnrDb(), 10 * std::log10(29.0));
+  EXPECT_DOUBLE_EQ(e.Cosine(), 27 / std::sqrt(29.0 * 26.0));
+  EXPECT_DOUBLE_EQ(e.MeanRowCosine(), 1);  // each row points the same way
+  EXPECT_EQ(e.MaxAbs(), 1);
+  EXPECT_EQ(e.MeanAbs(), 0.25);
+  EXPECT_EQ(e.worst_batch(), 0);
+  EXPECT_EQ(e.worst_element(), 3);
+  EXPECT_FALSE(e.exact());
+  ASSERT_TRUE(e.Add(Tensor::F32({1, 2}, {1, 0}), Tensor::F32({1, 2}, {0, 1})));
+  EXPECT_DOUBLE_EQ(e.MeanRowCosine(), 2.0 / 3);
+  EXPECT_EQ(e.count(), 6);
+  EXPECT_EQ(e.worst_batch(), 0) << "the first of equals";
+}
+
+TEST(ErrorStats, NothingDiffersAndNothingIsThere) {
+  ErrorStats e;
+  EXPECT_TRUE(e.exact());
+  EXPECT_EQ(e.Cosine(), 1);
+  ASSERT_TRUE(e.Add(Tensor::F32({3}, {1, -2, 3}), Tensor::F32({3}, {1, -2, 3})));
+  EXPECT_TRUE(e.exact());
+  EXPECT_EQ(e.SqnrDb(), kInf);
+  EXPECT_DOUBLE_EQ(e.Cosine(), 1);
+  ErrorStats zeros;  // a model that returns zeros must not look good
+  ASSERT_TRUE(zeros.Add(Tensor::F32({3}, {1, -2, 3}), Tensor::F32({3}, {0, 0, 0})));
+  EXPECT_EQ(zeros.SqnrDb(), 0);
+  EXPECT_EQ(zeros.Cosine(), 0);
+  ErrorStats from_zero;
+  ASSERT_TRUE(from_zero.Add(Tensor::F32({1}, {0}), Tensor::F32({1}, {5})));
+  EXPECT_EQ(from_zero.SqnrDb(), -kInf);
+  ErrorStats empty;
+  ASSERT_TRUE(empty.Add(Tensor::F32({0, 4}, {}), Tensor::F32({0, 4}, {})));
+  ASSERT_TRUE(empty.Add(Tensor::F32({4, 0}, {}), Tensor::F32({4, 0}, {})));
+  EXPECT_EQ(empty.count(), 0);
+}
+
+TEST(ErrorStats, OddValues) {
+  ErrorStats e;
+  ASSERT_TRUE(e.Add(Tensor::F32({4}, {NAN, kInf, -kInf, 1}), Tensor::F32({4}, {NAN, kInf, -kInf, 1})));
+  EXPECT_EQ(e.mismatches(), 0);
+  EXPECT_TRUE(e.exact());
+  ASSERT_TRUE(e.Add(Tensor::F32({4}, {NAN, kInf, 1, 2}), Tensor::F32({4}, {1, -kInf, NAN, 2})));
+  EXPECT_EQ(e.mismatches(), 3);
+  EXPECT_EQ(e.count(), 2);
+  EXPECT_FALSE(e.exact());
+}
+
+TEST(ErrorStats, MergeIsAddingBoth) {
+  const auto a = Tensor::F32({2, 2}, {1, 2, 3, 4}), b = Tensor::F32({2, 2}, {1.5f, 2, 2, 4});
+  const auto c = Tensor::F32({1, 2}, {7, 8}), d = Tensor::F32({1, 2}, {9, 8});
+  ErrorStats both, first, second;
+  ASSERT_TRUE(both.Add(a, b) && both.Add(c, d) && first.Add(a, b) && second.Add(c, d));
+  first.Merge(second);
+  EXPECT_EQ(first.SqnrDb(), both.SqnrDb());
+  EXPECT_EQ(first.Cosine(), both.Cosine());
+  EXPECT_EQ(first.MeanRowCosine(), both.MeanRowCosine());
+  EXPECT_EQ(first.MaxAbs(), 2);
+  EXPECT_EQ(first.worst_batch(), 1);
+  EXPECT_EQ(first.worst_element(), 0);
+  EXPECT_EQ(first.MeanAbs(), both.MeanAbs());
+}
+
+TEST(ErrorStats, Errors) {
+  ErrorStats e;
+  EXPECT_EQ(e.Add(Tensor::F32({2}, {1, 2}), Tensor::F32({1, 2}, {1, 2})).error().message,
+            "shapes differ: [2] is wanted, [1,2] was given");
+  EXPECT_FALSE(e.Add(Tensor::Strings({1}, {"a"}), Tensor::Strings({1}, {"a"})));
+  std::map<std::string, ErrorStats> stats;
+  EXPECT_EQ(AddErrors({{"y", Tensor::ScalarF32(1)}}, {}, stats).error().message,
+            "there is no output 'y' to compare with");
+  EXPECT_EQ(AddErrors({{"y", Tensor::ScalarF32(1)}}, {{"y", Tensor::F32({1}, {1})}}, stats).error().message,
+            "output 'y': shapes differ: [] is wanted, [1] was given");
+  EXPECT_TRUE(AddErrors({{"z", Tensor::ScalarS64(1)}}, {{"z", Tensor::ScalarF32(1)}}, stats));
+  EXPECT_TRUE(stats.at("z").exact());
+}
+
+}  // namespace
+}  // namespace octavo::quant
