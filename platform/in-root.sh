@@ -118,3 +118,11 @@ in_root_namespace() {  # PREFIX... -- COMMAND...
     "$root" "$workdir" "$ca_bundle" "${#binds[@]}" "${binds[@]}" "${environment[@]}" \
     sh -c 'cd "$1" && shift && exec "$@"' sh "$workdir" "$@"
 }
+
+in_root_proot() {
+  local folder options=()
+  for folder in "${binds[@]}" /proc /sys /dev; do options+=(-b "$folder"); done
+  [ ! -e /etc/resolv.conf ] || options+=(-b "$(readlink -f /etc/resolv.conf):/etc/resolv.conf")
+  [ -z "$ca_bundle" ] || options+=(-b "$ca_bundle:/etc/ssl/octavo-ca.crt")
+  ${launch:-} proot -0 --kill-on-exit -r "$root" "${options[@]}" -w "$workdir" /usr/bin/env -i "${environment[@]}" "$@"
+}

@@ -16,7 +16,8 @@ root_ready() {
 # A tree belongs to the way it was made (owners differ), so the choice is kept beside it.
 choose_way() {
   if [ -s "$OCTAVO_CACHE/root.way" ] && [ -d "$root" ]; then way=$(cat "$OCTAVO_CACHE/root.way"); return; fi
-  if [ "$(id -u)" = 0 ] && unshare --mount --propagation private true 2>/dev/null; then way=root
+  if [ -n "${OCTAVO_WAY:-}" ]; then way=$OCTAVO_WAY
+  elif [ "$(id -u)" = 0 ] && unshare --mount --propagation private true 2>/dev/null; then way=root
   elif unshare --map-root-user --map-auto --mount --propagation private true 2>/dev/null; then way=userns
   elif command -v proot >/dev/null && proot -0 true 2>/dev/null; then way=proot
   elif [ "$(id -u)" = 0 ]; then
@@ -66,6 +67,16 @@ make_base() {
 make_base_mmdebstrap() {  # "$@": the prefix that gives the rights
   "$@" mmdebstrap --quiet --variant=minbase --mode=root --aptopt='APT::Install-Recommends "false"' "${options[@]}" \
     trixie "$new" "$mirror"
+}
+
+# Without any rights: proot pretends to be root. Its tree is unpacked here and configured inside itself.
+make_base_proot() {
+  local line
+  proot -0 debootstrap --foreign --variant=minbase trixie "$new" "$mirror" || return
+  proot -0 -r "$new" -b /proc -b /sys -b /dev -w / /usr/bin/env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin LC_ALL=C.UTF-8 \
+    /debootstrap/debootstrap --second-stage || return
+  for line in 'APT::Install-Recommends "false";' "${options[@]#--aptopt=}"; do printf '%s\n' "$line"; done \
+    >"$new/etc/apt/apt.conf.d/99octavo"
 }
 
 install_in_root() {

@@ -17,7 +17,7 @@ set_target_properties(octavo_octavo PROPERTIES EXPORT_NAME octavo)
 install(TARGETS ${room_targets} EXPORT octavoTargets ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR})
 
 # The folders that hold headers of the library. Vector code (*-inl.h) and internal/ stay at home.
-foreach(folder ir quant kernels passes runtime)
+foreach(folder ir quant kernels passes runtime api)
   install(DIRECTORY ${CMAKE_SOURCE_DIR}/${folder} DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/octavo
           FILES_MATCHING PATTERN "*.h" PATTERN "*.def" PATTERN "*-inl.h" EXCLUDE PATTERN "internal" EXCLUDE)
 endforeach()
