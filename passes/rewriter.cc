@@ -11,10 +11,13 @@ using ir::ValueId;
 void Rewriter::At(NodeId anchor, std::vector<NodeId> sources) {
   anchor_ = anchor;
   origin_.clear();
+  const auto add = [this](const std::string& o) {
+    if (std::find(origin_.begin(), origin_.end(), o) == origin_.end()) origin_.push_back(o);
+  };
   for (NodeId s : sources) {
-    for (const std::string& o : graph_.node(s).origin) {
-      if (std::find(origin_.begin(), origin_.end(), o) == origin_.end()) origin_.push_back(o);
-    }
+    const ir::Node& n = graph_.node(s);
+    if (n.origin.empty() && !n.name.empty()) add(n.name);  // a graph built by hand
+    for (const std::string& o : n.origin) add(o);
   }
   const std::string mark = "pass:" + pass_;
   if (std::find(origin_.begin(), origin_.end(), mark) == origin_.end()) origin_.push_back(mark);

@@ -1,0 +1,183 @@
+// Promise 1 and 2 of shared/design.md: the fused int8 graph gives the bits of the Q/DQ graph it came from, run node by node
+// by the reference interpreter, on every ISA of this CPU and for one and two threads. On random attention blocks (own
+// widths, grouped heads, masks, lengths) and on exporter-made models.
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <random>
+
+#include "octavo/api/optimize.h"
+#include "octavo/ir/infer.h"
+#include "octavo/ir/interpret.h"
+#include "octavo/ir/npz/npz.h"
+#include "octavo/ir/onnx/onnx.h"
+#include "octavo/runtime/model.h"
+
+namespace octavo::api {
+namespace {
+
+using ir::DType;
+using ir::Graph;
+using ir::Op;
+using ir::Tensor;
+using ir::ValueId;
+
+uint64_t Seed() {
+  const char* text = std::getenv("OCTAVO_SEED");
+  return text != nullptr ? std::strtoull(text, nullptr, 10) : 20261121;
+}
+
+Tensor RandomTensor(std::mt19937_64& rng, ir::Shape shape, float scale) {
+  std::normal_distribution<float> normal(0.0f, scale);
+  Tensor t = Tensor::Empty(DType::kF32, std::move(shape));
+  for (float& x : t.mutable_as<float>()) x = normal(rng);
+  return t;
+}
+
+int64_t Pick(std::mt19937_64& rng, int64_t lo, int64_t hi) { return std::uniform_int_distribution<int64_t>(lo, hi)(rng); }
+
+struct Block {
+  Graph graph;
+  ir::TensorMap inputs;
+  std::string what;
+};
+
+// x -> Q, K, V (own widths) -> attention with an optional mask -> output projection -> residual, LayerNorm, GELU FFN.
+Block RandomBlock(std::mt19937_64& rng) {
+  Block b;
+  const int64_t groups = Pick(rng, 1, 3);
+  const int64_t heads = groups * Pick(rng, 1, 3);
+  const int64_t dim = Pick(rng, 1, 40);
+  const int64_t v_dim = Pick(rng, 0, 1) != 0 ? dim : Pick(rng, 1, 40);
+  const int64_t width = Pick(rng, 3, 70);
+  const int64_t batch = Pick(rng, 1, 3);
+  const int64_t length = Pick(rng, 1, 40);
+  const bool mask = Pick(rng, 0, 2) != 0;
+  const bool guard = Pick(rng, 0, 1) != 0;
+  const bool bias = Pick(rng, 0, 1) != 0;
+  b.what = std::format("heads {} groups {} dim {} v_dim {} width {} batch {} length {} mask {} guard {} bias {}", heads, groups, dim,
+                       v_dim, width, batch, length, mask, guard, bias);
+  Graph& g = b.graph;
+  g.info.opsets[""] = 18;
+  const ValueId x = g.AddInput("x", {DType::kF32, ir::SymShape{ir::Dim::Symbol("b"), ir::Dim::Symbol("s"), width}});
+  b.inputs["x"] = RandomTensor(rng, {batch, length, width}, 1.0f);
+  const auto one = [&](Op op, std::vector<ValueId> in, ir::Attrs attrs = {}) {
+    return g.node(g.AddNode(op, std::move(in), 1, std::move(attrs), std::format("n{}", g.node_count()))).output();
+  };
+  const auto linear = [&](ValueId in, int64_t from, int64_t to) {
+    const ValueId w = g.AddConstant(RandomTensor(rng, {from, to}, 0.2f));
+    const ValueId y = one(Op::kMatMul, {in, w});
+    return bias ? one(Op::kAdd, {y, g.AddConstant(RandomTensor(rng, {to}, 0.3f))}) : y;
+  };
+  const ValueId q = linear(x, width, heads * dim);
+  const ValueId k = linear(x, width, groups * dim);
+  const ValueId v = linear(x, width, groups * v_dim);
+  std::vector<ValueId> in{q, k, v};
+  if (mask) {
+    const ValueId m = g.AddInput("mask", {DType::kF32, ir::SymShape{ir::Dim::Symbol("b"), 1, 1, ir::Dim::Symbol("s")}});
+    Tensor t = Tensor::Zeros(DType::kF32, {batch, 1, 1, length});
+    const float masked = guard ? -std::numeric_limits<float>::infinity() : std::numeric_limits<float>::lowest();
+    for (float& e : t.mutable_as<float>()) e = Pick(rng, 0, 2) == 0 ? masked : 0.0f;
+    b.inputs["mask"] = t;
+    in.push_back(m);
+  }
+  const int64_t three = 3;
+  const ValueId o = one(Op::kSdpa, std::move(in),
+                        {{"num_heads", heads}, {"kv_num_heads", groups}, {"head_dim", dim}, {"v_head_dim", v_dim},
+                         {"q_rank", three}, {"k_rank", three}, {"v_rank", three}, {"out_rank", three},
+                         {"scale", 1.0f / std::sqrt(static_cast<float>(dim))}, {"nan_guard", int64_t{guard ? 1 : 0}}});
+  const ValueId sum = one(Op::kAdd, {x, linear(o, heads * v_dim, width)});
+  const ValueId gamma = g.AddConstant(RandomTensor(rng, {width}, 1.0f));
+  const ValueId norm = one(Op::kLayerNormalization, {sum, gamma, g.AddConstant(RandomTensor(rng, {width}, 1.0f))},
+                           {{"axis", int64_t{-1}}, {"epsilon", 1e-5f}});
+  const ValueId ffn = linear(one(Op::kGelu, {linear(norm, width, 2 * width)}), 2 * width, width);
+  g.AddOutput("y", one(Op::kAdd, {norm, ffn}));
+  return b;
+}
+
+void ExpectSameBits(const std::vector<Tensor>& want, const std::vector<Tensor>& got, const std::string& what) {
+  ASSERT_EQ(want.size(), got.size()) << what;
+  for (size_t i = 0; i < want.size(); ++i) {
+    ASSERT_EQ(want[i].shape(), got[i].shape()) << what;
+    EXPECT_TRUE(want[i].SameBits(got[i])) << what << ": output " << i << " differs";
+  }
+}
+
+// Runs the optimized model in every way there is and compares with the interpreted Q/DQ graph.
+void ExpectExact(const Optimized& optimized, const ir::TensorMap& inputs, const std::string& what) {
+  auto want = ir::Interpret(optimized.unfused, inputs);
+  ASSERT_TRUE(want.has_value()) << what << ": " << want.error().message;
+  auto interpreted = ir::Interpret(optimized.graph, inputs);
+  ASSERT_TRUE(interpreted.has_value()) << what << ": " << interpreted.error().message;
+  ExpectSameBits(*want, *interpreted, what + ", fused, interpreted");
+  for (kernels::Arch arch : kernels::SupportedArchs()) {
+    for (int threads : {1, 2}) {
+      auto model = runtime::Model::Compile(optimized.graph, {.arch = arch, .threads = threads});
+      ASSERT_TRUE(model.has_value()) << what << ": " << model.error().message;
+      for (int run = 0; run < 2; ++run) {  // the second run uses the memory plan
+        auto got = model->Run(inputs);
+        ASSERT_TRUE(got.has_value()) << what << ": " << got.error().message;
+        ExpectSameBits(*want, *got, std::format("{}, {} {} threads run {}", what, Name(arch), threads, run));
+      }
+    }
+  }
+}
+
+bool HasSignal(const Tensor& t) {
+  const std::vector<float> v = t.ToFloats();
+  return std::any_of(v.begin(), v.end(), [](float x) { return x != 0.0f; });
+}
+
+TEST(Exact, RandomBlocks) {
+  const uint64_t seed = Seed();
+  std::printf("OCTAVO_SEED=%llu replays this\n", static_cast<unsigned long long>(seed));
+  std::mt19937_64 rng(seed);
+  for (int i = 0; i < 40; ++i) {
+    Block block = RandomBlock(rng);
+    SCOPED_TRACE(block.what);
+    auto data = quant::InMemoryData({block.inputs}, quant::InputsOf(block.graph));
+    OptimizeOptions options;
+    options.data = data.get();
+    auto optimized = Optimize(block.graph, options);
+    ASSERT_TRUE(optimized.has_value()) << optimized.error().message;
+    EXPECT_EQ(optimized->report.attention.done, 1);
+    EXPECT_EQ(optimized->report.qkv.done, 1);
+    EXPECT_EQ(optimized->report.linear.done, 6);
+    auto out = ir::Interpret(optimized->unfused, block.inputs);
+    ASSERT_TRUE(out.has_value()) << out.error().message;
+    EXPECT_TRUE(HasSignal((*out)[0]));
+    ExpectExact(*optimized, block.inputs, block.what);
+  }
+}
+
+// Exporter-made models of tests/data whose int8 form has no float MatMul left (a float MatMul is oneDNN's sum order).
+class ExactModel : public testing::TestWithParam<const char*> {};
+
+TEST_P(ExactModel, FusedEqualsUnfused) {
+  const std::filesystem::path dir = std::filesystem::path(OCTAVO_SOURCE_DIR) / "tests/data/float";
+  const std::string name = GetParam();
+  auto graph = ir::onnx::ReadFile(dir / (name + ".onnx"));
+  ASSERT_TRUE(graph.has_value()) << graph.error().message;
+  auto data = quant::RandomData(3, quant::InputsOf(*graph), {.limits = {{"input_ids", 60}, {"token_type_ids", 2}}});
+  ASSERT_TRUE(data.has_value()) << data.error().message;
+  OptimizeOptions options;
+  options.data = data->get();
+  auto optimized = Optimize(*graph, options);
+  ASSERT_TRUE(optimized.has_value()) << optimized.error().message;
+  EXPECT_GT(optimized->report.attention.done, 0);
+  EXPECT_EQ(optimized->report.attention.done, optimized->report.attention.found);
+  (*data)->Rewind();
+  auto batch = (*data)->Next();
+  ASSERT_TRUE(batch.has_value() && batch->has_value());
+  ExpectExact(*optimized, (*batch)->inputs, name);
+}
+
+INSTANTIATE_TEST_SUITE_P(Data, ExactModel, testing::Values("bert.ts17.sdpa"),
+                         [](const auto& info) {
+                           std::string name = info.param;
+                           std::replace(name.begin(), name.end(), '.', '_');
+                           return name;
+                         });
+
+}  // namespace
+}  // namespace octavo::api

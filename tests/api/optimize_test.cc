@@ -1,0 +1,122 @@
+// Optimize as users see it: deterministic bytes, refusals that speak, reports that are true.
+#include <gtest/gtest.h>
+
+#include <filesystem>
+
+#include "octavo/api/optimize.h"
+#include "octavo/api/report_html.h"
+#include "octavo/api/report_json.h"
+#include "octavo/ir/onnx/onnx.h"
+#include "octavo/ir/text.h"
+#include "octavo/ir/verify.h"
+
+namespace octavo::api {
+namespace {
+
+using ir::Graph;
+
+Graph Bert() {
+  const std::filesystem::path dir = std::filesystem::path(OCTAVO_SOURCE_DIR) / "tests/data/float";
+  auto graph = ir::onnx::ReadFile(dir / "bert.ts17.sdpa.onnx");
+  EXPECT_TRUE(graph.has_value()) << graph.error().message;
+  return std::move(*graph);
+}
+
+ir::Result<Optimized> OptimizeBert(int threads, const std::string& recipe = "int8") {
+  Graph graph = Bert();
+  auto data = quant::RandomData(3, quant::InputsOf(graph), {.limits = {{"input_ids", 60}, {"token_type_ids", 2}}});
+  EXPECT_TRUE(data.has_value()) << data.error().message;
+  OptimizeOptions options;
+  options.recipe = recipe;
+  options.data = data->get();
+  options.threads = threads;
+  return Optimize(std::move(graph), options);
+}
+
+TEST(Optimize, SameBytesForAnyThreadCountAndEveryRun) {
+  auto a = OptimizeBert(1);
+  auto b = OptimizeBert(2);
+  ASSERT_TRUE(a.has_value() && b.has_value());
+  const auto first = ir::onnx::WriteBytes(a->graph);
+  const auto second = ir::onnx::WriteBytes(b->graph);
+  ASSERT_TRUE(first.has_value() && second.has_value());
+  EXPECT_GT(first->size(), 1000u);
+  EXPECT_EQ(*first, *second);
+}
+
+TEST(Optimize, FileReadsBackAsTheSameFusedGraph) {
+  auto a = OptimizeBert(1);
+  ASSERT_TRUE(a.has_value());
+  const auto bytes = ir::onnx::WriteBytes(a->graph);
+  ASSERT_TRUE(bytes.has_value()) << bytes.error().message;
+  auto back = ir::onnx::ReadBytes(*bytes);
+  ASSERT_TRUE(back.has_value()) << back.error().message;
+  int qkv = 0;
+  int sdpa = 0;
+  for (ir::NodeId id : back->NodesInOrder()) {
+    qkv += back->node(id).op == ir::Op::kQkvInt8;
+    sdpa += back->node(id).op == ir::Op::kSdpaInt8;
+  }
+  EXPECT_EQ(qkv, 2);
+  EXPECT_EQ(sdpa, 2);
+  EXPECT_TRUE(ir::VerifyStatus(*back).has_value());
+  auto pipeline = passes::PipelineOfGraph(*back);
+  ASSERT_TRUE(pipeline.has_value()) << pipeline.error().message;
+  EXPECT_EQ(*pipeline, a->pipeline);
+}
+
+TEST(Optimize, Int8WithoutDataSaysWhatIsMissing) {
+  auto result = Optimize(Bert(), {});
+  ASSERT_FALSE(result.has_value());
+  EXPECT_NE(result.error().message.find("needs calibration data"), std::string::npos) << result.error().message;
+}
+
+TEST(Optimize, UnknownRecipeIsNamed) {
+  auto result = Optimize(Bert(), {.recipe = "int3"});
+  ASSERT_FALSE(result.has_value());
+  EXPECT_NE(result.error().message.find("'int3'"), std::string::npos);
+}
+
+TEST(Optimize, FloatRecipeFusesAndReportsLinearsAsLeft) {
+  auto result = OptimizeBert(1, "float");
+  ASSERT_TRUE(result.has_value()) << result.error().message;
+  EXPECT_EQ(result->report.attention.done, 2);
+  EXPECT_EQ(result->report.qkv.done, 2);
+  EXPECT_EQ(result->report.linear.done, 0);
+  for (const passes::Candidate& c : result->report.candidates) {
+    if (c.kind == "linear") {
+      EXPECT_EQ(c.status, "left");
+      EXPECT_FALSE(c.reason.empty());
+    }
+  }
+}
+
+TEST(Optimize, ReportsNameEveryCandidate) {
+  auto result = OptimizeBert(1);
+  ASSERT_TRUE(result.has_value());
+  const std::string json = ReportJson(*result, {1000, 300});
+  const std::string html = ReportHtml(*result, {1000, 300}, "a <b> & \"c\"");
+  for (const passes::Candidate& c : result->report.candidates) {
+    ASSERT_FALSE(c.nodes.empty());
+    EXPECT_NE(json.find(c.nodes[0]), std::string::npos);
+    EXPECT_NE(html.find(c.nodes[0]), std::string::npos);
+  }
+  EXPECT_EQ(html.find("<b> &"), std::string::npos);  // the name is escaped
+  EXPECT_NE(json.find("\"schema\": 1"), std::string::npos);
+}
+
+TEST(Pipeline, JsonRoundTripAndRefusals) {
+  auto recipe = passes::PipelineOfRecipe("int8");
+  ASSERT_TRUE(recipe.has_value());
+  auto back = passes::PipelineFromJson(passes::PipelineToJson(*recipe));
+  ASSERT_TRUE(back.has_value());
+  EXPECT_EQ(*recipe, *back);
+  auto unknown = passes::PipelineFromJson(R"({"octavo_pipeline": 1, "passes": ["no_such"]})");
+  ASSERT_FALSE(unknown.has_value());
+  EXPECT_NE(unknown.error().message.find("'no_such'"), std::string::npos);
+  EXPECT_FALSE(passes::PipelineFromJson("[]").has_value());
+  EXPECT_FALSE(passes::PipelineFromJson(R"({"octavo_pipeline": 2, "passes": []})").has_value());
+}
+
+}  // namespace
+}  // namespace octavo::api
