@@ -162,8 +162,10 @@ Status Exporter::SettleNames(const Graph& g, std::span<const std::string> captur
   // preferably its own. What is bound to a second name, and inputs under another name, pass through an Identity.
   std::vector<std::string> wanted;
   for (const GraphOutput& o : g.outputs()) {
-    std::string& name = names.of[o.value.index];
-    const bool same_as_input = !name.empty() && name == o.name;
+    const std::string& name = names.of[o.value.index];
+    // A subgraph must make what it gives: a captured value is none of its own.
+    const bool captive = std::find(captured.begin(), captured.end(), name) != captured.end();
+    const bool same_as_input = !name.empty() && name == o.name && !captive;
     if (main && !same_as_input && names.Taken(o.name)) {
       return Fail("output {} has the name of another input or output", Quoted(o.name));
     }

@@ -14,8 +14,8 @@ namespace octavo::ir::onnx {
 namespace {
 
 std::string DescribeNode(std::string_view name, std::string_view op_type, std::string_view first_output) {
-  if (!name.empty()) return "node " + Quoted(name) + " (" + std::string(op_type) + ")";
-  return "the " + std::string(op_type) + " node that makes " + Quoted(first_output);
+  if (!name.empty()) return "node " + Quoted(name) + " (" + Clean(op_type) + ")";
+  return "the " + Clean(op_type) + " node that makes " + Quoted(first_output);
 }
 std::string DescribeNode(const pb::NodeProto& n) {
   return DescribeNode(n.name(), n.op_type(), n.output_size() != 0 ? n.output(0) : std::string());

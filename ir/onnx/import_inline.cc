@@ -12,7 +12,7 @@ namespace octavo::ir::onnx {
 namespace {
 
 constexpr size_t kMaxFunctionDepth = 64;
-constexpr int64_t kMaxInlinedNodes = 2'000'000;  // 64 functions that call the next one twice would be 2^64
+constexpr int64_t kMaxInlinedNodes = 500'000;  // 64 functions that call the next one twice would be 2^64
 
 std::string Normalized(const std::string& domain) { return domain == "ai.onnx" ? std::string() : domain; }
 

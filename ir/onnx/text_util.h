@@ -8,9 +8,9 @@
 
 namespace octavo::ir::onnx {
 
-// In single quotes, control bytes as \xHH, at most 120 bytes: a hostile name must not break a line of a log.
-inline std::string Quoted(std::string_view name) {
-  std::string out = "'";
+// Control bytes as \xHH, at most 120 bytes: a hostile name must not break a line of a log.
+inline std::string Clean(std::string_view name) {
+  std::string out;
   for (const char c : name.substr(0, 120)) {
     const auto byte = static_cast<unsigned char>(c);
     if (byte < 0x20 || byte == 0x7f) {
@@ -19,8 +19,9 @@ inline std::string Quoted(std::string_view name) {
       out += c;
     }
   }
-  return out + (name.size() > 120 ? "...'" : "'");
+  return out + (name.size() > 120 ? "..." : "");
 }
+inline std::string Quoted(std::string_view name) { return "'" + Clean(name) + "'"; }
 
 }  // namespace octavo::ir::onnx
 
