@@ -151,7 +151,7 @@ bool SinkReshape(Rewriter& rw, NodeId id) {
   const auto plan = PlanFor(g, n);
   if (!plan) return false;
   const SymShape low = *out, high = Unmerged(g, plan->merge, low);
-  if (low.size() != plan->merge.kept + 1 || !ReshapeTarget(high, low)) return false;
+  if (low.size() != plan->merge.kept + 1 || !CanReshape(high, low)) return false;
   Attrs attrs = n.attrs;
   if (attrs.Has("axis") && plan->last_axis_attr != 0) attrs.Set("axis", plan->last_axis_attr);
   if (n.op == Op::kQuantizeLinear || n.op == Op::kDequantizeLinear) attrs.Erase("axis");

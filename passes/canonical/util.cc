@@ -183,14 +183,62 @@ ValueId MakeTranspose(Rewriter& rw, ValueId x, Ints perm) {
   if (type.shape) type.shape = Permuted(*type.shape, perm);
   return Make(rw, Op::kTranspose, {x}, Attrs{{"perm", std::move(perm)}}, std::move(type));
 }
+
+namespace {
+
+// A dim of a Reshape target: `number` (0 copies, -1 is inferred), or where `read` >= 0 that dim of the input at run time.
+struct TargetDim {
+  int64_t number = 0;
+  int64_t read = -1;
+};
+
+std::optional<std::vector<TargetDim>> TargetDims(const SymShape& in, const SymShape& out) {
+  std::vector<TargetDim> dims(out.size());
+  bool inferred = false, zero = false;
+  for (size_t j = 0; j < out.size(); ++j) {
+    zero = zero || IsNumber(out[j], 0);
+    if (j < in.size() && ProvablyEqual(in[j], out[j]) && !out[j].is_number()) continue;  // a copy
+    if (out[j].is_number()) {
+      dims[j].number = out[j].number();
+      continue;
+    }
+    for (size_t i = 0; i < in.size() && dims[j].read < 0; ++i) {
+      if (ProvablyEqual(in[i], out[j])) dims[j].read = static_cast<int64_t>(i);
+    }
+    if (dims[j].read >= 0) continue;
+    if (inferred) return {};
+    inferred = true;
+    dims[j].number = -1;
+  }
+  if (zero) return {};
+  return dims;
+}
+
+}  // namespace
+
+bool CanReshape(const SymShape& in, const SymShape& out) {
+  return ReshapeTarget(in, out).has_value() || TargetDims(in, out).has_value();
+}
+
 ValueId MakeReshape(Rewriter& rw, ValueId x, const SymShape& out) {
   const Graph& g = rw.graph();
   const SymShape* in = ShapeOf(g, x);
   if (in == nullptr) return {};
-  const auto target = ReshapeTarget(*in, out);
-  if (!target) return {};
   const DType dtype = DTypeOf(g, x);
-  const ValueId shape = MakeInts(rw, *target);
+  if (const auto target = ReshapeTarget(*in, out)) {
+    const ValueId shape = MakeInts(rw, *target);
+    return Make(rw, Op::kReshape, {x, shape}, {}, Type{dtype, out});
+  }
+  const auto dims = TargetDims(*in, out);
+  if (!dims) return {};
+  std::vector<ValueId> parts;
+  for (const TargetDim& d : *dims) {
+    parts.push_back(d.read < 0 ? MakeInts(rw, {d.number})
+                               : Make(rw, Op::kShape, {x}, Attrs{{"start", d.read}, {"end", d.read + 1}},
+                                      Type{DType::kS64, SymShape{1}}));
+  }
+  const ValueId shape = Make(rw, Op::kConcat, std::move(parts), Attrs{{"axis", int64_t{0}}},
+                             Type{DType::kS64, SymShape{static_cast<int64_t>(out.size())}});
   return Make(rw, Op::kReshape, {x, shape}, {}, Type{dtype, out});
 }
 

@@ -65,7 +65,10 @@ std::optional<std::vector<Ints>> GroupDims(const SymShape& fine, const SymShape&
 ValueId Make(Rewriter& rw, Op op, std::vector<ValueId> inputs, Attrs attrs, Type type);
 ValueId MakeInts(Rewriter& rw, Ints values);
 ValueId MakeTranspose(Rewriter& rw, ValueId x, Ints perm);
-// Invalid where the target cannot be written as a constant.
+// Whether MakeReshape can: every dim of `out` but one is a number or a dim of `in`.
+bool CanReshape(const SymShape& in, const SymShape& out);
+// The target is a constant where ReshapeTarget has one, else it reads dims of x (Shape and Concat). Invalid where
+// CanReshape says no.
 ValueId MakeReshape(Rewriter& rw, ValueId x, const SymShape& out);
 // Output 0 of `node` is replaced by `to`, and what is dead then is erased.
 void ReplaceNode(Rewriter& rw, NodeId node, ValueId to);

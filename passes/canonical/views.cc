@@ -231,8 +231,8 @@ bool NormalizeChain(Rewriter& rw, NodeId id) {
   const SymShape moved = Permuted(form->split, form->perm);
   const bool split = !ProvablyEqual(form->split, x), merge = !ProvablyEqual(moved, z);
   // Everything must be expressible before anything is made.
-  if (split && !ReshapeTarget(x, form->split)) return false;
-  if (merge && !ReshapeTarget(moved, z)) return false;
+  if (split && !CanReshape(x, form->split)) return false;
+  if (merge && !CanReshape(moved, z)) return false;
   const NodeId last = g.value(chain->y).producer;
   rw.At(last, last == id ? std::vector<NodeId>{id} : std::vector<NodeId>{id, last});
   ValueId v = split ? MakeReshape(rw, chain->x, form->split) : chain->x;

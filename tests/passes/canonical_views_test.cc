@@ -1,0 +1,209 @@
+// views, linear, qdq: the canonical forms that the fusion rules expect, bit for bit the same results.
+#include "canonical_support.h"
+
+namespace octavo::passes::canonical {
+namespace {
+
+// The perm of the only Transpose, or nothing.
+Ints OnlyPerm(const Graph& g) {
+  Ints perm;
+  for (NodeId id : g.NodesInOrder()) {
+    if (g.node(id).op == Op::kTranspose) perm = g.node(id).attrs.Ints("perm");
+  }
+  return perm;
+}
+Ints PermAfter(Graph g, PassFn pass) {
+  PassContext context;
+  EXPECT_TRUE(pass(g, context));
+  return OnlyPerm(g);
+}
+
+ValueId Heads(Builder& b, ValueId x) { return b.Transpose(b.Reshape(x, {0, 0, 3, 4}), {0, 2, 1, 3}); }
+
+TEST(CanonicalViews, DynamoKeyTransposeBecomesOneTransposeOfTheSplit) {
+  Builder b;
+  const ValueId x = b.In("x", {Sym("b"), Sym("s"), 12});
+  const ValueId k = Heads(b, x);
+  const ValueId folded = b.Op1(Op::kReshape, {k, b.Concat({b.Axis({-1}), b.DimOf(x, 1), b.Axis({4})})});
+  const ValueId back = b.Concat({b.DimOf(x, 0), b.Axis({3}), b.Axis({4}), b.DimOf(x, 1)});
+  b.Out(b.Op1(Op::kReshape, {b.Transpose(folded, {0, 2, 1}), back}));
+  EXPECT_EQ(Check(b.g, Canonicalize), "Reshape Transpose");
+  EXPECT_EQ(PermAfter(b.g, Canonicalize), (Ints{0, 2, 3, 1}));
+}
+
+TEST(CanonicalViews, TransposesMergeAndCancel) {
+  Builder b;
+  const ValueId x = b.In("x", {Sym("b"), Sym("s"), 12});
+  b.Out(b.Transpose(Heads(b, x), {0, 1, 3, 2}));
+  EXPECT_EQ(Check(b.g, Views), "Reshape Transpose");
+  EXPECT_EQ(PermAfter(b.g, Views), (Ints{0, 2, 3, 1}));
+  Builder c;
+  const ValueId y = c.In("x", {Sym("b"), Sym("s"), 12});
+  c.Out(c.Reshape(c.Transpose(Heads(c, y), {0, 2, 1, 3}), {0, 0, 12}));
+  c.Out(c.Op1(Op::kNeg, {y}), "z");
+  EXPECT_EQ(Check(c.g, Views), "Neg");
+}
+
+TEST(CanonicalViews, HeadMergeAndHeadSplitStayAsTheyAre) {
+  for (const int64_t heads : {1, 3}) {  // one head: a dim of 1 in the middle
+    Builder b;
+    const ValueId x = b.In("x", {Sym("b"), Sym("s"), 4 * heads});
+    const ValueId h = b.Transpose(b.Reshape(x, {0, 0, heads, 4}), {0, 2, 1, 3});
+    b.Out(b.Reshape(b.Transpose(b.Op1(Op::kExp, {h}), {0, 2, 1, 3}), {0, 0, 4 * heads}));
+    EXPECT_EQ(Check(b.g, Canonicalize), "Reshape Transpose Exp Transpose Reshape");
+  }
+}
+
+TEST(CanonicalViews, SplitBehindATransposeMovesInFront) {
+  Builder b;
+  const ValueId x = b.In("x", {Sym("b"), Sym("s"), 12});
+  const ValueId t = b.Transpose(x, {0, 2, 1});
+  b.Out(b.Op1(Op::kReshape, {t, b.Concat({b.DimOf(x, 0), b.Axis({3, 4}), b.DimOf(x, 1)})}));
+  EXPECT_EQ(Check(b.g, Canonicalize), "Reshape Transpose");
+  EXPECT_EQ(PermAfter(b.g, Canonicalize), (Ints{0, 2, 3, 1}));
+}
+
+TEST(CanonicalViews, SequenceFirstAttentionGetsBatchAndHeadsApart) {
+  Builder b;  // torch's MultiheadAttention: [s,b,E] -> [s,b*H,D] -> [b*H,s,D] -> [b,H,s,D]
+  const ValueId x = b.In("x", {Sym("s"), Sym("b"), 12});
+  const ValueId bh = b.Op1(Op::kMul, {b.DimOf(x, 1), b.Axis({3})});
+  const ValueId h = b.Op1(Op::kReshape, {x, b.Concat({b.DimOf(x, 0), bh, b.Axis({4})})});
+  const ValueId t = b.Transpose(h, {1, 0, 2});
+  b.Out(b.Op1(Op::kReshape, {t, b.Concat({b.DimOf(x, 1), b.Axis({3}), b.DimOf(x, 0), b.Axis({4})})}));
+  EXPECT_EQ(Check(b.g, Canonicalize), "Reshape Transpose");
+  EXPECT_EQ(PermAfter(b.g, Canonicalize), (Ints{1, 2, 0, 3}));
+}
+
+TEST(CanonicalViews, RepeatedHeadsKeepTheirMergeInFrontOfTheTranspose) {
+  Builder b;
+  const ValueId k = b.In("k", {Sym("b"), 2, Sym("s"), 4});
+  const ValueId five = b.Unsqueeze(k, {2});
+  const ValueId wide = b.Op1(Op::kExpand, {five, b.Concat({b.DimOf(k, 0), b.Axis({2, 3}), b.DimOf(k, 2), b.Axis({4})})});
+  const ValueId six = b.Op1(Op::kReshape, {wide, b.Concat({b.DimOf(k, 0), b.Axis({6}), b.DimOf(k, 2), b.Axis({4})})});
+  b.Out(b.Transpose(six, {0, 1, 3, 2}));
+  EXPECT_EQ(Check(b.g, Canonicalize), "Unsqueeze Expand Reshape Transpose");
+}
+
+TEST(CanonicalViews, UnsqueezesMerge) {
+  Builder b;
+  const ValueId m = b.In("m", {Sym("b"), Sym("s")});
+  b.Out(b.Unsqueeze(b.Unsqueeze(m, {1}), {2}));
+  b.Out(b.Op1(Op::kSqueeze, {b.Unsqueeze(m, {-1}), b.Axis({-1})}), "same");
+  EXPECT_EQ(Check(b.g, Views), "Unsqueeze");
+}
+
+TEST(CanonicalViews, BatchedThreeDimensionalAttentionGetsItsHeadsBack) {
+  Builder b;
+  const ValueId q = b.In("q", {Sym("b"), Sym("s"), 12});
+  const ValueId k = b.In("k", {Sym("b"), Sym("t"), 12});
+  const auto flat = [&](ValueId x) {
+    return b.Op1(Op::kReshape, {Heads(b, x), b.Concat({b.Axis({-1}), b.DimOf(x, 1), b.Axis({4})})});
+  };
+  const ValueId scores = b.Op1(Op::kMatMul, {flat(q), b.Transpose(flat(k), {0, 2, 1})});
+  const ValueId p = b.Op1(Op::kSoftmax, {b.Op1(Op::kMul, {scores, b.F(0.5f)})}, Attrs{{"axis", int64_t{-1}}});
+  const ValueId o = b.Op1(Op::kMatMul, {p, flat(k)});
+  b.Out(b.Op1(Op::kReshape, {o, b.Concat({b.DimOf(q, 0), b.Axis({3}), b.DimOf(q, 1), b.Axis({4})})}));
+  const std::string ops = Check(b.g, Canonicalize);
+  EXPECT_EQ(Count(ops, "Reshape"), 2u) << ops;  // the two head splits
+  EXPECT_EQ(Count(ops, "Transpose"), 3u) << ops;
+}
+
+TEST(CanonicalLinear, GemmBetweenReshapesIsAMatMulOfTheFullRank) {
+  for (const bool transposed : {false, true}) {
+    Builder b;
+    const ValueId x = b.In("x", {Sym("b"), Sym("s"), 3});
+    const ValueId rows = b.Op1(Op::kReshape, {x, b.Axis({-1, 3})});
+    const ValueId y = b.Op1(Op::kGemm, {rows, b.W(transposed ? ir::Shape{5, 3} : ir::Shape{3, 5}), b.W({5})},
+                            Attrs{{"transB", int64_t{transposed}}});
+    b.Out(b.Op1(Op::kReshape, {y, b.Concat({b.DimOf(x, 0), b.DimOf(x, 1), b.Axis({5})})}));
+    EXPECT_EQ(Check(b.g, Canonicalize), "MatMul Add");
+  }
+}
+
+TEST(CanonicalLinear, AlphaAndBetaBecomeExplicit) {
+  Builder b;
+  const ValueId x = b.In("x", {Sym("b"), 3});
+  b.Out(b.Op1(Op::kGemm, {x, b.W({3, 5}), b.W({5})}, Attrs{{"alpha", 0.5f}, {"beta", 0.25f}}));
+  EXPECT_EQ(Check(b.g, Canonicalize, 1e-6), "MatMul Mul Add");
+}
+
+TEST(CanonicalLinear, BiasComesSecondAndFlat) {
+  Builder b;
+  const ValueId x = b.In("x", {Sym("b"), Sym("s"), 3});
+  const ValueId w = b.Transpose(b.W({5, 3}), {1, 0});
+  b.Out(b.Op1(Op::kAdd, {b.W({1, 1, 5}), b.Op1(Op::kMatMul, {x, w})}));
+  EXPECT_EQ(Check(b.g, Canonicalize), "MatMul Add");
+  PassContext context;
+  ASSERT_TRUE(Canonicalize(b.g, context));
+  const Node& add = b.g.node(b.g.last());
+  EXPECT_TRUE(b.g.IsFrom(add.input(0), Op::kMatMul));
+  EXPECT_EQ(b.g.ConstantOf(add.input(1))->shape(), (ir::Shape{5}));
+  EXPECT_EQ(b.g.ConstantOf(b.g.Producer(add.input(0))->input(1))->shape(), (ir::Shape{3, 5}));
+}
+
+TEST(CanonicalLinear, PerChannelWeightsAreTransposedWithTheirAxis) {
+  Builder b;
+  const ValueId x = b.In("x", {Sym("b"), 3}, DType::kU8);
+  const ValueId a = b.Op1(Op::kDequantizeLinear, {x, b.F(0.1f), b.g.AddConstant(Tensor::Zeros(DType::kU8, {}))});
+  const ValueId q = b.g.AddConstant(Tensor::Of<int8_t>(DType::kS8, {2, 3}, std::vector<int8_t>{1, -2, 3, 4, -5, 6}));
+  const ValueId w = b.Op1(Op::kDequantizeLinear,
+                          {q, b.g.AddConstant(Tensor::F32({2}, {0.5f, 0.3f})), b.g.AddConstant(Tensor::Zeros(DType::kS8, {2}))},
+                          Attrs{{"axis", int64_t{0}}});
+  b.Out(b.Op1(Op::kGemm, {a, w, b.W({2})}, Attrs{{"transB", int64_t{1}}}));
+  EXPECT_EQ(Check(b.g, Canonicalize), "DequantizeLinear DequantizeLinear MatMul Add");
+}
+
+ValueId Zp(Builder& b, uint8_t z) { return b.g.AddConstant(Tensor::Of<uint8_t>(DType::kU8, {}, std::vector<uint8_t>{z})); }
+
+TEST(CanonicalQdq, QuantizeMovesUpAndDequantizeDown) {
+  Builder b;
+  const ValueId x = b.In("x", {Sym("b"), Sym("s"), 12});
+  const ValueId y = b.Op1(Op::kExp, {x});
+  const ValueId s = b.F(0.03f), z = Zp(b, 3);
+  const ValueId q = b.Op1(Op::kQuantizeLinear, {Heads(b, y), s, z});
+  const ValueId d = b.Op1(Op::kDequantizeLinear, {q, s, z});
+  b.Out(b.Op1(Op::kMatMul, {d, b.Transpose(d, {0, 1, 3, 2})}));
+  EXPECT_EQ(Check(b.g, Qdq), "Exp QuantizeLinear Reshape Transpose DequantizeLinear Transpose DequantizeLinear MatMul");
+}
+
+TEST(CanonicalQdq, EqualRoundTripsGoAndUnequalOnesStay) {
+  for (const float second : {0.03f, 0.031f}) {
+    Builder b;
+    const ValueId x = b.In("x", {Sym("b"), 6});
+    const ValueId q1 = b.Op1(Op::kQuantizeLinear, {x, b.F(0.03f), Zp(b, 3)});
+    const ValueId v = b.Reshape(b.Op1(Op::kDequantizeLinear, {q1, b.F(0.03f), Zp(b, 3)}), {0, 2, 3});
+    const ValueId q2 = b.Op1(Op::kQuantizeLinear, {v, b.F(second), Zp(b, 3)});
+    b.Out(b.Op1(Op::kDequantizeLinear, {q2, b.F(second), Zp(b, 3)}));
+    EXPECT_EQ(Check(b.g, Qdq), second == 0.03f ? "QuantizeLinear Reshape DequantizeLinear"
+                                               : "QuantizeLinear Reshape DequantizeLinear QuantizeLinear DequantizeLinear");
+  }
+}
+
+TEST(CanonicalQdq, RoundTripIsExactForEveryByteAndManyScales) {
+  // The claim behind dropping Q(DQ(q)), on the interpreter's own arithmetic.
+  std::mt19937 rng(Seed());
+  std::vector<uint8_t> all(256);
+  for (int i = 0; i < 256; ++i) all[static_cast<size_t>(i)] = static_cast<uint8_t>(i);
+  for (int round = 0; round < 2000; ++round) {
+    const float scale = std::ldexp(1.0f + static_cast<float>(rng() % (1 << 23)) / (1 << 23), static_cast<int>(rng() % 60) - 30);
+    const int zero = static_cast<int>(rng() % 256);
+    for (int i = 0; i < 256; ++i) {
+      const float value = static_cast<float>(i - zero) * scale;
+      ASSERT_EQ(std::nearbyint(value / scale) + zero, i) << "scale " << scale;
+    }
+  }
+}
+
+TEST(CanonicalQdq, PerAxisFollowsTheAxisOrStays) {
+  Builder b;
+  const ValueId x = b.In("x", {Sym("b"), 2, 6}, DType::kU8);
+  const ValueId s = b.g.AddConstant(Tensor::F32({2}, {0.5f, 0.25f}));
+  const ValueId z = b.g.AddConstant(Tensor::Of<uint8_t>(DType::kU8, {2}, std::vector<uint8_t>{1, 9}));
+  const ValueId d = b.Op1(Op::kDequantizeLinear, {x, s, z}, Attrs{{"axis", int64_t{1}}});
+  b.Out(b.Transpose(d, {2, 0, 1}), "followed");
+  b.Out(b.Reshape(d, {0, 12}), "lost");
+  EXPECT_EQ(Check(b.g, Qdq), "DequantizeLinear Transpose DequantizeLinear Reshape");
+}
+
+}  // namespace
+}  // namespace octavo::passes::canonical
