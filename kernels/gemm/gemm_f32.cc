@@ -31,8 +31,18 @@ const dnnl::engine& Engine() {
 struct ThreadState {
   dnnl::stream stream{Engine()};
   AlignedArray<uint8_t> scratchpad;
+  AlignedArray<float> row;
+  AlignedArray<float> column;
 
   ThreadState() { omp_set_num_threads(1); }
+  // oneDNN 3.7.2 forgets the stride of a single row or column: it writes a product of one column contiguous (wrong results,
+  // and writes between the rows) and reads a left operand of one row contiguous. Both go through these.
+  float* Row(int64_t count) { return Room(row, count); }
+  float* Column(int64_t count) { return Room(column, count); }
+  static float* Room(AlignedArray<float>& array, int64_t count) {
+    if (array.size() < static_cast<size_t>(count)) array = AlignedArray<float>(static_cast<size_t>(count));
+    return array.data();
+  }
   void* Scratchpad(size_t bytes) {
     if (scratchpad.size() < bytes) scratchpad = AlignedArray<uint8_t>(bytes);
     return scratchpad.data();
@@ -138,14 +148,46 @@ std::expected<PackedF32, std::string> PackWeightsF32(const float* w, int64_t k, 
   }
 }
 
+namespace {
+
+// Plain two-dimensional products, one batch after another: oneDNN's own batches refuse some strides.
+std::string RunMatMul(const MatMulF32Args& args, Range batches) {
+  using Key = std::array<int64_t, 8>;
+  // A thread works through the heads of one attention after another: the last product is nearly always the right one.
+  static thread_local Key last_key{};
+  static thread_local Product last;
+  const Key key = {args.m, args.k, args.n, args.a_row, args.a_column, args.b_row, args.b_column, args.c_row};
+  try {
+    ThisThread();
+    if (key != last_key) {
+      last_key = {};
+      last = MakeProduct({{args.m, args.k}, kF32, Dims{args.a_row, args.a_column}},
+                         {{args.k, args.n}, kF32, Dims{args.b_row, args.b_column}}, memory::desc(),
+                         {{args.m, args.n}, kF32, Dims{args.c_row, 1}});
+      last_key = key;
+    }
+    for (int64_t i = batches.begin; i < batches.end; ++i) {
+      Execute(last, args.a + i * args.a_batch, args.b + i * args.b_batch, nullptr, args.c + i * args.c_batch);
+    }
+  } catch (const dnnl::error& error) {
+    return Sentence(error, args.m, args.k, args.n);
+  }
+  return {};
+}
+
+}  // namespace
+
 std::string GemmF32(const GemmF32Args& args, Range rows) {
   const int64_t m = rows.end - rows.begin;
   if (m <= 0) return {};
   const PackedF32::State& state = args.w->state();
   try {
-    const Product& product = state.Find(m, args.x_stride, args.y_stride, args.bias != nullptr);
-    Execute(product, args.x + rows.begin * args.x_stride, state.weights.get_data_handle(), args.bias,
-            args.y + rows.begin * args.y_stride);
+    const bool spread = state.n == 1 && args.y_stride != 1;
+    const Product& product = state.Find(m, args.x_stride, spread ? 1 : args.y_stride, args.bias != nullptr);
+    float* y = args.y + rows.begin * args.y_stride;
+    float* out = spread ? ThisThread().Column(m) : y;
+    Execute(product, args.x + rows.begin * args.x_stride, state.weights.get_data_handle(), args.bias, out);
+    for (int64_t i = 0; spread && i < m; ++i) y[i * args.y_stride] = out[i];
   } catch (const dnnl::error& error) {
     return Sentence(error, m, state.k, state.n);
   }
@@ -153,29 +195,31 @@ std::string GemmF32(const GemmF32Args& args, Range rows) {
 }
 
 std::string MatMulF32(const MatMulF32Args& args, Range batches) {
-  const int64_t count = batches.end - batches.begin;
-  if (count <= 0 || args.m <= 0 || args.n <= 0) return {};
-  using Key = std::array<int64_t, 12>;
-  // A thread works through the heads of one attention after another: the last product is nearly always the right one.
-  static thread_local Key last_key{};
-  static thread_local Product last;
-  const Key key = {args.m,     args.k,        args.n,       args.a_row, args.a_column, args.a_batch,
-                   args.b_row, args.b_column, args.b_batch, args.c_row, args.c_batch,  count};
-  try {
-    ThisThread();
-    if (key != last_key) {
-      const auto desc = [count](int64_t rows, int64_t columns, int64_t batch, int64_t row, int64_t column) {
-        return memory::desc({batch == 0 ? 1 : count, rows, columns}, kF32, Dims{batch, row, column});
-      };
-      last = MakeProduct(desc(args.m, args.k, args.a_batch, args.a_row, args.a_column),
-                         desc(args.k, args.n, args.b_batch, args.b_row, args.b_column), memory::desc(),
-                         memory::desc({count, args.m, args.n}, kF32, Dims{args.c_batch, args.c_row, 1}));
-      last_key = key;
+  if (batches.begin >= batches.end || args.m <= 0 || args.n <= 0) return {};
+  if (args.k <= 0) return "a float product of depth 0 has no kernel; write zeros instead";
+  const bool gather = args.m == 1 && args.a_column != 1;
+  const bool spread = args.n == 1 && args.c_row != 1;
+  if (!gather && !spread) return RunMatMul(args, batches);
+  for (int64_t batch = batches.begin; batch < batches.end; ++batch) {
+    MatMulF32Args one = args;
+    one.a += batch * args.a_batch;
+    one.b += batch * args.b_batch;
+    one.c += batch * args.c_batch;
+    if (gather) {
+      float* row = ThisThread().Row(args.k);
+      for (int64_t i = 0; i < args.k; ++i) row[i] = one.a[i * args.a_column];
+      one.a = row;
+      one.a_row = args.k;
+      one.a_column = 1;
     }
-    Execute(last, args.a + batches.begin * args.a_batch, args.b + batches.begin * args.b_batch, nullptr,
-            args.c + batches.begin * args.c_batch);
-  } catch (const dnnl::error& error) {
-    return Sentence(error, args.m, args.k, args.n);
+    float* const out = one.c;
+    if (spread) {
+      one.c = ThisThread().Column(args.m);
+      one.c_row = 1;
+    }
+    std::string problem = RunMatMul(one, {0, 1});
+    if (!problem.empty()) return problem;
+    for (int64_t i = 0; spread && i < args.m; ++i) out[i * args.c_row] = one.c[i];
   }
   return {};
 }

@@ -4,6 +4,7 @@
 #include "hwy/foreach_target.h"  // IWYU pragma: keep
 #include "hwy/highway.h"
 // After foreach_target.h:
+#include "hwy/cache_control.h"
 #include "octavo/kernels/gemm/epilogue-inl.h"
 #include "octavo/kernels/gemm/segments.h"
 #include "octavo/kernels/gemm/tile-inl.h"
@@ -131,6 +132,15 @@ void RunRows(const InputRows& x, int64_t row, int rows, const int8_t* const pane
   }
 }
 
+// The lines that the epilogue will write: they arrive while the product runs.
+HWY_INLINE void PrefetchOutput(const EpilogueTile& t) {
+  const int64_t bytes = t.y->dtype == quant::DType::kF32 ? 4 : 1;
+  const char* out = static_cast<const char*>(t.y->y) + (t.row * t.y->stride + t.column) * bytes;
+  for (int r = 0; r < t.rows; ++r, out += t.y->stride * bytes) {
+    for (int64_t i = 0; i < t.columns * bytes; i += 64) hwy::Prefetch(out + i);
+  }
+}
+
 // 64 columns of one output for the prepared rows, which are rows first.. of y.
 void RunBlock(const internal::SegmentArgs& args, const GemmOutput& y, int64_t block, const InputRows& x, int64_t first, int64_t rows) {
   const int64_t column = block * kColumnBlock;
@@ -153,6 +163,7 @@ void RunBlock(const internal::SegmentArgs& args, const GemmOutput& y, int64_t bl
     const int64_t left = rows - r;
     tile.rows = static_cast<int>(left > 9 ? 6 : left > 6 ? (left + 1) / 2 : left);
     tile.row = first + r;
+    PrefetchOutput(tile);
     RunRows(x, r, tile.rows, panels, columns.init, acc);
     Epilogue(tile);
     r += tile.rows;

@@ -30,7 +30,7 @@ extern const PerArch<SegmentsFn> kRunSegments;
 // 192 KB, so that it lives in L2 beside the weights of one column block. A multiple of 6, the height of a tile.
 inline int64_t RowsAtOnce(int64_t k, int64_t bytes_per_element) {
   const int64_t row_bytes = (k + 3) / 4 * 4 * bytes_per_element;
-  return std::clamp<int64_t>(192 * 1024 / row_bytes / 6 * 6, 6, 384);
+  return std::clamp<int64_t>(192 * 1024 / row_bytes / 6 * 6, 6, 96);
 }
 
 }  // namespace octavo::kernels::internal

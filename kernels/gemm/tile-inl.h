@@ -48,12 +48,12 @@ struct VnniRow {
     const TileD d;
     const auto a = hn::BitCast(hn::Repartition<uint8_t, TileD>(), Broadcast4(x));
     c0 = hn::SumOfMulQuadAccumulate(d, a, b0, c0);
-    c1 = hn::SumOfMulQuadAccumulate(d, a, b1, c1);
-    c2 = hn::SumOfMulQuadAccumulate(d, a, b2, c2);
-    c3 = hn::SumOfMulQuadAccumulate(d, a, b3, c3);
     Pin(c0);
+    c1 = hn::SumOfMulQuadAccumulate(d, a, b1, c1);
     Pin(c1);
+    c2 = hn::SumOfMulQuadAccumulate(d, a, b2, c2);
     Pin(c2);
+    c3 = hn::SumOfMulQuadAccumulate(d, a, b3, c3);
     Pin(c3);
   }
   HWY_INLINE void Store(int32_t* out) const {
@@ -118,8 +118,8 @@ struct S16Row {
     const TileD d;
     const auto a = hn::BitCast(hn::Repartition<int16_t, TileD>(), Broadcast4(x));
     c0 = hn::Add(c0, hn::WidenMulPairwiseAdd(d, a, b0));
-    c1 = hn::Add(c1, hn::WidenMulPairwiseAdd(d, a, b1));
     Pin(c0);
+    c1 = hn::Add(c1, hn::WidenMulPairwiseAdd(d, a, b1));
     Pin(c1);
   }
   HWY_INLINE void Store(int32_t* out) const {

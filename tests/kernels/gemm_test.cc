@@ -6,8 +6,6 @@
 #include <vector>
 
 #include "gmock/gmock.h"
-#include "octavo/kernels/gemm/gemm_f32.h"
-#include "octavo/quant/numeric/math.h"
 #include "testing.h"
 
 namespace octavo::kernels {
@@ -313,91 +311,6 @@ TEST_P(GemmArch, SplitsGiveTheSameBits) {
 }
 
 INSTANTIATE_TEST_SUITE_P(All, GemmArch, ::testing::ValuesIn(VectorArchs()), ArchTestName);
-
-// ---- Float products.
-
-void ExpectNear(const std::vector<float>& a, const std::vector<float>& b, const std::vector<float>& bias,
-                const std::vector<float>& y, int64_t m, int64_t k, int64_t n, int64_t x_stride, int64_t y_stride) {
-  for (int64_t i = 0; i < m; ++i) {
-    for (int64_t j = 0; j < n; ++j) {
-      double exact = bias.empty() ? 0.0 : bias[static_cast<size_t>(j)];
-      double magnitude = std::abs(exact);
-      for (int64_t l = 0; l < k; ++l) {
-        const double term = double{a[static_cast<size_t>(i * x_stride + l)]} * b[static_cast<size_t>(l * n + j)];
-        exact += term;
-        magnitude += std::abs(term);
-      }
-      ASSERT_NEAR(y[static_cast<size_t>(i * y_stride + j)], exact, magnitude * (static_cast<double>(k) + 2) * 0x1p-24);
-    }
-  }
-}
-
-std::vector<float> RandomFloats(int64_t count) {
-  std::vector<float> v(static_cast<size_t>(count));
-  for (auto& x : v) x = RandomFloat(-1, 1);
-  return v;
-}
-
-TEST(GemmF32, EqualsDoubleWithinTheBound) {
-  for (int trial = 0; trial < 20; ++trial) {
-    const int64_t m = RandomInt(1, 70), k = RandomInt(1, 200), n = RandomInt(1, 150);
-    const int64_t x_stride = k + RandomInt(0, 5), y_stride = n + RandomInt(0, 5);
-    const std::vector<float> x = RandomFloats(m * x_stride), w = RandomFloats(k * n);
-    const std::vector<float> bias = trial % 2 == 0 ? RandomFloats(n) : std::vector<float>();
-    std::vector<float> given = w;
-    if (trial % 3 == 0) {
-      for (int64_t i = 0; i < k * n; ++i) given[static_cast<size_t>(i % n * k + i / n)] = w[static_cast<size_t>(i)];
-    }
-    auto packed = PackWeightsF32(given.data(), k, n, trial % 3 == 0, 64);
-    ASSERT_TRUE(packed.has_value()) << packed.error();
-    std::vector<float> y(static_cast<size_t>(m * y_stride), 77.0f);
-    const int64_t split = RandomInt(0, static_cast<int>(m));
-    const GemmF32Args args{x.data(), x_stride, &*packed, bias.empty() ? nullptr : bias.data(), y.data(), y_stride};
-    ASSERT_EQ(GemmF32(args, {0, split}), "");
-    ASSERT_EQ(GemmF32(args, {split, m}), "");
-    ExpectNear(x, w, bias, y, m, k, n, x_stride, y_stride);
-    for (int64_t i = 0; i < m; ++i) {
-      for (int64_t j = n; j < y_stride; ++j) ASSERT_EQ(y[static_cast<size_t>(i * y_stride + j)], 77.0f);
-    }
-  }
-}
-
-// [B, S, H, D] operands, one call per batch entry, heads as the batch: q k^T with a transposed right operand.
-TEST(MatMulF32, StridesOfAttention) {
-  const int64_t heads = 3, s = 17, keys = 23, d = 32;
-  const std::vector<float> q = RandomFloats(s * heads * d), k = RandomFloats(keys * heads * d);
-  std::vector<float> scores(static_cast<size_t>(heads * s * keys));
-  MatMulF32Args args;
-  args.m = s, args.k = d, args.n = keys;
-  args.a = q.data(), args.a_row = heads * d, args.a_batch = d;
-  args.b = k.data(), args.b_row = 1, args.b_column = heads * d, args.b_batch = d;
-  args.c = scores.data(), args.c_row = keys, args.c_batch = s * keys;
-  ASSERT_EQ(MatMulF32(args, {0, 2}), "");
-  ASSERT_EQ(MatMulF32(args, {2, 3}), "");
-  for (int64_t h = 0; h < heads; ++h) {
-    for (int64_t i = 0; i < s; ++i) {
-      for (int64_t j = 0; j < keys; ++j) {
-        double exact = 0.0;
-        for (int64_t l = 0; l < d; ++l) {
-          exact += double{q[static_cast<size_t>((i * heads + h) * d + l)]} * k[static_cast<size_t>((j * heads + h) * d + l)];
-        }
-        ASSERT_NEAR(scores[static_cast<size_t>((h * s + i) * keys + j)], exact, 34 * 32 * 0x1p-24);
-      }
-    }
-  }
-}
-
-TEST(MatMulF32, BroadcastBatch) {
-  const std::vector<float> a = RandomFloats(4 * 5 * 6), b = RandomFloats(6 * 7);
-  std::vector<float> c(4 * 5 * 7);
-  MatMulF32Args args;
-  args.m = 5, args.k = 6, args.n = 7;
-  args.a = a.data(), args.a_row = 6, args.a_batch = 30;
-  args.b = b.data(), args.b_row = 7;
-  args.c = c.data(), args.c_row = 7, args.c_batch = 35;
-  ASSERT_EQ(MatMulF32(args, {0, 4}), "");
-  ExpectNear(a, b, {}, c, 20, 6, 7, 6, 7);
-}
 
 }  // namespace
 }  // namespace octavo::kernels

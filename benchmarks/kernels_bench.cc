@@ -1,0 +1,149 @@
+// Int8 products of MiniLM and BERT-base shapes, one thread. Every sample runs ours, oneDNN int8, oneDNN float and the
+// register-only dot product one after another, so that all four see the same clock; the lowest tenths of
+// the samples are compared.
+//   kernels_bench --benchmark_filter='qkv/avx512vnni'
+#include <time.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <functional>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "benchmark/benchmark.h"
+#include "octavo/benchmarks/peers.h"
+#include "octavo/kernels/gemm/gemm_f32.h"
+#include "octavo/kernels/qkv/qkv.h"
+
+namespace octavo::benchmarks {
+namespace {
+
+using kernels::Arch;
+
+struct Shape {
+  const char* name;
+  int64_t k;
+  std::vector<int64_t> n;  // more than one: qkv
+  kernels::Activation activation = kernels::Activation::kNone;
+};
+
+// Ours, with everything it reads.
+struct Problem {
+  std::vector<uint8_t> x;
+  std::vector<std::vector<uint8_t>> y;
+  std::vector<float> scale, bias;
+  std::vector<kernels::PackedWeights> w;
+  kernels::QkvArgs args;
+  kernels::AlignedArray<uint8_t> scratch;
+
+  Problem(const Shape& shape, int64_t m, Arch arch) : scratch(kernels::GemmScratchBytes(arch, quant::DType::kU8, shape.k)) {
+    std::mt19937 random(7);
+    x.resize(static_cast<size_t>(m * shape.k));
+    for (auto& v : x) v = static_cast<uint8_t>(random());
+    const int64_t widest = *std::ranges::max_element(shape.n);
+    scale.assign(static_cast<size_t>(widest), 0.001f);
+    bias.assign(static_cast<size_t>(widest), 0.25f);
+    args.x = {x.data(), quant::DType::kU8, shape.k, 128, 0.02f};
+    args.count = static_cast<int>(shape.n.size());
+    for (int64_t n : shape.n) {
+      std::vector<int8_t> weights(static_cast<size_t>(shape.k * n));
+      for (auto& v : weights) v = static_cast<int8_t>(random());
+      w.push_back(*kernels::PackWeights({.data = weights.data(), .k = shape.k, .n = n}));
+      y.emplace_back(static_cast<size_t>(m * n));
+    }
+    for (size_t i = 0; i < shape.n.size(); ++i) {
+      args.branch[i] = {&w[i], scale.data(), true, bias.data(), shape.activation, y[i].data(), quant::DType::kU8, 0.05f, 120,
+                        shape.n[i]};
+    }
+  }
+};
+
+// Processor time of this thread: other programs on the machine cost it little but warm caches.
+double Now() {
+  timespec t{};
+  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
+  return static_cast<double>(t.tv_sec) + static_cast<double>(t.tv_nsec) * 1e-9;
+}
+
+double Seconds(const std::function<void()>& work) {
+  const double start = Now();
+  work();
+  return Now() - start;
+}
+
+// The lowest tenth: what disturbs a sample only ever makes it longer.
+double Typical(std::vector<double>& v) {
+  if (v.empty()) return 0.0;
+  std::ranges::nth_element(v, v.begin() + static_cast<std::ptrdiff_t>(v.size() / 10));
+  return v[v.size() / 10];
+}
+
+void Run(benchmark::State& state, const Shape& shape, Arch arch) {
+  const int64_t m = state.range(0);
+  Problem ours(shape, m, arch);
+  int64_t n = 0;
+  for (int64_t width : shape.n) n += width;
+  OneDnnInt8 int8(m, shape.k, n);
+  std::vector<float> x(static_cast<size_t>(m * shape.k), 0.5f), w(static_cast<size_t>(shape.k * n), 0.25f),
+      y(static_cast<size_t>(m * n));
+  auto packed = kernels::PackWeightsF32(w.data(), shape.k, n, false, m);
+  const int64_t blocks = kernels::QkvBlocks(ours.args);
+  std::vector<double> ours_s, int8_s, float_s, peak_s;
+  for (auto _ : state) {
+    const double s = Seconds([&] { kernels::Qkv(arch, ours.args, {0, m}, {0, blocks}, ours.scratch.data()); });
+    state.SetIterationTime(s);
+    ours_s.push_back(s);
+    int8_s.push_back(Seconds([&] { int8.Run(); }));
+    if (packed) {
+      float_s.push_back(Seconds([&] {
+        if (!kernels::GemmF32({x.data(), shape.k, &*packed, nullptr, y.data(), n}, {0, m}).empty()) std::abort();
+      }));
+    }
+    if (DotPeakMacs() != 0) peak_s.push_back(Seconds(&DotPeakLoop));
+  }
+  const auto macs = static_cast<double>(m * shape.k * n);
+  const double mine = Typical(ours_s);
+  state.counters["GMAC/s"] = macs / mine * 1e-9;
+  state.counters["x_onednn_int8"] = Typical(int8_s) / mine;
+  state.counters["x_onednn_f32"] = Typical(float_s) / mine;
+  if (!peak_s.empty()) state.counters["of_peak"] = macs / mine / (static_cast<double>(DotPeakMacs()) / Typical(peak_s));
+}
+
+const std::vector<Shape>& Shapes() {
+  static const std::vector<Shape> shapes = {
+      {"minilm_qkv", 384, {384, 384, 384}},
+      {"minilm_out", 384, {384}},
+      {"minilm_ffn1", 384, {1536}},
+      {"minilm_ffn1_gelu", 384, {1536}, kernels::Activation::kGelu},
+      {"minilm_ffn2", 1536, {384}},
+      {"bert_qkv", 768, {768, 768, 768}},
+      {"bert_ffn1", 768, {3072}},
+      {"bert_ffn2", 3072, {768}},
+  };
+  return shapes;
+}
+
+void Register() {
+  for (Arch arch : kernels::SupportedArchs()) {
+    if (arch == Arch::kScalar || kernels::KernelArch(arch) != arch) continue;
+    for (const Shape& shape : Shapes()) {
+      const std::string name = std::string(shape.name) + "/" + std::string(Name(arch));
+      benchmark::RegisterBenchmark(name, [&shape, arch](benchmark::State& state) { Run(state, shape, arch); })
+          ->Arg(1)->Arg(8)->Arg(32)->Arg(64)->Arg(128)->Arg(512)->Arg(4096)
+          ->UseManualTime()->Unit(benchmark::kMicrosecond)->MinTime(0.05);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace octavo::benchmarks
+
+int main(int argc, char** argv) {
+  octavo::benchmarks::Register();
+  benchmark::AddCustomContext("cpu", octavo::kernels::CpuDescription());
+  benchmark::Initialize(&argc, argv);
+  benchmark::RunSpecifiedBenchmarks();
+  benchmark::Shutdown();
+  return 0;
+}
