@@ -1,7 +1,9 @@
 // Attention (opset 23, and 24 with the number of valid keys), in ONNX's own order: Q*sqrt(scale) times K*sqrt(scale), soft
 // cap, mask, Softmax, times V. The soft cap stands before the mask, as ONNX corrected it after 1.18 (a cap after it would
 // let masked keys through); qk_matmul_output_mode 1 is after the cap, 2 after the mask. Row sums and exp are those of
-// quant::SoftmaxRow; a wholly masked row is NaN. Causal: key j <= query i + keys that came before the block.
+// quant::SoftmaxRow. A wholly masked row (all scores -inf) has probabilities 0, ONNX's
+// correction of 1.23 (up to 1.22: NaN), and what torch gives. Causal: key j <= query i + keys that came before the block.
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 
@@ -115,7 +117,7 @@ Result<AttentionPlan> PlanAttention(Call& call, DType mid) {
   p.cap = call.Float("softcap", 0.0f);
   p.mode = call.Int("qk_matmul_output_mode", 0);
   p.causal = call.Int("is_causal", 0) != 0;
-  p.precision = static_cast<DType>(call.Int("softmax_precision", 0));
+  OCTAVO_TRY(p.precision, TypeAttr(call, "softmax_precision", DType::kUndefined));
   if (p.mode < 0 || p.mode > 3) return Fail("qk_matmul_output_mode {} is not known", p.mode);
   OCTAVO_TRY_STATUS(PlanMask(call, mid, p));
   return p;
@@ -190,7 +192,14 @@ Status Head(const AttentionPlan& p, int64_t b, int64_t h, C* y, C* qk) {
   AddMask(p, b, h, scores.data());
   keep(2);
   OCTAVO_TRY_STATUS(RoundTo(p.precision, scores.data(), static_cast<int64_t>(scores.size())));
-  for (int64_t i = 0; i < p.queries && p.keys > 0; ++i) SoftmaxRow(scores.data() + i * p.keys, p.keys);
+  for (int64_t i = 0; i < p.queries && p.keys > 0; ++i) {
+    C* row = scores.data() + i * p.keys;
+    if (std::all_of(row, row + p.keys, [](C s) { return s == static_cast<C>(-INFINITY); })) {
+      std::fill_n(row, p.keys, C(0));
+    } else {
+      SoftmaxRow(row, p.keys);
+    }
+  }
   OCTAVO_TRY_STATUS(RoundTo(p.precision, scores.data(), static_cast<int64_t>(scores.size())));
   keep(3);
   Multiply(scores.data(), Ptr<C>(p.v) + kv * p.keys * p.v_dim, y, p.queries, p.keys, p.v_dim);

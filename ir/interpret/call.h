@@ -101,6 +101,8 @@ Result<std::vector<int64_t>> IntsOf(const Tensor& t, std::string_view what);
 Result<int64_t> IntOf(const Tensor& t, std::string_view what);
 // Row-major strides in elements.
 std::vector<int64_t> StridesOf(std::span<const int64_t> shape);
+// An attribute that holds a TensorProto.DataType. Fails for types octavo does not have.
+Result<DType> TypeAttr(const Call& call, std::string_view name, DType fallback);
 // "f32[2,3]"
 std::string Describe(const Tensor& t);
 // Product of shape[from..to).

@@ -138,7 +138,10 @@ Result<Tensor> CastTo(const Tensor& x, DType to, bool saturate) {
 }
 
 void RegisterCast(Table& t) {
-  t.Set(Op::kCast, [](Call& call) { return Cast(call, static_cast<DType>(call.Int("to", 0))); });
+  t.Set(Op::kCast, [](Call& call) -> Status {
+    OCTAVO_TRY(const DType to, TypeAttr(call, "to", DType::kUndefined));
+    return Cast(call, to);
+  });
   t.Set(Op::kCastLike, [](Call& call) { return Cast(call, call.T(1).dtype()); });
 }
 

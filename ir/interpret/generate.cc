@@ -75,7 +75,7 @@ Status Range(Call& call) {
 Status EyeLike(Call& call) {
   const Tensor& x = call.T(0);
   if (x.rank() != 2) return Fail("the operand must have rank 2");
-  const auto to = static_cast<DType>(call.Int("dtype", static_cast<int64_t>(x.dtype())));
+  OCTAVO_TRY(const DType to, TypeAttr(call, "dtype", x.dtype()));
   const int64_t k = call.Int("k", 0), rows = x.shape()[0], cols = x.shape()[1];
   Tensor ones = Tensor::Zeros(DType::kU8, x.shape());
   for (int64_t r = 0; r < rows; ++r) {

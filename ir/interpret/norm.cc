@@ -117,7 +117,7 @@ Status LayerNormalization(Call& call) {
   OCTAVO_TRY(y, CastTo(y, type));
   call.Return(std::move(y));
   // The statistics have stash_type, float32 by default.
-  const auto stash = static_cast<DType>(call.Int("stash_type", 1));
+  OCTAVO_TRY(const DType stash, TypeAttr(call, "stash_type", DType::kF32));
   if (wants_mean != nullptr) {
     OCTAVO_TRY(mean, CastTo(mean, stash));
     call.Return(std::move(mean), 1);

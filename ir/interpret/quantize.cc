@@ -104,7 +104,7 @@ Tensor QuantizeFp8(const Layout& l, const float* x, const std::vector<float>& sc
 Status QuantizeLinear(Call& call) {
   const Tensor &x = call.T(0), &scale = call.T(1);
   const Tensor zero = call.Has(2) ? call.T(2) : Tensor();
-  const auto declared = static_cast<DType>(call.Int("output_dtype", 0));
+  OCTAVO_TRY(const DType declared, TypeAttr(call, "output_dtype", DType::kUndefined));
   DType to = zero.defined() ? zero.dtype() : declared;
   if (to == DType::kUndefined) to = DType::kU8;
   if (zero.defined() && declared != DType::kUndefined && declared != to) {
@@ -179,7 +179,7 @@ Status DequantizeLinear(Call& call) {
   const Tensor &x = call.T(0), &scale = call.T(1);
   const Tensor zero = call.Has(2) ? call.T(2) : Tensor();
   if (zero.defined() && zero.dtype() != x.dtype()) return Fail("the zero point has another type than the operand");
-  auto to = static_cast<DType>(call.Int("output_dtype", 0));
+  OCTAVO_TRY(DType to, TypeAttr(call, "output_dtype", DType::kUndefined));
   if (to == DType::kUndefined) to = scale.dtype();
   if (!quant::IsFloat(to) || quant::IsFp8(to)) return BadType(to);
   OCTAVO_TRY(const Layout l, LayoutOf(call, x, scale, zero));
