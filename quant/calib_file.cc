@@ -1,6 +1,5 @@
 // The .calib format: see calibrate.h.
 #include <cstring>
-
 #include <nlohmann/json.hpp>
 
 #include "octavo/ir/npz/whole_file.h"
@@ -37,10 +36,15 @@ std::string_view TakeLine(std::string_view& in) {
 std::string HeaderLine(const Calibration& c, size_t payload) {
   json values = json::array();
   for (const auto& [name, o] : c.values) {
-    values.push_back({{"name", name}, {"count", o.count()}, {"samples", o.samples()}, {"min", o.min()}, {"max", o.max()}});
+    values.push_back(
+        {{"name", name}, {"count", o.count()}, {"samples", o.samples()}, {"min", o.min()}, {"max", o.max()}});
   }
-  const json header = {{"bytes", payload},         {"model", c.model},         {"random_data", c.random_data},
-                       {"samples", c.samples},     {"skip_padding", c.skip_padding}, {"values", std::move(values)}};
+  const json header = {{"bytes", payload},
+                       {"model", c.model},
+                       {"random_data", c.random_data},
+                       {"samples", c.samples},
+                       {"skip_padding", c.skip_padding},
+                       {"values", std::move(values)}};
   return header.dump(-1, ' ', false, json::error_handler_t::replace);
 }
 

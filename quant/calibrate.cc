@@ -103,7 +103,8 @@ class SampleVisitor {
     return true;
   }
   bool Feed(int64_t first, int64_t number) {
-    return observer_.Observe(values_.subspan(static_cast<size_t>(first * inner_), static_cast<size_t>(number * inner_))) < 0;
+    return observer_.Observe(
+               values_.subspan(static_cast<size_t>(first * inner_), static_cast<size_t>(number * inner_))) < 0;
   }
 
   const ir::Shape& shape_;
@@ -148,7 +149,8 @@ class ValueObservation {
                   batch_.name, why);
     };
     if (tap_.batch_axis >= rank) return misfit("it has no such batch axis");
-    if (tap_.batch_axis >= 0 && (batch_size_ == 0 || t.shape()[static_cast<size_t>(tap_.batch_axis)] % batch_size_ != 0)) {
+    if (tap_.batch_axis >= 0 &&
+        (batch_size_ == 0 || t.shape()[static_cast<size_t>(tap_.batch_axis)] % batch_size_ != 0)) {
       return misfit(std::format("the batch size {} does not divide axis {}", batch_size_, tap_.batch_axis));
     }
     if (tap_.mask.empty() || !skip_padding) return Tensor();
@@ -159,7 +161,8 @@ class ValueObservation {
       return misfit(std::format("mask '{}' has shape {}", tap_.mask, ir::ToString(mask.shape())));
     }
     for (const int axis : tap_.seq_axes) {
-      if (axis < 0 || axis >= rank || axis == tap_.batch_axis || t.shape()[static_cast<size_t>(axis)] != mask.shape()[1]) {
+      if (axis < 0 || axis >= rank || axis == tap_.batch_axis ||
+          t.shape()[static_cast<size_t>(axis)] != mask.shape()[1]) {
         return misfit(std::format("axis {} is not as long as mask '{}'", axis, tap_.mask));
       }
     }
@@ -192,8 +195,8 @@ class ValueObservation {
   uint64_t first_sample_;
 };
 
-Status ObserveBatch(std::span<const Tap> taps, const Batch& batch, const Runner& runner, const CalibrateOptions& options,
-                    Calibration& into) {
+Status ObserveBatch(std::span<const Tap> taps, const Batch& batch, const Runner& runner,
+                    const CalibrateOptions& options, Calibration& into) {
   auto outputs = runner(batch.inputs);
   if (!outputs) return Fail("calibration on {} failed: {}", batch.name, outputs.error().message);
   const int64_t batch_size = BatchSize(batch.inputs);
@@ -239,10 +242,12 @@ Status Calibration::Merge(const Calibration& other) {
     return Fail("calibrations that treat padding differently cannot be merged: one leaves it out, one does not");
   }
   for (const auto& [name, observer] : values) {
-    if (!other.values.contains(name)) return Fail("value '{}' is in one of the calibrations only, they cannot be merged", name);
+    if (!other.values.contains(name))
+      return Fail("value '{}' is in one of the calibrations only, they cannot be merged", name);
   }
   for (const auto& [name, observer] : other.values) {
-    if (!values.contains(name)) return Fail("value '{}' is in one of the calibrations only, they cannot be merged", name);
+    if (!values.contains(name))
+      return Fail("value '{}' is in one of the calibrations only, they cannot be merged", name);
   }
   for (auto& [name, observer] : values) observer.Merge(other.values.at(name));
   samples += other.samples;

@@ -28,25 +28,25 @@ namespace octavo::quant {
 struct Tap {
   std::string value;
   std::string mask = {};  // name of a 2-D integer or bool input [B, S]; empty: no padding
-  int batch_axis = 0;  // -1: none
+  int batch_axis = 0;     // -1: none
   std::vector<int> seq_axes = {};
   bool flat = false;
   bool by_sizes = false;  // find mask and axes by the sizes of each batch, see Calibrate
 };
 
 // The tap of a value, from its symbolic shape and those of the inputs: the mask is the input whose dims are the value's
-// batch and sequence dims, so a head count that happens to equal the sequence length is never taken for it. Where shapes
-// are not known or the model has no such mask with a symbolic length: by sizes.
+// batch and sequence dims, so a head count that happens to equal the sequence length is never taken for it. Where
+// shapes are not known or the model has no such mask with a symbolic length: by sizes.
 Tap MakeTap(const ir::Graph& graph, ir::ValueId value);
 // An attention mask by its name ("attention_mask", "decoder_attention_mask", "input_mask", "mask") and form.
 bool IsMask(std::string_view name, DType dtype, size_t rank);
 
 class Calibration {
  public:
-  std::string model;          // fingerprint of the model, made by the caller; empty: not known
-  bool skip_padding = true;   // whether padded positions were left out
-  bool random_data = false;   // part of the data was random: ranges mean little
-  uint64_t samples = 0;       // of the data
+  std::string model;         // fingerprint of the model, made by the caller; empty: not known
+  bool skip_padding = true;  // whether padded positions were left out
+  bool random_data = false;  // part of the data was random: ranges mean little
+  uint64_t samples = 0;      // of the data
   std::map<std::string, Observer> values = {};
 
   const Observer* Find(std::string_view value) const;
@@ -69,7 +69,7 @@ class Calibration {
 using Runner = std::function<ir::Result<ir::TensorMap>(const ir::TensorMap& inputs)>;
 
 struct CalibrateOptions {
-  std::string model = {};    // goes into Calibration::model
+  std::string model = {};  // goes into Calibration::model
   bool skip_padding = true;
   const Calibration* resume = nullptr;  // go on from here: as many samples of the data are passed over
   // After each batch: batches done, batches in all (-1: not known).

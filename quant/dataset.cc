@@ -81,7 +81,8 @@ Result<ir::TensorMap> ReadTestDataSet(const fs::path& dir, const std::vector<Inp
     tensors.push_back(std::move(tensor));
   }
   if (tensors.size() != inputs.size()) {
-    return Fail("'{}' has {} input_N.pb files, but the model has {} inputs", dir.string(), tensors.size(), inputs.size());
+    return Fail("'{}' has {} input_N.pb files, but the model has {} inputs", dir.string(), tensors.size(),
+                inputs.size());
   }
   const auto is_input = [&](const std::string& name) {
     return std::ranges::any_of(inputs, [&](const InputSpec& spec) { return spec.name == name; });
@@ -143,9 +144,10 @@ Result<std::unique_ptr<DataSource>> OpenData(const std::string& where, std::vect
   std::error_code ec;
   const auto status = fs::status(where, ec);
   if (!fs::exists(status)) {
-    return Fail("there is no '{}'; data is a folder of .npz files, one .npz file, a folder of test_data_set_* folders, or "
-                "random:N",
-                where);
+    return Fail(
+        "there is no '{}'; data is a folder of .npz files, one .npz file, a folder of test_data_set_* folders, or "
+        "random:N",
+        where);
   }
   if (fs::is_directory(status)) return OpenFolder(where, std::move(inputs), options);
   return std::make_unique<FileData>(where, std::vector<fs::path>{where}, std::move(inputs),

@@ -49,7 +49,8 @@ using TensorFileReader = std::function<ir::Result<std::pair<std::string, ir::Ten
 struct RandomOptions {
   // Ids of input X are drawn below limits["X"] (rows of the table that it indexes); 1000 where nothing is known.
   std::map<std::string, int64_t> limits = {};
-  std::map<std::string, int64_t> dims = {};  // sizes of symbols; others: 4 where the symbol is a first dim, else 8 to 32
+  std::map<std::string, int64_t> dims =
+      {};  // sizes of symbols; others: 4 where the symbol is a first dim, else 8 to 32
   uint64_t seed = 1;
 };
 
@@ -59,8 +60,8 @@ struct DataOptions {
 };
 
 // What --calib and --data take: a folder of .npz files (by name; one batch each, arrays named as the inputs), one .npz
-// file, a folder of ONNX test_data_set_* folders (input_N.pb, in the order of the model's inputs, or by name where every
-// tensor bears an input's name), one such folder, or "random:N". Every batch is checked by FitInputs.
+// file, a folder of ONNX test_data_set_* folders (input_N.pb, in the order of the model's inputs, or by name where
+// every tensor bears an input's name), one such folder, or "random:N". Every batch is checked by FitInputs.
 ir::Result<std::unique_ptr<DataSource>> OpenData(const std::string& where, std::vector<InputSpec> inputs,
                                                  const DataOptions& options = {});
 // Batches in memory.
@@ -71,9 +72,9 @@ ir::Result<std::unique_ptr<DataSource>> RandomData(int64_t batches, std::vector<
                                                    const RandomOptions& options = {});
 
 // The arrays as the model wants them, or a sentence that names `place` and the array: an input is missing, an array is
-// no input, wrong type, rank or fixed dim, two dims of one symbol differ, a NaN. Conversions that lose nothing are done:
-// integers and bools to a wider integer type (to a narrower one if every value fits), f16/bf16 to f32, f64 to f32 and
-// f32 to f16/bf16 if every value is exactly representable.
+// no input, wrong type, rank or fixed dim, two dims of one symbol differ, a NaN. Conversions that lose nothing are
+// done: integers and bools to a wider integer type (to a narrower one if every value fits), f16/bf16 to f32, f64 to f32
+// and f32 to f16/bf16 if every value is exactly representable.
 ir::Result<ir::TensorMap> FitInputs(ir::TensorMap arrays, const std::vector<InputSpec>& inputs, std::string_view place);
 
 }  // namespace octavo::quant

@@ -108,7 +108,8 @@ class RandomSource : public DataSource {
   Result<Tensor> Make(const InputSpec& spec, ir::Shape shape, Random& random) {
     const DType dtype = spec.type.dtype;
     if (BitsOf(dtype) < 8) {
-      return Fail("input '{}' has type {}, for which no random data can be made; give real data", spec.name, Name(dtype));
+      return Fail("input '{}' has type {}, for which no random data can be made; give real data", spec.name,
+                  Name(dtype));
     }
     const int64_t columns = shape.empty() ? 1 : shape.back();
     const auto limit = options_.limits.find(spec.name);
@@ -120,7 +121,8 @@ class RandomSource : public DataSource {
     std::vector<int64_t> ints;
     if (mask && count > 0) {
       const auto& lengths = Lengths(count / columns, columns, random);
-      for (int64_t i = 0; i < count; ++i) ints.push_back(i % columns < lengths[static_cast<size_t>(i / columns)] ? 1 : 0);
+      for (int64_t i = 0; i < count; ++i)
+        ints.push_back(i % columns < lengths[static_cast<size_t>(i / columns)] ? 1 : 0);
     } else if (IsInteger(dtype)) {
       for (int64_t i = 0; i < count; ++i) {
         ints.push_back(positions ? (i % columns) % most : random.Below(types ? std::min<int64_t>(2, most) : most));
@@ -129,7 +131,8 @@ class RandomSource : public DataSource {
     Tensor tensor = Tensor::S64(shape, ints.empty() ? std::vector<int64_t>(static_cast<size_t>(count)) : ints);
     if (IsFloat(dtype)) {
       std::vector<float> floats(static_cast<size_t>(count));
-      for (size_t i = 0; i < floats.size(); ++i) floats[i] = mask ? static_cast<float>(ints[i]) : Coarse(random.Normal());
+      for (size_t i = 0; i < floats.size(); ++i)
+        floats[i] = mask ? static_cast<float>(ints[i]) : Coarse(random.Normal());
       tensor = Tensor::F32(std::move(shape), std::move(floats));
     } else if (dtype != DType::kS64 && !mask) {
       // Every integer type holds 0..127.

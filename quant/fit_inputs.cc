@@ -40,8 +40,8 @@ Result<Tensor> ConvertInts(const Tensor& in, DType want, const std::string& plac
     const int64_t v = in.GetInt(i);
     // A u64 beyond int64 reads as negative, which no source type but s64 means.
     if (v < limits.lo || v > limits.hi || (v < 0 && in.dtype() == DType::kU64)) {
-      return Fail("{} is {}, the model wants {}, and element {} ({}) does not fit", place, Name(in.dtype()), Name(want), i,
-                  v);
+      return Fail("{} is {}, the model wants {}, and element {} ({}) does not fit", place, Name(in.dtype()), Name(want),
+                  i, v);
     }
   }
   Tensor out = Tensor::Empty(want, in.shape());
@@ -77,8 +77,9 @@ Result<Tensor> ConvertFloats(const Tensor& in, DType want, const std::string& pl
     }
     const double back = out.GetDouble(i);
     if (back != v && !(std::isnan(back) && std::isnan(v))) {
-      return Fail("{} is {}, the model wants {}, and element {} ({}) would be rounded; convert it yourself if that is meant",
-                  place, Name(in.dtype()), Name(want), i, v);
+      return Fail(
+          "{} is {}, the model wants {}, and element {} ({}) would be rounded; convert it yourself if that is meant",
+          place, Name(in.dtype()), Name(want), i, v);
     }
   }
   return out;

@@ -1,5 +1,6 @@
 // What calibration remembers of one tensor: in fixed memory, and the same for every order of the data and every way it
-// is cut into batches or shards, bit for bit. One state serves all calibrators (range.h); which one is asked at the end.
+// is cut into batches or shards, bit for bit. One state serves all calibrators (range.h); which one is asked at the
+// end.
 //
 // The state is the exact minimum and maximum, a histogram, and the sums of the minima and maxima of the samples. The
 // histogram's bins are fixed before any data is seen: a value's bin is the sign, the exponent and the first 8 bits of

@@ -185,7 +185,8 @@ Result<QuantPlan> QuantPlan::Parse(std::string_view text) {
     if (line.empty() || line[0] == '#') continue;
     auto entry = ParseLine(line);
     if (!entry) return Fail("line {} of the plan: {}", number, entry.error().message);
-    if (plan.entries_.contains(entry->first)) return Fail("line {} of the plan: '{}' is there twice", number, entry->first);
+    if (plan.entries_.contains(entry->first))
+      return Fail("line {} of the plan: '{}' is there twice", number, entry->first);
     plan.entries_.insert(std::move(*entry));
   }
   return plan;

@@ -49,7 +49,8 @@ double MeanSquaredResidue(double a, double b, double lo, double hi) {
   const double last = std::clamp(std::nearbyint(b), lo, hi);
   if (first == last) return MeanSquare(a - first, b - first);
   const double left = first + 0.5, right = last - 0.5;  // where the first cell ends and the last begins
-  const double sum = MeanSquare(a - first, 0.5) * (left - a) + (right - left) / 12 + MeanSquare(-0.5, b - last) * (b - right);
+  const double sum =
+      MeanSquare(a - first, 0.5) * (left - a) + (right - left) / 12 + MeanSquare(-0.5, b - last) * (b - right);
   return sum / (b - a);
 }
 
@@ -99,11 +100,13 @@ QParams ParamsOf(const Range& range, const RangeOptions& options) {
 namespace {
 
 // Looks for the range that gives the least error among those that shrink an end of [min, max] by 0 to 90 % in steps of
-// 1/64: both ends together first, then one end at a time until neither moves. A smaller range must be better, not equal.
+// 1/64: both ends together first, then one end at a time until neither moves. A smaller range must be better, not
+// equal.
 class MseSearch {
  public:
   MseSearch(Range full, std::span<const Bin> bins, const RangeOptions& options)
-      : full_(full), bins_(IsFp8(options.dtype) ? std::vector(bins.begin(), bins.end()) : Coarse(full, bins)),
+      : full_(full),
+        bins_(IsFp8(options.dtype) ? std::vector(bins.begin(), bins.end()) : Coarse(full, bins)),
         options_(options) {}
 
   Range Run() {
@@ -123,8 +126,9 @@ class MseSearch {
   static constexpr int kSteps = 64;
   static constexpr int kMost = 58;  // shrunk to 9 % of what was seen: 3.4 bits
 
-  // Neighbours joined while the join is no wider than 1/4096 of the range, 1/16 of a step: small values have thousands of
-  // bins, and the error over each is integrated anyway. A search then takes 3 ms (300,000 normal values, 2.8 GHz Xeon).
+  // Neighbours joined while the join is no wider than 1/4096 of the range, 1/16 of a step: small values have thousands
+  // of bins, and the error over each is integrated anyway. A search then takes 3 ms (300,000 normal values, 2.8 GHz
+  // Xeon).
   static std::vector<Bin> Coarse(Range full, std::span<const Bin> bins) {
     const double widest = (static_cast<double>(full.hi) - full.lo) / 4096;
     std::vector<Bin> joined;
@@ -157,8 +161,9 @@ class MseSearch {
 };
 
 // The Kullback-Leibler search of TensorRT and ONNX Runtime, for a range with two ends: the values in 2048 even cells
-// over [min, max]; candidates keep what is within i/128 of the largest magnitude; what lies outside is counted in the outermost cells kept; the
-// image has as many levels as the type has codes, each level spread evenly over its cells that hold values.
+// over [min, max]; candidates keep what is within i/128 of the largest magnitude; what lies outside is counted in the
+// outermost cells kept; the image has as many levels as the type has codes, each level spread evenly over its cells
+// that hold values.
 class EntropySearch {
  public:
   EntropySearch(Range full, std::span<const Bin> bins, int levels) : full_(full), levels_(levels), cells_(kCells) {

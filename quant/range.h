@@ -21,7 +21,8 @@ enum class Calibrator : uint8_t {
 // An exponential one would depend on the order of the samples, and shards could not be merged.
 //
 // mse is the default: on the MiniLM task (shared/models/minilm) it gives mean cosine 0.9945 against 0.9936 of minmax,
-// and where clipping hurts, as percentile shows there with 0.9165, it does not clip, because it looks at the error first.
+// and where clipping hurts, as percentile shows there with 0.9165, it does not clip, because it looks at the error
+// first.
 
 constexpr Calibrator kDefaultCalibrator = Calibrator::kMse;
 
@@ -44,8 +45,8 @@ struct Range {
   bool operator==(const Range&) const = default;
 };
 
-// The range that the calibrator chooses: inside what was seen (symmetric: inside [-m, m], m the largest magnitude seen),
-// and always with 0. Deterministic.
+// The range that the calibrator chooses: inside what was seen (symmetric: inside [-m, m], m the largest magnitude
+// seen), and always with 0. Deterministic.
 ir::Result<Range> ChooseRange(const Observer& observer, const RangeOptions& options);
 // Scale and zero point of that range.
 ir::Result<QParams> ChooseParams(const Observer& observer, const RangeOptions& options);

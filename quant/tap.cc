@@ -31,7 +31,8 @@ Tap Along(const ir::SymShape& shape, const ir::Dim& batch, const ir::Dim& seq, c
   }
   if (tap.batch_axis < 0) return tap;
   for (size_t i = 0; i < shape.size(); ++i) {
-    if (static_cast<int>(i) != tap.batch_axis && ProvablyEqual(shape[i], seq)) tap.seq_axes.push_back(static_cast<int>(i));
+    if (static_cast<int>(i) != tap.batch_axis && ProvablyEqual(shape[i], seq))
+      tap.seq_axes.push_back(static_cast<int>(i));
   }
   if (!tap.seq_axes.empty()) tap.mask = mask;
   return tap;

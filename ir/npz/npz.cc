@@ -65,7 +65,8 @@ class MemberSource : public internal::ByteSource {
   std::string place_;
 };
 
-// Sizes in an archive are claims. deflate packs at most 1032 to 1, so a larger claim is a lie, and nothing is allocated.
+// Sizes in an archive are claims. deflate packs at most 1032 to 1, so a larger claim is a lie, and nothing is
+// allocated.
 Status CheckClaim(const zip_stat_t& stat, uint64_t file_bytes, const std::string& place) {
   constexpr zip_uint64_t kNeeded = ZIP_STAT_SIZE | ZIP_STAT_COMP_SIZE | ZIP_STAT_COMP_METHOD;
   if ((stat.valid & kNeeded) != kNeeded) return Fail("{} has no size", place);

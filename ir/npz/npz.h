@@ -3,8 +3,8 @@
 // Read: bool, all integers, f16, f32, f64, U and S strings, both byte orders, C and Fortran order (brought to C order),
 // header versions 1 to 3, members stored or deflated. Refused with a sentence: pickled objects, structured arrays,
 // complex numbers, dates, encrypted or otherwise compressed members, sizes that disagree with the data.
-// Written: version 1 headers as numpy writes them, C order, little endian. numpy has no bf16, fp8 and 4-bit types: these
-// are widened exactly, bf16 and fp8 to float32, s4 to int8, u4 to uint8.
+// Written: version 1 headers as numpy writes them, C order, little endian. numpy has no bf16, fp8 and 4-bit types:
+// these are widened exactly, bf16 and fp8 to float32, s4 to int8, u4 to uint8.
 #ifndef OCTAVO_IR_NPZ_NPZ_H_
 #define OCTAVO_IR_NPZ_NPZ_H_
 

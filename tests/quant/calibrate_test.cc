@@ -62,8 +62,8 @@ ir::Result<TensorMap> FakeModel(const TensorMap& inputs) {
 
 std::vector<Tap> Taps() {
   const std::string mask = "attention_mask";
-  return {{.value = "hidden", .mask = mask, .seq_axes = {1}}, {.value = "flat", .mask = mask, .flat = true},
-          {.value = "heads", .mask = mask, .seq_axes = {2}},  {.value = "merged", .mask = mask, .seq_axes = {1}},
+  return {{.value = "hidden", .mask = mask, .seq_axes = {1}},   {.value = "flat", .mask = mask, .flat = true},
+          {.value = "heads", .mask = mask, .seq_axes = {2}},    {.value = "merged", .mask = mask, .seq_axes = {1}},
           {.value = "probs", .mask = mask, .seq_axes = {2, 3}}, {.value = "pooled"}};
 }
 
@@ -259,10 +259,13 @@ TEST(Calibrate, ErrorsNameValueAndSample) {
     const float bad = calls++ == 1 ? NAN : 0.0f;
     return TensorMap{{"x", Tensor::F32({2, 2}, {1, 2, 3, bad})}};
   };
-  EXPECT_EQ(error(nan, {{.value = "x"}}, two),
-            "value 'x' has a NaN or infinity in sample 3 (row 1 of batch 1); look for it in the data, or leave the value "
-            "unquantized");
-  const auto inf = [](const TensorMap&) -> ir::Result<TensorMap> { return TensorMap{{"x", Tensor::ScalarF32(INFINITY)}}; };
+  EXPECT_EQ(
+      error(nan, {{.value = "x"}}, two),
+      "value 'x' has a NaN or infinity in sample 3 (row 1 of batch 1); look for it in the data, or leave the value "
+      "unquantized");
+  const auto inf = [](const TensorMap&) -> ir::Result<TensorMap> {
+    return TensorMap{{"x", Tensor::ScalarF32(INFINITY)}};
+  };
   EXPECT_THAT(error(inf, {{.value = "x", .batch_axis = -1}}, two), HasSubstr("in a batch (batch 0)"));
   const auto fails = [](const TensorMap&) -> ir::Result<TensorMap> { return ir::Fail("node 'n' broke"); };
   EXPECT_EQ(error(fails, {{.value = "x"}}, two), "calibration on batch 0 failed: node 'n' broke");
@@ -270,7 +273,8 @@ TEST(Calibrate, ErrorsNameValueAndSample) {
   EXPECT_THAT(error(FakeModel, {{.value = "input_ids"}}, two), HasSubstr("only float values"));
   EXPECT_THAT(error(FakeModel, {{.value = "hidden", .batch_axis = 3}}, two), HasSubstr("no such batch axis"));
   EXPECT_THAT(error(FakeModel, {{.value = "hidden", .batch_axis = 2}}, two), HasSubstr("does not divide axis 2"));
-  EXPECT_THAT(error(FakeModel, {{.value = "hidden", .mask = "none", .seq_axes = {1}}}, two), HasSubstr("no mask 'none'"));
+  EXPECT_THAT(error(FakeModel, {{.value = "hidden", .mask = "none", .seq_axes = {1}}}, two),
+              HasSubstr("no mask 'none'"));
   EXPECT_THAT(error(FakeModel, {{.value = "hidden", .mask = "attention_mask", .seq_axes = {2}}}, two),
               HasSubstr("axis 2 is not as long as mask"));
   EXPECT_THAT(error(FakeModel, Taps(), {}), HasSubstr("there is no data"));

@@ -21,7 +21,8 @@ using ::testing::HasSubstr;
 
 std::vector<InputSpec> Specs() {
   const SymShape dims = {Dim::Symbol("b"), Dim::Symbol("s")};
-  return {{"ids", {DType::kS64, dims}}, {"mask", {DType::kS64, dims}}, {"x", {DType::kF32, SymShape{Dim::Symbol("b"), 2}}}};
+  return {
+      {"ids", {DType::kS64, dims}}, {"mask", {DType::kS64, dims}}, {"x", {DType::kF32, SymShape{Dim::Symbol("b"), 2}}}};
 }
 
 TensorMap Good(int64_t first = 5) {
@@ -47,7 +48,8 @@ TEST(FitInputs, SaysWhatIsWrong) {
   EXPECT_EQ(error(with("y", Tensor::ScalarF32(1))),
             "'a.npz' has an array 'y', which is no input of the model; its inputs are: ids, mask, x");
   EXPECT_EQ(error(with("x", Tensor::S64({1, 2}, {1, 2}))), "array 'x' of 'a.npz' is s64, but the model wants f32");
-  EXPECT_EQ(error(with("ids", Tensor::F32({1, 3}, {1, 2, 3}))), "array 'ids' of 'a.npz' is f32, but the model wants s64");
+  EXPECT_EQ(error(with("ids", Tensor::F32({1, 3}, {1, 2, 3}))),
+            "array 'ids' of 'a.npz' is f32, but the model wants s64");
   EXPECT_EQ(error(with("ids", Tensor::S64({3}, {1, 2, 3}))),
             "array 'ids' of 'a.npz' has shape [3], but the model wants rank 2: [b,s]");
   EXPECT_EQ(error(with("x", Tensor::F32({1, 3}, {1, 2, 3}))),
@@ -173,7 +175,8 @@ TEST_F(DataFolder, WhatIsNotData) {
   auto text = OpenData((dir_ / "x.txt").string(), Specs());
   ASSERT_TRUE(text);
   EXPECT_THAT((*text)->Next().error().message, HasSubstr("as a numpy .npz archive"));
-  for (const char* where : {"random:", "random:0", "random:-1", "random:x", "random:3x", "random:99999999999999999999"}) {
+  for (const char* where :
+       {"random:", "random:0", "random:-1", "random:x", "random:3x", "random:99999999999999999999"}) {
     EXPECT_THAT(Error(where), HasSubstr("is not random:N")) << where;
   }
 }
@@ -228,8 +231,13 @@ TEST(RandomData, IsPlausibleAndTheSameAgain) {
   data->Rewind();
   for (const auto& m : first) EXPECT_EQ(data->Next().value()->inputs, m);
   // Known bits: the stream is the same on every machine and in every version.
-  EXPECT_EQ(first[0].at("input_ids").Hash(), RandomData(1, specs, {.limits = {{"input_ids", 10}}, .dims = {{"past", 7}}})
-                                                 .value()->Next().value()->inputs.at("input_ids").Hash());
+  EXPECT_EQ(first[0].at("input_ids").Hash(),
+            RandomData(1, specs, {.limits = {{"input_ids", 10}}, .dims = {{"past", 7}}})
+                .value()
+                ->Next()
+                .value()
+                ->inputs.at("input_ids")
+                .Hash());
 }
 
 TEST(RandomData, RefusesWhatItCannotMake) {

@@ -61,7 +61,8 @@ TEST(ExactSum, AgreesWithLongDoubleOnModestNumbers) {
   ExactSum s;
   long double truth = 0;  // 64 bits of mantissa: exact for 2^20 floats of similar size
   for (int i = 0; i < 100000; ++i) {
-    const float x = std::ldexp(static_cast<float>(static_cast<int32_t>(random())), -20 - static_cast<int>(random() % 8));
+    const float x =
+        std::ldexp(static_cast<float>(static_cast<int32_t>(random())), -20 - static_cast<int>(random() % 8));
     s.Add(x);
     truth += x;
   }

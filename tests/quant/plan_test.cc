@@ -54,11 +54,12 @@ TEST(QuantPlan, ErrorsNameTheLine) {
   };
   EXPECT_EQ(error("\"x\" u8 scale 1 zero_point 0"), "no error");
   for (const char* line :
-       {"x u8 scale 1 zero_point 0", "\"x", "\"x\"", "\"x\" f32 scale 1 zero_point 0", "\"x\" u8 scale one zero_point 0",
-        "\"x\" u8 scale 0 zero_point 0", "\"x\" u8 scale nan zero_point 0", "\"x\" u8 scale 1e-45 zero_point 0",
-        "\"x\" u8 scale 1 zero_point 256", "\"x\" u8 scale 1 zero_point -1", "\"x\" e4m3fn scale 1 zero_point 1",
-        "\"x\" u8 scale 1", "\"x\" u8 scale 1 zero_point 0 range 2 1", "\"x\" u8 scale 1 zero_point 0 range 2",
-        "\"x\" u8 scale 1 zero_point 0 extra", "\"x\" float because", "\"x\" float \"a\" \"b\"", "\"x\\"}) {
+       {"x u8 scale 1 zero_point 0", "\"x", "\"x\"", "\"x\" f32 scale 1 zero_point 0",
+        "\"x\" u8 scale one zero_point 0", "\"x\" u8 scale 0 zero_point 0", "\"x\" u8 scale nan zero_point 0",
+        "\"x\" u8 scale 1e-45 zero_point 0", "\"x\" u8 scale 1 zero_point 256", "\"x\" u8 scale 1 zero_point -1",
+        "\"x\" e4m3fn scale 1 zero_point 1", "\"x\" u8 scale 1", "\"x\" u8 scale 1 zero_point 0 range 2 1",
+        "\"x\" u8 scale 1 zero_point 0 range 2", "\"x\" u8 scale 1 zero_point 0 extra", "\"x\" float because",
+        "\"x\" float \"a\" \"b\"", "\"x\\"}) {
     EXPECT_THAT(error(line), HasSubstr("line 4 of the plan: ")) << line;
   }
   EXPECT_THAT(error("\"x\" float\n\"x\" float"), HasSubstr("line 5 of the plan: 'x' is there twice"));

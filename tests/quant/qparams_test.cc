@@ -40,8 +40,8 @@ TEST(QParams, ScaleIsAlwaysUsable) {
     for (const float lo : {0.0f, -1e-45f, -FLT_MIN, -1.0f, -FLT_MAX}) {
       for (const float hi : {0.0f, 1e-45f, FLT_MIN, 1.0f, FLT_MAX}) {
         for (const bool power : {false, true}) {
-          for (const QParams& p :
-               {AffineParams(lo, hi, t, {.power_of_two = power}), SymmetricParams(lo, hi, t, {.power_of_two = power})}) {
+          for (const QParams& p : {AffineParams(lo, hi, t, {.power_of_two = power}),
+                                   SymmetricParams(lo, hi, t, {.power_of_two = power})}) {
             EXPECT_TRUE(std::isnormal(p.scale)) << lo << " " << hi << " " << Name(t) << " " << p.scale;
             EXPECT_EQ(FakeQuant(0.0f, p), 0.0f) << lo << " " << hi << " " << Name(t);
           }

@@ -52,7 +52,8 @@ TEST(Range, MinMaxAndMovingAverage) {
   o.EndSample();
   EXPECT_EQ(Chosen(o, {.calibrator = Calibrator::kMinMax}), (Range{-2, 8}));
   EXPECT_EQ(Chosen(o, {.calibrator = Calibrator::kMovingAverage}), (Range{-1.5f, 5.5f}));
-  EXPECT_EQ(Chosen(Seen(std::vector<float>{2, 5}), {.calibrator = Calibrator::kMinMax}), (Range{0, 5})) << "0 is inside";
+  EXPECT_EQ(Chosen(Seen(std::vector<float>{2, 5}), {.calibrator = Calibrator::kMinMax}), (Range{0, 5}))
+      << "0 is inside";
   EXPECT_EQ(Chosen(Seen(std::vector<float>{0, 0}), {}), (Range{0, 0}));
 }
 
@@ -164,7 +165,8 @@ TEST(Range, EveryCalibratorStaysInsideAndIsDeterministic) {
         const Range r = Chosen(o, options);
         EXPECT_EQ(r, Chosen(again, options)) << name;
         const float most = std::max(std::fabs(o.min()), std::fabs(o.max()));
-        EXPECT_TRUE(r.lo <= 0 && r.hi >= 0 && r.lo >= -most && r.hi <= most && r.lo < r.hi) << name << r.lo << " " << r.hi;
+        EXPECT_TRUE(r.lo <= 0 && r.hi >= 0 && r.lo >= -most && r.hi <= most && r.lo < r.hi)
+            << name << r.lo << " " << r.hi;
         const bool inside = r.lo >= std::min(0.0f, o.min()) && r.hi <= std::max(0.0f, o.max());
         EXPECT_TRUE(inside || IsFp8(t)) << name;
       }

@@ -25,8 +25,8 @@ TEST(TensorFile, IsReadAsData) {
   ASSERT_TRUE(r) << r.error().message;
   EXPECT_EQ(r->first, "x");
   EXPECT_EQ(r->second, ir::Tensor::F32({2}, {1, -2}));
-  auto data = OpenData(dir.string(), {{"x", {DType::kF32, ir::SymShape{2}}}},
-                       {.read_tensor_file = ir::onnx::ReadTensorFile});
+  auto data =
+      OpenData(dir.string(), {{"x", {DType::kF32, ir::SymShape{2}}}}, {.read_tensor_file = ir::onnx::ReadTensorFile});
   ASSERT_TRUE(data) << data.error().message;
   EXPECT_EQ((*data)->Next().value()->inputs.at("x"), ir::Tensor::F32({2}, {1, -2}));
 
