@@ -190,6 +190,7 @@ HWY_INLINE void QuantizeRow(const ProbQuant& quant, const float* e, size_t keys,
                  : QuantizeProbs<false>(quant, e, keys, sum, p, row_sum);
     return;
   }
+  // Beyond the keys V is 0, and the column terms (ColumnTerms) count on the zero point there.
   const int32_t padding = Int8Engine::kPerWord == 4 ? quant.zero : 0;
   for (size_t i = 0; i < k16; ++i) p[i] = static_cast<Prob>(i < keys ? quant.nan : padding);
   *row_sum = static_cast<int32_t>(keys) * quant.nan + static_cast<int32_t>(k16 - keys) * padding;
