@@ -69,12 +69,16 @@ make_base_mmdebstrap() {  # "$@": the prefix that gives the rights
     trixie "$new" "$mirror"
 }
 
-# Without any rights: proot pretends to be root. Its tree is unpacked here and configured inside itself.
+# Without any rights: proot pretends to be root. debootstrap unpacks the tree here and configures it inside itself. Devices cannot
+# be made, so files stand in for them (proot shows the real /dev), and the link that debootstrap leaves as /proc points to itself inside.
 make_base_proot() {
-  local line
+  local device line
+  mkdir -p "$new/dev"
+  for device in null zero full random urandom tty console ptmx; do : >"$new/dev/$device"; done
   proot -0 debootstrap --foreign --variant=minbase trixie "$new" "$mirror" || return
+  rm -f "$new/proc" && mkdir -p "$new/proc"
   proot -0 -r "$new" -b /proc -b /sys -b /dev -w / /usr/bin/env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin LC_ALL=C.UTF-8 \
-    /debootstrap/debootstrap --second-stage || return
+    DEBOOTSTRAP_DIR=/debootstrap /debootstrap/debootstrap --second-stage || return
   for line in 'APT::Install-Recommends "false";' "${options[@]#--aptopt=}"; do printf '%s\n' "$line"; done \
     >"$new/etc/apt/apt.conf.d/99octavo"
 }
