@@ -1,0 +1,198 @@
+"""The commands as a user meets them: contract, exit codes, and one clear sentence for every bad input."""
+
+import json
+
+import numpy as np
+import onnx
+import pytest
+from conftest import BERT, batch, read_json
+from onnx import TensorProto, helper
+
+
+def optimize(run, calib, *more):
+    done = run("optimize", BERT, "-o", "out.onnx", "--calib", calib, "--json", "report.json", *more)
+    assert done.returncode == 0, done.stderr
+    return done
+
+
+def sentence(done, *words):
+    """One line on standard error that says all of these, and a failure."""
+    assert done.returncode != 0
+    lines = [line for line in done.stderr.splitlines() if line]
+    assert len(lines) == 1, done.stderr
+    for word in words:
+        assert word in lines[0], lines[0]
+
+
+def test_optimize_report_follows_the_contract(run, calib, tmp_path):
+    done = optimize(run, calib, "--report", "report.html", "--require-fused", "qkv,sdpa")
+    report = read_json(tmp_path / "report.json")
+    assert report["schema"] == 1
+    assert report["attention"] == {"found": 2, "fused": 2}
+    assert report["qkv"] == {"found": 2, "fused": 2}
+    assert report["linear"]["quantized"] == report["linear"]["found"] >= 12
+    assert {"kind", "nodes", "status", "rule", "reason"} <= set(report["candidates"][0])
+    assert report["bytes"]["before"] == BERT.stat().st_size
+    assert report["bytes"]["after"] == (tmp_path / "out.onnx").stat().st_size
+    assert report["time_s"] > 0
+    assert "attention 2/2 fused" in done.stdout
+    html = (tmp_path / "report.html").read_text()
+    assert html.startswith("<!doctype html>") and "http" not in html.split("<body")[0]
+
+
+def test_optimized_file_is_legal_onnx_and_reproducible(run, calib, tmp_path):
+    optimize(run, calib, "--threads", "1")
+    first = (tmp_path / "out.onnx").read_bytes()
+    onnx.checker.check_model(onnx.load_from_string(first))
+    optimize(run, calib, "--threads", "2")
+    assert (tmp_path / "out.onnx").read_bytes() == first
+    done = run("optimize", BERT, "-o", "again.onnx", "--calib", calib, "--pipeline", "out.onnx", "-q")
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "again.onnx").read_bytes() == first
+
+
+def test_run_bench_compare_explain_inspect_print(run, calib, tmp_path):
+    optimize(run, calib)
+    done = run("run", "out.onnx", "--inputs", calib / "0.npz", "--outputs", "y.npz", "--trace", "trace.json", "--threads", "1")
+    assert done.returncode == 0, done.stderr
+    outputs = np.load(tmp_path / "y.npz")
+    assert all(np.isfinite(outputs[k]).all() and np.abs(outputs[k]).max() > 0 for k in outputs)
+    trace = read_json(tmp_path / "trace.json")["traceEvents"]
+    assert any("sdpa_int8" in e["args"]["kernel"] and e["args"]["origin"] for e in trace)
+
+    done = run("compare", BERT, "out.onnx", "--data", calib, "--json")
+    assert done.returncode == 0, done.stderr
+    for output in json.loads(done.stdout)["outputs"]:
+        assert output["sqnr_db"] > 15  # two layers of random weights lose about 30 dB
+        assert not output["exact"]
+
+    done = run("bench", "out.onnx", "--inputs", calib / "0.npz", "--threads", "1,2", "--seconds", "0.1", "--json")
+    assert done.returncode == 0, done.stderr
+    assert [r["threads"] for r in json.loads(done.stdout)["results"]] == [1, 2]
+
+    done = run("explain", BERT, "--json")
+    assert {c["status"] for c in json.loads(done.stdout)["candidates"] if c["kind"] == "attention"} == {"fused"}
+    done = run("inspect", "out.onnx", "--json")
+    assert len(json.loads(done.stdout)["attention"]) == 2
+    assert json.loads(done.stdout)["ops"]["octavo::SdpaInt8"] == 2
+    assert "SdpaInt8" in run("print", "out.onnx").stdout
+    assert "avx" in run("inspect", "--cpu").stdout or "scalar" in run("inspect", "--cpu").stdout
+
+
+def test_calibrate_shards_merge_to_the_whole(run, calib, tmp_path):
+    whole = run("calibrate", BERT, "--data", calib, "-o", "whole.calib")
+    assert whole.returncode == 0, whole.stderr
+    for i in range(3):
+        shard = run("calibrate", BERT, "--data", calib / f"{i}.npz", "-o", f"{i}.calib")
+        assert shard.returncode == 0, shard.stderr
+    merged = run("calibrate", "--merge", "2.calib", "0.calib", "1.calib", "-o", "merged.calib")
+    assert merged.returncode == 0, merged.stderr
+    assert (tmp_path / "merged.calib").read_bytes() == (tmp_path / "whole.calib").read_bytes()
+    optimize(run, calib)
+    done = run("optimize", BERT, "-o", "from_ranges.onnx", "--calib", "merged.calib", "-q")
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "from_ranges.onnx").read_bytes() == (tmp_path / "out.onnx").read_bytes()
+
+
+def test_random_calibration_says_so(run, tmp_path):
+    done = run("optimize", BERT, "-o", "out.onnx", "--calib", "random:2", "--json", "r.json")
+    assert done.returncode == 0, done.stderr
+    assert "random" in done.stdout
+    assert read_json(tmp_path / "r.json")["data"]["random"] is True
+
+
+def test_required_fusion_that_is_missing_fails_with_the_reason(run, tmp_path):
+    x = helper.make_tensor_value_info("x", TensorProto.FLOAT, [2, 4])
+    y = helper.make_tensor_value_info("y", TensorProto.FLOAT, [2, 4])
+    graph = helper.make_graph([helper.make_node("Relu", ["x"], ["y"])], "g", [x], [y])
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)]), tmp_path / "relu.onnx")
+    done = run("optimize", "relu.onnx", "-o", "out.onnx", "--recipe", "float", "--require-fused", "sdpa")
+    assert done.returncode == 3
+    assert "sdpa" in done.stderr
+    assert not (tmp_path / "out.onnx").exists()
+
+
+# --- bad input: one sentence, a failure, nothing written -----------------------------------------------------------
+
+
+def no_output(tmp_path):
+    assert not (tmp_path / "out.onnx").exists()
+    assert not list(tmp_path.glob("*.tmp*"))
+
+
+def test_truncated_model(run, calib, tmp_path):
+    (tmp_path / "cut.onnx").write_bytes(BERT.read_bytes()[:20000])
+    sentence(run("optimize", "cut.onnx", "-o", "out.onnx", "--calib", calib), "cut.onnx")
+    no_output(tmp_path)
+
+
+def test_missing_model(run, tmp_path):
+    sentence(run("optimize", "none.onnx", "-o", "out.onnx", "--recipe", "float"), "none.onnx")
+    no_output(tmp_path)
+
+
+def test_cycle(run, tmp_path):
+    x = helper.make_tensor_value_info("x", TensorProto.FLOAT, [2])
+    y = helper.make_tensor_value_info("b", TensorProto.FLOAT, [2])
+    nodes = [helper.make_node("Add", ["x", "b"], ["a"], "first"), helper.make_node("Relu", ["a"], ["b"], "second")]
+    model = helper.make_model(helper.make_graph(nodes, "g", [x], [y]), opset_imports=[helper.make_opsetid("", 18)])
+    (tmp_path / "cycle.onnx").write_bytes(model.SerializeToString())
+    sentence(run("optimize", "cycle.onnx", "-o", "out.onnx", "--recipe", "float"), "cycle")
+    no_output(tmp_path)
+
+
+def external(tmp_path, location):
+    tensor = helper.make_tensor("w", TensorProto.FLOAT, [4, 4], np.zeros(16, np.float32))
+    tensor.ClearField("float_data")
+    tensor.data_location = TensorProto.EXTERNAL
+    tensor.external_data.add(key="location", value=location)
+    x = helper.make_tensor_value_info("x", TensorProto.FLOAT, [2, 4])
+    y = helper.make_tensor_value_info("y", TensorProto.FLOAT, [2, 4])
+    graph = helper.make_graph([helper.make_node("MatMul", ["x", "w"], ["y"])], "g", [x], [y], [tensor])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)])
+    (tmp_path / "external.onnx").write_bytes(model.SerializeToString())
+
+
+@pytest.mark.parametrize("location", ["absent.bin", "../outside.bin", "/etc/hostname"])
+def test_external_data(run, tmp_path, location):
+    (tmp_path.parent / "outside.bin").write_bytes(bytes(64))
+    external(tmp_path, location)
+    sentence(run("optimize", "external.onnx", "-o", "out.onnx", "--recipe", "float"), location)
+    no_output(tmp_path)
+
+
+def test_wrong_dtype_missing_array_and_nan_in_the_data(run, calib, tmp_path):
+    names = list(np.load(calib / "0.npz"))
+    good = dict(np.load(calib / "0.npz"))
+    np.savez(tmp_path / "float.npz", **{**good, names[0]: good[names[0]] + 0.5})
+    sentence(run("run", BERT, "--inputs", "float.npz"), names[0], "float.npz")
+    np.savez(tmp_path / "few.npz", **{k: v for k, v in good.items() if k != names[0]})
+    sentence(run("run", BERT, "--inputs", "few.npz"), names[0])
+    (tmp_path / "cut.npz").write_bytes((calib / "0.npz").read_bytes()[:100])
+    sentence(run("run", BERT, "--inputs", "cut.npz"), "cut.npz")
+
+
+def test_nan_in_calibration_data(run, tmp_path):
+    weight = helper.make_tensor("w", TensorProto.FLOAT, [4, 4], np.eye(4, dtype=np.float32).ravel())
+    x = helper.make_tensor_value_info("x", TensorProto.FLOAT, ["b", 4])
+    y = helper.make_tensor_value_info("y", TensorProto.FLOAT, ["b", 4])
+    graph = helper.make_graph([helper.make_node("MatMul", ["x", "w"], ["y"])], "g", [x], [y], [weight])
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)]), tmp_path / "linear.onnx")
+    np.savez(tmp_path / "nan.npz", x=np.array([[1, np.nan, 0, 0]], np.float32))
+    sentence(run("optimize", "linear.onnx", "-o", "out.onnx", "--calib", "nan.npz"), "nan.npz", "NaN")
+    no_output(tmp_path)
+
+
+def test_unwritable_output(run, calib, tmp_path):
+    sentence(run("optimize", BERT, "-o", "no/such/folder/out.onnx", "--calib", calib), "no/such/folder")
+    (tmp_path / "folder.onnx").mkdir()
+    sentence(run("optimize", BERT, "-o", "folder.onnx", "--calib", calib), "folder.onnx")
+
+
+def test_wrong_usage(run):
+    done = run("optimize", BERT)
+    assert done.returncode == 2
+    assert "--output" in done.stderr
+    assert run("--help").returncode == 0 and "Exit codes" in run("--help").stdout
+    for command in ("optimize", "run", "bench", "compare", "calibrate", "explain", "inspect", "print"):
+        assert "Example" in run(command, "--help").stdout
