@@ -3,6 +3,7 @@
 // After:  [b,s,K] -> MatMul W -> Add bias
 // Before: q [b,h,s,d] -> Reshape [b*h,s,d], k likewise, MatMul [b*h,s,t] -> Reshape [b,h,s,t]          (torch.bmm)
 // After:  MatMul(q, k) [b,h,s,t]
+// A DequantizeLinear per tensor between the Reshape and the op is seen through.
 // Every element is computed by the same operations in the same order: same bits. Where nothing undoes the Reshape further
 // down, it merely stands lower, which costs nothing: it moves no data.
 #include "octavo/passes/canonical/sink.h"
@@ -16,12 +17,28 @@ namespace octavo::passes::canonical {
 namespace {
 
 struct Merge {
-  ValueId source;  // in front of the Reshape
-  size_t kept = 0;   // trailing dims that the Reshape leaves alone
+  ValueId source;         // in front of the Reshape
+  size_t kept = 0;        // trailing dims that the Reshape leaves alone
+  NodeId dequantize;      // valid: a DequantizeLinear per tensor behind it
+  bool transposed = false;  // its last two dims change places behind it
 };
+
+// The producer of v where that is a DequantizeLinear with one scale.
+NodeId PlainDequantize(const Graph& g, ValueId v) {
+  const Node* n = g.Producer(v);
+  if (n == nullptr || n->op != Op::kDequantizeLinear) return {};
+  const Tensor* scale = g.ConstantOf(n->input(1));
+  return scale != nullptr && scale->size() == 1 ? g.value(v).producer : NodeId{};
+}
 
 // v is a Reshape that merges two or more leading dims into one and leaves all others.
 std::optional<Merge> MergeOf(const Graph& g, ValueId v) {
+  if (const NodeId dq = PlainDequantize(g, v); dq.valid()) {
+    auto inner = MergeOf(g, g.node(dq).input(0));
+    if (!inner || inner->dequantize.valid()) return {};
+    inner->dequantize = dq;
+    return inner;
+  }
   const Node* p = g.Producer(v);
   if (p == nullptr || p->op != Op::kReshape) return {};
   const SymShape* in = ShapeOf(g, p->input(0));
@@ -34,7 +51,39 @@ std::optional<Merge> MergeOf(const Graph& g, ValueId v) {
   for (size_t i = 1; i < out->size(); ++i) {
     if (!ProvablyEqual((*in)[shift + i], (*out)[i])) return {};
   }
-  return Merge{p->input(0), kept};
+  return Merge{p->input(0), kept, {}, false};
+}
+
+// The merge, then Transpose 0,2,1: K of batched attention.
+std::optional<Merge> TransposedMergeOf(const Graph& g, ValueId v) {
+  const NodeId dq = PlainDequantize(g, v);
+  const Node* t = g.Producer(dq.valid() ? g.node(dq).input(0) : v);
+  if (t == nullptr || t->op != Op::kTranspose || PermOf(*t, 3) != Ints{0, 2, 1}) return {};
+  auto m = MergeOf(g, t->input(0));
+  if (!m || m->kept != 2 || m->dequantize.valid()) return {};
+  m->dequantize = dq;
+  m->transposed = true;
+  return m;
+}
+
+// The operand without its Reshape.
+ValueId Operand(Rewriter& rw, const Merge& m) {
+  const Graph& g = rw.graph();
+  ValueId x = m.source;
+  if (m.transposed) {
+    Ints perm;
+    for (int64_t i = 0; i < RankOf(g, x); ++i) perm.push_back(i);
+    std::swap(perm[perm.size() - 1], perm[perm.size() - 2]);
+    x = MakeTranspose(rw, x, perm);
+  }
+  if (!m.dequantize.valid()) return x;
+  const Node n = g.node(m.dequantize);
+  std::vector<ValueId> inputs = n.inputs;
+  inputs[0] = x;
+  Attrs attrs = n.attrs;
+  attrs.Erase("axis");
+  const Type type{DTypeOf(g, n.output()), TypeOf(g, x).shape};
+  return Make(rw, Op::kDequantizeLinear, std::move(inputs), std::move(attrs), type);
 }
 
 // Shape in front of a Reshape whose result has the trailing dims of `out`.
@@ -54,49 +103,44 @@ bool SameLeading(const Graph& g, const Merge& a, const Merge& b) {
   return true;
 }
 
-// Operands for the op above the Reshape, or nothing.
+// What the op above the Reshape reads: per input a merge to undo, or the value as it is.
+struct Input {
+  ValueId value;
+  std::optional<Merge> merge;
+};
 struct Plan {
-  std::vector<ValueId> inputs;
+  std::vector<Input> inputs;
   Merge merge;
-  int64_t last_axis_attr = 0;  // set on the new node where the op has an axis
-  bool transpose_second = false;  // the last two dims of operand 1
+  bool last_axis = false;  // the op has an axis, and it is the last
 };
 
 std::optional<Plan> PlanMatMul(const Graph& g, const Node& n) {
   const auto a = MergeOf(g, n.input(0));
   if (!a) return {};
-  if (IsConstantLike(g, n.input(1)) && RankOf(g, n.input(1)) == 2) return Plan{{a->source, n.input(1)}, *a};
+  const Input left{n.input(0), a};
+  if (IsConstantLike(g, n.input(1)) && RankOf(g, n.input(1)) == 2) return Plan{{left, {n.input(1), {}}}, *a};
   if (a->kept != 2) return {};
-  if (const auto b = MergeOf(g, n.input(1))) {
-    return SameLeading(g, *a, *b) ? std::optional(Plan{{a->source, b->source}, *a}) : std::nullopt;
-  }
-  // K: the merge, then Transpose 0,2,1.
-  const Node* t = g.Producer(n.input(1));
-  if (t == nullptr || t->op != Op::kTranspose || PermOf(*t, 3) != Ints{0, 2, 1}) return {};
-  const auto b = MergeOf(g, t->input(0));
+  auto b = MergeOf(g, n.input(1));
+  if (!b) b = TransposedMergeOf(g, n.input(1));
   if (!b || !SameLeading(g, *a, *b)) return {};
-  return Plan{{a->source, b->source}, *a, 0, true};
+  return Plan{{left, {n.input(1), b}}, *a};
 }
 
 std::optional<Plan> PlanElementwise(const Graph& g, const Node& n) {
   std::optional<Merge> first;
-  std::vector<ValueId> inputs;
+  std::vector<Input> inputs;
   for (ValueId v : n.inputs) {
-    if (!v.valid()) {
-      inputs.push_back(v);
-      continue;
-    }
-    if (const auto m = MergeOf(g, v)) {
+    const auto m = v.valid() ? MergeOf(g, v) : std::nullopt;
+    inputs.push_back({v, m});
+    if (m) {
       if (first && !SameLeading(g, *first, *m)) return {};
       if (!first) first = m;
-      inputs.push_back(m->source);
-      continue;
+    } else if (v.valid()) {
+      // Others must not reach the merged dims: a scalar, or a row such as a bias.
+      const SymShape* s = ShapeOf(g, v);
+      const SymShape* out = ShapeOf(g, n.output());
+      if (s == nullptr || out == nullptr || s->size() >= out->size()) return {};
     }
-    // Others must not reach the merged dims: a scalar, or a row such as a bias.
-    const SymShape* s = ShapeOf(g, v);
-    const SymShape* out = ShapeOf(g, n.output());
-    if (s == nullptr || out == nullptr || s->size() >= out->size()) return {};
-    inputs.push_back(v);
   }
   if (!first) return {};
   return Plan{std::move(inputs), *first};
@@ -110,18 +154,9 @@ std::optional<Plan> PlanLastAxis(const Graph& g, const Node& n) {
   for (size_t i = 1; i < n.outputs.size(); ++i) {
     if (HasUses(g, n.outputs[i])) return {};
   }
-  std::vector<ValueId> inputs = n.inputs;
-  inputs[0] = m->source;
-  return Plan{std::move(inputs), *m, -1};
-}
-
-std::optional<Plan> PlanQuantize(const Graph& g, const Node& n) {
-  const auto m = MergeOf(g, n.input(0));
-  const Tensor* scale = g.ConstantOf(n.input(1));
-  if (!m || scale == nullptr || scale->size() != 1) return {};
-  std::vector<ValueId> inputs = n.inputs;
-  inputs[0] = m->source;
-  return Plan{std::move(inputs), *m};
+  std::vector<Input> inputs{{n.input(0), m}};
+  for (size_t i = 1; i < n.inputs.size(); ++i) inputs.push_back({n.inputs[i], {}});
+  return Plan{std::move(inputs), *m, true};
 }
 
 std::optional<Plan> PlanFor(const Graph& g, const Node& n) {
@@ -133,9 +168,6 @@ std::optional<Plan> PlanFor(const Graph& g, const Node& n) {
     case Op::kLayerNormalization:
     case Op::kRMSNormalization:
       return PlanLastAxis(g, n);
-    case Op::kQuantizeLinear:
-    case Op::kDequantizeLinear:
-      return PlanQuantize(g, n);
     default:
       return IsElementwise(n.op) ? PlanElementwise(g, n) : std::nullopt;
   }
@@ -153,15 +185,9 @@ bool SinkReshape(Rewriter& rw, NodeId id) {
   const SymShape low = *out, high = Unmerged(g, plan->merge, low);
   if (low.size() != plan->merge.kept + 1 || !CanReshape(high, low)) return false;
   Attrs attrs = n.attrs;
-  if (attrs.Has("axis") && plan->last_axis_attr != 0) attrs.Set("axis", plan->last_axis_attr);
-  if (n.op == Op::kQuantizeLinear || n.op == Op::kDequantizeLinear) attrs.Erase("axis");
-  std::vector<ValueId> inputs = plan->inputs;
-  if (plan->transpose_second) {
-    Ints perm;
-    for (int64_t i = 0; i < RankOf(g, inputs[1]); ++i) perm.push_back(i);
-    std::swap(perm[perm.size() - 1], perm[perm.size() - 2]);
-    inputs[1] = MakeTranspose(rw, inputs[1], perm);
-  }
+  if (plan->last_axis) attrs.Set("axis", int64_t{-1});
+  std::vector<ValueId> inputs;
+  for (const Input& in : plan->inputs) inputs.push_back(in.merge ? Operand(rw, *in.merge) : in.value);
   const ValueId top = Make(rw, n.op, std::move(inputs), std::move(attrs), Type{DTypeOf(g, n.output()), high});
   ReplaceNode(rw, id, MakeReshape(rw, top, low));
   return true;
