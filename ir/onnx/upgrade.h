@@ -16,6 +16,13 @@ Status UpsampleToResize(Draft& d, GraphBuilder& b);
 // vendor.cc: ONNX Runtime writes this op into ONNX's own domain.
 Status SimplifiedLayerNorm(Draft& d, GraphBuilder& b);
 
+// vendor_quant.cc
+Status MatMulNBits(Draft& d, GraphBuilder& b);
+Status QGemm(Draft& d, GraphBuilder& b);
+Status QLinearBinary(Draft& d, GraphBuilder& b);
+Status QLinearConcat(Draft& d, GraphBuilder& b);
+Status QLinearUnary(Draft& d, GraphBuilder& b);
+
 }  // namespace octavo::ir::onnx
 
 #endif  // OCTAVO_IR_ONNX_UPGRADE_H_
