@@ -1,0 +1,139 @@
+// Inference over real exports: shared/models, where that folder stands beside the project.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <filesystem>
+#include <fstream>
+#include <map>
+
+#include "octavo/ir/infer.h"
+#include "octavo/ir/onnx/onnx.h"
+#include "octavo/ir/text.h"
+#include "octavo/ir/verify.h"
+
+namespace octavo::ir {
+namespace {
+
+namespace fs = std::filesystem;
+
+fs::path Models() { return fs::path(OCTAVO_SOURCE_DIR).parent_path() / "shared" / "models"; }
+
+std::vector<fs::path> Graphs(const fs::path& folder) {
+  std::vector<fs::path> out;
+  if (!fs::exists(folder)) return out;
+  for (const auto& entry : fs::recursive_directory_iterator(folder)) {
+    if (entry.path().extension() == ".onnx") out.push_back(entry.path());
+  }
+  std::ranges::sort(out);
+  return out;
+}
+
+struct Share {
+  int values = 0, known_dims = 0, known_rank = 0, graphs = 0;
+};
+
+// True where everything is known.
+bool Count(const Graph& g, Share& share, std::string& first_unknown) {
+  bool all = true;
+  for (const NodeId id : g.NodesInOrder()) {
+    for (const ValueId v : g.node(id).outputs) {
+      if (!v.valid()) continue;
+      const Type& type = g.value(v).type;
+      ++share.values;
+      share.known_rank += type.shape ? 1 : 0;
+      const bool known = type.shape && std::ranges::all_of(*type.shape, [](const Dim& d) { return d.known(); });
+      share.known_dims += known ? 1 : 0;
+      if (!known && all) {
+        first_unknown = g.value(v).name + " = " + std::string(InfoOf(g.node(id).op).name) + " : " + ToString(type);
+      }
+      all = all && known;
+    }
+  }
+  return all;
+}
+
+TEST(InferModels, SharedGraphs) {
+  if (!fs::exists(Models())) GTEST_SKIP() << "no " << Models();
+  std::map<std::string, Share> shares;
+  for (const char* folder : {"float", "quantized", "extra"}) {
+    for (const fs::path& path : Graphs(Models() / folder)) {
+      SCOPED_TRACE(path.filename());
+      auto g = onnx::ReadFile(path);
+      if (!g) {
+        std::printf("not read: %s\n", g.error().message.c_str());  // the reader's tests judge that
+        continue;
+      }
+      const auto inference = Inference::Run(*g);
+      EXPECT_TRUE(inference.has_value()) << inference.error().message;
+      const Status legal = VerifyStatus(*g);
+      EXPECT_TRUE(legal.has_value()) << legal.error().message;
+      Share& share = shares[folder];
+      ++share.graphs;
+      std::string unknown;
+      if (!Count(*g, share, unknown)) std::printf("%s: %s\n", path.filename().c_str(), unknown.c_str());
+      const std::string text = ToText(*g);
+      const auto again = ParseText(text);
+      ASSERT_TRUE(again.has_value()) << again.error().message;
+      EXPECT_EQ(ToText(*again), text);
+    }
+  }
+  for (const auto& [folder, s] : shares) {
+    ASSERT_GT(s.values, 0);
+    std::printf("%-10s %3d graphs, %6d values: rank known of %5.1f %%, all dims known of %5.1f %%\n", folder.c_str(),
+                s.graphs, s.values, 100.0 * s.known_rank / s.values, 100.0 * s.known_dims / s.values);
+    EXPECT_GE(s.known_rank, s.values * 0.9) << folder;
+  }
+}
+
+// The weights lie in a file that need not be here: a hole of its size serves, because shapes do not ask for weights.
+class MiniLm : public testing::TestWithParam<const char*> {};
+
+TEST_P(MiniLm, EveryReshapeIsKnown) {
+  const fs::path source = Models() / "minilm" / GetParam();
+  if (!fs::exists(source)) GTEST_SKIP() << "no " << source;
+  const fs::path folder = fs::path(testing::TempDir()) / (std::string("octavo_minilm_") + GetParam());
+  fs::create_directories(folder);
+  fs::copy_file(source, folder / "model.onnx", fs::copy_options::overwrite_existing);
+  std::ofstream(folder / "model.safetensors").put(0);
+  fs::resize_file(folder / "model.safetensors", 90868376);
+  auto g = onnx::ReadFile(folder / "model.onnx");
+  ASSERT_TRUE(g.has_value()) << g.error().message;
+  const auto inference = Inference::Run(*g);
+  ASSERT_TRUE(inference.has_value()) << inference.error().message;
+  std::map<std::string, int> reshapes;
+  int softmaxes = 0;
+  for (const NodeId id : g->NodesInOrder()) {
+    const Node& n = g->node(id);
+    if (n.op == Op::kReshape) ++reshapes[ToString(g->value(n.output()).type)];
+    if (n.op == Op::kSoftmax) {
+      ++softmaxes;
+      EXPECT_EQ(ToString(g->value(n.output()).type), "f32[batch,12,sequence,sequence]");
+    }
+  }
+  EXPECT_EQ(softmaxes, 6);
+  for (const auto& [type, count] : reshapes) std::printf("%3d x %s\n", count, type.c_str());
+  // Q, K and V of six layers, and the six merges.
+  EXPECT_EQ(reshapes["f32[batch,sequence,12,32]"], 18);
+  EXPECT_EQ(reshapes["f32[batch,sequence,384]"], 6);
+  for (const auto& [type, count] : reshapes) EXPECT_EQ(type.find('?'), std::string::npos) << type;
+  Share share;
+  std::string unknown;
+  EXPECT_TRUE(Count(*g, share, unknown)) << unknown;
+  std::printf("%d values, all dims known of %d\n", share.values, share.known_dims);
+  EXPECT_TRUE(VerifyStatus(*g).has_value()) << VerifyStatus(*g).error().message;
+  fs::remove_all(folder);
+}
+
+INSTANTIATE_TEST_SUITE_P(Exports, MiniLm,
+                         testing::Values("legacy-eager-opset17.onnx", "legacy-sdpa-opset17.onnx",
+                                         "dynamo-sdpa-opset18.onnx"),
+                         [](const auto& p) {
+                           std::string name = p.param;
+                           name = name.substr(0, name.find('.'));
+                           std::ranges::replace(name, '-', '_');
+                           return name;
+                         });
+
+}  // namespace
+}  // namespace octavo::ir
