@@ -11,10 +11,10 @@
 #include "octavo/kernels/simd/exp-inl.h"
 #include "octavo/quant/numeric/math_constants.h"
 
+#if HWY_TARGET <= HWY_AVX2
 HWY_BEFORE_NAMESPACE();
 namespace octavo::kernels {
 namespace HWY_NAMESPACE {
-#if HWY_TARGET <= HWY_AVX2
 
 // minps and maxps give the second operand for a NaN, so NaN passes.
 template <class D, class V = hwy::HWY_NAMESPACE::Vec<D>>
@@ -89,9 +89,9 @@ HWY_INLINE V Relu(D d, V x) {
   return hwy::HWY_NAMESPACE::Max(hwy::HWY_NAMESPACE::Zero(d), x);  // x < 0 ? 0 : x
 }
 
-#endif  // HWY_TARGET <= HWY_AVX2
 }  // namespace HWY_NAMESPACE
 }  // namespace octavo::kernels
 HWY_AFTER_NAMESPACE();
+#endif  // HWY_TARGET <= HWY_AVX2
 
 #endif  // include guard

@@ -7,10 +7,10 @@
 #include "hwy/highway.h"
 #include "octavo/kernels/elementwise/activations-inl.h"
 
+#if HWY_TARGET <= HWY_AVX2
 HWY_BEFORE_NAMESPACE();
 namespace octavo::kernels {
 namespace HWY_NAMESPACE {
-#if HWY_TARGET <= HWY_AVX2
 
 namespace hn = hwy::HWY_NAMESPACE;
 using D = hn::ScalableTag<float>;
@@ -105,10 +105,10 @@ void BinaryVec(BinaryOp op, const Operand& a, const Operand& b, float* y, int64_
   kOps[static_cast<int>(op)](a, b, y, y_row, begin, end, cols);
 }
 
-#endif  // HWY_TARGET <= HWY_AVX2
 }  // namespace HWY_NAMESPACE
 }  // namespace octavo::kernels
 HWY_AFTER_NAMESPACE();
+#endif  // HWY_TARGET <= HWY_AVX2
 
 #if HWY_ONCE
 #include "octavo/kernels/simd/dispatch.h"

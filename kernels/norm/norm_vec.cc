@@ -11,10 +11,10 @@
 #include "octavo/kernels/simd/lanes16-inl.h"
 #include "octavo/kernels/simd/requant-inl.h"
 
+#if HWY_TARGET <= HWY_AVX2
 HWY_BEFORE_NAMESPACE();
 namespace octavo::kernels {
 namespace HWY_NAMESPACE {
-#if HWY_TARGET <= HWY_AVX2
 
 namespace hn = hwy::HWY_NAMESPACE;
 
@@ -123,10 +123,10 @@ void NormVec(const NormArgs& args, int64_t begin, int64_t end, float* scratch) {
   }
 }
 
-#endif  // HWY_TARGET <= HWY_AVX2
 }  // namespace HWY_NAMESPACE
 }  // namespace octavo::kernels
 HWY_AFTER_NAMESPACE();
+#endif  // HWY_TARGET <= HWY_AVX2
 
 #if HWY_ONCE
 #include "octavo/kernels/simd/dispatch.h"

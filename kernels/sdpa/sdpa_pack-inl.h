@@ -12,10 +12,10 @@
 
 #include "hwy/highway.h"
 
+#if HWY_TARGET <= HWY_AVX2
 HWY_BEFORE_NAMESPACE();
 namespace octavo::kernels {
 namespace HWY_NAMESPACE {
-#if HWY_TARGET <= HWY_AVX2
 
 using Bytes = hwy::HWY_NAMESPACE::Full128<uint8_t>;
 using Shorts = hwy::HWY_NAMESPACE::Full128<int16_t>;
@@ -154,9 +154,9 @@ HWY_INLINE void PackFloats(const HeadRows<float>& rows, size_t v16, uint8_t* out
   }
 }
 
-#endif  // HWY_TARGET <= HWY_AVX2
 }  // namespace HWY_NAMESPACE
 }  // namespace octavo::kernels
 HWY_AFTER_NAMESPACE();
+#endif  // HWY_TARGET <= HWY_AVX2
 
 #endif  // include guard

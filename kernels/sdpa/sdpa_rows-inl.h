@@ -15,10 +15,10 @@
 #include "octavo/kernels/simd/exp-inl.h"
 #include "octavo/kernels/simd/lanes16-inl.h"
 
+#if HWY_TARGET <= HWY_AVX2
 HWY_BEFORE_NAMESPACE();
 namespace octavo::kernels {
 namespace HWY_NAMESPACE {
-#if HWY_TARGET <= HWY_AVX2
 
 // Sixteen int32 lanes, beside F16.
 using S32D = hwy::HWY_NAMESPACE::RebindToSigned<F16D>;
@@ -238,9 +238,9 @@ HWY_INLINE void QuantizeProbs(const ProbQuant& quant, const float* e, size_t key
 }
 #endif  // VNNI or s16
 
-#endif  // HWY_TARGET <= HWY_AVX2
 }  // namespace HWY_NAMESPACE
 }  // namespace octavo::kernels
 HWY_AFTER_NAMESPACE();
+#endif  // HWY_TARGET <= HWY_AVX2
 
 #endif  // include guard

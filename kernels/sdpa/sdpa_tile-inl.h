@@ -14,10 +14,10 @@
 
 #include "hwy/highway.h"
 
+#if HWY_TARGET <= HWY_AVX2
 HWY_BEFORE_NAMESPACE();
 namespace octavo::kernels {
 namespace HWY_NAMESPACE {
-#if HWY_TARGET <= HWY_AVX2
 
 using I16D = hwy::HWY_NAMESPACE::CappedTag<int32_t, 16>;
 using I16V = hwy::HWY_NAMESPACE::Vec<I16D>;
@@ -198,9 +198,9 @@ HWY_INLINE void TileRows(const TileArgs<typename E::T>& args, const uint8_t* b, 
   }
 }
 
-#endif  // HWY_TARGET <= HWY_AVX2
 }  // namespace HWY_NAMESPACE
 }  // namespace octavo::kernels
 HWY_AFTER_NAMESPACE();
+#endif  // HWY_TARGET <= HWY_AVX2
 
 #endif  // include guard

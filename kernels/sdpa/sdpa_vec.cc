@@ -14,10 +14,10 @@
 #include "octavo/kernels/sdpa/sdpa_tile-inl.h"
 #include "octavo/kernels/simd/requant-inl.h"
 
+#if HWY_TARGET <= HWY_AVX2
 HWY_BEFORE_NAMESPACE();
 namespace octavo::kernels {
 namespace HWY_NAMESPACE {
-#if HWY_TARGET <= HWY_AVX2
 
 namespace hn = hwy::HWY_NAMESPACE;
 using internal::kSdpaRows;
@@ -336,10 +336,10 @@ void RowsFloat(const SdpaFloatArgs& args, int64_t batch, int64_t head, int64_t b
   });
 }
 
-#endif  // HWY_TARGET <= HWY_AVX2
 }  // namespace HWY_NAMESPACE
 }  // namespace octavo::kernels
 HWY_AFTER_NAMESPACE();
+#endif  // HWY_TARGET <= HWY_AVX2
 
 #if HWY_ONCE
 #include "octavo/kernels/simd/dispatch.h"

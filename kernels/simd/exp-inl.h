@@ -11,10 +11,10 @@
 #include "hwy/highway.h"
 #include "octavo/quant/numeric/math_constants.h"
 
+#if HWY_TARGET <= HWY_AVX2
 HWY_BEFORE_NAMESPACE();
 namespace octavo::kernels {
 namespace HWY_NAMESPACE {
-#if HWY_TARGET <= HWY_AVX2
 
 // kExpTable twice, since vpermd zmm takes four bits of the index.
 alignas(64) inline constexpr uint32_t kExpTable16[16] = {
@@ -76,9 +76,9 @@ HWY_INLINE V ExpNonPositive(D d, V x) {
   return ExpOf<true>(d, x);
 }
 
-#endif  // HWY_TARGET <= HWY_AVX2
 }  // namespace HWY_NAMESPACE
 }  // namespace octavo::kernels
 HWY_AFTER_NAMESPACE();
+#endif  // HWY_TARGET <= HWY_AVX2
 
 #endif  // include guard

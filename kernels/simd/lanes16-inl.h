@@ -12,10 +12,10 @@
 
 #include "hwy/highway.h"
 
+#if HWY_TARGET <= HWY_AVX2
 HWY_BEFORE_NAMESPACE();
 namespace octavo::kernels {
 namespace HWY_NAMESPACE {
-#if HWY_TARGET <= HWY_AVX2
 
 using F16D = hwy::HWY_NAMESPACE::CappedTag<float, 16>;
 using F16V = hwy::HWY_NAMESPACE::Vec<F16D>;
@@ -134,9 +134,9 @@ struct MaxOp {
 HWY_INLINE float SumLanes(F16 x) { return Fold16(x, AddOp()); }
 HWY_INLINE float MaxLane(F16 x) { return Fold16(x, MaxOp()); }
 
-#endif  // HWY_TARGET <= HWY_AVX2
 }  // namespace HWY_NAMESPACE
 }  // namespace octavo::kernels
 HWY_AFTER_NAMESPACE();
+#endif  // HWY_TARGET <= HWY_AVX2
 
 #endif  // include guard

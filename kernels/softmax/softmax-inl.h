@@ -14,10 +14,10 @@
 #include "octavo/kernels/simd/exp-inl.h"
 #include "octavo/kernels/simd/lanes16-inl.h"
 
+#if HWY_TARGET <= HWY_AVX2
 HWY_BEFORE_NAMESPACE();
 namespace octavo::kernels {
 namespace HWY_NAMESPACE {
-#if HWY_TARGET <= HWY_AVX2
 
 HWY_INLINE F16 Exp16(F16 x) {
   return OCTAVO_F16(ExpNonPositive(F16D(), x.a), ExpNonPositive(F16D(), x.b));
@@ -48,9 +48,9 @@ HWY_INLINE void SoftmaxRow(const float* x, size_t n, float* y) {
   if (rest != 0) StoreN16(Div16(LoadN16(y + whole, rest), s), y + whole, rest);
 }
 
-#endif  // HWY_TARGET <= HWY_AVX2
 }  // namespace HWY_NAMESPACE
 }  // namespace octavo::kernels
 HWY_AFTER_NAMESPACE();
+#endif  // HWY_TARGET <= HWY_AVX2
 
 #endif  // include guard

@@ -7,19 +7,19 @@
 #include "hwy/highway.h"
 #include "octavo/kernels/softmax/softmax-inl.h"
 
+#if HWY_TARGET <= HWY_AVX2
 HWY_BEFORE_NAMESPACE();
 namespace octavo::kernels {
 namespace HWY_NAMESPACE {
-#if HWY_TARGET <= HWY_AVX2
 
 void SoftmaxRowsVec(const float* x, int64_t x_stride, float* y, int64_t y_stride, int64_t rows, int64_t n) {
   for (int64_t r = 0; r < rows; ++r) SoftmaxRow(x + r * x_stride, static_cast<size_t>(n), y + r * y_stride);
 }
 
-#endif
 }  // namespace HWY_NAMESPACE
 }  // namespace octavo::kernels
 HWY_AFTER_NAMESPACE();
+#endif  // HWY_TARGET <= HWY_AVX2
 
 #if HWY_ONCE
 #include "octavo/kernels/simd/dispatch.h"
