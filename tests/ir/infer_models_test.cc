@@ -17,7 +17,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-fs::path Models() { return fs::path(OCTAVO_SOURCE_DIR).parent_path() / "shared" / "models"; }
+fs::path Models() { return fs::path(OCTAVO_SOURCE_DIR) / ".." / "shared" / "models"; }
 
 std::vector<fs::path> Graphs(const fs::path& folder) {
   std::vector<fs::path> out;
