@@ -8,9 +8,9 @@ platform=$OCTAVO_PROJECT/platform
 checkout=$(basename "$OCTAVO_PROJECT")-$(printf '%s' "$OCTAVO_PROJECT" | sha256sum | cut -c1-8)
 builds=$OCTAVO_CACHE/build/$checkout
 jobs=$(nproc)
-export CCACHE_DIR=$OCTAVO_CACHE/ccache CCACHE_MAXSIZE=${CCACHE_MAXSIZE:-3G}
-# Paths relative to the build folder, so that another clone finds what this one compiled.
-export CCACHE_BASEDIR=/ CCACHE_NOHASHDIR=1 CCACHE_ABSSTDERR=1
+# The compiler sees the checkout as ../source, whatever its name: ccache then knows what another clone compiled. (It takes paths
+# below BASEDIR relative to the build folder, but the path of the source file itself counts.)
+export CCACHE_DIR=$OCTAVO_CACHE/ccache CCACHE_MAXSIZE=${CCACHE_MAXSIZE:-3G} CCACHE_BASEDIR=/ CCACHE_NOHASHDIR=1
 if command -v ccache >/dev/null; then export CMAKE_C_COMPILER_LAUNCHER=ccache CMAKE_CXX_COMPILER_LAUNCHER=ccache; fi
 
 # The top CMakeLists.txt takes in each folder that has one of its own; ninja does not notice a new one, so the list is compared.
@@ -23,9 +23,11 @@ build() {
   local preset=$1 tree=$builds/$1 rc=0
   shift
   mkdir -p "$builds"
+  ln -sfn "$OCTAVO_PROJECT" "$builds/source"
   with_lock "build-$checkout"
   if [ ! -f "$tree/build.ninja" ] || [ "$(build_files)" != "$(cat "$tree/octavo-build-files" 2>/dev/null)" ]; then
-    step "configuring ($preset)" "configure-$preset" cmake -S "$OCTAVO_PROJECT" --preset "$preset" -B "$tree" || rc=$?
+    step "configuring ($preset)" "configure-$preset" \
+      cmake -S "$builds/source" --preset "$preset" -B "$tree" -DOCTAVO_TEST_ROOT=. || rc=$?
     [ "$rc" -ne 0 ] || build_files >"$tree/octavo-build-files"
   fi
   if [ "$rc" -eq 0 ]; then
