@@ -37,7 +37,8 @@ struct Problem {
   kernels::QkvArgs args;
   kernels::AlignedArray<uint8_t> scratch;
 
-  Problem(const Shape& shape, int64_t m, Arch arch) : scratch(kernels::GemmScratchBytes(arch, quant::DType::kU8, shape.k)) {
+  Problem(const Shape& shape, int64_t m, Arch arch)
+      : scratch(kernels::GemmScratchBytes(arch, quant::DType::kU8, shape.k)) {
     std::mt19937 random(7);
     x.resize(static_cast<size_t>(m * shape.k));
     for (auto& v : x) v = static_cast<uint8_t>(random());
@@ -53,8 +54,8 @@ struct Problem {
       y.emplace_back(static_cast<size_t>(m * n));
     }
     for (size_t i = 0; i < shape.n.size(); ++i) {
-      args.branch[i] = {&w[i], scale.data(), true, bias.data(), shape.activation, y[i].data(), quant::DType::kU8, 0.05f, 120,
-                        shape.n[i]};
+      args.branch[i] = {&w[i],       scale.data(),      true,  bias.data(), shape.activation,
+                        y[i].data(), quant::DType::kU8, 0.05f, 120,         shape.n[i]};
     }
   }
 };
@@ -112,14 +113,10 @@ void Run(benchmark::State& state, const Shape& shape, Arch arch) {
 
 const std::vector<Shape>& Shapes() {
   static const std::vector<Shape> shapes = {
-      {"minilm_qkv", 384, {384, 384, 384}},
-      {"minilm_out", 384, {384}},
-      {"minilm_ffn1", 384, {1536}},
-      {"minilm_ffn1_gelu", 384, {1536}, kernels::Activation::kGelu},
-      {"minilm_ffn2", 1536, {384}},
-      {"bert_qkv", 768, {768, 768, 768}},
-      {"bert_ffn1", 768, {3072}},
-      {"bert_ffn2", 3072, {768}},
+      {"minilm_qkv", 384, {384, 384, 384}}, {"minilm_out", 384, {384}},
+      {"minilm_ffn1", 384, {1536}},         {"minilm_ffn1_gelu", 384, {1536}, kernels::Activation::kGelu},
+      {"minilm_ffn2", 1536, {384}},         {"bert_qkv", 768, {768, 768, 768}},
+      {"bert_ffn1", 768, {3072}},           {"bert_ffn2", 3072, {768}},
   };
   return shapes;
 }
@@ -130,8 +127,16 @@ void Register() {
     for (const Shape& shape : Shapes()) {
       const std::string name = std::string(shape.name) + "/" + std::string(Name(arch));
       benchmark::RegisterBenchmark(name, [&shape, arch](benchmark::State& state) { Run(state, shape, arch); })
-          ->Arg(1)->Arg(8)->Arg(32)->Arg(64)->Arg(128)->Arg(512)->Arg(4096)
-          ->UseManualTime()->Unit(benchmark::kMicrosecond)->MinTime(0.05);
+          ->Arg(1)
+          ->Arg(8)
+          ->Arg(32)
+          ->Arg(64)
+          ->Arg(128)
+          ->Arg(512)
+          ->Arg(4096)
+          ->UseManualTime()
+          ->Unit(benchmark::kMicrosecond)
+          ->MinTime(0.05);
     }
   }
 }

@@ -1,5 +1,5 @@
-// The other side of the kernel benchmarks: oneDNN's int8 and float products on the calling thread, and the rate of the dot
-// product instruction itself.
+// The other side of the kernel benchmarks: oneDNN's int8 and float products on the calling thread, and the rate of the
+// dot product instruction itself.
 #ifndef OCTAVO_BENCHMARKS_PEERS_H_
 #define OCTAVO_BENCHMARKS_PEERS_H_
 
@@ -22,8 +22,8 @@ class OneDnnInt8 {
   std::unique_ptr<State> state_;
 };
 
-// Multiply-accumulates that the vpdpbusd (or, without VNNI, vpmaddwd + vpaddd) instructions of this CPU do in a register-only
-// loop, and that loop. 0 without AVX-512 VNNI.
+// Multiply-accumulates that the vpdpbusd (or, without VNNI, vpmaddwd + vpaddd) instructions of this CPU do in a
+// register-only loop, and that loop. 0 without AVX-512 VNNI.
 int64_t DotPeakMacs();
 void DotPeakLoop();
 

@@ -44,7 +44,8 @@ bool Known(std::string_view activation) {
 
 // Empty, or why no int8 linear kernel takes the query.
 std::string RefuseLinear(const LinearQuery& query) {
-  if (!quant::IsInt8(query.x)) return std::format("the activation is {}; the int8 kernels take u8 or s8", Name(query.x));
+  if (!quant::IsInt8(query.x))
+    return std::format("the activation is {}; the int8 kernels take u8 or s8", Name(query.x));
   if (!quant::IsInt8(query.w)) return std::format("the weights are {}; the int8 kernels take s8 or u8", Name(query.w));
   if (query.k <= 0) return "the depth k of the product is not known";
   if (query.k > kMaxDepth) {
@@ -76,7 +77,8 @@ std::string RefuseHeads(const SdpaQuery& query) {
 }  // namespace
 
 Choice ChooseLinear(const LinearQuery& query, Arch arch) {
-  if (query.n.size() != 1) return Refuse(std::format("a linear layer has one branch, this query has {}", query.n.size()));
+  if (query.n.size() != 1)
+    return Refuse(std::format("a linear layer has one branch, this query has {}", query.n.size()));
   std::string reason = RefuseLinear(query);
   if (!reason.empty()) return Refuse(std::move(reason));
   return {.kernel = std::format("linear_int8_{}", FormOf(arch).linear), .refusal = {}};
@@ -96,14 +98,17 @@ Choice ChooseSdpa(const SdpaQuery& query, Arch arch) {
   if (!reason.empty()) return Refuse(std::move(reason));
   const std::string_view form = FormOf(arch).sdpa;
   const DType types[] = {query.q, query.k, query.v, query.p};
-  const auto all = [&types](auto&& holds) { return holds(types[0]) && holds(types[1]) && holds(types[2]) && holds(types[3]); };
+  const auto all = [&types](auto&& holds) {
+    return holds(types[0]) && holds(types[1]) && holds(types[2]) && holds(types[3]);
+  };
   if (all([](DType t) { return t == DType::kF32; })) {
     if (query.out != DType::kF32) return Refuse(std::format("float attention writes f32, not {}", Name(query.out)));
     return {.kernel = std::format("sdpa_f32_{}", form), .refusal = {}};
   }
   if (!all(quant::IsInt8)) {
-    return Refuse(std::format("q, k, v and the probabilities are {}, {}, {}, {}; the kernels take u8 or s8, or f32 for all",
-                              Name(query.q), Name(query.k), Name(query.v), Name(query.p)));
+    return Refuse(
+        std::format("q, k, v and the probabilities are {}, {}, {}, {}; the kernels take u8 or s8, or f32 for all",
+                    Name(query.q), Name(query.k), Name(query.v), Name(query.p)));
   }
   if (query.out != DType::kF32 && !quant::IsInt8(query.out)) {
     return Refuse(std::format("the output is {}; int8 attention writes f32, u8 or s8", Name(query.out)));

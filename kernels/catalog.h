@@ -1,5 +1,5 @@
-// Which kernel serves a query on an Arch, or why none does. A pure function, so that choices for CPUs that we do not own are
-// tested by name. Passes ask it before they fuse; it is the only header of kernels/ that they may include.
+// Which kernel serves a query on an Arch, or why none does. A pure function, so that choices for CPUs that we do not
+// own are tested by name. Passes ask it before they fuse; it is the only header of kernels/ that they may include.
 #ifndef OCTAVO_KERNELS_CATALOG_H_
 #define OCTAVO_KERNELS_CATALOG_H_
 

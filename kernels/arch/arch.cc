@@ -16,8 +16,8 @@ namespace octavo::kernels {
 namespace {
 
 constexpr std::pair<Arch, std::string_view> kNames[] = {
-    {Arch::kScalar, "scalar"}, {Arch::kAvx2, "avx2"},             {Arch::kAvxVnni, "avxvnni"},
-    {Arch::kAvx512, "avx512"}, {Arch::kAvx512Vnni, "avx512vnni"}, {Arch::kAmx, "amx"},
+    {Arch::kScalar, "scalar"},         {Arch::kAvx2, "avx2"}, {Arch::kAvxVnni, "avxvnni"}, {Arch::kAvx512, "avx512"},
+    {Arch::kAvx512Vnni, "avx512vnni"}, {Arch::kAmx, "amx"},
 };
 
 uint64_t Xcr0() {

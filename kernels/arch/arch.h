@@ -18,11 +18,12 @@ bool ArchFromName(std::string_view name, Arch* arch);
 
 // What this CPU has, ascending, always with kScalar. CPUID, XCR0 and (for AMX) the permission request, asked once.
 const std::vector<Arch>& SupportedArchs();
-// The Arch whose code runs for `arch`: itself if it has kernels, otherwise the next lower one that has and that every CPU
-// with `arch` has too (avxvnni: avx2; amx: avx512vnni).
+// The Arch whose code runs for `arch`: itself if it has kernels, otherwise the next lower one that has and that every
+// CPU with `arch` has too (avxvnni: avx2; amx: avx512vnni).
 Arch KernelArch(Arch arch);
-// The best supported Arch for which kernels exist, or what OCTAVO_ARCH names (a test and debug override, not an interface).
-// An OCTAVO_ARCH that this CPU lacks or that names nothing: `*problem` gets a sentence and the best one is returned.
+// The best supported Arch for which kernels exist, or what OCTAVO_ARCH names (a test and debug override, not an
+// interface). An OCTAVO_ARCH that this CPU lacks or that names nothing: `*problem` gets a sentence and the best one is
+// returned.
 Arch BestArch(std::string* problem = nullptr);
 // "Intel(R) Xeon(R) ..., avx512vnni": for tables and reports.
 std::string CpuDescription();

@@ -2,7 +2,8 @@
 //
 //   auto w = PackWeights({.data = weights, .dtype = DType::kS8, .k = 384, .n = 1536});   // once; may refuse
 //   GemmArgs args{.x = {...}, .y = {.w = &*w, ...}};
-//   Gemm(arch, args, {0, m}, {0, ColumnBlocks(n)}, scratch);                              // any split of rows and blocks
+//   Gemm(arch, args, {0, m}, {0, ColumnBlocks(n)}, scratch);                              // any split of rows and
+//   blocks
 //
 // Bits are equal for every Arch and every split (shared/design.md 5): the integer sum is exact, every float operation
 // below is one IEEE operation in the written order, nothing is contracted.

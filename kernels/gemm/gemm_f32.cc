@@ -35,8 +35,8 @@ struct ThreadState {
   AlignedArray<float> column;
 
   ThreadState() { omp_set_num_threads(1); }
-  // oneDNN 3.7.2 forgets the stride of a single row or column: it writes a product of one column contiguous (wrong results,
-  // and writes between the rows) and reads a left operand of one row contiguous. Both go through these.
+  // oneDNN 3.7.2 forgets the stride of a single row or column: it writes a product of one column contiguous (wrong
+  // results, and writes between the rows) and reads a left operand of one row contiguous. Both go through these.
   float* Row(int64_t count) { return Room(row, count); }
   float* Column(int64_t count) { return Room(column, count); }
   static float* Room(AlignedArray<float>& array, int64_t count) {
@@ -75,7 +75,9 @@ Product MakeProduct(const memory::desc& a, const memory::desc& b, const memory::
 
 void Execute(const Product& product, const void* a, const void* b, const void* bias, void* c) {
   ThreadState& thread = ThisThread();
-  const auto wrap = [](const memory::desc& desc, const void* p) { return memory(desc, Engine(), const_cast<void*>(p)); };
+  const auto wrap = [](const memory::desc& desc, const void* p) {
+    return memory(desc, Engine(), const_cast<void*>(p));
+  };
   const memory::desc scratchpad = product.desc.scratchpad_desc();
   std::unordered_map<int, memory> args = {
       {DNNL_ARG_SRC, wrap(product.desc.src_desc(), a)},

@@ -10,7 +10,7 @@ namespace octavo::kernels {
 namespace {
 
 constexpr std::pair<Activation, std::string_view> kNames[] = {
-    {Activation::kNone, "none"},       {Activation::kRelu, "relu"}, {Activation::kGelu, "gelu"},
+    {Activation::kNone, "none"},          {Activation::kRelu, "relu"}, {Activation::kGelu, "gelu"},
     {Activation::kGeluTanh, "gelu_tanh"}, {Activation::kSilu, "silu"}, {Activation::kSigmoid, "sigmoid"},
     {Activation::kTanh, "tanh"},
 };
@@ -32,11 +32,9 @@ void Store(const GemmOutput& y, int64_t m, int64_t n, float value) {
   if (y.dtype == quant::DType::kF32) {
     static_cast<float*>(y.y)[index] = value;
   } else if (y.dtype == quant::DType::kU8) {
-    static_cast<uint8_t*>(y.y)[index] =
-        static_cast<uint8_t>(quant::QuantizeOne(value, y.scale, y.zero_point, 0, 255));
+    static_cast<uint8_t*>(y.y)[index] = static_cast<uint8_t>(quant::QuantizeOne(value, y.scale, y.zero_point, 0, 255));
   } else {
-    static_cast<int8_t*>(y.y)[index] =
-        static_cast<int8_t>(quant::QuantizeOne(value, y.scale, y.zero_point, -128, 127));
+    static_cast<int8_t*>(y.y)[index] = static_cast<int8_t>(quant::QuantizeOne(value, y.scale, y.zero_point, -128, 127));
   }
 }
 

@@ -47,8 +47,8 @@ HWY_INLINE void PackRowAs(const T* row, int32_t zero_point, size_t k, InputEleme
   const hn::ScalableTag<int16_t> d16;
   const hn::Rebind<T, decltype(d16)> d8;
   const hn::Repartition<uint8_t, decltype(d16)> d_bytes;
-  const auto order = hn::BitCast(
-      d16, hn::Dup128VecFromValues(d_bytes, 0, 1, 4, 5, 2, 3, 6, 7, 8, 9, 12, 13, 10, 11, 14, 15));
+  const auto order =
+      hn::BitCast(d16, hn::Dup128VecFromValues(d_bytes, 0, 1, 4, 5, 2, 3, 6, 7, 8, 9, 12, 13, 10, 11, 14, 15));
   const auto zero = hn::Set(d16, static_cast<int16_t>(zero_point));
   size_t i = 0;
   for (; i + hn::MaxLanes(d16) <= k; i += hn::MaxLanes(d16)) {
@@ -100,7 +100,8 @@ void FillBlock(const GemmInput& x, const GemmOutput& y, int64_t column, BlockCol
 }
 
 template <int kRows>
-HWY_INLINE void RunTile(const InputRows& x, int64_t row, const int8_t* const panels[4], const int32_t* init, int32_t* acc) {
+HWY_INLINE void RunTile(const InputRows& x, int64_t row, const int8_t* const panels[4], const int32_t* init,
+                        int32_t* acc) {
   const InputElement* first = x.data + static_cast<size_t>(row) * x.stride;
 #if HWY_TARGET <= HWY_AVX3_DL
   VnniTile<kRows>(first, x.stride, x.k, panels, init, acc);
@@ -115,7 +116,8 @@ HWY_INLINE void RunTile(const InputRows& x, int64_t row, const int8_t* const pan
 #endif
 }
 
-void RunRows(const InputRows& x, int64_t row, int rows, const int8_t* const panels[4], const int32_t* init, int32_t* acc) {
+void RunRows(const InputRows& x, int64_t row, int rows, const int8_t* const panels[4], const int32_t* init,
+             int32_t* acc) {
   switch (rows) {
     case 1:
       return RunTile<1>(x, row, panels, init, acc);
@@ -142,7 +144,8 @@ HWY_INLINE void PrefetchOutput(const EpilogueTile& t) {
 }
 
 // 64 columns of one output for the prepared rows, which are rows first.. of y.
-void RunBlock(const internal::SegmentArgs& args, const GemmOutput& y, int64_t block, const InputRows& x, int64_t first, int64_t rows) {
+void RunBlock(const internal::SegmentArgs& args, const GemmOutput& y, int64_t block, const InputRows& x, int64_t first,
+              int64_t rows) {
   const int64_t column = block * kColumnBlock;
   BlockColumns columns;
   FillBlock(args.x, y, column, &columns);

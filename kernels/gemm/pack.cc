@@ -19,25 +19,32 @@ int32_t ZeroPoint(const WeightSource& s, int64_t n) {
   return s.zero_point[s.zero_point_per_column ? n : 0];
 }
 
-// One column into its place in the canonical layout. Empty, or why it cannot be done.
-std::string PackColumn(const WeightSource& s, int64_t n, int8_t* panel, int32_t* sum) {
-  const int32_t zero_point = ZeroPoint(s, n);
-  int64_t magnitude = 0;
-  int64_t total = 0;
+// Up to 16 columns, from `first` on, into their panel. Empty, or why it cannot be done.
+std::string PackPanel(const WeightSource& s, int64_t first, int8_t* panel, int32_t* sums) {
+  const int64_t columns = std::min<int64_t>(16, s.n - first);
+  int64_t magnitude[16] = {};
+  int32_t zero_point[16];
+  for (int64_t j = 0; j < columns; ++j) zero_point[j] = ZeroPoint(s, first + j);
   for (int64_t k = 0; k < s.k; ++k) {
-    const int32_t w = At(s, k, n) - zero_point;
-    if (w < -128 || w > 127) {
-      return std::format("weight [{}, {}] minus its zero point {} is {}, which does not fit into s8", k, n, zero_point, w);
+    for (int64_t j = 0; j < columns; ++j) {
+      const int32_t w = At(s, k, first + j) - zero_point[j];
+      if (w < -128 || w > 127) {
+        return std::format("weight [{}, {}] minus its zero point {} is {}, which does not fit into s8", k, first + j,
+                           zero_point[j], w);
+      }
+      magnitude[j] += std::abs(w);
+      sums[j] =
+          static_cast<int32_t>(static_cast<uint32_t>(sums[j]) + static_cast<uint32_t>(w));  // refused below if it wraps
+      panel[(k / 4) * 64 + j * 4 + k % 4] = static_cast<int8_t>(w);
     }
-    magnitude += std::abs(w);
-    total += w;
-    panel[(k / 4) * 64 + (n % 16) * 4 + k % 4] = static_cast<int8_t>(w);
   }
   // |x - zx| <= 255, so this bounds the sum and, as everything wraps modulo 2^32, nothing else has to be bounded.
-  if (magnitude * 255 > std::numeric_limits<int32_t>::max()) {
-    return std::format("column {} has sum |w| = {}, and 255 times that leaves int32; split k", n, magnitude);
+  for (int64_t j = 0; j < columns; ++j) {
+    if (magnitude[j] * 255 > std::numeric_limits<int32_t>::max()) {
+      return std::format("column {} has sum |w| = {}, and 255 times that leaves int32; split k", first + j,
+                         magnitude[j]);
+    }
   }
-  *sum = static_cast<int32_t>(total);
   return {};
 }
 
@@ -55,9 +62,9 @@ std::expected<PackedWeights, std::string> PackWeights(const WeightSource& source
   packed.n_ = source.n;
   packed.data_ = AlignedArray<int8_t>(static_cast<size_t>(packed.k_padded() * packed.n_padded()));
   packed.sums_ = AlignedArray<int32_t>(static_cast<size_t>(packed.n_padded()));
-  for (int64_t n = 0; n < source.n; ++n) {
+  for (int64_t n = 0; n < source.n; n += 16) {
     int8_t* panel = packed.data_.data() + n / 16 * packed.k_padded() * 16;
-    std::string reason = PackColumn(source, n, panel, packed.sums_.data() + n);
+    std::string reason = PackPanel(source, n, panel, packed.sums_.data() + n);
     if (!reason.empty()) return std::unexpected(std::move(reason));
   }
   return packed;

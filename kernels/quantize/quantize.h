@@ -14,7 +14,8 @@ namespace octavo::kernels {
 void QuantizeLinear(Arch arch, const float* x, int64_t n, float scale, int32_t zero_point, quant::DType dtype, void* y);
 
 // y[i] = float(x[i] - zero_point) * scale. `dtype` is that of x: kU8 or kS8.
-void DequantizeLinear(Arch arch, const void* x, quant::DType dtype, int64_t n, float scale, int32_t zero_point, float* y);
+void DequantizeLinear(Arch arch, const void* x, quant::DType dtype, int64_t n, float scale, int32_t zero_point,
+                      float* y);
 
 struct MinMax {
   float min;

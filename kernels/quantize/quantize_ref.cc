@@ -10,16 +10,14 @@ namespace octavo::kernels::internal {
 void QuantizeReference(const float* x, int64_t n, float scale, int32_t zero_point, quant::DType dtype, void* y) {
   const auto [lo, hi] = quant::RangeOf(dtype);
   for (int64_t i = 0; i < n; ++i) {
-    const int32_t q =
-        quant::QuantizeOne(x[i], scale, zero_point, static_cast<int32_t>(lo), static_cast<int32_t>(hi));
+    const int32_t q = quant::QuantizeOne(x[i], scale, zero_point, static_cast<int32_t>(lo), static_cast<int32_t>(hi));
     static_cast<uint8_t*>(y)[i] = static_cast<uint8_t>(q);  // same byte for s8
   }
 }
 
 void DequantizeReference(const void* x, quant::DType dtype, int64_t n, float scale, int32_t zero_point, float* y) {
   for (int64_t i = 0; i < n; ++i) {
-    const int32_t q =
-        dtype == quant::DType::kU8 ? static_cast<const uint8_t*>(x)[i] : static_cast<const int8_t*>(x)[i];
+    const int32_t q = dtype == quant::DType::kU8 ? static_cast<const uint8_t*>(x)[i] : static_cast<const int8_t*>(x)[i];
     y[i] = quant::DequantizeOne(q, scale, zero_point);
   }
 }

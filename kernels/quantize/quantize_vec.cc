@@ -117,11 +117,13 @@ constexpr PerArch<internal::MinMaxFn> kMinMax = {&internal::MinMaxReference, &N_
 
 }  // namespace
 
-void QuantizeLinear(Arch arch, const float* x, int64_t n, float scale, int32_t zero_point, quant::DType dtype, void* y) {
+void QuantizeLinear(Arch arch, const float* x, int64_t n, float scale, int32_t zero_point, quant::DType dtype,
+                    void* y) {
   kQuantize[arch](x, n, scale, zero_point, dtype, y);
 }
 
-void DequantizeLinear(Arch arch, const void* x, quant::DType dtype, int64_t n, float scale, int32_t zero_point, float* y) {
+void DequantizeLinear(Arch arch, const void* x, quant::DType dtype, int64_t n, float scale, int32_t zero_point,
+                      float* y) {
   kDequantize[arch](x, dtype, n, scale, zero_point, y);
 }
 

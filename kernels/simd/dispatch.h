@@ -1,4 +1,5 @@
-// One function per compiled form of a kernel, chosen by an Arch that the caller passes (not by Highway's global dispatch).
+// One function per compiled form of a kernel, chosen by an Arch that the caller passes (not by Highway's global
+// dispatch).
 //
 //   using Fn = void(const Args&);
 //   constexpr PerArch<Fn> kTable = {&Reference, &N_AVX2::F, &N_AVX3::F, &N_AVX3_DL::F};   // in the #if HWY_ONCE part

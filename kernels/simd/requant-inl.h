@@ -1,4 +1,5 @@
-// QuantizeLinear in vectors, equal to quant::QuantizeOne for every input. Per target: include after hwy/foreach_target.h.
+// QuantizeLinear in vectors, equal to quant::QuantizeOne for every input. Per target: include after
+// hwy/foreach_target.h.
 #if defined(OCTAVO_KERNELS_SIMD_REQUANT_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef OCTAVO_KERNELS_SIMD_REQUANT_INL_H_
 #undef OCTAVO_KERNELS_SIMD_REQUANT_INL_H_
@@ -42,8 +43,7 @@ HWY_INLINE auto RequantPack(DI di, const Requant& r, VI v0, VI v1, VI v2, VI v3)
   const hn::Repartition<int16_t, DI> d16;
   const hn::Repartition<int8_t, DI> d8;
   const hn::Repartition<uint8_t, DI> du8;
-  const auto bytes =
-      hn::ReorderDemote2To(d8, hn::ReorderDemote2To(d16, v0, v1), hn::ReorderDemote2To(d16, v2, v3));
+  const auto bytes = hn::ReorderDemote2To(d8, hn::ReorderDemote2To(d16, v0, v1), hn::ReorderDemote2To(d16, v2, v3));
   // The packs work in 128-bit blocks: dword 4 b + j of `bytes` is block b of v_j and belongs to dword j * blocks + b.
   constexpr size_t kBlocks = hn::MaxLanes(di) / 4;
   alignas(64) constexpr auto kOrder = [] {

@@ -126,7 +126,8 @@ TEST(MatMulF32, RandomShapesAndStrides) {
     const std::vector<float> b = RandomFloats((args.k + gap) * (args.n + gap) * count);
     std::vector<float> c(static_cast<size_t>(args.c_batch * count), 77.0f);
     args.a = a.data(), args.b = b.data(), args.c = c.data();
-    ASSERT_EQ(MatMulF32(args, {0, count}), "") << args.a_row << " " << args.a_column << " " << args.b_row << " " << args.b_column;
+    ASSERT_EQ(MatMulF32(args, {0, count}), "")
+        << args.a_row << " " << args.a_column << " " << args.b_row << " " << args.b_column;
     size_t written = 0;
     for (int64_t h = 0; h < count; ++h) {
       for (int64_t i = 0; i < args.m; ++i) {
@@ -138,8 +139,8 @@ TEST(MatMulF32, RandomShapesAndStrides) {
           }
           const float got = c[static_cast<size_t>(h * args.c_batch + i * args.c_row + j)];
           ASSERT_NEAR(got, exact, static_cast<double>((args.k + 2) * args.k) * 0x1p-24)
-              << args.m << " " << args.k << " " << args.n << " gap " << gap << " transposed " << a_transposed << b_transposed
-              << " batches " << count << " strides " << args.a_batch << " " << args.b_batch;
+              << args.m << " " << args.k << " " << args.n << " gap " << gap << " transposed " << a_transposed
+              << b_transposed << " batches " << count << " strides " << args.a_batch << " " << args.b_batch;
           ++written;
         }
       }
@@ -165,7 +166,8 @@ TEST(MatMulF32, StridesOfAttention) {
       for (int64_t j = 0; j < keys; ++j) {
         double exact = 0.0;
         for (int64_t l = 0; l < d; ++l) {
-          exact += double{q[static_cast<size_t>((i * heads + h) * d + l)]} * k[static_cast<size_t>((j * heads + h) * d + l)];
+          exact +=
+              double{q[static_cast<size_t>((i * heads + h) * d + l)]} * k[static_cast<size_t>((j * heads + h) * d + l)];
         }
         ASSERT_NEAR(scores[static_cast<size_t>((h * s + i) * keys + j)], exact, 34 * 32 * 0x1p-24);
       }

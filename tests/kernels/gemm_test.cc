@@ -35,8 +35,8 @@ struct Case {
   GemmArgs Args(const PackedWeights& packed, void* y) const {
     GemmArgs args;
     args.x = {x.data(), x_dtype, x_stride, x_zero_point, x_scale};
-    args.y = {&packed,   w_scale.data(), per_column, bias ? biases.data() : nullptr, activation, y, y_dtype, y_scale,
-              y_zero_point, y_stride};
+    args.y = {&packed, w_scale.data(), per_column, bias ? biases.data() : nullptr, activation, y, y_dtype,
+              y_scale, y_zero_point,   y_stride};
     return args;
   }
   int XAt(int64_t row, int64_t col) const {
@@ -58,7 +58,8 @@ Case RandomCase(int64_t m, int64_t k, int64_t n) {
   c.y_zero_point = c.y_dtype == DType::kU8 ? RandomInt(0, 255) : RandomInt(-128, 127);
   const bool extreme = RandomInt(0, 4) == 0;  // only the ends of the ranges
   c.x.resize(static_cast<size_t>(m * c.x_stride));
-  for (auto& v : c.x) v = static_cast<uint8_t>(extreme ? RandomInt(0, 1) * 127 + RandomInt(0, 1) * 128 : RandomInt(0, 255));
+  for (auto& v : c.x)
+    v = static_cast<uint8_t>(extreme ? RandomInt(0, 1) * 127 + RandomInt(0, 1) * 128 : RandomInt(0, 255));
   c.w.resize(static_cast<size_t>(k * n));
   for (auto& v : c.w) v = static_cast<int8_t>(extreme ? (RandomInt(0, 1) ? 127 : -128) : RandomInt(-128, 127));
   c.x_scale = std::ldexp(RandomFloat(1, 2), RandomInt(-8, -4));
@@ -136,7 +137,8 @@ TEST(GemmReference, QuantizesAsOnnxDoes) {
   std::vector<int8_t> y(x.size());
   GemmArgs args;
   args.x = {x.data(), DType::kU8, 1, 0, 1.0f};
-  args.y = {.w = &*w, .w_scale = &half, .y = y.data(), .dtype = DType::kS8, .scale = 1.0f, .zero_point = 3, .stride = 1};
+  args.y = {
+      .w = &*w, .w_scale = &half, .y = y.data(), .dtype = DType::kS8, .scale = 1.0f, .zero_point = 3, .stride = 1};
   GemmReference(args, {0, 8}, {0, 1});
   EXPECT_THAT(y, ::testing::ElementsAre(3, 3, 4, 5, 5, 5, 7, 127));  // 0 .5 1 1.5 2 2.5 3.5 127.5
 }
@@ -278,7 +280,8 @@ TEST_P(GemmArch, LargestSums) {
 TEST_P(GemmArch, StrangeScales) {
   const float inf = std::numeric_limits<float>::infinity();
   const float nan = std::numeric_limits<float>::quiet_NaN();
-  for (float y_scale : {0x1p-149f, 0x1p-120f, 0x1p-101f, 0x1p-100f, 0x1p100f, 0x1p101f, 0x1p127f, -0.5f, 0.0f, inf, nan}) {
+  for (float y_scale :
+       {0x1p-149f, 0x1p-120f, 0x1p-101f, 0x1p-100f, 0x1p100f, 0x1p101f, 0x1p127f, -0.5f, 0.0f, inf, nan}) {
     for (float x_scale : {1e-38f, 0.01f, 1e30f, inf, nan}) {
       for (DType y : {DType::kU8, DType::kS8}) {
         Case c = RandomCase(7, 33, 70);

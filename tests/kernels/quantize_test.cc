@@ -28,7 +28,8 @@ std::vector<float> Borders(float scale, int32_t zero_point) {
   std::vector<float> x = {0.0f, -0.0f, kInf, -kInf, kNan, -kNan, 1e38f, -1e38f, 1e-45f, -1e-45f};
   for (int i = -260; i <= 260; ++i) {
     const float border = (static_cast<float>(i) + 0.5f) * scale;
-    for (float v : {border, std::nextafter(border, kInf), std::nextafter(border, -kInf), static_cast<float>(i - zero_point) * scale}) {
+    for (float v : {border, std::nextafter(border, kInf), std::nextafter(border, -kInf),
+                    static_cast<float>(i - zero_point) * scale}) {
       x.push_back(v);
     }
   }
@@ -65,7 +66,8 @@ TEST(QuantizeReference, KnownValues) {
 class QuantizeArch : public ArchTest {
  protected:
   void Compare(const std::vector<float>& x, float scale, int32_t zero_point, DType dtype) {
-    ASSERT_TRUE(Quantize(Arch::kScalar, x, scale, zero_point, dtype) == Quantize(GetParam(), x, scale, zero_point, dtype))
+    ASSERT_TRUE(Quantize(Arch::kScalar, x, scale, zero_point, dtype) ==
+                Quantize(GetParam(), x, scale, zero_point, dtype))
         << x.size() << " elements, scale " << scale << " zero point " << zero_point << " " << quant::Name(dtype);
   }
 };
@@ -90,8 +92,8 @@ TEST_P(QuantizeArch, Borders) {
 }
 
 TEST_P(QuantizeArch, StrangeScales) {
-  for (float scale : {0.0f, -0.0f, -0.3f, 0x1p-149f, 0x1p-126f, 0x1p-101f, 0x1p-100f, 0x1p100f, 0x1p101f, 0x1p127f, kInf,
-                      -kInf, kNan}) {
+  for (float scale : {0.0f, -0.0f, -0.3f, 0x1p-149f, 0x1p-126f, 0x1p-101f, 0x1p-100f, 0x1p100f, 0x1p101f, 0x1p127f,
+                      kInf, -kInf, kNan}) {
     Compare(Borders(std::isfinite(scale) && scale != 0.0f ? scale : 1.0f, 3), scale, 3, DType::kU8);
     Compare(Borders(1.0f, -3), scale, -3, DType::kS8);
   }

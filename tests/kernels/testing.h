@@ -18,7 +18,8 @@ namespace octavo::kernels {
 inline std::mt19937& SeededRandom() {
   static std::mt19937 random = [] {
     const char* given = std::getenv("OCTAVO_SEED");
-    const unsigned seed = given != nullptr ? static_cast<unsigned>(std::strtoul(given, nullptr, 10)) : std::random_device()();
+    const unsigned seed =
+        given != nullptr ? static_cast<unsigned>(std::strtoul(given, nullptr, 10)) : std::random_device()();
     std::printf("replay with OCTAVO_SEED=%u\n", seed);
     return std::mt19937(seed);
   }();
