@@ -68,8 +68,8 @@ Status PlanMask(const Call& call, DType mid, AttentionPlan& p) {
   if (mask.shape().back() != 1) p.mask_keys = mask.shape().back();
   if (p.mask_keys > p.keys) return Fail("the mask has {} keys, the operands {}", p.mask_keys, p.keys);
   const Shape full = {p.batch, p.heads, p.queries, p.mask_keys};
-  OCTAVO_TRY(const Shape both, BroadcastShapes(mask.shape(), full));
-  if (both != full) return Fail("the mask {} does not broadcast to {}", Describe(mask), ToString(full));
+  const auto both = BroadcastShapes(mask.shape(), full);
+  if (!both || *both != full) return Fail("the mask {} does not broadcast to {}", Describe(mask), ToString(full));
   p.mask_strides = BroadcastStrides(mask.shape(), full);
   if (mask.dtype() == DType::kBool) {  // true: takes part
     Tensor bias = Tensor::Empty(DType::kF32, mask.shape());

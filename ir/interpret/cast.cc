@@ -1,8 +1,13 @@
 // Cast and CastLike. Where ONNX leaves the result open: a float outside the integer range (or NaN) becomes what x86's
 // conversion gives (the smallest int32 or int64), and narrower integers are the low bits of that; integers wrap. To 4 bits:
 // rounded half to even and saturated, as onnx/subbyte.py does. Strings: strings.cc.
+#include <algorithm>
 #include <bit>
 #include <cmath>
+
+#if defined(__SSE2__)
+#include <emmintrin.h>
+#endif
 
 #include "octavo/ir/interpret/call.h"
 #include "octavo/ir/interpret/nibbles.h"
@@ -26,6 +31,11 @@ float NarrowForHalf(double d) {
 
 template <typename I, typename C>
 I FloatToInt(C x) {
+#if defined(__SSE2__)
+  // The instruction itself, without the compare and the branch around it.
+  if constexpr (sizeof(I) == 8 && std::is_same_v<C, float>) return _mm_cvttss_si64(_mm_set_ss(x));
+  if constexpr (sizeof(I) == 8 && std::is_same_v<C, double>) return _mm_cvttsd_si64(_mm_set_sd(x));
+#endif
   constexpr C kLimit = static_cast<C>(uint64_t{1} << (sizeof(I) * 8 - 1));
   return x >= -kLimit && x < kLimit ? static_cast<I>(x) : std::numeric_limits<I>::min();
 }
@@ -129,7 +139,7 @@ Result<Tensor> CastTo(const Tensor& x, DType to, bool saturate) {
   OCTAVO_TRY(Tensor y, Alloc(to, x.shape()));
   if (from == DType::kBool) {  // any non-zero byte is true
     Tensor ones = Tensor::Empty(DType::kU8, x.shape());
-    for (size_t i = 0; i < ones.byte_size(); ++i) ones.mutable_as<uint8_t>()[i] = x.as<uint8_t>()[i] != 0;
+    std::ranges::transform(x.as<uint8_t>(), MutablePtr<uint8_t>(ones), [](uint8_t v) { return uint8_t{v != 0}; });
     OCTAVO_TRY_STATUS(ConvertFrom<uint8_t>(ones, y));
     return y;
   }
