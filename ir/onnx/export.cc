@@ -205,6 +205,7 @@ void Exporter::WriteConstant(const Tensor& tensor, const std::string& name, pb::
 
 Status Exporter::WriteNodes(const Graph& g, const Names& names, pb::GraphProto* proto) {
   std::set<std::string_view> outputs;
+  std::set<std::string> node_names;
   for (const auto& o : proto->output()) outputs.insert(o.name());
   for (NodeId id = g.first(); id.valid(); id = g.node(id).next) {
     const Node& n = g.node(id);
@@ -215,7 +216,7 @@ Status Exporter::WriteNodes(const Graph& g, const Names& names, pb::GraphProto* 
       WriteConstant(*t, names.of[n.output().index], proto->add_initializer());
       continue;
     }
-    OCTAVO_TRY_STATUS(WriteNode(g, n, names, proto->add_node()));
+    OCTAVO_TRY_STATUS(WriteNode(g, n, names, node_names, proto->add_node()));
     for (ValueId v : n.outputs) {
       if (!v.valid() || g.value(v).type.dtype == DType::kUndefined) continue;
       const std::string& name = names.of[v.index];
@@ -228,7 +229,8 @@ Status Exporter::WriteNodes(const Graph& g, const Names& names, pb::GraphProto* 
   return {};
 }
 
-Status Exporter::WriteNode(const Graph& g, const Node& n, const Names& names, pb::NodeProto* proto) {
+Status Exporter::WriteNode(const Graph& g, const Node& n, const Names& names, std::set<std::string>& node_names,
+                           pb::NodeProto* proto) {
   const auto captures = static_cast<size_t>(std::max<int64_t>(0, n.attrs.Int("octavo_captures", 0)));
   if (captures > n.inputs.size()) return Fail("{} has more captures than inputs", Quoted(n.name));
   const size_t own = n.inputs.size() - captures;
@@ -250,7 +252,9 @@ Status Exporter::WriteNode(const Graph& g, const Node& n, const Names& names, pb
   while (proto->output_size() > 0 && proto->output(proto->output_size() - 1).empty()) {
     proto->mutable_output()->RemoveLast();
   }
-  if (!n.name.empty()) proto->set_name(n.name);
+  std::string name = n.name;
+  for (int i = 1; !name.empty() && !node_names.insert(name).second; ++i) name = n.name + "_" + std::to_string(i);
+  if (!name.empty()) proto->set_name(name);
   proto->set_op_type(OpType(n));
   if (!Domain(n).empty()) proto->set_domain(Domain(n));
   if (HasBody(n.op)) {
@@ -258,7 +262,7 @@ Status Exporter::WriteNode(const Graph& g, const Node& n, const Names& names, pb
     proto->set_op_type(function);
   }
   // Where a node came from survives only if it can be told from the node itself, or is written down.
-  const std::vector<std::string> plain = {!n.name.empty() ? n.name : OpType(n) + "(" + first + ")"};
+  const std::vector<std::string> plain = {!name.empty() ? name : OpType(n) + "(" + first + ")"};
   if (!n.origin.empty() && n.origin != plain) {
     std::string text;
     for (const std::string& o : n.origin) text += (text.empty() ? "" : "\n") + o;

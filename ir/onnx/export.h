@@ -53,7 +53,7 @@ class Exporter {
  private:
   struct Names {
     const Names* outer = nullptr;
-    std::vector<std::string> of;                // by value index
+    std::vector<std::string> of;  // by value index
     std::set<std::string, std::less<>> taken;
     bool Taken(std::string_view name) const;
     std::string Take(std::string_view wish);  // made unique
@@ -66,7 +66,9 @@ class Exporter {
   Status SettleNames(const Graph& graph, std::span<const std::string> captured, Names& names, Aliases& aliases,
                      pb::GraphProto* proto);
   Status WriteNodes(const Graph& graph, const Names& names, pb::GraphProto* proto);
-  Status WriteNode(const Graph& graph, const Node& node, const Names& names, pb::NodeProto* proto);
+  // `node_names`: of this graph so far; ONNX Runtime refuses a graph with two nodes of one name.
+  Status WriteNode(const Graph& graph, const Node& node, const Names& names, std::set<std::string>& node_names,
+                   pb::NodeProto* proto);
   Status WriteAttributes(const Node& node, const Names& names, std::span<const std::string> captured,
                          pb::NodeProto* proto);
   void WriteConstant(const Tensor& tensor, const std::string& name, pb::TensorProto* proto);

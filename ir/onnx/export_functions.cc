@@ -45,6 +45,7 @@ Status Exporter::WriteFunction(const Graph& g, const Node& n, pb::FunctionProto*
       aliases.emplace_back(o.name, o.value);
     }
   }
+  std::set<std::string> node_names;
   int temporary = 0;
   for (NodeId id = body->first(); id.valid(); id = body->node(id).next) {
     const Node& inner = body->node(id);
@@ -61,7 +62,7 @@ Status Exporter::WriteFunction(const Graph& g, const Node& n, pb::FunctionProto*
       WriteTensor(*body->ConstantOf(inner.output()), value->mutable_t());
       continue;
     }
-    OCTAVO_TRY_STATUS(WriteNode(*body, inner, names, proto));
+    OCTAVO_TRY_STATUS(WriteNode(*body, inner, names, node_names, proto));
     proto->clear_metadata_props();
   }
   for (const auto& [name, value] : aliases) {

@@ -1,4 +1,6 @@
 // Files and models; graphs are built in import_graph.cc.
+#include "octavo/ir/onnx/import.h"
+
 #include <google/protobuf/io/coded_stream.h>
 #include <google/protobuf/io/zero_copy_stream_impl_lite.h>
 #include <google/protobuf/stubs/logging.h>
@@ -7,7 +9,6 @@
 #include <algorithm>
 #include <climits>
 
-#include "octavo/ir/onnx/import.h"
 #include "octavo/ir/onnx/onnx.h"
 #include "octavo/ir/onnx/opset.h"
 #include "octavo/ir/onnx/tensor_proto.h"
@@ -81,7 +82,8 @@ Result<Graph> ReadModel(pb::ModelProto& model, const std::filesystem::path& fold
 
 Result<Graph> Parse(std::string_view bytes, const std::filesystem::path& folder) {
   if (bytes.size() >= INT_MAX) {
-    return Fail("it has {} bytes, but an ONNX file holds at most 2 GB; store its weights as external data", bytes.size());
+    return Fail("it has {} bytes, but an ONNX file holds at most 2 GB; store its weights as external data",
+                bytes.size());
   }
   const google::protobuf::LogSilencer silence;  // its message names neither file nor way out
   pb::ModelProto model;

@@ -33,7 +33,7 @@ namespace octavo::ir::onnx {
 
 namespace pb = ::onnx;
 
-using Opsets = std::map<std::string, int64_t, std::less<>>;  // "ai.onnx" is spelled ""
+using Opsets = std::map<std::string, int64_t, std::less<>>;                      // "ai.onnx" is spelled ""
 using Bindings = std::map<std::string, const pb::AttributeProto*, std::less<>>;  // a function call's attributes
 using NodeList = google::protobuf::RepeatedPtrField<pb::NodeProto>;
 
@@ -49,11 +49,11 @@ struct FileContext {
 struct Scope {
   std::unordered_map<std::string_view, ValueId> values;  // invalid: an optional input that the call left out
   const Opsets* opsets = nullptr;
-  const Bindings* bindings = nullptr;            // null outside functions
+  const Bindings* bindings = nullptr;  // null outside functions
   bool in_function = false;
-  std::string prefix;                            // of names made by an inlined function
+  std::string prefix;                             // of names made by an inlined function
   std::map<std::string_view, std::string> named;  // the function's outputs -> names at the call
-  std::vector<std::string> origin;               // of the call
+  std::vector<std::string> origin;                // of the call
 };
 
 // A node on its way from the file's form to the form of ops.def.
@@ -93,7 +93,8 @@ class GraphBuilder {
   ValueId Ints(const Draft& d, std::string_view hint, std::vector<int64_t> values);
   ValueId Emit(const Draft& d, std::string_view hint, Op op, std::vector<ValueId> inputs, Attrs attrs = {});
   // One output, of an op of ONNX's own domain that octavo does not know.
-  ValueId EmitOpaque(const Draft& d, std::string_view hint, std::string op_type, std::vector<ValueId> inputs, Attrs attrs);
+  ValueId EmitOpaque(const Draft& d, std::string_view hint, std::string op_type, std::vector<ValueId> inputs,
+                     Attrs attrs);
   // As Emit; the value is output `i` of the draft where that is wanted.
   ValueId EmitOutput(const Draft& d, size_t i, std::string_view hint, Op op, std::vector<ValueId> inputs,
                      Attrs attrs = {});
@@ -124,7 +125,7 @@ class GraphBuilder {
   FileContext& file_;
   Graph g_;
   Scope top_;
-  std::unordered_set<std::string> names_;                           // every value name of the file's graph and ours
+  std::unordered_set<std::string> names_;                             // every value name of the file's graph and ours
   std::unordered_map<std::string_view, const pb::TypeProto*> types_;  // value_info
   NodeId first_node_;  // the first node that is no Constant: constants stand before it, as initializers do in a file
 };

@@ -329,9 +329,9 @@ Status GraphBuilder::Finish(Draft& d) {
     if (info.max_outputs >= 0 && made > info.max_outputs) return Fail("it has {} outputs, too many", made);
     d.outputs.resize(static_cast<size_t>(std::max(made, info.min_outputs)));
   }
-  const NodeId id = Place(op == Op::kOpaque
-                              ? g_.AddOpaque(d.domain, d.op_type, d.inputs, d.outputs.size(), std::move(d.attrs), d.name)
-                              : g_.AddNode(op, d.inputs, d.outputs.size(), std::move(d.attrs), d.name));
+  const NodeId id = Place(
+      op == Op::kOpaque ? g_.AddOpaque(d.domain, d.op_type, d.inputs, d.outputs.size(), std::move(d.attrs), d.name)
+                        : g_.AddNode(op, d.inputs, d.outputs.size(), std::move(d.attrs), d.name));
   g_.SetOrigin(id, d.origin);
   std::vector<std::string> names;
   for (std::string_view o : d.outputs) names.push_back(o.empty() ? std::string() : IrName(*d.scope, o));

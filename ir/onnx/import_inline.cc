@@ -131,8 +131,8 @@ Result<GraphRef> GraphBuilder::ReadSubgraph(const pb::GraphProto& proto, Scope& 
     if (!t) return Fail("initializer {}: {}", Quoted(tensor.name()), t.error().message);
     constants.push_back(std::move(*t));
   }
-  OCTAVO_TRY(Graph g, GraphBuilder(file_).Build(proto, std::move(constants), *scope.opsets, scope.bindings, captures,
-                                                false));
+  OCTAVO_TRY(Graph g,
+             GraphBuilder(file_).Build(proto, std::move(constants), *scope.opsets, scope.bindings, captures, false));
   return std::make_shared<const Graph>(std::move(g));
 }
 
@@ -141,7 +141,8 @@ Status GraphBuilder::Inline(const pb::NodeProto& node, const pb::FunctionProto& 
     return Fail("the function {} calls itself", Quoted(function.name()));
   }
   file_.inlined_nodes += function.node_size();
-  if (file_.inlined_nodes > kMaxInlinedNodes) return Fail("its functions expand to more than {} nodes", kMaxInlinedNodes);
+  if (file_.inlined_nodes > kMaxInlinedNodes)
+    return Fail("its functions expand to more than {} nodes", kMaxInlinedNodes);
   if (node.input_size() > function.input_size() || node.output_size() > function.output_size()) {
     return Fail("it passes more inputs or outputs than the function {} has", Quoted(function.name()));
   }
@@ -157,7 +158,7 @@ Status GraphBuilder::Inline(const pb::NodeProto& node, const pb::FunctionProto& 
   inner.bindings = &bindings;
   inner.in_function = true;
   inner.origin = scope.in_function ? scope.origin : OriginOf(node, node.domain());
-  const std::string call = !node.name().empty()     ? node.name()
+  const std::string call = !node.name().empty()      ? node.name()
                            : node.output_size() != 0 ? node.output(0)
                                                      : node.op_type();
   inner.prefix = scope.prefix + call + "/";

@@ -18,8 +18,8 @@ struct ReadOptions {
 
 // Opset 7 to 25. Older op forms are rewritten to the form ops.def states, and info.opsets says 18 or what the ops need.
 // Initializers and Constant nodes become Constant nodes that stand first (mapped, not copied, when external); an
-// initializer that is also an input is a constant, the input is dropped. Model-local functions are inlined, octavo's own
-// become octavo ops. Unknown ops become Opaque nodes and are written back as they came. Nodes need not be sorted.
+// initializer that is also an input is a constant, the input is dropped. Model-local functions are inlined, octavo's
+// own become octavo ops. Unknown ops become Opaque nodes and are written back as they came. Nodes need not be sorted.
 // Errors name the file, the node and the reason: truncated, cycle, missing external file, external path that leaves the
 // folder, offset beyond the file, wrong dtype, duplicate name, opset unknown.
 Result<Graph> ReadFile(const std::filesystem::path& path, const ReadOptions& options = {});
@@ -29,12 +29,14 @@ struct WriteOptions {
   // When all constants together take more than this many bytes, those of 1 KB and more go to "<model>.data" beside the
   // model, page-aligned, equal memory once. -1: only when they do not fit in the 2 GB of an ONNX file.
   int64_t inline_limit = 1800000000;
-  // Write octavo's fused ops as model-local functions with standard bodies (true), or expand them into the graph (false).
+  // Write octavo's fused ops as model-local functions with standard bodies (true), or expand them into the graph
+  // (false).
   bool functions = true;
 };
 
-// Written to a temporary file beside the target and renamed: whole or not at all. Same graph, same bytes. Constants become
-// initializers, outputs keep their names, the opset is raised to what the ops need. A device or pipe is written through.
+// Written to a temporary file beside the target and renamed: whole or not at all. Same graph, same bytes. Constants
+// become initializers, outputs keep their names, the opset is raised to what the ops need. A device or pipe is written
+// through.
 Status WriteFile(const Graph& graph, const std::filesystem::path& path, const WriteOptions& options = {});
 Result<std::string> WriteBytes(const Graph& graph, const WriteOptions& options = {});
 

@@ -1,5 +1,5 @@
-// Before opset 13, Softmax(axis) normalized over all axes from `axis` on, as if they were one. That is a softmax over the
-// last axis where `axis` is the last one (all that exporters write); else the axes are flattened, which is exact.
+// Before opset 13, Softmax(axis) normalized over all axes from `axis` on, as if they were one. That is a softmax over
+// the last axis where `axis` is the last one (all that exporters write); else the axes are flattened, which is exact.
 #include <optional>
 
 #include "octavo/ir/infer.h"

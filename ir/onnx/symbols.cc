@@ -45,8 +45,8 @@ std::string Symbols::Symbol(const std::string& raw) {
 
 Dim Symbols::Named(const std::string& dim_param) {
   if (IsPlain(dim_param)) return Dim::Symbol(Symbol(dim_param));
-  // "past_sequence_length + sequence_length": exporters write expressions. One is taken at its word only if every symbol
-  // in it is bound by some input dim, so that its value can be computed and checked at run time.
+  // "past_sequence_length + sequence_length": exporters write expressions. One is taken at its word only if every
+  // symbol in it is bound by some input dim, so that its value can be computed and checked at run time.
   if (const auto dim = Dim::Parse(dim_param); dim && dim->known() && !dim->is_number()) {
     bool all_bound = true;
     dim->Evaluate([&](std::string_view name) -> std::optional<int64_t> {

@@ -76,7 +76,8 @@ std::optional<int64_t> ParseNumber(const std::string& text) {
   return v;
 }
 
-Result<Tensor> ReadExternal(const pb::TensorProto& proto, DType dtype, Shape shape, size_t bytes, ExternalFiles& files) {
+Result<Tensor> ReadExternal(const pb::TensorProto& proto, DType dtype, Shape shape, size_t bytes,
+                            ExternalFiles& files) {
   std::string location;
   int64_t offset = 0;
   std::optional<int64_t> length;
@@ -90,13 +91,15 @@ Result<Tensor> ReadExternal(const pb::TensorProto& proto, DType dtype, Shape sha
   if (dtype == DType::kString) return Fail("strings cannot be external data");
   OCTAVO_TRY(auto file, files.Open(location));
   if (length && static_cast<uint64_t>(*length) != bytes) {
-    return Fail("its external data has {} bytes, but {}{} takes {}", *length, quant::Name(dtype), ToString(shape), bytes);
+    return Fail("its external data has {} bytes, but {}{} takes {}", *length, quant::Name(dtype), ToString(shape),
+                bytes);
   }
   const auto at = static_cast<uint64_t>(offset);
   if (at > file->size() || file->size() - at < bytes) {
-    return Fail("its external data, {} bytes at offset {}, lies beyond the end of {} ({} bytes); the file is truncated "
-                "or belongs to another model",
-                bytes, offset, Quoted(location), file->size());
+    return Fail(
+        "its external data, {} bytes at offset {}, lies beyond the end of {} ({} bytes); the file is truncated "
+        "or belongs to another model",
+        bytes, offset, Quoted(location), file->size());
   }
   // Kernels and the interpreter load whole elements, so a misaligned view would be undefined behaviour.
   const size_t element = std::max<size_t>(1, static_cast<size_t>(quant::BitsOf(dtype)) / 8);
@@ -150,8 +153,8 @@ Result<Tensor> ReadTyped(const pb::TensorProto& proto, DType dtype, Shape shape)
 }
 
 bool HasTypedData(const pb::TensorProto& p) {
-  return p.float_data_size() + p.int32_data_size() + p.int64_data_size() + p.double_data_size() +
-             p.uint64_data_size() + p.string_data_size() !=
+  return p.float_data_size() + p.int32_data_size() + p.int64_data_size() + p.double_data_size() + p.uint64_data_size() +
+             p.string_data_size() !=
          0;
 }
 
@@ -174,14 +177,13 @@ Result<Tensor> Read(const pb::TensorProto& proto, std::string* raw_to_take, Exte
     if (HasTypedData(proto) && !proto.raw_data().empty()) return Fail("it holds its data twice, raw and typed");
     if (!HasTypedData(proto)) {
       if (proto.raw_data().size() != bytes) {
-        return Fail("it holds {} bytes, but {}{} takes {}", proto.raw_data().size(), quant::Name(dtype), ToString(shape),
-                    bytes);
+        return Fail("it holds {} bytes, but {}{} takes {}", proto.raw_data().size(), quant::Name(dtype),
+                    ToString(shape), bytes);
       }
       if (raw_to_take == nullptr || bytes < kCopyBelow) {
         return Cleaned(CopyBytes(dtype, std::move(shape), proto.raw_data().data()));
       }
-      return Cleaned(
-          Tensor::View(dtype, std::move(shape), std::make_shared<StringBuffer>(std::move(*raw_to_take)), 0));
+      return Cleaned(Tensor::View(dtype, std::move(shape), std::make_shared<StringBuffer>(std::move(*raw_to_take)), 0));
     }
   }
   OCTAVO_TRY(Tensor t, ReadTyped(proto, dtype, std::move(shape)));

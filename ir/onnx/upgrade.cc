@@ -1,10 +1,11 @@
 // ONNX's own ops of opset 7 to 17 in the form of ops.def. Each rule names the first opset that has the new form.
+#include "octavo/ir/onnx/upgrade.h"
+
 #include <algorithm>
 #include <cmath>
 #include <limits>
 
 #include "octavo/ir/onnx/import.h"
-#include "octavo/ir/onnx/upgrade.h"
 
 namespace octavo::ir::onnx {
 
@@ -89,7 +90,8 @@ Status DropoutInputs(Draft& d, GraphBuilder& b) {
     d.inputs.push_back(b.Constant(d, "ratio", Tensor::ScalarF32(d.attrs.Float("ratio", 0.5f))));
     Take(d, "ratio");
   }
-  if (d.version < 10 && d.wants(1)) return Fail("its mask is a float before opset 10; export it with opset 12 or later");
+  if (d.version < 10 && d.wants(1))
+    return Fail("its mask is a float before opset 10; export it with opset 12 or later");
   return {};
 }
 Status SoftmaxAxes(Draft& d, GraphBuilder&) {
@@ -128,16 +130,15 @@ Status OldScan(Draft&, GraphBuilder&) {
 Status GroupNormPerChannel(Draft& d, GraphBuilder& b) {
   if (d.inputs.size() != 3) return Fail("it has {} inputs, not 3", d.inputs.size());
   // Scale and bias of group g hold for its C/G channels; since opset 21 they are given per channel.
-  const ValueId channels = b.Emit(d, "channels", Op::kShape, {d.input(0)},
-                                  {{"end", int64_t{2}}, {"start", int64_t{1}}});
+  const ValueId channels =
+      b.Emit(d, "channels", Op::kShape, {d.input(0)}, {{"end", int64_t{2}}, {"start", int64_t{1}}});
   const ValueId per_group =
       b.Emit(d, "per_group", Op::kDiv, {channels, b.Ints(d, "groups", {d.attrs.Int("num_groups", 1)})});
   const ValueId target = b.Emit(d, "target", Op::kConcat, {b.Ints(d, "one", {1}), per_group}, {{"axis", int64_t{0}}});
   const ValueId flat = b.Ints(d, "flat", {-1});
   for (size_t i : {size_t{1}, size_t{2}}) {
     const std::string which = i == 1 ? "scale" : "bias";
-    const ValueId column =
-        b.Emit(d, which + "_column", Op::kUnsqueeze, {d.input(i), b.Ints(d, which + "_axis", {1})});
+    const ValueId column = b.Emit(d, which + "_column", Op::kUnsqueeze, {d.input(i), b.Ints(d, which + "_axis", {1})});
     const ValueId wide = b.Emit(d, which + "_wide", Op::kExpand, {column, target});
     d.inputs[i] = b.Emit(d, which + "_channels", Op::kReshape, {wide, flat});
   }

@@ -98,17 +98,15 @@ Status QGemm(Draft& d, GraphBuilder& b) {
   const float alpha = d.attrs.Float("alpha", 1.0f);
   std::vector<ValueId> operands = {Dequantized(d, b, "a", 0), Dequantized(d, b, "b", 3, columns)};
   if (d.input(6).valid()) {
-    ValueId scale = b.Emit(d, "c_scale", Op::kMul,
-                           {Scalar(d, b, "a_scale2", d.input(1)), Scalar(d, b, "b_scale2", d.input(4))});
+    ValueId scale =
+        b.Emit(d, "c_scale", Op::kMul, {Scalar(d, b, "a_scale2", d.input(1)), Scalar(d, b, "b_scale2", d.input(4))});
     if (alpha != 1.0f) {
       scale = b.Emit(d, "c_alpha", Op::kMul, {scale, b.Constant(d, "alpha", Tensor::ScalarF32(alpha))});
     }
     operands.push_back(b.Emit(d, "c", Op::kDequantizeLinear, {d.input(6), scale}, {{"axis", int64_t{0}}}));
   }
-  const Attrs attrs = {{"alpha", alpha},
-                       {"beta", 1.0f},
-                       {"transA", d.attrs.Int("transA", 0)},
-                       {"transB", d.attrs.Int("transB", 0)}};
+  const Attrs attrs = {
+      {"alpha", alpha}, {"beta", 1.0f}, {"transA", d.attrs.Int("transA", 0)}, {"transB", d.attrs.Int("transB", 0)}};
   if (d.input(7).valid()) {
     Requantize(d, b, b.Emit(d, "float", Op::kGemm, std::move(operands), attrs), 7);
     return {};
@@ -131,7 +129,8 @@ Status MatMulNBits(Draft& d, GraphBuilder& b) {
   if (d.attrs.Int("bits", 4) != 4 || d.input(4).valid() || weight == nullptr || scales == nullptr) return {};
   if (d.input(3).valid() && (zeros == nullptr || zeros->dtype() != DType::kU8)) return {};
   constexpr int64_t kMax = int64_t{1} << 31;
-  if (n <= 0 || k <= 0 || n > kMax || k > kMax || block < 16 || block % 2 != 0 || block > (1 << 20)) return Fail("its N, K or block_size is wrong");
+  if (n <= 0 || k <= 0 || n > kMax || k > kMax || block < 16 || block % 2 != 0 || block > (1 << 20))
+    return Fail("its N, K or block_size is wrong");
   const int64_t blocks = (k + block - 1) / block;
   const int64_t zero_row = (blocks + 1) / 2 * 2;  // rows of zero points begin on a byte
   if (weight->dtype() != DType::kU8 || weight->size() % n != 0 || weight->size() / n != blocks * block / 2 ||

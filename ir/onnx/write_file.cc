@@ -87,9 +87,10 @@ bool Serialize(const pb::ModelProto& model, google::protobuf::io::ZeroCopyOutput
 Status CheckSize(const pb::ModelProto& model) {
   const size_t bytes = model.ByteSizeLong();
   if (bytes < INT_MAX) return {};
-  return Fail("the model takes {} bytes, but an ONNX file holds at most 2 GB; lower inline_limit so that its weights go "
-              "to a file of their own",
-              bytes);
+  return Fail(
+      "the model takes {} bytes, but an ONNX file holds at most 2 GB; lower inline_limit so that its weights go "
+      "to a file of their own",
+      bytes);
 }
 
 Status WriteModel(const pb::ModelProto& model, int fd, const fs::path& path) {
@@ -165,7 +166,8 @@ Status WriteFile(const Graph& graph, const fs::path& wish, const WriteOptions& o
   OCTAVO_TRY_STATUS(file.Close());
   if (data.pieces().empty()) return file.Commit();
   const fs::path data_path = folder / data.location();
-  if (fs::is_directory(data_path, error)) return Fail("{} is a folder, but the weights go there", Quoted(data_path.string()));
+  if (fs::is_directory(data_path, error))
+    return Fail("{} is a folder, but the weights go there", Quoted(data_path.string()));
   TemporaryFile weights(data_path);
   OCTAVO_TRY_STATUS(weights.Open());
   OCTAVO_TRY_STATUS(WriteData(data, weights));

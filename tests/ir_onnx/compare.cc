@@ -30,7 +30,8 @@ std::string NodeDifference(const Graph& ga, const Node& a, const Graph& gb, cons
   if (a.op != b.op || a.domain != b.domain || a.op_type != b.op_type) return "op";
   if (a.name != b.name) return std::format("name '{}' and '{}'", a.name, b.name);
   if (a.origin != b.origin) {
-    return std::format("origin '{}' and '{}'", a.origin.empty() ? "" : a.origin[0], b.origin.empty() ? "" : b.origin[0]);
+    return std::format("origin '{}' and '{}'", a.origin.empty() ? "" : a.origin[0],
+                       b.origin.empty() ? "" : b.origin[0]);
   }
   if (a.inputs.size() != b.inputs.size()) return "number of inputs";
   for (size_t i = 0; i < a.inputs.size(); ++i) {
@@ -71,8 +72,9 @@ std::string Difference(const Graph& a, const Graph& b) {
   const auto na = a.NodesInOrder(), nb = b.NodesInOrder();
   for (size_t i = 0; i < na.size(); ++i) {
     const std::string d = NodeDifference(a, a.node(na[i]), b, b.node(nb[i]));
-    if (!d.empty()) return std::format("node {} ({}, makes {}): {}", i, ir::InfoOf(a.node(na[i]).op).name,
-                                       NameOf(a, a.node(na[i]).output()), d);
+    if (!d.empty())
+      return std::format("node {} ({}, makes {}): {}", i, ir::InfoOf(a.node(na[i]).op).name,
+                         NameOf(a, a.node(na[i]).output()), d);
   }
   if (a.outputs().size() != b.outputs().size()) return "number of graph outputs";
   for (size_t i = 0; i < a.outputs().size(); ++i) {
@@ -111,7 +113,8 @@ std::string Defect(const Graph& g) {
       const auto* sub = std::get_if<ir::GraphRef>(&attr);
       if (sub == nullptr) continue;
       if (const std::string d = Defect(**sub); !d.empty()) return n.name + "." + name + ": " + d;
-      if ((*sub)->inputs().size() < static_cast<size_t>(n.attrs.Int("octavo_captures", 0))) return "captures of " + n.name;
+      if ((*sub)->inputs().size() < static_cast<size_t>(n.attrs.Int("octavo_captures", 0)))
+        return "captures of " + n.name;
     }
   }
   for (const auto& o : g.outputs()) {

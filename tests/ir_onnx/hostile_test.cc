@@ -89,7 +89,8 @@ TEST(Hostile, FlippedBytesOfARealModel) {
     for (int round = 0; round < 500; ++round) {
       std::string broken = bytes;
       // Most bytes are weights; the structure lies at the front.
-      for (int i = 0; i < 3; ++i) broken[random() % std::min<size_t>(broken.size(), 20000)] = static_cast<char>(random());
+      for (int i = 0; i < 3; ++i)
+        broken[random() % std::min<size_t>(broken.size(), 20000)] = static_cast<char>(random());
       const auto g = ir::onnx::ReadBytes(broken);
       if (g) {
         EXPECT_EQ(Defect(*g), "");
@@ -108,44 +109,63 @@ struct Case {
 TEST(Hostile, OneSentenceEach) {
   const std::vector<Case> cases = {
       {"cycle", [](auto& m) { m.graph().mutable_node(0)->set_input(0, "y"); }, {"cycle", "'product'"}},
-      {"undefined input", [](auto& m) { m.graph().mutable_node(0)->set_input(0, "nobody"); },
+      {"undefined input",
+       [](auto& m) { m.graph().mutable_node(0)->set_input(0, "nobody"); },
        {"'product' (MatMul)", "'nobody'", "nothing defines"}},
       {"undefined output", [](auto& m) { m.graph().mutable_output(0)->set_name("nobody"); }, {"output 'nobody'"}},
-      {"unknown element type", [](auto& m) { m.graph().mutable_initializer(0)->set_data_type(99); },
+      {"unknown element type",
+       [](auto& m) { m.graph().mutable_initializer(0)->set_data_type(99); },
        {"initializer 'w'", "element type 99"}},
       {"complex numbers", [](auto& m) { m.graph().mutable_initializer(0)->set_data_type(14); }, {"'w'", "COMPLEX64"}},
-      {"other element type", [](auto& m) { m.graph().mutable_initializer(0)->set_data_type(7); },
+      {"other element type",
+       [](auto& m) { m.graph().mutable_initializer(0)->set_data_type(7); },
        {"'w'", "0 values", "[3,2] asks for 6"}},
       {"input of unknown type",
        [](auto& m) { m.graph().mutable_input(0)->mutable_type()->mutable_tensor_type()->set_elem_type(14); },
        {"input 'x'", "COMPLEX64"}},
-      {"input without type", [](auto& m) { m.graph().mutable_input(0)->clear_type(); }, {"input 'x'", "without a type"}},
-      {"sequence", [](auto& m) {
+      {"input without type",
+       [](auto& m) { m.graph().mutable_input(0)->clear_type(); },
+       {"input 'x'", "without a type"}},
+      {"sequence",
+       [](auto& m) {
          auto* type = m.graph().mutable_input(0)->mutable_type();
          type->mutable_sequence_type()->mutable_elem_type()->mutable_tensor_type()->set_elem_type(1);
-       }, {"input 'x'", "a sequence"}},
+       },
+       {"input 'x'", "a sequence"}},
       {"negative dim", [](auto& m) { m.graph().mutable_initializer(0)->set_dims(0, -3); }, {"'w'", "negative"}},
-      {"huge dims", [](auto& m) {
+      {"huge dims",
+       [](auto& m) {
          m.graph().mutable_initializer(0)->set_dims(0, int64_t{1} << 40);
          m.graph().mutable_initializer(0)->set_dims(1, int64_t{1} << 40);
-       }, {"'w'", "larger than any tensor"}},
-      {"huge dim, no data", [](auto& m) { m.graph().mutable_initializer(0)->set_dims(0, int64_t{1} << 40); },
+       },
+       {"'w'", "larger than any tensor"}},
+      {"huge dim, no data",
+       [](auto& m) { m.graph().mutable_initializer(0)->set_dims(0, int64_t{1} << 40); },
        {"'w'", "6 values"}},
-      {"huge dims and a zero", [](auto& m) {
+      {"huge dims and a zero",
+       [](auto& m) {
          auto* t = m.graph().mutable_initializer(0);
          t->set_dims(0, int64_t{1} << 62), t->set_dims(1, int64_t{1} << 62), t->add_dims(0);
-       }, {"'w'", "larger than any tensor"}},
-      {"huge strings", [](auto& m) {
+       },
+       {"'w'", "larger than any tensor"}},
+      {"huge strings",
+       [](auto& m) {
          auto* t = m.graph().mutable_initializer(0);
          t->set_data_type(8), t->clear_float_data(), t->set_dims(0, int64_t{1} << 40);
-       }, {"'w'", "0 values"}},
-      {"raw data too short", [](auto& m) {
+       },
+       {"'w'", "0 values"}},
+      {"raw data too short",
+       [](auto& m) {
          m.graph().mutable_initializer(0)->clear_float_data();
          m.graph().mutable_initializer(0)->set_raw_data("12345");
-       }, {"'w'", "5 bytes", "takes 24"}},
-      {"data twice", [](auto& m) { m.graph().mutable_initializer(0)->set_raw_data(std::string(24, 'x')); },
+       },
+       {"'w'", "5 bytes", "takes 24"}},
+      {"data twice",
+       [](auto& m) { m.graph().mutable_initializer(0)->set_raw_data(std::string(24, 'x')); },
        {"'w'", "twice"}},
-      {"segment", [](auto& m) { m.graph().mutable_initializer(0)->mutable_segment()->set_begin(0); }, {"'w'", "segments"}},
+      {"segment",
+       [](auto& m) { m.graph().mutable_initializer(0)->mutable_segment()->set_begin(0); },
+       {"'w'", "segments"}},
       {"duplicate initializer", [](auto& m) { m.graph().mutable_initializer(1)->set_name("w"); }, {"'w'", "twice"}},
       {"duplicate value", [](auto& m) { m.graph().mutable_node(0)->set_output(0, "y"); }, {"'y'", "twice"}},
       {"node makes an input", [](auto& m) { m.graph().mutable_node(0)->set_output(0, "x"); }, {"'x'", "twice"}},
@@ -154,30 +174,38 @@ TEST(Hostile, OneSentenceEach) {
       {"duplicate output", [](auto& m) { m.Output("y", {"n", "2"}); }, {"'y'", "twice"}},
       {"no output", [](auto& m) { m.graph().clear_output(); }, {"no outputs"}},
       {"no graph", [](auto& m) { m.model.clear_graph(); }, {"no graph"}},
-      {"opset from the future", [](auto& m) { m.model.mutable_opset_import(0)->set_version(999); },
+      {"opset from the future",
+       [](auto& m) { m.model.mutable_opset_import(0)->set_version(999); },
        {"opset 999", "7 to 25"}},
       {"opset of the past", [](auto& m) { m.model.mutable_opset_import(0)->set_version(6); }, {"opset 6", "7 to 25"}},
       {"no opset", [](auto& m) { m.model.clear_opset_import(); }, {"which opset"}},
       {"no opset of ONNX", [](auto& m) { m.model.mutable_opset_import(0)->set_domain("other"); }, {"no opset of ONNX"}},
-      {"too few inputs", [](auto& m) { m.graph().mutable_node(0)->mutable_input()->RemoveLast(); },
+      {"too few inputs",
+       [](auto& m) { m.graph().mutable_node(0)->mutable_input()->RemoveLast(); },
        {"'product'", "1 inputs"}},
       {"too many inputs", [](auto& m) { m.graph().mutable_node(1)->add_input("x"); }, {"'sum'", "3 inputs"}},
       {"too many outputs", [](auto& m) { m.graph().mutable_node(1)->add_output("more"); }, {"'sum'", "2 outputs"}},
       {"no op type", [](auto& m) { m.graph().mutable_node(0)->clear_op_type(); }, {"'product'", "no op type"}},
-      {"attribute twice", [](auto& m) {
+      {"attribute twice",
+       [](auto& m) {
          Attr(*m.graph().mutable_node(0), "a", int64_t{1}), Attr(*m.graph().mutable_node(0), "a", int64_t{2});
-       }, {"'product'", "'a'", "twice"}},
-      {"attribute without type", [](auto& m) { m.graph().mutable_node(0)->add_attribute()->set_name("a"); },
+       },
+       {"'product'", "'a'", "twice"}},
+      {"attribute without type",
+       [](auto& m) { m.graph().mutable_node(0)->add_attribute()->set_name("a"); },
        {"'product'", "'a'", "no type"}},
-      {"list of graphs", [](auto& m) {
+      {"list of graphs",
+       [](auto& m) {
          auto* a = m.graph().mutable_node(0)->add_attribute();
          a->set_name("a"), a->set_type(onnx::AttributeProto::GRAPHS);
-       }, {"'product'", "'a'", "list of graphs"}},
-      {"sparse initializer", [](auto& m) {
-         m.graph().add_sparse_initializer()->mutable_values()->set_name("s");
-       }, {"'s'", "sparse"}},
+       },
+       {"'product'", "'a'", "list of graphs"}},
+      {"sparse initializer",
+       [](auto& m) { m.graph().add_sparse_initializer()->mutable_values()->set_name("s"); },
+       {"'s'", "sparse"}},
       {"empty constant", [](auto& m) { m.Node("Constant", {}, {"c"}, "c"); }, {"'c'", "no value"}},
-      {"name with control bytes", [](auto& m) { m.graph().mutable_node(0)->set_input(0, "a\nb\x01"); },
+      {"name with control bytes",
+       [](auto& m) { m.graph().mutable_node(0)->set_input(0, "a\nb\x01"); },
        {"'a\\x0ab\\x01'"}},
   };
   for (const Case& c : cases) {
@@ -288,7 +316,9 @@ TEST(HostileFile, Places) {
   ExpectError(error(temp.path() / "text.onnx"), {"text.onnx", "truncated or not an ONNX file"});
   ASSERT_EQ(mkfifo((temp.path() / "pipe.onnx").c_str(), 0600), 0);
   ExpectError(error(temp.path() / "pipe.onnx"), {"pipe.onnx", "not a regular file"});
-  { std::ofstream(temp.path() / "big.onnx"); }
+  {
+    std::ofstream(temp.path() / "big.onnx");
+  }
   fs::resize_file(temp.path() / "big.onnx", int64_t{3} << 30);  // sparse
   ExpectError(error(temp.path() / "big.onnx"), {"big.onnx", "at most 2 GB"});
 }

@@ -17,7 +17,8 @@ ModelMaker::ModelMaker(int64_t opset) {
   graph().set_name("g");
 }
 
-void SetValueInfo(onnx::ValueInfoProto& info, const std::string& name, const std::vector<std::string>& dims, int dtype) {
+void SetValueInfo(onnx::ValueInfoProto& info, const std::string& name, const std::vector<std::string>& dims,
+                  int dtype) {
   info.set_name(name);
   auto* tensor = info.mutable_type()->mutable_tensor_type();
   tensor->set_elem_type(dtype);
@@ -88,7 +89,8 @@ std::string ModelMaker::Error() const {
 }
 
 namespace {
-onnx::AttributeProto& NewAttr(onnx::NodeProto& node, const std::string& name, onnx::AttributeProto::AttributeType type) {
+onnx::AttributeProto& NewAttr(onnx::NodeProto& node, const std::string& name,
+                              onnx::AttributeProto::AttributeType type) {
   auto& a = *node.add_attribute();
   a.set_name(name);
   a.set_type(type);

@@ -24,7 +24,8 @@ struct ModelMaker {
   ModelMaker& Output(const std::string& name, const std::vector<std::string>& dims, int dtype = 1);
   onnx::NodeProto& Node(const std::string& op, const std::vector<std::string>& inputs,
                         const std::vector<std::string>& outputs, const std::string& name = {});
-  onnx::TensorProto& Floats(const std::string& name, const std::vector<int64_t>& dims, const std::vector<float>& values);
+  onnx::TensorProto& Floats(const std::string& name, const std::vector<int64_t>& dims,
+                            const std::vector<float>& values);
   onnx::TensorProto& Ints(const std::string& name, const std::vector<int64_t>& values);
   std::string Bytes() const { return model.SerializeAsString(); }
   // The graph, or a test failure and an empty graph.

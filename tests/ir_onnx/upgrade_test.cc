@@ -44,7 +44,8 @@ std::vector<int64_t> ConstantInts(const ir::Graph& g, ir::ValueId v) {
   if (t == nullptr) return {-999};
   return t->ToInts();
 }
-std::vector<float> Evaluate(const ir::Graph& g, const ir::Shape& shape, const std::vector<float>& x, size_t output = 0) {
+std::vector<float> Evaluate(const ir::Graph& g, const ir::Shape& shape, const std::vector<float>& x,
+                            size_t output = 0) {
   auto outputs = ir::Interpret(g, {{"x", ir::Tensor::F32(shape, x)}});
   if (!outputs) {
     ADD_FAILURE() << outputs.error().message;

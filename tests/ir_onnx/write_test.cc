@@ -132,6 +132,26 @@ TEST(Write, OutputsKeepTheirNames) {
   EXPECT_EQ(Defect(*again), "");
 }
 
+TEST(Write, NodeNamesAreUnique) {
+  ir::Graph g;
+  g.name = "g";
+  ir::ValueId v = g.AddInput("x", {ir::DType::kF32, {{ir::Dim::Symbol("n")}}});
+  for (int i = 0; i < 3; ++i) {
+    const ir::NodeId id = g.AddNode(ir::Op::kNeg, {v}, 1, {}, "same");
+    g.SetOrigin(id, {"same"});
+    v = g.node(id).output();
+  }
+  g.AddOutput("y", v);
+  const auto again = ir::onnx::ReadBytes(*ir::onnx::WriteBytes(g));
+  ASSERT_TRUE(again) << again.error().message;
+  std::vector<std::string> names;
+  for (ir::NodeId id : again->NodesInOrder()) {
+    names.push_back(again->node(id).name);
+    EXPECT_EQ(again->node(id).origin, std::vector<std::string>{"same"});
+  }
+  EXPECT_EQ(names, (std::vector<std::string>{"same", "same_1", "same_2"}));
+}
+
 TEST(Write, OpsetIsRaisedToWhatIsUsed) {
   const auto opset_with = [](ir::Op op, size_t inputs) {
     ir::Graph g;
