@@ -1,15 +1,16 @@
-// Attention, one thread: cycles per score (one score = one query row times one key, all of softmax and both products), for
-// every Arch of this CPU, int8 with and without a float mask, float, and oneDNN float (matmul, softmax, matmul) beside them.
-// Cycles: the time multiplied by the clock that a chain of dependent additions shows before and after; the best iteration.
+// Attention, one thread: cycles per score (one score = one query row times one key, all of softmax and both products),
+// for every Arch of this CPU, int8 with and without a float mask, float, and oneDNN float (matmul, softmax, matmul)
+// beside them. Cycles: the time multiplied by the clock that a chain of dependent additions shows before and after; the
+// best iteration.
+#include <benchmark/benchmark.h>
+
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <oneapi/dnnl/dnnl.hpp>
 #include <string>
 #include <unordered_map>
 #include <vector>
-
-#include <benchmark/benchmark.h>
-#include <oneapi/dnnl/dnnl.hpp>
 
 #include "octavo/kernels/sdpa/sdpa.h"
 #include "octavo/kernels/simd/aligned.h"
@@ -30,8 +31,9 @@ double Clock() {
     const auto begin = std::chrono::steady_clock::now();
     uint64_t x = 1;
     for (int64_t i = 0; i < kAdds / 8; ++i) {
-      asm volatile("add $1, %0\n add $1, %0\n add $1, %0\n add $1, %0\n add $1, %0\n add $1, %0\n add $1, %0\n add $1, %0"
-                   : "+r"(x));
+      asm volatile(
+          "add $1, %0\n add $1, %0\n add $1, %0\n add $1, %0\n add $1, %0\n add $1, %0\n add $1, %0\n add $1, %0"
+          : "+r"(x));
     }
     const std::chrono::duration<double, std::nano> time = std::chrono::steady_clock::now() - begin;
     best = std::max(best, static_cast<double>(kAdds) / time.count());
@@ -65,7 +67,8 @@ void Int8(benchmark::State& state, Arch arch, int64_t s, int64_t d, bool with_ma
   a.shape = {1, heads, heads, s, s, d, d};
   AlignedArray<uint8_t> q(heads * s * d), k(heads * s * d), v(heads * s * d), o(heads * s * d);
   AlignedArray<float> mask(s);
-  for (size_t i = 0; i < q.size(); ++i) q.data()[i] = i * 37 % 251, k.data()[i] = i * 91 % 253, v.data()[i] = i * 53 % 241;
+  for (size_t i = 0; i < q.size(); ++i)
+    q.data()[i] = i * 37 % 251, k.data()[i] = i * 91 % 253, v.data()[i] = i * 53 % 241;
   a.q = q.data(), a.k = k.data(), a.v = v.data(), a.o = o.data();
   a.q_strides = a.k_strides = a.v_strides = a.o_strides = {0, d, heads * d};
   a.o_type = quant::DType::kU8;
@@ -126,7 +129,8 @@ void OneDnnFloat(benchmark::State& state, int64_t s, int64_t d) {
                                            {DNNL_ARG_DST, of(score_desc, scores)},
                                            {DNNL_ARG_ATTR_MULTIPLE_POST_OP(0) | DNNL_ARG_SRC_1, of(one_desc, one)},
                                            {DNNL_ARG_ATTR_MULTIPLE_POST_OP(1) | DNNL_ARG_SRC_1, of(mask_desc, mask)}};
-  std::unordered_map<int, memory> middle = {{DNNL_ARG_SRC, of(score_desc, scores)}, {DNNL_ARG_DST, of(score_desc, scores)}};
+  std::unordered_map<int, memory> middle = {{DNNL_ARG_SRC, of(score_desc, scores)},
+                                            {DNNL_ARG_DST, of(score_desc, scores)}};
   std::unordered_map<int, memory> last = {
       {DNNL_ARG_SRC, of(score_desc, scores)}, {DNNL_ARG_WEIGHTS, of(q_desc, v)}, {DNNL_ARG_DST, of(q_desc, o)}};
   Measure(state, s, [&] {
@@ -151,9 +155,11 @@ void Register() {
         add("sdpa_int8/" + name, [=](benchmark::State& state) { Int8(state, arch, s, d, false); });
         add("sdpa_f32_mask/" + name, [=](benchmark::State& state) { Float(state, arch, s, d); });
       }
-      benchmark::RegisterBenchmark("onednn_f32_mask" + shape, [=](benchmark::State& state) { OneDnnFloat(state, s, d); })
+      benchmark::RegisterBenchmark("onednn_f32_mask" + shape,
+                                   [=](benchmark::State& state) { OneDnnFloat(state, s, d); })
           ->MinTime(0.1)
-          ->UseManualTime()->Unit(benchmark::kMicrosecond);
+          ->UseManualTime()
+          ->Unit(benchmark::kMicrosecond);
     }
   }
 }

@@ -47,8 +47,8 @@ struct Operand {
 
 // y[r * y_row + c] = op(a(r, c), b(r, c)) for rows [begin, end) and all columns; y may be a or b where strides agree.
 // One row of n columns is the plain vector form; scalars have row = col = 0.
-void Binary(Arch arch, BinaryOp op, const Operand& a, const Operand& b, float* y, int64_t y_row, int64_t begin, int64_t end,
-            int64_t cols);
+void Binary(Arch arch, BinaryOp op, const Operand& a, const Operand& b, float* y, int64_t y_row, int64_t begin,
+            int64_t end, int64_t cols);
 
 }  // namespace octavo::kernels
 

@@ -3,7 +3,6 @@
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "octavo/kernels/elementwise/elementwise_vec.cc"
 #include "hwy/foreach_target.h"  // IWYU pragma: keep
-
 #include "hwy/highway.h"
 #include "octavo/kernels/elementwise/activations-inl.h"
 
@@ -46,10 +45,9 @@ void UnaryRow(const float* x, float* y, int64_t n) {
 void UnaryVec(UnaryOp op, const float* x, float* y, int64_t n) {
   using Row = void(const float*, float*, int64_t);
   constexpr Row* kRows[kUnaryOps] = {
-      UnaryRow<UnaryOp::kAbs>,        UnaryRow<UnaryOp::kErf>,  UnaryRow<UnaryOp::kExp>,     UnaryRow<UnaryOp::kGelu>,
-      UnaryRow<UnaryOp::kGeluTanh>,   UnaryRow<UnaryOp::kNeg>,  UnaryRow<UnaryOp::kReciprocal>,
-      UnaryRow<UnaryOp::kRelu>,       UnaryRow<UnaryOp::kSigmoid>, UnaryRow<UnaryOp::kSilu>, UnaryRow<UnaryOp::kSqrt>,
-      UnaryRow<UnaryOp::kTanh>};
+      UnaryRow<UnaryOp::kAbs>,      UnaryRow<UnaryOp::kErf>,  UnaryRow<UnaryOp::kExp>,        UnaryRow<UnaryOp::kGelu>,
+      UnaryRow<UnaryOp::kGeluTanh>, UnaryRow<UnaryOp::kNeg>,  UnaryRow<UnaryOp::kReciprocal>, UnaryRow<UnaryOp::kRelu>,
+      UnaryRow<UnaryOp::kSigmoid>,  UnaryRow<UnaryOp::kSilu>, UnaryRow<UnaryOp::kSqrt>,       UnaryRow<UnaryOp::kTanh>};
   kRows[static_cast<int>(op)](x, y, n);
 }
 
@@ -76,7 +74,8 @@ HWY_INLINE void BinaryRow(const float* a, const float* b, float* y, int64_t n) {
   }
   const auto rest = static_cast<size_t>(n - i);
   if (rest == 0) return;
-  hn::StoreN(ApplyBinary<kOp>(kA ? hn::LoadN(d, a + i, rest) : a0, kB ? hn::LoadN(d, b + i, rest) : b0), d, y + i, rest);
+  hn::StoreN(ApplyBinary<kOp>(kA ? hn::LoadN(d, a + i, rest) : a0, kB ? hn::LoadN(d, b + i, rest) : b0), d, y + i,
+             rest);
 }
 
 template <BinaryOp kOp>

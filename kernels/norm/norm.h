@@ -1,5 +1,6 @@
-// LayerNorm and RMSNorm over rows, with what stands around them in a transformer done in the same pass: the residual sum
-// before, the quantization after. Bit for bit x + skip, quant::LayerNormRow / RmsNormRow, quant::QuantizeOne on every Arch.
+// LayerNorm and RMSNorm over rows, with what stands around them in a transformer done in the same pass: the residual
+// sum before, the quantization after. Bit for bit x + skip, quant::LayerNormRow / RmsNormRow, quant::QuantizeOne on
+// every Arch.
 #ifndef OCTAVO_KERNELS_NORM_NORM_H_
 #define OCTAVO_KERNELS_NORM_NORM_H_
 

@@ -1,4 +1,5 @@
 #include "octavo/kernels/norm/norm_ref.h"
+
 #include "octavo/quant/numeric/math.h"
 #include "octavo/quant/numeric/rounding.h"
 
@@ -9,8 +10,8 @@ void QuantizeRow(const NormArgs& args, const float* y, int64_t row) {
   const auto [lo, hi] = quant::RangeOf(args.q_type);
   auto* q = static_cast<uint8_t*>(args.q) + row * args.q_stride;  // s8 has the same low byte
   for (int64_t i = 0; i < args.n; ++i) {
-    q[i] = static_cast<uint8_t>(quant::QuantizeOne(y[i], args.q_scale, args.q_zero_point, static_cast<int32_t>(lo),
-                                                   static_cast<int32_t>(hi)));
+    q[i] = static_cast<uint8_t>(
+        quant::QuantizeOne(y[i], args.q_scale, args.q_zero_point, static_cast<int32_t>(lo), static_cast<int32_t>(hi)));
   }
 }
 

@@ -6,7 +6,6 @@
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "octavo/kernels/norm/norm_vec.cc"
 #include "hwy/foreach_target.h"  // IWYU pragma: keep
-
 #include "hwy/highway.h"
 #include "octavo/kernels/simd/lanes16-inl.h"
 #include "octavo/kernels/simd/requant-inl.h"
@@ -18,8 +17,8 @@ namespace HWY_NAMESPACE {
 
 namespace hn = hwy::HWY_NAMESPACE;
 
-// Calls f(i, count) for the blocks of 16 elements; only the last count can be less than 16. Two copies of the code: in the
-// first the compiler sees whole vectors.
+// Calls f(i, count) for the blocks of 16 elements; only the last count can be less than 16. Two copies of the code: in
+// the first the compiler sees whole vectors.
 template <class F>
 HWY_INLINE void Blocks(size_t n, F f) {
   size_t i = 0;
@@ -118,7 +117,8 @@ void NormVec(const NormArgs& args, int64_t begin, int64_t end, float* scratch) {
     if (args.rms) {
       requant.divide ? NormRow<true, true>(args, requant, r, scratch) : NormRow<true, false>(args, requant, r, scratch);
     } else {
-      requant.divide ? NormRow<false, true>(args, requant, r, scratch) : NormRow<false, false>(args, requant, r, scratch);
+      requant.divide ? NormRow<false, true>(args, requant, r, scratch)
+                     : NormRow<false, false>(args, requant, r, scratch);
     }
   }
 }

@@ -10,7 +10,8 @@ namespace {
 constexpr int64_t kMaxHeadSize = 1024;  // scratch grows with it; no known model is near
 
 std::string ShapeRefusal(const SdpaShape& s) {
-  if (s.batch < 0 || s.q_len < 0 || s.heads < 1 || s.kv_heads < 1) return "A size of the attention is negative or zero.";
+  if (s.batch < 0 || s.q_len < 0 || s.heads < 1 || s.kv_heads < 1)
+    return "A size of the attention is negative or zero.";
   if (s.k_len < 1) return "The attention has no keys, so its softmax has no meaning.";
   if (s.heads % s.kv_heads != 0) {
     return "The " + std::to_string(s.heads) + " heads of Q are no multiple of the " + std::to_string(s.kv_heads) +
@@ -64,8 +65,9 @@ std::string SdpaRefusal(const SdpaInt8Args& args) {
   if (!refusal.empty()) return refusal;
   const int64_t worst = Span(args.p_type, args.p_zero_point) * Span(args.v_type, args.v_zero_point);
   if (args.shape.k_len > INT32_MAX / worst) {
-    return "With " + std::to_string(args.shape.k_len) + " keys the int32 sum of probabilities times V could overflow; at most " +
-           std::to_string(INT32_MAX / worst) + " are safe with these zero points.";
+    return "With " + std::to_string(args.shape.k_len) +
+           " keys the int32 sum of probabilities times V could overflow; at most " + std::to_string(INT32_MAX / worst) +
+           " are safe with these zero points.";
   }
   return "";
 }

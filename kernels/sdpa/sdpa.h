@@ -7,7 +7,8 @@
 //   prob  = quant::SoftmaxRow(s);  nan_guard: NaN becomes 0
 //   p_j   = quant::QuantizeOne(prob_j, p_scale, p_zp)
 //   o_c   = float(sum_j (p_j - p_zp)(v_jc - v_zp)) * (p_scale * v_scale), then as it is or QuantizeOne(o_scale, o_zp)
-// float: acc_j = fma over d in order from 0; s, softmax and guard as above; o_c = fma(prob_j, v_jc, o_c) over j in order.
+// float: acc_j = fma over d in order from 0; s, softmax and guard as above; o_c = fma(prob_j, v_jc, o_c) over j in
+// order.
 #ifndef OCTAVO_KERNELS_SDPA_SDPA_H_
 #define OCTAVO_KERNELS_SDPA_SDPA_H_
 
@@ -75,26 +76,26 @@ struct SdpaInt8Args {
   int32_t q_zero_point = 0, k_zero_point = 0, v_zero_point = 0, p_zero_point = 0, o_zero_point = 0;
 };
 
-// Empty: can run on every Arch. Otherwise one sentence with the reason: sizes out of range, kv_heads that do not divide heads,
-// k_len so long that sum (p - p_zp)(v - v_zp) could leave int32 (255 * 255 * k_len at worst: k_len > 33025), a zero
-// point outside its type, a scale that is not a positive number.
+// Empty: can run on every Arch. Otherwise one sentence with the reason: sizes out of range, kv_heads that do not divide
+// heads, k_len so long that sum (p - p_zp)(v - v_zp) could leave int32 (255 * 255 * k_len at worst: k_len > 33025), a
+// zero point outside its type, a scale that is not a positive number.
 std::string SdpaRefusal(const SdpaFloatArgs& args);
 std::string SdpaRefusal(const SdpaInt8Args& args);
 
-// The work is done in two steps, so that the caller can split it among threads. Pack brings K and V of one (batch, kv head)
-// into the order that the kernel reads; it is shared by all heads of the group and all their rows. Rows computes the query
-// rows [begin, end) of one (batch, head). Scratch belongs to one thread. Both buffers are 64-byte aligned and need not
-// be cleared. Bytes may be 0.
+// The work is done in two steps, so that the caller can split it among threads. Pack brings K and V of one (batch, kv
+// head) into the order that the kernel reads; it is shared by all heads of the group and all their rows. Rows computes
+// the query rows [begin, end) of one (batch, head). Scratch belongs to one thread. Both buffers are 64-byte aligned and
+// need not be cleared. Bytes may be 0.
 size_t SdpaPackedBytes(Arch arch, const SdpaFloatArgs& args);
 size_t SdpaPackedBytes(Arch arch, const SdpaInt8Args& args);
 size_t SdpaScratchBytes(Arch arch, const SdpaFloatArgs& args);
 size_t SdpaScratchBytes(Arch arch, const SdpaInt8Args& args);
 void SdpaPack(Arch arch, const SdpaFloatArgs& args, int64_t batch, int64_t kv_head, void* packed);
 void SdpaPack(Arch arch, const SdpaInt8Args& args, int64_t batch, int64_t kv_head, void* packed);
-void SdpaRows(Arch arch, const SdpaFloatArgs& args, int64_t batch, int64_t head, int64_t begin, int64_t end, const void* packed,
-              void* scratch);
-void SdpaRows(Arch arch, const SdpaInt8Args& args, int64_t batch, int64_t head, int64_t begin, int64_t end, const void* packed,
-              void* scratch);
+void SdpaRows(Arch arch, const SdpaFloatArgs& args, int64_t batch, int64_t head, int64_t begin, int64_t end,
+              const void* packed, void* scratch);
+void SdpaRows(Arch arch, const SdpaInt8Args& args, int64_t batch, int64_t head, int64_t begin, int64_t end,
+              const void* packed, void* scratch);
 
 // Both steps for the flat heads [begin, end) of batch * heads, all rows; K and V are packed when the group changes.
 // `packed` and `scratch` belong to this call.

@@ -1,5 +1,5 @@
-// K and V of one head into panels (sdpa_layout.h), query rows into words. Per target. 128-bit shuffles: two of them run per
-// cycle on Ice Lake and Zen, against one 512-bit one.
+// K and V of one head into panels (sdpa_layout.h), query rows into words. Per target. 128-bit shuffles: two of them run
+// per cycle on Ice Lake and Zen, against one 512-bit one.
 #if defined(OCTAVO_KERNELS_SDPA_SDPA_PACK_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef OCTAVO_KERNELS_SDPA_SDPA_PACK_INL_H_
 #undef OCTAVO_KERNELS_SDPA_SDPA_PACK_INL_H_
@@ -51,7 +51,8 @@ HWY_INLINE FourWords Transpose(FourWords r) {
 }
 
 // kept[i] = 16 bytes of row i from column `at`, flipped, 0 beyond the row.
-HWY_INLINE hwy::HWY_NAMESPACE::Vec<Bytes> LoadBytes(const HeadRows<uint8_t>& rows, size_t row, size_t at, uint8_t flip) {
+HWY_INLINE hwy::HWY_NAMESPACE::Vec<Bytes> LoadBytes(const HeadRows<uint8_t>& rows, size_t row, size_t at,
+                                                    uint8_t flip) {
   namespace hn = hwy::HWY_NAMESPACE;
   const Bytes d;
   if (row >= rows.count) return hn::Zero(d);

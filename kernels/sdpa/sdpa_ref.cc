@@ -14,7 +14,8 @@ int64_t Offset(const SdpaStrides& strides, int64_t batch, int64_t head, int64_t 
 
 // Element i of u8 or s8 data, less its zero point.
 int32_t Centered(const void* data, quant::DType type, int64_t i, int32_t zero_point) {
-  const int32_t q = type == quant::DType::kU8 ? static_cast<const uint8_t*>(data)[i] : static_cast<const int8_t*>(data)[i];
+  const int32_t q =
+      type == quant::DType::kU8 ? static_cast<const uint8_t*>(data)[i] : static_cast<const int8_t*>(data)[i];
   return q - zero_point;
 }
 
@@ -37,11 +38,13 @@ void Probabilities(const Args& args, int64_t batch, int64_t head, int64_t row, f
   for (int64_t j = 0; args.nan_guard && j < args.shape.k_len; ++j) s[j] = s[j] != s[j] ? 0.0f : s[j];
 }
 
-inline __attribute__((always_inline)) void MultiplyAddImpl(float a, const float* x, int64_t stride, int64_t n, float* sum) {
+inline __attribute__((always_inline)) void MultiplyAddImpl(float a, const float* x, int64_t stride, int64_t n,
+                                                           float* sum) {
   for (int64_t i = 0; i < n; ++i) sum[i] = std::fma(a, x[i * stride], sum[i]);
 }
 // As in quant/numeric/math.cc: the same bits with and without the instruction, but no call into libm for each fma.
-__attribute__((target("avx2,fma"))) void MultiplyAddFma(float a, const float* x, int64_t stride, int64_t n, float* sum) {
+__attribute__((target("avx2,fma"))) void MultiplyAddFma(float a, const float* x, int64_t stride, int64_t n,
+                                                        float* sum) {
   MultiplyAddImpl(a, x, stride, n, sum);
 }
 const bool kHasFma = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
@@ -81,7 +84,8 @@ void SdpaReference(const SdpaInt8Args& args, int64_t batch, int64_t head, int64_
       const int64_t k = Offset(args.k_strides, batch, kv_head, j);
       int32_t acc = 0;
       for (int64_t d = 0; d < shape.head_size; ++d) {
-        acc += Centered(args.q, args.q_type, q + d, args.q_zero_point) * Centered(args.k, args.k_type, k + d, args.k_zero_point);
+        acc += Centered(args.q, args.q_type, q + d, args.q_zero_point) *
+               Centered(args.k, args.k_type, k + d, args.k_zero_point);
       }
       row[j] = static_cast<float>(acc) * score_scale;
     }

@@ -1,5 +1,5 @@
-// From scores to quantized probabilities, for kR query rows at a time: every pass is short, and one row alone would leave
-// the machine waiting for the end of each (kernels.md 10.4: 0.2 to 0.3 cycles a score). Per target.
+// From scores to quantized probabilities, for kR query rows at a time: every pass is short, and one row alone would
+// leave the machine waiting for the end of each (kernels.md 10.4: 0.2 to 0.3 cycles a score). Per target.
 #if defined(OCTAVO_KERNELS_SDPA_SDPA_ROWS_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef OCTAVO_KERNELS_SDPA_SDPA_ROWS_INL_H_
 #undef OCTAVO_KERNELS_SDPA_SDPA_ROWS_INL_H_
@@ -60,9 +60,11 @@ HWY_INLINE F16 ScoreAt(const float* p, F16 factor, F16 scale) {
   return s;
 }
 
-// s = float(acc) * factor (kInt), * scale (kScale), + mask (kMask), stored over acc; -inf beyond the keys. max[r]: over the row.
+// s = float(acc) * factor (kInt), * scale (kScale), + mask (kMask), stored over acc; -inf beyond the keys. max[r]: over
+// the row.
 template <size_t kR, bool kInt, bool kScale, bool kMask>
-HWY_INLINE void ScorePass(const ScoreRows& rows, float factor_value, float scale_value, const MaskRows& mask, float* max) {
+HWY_INLINE void ScorePass(const ScoreRows& rows, float factor_value, float scale_value, const MaskRows& mask,
+                          float* max) {
   constexpr float kLow = -std::numeric_limits<float>::infinity();
   const F16 factor = Set16(factor_value);
   const F16 scale = Set16(scale_value);
@@ -149,9 +151,9 @@ struct ProbQuant {
   bool divide;   // the scale is so far from 1 that the reciprocal form could under- or overflow
 };
 
-// RN(RN(e / sum) / p_scale), rounded half to even. The quotients are RN(x r) corrected once by the exact remainder (Markstein),
-// equal to divisions: 3 operations each instead of the 10 cycles of vdivps zmm on Ice Lake. Where a remainder
-// underflows, e is below 2^-100 and the result 0 either way.
+// RN(RN(e / sum) / p_scale), rounded half to even. The quotients are RN(x r) corrected once by the exact remainder
+// (Markstein), equal to divisions: 3 operations each instead of the 10 cycles of vdivps zmm on Ice Lake. Where a
+// remainder underflows, e is below 2^-100 and the result 0 either way.
 template <bool kDivide>
 HWY_INLINE S32V ProbToInt(F16V e, F16V sum, F16V sum_reciprocal, F16V scale, F16V scale_reciprocal) {
   namespace hn = hwy::HWY_NAMESPACE;
@@ -188,7 +190,8 @@ HWY_INLINE hwy::HWY_NAMESPACE::Vec512<uint8_t> PackProbs(S32V v0, S32V v1, S32V 
 
 // One row of e to u8; *row_sum = the sum of the bytes, padding (the zero point) included.
 template <bool kDivide>
-HWY_INLINE void QuantizeProbs(const ProbQuant& quant, const float* e, size_t keys, float sum_value, Prob* p, int32_t* row_sum) {
+HWY_INLINE void QuantizeProbs(const ProbQuant& quant, const float* e, size_t keys, float sum_value, Prob* p,
+                              int32_t* row_sum) {
   namespace hn = hwy::HWY_NAMESPACE;
   const F16D d;
   const S32D d32;
@@ -209,7 +212,9 @@ HWY_INLINE void QuantizeProbs(const ProbQuant& quant, const float* e, size_t key
   for (; i < keys; i += 16) {
     const auto bytes = hn::DemoteTo(hn::Full128<uint8_t>(), at(i));
     hn::Store(bytes, hn::Full128<uint8_t>(), p + i);
-    total = hn::SumOfMulQuadAccumulate(d32, hn::ZeroExtendVector(hn::Full512<uint8_t>(), hn::ZeroExtendVector(hn::Full256<uint8_t>(), bytes)), ones, total);
+    total = hn::SumOfMulQuadAccumulate(
+        d32, hn::ZeroExtendVector(hn::Full512<uint8_t>(), hn::ZeroExtendVector(hn::Full256<uint8_t>(), bytes)), ones,
+        total);
   }
   *row_sum = hn::ReduceSum(d32, total);
 }

@@ -50,8 +50,9 @@ struct Int8Engine {
   }
 };
 #else
-// s16 x s16, two products a lane. Values are less their zero point, at most 255, so a pair is at most 130,050. The addition is
-// written as an instruction: pinned intrinsics cost nine register copies a step in GCC 14, which the front end feels.
+// s16 x s16, two products a lane. Values are less their zero point, at most 255, so a pair is at most 130,050. The
+// addition is written as an instruction: pinned intrinsics cost nine register copies a step in GCC 14, which the front
+// end feels.
 struct Int8Engine {
   using T = int32_t;
   using D = I16D;
@@ -127,14 +128,14 @@ struct TileArgs {
   size_t steps;
   size_t panel_bytes;
   T* out;
-  size_t out_stride;  // elements
+  size_t out_stride;   // elements
   const T* row_terms;  // null: all 0
 };
 
 // out[r][kC vectors] = a[r] . b for kR rows; b: the first panel, columns: the terms of its columns.
 template <class E, size_t kR, size_t kC>
-HWY_NOINLINE void Tile(const TileArgs<typename E::T>& args, const uint8_t* HWY_RESTRICT b,
-                       const typename E::T* columns, typename E::T* HWY_RESTRICT out) {
+HWY_NOINLINE void Tile(const TileArgs<typename E::T>& args, const uint8_t* HWY_RESTRICT b, const typename E::T* columns,
+                       typename E::T* HWY_RESTRICT out) {
   namespace hn = hwy::HWY_NAMESPACE;
   using T = typename E::T;
   const typename E::D d;

@@ -7,7 +7,6 @@
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "octavo/kernels/sdpa/sdpa_vec.cc"
 #include "hwy/foreach_target.h"  // IWYU pragma: keep
-
 #include "hwy/highway.h"
 #include "octavo/kernels/sdpa/sdpa_pack-inl.h"
 #include "octavo/kernels/sdpa/sdpa_rows-inl.h"
@@ -35,8 +34,8 @@ HWY_INLINE HeadRows<T> RowsOf(const void* data, const SdpaStrides& strides, int6
           static_cast<size_t>(width)};
 }
 
-// The operands of the int8 products as the engine takes them. VNNI multiplies u8 rows by s8 columns: the other kind has its top
-// bit flipped, and its zero point moves by 128. The s16 form works on values less their zero point.
+// The operands of the int8 products as the engine takes them. VNNI multiplies u8 rows by s8 columns: the other kind has
+// its top bit flipped, and its zero point moves by 128. The s16 form works on values less their zero point.
 struct Int8Forms {
   uint8_t q_flip, k_flip, v_flip;
   int32_t q_zero, k_zero, v_zero, p_zero;
@@ -81,9 +80,8 @@ void PackInt8(const SdpaInt8Args& args, int64_t batch, int64_t kv_head, void* pa
   auto* out = static_cast<uint8_t*>(packed);
 #if HWY_TARGET <= HWY_AVX3_DL
   const Int8Forms f = FormsOf(args);
-  const auto load = [&](size_t row, size_t step) HWY_ATTR {
-    return hn::BitCast(Words(), LoadBytes(k, row, step * 4, f.k_flip));
-  };
+  const auto load = [&](size_t row, size_t step)
+                        HWY_ATTR { return hn::BitCast(Words(), LoadBytes(k, row, step * 4, f.k_flip)); };
   PackRowsAsColumns(l.k16, l.d_steps, load, out);
   PackQuads(v, l.k16, l.v16, f.v_flip, out + l.v_at);
   ColumnTerms(out, l.k16, l.d_steps, static_cast<int32_t>(s.head_size), f.q_zero, f.k_zero,
@@ -144,7 +142,8 @@ HWY_INLINE void Softmax(const Block<Args>& block, const ScoreRows& rows, float f
 }
 
 // Query rows as words; *term = what the zero point of K contributes to the row.
-HWY_INLINE void PrepareQuery(const SdpaInt8Args& args, const uint8_t* q, const SdpaLayout& l, uint8_t* out, int32_t* term) {
+HWY_INLINE void PrepareQuery(const SdpaInt8Args& args, const uint8_t* q, const SdpaLayout& l, uint8_t* out,
+                             int32_t* term) {
   const auto width = static_cast<size_t>(args.shape.head_size);
   const HeadRows<uint8_t> rows = {q, 0, 1, width};
 #if HWY_TARGET <= HWY_AVX3_DL
@@ -247,8 +246,13 @@ void Int8Block(const Block<SdpaInt8Args>& block, const Requant& requant, const P
     PrepareQuery(args, source + at, l, q + r * l.q_stride, &terms[r]);
   }
   const ScoreRows rows = {block.scratch + l.scores_at, l.score_stride, static_cast<size_t>(args.shape.k_len)};
-  const TileArgs<int32_t> scores = {q, l.q_stride, l.d_steps, l.d_steps * 64, reinterpret_cast<int32_t*>(rows.base),
-                                    l.score_stride / 4, FormsOf(args).k_zero == 0 ? nullptr : terms};
+  const TileArgs<int32_t> scores = {q,
+                                    l.q_stride,
+                                    l.d_steps,
+                                    l.d_steps * 64,
+                                    reinterpret_cast<int32_t*>(rows.base),
+                                    l.score_stride / 4,
+                                    FormsOf(args).k_zero == 0 ? nullptr : terms};
   TileRows<Int8Engine, kR>(scores, block.packed, reinterpret_cast<const int32_t*>(block.packed + l.k_columns_at),
                            l.k16 / 16);
   float sum[kR];
@@ -261,7 +265,8 @@ void Int8Block(const Block<SdpaInt8Args>& block, const Requant& requant, const P
     terms[r] = static_cast<int32_t>(-static_cast<int64_t>(v_zero) * row_sum);
   }
   auto* out = reinterpret_cast<int32_t*>(block.scratch + l.out_at);
-  const TileArgs<int32_t> values = {p, l.p_stride, l.k_steps, l.k_steps * 64, out, l.v16, v_zero == 0 ? nullptr : terms};
+  const TileArgs<int32_t> values = {
+      p, l.p_stride, l.k_steps, l.k_steps * 64, out, l.v16, v_zero == 0 ? nullptr : terms};
   TileRows<Int8Engine, kR>(values, block.packed + l.v_at,
                            reinterpret_cast<const int32_t*>(block.packed + l.v_columns_at), l.v16 / 16);
   for (size_t r = 0; r < kR; ++r) {
@@ -276,8 +281,13 @@ void FloatBlock(const Block<SdpaFloatArgs>& block) {
   const SdpaLayout& l = block.layout;
   const ScoreRows rows = {block.scratch + l.scores_at, l.score_stride, static_cast<size_t>(args.shape.k_len)};
   const float* q = args.q + OffsetOf(args.q_strides, block.batch, block.head, block.row);
-  const TileArgs<float> scores = {reinterpret_cast<const uint8_t*>(q), static_cast<size_t>(args.q_strides.row) * 4, l.d_steps,
-                                  l.d_steps * 64, reinterpret_cast<float*>(rows.base), l.score_stride / 4, nullptr};
+  const TileArgs<float> scores = {reinterpret_cast<const uint8_t*>(q),
+                                  static_cast<size_t>(args.q_strides.row) * 4,
+                                  l.d_steps,
+                                  l.d_steps * 64,
+                                  reinterpret_cast<float*>(rows.base),
+                                  l.score_stride / 4,
+                                  nullptr};
   TileRows<FloatEngine, kR>(scores, block.packed, nullptr, l.k16 / 16);
   float sum[kR];
   Softmax<kR, false>(block, rows, 1.0f, sum);
@@ -316,12 +326,12 @@ HWY_INLINE void ForBlocks(int64_t begin, int64_t end, F f) {
 void RowsInt8(const SdpaInt8Args& args, int64_t batch, int64_t head, int64_t begin, int64_t end, const void* packed,
               void* scratch) {
   const SdpaLayout l = MakeSdpaLayout(args.shape, Int8Engine::kPerWord);
-  const Requant requant = args.o_type == quant::DType::kF32 ? Requant{}
-                                                            : MakeRequant(args.o_scale, args.o_zero_point, args.o_type);
+  const Requant requant =
+      args.o_type == quant::DType::kF32 ? Requant{} : MakeRequant(args.o_scale, args.o_zero_point, args.o_type);
   const ProbQuant quant = ProbQuantOf(args);
   ForBlocks(begin, end, [&](auto rows, int64_t row) HWY_ATTR {
-    const Block<SdpaInt8Args> block = {args,  l,   static_cast<const uint8_t*>(packed), static_cast<uint8_t*>(scratch), batch,
-                                       head, row};
+    const Block<SdpaInt8Args> block = {
+        args, l, static_cast<const uint8_t*>(packed), static_cast<uint8_t*>(scratch), batch, head, row};
     Int8Block<decltype(rows)::value>(block, requant, quant);
   });
 }
@@ -330,8 +340,8 @@ void RowsFloat(const SdpaFloatArgs& args, int64_t batch, int64_t head, int64_t b
                void* scratch) {
   const SdpaLayout l = MakeSdpaLayout(args.shape, FloatEngine::kPerWord);
   ForBlocks(begin, end, [&](auto rows, int64_t row) HWY_ATTR {
-    const Block<SdpaFloatArgs> block = {args,  l,   static_cast<const uint8_t*>(packed), static_cast<uint8_t*>(scratch), batch,
-                                        head, row};
+    const Block<SdpaFloatArgs> block = {
+        args, l, static_cast<const uint8_t*>(packed), static_cast<uint8_t*>(scratch), batch, head, row};
     FloatBlock<decltype(rows)::value>(block);
   });
 }
@@ -351,7 +361,8 @@ namespace {
 template <class Args>
 void PackNothing(const Args&, int64_t, int64_t, void*) {}
 template <class Args>
-void RowsReference(const Args& args, int64_t batch, int64_t head, int64_t begin, int64_t end, const void*, void* scratch) {
+void RowsReference(const Args& args, int64_t batch, int64_t head, int64_t begin, int64_t end, const void*,
+                   void* scratch) {
   internal::SdpaReference(args, batch, head, begin, end, static_cast<float*>(scratch));
 }
 
@@ -362,8 +373,8 @@ using RowsFn = void(const Args&, int64_t, int64_t, int64_t, int64_t, const void*
 
 constexpr PerArch<PackFn<SdpaInt8Args>> kPackInt8 = {&PackNothing<SdpaInt8Args>, &N_AVX2::PackInt8, &N_AVX3::PackInt8,
                                                      &N_AVX3_DL::PackInt8};
-constexpr PerArch<PackFn<SdpaFloatArgs>> kPackFloat = {&PackNothing<SdpaFloatArgs>, &N_AVX2::PackFloat, &N_AVX3::PackFloat,
-                                                       &N_AVX3_DL::PackFloat};
+constexpr PerArch<PackFn<SdpaFloatArgs>> kPackFloat = {&PackNothing<SdpaFloatArgs>, &N_AVX2::PackFloat,
+                                                       &N_AVX3::PackFloat, &N_AVX3_DL::PackFloat};
 constexpr PerArch<RowsFn<SdpaInt8Args>> kRowsInt8 = {&RowsReference<SdpaInt8Args>, &N_AVX2::RowsInt8, &N_AVX3::RowsInt8,
                                                      &N_AVX3_DL::RowsInt8};
 constexpr PerArch<RowsFn<SdpaFloatArgs>> kRowsFloat = {&RowsReference<SdpaFloatArgs>, &N_AVX2::RowsFloat,

@@ -25,7 +25,8 @@ alignas(64) inline constexpr uint32_t kExpTable16[16] = {
     quant::constants::kExpTable[4], quant::constants::kExpTable[5], quant::constants::kExpTable[6],
     quant::constants::kExpTable[7]};
 
-// Highway's TableLookupLanes asserts indices below twice the lanes in debug builds; the instructions only look at the low bits.
+// Highway's TableLookupLanes asserts indices below twice the lanes in debug builds; the instructions only look at the
+// low bits.
 HWY_INLINE hwy::HWY_NAMESPACE::Vec256<int32_t> LookupLowBits(hwy::HWY_NAMESPACE::Vec256<int32_t> table,
                                                              hwy::HWY_NAMESPACE::Vec256<int32_t> index) {
   return {_mm256_permutevar8x32_epi32(table.raw, index.raw)};

@@ -1,5 +1,5 @@
-// Sixteen float lanes on every target: one zmm or two ymm. The contract of sums (quant/numeric/math.h) is written for sixteen
-// lanes, so kernels that sum are written with this type. Per target: include after hwy/foreach_target.h.
+// Sixteen float lanes on every target: one zmm or two ymm. The contract of sums (quant/numeric/math.h) is written for
+// sixteen lanes, so kernels that sum are written with this type. Per target: include after hwy/foreach_target.h.
 #if defined(OCTAVO_KERNELS_SIMD_LANES16_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef OCTAVO_KERNELS_SIMD_LANES16_INL_H_
 #undef OCTAVO_KERNELS_SIMD_LANES16_INL_H_
@@ -25,12 +25,14 @@ inline constexpr size_t kF16Lanes = hwy::HWY_NAMESPACE::MaxLanes(F16D());  // of
 struct F16 {
   F16V a, b;
 };
-#define OCTAVO_F16(expr_a, expr_b) F16{expr_a, expr_b}
+#define OCTAVO_F16(expr_a, expr_b) \
+  F16 { expr_a, expr_b }
 #else
 struct F16 {
   F16V a;
 };
-#define OCTAVO_F16(expr_a, expr_b) F16{expr_a}
+#define OCTAVO_F16(expr_a, expr_b) \
+  F16 { expr_a }
 #endif
 
 // Applies f to each vector.

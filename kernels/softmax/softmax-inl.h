@@ -19,9 +19,7 @@ HWY_BEFORE_NAMESPACE();
 namespace octavo::kernels {
 namespace HWY_NAMESPACE {
 
-HWY_INLINE F16 Exp16(F16 x) {
-  return OCTAVO_F16(ExpNonPositive(F16D(), x.a), ExpNonPositive(F16D(), x.b));
-}
+HWY_INLINE F16 Exp16(F16 x) { return OCTAVO_F16(ExpNonPositive(F16D(), x.a), ExpNonPositive(F16D(), x.b)); }
 
 // A NaN may get lost in the maximum, but not in the sum, and then it reaches every element: as in the truth.
 HWY_INLINE void SoftmaxRow(const float* x, size_t n, float* y) {

@@ -139,7 +139,7 @@ OCTAVO_INLINE void RmsNormRowImpl(const float* x, int64_t n, const float* gamma,
 namespace {
 const bool kHasFma = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
 }  // namespace
-#define OCTAVO_BOTH(Return, Name, Params, Args)                              \
+#define OCTAVO_BOTH(Return, Name, Params, Args)                                \
   OCTAVO_FMA_TARGET static Return Name##Fma Params { return Name##Impl Args; } \
   Return Name Params { return kHasFma ? Name##Fma Args : Name##Impl Args; }
 #else

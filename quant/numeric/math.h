@@ -1,5 +1,6 @@
 // The float functions whose bits are part of the contract (shared/design.md 5): the interpreter and the scalar kernels
-// call these; the vector kernels reproduce them bit for bit. Fixed virtual width of 16 lanes, fixed order, FMA where written.
+// call these; the vector kernels reproduce them bit for bit. Fixed virtual width of 16 lanes, fixed order, FMA where
+// written.
 #ifndef OCTAVO_QUANT_NUMERIC_MATH_H_
 #define OCTAVO_QUANT_NUMERIC_MATH_H_
 
@@ -7,13 +8,14 @@
 
 namespace octavo::quant {
 
-// e^x by the 8-entry table form (kernels.md 10.5), at most 2 ulp; Erf and Tanh at most 6 ulp (tests/numeric/math_test.cc).
-// Underflow below 2^-126 gives 0; x = -inf gives 0; x above ln(FLT_MAX) gives inf; NaN gives NaN.
+// e^x by the 8-entry table form (kernels.md 10.5), at most 2 ulp; Erf and Tanh at most 6 ulp
+// (tests/numeric/math_test.cc). Underflow below 2^-126 gives 0; x = -inf gives 0; x above ln(FLT_MAX) gives inf; NaN
+// gives NaN.
 float Exp(float x);
 // x P(x^2) / Q(x^2); exactly +-1 beyond |x| = 4.04 and 9.04; NaN gives NaN.
 float Erf(float x);
 float Tanh(float x);
-float Sigmoid(float x);   // 1 / (1 + Exp(-x))
+float Sigmoid(float x);  // 1 / (1 + Exp(-x))
 // The orders of operations below are those of the bodies in ir/functions.cc; no FMA.
 float Gelu(float x);      // (x * (Erf(x / 1.41421354f) + 1)) * 0.5
 float GeluTanh(float x);  // (x * (Tanh((x + ((x * x) * x) * 0.044715f) * 0.797884583f) + 1)) * 0.5
@@ -29,8 +31,8 @@ float Dot16(const float* a, const float* b, int64_t n);
 // Maximum; NaN if any element is NaN. -inf for n = 0.
 float RowMax(const float* x, int64_t n);
 
-// y = softmax(x): m = RowMax, e_i = Exp(x_i - m), s = Sum16(e), y_i = e_i / s. A row with NaN, with inf, or only -inf gives NaN.
-// y may be x, here and below.
+// y = softmax(x): m = RowMax, e_i = Exp(x_i - m), s = Sum16(e), y_i = e_i / s. A row with NaN, with inf, or only -inf
+// gives NaN. y may be x, here and below.
 void SoftmaxRow(const float* x, int64_t n, float* y);
 // mean = Sum16(x)/n; d = x - mean; var = SumSquares16(d)/n; r = 1/sqrt(var + eps); y = fma(d * r, gamma, beta)
 // (beta null: d * r * gamma).

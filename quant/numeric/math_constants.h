@@ -1,5 +1,6 @@
-// The numbers behind math.h, shared by the scalar truth and the vector kernels. Fitted by us (weighted least squares towards
-// the minimax of the relative error, then rounded to float32); accuracy after rounding is asserted in tests/numeric.
+// The numbers behind math.h, shared by the scalar truth and the vector kernels. Fitted by us (weighted least squares
+// towards the minimax of the relative error, then rounded to float32); accuracy after rounding is asserted in
+// tests/numeric.
 #ifndef OCTAVO_QUANT_NUMERIC_MATH_CONSTANTS_H_
 #define OCTAVO_QUANT_NUMERIC_MATH_CONSTANTS_H_
 

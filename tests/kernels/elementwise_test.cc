@@ -1,12 +1,12 @@
 #include "octavo/kernels/elementwise/elementwise.h"
 
+#include <gtest/gtest.h>
+
 #include <bit>
 #include <cmath>
 #include <limits>
 #include <random>
 #include <vector>
-
-#include <gtest/gtest.h>
 
 #include "octavo/quant/numeric/math.h"
 
@@ -23,39 +23,57 @@ bool Same(float a, float b) {
 // The functions as the contract has them, not through the scalar kernel.
 float Truth(UnaryOp op, float x) {
   switch (op) {
-    case UnaryOp::kAbs: return std::fabs(x);
-    case UnaryOp::kErf: return quant::Erf(x);
-    case UnaryOp::kExp: return quant::Exp(x);
-    case UnaryOp::kGelu: return quant::Gelu(x);
-    case UnaryOp::kGeluTanh: return quant::GeluTanh(x);
-    case UnaryOp::kNeg: return -x;
-    case UnaryOp::kReciprocal: return 1.0f / x;
-    case UnaryOp::kRelu: return x < 0 ? 0.0f : x;
-    case UnaryOp::kSigmoid: return quant::Sigmoid(x);
-    case UnaryOp::kSilu: return x * quant::Sigmoid(x);
-    case UnaryOp::kSqrt: return std::sqrt(x);
-    case UnaryOp::kTanh: return quant::Tanh(x);
+    case UnaryOp::kAbs:
+      return std::fabs(x);
+    case UnaryOp::kErf:
+      return quant::Erf(x);
+    case UnaryOp::kExp:
+      return quant::Exp(x);
+    case UnaryOp::kGelu:
+      return quant::Gelu(x);
+    case UnaryOp::kGeluTanh:
+      return quant::GeluTanh(x);
+    case UnaryOp::kNeg:
+      return -x;
+    case UnaryOp::kReciprocal:
+      return 1.0f / x;
+    case UnaryOp::kRelu:
+      return x < 0 ? 0.0f : x;
+    case UnaryOp::kSigmoid:
+      return quant::Sigmoid(x);
+    case UnaryOp::kSilu:
+      return x * quant::Sigmoid(x);
+    case UnaryOp::kSqrt:
+      return std::sqrt(x);
+    case UnaryOp::kTanh:
+      return quant::Tanh(x);
   }
   return kNan;
 }
 
 float Truth(BinaryOp op, float a, float b) {
   switch (op) {
-    case BinaryOp::kAdd: return a + b;
-    case BinaryOp::kDiv: return a / b;
-    case BinaryOp::kMax: return std::isnan(a) || std::isnan(b) ? kNan : (a > b ? a : b);
-    case BinaryOp::kMin: return std::isnan(a) || std::isnan(b) ? kNan : (a < b ? a : b);
-    case BinaryOp::kMul: return a * b;
-    case BinaryOp::kSub: return a - b;
+    case BinaryOp::kAdd:
+      return a + b;
+    case BinaryOp::kDiv:
+      return a / b;
+    case BinaryOp::kMax:
+      return std::isnan(a) || std::isnan(b) ? kNan : (a > b ? a : b);
+    case BinaryOp::kMin:
+      return std::isnan(a) || std::isnan(b) ? kNan : (a < b ? a : b);
+    case BinaryOp::kMul:
+      return a * b;
+    case BinaryOp::kSub:
+      return a - b;
   }
   return kNan;
 }
 
 const std::vector<float>& Corners() {
-  static const std::vector<float> corners = {0.0f,     -0.0f,    kInf,      -kInf,    kNan,     1e-45f,    -1e-45f,  1e-40f,
-                                             -3e-39f,  1.2e-38f, 3.4e38f,   -3.4e38f, 88.7228f, 88.7229f,  89.0f,    -87.33653f,
-                                             -87.33655f, -88.0f, -103.9f,   4.031543f, 4.0315f, 9.034243f, 9.0343f,  5.7014f,
-                                             5.7016f,  8.0f,     -8.0f,     8.0001f,  0.5f,     -0.5f,     1.0f,     -1.0f};
+  static const std::vector<float> corners = {
+      0.0f,     -0.0f,    kInf,     -kInf, kNan,       1e-45f,     -1e-45f, 1e-40f,  -3e-39f,   1.2e-38f, 3.4e38f,
+      -3.4e38f, 88.7228f, 88.7229f, 89.0f, -87.33653f, -87.33655f, -88.0f,  -103.9f, 4.031543f, 4.0315f,  9.034243f,
+      9.0343f,  5.7014f,  5.7016f,  8.0f,  -8.0f,      8.0001f,    0.5f,    -0.5f,   1.0f,      -1.0f};
   return corners;
 }
 
@@ -113,8 +131,8 @@ TEST_P(ElementwiseTest, BinaryBroadcastsRowsAndColumns) {
       for (float& v : b) v = gen() % 8 == 0 ? Corners()[gen() % Corners().size()] : normal(gen);
       const int64_t a_row = gen() % 2 != 0 ? n : 0, b_row = gen() % 2 != 0 ? n : 0;
       const int64_t a_col = gen() % 3 != 0, b_col = gen() % 3 != 0;
-      Binary(GetParam(), static_cast<BinaryOp>(op), {a.data(), a_row, a_col}, {b.data(), b_row, b_col}, y.data(), n + 2, 1,
-             kRows, n);
+      Binary(GetParam(), static_cast<BinaryOp>(op), {a.data(), a_row, a_col}, {b.data(), b_row, b_col}, y.data(), n + 2,
+             1, kRows, n);
       for (int64_t r = 0; r < kRows; ++r) {
         for (int64_t c = 0; c < n + 2; ++c) {
           const float got = y[r * (n + 2) + c];

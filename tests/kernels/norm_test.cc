@@ -1,12 +1,12 @@
 #include "octavo/kernels/norm/norm.h"
 
+#include <gtest/gtest.h>
+
 #include <bit>
 #include <cmath>
 #include <limits>
 #include <random>
 #include <vector>
-
-#include <gtest/gtest.h>
 
 #include "octavo/quant/numeric/math.h"
 #include "octavo/quant/numeric/rounding.h"
@@ -73,8 +73,9 @@ void NormTest::Check(const Case& c, int64_t n, uint32_t seed) {
       const bool inside = r >= 1 && i < n;
       const float want_sum = inside && c.sum ? row[i] : -7.0f;
       const float want_y = inside && c.y ? want[i] : -7.0f;
-      const int32_t want_q = !inside || !c.q ? 77 : quant::QuantizeOne(want[i], args.q_scale, args.q_zero_point,
-                                                                      static_cast<int32_t>(lo), static_cast<int32_t>(hi));
+      const int32_t want_q = !inside || !c.q ? 77
+                                             : quant::QuantizeOne(want[i], args.q_scale, args.q_zero_point,
+                                                                  static_cast<int32_t>(lo), static_cast<int32_t>(hi));
       ASSERT_TRUE(Same(sum[r * stride + i], want_sum)) << r << " " << i;
       ASSERT_TRUE(Same(y[r * stride + i], want_y)) << r << " " << i << ": " << y[r * stride + i] << " " << want_y;
       ASSERT_EQ(q[r * stride + i], static_cast<uint8_t>(want_q)) << r << " " << i;

@@ -1,5 +1,7 @@
 #include "octavo/kernels/sdpa/sdpa.h"
 
+#include <gtest/gtest.h>
+
 #include <bit>
 #include <cmath>
 #include <cstdlib>
@@ -9,8 +11,6 @@
 #include <random>
 #include <string>
 #include <vector>
-
-#include <gtest/gtest.h>
 
 #include "octavo/quant/numeric/math.h"
 #include "octavo/quant/numeric/rounding.h"
@@ -91,10 +91,17 @@ SdpaMask MakeMask(Problem* p, std::mt19937& gen) {
   for (int64_t i = 0; i < size; ++i) {
     const int64_t j = m.col != 0 ? i % s.k_len : 0, row = i / s.k_len;
     switch (kind) {
-      case 1: p->mask[i] = j > s.k_len / 2 ? low : 0.0f; break;
-      case 2: p->mask[i] = j > row ? low : 0.0f; break;
-      case 4: p->mask[i] = row % 3 == 1 || gen() % 3 == 0 ? low : 0.0f; break;
-      default: p->mask[i] = normal(gen);
+      case 1:
+        p->mask[i] = j > s.k_len / 2 ? low : 0.0f;
+        break;
+      case 2:
+        p->mask[i] = j > row ? low : 0.0f;
+        break;
+      case 4:
+        p->mask[i] = row % 3 == 1 || gen() % 3 == 0 ? low : 0.0f;
+        break;
+      default:
+        p->mask[i] = normal(gen);
     }
   }
   m.data = p->mask.data();
@@ -140,7 +147,9 @@ std::unique_ptr<Problem> MakeProblem(const SdpaShape& shape, uint32_t seed) {
   kind(&a.p_type, &a.p_zero_point);
   kind(&a.o_type, &a.o_zero_point);
   if (gen() % 3 == 0) a.o_type = DType::kF32;
-  const auto uniform = [&](float low, float high) { return low + (high - low) * static_cast<float>(gen() % 10007) / 10007; };
+  const auto uniform = [&](float low, float high) {
+    return low + (high - low) * static_cast<float>(gen() % 10007) / 10007;
+  };
   // Scores with a spread from flat to one-hot.
   a.q_scale = uniform(0.001f, 0.02f), a.k_scale = uniform(0.001f, 0.02f), a.v_scale = uniform(0.001f, 0.1f);
   constexpr float kProbScales[] = {1 / 255.0f, 1 / 127.0f, 1 / 256.0f, 0.0007f, 1e-5f, 1e-7f, 1e-30f, 1e10f};
@@ -186,8 +195,9 @@ void ExpectSame(const std::vector<uint8_t>& got, const std::vector<uint8_t>& wan
 }
 
 void CheckAgainstReference(Arch arch, const SdpaShape& shape, uint32_t seed) {
-  SCOPED_TRACE("seed " + std::to_string(seed) + ", q " + std::to_string(shape.q_len) + ", k " + std::to_string(shape.k_len) +
-               ", d " + std::to_string(shape.head_size) + ", dv " + std::to_string(shape.v_head_size));
+  SCOPED_TRACE("seed " + std::to_string(seed) + ", q " + std::to_string(shape.q_len) + ", k " +
+               std::to_string(shape.k_len) + ", d " + std::to_string(shape.head_size) + ", dv " +
+               std::to_string(shape.v_head_size));
   const auto p = MakeProblem(shape, seed);
   ASSERT_EQ(SdpaRefusal(p->int8), "");
   ASSERT_EQ(SdpaRefusal(p->real), "");
@@ -195,7 +205,8 @@ void CheckAgainstReference(Arch arch, const SdpaShape& shape, uint32_t seed) {
   const size_t bytes = p->out_elements * (floats ? 4 : 1);
   const bool split = seed % 2 != 0;
   ExpectSame(Attend(arch, p->int8, bytes, split), Attend(Arch::kScalar, p->int8, bytes, false), floats);
-  ExpectSame(Attend(arch, p->real, p->out_elements * 4, split), Attend(Arch::kScalar, p->real, p->out_elements * 4, false), true);
+  ExpectSame(Attend(arch, p->real, p->out_elements * 4, split),
+             Attend(Arch::kScalar, p->real, p->out_elements * 4, false), true);
 }
 
 class SdpaTest : public testing::TestWithParam<Arch> {};
@@ -214,10 +225,10 @@ TEST_P(SdpaTest, EqualsTheScalarFormForEveryTail) {
 
 TEST_P(SdpaTest, EqualsTheScalarFormForModels) {
   uint32_t seed = 50000;
-  for (const SdpaShape& shape : {SdpaShape{2, 4, 4, 32, 32, 32, 32}, SdpaShape{2, 6, 2, 9, 33, 64, 64},
-                                 SdpaShape{1, 8, 1, 1, 200, 128, 128}, SdpaShape{2, 3, 3, 65, 65, 64, 32},
-                                 SdpaShape{1, 2, 2, 128, 128, 64, 64}, SdpaShape{1, 1, 1, 14, 1000, 96, 80},
-                                 SdpaShape{1, 2, 1, 7, 49, 256, 256}, SdpaShape{3, 4, 2, 17, 100, 40, 48}}) {
+  for (const SdpaShape& shape :
+       {SdpaShape{2, 4, 4, 32, 32, 32, 32}, SdpaShape{2, 6, 2, 9, 33, 64, 64}, SdpaShape{1, 8, 1, 1, 200, 128, 128},
+        SdpaShape{2, 3, 3, 65, 65, 64, 32}, SdpaShape{1, 2, 2, 128, 128, 64, 64}, SdpaShape{1, 1, 1, 14, 1000, 96, 80},
+        SdpaShape{1, 2, 1, 7, 49, 256, 256}, SdpaShape{3, 4, 2, 17, 100, 40, 48}}) {
     for (int i = 0; i < 6; ++i) CheckAgainstReference(GetParam(), shape, ++seed);
     if (HasFatalFailure()) return;
   }
@@ -237,14 +248,14 @@ TEST_P(SdpaTest, MasksWithNanAndInfinity) {
     const size_t bytes = p->out_elements * (floats ? 4 : 1);
     SCOPED_TRACE("seed " + std::to_string(seed));
     ExpectSame(Attend(GetParam(), p->int8, bytes, false), Attend(Arch::kScalar, p->int8, bytes, false), floats);
-    ExpectSame(Attend(GetParam(), p->real, p->out_elements * 4, false), Attend(Arch::kScalar, p->real, p->out_elements * 4, false),
-               true);
+    ExpectSame(Attend(GetParam(), p->real, p->out_elements * 4, false),
+               Attend(Arch::kScalar, p->real, p->out_elements * 4, false), true);
     if (HasFatalFailure()) return;
   }
 }
 
-// Probabilities that lie on a rounding boundary of the quantization, where a quotient that is wrong in its last bit gives
-// another integer. Found by mutation: random data passes without the corrections of ProbToInt.
+// Probabilities that lie on a rounding boundary of the quantization, where a quotient that is wrong in its last bit
+// gives another integer. Found by mutation: random data passes without the corrections of ProbToInt.
 TEST_P(SdpaTest, QuotientsOnRoundingBoundaries) {
   std::mt19937 gen(70000);
   std::normal_distribution<float> normal;
@@ -284,7 +295,8 @@ Row SoftmaxInDouble(const Args& a, int64_t b, int64_t h, int64_t i, Score score)
   for (int64_t j = 0; j < a.shape.k_len; ++j) {
     double s = score(j) * a.scale;
     if (a.mask.data != nullptr) s += a.mask.data[b * a.mask.batch + h * a.mask.head + i * a.mask.row + j * a.mask.col];
-    if (s < -3.4028235e38) s = a.mask.data != nullptr && std::isinf(s) ? s : -3.4028235e38;  // float32 swallows the score
+    if (s < -3.4028235e38)
+      s = a.mask.data != nullptr && std::isinf(s) ? s : -3.4028235e38;  // float32 swallows the score
     row.prob.push_back(s);
     max = std::max(max, s);
   }
@@ -359,7 +371,8 @@ TEST(SdpaTruth, Int8IsTheExactProductOfQuantizedProbabilities) {
       const Row row = SoftmaxInDouble(a, b, h, i, [&](int64_t j) {
         int64_t acc = 0;
         for (int64_t d = 0; d < shape.head_size; ++d) {
-          acc += value(a.q, a.q_type, q + d, a.q_zero_point) * value(a.k, a.k_type, at(a.k_strides, j) + d, a.k_zero_point);
+          acc += value(a.q, a.q_type, q + d, a.q_zero_point) *
+                 value(a.k, a.k_type, at(a.k_strides, j) + d, a.k_zero_point);
         }
         return static_cast<double>(acc) * a.q_scale * a.k_scale;
       });
@@ -390,8 +403,9 @@ TEST(SdpaTruth, Int8IsTheExactProductOfQuantizedProbabilities) {
     for (size_t i = 0; i < p->out_elements; ++i) {
       float y;
       std::memcpy(&y, &bytes[4 * i], 4);
-      ASSERT_EQ(bytes8[i], static_cast<uint8_t>(quant::QuantizeOne(y, quantized.o_scale, quantized.o_zero_point,
-                                                                   static_cast<int32_t>(olo), static_cast<int32_t>(ohi))));
+      ASSERT_EQ(bytes8[i],
+                static_cast<uint8_t>(quant::QuantizeOne(y, quantized.o_scale, quantized.o_zero_point,
+                                                        static_cast<int32_t>(olo), static_cast<int32_t>(ohi))));
     }
   }
   EXPECT_GT(largest, 1.0);

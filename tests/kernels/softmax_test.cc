@@ -1,13 +1,13 @@
 #include "octavo/kernels/softmax/softmax.h"
 
+#include <gtest/gtest.h>
+
 #include <bit>
 #include <cmath>
 #include <cstdio>
 #include <limits>
 #include <random>
 #include <vector>
-
-#include <gtest/gtest.h>
 
 #include "octavo/quant/numeric/math.h"
 
@@ -50,7 +50,8 @@ TEST_P(SoftmaxTest, EqualsTheTruthForEveryLength) {
     for (int64_t r = 0; r < kRows; ++r) {
       quant::SoftmaxRow(&x[r * x_stride], n, want.data());
       for (int64_t i = 0; i < n; ++i) {
-        ASSERT_TRUE(Same(y[r * y_stride + i], want[i])) << r << " " << i << ": " << y[r * y_stride + i] << " " << want[i];
+        ASSERT_TRUE(Same(y[r * y_stride + i], want[i]))
+            << r << " " << i << ": " << y[r * y_stride + i] << " " << want[i];
       }
       for (int64_t i = n; i < y_stride; ++i) ASSERT_EQ(y[r * y_stride + i], -7.0f) << "written beyond the row";
     }

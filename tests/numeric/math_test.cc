@@ -1,13 +1,13 @@
 #include "octavo/quant/numeric/math.h"
 
+#include <gtest/gtest.h>
+
 #include <bit>
 #include <cmath>
 #include <cstdio>
 #include <limits>
 #include <random>
 #include <vector>
-
-#include <gtest/gtest.h>
 
 namespace octavo::quant {
 namespace {
@@ -79,8 +79,8 @@ TEST(Tanh, IsWithinSixUlps) {
 
 TEST(Sigmoid, IsWithinFourUlps) {
   for (const float hi : {80.0f, -80.0f}) {
-    const Worst w = Sweep(std::copysign(1e-30f, hi), hi, kStride, Sigmoid,
-                          [](double x) { return 1 / (1 + std::exp(-x)); });
+    const Worst w =
+        Sweep(std::copysign(1e-30f, hi), hi, kStride, Sigmoid, [](double x) { return 1 / (1 + std::exp(-x)); });
     std::printf("Sigmoid: %.3f ulp at %g\n", w.ulps, w.at);
     EXPECT_LE(w.ulps, 4.0);
   }
