@@ -11,7 +11,8 @@
 
 namespace octavo::passes::canonical {
 
-// Constants are evaluated, shape chains end in constant targets, nodes that do nothing go, `If` on a constant is inlined.
+// Constants are evaluated, shape chains end in constant targets, nodes that do nothing go, `If` on a constant is
+// inlined.
 Result<bool> Fold(Graph& graph, PassContext& context);
 // Nodes that compute the same thing from the same inputs become one.
 Result<bool> Cse(Graph& graph, PassContext& context);

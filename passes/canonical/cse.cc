@@ -1,7 +1,7 @@
 // cse: common subexpressions.
 // Before: a = Unsqueeze(x, [1])   b = Unsqueeze(x, [1])   After: a, for both
-// Same op, same inputs, same attributes bit for bit; constants by their bytes. Add, Mul and other exactly commutative ops
-// in either order. Never merged: random ops, Dropout in training, control flow, ops of domains we do not know.
+// Same op, same inputs, same attributes bit for bit; constants by their bytes. Add, Mul and other exactly commutative
+// ops in either order. Never merged: random ops, Dropout in training, control flow, ops of domains we do not know.
 #include <algorithm>
 #include <bit>
 #include <string_view>
@@ -93,7 +93,8 @@ uint64_t HashNode(const Node& n) {
 }
 
 bool SameNode(const Node& a, const Node& b) {
-  if (a.op != b.op || a.domain != b.domain || a.op_type != b.op_type || a.outputs.size() != b.outputs.size()) return false;
+  if (a.op != b.op || a.domain != b.domain || a.op_type != b.op_type || a.outputs.size() != b.outputs.size())
+    return false;
   for (size_t i = 0; i < a.outputs.size(); ++i) {
     if (!a.outputs[i].valid() && b.outputs[i].valid()) return false;  // the first does not make what is asked for
   }
@@ -110,8 +111,8 @@ Result<bool> Cse(Graph& graph, PassContext&) {
     const Node& n = graph.node(id);
     if (!IsRepeatable(graph, n)) continue;
     std::vector<NodeId>& bucket = seen[HashNode(n)];
-    const auto first = std::find_if(bucket.begin(), bucket.end(),
-                                    [&](NodeId other) { return SameNode(graph.node(other), n); });
+    const auto first =
+        std::find_if(bucket.begin(), bucket.end(), [&](NodeId other) { return SameNode(graph.node(other), n); });
     if (first == bucket.end()) {
       bucket.push_back(id);
       continue;

@@ -1,7 +1,7 @@
 // dce: dead code.
 // Before: a node none of whose results is used or a graph output   After: nothing
-// Graph inputs stay, used or not: they are the model's signature. Optional second outputs that nobody wants (the mean of a
-// LayerNormalization, the mask of a Dropout) become absent.
+// Graph inputs stay, used or not: they are the model's signature. Optional second outputs that nobody wants (the mean
+// of a LayerNormalization, the mask of a Dropout) become absent.
 #include "octavo/passes/canonical/canonical.h"
 #include "octavo/passes/canonical/util.h"
 
@@ -12,9 +12,7 @@ Result<bool> Dce(Graph& graph, PassContext&) {
   for (const ir::GraphOutput& o : graph.outputs()) {
     if (o.value.valid()) is_output[o.value.index] = true;
   }
-  const auto wanted = [&](ValueId v) {
-    return v.valid() && (!graph.value(v).uses.empty() || is_output[v.index]);
-  };
+  const auto wanted = [&](ValueId v) { return v.valid() && (!graph.value(v).uses.empty() || is_output[v.index]); };
   bool changed = false;
   const std::vector<NodeId> order = graph.NodesInOrder();
   for (auto it = order.rbegin(); it != order.rend(); ++it) {

@@ -15,7 +15,7 @@ namespace octavo::passes::canonical {
 
 namespace {
 
-constexpr double kSmallBytes = 64 * 1024;         // always folded: no model notices 64 KB
+constexpr double kSmallBytes = 64 * 1024;           // always folded: no model notices 64 KB
 constexpr double kLargestBytes = 64.0 * (1 << 20);  // a result above it stays a computation
 constexpr double kLargestGrowth = 4;
 constexpr double kMostMultiplies = 1 << 28;  // about a second in the interpreter's plain loops
@@ -65,7 +65,8 @@ bool WorthEvaluating(const Graph& g, const Node& n) {
   const bool product_op = n.op == Op::kMatMul || n.op == Op::kGemm || n.op == Op::kConv || n.op == Op::kEinsum;
   if (product_op && product > kMostMultiplies * 1024 && in_bytes > kSmallBytes) return false;
   const auto out_bytes = ResultBytes(g, n);
-  // Results whose size depends on the data and is not inferred are never larger than a few times the input, but for these.
+  // Results whose size depends on the data and is not inferred are never larger than a few times the input, but for
+  // these.
   if (!out_bytes) {
     return in_bytes <= kSmallBytes && n.op != Op::kRange && n.op != Op::kExpand && n.op != Op::kTile &&
            n.op != Op::kConstantOfShape && n.op != Op::kPad && n.op != Op::kOneHot && n.op != Op::kResize;

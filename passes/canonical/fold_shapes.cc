@@ -1,8 +1,8 @@
 // fold, third part: shapes computed at run time from symbolic dims.
 // Before: Reshape(x [batch,seq,384], Concat(batch, seq, -1, 32))   After: Reshape(x, [0,0,12,32])
 // Before: Expand(x [batch,1,8,32], Concat(batch, 4, 8, 32))        After: Expand(x, [1,4,1,1])
-// A single dim that cannot be written as a copy or a number becomes -1. That is the same size whenever the graph runs at
-// all, but for empty tensors, where ONNX calls -1 ambiguous.
+// A single dim that cannot be written as a copy or a number becomes -1. That is the same size whenever the graph runs
+// at all, but for empty tensors, where ONNX calls -1 ambiguous.
 #include "octavo/passes/canonical/fold.h"
 
 namespace octavo::passes::canonical {
@@ -63,8 +63,8 @@ bool RootShapeAtInput(Rewriter& rw, NodeId id, const ir::Inference& inference) {
   const Graph& g = rw.graph();
   const Node& n = g.node(id);
   // Arithmetic on one dim (12*seq) keeps its form; only plain reads of a dim are moved.
-  if (n.op != Op::kGather && n.op != Op::kShape && n.op != Op::kSlice && n.op != Op::kSqueeze &&
-      n.op != Op::kReshape && n.op != Op::kUnsqueeze) {
+  if (n.op != Op::kGather && n.op != Op::kShape && n.op != Op::kSlice && n.op != Op::kSqueeze && n.op != Op::kReshape &&
+      n.op != Op::kUnsqueeze) {
     return false;
   }
   const ValueId y = n.output();
@@ -80,8 +80,8 @@ bool RootShapeAtInput(Rewriter& rw, NodeId id, const ir::Inference& inference) {
            p->attrs.Int("start", -1) == source->second && p->attrs.Int("end", -1) == source->second + 1;
   };
   if (rank == 1 ? is_read(y) : n.op == Op::kSqueeze && !n.input(1).valid() && is_read(n.input(0))) return false;
-  ValueId dim = Make(rw, Op::kShape, {source->first},
-                     Attrs{{"start", source->second}, {"end", source->second + 1}}, Type{DType::kS64, SymShape{1}});
+  ValueId dim = Make(rw, Op::kShape, {source->first}, Attrs{{"start", source->second}, {"end", source->second + 1}},
+                     Type{DType::kS64, SymShape{1}});
   if (rank == 0) dim = Make(rw, Op::kSqueeze, {dim}, {}, Type{DType::kS64, SymShape{}});
   ReplaceNode(rw, id, dim);
   return true;

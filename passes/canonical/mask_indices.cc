@@ -1,6 +1,6 @@
 // masks, second part: gathers and comparisons over position indices that come to nothing.
-// Exporters write the padding mask as a lookup attention_mask[b, s] for every b and s (torch's mask functions, vmapped).
-// An index that runs through all of b and all of s in order looks up the mask itself.
+// Exporters write the padding mask as a lookup attention_mask[b, s] for every b and s (torch's mask functions,
+// vmapped). An index that runs through all of b and all of s in order looks up the mask itself.
 #include "octavo/passes/canonical/mask_indices.h"
 
 #include <algorithm>
@@ -10,8 +10,8 @@ namespace octavo::passes::canonical {
 
 namespace {
 
-constexpr int kMaxDepth = 64;              // of a chain of index arithmetic; real ones have about ten steps
-constexpr int64_t kMaxScanned = 1 << 16;   // elements of a constant that are looked at
+constexpr int kMaxDepth = 64;             // of a chain of index arithmetic; real ones have about ten steps
+constexpr int64_t kMaxScanned = 1 << 16;  // elements of a constant that are looked at
 
 bool IsZero(const Dim& d) { return IsNumber(d, 0); }
 // Dims are sizes: a plain symbol is never negative.

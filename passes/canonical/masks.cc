@@ -2,9 +2,9 @@
 // Before: Add(scores [B,H,S,S], Where(Expand(And(all true [1,1,S,1], m [B,1,1,S]), [B,1,S,S]), 0, -inf))
 // After:  Add(scores, Where(m, 0, -inf))                                                    the mask is [B,1,1,S]
 // Element-wise ops broadcast by themselves, so an Expand in front of one is needed only where it gives the result its
-// shape; operands that are true everywhere do nothing but widen. Where the consumer has the wide shape from another operand,
-// the mask is computed narrow. Exact: every element is computed by the same operations.
-// Untouched: results whose shape would change, ops that are not element-wise.
+// shape; operands that are true everywhere do nothing but widen. Where the consumer has the wide shape from another
+// operand, the mask is computed narrow. Exact: every element is computed by the same operations. Untouched: results
+// whose shape would change, ops that are not element-wise.
 #include <algorithm>
 #include <unordered_map>
 #include <utility>
@@ -140,7 +140,8 @@ ValueId Narrower::BuildNew(ValueId v) {
     case Narrow::kAlias:
       return Build(plan.alias);
     case Narrow::kScalar:
-      return rw_.Constant(Tensor::Of<uint8_t>(DType::kBool, {}, std::vector<uint8_t>{plan.truth ? uint8_t{1} : uint8_t{0}}));
+      return rw_.Constant(
+          Tensor::Of<uint8_t>(DType::kBool, {}, std::vector<uint8_t>{plan.truth ? uint8_t{1} : uint8_t{0}}));
     case Narrow::kRebuild:
       break;
   }

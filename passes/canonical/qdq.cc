@@ -1,10 +1,10 @@
 // qdq: quantization stands where the arithmetic is.
-// Before: DequantizeLinear(q) -> Reshape -> Transpose -> MatMul    After: q -> Reshape -> Transpose -> DequantizeLinear -> MatMul
-// Before: x -> Reshape -> Transpose -> QuantizeLinear              After: x -> QuantizeLinear -> Reshape -> Transpose
-// Before: q -> DequantizeLinear -> QuantizeLinear, same parameters After: q
-// Views move elements and compute nothing, so all of it is exact. Per axis only where the axis can be followed.
-// Refused: Quantize across views that select (Slice, Split, Gather: more would be quantized than before), across a view
-// with other users (the view would be made twice), blocked quantization, parameters computed at run time per axis.
+// Before: DequantizeLinear(q) -> Reshape -> Transpose -> MatMul    After: q -> Reshape -> Transpose -> DequantizeLinear
+// -> MatMul Before: x -> Reshape -> Transpose -> QuantizeLinear              After: x -> QuantizeLinear -> Reshape ->
+// Transpose Before: q -> DequantizeLinear -> QuantizeLinear, same parameters After: q Views move elements and compute
+// nothing, so all of it is exact. Per axis only where the axis can be followed. Refused: Quantize across views that
+// select (Slice, Split, Gather: more would be quantized than before), across a view with other users (the view would be
+// made twice), blocked quantization, parameters computed at run time per axis.
 #include <cmath>
 #include <utility>
 
@@ -77,7 +77,8 @@ std::optional<int64_t> AxisThrough(const Graph& g, const Node& view, int64_t axi
       const int64_t moved = axis + static_cast<int64_t>(out->size() - in->size());
       for (ValueId v : view.outputs) {
         const SymShape* s = v.valid() ? ShapeOf(g, v) : nullptr;
-        if (s == nullptr || !ProvablyEqual((*s)[static_cast<size_t>(moved)], (*in)[static_cast<size_t>(axis)])) return {};
+        if (s == nullptr || !ProvablyEqual((*s)[static_cast<size_t>(moved)], (*in)[static_cast<size_t>(axis)]))
+          return {};
       }
       return moved;
     }
@@ -149,7 +150,8 @@ bool HoistQuantize(Rewriter& rw, NodeId id) {
   const Graph& g = rw.graph();
   const Node& q = g.node(id);
   const Node* view = g.Producer(q.input(0));
-  if (view == nullptr || !(view->op == Op::kTranspose || view->op == Op::kExpand || IsReshapeLike(view->op))) return false;
+  if (view == nullptr || !(view->op == Op::kTranspose || view->op == Op::kExpand || IsReshapeLike(view->op)))
+    return false;
   if (!g.HasOneUse(q.input(0)) || g.ConstantOf(view->input(0)) != nullptr) return false;
   const auto params = ParamsOf(g, q);
   if (!params) return false;
@@ -189,8 +191,8 @@ bool IsOrdinaryScale(const Graph& g, ValueId v) {
   return true;
 }
 
-// QuantizeLinear(DequantizeLinear(q)) with the same parameters -> q. n*s and the quotient by s are each rounded once, so
-// the quotient is within 2^-22 of n relatively: less than a half for 8 and 16 bits, and rne gives n.
+// QuantizeLinear(DequantizeLinear(q)) with the same parameters -> q. n*s and the quotient by s are each rounded once,
+// so the quotient is within 2^-22 of n relatively: less than a half for 8 and 16 bits, and rne gives n.
 bool DropRoundTrip(Rewriter& rw, NodeId id) {
   const Graph& g = rw.graph();
   const Node& q = g.node(id);
@@ -202,8 +204,8 @@ bool DropRoundTrip(Rewriter& rw, NodeId id) {
   const auto a = ParamsOf(g, *dq), b = ParamsOf(g, q);
   if (!a || !b || a->axis != b->axis || !SameConstant(g, a->scale, b->scale)) return false;
   const auto is_zero = [&g](ValueId v) { return !v.valid() || ConstScalar(g, v) == 0.0; };
-  const bool same_zero = a->zero_point.valid() == b->zero_point.valid() && (!a->zero_point.valid() ||
-                                                                            SameConstant(g, a->zero_point, b->zero_point));
+  const bool same_zero = a->zero_point.valid() == b->zero_point.valid() &&
+                         (!a->zero_point.valid() || SameConstant(g, a->zero_point, b->zero_point));
   if (!same_zero && !(is_zero(a->zero_point) && is_zero(b->zero_point))) return false;
   ReplaceNode(rw, id, dq->input(0));
   return true;

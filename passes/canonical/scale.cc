@@ -2,11 +2,11 @@
 // Before: MatMul(Mul(q, 0.42), Transpose(Mul(k, 0.42)))       After: Mul(MatMul(q, Transpose(k)), 0.1764)
 // Before: Mul(Div(MatMul(q, kT), 8), 2)                       After: Mul(MatMul(q, kT), 0.25)
 // Q and K then leave their projections unscaled, which quantization and the fused kernels want.
-// Not bit-exact, and the only canonical pass that is not: the product of the scales is computed in double and rounded once,
-// the sums are rounded before instead of after the scaling. A score s changes by at most (K + 4) * 2^-24 * sum|q||k|*scale,
-// K the head size, as any other order of the same sum may.
-// Only f32 (f16 scores might overflow without the scale), only where the scores reach a Softmax, only positive finite
-// scalars, and never across Q/DQ: there the scale is part of what was quantized.
+// Not bit-exact, and the only canonical pass that is not: the product of the scales is computed in double and rounded
+// once, the sums are rounded before instead of after the scaling. A score s changes by at most (K + 4) * 2^-24 *
+// sum|q||k|*scale, K the head size, as any other order of the same sum may. Only f32 (f16 scores might overflow without
+// the scale), only where the scores reach a Softmax, only positive finite scalars, and never across Q/DQ: there the
+// scale is part of what was quantized.
 #include <cmath>
 #include <format>
 #include <utility>

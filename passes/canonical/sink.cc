@@ -4,8 +4,8 @@
 // Before: q [b,h,s,d] -> Reshape [b*h,s,d], k likewise, MatMul [b*h,s,t] -> Reshape [b,h,s,t]          (torch.bmm)
 // After:  MatMul(q, k) [b,h,s,t]
 // A DequantizeLinear per tensor between the Reshape and the op is seen through.
-// Every element is computed by the same operations in the same order: same bits. Where nothing undoes the Reshape further
-// down, it merely stands lower, which costs nothing: it moves no data.
+// Every element is computed by the same operations in the same order: same bits. Where nothing undoes the Reshape
+// further down, it merely stands lower, which costs nothing: it moves no data.
 #include "octavo/passes/canonical/sink.h"
 
 #include <utility>
@@ -17,9 +17,9 @@ namespace octavo::passes::canonical {
 namespace {
 
 struct Merge {
-  ValueId source;         // in front of the Reshape
-  size_t kept = 0;        // trailing dims that the Reshape leaves alone
-  NodeId dequantize;      // valid: a DequantizeLinear per tensor behind it
+  ValueId source;           // in front of the Reshape
+  size_t kept = 0;          // trailing dims that the Reshape leaves alone
+  NodeId dequantize;        // valid: a DequantizeLinear per tensor behind it
   bool transposed = false;  // its last two dims change places behind it
 };
 

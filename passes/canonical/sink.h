@@ -7,8 +7,8 @@
 namespace octavo::passes::canonical {
 
 // Before: z = op(Reshape(x [b,s,K] -> [b*s,K]), ...)   After: z = Reshape(op(x, ...))
-// for MatMul (by a constant matrix, or with both operands reshaped alike), element-wise ops, Softmax, LayerNormalization.
-// Part of `views`; true if the node was rewritten.
+// for MatMul (by a constant matrix, or with both operands reshaped alike), element-wise ops, Softmax,
+// LayerNormalization. Part of `views`; true if the node was rewritten.
 bool SinkReshape(Rewriter& rw, ir::NodeId node);
 
 }  // namespace octavo::passes::canonical

@@ -186,7 +186,8 @@ ValueId MakeTranspose(Rewriter& rw, ValueId x, Ints perm) {
 
 namespace {
 
-// A dim of a Reshape target: `number` (0 copies, -1 is inferred), or where `read` >= 0 that dim of the input at run time.
+// A dim of a Reshape target: `number` (0 copies, -1 is inferred), or where `read` >= 0 that dim of the input at run
+// time.
 struct TargetDim {
   int64_t number = 0;
   int64_t read = -1;

@@ -3,9 +3,9 @@
 // Before: Transpose(Transpose(x))        After: Transpose(x), or x
 // Before: k [b,h,s,d] -> Reshape [b*h,s,d] -> Transpose 0,2,1 -> Reshape [b,h,d,s]      (dynamo sdpa)
 // After:  k -> Transpose 0,1,3,2, and with the head split in front: Reshape [0,0,h,d] -> Transpose 0,2,3,1
-// The normal form around one Transpose: a Reshape that splits what the Transpose or a later Reshape parts (and merges what
-// both leave together), the Transpose at its smallest rank, a Reshape that merges the rest.
-// Refused: empty dims, targets that no constant can express.
+// The normal form around one Transpose: a Reshape that splits what the Transpose or a later Reshape parts (and merges
+// what both leave together), the Transpose at its smallest rank, a Reshape that merges the rest. Refused: empty dims,
+// targets that no constant can express.
 #include <algorithm>
 
 #include "octavo/passes/canonical/canonical.h"
@@ -126,7 +126,7 @@ struct Chain {
   ValueId x;        // in front of the first Reshape
   SymShape middle;  // what the Transpose reads
   Ints perm;
-  ValueId y;        // behind the last Reshape
+  ValueId y;  // behind the last Reshape
   int reshapes = 0;
 };
 
@@ -142,8 +142,8 @@ std::optional<Chain> ChainAround(const Graph& g, NodeId id) {
   if (g.HasOneUse(c.y)) {
     const Node& after = g.node(g.value(c.y).uses.front().node);
     const SymShape* out = ShapeOf(g, after.output());
-    // A Reshape that adds dims of 1 (Unsqueeze for repeated heads) is no part of the chain: in front of the Transpose it
-    // would disfigure the head split.
+    // A Reshape that adds dims of 1 (Unsqueeze for repeated heads) is no part of the chain: in front of the Transpose
+    // it would disfigure the head split.
     if (IsReshapeLike(after.op) && g.value(c.y).uses.front().slot == 0 && out != nullptr &&
         CountOnes(*out) <= CountOnes(*middle)) {
       c.y = after.output();
@@ -164,8 +164,8 @@ std::optional<NormalForm> Normalize(const SymShape& x, const Chain& c, const Sym
   if (HasZero(x) || HasZero(c.middle) || HasZero(z)) return {};
   const auto front = Refine(x, c.middle);
   if (!front) return {};
-  SymShape moved;       // atoms in the order behind the Transpose
-  Ints moved_from;      // and their place in front of it
+  SymShape moved;   // atoms in the order behind the Transpose
+  Ints moved_from;  // and their place in front of it
   for (int64_t p : c.perm) {
     for (int64_t atom : front->b[static_cast<size_t>(p)]) {
       moved.push_back(front->atoms[static_cast<size_t>(atom)]);

@@ -77,7 +77,7 @@ TEST(CanonicalFold, WhatLooksLikeNothingAndIsNotStays) {
   const ValueId x = b.In("x", {Sym("b"), 4});
   const ValueId reversed = b.Op1(Op::kSlice, {x, b.Axis({-1}), b.Axis({INT64_MIN}), b.Axis({1}), b.Axis({-1})});
   const ValueId widened = b.Op1(Op::kMul, {reversed, b.W({1, 1, 1}, 2.5f)});  // rank 3 now
-  b.Out(b.Op1(Op::kAdd, {widened, b.F(0.0f)}));                              // -0 + 0 is +0
+  b.Out(b.Op1(Op::kAdd, {widened, b.F(0.0f)}));                               // -0 + 0 is +0
   EXPECT_EQ(Check(b.g, Fold), "Slice Mul Add");
 }
 

@@ -15,7 +15,8 @@ struct MaskGraph {
   // torch's vmapped mask function: (q >= 0) & mask[b, kv]
   ValueId AllQueries() {
     const ValueId q = b.Unsqueeze(b.Unsqueeze(b.Unsqueeze(Range(mask, 1), {0}), {1}), {3});
-    return b.Op1(Op::kAnd, {b.Op1(Op::kConstantOfShape, {b.Axis({})}, Attrs{{"value", Tensor::Of<uint8_t>(DType::kBool, {1}, std::vector<uint8_t>{1})}}),
+    return b.Op1(Op::kAnd, {b.Op1(Op::kConstantOfShape, {b.Axis({})},
+                                  Attrs{{"value", Tensor::Of<uint8_t>(DType::kBool, {1}, std::vector<uint8_t>{1})}}),
                             b.Op1(Op::kGreaterOrEqual, {q, b.I(0)})});
   }
   void Finish(ValueId looked_up) {
@@ -70,7 +71,8 @@ TEST(CanonicalMasks, ALookupOfSomethingElseStays) {
   Builder& b = m.b;
   const ValueId keep = b.Cast(m.mask, DType::kBool);
   const ValueId column = b.Unsqueeze(b.Op1(Op::kMul, {m.Range(m.mask, 1), b.I(0)}), {0, 1});  // always position 0
-  m.Finish(b.Unsqueeze(b.Op1(Op::kGather, {keep, b.Op1(Op::kSqueeze, {column, b.Axis({0, 1})})}, Attrs{{"axis", int64_t{1}}}), {1, 2}));
+  m.Finish(b.Unsqueeze(
+      b.Op1(Op::kGather, {keep, b.Op1(Op::kSqueeze, {column, b.Axis({0, 1})})}, Attrs{{"axis", int64_t{1}}}), {1, 2}));
   EXPECT_NE(Check(b.g, Canonicalize).find("Gather"), std::string::npos);
 }
 
@@ -78,7 +80,8 @@ TEST(CanonicalMasks, CausalTriangleStays) {
   MaskGraph m;
   Builder& b = m.b;
   const ValueId q = b.Unsqueeze(m.Range(m.mask, 1), {0, 1, 3}), k = b.Unsqueeze(m.Range(m.mask, 1), {0, 1, 2});
-  const ValueId both = b.Op1(Op::kAnd, {b.Op1(Op::kLessOrEqual, {k, q}), b.Unsqueeze(b.Cast(m.mask, DType::kBool), {1, 2})});
+  const ValueId both =
+      b.Op1(Op::kAnd, {b.Op1(Op::kLessOrEqual, {k, q}), b.Unsqueeze(b.Cast(m.mask, DType::kBool), {1, 2})});
   m.Finish(both);
   EXPECT_EQ(ir::ToString(MaskShape(b.g)), "[b,1,s,s]");
   EXPECT_NE(Check(b.g, Canonicalize).find("LessOrEqual"), std::string::npos);

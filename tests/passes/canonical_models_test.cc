@@ -25,8 +25,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Scaling scores after instead of before the product changes them by a few ulp; eight layers of the graphs here make that
-// 1.3e-5 at outputs of size 4 at worst.
+// Scaling scores after instead of before the product changes them by a few ulp; eight layers of the graphs here make
+// that 1.3e-5 at outputs of size 4 at worst.
 constexpr double kScaleTolerance = 1e-4;
 
 std::vector<fs::path> Models() {
@@ -136,8 +136,8 @@ TEST(CanonicalModels, MeaningIsKept) {
     nodes_after += o.nodes_after;
     milliseconds += o.milliseconds;
   }
-  std::printf("%zu models: %zu read, %zu run, %zu of these bit-equal after; %zu nodes became %zu in %.0f ms\n", models.size(),
-              read, ran, exact, nodes_before, nodes_after, milliseconds);
+  std::printf("%zu models: %zu read, %zu run, %zu of these bit-equal after; %zu nodes became %zu in %.0f ms\n",
+              models.size(), read, ran, exact, nodes_before, nodes_after, milliseconds);
   EXPECT_GE(ran * 10, models.size() * 7);
 }
 

@@ -57,7 +57,9 @@ struct Builder {
     const ValueId d = Op1(Op::kGather, {Op1(Op::kShape, {x}), I(axis)}, Attrs{{"axis", int64_t{0}}});
     return vector ? Unsqueeze(d, {0}) : d;
   }
-  ValueId Concat(std::vector<ValueId> v, int64_t axis = 0) { return Op1(Op::kConcat, std::move(v), Attrs{{"axis", axis}}); }
+  ValueId Concat(std::vector<ValueId> v, int64_t axis = 0) {
+    return Op1(Op::kConcat, std::move(v), Attrs{{"axis", axis}});
+  }
   ValueId Cast(ValueId x, DType to) { return Op1(Op::kCast, {x}, Attrs{{"to", static_cast<int64_t>(to)}}); }
   void Out(ValueId v, const char* name = "y") { g.AddOutput(name, v); }
 };
@@ -139,10 +141,12 @@ inline std::string Check(const Graph& before, PassFn pass, double tolerance = 0)
   auto second = pass(again, context);
   EXPECT_TRUE(second && !*second) << "a second run changes the graph again\n" << ir::ToText(after) << ir::ToText(again);
   const ir::TextOptions bare{.types = false};  // inference alone is no change
-  EXPECT_EQ(*result, ir::ToText(before, bare) != ir::ToText(after, bare)) << "the pass does not say rightly whether it changed";
+  EXPECT_EQ(*result, ir::ToText(before, bare) != ir::ToText(after, bare))
+      << "the pass does not say rightly whether it changed";
   EXPECT_EQ(before.outputs().size(), after.outputs().size());
   uint32_t salt = 0;
-  for (const auto& sizes : {std::map<std::string, int64_t>{{"b", 2}, {"s", 5}, {"t", 4}}, {{"b", 1}, {"s", 1}, {"t", 1}}}) {
+  for (const auto& sizes :
+       {std::map<std::string, int64_t>{{"b", 2}, {"s", 5}, {"t", 4}}, {{"b", 1}, {"s", 1}, {"t", 1}}}) {
     const ir::TensorMap in = RandomInputs(before, sizes, ++salt);
     const auto want = ir::Interpret(before, in), got = ir::Interpret(after, in);
     EXPECT_TRUE(want) << want.error().message;
@@ -151,8 +155,9 @@ inline std::string Check(const Graph& before, PassFn pass, double tolerance = 0)
     for (size_t i = 0; i < want->size(); ++i) {
       EXPECT_EQ(before.outputs()[i].name, after.outputs()[i].name);
       if (tolerance == 0) {
-        EXPECT_TRUE((*want)[i].SameBits((*got)[i])) << "output " << i << " differs by " << WorstDifference((*want)[i], (*got)[i])
-                                                    << "\n" << ir::ToText(after);
+        EXPECT_TRUE((*want)[i].SameBits((*got)[i]))
+            << "output " << i << " differs by " << WorstDifference((*want)[i], (*got)[i]) << "\n"
+            << ir::ToText(after);
       } else {
         EXPECT_LE(WorstDifference((*want)[i], (*got)[i]), tolerance);
       }

@@ -78,7 +78,8 @@ TEST(CanonicalViews, RepeatedHeadsKeepTheirMergeInFrontOfTheTranspose) {
   Builder b;
   const ValueId k = b.In("k", {Sym("b"), 2, Sym("s"), 4});
   const ValueId five = b.Unsqueeze(k, {2});
-  const ValueId wide = b.Op1(Op::kExpand, {five, b.Concat({b.DimOf(k, 0), b.Axis({2, 3}), b.DimOf(k, 2), b.Axis({4})})});
+  const ValueId wide =
+      b.Op1(Op::kExpand, {five, b.Concat({b.DimOf(k, 0), b.Axis({2, 3}), b.DimOf(k, 2), b.Axis({4})})});
   const ValueId six = b.Op1(Op::kReshape, {wide, b.Concat({b.DimOf(k, 0), b.Axis({6}), b.DimOf(k, 2), b.Axis({4})})});
   b.Out(b.Transpose(six, {0, 1, 3, 2}));
   EXPECT_EQ(Check(b.g, Canonicalize), "Unsqueeze Expand Reshape Transpose");
@@ -146,14 +147,17 @@ TEST(CanonicalLinear, PerChannelWeightsAreTransposedWithTheirAxis) {
   const ValueId x = b.In("x", {Sym("b"), 3}, DType::kU8);
   const ValueId a = b.Op1(Op::kDequantizeLinear, {x, b.F(0.1f), b.g.AddConstant(Tensor::Zeros(DType::kU8, {}))});
   const ValueId q = b.g.AddConstant(Tensor::Of<int8_t>(DType::kS8, {2, 3}, std::vector<int8_t>{1, -2, 3, 4, -5, 6}));
-  const ValueId w = b.Op1(Op::kDequantizeLinear,
-                          {q, b.g.AddConstant(Tensor::F32({2}, {0.5f, 0.3f})), b.g.AddConstant(Tensor::Zeros(DType::kS8, {2}))},
-                          Attrs{{"axis", int64_t{0}}});
+  const ValueId w =
+      b.Op1(Op::kDequantizeLinear,
+            {q, b.g.AddConstant(Tensor::F32({2}, {0.5f, 0.3f})), b.g.AddConstant(Tensor::Zeros(DType::kS8, {2}))},
+            Attrs{{"axis", int64_t{0}}});
   b.Out(b.Op1(Op::kGemm, {a, w, b.W({2})}, Attrs{{"transB", int64_t{1}}}));
   EXPECT_EQ(Check(b.g, Canonicalize), "DequantizeLinear DequantizeLinear MatMul Add");
 }
 
-ValueId Zp(Builder& b, uint8_t z) { return b.g.AddConstant(Tensor::Of<uint8_t>(DType::kU8, {}, std::vector<uint8_t>{z})); }
+ValueId Zp(Builder& b, uint8_t z) {
+  return b.g.AddConstant(Tensor::Of<uint8_t>(DType::kU8, {}, std::vector<uint8_t>{z}));
+}
 
 TEST(CanonicalQdq, QuantizeMovesUpAndDequantizeDown) {
   Builder b;
@@ -174,8 +178,9 @@ TEST(CanonicalQdq, EqualRoundTripsGoAndUnequalOnesStay) {
     const ValueId v = b.Reshape(b.Op1(Op::kDequantizeLinear, {q1, b.F(0.03f), Zp(b, 3)}), {0, 2, 3});
     const ValueId q2 = b.Op1(Op::kQuantizeLinear, {v, b.F(second), Zp(b, 3)});
     b.Out(b.Op1(Op::kDequantizeLinear, {q2, b.F(second), Zp(b, 3)}));
-    EXPECT_EQ(Check(b.g, Qdq), second == 0.03f ? "QuantizeLinear Reshape DequantizeLinear"
-                                               : "QuantizeLinear Reshape DequantizeLinear QuantizeLinear DequantizeLinear");
+    EXPECT_EQ(Check(b.g, Qdq), second == 0.03f
+                                   ? "QuantizeLinear Reshape DequantizeLinear"
+                                   : "QuantizeLinear Reshape DequantizeLinear QuantizeLinear DequantizeLinear");
   }
 }
 
@@ -185,7 +190,8 @@ TEST(CanonicalQdq, RoundTripIsExactForEveryByteAndManyScales) {
   std::vector<uint8_t> all(256);
   for (int i = 0; i < 256; ++i) all[static_cast<size_t>(i)] = static_cast<uint8_t>(i);
   for (int round = 0; round < 2000; ++round) {
-    const float scale = std::ldexp(1.0f + static_cast<float>(rng() % (1 << 23)) / (1 << 23), static_cast<int>(rng() % 60) - 30);
+    const float scale =
+        std::ldexp(1.0f + static_cast<float>(rng() % (1 << 23)) / (1 << 23), static_cast<int>(rng() % 60) - 30);
     const int zero = static_cast<int>(rng() % 256);
     for (int i = 0; i < 256; ++i) {
       const float value = static_cast<float>(i - zero) * scale;
