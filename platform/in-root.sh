@@ -124,5 +124,5 @@ in_root_proot() {
   for folder in "${binds[@]}" /proc /sys /dev; do options+=(-b "$folder"); done
   [ ! -e /etc/resolv.conf ] || options+=(-b "$(readlink -f /etc/resolv.conf):/etc/resolv.conf")
   [ -z "$ca_bundle" ] || options+=(-b "$ca_bundle:/etc/ssl/octavo-ca.crt")
-  ${launch:-} proot -0 --kill-on-exit -r "$root" "${options[@]}" -w "$workdir" /usr/bin/env -i "${environment[@]}" "$@"
+  ${launch:-} proot -0 -r "$root" "${options[@]}" -w "$workdir" /usr/bin/env -i "${environment[@]}" "$@"
 }

@@ -42,15 +42,9 @@ need_program() {  # need_program PROGRAM PACKAGES: installed with apt where root
 }
 
 make_base() {
-  local mirror new=$root.new options=() line
-  mirror=$(debian_mirror)
-  [ -n "$mirror" ] || fail "this system's apt settings name no Debian mirror: name one in OCTAVO_MIRROR (an address that ends in /debian)"
+  local new=$root.new options=() line
   while read -r line; do options+=("--aptopt=$line"); done < <(apt_settings)
-  # Only trees that carry our stamp are thrown away. A base system gets its name last, so one without it is not of our making.
-  if [ -e "$root" ]; then
-    [ -s "$root/etc/octavo-base" ] || fail "$root was not made by ./dev and stays as it is: move it away or name another OCTAVO_CACHE"
-    as_owner mv -T "$root" "$root.old"
-  fi
+  [ ! -e "$root" ] || as_owner mv -T "$root" "$root.old"
   as_owner rm -rf --one-file-system "$new" "$root.old"
   case $way in
     root) make_base_mmdebstrap env ;;
@@ -65,7 +59,7 @@ make_base() {
 }
 
 make_base_mmdebstrap() {  # "$@": the prefix that gives the rights
-  "$@" mmdebstrap --quiet --variant=minbase --mode=root --aptopt='APT::Install-Recommends "false"' "${options[@]}" \
+  "$@" mmdebstrap --variant=minbase --mode=root --aptopt='APT::Install-Recommends "false"' "${options[@]}" \
     trixie "$new" "$mirror"
 }
 
@@ -93,12 +87,17 @@ install_in_root() {
 }
 
 ensure_root() {  # ensure_root LIST...
-  local list
+  local list mirror
   choose_way
   for list in "$@"; do
     root_ready "$list" && continue
     with_lock root
     if [ "$(cat "$root/etc/octavo-base" 2>/dev/null)" != "$root_format" ]; then
+      # Only trees that carry our stamp are thrown away. A tree gets its name last, so one without it is not of our making.
+      [ ! -e "$root" ] || [ -s "$root/etc/octavo-base" ] ||
+        fail "$root was not made by ./dev and stays as it is: move it away or name another OCTAVO_CACHE"
+      mirror=$(debian_mirror)
+      [ -n "$mirror" ] || fail "this system's apt settings name no Debian mirror: name one in OCTAVO_MIRROR (an address that ends in /debian)"
       need_program unshare util-linux
       if [ "$way" = proot ]; then need_program debootstrap debootstrap; else need_program mmdebstrap mmdebstrap; fi
       say "first run: making a Debian 13 system in $root (once; about two minutes and 1.3 GB)"

@@ -13,7 +13,7 @@ step() {
   shift 2
   mkdir -p "$OCTAVO_CACHE/logs"
   heartbeat "$title" "$log" & beat=$!
-  "$@" >"$log" 2>&1 </dev/null || rc=$?
+  ( "$@" ) >"$log" 2>&1 </dev/null || rc=$?
   kill "$beat" 2>/dev/null || true
   wait "$beat" 2>/dev/null || true
   if [ "$rc" -ne 0 ]; then
