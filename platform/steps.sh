@@ -27,7 +27,8 @@ step() {
 
 heartbeat() {
   local last start=$SECONDS pause=1
-  exec >&2 {lock_fd}>&-
+  exec >&2
+  [ -z "$lock_fd" ] || exec {lock_fd}>&-
   while sleep "$pause"; do
     if [ "$pause" = 1 ]; then say "$1 ..."; pause=29; continue; fi
     pause=30
