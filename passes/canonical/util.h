@@ -18,7 +18,8 @@ using ir::Tensor;
 using ir::Type;
 using Ints = std::vector<int64_t>;
 
-// Sweeps of one pass over the graph before it gives up on reaching a fixed point (none needs more than five).
+// Sweeps of one pass over the graph before it gives up on reaching a fixed point: a guard against rules that undo each
+// other, which the tests' second run would show.
 inline constexpr int kMaxSweeps = 16;
 
 // --- questions -------------------------------------------------------------------------------------------------

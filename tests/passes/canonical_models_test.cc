@@ -25,9 +25,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Scaling scores after instead of before the product changes them by a few ulp; eight layers of the graphs here make
-// that 1.3e-5 at outputs of size 4 at worst.
-constexpr double kScaleTolerance = 1e-4;
+// Scaling scores after instead of before the product: 2.2e-6 at worst over the 412 graphs of shared/models.
+constexpr double kScaleTolerance = 1e-5;
 
 std::vector<fs::path> Models() {
   std::vector<fs::path> models;
@@ -226,7 +225,7 @@ TEST(CanonicalModels, LargeGraphsTakeLittleTime) {
   const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   ASSERT_TRUE(result) << result.error().message;
   std::printf("canonical form of 15,000 nodes in %.2f s\n", seconds);
-  EXPECT_LT(seconds, 20) << "a pass is not near-linear";  // 100 times what a quadratic pass would hide in
+  EXPECT_LT(seconds, 20) << "a pass is not near-linear";  // 1.3 s measured on a busy machine
 }
 
 }  // namespace
