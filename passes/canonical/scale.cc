@@ -3,10 +3,10 @@
 // Before: Mul(Div(MatMul(q, kT), 8), 2)                       After: Mul(MatMul(q, kT), 0.25)
 // Q and K then leave their projections unscaled, which quantization and the fused kernels want.
 // Not bit-exact, and the only canonical pass that is not: the product of the scales is computed in double and rounded
-// once, the sums are rounded before instead of after the scaling. A score s changes by at most (K + 4) * 2^-24 *
-// sum|q||k|*scale, K the head size, as any other order of the same sum may. Only f32 (f16 scores might overflow without
-// the scale), only where the scores reach a Softmax, only positive finite scalars, and never across Q/DQ: there the
-// scale is part of what was quantized.
+// once, and the sum is scaled instead of its terms. Either way a score of head size K has a rounding error of at most
+// (K + 2) * 2^-24 * scale * sum|q||k| to first order, so it changes by at most twice that.
+// Only f32 (f16 scores might overflow without the scale), only where the scores reach a Softmax, only positive finite
+// scalars, and never across Q/DQ: there the scale is part of what was quantized.
 #include <cmath>
 #include <format>
 #include <utility>
