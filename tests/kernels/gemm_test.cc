@@ -35,8 +35,16 @@ struct Case {
   GemmArgs Args(const PackedWeights& packed, void* y) const {
     GemmArgs args;
     args.x = {x.data(), x_dtype, x_stride, x_zero_point, x_scale};
-    args.y = {&packed, w_scale.data(), per_column, bias ? biases.data() : nullptr, activation, y, y_dtype,
-              y_scale, y_zero_point,   y_stride};
+    args.y = {.w = &packed,
+              .w_scale = w_scale.data(),
+              .w_scale_per_column = per_column,
+              .bias = bias ? biases.data() : nullptr,
+              .activation = activation,
+              .y = y,
+              .dtype = y_dtype,
+              .scale = y_scale,
+              .zero_point = y_zero_point,
+              .stride = y_stride};
     return args;
   }
   int XAt(int64_t row, int64_t col) const {
