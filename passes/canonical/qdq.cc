@@ -1,10 +1,16 @@
 // qdq: quantization stands where the arithmetic is.
-// Before: DequantizeLinear(q) -> Reshape -> Transpose -> MatMul    After: q -> Reshape -> Transpose -> DequantizeLinear
-// -> MatMul Before: x -> Reshape -> Transpose -> QuantizeLinear              After: x -> QuantizeLinear -> Reshape ->
-// Transpose Before: q -> DequantizeLinear -> QuantizeLinear, same parameters After: q Views move elements and compute
-// nothing, so all of it is exact. Per axis only where the axis can be followed. Refused: Quantize across views that
-// select (Slice, Split, Gather: more would be quantized than before), across a view with other users (the view would be
-// made twice), blocked quantization, parameters computed at run time per axis.
+// Before: DequantizeLinear(q) -> Reshape -> Transpose -> MatMul
+// After:  q -> Reshape -> Transpose -> DequantizeLinear -> MatMul
+//
+// Before: x -> Reshape -> Transpose -> QuantizeLinear
+// After:  x -> QuantizeLinear -> Reshape -> Transpose
+//
+// Before: q -> DequantizeLinear -> QuantizeLinear with the same parameters
+// After:  q
+//
+// Views move elements and compute nothing, so all of it is exact. Per axis only where the axis can be followed.
+// Refused: Quantize across views that select (Slice, Split, Gather: more would be quantized than before) and across a
+// view with other users (the view would be made twice), blocked quantization, parameters computed at run time per axis.
 #include <cmath>
 #include <utility>
 

@@ -4,8 +4,8 @@
 // Before: k [b,h,s,d] -> Reshape [b*h,s,d] -> Transpose 0,2,1 -> Reshape [b,h,d,s]      (dynamo sdpa)
 // After:  k -> Transpose 0,1,3,2, and with the head split in front: Reshape [0,0,h,d] -> Transpose 0,2,3,1
 // The normal form around one Transpose: a Reshape that splits what the Transpose or a later Reshape parts (and merges
-// what both leave together), the Transpose at its smallest rank, a Reshape that merges the rest. Refused: empty dims,
-// targets that no constant can express.
+// what both leave together), the Transpose at its smallest rank, a Reshape that merges the rest.
+// Refused: empty dims, targets with two dims that are neither numbers nor dims of the operand.
 #include <algorithm>
 
 #include "octavo/passes/canonical/canonical.h"
