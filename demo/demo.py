@@ -96,12 +96,13 @@ def prepare_texts(arguments, model):
         folder = arguments.work / "calibration"
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(parents=True)
-        tokens = [model.tokenize(long, model.document_tokens) for _, _, long in calibration]
+        tokens = [model.tokenize(text, limit) for _, short, long in calibration
+                  for text, limit in ((short, model.query_tokens), (long, model.document_tokens))]
         for number, (_, inputs) in enumerate(texts.batches(tokens, model.inputs)):
             np.savez(folder / f"batch{number:03}.npz", **inputs)
         queries = [model.tokenize(short, model.query_tokens) for _, short, _ in evaluation]
         documents = [model.tokenize(long, model.document_tokens) for _, _, long in evaluation]
-        tell(f"{len(calibration)} descriptions to calibrate with, {len(evaluation)} others to search in")
+        tell(f"{len(calibration)} packages to calibrate with, {len(evaluation)} others to search in")
         return folder, evaluation, queries, documents
 
 
@@ -157,11 +158,19 @@ class Encoder:
         return vectors
 
 
+def cpu_name():
+    for line in pathlib.Path("/proc/cpuinfo").read_text().splitlines():
+        if line.startswith("model name"):
+            return line.partition(":")[2].strip()
+    return "unknown CPU"
+
+
 def embed(arguments, model, int8, tokens):
     import octavo  # pylint: disable=import-outside-toplevel
 
     batches = texts.batches(tokens, model.inputs)
     with Step(f"Embedding {len(tokens)} texts with both models, {arguments.threads} threads"):
+        tell(cpu_name())
         encoders = {"fp32": Encoder(octavo, model.graph, model, arguments.threads),
                     "int8": Encoder(octavo, int8, model, arguments.threads)}
         vectors, seconds = {}, {name: [] for name in encoders}
