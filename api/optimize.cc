@@ -62,6 +62,18 @@ Result<std::map<std::string, quant::QParams, std::less<>>> ChooseAll(const quant
   return params;
 }
 
+// What calibration observes: every value that will be quantized, and the channels of what Linears read.
+std::vector<quant::Tap> TapsOf(const Graph& graph) {
+  const passes::quantize::Sites sites = passes::quantize::FindSites(graph);
+  std::vector<quant::Tap> taps;
+  for (ir::ValueId v : sites.values) {
+    taps.push_back(quant::MakeTap(graph, v));
+    taps.back().channels = std::any_of(sites.linears.begin(), sites.linears.end(),
+                                       [&](ir::NodeId id) { return graph.node(id).inputs[0] == v; });
+  }
+  return taps;
+}
+
 Status NeedsData(const passes::quantize::Sites& sites, const OptimizeOptions& options) {
   if (sites.values.empty() || options.data != nullptr || options.calibration != nullptr) return {};
   return ir::Fail("this pipeline quantizes {} Linears and {} attention cores and needs calibration data: give a folder of .npz "
@@ -76,7 +88,7 @@ Result<CalibrationTask> PrepareCalibration(Graph graph, const OptimizeOptions& o
   context.arch = options.arch;
   OCTAVO_TRY_STATUS(passes::RunPasses(Cut(pipeline).before, graph, context));
   CalibrationTask task;
-  for (ir::ValueId v : passes::quantize::FindSites(graph).values) task.taps.push_back(quant::MakeTap(graph, v));
+  task.taps = TapsOf(graph);
   task.fingerprint = Fingerprint(graph);
   task.graph = std::move(graph);
   return task;
@@ -129,13 +141,12 @@ Result<Optimized> Optimize(Graph graph, const OptimizeOptions& options) {
   OCTAVO_TRY_STATUS(run(halves.before));
   result.before = graph;
   std::map<std::string, quant::QParams, std::less<>> params;
+  quant::Calibration gathered;
   if (halves.calibrates) {
     const passes::quantize::Sites sites = passes::quantize::FindSites(graph);
     OCTAVO_TRY_STATUS(NeedsData(sites, options));
     if (!sites.values.empty()) {
-      CalibrationTask task{graph, {}, Fingerprint(graph)};
-      for (ir::ValueId v : sites.values) task.taps.push_back(quant::MakeTap(graph, v));
-      quant::Calibration gathered;
+      const CalibrationTask task{graph, TapsOf(graph), Fingerprint(graph)};
       if (options.calibration != nullptr) {
         OCTAVO_TRY_STATUS(options.calibration->CheckModel(task.fingerprint));
       } else {
@@ -143,9 +154,17 @@ Result<Optimized> Optimize(Graph graph, const OptimizeOptions& options) {
         result.data = options.data->Describe();
         result.random_data = options.data->random();
       }
-      const quant::Calibration& calibration = options.calibration != nullptr ? *options.calibration : gathered;
+      if (options.calibration != nullptr) gathered = *options.calibration;
+      const quant::Calibration& calibration = gathered;
       OCTAVO_TRY(params, ChooseAll(calibration, options.calibrator, result.ranges));
     }
+    context.channels = [&gathered](std::string_view value) {
+      std::vector<std::pair<float, float>> ranges;
+      const quant::Observer* observer = gathered.Find(value);
+      if (observer == nullptr) return ranges;
+      for (const auto& c : observer->channels()) ranges.emplace_back(c.lo, c.hi);
+      return ranges;
+    };
     context.qparams = [&params](std::string_view value) -> const quant::QParams* {
       const auto it = params.find(value);
       return it == params.end() ? nullptr : &it->second;

@@ -70,18 +70,19 @@ ValueId Activation(Body& b, const std::string& name, ValueId x) {
 }
 
 // One projection: slots of w, w_scale, bias, y_scale, y_zp start at `first`; xd is the dequantized activation.
-ValueId Linear(Body& b, ValueId xd, size_t first, const std::string& activation) {
+ValueId Linear(Body& b, ValueId xd, size_t first, const std::string& activation, ValueId post_scale = {}) {
   const ValueId wd = b.Make(Op::kDequantizeLinear, {b.In(first), b.In(first + 1)}, {{"axis", int64_t{1}}});
   ValueId y = b.Make(Op::kMatMul, {xd, wd});
   if (b.In(first + 2)) y = b.Make(Op::kAdd, {y, b.In(first + 2)});
   y = Activation(b, activation, y);
+  if (post_scale) y = b.Make(Op::kMul, {y, post_scale});
   if (b.In(first + 3)) y = b.Make(Op::kQuantizeLinear, {y, b.In(first + 3), b.In(first + 4)});
   return y;
 }
 
 Graph LinearInt8Body(Body b) {
   const ValueId xd = b.Make(Op::kDequantizeLinear, {b.In(0), b.In(1), b.In(2)});
-  return b.Finish({Linear(b, xd, 3, b.attrs().Str("activation", "none"))});
+  return b.Finish({Linear(b, xd, 3, b.attrs().Str("activation", "none"), b.In(8))});
 }
 
 Graph QkvInt8Body(Body b, size_t branches) {

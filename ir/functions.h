@@ -10,9 +10,9 @@
 //                 input order: q k v q_scale q_zp k_scale k_zp v_scale v_zp p_scale p_zp o_scale o_zp mask
 //                 (o_* absent: output f32; mask absent: none). Attributes as Sdpa. Scales f32 scalars, zero points
 //                 scalars of the operand's dtype; p is u8 or s8.
-//  LinearInt8     x x_scale x_zp w w_scale [bias] [y_scale] [y_zp]: x u8/s8 [...,K], w s8 [K,N] symmetric,
-//                 w_scale f32 [N] (or scalar), bias f32 [N], y_* absent: output f32. attribute activation: "none",
-//                 "relu", "gelu" (erf), "gelu_tanh", "silu", "sigmoid", "tanh"
+//  LinearInt8     x x_scale x_zp w w_scale [bias] [y_scale] [y_zp] [post_scale]: x u8/s8 [...,K], w s8 [K,N] symmetric,
+//                 w_scale f32 [N] (or scalar), bias f32 [N], y_* absent: output f32. post_scale f32 [N]
+//                 multiplies after the activation (smoothing of the next Linear's input). attribute activation: "none", "relu", "gelu" (erf), "gelu_tanh", "silu", "sigmoid", "tanh"
 //  QkvInt8        x x_scale x_zp then per branch: w w_scale [bias] [y_scale] [y_zp]; one output per branch, 2..8 branches
 //  SkipLayerNorm  x skip gamma [beta], attribute epsilon -> LayerNormalization(x + skip, axis -1), [x + skip]
 //  NormQuant      x [skip] gamma [beta] q_scale q_zp -> y f32 (optional output), quantized y. attribute epsilon.

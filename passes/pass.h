@@ -3,6 +3,7 @@
 #define OCTAVO_PASSES_PASS_H_
 
 #include <functional>
+#include <map>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -47,6 +48,10 @@ struct PassContext {
   std::vector<NearMiss>* misses = nullptr;  // null: nobody listens
   // Parameters of an activation by value name, from calibration; null where there are none.
   std::function<const quant::QParams*(std::string_view)> qparams;
+  // Smallest and largest value of every channel (last axis) of an activation, from calibration; empty where not known.
+  std::function<std::vector<std::pair<float, float>>(std::string_view)> channels;
+  // Parameters of values that passes made after calibration; looked at before `qparams`.
+  std::map<std::string, quant::QParams, std::less<>> own_params;
   std::vector<std::string> log;             // "pass: what it did" lines, for --verbose and the report
 };
 

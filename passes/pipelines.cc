@@ -34,6 +34,7 @@ const std::vector<Pass>& AllPasses() {
     for (const Pass& p : canonical::CanonicalPasses()) all->push_back(p);
     all->push_back({"fuse_float", fusions::FuseFloat, "attention, LayerNorm, GELU, skip + norm in float"});
     all->push_back({"qkv_float", fusions::FuseQkvFloat, "Q, K and V projections as one MatMul"});
+    all->push_back({"smooth", quantize::Smooth, "evens out the channels that norms and activations hand to Linears, by calibrated channel ranges"});
     all->push_back({"quantize", quantize::Quantize, "inserts Q/DQ by the calibrated ranges and quantizes weights"});
     all->push_back({"quantize_tables", quantize::QuantizeTables, "embedding tables to s8, one scale per row"});
     all->push_back({"fuse_int8", fusions::FuseInt8, "Q/DQ attention, linears and norms become int8 ops; exact"});
@@ -53,7 +54,7 @@ const Pass* FindPass(std::string_view name) {
 Result<Pipeline> PipelineOfRecipe(std::string_view recipe) {
   if (recipe == "float") return Pipeline{{"canonical", "fuse_float", "qkv_float", "canonical"}};
   if (recipe == "int8") {
-    return Pipeline{{"canonical", "fuse_float", "canonical", kCalibrate, "quantize", "cse", "qdq", "fuse_int8", "qkv_int8",
+    return Pipeline{{"canonical", "fuse_float", "canonical", kCalibrate, "smooth", "quantize", "cse", "qdq", "fuse_int8", "qkv_int8",
                      "cse", "dce"}};
   }
   return ir::Fail("there is no recipe '{}': use float or int8", recipe);

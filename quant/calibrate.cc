@@ -72,8 +72,8 @@ Runs KeptRuns(const Tensor& mask, int64_t row, int64_t shift) {
 // Feeds one sample of a value, cut out by a list of runs for each axis, to an observer.
 class SampleVisitor {
  public:
-  SampleVisitor(const ir::Shape& shape, std::span<const float> values, Observer& observer)
-      : shape_(shape), values_(values), observer_(observer) {}
+  SampleVisitor(const ir::Shape& shape, std::span<const float> values, Observer& observer, bool channels)
+      : shape_(shape), values_(values), observer_(observer), channels_(channels) {}
 
   std::vector<Runs>& keep() { return keep_; }
 
@@ -103,13 +103,19 @@ class SampleVisitor {
     return true;
   }
   bool Feed(int64_t first, int64_t number) {
-    return observer_.Observe(
-               values_.subspan(static_cast<size_t>(first * inner_), static_cast<size_t>(number * inner_))) < 0;
+    const auto span = values_.subspan(static_cast<size_t>(first * inner_), static_cast<size_t>(number * inner_));
+    if (observer_.Observe(span) >= 0) return false;
+    // Whole rows only: where the last axis itself is cut (a mask along it), there are no channels.
+    if (channels_ && !shape_.empty() && last_ < static_cast<int>(shape_.size()) - 1) {
+      observer_.ObserveChannels(span, static_cast<size_t>(shape_.back()));
+    }
+    return true;
   }
 
   const ir::Shape& shape_;
   std::span<const float> values_;
   Observer& observer_;
+  bool channels_;
   std::vector<Runs> keep_;
   int last_ = -1;
   int64_t inner_ = 1;
@@ -132,7 +138,7 @@ class ValueObservation {
     const auto values = t.dtype() == DType::kF32 ? t.as<float>() : std::span<const float>(converted);
     const int64_t samples = tap_.batch_axis < 0 ? 1 : batch_size_;
     for (int64_t s = 0; s < samples; ++s) {
-      SampleVisitor visitor(t.shape(), values, observer);
+      SampleVisitor visitor(t.shape(), values, observer, tap_.channels);
       Keep(t, mask, s, visitor.keep());
       if (!visitor.Run()) return NotFinite(s, tap_.batch_axis < 0);
       observer.EndSample();

@@ -31,6 +31,7 @@ struct Tap {
   int batch_axis = 0;     // -1: none
   std::vector<int> seq_axes = {};
   bool flat = false;
+  bool channels = false;  // also gather the range of every channel (last axis)
   bool by_sizes = false;  // find mask and axes by the sizes of each batch, see Calibrate
 };
 

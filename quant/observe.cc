@@ -19,6 +19,7 @@ Observer& Observer::operator=(const Observer& other) {
   sample_max_ = other.sample_max_;
   sum_min_ = other.sum_min_;
   sum_max_ = other.sum_max_;
+  channels_ = other.channels_;
   for (size_t i = 0; i < kBlocks; ++i) {
     blocks_[i] = other.blocks_[i] ? std::make_unique<Block>(*other.blocks_[i]) : nullptr;
   }
@@ -57,6 +58,16 @@ void Observer::EndSample() {
   sample_max_ = -std::numeric_limits<float>::infinity();
 }
 
+void Observer::ObserveChannels(std::span<const float> values, size_t width) {
+  if (channels_.empty()) channels_.resize(width);
+  for (size_t row = 0; row + width <= values.size(); row += width) {
+    for (size_t c = 0; c < width; ++c) {
+      channels_[c].lo = std::min(channels_[c].lo, values[row + c]);
+      channels_[c].hi = std::max(channels_[c].hi, values[row + c]);
+    }
+  }
+}
+
 void Observer::Merge(const Observer& other) {
   count_ += other.count_;
   samples_ += other.samples_;
@@ -64,6 +75,10 @@ void Observer::Merge(const Observer& other) {
   max_ = std::max(max_, other.max_);
   sum_min_.Add(other.sum_min_);
   sum_max_.Add(other.sum_max_);
+  if (channels_.empty()) channels_ = other.channels_;
+  for (size_t c = 0; c < std::min(channels_.size(), other.channels_.size()); ++c) {
+    channels_[c] = {std::min(channels_[c].lo, other.channels_[c].lo), std::max(channels_[c].hi, other.channels_[c].hi)};
+  }
   for (size_t i = 0; i < kBlocks; ++i) {
     if (!other.blocks_[i]) continue;
     if (!blocks_[i]) blocks_[i] = std::make_unique<Block>();
@@ -132,6 +147,11 @@ void Observer::AppendTo(std::string& out) const {
   }
   AppendVarint(out, number);
   out += bins;
+  AppendVarint(out, channels_.size());
+  for (const ChannelRange& c : channels_) {
+    AppendVarint(out, std::bit_cast<uint32_t>(c.lo + 0.0f));  // -0 and 0 are one value: same data, same bytes
+    AppendVarint(out, std::bit_cast<uint32_t>(c.hi + 0.0f));
+  }
 }
 
 ir::Result<Observer> Observer::Parse(std::string_view& in) {
@@ -168,6 +188,14 @@ ir::Result<Observer> Observer::Parse(std::string_view& in) {
     ++index;
   }
   if (!ok || total != o.count_) return ir::Fail("the histogram is damaged");
+  const uint64_t channels = take();
+  ok = ok && channels <= in.size();  // each takes two bytes at least
+  for (uint64_t c = 0; ok && c < channels; ++c) {
+    const auto low = std::bit_cast<float>(static_cast<uint32_t>(take()));
+    const auto high = std::bit_cast<float>(static_cast<uint32_t>(take()));
+    o.channels_.push_back({low, high});
+  }
+  if (!ok) return ir::Fail("the channel ranges are damaged");
   return o;
 }
 

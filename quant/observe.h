@@ -46,6 +46,16 @@ class Observer {
   // The sample at hand is complete. One without values is not counted.
   void EndSample();
 
+  // Minimum and maximum of every channel: `values` are whole rows of `width` channels. All calls with one width.
+  void ObserveChannels(std::span<const float> values, size_t width);
+  struct ChannelRange {
+    float lo = std::numeric_limits<float>::infinity();
+    float hi = -std::numeric_limits<float>::infinity();
+    bool operator==(const ChannelRange&) const = default;
+  };
+  // Empty unless ObserveChannels was called.
+  const std::vector<ChannelRange>& channels() const { return channels_; }
+
   // As if this observer had seen the other's data too.
   void Merge(const Observer& other);
 
@@ -79,6 +89,7 @@ class Observer {
   float sample_min_ = std::numeric_limits<float>::infinity();
   float sample_max_ = -std::numeric_limits<float>::infinity();
   ExactSum sum_min_, sum_max_;
+  std::vector<ChannelRange> channels_;
   std::array<std::unique_ptr<Block>, kBlocks> blocks_;
 };
 

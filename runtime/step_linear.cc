@@ -13,6 +13,7 @@ struct Branch {
   std::vector<float> w_scale;
   std::vector<float> bias;
   bool has_bias = false;
+  std::vector<float> post_scale;  // empty: none
   kernels::Activation activation = kernels::Activation::kNone;
   DType y_dtype = DType::kF32;
   float y_scale = 1.0f;
@@ -68,6 +69,7 @@ class LinearKernel : public Kernel {
             .w_scale_per_column = b.w_scale.size() > 1,
             .bias = b.has_bias ? b.bias.data() : nullptr,
             .activation = b.activation,
+            .post_scale = b.post_scale.empty() ? nullptr : b.post_scale.data(),
             .y = y.mutable_data(),
             .dtype = b.y_dtype,
             .scale = b.y_scale,
@@ -124,6 +126,11 @@ KernelPtr MakeLinear(const Node& node, const CompileContext& c) {
     if (!MakeBranch(node, c, 3 + 5 * i, &b)) return nullptr;
     if (!kernel->branches_.empty() && kernel->branches_[0].w.k() != b.w.k()) return nullptr;
     if (!kernels::ActivationFromName(node.attrs.Str("activation", "none"), &b.activation)) return nullptr;
+    if (node.op == Op::kLinearInt8 && node.input(8)) {
+      const Tensor* post = c.Constant(node.input(8));
+      if (post == nullptr || post->size() != b.w.n()) return nullptr;
+      b.post_scale = post->ToFloats();
+    }
     kernel->branches_.push_back(std::move(b));
   }
   return kernel;

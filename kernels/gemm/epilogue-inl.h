@@ -155,17 +155,30 @@ HWY_NOINLINE void ActivateInPlace(Activation activation, float* values, int rows
 }
 
 HWY_INLINE void Epilogue(const EpilogueTile& t) {
-  if (t.y->activation == Activation::kNone) return StoreTile(t, FromSums<false>{t.acc, t.columns_of});
-  if (t.y->activation == Activation::kRelu) return StoreTile(t, FromSums<true>{t.acc, t.columns_of});
+  const bool scaled = t.y->post_scale != nullptr;
+  const bool relu = t.y->activation == Activation::kRelu;
+  if (!scaled && t.y->activation == Activation::kNone) return StoreTile(t, FromSums<false>{t.acc, t.columns_of});
+  if (!scaled && relu) return StoreTile(t, FromSums<true>{t.acc, t.columns_of});
   namespace hn = hwy::HWY_NAMESPACE;
   const EpilogueD d;
   constexpr int kLanes = static_cast<int>(hn::MaxLanes(d));
   alignas(64) float values[6 * 64];
-  const FromSums<false> source{t.acc, t.columns_of};
+  const FromSums<false> sums{t.acc, t.columns_of};
+  const FromSums<true> positive{t.acc, t.columns_of};
   for (int r = 0; r < t.rows; ++r) {
-    for (int c = 0; c < 64; c += kLanes) hn::Store(source(r, c), d, values + r * 64 + c);
+    for (int c = 0; c < 64; c += kLanes) hn::Store(relu ? positive(r, c) : sums(r, c), d, values + r * 64 + c);
   }
   ActivateInPlace(t.y->activation, values, t.rows);
+  if (scaled) {
+    alignas(64) float scale[64] = {};
+    std::memcpy(scale, t.y->post_scale + t.column, static_cast<size_t>(t.columns) * sizeof(float));
+    for (int r = 0; r < t.rows; ++r) {
+      for (int c = 0; c < 64; c += kLanes) {
+        float* at = values + r * 64 + c;
+        hn::Store(hn::Mul(hn::Load(d, at), hn::Load(d, scale + c)), d, at);
+      }
+    }
+  }
   StoreTile(t, FromFloats{values});
 }
 

@@ -88,6 +88,7 @@ struct GemmOutput {
   bool w_scale_per_column = true;
   const float* bias = nullptr;  // n values, or null: nothing is added
   Activation activation = Activation::kNone;
+  const float* post_scale = nullptr;  // n values that multiply what the activation gives, or null
   void* y = nullptr;
   quant::DType dtype = quant::DType::kF32;  // kF32: stored as it is; kU8, kS8: QuantizeLinear
   float scale = 1.0f;                       // of y; used for kU8 and kS8 only

@@ -84,7 +84,9 @@ void GemmReference(const GemmArgs& args, Range rows, Range blocks) {
       const float scale = args.x.scale * y.w_scale[y.w_scale_per_column ? n : 0];
       float value = static_cast<float>(Accumulate(args.x, *y.w, m, n)) * scale;
       if (y.bias != nullptr) value = value + y.bias[n];
-      Store(y, m, n, ApplyActivation(y.activation, value));
+      value = ApplyActivation(y.activation, value);
+      if (y.post_scale != nullptr) value = value * y.post_scale[n];
+      Store(y, m, n, value);
     }
   }
 }

@@ -88,6 +88,8 @@ Rule LinearInt8(bool quantized_output, bool activation) {
            r.Op("tanh", Op::kTanh, {sum})};
     y = r.OneOf("activation", {act.gelu, act.relu, act.sigmoid, act.tanh});
   }
+  const Var post_scale = quantized_output ? r.Constant("post_scale", {.dtypes = {DType::kF32}}) : -1;
+  if (quantized_output) y = r.Optional(r.AnyOrder("post_scaled", Op::kMul, y, post_scale), y);
   const Var q = quantized_output ? r.Op("quantized", Op::kQuantizeLinear, {y}) : -1;
   r.Root(quantized_output ? q : y);
   r.Guard([=](const Match& m) {
@@ -97,6 +99,12 @@ Rule LinearInt8(bool quantized_output, bool activation) {
     if (quantized_output) {
       if (Verdict v = CheckPerTensor(g, m.at(q), "the output"); !v.ok()) return v;
       if (!quant::IsInt8(g.value(m[q]).type.dtype)) return Illegal("the output is not quantized to 8 bits");
+      if (m.Has(post_scale)) {
+        const ir::Tensor& s = *g.ConstantOf(m[post_scale]);
+        if (s.rank() != 1 || s.size() != g.ConstantOf(m[w])->shape()[1]) {
+          return Illegal("what multiplies the output is not a vector of its columns");
+        }
+      }
     }
     return Ok();
   });
@@ -107,6 +115,7 @@ Rule LinearInt8(bool quantized_output, bool activation) {
     if (quantized_output) {
       in.push_back(m.at(q).input(1));
       in.push_back(m.at(q).input(2));
+      if (m.Has(post_scale)) in.push_back(m[post_scale]);
     }
     while (!in.back().valid()) in.pop_back();
     return b.Create(Op::kLinearInt8, std::move(in), {{"activation", activation ? ActivationName(m, act) : "none"}});

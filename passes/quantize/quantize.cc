@@ -116,9 +116,10 @@ class Quantizer {
   };
 
   const quant::QParams* Params(ValueId v) const {
-    if (!context_.qparams) return nullptr;
-    const auto it = activations_.find(v);  // a value that this pass made itself
-    return it != activations_.end() ? &known_ : context_.qparams(g_.value(v).name);
+    if (activations_.contains(v)) return &known_;  // a value that this pass made itself
+    const auto own = context_.own_params.find(g_.value(v).name);
+    if (own != context_.own_params.end()) return &own->second;
+    return context_.qparams ? context_.qparams(g_.value(v).name) : nullptr;
   }
   void Leave(const Node& n, const std::string& value) {
     context_.log.push_back(std::format("quantize: {} stays float: no range for '{}'", OriginName(n), value));

@@ -27,6 +27,9 @@ Result<bool> Quantize(Graph& graph, PassContext& context);
 // Float tables that Gather reads along axis 0: part of Quantize, also a pass of its own.
 Result<bool> QuantizeTables(Graph& graph, PassContext& context);
 
+// Evens out the channels that norms and activations hand to Linears (SmoothQuant): smooth.cc. Uses context.channels.
+Result<bool> Smooth(Graph& graph, PassContext& context);
+
 }  // namespace octavo::passes::quantize
 
 #endif  // OCTAVO_PASSES_QUANTIZE_QUANTIZE_H_
