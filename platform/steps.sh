@@ -29,7 +29,7 @@ heartbeat() {
   local last start=$SECONDS pause=1
   exec >&2
   [ -z "$lock_fd" ] || exec {lock_fd}>&-
-  while sleep "$pause"; do
+  while sleep "$pause" >/dev/null 2>&1; do  # an orphaned sleep must not hold the pipe that a reader waits for
     if [ "$pause" = 1 ]; then say "$1 ..."; pause=29; continue; fi
     pause=30
     last=$(tail -c 4000 "$2" 2>/dev/null | tr '\r' '\n' | grep -oE '^\[[0-9]+/[0-9]+\]' | tail -n 1 || true)
@@ -45,7 +45,7 @@ with_lock() {
   say "waiting for another run ($1)"
   flock "$lock_fd"
 }
-release_lock() { exec {lock_fd}>&-; }
+release_lock() { exec {lock_fd}>&-; lock_fd=; }
 
 # packages FILE: the names in a package list, comments stripped.
 packages() { sed -e 's/#.*//' -e '/^[[:space:]]*$/d' "$1" | tr -s '[:space:]' '\n'; }
