@@ -18,7 +18,7 @@ step() {
   wait "$beat" 2>/dev/null || true
   if [ "$rc" -ne 0 ]; then
     { grep -nE -A 8 '^(FAILED|CMake Error|E:|error:)|: (fatal )?error:' "$log" | head -n 40 || true
-      printf -- '---- last lines of %s\n' "$log"; tail -n 20 "$log"; } | sed -e 's|\(\.\./\)*source/||g' >&2
+      printf -- '---- last lines of %s\n' "$log"; tail -n 20 "$log"; } | sed -E -e "s|(\.\./)+source/||g; s|$OCTAVO_CACHE/build/[^/]*/source/||g" >&2
     say "$title: failed after $((SECONDS - start)) s (status $rc); the whole log is $log"
     return "$rc"
   fi
