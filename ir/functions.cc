@@ -151,11 +151,12 @@ Graph SkipLayerNormBody(Body b, bool wants_sum) {
   return b.Finish({y, wants_sum ? sum : ValueId{}});
 }
 
-Graph NormQuantBody(Body b, bool wants_float) {
+// Both outputs always: a function must name all of its outputs, whatever a call leaves out.
+Graph NormQuantBody(Body b) {
   const ValueId x = b.In(1) ? b.Make(Op::kAdd, {b.In(0), b.In(1)}) : b.In(0);
   const ValueId y = LayerNorm(b, x, 2);
   const ValueId q = b.Make(Op::kQuantizeLinear, {y, b.In(4), b.In(5)});
-  return b.Finish({wants_float ? y : ValueId{}, q});
+  return b.Finish({y, q});
 }
 
 }  // namespace
@@ -186,7 +187,7 @@ Result<Graph> BodyOf(const Graph& graph, const Node& node) {
     case Op::kSkipLayerNorm:
       return SkipLayerNormBody({graph, node}, node.output(1).valid());
     case Op::kNormQuant:
-      return NormQuantBody({graph, node}, node.output(0).valid());
+      return NormQuantBody({graph, node});
     default:
       return Fail("node '{}': {} has no body", node.name, InfoOf(node.op).name);
   }
@@ -215,6 +216,7 @@ Status Expand(Graph& graph, NodeId id) {
   }
   for (const GraphOutput& o : body.outputs()) {
     const ValueId from = node.outputs[std::stoul(o.name.substr(1))];
+    if (!from.valid()) continue;
     const ValueId to = map[o.value.index];
     graph.SetType(to, graph.value(from).type);
     graph.ReplaceAllUses(from, to);
