@@ -62,10 +62,14 @@ Result<Type> Refine(Type inferred, const Type& old) {
   return inferred;
 }
 
-// Elements are kept for rank 0 and 1 only; their number tells a size that the shape does not know.
+// Elements are kept for rank 0 to 2; the length of a vector tells a size that its shape does not know.
 bool FitsContents(SymShape& shape, size_t count) {
-  if (shape.size() > 1) return false;
+  if (shape.size() > 2) return false;
   if (shape.empty()) return count == 1;
+  if (shape.size() == 2) {
+    const Dim cells = shape[0] * shape[1];
+    return cells.is_number() && cells.number() == static_cast<int64_t>(count);
+  }
   if (shape[0].is_number()) return shape[0].number() == static_cast<int64_t>(count);
   shape[0] = Dim(static_cast<int64_t>(count));
   return true;
@@ -148,7 +152,7 @@ const SymShape* Inferrer::ShapeOf(size_t input) const {
 
 const SymContents* Inferrer::ContentsOf(ValueId v) const {
   if (const SymContents* contents = inference_.Contents(v)) return contents;
-  return v.index < float_contents_.size() && float_contents_[v.index] ? &*float_contents_[v.index] : nullptr;
+  return v.index < own_contents_.size() && own_contents_[v.index] ? &*own_contents_[v.index] : nullptr;
 }
 
 std::optional<std::vector<int64_t>> Inferrer::Numbers(size_t input) const {
@@ -196,11 +200,11 @@ Status Inferrer::Store(size_t output) {
   const Value& value = graph_.value(v);
   auto refined = Refine(std::move(types_[output]), value.type);
   if (!refined) return Refuse("output '{}': {}", value.name, refined.error().message);
-  const bool is_float = quant::IsFloat(refined->dtype);
   auto& contents = new_contents_[output];
   if (contents) ForgetWrapped(refined->dtype, *contents);
   if (contents && refined->shape && FitsContents(*refined->shape, contents->size())) {
-    (is_float ? float_contents_ : inference_.contents_)[v.index] = std::move(contents);
+    const bool own = quant::IsFloat(refined->dtype) || refined->shape->size() > 1;
+    (own ? own_contents_ : inference_.contents_)[v.index] = std::move(contents);
   }
   if (!SameType(*refined, value.type)) graph_.SetType(v, std::move(*refined));
   return {};
@@ -229,7 +233,7 @@ Status Inferrer::MergeDeclared(const GraphOutput& output) {
 
 Status Inferrer::Run() {
   inference_.contents_.resize(graph_.value_capacity());
-  float_contents_.resize(graph_.value_capacity());
+  own_contents_.resize(graph_.value_capacity());
   for (NodeId id = graph_.first(); id.valid(); id = graph_.node(id).next) OCTAVO_TRY_STATUS(Visit(graph_.node(id)));
   for (const GraphOutput& output : graph_.outputs()) OCTAVO_TRY_STATUS(MergeDeclared(output));
   return {};

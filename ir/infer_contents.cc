@@ -22,7 +22,7 @@ std::optional<size_t> CountOf(const Inferrer& c, size_t i = 0) {
 
 void Constant(Inferrer& c) {
   const Tensor* t = std::get_if<Tensor>(c.node().attrs.Find("value"));
-  if (t == nullptr || t->rank() > 1 || t->size() > static_cast<int64_t>(kMaxContents)) return;
+  if (t == nullptr || t->rank() > 2 || t->size() > static_cast<int64_t>(kMaxContents)) return;
   const bool whole = quant::IsInteger(t->dtype()) || t->dtype() == DType::kBool;
   if (!whole && t->dtype() != DType::kF32) return;
   SymContents out;
@@ -56,6 +56,37 @@ void Size(Inferrer& c) {
 // Same elements in the same order: views, and casts among whole numbers.
 void Same(Inferrer& c) {
   if (const SymContents* from = c.Contents(0)) c.SetContents(0, *from);
+}
+
+void Transpose(Inferrer& c) {
+  const SymContents* from = c.Contents(0);
+  const SymShape* shape = c.ShapeOf(0);
+  if (from == nullptr || shape == nullptr) return;
+  const std::vector<int64_t> perm = c.node().attrs.Ints("perm");  // empty: reversed
+  if (shape->size() < 2 || (!perm.empty() && perm[0] == 0)) return c.SetContents(0, *from);
+  if (!(*shape)[1].is_number()) return;
+  const auto columns = static_cast<size_t>((*shape)[1].number());
+  SymContents out;
+  for (size_t column = 0; column < columns; ++column) {
+    for (size_t i = column; i < from->size(); i += columns) out.push_back((*from)[i]);
+  }
+  c.SetContents(0, std::move(out));
+}
+
+// Rows of a matrix, as torch reverses pads: [::-1] on axis 0.
+void SliceRows(Inferrer& c, const SymContents& data, const SymShape& from, int64_t start, int64_t step) {
+  const MaybeShape& to = c.InferredShape(0);
+  const auto axes = c.Numbers(3);
+  const bool rows = !c.Has(3) || (axes && axes->size() == 1 && ((*axes)[0] == 0 || (*axes)[0] == -2));
+  if (!rows || !to || to->size() != 2 || !(*to)[0].is_number() || !from[1].is_number() || !from[0].is_number()) return;
+  const int64_t columns = from[1].number();
+  SymContents out;
+  for (int64_t i = 0; i < (*to)[0].number(); ++i) {
+    const int64_t row = start + i * step;
+    if (row < 0 || row >= from[0].number()) return;
+    out.insert(out.end(), data.begin() + row * columns, data.begin() + (row + 1) * columns);
+  }
+  c.SetContents(0, std::move(out));
 }
 
 void Gather(Inferrer& c) {
@@ -95,14 +126,16 @@ void Slice(Inferrer& c) {
   const SymContents* data = c.Contents(0);
   const SymShape* shape = c.ShapeOf(0);
   const auto starts = c.Numbers(1);
-  const auto count = CountOf(c);
-  if (data == nullptr || shape == nullptr || shape->size() != 1 || !starts || starts->size() != 1 || !count) return;
+  if (data == nullptr || shape == nullptr || shape->empty() || !starts || starts->size() != 1) return;
   const auto steps = c.Numbers(4);
-  if (c.Has(4) && !steps) return;
+  if ((c.Has(4) && !steps) || !(*shape)[0].is_number()) return;
   const int64_t step = steps ? (*steps)[0] : 1;
-  const auto size = static_cast<int64_t>(data->size());
+  const int64_t size = (*shape)[0].number();
   const int64_t wish = (*starts)[0] < 0 ? (*starts)[0] + size : (*starts)[0];
   const int64_t start = std::clamp(wish, int64_t{0}, std::max<int64_t>(step < 0 ? size - 1 : size, 0));
+  if (shape->size() == 2) return SliceRows(c, *data, *shape, start, step);
+  const auto count = CountOf(c);
+  if (!count) return;
   SymContents out;
   for (size_t i = 0; i < *count; ++i) {
     const int64_t place = start + static_cast<int64_t>(i) * step;
@@ -163,7 +196,7 @@ void Expand(Inferrer& c) {
 void Tile(Inferrer& c) {
   const SymContents* from = c.Contents(0);
   const auto count = CountOf(c);
-  if (from == nullptr || !count || from->empty()) return;
+  if (from == nullptr || !count || from->empty()) return;  // the count is of a vector or scalar
   SymContents out;
   for (size_t i = 0; i < *count; ++i) out.push_back((*from)[i % from->size()]);
   c.SetContents(0, std::move(out));
@@ -210,8 +243,9 @@ Step MovingStep(Op op) {
     case Op::kReshape:
     case Op::kSqueeze:
     case Op::kUnsqueeze:
-    case Op::kTranspose:
       return Same;
+    case Op::kTranspose:
+      return Transpose;
     case Op::kGather:
       return Gather;
     case Op::kGatherND:

@@ -72,6 +72,34 @@ Status MultiHeadAttention(Inferrer& c) {
   return {};
 }
 
+// q [B, S, D], or Q, K and V packed into one of D = (heads + 2 * kv heads) * width where the key is absent.
+Status GroupQueryAttention(Inferrer& c) {
+  MaybeShape out = c.CopyOf(0);
+  if (out && out->size() == 3 && !c.Has(1)) {
+    const Dim heads(c.node().attrs.Int("num_heads", 0));
+    const Dim kv_heads(c.node().attrs.Int("kv_num_heads", 0));
+    out->back() = ExactDiv(out->back(), heads + kv_heads + kv_heads) * heads;
+  }
+  c.Set(0, c.DtypeOf(0), std::move(out));
+  return {};
+}
+
+// ids [B, S], segments, tables of words [V, H], positions and segments -> [B, S, H], mask index [B], sum [B, S, H].
+Status EmbedLayerNorm(Inferrer& c) {
+  const SymShape* ids = c.ShapeOf(0);
+  const SymShape* words = c.ShapeOf(2);
+  MaybeShape out;
+  MaybeShape mask;
+  if (ids != nullptr && ids->size() == 2) {
+    out = SymShape{(*ids)[0], (*ids)[1], words != nullptr && words->size() == 2 ? (*words)[1] : Dim()};
+    mask = SymShape{(*ids)[0]};
+  }
+  c.Set(0, c.DtypeOf(2), out);
+  c.Set(1, DType::kS32, std::move(mask));
+  c.Set(2, c.DtypeOf(2), std::move(out));
+  return {};
+}
+
 // Two operands at inputs 0 and 1, float output, nothing transposed.
 Status FloatProduct(Inferrer& c) {
   const SymShape* a = c.ShapeOf(0);
@@ -105,8 +133,10 @@ Rule OpaqueRule(const Node& node) {
       {"BiasGelu", SameAsFirst},
       {"DequantizeLinear", Dequantize},
       {"DynamicQuantizeMatMul", FloatProduct},
+      {"EmbedLayerNormalization", EmbedLayerNorm},
       {"FastGelu", SameAsFirst},
       {"Gelu", SameAsFirst},
+      {"GroupQueryAttention", GroupQueryAttention},
       {"MatMulIntegerToFloat", FloatProduct},
       {"MatMulNBits", MatMulNBits},
       {"MultiHeadAttention", MultiHeadAttention},

@@ -266,6 +266,10 @@ TEST(Infer, AttentionAndQuantization) {
       {"input %x : f32[b] %y, %z, %w = DynamicQuantizeLinear(%x)", "u8[b]", "f32[]"},
       {"input %x : f32[b,s,8] input %w : u8[4,1,4] input %c : f32[4] "
        "%y = opaque \"com.microsoft\" \"MatMulNBits\" (%x, %w, %c) {K = 8, N = 4}", "f32[b,s,4]"},
+      {"input %q : f32[b,s,64] input %e : s32[b] %y = opaque \"com.microsoft\" \"GroupQueryAttention\" "
+       "(%q, _, _, _, _, %e) {kv_num_heads = 2, num_heads = 4}", "f32[b,s,32]"},
+      {"input %i : s32[b,s] input %w : f16[99,32] %y, %z = opaque \"com.microsoft\" \"EmbedLayerNormalization\" "
+       "(%i, _, %w)", "f16[b,s,32]", "s32[b]"},
       {"input %x : f32[b] %y = opaque \"my.domain\" \"Gelu\" (%x)", "?"},
       {"input %x : f32[b] %y = opaque \"my.domain\" \"Gelu\" (%x) : f16[3]", "f16[3]"},
   };
@@ -331,6 +335,16 @@ TEST(Infer, Contents) {
       {"input %x : s64[2] input %b : f32[b,s] %s = Shape(%b) %y = Concat(%x, %s) {axis = 0}", "[?,?,b,s]"},
       {"input %x : s64[2] %y = Identity(%x)", "none"},
       {"input %x : f32[b,s] %s = Shape(%x) %y = Cast(%s) {to = 1}", "none"},  // floats are not for the passes
+      // torch's pads: pairs reversed by a matrix on the way.
+      {"%p = Constant() {value = tensor s64[6] (1, 2, 3, 4, 5, 6)}" INTS("t", "2", "-1, 2") "%m = Reshape(%p, %t)"
+           INTS("s", "1", "-1") INTS("e", "1", "-9223372036854775807") INTS("a", "1", "0") INTS("d", "1", "-1")
+           "%r = Slice(%m, %s, %e, %a, %d) %u = Transpose(%r) {perm = [1, 0]}" INTS("f", "1", "-1") "%y = Reshape(%u, %f)",
+       "[5,3,1,6,4,2]"},
+      {"%p = Constant() {value = tensor s64[2,2] (1, 2, 3, 4)} %y = Identity(%p)", "none"},  // rank 2: not for passes
+      {"%p = Constant() {value = tensor s64[2,2] (1, 2, 3, 4)}" INTS("r", "2", "1, 2") INTS("f", "1", "-1")
+           "%t = Tile(%p, %r) %y = Reshape(%t, %f)", "none"},
+      {"%p = Constant() {value = tensor s64[2,1] (1, 2)}" INTS("q", "2", "10, 20") INTS("f", "1", "-1")
+           "%t = Add(%p, %q) %y = Reshape(%t, %f)", "none"},  // a true outer sum: no list is told
   };
   for (const auto& [body, expected] : cases) {
     SCOPED_TRACE(body);
