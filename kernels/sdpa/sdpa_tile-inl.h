@@ -82,10 +82,10 @@ struct TileRow {
 
   // Starts with what the zero points contribute: per column, and `row` for all. Float and s16: nothing.
   HWY_INLINE void Init(const T* columns, const T* row) {
-    c0 = Term(columns);
-    c1 = Term(columns + (kC > 1 ? kTileLanes : 0));
-    c2 = Term(columns + (kC > 2 ? 2 * kTileLanes : 0));
-    c3 = Term(columns + (kC > 3 ? 3 * kTileLanes : 0));
+    c0 = Term(columns, 0);
+    c1 = Term(columns, kC > 1 ? kTileLanes : 0);
+    c2 = Term(columns, kC > 2 ? 2 * kTileLanes : 0);
+    c3 = Term(columns, kC > 3 ? 3 * kTileLanes : 0);
     if constexpr (E::kPerWord == 4) {
       if (row == nullptr) return;
       const V v = hwy::HWY_NAMESPACE::Set(D(), *row);
@@ -95,8 +95,9 @@ struct TileRow {
       c3 = hwy::HWY_NAMESPACE::Add(c3, v);
     }
   }
-  static HWY_INLINE V Term(const T* columns) {
-    return E::kPerWord == 4 ? hwy::HWY_NAMESPACE::Load(D(), columns) : hwy::HWY_NAMESPACE::Zero(D());
+  static HWY_INLINE V Term(const T* columns, size_t at) {
+    if constexpr (E::kPerWord == 4) return hwy::HWY_NAMESPACE::Load(D(), columns + at);
+    return hwy::HWY_NAMESPACE::Zero(D());
   }
   HWY_INLINE void Step(const uint8_t* a, V b0, V b1, V b2, V b3) {
     T word;
@@ -180,18 +181,19 @@ HWY_NOINLINE void Tile(const TileArgs<typename E::T>& args, const uint8_t* HWY_R
   if constexpr (kR > 5) r5.Store(out + 5 * o);
 }
 
-// All columns of `panels` panels.
+// All columns of `panels` panels. columns: null for the float engine, which has no zero points.
 template <class E, size_t kR>
 HWY_INLINE void TileRows(const TileArgs<typename E::T>& args, const uint8_t* b, const typename E::T* columns,
                          size_t panels) {
   constexpr size_t kPanels = kTileVectors / kPanelVectors;
+  const auto terms = [columns](size_t panel) HWY_ATTR { return columns == nullptr ? columns : columns + 16 * panel; };
   size_t p = 0;
   for (; p + kPanels <= panels; p += kPanels) {
-    Tile<E, kR, kTileVectors>(args, b + p * args.panel_bytes, columns + 16 * p, args.out + 16 * p);
+    Tile<E, kR, kTileVectors>(args, b + p * args.panel_bytes, terms(p), args.out + 16 * p);
   }
   if constexpr (kPanels == 4) {
     b += p * args.panel_bytes;
-    columns += 16 * p;
+    columns = terms(p);
     typename E::T* out = args.out + 16 * p;
     if (panels - p == 3) Tile<E, kR, 3>(args, b, columns, out);
     if (panels - p == 2) Tile<E, kR, 2>(args, b, columns, out);
