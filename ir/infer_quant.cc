@@ -36,6 +36,12 @@ Status QLinearBinary(Inferrer& c) {
   return {};
 }
 
+// Output 3 is the sum that was normalized.
+Status SkipNorm(Inferrer& c) {
+  c.Set(3, c.DtypeOf(0), c.CopyOf(0));
+  return SameAsFirst(c);
+}
+
 // x [..., K] times packed weights of N columns.
 Status MatMulNBits(Inferrer& c) {
   MaybeShape out = c.CopyOf(0);
@@ -45,11 +51,12 @@ Status MatMulNBits(Inferrer& c) {
   return {};
 }
 
-// x [B, S, K], weight [K, Q + K + V]: [B, S, V].
+// x [B, S, K], weight [K, Q + K + V]: [B, S, V]. QAttention takes integers and gives the type of their scale (input 3).
 Status PackedAttention(Inferrer& c) {
   const SymShape* x = c.ShapeOf(0);
   const SymShape* w = c.ShapeOf(1);
-  c.Set(0, c.DtypeOf(0), std::nullopt);
+  const DType dtype = c.DtypeOf(c.node().op_type == "QAttention" ? 3 : 0);
+  c.Set(0, dtype, std::nullopt);
   if (x == nullptr || x->size() != 3) return {};
   const std::vector<int64_t> widths = c.node().attrs.Ints("qkv_hidden_sizes");
   Dim width;
@@ -58,7 +65,7 @@ Status PackedAttention(Inferrer& c) {
   } else if (w != nullptr && w->size() == 2) {
     width = ExactDiv((*w)[1], Dim(3));
   }
-  c.Set(0, c.DtypeOf(0), SymShape{(*x)[0], (*x)[1], width});
+  c.Set(0, dtype, SymShape{(*x)[0], (*x)[1], width});
   return {};
 }
 
@@ -85,6 +92,7 @@ Status GroupQueryAttention(Inferrer& c) {
 }
 
 // ids [B, S], segments, tables of words [V, H], positions and segments -> [B, S, H], mask index [B], sum [B, S, H].
+// QEmbedLayerNormalization has integer tables; the scale of the first is input 8.
 Status EmbedLayerNorm(Inferrer& c) {
   const SymShape* ids = c.ShapeOf(0);
   const SymShape* words = c.ShapeOf(2);
@@ -94,9 +102,10 @@ Status EmbedLayerNorm(Inferrer& c) {
     out = SymShape{(*ids)[0], (*ids)[1], words != nullptr && words->size() == 2 ? (*words)[1] : Dim()};
     mask = SymShape{(*ids)[0]};
   }
-  c.Set(0, c.DtypeOf(2), out);
+  const DType dtype = c.DtypeOf(c.node().op_type == "QEmbedLayerNormalization" ? 8 : 2);
+  c.Set(0, dtype, out);
   c.Set(1, DType::kS32, std::move(mask));
-  c.Set(2, c.DtypeOf(2), std::move(out));
+  c.Set(2, dtype, std::move(out));
   return {};
 }
 
@@ -141,6 +150,7 @@ Rule OpaqueRule(const Node& node) {
       {"MatMulNBits", MatMulNBits},
       {"MultiHeadAttention", MultiHeadAttention},
       {"QAttention", PackedAttention},
+      {"QEmbedLayerNormalization", EmbedLayerNorm},
       {"QLinearAdd", QLinearBinary},
       {"QLinearMul", QLinearBinary},
       {"QLinearSigmoid", SameAsFirst},
@@ -148,8 +158,8 @@ Rule OpaqueRule(const Node& node) {
       {"QuantizeLinear", Quantize},
       {"QuickGelu", SameAsFirst},
       {"RotaryEmbedding", SameAsFirst},
-      {"SkipLayerNormalization", SameAsFirst},
-      {"SkipSimplifiedLayerNormalization", SameAsFirst},
+      {"SkipLayerNormalization", SkipNorm},
+      {"SkipSimplifiedLayerNormalization", SkipNorm},
   };
   if (node.domain != "com.microsoft") return nullptr;
   const auto it = table->find(node.op_type);

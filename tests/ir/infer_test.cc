@@ -268,6 +268,8 @@ TEST(Infer, AttentionAndQuantization) {
        "%y = opaque \"com.microsoft\" \"MatMulNBits\" (%x, %w, %c) {K = 8, N = 4}", "f32[b,s,4]"},
       {"input %q : f32[b,s,64] input %e : s32[b] %y = opaque \"com.microsoft\" \"GroupQueryAttention\" "
        "(%q, _, _, _, _, %e) {kv_num_heads = 2, num_heads = 4}", "f32[b,s,32]"},
+      {"input %x : u8[b,s,8] input %w : u8[8,24] input %a : f32[24] input %c : f32[] "
+       "%y = opaque \"com.microsoft\" \"QAttention\" (%x, %w, %a, %c, %c)", "f32[b,s,8]"},
       {"input %i : s32[b,s] input %w : f16[99,32] %y, %z = opaque \"com.microsoft\" \"EmbedLayerNormalization\" "
        "(%i, _, %w)", "f16[b,s,32]", "s32[b]"},
       {"input %x : f32[b] %y = opaque \"my.domain\" \"Gelu\" (%x)", "?"},
