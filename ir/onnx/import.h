@@ -115,6 +115,7 @@ class GraphBuilder {
   Result<GraphRef> ReadSubgraph(const pb::GraphProto& proto, Scope& scope, std::span<const std::string_view> names,
                                 std::span<const ValueId> captured);
   Status Finish(Draft& draft);
+  static Status CheckInputs(Op op, std::span<const ValueId> inputs);
   Status Define(Scope& scope, std::string_view name, ValueId value, std::string_view by);
   std::string IrName(const Scope& scope, std::string_view name);
   std::string Fresh(const Draft& d, std::string_view hint);
@@ -124,6 +125,7 @@ class GraphBuilder {
 
   FileContext& file_;
   Graph g_;
+  Status emitted_;  // whether every node that a rule emitted has the inputs it needs
   Scope top_;
   std::unordered_set<std::string> names_;                             // every value name of the file's graph and ours
   std::unordered_map<std::string_view, const pb::TypeProto*> types_;  // value_info

@@ -299,6 +299,7 @@ ValueId GraphBuilder::EmitOutput(const Draft& d, size_t i, std::string_view hint
                                  Attrs attrs) {
   const std::string name = d.wants(i) ? IrName(*d.scope, d.outputs[i]) : Fresh(d, hint);
   while (!inputs.empty() && !inputs.back().valid()) inputs.pop_back();
+  if (emitted_) emitted_ = CheckInputs(op, inputs);
   const NodeId id = Place(g_.AddNode(op, std::move(inputs), 1, std::move(attrs),
                                      d.name.empty() ? std::string() : d.name + "/" + std::string(hint)));
   NameOutputs(id, {name});
@@ -314,17 +315,32 @@ int64_t GraphBuilder::RankOf(ValueId v) const {
   return v.valid() && g_.value(v).type.shape ? static_cast<int64_t>(g_.value(v).type.shape->size()) : -1;
 }
 
+// Everything behind this trusts that an input which is not optional is there.
+Status GraphBuilder::CheckInputs(Op op, std::span<const ValueId> inputs) {
+  const OpInfo& info = InfoOf(op);
+  const auto given = static_cast<int>(inputs.size());
+  if (given < info.min_inputs || (info.max_inputs >= 0 && given > info.max_inputs)) {
+    return Fail("it has {} inputs, which {} does not take", given, info.name);
+  }
+  const bool variadic =
+      op == Op::kConcat || op == Op::kMax || op == Op::kMin || op == Op::kSum || op == Op::kMean || op == Op::kEinsum;
+  for (int i = 0; i < (variadic ? given : info.min_inputs); ++i) {
+    const bool optional =
+        op == Op::kLoop || (op == Op::kNormQuant && (i == 1 || i == 3)) || (op == Op::kQkvInt8 && i >= 5);
+    if (!optional && !inputs[static_cast<size_t>(i)].valid()) return Fail("it leaves out input {}, which it needs", i);
+  }
+  return {};
+}
+
 Status GraphBuilder::Finish(Draft& d) {
+  OCTAVO_TRY_STATUS(emitted_);
   while (d.captures == 0 && !d.inputs.empty() && !d.inputs.back().valid()) d.inputs.pop_back();
   while (!d.outputs.empty() && d.outputs.back().empty()) d.outputs.pop_back();
   const Op op = OpFromName(d.domain, d.op_type);
   if (op != Op::kOpaque) {
+    OCTAVO_TRY_STATUS(CheckInputs(op, d.inputs));
     const OpInfo& info = InfoOf(op);
-    const auto given = static_cast<int>(d.inputs.size());
     const auto made = static_cast<int>(d.outputs.size());
-    if (given < info.min_inputs || (info.max_inputs >= 0 && given > info.max_inputs)) {
-      return Fail("it has {} inputs, which {} does not take", given, d.op_type);
-    }
     // The remaining outputs of an op that must have them are simply not wanted.
     if (info.max_outputs >= 0 && made > info.max_outputs) return Fail("it has {} outputs, too many", made);
     d.outputs.resize(static_cast<size_t>(std::max(made, info.min_outputs)));

@@ -183,6 +183,15 @@ TEST(Hostile, OneSentenceEach) {
       {"too few inputs",
        [](auto& m) { m.graph().mutable_node(0)->mutable_input()->RemoveLast(); },
        {"'product'", "1 inputs"}},
+      {"input left out",
+       [](auto& m) { m.graph().mutable_node(0)->set_input(0, ""); },
+       {"'product'", "leaves out input 0"}},
+      {"vendor op without an input",
+       [](auto& m) {
+         auto& n = *m.graph().mutable_node(0);
+         n.set_domain("com.microsoft"), n.set_op_type("BiasGelu"), n.set_input(1, "");
+       },
+       {"'product'", "1 inputs"}},
       {"too many inputs", [](auto& m) { m.graph().mutable_node(1)->add_input("x"); }, {"'sum'", "3 inputs"}},
       {"too many outputs", [](auto& m) { m.graph().mutable_node(1)->add_output("more"); }, {"'sum'", "2 outputs"}},
       {"no op type", [](auto& m) { m.graph().mutable_node(0)->clear_op_type(); }, {"'product'", "no op type"}},

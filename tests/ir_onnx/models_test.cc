@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "octavo/ir/onnx/onnx.h"
+#include "octavo/ir/text.h"
 #include "octavo/ir/verify.h"
 #include "octavo/tests/ir_onnx/compare.h"
 #include "octavo/tests/ir_onnx/make_model.h"
@@ -44,6 +45,7 @@ std::string RoundTrip(const fs::path& path, bool& read) {
   auto second = ir::onnx::ReadBytes(*bytes);
   if (!second) return "again: " + second.error().message;
   if (const std::string d = Difference(*first, *second); !d.empty()) return "differs: " + d;
+  if (ir::ToText(*first) != ir::ToText(*second)) return "prints differently";
   auto again = ir::onnx::WriteBytes(*second);
   if (!again || *again != *bytes) return "the second export has other bytes";
   if (*ir::onnx::WriteBytes(*first) != *bytes) return "the same graph gives other bytes";
