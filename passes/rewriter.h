@@ -27,7 +27,7 @@ class Rewriter {
                      std::string name = {});
   ir::ValueId Constant(ir::Tensor tensor, std::string name = {});
 
-  // `to` takes over all uses; where `from` has a better (file) name and `to` is new, `to` inherits it and the type.
+  // `to` takes over all uses, and the type where its own is not known.
   void Replace(ir::ValueId from, ir::ValueId to);
   void SetInput(ir::NodeId node, size_t slot, ir::ValueId value);
   void SetAttr(ir::NodeId node, std::string_view name, ir::Attr value);

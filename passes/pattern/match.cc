@@ -106,11 +106,11 @@ class Matcher {
     if (n == nullptr || n->op != p.op || graph_.value(value).output_index != p.output) {
       return Refuse(m, Kind::kShape, "'{}' should be {} but is {}", p.name, ir::InfoOf(p.op).name, Where(graph_, value));
     }
+    m.nodes_.push_back(graph_.value(value).producer);  // the right op counts as matched, whatever its attributes say
     if (p.attrs) {
       const std::string why = p.attrs(graph_, *n);
       if (!why.empty()) return Refuse(m, Kind::kShape, "'{}' ({}): {}", p.name, Where(graph_, value), why);
     }
-    m.nodes_.push_back(graph_.value(value).producer);
     return true;
   }
 

@@ -25,7 +25,7 @@ struct Case {
   float x_scale = 0.02f, y_scale = 0.1f;
   std::vector<uint8_t> x;
   std::vector<int8_t> w;  // [k][n]
-  std::vector<float> w_scale, biases;
+  std::vector<float> w_scale, biases, post_scales;  // post_scales empty: none
 
   static constexpr uint8_t kPattern = 0xA5;
   size_t ElementBytes() const { return y_dtype == DType::kF32 ? 4 : 1; }
@@ -40,6 +40,7 @@ struct Case {
               .w_scale_per_column = per_column,
               .bias = bias ? biases.data() : nullptr,
               .activation = activation,
+              .post_scale = post_scales.empty() ? nullptr : post_scales.data(),
               .y = y,
               .dtype = y_dtype,
               .scale = y_scale,
@@ -258,6 +259,10 @@ TEST_P(GemmArch, EveryActivationAndOutput) {
         c.y_zero_point = RandomInt(0, 127);
         c.x_scale = 0.001f;
         c.y_scale = 0.02f;
+        if (trial == 2) {
+          c.post_scales.resize(static_cast<size_t>(c.n));
+          for (auto& v : c.post_scales) v = std::ldexp(RandomFloat(1, 2), RandomInt(-4, 1));
+        }
         Compare(c);
       }
     }

@@ -1,0 +1,142 @@
+// A compiled model: kernels against the interpreter, plans for changing shapes, concurrent runs, and inputs that do not fit.
+#include "octavo/runtime/model.h"
+
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <cmath>
+#include <filesystem>
+#include <thread>
+
+#include "octavo/ir/npz/npz.h"
+#include "octavo/ir/onnx/onnx.h"
+
+namespace octavo::runtime {
+namespace {
+
+using ir::Tensor;
+
+std::filesystem::path BertPath() {
+  return std::filesystem::path(OCTAVO_SOURCE_DIR) / "tests/data/float/bert.ts17.sdpa.onnx";
+}
+
+ir::Graph Bert() {
+  auto graph = ir::onnx::ReadFile(BertPath());
+  EXPECT_TRUE(graph.has_value()) << graph.error().message;
+  return std::move(*graph);
+}
+
+// Inputs of case `number` of the committed data.
+ir::TensorMap Case(int number) {
+  auto arrays = ir::ReadNpz(std::filesystem::path(BertPath()).replace_extension(".npz"));
+  EXPECT_TRUE(arrays.has_value());
+  ir::TensorMap inputs;
+  const std::string prefix = std::to_string(number) + "/in/";
+  for (const auto& [name, tensor] : *arrays) {
+    if (name.starts_with(prefix)) inputs[name.substr(prefix.size())] = tensor;
+  }
+  return inputs;
+}
+
+double Worst(const std::vector<Tensor>& a, const std::vector<Tensor>& b) {
+  double worst = 0;
+  for (size_t i = 0; i < a.size(); ++i) {
+    for (int64_t e = 0; e < a[i].size(); ++e) worst = std::max(worst, std::fabs(a[i].GetDouble(e) - b[i].GetDouble(e)));
+  }
+  return worst;
+}
+
+bool SameBits(const std::vector<Tensor>& a, const std::vector<Tensor>& b) {
+  for (size_t i = 0; i < a.size(); ++i) {
+    if (!a[i].SameBits(b[i])) return false;
+  }
+  return a.size() == b.size();
+}
+
+TEST(Model, KernelsAgreeWithTheInterpreterForChangingShapes) {
+  auto model = Model::Compile(Bert(), {.threads = 2});
+  auto plain = Model::Compile(Bert(), {.threads = 1, .kernels = false});
+  ASSERT_TRUE(model.has_value() && plain.has_value());
+  for (int round = 0; round < 3; ++round) {
+    for (int number : {0, 1}) {
+      const ir::TensorMap inputs = Case(number);
+      auto got = model->Run(inputs);
+      auto want = plain->Run(inputs);
+      ASSERT_TRUE(got.has_value() && want.has_value());
+      EXPECT_LT(Worst(*want, *got), 2e-5);  // oneDNN sums in another order; values are of size 1
+      EXPECT_GT(Worst(*want, std::vector<Tensor>{Tensor::Zeros(ir::DType::kF32, (*want)[0].shape())}), 0.1);
+    }
+  }
+  EXPECT_GT(model->arena_bytes(), 0u);
+}
+
+TEST(Model, ConcurrentRunsGiveTheBitsOfOne) {
+  auto model = Model::Compile(Bert(), {.threads = 2});
+  ASSERT_TRUE(model.has_value());
+  std::vector<std::vector<Tensor>> want;
+  for (int number : {0, 1}) want.push_back(*model->Run(Case(number)));
+  std::vector<std::thread> threads;
+  std::atomic<int> wrong = 0;
+  for (int t = 0; t < 4; ++t) {
+    threads.emplace_back([&, t] {
+      const ir::TensorMap inputs = Case(t % 2);
+      for (int i = 0; i < 5; ++i) {
+        auto got = model->Run(inputs);
+        if (!got || !SameBits(want[static_cast<size_t>(t % 2)], *got)) ++wrong;
+      }
+    });
+  }
+  for (std::thread& t : threads) t.join();
+  EXPECT_EQ(wrong, 0);
+}
+
+TEST(Model, ProfileNamesKernelsAndSources) {
+  auto model = Model::Compile(Bert(), {.threads = 1});
+  ASSERT_TRUE(model.has_value());
+  Profile profile;
+  ASSERT_TRUE(model->Run(Case(0), &profile).has_value());
+  ASSERT_FALSE(profile.events.empty());
+  const bool has_source = std::any_of(profile.events.begin(), profile.events.end(),
+                                      [](const ProfileEvent& e) { return !e.origin.empty() && e.kernel.starts_with("matmul_f32"); });
+  EXPECT_TRUE(has_source);
+  EXPECT_NE(ToChromeTrace(profile).find("\"traceEvents\""), std::string::npos);
+}
+
+std::string Refusal(const ir::TensorMap& inputs) {
+  auto model = Model::Compile(Bert(), {.threads = 1});
+  EXPECT_TRUE(model.has_value());
+  auto got = model->Run(inputs);
+  EXPECT_FALSE(got.has_value());
+  return got ? "" : got.error().message;
+}
+
+TEST(Model, InputsThatDoNotFitAreNamed) {
+  ir::TensorMap inputs = Case(0);
+  ASSERT_FALSE(inputs.empty());
+  const std::string name = inputs.begin()->first;
+  ir::TensorMap missing = inputs;
+  missing.erase(name);
+  EXPECT_NE(Refusal(missing).find(name), std::string::npos);
+  ir::TensorMap other = inputs;
+  other["nobody"] = Tensor::ScalarF32(1);
+  EXPECT_NE(Refusal(other).find("'nobody'"), std::string::npos);
+  ir::TensorMap dtype = inputs;
+  dtype[name] = Tensor::Zeros(ir::DType::kF32, inputs[name].shape());
+  EXPECT_NE(Refusal(dtype).find("dtype f32"), std::string::npos);
+  ir::TensorMap rank = inputs;
+  rank[name] = Tensor::Zeros(ir::DType::kS64, {3});
+  EXPECT_NE(Refusal(rank).find("shape [3]"), std::string::npos);
+}
+
+TEST(Model, UnknownOpIsNamedWhenCompiling) {
+  ir::Graph g;
+  const ir::ValueId x = g.AddInput("x", {ir::DType::kF32, ir::SymShape{2}});
+  g.AddOutput("y", g.node(g.AddOpaque("my.domain", "Mystery", {x}, 1, {}, "the_node")).output());
+  auto model = Model::Compile(std::move(g));
+  ASSERT_FALSE(model.has_value());
+  EXPECT_NE(model.error().message.find("my.domain::Mystery"), std::string::npos);
+  EXPECT_NE(model.error().message.find("'the_node'"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace octavo::runtime
