@@ -30,8 +30,8 @@ Rule RuleOf(const Node& node) {
 
 bool SameType(const Type& a, const Type& b) {
   return a.dtype == b.dtype && a.shape.has_value() == b.shape.has_value() &&
-         (!a.shape || std::ranges::equal(*a.shape, *b.shape,
-                                         [](const Dim& x, const Dim& y) { return SameRepresentation(x, y); }));
+         (!a.shape ||
+          std::ranges::equal(*a.shape, *b.shape, [](const Dim& x, const Dim& y) { return SameRepresentation(x, y); }));
 }
 
 // `inferred`, with what only `old` knows. The error says where they contradict each other.

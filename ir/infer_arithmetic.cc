@@ -218,7 +218,8 @@ void Reduce(Inferrer& c) {
 void Clip(Inferrer& c) {
   const SymContents* low = c.Contents(1);
   const SymContents* high = c.Contents(2);
-  if ((c.Has(1) && (low == nullptr || low->size() != 1)) || (c.Has(2) && (high == nullptr || high->size() != 1))) return;
+  if ((c.Has(1) && (low == nullptr || low->size() != 1)) || (c.Has(2) && (high == nullptr || high->size() != 1)))
+    return;
   Map(c, [&](Dim d) {
     if (low != nullptr) d = Larger(d, (*low)[0]);
     if (high != nullptr) d = Smaller(d, (*high)[0]);

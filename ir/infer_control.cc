@@ -22,8 +22,8 @@ Type Join(const Type& a, const Type& b) {
 
 bool Same(const Type& a, const Type& b) {
   if (a.dtype != b.dtype || a.shape.has_value() != b.shape.has_value()) return false;
-  return !a.shape || std::ranges::equal(*a.shape, *b.shape,
-                                        [](const Dim& x, const Dim& y) { return SameRepresentation(x, y); });
+  return !a.shape ||
+         std::ranges::equal(*a.shape, *b.shape, [](const Dim& x, const Dim& y) { return SameRepresentation(x, y); });
 }
 
 // Types of the outputs of the subgraph `attr`, given the types of its inputs; elements of captures go in as well.

@@ -51,8 +51,8 @@ Status Gemm(Inferrer& c) {
   const bool turn_b = c.node().attrs.Int("transB", 0) != 0;
   SymShape out(2);
   Dim inner;
-  for (const auto& [shape, turned, mine, shared] : {std::tuple{a, turn_a, size_t{0}, size_t{1}},
-                                                    std::tuple{b, turn_b, size_t{1}, size_t{0}}}) {
+  for (const auto& [shape, turned, mine, shared] :
+       {std::tuple{a, turn_a, size_t{0}, size_t{1}}, std::tuple{b, turn_b, size_t{1}, size_t{0}}}) {
     if (shape == nullptr) continue;
     if (shape->size() != 2) return c.Refuse("an operand has the shape {}; Gemm needs matrices", ToString(*shape));
     out[mine] = (*shape)[turned ? 1 - mine : mine];

@@ -59,8 +59,8 @@ class Inferrer {
   const Node* node_ = nullptr;
   std::vector<Type> types_;                               // of the node's outputs
   std::vector<std::optional<SymContents>> new_contents_;  // of the node's outputs
-  // Contents that are not for the passes, which ask for integers of rank 0 and 1: whole numbers in float tensors (Cast of
-  // a size to float and back), and rank 2 in row-major order (the pads that torch reverses in pairs).
+  // Contents that are not for the passes, which ask for integers of rank 0 and 1: whole numbers in float tensors (Cast
+  // of a size to float and back), and rank 2 in row-major order (the pads that torch reverses in pairs).
   std::vector<std::optional<SymContents>> own_contents_;
 };
 

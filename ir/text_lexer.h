@@ -35,10 +35,10 @@ class Lexer {
   bool EatWord(std::string_view word);
   Status Expect(char c);
   Result<std::string> Quoted();
-  Result<std::string> Name();             // plain or quoted
-  std::string_view Word();                // the name characters that come next, and '+'; may be empty
-  Result<std::string> HexBytes();         // "0a1f"
-  Result<std::string_view> Bracketed();   // the text between '[' and its ']', quotes respected
+  Result<std::string> Name();            // plain or quoted
+  std::string_view Word();               // the name characters that come next, and '+'; may be empty
+  Result<std::string> HexBytes();        // "0a1f"
+  Result<std::string_view> Bracketed();  // the text between '[' and its ']', quotes respected
   Result<int64_t> Int();
 
   // "line 12: ..."

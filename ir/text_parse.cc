@@ -18,7 +18,8 @@ constexpr int kMaxDepth = 64;
 Op OpOfName(std::string_view name) {
   static const auto* const table = [] {
     auto* t = new std::map<std::string_view, Op>;
-    for (size_t i = 0; i < static_cast<size_t>(Op::kOpaque); ++i) (*t)[InfoOf(static_cast<Op>(i)).name] = static_cast<Op>(i);
+    for (size_t i = 0; i < static_cast<size_t>(Op::kOpaque); ++i)
+      (*t)[InfoOf(static_cast<Op>(i)).name] = static_cast<Op>(i);
     return t;
   }();
   const auto it = table->find(name);
@@ -186,7 +187,8 @@ class Parser {
     } else {
       const std::string_view word = in_.Word();
       head.op = OpOfName(word);
-      if (head.op == Op::kOpaque) return in_.Refuse("expected an op, found '{}'; write opaque \"domain\" \"type\"", word);
+      if (head.op == Op::kOpaque)
+        return in_.Refuse("expected an op, found '{}'; write opaque \"domain\" \"type\"", word);
     }
     OCTAVO_TRY_STATUS(in_.Expect('('));
     if (in_.Eat(')')) return head;
@@ -209,9 +211,10 @@ class Parser {
       OCTAVO_TRY(name, in_.Name());
     }
     const size_t count = head.outputs.size();
-    const NodeId id = head.op == Op::kOpaque
-                          ? g.AddOpaque(head.domain, head.op_type, std::move(head.inputs), count, std::move(attrs), name)
-                          : g.AddNode(head.op, std::move(head.inputs), count, std::move(attrs), name);
+    const NodeId id =
+        head.op == Op::kOpaque
+            ? g.AddOpaque(head.domain, head.op_type, std::move(head.inputs), count, std::move(attrs), name)
+            : g.AddNode(head.op, std::move(head.inputs), count, std::move(attrs), name);
     NameOutputs(g, id, head.outputs);
     if (in_.Eat(':')) OCTAVO_TRY_STATUS(ParseTypes(g, id));
     if (in_.EatWord("from")) {

@@ -215,9 +215,7 @@ class Verifier {
         if (g_.IsAlive(n.inputs[slot])) found[n.inputs[slot].index].push_back({id, slot});
       }
     }
-    const auto before = [](const Use& a, const Use& b) {
-      return a.node != b.node ? a.node < b.node : a.slot < b.slot;
-    };
+    const auto before = [](const Use& a, const Use& b) { return a.node != b.node ? a.node < b.node : a.slot < b.slot; };
     for (uint32_t i = 0; i < g_.value_capacity(); ++i) {
       if (!g_.IsAlive(ValueId{i})) continue;
       const Value& v = g_.value(ValueId{i});

@@ -176,8 +176,8 @@ TEST(InferModels, ClaimsHoldInARun) {
         if (inputs.empty()) continue;
         // Opaque nodes end a run early; what ran until then counts.
         (void)Interpret(*g, inputs, {.on_node = [&](const Node& n, std::span<const RtValue> outputs) {
-                          claims.Check(n, outputs);
-                        }});
+          claims.Check(n, outputs);
+        }});
         dims += claims.dims;
         elements += claims.elements;
       }

@@ -62,8 +62,8 @@ TEST(Infer, HeadSplitOfTorchScript) {
   const ValueId keys = b.Add(Op::kTranspose, {split}, {{"perm", std::vector<int64_t>{0, 2, 3, 1}}});
   const ValueId scores = b.Add(Op::kMatMul, {turned, keys});
   // Merge by the shape of the attention output, which is another tensor.
-  const ValueId out = b.Add(Op::kTranspose, {b.Add(Op::kMatMul, {scores, turned})},
-                            {{"perm", std::vector<int64_t>{0, 2, 1, 3}}});
+  const ValueId out =
+      b.Add(Op::kTranspose, {b.Add(Op::kMatMul, {scores, turned})}, {{"perm", std::vector<int64_t>{0, 2, 1, 3}}});
   const ValueId s = b.Add(Op::kShape, {out});
   const ValueId heads = b.Add(Op::kGather, {s, b.Int(2)});
   const ValueId width = b.Add(Op::kGather, {s, b.Int(3)});
@@ -163,11 +163,14 @@ TEST(Infer, JoinsAndCuts) {
       {"input %x : f32[b,10]" INTS("s", "1", "2") INTS("e", "1", "-1") INTS("a", "1", "1") "%y = Slice(%x, %s, %e, %a)",
        "f32[b,7]"},
       {"input %x : f32[b,10]" INTS("s", "1", "-3") INTS("e", "1", "9223372036854775807") INTS("a", "1", "1")
-           INTS("t", "1", "2") "%y = Slice(%x, %s, %e, %a, %t)", "f32[b,2]"},
+           INTS("t", "1", "2") "%y = Slice(%x, %s, %e, %a, %t)",
+       "f32[b,2]"},
       {"input %x : f32[5]" INTS("s", "1", "-1") INTS("e", "1", "-9223372036854775808") INTS("a", "1", "0")
-           INTS("t", "1", "-2") "%y = Slice(%x, %s, %e, %a, %t)", "f32[3]"},
+           INTS("t", "1", "-2") "%y = Slice(%x, %s, %e, %a, %t)",
+       "f32[3]"},
       {"input %x : f32[0]" INTS("s", "1", "-1") INTS("e", "1", "-9223372036854775808") INTS("a", "1", "0")
-           INTS("t", "1", "-1") "%y = Slice(%x, %s, %e, %a, %t)", "f32[0]"},
+           INTS("t", "1", "-1") "%y = Slice(%x, %s, %e, %a, %t)",
+       "f32[0]"},
       {"input %x : f32[s]" INTS("s", "1", "0") INTS("e", "1", "2147483647") "%y = Slice(%x, %s, %e)", "f32[s]"},
       {"input %x : f32[s]" INTS("s", "1", "1") INTS("e", "1", "2147483647") "%y = Slice(%x, %s, %e)", "f32[s - 1]"},
       {"input %x : f32[s]" INTS("s", "1", "-1") INTS("e", "1", "2147483647") "%y = Slice(%x, %s, %e)", "f32[1]"},
@@ -183,8 +186,9 @@ TEST(Infer, JoinsAndCuts) {
       {"input %w : f32[b,s] input %i : s64[b,3] %y = GatherElements(%w, %i) {axis = 1}", "f32[b,3]"},
       {"input %w : f32[b,s,64] input %i : s64[b,k,1] %y = GatherND(%w, %i) {batch_dims = 1}", "f32[b,k,64]"},
       {"input %x : f32[b,s]" INTS("p", "4", "0, 1, 0, 2") "%y = Pad(%x, %p)", "f32[b,s + 3]"},
-      {"input %x : f32[b,s]" INTS("p", "2", "1, 2") "%v = Constant() {value = tensor f32[] (0)}" INTS("a", "1", "-1")
-           "%y = Pad(%x, %p, %v, %a)", "f32[b,s + 3]"},
+      {"input %x : f32[b,s]" INTS("p", "2", "1, 2") "%v = Constant() {value = tensor f32[] (0)}" INTS(
+           "a", "1", "-1") "%y = Pad(%x, %p, %v, %a)",
+       "f32[b,s + 3]"},
       {"input %i : s64[b,s] %d = Constant() {value = tensor s64[] (5)} input %v : f32[2] %y = OneHot(%i, %d, %v)",
        "f32[b,s,5]"},
       {"input %x : f32[b,s]" INTS("k", "1", "3") "%y, %z = TopK(%x, %k)", "f32[b,3]", "s64[b,3]"},
@@ -237,27 +241,34 @@ TEST(Infer, ReductionsAndProducts) {
 TEST(Infer, AttentionAndQuantization) {
   const Case cases[] = {
       {"input %q : f32[b,s,8] input %k : f32[b,t,4] input %v : f32[b,t,6] "
-       "%y = Attention(%q, %k, %v) {kv_num_heads = 2, q_num_heads = 4}", "f32[b,s,12]"},
+       "%y = Attention(%q, %k, %v) {kv_num_heads = 2, q_num_heads = 4}",
+       "f32[b,s,12]"},
       {"input %q : f32[b,4,s,8] input %k : f32[b,2,t,8] input %v : f32[b,2,t,6] input %p : f32[b,2,past,8] "
-       "input %w : f32[b,2,past,6] %y, %z = Attention(%q, %k, %v, _, %p, %w)", "f32[b,4,s,6]", "f32[b,2,past + t,8]"},
+       "input %w : f32[b,2,past,6] %y, %z = Attention(%q, %k, %v, _, %p, %w)",
+       "f32[b,4,s,6]", "f32[b,2,past + t,8]"},
       {"input %q : f32[b,s,8] input %k : f32[b,2,t,2] input %v : f32[b,t,6] "
        "%y = Sdpa(%q, %k, %v) {k_rank = 4, kv_num_heads = 2, num_heads = 4, out_rank = 3, q_rank = 3, v_rank = 3}",
        "f32[b,s,12]"},
       {"input %q : u8[b,s,8] input %k : u8[b,2,t,2] input %v : u8[b,t,6] input %c : f32[] input %n : u8[] "
        "%y = SdpaInt8(%q, %k, %v, %c, %n, %c, %n, %c, %n, %c, %n) {kv_num_heads = 2, num_heads = 4, out_rank = 4}",
        "f32[b,4,s,3]"},
-      {"input %q : u8[b,s,8] input %k : u8[b,2,t,2] input %v : u8[b,t,6] input %c : f32[] input %n : u8[] input %m : s8[] "
-       "%y = SdpaInt8(%q, %k, %v, %c, %n, %c, %n, %c, %n, %c, %n, %c, %m) {kv_num_heads = 2, num_heads = 4, out_rank = 3}",
+      {"input %q : u8[b,s,8] input %k : u8[b,2,t,2] input %v : u8[b,t,6] input %c : f32[] input %n : u8[] input %m : "
+       "s8[] "
+       "%y = SdpaInt8(%q, %k, %v, %c, %n, %c, %n, %c, %n, %c, %n, %c, %m) {kv_num_heads = 2, num_heads = 4, out_rank = "
+       "3}",
        "s8[b,s,12]"},
       {"input %x : u8[b,s,8] input %c : f32[] input %n : u8[] input %w : s8[8,4] input %v : s8[8,6] input %d : f32[4] "
-       "%y, %z = QkvInt8(%x, %c, %n, %w, %d, _, _, _, %v, %c, _, %c, %n)", "f32[b,s,4]", "u8[b,s,6]"},
+       "%y, %z = QkvInt8(%x, %c, %n, %w, %d, _, _, _, %v, %c, _, %c, %n)",
+       "f32[b,s,4]", "u8[b,s,6]"},
       {"input %x : s8[b,s,8] input %c : f32[] input %n : s8[] input %w : s8[8,4] "
-       "%y = LinearInt8(%x, %c, %n, %w, %c, _, %c, %n)", "s8[b,s,4]"},
+       "%y = LinearInt8(%x, %c, %n, %w, %c, _, %c, %n)",
+       "s8[b,s,4]"},
       {"input %x : s8[b,s,8] input %c : f32[] input %n : s8[] input %w : s8[8,4] %y = LinearInt8(%x, %c, %n, %w, %c)",
        "f32[b,s,4]"},
-      {"input %x : f32[b,s,8] input %k : f32[b,s,8] input %g : f32[8] %y, %z = SkipLayerNorm(%x, %k, %g)",
-       "f32[b,s,8]", "f32[b,s,8]"},
-      {"input %x : f32[b,s,8] input %g : f32[8] input %c : f32[] input %n : s8[] %y, %z = NormQuant(%x, _, %g, _, %c, %n)",
+      {"input %x : f32[b,s,8] input %k : f32[b,s,8] input %g : f32[8] %y, %z = SkipLayerNorm(%x, %k, %g)", "f32[b,s,8]",
+       "f32[b,s,8]"},
+      {"input %x : f32[b,s,8] input %g : f32[8] input %c : f32[] input %n : s8[] %y, %z = NormQuant(%x, _, %g, _, %c, "
+       "%n)",
        "f32[b,s,8]", "s8[b,s,8]"},
       {"input %x : f32[b] input %c : f32[] input %n : s8[] %y = QuantizeLinear(%x, %c, %n)", "s8[b]"},
       {"input %x : f32[b] input %c : f32[] %y = QuantizeLinear(%x, %c)", "u8[b]"},
@@ -265,13 +276,17 @@ TEST(Infer, AttentionAndQuantization) {
       {"input %x : s8[b] input %c : f16[] %y = DequantizeLinear(%x, %c)", "f16[b]"},
       {"input %x : f32[b] %y, %z, %w = DynamicQuantizeLinear(%x)", "u8[b]", "f32[]"},
       {"input %x : f32[b,s,8] input %w : u8[4,1,4] input %c : f32[4] "
-       "%y = opaque \"com.microsoft\" \"MatMulNBits\" (%x, %w, %c) {K = 8, N = 4}", "f32[b,s,4]"},
+       "%y = opaque \"com.microsoft\" \"MatMulNBits\" (%x, %w, %c) {K = 8, N = 4}",
+       "f32[b,s,4]"},
       {"input %q : f32[b,s,64] input %e : s32[b] %y = opaque \"com.microsoft\" \"GroupQueryAttention\" "
-       "(%q, _, _, _, _, %e) {kv_num_heads = 2, num_heads = 4}", "f32[b,s,32]"},
+       "(%q, _, _, _, _, %e) {kv_num_heads = 2, num_heads = 4}",
+       "f32[b,s,32]"},
       {"input %x : u8[b,s,8] input %w : u8[8,24] input %a : f32[24] input %c : f32[] "
-       "%y = opaque \"com.microsoft\" \"QAttention\" (%x, %w, %a, %c, %c)", "f32[b,s,8]"},
+       "%y = opaque \"com.microsoft\" \"QAttention\" (%x, %w, %a, %c, %c)",
+       "f32[b,s,8]"},
       {"input %i : s32[b,s] input %w : f16[99,32] %y, %z = opaque \"com.microsoft\" \"EmbedLayerNormalization\" "
-       "(%i, _, %w)", "f16[b,s,32]", "s32[b]"},
+       "(%i, _, %w)",
+       "f16[b,s,32]", "s32[b]"},
       {"input %x : f32[b] %y = opaque \"my.domain\" \"Gelu\" (%x)", "?"},
       {"input %x : f32[b] %y = opaque \"my.domain\" \"Gelu\" (%x) : f16[3]", "f16[3]"},
   };
@@ -282,17 +297,21 @@ TEST(Infer, ControlFlow) {
   const Case cases[] = {
       {"input %c : bool[] input %x : f32[b,4] %y = If(%c, %x) {else_branch = graph \"e\" { input %a : ? %o = Relu(%a) "
        "output \"o\" = %o : ? }, octavo_captures = 1, then_branch = graph \"t\" { input %a : ? %o = ReduceSum(%a) "
-       "output \"o\" = %o : ? }}", "f32[?,?]"},
+       "output \"o\" = %o : ? }}",
+       "f32[?,?]"},
       {"%c = Constant() {value = tensor bool[] (1)} input %x : f32[b,4] %y = If(%c, %x) {else_branch = graph \"e\" { "
        "input %a : ? %o = Relu(%a) output \"o\" = %o : ? }, octavo_captures = 1, then_branch = graph \"t\" { "
-       "input %a : ? %o = ReduceSum(%a) output \"o\" = %o : ? }}", "f32[1,1]"},
+       "input %a : ? %o = ReduceSum(%a) output \"o\" = %o : ? }}",
+       "f32[1,1]"},
       // A carried value that grows keeps its other dims; a scan output gets one slice per iteration.
-      {"%n = Constant() {value = tensor s64[] (3)} input %x : f32[1,4] %y, %z = Loop(%n, _, %x, %x) {body = graph \"b\" { "
+      {"%n = Constant() {value = tensor s64[] (3)} input %x : f32[1,4] %y, %z = Loop(%n, _, %x, %x) {body = graph "
+       "\"b\" { "
        "input %i : s64[] input %c : bool[] input %v : ? input %k : ? %w = Concat(%v, %k) {axis = 0} %r = Relu(%k) "
        "output \"c\" = %c : ? output \"v\" = %w : ? output \"s\" = %r : ? }, octavo_captures = 1}",
        "f32[?,4]", "f32[?,1,4]"},
       {"input %s : f32[4] input %x : f32[t,4] %y, %z = Scan(%s, %x) {body = graph \"b\" { input %a : ? input %e : ? "
-       "%n = Add(%a, %e) output \"a\" = %n : ? output \"r\" = %n : ? }, num_scan_inputs = 1}", "f32[4]", "f32[t,4]"},
+       "%n = Add(%a, %e) output \"a\" = %n : ? output \"r\" = %n : ? }, num_scan_inputs = 1}",
+       "f32[4]", "f32[t,4]"},
   };
   Check(cases);
 }
@@ -306,28 +325,39 @@ TEST(Infer, Contents) {
       {"input %x : f32[b,?,4] %s = Shape(%x)" INTS("i", "2", "-1, 1") "%y = Gather(%s, %i)", "[4,?]"},
       {"input %x : f32[b,s,4] %s = Shape(%x)" INTS("i", "1", "1") "%y = GatherND(%s, %i)", "[s]"},
       {"input %x : f32[b,s,4] %s = Shape(%x)" INTS("a", "1", "-1") INTS("e", "1", "-9223372036854775808")
-           INTS("d", "1", "0") INTS("t", "1", "-1") "%y = Slice(%s, %a, %e, %d, %t)", "[4,s,b]"},
+           INTS("d", "1", "0") INTS("t", "1", "-1") "%y = Slice(%s, %a, %e, %d, %t)",
+       "[4,s,b]"},
       {"input %x : f32[b,s,4] %s = Shape(%x) %y = Cast(%s) {to = 6}", "[b,s,4]"},
       {"input %x : f32[b,s,4] %s = Shape(%x) %f = Cast(%s) {to = 1} %h = Constant() {value = tensor f32[] (2)} "
-       "%g = Mul(%f, %h) %y = Cast(%g) {to = 7}", "[2*b,2*s,8]"},
+       "%g = Mul(%f, %h) %y = Cast(%g) {to = 7}",
+       "[2*b,2*s,8]"},
       {"input %x : f32[b,s,4] %s = Shape(%x) %t = Constant() {value = tensor s64[] (-1)} %c = Equal(%s, %t) "
-       "%o = Constant() {value = tensor s64[3] (1, 1, 1)} %y = Where(%c, %o, %s)", "[b,s,4]"},
-      {"%s = Constant() {value = tensor s64[3] (-1, 5, 7)} %t = Constant() {value = tensor s64[] (-1)} %c = Equal(%s, %t) "
-       "%o = Constant() {value = tensor s64[3] (1, 2, 3)} %y = Where(%c, %o, %s)", "[1,5,7]"},
+       "%o = Constant() {value = tensor s64[3] (1, 1, 1)} %y = Where(%c, %o, %s)",
+       "[b,s,4]"},
+      {"%s = Constant() {value = tensor s64[3] (-1, 5, 7)} %t = Constant() {value = tensor s64[] (-1)} %c = Equal(%s, "
+       "%t) "
+       "%o = Constant() {value = tensor s64[3] (1, 2, 3)} %y = Where(%c, %o, %s)",
+       "[1,5,7]"},
       {"%a = Constant() {value = tensor s64[4] (-7, 7, -7, 7)} %b = Constant() {value = tensor s64[4] (2, -2, -2, 2)} "
-       "%y = Div(%a, %b)", "[-3,-3,3,3]"},
+       "%y = Div(%a, %b)",
+       "[-3,-3,3,3]"},
       {"%a = Constant() {value = tensor s64[4] (-7, 7, -7, 7)} %b = Constant() {value = tensor s64[4] (2, -2, -2, 2)} "
-       "%y = Mod(%a, %b)", "[1,-1,-1,1]"},
+       "%y = Mod(%a, %b)",
+       "[1,-1,-1,1]"},
       {"%a = Constant() {value = tensor s64[4] (-7, 7, -7, 7)} %b = Constant() {value = tensor s64[4] (2, -2, -2, 2)} "
-       "%y = Mod(%a, %b) {fmod = 1}", "[-1,1,-1,1]"},
-      {"input %x : f32[12*b,s + 1] %s = Shape(%x) %t = Constant() {value = tensor s64[] (12)} %y = Div(%s, %t)", "[b,?]"},
+       "%y = Mod(%a, %b) {fmod = 1}",
+       "[-1,1,-1,1]"},
+      {"input %x : f32[12*b,s + 1] %s = Shape(%x) %t = Constant() {value = tensor s64[] (12)} %y = Div(%s, %t)",
+       "[b,?]"},
       {"input %x : f32[b,s] input %w : f32[b,s + 2] %s = Shape(%x) %t = Shape(%w) %y = Max(%s, %t)", "[b,s + 2]"},
       {"input %x : f32[b,s] input %w : f32[b,s + 2] %s = Shape(%x) %t = Shape(%w) %y = Min(%s, %t)", "[b,s]"},
       {"input %x : f32[b,s,4] %s = Shape(%x) %y = ReduceProd(%s) {keepdims = 0}", "[4*b*s]"},
       {"input %x : f32[b,s,4] %s = Shape(%x) %y, %z, %w = Split(%s) {num_outputs = 3}", "[b]"},
       {"%a = Constant() {value = tensor s64[] (1)} %b = Constant() {value = tensor s64[] (8)} "
-       "%c = Constant() {value = tensor s64[] (3)} %y = Range(%a, %b, %c)", "[1,4,7]"},
-      {"input %x : f32[b,s] %s = Shape(%x) %r = Shape(%s) %y = ConstantOfShape(%r) {value = tensor s64[1] (1)}", "[1,1]"},
+       "%c = Constant() {value = tensor s64[] (3)} %y = Range(%a, %b, %c)",
+       "[1,4,7]"},
+      {"input %x : f32[b,s] %s = Shape(%x) %r = Shape(%s) %y = ConstantOfShape(%r) {value = tensor s64[1] (1)}",
+       "[1,1]"},
       {"input %x : f32[b,s] %s = Shape(%x) %y = Neg(%s)", "[-b,-s]"},
       {"input %x : f32[b,s] %s = Shape(%x) %z = Constant() {value = tensor s64[] (0)} %c = Less(%s, %z) %y = Not(%c)",
        "[1,1]"},
@@ -338,15 +368,18 @@ TEST(Infer, Contents) {
       {"input %x : s64[2] %y = Identity(%x)", "none"},
       {"input %x : f32[b,s] %s = Shape(%x) %y = Cast(%s) {to = 1}", "none"},  // floats are not for the passes
       // torch's pads: pairs reversed by a matrix on the way.
-      {"%p = Constant() {value = tensor s64[6] (1, 2, 3, 4, 5, 6)}" INTS("t", "2", "-1, 2") "%m = Reshape(%p, %t)"
-           INTS("s", "1", "-1") INTS("e", "1", "-9223372036854775807") INTS("a", "1", "0") INTS("d", "1", "-1")
-           "%r = Slice(%m, %s, %e, %a, %d) %u = Transpose(%r) {perm = [1, 0]}" INTS("f", "1", "-1") "%y = Reshape(%u, %f)",
+      {"%p = Constant() {value = tensor s64[6] (1, 2, 3, 4, 5, 6)}" INTS("t", "2", "-1, 2") "%m = Reshape(%p, %t)" INTS(
+           "s", "1", "-1") INTS("e", "1", "-9223372036854775807") INTS("a", "1", "0")
+           INTS("d", "1", "-1") "%r = Slice(%m, %s, %e, %a, %d) %u = Transpose(%r) {perm = [1, 0]}" INTS(
+               "f", "1", "-1") "%y = Reshape(%u, %f)",
        "[5,3,1,6,4,2]"},
       {"%p = Constant() {value = tensor s64[2,2] (1, 2, 3, 4)} %y = Identity(%p)", "none"},  // rank 2: not for passes
-      {"%p = Constant() {value = tensor s64[2,2] (1, 2, 3, 4)}" INTS("r", "2", "1, 2") INTS("f", "1", "-1")
-           "%t = Tile(%p, %r) %y = Reshape(%t, %f)", "none"},
-      {"%p = Constant() {value = tensor s64[2,1] (1, 2)}" INTS("q", "2", "10, 20") INTS("f", "1", "-1")
-           "%t = Add(%p, %q) %y = Reshape(%t, %f)", "none"},  // a true outer sum: no list is told
+      {"%p = Constant() {value = tensor s64[2,2] (1, 2, 3, 4)}" INTS("r", "2", "1, 2")
+           INTS("f", "1", "-1") "%t = Tile(%p, %r) %y = Reshape(%t, %f)",
+       "none"},
+      {"%p = Constant() {value = tensor s64[2,1] (1, 2)}" INTS("q", "2", "10, 20")
+           INTS("f", "1", "-1") "%t = Add(%p, %q) %y = Reshape(%t, %f)",
+       "none"},  // a true outer sum: no list is told
   };
   for (const auto& [body, expected] : cases) {
     SCOPED_TRACE(body);
@@ -362,18 +395,21 @@ TEST(Infer, Contents) {
 TEST(Infer, PositionsOfATable) {
   const Case cases[] = {
       // BERT: position ids 0..seq of 512.
-      {"input %x : s64[b,seq] input %t : s64[1,512] %s = Shape(%x)" INTS("o", "1", "1") "%n = Gather(%s, %o)"
-           INTS("z", "1", "0") "%y = Slice(%t, %z, %n, %o)", "s64[1,seq]"},
+      {"input %x : s64[b,seq] input %t : s64[1,512] %s = Shape(%x)" INTS("o", "1", "1") "%n = Gather(%s, %o)" INTS(
+           "z", "1", "0") "%y = Slice(%t, %z, %n, %o)",
+       "s64[1,seq]"},
       // A causal triangle cut out behind the cache.
       {"input %q : f32[b,seq] input %p : f32[b,past] input %t : bool[1,1,99,99] %a = Shape(%q) {start = 1} "
        "%b = Shape(%p) {start = 1} %e = Add(%a, %b)" INTS("d", "1", "2") "%y = Slice(%t, %b, %e, %d)",
        "bool[1,1,seq,99]"},
       {"input %q : f32[b,past + seq] %a = Shape(%q) %i = Constant() {value = tensor s64[] (1)} %n = Gather(%a, %i) "
-       "%z = Constant() {value = tensor s64[] (0)} %y = Range(%z, %n, %i)", "s64[past + seq]"},
+       "%z = Constant() {value = tensor s64[] (0)} %y = Range(%z, %n, %i)",
+       "s64[past + seq]"},
       // The guard of Expand that TorchScript writes.
       {"input %x : f32[b,1,s] input %r : f32[b,h,s] %t = Shape(%r) %k = Shape(%t) "
        "%o = ConstantOfShape(%k) {value = tensor s64[1] (1)} %m = Constant() {value = tensor s64[] (-1)} "
-       "%n = Mul(%o, %m) %e = Equal(%t, %n) %w = Where(%e, %o, %t) %y = Expand(%x, %w)", "f32[b,h,s]"},
+       "%n = Mul(%o, %m) %e = Equal(%t, %n) %w = Where(%e, %o, %t) %y = Expand(%x, %w)",
+       "f32[b,h,s]"},
   };
   Check(cases);
 }
@@ -397,14 +433,17 @@ TEST(Infer, ContradictionsNameTheNode) {
   const std::pair<const char*, const char*> cases[] = {
       {"input %x : f32[2,3] input %w : f32[4,5] %y = MatMul(%x, %w) @/mm",
        "node '/mm' (MatMul): [2,3] times [4,5]: the inner sizes 3 and 4 differ"},
-      {"input %x : f32[2,3] input %w : f32[4] %y = Add(%x, %w) @a", "node 'a' (Add): the shapes [2,3] and [4] do not broadcast"},
+      {"input %x : f32[2,3] input %w : f32[4] %y = Add(%x, %w) @a",
+       "node 'a' (Add): the shapes [2,3] and [4] do not broadcast"},
       {"input %x : f32[2,3] input %w : s8[3] %y = Add(%x, %w) @a", "node 'a' (Add): its inputs are f32 and s8"},
-      {"input %x : f32[2,3] %y = Relu(%x) : f32[2,4]", "node 'y' (Relu): output 'y': its shape is [2,3], but the file says [2,4]"},
+      {"input %x : f32[2,3] %y = Relu(%x) : f32[2,4]",
+       "node 'y' (Relu): output 'y': its shape is [2,3], but the file says [2,4]"},
       {"input %x : f32[2,3] %y = Relu(%x) : f32[2]", "its shape is [2,3], but the file says [2]"},
       {"input %x : f32[2,3] %y = Relu(%x) : s8[2,3]", "its element type is f32, but the file says s8"},
       {"input %x : f32[2,3] %y = Softmax(%x) %z = Transpose(%x) {perm = [0, 0]}", "perm [0,0] is no permutation"},
       {"input %x : f32[2,3]" INTS("t", "2", "-1, -1") "%y = Reshape(%x, %t)", "its target has more than one -1"},
-      {"input %x : f32[2,3]" INTS("t", "1", "5") "%y = Reshape(%x, %t)", "[2,3] has 6 elements, but the target [5] has 5"},
+      {"input %x : f32[2,3]" INTS("t", "1", "5") "%y = Reshape(%x, %t)",
+       "[2,3] has 6 elements, but the target [5] has 5"},
       {"input %x : f32[2,3]" INTS("t", "3", "2, 3, 0") "%y = Reshape(%x, %t)", "copies dim 2 of an input of rank 2"},
       {"input %x : f32[2,3]" INTS("t", "1", "-5") "%y = Reshape(%x, %t)", "has a negative size"},
       {"input %x : f32[2,3]" INTS("t", "1", "2") "%y = Squeeze(%x, %t)", "axis 2 does not exist in a tensor of rank 2"},
@@ -412,14 +451,17 @@ TEST(Infer, ContradictionsNameTheNode) {
       {"input %x : f32[2,3]" INTS("t", "2", "0, 0") "%y = Unsqueeze(%x, %t)", "axis 0 is named twice"},
       {"input %x : f32[2,3] input %z : f32[2,4] %y = Concat(%x, %z) {axis = 0}", "input 1 has the shape [2,4]"},
       {"input %x : f32[2,3] %y = Gather(%x, %x) {axis = 5}", "axis 5 does not exist"},
-      {"input %x : f32[2,3]" INTS("t", "2", "1, 1") "%y, %z = Split(%x, %t) {axis = 1}", "its sizes sum to 2, but dim 1 is 3"},
+      {"input %x : f32[2,3]" INTS("t", "2", "1, 1") "%y, %z = Split(%x, %t) {axis = 1}",
+       "its sizes sum to 2, but dim 1 is 3"},
       {"input %x : f32[2,3]" INTS("t", "1", "0") "%y = Slice(%x, %t, %t, %t, %t)", "a step is 0"},
       {"input %x : f32[2,3] %y = Einsum(%x) {equation = \"abc->a\"}", "the term 'abc' does not fit"},
       {"input %x : f32[2,3] %y = Einsum(%x) {equation = \"ab->c\"}", "is in no input"},
       {"input %x : f32[2,3] %y = Einsum(%x, %x) {equation = \"ab->a\"}", "fewer terms than there are inputs"},
-      {"input %q : f32[1,2,7] %y = Attention(%q, %q, %q) {kv_num_heads = 2, q_num_heads = 2}", "no multiple of 2 heads"},
+      {"input %q : f32[1,2,7] %y = Attention(%q, %q, %q) {kv_num_heads = 2, q_num_heads = 2}",
+       "no multiple of 2 heads"},
       {"input %c : bool[] %y = If(%c) {else_branch = graph \"\" { input %a : f32[2] output \"o\" = %a : ? }, "
-       "then_branch = graph \"\" { input %a : f32[2] output \"o\" = %a : ? }}", "the graph 'then_branch' has 1 inputs, 0 are given"},
+       "then_branch = graph \"\" { input %a : f32[2] output \"o\" = %a : ? }}",
+       "the graph 'then_branch' has 1 inputs, 0 are given"},
       {"input %x : f32[2] output \"o\" = %x : f32[3]", "graph output 'o': its shape is [2], but the file says [3]"},
   };
   for (const auto& [body, expected] : cases) {

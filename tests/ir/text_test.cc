@@ -35,9 +35,21 @@ class RandomGraph {
   bool Chance(size_t one_in) { return Below(one_in) == 0; }
 
   std::string Text() {
-    static const std::string kTexts[] = {"x",     "/layer.0/Add_output_0", "a b",      "quote\"s", "back\\slash",
-                                         "new\nline", "\x01\x7f",           "gr\xc3\xbc\xc3\x9f", "_",      "input",
-                                         "Add:0", "0",                     "",         "#no",      "tab\t%]"};
+    static const std::string kTexts[] = {"x",
+                                         "/layer.0/Add_output_0",
+                                         "a b",
+                                         "quote\"s",
+                                         "back\\slash",
+                                         "new\nline",
+                                         "\x01\x7f",
+                                         "gr\xc3\xbc\xc3\x9f",
+                                         "_",
+                                         "input",
+                                         "Add:0",
+                                         "0",
+                                         "",
+                                         "#no",
+                                         "tab\t%]"};
     return kTexts[Below(std::size(kTexts))];
   }
 
@@ -117,7 +129,8 @@ class RandomGraph {
       }
       case 4: {
         std::vector<float> v(Below(4));
-        for (auto& e : v) e = Chance(3) ? std::numeric_limits<float>::quiet_NaN() : std::bit_cast<float>(static_cast<uint32_t>(rng_()));
+        for (auto& e : v)
+          e = Chance(3) ? std::numeric_limits<float>::quiet_NaN() : std::bit_cast<float>(static_cast<uint32_t>(rng_()));
         return v;
       }
       case 5: {
@@ -241,8 +254,11 @@ TEST(Text, LooksLikeThis) {
   g.SetOrigin(add, {"/Add", "pass:fold"});
   g.SetName(g.node(add).outputs[0], "out put");
   const NodeId other = g.AddOpaque("com.microsoft", "Magic", {g.node(add).outputs[0], ValueId{}}, 2,
-                                   {{"alpha", 1.0f}, {"axes", std::vector<int64_t>{0, -1}}, {"empty", std::vector<float>{}},
-                                    {"mode", std::string("a\"b")}, {"nan", std::bit_cast<float>(0x7fc00001u)}});
+                                   {{"alpha", 1.0f},
+                                    {"axes", std::vector<int64_t>{0, -1}},
+                                    {"empty", std::vector<float>{}},
+                                    {"mode", std::string("a\"b")},
+                                    {"nan", std::bit_cast<float>(0x7fc00001u)}});
   g.DropOutput(other, 0);
   g.AddOutput("y", g.node(other).outputs[1], {DType::kF16, std::nullopt});
   EXPECT_EQ(ToText(g), R"(graph "main" {
@@ -271,7 +287,8 @@ TEST(Text, ErrorsNameLineAndExpectation) {
       {"graph \"\" {\n  input %x\n  input %x\n}", "line 3: expected a new name, 'x' is a value already"},
       {"graph \"\" {\n  %a, %a = Add()\n}", "line 2: expected a new name, 'a' comes twice"},
       {"graph \"\" {\n  %a = Constant() {value = tensor f32[2] (1)}\n}", "line 2: expected 2 elements, found 1"},
-      {"graph \"\" {\n  %a = Constant() {value = tensor u4[3] \"12\"}\n}", "line 2: expected 2 bytes for 3 elements of u4"},
+      {"graph \"\" {\n  %a = Constant() {value = tensor u4[3] \"12\"}\n}",
+       "line 2: expected 2 bytes for 3 elements of u4"},
       {"graph \"\" {\n  %a = Constant() {value = tensor s8[1] (300)}\n}", "line 2: expected an element, found '300'"},
       {"graph \"\" {\n  %a = Constant() {value = tensor f32[99999999999,99999999999] \"\"}\n}",
        "line 2: expected the sizes of a tensor"},

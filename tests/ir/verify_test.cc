@@ -182,7 +182,8 @@ TEST(Verify, Subgraphs) {
   const GraphRef bare = branch("graph \"e\" { output \"o\" = _ : ? }");
   Sample s;
   const ValueId c = s.g.AddInput("cond", {DType::kBool, SymShape{}});
-  s.g.AddNode(Op::kIf, {c, s.x}, 1, {{"octavo_captures", int64_t{1}}, {"then_branch", good}, {"else_branch", bare}}, "if");
+  s.g.AddNode(Op::kIf, {c, s.x}, 1, {{"octavo_captures", int64_t{1}}, {"then_branch", good}, {"else_branch", bare}},
+              "if");
   EXPECT_EQ(s.All(),
             "if: in its graph 'else_branch': 'o': the graph output is not bound to a value\n"
             "if: its graph 'else_branch' has 0 inputs, but the node gives it 1\n");
