@@ -31,6 +31,7 @@ const std::vector<Rule>& Int8Rules() {
       LinearInt8(true, true),  // the widest first: what it does not take is left to the narrower forms
       LinearInt8(true, false),
       LinearInt8(false, true),
+      LinearInt8(false, false, true),
       LinearInt8(false, false),
       NormQuant(ir::Op::kSkipLayerNorm),
       NormQuant(ir::Op::kLayerNormalization),

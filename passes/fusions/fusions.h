@@ -26,7 +26,8 @@ Rule SdpaRepeat(ir::Op op);
 Rule SdpaMerge(ir::Op op);
 
 // int8 on Q/DQ graphs: exact, bit for bit (shared/design.md 1.1).
-Rule LinearInt8(bool quantized_output, bool activation);
+// `bias`: must be there. A rule that ends in the product itself would take it before the bias is seen.
+Rule LinearInt8(bool quantized_output, bool activation, bool bias = false);
 Rule SdpaInt8(bool quantized_output);
 Rule NormQuant(ir::Op op);  // kLayerNormalization or kSkipLayerNorm
 

@@ -72,15 +72,20 @@ std::string ActivationName(const Match& m, const Activations& a) {
 
 }  // namespace
 
-Rule LinearInt8(bool quantized_output, bool activation) {
-  RuleBuilder r(activation ? "linear_act_int8" : quantized_output ? "linear_quant_int8" : "linear_int8", "MatMul(DQ x, DQ w) + bias [activation] [Q] -> LinearInt8");
+Rule LinearInt8(bool quantized_output, bool activation, bool bias_required) {
+  const char* name = activation         ? "linear_act_int8"
+                     : quantized_output ? "linear_quant_int8"
+                     : bias_required    ? "linear_bias_int8"
+                                        : "linear_int8";
+  RuleBuilder r(name, "MatMul(DQ x, DQ w) + bias [activation] [Q] -> LinearInt8");
   const Var x = r.Input("x", {.dtypes = {DType::kU8, DType::kS8}});
   const Var w = r.Constant("w", {.dtypes = {DType::kS8}});
   const Var xd = r.MayEscape(r.Op("x_dequantized", Op::kDequantizeLinear, {x}));
   const Var wd = r.MayEscape(r.Op("w_dequantized", Op::kDequantizeLinear, {w}));
   const Var product = r.Op("product", Op::kMatMul, {xd, wd});
   const Var bias = r.Input("bias");
-  const Var sum = r.Optional(r.AnyOrder("biased", Op::kAdd, product, bias), product);
+  const Var biased = r.AnyOrder("biased", Op::kAdd, product, bias);
+  const Var sum = bias_required ? biased : r.Optional(biased, product);
   Activations act{-1, -1, -1, -1};
   Var y = sum;
   if (activation) {
