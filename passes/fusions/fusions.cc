@@ -9,6 +9,7 @@ const std::vector<Rule>& FloatRules() {
       GeluErfScaled(),
       GeluTanh(),
       Sdpa(),
+      AttentionOp(),
       SdpaRepeat(ir::Op::kSdpa),
       SdpaSplitQ(ir::Op::kSdpa),
       SdpaSplitK(ir::Op::kSdpa),

@@ -16,6 +16,7 @@ Rule GeluErf();
 Rule GeluErfScaled();
 Rule GeluTanh();
 Rule Sdpa();
+Rule AttentionOp();
 Rule SkipLayerNorm();
 
 // Layout of Sdpa and SdpaInt8: exact.
