@@ -1,8 +1,8 @@
-// Attention (opset 23, and 24 with the number of valid keys), in ONNX's own order: Q*sqrt(scale) times K*sqrt(scale), soft
-// cap, mask, Softmax, times V. The soft cap stands before the mask, as ONNX corrected it after 1.18 (a cap after it would
-// let masked keys through); qk_matmul_output_mode 1 is after the cap, 2 after the mask. Row sums and exp are those of
-// quant::SoftmaxRow. A wholly masked row (all scores -inf) has probabilities 0, ONNX's
-// correction of 1.23 (up to 1.22: NaN), and what torch gives. Causal: key j <= query i + keys that came before the block.
+// Attention (opset 23, and 24 with the number of valid keys), in ONNX's own order: Q*sqrt(scale) times K*sqrt(scale),
+// soft cap, mask, Softmax, times V. The soft cap stands before the mask, as ONNX corrected it after 1.18 (a cap after
+// it would let masked keys through); qk_matmul_output_mode 1 is after the cap, 2 after the mask. Row sums and exp are
+// those of quant::SoftmaxRow. A wholly masked row (all scores -inf) has probabilities 0, ONNX's correction of 1.23 (up
+// to 1.22: NaN), and what torch gives. Causal: key j <= query i + keys that came before the block.
 #include <algorithm>
 #include <cmath>
 #include <cstring>
@@ -58,7 +58,8 @@ Status PlanMask(const Call& call, DType mid, AttentionPlan& p) {
   p.valid.assign(static_cast<size_t>(p.batch), p.keys);
   if (call.Has(6)) {
     OCTAVO_TRY(p.valid, IntsOf(call.T(6), "the numbers of valid keys"));
-    if (static_cast<int64_t>(p.valid.size()) != p.batch) return Fail("{} numbers of keys for a batch of {}", p.valid.size(), p.batch);
+    if (static_cast<int64_t>(p.valid.size()) != p.batch)
+      return Fail("{} numbers of keys for a batch of {}", p.valid.size(), p.batch);
     for (size_t b = 0; b < p.valid.size() && !call.Has(4); ++b) p.offset[b] = p.valid[b] - p.queries;
   }
   p.mask_keys = p.keys;

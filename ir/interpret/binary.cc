@@ -1,5 +1,5 @@
-// Arithmetic of two operands. Integers are exact: they wrap on overflow, Div truncates toward zero, Mod has the divisor's
-// sign (Python) unless fmod says C, Pow is exact, x ** negative is what truncating the real number gives.
+// Arithmetic of two operands. Integers are exact: they wrap on overflow, Div truncates toward zero, Mod has the
+// divisor's sign (Python) unless fmod says C, Pow is exact, x ** negative is what truncating the real number gives.
 #include <algorithm>
 #include <cmath>
 #include <functional>
@@ -12,9 +12,9 @@ namespace octavo::ir::interpret {
 Result<Pair> MakePair(const Tensor& a, const Tensor& b, DType out) {
   OCTAVO_TRY(Shape shape, BroadcastShapes(a.shape(), b.shape()));
   OCTAVO_TRY(Tensor y, Alloc(out, shape));
-  return Pair{MakeSpace<3>(shape, {BroadcastStrides(a.shape(), shape), BroadcastStrides(b.shape(), shape),
-                                   StridesOf(shape)}),
-              std::move(y)};
+  return Pair{
+      MakeSpace<3>(shape, {BroadcastStrides(a.shape(), shape), BroadcastStrides(b.shape(), shape), StridesOf(shape)}),
+      std::move(y)};
 }
 
 namespace {
@@ -23,16 +23,16 @@ namespace {
 template <typename C>
 using Wrap = std::conditional_t<sizeof(C) == 8, uint64_t, uint32_t>;
 
-#define OCTAVO_ARITHMETIC(Name, op)                                      \
-  struct Name {                                                          \
-    template <typename C>                                                \
-    C operator()(C a, C b) const {                                       \
-      if constexpr (std::is_floating_point_v<C>) {                       \
-        return a op b;                                                   \
-      } else {                                                           \
+#define OCTAVO_ARITHMETIC(Name, op)                                                \
+  struct Name {                                                                    \
+    template <typename C>                                                          \
+    C operator()(C a, C b) const {                                                 \
+      if constexpr (std::is_floating_point_v<C>) {                                 \
+        return a op b;                                                             \
+      } else {                                                                     \
         return static_cast<C>(static_cast<Wrap<C>>(a) op static_cast<Wrap<C>>(b)); \
-      }                                                                  \
-    }                                                                    \
+      }                                                                            \
+    }                                                                              \
   };
 OCTAVO_ARITHMETIC(AddF, +)
 OCTAVO_ARITHMETIC(SubF, -)
@@ -202,7 +202,8 @@ Status BitShift(Call& call) {
   OCTAVO_TRY_STATUS(SameTypes(call));
   const Tensor &a = call.T(0), &b = call.T(1);
   const std::string direction = call.node.attrs.Str("direction", "");
-  if (direction != "LEFT" && direction != "RIGHT") return Fail("direction is '{}'; it must be LEFT or RIGHT", direction);
+  if (direction != "LEFT" && direction != "RIGHT")
+    return Fail("direction is '{}'; it must be LEFT or RIGHT", direction);
   const bool left = direction == "LEFT";
   OCTAVO_TRY(Pair p, MakePair(a, b, a.dtype()));
   OCTAVO_TRY_STATUS(ForInts(a.dtype(), [&]<typename T>() -> Status {

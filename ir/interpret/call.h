@@ -83,7 +83,8 @@ Result<std::vector<RtValue>> RunGraph(const Graph& graph, std::span<const RtValu
 // --- quant_form.cc ---------------------------------------------------------------------------------------------
 // Carries the integers of the operands to the outputs of a view op (interpret.h lists them).
 void CarryQuantForms(Call& call, Evaluator evaluate);
-// quant_form.cc: calls `evaluate`, with strings replaced by numbers and 4-bit elements by bytes where the op only moves elements.
+// quant_form.cc: calls `evaluate`, with strings replaced by numbers and 4-bit elements by bytes where the op only moves
+// elements.
 Status EvaluateMoved(Call& call, Evaluator evaluate);
 
 // --- helpers ---------------------------------------------------------------------------------------------------

@@ -1,6 +1,6 @@
 // Cast and CastLike. Where ONNX leaves the result open: a float outside the integer range (or NaN) becomes what x86's
-// conversion gives (the smallest int32 or int64), and narrower integers are the low bits of that; integers wrap. To 4 bits:
-// rounded half to even and saturated, as onnx/subbyte.py does. Strings: strings.cc.
+// conversion gives (the smallest int32 or int64), and narrower integers are the low bits of that; integers wrap. To 4
+// bits: rounded half to even and saturated, as onnx/subbyte.py does. Strings: strings.cc.
 #include <algorithm>
 #include <bit>
 #include <cmath>
@@ -107,8 +107,8 @@ Tensor ToNibbles(const Tensor& x, DType to) {
   const auto in = x.as<float>();
   auto out = bytes.mutable_as<uint8_t>();
   for (size_t i = 0; i < in.size(); ++i) {
-    out[i] = static_cast<uint8_t>(
-        quant::QuantizeOne(in[i], 1.0f, 0, static_cast<int32_t>(lo), static_cast<int32_t>(hi)));
+    out[i] =
+        static_cast<uint8_t>(quant::QuantizeOne(in[i], 1.0f, 0, static_cast<int32_t>(lo), static_cast<int32_t>(hi)));
   }
   return PackNibbles(bytes, to);
 }

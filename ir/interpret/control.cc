@@ -21,7 +21,8 @@ Result<GraphRef> SubgraphOf(const Call& call, std::string_view name) {
 
 Result<std::span<const RtValue>> CapturesOf(const Call& call, size_t own) {
   const int64_t n = call.Int("octavo_captures", 0);
-  if (n < 0 || static_cast<size_t>(n) + own > call.in.size()) return Fail("{} captures of {} inputs", n, call.in.size());
+  if (n < 0 || static_cast<size_t>(n) + own > call.in.size())
+    return Fail("{} captures of {} inputs", n, call.in.size());
   return call.in.last(static_cast<size_t>(n));
 }
 
@@ -30,7 +31,8 @@ Status If(Call& call) {
   OCTAVO_TRY(const GraphRef g, SubgraphOf(call, yes ? "then_branch" : "else_branch"));
   OCTAVO_TRY(const auto captures, CapturesOf(call, 1));
   OCTAVO_TRY(auto results, RunGraph(*g, captures));
-  if (results.size() != call.out.size()) return Fail("the branch has {} outputs, the op {}", results.size(), call.out.size());
+  if (results.size() != call.out.size())
+    return Fail("the branch has {} outputs, the op {}", results.size(), call.out.size());
   call.out = std::move(results);
   return {};
 }
@@ -71,7 +73,8 @@ class Stack {
     for (int64_t i = 0; i < n && row > 0; ++i) {
       const Tensor& slice = slices_[static_cast<size_t>(reverse ? n - 1 - i : i)];
       for (int64_t o = 0; o < outer; ++o) {
-        std::memcpy(y.mutable_data() + static_cast<size_t>(o * n + i) * row, slice.data() + static_cast<size_t>(o) * row, row);
+        std::memcpy(y.mutable_data() + static_cast<size_t>(o * n + i) * row,
+                    slice.data() + static_cast<size_t>(o) * row, row);
       }
     }
     return y;
@@ -159,10 +162,12 @@ struct ScanPlan {
 Result<ScanPlan> PlanScan(const Call& call, const Graph& body, size_t captures) {
   ScanPlan p;
   const int64_t scans = call.Int("num_scan_inputs", 0);
-  if (scans < 1 || static_cast<size_t>(scans) + captures > call.in.size()) return Fail("num_scan_inputs {} is not possible", scans);
+  if (scans < 1 || static_cast<size_t>(scans) + captures > call.in.size())
+    return Fail("num_scan_inputs {} is not possible", scans);
   p.scans = static_cast<size_t>(scans);
   p.states = call.in.size() - captures - p.scans;
-  if (body.inputs().size() != call.in.size() || body.outputs().size() != call.out.size() || call.out.size() < p.states) {
+  if (body.inputs().size() != call.in.size() || body.outputs().size() != call.out.size() ||
+      call.out.size() < p.states) {
     return Fail("the body's inputs and outputs do not fit the op's");
   }
   p.outputs = call.out.size() - p.states;

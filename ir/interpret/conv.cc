@@ -1,5 +1,5 @@
-// Conv, ConvInteger, QLinearConv in any number of spatial dims: each group is a product of its weights and the matrix of
-// its windows, in the order of products.h (channels, then kernel positions).
+// Conv, ConvInteger, QLinearConv in any number of spatial dims: each group is a product of its weights and the matrix
+// of its windows, in the order of products.h (channels, then kernel positions).
 #include <algorithm>
 
 #include "octavo/ir/interpret/products.h"
@@ -28,8 +28,8 @@ Result<ConvPlan> PlanConv(const Call& call, const Tensor& x, const Tensor& w) {
   p.groups = call.Int("group", 1);
   p.batch = x.shape()[0];
   p.channels = w.shape()[1];
-  if (p.groups < 1 || p.groups > w.shape()[0] || w.shape()[0] % p.groups != 0 || x.shape()[1] / p.groups != p.channels ||
-      x.shape()[1] % p.groups != 0) {
+  if (p.groups < 1 || p.groups > w.shape()[0] || w.shape()[0] % p.groups != 0 ||
+      x.shape()[1] / p.groups != p.channels || x.shape()[1] % p.groups != 0) {
     return Fail("{} channels and {} filters do not make {} groups of {} channels", x.shape()[1], w.shape()[0], p.groups,
                 p.channels);
   }

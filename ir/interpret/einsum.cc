@@ -1,5 +1,5 @@
-// Einsum: each operand's diagonal is taken, operands are joined from left to right as batched matrix products (products.h),
-// labels that nobody needs any more are summed.
+// Einsum: each operand's diagonal is taken, operands are joined from left to right as batched matrix products
+// (products.h), labels that nobody needs any more are summed.
 #include <algorithm>
 #include <map>
 
@@ -56,13 +56,15 @@ Result<Equation> Parse(const Call& call) {
     if ((comma == std::string_view::npos) != (i + 1 == call.in.size())) {
       return Fail("the equation '{}' does not name {} operands", text, call.in.size());
     }
-    if (!call.Has(i) || call.T(i).dtype() != call.T(0).dtype()) return Fail("the operands have different element types");
+    if (!call.Has(i) || call.T(i).dtype() != call.T(0).dtype())
+      return Fail("the operands have different element types");
     OCTAVO_TRY(Labels labels, ParseTerm(rest.substr(0, comma), call.T(i).rank(), 0));
     for (size_t d = 0; d < labels.size(); ++d) {
       const int64_t size = call.T(i).shape()[d];
       if (labels[d] >= kEllipsis) ellipsis = std::max<int64_t>(ellipsis, labels[d] - kEllipsis + 1);
       int64_t& known = e.sizes.try_emplace(labels[d], 1).first->second;
-      if (size != 1 && known != 1 && size != known) return Fail("a label of '{}' has sizes {} and {}", text, known, size);
+      if (size != 1 && known != 1 && size != known)
+        return Fail("a label of '{}' has sizes {} and {}", text, known, size);
       if (size != 1) known = size;
     }
     e.operands.push_back(std::move(labels));
@@ -92,7 +94,8 @@ struct Term {
   Labels labels;
 };
 
-// x with dims in the order of `labels`; a label x lacks is a broadcast dim; repeated labels of `from` give the diagonal.
+// x with dims in the order of `labels`; a label x lacks is a broadcast dim; repeated labels of `from` give the
+// diagonal.
 Result<Term> Arranged(const Tensor& x, const Labels& from, const Labels& labels, const std::map<int, int64_t>& sizes) {
   const auto strides = StridesOf(x.shape());
   Shape shape;
@@ -106,7 +109,8 @@ Result<Term> Arranged(const Tensor& x, const Labels& from, const Labels& labels,
     steps.push_back(step);
   }
   OCTAVO_TRY(Tensor y, Alloc(x.dtype(), shape));
-  CopyStrided(x.data(), steps, y.mutable_data(), StridesOf(shape), shape, static_cast<size_t>(quant::BitsOf(x.dtype()) / 8));
+  CopyStrided(x.data(), steps, y.mutable_data(), StridesOf(shape), shape,
+              static_cast<size_t>(quant::BitsOf(x.dtype()) / 8));
   return Term{std::move(y), labels};
 }
 

@@ -15,7 +15,8 @@ Status ConstantOfShape(Call& call) {
   if (value.size() != 1) return Fail("the value must have one element, not {}", Describe(value));
   OCTAVO_TRY(Tensor y, AllocZeros(value.dtype(), std::move(shape)));
   if (value.dtype() == DType::kString) {
-    call.Return(Tensor::Strings(y.shape(), std::vector<std::string>(static_cast<size_t>(y.size()), value.strings()[0])));
+    call.Return(
+        Tensor::Strings(y.shape(), std::vector<std::string>(static_cast<size_t>(y.size()), value.strings()[0])));
     return {};
   }
   if (quant::BitsOf(value.dtype()) == 4) {
@@ -41,7 +42,8 @@ Status RangeOf(Call& call) {
   if (delta == C(0)) return Fail("the step is 0");
   int64_t count = 0;
   if constexpr (kIsFloat<T>) {
-    const double wanted = std::ceil((static_cast<double>(limit) - static_cast<double>(start)) / static_cast<double>(delta));
+    const double wanted =
+        std::ceil((static_cast<double>(limit) - static_cast<double>(start)) / static_cast<double>(delta));
     if (!(wanted < 0x1p40)) return Fail("the range from {} to {} by {} has no end", start, limit, delta);
     count = wanted > 0 ? static_cast<int64_t>(wanted) : 0;
   } else {
@@ -56,7 +58,8 @@ Status RangeOf(Call& call) {
     if constexpr (kIsFloat<T>) {
       MutablePtr<T>(y)[i] = Down<T>(start + static_cast<C>(i) * delta);
     } else {
-      MutablePtr<T>(y)[i] = static_cast<T>(static_cast<uint64_t>(start) + static_cast<uint64_t>(i) * static_cast<uint64_t>(delta));
+      MutablePtr<T>(y)[i] =
+          static_cast<T>(static_cast<uint64_t>(start) + static_cast<uint64_t>(i) * static_cast<uint64_t>(delta));
     }
   }
   call.Return(std::move(y));

@@ -1,5 +1,6 @@
 // Small checks that every family shares.
 #include <algorithm>
+#include <cstdlib>
 
 #include "octavo/ir/interpret/call.h"
 
@@ -18,13 +19,30 @@ Status CheckShape(DType dtype, std::span<const int64_t> shape) {
   return {};
 }
 
+namespace {
+
+// What the machine cannot give is asked for here first, because Tensor ends the program where memory is refused. Small
+// requests are not worth the question.
+Status CheckMemory(DType dtype, const Shape& shape) {
+  const size_t bytes = quant::BytesOf(dtype, static_cast<size_t>(ElementCount(shape)));
+  if (bytes < (size_t{1} << 30)) return {};
+  void* volatile trial = std::malloc(bytes);  // volatile: else the pair is optimized away
+  if (trial == nullptr) return Fail("there is no memory for a tensor {}{}", quant::Name(dtype), ToString(shape));
+  std::free(trial);
+  return {};
+}
+
+}  // namespace
+
 Result<Tensor> Alloc(DType dtype, Shape shape) {
   OCTAVO_TRY_STATUS(CheckShape(dtype, shape));
+  OCTAVO_TRY_STATUS(CheckMemory(dtype, shape));
   return Tensor::Empty(dtype, std::move(shape));
 }
 
 Result<Tensor> AllocZeros(DType dtype, Shape shape) {
   OCTAVO_TRY_STATUS(CheckShape(dtype, shape));
+  OCTAVO_TRY_STATUS(CheckMemory(dtype, shape));
   return Tensor::Zeros(dtype, std::move(shape));
 }
 

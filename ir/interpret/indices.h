@@ -16,8 +16,9 @@ inline Result<std::vector<int64_t>> IndicesInto(const Tensor& t, int64_t size) {
   return indices;
 }
 
-// The last axis of `indices` holds coordinates into shape[first..]; their flat offsets in units of the rest of the shape.
-// Result: one offset in elements per tuple, added to the tuple's batch base (batch dims: the first `first` dims).
+// The last axis of `indices` holds coordinates into shape[first..]; their flat offsets in units of the rest of the
+// shape. Result: one offset in elements per tuple, added to the tuple's batch base (batch dims: the first `first`
+// dims).
 Result<std::vector<int64_t>> TupleOffsets(const Tensor& indices, const Shape& shape, size_t batch_dims);
 
 }  // namespace octavo::ir::interpret

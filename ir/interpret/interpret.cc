@@ -1,6 +1,8 @@
 // EvalNode, Interpret and the table of evaluators.
 #include "octavo/ir/interpret.h"
 
+#include <new>
+
 #include "octavo/ir/interpret/call.h"
 
 namespace octavo::ir {
@@ -10,11 +12,13 @@ namespace interpret {
 const Table& Evaluators() {
   static const Table* const table = [] {
     auto* t = new Table;
-    for (auto* family :
-         {RegisterUnary, RegisterBinary, RegisterLogic, RegisterVariadic, RegisterCast, RegisterViews, RegisterMovement,
-          RegisterGather, RegisterScatter, RegisterGenerate, RegisterPad, RegisterResize, RegisterReduce, RegisterArg,
-          RegisterSoftmax, RegisterMatMul, RegisterEinsum, RegisterConv, RegisterPool, RegisterNorm, RegisterAttention,
-          RegisterRotary, RegisterQuantize, RegisterQuantizedProducts, RegisterControl, RegisterOctavo}) {
+    for (auto* family : {RegisterUnary,     RegisterBinary,   RegisterLogic,    RegisterVariadic,
+                         RegisterCast,      RegisterViews,    RegisterMovement, RegisterGather,
+                         RegisterScatter,   RegisterGenerate, RegisterPad,      RegisterResize,
+                         RegisterReduce,    RegisterArg,      RegisterSoftmax,  RegisterMatMul,
+                         RegisterEinsum,    RegisterConv,     RegisterPool,     RegisterNorm,
+                         RegisterAttention, RegisterRotary,   RegisterQuantize, RegisterQuantizedProducts,
+                         RegisterControl,   RegisterOctavo}) {
       family(*t);
     }
     return t;
@@ -47,6 +51,15 @@ Status CheckInputs(const Node& node, std::span<const RtValue> inputs) {
     if (!inputs[i].tensor.defined() && !MayBeAbsent(node.op, i)) return Fail("required input {} is absent", i);
   }
   return {};
+}
+
+// Working memory of an evaluator (std::vector) that the machine does not have is an error like any other.
+Status EvaluateInMemory(Call& call, Evaluator evaluate) {
+  try {
+    return EvaluateMoved(call, evaluate);
+  } catch (const std::bad_alloc&) {
+    return Fail("there is not enough memory");
+  }
 }
 
 bool CarriesQuantForm(Op op) {
@@ -134,12 +147,13 @@ Result<std::vector<RtValue>> EvalNode(const Graph& graph, const Node& node, std:
   using namespace interpret;
   const Evaluator evaluate = Evaluators().Find(node.op);
   if (evaluate == nullptr) {
-    return Fail("{}: octavo has no meaning for this op ({}); the graph can be converted but not run", Where(node, inputs),
+    return Fail("{}: octavo has no meaning for this op ({}); the graph can be converted but not run",
+                Where(node, inputs),
                 node.op == Op::kOpaque ? node.domain + "." + node.op_type : std::string(InfoOf(node.op).name));
   }
   Call call{graph, node, inputs, std::vector<RtValue>(node.outputs.size())};
   Status status = CheckInputs(node, inputs);
-  if (status) status = EvaluateMoved(call, evaluate);
+  if (status) status = EvaluateInMemory(call, evaluate);
   if (!status) return Fail("{}: {}", Where(node, inputs), status.error().message);
   if (CarriesQuantForm(node.op)) CarryQuantForms(call, evaluate);
   return std::move(call.out);

@@ -1,5 +1,6 @@
 // MatMul and Gemm. Two operands with integers behind them (interpret.h) are the exact integer product times one float
-// scale per output column; everything else is float, in order of k (products.h). 16-bit floats are widened and rounded once.
+// scale per output column; everything else is float, in order of k (products.h). 16-bit floats are widened and rounded
+// once.
 #include "octavo/ir/interpret/products.h"
 #include "octavo/ir/interpret/strided.h"
 #include "octavo/ir/interpret/types.h"

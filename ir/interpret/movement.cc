@@ -20,8 +20,8 @@ Result<size_t> ElementBytes(DType t) {
 Result<Tensor> Gathered(const Tensor& x, Shape shape, std::span<const int64_t> strides, int64_t offset = 0) {
   OCTAVO_TRY(const size_t bytes, ElementBytes(x.dtype()));
   OCTAVO_TRY(Tensor y, Alloc(x.dtype(), std::move(shape)));
-  CopyStrided(x.data() + offset * static_cast<int64_t>(bytes), strides, y.mutable_data(), StridesOf(y.shape()), y.shape(),
-              bytes);
+  CopyStrided(x.data() + offset * static_cast<int64_t>(bytes), strides, y.mutable_data(), StridesOf(y.shape()),
+              y.shape(), bytes);
   return y;
 }
 
@@ -220,7 +220,8 @@ Status SpaceToDepth(Call& call) {
   OCTAVO_TRY(const int64_t b, BlockOf(call));
   const Shape& s = x.shape();
   if (s[2] % b != 0 || s[3] % b != 0) return Fail("height and width are no multiples of blocksize {}", b);
-  OCTAVO_TRY(Tensor y, Permuted(x.Reshaped({s[0], s[1], s[2] / b, b, s[3] / b, b}), std::vector<int64_t>{0, 3, 5, 1, 2, 4}));
+  OCTAVO_TRY(Tensor y,
+             Permuted(x.Reshaped({s[0], s[1], s[2] / b, b, s[3] / b, b}), std::vector<int64_t>{0, 3, 5, 1, 2, 4}));
   call.Return(y.Reshaped({s[0], s[1] * b * b, s[2] / b, s[3] / b}));
   return {};
 }

@@ -216,7 +216,8 @@ Status GroupNormalization(Call& call) {
       OCTAVO_TRY(t, SpreadTo(t.Reshaped({groups, 1}), {groups, channels / groups}, WorkType(t.dtype())));
       t = t.Reshaped({channels});
     }
-    if (t.rank() != 1 || t.size() != channels) return Fail("scale and bias must have one element per channel, {}", channels);
+    if (t.rank() != 1 || t.size() != channels)
+      return Fail("scale and bias must have one element per channel, {}", channels);
   }
   return Grouped(call, groups, parameters[0], parameters[1]);
 }

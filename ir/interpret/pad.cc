@@ -1,5 +1,5 @@
-// Pad: constant, edge, reflect, wrap; negative pads crop. One axis at a time picks source positions, so that corners come
-// out as ONNX has them.
+// Pad: constant, edge, reflect, wrap; negative pads crop. One axis at a time picks source positions, so that corners
+// come out as ONNX has them.
 #include <cstring>
 
 #include "octavo/ir/interpret/call.h"
@@ -87,11 +87,14 @@ Status Pad(Call& call) {
     before[a] = pads[k];
     after[a] = pads[k + axes.size()];
     const int64_t crop = std::min<int64_t>(before[a], 0), cut = std::min<int64_t>(after[a], 0);
-    if (crop < -shape[a] || cut < -shape[a] || shape[a] + crop + cut < 0) return Fail("the pads crop more than axis {} has", a);
-    if (__builtin_add_overflow(shape[a], before[a], &shape[a]) || __builtin_add_overflow(shape[a], after[a], &shape[a])) {
+    if (crop < -shape[a] || cut < -shape[a] || shape[a] + crop + cut < 0)
+      return Fail("the pads crop more than axis {} has", a);
+    if (__builtin_add_overflow(shape[a], before[a], &shape[a]) ||
+        __builtin_add_overflow(shape[a], after[a], &shape[a])) {
       return Fail("the result's shape overflows");
     }
-    if (mode != "constant" && x.shape()[a] + crop + cut == 0 && shape[a] > 0) return Fail("axis {} has nothing to repeat", a);
+    if (mode != "constant" && x.shape()[a] + crop + cut == 0 && shape[a] > 0)
+      return Fail("axis {} has nothing to repeat", a);
   }
   OCTAVO_TRY(Tensor y, AllocZeros(x.dtype(), shape));
   if (x.rank() == 0) {

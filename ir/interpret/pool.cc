@@ -71,7 +71,8 @@ Status MaxPool(Call& call) {
     for (int64_t line = 0; line < x.shape()[0] * x.shape()[1]; ++line) {
       const T* in = Ptr<T>(x) + line * w.in_size;
       for (int64_t o = 0; o < w.out_size; ++o) {
-        C best = std::numeric_limits<C>::has_infinity ? -std::numeric_limits<C>::infinity() : std::numeric_limits<C>::lowest();
+        C best = std::numeric_limits<C>::has_infinity ? -std::numeric_limits<C>::infinity()
+                                                      : std::numeric_limits<C>::lowest();
         int64_t where = -1;
         walker.ForInside(o, [&](int64_t, int64_t at) {
           const C v = Up(in[at]);

@@ -42,9 +42,7 @@ struct IntProduct {
     return wide.empty() ? static_cast<float>(narrow[static_cast<size_t>(i)])
                         : static_cast<float>(wide[static_cast<size_t>(i)]);
   }
-  int64_t At(int64_t i) const {
-    return wide.empty() ? narrow[static_cast<size_t>(i)] : wide[static_cast<size_t>(i)];
-  }
+  int64_t At(int64_t i) const { return wide.empty() ? narrow[static_cast<size_t>(i)] : wide[static_cast<size_t>(i)]; }
 };
 IntProduct MultiplyCentered(const MatMulShape& s, const std::vector<int16_t>& a, const std::vector<int16_t>& b);
 

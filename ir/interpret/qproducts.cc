@@ -1,6 +1,6 @@
 // MatMulInteger and QLinearMatMul. QLinearMatMul follows ONNX's own order (onnx/reference/ops/op_qlinear_matmul.py):
-// rint(double(acc) * float(sa * sb / sy) + zero), then clamp: the zero point is added before rounding, in double, because
-// NumPy promotes int32 * float32 to float64.
+// rint(double(acc) * float(sa * sb / sy) + zero), then clamp: the zero point is added before rounding, in double,
+// because NumPy promotes int32 * float32 to float64.
 #include <algorithm>
 #include <cmath>
 
@@ -12,8 +12,8 @@ namespace octavo::ir::interpret {
 
 namespace {
 
-// The zero point of an operand as it broadcasts: one element, one per row ([m]) of the left, one per column ([n]) of the
-// right, or a full shape such as [.., m, 1].
+// The zero point of an operand as it broadcasts: one element, one per row ([m]) of the left, one per column ([n]) of
+// the right, or a full shape such as [.., m, 1].
 Tensor SpreadZero(const Tensor& zero, const Tensor& x, bool rows) {
   if (!zero.defined()) return Tensor::Zeros(x.dtype(), {});
   if (zero.size() == 1) return zero.Reshaped({});
@@ -49,7 +49,8 @@ Status MatMulInteger(Call& call) {
 Status QLinearMatMul(Call& call) {
   const Tensor &a = call.T(0), &b = call.T(3), &y_zero = call.T(7);
   if (!quant::IsInt8(y_zero.dtype())) return BadType(y_zero.dtype());
-  if (call.T(6).size() != 1 || y_zero.size() != 1) return Fail("the scale and zero point of the result must be one element");
+  if (call.T(6).size() != 1 || y_zero.size() != 1)
+    return Fail("the scale and zero point of the result must be one element");
   OCTAVO_TRY(const Centers c, Accumulate(a, call.T(2), b, call.T(5)));
   const MatMulShape& s = c.shape;
   const std::vector<float> sa = call.T(1).ToFloats(), sb = call.T(4).ToFloats();

@@ -68,8 +68,8 @@ void CarryQuantForms(Call& call, Evaluator evaluate) {
   if (!evaluate(moved)) return;
   for (size_t i = 0; i < call.out.size(); ++i) {
     if (!moved.out[i].tensor.defined()) continue;
-    call.out[i].quant =
-        std::make_shared<const QuantForm>(QuantForm{std::move(moved.out[i].tensor), form->scale, form->zero_point, axis});
+    call.out[i].quant = std::make_shared<const QuantForm>(
+        QuantForm{std::move(moved.out[i].tensor), form->scale, form->zero_point, axis});
   }
 }
 
@@ -98,6 +98,40 @@ bool OnlyMoves(Op op) {
       return true;
     default:
       return false;
+  }
+}
+
+// Whether operand `i` of an op that takes strings may be strings: data, as opposed to indices, sizes and conditions.
+bool IsData(Op op, size_t i) {
+  switch (op) {
+    case Op::kConcat:
+    case Op::kEqual:
+    case Op::kIf:
+    case Op::kLoop:
+    case Op::kScan:
+      return true;
+    case Op::kCastLike:
+      return i < 2;
+    case Op::kWhere:
+      return i > 0;
+    case Op::kScatterElements:
+    case Op::kScatterND:
+      return i != 1;
+    case Op::kPad:
+      return i == 0 || i == 2;
+    case Op::kOneHot:
+      return i == 2;
+    case Op::kCast:
+    case Op::kShape:
+    case Op::kSize:
+    case Op::kIdentity:
+    case Op::kReshape:
+    case Op::kFlatten:
+    case Op::kSqueeze:
+    case Op::kUnsqueeze:
+      return i == 0;
+    default:
+      return OnlyMoves(op) && i == 0;
   }
 }
 
@@ -130,12 +164,14 @@ class StringNumbers {
 }  // namespace
 
 Status EvaluateMoved(Call& call, Evaluator evaluate) {
+  for (size_t i = 0; i < call.in.size(); ++i) {
+    if (call.T(i).dtype() == DType::kString && !IsData(call.node.op, i))
+      return Fail("operand {} must not be strings", i);
+  }
   DType special = DType::kUndefined;
-  if (OnlyMoves(call.node.op)) {
-    for (const RtValue& v : call.in) {
-      const DType t = v.tensor.dtype();
-      if (t == DType::kString || t == DType::kU4 || t == DType::kS4) special = t;
-    }
+  for (size_t i = 0; OnlyMoves(call.node.op) && i < call.in.size(); ++i) {
+    const DType t = call.T(i).dtype();
+    if (IsData(call.node.op, i) && (t == DType::kString || t == DType::kU4 || t == DType::kS4)) special = t;
   }
   if (special == DType::kUndefined) return evaluate(call);
   if (special == DType::kString && !call.node.attrs.Str("reduction", "none").starts_with("none")) {
@@ -143,9 +179,11 @@ Status EvaluateMoved(Call& call, Evaluator evaluate) {
   }
   StringNumbers numbers;
   std::vector<RtValue> plain(call.in.begin(), call.in.end());
-  for (RtValue& v : plain) {
-    if (v.tensor.dtype() != special) continue;
-    v.tensor = special == DType::kString ? numbers.Encode(v.tensor) : UnpackNibbles(v.tensor);
+  for (size_t i = 0; i < plain.size(); ++i) {
+    Tensor& t = plain[i].tensor;
+    if (!IsData(call.node.op, i) || !t.defined()) continue;
+    if (t.dtype() != special) return Fail("the operands have different element types");
+    t = special == DType::kString ? numbers.Encode(t) : UnpackNibbles(t);
   }
   Call moved{call.graph, call.node, plain, std::vector<RtValue>(call.out.size())};
   OCTAVO_TRY_STATUS(evaluate(moved));

@@ -207,7 +207,8 @@ Status DequantizeLinear(Call& call) {
 
 // --- dynamic ---------------------------------------------------------------------------------------------------
 
-// scale = (max(x, 0) - min(x, 0)) / 255, zero = clamp(rne(0 - min / scale)). All zeros: scale 1 (ONNX would divide by 0).
+// scale = (max(x, 0) - min(x, 0)) / 255, zero = clamp(rne(0 - min / scale)). All zeros: scale 1 (ONNX would divide by
+// 0).
 Status DynamicQuantizeLinear(Call& call) {
   const Tensor& x = call.T(0);
   if (x.dtype() != DType::kF32) return BadType(x.dtype());

@@ -16,11 +16,11 @@ namespace {
 
 struct Reduction {
   Tensor x;
-  Shape shape;                    // of the result
-  std::vector<int64_t> strides;   // of the result over x's dims, 0 where reduced
-  int64_t count = 1;              // elements per result
-  bool rows = false;              // the reduced axes are the last ones
-  bool nothing = false;           // no axes and noop_with_empty_axes
+  Shape shape;                   // of the result
+  std::vector<int64_t> strides;  // of the result over x's dims, 0 where reduced
+  int64_t count = 1;             // elements per result
+  bool rows = false;             // the reduced axes are the last ones
+  bool nothing = false;          // no axes and noop_with_empty_axes
 };
 
 Result<Reduction> Prepare(const Call& call) {

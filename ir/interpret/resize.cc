@@ -148,7 +148,8 @@ Result<Options> OptionsOf(const Call& call) {
 // keep_aspect_ratio_policy: one scale for all resized axes, sizes rounded half up.
 Status KeepAspect(const std::string& policy, const std::vector<int64_t>& axes, std::vector<AxisPlan>& plans) {
   if (policy == "stretch") return {};
-  if (policy != "not_larger" && policy != "not_smaller") return Fail("keep_aspect_ratio_policy '{}' is not known", policy);
+  if (policy != "not_larger" && policy != "not_smaller")
+    return Fail("keep_aspect_ratio_policy '{}' is not known", policy);
   double scale = policy == "not_larger" ? INFINITY : 0.0;
   for (int64_t a : axes) {
     const double s = plans[static_cast<size_t>(a)].scale;
@@ -174,7 +175,8 @@ Result<std::vector<AxisPlan>> PlanAxes(const Call& call) {
   const bool has_scales = call.Has(2) && call.T(2).size() > 0, has_sizes = call.Has(3) && call.T(3).size() > 0;
   if (has_scales == has_sizes) return Fail("either scales or sizes must be given");
   const Tensor& wanted = call.T(has_scales ? 2 : 3);
-  if (wanted.size() != static_cast<int64_t>(axes.size())) return Fail("{} sizes for {} axes", wanted.size(), axes.size());
+  if (wanted.size() != static_cast<int64_t>(axes.size()))
+    return Fail("{} sizes for {} axes", wanted.size(), axes.size());
   for (size_t k = 0; k < axes.size(); ++k) {
     AxisPlan& p = plans[static_cast<size_t>(axes[k])];
     const double v = wanted.GetDouble(static_cast<int64_t>(k));

@@ -1,4 +1,5 @@
-// RotaryEmbedding (opset 23): (cos*x1 - sin*x2, sin*x1 + cos*x2) on the first rotary_embedding_dim elements of each head.
+// RotaryEmbedding (opset 23): (cos*x1 - sin*x2, sin*x1 + cos*x2) on the first rotary_embedding_dim elements of each
+// head.
 #include "octavo/ir/interpret/call.h"
 #include "octavo/ir/interpret/heads.h"
 #include "octavo/ir/interpret/indices.h"
@@ -10,7 +11,8 @@ namespace octavo::ir::interpret {
 Result<Tensor> SplitHeads(const Tensor& x, int64_t heads, std::string_view what) {
   if (x.rank() == 4) return x;
   if (x.rank() != 3) return Fail("{} must have rank 3 or 4", what);
-  if (heads < 1 || x.shape()[2] % heads != 0) return Fail("{} heads do not divide the {} columns of {}", heads, x.shape()[2], what);
+  if (heads < 1 || x.shape()[2] % heads != 0)
+    return Fail("{} heads do not divide the {} columns of {}", heads, x.shape()[2], what);
   const int64_t s = x.shape()[1], d = x.shape()[2] / heads;
   Tensor y = Tensor::Empty(x.dtype(), {x.shape()[0], heads, s, d});
   CopyStrided(x.data(), std::vector<int64_t>{s * heads * d, d, heads * d, 1}, y.mutable_data(), StridesOf(y.shape()),

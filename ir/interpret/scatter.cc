@@ -122,10 +122,12 @@ Status TensorScatter(Call& call) {
   std::vector<int64_t> start(static_cast<size_t>(batch), 0);
   if (call.Has(2)) {
     OCTAVO_TRY(start, IntsOf(call.T(2), "the write positions"));
-    if (static_cast<int64_t>(start.size()) != batch) return Fail("{} write positions for a batch of {}", start.size(), batch);
+    if (static_cast<int64_t>(start.size()) != batch)
+      return Fail("{} write positions for a batch of {}", start.size(), batch);
   }
   for (int64_t p : start) {
-    if (p < 0 || p > n || (mode == "linear" && p > n - s)) return Fail("write position {} is outside axis of size {}", p, n);
+    if (p < 0 || p > n || (mode == "linear" && p > n - s))
+      return Fail("write position {} is outside axis of size {}", p, n);
   }
   Tensor y = CopyOf(x);
   const int64_t inner = Count(x.shape(), a + 1, x.shape().size()), outer = Count(x.shape(), 0, a);

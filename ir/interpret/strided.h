@@ -12,12 +12,12 @@
 
 namespace octavo::ir::interpret {
 
-// An index space shared by N operands, neighbouring dims merged where every operand allows it. The last dim is the inner
-// loop.
+// An index space shared by N operands, neighbouring dims merged where every operand allows it. The last dim is the
+// inner loop.
 template <size_t N>
 struct Space {
-  std::vector<int64_t> dims;                           // at least one
-  std::vector<std::array<int64_t, N>> strides;         // per dim, in elements
+  std::vector<int64_t> dims;                    // at least one
+  std::vector<std::array<int64_t, N>> strides;  // per dim, in elements
 };
 
 // Merges what can be merged and drops dims of size 1. `strides` is given per operand.
@@ -76,7 +76,8 @@ Result<Shape> BroadcastShapes(std::span<const int64_t> a, std::span<const int64_
 // Strides of an operand of shape `from` over the broadcast shape `to` (0 where it repeats).
 std::vector<int64_t> BroadcastStrides(std::span<const int64_t> from, std::span<const int64_t> to);
 
-// dst[sum i*dst_strides] = src[sum i*src_strides] for all i in shape; strides in elements of `element` bytes (1, 2, 4, 8).
+// dst[sum i*dst_strides] = src[sum i*src_strides] for all i in shape; strides in elements of `element` bytes (1, 2, 4,
+// 8).
 void CopyStrided(const std::byte* src, std::span<const int64_t> src_strides, std::byte* dst,
                  std::span<const int64_t> dst_strides, std::span<const int64_t> shape, size_t element);
 

@@ -67,7 +67,9 @@ T* MutablePtr(Tensor& t) {
   return reinterpret_cast<T*>(t.mutable_data());
 }
 
-inline std::unexpected<Error> BadType(DType t) { return Fail("the element type {} is not one of this op", quant::Name(t)); }
+inline std::unexpected<Error> BadType(DType t) {
+  return Fail("the element type {} is not one of this op", quant::Name(t));
+}
 
 // f.template operator()<T>() for the type of `t`; f returns Status.
 template <typename F>

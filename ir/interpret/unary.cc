@@ -69,12 +69,12 @@ Status Numbers(Call& call) {
   return {};
 }
 
-#define OCTAVO_STATELESS(Name, expression)  \
-  struct Name {                             \
-    template <typename C>                   \
-    C operator()(C x) const {               \
-      return static_cast<C>(expression);    \
-    }                                       \
+#define OCTAVO_STATELESS(Name, expression) \
+  struct Name {                            \
+    template <typename C>                  \
+    C operator()(C x) const {              \
+      return static_cast<C>(expression);   \
+    }                                      \
   };
 OCTAVO_STATELESS(AcosF, std::acos(x))
 OCTAVO_STATELESS(AcoshF, std::acosh(x))
@@ -88,7 +88,7 @@ OCTAVO_STATELESS(CoshF, std::cosh(x))
 OCTAVO_STATELESS(ErfF, Erf(x))
 OCTAVO_STATELESS(ExpF, Exp(x))
 OCTAVO_STATELESS(FloorF, std::floor(x))
-OCTAVO_STATELESS(HardSwishF, x* std::fmax(C(0), std::fmin(C(1), x * static_cast<C>(1.0 / 6) + C(0.5))))
+OCTAVO_STATELESS(HardSwishF, x* std::fmax(C(0), std::fmin(C(1), x* static_cast<C>(1.0 / 6) + C(0.5))))
 OCTAVO_STATELESS(LogF, std::log(x))
 OCTAVO_STATELESS(MishF, x* Tanh(Softplus(x)))
 OCTAVO_STATELESS(ReciprocalF, C(1) / x)

@@ -111,7 +111,10 @@ Status Clip(Call& call) {
 // Inference only: dropping at random has no meaning that two runs could agree on.
 Status Dropout(Call& call) {
   const Tensor& x = call.T(0);
-  const bool training = call.Has(2) && call.T(2).size() == 1 && call.T(2).GetInt(0) != 0;
+  if (call.Has(2) && (call.T(2).dtype() != DType::kBool || call.T(2).size() != 1)) {
+    return Fail("training_mode must be one bool, not {}", Describe(call.T(2)));
+  }
+  const bool training = call.Has(2) && call.T(2).as<uint8_t>()[0] != 0;
   const double ratio = call.Has(1) && call.T(1).size() == 1 ? call.T(1).GetDouble(0) : 0.5;
   if (training && ratio != 0.0) return Fail("training mode drops at random; set training_mode to false");
   if (call.Wants(1)) {

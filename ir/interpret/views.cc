@@ -19,7 +19,8 @@ Status Reshape(Call& call) {
   int64_t inferred = -1, known = 1;
   for (size_t i = 0; i < shape.size(); ++i) {
     if (shape[i] == 0 && !zero_is_zero) {
-      if (i >= x.shape().size()) return Fail("dim {} of the target {} copies a dim that does not exist", i, ToString(shape));
+      if (i >= x.shape().size())
+        return Fail("dim {} of the target {} copies a dim that does not exist", i, ToString(shape));
       shape[i] = x.shape()[i];
     }
     if (shape[i] == -1 && inferred < 0) {

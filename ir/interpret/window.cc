@@ -4,7 +4,8 @@ namespace octavo::ir::interpret {
 
 namespace {
 
-constexpr int64_t kMost = int64_t{1} << 31;  // no size, stride or pad beyond this: sums and products below cannot overflow
+constexpr int64_t kMost =
+    int64_t{1} << 31;  // no size, stride or pad beyond this: sums and products below cannot overflow
 
 Result<std::vector<int64_t>> Attribute(const Call& call, std::string_view name, size_t size, int64_t fallback,
                                        int64_t least) {
@@ -46,7 +47,8 @@ Result<Window> MakeWindow(const Call& call, const Shape& x, std::vector<int64_t>
   w.kernel = std::move(kernel);
   if (w.kernel.size() != n) return Fail("a kernel of {} dims for {} spatial dims", w.kernel.size(), n);
   for (size_t d = 0; d < n; ++d) {
-    if (w.kernel[d] < 1 || w.kernel[d] > kMost || w.in[d] > kMost) return Fail("kernel {} is not possible", ToString(w.kernel));
+    if (w.kernel[d] < 1 || w.kernel[d] > kMost || w.in[d] > kMost)
+      return Fail("kernel {} is not possible", ToString(w.kernel));
   }
   OCTAVO_TRY(w.stride, Attribute(call, "strides", n, 1, 1));
   OCTAVO_TRY(w.dilation, Attribute(call, "dilations", n, 1, 1));
@@ -55,7 +57,8 @@ Result<Window> MakeWindow(const Call& call, const Shape& x, std::vector<int64_t>
   w.after.assign(pads.begin() + static_cast<int64_t>(n), pads.end());
   w.out.assign(n, 0);
   const std::string auto_pad = call.node.attrs.Str("auto_pad", "NOTSET");
-  if (auto_pad != "NOTSET" && auto_pad != "VALID" && auto_pad != "SAME_UPPER" && auto_pad != "SAME_LOWER" && !auto_pad.empty()) {
+  if (auto_pad != "NOTSET" && auto_pad != "VALID" && auto_pad != "SAME_UPPER" && auto_pad != "SAME_LOWER" &&
+      !auto_pad.empty()) {
     return Fail("auto_pad is '{}'; it must be NOTSET, VALID, SAME_UPPER or SAME_LOWER", auto_pad);
   }
   for (size_t d = 0; d < n; ++d) OCTAVO_TRY_STATUS(Place(auto_pad, ceil_mode, d, w));

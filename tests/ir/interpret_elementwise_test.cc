@@ -1,4 +1,5 @@
-// Element-wise ops where the ONNX node tests are silent: integer corners, broadcasting, empty tensors, NaN, narrow floats.
+// Element-wise ops where the ONNX node tests are silent: integer corners, broadcasting, empty tensors, NaN, narrow
+// floats.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -61,8 +62,9 @@ TEST(Integers, ArithmeticWraps) {
 }
 
 TEST(Integers, ShiftsBeyondTheWidthGiveZero) {
-  EXPECT_THAT(Ints(Eval1(Op::kBitShift, {U8({3}, {255, 255, 1}), U8({3}, {8, 1, 7})}, {{"direction", std::string("LEFT")}})),
-              ElementsAre(0, 254, 128));
+  EXPECT_THAT(
+      Ints(Eval1(Op::kBitShift, {U8({3}, {255, 255, 1}), U8({3}, {8, 1, 7})}, {{"direction", std::string("LEFT")}})),
+      ElementsAre(0, 254, 128));
   EXPECT_THAT(ErrorOf(Op::kBitShift, {U8({1}, {1}), U8({1}, {1})}), HasSubstr("direction"));
 }
 
@@ -138,7 +140,8 @@ TEST(Floats, NanPassesThrough) {
 TEST(Floats, SixteenBitsAreRoundedOncePerOp) {
   // 1 + 2^-11 is halfway between two f16: to even, 1.
   const uint16_t one = 0x3c00, tiny = quant::F32ToF16(0x1p-11f), more = quant::F32ToF16(0x1.8p-11f);
-  const Tensor y = Eval1(Op::kAdd, {Make<uint16_t>(DType::kF16, {2}, {one, one}), Make<uint16_t>(DType::kF16, {2}, {tiny, more})});
+  const Tensor y =
+      Eval1(Op::kAdd, {Make<uint16_t>(DType::kF16, {2}, {one, one}), Make<uint16_t>(DType::kF16, {2}, {tiny, more})});
   ASSERT_TRUE(y.defined());
   EXPECT_EQ(y.GetDouble(0), 1.0);
   EXPECT_EQ(y.GetDouble(1), 1.0 + 0x1p-10);
@@ -155,7 +158,8 @@ TEST(Cast, FloatsToIntegersBeyondTheRange) {
 TEST(Cast, DoubleToHalfRoundsOnce) {
   // Just above the tie between 1 and 1 + 2^-10: a stop at float32 would fall back onto the tie.
   const double d = 1.0 + 0x1p-11 + 0x1p-40;
-  const Tensor y = Eval1(Op::kCast, {Tensor::Of<double>(DType::kF64, {1}, std::vector<double>{d})}, {{"to", int64_t{10}}});
+  const Tensor y =
+      Eval1(Op::kCast, {Tensor::Of<double>(DType::kF64, {1}, std::vector<double>{d})}, {{"to", int64_t{10}}});
   ASSERT_TRUE(y.defined());
   EXPECT_EQ(y.GetDouble(0), 1.0 + 0x1p-10);
 }

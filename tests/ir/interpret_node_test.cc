@@ -1,5 +1,5 @@
-// ONNX's own node tests (Debian: libonnx-testdata) through the reader and the interpreter. Every model whose ops are all in
-// ops.def must give the expected outputs, but for the few that are listed and explained here.
+// ONNX's own node tests (Debian: libonnx-testdata) through the reader and the interpreter. Every model whose ops are
+// all in ops.def must give the expected outputs, but for the few that are listed and explained here.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -87,7 +87,8 @@ std::string Difference(const Tensor& got, const Tensor& want) {
 void CollectOpaque(const Graph& g, std::string& names) {
   for (NodeId id : g.NodesInOrder()) {
     const Node& n = g.node(id);
-    if (n.op == Op::kOpaque && names.find(n.op_type) == std::string::npos) names += (names.empty() ? "" : ", ") + n.op_type;
+    if (n.op == Op::kOpaque && names.find(n.op_type) == std::string::npos)
+      names += (names.empty() ? "" : ", ") + n.op_type;
     for (const auto& [key, value] : n.attrs.entries()) {
       if (const auto* sub = std::get_if<GraphRef>(&value)) CollectOpaque(**sub, names);
     }

@@ -99,7 +99,8 @@ void CheckAttention(const Case& c, const char* what) {
   if (c.three) {
     for (size_t i = 0; i < 3; ++i) {
       const Shape s = in[i].shape();
-      in[i] = Eval1(Op::kTranspose, {in[i]}, {{"perm", std::vector<int64_t>{0, 2, 1, 3}}}).Reshaped({s[0], s[2], s[1] * s[3]});
+      in[i] = Eval1(Op::kTranspose, {in[i]}, {{"perm", std::vector<int64_t>{0, 2, 1, 3}}})
+                  .Reshaped({s[0], s[2], s[1] * s[3]});
     }
     attrs.Set("q_num_heads", c.heads);
     attrs.Set("kv_num_heads", c.groups);
@@ -109,7 +110,8 @@ void CheckAttention(const Case& c, const char* what) {
   Tensor y = (*r)[0].tensor;
   if (c.three) {
     ASSERT_EQ(y.shape(), (Shape{batch, c.queries, c.heads * v_dim}));
-    y = Eval1(Op::kTranspose, {y.Reshaped({batch, c.queries, c.heads, v_dim})}, {{"perm", std::vector<int64_t>{0, 2, 1, 3}}});
+    y = Eval1(Op::kTranspose, {y.Reshaped({batch, c.queries, c.heads, v_dim})},
+              {{"perm", std::vector<int64_t>{0, 2, 1, 3}}});
   }
   const std::vector<double> want = AttentionTruth(c, q, all_k, all_v);
   ASSERT_EQ(y.size(), static_cast<int64_t>(want.size()));
@@ -155,7 +157,8 @@ TEST(Attention, RefusesWhatDoesNotFit) {
   const Tensor q = Random(rng, {1, 3, 2, 4}), k = Random(rng, {1, 2, 3, 4});
   EXPECT_THAT(ErrorOf(Op::kAttention, {q, k, k}), HasSubstr("do not fit"));
   EXPECT_THAT(ErrorOf(Op::kAttention, {k, k, k, Tensor::F32({5, 3}, std::vector<float>(15))}), HasSubstr("mask"));
-  EXPECT_THAT(ErrorOf(Op::kAttention, {q.Reshaped({3, 2, 4}), q.Reshaped({3, 2, 4}), q.Reshaped({3, 2, 4})}), HasSubstr("heads"));
+  EXPECT_THAT(ErrorOf(Op::kAttention, {q.Reshaped({3, 2, 4}), q.Reshaped({3, 2, 4}), q.Reshaped({3, 2, 4})}),
+              HasSubstr("heads"));
 }
 
 // --- other ops without node data -------------------------------------------------------------------------------
@@ -195,7 +198,8 @@ TEST(RmsNormalization, AgreesWithDouble) {
     double squares = 0;
     for (int64_t i = 0; i < 37; ++i) squares += x.GetDouble(r * 37 + i) * x.GetDouble(r * 37 + i);
     const double scale = 1 / std::sqrt(squares / 37 + 1e-6);
-    for (int64_t i = 0; i < 37; ++i) EXPECT_NEAR(y.GetDouble(r * 37 + i), x.GetDouble(r * 37 + i) * scale * g.GetDouble(i), 1e-5);
+    for (int64_t i = 0; i < 37; ++i)
+      EXPECT_NEAR(y.GetDouble(r * 37 + i), x.GetDouble(r * 37 + i) * scale * g.GetDouble(i), 1e-5);
   }
 }
 
@@ -245,7 +249,8 @@ TEST(MatMul, AddsInOrderOfK) {
     for (int64_t j = 0; j < n; ++j) {
       volatile float sum = 0;  // no fused multiply-add, no reordering
       for (int64_t p = 0; p < k; ++p) {
-        volatile float product = a.as<float>()[static_cast<size_t>(i * k + p)] * b.as<float>()[static_cast<size_t>(p * n + j)];
+        volatile float product =
+            a.as<float>()[static_cast<size_t>(i * k + p)] * b.as<float>()[static_cast<size_t>(p * n + j)];
         sum = sum + product;
       }
       ASSERT_EQ(y.as<float>()[static_cast<size_t>(i * n + j)], sum) << i << "," << j;
@@ -269,7 +274,8 @@ TEST(MatMul, BroadcastsBatchesAndVectors) {
   EXPECT_EQ(Eval1(Op::kMatMul, {Random(rng, {3, 0}), Random(rng, {0, 2})}).ToFloats(), std::vector<float>(6, 0.0f));
   EXPECT_EQ(Eval1(Op::kMatMul, {Random(rng, {0, 4}), Random(rng, {4, 2})}).shape(), (Shape{0, 2}));
   EXPECT_THAT(ErrorOf(Op::kMatMul, {a, a}), HasSubstr("inner dims 4 and 3"));
-  EXPECT_THAT(Eval1(Op::kMatMul, {S32({1, 2}, {1 << 20, 3}), S32({2, 1}, {1 << 12, 5})}).ToInts(), ElementsAre(15));  // wraps
+  EXPECT_THAT(Eval1(Op::kMatMul, {S32({1, 2}, {1 << 20, 3}), S32({2, 1}, {1 << 12, 5})}).ToInts(),
+              ElementsAre(15));  // wraps
 }
 
 TEST(Einsum, AgreesWithTheDefinition) {
@@ -289,9 +295,12 @@ TEST(Einsum, AgreesWithTheDefinition) {
     }
   }
   // a label of one operand only; an ellipsis with broadcasting; a repeated label
-  EXPECT_NEAR(Eval1(Op::kEinsum, {c}, {{"equation", std::string("ab->")}}).GetDouble(0), quant::Sum16(c.as<float>().data(), 10), 1e-5);
-  EXPECT_EQ(Eval1(Op::kEinsum, {a, Random(rng, {1, 4, 6})}, {{"equation", std::string("...ij,...jk")}}).shape(), (Shape{2, 3, 6}));
-  EXPECT_NEAR(Eval1(Op::kEinsum, {Tensor::F32({2, 2}, {1, 2, 3, 4})}, {{"equation", std::string("ii")}}).GetDouble(0), 5, 0);
+  EXPECT_NEAR(Eval1(Op::kEinsum, {c}, {{"equation", std::string("ab->")}}).GetDouble(0),
+              quant::Sum16(c.as<float>().data(), 10), 1e-5);
+  EXPECT_EQ(Eval1(Op::kEinsum, {a, Random(rng, {1, 4, 6})}, {{"equation", std::string("...ij,...jk")}}).shape(),
+            (Shape{2, 3, 6}));
+  EXPECT_NEAR(Eval1(Op::kEinsum, {Tensor::F32({2, 2}, {1, 2, 3, 4})}, {{"equation", std::string("ii")}}).GetDouble(0),
+              5, 0);
   EXPECT_THAT(ErrorOf(Op::kEinsum, {a, c}, {{"equation", std::string("bij,bj->i")}}), HasSubstr("sizes"));
   EXPECT_THAT(ErrorOf(Op::kEinsum, {a}, {{"equation", std::string("ij->i")}}), HasSubstr("rank 3"));
 }
@@ -300,30 +309,37 @@ TEST(Einsum, AgreesWithTheDefinition) {
 
 TEST(Bounds, AreSentences) {
   const Tensor x = Tensor::F32({2, 3}, {1, 2, 3, 4, 5, 6});
-  EXPECT_THAT(ErrorOf(Op::kGather, {x, Ints({3})}, {{"axis", int64_t{1}}}), AllOf(HasSubstr("index 3"), HasSubstr("size 3")));
+  EXPECT_THAT(ErrorOf(Op::kGather, {x, Ints({3})}, {{"axis", int64_t{1}}}),
+              AllOf(HasSubstr("index 3"), HasSubstr("size 3")));
   EXPECT_THAT(ErrorOf(Op::kGather, {x, Ints({-3})}), HasSubstr("index -3"));
   EXPECT_THAT(ErrorOf(Op::kGatherND, {x, Tensor::S64({1, 2}, {1, 3})}), HasSubstr("index 3"));
   EXPECT_THAT(ErrorOf(Op::kGatherElements, {x, Tensor::S64({2, 1}, {0, 2})}), HasSubstr("index 2"));
-  EXPECT_THAT(ErrorOf(Op::kScatterND, {x, Tensor::S64({1, 1}, {2}), Tensor::F32({1, 3}, {0, 0, 0})}), HasSubstr("index 2"));
+  EXPECT_THAT(ErrorOf(Op::kScatterND, {x, Tensor::S64({1, 1}, {2}), Tensor::F32({1, 3}, {0, 0, 0})}),
+              HasSubstr("index 2"));
   EXPECT_THAT(ErrorOf(Op::kReshape, {x, Ints({4, 2})}), AllOf(HasSubstr("6 elements"), HasSubstr("[4,2]")));
   EXPECT_THAT(ErrorOf(Op::kReshape, {x, Ints({-1, -1})}), HasSubstr("second -1"));
   EXPECT_THAT(ErrorOf(Op::kReshape, {x, Ints({0, 0, 0})}), HasSubstr("dim 2"));
   EXPECT_THAT(ErrorOf(Op::kExpand, {x, Ints({-2, 3})}), HasSubstr("negative"));
   EXPECT_THAT(ErrorOf(Op::kExpand, {x, Ints({int64_t{1} << 40, 2, 3})}), HasSubstr("64 GB"));
   EXPECT_THAT(ErrorOf(Op::kConstantOfShape, {Ints({int64_t{1} << 62, int64_t{1} << 62, 4})}), HasSubstr("64 GB"));
-  EXPECT_THAT(ErrorOf(Op::kRange, {Tensor::ScalarS64(0), Tensor::ScalarS64(INT64_MAX), Tensor::ScalarS64(1)}), HasSubstr("too long"));
-  EXPECT_THAT(ErrorOf(Op::kRange, {Tensor::ScalarF32(0), Tensor::ScalarF32(1), Tensor::ScalarF32(0)}), HasSubstr("step"));
+  EXPECT_THAT(ErrorOf(Op::kRange, {Tensor::ScalarS64(0), Tensor::ScalarS64(INT64_MAX), Tensor::ScalarS64(1)}),
+              HasSubstr("too long"));
+  EXPECT_THAT(ErrorOf(Op::kRange, {Tensor::ScalarF32(0), Tensor::ScalarF32(1), Tensor::ScalarF32(0)}),
+              HasSubstr("step"));
   EXPECT_THAT(ErrorOf(Op::kTile, {x, Ints({int64_t{1} << 62, 2})}), HasSubstr("64 GB"));
   EXPECT_THAT(ErrorOf(Op::kSplit, {x, Ints({1, 1})}, {{"axis", int64_t{1}}}, 2), HasSubstr("add up to 3"));
   EXPECT_THAT(ErrorOf(Op::kSqueeze, {x, Ints({0})}), HasSubstr("size 2"));
   EXPECT_THAT(ErrorOf(Op::kTranspose, {x}, {{"perm", std::vector<int64_t>{0, 0}}}), HasSubstr("twice"));
-  EXPECT_THAT(ErrorOf(Op::kConcat, {x, Tensor::F32({3, 2}, {1, 2, 3, 4, 5, 6})}, {{"axis", int64_t{0}}}), HasSubstr("does not fit"));
+  EXPECT_THAT(ErrorOf(Op::kConcat, {x, Tensor::F32({3, 2}, {1, 2, 3, 4, 5, 6})}, {{"axis", int64_t{0}}}),
+              HasSubstr("does not fit"));
   EXPECT_THAT(ErrorOf(Op::kSlice, {x, Ints({0}), Ints({1}), Ints({0}), Ints({0})}), HasSubstr("step of 0"));
   EXPECT_THAT(ErrorOf(Op::kTopK, {x, Ints({4})}), HasSubstr("4 elements"));
   EXPECT_THAT(ErrorOf(Op::kPad, {x, Ints({0, -4, 0, 0})}), HasSubstr("crop"));
   EXPECT_THAT(ErrorOf(Op::kSoftmax, {x}, {{"axis", int64_t{2}}}), HasSubstr("axis 2"));
-  EXPECT_THAT(ErrorOf(Op::kConv, {Tensor::Zeros(DType::kF32, {1, 3, 4, 4}), Tensor::Zeros(DType::kF32, {2, 2, 3, 3})}), HasSubstr("groups"));
-  EXPECT_THAT(ErrorOf(Op::kAveragePool, {Tensor::Zeros(DType::kF32, {1, 3, 4, 4})}, {{"kernel_shape", std::vector<int64_t>{5, 5}}}),
+  EXPECT_THAT(ErrorOf(Op::kConv, {Tensor::Zeros(DType::kF32, {1, 3, 4, 4}), Tensor::Zeros(DType::kF32, {2, 2, 3, 3})}),
+              HasSubstr("groups"));
+  EXPECT_THAT(ErrorOf(Op::kAveragePool, {Tensor::Zeros(DType::kF32, {1, 3, 4, 4})},
+                      {{"kernel_shape", std::vector<int64_t>{5, 5}}}),
               HasSubstr("does not fit"));
 }
 
@@ -346,7 +362,8 @@ TEST(Empty, TensorsPassThrough) {
   EXPECT_EQ(Eval1(Op::kReduceSum, {x, Ints({1})}).ToFloats(), std::vector<float>(6, 0.0f));
   EXPECT_EQ(Eval1(Op::kReduceMax, {x, Ints({1})}).GetDouble(0), -INFINITY);
   EXPECT_EQ(Eval1(Op::kSoftmax, {x}).shape(), x.shape());
-  EXPECT_EQ(Eval1(Op::kConcat, {x, Tensor::Zeros(DType::kF32, {2, 4, 3})}, {{"axis", int64_t{1}}}).shape(), (Shape{2, 4, 3}));
+  EXPECT_EQ(Eval1(Op::kConcat, {x, Tensor::Zeros(DType::kF32, {2, 4, 3})}, {{"axis", int64_t{1}}}).shape(),
+            (Shape{2, 4, 3}));
   EXPECT_EQ(Eval1(Op::kTranspose, {x}).shape(), (Shape{3, 0, 2}));
   EXPECT_EQ(Eval1(Op::kReshape, {x, Ints({-1, 3})}).shape(), (Shape{0, 3}));
   EXPECT_EQ(Eval1(Op::kGather, {x, Tensor::S64({0}, {})}).shape(), (Shape{0, 0, 3}));
@@ -374,7 +391,8 @@ TEST(Nibbles, MoveAsElements) {
 
 // --- control flow ----------------------------------------------------------------------------------------------
 
-// Body of a Loop: sum' = sum + step, where step is captured; gives the sum of every iteration too; stops at 5 iterations.
+// Body of a Loop: sum' = sum + step, where step is captured; gives the sum of every iteration too; stops at 5
+// iterations.
 GraphRef CountingBody() {
   Graph g;
   const ValueId i = g.AddInput("i", {DType::kS64, SymShape{}});
@@ -396,7 +414,8 @@ TEST(Loop, CarriesCapturesAndStacks) {
   ASSERT_TRUE(r) << r.error().message;
   EXPECT_EQ((*r)[0].tensor.ToFloats(), std::vector<float>{31});
   EXPECT_THAT((*r)[1].tensor.ToFloats(), ElementsAre(11, 21, 31));
-  r = Eval(Op::kLoop, {Tensor(), Tensor(), Tensor::ScalarF32(1), Tensor::ScalarF32(10)}, attrs, 2);  // until the condition
+  r = Eval(Op::kLoop, {Tensor(), Tensor(), Tensor::ScalarF32(1), Tensor::ScalarF32(10)}, attrs,
+           2);  // until the condition
   ASSERT_TRUE(r) << r.error().message;
   EXPECT_EQ((*r)[1].tensor.shape(), (Shape{5}));
   EXPECT_THAT(ErrorOf(Op::kLoop, {Tensor(), Tensor(), Tensor::ScalarF32(1)}, attrs, 2), HasSubstr("body"));
@@ -409,7 +428,8 @@ TEST(If, RunsTheChosenBranchWithCaptures) {
     g.AddOutput("y", g.node(g.AddNode(op, {x}, 1)).output());
     return std::make_shared<const Graph>(std::move(g));
   };
-  const Attrs attrs{{"then_branch", branch(Op::kNeg)}, {"else_branch", branch(Op::kAbs)}, {"octavo_captures", int64_t{1}}};
+  const Attrs attrs{
+      {"then_branch", branch(Op::kNeg)}, {"else_branch", branch(Op::kAbs)}, {"octavo_captures", int64_t{1}}};
   EXPECT_EQ((*Eval(Op::kIf, {Bool({}, {1}), Tensor::ScalarF32(-3)}, attrs))[0].tensor.GetDouble(0), 3.0);
   EXPECT_EQ((*Eval(Op::kIf, {Bool({}, {0}), Tensor::ScalarF32(3)}, attrs))[0].tensor.GetDouble(0), 3.0);
   EXPECT_EQ((*Eval(Op::kIf, {Bool({}, {1}), Tensor::ScalarF32(3)}, attrs))[0].tensor.GetDouble(0), -3.0);
@@ -423,7 +443,9 @@ TEST(Interpret, ChecksInputsAndReportsNodes) {
   g.AddOutput("again", x);
   std::vector<std::string> seen;
   InterpretOptions options;
-  options.on_node = [&](const Node& n, std::span<const RtValue> out) { seen.push_back(n.name + std::to_string(out.size())); };
+  options.on_node = [&](const Node& n, std::span<const RtValue> out) {
+    seen.push_back(n.name + std::to_string(out.size()));
+  };
   const auto r = Interpret(g, {{"x", Tensor::F32({1, 2}, {-1, 2})}}, options);
   ASSERT_TRUE(r) << r.error().message;
   EXPECT_THAT((*r)[0].ToFloats(), ElementsAre(0, 2));

@@ -1,5 +1,5 @@
-// Quantization: rounding, axes, blocks, 4-bit and fp8 forms; integers behind floats through views, and what a product of
-// two such values is: the exact integer sum times one float scale.
+// Quantization: rounding, axes, blocks, 4-bit and fp8 forms; integers behind floats through views, and what a product
+// of two such values is: the exact integer sum times one float scale.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -45,21 +45,26 @@ TEST(QuantizeLinear, EveryTypeAndForm) {
   const Tensor s4 = Eval1(Op::kQuantizeLinear, {x, Tensor::ScalarF32(1.0f), Tensor()}, {{"output_dtype", int64_t{22}}});
   ASSERT_EQ(s4.dtype(), DType::kS4);
   EXPECT_THAT(s4.ToInts(), ElementsAre(-8, 7, 2, 7, 7, -3));
-  const Tensor axis = Eval1(Op::kQuantizeLinear, {x, Tensor::F32({2}, {1.0f, 2.0f}), S8({2}, {0, 1})}, {{"axis", int64_t{0}}});
+  const Tensor axis =
+      Eval1(Op::kQuantizeLinear, {x, Tensor::F32({2}, {1.0f, 2.0f}), S8({2}, {0, 1})}, {{"axis", int64_t{0}}});
   EXPECT_THAT(axis.ToInts(), ElementsAre(-9, 7, 2, 51, 127, -1));  // -1.5 rounds to -2
   // blocks of 2 on the last axis: the second block of a row is one element
   const Tensor blocked = Eval1(Op::kQuantizeLinear, {x, Tensor::F32({2, 2}, {1, 2, 10, 100}), S8({2, 2}, {0, 0, 0, 0})},
                                {{"axis", int64_t{1}}, {"block_size", int64_t{2}}});
   EXPECT_THAT(blocked.ToInts(), ElementsAre(-9, 7, 1, 10, 50, 0));
-  const Tensor fp8 = Eval1(Op::kQuantizeLinear, {x, Tensor::ScalarF32(1.0f), Tensor()}, {{"output_dtype", int64_t{17}}});
+  const Tensor fp8 =
+      Eval1(Op::kQuantizeLinear, {x, Tensor::ScalarF32(1.0f), Tensor()}, {{"output_dtype", int64_t{17}}});
   ASSERT_EQ(fp8.dtype(), DType::kE4M3FN);
   EXPECT_EQ(fp8.GetDouble(4), 448.0);
-  EXPECT_THAT(ErrorOf(Op::kQuantizeLinear, {x, Tensor::F32({2}, {1, 1}), S8({2}, {0, 0})}), HasSubstr("size of axis 1"));
+  EXPECT_THAT(ErrorOf(Op::kQuantizeLinear, {x, Tensor::F32({2}, {1, 1}), S8({2}, {0, 0})}),
+              HasSubstr("size of axis 1"));
 }
 
 TEST(DequantizeLinear, RefusesWhatHasNoMeaning) {
-  EXPECT_THAT(ErrorOf(Op::kDequantizeLinear, {S8({2}, {1, 2}), Tensor::ScalarF32(1), U8({}, {0})}), HasSubstr("another type"));
-  EXPECT_THAT(ErrorOf(Op::kDequantizeLinear, {S32({2}, {1, 2}), Tensor::ScalarF32(1), S32({}, {4})}), HasSubstr("must be 0"));
+  EXPECT_THAT(ErrorOf(Op::kDequantizeLinear, {S8({2}, {1, 2}), Tensor::ScalarF32(1), U8({}, {0})}),
+              HasSubstr("another type"));
+  EXPECT_THAT(ErrorOf(Op::kDequantizeLinear, {S32({2}, {1, 2}), Tensor::ScalarF32(1), S32({}, {4})}),
+              HasSubstr("must be 0"));
   EXPECT_THAT(ErrorOf(Op::kDequantizeLinear, {Tensor::F32({2}, {1, 2}), Tensor::ScalarF32(1)}), HasSubstr("f32"));
 }
 
@@ -77,7 +82,8 @@ void ExpectConsistent(const RtValue& v, const char* what) {
   ASSERT_NE(v.quant, nullptr) << what;
   const QuantForm& f = *v.quant;
   ASSERT_EQ(f.q.shape(), v.tensor.shape()) << what;
-  const Tensor again = Eval1(Op::kDequantizeLinear, {f.q, f.scale, f.zero_point}, {{"axis", f.axis < 0 ? int64_t{0} : f.axis}});
+  const Tensor again =
+      Eval1(Op::kDequantizeLinear, {f.q, f.scale, f.zero_point}, {{"axis", f.axis < 0 ? int64_t{0} : f.axis}});
   EXPECT_TRUE(again.SameBits(v.tensor)) << what;
 }
 
@@ -118,7 +124,8 @@ TEST(QuantForm, TravelsThroughViewsPerTensor) {
 
 TEST(QuantForm, FollowsTheAxis) {
   std::mt19937 rng(8);
-  const RtValue v = Dequantized(RandomS8(rng, {3, 1, 4}), Tensor::F32({3}, {1, 2, 3}), S8({3}, {0, 5, -5}), {{"axis", int64_t{0}}});
+  const RtValue v =
+      Dequantized(RandomS8(rng, {3, 1, 4}), Tensor::F32({3}, {1, 2, 3}), S8({3}, {0, 5, -5}), {{"axis", int64_t{0}}});
   auto t = EvalValues(Op::kTranspose, {v}, {{"perm", std::vector<int64_t>{2, 0, 1}}});
   ExpectConsistent((*t)[0], "Transpose");
   EXPECT_EQ((*t)[0].quant->axis, 1);
@@ -190,7 +197,8 @@ TEST(IntegerGemm, TransposesTheIntegersAndAddsC) {
 
 TEST(IntegerMatMul, OtherFormsGoThroughFloats) {
   // A left operand quantized per row is a float product.
-  const RtValue x = Dequantized(S8({2, 2}, {1, 2, 3, 4}), Tensor::F32({2}, {0.1f, 0.3f}), S8({2}, {0, 0}), {{"axis", int64_t{0}}});
+  const RtValue x =
+      Dequantized(S8({2, 2}, {1, 2, 3, 4}), Tensor::F32({2}, {0.1f, 0.3f}), S8({2}, {0, 0}), {{"axis", int64_t{0}}});
   const RtValue w = Dequantized(S8({2, 1}, {5, 6}), Tensor::ScalarF32(0.7f), S8({}, {0}));
   auto exact = EvalValues(Op::kMatMul, {x, w});
   auto plain = Eval(Op::kMatMul, {x.tensor, w.tensor});
@@ -209,7 +217,8 @@ TEST(MatMulInteger, ZeroPointsPerRowAndColumn) {
 TEST(QLinearMatMul, AddsTheZeroPointBeforeRounding) {
   // 1 * 1 * 0.5 = 0.5: with an odd zero point rint(0.5 + 1) is 2, whereas rint(0.5) + 1 would be 1.
   const Tensor one = Tensor::ScalarF32(1.0f), half = Tensor::ScalarF32(0.5f);
-  const Tensor y = Eval1(Op::kQLinearMatMul, {U8({1, 1}, {1}), half, U8({}, {0}), U8({1, 1}, {1}), one, U8({}, {0}), one, U8({}, {1})});
+  const Tensor y = Eval1(Op::kQLinearMatMul,
+                         {U8({1, 1}, {1}), half, U8({}, {0}), U8({1, 1}, {1}), one, U8({}, {0}), one, U8({}, {1})});
   ASSERT_TRUE(y.defined());
   EXPECT_EQ(y.GetInt(0), 2);
 }

@@ -26,7 +26,8 @@ inline Result<std::vector<RtValue>> EvalValues(Op op, const std::vector<RtValue>
   return EvalNode(g, g.node(id), inputs);
 }
 
-inline Result<std::vector<RtValue>> Eval(Op op, const std::vector<Tensor>& inputs, Attrs attrs = {}, size_t outputs = 1) {
+inline Result<std::vector<RtValue>> Eval(Op op, const std::vector<Tensor>& inputs, Attrs attrs = {},
+                                         size_t outputs = 1) {
   std::vector<RtValue> values;
   for (const Tensor& t : inputs) values.push_back({t, nullptr});
   return EvalValues(op, values, std::move(attrs), outputs);
@@ -48,9 +49,13 @@ template <typename T>
 Tensor Make(DType dtype, Shape shape, std::initializer_list<T> values) {
   return Tensor::Of<T>(dtype, std::move(shape), std::vector<T>(values));
 }
-inline Tensor S32(Shape shape, std::initializer_list<int32_t> v) { return Make<int32_t>(DType::kS32, std::move(shape), v); }
+inline Tensor S32(Shape shape, std::initializer_list<int32_t> v) {
+  return Make<int32_t>(DType::kS32, std::move(shape), v);
+}
 inline Tensor S8(Shape shape, std::initializer_list<int8_t> v) { return Make<int8_t>(DType::kS8, std::move(shape), v); }
-inline Tensor U8(Shape shape, std::initializer_list<uint8_t> v) { return Make<uint8_t>(DType::kU8, std::move(shape), v); }
+inline Tensor U8(Shape shape, std::initializer_list<uint8_t> v) {
+  return Make<uint8_t>(DType::kU8, std::move(shape), v);
+}
 inline Tensor Bool(Shape shape, std::initializer_list<uint8_t> v) {
   return Make<uint8_t>(DType::kBool, std::move(shape), v);
 }
