@@ -7,13 +7,19 @@ fail() { say "$*"; exit 1; }
 
 # step TITLE LOGNAME COMMAND...: a line when it begins and one with the time when it is done; the end of its log only when it
 # fails. A step of less than a second says nothing, so that ./dev octavo is silent when nothing has changed.
-# While it runs, the last "[done/total]" of a ninja log is repeated every half minute: a slow build is not a silent one.
+# It runs as a process group of its own, so that a signal to ./dev ends all of it. The last "[done/total]" of a ninja log
+# is repeated every half minute: a slow build is not a silent one.
 step() {
-  local title=$1 log=$OCTAVO_CACHE/logs/$2.log start=$SECONDS rc=0 beat
+  local title=$1 log=$OCTAVO_CACHE/logs/$2.log start=$SECONDS rc=0 beat child
   shift 2
   mkdir -p "$OCTAVO_CACHE/logs"
   heartbeat "$title" "$log" & beat=$!
-  ( "$@" ) >"$log" 2>&1 </dev/null || rc=$?
+  set -m
+  ( "$@" ) >"$log" 2>&1 </dev/null & child=$!
+  set +m
+  trap 'kill -TERM -- -"$child"; kill "$beat"; say "stopped by a signal; the same command goes on from here"; exit 130' INT TERM HUP
+  wait "$child" || rc=$?
+  trap - INT TERM HUP
   kill "$beat" 2>/dev/null || true
   wait "$beat" 2>/dev/null || true
   if [ "$rc" -ne 0 ]; then
