@@ -137,6 +137,13 @@ Dim ProductOf(std::span<const Dim> dims) {
   return product;
 }
 
+DType DTypeOfAttr(const Inferrer& c, std::string_view attr) {
+  const int64_t number = c.node().attrs.Int(attr, 0);
+  if (number <= 0 || number > 22) return DType::kUndefined;
+  const auto dtype = static_cast<DType>(number);
+  return quant::Name(dtype) == "undefined" ? DType::kUndefined : dtype;
+}
+
 Status SameAsFirst(Inferrer& c) {
   c.Set(0, c.DtypeOf(0), c.CopyOf(0));
   return {};
@@ -153,6 +160,11 @@ const SymShape* Inferrer::ShapeOf(size_t input) const {
 const SymContents* Inferrer::ContentsOf(ValueId v) const {
   if (const SymContents* contents = inference_.Contents(v)) return contents;
   return v.index < own_contents_.size() && own_contents_[v.index] ? &*own_contents_[v.index] : nullptr;
+}
+
+const Tensor* Inferrer::Constant(size_t input) const {
+  const Tensor* t = Has(input) ? graph_.ConstantOf(node_->inputs[input]) : nullptr;
+  return t != nullptr && quant::BitsOf(t->dtype()) > 0 ? t : nullptr;
 }
 
 std::optional<std::vector<int64_t>> Inferrer::Numbers(size_t input) const {
@@ -212,8 +224,10 @@ Status Inferrer::Store(size_t output) {
 
 Status Inferrer::Visit(const Node& node) {
   node_ = &node;
-  types_.assign(node.outputs.size(), Type{});
-  new_contents_.assign(node.outputs.size(), std::nullopt);
+  // One slot at least: rules look at output 0 even of a node that has none.
+  const size_t slots = std::max<size_t>(node.outputs.size(), 1);
+  types_.assign(slots, Type{});
+  new_contents_.assign(slots, std::nullopt);
   if (const Rule rule = RuleOf(node)) {
     OCTAVO_TRY_STATUS(rule(*this));
     InferContents(*this);

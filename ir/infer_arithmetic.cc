@@ -138,7 +138,7 @@ void Map(Inferrer& c, Function&& f) {
 
 // A cast keeps what fits the new type; sizes given by symbols are taken to fit 32 bits.
 void Cast(Inferrer& c) {
-  const DType to = c.node().op == Op::kCast ? static_cast<DType>(c.node().attrs.Int("to", 0)) : c.DtypeOf(1);
+  const DType to = c.node().op == Op::kCast ? DTypeOfAttr(c, "to") : c.DtypeOf(1);
   if (to == DType::kBool) {
     return Map(c, [](const Dim& d) { return Negated(IsEqual(d, Dim(0))); });
   }

@@ -11,6 +11,9 @@ struct Window {
   bool ceil = false;
 };
 
+// Products of two numbers below this do not overflow.
+constexpr int kMaxWindow = 1 << 30;
+
 Result<Window> ReadWindow(const Inferrer& c, size_t spatial, std::vector<int64_t> kernel) {
   const Attrs& attrs = c.node().attrs;
   Window w;
@@ -24,8 +27,11 @@ Result<Window> ReadWindow(const Inferrer& c, size_t spatial, std::vector<int64_t
       w.pads.size() != 2 * spatial) {
     return c.Refuse("kernel_shape, strides, dilations or pads do not fit {} spatial dims", spatial);
   }
-  for (const int64_t s : w.strides) {
-    if (s < 1) return c.Refuse("a stride is {}", s);
+  for (const auto& [list, least] :
+       {std::pair{&w.strides, 1}, {&w.dilations, 1}, {&w.kernel, 1}, {&w.pads, -kMaxWindow}}) {
+    for (const int64_t v : *list) {
+      if (v < least || v > kMaxWindow) return c.Refuse("kernel_shape, strides, dilations or pads hold {}", v);
+    }
   }
   return w;
 }
@@ -33,7 +39,7 @@ Result<Window> ReadWindow(const Inferrer& c, size_t spatial, std::vector<int64_t
 Dim WindowCount(const Window& w, size_t i, size_t spatial, const Dim& size) {
   const Dim stride(w.strides[i]);
   if (w.auto_pad == "SAME_UPPER" || w.auto_pad == "SAME_LOWER") {
-    if (size.is_number()) return Dim((size.number() + w.strides[i] - 1) / w.strides[i]);
+    if (size.is_number()) return Dim(CeilDiv(size.number(), w.strides[i]));
     return ExactDiv(size, stride);
   }
   const int64_t reach = w.dilations[i] * (w.kernel[i] - 1) + 1;
@@ -42,9 +48,10 @@ Dim WindowCount(const Window& w, size_t i, size_t spatial, const Dim& size) {
   if (!span.is_number()) return ExactDiv(span, stride) + Dim(1);
   if (span.number() < 0) return Dim();
   if (!w.ceil) return Dim(span.number() / w.strides[i] + 1);
-  int64_t count = (span.number() + w.strides[i] - 1) / w.strides[i] + 1;
+  int64_t count = CeilDiv(span.number(), w.strides[i]) + 1;
   // ONNX: a window that would start in the right padding is left out.
-  if ((count - 1) * w.strides[i] >= size.number() + w.pads[i]) --count;
+  const Dim start = Dim(count - 1) * stride - size;
+  if (start.is_number() && start.number() >= w.pads[i]) --count;
   return Dim(count);
 }
 
@@ -109,7 +116,7 @@ Status LayerNorm(Inferrer& c) {
     OCTAVO_TRY(const int64_t axis, c.Axis(c.node().attrs.Int("axis", -1), static_cast<int64_t>(statistics->size())));
     for (size_t i = static_cast<size_t>(axis); i < statistics->size(); ++i) (*statistics)[i] = Dim(1);
   }
-  const auto stash = static_cast<DType>(c.node().attrs.Int("stash_type", 1));
+  const DType stash = c.node().attrs.Has("stash_type") ? DTypeOfAttr(c, "stash_type") : DType::kF32;
   c.Set(0, c.DtypeOf(0), c.CopyOf(0));
   c.Set(1, stash, statistics);
   c.Set(2, stash, std::move(statistics));

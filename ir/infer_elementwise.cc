@@ -28,6 +28,7 @@ Status FirstType(Inferrer& c) { return Binary(c, c.DtypeOf(0)); }
 Status Logic(Inferrer& c) { return Binary(c, DType::kBool); }
 
 Status Variadic(Inferrer& c) {
+  if (c.node().inputs.empty()) return c.Refuse("it has no inputs");
   std::vector<size_t> all(c.node().inputs.size());
   std::iota(all.begin(), all.end(), size_t{0});
   OCTAVO_TRY(MaybeShape shape, Broadcast(c, all));
@@ -41,7 +42,7 @@ Status BoolOfFirst(Inferrer& c) {
 }
 
 Status Cast(Inferrer& c) {
-  c.Set(0, static_cast<DType>(c.node().attrs.Int("to", 0)), c.CopyOf(0));
+  c.Set(0, DTypeOfAttr(c, "to"), c.CopyOf(0));
   return {};
 }
 

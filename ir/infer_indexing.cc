@@ -73,7 +73,7 @@ Status Slice(Inferrer& c) {
     Dim& d = out[static_cast<size_t>(axis)];
     const bool known = starts != nullptr && ends != nullptr && (!c.Has(4) || steps);
     const int64_t step = steps ? (*steps)[i] : 1;
-    if (step == 0) return c.Refuse("a step is 0");
+    if (step == 0 || step == INT64_MIN) return c.Refuse("a step is {}", step);
     d = known ? SliceLength(d, (*starts)[i], (*ends)[i], step) : Dim();
   }
   c.Set(0, c.DtypeOf(0), std::move(out));
@@ -106,7 +106,8 @@ Status GatherND(Inferrer& c) {
   const int64_t batch = c.node().attrs.Int("batch_dims", 0);
   const int64_t depth = indices->back().number();
   const auto rank = static_cast<int64_t>(data->size());
-  if (batch < 0 || depth < 1 || batch + depth > rank || batch >= static_cast<int64_t>(indices->size())) {
+  if (batch < 0 || depth < 1 || depth > rank || batch > rank - depth ||
+      batch >= static_cast<int64_t>(indices->size())) {
     return c.Refuse("indices of depth {} with {} batch dims do not fit data of rank {}", depth, batch, rank);
   }
   SymShape out(indices->begin(), indices->end() - 1);
@@ -205,7 +206,8 @@ Status Resize(Inferrer& c) {
     } else if (use_scales && d.is_number()) {
       // ONNX: floor(size * scale), in float32 as its runtimes compute it.
       const auto scale = static_cast<float>(scales->GetDouble(static_cast<int64_t>(i)));
-      d = Dim(static_cast<int64_t>(std::floor(static_cast<float>(d.number()) * scale)));
+      const float size = std::floor(static_cast<float>(d.number()) * scale);
+      d = size >= 0 && size < 0x1p62f ? Dim(static_cast<int64_t>(size)) : Dim();
     } else {
       d = Dim();
     }
@@ -239,9 +241,7 @@ Dim SliceLength(const Dim& size, const Dim& start, const Dim& end, int64_t step)
   const Dim to = SliceBound(size, end, backward ? -1 : 0, backward);
   const Dim span = backward ? from - to : to - from;
   const Dim stride(backward ? -step : step);
-  if (span.is_number()) {
-    return Dim(span.number() <= 0 ? 0 : (span.number() - 1) / stride.number() + 1);
-  }
+  if (span.is_number()) return Dim(CeilDiv(span.number(), stride.number()));
   return ExactDiv(span, stride);
 }
 

@@ -231,7 +231,7 @@ Status Split(Inferrer& c) {
     if (sizes != nullptr) {
       part = (*sizes)[i];
     } else if (!c.Has(1) && whole.is_number()) {
-      const int64_t chunk = (whole.number() + static_cast<int64_t>(count) - 1) / static_cast<int64_t>(count);
+      const int64_t chunk = CeilDiv(whole.number(), static_cast<int64_t>(count));
       part = i + 1 < count ? Dim(chunk) : whole - used;
     } else if (!c.Has(1)) {
       part = ExactDiv(whole, Dim(static_cast<int64_t>(count)));
@@ -287,11 +287,11 @@ Status Range(Inferrer& c) {
   const Dim limit = scalar(1);
   const Dim step = scalar(2);
   Dim length;
-  if (step.is_number() && step.number() != 0) {
+  if (step.is_number() && step.number() != 0 && step.number() != INT64_MIN) {
     const Dim span = step.number() > 0 ? limit - start : start - limit;
     const int64_t stride = step.number() > 0 ? step.number() : -step.number();
     if (span.is_number()) {
-      length = Dim(span.number() <= 0 ? 0 : (span.number() - 1) / stride + 1);
+      length = Dim(CeilDiv(span.number(), stride));
     } else {
       // A symbolic span is taken for a size: seq, or past + seq - past; its quotient must be exact.
       length = ExactDiv(span, Dim(stride));
@@ -321,7 +321,7 @@ Status Size(Inferrer& c) {
 }
 
 Status EyeLike(Inferrer& c) {
-  c.Set(0, static_cast<DType>(c.node().attrs.Int("dtype", static_cast<int64_t>(c.DtypeOf(0)))), c.CopyOf(0));
+  c.Set(0, c.node().attrs.Has("dtype") ? DTypeOfAttr(c, "dtype") : c.DtypeOf(0), c.CopyOf(0));
   return {};
 }
 

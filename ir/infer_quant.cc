@@ -9,14 +9,14 @@ namespace octavo::ir {
 namespace {
 
 Status Quantize(Inferrer& c) {
-  const auto named = static_cast<DType>(c.node().attrs.Int("output_dtype", 0));
+  const DType named = DTypeOfAttr(c, "output_dtype");
   const DType dtype = c.Has(2) ? c.DtypeOf(2) : named != DType::kUndefined ? named : DType::kU8;
   c.Set(0, dtype, c.CopyOf(0));
   return {};
 }
 
 Status Dequantize(Inferrer& c) {
-  const auto named = static_cast<DType>(c.node().attrs.Int("output_dtype", 0));
+  const DType named = DTypeOfAttr(c, "output_dtype");
   c.Set(0, named != DType::kUndefined ? named : c.DtypeOf(1), c.CopyOf(0));
   return {};
 }

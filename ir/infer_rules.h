@@ -32,7 +32,7 @@ class Inferrer {
   const SymShape* ShapeOf(size_t input) const;
   MaybeShape CopyOf(size_t input) const { return ShapeOf(input) ? MaybeShape(*ShapeOf(input)) : std::nullopt; }
   const SymContents* Contents(size_t input) const { return Has(input) ? ContentsOf(node_->inputs[input]) : nullptr; }
-  const Tensor* Constant(size_t input) const { return Has(input) ? graph_.ConstantOf(node_->inputs[input]) : nullptr; }
+  const Tensor* Constant(size_t input) const;  // of numbers; null for texts
   // The elements where all are known numbers.
   std::optional<std::vector<int64_t>> Numbers(size_t input) const;
 
@@ -89,6 +89,10 @@ bool Meet(Dim& into, const Dim& other);
 Result<MaybeShape> Broadcast(const Inferrer& c, std::span<const size_t> inputs);
 Result<MaybeShape> BroadcastShapes(const Inferrer& c, const SymShape* a, const SymShape* b);
 Dim ProductOf(std::span<const Dim> dims);
+// The element type that an attribute names by ONNX's number; undefined where it names none that octavo has.
+DType DTypeOfAttr(const Inferrer& c, std::string_view attr);
+// ceil(n / d) for d > 0; 0 where n is not positive.
+constexpr int64_t CeilDiv(int64_t n, int64_t d) { return n <= 0 ? 0 : (n - 1) / d + 1; }
 // Output 0: dtype and shape of input 0.
 Status SameAsFirst(Inferrer& c);
 // Result size of a slice of one dim, ONNX rules; unknown bounds give an unknown size.
