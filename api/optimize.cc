@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <chrono>
 #include <format>
-#include <map>
 
 #include "octavo/ir/text.h"
 #include "octavo/passes/quantize/quantize.h"
@@ -47,19 +46,15 @@ std::string Fingerprint(const Graph& graph) {
   return std::format("{:016x}", h);
 }
 
-// Parameters of every calibrated value, and what the report says of them.
-Result<std::map<std::string, quant::QParams, std::less<>>> ChooseAll(const quant::Calibration& calibration,
-                                                                     quant::Calibrator calibrator,
-                                                                     std::vector<ActivationRange>& ranges) {
-  std::map<std::string, quant::QParams, std::less<>> params;
-  for (const auto& [value, observer] : calibration.values) {
-    const quant::RangeOptions how{.calibrator = calibrator};
-    OCTAVO_TRY(const quant::Range chosen, quant::ChooseRange(observer, how));
-    const quant::QParams p = quant::ParamsOf(chosen, how);
-    params[value] = p;
-    ranges.push_back({value, {observer.min(), observer.max()}, chosen, p});
+// What the report says of every value that got parameters.
+std::vector<ActivationRange> RangesOf(const quant::QuantPlan& plan, const quant::Calibration& calibration) {
+  std::vector<ActivationRange> ranges;
+  for (const auto& [value, entry] : plan.entries()) {
+    const quant::Observer* observer = calibration.Find(value);
+    if (!entry.params || !entry.range || observer == nullptr) continue;
+    ranges.push_back({value, {observer->min(), observer->max()}, *entry.range, *entry.params});
   }
-  return params;
+  return ranges;
 }
 
 // What calibration observes: every value that will be quantized, and the channels of what Linears read.
@@ -140,7 +135,6 @@ Result<Optimized> Optimize(Graph graph, const OptimizeOptions& options) {
   };
   OCTAVO_TRY_STATUS(run(halves.before));
   result.before = graph;
-  std::map<std::string, quant::QParams, std::less<>> params;
   quant::Calibration gathered;
   if (halves.calibrates) {
     const passes::quantize::Sites sites = passes::quantize::FindSites(graph);
@@ -155,8 +149,8 @@ Result<Optimized> Optimize(Graph graph, const OptimizeOptions& options) {
         result.random_data = options.data->random();
       }
       if (options.calibration != nullptr) gathered = *options.calibration;
-      const quant::Calibration& calibration = gathered;
-      OCTAVO_TRY(params, ChooseAll(calibration, options.calibrator, result.ranges));
+      OCTAVO_TRY(result.plan, quant::MakePlan(gathered, {.calibrator = options.calibrator}));
+      result.ranges = RangesOf(result.plan, gathered);
     }
     context.channels = [&gathered](std::string_view value) {
       std::vector<std::pair<float, float>> ranges;
@@ -165,10 +159,7 @@ Result<Optimized> Optimize(Graph graph, const OptimizeOptions& options) {
       for (const auto& c : observer->channels()) ranges.emplace_back(c.lo, c.hi);
       return ranges;
     };
-    context.qparams = [&params](std::string_view value) -> const quant::QParams* {
-      const auto it = params.find(value);
-      return it == params.end() ? nullptr : &it->second;
-    };
+    context.qparams = [&result](std::string_view value) { return result.plan.ParamsOf(value); };
     OCTAVO_TRY_STATUS(run(halves.after));
   }
   if (!inventory) result.report = passes::TakeInventory(graph);

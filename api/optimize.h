@@ -14,6 +14,7 @@
 #include "octavo/passes/report.h"
 #include "octavo/quant/calibrate.h"
 #include "octavo/quant/dataset.h"
+#include "octavo/quant/plan.h"
 #include "octavo/quant/range.h"
 
 namespace octavo::api {
@@ -49,6 +50,7 @@ struct Optimized {
   passes::Report report;
   std::vector<passes::NearMiss> misses;
   std::vector<passes::PassTiming> timings;
+  quant::QuantPlan plan;  // int8: what became of every calibrated value
   std::vector<ActivationRange> ranges;
   std::vector<std::string> log;
   std::string data;  // "12 batches from 'calib/'"; empty: none used

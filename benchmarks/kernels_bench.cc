@@ -2,8 +2,6 @@
 // register-only dot product one after another, so that all four see the same clock; the fastest samples are compared.
 // What runs between two samples of ours displaces its weights from L2, as the rest of a model does.
 //   kernels_bench --benchmark_filter='qkv/avx512vnni'
-#include <time.h>
-
 #include <algorithm>
 #include <cstdlib>
 #include <functional>
@@ -12,7 +10,8 @@
 #include <vector>
 
 #include "benchmark/benchmark.h"
-#include "octavo/benchmarks/peers.h"
+#include "octavo/kernels/bench/onednn.h"
+#include "octavo/kernels/bench/peak.h"
 #include "octavo/kernels/gemm/gemm_f32.h"
 #include "octavo/kernels/qkv/qkv.h"
 
@@ -20,6 +19,7 @@ namespace octavo::benchmarks {
 namespace {
 
 using kernels::Arch;
+namespace bench = kernels::bench;
 
 struct Shape {
   const char* name;
@@ -67,19 +67,6 @@ struct Problem {
   }
 };
 
-// Processor time of this thread: other programs on the machine cost it little but warm caches.
-double Now() {
-  timespec t{};
-  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
-  return static_cast<double>(t.tv_sec) + static_cast<double>(t.tv_nsec) * 1e-9;
-}
-
-double Seconds(const std::function<void()>& work) {
-  const double start = Now();
-  work();
-  return Now() - start;
-}
-
 // One statistic for all: what disturbs a sample only ever makes it longer. A lower one for the peak alone would make
 // every kernel look worse, a higher one better.
 double Fastest(const std::vector<double>& v) { return v.empty() ? 0.0 : *std::ranges::min_element(v); }
@@ -89,30 +76,31 @@ void Run(benchmark::State& state, const Shape& shape, Arch arch) {
   Problem ours(shape, m, arch);
   int64_t n = 0;
   for (int64_t width : shape.n) n += width;
-  OneDnnInt8 int8(m, shape.k, n);
+  bench::OneDnnInt8 int8(m, shape.k, n);
   std::vector<float> x(static_cast<size_t>(m * shape.k), 0.5f), w(static_cast<size_t>(shape.k * n), 0.25f),
       y(static_cast<size_t>(m * n));
   auto packed = kernels::PackWeightsF32(w.data(), shape.k, n, false, m);
   const int64_t blocks = kernels::QkvBlocks(ours.args);
+  const bench::PeakLoop peak = bench::DotPeak(arch);
   std::vector<double> ours_s, int8_s, float_s, peak_s;
   for (auto _ : state) {
-    const double s = Seconds([&] { kernels::Qkv(arch, ours.args, {0, m}, {0, blocks}, ours.scratch.data()); });
+    const double s = bench::Seconds([&] { kernels::Qkv(arch, ours.args, {0, m}, {0, blocks}, ours.scratch.data()); });
     state.SetIterationTime(s);
     ours_s.push_back(s);
-    int8_s.push_back(Seconds([&] { int8.Run(); }));
+    int8_s.push_back(bench::Seconds([&] { int8.Run(); }));
     if (packed) {
-      float_s.push_back(Seconds([&] {
+      float_s.push_back(bench::Seconds([&] {
         if (!kernels::GemmF32({x.data(), shape.k, &*packed, nullptr, y.data(), n}, {0, m}).empty()) std::abort();
       }));
     }
-    if (DotPeakMacs() != 0) peak_s.push_back(Seconds(&DotPeakLoop));
+    if (peak.macs != 0) peak_s.push_back(bench::Seconds(peak.run));
   }
   const auto macs = static_cast<double>(m * shape.k * n);
   const double mine = Fastest(ours_s);
   state.counters["GMAC/s"] = macs / mine * 1e-9;
   state.counters["x_onednn_int8"] = Fastest(int8_s) / mine;
   state.counters["x_onednn_f32"] = Fastest(float_s) / mine;
-  if (!peak_s.empty()) state.counters["of_peak"] = macs / mine / (static_cast<double>(DotPeakMacs()) / Fastest(peak_s));
+  if (!peak_s.empty()) state.counters["of_peak"] = macs / mine / (static_cast<double>(peak.macs) / Fastest(peak_s));
 }
 
 const std::vector<Shape>& Shapes() {

@@ -1,21 +1,18 @@
 // Attention, one thread: cycles per score (one score = one query row times one key, all of softmax and both products),
-// for every Arch of this CPU, int8 with and without a float mask, float, and oneDNN float (matmul, softmax, matmul)
-// beside them. Cycles: the time multiplied by the clock that a chain of dependent additions shows before and after; the
+// for every Arch of this CPU, int8 with and without a float mask, float, and oneDNN (matmul, softmax, matmul) beside them. Cycles: the time multiplied by the clock that a chain of dependent additions shows before and after; the
 // best iteration.
 #include <benchmark/benchmark.h>
 
 #include <algorithm>
 #include <chrono>
 #include <cmath>
-#include <oneapi/dnnl/dnnl.hpp>
 #include <string>
-#include <unordered_map>
 #include <vector>
 
+#include "octavo/kernels/bench/onednn.h"
+#include "octavo/kernels/bench/peak.h"
 #include "octavo/kernels/sdpa/sdpa.h"
 #include "octavo/kernels/simd/aligned.h"
-
-extern "C" void omp_set_num_threads(int);  // <omp.h> wants -fopenmp's include path
 
 namespace octavo::kernels {
 namespace {
@@ -23,30 +20,12 @@ namespace {
 // A BERT-base layer has 12 heads; long sequences take 1, so that an iteration stays in the order of a millisecond.
 constexpr int64_t Heads(int64_t s) { return s > 128 ? 1 : 12; }
 
-// GHz of this core now: an add can not start before its predecessor has ended.
-double Clock() {
-  constexpr int64_t kAdds = 20000;
-  double best = 0;
-  for (int repeat = 0; repeat < 3; ++repeat) {
-    const auto begin = std::chrono::steady_clock::now();
-    uint64_t x = 1;
-    for (int64_t i = 0; i < kAdds / 8; ++i) {
-      asm volatile(
-          "add $1, %0\n add $1, %0\n add $1, %0\n add $1, %0\n add $1, %0\n add $1, %0\n add $1, %0\n add $1, %0"
-          : "+r"(x));
-    }
-    const std::chrono::duration<double, std::nano> time = std::chrono::steady_clock::now() - begin;
-    best = std::max(best, static_cast<double>(kAdds) / time.count());
-  }
-  return best;
-}
-
 // The fewest cycles of all iterations that began and ended at the same clock: whatever else runs only adds cycles.
 template <typename Body>
 void Measure(benchmark::State& state, int64_t s, Body body) {
   body();
   double fewest = 1e30;
-  double clock = Clock();
+  double clock = bench::ClockGhz();
   for (auto _ : state) {
     const auto begin = std::chrono::steady_clock::now();
     body();
@@ -54,7 +33,7 @@ void Measure(benchmark::State& state, int64_t s, Body body) {
     const std::chrono::duration<double> time = std::chrono::steady_clock::now() - begin;
     state.SetIterationTime(time.count());
     const double before = clock;
-    clock = Clock();
+    clock = bench::ClockGhz();
     if (std::fabs(clock / before - 1) < 0.01) fewest = std::min(fewest, time.count() * 1e9 * clock);
   }
   state.counters["cyc/score"] = fewest / static_cast<double>(Heads(s) * s * s);
@@ -98,47 +77,9 @@ void Float(benchmark::State& state, Arch arch, int64_t s, int64_t d) {
   Measure(state, s, [&] { SdpaHeads(arch, a, 0, heads, packed.data(), scratch.data()); });
 }
 
-// [B,S,H,D] operands through strides, scale and mask as post-operations of the first product.
-void OneDnnFloat(benchmark::State& state, int64_t s, int64_t d) {
-  const int64_t heads = Heads(s);
-  using dnnl::memory;
-  dnnl::engine engine(dnnl::engine::kind::cpu, 0);
-  dnnl::stream stream(engine);
-  const auto f32 = memory::data_type::f32;
-  const int64_t row = heads * d;
-  const memory::desc q_desc({1, heads, s, d}, f32, memory::dims{s * row, d, row, 1});
-  const memory::desc kt_desc({1, heads, d, s}, f32, memory::dims{s * row, d, 1, row});
-  const memory::desc score_desc({1, heads, s, s}, f32, memory::format_tag::abcd);
-  const memory::desc mask_desc({1, 1, 1, s}, f32, memory::format_tag::abcd);
-  const memory::desc one_desc({1, 1, 1, 1}, f32, memory::format_tag::abcd);
-  dnnl::post_ops post;
-  post.append_binary(dnnl::algorithm::binary_mul, one_desc);
-  post.append_binary(dnnl::algorithm::binary_add, mask_desc);
-  dnnl::primitive_attr attr;
-  attr.set_post_ops(post);
-  const dnnl::matmul qk(dnnl::matmul::primitive_desc(engine, q_desc, kt_desc, score_desc, attr));
-  const dnnl::softmax_forward softmax(dnnl::softmax_forward::primitive_desc(
-      engine, dnnl::prop_kind::forward_inference, dnnl::algorithm::softmax_accurate, score_desc, score_desc, 3));
-  const dnnl::matmul pv(dnnl::matmul::primitive_desc(engine, score_desc, q_desc, q_desc));
-  AlignedArray<float> q(s * row), k(s * row), v(s * row), o(s * row), scores(heads * s * s), mask(s), one(1);
-  FillFloats(q), FillFloats(k), FillFloats(v);
-  one.data()[0] = 1 / std::sqrt(static_cast<float>(d));
-  const auto of = [&](const memory::desc& desc, AlignedArray<float>& x) { return memory(desc, engine, x.data()); };
-  std::unordered_map<int, memory> first = {{DNNL_ARG_SRC, of(q_desc, q)},
-                                           {DNNL_ARG_WEIGHTS, of(kt_desc, k)},
-                                           {DNNL_ARG_DST, of(score_desc, scores)},
-                                           {DNNL_ARG_ATTR_MULTIPLE_POST_OP(0) | DNNL_ARG_SRC_1, of(one_desc, one)},
-                                           {DNNL_ARG_ATTR_MULTIPLE_POST_OP(1) | DNNL_ARG_SRC_1, of(mask_desc, mask)}};
-  std::unordered_map<int, memory> middle = {{DNNL_ARG_SRC, of(score_desc, scores)},
-                                            {DNNL_ARG_DST, of(score_desc, scores)}};
-  std::unordered_map<int, memory> last = {
-      {DNNL_ARG_SRC, of(score_desc, scores)}, {DNNL_ARG_WEIGHTS, of(q_desc, v)}, {DNNL_ARG_DST, of(q_desc, o)}};
-  Measure(state, s, [&] {
-    qk.execute(stream, first);
-    softmax.execute(stream, middle);
-    pv.execute(stream, last);
-    stream.wait();
-  });
+void OneDnn(benchmark::State& state, int64_t s, int64_t d, bool int8) {
+  bench::OneDnnAttention attention(Heads(s), s, d, int8);
+  Measure(state, s, [&] { attention.Run(); });
 }
 
 void Register() {
@@ -155,11 +96,13 @@ void Register() {
         add("sdpa_int8/" + name, [=](benchmark::State& state) { Int8(state, arch, s, d, false); });
         add("sdpa_f32_mask/" + name, [=](benchmark::State& state) { Float(state, arch, s, d); });
       }
-      benchmark::RegisterBenchmark("onednn_f32_mask" + shape,
-                                   [=](benchmark::State& state) { OneDnnFloat(state, s, d); })
-          ->MinTime(0.1)
-          ->UseManualTime()
-          ->Unit(benchmark::kMicrosecond);
+      for (const bool int8 : {true, false}) {
+        benchmark::RegisterBenchmark((int8 ? "onednn_int8_mask" : "onednn_f32_mask") + shape,
+                                     [=](benchmark::State& state) { OneDnn(state, s, d, int8); })
+            ->MinTime(0.1)
+            ->UseManualTime()
+            ->Unit(benchmark::kMicrosecond);
+      }
     }
   }
 }
@@ -168,8 +111,6 @@ void Register() {
 }  // namespace octavo::kernels
 
 int main(int argc, char** argv) {
-  // The packaged oneDNN is an OpenMP build; one thread, so that both sides use one core.
-  omp_set_num_threads(1);
   benchmark::Initialize(&argc, argv);
   octavo::kernels::Register();
   benchmark::RunSpecifiedBenchmarks();

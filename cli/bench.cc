@@ -17,6 +17,7 @@ struct Flags {
   std::string inputs;
   std::vector<int> threads;
   double seconds = 3;
+  bool kernels = false;
   bool json = false;
 };
 
@@ -96,6 +97,8 @@ void Print(std::vector<Sample>& samples, const Flags& flags) {
 }
 
 int Run(const Flags& flags) {
+  if (flags.kernels) return BenchKernels(std::min(flags.seconds, 1.0), flags.json);
+  if (flags.models.empty()) return Fail("bench needs a model, or --kernels"), kUsage;
   std::vector<Sample> samples;
   for (const std::string& path : flags.models) {
     auto graph = ReadModel(path);
@@ -118,12 +121,13 @@ int Run(const Flags& flags) {
 void AddBench(Program& program) {
   auto flags = std::make_shared<Flags>();
   CLI::App* c = program.app.add_subcommand("bench", "time models against each other, taking turns");
-  c->add_option("model", flags->models, "ONNX models; ratios are against the first")->required()->type_name("MODEL.onnx");
+  c->add_option("model", flags->models, "ONNX models; ratios are against the first")->type_name("MODEL.onnx");
   c->add_option("--inputs,--input", flags->inputs, "a batch; without it a random one")->type_name("X.npz");
   c->add_option("--threads", flags->threads, "thread counts to try, e.g. 1,2; 0: all")->delimiter(',')->check(CLI::Range(0, 1024));
   c->add_option("--seconds", flags->seconds, "per model and thread count")->check(CLI::PositiveNumber)->capture_default_str();
+  c->add_flag("--kernels", flags->kernels, "no model: the kernel pair on this CPU against its measured peak and oneDNN");
   c->add_flag("--json", flags->json, "for programs");
-  c->footer("Example:\n  octavo bench model.onnx model.int8.onnx --inputs batch.npz --threads 1,2");
+  c->footer("Example:\n  octavo bench model.onnx model.int8.onnx --inputs batch.npz --threads 1,2\n  octavo bench --kernels");
   c->callback([&program, flags] { program.run = [flags] { return Run(*flags); }; });
 }
 

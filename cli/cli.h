@@ -26,6 +26,7 @@ struct Program {
 void AddOptimize(Program& program);
 void AddRun(Program& program);
 void AddBench(Program& program);
+int BenchKernels(double seconds, bool json);  // octavo bench --kernels
 void AddCompare(Program& program);
 void AddCalibrate(Program& program);
 void AddExplain(Program& program);

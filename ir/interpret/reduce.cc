@@ -143,26 +143,15 @@ void Finish(Kind kind, int64_t count, T* y, int64_t results) {
   const auto apply = [&](auto f) {
     for (int64_t i = 0; i < results; ++i) y[i] = static_cast<T>(f(y[i]));
   };
-  if (kind == Kind::kMean) apply([n = static_cast<T>(count)](T v) { return static_cast<T>(v / n); });
-  if (kind == Kind::kL2) {
-    apply([](T v) {
-      if constexpr (std::is_same_v<T, float>) return std::sqrt(v);
-      return static_cast<T>(std::sqrt(static_cast<double>(v)));
-    });
-  }
-  if (kind == Kind::kLogSum) {
-    apply([](T v) {
-      if constexpr (std::is_same_v<T, float>) return std::log(v);
-      return static_cast<T>(std::log(static_cast<double>(v)));
-    });
+  if constexpr (std::is_floating_point_v<T>) {
+    if (kind == Kind::kMean) apply([n = static_cast<T>(count)](T v) { return v / n; });
+    if (kind == Kind::kL2) apply([](T v) { return std::sqrt(v); });
+    if (kind == Kind::kLogSum) apply([](T v) { return std::log(v); });
   }
 }
 
 template <typename T>
 Status ReduceAs(Kind kind, const Reduction& r, Tensor& y) {
-  if (r.count == 0 && y.size() > 0 && !std::is_floating_point_v<T> && kind == Kind::kMean) {
-    return Fail("the mean of no integers is not a number");
-  }
   const T* x = Ptr<T>(r.x);
   T* out = MutablePtr<T>(y);
   const int64_t n = y.size();
@@ -190,6 +179,10 @@ Status Reduce(Call& call) {
   const bool extreme = kind == Kind::kMax || kind == Kind::kMin;
   if (half) {
     OCTAVO_TRY(r.x, CastTo(r.x, DType::kF32));
+  }
+  if ((kind == Kind::kL2 || kind == Kind::kLogSum || kind == Kind::kMean) && quant::IsInteger(original)) {
+    if (kind == Kind::kMean && r.count == 0) return Fail("the mean of no integers is not a number");
+    OCTAVO_TRY(r.x, CastTo(r.x, DType::kF64));  // as NumPy: in double, truncated at the end
   }
   OCTAVO_TRY(Tensor y, Alloc(r.x.dtype(), r.shape));
   if (original == DType::kBool) {

@@ -81,7 +81,8 @@ std::vector<double> Weights(const Options& o, double ratio, double scale) {
 Taps TapsOf(const Options& o, const AxisPlan& a, int64_t position) {
   Taps t;
   const double x = Source(o, a, static_cast<double>(position));
-  if (o.coordinates == "tf_crop_and_resize" && (x < 0 || x > static_cast<double>(a.in - 1))) {
+  const bool inside = x >= 0 && x <= static_cast<double>(a.in - 1);  // false for NaN
+  if ((o.coordinates == "tf_crop_and_resize" && !inside) || !(std::fabs(x) < 0x1p52)) {
     t.outside = true;
     return t;
   }

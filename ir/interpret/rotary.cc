@@ -11,6 +11,7 @@ namespace octavo::ir::interpret {
 Result<Tensor> SplitHeads(const Tensor& x, int64_t heads, std::string_view what) {
   if (x.rank() == 4) return x;
   if (x.rank() != 3) return Fail("{} must have rank 3 or 4", what);
+  if (quant::BitsOf(x.dtype()) < 8) return BadType(x.dtype());
   if (heads < 1 || x.shape()[2] % heads != 0)
     return Fail("{} heads do not divide the {} columns of {}", heads, x.shape()[2], what);
   const int64_t s = x.shape()[1], d = x.shape()[2] / heads;

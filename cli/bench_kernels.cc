@@ -1,0 +1,76 @@
+#include <cstdio>
+#include <format>
+#include <nlohmann/json.hpp>
+
+#include "octavo/cli/cli.h"
+#include "octavo/kernels/bench/bench.h"
+
+namespace octavo::cli {
+
+namespace {
+
+using kernels::bench::Report;
+
+std::string Ratio(double r) { return r == 0 ? "-" : std::format("{:.2f}x", r); }
+std::string Share(double s) { return s == 0 ? "-" : std::format("{:.0f} %", s * 100); }
+
+void PrintTable(const Report& r) {
+  std::printf("%s\nclock %.2f GHz; at most %.1f MAC/cycle (%s), %.1f float FMA/cycle (%s); reads %.1f GB/s\n", r.cpu.c_str(),
+              r.clock_ghz, r.dot_mac_per_cycle, r.dot.c_str(), r.fma_per_cycle, r.fma.c_str(), r.read_gb_s);
+  if (!r.onednn_limited) std::printf("oneDNN was in use before and is not kept to these instructions\n");
+  std::printf("\nkernel 1, 768 -> 3 x 768, u8 x s8 -> u8 with bias and scales, one thread\n");
+  std::vector<std::vector<std::string>> rows{
+      {"M", "MAC/cycle", "of peak", "weights GB/s", "of reads", "to oneDNN int8", "to oneDNN fp32"}};
+  for (const auto& l : r.linear) {
+    rows.push_back({std::to_string(l.m), std::format("{:.1f}", l.mac_per_cycle), Share(l.of_peak),
+                    l.weights_gb_s == 0 ? "" : std::format("{:.1f}", l.weights_gb_s),
+                    l.weights_gb_s == 0 ? "" : Share(l.of_bandwidth), Ratio(l.over_onednn_int8), Ratio(l.over_onednn_f32)});
+  }
+  std::printf("%s\nkernel 2, exact mode, 12 heads of 64, one thread (oneDNN: matmul, softmax, matmul)\n",
+              Table(rows, {0, 1, 2, 3, 4, 5, 6}).c_str());
+  rows = {{"S", "mask", "cycles/score", "to oneDNN int8", "to oneDNN fp32"}};
+  for (const auto& a : r.attention) {
+    rows.push_back({std::to_string(a.s), a.mask ? "float" : "none", std::format("{:.2f}", a.cycles_per_score),
+                    Ratio(a.over_onednn_int8), Ratio(a.over_onednn_f32)});
+  }
+  std::printf("%s", Table(rows, {0, 2, 3, 4}).c_str());
+}
+
+void PrintJson(const Report& r) {
+  nlohmann::ordered_json json = {{"schema", 1}, {"cpu", r.cpu}, {"arch", Name(r.arch)}, {"clock_ghz", r.clock_ghz},
+                                 {"dot", {{"instruction", r.dot}, {"mac_per_cycle", r.dot_mac_per_cycle}}},
+                                 {"fma", {{"instruction", r.fma}, {"fma_per_cycle", r.fma_per_cycle}}},
+                                 {"read_gb_s", r.read_gb_s}, {"onednn_limited", r.onednn_limited}, {"complete", r.complete}};
+  auto& linear = json["kernel1"] = nlohmann::ordered_json::array();
+  for (const auto& l : r.linear) {
+    linear.push_back({{"m", l.m}, {"k", 768}, {"n", 3 * 768}, {"mac_per_cycle", l.mac_per_cycle}, {"of_peak", l.of_peak},
+                      {"weights_gb_s", l.weights_gb_s}, {"of_bandwidth", l.of_bandwidth},
+                      {"over_onednn_int8", l.over_onednn_int8}, {"over_onednn_f32", l.over_onednn_f32}});
+  }
+  auto& attention = json["kernel2"] = nlohmann::ordered_json::array();
+  for (const auto& a : r.attention) {
+    attention.push_back({{"s", a.s}, {"heads", 12}, {"head_size", 64}, {"mask", a.mask}, {"cycles_per_score", a.cycles_per_score},
+                         {"over_onednn_int8", a.over_onednn_int8}, {"over_onednn_f32", a.over_onednn_f32}});
+  }
+  std::printf("%s\n", json.dump(1).c_str());
+}
+
+}  // namespace
+
+int BenchKernels(double seconds, bool json) {
+  std::string problem;
+  kernels::bench::Options options{.arch = kernels::BestArch(&problem), .seconds = seconds, .progress = {}, .stop = &Interrupted()};
+  if (!problem.empty()) return Fail(problem);
+  Progress progress(!json);
+  options.progress = [&](std::string_view row, int64_t done, int64_t total) { progress.Show(row, done, total); };
+  const Report report = kernels::bench::Measure(options);
+  progress.Done();
+  if (json) {
+    PrintJson(report);
+  } else {
+    PrintTable(report);
+  }
+  return report.complete ? kOk : kInterrupted;
+}
+
+}  // namespace octavo::cli

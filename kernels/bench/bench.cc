@@ -1,0 +1,222 @@
+#include "octavo/kernels/bench/bench.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <cstring>
+#include <format>
+#include <limits>
+#include <random>
+
+#include "octavo/kernels/bench/onednn.h"
+#include "octavo/kernels/bench/peak.h"
+#include "octavo/kernels/gemm/gemm_f32.h"
+#include "octavo/kernels/qkv/qkv.h"
+#include "octavo/kernels/sdpa/sdpa.h"
+#include "octavo/kernels/simd/aligned.h"
+
+namespace octavo::kernels::bench {
+namespace {
+
+constexpr int64_t kWidth = 768, kHeads = 12, kHeadSize = 64;
+constexpr int64_t kColdBytes = int64_t{96} << 20;  // more than the L2 of any core, and than most shares of an L3
+
+// The work of a row, done in turns; the fastest time of each, and the fewest cycles of the first: its time multiplied by
+// the clock right after it (the clock falls while wide instructions run).
+class Turns {
+ public:
+  // Returns the index of its time. Empty work: its time stays infinite.
+  size_t Add(std::function<void()> work) {
+    work_.push_back(std::move(work));
+    fastest_.push_back(std::numeric_limits<double>::infinity());
+    return work_.size() - 1;
+  }
+  bool Run(const Options& options) {
+    for (const auto& w : work_) {
+      if (w) w();
+    }
+    const auto start = std::chrono::steady_clock::now();
+    for (int round = 0; round < 5 || std::chrono::steady_clock::now() - start < std::chrono::duration<double>(options.seconds);
+         ++round) {
+      for (size_t i = 0; i < work_.size(); ++i) {
+        if (!work_[i]) continue;
+        const double s = Seconds(work_[i]);
+        fastest_[i] = std::min(fastest_[i], s);
+        if (i == 0) cycles_ = std::min(cycles_, s * 1e9 * ClockGhz());
+      }
+      if (options.stop != nullptr && *options.stop) return false;
+    }
+    return true;
+  }
+  double operator[](size_t i) const { return fastest_[i]; }
+  double cycles() const { return cycles_; }
+
+ private:
+  std::vector<std::function<void()>> work_;
+  std::vector<double> fastest_;
+  double cycles_ = std::numeric_limits<double>::infinity();
+};
+
+// x[m, 768] and `copies` sets of weights for Q, K and V, used one after the other.
+struct LinearProblem {
+  std::vector<uint8_t> x, y;
+  std::vector<float> scale, bias;
+  std::vector<PackedWeights> w;
+  std::vector<QkvArgs> args;
+  AlignedArray<uint8_t> scratch;
+  size_t next = 0;
+
+  LinearProblem(int64_t m, Arch arch, int64_t copies) : scratch(GemmScratchBytes(arch, quant::DType::kU8, kWidth)) {
+    std::mt19937 random(7);
+    x.resize(static_cast<size_t>(m * kWidth));
+    for (auto& v : x) v = static_cast<uint8_t>(random());
+    y.resize(static_cast<size_t>(3 * m * kWidth));
+    scale.assign(kWidth, 0.001f);
+    bias.assign(kWidth, 0.25f);
+    std::vector<int8_t> weights(static_cast<size_t>(kWidth * kWidth));
+    for (auto& v : weights) v = static_cast<int8_t>(random());
+    w.reserve(static_cast<size_t>(3 * copies));
+    for (int64_t c = 0; c < copies; ++c) {
+      QkvArgs& a = args.emplace_back();
+      a.x = {x.data(), quant::DType::kU8, kWidth, 128, 0.02f};
+      a.count = 3;
+      for (int b = 0; b < 3; ++b) {
+        w.push_back(*PackWeights({.data = weights.data(), .k = kWidth, .n = kWidth}));
+        a.branch[b] = {.w = &w.back(), .w_scale = scale.data(), .bias = bias.data(), .activation = Activation::kNone,
+                       .y = y.data() + b * m * kWidth, .dtype = quant::DType::kU8, .scale = 0.05f, .zero_point = 120,
+                       .stride = kWidth};
+      }
+    }
+  }
+  void Run(Arch arch, int64_t m) {
+    const QkvArgs& a = args[next++ % args.size()];
+    Qkv(arch, a, {0, m}, {0, QkvBlocks(a)}, scratch.data());
+  }
+};
+
+LinearRow MeasureLinear(int64_t m, const Options& options, Report& report) {
+  const int64_t weight_bytes = 3 * kWidth * kWidth;
+  const bool cold = m == 1;
+  const int64_t copies = cold ? kColdBytes / weight_bytes : 1;
+  LinearProblem ours(m, options.arch, copies);
+  std::vector<std::unique_ptr<OneDnnInt8>> int8;
+  for (int64_t c = 0; c < copies; ++c) int8.push_back(std::make_unique<OneDnnInt8>(m, kWidth, 3 * kWidth));
+  size_t turn = 0;
+  std::vector<float> x(static_cast<size_t>(m * kWidth), 0.5f), w(static_cast<size_t>(weight_bytes), 0.25f),
+      y(static_cast<size_t>(3 * m * kWidth));
+  const auto packed = PackWeightsF32(w.data(), kWidth, 3 * kWidth, false, m);
+  const PeakLoop dot = DotPeak(options.arch);
+  AlignedArray<uint8_t> plain(static_cast<size_t>(cold ? kColdBytes : 0));
+  if (cold) std::memset(plain.data(), 1, static_cast<size_t>(kColdBytes));
+
+  Turns turns;
+  const size_t mine = turns.Add([&] { ours.Run(options.arch, m); });
+  const size_t theirs = turns.Add([&] { int8[turn++ % int8.size()]->Run(); });
+  const size_t floats = turns.Add(!packed ? std::function<void()>() : [&] {
+    if (!GemmF32({x.data(), kWidth, &*packed, nullptr, y.data(), 3 * kWidth}, {0, m}).empty()) std::abort();
+  });
+  const size_t peak = turns.Add(dot.run);
+  const size_t read = turns.Add(!cold ? std::function<void()>() : [&] { ReadAll(options.arch, plain.data(), kColdBytes); });
+  report.complete &= turns.Run(options);
+
+  LinearRow row{.m = m};
+  const auto macs = static_cast<double>(m * weight_bytes);
+  row.mac_per_cycle = macs / turns.cycles();
+  if (dot.macs != 0) row.of_peak = macs / turns[mine] / (static_cast<double>(dot.macs) / turns[peak]);
+  if (cold) {
+    row.weights_gb_s = static_cast<double>(weight_bytes) / turns[mine] * 1e-9;
+    report.read_gb_s = static_cast<double>(kColdBytes) / turns[read] * 1e-9;
+    row.of_bandwidth = row.weights_gb_s / report.read_gb_s;
+  }
+  row.over_onednn_int8 = turns[theirs] / turns[mine];
+  row.over_onednn_f32 = packed ? turns[floats] / turns[mine] : 0;
+  return row;
+}
+
+struct AttentionProblem {
+  SdpaInt8Args args;
+  AlignedArray<uint8_t> q, k, v, o;
+  AlignedArray<float> mask;
+  AlignedArray<uint8_t> packed, scratch;
+
+  AttentionProblem(int64_t s, bool with_mask, Arch arch)
+      : q(Size(s)), k(Size(s)), v(Size(s)), o(Size(s)), mask(static_cast<size_t>(s)) {
+    for (size_t i = 0; i < q.size(); ++i) {
+      q.data()[i] = static_cast<uint8_t>(i * 37 % 251);
+      k.data()[i] = static_cast<uint8_t>(i * 91 % 253);
+      v.data()[i] = static_cast<uint8_t>(i * 53 % 241);
+    }
+    std::fill_n(mask.data(), s, 0.0f);
+    SdpaInt8Args& a = args;
+    a.shape = {1, kHeads, kHeads, s, s, kHeadSize, kHeadSize};
+    a.q = q.data(), a.k = k.data(), a.v = v.data(), a.o = o.data();
+    a.q_strides = a.k_strides = a.v_strides = a.o_strides = {0, kHeadSize, kHeads * kHeadSize};
+    a.o_type = quant::DType::kU8;
+    a.q_zero_point = a.k_zero_point = a.v_zero_point = a.o_zero_point = 121;
+    a.q_scale = a.k_scale = a.v_scale = a.o_scale = 0.02f, a.p_scale = 1 / 255.0f;
+    a.scale = 1 / std::sqrt(static_cast<float>(kHeadSize));
+    if (with_mask) a.mask.data = mask.data();
+    packed = AlignedArray<uint8_t>(SdpaPackedBytes(arch, a));
+    scratch = AlignedArray<uint8_t>(SdpaScratchBytes(arch, a));
+  }
+  static size_t Size(int64_t s) { return static_cast<size_t>(kHeads * s * kHeadSize); }
+};
+
+AttentionRow MeasureAttention(int64_t s, bool mask, const Options& options, Report& report) {
+  AttentionProblem ours(s, mask, options.arch);
+  OneDnnAttention int8(kHeads, s, kHeadSize, true), floats(kHeads, s, kHeadSize, false);
+  Turns turns;
+  const size_t mine =
+      turns.Add([&] { SdpaHeads(options.arch, ours.args, 0, kHeads, ours.packed.data(), ours.scratch.data()); });
+  const size_t theirs = turns.Add([&] { int8.Run(); });
+  const size_t in_float = turns.Add([&] { floats.Run(); });
+  report.complete &= turns.Run(options);
+  return {.s = s, .mask = mask,
+          .cycles_per_score = turns.cycles() / static_cast<double>(kHeads * s * s),
+          .over_onednn_int8 = turns[theirs] / turns[mine], .over_onednn_f32 = turns[in_float] / turns[mine]};
+}
+
+void MeasurePeaks(const Options& options, Report& report) {
+  report.clock_ghz = ClockGhz();
+  const PeakLoop dot = DotPeak(options.arch), fma = FmaPeak(options.arch);
+  Turns turns;
+  const size_t d = turns.Add(dot.run), f = turns.Add(fma.run);
+  report.complete &= turns.Run({.arch = options.arch, .seconds = 0.2, .progress = {}, .stop = options.stop});
+  report.dot = dot.instruction;
+  report.fma = fma.instruction;
+  const auto rate = [&](const PeakLoop& loop, double s) {
+    return loop.macs == 0 ? 0 : static_cast<double>(loop.macs) / s * 1e-9 / report.clock_ghz;
+  };
+  report.dot_mac_per_cycle = rate(dot, turns[d]);
+  report.fma_per_cycle = rate(fma, turns[f]);
+}
+
+}  // namespace
+
+Report Measure(const Options& options) {
+  Report report;
+  report.cpu = CpuDescription();
+  report.arch = options.arch;
+  report.onednn_limited = LimitOneDnn(options.arch);
+  int64_t done = 0;
+  const auto tell = [&](const std::string& row) {
+    if (options.progress) options.progress(row, done++, 14);
+  };
+  tell("peaks");
+  MeasurePeaks(options, report);
+  for (int64_t m : {1, 4, 16, 64, 128, 384, 1024}) {
+    if (!report.complete) return report;
+    tell(std::format("kernel 1, M = {}", m));
+    report.linear.push_back(MeasureLinear(m, options, report));
+  }
+  for (int64_t s : {128, 384, 1024}) {
+    for (bool mask : {true, false}) {
+      if (!report.complete) return report;
+      tell(std::format("kernel 2, S = {}{}", s, mask ? ", float mask" : ""));
+      report.attention.push_back(MeasureAttention(s, mask, options, report));
+    }
+  }
+  return report;
+}
+
+}  // namespace octavo::kernels::bench

