@@ -15,8 +15,8 @@ std::string Ratio(double r) { return r == 0 ? "-" : std::format("{:.2f}x", r); }
 std::string Share(double s) { return s == 0 ? "-" : std::format("{:.0f} %", s * 100); }
 
 void PrintTable(const Report& r) {
-  std::printf("%s\nclock %.2f GHz; at most %.1f MAC/cycle (%s), %.1f float FMA/cycle (%s); reads %.1f GB/s\n", r.cpu.c_str(),
-              r.clock_ghz, r.dot_mac_per_cycle, r.dot.c_str(), r.fma_per_cycle, r.fma.c_str(), r.read_gb_s);
+  std::printf("%s; kernels for %s\nclock %.2f GHz; at most %.1f MAC/cycle (%s), %.1f float FMA/cycle (%s); reads %.1f GB/s\n", r.cpu.c_str(),
+              std::string(Name(r.arch)).c_str(), r.clock_ghz, r.dot_mac_per_cycle, r.dot.c_str(), r.fma_per_cycle, r.fma.c_str(), r.read_gb_s);
   if (!r.onednn_limited) std::printf("oneDNN was in use before and is not kept to these instructions\n");
   std::printf("\nkernel 1, 768 -> 3 x 768, u8 x s8 -> u8 with bias and scales, one thread\n");
   std::vector<std::vector<std::string>> rows{

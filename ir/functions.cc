@@ -155,7 +155,8 @@ Graph SkipLayerNormBody(Body b, bool wants_sum) {
 Graph NormQuantBody(Body b) {
   const ValueId x = b.In(1) ? b.Make(Op::kAdd, {b.In(0), b.In(1)}) : b.In(0);
   const ValueId y = LayerNorm(b, x, 2);
-  const ValueId q = b.Make(Op::kQuantizeLinear, {y, b.In(4), b.In(5)});
+  const ValueId own = b.In(6) ? LayerNorm(b, x, 6) : y;
+  const ValueId q = b.Make(Op::kQuantizeLinear, {own, b.In(4), b.In(5)});
   return b.Finish({y, q});
 }
 

@@ -15,7 +15,8 @@
 //                 multiplies after the activation (smoothing of the next Linear's input). attribute activation: "none", "relu", "gelu" (erf), "gelu_tanh", "silu", "sigmoid", "tanh"
 //  QkvInt8        x x_scale x_zp then per branch: w w_scale [bias] [y_scale] [y_zp]; one output per branch, 2..8 branches
 //  SkipLayerNorm  x skip gamma [beta], attribute epsilon -> LayerNormalization(x + skip, axis -1), [x + skip]
-//  NormQuant      x [skip] gamma [beta] q_scale q_zp -> y f32 (optional output), quantized y. attribute epsilon.
+//  NormQuant      x [skip] gamma [beta] q_scale q_zp [q_gamma] [q_beta] -> y f32 (optional output), quantized y. With
+//                 q_gamma the quantized output has its own gamma and beta. attribute epsilon.
 #ifndef OCTAVO_IR_FUNCTIONS_H_
 #define OCTAVO_IR_FUNCTIONS_H_
 

@@ -19,7 +19,7 @@ bool IsF32(const CompileContext& c, ValueId v) { return !v.valid() || c.graph.va
 
 // Which input slots and output slots play which part; -1: none.
 struct Roles {
-  int skip = -1, gamma = 1, beta = 2, q_params = -1;
+  int skip = -1, gamma = 1, beta = 2, q_gamma = -1, q_beta = -1;
   int y = 0, sum = -1, q = -1;
 };
 
@@ -47,6 +47,8 @@ class NormKernel : public Kernel {
     }
     OCTAVO_TRY(a.gamma, Vector(call, roles_.gamma, n));
     OCTAVO_TRY(a.beta, Vector(call, roles_.beta, n));
+    OCTAVO_TRY(a.q_gamma, Vector(call, roles_.q_gamma, n));
+    OCTAVO_TRY(a.q_beta, Vector(call, roles_.q_beta, n));
     if (Wanted(roles_.y)) a.y = call.Allocate(Slot(roles_.y), DType::kF32, x.shape()).mutable_as<float>().data();
     if (Wanted(roles_.sum)) a.sum = call.Allocate(Slot(roles_.sum), DType::kF32, x.shape()).mutable_as<float>().data();
     if (Wanted(roles_.q)) a.q = call.Allocate(Slot(roles_.q), a.q_type, x.shape()).mutable_data();
@@ -134,7 +136,7 @@ KernelPtr MakeNorm(const Node& node, const CompileContext& c) {
       name = "skip_layer_norm ";
       break;
     case Op::kNormQuant: {
-      roles = {.skip = 1, .gamma = 2, .beta = 3, .y = 0, .q = 1};
+      roles = {.skip = 1, .gamma = 2, .beta = 3, .q_gamma = 6, .q_beta = 7, .y = 0, .q = 1};
       const Tensor* scale = c.Constant(node.input(4));
       const Tensor* zero = c.Constant(node.input(5));
       if (scale == nullptr || zero == nullptr || scale->size() != 1 || zero->size() != 1) return nullptr;

@@ -21,6 +21,8 @@ struct NormArgs {
   int64_t skip_stride = 0;
   const float* gamma = nullptr;  // [n]
   const float* beta = nullptr;   // [n], LayerNorm only
+  const float* q_gamma = nullptr;  // [n], LayerNorm only: gamma and beta of q where they are not those of y
+  const float* q_beta = nullptr;   // [n], null: none; read only with q_gamma
   float epsilon = 1e-5f;
   bool rms = false;  // RMSNorm: no mean, no beta
 
@@ -37,7 +39,7 @@ struct NormArgs {
 };
 
 // Floats of scratch that one call needs.
-inline size_t NormScratchFloats(const NormArgs& args) { return 2 * static_cast<size_t>(args.n); }
+inline size_t NormScratchFloats(const NormArgs& args) { return 3 * static_cast<size_t>(args.n); }
 
 // Rows [begin, end).
 void NormRows(Arch arch, const NormArgs& args, int64_t begin, int64_t end, float* scratch);

@@ -30,13 +30,15 @@ void NormReference(const NormArgs& args, int64_t begin, int64_t end, float* scra
       for (int64_t i = 0; i < args.n; ++i) sum[i] = x[i];
     }
     if (args.y == nullptr && args.q == nullptr) continue;
+    float* own = args.q_gamma != nullptr ? scratch + 2 * args.n : nullptr;  // before y, which may lie where x does
+    if (own != nullptr) quant::LayerNormRow(x, args.n, args.q_gamma, args.q_beta, args.epsilon, own);
     float* y = args.y != nullptr ? args.y + r * args.y_stride : scratch + args.n;
     if (args.rms) {
       quant::RmsNormRow(x, args.n, args.gamma, args.epsilon, y);
     } else {
       quant::LayerNormRow(x, args.n, args.gamma, args.beta, args.epsilon, y);
     }
-    if (args.q != nullptr) QuantizeRow(args, y, r);
+    if (args.q != nullptr) QuantizeRow(args, own != nullptr ? own : y, r);
   }
 }
 

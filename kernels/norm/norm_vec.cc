@@ -69,11 +69,11 @@ HWY_INLINE const float* SumRow(const NormArgs& args, int64_t r, float* scratch, 
   return out;
 }
 
-// Writes the result of one block wherever it is wanted.
-template <bool kDivide, class Count>
-HWY_INLINE void Emit(const NormArgs& args, const Requant& requant, F16 v, float* y, uint8_t* q, size_t i, Count count) {
-  if (args.y != nullptr) Store(v, y + i, count);
-  if (args.q != nullptr) StoreQuantized<kDivide>(requant, v, q + i, count);
+// d * gamma [+ beta as an fma].
+template <class Count>
+HWY_INLINE F16 Affine(F16 d, const float* gamma, const float* beta, size_t i, Count count) {
+  const F16 g = Load(gamma + i, count);
+  return beta != nullptr ? MulAdd16(d, g, Load(beta + i, count)) : Mul16(d, g);
 }
 
 // y = ((x - mean) * r) * gamma [+ beta as an fma]. kRms: no mean (x - 0 is x, but for RMSNorm nothing is subtracted).
@@ -101,13 +101,11 @@ HWY_INLINE void NormRow(const NormArgs& args, const Requant& requant, int64_t ro
     F16 d = Load(x + i, count);
     if constexpr (!kRms) d = Sub16(d, mean);
     d = Mul16(d, r);
-    const F16 gamma = Load(args.gamma + i, count);
-    if (!kRms && args.beta != nullptr) {
-      d = MulAdd16(d, gamma, Load(args.beta + i, count));
-    } else {
-      d = Mul16(d, gamma);
-    }
-    Emit<kDivide>(args, requant, d, y, q, i, count);
+    const F16 v = Affine(d, args.gamma, kRms ? nullptr : args.beta, i, count);
+    if (y != nullptr) Store(v, y + i, count);
+    if (q == nullptr) return;
+    const F16 own = !kRms && args.q_gamma != nullptr ? Affine(d, args.q_gamma, args.q_beta, i, count) : v;
+    StoreQuantized<kDivide>(requant, own, q + i, count);
   });
 }
 

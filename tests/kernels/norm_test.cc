@@ -40,10 +40,10 @@ void NormTest::Check(const Case& c, int64_t n, uint32_t seed) {
   constexpr int64_t kRows = 4, kPad = 3;
   const int64_t stride = n + kPad;
   auto x = random(kRows * stride);
-  const auto skip = random(kRows * stride), gamma = random(n), beta = random(n);
+  const auto skip = random(kRows * stride), gamma = random(n), beta = random(n), q_gamma = random(n);
   if (seed % 5 == 0) x[2 * stride + gen() % n] = kNan;
   if (seed % 5 == 1) x[2 * stride + gen() % n] = std::numeric_limits<float>::infinity();
-  std::vector<float> sum(kRows * stride, -7), y(kRows * stride, -7), scratch(2 * n), want(n), row(n);
+  std::vector<float> sum(kRows * stride, -7), y(kRows * stride, -7), scratch(3 * n), want(n), row(n);
   std::vector<uint8_t> q(kRows * stride, 77);
   NormArgs args;
   args.n = n;
@@ -54,6 +54,8 @@ void NormTest::Check(const Case& c, int64_t n, uint32_t seed) {
   args.epsilon = seed % 2 == 0 ? 1e-5f : 1e-12f;
   if (c.skip) args.skip = skip.data(), args.skip_stride = seed % 3 == 0 ? 0 : stride;
   if (c.beta) args.beta = beta.data();
+  const bool own = c.q && !c.rms && seed % 4 == 0;  // q with gamma and beta of its own, crosswise
+  if (own) args.q_gamma = q_gamma.data(), args.q_beta = c.beta ? nullptr : beta.data();
   if (c.sum) args.sum = sum.data(), args.sum_stride = stride;
   if (c.y) args.y = y.data(), args.y_stride = stride;
   if (c.q) args.q = q.data(), args.q_stride = stride;
@@ -69,12 +71,14 @@ void NormTest::Check(const Case& c, int64_t n, uint32_t seed) {
     } else {
       quant::LayerNormRow(row.data(), n, gamma.data(), args.beta, args.epsilon, want.data());
     }
+    std::vector<float> for_q = want;
+    if (own) quant::LayerNormRow(row.data(), n, args.q_gamma, args.q_beta, args.epsilon, for_q.data());
     for (int64_t i = 0; i < stride; ++i) {
       const bool inside = r >= 1 && i < n;
       const float want_sum = inside && c.sum ? row[i] : -7.0f;
       const float want_y = inside && c.y ? want[i] : -7.0f;
       const int32_t want_q = !inside || !c.q ? 77
-                                             : quant::QuantizeOne(want[i], args.q_scale, args.q_zero_point,
+                                             : quant::QuantizeOne(for_q[i], args.q_scale, args.q_zero_point,
                                                                   static_cast<int32_t>(lo), static_cast<int32_t>(hi));
       ASSERT_TRUE(Same(sum[r * stride + i], want_sum)) << r << " " << i;
       ASSERT_TRUE(Same(y[r * stride + i], want_y)) << r << " " << i << ": " << y[r * stride + i] << " " << want_y;
@@ -100,7 +104,7 @@ TEST_P(NormTest, InPlace) {
   constexpr int64_t kN = 37;
   std::mt19937 gen(5);
   std::normal_distribution<float> normal;
-  std::vector<float> x(kN), skip(kN), gamma(kN), beta(kN), row(kN), want(kN), scratch(2 * kN);
+  std::vector<float> x(kN), skip(kN), gamma(kN), beta(kN), row(kN), want(kN), scratch(3 * kN);
   for (auto* v : {&x, &skip, &gamma, &beta}) {
     for (float& f : *v) f = normal(gen);
   }

@@ -4,6 +4,7 @@ import os
 import pathlib
 import sys
 
+import onnx
 import pytest
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -37,6 +38,7 @@ def test_all_is_fused_and_small(optimized):
     assert summary["linear"] == {"found": 36, "quantized": 36}
     before = model.stat().st_size + (model.parent / "model.safetensors").stat().st_size
     assert int8.stat().st_size <= 0.30 * before
+    onnx.checker.check_model(str(int8))
 
 
 def test_embeddings_agree_with_fp32(optimized):
