@@ -8,6 +8,7 @@
 #include <mutex>
 
 #include "octavo/ir/infer.h"
+#include "octavo/ir/vendor/lower.h"
 #include "octavo/runtime/compile.h"
 #include "octavo/runtime/plan.h"
 
@@ -106,6 +107,7 @@ Status BuildSteps(State& s) {
     if (s.options.kernels) step.kernel = MakeKernel(n, context);
     if (step.kernel == nullptr) {
       if (!ir::CanEval(n.op)) {
+        if (const std::string why = ir::vendor::WhyOpaque(g, n); !why.empty()) return ir::Fail("{}", why);
         return ir::Fail("node '{}': octavo has no implementation of {}{}{}; nothing runs it", n.name, n.domain,
                         n.domain.empty() ? "" : "::", n.op == Op::kOpaque ? n.op_type : std::string(ir::InfoOf(n.op).name));
       }

@@ -4,6 +4,7 @@
 #include <new>
 
 #include "octavo/ir/interpret/call.h"
+#include "octavo/ir/vendor/lower.h"
 
 namespace octavo::ir {
 
@@ -147,6 +148,7 @@ Result<std::vector<RtValue>> EvalNode(const Graph& graph, const Node& node, std:
   using namespace interpret;
   const Evaluator evaluate = Evaluators().Find(node.op);
   if (evaluate == nullptr) {
+    if (const std::string why = vendor::WhyOpaque(graph, node); !why.empty()) return Fail("{}", why);
     return Fail("{}: octavo has no meaning for this op ({}); the graph can be converted but not run",
                 Where(node, inputs),
                 node.op == Op::kOpaque ? node.domain + "." + node.op_type : std::string(InfoOf(node.op).name));

@@ -8,6 +8,7 @@
 #include "octavo/ir/onnx/import.h"
 #include "octavo/ir/onnx/tensor_proto.h"
 #include "octavo/ir/onnx/text_util.h"
+#include "octavo/ir/vendor/lower.h"
 
 namespace octavo::ir::onnx {
 
@@ -70,6 +71,7 @@ Result<Graph> GraphBuilder::Build(const pb::GraphProto& proto, std::vector<Tenso
   OCTAVO_TRY_STATUS(BuildNodes(proto.node(), top_));
   OCTAVO_TRY_STATUS(AddOutputs(proto, main));
   ResolveSoftmax(g_);
+  vendor::Lower(g_);
   return std::move(g_);
 }
 

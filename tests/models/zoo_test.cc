@@ -48,7 +48,8 @@ std::vector<Entry> Entries(const fs::path& root) {
     if (!fs::exists(fs::path(e.path()).replace_extension(".npz"))) continue;
     const std::string stem = e.path().stem().string();
     const bool form = std::count(stem.begin(), stem.end(), '.') > 2 || stem.find(".ort-") != std::string::npos ||
-                      stem.find(".nncf") != std::string::npos || stem.find(".fp8") != std::string::npos;
+                      stem.find(".nncf") != std::string::npos || stem.find(".fp8") != std::string::npos ||
+                      stem.starts_with("qlinear");
     Entry entry{e.path(), form || e.path().string().find("/quantized/") != std::string::npos};
     if (const auto it = known.find(e.path().stem().string()); it != known.end()) {
       entry.cores = it->second.first;

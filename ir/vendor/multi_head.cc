@@ -1,0 +1,116 @@
+// com.microsoft MultiHeadAttention: Q, K and V are projected already, apart or packed as [B, S, heads, 3, D] (Q with K and V)
+// or [B, S, heads, 2, D] (K with V); K and V of rank 4 are a cache of the encoder's states, complete as they are.
+#include "octavo/ir/vendor/core.h"
+#include "octavo/ir/vendor/rules.h"
+
+namespace octavo::ir::vendor {
+
+namespace {
+
+Status Check(const Site& s, int64_t heads) {
+  if (heads <= 0) return s.Refuse("it has no attribute num_heads");
+  if (s.Has(8) || s.Has(9)) {
+    return s.Refuse("it has the input {}, of a shared buffer; export with a past and a present of their own",
+                    s.Has(8) ? "past_sequence_length" : "cache_indirection");
+  }
+  if (s.Has(6) != s.Has(7)) return s.Refuse("it has only one of past_key and past_value");
+  if (s.Wants(3)) return s.Refuse("its output qk (the scores) is used; export without it");
+  const int64_t rank = s.Rank(s.In(0));
+  const bool packed = rank == 5;
+  if (!packed && rank != 3) {
+    return s.Refuse("its query has {}; octavo takes [batch, rows, columns] or, packed, rank 5",
+                    rank < 0 ? "a rank that the file does not tell" : std::format("rank {}", rank));
+  }
+  if (packed && (s.Has(1) || s.Has(2) || s.Has(3))) return s.Refuse("its query is packed, yet it has a key, value or bias");
+  if (packed) return {};
+  const int64_t key = s.Rank(s.In(1));
+  if (!s.Has(1) || (key != 3 && key != 4 && key != 5)) {
+    return s.Refuse("its key is {}", s.Has(1) ? "of a rank that octavo does not take (3, 4 or 5)" : "left out");
+  }
+  if (key == 5 ? s.Has(2) : s.Rank(s.In(2)) != key) return s.Refuse("its key and value do not have the same layout");
+  if (key == 5 && s.Has(3)) return s.Refuse("it has a bias beside a packed key");
+  return {};
+}
+
+// Part `which` of [B, S, heads, n, D] as [B, heads, S, D].
+ValueId Unpack(Site& s, ValueId x, int64_t which) {
+  return s.Transpose(s.Make(Op::kGather, {x, s.Int(which)}, {{"axis", int64_t{3}}}), {0, 2, 1, 3});
+}
+
+// The bias holds Q's, K's and V's columns one after the other.
+Result<std::vector<ValueId>> Biases(Site& s) {
+  const int64_t q = s.SizeOf(s.In(0), 2);
+  const int64_t all = s.SizeOf(s.In(3), 0);
+  const int64_t width = q > 0 ? q : all > 0 && all % 3 == 0 && s.SizeOf(s.In(2), 2) < 0 ? all / 3 : -1;
+  if (width <= 0 || (all > 0 && all <= 2 * width)) return s.Refuse("the columns of its query are not known, so its bias cannot be split");
+  std::vector<ValueId> parts;
+  for (int64_t i = 0; i < 3; ++i) {
+    const Tensor* t = s.Const(s.In(3));
+    const int64_t from = i * width, to = i == 2 && t != nullptr ? t->size() : (i + 1) * width;
+    if (t != nullptr && t->dtype() == DType::kF32) {
+      const auto values = t->as<float>().subspan(static_cast<size_t>(from), static_cast<size_t>(to - from));
+      parts.push_back(s.Constant(Tensor::Of<float>(DType::kF32, {to - from}, values)));
+    } else {
+      const int64_t end = i == 2 ? INT64_MAX : to;
+      parts.push_back(s.Make(Op::kSlice, {s.In(3), s.Ints({from}), s.Ints({end}), s.Ints({0})}));
+    }
+  }
+  return parts;
+}
+
+void Operands(Site& s, Core& core, const std::vector<ValueId>& bias) {
+  const auto projected = [&](size_t i) {
+    const ValueId x = bias.empty() || !bias[i].valid() ? s.In(i) : s.Make(Op::kAdd, {s.In(i), bias[i]});
+    return SplitHeads(s, x, core.heads);
+  };
+  if (s.Rank(s.In(0)) == 5) {
+    core.q = Unpack(s, s.In(0), 0);
+    core.k = Unpack(s, s.In(0), 1);
+    core.v = Unpack(s, s.In(0), 2);
+    return;
+  }
+  core.q = projected(0);
+  const int64_t key = s.Rank(s.In(1));
+  if (key == 5) {
+    core.k = Unpack(s, s.In(1), 0);
+    core.v = Unpack(s, s.In(1), 1);
+  } else if (key == 4) {
+    core.k = s.In(1);
+    core.v = s.In(2);
+  } else {
+    core.k = projected(1);
+    core.v = projected(2);
+  }
+}
+
+}  // namespace
+
+Status MultiHeadAttention(Site& s) {
+  const int64_t heads = s.attrs().Int("num_heads", 0);
+  OCTAVO_TRY_STATUS(Check(s, heads));
+  std::vector<ValueId> bias;
+  if (s.Has(3)) {
+    OCTAVO_TRY(bias, Biases(s));
+  }
+  Core core{.heads = heads, .kv_heads = heads, .scale = s.attrs().Float("scale", 0.0f)};
+  core.dim = s.Rank(s.In(0)) == 5 ? s.SizeOf(s.In(0), 4) : HeadSize(s, s.In(0), heads);
+  Operands(s, core, bias);
+  core.k = Appended(s, s.In(6), core.k);
+  core.v = Appended(s, s.In(7), core.v);
+  const bool causal = s.attrs().Int("unidirectional", 0) != 0;
+  if (s.Has(4) || causal) {
+    const ValueId keys = s.DimScalar(core.k, 2);
+    if (s.Has(4)) {
+      OCTAVO_TRY(core.mask, PaddingMask(s, s.In(4), core.q, keys, s.attrs().Float("mask_filter_value", -10000.0f)));
+    }
+    const ValueId before = s.Has(6) && causal ? s.DimScalar(s.In(6), 2) : ValueId{};
+    if (causal) core.mask = Causal(s, core.mask, s.DimScalar(core.q, 2), keys, before);
+  }
+  core.mask = Sum(s, s.In(5), core.mask);
+  s.Return(0, Attend(s, core));
+  if (s.Wants(1)) s.Return(1, core.k);
+  if (s.Wants(2)) s.Return(2, core.v);
+  return {};
+}
+
+}  // namespace octavo::ir::vendor

@@ -1,0 +1,107 @@
+// com.microsoft MatMulNBits beyond the common 4-bit form (ir/onnx/vendor_quant.cc): 2 and 8 bits, and zero points in float.
+// The weight [N, blocks, block * bits / 8] becomes a blocked DequantizeLinear (opset 21) of [N, K], transposed. With float
+// zero points there is no such form, and the weight becomes float.
+#include "octavo/ir/vendor/rules.h"
+
+namespace octavo::ir::vendor {
+
+namespace {
+
+struct Packed {
+  int64_t n, k, block, bits, blocks;
+};
+
+int Code(const uint8_t* row, int64_t i, int64_t bits) {
+  const int64_t per_byte = 8 / bits;
+  return (row[i / per_byte] >> (i % per_byte * bits)) & ((1 << bits) - 1);
+}
+
+// Codes of `rows` x `count`, each row beginning on a byte; 2 bits are widened to 4.
+Tensor Unpack(const Tensor& t, const Packed& p, int64_t count, int64_t row_bytes) {
+  Tensor out = Tensor::Zeros(p.bits == 8 ? DType::kU8 : DType::kU4, {p.n, count});
+  auto to = out.mutable_as<uint8_t>();
+  for (int64_t row = 0; row < p.n; ++row) {
+    for (int64_t i = 0; i < count; ++i) {
+      const int code = Code(t.as<uint8_t>().data() + row * row_bytes, i, p.bits);
+      const int64_t at = row * count + i;
+      if (p.bits == 8) {
+        to[static_cast<size_t>(at)] = static_cast<uint8_t>(code);
+      } else {
+        to[static_cast<size_t>(at / 2)] |= static_cast<uint8_t>(code << (at % 2 * 4));
+      }
+    }
+  }
+  return out;
+}
+
+Tensor DefaultZeros(const Packed& p) {
+  Tensor out = Tensor::Zeros(p.bits == 8 ? DType::kU8 : DType::kU4, {p.n, p.blocks});
+  auto bytes = out.mutable_as<uint8_t>();
+  const int point = 1 << (p.bits - 1);
+  for (int64_t i = 0; i < out.size(); ++i) {
+    const auto at = static_cast<size_t>(p.bits == 8 ? i : i / 2);
+    bytes[at] |= static_cast<uint8_t>(p.bits == 8 ? point : point << (i % 2 * 4));
+  }
+  return out;
+}
+
+Tensor FloatWeight(const Packed& p, const Tensor& w, const Tensor& scales, const Tensor& zeros) {
+  Tensor out = Tensor::Empty(DType::kF32, {p.n, p.k});
+  for (int64_t row = 0; row < p.n; ++row) {
+    for (int64_t i = 0; i < p.k; ++i) {
+      const int64_t b = row * p.blocks + i / p.block;
+      const int code = Code(w.as<uint8_t>().data() + row * p.blocks * p.block * p.bits / 8, i, p.bits);
+      out.mutable_as<float>()[static_cast<size_t>(row * p.k + i)] =
+          (static_cast<float>(code) - zeros.as<float>()[static_cast<size_t>(b)]) * scales.as<float>()[static_cast<size_t>(b)];
+    }
+  }
+  return out;
+}
+
+Result<Packed> Read(const Site& s) {
+  Packed p{s.attrs().Int("N", 0), s.attrs().Int("K", 0), s.attrs().Int("block_size", 0), s.attrs().Int("bits", 4), 0};
+  if (p.bits != 2 && p.bits != 4 && p.bits != 8) return s.Refuse("bits is {}; octavo takes 2, 4 and 8", p.bits);
+  if (s.Has(4)) return s.Refuse("it has the input g_idx (reordered groups); quantize without act_order");
+  if (s.attrs().Int("weight_prepacked", 0) != 0) return s.Refuse("weight_prepacked is set, the layout of one GPU; export without it");
+  constexpr int64_t kMax = int64_t{1} << 31;
+  if (p.n <= 0 || p.k <= 0 || p.n > kMax || p.k > kMax || p.block < 16 || p.block > (1 << 20) || p.block % 16 != 0) {
+    return s.Refuse("N {}, K {} and block_size {} do not make sense", p.n, p.k, p.block);
+  }
+  p.blocks = (p.k + p.block - 1) / p.block;
+  const Tensor* w = s.Const(s.In(1));
+  const Tensor* scales = s.Const(s.In(2));
+  const Tensor* zeros = s.Const(s.In(3));
+  if (w == nullptr || scales == nullptr || (s.Has(3) && zeros == nullptr)) {
+    return s.Refuse("its weights, scales or zero points are no constants");
+  }
+  const bool float_zeros = zeros != nullptr && zeros->dtype() == DType::kF32;
+  const int64_t zero_size = float_zeros ? p.blocks : (p.blocks * p.bits + 7) / 8;
+  if (w->dtype() != DType::kU8 || w->size() != p.n * p.blocks * p.block * p.bits / 8 || scales->dtype() != DType::kF32 ||
+      scales->size() != p.n * p.blocks || (zeros != nullptr && zeros->size() != p.n * zero_size) ||
+      (zeros != nullptr && !float_zeros && zeros->dtype() != DType::kU8)) {
+    return s.Refuse("its weights, scales or zero points do not have the types and sizes that N, K, bits and block_size ask for");
+  }
+  return p;
+}
+
+}  // namespace
+
+Status MatMulNBits(Site& s) {
+  OCTAVO_TRY(const Packed p, Read(s));
+  const Tensor &w = *s.Const(s.In(1)), &scales = *s.Const(s.In(2));
+  const Tensor* zeros = s.Const(s.In(3));
+  ValueId wide;
+  if (zeros != nullptr && zeros->dtype() == DType::kF32) {
+    wide = s.Constant(FloatWeight(p, w, scales, *zeros));
+  } else {
+    const ValueId codes = s.Constant(Unpack(w, p, p.k, p.blocks * p.block * p.bits / 8));
+    const ValueId points = s.Constant(zeros != nullptr ? Unpack(*zeros, p, p.blocks, (p.blocks * p.bits + 7) / 8) : DefaultZeros(p));
+    wide = s.Make(Op::kDequantizeLinear, {codes, s.Constant(scales.Reshaped({p.n, p.blocks})), points},
+                  {{"axis", int64_t{1}}, {"block_size", p.block}});
+  }
+  const ValueId y = s.Make(Op::kMatMul, {s.In(0), s.Transpose(wide, {1, 0})});
+  s.Return(0, s.Has(5) ? s.Make(Op::kAdd, {y, s.In(5)}) : y);
+  return {};
+}
+
+}  // namespace octavo::ir::vendor

@@ -1,0 +1,136 @@
+// One small model per com.microsoft op and attribute combination (tests/data/vendor, made by make.py there): the standard form
+// must give what ONNX Runtime gave. And sentences: what has no standard form says why.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <filesystem>
+#include <vector>
+
+#include "octavo/ir/infer.h"
+#include "octavo/ir/interpret.h"
+#include "octavo/ir/npz/npz.h"
+#include "octavo/ir/onnx/onnx.h"
+#include "octavo/ir/vendor/lower.h"
+#include "octavo/ir/verify.h"
+
+namespace octavo::ir {
+namespace {
+
+namespace fs = std::filesystem;
+
+// Empty, or what differs. Floats: 1e-5 of the largest value (rounding of sums of 12 to 200 terms). Codes: ONNX Runtime's
+// 8-bit kernels use tables and reciprocals, so one code in ten may be off by one.
+std::string Difference(const Tensor& got, const Tensor& want) {
+  if (got.dtype() != want.dtype()) return std::format("{} instead of {}", Name(got.dtype()), Name(want.dtype()));
+  if (got.shape() != want.shape()) return ToString(got.shape()) + " instead of " + ToString(want.shape());
+  double top = 0;
+  int64_t off = 0;
+  for (int64_t i = 0; i < want.size(); ++i) top = std::max(top, std::fabs(want.GetDouble(i)));
+  if (top == 0) return "the expected values are all zero";
+  for (int64_t i = 0; i < want.size(); ++i) {
+    const double difference = std::fabs(got.GetDouble(i) - want.GetDouble(i));
+    if (quant::IsFloat(want.dtype()) ? difference <= 1e-5 * top : difference == 0) continue;
+    if (!quant::IsFloat(want.dtype()) && difference == 1 && ++off * 10 <= want.size()) continue;
+    return std::format("element {} is {} instead of {} ({} of {} off before)", i, got.GetDouble(i), want.GetDouble(i), off, want.size());
+  }
+  return "";
+}
+
+void RunCase(const Graph& g, const TensorMap& arrays, const std::string& prefix) {
+  TensorMap inputs;
+  for (ValueId v : g.inputs()) inputs[g.value(v).name] = arrays.at(prefix + "/in/" + g.value(v).name);
+  const auto outputs = Interpret(g, inputs);
+  ASSERT_TRUE(outputs) << outputs.error().message;
+  for (size_t i = 0; i < g.outputs().size(); ++i) {
+    const std::string& name = g.outputs()[i].name;
+    EXPECT_EQ(Difference(outputs->at(i), arrays.at(prefix + "/out/" + name)), "") << "output " << name << " of case " << prefix;
+  }
+}
+
+TEST(VendorOps, GiveWhatOnnxRuntimeGives) {
+  std::vector<fs::path> files;
+  for (const auto& e : fs::directory_iterator(fs::path(OCTAVO_SOURCE_DIR) / "tests/data/vendor")) {
+    if (e.path().extension() == ".onnx") files.push_back(e.path());
+  }
+  std::ranges::sort(files);
+  EXPECT_GE(files.size(), 65u);
+  for (const fs::path& file : files) {
+    SCOPED_TRACE(file.stem().string());
+    auto g = onnx::ReadFile(file);
+    ASSERT_TRUE(g) << g.error().message;
+    for (NodeId id : g->NodesInOrder()) {
+      EXPECT_NE(g->node(id).op, Op::kOpaque) << vendor::WhyOpaque(*g, g->node(id));
+      EXPECT_EQ(g->node(id).origin.empty() && g->node(id).op != Op::kConstant, false) << "a node without origin";
+    }
+    const auto arrays = ReadNpz(fs::path(file).replace_extension(".npz"));
+    ASSERT_TRUE(arrays) << arrays.error().message;
+    for (const char* prefix : {"0", "1"}) RunCase(*g, *arrays, prefix);
+    ASSERT_TRUE(Inference::Run(*g));
+    EXPECT_TRUE(Verify(*g).empty());
+    auto bytes = onnx::WriteBytes(*g);
+    ASSERT_TRUE(bytes) << bytes.error().message;
+    auto back = onnx::ReadBytes(*bytes);
+    ASSERT_TRUE(back) << back.error().message;
+    RunCase(*back, *arrays, "1");
+  }
+}
+
+// A graph of one vendor node over float inputs of the given shapes, lowered; the sentence why it stayed, empty if it did not.
+struct Refusal {
+  std::string op;
+  Attrs attrs;
+  std::vector<SymShape> inputs;
+  std::string expected;
+};
+std::string Refused(const Refusal& r) {
+  Graph g;
+  g.info.opsets = {{"", 17}, {"com.microsoft", 1}};
+  std::vector<ValueId> in;
+  for (const SymShape& shape : r.inputs) {
+    in.push_back(shape.empty() ? ValueId{} : g.AddInput(std::format("i{}", in.size()), {DType::kF32, shape}));
+  }
+  const NodeId id = g.AddOpaque("com.microsoft", r.op, in, 1, r.attrs, "n");
+  g.AddOutput("y", g.node(id).output());
+  const size_t nodes = g.node_count();
+  vendor::Lower(g);
+  if (!g.IsAlive(id)) return "";
+  EXPECT_EQ(g.node_count(), nodes) << "a refusal left nodes behind";
+  return vendor::WhyOpaque(g, g.node(id));
+}
+
+TEST(VendorOps, RefuseWithASentence) {
+  const SymShape x{2, 5, 12}, w{12, 36}, none, cache{2, 3, 4, 4}, one{1}, table{30, 12};
+  const Refusal cases[] = {
+      {"Attention", {}, {x, w}, "num_heads"},
+      {"Attention", {{"num_heads", int64_t{3}}, {"do_rotary", int64_t{1}}}, {x, w}, "do_rotary"},
+      {"Attention", {{"num_heads", int64_t{3}}, {"past_present_share_buffer", int64_t{1}}}, {x, w}, "past_present_share_buffer"},
+      {"Attention", {{"num_heads", int64_t{5}}}, {x, w}, "no multiple of 5 heads"},
+      {"Attention", {{"num_heads", int64_t{3}}}, {x, w, none, SymShape{2, 1, 5, 5}}, "rank 4"},
+      {"MultiHeadAttention", {{"num_heads", int64_t{3}}}, {x}, "key is left out"},
+      {"MultiHeadAttention", {{"num_heads", int64_t{3}}}, {x, x, x, none, none, none, none, none, one}, "past_sequence_length"},
+      {"MultiHeadAttention", {{"num_heads", int64_t{3}}}, {x, x, x, none, none, none, cache}, "past_key"},
+      {"GroupQueryAttention", {{"num_heads", int64_t{3}}, {"kv_num_heads", int64_t{2}}}, {x, x, x}, "kv_num_heads 2"},
+      {"GroupQueryAttention", {{"num_heads", int64_t{3}}, {"kv_num_heads", int64_t{3}}, {"do_rotary", int64_t{1}}},
+       {x, x, x, none, none, one, one}, "cos_cache"},
+      {"GroupQueryAttention", {{"num_heads", int64_t{3}}, {"kv_num_heads", int64_t{3}}, {"k_quant_type", std::string("PER_TENSOR")}},
+       {x, x, x, cache, cache, one, one}, "float cache"},
+      {"GroupQueryAttention", {{"num_heads", int64_t{3}}, {"kv_num_heads", int64_t{3}}, {"sliding_window_cache", int64_t{1}}},
+       {x, x, x, cache, cache, one, one}, "sliding_window_cache"},
+      {"RotaryEmbedding", {{"is_packed_batching", int64_t{1}}}, {x, one, w, w}, "is_packed_batching"},
+      {"EmbedLayerNormalization", {{"mask_index_type", int64_t{2}}}, {one, none, table, table, none, one, one}, "mask_index_type is 2"},
+      {"FusedGemm", {{"activation", std::string("HardSigmoid")}}, {table, w}, "HardSigmoid"},
+      {"MatMulNBits", {{"bits", int64_t{3}}, {"N", int64_t{4}}, {"K", int64_t{16}}, {"block_size", int64_t{16}}}, {x, w, one}, "bits is 3"},
+      {"MatMulNBits", {{"bits", int64_t{8}}, {"N", int64_t{4}}, {"K", int64_t{16}}, {"block_size", int64_t{16}}}, {x, w, one}, "no constants"},
+      {"LongformerAttention", {}, {x}, "no standard form of com.microsoft.LongformerAttention"},
+  };
+  for (const Refusal& r : cases) {
+    const std::string why = Refused(r);
+    EXPECT_NE(why.find("node 'n'"), std::string::npos) << r.op << ", " << r.expected << ": " << why;
+    EXPECT_NE(why.find(r.expected), std::string::npos) << r.op << ": " << why;
+  }
+}
+
+}  // namespace
+}  // namespace octavo::ir
