@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <climits>
+#include <cstdio>
 
 #include "octavo/ir/onnx/onnx.h"
 #include "octavo/ir/onnx/opset.h"
@@ -60,9 +61,22 @@ void ReadInfo(const pb::ModelProto& model, const Opsets& opsets, Graph& g) {
   g.info.ir_version = std::max(g.info.ir_version, needs.ir_version);
 }
 
-Result<Graph> ReadModel(pb::ModelProto& model, const std::filesystem::path& folder) {
+// "2.9.1+cpu" is before {2, 13}.
+bool IsBefore(const std::string& version, int major, int minor) {
+  int have_major = 0, have_minor = 0;
+  if (std::sscanf(version.c_str(), "%d.%d", &have_major, &have_minor) != 2) return false;
+  return have_major != major ? have_major < major : have_minor < minor;
+}
+
+bool MeansAttentionBefore122(const pb::ModelProto& model, AttentionOrder order) {
+  if (order != AttentionOrder::kByProducer) return order == AttentionOrder::kOnnx118;
+  return model.producer_name() == "pytorch" && IsBefore(model.producer_version(), 2, 13);
+}
+
+Result<Graph> ReadModel(pb::ModelProto& model, const std::filesystem::path& folder, AttentionOrder order) {
   if (!model.has_graph()) return Fail("it holds no graph; it is not an ONNX model");
   FileContext file(folder);
+  file.attention_before_122 = MeansAttentionBefore122(model, order);
   OCTAVO_TRY(Opsets opsets, ReadOpsets(model.opset_import(), "the model"));
   if (model.opset_import().empty()) return Fail("it does not say which opset it uses; it is older than ONNX 1.0");
   OCTAVO_TRY_STATUS(ReadFunctions(model, file));
@@ -80,7 +94,7 @@ Result<Graph> ReadModel(pb::ModelProto& model, const std::filesystem::path& fold
   return g;
 }
 
-Result<Graph> Parse(std::string_view bytes, const std::filesystem::path& folder) {
+Result<Graph> Parse(std::string_view bytes, const std::filesystem::path& folder, AttentionOrder order) {
   if (bytes.size() >= INT_MAX) {
     return Fail("it has {} bytes, but an ONNX file holds at most 2 GB; store its weights as external data",
                 bytes.size());
@@ -94,13 +108,13 @@ Result<Graph> Parse(std::string_view bytes, const std::filesystem::path& folder)
   if (!model.ParseFromCodedStream(&input) || !input.ConsumedEntireMessage()) {
     return Fail("it is truncated or not an ONNX file; get it again");
   }
-  return ReadModel(model, folder);
+  return ReadModel(model, folder, order);
 }
 
 }  // namespace
 
 Result<Graph> ReadBytes(std::string_view bytes, const ReadOptions& options) {
-  auto graph = Parse(bytes, options.external_dir);
+  auto graph = Parse(bytes, options.external_dir, options.attention_order);
   if (!graph) return Fail("the model: {}", graph.error().message);
   return graph;
 }
@@ -114,7 +128,7 @@ Result<Graph> ReadFile(const std::filesystem::path& path, const ReadOptions& opt
   OCTAVO_TRY(auto file, MapFile(path, path.filename().string()));
   std::filesystem::path folder = options.external_dir;
   if (folder.empty()) folder = path.has_parent_path() ? path.parent_path() : std::filesystem::path(".");
-  auto graph = Parse({reinterpret_cast<const char*>(file->data()), file->size()}, folder);
+  auto graph = Parse({reinterpret_cast<const char*>(file->data()), file->size()}, folder, options.attention_order);
   if (!graph) return Fail("{}: {}", Quoted(path.string()), graph.error().message);
   return graph;
 }

@@ -11,9 +11,18 @@
 
 namespace octavo::ir::onnx {
 
+// The meaning of ONNX Attention changed in place, without a new opset:
+//   ONNX 1.18 to 1.21  the mask is added before the soft cap; qk_matmul_output_mode 1 is after the mask, 2 after the cap
+//   ONNX 1.22          the cap comes first; mode 1 is after the cap, 2 after the mask
+//   ONNX 1.23          as 1.22, and a wholly masked row gives zeros, not NaN; octavo gives zeros in every case, as PyTorch does
+// A file does not say which it means. kByProducer: 1.18's for PyTorch before 2.13, whose exporter was written against it, 1.22's
+// for everybody else. It matters only for nodes with a soft cap and a mask, or with the output of the scores.
+enum class AttentionOrder { kByProducer, kOnnx118, kOnnx122 };
+
 struct ReadOptions {
   // Folder that external data is looked up in when reading from memory.
-  std::filesystem::path external_dir;
+  std::filesystem::path external_dir = {};
+  AttentionOrder attention_order = AttentionOrder::kByProducer;
 };
 
 // Opset 7 to 25. Older op forms are rewritten to the form ops.def states, and info.opsets says 18 or what the ops need.

@@ -55,20 +55,28 @@ ValueId Sum(Site& s, ValueId a, ValueId b) {
   return s.Make(Op::kAdd, {a, b});
 }
 
-ValueId Attend(Site& s, const Core& core) {
+ValueId Attend(Site& s, const Core& core, Trace* trace) {
+  Trace local;
+  Trace& t = trace != nullptr ? *trace : local;
   const ValueId k = s.Transpose(Repeated(s, core.k, core), {0, 1, 3, 2});
   const ValueId v = Repeated(s, core.v, core);
   ValueId scores = s.Make(Op::kMatMul, {core.q, k});
-  scores = s.Make(Op::kMul, {scores, Scale(s, core)});
+  scores = t.scaled = s.Make(Op::kMul, {scores, Scale(s, core)});
+  const auto mask = [&] {
+    if (core.mask.valid()) scores = s.Make(Op::kAdd, {scores, core.mask});
+    t.masked = scores;
+  };
+  if (core.mask_first) mask();
   if (core.softcap > 0) {
     const ValueId cap = s.Float(core.softcap);
     scores = s.Make(Op::kMul, {s.Make(Op::kTanh, {s.Make(Op::kDiv, {scores, cap})}), cap});
   }
-  if (core.mask.valid()) scores = s.Make(Op::kAdd, {scores, core.mask});
-  const ValueId p = core.sink.valid() ? SoftmaxWithSink(s, core, scores)
+  t.capped = scores;
+  if (!core.mask_first) mask();
+  t.probabilities = core.sink.valid() ? SoftmaxWithSink(s, core, scores)
                                       : s.Make(Op::kSoftmax, {scores}, {{"axis", int64_t{-1}}});
-  const ValueId heads = s.Transpose(s.Make(Op::kMatMul, {p, v}), {0, 2, 1, 3});
-  return s.Reshape(heads, {0, 0, -1});
+  t.heads = s.Make(Op::kMatMul, {t.probabilities, v});
+  return s.Reshape(s.Transpose(t.heads, {0, 2, 1, 3}), {0, 0, -1});
 }
 
 Result<ValueId> PaddingMask(Site& s, ValueId mask, ValueId q, ValueId keys, float filter) {

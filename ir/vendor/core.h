@@ -13,11 +13,18 @@ struct Core {
   float scale = 0;      // 0: 1 / sqrt(D)
   float softcap = 0;    // 0: none; stands before the mask
   ValueId mask = {};    // added to the scores; broadcastable to [B, heads, S, T]; invalid: none
+  bool mask_first = false;  // the mask is added before the soft cap: ONNX Attention before 1.22
   ValueId sink = {};    // [1, heads, 1, 1] or one element: a score beyond all keys that takes part in the sum only
 };
 
+// What stands between scores and output, for those who need more than the output.
+struct Trace {
+  ValueId scaled = {}, masked = {}, capped = {}, probabilities = {};  // [B, heads, S, T]
+  ValueId heads = {};                                                 // [B, heads, S, Dv]
+};
+
 // [B, S, heads * Dv].
-ValueId Attend(Site& s, const Core& core);
+ValueId Attend(Site& s, const Core& core, Trace* trace = nullptr);
 
 // [B, S, heads * D] -> [B, heads, S, D].
 ValueId SplitHeads(Site& s, ValueId x, int64_t heads);

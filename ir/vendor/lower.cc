@@ -54,7 +54,8 @@ Graph Typed(const Graph& g) {
 
 }  // namespace
 
-void Lower(Graph& graph) {
+Status Lower(Graph& graph, const LowerOptions& options) {
+  if (options.attention_before_122) OCTAVO_TRY_STATUS(AttentionBefore122(graph, Typed(graph)));
   std::optional<Graph> typed;
   for (NodeId id : graph.NodesInOrder()) {
     const Entry* entry = RuleOf(graph.node(id));
@@ -67,6 +68,7 @@ void Lower(Graph& graph) {
       site.Undo();
     }
   }
+  return {};
 }
 
 std::string WhyOpaque(const Graph& graph, const Node& n) {

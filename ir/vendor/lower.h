@@ -10,9 +10,19 @@
 
 namespace octavo::ir::vendor {
 
+// What of a meaning that changed in place is wanted (onnx.h has the table).
+struct LowerOptions {
+  bool attention_before_122 = false;
+};
+
 // Every opaque com.microsoft node that has a standard form becomes it, in place; the others stay as they are, so that a file
 // can be read, looked at and written back whatever it holds. Output names and origins are kept. Subgraphs are not entered.
-void Lower(Graph& graph);
+// An error only where the wanted meaning cannot be kept.
+Status Lower(Graph& graph, const LowerOptions& options = {});
+
+// ONNX Attention nodes whose meaning is that of ONNX 1.18 to 1.21 in the corrected form: attention_order.cc. `typed`: a copy with
+// inferred types.
+Status AttentionBefore122(Graph& graph, const Graph& typed);
 
 // Why a com.microsoft node stayed: one sentence with op, attribute or input, and the way out. Empty: no such node.
 std::string WhyOpaque(const Graph& graph, const Node& node);

@@ -44,7 +44,8 @@ int64_t Site::SizeOf(ValueId v, int axis) const {
 std::unexpected<Error> Site::RefuseText(const std::string& text) const {
   std::string name = node_.name;
   if (name.empty() && node_.output().valid()) name = graph_.value(node_.output()).name;
-  return Fail("node '{}' (com.microsoft.{}): {}", name, node_.op_type, text);
+  const std::string op = node_.op == Op::kOpaque ? node_.domain + "." + node_.op_type : std::string(InfoOf(node_.op).name);
+  return Fail("node '{}' ({}): {}", name, op, text);
 }
 
 std::vector<ValueId> Site::MakeN(Op op, std::vector<ValueId> inputs, size_t outputs, Attrs attrs) {

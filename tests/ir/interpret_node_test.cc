@@ -147,8 +147,8 @@ Verdict RunCase(const Graph& g, const fs::path& data) {
   return outputs->empty() ? Verdict{Outcome::kRefused, "no outputs"} : Verdict{Outcome::kPassed, ""};
 }
 
-Verdict RunModel(const fs::path& folder) {
-  auto g = onnx::ReadFile(folder / "model.onnx");
+Verdict RunModel(const fs::path& folder, onnx::AttentionOrder order = onnx::AttentionOrder::kByProducer) {
+  auto g = onnx::ReadFile(folder / "model.onnx", {.attention_order = order});
   if (!g) return {Outcome::kRefused, g.error().message};
   std::string opaque;
   CollectOpaque(*g, opaque);
@@ -238,6 +238,22 @@ TEST(Onnx122, GiveTheExpectedOutputs) {
     EXPECT_TRUE(expected.contains(op) && expected.at(op) == found) << op;
   }
   EXPECT_EQ(by_op.size(), expected.size());
+}
+
+// The cases that ONNX 1.22 changed, as 1.20.1 had them: with the older meaning they pass, with the newer one they do not.
+TEST(Onnx120, AttentionHadAnotherOrder) {
+  const NodeTests tests("1.20.1");
+  if (!tests.problem().empty()) GTEST_SKIP() << tests.problem();
+  size_t cases = 0, told_apart = 0;
+  for (const auto& entry : fs::directory_iterator(tests.folder())) {
+    SCOPED_TRACE(entry.path().filename().string());
+    ++cases;
+    const Verdict old = RunModel(entry.path(), onnx::AttentionOrder::kOnnx118);
+    EXPECT_EQ(old.outcome, Outcome::kPassed) << old.reason;
+    told_apart += RunModel(entry.path(), onnx::AttentionOrder::kOnnx122).outcome == Outcome::kFailed ? 1 : 0;
+  }
+  EXPECT_EQ(cases, 9u);
+  EXPECT_EQ(told_apart, cases);
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-// The node tests of ONNX 1.22 (tests/data/onnx-1.22.0/node.tar.xz) in a folder that vanishes with the object.
+// Node tests of an ONNX release (tests/data/onnx-RELEASE/node.tar.xz) in a folder that vanishes with the object.
 #ifndef OCTAVO_TESTS_IR_NODE_TESTS_H_
 #define OCTAVO_TESTS_IR_NODE_TESTS_H_
 
@@ -12,10 +12,10 @@ namespace octavo::ir {
 
 class NodeTests {
  public:
-  NodeTests() {
+  explicit NodeTests(const std::string& release = "1.22.0") {
     namespace fs = std::filesystem;
-    const fs::path archive = fs::absolute(fs::path(OCTAVO_SOURCE_DIR) / "tests/data/onnx-1.22.0/node.tar.xz");
-    folder_ = fs::temp_directory_path() / ("octavo_node_tests_" + std::to_string(getpid()));
+    const fs::path archive = fs::absolute(fs::path(OCTAVO_SOURCE_DIR) / ("tests/data/onnx-" + release + "/node.tar.xz"));
+    folder_ = fs::temp_directory_path() / ("octavo_node_tests_" + release + "_" + std::to_string(getpid()));
     fs::create_directories(folder_);
     // CMake built this program, so it is there, and it reads the format without other tools.
     const std::string command = "cd '" + folder_.string() + "' && cmake -E tar xf '" + archive.string() + "'";
