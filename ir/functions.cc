@@ -129,6 +129,9 @@ Graph SdpaBody(Body b, bool int8) {
   ValueId s = b.Make(Op::kMatMul, {dequantize(q, 3), dequantize(kt, 5)});
   const float scale = b.attrs().Float("scale", 1.0f);
   if (scale != 1.0f) s = b.Make(Op::kMul, {s, b.Scalar(scale)});
+  if (const float cap = b.attrs().Float("softcap", 0.0f); cap != 0.0f) {
+    s = b.Make(Op::kMul, {b.Make(Op::kTanh, {b.Make(Op::kDiv, {s, b.Scalar(cap)})}), b.Scalar(cap)});
+  }
   const ValueId mask = b.In(int8 ? 13 : 3);
   if (mask) s = b.Make(Op::kAdd, {s, mask});
   ValueId p = b.Make(Op::kSoftmax, {s}, {{"axis", int64_t{-1}}});

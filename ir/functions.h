@@ -5,7 +5,8 @@
 //                 [B,H,Sq,Sk] (optional)  ->  [B,Sq,H*Dv] (out_rank 3) or [B,H,Sq,Dv] (out_rank 4)
 //                 attributes: num_heads (H), kv_num_heads (G, divides H), head_dim (D), v_head_dim (Dv), q_rank, k_rank,
 //                 v_rank, out_rank (3 or 4),
-//                 scale (float; scores = (q k^T) * scale; exactly 1.0: no multiply), nan_guard (1: NaN probabilities become 0)
+//                 scale (float; scores = (q k^T) * scale; exactly 1.0: no multiply), softcap (float; scores =
+//                 tanh(scores / softcap) * softcap before the mask; 0: none), nan_guard (1: NaN probabilities become 0)
 //  SdpaInt8       q k v (u8/s8) | q_scale q_zp k_scale k_zp v_scale v_zp | p_scale p_zp | [o_scale] [o_zp] | [mask]
 //                 input order: q k v q_scale q_zp k_scale k_zp v_scale v_zp p_scale p_zp o_scale o_zp mask
 //                 (o_* absent: output f32; mask absent: none). Attributes as Sdpa. Scales f32 scalars, zero points

@@ -27,6 +27,10 @@ bool IsBetweenProducts(Op op) {
     case Op::kIsNaN:
     case Op::kSlice:
     case Op::kConcat:
+    case Op::kSigmoid:
+    case Op::kRelu:
+    case Op::kSoftplus:
+    case Op::kExp:
       return true;
     default:
       return false;
@@ -39,14 +43,31 @@ bool EndsProjectionWalk(Op op) {
     case Op::kMatMul:
     case Op::kGemm:
     case Op::kSoftmax:
-    case Op::kLayerNormalization:
     case Op::kSkipLayerNorm:
     case Op::kNormQuant:
     case Op::kConv:
     case Op::kEinsum:
+    case Op::kShape:
       return true;
     default:
       return false;
+  }
+}
+
+// Inputs beyond these say where and how much, not what: targets of a Reshape, indices, the weight of a norm of q and k.
+size_t DataInputs(const Node& n) {
+  switch (n.op) {
+    case Op::kAdd:
+    case Op::kSub:
+    case Op::kMul:
+    case Op::kDiv:
+      return 2;
+    case Op::kConcat:
+      return n.inputs.size();
+    case Op::kWhere:
+      return 3;
+    default:
+      return 1;
   }
 }
 
@@ -151,16 +172,36 @@ std::vector<NodeId> LinearsBehind(const Graph& graph, ValueId operand) {
     if (IsLinear(graph, *p) || p->op == Op::kQkvInt8) {
       if (std::find(found.begin(), found.end(), id) == found.end()) found.push_back(id);
     } else if (!EndsProjectionWalk(p->op) && !IsAttentionOp(*p)) {
-      work.insert(work.end(), p->inputs.begin(), p->inputs.end());
+      const size_t count = std::min(DataInputs(*p), p->inputs.size());
+      work.insert(work.end(), p->inputs.begin(), p->inputs.begin() + static_cast<std::ptrdiff_t>(count));
     }
   }
   std::sort(found.begin(), found.end(), [&](NodeId a, NodeId b) { return graph.Before(a, b); });
   return found;
 }
 
+// Two chained products of activations without a Softmax between: no attention that octavo knows, but its projections may share
+// what they read all the same (sigmoid and linear attention).
+std::vector<AttentionCore> FindChainedProducts(const Graph& graph, const std::vector<AttentionCore>& cores) {
+  std::set<NodeId> known;
+  for (const AttentionCore& c : cores) known.insert({c.product_qk, c.product_pv});
+  std::vector<AttentionCore> chained;
+  for (NodeId id : graph.NodesInOrder()) {
+    const Node& n = graph.node(id);
+    if (n.op != Op::kMatMul || known.contains(id) || IsLinear(graph, n)) continue;
+    const NodeId qk = ScoreProduct(graph, n.inputs[0]);
+    if (!qk.valid() || known.contains(qk)) continue;
+    chained.push_back({id, graph.node(qk).inputs[0], graph.node(qk).inputs[1], n.inputs[1], qk, id});
+  }
+  return chained;
+}
+
 std::vector<ProjectionGroup> FindProjectionGroups(const Graph& graph) {
   std::vector<ProjectionGroup> groups;
-  for (const AttentionCore& core : FindAttentionCores(graph)) {
+  std::vector<AttentionCore> cores = FindAttentionCores(graph);
+  const std::vector<AttentionCore> chained = FindChainedProducts(graph, cores);
+  cores.insert(cores.end(), chained.begin(), chained.end());
+  for (const AttentionCore& core : cores) {
     ProjectionGroup group{core, {}, {}};
     bool same = true;
     for (ValueId operand : {core.q, core.k, core.v}) {

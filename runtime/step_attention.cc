@@ -14,6 +14,7 @@ struct Config {
   int64_t heads, groups, dim, v_dim;
   int64_t q_rank, k_rank, v_rank, out_rank;
   float scale;
+  float softcap;
   bool nan_guard;
 };
 
@@ -102,6 +103,7 @@ Status FillCommon(const Config& c, StepCall& call, size_t mask_slot, DType out_d
   args.shape = {.batch = q.batch, .heads = c.heads, .kv_heads = c.groups, .q_len = q.rows, .k_len = k.rows,
                 .head_size = c.dim, .v_head_size = c.v_dim};
   args.scale = c.scale;
+  args.softcap = c.softcap;
   args.nan_guard = c.nan_guard;
   if (call.Has(mask_slot)) {
     OCTAVO_TRY(args.mask, DescribeMask(call.T(mask_slot), args.shape));
@@ -180,6 +182,7 @@ KernelPtr MakeAttention(const Node& node, const CompileContext& c) {
   config.v_rank = a.Int("v_rank", 4);
   config.out_rank = a.Int("out_rank", 4);
   config.scale = a.Float("scale", 1.0f);
+  config.softcap = a.Float("softcap", 0.0f);
   config.nan_guard = a.Int("nan_guard", 0) != 0;
   if (config.heads <= 0 || config.groups <= 0 || config.heads % config.groups != 0) return nullptr;
   if (node.op == Op::kSdpa) return std::make_unique<FloatAttention>(c.arch, config);

@@ -3,7 +3,8 @@
 //
 // int8, for one query row i and head h, with the kv head h / (heads / kv_heads):
 //   acc_j = sum_d (q - q_zp)(k_j - k_zp)                  exact int32
-//   s_j   = float(acc_j) * (q_scale * k_scale);  scale != 1: s_j = s_j * scale;  mask: s_j = s_j + mask_j
+//   s_j   = float(acc_j) * (q_scale * k_scale);  scale != 1: s_j = s_j * scale;  softcap != 0: s_j =
+//           quant::Tanh(s_j / softcap) * softcap;  mask: s_j = s_j + mask_j
 //   prob  = quant::SoftmaxRow(s);  nan_guard: NaN becomes 0
 //   p_j   = quant::QuantizeOne(prob_j, p_scale, p_zp)
 //   o_c   = float(sum_j (p_j - p_zp)(v_jc - v_zp)) * (p_scale * v_scale), then as it is or QuantizeOne(o_scale, o_zp)
@@ -56,6 +57,7 @@ struct SdpaFloatArgs {
   SdpaStrides q_strides, k_strides, v_strides, o_strides;
   SdpaMask mask;
   float scale = 1.0f;  // exactly 1: no multiply
+  float softcap = 0.0f;  // s = Tanh(s / softcap) * softcap before the mask; exactly 0: not capped
   bool nan_guard = false;
 };
 
@@ -68,6 +70,7 @@ struct SdpaInt8Args {
   SdpaStrides q_strides, k_strides, v_strides, o_strides;
   SdpaMask mask;
   float scale = 1.0f;
+  float softcap = 0.0f;  // s = Tanh(s / softcap) * softcap before the mask; exactly 0: not capped
   bool nan_guard = false;
   // kU8 or kS8; the output also kF32 (then o_scale and o_zero_point are not used).
   quant::DType q_type = quant::DType::kU8, k_type = quant::DType::kU8, v_type = quant::DType::kU8,

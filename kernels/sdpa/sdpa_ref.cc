@@ -30,6 +30,7 @@ void Probabilities(const Args& args, int64_t batch, int64_t head, int64_t row, f
   const SdpaMask& mask = args.mask;
   for (int64_t j = 0; j < args.shape.k_len; ++j) {
     if (args.scale != 1.0f) s[j] = s[j] * args.scale;
+    if (args.softcap != 0.0f) s[j] = quant::Tanh(s[j] / args.softcap) * args.softcap;
     if (mask.data != nullptr) {
       s[j] = s[j] + mask.data[batch * mask.batch + head * mask.head + row * mask.row + j * mask.col];
     }

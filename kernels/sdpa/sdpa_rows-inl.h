@@ -12,6 +12,7 @@
 #include <limits>
 
 #include "hwy/highway.h"
+#include "octavo/kernels/elementwise/activations-inl.h"
 #include "octavo/kernels/simd/exp-inl.h"
 #include "octavo/kernels/simd/lanes16-inl.h"
 
@@ -108,6 +109,19 @@ HWY_INLINE void ScorePass(const ScoreRows& rows, float factor_value, float scale
       m[r] = Max16(Load16(p), m[r]);
     }
     max[r] = MaxLane(m[r]);
+  }
+}
+
+// s = Tanh(s / cap) * cap over scores that ScorePass has written; what lies beyond the keys is set anew by the next one.
+template <size_t kR>
+HWY_INLINE void CapPass(const ScoreRows& rows, float cap_value) {
+  const F16 cap = Set16(cap_value);
+  for (size_t r = 0; r < kR; ++r) {
+    for (size_t i = 0; i < rows.keys; i += 16) {
+      float* p = rows.Row(r) + i;
+      const F16 x = Div16(Load16(p), cap);
+      Store16(Mul16(OCTAVO_F16(Tanh(F16D(), x.a), Tanh(F16D(), x.b)), cap), p);
+    }
   }
 }
 

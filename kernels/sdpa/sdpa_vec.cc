@@ -129,11 +129,25 @@ HWY_INLINE void Scores(const Block<Args>& block, const ScoreRows& rows, float fa
   }
 }
 
+// With a cap between scale and mask: scaled, capped, then masked in a second pass.
+template <size_t kR, bool kInt, class Args>
+HWY_INLINE void CappedScores(const Block<Args>& block, const ScoreRows& rows, float factor, float* max) {
+  if (block.args.scale == 1.0f) {
+    ScorePass<kR, kInt, false, false>(rows, factor, 1.0f, MaskRows{}, max);
+  } else {
+    ScorePass<kR, kInt, true, false>(rows, factor, block.args.scale, MaskRows{}, max);
+  }
+  CapPass<kR>(rows, block.args.softcap);
+  Scores<kR, false, false>(block, rows, 1.0f, max);
+}
+
 // Scores of kR rows to exponentials and their sums.
 template <size_t kR, bool kInt, class Args>
 HWY_INLINE void Softmax(const Block<Args>& block, const ScoreRows& rows, float factor, float* sum) {
   float max[kR];
-  if (block.args.scale == 1.0f) {
+  if (block.args.softcap != 0.0f) {
+    CappedScores<kR, kInt>(block, rows, factor, max);
+  } else if (block.args.scale == 1.0f) {
     Scores<kR, kInt, false>(block, rows, factor, max);
   } else {
     Scores<kR, kInt, true>(block, rows, factor, max);

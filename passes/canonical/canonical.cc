@@ -16,8 +16,13 @@ constexpr std::array kPasses = {
     Pass{"qdq", Qdq, "moves QuantizeLinear up and DequantizeLinear down across views"},
     Pass{"linear", Linear, "brings Gemm, transposed weights and leading biases to MatMul and Add"},
     Pass{"views", Views, "merges Reshape, Transpose, Squeeze, Unsqueeze and Flatten"},
+    Pass{"repeat", Repeat, "repeats heads by Unsqueeze, Expand and Reshape"},
+    Pass{"packed", Packed, "takes Q, K and V apart along the last axis of a packed projection"},
     Pass{"masks", Masks, "computes masks at their smallest shape"},
+    Pass{"widen", Widen, "computes 16-bit attention in f32"},
     Pass{"scale", Scale, "scales attention scores once, behind the product"},
+    Pass{"probabilities", Probabilities, "moves masks and sinks of the probabilities to V and K"},
+    Pass{"scores", Scores, "multiplies, caps and masks scores once each, in that order"},
 };
 
 constexpr int kMaxRounds = 12;  // a guard: the 412 graphs of shared/models settle in five at most, most in two

@@ -1,5 +1,6 @@
 // The canonical passes: graphs of different exporters are brought to one form, so that fusion rules stay few
-// (shared/design.md 7). Each keeps the meaning of the graph bit for bit, except `scale`, which says what it costs.
+// (shared/design.md 7). Each keeps the meaning of the graph bit for bit, except `scale`, `scores`,
+// `probabilities` and `widen`, which say what they cost.
 // Each runs to its own fixed point: a second run of the same pass on its result changes nothing.
 // What the forms look like: README.md in this folder.
 #ifndef OCTAVO_PASSES_CANONICAL_CANONICAL_H_
@@ -26,8 +27,18 @@ Result<bool> Linear(Graph& graph, PassContext& context);
 Result<bool> Qdq(Graph& graph, PassContext& context);
 // Masks are computed at their smallest shape, and what is always true is not computed.
 Result<bool> Masks(Graph& graph, PassContext& context);
+// Heads that are repeated by Tile, Concat or Gather are repeated by Unsqueeze, Expand, Reshape.
+Result<bool> Repeat(Graph& graph, PassContext& context);
+// Q, K and V that are packed along an axis of their own become slices of the packed projection.
+Result<bool> Packed(Graph& graph, PassContext& context);
+// Attention in f16 or bf16 is computed in f32 between Casts. Not bit-exact: see widen.cc.
+Result<bool> Widen(Graph& graph, PassContext& context);
 // Scales on Q and K become one multiply on the scores. Not bit-exact: see scale.cc.
 Result<bool> Scale(Graph& graph, PassContext& context);
+// Changes of the probabilities after the Softmax are moved away. Not bit-exact: see probabilities.cc.
+Result<bool> Probabilities(Graph& graph, PassContext& context);
+// Scores are multiplied, capped, masked once each, in that order. Not bit-exact: see scores.cc.
+Result<bool> Scores(Graph& graph, PassContext& context);
 
 // The passes above in the order in which they help each other.
 std::span<const Pass> CanonicalPasses();

@@ -85,7 +85,7 @@ bool FoldNode(Rewriter& rw, NodeId id, const ir::Inference& inference) {
     return true;
   }
   return FoldContents(rw, id, inference) || FoldConstants(rw, id) || SimplifyCastOrConcat(rw, id) ||
-         FoldReshapeTarget(rw, id) || FoldExpandTarget(rw, id) || InlineIf(rw, id) ||
+         FoldReshapeTarget(rw, id) || FoldCopiedDims(rw, id) || FoldExpandTarget(rw, id) || InlineIf(rw, id) ||
          RootShapeAtInput(rw, id, inference);
 }
 

@@ -23,6 +23,9 @@ bool FoldExpandTarget(Rewriter& rw, NodeId node);
 // Before: Gather(Shape(deep inside the graph), 1), known to be "seq"   After: the same dim of a graph input
 bool RootShapeAtInput(Rewriter& rw, NodeId node, const ir::Inference& inference);
 
+// A dim of a Reshape target that is read from where x's own dim comes from becomes a copy   (fold_dims.cc)
+bool FoldCopiedDims(Rewriter& rw, NodeId node);
+
 // Before: y = If(Constant true, captures...)   After: the nodes of then_branch   (fold_if.cc)
 bool InlineIf(Rewriter& rw, NodeId node);
 

@@ -39,21 +39,39 @@ std::optional<Scaled> AsScaled(const Graph& g, ValueId v) {
   return {};
 }
 
-// Whether the scores end in a Softmax along their last axis, through ops that keep rows apart.
+bool KeepsRowsApart(Op op) {
+  switch (op) {
+    case Op::kAdd:
+    case Op::kMul:
+    case Op::kDiv:
+    case Op::kSub:
+    case Op::kWhere:
+    case Op::kMax:
+    case Op::kClip:
+    case Op::kReshape:
+    case Op::kTranspose:
+    case Op::kConcat:
+    case Op::kCast:
+    case Op::kTanh:
+      return true;
+    default:
+      return false;
+  }
+}
+
+// Whether the scores end in a Softmax, through ops that keep rows apart.
 bool ReachesSoftmax(const Graph& g, ValueId v, int steps) {
-  for (; steps > 0; --steps) {
-    ValueId next;
-    for (const ir::Use& u : g.value(v).uses) {
-      const Node& n = g.node(u.node);
-      if (n.op == Op::kSoftmax) return true;
-      const bool passes = n.op == Op::kAdd || n.op == Op::kMul || n.op == Op::kDiv || n.op == Op::kSub ||
-                          n.op == Op::kWhere || n.op == Op::kMax || n.op == Op::kClip || n.op == Op::kReshape ||
-                          n.op == Op::kTranspose || n.op == Op::kConcat || n.op == Op::kCast;
-      if (passes && !next.valid()) next = n.output();
-      if (n.op == Op::kTanh) return false;  // capped scores: the constants around Tanh have their own meaning
+  std::vector<ValueId> front{v};
+  for (; steps > 0 && !front.empty(); --steps) {
+    std::vector<ValueId> next;
+    for (ValueId x : front) {
+      for (const ir::Use& u : g.value(x).uses) {
+        const Node& n = g.node(u.node);
+        if (n.op == Op::kSoftmax) return true;
+        if (KeepsRowsApart(n.op) && next.size() < 8) next.push_back(n.output());
+      }
     }
-    if (!next.valid()) return false;
-    v = next;
+    front = std::move(next);
   }
   return false;
 }
@@ -105,6 +123,8 @@ Scaled TrailingScales(const Graph& g, ValueId scores) {
     const ValueId next = g.node(g.value(end.x).uses.front().node).output();
     const auto s = next.valid() ? AsScaled(g, next) : std::nullopt;
     if (!s || s->x != end.x) break;
+    // What Tanh reads is divided by the cap: that has its own meaning.
+    if (g.HasOneUse(next) && g.node(g.value(next).uses.front().node).op == Op::kTanh) break;
     end = {next, end.scale * s->scale};
   }
   return end;

@@ -8,6 +8,7 @@
 // further down, it merely stands lower, which costs nothing: it moves no data.
 #include "octavo/passes/canonical/sink.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "octavo/passes/canonical/util.h"
@@ -107,6 +108,7 @@ bool SameLeading(const Graph& g, const Merge& a, const Merge& b) {
 struct Input {
   ValueId value;
   std::optional<Merge> merge;
+  std::optional<SymShape> split = {};  // to be split as the merge is undone
 };
 struct Plan {
   std::vector<Input> inputs;
@@ -126,6 +128,28 @@ std::optional<Plan> PlanMatMul(const Graph& g, const Node& n) {
   return Plan{{left, {n.input(1), b}}, *a};
 }
 
+// The result is split again right away, as the operand before its merge: others are then worth splitting too.
+bool IsSplitAgain(const Graph& g, const Node& n, const Merge& m) {
+  const SymShape* out = ShapeOf(g, n.output());
+  if (out == nullptr || !g.HasOneUse(n.output())) return false;
+  const Node& user = g.node(g.value(n.output()).uses.front().node);
+  const SymShape* split = ShapeOf(g, user.output());
+  return user.op == Op::kReshape && split != nullptr && ProvablyEqual(*split, Unmerged(g, m, *out));
+}
+
+// Shape of an operand [N,...] or [1,...] of merged rank with N parted as the merge has it.
+std::optional<SymShape> SplitAs(const Graph& g, const Merge& m, ValueId v) {
+  const SymShape *s = ShapeOf(g, v), &source = *ShapeOf(g, m.source);
+  Dim product = 1;
+  SymShape out(source.begin(), source.end() - static_cast<std::ptrdiff_t>(m.kept));
+  for (const Dim& d : out) product = product * d;
+  if (s == nullptr || s->size() != m.kept + 1 || (!ProvablyEqual((*s)[0], product) && !IsNumber((*s)[0], 1))) return {};
+  if (IsNumber((*s)[0], 1)) std::fill(out.begin(), out.end(), Dim(1));
+  out.insert(out.end(), s->begin() + 1, s->end());
+  if (!CanReshape(*s, out)) return {};
+  return out;
+}
+
 std::optional<Plan> PlanElementwise(const Graph& g, const Node& n) {
   std::optional<Merge> first;
   std::vector<Input> inputs;
@@ -136,13 +160,18 @@ std::optional<Plan> PlanElementwise(const Graph& g, const Node& n) {
       if (first && !SameLeading(g, *first, *m)) return {};
       if (!first) first = m;
     } else if (v.valid()) {
-      // Others must not reach the merged dims: a scalar, or a row such as a bias.
+      // Others must not reach the merged dims (a scalar, or a row such as a bias), or are split below.
       const SymShape* s = ShapeOf(g, v);
       const SymShape* out = ShapeOf(g, n.output());
-      if (s == nullptr || out == nullptr || s->size() >= out->size()) return {};
+      if (s == nullptr || out == nullptr || s->size() > out->size()) return {};
     }
   }
   if (!first) return {};
+  for (Input& in : inputs) {
+    if (in.merge || !in.value.valid() || RankOf(g, in.value) < RankOf(g, n.output())) continue;
+    in.split = SplitAs(g, *first, in.value);
+    if (!in.split || !IsSplitAgain(g, n, *first)) return {};
+  }
   return Plan{std::move(inputs), *first};
 }
 
@@ -187,7 +216,7 @@ bool SinkReshape(Rewriter& rw, NodeId id) {
   Attrs attrs = n.attrs;
   if (plan->last_axis) attrs.Set("axis", int64_t{-1});
   std::vector<ValueId> inputs;
-  for (const Input& in : plan->inputs) inputs.push_back(in.merge ? Operand(rw, *in.merge) : in.value);
+  for (const Input& in : plan->inputs) inputs.push_back(in.merge ? Operand(rw, *in.merge) : in.split ? MakeReshape(rw, in.value, *in.split) : in.value);
   const ValueId top = Make(rw, n.op, std::move(inputs), std::move(attrs), Type{DTypeOf(g, n.output()), high});
   ReplaceNode(rw, id, MakeReshape(rw, top, low));
   return true;

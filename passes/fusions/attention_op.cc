@@ -1,8 +1,9 @@
-// Before: o = Attention(q, k, v [, mask])         ONNX opset 23, without cache, softcap or causal flag
+// Before: o = Attention(q, k, v [, mask])         ONNX opset 23, without cache
 // After:  o = Sdpa(q, k, v, additive mask)
+// is_causal: the triangle (key j for query i where j <= i, from the upper left) is built from the lengths and joins the mask.
 // The op scales q and k by sqrt(scale) each, Sdpa the scores by scale: float results differ by rounding. A bool mask becomes
 // 0 and -inf; a wholly masked row gives zeros, as ONNX 1.23 says and as the interpreter has it (nan_guard).
-// Refuses: a cache, softcap, is_causal (exporters write the triangle into the mask), outputs other than the first.
+// Refuses: a cache, outputs other than the first.
 #include <cmath>
 #include <format>
 #include <limits>
@@ -49,8 +50,7 @@ Verdict Check(const Match& m, const Node& n, const Operands& o) {
     }
   }
   if (n.input(4) || n.input(5) || n.input(6)) return Illegal("it has a key/value cache");
-  if (n.attrs.Float("softcap", 0.0f) != 0.0f) return Illegal("it has a softcap");
-  if (n.attrs.Int("is_causal", 0) != 0) return Illegal("is_causal is set; write the triangle into the mask");
+  if (n.attrs.Float("softcap", 0.0f) < 0.0f) return Illegal("its softcap is negative");
   if (o.q.heads == 0 || o.k.heads == 0 || o.v.heads == 0 || o.k.heads != o.v.heads || o.q.heads % o.k.heads != 0 || o.q.dim != o.k.dim) {
     return Shape("the numbers of heads and the head sizes are not known or do not fit each other");
   }
@@ -61,6 +61,37 @@ Verdict Check(const Match& m, const Node& n, const Operands& o) {
     }
   }
   return Ok();
+}
+
+// Length of q or k as a scalar: the second last dim of rank 4, the second of rank 3.
+ValueId Length(Rewriter& b, ValueId v, int64_t rank) {
+  const int64_t axis = rank - 2;
+  const ValueId shape = b.Create(Op::kShape, {v}, {{"start", axis}, {"end", axis + 1}});
+  return b.Create(Op::kSqueeze, {shape, b.Constant(ir::Tensor::S64({1}, {0}))});
+}
+
+// 0 where key <= query, -inf elsewhere: [Sq, Sk].
+ValueId Triangle(Rewriter& b, ValueId q, int64_t q_rank, ValueId k, int64_t k_rank) {
+  const auto scalar = [&](int64_t i) { return b.Constant(ir::Tensor::S64({}, {i})); };
+  const ValueId rows = b.Create(Op::kRange, {scalar(0), Length(b, q, q_rank), scalar(1)});
+  const ValueId cols = b.Create(Op::kRange, {scalar(0), Length(b, k, k_rank), scalar(1)});
+  const ValueId column = b.Create(Op::kUnsqueeze, {rows, b.Constant(ir::Tensor::S64({1}, {1}))});
+  const ValueId allowed = b.Create(Op::kGreaterOrEqual, {column, cols});
+  const ValueId minus = b.Constant(ir::Tensor::ScalarF32(-std::numeric_limits<float>::infinity()));
+  return b.Create(Op::kWhere, {allowed, b.Constant(ir::Tensor::ScalarF32(0.0f)), minus});
+}
+
+// What is added to the scores; invalid: nothing.
+ValueId AdditiveMask(Rewriter& b, const Node& n, const Operands& o) {
+  ValueId mask = n.input(3);
+  if (mask.valid() && b.graph().value(mask).type.dtype == DType::kBool) {
+    const ValueId zero = b.Constant(ir::Tensor::ScalarF32(0.0f));
+    const ValueId minus = b.Constant(ir::Tensor::ScalarF32(-std::numeric_limits<float>::infinity()));
+    mask = b.Create(Op::kWhere, {mask, zero, minus});
+  }
+  if (n.attrs.Int("is_causal", 0) == 0) return mask;
+  const ValueId triangle = Triangle(b, n.input(0), o.q.rank, n.input(1), o.k.rank);
+  return mask.valid() ? b.Create(Op::kAdd, {mask, triangle}) : triangle;
 }
 
 }  // namespace
@@ -78,19 +109,12 @@ Rule AttentionOp() {
     const Node n = m.at(root);
     const Operands o = Describe(m, q, k, v, n);
     std::vector<ValueId> in{m[q], m[k], m[v]};
-    if (ValueId mask = n.input(3)) {
-      if (b.graph().value(mask).type.dtype == DType::kBool) {
-        const ValueId zero = b.Constant(ir::Tensor::ScalarF32(0.0f));
-        const ValueId minus = b.Constant(ir::Tensor::ScalarF32(-std::numeric_limits<float>::infinity()));
-        mask = b.Create(Op::kWhere, {mask, zero, minus});
-      }
-      in.push_back(mask);
-    }
+    if (const ValueId mask = AdditiveMask(b, n, o)) in.push_back(mask);
     const float scale = n.attrs.Float("scale", 1.0f / std::sqrt(static_cast<float>(o.q.dim)));
     return b.Create(Op::kSdpa, std::move(in),
                     {{"num_heads", o.q.heads}, {"kv_num_heads", o.k.heads}, {"head_dim", o.q.dim}, {"v_head_dim", o.v.dim},
                      {"q_rank", o.q.rank}, {"k_rank", o.k.rank}, {"v_rank", o.v.rank}, {"out_rank", o.q.rank},
-                     {"scale", scale}, {"nan_guard", int64_t{1}}});
+                     {"scale", scale}, {"softcap", n.attrs.Float("softcap", 0.0f)}, {"nan_guard", int64_t{1}}});
   });
   return r.Finish();
 }

@@ -1,6 +1,7 @@
 // Before: q = MatMul(x, Wq) [+ bq]   k = MatMul(x, Wk) [+ bk]   v = MatMul(x, Wv) [+ bv]     that feed one attention
 // After:  MatMul(x, [Wq|Wk|Wv]) [+ bias], Split into q, k, v          x is read once
-// Float results differ at most by the order in which a GEMM sums: the columns are independent, so usually not at all.
+// Float results differ at most by the order in which a GEMM sums: the columns are independent, so usually not at all. Where some
+// have a bias and others none (Whisper's K), those get zeros, which change nothing but the sign of a zero.
 #include <algorithm>
 #include <cstring>
 
@@ -33,13 +34,19 @@ Projection Describe(const Graph& g, NodeId id) {
   return p;
 }
 
-Tensor ConcatColumns(const std::vector<Projection>& parts, int64_t rows, int64_t cols) {
-  Tensor all = Tensor::Empty(ir::DType::kF32, {rows, cols});
-  float* to = all.mutable_as<float>().data();
+bool IsWeightType(ir::DType t) { return t == ir::DType::kF32 || t == ir::DType::kF16 || t == ir::DType::kBF16; }
+
+// Row by row the columns of all parts; a part that has no such tensor contributes zeros.
+Tensor ConcatColumns(const std::vector<Projection>& parts, const Tensor* Projection::* which, ir::Shape shape) {
+  const ir::DType dtype = parts[0].w->dtype();
+  const size_t bytes = static_cast<size_t>(quant::BitsOf(dtype)) / 8;
+  const int64_t rows = shape.size() == 2 ? shape[0] : 1;
+  Tensor all = Tensor::Zeros(dtype, std::move(shape));
+  auto* to = all.mutable_data();
   for (int64_t r = 0; r < rows; ++r) {
     for (const Projection& p : parts) {
-      const int64_t n = p.w->shape()[1];
-      std::memcpy(to, p.w->as<float>().data() + r * n, static_cast<size_t>(n) * sizeof(float));
+      const size_t n = static_cast<size_t>(p.w->shape()[1]) * bytes;
+      if (const Tensor* t = p.*which) std::memcpy(to, t->data() + static_cast<size_t>(r) * n, n);
       to += n;
     }
   }
@@ -52,24 +59,22 @@ bool Fuse(Graph& g, const ProjectionGroup& group) {
     if (!g.IsAlive(id) || g.node(id).op != Op::kMatMul) return false;
     parts.push_back(Describe(g, id));
     const Projection& p = parts.back();
-    if (p.w == nullptr || p.w->dtype() != ir::DType::kF32 || (p.bias == nullptr) != (parts[0].bias == nullptr)) return false;
+    if (p.w == nullptr || p.w->rank() != 2 || !IsWeightType(p.w->dtype()) || p.w->dtype() != parts[0].w->dtype()) return false;
+    if (p.bias != nullptr && p.bias->dtype() != p.w->dtype()) return false;
     if (g.node(id).inputs[0] != g.node(parts[0].product).inputs[0]) return false;
   }
   std::vector<int64_t> sizes;
-  std::vector<float> bias;
-  for (const Projection& p : parts) {
-    sizes.push_back(p.w->shape()[1]);
-    if (p.bias != nullptr) bias.insert(bias.end(), p.bias->as<float>().begin(), p.bias->as<float>().end());
-  }
+  for (const Projection& p : parts) sizes.push_back(p.w->shape()[1]);
   int64_t cols = 0;
   for (int64_t n : sizes) cols += n;
   const auto& x_shape = g.value(g.node(parts[0].product).inputs[0]).type.shape;
   if (!x_shape) return false;
   Rewriter b(g, "qkv_float");
   b.At(group.linears[0], group.linears);
-  const ValueId w = b.Constant(ConcatColumns(parts, parts[0].w->shape()[0], cols));
+  const ValueId w = b.Constant(ConcatColumns(parts, &Projection::w, {parts[0].w->shape()[0], cols}));
   ValueId y = b.Create(Op::kMatMul, {g.node(parts[0].product).inputs[0], w});
-  if (!bias.empty()) y = b.Create(Op::kAdd, {y, b.Constant(Tensor::F32({cols}, bias))});
+  const bool biased = std::any_of(parts.begin(), parts.end(), [](const Projection& p) { return p.bias != nullptr; });
+  if (biased) y = b.Create(Op::kAdd, {y, b.Constant(ConcatColumns(parts, &Projection::bias, {cols}))});
   const auto count = static_cast<int64_t>(sizes.size());
   const NodeId split = b.CreateN(Op::kSplit, {y, b.Constant(Tensor::S64({count}, sizes))}, parts.size(),
                                  {{"axis", static_cast<int64_t>(x_shape->size()) - 1}});

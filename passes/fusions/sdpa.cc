@@ -1,6 +1,8 @@
-// Before: p = Softmax(MatMul(q, kT) [* scale] [+ mask]);  [p = Where(IsNaN(p), 0, p)];  o = MatMul(p, v)
+// Before: s = MatMul(q, kT) [* scale];  [s = Tanh(s / cap) * cap];  p = Softmax(s [+ mask]);  [p = Where(IsNaN(p), 0, p)];
+//         o = MatMul(p, v)
 // After:  o = Sdpa(q, k, v, mask), all of rank 4 (fusions/sdpa_layout.cc absorbs head split, repeat and merge)
-// Shapes: q [B,H,Sq,D]  kT [B,H,D,Sk]  v [B,H,Sk,Dv]  mask broadcastable to [B,H,Sq,Sk]
+// Shapes: q [B,H,Sq,D]  kT [B,H,D,Sk]  v [B,H,Sk,Dv]  mask broadcastable to [B,H,Sq,Sk]; K and V may have one head for all of
+//         Q. Rank 3, [N,S,D], is attention with one head.
 // Exact: the same operations in the same order. A mask of -inf or -3.4e38 keeps its meaning (graphs.md 2).
 // Refuses: softmax over another axis, scores or probabilities that are used elsewhere, unknown head counts.
 #include "octavo/passes/fusions/sdpa_common.h"
@@ -19,9 +21,10 @@ Rule Sdpa() {
   r.Root(r.Op("output", Op::kMatMul, {mid.p, v}));
   r.Guard([=](const Match& m) { return CheckHeads(m, q, kt, v, mid); });
   r.Build([=](Rewriter& b, const Match& m) {
-    std::vector<ValueId> inputs{m[q], Untransposed(b, m[kt]), m[v]};
-    if (m.Has(mid.mask)) inputs.push_back(m[mid.mask]);
-    return b.Create(Op::kSdpa, std::move(inputs), SdpaAttrs(m, q, kt, v, mid));
+    const size_t rank = m.graph().value(m[q]).type.shape->size();
+    std::vector<ValueId> inputs{Lifted(b, m[q], rank), Untransposed(b, Lifted(b, m[kt], rank)), Lifted(b, m[v], rank)};
+    if (m.Has(mid.mask)) inputs.push_back(Lifted(b, m[mid.mask], rank));
+    return Lowered(b, b.Create(Op::kSdpa, std::move(inputs), SdpaAttrs(m, q, kt, v, mid)), rank);
   });
   return r.Finish();
 }

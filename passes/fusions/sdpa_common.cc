@@ -12,8 +12,12 @@ SdpaMiddle MatchScoresToProbabilities(RuleBuilder& r, Var q, Var kt) {
   const Var product = r.Op("scores", Op::kMatMul, {q, kt});
   mid.scale = r.Scalar("scale");
   const Var scaled = r.Optional(r.AnyOrder("scaled", Op::kMul, product, mid.scale), product);
+  mid.cap = r.Scalar("softcap");
+  mid.cap_again = r.Scalar("softcap_again");
+  const Var tanh = r.Op("tanh", Op::kTanh, {r.Op("cap_divided", Op::kDiv, {scaled, mid.cap})});
+  const Var capped = r.Optional(r.AnyOrder("capped", Op::kMul, tanh, mid.cap_again), scaled);
   mid.mask = r.Input("mask");
-  const Var masked = r.Optional(r.AnyOrder("masked", Op::kAdd, scaled, mid.mask), scaled);
+  const Var masked = r.Optional(r.AnyOrder("masked", Op::kAdd, capped, mid.mask), capped);
   const Var softmax = r.Op("probabilities", Op::kSoftmax, {masked}, LastAxis(-1));
   mid.guard = r.Op("nan_guard", Op::kWhere, {r.Op("is_nan", Op::kIsNaN, {softmax}), r.Scalar("zero"), softmax});
   mid.p = r.Optional(mid.guard, softmax);
@@ -22,25 +26,40 @@ SdpaMiddle MatchScoresToProbabilities(RuleBuilder& r, Var q, Var kt) {
 
 namespace {
 
-const ir::SymShape* Shape4(const Match& m, Var v) {
+const ir::SymShape* ShapeOf(const Match& m, Var v) {
   const auto& shape = m.graph().value(m[v]).type.shape;
-  return shape && shape->size() == 4 ? &*shape : nullptr;
+  return shape && (shape->size() == 4 || shape->size() == 3) ? &*shape : nullptr;
+}
+
+// Heads of rank 3 [N,S,D] are part of the batch: one head for each of N.
+ir::Dim HeadsOf(const ir::SymShape& s) { return s.size() == 4 ? s[1] : ir::Dim(1); }
+
+Verdict CheckMask(const Match& m, const SdpaMiddle& mid, size_t rank) {
+  if (!m.Has(mid.mask)) return Ok();
+  const ir::Value& mask = m.graph().value(m[mid.mask]);
+  if (mask.type.dtype != ir::DType::kF32 || !mask.type.shape || mask.type.shape->size() > rank) {
+    return Illegal(std::format("the mask '{}' has type {}", mask.name, ToString(mask.type)));
+  }
+  return Ok();
 }
 
 }  // namespace
 
 Verdict CheckHeads(const Match& m, Var q, Var kt, Var v, const SdpaMiddle& mid) {
-  const ir::SymShape* qs = Shape4(m, q);
-  const ir::SymShape* ks = Shape4(m, kt);
-  const ir::SymShape* vs = Shape4(m, v);
-  if (qs == nullptr || ks == nullptr || vs == nullptr) {
-    return Shape("q, k^T or v is not known to have rank 4 (batch, heads, rows, columns)");
+  const ir::SymShape* qs = ShapeOf(m, q);
+  const ir::SymShape* ks = ShapeOf(m, kt);
+  const ir::SymShape* vs = ShapeOf(m, v);
+  if (qs == nullptr || ks == nullptr || vs == nullptr || qs->size() != ks->size() || qs->size() != vs->size()) {
+    return Shape(std::format("q, k^T and v are not known to have rank 4 (batch, heads, rows, columns) or 3: they are {}, {} and {}",
+                             ToString(m.graph().value(m[q]).type), ToString(m.graph().value(m[kt]).type),
+                             ToString(m.graph().value(m[v]).type)));
   }
-  if (!(*qs)[1].is_number() || !(*qs)[3].is_number() || !(*vs)[3].is_number()) {
+  if (!HeadsOf(*qs).is_number() || !qs->back().is_number() || !vs->back().is_number()) {
     return Shape(std::format("the number of heads or the head size is not a number: q is {}, v is {}",
                              ir::ToString(*qs), ir::ToString(*vs)));
   }
-  if (!ProvablyEqual((*qs)[1], (*ks)[1]) || !ProvablyEqual((*qs)[1], (*vs)[1])) {
+  const ir::Dim kv = HeadsOf(*ks);  // one head of K and V for all of Q broadcasts
+  if (!ProvablyEqual(kv, HeadsOf(*vs)) || !(ProvablyEqual(HeadsOf(*qs), kv) || ProvablyEqual(kv, ir::Dim(1)))) {
     return Illegal(std::format("heads disagree: q {}, k^T {}, v {}", ir::ToString(*qs), ir::ToString(*ks),
                                ir::ToString(*vs)));
   }
@@ -51,29 +70,38 @@ Verdict CheckHeads(const Match& m, Var q, Var kt, Var v, const SdpaMiddle& mid) 
   if (m.Has(mid.guard) && m.graph().ConstantOf(m.at(mid.guard).input(1))->GetDouble(0) != 0.0) {
     return Illegal("the NaN guard does not write zero");
   }
-  if (m.Has(mid.mask)) {
-    const ir::Type& mask = m.graph().value(m[mid.mask]).type;
-    if (mask.dtype != ir::DType::kF32 || !mask.shape || mask.shape->size() > 4) {
-      return Illegal(std::format("the mask '{}' has type {}", m.graph().value(m[mid.mask]).name, ToString(mask)));
-    }
+  if (m.Has(mid.cap) && m.scalar(mid.cap) != m.scalar(mid.cap_again)) {
+    return Illegal(std::format("scores are divided by {} before Tanh and multiplied by {} after it", m.scalar(mid.cap),
+                               m.scalar(mid.cap_again)));
   }
-  return Ok();
+  return CheckMask(m, mid, qs->size());
 }
 
-ir::Attrs SdpaAttrs(const Match& m, Var q, Var /*kt*/, Var v, const SdpaMiddle& mid) {
-  const ir::SymShape& qs = *Shape4(m, q);
-  const int64_t heads = qs[1].number();
-  ir::Attrs attrs{{"num_heads", heads},
-                  {"kv_num_heads", heads},
-                  {"head_dim", qs[3].number()},
-                  {"v_head_dim", (*Shape4(m, v))[3].number()},
+ir::Attrs SdpaAttrs(const Match& m, Var q, Var kt, Var v, const SdpaMiddle& mid) {
+  const ir::SymShape& qs = *ShapeOf(m, q);
+  ir::Attrs attrs{{"num_heads", HeadsOf(qs).number()},
+                  {"kv_num_heads", HeadsOf(*ShapeOf(m, kt)).number()},
+                  {"head_dim", qs.back().number()},
+                  {"v_head_dim", ShapeOf(m, v)->back().number()},
                   {"q_rank", int64_t{4}},
                   {"k_rank", int64_t{4}},
                   {"v_rank", int64_t{4}},
                   {"out_rank", int64_t{4}},
                   {"scale", m.Has(mid.scale) ? m.scalar(mid.scale) : 1.0f},
                   {"nan_guard", int64_t{m.Has(mid.guard) ? 1 : 0}}};
+  if (m.Has(mid.cap)) attrs.Set("softcap", m.scalar(mid.cap));
   return attrs;
+}
+
+ValueId Lifted(Rewriter& b, ValueId v, size_t rank) {
+  const auto& shape = b.graph().value(v).type.shape;
+  if (rank != 3 || !shape || shape->size() != 3) return v;
+  const ValueId up = b.Create(Op::kUnsqueeze, {v, b.Constant(ir::Tensor::S64({1}, {1}))});
+  b.graph().SetType(up, {b.graph().value(v).type.dtype, ir::SymShape{(*shape)[0], ir::Dim(1), (*shape)[1], (*shape)[2]}});
+  return up;
+}
+ValueId Lowered(Rewriter& b, ValueId o, size_t rank) {
+  return rank == 3 ? b.Create(Op::kSqueeze, {o, b.Constant(ir::Tensor::S64({1}, {1}))}) : o;
 }
 
 ValueId Untransposed(Rewriter& b, ValueId kt) {

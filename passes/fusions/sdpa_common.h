@@ -8,19 +8,26 @@ namespace octavo::passes::fusions {
 
 struct SdpaMiddle {
   pattern::Var scale;  // scalar, absent: 1
+  pattern::Var cap;    // scalar, absent: none; scores = tanh(scores / cap) * cap
+  pattern::Var cap_again;
   pattern::Var mask;   // additive, absent: none
   pattern::Var guard;  // Where(IsNaN(p), 0, p), absent: no guard
   pattern::Var p;      // the probabilities, after the guard
 };
 
-// Softmax(MatMul(q, kT) [* scale] [+ mask]), with or without the NaN guard.
+// Softmax([cap * tanh(1/cap *] MatMul(q, kT) [* scale] [)] [+ mask]), with or without the NaN guard.
 SdpaMiddle MatchScoresToProbabilities(pattern::RuleBuilder& r, pattern::Var q, pattern::Var kt);
 
-// Ranks 4, head count and head sizes are numbers, the mask is f32 of rank <= 4.
+// Ranks 4 (or all 3: heads in the batch), head count and head sizes are numbers, K and V have as many heads as Q or one, the
+// mask is f32 of at most that rank.
 pattern::Verdict CheckHeads(const pattern::Match& m, pattern::Var q, pattern::Var kt, pattern::Var v,
                             const SdpaMiddle& mid);
 
 ir::Attrs SdpaAttrs(const pattern::Match& m, pattern::Var q, pattern::Var kt, pattern::Var v, const SdpaMiddle& mid);
+
+// A value of rank 3 with one head, [N,1,S,D], where `rank` is 3: an operand or a mask; and the result back.
+ValueId Lifted(Rewriter& b, ValueId v, size_t rank);
+ValueId Lowered(Rewriter& b, ValueId o, size_t rank);
 
 // k [B,H,S,D] for kT [B,H,D,S]: the Transpose that made it is undone, or one is added.
 ValueId Untransposed(Rewriter& b, ValueId kt);

@@ -60,17 +60,18 @@ Rule SdpaInt8(bool quantized_output) {
   r.Build([=](Rewriter& b, const Match& m) {
     const auto param = [&m](Var node, size_t slot) { return m.at(node).input(slot); };
     const ir::Attrs attrs = SdpaAttrs(m, q, kt, v, mid);
-    std::vector<ValueId> in{m[q], {}, m[v]};
+    const size_t rank = m.graph().value(m[q]).type.shape->size();
+    std::vector<ValueId> in{Lifted(b, m[q], rank), {}, Lifted(b, m[v], rank)};
     for (Var node : {qd, kd, vd, pq}) {
       in.push_back(param(node, 1));
       in.push_back(param(node, 2));
     }
     in.push_back(quantized_output ? param(oq, 1) : ValueId{});
     in.push_back(quantized_output ? param(oq, 2) : ValueId{});
-    in.push_back(m.Has(mid.mask) ? m[mid.mask] : ValueId{});
-    in[1] = Untransposed(b, m[kt]);
+    in.push_back(m.Has(mid.mask) ? Lifted(b, m[mid.mask], rank) : ValueId{});
+    in[1] = Untransposed(b, Lifted(b, m[kt], rank));
     while (!in.back().valid()) in.pop_back();
-    return b.Create(Op::kSdpaInt8, std::move(in), attrs);
+    return Lowered(b, b.Create(Op::kSdpaInt8, std::move(in), attrs), rank);
   });
   return r.Finish();
 }

@@ -68,6 +68,7 @@ void SetCommon(const Problem& p, std::mt19937& gen, Args* args) {
   args->v_strides = Strides(gen() % 2 != 0, s.kv_heads, s.k_len, s.v_head_size);
   args->o_strides = Strides(gen() % 2 != 0, s.heads, s.q_len, s.v_head_size);
   args->scale = gen() % 2 != 0 ? 1.0f : 1.0f / std::sqrt(static_cast<float>(s.head_size));
+  args->softcap = gen() % 3 != 0 ? 0.0f : gen() % 2 != 0 ? 3.0f : 0.5f;
   args->nan_guard = gen() % 2 != 0;
 }
 
@@ -294,6 +295,7 @@ Row SoftmaxInDouble(const Args& a, int64_t b, int64_t h, int64_t i, Score score)
   double max = -kInf;
   for (int64_t j = 0; j < a.shape.k_len; ++j) {
     double s = score(j) * a.scale;
+    if (a.softcap != 0.0f) s = std::tanh(s / a.softcap) * a.softcap;
     if (a.mask.data != nullptr) s += a.mask.data[b * a.mask.batch + h * a.mask.head + i * a.mask.row + j * a.mask.col];
     if (s < -3.4028235e38)
       s = a.mask.data != nullptr && std::isinf(s) ? s : -3.4028235e38;  // float32 swallows the score

@@ -26,17 +26,23 @@ struct Entry {
   fs::path file;
   bool quantized = false;  // outputs were made by a runtime that multiplies dequantized floats: codes may flip
   int cores = -1, groups = -1;
+  double tolerance = 0;  // as index.json states it
+};
+
+struct Known {
+  int cores = -1, groups = -1;
+  double tolerance = 0;
 };
 
 std::vector<Entry> Entries(const fs::path& root) {
   std::vector<Entry> entries;
-  std::map<std::string, std::pair<int, int>> known;
+  std::map<std::string, Known> known;
   for (const char* index : {"index.json", "extra/index.json"}) {
     std::ifstream in(root / index);
     if (!in) continue;
     nlohmann::json j = nlohmann::json::parse(in);
     const auto take = [&](const nlohmann::json& list) {
-      for (const auto& g : list) known[g["name"]] = {g.value("attention_cores", -1), g.value("qkv_groups", -1)};
+      for (const auto& g : list) known[g["name"]] = {g.value("attention_cores", -1), g.value("qkv_groups", -1), g.value("tolerance", 0.0)};
     };
     if (j.is_array()) take(j);
     if (j.is_object()) {
@@ -52,8 +58,9 @@ std::vector<Entry> Entries(const fs::path& root) {
                       stem.starts_with("qlinear");
     Entry entry{e.path(), form || e.path().string().find("/quantized/") != std::string::npos};
     if (const auto it = known.find(e.path().stem().string()); it != known.end()) {
-      entry.cores = it->second.first;
-      entry.groups = it->second.second;
+      entry.cores = it->second.cores;
+      entry.groups = it->second.groups;
+      entry.tolerance = it->second.tolerance;
     }
     entries.push_back(entry);
   }
@@ -103,6 +110,14 @@ ir::Result<double> RunCases(const ir::Graph& graph, const ir::TensorMap& arrays)
   return worst;
 }
 
+// Names, types and dims of inputs and outputs as a user of the file sees them.
+std::string Signature(const ir::Graph& g) {
+  std::string s;
+  for (ir::ValueId v : g.inputs()) s += g.value(v).name + ":" + ToString(g.value(v).type) + " ";
+  for (const ir::GraphOutput& o : g.outputs()) s += o.name + ":" + ToString(o.declared) + " ";
+  return s;
+}
+
 struct Tally {
   int graphs = 0, read = 0, ran = 0, fused_ran = 0, returned = 0;
   int cores = 0, cores_fused = 0, groups = 0, groups_fused = 0;
@@ -111,6 +126,23 @@ struct Tally {
 struct Outcome {
   std::string stage, why;
 };
+
+// Counts against index.json, and tells the reason of every candidate that was left.
+void CountFused(const Entry& e, const passes::Report& report, Tally& t) {
+  t.cores += e.cores;
+  t.cores_fused += std::min(e.cores, report.attention.done);
+  t.groups += std::max(0, e.groups);
+  t.groups_fused += std::min(std::max(0, e.groups), report.qkv.done);
+  // What is there by construction and no more: a decoy that fuses is worse than a core that does not.
+  EXPECT_LE(report.attention.done, e.cores) << e.file;
+  if (report.attention.done >= e.cores && report.qkv.done >= e.groups) return;
+  std::printf("  %-48s cores %d of %d, groups %d of %d\n", e.file.stem().c_str(), report.attention.done, e.cores, report.qkv.done, e.groups);
+  for (const passes::Candidate& c : report.candidates) {
+    if (c.kind == "linear" || c.status != "left") continue;
+    std::printf("    %s at %s: %s\n", c.kind.c_str(), c.nodes[0].c_str(), c.reason.c_str());
+    EXPECT_FALSE(c.reason.empty()) << e.file << ": " << c.nodes[0];
+  }
+}
 
 // Stages in order; the first that fails ends it.
 Outcome Check(const Entry& e, double tolerance, Tally& t) {
@@ -132,13 +164,9 @@ Outcome Check(const Entry& e, double tolerance, Tally& t) {
   auto fused = api::Optimize(*graph, options);
   if (!fused) return {"fuse", fused.error().message};
   if (std::string why = check(fused->graph); !why.empty()) return {"fused run", why};
+  if (Signature(*graph) != Signature(fused->graph)) return {"fused", "was " + Signature(*graph) + ", is " + Signature(fused->graph)};
   ++t.fused_ran;
-  if (!e.quantized && e.cores >= 0) {
-    t.cores += e.cores;
-    t.cores_fused += std::min(e.cores, fused->report.attention.done);
-    t.groups += std::max(0, e.groups);
-    t.groups_fused += std::min(std::max(0, e.groups), fused->report.qkv.done);
-  }
+  if (!e.quantized && e.cores >= 0) CountFused(e, fused->report, t);
   auto bytes = ir::onnx::WriteBytes(fused->graph);
   if (!bytes) return {"write", bytes.error().message};
   auto back = ir::onnx::ReadBytes(*bytes);
@@ -152,7 +180,7 @@ void RunZoo(const fs::path& root, double least_share) {
   Tally t;
   for (const Entry& e : Entries(root)) {
     // Float: rounding of a few layers. Quantized: a code that flips is 1/255 of a range, through two layers.
-    const Outcome o = Check(e, e.quantized ? 5e-2 : 2e-4, t);
+    const Outcome o = Check(e, e.quantized ? 5e-2 : std::max(2e-4, e.tolerance), t);
     if (!o.stage.empty()) std::printf("  %-48s %-16s %s\n", e.file.stem().c_str(), o.stage.c_str(), o.why.substr(0, 160).c_str());
   }
   std::printf("%s\n  graphs %d, read %d, run %d, fused and run %d, written, read and run %d\n", root.c_str(), t.graphs, t.read, t.ran,
@@ -160,6 +188,9 @@ void RunZoo(const fs::path& root, double least_share) {
   std::printf("  float graphs: attention cores fused %d of %d, QKV groups %d of %d\n", t.cores_fused, t.cores, t.groups_fused, t.groups);
   ASSERT_GT(t.graphs, 0);
   EXPECT_GE(t.returned, least_share * t.graphs);
+  // Issue 4: 98 % of what is there by construction, counted in whole cores and groups.
+  EXPECT_GE(t.cores_fused * 100, 98 * t.cores);
+  EXPECT_GE(t.groups_fused * 100, 98 * t.groups);
 }
 
 TEST(Zoo, Committed) { RunZoo(fs::path(OCTAVO_SOURCE_DIR) / "tests/data", 0.7); }
@@ -167,7 +198,7 @@ TEST(Zoo, Committed) { RunZoo(fs::path(OCTAVO_SOURCE_DIR) / "tests/data", 0.7); 
 TEST(Zoo, Shared) {
   const fs::path root = fs::path(OCTAVO_SOURCE_DIR) / "../shared/models";
   if (!fs::exists(root)) GTEST_SKIP() << "shared/models is not here; the committed part is tested by Zoo.Committed";
-  RunZoo(root, 0.8);
+  RunZoo(root, 0.97);
 }
 
 }  // namespace

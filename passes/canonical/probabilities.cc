@@ -1,0 +1,178 @@
+// probabilities: what changes probabilities after the Softmax is moved to where the attention rules do not see it.
+// Before: MatMul(Mul(p [B,H,Sq,Sk], m [B,1,1,Sk]), v)                After: MatMul(p, Mul(v, m as [B,1,Sk,1]))
+// Before: p = Softmax(Concat(s, sink [1,H,1,1] expanded)); MatMul(Slice(p, without the last column), v)      (attention sinks)
+// After:  MatMul(Softmax(s' + sink's mask), v'), K and V with a key of zeros more, whose score is the sink
+// The first: (p m) v = p (m v), the same bits where m is 0 or 1, one rounding per term otherwise. The second: the same bits for
+// finite Q; the sink's probability meets a value of zero.
+// Only f32 and only where nothing else reads the probabilities; masks that depend on the query or the head stay.
+#include "octavo/passes/canonical/canonical.h"
+#include "octavo/passes/canonical/util.h"
+
+namespace octavo::passes::canonical {
+
+namespace {
+
+bool IsOne(const SymShape& s, size_t axis) { return IsNumber(s[axis], 1); }
+
+bool MaskToValues(Rewriter& rw, NodeId id) {
+  const Graph& g = rw.graph();
+  const Node& n = g.node(id);
+  const Node* mul = g.Producer(n.input(0));
+  if (mul == nullptr || mul->op != Op::kMul || !g.HasOneUse(n.input(0)) || DTypeOf(g, n.output()) != DType::kF32) return false;
+  for (size_t slot : {0u, 1u}) {
+    const ValueId p = mul->input(slot), m = mul->input(1 - slot), v = n.input(1);
+    const SymShape *shape = ShapeOf(g, m), *probs = ShapeOf(g, p), *values = ShapeOf(g, v);
+    if (!g.IsFrom(p, Op::kSoftmax) || !g.HasOneUse(p) || g.IsFrom(v, Op::kDequantizeLinear)) continue;
+    if (shape == nullptr || probs == nullptr || values == nullptr || shape->size() != 4 || probs->size() != 4 || values->size() != 4) continue;
+    if (!IsOne(*shape, 1) || !IsOne(*shape, 2) || !ProvablyEqual((*shape)[3], (*probs)[3])) continue;
+    const ValueId column = MakeTranspose(rw, m, {0, 1, 3, 2});
+    const Type type{DType::kF32, BroadcastShapes({ShapeOf(g, v), ShapeOf(g, column)})};
+    const ValueId masked = Make(rw, Op::kMul, {v, column}, {}, type);
+    const NodeId old = g.value(n.input(0)).producer;
+    rw.SetInput(id, 0, p);
+    rw.SetInput(id, 1, masked);
+    rw.EraseDead(old);
+    return true;
+  }
+  return false;
+}
+
+struct SinkForm {
+  ValueId scores, sink, mask, probabilities;
+  NodeId product, scale, softmax, values;  // scale invalid: none
+};
+
+// The parameter [1,H,1,1] behind an Expand over the queries.
+ValueId Narrow(const Graph& g, ValueId v) {
+  const Node* n = g.Producer(v);
+  if (n != nullptr && n->op == Op::kExpand) v = n->input(0);
+  const SymShape* s = ShapeOf(g, v);
+  if (s == nullptr || s->size() != 4 || !IsOne(*s, 0) || !(*s)[1].is_number() || !IsOne(*s, 2) || !IsOne(*s, 3)) return {};
+  return v;
+}
+
+// p without its last column, of which there are `keys`.
+bool DropsLast(const Graph& g, const Node& slice, const Dim& keys) {
+  const auto from = ConstInts(g, slice.input(1)), axes = ConstInts(g, slice.input(3));
+  const auto steps = slice.input(4).valid() ? ConstInts(g, slice.input(4)) : Ints{1};
+  const SymShape* out = ShapeOf(g, slice.output());
+  return out != nullptr && out->size() == 4 && ProvablyEqual(out->back(), keys) && from == Ints{0} && steps == Ints{1} &&
+         (axes == Ints{3} || axes == Ints{-1});
+}
+
+std::optional<SinkForm> ReadSink(const Graph& g, NodeId id) {
+  SinkForm f;
+  f.values = id;
+  const Node& product_pv = g.node(id);
+  const Node* slice = g.Producer(product_pv.input(0));
+  if (slice == nullptr || slice->op != Op::kSlice || !g.HasOneUse(slice->output())) return {};
+  f.probabilities = slice->input(0);
+  const Node* softmax = g.Producer(f.probabilities);
+  if (softmax == nullptr || softmax->op != Op::kSoftmax || !g.HasOneUse(f.probabilities)) return {};
+  f.softmax = g.value(f.probabilities).producer;
+  const int64_t axis = softmax->attrs.Int("axis", -1);
+  const Node* concat = g.Producer(softmax->input(0));
+  if ((axis != -1 && axis != 3) || concat == nullptr || concat->op != Op::kConcat || concat->inputs.size() != 2) return {};
+  f.scores = concat->input(0);
+  f.sink = Narrow(g, concat->input(1));
+  const SymShape* scores = ShapeOf(g, f.scores);
+  if (!f.sink.valid() || scores == nullptr || scores->size() != 4 || !DropsLast(g, *slice, scores->back())) return {};
+  ValueId v = f.scores;
+  const Node* n = g.Producer(v);
+  if (n != nullptr && n->op == Op::kAdd && g.HasOneUse(v)) {
+    f.mask = n->input(1);
+    v = n->input(0);
+    n = g.Producer(v);
+    if (RankOf(g, f.mask) != 4 || DTypeOf(g, f.mask) != DType::kF32) return {};
+  }
+  if (n != nullptr && n->op == Op::kMul && ConstScalar(g, n->input(1)) && g.HasOneUse(v)) {
+    f.scale = g.value(v).producer;
+    v = n->input(0);
+    n = g.Producer(v);
+  }
+  if (n == nullptr || n->op != Op::kMatMul || !g.HasOneUse(v) || DTypeOf(g, v) != DType::kF32) return {};
+  f.product = g.value(v).producer;
+  return f;
+}
+
+// One more column of zeros at the end of `axis`.
+ValueId Padded(Rewriter& rw, ValueId v, size_t axis) {
+  Ints pads(8, 0);
+  pads[4 + axis] = 1;
+  SymShape shape = *ShapeOf(rw.graph(), v);
+  shape[axis] = shape[axis] + Dim(1);
+  const ValueId zero = rw.Constant(Tensor::ScalarF32(0.0f));
+  return Make(rw, Op::kPad, {v, MakeInts(rw, pads), zero}, {}, Type{DType::kF32, std::move(shape)});
+}
+
+// Without a mask: zeros [1,H,1,Sk+1] but for the sink; with one: the mask for every head, then the sink.
+ValueId SinkMask(Rewriter& rw, const SinkForm& f) {
+  const Graph& g = rw.graph();
+  const SymShape sink = *ShapeOf(g, f.sink), scores = *ShapeOf(g, f.scores);
+  const auto shape_of = [&](ValueId v, int64_t axis) {
+    return Make(rw, Op::kShape, {v}, {{"start", axis}, {"end", axis + 1}}, Type{DType::kS64, SymShape{Dim(1)}});
+  };
+  const Type five{DType::kS64, SymShape{Dim(4)}};
+  const auto concat = [&](std::vector<ValueId> parts, int64_t axis, Type type) {
+    return Make(rw, Op::kConcat, std::move(parts), {{"axis", axis}}, std::move(type));
+  };
+  const ValueId one = MakeInts(rw, {1}), heads = MakeInts(rw, {sink[1].number()});
+  ValueId wide, last = f.sink;
+  SymShape to;
+  if (f.mask.valid()) {
+    const SymShape m = *ShapeOf(g, f.mask);
+    to = SymShape{m[0], sink[1], m[2], scores[3]};
+    wide = Make(rw, Op::kExpand, {f.mask, concat({one, heads, one, shape_of(g.node(f.product).input(1), 3)}, 0, five)}, {}, Type{DType::kF32, to});
+    const SymShape column{m[0], sink[1], m[2], Dim(1)};
+    last = Make(rw, Op::kExpand, {f.sink, concat({shape_of(f.mask, 0), heads, shape_of(f.mask, 2), one}, 0, five)}, {}, Type{DType::kF32, column});
+  } else {
+    to = SymShape{Dim(1), sink[1], Dim(1), scores[3]};
+    const ValueId zero = rw.Constant(Tensor::F32({1, 1, 1, 1}, {0.0f}));
+    wide = Make(rw, Op::kExpand, {zero, concat({one, heads, one, shape_of(g.node(f.product).input(1), 3)}, 0, five)}, {}, Type{DType::kF32, to});
+  }
+  SymShape all = to;
+  all[3] = to[3] + Dim(1);
+  return concat({wide, last}, 3, Type{DType::kF32, all});
+}
+
+bool SinkToKey(Rewriter& rw, NodeId id) {
+  const Graph& g = rw.graph();
+  const auto f = ReadSink(g, id);
+  if (!f) return false;
+  for (ValueId v : {g.node(f->product).input(0), g.node(f->product).input(1), g.node(id).input(1)}) {
+    if (RankOf(g, v) != 4) return false;
+  }
+  std::vector<NodeId> sources{id, f->softmax, f->product};
+  rw.At(id, std::move(sources));
+  SymShape shape = *ShapeOf(g, f->scores);
+  shape[3] = shape[3] + Dim(1);
+  const Type type{DType::kF32, shape};
+  const Node qk = g.node(f->product);
+  ValueId s = Make(rw, Op::kMatMul, {qk.input(0), Padded(rw, qk.input(1), 3)}, {}, type);
+  if (f->scale.valid()) s = Make(rw, Op::kMul, {s, g.node(f->scale).input(1)}, {}, type);
+  s = Make(rw, Op::kAdd, {s, SinkMask(rw, *f)}, {}, type);
+  const ValueId p = Make(rw, Op::kSoftmax, {s}, {{"axis", int64_t{-1}}}, type);
+  const NodeId old = g.value(g.node(id).input(0)).producer;
+  const ValueId values = Padded(rw, g.node(id).input(1), 2);
+  rw.SetInput(id, 0, p);
+  rw.SetInput(id, 1, values);
+  rw.EraseDead(old);
+  return true;
+}
+
+}  // namespace
+
+Result<bool> Probabilities(Graph& graph, PassContext& context) {
+  OCTAVO_TRY([[maybe_unused]] const ir::Inference inference, ir::Inference::Run(graph));
+  Rewriter rw(graph, "probabilities");
+  for (NodeId id : graph.NodesInOrder()) {
+    if (!graph.IsAlive(id) || graph.node(id).op != Op::kMatMul) continue;
+    rw.At(id, {id});
+    if (MaskToValues(rw, id) || SinkToKey(rw, id)) {
+      context.log.push_back("probabilities: " + graph.node(id).name + " takes its probabilities from one Softmax, unchanged");
+    }
+  }
+  return rw.changed();
+}
+
+}  // namespace octavo::passes::canonical

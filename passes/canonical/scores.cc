@@ -1,0 +1,305 @@
+// scores: what stands between the score product and its Softmax, in one order: multiply, cap, one additive mask.
+// Before: Where(m, Add(bias, Mul(s, 0.25)), -3.4e38)              After: Add(Mul(s, 0.25), bias + Where(m, 0, -3.4e38))
+// Before: Mul(Add(s, alibi), 0.25)                                After: Add(Mul(s, 0.25), Mul(alibi, 0.25))
+// Before: Mul(Tanh(Mul(s, 0.01)), 50)                             After: Mul(Tanh(Div(Mul(s, 0.5), 50)), 50)
+// Before: [b*n,h,s,s] -> [b,n,h,s,s] + mask [1,n,1,s,s] -> back   After: the mask repeated b times (shifted windows)
+// Rounding: sums of masks and products of scales are rounded once more or less, 2^-23 of the terms each. A Where that writes c
+// becomes + c: the same bits where c is -inf, or -3.4e38 and |s| < 2^103 (half an ulp); for smaller c (-10000 at least) a masked
+// probability is exp(c + s - max) instead of exp(c - max), 0 in float32 either way while |s| < |c| - 104.
+// Only f32, only where nothing else reads the values between, never next to Q/DQ: such a graph keeps its bits.
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+#include "octavo/passes/canonical/canonical.h"
+#include "octavo/passes/canonical/util.h"
+
+namespace octavo::passes::canonical {
+
+namespace {
+
+constexpr int kMaxSteps = 24;        // ops between product and Softmax that are looked through
+constexpr double kMaskedOut = -1e4;  // what older models write for minus infinity
+
+struct Step {
+  enum Kind { kScale, kTanh, kMask, kWhere } kind = kScale;
+  double scale = 1;     // kScale
+  ValueId mask = {};    // kMask: what is added; kWhere: the condition
+  double masked = 0;    // kWhere: what stands for masked scores
+  bool keep = true;     // kWhere: the condition's value where scores stay
+  bool negated = false; // kMask: subtracted
+  int64_t windows = 0;  // kMask: the mask [1,n,...] was added to scores split into [b,n,...]
+  bool plain = false;   // written as the canonical form has it
+};
+
+struct Chain {
+  ValueId product;
+  std::vector<Step> steps;  // from the product on
+  std::vector<NodeId> nodes;
+};
+
+bool IsScoreProduct(const Graph& g, const Node& n) {
+  return n.op == Op::kMatMul && !IsConstantLike(g, n.input(0)) && !IsConstantLike(g, n.input(1));
+}
+
+// The slot of n whose value comes from a score product through ops that this pass knows; -1: none.
+int DataSlot(const Graph& g, const Node& n, int depth);
+bool LeadsToProduct(const Graph& g, ValueId v, int depth) {
+  const Node* n = g.Producer(v);
+  if (n == nullptr || depth <= 0) return false;
+  return IsScoreProduct(g, *n) || DataSlot(g, *n, depth - 1) >= 0;
+}
+int DataSlot(const Graph& g, const Node& n, int depth) {
+  switch (n.op) {
+    case Op::kAdd:
+    case Op::kMul:
+      for (int slot : {0, 1}) {
+        if (LeadsToProduct(g, n.input(static_cast<size_t>(slot)), depth)) return slot;
+      }
+      return -1;
+    case Op::kSub:
+    case Op::kDiv:
+    case Op::kTanh:
+    case Op::kReshape:
+      return LeadsToProduct(g, n.input(0), depth) ? 0 : -1;
+    case Op::kWhere:
+      for (int slot : {1, 2}) {
+        if (LeadsToProduct(g, n.input(static_cast<size_t>(slot)), depth)) return slot;
+      }
+      return -1;
+    default:
+      return -1;
+  }
+}
+
+std::optional<Step> ReadStep(const Graph& g, const Node& n, size_t slot) {
+  const ValueId other = n.input(1 - std::min<size_t>(slot, 1));
+  switch (n.op) {
+    case Op::kTanh:
+      return Step{.kind = Step::kTanh};
+    case Op::kMul:
+    case Op::kDiv: {
+      const auto c = ConstScalar(g, other);
+      const double s = !c ? 0.0 : n.op == Op::kMul ? *c : 1.0 / *c;
+      if (!std::isfinite(s) || s < 0x1p-60 || s > 0x1p60) return {};
+      return Step{.kind = Step::kScale, .scale = s, .plain = n.op == Op::kMul && slot == 0};
+    }
+    case Op::kAdd:
+    case Op::kSub:
+      if (DTypeOf(g, other) != DType::kF32 || ShapeOf(g, other) == nullptr) return {};
+      return Step{.kind = Step::kMask, .mask = other, .negated = n.op == Op::kSub, .plain = n.op == Op::kAdd};
+    case Op::kWhere: {
+      const auto c = ConstScalar(g, n.input(3 - slot));
+      if (!c || !(*c <= kMaskedOut) || ShapeOf(g, n.input(0)) == nullptr) return {};
+      return Step{.kind = Step::kWhere, .mask = n.input(0), .masked = *c, .keep = slot == 1};
+    }
+    default:
+      return {};
+  }
+}
+
+bool SameShape(const Graph& g, ValueId a, ValueId b) {
+  const SymShape *x = ShapeOf(g, a), *y = ShapeOf(g, b);
+  return x != nullptr && y != nullptr && ProvablyEqual(*x, *y);
+}
+
+// v = Reshape(Add(Reshape(x), mask)), back to x's shape: the Add; windows is the dim that the first Reshape parts.
+const Node* SplitAdd(const Graph& g, const Node& back, ValueId* x, Step* step) {
+  const Node* add = g.Producer(back.input(0));
+  if (add == nullptr || add->op != Op::kAdd) return nullptr;
+  for (size_t slot : {0u, 1u}) {
+    const Node* split = g.Producer(add->input(slot));
+    if (split == nullptr || split->op != Op::kReshape) continue;
+    const ValueId from = split->input(0), mask = add->input(1 - slot);
+    const SymShape *low = ShapeOf(g, from), *high = ShapeOf(g, split->output()), *m = ShapeOf(g, mask), *out = ShapeOf(g, back.output());
+    if (low == nullptr || high == nullptr || m == nullptr || out == nullptr || low->size() != 4 || out->size() != 4) continue;
+    if (high->size() != 5 || m->size() != 5 || !IsNumber((*m)[0], 1) || !(*high)[1].is_number()) continue;
+    bool same = true;  // all but the first dim, by number
+    for (size_t i = 1; i < 4; ++i) {
+      same = same && ProvablyEqual((*low)[i], (*high)[i + 1]) && ProvablyEqual((*low)[i], (*out)[i]) && (*m)[i + 1].is_number();
+    }
+    if (!same || !ProvablyEqual((*m)[1], (*high)[1])) continue;
+    *x = from;
+    *step = Step{.kind = Step::kMask, .mask = mask, .windows = (*high)[1].number()};
+    return add;
+  }
+  return nullptr;
+}
+
+std::optional<Chain> ChainOf(const Graph& g, ValueId v) {
+  Chain c;
+  for (int i = 0; i < kMaxSteps; ++i) {
+    const Node* n = g.Producer(v);
+    if (n == nullptr || DTypeOf(g, v) != DType::kF32) return {};
+    if (IsScoreProduct(g, *n)) {
+      c.product = v;
+      std::reverse(c.steps.begin(), c.steps.end());
+      return c;
+    }
+    if (!g.HasOneUse(v)) return {};  // somebody else needs it: the rule that looks for attention will say so
+    c.nodes.push_back(g.value(v).producer);
+    Step step;
+    ValueId next;
+    if (n->op == Op::kReshape) {
+      const Node* add = SplitAdd(g, *n, &next, &step);
+      if (add == nullptr || !g.HasOneUse(add->output())) return {};
+    } else {
+      const int slot = DataSlot(g, *n, kMaxSteps);
+      if (slot < 0) return {};
+      const auto read = ReadStep(g, *n, static_cast<size_t>(slot));
+      next = n->input(static_cast<size_t>(slot));
+      if (!read || !SameShape(g, next, v)) return {};  // a mask that widens the scores
+      step = *read;
+    }
+    c.steps.push_back(step);
+    v = next;
+  }
+  return {};
+}
+
+// [scale] [1/c, Tanh, c] [mask], each as the rules expect it.
+bool IsCanonical(const Graph& g, const Chain& c) {
+  size_t i = 0;
+  const auto is = [&](size_t at, Step::Kind kind) { return at < c.steps.size() && c.steps[at].kind == kind; };
+  size_t scales = 0;
+  while (is(i, Step::kScale)) ++i, ++scales;
+  if (is(i, Step::kTanh)) {
+    if (scales < 1 || scales > 2 || !is(i + 1, Step::kScale)) return false;
+    const Step& down = c.steps[i - 1];
+    if (down.plain || std::fabs(down.scale * c.steps[i + 1].scale - 1.0) > 1e-12 || !c.steps[i + 1].plain) return false;
+    if (scales == 2 && !c.steps[i - 2].plain) return false;
+    i += 2;
+    if (is(i, Step::kScale)) return false;
+  } else if (scales > 1 || (scales == 1 && !c.steps[0].plain)) {
+    return false;
+  }
+  if (is(i, Step::kMask)) {
+    if (!c.steps[i].plain || c.steps[i].windows != 0) return false;
+    ++i;
+  }
+  static_cast<void>(g);
+  return i == c.steps.size();
+}
+
+class Builder {
+ public:
+  explicit Builder(Rewriter& rw) : rw_(rw) {}
+  const Graph& g() const { return rw_.graph(); }
+  ValueId Scalar(double v) { return rw_.Constant(Tensor::ScalarF32(static_cast<float>(v))); }
+  ValueId Op2(Op op, ValueId a, ValueId b) {
+    SymShape shape = BroadcastShapes({ShapeOf(g(), a), ShapeOf(g(), b)});
+    return Make(rw_, op, {a, b}, {}, Type{DType::kF32, std::move(shape)});
+  }
+  ValueId Unary(Op op, ValueId a) { return Make(rw_, op, {a}, {}, Type{DType::kF32, *ShapeOf(g(), a)}); }
+  ValueId Scaled(ValueId v, double s) { return s == 1.0 ? v : Op2(Op::kMul, v, Scalar(s)); }
+
+  // `sum` (what is added to the scores so far; invalid: nothing) after one more step.
+  ValueId Masked(ValueId sum, const Step& s, ValueId like) {
+    if (s.kind == Step::kWhere) {  // nested, not added: a score that two masks hit stays finite
+      const ValueId keep = sum.valid() ? sum : Scalar(0), low = Scalar(s.masked);
+      SymShape shape = BroadcastShapes({ShapeOf(g(), s.mask), ShapeOf(g(), keep)});
+      std::vector<ValueId> in{s.mask, s.keep ? keep : low, s.keep ? low : keep};
+      return Make(rw_, Op::kWhere, std::move(in), {}, Type{DType::kF32, std::move(shape)});
+    }
+    const ValueId m = s.windows != 0 ? Repeated(s, like) : s.negated ? Unary(Op::kNeg, s.mask) : s.mask;
+    return sum.valid() ? Op2(Op::kAdd, sum, m) : m;
+  }
+
+ private:
+  // [1,n,...] for every picture: [b*n,...].
+  ValueId Repeated(const Step& s, ValueId like) {
+    const auto ints = [&](Ints v) { return MakeInts(rw_, std::move(v)); };
+    const Type one{DType::kS64, SymShape{Dim(1)}};
+    const ValueId batch = Make(rw_, Op::kShape, {like}, {{"start", int64_t{0}}, {"end", int64_t{1}}}, one);
+    const ValueId pictures = Make(rw_, Op::kDiv, {batch, ints({s.windows})}, {}, one);
+    const ValueId to = Make(rw_, Op::kConcat, {pictures, ints({1, 1, 1, 1})}, {{"axis", int64_t{0}}}, Type{DType::kS64, SymShape{Dim(5)}});
+    const SymShape m = *ShapeOf(g(), s.mask);
+    SymShape wide = m;
+    wide[0] = Dim::Unknown();
+    const ValueId repeated = Make(rw_, Op::kExpand, {s.mask, to}, {}, Type{DType::kF32, wide});
+    const SymShape flat{(*ShapeOf(g(), like))[0], m[2], m[3], m[4]};
+    const ValueId target = ints({-1, m[2].number(), m[3].number(), m[4].number()});
+    return Make(rw_, Op::kReshape, {repeated, target}, {}, Type{DType::kF32, flat});
+  }
+
+  Rewriter& rw_;
+};
+
+bool ComesFromQuantized(const Graph& g, ValueId v) {
+  for (int depth = 0; depth < kMaxSteps && v.valid(); ++depth) {
+    const Node* n = g.Producer(v);
+    if (n == nullptr) return false;
+    if (n->op == Op::kDequantizeLinear) return true;
+    if (n->op != Op::kTranspose && n->op != Op::kExpand && !IsReshapeLike(n->op) && n->op != Op::kMul) return false;
+    v = n->input(0);
+  }
+  return false;
+}
+
+// The scales before and after a cap, and whether the form can say it at all.
+struct Sums {
+  double before = 1, after = 1;
+  bool cap = false, legal = true;
+};
+Sums SumUp(const Chain& c) {
+  Sums s;
+  bool masked = false;
+  for (const Step& step : c.steps) {
+    if (step.kind == Step::kScale) {
+      (s.cap ? s.after : s.before) *= step.scale;
+    } else if (step.kind == Step::kTanh) {
+      s.legal = s.legal && !s.cap && !masked;
+      s.cap = true;
+    } else {
+      masked = true;
+    }
+  }
+  return s;
+}
+
+bool ScoresOf(Rewriter& rw, NodeId softmax) {
+  const Graph& g = rw.graph();
+  const Node& n = g.node(softmax);
+  const ValueId old = n.input(0);
+  const auto chain = ChainOf(g, old);
+  if (!chain || chain->steps.empty() || IsCanonical(g, *chain)) return false;
+  const Node& product = *g.Producer(chain->product);
+  if (ComesFromQuantized(g, product.input(0)) || ComesFromQuantized(g, product.input(1))) return false;
+  const Sums sums = SumUp(*chain);
+  if (!sums.legal) return false;
+  const NodeId at = g.value(chain->product).producer;
+  std::vector<NodeId> sources = chain->nodes;
+  sources.push_back(at);
+  rw.At(softmax, std::move(sources));
+  Builder b(rw);
+  ValueId v = b.Scaled(chain->product, sums.cap ? sums.before * sums.after : sums.before);
+  if (sums.cap) {
+    const ValueId cap = b.Scalar(sums.after);
+    v = b.Op2(Op::kMul, b.Unary(Op::kTanh, b.Op2(Op::kDiv, v, cap)), cap);
+  }
+  ValueId mask;
+  for (const Step& step : chain->steps) {
+    if (step.kind == Step::kScale && mask.valid()) mask = b.Scaled(mask, step.scale);
+    if (step.kind == Step::kMask || step.kind == Step::kWhere) mask = b.Masked(mask, step, chain->product);
+  }
+  if (mask.valid()) v = b.Op2(Op::kAdd, v, mask);
+  rw.SetInput(softmax, 0, v);
+  rw.EraseDead(g.value(old).producer);
+  return true;
+}
+
+}  // namespace
+
+Result<bool> Scores(Graph& graph, PassContext& context) {
+  OCTAVO_TRY([[maybe_unused]] const ir::Inference inference, ir::Inference::Run(graph));
+  Rewriter rw(graph, "scores");
+  int brought = 0;
+  for (NodeId id : graph.NodesInOrder()) {
+    if (!graph.IsAlive(id) || graph.node(id).op != Op::kSoftmax || DTypeOf(graph, graph.node(id).output()) != DType::kF32) continue;
+    brought += ScoresOf(rw, id) ? 1 : 0;
+  }
+  if (brought > 0) context.log.push_back("scores: " + std::to_string(brought) + " chains from product to Softmax in one order");
+  return rw.changed();
+}
+
+}  // namespace octavo::passes::canonical
