@@ -115,7 +115,7 @@ const std::vector<Shape>& Shapes() {
 
 void Register() {
   for (Arch arch : kernels::SupportedArchs()) {
-    if (arch == Arch::kScalar || kernels::KernelArch(arch) != arch) continue;
+    if (arch == Arch::kScalar) continue;
     for (const Shape& shape : Shapes()) {
       const std::string name = std::string(shape.name) + "/" + std::string(Name(arch));
       benchmark::RegisterBenchmark(name, [&shape, arch](benchmark::State& state) { Run(state, shape, arch); })

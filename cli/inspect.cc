@@ -6,6 +6,7 @@
 #include "octavo/cli/cli.h"
 #include "octavo/ir/infer.h"
 #include "octavo/ir/text.h"
+#include "octavo/kernels/catalog.h"
 #include "octavo/passes/attention.h"
 
 namespace octavo::cli {
@@ -102,17 +103,54 @@ void PrintTable(const ordered_json& j) {
   if (rows.size() > 1) std::fputs(Table(rows).c_str(), stdout);
 }
 
+// What CPUID, XCR0 and the system said, by the names that people know.
+ordered_json Found() {
+  const kernels::CpuFeatures& f = kernels::DetectedFeatures();
+  return {{"avx2", f.avx2},         {"avx_vnni", f.avx_vnni}, {"avx512", f.avx512},
+          {"avx512_vnni", f.avx512_vnni}, {"avx512_ice_lake", f.avx512_ice_lake}, {"avx512_bf16", f.avx512_bf16},
+          {"amx_tile", f.amx_tile}, {"amx_int8", f.amx_int8}, {"amx_bf16", f.amx_bf16},
+          {"tile_state", f.tile_state}};
+}
+
+// The kernel of each class of shapes on an Arch; the sizes only stand for their class.
+ordered_json KernelsOf(kernels::Arch arch) {
+  using quant::DType;
+  kernels::LinearQuery linear{.y = {DType::kU8}, .k = 768, .n = {768}};
+  kernels::LinearQuery qkv{.y = {DType::kU8, DType::kU8, DType::kU8}, .k = 768, .n = {768, 768, 768}};
+  kernels::SdpaQuery sdpa{.heads = 12, .kv_heads = 12, .head_size = 64, .value_head_size = 64};
+  ordered_json j;
+  for (const int64_t m : {8, 128}) {
+    linear.m = qkv.m = m;
+    const std::string rows = m == 8 ? ", 1 to 8 rows" : ", more rows";
+    j["int8 linear" + rows] = kernels::ChooseLinear(linear, arch).kernel;
+    j["int8 q, k, v" + rows] = kernels::ChooseQkv(qkv, arch).kernel;
+  }
+  j["int8 attention"] = kernels::ChooseSdpa(sdpa, arch).kernel;
+  sdpa.q = sdpa.k = sdpa.v = sdpa.p = sdpa.out = DType::kF32;
+  j["float attention"] = kernels::ChooseSdpa(sdpa, arch).kernel;
+  return j;
+}
+
 int InspectCpu(bool json) {
   ordered_json archs = ordered_json::array();
   for (kernels::Arch a : kernels::SupportedArchs()) archs.push_back(std::string(Name(a)));
-  std::string problem;
-  const kernels::Arch best = kernels::BestArch(&problem);
-  if (!problem.empty()) Fail(problem);
+  const kernels::Arch best = kernels::BestArch();
+  const ordered_json found = Found(), chosen = KernelsOf(best);
   if (json) {
-    std::printf("%s\n", ordered_json{{"schema", 1}, {"cpu", kernels::CpuDescription()}, {"supported", archs}, {"used", std::string(Name(best))}}.dump(1).c_str());
-  } else {
-    std::printf("%s\nsupported: %s\nused: %s\n", kernels::CpuDescription().c_str(), archs.dump().c_str(), std::string(Name(best)).c_str());
+    const ordered_json j = {{"schema", 1},      {"cpu", kernels::CpuDescription()}, {"supported", archs},
+                            {"used", std::string(Name(best))}, {"found", found}, {"kernels", chosen}};
+    std::printf("%s\n", j.dump(1).c_str());
+    return kOk;
   }
+  std::printf("%s\n", kernels::CpuDescription().c_str());
+  std::string yes, no;
+  for (const auto& [name, has] : found.items()) (has.get<bool>() ? yes : no) += " " + name;
+  std::printf("found:    %s\nnot here: %s\npaths:   ", yes.c_str(), no.c_str());
+  for (const auto& a : archs) std::printf(" %s", a.get<std::string>().c_str());
+  std::printf("\nused:     %s\n\n", std::string(Name(best)).c_str());
+  std::vector<std::vector<std::string>> rows{{"work", "kernel"}};
+  for (const auto& [work, kernel] : chosen.items()) rows.push_back({work, kernel.get<std::string>()});
+  std::fputs(Table(rows).c_str(), stdout);
   return kOk;
 }
 

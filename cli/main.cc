@@ -1,6 +1,7 @@
 #include <cstdio>
 
 #include "octavo/cli/cli.h"
+#include "octavo/kernels/arch/arch.h"
 
 int main(int argc, char** argv) {
   using namespace octavo::cli;  // NOLINT: the whole program is made of it
@@ -28,6 +29,9 @@ int main(int argc, char** argv) {
   } catch (const CLI::ParseError& e) {
     return program.app.exit(e) == 0 ? kOk : kUsage;
   }
+  std::string problem;  // a forced path that cannot be taken is said, whatever the command
+  octavo::kernels::BestArch(&problem);
+  if (!problem.empty()) Fail(problem);
   try {
     return program.run();
   } catch (const std::exception& e) {  // out of memory and the like

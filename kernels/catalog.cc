@@ -1,5 +1,6 @@
 #include "octavo/kernels/catalog.h"
 
+#include <algorithm>
 #include <format>
 #include <optional>
 #include <span>
@@ -14,23 +15,34 @@ constexpr int64_t kMaxDepth = (int64_t{1} << 31) / (255 * 128);  // 65793
 
 constexpr std::string_view kActivations[] = {"none", "relu", "gelu", "gelu_tanh", "silu", "sigmoid", "tanh"};
 
+// What runs on an Arch: the tile and method of the products. Where an Arch has no code of its own, the name is that of
+// the code that serves it.
 struct Form {
   Arch arch;
-  std::string_view linear;  // tile and method of the product
-  std::string_view sdpa;
+  std::string_view linear;
+  std::string_view small;  // 1 to 8 rows
+  std::string_view sdpa_int8;
+  std::string_view sdpa_f32;
 };
 constexpr Form kForms[] = {
-    {Arch::kScalar, "scalar", "scalar"},
-    {Arch::kAvx2, "6x16_s16_avx2", "avx2"},
-    {Arch::kAvx512, "6x32_s16_avx512", "avx512"},
-    {Arch::kAvx512Vnni, "6x64_avx512vnni", "avx512vnni"},
+    {Arch::kScalar, "scalar", "scalar", "scalar", "scalar"},
+    {Arch::kAvx2, "6x16_s16_avx2", "m8_s16_avx2", "avx2", "avx2"},
+    {Arch::kAvxVnni, "6x16_avxvnni", "m8_avxvnni", "avx2", "avx2"},
+    {Arch::kAvx512, "6x32_s16_avx512", "m8_s16_avx512", "avx512", "avx512"},
+    {Arch::kAvx512Vnni, "6x64_avx512vnni", "m8_avx512vnni", "avx512vnni", "avx512vnni"},
+    {Arch::kAmx, "32x32_amx", "m8_avx512vnni", "avx512vnni", "avx512vnni"},
 };
 
 const Form& FormOf(Arch arch) {
   for (const Form& form : kForms) {
-    if (form.arch == KernelArch(arch)) return form;
+    if (form.arch == arch) return form;
   }
   return kForms[0];
+}
+
+std::string_view LinearForm(const LinearQuery& query, Arch arch) {
+  const Form& form = FormOf(arch);
+  return query.m >= 1 && query.m <= 8 ? form.small : form.linear;
 }
 
 Choice Refuse(std::string sentence) { return {.kernel = {}, .refusal = std::move(sentence)}; }
@@ -81,7 +93,7 @@ Choice ChooseLinear(const LinearQuery& query, Arch arch) {
     return Refuse(std::format("a linear layer has one branch, this query has {}", query.n.size()));
   std::string reason = RefuseLinear(query);
   if (!reason.empty()) return Refuse(std::move(reason));
-  return {.kernel = std::format("linear_int8_{}", FormOf(arch).linear), .refusal = {}};
+  return {.kernel = std::format("linear_int8_{}", LinearForm(query, arch)), .refusal = {}};
 }
 
 Choice ChooseQkv(const LinearQuery& query, Arch arch) {
@@ -90,20 +102,19 @@ Choice ChooseQkv(const LinearQuery& query, Arch arch) {
   }
   std::string reason = RefuseLinear(query);
   if (!reason.empty()) return Refuse(std::move(reason));
-  return {.kernel = std::format("qkv_int8_{}", FormOf(arch).linear), .refusal = {}};
+  return {.kernel = std::format("qkv_int8_{}", LinearForm(query, arch)), .refusal = {}};
 }
 
 Choice ChooseSdpa(const SdpaQuery& query, Arch arch) {
   std::string reason = RefuseHeads(query);
   if (!reason.empty()) return Refuse(std::move(reason));
-  const std::string_view form = FormOf(arch).sdpa;
   const DType types[] = {query.q, query.k, query.v, query.p};
   const auto all = [&types](auto&& holds) {
     return holds(types[0]) && holds(types[1]) && holds(types[2]) && holds(types[3]);
   };
   if (all([](DType t) { return t == DType::kF32; })) {
     if (query.out != DType::kF32) return Refuse(std::format("float attention writes f32, not {}", Name(query.out)));
-    return {.kernel = std::format("sdpa_f32_{}", form), .refusal = {}};
+    return {.kernel = std::format("sdpa_f32_{}", FormOf(arch).sdpa_f32), .refusal = {}};
   }
   if (!all(quant::IsInt8)) {
     return Refuse(
@@ -118,17 +129,21 @@ Choice ChooseSdpa(const SdpaQuery& query, Arch arch) {
   if (query.kv_length > kMaxKeys) {
     return Refuse(std::format("{} keys; beyond {} the int32 sum over them can overflow", query.kv_length, kMaxKeys));
   }
-  return {.kernel = std::format("sdpa_int8_{}", form), .refusal = {}};
+  return {.kernel = std::format("sdpa_int8_{}", FormOf(arch).sdpa_int8), .refusal = {}};
 }
 
 std::vector<std::string> KernelNames() {
   std::vector<std::string> names;
+  const auto add = [&names](std::string_view kind, std::string_view form) {
+    std::string name = std::format("{}_{}", kind, form);
+    if (std::ranges::count(names, name) == 0) names.push_back(std::move(name));
+  };
   for (std::string_view kind : {"linear_int8", "qkv_int8"}) {
-    for (const Form& form : kForms) names.push_back(std::format("{}_{}", kind, form.linear));
+    for (const Form& form : kForms) add(kind, form.linear);
+    for (const Form& form : kForms) add(kind, form.small);
   }
-  for (std::string_view kind : {"sdpa_int8", "sdpa_f32"}) {
-    for (const Form& form : kForms) names.push_back(std::format("{}_{}", kind, form.sdpa));
-  }
+  for (const Form& form : kForms) add("sdpa_int8", form.sdpa_int8);
+  for (const Form& form : kForms) add("sdpa_f32", form.sdpa_f32);
   return names;
 }
 

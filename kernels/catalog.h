@@ -21,6 +21,7 @@ struct LinearQuery {
   int64_t k = 0;
   std::vector<int64_t> n;
   std::string_view activation = "none";  // of all branches
+  int64_t m = -1;                        // rows; -1: not known. 1 to 8 have kernels of their own
 };
 
 struct SdpaQuery {

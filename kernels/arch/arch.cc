@@ -28,9 +28,9 @@ uint64_t Xcr0() {
 
 bool Bit(uint32_t word, int bit) { return ((word >> bit) & 1u) != 0; }
 
-// Tiles need the kernel's permission before XCR0 can be believed: ARCH_REQ_XCOMP_PERM for XFEATURE_XTILEDATA (18).
-bool HasAmx(uint32_t leaf7_edx) {
-  if (!Bit(leaf7_edx, 24) || !Bit(leaf7_edx, 25)) return false;  // AMX-TILE, AMX-INT8
+// Tiles need the kernel's permission before XCR0 can be believed: ARCH_REQ_XCOMP_PERM for XFEATURE_XTILEDATA (18). It
+// holds for the whole process.
+bool TileState() {
   constexpr long kRequestPermission = 0x1023;
   if (syscall(SYS_arch_prctl, kRequestPermission, 18L) != 0) return false;
   constexpr uint64_t kTileState = (uint64_t{1} << 17) | (uint64_t{1} << 18);
@@ -38,21 +38,24 @@ bool HasAmx(uint32_t leaf7_edx) {
 }
 
 // Highway's own conditions for the targets that the kernels are compiled for (they include XCR0), CPUID for the others.
-std::vector<Arch> Detect() {
-  std::vector<Arch> archs = {Arch::kScalar};
+CpuFeatures Detect() {
+  CpuFeatures f;
   const int64_t targets = hwy::SupportedTargets();
-  if ((targets & HWY_AVX2) == 0) return archs;
-  archs.push_back(Arch::kAvx2);
+  f.avx2 = (targets & HWY_AVX2) != 0;
+  if (!f.avx2) return f;
+  f.avx512 = (targets & HWY_AVX3) != 0;
+  f.avx512_ice_lake = (targets & HWY_AVX3_DL) != 0;
   uint32_t eax = 0, ebx = 0, ecx = 0, edx = 0;
-  uint32_t edx7 = 0;
-  if (__get_cpuid_count(7, 0, &eax, &ebx, &ecx, &edx) != 0) edx7 = edx;
-  if (__get_cpuid_count(7, 1, &eax, &ebx, &ecx, &edx) != 0 && Bit(eax, 4)) archs.push_back(Arch::kAvxVnni);
-  if ((targets & HWY_AVX3) == 0) return archs;
-  archs.push_back(Arch::kAvx512);
-  if ((targets & HWY_AVX3_DL) == 0) return archs;
-  archs.push_back(Arch::kAvx512Vnni);
-  if (HasAmx(edx7)) archs.push_back(Arch::kAmx);
-  return archs;
+  if (__get_cpuid_count(7, 0, &eax, &ebx, &ecx, &edx) == 0) return f;
+  f.avx512_vnni = f.avx512 && Bit(ecx, 11);
+  f.amx_bf16 = Bit(edx, 22);
+  f.amx_tile = Bit(edx, 24);
+  f.amx_int8 = Bit(edx, 25);
+  f.tile_state = f.amx_tile && TileState();
+  if (eax == 0 || __get_cpuid_count(7, 1, &eax, &ebx, &ecx, &edx) == 0) return f;
+  f.avx_vnni = Bit(eax, 4);
+  f.avx512_bf16 = f.avx512 && Bit(eax, 5);
+  return f;
 }
 
 bool Has(Arch arch) { return std::ranges::find(SupportedArchs(), arch) != SupportedArchs().end(); }
@@ -90,19 +93,31 @@ bool ArchFromName(std::string_view name, Arch* arch) {
   return false;
 }
 
-const std::vector<Arch>& SupportedArchs() {
-  static const std::vector<Arch> archs = Detect();
+const CpuFeatures& DetectedFeatures() {
+  static const CpuFeatures features = Detect();
+  return features;
+}
+
+std::vector<Arch> ArchsOf(const CpuFeatures& f) {
+  std::vector<Arch> archs = {Arch::kScalar};
+  if (!f.avx2) return archs;
+  archs.push_back(Arch::kAvx2);
+  if (f.avx_vnni) archs.push_back(Arch::kAvxVnni);
+  if (!f.avx512) return archs;
+  archs.push_back(Arch::kAvx512);
+  if (!f.avx512_ice_lake) return archs;
+  archs.push_back(Arch::kAvx512Vnni);
+  if (f.amx_tile && f.amx_int8 && f.tile_state) archs.push_back(Arch::kAmx);
   return archs;
 }
 
-Arch KernelArch(Arch arch) {
-  if (arch == Arch::kAvxVnni) return Arch::kAvx2;
-  if (arch == Arch::kAmx) return Arch::kAvx512Vnni;
-  return arch;
+const std::vector<Arch>& SupportedArchs() {
+  static const std::vector<Arch> archs = ArchsOf(DetectedFeatures());
+  return archs;
 }
 
 Arch BestArch(std::string* problem) {
-  const Arch best = KernelArch(SupportedArchs().back());
+  const Arch best = SupportedArchs().back();
   const char* wanted = std::getenv("OCTAVO_ARCH");
   if (wanted == nullptr || *wanted == '\0') return best;
   std::string sentence;
@@ -112,8 +127,6 @@ Arch BestArch(std::string* problem) {
                "', which names no instruction set (scalar, avx2, avxvnni, avx512, avx512vnni, amx)";
   } else if (!Has(arch)) {
     sentence = "OCTAVO_ARCH asks for " + std::string(wanted) + ", which this CPU does not have";
-  } else if (KernelArch(arch) != arch) {
-    sentence = "OCTAVO_ARCH asks for " + std::string(wanted) + ", for which octavo has no kernels of its own yet";
   } else {
     return arch;
   }
@@ -121,6 +134,6 @@ Arch BestArch(std::string* problem) {
   return best;
 }
 
-std::string CpuDescription() { return BrandString() + ", " + std::string(Name(KernelArch(SupportedArchs().back()))); }
+std::string CpuDescription() { return BrandString() + ", " + std::string(Name(SupportedArchs().back())); }
 
 }  // namespace octavo::kernels

@@ -16,14 +16,28 @@ std::string_view Name(Arch arch);
 // False for a word that names none.
 bool ArchFromName(std::string_view name, Arch* arch);
 
-// What this CPU has, ascending, always with kScalar. CPUID, XCR0 and (for AMX) the permission request, asked once.
+// What decides the paths, as found: CPUID, XCR0, and for the tiles the permission that Linux gives a process.
+struct CpuFeatures {
+  bool avx2 = false;             // with FMA, F16C, BMI and the ymm state of the system
+  bool avx_vnni = false;         // the VEX form of vpdpbusd
+  bool avx512 = false;           // F, BW, CD, DQ, VL, and the zmm state of the system
+  bool avx512_vnni = false;      // vpdpbusd zmm; Cascade Lake has it without the next line
+  bool avx512_ice_lake = false;  // VNNI with VBMI, VBMI2, BITALG, VPOPCNTDQ, GFNI, VAES: what our zmm VNNI code wants
+  bool avx512_bf16 = false;
+  bool amx_tile = false;
+  bool amx_int8 = false;
+  bool amx_bf16 = false;
+  bool tile_state = false;  // the system saves tiles and has granted them
+};
+// Of this CPU, asked once.
+const CpuFeatures& DetectedFeatures();
+// The Archs of a CPU, ascending, always with kScalar. A pure function: choices for CPUs that nobody here owns are
+// tested by name.
+std::vector<Arch> ArchsOf(const CpuFeatures& features);
+// ArchsOf(DetectedFeatures()).
 const std::vector<Arch>& SupportedArchs();
-// The Arch whose code runs for `arch`: itself if it has kernels, otherwise the next lower one that has and that every
-// CPU with `arch` has too (avxvnni: avx2; amx: avx512vnni).
-Arch KernelArch(Arch arch);
-// The best supported Arch for which kernels exist, or what OCTAVO_ARCH names (a test and debug override, not an
-// interface). An OCTAVO_ARCH that this CPU lacks or that names nothing: `*problem` gets a sentence and the best one is
-// returned.
+// The best supported Arch, or what OCTAVO_ARCH names (a test and debug override, not an interface). An OCTAVO_ARCH that
+// this CPU lacks or that names nothing: `*problem` gets a sentence and the best one is returned.
 Arch BestArch(std::string* problem = nullptr);
 // "Intel(R) Xeon(R) ..., avx512vnni": for tables and reports.
 std::string CpuDescription();

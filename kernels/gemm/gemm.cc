@@ -5,9 +5,9 @@
 namespace octavo::kernels {
 
 size_t GemmScratchBytes(Arch arch, quant::DType x_dtype, int64_t k) {
-  const Arch code = KernelArch(arch);
-  if (code == Arch::kScalar) return 0;
-  const bool vnni = code == Arch::kAvx512Vnni;
+  if (arch == Arch::kScalar) return 0;
+  if (arch == Arch::kAmx) return static_cast<size_t>(internal::TileRowsAtOnce(k) * internal::TileStride(k));
+  const bool vnni = arch == Arch::kAvx512Vnni || arch == Arch::kAvxVnni;
   if (vnni && x_dtype == quant::DType::kU8 && k % 4 == 0) return 0;  // read where it lies
   const int64_t bytes = vnni ? 1 : 2;
   return static_cast<size_t>(internal::RowsAtOnce(k, bytes) * ((k + 3) / 4 * 4) * bytes);

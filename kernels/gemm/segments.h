@@ -27,10 +27,24 @@ using SegmentsFn = void(const SegmentArgs& args);
 extern const PerArch<SegmentsFn> kRunSegments;
 
 // Rows that are worked through together: their packed form (2 bytes an element for the s16 form, else 1) stays within
-// 192 KB, so that it lives in L2 beside the weights of one column block. A multiple of 6, the height of a tile.
+// 192 KB, so that it lives in L2 beside the weights of one column block. A multiple of 6, the height of a tile, and
+// never fewer than the small kernels take at once.
 inline int64_t RowsAtOnce(int64_t k, int64_t bytes_per_element) {
   const int64_t row_bytes = (k + 3) / 4 * 4 * bytes_per_element;
-  return std::clamp<int64_t>(192 * 1024 / row_bytes / 6 * 6, 6, 96);
+  return std::clamp<int64_t>(192 * 1024 / row_bytes / 6 * 6, 12, 96);
+}
+
+// At most as many rows run by the small kernels (small-inl.h).
+inline constexpr int64_t kSmallRows = 8;
+
+// The same for AMX, whose rows are padded to whole tiles of 64 bytes, and by a line where 16 of them would fall into
+// few sets of L1.
+inline int64_t TileStride(int64_t k) {
+  const int64_t bytes = (k + 63) / 64 * 64;
+  return bytes % 1024 == 0 ? bytes + 64 : bytes;
+}
+inline int64_t TileRowsAtOnce(int64_t k) {
+  return std::clamp<int64_t>(192 * 1024 / TileStride(k) / 32 * 32, 32, 128);
 }
 
 }  // namespace octavo::kernels::internal

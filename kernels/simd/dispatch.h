@@ -17,19 +17,23 @@ struct PerArch {
   Fn* avx2;
   Fn* avx512;
   Fn* avx512vnni;
+  Fn* avxvnni = nullptr;  // null: the family has no dot products to gain by it, and runs avx2
+  Fn* amx = nullptr;      // null: runs avx512vnni
 
   constexpr Fn* operator[](Arch arch) const {
     switch (arch) {
       case Arch::kScalar:
         return scalar;
       case Arch::kAvx2:
-      case Arch::kAvxVnni:
         return avx2;
+      case Arch::kAvxVnni:
+        return avxvnni != nullptr ? avxvnni : avx2;
       case Arch::kAvx512:
         return avx512;
       case Arch::kAvx512Vnni:
-      case Arch::kAmx:
         return avx512vnni;
+      case Arch::kAmx:
+        return amx != nullptr ? amx : avx512vnni;
     }
     return scalar;
   }

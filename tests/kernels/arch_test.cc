@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstdlib>
 #include <string>
+#include <vector>
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -66,13 +67,24 @@ TEST(Arch, AgreesWithTheCompilersOwnDetection) {
   EXPECT_EQ(has(Arch::kAvx2), __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"));
 }
 
-TEST(Arch, KernelArchHasKernelsAndIsNeverHigher) {
-  EXPECT_EQ(KernelArch(Arch::kAvxVnni), Arch::kAvx2);
-  EXPECT_EQ(KernelArch(Arch::kAmx), Arch::kAvx512Vnni);
-  for (Arch arch : kAll) {
-    EXPECT_LE(KernelArch(arch), arch);
-    EXPECT_EQ(KernelArch(KernelArch(arch)), KernelArch(arch));
-  }
+// Each feature that is taken away takes its path and the higher ones that build on it.
+TEST(Arch, PathsNeedAllTheirFeatures) {
+  CpuFeatures all{true, true, true, true, true, true, true, true, true, true};
+  const auto best_without = [all](bool CpuFeatures::*feature) {
+    CpuFeatures f = all;
+    f.*feature = false;
+    return ArchsOf(f).back();
+  };
+  EXPECT_EQ(ArchsOf(all), std::vector<Arch>(std::begin(kAll), std::end(kAll)));
+  EXPECT_EQ(best_without(&CpuFeatures::avx2), Arch::kScalar);
+  EXPECT_EQ(best_without(&CpuFeatures::avx512), Arch::kAvxVnni);
+  EXPECT_EQ(best_without(&CpuFeatures::avx512_ice_lake), Arch::kAvx512);
+  EXPECT_EQ(best_without(&CpuFeatures::amx_tile), Arch::kAvx512Vnni);
+  EXPECT_EQ(best_without(&CpuFeatures::amx_int8), Arch::kAvx512Vnni);
+  EXPECT_EQ(best_without(&CpuFeatures::tile_state), Arch::kAvx512Vnni);  // the system did not grant tiles
+  EXPECT_EQ(best_without(&CpuFeatures::avx_vnni), Arch::kAmx);
+  EXPECT_EQ(best_without(&CpuFeatures::amx_bf16), Arch::kAmx);
+  EXPECT_EQ(ArchsOf({}), std::vector<Arch>{Arch::kScalar});
 }
 
 TEST_F(ArchOverride, NamesAPath) {
@@ -81,14 +93,14 @@ TEST_F(ArchOverride, NamesAPath) {
   EXPECT_EQ(BestArch(&problem), Arch::kScalar);
   EXPECT_EQ(problem, "");
   unsetenv("OCTAVO_ARCH");
-  EXPECT_EQ(BestArch(&problem), KernelArch(SupportedArchs().back()));
+  EXPECT_EQ(BestArch(&problem), SupportedArchs().back());
   EXPECT_EQ(problem, "");
 }
 
 TEST_F(ArchOverride, NonsenseIsASentence) {
   setenv("OCTAVO_ARCH", "mmx", 1);
   std::string problem;
-  EXPECT_EQ(BestArch(&problem), KernelArch(SupportedArchs().back()));
+  EXPECT_EQ(BestArch(&problem), SupportedArchs().back());
   EXPECT_THAT(problem, ::testing::HasSubstr("'mmx', which names no instruction set"));
   for (Arch arch : kAll) {
     if (std::ranges::count(SupportedArchs(), arch) != 0) continue;

@@ -16,20 +16,66 @@ LinearQuery Linear() { return {.y = {DType::kU8}, .k = 384, .n = {1536}, .activa
 LinearQuery Qkv() { return {.y = {DType::kU8, DType::kU8, DType::kS8}, .k = 384, .n = {384, 384, 128}}; }
 SdpaQuery Sdpa() { return {.heads = 12, .kv_heads = 4, .head_size = 32, .value_head_size = 32}; }
 
-TEST(Catalog, ChoosesByName) {
-  EXPECT_EQ(ChooseLinear(Linear(), Arch::kScalar).kernel, "linear_int8_scalar");
-  EXPECT_EQ(ChooseLinear(Linear(), Arch::kAvx2).kernel, "linear_int8_6x16_s16_avx2");
-  EXPECT_EQ(ChooseLinear(Linear(), Arch::kAvxVnni).kernel, "linear_int8_6x16_s16_avx2");
-  EXPECT_EQ(ChooseLinear(Linear(), Arch::kAvx512).kernel, "linear_int8_6x32_s16_avx512");
-  EXPECT_EQ(ChooseLinear(Linear(), Arch::kAvx512Vnni).kernel, "linear_int8_6x64_avx512vnni");
-  EXPECT_EQ(ChooseLinear(Linear(), Arch::kAmx).kernel, "linear_int8_6x64_avx512vnni");
-  EXPECT_EQ(ChooseQkv(Qkv(), Arch::kAvx2).kernel, "qkv_int8_6x16_s16_avx2");
-  EXPECT_EQ(ChooseQkv(Qkv(), Arch::kAvx512Vnni).kernel, "qkv_int8_6x64_avx512vnni");
-  EXPECT_EQ(ChooseSdpa(Sdpa(), Arch::kAvx2).kernel, "sdpa_int8_avx2");
-  EXPECT_EQ(ChooseSdpa(Sdpa(), Arch::kAmx).kernel, "sdpa_int8_avx512vnni");
+constexpr CpuFeatures kServerWithTiles{.avx2 = true,
+                                       .avx_vnni = true,
+                                       .avx512 = true,
+                                       .avx512_vnni = true,
+                                       .avx512_ice_lake = true,
+                                       .avx512_bf16 = true,
+                                       .amx_tile = true,
+                                       .amx_int8 = true,
+                                       .amx_bf16 = true,
+                                       .tile_state = true};
+
+struct Cpu {
+  const char* name;
+  CpuFeatures features;
+  const char* linear;  // and qkv
+  const char* small;
+  const char* sdpa;
+};
+
+// CPUs that nobody here owns, by what CPUID says of them.
+const Cpu kCpus[] = {
+    {"Zen 3", {.avx2 = true}, "6x16_s16_avx2", "m8_s16_avx2", "avx2"},
+    {"Alder Lake", {.avx2 = true, .avx_vnni = true}, "6x16_avxvnni", "m8_avxvnni", "avx2"},
+    {"Skylake-X", {.avx2 = true, .avx512 = true}, "6x32_s16_avx512", "m8_s16_avx512", "avx512"},
+    // VNNI, but not the other extensions that the zmm VNNI code is compiled with.
+    {"Cascade Lake",
+     {.avx2 = true, .avx512 = true, .avx512_vnni = true},
+     "6x32_s16_avx512",
+     "m8_s16_avx512",
+     "avx512"},
+    {"Ice Lake",
+     {.avx2 = true, .avx512 = true, .avx512_vnni = true, .avx512_ice_lake = true},
+     "6x64_avx512vnni",
+     "m8_avx512vnni",
+     "avx512vnni"},
+    {"Zen 4",
+     {.avx2 = true, .avx512 = true, .avx512_vnni = true, .avx512_ice_lake = true, .avx512_bf16 = true},
+     "6x64_avx512vnni",
+     "m8_avx512vnni",
+     "avx512vnni"},
+    {"Sapphire Rapids", kServerWithTiles, "32x32_amx", "m8_avx512vnni", "avx512vnni"},
+    {"Granite Rapids", kServerWithTiles, "32x32_amx", "m8_avx512vnni", "avx512vnni"},
+};
+
+TEST(Catalog, ChoosesByNameForCpus) {
+  for (const Cpu& cpu : kCpus) {
+    const Arch arch = ArchsOf(cpu.features).back();
+    LinearQuery one = Linear(), eight = Qkv(), nine = Qkv();
+    one.m = 1, eight.m = 8, nine.m = 9;
+    EXPECT_EQ(ChooseLinear(Linear(), arch).kernel, std::string("linear_int8_") + cpu.linear) << cpu.name;
+    EXPECT_EQ(ChooseQkv(nine, arch).kernel, std::string("qkv_int8_") + cpu.linear) << cpu.name;
+    EXPECT_EQ(ChooseLinear(one, arch).kernel, std::string("linear_int8_") + cpu.small) << cpu.name;
+    EXPECT_EQ(ChooseQkv(eight, arch).kernel, std::string("qkv_int8_") + cpu.small) << cpu.name;
+    EXPECT_EQ(ChooseSdpa(Sdpa(), arch).kernel, std::string("sdpa_int8_") + cpu.sdpa) << cpu.name;
+  }
   SdpaQuery floats = Sdpa();
   floats.q = floats.k = floats.v = floats.p = floats.out = DType::kF32;
   EXPECT_EQ(ChooseSdpa(floats, Arch::kAvx512).kernel, "sdpa_f32_avx512");
+  EXPECT_EQ(ChooseSdpa(floats, Arch::kAvxVnni).kernel, "sdpa_f32_avx2");
+  EXPECT_EQ(ChooseLinear(Linear(), Arch::kScalar).kernel, "linear_int8_scalar");
 }
 
 TEST(Catalog, EveryChoiceIsListedAndChosenOrRefusedNeverBoth) {

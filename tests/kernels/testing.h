@@ -11,6 +11,7 @@
 
 #include "gtest/gtest.h"
 #include "octavo/kernels/arch/arch.h"
+#include "trap/trap.h"
 
 namespace octavo::kernels {
 
@@ -29,15 +30,33 @@ inline std::mt19937& SeededRandom() {
 inline int RandomInt(int lo, int hi) { return std::uniform_int_distribution<int>(lo, hi)(SeededRandom()); }
 inline float RandomFloat(float lo, float hi) { return std::uniform_real_distribution<float>(lo, hi)(SeededRandom()); }
 
-// The Archs that have vector code of their own. One that the CPU lacks is skipped, by name, with that reason.
-inline std::vector<Arch> VectorArchs() { return {Arch::kAvx2, Arch::kAvx512, Arch::kAvx512Vnni}; }
+// How the machine code of an Arch runs here: by the CPU, or instruction by instruction through the trap (trap/trap.h).
+enum class Execution { kNone, kNative, kTrap };
+inline Execution ExecutionOf(Arch arch) {
+  const auto has = [](Arch a) { return std::ranges::count(SupportedArchs(), a) != 0; };
+  if (has(arch)) return Execution::kNative;
+  // What the trap does not know, the CPU must have.
+  const bool trap = (arch == Arch::kAvxVnni && has(Arch::kAvx2)) || (arch == Arch::kAmx && has(Arch::kAvx512Vnni));
+  return trap ? Execution::kTrap : Execution::kNone;
+}
+
+// The Archs that have vector code of their own. One that cannot run here is skipped, by name, with that reason.
+inline std::vector<Arch> VectorArchs() {
+  return {Arch::kAvx2, Arch::kAvxVnni, Arch::kAvx512, Arch::kAvx512Vnni, Arch::kAmx};
+}
 
 class ArchTest : public ::testing::TestWithParam<Arch> {
  protected:
   void SetUp() override {
-    if (std::ranges::count(SupportedArchs(), GetParam()) == 0) {
+    const Execution execution = ExecutionOf(GetParam());
+    if (execution == Execution::kNone) {
       GTEST_SKIP() << Name(GetParam()) << ": not run on this CPU (" << CpuDescription() << ")";
     }
+    if (execution == Execution::kTrap) trap::Install();
+  }
+  void TearDown() override {
+    EXPECT_EQ(trap::TakeProblem(), "");
+    EXPECT_TRUE(trap::TilesReleased()) << "a kernel left its tiles configured";
   }
 };
 

@@ -1,0 +1,164 @@
+// The int8 product on AMX tiles: 32 rows x 32 columns at a time (2 x 2 tiles of sums: one load for each dot product),
+// 16 rows x 64 columns where only 16 are left. Tiles are always whole, so that one configuration serves a call: a last
+// group of fewer than 16 rows is copied to scratch, and what the missing rows give is not stored. A panel of the
+// weights is a column of B tiles as it lies (16 quads x 64 bytes each). Per target: AVX-512 VNNI, for the epilogue.
+#if defined(OCTAVO_KERNELS_GEMM_AMX_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef OCTAVO_KERNELS_GEMM_AMX_INL_H_
+#undef OCTAVO_KERNELS_GEMM_AMX_INL_H_
+#else
+#define OCTAVO_KERNELS_GEMM_AMX_INL_H_
+#endif
+
+#include <algorithm>
+#include <cstdint>
+#include <cstring>
+
+#include "hwy/highway.h"
+#include "octavo/kernels/gemm/block-inl.h"
+#include "octavo/kernels/tile/amx.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace octavo::kernels {
+namespace HWY_NAMESPACE {
+#if HWY_TARGET == HWY_AVX3_DL
+
+// Groups of 16 rows: the first `whole` at data, the others at rest.
+struct TileRowGroups {
+  const uint8_t* data;
+  ptrdiff_t stride;
+  int64_t whole;
+  const uint8_t* rest;
+  ptrdiff_t rest_stride;
+
+  struct Group {
+    const uint8_t* data;
+    ptrdiff_t stride;
+  };
+  HWY_INLINE Group At(int64_t group) const {
+    if (group < whole) return {data + group * 16 * stride, stride};
+    return {rest + (group - whole) * 16 * rest_stride, rest_stride};
+  }
+};
+
+// Rows are read where they lie if k is a multiple of 64 and their distance none of 4096 (16 such rows would fight for
+// the 12 ways of one set of L1). Padding is not cleared: it meets zero weights, or gives rows that nobody stores.
+inline TileRowGroups PrepareTileRows(const internal::SegmentArgs& args, int64_t first, int64_t rows, int64_t k) {
+  const auto* x = static_cast<const uint8_t*>(args.x.data) + first * args.x.stride;
+  auto* out = static_cast<uint8_t*>(args.scratch);
+  const int64_t stride = internal::TileStride(k);
+  const int64_t whole = k % 64 == 0 && args.x.stride % 4096 != 0 ? rows / 16 : 0;
+  for (int64_t r = whole * 16; r < rows; ++r) {
+    std::memcpy(out + (r - whole * 16) * stride, x + r * args.x.stride, static_cast<size_t>(k));
+  }
+  return {x, args.x.stride, whole, out, stride};
+}
+
+template <bool kSigned, int kC, int kA, int kB>
+HWY_INLINE void TileDot() {
+  if constexpr (kSigned) {
+    tile::DotSS<kC, kA, kB>();
+  } else {
+    tile::DotUS<kC, kA, kB>();
+  }
+}
+
+// out[32][64], two panels of columns from `out` on. init: a stride of 0 gives every row of sums the same beginning.
+template <bool kSigned>
+HWY_NOINLINE void Tile2x2(TileRowGroups::Group a0, TileRowGroups::Group a1, int64_t k_tiles, const int8_t* b0,
+                          const int8_t* b1, const int32_t* init, int32_t* out) {
+  tile::Load<0>(init, 0);
+  tile::Load<1>(init + 16, 0);
+  tile::Load<2>(init, 0);
+  tile::Load<3>(init + 16, 0);
+  for (int64_t i = 0; i < k_tiles; ++i) {
+    tile::Load<4>(a0.data + i * 64, a0.stride);
+    tile::Load<6>(b0 + i * 1024, 64);
+    TileDot<kSigned, 0, 4, 6>();
+    tile::Load<5>(a1.data + i * 64, a1.stride);
+    TileDot<kSigned, 2, 5, 6>();
+    tile::Load<7>(b1 + i * 1024, 64);
+    TileDot<kSigned, 1, 4, 7>();
+    TileDot<kSigned, 3, 5, 7>();
+  }
+  tile::Store<0>(out, 256);
+  tile::Store<1>(out + 16, 256);
+  tile::Store<2>(out + 16 * 64, 256);
+  tile::Store<3>(out + 16 * 64 + 16, 256);
+}
+
+// out[16][64]. Four sums hide the latency of the dot product (52 cycles at 16 each), two would not.
+template <bool kSigned>
+HWY_NOINLINE void Tile1x4(TileRowGroups::Group a, int64_t k_tiles, const int8_t* const b[4], const int32_t* init,
+                          int32_t* out) {
+  tile::Load<0>(init, 0);
+  tile::Load<1>(init + 16, 0);
+  tile::Load<2>(init + 32, 0);
+  tile::Load<3>(init + 48, 0);
+  for (int64_t i = 0; i < k_tiles; ++i) {
+    tile::Load<4>(a.data + i * 64, a.stride);
+    tile::Load<6>(b[0] + i * 1024, 64);
+    TileDot<kSigned, 0, 4, 6>();
+    tile::Load<7>(b[1] + i * 1024, 64);
+    TileDot<kSigned, 1, 4, 7>();
+    tile::Load<6>(b[2] + i * 1024, 64);
+    TileDot<kSigned, 2, 4, 6>();
+    tile::Load<7>(b[3] + i * 1024, 64);
+    TileDot<kSigned, 3, 4, 7>();
+  }
+  tile::Store<0>(out, 256);
+  tile::Store<1>(out + 16, 256);
+  tile::Store<2>(out + 32, 256);
+  tile::Store<3>(out + 48, 256);
+}
+
+template <bool kSigned>
+void RunTileBlock(const internal::SegmentArgs& args, const GemmOutput& y, int64_t block, const TileRowGroups& x,
+                  int64_t first, int64_t rows) {
+  BlockColumns columns;
+  const ColumnsOfBlock b = BeginBlock(args.x, false, y, block, &columns);
+  alignas(64) int32_t acc[32 * 64];
+  const EpilogueTile tile = TileOf(y, b, &columns, acc);
+  const int64_t k_tiles = y.w->k_padded() / 64;
+  for (int64_t r = 0; r < rows; r += 32) {
+    const int64_t left = std::min<int64_t>(rows - r, 32);
+    if (left <= 16) {
+      Tile1x4<kSigned>(x.At(r / 16), k_tiles, b.panels, columns.init, acc);
+    } else {
+      const auto a0 = x.At(r / 16), a1 = x.At(r / 16 + 1);
+      Tile2x2<kSigned>(a0, a1, k_tiles, b.panels[0], b.panels[1], columns.init, acc);
+      if (b.columns > 32) {
+        Tile2x2<kSigned>(a0, a1, k_tiles, b.panels[2], b.panels[3], columns.init + 32, acc + 32);
+      } else {
+        for (int64_t i = 0; i < 32; ++i) std::memset(acc + i * 64 + 32, 0, 32 * sizeof(int32_t));
+      }
+    }
+    EpilogueOfRows(tile, first + r, left);
+  }
+}
+
+inline void RunTiles(const internal::SegmentArgs& args) {
+  if (args.count == 0) return;
+  const int64_t k = args.segments[0].y->w->k();
+  const int64_t at_once = internal::TileRowsAtOnce(k);
+  const bool is_signed = args.x.dtype == quant::DType::kS8;
+  tile::LoadConfig(tile::kWholeTiles);
+  for (int64_t first = args.rows.begin; first < args.rows.end; first += at_once) {
+    const int64_t rows = std::min(args.rows.end - first, at_once);
+    const TileRowGroups x = PrepareTileRows(args, first, rows, k);
+    for (int s = 0; s < args.count; ++s) {
+      const internal::Segment& segment = args.segments[s];
+      for (int64_t b = segment.blocks.begin; b < segment.blocks.end; ++b) {
+        is_signed ? RunTileBlock<true>(args, *segment.y, b, x, first, rows)
+                  : RunTileBlock<false>(args, *segment.y, b, x, first, rows);
+      }
+    }
+  }
+  tile::Release();
+}
+
+#endif  // HWY_TARGET == HWY_AVX3_DL
+}  // namespace HWY_NAMESPACE
+}  // namespace octavo::kernels
+HWY_AFTER_NAMESPACE();
+
+#endif  // include guard

@@ -1,0 +1,110 @@
+// One block of 64 columns, whatever the form: panels, zero points, scales, and the way to the output. Per target.
+#if defined(OCTAVO_KERNELS_GEMM_BLOCK_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef OCTAVO_KERNELS_GEMM_BLOCK_INL_H_
+#undef OCTAVO_KERNELS_GEMM_BLOCK_INL_H_
+#else
+#define OCTAVO_KERNELS_GEMM_BLOCK_INL_H_
+#endif
+
+#include <algorithm>
+#include <cstdint>
+#include <cstring>
+
+#include "hwy/cache_control.h"
+#include "hwy/highway.h"
+#include "octavo/kernels/gemm/epilogue-inl.h"
+#include "octavo/kernels/gemm/segments.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace octavo::kernels {
+namespace HWY_NAMESPACE {
+#if HWY_TARGET <= HWY_AVX2
+
+using internal::kSmallRows;
+
+struct ColumnsOfBlock {
+  const int8_t* panels[4];
+  int64_t column;
+  int columns;
+};
+
+// flips: s8 input has its top bit flipped, which adds 128.
+HWY_INLINE void FillBlock(const GemmInput& x, bool flips, const GemmOutput& y, int64_t column, BlockColumns* c) {
+  const auto count = static_cast<int>(std::min<int64_t>(y.w->n() - column, kColumnBlock));
+  // sum (x - zx) w = sum x w - zx * sum w, modulo 2^32; the s16 form has no zero point left and does not look.
+  const auto zero_point = static_cast<uint32_t>(x.zero_point + (flips && x.dtype == quant::DType::kS8 ? 128 : 0));
+  const int32_t* sums = y.w->column_sums() + column;
+  if (count < kColumnBlock) {  // one row of small k spends more time here than in the product: hence the two loops
+    for (int i = 0; i < kColumnBlock; ++i) {
+      const bool real = i < count;
+      c->init[i] = real ? static_cast<int32_t>(0u - zero_point * static_cast<uint32_t>(sums[i])) : 0;
+      c->scale[i] = real ? x.scale * y.w_scale[y.w_scale_per_column ? column + i : 0] : 0.0f;
+      c->bias[i] = real && y.bias != nullptr ? y.bias[column + i] : -0.0f;
+    }
+    return;
+  }
+  for (int i = 0; i < kColumnBlock; ++i) {
+    c->init[i] = static_cast<int32_t>(0u - zero_point * static_cast<uint32_t>(sums[i]));
+  }
+  if (y.w_scale_per_column) {
+    for (int i = 0; i < kColumnBlock; ++i) c->scale[i] = x.scale * y.w_scale[column + i];
+  } else {
+    for (int i = 0; i < kColumnBlock; ++i) c->scale[i] = x.scale * y.w_scale[0];
+  }
+  if (y.bias != nullptr) {
+    std::memcpy(c->bias, y.bias + column, sizeof(c->bias));
+  } else {
+    for (int i = 0; i < kColumnBlock; ++i) c->bias[i] = -0.0f;
+  }
+}
+
+HWY_INLINE ColumnsOfBlock BeginBlock(const GemmInput& x, bool flips, const GemmOutput& y, int64_t block,
+                                     BlockColumns* columns) {
+  ColumnsOfBlock b;
+  b.column = block * kColumnBlock;
+  b.columns = static_cast<int>(std::min<int64_t>(y.w->n() - b.column, kColumnBlock));
+  // Panels that do not exist are read as the last one; their columns are not stored.
+  const int64_t last_panel = y.w->n_padded() / 16 - 1;
+  for (int i = 0; i < 4; ++i) b.panels[i] = y.w->Panel(std::min(block * 4 + i, last_panel));
+  FillBlock(x, flips, y, b.column, columns);
+  return b;
+}
+
+HWY_INLINE EpilogueTile TileOf(const GemmOutput& y, const ColumnsOfBlock& b, const BlockColumns* columns,
+                               int32_t* acc) {
+  EpilogueTile tile{};
+  tile.acc = acc;
+  tile.columns_of = columns;
+  tile.y = &y;
+  tile.column = b.column;
+  tile.columns = b.columns;
+  if (y.dtype != quant::DType::kF32) tile.requant = MakeRequant(y.scale, y.zero_point, y.dtype);
+  return tile;
+}
+
+// The lines that the epilogue will write: they arrive while the product runs.
+HWY_INLINE void PrefetchOutput(const EpilogueTile& t) {
+  const int64_t bytes = t.y->dtype == quant::DType::kF32 ? 4 : 1;
+  const char* out = static_cast<const char*>(t.y->y) + (t.row * t.y->stride + t.column) * bytes;
+  for (int r = 0; r < t.rows; ++r, out += t.y->stride * bytes) {
+    for (int64_t i = 0; i < t.columns * bytes; i += 64) hwy::Prefetch(out + i);
+  }
+}
+
+// Rows of sums from tile.acc on, as many as there are, six at a time: what the epilogue's buffer holds.
+HWY_INLINE void EpilogueOfRows(EpilogueTile tile, int64_t first, int64_t rows) {
+  int32_t* acc = tile.acc;
+  for (int64_t r = 0; r < rows; r += 6) {
+    tile.acc = acc + r * 64;
+    tile.row = first + r;
+    tile.rows = static_cast<int>(std::min<int64_t>(rows - r, 6));
+    Epilogue(tile);
+  }
+}
+
+#endif  // HWY_TARGET <= HWY_AVX2
+}  // namespace HWY_NAMESPACE
+}  // namespace octavo::kernels
+HWY_AFTER_NAMESPACE();
+
+#endif  // include guard

@@ -1,0 +1,199 @@
+// 1 to 8 rows x 64 columns: the weights come once from wherever they lie, several columns at a time, because memory
+// gives more to several streams than to one (kernels.md 10.8: 23.7 against 17.3 GB/s). Per target.
+//
+// A quad says how four values of a row meet 64 bytes of a panel (4 values of 16 columns). Accumulators stand in arrays
+// whose loops are fully unrolled and are pinned: no copies, no spills in GCC 14 (kernels.md 10.2).
+#if defined(OCTAVO_KERNELS_GEMM_SMALL_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef OCTAVO_KERNELS_GEMM_SMALL_INL_H_
+#undef OCTAVO_KERNELS_GEMM_SMALL_INL_H_
+#else
+#define OCTAVO_KERNELS_GEMM_SMALL_INL_H_
+#endif
+
+#include <cstdint>
+
+#include "hwy/highway.h"
+#include "octavo/kernels/gemm/tile-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace octavo::kernels {
+namespace HWY_NAMESPACE {
+#if HWY_TARGET <= HWY_AVX2
+
+#if HWY_TARGET != HWY_AVX3
+// vpdpbusd: zmm, or in its VEX form on ymm (AVX-VNNI), which the compiler only knows under a flag of its own.
+struct VnniQuad {
+  using Input = uint8_t;
+  using A = TileV;
+  using B = TileV;
+  static HWY_INLINE A LoadA(const Input* p) { return Broadcast4(p); }
+  static HWY_INLINE B LoadB(const int8_t* p) {
+    return hwy::HWY_NAMESPACE::Load(TileD(), reinterpret_cast<const int32_t*>(p));
+  }
+  static HWY_INLINE void Dot(TileV& c, A a, B b) {
+#if HWY_TARGET == HWY_AVX2
+    asm("%{vex%} vpdpbusd %2, %1, %0" : "+x"(c.raw) : "x"(a.raw), "x"(b.raw));
+#else
+    asm("vpdpbusd %2, %1, %0" : "+v"(c.raw) : "v"(a.raw), "v"(b.raw));
+#endif
+  }
+};
+#endif
+
+#if HWY_TARGET > HWY_AVX3_DL
+// Two vpmaddwd: the even and the odd bytes of the quad (tile-inl.h).
+struct S16Quad {
+  using Input = int16_t;
+  struct Pair {
+    TileV even, odd;
+  };
+  using A = Pair;
+  using B = Pair;
+  static HWY_INLINE A LoadA(const Input* p) { return {Broadcast4(p), Broadcast4(p + 2)}; }
+  static HWY_INLINE B LoadB(const int8_t* p) {
+    namespace hn = hwy::HWY_NAMESPACE;
+    return {hn::BitCast(TileD(), HalfOfQuads<false>(p)), hn::BitCast(TileD(), HalfOfQuads<true>(p))};
+  }
+  static HWY_INLINE void Dot(TileV& c, A a, B b) {
+    Half(c, a.even, b.even);
+    Half(c, a.odd, b.odd);
+  }
+
+ private:
+  static HWY_INLINE void Half(TileV& c, TileV a, TileV b) {
+    namespace hn = hwy::HWY_NAMESPACE;
+    const hn::Repartition<int16_t, TileD> d16;
+    c = hn::Add(c, hn::WidenMulPairwiseAdd(TileD(), hn::BitCast(d16, a), hn::BitCast(d16, b)));
+    Pin(c);
+  }
+};
+#endif
+
+// One step: kRows rows x kVectors vectors of columns.
+template <class Quad, int kRows, int kVectors>
+HWY_INLINE void SmallStep(const typename Quad::Input* x, size_t stride, const int8_t* const* b, size_t at,
+                          TileV (&c)[kRows][kVectors]) {
+  if constexpr (kRows == 1) {  // one weight at a time: eight ymm sums leave few registers
+    const auto a = Quad::LoadA(x);
+    HWY_UNROLL(8)
+    for (int v = 0; v < kVectors; ++v) Quad::Dot(c[0][v], a, Quad::LoadB(b[v] + at));
+    return;
+  }
+  typename Quad::B w[kVectors];
+  HWY_UNROLL(8)
+  for (int v = 0; v < kVectors; ++v) w[v] = Quad::LoadB(b[v] + at);
+  HWY_UNROLL(8)
+  for (int r = 0; r < kRows; ++r) {
+    const auto a = Quad::LoadA(x + static_cast<size_t>(r) * stride);
+    HWY_UNROLL(8)
+    for (int v = 0; v < kVectors; ++v) Quad::Dot(c[r][v], a, w[v]);
+  }
+}
+
+// out[r][64], kVectors vectors from `out` on = init + x[r] . b. kSplit 2: k runs in two chains, for one row, whose few
+// sums would otherwise wait for each other. init: null for 0.
+template <class Quad, int kRows, int kVectors, int kSplit>
+HWY_NOINLINE void SmallTile(const typename Quad::Input* HWY_RESTRICT x, size_t stride, size_t k,
+                            const int8_t* const* b, const int32_t* init, int32_t* HWY_RESTRICT out) {
+  namespace hn = hwy::HWY_NAMESPACE;
+  const TileD d;
+  constexpr int kLanes = static_cast<int>(hn::MaxLanes(TileD()));
+  TileV c[kRows][kVectors], e[kRows][kVectors];
+  HWY_UNROLL(8)
+  for (int r = 0; r < kRows; ++r) {
+    HWY_UNROLL(8)
+    for (int v = 0; v < kVectors; ++v) {
+      c[r][v] = init == nullptr ? hn::Zero(d) : hn::Load(d, init + v * kLanes);
+      e[r][v] = hn::Zero(d);
+    }
+  }
+  const int8_t* columns[kVectors];
+  HWY_UNROLL(8)
+  for (int v = 0; v < kVectors; ++v) columns[v] = b[v];
+  size_t i = 0;
+  if constexpr (kSplit == 2) {
+    for (; i + 8 <= k; i += 8) {
+      SmallStep<Quad, kRows, kVectors>(x + i, stride, columns, i * 16, c);
+      SmallStep<Quad, kRows, kVectors>(x + i + 4, stride, columns, i * 16 + 64, e);
+    }
+  }
+  for (; i < k; i += 4) SmallStep<Quad, kRows, kVectors>(x + i, stride, columns, i * 16, c);
+  HWY_UNROLL(8)
+  for (int r = 0; r < kRows; ++r) {
+    HWY_UNROLL(8)
+    for (int v = 0; v < kVectors; ++v) {
+      hn::Store(kSplit == 2 ? hn::Add(c[r][v], e[r][v]) : c[r][v], d, out + r * 64 + v * kLanes);
+    }
+  }
+}
+
+// All 64 columns, kVectors vectors of them at a time.
+template <class Quad, int kRows, int kVectors, int kSplit>
+HWY_INLINE void SmallColumns(const typename Quad::Input* x, size_t stride, size_t k, const int8_t* const panels[4],
+                             const int32_t* init, int32_t* out) {
+  constexpr int kLanes = static_cast<int>(hwy::HWY_NAMESPACE::MaxLanes(TileD()));
+  for (int column = 0; column < 64; column += kVectors * kLanes) {
+    const int8_t* b[kVectors];
+    for (int v = 0; v < kVectors; ++v) {
+      const int at = column + v * kLanes;
+      b[v] = panels[at / 16] + at % 16 * 4;
+    }
+    SmallTile<Quad, kRows, kVectors, kSplit>(x, stride, k, b, init == nullptr ? nullptr : init + column, out + column);
+  }
+}
+
+// Vectors at a time, so that sums, weights and the row fit into the registers (16 ymm or 32 zmm).
+#if HWY_TARGET == HWY_AVX2
+constexpr int SmallVectors(int rows) { return rows == 1 ? 8 : rows == 2 ? 4 : 2; }
+#else
+constexpr int SmallVectors(int rows) { return rows <= 4 ? 4 : 2; }
+#endif
+
+template <class Quad, int kRows>
+HWY_INLINE void SmallOf(const typename Quad::Input* x, size_t stride, size_t k, const int8_t* const panels[4],
+                        const int32_t* init, int32_t* out) {
+  constexpr bool kYmm = HWY_TARGET == HWY_AVX2;
+  if constexpr (kYmm && kRows > 6) {
+    // Does not fit: two passes over 16 columns at a time, the second of which finds them in L1.
+    for (int p = 0; p < 4; ++p) {
+      const int8_t* b[2] = {panels[p], panels[p] + 32};
+      const int32_t* first = init == nullptr ? nullptr : init + 16 * p;
+      SmallTile<Quad, 4, 2, 1>(x, stride, k, b, first, out + 16 * p);
+      SmallTile<Quad, kRows - 4, 2, 1>(x + 4 * stride, stride, k, b, first, out + 4 * 64 + 16 * p);
+    }
+  } else {
+    constexpr int kSplit = !kYmm && kRows == 1 ? 2 : 1;
+    SmallColumns<Quad, kRows, SmallVectors(kRows), kSplit>(x, stride, k, panels, init, out);
+  }
+}
+
+// out: [8][64].
+template <class Quad>
+HWY_INLINE void SmallRows(const typename Quad::Input* x, size_t stride, size_t k, int rows,
+                          const int8_t* const panels[4], const int32_t* init, int32_t* out) {
+  switch (rows) {
+    case 1:
+      return SmallOf<Quad, 1>(x, stride, k, panels, init, out);
+    case 2:
+      return SmallOf<Quad, 2>(x, stride, k, panels, init, out);
+    case 3:
+      return SmallOf<Quad, 3>(x, stride, k, panels, init, out);
+    case 4:
+      return SmallOf<Quad, 4>(x, stride, k, panels, init, out);
+    case 5:
+      return SmallOf<Quad, 5>(x, stride, k, panels, init, out);
+    case 6:
+      return SmallOf<Quad, 6>(x, stride, k, panels, init, out);
+    case 7:
+      return SmallOf<Quad, 7>(x, stride, k, panels, init, out);
+    default:
+      return SmallOf<Quad, 8>(x, stride, k, panels, init, out);
+  }
+}
+
+#endif  // HWY_TARGET <= HWY_AVX2
+}  // namespace HWY_NAMESPACE
+}  // namespace octavo::kernels
+HWY_AFTER_NAMESPACE();
+
+#endif  // include guard

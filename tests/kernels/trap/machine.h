@@ -1,0 +1,42 @@
+// The instructions that a test may execute on a CPU without them: AMX tiles (LDTILECFG, STTILECFG, TILERELEASE, TILEZERO,
+// TILELOADD, TILELOADDT1, TILESTORED, TDPB{SS,SU,US,UU}D) and the VEX form of VPDPBUSD ymm (AVX-VNNI). Decoded from the
+// machine code and executed as the manual says; what a CPU would answer with #UD or #GP is a problem in words.
+// Source: Intel 64 and IA-32 Architectures Software Developer's Manual, volume 2.
+#ifndef OCTAVO_TESTS_KERNELS_TRAP_MACHINE_H_
+#define OCTAVO_TESTS_KERNELS_TRAP_MACHINE_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+
+namespace octavo::trap {
+
+// Palette 1: eight tiles of up to 16 rows of up to 64 bytes.
+struct TileFile {
+  bool configured = false;
+  uint8_t rows[8] = {};
+  uint16_t row_bytes[8] = {};
+  alignas(64) uint8_t data[8][16][64] = {};
+};
+
+struct Machine {
+  uint64_t gpr[16] = {};  // in the order of their encoding: rax rcx rdx rbx rsp rbp rsi rdi r8 ...
+  const uint8_t* rip = nullptr;
+  alignas(32) uint8_t ymm[16][32] = {};
+  bool ymm_changed = false;
+  TileFile* tiles = nullptr;
+};
+
+struct Outcome {
+  bool known = false;   // false: not one of these instructions, nothing was done
+  size_t length = 0;    // in bytes
+  bool is_tile = false;
+  std::string problem;  // empty, or why a CPU would have refused; then nothing was done
+};
+
+// Executes the instruction at `rip`, which is not moved.
+Outcome Execute(Machine& machine);
+
+}  // namespace octavo::trap
+
+#endif  // OCTAVO_TESTS_KERNELS_TRAP_MACHINE_H_

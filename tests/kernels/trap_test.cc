@@ -1,0 +1,245 @@
+// The trap against a plain model: random configurations and data for the tile instructions as the assembler encodes
+// them, and every refusal that a CPU would answer with a fault.
+#include "trap/trap.h"
+
+#include <array>
+#include <cstring>
+#include <utility>
+#include <vector>
+
+#include "gmock/gmock.h"
+#include "octavo/kernels/tile/amx.h"
+#include "testing.h"
+#include "trap/machine.h"
+
+namespace octavo::kernels {
+namespace {
+
+using ::testing::HasSubstr;
+
+// On a CPU with AMX the same instructions run natively, and the model judges the CPU; its faults end the process, so
+// refusals are only provoked under the trap.
+bool AmxIsNative() { return ExecutionOf(Arch::kAmx) == Execution::kNative; }
+
+using Move = void (*)(void*, ptrdiff_t);
+using Dot = void (*)();
+
+template <int... kTile>
+constexpr std::array<Move, 8> Loads(std::integer_sequence<int, kTile...>) {
+  return {[](void* p, ptrdiff_t stride) { tile::Load<kTile>(p, stride); }...};
+}
+template <int... kTile>
+constexpr std::array<Move, 8> Stores(std::integer_sequence<int, kTile...>) {
+  return {[](void* p, ptrdiff_t stride) { tile::Store<kTile>(p, stride); }...};
+}
+template <int... kTile>
+constexpr std::array<Dot, 8> Zeros(std::integer_sequence<int, kTile...>) {
+  return {[] { tile::Zero<kTile>(); }...};
+}
+constexpr auto kTiles = std::make_integer_sequence<int, 8>();
+constexpr std::array<Move, 8> kLoad = Loads(kTiles), kStore = Stores(kTiles);
+constexpr std::array<Dot, 8> kZero = Zeros(kTiles);
+
+// Three different tiles and the four signs.
+struct DotCase {
+  int c, a, b;
+  std::array<Dot, 4> dot;  // uu, us, su, ss
+};
+template <int kC, int kA, int kB>
+constexpr DotCase MakeDot() {
+  return {kC, kA, kB, {tile::DotUU<kC, kA, kB>, tile::DotUS<kC, kA, kB>, tile::DotSU<kC, kA, kB>, tile::DotSS<kC, kA, kB>}};
+}
+constexpr DotCase kDots[] = {MakeDot<0, 1, 2>(), MakeDot<7, 6, 5>(), MakeDot<3, 7, 0>(), MakeDot<5, 2, 7>(),
+                             MakeDot<4, 0, 6>(), MakeDot<1, 3, 4>(), MakeDot<6, 5, 1>(), MakeDot<2, 4, 3>()};
+
+using Bytes = std::vector<uint8_t>;
+Bytes RandomBytes(size_t count) {
+  Bytes bytes(count);
+  for (auto& v : bytes) v = static_cast<uint8_t>(RandomInt(0, 255));
+  return bytes;
+}
+
+class Tiles : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    if (!AmxIsNative()) trap::Install();
+    trap::TakeProblem();
+  }
+  void TearDown() override {
+    tile::Release();
+    EXPECT_EQ(trap::TakeProblem(), "");
+  }
+};
+
+// C += A B by the definition: element (m, k) of A is a byte, element (k, n) of B is byte 4 n + k % 4 of row k / 4.
+TEST_F(Tiles, DotProductsOfRandomShapes) {
+  for (int trial = 0; trial < 400; ++trial) {
+    const DotCase& d = kDots[RandomInt(0, 7)];
+    const int sign = RandomInt(0, 3);
+    const int rows = RandomInt(1, 16), columns = RandomInt(1, 16), quads = RandomInt(1, 16);
+    tile::TileConfig config;
+    const auto set = [&config](int t, int r, int bytes) {
+      config.rows[t] = static_cast<uint8_t>(r);
+      config.row_bytes[t] = static_cast<uint16_t>(bytes);
+    };
+    set(d.c, rows, 4 * columns), set(d.a, rows, 4 * quads), set(d.b, quads, 4 * columns);
+    const int stride_a = 4 * quads + RandomInt(0, 9), stride_b = 4 * columns + RandomInt(0, 9);
+    const int stride_c = 4 * columns + 4 * RandomInt(0, 3);
+    Bytes a = RandomBytes(static_cast<size_t>(rows * stride_a)), b = RandomBytes(static_cast<size_t>(quads * stride_b));
+    Bytes c = RandomBytes(static_cast<size_t>(rows * stride_c)), got(c.size(), 0xA5), want(c.size(), 0xA5);
+    tile::LoadConfig(config);
+    kLoad[static_cast<size_t>(d.a)](a.data(), stride_a);
+    kLoad[static_cast<size_t>(d.b)](b.data(), stride_b);
+    kLoad[static_cast<size_t>(d.c)](c.data(), stride_c);
+    d.dot[static_cast<size_t>(sign)]();
+    kStore[static_cast<size_t>(d.c)](got.data(), stride_c);
+    for (int m = 0; m < rows; ++m) {
+      for (int n = 0; n < columns; ++n) {
+        int64_t sum = 0;
+        for (int k = 0; k < 4 * quads; ++k) {
+          const uint8_t av = a[static_cast<size_t>(m * stride_a + k)];
+          const uint8_t bv = b[static_cast<size_t>(k / 4 * stride_b + 4 * n + k % 4)];
+          sum += int64_t{sign >= 2 ? static_cast<int8_t>(av) : av} * (sign % 2 == 1 ? static_cast<int8_t>(bv) : bv);
+        }
+        int32_t start;
+        std::memcpy(&start, c.data() + m * stride_c + 4 * n, 4);
+        const auto total = static_cast<int32_t>(static_cast<uint64_t>(start + sum));
+        std::memcpy(want.data() + m * stride_c + 4 * n, &total, 4);
+      }
+    }
+    ASSERT_TRUE(got == want) << "trial " << trial << " " << rows << "x" << columns << "x" << 4 * quads << " sign " << sign;
+    ASSERT_EQ(trap::TakeProblem(), "");
+  }
+}
+
+TEST_F(Tiles, LoadZeroStoreOfEveryTile) {
+  for (int trial = 0; trial < 100; ++trial) {
+    tile::TileConfig config;
+    for (int t = 0; t < 8; ++t) {
+      config.rows[t] = static_cast<uint8_t>(RandomInt(1, 16));
+      config.row_bytes[t] = static_cast<uint16_t>(RandomInt(1, 64));
+    }
+    tile::LoadConfig(config);
+    std::array<Bytes, 8> data;
+    for (size_t t = 0; t < 8; ++t) {
+      data[t] = RandomBytes(16 * 64);
+      kLoad[t](data[t].data(), RandomInt(0, 1) * 64);
+      kLoad[t](data[t].data(), t % 2 == 0 ? 64 : 0);  // 0: every row is row 0
+    }
+    const size_t cleared = static_cast<size_t>(RandomInt(0, 7));
+    kZero[cleared]();
+    tile::TileConfig back;
+    tile::StoreConfig(&back);
+    ASSERT_EQ(std::memcmp(&back, &config, sizeof(config)), 0);
+    for (size_t t = 0; t < 8; ++t) {
+      Bytes got(16 * 80, 0xA5), want = got;
+      kStore[t](got.data(), 80);
+      for (size_t r = 0; r < config.rows[t]; ++r) {
+        const uint8_t* from = data[t].data() + (t % 2 == 0 ? r * 64 : 0);
+        for (size_t i = 0; i < config.row_bytes[t]; ++i) want[r * 80 + i] = t == cleared ? 0 : from[i];
+      }
+      ASSERT_TRUE(got == want) << "tile " << t;
+    }
+  }
+}
+
+class Refusals : public Tiles {
+ protected:
+  void SetUp() override {
+    if (AmxIsNative()) GTEST_SKIP() << "this CPU has AMX and would end the process";
+    Tiles::SetUp();
+  }
+  // What the trap says to a configuration of tiles 0, 1, 2, then C0 += A1 B2.
+  template <class Change>
+  std::string Dot(Change change) {
+    tile::TileConfig config = tile::kWholeTiles;
+    change(config);
+    tile::LoadConfig(config);
+    tile::DotUS<0, 1, 2>();
+    return trap::TakeProblem();
+  }
+};
+
+TEST_F(Refusals, ConfigurationsThatNoCpuTakes) {
+  EXPECT_EQ(Dot([](auto&) {}), "");
+  EXPECT_THAT(Dot([](auto& c) { c.palette = 2; }), HasSubstr("palette 2"));
+  EXPECT_THAT(Dot([](auto& c) { c.reserved[3] = 1; }), HasSubstr("reserved byte 5 = 1"));
+  EXPECT_THAT(Dot([](auto& c) { c.reserved_row_bytes[0] = 1; }), HasSubstr("reserved byte 32"));
+  EXPECT_THAT(Dot([](auto& c) { c.reserved_rows[7] = 9; }), HasSubstr("reserved byte 63 = 9"));
+  EXPECT_THAT(Dot([](auto& c) { c.rows[5] = 17; }), HasSubstr("tile 5 17 rows of 64 bytes"));
+  EXPECT_THAT(Dot([](auto& c) { c.row_bytes[6] = 65; }), HasSubstr("tile 6 16 rows of 65 bytes"));
+  EXPECT_THAT(Dot([](auto& c) { c.rows[7] = 0; }), HasSubstr("tile 7 0 rows of 64 bytes"));
+  EXPECT_THAT(Dot([](auto& c) { c.start_row = 3; }), HasSubstr("start row 3"));
+}
+
+TEST_F(Refusals, DotProductsOfTilesThatDoNotFit) {
+  EXPECT_THAT(Dot([](auto& c) { c.rows[0] = 15; }), HasSubstr("TDPBUSD: 15 rows of sums, 16 of A"));
+  EXPECT_THAT(Dot([](auto& c) { c.row_bytes[1] = 60; }), HasSubstr("15 quads in A, 16 rows in B"));
+  EXPECT_THAT(Dot([](auto& c) { c.row_bytes[2] = 32; }), HasSubstr("64 bytes a row of sums, 32 of B"));
+  EXPECT_THAT(Dot([](auto& c) { c.row_bytes[0] = 62; }), HasSubstr("tile 0 has rows of 62 bytes"));
+  EXPECT_THAT(Dot([](auto& c) { c.rows[2] = 0, c.row_bytes[2] = 0; }), HasSubstr("tile 2, which has no rows"));
+  EXPECT_THAT(Dot([](auto& c) { c.palette = 0; }), HasSubstr("before LDTILECFG"));
+  tile::Release();
+  uint8_t bytes[64] = {};
+  tile::Load<3>(bytes, 0);
+  EXPECT_THAT(trap::TakeProblem(), HasSubstr("TILELOADD before LDTILECFG"));
+}
+
+// Bytes that no assembler writes.
+TEST(Decoder, RefusesEncodingsThatFault) {
+  trap::TileFile tiles;
+  const auto problem = [&tiles](std::vector<uint8_t> code) {
+    code.resize(16);
+    trap::Machine m;
+    m.rip = code.data();
+    m.tiles = &tiles;
+    return trap::Execute(m).problem;
+  };
+  EXPECT_EQ(problem({0xC4, 0xE2, 0x78, 0x49, 0xC0}), "");                             // TILERELEASE
+  EXPECT_THAT(problem({0xC4, 0xE2, 0x7C, 0x49, 0xC0}), HasSubstr("VEX.L"));           // L = 1
+  EXPECT_THAT(problem({0xC4, 0xE2, 0xF8, 0x49, 0xC0}), HasSubstr("VEX.W"));           // W = 1
+  EXPECT_THAT(problem({0xC4, 0xE2, 0x70, 0x49, 0xC0}), HasSubstr("third operand"));   // vvvv
+  EXPECT_THAT(problem({0xC4, 0xE2, 0x7B, 0x4B, 0x00}), HasSubstr("base and stride"));  // TILELOADD without SIB
+  tiles.configured = true;
+  EXPECT_THAT(problem({0xC4, 0x62, 0x7B, 0x49, 0xC0}), HasSubstr("tile 8"));  // TILEZERO tmm8
+  for (int t = 0; t < 8; ++t) tiles.rows[t] = 16, tiles.row_bytes[t] = 64;
+  EXPECT_THAT(problem({0xC4, 0xE2, 0x73, 0x5E, 0xC1}), HasSubstr("TDPBSSD with one tile twice: 0, 1, 1"));
+  trap::Machine m;
+  const uint8_t ret[16] = {0xC3};
+  m.rip = ret;
+  EXPECT_FALSE(trap::Execute(m).known);
+}
+
+// vpdpbusd ymm of the VEX form, low and high registers and from memory, against plain loops.
+TEST(VexDot, EqualsPlainLoops) {
+  if (ExecutionOf(Arch::kAvxVnni) == Execution::kNone) GTEST_SKIP() << "no AVX2";
+  if (ExecutionOf(Arch::kAvxVnni) == Execution::kTrap) trap::Install();
+  for (int trial = 0; trial < 300; ++trial) {
+    const Bytes a = RandomBytes(32), b = RandomBytes(32), start = RandomBytes(32);
+    Bytes got[3] = {Bytes(32), Bytes(32), Bytes(32)};
+    asm volatile(
+        "vmovdqu (%0), %%ymm1\n\tvmovdqu (%1), %%ymm2\n\tvmovdqu (%2), %%ymm3\n\t%{vex%} vpdpbusd %%ymm2, %%ymm1, %%ymm3\n\t"
+        "vmovdqu %%ymm3, (%3)\n\tvmovdqu (%0), %%ymm14\n\tvmovdqu (%1), %%ymm9\n\tvmovdqu (%2), %%ymm12\n\t"
+        "%{vex%} vpdpbusd %%ymm9, %%ymm14, %%ymm12\n\tvmovdqu %%ymm12, (%4)\n\tvmovdqu (%2), %%ymm15\n\t"
+        "%{vex%} vpdpbusd (%1), %%ymm14, %%ymm15\n\tvmovdqu %%ymm15, (%5)"
+        :
+        : "r"(a.data()), "r"(b.data()), "r"(start.data()), "r"(got[0].data()), "r"(got[1].data()), "r"(got[2].data())
+        : "memory", "xmm1", "xmm2", "xmm3", "xmm9", "xmm12", "xmm14", "xmm15");
+    for (size_t lane = 0; lane < 8; ++lane) {
+      int32_t first;
+      std::memcpy(&first, start.data() + 4 * lane, 4);
+      int64_t sum = first;
+      for (size_t i = 4 * lane; i < 4 * lane + 4; ++i) sum += int64_t{a[i]} * static_cast<int8_t>(b[i]);
+      const auto want = static_cast<int32_t>(static_cast<uint64_t>(sum));
+      for (const Bytes& g : got) {
+        int32_t v;
+        std::memcpy(&v, g.data() + 4 * lane, 4);
+        ASSERT_EQ(v, want) << "trial " << trial << " lane " << lane;
+      }
+    }
+  }
+  EXPECT_EQ(trap::TakeProblem(), "");
+}
+
+}  // namespace
+}  // namespace octavo::kernels
