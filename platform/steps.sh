@@ -56,3 +56,12 @@ release_lock() { exec {lock_fd}>&-; lock_fd=; }
 # packages FILE: the names in a package list, comments stripped.
 packages() { sed -e 's/#.*//' -e '/^[[:space:]]*$/d' "$1" | tr -s '[:space:]' '\n'; }
 hash_of() { cat "$@" | sha256sum | cut -c1-16; }
+
+# wants_emulation ARGS of ./dev test: whole runs on a CPU without AVX-512 VNNI, and --all.
+wants_emulation() {
+  case " $* " in
+    *' --all '*) return 0 ;;
+    *' -R '* | *' -k '*) return 1 ;;
+  esac
+  ! grep -qm1 avx512_vnni /proc/cpuinfo
+}

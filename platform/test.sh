@@ -1,11 +1,14 @@
 # Sourced by inside.sh: ./dev test. Every GoogleTest program by ctest, then the Python tests; one closing verdict.
+. "$platform/bochs.sh"
+emulate=no; if wants_emulation "$@"; then emulate=yes; fi
 preset=release; ctest_options=(); pytest_options=()
 while [ "$#" -gt 0 ]; do
   case $1 in
     --asan | --tsan | --debug) preset=${1#--}; shift ;;
+    --all) shift ;;
     -R) ctest_options+=(-R "${2:?-R needs a pattern}"); shift 2 ;;
     -k) pytest_options+=(-k "${2:?-k needs a word}"); shift 2 ;;
-    *) fail "./dev test does not know '$1': --asan, --tsan, --debug, -R REGEX, -k WORD" ;;
+    *) fail "./dev test does not know '$1': --all, --asan, --tsan, --debug, -R REGEX, -k WORD" ;;
   esac
 done
 
@@ -34,6 +37,26 @@ if [ "${#ctest_options[@]}" -eq 0 ] && compgen -G 'tests/python/test_*.py' >/dev
     5) python='no test ran' ;;
     *) python=FAILED; status=1 ;;
   esac
+fi
+# How each kernel was executed: by this CPU, through the trap (tests/kernels/trap), or in Bochs. One that was not fails the run.
+if [ "${#pytest_options[@]}" -eq 0 ] && [ "${#ctest_options[@]}" -eq 0 ]; then
+  lines=$("$builds/$preset/tests/kernels/execution_test" | sed -n 's/^kernel //p') || status=1
+  if [ "$emulate" = yes ]; then
+    log=$OCTAVO_CACHE/logs/bochs.log; mkdir -p "$OCTAVO_CACHE/logs"
+    say "kernels in Bochs ..."
+    if kernels_in_bochs "$builds/$preset" >"$log" 2>&1; then
+      lines+=$'\n'$(sed -n 's/^kernel //p' "$log"); tail -n 1 "$log"
+    else
+      status=1; tail -n 20 "$log" >&2; say "kernels in Bochs: FAILED; the whole log is $log"
+    fi
+  fi
+  echo 'how each kernel was executed:'
+  printf '%s\n' "$lines" | awk '
+    NF == 2 { if (!($1 in how)) order[++n] = $1; if ($2 != "not-here") how[$1] = how[$1] " " $2; else how[$1] = how[$1] "" }
+    END {
+      for (i = 1; i <= n; ++i) { printf "  %-32s%s\n", order[i], how[order[i]] == "" ? " NOT EXECUTED" : how[order[i]]; bad += how[order[i]] == "" }
+      exit n == 0 || bad > 0
+    }' || { status=1; cpp=FAILED; say 'a kernel was executed nowhere'; }
 fi
 [ "$ran" = 1 ] || status=1
 verdict=PASS; [ "$status" -eq 0 ] || verdict=FAIL

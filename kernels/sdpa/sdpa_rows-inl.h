@@ -188,8 +188,6 @@ HWY_INLINE S32V ProbToInt(F16V e, F16V sum, F16V sum_reciprocal, F16V scale, F16
 }
 
 #if HWY_TARGET <= HWY_AVX3_DL
-using Prob = uint8_t;
-
 // Four vectors to bytes in order; saturated to 0..255 on the way.
 HWY_INLINE hwy::HWY_NAMESPACE::Vec512<uint8_t> PackProbs(S32V v0, S32V v1, S32V v2, S32V v3) {
   namespace hn = hwy::HWY_NAMESPACE;
@@ -204,7 +202,7 @@ HWY_INLINE hwy::HWY_NAMESPACE::Vec512<uint8_t> PackProbs(S32V v0, S32V v1, S32V 
 
 // One row of e to u8; *row_sum = the sum of the bytes, padding (the zero point) included.
 template <bool kDivide>
-HWY_INLINE void QuantizeProbs(const ProbQuant& quant, const float* e, size_t keys, float sum_value, Prob* p,
+HWY_INLINE void QuantizeProbs(const ProbQuant& quant, const float* e, size_t keys, float sum_value, uint8_t* p,
                               int32_t* row_sum) {
   namespace hn = hwy::HWY_NAMESPACE;
   const F16D d;
@@ -232,12 +230,39 @@ HWY_INLINE void QuantizeProbs(const ProbQuant& quant, const float* e, size_t key
   }
   *row_sum = hn::ReduceSum(d32, total);
 }
-#else
-using Prob = int16_t;
+#endif
 
+#if HWY_TARGET == HWY_AVX2
+// One row of e to u8; *row_sum = the sum of the bytes, padding (the zero point) included.
+template <bool kDivide>
+HWY_INLINE void QuantizeProbs(const ProbQuant& quant, const float* e, size_t keys, float sum_value, uint8_t* p,
+                              int32_t* row_sum) {
+  namespace hn = hwy::HWY_NAMESPACE;
+  const F16D d;
+  const S32D d32;
+  const hn::Full128<uint8_t> d8;
+  const F16V sum = hn::Set(d, sum_value), reciprocal = hn::Set(d, 1.0f / sum_value);
+  const F16V scale = hn::Set(d, quant.p_scale), scale_reciprocal = hn::Set(d, quant.p_reciprocal);
+  const S32V zero = hn::Set(d32, quant.zero);
+  const auto at = [&](size_t i) HWY_ATTR {
+    return hn::Add(ProbToInt<kDivide>(hn::Load(d, e + i), sum, reciprocal, scale, scale_reciprocal), zero);
+  };
+  auto total = hn::Zero(hn::Full128<uint64_t>());
+  for (size_t i = 0; i < keys; i += 16) {
+    const auto words = hn::OrderedDemote2To(hn::Full256<int16_t>(), at(i), at(i + 8));
+    const auto bytes = hn::DemoteTo(d8, words);  // saturated twice, to 0..255
+    hn::Store(bytes, d8, p + i);
+    total = hn::Add(total, hn::SumsOf8(bytes));
+  }
+  *row_sum = static_cast<int32_t>(hn::ReduceSum(hn::Full128<uint64_t>(), total));
+}
+#endif
+
+#if HWY_TARGET > HWY_AVX3_DL
 // One row of e to s16, less the zero point.
 template <bool kDivide>
-HWY_INLINE void QuantizeProbs(const ProbQuant& quant, const float* e, size_t keys, float sum_value, Prob* p, int32_t*) {
+HWY_INLINE void QuantizeProbs(const ProbQuant& quant, const float* e, size_t keys, float sum_value, int16_t* p,
+                              int32_t*) {
   namespace hn = hwy::HWY_NAMESPACE;
   const F16D d;
   const S32D d32;
@@ -255,7 +280,7 @@ HWY_INLINE void QuantizeProbs(const ProbQuant& quant, const float* e, size_t key
 #endif
   }
 }
-#endif  // VNNI or s16
+#endif
 
 }  // namespace HWY_NAMESPACE
 }  // namespace octavo::kernels

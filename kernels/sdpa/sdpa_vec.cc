@@ -53,49 +53,48 @@ HWY_INLINE Int8Forms FormsOf(const SdpaInt8Args& args) {
   return f;
 }
 
-#if HWY_TARGET <= HWY_AVX3_DL
 // terms[c] = count * row_zero * column_zero - row_zero * sum of column c. Wraps like the products.
+template <class E>
 void ColumnTerms(const uint8_t* panels, size_t columns16, size_t steps, int32_t count, int32_t row_zero,
                  int32_t column_zero, int32_t* terms) {
   const I16D d;
-  const hn::Repartition<int8_t, I16D> d8;
-  const auto ones = hn::Set(hn::Repartition<uint8_t, I16D>(), uint8_t{1});
-  const auto constant = hn::Set(d, count * row_zero * column_zero);
-  for (size_t c = 0; c < columns16; c += 16) {
+  const I16V ones = hn::Set(d, 0x01010101);
+  const I16V constant = hn::Set(d, count * row_zero * column_zero);
+  for (size_t c = 0; c < columns16; c += kTileLanes) {
+    const uint8_t* b = panels + c / 16 * 16 * steps * 4 + c % 16 * 4;
     I16V sum = hn::Zero(d);
     for (size_t i = 0; i < steps; ++i) {
-      const auto b = hn::Load(d8, reinterpret_cast<const int8_t*>(panels + c * steps * 4 + i * 64));
-      sum = hn::SumOfMulQuadAccumulate(d, ones, b, sum);
+      sum = E::Dot(sum, ones, hn::Load(d, reinterpret_cast<const int32_t*>(b + i * 64)));
     }
     hn::Store(hn::Sub(constant, hn::Mul(sum, hn::Set(d, row_zero))), d, terms + c);
   }
 }
-#endif
 
+template <class E>
 void PackInt8(const SdpaInt8Args& args, int64_t batch, int64_t kv_head, void* packed) {
   const SdpaShape& s = args.shape;
-  const SdpaLayout l = MakeSdpaLayout(s, Int8Engine::kPerWord);
+  const SdpaLayout l = MakeSdpaLayout(s, E::kPerWord);
   const auto k = RowsOf<uint8_t>(args.k, args.k_strides, batch, kv_head, s.k_len, s.head_size);
   const auto v = RowsOf<uint8_t>(args.v, args.v_strides, batch, kv_head, s.k_len, s.v_head_size);
   auto* out = static_cast<uint8_t*>(packed);
-#if HWY_TARGET <= HWY_AVX3_DL
-  const Int8Forms f = FormsOf(args);
-  const auto load = [&](size_t row, size_t step)
-                        HWY_ATTR { return hn::BitCast(Words(), LoadBytes(k, row, step * 4, f.k_flip)); };
-  PackRowsAsColumns(l.k16, l.d_steps, load, out);
-  PackQuads(v, l.k16, l.v16, f.v_flip, out + l.v_at);
-  ColumnTerms(out, l.k16, l.d_steps, static_cast<int32_t>(s.head_size), f.q_zero, f.k_zero,
-              reinterpret_cast<int32_t*>(out + l.k_columns_at));
-  ColumnTerms(out + l.v_at, l.v16, l.k_steps, static_cast<int32_t>(l.k16), f.p_zero, f.v_zero,
-              reinterpret_cast<int32_t*>(out + l.v_columns_at));
-#else
-  const bool k_signed = args.k_type == quant::DType::kS8;
-  const auto load = [&](size_t row, size_t step) HWY_ATTR {
-    return hn::BitCast(Words(), LoadCentered(k, row, step * 2, k_signed, args.k_zero_point));
-  };
-  PackRowsAsColumns(l.k16, l.d_steps, load, out);
-  PackPairs(v, l.k16, l.v16, args.v_type == quant::DType::kS8, args.v_zero_point, out + l.v_at);
-#endif
+  if constexpr (E::kPerWord == 4) {
+    const Int8Forms f = FormsOf(args);
+    const auto load = [&](size_t row, size_t step)
+                          HWY_ATTR { return hn::BitCast(Words(), LoadBytes(k, row, step * 4, f.k_flip)); };
+    PackRowsAsColumns(l.k16, l.d_steps, load, out);
+    PackQuads(v, l.k16, l.v16, f.v_flip, out + l.v_at);
+    ColumnTerms<E>(out, l.k16, l.d_steps, static_cast<int32_t>(s.head_size), f.q_zero, f.k_zero,
+                   reinterpret_cast<int32_t*>(out + l.k_columns_at));
+    ColumnTerms<E>(out + l.v_at, l.v16, l.k_steps, static_cast<int32_t>(l.k16), f.p_zero, f.v_zero,
+                   reinterpret_cast<int32_t*>(out + l.v_columns_at));
+  } else {
+    const bool k_signed = args.k_type == quant::DType::kS8;
+    const auto load = [&](size_t row, size_t step) HWY_ATTR {
+      return hn::BitCast(Words(), LoadCentered(k, row, step * 2, k_signed, args.k_zero_point));
+    };
+    PackRowsAsColumns(l.k16, l.d_steps, load, out);
+    PackPairs(v, l.k16, l.v16, args.v_type == quant::DType::kS8, args.v_zero_point, out + l.v_at);
+  }
 }
 
 void PackFloat(const SdpaFloatArgs& args, int64_t batch, int64_t kv_head, void* packed) {
@@ -156,30 +155,33 @@ HWY_INLINE void Softmax(const Block<Args>& block, const ScoreRows& rows, float f
 }
 
 // Query rows as words; *term = what the zero point of K contributes to the row.
+template <class E>
 HWY_INLINE void PrepareQuery(const SdpaInt8Args& args, const uint8_t* q, const SdpaLayout& l, uint8_t* out,
                              int32_t* term) {
   const auto width = static_cast<size_t>(args.shape.head_size);
   const HeadRows<uint8_t> rows = {q, 0, 1, width};
-#if HWY_TARGET <= HWY_AVX3_DL
-  const Int8Forms f = FormsOf(args);
-  const Bytes d8;
-  auto sum = hn::Zero(hn::Full128<uint64_t>());
-  for (size_t at = 0; at < width; at += 16) {
-    const auto v = LoadBytes(rows, 0, at, f.q_flip);
-    hn::Store(v, d8, out + at);
-    sum = hn::Add(sum, hn::SumsOf8(v));
+  if constexpr (E::kPerWord == 4) {
+    const Int8Forms f = FormsOf(args);
+    const Bytes d8;
+    auto sum = hn::Zero(hn::Full128<uint64_t>());
+    for (size_t at = 0; at < width; at += 16) {
+      const auto v = LoadBytes(rows, 0, at, f.q_flip);
+      hn::Store(v, d8, out + at);
+      sum = hn::Add(sum, hn::SumsOf8(v));
+    }
+    *term = -f.k_zero * static_cast<int32_t>(hn::ReduceSum(hn::Full128<uint64_t>(), sum));
+    static_cast<void>(l);
+  } else {
+    const bool is_signed = args.q_type == quant::DType::kS8;
+    for (size_t at = 0; at < l.d_steps * 2; at += 8) {
+      hn::Store(LoadCentered(rows, 0, at, is_signed, args.q_zero_point), Shorts(),
+                reinterpret_cast<int16_t*>(out) + at);
+    }
+    *term = 0;
   }
-  *term = -f.k_zero * static_cast<int32_t>(hn::ReduceSum(hn::Full128<uint64_t>(), sum));
-  static_cast<void>(l);
-#else
-  const bool is_signed = args.q_type == quant::DType::kS8;
-  for (size_t at = 0; at < l.d_steps * 2; at += 8) {
-    hn::Store(LoadCentered(rows, 0, at, is_signed, args.q_zero_point), Shorts(), reinterpret_cast<int16_t*>(out) + at);
-  }
-  *term = 0;
-#endif
 }
 
+template <class E>
 HWY_INLINE ProbQuant ProbQuantOf(const SdpaInt8Args& args) {
   const auto [lo, hi] = quant::RangeOf(args.p_type);
   const int32_t zero = FormsOf(args).p_zero;
@@ -191,21 +193,22 @@ HWY_INLINE ProbQuant ProbQuantOf(const SdpaInt8Args& args) {
   q.divide = !(args.p_scale >= 0x1p-22f && args.p_scale <= 0x1p22f);
   // A NaN quantizes to the lowest value, unless the guard makes it 0.
   const int32_t centered = args.nan_guard ? 0 : static_cast<int32_t>(lo) - args.p_zero_point;
-  q.nan = Int8Engine::kPerWord == 4 ? centered + zero : centered;
+  q.nan = E::kPerWord == 4 ? centered + zero : centered;
   return q;
 }
 
 // Exponentials to the words of the second product.
-HWY_INLINE void QuantizeRow(const ProbQuant& quant, const float* e, size_t keys, size_t k16, float sum, Prob* p,
-                            int32_t* row_sum) {
+template <class E>
+HWY_INLINE void QuantizeRow(const ProbQuant& quant, const float* e, size_t keys, size_t k16, float sum,
+                            typename E::Prob* p, int32_t* row_sum) {
   if (sum == sum) {
     quant.divide ? QuantizeProbs<true>(quant, e, keys, sum, p, row_sum)
                  : QuantizeProbs<false>(quant, e, keys, sum, p, row_sum);
     return;
   }
   // Beyond the keys V is 0, and the column terms (ColumnTerms) count on the zero point there.
-  const int32_t padding = Int8Engine::kPerWord == 4 ? quant.zero : 0;
-  for (size_t i = 0; i < k16; ++i) p[i] = static_cast<Prob>(i < keys ? quant.nan : padding);
+  const int32_t padding = E::kPerWord == 4 ? quant.zero : 0;
+  for (size_t i = 0; i < k16; ++i) p[i] = static_cast<typename E::Prob>(i < keys ? quant.nan : padding);
   *row_sum = static_cast<int32_t>(keys) * quant.nan + static_cast<int32_t>(k16 - keys) * padding;
 }
 
@@ -248,7 +251,7 @@ HWY_INLINE void StoreOutput(const SdpaInt8Args& args, const Requant& requant, co
   }
 }
 
-template <size_t kR>
+template <class E, size_t kR>
 void Int8Block(const Block<SdpaInt8Args>& block, const Requant& requant, const ProbQuant& quant) {
   const SdpaInt8Args& args = block.args;
   const SdpaLayout& l = block.layout;
@@ -257,7 +260,7 @@ void Int8Block(const Block<SdpaInt8Args>& block, const Requant& requant, const P
   const auto* source = static_cast<const uint8_t*>(args.q);
   for (size_t r = 0; r < kR; ++r) {
     const int64_t at = OffsetOf(args.q_strides, block.batch, block.head, block.row + static_cast<int64_t>(r));
-    PrepareQuery(args, source + at, l, q + r * l.q_stride, &terms[r]);
+    PrepareQuery<E>(args, source + at, l, q + r * l.q_stride, &terms[r]);
   }
   const ScoreRows rows = {block.scratch + l.scores_at, l.score_stride, static_cast<size_t>(args.shape.k_len)};
   const TileArgs<int32_t> scores = {q,
@@ -267,7 +270,7 @@ void Int8Block(const Block<SdpaInt8Args>& block, const Requant& requant, const P
                                     reinterpret_cast<int32_t*>(rows.base),
                                     l.score_stride / 4,
                                     FormsOf(args).k_zero == 0 ? nullptr : terms};
-  TileRows<Int8Engine, kR>(scores, block.packed, reinterpret_cast<const int32_t*>(block.packed + l.k_columns_at),
+  TileRows<E, kR>(scores, block.packed, reinterpret_cast<const int32_t*>(block.packed + l.k_columns_at),
                            l.k16 / 16);
   float sum[kR];
   Softmax<kR, true>(block, rows, args.q_scale * args.k_scale, sum);
@@ -275,13 +278,14 @@ void Int8Block(const Block<SdpaInt8Args>& block, const Requant& requant, const P
   const int32_t v_zero = FormsOf(args).v_zero;
   for (size_t r = 0; r < kR; ++r) {
     int32_t row_sum = 0;
-    QuantizeRow(quant, rows.Row(r), rows.keys, l.k16, sum[r], reinterpret_cast<Prob*>(p + r * l.p_stride), &row_sum);
+    QuantizeRow<E>(quant, rows.Row(r), rows.keys, l.k16, sum[r],
+                   reinterpret_cast<typename E::Prob*>(p + r * l.p_stride), &row_sum);
     terms[r] = static_cast<int32_t>(-static_cast<int64_t>(v_zero) * row_sum);
   }
   auto* out = reinterpret_cast<int32_t*>(block.scratch + l.out_at);
   const TileArgs<int32_t> values = {
       p, l.p_stride, l.k_steps, l.k_steps * 64, out, l.v16, v_zero == 0 ? nullptr : terms};
-  TileRows<Int8Engine, kR>(values, block.packed + l.v_at,
+  TileRows<E, kR>(values, block.packed + l.v_at,
                            reinterpret_cast<const int32_t*>(block.packed + l.v_columns_at), l.v16 / 16);
   for (size_t r = 0; r < kR; ++r) {
     StoreOutput(args, requant, out + r * l.v16,
@@ -337,16 +341,17 @@ HWY_INLINE void ForBlocks(int64_t begin, int64_t end, F f) {
   if (row < end) f(std::integral_constant<size_t, 1>(), row);
 }
 
+template <class E>
 void RowsInt8(const SdpaInt8Args& args, int64_t batch, int64_t head, int64_t begin, int64_t end, const void* packed,
               void* scratch) {
-  const SdpaLayout l = MakeSdpaLayout(args.shape, Int8Engine::kPerWord);
+  const SdpaLayout l = MakeSdpaLayout(args.shape, E::kPerWord);
   const Requant requant =
       args.o_type == quant::DType::kF32 ? Requant{} : MakeRequant(args.o_scale, args.o_zero_point, args.o_type);
-  const ProbQuant quant = ProbQuantOf(args);
+  const ProbQuant quant = ProbQuantOf<E>(args);
   ForBlocks(begin, end, [&](auto rows, int64_t row) HWY_ATTR {
     const Block<SdpaInt8Args> block = {
         args, l, static_cast<const uint8_t*>(packed), static_cast<uint8_t*>(scratch), batch, head, row};
-    Int8Block<decltype(rows)::value>(block, requant, quant);
+    Int8Block<E, decltype(rows)::value>(block, requant, quant);
   });
 }
 
@@ -385,17 +390,23 @@ using PackFn = void(const Args&, int64_t, int64_t, void*);
 template <class Args>
 using RowsFn = void(const Args&, int64_t, int64_t, int64_t, int64_t, const void*, void*);
 
-constexpr PerArch<PackFn<SdpaInt8Args>> kPackInt8 = {&PackNothing<SdpaInt8Args>, &N_AVX2::PackInt8, &N_AVX3::PackInt8,
-                                                     &N_AVX3_DL::PackInt8};
+constexpr PerArch<PackFn<SdpaInt8Args>> kPackInt8 = {&PackNothing<SdpaInt8Args>,
+                                                     &N_AVX2::PackInt8<N_AVX2::S16Engine>,
+                                                     &N_AVX3::PackInt8<N_AVX3::S16Engine>,
+                                                     &N_AVX3_DL::PackInt8<N_AVX3_DL::VnniEngine>,
+                                                     &N_AVX2::PackInt8<N_AVX2::VnniEngine>};
 constexpr PerArch<PackFn<SdpaFloatArgs>> kPackFloat = {&PackNothing<SdpaFloatArgs>, &N_AVX2::PackFloat,
                                                        &N_AVX3::PackFloat, &N_AVX3_DL::PackFloat};
-constexpr PerArch<RowsFn<SdpaInt8Args>> kRowsInt8 = {&RowsReference<SdpaInt8Args>, &N_AVX2::RowsInt8, &N_AVX3::RowsInt8,
-                                                     &N_AVX3_DL::RowsInt8};
+constexpr PerArch<RowsFn<SdpaInt8Args>> kRowsInt8 = {&RowsReference<SdpaInt8Args>,
+                                                     &N_AVX2::RowsInt8<N_AVX2::S16Engine>,
+                                                     &N_AVX3::RowsInt8<N_AVX3::S16Engine>,
+                                                     &N_AVX3_DL::RowsInt8<N_AVX3_DL::VnniEngine>,
+                                                     &N_AVX2::RowsInt8<N_AVX2::VnniEngine>};
 constexpr PerArch<RowsFn<SdpaFloatArgs>> kRowsFloat = {&RowsReference<SdpaFloatArgs>, &N_AVX2::RowsFloat,
                                                        &N_AVX3::RowsFloat, &N_AVX3_DL::RowsFloat};
 
 // Values in a word of the int8 engine (sdpa_tile-inl.h).
-size_t Int8PerWord(Arch arch) { return arch == Arch::kAvx512Vnni || arch == Arch::kAmx ? 4 : 2; }
+size_t Int8PerWord(Arch arch) { return arch == Arch::kAvx2 || arch == Arch::kAvx512 ? 2 : 4; }
 size_t ReferenceBytes(const SdpaShape& shape) { return static_cast<size_t>(shape.k_len) * sizeof(float); }
 
 }  // namespace

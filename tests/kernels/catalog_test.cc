@@ -38,7 +38,7 @@ struct Cpu {
 // CPUs that nobody here owns, by what CPUID says of them.
 const Cpu kCpus[] = {
     {"Zen 3", {.avx2 = true}, "6x16_s16_avx2", "m8_s16_avx2", "avx2"},
-    {"Alder Lake", {.avx2 = true, .avx_vnni = true}, "6x16_avxvnni", "m8_avxvnni", "avx2"},
+    {"Alder Lake", {.avx2 = true, .avx_vnni = true}, "6x16_avxvnni", "m8_avxvnni", "avxvnni"},
     {"Skylake-X", {.avx2 = true, .avx512 = true}, "6x32_s16_avx512", "m8_s16_avx512", "avx512"},
     // VNNI, but not the other extensions that the zmm VNNI code is compiled with.
     {"Cascade Lake",

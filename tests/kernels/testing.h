@@ -45,6 +45,17 @@ inline std::vector<Arch> VectorArchs() {
   return {Arch::kAvx2, Arch::kAvxVnni, Arch::kAvx512, Arch::kAvx512Vnni, Arch::kAmx};
 }
 
+// All that run here, in one way or the other; the trap is ready for those that need it.
+inline std::vector<Arch> RunnableArchs() {
+  std::vector<Arch> archs = {Arch::kScalar};
+  for (const Arch arch : VectorArchs()) {
+    const Execution execution = ExecutionOf(arch);
+    if (execution == Execution::kTrap) trap::Install();
+    if (execution != Execution::kNone) archs.push_back(arch);
+  }
+  return archs;
+}
+
 class ArchTest : public ::testing::TestWithParam<Arch> {
  protected:
   void SetUp() override {

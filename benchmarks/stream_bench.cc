@@ -1,0 +1,88 @@
+// Few rows against the memory: what a product of 1 to 8 rows reads of its weights per second, beside the bandwidth of
+// plain reading in the same run (one stream and four, the better counts: kernels.md 10.8).
+//   ./dev bench stream
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <vector>
+
+#include "octavo/kernels/gemm/gemm.h"
+
+namespace octavo::benchmarks {
+namespace {
+
+using kernels::Arch;
+
+volatile uint64_t sink;
+
+// Sums 64-byte lines; kStreams pieces at once.
+template <int kStreams>
+__attribute__((target("avx2"))) void Read(const int8_t* data, size_t bytes) {
+  typedef long long V __attribute__((vector_size(32)));
+  const size_t piece = bytes / kStreams / 64 * 64;
+  V a[kStreams] = {}, b[kStreams] = {};
+  for (size_t i = 0; i < piece; i += 64) {
+    for (int s = 0; s < kStreams; ++s) {
+      const auto* p = reinterpret_cast<const V*>(data + static_cast<size_t>(s) * piece + i);
+      a[s] += p[0];
+      b[s] += p[1];
+    }
+  }
+  V total = {};
+  for (int s = 0; s < kStreams; ++s) total += a[s] + b[s];
+  sink = static_cast<uint64_t>(total[0] + total[1] + total[2] + total[3]);
+}
+
+// The fastest of several repetitions, in seconds.
+template <class F>
+double Fastest(F f) {
+  double best = 1e9;
+  for (int i = 0; i < 40; ++i) {
+    const auto start = std::chrono::steady_clock::now();
+    f();
+    best = std::min(best, std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
+  }
+  return best;
+}
+
+void Run(int64_t k, int64_t n) {
+  std::vector<int8_t> w(static_cast<size_t>(k * n));
+  for (size_t i = 0; i < w.size(); ++i) w[i] = static_cast<int8_t>(i * 2654435761u >> 24);
+  const auto packed = kernels::PackWeights({.data = w.data(), .k = k, .n = n});
+  if (!packed) return;
+  const auto bytes = static_cast<size_t>(packed->k_padded() * packed->n_padded());
+  const double read = std::min(Fastest([&] { Read<1>(packed->data(), bytes); }),
+                               Fastest([&] { Read<4>(packed->data(), bytes); }));
+  const double gigabytes = static_cast<double>(bytes) * 1e-9;
+  std::printf("%lld x %lld, %.1f MB of weights: read %.1f GB/s\n", static_cast<long long>(k), static_cast<long long>(n),
+              gigabytes * 1e3, gigabytes / read);
+  const std::vector<float> scale(static_cast<size_t>(n), 0.01f);
+  const std::vector<uint8_t> x(static_cast<size_t>(8 * k), 77);
+  std::vector<uint8_t> y(static_cast<size_t>(8 * n));
+  for (Arch arch : kernels::SupportedArchs()) {
+    if (arch == Arch::kScalar) continue;
+    kernels::AlignedArray<uint8_t> scratch(kernels::GemmScratchBytes(arch, quant::DType::kU8, k));
+    std::printf("  %-11s", std::string(Name(arch)).c_str());
+    for (int64_t m : {1, 2, 4, 6, 8}) {
+      kernels::GemmArgs args;
+      args.x = {x.data(), quant::DType::kU8, k, 3, 0.02f};
+      args.y = {.w = &*packed, .w_scale = scale.data(), .y = y.data(), .dtype = quant::DType::kU8, .stride = n};
+      const double t = Fastest([&] { kernels::Gemm(arch, args, {0, m}, {0, kernels::ColumnBlocks(n)}, scratch.data()); });
+      std::printf("  M=%lld %5.1f GB/s (%3.0f %%)", static_cast<long long>(m), gigabytes / t, 100 * read / t);
+    }
+    std::printf("\n");
+  }
+}
+
+}  // namespace
+}  // namespace octavo::benchmarks
+
+int main() {
+  std::printf("%s\n", octavo::kernels::CpuDescription().c_str());
+  octavo::benchmarks::Run(384, 1152);
+  octavo::benchmarks::Run(768, 2304);
+  octavo::benchmarks::Run(1024, 4096);
+  octavo::benchmarks::Run(4096, 4096);
+  octavo::benchmarks::Run(4096, 32768);
+  return 0;
+}

@@ -1,0 +1,153 @@
+// Runs every kernel that the catalog can name and says how: by this CPU, or through the trap. `./dev test` reads the
+// lines "kernel NAME HOW" and fails if one was executed nowhere.
+#include <cstdlib>
+#include <cstring>
+#include <map>
+#include <vector>
+
+#include "octavo/kernels/catalog.h"
+#include "octavo/kernels/qkv/qkv.h"
+#include "octavo/kernels/sdpa/sdpa.h"
+#include "testing.h"
+
+namespace octavo::kernels {
+namespace {
+
+using quant::DType;
+
+// Odd sizes with tails everywhere.
+constexpr int64_t kDepth = 71, kWidth = 101, kQueries = 9, kKeys = 37, kHead = 24;
+
+std::vector<uint8_t> RandomBytes(int64_t count) {
+  std::vector<uint8_t> bytes(static_cast<size_t>(count));
+  for (auto& v : bytes) v = static_cast<uint8_t>(RandomInt(0, 255));
+  return bytes;
+}
+
+// Bytes of all outputs of `branches` products of m rows.
+std::vector<uint8_t> Products(Arch arch, int64_t m, int branches, const std::vector<uint8_t>& data) {
+  const std::vector<float> scale(kWidth, 0.01f);
+  std::vector<PackedWeights> w;
+  QkvArgs args;
+  args.x = {data.data(), DType::kS8, kDepth, 5, 0.02f};
+  args.count = branches;
+  std::vector<uint8_t> y(static_cast<size_t>(m * kWidth * branches));
+  for (int i = 0; i < branches; ++i) {
+    w.push_back(*PackWeights({.data = data.data() + 100 * (i + 1), .k = kDepth, .n = kWidth}));
+  }
+  for (int i = 0; i < branches; ++i) {
+    args.branch[i] = {.w = &w[static_cast<size_t>(i)],
+                      .w_scale = scale.data(),
+                      .y = y.data() + m * kWidth * i,
+                      .dtype = DType::kU8,
+                      .scale = 2.5f,
+                      .zero_point = 100,
+                      .stride = kWidth};
+  }
+  AlignedArray<uint8_t> scratch(GemmScratchBytes(arch, DType::kS8, kDepth));
+  if (branches == 1) {
+    Gemm(arch, {args.x, args.branch[0]}, {0, m}, {0, ColumnBlocks(kWidth)}, scratch.data());
+  } else {
+    Qkv(arch, args, {0, m}, {0, QkvBlocks(args)}, scratch.data());
+  }
+  return y;
+}
+
+template <class Args>
+std::vector<uint8_t> Attend(Arch arch, Args args, size_t element_bytes) {
+  args.shape = {1, 2, 1, kQueries, kKeys, kHead, kHead};
+  args.q_strides = args.o_strides = {0, kHead, 2 * kHead};
+  args.k_strides = args.v_strides = {0, 0, kHead};
+  std::vector<uint8_t> o(static_cast<size_t>(kQueries * 2 * kHead) * element_bytes);
+  args.o = reinterpret_cast<decltype(args.o)>(o.data());
+  AlignedArray<uint8_t> packed(SdpaPackedBytes(arch, args)), scratch(SdpaScratchBytes(arch, args));
+  SdpaHeads(arch, args, 0, 2, packed.data(), scratch.data());
+  return o;
+}
+
+std::vector<uint8_t> Attention(Arch arch, bool is_float, const std::vector<uint8_t>& data) {
+  if (!is_float) {
+    SdpaInt8Args args;
+    args.q = data.data(), args.k = data.data() + 1000, args.v = data.data() + 3000;
+    args.q_zero_point = 120, args.k_zero_point = 130, args.v_zero_point = 7;
+    args.q_scale = args.k_scale = 0.02f, args.v_scale = 0.1f, args.p_scale = 1.0f / 255, args.scale = 0.25f;
+    args.o_type = DType::kS8, args.o_scale = 0.3f;
+    return Attend(arch, args, 1);
+  }
+  std::vector<float> values(4000);
+  for (size_t i = 0; i < values.size(); ++i) values[i] = static_cast<float>(data[i]) * 0.01f - 1.0f;
+  SdpaFloatArgs args;
+  args.q = values.data(), args.k = values.data() + 1000, args.v = values.data() + 2000, args.scale = 0.25f;
+  return Attend(arch, args, 4);
+}
+
+// One way to reach a kernel: the class of shapes that the catalog was asked for.
+struct Way {
+  Arch arch;
+  enum { kLinear, kQkv, kInt8Attention, kFloatAttention } kind;
+  int64_t m;
+};
+
+std::vector<uint8_t> RunWay(const Way& way, Arch arch, const std::vector<uint8_t>& data) {
+  if (way.kind == Way::kLinear || way.kind == Way::kQkv) {
+    return Products(arch, way.m, way.kind == Way::kQkv ? 3 : 1, data);
+  }
+  return Attention(arch, way.kind == Way::kFloatAttention, data);
+}
+
+// Every name of the catalog with the first Arch that leads to it.
+std::map<std::string, Way> Ways() {
+  std::map<std::string, Way> ways;
+  LinearQuery linear{.y = {DType::kU8}, .k = kDepth, .n = {kWidth}};
+  LinearQuery qkv{.y = {DType::kU8, DType::kU8, DType::kU8}, .k = kDepth, .n = {kWidth, kWidth, kWidth}};
+  SdpaQuery int8{.heads = 2, .kv_heads = 1, .head_size = kHead, .value_head_size = kHead};
+  SdpaQuery real = int8;
+  real.q = real.k = real.v = real.p = real.out = DType::kF32;
+  std::vector<Arch> archs = VectorArchs();
+  archs.insert(archs.begin(), Arch::kScalar);
+  for (const Arch arch : archs) {
+    for (const int64_t m : {5, 45}) {
+      linear.m = qkv.m = m;
+      ways.try_emplace(ChooseLinear(linear, arch).kernel, Way{arch, Way::kLinear, m});
+      ways.try_emplace(ChooseQkv(qkv, arch).kernel, Way{arch, Way::kQkv, m});
+    }
+    ways.try_emplace(ChooseSdpa(int8, arch).kernel, Way{arch, Way::kInt8Attention, 0});
+    ways.try_emplace(ChooseSdpa(real, arch).kernel, Way{arch, Way::kFloatAttention, 0});
+  }
+  return ways;
+}
+
+TEST(Execution, OfEveryKernelInTheCatalog) {
+  const auto ways = Ways();
+  const bool in_bochs = std::getenv("OCTAVO_IN_BOCHS") != nullptr;
+  const std::vector<uint8_t> data = RandomBytes(20000);
+  int elsewhere = 0;
+  for (const std::string& name : KernelNames()) {
+    const auto found = ways.find(name);
+    ASSERT_NE(found, ways.end()) << name << " is in the catalog and no query leads to it";
+    const Way& way = found->second;
+    const Execution execution = ExecutionOf(way.arch);
+    if (execution == Execution::kNone) {
+      std::printf("kernel %s not-here\n", name.c_str());
+      ++elsewhere;
+      continue;
+    }
+    if (execution == Execution::kTrap) trap::Install();
+    const trap::Counts before = trap::Executed();
+    const std::vector<uint8_t> got = RunWay(way, way.arch, data), want = RunWay(way, Arch::kScalar, data);
+    ASSERT_TRUE(got == want) << name;
+    ASSERT_NE(got, std::vector<uint8_t>(got.size(), got[0])) << name << ": one value everywhere proves nothing";
+    ASSERT_EQ(trap::TakeProblem(), "") << name;
+    const trap::Counts after = trap::Executed();
+    if (execution == Execution::kTrap) {
+      // Without its own instructions it was another kernel that ran.
+      ASSERT_GT(way.arch == Arch::kAmx ? after.tile - before.tile : after.vector - before.vector, 0u) << name;
+    }
+    const char* how = execution == Execution::kTrap ? "trap" : "native";
+    std::printf("kernel %s %s%s\n", name.c_str(), how, in_bochs ? "-in-bochs" : "");
+  }
+  if (elsewhere > 0) GTEST_SKIP() << elsewhere << " kernels cannot run here; ./dev test runs them in Bochs";
+}
+
+}  // namespace
+}  // namespace octavo::kernels
