@@ -6,6 +6,7 @@
 
 #include "octavo/ir/text.h"
 #include "octavo/passes/quantize/quantize.h"
+#include "octavo/passes/vendor/vendor.h"
 #include "octavo/runtime/model.h"
 
 namespace octavo::api {
@@ -33,8 +34,10 @@ Halves Cut(const passes::Pipeline& pipeline) {
   return h;
 }
 
-Result<passes::Pipeline> PipelineOf(const OptimizeOptions& options) {
+// A graph that arrives quantized keeps its scales: int8 then means to fuse what is there.
+Result<passes::Pipeline> PipelineOf(const OptimizeOptions& options, const Graph& graph) {
   if (options.pipeline) return *options.pipeline;
+  if (options.recipe == "int8" && passes::vendor::IsQuantized(graph)) return passes::PipelineOfRecipe("quantized");
   return passes::PipelineOfRecipe(options.recipe);
 }
 
@@ -78,7 +81,7 @@ Status NeedsData(const passes::quantize::Sites& sites, const OptimizeOptions& op
 }  // namespace
 
 Result<CalibrationTask> PrepareCalibration(Graph graph, const OptimizeOptions& options) {
-  OCTAVO_TRY(const passes::Pipeline pipeline, PipelineOf(options));
+  OCTAVO_TRY(const passes::Pipeline pipeline, PipelineOf(options, graph));
   passes::PassContext context;
   context.arch = options.arch;
   OCTAVO_TRY_STATUS(passes::RunPasses(Cut(pipeline).before, graph, context));
@@ -114,7 +117,7 @@ Result<quant::Calibration> RunCalibration(const CalibrationTask& task, quant::Da
 Result<Optimized> Optimize(Graph graph, const OptimizeOptions& options) {
   const auto start = std::chrono::steady_clock::now();
   Optimized result;
-  OCTAVO_TRY(result.pipeline, PipelineOf(options));
+  OCTAVO_TRY(result.pipeline, PipelineOf(options, graph));
   const Halves halves = Cut(result.pipeline);
   passes::PassContext context;
   context.arch = options.arch;
@@ -126,6 +129,7 @@ Result<Optimized> Optimize(Graph graph, const OptimizeOptions& options) {
       // Stock is taken of the canonical graph, before the first pass that fuses.
       if (!inventory && (pass.starts_with("fuse") || pass.starts_with("q"))) {
         result.report = passes::TakeInventory(graph);
+        for (auto& c : passes::vendor::QOperatorCandidates(graph)) result.report.candidates.push_back(std::move(c));
         inventory = true;
       }
       if (pass == "fuse_int8") result.unfused = graph;

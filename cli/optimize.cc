@@ -160,7 +160,7 @@ void AddOptimize(Program& program) {
   c->add_option("model", flags->in, "ONNX model")->required()->type_name("IN.onnx");
   c->add_option("-o,--output", flags->out, "file to write")->required()->type_name("OUT.onnx");
   c->add_option("--recipe", flags->recipe, "int8: static int8 with fused attention; float: fusions only")
-      ->check(CLI::IsMember({"float", "int8"}))->capture_default_str();
+      ->check(CLI::IsMember({"float", "int8", "quantized"}))->capture_default_str();
   c->add_option("--calib", flags->calib,
                 "calibration data: a folder of .npz batches, one .npz, a folder of test_data_set_* folders, random:N, or a "
                 ".calib file that `octavo calibrate` wrote");

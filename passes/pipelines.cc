@@ -8,6 +8,7 @@
 #include "octavo/passes/canonical/canonical.h"
 #include "octavo/passes/fusions/fusions.h"
 #include "octavo/passes/quantize/quantize.h"
+#include "octavo/passes/vendor/vendor.h"
 
 namespace octavo::passes {
 
@@ -39,6 +40,10 @@ const std::vector<Pass>& AllPasses() {
     all->push_back({"quantize_tables", quantize::QuantizeTables, "embedding tables to s8, one scale per row"});
     all->push_back({"fuse_int8", fusions::FuseInt8, "Q/DQ attention, linears and norms become int8 ops; exact"});
     all->push_back({"qkv_int8", fusions::FuseQkvInt8, "int8 projections of one attention become one op; exact"});
+    all->push_back({"integer_form", vendor::IntegerForm, "MatMulInteger with its scales becomes a MatMul of DequantizeLinears; exact"});
+    all->push_back({"fuse_around", vendor::FuseAroundAttention, "fuse_float without attention, before int8 rules"});
+    all->push_back({"fuse_left", vendor::FuseAttentionLeft, "attention in float where int8 rules left it; exact"});
+    all->push_back({"why_not_int8", vendor::WhyNotInt8, "says what keeps attention out of int8; changes nothing"});
     return all;
   }();
   return *passes;
@@ -57,7 +62,12 @@ Result<Pipeline> PipelineOfRecipe(std::string_view recipe) {
     return Pipeline{{"canonical", "fuse_float", "canonical", kCalibrate, "smooth", "quantize", "cse", "qdq", "fuse_int8", "qkv_int8",
                      "cse", "dce"}};
   }
-  return ir::Fail("there is no recipe '{}': use float or int8", recipe);
+  // For graphs that arrive quantized: no scale is chosen, none is changed.
+  if (recipe == "quantized") {
+    return Pipeline{{"canonical", "integer_form", "fuse_around", "canonical", "fuse_int8", "qkv_int8", "why_not_int8", "fuse_left", "cse",
+                     "dce"}};
+  }
+  return ir::Fail("there is no recipe '{}': use float, int8 or quantized", recipe);
 }
 
 Result<Pipeline> PipelineFromJson(std::string_view json) {

@@ -17,7 +17,7 @@ struct Pipeline {
   bool operator==(const Pipeline&) const = default;
 };
 
-// "float" or "int8".
+// "float", "int8", or "quantized" for graphs that are quantized already.
 Result<Pipeline> PipelineOfRecipe(std::string_view recipe);
 // {"octavo_pipeline": 1, "passes": [...]}; unknown passes and other versions are errors that name them.
 Result<Pipeline> PipelineFromJson(std::string_view json);

@@ -44,6 +44,8 @@ KernelPtr MakeKernel(const Node& node, const CompileContext& c) {
     case Op::kQuantizeLinear:
     case Op::kDequantizeLinear:
       return MakeQuantize(node, c);
+    case Op::kDynamicQuantizeLinear:
+      return MakeDynamicQuantize(node, c);
     default:
       return MakeElementwise(node, c);
   }

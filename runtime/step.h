@@ -65,6 +65,7 @@ KernelPtr MakeNorm(const Node& node, const CompileContext& c);         // NormQu
 KernelPtr MakeElementwise(const Node& node, const CompileContext& c);  // f32 unary and binary
 KernelPtr MakeMatMul(const Node& node, const CompileContext& c);       // f32 MatMul
 KernelPtr MakeQuantize(const Node& node, const CompileContext& c);     // Quantize-, DequantizeLinear per tensor
+KernelPtr MakeDynamicQuantize(const Node& node, const CompileContext& c);  // DynamicQuantizeLinear
 KernelPtr MakeInterpreted(const Graph& graph, ir::NodeId node);
 
 inline float ScalarF32(const Tensor& t) { return static_cast<float>(t.GetDouble(0)); }

@@ -33,7 +33,10 @@ class LinearKernel : public Kernel {
       return ir::Fail("the activation has shape {}, the weights expect {} columns", ir::ToString(x.shape()), k);
     }
     kernels::QkvArgs args;
-    args.x = {.data = x.data(), .dtype = x.dtype(), .stride = k, .zero_point = x_zero_, .scale = x_scale_};
+    // Parameters of a dynamically quantized activation come with it.
+    const int32_t zero = at_run_time_ ? ScalarInt(call.T(2)) : x_zero_;
+    const float scale = at_run_time_ ? ScalarF32(call.T(1)) : x_scale_;
+    args.x = {.data = x.data(), .dtype = x.dtype(), .stride = k, .zero_point = zero, .scale = scale};
     args.count = static_cast<int>(branches_.size());
     for (size_t i = 0; i < branches_.size(); ++i) args.branch[i] = Output(call, i, x.shape());
     const int64_t rows = LeadingRows(x.shape());
@@ -57,6 +60,7 @@ class LinearKernel : public Kernel {
   std::vector<Branch> branches_;
   float x_scale_ = 1.0f;
   int32_t x_zero_ = 0;
+  bool at_run_time_ = false;
 
  private:
   kernels::GemmOutput Output(StepCall& call, size_t i, const Shape& x_shape) const {
@@ -114,11 +118,22 @@ bool MakeBranch(const Node& node, const CompileContext& c, size_t first, Branch*
 KernelPtr MakeLinear(const Node& node, const CompileContext& c) {
   const Tensor* xs = c.Constant(node.input(1));
   const Tensor* xz = c.Constant(node.input(2));
-  if (xs == nullptr || xz == nullptr || xs->size() != 1 || xz->size() != 1 || !quant::IsInt8(xz->dtype())) return nullptr;
+  const auto is_scalar = [&](ValueId v) {
+    const auto& shape = c.graph.value(v).type.shape;
+    return shape && shape->empty();
+  };
+  const bool at_run_time = xs == nullptr && xz == nullptr && is_scalar(node.input(1)) && is_scalar(node.input(2)) &&
+                           quant::IsInt8(c.graph.value(node.input(2)).type.dtype);
+  if (!at_run_time && (xs == nullptr || xz == nullptr || xs->size() != 1 || xz->size() != 1 || !quant::IsInt8(xz->dtype()))) {
+    return nullptr;
+  }
   const std::string kind = node.op == Op::kQkvInt8 ? "qkv_int8 " : "linear_int8 ";
   auto kernel = std::make_unique<LinearKernel>(c.arch, kind + std::string(Name(c.arch)));
-  kernel->x_scale_ = ScalarF32(*xs);
-  kernel->x_zero_ = ScalarInt(*xz);
+  kernel->at_run_time_ = at_run_time;
+  if (!at_run_time) {
+    kernel->x_scale_ = ScalarF32(*xs);
+    kernel->x_zero_ = ScalarInt(*xz);
+  }
   const size_t branches = node.op == Op::kQkvInt8 ? node.outputs.size() : 1;
   if (branches > kernels::kMaxBranches) return nullptr;
   for (size_t i = 0; i < branches; ++i) {

@@ -1,6 +1,6 @@
 // Before: y = MatMul(DequantizeLinear(x), DequantizeLinear(w)) [+ bias] [activation] [QuantizeLinear]
 // After:  y = LinearInt8(x, w, bias, y_scale, y_zp), activation as attribute
-// Shapes: x u8/s8 [..,K], per tensor   w s8 [K,N] constant, symmetric, per tensor or per column   bias f32 [N] constant
+// Shapes: x u8/s8 [..,K], per tensor, its parameters constant or computed (dynamic)   w s8 [K,N] constant, symmetric, per tensor or per column   bias f32 [N] constant
 // Exact: the body of LinearInt8 is what stood there (ir/functions.h).
 // Refuses: weights with a zero point, blocked scales, bias that is not a constant vector of the columns.
 #include <algorithm>
@@ -59,6 +59,16 @@ Verdict CheckPerTensor(const Graph& g, const Node& node, const char* what) {
   return Ok();
 }
 
+// As CheckPerTensor, but the parameters may be computed at run time (DynamicQuantizeLinear): scalars by their type.
+Verdict CheckActivation(const Graph& g, const Node& node) {
+  const auto is_scalar = [&g](ValueId v) {
+    const auto& shape = g.value(v).type.shape;
+    return shape && shape->empty();
+  };
+  if (node.input(2) && is_scalar(node.input(1)) && is_scalar(node.input(2))) return Ok();
+  return CheckPerTensor(g, node, "the activation");
+}
+
 struct Activations {
   Var gelu, relu, sigmoid, tanh;
 };
@@ -100,7 +110,7 @@ Rule LinearInt8(bool quantized_output, bool activation, bool bias_required) {
   r.Guard([=](const Match& m) {
     const Graph& g = m.graph();
     if (Verdict v = CheckWeights(m, w, wd, bias); !v.ok()) return v;
-    if (Verdict v = CheckPerTensor(g, m.at(xd), "the activation"); !v.ok()) return v;
+    if (Verdict v = CheckActivation(g, m.at(xd)); !v.ok()) return v;
     if (quantized_output) {
       if (Verdict v = CheckPerTensor(g, m.at(q), "the output"); !v.ok()) return v;
       if (!quant::IsInt8(g.value(m[q]).type.dtype)) return Illegal("the output is not quantized to 8 bits");

@@ -1,0 +1,74 @@
+// What keeps an attention core out of int8 in a graph that arrived quantized. A rule that compares shapes of graphs says "should
+// be Softmax but is DequantizeLinear"; here the same is said in words of quantization, with the node that stands in the way.
+#include <format>
+
+#include "octavo/passes/attention.h"
+#include "octavo/passes/vendor/vendor.h"
+
+namespace octavo::passes::vendor {
+
+using ir::DType;
+
+namespace {
+
+// Walks from the softmax's input back to the score product; the QuantizeLinear on the way, if there is one.
+const Node* QuantizerOfScores(const Graph& g, const Node& softmax, NodeId product) {
+  std::vector<ValueId> work{softmax.input(0)};
+  for (int steps = 0; !work.empty() && steps < 64; ++steps) {
+    const ValueId v = work.back();
+    work.pop_back();
+    const Node* p = v.valid() ? g.Producer(v) : nullptr;
+    if (p == nullptr || g.value(v).producer == product) continue;
+    if (p->op == Op::kQuantizeLinear && g.ConstantOf(p->input(0)) == nullptr) return p;
+    // Along the first operand only where the second is a mask or a factor; both where it cannot be told.
+    for (ValueId in : p->inputs) work.push_back(in);
+  }
+  return nullptr;
+}
+
+std::string OfOperand(const Graph& g, ValueId v, const char* what) {
+  const Node* p = g.Producer(v);
+  if (p == nullptr || p->op != Op::kDequantizeLinear) {
+    return std::format("{} is float: no DequantizeLinear stands in front of the product", what);
+  }
+  const DType dtype = g.value(p->input(0)).type.dtype;
+  if (!quant::IsInt8(dtype)) return std::format("{} is quantized to {}, for which there is no attention kernel", what, quant::Name(dtype));
+  const ir::Tensor* scale = g.ConstantOf(p->input(1));
+  if (scale == nullptr || scale->size() != 1) return std::format("{} is not quantized with one constant scale", what);
+  return {};
+}
+
+std::string Why(const Graph& g, const AttentionCore& core) {
+  const Node& softmax = g.node(core.center);
+  if (softmax.op != Op::kSoftmax) return {};
+  const Node& qk = g.node(core.product_qk);
+  const Node& pv = g.node(core.product_pv);
+  for (const auto& [v, what] : {std::pair{qk.input(0), "Q"}, {qk.input(1), "K"}, {pv.input(1), "V"}}) {
+    if (std::string why = OfOperand(g, v, what); !why.empty()) return why;
+  }
+  if (std::string why = OfOperand(g, pv.input(0), "P (the probabilities)"); !why.empty()) return why;
+  if (const Node* q = QuantizerOfScores(g, softmax, core.product_qk)) {
+    return std::format("the scores are quantized too (QuantizeLinear '{}' between product and softmax), and the kernel keeps them in "
+                       "float; quantize the float model with octavo, or leave the scores in float", OriginName(*q));
+  }
+  return {};
+}
+
+}  // namespace
+
+Result<bool> WhyNotInt8(Graph& graph, PassContext& context) {
+  if (context.misses == nullptr) return false;
+  for (const Candidate& c : QOperatorCandidates(graph)) {
+    context.misses->push_back({c.kind == "attention" ? "sdpa_int8" : "linear_int8", c.nodes[0], 1000, "NoKernel", c.reason});
+  }
+  for (const AttentionCore& core : FindAttentionCores(graph)) {
+    if (!core.product_qk.valid() || !core.product_pv.valid()) continue;
+    const std::string why = Why(graph, core);
+    if (why.empty()) continue;
+    // Deeper than any attempt of a rule: this is the reason, the attempts are its consequences.
+    context.misses->push_back({"sdpa_int8", OriginName(graph.node(core.center)), 1000, "NoKernel", why});
+  }
+  return false;
+}
+
+}  // namespace octavo::passes::vendor

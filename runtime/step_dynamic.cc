@@ -1,0 +1,60 @@
+// DynamicQuantizeLinear: the range of the whole tensor, then one scale and zero point for it. Bits are the interpreter's.
+#include <algorithm>
+#include <cmath>
+
+#include "octavo/kernels/quantize/quantize.h"
+#include "octavo/quant/numeric/rounding.h"
+#include "octavo/runtime/step.h"
+
+namespace octavo::runtime {
+
+namespace {
+
+constexpr int64_t kElementGrain = 32768;
+
+class DynamicQuantizeKernel : public Kernel {
+ public:
+  explicit DynamicQuantizeKernel(kernels::Arch arch) : arch_(arch) {}
+  std::string name() const override { return "dynamic_quantize " + std::string(Name(arch_)); }
+
+  Status Run(StepCall& call) const override {
+    const Tensor& x = call.T(0);
+    const float* in = x.as<float>().data();
+    const int64_t parts = PartsOf(x.size(), kElementGrain, call.threads->count());
+    std::vector<kernels::MinMax> ranges(static_cast<size_t>(parts));
+    call.threads->For(parts, [&](int64_t i) {
+      const Part p = PartOf(x.size(), parts, i, 64);
+      ranges[static_cast<size_t>(i)] = kernels::FindMinMax(arch_, in + p.begin, p.end - p.begin);
+    });
+    float lo = 0.0f, hi = 0.0f;  // zero is always in the range
+    for (const kernels::MinMax& r : ranges) {
+      lo = std::min(lo, r.min);
+      hi = std::max(hi, r.max);
+    }
+    const float spread = (hi - lo) / 255.0f;
+    const float scale = spread == 0.0f ? 1.0f : spread;
+    const float start = 0.0f - lo / scale;
+    const auto zero = static_cast<uint8_t>(quant::RoundHalfEven(std::fmin(255.0f, std::fmax(0.0f, start))));
+    Tensor& y = call.Allocate(0, DType::kU8, x.shape());
+    call.threads->For(parts, [&](int64_t i) {
+      const Part p = PartOf(x.size(), parts, i, 64);
+      kernels::QuantizeLinear(arch_, in + p.begin, p.end - p.begin, scale, zero, DType::kU8, y.mutable_data() + p.begin);
+    });
+    *call.Allocate(1, DType::kF32, {}).mutable_as<float>().data() = scale;
+    *call.Allocate(2, DType::kU8, {}).mutable_as<uint8_t>().data() = zero;
+    return {};
+  }
+
+ private:
+  kernels::Arch arch_;
+};
+
+}  // namespace
+
+KernelPtr MakeDynamicQuantize(const Node& node, const CompileContext& c) {
+  const bool wanted = node.output(0).valid() && node.output(1).valid() && node.output(2).valid();
+  if (!wanted || c.graph.value(node.input(0)).type.dtype != DType::kF32) return nullptr;
+  return std::make_unique<DynamicQuantizeKernel>(c.arch);
+}
+
+}  // namespace octavo::runtime

@@ -1,0 +1,161 @@
+// Graphs that arrive quantized (ONNX Runtime's QDQ, QOperator and dynamic forms, NNCF's placements, fp8, blocked int4): fused
+// without a calibration, without touching a scale, and bit for bit what they were. Prints what fused per form.
+#include <gtest/gtest.h>
+
+#include <cstdio>
+#include <filesystem>
+#include <map>
+
+#include "octavo/api/optimize.h"
+#include "octavo/ir/interpret.h"
+#include "octavo/ir/npz/npz.h"
+#include "octavo/ir/onnx/onnx.h"
+#include "octavo/passes/vendor/vendor.h"
+#include "octavo/runtime/model.h"
+
+namespace octavo::api {
+namespace {
+
+namespace fs = std::filesystem;
+using ir::Op;
+using ir::Tensor;
+
+struct Tally {
+  int graphs = 0, on_kernels = 0;
+  passes::Count attention, qkv, linear;
+  int int8_attention = 0;
+};
+
+void Add(passes::Count& to, const passes::Count& from) {
+  to.found += from.found;
+  to.done += from.done;
+}
+
+// "ts17.sdpa.ort-qdq-u8s8" -> "ort-qdq-u8s8".
+std::string FormOf(const fs::path& file) {
+  const std::string stem = file.stem().string();
+  return stem.substr(stem.rfind('.') + 1);
+}
+
+ir::TensorMap InputsOf(const ir::Graph& g, const ir::TensorMap& arrays) {
+  ir::TensorMap inputs;
+  for (ir::ValueId v : g.inputs()) {
+    const auto it = arrays.find("0/in/" + g.value(v).name);
+    if (it != arrays.end()) inputs[g.value(v).name] = it->second;
+  }
+  return inputs;
+}
+
+void ExpectSameBits(const std::vector<Tensor>& want, const std::vector<Tensor>& got, const char* what) {
+  ASSERT_EQ(want.size(), got.size());
+  for (size_t i = 0; i < want.size(); ++i) EXPECT_TRUE(want[i].SameBits(got[i])) << what << ": output " << i << " differs";
+}
+
+// Scales and zero points of the linears and cores that were fused stand in the file's graph, bit for bit.
+void ExpectKnownScales(const ir::Graph& before, const ir::Graph& after) {
+  const auto known = [&](ir::ValueId v) {
+    const Tensor* t = after.ConstantOf(v);
+    if (t == nullptr) return true;  // computed at run time
+    for (ir::NodeId id : before.NodesInOrder()) {
+      const Tensor* c = before.ConstantOf(before.node(id).output());
+      if (c != nullptr && c->size() == t->size() && c->dtype() == t->dtype() &&
+          std::memcmp(c->data(), t->data(), t->byte_size()) == 0) {
+        return true;
+      }
+    }
+    return false;
+  };
+  for (ir::NodeId id : after.NodesInOrder()) {
+    const ir::Node& n = after.node(id);
+    if (n.op == Op::kLinearInt8) EXPECT_TRUE(known(n.input(1)) && known(n.input(4)) && known(n.input(6))) << n.name;
+    if (n.op == Op::kSdpaInt8) EXPECT_TRUE(known(n.input(3)) && known(n.input(5)) && known(n.input(7))) << n.name;
+  }
+}
+
+bool HasFloatProduct(const ir::Graph& g) {
+  for (ir::NodeId id : g.NodesInOrder()) {
+    const Op op = g.node(id).op;
+    if (op == Op::kMatMul || op == Op::kGemm || op == Op::kSdpa || op == Op::kConv || op == Op::kEinsum) return true;
+  }
+  return false;
+}
+
+void CheckFile(const fs::path& file, Tally& tally) {
+  SCOPED_TRACE(file.stem().string());
+  auto g = ir::onnx::ReadFile(file);
+  ASSERT_TRUE(g) << g.error().message;
+  if (!passes::vendor::IsQuantized(*g)) return;
+  const auto arrays = ir::ReadNpz(fs::path(file).replace_extension(".npz"));
+  ASSERT_TRUE(arrays) << arrays.error().message;
+  auto o = Optimize(*g, {.recipe = "int8"});
+  ASSERT_TRUE(o) << o.error().message;
+  ++tally.graphs;
+  Add(tally.attention, o->report.attention);
+  Add(tally.qkv, o->report.qkv);
+  Add(tally.linear, o->report.linear);
+  for (ir::NodeId id : o->graph.NodesInOrder()) tally.int8_attention += o->graph.node(id).op == Op::kSdpaInt8 ? 1 : 0;
+  for (const passes::Candidate& c : o->report.candidates) EXPECT_TRUE(c.status != "left" || !c.reason.empty()) << c.kind;
+  const ir::TensorMap inputs = InputsOf(*g, *arrays);
+  auto want = ir::Interpret(o->unfused, inputs);
+  ASSERT_TRUE(want) << want.error().message;
+  auto got = ir::Interpret(o->graph, inputs);
+  ASSERT_TRUE(got) << got.error().message;
+  ExpectSameBits(*want, *got, "fused, interpreted");
+  ExpectKnownScales(o->unfused, o->graph);
+  auto model = runtime::Model::Compile(o->graph, {.threads = 2});
+  ASSERT_TRUE(model) << model.error().message;
+  auto ran = model->Run(inputs);
+  ASSERT_TRUE(ran) << ran.error().message;
+  if (HasFloatProduct(o->graph)) return;  // oneDNN's order of sums
+  ++tally.on_kernels;
+  ExpectSameBits(*want, *ran, "fused, on kernels");
+}
+
+std::map<std::string, Tally> CheckFolder(const fs::path& folder) {
+  std::map<std::string, Tally> forms;
+  for (const auto& e : fs::directory_iterator(folder)) {
+    if (e.path().extension() != ".onnx" || !fs::exists(fs::path(e.path()).replace_extension(".npz"))) continue;
+    Tally tally;
+    CheckFile(e.path(), tally);
+    if (tally.graphs == 0) continue;
+    Tally& form = forms[FormOf(e.path())];
+    form.graphs += tally.graphs;
+    form.on_kernels += tally.on_kernels;
+    form.int8_attention += tally.int8_attention;
+    Add(form.attention, tally.attention);
+    Add(form.qkv, tally.qkv);
+    Add(form.linear, tally.linear);
+  }
+  std::printf("%-24s graphs (same bits on kernels)  attention fused (int8)  qkv  linear\n", folder.filename().c_str());
+  for (const auto& [form, t] : forms) {
+    std::printf("  %-22s %3d (%d)   %d of %d (%d)   %d of %d   %d of %d\n", form.c_str(), t.graphs, t.on_kernels, t.attention.done,
+                t.attention.found, t.int8_attention, t.qkv.done, t.qkv.found, t.linear.done, t.linear.found);
+  }
+  return forms;
+}
+
+TEST(Quantized, Committed) {
+  const auto forms = CheckFolder(fs::path(OCTAVO_SOURCE_DIR) / "tests/data/models");
+  EXPECT_GE(forms.size(), 6u);
+}
+
+TEST(Quantized, Shared) {
+  const fs::path root = fs::path(OCTAVO_SOURCE_DIR) / "../shared/models";
+  if (!fs::exists(root)) GTEST_SKIP() << "shared/models is not here; the committed part is tested by Quantized.Committed";
+  const auto forms = CheckFolder(root / "quantized");
+  CheckFolder(root / "extra");
+  const auto all = [&](const char* form) {
+    const Tally& t = forms.at(form);
+    EXPECT_EQ(t.qkv.done, t.qkv.found) << form;
+    EXPECT_EQ(t.linear.done, t.linear.found) << form;
+    EXPECT_GT(t.linear.done, 0) << form;
+  };
+  for (const char* form : {"ort-dynamic", "ort-qdq-u8s8", "ort-qdq-s8s8-matmul", "nncf"}) all(form);
+  EXPECT_GE(forms.at("nncf").attention.done, 30);
+  EXPECT_GE(forms.at("nncf").int8_attention, 20);
+  EXPECT_GE(forms.at("ort-qoperator").attention.found, 20);  // left, each with its reason
+  EXPECT_GE(forms.at("ort-dynamic").attention.done, 38);
+}
+
+}  // namespace
+}  // namespace octavo::api
