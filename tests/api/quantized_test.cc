@@ -3,8 +3,11 @@
 #include <gtest/gtest.h>
 
 #include <cstdio>
+#include <cstdlib>
+#include <cstring>
 #include <filesystem>
 #include <map>
+#include <random>
 
 #include "octavo/api/optimize.h"
 #include "octavo/ir/interpret.h"
@@ -132,6 +135,81 @@ std::map<std::string, Tally> CheckFolder(const fs::path& folder) {
                 t.attention.found, t.int8_attention, t.qkv.done, t.qkv.found, t.linear.done, t.linear.found);
   }
   return forms;
+}
+
+// x -> DynamicQuantizeLinear -> three MatMulIntegers with their scales and biases -> attention, as dynamic quantizers write it.
+struct DynamicBlock {
+  ir::Graph graph;
+  ir::TensorMap inputs;
+};
+
+DynamicBlock RandomDynamicBlock(std::mt19937_64& rng) {
+  const auto pick = [&](int64_t lo, int64_t hi) { return std::uniform_int_distribution<int64_t>(lo, hi)(rng); };
+  const auto uniform = [&](float lo, float hi) { return std::uniform_real_distribution<float>(lo, hi)(rng); };
+  const int64_t heads = pick(1, 3), dim = pick(1, 20), width = pick(1, 70), batch = pick(1, 2), length = pick(1, 30);
+  const int64_t columns = heads * dim;
+  DynamicBlock b;
+  ir::Graph& g = b.graph;
+  g.info.opsets[""] = 18;
+  const ir::ValueId x = g.AddInput("x", {ir::DType::kF32, ir::SymShape{ir::Dim::Symbol("b"), ir::Dim::Symbol("s"), width}});
+  std::vector<float> values(static_cast<size_t>(batch * length * width));
+  for (float& v : values) v = uniform(-2, 3);
+  b.inputs["x"] = Tensor::F32({batch, length, width}, values);
+  const auto one = [&](Op op, std::vector<ir::ValueId> in, ir::Attrs attrs = {}) {
+    return g.node(g.AddNode(op, std::move(in), 1, std::move(attrs), std::format("n{}", g.node_count()))).output();
+  };
+  const ir::Node q = g.node(g.AddNode(Op::kDynamicQuantizeLinear, {x}, 3, {}, "dynamic"));
+  std::vector<ir::ValueId> parts;
+  for (int i = 0; i < 3; ++i) {
+    std::vector<uint8_t> codes(static_cast<size_t>(width * columns));
+    for (uint8_t& c : codes) c = static_cast<uint8_t>(pick(0, 255));
+    std::vector<float> scales(static_cast<size_t>(columns)), bias(scales.size());
+    for (float& s : scales) s = uniform(0.001f, 0.01f);
+    for (float& v : bias) v = uniform(-1, 1);
+    const ir::ValueId w = g.AddConstant(Tensor::Of<uint8_t>(ir::DType::kS8, {width, columns}, codes));
+    const ir::ValueId acc = one(Op::kMatMulInteger, {q.output(0), w, q.output(2), g.AddConstant(Tensor::Zeros(ir::DType::kS8, {}))});
+    const ir::ValueId f = one(Op::kCast, {acc}, {{"to", int64_t{1}}});
+    const ir::ValueId s = one(Op::kMul, {q.output(1), g.AddConstant(Tensor::F32({columns}, scales))});
+    parts.push_back(one(Op::kAdd, {one(Op::kMul, {f, s}), g.AddConstant(Tensor::F32({columns}, bias))}));
+    g.AddOutput(std::format("part{}", i), parts.back());
+  }
+  const auto split = [&](ir::ValueId v, std::vector<int64_t> perm) {
+    const ir::ValueId shape = g.AddConstant(Tensor::S64({4}, {0, 0, heads, dim}));
+    return one(Op::kTranspose, {one(Op::kReshape, {v, shape})}, {{"perm", std::move(perm)}});
+  };
+  const ir::ValueId scores = one(Op::kMatMul, {split(parts[0], {0, 2, 1, 3}), split(parts[1], {0, 2, 3, 1})});
+  g.AddOutput("y", one(Op::kMatMul, {one(Op::kSoftmax, {scores}, {{"axis", int64_t{-1}}}), split(parts[2], {0, 2, 1, 3})}));
+  return b;
+}
+
+TEST(Quantized, DynamicQkvIsOneStep) {
+  const char* text = std::getenv("OCTAVO_SEED");
+  const uint64_t seed = text != nullptr ? std::strtoull(text, nullptr, 10) : 20261121;
+  std::printf("OCTAVO_SEED=%llu replays this\n", static_cast<unsigned long long>(seed));
+  std::mt19937_64 rng(seed);
+  for (int i = 0; i < 20; ++i) {
+    SCOPED_TRACE(i);
+    const DynamicBlock block = RandomDynamicBlock(rng);
+    auto o = Optimize(block.graph, {.recipe = "int8"});
+    ASSERT_TRUE(o) << o.error().message;
+    std::map<Op, int> ops;
+    for (ir::NodeId id : o->graph.NodesInOrder()) ++ops[o->graph.node(id).op];
+    EXPECT_EQ(ops[Op::kQkvInt8], 1);
+    EXPECT_EQ(ops[Op::kDynamicQuantizeLinear], 1);
+    EXPECT_EQ(ops[Op::kMatMulInteger] + ops[Op::kMatMul], 0);
+    auto want = ir::Interpret(block.graph, block.inputs);
+    ASSERT_TRUE(want) << want.error().message;
+    EXPECT_NE(want->at(0).GetDouble(0), 0.0);
+    for (kernels::Arch arch : kernels::SupportedArchs()) {
+      for (int threads : {1, 2}) {
+        auto model = runtime::Model::Compile(o->graph, {.arch = arch, .threads = threads});
+        ASSERT_TRUE(model) << model.error().message;
+        auto got = model->Run(block.inputs);
+        ASSERT_TRUE(got) << got.error().message;
+        for (size_t p = 0; p < 3; ++p) EXPECT_TRUE(want->at(p).SameBits(got->at(p))) << Name(arch) << " " << threads << " part " << p;
+      }
+    }
+  }
 }
 
 TEST(Quantized, Committed) {
