@@ -196,27 +196,36 @@ std::vector<AttentionCore> FindChainedProducts(const Graph& graph, const std::ve
   return chained;
 }
 
+// The Linears of some operands where all of them have one and all read the same activation; empty otherwise.
+ProjectionGroup Together(const Graph& graph, const AttentionCore& core, std::initializer_list<ValueId> operands) {
+  ProjectionGroup group{.core = core};
+  for (ValueId operand : operands) {
+    const std::vector<NodeId> linears = LinearsBehind(graph, operand);
+    if (linears.empty()) return {};
+    for (NodeId id : linears) {
+      ValueId x = graph.node(id).inputs[0];
+      SkipQuantization(graph, x);
+      if (!group.activation.valid()) group.activation = x;
+      if (x != group.activation) return {};
+      if (std::find(group.linears.begin(), group.linears.end(), id) == group.linears.end()) group.linears.push_back(id);
+    }
+  }
+  std::sort(group.linears.begin(), group.linears.end(), [&](NodeId a, NodeId b) { return graph.Before(a, b); });
+  return group;
+}
+
 std::vector<ProjectionGroup> FindProjectionGroups(const Graph& graph) {
   std::vector<ProjectionGroup> groups;
   std::vector<AttentionCore> cores = FindAttentionCores(graph);
   const std::vector<AttentionCore> chained = FindChainedProducts(graph, cores);
   cores.insert(cores.end(), chained.begin(), chained.end());
   for (const AttentionCore& core : cores) {
-    ProjectionGroup group{core, {}, {}};
-    bool same = true;
-    for (ValueId operand : {core.q, core.k, core.v}) {
-      const std::vector<NodeId> linears = LinearsBehind(graph, operand);
-      same = same && !linears.empty();
-      for (NodeId id : linears) {
-        ValueId x = graph.node(id).inputs[0];
-        SkipQuantization(graph, x);
-        if (!group.activation.valid()) group.activation = x;
-        same = same && x == group.activation;
-        if (std::find(group.linears.begin(), group.linears.end(), id) == group.linears.end()) group.linears.push_back(id);
-      }
+    ProjectionGroup group = Together(graph, core, {core.q, core.k, core.v});
+    if (group.linears.empty()) {
+      group = Together(graph, core, {core.k, core.v});
+      group.cross = true;
+      if (group.linears.size() < 2) continue;
     }
-    if (!same) continue;
-    std::sort(group.linears.begin(), group.linears.end(), [&](NodeId a, NodeId b) { return graph.Before(a, b); });
     groups.push_back(std::move(group));
   }
   return groups;

@@ -30,9 +30,10 @@ std::vector<AttentionCore> FindAttentionCores(const Graph& graph);
 // The Linears that a core's operand comes from, through views, rotary embeddings, norms of q and k, caches, Q/DQ.
 std::vector<NodeId> LinearsBehind(const Graph& graph, ValueId operand);
 
-// Self-attention projections of one core: the Linears of q, k and v where all read the same activation.
+// Projections of one core that read the same activation: the Linears of q, k and v, or, in cross-attention, of k and v.
 struct ProjectionGroup {
   AttentionCore core;
+  bool cross = false;
   ValueId activation;            // what they read (before Q/DQ)
   std::vector<NodeId> linears;   // distinct, in graph order; one: packed QKV
 };

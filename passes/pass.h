@@ -26,7 +26,7 @@ using ir::ValueId;
 
 // The fate of something that a user may have expected to be fused or quantized.
 struct Candidate {
-  std::string kind;                // "attention", "qkv", "linear"
+  std::string kind;                // "attention", "qkv", "kv", "shared", "linear"
   std::vector<std::string> nodes;  // source ONNX node names, first the one that names it
   std::string status;              // "fused", "quantized" or "left"
   std::string rule;                // rule that decided; empty: none came near

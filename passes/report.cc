@@ -5,6 +5,7 @@
 #include <set>
 
 #include "octavo/passes/attention.h"
+#include "octavo/passes/diagnose.h"
 
 namespace octavo::passes {
 
@@ -12,10 +13,14 @@ namespace {
 
 void AddOrigin(const Graph& g, NodeId id, std::vector<std::string>& names) {
   if (!id.valid()) return;
+  const size_t before = names.size();
+  const auto add = [&names](const std::string& o) {
+    if (std::find(names.begin(), names.end(), o) == names.end()) names.push_back(o);
+  };
   for (const std::string& o : g.node(id).origin) {
-    if (!o.starts_with("pass:") && std::find(names.begin(), names.end(), o) == names.end()) names.push_back(o);
+    if (!o.starts_with("pass:")) add(o);
   }
-  if (names.empty()) names.push_back(g.node(id).name);
+  if (names.size() == before) add(g.node(id).name);  // a graph built by hand
 }
 
 // Source name -> live nodes that carry it.
@@ -50,23 +55,38 @@ std::string RuleOf(const Node& n) {
   return "";
 }
 
-// The deepest refusal of a rule of this kind at one of the candidate's nodes.
-const NearMiss* Deepest(const std::vector<NearMiss>& misses, const Candidate& c, std::string_view prefix) {
-  const NearMiss* best = nullptr;
-  for (const NearMiss& m : misses) {
-    if (!m.rule.starts_with(prefix) || std::find(c.nodes.begin(), c.nodes.end(), m.root) == c.nodes.end()) continue;
-    if (best == nullptr || m.matched > best->matched) best = &m;
+// Near misses by the source name of their root: a model has as many of them as candidates.
+class Misses {
+ public:
+  explicit Misses(const std::vector<NearMiss>& misses) {
+    for (const NearMiss& m : misses) by_root_[m.root].push_back(&m);
   }
-  return best;
-}
+  // The deepest refusal of a rule of this kind at one of the candidate's nodes.
+  const NearMiss* Deepest(const Candidate& c, std::string_view prefix) const {
+    const NearMiss* best = nullptr;
+    for (const std::string& name : c.nodes) {
+      const auto it = by_root_.find(name);
+      if (it == by_root_.end()) continue;
+      for (const NearMiss* m : it->second) {
+        if (m->rule.starts_with(prefix) && (best == nullptr || m->matched > best->matched)) best = m;
+      }
+    }
+    return best;
+  }
 
-void Explain(Candidate& c, const std::vector<NearMiss>& misses, const std::vector<std::string>& log,
+ private:
+  std::map<std::string, std::vector<const NearMiss*>> by_root_;
+};
+
+// Told by the rule that came nearest, else by what TakeInventory saw in the graph, else by the log.
+void Explain(Candidate& c, const Misses& misses, const std::vector<std::string>& log,
              std::string_view prefix, std::string_view otherwise) {
-  if (const NearMiss* m = Deepest(misses, c, prefix)) {
+  if (const NearMiss* m = misses.Deepest(c, prefix)) {
     c.rule = m->rule;
     c.reason = m->kind + ": " + m->reason;
     return;
   }
+  if (!c.reason.empty()) return;
   for (const std::string& line : log) {
     if (line.find(c.nodes[0] + " ") != std::string::npos) {
       c.reason = line;
@@ -76,7 +96,7 @@ void Explain(Candidate& c, const std::vector<NearMiss>& misses, const std::vecto
   c.reason = otherwise;
 }
 
-void JudgeAttention(Candidate& c, const OriginIndex& index, const std::vector<NearMiss>& misses,
+void JudgeAttention(Candidate& c, const OriginIndex& index, const Misses& misses,
                     const std::vector<std::string>& log) {
   if (const Node* n = index.Find(c.nodes[0], {Op::kSdpaInt8, Op::kSdpa})) {
     c.status = "fused";
@@ -87,35 +107,39 @@ void JudgeAttention(Candidate& c, const OriginIndex& index, const std::vector<Ne
   Explain(c, misses, log, "sdpa", "no rule came near: the products around this softmax are not MatMuls of rank 4");
 }
 
-void JudgeQkv(Candidate& c, const OriginIndex& index, const std::vector<NearMiss>& misses,
+void JudgeQkv(Candidate& c, const OriginIndex& index, const Misses& misses,
               const std::vector<std::string>& log) {
   std::set<const Node*> fused;
   for (const std::string& name : c.nodes) fused.insert(index.Find(name, {Op::kQkvInt8}));
   if (fused.size() == 1 && *fused.begin() != nullptr) {
     c.status = "fused";
     c.rule = "qkv_int8";
+    c.reason.clear();
     return;
   }
-  if (c.nodes.size() == 1) {  // packed: one Linear is the group
+  if (c.nodes.size() == 1 && c.reason.empty()) {  // packed: one Linear is the group
     const Node* n = index.Find(c.nodes[0], {Op::kLinearInt8, Op::kMatMul});
     c.status = n != nullptr ? "fused" : "left";
     c.rule = n != nullptr && n->op == Op::kLinearInt8 ? "linear_int8" : "packed";
+    if (n != nullptr) c.reason.clear();
     return;
   }
   const Node* merged = index.Find(c.nodes[0], {Op::kMatMul});
   if (merged != nullptr && RuleOf(*merged) == "qkv_float") {
     c.status = "fused";
     c.rule = "qkv_float";
+    c.reason.clear();
     return;
   }
+  if (c.kind == "qkv" && !c.reason.empty()) return;  // no group to begin with: `nodes` names the core
   const bool all_quantized = std::all_of(c.nodes.begin(), c.nodes.end(), [&](const std::string& name) {
     return index.Find(name, {Op::kLinearInt8, Op::kQkvInt8}) != nullptr;
   });
   c.status = all_quantized ? "quantized" : "left";
-  Explain(c, misses, log, "linear", "the projections do not read the same quantized activation");
+  Explain(c, misses, log, "linear", "no pass of this pipeline merges projections");
 }
 
-void JudgeLinear(Candidate& c, const OriginIndex& index, const std::vector<NearMiss>& misses,
+void JudgeLinear(Candidate& c, const OriginIndex& index, const Misses& misses,
                  const std::vector<std::string>& log) {
   if (const Node* n = index.Find(c.nodes[0], {Op::kLinearInt8, Op::kQkvInt8})) {
     c.status = "quantized";
@@ -125,20 +149,44 @@ void JudgeLinear(Candidate& c, const OriginIndex& index, const std::vector<NearM
   Explain(c, misses, log, "linear", "this recipe leaves Linears in float");
 }
 
+// Groups of projections; cores whose projections form none, with the reason; Linears that share an input otherwise.
+void AddProjections(const Graph& graph, Report& report) {
+  std::set<NodeId> grouped, cores;
+  for (const ProjectionGroup& group : FindProjectionGroups(graph)) {
+    Candidate c{.kind = group.cross ? "kv" : "qkv", .nodes = {}, .status = "left", .rule = "", .reason = ""};
+    for (NodeId id : group.linears) c.nodes.push_back(OriginName(graph.node(id)));
+    grouped.insert(group.linears.begin(), group.linears.end());
+    cores.insert(group.core.center);
+    report.candidates.push_back(std::move(c));
+  }
+  for (const AttentionCore& core : FindAttentionCores(graph)) {
+    std::string reason = cores.contains(core.center) ? "" : WhyNoGroup(graph, core);
+    if (reason.empty()) continue;
+    report.candidates.push_back({.kind = "qkv", .nodes = {OriginName(graph.node(core.center))}, .status = "left", .rule = "", .reason = std::move(reason)});
+  }
+  std::map<ValueId, std::vector<NodeId>> readers;
+  for (NodeId id : graph.NodesInOrder()) {
+    if (IsLinear(graph, graph.node(id)) && !grouped.contains(id)) readers[graph.node(id).inputs[0]].push_back(id);
+  }
+  for (const auto& [x, linears] : readers) {
+    if (linears.size() < 2) continue;
+    Candidate c{.kind = "shared", .nodes = {}, .status = "left", .rule = "", .reason = ""};
+    for (NodeId id : linears) c.nodes.push_back(OriginName(graph.node(id)));
+    c.reason = std::to_string(linears.size()) + " Linears read " + Describe(graph, x) + ", but do not project q, k and v of one attention; only those are merged";
+    report.candidates.push_back(std::move(c));
+  }
+}
+
 }  // namespace
 
 Report TakeInventory(const Graph& graph) {
   Report report;
   for (const AttentionCore& core : FindAttentionCores(graph)) {
-    Candidate c{.kind = "attention", .nodes = {}, .status = "left", .rule = "", .reason = ""};
+    Candidate c{.kind = "attention", .nodes = {}, .status = "left", .rule = "", .reason = WhyNotAttention(graph, core)};
     for (NodeId id : {core.center, core.product_qk, core.product_pv}) AddOrigin(graph, id, c.nodes);
     report.candidates.push_back(std::move(c));
   }
-  for (const ProjectionGroup& group : FindProjectionGroups(graph)) {
-    Candidate c{.kind = "qkv", .nodes = {}, .status = "left", .rule = "", .reason = ""};
-    for (NodeId id : group.linears) c.nodes.push_back(OriginName(graph.node(id)));
-    report.candidates.push_back(std::move(c));
-  }
+  AddProjections(graph, report);
   for (NodeId id : graph.NodesInOrder()) {
     if (!IsLinear(graph, graph.node(id))) continue;
     Candidate c{.kind = "linear", .nodes = {}, .status = "left", .rule = "", .reason = ""};
@@ -148,13 +196,15 @@ Report TakeInventory(const Graph& graph) {
   return report;
 }
 
-void Judge(const Graph& finished, const std::vector<NearMiss>& misses, const std::vector<std::string>& log, Report& report) {
+void Judge(const Graph& finished, const std::vector<NearMiss>& near_misses, const std::vector<std::string>& log, Report& report) {
   const OriginIndex index(finished);
+  const Misses misses(near_misses);
   report.attention = report.qkv = report.linear = {};
   for (Candidate& c : report.candidates) {
-    Count& count = c.kind == "attention" ? report.attention : c.kind == "qkv" ? report.qkv : report.linear;
+    Count uncounted;  // kv and shared: extras beside what a user asks for
+    Count& count = c.kind == "attention" ? report.attention : c.kind == "qkv" ? report.qkv : c.kind == "linear" ? report.linear : uncounted;
     if (c.kind == "attention") JudgeAttention(c, index, misses, log);
-    if (c.kind == "qkv") JudgeQkv(c, index, misses, log);
+    if (c.kind == "qkv" || c.kind == "kv") JudgeQkv(c, index, misses, log);
     if (c.kind == "linear") JudgeLinear(c, index, misses, log);
     ++count.found;
     if (c.status == "fused" || (c.kind == "linear" && c.status == "quantized")) ++count.done;

@@ -16,7 +16,9 @@ struct Count {
 
 struct Report {
   Count attention, qkv, linear;
-  std::vector<Candidate> candidates;  // attention, qkv, linear; each in graph order
+  // Each kind in graph order: "attention"; "qkv"; "kv", the projections of cross-attention; "shared", other Linears that share an
+  // input; "linear". The counts are of attention, qkv and linear.
+  std::vector<Candidate> candidates;
 };
 
 // Takes stock of the canonical graph, before anything is fused: one candidate each, status "left".

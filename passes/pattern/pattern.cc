@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "octavo/passes/attention.h"
+
 namespace octavo::passes::pattern {
 
 std::string_view Name(Kind kind) {
@@ -118,7 +120,7 @@ void Report(const Rule& rule, const Graph& graph, NodeId root, const Attempt& a,
   const Node& n = graph.node(root);
   NearMiss miss;
   miss.rule = rule.name;
-  miss.root = n.origin.empty() ? n.name : n.origin.front();
+  miss.root = OriginName(n);
   miss.matched = a.depth;
   miss.kind = Name(a.kind);
   miss.reason = a.reason;

@@ -1,0 +1,49 @@
+// Nodes per second of the float passes on generated encoders of 1,000, 10,000 and 100,000 nodes, and what each pass takes of it.
+//   passes_bench [NODES...]
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "octavo/passes/pipelines.h"
+#include "octavo/passes/report.h"
+#include "octavo/tests/passes/layers.h"
+
+namespace {
+
+using octavo::passes::PassTiming;
+
+void Measure(size_t wanted) {
+  const size_t a_layer = octavo::passes::LayerStack(2).Take().node_count() - octavo::passes::LayerStack(1).Take().node_count();
+  octavo::ir::Graph graph = octavo::passes::LayerStack(static_cast<int>(wanted / a_layer) + 1).Take();
+  const size_t nodes = graph.node_count();
+  octavo::passes::PassContext context;
+  std::vector<octavo::passes::NearMiss> misses;
+  std::vector<PassTiming> timings;
+  context.misses = &misses;
+  const auto start = std::chrono::steady_clock::now();
+  auto status = octavo::passes::RunPasses({"canonical"}, graph, context, {.after = {}, .timings = &timings});
+  octavo::passes::Report report = octavo::passes::TakeInventory(graph);
+  if (status) status = octavo::passes::RunPasses({"fuse_float", "qkv_float", "canonical"}, graph, context, {.after = {}, .timings = &timings});
+  octavo::passes::Judge(graph, misses, context.log, report);
+  const std::chrono::duration<double> took = std::chrono::steady_clock::now() - start;
+  if (!status) {
+    std::printf("%zu nodes: %s\n", nodes, status.error().message.c_str());
+    return;
+  }
+  std::printf("%8zu nodes  %8.3f s  %9.0f nodes/s  attention %d/%d, qkv %d/%d;", nodes, took.count(), static_cast<double>(nodes) / took.count(),
+              report.attention.done, report.attention.found, report.qkv.done, report.qkv.found);
+  for (const PassTiming& t : timings) std::printf(" %s %.0f ms", t.pass.c_str(), t.milliseconds);
+  std::printf("\n");
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  std::vector<size_t> sizes;
+  for (int i = 1; i < argc; ++i) sizes.push_back(std::strtoul(argv[i], nullptr, 10));
+  if (sizes.empty()) sizes = {1000, 10000, 100000};
+  for (size_t n : sizes) Measure(n);
+}

@@ -1,0 +1,132 @@
+#include "octavo/passes/diagnose.h"
+
+#include <array>
+#include <format>
+#include <set>
+
+namespace octavo::passes {
+
+namespace {
+
+bool IsRowwise(Op op) {
+  return op == Op::kAdd || op == Op::kSub || op == Op::kMul || op == Op::kDiv || op == Op::kWhere || op == Op::kTanh || op == Op::kCast;
+}
+
+// The first node above `v` that cannot stand between a score product and its Softmax.
+std::string ObstacleAbove(const Graph& g, ValueId v, NodeId product) {
+  for (int steps = 0; steps < 24; ++steps) {
+    const Node* n = g.Producer(v);
+    if (n == nullptr || g.value(v).producer == product) return "";
+    if (!IsRowwise(n->op)) {
+      return std::format("the scores pass through {} before their Softmax, which no form of attention here has", Describe(g, v));
+    }
+    ValueId next;
+    for (ValueId in : n->inputs) {  // the operand that is no constant and no graph input
+      if (in.valid() && g.Producer(in) != nullptr && g.ConstantOf(in) == nullptr && (!next.valid() || g.Before(g.value(next).producer, g.value(in).producer))) next = in;
+    }
+    if (!next.valid()) return "";
+    v = next;
+  }
+  return "";
+}
+
+// The first non-constant weight above an operand; invalid: none.
+struct Projection {
+  NodeId linear;          // valid: it is a Linear
+  NodeId product;         // valid: a MatMul whose weight is no constant
+  ValueId weight, origin;  // the weight; or where the walk ended
+};
+Projection ProjectionOf(const Graph& g, ValueId v) {
+  Projection p;
+  const std::vector<NodeId> linears = LinearsBehind(g, v);
+  if (!linears.empty()) {
+    p.linear = linears[0];
+    return p;
+  }
+  for (int steps = 0; steps < 64; ++steps) {
+    const Node* n = g.Producer(v);
+    if (n == nullptr || n->op == Op::kConstant) break;
+    if (n->op == Op::kMatMul || n->op == Op::kGemm) {
+      p.product = g.value(v).producer;
+      p.weight = n->input(1);
+      break;
+    }
+    v = n->input(0);
+    if (!v.valid()) break;
+  }
+  p.origin = v;
+  return p;
+}
+
+ValueId ActivationOf(const Graph& g, NodeId linear) {
+  ValueId x = g.node(linear).input(0);
+  for (const Node* n = g.Producer(x); n != nullptr && (n->op == Op::kDequantizeLinear || n->op == Op::kQuantizeLinear); n = g.Producer(x)) {
+    x = n->input(0);
+  }
+  return x;
+}
+
+// Weights are easiest known by their names; constants that a pass made have none that a user knows.
+std::string NonConstant(const Graph& g, ValueId weight) {
+  ValueId v = weight;
+  for (int steps = 0; steps < 16; ++steps) {
+    const Node* n = g.Producer(v);
+    if (n == nullptr) return std::format("it is graph input '{}'", g.value(v).name);
+    if (n->op == Op::kConstant) break;
+    v = n->input(0);
+    if (!v.valid()) break;
+  }
+  return std::format("it is computed by {}", Describe(g, weight));
+}
+
+}  // namespace
+
+std::string Describe(const Graph& g, ValueId v) {
+  if (!v.valid()) return "an absent input";
+  const Node* n = g.Producer(v);
+  if (n == nullptr) return std::format("graph input '{}'", g.value(v).name);
+  const std::string name = OriginName(*n);
+  if (n->op == Op::kConstant) return std::format("constant '{}'", g.value(v).name);
+  const std::string_view op = n->op == Op::kOpaque ? std::string_view(n->op_type) : ir::InfoOf(n->op).name;
+  return std::format("{} '{}'", op, name.empty() ? g.value(v).name : name);
+}
+
+std::string WhyNotAttention(const Graph& g, const AttentionCore& core) {
+  if (!core.product_qk.valid()) return "";
+  const Node& softmax = g.node(core.center);
+  if (std::string s = ObstacleAbove(g, softmax.input(0), core.product_qk); !s.empty()) return s;
+  const Node& pv = g.node(core.product_pv);
+  const ValueId p = pv.input(0);
+  if (p == softmax.output()) return "";
+  const Node* guard = g.Producer(p);
+  if (guard != nullptr && guard->op == Op::kWhere && guard->input(2) == softmax.output()) return "";
+  return std::format("the probabilities pass through {} before they meet V, which no form of attention here has", Describe(g, p));
+}
+
+std::string WhyNoGroup(const Graph& g, const AttentionCore& core) {
+  constexpr std::array<const char*, 3> kNames = {"q", "k", "v"};
+  std::array<Projection, 3> p;
+  int projections = 0;
+  for (size_t i = 0; i < 3; ++i) {
+    const ValueId operand = i == 0 ? core.q : i == 1 ? core.k : core.v;
+    if (!operand.valid()) return "";
+    p[i] = ProjectionOf(g, operand);
+    projections += p[i].linear.valid() || p[i].product.valid() ? 1 : 0;
+  }
+  if (projections < 2) return "";
+  for (size_t i = 0; i < 3; ++i) {
+    if (!p[i].product.valid()) continue;
+    return std::format("{}'s projection {} has a weight that is not a constant: {}; store the weight in the file as an initializer",
+                       kNames[i], Describe(g, g.node(p[i].product).output()), NonConstant(g, p[i].weight));
+  }
+  for (size_t i = 0; i < 3; ++i) {
+    if (!p[i].linear.valid()) return std::format("no Linear makes {}: it comes from {}", kNames[i], Describe(g, p[i].origin));
+  }
+  std::set<ValueId> activations;
+  for (const Projection& one : p) activations.insert(ActivationOf(g, one.linear));
+  if (activations.size() == 1) return "";
+  return std::format("q, k and v do not read one activation: q reads {}, k reads {}, v reads {}", Describe(g, ActivationOf(g, p[0].linear)),
+                     Describe(g, ActivationOf(g, p[1].linear)), Describe(g, ActivationOf(g, p[2].linear)));
+}
+
+}  // namespace octavo::passes
