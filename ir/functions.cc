@@ -143,24 +143,29 @@ Graph SdpaBody(Body b, bool int8) {
   return b.Finish({o});
 }
 
-ValueId LayerNorm(Body& b, ValueId x, size_t gamma) {
+// LayerNormalization or RMSNormalization of the last axis with the gamma (and beta) of these slots.
+ValueId Norm(Body& b, ValueId x, size_t gamma) {
+  if (b.Int("rms") != 0) {
+    return b.Make(Op::kRMSNormalization, {x, b.In(gamma)},
+                  {{"axis", int64_t{-1}}, {"epsilon", b.attrs().Float("epsilon", 1e-5f)}});
+  }
   return b.Make(Op::kLayerNormalization, {x, b.In(gamma), b.In(gamma + 1)},
                 {{"axis", int64_t{-1}}, {"epsilon", b.attrs().Float("epsilon", 1e-5f)}});
 }
 
 Graph SkipLayerNormBody(Body b, bool wants_sum) {
   const ValueId sum = b.Make(Op::kAdd, {b.In(0), b.In(1)});
-  const ValueId y = LayerNorm(b, sum, 2);
+  const ValueId y = Norm(b, sum, 2);
   return b.Finish({y, wants_sum ? sum : ValueId{}});
 }
 
-// Both outputs always: a function must name all of its outputs, whatever a call leaves out.
-Graph NormQuantBody(Body b) {
+// y and q always: a function must name all of its outputs, whatever a call leaves out.
+Graph NormQuantBody(Body b, bool wants_sum) {
   const ValueId x = b.In(1) ? b.Make(Op::kAdd, {b.In(0), b.In(1)}) : b.In(0);
-  const ValueId y = LayerNorm(b, x, 2);
-  const ValueId own = b.In(6) ? LayerNorm(b, x, 6) : y;
+  const ValueId y = Norm(b, x, 2);
+  const ValueId own = b.In(6) ? Norm(b, x, 6) : y;
   const ValueId q = b.Make(Op::kQuantizeLinear, {own, b.In(4), b.In(5)});
-  return b.Finish({y, q});
+  return wants_sum ? b.Finish({y, q, x}) : b.Finish({y, q});
 }
 
 }  // namespace
@@ -191,7 +196,7 @@ Result<Graph> BodyOf(const Graph& graph, const Node& node) {
     case Op::kSkipLayerNorm:
       return SkipLayerNormBody({graph, node}, node.output(1).valid());
     case Op::kNormQuant:
-      return NormQuantBody({graph, node});
+      return NormQuantBody({graph, node}, node.output(2).valid());
     default:
       return Fail("node '{}': {} has no body", node.name, InfoOf(node.op).name);
   }

@@ -15,9 +15,10 @@
 //                 w_scale f32 [N] (or scalar), bias f32 [N], y_* absent: output f32. post_scale f32 [N]
 //                 multiplies after the activation (smoothing of the next Linear's input). attribute activation: "none", "relu", "gelu" (erf), "gelu_tanh", "silu", "sigmoid", "tanh"
 //  QkvInt8        x x_scale x_zp then per branch: w w_scale [bias] [y_scale] [y_zp]; one output per branch, 2..8 branches
-//  SkipLayerNorm  x skip gamma [beta], attribute epsilon -> LayerNormalization(x + skip, axis -1), [x + skip]
-//  NormQuant      x [skip] gamma [beta] q_scale q_zp [q_gamma] [q_beta] -> y f32 (optional output), quantized y. With
-//                 q_gamma the quantized output has its own gamma and beta. attribute epsilon.
+//  SkipLayerNorm  x skip gamma [beta], attributes epsilon, rms -> LayerNormalization(x + skip, axis -1), [x + skip]; with
+//                 rms = 1 RMSNormalization, without beta
+//  NormQuant      x [skip] gamma [beta] q_scale q_zp [q_gamma] [q_beta] -> y f32 (optional output), quantized y,
+//                 [x + skip]. With q_gamma the quantized output has its own gamma and beta. Attributes as SkipLayerNorm.
 #ifndef OCTAVO_IR_FUNCTIONS_H_
 #define OCTAVO_IR_FUNCTIONS_H_
 

@@ -126,7 +126,8 @@ Status NormQuant(Inferrer& c) {
     OCTAVO_TRY(out, Broadcast(c, kSum));
   }
   c.Set(0, DType::kF32, out);
-  c.Set(1, c.Has(5) ? c.DtypeOf(5) : DType::kU8, std::move(out));
+  c.Set(1, c.Has(5) ? c.DtypeOf(5) : DType::kU8, out);
+  c.Set(2, DType::kF32, std::move(out));
   return {};
 }
 

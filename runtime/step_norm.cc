@@ -133,10 +133,13 @@ KernelPtr MakeNorm(const Node& node, const CompileContext& c) {
     case Op::kSkipLayerNorm:
       roles = {.skip = 1, .gamma = 2, .beta = 3, .y = 0, .sum = 1};
       if (wanted.size() < 2) roles.sum = -1;
+      fixed.rms = node.attrs.Int("rms", 0) != 0;
       name = "skip_layer_norm ";
       break;
     case Op::kNormQuant: {
-      roles = {.skip = 1, .gamma = 2, .beta = 3, .q_gamma = 6, .q_beta = 7, .y = 0, .q = 1};
+      roles = {.skip = 1, .gamma = 2, .beta = 3, .q_gamma = 6, .q_beta = 7, .y = 0, .sum = 2, .q = 1};
+      if (wanted.size() < 3) roles.sum = -1;
+      fixed.rms = node.attrs.Int("rms", 0) != 0;
       const Tensor* scale = c.Constant(node.input(4));
       const Tensor* zero = c.Constant(node.input(5));
       if (scale == nullptr || zero == nullptr || scale->size() != 1 || zero->size() != 1) return nullptr;

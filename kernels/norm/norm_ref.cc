@@ -6,6 +6,14 @@
 namespace octavo::kernels::internal {
 namespace {
 
+void NormalizeRow(const NormArgs& args, const float* x, const float* gamma, const float* beta, float* y) {
+  if (args.rms) {
+    quant::RmsNormRow(x, args.n, gamma, args.epsilon, y);
+  } else {
+    quant::LayerNormRow(x, args.n, gamma, beta, args.epsilon, y);
+  }
+}
+
 void QuantizeRow(const NormArgs& args, const float* y, int64_t row) {
   const auto [lo, hi] = quant::RangeOf(args.q_type);
   auto* q = static_cast<uint8_t*>(args.q) + row * args.q_stride;  // s8 has the same low byte
@@ -31,13 +39,9 @@ void NormReference(const NormArgs& args, int64_t begin, int64_t end, float* scra
     }
     if (args.y == nullptr && args.q == nullptr) continue;
     float* own = args.q_gamma != nullptr ? scratch + 2 * args.n : nullptr;  // before y, which may lie where x does
-    if (own != nullptr) quant::LayerNormRow(x, args.n, args.q_gamma, args.q_beta, args.epsilon, own);
+    if (own != nullptr) NormalizeRow(args, x, args.q_gamma, args.q_beta, own);
     float* y = args.y != nullptr ? args.y + r * args.y_stride : scratch + args.n;
-    if (args.rms) {
-      quant::RmsNormRow(x, args.n, args.gamma, args.epsilon, y);
-    } else {
-      quant::LayerNormRow(x, args.n, args.gamma, args.beta, args.epsilon, y);
-    }
+    NormalizeRow(args, x, args.gamma, args.beta, y);
     if (args.q != nullptr) QuantizeRow(args, own != nullptr ? own : y, r);
   }
 }

@@ -104,7 +104,7 @@ HWY_INLINE void NormRow(const NormArgs& args, const Requant& requant, int64_t ro
     const F16 v = Affine(d, args.gamma, kRms ? nullptr : args.beta, i, count);
     if (y != nullptr) Store(v, y + i, count);
     if (q == nullptr) return;
-    const F16 own = !kRms && args.q_gamma != nullptr ? Affine(d, args.q_gamma, args.q_beta, i, count) : v;
+    const F16 own = args.q_gamma != nullptr ? Affine(d, args.q_gamma, kRms ? nullptr : args.q_beta, i, count) : v;
     StoreQuantized<kDivide>(requant, own, q + i, count);
   });
 }

@@ -25,8 +25,8 @@ Result<bool> Dce(Graph& graph, PassContext&) {
       continue;
     }
     const bool optional_outputs = n.op == Op::kLayerNormalization || n.op == Op::kDropout || n.op == Op::kMaxPool ||
-                                  n.op == Op::kAttention || n.op == Op::kSkipLayerNorm;
-    for (size_t i = 1; optional_outputs && i < n.outputs.size(); ++i) {
+                                  n.op == Op::kAttention || n.op == Op::kSkipLayerNorm || n.op == Op::kNormQuant;
+    for (size_t i = n.op == Op::kNormQuant ? 2 : 1; optional_outputs && i < n.outputs.size(); ++i) {
       if (n.outputs[i].valid() && !wanted(n.outputs[i])) {
         graph.DropOutput(*it, i);
         changed = true;

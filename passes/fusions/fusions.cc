@@ -5,6 +5,7 @@ namespace octavo::passes::fusions {
 const std::vector<Rule>& FloatRules() {
   static const auto* const rules = new std::vector<Rule>{
       LayerNorm(),
+      RmsNorm(),
       GeluErf(),
       GeluErfScaled(),
       GeluTanh(),
@@ -15,7 +16,8 @@ const std::vector<Rule>& FloatRules() {
       SdpaSplitK(ir::Op::kSdpa),
       SdpaSplitV(ir::Op::kSdpa),
       SdpaMerge(ir::Op::kSdpa),
-      SkipLayerNorm(),
+      SkipLayerNorm(ir::Op::kLayerNormalization),
+      SkipLayerNorm(ir::Op::kRMSNormalization),
   };
   return *rules;
 }
@@ -36,6 +38,7 @@ const std::vector<Rule>& Int8Rules() {
       LinearInt8(false, false),
       NormQuant(ir::Op::kSkipLayerNorm),
       NormQuant(ir::Op::kLayerNormalization),
+      NormQuant(ir::Op::kRMSNormalization),
   };
   return *rules;
 }

@@ -2,6 +2,7 @@
 #ifndef OCTAVO_PASSES_FUSIONS_FUSIONS_H_
 #define OCTAVO_PASSES_FUSIONS_FUSIONS_H_
 
+#include <string>
 #include <vector>
 
 #include "octavo/passes/pattern/pattern.h"
@@ -10,6 +11,9 @@ namespace octavo::passes::fusions {
 
 using pattern::Rule;
 
+// Why a ReduceMean is not one over the last axis that keeps it; empty: it is.
+std::string MeanOfLast(const Graph& g, const Node& n);
+
 // Float. Each changes float results by rounding at most; the bound is stated in the rule's file.
 Rule LayerNorm();
 Rule GeluErf();
@@ -17,7 +21,8 @@ Rule GeluErfScaled();
 Rule GeluTanh();
 Rule Sdpa();
 Rule AttentionOp();
-Rule SkipLayerNorm();
+Rule RmsNorm();
+Rule SkipLayerNorm(ir::Op op);  // kLayerNormalization or kRMSNormalization
 
 // Layout of Sdpa and SdpaInt8: exact.
 Rule SdpaSplitQ(ir::Op op);
@@ -30,7 +35,7 @@ Rule SdpaMerge(ir::Op op);
 // `bias`: must be there. A rule that ends in the product itself would take it before the bias is seen.
 Rule LinearInt8(bool quantized_output, bool activation, bool bias = false);
 Rule SdpaInt8(bool quantized_output);
-Rule NormQuant(ir::Op op);  // kLayerNormalization or kSkipLayerNorm
+Rule NormQuant(ir::Op op);  // kLayerNormalization, kRMSNormalization or kSkipLayerNorm
 
 // The ordered lists.
 const std::vector<Rule>& FloatRules();

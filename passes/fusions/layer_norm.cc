@@ -9,9 +9,7 @@ namespace octavo::passes::fusions {
 using namespace pattern;  // NOLINT: the vocabulary of rules
 using ir::Op;
 
-namespace {
-
-// Axes are input 1 (ops.def); the mean must be over the last axis and keep it.
+// Axes are input 1 (ops.def).
 std::string MeanOfLast(const Graph& g, const Node& n) {
   const auto& shape = g.value(n.inputs[0]).type.shape;
   const ir::Tensor* axes = g.ConstantOf(n.input(1));
@@ -21,6 +19,8 @@ std::string MeanOfLast(const Graph& g, const Node& n) {
   if (!last) return "its axis " + std::to_string(axis) + " is not the last one";
   return n.attrs.Int("keepdims", 1) == 1 ? "" : "it drops the dimension";
 }
+
+namespace {
 
 bool IsVector(const Graph& g, ValueId v) {
   const auto& shape = g.value(v).type.shape;

@@ -1,7 +1,7 @@
-// Before: y = LayerNormalization(x) or SkipLayerNorm(x, skip);  q = QuantizeLinear(y)
-// After:  y, q = NormQuant(x, skip, gamma, beta, scale, zero point); y only where somebody else reads it
+// Before: y = LayerNormalization(x), RMSNormalization(x) or y, s = SkipLayerNorm(x, skip);  q = QuantizeLinear(y)
+// After:  y, q, s = NormQuant(x, skip, gamma, beta, scale, zero point); y and s only where somebody reads them
 // Exact: the same operations, one pass over the row instead of two.
-// Refuses: quantization per channel, a SkipLayerNorm whose sum is used (pre-norm models).
+// Refuses: quantization per channel, a norm whose mean or deviation is used.
 #include "octavo/passes/fusions/fusions.h"
 
 namespace octavo::passes::fusions {
@@ -11,7 +11,8 @@ using ir::Op;
 
 Rule NormQuant(Op op) {
   const bool skip = op == Op::kSkipLayerNorm;
-  RuleBuilder r(skip ? "skip_norm_quant" : "norm_quant", "norm, then QuantizeLinear -> NormQuant");
+  RuleBuilder r(skip ? "skip_norm_quant" : op == Op::kRMSNormalization ? "rms_norm_quant" : "norm_quant",
+                "norm, then QuantizeLinear -> NormQuant");
   const Var norm = r.MayEscape(r.Op("norm", op, {-1, -1}, LastAxis(-1)));
   const Var q = r.Op("quantized", Op::kQuantizeLinear, {norm});
   r.Root(q);
@@ -22,10 +23,10 @@ Rule NormQuant(Op op) {
       if (t == nullptr || t->size() != 1) return Illegal("the quantization is not per tensor with constant parameters");
     }
     if (!quant::IsInt8(g.value(m[q]).type.dtype)) return Illegal("the output is not quantized to 8 bits");
-    for (size_t i = 1; i < m.at(norm).outputs.size(); ++i) {
+    for (size_t i = skip ? 2 : 1; i < m.at(norm).outputs.size(); ++i) {
       const ValueId v = m.at(norm).outputs[i];
       if (v.valid() && (!g.value(v).uses.empty() || g.IsGraphOutput(v))) {
-        return NotWorth("another output of the norm is used");
+        return NotWorth("the mean or deviation of the norm is used");
       }
     }
     return Ok();
@@ -34,16 +35,22 @@ Rule NormQuant(Op op) {
     const Node n = m.at(norm);
     const Node quantize = m.at(q);
     const size_t gamma = skip ? 2 : 1;
+    const bool rms = op == Op::kRMSNormalization || n.attrs.Int("rms", 0) != 0;
+    const ValueId sum = skip ? n.output(1) : ValueId{};
+    const bool keeps_sum = sum.valid() && (!b.graph().value(sum).uses.empty() || b.graph().IsGraphOutput(sum));
+    ir::Attrs attrs{{"epsilon", n.attrs.Float("epsilon", 1e-5f)}};
+    if (rms) attrs.Set("rms", int64_t{1});
     const NodeId made = b.CreateN(Op::kNormQuant,
-                                  {n.input(0), skip ? n.input(1) : ValueId{}, n.input(gamma), n.input(gamma + 1),
-                                   quantize.input(1), quantize.input(2)},
-                                  2, {{"epsilon", n.attrs.Float("epsilon", 1e-5f)}});
+                                  {n.input(0), skip ? n.input(1) : ValueId{}, n.input(gamma),
+                                   rms ? ValueId{} : n.input(gamma + 1), quantize.input(1), quantize.input(2)},
+                                  keeps_sum ? 3 : 2, std::move(attrs));
     const ValueId y = b.graph().node(made).output(0);
     if (b.graph().HasOneUse(m[norm])) {
       b.graph().DropOutput(made, 0);
     } else {
       b.Replace(m[norm], y);
     }
+    if (keeps_sum) b.Replace(sum, b.graph().node(made).output(2));
     return b.graph().node(made).output(1);
   });
   return r.Finish();

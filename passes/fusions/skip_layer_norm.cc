@@ -1,5 +1,5 @@
-// Before: s = x + skip;  y = LayerNormalization(s, gamma, beta), axis -1
-// After:  y, s = SkipLayerNorm(x, skip, gamma, beta)
+// Before: s = x + skip;  y = LayerNormalization(s, gamma, beta) or RMSNormalization(s, gamma), axis -1
+// After:  y, s = SkipLayerNorm(x, skip, gamma, beta), attribute rms for the second
 // Exact: the same two operations. x and skip must have the same shape (broadcasting stays outside).
 #include "octavo/passes/fusions/fusions.h"
 
@@ -8,13 +8,14 @@ namespace octavo::passes::fusions {
 using namespace pattern;  // NOLINT: the vocabulary of rules
 using ir::Op;
 
-Rule SkipLayerNorm() {
-  RuleBuilder r("skip_layer_norm", "LayerNormalization(x + skip) -> SkipLayerNorm");
+Rule SkipLayerNorm(Op op) {
+  const bool rms = op == Op::kRMSNormalization;
+  RuleBuilder r(rms ? "skip_rms_norm" : "skip_layer_norm", "norm of x + skip -> SkipLayerNorm");
   const Var x = r.Input("x", {.dtypes = {ir::DType::kF32}});
   const Var skip = r.Input("skip", {.dtypes = {ir::DType::kF32}});
   const Var sum = r.MayEscape(r.Op("sum", Op::kAdd, {x, skip}));
   const Var gamma = r.Input("gamma", {.shape = {{"N"}}});
-  const Var norm = r.Op("norm", Op::kLayerNormalization, {sum, gamma}, LastAxis(-1));
+  const Var norm = r.Op("norm", op, {sum, gamma}, LastAxis(-1));
   r.Root(norm);
   r.Guard([=](const Match& m) {
     const Graph& g = m.graph();
@@ -33,9 +34,10 @@ Rule SkipLayerNorm() {
     const ValueId old_sum = m[sum];
     const bool keep = !b.graph().HasOneUse(old_sum);
     std::vector<ValueId> inputs{m[x], m[skip], m[gamma]};
-    if (norm_node.input(2)) inputs.push_back(norm_node.input(2));
-    const NodeId made = b.CreateN(Op::kSkipLayerNorm, std::move(inputs), keep ? 2 : 1,
-                                  {{"epsilon", norm_node.attrs.Float("epsilon", 1e-5f)}});
+    if (!rms && norm_node.input(2)) inputs.push_back(norm_node.input(2));
+    ir::Attrs attrs{{"epsilon", norm_node.attrs.Float("epsilon", 1e-5f)}};
+    if (rms) attrs.Set("rms", int64_t{1});
+    const NodeId made = b.CreateN(Op::kSkipLayerNorm, std::move(inputs), keep ? 2 : 1, std::move(attrs));
     const ValueId y = b.graph().node(made).output();
     if (keep) {
       b.Replace(old_sum, b.graph().node(made).output(1));

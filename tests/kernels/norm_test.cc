@@ -54,7 +54,7 @@ void NormTest::Check(const Case& c, int64_t n, uint32_t seed) {
   args.epsilon = seed % 2 == 0 ? 1e-5f : 1e-12f;
   if (c.skip) args.skip = skip.data(), args.skip_stride = seed % 3 == 0 ? 0 : stride;
   if (c.beta) args.beta = beta.data();
-  const bool own = c.q && !c.rms && seed % 4 == 0;  // q with gamma and beta of its own, crosswise
+  const bool own = c.q && seed % 4 == 0;  // q with gamma and beta of its own, crosswise
   if (own) args.q_gamma = q_gamma.data(), args.q_beta = c.beta ? nullptr : beta.data();
   if (c.sum) args.sum = sum.data(), args.sum_stride = stride;
   if (c.y) args.y = y.data(), args.y_stride = stride;
@@ -72,7 +72,8 @@ void NormTest::Check(const Case& c, int64_t n, uint32_t seed) {
       quant::LayerNormRow(row.data(), n, gamma.data(), args.beta, args.epsilon, want.data());
     }
     std::vector<float> for_q = want;
-    if (own) quant::LayerNormRow(row.data(), n, args.q_gamma, args.q_beta, args.epsilon, for_q.data());
+    if (own && c.rms) quant::RmsNormRow(row.data(), n, args.q_gamma, args.epsilon, for_q.data());
+    if (own && !c.rms) quant::LayerNormRow(row.data(), n, args.q_gamma, args.q_beta, args.epsilon, for_q.data());
     for (int64_t i = 0; i < stride; ++i) {
       const bool inside = r >= 1 && i < n;
       const float want_sum = inside && c.sum ? row[i] : -7.0f;

@@ -1,0 +1,38 @@
+// Before: x * (1 / Sqrt(ReduceMean(x^2) + eps)) * gamma, or x / Sqrt(..) * gamma
+// After:  RMSNormalization(x, gamma), axis -1
+// Exporters write the chain: before opset 23 there is no op (graphs.md 3). The float result differs by rounding: a few ulp.
+// Refuses: another axis, gamma that is not a vector of the last dimension.
+#include "octavo/passes/fusions/fusions.h"
+
+namespace octavo::passes::fusions {
+
+using namespace pattern;  // NOLINT: the vocabulary of rules
+using ir::Op;
+
+Rule RmsNorm() {
+  RuleBuilder r("rms_norm", "x / sqrt(mean(x^2) + eps) * gamma -> RMSNormalization");
+  const Var x = r.Input("x", {.dtypes = {ir::DType::kF32}});
+  const Var square = r.OneOf("square", {r.Op("pow", Op::kPow, {x, r.Scalar("two", 2.0f)}), r.Op("xx", Op::kMul, {x, x})});
+  const Var mean = r.Op("mean", Op::kReduceMean, {square, -1}, MeanOfLast);
+  const Var eps = r.Scalar("epsilon");
+  const Var root = r.Op("deviation", Op::kSqrt, {r.AnyOrder("stable", Op::kAdd, mean, eps)});
+  const Var inverse = r.OneOf("inverse", {r.Op("reciprocal", Op::kReciprocal, {root}),
+                                          r.Op("one_over", Op::kDiv, {r.Scalar("one", 1.0f), root})});
+  const Var normal = r.OneOf("normalized", {r.AnyOrder("times", Op::kMul, x, inverse), r.Op("over", Op::kDiv, {x, root})});
+  const Var gamma = r.Input("gamma");
+  r.Root(r.AnyOrder("scaled", Op::kMul, normal, gamma));
+  r.Guard([=](const Match& m) {
+    const auto& rows = m.graph().value(m[x]).type.shape;
+    const auto& vector = m.graph().value(m[gamma]).type.shape;
+    if (!vector || vector->size() != 1 || !rows || rows->empty() || !ProvablyEqual(rows->back(), vector->back())) {
+      return Illegal("gamma is not a vector of the last dimension");
+    }
+    return Ok();
+  });
+  r.Build([=](Rewriter& b, const Match& m) {
+    return b.Create(Op::kRMSNormalization, {m[x], m[gamma]}, {{"axis", int64_t{-1}}, {"epsilon", m.scalar(eps)}});
+  });
+  return r.Finish();
+}
+
+}  // namespace octavo::passes::fusions
