@@ -42,7 +42,7 @@ struct Block {
   std::string what;
 };
 
-// x -> Q, K, V (own widths) -> attention with an optional mask -> output projection -> residual, LayerNorm, GELU FFN.
+// x -> Q, K, V (own widths) -> attention with an optional mask -> output projection -> residual, LayerNorm or RMSNorm, GELU FFN.
 Block RandomBlock(std::mt19937_64& rng) {
   Block b;
   const int64_t groups = Pick(rng, 1, 3);
@@ -55,8 +55,10 @@ Block RandomBlock(std::mt19937_64& rng) {
   const bool mask = Pick(rng, 0, 2) != 0;
   const bool guard = Pick(rng, 0, 1) != 0;
   const bool bias = Pick(rng, 0, 1) != 0;
-  b.what = std::format("heads {} groups {} dim {} v_dim {} width {} batch {} length {} mask {} guard {} bias {}", heads, groups, dim,
-                       v_dim, width, batch, length, mask, guard, bias);
+  const bool rms = Pick(rng, 0, 1) != 0;
+  const bool pre_norm = Pick(rng, 0, 1) != 0;  // the sum goes on, not its norm
+  b.what = std::format("heads {} groups {} dim {} v_dim {} width {} batch {} length {} mask {} guard {} bias {} rms {} pre_norm {}", heads, groups, dim,
+                       v_dim, width, batch, length, mask, guard, bias, rms, pre_norm);
   Graph& g = b.graph;
   g.info.opsets[""] = 18;
   const ValueId x = g.AddInput("x", {DType::kF32, ir::SymShape{ir::Dim::Symbol("b"), ir::Dim::Symbol("s"), width}});
@@ -88,10 +90,12 @@ Block RandomBlock(std::mt19937_64& rng) {
                          {"scale", 1.0f / std::sqrt(static_cast<float>(dim))}, {"nan_guard", int64_t{guard ? 1 : 0}}});
   const ValueId sum = one(Op::kAdd, {x, linear(o, heads * v_dim, width)});
   const ValueId gamma = g.AddConstant(RandomTensor(rng, {width}, 1.0f));
-  const ValueId norm = one(Op::kLayerNormalization, {sum, gamma, g.AddConstant(RandomTensor(rng, {width}, 1.0f))},
+  std::vector<ValueId> of_norm{sum, gamma};
+  if (!rms) of_norm.push_back(g.AddConstant(RandomTensor(rng, {width}, 1.0f)));
+  const ValueId norm = one(rms ? Op::kRMSNormalization : Op::kLayerNormalization, std::move(of_norm),
                            {{"axis", int64_t{-1}}, {"epsilon", 1e-5f}});
   const ValueId ffn = linear(one(Op::kGelu, {linear(norm, width, 2 * width)}), 2 * width, width);
-  g.AddOutput("y", one(Op::kAdd, {norm, ffn}));
+  g.AddOutput("y", one(Op::kAdd, {pre_norm ? sum : norm, ffn}));
   return b;
 }
 

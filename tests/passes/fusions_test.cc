@@ -184,5 +184,40 @@ TEST(SkipLayerNormRule, FiresAndKeepsTheSumForItsReaders) {
   EXPECT_EQ(Difference(b.g, f.graph, {{"x", Random({2, 3, 8}, 7)}, {"skip", Random({2, 3, 8}, 8)}}), 0.0);
 }
 
+// x / sqrt(mean(x^2) + eps) * gamma as TorchScript writes it, over `axis`.
+Builder RmsChain(int64_t axis) {
+  Builder b;
+  const ValueId x = b.Input("x", {2, 3, 8});
+  const ValueId square = b.Make(Op::kPow, {x, b.Scalar(2.0f)});
+  const ValueId mean = b.Make(Op::kReduceMean, {square, b.Ints({axis})});
+  const ValueId root = b.Make(Op::kSqrt, {b.Make(Op::kAdd, {mean, b.Scalar(1e-6f)})});
+  const ValueId inverse = b.Make(Op::kDiv, {b.Scalar(1.0f), root});
+  b.g.AddOutput("y", b.Make(Op::kMul, {b.Vector(8, 0.5f), b.Make(Op::kMul, {x, inverse})}));
+  return b;
+}
+TEST(RmsNormRule, Fires) {
+  const Builder b = RmsChain(-1);
+  const Fused f = Fuse(b.g);
+  EXPECT_EQ(CountOf(f.graph, Op::kRMSNormalization), 1);
+  const double difference = Difference(b.g, f.graph, {{"x", Random({2, 3, 8}, 9)}});
+  EXPECT_GT(difference, 0.0);  // another order of roundings; a few ulp of values around 1
+  EXPECT_LT(difference, 1e-6);
+}
+TEST(RmsNormRule, RefusesAnotherAxis) {
+  const Fused f = Fuse(RmsChain(1).g);
+  EXPECT_EQ(CountOf(f.graph, Op::kRMSNormalization), 0);
+  EXPECT_NE(DeepestReason(f, "rms_norm").find("axis 1 is not the last one"), std::string::npos) << DeepestReason(f, "rms_norm");
+}
+TEST(SkipLayerNormRule, TakesRmsNorm) {
+  Builder b;
+  const ValueId x = b.Input("x", {2, 3, 8});
+  const ValueId sum = b.Make(Op::kAdd, {x, b.Input("skip", {2, 3, 8})});
+  const ValueId y = b.Make(Op::kRMSNormalization, {sum, b.Vector(8, 0.5f)}, {{"axis", int64_t{-1}}});
+  b.g.AddOutput("y", b.Make(Op::kAdd, {sum, y}));
+  const Fused f = Fuse(b.g);
+  EXPECT_EQ(CountOf(f.graph, Op::kSkipLayerNorm), 1);
+  EXPECT_EQ(Difference(b.g, f.graph, {{"x", Random({2, 3, 8}, 7)}, {"skip", Random({2, 3, 8}, 8)}}), 0.0);
+}
+
 }  // namespace
 }  // namespace octavo::passes::fusions
