@@ -30,7 +30,7 @@ constexpr Form kForms[] = {
     {Arch::kAvxVnni, "6x16_avxvnni", "m8_avxvnni", "avxvnni", "avx2"},
     {Arch::kAvx512, "6x32_s16_avx512", "m8_s16_avx512", "avx512", "avx512"},
     {Arch::kAvx512Vnni, "6x64_avx512vnni", "m8_avx512vnni", "avx512vnni", "avx512vnni"},
-    {Arch::kAmx, "32x32_amx", "m8_avx512vnni", "avx512vnni", "avx512vnni"},
+    {Arch::kAmx, "32x32_amx", "m8_avx512vnni", "amx", "avx512vnni"},
 };
 
 const Form& FormOf(Arch arch) {

@@ -27,14 +27,17 @@ struct SdpaLayout {
   size_t q_at, scores_at, p_at, out_at, scratch_bytes;
 };
 
-// per_word: values in a word, 4 (VNNI), 2 (s16) or 1 (float).
-inline SdpaLayout MakeSdpaLayout(const SdpaShape& shape, size_t per_word) {
+// per_word: values in a word, 4 (VNNI), 2 (s16) or 1 (float). rows: query rows at a time. steps_to: steps are padded to
+// a multiple of it, with zeros in the panels (AMX: 16, a tile).
+inline SdpaLayout MakeSdpaLayout(const SdpaShape& shape, size_t per_word, size_t rows = kSdpaRows,
+                                 size_t steps_to = 1) {
   SdpaLayout l{};
   const auto keys = static_cast<size_t>(shape.k_len);
   l.k16 = RoundUp(keys, 16);
   l.v16 = RoundUp(static_cast<size_t>(shape.v_head_size), 16);
-  l.d_steps = (static_cast<size_t>(shape.head_size) + per_word - 1) / per_word;
-  l.k_steps = per_word == 1 ? keys : l.k16 / per_word;  // fma(0, 0, -0) is +0: the float form must not see padding
+  l.d_steps = RoundUp((static_cast<size_t>(shape.head_size) + per_word - 1) / per_word, steps_to);
+  // fma(0, 0, -0) is +0: the float form must not see padding.
+  l.k_steps = per_word == 1 ? keys : RoundUp(l.k16 / per_word, steps_to);
   l.v_at = l.k16 * l.d_steps * 4;
   l.k_columns_at = l.v_at + l.v16 * l.k_steps * 4;
   l.v_columns_at = l.k_columns_at + l.k16 * 4;
@@ -43,10 +46,10 @@ inline SdpaLayout MakeSdpaLayout(const SdpaShape& shape, size_t per_word) {
   l.score_stride = l.k16 * 4 + 64;
   l.p_stride = RoundUp(l.k_steps * 4, 64) + 64;
   l.out_stride = l.v16 * 4;
-  l.scores_at = l.q_at + kSdpaRows * l.q_stride;
-  l.p_at = l.scores_at + kSdpaRows * l.score_stride;
-  l.out_at = l.p_at + (per_word == 1 ? 0 : kSdpaRows * l.p_stride);
-  l.scratch_bytes = l.out_at + kSdpaRows * l.out_stride;
+  l.scores_at = l.q_at + rows * l.q_stride;
+  l.p_at = l.scores_at + rows * l.score_stride;
+  l.out_at = l.p_at + (per_word == 1 ? 0 : rows * l.p_stride);
+  l.scratch_bytes = l.out_at + rows * l.out_stride;
   return l;
 }
 

@@ -55,7 +55,7 @@ HWY_INLINE hwy::HWY_NAMESPACE::Vec<Bytes> LoadBytes(const HeadRows<uint8_t>& row
                                                     uint8_t flip) {
   namespace hn = hwy::HWY_NAMESPACE;
   const Bytes d;
-  if (row >= rows.count) return hn::Zero(d);
+  if (row >= rows.count || at >= rows.width) return hn::Zero(d);
   const uint8_t* p = rows.data + static_cast<int64_t>(row) * rows.stride + at;
   const auto f = hn::Set(d, flip);
   if (rows.width - at >= 16) return hn::Xor(hn::LoadU(d, p), f);

@@ -45,6 +45,8 @@ struct VnniEngine {
   using D = I16D;
   using Prob = uint8_t;
   static constexpr size_t kPerWord = 4;
+  static constexpr size_t kRows = 6;  // query rows at a time (internal::kSdpaRows)
+  static constexpr size_t kStepsTo = 1;
   static HWY_INLINE I16V Dot(I16V acc, I16V a, I16V b) {
 #if HWY_TARGET == HWY_AVX2
     asm("%{vex%} vpdpbusd %2, %1, %0" : "+x"(acc.raw) : "x"(a.raw), "x"(b.raw));
@@ -67,6 +69,8 @@ struct S16Engine {
   using D = I16D;
   using Prob = int16_t;
   static constexpr size_t kPerWord = 2;
+  static constexpr size_t kRows = 6;  // query rows at a time (internal::kSdpaRows)
+  static constexpr size_t kStepsTo = 1;
   static HWY_INLINE I16V Dot(I16V acc, I16V a, I16V b) {
     namespace hn = hwy::HWY_NAMESPACE;
     const hn::Repartition<int16_t, D> d16;

@@ -8,10 +8,11 @@
 #define HWY_TARGET_INCLUDE "octavo/kernels/sdpa/sdpa_vec.cc"
 #include "hwy/foreach_target.h"  // IWYU pragma: keep
 #include "hwy/highway.h"
+#include "octavo/kernels/sdpa/sdpa_amx-inl.h"
 #include "octavo/kernels/sdpa/sdpa_pack-inl.h"
 #include "octavo/kernels/sdpa/sdpa_rows-inl.h"
+#include "octavo/kernels/sdpa/sdpa_store-inl.h"
 #include "octavo/kernels/sdpa/sdpa_tile-inl.h"
-#include "octavo/kernels/simd/requant-inl.h"
 
 #if HWY_TARGET <= HWY_AVX2
 HWY_BEFORE_NAMESPACE();
@@ -73,7 +74,7 @@ void ColumnTerms(const uint8_t* panels, size_t columns16, size_t steps, int32_t 
 template <class E>
 void PackInt8(const SdpaInt8Args& args, int64_t batch, int64_t kv_head, void* packed) {
   const SdpaShape& s = args.shape;
-  const SdpaLayout l = MakeSdpaLayout(s, E::kPerWord);
+  const SdpaLayout l = MakeSdpaLayout(s, E::kPerWord, E::kRows, E::kStepsTo);
   const auto k = RowsOf<uint8_t>(args.k, args.k_strides, batch, kv_head, s.k_len, s.head_size);
   const auto v = RowsOf<uint8_t>(args.v, args.v_strides, batch, kv_head, s.k_len, s.v_head_size);
   auto* out = static_cast<uint8_t*>(packed);
@@ -82,7 +83,7 @@ void PackInt8(const SdpaInt8Args& args, int64_t batch, int64_t kv_head, void* pa
     const auto load = [&](size_t row, size_t step)
                           HWY_ATTR { return hn::BitCast(Words(), LoadBytes(k, row, step * 4, f.k_flip)); };
     PackRowsAsColumns(l.k16, l.d_steps, load, out);
-    PackQuads(v, l.k16, l.v16, f.v_flip, out + l.v_at);
+    PackQuads(v, l.k_steps * 4, l.v16, f.v_flip, out + l.v_at);
     ColumnTerms<E>(out, l.k16, l.d_steps, static_cast<int32_t>(s.head_size), f.q_zero, f.k_zero,
                    reinterpret_cast<int32_t*>(out + l.k_columns_at));
     ColumnTerms<E>(out + l.v_at, l.v16, l.k_steps, static_cast<int32_t>(l.k16), f.p_zero, f.v_zero,
@@ -212,45 +213,6 @@ HWY_INLINE void QuantizeRow(const ProbQuant& quant, const float* e, size_t keys,
   *row_sum = static_cast<int32_t>(keys) * quant.nan + static_cast<int32_t>(k16 - keys) * padding;
 }
 
-HWY_INLINE F16V OutputAt(const int32_t* acc, F16V scale) {
-  return hn::Mul(hn::ConvertTo(F16D(), hn::Load(S32D(), acc)), scale);
-}
-
-template <bool kDivide>
-HWY_INLINE void StoreQuantized(const Requant& requant, const int32_t* acc, F16V scale, size_t width, uint8_t* out) {
-  constexpr size_t kLanes = kF16Lanes;
-  const auto at = [&](size_t c) HWY_ATTR { return RequantToInt<kDivide>(F16D(), requant, OutputAt(acc + c, scale)); };
-  const S32D di;
-  size_t c = 0;
-  for (; c + 4 * kLanes <= width; c += 4 * kLanes) {
-    const auto bytes = RequantPack(di, requant, at(c), at(c + kLanes), at(c + 2 * kLanes), at(c + 3 * kLanes));
-    hn::StoreU(bytes, hn::Repartition<uint8_t, S32D>(), out + c);
-  }
-  const hn::Rebind<int8_t, F16D> d8;
-  const hn::Repartition<uint8_t, decltype(d8)> du8;
-  for (; c < width; c += kLanes) {
-    const auto bytes = hn::Xor(hn::BitCast(du8, hn::DemoteTo(d8, at(c))), hn::Set(du8, requant.flip));
-    hn::StoreN(bytes, du8, out + c, width - c);
-  }
-}
-
-// One row of sums to the output.
-HWY_INLINE void StoreOutput(const SdpaInt8Args& args, const Requant& requant, const int32_t* acc, int64_t at) {
-  const F16D d;
-  const auto width = static_cast<size_t>(args.shape.v_head_size);
-  const F16V scale = hn::Set(d, args.p_scale * args.v_scale);
-  if (args.o_type == quant::DType::kF32) {
-    float* out = static_cast<float*>(args.o) + at;
-    size_t c = 0;
-    for (; c + kF16Lanes <= width; c += kF16Lanes) hn::StoreU(OutputAt(acc + c, scale), d, out + c);
-    if (c < width) hn::StoreN(OutputAt(acc + c, scale), d, out + c, width - c);
-  } else if (requant.divide) {
-    StoreQuantized<true>(requant, acc, scale, width, static_cast<uint8_t*>(args.o) + at);
-  } else {
-    StoreQuantized<false>(requant, acc, scale, width, static_cast<uint8_t*>(args.o) + at);
-  }
-}
-
 template <class E, size_t kR>
 void Int8Block(const Block<SdpaInt8Args>& block, const Requant& requant, const ProbQuant& quant) {
   const SdpaInt8Args& args = block.args;
@@ -344,7 +306,7 @@ HWY_INLINE void ForBlocks(int64_t begin, int64_t end, F f) {
 template <class E>
 void RowsInt8(const SdpaInt8Args& args, int64_t batch, int64_t head, int64_t begin, int64_t end, const void* packed,
               void* scratch) {
-  const SdpaLayout l = MakeSdpaLayout(args.shape, E::kPerWord);
+  const SdpaLayout l = MakeSdpaLayout(args.shape, E::kPerWord, E::kRows, E::kStepsTo);
   const Requant requant =
       args.o_type == quant::DType::kF32 ? Requant{} : MakeRequant(args.o_scale, args.o_zero_point, args.o_type);
   const ProbQuant quant = ProbQuantOf<E>(args);
@@ -354,6 +316,66 @@ void RowsInt8(const SdpaInt8Args& args, int64_t batch, int64_t head, int64_t beg
     Int8Block<E, decltype(rows)::value>(block, requant, quant);
   });
 }
+
+#if HWY_TARGET == HWY_AVX3_DL
+// Up to sixteen rows: products by tiles, what stands between them six rows at a time.
+void TileBlock(const Block<SdpaInt8Args>& block, int64_t count, const Requant& requant, const ProbQuant& quant) {
+  const SdpaInt8Args& args = block.args;
+  const SdpaLayout& l = block.layout;
+  const Int8Forms forms = FormsOf(args);
+  alignas(64) int32_t terms[AmxEngine::kRows] = {};
+  uint8_t* q = block.scratch + l.q_at;
+  const auto* source = static_cast<const uint8_t*>(args.q) + OffsetOf(args.q_strides, block.batch, block.head, block.row);
+  for (int64_t r = 0; r < count; ++r) {
+    PrepareQuery<AmxEngine>(args, source + r * args.q_strides.row, l, q + static_cast<size_t>(r) * l.q_stride,
+                            &terms[r]);
+  }
+  uint8_t* base = block.scratch + l.scores_at;
+  const TileArgs<int32_t> scores = {q, l.q_stride, l.d_steps, l.d_steps * 64, reinterpret_cast<int32_t*>(base),
+                                    l.score_stride / 4, forms.k_zero == 0 ? nullptr : terms};
+  TilePanels(scores, block.packed, reinterpret_cast<const int32_t*>(block.packed + l.k_columns_at), l.k16 / 16);
+  uint8_t* p = block.scratch + l.p_at;
+  ForBlocks(0, count, [&](auto rows, int64_t first) HWY_ATTR {
+    constexpr size_t kR = decltype(rows)::value;
+    const auto at = static_cast<size_t>(first);
+    const Block<SdpaInt8Args> part = {args, l, block.packed, block.scratch, block.batch, block.head, block.row + first};
+    const ScoreRows score_rows = {base + at * l.score_stride, l.score_stride, static_cast<size_t>(args.shape.k_len)};
+    float sum[kR];
+    Softmax<kR, true>(part, score_rows, args.q_scale * args.k_scale, sum);
+    for (size_t r = 0; r < kR; ++r) {
+      int32_t row_sum = 0;
+      QuantizeRow<AmxEngine>(quant, score_rows.Row(r), score_rows.keys, l.k16, sum[r], p + (at + r) * l.p_stride,
+                             &row_sum);
+      terms[at + r] = static_cast<int32_t>(-static_cast<int64_t>(forms.v_zero) * row_sum);
+    }
+  });
+  auto* out = reinterpret_cast<int32_t*>(block.scratch + l.out_at);
+  const TileArgs<int32_t> values = {p, l.p_stride, l.k_steps, l.k_steps * 64, out, l.v16,
+                                    forms.v_zero == 0 ? nullptr : terms};
+  TilePanels(values, block.packed + l.v_at, reinterpret_cast<const int32_t*>(block.packed + l.v_columns_at),
+             l.v16 / 16);
+  for (int64_t r = 0; r < count; ++r) {
+    StoreOutput(args, requant, out + static_cast<size_t>(r) * l.v16,
+                OffsetOf(args.o_strides, block.batch, block.head, block.row + r));
+  }
+}
+
+void RowsAmx(const SdpaInt8Args& args, int64_t batch, int64_t head, int64_t begin, int64_t end, const void* packed,
+             void* scratch) {
+  constexpr auto kRows = static_cast<int64_t>(AmxEngine::kRows);
+  const SdpaLayout l = MakeSdpaLayout(args.shape, AmxEngine::kPerWord, AmxEngine::kRows, AmxEngine::kStepsTo);
+  const Requant requant =
+      args.o_type == quant::DType::kF32 ? Requant{} : MakeRequant(args.o_scale, args.o_zero_point, args.o_type);
+  const ProbQuant quant = ProbQuantOf<AmxEngine>(args);
+  tile::LoadConfig(tile::kWholeTiles);
+  for (int64_t row = begin; row < end; row += kRows) {
+    const Block<SdpaInt8Args> block = {
+        args, l, static_cast<const uint8_t*>(packed), static_cast<uint8_t*>(scratch), batch, head, row};
+    TileBlock(block, std::min(end - row, kRows), requant, quant);
+  }
+  tile::Release();
+}
+#endif
 
 void RowsFloat(const SdpaFloatArgs& args, int64_t batch, int64_t head, int64_t begin, int64_t end, const void* packed,
                void* scratch) {
@@ -394,19 +416,24 @@ constexpr PerArch<PackFn<SdpaInt8Args>> kPackInt8 = {&PackNothing<SdpaInt8Args>,
                                                      &N_AVX2::PackInt8<N_AVX2::S16Engine>,
                                                      &N_AVX3::PackInt8<N_AVX3::S16Engine>,
                                                      &N_AVX3_DL::PackInt8<N_AVX3_DL::VnniEngine>,
-                                                     &N_AVX2::PackInt8<N_AVX2::VnniEngine>};
+                                                     &N_AVX2::PackInt8<N_AVX2::VnniEngine>,
+                                                     &N_AVX3_DL::PackInt8<N_AVX3_DL::AmxEngine>};
 constexpr PerArch<PackFn<SdpaFloatArgs>> kPackFloat = {&PackNothing<SdpaFloatArgs>, &N_AVX2::PackFloat,
                                                        &N_AVX3::PackFloat, &N_AVX3_DL::PackFloat};
 constexpr PerArch<RowsFn<SdpaInt8Args>> kRowsInt8 = {&RowsReference<SdpaInt8Args>,
                                                      &N_AVX2::RowsInt8<N_AVX2::S16Engine>,
                                                      &N_AVX3::RowsInt8<N_AVX3::S16Engine>,
                                                      &N_AVX3_DL::RowsInt8<N_AVX3_DL::VnniEngine>,
-                                                     &N_AVX2::RowsInt8<N_AVX2::VnniEngine>};
+                                                     &N_AVX2::RowsInt8<N_AVX2::VnniEngine>,
+                                                     &N_AVX3_DL::RowsAmx};
 constexpr PerArch<RowsFn<SdpaFloatArgs>> kRowsFloat = {&RowsReference<SdpaFloatArgs>, &N_AVX2::RowsFloat,
                                                        &N_AVX3::RowsFloat, &N_AVX3_DL::RowsFloat};
 
-// Values in a word of the int8 engine (sdpa_tile-inl.h).
-size_t Int8PerWord(Arch arch) { return arch == Arch::kAvx2 || arch == Arch::kAvx512 ? 2 : 4; }
+// As the int8 engines lay it out (sdpa_tile-inl.h, sdpa_amx-inl.h).
+internal::SdpaLayout Int8Layout(Arch arch, const SdpaShape& shape) {
+  if (arch == Arch::kAmx) return internal::MakeSdpaLayout(shape, 4, 16, 16);
+  return internal::MakeSdpaLayout(shape, arch == Arch::kAvx2 || arch == Arch::kAvx512 ? 2 : 4);
+}
 size_t ReferenceBytes(const SdpaShape& shape) { return static_cast<size_t>(shape.k_len) * sizeof(float); }
 
 }  // namespace
@@ -415,14 +442,14 @@ size_t SdpaPackedBytes(Arch arch, const SdpaFloatArgs& args) {
   return arch == Arch::kScalar ? 0 : internal::MakeSdpaLayout(args.shape, 1).packed_bytes;
 }
 size_t SdpaPackedBytes(Arch arch, const SdpaInt8Args& args) {
-  return arch == Arch::kScalar ? 0 : internal::MakeSdpaLayout(args.shape, Int8PerWord(arch)).packed_bytes;
+  return arch == Arch::kScalar ? 0 : Int8Layout(arch, args.shape).packed_bytes;
 }
 size_t SdpaScratchBytes(Arch arch, const SdpaFloatArgs& args) {
   return arch == Arch::kScalar ? ReferenceBytes(args.shape) : internal::MakeSdpaLayout(args.shape, 1).scratch_bytes;
 }
 size_t SdpaScratchBytes(Arch arch, const SdpaInt8Args& args) {
   return arch == Arch::kScalar ? ReferenceBytes(args.shape)
-                               : internal::MakeSdpaLayout(args.shape, Int8PerWord(arch)).scratch_bytes;
+                               : Int8Layout(arch, args.shape).scratch_bytes;
 }
 void SdpaPack(Arch arch, const SdpaFloatArgs& args, int64_t batch, int64_t kv_head, void* packed) {
   kPackFloat[arch](args, batch, kv_head, packed);

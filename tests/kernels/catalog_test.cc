@@ -56,8 +56,8 @@ const Cpu kCpus[] = {
      "6x64_avx512vnni",
      "m8_avx512vnni",
      "avx512vnni"},
-    {"Sapphire Rapids", kServerWithTiles, "32x32_amx", "m8_avx512vnni", "avx512vnni"},
-    {"Granite Rapids", kServerWithTiles, "32x32_amx", "m8_avx512vnni", "avx512vnni"},
+    {"Sapphire Rapids", kServerWithTiles, "32x32_amx", "m8_avx512vnni", "amx"},
+    {"Granite Rapids", kServerWithTiles, "32x32_amx", "m8_avx512vnni", "amx"},
 };
 
 TEST(Catalog, ChoosesByNameForCpus) {
