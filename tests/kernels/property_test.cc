@@ -1,6 +1,7 @@
 // Random shapes, scales, zero points, outputs, alignments and splits among two threads: every path that runs here
 // against the scalar truth, bit for bit. With the random cases of sdpa_test more than 10,000 a run.
 #include <cmath>
+#include <map>
 #include <thread>
 #include <vector>
 
@@ -107,10 +108,17 @@ void RunSomehow(Arch arch, const QkvArgs& args, int64_t m) {
   other.join();
 }
 
+// The trap takes microseconds for each vpdpbusd ymm, so AVX-VNNI leaves the largest cases to the other paths there.
+bool TooLong(Arch arch, const Case& c) {
+  if (arch != Arch::kAvxVnni || ExecutionOf(arch) != Execution::kTrap) return false;
+  return c.m * ((c.k + 3) / 4) * 8 * QkvBlocks(c.args) > 2000;
+}
+
 TEST(Property, EveryPathGivesTheBitsOfTheScalarOne) {
   const std::vector<Arch> archs = RunnableArchs();
   ASSERT_GE(archs.size(), 2u) << "no vector path runs here";
   int64_t moved = 0;
+  std::map<Arch, int> compared;
   for (int trial = 0; trial < kCases; ++trial) {
     const Case c = RandomCase();
     Outputs want, got;
@@ -120,12 +128,18 @@ TEST(Property, EveryPathGivesTheBitsOfTheScalarOne) {
     }
     for (const auto& y : want) moved += std::ranges::count(y, 0xA5) != static_cast<int64_t>(y.size()) ? 1 : 0;
     for (const Arch arch : archs) {
+      if (TooLong(arch, c)) continue;
+      ++compared[arch];
       const QkvArgs args = WithOutputs(c, &got);
       RunSomehow(arch, args, c.m);
       ASSERT_TRUE(got == want) << Name(arch) << " case " << trial << " m " << c.m << " k " << c.k << " n "
                                << args.branch[0].w->n() << " branches " << args.count;
     }
     ASSERT_EQ(trap::TakeProblem(), "");
+  }
+  for (const auto& [arch, count] : compared) {
+    std::printf("%s: %d cases\n", std::string(Name(arch)).c_str(), count);
+    EXPECT_GE(count, kCases / 2) << Name(arch);
   }
   EXPECT_GE(moved, kCases) << "outputs that nothing was written to";
 }

@@ -76,7 +76,18 @@ def test_run_bench_compare_explain_inspect_print(run, calib, tmp_path):
     assert len(json.loads(done.stdout)["attention"]) == 2
     assert json.loads(done.stdout)["ops"]["octavo::SdpaInt8"] == 2
     assert "SdpaInt8" in run("print", "out.onnx").stdout
-    assert "avx" in run("inspect", "--cpu").stdout or "scalar" in run("inspect", "--cpu").stdout
+
+
+def test_inspect_cpu_names_what_was_found_and_every_kernel(run, monkeypatch):
+    cpu = json.loads(run("inspect", "--cpu", "--json").stdout)
+    assert cpu["used"] == cpu["supported"][-1] and cpu["used"] in run("inspect", "--cpu").stdout
+    assert cpu["found"]["avx2"] == ("avx2" in cpu["supported"])
+    assert cpu["kernels"]["int8 linear, 1 to 8 rows"].startswith("linear_int8_")
+    assert cpu["kernels"]["int8 attention"].startswith("sdpa_int8_")
+    monkeypatch.setenv("OCTAVO_ARCH", "scalar")
+    assert json.loads(run("inspect", "--cpu", "--json").stdout)["kernels"]["float attention"] == "sdpa_f32_scalar"
+    monkeypatch.setenv("OCTAVO_ARCH", "mmx")
+    assert "names no instruction set" in run("inspect", "--cpu").stderr
 
 
 def test_calibrate_shards_merge_to_the_whole(run, calib, tmp_path):
