@@ -104,7 +104,7 @@ void JudgeAttention(Candidate& c, const OriginIndex& index, const Misses& misses
     c.reason.clear();
     return;
   }
-  Explain(c, misses, log, "sdpa", "no rule came near: the products around this softmax are not MatMuls of rank 4");
+  Explain(c, misses, log, "sdpa", "no attention rule came near: what stands around it is none of the forms in passes/canonical/README.md");
 }
 
 void JudgeQkv(Candidate& c, const OriginIndex& index, const Misses& misses,

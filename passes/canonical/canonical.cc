@@ -14,6 +14,7 @@ constexpr std::array kPasses = {
     Pass{"dce", Dce, "erases nodes whose results nobody uses"},
     Pass{"cse", Cse, "merges nodes that compute the same thing"},
     Pass{"qdq", Qdq, "moves QuantizeLinear up and DequantizeLinear down across views"},
+    Pass{"einsum", Einsum, "writes Einsum of two operands as MatMul"},
     Pass{"linear", Linear, "brings Gemm, transposed weights and leading biases to MatMul and Add"},
     Pass{"views", Views, "merges Reshape, Transpose, Squeeze, Unsqueeze and Flatten"},
     Pass{"repeat", Repeat, "repeats heads by Unsqueeze, Expand and Reshape"},

@@ -1,6 +1,6 @@
 // The canonical passes: graphs of different exporters are brought to one form, so that fusion rules stay few
 // (shared/design.md 7). Each keeps the meaning of the graph bit for bit, except `scale`, `scores`,
-// `probabilities` and `widen`, which say what they cost.
+// `einsum`, `probabilities` and `widen`, which say what they cost.
 // Each runs to its own fixed point: a second run of the same pass on its result changes nothing.
 // What the forms look like: README.md in this folder.
 #ifndef OCTAVO_PASSES_CANONICAL_CANONICAL_H_
@@ -27,6 +27,8 @@ Result<bool> Linear(Graph& graph, PassContext& context);
 Result<bool> Qdq(Graph& graph, PassContext& context);
 // Masks are computed at their smallest shape, and what is always true is not computed.
 Result<bool> Masks(Graph& graph, PassContext& context);
+// Einsum of two operands becomes MatMul. Not bit-exact: see einsum.cc.
+Result<bool> Einsum(Graph& graph, PassContext& context);
 // Heads that are repeated by Tile, Concat or Gather are repeated by Unsqueeze, Expand, Reshape.
 Result<bool> Repeat(Graph& graph, PassContext& context);
 // Q, K and V that are packed along an axis of their own become slices of the packed projection.

@@ -1,9 +1,10 @@
-// Before: o = Attention(q, k, v [, mask])         ONNX opset 23, without cache
+// Before: o, present k, present v = Attention(q, k, v [, mask, past k, past v])         ONNX opset 23
 // After:  o = Sdpa(q, k, v, additive mask)
-// is_causal: the triangle (key j for query i where j <= i, from the upper left) is built from the lengths and joins the mask.
+// A cache is joined in front of K and V by Concat, which is the present output too.
+// is_causal: the triangle (key j for query i where j <= i + past) is built from the lengths and joins the mask.
 // The op scales q and k by sqrt(scale) each, Sdpa the scores by scale: float results differ by rounding. A bool mask becomes
 // 0 and -inf; a wholly masked row gives zeros, as ONNX 1.23 says and as the interpreter has it (nan_guard).
-// Refuses: a cache, outputs other than the first.
+// Refuses: scores as an output, a mask shorter than the keys, nonpad_kv_seqlen.
 #include <cmath>
 #include <format>
 #include <limits>
@@ -42,22 +43,27 @@ Operands Describe(const Match& m, Var q, Var k, Var v, const Node& n) {
   return {HeadsOf(m.graph(), m[q], n.attrs.Int("q_num_heads", 0)), HeadsOf(m.graph(), m[k], kv), HeadsOf(m.graph(), m[v], kv)};
 }
 
+bool IsUsed(const Graph& g, ValueId v) { return v.valid() && (!g.value(v).uses.empty() || g.IsGraphOutput(v)); }
+
 Verdict Check(const Match& m, const Node& n, const Operands& o) {
-  for (size_t i = 1; i < n.outputs.size(); ++i) {
-    const ValueId extra = n.outputs[i];
-    if (extra.valid() && (!m.graph().value(extra).uses.empty() || m.graph().IsGraphOutput(extra))) {
-      return Illegal(std::format("its output {} (present or scores) is used", i));
-    }
-  }
-  if (n.input(4) || n.input(5) || n.input(6)) return Illegal("it has a key/value cache");
+  if (IsUsed(m.graph(), n.output(3))) return Illegal("its output 3, the scores, is used");
+  if (n.input(4).valid() != n.input(5).valid()) return Illegal("it has a past of only one of K and V");
+  if (n.input(6)) return Illegal("nonpad_kv_seqlen says how many keys count; write that into the mask");
   if (n.attrs.Float("softcap", 0.0f) < 0.0f) return Illegal("its softcap is negative");
   if (o.q.heads == 0 || o.k.heads == 0 || o.v.heads == 0 || o.k.heads != o.v.heads || o.q.heads % o.k.heads != 0 || o.q.dim != o.k.dim) {
     return Shape("the numbers of heads and the head sizes are not known or do not fit each other");
   }
   if (n.input(3)) {
     const ir::Type& mask = m.graph().value(n.input(3)).type;
-    if ((mask.dtype != DType::kBool && mask.dtype != DType::kF32) || !mask.shape || mask.shape->size() > 4) {
+    if ((mask.dtype != DType::kBool && mask.dtype != DType::kF32) || !mask.shape || mask.shape->size() > 4 || mask.shape->empty()) {
       return Illegal(std::format("its mask has type {}", ToString(mask)));
+    }
+    // A mask that ends before the keys hides the rest of them; Sdpa's mask is as long as they are.
+    const ir::SymShape& k = *m.graph().value(n.input(1)).type.shape;
+    const ir::Dim& keys = k[k.size() - 2];
+    const ir::Dim& last = mask.shape->back();
+    if (!n.input(4) && keys.is_number() && last.is_number() && keys.number() != last.number() && last.number() != 1) {
+      return Illegal(std::format("its mask covers {} of {} keys", last.number(), keys.number()));
     }
   }
   return Ok();
@@ -70,10 +76,24 @@ ValueId Length(Rewriter& b, ValueId v, int64_t rank) {
   return b.Create(Op::kSqueeze, {shape, b.Constant(ir::Tensor::S64({1}, {0}))});
 }
 
-// 0 where key <= query, -inf elsewhere: [Sq, Sk].
-ValueId Triangle(Rewriter& b, ValueId q, int64_t q_rank, ValueId k, int64_t k_rank) {
+// K or V [B,G,S,D] after what is cached of it; `present`, where something reads it, becomes the same.
+ValueId WithPast(Rewriter& b, ValueId now, Heads* heads, ValueId past, ValueId present) {
+  if (!past.valid() && !IsUsed(b.graph(), present)) return now;
+  if (heads->rank == 3) {
+    const ValueId target = b.Constant(ir::Tensor::S64({4}, {0, 0, heads->heads, heads->dim}));
+    now = b.Create(Op::kTranspose, {b.Create(Op::kReshape, {now, target})}, {{"perm", std::vector<int64_t>{0, 2, 1, 3}}});
+    heads->rank = 4;
+  }
+  const ValueId all = past.valid() ? b.Create(Op::kConcat, {past, now}, {{"axis", int64_t{2}}}) : now;
+  if (IsUsed(b.graph(), present)) b.Replace(present, all);
+  return all;
+}
+
+// 0 where key <= query, -inf elsewhere: [Sq, Sk]. Queries come after what is cached.
+ValueId Triangle(Rewriter& b, ValueId q, int64_t q_rank, ValueId k, int64_t k_rank, ValueId past) {
   const auto scalar = [&](int64_t i) { return b.Constant(ir::Tensor::S64({}, {i})); };
-  const ValueId rows = b.Create(Op::kRange, {scalar(0), Length(b, q, q_rank), scalar(1)});
+  ValueId rows = b.Create(Op::kRange, {scalar(0), Length(b, q, q_rank), scalar(1)});
+  if (past.valid()) rows = b.Create(Op::kAdd, {rows, Length(b, past, 4)});
   const ValueId cols = b.Create(Op::kRange, {scalar(0), Length(b, k, k_rank), scalar(1)});
   const ValueId column = b.Create(Op::kUnsqueeze, {rows, b.Constant(ir::Tensor::S64({1}, {1}))});
   const ValueId allowed = b.Create(Op::kGreaterOrEqual, {column, cols});
@@ -82,7 +102,7 @@ ValueId Triangle(Rewriter& b, ValueId q, int64_t q_rank, ValueId k, int64_t k_ra
 }
 
 // What is added to the scores; invalid: nothing.
-ValueId AdditiveMask(Rewriter& b, const Node& n, const Operands& o) {
+ValueId AdditiveMask(Rewriter& b, const Node& n, const Operands& o, ValueId k) {
   ValueId mask = n.input(3);
   if (mask.valid() && b.graph().value(mask).type.dtype == DType::kBool) {
     const ValueId zero = b.Constant(ir::Tensor::ScalarF32(0.0f));
@@ -90,7 +110,7 @@ ValueId AdditiveMask(Rewriter& b, const Node& n, const Operands& o) {
     mask = b.Create(Op::kWhere, {mask, zero, minus});
   }
   if (n.attrs.Int("is_causal", 0) == 0) return mask;
-  const ValueId triangle = Triangle(b, n.input(0), o.q.rank, n.input(1), o.k.rank);
+  const ValueId triangle = Triangle(b, n.input(0), o.q.rank, k, o.k.rank, n.input(4));
   return mask.valid() ? b.Create(Op::kAdd, {mask, triangle}) : triangle;
 }
 
@@ -107,9 +127,10 @@ Rule AttentionOp() {
   r.Guard([=](const Match& m) { return Check(m, m.at(root), Describe(m, q, k, v, m.at(root))); });
   r.Build([=](Rewriter& b, const Match& m) {
     const Node n = m.at(root);
-    const Operands o = Describe(m, q, k, v, n);
-    std::vector<ValueId> in{m[q], m[k], m[v]};
-    if (const ValueId mask = AdditiveMask(b, n, o)) in.push_back(mask);
+    Operands o = Describe(m, q, k, v, n);
+    const ValueId keys = WithPast(b, m[k], &o.k, n.input(4), n.output(1));
+    std::vector<ValueId> in{m[q], keys, WithPast(b, m[v], &o.v, n.input(5), n.output(2))};
+    if (const ValueId mask = AdditiveMask(b, n, o, keys)) in.push_back(mask);
     const float scale = n.attrs.Float("scale", 1.0f / std::sqrt(static_cast<float>(o.q.dim)));
     return b.Create(Op::kSdpa, std::move(in),
                     {{"num_heads", o.q.heads}, {"kv_num_heads", o.k.heads}, {"head_dim", o.q.dim}, {"v_head_dim", o.v.dim},

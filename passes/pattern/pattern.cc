@@ -150,7 +150,8 @@ bool ApplyRule(const Rule& rule, Graph& graph, PassContext& context) {
     if (!root.valid()) continue;
     Attempt a = TryMatch(rule, graph, root, context.misses != nullptr);
     if (!a.match) {
-      if (context.misses != nullptr && a.depth >= 2) Report(rule, graph, id, a, context);
+      // One matched node is no near miss, unless all that was looked for matched and the guard said no.
+      if (context.misses != nullptr && (a.depth >= 2 || (a.depth == 1 && a.kind != Kind::kShape))) Report(rule, graph, id, a, context);
       continue;
     }
     Rewriter rewriter(graph, rule.name);

@@ -7,7 +7,7 @@
 
 #include "octavo/passes/pipelines.h"
 #include "octavo/passes/report.h"
-#include "octavo/tests/passes/layers.h"
+#include "octavo/benchmarks/layers.h"
 
 namespace octavo::passes {
 namespace {

@@ -116,14 +116,17 @@ void Expect(const std::string& name, const std::function<void(Block&)>& build, i
   const auto want = ir::Interpret(b.g, inputs), got = ir::Interpret(f.graph, inputs);
   ASSERT_TRUE(want) << want.error().message;
   ASSERT_TRUE(got) << got.error().message;
-  double size = 0;
-  for (int64_t i = 0; i < (*want)[0].size(); ++i) {
-    const double a = (*want)[0].GetDouble(i), c = (*got)[0].GetDouble(i);
-    size = std::max(size, std::fabs(a));
-    if (std::isnan(a) && std::isnan(c)) continue;
-    ASSERT_NEAR(a, c, 2e-5) << "element " << i;  // sums of 24 and 5 terms of size 1: 40 ulp
+  for (size_t output = 0; output < want->size(); ++output) {
+    double size = 0;
+    ASSERT_EQ((*want)[output].shape(), (*got)[output].shape()) << "output " << output;
+    for (int64_t i = 0; i < (*want)[output].size(); ++i) {
+      const double a = (*want)[output].GetDouble(i), c = (*got)[output].GetDouble(i);
+      size = std::max(size, std::fabs(a));
+      if (std::isnan(a) && std::isnan(c)) continue;
+      ASSERT_NEAR(a, c, 2e-5) << "output " << output << " element " << i;  // sums of 24 and 5 terms of size 1: 40 ulp
+    }
+    EXPECT_GT(size, 0.05);
   }
-  EXPECT_GT(size, 0.05);
 }
 
 TEST(NearMiss, TheBlockItself) {
@@ -216,6 +219,59 @@ TEST(NearMiss, KeepsItsMeaningWhereItFuses) {
     s = b.Make(Op::kTanh, {b.Make(Op::kDiv, {b.Make(Op::kAdd, {s, b.mask}), b.Scalar(5)})});
     return b.Make(Op::kMul, {s, b.Scalar(5)});
   }), 0, 1);
+}
+
+TEST(NearMiss, Einsum) {
+  const auto einsum = [](Block& b, const char* equation, ValueId x, ValueId y) {
+    return b.Make(Op::kEinsum, {x, y}, {{"equation", std::string(equation)}});
+  };
+  const auto heads = [](Block& b) { return b.Make(Op::kReshape, {b.Linear(b.x), b.Ints({0, 0, kHeads, kDim})}); };
+  Expect("heads last", [=](Block& b) {
+    const ValueId s = b.Make(Op::kMul, {einsum(b, "bihd,bjhd->bhij", heads(b), heads(b)), b.Scalar(0.4f)});
+    b.Out(b.Transpose(einsum(b, "bhij, bjhd -> bihd", b.Softmax(s), heads(b)), {0, 2, 1, 3}));
+  }, 1, 1);
+  Expect("projections too", [=](Block& b) {
+    const auto project = [&] { return einsum(b, "bsd,dhk->bhsk", b.x, b.Weight({kWidth, kHeads, kDim})); };
+    const ValueId q = project(), k = project(), v = project();
+    const ValueId o = einsum(b, "bhqk,bhkd->bqhd", b.Softmax(einsum(b, "bhqd,bhkd->bhqk", q, k)), v);
+    b.g.AddOutput("y", einsum(b, "bqhd,hde->bqe", o, b.Weight({kHeads, kDim, kWidth})));
+  }, 1, 1);
+  Expect("summed over the wrong axis", [=](Block& b) {  // heads of q against heads of k
+    const ValueId s = einsum(b, "bihd,bihe->bide", heads(b), heads(b));
+    b.Out(einsum(b, "bide,bihe->bhid", b.Softmax(s), heads(b)));
+  }, 1, 1);
+}
+
+TEST(NearMiss, AttentionOp) {
+  const auto op = [](Block& b, std::vector<ValueId> in, size_t outputs, ir::Attrs attrs) {
+    attrs.Set("q_num_heads", kHeads);
+    attrs.Set("kv_num_heads", kHeads / 2);
+    const NodeId id = b.g.AddNode(Op::kAttention, std::move(in), outputs, std::move(attrs), "attention");
+    b.g.AddOutput("y", b.g.node(id).output());
+    for (size_t i = 1; i < outputs; ++i) b.g.AddOutput("y" + std::to_string(i), b.g.node(id).output(i));
+  };
+  const auto qkv = [](Block& b) {
+    return std::vector<ValueId>{b.Linear(b.x), b.Linear(b.x, kWidth, kWidth / 2), b.Linear(b.x, kWidth, kWidth / 2)};
+  };
+  const auto cached = [=](Block& b) {
+    std::vector<ValueId> in = qkv(b);
+    in.push_back({});
+    for (const char* name : {"past_k", "past_v"}) in.push_back(b.Input(name, {kBatch, kHeads / 2, 3, kDim}));
+    return in;
+  };
+  Expect("plain", [=](Block& b) { op(b, qkv(b), 1, {}); }, 1, 1);
+  Expect("causal", [=](Block& b) { op(b, qkv(b), 1, {{"is_causal", int64_t{1}}}); }, 1, 1);
+  Expect("softcap", [=](Block& b) { op(b, qkv(b), 1, {{"softcap", 2.0f}}); }, 1, 1);
+  Expect("softcap and causal", [=](Block& b) { op(b, qkv(b), 1, {{"softcap", 2.0f}, {"is_causal", int64_t{1}}}); }, 1, 1);
+  Expect("cache", [=](Block& b) { op(b, cached(b), 3, {}); }, 1, 1);
+  Expect("cache and causal", [=](Block& b) { op(b, cached(b), 3, {{"is_causal", int64_t{1}}}); }, 1, 1);
+  Expect("present without past", [=](Block& b) { op(b, qkv(b), 3, {}); }, 1, 1);
+  Expect("scores wanted", [=](Block& b) { op(b, qkv(b), 4, {}); }, 0, 1, "its output 3, the scores, is used");
+  Expect("bool mask", [=](Block& b) {
+    std::vector<ValueId> in = qkv(b);
+    in.push_back(b.allowed);
+    op(b, in, 1, {});
+  }, 1, 1);
 }
 
 TEST(NearMiss, RepeatedHeads) {

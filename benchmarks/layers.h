@@ -1,7 +1,7 @@
 // A transformer encoder of any depth, written as TorchScript writes it: norms and GELU in pieces, head splits with shape chains
 // anew for Q, K and V, weights [K,N], biases first. About 130 nodes a layer, constants included.
-#ifndef OCTAVO_TESTS_PASSES_LAYERS_H_
-#define OCTAVO_TESTS_PASSES_LAYERS_H_
+#ifndef OCTAVO_BENCHMARKS_LAYERS_H_
+#define OCTAVO_BENCHMARKS_LAYERS_H_
 
 #include <random>
 #include <string>
@@ -90,4 +90,4 @@ class LayerStack {
 
 }  // namespace octavo::passes
 
-#endif  // OCTAVO_TESTS_PASSES_LAYERS_H_
+#endif  // OCTAVO_BENCHMARKS_LAYERS_H_

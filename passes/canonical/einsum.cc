@@ -1,0 +1,149 @@
+// einsum: a product of two operands is a MatMul between Transposes and Reshapes.
+// Before: Einsum(q, k; "bihd,bjhd->bhij")        After: MatMul(Transpose(q, b h i d), Transpose(k, b h d j))
+// Before: Einsum(x, W; "bsd,dhk->bshk")          After: Reshape(MatMul(x, Reshape(W, [d, h*k])), [b,s,h,k])
+// Before: Einsum(o, W; "bshk,hkd->bsd")          After: MatMul(Reshape(o, [b,s,h*k]), Reshape(W, [h*k, d]))
+// The same products are summed; their order is that of a MatMul, so float results differ by its rounding, at most K * 2^-24 of the
+// terms. Untouched: one or more than two operands, an ellipsis, a letter twice in a term, a letter that is summed in one operand alone,
+// several rows or columns beside a batch.
+#include <algorithm>
+#include <string>
+#include <utility>
+
+#include "octavo/passes/canonical/canonical.h"
+#include "octavo/passes/canonical/util.h"
+
+namespace octavo::passes::canonical {
+
+namespace {
+
+struct Terms {
+  std::string a, b, out;
+};
+
+std::optional<Terms> Parse(std::string text) {
+  std::erase(text, ' ');
+  const size_t comma = text.find(','), arrow = text.find("->");
+  if (comma == std::string::npos || text.find(',', comma + 1) != std::string::npos || text.find('.') != std::string::npos) return {};
+  Terms t;
+  t.a = text.substr(0, comma);
+  t.b = text.substr(comma + 1, arrow == std::string::npos ? arrow : arrow - comma - 1);
+  if (arrow != std::string::npos) {
+    t.out = text.substr(arrow + 2);
+  } else {  // every letter that occurs once, in alphabetical order
+    for (char c : t.a + t.b) {
+      if (std::count(t.a.begin(), t.a.end(), c) + std::count(t.b.begin(), t.b.end(), c) == 1) t.out += c;
+    }
+    std::sort(t.out.begin(), t.out.end());
+  }
+  for (const std::string* term : {&t.a, &t.b, &t.out}) {
+    std::string sorted = *term;
+    std::sort(sorted.begin(), sorted.end());
+    if (sorted.empty() || std::adjacent_find(sorted.begin(), sorted.end()) != sorted.end()) return {};
+  }
+  return t;
+}
+
+bool Has(const std::string& term, char c) { return term.find(c) != std::string::npos; }
+
+// Letters by their part in the product, each in the order of `out`, the summed ones in the order of b.
+struct Roles {
+  std::string batch, rows, columns, summed;
+};
+std::optional<Roles> RolesOf(const Terms& t) {
+  Roles r;
+  for (char c : t.out) {
+    if (!Has(t.a, c) && !Has(t.b, c)) return {};
+    (Has(t.a, c) && Has(t.b, c) ? r.batch : Has(t.a, c) ? r.rows : r.columns) += c;
+  }
+  for (char c : t.b) {
+    if (!Has(t.out, c)) r.summed += c;
+  }
+  for (char c : t.a + t.b) {
+    if (!Has(t.out, c) && !(Has(t.a, c) && Has(t.b, c))) return {};
+  }
+  if (r.summed.empty() || r.rows.empty() || r.columns.empty()) return {};
+  if (!r.batch.empty() && (r.rows.size() != 1 || r.columns.size() != 1 || r.summed.size() != 1)) return {};
+  return r;
+}
+
+ValueId Ordered(Rewriter& rw, ValueId v, const std::string& from, const std::string& to) {
+  Ints perm;
+  for (char c : to) perm.push_back(static_cast<int64_t>(from.find(c)));
+  return IsIdentityPerm(perm) ? v : MakeTranspose(rw, v, perm);
+}
+
+Dim Product(const SymShape& s, size_t from, size_t to) {
+  Dim p = 1;
+  for (size_t i = from; i < to; ++i) p = p * s[i];
+  return p;
+}
+
+// The shape with its dims from `first` on merged into one.
+SymShape MergedFrom(const SymShape& s, size_t first) {
+  SymShape m(s.begin(), s.begin() + static_cast<std::ptrdiff_t>(first));
+  m.push_back(Product(s, first, s.size()));
+  return m;
+}
+
+bool EinsumNode(Rewriter& rw, NodeId id) {
+  const Graph& g = rw.graph();
+  const Node& n = g.node(id);
+  if (n.op != Op::kEinsum || n.inputs.size() != 2) return false;
+  const auto terms = Parse(n.attrs.Str("equation", ""));
+  const auto roles = terms ? RolesOf(*terms) : std::nullopt;
+  const SymShape *a = ShapeOf(g, n.input(0)), *b = ShapeOf(g, n.input(1)), *out = ShapeOf(g, n.output());
+  if (!roles || a == nullptr || b == nullptr || out == nullptr) return false;
+  if (a->size() != terms->a.size() || b->size() != terms->b.size() || out->size() != terms->out.size()) return false;
+  const auto dims = [&](const std::string& letters) {
+    SymShape s;
+    for (char c : letters) {
+      s.push_back(Has(terms->out, c) ? (*out)[terms->out.find(c)] : (*b)[terms->b.find(c)]);
+    }
+    return s;
+  };
+  // Merged dims must be numbers: then every Reshape has a constant target.
+  for (const std::string* letters : {&roles->columns, &roles->summed}) {
+    for (const Dim& d : dims(*letters)) {
+      if (letters->size() > 1 && !d.is_number()) return false;
+    }
+  }
+  for (size_t i = 0; i < roles->summed.size(); ++i) {  // ONNX lets a 1 broadcast; a MatMul does not
+    const char c = roles->summed[i];
+    if (!ProvablyEqual((*a)[terms->a.find(c)], (*b)[terms->b.find(c)])) return false;
+  }
+  const DType dtype = DTypeOf(g, n.output());
+  const std::string left = roles->batch + roles->rows + roles->summed, right = roles->batch + roles->summed + roles->columns;
+  const std::string made = roles->batch + roles->rows + roles->columns;
+  const SymShape wide = dims(made);
+  ValueId x = Ordered(rw, n.input(0), terms->a, left), w = Ordered(rw, n.input(1), terms->b, right);
+  const size_t lead = roles->batch.size() + roles->rows.size();
+  if (roles->summed.size() > 1) x = MakeReshape(rw, x, MergedFrom(*ShapeOf(g, x), lead));
+  if (roles->batch.empty() && right.size() != 2) {
+    const SymShape s = *ShapeOf(g, w);
+    w = MakeReshape(rw, w, {Product(s, 0, roles->summed.size()), Product(s, roles->summed.size(), s.size())});
+  }
+  SymShape flat = MergedFrom(wide, lead);
+  ValueId y = Make(rw, Op::kMatMul, {x, w}, {}, Type{dtype, flat});
+  if (roles->columns.size() > 1) y = MakeReshape(rw, y, wide);
+  ReplaceNode(rw, id, Ordered(rw, y, made, terms->out));
+  return true;
+}
+
+}  // namespace
+
+Result<bool> Einsum(Graph& graph, PassContext& context) {
+  bool any = false;
+  for (NodeId id : graph.NodesInOrder()) any = any || graph.node(id).op == Op::kEinsum;
+  if (!any) return false;
+  OCTAVO_TRY([[maybe_unused]] const ir::Inference inference, ir::Inference::Run(graph));
+  Rewriter rw(graph, "einsum");
+  for (NodeId id : graph.NodesInOrder()) {
+    if (!graph.IsAlive(id)) continue;
+    rw.At(id, {id});
+    EinsumNode(rw, id);
+  }
+  if (rw.changed()) context.log.push_back("einsum: products of two operands are MatMuls");
+  return rw.changed();
+}
+
+}  // namespace octavo::passes::canonical
