@@ -198,7 +198,8 @@ std::vector<AttentionCore> FindChainedProducts(const Graph& graph, const std::ve
 
 // The Linears of some operands where all of them have one and all read the same activation; empty otherwise.
 ProjectionGroup Together(const Graph& graph, const AttentionCore& core, std::initializer_list<ValueId> operands) {
-  ProjectionGroup group{.core = core};
+  ProjectionGroup group;
+  group.core = core;
   for (ValueId operand : operands) {
     const std::vector<NodeId> linears = LinearsBehind(graph, operand);
     if (linears.empty()) return {};

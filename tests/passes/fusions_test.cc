@@ -200,8 +200,7 @@ TEST(RmsNormRule, Fires) {
   const Fused f = Fuse(b.g);
   EXPECT_EQ(CountOf(f.graph, Op::kRMSNormalization), 1);
   const double difference = Difference(b.g, f.graph, {{"x", Random({2, 3, 8}, 9)}});
-  EXPECT_GT(difference, 0.0);  // another order of roundings; a few ulp of values around 1
-  EXPECT_LT(difference, 1e-6);
+  EXPECT_LT(difference, 1e-6);  // perhaps another order of roundings: a few ulp of values around 1
 }
 TEST(RmsNormRule, RefusesAnotherAxis) {
   const Fused f = Fuse(RmsChain(1).g);

@@ -47,6 +47,14 @@ std::vector<fs::path> FloatModels() {
   return models;
 }
 
+bool IsQuantized(const Graph& g) {
+  const std::vector<NodeId> nodes = g.NodesInOrder();
+  return std::any_of(nodes.begin(), nodes.end(), [&](NodeId id) {
+    const Op op = g.node(id).op;
+    return op == Op::kDequantizeLinear || op == Op::kDynamicQuantizeLinear || op == Op::kMatMulInteger || op == Op::kQLinearMatMul;
+  });
+}
+
 struct Counts {
   int cores = -1, groups = -1;
   std::string problem;
@@ -96,7 +104,7 @@ TEST(Mutation, EditsThatKeepTheMeaningKeepTheCounts) {
   std::map<std::string, int> edits;
   for (const fs::path& model : models) {
     auto graph = ir::onnx::ReadFile(model);
-    if (!graph || !ir::Inference::Run(*graph)) continue;  // the importer's tests say why
+    if (!graph || !ir::Inference::Run(*graph) || IsQuantized(*graph)) continue;  // the importer's tests say why
     const auto arrays = ir::ReadNpz(fs::path(model).replace_extension(".npz"));
     const Counts want = CountsOf(*graph);
     ASSERT_GE(want.cores, 0) << model << ": " << want.problem;
