@@ -17,7 +17,7 @@ namespace octavo::cli {
 namespace {
 
 struct Flags {
-  std::string in, out, recipe = "int8", calib, calibrator = "mse", report, json, pipeline, print_after;
+  std::string in, out, recipe = "int8", attention = "standard", calib, calibrator = "mse", report, json, pipeline, print_after;
   std::vector<std::string> require;
   int threads = 0;
   bool quiet = false;
@@ -145,7 +145,8 @@ int Run(const Flags& flags) {
     for (const std::string& sentence : missing) Fail(sentence);
     return kNotFused;
   }
-  if (auto ok = ir::onnx::WriteFile(result->graph, flags.out); !ok) return Fail(ok.error());
+  const auto form = flags.attention == "onnx23" ? ir::onnx::AttentionForm::kOnnx23 : ir::onnx::AttentionForm::kStandard;
+  if (auto ok = ir::onnx::WriteFile(result->graph, flags.out, {.attention = form}); !ok) return Fail(ok.error());
   bytes.after = api::BytesOfModel({}, FileBytes(flags.out)) + FileBytes(flags.out + ".data");
   if (auto ok = WriteReports(flags, *result, bytes); !ok) return Fail(ok.error());
   if (!flags.quiet && flags.json != "-") PrintTable(*result, bytes);
@@ -159,13 +160,17 @@ void AddOptimize(Program& program) {
   CLI::App* c = program.app.add_subcommand("optimize", "fuse and quantize a model");
   c->add_option("model", flags->in, "ONNX model")->required()->type_name("IN.onnx");
   c->add_option("-o,--output", flags->out, "file to write")->required()->type_name("OUT.onnx");
-  c->add_option("--recipe", flags->recipe, "int8: static int8 with fused attention; float: fusions only")
+  c->add_option("--recipe", flags->recipe, "int8: static int8 with fused attention; float: fusions only; quantized: fuse a graph that is "
+                                               "quantized already (int8 of such a graph means this)")
       ->check(CLI::IsMember({"float", "int8", "quantized"}))->capture_default_str();
   c->add_option("--calib", flags->calib,
                 "calibration data: a folder of .npz batches, one .npz, a folder of test_data_set_* folders, random:N, or a "
                 ".calib file that `octavo calibrate` wrote");
   c->add_option("--calibrator", flags->calibrator, "how a range is chosen from what was seen")
       ->check(CLI::IsMember({"minmax", "moving_average", "percentile", "entropy", "mse"}))->capture_default_str();
+  c->add_option("--attention", flags->attention,
+                "what float attention is written as: functions of standard ops, or ONNX Attention of opset 23 where it means the same")
+      ->check(CLI::IsMember({"standard", "onnx23"}))->capture_default_str();
   c->add_option("--report", flags->report, "write a self-contained HTML report")->type_name("FILE.html");
   c->add_option("--json", flags->json, "write the report as JSON; - for standard output")->type_name("FILE");
   c->add_option("--require-fused", flags->require, "fail (exit code 3, nothing written) unless all of these are fused: qkv, sdpa")

@@ -84,6 +84,9 @@ class Exporter {
   std::map<std::string, int> function_count_;     // per op
 };
 
+// export_attention.cc: the graph with Sdpa as ONNX Attention where that means the same.
+Graph WithOnnxAttention(const Graph& graph);
+
 // Bytes that the constants of the graph and its subgraphs take.
 int64_t ConstantBytes(const Graph& graph);
 

@@ -70,6 +70,9 @@ bool IsBefore(const std::string& version, int major, int minor) {
 
 bool MeansAttentionBefore122(const pb::ModelProto& model, AttentionOrder order) {
   if (order != AttentionOrder::kByProducer) return order == AttentionOrder::kOnnx118;
+  for (const auto& entry : model.metadata_props()) {
+    if (entry.key() == kAttentionOrderKey) return false;
+  }
   return model.producer_name() == "pytorch" && IsBefore(model.producer_version(), 2, 13);
 }
 
@@ -91,6 +94,10 @@ Result<Graph> ReadModel(pb::ModelProto& model, const std::filesystem::path& fold
   }
   OCTAVO_TRY(Graph g, GraphBuilder(file).Build(graph, std::move(constants), opsets, nullptr, {}, true));
   ReadInfo(model, opsets, g);
+  const auto is_attention = [&g](NodeId id) { return g.node(id).op == Op::kAttention; };
+  if (file.attention_before_122 && std::ranges::any_of(g.NodesInOrder(), is_attention)) {
+    g.info.metadata[kAttentionOrderKey] = "1.22";  // what the nodes mean from here on
+  }
   return g;
 }
 

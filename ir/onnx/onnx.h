@@ -19,6 +19,9 @@ namespace octavo::ir::onnx {
 // for everybody else. It matters only for nodes with a soft cap and a mask, or with the output of the scores.
 enum class AttentionOrder { kByProducer, kOnnx118, kOnnx122 };
 
+// Metadata of files that say: octavo writes it beside Attention nodes, whoever made the model first.
+inline constexpr const char* kAttentionOrderKey = "octavo.attention_order";
+
 struct ReadOptions {
   // Folder that external data is looked up in when reading from memory.
   std::filesystem::path external_dir = {};
@@ -34,6 +37,9 @@ struct ReadOptions {
 Result<Graph> ReadFile(const std::filesystem::path& path, const ReadOptions& options = {});
 Result<Graph> ReadBytes(std::string_view bytes, const ReadOptions& options = {});
 
+// What attention in float is written as. kOnnx23: ONNX Attention (opset 23) wherever it means the same, standard ops elsewhere.
+enum class AttentionForm { kStandard, kOnnx23 };
+
 struct WriteOptions {
   // When all constants together take more than this many bytes, those of 1 KB and more go to "<model>.data" beside the
   // model, page-aligned, equal memory once. -1: only when they do not fit in the 2 GB of an ONNX file.
@@ -41,6 +47,7 @@ struct WriteOptions {
   // Write octavo's fused ops as model-local functions with standard bodies (true), or expand them into the graph
   // (false).
   bool functions = true;
+  AttentionForm attention = AttentionForm::kStandard;
 };
 
 // Written to a temporary file beside the target and renamed: whole or not at all. Same graph, same bytes. Constants

@@ -123,6 +123,11 @@ Status WriteThrough(const pb::ModelProto& model, const fs::path& path) {
 }  // namespace
 
 Result<std::string> WriteBytes(const Graph& graph, const WriteOptions& options) {
+  if (options.attention == AttentionForm::kOnnx23) {
+    WriteOptions rest = options;
+    rest.attention = AttentionForm::kStandard;
+    return WriteBytes(WithOnnxAttention(graph), rest);
+  }
   const google::protobuf::LogSilencer silence;
   if (ConstantBytes(graph) > kHardLimit) {
     return Fail("the model's weights take {} bytes and do not fit in memory form; write it to a file",
@@ -138,6 +143,11 @@ Result<std::string> WriteBytes(const Graph& graph, const WriteOptions& options) 
 }
 
 Status WriteFile(const Graph& graph, const fs::path& wish, const WriteOptions& options) {
+  if (options.attention == AttentionForm::kOnnx23) {
+    WriteOptions rest = options;
+    rest.attention = AttentionForm::kStandard;
+    return WriteFile(WithOnnxAttention(graph), wish, rest);
+  }
   const google::protobuf::LogSilencer silence;
   std::error_code error;
   fs::path path = wish;

@@ -70,8 +70,11 @@ void ExpectKnownScales(const ir::Graph& before, const ir::Graph& after) {
   };
   for (ir::NodeId id : after.NodesInOrder()) {
     const ir::Node& n = after.node(id);
-    if (n.op == Op::kLinearInt8) EXPECT_TRUE(known(n.input(1)) && known(n.input(4)) && known(n.input(6))) << n.name;
-    if (n.op == Op::kSdpaInt8) EXPECT_TRUE(known(n.input(3)) && known(n.input(5)) && known(n.input(7))) << n.name;
+    if (n.op == Op::kLinearInt8) {
+      EXPECT_TRUE(known(n.input(1)) && known(n.input(4)) && known(n.input(6))) << n.name;
+    } else if (n.op == Op::kSdpaInt8) {
+      EXPECT_TRUE(known(n.input(3)) && known(n.input(5)) && known(n.input(7))) << n.name;
+    }
   }
 }
 
@@ -90,7 +93,7 @@ void CheckFile(const fs::path& file, Tally& tally) {
   if (!passes::vendor::IsQuantized(*g)) return;
   const auto arrays = ir::ReadNpz(fs::path(file).replace_extension(".npz"));
   ASSERT_TRUE(arrays) << arrays.error().message;
-  auto o = Optimize(*g, {.recipe = "int8"});
+  auto o = Optimize(*g, OptimizeOptions());
   ASSERT_TRUE(o) << o.error().message;
   ++tally.graphs;
   Add(tally.attention, o->report.attention);
@@ -190,7 +193,7 @@ TEST(Quantized, DynamicQkvIsOneStep) {
   for (int i = 0; i < 20; ++i) {
     SCOPED_TRACE(i);
     const DynamicBlock block = RandomDynamicBlock(rng);
-    auto o = Optimize(block.graph, {.recipe = "int8"});
+    auto o = Optimize(block.graph, OptimizeOptions());
     ASSERT_TRUE(o) << o.error().message;
     std::map<Op, int> ops;
     for (ir::NodeId id : o->graph.NodesInOrder()) ++ops[o->graph.node(id).op];

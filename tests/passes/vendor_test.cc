@@ -1,0 +1,149 @@
+// Graphs that arrive quantized: the integer form fires on what dynamic quantizers write and gives the same bits; what it leaves, and
+// what keeps attention out of int8, is said with the node that stands in the way.
+#include "octavo/passes/vendor/vendor.h"
+
+#include <gtest/gtest.h>
+
+#include "octavo/ir/infer.h"
+#include "octavo/ir/interpret.h"
+
+namespace octavo::passes::vendor {
+namespace {
+
+using ir::DType;
+using ir::Dim;
+using ir::Tensor;
+
+class Builder {
+ public:
+  Builder() { g.info.opsets[""] = 18; }
+  ValueId Input(const std::string& name, ir::SymShape shape, DType dtype = DType::kF32) { return g.AddInput(name, {dtype, std::move(shape)}); }
+  ValueId Make(Op op, std::vector<ValueId> in, ir::Attrs attrs = {}, const std::string& name = {}) {
+    return g.node(g.AddNode(op, std::move(in), 1, std::move(attrs), name.empty() ? "n" + std::to_string(g.node_count()) : name)).output();
+  }
+  ValueId Scalar(float v) { return g.AddConstant(Tensor::ScalarF32(v)); }
+  ValueId Codes(DType dtype, ir::Shape shape, uint8_t first) {
+    std::vector<uint8_t> v(static_cast<size_t>(ir::ElementCount(shape)));
+    for (size_t i = 0; i < v.size(); ++i) v[i] = static_cast<uint8_t>(first + 37 * i);
+    return g.AddConstant(Tensor::Of<uint8_t>(dtype, std::move(shape), v));
+  }
+  ValueId Zero(DType dtype) { return g.AddConstant(Tensor::Zeros(dtype, {})); }
+  ValueId QuantizeDequantize(ValueId v, DType dtype, const std::string& name) {
+    const ValueId q = Make(Op::kQuantizeLinear, {v, Scalar(0.05f), Zero(dtype)}, {}, name);
+    return Make(Op::kDequantizeLinear, {q, Scalar(0.05f), Zero(dtype)});
+  }
+  Graph g;
+};
+
+// Mul(Cast(MatMulInteger(x, w)), Mul(x_scale, w_scale)); `w` invalid: a constant weight.
+ValueId Chain(Builder& b, ValueId w, ValueId w_scale, ValueId w_zero) {
+  const ValueId x = b.Input("x", {2, 3, 4});
+  const Node q = b.g.node(b.g.AddNode(Op::kDynamicQuantizeLinear, {x}, 3, {}, "dynamic"));
+  if (!w.valid()) w = b.Codes(DType::kS8, {4, 5}, 11);
+  const ValueId acc = b.Make(Op::kMatMulInteger, {q.output(0), w, q.output(2), w_zero}, {}, "product");
+  const ValueId f = b.Make(Op::kCast, {acc}, {{"to", int64_t{1}}});
+  return b.Make(Op::kMul, {f, b.Make(Op::kMul, {q.output(1), w_scale})}, {}, "scaled");
+}
+
+std::vector<std::string> RunIntegerForm(Graph& g, bool expected) {
+  PassContext context;
+  const auto changed = IntegerForm(g, context);
+  EXPECT_TRUE(changed.has_value());
+  EXPECT_EQ(*changed, expected);
+  return context.log;
+}
+
+TEST(IntegerForm, SameBits) {
+  for (const bool per_column : {false, true}) {
+    Builder b;
+    const ValueId scale = per_column ? b.g.AddConstant(Tensor::F32({5}, {0.1f, 0.2f, 0.3f, 0.4f, 0.5f})) : b.Scalar(0.3f);
+    b.g.AddOutput("y", Chain(b, {}, scale, b.Zero(DType::kS8)));
+    Graph g = b.g;
+    RunIntegerForm(g, true);
+    const ir::TensorMap inputs = {{"x", Tensor::F32({2, 3, 4}, {1, -2, 3, 4, 5, 6, -7, 8, 9, 10, 11, 12, .1f, .2f, .3f, .4f, 0, 0, 0, 0, 1, 1, 2, 2})}};
+    const auto want = ir::Interpret(b.g, inputs), got = ir::Interpret(g, inputs);
+    ASSERT_TRUE(want && got);
+    EXPECT_TRUE(want->at(0).SameBits(got->at(0)));
+    EXPECT_NE(want->at(0).GetDouble(0), 0.0);
+    for (NodeId id : g.NodesInOrder()) EXPECT_NE(g.node(id).op, Op::kMatMulInteger);
+  }
+}
+
+TEST(IntegerForm, LeavesWithALine) {
+  {
+    Builder b;
+    b.g.AddOutput("y", Chain(b, b.Input("w", {4, 5}, DType::kS8), b.Scalar(0.3f), b.Zero(DType::kS8)));
+    const auto log = RunIntegerForm(b.g, false);
+    ASSERT_EQ(log.size(), 1u);
+    EXPECT_NE(log[0].find("scaled stays as it is: its weight is not a constant matrix"), std::string::npos) << log[0];
+  }
+  {
+    Builder b;
+    b.g.AddOutput("y", Chain(b, {}, b.Input("ws", {5}), b.Zero(DType::kS8)));
+    const auto log = RunIntegerForm(b.g, false);
+    ASSERT_EQ(log.size(), 1u);
+    EXPECT_NE(log[0].find("its scales are not one number"), std::string::npos) << log[0];
+  }
+  {
+    Builder b;
+    b.g.AddOutput("y", Chain(b, {}, b.Scalar(0.3f), b.Input("wz", {}, DType::kS8)));
+    const auto log = RunIntegerForm(b.g, false);
+    ASSERT_EQ(log.size(), 1u);
+    EXPECT_NE(log[0].find("its zero points"), std::string::npos) << log[0];
+  }
+}
+
+struct Places {
+  DType operands = DType::kU8;
+  bool scores = false, p = true, v = true;
+};
+std::string WhyOf(const Places& at) {
+  Builder b;
+  const ir::SymShape shape{1, 2, 3, 4};
+  ValueId q = b.Input("q", shape), k = b.Input("k", {1, 2, 4, 3}), v = b.Input("v", shape);
+  q = b.QuantizeDequantize(q, at.operands, "q_quantize");
+  k = b.QuantizeDequantize(k, at.operands, "k_quantize");
+  if (at.v) v = b.QuantizeDequantize(v, at.operands, "v_quantize");
+  ValueId s = b.Make(Op::kMatMul, {q, k});
+  if (at.scores) s = b.QuantizeDequantize(s, DType::kU8, "scores_quantize");
+  ValueId p = b.Make(Op::kSoftmax, {s}, {{"axis", int64_t{-1}}}, "softmax");
+  if (at.p) p = b.QuantizeDequantize(p, DType::kU8, "p_quantize");
+  b.g.AddOutput("y", b.Make(Op::kMatMul, {p, v}));
+  EXPECT_TRUE(ir::Inference::Run(b.g));
+  EXPECT_TRUE(IsQuantized(b.g));
+  std::vector<NearMiss> misses;
+  PassContext context;
+  context.misses = &misses;
+  EXPECT_TRUE(WhyNotInt8(b.g, context));
+  if (misses.empty()) return "";
+  EXPECT_EQ(misses[0].root, "softmax");
+  return misses[0].reason;
+}
+
+TEST(WhyNotInt8, SaysWhatStandsInTheWay) {
+  EXPECT_EQ(WhyOf({}), "");
+  EXPECT_NE(WhyOf({.scores = true}).find("the scores are quantized too (QuantizeLinear 'scores_quantize'"), std::string::npos);
+  EXPECT_NE(WhyOf({.p = false}).find("P (the probabilities) is float"), std::string::npos);
+  EXPECT_NE(WhyOf({.v = false}).find("V is float"), std::string::npos);
+  EXPECT_NE(WhyOf({.operands = DType::kE4M3FN}).find("Q is quantized to e4m3fn"), std::string::npos);
+}
+
+TEST(QOperator, EveryCandidateHasItsReason) {
+  Builder b;
+  const ValueId x = b.Input("x", {1, 3, 4}, DType::kU8);
+  const auto linear = [&](const std::string& name) {
+    return b.Make(Op::kQLinearMatMul, {x, b.Scalar(0.1f), b.Zero(DType::kU8), b.Codes(DType::kS8, {4, 4}, 3), b.Scalar(0.1f), b.Zero(DType::kS8),
+                                       b.Scalar(0.1f), b.Zero(DType::kU8)}, {}, name);
+  };
+  b.g.AddOutput("q", linear("q_proj"));
+  b.g.AddOutput("k", linear("k_proj"));
+  const std::vector<Candidate> found = QOperatorCandidates(b.g);
+  ASSERT_EQ(found.size(), 3u);
+  EXPECT_EQ(found[0].kind, "linear");
+  EXPECT_EQ(found[2].kind, "qkv");
+  EXPECT_EQ(found[2].nodes, (std::vector<std::string>{"q_proj", "k_proj"}));
+  for (const Candidate& c : found) EXPECT_NE(c.reason.find("QDQ format"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace octavo::passes::vendor
