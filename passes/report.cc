@@ -4,6 +4,7 @@
 #include <map>
 #include <set>
 
+#include "octavo/ir/vendor/lower.h"
 #include "octavo/passes/attention.h"
 #include "octavo/passes/diagnose.h"
 
@@ -183,6 +184,7 @@ Report TakeInventory(const Graph& graph) {
   Report report;
   for (const AttentionCore& core : FindAttentionCores(graph)) {
     Candidate c{.kind = "attention", .nodes = {}, .status = "left", .rule = "", .reason = WhyNotAttention(graph, core)};
+    if (c.reason.empty()) c.reason = ir::vendor::WhyOpaque(graph, graph.node(core.center));
     for (NodeId id : {core.center, core.product_qk, core.product_pv}) AddOrigin(graph, id, c.nodes);
     report.candidates.push_back(std::move(c));
   }

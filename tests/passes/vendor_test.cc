@@ -6,6 +6,7 @@
 
 #include "octavo/ir/infer.h"
 #include "octavo/ir/interpret.h"
+#include "octavo/passes/report.h"
 
 namespace octavo::passes::vendor {
 namespace {
@@ -126,6 +127,21 @@ TEST(WhyNotInt8, SaysWhatStandsInTheWay) {
   EXPECT_NE(WhyOf({.p = false}).find("P (the probabilities) is float"), std::string::npos);
   EXPECT_NE(WhyOf({.v = false}).find("V is float"), std::string::npos);
   EXPECT_NE(WhyOf({.operands = DType::kE4M3FN}).find("Q is quantized to e4m3fn"), std::string::npos);
+}
+
+// An attention op of ONNX Runtime that has no standard form here: the report says what import's rule says.
+TEST(Report, OpaqueAttentionHasItsReason) {
+  Builder b;
+  const ValueId x = b.Input("x", {1, 3, 4});
+  const NodeId id = b.g.AddOpaque("com.microsoft", "MultiHeadAttention", {x, x, x, {}, {}, {}, {}, {}, b.Input("past", {1}, DType::kS32)}, 1,
+                                  {{"num_heads", int64_t{2}}}, "mha");
+  b.g.AddOutput("y", b.g.node(id).output());
+  Report report = TakeInventory(b.g);
+  Judge(b.g, {}, {}, report);
+  ASSERT_EQ(report.candidates.size(), 1u);
+  EXPECT_EQ(report.candidates[0].status, "left");
+  EXPECT_NE(report.candidates[0].reason.find("node 'mha' (com.microsoft.MultiHeadAttention): it has the input past_sequence_length"),
+            std::string::npos) << report.candidates[0].reason;
 }
 
 TEST(QOperator, EveryCandidateHasItsReason) {
