@@ -9,17 +9,17 @@ using ir::Op;
 
 SdpaMiddle MatchScoresToProbabilities(RuleBuilder& r, Var q, Var kt) {
   SdpaMiddle mid;
-  const Var product = r.Op("scores", Op::kMatMul, {q, kt});
+  const Var product = r.MayEscape(r.Op("scores", Op::kMatMul, {q, kt}));
   mid.scale = r.Scalar("scale");
-  const Var scaled = r.Optional(r.AnyOrder("scaled", Op::kMul, product, mid.scale), product);
+  const Var scaled = r.Optional(r.MayEscape(r.AnyOrder("scaled", Op::kMul, product, mid.scale)), product);
   mid.cap = r.Scalar("softcap");
   mid.cap_again = r.Scalar("softcap_again");
   const Var tanh = r.Op("tanh", Op::kTanh, {r.Op("cap_divided", Op::kDiv, {scaled, mid.cap})});
-  const Var capped = r.Optional(r.AnyOrder("capped", Op::kMul, tanh, mid.cap_again), scaled);
+  const Var capped = r.Optional(r.MayEscape(r.AnyOrder("capped", Op::kMul, tanh, mid.cap_again)), scaled);
   mid.mask = r.Input("mask");
-  const Var masked = r.Optional(r.AnyOrder("masked", Op::kAdd, capped, mid.mask), capped);
-  const Var softmax = r.Op("probabilities", Op::kSoftmax, {masked}, LastAxis(-1));
-  mid.guard = r.Op("nan_guard", Op::kWhere, {r.Op("is_nan", Op::kIsNaN, {softmax}), r.Scalar("zero"), softmax});
+  const Var masked = r.Optional(r.MayEscape(r.AnyOrder("masked", Op::kAdd, capped, mid.mask)), capped);
+  const Var softmax = r.MayEscape(r.Op("probabilities", Op::kSoftmax, {masked}, LastAxis(-1)));
+  mid.guard = r.MayEscape(r.Op("nan_guard", Op::kWhere, {r.Op("is_nan", Op::kIsNaN, {softmax}), r.Scalar("zero"), softmax}));
   mid.p = r.Optional(mid.guard, softmax);
   return mid;
 }
