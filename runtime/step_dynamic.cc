@@ -1,4 +1,5 @@
-// DynamicQuantizeLinear: the range of the whole tensor, then one scale and zero point for it. Bits are the interpreter's.
+// DynamicQuantizeLinear: the range of the whole tensor, then one scale and zero point for it. Bits are the
+// interpreter's.
 #include <algorithm>
 #include <cmath>
 
@@ -38,7 +39,8 @@ class DynamicQuantizeKernel : public Kernel {
     Tensor& y = call.Allocate(0, DType::kU8, x.shape());
     call.threads->For(parts, [&](int64_t i) {
       const Part p = PartOf(x.size(), parts, i, 64);
-      kernels::QuantizeLinear(arch_, in + p.begin, p.end - p.begin, scale, zero, DType::kU8, y.mutable_data() + p.begin);
+      kernels::QuantizeLinear(arch_, in + p.begin, p.end - p.begin, scale, zero, DType::kU8,
+                              y.mutable_data() + p.begin);
     });
     *call.Allocate(1, DType::kF32, {}).mutable_as<float>().data() = scale;
     *call.Allocate(2, DType::kU8, {}).mutable_as<uint8_t>().data() = zero;

@@ -1,6 +1,7 @@
-// Sdpa as ONNX Attention (opset 23), for runtimes that have a kernel for it. Standard bodies stay where the two do not mean the
-// same: an additive mask that may rule out a whole row gives NaN in the graph (no guard), and zeros in Attention as ONNX 1.23 has
-// it. The op scales Q and K by sqrt(scale) each, the body the scores by scale: float results differ by rounding.
+// Sdpa as ONNX Attention (opset 23), for runtimes that have a kernel for it. Standard bodies stay where the two do not
+// mean the same: an additive mask that may rule out a whole row gives NaN in the graph (no guard), and zeros in
+// Attention as ONNX 1.23 has it. The op scales Q and K by sqrt(scale) each, the body the scores by scale: float results
+// differ by rounding.
 #include <cmath>
 
 #include "octavo/ir/onnx/export.h"
@@ -68,7 +69,8 @@ class Rewrite {
     if (node_.input(3).valid()) in.push_back(OneRowPerQuery(node_.input(3)));
     ValueId y = Make(Op::kAttention, std::move(in), std::move(attrs));
     if (!flat && Rank("out_rank") == 3) {
-      y = Make(Op::kReshape, {Make(Op::kTranspose, {y}, {{"perm", std::vector<int64_t>{0, 2, 1, 3}}}), Ints({0, 0, -1})});
+      y = Make(Op::kReshape,
+               {Make(Op::kTranspose, {y}, {{"perm", std::vector<int64_t>{0, 2, 1, 3}}}), Ints({0, 0, -1})});
     }
     const std::string name = g_.value(node_.output()).name;
     g_.SetType(y, g_.value(node_.output()).type);
@@ -99,7 +101,8 @@ class Rewrite {
     return Make(Op::kExpand, {mask, target});
   }
   ValueId Split(ValueId x, int64_t heads) {
-    return Make(Op::kTranspose, {Make(Op::kReshape, {x, Ints({0, 0, heads, -1})})}, {{"perm", std::vector<int64_t>{0, 2, 1, 3}}});
+    return Make(Op::kTranspose, {Make(Op::kReshape, {x, Ints({0, 0, heads, -1})})},
+                {{"perm", std::vector<int64_t>{0, 2, 1, 3}}});
   }
 
   Graph& g_;

@@ -1,6 +1,6 @@
 // com.microsoft Attention (x times one packed weight) and QAttention, the same with 8-bit x and weight.
-// The packed product becomes three Linears, so that each of Q, K and V gets a scale of its own when it is quantized, and the
-// rules see what exporters write; where the weight is no constant, one product and a Split.
+// The packed product becomes three Linears, so that each of Q, K and V gets a scale of its own when it is quantized,
+// and the rules see what exporters write; where the weight is no constant, one product and a Split.
 #include <cstring>
 
 #include "octavo/ir/vendor/core.h"
@@ -40,13 +40,16 @@ ValueId Part(Site& s, ValueId v, int64_t from, int64_t count) {
 Status Check(const Site& s, const Slots& slots) {
   if (s.attrs().Int("num_heads", 0) <= 0) return s.Refuse("it has no attribute num_heads");
   if (s.attrs().Int("do_rotary", 0) != 0) {
-    return s.Refuse("do_rotary is set, whose angles stand nowhere in the file; export the rotary embedding as ops of its own");
+    return s.Refuse(
+        "do_rotary is set, whose angles stand nowhere in the file; export the rotary embedding as ops of its own");
   }
   if (s.attrs().Int("past_present_share_buffer", 0) != 0) {
     return s.Refuse("past_present_share_buffer is set; export with a past and a present of their own");
   }
-  if (s.Has(6) && !slots.quantized) return s.Refuse("it has the input past_sequence_length; export without a shared buffer");
-  if (s.Wants(1) && !s.Has(slots.past)) return s.Refuse("its output present is used without a past; give it an empty past");
+  if (s.Has(6) && !slots.quantized)
+    return s.Refuse("it has the input past_sequence_length; export without a shared buffer");
+  if (s.Wants(1) && !s.Has(slots.past))
+    return s.Refuse("its output present is used without a past; give it an empty past");
   return {};
 }
 
@@ -56,13 +59,15 @@ Result<std::vector<int64_t>> Widths(const Site& s, int64_t heads) {
   const int64_t columns = s.SizeOf(s.In(1), 1);
   if (widths.empty() && columns > 0 && columns % 3 == 0) widths.assign(3, columns / 3);
   if (widths.size() != 3) {
-    return s.Refuse("the widths of Q, K and V are not known: give qkv_hidden_sizes, or a weight of a known number of columns");
+    return s.Refuse(
+        "the widths of Q, K and V are not known: give qkv_hidden_sizes, or a weight of a known number of columns");
   }
   for (int64_t w : widths) {
     if (w <= 0 || w % heads != 0) return s.Refuse("qkv_hidden_sizes: {} columns are no multiple of {} heads", w, heads);
   }
   if (widths[0] != widths[1] || (columns > 0 && widths[0] + widths[1] + widths[2] != columns)) {
-    return s.Refuse("qkv_hidden_sizes {}, {}, {} do not fit a weight of {} columns", widths[0], widths[1], widths[2], columns);
+    return s.Refuse("qkv_hidden_sizes {}, {}, {} do not fit a weight of {} columns", widths[0], widths[1], widths[2],
+                    columns);
   }
   return widths;
 }

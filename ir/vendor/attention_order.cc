@@ -1,7 +1,7 @@
-// ONNX Attention as ONNX 1.18 to 1.21 defined it: the mask is added before the soft cap (so that masked keys leak through the
-// cap), and qk_matmul_output_mode 1 is after the mask, 2 after the cap. ONNX 1.22 exchanged both without a new opset. Here such
-// a node becomes one of the corrected op where that is possible - without a cap, or without anything masked, only the mode
-// changes - and standard ops where it is not.
+// ONNX Attention as ONNX 1.18 to 1.21 defined it: the mask is added before the soft cap (so that masked keys leak
+// through the cap), and qk_matmul_output_mode 1 is after the mask, 2 after the cap. ONNX 1.22 exchanged both without a
+// new opset. Here such a node becomes one of the corrected op where that is possible - without a cap, or without
+// anything masked, only the mode changes - and standard ops where it is not.
 #include <limits>
 
 #include "octavo/ir/vendor/core.h"
@@ -43,8 +43,10 @@ Result<ValueId> AdditiveMask(Site& s, const Core& core) {
 Status Decompose(Site& s) {
   const int64_t rank = s.Rank(s.In(0));
   if (s.DTypeOf(s.In(0)) != DType::kF32 || (rank != 3 && rank != 4) || s.Has(kValid)) {
-    return s.Refuse("it is capped and masked in the order of ONNX before 1.22, of a form that octavo cannot rewrite (float16, or nonpad_kv_seqlen); "
-                    "export it with PyTorch 2.13 or later");
+    return s.Refuse(
+        "it is capped and masked in the order of ONNX before 1.22, of a form that octavo cannot rewrite (float16, or "
+        "nonpad_kv_seqlen); "
+        "export it with PyTorch 2.13 or later");
   }
   Core core{.scale = s.attrs().Float("scale", 0.0f), .softcap = s.attrs().Float("softcap", 0.0f)};
   core.heads = rank == 4 ? s.SizeOf(s.In(0), 1) : s.attrs().Int("q_num_heads", 0);

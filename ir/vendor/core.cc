@@ -26,8 +26,8 @@ ValueId Repeated(Site& s, ValueId x, const Core& core) {
 
 // Softmax over the keys and the sink; the sink's probability is dropped.
 ValueId SoftmaxWithSink(Site& s, const Core& core, ValueId scores) {
-  const ValueId target =
-      s.Make(Op::kConcat, {s.Dim(core.q, 0), s.Ints({core.heads}), s.Dim(core.q, 2), s.Ints({1})}, {{"axis", int64_t{0}}});
+  const ValueId target = s.Make(Op::kConcat, {s.Dim(core.q, 0), s.Ints({core.heads}), s.Dim(core.q, 2), s.Ints({1})},
+                                {{"axis", int64_t{0}}});
   const ValueId column = s.Make(Op::kExpand, {core.sink, target});
   const ValueId wide = s.Make(Op::kConcat, {scores, column}, {{"axis", int64_t{3}}});
   const ValueId p = s.Make(Op::kSoftmax, {wide}, {{"axis", int64_t{-1}}});
@@ -73,8 +73,8 @@ ValueId Attend(Site& s, const Core& core, Trace* trace) {
   }
   t.capped = scores;
   if (!core.mask_first) mask();
-  t.probabilities = core.sink.valid() ? SoftmaxWithSink(s, core, scores)
-                                      : s.Make(Op::kSoftmax, {scores}, {{"axis", int64_t{-1}}});
+  t.probabilities =
+      core.sink.valid() ? SoftmaxWithSink(s, core, scores) : s.Make(Op::kSoftmax, {scores}, {{"axis", int64_t{-1}}});
   t.heads = s.Make(Op::kMatMul, {t.probabilities, v});
   return s.Reshape(s.Transpose(t.heads, {0, 2, 1, 3}), {0, 0, -1});
 }
@@ -82,8 +82,9 @@ ValueId Attend(Site& s, const Core& core, Trace* trace) {
 Result<ValueId> PaddingMask(Site& s, ValueId mask, ValueId q, ValueId keys, float filter) {
   const int64_t rank = s.Rank(mask);
   if (rank < 1 || rank > 3) {
-    return s.Refuse("its mask has {}; octavo takes masks of rank 1 (lengths), 2 and 3; export the mask as [batch, keys]",
-                    rank < 0 ? "a rank that the file does not tell" : std::format("rank {}", rank));
+    return s.Refuse(
+        "its mask has {}; octavo takes masks of rank 1 (lengths), 2 and 3; export the mask as [batch, keys]",
+        rank < 0 ? "a rank that the file does not tell" : std::format("rank {}", rank));
   }
   ValueId counts;
   if (rank == 1) {

@@ -1,5 +1,6 @@
-// com.microsoft EmbedLayerNormalization: words + positions + segments, normalized; QEmbedLayerNormalization has 8-bit tables.
-// The mask index is the number of ones of each row of the mask (ONNX Runtime's CPU kernel counts them; without a mask: 0).
+// com.microsoft EmbedLayerNormalization: words + positions + segments, normalized; QEmbedLayerNormalization has 8-bit
+// tables. The mask index is the number of ones of each row of the mask (ONNX Runtime's CPU kernel counts them; without
+// a mask: 0).
 #include "octavo/ir/vendor/rules.h"
 
 namespace octavo::ir::vendor {
@@ -17,7 +18,8 @@ ValueId MaskIndex(Site& s, bool has_mask) {
     return s.Make(Op::kConstantOfShape, {s.Dim(s.In(0), 0)}, {{"value", Tensor::Zeros(DType::kS32, {1})}});
   }
   const ValueId one = s.Make(Op::kCastLike, {s.Int(1), s.In(7)});
-  const ValueId ones = s.Make(Op::kCast, {s.Make(Op::kEqual, {s.In(7), one})}, {{"to", static_cast<int64_t>(DType::kS32)}});
+  const ValueId ones =
+      s.Make(Op::kCast, {s.Make(Op::kEqual, {s.In(7), one})}, {{"to", static_cast<int64_t>(DType::kS32)}});
   return s.Make(Op::kReduceSum, {ones, s.Ints({1})}, {{"keepdims", int64_t{0}}});
 }
 

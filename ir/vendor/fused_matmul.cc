@@ -1,4 +1,5 @@
-// com.microsoft FusedMatMul (and its older name TransposeMatMul): transposes, product, factor. FusedGemm: Gemm and activation.
+// com.microsoft FusedMatMul (and its older name TransposeMatMul): transposes, product, factor. FusedGemm: Gemm and
+// activation.
 #include <algorithm>
 
 #include "octavo/ir/vendor/rules.h"
@@ -56,11 +57,15 @@ Status FusedGemm(Site& s) {
     attrs.Set("alpha", alpha);
   }
   if (op == Op::kIdentity && !name.empty()) {
-    return s.Refuse("activation '{}' is none of Relu, LeakyRelu, Sigmoid and Tanh; export the activation as an op of its own", name);
+    return s.Refuse(
+        "activation '{}' is none of Relu, LeakyRelu, Sigmoid and Tanh; export the activation as an op of its own",
+        name);
   }
   const ValueId y = s.Make(Op::kGemm, {s.In(0), s.In(1), s.In(2)},
-                           {{"alpha", s.attrs().Float("alpha", 1.0f)}, {"beta", s.attrs().Float("beta", 1.0f)},
-                            {"transA", s.attrs().Int("transA", 0)}, {"transB", s.attrs().Int("transB", 0)}});
+                           {{"alpha", s.attrs().Float("alpha", 1.0f)},
+                            {"beta", s.attrs().Float("beta", 1.0f)},
+                            {"transA", s.attrs().Int("transA", 0)},
+                            {"transB", s.attrs().Int("transB", 0)}});
   s.Return(0, name.empty() ? y : s.Make(op, {y}, std::move(attrs)));
   return {};
 }

@@ -1,8 +1,8 @@
-// com.microsoft GroupQueryAttention: causal attention of the newest rows over a cache, key/value heads shared by query heads.
-// Each batch entry has its own number of keys, seqlens_k + 1; the S new rows stand at the end of them. Without a past, or when
-// the whole of it is new (total_sequence_length = S), they stand at the beginning. The present holds max(P, total) rows per
-// entry: old rows, new rows, then zeros. So it is a gather out of [past; new], which holds for ragged batches and for pasts
-// longer than what is in them; a Concat would not.
+// com.microsoft GroupQueryAttention: causal attention of the newest rows over a cache, key/value heads shared by query
+// heads. Each batch entry has its own number of keys, seqlens_k + 1; the S new rows stand at the end of them. Without a
+// past, or when the whole of it is new (total_sequence_length = S), they stand at the beginning. The present holds
+// max(P, total) rows per entry: old rows, new rows, then zeros. So it is a gather out of [past; new], which holds for
+// ragged batches and for pasts longer than what is in them; a Concat would not.
 #include <limits>
 
 #include "octavo/ir/vendor/core.h"
@@ -27,10 +27,12 @@ Status Check(const Site& s, int64_t heads, int64_t kv_heads) {
   if (s.Has(1) != s.Has(2)) return s.Refuse("it has only one of key and value");
   if (s.Has(3) != s.Has(4)) return s.Refuse("it has only one of past_key and past_value");
   if (!s.Has(5) || !s.Has(6)) return s.Refuse("it leaves out seqlens_k or total_sequence_length");
-  if (s.Has(12) || s.Has(13) || s.attrs().Str("k_quant_type", "NONE") != "NONE" || s.attrs().Str("v_quant_type", "NONE") != "NONE") {
+  if (s.Has(12) || s.Has(13) || s.attrs().Str("k_quant_type", "NONE") != "NONE" ||
+      s.attrs().Str("v_quant_type", "NONE") != "NONE") {
     return s.Refuse("its cache is quantized (k_scale, k_quant_type); export with a float cache");
   }
-  if (s.Has(14) || s.Has(15)) return s.Refuse("it normalizes Q and K itself (q_norm_weight); export the norms as ops of their own");
+  if (s.Has(14) || s.Has(15))
+    return s.Refuse("it normalizes Q and K itself (q_norm_weight); export the norms as ops of their own");
   if (s.attrs().Int("sliding_window_cache", 0) != 0) {
     return s.Refuse("sliding_window_cache is set; export with a cache of the whole length");
   }
@@ -118,7 +120,8 @@ void Operands(Site& s, Core& core) {
     core.dim = HeadSize(s, s.In(0), core.heads);
   } else {
     const ValueId all = SplitHeads(s, s.In(0), core.heads + 2 * core.kv_heads);
-    const auto parts = s.MakeN(Op::kSplit, {all, s.Ints({core.heads, core.kv_heads, core.kv_heads})}, 3, {{"axis", int64_t{1}}});
+    const auto parts =
+        s.MakeN(Op::kSplit, {all, s.Ints({core.heads, core.kv_heads, core.kv_heads})}, 3, {{"axis", int64_t{1}}});
     core.q = parts[0];
     core.k = parts[1];
     core.v = parts[2];
@@ -132,7 +135,9 @@ void Operands(Site& s, Core& core) {
 Status GroupQueryAttention(Site& s) {
   const int64_t heads = s.attrs().Int("num_heads", 0), kv_heads = s.attrs().Int("kv_num_heads", 0);
   OCTAVO_TRY_STATUS(Check(s, heads, kv_heads));
-  Core core{.heads = heads, .kv_heads = kv_heads, .scale = s.attrs().Float("scale", 0.0f),
+  Core core{.heads = heads,
+            .kv_heads = kv_heads,
+            .scale = s.attrs().Float("scale", 0.0f),
             .softcap = s.attrs().Float("softcap", 0.0f)};
   Operands(s, core);
   const Cache cache = Plan(s, core.q, core.k);

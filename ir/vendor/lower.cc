@@ -75,8 +75,10 @@ std::string WhyOpaque(const Graph& graph, const Node& n) {
   if (n.op != Op::kOpaque || n.domain != "com.microsoft") return {};
   const Entry* entry = RuleOf(n);
   if (entry == nullptr) {
-    return std::format("node '{}': octavo has no standard form of com.microsoft.{}; export the model without ONNX Runtime's "
-                       "own fusions, or with a version of it that leaves this op out", n.name, n.op_type);
+    return std::format(
+        "node '{}': octavo has no standard form of com.microsoft.{}; export the model without ONNX Runtime's "
+        "own fusions, or with a version of it that leaves this op out",
+        n.name, n.op_type);
   }
   NodeId id;
   for (ValueId v : n.outputs) id = v.valid() ? graph.value(v).producer : id;

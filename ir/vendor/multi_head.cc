@@ -1,5 +1,6 @@
-// com.microsoft MultiHeadAttention: Q, K and V are projected already, apart or packed as [B, S, heads, 3, D] (Q with K and V)
-// or [B, S, heads, 2, D] (K with V); K and V of rank 4 are a cache of the encoder's states, complete as they are.
+// com.microsoft MultiHeadAttention: Q, K and V are projected already, apart or packed as [B, S, heads, 3, D] (Q with K
+// and V) or [B, S, heads, 2, D] (K with V); K and V of rank 4 are a cache of the encoder's states, complete as they
+// are.
 #include "octavo/ir/vendor/core.h"
 #include "octavo/ir/vendor/rules.h"
 
@@ -21,7 +22,8 @@ Status Check(const Site& s, int64_t heads) {
     return s.Refuse("its query has {}; octavo takes [batch, rows, columns] or, packed, rank 5",
                     rank < 0 ? "a rank that the file does not tell" : std::format("rank {}", rank));
   }
-  if (packed && (s.Has(1) || s.Has(2) || s.Has(3))) return s.Refuse("its query is packed, yet it has a key, value or bias");
+  if (packed && (s.Has(1) || s.Has(2) || s.Has(3)))
+    return s.Refuse("its query is packed, yet it has a key, value or bias");
   if (packed) return {};
   const int64_t key = s.Rank(s.In(1));
   if (!s.Has(1) || (key != 3 && key != 4 && key != 5)) {
@@ -42,7 +44,8 @@ Result<std::vector<ValueId>> Biases(Site& s) {
   const int64_t q = s.SizeOf(s.In(0), 2);
   const int64_t all = s.SizeOf(s.In(3), 0);
   const int64_t width = q > 0 ? q : all > 0 && all % 3 == 0 && s.SizeOf(s.In(2), 2) < 0 ? all / 3 : -1;
-  if (width <= 0 || (all > 0 && all <= 2 * width)) return s.Refuse("the columns of its query are not known, so its bias cannot be split");
+  if (width <= 0 || (all > 0 && all <= 2 * width))
+    return s.Refuse("the columns of its query are not known, so its bias cannot be split");
   std::vector<ValueId> parts;
   for (int64_t i = 0; i < 3; ++i) {
     const Tensor* t = s.Const(s.In(3));

@@ -1,6 +1,6 @@
-// com.microsoft MatMulNBits beyond the common 4-bit form (ir/onnx/vendor_quant.cc): 2 and 8 bits, and zero points in float.
-// The weight [N, blocks, block * bits / 8] becomes a blocked DequantizeLinear (opset 21) of [N, K], transposed. With float
-// zero points there is no such form, and the weight becomes float.
+// com.microsoft MatMulNBits beyond the common 4-bit form (ir/onnx/vendor_quant.cc): 2 and 8 bits, and zero points in
+// float. The weight [N, blocks, block * bits / 8] becomes a blocked DequantizeLinear (opset 21) of [N, K], transposed.
+// With float zero points there is no such form, and the weight becomes float.
 #include "octavo/ir/vendor/rules.h"
 
 namespace octavo::ir::vendor {
@@ -52,7 +52,8 @@ Tensor FloatWeight(const Packed& p, const Tensor& w, const Tensor& scales, const
       const int64_t b = row * p.blocks + i / p.block;
       const int code = Code(w.as<uint8_t>().data() + row * p.blocks * p.block * p.bits / 8, i, p.bits);
       out.mutable_as<float>()[static_cast<size_t>(row * p.k + i)] =
-          (static_cast<float>(code) - zeros.as<float>()[static_cast<size_t>(b)]) * scales.as<float>()[static_cast<size_t>(b)];
+          (static_cast<float>(code) - zeros.as<float>()[static_cast<size_t>(b)]) *
+          scales.as<float>()[static_cast<size_t>(b)];
     }
   }
   return out;
@@ -62,7 +63,8 @@ Result<Packed> Read(const Site& s) {
   Packed p{s.attrs().Int("N", 0), s.attrs().Int("K", 0), s.attrs().Int("block_size", 0), s.attrs().Int("bits", 4), 0};
   if (p.bits != 2 && p.bits != 4 && p.bits != 8) return s.Refuse("bits is {}; octavo takes 2, 4 and 8", p.bits);
   if (s.Has(4)) return s.Refuse("it has the input g_idx (reordered groups); quantize without act_order");
-  if (s.attrs().Int("weight_prepacked", 0) != 0) return s.Refuse("weight_prepacked is set, the layout of one GPU; export without it");
+  if (s.attrs().Int("weight_prepacked", 0) != 0)
+    return s.Refuse("weight_prepacked is set, the layout of one GPU; export without it");
   constexpr int64_t kMax = int64_t{1} << 31;
   if (p.n <= 0 || p.k <= 0 || p.n > kMax || p.k > kMax || p.block < 16 || p.block > (1 << 20) || p.block % 16 != 0) {
     return s.Refuse("N {}, K {} and block_size {} do not make sense", p.n, p.k, p.block);
@@ -76,10 +78,12 @@ Result<Packed> Read(const Site& s) {
   }
   const bool float_zeros = zeros != nullptr && zeros->dtype() == DType::kF32;
   const int64_t zero_size = float_zeros ? p.blocks : (p.blocks * p.bits + 7) / 8;
-  if (w->dtype() != DType::kU8 || w->size() != p.n * p.blocks * p.block * p.bits / 8 || scales->dtype() != DType::kF32 ||
-      scales->size() != p.n * p.blocks || (zeros != nullptr && zeros->size() != p.n * zero_size) ||
+  if (w->dtype() != DType::kU8 || w->size() != p.n * p.blocks * p.block * p.bits / 8 ||
+      scales->dtype() != DType::kF32 || scales->size() != p.n * p.blocks ||
+      (zeros != nullptr && zeros->size() != p.n * zero_size) ||
       (zeros != nullptr && !float_zeros && zeros->dtype() != DType::kU8)) {
-    return s.Refuse("its weights, scales or zero points do not have the types and sizes that N, K, bits and block_size ask for");
+    return s.Refuse(
+        "its weights, scales or zero points do not have the types and sizes that N, K, bits and block_size ask for");
   }
   return p;
 }
@@ -95,7 +99,8 @@ Status MatMulNBits(Site& s) {
     wide = s.Constant(FloatWeight(p, w, scales, *zeros));
   } else {
     const ValueId codes = s.Constant(Unpack(w, p, p.k, p.blocks * p.block * p.bits / 8));
-    const ValueId points = s.Constant(zeros != nullptr ? Unpack(*zeros, p, p.blocks, (p.blocks * p.bits + 7) / 8) : DefaultZeros(p));
+    const ValueId points =
+        s.Constant(zeros != nullptr ? Unpack(*zeros, p, p.blocks, (p.blocks * p.bits + 7) / 8) : DefaultZeros(p));
     wide = s.Make(Op::kDequantizeLinear, {codes, s.Constant(scales.Reshaped({p.n, p.blocks})), points},
                   {{"axis", int64_t{1}}, {"block_size", p.block}});
   }

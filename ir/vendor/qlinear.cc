@@ -1,5 +1,5 @@
-// com.microsoft QLinearWhere, QLinearReduceMean and the average pools: DequantizeLinear, float op, QuantizeLinear. The others
-// of the family: ir/onnx/vendor_quant.cc.
+// com.microsoft QLinearWhere, QLinearReduceMean and the average pools: DequantizeLinear, float op, QuantizeLinear. The
+// others of the family: ir/onnx/vendor_quant.cc.
 #include "octavo/ir/vendor/rules.h"
 
 namespace octavo::ir::vendor {
@@ -36,7 +36,8 @@ Status QLinearReduceMean(Site& s) {
 
 Status QLinearPool(Site& s) {
   OCTAVO_TRY_STATUS(Need(s, {0, 1, 3}));
-  if (s.attrs().Int("channels_last", 0) != 0) return s.Refuse("channels_last is set; export with the channels on axis 1");
+  if (s.attrs().Int("channels_last", 0) != 0)
+    return s.Refuse("channels_last is set; export with the channels on axis 1");
   const ValueId x = s.Dequantize(s.In(0), s.In(1), s.In(2));
   ValueId y;
   if (s.op() == "QLinearGlobalAveragePool") {

@@ -15,11 +15,11 @@ Status FusedMatMul(Site& s);          // fused_matmul.cc: FusedMatMul, Transpose
 Status FusedGemm(Site& s);
 Status DynamicQuantizeMatMul(Site& s);  // integer_matmul.cc
 Status MatMulIntegerToFloat(Site& s);
-Status MatMulNBits(Site& s);       // nbits.cc
-Status QLinearWhere(Site& s);      // qlinear.cc
+Status MatMulNBits(Site& s);   // nbits.cc
+Status QLinearWhere(Site& s);  // qlinear.cc
 Status QLinearReduceMean(Site& s);
-Status QLinearPool(Site& s);       // QLinearAveragePool, QLinearGlobalAveragePool
-Status QuickGelu(Site& s);         // small.cc
+Status QLinearPool(Site& s);  // QLinearAveragePool, QLinearGlobalAveragePool
+Status QuickGelu(Site& s);    // small.cc
 Status BiasAdd(Site& s);
 Status SkipRmsNorm(Site& s);
 

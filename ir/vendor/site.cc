@@ -44,7 +44,8 @@ int64_t Site::SizeOf(ValueId v, int axis) const {
 std::unexpected<Error> Site::RefuseText(const std::string& text) const {
   std::string name = node_.name;
   if (name.empty() && node_.output().valid()) name = graph_.value(node_.output()).name;
-  const std::string op = node_.op == Op::kOpaque ? node_.domain + "." + node_.op_type : std::string(InfoOf(node_.op).name);
+  const std::string op =
+      node_.op == Op::kOpaque ? node_.domain + "." + node_.op_type : std::string(InfoOf(node_.op).name);
   return Fail("node '{}' ({}): {}", name, op, text);
 }
 
@@ -77,9 +78,7 @@ ValueId Site::Transpose(ValueId x, std::vector<int64_t> perm) {
 ValueId Site::Cast(ValueId x, DType to) {
   return DTypeOf(x) == to ? x : Make(Op::kCast, {x}, {{"to", static_cast<int64_t>(to)}});
 }
-ValueId Site::Dim(ValueId x, int64_t axis) {
-  return Make(Op::kShape, {x}, {{"end", axis + 1}, {"start", axis}});
-}
+ValueId Site::Dim(ValueId x, int64_t axis) { return Make(Op::kShape, {x}, {{"end", axis + 1}, {"start", axis}}); }
 
 ValueId Site::AsScalar(ValueId v) {
   if (!v.valid()) return v;

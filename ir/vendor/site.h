@@ -25,8 +25,8 @@ class Site {
   bool Wants(size_t i) const;
   Type TypeOf(ValueId v) const;
   DType DTypeOf(ValueId v) const { return TypeOf(v).dtype; }
-  int64_t Rank(ValueId v) const;                // -1: not known
-  int64_t SizeOf(ValueId v, int axis) const;    // -1: not known; a negative axis counts from the back
+  int64_t Rank(ValueId v) const;              // -1: not known
+  int64_t SizeOf(ValueId v, int axis) const;  // -1: not known; a negative axis counts from the back
   const Tensor* Const(ValueId v) const { return v.valid() ? graph_.ConstantOf(v) : nullptr; }
   template <typename... Args>
   std::unexpected<Error> Refuse(std::format_string<Args...> text, Args&&... args) const {

@@ -6,7 +6,9 @@ namespace octavo::passes::vendor {
 namespace {
 
 // Rules that build or rearrange a float attention core. An ONNX Attention has no Q/DQ within and goes with the others.
-bool IsOfAttention(const fusions::Rule& rule) { return rule.name.starts_with("sdpa") && rule.name != "sdpa_from_attention"; }
+bool IsOfAttention(const fusions::Rule& rule) {
+  return rule.name.starts_with("sdpa") && rule.name != "sdpa_from_attention";
+}
 
 std::vector<fusions::Rule> Select(bool of_attention) {
   std::vector<fusions::Rule> chosen;

@@ -1,8 +1,8 @@
 // Before: y = Mul(Cast(MatMulInteger(xq, w, x_zp, w_zp)), Mul(x_scale, w_scale))     what dynamic quantizers write
 // After:  y = MatMul(DequantizeLinear(xq, x_scale, x_zp), DequantizeLinear(w, w_scale, w_zp))
-// Exact: a MatMul of DequantizeLinears means float(integer product) * (x_scale * w_scale) (shared/design.md 5), the same two
-// roundings. The scale of x may be computed at run time, as DynamicQuantizeLinear does.
-// Left, with a line in the log: weights or their scales that are no constants, scales that are neither one nor one per column.
+// Exact: a MatMul of DequantizeLinears means float(integer product) * (x_scale * w_scale) (shared/design.md 5), the
+// same two roundings. The scale of x may be computed at run time, as DynamicQuantizeLinear does. Left, with a line in
+// the log: weights or their scales that are no constants, scales that are neither one nor one per column.
 #include <format>
 #include <optional>
 
@@ -44,7 +44,8 @@ std::optional<Form> FormAt(const Graph& g, const Node& mul, std::string& why) {
     const Tensor* w = g.ConstantOf(m.input(1));
     if (w == nullptr || w->rank() != 2) return why = "its weight is not a constant matrix", std::nullopt;
     const Node* scales = g.Producer(mul.input(1 - i));
-    if (scales == nullptr || scales->op != Op::kMul) return why = "the factor behind it is not a product of two scales", std::nullopt;
+    if (scales == nullptr || scales->op != Op::kMul)
+      return why = "the factor behind it is not a product of two scales", std::nullopt;
     for (size_t j = 0; j < 2; ++j) {
       const Tensor* of_w = g.ConstantOf(scales->input(j));
       if (of_w == nullptr || !IsScalarValue(g, scales->input(1 - j))) continue;
@@ -84,8 +85,10 @@ bool Rewrite(Rewriter& rw, NodeId id, const Form& form) {
   const auto w_zero = ZeroLike(zero, column_scale, g.ConstantOf(m.input(1))->dtype());
   if (!w_zero) return false;
   rw.At(id, {form.product, id});
-  const ValueId x = rw.Create(Op::kDequantizeLinear, {m.input(0), form.x_scale, x_zero.valid() ? x_zero
-                              : rw.Constant(Tensor::Zeros(g.value(m.input(0)).type.dtype, {}))});
+  const ValueId x =
+      rw.Create(Op::kDequantizeLinear,
+                {m.input(0), form.x_scale,
+                 x_zero.valid() ? x_zero : rw.Constant(Tensor::Zeros(g.value(m.input(0)).type.dtype, {}))});
   const ValueId w = rw.Create(Op::kDequantizeLinear, {m.input(1), rw.Constant(column_scale), rw.Constant(*w_zero)},
                               {{"axis", int64_t{1}}});
   rw.Replace(g.node(id).output(), rw.Create(Op::kMatMul, {x, w}));
@@ -102,8 +105,8 @@ bool IsQuantized(const Graph& graph) {
     // A dequantized table of weights: it keeps its codes, so nothing is left that calibration could choose for it.
     const Tensor* table = op == Op::kDequantizeLinear ? graph.ConstantOf(n.input(0)) : nullptr;
     if (table != nullptr && table->rank() >= 2) return true;
-    if (op == Op::kQuantizeLinear || op == Op::kDynamicQuantizeLinear || op == Op::kMatMulInteger || op == Op::kQLinearMatMul ||
-        op == Op::kLinearInt8 || op == Op::kQkvInt8 || op == Op::kSdpaInt8) {
+    if (op == Op::kQuantizeLinear || op == Op::kDynamicQuantizeLinear || op == Op::kMatMulInteger ||
+        op == Op::kQLinearMatMul || op == Op::kLinearInt8 || op == Op::kQkvInt8 || op == Op::kSdpaInt8) {
       return true;
     }
   }
@@ -118,7 +121,8 @@ Result<bool> IntegerForm(Graph& graph, PassContext& context) {
     std::string why;
     const auto form = FormAt(graph, graph.node(id), why);
     if (form && !Rewrite(rw, id, *form)) why = "its zero points are not constants of the form of their scales";
-    if (!why.empty()) context.log.push_back(std::format("integer_form: {} stays as it is: {}", OriginName(graph.node(id)), why));
+    if (!why.empty())
+      context.log.push_back(std::format("integer_form: {} stays as it is: {}", OriginName(graph.node(id)), why));
   }
   return rw.changed();
 }

@@ -1,6 +1,6 @@
 // QOperator graphs: what stands there of linears, QKV groups and attention, and why it is left. QLinearMatMul rounds
-// rint(acc * scale + zero) in double; the kernels follow QuantizeLinear, rne(y / scale) + zero in float32. At ties, and next to
-// them, the two give neighbouring codes, so a fused op would not be bit for bit what the file says.
+// rint(acc * scale + zero) in double; the kernels follow QuantizeLinear, rne(y / scale) + zero in float32. At ties, and
+// next to them, the two give neighbouring codes, so a fused op would not be bit for bit what the file says.
 #include <algorithm>
 #include <map>
 
@@ -12,15 +12,18 @@ namespace octavo::passes::vendor {
 namespace {
 
 constexpr const char* kReason =
-    "QLinearMatMul rounds in an order of its own (the zero point before the rounding), which the kernels do not follow; write the "
+    "QLinearMatMul rounds in an order of its own (the zero point before the rounding), which the kernels do not "
+    "follow; write the "
     "model in QDQ format (ONNX Runtime: quant_format=QuantFormat.QDQ), or give octavo the float model";
 
-bool IsLinearOperator(const Graph& g, const Node& n) { return n.op == Op::kQLinearMatMul && g.ConstantOf(n.input(3)) != nullptr; }
+bool IsLinearOperator(const Graph& g, const Node& n) {
+  return n.op == Op::kQLinearMatMul && g.ConstantOf(n.input(3)) != nullptr;
+}
 
 // Through what scores become probabilities, in either direction.
 bool IsBetween(Op op) {
-  return op == Op::kQuantizeLinear || op == Op::kDequantizeLinear || op == Op::kMul || op == Op::kAdd || op == Op::kSoftmax ||
-         op == Op::kWhere || op == Op::kDiv || op == Op::kIsNaN;
+  return op == Op::kQuantizeLinear || op == Op::kDequantizeLinear || op == Op::kMul || op == Op::kAdd ||
+         op == Op::kSoftmax || op == Op::kWhere || op == Op::kDiv || op == Op::kIsNaN;
 }
 
 bool ReachesProduct(const Graph& g, NodeId softmax, bool forward) {
@@ -48,7 +51,8 @@ std::vector<Candidate> QOperatorCandidates(const Graph& graph) {
   };
   for (NodeId id : graph.NodesInOrder()) {
     const Node& n = graph.node(id);
-    if (n.op == Op::kSoftmax && ReachesProduct(graph, id, false) && ReachesProduct(graph, id, true)) add("attention", {OriginName(n)});
+    if (n.op == Op::kSoftmax && ReachesProduct(graph, id, false) && ReachesProduct(graph, id, true))
+      add("attention", {OriginName(n)});
     if (!IsLinearOperator(graph, n)) continue;
     add("linear", {OriginName(n)});
     by_activation[n.input(0)].push_back(OriginName(n));

@@ -1,5 +1,5 @@
-// Graphs that arrive quantized: brought to the Q/DQ form that the int8 rules know, fused without touching a scale, and told why
-// where that cannot be.
+// Graphs that arrive quantized: brought to the Q/DQ form that the int8 rules know, fused without touching a scale, and
+// told why where that cannot be.
 #ifndef OCTAVO_PASSES_VENDOR_VENDOR_H_
 #define OCTAVO_PASSES_VENDOR_VENDOR_H_
 
@@ -13,8 +13,9 @@ bool IsQuantized(const Graph& graph);
 // Pass: MatMulInteger, Cast and Mul become a MatMul of DequantizeLinears; exact. integer_form.cc
 Result<bool> IntegerForm(Graph& graph, PassContext& context);
 
-// Passes: the float rules but attention (Gelu, LayerNorm and their like, which int8 rules build upon), and the attention rules
-// for what the int8 rules have left. The latter keep every bit of a run by the interpreter. around_attention.cc
+// Passes: the float rules but attention (Gelu, LayerNorm and their like, which int8 rules build upon), and the
+// attention rules for what the int8 rules have left. The latter keep every bit of a run by the interpreter.
+// around_attention.cc
 Result<bool> FuseAroundAttention(Graph& graph, PassContext& context);
 Result<bool> FuseAttentionLeft(Graph& graph, PassContext& context);
 

@@ -1,5 +1,6 @@
-// What keeps an attention core out of int8 in a graph that arrived quantized. A rule that compares shapes of graphs says "should
-// be Softmax but is DequantizeLinear"; here the same is said in words of quantization, with the node that stands in the way.
+// What keeps an attention core out of int8 in a graph that arrived quantized. A rule that compares shapes of graphs
+// says "should be Softmax but is DequantizeLinear"; here the same is said in words of quantization, with the node that
+// stands in the way.
 #include <format>
 
 #include "octavo/passes/attention.h"
@@ -32,7 +33,8 @@ std::string OfOperand(const Graph& g, ValueId v, const char* what) {
     return std::format("{} is float: no DequantizeLinear stands in front of the product", what);
   }
   const DType dtype = g.value(p->input(0)).type.dtype;
-  if (!quant::IsInt8(dtype)) return std::format("{} is quantized to {}, for which there is no attention kernel", what, quant::Name(dtype));
+  if (!quant::IsInt8(dtype))
+    return std::format("{} is quantized to {}, for which there is no attention kernel", what, quant::Name(dtype));
   const ir::Tensor* scale = g.ConstantOf(p->input(1));
   if (scale == nullptr || scale->size() != 1) return std::format("{} is not quantized with one constant scale", what);
   return {};
@@ -48,8 +50,10 @@ std::string Why(const Graph& g, const AttentionCore& core) {
   }
   if (std::string why = OfOperand(g, pv.input(0), "P (the probabilities)"); !why.empty()) return why;
   if (const Node* q = QuantizerOfScores(g, softmax, core.product_qk)) {
-    return std::format("the scores are quantized too (QuantizeLinear '{}' between product and softmax), and the kernel keeps them in "
-                       "float; quantize the float model with octavo, or leave the scores in float", OriginName(*q));
+    return std::format(
+        "the scores are quantized too (QuantizeLinear '{}' between product and softmax), and the kernel keeps them in "
+        "float; quantize the float model with octavo, or leave the scores in float",
+        OriginName(*q));
   }
   return {};
 }
@@ -59,7 +63,8 @@ std::string Why(const Graph& g, const AttentionCore& core) {
 Result<bool> WhyNotInt8(Graph& graph, PassContext& context) {
   if (context.misses == nullptr) return false;
   for (const Candidate& c : QOperatorCandidates(graph)) {
-    context.misses->push_back({c.kind == "attention" ? "sdpa_int8" : "linear_int8", c.nodes[0], 1000, "NoKernel", c.reason});
+    context.misses->push_back(
+        {c.kind == "attention" ? "sdpa_int8" : "linear_int8", c.nodes[0], 1000, "NoKernel", c.reason});
   }
   for (const AttentionCore& core : FindAttentionCores(graph)) {
     if (!core.product_qk.valid() || !core.product_pv.valid()) continue;

@@ -1,5 +1,5 @@
-// Graphs that arrive quantized (ONNX Runtime's QDQ, QOperator and dynamic forms, NNCF's placements, fp8, blocked int4): fused
-// without a calibration, without touching a scale, and bit for bit what they were. Prints what fused per form.
+// Graphs that arrive quantized (ONNX Runtime's QDQ, QOperator and dynamic forms, NNCF's placements, fp8, blocked int4):
+// fused without a calibration, without touching a scale, and bit for bit what they were. Prints what fused per form.
 #include <gtest/gtest.h>
 
 #include <cstdio>
@@ -51,7 +51,8 @@ ir::TensorMap InputsOf(const ir::Graph& g, const ir::TensorMap& arrays) {
 
 void ExpectSameBits(const std::vector<Tensor>& want, const std::vector<Tensor>& got, const char* what) {
   ASSERT_EQ(want.size(), got.size());
-  for (size_t i = 0; i < want.size(); ++i) EXPECT_TRUE(want[i].SameBits(got[i])) << what << ": output " << i << " differs";
+  for (size_t i = 0; i < want.size(); ++i)
+    EXPECT_TRUE(want[i].SameBits(got[i])) << what << ": output " << i << " differs";
 }
 
 // Scales and zero points of the linears and cores that were fused stand in the file's graph, bit for bit.
@@ -100,7 +101,8 @@ void CheckFile(const fs::path& file, Tally& tally) {
   Add(tally.qkv, o->report.qkv);
   Add(tally.linear, o->report.linear);
   for (ir::NodeId id : o->graph.NodesInOrder()) tally.int8_attention += o->graph.node(id).op == Op::kSdpaInt8 ? 1 : 0;
-  for (const passes::Candidate& c : o->report.candidates) EXPECT_TRUE(c.status != "left" || !c.reason.empty()) << c.kind;
+  for (const passes::Candidate& c : o->report.candidates)
+    EXPECT_TRUE(c.status != "left" || !c.reason.empty()) << c.kind;
   const ir::TensorMap inputs = InputsOf(*g, *arrays);
   auto want = ir::Interpret(o->unfused, inputs);
   ASSERT_TRUE(want) << want.error().message;
@@ -134,13 +136,15 @@ std::map<std::string, Tally> CheckFolder(const fs::path& folder) {
   }
   std::printf("%-24s graphs (same bits on kernels)  attention fused (int8)  qkv  linear\n", folder.filename().c_str());
   for (const auto& [form, t] : forms) {
-    std::printf("  %-22s %3d (%d)   %d of %d (%d)   %d of %d   %d of %d\n", form.c_str(), t.graphs, t.on_kernels, t.attention.done,
-                t.attention.found, t.int8_attention, t.qkv.done, t.qkv.found, t.linear.done, t.linear.found);
+    std::printf("  %-22s %3d (%d)   %d of %d (%d)   %d of %d   %d of %d\n", form.c_str(), t.graphs, t.on_kernels,
+                t.attention.done, t.attention.found, t.int8_attention, t.qkv.done, t.qkv.found, t.linear.done,
+                t.linear.found);
   }
   return forms;
 }
 
-// x -> DynamicQuantizeLinear -> three MatMulIntegers with their scales and biases -> attention, as dynamic quantizers write it.
+// x -> DynamicQuantizeLinear -> three MatMulIntegers with their scales and biases -> attention, as dynamic quantizers
+// write it.
 struct DynamicBlock {
   ir::Graph graph;
   ir::TensorMap inputs;
@@ -154,7 +158,8 @@ DynamicBlock RandomDynamicBlock(std::mt19937_64& rng) {
   DynamicBlock b;
   ir::Graph& g = b.graph;
   g.info.opsets[""] = 18;
-  const ir::ValueId x = g.AddInput("x", {ir::DType::kF32, ir::SymShape{ir::Dim::Symbol("b"), ir::Dim::Symbol("s"), width}});
+  const ir::ValueId x =
+      g.AddInput("x", {ir::DType::kF32, ir::SymShape{ir::Dim::Symbol("b"), ir::Dim::Symbol("s"), width}});
   std::vector<float> values(static_cast<size_t>(batch * length * width));
   for (float& v : values) v = uniform(-2, 3);
   b.inputs["x"] = Tensor::F32({batch, length, width}, values);
@@ -170,7 +175,8 @@ DynamicBlock RandomDynamicBlock(std::mt19937_64& rng) {
     for (float& s : scales) s = uniform(0.001f, 0.01f);
     for (float& v : bias) v = uniform(-1, 1);
     const ir::ValueId w = g.AddConstant(Tensor::Of<uint8_t>(ir::DType::kS8, {width, columns}, codes));
-    const ir::ValueId acc = one(Op::kMatMulInteger, {q.output(0), w, q.output(2), g.AddConstant(Tensor::Zeros(ir::DType::kS8, {}))});
+    const ir::ValueId acc =
+        one(Op::kMatMulInteger, {q.output(0), w, q.output(2), g.AddConstant(Tensor::Zeros(ir::DType::kS8, {}))});
     const ir::ValueId f = one(Op::kCast, {acc}, {{"to", int64_t{1}}});
     const ir::ValueId s = one(Op::kMul, {q.output(1), g.AddConstant(Tensor::F32({columns}, scales))});
     parts.push_back(one(Op::kAdd, {one(Op::kMul, {f, s}), g.AddConstant(Tensor::F32({columns}, bias))}));
@@ -181,7 +187,8 @@ DynamicBlock RandomDynamicBlock(std::mt19937_64& rng) {
     return one(Op::kTranspose, {one(Op::kReshape, {v, shape})}, {{"perm", std::move(perm)}});
   };
   const ir::ValueId scores = one(Op::kMatMul, {split(parts[0], {0, 2, 1, 3}), split(parts[1], {0, 2, 3, 1})});
-  g.AddOutput("y", one(Op::kMatMul, {one(Op::kSoftmax, {scores}, {{"axis", int64_t{-1}}}), split(parts[2], {0, 2, 1, 3})}));
+  g.AddOutput("y",
+              one(Op::kMatMul, {one(Op::kSoftmax, {scores}, {{"axis", int64_t{-1}}}), split(parts[2], {0, 2, 1, 3})}));
   return b;
 }
 
@@ -209,7 +216,8 @@ TEST(Quantized, DynamicQkvIsOneStep) {
         ASSERT_TRUE(model) << model.error().message;
         auto got = model->Run(block.inputs);
         ASSERT_TRUE(got) << got.error().message;
-        for (size_t p = 0; p < 3; ++p) EXPECT_TRUE(want->at(p).SameBits(got->at(p))) << Name(arch) << " " << threads << " part " << p;
+        for (size_t p = 0; p < 3; ++p)
+          EXPECT_TRUE(want->at(p).SameBits(got->at(p))) << Name(arch) << " " << threads << " part " << p;
       }
     }
   }
@@ -222,7 +230,8 @@ TEST(Quantized, Committed) {
 
 TEST(Quantized, Shared) {
   const fs::path root = fs::path(OCTAVO_SOURCE_DIR) / "../shared/models";
-  if (!fs::exists(root)) GTEST_SKIP() << "shared/models is not here; the committed part is tested by Quantized.Committed";
+  if (!fs::exists(root))
+    GTEST_SKIP() << "shared/models is not here; the committed part is tested by Quantized.Committed";
   const auto forms = CheckFolder(root / "quantized");
   CheckFolder(root / "extra");
   const auto all = [&](const char* form) {

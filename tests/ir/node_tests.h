@@ -14,7 +14,8 @@ class NodeTests {
  public:
   explicit NodeTests(const std::string& release = "1.22.0") {
     namespace fs = std::filesystem;
-    const fs::path archive = fs::absolute(fs::path(OCTAVO_SOURCE_DIR) / ("tests/data/onnx-" + release + "/node.tar.xz"));
+    const fs::path archive =
+        fs::absolute(fs::path(OCTAVO_SOURCE_DIR) / ("tests/data/onnx-" + release + "/node.tar.xz"));
     folder_ = fs::temp_directory_path() / ("octavo_node_tests_" + release + "_" + std::to_string(getpid()));
     fs::create_directories(folder_);
     // CMake built this program, so it is there, and it reads the format without other tools.

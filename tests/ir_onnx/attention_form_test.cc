@@ -1,5 +1,5 @@
-// Float attention written as ONNX Attention (opset 23): read back it computes the same; what does not mean the same stays a
-// function of standard ops; and a file by octavo keeps its order of mask and cap whoever its producer was.
+// Float attention written as ONNX Attention (opset 23): read back it computes the same; what does not mean the same
+// stays a function of standard ops; and a file by octavo keeps its order of mask and cap whoever its producer was.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -49,8 +49,9 @@ Built Build(const Case& c, std::mt19937_64& rng) {
     for (size_t i = 0; i < m.size(); i += 3) m[i] = -std::numeric_limits<float>::infinity();
     if (c.guard) std::fill_n(m.begin(), kKeys, -std::numeric_limits<float>::infinity());  // a wholly masked row
   }
-  Attrs attrs{{"num_heads", kHeads}, {"kv_num_heads", kGroups}, {"head_dim", kDim}, {"v_head_dim", kValueDim}, {"q_rank", c.q_rank},
-              {"k_rank", c.k_rank}, {"v_rank", c.v_rank}, {"out_rank", c.out_rank}, {"scale", 0.4f}, {"nan_guard", int64_t{c.guard}}};
+  Attrs attrs{{"num_heads", kHeads}, {"kv_num_heads", kGroups},      {"head_dim", kDim},   {"v_head_dim", kValueDim},
+              {"q_rank", c.q_rank},  {"k_rank", c.k_rank},           {"v_rank", c.v_rank}, {"out_rank", c.out_rank},
+              {"scale", 0.4f},       {"nan_guard", int64_t{c.guard}}};
   if (c.softcap != 0) attrs.Set("softcap", c.softcap);
   g.AddOutput("y", g.node(g.AddNode(Op::kSdpa, std::move(in), 1, std::move(attrs), "attention")).output());
   return b;
@@ -67,11 +68,12 @@ TEST(AttentionForm, Onnx23ComputesTheSame) {
   const uint64_t seed = text != nullptr ? std::strtoull(text, nullptr, 10) : 23;
   std::printf("OCTAVO_SEED=%llu replays this\n", static_cast<unsigned long long>(seed));
   std::mt19937_64 rng(seed);
-  const Case cases[] = {{3, 3, 3, 3, false, false},      {4, 4, 4, 4, false, false},      {3, 4, 3, 3, true, true},
-                        {4, 3, 4, 4, true, true},        {3, 3, 3, 3, true, true, 2.0f},  {4, 4, 4, 3, true, true, 1.5f},
+  const Case cases[] = {{3, 3, 3, 3, false, false},     {4, 4, 4, 4, false, false},     {3, 4, 3, 3, true, true},
+                        {4, 3, 4, 4, true, true},       {3, 3, 3, 3, true, true, 2.0f}, {4, 4, 4, 3, true, true, 1.5f},
                         {3, 3, 4, 4, false, true, 2.0f}};
   for (const Case& c : cases) {
-    SCOPED_TRACE(std::format("ranks {} {} {} {} mask {} cap {}", c.q_rank, c.k_rank, c.v_rank, c.out_rank, c.mask, c.softcap));
+    SCOPED_TRACE(
+        std::format("ranks {} {} {} {} mask {} cap {}", c.q_rank, c.k_rank, c.v_rank, c.out_rank, c.mask, c.softcap));
     Built b = Build(c, rng);
     auto bytes = onnx::WriteBytes(b.graph, {.attention = onnx::AttentionForm::kOnnx23});
     ASSERT_TRUE(bytes) << bytes.error().message;

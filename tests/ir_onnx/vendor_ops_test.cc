@@ -1,5 +1,5 @@
-// One small model per com.microsoft op and attribute combination (tests/data/vendor, made by make.py there): the standard form
-// must give what ONNX Runtime gave. And sentences: what has no standard form says why.
+// One small model per com.microsoft op and attribute combination (tests/data/vendor, made by make.py there): the
+// standard form must give what ONNX Runtime gave. And sentences: what has no standard form says why.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -20,8 +20,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Empty, or what differs. Floats: 1e-5 of the largest value (rounding of sums of 12 to 200 terms). Codes: ONNX Runtime's
-// 8-bit kernels use tables and reciprocals, so one code in ten may be off by one.
+// Empty, or what differs. Floats: 1e-5 of the largest value (rounding of sums of 12 to 200 terms). Codes: ONNX
+// Runtime's 8-bit kernels use tables and reciprocals, so one code in ten may be off by one.
 std::string Difference(const Tensor& got, const Tensor& want) {
   if (got.dtype() != want.dtype()) return std::format("{} instead of {}", Name(got.dtype()), Name(want.dtype()));
   if (got.shape() != want.shape()) return ToString(got.shape()) + " instead of " + ToString(want.shape());
@@ -33,7 +33,8 @@ std::string Difference(const Tensor& got, const Tensor& want) {
     const double difference = std::fabs(got.GetDouble(i) - want.GetDouble(i));
     if (quant::IsFloat(want.dtype()) ? difference <= 1e-5 * top : difference == 0) continue;
     if (!quant::IsFloat(want.dtype()) && difference == 1 && ++off * 10 <= want.size()) continue;
-    return std::format("element {} is {} instead of {} ({} of {} off before)", i, got.GetDouble(i), want.GetDouble(i), off, want.size());
+    return std::format("element {} is {} instead of {} ({} of {} off before)", i, got.GetDouble(i), want.GetDouble(i),
+                       off, want.size());
   }
   return "";
 }
@@ -45,7 +46,8 @@ void RunCase(const Graph& g, const TensorMap& arrays, const std::string& prefix)
   ASSERT_TRUE(outputs) << outputs.error().message;
   for (size_t i = 0; i < g.outputs().size(); ++i) {
     const std::string& name = g.outputs()[i].name;
-    EXPECT_EQ(Difference(outputs->at(i), arrays.at(prefix + "/out/" + name)), "") << "output " << name << " of case " << prefix;
+    EXPECT_EQ(Difference(outputs->at(i), arrays.at(prefix + "/out/" + name)), "")
+        << "output " << name << " of case " << prefix;
   }
 }
 
@@ -77,7 +79,8 @@ TEST(VendorOps, GiveWhatOnnxRuntimeGives) {
   }
 }
 
-// A graph of one vendor node over float inputs of the given shapes, lowered; the sentence why it stayed, empty if it did not.
+// A graph of one vendor node over float inputs of the given shapes, lowered; the sentence why it stayed, empty if it
+// did not.
 struct Refusal {
   std::string op;
   Attrs attrs;
@@ -105,24 +108,45 @@ TEST(VendorOps, RefuseWithASentence) {
   const Refusal cases[] = {
       {"Attention", {}, {x, w}, "num_heads"},
       {"Attention", {{"num_heads", int64_t{3}}, {"do_rotary", int64_t{1}}}, {x, w}, "do_rotary"},
-      {"Attention", {{"num_heads", int64_t{3}}, {"past_present_share_buffer", int64_t{1}}}, {x, w}, "past_present_share_buffer"},
+      {"Attention",
+       {{"num_heads", int64_t{3}}, {"past_present_share_buffer", int64_t{1}}},
+       {x, w},
+       "past_present_share_buffer"},
       {"Attention", {{"num_heads", int64_t{5}}}, {x, w}, "no multiple of 5 heads"},
       {"Attention", {{"num_heads", int64_t{3}}}, {x, w, none, SymShape{2, 1, 5, 5}}, "rank 4"},
       {"MultiHeadAttention", {{"num_heads", int64_t{3}}}, {x}, "key is left out"},
-      {"MultiHeadAttention", {{"num_heads", int64_t{3}}}, {x, x, x, none, none, none, none, none, one}, "past_sequence_length"},
+      {"MultiHeadAttention",
+       {{"num_heads", int64_t{3}}},
+       {x, x, x, none, none, none, none, none, one},
+       "past_sequence_length"},
       {"MultiHeadAttention", {{"num_heads", int64_t{3}}}, {x, x, x, none, none, none, cache}, "past_key"},
       {"GroupQueryAttention", {{"num_heads", int64_t{3}}, {"kv_num_heads", int64_t{2}}}, {x, x, x}, "kv_num_heads 2"},
-      {"GroupQueryAttention", {{"num_heads", int64_t{3}}, {"kv_num_heads", int64_t{3}}, {"do_rotary", int64_t{1}}},
-       {x, x, x, none, none, one, one}, "cos_cache"},
-      {"GroupQueryAttention", {{"num_heads", int64_t{3}}, {"kv_num_heads", int64_t{3}}, {"k_quant_type", std::string("PER_TENSOR")}},
-       {x, x, x, cache, cache, one, one}, "float cache"},
-      {"GroupQueryAttention", {{"num_heads", int64_t{3}}, {"kv_num_heads", int64_t{3}}, {"sliding_window_cache", int64_t{1}}},
-       {x, x, x, cache, cache, one, one}, "sliding_window_cache"},
+      {"GroupQueryAttention",
+       {{"num_heads", int64_t{3}}, {"kv_num_heads", int64_t{3}}, {"do_rotary", int64_t{1}}},
+       {x, x, x, none, none, one, one},
+       "cos_cache"},
+      {"GroupQueryAttention",
+       {{"num_heads", int64_t{3}}, {"kv_num_heads", int64_t{3}}, {"k_quant_type", std::string("PER_TENSOR")}},
+       {x, x, x, cache, cache, one, one},
+       "float cache"},
+      {"GroupQueryAttention",
+       {{"num_heads", int64_t{3}}, {"kv_num_heads", int64_t{3}}, {"sliding_window_cache", int64_t{1}}},
+       {x, x, x, cache, cache, one, one},
+       "sliding_window_cache"},
       {"RotaryEmbedding", {{"is_packed_batching", int64_t{1}}}, {x, one, w, w}, "is_packed_batching"},
-      {"EmbedLayerNormalization", {{"mask_index_type", int64_t{2}}}, {one, none, table, table, none, one, one}, "mask_index_type is 2"},
+      {"EmbedLayerNormalization",
+       {{"mask_index_type", int64_t{2}}},
+       {one, none, table, table, none, one, one},
+       "mask_index_type is 2"},
       {"FusedGemm", {{"activation", std::string("HardSigmoid")}}, {table, w}, "HardSigmoid"},
-      {"MatMulNBits", {{"bits", int64_t{3}}, {"N", int64_t{4}}, {"K", int64_t{16}}, {"block_size", int64_t{16}}}, {x, w, one}, "bits is 3"},
-      {"MatMulNBits", {{"bits", int64_t{8}}, {"N", int64_t{4}}, {"K", int64_t{16}}, {"block_size", int64_t{16}}}, {x, w, one}, "no constants"},
+      {"MatMulNBits",
+       {{"bits", int64_t{3}}, {"N", int64_t{4}}, {"K", int64_t{16}}, {"block_size", int64_t{16}}},
+       {x, w, one},
+       "bits is 3"},
+      {"MatMulNBits",
+       {{"bits", int64_t{8}}, {"N", int64_t{4}}, {"K", int64_t{16}}, {"block_size", int64_t{16}}},
+       {x, w, one},
+       "no constants"},
       {"LongformerAttention", {}, {x}, "no standard form of com.microsoft.LongformerAttention"},
   };
   for (const Refusal& r : cases) {

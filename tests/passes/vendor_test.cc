@@ -1,5 +1,5 @@
-// Graphs that arrive quantized: the integer form fires on what dynamic quantizers write and gives the same bits; what it leaves, and
-// what keeps attention out of int8, is said with the node that stands in the way.
+// Graphs that arrive quantized: the integer form fires on what dynamic quantizers write and gives the same bits; what
+// it leaves, and what keeps attention out of int8, is said with the node that stands in the way.
 #include "octavo/passes/vendor/vendor.h"
 
 #include <gtest/gtest.h>
@@ -11,16 +11,21 @@
 namespace octavo::passes::vendor {
 namespace {
 
-using ir::DType;
 using ir::Dim;
+using ir::DType;
 using ir::Tensor;
 
 class Builder {
  public:
   Builder() { g.info.opsets[""] = 18; }
-  ValueId Input(const std::string& name, ir::SymShape shape, DType dtype = DType::kF32) { return g.AddInput(name, {dtype, std::move(shape)}); }
+  ValueId Input(const std::string& name, ir::SymShape shape, DType dtype = DType::kF32) {
+    return g.AddInput(name, {dtype, std::move(shape)});
+  }
   ValueId Make(Op op, std::vector<ValueId> in, ir::Attrs attrs = {}, const std::string& name = {}) {
-    return g.node(g.AddNode(op, std::move(in), 1, std::move(attrs), name.empty() ? "n" + std::to_string(g.node_count()) : name)).output();
+    return g
+        .node(g.AddNode(op, std::move(in), 1, std::move(attrs),
+                        name.empty() ? "n" + std::to_string(g.node_count()) : name))
+        .output();
   }
   ValueId Scalar(float v) { return g.AddConstant(Tensor::ScalarF32(v)); }
   ValueId Codes(DType dtype, ir::Shape shape, uint8_t first) {
@@ -57,11 +62,13 @@ std::vector<std::string> RunIntegerForm(Graph& g, bool expected) {
 TEST(IntegerForm, SameBits) {
   for (const bool per_column : {false, true}) {
     Builder b;
-    const ValueId scale = per_column ? b.g.AddConstant(Tensor::F32({5}, {0.1f, 0.2f, 0.3f, 0.4f, 0.5f})) : b.Scalar(0.3f);
+    const ValueId scale =
+        per_column ? b.g.AddConstant(Tensor::F32({5}, {0.1f, 0.2f, 0.3f, 0.4f, 0.5f})) : b.Scalar(0.3f);
     b.g.AddOutput("y", Chain(b, {}, scale, b.Zero(DType::kS8)));
     Graph g = b.g;
     RunIntegerForm(g, true);
-    const ir::TensorMap inputs = {{"x", Tensor::F32({2, 3, 4}, {1, -2, 3, 4, 5, 6, -7, 8, 9, 10, 11, 12, .1f, .2f, .3f, .4f, 0, 0, 0, 0, 1, 1, 2, 2})}};
+    const ir::TensorMap inputs = {{"x", Tensor::F32({2, 3, 4}, {1,   -2,  3,   4,   5, 6, -7, 8, 9, 10, 11, 12,
+                                                                .1f, .2f, .3f, .4f, 0, 0, 0,  0, 1, 1,  2,  2})}};
     const auto want = ir::Interpret(b.g, inputs), got = ir::Interpret(g, inputs);
     ASSERT_TRUE(want && got);
     EXPECT_TRUE(want->at(0).SameBits(got->at(0)));
@@ -123,7 +130,8 @@ std::string WhyOf(const Places& at) {
 
 TEST(WhyNotInt8, SaysWhatStandsInTheWay) {
   EXPECT_EQ(WhyOf({}), "");
-  EXPECT_NE(WhyOf({.scores = true}).find("the scores are quantized too (QuantizeLinear 'scores_quantize'"), std::string::npos);
+  EXPECT_NE(WhyOf({.scores = true}).find("the scores are quantized too (QuantizeLinear 'scores_quantize'"),
+            std::string::npos);
   EXPECT_NE(WhyOf({.p = false}).find("P (the probabilities) is float"), std::string::npos);
   EXPECT_NE(WhyOf({.v = false}).find("V is float"), std::string::npos);
   EXPECT_NE(WhyOf({.operands = DType::kE4M3FN}).find("Q is quantized to e4m3fn"), std::string::npos);
@@ -133,23 +141,28 @@ TEST(WhyNotInt8, SaysWhatStandsInTheWay) {
 TEST(Report, OpaqueAttentionHasItsReason) {
   Builder b;
   const ValueId x = b.Input("x", {1, 3, 4});
-  const NodeId id = b.g.AddOpaque("com.microsoft", "MultiHeadAttention", {x, x, x, {}, {}, {}, {}, {}, b.Input("past", {1}, DType::kS32)}, 1,
+  const NodeId id = b.g.AddOpaque("com.microsoft", "MultiHeadAttention",
+                                  {x, x, x, {}, {}, {}, {}, {}, b.Input("past", {1}, DType::kS32)}, 1,
                                   {{"num_heads", int64_t{2}}}, "mha");
   b.g.AddOutput("y", b.g.node(id).output());
   Report report = TakeInventory(b.g);
   Judge(b.g, {}, {}, report);
   ASSERT_EQ(report.candidates.size(), 1u);
   EXPECT_EQ(report.candidates[0].status, "left");
-  EXPECT_NE(report.candidates[0].reason.find("node 'mha' (com.microsoft.MultiHeadAttention): it has the input past_sequence_length"),
-            std::string::npos) << report.candidates[0].reason;
+  EXPECT_NE(report.candidates[0].reason.find(
+                "node 'mha' (com.microsoft.MultiHeadAttention): it has the input past_sequence_length"),
+            std::string::npos)
+      << report.candidates[0].reason;
 }
 
 TEST(QOperator, EveryCandidateHasItsReason) {
   Builder b;
   const ValueId x = b.Input("x", {1, 3, 4}, DType::kU8);
   const auto linear = [&](const std::string& name) {
-    return b.Make(Op::kQLinearMatMul, {x, b.Scalar(0.1f), b.Zero(DType::kU8), b.Codes(DType::kS8, {4, 4}, 3), b.Scalar(0.1f), b.Zero(DType::kS8),
-                                       b.Scalar(0.1f), b.Zero(DType::kU8)}, {}, name);
+    return b.Make(Op::kQLinearMatMul,
+                  {x, b.Scalar(0.1f), b.Zero(DType::kU8), b.Codes(DType::kS8, {4, 4}, 3), b.Scalar(0.1f),
+                   b.Zero(DType::kS8), b.Scalar(0.1f), b.Zero(DType::kU8)},
+                  {}, name);
   };
   b.g.AddOutput("q", linear("q_proj"));
   b.g.AddOutput("k", linear("k_proj"));
