@@ -5,6 +5,7 @@
 
 #include "octavo/api/optimize.h"
 #include "octavo/cli/cli.h"
+#include "octavo/passes/vendor/vendor.h"
 
 namespace octavo::cli {
 
@@ -52,8 +53,8 @@ int Run(const Flags& flags) {
   auto graph = ReadModel(flags.model);
   if (!graph) return Fail(graph.error());
   api::OptimizeOptions options;
-  // Everything that needs no data: what a float model fuses to, and what an already quantized one does.
-  options.pipeline = passes::Pipeline{{"canonical", "fuse_float", "canonical", "fuse_int8", "qkv_int8", "qkv_float", "dce"}};
+  // Everything that needs no data: what a float model fuses to, or what an already quantized one does.
+  options.recipe = passes::vendor::IsQuantized(*graph) ? "quantized" : "float";
   auto result = api::Optimize(std::move(*graph), options);
   if (!result) return Fail(result.error());
   if (flags.json) {

@@ -1,13 +1,16 @@
+#include <algorithm>
 #include <cstdio>
 #include <format>
 #include <map>
 #include <nlohmann/json.hpp>
 
+#include "octavo/api/optimize.h"
 #include "octavo/cli/cli.h"
 #include "octavo/ir/infer.h"
 #include "octavo/ir/text.h"
 #include "octavo/kernels/catalog.h"
 #include "octavo/passes/attention.h"
+#include "octavo/passes/vendor/vendor.h"
 
 namespace octavo::cli {
 
@@ -35,20 +38,71 @@ ordered_json Ports(const ir::Graph& g) {
   return ports;
 }
 
+// How scores are changed between the product and the Softmax, as the recognized form says it.
+ordered_json Form(const ir::Graph& g, const ir::Node& n) {
+  const bool int8 = n.op == ir::Op::kSdpaInt8;
+  const ir::ValueId mask = n.input(int8 ? 13 : 3);
+  const auto& a = n.attrs;
+  ordered_json form = {{"heads", a.Int("num_heads", 0)},       {"kv_heads", a.Int("kv_num_heads", a.Int("num_heads", 0))},
+                       {"head_size", a.Int("head_dim", 0)},    {"v_head_size", a.Int("v_head_dim", a.Int("head_dim", 0))},
+                       {"scale", a.Float("scale", 1.0f)},      {"mask", mask.valid() ? ToString(g.value(mask).type) : "none"}};
+  if (a.Float("softcap", 0.0f) != 0.0f) form["softcap"] = a.Float("softcap", 0.0f);
+  form["quantized"] = int8;
+  return form;
+}
+
+// The cores of the file; heads, head sizes and masks as the canonical form shows them, where it recognizes the core.
 ordered_json Attention(const ir::Graph& g) {
   ordered_json cores = ordered_json::array();
   for (const passes::AttentionCore& core : passes::FindAttentionCores(g)) {
     const ir::Node& n = g.node(core.center);
     cores.push_back({{"node", passes::OriginName(n)}, {"op", OpName(n)}, {"q", ToString(g.value(core.q).type)},
                      {"projections", passes::LinearsBehind(g, core.q).size() + passes::LinearsBehind(g, core.k).size() +
-                                         passes::LinearsBehind(g, core.v).size()}});
+                                         passes::LinearsBehind(g, core.v).size()},
+                     {"form", nullptr}});
+  }
+  api::OptimizeOptions options;
+  options.recipe = passes::vendor::IsQuantized(g) ? "quantized" : "float";
+  options.explain = false;
+  const auto fused = api::Optimize(g, options);
+  if (!fused) return cores;
+  for (ir::NodeId id : fused->graph.NodesInOrder()) {
+    const ir::Node& n = fused->graph.node(id);
+    if (n.op != ir::Op::kSdpa && n.op != ir::Op::kSdpaInt8) continue;
+    for (auto& core : cores) {
+      const bool same = std::find(n.origin.begin(), n.origin.end(), core["node"].get<std::string>()) != n.origin.end();
+      if (same && core["form"].is_null()) core["form"] = Form(fused->graph, n);
+    }
   }
   return cores;
 }
 
+// "float", or how the file is quantized: counts of what says so.
+ordered_json Quantization(const ir::Graph& g) {
+  std::map<std::string, int64_t> weights;
+  int64_t fixed = 0, dynamic = 0, integer = 0, fused = 0;
+  for (ir::NodeId id : g.NodesInOrder()) {
+    const ir::Node& n = g.node(id);
+    const ir::Tensor* w = n.op == ir::Op::kDequantizeLinear ? g.ConstantOf(n.input(0)) : nullptr;
+    if (w != nullptr && w->rank() >= 2) ++weights[std::string(quant::Name(w->dtype()))];
+    fixed += n.op == ir::Op::kQuantizeLinear;
+    dynamic += n.op == ir::Op::kDynamicQuantizeLinear;
+    integer += n.op == ir::Op::kMatMulInteger || n.op == ir::Op::kQLinearMatMul;
+    fused += n.op == ir::Op::kLinearInt8 || n.op == ir::Op::kQkvInt8 || n.op == ir::Op::kSdpaInt8;
+  }
+  const char* state = fused > 0     ? "int8, fused by octavo"
+                      : dynamic > 0 ? "dynamic int8"
+                      : integer > 0 ? "static int8, integer ops"
+                      : fixed > 0   ? "static, Q/DQ"
+                      : !weights.empty() ? "weights only"
+                                         : "float";
+  return {{"state", state}, {"dequantized_weights", weights}, {"quantize_linear", fixed}, {"dynamic_quantize_linear", dynamic},
+          {"integer_products", integer}, {"fused_int8", fused}};
+}
+
 ordered_json Describe(const ir::Graph& g, int64_t file_bytes) {
   std::map<std::string, int64_t> ops, constant_bytes;
-  int64_t constants = 0, external = 0, quantize = 0;
+  int64_t constants = 0, external = 0;
   for (ir::NodeId id : g.NodesInOrder()) {
     const ir::Node& n = g.node(id);
     if (n.op == ir::Op::kConstant) {
@@ -60,8 +114,6 @@ ordered_json Describe(const ir::Graph& g, int64_t file_bytes) {
       continue;
     }
     ++ops[OpName(n)];
-    quantize += n.op == ir::Op::kQuantizeLinear || n.op == ir::Op::kQLinearMatMul || n.op == ir::Op::kDynamicQuantizeLinear ||
-                n.op == ir::Op::kLinearInt8 || n.op == ir::Op::kQkvInt8;
   }
   ordered_json j = {{"schema", 1}, {"name", g.name}, {"producer", g.info.producer_name + " " + g.info.producer_version},
                     {"ir_version", g.info.ir_version}, {"opsets", g.info.opsets}};
@@ -71,7 +123,7 @@ ordered_json Describe(const ir::Graph& g, int64_t file_bytes) {
   j["constants"] = constants;
   j["constant_bytes"] = constant_bytes;
   j["bytes"] = {{"file", file_bytes}, {"external", external}};
-  j["quantized"] = quantize > 0;
+  j["quantization"] = Quantization(g);
   j["attention"] = Attention(g);
   j["metadata"] = g.info.metadata;
   return j;
@@ -88,19 +140,22 @@ void PrintTable(const ordered_json& j) {
   }
   std::printf("%zu nodes, %lld constants, file %s, external %s, %s\n\n", j["nodes"].get<size_t>(), j["constants"].get<long long>(),
               HumanBytes(j["bytes"]["file"].get<int64_t>()).c_str(), HumanBytes(j["bytes"]["external"].get<int64_t>()).c_str(),
-              j["quantized"].get<bool>() ? "quantized" : "not quantized");
+              j["quantization"]["state"].get<std::string>().c_str());
   std::vector<std::vector<std::string>> rows{{"op", "count"}};
   for (const auto& [op, count] : j["ops"].items()) rows.push_back({op, count.dump()});
   std::fputs(Table(rows, {1}).c_str(), stdout);
   rows = {{"constants of", "bytes"}};
   for (const auto& [dtype, bytes] : j["constant_bytes"].items()) rows.push_back({dtype, HumanBytes(bytes.get<int64_t>())});
   std::printf("\n%s\n", Table(rows, {1}).c_str());
-  rows = {{"attention core", "op", "q", "projections"}};
+  rows = {{"attention core", "op", "heads", "kv heads", "head size", "mask", "projections"}};
   for (const auto& c : j["attention"]) {
-    rows.push_back({c["node"].get<std::string>(), c["op"].get<std::string>(), c["q"].get<std::string>(), c["projections"].dump()});
+    const auto& f = c["form"];
+    const auto of = [&f](const char* key) { return f.is_null() ? std::string("?") : f[key].dump(); };
+    rows.push_back({c["node"].get<std::string>(), c["op"].get<std::string>(), of("heads"), of("kv_heads"), of("head_size"),
+                    f.is_null() ? c["q"].get<std::string>() : f["mask"].get<std::string>(), c["projections"].dump()});
   }
   std::printf("%zu attention cores\n", j["attention"].size());
-  if (rows.size() > 1) std::fputs(Table(rows).c_str(), stdout);
+  if (rows.size() > 1) std::fputs(Table(rows, {2, 3, 4, 6}).c_str(), stdout);
 }
 
 // What CPUID, XCR0 and the system said, by the names that people know.

@@ -5,7 +5,7 @@ import json
 import numpy as np
 import onnx
 import pytest
-from conftest import BERT, batch, read_json
+from conftest import BERT, SOURCE, batch, read_json
 from onnx import TensorProto, helper
 
 
@@ -73,9 +73,26 @@ def test_run_bench_compare_explain_inspect_print(run, calib, tmp_path):
     done = run("explain", BERT, "--json")
     assert {c["status"] for c in json.loads(done.stdout)["candidates"] if c["kind"] == "attention"} == {"fused"}
     done = run("inspect", "out.onnx", "--json")
-    assert len(json.loads(done.stdout)["attention"]) == 2
+    cores = json.loads(done.stdout)["attention"]
+    assert len(cores) == 2 and all(core["form"]["quantized"] and core["form"]["heads"] == 4 for core in cores), cores
+    assert json.loads(done.stdout)["quantization"]["state"] == "int8, fused by octavo"
     assert json.loads(done.stdout)["ops"]["octavo::SdpaInt8"] == 2
     assert "SdpaInt8" in run("print", "out.onnx").stdout
+
+
+def test_every_json_key_is_documented(run, calib, tmp_path):
+    page = (SOURCE / "cli" / "JSON.md").read_text()
+    optimize(run, calib)
+    assert [key for key in read_json(tmp_path / "report.json") if f"`{key}`" not in page and key != "schema"] == []
+    done = [run("explain", BERT, "--json"), run("inspect", BERT, "--json"), run("inspect", "--cpu", "--json"),
+            run("bench", "out.onnx", "--inputs", calib / "0.npz", "--seconds", "0.1", "--json"),
+            run("compare", BERT, "out.onnx", "--data", calib, "--json")]
+    for printed in done:
+        answer = json.loads(printed.stdout)
+        assert answer["schema"] == 1
+        assert [key for key in answer if f"`{key}`" not in page and key != "schema"] == []
+    assert "float" == json.loads(done[1].stdout)["quantization"]["state"]
+    assert {core["form"]["mask"] for core in json.loads(done[1].stdout)["attention"]} != {"none"}
 
 
 def test_inspect_cpu_names_what_was_found_and_every_kernel(run, monkeypatch):
