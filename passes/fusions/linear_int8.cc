@@ -70,12 +70,13 @@ Verdict CheckActivation(const Graph& g, const Node& node) {
 }
 
 struct Activations {
-  Var gelu, relu, sigmoid, tanh;
+  Var gelu, relu, sigmoid, tanh, silu;
 };
 
 std::string ActivationName(const Match& m, const Activations& a) {
   if (m.Has(a.gelu)) return m.at(a.gelu).attrs.Str("approximate", "none") == "tanh" ? "gelu_tanh" : "gelu";
   if (m.Has(a.relu)) return "relu";
+  if (m.Has(a.silu)) return "silu";
   if (m.Has(a.sigmoid)) return "sigmoid";
   return m.Has(a.tanh) ? "tanh" : "none";
 }
@@ -96,12 +97,12 @@ Rule LinearInt8(bool quantized_output, bool activation, bool bias_required) {
   const Var bias = r.Input("bias");
   const Var biased = r.AnyOrder("biased", Op::kAdd, product, bias);
   const Var sum = bias_required ? biased : r.Optional(biased, product);
-  Activations act{-1, -1, -1, -1};
+  Activations act{-1, -1, -1, -1, -1};
   Var y = sum;
   if (activation) {
     act = {r.Op("gelu", Op::kGelu, {sum}), r.Op("relu", Op::kRelu, {sum}), r.Op("sigmoid", Op::kSigmoid, {sum}),
-           r.Op("tanh", Op::kTanh, {sum})};
-    y = r.OneOf("activation", {act.gelu, act.relu, act.sigmoid, act.tanh});
+           r.Op("tanh", Op::kTanh, {sum}), r.AnyOrder("silu", Op::kMul, sum, r.Op("gate", Op::kSigmoid, {sum}))};
+    y = r.OneOf("activation", {act.gelu, act.relu, act.silu, act.sigmoid, act.tanh});
   }
   const Var post_scale = quantized_output ? r.Constant("post_scale", {.dtypes = {DType::kF32}}) : -1;
   if (quantized_output) y = r.Optional(r.AnyOrder("post_scaled", Op::kMul, y, post_scale), y);
