@@ -74,7 +74,7 @@ def test_run_bench_compare_explain_inspect_print(run, calib, tmp_path):
     assert {c["status"] for c in json.loads(done.stdout)["candidates"] if c["kind"] == "attention"} == {"fused"}
     done = run("inspect", "out.onnx", "--json")
     cores = json.loads(done.stdout)["attention"]
-    assert len(cores) == 2 and all(core["form"]["quantized"] and core["form"]["heads"] == 4 for core in cores), cores
+    assert len(cores) == 2 and all(core["form"]["quantized"] and core["form"]["heads"] == 2 for core in cores), cores
     assert json.loads(done.stdout)["quantization"]["state"] == "int8, fused by octavo"
     assert json.loads(done.stdout)["ops"]["octavo::SdpaInt8"] == 2
     assert "SdpaInt8" in run("print", "out.onnx").stdout
