@@ -17,6 +17,7 @@ namespace octavo::cli {
 
 namespace {
 
+ir::onnx::ReadOptions read_options;  // of this run of the program
 std::atomic<bool> interrupted = false;
 void OnSignal(int) {
   if (interrupted.exchange(true)) _exit(kInterrupted);  // the second Ctrl-C ends at once
@@ -96,7 +97,20 @@ void CatchInterrupts() {
   std::signal(SIGTERM, OnSignal);
 }
 
-ir::Result<ir::Graph> ReadModel(const std::string& path) { return ir::onnx::ReadFile(path); }
+void AddReadOptions(Program& program) {
+  using ir::onnx::AttentionOrder;
+  program.app
+      .add_option("--attention-order", read_options.attention_order,
+                  "what ONNX Attention means, which changed in place: 1.18, mask before soft cap; 1.22, soft cap before mask; "
+                  "producer: 1.18 for PyTorch before 2.13, else 1.22")
+      ->transform(CLI::CheckedTransformer(std::map<std::string, AttentionOrder>{{"producer", AttentionOrder::kByProducer},
+                                                                                {"1.18", AttentionOrder::kOnnx118},
+                                                                                {"1.22", AttentionOrder::kOnnx122}})
+                      .description(""))
+      ->type_name("{producer,1.18,1.22}");
+}
+
+ir::Result<ir::Graph> ReadModel(const std::string& path) { return ir::onnx::ReadFile(path, read_options); }
 
 ir::Result<std::unique_ptr<quant::DataSource>> OpenDataFor(const ir::Graph& graph, const std::string& where) {
   quant::DataOptions options;

@@ -23,6 +23,7 @@ struct Program {
   std::function<int()> run;
 };
 
+void AddReadOptions(Program& program);  // of every command that reads a model
 void AddOptimize(Program& program);
 void AddRun(Program& program);
 void AddBench(Program& program);

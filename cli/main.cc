@@ -8,7 +8,10 @@ int main(int argc, char** argv) {
   CatchInterrupts();
   Program program;
   program.app.set_version_flag("--version", "octavo 0.1.0");
+  program.app.name("octavo");
   program.app.require_subcommand(1);
+  program.app.fallthrough();  // options of the program may follow those of the command
+  AddReadOptions(program);
   program.app.footer(
       "Example:\n"
       "  octavo optimize model.onnx -o model.int8.onnx --calib batches/ --report report.html\n"
