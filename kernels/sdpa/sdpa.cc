@@ -38,6 +38,12 @@ int64_t Span(quant::DType type, int32_t zero_point) {
   return std::max(hi - zero_point, zero_point - lo);
 }
 
+std::string VisibilityRefusal(const SdpaVisibility& v) {
+  if (v.window.left < -1 || v.window.right < -1) return "The window of the attention is negative.";
+  if (!(v.hidden_value < 0.0f)) return "The score of hidden keys is not negative.";
+  return "";
+}
+
 template <typename Args>
 void Heads(Arch arch, const Args& args, int64_t begin, int64_t end, void* packed, void* scratch) {
   const int64_t group = args.shape.heads / args.shape.kv_heads;
@@ -51,10 +57,14 @@ void Heads(Arch arch, const Args& args, int64_t begin, int64_t end, void* packed
 
 }  // namespace
 
-std::string SdpaRefusal(const SdpaFloatArgs& args) { return ShapeRefusal(args.shape); }
+std::string SdpaRefusal(const SdpaFloatArgs& args) {
+  const std::string refusal = ShapeRefusal(args.shape);
+  return refusal.empty() ? VisibilityRefusal(args.visibility) : refusal;
+}
 
 std::string SdpaRefusal(const SdpaInt8Args& args) {
   std::string refusal = ShapeRefusal(args.shape);
+  if (refusal.empty()) refusal = VisibilityRefusal(args.visibility);
   if (refusal.empty()) refusal = QuantRefusal("Q", args.q_type, args.q_scale, args.q_zero_point);
   if (refusal.empty()) refusal = QuantRefusal("K", args.k_type, args.k_scale, args.k_zero_point);
   if (refusal.empty()) refusal = QuantRefusal("V", args.v_type, args.v_scale, args.v_zero_point);

@@ -4,17 +4,23 @@
 // int8, for one query row i and head h, with the kv head h / (heads / kv_heads):
 //   acc_j = sum_d (q - q_zp)(k_j - k_zp)                  exact int32
 //   s_j   = float(acc_j) * (q_scale * k_scale);  scale != 1: s_j = s_j * scale;  softcap != 0: s_j =
-//           quant::Tanh(s_j / softcap) * softcap;  mask: s_j = s_j + mask_j
+//           quant::Tanh(s_j / softcap) * softcap;  mask, alibi: s_j = s_j + (slope_h *
+//           float(j - i - offset) + mask_j), as far as there;  hidden by the window or the bool mask: s_j = hidden_value
 //   prob  = quant::SoftmaxRow(s);  nan_guard: NaN becomes 0
 //   p_j   = quant::QuantizeOne(prob_j, p_scale, p_zp)
 //   o_c   = float(sum_j (p_j - p_zp)(v_jc - v_zp)) * (p_scale * v_scale), then as it is or QuantizeOne(o_scale, o_zp)
 // float: acc_j = fma over d in order from 0; s, softmax and guard as above; o_c = fma(prob_j, v_jc, o_c) over j in
-// order.
+// order, then + 0 where there is a window.
+//
+// Keys that the window hides from all rows of a block are neither multiplied nor looked at. That changes no bit: their
+// probability is exactly 0. A block with a row where it is not (nothing but hidden keys, or a NaN) takes all keys.
+// float: the products 0 * v of hidden keys are left out, so an infinite v there may or may not make the output NaN.
 #ifndef OCTAVO_KERNELS_SDPA_SDPA_H_
 #define OCTAVO_KERNELS_SDPA_SDPA_H_
 
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <string>
 
 #include "octavo/kernels/arch/arch.h"
@@ -48,6 +54,30 @@ struct SdpaMask {
   int64_t col = 1;
 };
 
+// Query i sees the keys from i + offset - left to i + offset + right; -1: no bound on that side. Causal: right = 0.
+struct SdpaWindow {
+  int64_t left = -1;
+  int64_t right = -1;
+  bool bottom_right = false;  // offset = k_len - q_len: the last query is at the last key; otherwise 0
+};
+
+// One byte a key, 0: hidden. Strides as SdpaMask.
+struct SdpaBoolMask {
+  const uint8_t* data = nullptr;  // null: none
+  int64_t batch = 0;
+  int64_t head = 0;
+  int64_t row = 0;
+  int64_t col = 1;
+};
+
+// What decides beside the scores which keys count, and how much.
+struct SdpaVisibility {
+  SdpaWindow window;
+  SdpaBoolMask keep;
+  float hidden_value = -std::numeric_limits<float>::infinity();  // the score of a hidden key
+  const float* alibi = nullptr;  // a slope for each head of Q; null: none. `offset` as the window's
+};
+
 struct SdpaFloatArgs {
   SdpaShape shape;
   const float* q = nullptr;
@@ -56,6 +86,7 @@ struct SdpaFloatArgs {
   float* o = nullptr;
   SdpaStrides q_strides, k_strides, v_strides, o_strides;
   SdpaMask mask;
+  SdpaVisibility visibility;
   float scale = 1.0f;  // exactly 1: no multiply
   float softcap = 0.0f;  // s = Tanh(s / softcap) * softcap before the mask; exactly 0: not capped
   bool nan_guard = false;
@@ -69,6 +100,7 @@ struct SdpaInt8Args {
   void* o = nullptr;
   SdpaStrides q_strides, k_strides, v_strides, o_strides;
   SdpaMask mask;
+  SdpaVisibility visibility;
   float scale = 1.0f;
   float softcap = 0.0f;  // s = Tanh(s / softcap) * softcap before the mask; exactly 0: not capped
   bool nan_guard = false;

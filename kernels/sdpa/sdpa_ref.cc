@@ -2,6 +2,7 @@
 
 #include <cmath>
 
+#include "octavo/kernels/sdpa/sdpa_window.h"
 #include "octavo/quant/numeric/math.h"
 #include "octavo/quant/numeric/rounding.h"
 
@@ -28,12 +29,26 @@ int32_t Quantize(float x, quant::DType type, float scale, int32_t zero_point) {
 template <typename Args>
 void Probabilities(const Args& args, int64_t batch, int64_t head, int64_t row, float* s) {
   const SdpaMask& mask = args.mask;
+  const SdpaVisibility& see = args.visibility;
+  const SdpaBoolMask& keep = see.keep;
+  const KeyRange visible = VisibleKeys(see.window, args.shape, row);
+  const int64_t position = row + WindowOffset(see.window, args.shape);
   for (int64_t j = 0; j < args.shape.k_len; ++j) {
     if (args.scale != 1.0f) s[j] = s[j] * args.scale;
     if (args.softcap != 0.0f) s[j] = quant::Tanh(s[j] / args.softcap) * args.softcap;
+    float bias = 0.0f;
     if (mask.data != nullptr) {
-      s[j] = s[j] + mask.data[batch * mask.batch + head * mask.head + row * mask.row + j * mask.col];
+      bias = mask.data[batch * mask.batch + head * mask.head + row * mask.row + j * mask.col];
     }
+    if (see.alibi != nullptr) {
+      const float slope = see.alibi[head] * static_cast<float>(j - position);
+      bias = mask.data != nullptr ? slope + bias : slope;
+    }
+    if (mask.data != nullptr || see.alibi != nullptr) s[j] = s[j] + bias;
+    const bool hidden = j < visible.begin || j >= visible.end ||
+                        (keep.data != nullptr &&
+                         keep.data[batch * keep.batch + head * keep.head + row * keep.row + j * keep.col] == 0);
+    if (hidden) s[j] = see.hidden_value;
   }
   quant::SoftmaxRow(s, args.shape.k_len, s);
   for (int64_t j = 0; args.nan_guard && j < args.shape.k_len; ++j) s[j] = s[j] != s[j] ? 0.0f : s[j];
@@ -70,6 +85,8 @@ void SdpaReference(const SdpaFloatArgs& args, int64_t batch, int64_t head, int64
     Probabilities(args, batch, head, i, row);
     for (int64_t c = 0; c < shape.v_head_size; ++c) o[c] = 0.0f;
     for (int64_t j = 0; j < shape.k_len; ++j) MultiplyAdd(row[j], v + j * args.v_strides.row, 1, shape.v_head_size, o);
+    // A product of 0 can turn a sum of -0 into 0: with this, leaving such products out changes nothing.
+    for (int64_t c = 0; c < shape.v_head_size && HasWindow(args.visibility.window); ++c) o[c] = o[c] + 0.0f;
   }
 }
 

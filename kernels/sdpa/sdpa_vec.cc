@@ -11,6 +11,7 @@
 #include "octavo/kernels/sdpa/sdpa_amx-inl.h"
 #include "octavo/kernels/sdpa/sdpa_pack-inl.h"
 #include "octavo/kernels/sdpa/sdpa_rows-inl.h"
+#include "octavo/kernels/sdpa/sdpa_softmax-inl.h"
 #include "octavo/kernels/sdpa/sdpa_store-inl.h"
 #include "octavo/kernels/sdpa/sdpa_tile-inl.h"
 
@@ -108,53 +109,6 @@ void PackFloat(const SdpaFloatArgs& args, int64_t batch, int64_t kv_head, void* 
   PackFloats(v, l.v16, out + l.v_at);
 }
 
-// A block of up to kSdpaRows query rows of one head.
-template <class Args>
-struct Block {
-  const Args& args;
-  const SdpaLayout& layout;
-  const uint8_t* packed;
-  uint8_t* scratch;
-  int64_t batch, head, row;
-};
-
-template <size_t kR, bool kInt, bool kScale, class Args>
-HWY_INLINE void Scores(const Block<Args>& block, const ScoreRows& rows, float factor, float* max) {
-  const SdpaMask& m = block.args.mask;
-  if (m.data == nullptr) {
-    ScorePass<kR, kInt, kScale, false>(rows, factor, block.args.scale, MaskRows{}, max);
-  } else {
-    const MaskRows mask = {m.data + block.batch * m.batch + block.head * m.head + block.row * m.row, m.row, m.col};
-    ScorePass<kR, kInt, kScale, true>(rows, factor, block.args.scale, mask, max);
-  }
-}
-
-// With a cap between scale and mask: scaled, capped, then masked in a second pass.
-template <size_t kR, bool kInt, class Args>
-HWY_INLINE void CappedScores(const Block<Args>& block, const ScoreRows& rows, float factor, float* max) {
-  if (block.args.scale == 1.0f) {
-    ScorePass<kR, kInt, false, false>(rows, factor, 1.0f, MaskRows{}, max);
-  } else {
-    ScorePass<kR, kInt, true, false>(rows, factor, block.args.scale, MaskRows{}, max);
-  }
-  CapPass<kR>(rows, block.args.softcap);
-  Scores<kR, false, false>(block, rows, 1.0f, max);
-}
-
-// Scores of kR rows to exponentials and their sums.
-template <size_t kR, bool kInt, class Args>
-HWY_INLINE void Softmax(const Block<Args>& block, const ScoreRows& rows, float factor, float* sum) {
-  float max[kR];
-  if (block.args.softcap != 0.0f) {
-    CappedScores<kR, kInt>(block, rows, factor, max);
-  } else if (block.args.scale == 1.0f) {
-    Scores<kR, kInt, false>(block, rows, factor, max);
-  } else {
-    Scores<kR, kInt, true>(block, rows, factor, max);
-  }
-  ExpPass<kR>(rows, max, sum);
-}
-
 // Query rows as words; *term = what the zero point of K contributes to the row.
 template <class E>
 HWY_INLINE void PrepareQuery(const SdpaInt8Args& args, const uint8_t* q, const SdpaLayout& l, uint8_t* out,
@@ -213,8 +167,34 @@ HWY_INLINE void QuantizeRow(const ProbQuant& quant, const float* e, size_t keys,
   *row_sum = static_cast<int32_t>(keys) * quant.nan + static_cast<int32_t>(k16 - keys) * padding;
 }
 
+// The probabilities of one row, from the exponentials of the span; keys outside of it have probability 0.
+template <class E>
+HWY_INLINE void QuantizeSpan(const ProbQuant& quant, const ScoreRows& rows, size_t r, const Span& span, size_t k16,
+                             float sum, uint8_t* p_row, int32_t* row_sum) {
+  auto* p = reinterpret_cast<typename E::Prob*>(p_row);
+  QuantizeRow<E>(quant, rows.Row(r) + span.begin, span.end - span.begin, span.padded - span.begin, sum, p + span.begin,
+                 row_sum);
+  if (E::kPerWord != 4 || quant.zero == 0) return;  // the second product leaves them out
+  std::memset(p, quant.zero, span.begin);
+  std::memset(p + span.padded, quant.zero, k16 - span.padded);
+  *row_sum += quant.zero * static_cast<int32_t>(span.begin + k16 - span.padded);
+}
+
+// The steps of the second product: those of the span, unless a probability of 0 is not the word 0.
+template <class E>
+HWY_INLINE TileArgs<int32_t> ValueArgs(const SdpaLayout& l, const ProbQuant& quant, const Span& span, const uint8_t* p,
+                                       const uint8_t** v) {
+  TileArgs<int32_t> args = {p, l.p_stride, l.k_steps, l.k_steps * 64, nullptr, l.v16, nullptr};
+  if (span.whole || (E::kPerWord == 4 && quant.zero != 0)) return args;
+  const size_t begin = span.begin / E::kPerWord;
+  args.a += begin * 4;
+  args.steps = HWY_MIN(internal::RoundUp(span.padded / E::kPerWord, E::kStepsTo), l.k_steps) - begin;
+  *v += begin * 64;
+  return args;
+}
+
 template <class E, size_t kR>
-void Int8Block(const Block<SdpaInt8Args>& block, const Requant& requant, const ProbQuant& quant) {
+bool Int8Block(const Block<SdpaInt8Args>& block, const Requant& requant, const ProbQuant& quant, const Span& span) {
   const SdpaInt8Args& args = block.args;
   const SdpaLayout& l = block.layout;
   alignas(64) int32_t terms[kSdpaRows] = {};
@@ -229,34 +209,35 @@ void Int8Block(const Block<SdpaInt8Args>& block, const Requant& requant, const P
                                     l.q_stride,
                                     l.d_steps,
                                     l.d_steps * 64,
-                                    reinterpret_cast<int32_t*>(rows.base),
+                                    reinterpret_cast<int32_t*>(rows.base) + span.begin,
                                     l.score_stride / 4,
                                     FormsOf(args).k_zero == 0 ? nullptr : terms};
-  TileRows<E, kR>(scores, block.packed, reinterpret_cast<const int32_t*>(block.packed + l.k_columns_at),
-                           l.k16 / 16);
+  TileRows<E, kR>(scores, block.packed + span.begin * l.d_steps * 4,
+                  reinterpret_cast<const int32_t*>(block.packed + l.k_columns_at) + span.begin,
+                  (span.padded - span.begin) / 16);
   float sum[kR];
-  Softmax<kR, true>(block, rows, args.q_scale * args.k_scale, sum);
+  if (!Softmax<kR, true>(block, rows, args.q_scale * args.k_scale, span, sum)) return false;
   uint8_t* p = block.scratch + l.p_at;
   const int32_t v_zero = FormsOf(args).v_zero;
   for (size_t r = 0; r < kR; ++r) {
     int32_t row_sum = 0;
-    QuantizeRow<E>(quant, rows.Row(r), rows.keys, l.k16, sum[r],
-                   reinterpret_cast<typename E::Prob*>(p + r * l.p_stride), &row_sum);
+    QuantizeSpan<E>(quant, rows, r, span, l.k16, sum[r], p + r * l.p_stride, &row_sum);
     terms[r] = static_cast<int32_t>(-static_cast<int64_t>(v_zero) * row_sum);
   }
   auto* out = reinterpret_cast<int32_t*>(block.scratch + l.out_at);
-  const TileArgs<int32_t> values = {
-      p, l.p_stride, l.k_steps, l.k_steps * 64, out, l.v16, v_zero == 0 ? nullptr : terms};
-  TileRows<E, kR>(values, block.packed + l.v_at,
-                           reinterpret_cast<const int32_t*>(block.packed + l.v_columns_at), l.v16 / 16);
+  const uint8_t* v = block.packed + l.v_at;
+  TileArgs<int32_t> values = ValueArgs<E>(l, quant, span, p, &v);
+  values.out = out, values.row_terms = v_zero == 0 ? nullptr : terms;
+  TileRows<E, kR>(values, v, reinterpret_cast<const int32_t*>(block.packed + l.v_columns_at), l.v16 / 16);
   for (size_t r = 0; r < kR; ++r) {
     StoreOutput(args, requant, out + r * l.v16,
                 OffsetOf(args.o_strides, block.batch, block.head, block.row + static_cast<int64_t>(r)));
   }
+  return true;
 }
 
 template <size_t kR>
-void FloatBlock(const Block<SdpaFloatArgs>& block) {
+bool FloatBlock(const Block<SdpaFloatArgs>& block, const Span& span) {
   const SdpaFloatArgs& args = block.args;
   const SdpaLayout& l = block.layout;
   const ScoreRows rows = {block.scratch + l.scores_at, l.score_stride, static_cast<size_t>(args.shape.k_len)};
@@ -265,26 +246,38 @@ void FloatBlock(const Block<SdpaFloatArgs>& block) {
                                   static_cast<size_t>(args.q_strides.row) * 4,
                                   l.d_steps,
                                   l.d_steps * 64,
-                                  reinterpret_cast<float*>(rows.base),
+                                  reinterpret_cast<float*>(rows.base) + span.begin,
                                   l.score_stride / 4,
                                   nullptr};
-  TileRows<FloatEngine, kR>(scores, block.packed, nullptr, l.k16 / 16);
+  TileRows<FloatEngine, kR>(scores, block.packed + span.begin * l.d_steps * 4, nullptr, (span.padded - span.begin) / 16);
   float sum[kR];
-  Softmax<kR, false>(block, rows, 1.0f, sum);
+  if (!Softmax<kR, false>(block, rows, 1.0f, span, sum)) return false;
+  const ScoreRows part = Part(rows, span.begin, span.end);
   for (size_t r = 0; r < kR; ++r) {
     if (sum[r] != sum[r] && args.nan_guard) {
-      std::memset(rows.Row(r), 0, l.k16 * sizeof(float));
+      std::memset(part.Row(r), 0, (span.padded - span.begin) * sizeof(float));
     } else {
-      DividePass(rows, r, sum[r]);
+      DividePass(part, r, sum[r]);
     }
   }
   auto* out = reinterpret_cast<float*>(block.scratch + l.out_at);
-  const TileArgs<float> values = {rows.base, l.score_stride, l.k_steps, l.k_steps * 64, out, l.v16, nullptr};
-  TileRows<FloatEngine, kR>(values, block.packed + l.v_at, nullptr, l.v16 / 16);
+  const TileArgs<float> values = {part.base, l.score_stride, part.keys, l.k_steps * 64, out, l.v16, nullptr};
+  TileRows<FloatEngine, kR>(values, block.packed + l.v_at + span.begin * 64, nullptr, l.v16 / 16);
   for (size_t r = 0; r < kR; ++r) {
+    if (internal::HasWindow(args.visibility.window)) {  // -0 becomes 0: sdpa.h
+      for (size_t c = 0; c < l.v16; c += 16) Store16(Add16(Load16(out + r * l.v16 + c), Set16(0.0f)), out + r * l.v16 + c);
+    }
     const int64_t at = OffsetOf(args.o_strides, block.batch, block.head, block.row + static_cast<int64_t>(r));
     std::memcpy(args.o + at, out + r * l.v16, static_cast<size_t>(args.shape.v_head_size) * sizeof(float));
   }
+  return true;
+}
+
+// f(span) first with the keys that `rows` rows need, then, where that was too few, with all.
+template <class Args, class F>
+HWY_INLINE void ForSpan(const Args& args, int64_t row, int64_t rows, F f) {
+  const SdpaShape& s = args.shape;
+  if (!f(MakeSpan(s, internal::SpanOf(args.visibility.window, s, row, rows)))) f(MakeSpan(s, {0, s.k_len + 63}));
 }
 
 // Rows [begin, end) in blocks of 6, the rest as 4, 2, 1. f(kR as a constant, first row).
@@ -313,13 +306,16 @@ void RowsInt8(const SdpaInt8Args& args, int64_t batch, int64_t head, int64_t beg
   ForBlocks(begin, end, [&](auto rows, int64_t row) HWY_ATTR {
     const Block<SdpaInt8Args> block = {
         args, l, static_cast<const uint8_t*>(packed), static_cast<uint8_t*>(scratch), batch, head, row};
-    Int8Block<E, decltype(rows)::value>(block, requant, quant);
+    ForSpan(args, row, decltype(rows)::value, [&](const Span& span) HWY_ATTR {
+      return Int8Block<E, decltype(rows)::value>(block, requant, quant, span);
+    });
   });
 }
 
 #if HWY_TARGET == HWY_AVX3_DL
 // Up to sixteen rows: products by tiles, what stands between them six rows at a time.
-void TileBlock(const Block<SdpaInt8Args>& block, int64_t count, const Requant& requant, const ProbQuant& quant) {
+bool TileBlock(const Block<SdpaInt8Args>& block, int64_t count, const Requant& requant, const ProbQuant& quant,
+               const Span& span) {
   const SdpaInt8Args& args = block.args;
   const SdpaLayout& l = block.layout;
   const Int8Forms forms = FormsOf(args);
@@ -331,33 +327,38 @@ void TileBlock(const Block<SdpaInt8Args>& block, int64_t count, const Requant& r
                             &terms[r]);
   }
   uint8_t* base = block.scratch + l.scores_at;
-  const TileArgs<int32_t> scores = {q, l.q_stride, l.d_steps, l.d_steps * 64, reinterpret_cast<int32_t*>(base),
-                                    l.score_stride / 4, forms.k_zero == 0 ? nullptr : terms};
-  TilePanels(scores, block.packed, reinterpret_cast<const int32_t*>(block.packed + l.k_columns_at), l.k16 / 16);
+  const TileArgs<int32_t> scores = {q, l.q_stride, l.d_steps, l.d_steps * 64,
+                                    reinterpret_cast<int32_t*>(base) + span.begin, l.score_stride / 4, forms.k_zero == 0 ? nullptr : terms};
+  TilePanels(scores, block.packed + span.begin * l.d_steps * 4,
+             reinterpret_cast<const int32_t*>(block.packed + l.k_columns_at) + span.begin,
+             (span.padded - span.begin) / 16);
   uint8_t* p = block.scratch + l.p_at;
+  bool done = true;
   ForBlocks(0, count, [&](auto rows, int64_t first) HWY_ATTR {
     constexpr size_t kR = decltype(rows)::value;
     const auto at = static_cast<size_t>(first);
     const Block<SdpaInt8Args> part = {args, l, block.packed, block.scratch, block.batch, block.head, block.row + first};
     const ScoreRows score_rows = {base + at * l.score_stride, l.score_stride, static_cast<size_t>(args.shape.k_len)};
     float sum[kR];
-    Softmax<kR, true>(part, score_rows, args.q_scale * args.k_scale, sum);
+    done = done && Softmax<kR, true>(part, score_rows, args.q_scale * args.k_scale, span, sum);
+    if (!done) return;
     for (size_t r = 0; r < kR; ++r) {
       int32_t row_sum = 0;
-      QuantizeRow<AmxEngine>(quant, score_rows.Row(r), score_rows.keys, l.k16, sum[r], p + (at + r) * l.p_stride,
-                             &row_sum);
+      QuantizeSpan<AmxEngine>(quant, score_rows, r, span, l.k16, sum[r], p + (at + r) * l.p_stride, &row_sum);
       terms[at + r] = static_cast<int32_t>(-static_cast<int64_t>(forms.v_zero) * row_sum);
     }
   });
+  if (!done) return false;
   auto* out = reinterpret_cast<int32_t*>(block.scratch + l.out_at);
-  const TileArgs<int32_t> values = {p, l.p_stride, l.k_steps, l.k_steps * 64, out, l.v16,
-                                    forms.v_zero == 0 ? nullptr : terms};
-  TilePanels(values, block.packed + l.v_at, reinterpret_cast<const int32_t*>(block.packed + l.v_columns_at),
-             l.v16 / 16);
+  const uint8_t* v = block.packed + l.v_at;
+  TileArgs<int32_t> values = ValueArgs<AmxEngine>(l, quant, span, p, &v);
+  values.out = out, values.row_terms = forms.v_zero == 0 ? nullptr : terms;
+  TilePanels(values, v, reinterpret_cast<const int32_t*>(block.packed + l.v_columns_at), l.v16 / 16);
   for (int64_t r = 0; r < count; ++r) {
     StoreOutput(args, requant, out + static_cast<size_t>(r) * l.v16,
                 OffsetOf(args.o_strides, block.batch, block.head, block.row + r));
   }
+  return true;
 }
 
 void RowsAmx(const SdpaInt8Args& args, int64_t batch, int64_t head, int64_t begin, int64_t end, const void* packed,
@@ -371,7 +372,9 @@ void RowsAmx(const SdpaInt8Args& args, int64_t batch, int64_t head, int64_t begi
   for (int64_t row = begin; row < end; row += kRows) {
     const Block<SdpaInt8Args> block = {
         args, l, static_cast<const uint8_t*>(packed), static_cast<uint8_t*>(scratch), batch, head, row};
-    TileBlock(block, std::min(end - row, kRows), requant, quant);
+    const int64_t count = std::min(end - row, kRows);
+    ForSpan(args, row, count,
+            [&](const Span& span) HWY_ATTR { return TileBlock(block, count, requant, quant, span); });
   }
   tile::Release();
 }
@@ -383,7 +386,8 @@ void RowsFloat(const SdpaFloatArgs& args, int64_t batch, int64_t head, int64_t b
   ForBlocks(begin, end, [&](auto rows, int64_t row) HWY_ATTR {
     const Block<SdpaFloatArgs> block = {
         args, l, static_cast<const uint8_t*>(packed), static_cast<uint8_t*>(scratch), batch, head, row};
-    FloatBlock<decltype(rows)::value>(block);
+    ForSpan(args, row, decltype(rows)::value,
+            [&](const Span& span) HWY_ATTR { return FloatBlock<decltype(rows)::value>(block, span); });
   });
 }
 

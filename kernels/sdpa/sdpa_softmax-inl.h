@@ -1,0 +1,220 @@
+// From the products of a block of query rows to exponentials: scale, cap, slopes, masks, window, softmax. Per target.
+#if defined(OCTAVO_KERNELS_SDPA_SDPA_SOFTMAX_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef OCTAVO_KERNELS_SDPA_SDPA_SOFTMAX_INL_H_
+#undef OCTAVO_KERNELS_SDPA_SDPA_SOFTMAX_INL_H_
+#else
+#define OCTAVO_KERNELS_SDPA_SDPA_SOFTMAX_INL_H_
+#endif
+
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+
+#include "hwy/highway.h"
+#include "octavo/kernels/sdpa/sdpa_layout.h"
+#include "octavo/kernels/sdpa/sdpa_rows-inl.h"
+#include "octavo/kernels/sdpa/sdpa_window.h"
+
+#if HWY_TARGET <= HWY_AVX2
+HWY_BEFORE_NAMESPACE();
+namespace octavo::kernels {
+namespace HWY_NAMESPACE {
+
+// A block of up to kSdpaRows query rows of one head.
+template <class Args>
+struct Block {
+  const Args& args;
+  const internal::SdpaLayout& layout;
+  const uint8_t* packed;
+  uint8_t* scratch;
+  int64_t batch, head, row;
+};
+
+// The keys that a block looks at: [begin, end), and [begin, padded) in whole panels.
+struct Span {
+  size_t begin, end, padded;
+  bool whole;
+};
+HWY_INLINE Span MakeSpan(const SdpaShape& s, internal::KeyRange keys) {
+  const auto all = static_cast<size_t>(s.k_len), end = static_cast<size_t>(keys.end);
+  return {static_cast<size_t>(keys.begin), HWY_MIN(end, all), HWY_MIN(end, internal::RoundUp(all, 16)),
+          keys.begin == 0 && end >= all};
+}
+
+HWY_INLINE ScoreRows Part(const ScoreRows& rows, size_t begin, size_t end) {
+  return {rows.base + begin * sizeof(float), rows.stride, end - begin};
+}
+
+template <class Args>
+HWY_INLINE MaskRows MaskOf(const Block<Args>& block, size_t first) {
+  const SdpaMask& m = block.args.mask;
+  if (m.data == nullptr) return {};
+  const int64_t at = block.batch * m.batch + block.head * m.head + block.row * m.row;
+  return {m.data + at + static_cast<int64_t>(first) * m.col, m.row, m.col};
+}
+
+template <size_t kR, bool kInt, bool kScale, class Args>
+HWY_INLINE void Scores(const Block<Args>& block, const ScoreRows& rows, const MaskRows& mask, float factor, float* max) {
+  if (mask.data == nullptr) {
+    ScorePass<kR, kInt, kScale, false>(rows, factor, block.args.scale, mask, max);
+  } else {
+    ScorePass<kR, kInt, kScale, true>(rows, factor, block.args.scale, mask, max);
+  }
+}
+
+using IndexV = hwy::HWY_NAMESPACE::Vec<S32D>;
+HWY_INLINE IndexV IndicesFrom(int64_t first) {
+  return hwy::HWY_NAMESPACE::Iota(S32D(), static_cast<int32_t>(first));
+}
+
+// s = s + (slope * (key - position) + mask); `position` is that of the first row, `first` the first key.
+template <size_t kR>
+HWY_INLINE void AlibiPass(const ScoreRows& rows, int64_t first, int64_t position, float slope, const MaskRows& mask) {
+  namespace hn = hwy::HWY_NAMESPACE;
+  const F16D d;
+  const F16V factor = hn::Set(d, slope);
+  for (size_t r = 0; r < kR; ++r) {
+    const float* add = mask.data == nullptr ? nullptr : mask.data + static_cast<int64_t>(r) * mask.row;
+    for (size_t i = 0; i < rows.keys; i += kF16Lanes) {
+      float* p = rows.Row(r) + i;
+      const int64_t distance = first + static_cast<int64_t>(i) - position - static_cast<int64_t>(r);
+      F16V bias = hn::Mul(factor, hn::ConvertTo(d, IndicesFrom(distance)));
+      if (add != nullptr) {
+        const F16V m = mask.col == 0 ? hn::Set(d, *add) : hn::LoadN(d, add + i, HWY_MIN(rows.keys - i, kF16Lanes));
+        bias = hn::Add(bias, m);
+      }
+      hn::Store(hn::Add(hn::Load(d, p), bias), d, p);
+    }
+  }
+}
+
+// Scores of the keys [begin, end) as if none were hidden. With a cap or slopes between scale and mask, the mask comes in
+// a pass of its own.
+template <size_t kR, bool kInt, class Args>
+HWY_NOINLINE void MaskedScores(const Block<Args>& block, const ScoreRows& all, size_t begin, size_t end, float factor,
+                               float* max) {
+  const ScoreRows rows = Part(all, begin, end);
+  const SdpaVisibility& see = block.args.visibility;
+  const float scale = block.args.scale, cap = block.args.softcap;
+  const MaskRows mask = MaskOf(block, begin);
+  if (cap == 0.0f && see.alibi == nullptr) {
+    if (scale == 1.0f) {
+      Scores<kR, kInt, false>(block, rows, mask, factor, max);
+    } else {
+      Scores<kR, kInt, true>(block, rows, mask, factor, max);
+    }
+    return;
+  }
+  if (scale == 1.0f) {
+    ScorePass<kR, kInt, false, false>(rows, factor, 1.0f, MaskRows{}, max);
+  } else {
+    ScorePass<kR, kInt, true, false>(rows, factor, scale, MaskRows{}, max);
+  }
+  if (cap != 0.0f) CapPass<kR>(rows, cap);
+  if (see.alibi != nullptr) {
+    const int64_t position = block.row + internal::WindowOffset(see.window, block.args.shape);
+    AlibiPass<kR>(rows, static_cast<int64_t>(begin), position, see.alibi[block.head], mask);
+    ScorePass<kR, false, false, false>(rows, 1.0f, 1.0f, MaskRows{}, max);
+  } else {
+    Scores<kR, false, false>(block, rows, mask, 1.0f, max);
+  }
+}
+
+// The bool mask of kF16Lanes keys of a row.
+HWY_INLINE hwy::HWY_NAMESPACE::Mask<S32D> Kept(const SdpaBoolMask& keep, int64_t row_at, int64_t key, int64_t keys) {
+  namespace hn = hwy::HWY_NAMESPACE;
+  const S32D d;
+  const hn::Rebind<uint8_t, S32D> d8;
+  const uint8_t* p = keep.data + row_at + key * keep.col;
+  if (keep.col == 0) return hn::Ne(hn::Set(d, int32_t{*p}), hn::Zero(d));
+  const int64_t rest = keys - key;
+  if (rest <= 0) return hn::Ne(hn::Zero(d), hn::Zero(d));
+  const auto bytes = rest >= static_cast<int64_t>(kF16Lanes) ? hn::LoadU(d8, p)
+                                                             : hn::LoadN(d8, p, static_cast<size_t>(rest));
+  return hn::Ne(hn::PromoteTo(d, bytes), hn::Zero(d));
+}
+
+// Hidden keys get their score; max[r] anew. What lies beyond the keys stays -inf.
+template <size_t kR, class Args>
+HWY_NOINLINE void HidePass(const Block<Args>& block, const ScoreRows& rows, int64_t first, float* max) {
+  namespace hn = hwy::HWY_NAMESPACE;
+  const F16D d;
+  const S32D di;
+  const Args& args = block.args;
+  const SdpaBoolMask& keep = args.visibility.keep;
+  const int64_t keys = args.shape.k_len;
+  const F16V low = hn::Set(d, -std::numeric_limits<float>::infinity());
+  const F16V hidden = hn::Set(d, args.visibility.hidden_value);
+  for (size_t r = 0; r < kR; ++r) {
+    const int64_t row = block.row + static_cast<int64_t>(r);
+    const internal::KeyRange see = internal::VisibleKeys(args.visibility.window, args.shape, row);
+    const auto begin = hn::Set(di, static_cast<int32_t>(see.begin)), end = hn::Set(di, static_cast<int32_t>(see.end));
+    const int64_t row_at = block.batch * keep.batch + block.head * keep.head + row * keep.row;
+    F16V m = low;
+    for (size_t i = 0; i < rows.keys; i += kF16Lanes) {
+      const int64_t key = first + static_cast<int64_t>(i);
+      const IndexV index = IndicesFrom(key);
+      auto visible = hn::AndNot(hn::Lt(index, begin), hn::Lt(index, end));
+      if (keep.data != nullptr) visible = hn::And(visible, Kept(keep, row_at, key, keys));
+      const F16V rest = hn::IfThenElse(
+          hn::RebindMask(d, hn::Lt(index, hn::Set(di, static_cast<int32_t>(keys)))), hidden, low);
+      const F16V s = hn::IfThenElse(hn::RebindMask(d, visible), hn::Load(d, rows.Row(r) + i), rest);
+      hn::Store(s, d, rows.Row(r) + i);
+      m = hn::Max(s, m);
+    }
+    max[r] = MaxLane(OCTAVO_F16(m, m));
+  }
+}
+
+// The keys of the span in up to three parts, of which the middle one is seen by every row.
+template <size_t kR, bool kInt, class Args>
+HWY_INLINE void VisibleScores(const Block<Args>& block, const ScoreRows& rows, float factor, const Span& span,
+                              float* max) {
+  const SdpaVisibility& see = block.args.visibility;
+  size_t cuts[2] = {span.end, span.end};
+  if (see.keep.data == nullptr) {
+    const internal::KeyRange common =
+        internal::CommonKeys(see.window, block.args.shape, block.row, static_cast<int64_t>(kR));
+    const size_t begin = internal::RoundUp(static_cast<size_t>(common.begin), 16);
+    const size_t end = common.end >= block.args.shape.k_len ? span.end : static_cast<size_t>(common.end) / 16 * 16;
+    if (begin >= span.begin && begin < end && end <= span.end) cuts[0] = begin, cuts[1] = end;
+  }
+  for (size_t r = 0; r < kR; ++r) max[r] = -std::numeric_limits<float>::infinity();
+  size_t from = span.begin;
+  for (int part = 0; part < 3; ++part) {
+    const size_t to = part < 2 ? cuts[part] : span.end;
+    if (to > from) {
+      float part_max[kR];
+      MaskedScores<kR, kInt>(block, rows, from, to, factor, part_max);
+      if (part != 1) HidePass<kR>(block, Part(rows, from, to), static_cast<int64_t>(from), part_max);
+      for (size_t r = 0; r < kR; ++r) max[r] = part_max[r] > max[r] ? part_max[r] : max[r];
+    }
+    from = to;
+  }
+}
+
+// Scores of kR rows to exponentials and their sums. False: a key outside the span would not have been 0.
+template <size_t kR, bool kInt, class Args>
+HWY_INLINE bool Softmax(const Block<Args>& block, const ScoreRows& rows, float factor, const Span& span, float* sum) {
+  constexpr float kGone = 128.0f;  // Exp(-kGone) is 0 (quant::constants::kExpMin)
+  const SdpaVisibility& see = block.args.visibility;
+  float max[kR];
+  if (!internal::HasWindow(see.window) && see.keep.data == nullptr) {
+    MaskedScores<kR, kInt>(block, rows, span.begin, span.end, factor, max);
+  } else {
+    VisibleScores<kR, kInt>(block, rows, factor, span, max);
+  }
+  ExpPass<kR>(Part(rows, span.begin, span.end), max, sum);
+  // A guarded row without meaning is 0 at every key.
+  if (span.whole || (block.args.nan_guard && see.hidden_value == -std::numeric_limits<float>::infinity())) return true;
+  bool gone = true;
+  for (size_t r = 0; r < kR; ++r) gone = gone && max[r] - see.hidden_value > kGone && sum[r] == sum[r];
+  return gone;
+}
+
+}  // namespace HWY_NAMESPACE
+}  // namespace octavo::kernels
+HWY_AFTER_NAMESPACE();
+#endif  // HWY_TARGET <= HWY_AVX2
+
+#endif  // include guard

@@ -1,0 +1,51 @@
+// Which keys a row sees through its window, and which of them a block of rows has to look at.
+#ifndef OCTAVO_KERNELS_SDPA_SDPA_WINDOW_H_
+#define OCTAVO_KERNELS_SDPA_SDPA_WINDOW_H_
+
+#include <algorithm>
+#include <cstdint>
+
+#include "octavo/kernels/sdpa/sdpa.h"
+
+namespace octavo::kernels::internal {
+
+inline constexpr int64_t kSpanKeys = 64;  // spans begin and end at multiples: a tile of V, four panels of K
+
+struct KeyRange {
+  int64_t begin = 0, end = 0;
+  int64_t size() const { return end - begin; }
+};
+
+inline bool HasWindow(const SdpaWindow& w) { return w.left >= 0 || w.right >= 0; }
+
+inline int64_t WindowOffset(const SdpaWindow& w, const SdpaShape& s) { return w.bottom_right ? s.k_len - s.q_len : 0; }
+
+// May be empty; never leaves [0, k_len].
+inline KeyRange VisibleKeys(const SdpaWindow& w, const SdpaShape& s, int64_t row) {
+  const int64_t at = row + WindowOffset(w, s);
+  // Widths beyond every key are no bound; compared by subtraction, since at + right could overflow.
+  const int64_t begin = w.left < 0 || at <= w.left ? 0 : std::min(at - w.left, s.k_len);
+  const int64_t end = w.right < 0 || w.right >= s.k_len - at ? s.k_len : std::max(at + w.right + 1, int64_t{0});
+  return {std::min(begin, end), end};
+}
+
+// Ranges move to the right with the row: the first row begins it and the last one ends it.
+inline KeyRange UnionKeys(const SdpaWindow& w, const SdpaShape& s, int64_t row, int64_t rows) {
+  return {VisibleKeys(w, s, row).begin, VisibleKeys(w, s, row + rows - 1).end};
+}
+inline KeyRange CommonKeys(const SdpaWindow& w, const SdpaShape& s, int64_t row, int64_t rows) {
+  return {VisibleKeys(w, s, row + rows - 1).begin, VisibleKeys(w, s, row).end};
+}
+
+// The keys that a block of rows multiplies, in whole spans; all of them where the block sees none.
+inline KeyRange SpanOf(const SdpaWindow& w, const SdpaShape& s, int64_t row, int64_t rows) {
+  const KeyRange all = {0, (s.k_len + kSpanKeys - 1) / kSpanKeys * kSpanKeys};
+  if (!HasWindow(w)) return all;
+  const KeyRange keys = UnionKeys(w, s, row, rows);
+  if (keys.size() <= 0) return all;
+  return {keys.begin / kSpanKeys * kSpanKeys, (keys.end + kSpanKeys - 1) / kSpanKeys * kSpanKeys};
+}
+
+}  // namespace octavo::kernels::internal
+
+#endif  // OCTAVO_KERNELS_SDPA_SDPA_WINDOW_H_
