@@ -1,5 +1,6 @@
 #include "octavo/ir/functions.h"
 
+#include <limits>
 #include <string>
 #include <utility>
 
@@ -28,6 +29,7 @@ class Body {
     return g_.node(g_.AddNode(op, std::move(inputs), 1, std::move(a))).output();
   }
   ValueId Scalar(float v) { return g_.AddConstant(Tensor::ScalarF32(v)); }
+  ValueId Whole(int64_t v) { return g_.AddConstant(Tensor::S64({}, {v})); }
   ValueId Ints(std::vector<int64_t> v) {
     const auto n = static_cast<int64_t>(v.size());
     return g_.AddConstant(Tensor::S64({n}, std::move(v)));
@@ -106,6 +108,36 @@ ValueId RepeatHeads(Body& b, ValueId x, int64_t groups, int64_t heads, int64_t d
   return b.Reshape(wide, {0, heads, -1, dim});
 }
 
+// key - query - offset, s64 [Sq,Sk]. The lengths are those of q and k: scores with another reader would not fuse.
+ValueId KeyDistance(Body& b) {
+  const auto length = [&](size_t slot, const char* rank) {
+    const int64_t axis = b.Int(rank, 4) - 2;
+    return b.Make(Op::kSqueeze, {b.Make(Op::kShape, {b.In(slot)}, {{"end", axis + 1}, {"start", axis}}), b.Ints({0})});
+  };
+  const ValueId queries = length(0, "q_rank"), keys = length(1, "k_rank");
+  ValueId rows = b.Make(Op::kRange, {b.Whole(0), queries, b.Whole(1)});
+  if (b.Int("bottom_right") != 0) rows = b.Make(Op::kAdd, {rows, b.Make(Op::kSub, {keys, queries})});
+  const ValueId columns = b.Make(Op::kRange, {b.Whole(0), keys, b.Whole(1)});
+  return b.Make(Op::kSub, {columns, b.Make(Op::kUnsqueeze, {rows, b.Ints({1})})});
+}
+
+// Slopes and mask are added, hidden keys get their value.
+ValueId Visible(Body& b, ValueId s, ValueId mask, ValueId keep, ValueId slopes) {
+  const int64_t left = b.Int("window_left", -1), right = b.Int("window_right", -1);
+  const ValueId distance = slopes || left >= 0 || right >= 0 ? KeyDistance(b) : ValueId{};
+  if (slopes) {
+    const ValueId steps = b.Make(Op::kCast, {distance}, {{"to", static_cast<int64_t>(DType::kF32)}});
+    const ValueId bias = b.Make(Op::kMul, {b.Make(Op::kUnsqueeze, {slopes, b.Ints({1, 2})}), steps});
+    mask = mask ? b.Make(Op::kAdd, {bias, mask}) : bias;
+  }
+  if (mask) s = b.Make(Op::kAdd, {s, mask});
+  const auto also = [&](ValueId condition) { keep = keep ? b.Make(Op::kAnd, {keep, condition}) : condition; };
+  if (left >= 0) also(b.Make(Op::kGreaterOrEqual, {distance, b.Whole(-left)}));
+  if (right >= 0) also(b.Make(Op::kLessOrEqual, {distance, b.Whole(right)}));
+  if (!keep) return s;
+  return b.Make(Op::kWhere, {keep, s, b.Scalar(b.attrs().Float("hidden_value", -std::numeric_limits<float>::infinity()))});
+}
+
 Graph SdpaBody(Body b, bool int8) {
   const int64_t heads = b.Int("num_heads");
   const int64_t groups = b.Int("kv_num_heads", heads);
@@ -132,8 +164,8 @@ Graph SdpaBody(Body b, bool int8) {
   if (const float cap = b.attrs().Float("softcap", 0.0f); cap != 0.0f) {
     s = b.Make(Op::kMul, {b.Make(Op::kTanh, {b.Make(Op::kDiv, {s, b.Scalar(cap)})}), b.Scalar(cap)});
   }
-  const ValueId mask = b.In(int8 ? 13 : 3);
-  if (mask) s = b.Make(Op::kAdd, {s, mask});
+  const size_t mask = int8 ? 13 : 3;
+  s = Visible(b, s, b.In(mask), b.In(mask + 1), b.In(mask + 2));
   ValueId p = b.Make(Op::kSoftmax, {s}, {{"axis", int64_t{-1}}});
   if (b.Int("nan_guard") != 0) p = b.Make(Op::kWhere, {b.Make(Op::kIsNaN, {p}), b.Scalar(0.0f), p});
   if (int8) p = dequantize(b.Make(Op::kQuantizeLinear, {p, b.In(9), b.In(10)}), 9);

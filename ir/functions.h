@@ -2,13 +2,17 @@
 // interpreter runs the body, export writes it as a model-local function, the quantizer expands it, tests compare with it.
 //
 //  Sdpa (float)   q [B,Sq,H*D] or [B,H,Sq,D], k [B,Sk,G*D] or [B,G,Sk,D], v like k with Dv, mask f32 broadcastable to
-//                 [B,H,Sq,Sk] (optional)  ->  [B,Sq,H*Dv] (out_rank 3) or [B,H,Sq,Dv] (out_rank 4)
+//                 [B,H,Sq,Sk] (optional), keep bool broadcastable to the same (optional; false: the key is hidden), slopes
+//                 f32 [H] (optional: scores += slope * (key - query - offset) + mask)  ->  [B,Sq,H*Dv] (out_rank 3) or [B,H,Sq,Dv] (out_rank 4)
 //                 attributes: num_heads (H), kv_num_heads (G, divides H), head_dim (D), v_head_dim (Dv), q_rank, k_rank,
 //                 v_rank, out_rank (3 or 4),
 //                 scale (float; scores = (q k^T) * scale; exactly 1.0: no multiply), softcap (float; scores =
-//                 tanh(scores / softcap) * softcap before the mask; 0: none), nan_guard (1: NaN probabilities become 0)
+//                 tanh(scores / softcap) * softcap before the mask; 0: none), nan_guard (1: NaN probabilities become 0),
+//                 window_left, window_right (query i sees the keys i + offset - left to i + offset + right; -1: no bound;
+//                 causal: window_right = 0), bottom_right (1: offset = Sk - Sq, else 0), hidden_value (float, default
+//                 -inf: the score of hidden keys)
 //  SdpaInt8       q k v (u8/s8) | q_scale q_zp k_scale k_zp v_scale v_zp | p_scale p_zp | [o_scale] [o_zp] | [mask]
-//                 input order: q k v q_scale q_zp k_scale k_zp v_scale v_zp p_scale p_zp o_scale o_zp mask
+//                 input order: q k v q_scale q_zp k_scale k_zp v_scale v_zp p_scale p_zp o_scale o_zp mask keep slopes
 //                 (o_* absent: output f32; mask absent: none). Attributes as Sdpa. Scales f32 scalars, zero points
 //                 scalars of the operand's dtype; p is u8 or s8.
 //  LinearInt8     x x_scale x_zp w w_scale [bias] [y_scale] [y_zp] [post_scale]: x u8/s8 [...,K], w s8 [K,N] symmetric,

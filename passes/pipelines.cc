@@ -40,6 +40,7 @@ const std::vector<Pass>& AllPasses() {
     all->push_back({"quantize_tables", quantize::QuantizeTables, "embedding tables to s8, one scale per row"});
     all->push_back({"fuse_int8", fusions::FuseInt8, "Q/DQ attention, linears and norms become int8 ops; exact"});
     all->push_back({"qkv_int8", fusions::FuseQkvInt8, "int8 projections of one attention become one op; exact"});
+    all->push_back({"windows", fusions::FuseWindows, "causal and window masks become attributes of attention; exact for finite scores"});
     all->push_back({"integer_form", vendor::IntegerForm, "MatMulInteger with its scales becomes a MatMul of DequantizeLinears; exact"});
     all->push_back({"fuse_around", vendor::FuseAroundAttention, "fuse_float without attention, before int8 rules"});
     all->push_back({"fuse_left", vendor::FuseAttentionLeft, "attention in float where int8 rules left it; exact"});
@@ -57,15 +58,15 @@ const Pass* FindPass(std::string_view name) {
 }
 
 Result<Pipeline> PipelineOfRecipe(std::string_view recipe) {
-  if (recipe == "float") return Pipeline{{"canonical", "fuse_float", "qkv_float", "canonical"}};
+  if (recipe == "float") return Pipeline{{"canonical", "fuse_float", "qkv_float", "windows", "canonical"}};
   if (recipe == "int8") {
     return Pipeline{{"canonical", "fuse_float", "canonical", kCalibrate, "smooth", "quantize", "cse", "qdq", "fuse_int8", "qkv_int8",
-                     "cse", "dce"}};
+                     "windows", "cse", "dce"}};
   }
   // For graphs that arrive quantized: no scale is chosen, none is changed.
   if (recipe == "quantized") {
-    return Pipeline{{"canonical", "integer_form", "fuse_around", "canonical", "fuse_int8", "qkv_int8", "why_not_int8", "fuse_left", "cse",
-                     "dce"}};
+    return Pipeline{{"canonical", "integer_form", "fuse_around", "canonical", "fuse_int8", "qkv_int8", "why_not_int8", "fuse_left", "windows",
+                     "cse", "dce"}};
   }
   return ir::Fail("there is no recipe '{}': use float, int8 or quantized", recipe);
 }

@@ -1,6 +1,7 @@
 // Sdpa and SdpaInt8: strides say whether an operand is [B,S,H*D] or [B,H,S,D]; work is split by heads, by rows where heads
 // are few.
 #include <algorithm>
+#include <limits>
 #include <type_traits>
 
 #include "octavo/kernels/sdpa/sdpa.h"
@@ -16,6 +17,8 @@ struct Config {
   float scale;
   float softcap;
   bool nan_guard;
+  kernels::SdpaWindow window;
+  float hidden_value;
 };
 
 struct Dims {
@@ -37,8 +40,9 @@ Result<Dims> Describe(const Tensor& t, int64_t rank, int64_t heads, int64_t dim,
   return Dims{s[0], rows};
 }
 
-// Strides of a mask that broadcasts to [B,H,Sq,Sk].
-Result<kernels::SdpaMask> DescribeMask(const Tensor& t, const kernels::SdpaShape& shape) {
+// Strides of a mask that broadcasts to [B,H,Sq,Sk]; Mask is one of float or of bool.
+template <typename Mask, typename T>
+Result<Mask> DescribeMask(const Tensor& t, const T* data, const kernels::SdpaShape& shape) {
   const int64_t full[4] = {shape.batch, shape.heads, shape.q_len, shape.k_len};
   int64_t strides[4] = {0, 0, 0, 0};
   int64_t step = 1;
@@ -53,7 +57,29 @@ Result<kernels::SdpaMask> DescribeMask(const Tensor& t, const kernels::SdpaShape
     strides[axis] = d == 1 ? 0 : step;
     step *= d;
   }
-  return kernels::SdpaMask{t.as<float>().data(), strides[0], strides[1], strides[2], strides[3]};
+  return Mask{data, strides[0], strides[1], strides[2], strides[3]};
+}
+
+// Mask, bool mask and slopes, which follow each other from `slot` on.
+template <typename Args>
+Status FillMasks(const Config& c, StepCall& call, size_t slot, Args& args) {
+  args.visibility.window = c.window;
+  args.visibility.hidden_value = c.hidden_value;
+  if (call.Has(slot)) {
+    const Tensor& t = call.T(slot);
+    OCTAVO_TRY(args.mask, (DescribeMask<kernels::SdpaMask>(t, t.as<float>().data(), args.shape)));
+  }
+  if (call.Has(slot + 1)) {
+    const Tensor& t = call.T(slot + 1);
+    OCTAVO_TRY(args.visibility.keep,
+               (DescribeMask<kernels::SdpaBoolMask>(t, reinterpret_cast<const uint8_t*>(t.data()), args.shape)));
+  }
+  if (call.Has(slot + 2)) {
+    const Tensor& t = call.T(slot + 2);
+    if (t.size() != c.heads) return ir::Fail("there are {} slopes for {} heads", t.size(), c.heads);
+    args.visibility.alibi = t.as<float>().data();
+  }
+  return {};
 }
 
 template <typename Args>
@@ -105,9 +131,7 @@ Status FillCommon(const Config& c, StepCall& call, size_t mask_slot, DType out_d
   args.scale = c.scale;
   args.softcap = c.softcap;
   args.nan_guard = c.nan_guard;
-  if (call.Has(mask_slot)) {
-    OCTAVO_TRY(args.mask, DescribeMask(call.T(mask_slot), args.shape));
-  }
+  OCTAVO_TRY_STATUS(FillMasks(c, call, mask_slot, args));
   Shape out = c.out_rank == 3 ? Shape{q.batch, q.rows, c.heads * c.v_dim} : Shape{q.batch, c.heads, q.rows, c.v_dim};
   Tensor& o = call.Allocate(0, out_dtype, std::move(out));
   OCTAVO_TRY(const Dims unused, Describe(o, c.out_rank, c.heads, c.v_dim, "output", &args.o_strides));
@@ -184,6 +208,8 @@ KernelPtr MakeAttention(const Node& node, const CompileContext& c) {
   config.scale = a.Float("scale", 1.0f);
   config.softcap = a.Float("softcap", 0.0f);
   config.nan_guard = a.Int("nan_guard", 0) != 0;
+  config.window = {a.Int("window_left", -1), a.Int("window_right", -1), a.Int("bottom_right", 0) != 0};
+  config.hidden_value = a.Float("hidden_value", -std::numeric_limits<float>::infinity());
   if (config.heads <= 0 || config.groups <= 0 || config.heads % config.groups != 0) return nullptr;
   if (node.op == Op::kSdpa) return std::make_unique<FloatAttention>(c.arch, config);
   kernels::SdpaInt8Args p;

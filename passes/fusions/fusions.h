@@ -44,6 +44,8 @@ const std::vector<Rule>& Int8Rules();
 // Passes (pass.h): the rules above, and the groupings that take any number of branches.
 Result<bool> FuseFloat(Graph& graph, PassContext& context);
 Result<bool> FuseInt8(Graph& graph, PassContext& context);
+// Causal and window masks -> attributes of the attention.
+Result<bool> FuseWindows(Graph& graph, PassContext& context);
 // Two norms of one sum, one of them quantized -> one NormQuant. FuseInt8 ends with it.
 Result<bool> FuseTwinNorms(Graph& graph, PassContext& context);
 // 2..8 LinearInt8 of one activation, at least two of which feed one attention -> QkvInt8.

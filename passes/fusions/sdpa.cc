@@ -1,6 +1,6 @@
-// Before: s = MatMul(q, kT) [* scale];  [s = Tanh(s / cap) * cap];  p = Softmax(s [+ mask]);  [p = Where(IsNaN(p), 0, p)];
-//         o = MatMul(p, v)
-// After:  o = Sdpa(q, k, v, mask), all of rank 4 (fusions/sdpa_layout.cc absorbs head split, repeat and merge)
+// Before: s = MatMul(q, kT) [* scale];  [s = Tanh(s / cap) * cap];  [s = s + mask];  [s = Where(keep, s, hidden)];
+//         p = Softmax(s);  [p = Where(IsNaN(p), 0, p)];  o = MatMul(p, v)
+// After:  o = Sdpa(q, k, v, mask, keep), all of rank 4 (fusions/sdpa_layout.cc absorbs head split, repeat and merge)
 // Shapes: q [B,H,Sq,D]  kT [B,H,D,Sk]  v [B,H,Sk,Dv]  mask broadcastable to [B,H,Sq,Sk]; K and V may have one head for all of
 //         Q. Rank 3, [N,S,D], is attention with one head.
 // Exact: the same operations in the same order. A mask of -inf or -3.4e38 keeps its meaning (graphs.md 2).
@@ -23,7 +23,7 @@ Rule Sdpa() {
   r.Build([=](Rewriter& b, const Match& m) {
     const size_t rank = m.graph().value(m[q]).type.shape->size();
     std::vector<ValueId> inputs{Lifted(b, m[q], rank), Untransposed(b, Lifted(b, m[kt], rank)), Lifted(b, m[v], rank)};
-    if (m.Has(mid.mask)) inputs.push_back(Lifted(b, m[mid.mask], rank));
+    AddMasks(b, m, mid, rank, &inputs);
     return Lowered(b, b.Create(Op::kSdpa, std::move(inputs), SdpaAttrs(m, q, kt, v, mid)), rank);
   });
   return r.Finish();

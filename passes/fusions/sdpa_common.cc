@@ -18,7 +18,10 @@ SdpaMiddle MatchScoresToProbabilities(RuleBuilder& r, Var q, Var kt) {
   const Var capped = r.Optional(r.MayEscape(r.AnyOrder("capped", Op::kMul, tanh, mid.cap_again)), scaled);
   mid.mask = r.Input("mask");
   const Var masked = r.Optional(r.MayEscape(r.AnyOrder("masked", Op::kAdd, capped, mid.mask)), capped);
-  const Var softmax = r.MayEscape(r.Op("probabilities", Op::kSoftmax, {masked}, LastAxis(-1)));
+  mid.keep = r.Input("keep");
+  mid.hidden = r.Scalar("hidden");
+  const Var kept = r.Optional(r.MayEscape(r.Op("kept", Op::kWhere, {mid.keep, masked, mid.hidden})), masked);
+  const Var softmax = r.MayEscape(r.Op("probabilities", Op::kSoftmax, {kept}, LastAxis(-1)));
   mid.guard = r.MayEscape(r.Op("nan_guard", Op::kWhere, {r.Op("is_nan", Op::kIsNaN, {softmax}), r.Scalar("zero"), softmax}));
   mid.p = r.Optional(mid.guard, softmax);
   return mid;
@@ -34,11 +37,11 @@ const ir::SymShape* ShapeOf(const Match& m, Var v) {
 // Heads of rank 3 [N,S,D] are part of the batch: one head for each of N.
 ir::Dim HeadsOf(const ir::SymShape& s) { return s.size() == 4 ? s[1] : ir::Dim(1); }
 
-Verdict CheckMask(const Match& m, const SdpaMiddle& mid, size_t rank) {
-  if (!m.Has(mid.mask)) return Ok();
-  const ir::Value& mask = m.graph().value(m[mid.mask]);
-  if (mask.type.dtype != ir::DType::kF32 || !mask.type.shape || mask.type.shape->size() > rank) {
-    return Illegal(std::format("the mask '{}' has type {}", mask.name, ToString(mask.type)));
+Verdict CheckMask(const Match& m, Var mask, ir::DType type, size_t rank) {
+  if (!m.Has(mask)) return Ok();
+  const ir::Value& v = m.graph().value(m[mask]);
+  if (v.type.dtype != type || !v.type.shape || v.type.shape->size() > rank) {
+    return Illegal(std::format("the mask '{}' has type {}", v.name, ToString(v.type)));
   }
   return Ok();
 }
@@ -74,7 +77,11 @@ Verdict CheckHeads(const Match& m, Var q, Var kt, Var v, const SdpaMiddle& mid) 
     return Illegal(std::format("scores are divided by {} before Tanh and multiplied by {} after it", m.scalar(mid.cap),
                                m.scalar(mid.cap_again)));
   }
-  return CheckMask(m, mid, qs->size());
+  if (m.Has(mid.hidden) && !(m.scalar(mid.hidden) < 0.0f)) {
+    return Illegal(std::format("hidden keys get the score {}, which is not negative", m.scalar(mid.hidden)));
+  }
+  if (Verdict bad = CheckMask(m, mid.keep, ir::DType::kBool, qs->size()); !bad.ok()) return bad;
+  return CheckMask(m, mid.mask, ir::DType::kF32, qs->size());
 }
 
 ir::Attrs SdpaAttrs(const Match& m, Var q, Var kt, Var v, const SdpaMiddle& mid) {
@@ -90,7 +97,14 @@ ir::Attrs SdpaAttrs(const Match& m, Var q, Var kt, Var v, const SdpaMiddle& mid)
                   {"scale", m.Has(mid.scale) ? m.scalar(mid.scale) : 1.0f},
                   {"nan_guard", int64_t{m.Has(mid.guard) ? 1 : 0}}};
   if (m.Has(mid.cap)) attrs.Set("softcap", m.scalar(mid.cap));
+  if (m.Has(mid.hidden)) attrs.Set("hidden_value", m.scalar(mid.hidden));
   return attrs;
+}
+
+void AddMasks(Rewriter& b, const Match& m, const SdpaMiddle& mid, size_t rank, std::vector<ValueId>* inputs) {
+  inputs->push_back(m.Has(mid.mask) ? Lifted(b, m[mid.mask], rank) : ValueId{});
+  inputs->push_back(m.Has(mid.keep) ? Lifted(b, m[mid.keep], rank) : ValueId{});
+  while (!inputs->back().valid()) inputs->pop_back();
 }
 
 ValueId Lifted(Rewriter& b, ValueId v, size_t rank) {

@@ -11,19 +11,24 @@ struct SdpaMiddle {
   pattern::Var cap;    // scalar, absent: none; scores = tanh(scores / cap) * cap
   pattern::Var cap_again;
   pattern::Var mask;   // additive, absent: none
+  pattern::Var keep;    // bool, absent: none; where false the score is `hidden`
+  pattern::Var hidden;
   pattern::Var guard;  // Where(IsNaN(p), 0, p), absent: no guard
   pattern::Var p;      // the probabilities, after the guard
 };
 
-// Softmax([cap * tanh(1/cap *] MatMul(q, kT) [* scale] [)] [+ mask]), with or without the NaN guard. Scores and probabilities
-// may have other readers (models that return their attentions): the chain up to there stays for them, computed beside the fused
-// op. In float that costs about what fusing gains, in int8 a quarter of what it gains.
+// Softmax([cap * tanh(1/cap *] MatMul(q, kT) [* scale] [)] [+ mask]), with or without Where(keep, ., hidden) before the Softmax and
+// the NaN guard behind it. Scores and probabilities may have other readers (models that return their attentions): the chain up to
+// there stays for them, computed beside the fused op. In float that costs about what fusing gains, in int8 a quarter of it.
 SdpaMiddle MatchScoresToProbabilities(pattern::RuleBuilder& r, pattern::Var q, pattern::Var kt);
 
 // Ranks 4 (or all 3: heads in the batch), head count and head sizes are numbers, K and V have as many heads as Q or one, the
 // mask is f32 of at most that rank.
 pattern::Verdict CheckHeads(const pattern::Match& m, pattern::Var q, pattern::Var kt, pattern::Var v,
                             const SdpaMiddle& mid);
+
+// The mask inputs of the op at the end of `inputs`, as far as there: mask, keep.
+void AddMasks(Rewriter& b, const pattern::Match& m, const SdpaMiddle& mid, size_t rank, std::vector<ValueId>* inputs);
 
 ir::Attrs SdpaAttrs(const pattern::Match& m, pattern::Var q, pattern::Var kt, pattern::Var v, const SdpaMiddle& mid);
 

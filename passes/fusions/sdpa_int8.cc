@@ -1,5 +1,5 @@
-// Before: p = Softmax(MatMul(DQ q, DQ kT) [* scale] [+ mask]);  [NaN guard];  o = MatMul(DQ(Q(p)), DQ v);  [o = Q(o)]
-// After:  o = SdpaInt8(q, k, v, scales and zero points, mask), rank 4 (sdpa_layout.cc absorbs head split and merge)
+// Before: p = Softmax(MatMul(DQ q, DQ kT) [* scale] [+ mask]);  [Where(keep, ., hidden) before it, NaN guard behind it];  o = MatMul(DQ(Q(p)), DQ v);  [o = Q(o)]
+// After:  o = SdpaInt8(q, k, v, scales and zero points, mask, keep), rank 4 (sdpa_layout.cc absorbs head split and merge)
 // Exact: integer products, float32 in the graph's order, P quantized where the graph says (shared/design.md 5, exact mode).
 // Refuses: what sdpa refuses, operands that are not 8 bits per tensor.
 #include <format>
@@ -68,9 +68,8 @@ Rule SdpaInt8(bool quantized_output) {
     }
     in.push_back(quantized_output ? param(oq, 1) : ValueId{});
     in.push_back(quantized_output ? param(oq, 2) : ValueId{});
-    in.push_back(m.Has(mid.mask) ? Lifted(b, m[mid.mask], rank) : ValueId{});
+    AddMasks(b, m, mid, rank, &in);
     in[1] = Untransposed(b, Lifted(b, m[kt], rank));
-    while (!in.back().valid()) in.pop_back();
     return Lowered(b, b.Create(Op::kSdpaInt8, std::move(in), attrs), rank);
   });
   return r.Finish();

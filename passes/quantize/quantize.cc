@@ -52,7 +52,7 @@ class Quantizer {
   // The node becomes SdpaInt8, which is then expanded to the Q/DQ form it means.
   Status Attention(NodeId id) {
     const Node n = g_.node(id);
-    std::vector<ValueId> inputs(14);
+    std::vector<ValueId> inputs(16);
     const ValueId operands[4] = {n.inputs[0], n.inputs[1], n.inputs[2], n.output()};
     const quant::QParams* params[4];
     for (int i = 0; i < 4; ++i) {
@@ -71,7 +71,7 @@ class Quantizer {
     }
     inputs[9] = Scale(1.0f / 255.0f);
     inputs[10] = Zero({DType::kU8, 0.0f, 0});
-    inputs[13] = n.input(3);
+    for (size_t i = 0; i < 3; ++i) inputs[13 + i] = n.input(3 + i);  // masks and slopes
     const ValueId o_scale = inputs[11];
     const ValueId o_zero = inputs[12];
     while (!inputs.back().valid()) inputs.pop_back();

@@ -40,6 +40,7 @@ struct Block {
   Graph graph;
   ir::TensorMap inputs;
   std::string what;
+  int64_t left = -1, right = -1;  // of its attention
 };
 
 // x -> Q, K, V (own widths) -> attention with an optional mask -> output projection -> residual, LayerNorm or RMSNorm, GELU or SiLU FFN.
@@ -84,9 +85,27 @@ Block RandomBlock(std::mt19937_64& rng) {
     b.inputs["mask"] = t;
     in.push_back(m);
   }
+  const int64_t kind = Pick(rng, 0, 5);  // 1, 2: window; 3: bool mask; 4: both; 5: and slopes
+  if (kind >= 3) {
+    const ValueId m = g.AddInput("keep", {DType::kBool, ir::SymShape{ir::Dim::Symbol("b"), 1, 1, ir::Dim::Symbol("s")}});
+    Tensor t = Tensor::Zeros(DType::kBool, {batch, 1, 1, length});
+    uint8_t* bytes = reinterpret_cast<uint8_t*>(t.mutable_data());
+    for (int64_t i = 0; i < batch * length; ++i) bytes[i] = Pick(rng, 0, 3) != 0 ? 1 : 0;
+    b.inputs["keep"] = t;
+    in.resize(5);
+    in[4] = m;
+  }
+  if (kind == 5) in.push_back(g.AddConstant(RandomTensor(rng, {heads}, 0.1f)));
+  const bool window = kind == 1 || kind == 2 || kind >= 4;
+  const int64_t left = window ? Pick(rng, -1, 20) : -1, right = window ? Pick(rng, -1, 3) : -1, bottom = Pick(rng, 0, 1);
+  b.left = left, b.right = right;
+  const float hidden = guard ? -std::numeric_limits<float>::infinity() : std::numeric_limits<float>::lowest();
+  b.what += std::format(" kind {} left {} right {} bottom_right {}", kind, left, right, bottom);
+  const float softcap = Pick(rng, 0, 2) == 0 ? 5.0f : 0.0f;
   const int64_t three = 3;
   const ValueId o = one(Op::kSdpa, std::move(in),
-                        {{"num_heads", heads}, {"kv_num_heads", groups}, {"head_dim", dim}, {"v_head_dim", v_dim},
+                        {{"window_left", left}, {"window_right", right}, {"bottom_right", bottom}, {"hidden_value", hidden},
+                         {"softcap", softcap}, {"num_heads", heads}, {"kv_num_heads", groups}, {"head_dim", dim}, {"v_head_dim", v_dim},
                          {"q_rank", three}, {"k_rank", three}, {"v_rank", three}, {"out_rank", three},
                          {"scale", 1.0f / std::sqrt(static_cast<float>(dim))}, {"nan_guard", int64_t{guard ? 1 : 0}}});
   const ValueId sum = one(Op::kAdd, {x, linear(o, heads * v_dim, width)});
@@ -149,6 +168,12 @@ TEST(Exact, RandomBlocks) {
     ASSERT_TRUE(optimized.has_value()) << optimized.error().message;
     EXPECT_EQ(optimized->report.attention.done, 1);
     EXPECT_EQ(optimized->report.qkv.done, 1);
+    for (ir::NodeId id : optimized->graph.NodesInOrder()) {  // the window that quantization wrote out is found again
+      const ir::Node& n = optimized->graph.node(id);
+      if (n.op != Op::kSdpaInt8) continue;
+      EXPECT_EQ(n.attrs.Int("window_left", -1), block.left);
+      EXPECT_EQ(n.attrs.Int("window_right", -1), block.right);
+    }
     EXPECT_EQ(optimized->report.linear.done, 6);
     for (ir::NodeId id : optimized->graph.NodesInOrder()) {  // activations stand in epilogues
       const Op op = optimized->graph.node(id).op;
