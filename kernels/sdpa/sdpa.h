@@ -58,7 +58,8 @@ struct SdpaMask {
 struct SdpaWindow {
   int64_t left = -1;
   int64_t right = -1;
-  bool bottom_right = false;  // offset = k_len - q_len: the last query is at the last key; otherwise 0
+  bool bottom_right = false;  // adds k_len - q_len to offset: the last query is at the last key
+  int64_t offset = 0;         // where query 0 stands among the keys
 };
 
 // One byte a key, 0: hidden. Strides as SdpaMask.
@@ -136,6 +137,16 @@ void SdpaRows(Arch arch, const SdpaInt8Args& args, int64_t batch, int64_t head, 
 // `packed` and `scratch` belong to this call.
 void SdpaHeads(Arch arch, const SdpaFloatArgs& args, int64_t begin, int64_t end, void* packed, void* scratch);
 void SdpaHeads(Arch arch, const SdpaInt8Args& args, int64_t begin, int64_t end, void* packed, void* scratch);
+
+// Flash: rows [begin, end) of one (batch, head) over tiles of kSdpaFlashKeys keys with a running maximum m and sum l. K and V
+// are read where they lie, and scratch does not grow with the keys. For each tile with the scores s (as above) of a row:
+//   m' = max(m, max s);  c = Exp(m - m');  e_j = Exp(s_j - m');  l = l * c + sum e_j;  o = o * c + (fma of e_j, v_j in order)
+// and in the end o / l. Bit-identical on every Arch, but not the exact mode's bits: where that divides before it adds V, this
+// does after, and every new maximum rounds o and l once more (one tile in kSdpaFlashKeys keys: at most 2^-23 of o each).
+inline constexpr int64_t kSdpaFlashKeys = 512;
+size_t SdpaFlashScratchBytes(Arch arch, const SdpaFloatArgs& args, int64_t rows);
+void SdpaFlash(Arch arch, const SdpaFloatArgs& args, int64_t batch, int64_t head, int64_t begin, int64_t end,
+               void* scratch);
 
 }  // namespace octavo::kernels
 

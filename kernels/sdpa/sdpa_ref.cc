@@ -1,6 +1,8 @@
 #include "octavo/kernels/sdpa/sdpa_ref.h"
 
+#include <algorithm>
 #include <cmath>
+#include <limits>
 
 #include "octavo/kernels/sdpa/sdpa_window.h"
 #include "octavo/quant/numeric/math.h"
@@ -25,9 +27,9 @@ int32_t Quantize(float x, quant::DType type, float scale, int32_t zero_point) {
   return quant::QuantizeOne(x, scale, zero_point, static_cast<int32_t>(lo), static_cast<int32_t>(hi));
 }
 
-// Scale, mask, softmax and guard of one row of scores, in place.
+// Scale, mask and window of one row of scores, in place.
 template <typename Args>
-void Probabilities(const Args& args, int64_t batch, int64_t head, int64_t row, float* s) {
+void Scores(const Args& args, int64_t batch, int64_t head, int64_t row, float* s) {
   const SdpaMask& mask = args.mask;
   const SdpaVisibility& see = args.visibility;
   const SdpaBoolMask& keep = see.keep;
@@ -50,6 +52,11 @@ void Probabilities(const Args& args, int64_t batch, int64_t head, int64_t row, f
                          keep.data[batch * keep.batch + head * keep.head + row * keep.row + j * keep.col] == 0);
     if (hidden) s[j] = see.hidden_value;
   }
+}
+
+template <typename Args>
+void Probabilities(const Args& args, int64_t batch, int64_t head, int64_t row, float* s) {
+  Scores(args, batch, head, row, s);
   quant::SoftmaxRow(s, args.shape.k_len, s);
   for (int64_t j = 0; args.nan_guard && j < args.shape.k_len; ++j) s[j] = s[j] != s[j] ? 0.0f : s[j];
 }
@@ -87,6 +94,59 @@ void SdpaReference(const SdpaFloatArgs& args, int64_t batch, int64_t head, int64
     for (int64_t j = 0; j < shape.k_len; ++j) MultiplyAdd(row[j], v + j * args.v_strides.row, 1, shape.v_head_size, o);
     // A product of 0 can turn a sum of -0 into 0: with this, leaving such products out changes nothing.
     for (int64_t c = 0; c < shape.v_head_size && HasWindow(args.visibility.window); ++c) o[c] = o[c] + 0.0f;
+  }
+}
+
+namespace {
+
+// The sum of the softmax's contract: sixteen lanes, then halves.
+float SumOfLanes(const float* x, int64_t n) {
+  float lanes[16] = {};
+  for (int64_t i = 0; i < n; ++i) lanes[i % 16] += x[i];
+  for (int half = 8; half > 0; half /= 2) {
+    for (int i = 0; i < half; ++i) lanes[i] += lanes[i + half];
+  }
+  return lanes[0];
+}
+
+// One tile of keys of one row: its scores, then the running maximum, sum and output.
+void FlashTile(const SdpaFloatArgs& tile, int64_t batch, int64_t head, int64_t i, float* row, float* sums, float* max,
+               float* sum, float* o) {
+  const SdpaShape& shape = tile.shape;
+  const int64_t kv_head = head / (shape.heads / shape.kv_heads);
+  const float* k = tile.k + Offset(tile.k_strides, batch, kv_head, 0);
+  const float* v = tile.v + Offset(tile.v_strides, batch, kv_head, 0);
+  const float* q = tile.q + Offset(tile.q_strides, batch, head, i);
+  for (int64_t j = 0; j < shape.k_len; ++j) row[j] = 0.0f;
+  for (int64_t d = 0; d < shape.head_size; ++d) MultiplyAdd(q[d], k + d, tile.k_strides.row, shape.k_len, row);
+  Scores(tile, batch, head, i, row);
+  float now = *max;
+  for (int64_t j = 0; j < shape.k_len; ++j) now = row[j] > now ? row[j] : now;
+  const float from = std::isinf(now) && now < 0 ? 0.0f : now;  // nothing seen yet: every e is 0
+  const float change = quant::Exp(*max - from);
+  for (int64_t j = 0; j < shape.k_len; ++j) row[j] = quant::Exp(row[j] - from);
+  *sum = *sum * change + SumOfLanes(row, shape.k_len);
+  *max = now;
+  for (int64_t c = 0; c < shape.v_head_size; ++c) sums[c] = 0.0f;
+  for (int64_t j = 0; j < shape.k_len; ++j) MultiplyAdd(row[j], v + j * tile.v_strides.row, 1, shape.v_head_size, sums);
+  for (int64_t c = 0; c < shape.v_head_size; ++c) o[c] = o[c] * change + sums[c];
+}
+
+}  // namespace
+
+void SdpaFlashReference(const SdpaFloatArgs& args, int64_t batch, int64_t head, int64_t begin, int64_t end,
+                        float* scratch) {
+  const SdpaShape& shape = args.shape;
+  for (int64_t i = begin; i < end; ++i) {
+    float* o = args.o + Offset(args.o_strides, batch, head, i);
+    float max = -std::numeric_limits<float>::infinity(), sum = 0.0f;
+    for (int64_t c = 0; c < shape.v_head_size; ++c) o[c] = 0.0f;
+    for (int64_t first = 0; first < shape.k_len; first += kSdpaFlashKeys) {
+      const SdpaFloatArgs tile = TileOf(args, first, std::min(kSdpaFlashKeys, shape.k_len - first));
+      FlashTile(tile, batch, head, i, scratch, scratch + kSdpaFlashKeys, &max, &sum, o);
+    }
+    const bool meaning = sum > 0.0f || !args.nan_guard;
+    for (int64_t c = 0; c < shape.v_head_size; ++c) o[c] = meaning ? o[c] / sum + 0.0f : 0.0f;
   }
 }
 

@@ -9,6 +9,7 @@
 #include "hwy/foreach_target.h"  // IWYU pragma: keep
 #include "hwy/highway.h"
 #include "octavo/kernels/sdpa/sdpa_amx-inl.h"
+#include "octavo/kernels/sdpa/sdpa_blocks-inl.h"
 #include "octavo/kernels/sdpa/sdpa_pack-inl.h"
 #include "octavo/kernels/sdpa/sdpa_rows-inl.h"
 #include "octavo/kernels/sdpa/sdpa_softmax-inl.h"
@@ -24,17 +25,6 @@ namespace hn = hwy::HWY_NAMESPACE;
 using internal::kSdpaRows;
 using internal::MakeSdpaLayout;
 using internal::SdpaLayout;
-
-HWY_INLINE int64_t OffsetOf(const SdpaStrides& strides, int64_t batch, int64_t head, int64_t row) {
-  return batch * strides.batch + head * strides.head + row * strides.row;
-}
-
-template <class T>
-HWY_INLINE HeadRows<T> RowsOf(const void* data, const SdpaStrides& strides, int64_t batch, int64_t head, int64_t rows,
-                              int64_t width) {
-  return {static_cast<const T*>(data) + OffsetOf(strides, batch, head, 0), strides.row, static_cast<size_t>(rows),
-          static_cast<size_t>(width)};
-}
 
 // The operands of the int8 products as the engine takes them. VNNI multiplies u8 rows by s8 columns: the other kind has
 // its top bit flipped, and its zero point moves by 128. The s16 form works on values less their zero point.
@@ -97,16 +87,6 @@ void PackInt8(const SdpaInt8Args& args, int64_t batch, int64_t kv_head, void* pa
     PackRowsAsColumns(l.k16, l.d_steps, load, out);
     PackPairs(v, l.k16, l.v16, args.v_type == quant::DType::kS8, args.v_zero_point, out + l.v_at);
   }
-}
-
-void PackFloat(const SdpaFloatArgs& args, int64_t batch, int64_t kv_head, void* packed) {
-  const SdpaShape& s = args.shape;
-  const SdpaLayout l = MakeSdpaLayout(s, FloatEngine::kPerWord);
-  const auto k = RowsOf<float>(args.k, args.k_strides, batch, kv_head, s.k_len, s.head_size);
-  const auto v = RowsOf<float>(args.v, args.v_strides, batch, kv_head, s.k_len, s.v_head_size);
-  auto* out = static_cast<uint8_t*>(packed);
-  PackRowsAsColumns(l.k16, l.d_steps, [&](size_t row, size_t step) HWY_ATTR { return LoadFloats(k, row, step); }, out);
-  PackFloats(v, l.v16, out + l.v_at);
 }
 
 // Query rows as words; *term = what the zero point of K contributes to the row.
@@ -278,22 +258,6 @@ template <class Args, class F>
 HWY_INLINE void ForSpan(const Args& args, int64_t row, int64_t rows, F f) {
   const SdpaShape& s = args.shape;
   if (!f(MakeSpan(s, internal::SpanOf(args.visibility.window, s, row, rows)))) f(MakeSpan(s, {0, s.k_len + 63}));
-}
-
-// Rows [begin, end) in blocks of 6, the rest as 4, 2, 1. f(kR as a constant, first row).
-template <class F>
-HWY_INLINE void ForBlocks(int64_t begin, int64_t end, F f) {
-  int64_t row = begin;
-  for (; row + 6 <= end; row += 6) f(std::integral_constant<size_t, 6>(), row);
-  if (row + 4 <= end) {
-    f(std::integral_constant<size_t, 4>(), row);
-    row += 4;
-  }
-  if (row + 2 <= end) {
-    f(std::integral_constant<size_t, 2>(), row);
-    row += 2;
-  }
-  if (row < end) f(std::integral_constant<size_t, 1>(), row);
 }
 
 template <class E>

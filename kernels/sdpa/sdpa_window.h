@@ -3,6 +3,7 @@
 #define OCTAVO_KERNELS_SDPA_SDPA_WINDOW_H_
 
 #include <algorithm>
+#include <cmath>
 #include <cstdint>
 
 #include "octavo/kernels/sdpa/sdpa.h"
@@ -18,7 +19,9 @@ struct KeyRange {
 
 inline bool HasWindow(const SdpaWindow& w) { return w.left >= 0 || w.right >= 0; }
 
-inline int64_t WindowOffset(const SdpaWindow& w, const SdpaShape& s) { return w.bottom_right ? s.k_len - s.q_len : 0; }
+inline int64_t WindowOffset(const SdpaWindow& w, const SdpaShape& s) {
+  return w.offset + (w.bottom_right ? s.k_len - s.q_len : 0);
+}
 
 // May be empty; never leaves [0, k_len].
 inline KeyRange VisibleKeys(const SdpaWindow& w, const SdpaShape& s, int64_t row) {
@@ -44,6 +47,26 @@ inline KeyRange SpanOf(const SdpaWindow& w, const SdpaShape& s, int64_t row, int
   const KeyRange keys = UnionKeys(w, s, row, rows);
   if (keys.size() <= 0) return all;
   return {keys.begin / kSpanKeys * kSpanKeys, (keys.end + kSpanKeys - 1) / kSpanKeys * kSpanKeys};
+}
+
+// The attention to `keys` keys from `first` on, of args whose window has its offset in numbers.
+inline SdpaFloatArgs TileOf(const SdpaFloatArgs& args, int64_t first, int64_t keys) {
+  SdpaFloatArgs tile = args;
+  tile.shape.k_len = keys;
+  tile.k += first * args.k_strides.row;
+  tile.v += first * args.v_strides.row;
+  if (tile.mask.data != nullptr) tile.mask.data += first * args.mask.col;
+  SdpaVisibility& see = tile.visibility;
+  if (see.keep.data != nullptr) see.keep.data += first * see.keep.col;
+  see.window.offset = WindowOffset(args.visibility.window, args.shape) - first;
+  see.window.bottom_right = false;
+  return tile;
+}
+
+// No row of the block sees a key of the tile, and hidden keys count for nothing.
+inline bool IsIdle(const SdpaFloatArgs& tile, int64_t row, int64_t rows) {
+  const SdpaVisibility& see = tile.visibility;
+  return HasWindow(see.window) && std::isinf(see.hidden_value) && UnionKeys(see.window, tile.shape, row, rows).size() <= 0;
 }
 
 }  // namespace octavo::kernels::internal

@@ -11,37 +11,6 @@
 namespace octavo::kernels {
 namespace {
 
-struct Hidden {
-  std::vector<uint8_t> keep;
-  std::vector<float> slopes;
-  SdpaVisibility see;
-};
-
-Hidden MakeHidden(const SdpaShape& s, std::mt19937& gen) {
-  Hidden h;
-  const auto width = [&] { return gen() % 3 == 0 ? int64_t{-1} : static_cast<int64_t>(gen() % (gen() % 2 != 0 ? 4 : 90)); };
-  h.see.window = {width(), gen() % 2 != 0 ? 0 : width(), gen() % 2 != 0};
-  constexpr float kValues[] = {-kInf, -3.4028235e38f, -1e4f};
-  h.see.hidden_value = kValues[gen() % 3];
-  if (gen() % 3 == 0) {
-    SdpaBoolMask& k = h.see.keep;
-    k.col = gen() % 5 == 0 ? 0 : 1;
-    int64_t size = k.col != 0 ? s.k_len : 1;
-    const auto add = [&](int64_t count, int64_t* stride) {
-      if (count > 1 && gen() % 2 != 0) *stride = size, size *= count;
-    };
-    add(s.q_len, &k.row), add(s.heads, &k.head), add(s.batch, &k.batch);
-    h.keep.resize(static_cast<size_t>(size));
-    for (int64_t i = 0; i < size; ++i) h.keep[i] = (i / s.k_len) % 4 != 1 && gen() % 3 != 0 ? 1 + gen() % 2 * 254 : 0;
-    k.data = h.keep.data();
-  }
-  if (gen() % 3 == 0) {
-    for (int64_t i = 0; i < s.heads; ++i) h.slopes.push_back(std::exp2(-static_cast<float>(gen() % 80) / 10.0f));
-    h.see.alibi = h.slopes.data();
-  }
-  return h;
-}
-
 void Check(Arch arch, const SdpaShape& shape, uint32_t seed) {
   SCOPED_TRACE("seed " + std::to_string(seed) + ", q " + std::to_string(shape.q_len) + ", k " +
                std::to_string(shape.k_len) + ", d " + std::to_string(shape.head_size));
