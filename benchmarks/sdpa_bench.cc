@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <limits>
 #include <string>
 #include <vector>
 
@@ -40,12 +41,17 @@ void Measure(benchmark::State& state, int64_t s, Body body) {
   state.counters["GHz"] = clock;
 }
 
-void Int8(benchmark::State& state, Arch arch, int64_t s, int64_t d, bool with_mask) {
+enum class Masking { kNone, kPadding, kTriangle, kCausal };  // kTriangle: causal as a mask of all scores
+
+void Int8(benchmark::State& state, Arch arch, int64_t s, int64_t d, Masking masking) {
   const int64_t heads = Heads(s);
   SdpaInt8Args a;
   a.shape = {1, heads, heads, s, s, d, d};
   AlignedArray<uint8_t> q(heads * s * d), k(heads * s * d), v(heads * s * d), o(heads * s * d);
-  AlignedArray<float> mask(s);
+  AlignedArray<float> mask(masking == Masking::kTriangle ? s * s : s);
+  for (size_t i = 0; i < mask.size(); ++i) {
+    mask.data()[i] = masking == Masking::kTriangle && i % s > i / s ? -std::numeric_limits<float>::infinity() : 0.0f;
+  }
   for (size_t i = 0; i < q.size(); ++i)
     q.data()[i] = i * 37 % 251, k.data()[i] = i * 91 % 253, v.data()[i] = i * 53 % 241;
   a.q = q.data(), a.k = k.data(), a.v = v.data(), a.o = o.data();
@@ -54,7 +60,9 @@ void Int8(benchmark::State& state, Arch arch, int64_t s, int64_t d, bool with_ma
   a.q_zero_point = a.k_zero_point = a.v_zero_point = a.o_zero_point = 121;
   a.q_scale = a.k_scale = a.v_scale = a.o_scale = 0.02f, a.p_scale = 1 / 255.0f;
   a.scale = 1 / std::sqrt(static_cast<float>(d));
-  if (with_mask) a.mask.data = mask.data();
+  if (masking == Masking::kPadding || masking == Masking::kTriangle) a.mask.data = mask.data();
+  if (masking == Masking::kTriangle) a.mask.row = s;
+  if (masking == Masking::kCausal) a.visibility.window.right = 0;
   AlignedArray<uint8_t> packed(SdpaPackedBytes(arch, a)), scratch(SdpaScratchBytes(arch, a));
   Measure(state, s, [&] { SdpaHeads(arch, a, 0, heads, packed.data(), scratch.data()); });
 }
@@ -77,12 +85,50 @@ void Float(benchmark::State& state, Arch arch, int64_t s, int64_t d) {
   Measure(state, s, [&] { SdpaHeads(arch, a, 0, heads, packed.data(), scratch.data()); });
 }
 
+// One query row against a cache of `keys` keys, 8 heads; GB/s of K and V.
+void Decode(benchmark::State& state, Arch arch, int64_t keys, int64_t d, bool flash) {
+  const int64_t heads = 8;
+  SdpaFloatArgs a;
+  a.shape = {1, heads, heads, 1, keys, d, d};
+  AlignedArray<float> q(heads * d), k(heads * keys * d), v(heads * keys * d), o(heads * d);
+  FillFloats(q), FillFloats(k), FillFloats(v);
+  a.q = q.data(), a.k = k.data(), a.v = v.data(), a.o = o.data();
+  a.q_strides = a.o_strides = {0, d, d};
+  a.k_strides = a.v_strides = {0, keys * d, d};
+  AlignedArray<uint8_t> packed(flash ? 64 : SdpaPackedBytes(arch, a));
+  AlignedArray<uint8_t> scratch(flash ? SdpaFlashScratchBytes(arch, a, 1) : SdpaScratchBytes(arch, a));
+  double best = 1e30;
+  for (auto _ : state) {
+    const auto begin = std::chrono::steady_clock::now();
+    if (flash) {
+      for (int64_t h = 0; h < heads; ++h) SdpaFlash(arch, a, 0, h, 0, 1, scratch.data());
+    } else {
+      SdpaHeads(arch, a, 0, heads, packed.data(), scratch.data());
+    }
+    benchmark::ClobberMemory();
+    const std::chrono::duration<double> time = std::chrono::steady_clock::now() - begin;
+    state.SetIterationTime(time.count());
+    best = std::min(best, time.count());
+  }
+  state.counters["GB/s"] = static_cast<double>(heads * keys * d * 8) / best * 1e-9;
+}
+
 void OneDnn(benchmark::State& state, int64_t s, int64_t d, bool int8) {
   bench::OneDnnAttention attention(Heads(s), s, d, int8);
   Measure(state, s, [&] { attention.Run(); });
 }
 
 void Register() {
+  for (const Arch arch : SupportedArchs()) {
+    for (const bool flash : {false, true}) {
+      if (arch == Arch::kScalar) continue;
+      benchmark::RegisterBenchmark(std::string(flash ? "decode_f32_flash/" : "decode_f32/") + std::string(Name(arch)),
+                                   [=](benchmark::State& state) { Decode(state, arch, 8192, 64, flash); })
+          ->MinTime(0.1)
+          ->UseManualTime()
+          ->Unit(benchmark::kMicrosecond);
+    }
+  }
   for (const int64_t d : {32, 64}) {
     for (const int64_t s : {32, 64, 128, 384, 1024}) {
       const std::string shape = "/d" + std::to_string(d) + "/S" + std::to_string(s);
@@ -92,8 +138,10 @@ void Register() {
         const auto add = [](const std::string& title, auto f) {
           benchmark::RegisterBenchmark(title, f)->MinTime(0.1)->UseManualTime()->Unit(benchmark::kMicrosecond);
         };
-        add("sdpa_int8_mask/" + name, [=](benchmark::State& state) { Int8(state, arch, s, d, true); });
-        add("sdpa_int8/" + name, [=](benchmark::State& state) { Int8(state, arch, s, d, false); });
+        add("sdpa_int8_mask/" + name, [=](benchmark::State& state) { Int8(state, arch, s, d, Masking::kPadding); });
+        add("sdpa_int8/" + name, [=](benchmark::State& state) { Int8(state, arch, s, d, Masking::kNone); });
+        add("sdpa_int8_triangle/" + name, [=](benchmark::State& state) { Int8(state, arch, s, d, Masking::kTriangle); });
+        add("sdpa_int8_causal/" + name, [=](benchmark::State& state) { Int8(state, arch, s, d, Masking::kCausal); });
         add("sdpa_f32_mask/" + name, [=](benchmark::State& state) { Float(state, arch, s, d); });
       }
       for (const bool int8 : {true, false}) {

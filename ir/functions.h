@@ -10,7 +10,8 @@
 //                 tanh(scores / softcap) * softcap before the mask; 0: none), nan_guard (1: NaN probabilities become 0),
 //                 window_left, window_right (query i sees the keys i + offset - left to i + offset + right; -1: no bound;
 //                 causal: window_right = 0), bottom_right (1: offset = Sk - Sq, else 0), hidden_value (float, default
-//                 -inf: the score of hidden keys)
+//                 -inf: the score of hidden keys), flash (Sdpa only; 1: the kernel may sum over tiles of keys, in memory that does
+//                 not grow with them; differs from the body by rounding)
 //  SdpaInt8       q k v (u8/s8) | q_scale q_zp k_scale k_zp v_scale v_zp | p_scale p_zp | [o_scale] [o_zp] | [mask]
 //                 input order: q k v q_scale q_zp k_scale k_zp v_scale v_zp p_scale p_zp o_scale o_zp mask keep slopes
 //                 (o_* absent: output f32; mask absent: none). Attributes as Sdpa. Scales f32 scalars, zero points

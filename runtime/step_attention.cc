@@ -19,6 +19,7 @@ struct Config {
   bool nan_guard;
   kernels::SdpaWindow window;
   float hidden_value;
+  bool flash;
 };
 
 struct Dims {
@@ -116,6 +117,20 @@ void RunOnThreads(kernels::Arch arch, const Args& args, const Threads& threads) 
   });
 }
 
+// Flash packs its tiles itself, so heads and rows are split alike. Few parts of rows: each packs all keys.
+void FlashOnThreads(kernels::Arch arch, const kernels::SdpaFloatArgs& args, const Threads& threads) {
+  const kernels::SdpaShape& s = args.shape;
+  const int64_t flat = s.batch * s.heads;
+  const int64_t row_parts = flat >= 2 * threads.count() ? 1 : PartsOf(s.q_len, 12, threads.count());
+  threads.For(flat * row_parts, [&](int64_t task) {
+    const int64_t head = task / row_parts;
+    const Part p = PartOf(s.q_len, row_parts, task % row_parts, 6);
+    if (p.begin >= p.end) return;
+    void* scratch = ThreadScratch(kernels::SdpaFlashScratchBytes(arch, args, p.end - p.begin), 1);
+    kernels::SdpaFlash(arch, args, head / s.heads, head % s.heads, p.begin, p.end, scratch);
+  });
+}
+
 // Everything but dtypes and quantization parameters; both argument structs have these members.
 template <typename Args>
 Status FillCommon(const Config& c, StepCall& call, size_t mask_slot, DType out_dtype, Args& args) {
@@ -153,11 +168,14 @@ Status Launch(kernels::Arch arch, const Args& args, StepCall& call) {
 class FloatAttention : public Kernel {
  public:
   FloatAttention(kernels::Arch arch, Config config) : arch_(arch), config_(config) {}
-  std::string name() const override { return "sdpa_f32 " + std::string(Name(arch_)); }
+  std::string name() const override { return (config_.flash ? "sdpa_f32_flash " : "sdpa_f32 ") + std::string(Name(arch_)); }
   Status Run(StepCall& call) const override {
     kernels::SdpaFloatArgs args;
     OCTAVO_TRY_STATUS(FillCommon(config_, call, 3, DType::kF32, args));
-    return Launch(arch_, args, call);
+    if (!config_.flash) return Launch(arch_, args, call);
+    if (const std::string why = kernels::SdpaRefusal(args); !why.empty()) return ir::Fail("{}", why);
+    if (call.out[0].tensor.size() > 0) FlashOnThreads(arch_, args, *call.threads);
+    return {};
   }
 
  private:
@@ -210,6 +228,7 @@ KernelPtr MakeAttention(const Node& node, const CompileContext& c) {
   config.nan_guard = a.Int("nan_guard", 0) != 0;
   config.window = {a.Int("window_left", -1), a.Int("window_right", -1), a.Int("bottom_right", 0) != 0};
   config.hidden_value = a.Float("hidden_value", -std::numeric_limits<float>::infinity());
+  config.flash = a.Int("flash", 0) != 0;
   if (config.heads <= 0 || config.groups <= 0 || config.heads % config.groups != 0) return nullptr;
   if (node.op == Op::kSdpa) return std::make_unique<FloatAttention>(c.arch, config);
   kernels::SdpaInt8Args p;

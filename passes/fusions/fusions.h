@@ -46,6 +46,8 @@ Result<bool> FuseFloat(Graph& graph, PassContext& context);
 Result<bool> FuseInt8(Graph& graph, PassContext& context);
 // Causal and window masks -> attributes of the attention.
 Result<bool> FuseWindows(Graph& graph, PassContext& context);
+// Float attention in memory that does not grow with the keys; rounding differs.
+Result<bool> UseFlash(Graph& graph, PassContext& context);
 // Two norms of one sum, one of them quantized -> one NormQuant. FuseInt8 ends with it.
 Result<bool> FuseTwinNorms(Graph& graph, PassContext& context);
 // 2..8 LinearInt8 of one activation, at least two of which feed one attention -> QkvInt8.

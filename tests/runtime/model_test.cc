@@ -70,6 +70,46 @@ TEST(Model, KernelsAgreeWithTheInterpreterForChangingShapes) {
   EXPECT_GT(model->arena_bytes(), 0u);
 }
 
+ir::Graph LongAttention(bool flash) {
+  ir::Graph g;
+  const auto input = [&](const char* name, int64_t rows) {
+    return g.AddInput(name, {ir::DType::kF32, ir::SymShape{1, 2, rows, 16}});
+  };
+  const ir::ValueId q = input("q", 40), k = input("k", 3000), v = input("v", 3000);
+  const ir::NodeId o = g.AddNode(ir::Op::kSdpa, {q, k, v}, 1,
+                                 {{"num_heads", int64_t{2}}, {"kv_num_heads", int64_t{2}}, {"head_dim", int64_t{16}},
+                                  {"v_head_dim", int64_t{16}}, {"scale", 0.25f}, {"window_right", int64_t{0}},
+                                  {"bottom_right", int64_t{1}}, {"flash", int64_t{flash ? 1 : 0}}});
+  g.AddOutput("y", g.node(o).output());
+  return g;
+}
+
+// Asked for, the kernel sums over tiles: near the exact mode, not its bits, and the same for every number of threads.
+TEST(Model, FlashAttentionIsNearTheExactMode) {
+  ir::TensorMap inputs;
+  uint32_t state = 1;
+  for (const auto& [name, rows] : {std::pair{"q", 40}, {"k", 3000}, {"v", 3000}}) {
+    inputs[name] = Tensor::Zeros(ir::DType::kF32, {1, 2, rows, 16});
+    for (float& x : inputs[name].mutable_as<float>()) x = static_cast<float>((state = state * 1664525 + 1013904223) >> 8) / 8388608.0f - 1.0f;
+  }
+  auto exact = Model::Compile(LongAttention(false), {.threads = 1});
+  ASSERT_TRUE(exact.has_value());
+  const auto want = exact->Run(inputs);
+  ASSERT_TRUE(want.has_value());
+  std::vector<Tensor> first;
+  for (int threads : {1, 2, 8}) {
+    auto model = Model::Compile(LongAttention(true), {.threads = threads});
+    ASSERT_TRUE(model.has_value());
+    const auto got = model->Run(inputs);
+    ASSERT_TRUE(got.has_value()) << got.error().message;
+    EXPECT_LT(Worst(*want, *got), 6000 * 0x1p-24);  // two chains of 3000 fma; values are below 1
+    EXPECT_FALSE(SameBits(*want, *got));
+    if (first.empty()) first = *got;
+    EXPECT_TRUE(SameBits(first, *got)) << threads << " threads";
+  }
+  EXPECT_GT(Worst(*want, std::vector<Tensor>{Tensor::Zeros(ir::DType::kF32, (*want)[0].shape())}), 0.02);
+}
+
 TEST(Model, ConcurrentRunsGiveTheBitsOfOne) {
   auto model = Model::Compile(Bert(), {.threads = 2});
   ASSERT_TRUE(model.has_value());
