@@ -46,6 +46,10 @@ ordered_json Form(const ir::Graph& g, const ir::Node& n) {
   ordered_json form = {{"heads", a.Int("num_heads", 0)},       {"kv_heads", a.Int("kv_num_heads", a.Int("num_heads", 0))},
                        {"head_size", a.Int("head_dim", 0)},    {"v_head_size", a.Int("v_head_dim", a.Int("head_dim", 0))},
                        {"scale", a.Float("scale", 1.0f)},      {"mask", mask.valid() ? ToString(g.value(mask).type) : "none"}};
+  const int64_t left = a.Int("window_left", -1), right = a.Int("window_right", -1);
+  if (left >= 0 || right >= 0) {
+    form["window"] = {{"left", left}, {"right", right}, {"align", a.Int("bottom_right", 0) != 0 ? "bottom right" : "top left"}};
+  }
   if (a.Float("softcap", 0.0f) != 0.0f) form["softcap"] = a.Float("softcap", 0.0f);
   form["quantized"] = int8;
   return form;
