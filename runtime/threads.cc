@@ -47,7 +47,9 @@ void* ThreadScratch(size_t bytes, int slot) {
 
 int64_t PartsOf(int64_t n, int64_t grain, int threads) {
   if (threads <= 1 || n <= grain) return 1;
-  return std::min<int64_t>((n + grain - 1) / grain, int64_t{4} * threads);
+  const int64_t parts = std::min<int64_t>((n + grain - 1) / grain, int64_t{4} * threads);
+  // Equal shares: three parts on two threads take as long as four.
+  return parts > threads ? parts / threads * threads : parts;
 }
 
 }  // namespace octavo::runtime
