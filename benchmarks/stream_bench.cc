@@ -6,6 +6,7 @@
 #include <cstdio>
 #include <vector>
 
+#include "octavo/kernels/blocked/blocked.h"
 #include "octavo/kernels/gemm/gemm.h"
 
 namespace octavo::benchmarks {
@@ -35,9 +36,9 @@ __attribute__((target("avx2"))) void Read(const int8_t* data, size_t bytes) {
 
 // The fastest of several repetitions, in seconds.
 template <class F>
-double Fastest(F f) {
+double Fastest(F f, int times = 40) {
   double best = 1e9;
-  for (int i = 0; i < 40; ++i) {
+  for (int i = 0; i < times; ++i) {
     const auto start = std::chrono::steady_clock::now();
     f();
     best = std::min(best, std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
@@ -74,6 +75,42 @@ void Run(int64_t k, int64_t n) {
   }
 }
 
+// Float rows times 4- or 8-bit weights in blocks, codes and scales counted.
+void RunBlocked(int64_t k, int64_t n, quant::DType dtype, int64_t block, bool zeros) {
+  std::vector<uint8_t> w(static_cast<size_t>(k * n));
+  for (size_t i = 0; i < w.size(); ++i) w[i] = static_cast<uint8_t>(i * 2654435761u >> 24);
+  const std::vector<float> scale(static_cast<size_t>(k * n / block), 0.01f);
+  const auto packed = kernels::PackBlocked({.data = w.data(), .dtype = dtype, .k = k, .n = n, .block = block, .scale = scale.data(),
+                                            .zero_point = zeros ? w.data() : nullptr});
+  if (!packed) return;
+  const auto* panels = reinterpret_cast<const int8_t*>(packed->Panel(0));
+  const auto bytes = packed->bytes() - (zeros ? static_cast<size_t>(packed->panels() * packed->blocks() * 16) : 0);
+  const double read = std::min(Fastest([&] { Read<1>(panels, bytes); }), Fastest([&] { Read<4>(panels, bytes); })) *
+                      static_cast<double>(packed->bytes()) / static_cast<double>(bytes);
+  const double gigabytes = static_cast<double>(packed->bytes()) * 1e-9;
+  std::printf("%lld x %lld %s, blocks of %lld%s, %.1f MB: read %.1f GB/s\n", static_cast<long long>(k), static_cast<long long>(n),
+              std::string(Name(dtype)).c_str(), static_cast<long long>(block), zeros ? " with zero points" : "", gigabytes * 1e3,
+              gigabytes / read);
+  const std::vector<float> x(static_cast<size_t>(128 * k), 0.5f);
+  std::vector<float> y(static_cast<size_t>(128 * n));
+  for (Arch arch : kernels::SupportedArchs()) {
+    if (arch == Arch::kScalar) continue;
+    kernels::AlignedArray<uint8_t> scratch(kernels::BlockedScratchBytes(arch, *packed));
+    std::printf("  %-11s", std::string(Name(arch)).c_str());
+    for (int64_t m : {1, 2, 4, 8, 128}) {
+      const kernels::BlockedArgs args{.x = x.data(), .x_stride = k, .w = &*packed, .y = y.data(), .y_stride = n};
+      const double t = Fastest([&] { kernels::GemmBlocked(arch, args, {0, m}, {0, kernels::ColumnBlocks(n)}, scratch.data()); },
+                               m == 128 ? 5 : 40);
+      if (m == 128) {
+        std::printf("  M=128 %5.1f GFMA/s", static_cast<double>(m * k * n) / t * 1e-9);
+      } else {
+        std::printf("  M=%lld %5.1f GB/s (%3.0f %%)", static_cast<long long>(m), gigabytes / t, 100 * read / t);
+      }
+    }
+    std::printf("\n");
+  }
+}
+
 }  // namespace
 }  // namespace octavo::benchmarks
 
@@ -84,5 +121,10 @@ int main() {
   octavo::benchmarks::Run(1024, 4096);
   octavo::benchmarks::Run(4096, 4096);
   octavo::benchmarks::Run(4096, 32768);
+  for (const int64_t n : {4096, 16384}) {
+    octavo::benchmarks::RunBlocked(4096, n, octavo::quant::DType::kS4, 128, false);
+    octavo::benchmarks::RunBlocked(4096, n, octavo::quant::DType::kU4, 32, true);
+    octavo::benchmarks::RunBlocked(4096, n, octavo::quant::DType::kS8, 64, false);
+  }
   return 0;
 }

@@ -88,6 +88,7 @@ ordered_json Quantization(const ir::Graph& g) {
   for (ir::NodeId id : g.NodesInOrder()) {
     const ir::Node& n = g.node(id);
     const ir::Tensor* w = n.op == ir::Op::kDequantizeLinear ? g.ConstantOf(n.input(0)) : nullptr;
+    if (n.op == ir::Op::kLinearBlocked) w = g.ConstantOf(n.input(1));
     if (w != nullptr && w->rank() >= 2) ++weights[std::string(quant::Name(w->dtype()))];
     fixed += n.op == ir::Op::kQuantizeLinear;
     dynamic += n.op == ir::Op::kDynamicQuantizeLinear;

@@ -71,10 +71,22 @@ ValueId Activation(Body& b, const std::string& name, ValueId x) {
   return b.Make(Op::kMul, {product, b.Scalar(0.5f)});
 }
 
+// The activation of slots 0..2, dequantized; with per_token nothing, for DequantizeLinear has no scale a row.
+ValueId Dequantized(Body& b) {
+  return b.Int("per_token") != 0 ? ValueId{} : b.Make(Op::kDequantizeLinear, {b.In(0), b.In(1), b.In(2)});
+}
+
+// x (slots 0..2, dequantized: xd) times the weight of these slots.
+ValueId Product(Body& b, ValueId xd, ValueId w, ValueId w_scale) {
+  if (xd) return b.Make(Op::kMatMul, {xd, b.Make(Op::kDequantizeLinear, {w, w_scale}, {{"axis", int64_t{1}}})});
+  const ValueId sum = b.Make(Op::kMatMulInteger, {b.In(0), w, b.In(2)});
+  const ValueId real = b.Make(Op::kCast, {sum}, {{"to", static_cast<int64_t>(DType::kF32)}});
+  return b.Make(Op::kMul, {real, b.Make(Op::kMul, {b.In(1), w_scale})});
+}
+
 // One projection: slots of w, w_scale, bias, y_scale, y_zp start at `first`; xd is the dequantized activation.
 ValueId Linear(Body& b, ValueId xd, size_t first, const std::string& activation, ValueId post_scale = {}) {
-  const ValueId wd = b.Make(Op::kDequantizeLinear, {b.In(first), b.In(first + 1)}, {{"axis", int64_t{1}}});
-  ValueId y = b.Make(Op::kMatMul, {xd, wd});
+  ValueId y = Product(b, xd, b.In(first), b.In(first + 1));
   if (b.In(first + 2)) y = b.Make(Op::kAdd, {y, b.In(first + 2)});
   y = Activation(b, activation, y);
   if (post_scale) y = b.Make(Op::kMul, {y, post_scale});
@@ -83,15 +95,34 @@ ValueId Linear(Body& b, ValueId xd, size_t first, const std::string& activation,
 }
 
 Graph LinearInt8Body(Body b) {
-  const ValueId xd = b.Make(Op::kDequantizeLinear, {b.In(0), b.In(1), b.In(2)});
+  const ValueId xd = Dequantized(b);
   return b.Finish({Linear(b, xd, 3, b.attrs().Str("activation", "none"), b.In(8))});
 }
 
 Graph QkvInt8Body(Body b, size_t branches) {
-  const ValueId xd = b.Make(Op::kDequantizeLinear, {b.In(0), b.In(1), b.In(2)});
+  const ValueId xd = Dequantized(b);
   std::vector<ValueId> outputs;
   for (size_t i = 0; i < branches; ++i) outputs.push_back(Linear(b, xd, 3 + 5 * i, "none"));
   return b.Finish(outputs);
+}
+
+Graph QuantizeTokensBody(Body b) {
+  const ValueId x = b.In(0);
+  const ValueId top = b.Make(Op::kReduceMax, {b.Make(Op::kAbs, {x}), b.Ints({-1})}, {{"keepdims", int64_t{1}}});
+  const ValueId scale = b.Make(Op::kMax, {b.Make(Op::kDiv, {top, b.Scalar(127.0f)}), b.Scalar(0x1p-100f)});
+  const ValueId steps = b.Make(Op::kRound, {b.Make(Op::kDiv, {x, scale})});
+  const ValueId code = b.Make(Op::kAdd, {b.Make(Op::kClip, {steps, b.Scalar(-127.0f), b.Scalar(127.0f)}), b.Scalar(128.0f)});
+  return b.Finish({b.Make(Op::kCast, {code}, {{"to", static_cast<int64_t>(DType::kU8)}}), scale});
+}
+
+Graph LinearBlockedBody(Body b) {
+  const bool transposed = b.Int("transposed") != 0;
+  ValueId w = b.Make(Op::kDequantizeLinear, {b.In(1), b.In(2), b.In(3)},
+                     {{"axis", int64_t{transposed ? 1 : 0}}, {"block_size", b.Int("block_size")}});
+  if (transposed) w = b.Transpose(w, {1, 0});
+  ValueId y = b.Make(Op::kMatMul, {b.In(0), w});
+  if (b.In(4)) y = b.Make(Op::kAdd, {y, b.In(4)});
+  return b.Finish({y});
 }
 
 // Head split of operand `x` of rank `rank` with `heads` heads of `dim`: [B,S,H*D] -> [B,H,S,D]; rank 4 is left alone.
@@ -208,6 +239,11 @@ Result<Graph> BodyOf(const Graph& graph, const Node& node) {
   switch (node.op) {
     case Op::kLinearInt8:
       return LinearInt8Body({graph, node});
+    case Op::kQuantizeTokens:
+      return QuantizeTokensBody({graph, node});
+    case Op::kLinearBlocked:
+      if (node.attrs.Int("block_size", 0) <= 0) return Fail("node '{}' (LinearBlocked): it has no block_size", node.name);
+      return LinearBlockedBody({graph, node});
     case Op::kQkvInt8: {
       const size_t branches = node.outputs.size();
       if (node.inputs.size() > 3 + 5 * branches || node.inputs.size() + 3 < 3 + 5 * branches) {

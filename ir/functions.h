@@ -19,7 +19,13 @@
 //  LinearInt8     x x_scale x_zp w w_scale [bias] [y_scale] [y_zp] [post_scale]: x u8/s8 [...,K], w s8 [K,N] symmetric,
 //                 w_scale f32 [N] (or scalar), bias f32 [N], y_* absent: output f32. post_scale f32 [N]
 //                 multiplies after the activation (smoothing of the next Linear's input). attribute activation: "none", "relu", "gelu" (erf), "gelu_tanh", "silu", "sigmoid", "tanh"
-//  QkvInt8        x x_scale x_zp then per branch: w w_scale [bias] [y_scale] [y_zp]; one output per branch, 2..8 branches
+//                 attribute per_token = 1: x_scale is f32 [...,1], one a row of x (QuantizeTokens makes it), and
+//                 the product is float(integer sum) * (x_scale * w_scale)
+//  QuantizeTokens x f32 [...,K] finite -> u8 [...,K] with zero point 128, scale f32 [...,1] = max(max|x| / 127, 2^-100)
+//  LinearBlocked  x w w_scale [w_zp] [bias]: x f32 [...,K], w u4/s4/u8/s8 with one scale and zero point a block of
+//                 block_size along K: [K,N] with [blocks,N], or with transposed = 1 [N,K] with [N,blocks]; bias f32 [N].
+//                 Float: the fused kernel scales sums of blocks, the body weights, so they differ by rounding
+//  QkvInt8        x x_scale x_zp then per branch: w w_scale [bias] [y_scale] [y_zp]; one output per branch, 2..8 branches; per_token
 //  SkipLayerNorm  x skip gamma [beta], attributes epsilon, rms -> LayerNormalization(x + skip, axis -1), [x + skip]; with
 //                 rms = 1 RMSNormalization, without beta
 //  NormQuant      x [skip] gamma [beta] q_scale q_zp [q_gamma] [q_beta] -> y f32 (optional output), quantized y,
@@ -35,7 +41,7 @@ namespace octavo::ir {
 bool HasBody(Op op);
 
 // A graph whose inputs are the node's present inputs in order (same names "i0", "i1", ... by slot) and whose outputs
-// are the node's outputs "o0", "o1", ... It uses standard ops of opset 18 only. Ranks and dtypes of the inputs come from
+// are the node's outputs "o0", "o1", ... It uses standard ops of opset 18 only (LinearBlocked: 21). Ranks and dtypes of the inputs come from
 // `inputs` (types of the actual inputs; dtype and, for Sdpa, the attributes suffice).
 Result<Graph> BodyOf(const Graph& graph, const Node& node);
 

@@ -100,6 +100,31 @@ Status Project(Inferrer& c, size_t output, size_t weight, DType dtype) {
   return {};
 }
 
+// One scale a row.
+Status QuantizeTokens(Inferrer& c) {
+  MaybeShape scale = c.CopyOf(0);
+  if (scale && scale->empty()) return c.Refuse("x is a scalar");
+  if (scale) scale->back() = Dim(1);
+  c.Set(0, DType::kU8, c.CopyOf(0));
+  c.Set(1, DType::kF32, std::move(scale));
+  return {};
+}
+
+// x [..., K] times blocks of w [K, N], or of [N, K] where transposed.
+Status LinearBlocked(Inferrer& c) {
+  MaybeShape out = c.CopyOf(0);
+  const SymShape* w = c.ShapeOf(1);
+  if (w != nullptr && w->size() != 2) return c.Refuse("the weight {} is no matrix", ToString(*w));
+  if (out && out->empty()) return c.Refuse("x is a scalar");
+  const size_t k = c.node().attrs.Int("transposed", 0) != 0 ? 1 : 0;
+  if (out && w != nullptr && !Meet(out->back(), (*w)[k])) {
+    return c.Refuse("x has {} columns, but the weight is {}", out->back().ToString(), ToString(*w));
+  }
+  if (out) out->back() = w != nullptr ? (*w)[1 - k] : Dim();
+  c.Set(0, DType::kF32, std::move(out));
+  return {};
+}
+
 Status LinearInt8(Inferrer& c) { return Project(c, 0, 3, QuantizedOutput(c, 6, 7)); }
 
 // x x_scale x_zp, then per branch: w w_scale bias y_scale y_zp.
@@ -137,10 +162,14 @@ Rule AttentionRule(Op op) {
   switch (op) {
     case Op::kAttention:
       return Attention;
+    case Op::kLinearBlocked:
+      return LinearBlocked;
     case Op::kLinearInt8:
       return LinearInt8;
     case Op::kNormQuant:
       return NormQuant;
+    case Op::kQuantizeTokens:
+      return QuantizeTokens;
     case Op::kQkvInt8:
       return QkvInt8;
     case Op::kSdpa:

@@ -22,7 +22,7 @@ struct Form {
   std::string_view linear;
   std::string_view small;  // 1 to 8 rows
   std::string_view sdpa_int8;
-  std::string_view sdpa_f32;
+  std::string_view sdpa_f32;  // and weights in blocks: what has no int8 dot product
 };
 constexpr Form kForms[] = {
     {Arch::kScalar, "scalar", "scalar", "scalar", "scalar"},
@@ -105,6 +105,15 @@ Choice ChooseQkv(const LinearQuery& query, Arch arch) {
   return {.kernel = std::format("qkv_int8_{}", LinearForm(query, arch)), .refusal = {}};
 }
 
+Choice ChooseBlocked(const BlockedQuery& query, Arch arch) {
+  const bool known = query.w == DType::kU4 || query.w == DType::kS4 || quant::IsInt8(query.w);
+  if (!known) return Refuse(std::format("weights in blocks are {}; the kernels take 4- and 8-bit integers", Name(query.w)));
+  if (query.block < 16 || query.block > 1024 || query.block % 16 != 0) {
+    return Refuse(std::format("blocks of {}; the kernels take multiples of 16 up to 1024", query.block));
+  }
+  return {.kernel = std::format("linear_blocked_{}", FormOf(arch).sdpa_f32), .refusal = {}};
+}
+
 Choice ChooseSdpa(const SdpaQuery& query, Arch arch) {
   std::string reason = RefuseHeads(query);
   if (!reason.empty()) return Refuse(std::move(reason));
@@ -142,6 +151,7 @@ std::vector<std::string> KernelNames() {
     for (const Form& form : kForms) add(kind, form.linear);
     for (const Form& form : kForms) add(kind, form.small);
   }
+  for (const Form& form : kForms) add("linear_blocked", form.sdpa_f32);
   for (const Form& form : kForms) add("sdpa_int8", form.sdpa_int8);
   for (const Form& form : kForms) add("sdpa_f32", form.sdpa_f32);
   return names;

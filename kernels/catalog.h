@@ -24,6 +24,12 @@ struct LinearQuery {
   int64_t m = -1;                        // rows; -1: not known. 1 to 8 have kernels of their own
 };
 
+// Float rows times weights in blocks along k.
+struct BlockedQuery {
+  quant::DType w = quant::DType::kU4;  // kU4, kS4, kU8 or kS8
+  int64_t block = 32;
+};
+
 struct SdpaQuery {
   quant::DType q = quant::DType::kU8;
   quant::DType k = quant::DType::kU8;
@@ -45,6 +51,7 @@ struct Choice {
 
 Choice ChooseLinear(const LinearQuery& query, Arch arch);
 Choice ChooseQkv(const LinearQuery& query, Arch arch);
+Choice ChooseBlocked(const BlockedQuery& query, Arch arch);
 Choice ChooseSdpa(const SdpaQuery& query, Arch arch);
 
 // Every name that a Choose function can return, for tables and tests.

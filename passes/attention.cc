@@ -129,7 +129,7 @@ std::string OriginName(const Node& node) {
 }
 
 bool IsLinear(const Graph& graph, const Node& node) {
-  if (node.op == Op::kLinearInt8) return true;
+  if (node.op == Op::kLinearInt8 || node.op == Op::kLinearBlocked) return true;
   return (node.op == Op::kMatMul || node.op == Op::kGemm) && IsConstantMatrix(graph, node.inputs[1]);
 }
 

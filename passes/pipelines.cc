@@ -38,6 +38,11 @@ const std::vector<Pass>& AllPasses() {
     all->push_back({"smooth", quantize::Smooth, "evens out the channels that norms and activations hand to Linears, by calibrated channel ranges"});
     all->push_back({"quantize", quantize::Quantize, "inserts Q/DQ by the calibrated ranges and quantizes weights"});
     all->push_back({"quantize_tables", quantize::QuantizeTables, "embedding tables to s8, one scale per row"});
+    all->push_back({"dynamic", quantize::Dynamic, "Linears to int8, activations quantized at run time with one scale a row"});
+    all->push_back({"weights4", quantize::Weights4, "weights to u4 in blocks of 32 with zero points; activations stay float"});
+    all->push_back({"weights4_symmetric", quantize::Weights4Symmetric, "weights to s4 in blocks of 32; activations stay float"});
+    all->push_back({"weights8", quantize::Weights8, "weights to s8 in blocks of 64; activations stay float"});
+    all->push_back({"fuse_weights", fusions::FuseWeights, "products with weights in blocks become one op"});
     all->push_back({"fuse_int8", fusions::FuseInt8, "Q/DQ attention, linears and norms become int8 ops; exact"});
     all->push_back({"qkv_int8", fusions::FuseQkvInt8, "int8 projections of one attention become one op; exact"});
     all->push_back({"windows", fusions::FuseWindows, "causal and window masks become attributes of attention; exact for finite scores"});
@@ -59,17 +64,23 @@ const Pass* FindPass(std::string_view name) {
 }
 
 Result<Pipeline> PipelineOfRecipe(std::string_view recipe) {
-  if (recipe == "float") return Pipeline{{"canonical", "fuse_float", "qkv_float", "windows", "canonical"}};
+  if (recipe == "float") return Pipeline{{"canonical", "fuse_float", "fuse_weights", "qkv_float", "windows", "canonical"}};
+  if (recipe == "dynamic") {
+    return Pipeline{{"canonical", "fuse_float", "canonical", "dynamic", "qkv_int8", "windows", "cse", "dce"}};
+  }
+  if (recipe == "weights4" || recipe == "weights8") {
+    return Pipeline{{"canonical", "fuse_float", "canonical", std::string(recipe), "fuse_weights", "windows", "cse", "dce"}};
+  }
   if (recipe == "int8") {
     return Pipeline{{"canonical", "fuse_float", "canonical", kCalibrate, "smooth", "quantize", "cse", "qdq", "fuse_int8", "qkv_int8",
                      "windows", "cse", "dce"}};
   }
   // For graphs that arrive quantized: no scale is chosen, none is changed.
   if (recipe == "quantized") {
-    return Pipeline{{"canonical", "integer_form", "fuse_around", "canonical", "fuse_int8", "qkv_int8", "why_not_int8", "fuse_left", "windows",
-                     "cse", "dce"}};
+    return Pipeline{{"canonical", "integer_form", "fuse_around", "canonical", "fuse_int8", "qkv_int8", "fuse_weights", "why_not_int8",
+                     "fuse_left", "windows", "cse", "dce"}};
   }
-  return ir::Fail("there is no recipe '{}': use float, int8 or quantized", recipe);
+  return ir::Fail("there is no recipe '{}': use float, int8, dynamic, quantized, weights4 or weights8", recipe);
 }
 
 Result<Pipeline> PipelineFromJson(std::string_view json) {

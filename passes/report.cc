@@ -134,7 +134,7 @@ void JudgeQkv(Candidate& c, const OriginIndex& index, const Misses& misses,
   }
   if (c.kind == "qkv" && !c.reason.empty()) return;  // no group to begin with: `nodes` names the core
   const bool all_quantized = std::all_of(c.nodes.begin(), c.nodes.end(), [&](const std::string& name) {
-    return index.Find(name, {Op::kLinearInt8, Op::kQkvInt8}) != nullptr;
+    return index.Find(name, {Op::kLinearInt8, Op::kQkvInt8, Op::kLinearBlocked}) != nullptr;
   });
   c.status = all_quantized ? "quantized" : "left";
   Explain(c, misses, log, "linear", "no pass of this pipeline merges projections");
@@ -142,7 +142,7 @@ void JudgeQkv(Candidate& c, const OriginIndex& index, const Misses& misses,
 
 void JudgeLinear(Candidate& c, const OriginIndex& index, const Misses& misses,
                  const std::vector<std::string>& log) {
-  if (const Node* n = index.Find(c.nodes[0], {Op::kLinearInt8, Op::kQkvInt8})) {
+  if (const Node* n = index.Find(c.nodes[0], {Op::kLinearInt8, Op::kQkvInt8, Op::kLinearBlocked})) {
     c.status = "quantized";
     c.rule = n->op == Op::kQkvInt8 ? "qkv_int8" : RuleOf(*n);
     return;

@@ -30,6 +30,8 @@ KernelPtr MakeKernel(const Node& node, const CompileContext& c) {
     case Op::kLinearInt8:
     case Op::kQkvInt8:
       return MakeLinear(node, c);
+    case Op::kLinearBlocked:
+      return MakeBlocked(node, c);
     case Op::kSdpa:
     case Op::kSdpaInt8:
       return MakeAttention(node, c);
@@ -46,6 +48,8 @@ KernelPtr MakeKernel(const Node& node, const CompileContext& c) {
       return MakeQuantize(node, c);
     case Op::kDynamicQuantizeLinear:
       return MakeDynamicQuantize(node, c);
+    case Op::kQuantizeTokens:
+      return MakeQuantizeTokens(node, c);
     default:
       return MakeElementwise(node, c);
   }

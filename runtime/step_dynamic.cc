@@ -1,5 +1,5 @@
-// DynamicQuantizeLinear: the range of the whole tensor, then one scale and zero point for it. Bits are the
-// interpreter's.
+// DynamicQuantizeLinear: the range of the whole tensor, then one scale and zero point for it. QuantizeTokens: the same a row,
+// with zero point 128. Bits are the interpreter's.
 #include <algorithm>
 #include <cmath>
 
@@ -51,7 +51,45 @@ class DynamicQuantizeKernel : public Kernel {
   kernels::Arch arch_;
 };
 
+// A row is read twice, the second time from L1.
+class QuantizeTokensKernel : public Kernel {
+ public:
+  explicit QuantizeTokensKernel(kernels::Arch arch) : arch_(arch) {}
+  std::string name() const override { return "quantize_tokens " + std::string(Name(arch_)); }
+
+  Status Run(StepCall& call) const override {
+    const Tensor& x = call.T(0);
+    if (x.rank() < 1) return ir::Fail("a scalar has no rows");
+    const int64_t n = x.shape().back(), rows = LeadingRows(x.shape());
+    Shape of_scale = x.shape();
+    of_scale.back() = 1;
+    const float* in = x.as<float>().data();
+    std::byte* codes = call.Allocate(0, DType::kU8, x.shape()).mutable_data();
+    float* scale = call.Allocate(1, DType::kF32, std::move(of_scale)).mutable_as<float>().data();
+    const int64_t parts = PartsOf(rows, std::max<int64_t>(1, kElementGrain / std::max<int64_t>(1, n)), call.threads->count());
+    call.threads->For(parts, [&](int64_t i) {
+      const Part p = PartOf(rows, parts, i, 1);
+      for (int64_t r = p.begin; r < p.end; ++r) {
+        const kernels::MinMax range = kernels::FindMinMax(arch_, in + r * n, n);
+        const float top = std::max(std::fabs(range.min), std::fabs(range.max));
+        scale[r] = std::max(top / 127.0f, 0x1p-100f);
+        kernels::QuantizeLinear(arch_, in + r * n, n, scale[r], 128, DType::kU8, codes + r * n);
+      }
+    });
+    return {};
+  }
+
+ private:
+  kernels::Arch arch_;
+};
+
 }  // namespace
+
+KernelPtr MakeQuantizeTokens(const Node& node, const CompileContext& c) {
+  if (!node.output(0).valid() || !node.output(1).valid()) return nullptr;
+  if (c.graph.value(node.input(0)).type.dtype != DType::kF32) return nullptr;
+  return std::make_unique<QuantizeTokensKernel>(c.arch);
+}
 
 KernelPtr MakeDynamicQuantize(const Node& node, const CompileContext& c) {
   const bool wanted = node.output(0).valid() && node.output(1).valid() && node.output(2).valid();

@@ -33,10 +33,14 @@ class LinearKernel : public Kernel {
       return ir::Fail("the activation has shape {}, the weights expect {} columns", ir::ToString(x.shape()), k);
     }
     kernels::QkvArgs args;
+    if (per_token_ && call.T(1).size() != LeadingRows(x.shape())) {
+      return ir::Fail("{} scales for an activation of shape {}", call.T(1).size(), ir::ToString(x.shape()));
+    }
     // Parameters of a dynamically quantized activation come with it.
     const int32_t zero = at_run_time_ ? ScalarInt(call.T(2)) : x_zero_;
     const float scale = at_run_time_ ? ScalarF32(call.T(1)) : x_scale_;
-    args.x = {.data = x.data(), .dtype = x.dtype(), .stride = k, .zero_point = zero, .scale = scale};
+    args.x = {.data = x.data(), .dtype = x.dtype(), .stride = k, .zero_point = zero, .scale = scale,
+              .row_scale = per_token_ ? call.T(1).as<float>().data() : nullptr};
     args.count = static_cast<int>(branches_.size());
     for (size_t i = 0; i < branches_.size(); ++i) args.branch[i] = Output(call, i, x.shape());
     const int64_t rows = LeadingRows(x.shape());
@@ -61,6 +65,7 @@ class LinearKernel : public Kernel {
   float x_scale_ = 1.0f;
   int32_t x_zero_ = 0;
   bool at_run_time_ = false;
+  bool per_token_ = false;  // input 1 has one scale a row
 
  private:
   kernels::GemmOutput Output(StepCall& call, size_t i, const Shape& x_shape) const {
@@ -124,13 +129,18 @@ KernelPtr MakeLinear(const Node& node, const CompileContext& c) {
   };
   const bool at_run_time = xs == nullptr && xz == nullptr && is_scalar(node.input(1)) && is_scalar(node.input(2)) &&
                            quant::IsInt8(c.graph.value(node.input(2)).type.dtype);
-  if (!at_run_time && (xs == nullptr || xz == nullptr || xs->size() != 1 || xz->size() != 1 || !quant::IsInt8(xz->dtype()))) {
+  const bool per_token = node.attrs.Int("per_token", 0) != 0;
+  if (per_token && (xs != nullptr || xz == nullptr || xz->size() != 1 || !quant::IsInt8(xz->dtype()))) return nullptr;
+  if (!per_token && !at_run_time && (xs == nullptr || xz == nullptr || xs->size() != 1 || xz->size() != 1 || !quant::IsInt8(xz->dtype()))) {
     return nullptr;
   }
   const std::string kind = node.op == Op::kQkvInt8 ? "qkv_int8 " : "linear_int8 ";
   auto kernel = std::make_unique<LinearKernel>(c.arch, kind + std::string(Name(c.arch)));
   kernel->at_run_time_ = at_run_time;
-  if (!at_run_time) {
+  kernel->per_token_ = per_token;
+  if (per_token) {
+    kernel->x_zero_ = ScalarInt(*xz);
+  } else if (!at_run_time) {
     kernel->x_scale_ = ScalarF32(*xs);
     kernel->x_zero_ = ScalarInt(*xz);
   }

@@ -31,6 +31,8 @@ int64_t SinceVersion(const Graph& g, const Node& n) {
       if (q == DType::kU16 || q == DType::kS16) return 21;
       return wide_scale ? 19 : kFormOpset;
     }
+    case Op::kLinearBlocked:  // its body dequantizes in blocks
+      return 21;
     case Op::kIsNaN:
     case Op::kIsInf:
       return quant::IsFp8(dtype(0)) ? 20 : kFormOpset;

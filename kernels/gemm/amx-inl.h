@@ -117,7 +117,7 @@ void RunTileBlock(const internal::SegmentArgs& args, const GemmOutput& y, int64_
   BlockColumns columns;
   const ColumnsOfBlock b = BeginBlock(args.x, false, y, block, &columns);
   alignas(64) int32_t acc[32 * 64];
-  const EpilogueTile tile = TileOf(y, b, &columns, acc);
+  const EpilogueTile tile = TileOf(args.x, y, b, &columns, acc);
   const int64_t k_tiles = y.w->k_padded() / 64;
   for (int64_t r = 0; r < rows; r += 32) {
     const int64_t left = std::min<int64_t>(rows - r, 32);

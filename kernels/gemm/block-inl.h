@@ -34,11 +34,12 @@ HWY_INLINE void FillBlock(const GemmInput& x, bool flips, const GemmOutput& y, i
   // sum (x - zx) w = sum x w - zx * sum w, modulo 2^32; the s16 form has no zero point left and does not look.
   const auto zero_point = static_cast<uint32_t>(x.zero_point + (flips && x.dtype == quant::DType::kS8 ? 128 : 0));
   const int32_t* sums = y.w->column_sums() + column;
+  const float x_scale = x.row_scale != nullptr ? 1.0f : x.scale;
   if (count < kColumnBlock) {  // one row of small k spends more time here than in the product: hence the two loops
     for (int i = 0; i < kColumnBlock; ++i) {
       const bool real = i < count;
       c->init[i] = real ? static_cast<int32_t>(0u - zero_point * static_cast<uint32_t>(sums[i])) : 0;
-      c->scale[i] = real ? x.scale * y.w_scale[y.w_scale_per_column ? column + i : 0] : 0.0f;
+      c->scale[i] = real ? x_scale * y.w_scale[y.w_scale_per_column ? column + i : 0] : 0.0f;
       c->bias[i] = real && y.bias != nullptr ? y.bias[column + i] : -0.0f;
     }
     return;
@@ -47,9 +48,9 @@ HWY_INLINE void FillBlock(const GemmInput& x, bool flips, const GemmOutput& y, i
     c->init[i] = static_cast<int32_t>(0u - zero_point * static_cast<uint32_t>(sums[i]));
   }
   if (y.w_scale_per_column) {
-    for (int i = 0; i < kColumnBlock; ++i) c->scale[i] = x.scale * y.w_scale[column + i];
+    for (int i = 0; i < kColumnBlock; ++i) c->scale[i] = x_scale * y.w_scale[column + i];
   } else {
-    for (int i = 0; i < kColumnBlock; ++i) c->scale[i] = x.scale * y.w_scale[0];
+    for (int i = 0; i < kColumnBlock; ++i) c->scale[i] = x_scale * y.w_scale[0];
   }
   if (y.bias != nullptr) {
     std::memcpy(c->bias, y.bias + column, sizeof(c->bias));
@@ -70,12 +71,13 @@ HWY_INLINE ColumnsOfBlock BeginBlock(const GemmInput& x, bool flips, const GemmO
   return b;
 }
 
-HWY_INLINE EpilogueTile TileOf(const GemmOutput& y, const ColumnsOfBlock& b, const BlockColumns* columns,
+HWY_INLINE EpilogueTile TileOf(const GemmInput& x, const GemmOutput& y, const ColumnsOfBlock& b, const BlockColumns* columns,
                                int32_t* acc) {
   EpilogueTile tile{};
   tile.acc = acc;
   tile.columns_of = columns;
   tile.y = &y;
+  tile.row_scale = x.row_scale;
   tile.column = b.column;
   tile.columns = b.columns;
   if (y.dtype != quant::DType::kF32) tile.requant = MakeRequant(y.scale, y.zero_point, y.dtype);

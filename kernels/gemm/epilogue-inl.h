@@ -25,7 +25,7 @@ namespace HWY_NAMESPACE {
 // What the epilogue needs of one block of 64 columns. No bias is -0.0f, the only value whose addition changes nothing.
 struct BlockColumns {
   alignas(64) int32_t init[64];
-  alignas(64) float scale[64];
+  alignas(64) float scale[64];  // of the weights times that of x; of the weights alone where each row has its own
   alignas(64) float bias[64];
 };
 
@@ -35,6 +35,7 @@ struct EpilogueTile {
   int32_t* acc;
   const BlockColumns* columns_of;
   const GemmOutput* y;
+  const float* row_scale;  // of all rows of y; null: none
   Requant requant;
   int64_t row;
   int64_t column;
@@ -57,6 +58,23 @@ struct FromSums {
     EpilogueV y = hn::ConvertTo(d, hn::Load(di, acc + row * 64 + column));
     y = hn::Add(hn::Mul(y, hn::Load(d, c->scale + column)), hn::Load(d, c->bias + column));
     if constexpr (kRelu) y = hn::Max(hn::Zero(d), y);  // maxps: the second operand for NaN and for two zeros
+    return y;
+  }
+};
+// The same where each row of x has its scale: float(sum) * (row scale * column scale) + bias.
+template <bool kRelu>
+struct FromSumsOfTokens {
+  const int32_t* acc;
+  const BlockColumns* c;
+  const float* row_scale;  // of the tile's first row
+  HWY_INLINE EpilogueV operator()(int row, int column) const {
+    namespace hn = hwy::HWY_NAMESPACE;
+    const EpilogueD d;
+    const hn::RebindToSigned<EpilogueD> di;
+    EpilogueV y = hn::ConvertTo(d, hn::Load(di, acc + row * 64 + column));
+    y = hn::Mul(y, hn::Mul(hn::Set(d, row_scale[row]), hn::Load(d, c->scale + column)));
+    y = hn::Add(y, hn::Load(d, c->bias + column));
+    if constexpr (kRelu) y = hn::Max(hn::Zero(d), y);
     return y;
   }
 };
@@ -154,22 +172,32 @@ HWY_NOINLINE void ActivateInPlace(Activation activation, float* values, int rows
 #endif
 }
 
-HWY_INLINE void Epilogue(const EpilogueTile& t) {
-  const bool scaled = t.y->post_scale != nullptr;
-  const bool relu = t.y->activation == Activation::kRelu;
-  if (!scaled && t.y->activation == Activation::kNone) return StoreTile(t, FromSums<false>{t.acc, t.columns_of});
-  if (!scaled && relu) return StoreTile(t, FromSums<true>{t.acc, t.columns_of});
+template <class Source>
+HWY_INLINE void FillValues(int rows, Source source, float* values) {
+  const EpilogueD d;
+  constexpr int kLanes = static_cast<int>(hwy::HWY_NAMESPACE::MaxLanes(d));
+  for (int r = 0; r < rows; ++r) {
+    for (int c = 0; c < 64; c += kLanes) hwy::HWY_NAMESPACE::Store(source(r, c), d, values + r * 64 + c);
+  }
+}
+
+// Activations and what multiplies after them take passes over a buffer in L1.
+HWY_NOINLINE void EpilogueInPasses(const EpilogueTile& t) {
   namespace hn = hwy::HWY_NAMESPACE;
   const EpilogueD d;
   constexpr int kLanes = static_cast<int>(hn::MaxLanes(d));
   alignas(64) float values[6 * 64];
-  const FromSums<false> sums{t.acc, t.columns_of};
-  const FromSums<true> positive{t.acc, t.columns_of};
-  for (int r = 0; r < t.rows; ++r) {
-    for (int c = 0; c < 64; c += kLanes) hn::Store(relu ? positive(r, c) : sums(r, c), d, values + r * 64 + c);
+  const bool relu = t.y->activation == Activation::kRelu;
+  if (t.row_scale != nullptr) {
+    const float* scale = t.row_scale + t.row;
+    relu ? FillValues(t.rows, FromSumsOfTokens<true>{t.acc, t.columns_of, scale}, values)
+         : FillValues(t.rows, FromSumsOfTokens<false>{t.acc, t.columns_of, scale}, values);
+  } else {
+    relu ? FillValues(t.rows, FromSums<true>{t.acc, t.columns_of}, values)
+         : FillValues(t.rows, FromSums<false>{t.acc, t.columns_of}, values);
   }
   ActivateInPlace(t.y->activation, values, t.rows);
-  if (scaled) {
+  if (t.y->post_scale != nullptr) {
     alignas(64) float scale[64] = {};
     std::memcpy(scale, t.y->post_scale + t.column, static_cast<size_t>(t.columns) * sizeof(float));
     for (int r = 0; r < t.rows; ++r) {
@@ -180,6 +208,19 @@ HWY_INLINE void Epilogue(const EpilogueTile& t) {
     }
   }
   StoreTile(t, FromFloats{values});
+}
+
+HWY_INLINE void Epilogue(const EpilogueTile& t) {
+  const bool scaled = t.y->post_scale != nullptr;
+  const bool relu = t.y->activation == Activation::kRelu;
+  const bool tokens = t.row_scale != nullptr;
+  if (tokens && !scaled && t.y->activation == Activation::kNone && t.y->dtype == quant::DType::kF32) {
+    return StoreFloats(t, FromSumsOfTokens<false>{t.acc, t.columns_of, t.row_scale + t.row});
+  }
+  if (tokens) return EpilogueInPasses(t);
+  if (!scaled && t.y->activation == Activation::kNone) return StoreTile(t, FromSums<false>{t.acc, t.columns_of});
+  if (!scaled && relu) return StoreTile(t, FromSums<true>{t.acc, t.columns_of});
+  EpilogueInPasses(t);
 }
 
 #endif  // HWY_TARGET <= HWY_AVX2

@@ -79,6 +79,7 @@ struct GemmInput {
   int64_t stride = 0;                      // elements from row to row
   int32_t zero_point = 0;
   float scale = 1.0f;
+  const float* row_scale = nullptr;  // one a row, instead of `scale`
 };
 
 // One weight matrix and what happens to its columns.

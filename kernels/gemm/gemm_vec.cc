@@ -59,7 +59,7 @@ void RunBlock(const internal::SegmentArgs& args, const GemmOutput& y, int64_t bl
   BlockColumns columns;
   const ColumnsOfBlock b = BeginBlock(args.x, Form::kFlipsSigned, y, block, &columns);
   alignas(64) int32_t acc[kSmallRows * 64];
-  EpilogueTile tile = TileOf(y, b, &columns, acc);
+  EpilogueTile tile = TileOf(args.x, y, b, &columns, acc);
   if (args.rows.end - args.rows.begin <= kSmallRows) {
     Form::Small(x, static_cast<int>(rows), b.panels, columns.init, acc);
     EpilogueOfRows(tile, first, rows);

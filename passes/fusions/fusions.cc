@@ -46,6 +46,10 @@ const std::vector<Rule>& Int8Rules() {
 Result<bool> FuseFloat(Graph& graph, PassContext& context) {
   return pattern::ApplyRules(FloatRules(), graph, context);
 }
+Result<bool> FuseWeights(Graph& graph, PassContext& context) {
+  static const auto* const rules = new std::vector<Rule>{LinearBlocked(true), LinearBlocked(false)};
+  return pattern::ApplyRules(*rules, graph, context);
+}
 Result<bool> FuseInt8(Graph& graph, PassContext& context) {
   OCTAVO_TRY(const bool by_rules, pattern::ApplyRules(Int8Rules(), graph, context));
   OCTAVO_TRY(const bool twins, FuseTwinNorms(graph, context));

@@ -34,6 +34,7 @@ Rule SdpaMerge(ir::Op op);
 // int8 on Q/DQ graphs: exact, bit for bit (shared/design.md 1.1).
 // `bias`: must be there. A rule that ends in the product itself would take it before the bias is seen.
 Rule LinearInt8(bool quantized_output, bool activation, bool bias = false);
+Rule LinearBlocked(bool bias);  // its body keeps every bit, its kernel rounds otherwise
 Rule SdpaInt8(bool quantized_output);
 Rule NormQuant(ir::Op op);  // kLayerNormalization, kRMSNormalization or kSkipLayerNorm
 
@@ -48,6 +49,8 @@ Result<bool> FuseInt8(Graph& graph, PassContext& context);
 Result<bool> FuseWindows(Graph& graph, PassContext& context);
 // Float attention in memory that does not grow with the keys; rounding differs.
 Result<bool> UseFlash(Graph& graph, PassContext& context);
+// Products with weights in blocks -> LinearBlocked.
+Result<bool> FuseWeights(Graph& graph, PassContext& context);
 // Two norms of one sum, one of them quantized -> one NormQuant. FuseInt8 ends with it.
 Result<bool> FuseTwinNorms(Graph& graph, PassContext& context);
 // 2..8 LinearInt8 of one activation, at least two of which feed one attention -> QkvInt8.

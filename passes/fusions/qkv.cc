@@ -45,7 +45,9 @@ void Fuse(Graph& g, const std::vector<NodeId>& branches) {
     for (size_t slot = 3; slot < 8; ++slot) inputs.push_back(g.node(id).input(slot));
   }
   while (!inputs.back().valid()) inputs.pop_back();
-  const NodeId made = b.CreateN(Op::kQkvInt8, std::move(inputs), branches.size());
+  ir::Attrs attrs;  // one scale a row goes with the activation
+  if (head.attrs.Int("per_token", 0) != 0) attrs.Set("per_token", int64_t{1});
+  const NodeId made = b.CreateN(Op::kQkvInt8, std::move(inputs), branches.size(), std::move(attrs));
   for (size_t i = 0; i < branches.size(); ++i) {
     b.Replace(g.node(branches[i]).output(), g.node(made).output(i));
     b.EraseDead(branches[i]);

@@ -161,21 +161,10 @@ class Quantizer {
   std::optional<Pair> Weight(ValueId v) {
     const auto it = weights_.find(v);
     if (it != weights_.end()) return it->second;
-    const Tensor& w = *g_.ConstantOf(v);
-    const int64_t k = w.shape()[0];
-    const int64_t n = w.shape()[1];
-    std::vector<float> scales(static_cast<size_t>(n));
-    if (quant::ChannelScales(w.as<float>(), k, n, 1, DType::kS8, scales) >= 0) return std::nullopt;
-    Tensor q = Tensor::Empty(DType::kS8, w.shape());
-    const auto from = w.as<float>();
-    auto to = q.mutable_as<int8_t>();
-    for (size_t i = 0; i < from.size(); ++i) {
-      // -127..127: symmetric, so that the certificate of kernels.md 1.4 has a chance and -w is representable.
-      to[i] = static_cast<int8_t>(quant::QuantizeOne(from[i], scales[i % static_cast<size_t>(n)], 0, -127, 127));
-    }
+    std::optional<ColumnWeights> w = QuantizeColumns(*g_.ConstantOf(v));
+    if (!w) return std::nullopt;
     const std::string name = g_.value(v).name;
-    const Pair pair{b_.Constant(std::move(q), name + "_quantized"),
-                    b_.Constant(Tensor::Of<float>(DType::kF32, {n}, scales), name + "_scale")};
+    const Pair pair{b_.Constant(std::move(w->codes), name + "_quantized"), b_.Constant(std::move(w->scale), name + "_scale")};
     return weights_[v] = pair;
   }
 
@@ -189,6 +178,19 @@ class Quantizer {
 };
 
 }  // namespace
+
+std::optional<ColumnWeights> QuantizeColumns(const Tensor& w) {
+  const int64_t k = w.shape()[0], n = w.shape()[1];
+  std::vector<float> scales(static_cast<size_t>(n));
+  if (quant::ChannelScales(w.as<float>(), k, n, 1, DType::kS8, scales) >= 0) return std::nullopt;
+  ColumnWeights out{Tensor::Empty(DType::kS8, w.shape()), Tensor::Of<float>(DType::kF32, {n}, scales)};
+  const auto from = w.as<float>();
+  auto to = out.codes.mutable_as<int8_t>();
+  for (size_t i = 0; i < from.size(); ++i) {
+    to[i] = static_cast<int8_t>(quant::QuantizeOne(from[i], scales[i % static_cast<size_t>(n)], 0, -127, 127));
+  }
+  return out;
+}
 
 Sites FindSites(const Graph& graph) {
   Sites sites;

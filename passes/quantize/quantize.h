@@ -8,6 +8,7 @@
 #ifndef OCTAVO_PASSES_QUANTIZE_QUANTIZE_H_
 #define OCTAVO_PASSES_QUANTIZE_QUANTIZE_H_
 
+#include <optional>
 #include <vector>
 
 #include "octavo/passes/pass.h"
@@ -29,6 +30,20 @@ Result<bool> QuantizeTables(Graph& graph, PassContext& context);
 
 // Evens out the channels that norms and activations hand to Linears (SmoothQuant): smooth.cc. Uses context.channels.
 Result<bool> Smooth(Graph& graph, PassContext& context);
+
+// s8 codes in -127..127 and one scale a column of a float matrix [K,N]: symmetric, so that the certificate of kernels.md 1.4
+// has a chance and -w is representable. Empty: it has values that are not finite.
+struct ColumnWeights {
+  ir::Tensor codes, scale;
+};
+std::optional<ColumnWeights> QuantizeColumns(const ir::Tensor& w);
+
+// Weights to s8 per column, activations quantized at run time a row; needs no calibration. dynamic.cc
+Result<bool> Dynamic(Graph& graph, PassContext& context);
+// Weights alone, in blocks; needs no calibration. weights.cc
+Result<bool> Weights4(Graph& graph, PassContext& context);
+Result<bool> Weights4Symmetric(Graph& graph, PassContext& context);
+Result<bool> Weights8(Graph& graph, PassContext& context);
 
 }  // namespace octavo::passes::quantize
 

@@ -115,6 +115,14 @@ TEST(Catalog, RefusesLinearsWithASentence) {
   EXPECT_THAT(qkv([](auto& q) { q.y.pop_back(); }), HasSubstr("one output type per branch"));
 }
 
+TEST(Catalog, ChoosesAndRefusesWeightsInBlocks) {
+  EXPECT_EQ(ChooseBlocked({}, Arch::kAvx2).kernel, "linear_blocked_avx2");
+  EXPECT_EQ(ChooseBlocked({}, Arch::kAmx).kernel, "linear_blocked_avx512vnni");
+  EXPECT_EQ(ChooseBlocked({.w = DType::kS8, .block = 1024}, Arch::kScalar).kernel, "linear_blocked_scalar");
+  EXPECT_THAT(ChooseBlocked({.block = 40}, Arch::kAvx2).refusal, HasSubstr("multiples of 16"));
+  EXPECT_THAT(ChooseBlocked({.w = DType::kF32}, Arch::kAvx2).refusal, HasSubstr("4- and 8-bit integers"));
+}
+
 TEST(Catalog, RefusesAttentionWithASentence) {
   const auto sdpa = [](auto change) { return Refusal(&ChooseSdpa, Sdpa(), change); };
   EXPECT_THAT(sdpa([](auto& q) { q.head_size = 264; }), HasSubstr("head sizes are 264 and 32"));

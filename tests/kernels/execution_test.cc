@@ -5,6 +5,7 @@
 #include <map>
 #include <vector>
 
+#include "octavo/kernels/blocked/blocked.h"
 #include "octavo/kernels/catalog.h"
 #include "octavo/kernels/qkv/qkv.h"
 #include "octavo/kernels/sdpa/sdpa.h"
@@ -81,10 +82,23 @@ std::vector<uint8_t> Attention(Arch arch, bool is_float, const std::vector<uint8
   return Attend(arch, args, 4);
 }
 
+// Seven rows stream the weights, the rest decodes them first.
+std::vector<uint8_t> Blocked(Arch arch, const std::vector<uint8_t>& data) {
+  std::vector<float> values(30 * kDepth), y(30 * kWidth);
+  for (size_t i = 0; i < values.size(); ++i) values[i] = static_cast<float>(data[i]) * 0.01f - 1.0f;
+  const auto w = PackBlocked({.data = data.data(), .k = kDepth, .n = kWidth, .block = 32, .scale = values.data(), .zero_point = data.data() + 9000});
+  AlignedArray<uint8_t> scratch(BlockedScratchBytes(arch, *w));
+  const BlockedArgs args{.x = values.data(), .x_stride = kDepth, .w = &*w, .y = y.data(), .y_stride = kWidth};
+  GemmBlocked(arch, args, {0, 7}, {0, ColumnBlocks(kWidth)}, scratch.data());
+  GemmBlocked(arch, args, {7, 30}, {0, ColumnBlocks(kWidth)}, scratch.data());
+  const auto* bytes = reinterpret_cast<const uint8_t*>(y.data());
+  return {bytes, bytes + y.size() * sizeof(float)};
+}
+
 // One way to reach a kernel: the class of shapes that the catalog was asked for.
 struct Way {
   Arch arch;
-  enum { kLinear, kQkv, kInt8Attention, kFloatAttention } kind;
+  enum { kLinear, kQkv, kBlocked, kInt8Attention, kFloatAttention } kind;
   int64_t m;
 };
 
@@ -92,6 +106,7 @@ std::vector<uint8_t> RunWay(const Way& way, Arch arch, const std::vector<uint8_t
   if (way.kind == Way::kLinear || way.kind == Way::kQkv) {
     return Products(arch, way.m, way.kind == Way::kQkv ? 3 : 1, data);
   }
+  if (way.kind == Way::kBlocked) return Blocked(arch, data);
   return Attention(arch, way.kind == Way::kFloatAttention, data);
 }
 
@@ -111,6 +126,7 @@ std::map<std::string, Way> Ways() {
       ways.try_emplace(ChooseLinear(linear, arch).kernel, Way{arch, Way::kLinear, m});
       ways.try_emplace(ChooseQkv(qkv, arch).kernel, Way{arch, Way::kQkv, m});
     }
+    ways.try_emplace(ChooseBlocked({}, arch).kernel, Way{arch, Way::kBlocked, 0});
     ways.try_emplace(ChooseSdpa(int8, arch).kernel, Way{arch, Way::kInt8Attention, 0});
     ways.try_emplace(ChooseSdpa(real, arch).kernel, Way{arch, Way::kFloatAttention, 0});
   }

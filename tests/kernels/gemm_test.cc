@@ -26,6 +26,8 @@ struct Case {
   std::vector<uint8_t> x;
   std::vector<int8_t> w;  // [k][n]
   std::vector<float> w_scale, biases, post_scales;  // post_scales empty: none
+  std::vector<float> row_scales;                    // empty: x_scale for all
+  float XScale(int64_t row) const { return row_scales.empty() ? x_scale : row_scales[static_cast<size_t>(row)]; }
 
   static constexpr uint8_t kPattern = 0xA5;
   size_t ElementBytes() const { return y_dtype == DType::kF32 ? 4 : 1; }
@@ -34,7 +36,7 @@ struct Case {
   }
   GemmArgs Args(const PackedWeights& packed, void* y) const {
     GemmArgs args;
-    args.x = {x.data(), x_dtype, x_stride, x_zero_point, x_scale};
+    args.x = {x.data(), x_dtype, x_stride, x_zero_point, x_scale, row_scales.empty() ? nullptr : row_scales.data()};
     args.y = {.w = &packed,
               .w_scale = w_scale.data(),
               .w_scale_per_column = per_column,
@@ -72,6 +74,9 @@ Case RandomCase(int64_t m, int64_t k, int64_t n) {
   c.w.resize(static_cast<size_t>(k * n));
   for (auto& v : c.w) v = static_cast<int8_t>(extreme ? (RandomInt(0, 1) ? 127 : -128) : RandomInt(-128, 127));
   c.x_scale = std::ldexp(RandomFloat(1, 2), RandomInt(-8, -4));
+  if (RandomInt(0, 3) == 0) {
+    for (int64_t i = 0; i < m; ++i) c.row_scales.push_back(std::ldexp(RandomFloat(1, 2), RandomInt(-8, -4)));
+  }
   c.w_scale.resize(static_cast<size_t>(c.per_column ? n : 1));
   for (auto& v : c.w_scale) v = std::ldexp(RandomFloat(1, 2), RandomInt(-9, -5));
   c.biases.resize(static_cast<size_t>(n));
@@ -103,7 +108,7 @@ std::vector<uint8_t> RunArch(const Case& c, const PackedWeights& w, Arch arch) {
 std::string Describe(const Case& c) {
   return "m " + std::to_string(c.m) + " k " + std::to_string(c.k) + " n " + std::to_string(c.n) + " " +
          std::string(quant::Name(c.x_dtype)) + " -> " + std::string(quant::Name(c.y_dtype)) + " " +
-         std::string(Name(c.activation)) + (c.bias ? " bias" : "") + (c.per_column ? " columns" : "");
+         std::string(Name(c.activation)) + (c.bias ? " bias" : "") + (c.row_scales.empty() ? "" : " tokens") + (c.per_column ? " columns" : "");
 }
 
 // ---- The reference against int64 and double.
@@ -122,7 +127,7 @@ TEST(GemmReference, EqualsExactArithmetic) {
           acc += int64_t{c.XAt(m, k) - c.x_zero_point} * c.w[static_cast<size_t>(k * c.n + n)];
         }
         largest = std::max(largest, std::abs(acc));
-        const double scale = double{c.x_scale} * c.w_scale[c.per_column ? static_cast<size_t>(n) : 0];
+        const double scale = double{c.XScale(m)} * c.w_scale[c.per_column ? static_cast<size_t>(n) : 0];
         const double bias = c.bias ? double{c.biases[static_cast<size_t>(n)]} : 0.0;
         const double exact = static_cast<double>(acc) * scale + bias;
         float got;
@@ -257,6 +262,7 @@ TEST_P(GemmArch, EveryActivationAndOutput) {
         c.activation = activation;
         c.y_dtype = y;
         c.y_zero_point = RandomInt(0, 127);
+        c.row_scales.clear();
         c.x_scale = 0.001f;
         c.y_scale = 0.02f;
         if (trial == 2) {
@@ -301,6 +307,7 @@ TEST_P(GemmArch, StrangeScales) {
         c.y_dtype = y;
         c.y_zero_point = RandomInt(0, 127);
         c.y_scale = y_scale;
+        c.row_scales.clear();
         c.x_scale = x_scale;
         Compare(c);
       }

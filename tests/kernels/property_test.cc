@@ -25,6 +25,7 @@ struct Case {
   size_t x_offset;
   std::vector<PackedWeights> w;
   std::vector<std::vector<float>> scale, bias, post;
+  std::vector<float> row_scale;
   QkvArgs args;
 };
 
@@ -62,6 +63,10 @@ Case RandomCase() {
   const bool is_unsigned = RandomInt(0, 1) == 0;
   c.args.x = {c.x.data() + c.x_offset, is_unsigned ? DType::kU8 : DType::kS8, stride,
               is_unsigned ? RandomInt(0, 255) : RandomInt(-128, 127), std::ldexp(RandomFloat(1, 2), RandomInt(-9, -3))};
+  if (RandomInt(0, 3) == 0) {  // one scale a row
+    for (int64_t i = 0; i < c.m; ++i) c.row_scale.push_back(std::ldexp(RandomFloat(1, 2), RandomInt(-9, -3)));
+    c.args.x.row_scale = c.row_scale.data();
+  }
   c.args.count = RandomInt(0, 2) == 0 ? RandomInt(2, 4) : 1;
   const auto count = static_cast<size_t>(c.args.count);
   c.w.resize(count), c.scale.resize(count), c.bias.resize(count), c.post.resize(count);

@@ -1,0 +1,122 @@
+// dynamic: int8 products without calibration. Each row of the activation is quantized at run time with a scale of its own.
+// Before: y = MatMul(x, W) [+ bias] [Gelu | Relu | Sigmoid | Tanh]     W f32 [K,N] constant
+// After:  q, s = QuantizeTokens(x)   y = LinearInt8(q, s, 128, Wq, w_scale, bias; activation, per_token = 1)
+// Linears that read the same x share its codes. Attention stays float.
+// Left, with a line in the log: weights that are not finite, k beyond what int32 sums hold.
+#include <format>
+#include <map>
+
+#include "octavo/kernels/catalog.h"
+#include "octavo/passes/attention.h"
+#include "octavo/passes/quantize/quantize.h"
+#include "octavo/passes/rewriter.h"
+
+namespace octavo::passes::quantize {
+
+using ir::DType;
+using ir::Tensor;
+
+namespace {
+
+struct Tokens {
+  ValueId codes, scale;
+};
+
+// A Linear with what its epilogue takes along: the last node's value is what LinearInt8 gives.
+struct Chain {
+  NodeId product, last;
+  ValueId bias;
+  std::string activation = "none";
+  std::vector<NodeId> nodes;
+};
+
+// The only reader of the node's result, if there is one and no output of the graph beside it.
+const Node* OnlyReader(const Graph& g, NodeId id) {
+  const ValueId v = g.node(id).output();
+  return g.HasOneUse(v) && g.value(v).uses.size() == 1 ? &g.node(g.value(v).uses[0].node) : nullptr;
+}
+
+std::string ActivationOf(const Node& n) {
+  switch (n.op) {
+    case Op::kGelu:
+      return n.attrs.Str("approximate", "none") == "tanh" ? "gelu_tanh" : "gelu";
+    case Op::kRelu:
+      return "relu";
+    case Op::kSigmoid:
+      return "sigmoid";
+    case Op::kTanh:
+      return "tanh";
+    default:
+      return "";
+  }
+}
+
+Chain ChainAt(const Graph& g, NodeId product) {
+  Chain c{.product = product, .last = product, .bias = {}, .nodes = {product}};
+  const int64_t n = g.ConstantOf(g.node(product).input(1))->shape()[1];
+  const auto take = [&c, &g](const Node& next) {
+    c.last = g.value(next.output()).producer;
+    c.nodes.push_back(c.last);
+  };
+  const Node* next = OnlyReader(g, c.last);
+  if (next != nullptr && next->op == Op::kAdd) {
+    const ValueId other = next->input(0) == g.node(product).output() ? next->input(1) : next->input(0);
+    const Tensor* bias = g.ConstantOf(other);
+    if (bias != nullptr && bias->dtype() == DType::kF32 && bias->rank() == 1 && bias->size() == n) {
+      c.bias = other;
+      take(*next);
+      next = OnlyReader(g, c.last);
+    }
+  }
+  if (next != nullptr && !ActivationOf(*next).empty()) {
+    c.activation = ActivationOf(*next);
+    take(*next);
+  }
+  return c;
+}
+
+}  // namespace
+
+Result<bool> Dynamic(Graph& graph, PassContext& context) {
+  Rewriter b(graph, "dynamic");
+  std::map<ValueId, Tokens> tokens;
+  std::map<ValueId, std::optional<ColumnWeights>> weights;
+  std::map<ValueId, std::pair<ValueId, ValueId>> made;
+  for (NodeId id : FindSites(graph).linears) {
+    const Node n = graph.node(id);
+    const ValueId x = n.inputs[0], w = n.inputs[1];
+    auto [columns, fresh] = weights.try_emplace(w);
+    if (fresh) columns->second = QuantizeColumns(*graph.ConstantOf(w));
+    const auto& shape = graph.ConstantOf(w)->shape();
+    const kernels::Choice choice =
+        kernels::ChooseLinear({.y = {DType::kF32}, .k = shape[0], .n = {shape[1]}}, kernels::Arch::kScalar);
+    if (!columns->second || !choice.ok()) {
+      const std::string why = choice.ok() ? "its weight has values that are not finite" : choice.refusal;
+      context.log.push_back(std::format("dynamic: {} stays float: {}", OriginName(n), why));
+      continue;
+    }
+    const Chain c = ChainAt(graph, id);
+    b.At(id, {id});
+    auto [at, first] = tokens.try_emplace(x);
+    if (first) {
+      const NodeId q = b.CreateN(Op::kQuantizeTokens, {x}, 2);
+      at->second = {graph.node(q).output(0), graph.node(q).output(1)};
+    }
+    auto [stored, unseen] = made.try_emplace(w);
+    if (unseen) {
+      const std::string name = graph.value(w).name;
+      stored->second = {b.Constant(columns->second->codes, name + "_quantized"), b.Constant(columns->second->scale, name + "_scale")};
+    }
+    const ValueId zero = b.Constant(Tensor::Of<uint8_t>(DType::kU8, {}, std::vector<uint8_t>{128}));
+    std::vector<ValueId> in{at->second.codes, at->second.scale, zero, stored->second.first, stored->second.second};
+    if (c.bias.valid()) in.push_back(c.bias);
+    b.At(c.last, c.nodes);
+    const ValueId y = b.Create(Op::kLinearInt8, std::move(in), {{"activation", c.activation}, {"per_token", int64_t{1}}});
+    b.Replace(graph.node(c.last).output(), y);
+    b.EraseDead(c.last);
+  }
+  if (b.changed() && !graph.SortTopologically()) return ir::Fail("dynamic made a cycle");
+  return b.changed();
+}
+
+}  // namespace octavo::passes::quantize

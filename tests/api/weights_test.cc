@@ -1,0 +1,138 @@
+// Recipes weights4 and weights8: no data needed, every Linear in blocks, close to float, the same bits on every ISA and for
+// any number of threads, and a file that any runtime with opset 21 can run.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <filesystem>
+
+#include "octavo/api/optimize.h"
+#include "octavo/ir/interpret.h"
+#include "octavo/ir/onnx/onnx.h"
+#include "octavo/runtime/model.h"
+
+namespace octavo::api {
+namespace {
+
+using ir::Graph;
+using ir::Tensor;
+
+const std::filesystem::path kData = std::filesystem::path(OCTAVO_SOURCE_DIR) / "tests/data";
+
+Graph Bert() {
+  auto graph = ir::onnx::ReadFile(kData / "float/bert.ts17.sdpa.onnx");
+  EXPECT_TRUE(graph.has_value()) << graph.error().message;
+  return std::move(*graph);
+}
+
+ir::TensorMap InputsOfBert(const Graph& graph) {
+  auto data = quant::RandomData(1, quant::InputsOf(graph), {.limits = {{"input_ids", 60}, {"token_type_ids", 2}}});
+  auto batch = (*data)->Next();
+  return (*batch)->inputs;
+}
+
+// Of two float tensors as one vector each.
+double Cosine(const Tensor& a, const Tensor& b) {
+  double ab = 0, aa = 0, bb = 0;
+  for (int64_t i = 0; i < a.size(); ++i) {
+    ab += a.GetDouble(i) * b.GetDouble(i);
+    aa += a.GetDouble(i) * a.GetDouble(i);
+    bb += b.GetDouble(i) * b.GetDouble(i);
+  }
+  return ab / std::sqrt(aa * bb);
+}
+
+std::vector<Tensor> RunModel(const Graph& graph, const ir::TensorMap& inputs, kernels::Arch arch, int threads) {
+  auto model = runtime::Model::Compile(graph, {.arch = arch, .threads = threads});
+  EXPECT_TRUE(model.has_value()) << model.error().message;
+  for (const std::string& name : model->KernelOfEachStep()) EXPECT_FALSE(name.starts_with("interpreter Linear")) << name;
+  auto out = model->Run(inputs);
+  EXPECT_TRUE(out.has_value()) << out.error().message;
+  return *out;
+}
+
+int CountOf(const Graph& g, ir::Op op) {
+  int n = 0;
+  for (ir::NodeId id : g.NodesInOrder()) n += g.node(id).op == op;
+  return n;
+}
+
+class Weights : public testing::TestWithParam<const char*> {};
+
+TEST_P(Weights, AllLinearsCloseToFloatAndSmall) {
+  const Graph graph = Bert();
+  const ir::TensorMap inputs = InputsOfBert(graph);
+  OptimizeOptions options;
+  options.recipe = GetParam();
+  auto optimized = Optimize(graph, options);
+  ASSERT_TRUE(optimized.has_value()) << optimized.error().message;
+  EXPECT_GE(optimized->report.linear.found, 12);
+  EXPECT_EQ(optimized->report.linear.done, optimized->report.linear.found);
+  EXPECT_EQ(CountOf(optimized->graph, ir::Op::kLinearBlocked), optimized->report.linear.found);
+  auto want = ir::Interpret(graph, inputs);
+  auto meaning = ir::Interpret(optimized->graph, inputs);
+  ASSERT_TRUE(want.has_value() && meaning.has_value());
+  const std::vector<Tensor> got = RunModel(optimized->graph, inputs, kernels::BestArch(), 1);
+  const bool four = std::string(GetParam()) == "weights4";
+  EXPECT_GT(Cosine((*want)[0], got[0]), four ? 0.98 : 0.9998);
+  EXPECT_LT(Cosine((*want)[0], got[0]), 1.0) << "nothing was quantized";
+  for (size_t i = 0; i < got.size(); ++i) {
+    for (int64_t e = 0; e < got[i].size(); ++e) {  // of LayerNorm's outputs, about 1: rounding of some hundred sums
+      ASSERT_NEAR((*meaning)[i].GetDouble(e), got[i].GetDouble(e), 1e-4);
+    }
+  }
+}
+
+TEST_P(Weights, FileHasOpset21AndComesBackWithTheSameBits) {
+  const Graph graph = Bert();
+  const ir::TensorMap inputs = InputsOfBert(graph);
+  OptimizeOptions options;
+  options.recipe = GetParam();
+  auto optimized = Optimize(graph, options);
+  ASSERT_TRUE(optimized.has_value()) << optimized.error().message;
+  for (bool functions : {true, false}) {
+    auto bytes = ir::onnx::WriteBytes(optimized->graph, {.functions = functions});
+    ASSERT_TRUE(bytes.has_value()) << bytes.error().message;
+    auto back = ir::onnx::ReadBytes(*bytes);
+    ASSERT_TRUE(back.has_value()) << back.error().message;
+    EXPECT_GE(back->info.opsets[""], 21);
+    EXPECT_EQ(CountOf(*back, ir::Op::kLinearBlocked) > 0, functions);
+    auto want = ir::Interpret(optimized->graph, inputs), got = ir::Interpret(*back, inputs);
+    ASSERT_TRUE(want.has_value() && got.has_value());
+    EXPECT_TRUE((*want)[0].SameBits((*got)[0]));
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Recipes, Weights, testing::Values("weights4", "weights8"),
+                         [](const auto& info) { return std::string(info.param); });
+
+// One Linear of every storage: what the kernels give does not depend on the ISA or on threads.
+TEST(WeightsBits, EqualOnEveryArchAndThreadCount) {
+  Graph g;
+  g.info.opsets[""] = 18;
+  Tensor w = Tensor::Empty(ir::DType::kF32, {200, 330});
+  for (size_t i = 0; i < w.mutable_as<float>().size(); ++i) {
+    w.mutable_as<float>()[i] = static_cast<float>(static_cast<int>(i * 2654435761u >> 20) - 2048) * 1e-3f;
+  }
+  const ir::ValueId x = g.AddInput("x", {ir::DType::kF32, ir::SymShape{ir::Dim::Symbol("s"), 200}});
+  g.AddOutput("y", g.node(g.AddNode(ir::Op::kMatMul, {x, g.AddConstant(w)}, 1, {}, "product")).output());
+  for (const char* recipe : {"weights4", "weights8"}) {
+    OptimizeOptions options;
+    options.recipe = recipe;
+    auto optimized = Optimize(g, options);
+    ASSERT_TRUE(optimized.has_value()) << optimized.error().message;
+    for (int64_t rows : {1, 7, 130}) {
+      Tensor in = Tensor::Empty(ir::DType::kF32, {rows, 200});
+      for (size_t i = 0; i < in.mutable_as<float>().size(); ++i) in.mutable_as<float>()[i] = std::sin(static_cast<float>(i));
+      const ir::TensorMap inputs{{"x", in}};
+      const Tensor want = RunModel(optimized->graph, inputs, kernels::Arch::kScalar, 1)[0];
+      for (kernels::Arch arch : kernels::SupportedArchs()) {
+        for (int threads : {1, 2}) {
+          EXPECT_TRUE(want.SameBits(RunModel(optimized->graph, inputs, arch, threads)[0])) << Name(arch) << " " << threads;
+        }
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace octavo::api
