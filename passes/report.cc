@@ -119,10 +119,10 @@ void JudgeQkv(Candidate& c, const OriginIndex& index, const Misses& misses,
     return;
   }
   if (c.nodes.size() == 1 && c.reason.empty()) {  // packed: one Linear is the group
-    const Node* n = index.Find(c.nodes[0], {Op::kLinearInt8, Op::kMatMul});
+    const Node* n = index.Find(c.nodes[0], {Op::kLinearInt8, Op::kLinearBlocked, Op::kMatMul});
     c.status = n != nullptr ? "fused" : "left";
-    c.rule = n != nullptr && n->op == Op::kLinearInt8 ? "linear_int8" : "packed";
-    if (n != nullptr) c.reason.clear();
+    c.rule = n == nullptr || n->op == Op::kMatMul ? "packed" : n->op == Op::kLinearInt8 ? "linear_int8" : "linear_blocked";
+    if (n == nullptr) Explain(c, misses, log, "linear", "the packed projection is no product of this pipeline's ops");
     return;
   }
   const Node* merged = index.Find(c.nodes[0], {Op::kMatMul});

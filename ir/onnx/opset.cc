@@ -10,6 +10,9 @@ namespace {
 int64_t SinceVersion(const Graph& g, const Node& n) {
   const auto dtype = [&](size_t i) { return n.input(i).valid() ? g.value(n.input(i)).type.dtype : DType::kUndefined; };
   switch (n.op) {
+    case Op::kSkipLayerNorm:
+    case Op::kNormQuant:
+      return n.attrs.Int("rms", 0) != 0 ? 23 : kFormOpset;  // RMSNormalization in the body of their function
     case Op::kGelu:
       return 20;
     case Op::kGroupNormalization:

@@ -228,8 +228,11 @@ HWY_NOINLINE void FloatTile(const float* HWY_RESTRICT x, int64_t stride, const f
       }
     }
   }
+  // Unrolled as the loops above: one index that is no constant, and GCC keeps all sums in memory (kernels.md 1.5).
+  HWY_UNROLL(8)
   for (int v = 0; v < kV; ++v) {
     const V s = hn::LoadU(d, scale[v]);
+    HWY_UNROLL(8)
     for (int r = 0; r < kRows; ++r) {
       float* at = acc + r * 64 + v * kLanes;
       hn::Store(hn::MulAdd(sum[r][v], s, hn::Load(d, at)), d, at);

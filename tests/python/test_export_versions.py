@@ -1,0 +1,48 @@
+"""Every op of an exported file, also inside its functions, exists in the opset that the file imports."""
+
+import json
+
+import numpy as np
+import octavo
+import onnx
+import pytest
+from conftest import SOURCE
+
+DATA = SOURCE / "tests" / "data"
+# Of opsets that the onnx package may be too old to know.
+SINCE = {"Attention": 23, "RMSNormalization": 23, "RotaryEmbedding": 23, "Swish": 24, "TensorScatter": 24}
+
+
+def graphs():
+    names = [entry["name"] for entry in json.loads((DATA / "index.json").read_text())["models"]]
+    paths = [p for name in names for p in DATA.glob(f"*/{name}.onnx")]
+    return sorted(p for p in paths if p.stem.count(".") == 2 and ".ort-" not in p.stem and ".nncf" not in p.stem and ".fp8" not in p.stem)
+
+
+def cases(path):
+    arrays = np.load(path.with_suffix(".npz"))
+    found = [{k.split("/", 2)[2]: arrays[k] for k in arrays.files if k.startswith(f"{case}/in/")} for case in (0, 1)]
+    return [case for case in found if case]
+
+
+def too_new(nodes, opsets):
+    version = {entry.domain: entry.version for entry in opsets}[""]
+    for node in nodes:
+        if node.domain == "" and version < SINCE.get(node.op_type, 0):
+            yield f"{node.op_type} in opset {version}"
+        if node.domain == "" and node.op_type not in SINCE and not onnx.defs.has(node.op_type, max_inclusive_version=version):
+            yield f"{node.op_type} in opset {version}"
+
+
+@pytest.mark.parametrize("recipe", ["float", "int8", "dynamic", "weights4", "weights8"])
+def test_ops_exist_in_the_opset_of_the_file(recipe):
+    paths = graphs()
+    assert len(paths) >= 8
+    for path in paths:
+        more = {"calibration": cases(path)} if recipe == "int8" else {}
+        model = onnx.load_from_string(octavo.optimize(str(path), recipe=recipe, **more).model)
+        assert list(too_new(model.graph.node, model.opset_import)) == [], path.name
+        for function in model.functions:
+            assert list(too_new(function.node, function.opset_import)) == [], (path.name, function.name)
+            own = {entry.domain: entry.version for entry in function.opset_import}[""]
+            assert own == {entry.domain: entry.version for entry in model.opset_import}[""], (path.name, function.name)
