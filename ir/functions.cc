@@ -81,7 +81,9 @@ ValueId Product(Body& b, ValueId xd, ValueId w, ValueId w_scale) {
   if (xd) return b.Make(Op::kMatMul, {xd, b.Make(Op::kDequantizeLinear, {w, w_scale}, {{"axis", int64_t{1}}})});
   const ValueId sum = b.Make(Op::kMatMulInteger, {b.In(0), w, b.In(2)});
   const ValueId real = b.Make(Op::kCast, {sum}, {{"to", static_cast<int64_t>(DType::kF32)}});
-  return b.Make(Op::kMul, {real, b.Make(Op::kMul, {b.In(1), w_scale})});
+  // Row scale times column scale as the product of a column and a row: one multiplication each, so the same bits as Mul. As
+  // Mul, ONNX Runtime's MatMulIntegerToFloat fusion takes the scales and applies that of the first row to all (1.31).
+  return b.Make(Op::kMul, {real, b.Make(Op::kMatMul, {b.In(1), b.Reshape(w_scale, {1, -1})})});
 }
 
 // One projection: slots of w, w_scale, bias, y_scale, y_zp start at `first`; xd is the dequantized activation.
