@@ -33,16 +33,9 @@ struct BytesQuad {
 };
 
 #if HWY_TARGET != HWY_AVX3
-// vpdpbusd: zmm, or in its VEX form on ymm (AVX-VNNI), which the compiler only knows under a flag of its own.
 struct VnniQuad : BytesQuad {
   static constexpr int kMostRows = 6;
-  static HWY_INLINE void Dot(TileV& c, A a, B b) {
-#if HWY_TARGET == HWY_AVX2
-    asm("%{vex%} vpdpbusd %2, %1, %0" : "+x"(c.raw) : "x"(a.raw), "x"(b.raw));
-#else
-    asm("vpdpbusd %2, %1, %0" : "+v"(c.raw) : "v"(a.raw), "v"(b.raw));
-#endif
-  }
+  static HWY_INLINE void Dot(TileV& c, A a, B b) { VnniDot(c, a, b); }
 };
 #endif
 
