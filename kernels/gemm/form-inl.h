@@ -32,6 +32,7 @@ struct PreparedRows {
   const T* data;
   size_t stride;
   size_t k;
+  Ahead ahead{};
 };
 
 // Rows as u8, read where they lie if possible.
@@ -61,7 +62,7 @@ struct VnniForm : BytesForm {
                               const int32_t* init, int32_t* acc) {
     const Input* first = x.data + static_cast<size_t>(row) * x.stride;
 #if HWY_TARGET <= HWY_AVX3_DL
-    VnniTile<kRows>(first, x.stride, x.k, panels, init, acc);
+    VnniTile<kRows>(first, x.stride, x.k, panels, init, acc, x.ahead);
 #else
     SmallColumns<VnniQuad, kRows, 2, 1>(first, x.stride, x.k, panels, init, acc);
 #endif

@@ -54,7 +54,7 @@ void RunRows(const PreparedRows<typename Form::Input>& x, int64_t row, int rows,
 // 64 columns of one output for the prepared rows, which are rows first.. of y.
 template <class Form>
 void RunBlock(const internal::SegmentArgs& args, const GemmOutput& y, int64_t block,
-              const PreparedRows<typename Form::Input>& x, int64_t first, int64_t rows) {
+              PreparedRows<typename Form::Input> x, int64_t first, int64_t rows, const int8_t* next) {
   BlockColumns columns;
   const ColumnsOfBlock b = BeginBlock(args.x, Form::kFlipsSigned, y, block, &columns);
   alignas(64) int32_t acc[kSmallRows * 64];
@@ -64,6 +64,11 @@ void RunBlock(const internal::SegmentArgs& args, const GemmOutput& y, int64_t bl
     EpilogueOfRows(tile, first, rows);
     return;
   }
+  // The next block's weights come to L2 meanwhile: four panels of k / 4 lines, two lines at a time, spread over all
+  // tiles (kernels/DESIGN.md). What is left when they have all come are the panels behind them.
+  const int64_t tiles = (rows + Form::kTileRows - 1) / Form::kTileRows;
+  const int64_t steps = tiles >= 16 ? 8 : tiles >= 8 ? 4 : tiles >= 4 ? 2 : 1;
+  x.ahead = {next, y.w->k_padded() * 32, static_cast<size_t>(4 * steps)};
   for (int64_t r = 0; r < rows;) {
     // Never leaves one or two rows, whose few chains cannot hide the latency of the dot product, if it can be helped.
     const int64_t left = rows - r, most = Form::kTileRows;
@@ -72,6 +77,7 @@ void RunBlock(const internal::SegmentArgs& args, const GemmOutput& y, int64_t bl
     PrefetchOutput(tile);
     RunRows<Form>(x, r, tile.rows, b.panels, columns.init, acc);
     Epilogue(tile);
+    x.ahead.at += static_cast<int64_t>(x.k) / 4 / steps * 64;
     r += tile.rows;
   }
 }
@@ -87,7 +93,9 @@ void RunSegments(const internal::SegmentArgs& args) {
     for (int s = 0; s < args.count; ++s) {
       const internal::Segment& segment = args.segments[s];
       for (int64_t b = segment.blocks.begin; b < segment.blocks.end; ++b) {
-        RunBlock<Form>(args, *segment.y, b, x, first, rows);
+        const int8_t* next = segment.y->w->Panel(b * 4 + 4);
+        if (b + 1 == segment.blocks.end) next = args.segments[(s + 1) % args.count].y->w->data();
+        RunBlock<Form>(args, *segment.y, b, x, first, rows, next);
       }
     }
   }
@@ -125,11 +133,11 @@ inline void RunSegmentsOfPairs(const internal::SegmentArgs& args) {
       for (int64_t b = segment.blocks.begin; b < segment.blocks.end; ++b) {
         const int safe = SafeQuadsOf(*segment.y->w, b);
         if (safe == 2) {
-          RunBlock<PairForm<2>>(args, *segment.y, b, bytes, first, rows);
+          RunBlock<PairForm<2>>(args, *segment.y, b, bytes, first, rows, nullptr);
         } else if (safe == 1) {
-          RunBlock<PairForm<1>>(args, *segment.y, b, bytes, first, rows);
+          RunBlock<PairForm<1>>(args, *segment.y, b, bytes, first, rows, nullptr);
         } else {
-          RunBlock<S16Form>(args, *segment.y, b, words, first, rows);
+          RunBlock<S16Form>(args, *segment.y, b, words, first, rows, nullptr);
         }
       }
     }

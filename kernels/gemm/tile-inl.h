@@ -29,6 +29,19 @@ HWY_INLINE TileV Broadcast4(const void* p) {
   return hwy::HWY_NAMESPACE::Set(TileD(), word);
 }
 
+// Memory that comes to L2 while tiles run: at every k that is a multiple of `period` a line from each of two places.
+struct Ahead {
+  const int8_t* at = nullptr;
+  ptrdiff_t second = 0;  // distance of the second place
+  size_t period = 4;     // a power of two
+
+  HWY_INLINE void Step(size_t k) {
+    if ((k & (period - 1)) != 0) return;
+    asm volatile("prefetcht2 (%0)\n\tprefetcht2 (%0,%1)" ::"r"(at), "r"(second));
+    at += 64;
+  }
+};
+
 #if HWY_TARGET != HWY_AVX3
 // vpdpbusd: zmm, or in its VEX form on ymm (AVX-VNNI), which the compiler only knows under a flag of its own. The zmm
 // form is assembly too: around the intrinsic GCC 14.2 leaves six copies of sums in a step of 6x64, pinned or not.
@@ -74,7 +87,7 @@ struct VnniRow {
 // out[r][64] = init + x[r] . b; x: rows of u8, `k` bytes each (a multiple of 4), b: four panels.
 template <int kRows>
 HWY_NOINLINE void VnniTile(const uint8_t* HWY_RESTRICT x, size_t stride, size_t k, const int8_t* const b[4],
-                           const int32_t* init, int32_t* HWY_RESTRICT out) {
+                           const int32_t* init, int32_t* HWY_RESTRICT out, Ahead ahead) {
   const auto load = [](const int8_t* p) HWY_ATTR {
     return hwy::HWY_NAMESPACE::Load(TileD(), reinterpret_cast<const int32_t*>(p));
   };
@@ -90,6 +103,7 @@ HWY_NOINLINE void VnniTile(const uint8_t* HWY_RESTRICT x, size_t stride, size_t 
   if constexpr (kRows > 4) r4.Init(init);
   if constexpr (kRows > 5) r5.Init(init);
   for (size_t i = 0; i < k; i += 4) {
+    ahead.Step(i);
     const TileV v0 = load(b0 + i * 16), v1 = load(b1 + i * 16), v2 = load(b2 + i * 16), v3 = load(b3 + i * 16);
     r0.Step(x + i, v0, v1, v2, v3);
     if constexpr (kRows > 1) r1.Step(x + i + stride, v0, v1, v2, v3);
