@@ -107,18 +107,14 @@ template <bool kDivide, class Source>
 HWY_INLINE void StoreBytes(const EpilogueTile& t, Source source) {
   namespace hn = hwy::HWY_NAMESPACE;
   const EpilogueD d;
-  const hn::RebindToSigned<EpilogueD> di;
   const hn::Repartition<uint8_t, EpilogueD> d8;
   constexpr int kLanes = static_cast<int>(hn::MaxLanes(d));
   uint8_t* out = static_cast<uint8_t*>(t.y->y) + t.row * t.y->stride + t.column;
   const Requant q = t.requant;
   for (int r = 0; r < t.rows; ++r, out += t.y->stride) {
     for (int c = 0; c < t.columns; c += 4 * kLanes) {
-      const auto v0 = RequantToInt<kDivide>(d, q, source(r, c));
-      const auto v1 = RequantToInt<kDivide>(d, q, source(r, c + kLanes));
-      const auto v2 = RequantToInt<kDivide>(d, q, source(r, c + 2 * kLanes));
-      const auto v3 = RequantToInt<kDivide>(d, q, source(r, c + 3 * kLanes));
-      const auto bytes = RequantPack(di, q, v0, v1, v2, v3);
+      const auto bytes = RequantBytes<kDivide>(d, q, source(r, c), source(r, c + kLanes), source(r, c + 2 * kLanes),
+                                               source(r, c + 3 * kLanes));
       if (t.columns - c >= 4 * kLanes) {
         hn::StoreU(bytes, d8, out + c);
       } else {

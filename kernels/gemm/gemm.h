@@ -58,7 +58,10 @@ class PackedWeights {
   const int8_t* data() const { return data_.data(); }
   const int8_t* Panel(int64_t index) const { return data_.data() + index * k_padded() * 16; }
   const int32_t* column_sums() const { return sums_.data(); }
-  size_t bytes() const { return data_.size() + sums_.size() * sizeof(int32_t); }
+  // The certificate of a panel: how many quads of k a saturating s16 lane (vpmaddubsw) holds exactly, for every u8
+  // activation. 2: any two neighbouring quads, added up; 1: each alone; 0: some pair of weights can saturate.
+  int SafeQuads(int64_t panel) const { return safe_quads_.data()[panel]; }
+  size_t bytes() const { return data_.size() + sums_.size() * sizeof(int32_t) + safe_quads_.size(); }
 
  private:
   friend std::expected<PackedWeights, std::string> PackWeights(const WeightSource& source);
@@ -66,6 +69,7 @@ class PackedWeights {
   int64_t n_ = 0;
   AlignedArray<int8_t> data_;
   AlignedArray<int32_t> sums_;
+  AlignedArray<uint8_t> safe_quads_;  // one a panel
 };
 
 // Refuses, with a sentence: a column whose sum could leave int32 (255 * sum_k |w| >= 2^31: never below k = 65,794), a

@@ -29,6 +29,31 @@ HWY_INLINE TileV Broadcast4(const void* p) {
   return hwy::HWY_NAMESPACE::Set(TileD(), word);
 }
 
+// Memory that comes to L2 while tiles run: at every k that is a multiple of `period` a line from each of two places.
+struct Ahead {
+  const int8_t* at = nullptr;
+  ptrdiff_t second = 0;  // distance of the second place
+  size_t period = 4;     // a power of two
+
+  HWY_INLINE void Step(size_t k) {
+    if ((k & (period - 1)) != 0) return;
+    asm volatile("prefetcht2 (%0)\n\tprefetcht2 (%0,%1)" ::"r"(at), "r"(second));
+    at += 64;
+  }
+};
+
+#if HWY_TARGET != HWY_AVX3
+// vpdpbusd: zmm, or in its VEX form on ymm (AVX-VNNI), which the compiler only knows under a flag of its own. The zmm
+// form is assembly too: around the intrinsic GCC 14.2 leaves six copies of sums in a step of 6x64, pinned or not.
+HWY_INLINE void VnniDot(TileV& c, TileV a, TileV b) {
+#if HWY_TARGET == HWY_AVX2
+  asm("%{vex%} vpdpbusd %2, %1, %0" : "+x"(c.raw) : "x"(a.raw), "x"(b.raw));
+#else
+  asm("vpdpbusd %2, %1, %0" : "+v"(c.raw) : "v"(a.raw), "v"(b.raw));
+#endif
+}
+#endif
+
 #if HWY_TARGET <= HWY_AVX3_DL
 
 struct VnniRow {
@@ -42,19 +67,12 @@ struct VnniRow {
     c2 = hn::Load(d, init + 32);
     c3 = hn::Load(d, init + 48);
   }
-  template <class VB>
-  HWY_INLINE void Step(const uint8_t* x, VB b0, VB b1, VB b2, VB b3) {
-    namespace hn = hwy::HWY_NAMESPACE;
-    const TileD d;
-    const auto a = hn::BitCast(hn::Repartition<uint8_t, TileD>(), Broadcast4(x));
-    c0 = hn::SumOfMulQuadAccumulate(d, a, b0, c0);
-    Pin(c0);
-    c1 = hn::SumOfMulQuadAccumulate(d, a, b1, c1);
-    Pin(c1);
-    c2 = hn::SumOfMulQuadAccumulate(d, a, b2, c2);
-    Pin(c2);
-    c3 = hn::SumOfMulQuadAccumulate(d, a, b3, c3);
-    Pin(c3);
+  HWY_INLINE void Step(const uint8_t* x, TileV b0, TileV b1, TileV b2, TileV b3) {
+    const TileV a = Broadcast4(x);
+    VnniDot(c0, a, b0);
+    VnniDot(c1, a, b1);
+    VnniDot(c2, a, b2);
+    VnniDot(c3, a, b3);
   }
   HWY_INLINE void Store(int32_t* out) const {
     namespace hn = hwy::HWY_NAMESPACE;
@@ -69,9 +87,10 @@ struct VnniRow {
 // out[r][64] = init + x[r] . b; x: rows of u8, `k` bytes each (a multiple of 4), b: four panels.
 template <int kRows>
 HWY_NOINLINE void VnniTile(const uint8_t* HWY_RESTRICT x, size_t stride, size_t k, const int8_t* const b[4],
-                           const int32_t* init, int32_t* HWY_RESTRICT out) {
-  namespace hn = hwy::HWY_NAMESPACE;
-  const hn::Repartition<int8_t, TileD> d8;
+                           const int32_t* init, int32_t* HWY_RESTRICT out, Ahead ahead) {
+  const auto load = [](const int8_t* p) HWY_ATTR {
+    return hwy::HWY_NAMESPACE::Load(TileD(), reinterpret_cast<const int32_t*>(p));
+  };
   const int8_t* const b0 = b[0];
   const int8_t* const b1 = b[1];
   const int8_t* const b2 = b[2];
@@ -84,10 +103,8 @@ HWY_NOINLINE void VnniTile(const uint8_t* HWY_RESTRICT x, size_t stride, size_t 
   if constexpr (kRows > 4) r4.Init(init);
   if constexpr (kRows > 5) r5.Init(init);
   for (size_t i = 0; i < k; i += 4) {
-    const auto v0 = hn::Load(d8, b0 + i * 16);
-    const auto v1 = hn::Load(d8, b1 + i * 16);
-    const auto v2 = hn::Load(d8, b2 + i * 16);
-    const auto v3 = hn::Load(d8, b3 + i * 16);
+    ahead.Step(i);
+    const TileV v0 = load(b0 + i * 16), v1 = load(b1 + i * 16), v2 = load(b2 + i * 16), v3 = load(b3 + i * 16);
     r0.Step(x + i, v0, v1, v2, v3);
     if constexpr (kRows > 1) r1.Step(x + i + stride, v0, v1, v2, v3);
     if constexpr (kRows > 2) r2.Step(x + i + 2 * stride, v0, v1, v2, v3);
@@ -176,6 +193,86 @@ HWY_NOINLINE void S16Tile(const int16_t* HWY_RESTRICT x, size_t stride, size_t k
   if constexpr (kRows > 3) r3.Store(out + 192);
   if constexpr (kRows > 4) r4.Store(out + 256);
   if constexpr (kRows > 5) r5.Store(out + 320);
+}
+
+// Four products of u8 and s8 a lane, summed to two s16 (vpmaddubsw). Exact where the weights are certified.
+HWY_INLINE hwy::HWY_NAMESPACE::Vec<hwy::HWY_NAMESPACE::Repartition<int16_t, TileD>> PairSums(TileV a, TileV b) {
+  namespace hn = hwy::HWY_NAMESPACE;
+  const hn::Repartition<uint8_t, TileD> du8;
+  const hn::Repartition<int8_t, TileD> d8;
+  return hn::SatWidenMulPairwiseAdd(hn::Repartition<int16_t, TileD>(), hn::BitCast(du8, a), hn::BitCast(d8, b));
+}
+
+struct PairRow {
+  TileV c0, c1;
+
+  HWY_INLINE void Init(const int32_t* init) {
+    const TileD d;
+    c0 = hwy::HWY_NAMESPACE::Load(d, init);
+    c1 = hwy::HWY_NAMESPACE::Load(d, init + hwy::HWY_NAMESPACE::MaxLanes(d));
+  }
+  template <class V16>
+  static HWY_INLINE void Widen(TileV& c, V16 sums, V16 ones) {
+    namespace hn = hwy::HWY_NAMESPACE;
+    c = hn::Add(c, hn::WidenMulPairwiseAdd(TileD(), sums, ones));
+    Pin(c);
+  }
+  template <class V16>
+  HWY_INLINE void Step(const uint8_t* x, TileV b0, TileV b1, V16 ones) {
+    const TileV a = Broadcast4(x);
+    Widen(c0, PairSums(a, b0), ones);
+    Widen(c1, PairSums(a, b1), ones);
+  }
+  // Two quads: their s16 sums are added before they are widened.
+  template <class V16>
+  HWY_INLINE void Step2(const uint8_t* x, const TileV (&b)[4], V16 ones) {
+    namespace hn = hwy::HWY_NAMESPACE;
+    const TileV a = Broadcast4(x), next = Broadcast4(x + 4);
+    Widen(c0, hn::Add(PairSums(a, b[0]), PairSums(next, b[2])), ones);
+    Widen(c1, hn::Add(PairSums(a, b[1]), PairSums(next, b[3])), ones);
+  }
+  HWY_INLINE void Store(int32_t* out) const {
+    const TileD d;
+    hwy::HWY_NAMESPACE::Store(c0, d, out);
+    hwy::HWY_NAMESPACE::Store(c1, d, out + hwy::HWY_NAMESPACE::MaxLanes(d));
+  }
+};
+
+// out[r][64], two vectors of columns = init + x[r] . b, for certified panels; kQuads: 1 or 2 (PackedWeights::SafeQuads).
+// Up to four rows, so that 16 ymm hold the sums, two quads of weights, the ones and the product.
+template <int kRows, int kQuads>
+HWY_NOINLINE void PairTile(const uint8_t* HWY_RESTRICT x, size_t stride, size_t k, const int8_t* b0, const int8_t* b1,
+                           const int32_t* init, int32_t* HWY_RESTRICT out) {
+  namespace hn = hwy::HWY_NAMESPACE;
+  const TileD d;
+  const auto ones = hn::Set(hn::Repartition<int16_t, TileD>(), int16_t{1});
+  const auto load = [&](const int8_t* p) HWY_ATTR { return hn::Load(d, reinterpret_cast<const int32_t*>(p)); };
+  PairRow r0, r1, r2, r3;
+  r0.Init(init);
+  if constexpr (kRows > 1) r1.Init(init);
+  if constexpr (kRows > 2) r2.Init(init);
+  if constexpr (kRows > 3) r3.Init(init);
+  size_t i = 0;
+  if constexpr (kQuads == 2) {
+    for (; i + 8 <= k; i += 8) {
+      const TileV b[4] = {load(b0 + i * 16), load(b1 + i * 16), load(b0 + i * 16 + 64), load(b1 + i * 16 + 64)};
+      r0.Step2(x + i, b, ones);
+      if constexpr (kRows > 1) r1.Step2(x + i + stride, b, ones);
+      if constexpr (kRows > 2) r2.Step2(x + i + 2 * stride, b, ones);
+      if constexpr (kRows > 3) r3.Step2(x + i + 3 * stride, b, ones);
+    }
+  }
+  for (; i < k; i += 4) {
+    const TileV v0 = load(b0 + i * 16), v1 = load(b1 + i * 16);
+    r0.Step(x + i, v0, v1, ones);
+    if constexpr (kRows > 1) r1.Step(x + i + stride, v0, v1, ones);
+    if constexpr (kRows > 2) r2.Step(x + i + 2 * stride, v0, v1, ones);
+    if constexpr (kRows > 3) r3.Step(x + i + 3 * stride, v0, v1, ones);
+  }
+  r0.Store(out);
+  if constexpr (kRows > 1) r1.Store(out + 64);
+  if constexpr (kRows > 2) r2.Store(out + 128);
+  if constexpr (kRows > 3) r3.Store(out + 192);
 }
 
 #endif  // VNNI or s16

@@ -72,7 +72,8 @@ Case RandomCase(int64_t m, int64_t k, int64_t n) {
   for (auto& v : c.x)
     v = static_cast<uint8_t>(extreme ? RandomInt(0, 1) * 127 + RandomInt(0, 1) * 128 : RandomInt(0, 255));
   c.w.resize(static_cast<size_t>(k * n));
-  for (auto& v : c.w) v = static_cast<int8_t>(extreme ? (RandomInt(0, 1) ? 127 : -128) : RandomInt(-128, 127));
+  const int most = std::vector{127, 64, 32}[static_cast<size_t>(RandomInt(0, 2))];  // all, some or no panels certified
+  for (auto& v : c.w) v = static_cast<int8_t>(extreme ? (RandomInt(0, 1) ? 127 : -128) : RandomInt(-most - most / 127, most));
   c.x_scale = std::ldexp(RandomFloat(1, 2), RandomInt(-8, -4));
   if (RandomInt(0, 3) == 0) {
     for (int64_t i = 0; i < m; ++i) c.row_scales.push_back(std::ldexp(RandomFloat(1, 2), RandomInt(-8, -4)));
