@@ -29,16 +29,26 @@ HWY_INLINE TileV Broadcast4(const void* p) {
   return hwy::HWY_NAMESPACE::Set(TileD(), word);
 }
 
-// Memory that comes to L2 while tiles run: at every k that is a multiple of `period` a line from each of two places.
+// Memory that comes to L2 while tiles run: a line from `first` in every `period`-th step of 64 bytes, one from `second`
+// in every `period2`-th. In bytes; powers of two, period2 no smaller.
 struct Ahead {
-  const int8_t* at = nullptr;
-  ptrdiff_t second = 0;  // distance of the second place
-  size_t period = 4;     // a power of two
+  const int8_t* first = nullptr;
+  const int8_t* second = nullptr;
+  size_t period = 64;
+  size_t period2 = 64;
 
-  HWY_INLINE void Step(size_t k) {
-    if ((k & (period - 1)) != 0) return;
-    asm volatile("prefetcht2 (%0)\n\tprefetcht2 (%0,%1)" ::"r"(at), "r"(second));
-    at += 64;
+  HWY_INLINE void Step(size_t at) {
+    if ((at & (period - 1)) != 0) return;
+    asm volatile("prefetcht2 (%0)" ::"r"(first));
+    first += 64;
+    if ((at & (period2 - 1)) != 0) return;
+    asm volatile("prefetcht2 (%0)" ::"r"(second));
+    second += 64;
+  }
+  // After a tile, which has worked on a copy.
+  void Advance(size_t k) {
+    first += (k * 16 + period - 1) / period * 64;
+    second += (k * 16 + period2 - 1) / period2 * 64;
   }
 };
 
@@ -102,15 +112,18 @@ HWY_NOINLINE void VnniTile(const uint8_t* HWY_RESTRICT x, size_t stride, size_t 
   if constexpr (kRows > 3) r3.Init(init);
   if constexpr (kRows > 4) r4.Init(init);
   if constexpr (kRows > 5) r5.Init(init);
-  for (size_t i = 0; i < k; i += 4) {
+  const uint8_t* x3 = x + 3 * stride;
+  for (size_t i = 0; i < k * 16; i += 64) {
     ahead.Step(i);
-    const TileV v0 = load(b0 + i * 16), v1 = load(b1 + i * 16), v2 = load(b2 + i * 16), v3 = load(b3 + i * 16);
-    r0.Step(x + i, v0, v1, v2, v3);
-    if constexpr (kRows > 1) r1.Step(x + i + stride, v0, v1, v2, v3);
-    if constexpr (kRows > 2) r2.Step(x + i + 2 * stride, v0, v1, v2, v3);
-    if constexpr (kRows > 3) r3.Step(x + i + 3 * stride, v0, v1, v2, v3);
-    if constexpr (kRows > 4) r4.Step(x + i + 4 * stride, v0, v1, v2, v3);
-    if constexpr (kRows > 5) r5.Step(x + i + 5 * stride, v0, v1, v2, v3);
+    const TileV v0 = load(b0 + i), v1 = load(b1 + i), v2 = load(b2 + i), v3 = load(b3 + i);
+    r0.Step(x, v0, v1, v2, v3);
+    if constexpr (kRows > 1) r1.Step(x + stride, v0, v1, v2, v3);
+    if constexpr (kRows > 2) r2.Step(x + 2 * stride, v0, v1, v2, v3);
+    if constexpr (kRows > 3) r3.Step(x3, v0, v1, v2, v3);
+    if constexpr (kRows > 4) r4.Step(x3 + stride, v0, v1, v2, v3);
+    if constexpr (kRows > 5) r5.Step(x3 + 2 * stride, v0, v1, v2, v3);
+    x += 4, x3 += 4;
+    asm("" : "+r"(x), "+r"(x3));  // else GCC takes a pointer a row, and has too few registers
   }
   r0.Store(out);
   if constexpr (kRows > 1) r1.Store(out + 64);
