@@ -73,6 +73,7 @@ void RunBlock(const internal::SegmentArgs& args, const GemmOutput& y, int64_t bl
     EpilogueOfRows(tile, first, rows);
     return;
   }
+  if constexpr (requires { Form::Decode(x, b.panels); }) Form::Decode(x, b.panels);
   x.ahead = AheadOf(next, y.w->k_padded(), (rows + Form::kTileRows - 1) / Form::kTileRows);
   for (int64_t r = 0; r < rows;) {
     // Never leaves one or two rows, whose few chains cannot hide the latency of the dot product, if it can be helped.
@@ -124,15 +125,18 @@ inline void RunSegmentsOfPairs(const internal::SegmentArgs& args) {
       (SafeQuadsOf(*segment.y->w, b) > 0 ? certified : others) = true;
     }
   }
-  if (!certified) return RunSegments<S16Form>(args);
   const int64_t k = args.segments[0].y->w->k();
   const int64_t at_once = internal::RowsAtOnce(k, sizeof(int16_t));
   auto* wide = static_cast<int16_t*>(args.scratch);
   for (int64_t first = args.rows.begin; first < args.rows.end; first += at_once) {
     const int64_t rows = std::min(args.rows.end - first, at_once);
-    const auto bytes = PrepareRows<BytesForm>(args, first, rows, k, wide + at_once * ((k + 3) / 4 * 4));
+    const int64_t k4 = (k + 3) / 4 * 4;
+    PreparedRows<uint8_t> bytes{};
     PreparedRows<int16_t> words{};
+    if (certified) bytes = PrepareRows<BytesForm>(args, first, rows, k, wide + at_once * k4);
     if (others) words = PrepareRows<S16Form>(args, first, rows, k, wide);
+    const bool decodes = rows >= internal::kDecodingRows && k4 <= internal::kMostDecodedK;
+    if (decodes) words.decoded = wide + internal::WideElements(k);
     for (int s = 0; s < args.count; ++s) {
       const internal::Segment& segment = args.segments[s];
       for (int64_t b = segment.blocks.begin; b < segment.blocks.end; ++b) {
@@ -141,6 +145,8 @@ inline void RunSegmentsOfPairs(const internal::SegmentArgs& args) {
           RunBlock<PairForm<2>>(args, *segment.y, b, bytes, first, rows, nullptr);
         } else if (safe == 1) {
           RunBlock<PairForm<1>>(args, *segment.y, b, bytes, first, rows, nullptr);
+        } else if (decodes) {
+          RunBlock<WideForm>(args, *segment.y, b, words, first, rows, nullptr);
         } else {
           RunBlock<S16Form>(args, *segment.y, b, words, first, rows, nullptr);
         }
