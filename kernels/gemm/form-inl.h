@@ -5,6 +5,7 @@
 //   ReadsInPlace(x, k)  the rows can be read where they lie
 //   PackRow             one prepared row of ceil(k / 4) * 4 elements; padding meets zero weights
 //   kTileRows, Rows     up to kTileRows rows x 64 columns, all of k
+//   Decode              WideForm alone: before the rows of a block
 //   Small               up to kSmallRows rows x 64 columns, weights streamed once
 #if defined(OCTAVO_KERNELS_GEMM_FORM_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef OCTAVO_KERNELS_GEMM_FORM_INL_H_
@@ -33,6 +34,7 @@ struct PreparedRows {
   size_t stride;
   size_t k;
   Ahead ahead{};
+  int16_t* decoded = nullptr;  // room for a block of weights as WideForm wants them
 };
 
 // Rows as u8, read where they lie if possible.
@@ -126,6 +128,28 @@ struct S16Form {
   static void Small(const PreparedRows<Input>& x, int rows, const int8_t* const panels[4], const int32_t*,
                     int32_t* acc) {
     SmallRows<S16Quad>(x.data, x.stride, x.k, rows, panels, nullptr, acc);
+  }
+};
+
+// The same for many rows, which share the decoding of a block of weights.
+struct WideForm : S16Form {
+  static void Decode(const PreparedRows<Input>& x, const int8_t* const panels[4]) {
+    constexpr int kLanes = static_cast<int>(hwy::HWY_NAMESPACE::MaxLanes(TileD()));
+    for (int c = 0; c < kColumnBlock; c += 2 * kLanes) {
+      const int8_t* b0 = panels[c / 16] + c % 16 * 4;
+      const int8_t* b1 = panels[(c + kLanes) / 16] + (c + kLanes) % 16 * 4;
+      DecodeColumns(b0, b1, x.k, x.decoded + static_cast<size_t>(c) * x.k);
+    }
+  }
+
+  template <int kRows>
+  static HWY_INLINE void Rows(const PreparedRows<Input>& x, int64_t row, const int8_t* const[4], const int32_t*,
+                              int32_t* acc) {
+    const Input* first = x.data + static_cast<size_t>(row) * x.stride;
+    constexpr int kLanes = static_cast<int>(hwy::HWY_NAMESPACE::MaxLanes(TileD()));
+    for (int c = 0; c < kColumnBlock; c += 2 * kLanes) {
+      WideTile<kRows>(first, x.stride, x.k, x.decoded + static_cast<size_t>(c) * x.k, acc + c);
+    }
   }
 };
 

@@ -63,8 +63,7 @@ struct S16Quad {
   static HWY_INLINE void Half(TileV& c, TileV a, TileV b) {
     namespace hn = hwy::HWY_NAMESPACE;
     const hn::Repartition<int16_t, TileD> d16;
-    c = hn::Add(c, hn::WidenMulPairwiseAdd(TileD(), hn::BitCast(d16, a), hn::BitCast(d16, b)));
-    Pin(c);
+    Accumulate(c, hn::WidenMulPairwiseAdd(TileD(), hn::BitCast(d16, a), hn::BitCast(d16, b)));
   }
 };
 
