@@ -244,7 +244,7 @@ bool FloatBlock(const Block<SdpaFloatArgs>& block, const Span& span) {
   const TileArgs<float> values = {part.base, l.score_stride, part.keys, l.k_steps * 64, out, l.v16, nullptr};
   TileRows<FloatEngine, kR>(values, block.packed + l.v_at + span.begin * 64, nullptr, l.v16 / 16);
   for (size_t r = 0; r < kR; ++r) {
-    if (internal::HasWindow(args.visibility.window)) {  // -0 becomes 0: sdpa.h
+    if (internal::Hides(args.visibility)) {  // -0 becomes 0: sdpa.h
       for (size_t c = 0; c < l.v16; c += 16) Store16(Add16(Load16(out + r * l.v16 + c), Set16(0.0f)), out + r * l.v16 + c);
     }
     const int64_t at = OffsetOf(args.o_strides, block.batch, block.head, block.row + static_cast<int64_t>(r));
