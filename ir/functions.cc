@@ -57,6 +57,7 @@ ValueId Activation(Body& b, const std::string& name, ValueId x) {
   if (name == "sigmoid") return b.Make(Op::kSigmoid, {x});
   if (name == "tanh") return b.Make(Op::kTanh, {x});
   if (name == "silu") return b.Make(Op::kMul, {x, b.Make(Op::kSigmoid, {x})});
+  if (name == "quick_gelu") return b.Make(Op::kMul, {x, b.Make(Op::kSigmoid, {b.Make(Op::kMul, {x, b.Scalar(1.702f)})})});
   ValueId t;
   if (name == "gelu") {
     t = b.Make(Op::kErf, {b.Make(Op::kDiv, {x, b.Scalar(1.41421354f)})});

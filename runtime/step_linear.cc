@@ -47,9 +47,7 @@ class LinearKernel : public Kernel {
     if (rows == 0) return {};
     const int64_t blocks = kernels::QkvBlocks(args);
     const int threads = call.threads->count();
-    // 48 rows amortize the reading of a weight block; columns are split only when rows cannot feed the threads.
-    const int64_t row_parts = PartsOf(rows, 48, threads);
-    const int64_t column_parts = row_parts >= threads ? 1 : std::min<int64_t>(blocks, 2 * threads);
+    const auto [row_parts, column_parts] = kernels::SharesOf(rows, blocks, threads);
     const size_t scratch = kernels::GemmScratchBytes(arch_, x.dtype(), k);
     call.threads->For(row_parts * column_parts, [&](int64_t task) {
       const Part r = PartOf(rows, row_parts, task / column_parts, 6);

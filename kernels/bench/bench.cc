@@ -94,6 +94,35 @@ struct LinearProblem {
   }
 };
 
+// One thread and all of them in turns, by the wall clock; so many sets of weights that no L2 has the next one.
+double MeasureSpeedup(int64_t m, const Options& options) {
+  if (options.threads < 2 || !options.parallel) return 0;
+  LinearProblem problem(m, options.arch, 8);
+  const int64_t blocks = QkvBlocks(problem.args[0]);
+  const Shares shares = SharesOf(m, blocks, options.threads);
+  const size_t bytes = (GemmScratchBytes(options.arch, quant::DType::kU8, kWidth) + 63) / 64 * 64;
+  AlignedArray<uint8_t> scratch(static_cast<size_t>(shares.rows * shares.blocks) * bytes);
+  const auto wall = [](const std::function<void()>& work) {
+    const auto start = std::chrono::steady_clock::now();
+    work();
+    return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  };
+  const auto share = [&](int64_t i) {
+    const int64_t r = i / shares.blocks, c = i % shares.blocks;
+    Qkv(options.arch, problem.args[problem.next % problem.args.size()], {m * r / shares.rows, m * (r + 1) / shares.rows},
+        {blocks * c / shares.blocks, blocks * (c + 1) / shares.blocks}, scratch.data() + static_cast<size_t>(i) * bytes);
+  };
+  double one = std::numeric_limits<double>::infinity(), all = one;
+  const auto start = std::chrono::steady_clock::now();
+  for (int round = 0; round < 5 || std::chrono::steady_clock::now() - start < std::chrono::duration<double>(options.seconds / 2);
+       ++round) {
+    one = std::min(one, wall([&] { problem.Run(options.arch, m); }));
+    all = std::min(all, wall([&] { options.parallel(shares.rows * shares.blocks, share); }));
+    ++problem.next;
+  }
+  return one / all;
+}
+
 LinearRow MeasureLinear(int64_t m, const Options& options, Report& report) {
   const int64_t weight_bytes = 3 * kWidth * kWidth;
   const bool cold = m == 1;
@@ -130,6 +159,7 @@ LinearRow MeasureLinear(int64_t m, const Options& options, Report& report) {
   }
   row.over_onednn_int8 = turns[theirs] / turns[mine];
   row.over_onednn_f32 = packed ? turns[floats] / turns[mine] : 0;
+  row.speedup = MeasureSpeedup(m, options);
   return row;
 }
 
@@ -197,6 +227,7 @@ Report Measure(const Options& options) {
   Report report;
   report.cpu = CpuDescription();
   report.arch = options.arch;
+  report.threads = options.threads;
   report.onednn_limited = LimitOneDnn(options.arch);
   int64_t done = 0;
   const auto tell = [&](const std::string& row) {

@@ -103,6 +103,31 @@ HWY_INLINE void StoreFloats(const EpilogueTile& t, Source source) {
   }
 }
 
+// Round to nearest even, NaN stays NaN: quant::F32ToBF16.
+template <class Source>
+HWY_INLINE void StoreBf16(const EpilogueTile& t, Source source) {
+  namespace hn = hwy::HWY_NAMESPACE;
+  const EpilogueD d;
+  const hn::RebindToUnsigned<EpilogueD> du;
+  const hn::Rebind<uint16_t, EpilogueD> d16;
+  constexpr int kLanes = static_cast<int>(hn::MaxLanes(d));
+  uint16_t* out = static_cast<uint16_t*>(t.y->y) + t.row * t.y->stride + t.column;
+  for (int r = 0; r < t.rows; ++r, out += t.y->stride) {
+    for (int c = 0; c < t.columns; c += kLanes) {
+      const EpilogueV v = source(r, c);
+      const auto bits = hn::BitCast(du, v), high = hn::ShiftRight<16>(bits);
+      const auto half = hn::Add(hn::And(high, hn::Set(du, 1u)), hn::Set(du, 0x7fffu));
+      const auto rounded = hn::ShiftRight<16>(hn::Add(bits, half)), quiet = hn::Or(high, hn::Set(du, 0x40u));
+      const auto words = hn::TruncateTo(d16, hn::IfThenElse(hn::RebindMask(du, hn::IsNaN(v)), quiet, rounded));
+      if (t.columns - c >= kLanes) {
+        hn::StoreU(words, d16, out + c);
+      } else {
+        hn::StoreN(words, d16, out + c, static_cast<size_t>(t.columns - c));
+      }
+    }
+  }
+}
+
 template <bool kDivide, class Source>
 HWY_INLINE void StoreBytes(const EpilogueTile& t, Source source) {
   namespace hn = hwy::HWY_NAMESPACE;
@@ -130,6 +155,8 @@ template <class Source>
 HWY_INLINE void StoreTile(const EpilogueTile& t, Source source) {
   if (t.y->dtype == quant::DType::kF32) {
     StoreFloats(t, source);
+  } else if (t.y->dtype == quant::DType::kBF16) {
+    StoreBf16(t, source);
   } else if (t.requant.divide) {
     StoreBytes<true>(t, source);
   } else {
@@ -159,6 +186,8 @@ HWY_NOINLINE void ActivateInPlace(Activation activation, float* values, int rows
       return InPlace(values, rows, [](auto d, auto v) HWY_ATTR { return Sigmoid(d, v); });
     case Activation::kTanh:
       return InPlace(values, rows, [](auto d, auto v) HWY_ATTR { return Tanh(d, v); });
+    case Activation::kQuickGelu:
+      return InPlace(values, rows, [](auto d, auto v) HWY_ATTR { return QuickGelu(d, v); });
     case Activation::kNone:
     case Activation::kRelu:
       return;

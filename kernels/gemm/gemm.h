@@ -28,9 +28,9 @@ struct Range {
   int64_t end = 0;
 };
 
-// kGelu is the erf form. Truth: quant/numeric/math.h; relu is x < 0 ? 0 : x, so NaN stays NaN.
-enum class Activation : uint8_t { kNone, kRelu, kGelu, kGeluTanh, kSilu, kSigmoid, kTanh };
-// "none", "relu", "gelu", "gelu_tanh", "silu", "sigmoid", "tanh": the spelling of the attribute in ir/functions.h.
+// kGelu is the erf form, kQuickGelu x * Sigmoid(x * 1.702f). Truth: quant/numeric/math.h; relu is x < 0 ? 0 : x, so NaN stays NaN.
+enum class Activation : uint8_t { kNone, kRelu, kGelu, kGeluTanh, kSilu, kSigmoid, kTanh, kQuickGelu };
+// "none", "relu", "gelu", "gelu_tanh", "silu", "sigmoid", "tanh", "quick_gelu": the spelling of the attribute in ir/functions.h.
 std::string_view Name(Activation activation);
 // False for a word that names none.
 bool ActivationFromName(std::string_view name, Activation* activation);
@@ -95,7 +95,7 @@ struct GemmOutput {
   Activation activation = Activation::kNone;
   const float* post_scale = nullptr;  // n values that multiply what the activation gives, or null
   void* y = nullptr;
-  quant::DType dtype = quant::DType::kF32;  // kF32: stored as it is; kU8, kS8: QuantizeLinear
+  quant::DType dtype = quant::DType::kF32;  // kF32: stored as it is; kBF16: rounded; kU8, kS8: QuantizeLinear
   float scale = 1.0f;                       // of y; used for kU8 and kS8 only
   int32_t zero_point = 0;
   int64_t stride = 0;  // elements from row to row

@@ -1,5 +1,6 @@
 #include "octavo/kernels/gemm/gemm.h"
 
+#include <bit>
 #include <cmath>
 #include <cstring>
 #include <limits>
@@ -30,7 +31,7 @@ struct Case {
   float XScale(int64_t row) const { return row_scales.empty() ? x_scale : row_scales[static_cast<size_t>(row)]; }
 
   static constexpr uint8_t kPattern = 0xA5;
-  size_t ElementBytes() const { return y_dtype == DType::kF32 ? 4 : 1; }
+  size_t ElementBytes() const { return y_dtype == DType::kF32 ? 4 : y_dtype == DType::kBF16 ? 2 : 1; }
   std::vector<uint8_t> EmptyOutput() const {
     return std::vector<uint8_t>(static_cast<size_t>(m * y_stride) * ElementBytes(), kPattern);
   }
@@ -62,7 +63,7 @@ Case RandomCase(int64_t m, int64_t k, int64_t n) {
   c.x_stride = k + RandomInt(0, 3);
   c.y_stride = n + RandomInt(0, 3);
   c.x_dtype = RandomInt(0, 1) == 0 ? DType::kU8 : DType::kS8;
-  c.y_dtype = std::vector{DType::kU8, DType::kS8, DType::kF32}[static_cast<size_t>(RandomInt(0, 2))];
+  c.y_dtype = std::vector{DType::kU8, DType::kS8, DType::kF32, DType::kBF16}[static_cast<size_t>(RandomInt(0, 3))];
   c.bias = RandomInt(0, 3) != 0;
   c.per_column = RandomInt(0, 3) != 0;
   c.x_zero_point = c.x_dtype == DType::kU8 ? RandomInt(0, 255) : RandomInt(-128, 127);
@@ -156,6 +157,27 @@ TEST(GemmReference, QuantizesAsOnnxDoes) {
       .w = &*w, .w_scale = &half, .y = y.data(), .dtype = DType::kS8, .scale = 1.0f, .zero_point = 3, .stride = 1};
   GemmReference(args, {0, 8}, {0, 1});
   EXPECT_THAT(y, ::testing::ElementsAre(3, 3, 4, 5, 5, 5, 7, 127));  // 0 .5 1 1.5 2 2.5 3.5 127.5
+}
+
+TEST(GemmReference, QuickGeluAndBf16) {
+  // acc = x - 128, scale 1/16: the definition in double, rounded to 8 bits of mantissa.
+  std::vector<uint8_t> x(256);
+  for (size_t i = 0; i < x.size(); ++i) x[i] = static_cast<uint8_t>(i);
+  const int8_t one = 1;
+  const float sixteenth = 0.0625f;
+  auto w = PackWeights({.data = &one, .k = 1, .n = 1});
+  ASSERT_TRUE(w.has_value());
+  std::vector<uint16_t> y(x.size());
+  GemmArgs args;
+  args.x = {x.data(), DType::kU8, 1, 128, 1.0f};
+  args.y = {.w = &*w, .w_scale = &sixteenth, .activation = Activation::kQuickGelu, .y = y.data(), .dtype = DType::kBF16, .stride = 1};
+  GemmReference(args, {0, 256}, {0, 1});
+  for (int i = 0; i < 256; ++i) {
+    const double v = (i - 128) / 16.0, exact = v / (1 + std::exp(-1.702 * v));
+    const double got = std::bit_cast<float>(static_cast<uint32_t>(y[static_cast<size_t>(i)]) << 16);
+    ASSERT_NEAR(got, exact, std::abs(exact) * (0x1p-8 + 0x1p-20)) << v;
+  }
+  EXPECT_EQ(y[128 + 16], 0x3F59) << "quick_gelu(1) = 0.8458 lies between 0x3F58 and 0x3F59, nearer to the latter";
 }
 
 // ---- Packing.
@@ -256,8 +278,8 @@ TEST_P(GemmArch, SmallShapesAllCombinations) {
 
 TEST_P(GemmArch, EveryActivationAndOutput) {
   for (Activation activation : {Activation::kNone, Activation::kRelu, Activation::kGelu, Activation::kGeluTanh,
-                                Activation::kSilu, Activation::kSigmoid, Activation::kTanh}) {
-    for (DType y : {DType::kF32, DType::kU8, DType::kS8}) {
+                                Activation::kSilu, Activation::kSigmoid, Activation::kTanh, Activation::kQuickGelu}) {
+    for (DType y : {DType::kF32, DType::kBF16, DType::kU8, DType::kS8}) {
       for (int trial = 0; trial < 3; ++trial) {
         Case c = RandomCase(RandomInt(1, 15), RandomInt(1, 200), RandomInt(1, 140));
         c.activation = activation;

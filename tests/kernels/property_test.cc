@@ -39,14 +39,14 @@ GemmOutput RandomOutput(Case& c, size_t i, int64_t n) {
   for (auto& v : c.bias[i]) v = RandomFloat(-4, 4);
   y.w_scale = c.scale[i].data();
   y.bias = RandomInt(0, 2) == 0 ? nullptr : c.bias[i].data();
-  y.activation = RandomInt(0, 2) == 0 ? static_cast<Activation>(RandomInt(0, 6)) : Activation::kNone;
+  y.activation = RandomInt(0, 2) == 0 ? static_cast<Activation>(RandomInt(0, 7)) : Activation::kNone;
   if (RandomInt(0, 5) == 0) {
     c.post[i].resize(static_cast<size_t>(n));
     for (auto& v : c.post[i]) v = RandomFloat(-2, 2);
     y.post_scale = c.post[i].data();
   }
-  constexpr DType kTypes[] = {DType::kU8, DType::kS8, DType::kF32};
-  y.dtype = kTypes[RandomInt(0, 2)];
+  constexpr DType kTypes[] = {DType::kU8, DType::kS8, DType::kF32, DType::kBF16};
+  y.dtype = kTypes[RandomInt(0, 3)];
   y.scale = std::ldexp(RandomFloat(1, 2), RandomInt(0, 9) == 0 ? RandomInt(-130, 120) : RandomInt(-6, 2));
   y.zero_point = y.dtype == DType::kU8 ? RandomInt(0, 255) : RandomInt(-128, 127);
   y.stride = n + RandomInt(0, 5);
@@ -90,7 +90,8 @@ QkvArgs WithOutputs(const Case& c, Outputs* outputs) {
   QkvArgs args = c.args;
   outputs->clear();
   for (int i = 0; i < args.count; ++i) {
-    const size_t bytes = args.branch[i].dtype == DType::kF32 ? 4 : 1;
+    const DType dtype = args.branch[i].dtype;
+    const size_t bytes = dtype == DType::kF32 ? 4 : dtype == DType::kBF16 ? 2 : 1;
     outputs->emplace_back(static_cast<size_t>(c.m * args.branch[i].stride) * bytes, 0xA5);
   }
   for (int i = 0; i < args.count; ++i) args.branch[i].y = (*outputs)[static_cast<size_t>(i)].data();
