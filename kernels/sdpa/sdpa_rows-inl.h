@@ -272,6 +272,45 @@ HWY_INLINE void QuantizeProbs(const ProbQuant& quant, const float* e, size_t key
 }
 #endif
 
+#if HWY_TARGET > HWY_AVX3_DL
+// The low halves of sixteen lanes, in order.
+#if HWY_TARGET == HWY_AVX2
+HWY_INLINE hwy::HWY_NAMESPACE::Vec256<int16_t> LowHalves(S32V a, S32V b) {
+  const __m256i zero = _mm256_setzero_si256();
+  const __m256i packed =
+      _mm256_packus_epi32(_mm256_blend_epi16(a.raw, zero, 0xAA), _mm256_blend_epi16(b.raw, zero, 0xAA));
+  return {_mm256_permute4x64_epi64(packed, 0xD8)};
+}
+#else
+HWY_INLINE hwy::HWY_NAMESPACE::Vec256<int16_t> LowHalves(S32V a) { return {_mm512_cvtepi32_epi16(a.raw)}; }
+#endif
+
+// emit(i, words) for each sixteen keys. False where an integer is in doubt.
+template <class Emit>
+HWY_INLINE bool ByInterval(const ProbInterval& interval, int32_t zero, const float* e, size_t keys, Emit emit) {
+  namespace hn = hwy::HWY_NAMESPACE;
+  const F16D d;
+  const S32D d32;
+  const F16V low = hn::Set(d, interval.low), high = hn::Set(d, interval.high);
+  const F16V magic = hn::Set(d, kProbMagic + static_cast<float>(zero));
+  S32V doubt = hn::Zero(d32);
+  const auto at = [&](size_t i) HWY_ATTR {
+    const F16V x = hn::Load(d, e + i);
+    const S32V a = hn::BitCast(d32, hn::MulAdd(x, low, magic)), b = hn::BitCast(d32, hn::MulAdd(x, high, magic));
+    doubt = hn::Or(doubt, hn::Xor(a, b));
+    return a;
+  };
+  for (size_t i = 0; i < keys; i += 16) {
+#if HWY_TARGET == HWY_AVX2
+    emit(i, LowHalves(at(i), at(i + 8)));
+#else
+    emit(i, LowHalves(at(i)));
+#endif
+  }
+  return hn::AllTrue(d32, hn::Eq(doubt, hn::Zero(d32)));
+}
+#endif
+
 #if HWY_TARGET == HWY_AVX2
 // One row of e to u8; *row_sum = the sum of the bytes, padding (the zero point) included.
 template <bool kDivide>
@@ -281,18 +320,22 @@ HWY_INLINE void QuantizeProbs(const ProbQuant& quant, const float* e, size_t key
   const F16D d;
   const S32D d32;
   const hn::Full128<uint8_t> d8;
-  const F16V sum = hn::Set(d, sum_value), reciprocal = hn::Set(d, 1.0f / sum_value);
-  const F16V scale = hn::Set(d, quant.p_scale), scale_reciprocal = hn::Set(d, quant.p_reciprocal);
-  const S32V zero = hn::Set(d32, quant.zero);
-  const auto at = [&](size_t i) HWY_ATTR {
-    return hn::Add(ProbToInt<kDivide>(hn::Load(d, e + i), sum, reciprocal, scale, scale_reciprocal), zero);
-  };
   auto total = hn::Zero(hn::Full128<uint64_t>());
-  for (size_t i = 0; i < keys; i += 16) {
-    const auto words = hn::OrderedDemote2To(hn::Full256<int16_t>(), at(i), at(i + 8));
-    const auto bytes = hn::DemoteTo(d8, words);  // saturated twice, to 0..255
+  const auto emit = [&](size_t i, hn::Vec256<int16_t> words) HWY_ATTR {
+    const auto bytes = hn::DemoteTo(d8, words);  // saturated
     hn::Store(bytes, d8, p + i);
     total = hn::Add(total, hn::SumsOf8(bytes));
+  };
+  const ProbInterval interval = IntervalOf(quant, sum_value, static_cast<float>(255 - quant.zero));
+  if (kDivide || !interval.usable || !ByInterval(interval, quant.zero, e, keys, emit)) {
+    const F16V sum = hn::Set(d, sum_value), reciprocal = hn::Set(d, 1.0f / sum_value);
+    const F16V scale = hn::Set(d, quant.p_scale), scale_reciprocal = hn::Set(d, quant.p_reciprocal);
+    const S32V zero = hn::Set(d32, quant.zero);
+    const auto at = [&](size_t i) HWY_ATTR {
+      return hn::Add(ProbToInt<kDivide>(hn::Load(d, e + i), sum, reciprocal, scale, scale_reciprocal), zero);
+    };
+    total = hn::Zero(hn::Full128<uint64_t>());
+    for (size_t i = 0; i < keys; i += 16) emit(i, hn::OrderedDemote2To(hn::Full256<int16_t>(), at(i), at(i + 8)));
   }
   *row_sum = static_cast<int32_t>(hn::ReduceSum(hn::Full128<uint64_t>(), total));
 }
@@ -306,6 +349,10 @@ HWY_INLINE void QuantizeProbs(const ProbQuant& quant, const float* e, size_t key
   namespace hn = hwy::HWY_NAMESPACE;
   const F16D d;
   const S32D d32;
+  const hn::Full256<int16_t> d16;
+  const auto emit = [&](size_t i, hn::Vec256<int16_t> words) HWY_ATTR { hn::Store(words, d16, p + i); };
+  const ProbInterval interval = IntervalOf(quant, sum_value, static_cast<float>(quant.high));
+  if (!kDivide && interval.usable && ByInterval(interval, 0, e, keys, emit)) return;
   const F16V sum = hn::Set(d, sum_value), reciprocal = hn::Set(d, 1.0f / sum_value);
   const F16V scale = hn::Set(d, quant.p_scale), scale_reciprocal = hn::Set(d, quant.p_reciprocal);
   const S32V high = hn::Set(d32, quant.high);
@@ -314,9 +361,9 @@ HWY_INLINE void QuantizeProbs(const ProbQuant& quant, const float* e, size_t key
   };
   for (size_t i = 0; i < keys; i += 16) {
 #if HWY_TARGET == HWY_AVX2
-    hn::Store(hn::OrderedDemote2To(hn::Full256<int16_t>(), at(i), at(i + 8)), hn::Full256<int16_t>(), p + i);
+    emit(i, hn::OrderedDemote2To(d16, at(i), at(i + 8)));
 #else
-    hn::Store(hn::DemoteTo(hn::Full256<int16_t>(), at(i)), hn::Full256<int16_t>(), p + i);
+    emit(i, hn::DemoteTo(d16, at(i)));
 #endif
   }
 }
