@@ -6,7 +6,7 @@
 #include "octavo/ir/interpret/call.h"
 #include "octavo/ir/interpret/nibbles.h"
 #include "octavo/ir/interpret/types.h"
-#include "octavo/quant/numeric/fp8.h"
+#include "octavo/quant/numeric/code8.h"
 #include "octavo/quant/numeric/rounding.h"
 
 namespace octavo::ir::interpret {

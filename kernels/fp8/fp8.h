@@ -7,6 +7,7 @@
 #ifndef OCTAVO_KERNELS_FP8_FP8_H_
 #define OCTAVO_KERNELS_FP8_FP8_H_
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <expected>
@@ -45,6 +46,9 @@ struct Fp8Output {
   const PackedFp8* w = nullptr;
   GemmOutput y;  // y.w is not looked at; y.dtype: kF32, kU8, kS8, kE4M3FN or kE5M2
 };
+
+// The values of all codes of an fp8 type.
+const std::array<float, 256>& Fp8Values(quant::DType dtype);
 
 inline constexpr int kMaxFp8Outputs = 8;
 

@@ -1,10 +1,9 @@
 // Packing, and the truth of LinearFp8: one output at a time.
 #include <algorithm>
-#include <array>
 #include <format>
 
 #include "octavo/kernels/fp8/fp8.h"
-#include "octavo/quant/numeric/fp8.h"
+#include "octavo/quant/numeric/code8.h"
 #include "octavo/quant/numeric/rounding.h"
 
 namespace octavo::kernels {
@@ -12,20 +11,9 @@ namespace {
 
 using quant::DType;
 
-// Values of all codes.
-const std::array<float, 256>& Values(DType t) {
-  static const auto make = [](DType type) {
-    std::array<float, 256> values{};
-    for (size_t i = 0; i < 256; ++i) values[i] = quant::Fp8ToF32(static_cast<uint8_t>(i), type);
-    return values;
-  };
-  static const std::array<float, 256> e4m3 = make(DType::kE4M3FN), e5m2 = make(DType::kE5M2);
-  return t == DType::kE4M3FN ? e4m3 : e5m2;
-}
-
 float Accumulate(const GemmInput& x, const PackedFp8& w, int64_t m, int64_t n) {
   const uint8_t* row = static_cast<const uint8_t*>(x.data) + m * x.stride;
-  const auto &of_x = Values(x.dtype), &of_w = Values(w.dtype());
+  const auto &of_x = Fp8Values(x.dtype), &of_w = Fp8Values(w.dtype());
   float acc = 0.0f;
   for (int64_t k = 0; k < w.k(); ++k) acc += of_x[row[k]] * of_w[w.At(k, n)];
   return acc;
@@ -58,6 +46,16 @@ void Reference(const GemmInput& x, const Fp8Output& out, Range rows, int64_t beg
 }
 
 }  // namespace
+
+const std::array<float, 256>& Fp8Values(DType t) {
+  static const auto make = [](DType type) {
+    std::array<float, 256> values{};
+    for (size_t i = 0; i < 256; ++i) values[i] = quant::Fp8ToF32(static_cast<uint8_t>(i), type);
+    return values;
+  };
+  static const std::array<float, 256> e4m3 = make(DType::kE4M3FN), e5m2 = make(DType::kE5M2);
+  return t == DType::kE4M3FN ? e4m3 : e5m2;
+}
 
 std::expected<PackedFp8, std::string> PackFp8(const WeightSource& s) {
   if (!quant::IsFp8(s.dtype)) return std::unexpected(std::format("the weights are {}, not fp8", Name(s.dtype)));

@@ -32,8 +32,8 @@ template <bool kE4M3, bool kUpper>
 HWY_INLINE void Weights(hn::Vec<Codes> codes, Fp8V* out) {
   const hn::Half<Codes> half;
   const auto values = Fp8ToHalf<kE4M3>(kUpper ? codes : hn::ShiftLeft<8>(codes));
-  out[0] = HalfToFloat(hn::LowerHalf(half, values));
-  out[1] = HalfToFloat(hn::UpperHalf(half, values));
+  out[0] = HalfToFloat(Fp8D(), hn::LowerHalf(half, values));
+  out[1] = HalfToFloat(Fp8D(), hn::UpperHalf(half, values));
 }
 
 // acc[kRows][64], the columns of vector `load` of the codes, all of k. kHalves 2: lower and upper bytes, 1: as `kUpper`.

@@ -3,7 +3,7 @@
 #include <cmath>
 #include <limits>
 
-#include "octavo/quant/numeric/fp8.h"
+#include "octavo/quant/numeric/code8.h"
 #include "octavo/quant/numeric/rounding.h"
 
 namespace octavo::kernels::internal {

@@ -1,4 +1,4 @@
-// fp8 codes to floats and back, bit for bit as quant/numeric/fp8.h. Per target: include after hwy/foreach_target.h.
+// fp8 codes to floats and back, bit for bit as quant/numeric/code8.h. Per target: include after hwy/foreach_target.h.
 //
 // To floats through binary16, whose conversion takes subnormals as they are: E5M2 is its upper byte; E4M3FN, shifted by
 // one, is the value times 2^-8 (kernels.md 4.7), except that its NaN reads as 1.875.
@@ -34,20 +34,18 @@ HWY_INLINE V16 Fp8ToHalf(V16 upper) {
   return hn::And(hn::BitCast(d16, hn::ShiftRight<1>(hn::BitCast(ds16, upper))), hn::Set(d16, 0xBF80));
 }
 
-template <class V16>
-HWY_INLINE Fp8V HalfToFloat(V16 half) {
+template <class D, class V16>
+HWY_INLINE hwy::HWY_NAMESPACE::Vec<D> HalfToFloat(D d, V16 half) {
   namespace hn = hwy::HWY_NAMESPACE;
-  const hn::Rebind<hwy::float16_t, Fp8D> d16;
-  return hn::PromoteTo(Fp8D(), hn::BitCast(d16, half));
+  return hn::PromoteTo(d, hn::BitCast(hn::Rebind<hwy::float16_t, D>(), half));
 }
 
 // One vector of codes, times `factor`, which has 2^8 in it for E4M3FN.
-template <bool kE4M3>
-HWY_INLINE Fp8V Fp8ToFloat(hwy::HWY_NAMESPACE::Vec<Fp8Bytes> codes, Fp8V factor) {
+template <bool kE4M3, class D, class V8, class V = hwy::HWY_NAMESPACE::Vec<D>>
+HWY_INLINE V Fp8ToFloat(D d, V8 codes, V factor) {
   namespace hn = hwy::HWY_NAMESPACE;
-  const Fp8D d;
-  const hn::Rebind<uint16_t, Fp8D> d16;
-  Fp8V v = HalfToFloat(Fp8ToHalf<kE4M3>(hn::ShiftLeft<8>(hn::PromoteTo(d16, codes))));
+  const hn::Rebind<uint16_t, D> d16;
+  V v = HalfToFloat(d, Fp8ToHalf<kE4M3>(hn::ShiftLeft<8>(hn::PromoteTo(d16, codes))));
   if constexpr (kE4M3) v = hn::IfThenElse(hn::Eq(hn::Abs(v), hn::Set(d, 1.875f)), hn::NaN(d), v);
   return hn::Mul(v, factor);
 }
@@ -62,9 +60,9 @@ void DecodeFp8(const uint8_t* x, size_t n, float scale, float* y) {
   const Fp8V unit = hn::Set(d, kE4M3 ? 256.0f : 1.0f), factor = hn::Set(d, scale);
   size_t i = 0;
   for (; i + kLanes <= n; i += kLanes) {
-    hn::StoreU(hn::Mul(Fp8ToFloat<kE4M3>(hn::LoadU(d8, x + i), unit), factor), d, y + i);
+    hn::StoreU(hn::Mul(Fp8ToFloat<kE4M3>(d, hn::LoadU(d8, x + i), unit), factor), d, y + i);
   }
-  if (i < n) hn::StoreN(hn::Mul(Fp8ToFloat<kE4M3>(hn::LoadN(d8, x + i, n - i), unit), factor), d, y + i, n - i);
+  if (i < n) hn::StoreN(hn::Mul(Fp8ToFloat<kE4M3>(d, hn::LoadN(d8, x + i, n - i), unit), factor), d, y + i, n - i);
 }
 
 // x / scale, rounded: by the division, or by a product with the reciprocal and its exact remainder (requant-inl.h).
@@ -79,6 +77,23 @@ HWY_INLINE Fp8V Fp8Quotient(const Fp8Requant& r, Fp8V x) {
   const Fp8V q = hn::Mul(c, reciprocal);
   // The correction of -0 would be 0: the sign is that of x.
   return hn::CopySign(hn::MulAdd(hn::NegMulAdd(q, scale, c), reciprocal, q), x);
+}
+
+// The value of the code of x / r.scale, for x >= 0 or NaN.
+HWY_INLINE Fp8V Fp8Rounded(const Fp8Requant& r, Fp8V x) {
+  namespace hn = hwy::HWY_NAMESPACE;
+  const Fp8D d;
+  const hn::RebindToSigned<Fp8D> di;
+  const Fp8V q = Fp8Quotient(r, x);
+  const Fp8V a = hn::Min(hn::Set(d, r.largest), q);
+  const auto bits = hn::BitCast(di, a);
+  const auto odd = hn::And(hn::ShiftRightSame(bits, r.shift), hn::Set(di, 1));
+  const auto rounded = hn::Add(hn::Add(bits, hn::Set(di, (1 << (r.shift - 1)) - 1)), odd);
+  const Fp8V normal = hn::BitCast(d, hn::And(rounded, hn::Set(di, -(1 << r.shift))));
+  const Fp8V magic = hn::Set(d, r.magic);
+  const Fp8V small = hn::Sub(hn::Add(a, magic), magic);
+  const Fp8V value = hn::IfThenElse(hn::Lt(a, hn::Set(d, r.least_normal)), small, normal);
+  return hn::IfThenElse(hn::IsNaN(q), q, value);
 }
 
 // The codes of x / r.scale in 32-bit lanes.

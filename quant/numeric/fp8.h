@@ -6,7 +6,6 @@
 #include <cmath>
 #include <cstdint>
 
-#include "octavo/quant/numeric/dtype.h"
 #include "octavo/quant/numeric/float16.h"
 
 namespace octavo::quant {
@@ -62,17 +61,6 @@ inline uint8_t F32ToE5M2(float f, bool saturate = true) {
   a = std::fabs(a);
   if (a > 57344.0f) return static_cast<uint8_t>(sign | (saturate ? 0x7b : 0x7c));
   return static_cast<uint8_t>(sign | (F32ToF16(a) >> 8));
-}
-
-// The value of a code; `t` is kE4M3FN or kE5M2.
-inline float Fp8ToF32(uint8_t b, DType t) { return t == DType::kE4M3FN ? E4M3FNToF32(b) : E5M2ToF32(b); }
-
-// QuantizeLinear to fp8: the code of x / scale. A NaN gets the positive code, because the sign of a NaN that an FPU makes
-// depends on the CPU and on the order of operands.
-inline uint8_t QuantizeFp8One(float x, float scale, DType t, bool saturate = true) {
-  const float q = x / scale;
-  if (std::isnan(q)) return t == DType::kE4M3FN ? 0x7f : 0x7e;
-  return t == DType::kE4M3FN ? F32ToE4M3FN(q, saturate) : F32ToE5M2(q, saturate);
 }
 
 }  // namespace octavo::quant

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "octavo/kernels/quantize/quantize.h"
-#include "octavo/quant/numeric/fp8.h"
+#include "octavo/quant/numeric/code8.h"
 #include "testing.h"
 
 namespace octavo::kernels {
