@@ -37,7 +37,7 @@ Halves Cut(const passes::Pipeline& pipeline) {
 // A graph that arrives quantized keeps its scales: int8 then means to fuse what is there.
 Result<passes::Pipeline> PipelineOf(const OptimizeOptions& options, const Graph& graph) {
   if (options.pipeline) return *options.pipeline;
-  if (options.recipe == "int8" && passes::vendor::IsQuantized(graph)) return passes::PipelineOfRecipe("quantized");
+  if ((options.recipe == "int8" || options.recipe == "fp8") && passes::vendor::IsQuantized(graph)) return passes::PipelineOfRecipe("quantized");
   return passes::PipelineOfRecipe(options.recipe);
 }
 
@@ -70,6 +70,12 @@ std::vector<quant::Tap> TapsOf(const Graph& graph) {
                                        [&](ir::NodeId id) { return graph.node(id).inputs[0] == v; });
   }
   return taps;
+}
+
+// The type that ranges are chosen for.
+ir::DType DTypeOf(const passes::Pipeline& pipeline) {
+  const bool fp8 = std::count(pipeline.passes.begin(), pipeline.passes.end(), "quantize_fp8") > 0;
+  return fp8 ? ir::DType::kE4M3FN : ir::DType::kU8;
 }
 
 Status NeedsData(const passes::quantize::Sites& sites, const OptimizeOptions& options) {
@@ -153,7 +159,7 @@ Result<Optimized> Optimize(Graph graph, const OptimizeOptions& options) {
         result.random_data = options.data->random();
       }
       if (options.calibration != nullptr) gathered = *options.calibration;
-      OCTAVO_TRY(result.plan, quant::MakePlan(gathered, {.calibrator = options.calibrator}));
+      OCTAVO_TRY(result.plan, quant::MakePlan(gathered, {.calibrator = options.calibrator, .dtype = DTypeOf(result.pipeline)}));
       result.ranges = RangesOf(result.plan, gathered);
     }
     context.channels = [&gathered](std::string_view value) {

@@ -20,7 +20,7 @@
 namespace octavo::api {
 
 struct OptimizeOptions {
-  std::string recipe = "int8";                      // "float", "int8", "dynamic", "weights4", "weights8", "quantized" (int8 of a graph that is quantized already means that)
+  std::string recipe = "int8";                      // "float", "int8", "fp8", "dynamic", "weights4", "weights8", "quantized" (int8 of a graph that is quantized already means that)
   std::optional<passes::Pipeline> pipeline;         // instead of the recipe's
   quant::Calibrator calibrator = quant::kDefaultCalibrator;
   quant::DataSource* data = nullptr;                // for recipes that calibrate; not owned

@@ -19,9 +19,9 @@
 
 namespace octavo::ir {
 
-// The integers behind a float tensor that a DequantizeLinear made, as far as views could carry them.
+// The 8-bit codes (integers or fp8) behind a float tensor that a DequantizeLinear made, as far as views could carry them.
 struct QuantForm {
-  Tensor q;           // integers, same shape as the float tensor
+  Tensor q;           // codes, same shape as the float tensor
   Tensor scale;       // f32: scalar, or [shape[axis]]
   Tensor zero_point;  // dtype of q: scalar, or like scale; undefined: zero
   int64_t axis = -1;  // -1: per tensor

@@ -22,7 +22,7 @@ struct Form {
   std::string_view linear;
   std::string_view small;  // 1 to 8 rows
   std::string_view sdpa_int8;
-  std::string_view sdpa_f32;  // and weights in blocks: what has no int8 dot product
+  std::string_view sdpa_f32;  // and weights in blocks, and fp8: what has no int8 dot product
 };
 constexpr Form kForms[] = {
     {Arch::kScalar, "scalar", "scalar", "scalar", "scalar"},
@@ -40,9 +40,11 @@ const Form& FormOf(Arch arch) {
   return kForms[0];
 }
 
-std::string_view LinearForm(const LinearQuery& query, Arch arch) {
+// "linear_int8_6x64_avx512vnni"; fp8 runs on float tiles, many and few rows in one kernel.
+std::string LinearName(std::string_view kind, const LinearQuery& query, Arch arch) {
   const Form& form = FormOf(arch);
-  return query.m >= 1 && query.m <= 8 ? form.small : form.linear;
+  if (quant::IsFp8(query.x)) return std::format("{}_fp8_{}", kind, form.sdpa_f32);
+  return std::format("{}_int8_{}", kind, query.m >= 1 && query.m <= 8 ? form.small : form.linear);
 }
 
 Choice Refuse(std::string sentence) { return {.kernel = {}, .refusal = std::move(sentence)}; }
@@ -56,18 +58,26 @@ bool Known(std::string_view activation) {
 
 // Empty, or why no int8 linear kernel takes the query.
 std::string RefuseLinear(const LinearQuery& query) {
-  if (!quant::IsInt8(query.x))
-    return std::format("the activation is {}; the int8 kernels take u8 or s8", Name(query.x));
-  if (!quant::IsInt8(query.w)) return std::format("the weights are {}; the int8 kernels take s8 or u8", Name(query.w));
+  const bool fp8 = quant::IsFp8(query.x);
+  if (!fp8 && !quant::IsInt8(query.x)) {
+    return std::format("the activation is {}; the kernels take u8, s8 or fp8", Name(query.x));
+  }
+  if (fp8 && !quant::IsFp8(query.w)) return std::format("the activation is fp8, the weights are {}", Name(query.w));
+  if (!fp8 && !quant::IsInt8(query.w)) return std::format("the weights are {}; the int8 kernels take s8 or u8", Name(query.w));
   if (query.k <= 0) return "the depth k of the product is not known";
-  if (query.k > kMaxDepth) {
+  if (!fp8 && query.k > kMaxDepth) {
     return std::format("k is {}, and beyond {} the int32 sum of an int8 product can overflow", query.k, kMaxDepth);
   }
   if (query.y.size() != query.n.size()) return "the query has not one output type per branch";
   for (size_t i = 0; i < query.n.size(); ++i) {
     if (query.n[i] <= 0) return std::format("the width of branch {} is not known", i);
+<<<<<<< HEAD
     if (query.y[i] != DType::kF32 && query.y[i] != DType::kBF16 && !quant::IsInt8(query.y[i])) {
       return std::format("output {} is {}; the int8 kernels write f32, bf16, u8 or s8", i, Name(query.y[i]));
+=======
+    if (query.y[i] != DType::kF32 && !quant::IsInt8(query.y[i]) && !(fp8 && quant::IsFp8(query.y[i]))) {
+      return std::format("output {} is {}; the int8 kernels write f32, u8 or s8", i, Name(query.y[i]));
+>>>>>>> 473cbab8738257aeb1e750f7598fb5ca9c6a86f6
     }
   }
   if (!Known(query.activation)) return std::format("the epilogue has no activation '{}'", query.activation);
@@ -93,7 +103,7 @@ Choice ChooseLinear(const LinearQuery& query, Arch arch) {
     return Refuse(std::format("a linear layer has one branch, this query has {}", query.n.size()));
   std::string reason = RefuseLinear(query);
   if (!reason.empty()) return Refuse(std::move(reason));
-  return {.kernel = std::format("linear_int8_{}", LinearForm(query, arch)), .refusal = {}};
+  return {.kernel = LinearName("linear", query, arch), .refusal = {}};
 }
 
 Choice ChooseQkv(const LinearQuery& query, Arch arch) {
@@ -102,7 +112,7 @@ Choice ChooseQkv(const LinearQuery& query, Arch arch) {
   }
   std::string reason = RefuseLinear(query);
   if (!reason.empty()) return Refuse(std::move(reason));
-  return {.kernel = std::format("qkv_int8_{}", LinearForm(query, arch)), .refusal = {}};
+  return {.kernel = LinearName("qkv", query, arch), .refusal = {}};
 }
 
 Choice ChooseBlocked(const BlockedQuery& query, Arch arch) {
@@ -125,9 +135,15 @@ Choice ChooseSdpa(const SdpaQuery& query, Arch arch) {
     if (query.out != DType::kF32) return Refuse(std::format("float attention writes f32, not {}", Name(query.out)));
     return {.kernel = std::format("sdpa_f32_{}", FormOf(arch).sdpa_f32), .refusal = {}};
   }
+  if (all(quant::IsFp8)) {
+    if (query.out != DType::kF32 && !quant::IsFp8(query.out)) {
+      return Refuse(std::format("fp8 attention writes fp8 or f32, not {}", Name(query.out)));
+    }
+    return {.kernel = std::format("sdpa_fp8_{}", FormOf(arch).sdpa_f32), .refusal = {}};
+  }
   if (!all(quant::IsInt8)) {
     return Refuse(
-        std::format("q, k, v and the probabilities are {}, {}, {}, {}; the kernels take u8 or s8, or f32 for all",
+        std::format("q, k, v and the probabilities are {}, {}, {}, {}; the kernels take u8 or s8, or fp8 for all, or f32 for all",
                     Name(query.q), Name(query.k), Name(query.v), Name(query.p)));
   }
   if (query.out != DType::kF32 && !quant::IsInt8(query.out)) {
@@ -151,7 +167,9 @@ std::vector<std::string> KernelNames() {
     for (const Form& form : kForms) add(kind, form.linear);
     for (const Form& form : kForms) add(kind, form.small);
   }
-  for (const Form& form : kForms) add("linear_blocked", form.sdpa_f32);
+  for (std::string_view kind : {"linear_blocked", "linear_fp8", "qkv_fp8", "sdpa_fp8"}) {
+    for (const Form& form : kForms) add(kind, form.sdpa_f32);
+  }
   for (const Form& form : kForms) add("sdpa_int8", form.sdpa_int8);
   for (const Form& form : kForms) add("sdpa_f32", form.sdpa_f32);
   return names;

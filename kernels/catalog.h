@@ -13,11 +13,15 @@
 
 namespace octavo::kernels {
 
-// Int8 x int8 with epilogue; `n` has one width per branch (qkv: 1..8; linear: exactly 1).
+// Int8 x int8 or fp8 x fp8 with epilogue; `n` has one width per branch (qkv: 1..8; linear: exactly 1).
 struct LinearQuery {
   quant::DType x = quant::DType::kU8;
   quant::DType w = quant::DType::kS8;
+<<<<<<< HEAD
   std::vector<quant::DType> y;  // per branch: kF32, kBF16, kU8 or kS8
+=======
+  std::vector<quant::DType> y;  // per branch: kF32, kU8, kS8; of fp8 operands also fp8
+>>>>>>> 473cbab8738257aeb1e750f7598fb5ca9c6a86f6
   int64_t k = 0;
   std::vector<int64_t> n;
   std::string_view activation = "none";  // of all branches
@@ -34,7 +38,7 @@ struct SdpaQuery {
   quant::DType q = quant::DType::kU8;
   quant::DType k = quant::DType::kU8;
   quant::DType v = quant::DType::kU8;
-  quant::DType p = quant::DType::kU8;  // kF32 for all four: float attention
+  quant::DType p = quant::DType::kU8;  // kF32 for all four: float attention; fp8 for all four
   quant::DType out = quant::DType::kU8;
   int64_t heads = 0;
   int64_t kv_heads = 0;

@@ -37,6 +37,7 @@ const std::vector<Pass>& AllPasses() {
     all->push_back({"qkv_float", fusions::FuseQkvFloat, "Q, K and V projections as one MatMul"});
     all->push_back({"smooth", quantize::Smooth, "evens out the channels that norms and activations hand to Linears, by calibrated channel ranges"});
     all->push_back({"quantize", quantize::Quantize, "inserts Q/DQ by the calibrated ranges and quantizes weights"});
+    all->push_back({"quantize_fp8", quantize::Quantize, "the same in E4M3FN; ranges are then chosen for that type"});
     all->push_back({"quantize_tables", quantize::QuantizeTables, "embedding tables to s8, one scale per row"});
     all->push_back({"dynamic", quantize::Dynamic, "Linears to int8, activations quantized at run time with one scale a row"});
     all->push_back({"weights4", quantize::Weights4, "weights to u4 in blocks of 32 with zero points; activations stay float"});
@@ -75,12 +76,17 @@ Result<Pipeline> PipelineOfRecipe(std::string_view recipe) {
     return Pipeline{{"canonical", "fuse_float", "canonical", kCalibrate, "smooth", "quantize", "cse", "qdq", "fuse_int8", "qkv_int8",
                      "windows", "cse", "dce"}};
   }
+  // No smoothing: fp8 keeps its relative precision over 15 binary orders, whatever the channels' sizes.
+  if (recipe == "fp8") {
+    return Pipeline{{"canonical", "fuse_float", "canonical", kCalibrate, "quantize_fp8", "cse", "qdq", "fuse_int8", "qkv_int8",
+                     "windows", "cse", "dce"}};
+  }
   // For graphs that arrive quantized: no scale is chosen, none is changed.
   if (recipe == "quantized") {
     return Pipeline{{"canonical", "integer_form", "fuse_around", "canonical", "fuse_int8", "qkv_int8", "fuse_weights", "why_not_int8",
                      "fuse_left", "windows", "cse", "dce"}};
   }
-  return ir::Fail("there is no recipe '{}': use float, int8, dynamic, quantized, weights4 or weights8", recipe);
+  return ir::Fail("there is no recipe '{}': use float, int8, fp8, dynamic, quantized, weights4 or weights8", recipe);
 }
 
 Result<Pipeline> PipelineFromJson(std::string_view json) {

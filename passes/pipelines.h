@@ -17,7 +17,7 @@ struct Pipeline {
   bool operator==(const Pipeline&) const = default;
 };
 
-// "float", "int8", "quantized" for graphs that are quantized already, "dynamic" (int8
+// "float", "int8", "fp8" (E4M3FN), "quantized" for graphs that are quantized already, "dynamic" (int8
 // without calibration), "weights4" and "weights8" for weights alone.
 Result<Pipeline> PipelineOfRecipe(std::string_view recipe);
 // {"octavo_pipeline": 1, "passes": [...]}; unknown passes and other versions are errors that name them.

@@ -62,6 +62,7 @@ struct CompileContext {
 // Null where no kernel serves the node (the interpreter then does). An error only for what can never run.
 using KernelPtr = std::unique_ptr<Kernel>;
 KernelPtr MakeLinear(const Node& node, const CompileContext& c);       // LinearInt8, QkvInt8
+KernelPtr MakeLinearFp8(const Node& node, const CompileContext& c);    // the same with fp8 operands
 KernelPtr MakeBlocked(const Node& node, const CompileContext& c);      // LinearBlocked
 KernelPtr MakeAttention(const Node& node, const CompileContext& c);    // Sdpa, SdpaInt8
 KernelPtr MakeNorm(const Node& node, const CompileContext& c);         // NormQuant, SkipLayerNorm, LayerNorm, RMSNorm, Softmax

@@ -5,6 +5,7 @@
 #include <type_traits>
 
 #include "octavo/kernels/sdpa/sdpa.h"
+#include "octavo/quant/numeric/code8.h"
 #include "octavo/runtime/step.h"
 
 namespace octavo::runtime {
@@ -198,7 +199,7 @@ class Int8Attention : public Kernel {
  public:
   Int8Attention(kernels::Arch arch, Config config, kernels::SdpaInt8Args params)
       : arch_(arch), config_(config), params_(params) {}
-  std::string name() const override { return "sdpa_int8 " + std::string(Name(arch_)); }
+  std::string name() const override { return (quant::IsFp8(params_.q_type) ? "sdpa_fp8 " : "sdpa_int8 ") + std::string(Name(arch_)); }
   Status Run(StepCall& call) const override {
     kernels::SdpaInt8Args args = params_;
     OCTAVO_TRY_STATUS(FillCommon(config_, call, 13, args.o_type, args));
@@ -214,10 +215,10 @@ class Int8Attention : public Kernel {
 bool ReadParams(const Node& node, const CompileContext& c, size_t slot, DType* type, float* scale, int32_t* zero) {
   const Tensor* s = c.Constant(node.input(slot));
   const Tensor* z = c.Constant(node.input(slot + 1));
-  if (s == nullptr || z == nullptr || s->size() != 1 || z->size() != 1 || !quant::IsInt8(z->dtype())) return false;
+  if (s == nullptr || z == nullptr || s->size() != 1 || z->size() != 1 || !quant::IsCode8(z->dtype())) return false;
   *type = z->dtype();
   *scale = ScalarF32(*s);
-  *zero = ScalarInt(*z);
+  *zero = quant::IsFp8(*type) ? 0 : ScalarInt(*z);
   return true;
 }
 
@@ -251,6 +252,10 @@ KernelPtr MakeAttention(const Node& node, const CompileContext& c) {
   }
   p.o_type = DType::kF32;
   if (node.input(11) && !ReadParams(node, c, 11, &p.o_type, &p.o_scale, &p.o_zero_point)) return nullptr;
+  const bool fp8 = quant::IsFp8(p.q_type);
+  for (const DType t : {p.k_type, p.v_type, p.p_type, p.o_type}) {
+    if (t != DType::kF32 && quant::IsFp8(t) != fp8) return nullptr;  // the kernels do not mix integers and fp8
+  }
   return std::make_unique<Int8Attention>(c.arch, config, p);
 }
 

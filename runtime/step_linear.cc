@@ -119,6 +119,7 @@ bool MakeBranch(const Node& node, const CompileContext& c, size_t first, Branch*
 }  // namespace
 
 KernelPtr MakeLinear(const Node& node, const CompileContext& c) {
+  if (quant::IsFp8(c.graph.value(node.inputs[0]).type.dtype)) return MakeLinearFp8(node, c);
   const Tensor* xs = c.Constant(node.input(1));
   const Tensor* xz = c.Constant(node.input(2));
   const auto is_scalar = [&](ValueId v) {

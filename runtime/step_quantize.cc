@@ -1,5 +1,6 @@
 // QuantizeLinear from f32 and DequantizeLinear to f32, per tensor with constant parameters, 8 bits.
 #include "octavo/kernels/quantize/quantize.h"
+#include "octavo/quant/numeric/code8.h"
 #include "octavo/runtime/step.h"
 
 namespace octavo::runtime {
@@ -13,7 +14,7 @@ class QuantizeKernel : public Kernel {
   QuantizeKernel(kernels::Arch arch, float scale, Tensor scale_tensor, Tensor zero, bool dequantize)
       : arch_(arch),
         scale_(scale),
-        zero_value_(ScalarInt(zero)),
+        zero_value_(quant::IsFp8(zero.dtype()) ? 0 : ScalarInt(zero)),
         scale_tensor_(std::move(scale_tensor)),
         zero_(std::move(zero)),
         dequantize_(dequantize) {}
@@ -59,9 +60,9 @@ KernelPtr MakeQuantize(const Node& node, const CompileContext& c) {
   const Tensor* zero = c.Constant(node.input(2));
   const DType x = c.graph.value(node.inputs[0]).type.dtype;
   if (scale == nullptr || zero == nullptr || scale->size() != 1 || zero->size() != 1) return nullptr;
-  if (scale->dtype() != DType::kF32 || !quant::IsInt8(zero->dtype())) return nullptr;
+  if (scale->dtype() != DType::kF32 || !quant::IsCode8(zero->dtype())) return nullptr;
   if (dequantize ? x != zero->dtype() : x != DType::kF32) return nullptr;
-  if (node.attrs.Int("block_size", 0) != 0) return nullptr;
+  if (node.attrs.Int("block_size", 0) != 0 || node.attrs.Int("saturate", 1) == 0) return nullptr;
   return std::make_unique<QuantizeKernel>(c.arch, ScalarF32(*scale), *scale, *zero, dequantize);
 }
 

@@ -1,5 +1,6 @@
 // MatMul and Gemm. Two operands with integers behind them (interpret.h) are the exact integer product times one float
-// scale per output column; everything else is float, in order of k (products.h). 16-bit floats are widened and rounded
+// scale per output column, two with fp8 codes the float product of the codes times that scale; everything else is float,
+// in order of k (products.h). 16-bit floats are widened and rounded
 // once.
 #include "octavo/ir/interpret/products.h"
 #include "octavo/ir/interpret/strided.h"
@@ -50,35 +51,47 @@ Result<Tensor> Product(const Tensor& a, const Tensor& b) {
   return y;
 }
 
-// Both have integers: the left per tensor, the right per tensor or per output column.
-bool IsIntegerProduct(const RtValue& a, const RtValue& b) {
+// Both have codes, integers or fp8: the left per tensor, the right per tensor or per output column.
+bool IsCodeProduct(const RtValue& a, const RtValue& b) {
   if (a.quant == nullptr || b.quant == nullptr || a.quant->axis >= 0) return false;
+  if (quant::IsFp8(a.quant->q.dtype()) != quant::IsFp8(b.quant->q.dtype())) return false;
   const auto rank = static_cast<int64_t>(b.quant->q.shape().size());
   return b.quant->axis < 0 || (rank >= 2 && b.quant->axis == rank - 1);
 }
 
-// float(acc) * (sa * sw[n])
-Result<Tensor> IntegerProduct(const QuantForm& a, const QuantForm& b) {
+// acc * (sa * sw[n]). Integers: acc is float(exact sum). fp8: products of two codes are exact in float, and their sum is
+// rounded step by step in order of k, which is the same with and without FMA (kernels/fp8/fp8.h).
+Result<Tensor> CodeProduct(const QuantForm& a, const QuantForm& b) {
   OCTAVO_TRY(const MatMulShape s, MatMulShapeOf(a.q.shape(), b.q.shape()));
   OCTAVO_TRY(Tensor y, Alloc(DType::kF32, s.result));
-  OCTAVO_TRY(const auto x, Centered(a.q, a.zero_point, -1));
-  OCTAVO_TRY(const auto w, Centered(b.q, b.zero_point, b.axis));
-  const IntProduct acc = MultiplyCentered(s, x, w);
+  const bool fp8 = quant::IsFp8(a.q.dtype());
+  IntProduct acc;
+  if (fp8) {
+    OCTAVO_TRY(const Tensor x, CastTo(a.q, DType::kF32));
+    OCTAVO_TRY(const Tensor w, CastTo(b.q, DType::kF32));
+    OCTAVO_TRY(y, MatMulF32(x, w));
+  } else {
+    OCTAVO_TRY(const auto x, Centered(a.q, a.zero_point, -1));
+    OCTAVO_TRY(const auto w, Centered(b.q, b.zero_point, b.axis));
+    acc = MultiplyCentered(s, x, w);
+  }
   std::vector<float> scales = b.scale.ToFloats();
   const float sa = a.scale.ToFloats()[0];
   for (float& v : scales) v = sa * v;
   const size_t step = scales.size() == 1 ? 0 : 1;
   float* out = MutablePtr<float>(y);
   for (int64_t i = 0, total = y.size(); i < total; i += s.n) {
-    for (int64_t j = 0; j < s.n; ++j) out[i + j] = acc.AsFloat(i + j) * scales[static_cast<size_t>(j) * step];
+    for (int64_t j = 0; j < s.n; ++j) {
+      out[i + j] = (fp8 ? out[i + j] : acc.AsFloat(i + j)) * scales[static_cast<size_t>(j) * step];
+    }
   }
   return y;
 }
 
 Status MatMul(Call& call) {
   const RtValue &a = call.in[0], &b = call.in[1];
-  if (IsIntegerProduct(a, b)) {
-    OCTAVO_TRY(Tensor y, IntegerProduct(*a.quant, *b.quant));
+  if (IsCodeProduct(a, b)) {
+    OCTAVO_TRY(Tensor y, CodeProduct(*a.quant, *b.quant));
     call.Return(std::move(y));
     return {};
   }
@@ -138,8 +151,8 @@ Status Gemm(Call& call) {
   const RtValue b = Transposed(call.in[1], call.Int("transB", 0) != 0);
   const float alpha = call.Float("alpha", 1.0f), beta = call.Float("beta", 1.0f);
   Tensor y;
-  if (alpha == 1.0f && beta == 1.0f && IsIntegerProduct(a, b)) {
-    OCTAVO_TRY(y, IntegerProduct(*a.quant, *b.quant));
+  if (alpha == 1.0f && beta == 1.0f && IsCodeProduct(a, b)) {
+    OCTAVO_TRY(y, CodeProduct(*a.quant, *b.quant));
   } else {
     OCTAVO_TRY(y, Product(a.tensor, b.tensor));
   }

@@ -43,7 +43,7 @@ int64_t FollowAxis(const Call& call, int64_t axis) {
 
 bool SameParameters(const QuantForm& a, const QuantForm& b) {
   return a.axis == -1 && b.axis == -1 && a.q.dtype() == b.q.dtype() && a.scale.SameBits(b.scale) &&
-         a.zero_point.GetInt(0) == b.zero_point.GetInt(0);
+         (quant::IsFp8(a.q.dtype()) || a.zero_point.GetInt(0) == b.zero_point.GetInt(0));
 }
 
 }  // namespace

@@ -6,7 +6,7 @@
 #include "octavo/ir/interpret/call.h"
 #include "octavo/ir/interpret/nibbles.h"
 #include "octavo/ir/interpret/types.h"
-#include "octavo/quant/numeric/fp8.h"
+#include "octavo/quant/numeric/code8.h"
 #include "octavo/quant/numeric/rounding.h"
 
 namespace octavo::ir::interpret {
@@ -94,8 +94,7 @@ Tensor QuantizeFp8(const Layout& l, const float* x, const std::vector<float>& sc
   auto* out = MutablePtr<uint8_t>(y);
   l.ForRuns([&](int64_t at, int64_t count, int64_t param, int64_t step) {
     for (int64_t i = 0; i < count; ++i, param += step) {
-      const float v = x[at + i] / scale[static_cast<size_t>(param)];
-      out[at + i] = to == DType::kE4M3FN ? quant::F32ToE4M3FN(v, saturate) : quant::F32ToE5M2(v, saturate);
+      out[at + i] = quant::QuantizeFp8One(x[at + i], scale[static_cast<size_t>(param)], to, saturate);
     }
   });
   return y;
@@ -164,7 +163,8 @@ Status DequantizeFp8(const Layout& l, const Tensor& q, const std::vector<float>&
 }
 
 void AttachForm(Call& call, const Layout& l, const Tensor& scale, const Tensor& zero) {
-  if (!quant::IsInt8(call.T(0).dtype()) || scale.dtype() != DType::kF32 || l.by_block) return;
+  const DType t = call.T(0).dtype();
+  if ((!quant::IsInt8(t) && !quant::IsFp8(t)) || scale.dtype() != DType::kF32 || l.by_block) return;
   QuantForm form{call.T(0), scale, zero, l.axis};
   if (scale.size() == 1) {  // one parameter is per tensor, whatever its rank
     form.axis = -1;

@@ -11,9 +11,10 @@
 namespace octavo::kernels {
 
 // y[i] = clamp(rne(x[i] / scale) + zero_point) to the range of `dtype`, kU8 or kS8; NaN gives the lower end.
+// kE4M3FN, kE5M2: the code of x[i] / scale, saturating (quant/numeric/code8.h); the zero point is not looked at.
 void QuantizeLinear(Arch arch, const float* x, int64_t n, float scale, int32_t zero_point, quant::DType dtype, void* y);
 
-// y[i] = float(x[i] - zero_point) * scale. `dtype` is that of x: kU8 or kS8.
+// y[i] = float(x[i] - zero_point) * scale. `dtype` is that of x: kU8, kS8; fp8: its value * scale.
 void DequantizeLinear(Arch arch, const void* x, quant::DType dtype, int64_t n, float scale, int32_t zero_point,
                       float* y);
 

@@ -8,6 +8,7 @@
 #include "hwy/highway.h"
 // After foreach_target.h:
 #include "octavo/kernels/simd/dispatch.h"
+#include "octavo/kernels/simd/fp8-inl.h"
 #include "octavo/kernels/simd/requant-inl.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -38,6 +39,7 @@ void QuantizeRun(const float* x, int64_t n, const Requant& requant, uint8_t* y) 
 }
 
 void QuantizeVector(const float* x, int64_t n, float scale, int32_t zero_point, quant::DType dtype, void* y) {
+  if (quant::IsFp8(dtype)) return EncodeFp8(MakeFp8Requant(scale, dtype), x, static_cast<size_t>(n), static_cast<uint8_t*>(y));
   const Requant requant = MakeRequant(scale, zero_point, dtype);
   if (requant.divide) {
     QuantizeRun<true>(x, n, requant, static_cast<uint8_t*>(y));
@@ -63,7 +65,11 @@ HWY_INLINE void DequantizeRun(const T* x, int64_t n, float scale, int32_t zero_p
 }
 
 void DequantizeVector(const void* x, quant::DType dtype, int64_t n, float scale, int32_t zero_point, float* y) {
-  if (dtype == quant::DType::kU8) {
+  if (dtype == quant::DType::kE4M3FN) {
+    DecodeFp8<true>(static_cast<const uint8_t*>(x), static_cast<size_t>(n), scale, y);
+  } else if (dtype == quant::DType::kE5M2) {
+    DecodeFp8<false>(static_cast<const uint8_t*>(x), static_cast<size_t>(n), scale, y);
+  } else if (dtype == quant::DType::kU8) {
     DequantizeRun(static_cast<const uint8_t*>(x), n, scale, zero_point, y);
   } else {
     DequantizeRun(static_cast<const int8_t*>(x), n, scale, zero_point, y);

@@ -32,6 +32,17 @@ std::string QuantRefusal(const char* what, quant::DType type, float scale, int32
   return "";
 }
 
+std::string Fp8Refusal(const SdpaInt8Args& a) {
+  for (const quant::DType type : {a.q_type, a.k_type, a.v_type, a.p_type}) {
+    if (!quant::IsFp8(type)) return "Q, K, V and the probabilities of an fp8 attention must all be fp8.";
+  }
+  if (a.o_type != quant::DType::kF32 && !quant::IsFp8(a.o_type)) return "An fp8 attention writes fp8 or f32.";
+  for (const float scale : {a.q_scale, a.k_scale, a.v_scale, a.p_scale, a.o_scale}) {
+    if (!(scale > 0.0f) || std::isinf(scale)) return "A scale of the fp8 attention is not a positive number.";
+  }
+  return "";
+}
+
 // Largest |q - zero_point|.
 int64_t Span(quant::DType type, int32_t zero_point) {
   const auto [lo, hi] = quant::RangeOf(type);
@@ -65,6 +76,7 @@ std::string SdpaRefusal(const SdpaFloatArgs& args) {
 std::string SdpaRefusal(const SdpaInt8Args& args) {
   std::string refusal = ShapeRefusal(args.shape);
   if (refusal.empty()) refusal = VisibilityRefusal(args.visibility);
+  if (quant::IsFp8(args.q_type)) return refusal.empty() ? Fp8Refusal(args) : refusal;
   if (refusal.empty()) refusal = QuantRefusal("Q", args.q_type, args.q_scale, args.q_zero_point);
   if (refusal.empty()) refusal = QuantRefusal("K", args.k_type, args.k_scale, args.k_zero_point);
   if (refusal.empty()) refusal = QuantRefusal("V", args.v_type, args.v_scale, args.v_zero_point);

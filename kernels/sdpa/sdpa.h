@@ -9,12 +9,14 @@
 //   prob  = quant::SoftmaxRow(s);  nan_guard: NaN becomes 0
 //   p_j   = quant::QuantizeOne(prob_j, p_scale, p_zp)
 //   o_c   = float(sum_j (p_j - p_zp)(v_jc - v_zp)) * (p_scale * v_scale), then as it is or QuantizeOne(o_scale, o_zp)
+// fp8 (all of q, k, v, p fp8, each E4M3FN or E5M2; o fp8 or float): acc_j and the sum over j are floats, products added one after
+//   the other from 0 in order of d and of j (exact products: with or without FMA), p_j = quant::QuantizeFp8One(prob_j, p_scale).
 // float: acc_j = fma over d in order from 0; s, softmax and guard as above; o_c = fma(prob_j, v_jc, o_c) over j in
 // order, then + 0 where there is a window or a bool mask.
 //
 // Keys that the window (in SdpaDecode also the bool mask) hides from all rows of a block are neither multiplied nor looked at. That changes no bit: their
 // probability is exactly 0. A block with a row where it is not (nothing but hidden keys, or a NaN) takes all keys.
-// float: the products 0 * v of hidden keys are left out, so an infinite v there may or may not make the output NaN.
+// float and fp8: the products 0 * v of hidden keys are left out, so an infinite v there may or may not make the output NaN.
 #ifndef OCTAVO_KERNELS_SDPA_SDPA_H_
 #define OCTAVO_KERNELS_SDPA_SDPA_H_
 
@@ -105,7 +107,7 @@ struct SdpaInt8Args {
   float scale = 1.0f;
   float softcap = 0.0f;  // s = Tanh(s / softcap) * softcap before the mask; exactly 0: not capped
   bool nan_guard = false;
-  // kU8 or kS8; the output also kF32 (then o_scale and o_zero_point are not used).
+  // kU8 or kS8; the output also kF32 (then o_scale and o_zero_point are not used). Or all fp8, which has no zero points.
   quant::DType q_type = quant::DType::kU8, k_type = quant::DType::kU8, v_type = quant::DType::kU8,
                p_type = quant::DType::kU8, o_type = quant::DType::kF32;
   float q_scale = 1.0f, k_scale = 1.0f, v_scale = 1.0f, p_scale = 1.0f, o_scale = 1.0f;

@@ -150,7 +150,12 @@ void SdpaFlashReference(const SdpaFloatArgs& args, int64_t batch, int64_t head, 
   }
 }
 
+void SdpaProbabilities(const SdpaInt8Args& args, int64_t batch, int64_t head, int64_t row, float* s) {
+  Probabilities(args, batch, head, row, s);
+}
+
 void SdpaReference(const SdpaInt8Args& args, int64_t batch, int64_t head, int64_t begin, int64_t end, float* row) {
+  if (quant::IsFp8(args.q_type)) return SdpaFp8Reference(args, batch, head, begin, end, row);
   const SdpaShape& shape = args.shape;
   const int64_t kv_head = head / (shape.heads / shape.kv_heads);
   const float score_scale = args.q_scale * args.k_scale;

@@ -8,6 +8,10 @@ namespace octavo::kernels::internal {
 
 void SdpaReference(const SdpaFloatArgs& args, int64_t batch, int64_t head, int64_t begin, int64_t end, float* row);
 void SdpaReference(const SdpaInt8Args& args, int64_t batch, int64_t head, int64_t begin, int64_t end, float* row);
+// From products of one row to probabilities, in place.
+void SdpaProbabilities(const SdpaInt8Args& args, int64_t batch, int64_t head, int64_t row, float* s);
+// sdpa_fp8_ref.cc
+void SdpaFp8Reference(const SdpaInt8Args& args, int64_t batch, int64_t head, int64_t begin, int64_t end, float* row);
 // `scratch`: kSdpaFlashKeys floats and as many as a row of V has.
 void SdpaFlashReference(const SdpaFloatArgs& args, int64_t batch, int64_t head, int64_t begin, int64_t end, float* scratch);
 

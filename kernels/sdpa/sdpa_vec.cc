@@ -2,6 +2,7 @@
 #include <cstring>
 #include <type_traits>
 
+#include "octavo/kernels/sdpa/sdpa_fp8.h"
 #include "octavo/kernels/sdpa/sdpa_layout.h"
 #include "octavo/kernels/sdpa/sdpa_ref.h"
 
@@ -483,12 +484,14 @@ size_t SdpaPackedBytes(Arch arch, const SdpaFloatArgs& args) {
   return arch == Arch::kScalar ? 0 : internal::MakeSdpaLayout(args.shape, 1).packed_bytes;
 }
 size_t SdpaPackedBytes(Arch arch, const SdpaInt8Args& args) {
+  if (quant::IsFp8(args.q_type)) return internal::SdpaFp8PackedBytes(arch, args);
   return arch == Arch::kScalar ? 0 : Int8Layout(arch, args.shape).packed_bytes;
 }
 size_t SdpaScratchBytes(Arch arch, const SdpaFloatArgs& args) {
   return arch == Arch::kScalar ? ReferenceBytes(args.shape) : internal::MakeSdpaLayout(args.shape, 1).scratch_bytes;
 }
 size_t SdpaScratchBytes(Arch arch, const SdpaInt8Args& args) {
+  if (quant::IsFp8(args.q_type)) return internal::SdpaFp8ScratchBytes(arch, args);
   return arch == Arch::kScalar ? ReferenceBytes(args.shape)
                                : Int8Layout(arch, args.shape).scratch_bytes;
 }
@@ -496,6 +499,7 @@ void SdpaPack(Arch arch, const SdpaFloatArgs& args, int64_t batch, int64_t kv_he
   kPackFloat[arch](args, batch, kv_head, packed);
 }
 void SdpaPack(Arch arch, const SdpaInt8Args& args, int64_t batch, int64_t kv_head, void* packed) {
+  if (quant::IsFp8(args.q_type)) return internal::SdpaFp8Pack(arch, args, batch, kv_head, packed);
   kPackInt8[arch](args, batch, kv_head, packed);
 }
 void SdpaRows(Arch arch, const SdpaFloatArgs& args, int64_t batch, int64_t head, int64_t begin, int64_t end,
@@ -504,6 +508,7 @@ void SdpaRows(Arch arch, const SdpaFloatArgs& args, int64_t batch, int64_t head,
 }
 void SdpaRows(Arch arch, const SdpaInt8Args& args, int64_t batch, int64_t head, int64_t begin, int64_t end,
               const void* packed, void* scratch) {
+  if (quant::IsFp8(args.q_type)) return internal::SdpaFp8Rows(arch, args, batch, head, begin, end, packed, scratch);
   kRowsInt8[arch](args, batch, head, begin, end, packed, scratch);
 }
 

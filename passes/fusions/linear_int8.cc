@@ -1,12 +1,13 @@
 // Before: y = MatMul(DequantizeLinear(x), DequantizeLinear(w)) [+ bias] [activation] [QuantizeLinear]
 // After:  y = LinearInt8(x, w, bias, y_scale, y_zp), activation as attribute
 // Shapes: x u8/s8 [..,K], per tensor, its parameters constant or computed (dynamic)   w s8 [K,N] constant, symmetric, per tensor or per column   bias f32 [N] constant
+//         or x and w both fp8 (E4M3FN or E5M2), then the output may be fp8 too
 // Exact: the body of LinearInt8 is what stood there (ir/functions.h).
 // Refuses: weights with a zero point, blocked scales, bias that is not a constant vector of the columns.
 #include <algorithm>
 #include <format>
 
-#include "octavo/passes/fusions/fusions.h"
+#include "octavo/passes/fusions/codes.h"
 
 namespace octavo::passes::fusions {
 
@@ -33,8 +34,8 @@ Verdict CheckWeights(const Match& m, Var w, Var wd, Var bias) {
   if (dq.input(2)) {
     const ir::Tensor* zero = g.ConstantOf(dq.input(2));
     if (zero == nullptr) return Illegal("the weight's zero point is not a constant");
-    const std::vector<int64_t> z = zero->ToInts();
-    if (std::any_of(z.begin(), z.end(), [](int64_t v) { return v != 0; })) {
+    const std::vector<float> z = zero->ToFloats();
+    if (std::any_of(z.begin(), z.end(), [](float v) { return v != 0; })) {
       return Illegal("the weight has a zero point other than 0: quantize weights symmetrically");
     }
   }
@@ -69,6 +70,17 @@ Verdict CheckActivation(const Graph& g, const Node& node) {
   return CheckPerTensor(g, node, "the activation");
 }
 
+// Operands and output: all integers or all fp8.
+Verdict CheckTypes(const Match& m, Var x, Var w, Var q) {
+  const Graph& g = m.graph();
+  const bool fp8 = quant::IsFp8(g.value(m[x]).type.dtype);
+  if (fp8 != quant::IsFp8(g.value(m[w]).type.dtype)) return Illegal("one operand is fp8, the other an integer");
+  if (q < 0) return Ok();
+  const DType y = g.value(m[q]).type.dtype;
+  if (!quant::IsInt8(y) && !(fp8 && quant::IsFp8(y))) return Illegal("the output is not quantized to 8 bits");
+  return CheckSaturates(m, q);
+}
+
 struct Activations {
   Var gelu, relu, sigmoid, tanh, silu;
 };
@@ -89,8 +101,8 @@ Rule LinearInt8(bool quantized_output, bool activation, bool bias_required) {
                      : bias_required    ? "linear_bias_int8"
                                         : "linear_int8";
   RuleBuilder r(name, "MatMul(DQ x, DQ w) + bias [activation] [Q] -> LinearInt8");
-  const Var x = r.Input("x", {.dtypes = {DType::kU8, DType::kS8}});
-  const Var w = r.Constant("w", {.dtypes = {DType::kS8}});
+  const Var x = r.Input("x", {.dtypes = {DType::kU8, DType::kS8, DType::kE4M3FN, DType::kE5M2}});
+  const Var w = r.Constant("w", {.dtypes = {DType::kS8, DType::kE4M3FN, DType::kE5M2}});
   const Var xd = r.MayEscape(r.Op("x_dequantized", Op::kDequantizeLinear, {x}));
   const Var wd = r.MayEscape(r.Op("w_dequantized", Op::kDequantizeLinear, {w}));
   const Var product = r.Op("product", Op::kMatMul, {xd, wd});
@@ -112,9 +124,9 @@ Rule LinearInt8(bool quantized_output, bool activation, bool bias_required) {
     const Graph& g = m.graph();
     if (Verdict v = CheckWeights(m, w, wd, bias); !v.ok()) return v;
     if (Verdict v = CheckActivation(g, m.at(xd)); !v.ok()) return v;
+    if (Verdict v = CheckTypes(m, x, w, q); !v.ok()) return v;
     if (quantized_output) {
       if (Verdict v = CheckPerTensor(g, m.at(q), "the output"); !v.ok()) return v;
-      if (!quant::IsInt8(g.value(m[q]).type.dtype)) return Illegal("the output is not quantized to 8 bits");
       if (m.Has(post_scale)) {
         const ir::Tensor& s = *g.ConstantOf(m[post_scale]);
         if (s.rank() != 1 || s.size() != g.ConstantOf(m[w])->shape()[1]) {

@@ -22,7 +22,7 @@ Rule NormQuant(Op op) {
       const ir::Tensor* t = g.ConstantOf(m.at(q).input(slot));
       if (t == nullptr || t->size() != 1) return Illegal("the quantization is not per tensor with constant parameters");
     }
-    if (!quant::IsInt8(g.value(m[q]).type.dtype)) return Illegal("the output is not quantized to 8 bits");
+    if (!quant::IsInt8(g.value(m[q]).type.dtype)) return Illegal("the output is not quantized to an integer of 8 bits");
     for (size_t i = skip ? 2 : 1; i < m.at(norm).outputs.size(); ++i) {
       const ValueId v = m.at(norm).outputs[i];
       if (v.valid() && (!g.value(v).uses.empty() || g.IsGraphOutput(v))) {

@@ -1,9 +1,11 @@
 // Before: p = Softmax(MatMul(DQ q, DQ kT) [* scale] [+ mask]);  [Where(keep, ., hidden) before it, NaN guard behind it];  o = MatMul(DQ(Q(p)), DQ v);  [o = Q(o)]
 // After:  o = SdpaInt8(q, k, v, scales and zero points, mask, keep), rank 4 (sdpa_layout.cc absorbs head split and merge)
 // Exact: integer products, float32 in the graph's order, P quantized where the graph says (shared/design.md 5, exact mode).
+// fp8: sums of exact products in order (kernels/fp8/fp8.h); q, k, v, P and o are all integers or all fp8.
 // Refuses: what sdpa refuses, operands that are not 8 bits per tensor.
 #include <format>
 
+#include "octavo/passes/fusions/codes.h"
 #include "octavo/passes/fusions/sdpa_common.h"
 
 namespace octavo::passes::fusions {
@@ -29,7 +31,7 @@ Verdict CheckScalarParams(const Match& m, Var node, const char* what) {
 
 Rule SdpaInt8(bool quantized_output) {
   RuleBuilder r(quantized_output ? "sdpa_int8" : "sdpa_int8_float_out", "Q/DQ attention -> SdpaInt8");
-  const Spec int8{.dtypes = {DType::kU8, DType::kS8}};
+  const Spec int8{.dtypes = {DType::kU8, DType::kS8, DType::kE4M3FN, DType::kE5M2}};
   const Var q = r.Input("q", int8);
   const Var kt = r.Input("kT", int8);
   const Var v = r.Input("v", int8);
@@ -48,9 +50,15 @@ Rule SdpaInt8(bool quantized_output) {
     }
     if (quantized_output) {
       if (Verdict bad = CheckScalarParams(m, oq, "the output"); !bad.ok()) return bad;
-      if (!quant::IsInt8(m.graph().value(m[oq]).type.dtype)) return Illegal("the output is not quantized to 8 bits");
+      if (!quant::IsCode8(m.graph().value(m[oq]).type.dtype)) return Illegal("the output is not quantized to 8 bits");
+      if (Verdict bad = CheckSaturates(m, oq); !bad.ok()) return bad;
     }
-    if (!quant::IsInt8(m.graph().value(m[pq]).type.dtype)) return Illegal("P is not quantized to 8 bits");
+    if (!quant::IsCode8(m.graph().value(m[pq]).type.dtype)) return Illegal("P is not quantized to 8 bits");
+    if (Verdict bad = CheckSaturates(m, pq); !bad.ok()) return bad;
+    const bool fp8 = quant::IsFp8(m.graph().value(m[q]).type.dtype);
+    for (Var var : {kt, v, pq, quantized_output ? oq : pq}) {
+      if (quant::IsFp8(m.graph().value(m[var]).type.dtype) != fp8) return Illegal("q, k, v, P and the output are partly fp8, partly integers");
+    }
     const auto same = [&m](size_t slot, Var a, Var b) {
       return m.graph().ConstantOf(m.at(a).input(slot))->SameBits(*m.graph().ConstantOf(m.at(b).input(slot)));
     };

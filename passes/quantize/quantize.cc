@@ -8,6 +8,7 @@
 #include "octavo/ir/functions.h"
 #include "octavo/passes/attention.h"
 #include "octavo/passes/rewriter.h"
+#include "octavo/quant/numeric/code8.h"
 
 namespace octavo::passes::quantize {
 
@@ -42,9 +43,9 @@ class Quantizer {
     const quant::QParams* params = Params(n.inputs[0]);
     if (params == nullptr) return Leave(n, g_.value(n.inputs[0]).name);
     b_.At(id, {id});
-    const std::optional<Pair> w = Weight(n.inputs[1]);
-    if (!w) return Leave(n, g_.value(n.inputs[1]).name + " (not finite)");
     const ValueId x = Activation(n.inputs[0], *params);
+    const std::optional<Pair> w = Weight(n.inputs[1], quant::IsFp8(TypeOf(x)) ? TypeOf(x) : DType::kS8);
+    if (!w) return Leave(n, g_.value(n.inputs[1]).name + " (not finite)");
     b_.SetInput(id, 0, x);
     b_.SetInput(id, 1, b_.Create(Op::kDequantizeLinear, {w->q, w->scale}, {{"axis", int64_t{1}}}));
   }
@@ -64,13 +65,17 @@ class Quantizer {
     }
     b_.At(id, {id});
     static constexpr size_t kSlots[4] = {3, 5, 7, 11};  // of the scales in ir/functions.h
-    for (size_t i = 0; i < 4; ++i) {
-      inputs[kSlots[i]] = Scale(params[i]->scale);
-      inputs[kSlots[i] + 1] = Zero(*params[i]);
-      if (i < 3) inputs[i] = QuantizedInput(operands[i], *params[i]);
+    for (size_t i = 0; i < 3; ++i) {  // an operand that is quantized already keeps its parameters
+      const Node& dq = *g_.Producer(Activation(operands[i], *params[i]));
+      inputs[i] = dq.inputs[0];
+      inputs[kSlots[i]] = dq.inputs[1];
+      inputs[kSlots[i] + 1] = dq.inputs[2];
     }
-    inputs[9] = Scale(1.0f / 255.0f);
-    inputs[10] = Zero({DType::kU8, 0.0f, 0});
+    inputs[kSlots[3]] = Scale(params[3]->scale);
+    inputs[kSlots[3] + 1] = Zero(*params[3]);
+    const DType type = g_.ConstantOf(inputs[4])->dtype();
+    inputs[9] = Scale(quant::IsFp8(type) ? 1.0f / quant::MaxOfFp8(type) : 1.0f / 255.0f);
+    inputs[10] = Zero({quant::IsFp8(type) ? type : DType::kU8, 0.0f, 0});
     for (size_t i = 0; i < 3; ++i) inputs[13 + i] = n.input(3 + i);  // masks and slopes
     const ValueId o_scale = inputs[11];
     const ValueId o_zero = inputs[12];
@@ -145,7 +150,8 @@ class Quantizer {
     for (ValueId made : {s, z, q, dq}) g_.MoveBefore(g_.value(made).producer, after);
     return activations_[v] = dq;
   }
-  ValueId QuantizedInput(ValueId v, const quant::QParams& p) { return g_.Producer(Activation(v, p))->inputs[0]; }
+  // Of the codes behind a dequantized form.
+  DType TypeOf(ValueId dequantized) const { return g_.ConstantOf(g_.Producer(dequantized)->inputs[2])->dtype(); }
 
   static Tensor QuantizeRows(const Tensor& t, const std::vector<float>& scales) {
     Tensor q = Tensor::Empty(DType::kS8, t.shape());
@@ -158,10 +164,10 @@ class Quantizer {
     return q;
   }
 
-  std::optional<Pair> Weight(ValueId v) {
+  std::optional<Pair> Weight(ValueId v, DType dtype) {
     const auto it = weights_.find(v);
     if (it != weights_.end()) return it->second;
-    std::optional<ColumnWeights> w = QuantizeColumns(*g_.ConstantOf(v));
+    std::optional<ColumnWeights> w = QuantizeColumns(*g_.ConstantOf(v), dtype);
     if (!w) return std::nullopt;
     const std::string name = g_.value(v).name;
     const Pair pair{b_.Constant(std::move(w->codes), name + "_quantized"), b_.Constant(std::move(w->scale), name + "_scale")};
@@ -179,15 +185,17 @@ class Quantizer {
 
 }  // namespace
 
-std::optional<ColumnWeights> QuantizeColumns(const Tensor& w) {
+std::optional<ColumnWeights> QuantizeColumns(const Tensor& w, DType dtype) {
   const int64_t k = w.shape()[0], n = w.shape()[1];
   std::vector<float> scales(static_cast<size_t>(n));
-  if (quant::ChannelScales(w.as<float>(), k, n, 1, DType::kS8, scales) >= 0) return std::nullopt;
-  ColumnWeights out{Tensor::Empty(DType::kS8, w.shape()), Tensor::Of<float>(DType::kF32, {n}, scales)};
+  if (quant::ChannelScales(w.as<float>(), k, n, 1, dtype, scales) >= 0) return std::nullopt;
+  ColumnWeights out{Tensor::Empty(dtype, w.shape()), Tensor::Of<float>(DType::kF32, {n}, scales)};
   const auto from = w.as<float>();
-  auto to = out.codes.mutable_as<int8_t>();
+  auto to = out.codes.mutable_as<uint8_t>();
   for (size_t i = 0; i < from.size(); ++i) {
-    to[i] = static_cast<int8_t>(quant::QuantizeOne(from[i], scales[i % static_cast<size_t>(n)], 0, -127, 127));
+    const float scale = scales[i % static_cast<size_t>(n)];
+    to[i] = quant::IsFp8(dtype) ? quant::QuantizeFp8One(from[i], scale, dtype)
+                                : static_cast<uint8_t>(quant::QuantizeOne(from[i], scale, 0, -127, 127));
   }
   return out;
 }

@@ -1,9 +1,11 @@
-// Static int8: where Q/DQ go, and putting them there. The graph has been through the canonical passes and float fusions.
+// Static int8 and fp8: where Q/DQ go, and putting them there. The graph has been through the canonical passes and float fusions.
 //
 //  Linear   MatMul(x, W[K,N] constant): x u8 affine per tensor, W s8 symmetric per output column
 //  Sdpa     q, k, v and the output u8 affine per tensor; the probabilities u8 with scale 1/255, zero point 0; scores and
 //           mask stay float (graphs.md 4: quantizing them is what costs the peers their accuracy)
 //  Table    a float table of at least 64 KB that is only gathered from: s8, one scale per row
+// With parameters of an fp8 type the same in that type, symmetric: weights per output column, probabilities with scale 1/448
+// (1/57344); tables stay s8.
 // Everything else stays float. What is written is a plain Q/DQ graph; the int8 fusions take it from there.
 #ifndef OCTAVO_PASSES_QUANTIZE_QUANTIZE_H_
 #define OCTAVO_PASSES_QUANTIZE_QUANTIZE_H_
@@ -31,12 +33,12 @@ Result<bool> QuantizeTables(Graph& graph, PassContext& context);
 // Evens out the channels that norms and activations hand to Linears (SmoothQuant): smooth.cc. Uses context.channels.
 Result<bool> Smooth(Graph& graph, PassContext& context);
 
-// s8 codes in -127..127 and one scale a column of a float matrix [K,N]: symmetric, so that the certificate of kernels.md 1.4
-// has a chance and -w is representable. Empty: it has values that are not finite.
+// Codes and one scale a column of a float matrix [K,N]: s8 in -127..127, symmetric, so that the certificate of kernels.md 1.4
+// has a chance and -w is representable; or fp8. Empty: it has values that are not finite.
 struct ColumnWeights {
   ir::Tensor codes, scale;
 };
-std::optional<ColumnWeights> QuantizeColumns(const ir::Tensor& w);
+std::optional<ColumnWeights> QuantizeColumns(const ir::Tensor& w, ir::DType dtype = ir::DType::kS8);
 
 // Weights to s8 per column, activations quantized at run time a row; needs no calibration. dynamic.cc
 Result<bool> Dynamic(Graph& graph, PassContext& context);

@@ -5,6 +5,7 @@
 
 #include "octavo/passes/attention.h"
 #include "octavo/passes/vendor/vendor.h"
+#include "octavo/quant/numeric/code8.h"
 
 namespace octavo::passes::vendor {
 
@@ -33,7 +34,7 @@ std::string OfOperand(const Graph& g, ValueId v, const char* what) {
     return std::format("{} is float: no DequantizeLinear stands in front of the product", what);
   }
   const DType dtype = g.value(p->input(0)).type.dtype;
-  if (!quant::IsInt8(dtype))
+  if (!quant::IsCode8(dtype))
     return std::format("{} is quantized to {}, for which there is no attention kernel", what, quant::Name(dtype));
   const ir::Tensor* scale = g.ConstantOf(p->input(1));
   if (scale == nullptr || scale->size() != 1) return std::format("{} is not quantized with one constant scale", what);

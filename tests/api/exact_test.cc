@@ -183,16 +183,25 @@ TEST(Exact, RandomBlocks) {
     ASSERT_TRUE(out.has_value()) << out.error().message;
     EXPECT_TRUE(HasSignal((*out)[0]));
     ExpectExact(*optimized, block.inputs, block.what);
+    options.recipe = "fp8";
+    auto fp8 = Optimize(block.graph, options);
+    ASSERT_TRUE(fp8.has_value()) << fp8.error().message;
+    EXPECT_EQ(fp8->report.attention.done, 1);
+    EXPECT_EQ(fp8->report.qkv.done, 1);
+    EXPECT_EQ(fp8->report.linear.done, 6);
+    ExpectExact(*fp8, block.inputs, block.what + ", fp8");
   }
 }
 
 // Models whose int8 form has no float MatMul left (a float MatMul is oneDNN's sum order).
-void ExpectExactModel(const std::filesystem::path& path, const quant::RandomOptions& random, const std::string& what) {
+void ExpectExactModel(const std::filesystem::path& path, const quant::RandomOptions& random, const std::string& what,
+                      const std::string& recipe = "int8") {
   auto graph = ir::onnx::ReadFile(path);
   ASSERT_TRUE(graph.has_value()) << graph.error().message;
   auto data = quant::RandomData(3, quant::InputsOf(*graph), random);
   ASSERT_TRUE(data.has_value()) << data.error().message;
   OptimizeOptions options;
+  options.recipe = recipe;
   options.data = data->get();
   auto optimized = Optimize(*graph, options);
   ASSERT_TRUE(optimized.has_value()) << optimized.error().message;
@@ -216,7 +225,9 @@ class ExactModel : public testing::TestWithParam<const char*> {};
 
 TEST_P(ExactModel, FusedEqualsUnfused) {
   const std::string name = GetParam();
-  ExpectExactModel(kData / "float" / (name + ".onnx"), {.limits = {{"input_ids", 60}, {"token_type_ids", 2}}}, name);
+  for (const char* recipe : {"int8", "fp8"}) {
+    ExpectExactModel(kData / "float" / (name + ".onnx"), {.limits = {{"input_ids", 60}, {"token_type_ids", 2}}}, name, recipe);
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(Data, ExactModel, testing::Values("bert.ts17.sdpa"),

@@ -123,6 +123,26 @@ TEST(Catalog, ChoosesAndRefusesWeightsInBlocks) {
   EXPECT_THAT(ChooseBlocked({.w = DType::kF32}, Arch::kAvx2).refusal, HasSubstr("4- and 8-bit integers"));
 }
 
+TEST(Catalog, ChoosesAndRefusesFp8) {
+  LinearQuery q = Linear();
+  q.x = q.w = DType::kE4M3FN, q.y = {DType::kE5M2}, q.k = 70000;  // no integer that could overflow
+  EXPECT_EQ(ChooseLinear(q, Arch::kAmx).kernel, "linear_fp8_avx512vnni");
+  EXPECT_EQ(ChooseLinear(q, Arch::kAvxVnni).kernel, "linear_fp8_avx2");
+  q.w = DType::kS8;
+  EXPECT_THAT(ChooseLinear(q, Arch::kAvx2).refusal, HasSubstr("the activation is fp8, the weights are s8"));
+  LinearQuery integers = Linear();
+  integers.y = {DType::kE4M3FN};
+  EXPECT_THAT(ChooseLinear(integers, Arch::kAvx2).refusal, HasSubstr("output 0 is e4m3fn"));
+  LinearQuery three = Qkv();
+  three.x = three.w = DType::kE5M2;
+  EXPECT_EQ(ChooseQkv(three, Arch::kAvx512).kernel, "qkv_fp8_avx512");
+  SdpaQuery s = Sdpa();
+  s.q = s.k = s.v = s.p = s.out = DType::kE4M3FN;
+  EXPECT_EQ(ChooseSdpa(s, Arch::kAvx512Vnni).kernel, "sdpa_fp8_avx512vnni");
+  s.out = DType::kU8;
+  EXPECT_THAT(ChooseSdpa(s, Arch::kAvx2).refusal, HasSubstr("fp8 attention writes fp8 or f32"));
+}
+
 TEST(Catalog, RefusesAttentionWithASentence) {
   const auto sdpa = [](auto change) { return Refusal(&ChooseSdpa, Sdpa(), change); };
   EXPECT_THAT(sdpa([](auto& q) { q.head_size = 264; }), HasSubstr("head sizes are 264 and 32"));

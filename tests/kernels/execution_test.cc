@@ -7,6 +7,7 @@
 
 #include "octavo/kernels/blocked/blocked.h"
 #include "octavo/kernels/catalog.h"
+#include "octavo/kernels/fp8/fp8.h"
 #include "octavo/kernels/qkv/qkv.h"
 #include "octavo/kernels/sdpa/sdpa.h"
 #include "testing.h"
@@ -95,10 +96,40 @@ std::vector<uint8_t> Blocked(Arch arch, const std::vector<uint8_t>& data) {
   return {bytes, bytes + y.size() * sizeof(float)};
 }
 
+// Five rows decode weights in registers, the rest to memory first.
+std::vector<uint8_t> Fp8Products(Arch arch, int branches, const std::vector<uint8_t>& data) {
+  const std::vector<float> scale(kWidth, 0.001f);
+  std::vector<uint8_t> codes = data, y(static_cast<size_t>(30 * kWidth * branches));
+  for (uint8_t& c : codes) c = static_cast<uint8_t>(c & 0xbf);  // up to 1.875: no NaN, and sums that do not all saturate
+  std::vector<PackedFp8> w;
+  Fp8Args args{.x = {.data = codes.data(), .dtype = DType::kE4M3FN, .stride = kDepth, .scale = 0.02f}, .count = branches, .out = {}};
+  for (int i = 0; i < branches; ++i) {
+    w.push_back(*PackFp8({.data = codes.data() + 100 * (i + 1), .dtype = DType::kE4M3FN, .k = kDepth, .n = kWidth}));
+  }
+  for (int i = 0; i < branches; ++i) {
+    args.out[i] = {&w[static_cast<size_t>(i)],
+                   {.w_scale = scale.data(), .y = y.data() + 30 * kWidth * i, .dtype = DType::kE4M3FN, .scale = 1e-5f, .stride = kWidth}};
+  }
+  AlignedArray<uint8_t> scratch(Fp8ScratchBytes(arch, kDepth));
+  LinearFp8(arch, args, {0, 5}, {0, Fp8Blocks(args)}, scratch.data());
+  LinearFp8(arch, args, {5, 30}, {0, Fp8Blocks(args)}, scratch.data());
+  return y;
+}
+
+std::vector<uint8_t> Fp8Attention(Arch arch, const std::vector<uint8_t>& data) {
+  std::vector<uint8_t> codes = data;
+  for (uint8_t& c : codes) c = static_cast<uint8_t>(c & 0xbf);
+  SdpaInt8Args args;
+  args.q = codes.data(), args.k = codes.data() + 1000, args.v = codes.data() + 3000;
+  args.q_type = args.k_type = args.v_type = args.p_type = args.o_type = DType::kE4M3FN;
+  args.p_scale = 1.0f / 448, args.o_scale = 0.001f;
+  return Attend(arch, args, 1);
+}
+
 // One way to reach a kernel: the class of shapes that the catalog was asked for.
 struct Way {
   Arch arch;
-  enum { kLinear, kQkv, kBlocked, kInt8Attention, kFloatAttention } kind;
+  enum { kLinear, kQkv, kBlocked, kFp8Linear, kFp8Qkv, kInt8Attention, kFloatAttention, kFp8Attention } kind;
   int64_t m;
 };
 
@@ -107,6 +138,8 @@ std::vector<uint8_t> RunWay(const Way& way, Arch arch, const std::vector<uint8_t
     return Products(arch, way.m, way.kind == Way::kQkv ? 3 : 1, data);
   }
   if (way.kind == Way::kBlocked) return Blocked(arch, data);
+  if (way.kind == Way::kFp8Linear || way.kind == Way::kFp8Qkv) return Fp8Products(arch, way.kind == Way::kFp8Qkv ? 3 : 1, data);
+  if (way.kind == Way::kFp8Attention) return Fp8Attention(arch, data);
   return Attention(arch, way.kind == Way::kFloatAttention, data);
 }
 
@@ -118,6 +151,10 @@ std::map<std::string, Way> Ways() {
   SdpaQuery int8{.heads = 2, .kv_heads = 1, .head_size = kHead, .value_head_size = kHead};
   SdpaQuery real = int8;
   real.q = real.k = real.v = real.p = real.out = DType::kF32;
+  SdpaQuery fp8 = int8;
+  fp8.q = fp8.k = fp8.v = fp8.p = fp8.out = DType::kE4M3FN;
+  LinearQuery fp8_linear = linear, fp8_qkv = qkv;
+  fp8_linear.x = fp8_linear.w = fp8_qkv.x = fp8_qkv.w = DType::kE4M3FN;
   std::vector<Arch> archs = VectorArchs();
   archs.insert(archs.begin(), Arch::kScalar);
   for (const Arch arch : archs) {
@@ -127,6 +164,9 @@ std::map<std::string, Way> Ways() {
       ways.try_emplace(ChooseQkv(qkv, arch).kernel, Way{arch, Way::kQkv, m});
     }
     ways.try_emplace(ChooseBlocked({}, arch).kernel, Way{arch, Way::kBlocked, 0});
+    ways.try_emplace(ChooseLinear(fp8_linear, arch).kernel, Way{arch, Way::kFp8Linear, 0});
+    ways.try_emplace(ChooseQkv(fp8_qkv, arch).kernel, Way{arch, Way::kFp8Qkv, 0});
+    ways.try_emplace(ChooseSdpa(fp8, arch).kernel, Way{arch, Way::kFp8Attention, 0});
     ways.try_emplace(ChooseSdpa(int8, arch).kernel, Way{arch, Way::kInt8Attention, 0});
     ways.try_emplace(ChooseSdpa(real, arch).kernel, Way{arch, Way::kFloatAttention, 0});
   }

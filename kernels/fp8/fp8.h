@@ -1,0 +1,75 @@
+// fp8 matrix product with epilogue: y = quantize(activation(sum_k x * w * (sx * sw[n]) + bias[n])), for one matrix or for
+// 2 to 8 projections of one activation. Operands are E4M3FN or E5M2, each its own.
+//
+// The sum begins with 0 and takes one product after the other, in order of k, rounded to float32 each time. A product of
+// two fp8 values has at most 8 bits, so it is exact, and the sum is the same with and without FMA: bits are equal for
+// every Arch, every split and the interpreter. Against the exact sum it errs by at most k * 2^-24 * sum |x * w|.
+#ifndef OCTAVO_KERNELS_FP8_FP8_H_
+#define OCTAVO_KERNELS_FP8_FP8_H_
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <expected>
+#include <string>
+
+#include "octavo/kernels/gemm/gemm.h"
+
+namespace octavo::kernels {
+
+// Weights in blocks of 64 columns, [n/64][k][64] codes: byte 2i of a k is column i, byte 2i+1 column 32+i, so that the
+// two kinds become 16-bit lanes by a shift. Columns that do not exist are 0.
+class PackedFp8 {
+ public:
+  int64_t k() const { return k_; }
+  int64_t n() const { return n_; }
+  quant::DType dtype() const { return dtype_; }
+  const uint8_t* Block(int64_t index) const { return data_.data() + index * k_ * 64; }
+  uint8_t At(int64_t k, int64_t n) const {
+    const int64_t c = n % 64;
+    return Block(n / 64)[k * 64 + c % 32 * 2 + c / 32];
+  }
+  size_t bytes() const { return data_.size(); }
+
+ private:
+  friend std::expected<PackedFp8, std::string> PackFp8(const WeightSource& source);
+  int64_t k_ = 0;
+  int64_t n_ = 0;
+  quant::DType dtype_ = quant::DType::kE4M3FN;
+  AlignedArray<uint8_t> data_;
+};
+
+// Refuses, with a sentence: a NaN of E4M3FN (the kernels would read it as 480), another dtype, an empty matrix.
+std::expected<PackedFp8, std::string> PackFp8(const WeightSource& source);
+
+struct Fp8Output {
+  const PackedFp8* w = nullptr;
+  GemmOutput y;  // y.w is not looked at; y.dtype: kF32, kU8, kS8, kE4M3FN or kE5M2
+};
+
+// The values of all codes of an fp8 type.
+const std::array<float, 256>& Fp8Values(quant::DType dtype);
+
+inline constexpr int kMaxFp8Outputs = 8;
+
+struct Fp8Args {
+  GemmInput x;    // dtype kE4M3FN or kE5M2; no zero point, one scale
+  int count = 0;  // 1..kMaxFp8Outputs; all with the same k
+  Fp8Output out[kMaxFp8Outputs];
+};
+
+// Column blocks of all outputs together, in order; each output is rounded up to whole blocks. The unit for splitting.
+int64_t Fp8Blocks(const Fp8Args& args);
+
+// Scratch that one call needs. May be 0.
+size_t Fp8ScratchBytes(Arch arch, int64_t k);
+
+// Rows x column blocks. `scratch`: Fp8ScratchBytes, 64-byte aligned, of this call alone.
+void LinearFp8(Arch arch, const Fp8Args& args, Range rows, Range blocks, void* scratch);
+
+// The truth that every other form is tested against; plain loops.
+void LinearFp8Reference(const Fp8Args& args, Range rows, Range blocks);
+
+}  // namespace octavo::kernels
+
+#endif  // OCTAVO_KERNELS_FP8_FP8_H_

@@ -1,0 +1,31 @@
+// Scratch of one call of LinearFp8: decoded rows, their sums in 64 columns, decoded weights.
+#ifndef OCTAVO_KERNELS_FP8_FP8_LAYOUT_H_
+#define OCTAVO_KERNELS_FP8_FP8_LAYOUT_H_
+
+#include <algorithm>
+#include <cstdint>
+
+namespace octavo::kernels::internal {
+
+inline constexpr int64_t kFp8SmallRows = 8;  // at most as many run by the tiles that decode in registers
+inline constexpr int64_t kFp8Chunk = 128;    // k that are decoded at once: 64 columns are 32 KB of floats
+
+struct Fp8Layout {
+  int64_t rows;                                   // that share decoded weights
+  int64_t x_stride, acc_at, decoded_at, floats;  // in floats
+};
+
+// Rows: at most 192, which makes decoding 2 to 3 % of the work, and 512 KB, half of L2.
+inline Fp8Layout MakeFp8Layout(int64_t k) {
+  Fp8Layout l{};
+  l.x_stride = (k + 15) / 16 * 16 + 16;  // rows 4096 bytes apart would fight for the same set of L1
+  l.rows = std::clamp<int64_t>(512 * 1024 / (l.x_stride * 4) / 6 * 6, 12, 192);
+  l.acc_at = l.rows * l.x_stride;
+  l.decoded_at = l.acc_at + l.rows * 64;
+  l.floats = l.decoded_at + kFp8Chunk * 64;
+  return l;
+}
+
+}  // namespace octavo::kernels::internal
+
+#endif  // OCTAVO_KERNELS_FP8_FP8_LAYOUT_H_

@@ -1,0 +1,18 @@
+// What rules ask of quantization to codes of 8 bits.
+#ifndef OCTAVO_PASSES_FUSIONS_CODES_H_
+#define OCTAVO_PASSES_FUSIONS_CODES_H_
+
+#include "octavo/passes/fusions/fusions.h"
+#include "octavo/quant/numeric/code8.h"
+
+namespace octavo::passes::fusions {
+
+// QuantizeLinear to fp8 saturates, as the kernels do; integers always do.
+inline pattern::Verdict CheckSaturates(const pattern::Match& m, pattern::Var quantize) {
+  if (m.at(quantize).attrs.Int("saturate", 1) != 0) return pattern::Ok();
+  return pattern::Illegal("QuantizeLinear has saturate = 0, and the kernels saturate");
+}
+
+}  // namespace octavo::passes::fusions
+
+#endif  // OCTAVO_PASSES_FUSIONS_CODES_H_

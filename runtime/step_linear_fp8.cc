@@ -1,0 +1,130 @@
+// LinearInt8 and QkvInt8 with fp8 operands: packed once at compile time, split as step_linear.cc does.
+#include <algorithm>
+
+#include "octavo/kernels/fp8/fp8.h"
+#include "octavo/quant/numeric/code8.h"
+#include "octavo/runtime/step.h"
+
+namespace octavo::runtime {
+
+namespace {
+
+struct Branch {
+  kernels::PackedFp8 w;
+  std::vector<float> w_scale, bias, post_scale;  // empty: none
+  DType y_dtype = DType::kF32;
+  float y_scale = 1.0f;
+  int32_t y_zero = 0;
+};
+
+class LinearFp8Kernel : public Kernel {
+ public:
+  LinearFp8Kernel(kernels::Arch arch, std::string name, float x_scale, kernels::Activation activation,
+                  std::vector<Branch> branches)
+      : arch_(arch), name_(std::move(name)), x_scale_(x_scale), activation_(activation), branches_(std::move(branches)) {}
+
+  std::string name() const override { return name_; }
+
+  Status Run(StepCall& call) const override {
+    const Tensor& x = call.T(0);
+    const int64_t k = branches_[0].w.k();
+    if (x.rank() < 1 || x.shape().back() != k) {
+      return ir::Fail("the activation has shape {}, the weights expect {} columns", ir::ToString(x.shape()), k);
+    }
+    kernels::Fp8Args args;
+    args.x = {.data = x.data(), .dtype = x.dtype(), .stride = k, .scale = x_scale_};
+    args.count = static_cast<int>(branches_.size());
+    for (size_t i = 0; i < branches_.size(); ++i) args.out[i] = {&branches_[i].w, Output(call, i, x.shape())};
+    const int64_t rows = LeadingRows(x.shape());
+    if (rows == 0) return {};
+    const int64_t blocks = kernels::Fp8Blocks(args);
+    const int threads = call.threads->count();
+    // Fewer rows than 96 do not pay for decoding the weights once more in each thread: columns are split instead.
+    const int64_t row_parts = PartsOf(rows, 96, threads);
+    const int64_t column_parts = row_parts >= threads ? 1 : std::min<int64_t>(blocks, threads);
+    const size_t scratch = kernels::Fp8ScratchBytes(arch_, k);
+    call.threads->For(row_parts * column_parts, [&](int64_t task) {
+      const Part r = PartOf(rows, row_parts, task / column_parts, 6);
+      const Part c = PartOf(blocks, column_parts, task % column_parts, 1);
+      if (r.begin < r.end && c.begin < c.end) {
+        kernels::LinearFp8(arch_, args, {r.begin, r.end}, {c.begin, c.end}, ThreadScratch(scratch));
+      }
+    });
+    return {};
+  }
+
+ private:
+  kernels::GemmOutput Output(StepCall& call, size_t i, const Shape& x_shape) const {
+    const Branch& b = branches_[i];
+    Shape shape = x_shape;
+    shape.back() = b.w.n();
+    Tensor& y = call.Allocate(i, b.y_dtype, std::move(shape));
+    return {.w_scale = b.w_scale.data(),
+            .w_scale_per_column = b.w_scale.size() > 1,
+            .bias = b.bias.empty() ? nullptr : b.bias.data(),
+            .activation = activation_,
+            .post_scale = b.post_scale.empty() ? nullptr : b.post_scale.data(),
+            .y = y.mutable_data(),
+            .dtype = b.y_dtype,
+            .scale = b.y_scale,
+            .zero_point = b.y_zero,
+            .stride = b.w.n()};
+  }
+
+  kernels::Arch arch_;
+  std::string name_;
+  float x_scale_;
+  kernels::Activation activation_;
+  std::vector<Branch> branches_;
+};
+
+// A constant of one value a column, or false. An absent input is no column.
+bool ReadColumns(const CompileContext& c, ValueId v, int64_t n, std::vector<float>* out) {
+  if (!v) return true;
+  const Tensor* t = c.Constant(v);
+  if (t == nullptr || t->size() != n) return false;
+  *out = t->ToFloats();
+  return true;
+}
+
+// Slots first .. first+4: w, w_scale, bias, y_scale, y_zp. False where something is not constant or not supported.
+bool MakeBranch(const Node& node, const CompileContext& c, size_t first, Branch* out) {
+  const Tensor* w = c.Constant(node.input(first));
+  const Tensor* scale = c.Constant(node.input(first + 1));
+  if (w == nullptr || scale == nullptr || w->rank() != 2) return false;
+  auto packed = kernels::PackFp8({.data = w->data(), .dtype = w->dtype(), .k = w->shape()[0], .n = w->shape()[1]});
+  if (!packed) return false;
+  out->w = std::move(*packed);
+  out->w_scale = scale->ToFloats();
+  if (out->w_scale.size() != 1 && static_cast<int64_t>(out->w_scale.size()) != out->w.n()) return false;
+  if (!ReadColumns(c, node.input(first + 2), out->w.n(), &out->bias)) return false;
+  if (!node.input(first + 3)) return true;
+  const Tensor* ys = c.Constant(node.input(first + 3));
+  const Tensor* yz = c.Constant(node.input(first + 4));
+  if (ys == nullptr || yz == nullptr || ys->size() != 1 || yz->size() != 1 || !quant::IsCode8(yz->dtype())) return false;
+  out->y_dtype = yz->dtype();
+  out->y_scale = ScalarF32(*ys);
+  out->y_zero = quant::IsFp8(yz->dtype()) ? 0 : ScalarInt(*yz);
+  return true;
+}
+
+}  // namespace
+
+KernelPtr MakeLinearFp8(const Node& node, const CompileContext& c) {
+  const Tensor* xs = c.Constant(node.input(1));
+  if (xs == nullptr || xs->size() != 1 || node.attrs.Int("per_token", 0) != 0) return nullptr;
+  kernels::Activation activation;
+  if (!kernels::ActivationFromName(node.attrs.Str("activation", "none"), &activation)) return nullptr;
+  const bool qkv = node.op == Op::kQkvInt8;
+  const size_t count = qkv ? node.outputs.size() : 1;
+  if (count > kernels::kMaxFp8Outputs) return nullptr;
+  std::vector<Branch> branches(count);
+  for (size_t i = 0; i < count; ++i) {
+    if (!MakeBranch(node, c, 3 + 5 * i, &branches[i]) || branches[i].w.k() != branches[0].w.k()) return nullptr;
+  }
+  if (!qkv && !ReadColumns(c, node.input(8), branches[0].w.n(), &branches[0].post_scale)) return nullptr;
+  std::string name = (qkv ? "qkv_fp8 " : "linear_fp8 ") + std::string(Name(c.arch));
+  return std::make_unique<LinearFp8Kernel>(c.arch, std::move(name), ScalarF32(*xs), activation, std::move(branches));
+}
+
+}  // namespace octavo::runtime
