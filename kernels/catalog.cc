@@ -71,13 +71,10 @@ std::string RefuseLinear(const LinearQuery& query) {
   if (query.y.size() != query.n.size()) return "the query has not one output type per branch";
   for (size_t i = 0; i < query.n.size(); ++i) {
     if (query.n[i] <= 0) return std::format("the width of branch {} is not known", i);
-<<<<<<< HEAD
-    if (query.y[i] != DType::kF32 && query.y[i] != DType::kBF16 && !quant::IsInt8(query.y[i])) {
-      return std::format("output {} is {}; the int8 kernels write f32, bf16, u8 or s8", i, Name(query.y[i]));
-=======
-    if (query.y[i] != DType::kF32 && !quant::IsInt8(query.y[i]) && !(fp8 && quant::IsFp8(query.y[i]))) {
-      return std::format("output {} is {}; the int8 kernels write f32, u8 or s8", i, Name(query.y[i]));
->>>>>>> 473cbab8738257aeb1e750f7598fb5ca9c6a86f6
+    const DType y = query.y[i];
+    if (y != DType::kF32 && !quant::IsInt8(y) && !(fp8 ? quant::IsFp8(y) : y == DType::kBF16)) {
+      return std::format("output {} is {}; the {} kernels write f32, u8, s8 or {}", i, Name(y), fp8 ? "fp8" : "int8",
+                         fp8 ? "fp8" : "bf16");
     }
   }
   if (!Known(query.activation)) return std::format("the epilogue has no activation '{}'", query.activation);
