@@ -88,18 +88,20 @@ ValueId Product(Body& b, ValueId xd, ValueId w, ValueId w_scale) {
 }
 
 // One projection: slots of w, w_scale, bias, y_scale, y_zp start at `first`; xd is the dequantized activation.
-ValueId Linear(Body& b, ValueId xd, size_t first, const std::string& activation, ValueId post_scale = {}) {
+ValueId Linear(Body& b, ValueId xd, size_t first, const std::string& activation, ValueId post_scale = {},
+               ValueId residual = {}) {
   ValueId y = Product(b, xd, b.In(first), b.In(first + 1));
   if (b.In(first + 2)) y = b.Make(Op::kAdd, {y, b.In(first + 2)});
   y = Activation(b, activation, y);
   if (post_scale) y = b.Make(Op::kMul, {y, post_scale});
+  if (residual) y = b.Make(Op::kAdd, {y, residual});
   if (b.In(first + 3)) y = b.Make(Op::kQuantizeLinear, {y, b.In(first + 3), b.In(first + 4)});
   return y;
 }
 
 Graph LinearInt8Body(Body b) {
   const ValueId xd = Dequantized(b);
-  return b.Finish({Linear(b, xd, 3, b.attrs().Str("activation", "none"), b.In(8))});
+  return b.Finish({Linear(b, xd, 3, b.attrs().Str("activation", "none"), b.In(8), b.In(9))});
 }
 
 Graph QkvInt8Body(Body b, size_t branches) {

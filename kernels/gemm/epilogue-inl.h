@@ -10,12 +10,9 @@
 #include <cstring>
 
 #include "hwy/highway.h"
+#include "octavo/kernels/elementwise/activations-inl.h"
 #include "octavo/kernels/gemm/gemm.h"
 #include "octavo/kernels/simd/requant-inl.h"
-#if __has_include("octavo/kernels/elementwise/activations-inl.h")
-#include "octavo/kernels/elementwise/activations-inl.h"
-#define OCTAVO_HAVE_VECTOR_ACTIVATIONS 1
-#endif
 
 HWY_BEFORE_NAMESPACE();
 namespace octavo::kernels {
@@ -174,7 +171,6 @@ HWY_INLINE void InPlace(float* values, int rows, Op op) {
 }
 
 HWY_NOINLINE void ActivateInPlace(Activation activation, float* values, int rows) {
-#ifdef OCTAVO_HAVE_VECTOR_ACTIVATIONS
   switch (activation) {
     case Activation::kGelu:
       return InPlace(values, rows, [](auto d, auto v) HWY_ATTR { return Gelu(d, v); });
@@ -192,9 +188,6 @@ HWY_NOINLINE void ActivateInPlace(Activation activation, float* values, int rows
     case Activation::kRelu:
       return;
   }
-#else
-  for (int i = 0; i < rows * 64; ++i) values[i] = ApplyActivation(activation, values[i]);
-#endif
 }
 
 template <class Source>
@@ -206,7 +199,23 @@ HWY_INLINE void FillValues(int rows, Source source, float* values) {
   }
 }
 
-// Activations and what multiplies after them take passes over a buffer in L1.
+HWY_INLINE void AddResidual(const EpilogueTile& t, float* values) {
+  namespace hn = hwy::HWY_NAMESPACE;
+  const EpilogueD d;
+  constexpr int kLanes = static_cast<int>(hn::MaxLanes(d));
+  const float* from = t.y->residual + t.row * t.y->residual_stride + t.column;
+  for (int r = 0; r < t.rows; ++r, from += t.y->residual_stride, values += 64) {
+    int c = 0;
+    for (; c + kLanes <= t.columns; c += kLanes) {
+      hn::Store(hn::Add(hn::Load(d, values + c), hn::LoadU(d, from + c)), d, values + c);
+    }
+    if (c == t.columns) continue;
+    const auto rest = hn::LoadN(d, from + c, static_cast<size_t>(t.columns - c));
+    hn::Store(hn::Add(hn::Load(d, values + c), rest), d, values + c);
+  }
+}
+
+// Activations and what follows them take passes over a buffer in L1.
 HWY_NOINLINE void EpilogueInPasses(const EpilogueTile& t) {
   namespace hn = hwy::HWY_NAMESPACE;
   const EpilogueD d;
@@ -232,11 +241,12 @@ HWY_NOINLINE void EpilogueInPasses(const EpilogueTile& t) {
       }
     }
   }
+  if (t.y->residual != nullptr) AddResidual(t, values);
   StoreTile(t, FromFloats{values});
 }
 
 HWY_INLINE void Epilogue(const EpilogueTile& t) {
-  const bool scaled = t.y->post_scale != nullptr;
+  const bool scaled = t.y->post_scale != nullptr || t.y->residual != nullptr;  // something follows the activation
   const bool relu = t.y->activation == Activation::kRelu;
   const bool tokens = t.row_scale != nullptr;
   if (tokens && !scaled && t.y->activation == Activation::kNone && t.y->dtype == quant::DType::kF32) {

@@ -1,4 +1,5 @@
-// Int8 matrix product with epilogue: y = quantize(activation(float(sum_k (x - zx) * w) * (sx * sw[n]) + bias[n])).
+// Int8 matrix product with epilogue:
+//   y = quantize(activation(float(sum_k (x - zx) * w) * (sx * sw[n]) + bias[n]) * post_scale[n] + residual[m][n]).
 //
 //   auto w = PackWeights({.data = weights, .dtype = DType::kS8, .k = 384, .n = 1536});   // once; may refuse
 //   GemmArgs args{.x = {...}, .y = {.w = &*w, ...}};
@@ -94,6 +95,8 @@ struct GemmOutput {
   const float* bias = nullptr;  // n values, or null: nothing is added
   Activation activation = Activation::kNone;
   const float* post_scale = nullptr;  // n values that multiply what the activation gives, or null
+  const float* residual = nullptr;    // [m][n], added after all that, or null
+  int64_t residual_stride = 0;        // elements from row to row
   void* y = nullptr;
   quant::DType dtype = quant::DType::kF32;  // kF32: stored as it is; kBF16: rounded; kU8, kS8: QuantizeLinear
   float scale = 1.0f;                       // of y; used for kU8 and kS8 only

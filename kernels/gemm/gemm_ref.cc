@@ -92,6 +92,7 @@ void GemmReference(const GemmArgs& args, Range rows, Range blocks) {
       if (y.bias != nullptr) value = value + y.bias[n];
       value = ApplyActivation(y.activation, value);
       if (y.post_scale != nullptr) value = value * y.post_scale[n];
+      if (y.residual != nullptr) value = value + y.residual[m * y.residual_stride + n];
       Store(y, m, n, value);
     }
   }

@@ -32,7 +32,14 @@ struct ScoreRows {
   size_t keys;
 
   HWY_INLINE float* Row(size_t r) const { return reinterpret_cast<float*>(base + r * stride); }
+  HWY_INLINE ScoreRows From(size_t r) const { return {base + r * stride, stride, keys}; }
 };
+
+// Rows that a pass keeps in registers: with 16 ymm, the sums or maxima of more go to the stack and back in every turn.
+template <size_t kR>
+inline constexpr size_t kScoreRowsAtOnce = kF16Lanes == 16 ? kR : HWY_MIN(kR, size_t{2});
+template <size_t kR>
+inline constexpr size_t kExpRowsAtOnce = kF16Lanes == 16 ? kR : 1;
 
 // Masks of the rows; `row` and `col` are strides in elements.
 struct MaskRows {
@@ -66,6 +73,15 @@ HWY_INLINE F16 ScoreAt(const float* p, F16 factor, F16 scale) {
 template <size_t kR, bool kInt, bool kScale, bool kMask>
 HWY_INLINE void ScorePass(const ScoreRows& rows, float factor_value, float scale_value, const MaskRows& mask,
                           float* max) {
+  constexpr size_t kOnce = kScoreRowsAtOnce<kR>;
+  if constexpr (kOnce < kR) {
+    static_assert(kR % kOnce == 0);
+    for (size_t r = 0; r < kR; r += kOnce) {
+      const MaskRows part = {kMask ? mask.data + static_cast<int64_t>(r) * mask.row : nullptr, mask.row, mask.col};
+      ScorePass<kOnce, kInt, kScale, kMask>(rows.From(r), factor_value, scale_value, part, max + r);
+    }
+    return;
+  }
   constexpr float kLow = -std::numeric_limits<float>::infinity();
   const F16 factor = Set16(factor_value);
   const F16 scale = Set16(scale_value);
@@ -128,6 +144,11 @@ HWY_INLINE void CapPass(const ScoreRows& rows, float cap_value) {
 // e = Exp(s - max), over s; sum[r] in the sixteen lanes of the contract. Exactly 0 beyond the keys.
 template <size_t kR>
 HWY_INLINE void ExpPass(const ScoreRows& rows, const float* max, float* sum) {
+  constexpr size_t kOnce = kExpRowsAtOnce<kR>;
+  if constexpr (kOnce < kR) {
+    for (size_t r = 0; r < kR; r += kOnce) ExpPass<kOnce>(rows.From(r), max + r, sum + r);
+    return;
+  }
   F16 m[kR], total[kR];
   HWY_UNROLL(6)
   for (size_t r = 0; r < kR; ++r) {

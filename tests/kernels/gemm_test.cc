@@ -27,6 +27,7 @@ struct Case {
   std::vector<uint8_t> x;
   std::vector<int8_t> w;  // [k][n]
   std::vector<float> w_scale, biases, post_scales;  // post_scales empty: none
+  std::vector<float> residuals;                     // [m][n + 3]; empty: none
   std::vector<float> row_scales;                    // empty: x_scale for all
   float XScale(int64_t row) const { return row_scales.empty() ? x_scale : row_scales[static_cast<size_t>(row)]; }
 
@@ -44,6 +45,8 @@ struct Case {
               .bias = bias ? biases.data() : nullptr,
               .activation = activation,
               .post_scale = post_scales.empty() ? nullptr : post_scales.data(),
+              .residual = residuals.empty() ? nullptr : residuals.data(),
+              .residual_stride = n + 3,
               .y = y,
               .dtype = y_dtype,
               .scale = y_scale,
@@ -83,6 +86,10 @@ Case RandomCase(int64_t m, int64_t k, int64_t n) {
   for (auto& v : c.w_scale) v = std::ldexp(RandomFloat(1, 2), RandomInt(-9, -5));
   c.biases.resize(static_cast<size_t>(n));
   for (auto& v : c.biases) v = RandomFloat(-4, 4);
+  if (RandomInt(0, 3) == 0) {
+    c.residuals.resize(static_cast<size_t>(m * (n + 3)));
+    for (auto& v : c.residuals) v = RandomFloat(-4, 4);
+  }
   // About a third of the outputs saturates.
   c.y_scale = 0.02f * 0.01f * 74.0f * 64.0f * std::sqrt(static_cast<float>(k)) / 100.0f * RandomFloat(0.3f, 3.0f);
   return c;
@@ -110,7 +117,7 @@ std::vector<uint8_t> RunArch(const Case& c, const PackedWeights& w, Arch arch) {
 std::string Describe(const Case& c) {
   return "m " + std::to_string(c.m) + " k " + std::to_string(c.k) + " n " + std::to_string(c.n) + " " +
          std::string(quant::Name(c.x_dtype)) + " -> " + std::string(quant::Name(c.y_dtype)) + " " +
-         std::string(Name(c.activation)) + (c.bias ? " bias" : "") + (c.row_scales.empty() ? "" : " tokens") + (c.per_column ? " columns" : "");
+         std::string(Name(c.activation)) + (c.bias ? " bias" : "") + (c.row_scales.empty() ? "" : " tokens") + (c.residuals.empty() ? "" : " residual") + (c.per_column ? " columns" : "");
 }
 
 // ---- The reference against int64 and double.
@@ -131,11 +138,13 @@ TEST(GemmReference, EqualsExactArithmetic) {
         largest = std::max(largest, std::abs(acc));
         const double scale = double{c.XScale(m)} * c.w_scale[c.per_column ? static_cast<size_t>(n) : 0];
         const double bias = c.bias ? double{c.biases[static_cast<size_t>(n)]} : 0.0;
-        const double exact = static_cast<double>(acc) * scale + bias;
+        const double residual = c.residuals.empty() ? 0.0 : double{c.residuals[static_cast<size_t>(m * (c.n + 3) + n)]};
+        const double exact = static_cast<double>(acc) * scale + bias + residual;
         float got;
         std::memcpy(&got, y.data() + (m * c.y_stride + n) * 4, 4);
-        // Four roundings, each of at most 2^-24 of |acc * scale| + |bias|.
-        const double bound = (std::abs(static_cast<double>(acc) * scale) + std::abs(bias)) * 4.0 * 0x1p-24;
+        // Five roundings, each of at most 2^-24 of |acc * scale| + |bias| + |residual|.
+        const double bound =
+            (std::abs(static_cast<double>(acc) * scale) + std::abs(bias) + std::abs(residual)) * 5.0 * 0x1p-24;
         ASSERT_NEAR(got, exact, bound) << Describe(c) << " at " << m << ", " << n;
       }
     }

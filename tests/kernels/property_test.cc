@@ -24,7 +24,7 @@ struct Case {
   std::vector<uint8_t> x;
   size_t x_offset;
   std::vector<PackedWeights> w;
-  std::vector<std::vector<float>> scale, bias, post;
+  std::vector<std::vector<float>> scale, bias, post, residual;
   std::vector<float> row_scale;
   QkvArgs args;
 };
@@ -44,6 +44,12 @@ GemmOutput RandomOutput(Case& c, size_t i, int64_t n) {
     c.post[i].resize(static_cast<size_t>(n));
     for (auto& v : c.post[i]) v = RandomFloat(-2, 2);
     y.post_scale = c.post[i].data();
+  }
+  if (RandomInt(0, 5) == 0) {
+    y.residual_stride = n + RandomInt(0, 5);
+    c.residual[i].resize(static_cast<size_t>(c.m * y.residual_stride));
+    for (auto& v : c.residual[i]) v = RandomFloat(-4, 4);
+    y.residual = c.residual[i].data();
   }
   constexpr DType kTypes[] = {DType::kU8, DType::kS8, DType::kF32, DType::kBF16};
   y.dtype = kTypes[RandomInt(0, 3)];
@@ -69,7 +75,7 @@ Case RandomCase() {
   }
   c.args.count = RandomInt(0, 2) == 0 ? RandomInt(2, 4) : 1;
   const auto count = static_cast<size_t>(c.args.count);
-  c.w.resize(count), c.scale.resize(count), c.bias.resize(count), c.post.resize(count);
+  c.w.resize(count), c.scale.resize(count), c.bias.resize(count), c.post.resize(count), c.residual.resize(count);
   for (size_t i = 0; i < count; ++i) {
     const int64_t n = Size(count == 1 ? 140 : 70);
     std::vector<int8_t> w(static_cast<size_t>(c.k * n));
