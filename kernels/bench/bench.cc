@@ -21,7 +21,8 @@ namespace {
 
 constexpr int64_t kWidth = 768, kHeads = 12, kHeadSize = 64;
 constexpr int64_t kColdBytes = int64_t{96} << 20;  // more than the L2 of any core, and than most shares of an L3
-constexpr int64_t kSetsInL3 = 2, kSetsBeyondAllL2 = 4;  // of weights, 1.8 MB each; the float product displaces them from L2
+// Sets of weights, 1.8 MB each; the float product displaces the first kind from L2.
+constexpr int64_t kSetsInL3 = 2, kSetsBeyondAllL2 = 4;
 
 // The work of a row, done in turns; the fastest time of each, and the fewest cycles of the first: its time multiplied by
 // the clock right after it (the clock falls while wide instructions run).
