@@ -99,8 +99,9 @@ void RunSegments(const internal::SegmentArgs& args) {
     for (int s = 0; s < args.count; ++s) {
       const internal::Segment& segment = args.segments[s];
       for (int64_t b = segment.blocks.begin; b < segment.blocks.end; ++b) {
-        const int8_t* next = segment.y->w->Panel(b * 4 + 4);
-        if (b + 1 == segment.blocks.end) next = args.segments[(s + 1) % args.count].y->w->data();
+        const bool last = b + 1 == segment.blocks.end;
+        const internal::Segment& after = args.segments[last ? (s + 1) % args.count : s];
+        const int8_t* next = after.y->w->Panel((last ? after.blocks.begin : b + 1) * 4);
         RunBlock<Form>(args, *segment.y, b, x, first, rows, next);
       }
     }
@@ -111,7 +112,8 @@ void RunSegments(const internal::SegmentArgs& args) {
 // Of the block's panels that exist.
 inline int SafeQuadsOf(const PackedWeights& w, int64_t block) {
   int safe = 2;
-  for (int64_t p = block * 4; p < std::min(block * 4 + 4, w.n_padded() / 16); ++p) safe = std::min(safe, w.SafeQuads(p));
+  const int64_t end = std::min(block * 4 + 4, w.n_padded() / 16);
+  for (int64_t p = block * 4; p < end; ++p) safe = std::min(safe, w.SafeQuads(p));
   return safe;
 }
 

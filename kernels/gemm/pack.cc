@@ -49,7 +49,8 @@ std::string PackPanel(const WeightSource& s, int64_t first, int8_t* panel, int32
 }
 
 // A lane of vpmaddubsw adds u8 * w over two neighbouring k. It lies between 255 times the sum of the negative weights
-// and 255 times that of the positive ones, and reaches both: 128 of either is 32640 and fits, 129 is 32895 and does not.
+// and 255 times that of the positive ones, and reaches both: 128 of either is 32640 and fits, 129 is 32895 and does
+// not.
 struct LaneSums {
   int positive = 0;
   int negative = 0;

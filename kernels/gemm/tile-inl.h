@@ -294,7 +294,7 @@ struct PairRow {
   }
 };
 
-// out[r][64], two vectors of columns = init + x[r] . b, for certified panels; kQuads: 1 or 2 (PackedWeights::SafeQuads).
+// out[r][64], two vectors of columns = init + x[r] . b, for certified panels; kQuads as (PackedWeights::SafeQuads).
 // Up to four rows, so that 16 ymm hold the sums, two quads of weights, the ones and the product.
 template <int kRows, int kQuads>
 HWY_NOINLINE void PairTile(const uint8_t* HWY_RESTRICT x, size_t stride, size_t k, const int8_t* b0, const int8_t* b1,
