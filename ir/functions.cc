@@ -21,6 +21,7 @@ class Body {
   }
 
   ValueId In(size_t slot) const { return slot < slots_.size() ? slots_[slot] : ValueId{}; }
+  DType TypeOf(size_t slot) const { return In(slot) ? g_.value(In(slot)).type.dtype : DType::kUndefined; }
   const Attrs& attrs() const { return node_.attrs; }
   int64_t Int(std::string_view name, int64_t fallback = 0) const { return node_.attrs.Int(name, fallback); }
 
@@ -179,22 +180,25 @@ Graph SdpaBody(Body b, bool int8) {
   const int64_t groups = b.Int("kv_num_heads", heads);
   const int64_t dim = b.Int("head_dim");
   const int64_t v_dim = b.Int("v_head_dim", dim);
-  const auto dequantize = [&](ValueId x, size_t slot) {
-    return int8 ? b.Make(Op::kDequantizeLinear, {x, b.In(slot), b.In(slot + 1)}) : x;
+  // Integers are moved as such; ONNX moves no fp8 before opset 21, and never by Expand, so fp8 becomes float first.
+  const bool fp8 = int8 && quant::IsFp8(b.TypeOf(0));
+  const auto dequantize = [&](ValueId x, size_t slot, bool here = true) {
+    return int8 && here ? b.Make(Op::kDequantizeLinear, {x, b.In(slot), b.In(slot + 1)}) : x;
   };
-  const ValueId q = SplitHeads(b, b.In(0), b.Int("q_rank", 4), heads, dim);
+  const ValueId in_q = dequantize(b.In(0), 3, fp8), in_k = dequantize(b.In(1), 5, fp8), in_v = dequantize(b.In(2), 7, fp8);
+  const ValueId q = SplitHeads(b, in_q, b.Int("q_rank", 4), heads, dim);
   // One Transpose from the split to [B,G,D,S], as the canonical form has it.
   ValueId kt;
   if (b.Int("k_rank", 4) == 3 && groups == heads) {
-    kt = b.Transpose(b.Reshape(b.In(1), {0, 0, heads, dim}), {0, 2, 3, 1});
+    kt = b.Transpose(b.Reshape(in_k, {0, 0, heads, dim}), {0, 2, 3, 1});
   } else {
-    const ValueId k = SplitHeads(b, b.In(1), b.Int("k_rank", 4), groups, dim);
+    const ValueId k = SplitHeads(b, in_k, b.Int("k_rank", 4), groups, dim);
     kt = b.Transpose(RepeatHeads(b, k, groups, heads, dim), {0, 1, 3, 2});
   }
   const ValueId v =
-      RepeatHeads(b, SplitHeads(b, b.In(2), b.Int("v_rank", 4), groups, v_dim), groups, heads, v_dim);
+      RepeatHeads(b, SplitHeads(b, in_v, b.Int("v_rank", 4), groups, v_dim), groups, heads, v_dim);
 
-  ValueId s = b.Make(Op::kMatMul, {dequantize(q, 3), dequantize(kt, 5)});
+  ValueId s = b.Make(Op::kMatMul, {dequantize(q, 3, !fp8), dequantize(kt, 5, !fp8)});
   const float scale = b.attrs().Float("scale", 1.0f);
   if (scale != 1.0f) s = b.Make(Op::kMul, {s, b.Scalar(scale)});
   if (const float cap = b.attrs().Float("softcap", 0.0f); cap != 0.0f) {
@@ -205,9 +209,13 @@ Graph SdpaBody(Body b, bool int8) {
   ValueId p = b.Make(Op::kSoftmax, {s}, {{"axis", int64_t{-1}}});
   if (b.Int("nan_guard") != 0) p = b.Make(Op::kWhere, {b.Make(Op::kIsNaN, {p}), b.Scalar(0.0f), p});
   if (int8) p = dequantize(b.Make(Op::kQuantizeLinear, {p, b.In(9), b.In(10)}), 9);
-  ValueId o = b.Make(Op::kMatMul, {p, dequantize(v, 7)});
-  if (int8 && b.In(11)) o = b.Make(Op::kQuantizeLinear, {o, b.In(11), b.In(12)});
+  ValueId o = b.Make(Op::kMatMul, {p, dequantize(v, 7, !fp8)});
+  const auto quantize = [&](bool here) {
+    if (int8 && here && b.In(11)) o = b.Make(Op::kQuantizeLinear, {o, b.In(11), b.In(12)});
+  };
+  quantize(!fp8);
   if (b.Int("out_rank", 4) == 3) o = b.Reshape(b.Transpose(o, {0, 2, 1, 3}), {0, 0, heads * v_dim});
+  quantize(fp8);
   return b.Finish({o});
 }
 

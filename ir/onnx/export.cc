@@ -6,6 +6,7 @@
 #include <optional>
 
 #include "octavo/ir/functions.h"
+#include "octavo/ir/onnx/fp8_views.h"
 #include "octavo/ir/onnx/opset.h"
 #include "octavo/ir/onnx/symbols.h"
 #include "octavo/ir/onnx/tensor_proto.h"
@@ -90,12 +91,16 @@ std::string Exporter::Names::Take(std::string_view wish) {
 }
 
 Status Exporter::Model(const Graph& graph, pb::ModelProto* model) {
-  std::optional<Graph> expanded;
+  std::optional<Graph> changed;
   if (!options_.functions) {
-    expanded = graph;
-    OCTAVO_TRY_STATUS(ExpandAll(*expanded));
+    changed = graph;
+    OCTAVO_TRY_STATUS(ExpandAll(*changed));
   }
-  const Graph& g = expanded ? *expanded : graph;
+  if (MovesFp8(changed ? *changed : graph)) {
+    if (!changed) changed = graph;
+    CastMovedFp8(*changed);
+  }
+  const Graph& g = changed ? *changed : graph;
   model_ = model;
   const Needs needs = NeedsOf(g);
   const auto it = g.info.opsets.find("");

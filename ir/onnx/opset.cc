@@ -36,6 +36,11 @@ int64_t SinceVersion(const Graph& g, const Node& n) {
     }
     case Op::kLinearBlocked:  // its body dequantizes in blocks
       return 21;
+    case Op::kTranspose:
+    case Op::kSqueeze:
+    case Op::kUnsqueeze:
+    case Op::kFlatten:
+      return quant::IsFp8(dtype(0)) ? 21 : kFormOpset;
     case Op::kIsNaN:
     case Op::kIsInf:
       return quant::IsFp8(dtype(0)) ? 20 : kFormOpset;

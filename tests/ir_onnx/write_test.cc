@@ -5,6 +5,7 @@
 
 #include <filesystem>
 
+#include "octavo/ir/interpret.h"
 #include "octavo/ir/onnx/onnx.h"
 #include "octavo/tests/ir_onnx/compare.h"
 #include "octavo/tests/ir_onnx/make_model.h"
@@ -63,6 +64,40 @@ TEST(Write, SameGraphSameBytes) {
   ASSERT_TRUE(ir::onnx::WriteFile(Weights(1000), temp.path() / "b.onnx"));
   EXPECT_EQ(ReadWhole(temp.path() / "a.onnx"), ReadWhole(temp.path() / "b.onnx"));
   EXPECT_EQ(ReadWhole(temp.path() / "a.onnx"), *ir::onnx::WriteBytes(g));
+}
+
+// ONNX has no Expand, Split or Concat of fp8: the file has Casts around them, and means the same.
+TEST(Write, MovedFp8IsCast) {
+  for (const ir::DType t : {ir::DType::kE4M3FN, ir::DType::kE5M2}) {
+    ir::Graph g;
+    g.info.opsets[""] = 19;
+    std::vector<uint8_t> codes;
+    for (int i = 0; i < 256; ++i) {
+      if (t == ir::DType::kE4M3FN ? (i & 0x7f) != 0x7f : (i & 0x7f) <= 0x7c) codes.push_back(static_cast<uint8_t>(i));  // no NaN
+    }
+    const auto n = static_cast<int64_t>(codes.size());
+    const ir::ValueId x = g.AddInput("x", {t, ir::SymShape{1, n}});
+    const auto made = [&](ir::Op op, std::vector<ir::ValueId> in, ir::Shape shape, ir::Attrs attrs = {}) {
+      const ir::ValueId v = g.node(g.AddNode(op, std::move(in), 1, std::move(attrs))).output();
+      g.SetType(v, {t, ir::SymShape(shape.begin(), shape.end())});
+      return v;
+    };
+    const ir::ValueId wide = made(ir::Op::kExpand, {x, g.AddConstant(ir::Tensor::S64({2}, {3, 1}))}, {3, n});
+    const ir::ValueId both = made(ir::Op::kConcat, {x, wide}, {4, n}, {{"axis", int64_t{0}}});
+    g.AddOutput("y", made(ir::Op::kTranspose, {both}, {n, 4}));
+    const auto bytes = ir::onnx::WriteBytes(g);
+    ASSERT_TRUE(bytes) << bytes.error().message;
+    const auto again = ir::onnx::ReadBytes(*bytes);
+    ASSERT_TRUE(again) << again.error().message;
+    EXPECT_GE(again->info.opsets.at(""), 21);  // of Transpose
+    int casts = 0;
+    for (ir::NodeId id : again->NodesInOrder()) casts += again->node(id).op == ir::Op::kCast;
+    EXPECT_EQ(casts, 5);
+    const ir::TensorMap inputs{{"x", ir::Tensor::Of<uint8_t>(t, {1, n}, codes)}};
+    const auto want = ir::Interpret(g, inputs), got = ir::Interpret(*again, inputs);
+    ASSERT_TRUE(want && got);
+    EXPECT_TRUE((*want)[0].SameBits((*got)[0]));
+  }
 }
 
 TEST(Write, RefusedPlacesLeaveNothing) {

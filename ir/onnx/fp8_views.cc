@@ -1,0 +1,67 @@
+#include "octavo/ir/onnx/fp8_views.h"
+
+namespace octavo::ir::onnx {
+
+namespace {
+
+DType TypeOf(const Graph& g, ValueId v) { return v.valid() ? g.value(v).type.dtype : DType::kUndefined; }
+
+bool Moves(const Graph& g, const Node& n) {
+  switch (n.op) {
+    case Op::kExpand:
+    case Op::kSlice:
+    case Op::kSplit:
+    case Op::kConcat:
+    case Op::kGather:
+      return quant::IsFp8(TypeOf(g, n.input(0)));
+    default:
+      return false;
+  }
+}
+
+}  // namespace
+
+bool MovesFp8(const Graph& graph) {
+  for (NodeId id = graph.first(); id.valid(); id = graph.node(id).next) {
+    if (Moves(graph, graph.node(id))) return true;
+  }
+  return false;
+}
+
+void CastMovedFp8(Graph& graph) {
+  for (NodeId id : graph.NodesInOrder()) {
+    const Node n = graph.node(id);  // a copy: the store grows
+    if (!Moves(graph, n)) continue;
+    const DType fp8 = TypeOf(graph, n.input(0));
+    const auto add = [&](Op op, std::vector<ValueId> in, size_t count, ir::Attrs attrs) {
+      const NodeId made = graph.AddNode(op, std::move(in), count, std::move(attrs), n.name, id);
+      graph.SetOrigin(made, n.origin);
+      return made;
+    };
+    std::vector<ValueId> inputs = n.inputs;
+    for (ValueId& v : inputs) {
+      if (TypeOf(graph, v) != fp8) continue;
+      const Type type{DType::kF32, graph.value(v).type.shape};
+      v = graph.node(add(Op::kCast, {v}, 1, {{"to", static_cast<int64_t>(DType::kF32)}})).output();
+      graph.SetType(v, type);
+    }
+    const NodeId moved = add(n.op, std::move(inputs), n.outputs.size(), n.attrs);
+    for (size_t i = 0; i < n.outputs.size(); ++i) {
+      const ValueId from = n.outputs[i];
+      if (!from.valid()) {
+        graph.DropOutput(moved, i);
+        continue;
+      }
+      const Type type = graph.value(from).type;
+      const ValueId wide = graph.node(moved).outputs[i];
+      graph.SetType(wide, Type{DType::kF32, type.shape});
+      // Not saturating: infinities stay what they are.
+      const NodeId back = add(Op::kCast, {wide}, 1, {{"saturate", int64_t{0}}, {"to", static_cast<int64_t>(fp8)}});
+      graph.SetType(graph.node(back).output(), type);
+      graph.ReplaceAllUses(from, graph.node(back).output());
+    }
+    graph.Erase(id);
+  }
+}
+
+}  // namespace octavo::ir::onnx

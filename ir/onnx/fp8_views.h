@@ -1,0 +1,16 @@
+// fp8 values through ops that ONNX gives no fp8 (Expand, Slice, Split, Concat, Gather): a graph of octavo may have them, a
+// file may not.
+#ifndef OCTAVO_IR_ONNX_FP8_VIEWS_H_
+#define OCTAVO_IR_ONNX_FP8_VIEWS_H_
+
+#include "octavo/ir/graph.h"
+
+namespace octavo::ir::onnx {
+
+bool MovesFp8(const Graph& graph);
+// Such an op moves floats, between two Casts: exact, for every fp8 value is a float. Subgraphs are left alone.
+void CastMovedFp8(Graph& graph);
+
+}  // namespace octavo::ir::onnx
+
+#endif  // OCTAVO_IR_ONNX_FP8_VIEWS_H_
