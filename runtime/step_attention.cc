@@ -117,6 +117,15 @@ void RunOnThreads(kernels::Arch arch, const Args& args, const Threads& threads) 
   });
 }
 
+// All rows of all heads that share a kv head at once.
+void DecodeOnThreads(kernels::Arch arch, const kernels::SdpaInt8Args& args, const Threads& threads) {
+  const kernels::SdpaShape& s = args.shape;
+  const size_t scratch = kernels::SdpaDecodeScratchBytes(arch, args);
+  threads.For(s.batch * s.kv_heads, [&](int64_t i) {
+    kernels::SdpaDecode(arch, args, i / s.kv_heads, i % s.kv_heads, ThreadScratch(scratch, 1));
+  });
+}
+
 // Flash packs its tiles itself, so heads and rows are split alike. Few parts of rows: each packs all keys.
 void FlashOnThreads(kernels::Arch arch, const kernels::SdpaFloatArgs& args, const Threads& threads) {
   const kernels::SdpaShape& s = args.shape;
@@ -191,7 +200,11 @@ class Int8Attention : public Kernel {
   Status Run(StepCall& call) const override {
     kernels::SdpaInt8Args args = params_;
     OCTAVO_TRY_STATUS(FillCommon(config_, call, 13, args.o_type, args));
-    return Launch(arch_, args, call);
+    const kernels::SdpaShape& s = args.shape;
+    if (s.heads / s.kv_heads * s.q_len > kernels::kSdpaDecodeRows) return Launch(arch_, args, call);
+    if (const std::string why = kernels::SdpaRefusal(args); !why.empty()) return ir::Fail("{}", why);
+    if (call.out[0].tensor.size() > 0) DecodeOnThreads(arch_, args, *call.threads);
+    return {};
   }
 
  private:

@@ -138,6 +138,12 @@ void SdpaRows(Arch arch, const SdpaInt8Args& args, int64_t batch, int64_t head, 
 void SdpaHeads(Arch arch, const SdpaFloatArgs& args, int64_t begin, int64_t end, void* packed, void* scratch);
 void SdpaHeads(Arch arch, const SdpaInt8Args& args, int64_t begin, int64_t end, void* packed, void* scratch);
 
+// Few query rows against many keys (decoding): all rows of all heads that share one kv head. K and V are read where they
+// lie, once for each kSdpaDecodeRows rows. The bits of SdpaRows.
+inline constexpr int64_t kSdpaDecodeRows = 8;
+size_t SdpaDecodeScratchBytes(Arch arch, const SdpaInt8Args& args);
+void SdpaDecode(Arch arch, const SdpaInt8Args& args, int64_t batch, int64_t kv_head, void* scratch);
+
 // Flash: rows [begin, end) of one (batch, head) over tiles of kSdpaFlashKeys keys with a running maximum m and sum l. K and V
 // are read where they lie, and scratch does not grow with the keys. For each tile with the scores s (as above) of a row:
 //   m' = max(m, max s);  c = Exp(m - m');  e_j = Exp(s_j - m');  l = l * c + sum e_j;  o = o * c + (fma of e_j, v_j in order)
