@@ -73,7 +73,8 @@ HWY_INLINE void PackKeys(const SdpaInt8Args& args, const HeadRows<uint8_t>& k, s
                          int32_t* terms) {
   if constexpr (E::kPerWord == 4) {
     const Int8Forms f = FormsOf(args);
-    const auto load = [&](size_t row, size_t step) HWY_ATTR { return hn::BitCast(Words(), LoadBytes(k, row, step * 4, f.k_flip)); };
+    const auto load = [&](size_t row, size_t step)
+                          HWY_ATTR { return hn::BitCast(Words(), LoadBytes(k, row, step * 4, f.k_flip)); };
 #if HWY_TARGET <= HWY_AVX3_DL
     const size_t done = PackWholePanels(k, d_steps, f.k_flip, out);
 #else
@@ -84,8 +85,21 @@ HWY_INLINE void PackKeys(const SdpaInt8Args& args, const HeadRows<uint8_t>& k, s
   } else {
     static_cast<void>(terms);
     const bool is_signed = args.k_type == quant::DType::kS8;
-    const auto load = [&](size_t row, size_t step) HWY_ATTR { return hn::BitCast(Words(), LoadCentered(k, row, step * 2, is_signed, args.k_zero_point)); };
-    PackRowsAsColumns(k16, d_steps, load, out);
+    size_t done = 0;
+    if (k.width % 8 == 0) {  // whole panels of whole words: no row has an end to look for
+      const Centering c = CenteringOf(is_signed, args.k_zero_point);
+      done = k.count / 16 * 16;
+      PackRowsAsColumns(
+          done, d_steps,
+          [&](size_t row, size_t step) HWY_ATTR {
+            return hn::BitCast(Words(), Center(c, k.data + static_cast<int64_t>(row) * k.stride + step * 2));
+          },
+          out);
+    }
+    const auto load = [&](size_t row, size_t step) HWY_ATTR {
+      return hn::BitCast(Words(), LoadCentered(k, row, step * 2, is_signed, args.k_zero_point));
+    };
+    PackRowsAsColumns(k16, d_steps, load, out, done);
   }
 }
 
