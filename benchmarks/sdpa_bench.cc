@@ -113,13 +113,73 @@ void Decode(benchmark::State& state, Arch arch, int64_t keys, int64_t d, bool fl
   state.counters["GB/s"] = static_cast<double>(heads * keys * d * 8) / best * 1e-9;
 }
 
+// The same in int8, each kv head shared by `group` heads.
+void DecodeInt8(benchmark::State& state, Arch arch, int64_t keys, int64_t d, int64_t group) {
+  const int64_t heads = 8;
+  SdpaInt8Args a;
+  a.shape = {1, heads * group, heads, 1, keys, d, d};
+  AlignedArray<uint8_t> q(heads * group * d), k(heads * keys * d), v(heads * keys * d), o(heads * group * d);
+  for (size_t i = 0; i < q.size(); ++i) q.data()[i] = static_cast<uint8_t>(i * 37 % 251);
+  for (size_t i = 0; i < k.size(); ++i) k.data()[i] = static_cast<uint8_t>(i * 91 % 253), v.data()[i] = static_cast<uint8_t>(i * 53 % 241);
+  a.q = q.data(), a.k = k.data(), a.v = v.data(), a.o = o.data();
+  a.q_strides = a.o_strides = {0, d, d};
+  a.k_strides = a.v_strides = {0, keys * d, d};
+  a.o_type = quant::DType::kU8;
+  a.q_zero_point = a.k_zero_point = a.v_zero_point = a.o_zero_point = 121;
+  a.q_scale = a.k_scale = a.v_scale = a.o_scale = 0.02f, a.p_scale = 1 / 255.0f, a.scale = 0.125f;
+  AlignedArray<uint8_t> scratch(SdpaDecodeScratchBytes(arch, a));
+  double best = 1e30;
+  for (auto _ : state) {
+    const auto begin = std::chrono::steady_clock::now();
+    for (int64_t h = 0; h < heads; ++h) SdpaDecode(arch, a, 0, h, scratch.data());
+    benchmark::ClobberMemory();
+    const std::chrono::duration<double> time = std::chrono::steady_clock::now() - begin;
+    state.SetIterationTime(time.count());
+    best = std::min(best, time.count());
+  }
+  state.counters["GB/s"] = static_cast<double>(heads * keys * d * 2) / best * 1e-9;
+}
+
+// What memory gives to the better of one stream and four, over as many bytes.
+void ReadBandwidth(benchmark::State& state, int64_t bytes) {
+  AlignedArray<uint64_t> data(bytes / 8);
+  for (size_t i = 0; i < data.size(); ++i) data.data()[i] = i;
+  double best = 1e30;
+  for (auto _ : state) {
+    for (const size_t streams : {1, 4}) {
+      const auto begin = std::chrono::steady_clock::now();
+      const size_t part = data.size() / streams;
+      uint64_t sums[8] = {};
+      for (size_t i = 0; i < part; i += 8) {
+        for (size_t s = 0; s < streams; ++s) {
+          for (size_t j = 0; j < 8; ++j) sums[j] ^= data.data()[s * part + i + j];
+        }
+      }
+      for (uint64_t& sum : sums) benchmark::DoNotOptimize(sum);
+      const std::chrono::duration<double> time = std::chrono::steady_clock::now() - begin;
+      state.SetIterationTime(time.count());
+      best = std::min(best, time.count());
+    }
+  }
+  state.counters["GB/s"] = static_cast<double>(bytes) / best * 1e-9;
+}
+
 void OneDnn(benchmark::State& state, int64_t s, int64_t d, bool int8) {
   bench::OneDnnAttention attention(Heads(s), s, d, int8);
   Measure(state, s, [&] { attention.Run(); });
 }
 
 void Register() {
+  const auto few = [](const std::string& title, auto f) {
+    benchmark::RegisterBenchmark(title, f)->MinTime(0.1)->UseManualTime()->Unit(benchmark::kMicrosecond);
+  };
+  few("decode_read_bandwidth", [](benchmark::State& state) { ReadBandwidth(state, int64_t{8} * 8192 * 64 * 2); });
   for (const Arch arch : SupportedArchs()) {
+    for (const int64_t group : {1, 4}) {
+      if (arch == Arch::kScalar) continue;
+      few("decode_int8/" + std::string(Name(arch)) + "/group" + std::to_string(group),
+          [=](benchmark::State& state) { DecodeInt8(state, arch, 8192, 64, group); });
+    }
     for (const bool flash : {false, true}) {
       if (arch == Arch::kScalar) continue;
       benchmark::RegisterBenchmark(std::string(flash ? "decode_f32_flash/" : "decode_f32/") + std::string(Name(arch)),

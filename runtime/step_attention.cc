@@ -133,7 +133,8 @@ void FlashOnThreads(kernels::Arch arch, const kernels::SdpaFloatArgs& args, cons
 }
 
 // Few query rows: the heads that share a K and V stay together, so that memory is read once.
-void DecodeOnThreads(kernels::Arch arch, const kernels::SdpaFloatArgs& args, const Threads& threads) {
+template <typename Args>
+void DecodeOnThreads(kernels::Arch arch, const Args& args, const Threads& threads) {
   const kernels::SdpaShape& s = args.shape;
   const size_t scratch = kernels::SdpaDecodeScratchBytes(arch, args);
   threads.For(s.batch * s.kv_heads, [&](int64_t i) {
@@ -203,7 +204,12 @@ class Int8Attention : public Kernel {
   Status Run(StepCall& call) const override {
     kernels::SdpaInt8Args args = params_;
     OCTAVO_TRY_STATUS(FillCommon(config_, call, 13, args.o_type, args));
-    return Launch(arch_, args, call);
+    const kernels::SdpaShape& s = args.shape;
+    const bool decodes = !quant::IsFp8(args.q_type) && s.heads / s.kv_heads * s.q_len <= kernels::kSdpaDecodeRows;
+    if (!decodes) return Launch(arch_, args, call);
+    if (const std::string why = kernels::SdpaRefusal(args); !why.empty()) return ir::Fail("{}", why);
+    if (call.out[0].tensor.size() > 0) DecodeOnThreads(arch_, args, *call.threads);
+    return {};
   }
 
  private:

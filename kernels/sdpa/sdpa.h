@@ -140,11 +140,14 @@ void SdpaRows(Arch arch, const SdpaInt8Args& args, int64_t batch, int64_t head, 
 void SdpaHeads(Arch arch, const SdpaFloatArgs& args, int64_t begin, int64_t end, void* packed, void* scratch);
 void SdpaHeads(Arch arch, const SdpaInt8Args& args, int64_t begin, int64_t end, void* packed, void* scratch);
 
-// All query rows of the heads that share one K and V, for few rows (decoding): K and V come from memory once and are not packed.
-// The bits are those of SdpaRows. Scratch grows with group * q_len * k_len.
-inline constexpr int64_t kSdpaDecodeRows = 8;  // with more rows a head, packing all keys once costs less
+// Few query rows against many keys (decoding): all rows of all heads that share one kv head. K and V are read where they lie and
+// are not packed before. The bits of SdpaRows. Float: K and V come from memory once, scratch grows with group * q_len * k_len;
+// int8: once for each kSdpaDecodeRows rows, and not for fp8 operands.
+inline constexpr int64_t kSdpaDecodeRows = 8;
 size_t SdpaDecodeScratchBytes(Arch arch, const SdpaFloatArgs& args);
+size_t SdpaDecodeScratchBytes(Arch arch, const SdpaInt8Args& args);
 void SdpaDecode(Arch arch, const SdpaFloatArgs& args, int64_t batch, int64_t kv_head, void* scratch);
+void SdpaDecode(Arch arch, const SdpaInt8Args& args, int64_t batch, int64_t kv_head, void* scratch);
 
 // Flash: rows [begin, end) of one (batch, head) over tiles of kSdpaFlashKeys keys with a running maximum m and sum l. K and V
 // are read where they lie, and scratch does not grow with the keys. For each tile with the scores s (as above) of a row:

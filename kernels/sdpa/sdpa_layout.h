@@ -53,6 +53,24 @@ inline SdpaLayout MakeSdpaLayout(const SdpaShape& shape, size_t per_word, size_t
   return l;
 }
 
+inline constexpr size_t kDecodeKeys = 64;  // a span (sdpa_window.h); 4 KB of K at head size 64
+
+// Scratch of few rows, in bytes: rows of all keys, the panels and terms of one tile of keys, sums of a tile.
+struct SdpaDecodeLayout {
+  SdpaLayout rows, tile;
+  size_t tile_at, part_at, bytes;
+};
+inline SdpaDecodeLayout MakeSdpaDecodeLayout(const SdpaShape& shape, size_t per_word) {
+  constexpr auto kRows = static_cast<size_t>(kSdpaDecodeRows);
+  SdpaShape tile = shape;
+  tile.k_len = static_cast<int64_t>(kDecodeKeys);
+  SdpaDecodeLayout l{MakeSdpaLayout(shape, per_word, kRows), MakeSdpaLayout(tile, per_word, kRows), 0, 0, 0};
+  l.tile_at = RoundUp(l.rows.scratch_bytes, 64);
+  l.part_at = l.tile_at + RoundUp(l.tile.packed_bytes, 64);
+  l.bytes = l.part_at + kRows * l.rows.out_stride;
+  return l;
+}
+
 }  // namespace octavo::kernels::internal
 
 #endif  // OCTAVO_KERNELS_SDPA_SDPA_LAYOUT_H_

@@ -79,6 +79,21 @@ HWY_INLINE hwy::HWY_NAMESPACE::Vec<Shorts> LoadCentered(const HeadRows<uint8_t>&
   return n == 8 ? centered : hn::IfThenElseZero(hn::FirstN(d16, n), centered);
 }
 
+// The same for eight bytes that are all there: signed ones become unsigned by their top bit.
+struct Centering {
+  hwy::HWY_NAMESPACE::Vec64<uint8_t> flip;
+  hwy::HWY_NAMESPACE::Vec<Shorts> zero;
+};
+HWY_INLINE Centering CenteringOf(bool is_signed, int32_t zero_point) {
+  namespace hn = hwy::HWY_NAMESPACE;
+  return {hn::Set(hn::Full64<uint8_t>(), is_signed ? 0x80 : 0),
+          hn::Set(Shorts(), static_cast<int16_t>(zero_point + (is_signed ? 128 : 0)))};
+}
+HWY_INLINE hwy::HWY_NAMESPACE::Vec<Shorts> Center(const Centering& c, const uint8_t* p) {
+  namespace hn = hwy::HWY_NAMESPACE;
+  return hn::Sub(hn::PromoteTo(Shorts(), hn::Xor(hn::LoadU(hn::Full64<uint8_t>(), p), c.flip)), c.zero);
+}
+
 HWY_INLINE WordV LoadFloats(const HeadRows<float>& rows, size_t row, size_t at) {
   namespace hn = hwy::HWY_NAMESPACE;
   const hn::Full128<float> d;
@@ -135,10 +150,18 @@ HWY_INLINE void PackPairs(const HeadRows<uint8_t>& rows, size_t k16, size_t v16,
                           uint8_t* out) {
   namespace hn = hwy::HWY_NAMESPACE;
   const Shorts d;
+  const Centering centering = CenteringOf(is_signed, zero_point);
+  const size_t whole = rows.width % 16 == 0 ? rows.count / 2 * 2 : 0;
   for (size_t row = 0; row < k16; row += 2) {
+    const uint8_t* data = rows.data + static_cast<int64_t>(row) * rows.stride;
     for (size_t at = 0; at < v16; at += 8) {
-      const auto r0 = LoadCentered(rows, row, at, is_signed, zero_point);
-      const auto r1 = LoadCentered(rows, row + 1, at, is_signed, zero_point);
+      hn::Vec<Shorts> r0, r1;
+      if (row < whole) {
+        r0 = Center(centering, data + at), r1 = Center(centering, data + rows.stride + at);
+      } else {
+        r0 = LoadCentered(rows, row, at, is_signed, zero_point);
+        r1 = LoadCentered(rows, row + 1, at, is_signed, zero_point);
+      }
       auto* p = reinterpret_cast<int16_t*>(out + (at / 16) * k16 * 32 + row * 32 + (at % 16) * 4);
       hn::Store(hn::InterleaveLower(d, r0, r1), d, p);
       hn::Store(hn::InterleaveUpper(d, r0, r1), d, p + 8);

@@ -48,6 +48,9 @@ HWY_INLINE size_t PackWholePanels(const HeadRows<uint8_t>& rows, size_t steps, u
       _mm512_store_si512(o + 128, _mm512_xor_si512(_mm512_unpacklo_epi64(ab_high, cd_high), f));
       _mm512_store_si512(o + 192, _mm512_xor_si512(_mm512_unpackhi_epi64(ab_high, cd_high), f));
     }
+    for (size_t step = rows.width / 4; step < steps; ++step) {  // AMX: whole tiles
+      _mm512_store_si512(out + row * steps * 4 + step * 64, _mm512_setzero_si512());
+    }
   }
   return row;
 }

@@ -12,8 +12,7 @@
 #include "hwy/highway.h"
 #include "octavo/kernels/sdpa/sdpa_amx-inl.h"
 #include "octavo/kernels/sdpa/sdpa_blocks-inl.h"
-#include "octavo/kernels/sdpa/sdpa_pack-inl.h"
-#include "octavo/kernels/sdpa/sdpa_pack512-inl.h"
+#include "octavo/kernels/sdpa/sdpa_int8-inl.h"
 #include "octavo/kernels/sdpa/sdpa_rows-inl.h"
 #include "octavo/kernels/sdpa/sdpa_softmax-inl.h"
 #include "octavo/kernels/sdpa/sdpa_store-inl.h"
@@ -29,163 +28,15 @@ using internal::kSdpaRows;
 using internal::MakeSdpaLayout;
 using internal::SdpaLayout;
 
-// The operands of the int8 products as the engine takes them. VNNI multiplies u8 rows by s8 columns: the other kind has
-// its top bit flipped, and its zero point moves by 128. The s16 form works on values less their zero point.
-struct Int8Forms {
-  uint8_t q_flip, k_flip, v_flip;
-  int32_t q_zero, k_zero, v_zero, p_zero;
-};
-HWY_INLINE Int8Forms FormsOf(const SdpaInt8Args& args) {
-  const auto is_signed = [](quant::DType t) { return t == quant::DType::kS8; };
-  Int8Forms f{};
-  f.q_flip = is_signed(args.q_type) ? 0x80 : 0;
-  f.k_flip = is_signed(args.k_type) ? 0 : 0x80;
-  f.v_flip = is_signed(args.v_type) ? 0 : 0x80;
-  f.q_zero = args.q_zero_point + (is_signed(args.q_type) ? 128 : 0);
-  f.k_zero = args.k_zero_point - (is_signed(args.k_type) ? 0 : 128);
-  f.v_zero = args.v_zero_point - (is_signed(args.v_type) ? 0 : 128);
-  f.p_zero = args.p_zero_point + (is_signed(args.p_type) ? 128 : 0);
-  return f;
-}
-
-// terms[c] = count * row_zero * column_zero - row_zero * sum of column c. Wraps like the products.
-template <class E>
-void ColumnTerms(const uint8_t* panels, size_t columns16, size_t steps, int32_t count, int32_t row_zero,
-                 int32_t column_zero, int32_t* terms) {
-  const I16D d;
-  const I16V ones = hn::Set(d, 0x01010101);
-  const I16V constant = hn::Set(d, count * row_zero * column_zero);
-  for (size_t c = 0; c < columns16; c += kTileLanes) {
-    const uint8_t* b = panels + c / 16 * 16 * steps * 4 + c % 16 * 4;
-    const auto dot = [&](I16V sum, size_t i) HWY_ATTR {
-      return E::Dot(sum, ones, hn::Load(d, reinterpret_cast<const int32_t*>(b + i * 64)));
-    };
-    I16V s0 = hn::Zero(d), s1 = s0, s2 = s0, s3 = s0;
-    size_t i = row_zero == 0 ? steps : 0;  // nothing to add up
-    for (; i + 4 <= steps; i += 4) s0 = dot(s0, i), s1 = dot(s1, i + 1), s2 = dot(s2, i + 2), s3 = dot(s3, i + 3);
-    for (; i < steps; ++i) s0 = dot(s0, i);
-    const I16V sum = hn::Add(hn::Add(s0, s1), hn::Add(s2, s3));
-    hn::Store(hn::Sub(constant, hn::Mul(sum, hn::Set(d, row_zero))), d, terms + c);
-  }
-}
-
 template <class E>
 void PackInt8(const SdpaInt8Args& args, int64_t batch, int64_t kv_head, void* packed) {
   const SdpaShape& s = args.shape;
   const SdpaLayout l = MakeSdpaLayout(s, E::kPerWord, E::kRows, E::kStepsTo);
-  const auto k = RowsOf<uint8_t>(args.k, args.k_strides, batch, kv_head, s.k_len, s.head_size);
-  const auto v = RowsOf<uint8_t>(args.v, args.v_strides, batch, kv_head, s.k_len, s.v_head_size);
   auto* out = static_cast<uint8_t*>(packed);
-  if constexpr (E::kPerWord == 4) {
-    const Int8Forms f = FormsOf(args);
-    const auto load = [&](size_t row, size_t step)
-                          HWY_ATTR { return hn::BitCast(Words(), LoadBytes(k, row, step * 4, f.k_flip)); };
-#if HWY_TARGET <= HWY_AVX3_DL
-    const size_t k_done = PackWholePanels(k, l.d_steps, f.k_flip, out);
-    const size_t v_done = PackWholeQuads(v, l.k_steps * 4, f.v_flip, out + l.v_at);
-#else
-    const size_t k_done = 0, v_done = 0;
-#endif
-    PackRowsAsColumns(l.k16, l.d_steps, load, out, k_done);
-    PackQuads(v, l.k_steps * 4, l.v16, f.v_flip, out + l.v_at, v_done);
-    ColumnTerms<E>(out, l.k16, l.d_steps, static_cast<int32_t>(s.head_size), f.q_zero, f.k_zero,
-                   reinterpret_cast<int32_t*>(out + l.k_columns_at));
-    ColumnTerms<E>(out + l.v_at, l.v16, l.k_steps, static_cast<int32_t>(l.k16), f.p_zero, f.v_zero,
-                   reinterpret_cast<int32_t*>(out + l.v_columns_at));
-  } else {
-    const bool k_signed = args.k_type == quant::DType::kS8;
-    const auto load = [&](size_t row, size_t step) HWY_ATTR {
-      return hn::BitCast(Words(), LoadCentered(k, row, step * 2, k_signed, args.k_zero_point));
-    };
-    PackRowsAsColumns(l.k16, l.d_steps, load, out);
-    PackPairs(v, l.k16, l.v16, args.v_type == quant::DType::kS8, args.v_zero_point, out + l.v_at);
-  }
-}
-
-// Query rows as words; *term = what the zero point of K contributes to the row.
-template <class E>
-HWY_INLINE void PrepareQuery(const SdpaInt8Args& args, const uint8_t* q, const SdpaLayout& l, uint8_t* out,
-                             int32_t* term) {
-  const auto width = static_cast<size_t>(args.shape.head_size);
-  const HeadRows<uint8_t> rows = {q, 0, 1, width};
-  if constexpr (E::kPerWord == 4) {
-    const Int8Forms f = FormsOf(args);
-#if HWY_TARGET <= HWY_AVX3_DL
-    const hn::Full512<uint8_t> d64;
-    const hn::Full512<int32_t> d32;
-    auto sums = hn::Zero(d32);
-    for (size_t at = 0; at < width; at += 64) {
-      const size_t n = HWY_MIN(width - at, size_t{64});
-      const auto v = hn::MaskedLoad(hn::FirstN(d64, n), d64, q + at);
-      const auto flipped = hn::IfThenElseZero(hn::FirstN(d64, n), hn::Xor(v, hn::Set(d64, f.q_flip)));
-      hn::Store(flipped, d64, out + at);
-      sums = hn::SumOfMulQuadAccumulate(d32, flipped, hn::Set(hn::Full512<int8_t>(), int8_t{1}), sums);
-    }
-    *term = f.k_zero == 0 ? 0 : -f.k_zero * hn::ReduceSum(d32, sums);
-#else
-    const Bytes d8;
-    auto sum = hn::Zero(hn::Full128<uint64_t>());
-    for (size_t at = 0; at < width; at += 16) {
-      const auto v = LoadBytes(rows, 0, at, f.q_flip);
-      hn::Store(v, d8, out + at);
-      sum = hn::Add(sum, hn::SumsOf8(v));
-    }
-    *term = -f.k_zero * static_cast<int32_t>(hn::ReduceSum(hn::Full128<uint64_t>(), sum));
-#endif
-    static_cast<void>(l);
-    static_cast<void>(rows);
-  } else {
-    const bool is_signed = args.q_type == quant::DType::kS8;
-    for (size_t at = 0; at < l.d_steps * 2; at += 8) {
-      hn::Store(LoadCentered(rows, 0, at, is_signed, args.q_zero_point), Shorts(),
-                reinterpret_cast<int16_t*>(out) + at);
-    }
-    *term = 0;
-  }
-}
-
-template <class E>
-HWY_INLINE ProbQuant ProbQuantOf(const SdpaInt8Args& args) {
-  const auto [lo, hi] = quant::RangeOf(args.p_type);
-  const int32_t zero = FormsOf(args).p_zero;
-  ProbQuant q{};
-  q.p_scale = args.p_scale;
-  q.p_reciprocal = 1.0f / args.p_scale;
-  q.zero = zero;
-  q.high = static_cast<int32_t>(hi) - args.p_zero_point;
-  q.divide = !(args.p_scale >= 0x1p-22f && args.p_scale <= 0x1p22f);
-  // A NaN quantizes to the lowest value, unless the guard makes it 0.
-  const int32_t centered = args.nan_guard ? 0 : static_cast<int32_t>(lo) - args.p_zero_point;
-  q.nan = E::kPerWord == 4 ? centered + zero : centered;
-  return q;
-}
-
-// Exponentials to the words of the second product.
-template <class E>
-HWY_INLINE void QuantizeRow(const ProbQuant& quant, const float* e, size_t keys, size_t k16, float sum,
-                            typename E::Prob* p, int32_t* row_sum) {
-  if (sum == sum) {
-    quant.divide ? QuantizeProbs<true>(quant, e, keys, sum, p, row_sum)
-                 : QuantizeProbs<false>(quant, e, keys, sum, p, row_sum);
-    return;
-  }
-  // Beyond the keys V is 0, and the column terms (ColumnTerms) count on the zero point there.
-  const int32_t padding = E::kPerWord == 4 ? quant.zero : 0;
-  for (size_t i = 0; i < k16; ++i) p[i] = static_cast<typename E::Prob>(i < keys ? quant.nan : padding);
-  *row_sum = static_cast<int32_t>(keys) * quant.nan + static_cast<int32_t>(k16 - keys) * padding;
-}
-
-// The probabilities of one row, from the exponentials of the span; keys outside of it have probability 0.
-template <class E>
-HWY_INLINE void QuantizeSpan(const ProbQuant& quant, const ScoreRows& rows, size_t r, const Span& span, size_t k16,
-                             float sum, uint8_t* p_row, int32_t* row_sum) {
-  auto* p = reinterpret_cast<typename E::Prob*>(p_row);
-  QuantizeRow<E>(quant, rows.Row(r) + span.begin, span.end - span.begin, span.padded - span.begin, sum, p + span.begin,
-                 row_sum);
-  if (E::kPerWord != 4 || quant.zero == 0) return;  // the second product leaves them out
-  std::memset(p, quant.zero, span.begin);
-  std::memset(p + span.padded, quant.zero, k16 - span.padded);
-  *row_sum += quant.zero * static_cast<int32_t>(span.begin + k16 - span.padded);
+  PackKeys<E>(args, RowsOf<uint8_t>(args.k, args.k_strides, batch, kv_head, s.k_len, s.head_size), l.k16, l.d_steps, out,
+              reinterpret_cast<int32_t*>(out + l.k_columns_at));
+  PackValues<E>(args, RowsOf<uint8_t>(args.v, args.v_strides, batch, kv_head, s.k_len, s.v_head_size), l.k16, l.k_steps,
+                l.v16, out + l.v_at, reinterpret_cast<int32_t*>(out + l.v_columns_at));
 }
 
 // The steps of the second product: those of the span, unless a probability of 0 is not the word 0.

@@ -51,6 +51,28 @@ inline KeyRange SpanOf(const SdpaWindow& w, const SdpaShape& s, int64_t row, int
   return {keys.begin / kSpanKeys * kSpanKeys, (keys.end + kSpanKeys - 1) / kSpanKeys * kSpanKeys};
 }
 
+// The keys that some row of some head of a group sees, in whole spans; the bool mask counts too. All that the window leaves
+// where no row sees any.
+template <typename Args>
+KeyRange SpanOfGroup(const Args& args, int64_t batch, int64_t kv_head) {
+  const SdpaShape& s = args.shape;
+  const KeyRange in_window = SpanOf(args.visibility.window, s, 0, s.q_len);
+  const SdpaBoolMask& keep = args.visibility.keep;
+  if (keep.data == nullptr || keep.col == 0) return in_window;
+  const int64_t group = s.heads / s.kv_heads, heads = keep.head == 0 ? 1 : group, rows = keep.row == 0 ? 1 : s.q_len;
+  int64_t first = s.k_len, end = 0;
+  for (int64_t i = 0; i < heads * rows; ++i) {
+    const uint8_t* seen = keep.data + batch * keep.batch + (kv_head * group + i / rows) * keep.head + i % rows * keep.row;
+    int64_t begin = 0, last = s.k_len;
+    while (begin < first && seen[begin] == 0) ++begin;
+    while (last > end && seen[last - 1] == 0) --last;
+    first = begin, end = last;
+  }
+  const KeyRange kept = {std::max(in_window.begin, first / kSpanKeys * kSpanKeys),
+                         std::min(in_window.end, (end + kSpanKeys - 1) / kSpanKeys * kSpanKeys)};
+  return kept.size() <= 0 ? in_window : kept;
+}
+
 // The attention to `keys` keys from `first` on, of args whose window has its offset in numbers.
 inline SdpaFloatArgs TileOf(const SdpaFloatArgs& args, int64_t first, int64_t keys) {
   SdpaFloatArgs tile = args;

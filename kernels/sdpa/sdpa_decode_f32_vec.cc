@@ -1,8 +1,6 @@
 // Few query rows against many keys (decoding), in float: all heads that share a K and V at once, so that both come from memory
 // once. K is packed by 64 keys, which stay in L1 until every row has met them; V is read where it lies, 64 keys at a time for
 // the same reason. Sums run over the keys in the order of the other forms, hence equal bits.
-#include <algorithm>
-#include <cmath>
 #include <cstring>
 
 #include "octavo/kernels/sdpa/sdpa_layout.h"
@@ -10,7 +8,7 @@
 #include "octavo/kernels/sdpa/sdpa_window.h"
 
 #undef HWY_TARGET_INCLUDE
-#define HWY_TARGET_INCLUDE "octavo/kernels/sdpa/sdpa_decode_vec.cc"
+#define HWY_TARGET_INCLUDE "octavo/kernels/sdpa/sdpa_decode_f32_vec.cc"
 #include "hwy/foreach_target.h"  // IWYU pragma: keep
 #include "hwy/highway.h"
 #include "octavo/kernels/sdpa/sdpa_blocks-inl.h"
@@ -34,29 +32,6 @@ DecodeLayout MakeDecodeLayout(const SdpaShape& s) {
   l.sums_at = l.scores_at + l.rows * l.of.score_stride;
   l.bytes = l.sums_at + l.rows * l.of.out_stride;
   return l;
-}
-
-// The keys that some row of the group sees, in whole spans of 64; all of them where no row sees any.
-internal::KeyRange SeenByGroup(const SdpaFloatArgs& args, int64_t batch, int64_t kv_head) {
-  const SdpaShape& s = args.shape;
-  const internal::KeyRange in_window = internal::SpanOf(args.visibility.window, s, 0, s.q_len);
-  const SdpaBoolMask& keep = args.visibility.keep;
-  if (keep.data == nullptr || keep.col == 0) return in_window;
-  const int64_t group = s.heads / s.kv_heads;
-  int64_t first = s.k_len, last = -1;
-  for (int64_t head = kv_head * group; head < (keep.head == 0 ? kv_head * group + 1 : (kv_head + 1) * group); ++head) {
-    for (int64_t row = 0; row < (keep.row == 0 ? 1 : s.q_len); ++row) {
-      const uint8_t* seen = keep.data + batch * keep.batch + head * keep.head + row * keep.row;
-      const uint8_t* end = seen + s.k_len;
-      first = std::min<int64_t>(first, std::find_if(seen, seen + first, [](uint8_t b) { return b != 0; }) - seen);
-      while (end > seen + last + 1 && end[-1] == 0) --end;
-      last = std::max<int64_t>(last, end - seen - 1);
-    }
-  }
-  const int64_t span = internal::kSpanKeys;
-  const internal::KeyRange kept = {std::max(in_window.begin, first / span * span),
-                                   std::min(in_window.end, (last + span) / span * span)};
-  return last < 0 || kept.size() <= 0 ? in_window : kept;
 }
 
 }  // namespace
@@ -196,7 +171,7 @@ void DecodeGroup(const SdpaFloatArgs& args, int64_t batch, int64_t kv_head, void
   const SdpaShape& s = args.shape;
   const DecodeLayout layout = MakeDecodeLayout(s);
   const Group g = {args, layout, batch, kv_head, static_cast<uint8_t*>(scratch)};
-  Span span = MakeSpan(s, SeenByGroup(args, batch, kv_head));
+  Span span = MakeSpan(s, internal::SpanOfGroup(args, batch, kv_head));
   GroupScores(g, span);
   if (!GroupSoftmax(g, span)) {
     span = MakeSpan(s, {0, s.k_len + 63});

@@ -19,9 +19,9 @@ std::vector<uint8_t> Decode(Arch arch, SdpaFloatArgs args, size_t out_bytes) {
   return {bytes, bytes + out_bytes};
 }
 
-class SdpaDecodeTest : public testing::TestWithParam<Arch> {};
+class SdpaDecodeF32Test : public testing::TestWithParam<Arch> {};
 
-TEST_P(SdpaDecodeTest, EqualsTheScalarForm) {
+TEST_P(SdpaDecodeF32Test, EqualsTheScalarForm) {
   for (int trial = 0; trial < 400; ++trial) {
     const int64_t kv = RandomInt(1, 2);
     const SdpaShape shape = {RandomInt(1, 2),
@@ -45,7 +45,7 @@ TEST_P(SdpaDecodeTest, EqualsTheScalarForm) {
 }
 
 // Rows that a cache of fixed length has not been given yet: nothing may depend on them, not even a page fault.
-TEST_P(SdpaDecodeTest, TheHiddenTailOfACacheIsNotRead) {
+TEST_P(SdpaDecodeF32Test, TheHiddenTailOfACacheIsNotRead) {
   if (GetParam() == Arch::kScalar) return;  // the truth multiplies every key
   constexpr int64_t kKeys = 4096, kValid = 1000, kDim = 64;
   constexpr size_t kBytes = kKeys * kDim * sizeof(float), kSeen = 1024 * kDim * sizeof(float);
@@ -72,7 +72,7 @@ TEST_P(SdpaDecodeTest, TheHiddenTailOfACacheIsNotRead) {
 }
 
 std::string NameOf(const testing::TestParamInfo<Arch>& info) { return std::string(Name(info.param)); }
-INSTANTIATE_TEST_SUITE_P(Archs, SdpaDecodeTest, testing::ValuesIn(RunnableArchs()), NameOf);
+INSTANTIATE_TEST_SUITE_P(Archs, SdpaDecodeF32Test, testing::ValuesIn(RunnableArchs()), NameOf);
 
 }  // namespace
 }  // namespace octavo::kernels
