@@ -97,7 +97,7 @@ void Print(std::vector<Sample>& samples, const Flags& flags) {
 }
 
 int Run(const Flags& flags) {
-  if (flags.kernels) return BenchKernels(std::min(flags.seconds, 1.0), flags.json);
+  if (flags.kernels) return BenchKernels(std::min(flags.seconds, 1.0), flags.threads.empty() ? 2 : flags.threads[0], flags.json);
   if (flags.models.empty()) return Fail("bench needs a model, or --kernels"), kUsage;
   std::vector<Sample> samples;
   for (const std::string& path : flags.models) {
@@ -123,7 +123,7 @@ void AddBench(Program& program) {
   CLI::App* c = program.app.add_subcommand("bench", "time models against each other, taking turns");
   c->add_option("model", flags->models, "ONNX models; ratios are against the first")->type_name("MODEL.onnx");
   c->add_option("--inputs,--input", flags->inputs, "a batch; without it a random one")->type_name("X.npz");
-  c->add_option("--threads", flags->threads, "thread counts to try, e.g. 1,2; 0: all")->delimiter(',')->check(CLI::Range(0, 1024));
+  c->add_option("--threads", flags->threads, "thread counts to try, e.g. 1,2; 0: all. With --kernels: against one thread, 2 unless given")->delimiter(',')->check(CLI::Range(0, 1024));
   c->add_option("--seconds", flags->seconds, "per model and thread count")->check(CLI::PositiveNumber)->capture_default_str();
   c->add_flag("--kernels", flags->kernels, "no model: the kernel pair on this CPU against its measured peak and oneDNN");
   c->add_flag("--json", flags->json, "for programs");

@@ -4,6 +4,7 @@
 
 #include "octavo/cli/cli.h"
 #include "octavo/kernels/bench/bench.h"
+#include "octavo/runtime/threads.h"
 
 namespace octavo::cli {
 
@@ -20,14 +21,16 @@ void PrintTable(const Report& r) {
   if (!r.onednn_limited) std::printf("oneDNN was in use before and is not kept to these instructions\n");
   std::printf("\nkernel 1, 768 -> 3 x 768, u8 x s8 -> u8 with bias and scales, one thread\n");
   std::vector<std::vector<std::string>> rows{
-      {"M", "MAC/cycle", "of peak", "weights GB/s", "of reads", "to oneDNN int8", "to oneDNN fp32"}};
+      {"M", "MAC/cycle", "of peak", "7-bit weights", "read bound", "weights GB/s", "of reads", "to oneDNN int8", "to oneDNN fp32", std::format("{} threads", r.threads)}};
   for (const auto& l : r.linear) {
     rows.push_back({std::to_string(l.m), std::format("{:.1f}", l.mac_per_cycle), Share(l.of_peak),
+                    Share(l.certified_of_peak), std::format("{:.0f}", l.read_bound),
                     l.weights_gb_s == 0 ? "" : std::format("{:.1f}", l.weights_gb_s),
-                    l.weights_gb_s == 0 ? "" : Share(l.of_bandwidth), Ratio(l.over_onednn_int8), Ratio(l.over_onednn_f32)});
+                    l.weights_gb_s == 0 ? "" : Share(l.of_bandwidth), Ratio(l.over_onednn_int8), Ratio(l.over_onednn_f32),
+                    Ratio(l.speedup)});
   }
   std::printf("%s\nkernel 2, exact mode, 12 heads of 64, one thread (oneDNN: matmul, softmax, matmul)\n",
-              Table(rows, {0, 1, 2, 3, 4, 5, 6}).c_str());
+              Table(rows, {0, 1, 2, 3, 4, 5, 6, 7, 8, 9}).c_str());
   rows = {{"S", "mask", "cycles/score", "to oneDNN int8", "to oneDNN fp32"}};
   for (const auto& a : r.attention) {
     rows.push_back({std::to_string(a.s), a.mask ? "float" : "none", std::format("{:.2f}", a.cycles_per_score),
@@ -40,12 +43,13 @@ void PrintJson(const Report& r) {
   nlohmann::ordered_json json = {{"schema", 1}, {"cpu", r.cpu}, {"arch", Name(r.arch)}, {"clock_ghz", r.clock_ghz},
                                  {"dot", {{"instruction", r.dot}, {"mac_per_cycle", r.dot_mac_per_cycle}}},
                                  {"fma", {{"instruction", r.fma}, {"fma_per_cycle", r.fma_per_cycle}}},
-                                 {"read_gb_s", r.read_gb_s}, {"onednn_limited", r.onednn_limited}, {"complete", r.complete}};
+                                 {"read_gb_s", r.read_gb_s}, {"threads", r.threads}, {"onednn_limited", r.onednn_limited}, {"complete", r.complete}};
   auto& linear = json["kernel1"] = nlohmann::ordered_json::array();
   for (const auto& l : r.linear) {
     linear.push_back({{"m", l.m}, {"k", 768}, {"n", 3 * 768}, {"mac_per_cycle", l.mac_per_cycle}, {"of_peak", l.of_peak},
+                      {"certified_of_peak", l.certified_of_peak}, {"read_bound_mac_per_cycle", l.read_bound},
                       {"weights_gb_s", l.weights_gb_s}, {"of_bandwidth", l.of_bandwidth},
-                      {"over_onednn_int8", l.over_onednn_int8}, {"over_onednn_f32", l.over_onednn_f32}});
+                      {"over_onednn_int8", l.over_onednn_int8}, {"over_onednn_f32", l.over_onednn_f32}, {"speedup", l.speedup}});
   }
   auto& attention = json["kernel2"] = nlohmann::ordered_json::array();
   for (const auto& a : r.attention) {
@@ -57,9 +61,12 @@ void PrintJson(const Report& r) {
 
 }  // namespace
 
-int BenchKernels(double seconds, bool json) {
+int BenchKernels(double seconds, int threads, bool json) {
   std::string problem;
-  kernels::bench::Options options{.arch = kernels::BestArch(&problem), .seconds = seconds, .progress = {}, .stop = &Interrupted()};
+  const runtime::Threads pool(threads);
+  kernels::bench::Options options{.arch = kernels::BestArch(&problem), .seconds = seconds, .progress = {}, .stop = &Interrupted(), .parallel = {}};
+  options.threads = pool.count();
+  options.parallel = [&](int64_t n, const std::function<void(int64_t)>& task) { pool.For(n, task); };
   if (!problem.empty()) return Fail(problem);
   Progress progress(!json);
   options.progress = [&](std::string_view row, int64_t done, int64_t total) { progress.Show(row, done, total); };

@@ -27,7 +27,7 @@ void AddReadOptions(Program& program);  // of every command that reads a model
 void AddOptimize(Program& program);
 void AddRun(Program& program);
 void AddBench(Program& program);
-int BenchKernels(double seconds, bool json);  // octavo bench --kernels
+int BenchKernels(double seconds, int threads, bool json);  // octavo bench --kernels
 void AddCompare(Program& program);
 void AddCalibrate(Program& program);
 void AddExplain(Program& program);

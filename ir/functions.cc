@@ -58,6 +58,7 @@ ValueId Activation(Body& b, const std::string& name, ValueId x) {
   if (name == "sigmoid") return b.Make(Op::kSigmoid, {x});
   if (name == "tanh") return b.Make(Op::kTanh, {x});
   if (name == "silu") return b.Make(Op::kMul, {x, b.Make(Op::kSigmoid, {x})});
+  if (name == "quick_gelu") return b.Make(Op::kMul, {x, b.Make(Op::kSigmoid, {b.Make(Op::kMul, {x, b.Scalar(1.702f)})})});
   ValueId t;
   if (name == "gelu") {
     t = b.Make(Op::kErf, {b.Make(Op::kDiv, {x, b.Scalar(1.41421354f)})});
@@ -82,22 +83,26 @@ ValueId Product(Body& b, ValueId xd, ValueId w, ValueId w_scale) {
   if (xd) return b.Make(Op::kMatMul, {xd, b.Make(Op::kDequantizeLinear, {w, w_scale}, {{"axis", int64_t{1}}})});
   const ValueId sum = b.Make(Op::kMatMulInteger, {b.In(0), w, b.In(2)});
   const ValueId real = b.Make(Op::kCast, {sum}, {{"to", static_cast<int64_t>(DType::kF32)}});
-  return b.Make(Op::kMul, {real, b.Make(Op::kMul, {b.In(1), w_scale})});
+  // Row scale times column scale as the product of a column and a row: one multiplication each, so the same bits as Mul. As
+  // Mul, ONNX Runtime's MatMulIntegerToFloat fusion takes the scales and applies that of the first row to all (1.31).
+  return b.Make(Op::kMul, {real, b.Make(Op::kMatMul, {b.In(1), b.Reshape(w_scale, {1, -1})})});
 }
 
 // One projection: slots of w, w_scale, bias, y_scale, y_zp start at `first`; xd is the dequantized activation.
-ValueId Linear(Body& b, ValueId xd, size_t first, const std::string& activation, ValueId post_scale = {}) {
+ValueId Linear(Body& b, ValueId xd, size_t first, const std::string& activation, ValueId post_scale = {},
+               ValueId residual = {}) {
   ValueId y = Product(b, xd, b.In(first), b.In(first + 1));
   if (b.In(first + 2)) y = b.Make(Op::kAdd, {y, b.In(first + 2)});
   y = Activation(b, activation, y);
   if (post_scale) y = b.Make(Op::kMul, {y, post_scale});
+  if (residual) y = b.Make(Op::kAdd, {y, residual});
   if (b.In(first + 3)) y = b.Make(Op::kQuantizeLinear, {y, b.In(first + 3), b.In(first + 4)});
   return y;
 }
 
 Graph LinearInt8Body(Body b) {
   const ValueId xd = Dequantized(b);
-  return b.Finish({Linear(b, xd, 3, b.attrs().Str("activation", "none"), b.In(8))});
+  return b.Finish({Linear(b, xd, 3, b.attrs().Str("activation", "none"), b.In(8), b.In(9))});
 }
 
 Graph QkvInt8Body(Body b, size_t branches) {

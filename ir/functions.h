@@ -16,9 +16,10 @@
 //                 input order: q k v q_scale q_zp k_scale k_zp v_scale v_zp p_scale p_zp o_scale o_zp mask keep slopes
 //                 (o_* absent: output f32; mask absent: none). Attributes as Sdpa. Scales f32 scalars, zero points
 //                 scalars of the operand's dtype; p is u8 or s8.
-//  LinearInt8     x x_scale x_zp w w_scale [bias] [y_scale] [y_zp] [post_scale]: x u8/s8 [...,K], w s8 [K,N] symmetric,
+//  LinearInt8     x x_scale x_zp w w_scale [bias] [y_scale] [y_zp] [post_scale] [residual]: x u8/s8 [...,K], w s8 [K,N] symmetric,
 //                 w_scale f32 [N] (or scalar), bias f32 [N], y_* absent: output f32. post_scale f32 [N]
-//                 multiplies after the activation (smoothing of the next Linear's input). attribute activation: "none", "relu", "gelu" (erf), "gelu_tanh", "silu", "sigmoid", "tanh"
+//                 multiplies after the activation (smoothing of the next Linear's input). residual f32, of the shape of y, is added after
+//                 that. attribute activation: "none", "relu", "gelu" (erf), "gelu_tanh", "silu", "sigmoid", "tanh", "quick_gelu"
 //                 attribute per_token = 1: x_scale is f32 [...,1], one a row of x (QuantizeTokens makes it), and
 //                 the product is float(integer sum) * (x_scale * w_scale)
 //  QuantizeTokens x f32 [...,K] finite -> u8 [...,K] with zero point 128, scale f32 [...,1] = max(max|x| / 127, 2^-100)

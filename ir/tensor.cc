@@ -16,6 +16,7 @@ class HeapBuffer : public Buffer {
  public:
   explicit HeapBuffer(size_t size) {
     size_ = size;
+    exclusive_ = true;
     const size_t rounded = (size + 63) / 64 * 64;
     data_ = static_cast<std::byte*>(std::aligned_alloc(64, rounded == 0 ? 64 : rounded));
     OCTAVO_CHECK(data_ != nullptr, "out of memory: {} bytes", size);

@@ -32,12 +32,15 @@ class Buffer {
   // Where the bytes come from, for export as external data: file name relative to the model and offset; empty: memory.
   const std::string& file() const { return file_; }
   int64_t file_offset() const { return file_offset_; }
+  // Nobody sees the bytes but through tensors, so the last tensor that holds them may overwrite them.
+  bool exclusive() const { return exclusive_; }
 
  protected:
   std::byte* data_ = nullptr;
   size_t size_ = 0;
   std::string file_;
   int64_t file_offset_ = 0;
+  bool exclusive_ = false;
 };
 
 class Tensor {
@@ -77,7 +80,9 @@ class Tensor {
   const std::vector<std::string>& strings() const { return *strings_; }
   const std::shared_ptr<const Buffer>& buffer() const { return buffer_; }
 
-  // Only for the code that made the tensor and has not given it away.
+  // True: no other tensor and nobody else holds these bytes, whoever has this tensor may write them.
+  bool sole() const { return buffer_ != nullptr && buffer_->exclusive() && buffer_.use_count() == 1; }
+  // Only for the code that made the tensor and has not given it away, or where sole() says so.
   std::byte* mutable_data() { return const_cast<std::byte*>(data_); }
   template <typename T>
   std::span<T> mutable_as() {

@@ -13,7 +13,7 @@ using quant::DType;
 // The largest k for which no weights can overflow int32: 255 * 128 * k < 2^31. Beyond it, it depends on the weights.
 constexpr int64_t kMaxDepth = (int64_t{1} << 31) / (255 * 128);  // 65793
 
-constexpr std::string_view kActivations[] = {"none", "relu", "gelu", "gelu_tanh", "silu", "sigmoid", "tanh"};
+constexpr std::string_view kActivations[] = {"none", "relu", "gelu", "gelu_tanh", "silu", "sigmoid", "tanh", "quick_gelu"};
 
 // What runs on an Arch: the tile and method of the products. Where an Arch has no code of its own, the name is that of
 // the code that serves it.
@@ -71,8 +71,10 @@ std::string RefuseLinear(const LinearQuery& query) {
   if (query.y.size() != query.n.size()) return "the query has not one output type per branch";
   for (size_t i = 0; i < query.n.size(); ++i) {
     if (query.n[i] <= 0) return std::format("the width of branch {} is not known", i);
-    if (query.y[i] != DType::kF32 && !quant::IsInt8(query.y[i]) && !(fp8 && quant::IsFp8(query.y[i]))) {
-      return std::format("output {} is {}; the int8 kernels write f32, u8 or s8", i, Name(query.y[i]));
+    const DType y = query.y[i];
+    if (y != DType::kF32 && !quant::IsInt8(y) && !(fp8 ? quant::IsFp8(y) : y == DType::kBF16)) {
+      return std::format("output {} is {}; the {} kernels write f32, u8, s8 or {}", i, Name(y), fp8 ? "fp8" : "int8",
+                         fp8 ? "fp8" : "bf16");
     }
   }
   if (!Known(query.activation)) return std::format("the epilogue has no activation '{}'", query.activation);

@@ -14,12 +14,13 @@ class Session {
     for (const runtime::PortInfo& p : model_.inputs()) graph_inputs_.push_back({p.name, p.type});
   }
 
-  std::vector<py::array> Run(const py::dict& inputs, const std::optional<std::vector<std::string>>& outputs) const {
-    ir::TensorMap arrays = Unwrap(quant::FitInputs(FromDict(inputs), graph_inputs_, "inputs"));
+  std::vector<py::array> Run(const py::dict& inputs, const std::optional<std::vector<std::string>>& outputs,
+                             const std::vector<std::string>& donate) const {
+    ir::TensorMap arrays = Unwrap(quant::FitInputs(FromDict(inputs, donate), graph_inputs_, "inputs"));
     std::vector<ir::Tensor> results;
     {
       const py::gil_scoped_release unlock;
-      results = Unwrap(model_.Run(arrays));
+      results = Unwrap(model_.Run(std::move(arrays)));
     }
     std::vector<py::array> chosen;
     if (!outputs) {
@@ -59,7 +60,8 @@ void BindSession(py::module_& m) {
   py::class_<Session>(m, "Session", "A compiled model; run() may be called from several threads at once.")
       .def(py::init<const py::object&, int>(), py::arg("model"), py::arg("threads") = 0)
       .def("run", &Session::Run, py::arg("inputs"), py::arg("outputs") = py::none(),
-           "Outputs by name, or all in the model's order.")
+           py::arg("donate") = std::vector<std::string>(),
+           "Outputs by name, or all in the model's order. Inputs named in donate may be overwritten (a KV cache in place).")
       .def_property_readonly("inputs", [](const Session& s) { return Session::Ports(s.model().inputs()); })
       .def_property_readonly("outputs", [](const Session& s) { return Session::Ports(s.model().outputs()); })
       .def_property_readonly("kernels", [](const Session& s) { return s.model().KernelOfEachStep(); })

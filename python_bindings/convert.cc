@@ -1,5 +1,6 @@
 #include "octavo/python_bindings/convert.h"
 
+#include <algorithm>
 #include <cstring>
 #include <format>
 
@@ -16,9 +17,10 @@ namespace {
 // Keeps a numpy array alive; the reference is dropped with the interpreter's lock held, whichever thread is last.
 class ArrayBuffer : public ir::Buffer {
  public:
-  explicit ArrayBuffer(const py::array& array) : array_(new py::array(array)) {
+  ArrayBuffer(const py::array& array, bool donated) : array_(new py::array(array)) {
     data_ = static_cast<std::byte*>(const_cast<void*>(array.data()));
     size_ = static_cast<size_t>(array.nbytes());
+    exclusive_ = donated;
   }
   ~ArrayBuffer() override {
     const py::gil_scoped_acquire lock;
@@ -95,7 +97,7 @@ void Raise(const ir::Error& error) {
   throw py::error_already_set();
 }
 
-Tensor FromNumpy(const std::string& name, const py::array& array) {
+Tensor FromNumpy(const std::string& name, const py::array& array, bool donated) {
   DType dtype = DType::kUndefined;
   for (const Kind& k : kKinds) {
     if (array.dtype().kind() == k.kind && array.dtype().itemsize() == k.size) dtype = k.dtype;
@@ -103,10 +105,11 @@ Tensor FromNumpy(const std::string& name, const py::array& array) {
   if (dtype == DType::kUndefined) {
     Raise({std::format("array '{}' has dtype {}, which no tensor has", name, std::string(py::str(array.dtype())))});
   }
+  if (donated && !array.writeable()) Raise({std::format("array '{}' is donated, but it is read-only; pass a copy of it", name)});
   const py::array contiguous = py::array::ensure(array, py::array::c_style);
   ir::Shape shape(contiguous.shape(), contiguous.shape() + contiguous.ndim());
   if (contiguous.nbytes() == 0) return Tensor::Zeros(dtype, std::move(shape));
-  return Tensor::View(dtype, std::move(shape), std::make_shared<ArrayBuffer>(contiguous), 0);
+  return Tensor::View(dtype, std::move(shape), std::make_shared<ArrayBuffer>(contiguous, donated), 0);
 }
 
 py::array ToNumpy(const Tensor& tensor) {
@@ -125,11 +128,15 @@ py::array ToNumpy(const Tensor& tensor) {
   return py::array(py::dtype(numpy), tensor.shape(), keep->data(), owner);
 }
 
-ir::TensorMap FromDict(const py::dict& arrays) {
+ir::TensorMap FromDict(const py::dict& arrays, const std::vector<std::string>& donate) {
   ir::TensorMap tensors;
+  for (const std::string& name : donate) {
+    if (!arrays.contains(name)) Raise({std::format("'{}' is donated, but it is not among the inputs", name)});
+  }
   for (const auto& [key, value] : arrays) {
     const std::string name = py::str(key);
-    tensors[name] = FromNumpy(name, py::array::ensure(py::reinterpret_borrow<py::object>(value)));
+    const bool donated = std::ranges::find(donate, name) != donate.end();
+    tensors[name] = FromNumpy(name, py::array::ensure(py::reinterpret_borrow<py::object>(value)), donated);
   }
   return tensors;
 }

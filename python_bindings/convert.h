@@ -28,11 +28,13 @@ inline void Unwrap(ir::Status status) {
   if (!status) Raise(status.error());
 }
 
-// The tensor refers to the array's memory where it is C-contiguous and aligned, and keeps the array alive.
-ir::Tensor FromNumpy(const std::string& name, const py::array& array);
+// The tensor refers to the array's memory where it is C-contiguous and aligned, and keeps the array alive. donated: a run
+// may overwrite it.
+ir::Tensor FromNumpy(const std::string& name, const py::array& array, bool donated = false);
 // The array refers to the tensor's memory and keeps it alive. bf16, fp8 and 4-bit tensors are widened: numpy has no such types.
 py::array ToNumpy(const ir::Tensor& tensor);
-ir::TensorMap FromDict(const py::dict& arrays);
+// `donate`: names of arrays that may be overwritten.
+ir::TensorMap FromDict(const py::dict& arrays, const std::vector<std::string>& donate = {});
 
 // A path or the bytes of a model.
 ir::Graph ReadModel(const py::object& model);

@@ -266,6 +266,7 @@ Status RunSteps(const State& s, std::vector<RtValue>& values, PlannedCall& call,
     const Step& step = s.steps[i];
     in.clear();
     for (uint32_t v : step.inputs) in.push_back(v == kNone ? RtValue{} : values[v]);
+    for (uint32_t v : step.frees) values[v] = {};  // now the step alone holds what it is the last to read
     call.step = &step;
     call.in = in;
     call.out.assign(step.outputs.size(), {});
@@ -318,11 +319,12 @@ Result<Model> Model::Compile(Graph graph, const CompileOptions& options) {
   return Model(std::move(state));
 }
 
-Result<std::vector<Tensor>> Model::Run(const ir::TensorMap& inputs, Profile* profile) const {
+Result<std::vector<Tensor>> Model::Run(ir::TensorMap inputs, Profile* profile) const {
   State& s = *state_;
   std::vector<RtValue> values = s.constants;
   std::vector<int64_t> key;
   OCTAVO_TRY_STATUS(BindInputs(s, inputs, values, key));
+  inputs.clear();
   std::shared_ptr<ShapePlan> plan;
   {
     const std::scoped_lock lock(s.plans_mutex);

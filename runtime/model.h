@@ -34,8 +34,9 @@ class Model {
   ~Model();
 
   // `inputs` must name every input with its dtype and a shape that fits; returns the outputs in the graph's order. `profile`,
-  // if given, is appended to.
-  ir::Result<std::vector<ir::Tensor>> Run(const ir::TensorMap& inputs, Profile* profile = nullptr) const;
+  // if given, is appended to. An input that is moved in, so that this run alone holds it, may be overwritten by an op that
+  // updates its operand (TensorScatter, a KV cache): then the output is that memory, and nothing is copied.
+  ir::Result<std::vector<ir::Tensor>> Run(ir::TensorMap inputs, Profile* profile = nullptr) const;
 
   const std::vector<PortInfo>& inputs() const;
   const std::vector<PortInfo>& outputs() const;

@@ -29,12 +29,14 @@ using ir::ValueId;
 class StepCall {
  public:
   virtual ~StepCall() = default;
-  std::span<const RtValue> in;
+  std::span<RtValue> in;
   std::vector<RtValue> out;  // one per output slot
   const Threads* threads = nullptr;
 
   const Tensor& T(size_t i) const { return in[i].tensor; }
   bool Has(size_t i) const { return i < in.size() && in[i].tensor.defined(); }
+  // Input `i` to be overwritten, where this step is the last to read it and nothing else holds its memory; else undefined.
+  Tensor Take(size_t i) { return in[i].tensor.sole() && in[i].quant == nullptr ? std::move(in[i].tensor) : Tensor(); }
   // Memory for output `i`: from the plan where there is one. The step must write every element.
   virtual Tensor& Allocate(size_t i, DType dtype, Shape shape) = 0;
 };
@@ -69,6 +71,7 @@ KernelPtr MakeMatMul(const Node& node, const CompileContext& c);       // f32 Ma
 KernelPtr MakeQuantize(const Node& node, const CompileContext& c);     // Quantize-, DequantizeLinear per tensor
 KernelPtr MakeDynamicQuantize(const Node& node, const CompileContext& c);  // DynamicQuantizeLinear
 KernelPtr MakeQuantizeTokens(const Node& node, const CompileContext& c);   // QuantizeTokens
+KernelPtr MakeCacheWrite(const Node& node, const CompileContext& c);       // TensorScatter
 KernelPtr MakeInterpreted(const Graph& graph, ir::NodeId node);
 
 inline float ScalarF32(const Tensor& t) { return static_cast<float>(t.GetDouble(0)); }

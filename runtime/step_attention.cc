@@ -132,6 +132,15 @@ void FlashOnThreads(kernels::Arch arch, const kernels::SdpaFloatArgs& args, cons
   });
 }
 
+// Few query rows: the heads that share a K and V stay together, so that memory is read once.
+void DecodeOnThreads(kernels::Arch arch, const kernels::SdpaFloatArgs& args, const Threads& threads) {
+  const kernels::SdpaShape& s = args.shape;
+  const size_t scratch = kernels::SdpaDecodeScratchBytes(arch, args);
+  threads.For(s.batch * s.kv_heads, [&](int64_t i) {
+    kernels::SdpaDecode(arch, args, i / s.kv_heads, i % s.kv_heads, ThreadScratch(scratch, 1));
+  });
+}
+
 // Everything but dtypes and quantization parameters; both argument structs have these members.
 template <typename Args>
 Status FillCommon(const Config& c, StepCall& call, size_t mask_slot, DType out_dtype, Args& args) {
@@ -173,9 +182,11 @@ class FloatAttention : public Kernel {
   Status Run(StepCall& call) const override {
     kernels::SdpaFloatArgs args;
     OCTAVO_TRY_STATUS(FillCommon(config_, call, 3, DType::kF32, args));
-    if (!config_.flash) return Launch(arch_, args, call);
+    const bool decodes = args.shape.q_len <= kernels::kSdpaDecodeRows;
+    if (!config_.flash && !decodes) return Launch(arch_, args, call);
     if (const std::string why = kernels::SdpaRefusal(args); !why.empty()) return ir::Fail("{}", why);
-    if (call.out[0].tensor.size() > 0) FlashOnThreads(arch_, args, *call.threads);
+    if (call.out[0].tensor.size() == 0) return {};
+    config_.flash ? FlashOnThreads(arch_, args, *call.threads) : DecodeOnThreads(arch_, args, *call.threads);
     return {};
   }
 

@@ -43,13 +43,20 @@ class LinearKernel : public Kernel {
               .row_scale = per_token_ ? call.T(1).as<float>().data() : nullptr};
     args.count = static_cast<int>(branches_.size());
     for (size_t i = 0; i < branches_.size(); ++i) args.branch[i] = Output(call, i, x.shape());
+    if (has_residual_) {
+      const Tensor& residual = call.T(9);
+      if (residual.shape() != call.out[0].tensor.shape()) {
+        return ir::Fail("the residual has shape {}, the output {}", ir::ToString(residual.shape()),
+                        ir::ToString(call.out[0].tensor.shape()));
+      }
+      args.branch[0].residual = residual.as<float>().data();
+      args.branch[0].residual_stride = branches_[0].w.n();
+    }
     const int64_t rows = LeadingRows(x.shape());
     if (rows == 0) return {};
     const int64_t blocks = kernels::QkvBlocks(args);
     const int threads = call.threads->count();
-    // 48 rows amortize the reading of a weight block; columns are split only when rows cannot feed the threads.
-    const int64_t row_parts = PartsOf(rows, 48, threads);
-    const int64_t column_parts = row_parts >= threads ? 1 : std::min<int64_t>(blocks, 2 * threads);
+    const auto [row_parts, column_parts] = kernels::SharesOf(rows, blocks, threads);
     const size_t scratch = kernels::GemmScratchBytes(arch_, x.dtype(), k);
     call.threads->For(row_parts * column_parts, [&](int64_t task) {
       const Part r = PartOf(rows, row_parts, task / column_parts, 6);
@@ -66,6 +73,7 @@ class LinearKernel : public Kernel {
   int32_t x_zero_ = 0;
   bool at_run_time_ = false;
   bool per_token_ = false;  // input 1 has one scale a row
+  bool has_residual_ = false;  // input 9
 
  private:
   kernels::GemmOutput Output(StepCall& call, size_t i, const Shape& x_shape) const {
@@ -139,6 +147,7 @@ KernelPtr MakeLinear(const Node& node, const CompileContext& c) {
   auto kernel = std::make_unique<LinearKernel>(c.arch, kind + std::string(Name(c.arch)));
   kernel->at_run_time_ = at_run_time;
   kernel->per_token_ = per_token;
+  kernel->has_residual_ = node.op == Op::kLinearInt8 && node.input(9).valid();
   if (per_token) {
     kernel->x_zero_ = ScalarInt(*xz);
   } else if (!at_run_time) {

@@ -1,6 +1,7 @@
 // ScatterElements, ScatterND, TensorScatter.
 #include <cstring>
 
+#include "octavo/ir/interpret/cache_write.h"
 #include "octavo/ir/interpret/call.h"
 #include "octavo/ir/interpret/indices.h"
 #include "octavo/ir/interpret/types.h"
@@ -105,46 +106,64 @@ Status ScatterND(Call& call) {
   return {};
 }
 
-// Opset 24: updates of length s go to positions write_indices[b].. of the axis, round the end if mode is circular.
 Status TensorScatter(Call& call) {
-  const Tensor &x = call.T(0), &update = call.T(1);
-  OCTAVO_TRY(const int64_t axis, Axis(call.Int("axis", -2), x.rank()));
-  const std::string mode = call.node.attrs.Str("mode", "linear");
-  if (mode != "linear" && mode != "circular") return Fail("mode is '{}'; it must be linear or circular", mode);
-  const auto a = static_cast<size_t>(axis);
-  if (a == 0) return Fail("the axis must not be the batch axis");
-  bool fits = update.rank() == x.rank() && update.dtype() == x.dtype();
-  for (size_t d = 0; fits && d < x.shape().size(); ++d) {
-    fits = d == a ? update.shape()[d] <= x.shape()[d] : update.shape()[d] == x.shape()[d];
-  }
-  if (!fits) return Fail("the update does not fit the operand along axis {}", axis);
-  const int64_t batch = x.shape()[0], n = x.shape()[a], s = update.shape()[a];
-  std::vector<int64_t> start(static_cast<size_t>(batch), 0);
-  if (call.Has(2)) {
-    OCTAVO_TRY(start, IntsOf(call.T(2), "the write positions"));
-    if (static_cast<int64_t>(start.size()) != batch)
-      return Fail("{} write positions for a batch of {}", start.size(), batch);
-  }
-  for (int64_t p : start) {
-    if (p < 0 || p > n || (mode == "linear" && p > n - s))
-      return Fail("write position {} is outside axis of size {}", p, n);
-  }
-  Tensor y = CopyOf(x);
-  const int64_t inner = Count(x.shape(), a + 1, x.shape().size()), outer = Count(x.shape(), 0, a);
-  OCTAVO_TRY_STATUS(Apply(Merge::kReplace, update, y, [&](auto put) {
-    for (int64_t o = 0; o < outer; ++o) {
-      const int64_t first = start[static_cast<size_t>(o / (outer / batch))];
-      for (int64_t i = 0; i < s; ++i) {
-        const int64_t to = (first + i) % n;
-        for (int64_t j = 0; j < inner; ++j) put((o * n + to) * inner + j, (o * s + i) * inner + j);
-      }
-    }
-  }));
+  OCTAVO_TRY(const CacheWrite write, PlanCacheWrite(call.node, call.T(0), call.T(1), call.Has(2) ? &call.T(2) : nullptr));
+  Tensor y = CopyOf(call.T(0));
+  WriteCache(write, call.T(1), y);
   call.Return(std::move(y));
   return {};
 }
 
 }  // namespace
+
+Result<CacheWrite> PlanCacheWrite(const Node& node, const Tensor& cache, const Tensor& update, const Tensor* at) {
+  const int64_t axis = node.attrs.Int("axis", -2) + (node.attrs.Int("axis", -2) < 0 ? cache.rank() : 0);
+  if (axis <= 0 || axis >= cache.rank()) {
+    return Fail("axis {} is not one of the axes 1 to {} that a batch leaves", node.attrs.Int("axis", -2), cache.rank() - 1);
+  }
+  const std::string mode = node.attrs.Str("mode", "linear");
+  if (mode != "linear" && mode != "circular") return Fail("mode is '{}'; it must be linear or circular", mode);
+  const auto a = static_cast<size_t>(axis);
+  bool fits = update.rank() == cache.rank() && update.dtype() == cache.dtype();
+  for (size_t d = 0; fits && d < cache.shape().size(); ++d) {
+    fits = d == a ? update.shape()[d] <= cache.shape()[d] : update.shape()[d] == cache.shape()[d];
+  }
+  if (cache.dtype() == DType::kString || quant::BitsOf(cache.dtype()) % 8 != 0) {
+    return Fail("a cache of {} has no whole bytes to write", quant::Name(cache.dtype()));
+  }
+  if (!fits) return Fail("the update {} does not fit the cache {} along axis {}", Describe(update), Describe(cache), axis);
+  CacheWrite w;
+  w.rows = cache.shape()[a];
+  w.new_rows = update.shape()[a];
+  w.outer = Count(cache.shape(), 0, a);
+  w.row_bytes = static_cast<size_t>(Count(cache.shape(), a + 1, cache.shape().size()) * quant::BitsOf(cache.dtype()) / 8);
+  w.start.assign(static_cast<size_t>(cache.shape()[0]), 0);
+  if (at != nullptr) {
+    OCTAVO_TRY(std::vector<int64_t> start, IntsOf(*at, "the write positions"));
+    if (start.size() != w.start.size()) {
+      return Fail("{} write positions for a batch of {}", start.size(), w.start.size());
+    }
+    w.start = std::move(start);
+  }
+  for (int64_t p : w.start) {
+    if (p < 0 || p > w.rows || (mode == "linear" && p > w.rows - w.new_rows)) {
+      return Fail("write position {} is outside axis of size {}", p, w.rows);
+    }
+  }
+  return w;
+}
+
+void WriteCache(const CacheWrite& w, const Tensor& update, Tensor& cache) {
+  if (w.outer == 0 || w.rows == 0 || w.row_bytes == 0) return;
+  const int64_t per_batch = w.outer / static_cast<int64_t>(w.start.size());
+  for (int64_t o = 0; o < w.outer; ++o) {
+    for (int64_t i = 0; i < w.new_rows; ++i) {
+      const int64_t to = o * w.rows + (w.start[static_cast<size_t>(o / per_batch)] + i) % w.rows;
+      std::memcpy(cache.mutable_data() + static_cast<size_t>(to) * w.row_bytes,
+                  update.data() + static_cast<size_t>(o * w.new_rows + i) * w.row_bytes, w.row_bytes);
+    }
+  }
+}
 
 void RegisterScatter(Table& t) {
   t.Set(Op::kScatterElements, ScatterElements);

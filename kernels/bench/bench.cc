@@ -6,6 +6,7 @@
 #include <cstring>
 #include <format>
 #include <limits>
+#include <optional>
 #include <random>
 
 #include "octavo/kernels/bench/onednn.h"
@@ -20,6 +21,8 @@ namespace {
 
 constexpr int64_t kWidth = 768, kHeads = 12, kHeadSize = 64;
 constexpr int64_t kColdBytes = int64_t{96} << 20;  // more than the L2 of any core, and than most shares of an L3
+// Sets of weights, 1.8 MB each; the float product displaces the first kind from L2.
+constexpr int64_t kSetsInL3 = 2, kSetsBeyondAllL2 = 4;
 
 // The work of a row, done in turns; the fastest time of each, and the fewest cycles of the first: its time multiplied by
 // the clock right after it (the clock falls while wide instructions run).
@@ -66,7 +69,8 @@ struct LinearProblem {
   AlignedArray<uint8_t> scratch;
   size_t next = 0;
 
-  LinearProblem(int64_t m, Arch arch, int64_t copies) : scratch(GemmScratchBytes(arch, quant::DType::kU8, kWidth)) {
+  // `most`: the largest weight; 64 gives panels that are certified (PackedWeights::SafeQuads).
+  LinearProblem(int64_t m, Arch arch, int64_t copies, int most = 127) : scratch(GemmScratchBytes(arch, quant::DType::kU8, kWidth)) {
     std::mt19937 random(7);
     x.resize(static_cast<size_t>(m * kWidth));
     for (auto& v : x) v = static_cast<uint8_t>(random());
@@ -74,7 +78,7 @@ struct LinearProblem {
     scale.assign(kWidth, 0.001f);
     bias.assign(kWidth, 0.25f);
     std::vector<int8_t> weights(static_cast<size_t>(kWidth * kWidth));
-    for (auto& v : weights) v = static_cast<int8_t>(random());
+    for (auto& v : weights) v = static_cast<int8_t>(static_cast<int>(random() % static_cast<unsigned>(2 * most + 1)) - most);
     w.reserve(static_cast<size_t>(3 * copies));
     for (int64_t c = 0; c < copies; ++c) {
       QkvArgs& a = args.emplace_back();
@@ -94,10 +98,39 @@ struct LinearProblem {
   }
 };
 
+// One thread and all of them in turns, by the wall clock; so many sets of weights that no L2 has the next one.
+double MeasureSpeedup(int64_t m, const Options& options) {
+  if (options.threads < 2 || !options.parallel) return 0;
+  LinearProblem problem(m, options.arch, kSetsBeyondAllL2);
+  const int64_t blocks = QkvBlocks(problem.args[0]);
+  const Shares shares = SharesOf(m, blocks, options.threads);
+  const size_t bytes = (GemmScratchBytes(options.arch, quant::DType::kU8, kWidth) + 63) / 64 * 64;
+  AlignedArray<uint8_t> scratch(static_cast<size_t>(shares.rows * shares.blocks) * bytes);
+  const auto wall = [](const std::function<void()>& work) {
+    const auto start = std::chrono::steady_clock::now();
+    work();
+    return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  };
+  const auto share = [&](int64_t i) {
+    const int64_t r = i / shares.blocks, c = i % shares.blocks;
+    Qkv(options.arch, problem.args[problem.next % problem.args.size()], {m * r / shares.rows, m * (r + 1) / shares.rows},
+        {blocks * c / shares.blocks, blocks * (c + 1) / shares.blocks}, scratch.data() + static_cast<size_t>(i) * bytes);
+  };
+  double one = std::numeric_limits<double>::infinity(), all = one;
+  const auto start = std::chrono::steady_clock::now();
+  for (int round = 0; round < 5 || std::chrono::steady_clock::now() - start < std::chrono::duration<double>(options.seconds / 2);
+       ++round) {
+    one = std::min(one, wall([&] { problem.Run(options.arch, m); }));
+    all = std::min(all, wall([&] { options.parallel(shares.rows * shares.blocks, share); }));
+    ++problem.next;
+  }
+  return one / all;
+}
+
 LinearRow MeasureLinear(int64_t m, const Options& options, Report& report) {
   const int64_t weight_bytes = 3 * kWidth * kWidth;
   const bool cold = m == 1;
-  const int64_t copies = cold ? kColdBytes / weight_bytes : 1;
+  const int64_t copies = cold ? kColdBytes / weight_bytes : kSetsInL3;
   LinearProblem ours(m, options.arch, copies);
   std::vector<std::unique_ptr<OneDnnInt8>> int8;
   for (int64_t c = 0; c < copies; ++c) int8.push_back(std::make_unique<OneDnnInt8>(m, kWidth, 3 * kWidth));
@@ -106,8 +139,14 @@ LinearRow MeasureLinear(int64_t m, const Options& options, Report& report) {
       y(static_cast<size_t>(3 * m * kWidth));
   const auto packed = PackWeightsF32(w.data(), kWidth, 3 * kWidth, false, m);
   const PeakLoop dot = DotPeak(options.arch);
-  AlignedArray<uint8_t> plain(static_cast<size_t>(cold ? kColdBytes : 0));
-  if (cold) std::memset(plain.data(), 1, static_cast<size_t>(kColdBytes));
+  // Read plainly where as many weights lie. The whole lot where memory itself is asked for.
+  const int64_t read_bytes = copies * weight_bytes, read_at_once = cold ? read_bytes : weight_bytes;
+  AlignedArray<uint8_t> plain(static_cast<size_t>(read_bytes));
+  std::memset(plain.data(), 1, plain.size());
+  int64_t read_turn = 0;
+  const bool certifies = options.arch == Arch::kAvx2 || options.arch == Arch::kAvx512;
+  std::optional<LinearProblem> seven_bits;
+  if (certifies) seven_bits.emplace(m, options.arch, copies, 64);
 
   Turns turns;
   const size_t mine = turns.Add([&] { ours.Run(options.arch, m); });
@@ -116,7 +155,10 @@ LinearRow MeasureLinear(int64_t m, const Options& options, Report& report) {
     if (!GemmF32({x.data(), kWidth, &*packed, nullptr, y.data(), 3 * kWidth}, {0, m}).empty()) std::abort();
   });
   const size_t peak = turns.Add(dot.run);
-  const size_t read = turns.Add(!cold ? std::function<void()>() : [&] { ReadAll(options.arch, plain.data(), kColdBytes); });
+  const size_t read = turns.Add([&] {
+    ReadAll(options.arch, plain.data() + read_turn++ * read_at_once % read_bytes, read_at_once);
+  });
+  const size_t certified = turns.Add(!certifies ? std::function<void()>() : [&] { seven_bits->Run(options.arch, m); });
   report.complete &= turns.Run(options);
 
   LinearRow row{.m = m};
@@ -125,11 +167,14 @@ LinearRow MeasureLinear(int64_t m, const Options& options, Report& report) {
   if (dot.macs != 0) row.of_peak = macs / turns[mine] / (static_cast<double>(dot.macs) / turns[peak]);
   if (cold) {
     row.weights_gb_s = static_cast<double>(weight_bytes) / turns[mine] * 1e-9;
-    report.read_gb_s = static_cast<double>(kColdBytes) / turns[read] * 1e-9;
+    report.read_gb_s = static_cast<double>(read_bytes) / turns[read] * 1e-9;
     row.of_bandwidth = row.weights_gb_s / report.read_gb_s;
   }
+  row.read_bound = row.mac_per_cycle * turns[mine] / (turns[read] * static_cast<double>(weight_bytes) / static_cast<double>(read_at_once));
+  if (certifies) row.certified_of_peak = row.of_peak * turns[mine] / turns[certified];
   row.over_onednn_int8 = turns[theirs] / turns[mine];
   row.over_onednn_f32 = packed ? turns[floats] / turns[mine] : 0;
+  row.speedup = MeasureSpeedup(m, options);
   return row;
 }
 
@@ -181,7 +226,7 @@ void MeasurePeaks(const Options& options, Report& report) {
   const PeakLoop dot = DotPeak(options.arch), fma = FmaPeak(options.arch);
   Turns turns;
   const size_t d = turns.Add(dot.run), f = turns.Add(fma.run);
-  report.complete &= turns.Run({.arch = options.arch, .seconds = 0.2, .progress = {}, .stop = options.stop});
+  report.complete &= turns.Run({.arch = options.arch, .seconds = 0.2, .progress = {}, .stop = options.stop, .parallel = {}});
   report.dot = dot.instruction;
   report.fma = fma.instruction;
   const auto rate = [&](const PeakLoop& loop, double s) {
@@ -197,6 +242,7 @@ Report Measure(const Options& options) {
   Report report;
   report.cpu = CpuDescription();
   report.arch = options.arch;
+  report.threads = options.threads;
   report.onednn_limited = LimitOneDnn(options.arch);
   int64_t done = 0;
   const auto tell = [&](const std::string& row) {

@@ -20,6 +20,9 @@ struct Options {
   double seconds = 1.0;  // per row
   std::function<void(std::string_view row, int64_t done, int64_t total)> progress;
   const std::atomic<bool>* stop = nullptr;
+  // A standing pool: runs task(0) .. task(n - 1) on `threads` threads. Without one, nothing is said of threads.
+  int threads = 1;
+  std::function<void(int64_t n, const std::function<void(int64_t)>& task)> parallel;
 };
 
 // Kernel 1, 768 -> 3 x 768, u8 in, u8 out, s8 weights with column scales, bias.
@@ -29,7 +32,10 @@ struct LinearRow {
   double of_peak = 0;       // of the dot product loop; 0: no such loop
   double weights_gb_s = 0;  // m = 1: weights read from beyond L2
   double of_bandwidth = 0;  // of the rate of plain loads over as many bytes
+  double read_bound = 0;    // MAC/cycle if the weights were only read, from where they lie
+  double certified_of_peak = 0;  // CPUs without VNNI: with weights of 7 bits
   double over_onednn_int8 = 0, over_onednn_f32 = 0;  // its time / ours
+  double speedup = 0;  // by Options::threads, in wall time; 0: not measured
 };
 
 // Kernel 2, exact mode, 12 heads of 64, u8 operands and output.
@@ -49,6 +55,7 @@ struct Report {
   bool onednn_limited = true;  // oneDNN is kept to the same instructions
   std::vector<LinearRow> linear;
   std::vector<AttentionRow> attention;
+  int threads = 1;       // of LinearRow::speedup
   bool complete = true;  // false: stopped
 };
 

@@ -63,6 +63,12 @@ HWY_INLINE V Silu(D d, V x) {
   return hwy::HWY_NAMESPACE::Mul(x, Sigmoid(d, x));
 }
 
+template <class D, class V = hwy::HWY_NAMESPACE::Vec<D>>
+HWY_INLINE V QuickGelu(D d, V x) {
+  namespace hn = hwy::HWY_NAMESPACE;
+  return hn::Mul(x, Sigmoid(d, hn::Mul(x, hn::Set(d, quant::constants::kQuickGelu))));
+}
+
 // The truth divides x by sqrt(2). RN(x * r), corrected once by its exact remainder, is that quotient (Markstein)
 // wherever the remainder is normal; below, erf + 1 is 1 whatever the last bit. Beyond 8, erf is 1: the clamp keeps inf
 // from inf - inf.

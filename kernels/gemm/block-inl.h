@@ -80,13 +80,13 @@ HWY_INLINE EpilogueTile TileOf(const GemmInput& x, const GemmOutput& y, const Co
   tile.row_scale = x.row_scale;
   tile.column = b.column;
   tile.columns = b.columns;
-  if (y.dtype != quant::DType::kF32) tile.requant = MakeRequant(y.scale, y.zero_point, y.dtype);
+  if (quant::IsInt8(y.dtype)) tile.requant = MakeRequant(y.scale, y.zero_point, y.dtype);
   return tile;
 }
 
 // The lines that the epilogue will write: they arrive while the product runs.
 HWY_INLINE void PrefetchOutput(const EpilogueTile& t) {
-  const int64_t bytes = t.y->dtype == quant::DType::kF32 ? 4 : 1;
+  const int64_t bytes = t.y->dtype == quant::DType::kF32 ? 4 : t.y->dtype == quant::DType::kBF16 ? 2 : 1;
   const char* out = static_cast<const char*>(t.y->y) + (t.row * t.y->stride + t.column) * bytes;
   for (int r = 0; r < t.rows; ++r, out += t.y->stride * bytes) {
     for (int64_t i = 0; i < t.columns * bytes; i += 64) hwy::Prefetch(out + i);

@@ -10,12 +10,9 @@
 #include <cstring>
 
 #include "hwy/highway.h"
+#include "octavo/kernels/elementwise/activations-inl.h"
 #include "octavo/kernels/gemm/gemm.h"
 #include "octavo/kernels/simd/requant-inl.h"
-#if __has_include("octavo/kernels/elementwise/activations-inl.h")
-#include "octavo/kernels/elementwise/activations-inl.h"
-#define OCTAVO_HAVE_VECTOR_ACTIVATIONS 1
-#endif
 
 HWY_BEFORE_NAMESPACE();
 namespace octavo::kernels {
@@ -103,22 +100,43 @@ HWY_INLINE void StoreFloats(const EpilogueTile& t, Source source) {
   }
 }
 
+// Round to nearest even, NaN stays NaN: quant::F32ToBF16.
+template <class Source>
+HWY_INLINE void StoreBf16(const EpilogueTile& t, Source source) {
+  namespace hn = hwy::HWY_NAMESPACE;
+  const EpilogueD d;
+  const hn::RebindToUnsigned<EpilogueD> du;
+  const hn::Rebind<uint16_t, EpilogueD> d16;
+  constexpr int kLanes = static_cast<int>(hn::MaxLanes(d));
+  uint16_t* out = static_cast<uint16_t*>(t.y->y) + t.row * t.y->stride + t.column;
+  for (int r = 0; r < t.rows; ++r, out += t.y->stride) {
+    for (int c = 0; c < t.columns; c += kLanes) {
+      const EpilogueV v = source(r, c);
+      const auto bits = hn::BitCast(du, v), high = hn::ShiftRight<16>(bits);
+      const auto half = hn::Add(hn::And(high, hn::Set(du, 1u)), hn::Set(du, 0x7fffu));
+      const auto rounded = hn::ShiftRight<16>(hn::Add(bits, half)), quiet = hn::Or(high, hn::Set(du, 0x40u));
+      const auto words = hn::TruncateTo(d16, hn::IfThenElse(hn::RebindMask(du, hn::IsNaN(v)), quiet, rounded));
+      if (t.columns - c >= kLanes) {
+        hn::StoreU(words, d16, out + c);
+      } else {
+        hn::StoreN(words, d16, out + c, static_cast<size_t>(t.columns - c));
+      }
+    }
+  }
+}
+
 template <bool kDivide, class Source>
 HWY_INLINE void StoreBytes(const EpilogueTile& t, Source source) {
   namespace hn = hwy::HWY_NAMESPACE;
   const EpilogueD d;
-  const hn::RebindToSigned<EpilogueD> di;
   const hn::Repartition<uint8_t, EpilogueD> d8;
   constexpr int kLanes = static_cast<int>(hn::MaxLanes(d));
   uint8_t* out = static_cast<uint8_t*>(t.y->y) + t.row * t.y->stride + t.column;
   const Requant q = t.requant;
   for (int r = 0; r < t.rows; ++r, out += t.y->stride) {
     for (int c = 0; c < t.columns; c += 4 * kLanes) {
-      const auto v0 = RequantToInt<kDivide>(d, q, source(r, c));
-      const auto v1 = RequantToInt<kDivide>(d, q, source(r, c + kLanes));
-      const auto v2 = RequantToInt<kDivide>(d, q, source(r, c + 2 * kLanes));
-      const auto v3 = RequantToInt<kDivide>(d, q, source(r, c + 3 * kLanes));
-      const auto bytes = RequantPack(di, q, v0, v1, v2, v3);
+      const auto bytes = RequantBytes<kDivide>(d, q, source(r, c), source(r, c + kLanes), source(r, c + 2 * kLanes),
+                                               source(r, c + 3 * kLanes));
       if (t.columns - c >= 4 * kLanes) {
         hn::StoreU(bytes, d8, out + c);
       } else {
@@ -134,6 +152,8 @@ template <class Source>
 HWY_INLINE void StoreTile(const EpilogueTile& t, Source source) {
   if (t.y->dtype == quant::DType::kF32) {
     StoreFloats(t, source);
+  } else if (t.y->dtype == quant::DType::kBF16) {
+    StoreBf16(t, source);
   } else if (t.requant.divide) {
     StoreBytes<true>(t, source);
   } else {
@@ -151,7 +171,6 @@ HWY_INLINE void InPlace(float* values, int rows, Op op) {
 }
 
 HWY_NOINLINE void ActivateInPlace(Activation activation, float* values, int rows) {
-#ifdef OCTAVO_HAVE_VECTOR_ACTIVATIONS
   switch (activation) {
     case Activation::kGelu:
       return InPlace(values, rows, [](auto d, auto v) HWY_ATTR { return Gelu(d, v); });
@@ -163,13 +182,12 @@ HWY_NOINLINE void ActivateInPlace(Activation activation, float* values, int rows
       return InPlace(values, rows, [](auto d, auto v) HWY_ATTR { return Sigmoid(d, v); });
     case Activation::kTanh:
       return InPlace(values, rows, [](auto d, auto v) HWY_ATTR { return Tanh(d, v); });
+    case Activation::kQuickGelu:
+      return InPlace(values, rows, [](auto d, auto v) HWY_ATTR { return QuickGelu(d, v); });
     case Activation::kNone:
     case Activation::kRelu:
       return;
   }
-#else
-  for (int i = 0; i < rows * 64; ++i) values[i] = ApplyActivation(activation, values[i]);
-#endif
 }
 
 template <class Source>
@@ -181,7 +199,23 @@ HWY_INLINE void FillValues(int rows, Source source, float* values) {
   }
 }
 
-// Activations and what multiplies after them take passes over a buffer in L1.
+HWY_INLINE void AddResidual(const EpilogueTile& t, float* values) {
+  namespace hn = hwy::HWY_NAMESPACE;
+  const EpilogueD d;
+  constexpr int kLanes = static_cast<int>(hn::MaxLanes(d));
+  const float* from = t.y->residual + t.row * t.y->residual_stride + t.column;
+  for (int r = 0; r < t.rows; ++r, from += t.y->residual_stride, values += 64) {
+    int c = 0;
+    for (; c + kLanes <= t.columns; c += kLanes) {
+      hn::Store(hn::Add(hn::Load(d, values + c), hn::LoadU(d, from + c)), d, values + c);
+    }
+    if (c == t.columns) continue;
+    const auto rest = hn::LoadN(d, from + c, static_cast<size_t>(t.columns - c));
+    hn::Store(hn::Add(hn::Load(d, values + c), rest), d, values + c);
+  }
+}
+
+// Activations and what follows them take passes over a buffer in L1.
 HWY_NOINLINE void EpilogueInPasses(const EpilogueTile& t) {
   namespace hn = hwy::HWY_NAMESPACE;
   const EpilogueD d;
@@ -207,11 +241,12 @@ HWY_NOINLINE void EpilogueInPasses(const EpilogueTile& t) {
       }
     }
   }
+  if (t.y->residual != nullptr) AddResidual(t, values);
   StoreTile(t, FromFloats{values});
 }
 
 HWY_INLINE void Epilogue(const EpilogueTile& t) {
-  const bool scaled = t.y->post_scale != nullptr;
+  const bool scaled = t.y->post_scale != nullptr || t.y->residual != nullptr;  // something follows the activation
   const bool relu = t.y->activation == Activation::kRelu;
   const bool tokens = t.row_scale != nullptr;
   if (tokens && !scaled && t.y->activation == Activation::kNone && t.y->dtype == quant::DType::kF32) {

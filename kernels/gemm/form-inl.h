@@ -4,7 +4,8 @@
 //   kFlipsSigned        s8 input gets its top bit flipped (adds 128; the zero point moves too)
 //   ReadsInPlace(x, k)  the rows can be read where they lie
 //   PackRow             one prepared row of ceil(k / 4) * 4 elements; padding meets zero weights
-//   Rows                up to 6 rows x 64 columns, all of k
+//   kTileRows, Rows     up to kTileRows rows x 64 columns, all of k
+//   Decode              WideForm alone: before the rows of a block
 //   Small               up to kSmallRows rows x 64 columns, weights streamed once
 #if defined(OCTAVO_KERNELS_GEMM_FORM_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef OCTAVO_KERNELS_GEMM_FORM_INL_H_
@@ -32,10 +33,12 @@ struct PreparedRows {
   const T* data;
   size_t stride;
   size_t k;
+  Ahead ahead{};
+  int16_t* decoded = nullptr;  // room for a block of weights as WideForm wants them
 };
 
-#if HWY_TARGET != HWY_AVX3
-struct VnniForm {
+// Rows as u8, read where they lie if possible.
+struct BytesForm {
   using Input = uint8_t;
   static constexpr bool kFlipsSigned = true;
 
@@ -50,13 +53,18 @@ struct VnniForm {
     for (; i + hn::MaxLanes(d) <= k; i += hn::MaxLanes(d)) hn::StoreU(hn::Xor(hn::LoadU(d, row + i), flip), d, out + i);
     if (i < k) hn::StoreN(hn::Xor(hn::LoadN(d, row + i, k - i), flip), d, out + i, k - i);
   }
+};
+
+#if HWY_TARGET != HWY_AVX3
+struct VnniForm : BytesForm {
+  static constexpr int kTileRows = 6;
 
   template <int kRows>
   static HWY_INLINE void Rows(const PreparedRows<Input>& x, int64_t row, const int8_t* const panels[4],
                               const int32_t* init, int32_t* acc) {
     const Input* first = x.data + static_cast<size_t>(row) * x.stride;
 #if HWY_TARGET <= HWY_AVX3_DL
-    VnniTile<kRows>(first, x.stride, x.k, panels, init, acc);
+    VnniTile<kRows>(first, x.stride, x.k, panels, init, acc, x.ahead);
 #else
     SmallColumns<VnniQuad, kRows, 2, 1>(first, x.stride, x.k, panels, init, acc);
 #endif
@@ -73,6 +81,7 @@ struct VnniForm {
 struct S16Form {
   using Input = int16_t;
   static constexpr bool kFlipsSigned = false;
+  static constexpr int kTileRows = 6;
 
   static bool ReadsInPlace(const GemmInput&, int64_t) { return false; }
 
@@ -119,6 +128,51 @@ struct S16Form {
   static void Small(const PreparedRows<Input>& x, int rows, const int8_t* const panels[4], const int32_t*,
                     int32_t* acc) {
     SmallRows<S16Quad>(x.data, x.stride, x.k, rows, panels, nullptr, acc);
+  }
+};
+
+// The same for many rows, which share the decoding of a block of weights.
+struct WideForm : S16Form {
+  static void Decode(const PreparedRows<Input>& x, const int8_t* const panels[4]) {
+    constexpr int kLanes = static_cast<int>(hwy::HWY_NAMESPACE::MaxLanes(TileD()));
+    for (int c = 0; c < kColumnBlock; c += 2 * kLanes) {
+      const int8_t* b0 = panels[c / 16] + c % 16 * 4;
+      const int8_t* b1 = panels[(c + kLanes) / 16] + (c + kLanes) % 16 * 4;
+      DecodeColumns(b0, b1, x.k, x.decoded + static_cast<size_t>(c) * x.k);
+    }
+  }
+
+  template <int kRows>
+  static HWY_INLINE void Rows(const PreparedRows<Input>& x, int64_t row, const int8_t* const[4], const int32_t*,
+                              int32_t* acc) {
+    const Input* first = x.data + static_cast<size_t>(row) * x.stride;
+    constexpr int kLanes = static_cast<int>(hwy::HWY_NAMESPACE::MaxLanes(TileD()));
+    for (int c = 0; c < kColumnBlock; c += 2 * kLanes) {
+      WideTile<kRows>(first, x.stride, x.k, x.decoded + static_cast<size_t>(c) * x.k, acc + c);
+    }
+  }
+};
+
+// Certified panels: vpmaddubsw on bytes, kQuads of k before the sums are widened.
+template <int kQuads>
+struct PairForm : BytesForm {
+  static constexpr int kTileRows = 4;
+
+  template <int kRows>
+  static HWY_INLINE void Rows(const PreparedRows<Input>& x, int64_t row, const int8_t* const panels[4],
+                              const int32_t* init, int32_t* acc) {
+    const Input* first = x.data + static_cast<size_t>(row) * x.stride;
+    constexpr int kLanes = static_cast<int>(hwy::HWY_NAMESPACE::MaxLanes(TileD()));
+    for (int c = 0; c < kColumnBlock; c += 2 * kLanes) {
+      const int8_t* b0 = panels[c / 16] + c % 16 * 4;
+      const int8_t* b1 = panels[(c + kLanes) / 16] + (c + kLanes) % 16 * 4;
+      PairTile<kRows, kQuads>(first, x.stride, x.k, b0, b1, init + c, acc + c);
+    }
+  }
+
+  static void Small(const PreparedRows<Input>& x, int rows, const int8_t* const panels[4], const int32_t* init,
+                    int32_t* acc) {
+    SmallRows<PairQuad>(x.data, x.stride, x.k, rows, panels, init, acc);
   }
 };
 #endif

@@ -1,4 +1,5 @@
-// Int8 matrix product with epilogue: y = quantize(activation(float(sum_k (x - zx) * w) * (sx * sw[n]) + bias[n])).
+// Int8 matrix product with epilogue:
+//   y = quantize(activation(float(sum_k (x - zx) * w) * (sx * sw[n]) + bias[n]) * post_scale[n] + residual[m][n]).
 //
 //   auto w = PackWeights({.data = weights, .dtype = DType::kS8, .k = 384, .n = 1536});   // once; may refuse
 //   GemmArgs args{.x = {...}, .y = {.w = &*w, ...}};
@@ -28,9 +29,11 @@ struct Range {
   int64_t end = 0;
 };
 
-// kGelu is the erf form. Truth: quant/numeric/math.h; relu is x < 0 ? 0 : x, so NaN stays NaN.
-enum class Activation : uint8_t { kNone, kRelu, kGelu, kGeluTanh, kSilu, kSigmoid, kTanh };
-// "none", "relu", "gelu", "gelu_tanh", "silu", "sigmoid", "tanh": the spelling of the attribute in ir/functions.h.
+// kGelu is the erf form, kQuickGelu x * Sigmoid(x * 1.702f). Truth: quant/numeric/math.h; relu is x < 0 ? 0 : x, so NaN
+// stays NaN.
+enum class Activation : uint8_t { kNone, kRelu, kGelu, kGeluTanh, kSilu, kSigmoid, kTanh, kQuickGelu };
+// "none", "relu", "gelu", "gelu_tanh", "silu", "sigmoid", "tanh", "quick_gelu": the spelling of the attribute in
+// ir/functions.h.
 std::string_view Name(Activation activation);
 // False for a word that names none.
 bool ActivationFromName(std::string_view name, Activation* activation);
@@ -58,7 +61,10 @@ class PackedWeights {
   const int8_t* data() const { return data_.data(); }
   const int8_t* Panel(int64_t index) const { return data_.data() + index * k_padded() * 16; }
   const int32_t* column_sums() const { return sums_.data(); }
-  size_t bytes() const { return data_.size() + sums_.size() * sizeof(int32_t); }
+  // The certificate of a panel: how many quads of k a saturating s16 lane (vpmaddubsw) holds exactly, for every u8
+  // activation. 2: any two neighbouring quads, added up; 1: each alone; 0: some pair of weights can saturate.
+  int SafeQuads(int64_t panel) const { return safe_quads_.data()[panel]; }
+  size_t bytes() const { return data_.size() + sums_.size() * sizeof(int32_t) + safe_quads_.size(); }
 
  private:
   friend std::expected<PackedWeights, std::string> PackWeights(const WeightSource& source);
@@ -66,6 +72,7 @@ class PackedWeights {
   int64_t n_ = 0;
   AlignedArray<int8_t> data_;
   AlignedArray<int32_t> sums_;
+  AlignedArray<uint8_t> safe_quads_;  // one a panel
 };
 
 // Refuses, with a sentence: a column whose sum could leave int32 (255 * sum_k |w| >= 2^31: never below k = 65,794), a
@@ -90,8 +97,10 @@ struct GemmOutput {
   const float* bias = nullptr;  // n values, or null: nothing is added
   Activation activation = Activation::kNone;
   const float* post_scale = nullptr;  // n values that multiply what the activation gives, or null
+  const float* residual = nullptr;    // [m][n], added after all that, or null
+  int64_t residual_stride = 0;        // elements from row to row
   void* y = nullptr;
-  quant::DType dtype = quant::DType::kF32;  // kF32: stored as it is; kU8, kS8: QuantizeLinear
+  quant::DType dtype = quant::DType::kF32;  // kF32: stored as it is; kBF16: rounded; kU8, kS8: QuantizeLinear
   float scale = 1.0f;                       // of y; used for kU8 and kS8 only
   int32_t zero_point = 0;
   int64_t stride = 0;  // elements from row to row

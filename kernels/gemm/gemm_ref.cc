@@ -3,7 +3,9 @@
 #include <utility>
 
 #include "octavo/kernels/gemm/gemm.h"
+#include "octavo/quant/numeric/float16.h"
 #include "octavo/quant/numeric/math.h"
+#include "octavo/quant/numeric/math_constants.h"
 #include "octavo/quant/numeric/rounding.h"
 
 namespace octavo::kernels {
@@ -12,7 +14,7 @@ namespace {
 constexpr std::pair<Activation, std::string_view> kNames[] = {
     {Activation::kNone, "none"},          {Activation::kRelu, "relu"}, {Activation::kGelu, "gelu"},
     {Activation::kGeluTanh, "gelu_tanh"}, {Activation::kSilu, "silu"}, {Activation::kSigmoid, "sigmoid"},
-    {Activation::kTanh, "tanh"},
+    {Activation::kTanh, "tanh"},          {Activation::kQuickGelu, "quick_gelu"},
 };
 
 int32_t Accumulate(const GemmInput& x, const PackedWeights& w, int64_t m, int64_t n) {
@@ -31,6 +33,8 @@ void Store(const GemmOutput& y, int64_t m, int64_t n, float value) {
   const int64_t index = m * y.stride + n;
   if (y.dtype == quant::DType::kF32) {
     static_cast<float*>(y.y)[index] = value;
+  } else if (y.dtype == quant::DType::kBF16) {
+    static_cast<uint16_t*>(y.y)[index] = quant::F32ToBF16(value);
   } else if (y.dtype == quant::DType::kU8) {
     static_cast<uint8_t*>(y.y)[index] = static_cast<uint8_t>(quant::QuantizeOne(value, y.scale, y.zero_point, 0, 255));
   } else {
@@ -72,6 +76,8 @@ float ApplyActivation(Activation activation, float x) {
       return quant::Sigmoid(x);
     case Activation::kTanh:
       return quant::Tanh(x);
+    case Activation::kQuickGelu:
+      return x * quant::Sigmoid(x * quant::constants::kQuickGelu);
   }
   return x;
 }
@@ -86,6 +92,7 @@ void GemmReference(const GemmArgs& args, Range rows, Range blocks) {
       if (y.bias != nullptr) value = value + y.bias[n];
       value = ApplyActivation(y.activation, value);
       if (y.post_scale != nullptr) value = value * y.post_scale[n];
+      if (y.residual != nullptr) value = value + y.residual[m * y.residual_stride + n];
       Store(y, m, n, value);
     }
   }

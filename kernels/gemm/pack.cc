@@ -48,6 +48,34 @@ std::string PackPanel(const WeightSource& s, int64_t first, int8_t* panel, int32
   return {};
 }
 
+// A lane of vpmaddubsw adds u8 * w over two neighbouring k. It lies between 255 times the sum of the negative weights
+// and 255 times that of the positive ones, and reaches both: 128 of either is 32640 and fits, 129 is 32895 and does
+// not.
+struct LaneSums {
+  int positive = 0;
+  int negative = 0;
+
+  void Add(int w) { (w > 0 ? positive : negative) += w; }
+  bool Fits() const { return positive <= 128 && negative >= -128; }
+};
+
+int SafeQuadsOf(const int8_t* panel, int64_t k_padded) {
+  int safe = 2;
+  for (int64_t q = 0; q < k_padded / 4; q += 2) {  // padding makes the number of quads even
+    for (int lane = 0; lane < 32; ++lane) {        // of 16 columns, two pairs a quad
+      const int8_t* w = panel + q * 64 + lane * 2;
+      LaneSums first, second, both;
+      for (int i = 0; i < 2; ++i) {
+        first.Add(w[i]), second.Add(w[64 + i]);
+        both.Add(w[i]), both.Add(w[64 + i]);
+      }
+      if (!first.Fits() || !second.Fits()) return 0;
+      if (!both.Fits()) safe = 1;
+    }
+  }
+  return safe;
+}
+
 }  // namespace
 
 std::expected<PackedWeights, std::string> PackWeights(const WeightSource& source) {
@@ -62,10 +90,12 @@ std::expected<PackedWeights, std::string> PackWeights(const WeightSource& source
   packed.n_ = source.n;
   packed.data_ = AlignedArray<int8_t>(static_cast<size_t>(packed.k_padded() * packed.n_padded()));
   packed.sums_ = AlignedArray<int32_t>(static_cast<size_t>(packed.n_padded()));
+  packed.safe_quads_ = AlignedArray<uint8_t>(static_cast<size_t>(packed.n_padded() / 16));
   for (int64_t n = 0; n < source.n; n += 16) {
     int8_t* panel = packed.data_.data() + n / 16 * packed.k_padded() * 16;
     std::string reason = PackPanel(source, n, panel, packed.sums_.data() + n);
     if (!reason.empty()) return std::unexpected(std::move(reason));
+    packed.safe_quads_.data()[n / 16] = static_cast<uint8_t>(SafeQuadsOf(panel, packed.k_padded()));
   }
   return packed;
 }

@@ -34,6 +34,15 @@ inline int64_t RowsAtOnce(int64_t k, int64_t bytes_per_element) {
   return std::clamp<int64_t>(192 * 1024 / row_bytes / 6 * 6, 12, 96);
 }
 
+// CPUs without VNNI: as many rows share the decoding of weights to 16 bits (kernels.md 1.3), if a block of them then
+// lies in L2 beside the rows.
+inline constexpr int64_t kDecodingRows = 24;
+inline constexpr int64_t kMostDecodedK = 1536;
+// Of 16 bits, for a group of rows as s16 and as u8; whole lines.
+inline int64_t WideElements(int64_t k) {
+  return (RowsAtOnce(k, 2) * ((k + 3) / 4 * 4) * 3 / 2 + 31) / 32 * 32;
+}
+
 // At most as many rows run by the small kernels (small-inl.h).
 inline constexpr int64_t kSmallRows = 8;
 

@@ -1,7 +1,8 @@
 // 1 to 8 rows x 64 columns: the weights come once from wherever they lie, several columns at a time, because memory
 // gives more to several streams than to one (kernels.md 10.8: 23.7 against 17.3 GB/s). Per target.
 //
-// A quad says how four values of a row meet 64 bytes of a panel (4 values of 16 columns). Accumulators stand in arrays
+// A quad says how four values of a row meet 64 bytes of a panel (4 values of 16 columns); kMostRows: rows x 2 vectors
+// that 16 ymm have room for. Accumulators stand in arrays
 // whose loops are fully unrolled and are pinned: no copies, no spills in GCC 14 (kernels.md 10.2).
 #if defined(OCTAVO_KERNELS_GEMM_SMALL_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef OCTAVO_KERNELS_GEMM_SMALL_INL_H_
@@ -20,9 +21,8 @@ namespace octavo::kernels {
 namespace HWY_NAMESPACE {
 #if HWY_TARGET <= HWY_AVX2
 
-#if HWY_TARGET != HWY_AVX3
-// vpdpbusd: zmm, or in its VEX form on ymm (AVX-VNNI), which the compiler only knows under a flag of its own.
-struct VnniQuad {
+// Rows as u8: four values are a dword, and so are the weights of a column that they meet.
+struct BytesQuad {
   using Input = uint8_t;
   using A = TileV;
   using B = TileV;
@@ -30,13 +30,12 @@ struct VnniQuad {
   static HWY_INLINE B LoadB(const int8_t* p) {
     return hwy::HWY_NAMESPACE::Load(TileD(), reinterpret_cast<const int32_t*>(p));
   }
-  static HWY_INLINE void Dot(TileV& c, A a, B b) {
-#if HWY_TARGET == HWY_AVX2
-    asm("%{vex%} vpdpbusd %2, %1, %0" : "+x"(c.raw) : "x"(a.raw), "x"(b.raw));
-#else
-    asm("vpdpbusd %2, %1, %0" : "+v"(c.raw) : "v"(a.raw), "v"(b.raw));
-#endif
-  }
+};
+
+#if HWY_TARGET != HWY_AVX3
+struct VnniQuad : BytesQuad {
+  static constexpr int kMostRows = 6;
+  static HWY_INLINE void Dot(TileV& c, A a, B b) { VnniDot(c, a, b); }
 };
 #endif
 
@@ -44,6 +43,7 @@ struct VnniQuad {
 // Two vpmaddwd: the even and the odd bytes of the quad (tile-inl.h).
 struct S16Quad {
   using Input = int16_t;
+  static constexpr int kMostRows = 6;
   struct Pair {
     TileV even, odd;
   };
@@ -63,8 +63,16 @@ struct S16Quad {
   static HWY_INLINE void Half(TileV& c, TileV a, TileV b) {
     namespace hn = hwy::HWY_NAMESPACE;
     const hn::Repartition<int16_t, TileD> d16;
-    c = hn::Add(c, hn::WidenMulPairwiseAdd(TileD(), hn::BitCast(d16, a), hn::BitCast(d16, b)));
-    Pin(c);
+    Accumulate(c, hn::WidenMulPairwiseAdd(TileD(), hn::BitCast(d16, a), hn::BitCast(d16, b)));
+  }
+};
+
+// vpmaddubsw, vpmaddwd: certified panels alone. The ones need a register too, hence fewer rows.
+struct PairQuad : BytesQuad {
+  static constexpr int kMostRows = 4;
+  static HWY_INLINE void Dot(TileV& c, A a, B b) {
+    const auto ones = hwy::HWY_NAMESPACE::Set(hwy::HWY_NAMESPACE::Repartition<int16_t, TileD>(), int16_t{1});
+    PairRow::Widen(c, PairSums(a, b), ones);
   }
 };
 #endif
@@ -153,7 +161,7 @@ template <class Quad, int kRows>
 HWY_INLINE void SmallOf(const typename Quad::Input* x, size_t stride, size_t k, const int8_t* const panels[4],
                         const int32_t* init, int32_t* out) {
   constexpr bool kYmm = HWY_TARGET == HWY_AVX2;
-  if constexpr (kYmm && kRows > 6) {
+  if constexpr (kYmm && kRows > Quad::kMostRows) {
     // Does not fit: two passes over 16 columns at a time, the second of which finds them in L1.
     for (int p = 0; p < 4; ++p) {
       const int8_t* b[2] = {panels[p], panels[p] + 32};

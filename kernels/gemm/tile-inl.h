@@ -1,5 +1,5 @@
 // The inner loops of the int8 product: up to 6 rows x 64 columns (VNNI) or x 2 vectors (s16), all of k, into int32.
-// Per target. Named accumulators that are pinned after every step and a run-time k: GCC 14 otherwise copies or spills
+// Per target. Named accumulators that assembly accumulates into, and a run-time k: GCC 14 otherwise copies or spills
 // them and runs at half the speed (kernels.md 10.2).
 #if defined(OCTAVO_KERNELS_GEMM_TILE_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef OCTAVO_KERNELS_GEMM_TILE_INL_H_
@@ -21,13 +21,49 @@ namespace HWY_NAMESPACE {
 using TileD = hwy::HWY_NAMESPACE::ScalableTag<int32_t>;
 using TileV = hwy::HWY_NAMESPACE::Vec<TileD>;
 
-HWY_INLINE void Pin(TileV& v) { asm("" : "+v"(v.raw)); }
+// sum += v in the register of the sum: after an addition of its own and a barrier GCC 14.2 copies 8 sums of 12 a step.
+HWY_INLINE void Accumulate(TileV& sum, TileV v) { asm("vpaddd %1, %0, %0" : "+v"(sum.raw) : "v"(v.raw)); }
 
 HWY_INLINE TileV Broadcast4(const void* p) {
   int32_t word;
   std::memcpy(&word, p, 4);
   return hwy::HWY_NAMESPACE::Set(TileD(), word);
 }
+
+// Memory that comes to L2 while tiles run: a line from `first` in every `period`-th step of 64 bytes, one from `second`
+// in every `period2`-th. In bytes; powers of two, period2 no smaller.
+struct Ahead {
+  const int8_t* first = nullptr;
+  const int8_t* second = nullptr;
+  size_t period = 64;
+  size_t period2 = 64;
+
+  HWY_INLINE void Step(size_t at) {
+    if ((at & (period - 1)) != 0) return;
+    asm volatile("prefetcht2 (%0)" ::"r"(first));
+    first += 64;
+    if ((at & (period2 - 1)) != 0) return;
+    asm volatile("prefetcht2 (%0)" ::"r"(second));
+    second += 64;
+  }
+  // After a tile, which has worked on a copy.
+  void Advance(size_t k) {
+    first += (k * 16 + period - 1) / period * 64;
+    second += (k * 16 + period2 - 1) / period2 * 64;
+  }
+};
+
+#if HWY_TARGET != HWY_AVX3
+// vpdpbusd: zmm, or in its VEX form on ymm (AVX-VNNI), which the compiler only knows under a flag of its own. The zmm
+// form is assembly too: around the intrinsic GCC 14.2 leaves six copies of sums in a step of 6x64, pinned or not.
+HWY_INLINE void VnniDot(TileV& c, TileV a, TileV b) {
+#if HWY_TARGET == HWY_AVX2
+  asm("%{vex%} vpdpbusd %2, %1, %0" : "+x"(c.raw) : "x"(a.raw), "x"(b.raw));
+#else
+  asm("vpdpbusd %2, %1, %0" : "+v"(c.raw) : "v"(a.raw), "v"(b.raw));
+#endif
+}
+#endif
 
 #if HWY_TARGET <= HWY_AVX3_DL
 
@@ -42,19 +78,12 @@ struct VnniRow {
     c2 = hn::Load(d, init + 32);
     c3 = hn::Load(d, init + 48);
   }
-  template <class VB>
-  HWY_INLINE void Step(const uint8_t* x, VB b0, VB b1, VB b2, VB b3) {
-    namespace hn = hwy::HWY_NAMESPACE;
-    const TileD d;
-    const auto a = hn::BitCast(hn::Repartition<uint8_t, TileD>(), Broadcast4(x));
-    c0 = hn::SumOfMulQuadAccumulate(d, a, b0, c0);
-    Pin(c0);
-    c1 = hn::SumOfMulQuadAccumulate(d, a, b1, c1);
-    Pin(c1);
-    c2 = hn::SumOfMulQuadAccumulate(d, a, b2, c2);
-    Pin(c2);
-    c3 = hn::SumOfMulQuadAccumulate(d, a, b3, c3);
-    Pin(c3);
+  HWY_INLINE void Step(const uint8_t* x, TileV b0, TileV b1, TileV b2, TileV b3) {
+    const TileV a = Broadcast4(x);
+    VnniDot(c0, a, b0);
+    VnniDot(c1, a, b1);
+    VnniDot(c2, a, b2);
+    VnniDot(c3, a, b3);
   }
   HWY_INLINE void Store(int32_t* out) const {
     namespace hn = hwy::HWY_NAMESPACE;
@@ -69,9 +98,10 @@ struct VnniRow {
 // out[r][64] = init + x[r] . b; x: rows of u8, `k` bytes each (a multiple of 4), b: four panels.
 template <int kRows>
 HWY_NOINLINE void VnniTile(const uint8_t* HWY_RESTRICT x, size_t stride, size_t k, const int8_t* const b[4],
-                           const int32_t* init, int32_t* HWY_RESTRICT out) {
-  namespace hn = hwy::HWY_NAMESPACE;
-  const hn::Repartition<int8_t, TileD> d8;
+                           const int32_t* init, int32_t* HWY_RESTRICT out, Ahead ahead) {
+  const auto load = [](const int8_t* p) HWY_ATTR {
+    return hwy::HWY_NAMESPACE::Load(TileD(), reinterpret_cast<const int32_t*>(p));
+  };
   const int8_t* const b0 = b[0];
   const int8_t* const b1 = b[1];
   const int8_t* const b2 = b[2];
@@ -83,17 +113,18 @@ HWY_NOINLINE void VnniTile(const uint8_t* HWY_RESTRICT x, size_t stride, size_t 
   if constexpr (kRows > 3) r3.Init(init);
   if constexpr (kRows > 4) r4.Init(init);
   if constexpr (kRows > 5) r5.Init(init);
-  for (size_t i = 0; i < k; i += 4) {
-    const auto v0 = hn::Load(d8, b0 + i * 16);
-    const auto v1 = hn::Load(d8, b1 + i * 16);
-    const auto v2 = hn::Load(d8, b2 + i * 16);
-    const auto v3 = hn::Load(d8, b3 + i * 16);
-    r0.Step(x + i, v0, v1, v2, v3);
-    if constexpr (kRows > 1) r1.Step(x + i + stride, v0, v1, v2, v3);
-    if constexpr (kRows > 2) r2.Step(x + i + 2 * stride, v0, v1, v2, v3);
-    if constexpr (kRows > 3) r3.Step(x + i + 3 * stride, v0, v1, v2, v3);
-    if constexpr (kRows > 4) r4.Step(x + i + 4 * stride, v0, v1, v2, v3);
-    if constexpr (kRows > 5) r5.Step(x + i + 5 * stride, v0, v1, v2, v3);
+  const uint8_t* x3 = x + 3 * stride;
+  for (size_t i = 0; i < k * 16; i += 64) {
+    ahead.Step(i);
+    const TileV v0 = load(b0 + i), v1 = load(b1 + i), v2 = load(b2 + i), v3 = load(b3 + i);
+    r0.Step(x, v0, v1, v2, v3);
+    if constexpr (kRows > 1) r1.Step(x + stride, v0, v1, v2, v3);
+    if constexpr (kRows > 2) r2.Step(x + 2 * stride, v0, v1, v2, v3);
+    if constexpr (kRows > 3) r3.Step(x3, v0, v1, v2, v3);
+    if constexpr (kRows > 4) r4.Step(x3 + stride, v0, v1, v2, v3);
+    if constexpr (kRows > 5) r5.Step(x3 + 2 * stride, v0, v1, v2, v3);
+    x += 4, x3 += 4;
+    asm("" : "+r"(x), "+r"(x3));  // else GCC takes a pointer a row, and has too few registers
   }
   r0.Store(out);
   if constexpr (kRows > 1) r1.Store(out + 64);
@@ -117,10 +148,8 @@ struct S16Row {
     namespace hn = hwy::HWY_NAMESPACE;
     const TileD d;
     const auto a = hn::BitCast(hn::Repartition<int16_t, TileD>(), Broadcast4(x));
-    c0 = hn::Add(c0, hn::WidenMulPairwiseAdd(d, a, b0));
-    Pin(c0);
-    c1 = hn::Add(c1, hn::WidenMulPairwiseAdd(d, a, b1));
-    Pin(c1);
+    Accumulate(c0, hn::WidenMulPairwiseAdd(d, a, b0));
+    Accumulate(c1, hn::WidenMulPairwiseAdd(d, a, b1));
   }
   HWY_INLINE void Store(int32_t* out) const {
     const TileD d;
@@ -154,8 +183,53 @@ HWY_INLINE void S16Half(const int16_t* x, size_t stride, const int8_t* b0, const
   if constexpr (kRows > 5) r5.Step(x + 5 * stride, v0, v1);
 }
 
+// Two vectors of columns as S16Tile reads them when they are decoded: per quad both even and both odd halves. Decoding
+// takes 6 of the 54 vector operations of a step of 6 rows; many rows share it.
+HWY_INLINE void DecodeColumns(const int8_t* b0, const int8_t* b1, size_t k, int16_t* HWY_RESTRICT out) {
+  namespace hn = hwy::HWY_NAMESPACE;
+  const hn::Repartition<int16_t, TileD> d16;
+  constexpr size_t kLanes = hn::MaxLanes(d16);
+  for (size_t i = 0; i < k; i += 4, out += 4 * kLanes) {
+    hn::Store(HalfOfQuads<false>(b0 + i * 16), d16, out);
+    hn::Store(HalfOfQuads<false>(b1 + i * 16), d16, out + kLanes);
+    hn::Store(HalfOfQuads<true>(b0 + i * 16), d16, out + 2 * kLanes);
+    hn::Store(HalfOfQuads<true>(b1 + i * 16), d16, out + 3 * kLanes);
+  }
+}
+
 // out[r][64], two vectors of columns = x[r] . b; x: rows of s16 in the order 0 2 1 3 of each quad, `k` values each;
-// b0, b1: where the columns of the two vectors begin in their panels.
+// b: what DecodeColumns wrote.
+template <int kRows>
+HWY_NOINLINE void WideTile(const int16_t* HWY_RESTRICT x, size_t stride, size_t k, const int16_t* HWY_RESTRICT b,
+                           int32_t* HWY_RESTRICT out) {
+  namespace hn = hwy::HWY_NAMESPACE;
+  const hn::Repartition<int16_t, TileD> d16;
+  constexpr size_t kLanes = hn::MaxLanes(d16);
+  S16Row r0, r1, r2, r3, r4, r5;
+  r0.Init();
+  if constexpr (kRows > 1) r1.Init();
+  if constexpr (kRows > 2) r2.Init();
+  if constexpr (kRows > 3) r3.Init();
+  if constexpr (kRows > 4) r4.Init();
+  if constexpr (kRows > 5) r5.Init();
+  for (size_t i = 0; i < k; i += 2, b += 2 * kLanes) {
+    const auto v0 = hn::Load(d16, b), v1 = hn::Load(d16, b + kLanes);
+    r0.Step(x + i, v0, v1);
+    if constexpr (kRows > 1) r1.Step(x + i + stride, v0, v1);
+    if constexpr (kRows > 2) r2.Step(x + i + 2 * stride, v0, v1);
+    if constexpr (kRows > 3) r3.Step(x + i + 3 * stride, v0, v1);
+    if constexpr (kRows > 4) r4.Step(x + i + 4 * stride, v0, v1);
+    if constexpr (kRows > 5) r5.Step(x + i + 5 * stride, v0, v1);
+  }
+  r0.Store(out);
+  if constexpr (kRows > 1) r1.Store(out + 64);
+  if constexpr (kRows > 2) r2.Store(out + 128);
+  if constexpr (kRows > 3) r3.Store(out + 192);
+  if constexpr (kRows > 4) r4.Store(out + 256);
+  if constexpr (kRows > 5) r5.Store(out + 320);
+}
+
+// The same with the weights as they are packed; b0, b1: where the columns of the two vectors begin in their panels.
 template <int kRows>
 HWY_NOINLINE void S16Tile(const int16_t* HWY_RESTRICT x, size_t stride, size_t k, const int8_t* b0, const int8_t* b1,
                           int32_t* HWY_RESTRICT out) {
@@ -176,6 +250,85 @@ HWY_NOINLINE void S16Tile(const int16_t* HWY_RESTRICT x, size_t stride, size_t k
   if constexpr (kRows > 3) r3.Store(out + 192);
   if constexpr (kRows > 4) r4.Store(out + 256);
   if constexpr (kRows > 5) r5.Store(out + 320);
+}
+
+// Four products of u8 and s8 a lane, summed to two s16 (vpmaddubsw). Exact where the weights are certified.
+HWY_INLINE hwy::HWY_NAMESPACE::Vec<hwy::HWY_NAMESPACE::Repartition<int16_t, TileD>> PairSums(TileV a, TileV b) {
+  namespace hn = hwy::HWY_NAMESPACE;
+  const hn::Repartition<uint8_t, TileD> du8;
+  const hn::Repartition<int8_t, TileD> d8;
+  return hn::SatWidenMulPairwiseAdd(hn::Repartition<int16_t, TileD>(), hn::BitCast(du8, a), hn::BitCast(d8, b));
+}
+
+struct PairRow {
+  TileV c0, c1;
+
+  HWY_INLINE void Init(const int32_t* init) {
+    const TileD d;
+    c0 = hwy::HWY_NAMESPACE::Load(d, init);
+    c1 = hwy::HWY_NAMESPACE::Load(d, init + hwy::HWY_NAMESPACE::MaxLanes(d));
+  }
+  template <class V16>
+  static HWY_INLINE void Widen(TileV& c, V16 sums, V16 ones) {
+    namespace hn = hwy::HWY_NAMESPACE;
+    Accumulate(c, hn::WidenMulPairwiseAdd(TileD(), sums, ones));
+  }
+  template <class V16>
+  HWY_INLINE void Step(const uint8_t* x, TileV b0, TileV b1, V16 ones) {
+    const TileV a = Broadcast4(x);
+    Widen(c0, PairSums(a, b0), ones);
+    Widen(c1, PairSums(a, b1), ones);
+  }
+  // Two quads: their s16 sums are added before they are widened.
+  template <class V16>
+  HWY_INLINE void Step2(const uint8_t* x, const TileV (&b)[4], V16 ones) {
+    namespace hn = hwy::HWY_NAMESPACE;
+    const TileV a = Broadcast4(x), next = Broadcast4(x + 4);
+    Widen(c0, hn::Add(PairSums(a, b[0]), PairSums(next, b[2])), ones);
+    Widen(c1, hn::Add(PairSums(a, b[1]), PairSums(next, b[3])), ones);
+  }
+  HWY_INLINE void Store(int32_t* out) const {
+    const TileD d;
+    hwy::HWY_NAMESPACE::Store(c0, d, out);
+    hwy::HWY_NAMESPACE::Store(c1, d, out + hwy::HWY_NAMESPACE::MaxLanes(d));
+  }
+};
+
+// out[r][64], two vectors of columns = init + x[r] . b, for certified panels; kQuads as (PackedWeights::SafeQuads).
+// Up to four rows, so that 16 ymm hold the sums, two quads of weights, the ones and the product.
+template <int kRows, int kQuads>
+HWY_NOINLINE void PairTile(const uint8_t* HWY_RESTRICT x, size_t stride, size_t k, const int8_t* b0, const int8_t* b1,
+                           const int32_t* init, int32_t* HWY_RESTRICT out) {
+  namespace hn = hwy::HWY_NAMESPACE;
+  const TileD d;
+  const auto ones = hn::Set(hn::Repartition<int16_t, TileD>(), int16_t{1});
+  const auto load = [&](const int8_t* p) HWY_ATTR { return hn::Load(d, reinterpret_cast<const int32_t*>(p)); };
+  PairRow r0, r1, r2, r3;
+  r0.Init(init);
+  if constexpr (kRows > 1) r1.Init(init);
+  if constexpr (kRows > 2) r2.Init(init);
+  if constexpr (kRows > 3) r3.Init(init);
+  size_t i = 0;
+  if constexpr (kQuads == 2) {
+    for (; i + 8 <= k; i += 8) {
+      const TileV b[4] = {load(b0 + i * 16), load(b1 + i * 16), load(b0 + i * 16 + 64), load(b1 + i * 16 + 64)};
+      r0.Step2(x + i, b, ones);
+      if constexpr (kRows > 1) r1.Step2(x + i + stride, b, ones);
+      if constexpr (kRows > 2) r2.Step2(x + i + 2 * stride, b, ones);
+      if constexpr (kRows > 3) r3.Step2(x + i + 3 * stride, b, ones);
+    }
+  }
+  for (; i < k; i += 4) {
+    const TileV v0 = load(b0 + i * 16), v1 = load(b1 + i * 16);
+    r0.Step(x + i, v0, v1, ones);
+    if constexpr (kRows > 1) r1.Step(x + i + stride, v0, v1, ones);
+    if constexpr (kRows > 2) r2.Step(x + i + 2 * stride, v0, v1, ones);
+    if constexpr (kRows > 3) r3.Step(x + i + 3 * stride, v0, v1, ones);
+  }
+  r0.Store(out);
+  if constexpr (kRows > 1) r1.Store(out + 64);
+  if constexpr (kRows > 2) r2.Store(out + 128);
+  if constexpr (kRows > 3) r3.Store(out + 192);
 }
 
 #endif  // VNNI or s16

@@ -25,6 +25,15 @@ HWY_INLINE void Blocks(size_t n, F f) {
   for (; i + 16 <= n; i += 16) f(i, std::integral_constant<size_t, 16>());
   if (i < n) f(i, n - i);
 }
+// The same with a sum that f takes and returns. It is handed on by value: captured by reference, GCC 14 keeps it on the
+// stack, and every addition waits for a store and a load.
+template <class F>
+HWY_INLINE F16 SumBlocks(size_t n, F f) {
+  F16 sum = Set16(0.0f);
+  size_t i = 0;
+  for (; i + 16 <= n; i += 16) sum = f(i, std::integral_constant<size_t, 16>(), sum);
+  return i < n ? f(i, n - i, sum) : sum;
+}
 HWY_INLINE F16 Load(const float* p, std::integral_constant<size_t, 16>) { return Load16(p); }
 HWY_INLINE F16 Load(const float* p, size_t count) { return LoadN16(p, count); }
 HWY_INLINE void Store(F16 x, float* p, std::integral_constant<size_t, 16>) { Store16(x, p); }
@@ -50,23 +59,21 @@ HWY_INLINE const float* SumRow(const NormArgs& args, int64_t r, float* scratch, 
   const float* x = args.x + r * args.x_stride;
   const float* skip = args.skip == nullptr ? nullptr : args.skip + r * args.skip_stride;
   float* out = args.sum != nullptr ? args.sum + r * args.sum_stride : scratch;
-  F16 total = Set16(0.0f);
   if (skip != nullptr) {
-    Blocks(n, [&](size_t i, auto count) HWY_ATTR {
+    *sum = SumBlocks(n, [=](size_t i, auto count, F16 total) HWY_ATTR {
       const F16 v = Add16(Load(x + i, count), Load(skip + i, count));
       Store(v, out + i, count);
-      total = Add16(total, v);
+      return Add16(total, v);
     });
-  } else {
-    Blocks(n, [&](size_t i, auto count) HWY_ATTR {
-      const F16 v = Load(x + i, count);
-      if (args.sum != nullptr) Store(v, out + i, count);
-      total = Add16(total, v);
-    });
-    if (args.sum == nullptr) out = const_cast<float*>(x);
+    return out;
   }
-  *sum = total;
-  return out;
+  const bool copies = args.sum != nullptr;
+  *sum = SumBlocks(n, [=](size_t i, auto count, F16 total) HWY_ATTR {
+    const F16 v = Load(x + i, count);
+    if (copies) Store(v, out + i, count);
+    return Add16(total, v);
+  });
+  return copies ? out : x;
 }
 
 // d * gamma [+ beta as an fma].
@@ -85,14 +92,13 @@ HWY_INLINE void NormRow(const NormArgs& args, const Requant& requant, int64_t ro
   if (args.y == nullptr && args.q == nullptr) return;
   const auto count_f = static_cast<float>(args.n);
   const F16 mean = Set16(kRms ? 0.0f : SumLanes(total) / count_f);
-  F16 squares = Set16(0.0f);
-  Blocks(n, [&](size_t i, auto count) HWY_ATTR {
+  const F16 squares = SumBlocks(n, [=](size_t i, auto count, F16 sum) HWY_ATTR {
     F16 d = Load(x + i, count);
     if constexpr (!kRms) {
       d = Sub16(d, mean);
       if constexpr (std::is_same_v<decltype(count), size_t>) d = FirstN16(d, count);
     }
-    squares = MulAdd16(d, d, squares);
+    return MulAdd16(d, d, sum);
   });
   const F16 r = Set16(1.0f / std::sqrt(SumLanes(squares) / count_f + args.epsilon));
   float* y = args.y == nullptr ? nullptr : args.y + row * args.y_stride;

@@ -22,14 +22,11 @@ using QuantizeD = hn::ScalableTag<float>;
 template <bool kDivide>
 void QuantizeRun(const float* x, int64_t n, const Requant& requant, uint8_t* y) {
   const QuantizeD d;
-  const hn::RebindToSigned<QuantizeD> di;
   const hn::Repartition<uint8_t, QuantizeD> d8;
   constexpr auto kLanes = static_cast<int64_t>(hn::MaxLanes(d));
   const auto bytes = [&](const float* p) HWY_ATTR {
-    return RequantPack(di, requant, RequantToInt<kDivide>(d, requant, hn::LoadU(d, p)),
-                       RequantToInt<kDivide>(d, requant, hn::LoadU(d, p + kLanes)),
-                       RequantToInt<kDivide>(d, requant, hn::LoadU(d, p + 2 * kLanes)),
-                       RequantToInt<kDivide>(d, requant, hn::LoadU(d, p + 3 * kLanes)));
+    return RequantBytes<kDivide>(d, requant, hn::LoadU(d, p), hn::LoadU(d, p + kLanes), hn::LoadU(d, p + 2 * kLanes),
+                                 hn::LoadU(d, p + 3 * kLanes));
   };
   int64_t i = 0;
   for (; i + 4 * kLanes <= n; i += 4 * kLanes) hn::StoreU(bytes(x + i), d8, y + i);

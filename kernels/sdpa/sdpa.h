@@ -12,9 +12,9 @@
 // fp8 (all of q, k, v, p fp8, each E4M3FN or E5M2; o fp8 or float): acc_j and the sum over j are floats, products added one after
 //   the other from 0 in order of d and of j (exact products: with or without FMA), p_j = quant::QuantizeFp8One(prob_j, p_scale).
 // float: acc_j = fma over d in order from 0; s, softmax and guard as above; o_c = fma(prob_j, v_jc, o_c) over j in
-// order, then + 0 where there is a window.
+// order, then + 0 where there is a window or a bool mask.
 //
-// Keys that the window hides from all rows of a block are neither multiplied nor looked at. That changes no bit: their
+// Keys that the window (in SdpaDecode also the bool mask) hides from all rows of a block are neither multiplied nor looked at. That changes no bit: their
 // probability is exactly 0. A block with a row where it is not (nothing but hidden keys, or a NaN) takes all keys.
 // float and fp8: the products 0 * v of hidden keys are left out, so an infinite v there may or may not make the output NaN.
 #ifndef OCTAVO_KERNELS_SDPA_SDPA_H_
@@ -139,6 +139,12 @@ void SdpaRows(Arch arch, const SdpaInt8Args& args, int64_t batch, int64_t head, 
 // `packed` and `scratch` belong to this call.
 void SdpaHeads(Arch arch, const SdpaFloatArgs& args, int64_t begin, int64_t end, void* packed, void* scratch);
 void SdpaHeads(Arch arch, const SdpaInt8Args& args, int64_t begin, int64_t end, void* packed, void* scratch);
+
+// All query rows of the heads that share one K and V, for few rows (decoding): K and V come from memory once and are not packed.
+// The bits are those of SdpaRows. Scratch grows with group * q_len * k_len.
+inline constexpr int64_t kSdpaDecodeRows = 8;  // with more rows a head, packing all keys once costs less
+size_t SdpaDecodeScratchBytes(Arch arch, const SdpaFloatArgs& args);
+void SdpaDecode(Arch arch, const SdpaFloatArgs& args, int64_t batch, int64_t kv_head, void* scratch);
 
 // Flash: rows [begin, end) of one (batch, head) over tiles of kSdpaFlashKeys keys with a running maximum m and sum l. K and V
 // are read where they lie, and scratch does not grow with the keys. For each tile with the scores s (as above) of a row:

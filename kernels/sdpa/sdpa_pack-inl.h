@@ -88,12 +88,12 @@ HWY_INLINE WordV LoadFloats(const HeadRows<float>& rows, size_t row, size_t at) 
   return hn::BitCast(Words(), n >= 4 ? hn::LoadU(d, p) : hn::LoadN(d, p, n));
 }
 
-// K-like: panel [16 rows] of words. load(row, word) gives four words of a row.
+// K-like: panel [16 rows] of words, from row `first` on. load(row, word) gives four words of a row.
 template <class Load>
-HWY_INLINE void PackRowsAsColumns(size_t rows16, size_t steps, Load load, uint8_t* out) {
+HWY_INLINE void PackRowsAsColumns(size_t rows16, size_t steps, Load load, uint8_t* out, size_t first = 0) {
   namespace hn = hwy::HWY_NAMESPACE;
   const Words d;
-  for (size_t panel = 0; panel < rows16; panel += 16) {
+  for (size_t panel = first; panel < rows16; panel += 16) {
     for (size_t row = panel; row < panel + 16; row += 4) {
       for (size_t step = 0; step < steps; step += 4) {
         const FourWords t = Transpose({load(row, step), load(row + 1, step), load(row + 2, step), load(row + 3, step)});
@@ -107,12 +107,13 @@ HWY_INLINE void PackRowsAsColumns(size_t rows16, size_t steps, Load load, uint8_
   }
 }
 
-// V in s8: four rows interleaved byte by byte.
-HWY_INLINE void PackQuads(const HeadRows<uint8_t>& rows, size_t k16, size_t v16, uint8_t flip, uint8_t* out) {
+// V in s8: four rows interleaved byte by byte, from row `first` on.
+HWY_INLINE void PackQuads(const HeadRows<uint8_t>& rows, size_t k16, size_t v16, uint8_t flip, uint8_t* out,
+                          size_t first = 0) {
   namespace hn = hwy::HWY_NAMESPACE;
   const Bytes d8;
   const hn::Full128<uint16_t> d16;
-  for (size_t row = 0; row < k16; row += 4) {
+  for (size_t row = first; row < k16; row += 4) {
     for (size_t at = 0; at < v16; at += 16) {
       const auto r0 = LoadBytes(rows, row, at, flip), r1 = LoadBytes(rows, row + 1, at, flip);
       const auto r2 = LoadBytes(rows, row + 2, at, flip), r3 = LoadBytes(rows, row + 3, at, flip);

@@ -93,7 +93,7 @@ void SdpaReference(const SdpaFloatArgs& args, int64_t batch, int64_t head, int64
     for (int64_t c = 0; c < shape.v_head_size; ++c) o[c] = 0.0f;
     for (int64_t j = 0; j < shape.k_len; ++j) MultiplyAdd(row[j], v + j * args.v_strides.row, 1, shape.v_head_size, o);
     // A product of 0 can turn a sum of -0 into 0: with this, leaving such products out changes nothing.
-    for (int64_t c = 0; c < shape.v_head_size && HasWindow(args.visibility.window); ++c) o[c] = o[c] + 0.0f;
+    for (int64_t c = 0; c < shape.v_head_size && Hides(args.visibility); ++c) o[c] = o[c] + 0.0f;
   }
 }
 

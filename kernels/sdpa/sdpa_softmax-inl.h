@@ -6,6 +6,7 @@
 #define OCTAVO_KERNELS_SDPA_SDPA_SOFTMAX_INL_H_
 #endif
 
+#include <bit>
 #include <cstddef>
 #include <cstdint>
 #include <limits>
@@ -53,13 +54,18 @@ HWY_INLINE MaskRows MaskOf(const Block<Args>& block, size_t first) {
   return {m.data + at + static_cast<int64_t>(first) * m.col, m.row, m.col};
 }
 
-template <size_t kR, bool kInt, bool kScale, class Args>
-HWY_INLINE void Scores(const Block<Args>& block, const ScoreRows& rows, const MaskRows& mask, float factor, float* max) {
+template <size_t kR, bool kInt, bool kScale>
+HWY_INLINE void Scores(const ScoreRows& rows, const MaskRows& mask, float factor, float scale, float* max) {
   if (mask.data == nullptr) {
-    ScorePass<kR, kInt, kScale, false>(rows, factor, block.args.scale, mask, max);
+    ScorePass<kR, kInt, kScale, false>(rows, factor, scale, mask, max);
   } else {
-    ScorePass<kR, kInt, kScale, true>(rows, factor, block.args.scale, mask, max);
+    ScorePass<kR, kInt, kScale, true>(rows, factor, scale, mask, max);
   }
+}
+
+// A power of two that is not far from 1.
+HWY_INLINE bool IsPlainPower(float x) {
+  return x >= 0x1p-30f && x <= 0x1p30f && (std::bit_cast<uint32_t>(x) & 0x7FFFFF) == 0;
 }
 
 using IndexV = hwy::HWY_NAMESPACE::Vec<S32D>;
@@ -90,18 +96,24 @@ HWY_INLINE void AlibiPass(const ScoreRows& rows, int64_t first, int64_t position
 
 // Scores of the keys [begin, end) as if none were hidden. With a cap or slopes between scale and mask, the mask comes in
 // a pass of its own.
+// For integer sums, a scale that is a power of two joins the factor: it rounds nothing, and neither does the product.
 template <size_t kR, bool kInt, class Args>
 HWY_NOINLINE void MaskedScores(const Block<Args>& block, const ScoreRows& all, size_t begin, size_t end, float factor,
                                float* max) {
   const ScoreRows rows = Part(all, begin, end);
   const SdpaVisibility& see = block.args.visibility;
-  const float scale = block.args.scale, cap = block.args.softcap;
+  const float cap = block.args.softcap;
+  float scale = block.args.scale;
+  if (kInt && IsPlainPower(scale) && factor > 0x1p-60f && factor < 0x1p60f) {
+    factor *= scale;
+    scale = 1.0f;
+  }
   const MaskRows mask = MaskOf(block, begin);
   if (cap == 0.0f && see.alibi == nullptr) {
     if (scale == 1.0f) {
-      Scores<kR, kInt, false>(block, rows, mask, factor, max);
+      Scores<kR, kInt, false>(rows, mask, factor, scale, max);
     } else {
-      Scores<kR, kInt, true>(block, rows, mask, factor, max);
+      Scores<kR, kInt, true>(rows, mask, factor, scale, max);
     }
     return;
   }
@@ -116,7 +128,7 @@ HWY_NOINLINE void MaskedScores(const Block<Args>& block, const ScoreRows& all, s
     AlibiPass<kR>(rows, static_cast<int64_t>(begin), position, see.alibi[block.head], mask);
     ScorePass<kR, false, false, false>(rows, 1.0f, 1.0f, MaskRows{}, max);
   } else {
-    Scores<kR, false, false>(block, rows, mask, 1.0f, max);
+    Scores<kR, false, false>(rows, mask, 1.0f, 1.0f, max);
   }
 }
 

@@ -45,7 +45,7 @@ struct VnniEngine {
   using D = I16D;
   using Prob = uint8_t;
   static constexpr size_t kPerWord = 4;
-  static constexpr size_t kRows = 6;  // query rows at a time (internal::kSdpaRows)
+  static constexpr size_t kRows = 12;  // query rows in scratch: two groups of internal::kSdpaRows
   static constexpr size_t kStepsTo = 1;
   static HWY_INLINE I16V Dot(I16V acc, I16V a, I16V b) {
 #if HWY_TARGET == HWY_AVX2
@@ -69,7 +69,7 @@ struct S16Engine {
   using D = I16D;
   using Prob = int16_t;
   static constexpr size_t kPerWord = 2;
-  static constexpr size_t kRows = 6;  // query rows at a time (internal::kSdpaRows)
+  static constexpr size_t kRows = 12;  // query rows in scratch: two groups of internal::kSdpaRows
   static constexpr size_t kStepsTo = 1;
   static HWY_INLINE I16V Dot(I16V acc, I16V a, I16V b) {
     namespace hn = hwy::HWY_NAMESPACE;

@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <cstring>
+#include <type_traits>
 
 #include "octavo/kernels/sdpa/sdpa_fp8.h"
 #include "octavo/kernels/sdpa/sdpa_layout.h"
@@ -12,6 +13,7 @@
 #include "octavo/kernels/sdpa/sdpa_amx-inl.h"
 #include "octavo/kernels/sdpa/sdpa_blocks-inl.h"
 #include "octavo/kernels/sdpa/sdpa_pack-inl.h"
+#include "octavo/kernels/sdpa/sdpa_pack512-inl.h"
 #include "octavo/kernels/sdpa/sdpa_rows-inl.h"
 #include "octavo/kernels/sdpa/sdpa_softmax-inl.h"
 #include "octavo/kernels/sdpa/sdpa_store-inl.h"
@@ -55,10 +57,14 @@ void ColumnTerms(const uint8_t* panels, size_t columns16, size_t steps, int32_t 
   const I16V constant = hn::Set(d, count * row_zero * column_zero);
   for (size_t c = 0; c < columns16; c += kTileLanes) {
     const uint8_t* b = panels + c / 16 * 16 * steps * 4 + c % 16 * 4;
-    I16V sum = hn::Zero(d);
-    for (size_t i = 0; i < steps; ++i) {
-      sum = E::Dot(sum, ones, hn::Load(d, reinterpret_cast<const int32_t*>(b + i * 64)));
-    }
+    const auto dot = [&](I16V sum, size_t i) HWY_ATTR {
+      return E::Dot(sum, ones, hn::Load(d, reinterpret_cast<const int32_t*>(b + i * 64)));
+    };
+    I16V s0 = hn::Zero(d), s1 = s0, s2 = s0, s3 = s0;
+    size_t i = row_zero == 0 ? steps : 0;  // nothing to add up
+    for (; i + 4 <= steps; i += 4) s0 = dot(s0, i), s1 = dot(s1, i + 1), s2 = dot(s2, i + 2), s3 = dot(s3, i + 3);
+    for (; i < steps; ++i) s0 = dot(s0, i);
+    const I16V sum = hn::Add(hn::Add(s0, s1), hn::Add(s2, s3));
     hn::Store(hn::Sub(constant, hn::Mul(sum, hn::Set(d, row_zero))), d, terms + c);
   }
 }
@@ -74,8 +80,14 @@ void PackInt8(const SdpaInt8Args& args, int64_t batch, int64_t kv_head, void* pa
     const Int8Forms f = FormsOf(args);
     const auto load = [&](size_t row, size_t step)
                           HWY_ATTR { return hn::BitCast(Words(), LoadBytes(k, row, step * 4, f.k_flip)); };
-    PackRowsAsColumns(l.k16, l.d_steps, load, out);
-    PackQuads(v, l.k_steps * 4, l.v16, f.v_flip, out + l.v_at);
+#if HWY_TARGET <= HWY_AVX3_DL
+    const size_t k_done = PackWholePanels(k, l.d_steps, f.k_flip, out);
+    const size_t v_done = PackWholeQuads(v, l.k_steps * 4, f.v_flip, out + l.v_at);
+#else
+    const size_t k_done = 0, v_done = 0;
+#endif
+    PackRowsAsColumns(l.k16, l.d_steps, load, out, k_done);
+    PackQuads(v, l.k_steps * 4, l.v16, f.v_flip, out + l.v_at, v_done);
     ColumnTerms<E>(out, l.k16, l.d_steps, static_cast<int32_t>(s.head_size), f.q_zero, f.k_zero,
                    reinterpret_cast<int32_t*>(out + l.k_columns_at));
     ColumnTerms<E>(out + l.v_at, l.v16, l.k_steps, static_cast<int32_t>(l.k16), f.p_zero, f.v_zero,
@@ -98,6 +110,19 @@ HWY_INLINE void PrepareQuery(const SdpaInt8Args& args, const uint8_t* q, const S
   const HeadRows<uint8_t> rows = {q, 0, 1, width};
   if constexpr (E::kPerWord == 4) {
     const Int8Forms f = FormsOf(args);
+#if HWY_TARGET <= HWY_AVX3_DL
+    const hn::Full512<uint8_t> d64;
+    const hn::Full512<int32_t> d32;
+    auto sums = hn::Zero(d32);
+    for (size_t at = 0; at < width; at += 64) {
+      const size_t n = HWY_MIN(width - at, size_t{64});
+      const auto v = hn::MaskedLoad(hn::FirstN(d64, n), d64, q + at);
+      const auto flipped = hn::IfThenElseZero(hn::FirstN(d64, n), hn::Xor(v, hn::Set(d64, f.q_flip)));
+      hn::Store(flipped, d64, out + at);
+      sums = hn::SumOfMulQuadAccumulate(d32, flipped, hn::Set(hn::Full512<int8_t>(), int8_t{1}), sums);
+    }
+    *term = f.k_zero == 0 ? 0 : -f.k_zero * hn::ReduceSum(d32, sums);
+#else
     const Bytes d8;
     auto sum = hn::Zero(hn::Full128<uint64_t>());
     for (size_t at = 0; at < width; at += 16) {
@@ -106,7 +131,9 @@ HWY_INLINE void PrepareQuery(const SdpaInt8Args& args, const uint8_t* q, const S
       sum = hn::Add(sum, hn::SumsOf8(v));
     }
     *term = -f.k_zero * static_cast<int32_t>(hn::ReduceSum(hn::Full128<uint64_t>(), sum));
+#endif
     static_cast<void>(l);
+    static_cast<void>(rows);
   } else {
     const bool is_signed = args.q_type == quant::DType::kS8;
     for (size_t at = 0; at < l.d_steps * 2; at += 8) {
@@ -174,45 +201,81 @@ HWY_INLINE TileArgs<int32_t> ValueArgs(const SdpaLayout& l, const ProbQuant& qua
   return args;
 }
 
+inline constexpr int64_t kTwoGroupKeys = 512;  // two groups of 6 rows of scores stay in L1
+
+// Query rows to words, first product.
 template <class E, size_t kR>
-bool Int8Block(const Block<SdpaInt8Args>& block, const Requant& requant, const ProbQuant& quant, const Span& span) {
+HWY_INLINE void ScoreGroup(const Block<SdpaInt8Args>& block, const Span& span, uint8_t* q, uint8_t* scores) {
   const SdpaInt8Args& args = block.args;
   const SdpaLayout& l = block.layout;
   alignas(64) int32_t terms[kSdpaRows] = {};
-  uint8_t* q = block.scratch + l.q_at;
   const auto* source = static_cast<const uint8_t*>(args.q);
   for (size_t r = 0; r < kR; ++r) {
     const int64_t at = OffsetOf(args.q_strides, block.batch, block.head, block.row + static_cast<int64_t>(r));
     PrepareQuery<E>(args, source + at, l, q + r * l.q_stride, &terms[r]);
   }
-  const ScoreRows rows = {block.scratch + l.scores_at, l.score_stride, static_cast<size_t>(args.shape.k_len)};
-  const TileArgs<int32_t> scores = {q,
-                                    l.q_stride,
-                                    l.d_steps,
-                                    l.d_steps * 64,
-                                    reinterpret_cast<int32_t*>(rows.base) + span.begin,
-                                    l.score_stride / 4,
-                                    FormsOf(args).k_zero == 0 ? nullptr : terms};
-  TileRows<E, kR>(scores, block.packed + span.begin * l.d_steps * 4,
+  const TileArgs<int32_t> products = {q,
+                                      l.q_stride,
+                                      l.d_steps,
+                                      l.d_steps * 64,
+                                      reinterpret_cast<int32_t*>(scores) + span.begin,
+                                      l.score_stride / 4,
+                                      FormsOf(args).k_zero == 0 ? nullptr : terms};
+  TileRows<E, kR>(products, block.packed + span.begin * l.d_steps * 4,
                   reinterpret_cast<const int32_t*>(block.packed + l.k_columns_at) + span.begin,
                   (span.padded - span.begin) / 16);
-  float sum[kR];
-  if (!Softmax<kR, true>(block, rows, args.q_scale * args.k_scale, span, sum)) return false;
-  uint8_t* p = block.scratch + l.p_at;
-  const int32_t v_zero = FormsOf(args).v_zero;
-  for (size_t r = 0; r < kR; ++r) {
-    int32_t row_sum = 0;
-    QuantizeSpan<E>(quant, rows, r, span, l.k16, sum[r], p + r * l.p_stride, &row_sum);
-    terms[r] = static_cast<int32_t>(-static_cast<int64_t>(v_zero) * row_sum);
-  }
-  auto* out = reinterpret_cast<int32_t*>(block.scratch + l.out_at);
+}
+
+// Second product, output.
+template <class E, size_t kR>
+HWY_INLINE void ValueGroup(const Block<SdpaInt8Args>& block, const Requant& requant, const ProbQuant& quant,
+                           const Span& span, const uint8_t* p, const int32_t* terms, int32_t* out) {
+  const SdpaInt8Args& args = block.args;
+  const SdpaLayout& l = block.layout;
   const uint8_t* v = block.packed + l.v_at;
   TileArgs<int32_t> values = ValueArgs<E>(l, quant, span, p, &v);
-  values.out = out, values.row_terms = v_zero == 0 ? nullptr : terms;
+  values.out = out, values.row_terms = FormsOf(args).v_zero == 0 ? nullptr : terms;
   TileRows<E, kR>(values, v, reinterpret_cast<const int32_t*>(block.packed + l.v_columns_at), l.v16 / 16);
   for (size_t r = 0; r < kR; ++r) {
     StoreOutput(args, requant, out + r * l.v16,
                 OffsetOf(args.o_strides, block.batch, block.head, block.row + static_cast<int64_t>(r)));
+  }
+}
+
+// kGroups groups of kR rows, one step for all before the next one: where one group ends a step (the fold of a maximum or
+// a sum, a division: chains of 30 to 60 cycles) the next group has work.
+template <class E, size_t kR, size_t kGroups>
+bool Int8Block(const Block<SdpaInt8Args>& block, const Requant& requant, const ProbQuant& quant, const Span& span) {
+  const SdpaInt8Args& args = block.args;
+  const SdpaLayout& l = block.layout;
+  const auto group = [&](size_t g) {
+    return Block<SdpaInt8Args>{args,        l,          block.packed,
+                               block.scratch, block.batch, block.head, block.row + static_cast<int64_t>(g * kR)};
+  };
+  const auto rows_at = [&](size_t at, size_t stride, size_t g) { return block.scratch + at + g * kR * stride; };
+  for (size_t g = 0; g < kGroups; ++g) {
+    ScoreGroup<E, kR>(group(g), span, rows_at(l.q_at, l.q_stride, g), rows_at(l.scores_at, l.score_stride, g));
+  }
+  float sum[kGroups][kR];
+  const auto rows_of = [&](size_t g) {
+    return ScoreRows{rows_at(l.scores_at, l.score_stride, g), l.score_stride, static_cast<size_t>(args.shape.k_len)};
+  };
+  for (size_t g = 0; g < kGroups; ++g) {
+    if (!Softmax<kR, true>(group(g), rows_of(g), args.q_scale * args.k_scale, span, sum[g])) return false;
+  }
+  const int32_t v_zero = FormsOf(args).v_zero;
+  alignas(64) int32_t terms[kGroups][kSdpaRows] = {};
+  for (size_t g = 0; g < kGroups; ++g) {
+    for (size_t r = 0; r < kR; ++r) {
+      int32_t row_sum = 0;
+      QuantizeSpan<E>(quant, rows_of(g), r, span, l.k16, sum[g][r], rows_at(l.p_at, l.p_stride, g) + r * l.p_stride,
+                      &row_sum);
+      terms[g][r] = static_cast<int32_t>(-static_cast<int64_t>(v_zero) * row_sum);
+    }
+  }
+  for (size_t g = 0; g < kGroups; ++g) {
+    ValueGroup<E, kR>(group(g), requant, quant, span, rows_at(l.p_at, l.p_stride, g), terms[g],
+                      reinterpret_cast<int32_t*>(rows_at(l.out_at, l.out_stride, g)));
   }
   return true;
 }
@@ -245,7 +308,7 @@ bool FloatBlock(const Block<SdpaFloatArgs>& block, const Span& span) {
   const TileArgs<float> values = {part.base, l.score_stride, part.keys, l.k_steps * 64, out, l.v16, nullptr};
   TileRows<FloatEngine, kR>(values, block.packed + l.v_at + span.begin * 64, nullptr, l.v16 / 16);
   for (size_t r = 0; r < kR; ++r) {
-    if (internal::HasWindow(args.visibility.window)) {  // -0 becomes 0: sdpa.h
+    if (internal::Hides(args.visibility)) {  // -0 becomes 0: sdpa.h
       for (size_t c = 0; c < l.v16; c += 16) Store16(Add16(Load16(out + r * l.v16 + c), Set16(0.0f)), out + r * l.v16 + c);
     }
     const int64_t at = OffsetOf(args.o_strides, block.batch, block.head, block.row + static_cast<int64_t>(r));
@@ -268,13 +331,23 @@ void RowsInt8(const SdpaInt8Args& args, int64_t batch, int64_t head, int64_t beg
   const Requant requant =
       args.o_type == quant::DType::kF32 ? Requant{} : MakeRequant(args.o_scale, args.o_zero_point, args.o_type);
   const ProbQuant quant = ProbQuantOf<E>(args);
-  ForBlocks(begin, end, [&](auto rows, int64_t row) HWY_ATTR {
+  const auto run = [&](auto rows, auto groups, int64_t row) HWY_ATTR {
+    constexpr size_t kR = decltype(rows)::value, kGroups = decltype(groups)::value;
     const Block<SdpaInt8Args> block = {
         args, l, static_cast<const uint8_t*>(packed), static_cast<uint8_t*>(scratch), batch, head, row};
-    ForSpan(args, row, decltype(rows)::value, [&](const Span& span) HWY_ATTR {
-      return Int8Block<E, decltype(rows)::value>(block, requant, quant, span);
-    });
-  });
+    ForSpan(args, row, static_cast<int64_t>(kR * kGroups),
+            [&](const Span& span) HWY_ATTR { return Int8Block<E, kR, kGroups>(block, requant, quant, span); });
+  };
+  using One = std::integral_constant<size_t, 1>;
+  using Two = std::integral_constant<size_t, 2>;
+  if (args.shape.k_len <= kTwoGroupKeys) {
+    for (; begin + 12 <= end; begin += 12) run(std::integral_constant<size_t, 6>(), Two(), begin);
+    if (begin + 8 == end) {
+      run(std::integral_constant<size_t, 4>(), Two(), begin);
+      return;
+    }
+  }
+  ForBlocks(begin, end, [&](auto rows, int64_t row) HWY_ATTR { run(rows, One(), row); });
 }
 
 #if HWY_TARGET == HWY_AVX3_DL
@@ -401,7 +474,7 @@ constexpr PerArch<RowsFn<SdpaFloatArgs>> kRowsFloat = {&RowsReference<SdpaFloatA
 // As the int8 engines lay it out (sdpa_tile-inl.h, sdpa_amx-inl.h).
 internal::SdpaLayout Int8Layout(Arch arch, const SdpaShape& shape) {
   if (arch == Arch::kAmx) return internal::MakeSdpaLayout(shape, 4, 16, 16);
-  return internal::MakeSdpaLayout(shape, arch == Arch::kAvx2 || arch == Arch::kAvx512 ? 2 : 4);
+  return internal::MakeSdpaLayout(shape, arch == Arch::kAvx2 || arch == Arch::kAvx512 ? 2 : 4, 12);
 }
 size_t ReferenceBytes(const SdpaShape& shape) { return static_cast<size_t>(shape.k_len) * sizeof(float); }
 

@@ -18,6 +18,8 @@ struct KeyRange {
 };
 
 inline bool HasWindow(const SdpaWindow& w) { return w.left >= 0 || w.right >= 0; }
+// Some keys may be hidden, so their products may be left out.
+inline bool Hides(const SdpaVisibility& v) { return HasWindow(v.window) || v.keep.data != nullptr; }
 
 inline int64_t WindowOffset(const SdpaWindow& w, const SdpaShape& s) {
   return w.offset + (w.bottom_right ? s.k_len - s.q_len : 0);

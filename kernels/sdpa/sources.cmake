@@ -1,5 +1,6 @@
 target_sources(octavo_kernels PRIVATE
   ${CMAKE_CURRENT_LIST_DIR}/sdpa.cc
+  ${CMAKE_CURRENT_LIST_DIR}/sdpa_decode_vec.cc
   ${CMAKE_CURRENT_LIST_DIR}/sdpa_flash_vec.cc
   ${CMAKE_CURRENT_LIST_DIR}/sdpa_fp8_ref.cc
   ${CMAKE_CURRENT_LIST_DIR}/sdpa_fp8_vec.cc

@@ -36,14 +36,15 @@ HWY_INLINE auto RequantToInt(DF df, const Requant& r, VF x) {
   return hn::Add(hn::BitCast(di, hn::Add(q, hn::Set(df, kRoundMagic))), hn::Set(di, r.offset));
 }
 
-// Four vectors of RequantToInt as one vector of bytes, in order, saturated; u8 after the flip of the top bit.
-template <class DI, class VI = hwy::HWY_NAMESPACE::Vec<DI>>
-HWY_INLINE auto RequantPack(DI di, const Requant& r, VI v0, VI v1, VI v2, VI v3) {
+// Saturated to bytes and put in order: the packs work in 128-bit blocks.
+template <class V16>
+HWY_INLINE auto RequantOrder(const Requant& r, V16 v01, V16 v23) {
   namespace hn = hwy::HWY_NAMESPACE;
-  const hn::Repartition<int16_t, DI> d16;
-  const hn::Repartition<int8_t, DI> d8;
-  const hn::Repartition<uint8_t, DI> du8;
-  const auto bytes = hn::ReorderDemote2To(d8, hn::ReorderDemote2To(d16, v0, v1), hn::ReorderDemote2To(d16, v2, v3));
+  const hn::DFromV<V16> d16;
+  const hn::Repartition<int32_t, decltype(d16)> di;
+  const hn::Repartition<int8_t, decltype(d16)> d8;
+  const hn::Repartition<uint8_t, decltype(d16)> du8;
+  const auto bytes = hn::ReorderDemote2To(d8, v01, v23);
   // The packs work in 128-bit blocks: dword 4 b + j of `bytes` is block b of v_j and belongs to dword j * blocks + b.
   constexpr size_t kBlocks = hn::MaxLanes(di) / 4;
   alignas(64) constexpr auto kOrder = [] {
@@ -55,6 +56,50 @@ HWY_INLINE auto RequantPack(DI di, const Requant& r, VI v0, VI v1, VI v2, VI v3)
   }();
   const auto ordered = hn::TableLookupLanes(hn::BitCast(di, bytes), hn::SetTableIndices(di, kOrder.at));
   return hn::Xor(hn::BitCast(du8, ordered), hn::Set(du8, r.flip));
+}
+
+// Four vectors of RequantToInt as one vector of bytes, in order, saturated; u8 after the flip of the top bit.
+template <class DI, class VI = hwy::HWY_NAMESPACE::Vec<DI>>
+HWY_INLINE auto RequantPack(DI di, const Requant& r, VI v0, VI v1, VI v2, VI v3) {
+  namespace hn = hwy::HWY_NAMESPACE;
+  const hn::Repartition<int16_t, DI> d16;
+  return RequantOrder(r, hn::ReorderDemote2To(d16, v0, v1), hn::ReorderDemote2To(d16, v2, v3));
+}
+
+// x / scale, rounded half to even; what leaves int32, and NaN, is the lowest int32, as cvtps2dq gives it. That is right
+// for all but large positive values, which are cut off before; hn::NearestInt would mend it at the cost of two more
+// operations.
+template <bool kDivide, class DF, class VF = hwy::HWY_NAMESPACE::Vec<DF>>
+HWY_INLINE auto RequantRound(DF df, const Requant& r, VF x) {
+  namespace hn = hwy::HWY_NAMESPACE;
+  const VF high = hn::Set(df, r.high);
+  VF q;
+  if constexpr (kDivide) {
+    q = hn::Min(high, hn::Div(x, hn::Set(df, r.scale)));  // minps: the second operand for a NaN
+  } else {
+    const VF reciprocal = hn::Set(df, r.reciprocal);
+    x = hn::Min(high, x);
+    q = hn::Mul(x, reciprocal);
+    // Infinite quotients, all of them negative, become NaN here, which is as low.
+    q = hn::MulAdd(hn::NegMulAdd(q, hn::Set(df, r.scale), x), reciprocal, q);
+  }
+  hn::Vec<hn::RebindToSigned<DF>> rounded;
+  asm("vcvtps2dq %1, %0" : "=v"(rounded.raw) : "v"(q.raw));
+  return rounded;
+}
+
+// QuantizeLinear of four vectors: the bytes that RequantToInt and RequantPack give, in 9.75 instead of 11.25 operations
+// a vector, because the zero point is added to 16 bits and only one bound is needed.
+template <bool kDivide, class DF, class VF = hwy::HWY_NAMESPACE::Vec<DF>>
+HWY_INLINE auto RequantBytes(DF df, const Requant& r, VF x0, VF x1, VF x2, VF x3) {
+  namespace hn = hwy::HWY_NAMESPACE;
+  const hn::Repartition<int16_t, DF> d16;
+  const auto zero = hn::Set(d16, static_cast<int16_t>(r.offset + kRoundMagicBits));
+  const auto v0 = RequantRound<kDivide>(df, r, x0), v1 = RequantRound<kDivide>(df, r, x1);
+  const auto v01 = hn::SaturatedAdd(hn::ReorderDemote2To(d16, v0, v1), zero);
+  const auto v2 = RequantRound<kDivide>(df, r, x2), v3 = RequantRound<kDivide>(df, r, x3);
+  const auto v23 = hn::SaturatedAdd(hn::ReorderDemote2To(d16, v2, v3), zero);
+  return RequantOrder(r, v01, v23);
 }
 
 #endif  // HWY_TARGET <= HWY_AVX2

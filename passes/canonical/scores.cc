@@ -9,6 +9,7 @@
 // Only f32, only where nothing else reads the values between, never next to Q/DQ: such a graph keeps its bits.
 #include <algorithm>
 #include <cmath>
+#include <map>
 #include <utility>
 
 #include "octavo/passes/canonical/canonical.h"
@@ -42,35 +43,45 @@ bool IsScoreProduct(const Graph& g, const Node& n) {
   return n.op == Op::kMatMul && !IsConstantLike(g, n.input(0)) && !IsConstantLike(g, n.input(1));
 }
 
-// The slot of n whose value comes from a score product through ops that this pass knows; -1: none.
-int DataSlot(const Graph& g, const Node& n, int depth);
-bool LeadsToProduct(const Graph& g, ValueId v, int depth) {
-  const Node* n = g.Producer(v);
-  if (n == nullptr || depth <= 0) return false;
-  return IsScoreProduct(g, *n) || DataSlot(g, *n, depth - 1) >= 0;
-}
-int DataSlot(const Graph& g, const Node& n, int depth) {
-  switch (n.op) {
-    case Op::kAdd:
-    case Op::kMul:
-      for (int slot : {0, 1}) {
-        if (LeadsToProduct(g, n.input(static_cast<size_t>(slot)), depth)) return slot;
-      }
-      return -1;
-    case Op::kSub:
-    case Op::kDiv:
-    case Op::kTanh:
-    case Op::kReshape:
-      return LeadsToProduct(g, n.input(0), depth) ? 0 : -1;
-    case Op::kWhere:
-      for (int slot : {1, 2}) {
-        if (LeadsToProduct(g, n.input(static_cast<size_t>(slot)), depth)) return slot;
-      }
-      return -1;
-    default:
-      return -1;
+// Follows scores back to their product through ops that this pass knows. What was searched in vain is remembered: both
+// operands of an Add may come from the same nodes, and a chain of such Adds has 2^depth ways.
+class ProductSearch {
+ public:
+  explicit ProductSearch(const Graph& g) : g_(g) {}
+
+  // The slot of n whose value comes from a score product; -1: none.
+  int DataSlot(const Node& n, int depth = kMaxSteps) {
+    switch (n.op) {
+      case Op::kAdd:
+      case Op::kMul:
+        return Leads(n.input(0), depth) ? 0 : Leads(n.input(1), depth) ? 1 : -1;
+      case Op::kSub:
+      case Op::kDiv:
+      case Op::kTanh:
+      case Op::kReshape:
+        return Leads(n.input(0), depth) ? 0 : -1;
+      case Op::kWhere:
+        return Leads(n.input(1), depth) ? 1 : Leads(n.input(2), depth) ? 2 : -1;
+      default:
+        return -1;
+    }
   }
-}
+
+ private:
+  bool Leads(ValueId v, int depth) {
+    const Node* n = g_.Producer(v);
+    if (n == nullptr || depth <= 0) return false;
+    if (IsScoreProduct(g_, *n)) return true;
+    int& searched = searched_[v.index];
+    if (searched >= depth) return false;
+    if (DataSlot(*n, depth - 1) >= 0) return true;
+    searched_[v.index] = depth;
+    return false;
+  }
+
+  const Graph& g_;
+  std::map<uint32_t, int> searched_;  // value -> steps that were allowed when it led nowhere
+};
 
 std::optional<Step> ReadStep(const Graph& g, const Node& n, size_t slot) {
   const ValueId other = n.input(1 - std::min<size_t>(slot, 1));
@@ -128,6 +139,7 @@ const Node* SplitAdd(const Graph& g, const Node& back, ValueId* x, Step* step) {
 
 std::optional<Chain> ChainOf(const Graph& g, ValueId v) {
   Chain c;
+  ProductSearch search(g);
   for (int i = 0; i < kMaxSteps; ++i) {
     const Node* n = g.Producer(v);
     if (n == nullptr || DTypeOf(g, v) != DType::kF32) return {};
@@ -144,7 +156,7 @@ std::optional<Chain> ChainOf(const Graph& g, ValueId v) {
       const Node* add = SplitAdd(g, *n, &next, &step);
       if (add == nullptr || !g.HasOneUse(add->output())) return {};
     } else {
-      const int slot = DataSlot(g, *n, kMaxSteps);
+      const int slot = search.DataSlot(*n);
       if (slot < 0) return {};
       const auto read = ReadStep(g, *n, static_cast<size_t>(slot));
       next = n->input(static_cast<size_t>(slot));

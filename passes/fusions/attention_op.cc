@@ -1,10 +1,12 @@
-// Before: o, present k, present v = Attention(q, k, v [, mask, past k, past v])         ONNX opset 23
-// After:  o = Sdpa(q, k, v, additive mask)
+// Before: o, present k, present v = Attention(q, k, v [, mask, past k, past v, nonpad_kv_seqlen])         ONNX opset 23, 24
+// After:  o = Sdpa(q, k, v, additive mask, keep)
 // A cache is joined in front of K and V by Concat, which is the present output too.
+// nonpad_kv_seqlen, the valid keys of each batch in a cache of fixed length (TensorScatter): a bool mask; with is_causal the
+// queries are the last of them (onnx/reference/ops/op_attention.py).
 // is_causal: the triangle (key j for query i where j <= i + past) is built from the lengths and joins the mask.
 // The op scales q and k by sqrt(scale) each, Sdpa the scores by scale: float results differ by rounding. A bool mask becomes
 // 0 and -inf; a wholly masked row gives zeros, as ONNX 1.23 says and as the interpreter has it (nan_guard).
-// Refuses: scores as an output, a mask shorter than the keys, nonpad_kv_seqlen.
+// Refuses: scores as an output, a mask shorter than the keys, nonpad_kv_seqlen beside a past.
 #include <cmath>
 #include <format>
 #include <limits>
@@ -48,7 +50,7 @@ bool IsUsed(const Graph& g, ValueId v) { return v.valid() && (!g.value(v).uses.e
 Verdict Check(const Match& m, const Node& n, const Operands& o) {
   if (IsUsed(m.graph(), n.output(3))) return Illegal("its output 3, the scores, is used");
   if (n.input(4).valid() != n.input(5).valid()) return Illegal("it has a past of only one of K and V");
-  if (n.input(6)) return Illegal("nonpad_kv_seqlen says how many keys count; write that into the mask");
+  if (n.input(6) && n.input(4)) return Illegal("it has a past and nonpad_kv_seqlen, which ONNX does not allow together");
   if (n.attrs.Float("softcap", 0.0f) < 0.0f) return Illegal("its softcap is negative");
   if (o.q.heads == 0 || o.k.heads == 0 || o.v.heads == 0 || o.k.heads != o.v.heads || o.q.heads % o.k.heads != 0 || o.q.dim != o.k.dim) {
     return Shape("the numbers of heads and the head sizes are not known or do not fit each other");
@@ -101,6 +103,20 @@ ValueId Triangle(Rewriter& b, ValueId q, int64_t q_rank, ValueId k, int64_t k_ra
   return b.Create(Op::kWhere, {allowed, b.Constant(ir::Tensor::ScalarF32(0.0f)), minus});
 }
 
+// true where key < valid (of the batch), or key <= query + valid - Sq: [B,1,1,Sk] or [B,1,Sq,Sk].
+ValueId ValidKeys(Rewriter& b, const Node& n, const Operands& o, ValueId k) {
+  const auto scalar = [&](int64_t i) { return b.Constant(ir::Tensor::S64({}, {i})); };
+  const auto axes = [&](std::vector<int64_t> a) { return b.Constant(ir::Tensor::S64({static_cast<int64_t>(a.size())}, a)); };
+  const ValueId keys = b.Create(Op::kRange, {scalar(0), Length(b, k, o.k.rank), scalar(1)});
+  ValueId end = b.Create(Op::kUnsqueeze, {n.input(6), axes({1, 2, 3})});
+  if (n.attrs.Int("is_causal", 0) != 0) {
+    const ValueId queries = Length(b, n.input(0), o.q.rank);
+    const ValueId row = b.Create(Op::kUnsqueeze, {b.Create(Op::kRange, {scalar(1), b.Create(Op::kAdd, {queries, scalar(1)}), scalar(1)}), axes({1})});
+    end = b.Create(Op::kAdd, {b.Create(Op::kSub, {end, queries}), row});
+  }
+  return b.Create(Op::kLess, {keys, end});
+}
+
 // What is added to the scores; invalid: nothing.
 ValueId AdditiveMask(Rewriter& b, const Node& n, const Operands& o, ValueId k) {
   ValueId mask = n.input(3);
@@ -109,7 +125,7 @@ ValueId AdditiveMask(Rewriter& b, const Node& n, const Operands& o, ValueId k) {
     const ValueId minus = b.Constant(ir::Tensor::ScalarF32(-std::numeric_limits<float>::infinity()));
     mask = b.Create(Op::kWhere, {mask, zero, minus});
   }
-  if (n.attrs.Int("is_causal", 0) == 0) return mask;
+  if (n.attrs.Int("is_causal", 0) == 0 || n.input(6)) return mask;
   const ValueId triangle = Triangle(b, n.input(0), o.q.rank, k, o.k.rank, n.input(4));
   return mask.valid() ? b.Create(Op::kAdd, {mask, triangle}) : triangle;
 }
@@ -130,7 +146,8 @@ Rule AttentionOp() {
     Operands o = Describe(m, q, k, v, n);
     const ValueId keys = WithPast(b, m[k], &o.k, n.input(4), n.output(1));
     std::vector<ValueId> in{m[q], keys, WithPast(b, m[v], &o.v, n.input(5), n.output(2))};
-    if (const ValueId mask = AdditiveMask(b, n, o, keys)) in.push_back(mask);
+    if (const ValueId mask = AdditiveMask(b, n, o, keys); mask || n.input(6)) in.push_back(mask);
+    if (n.input(6)) in.push_back(ValidKeys(b, n, o, keys));
     const float scale = n.attrs.Float("scale", 1.0f / std::sqrt(static_cast<float>(o.q.dim)));
     return b.Create(Op::kSdpa, std::move(in),
                     {{"num_heads", o.q.heads}, {"kv_num_heads", o.k.heads}, {"head_dim", o.q.dim}, {"v_head_dim", o.v.dim},

@@ -39,6 +39,8 @@ const std::vector<Rule>& Int8Rules() {
       NormQuant(ir::Op::kSkipLayerNorm),
       NormQuant(ir::Op::kLayerNormalization),
       NormQuant(ir::Op::kRMSNormalization),
+      LinearResidual(true),  // after the norms, which take the sum before them in their own pass
+      LinearResidual(false),
   };
   return *rules;
 }

@@ -34,6 +34,7 @@ Rule SdpaMerge(ir::Op op);
 // int8 on Q/DQ graphs: exact, bit for bit (shared/design.md 1.1).
 // `bias`: must be there. A rule that ends in the product itself would take it before the bias is seen.
 Rule LinearInt8(bool quantized_output, bool activation, bool bias = false);
+Rule LinearResidual(bool quantized_output);
 Rule LinearBlocked(bool bias);  // its body keeps every bit, its kernel rounds otherwise
 Rule SdpaInt8(bool quantized_output);
 Rule NormQuant(ir::Op op);  // kLayerNormalization, kRMSNormalization or kSkipLayerNorm

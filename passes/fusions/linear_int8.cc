@@ -82,13 +82,14 @@ Verdict CheckTypes(const Match& m, Var x, Var w, Var q) {
 }
 
 struct Activations {
-  Var gelu, relu, sigmoid, tanh, silu;
+  Var gelu, relu, sigmoid, tanh, silu, quick_gelu, slope;
 };
 
 std::string ActivationName(const Match& m, const Activations& a) {
   if (m.Has(a.gelu)) return m.at(a.gelu).attrs.Str("approximate", "none") == "tanh" ? "gelu_tanh" : "gelu";
   if (m.Has(a.relu)) return "relu";
   if (m.Has(a.silu)) return "silu";
+  if (m.Has(a.quick_gelu)) return "quick_gelu";
   if (m.Has(a.sigmoid)) return "sigmoid";
   return m.Has(a.tanh) ? "tanh" : "none";
 }
@@ -109,12 +110,16 @@ Rule LinearInt8(bool quantized_output, bool activation, bool bias_required) {
   const Var bias = r.Input("bias");
   const Var biased = r.AnyOrder("biased", Op::kAdd, product, bias);
   const Var sum = bias_required ? biased : r.Optional(biased, product);
-  Activations act{-1, -1, -1, -1, -1};
+  Activations act{-1, -1, -1, -1, -1, -1, -1};
   Var y = sum;
   if (activation) {
+    act.slope = r.Scalar("slope", 1.702f);
     act = {r.Op("gelu", Op::kGelu, {sum}), r.Op("relu", Op::kRelu, {sum}), r.Op("sigmoid", Op::kSigmoid, {sum}),
-           r.Op("tanh", Op::kTanh, {sum}), r.AnyOrder("silu", Op::kMul, sum, r.Op("gate", Op::kSigmoid, {sum}))};
-    y = r.OneOf("activation", {act.gelu, act.relu, act.silu, act.sigmoid, act.tanh});
+           r.Op("tanh", Op::kTanh, {sum}), r.AnyOrder("silu", Op::kMul, sum, r.Op("gate", Op::kSigmoid, {sum})),
+           r.AnyOrder("quick_gelu", Op::kMul, sum,
+                      r.Op("quick_gate", Op::kSigmoid, {r.AnyOrder("steeper", Op::kMul, sum, act.slope)})),
+           act.slope};
+    y = r.OneOf("activation", {act.gelu, act.relu, act.silu, act.quick_gelu, act.sigmoid, act.tanh});
   }
   const Var post_scale = quantized_output ? r.Constant("post_scale", {.dtypes = {DType::kF32}}) : -1;
   if (quantized_output) y = r.Optional(r.AnyOrder("post_scaled", Op::kMul, y, post_scale), y);
@@ -125,6 +130,9 @@ Rule LinearInt8(bool quantized_output, bool activation, bool bias_required) {
     if (Verdict v = CheckWeights(m, w, wd, bias); !v.ok()) return v;
     if (Verdict v = CheckActivation(g, m.at(xd)); !v.ok()) return v;
     if (Verdict v = CheckTypes(m, x, w, q); !v.ok()) return v;
+    if (activation && m.Has(act.quick_gelu) && m.scalar(act.slope) != 1.702f) {
+      return Illegal(std::format("its gate has the slope {}, the kernel's is 1.702", m.scalar(act.slope)));
+    }
     if (quantized_output) {
       if (Verdict v = CheckPerTensor(g, m.at(q), "the output"); !v.ok()) return v;
       if (m.Has(post_scale)) {

@@ -27,7 +27,7 @@ std::vector<NodeId> BranchesOf(const Graph& g, const AttentionCore& core) {
   for (ValueId operand : {core.q, core.k, core.v}) {
     for (NodeId id : LinearsBehind(g, operand)) {
       const Node& n = g.node(id);
-      if (n.op != Op::kLinearInt8 || n.attrs.Str("activation", "none") != "none") continue;
+      if (n.op != Op::kLinearInt8 || n.attrs.Str("activation", "none") != "none" || n.input(8) || n.input(9)) continue;
       if (std::find(branches.begin(), branches.end(), id) == branches.end()) branches.push_back(id);
     }
   }

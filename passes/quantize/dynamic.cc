@@ -1,5 +1,5 @@
 // dynamic: int8 products without calibration. Each row of the activation is quantized at run time with a scale of its own.
-// Before: y = MatMul(x, W) [+ bias] [Gelu | Relu | Sigmoid | Tanh]     W f32 [K,N] constant
+// Before: y = MatMul(x, W) [+ bias] [Gelu | Relu | Sigmoid | SiLU | Tanh]     W f32 [K,N] constant
 // After:  q, s = QuantizeTokens(x)   y = LinearInt8(q, s, 128, Wq, w_scale, bias; activation, per_token = 1)
 // Linears that read the same x share its codes. Attention stays float.
 // Left, with a line in the log: weights that are not finite, k beyond what int32 sums hold.
@@ -51,6 +51,20 @@ std::string ActivationOf(const Node& n) {
   }
 }
 
+// The Mul of x * Sigmoid(x), where nothing else reads x; null: x goes elsewhere.
+const Node* SiluAt(const Graph& g, NodeId id) {
+  const ValueId x = g.node(id).output();
+  if (g.IsGraphOutput(x) || g.value(x).uses.size() != 2) return nullptr;
+  for (const ir::Use& use : g.value(x).uses) {
+    if (g.node(use.node).op != Op::kSigmoid) continue;
+    const ValueId gate = g.node(use.node).output();
+    const Node* mul = OnlyReader(g, use.node);
+    if (mul == nullptr || mul->op != Op::kMul) continue;
+    if ((mul->input(0) == x && mul->input(1) == gate) || (mul->input(0) == gate && mul->input(1) == x)) return mul;
+  }
+  return nullptr;
+}
+
 Chain ChainAt(const Graph& g, NodeId product) {
   Chain c{.product = product, .last = product, .bias = {}, .nodes = {product}};
   const int64_t n = g.ConstantOf(g.node(product).input(1))->shape()[1];
@@ -68,7 +82,11 @@ Chain ChainAt(const Graph& g, NodeId product) {
       next = OnlyReader(g, c.last);
     }
   }
-  if (next != nullptr && !ActivationOf(*next).empty()) {
+  if (const Node* silu = SiluAt(g, c.last)) {
+    c.activation = "silu";
+    c.nodes.push_back(g.value(silu->input(0) == g.node(c.last).output() ? silu->input(1) : silu->input(0)).producer);
+    take(*silu);
+  } else if (next != nullptr && !ActivationOf(*next).empty()) {
     c.activation = ActivationOf(*next);
     take(*next);
   }

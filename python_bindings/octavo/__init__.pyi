@@ -28,8 +28,14 @@ class Session:
     """A compiled model. Immutable: `run` may be called from several threads at once."""
 
     def __init__(self, model: str | os.PathLike[str] | bytes, threads: int = 0) -> None: ...
-    def run(self, inputs: Arrays, outputs: Sequence[str] | None = None) -> list[NDArray[Any]]:
-        """Outputs by name, or all in the model's order. Inputs that are C-contiguous are not copied."""
+    def run(
+        self, inputs: Arrays, outputs: Sequence[str] | None = None, donate: Sequence[str] = ()
+    ) -> list[NDArray[Any]]:
+        """Outputs by name, or all in the model's order. Inputs that are C-contiguous are not copied.
+
+        donate: names of inputs that may be overwritten. A KV cache that TensorScatter (opset 24) appends to is then updated
+        where it lies, and the output is that memory; without it the cache is copied in every step.
+        """
     @property
     def inputs(self) -> list[tuple[str, str]]: ...
     @property

@@ -36,6 +36,7 @@ inline constexpr float kTanhQ[5] = {1.0f, 0x1.de53d2p-2f, 0x1.a7c522p-6f, 0x1.57
 
 // What exporters write for sqrt(2), 0.044715 and sqrt(2 / pi).
 inline constexpr float kSqrt2 = 1.41421354f;
+inline constexpr float kQuickGelu = 1.702f;
 inline constexpr float kGeluCubic = 0.044715f;
 inline constexpr float kGeluScale = 0.797884583f;
 

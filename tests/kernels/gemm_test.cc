@@ -1,5 +1,6 @@
 #include "octavo/kernels/gemm/gemm.h"
 
+#include <bit>
 #include <cmath>
 #include <cstring>
 #include <limits>
@@ -26,11 +27,12 @@ struct Case {
   std::vector<uint8_t> x;
   std::vector<int8_t> w;  // [k][n]
   std::vector<float> w_scale, biases, post_scales;  // post_scales empty: none
+  std::vector<float> residuals;                     // [m][n + 3]; empty: none
   std::vector<float> row_scales;                    // empty: x_scale for all
   float XScale(int64_t row) const { return row_scales.empty() ? x_scale : row_scales[static_cast<size_t>(row)]; }
 
   static constexpr uint8_t kPattern = 0xA5;
-  size_t ElementBytes() const { return y_dtype == DType::kF32 ? 4 : 1; }
+  size_t ElementBytes() const { return y_dtype == DType::kF32 ? 4 : y_dtype == DType::kBF16 ? 2 : 1; }
   std::vector<uint8_t> EmptyOutput() const {
     return std::vector<uint8_t>(static_cast<size_t>(m * y_stride) * ElementBytes(), kPattern);
   }
@@ -43,6 +45,8 @@ struct Case {
               .bias = bias ? biases.data() : nullptr,
               .activation = activation,
               .post_scale = post_scales.empty() ? nullptr : post_scales.data(),
+              .residual = residuals.empty() ? nullptr : residuals.data(),
+              .residual_stride = n + 3,
               .y = y,
               .dtype = y_dtype,
               .scale = y_scale,
@@ -62,7 +66,7 @@ Case RandomCase(int64_t m, int64_t k, int64_t n) {
   c.x_stride = k + RandomInt(0, 3);
   c.y_stride = n + RandomInt(0, 3);
   c.x_dtype = RandomInt(0, 1) == 0 ? DType::kU8 : DType::kS8;
-  c.y_dtype = std::vector{DType::kU8, DType::kS8, DType::kF32}[static_cast<size_t>(RandomInt(0, 2))];
+  c.y_dtype = std::vector{DType::kU8, DType::kS8, DType::kF32, DType::kBF16}[static_cast<size_t>(RandomInt(0, 3))];
   c.bias = RandomInt(0, 3) != 0;
   c.per_column = RandomInt(0, 3) != 0;
   c.x_zero_point = c.x_dtype == DType::kU8 ? RandomInt(0, 255) : RandomInt(-128, 127);
@@ -72,7 +76,8 @@ Case RandomCase(int64_t m, int64_t k, int64_t n) {
   for (auto& v : c.x)
     v = static_cast<uint8_t>(extreme ? RandomInt(0, 1) * 127 + RandomInt(0, 1) * 128 : RandomInt(0, 255));
   c.w.resize(static_cast<size_t>(k * n));
-  for (auto& v : c.w) v = static_cast<int8_t>(extreme ? (RandomInt(0, 1) ? 127 : -128) : RandomInt(-128, 127));
+  const int most = std::vector{127, 64, 32}[static_cast<size_t>(RandomInt(0, 2))];  // all, some or no panels certified
+  for (auto& v : c.w) v = static_cast<int8_t>(extreme ? (RandomInt(0, 1) ? 127 : -128) : RandomInt(-most - most / 127, most));
   c.x_scale = std::ldexp(RandomFloat(1, 2), RandomInt(-8, -4));
   if (RandomInt(0, 3) == 0) {
     for (int64_t i = 0; i < m; ++i) c.row_scales.push_back(std::ldexp(RandomFloat(1, 2), RandomInt(-8, -4)));
@@ -81,6 +86,10 @@ Case RandomCase(int64_t m, int64_t k, int64_t n) {
   for (auto& v : c.w_scale) v = std::ldexp(RandomFloat(1, 2), RandomInt(-9, -5));
   c.biases.resize(static_cast<size_t>(n));
   for (auto& v : c.biases) v = RandomFloat(-4, 4);
+  if (RandomInt(0, 3) == 0) {
+    c.residuals.resize(static_cast<size_t>(m * (n + 3)));
+    for (auto& v : c.residuals) v = RandomFloat(-4, 4);
+  }
   // About a third of the outputs saturates.
   c.y_scale = 0.02f * 0.01f * 74.0f * 64.0f * std::sqrt(static_cast<float>(k)) / 100.0f * RandomFloat(0.3f, 3.0f);
   return c;
@@ -108,7 +117,7 @@ std::vector<uint8_t> RunArch(const Case& c, const PackedWeights& w, Arch arch) {
 std::string Describe(const Case& c) {
   return "m " + std::to_string(c.m) + " k " + std::to_string(c.k) + " n " + std::to_string(c.n) + " " +
          std::string(quant::Name(c.x_dtype)) + " -> " + std::string(quant::Name(c.y_dtype)) + " " +
-         std::string(Name(c.activation)) + (c.bias ? " bias" : "") + (c.row_scales.empty() ? "" : " tokens") + (c.per_column ? " columns" : "");
+         std::string(Name(c.activation)) + (c.bias ? " bias" : "") + (c.row_scales.empty() ? "" : " tokens") + (c.residuals.empty() ? "" : " residual") + (c.per_column ? " columns" : "");
 }
 
 // ---- The reference against int64 and double.
@@ -129,11 +138,13 @@ TEST(GemmReference, EqualsExactArithmetic) {
         largest = std::max(largest, std::abs(acc));
         const double scale = double{c.XScale(m)} * c.w_scale[c.per_column ? static_cast<size_t>(n) : 0];
         const double bias = c.bias ? double{c.biases[static_cast<size_t>(n)]} : 0.0;
-        const double exact = static_cast<double>(acc) * scale + bias;
+        const double residual = c.residuals.empty() ? 0.0 : double{c.residuals[static_cast<size_t>(m * (c.n + 3) + n)]};
+        const double exact = static_cast<double>(acc) * scale + bias + residual;
         float got;
         std::memcpy(&got, y.data() + (m * c.y_stride + n) * 4, 4);
-        // Four roundings, each of at most 2^-24 of |acc * scale| + |bias|.
-        const double bound = (std::abs(static_cast<double>(acc) * scale) + std::abs(bias)) * 4.0 * 0x1p-24;
+        // Five roundings, each of at most 2^-24 of |acc * scale| + |bias| + |residual|.
+        const double bound =
+            (std::abs(static_cast<double>(acc) * scale) + std::abs(bias) + std::abs(residual)) * 5.0 * 0x1p-24;
         ASSERT_NEAR(got, exact, bound) << Describe(c) << " at " << m << ", " << n;
       }
     }
@@ -155,6 +166,27 @@ TEST(GemmReference, QuantizesAsOnnxDoes) {
       .w = &*w, .w_scale = &half, .y = y.data(), .dtype = DType::kS8, .scale = 1.0f, .zero_point = 3, .stride = 1};
   GemmReference(args, {0, 8}, {0, 1});
   EXPECT_THAT(y, ::testing::ElementsAre(3, 3, 4, 5, 5, 5, 7, 127));  // 0 .5 1 1.5 2 2.5 3.5 127.5
+}
+
+TEST(GemmReference, QuickGeluAndBf16) {
+  // acc = x - 128, scale 1/16: the definition in double, rounded to 8 bits of mantissa.
+  std::vector<uint8_t> x(256);
+  for (size_t i = 0; i < x.size(); ++i) x[i] = static_cast<uint8_t>(i);
+  const int8_t one = 1;
+  const float sixteenth = 0.0625f;
+  auto w = PackWeights({.data = &one, .k = 1, .n = 1});
+  ASSERT_TRUE(w.has_value());
+  std::vector<uint16_t> y(x.size());
+  GemmArgs args;
+  args.x = {x.data(), DType::kU8, 1, 128, 1.0f};
+  args.y = {.w = &*w, .w_scale = &sixteenth, .activation = Activation::kQuickGelu, .y = y.data(), .dtype = DType::kBF16, .stride = 1};
+  GemmReference(args, {0, 256}, {0, 1});
+  for (int i = 0; i < 256; ++i) {
+    const double v = (i - 128) / 16.0, exact = v / (1 + std::exp(-1.702 * v));
+    const double got = std::bit_cast<float>(static_cast<uint32_t>(y[static_cast<size_t>(i)]) << 16);
+    ASSERT_NEAR(got, exact, std::abs(exact) * (0x1p-8 + 0x1p-20)) << v;
+  }
+  EXPECT_EQ(y[128 + 16], 0x3F59) << "quick_gelu(1) = 0.8458 lies between 0x3F58 and 0x3F59, nearer to the latter";
 }
 
 // ---- Packing.
@@ -255,8 +287,8 @@ TEST_P(GemmArch, SmallShapesAllCombinations) {
 
 TEST_P(GemmArch, EveryActivationAndOutput) {
   for (Activation activation : {Activation::kNone, Activation::kRelu, Activation::kGelu, Activation::kGeluTanh,
-                                Activation::kSilu, Activation::kSigmoid, Activation::kTanh}) {
-    for (DType y : {DType::kF32, DType::kU8, DType::kS8}) {
+                                Activation::kSilu, Activation::kSigmoid, Activation::kTanh, Activation::kQuickGelu}) {
+    for (DType y : {DType::kF32, DType::kBF16, DType::kU8, DType::kS8}) {
       for (int trial = 0; trial < 3; ++trial) {
         Case c = RandomCase(RandomInt(1, 15), RandomInt(1, 200), RandomInt(1, 140));
         c.activation = activation;

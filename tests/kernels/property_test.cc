@@ -24,7 +24,7 @@ struct Case {
   std::vector<uint8_t> x;
   size_t x_offset;
   std::vector<PackedWeights> w;
-  std::vector<std::vector<float>> scale, bias, post;
+  std::vector<std::vector<float>> scale, bias, post, residual;
   std::vector<float> row_scale;
   QkvArgs args;
 };
@@ -39,14 +39,20 @@ GemmOutput RandomOutput(Case& c, size_t i, int64_t n) {
   for (auto& v : c.bias[i]) v = RandomFloat(-4, 4);
   y.w_scale = c.scale[i].data();
   y.bias = RandomInt(0, 2) == 0 ? nullptr : c.bias[i].data();
-  y.activation = RandomInt(0, 2) == 0 ? static_cast<Activation>(RandomInt(0, 6)) : Activation::kNone;
+  y.activation = RandomInt(0, 2) == 0 ? static_cast<Activation>(RandomInt(0, 7)) : Activation::kNone;
   if (RandomInt(0, 5) == 0) {
     c.post[i].resize(static_cast<size_t>(n));
     for (auto& v : c.post[i]) v = RandomFloat(-2, 2);
     y.post_scale = c.post[i].data();
   }
-  constexpr DType kTypes[] = {DType::kU8, DType::kS8, DType::kF32};
-  y.dtype = kTypes[RandomInt(0, 2)];
+  if (RandomInt(0, 5) == 0) {
+    y.residual_stride = n + RandomInt(0, 5);
+    c.residual[i].resize(static_cast<size_t>(c.m * y.residual_stride));
+    for (auto& v : c.residual[i]) v = RandomFloat(-4, 4);
+    y.residual = c.residual[i].data();
+  }
+  constexpr DType kTypes[] = {DType::kU8, DType::kS8, DType::kF32, DType::kBF16};
+  y.dtype = kTypes[RandomInt(0, 3)];
   y.scale = std::ldexp(RandomFloat(1, 2), RandomInt(0, 9) == 0 ? RandomInt(-130, 120) : RandomInt(-6, 2));
   y.zero_point = y.dtype == DType::kU8 ? RandomInt(0, 255) : RandomInt(-128, 127);
   y.stride = n + RandomInt(0, 5);
@@ -69,11 +75,12 @@ Case RandomCase() {
   }
   c.args.count = RandomInt(0, 2) == 0 ? RandomInt(2, 4) : 1;
   const auto count = static_cast<size_t>(c.args.count);
-  c.w.resize(count), c.scale.resize(count), c.bias.resize(count), c.post.resize(count);
+  c.w.resize(count), c.scale.resize(count), c.bias.resize(count), c.post.resize(count), c.residual.resize(count);
   for (size_t i = 0; i < count; ++i) {
     const int64_t n = Size(count == 1 ? 140 : 70);
     std::vector<int8_t> w(static_cast<size_t>(c.k * n));
-    for (auto& v : w) v = static_cast<int8_t>(RandomInt(-128, 127));
+    const int most = RandomInt(0, 2) == 0 ? 64 : 127;  // 64: certified panels
+    for (auto& v : w) v = static_cast<int8_t>(RandomInt(-most, most));
     auto packed = PackWeights({.data = w.data(), .k = c.k, .n = n});
     EXPECT_TRUE(packed.has_value());
     c.w[i] = std::move(*packed);
@@ -89,7 +96,8 @@ QkvArgs WithOutputs(const Case& c, Outputs* outputs) {
   QkvArgs args = c.args;
   outputs->clear();
   for (int i = 0; i < args.count; ++i) {
-    const size_t bytes = args.branch[i].dtype == DType::kF32 ? 4 : 1;
+    const DType dtype = args.branch[i].dtype;
+    const size_t bytes = dtype == DType::kF32 ? 4 : dtype == DType::kBF16 ? 2 : 1;
     outputs->emplace_back(static_cast<size_t>(c.m * args.branch[i].stride) * bytes, 0xA5);
   }
   for (int i = 0; i < args.count; ++i) args.branch[i].y = (*outputs)[static_cast<size_t>(i)].data();

@@ -72,6 +72,35 @@ QkvArgs WithOutputs(const Problem& p, std::vector<std::vector<uint8_t>>& outputs
   return args;
 }
 
+TEST(Shares, ColumnsFirstAndEven) {
+  const auto is = [](int64_t rows, int64_t blocks, int threads, int64_t by_rows, int64_t by_blocks) {
+    const Shares s = SharesOf(rows, blocks, threads);
+    EXPECT_EQ(s.rows, by_rows) << rows << " x " << blocks << " by " << threads;
+    EXPECT_EQ(s.blocks, by_blocks) << rows << " x " << blocks << " by " << threads;
+  };
+  is(64, 36, 1, 1, 1);
+  for (const int64_t rows : {1, 4, 16, 64, 384, 4096}) is(rows, 36, 2, 1, 2);
+  is(128, 6, 4, 2, 2);   // four shares of columns: two blocks for two threads, one for the others
+  is(1000, 1, 2, 2, 1);  // nothing to split but rows
+  is(5, 1, 8, 1, 1);
+}
+
+TEST(Shares, NeverSlowerThanOneThreadAndNeverEmpty) {
+  for (int trial = 0; trial < 2000; ++trial) {
+    const int64_t rows = RandomInt(1, 600), blocks = RandomInt(1, 50);
+    const int threads = RandomInt(1, 64);
+    const Shares s = SharesOf(rows, blocks, threads);
+    ASSERT_GE(s.rows, 1);
+    ASSERT_GE(s.blocks, 1);
+    ASSERT_LE(s.blocks, blocks);
+    ASSERT_LE(s.rows, std::max<int64_t>(rows / 12, 1));
+    ASSERT_LE(s.rows * s.blocks, 2 * threads);
+    if (blocks >= threads && threads > 1) {
+      ASSERT_GT(s.rows * s.blocks, 1) << rows << " x " << blocks << " by " << threads;
+    }
+  }
+}
+
 class QkvArch : public ArchTest {};
 
 TEST_P(QkvArch, EqualsSeparateReferences) {

@@ -59,5 +59,23 @@ TEST(DeepGraph, CostGrowsWithTheNodes) {
   EXPECT_LT(per_large, 5 * per_small);  // eight times the nodes: a quadratic pass would make it eight
 }
 
+// Each sum has both operands from the sum before: 2^40 ways back from the Softmax, and no product at the end of any. A search
+// that forgets would not come to an end before ctest stops it.
+TEST(DeepGraph, AHostileChainOfSumsIsSearchedOnce) {
+  Graph g;
+  g.info.opsets[""] = 20;
+  ir::ValueId x = g.AddInput("x", {ir::DType::kF32, ir::SymShape{2, 3, 8, 8}});
+  for (int i = 0; i < 40; ++i) x = g.node(g.AddNode(ir::Op::kAdd, {x, x}, 1, {}, "sum" + std::to_string(i))).output();
+  for (int i = 0; i < 500; ++i) {
+    const ir::ValueId scores = g.node(g.AddNode(ir::Op::kAdd, {x, x}, 1, {}, "scores" + std::to_string(i))).output();
+    g.AddOutput("y" + std::to_string(i),
+                g.node(g.AddNode(ir::Op::kSoftmax, {scores}, 1, {{"axis", int64_t{-1}}}, "softmax" + std::to_string(i))).output());
+  }
+  PassContext context;
+  const Status s = RunPasses({"scores"}, g, context);
+  EXPECT_TRUE(s) << s.error().message;
+  EXPECT_EQ(g.outputs().size(), 500u);
+}
+
 }  // namespace
 }  // namespace octavo::passes

@@ -6,6 +6,7 @@ import numpy as np
 import octavo
 import pytest
 from conftest import BERT, batch, inputs_of
+from onnx import TensorProto, helper
 
 
 def batches(n=3):
@@ -84,3 +85,37 @@ def test_progress_is_called():
     calls = []
     octavo.optimize(BERT, calibration=batches(), progress=lambda *a: calls.append(a))
     assert ("calibrate", 3, 3) in calls
+
+
+def cache_model():
+    """present = TensorScatter(past [1,2,6,4], new [1,2,s,4], at [1]), opset 24."""
+    info = helper.make_tensor_value_info
+    graph = helper.make_graph(
+        [helper.make_node("TensorScatter", ["past", "new", "at"], ["present"])], "cache",
+        [info("past", TensorProto.FLOAT, [1, 2, 6, 4]), info("new", TensorProto.FLOAT, [1, 2, "s", 4]),
+         info("at", TensorProto.INT64, [1])],
+        [info("present", TensorProto.FLOAT, [1, 2, 6, 4])])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 24)])
+    model.ir_version = 10
+    return model.SerializeToString()
+
+
+def test_a_donated_cache_is_updated_where_it_lies():
+    session = octavo.Session(cache_model(), threads=1)
+    cache = np.zeros((1, 2, 6, 4), np.float32)
+    want = cache.copy()
+    for step in range(3):
+        new = np.full((1, 2, 1, 4), step + 1.0, np.float32)
+        want[:, :, step : step + 1] = new
+        inputs = {"past": cache, "new": new, "at": np.array([step])}
+        (copied,) = session.run(inputs)
+        assert not np.shares_memory(copied, cache) and not np.array_equal(cache, want)
+        (present,) = session.run(inputs, donate=["past"])
+        assert np.shares_memory(present, cache)
+        assert np.array_equal(copied, want) and np.array_equal(cache, want)
+        cache = present
+    with pytest.raises(octavo.OctavoError, match="'pst' is donated, but it is not among the inputs"):
+        session.run(inputs, donate=["pst"])
+    cache.flags.writeable = False
+    with pytest.raises(octavo.OctavoError, match="'past' is donated, but it is read-only"):
+        session.run({**inputs, "past": cache}, donate=["past"])

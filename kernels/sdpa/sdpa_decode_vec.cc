@@ -1,0 +1,248 @@
+// Few query rows against many keys (decoding), in float: all heads that share a K and V at once, so that both come from memory
+// once. K is packed by 64 keys, which stay in L1 until every row has met them; V is read where it lies, 64 keys at a time for
+// the same reason. Sums run over the keys in the order of the other forms, hence equal bits.
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+
+#include "octavo/kernels/sdpa/sdpa_layout.h"
+#include "octavo/kernels/sdpa/sdpa_ref.h"
+#include "octavo/kernels/sdpa/sdpa_window.h"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "octavo/kernels/sdpa/sdpa_decode_vec.cc"
+#include "hwy/foreach_target.h"  // IWYU pragma: keep
+#include "hwy/highway.h"
+#include "octavo/kernels/sdpa/sdpa_blocks-inl.h"
+#include "octavo/kernels/sdpa/sdpa_softmax-inl.h"
+
+#ifndef OCTAVO_KERNELS_SDPA_DECODE_LAYOUT
+#define OCTAVO_KERNELS_SDPA_DECODE_LAYOUT
+namespace octavo::kernels {
+namespace {
+
+// Scratch in bytes: 64 keys of K, the scores of all rows, their sums over V.
+struct DecodeLayout {
+  internal::SdpaLayout of;
+  size_t rows, scores_at, sums_at, bytes;
+};
+DecodeLayout MakeDecodeLayout(const SdpaShape& s) {
+  DecodeLayout l{};
+  l.of = internal::MakeSdpaLayout(s, 1);
+  l.rows = static_cast<size_t>(s.heads / s.kv_heads * s.q_len);
+  l.scores_at = internal::RoundUp(l.of.d_steps * 256, 64);
+  l.sums_at = l.scores_at + l.rows * l.of.score_stride;
+  l.bytes = l.sums_at + l.rows * l.of.out_stride;
+  return l;
+}
+
+// The keys that some row of the group sees, in whole spans of 64; all of them where no row sees any.
+internal::KeyRange SeenByGroup(const SdpaFloatArgs& args, int64_t batch, int64_t kv_head) {
+  const SdpaShape& s = args.shape;
+  const internal::KeyRange in_window = internal::SpanOf(args.visibility.window, s, 0, s.q_len);
+  const SdpaBoolMask& keep = args.visibility.keep;
+  if (keep.data == nullptr || keep.col == 0) return in_window;
+  const int64_t group = s.heads / s.kv_heads;
+  int64_t first = s.k_len, last = -1;
+  for (int64_t head = kv_head * group; head < (keep.head == 0 ? kv_head * group + 1 : (kv_head + 1) * group); ++head) {
+    for (int64_t row = 0; row < (keep.row == 0 ? 1 : s.q_len); ++row) {
+      const uint8_t* seen = keep.data + batch * keep.batch + head * keep.head + row * keep.row;
+      const uint8_t* end = seen + s.k_len;
+      first = std::min<int64_t>(first, std::find_if(seen, seen + first, [](uint8_t b) { return b != 0; }) - seen);
+      while (end > seen + last + 1 && end[-1] == 0) --end;
+      last = std::max<int64_t>(last, end - seen - 1);
+    }
+  }
+  const int64_t span = internal::kSpanKeys;
+  const internal::KeyRange kept = {std::max(in_window.begin, first / span * span),
+                                   std::min(in_window.end, (last + span) / span * span)};
+  return last < 0 || kept.size() <= 0 ? in_window : kept;
+}
+
+}  // namespace
+}  // namespace octavo::kernels
+#endif
+
+#if HWY_TARGET <= HWY_AVX2
+HWY_BEFORE_NAMESPACE();
+namespace octavo::kernels {
+namespace HWY_NAMESPACE {
+
+// The rows of a group: query row `row` of head `head` is row (head - first head) * q_len + row of the scratch.
+struct Group {
+  const SdpaFloatArgs& args;
+  const DecodeLayout& layout;
+  int64_t batch, kv_head;
+  uint8_t* scratch;
+
+  HWY_INLINE int64_t heads() const { return args.shape.heads / args.shape.kv_heads; }
+  HWY_INLINE uint8_t* Scores(size_t row) const { return scratch + layout.scores_at + row * layout.of.score_stride; }
+  HWY_INLINE float* Sums(size_t row) const {
+    return reinterpret_cast<float*>(scratch + layout.sums_at) + row * layout.of.v16;
+  }
+};
+
+// f(number of rows as a constant, first head of the group, first query row, `of_heads`): rows that follow each other at one
+// stride. One query row a head: the rows are the heads.
+template <class F>
+HWY_INLINE void ForRuns(const Group& g, bool of_heads, F f) {
+  if (of_heads) return ForBlocks(0, g.heads(), [&](auto count, int64_t head) HWY_ATTR { f(count, head, int64_t{0}); });
+  for (int64_t head = 0; head < g.heads(); ++head) {
+    ForBlocks(0, g.args.shape.q_len, [&](auto count, int64_t row) HWY_ATTR { f(count, head, row); });
+  }
+}
+
+inline void GroupScores(const Group& g, const Span& span) {
+  const SdpaFloatArgs& args = g.args;
+  const SdpaShape& s = args.shape;
+  const internal::SdpaLayout& l = g.layout.of;
+  const bool of_heads = s.q_len == 1;
+  const auto stride = static_cast<size_t>(of_heads ? args.q_strides.head : args.q_strides.row) * sizeof(float);
+  const auto k = RowsOf<float>(args.k, args.k_strides, g.batch, g.kv_head, s.k_len, s.head_size);
+  for (size_t at = span.begin; at < span.padded; at += 64) {
+    const size_t columns = HWY_MIN(span.padded - at, size_t{64});
+    const HeadRows<float> part = {k.data + static_cast<int64_t>(at) * k.stride, k.stride, k.count - at, k.width};
+    PackRowsAsColumns(
+        columns, l.d_steps, [&](size_t row, size_t step) HWY_ATTR { return LoadFloats(part, row, step); }, g.scratch);
+    ForRuns(g, of_heads, [&](auto count, int64_t head, int64_t row) HWY_ATTR {
+      const float* q = args.q + OffsetOf(args.q_strides, g.batch, g.kv_head * g.heads() + head, row);
+      auto* out = reinterpret_cast<float*>(g.Scores(static_cast<size_t>(head * s.q_len + row))) + at;
+      const TileArgs<float> tile = {reinterpret_cast<const uint8_t*>(q), stride, l.d_steps, l.d_steps * 64, out,
+                                    l.score_stride / 4, nullptr};
+      TileRows<FloatEngine, decltype(count)::value>(tile, g.scratch, nullptr, columns / 16);
+    });
+  }
+}
+
+// Scores to probabilities. False: a key outside the span would not have been 0.
+inline bool GroupSoftmax(const Group& g, const Span& span) {
+  const SdpaFloatArgs& args = g.args;
+  const SdpaShape& s = args.shape;
+  const SdpaVisibility& see = args.visibility;
+  // Heads are one block where nothing tells them apart.
+  const bool of_heads = s.q_len == 1 && see.alibi == nullptr && !internal::HasWindow(see.window) &&
+                        (args.mask.data == nullptr || (args.mask.head == 0 && args.mask.row == 0)) &&
+                        (see.keep.data == nullptr || (see.keep.head == 0 && see.keep.row == 0));
+  bool done = true;
+  ForRuns(g, of_heads, [&](auto count, int64_t head, int64_t row) HWY_ATTR {
+    constexpr size_t kR = decltype(count)::value;
+    const auto first = static_cast<size_t>(head * s.q_len + row);
+    const ScoreRows rows = {g.Scores(first), g.layout.of.score_stride, static_cast<size_t>(s.k_len)};
+    const Block<SdpaFloatArgs> block = {args, g.layout.of, nullptr, g.scratch, g.batch, g.kv_head * g.heads() + head, row};
+    float sum[kR];
+    if (!Softmax<kR, false>(block, rows, 1.0f, span, sum)) done = false;
+    const ScoreRows part = Part(rows, span.begin, span.end);
+    for (size_t r = 0; r < kR; ++r) {
+      if (sum[r] != sum[r] && args.nan_guard) {
+        std::memset(part.Row(r), 0, (span.padded - span.begin) * sizeof(float));
+      } else {
+        DividePass(part, r, sum[r]);
+      }
+    }
+  });
+  return done;
+}
+
+// sums[r][16 kC columns] += p[r][keys] . v for kR rows. Named by template, so that every loop is unrolled.
+template <size_t kR, size_t kC>
+HWY_NOINLINE void ValueTile(const float* p, size_t p_stride, const float* v, int64_t v_stride, size_t keys, size_t last,
+                            float* sums, size_t sums_stride) {
+  F16 acc[kR][kC];
+  for (size_t r = 0; r < kR; ++r) {
+    for (size_t c = 0; c < kC; ++c) acc[r][c] = Load16(sums + r * sums_stride + 16 * c);
+  }
+  for (size_t j = 0; j < keys; ++j, v += v_stride) {
+    F16 columns[kC];
+    for (size_t c = 0; c + 1 < kC; ++c) columns[c] = Load16(v + 16 * c);
+    columns[kC - 1] = last == 16 ? Load16(v + 16 * (kC - 1)) : LoadN16(v + 16 * (kC - 1), last);
+    for (size_t r = 0; r < kR; ++r) {
+      const F16 x = Set16(p[r * p_stride + j]);
+      for (size_t c = 0; c < kC; ++c) acc[r][c] = MulAdd16(x, columns[c], acc[r][c]);
+    }
+  }
+  for (size_t r = 0; r < kR; ++r) {
+    for (size_t c = 0; c < kC; ++c) Store16(acc[r][c], sums + r * sums_stride + 16 * c);
+  }
+}
+
+template <size_t kR>
+HWY_INLINE void ValueRows(const Group& g, size_t first, const HeadRows<float>& v, size_t at, size_t keys) {
+  constexpr size_t kC = kF16Lanes == 16 ? 4 : 1;  // 16 of 32 zmm, 8 of 16 ymm
+  const size_t p_stride = g.layout.of.score_stride / sizeof(float), v16 = g.layout.of.v16;
+  const float* p = reinterpret_cast<const float*>(g.Scores(first)) + at;
+  const float* from = v.data + static_cast<int64_t>(at) * v.stride;
+  size_t c = 0;
+  for (; c + 16 * kC <= v.width; c += 16 * kC) {
+    ValueTile<kR, kC>(p, p_stride, from + c, v.stride, keys, 16, g.Sums(first) + c, v16);
+  }
+  for (; c < v.width; c += 16) {
+    ValueTile<kR, 1>(p, p_stride, from + c, v.stride, keys, HWY_MIN(v.width - c, size_t{16}), g.Sums(first) + c, v16);
+  }
+}
+
+inline void GroupValues(const Group& g, const Span& span) {
+  const SdpaShape& s = g.args.shape;
+  const auto v = RowsOf<float>(g.args.v, g.args.v_strides, g.batch, g.kv_head, s.k_len, s.v_head_size);
+  std::memset(g.Sums(0), 0, g.layout.rows * g.layout.of.out_stride);
+  for (size_t at = span.begin; at < span.end; at += 64) {
+    const size_t keys = HWY_MIN(span.end - at, size_t{64});
+    size_t row = 0;
+    for (; row + 4 <= g.layout.rows; row += 4) ValueRows<4>(g, row, v, at, keys);
+    for (; row < g.layout.rows; ++row) ValueRows<1>(g, row, v, at, keys);
+  }
+}
+
+void DecodeGroup(const SdpaFloatArgs& args, int64_t batch, int64_t kv_head, void* scratch) {
+  const SdpaShape& s = args.shape;
+  const DecodeLayout layout = MakeDecodeLayout(s);
+  const Group g = {args, layout, batch, kv_head, static_cast<uint8_t*>(scratch)};
+  Span span = MakeSpan(s, SeenByGroup(args, batch, kv_head));
+  GroupScores(g, span);
+  if (!GroupSoftmax(g, span)) {
+    span = MakeSpan(s, {0, s.k_len + 63});
+    GroupScores(g, span);
+    GroupSoftmax(g, span);
+  }
+  GroupValues(g, span);
+  for (size_t r = 0; r < layout.rows; ++r) {
+    const auto head = static_cast<int64_t>(r) / s.q_len, row = static_cast<int64_t>(r) % s.q_len;
+    float* o = args.o + OffsetOf(args.o_strides, batch, kv_head * g.heads() + head, row);
+    std::memcpy(o, g.Sums(r), static_cast<size_t>(s.v_head_size) * sizeof(float));
+    if (!internal::Hides(args.visibility)) continue;
+    for (int64_t c = 0; c < s.v_head_size; ++c) o[c] = o[c] + 0.0f;  // -0 becomes 0: sdpa.h
+  }
+}
+
+}  // namespace HWY_NAMESPACE
+}  // namespace octavo::kernels
+HWY_AFTER_NAMESPACE();
+#endif  // HWY_TARGET <= HWY_AVX2
+
+#if HWY_ONCE
+#include "octavo/kernels/simd/dispatch.h"
+
+namespace octavo::kernels {
+namespace {
+
+void DecodeReference(const SdpaFloatArgs& args, int64_t batch, int64_t kv_head, void* scratch) {
+  const int64_t group = args.shape.heads / args.shape.kv_heads;
+  for (int64_t head = kv_head * group; head < (kv_head + 1) * group; ++head) {
+    internal::SdpaReference(args, batch, head, 0, args.shape.q_len, static_cast<float*>(scratch));
+  }
+}
+
+using DecodeFn = void(const SdpaFloatArgs&, int64_t, int64_t, void*);
+constexpr PerArch<DecodeFn> kDecode = {&DecodeReference, &N_AVX2::DecodeGroup, &N_AVX3::DecodeGroup, &N_AVX3_DL::DecodeGroup};
+
+}  // namespace
+
+size_t SdpaDecodeScratchBytes(Arch arch, const SdpaFloatArgs& args) {
+  return arch == Arch::kScalar ? static_cast<size_t>(args.shape.k_len) * sizeof(float) : MakeDecodeLayout(args.shape).bytes;
+}
+
+void SdpaDecode(Arch arch, const SdpaFloatArgs& args, int64_t batch, int64_t kv_head, void* scratch) {
+  kDecode[arch](args, batch, kv_head, scratch);
+}
+
+}  // namespace octavo::kernels
+#endif  // HWY_ONCE

@@ -1,0 +1,62 @@
+// Before: y = Add(LinearInt8(x, w, ..), residual) [QuantizeLinear]
+// After:  y = LinearInt8(x, w, .., y_scale, y_zp, post_scale, residual)
+// Exact: the body of LinearInt8 adds it where the Add stood. Norms have taken their sums before: what is left stands before
+// another Add (attention and MLP side by side) or at the end.
+// Refuses: another shape (broadcasting stays outside), a constant, fp8 operands (their kernel has no residual).
+#include "octavo/passes/fusions/fusions.h"
+
+namespace octavo::passes::fusions {
+
+using namespace pattern;  // NOLINT: the vocabulary of rules
+using ir::DType;
+using ir::Op;
+
+namespace {
+
+Verdict Check(const Match& m, Var linear, Var residual) {
+  const Graph& g = m.graph();
+  const Node& n = m.at(linear);
+  if (n.input(6) || n.input(9)) return Illegal("the Linear's output is quantized already, or has a residual");
+  if (!quant::IsInt8(g.value(n.input(0)).type.dtype)) return NoKernel("the fp8 Linear adds no residual");
+  if (g.ConstantOf(m[residual]) != nullptr) return NotWorth("what is added is a constant");
+  const auto &a = g.value(m[linear]).type.shape, &b = g.value(m[residual]).type.shape;
+  if (!a || !b || !ProvablyEqual(*a, *b)) return Illegal("the residual is not known to have the shape of the output");
+  return Ok();
+}
+
+Verdict CheckOutput(const Match& m, Var q) {
+  const Graph& g = m.graph();
+  const Node& n = m.at(q);
+  for (size_t i : {1u, 2u}) {
+    const ir::Tensor* t = n.input(i) ? g.ConstantOf(n.input(i)) : nullptr;
+    if (t == nullptr || t->size() != 1) return Illegal("the output is not quantized per tensor with constant parameters");
+  }
+  if (!quant::IsInt8(g.value(m[q]).type.dtype)) return Illegal("the output is not quantized to 8 bits");
+  return Ok();
+}
+
+}  // namespace
+
+Rule LinearResidual(bool quantized_output) {
+  RuleBuilder r(quantized_output ? "linear_residual_quant_int8" : "linear_residual_int8", "LinearInt8 + residual [Q] -> LinearInt8");
+  const Var residual = r.Input("residual", {.dtypes = {DType::kF32}});
+  const Var linear = r.Op("linear", Op::kLinearInt8, {});
+  const Var sum = r.AnyOrder("sum", Op::kAdd, linear, residual);
+  const Var q = quantized_output ? r.Op("quantized", Op::kQuantizeLinear, {sum}) : -1;
+  r.Root(quantized_output ? q : sum);
+  r.Guard([=](const Match& m) {
+    if (Verdict v = Check(m, linear, residual); !v.ok()) return v;
+    return quantized_output ? CheckOutput(m, q) : Ok();
+  });
+  r.Build([=](Rewriter& b, const Match& m) {
+    const Node n = m.at(linear);
+    std::vector<ValueId> in = n.inputs;
+    in.resize(10);
+    if (quantized_output) in[6] = m.at(q).input(1), in[7] = m.at(q).input(2);
+    in[9] = m[residual];
+    return b.Create(Op::kLinearInt8, std::move(in), n.attrs);
+  });
+  return r.Finish();
+}
+
+}  // namespace octavo::passes::fusions

@@ -1,0 +1,172 @@
+// A KV cache of fixed length: TensorScatter appends to it where it lies, and Attention reads what is valid of it. The loop of
+// a decoder is compared with attention over the keys seen so far, without any cache.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstdio>
+#include <cstdlib>
+#include <random>
+
+#include "octavo/api/optimize.h"
+#include "octavo/ir/interpret.h"
+#include "octavo/runtime/model.h"
+
+namespace octavo::api {
+namespace {
+
+using ir::DType;
+using ir::Graph;
+using ir::Op;
+using ir::Tensor;
+using ir::ValueId;
+
+constexpr int64_t kBatch = 2, kHeads = 4, kGroups = 2, kDim = 8, kCapacity = 24;
+
+Tensor RandomTensor(std::mt19937_64& rng, ir::Shape shape) {
+  std::normal_distribution<float> normal;
+  Tensor t = Tensor::Empty(DType::kF32, std::move(shape));
+  for (float& x : t.mutable_as<float>()) x = normal(rng);
+  return t;
+}
+
+// o, present k, present v = Attention(q, TensorScatter(past k, k, at), ..., nonpad_kv_seqlen = valid)
+Graph Decoder(bool causal) {
+  Graph g;
+  g.info.opsets[""] = 24;
+  const auto input = [&](const char* name, int64_t heads, ir::Dim rows) {
+    return g.AddInput(name, {DType::kF32, ir::SymShape{kBatch, heads, std::move(rows), kDim}});
+  };
+  const ir::Dim s = ir::Dim::Symbol("s");
+  const ValueId q = input("q", kHeads, s), k = input("k", kGroups, s), v = input("v", kGroups, s);
+  const ValueId past_k = input("past_k", kGroups, kCapacity), past_v = input("past_v", kGroups, kCapacity);
+  const ValueId at = g.AddInput("at", {DType::kS64, ir::SymShape{kBatch}});
+  const ValueId valid = g.AddInput("valid", {DType::kS64, ir::SymShape{kBatch}});
+  const auto one = [&](Op op, std::vector<ValueId> in, ir::Attrs attrs, const char* name) {
+    return g.node(g.AddNode(op, std::move(in), 1, std::move(attrs), name)).output();
+  };
+  const ValueId keys = one(Op::kTensorScatter, {past_k, k, at}, {}, "append_k");
+  const ValueId values = one(Op::kTensorScatter, {past_v, v, at}, {}, "append_v");
+  g.AddOutput("o", one(Op::kAttention, {q, keys, values, {}, {}, {}, valid}, {{"is_causal", int64_t{causal}}}, "attention"));
+  g.AddOutput("present_k", keys);
+  g.AddOutput("present_v", values);
+  return g;
+}
+
+runtime::Model Compile(Graph g) {
+  OptimizeOptions options;
+  options.recipe = "float";
+  auto optimized = Optimize(std::move(g), options);
+  EXPECT_TRUE(optimized.has_value()) << optimized.error().message;
+  EXPECT_EQ(std::ranges::count_if(optimized->graph.NodesInOrder(),
+                                  [&](ir::NodeId id) { return optimized->graph.node(id).op == Op::kSdpa; }), 1)
+      << "nonpad_kv_seqlen keeps the attention from fusing";
+  auto model = runtime::Model::Compile(std::move(optimized->graph), {.threads = 2});
+  EXPECT_TRUE(model.has_value()) << model.error().message;
+  return std::move(*model);
+}
+
+// Rows of each batch so far, [head][row][dim] in double, and the attention of one query over the first `seen` of them.
+struct Seen {
+  std::vector<std::vector<float>> k, v;  // [batch * kGroups + group], rows appended
+};
+void ExpectAttention(const Seen& seen, const float* q, const float* o, int64_t b, int64_t h, int64_t count, double* worst) {
+  const auto at = static_cast<size_t>(b * kGroups + h / (kHeads / kGroups));
+  std::vector<double> p(static_cast<size_t>(count));
+  double top = -1e300, sum = 0;
+  for (int64_t j = 0; j < count; ++j) {
+    double s = 0;
+    for (int64_t d = 0; d < kDim; ++d) s += static_cast<double>(q[d]) * seen.k[at][static_cast<size_t>(j * kDim + d)];
+    p[static_cast<size_t>(j)] = s / std::sqrt(static_cast<double>(kDim));
+    top = std::max(top, p[static_cast<size_t>(j)]);
+  }
+  for (double& x : p) sum += x = std::exp(x - top);
+  for (int64_t d = 0; d < kDim; ++d) {
+    double y = 0;
+    for (int64_t j = 0; j < count; ++j) y += p[static_cast<size_t>(j)] / sum * seen.v[at][static_cast<size_t>(j * kDim + d)];
+    *worst = std::max(*worst, std::fabs(y - o[d]));
+  }
+}
+
+void RunLoop(bool causal) {
+  const char* given = std::getenv("OCTAVO_SEED");
+  const uint64_t seed = given != nullptr ? std::strtoull(given, nullptr, 10) : std::random_device{}();
+  std::printf("OCTAVO_SEED=%llu replays this\n", static_cast<unsigned long long>(seed));
+  std::mt19937_64 rng(seed);
+  const runtime::Model model = Compile(Decoder(causal));
+  Seen seen{std::vector<std::vector<float>>(kBatch * kGroups), std::vector<std::vector<float>>(kBatch * kGroups)};
+  Tensor cache_k = RandomTensor(rng, {kBatch, kGroups, kCapacity, kDim});  // what is not valid must not matter
+  Tensor cache_v = RandomTensor(rng, {kBatch, kGroups, kCapacity, kDim});
+  const std::byte* where = cache_k.data();
+  double worst = 0;
+  for (int64_t step = 0, filled = 0; step < 6; ++step) {
+    const int64_t s = step == 0 ? 5 : causal && step == 3 ? 3 : 1;  // a prompt, single tokens, a few at once
+    ir::TensorMap in{{"q", RandomTensor(rng, {kBatch, kHeads, s, kDim})}, {"k", RandomTensor(rng, {kBatch, kGroups, s, kDim})},
+                     {"v", RandomTensor(rng, {kBatch, kGroups, s, kDim})}};
+    in["at"] = Tensor::S64({kBatch}, {filled, filled});
+    filled += s;
+    in["valid"] = Tensor::S64({kBatch}, {filled, filled});
+    for (int64_t bg = 0; bg < kBatch * kGroups; ++bg) {
+      for (const auto& [all, now] : {std::pair{&seen.k, in["k"]}, std::pair{&seen.v, in["v"]}}) {
+        const auto rows = now.as<float>().subspan(static_cast<size_t>(bg * s * kDim), static_cast<size_t>(s * kDim));
+        (*all)[static_cast<size_t>(bg)].insert((*all)[static_cast<size_t>(bg)].end(), rows.begin(), rows.end());
+      }
+    }
+    const Tensor q = in["q"];
+    in["past_k"] = std::move(cache_k);
+    in["past_v"] = std::move(cache_v);
+    auto out = model.Run(std::move(in));
+    ASSERT_TRUE(out.has_value()) << out.error().message;
+    for (int64_t bh = 0; bh < kBatch * kHeads; ++bh) {
+      for (int64_t i = 0; i < s; ++i) {
+        ExpectAttention(seen, q.as<float>().data() + (bh * s + i) * kDim, (*out)[0].as<float>().data() + (bh * s + i) * kDim,
+                        bh / kHeads, bh % kHeads, causal ? filled - s + i + 1 : filled, &worst);
+      }
+    }
+    cache_k = std::move((*out)[1]);
+    cache_v = std::move((*out)[2]);
+    EXPECT_EQ(cache_k.data(), where) << "step " << step << " copied the cache";
+  }
+  EXPECT_LT(worst, 2e-6);
+}
+
+TEST(Cache, LoopEqualsAttentionOverWhatWasSeen) { RunLoop(false); }
+TEST(Cache, CausalLoopEqualsAttentionOverWhatWasSeen) { RunLoop(true); }
+
+TEST(Cache, WhatTheCallerStillHoldsIsNotOverwritten) {
+  std::mt19937_64 rng(7);
+  const runtime::Model model = Compile(Decoder(true));
+  const ir::TensorMap in{{"q", RandomTensor(rng, {kBatch, kHeads, 1, kDim})}, {"k", RandomTensor(rng, {kBatch, kGroups, 1, kDim})},
+                         {"v", RandomTensor(rng, {kBatch, kGroups, 1, kDim})},
+                         {"past_k", RandomTensor(rng, {kBatch, kGroups, kCapacity, kDim})},
+                         {"past_v", RandomTensor(rng, {kBatch, kGroups, kCapacity, kDim})},
+                         {"at", Tensor::S64({kBatch}, {3, 9})}, {"valid", Tensor::S64({kBatch}, {4, 10})}};
+  const std::vector<float> before = in.at("past_k").ToFloats();
+  for (int run = 0; run < 2; ++run) {
+    auto out = model.Run(in);
+    ASSERT_TRUE(out.has_value()) << out.error().message;
+    EXPECT_EQ(in.at("past_k").ToFloats(), before);
+    EXPECT_NE((*out)[1].data(), in.at("past_k").data());
+    EXPECT_NE((*out)[1].ToFloats(), before);
+    auto want = ir::Interpret(Decoder(true), in);
+    ASSERT_TRUE(want.has_value()) << want.error().message;
+    EXPECT_TRUE((*out)[1].SameBits((*want)[1]));
+    EXPECT_TRUE((*out)[2].SameBits((*want)[2]));
+  }
+}
+
+TEST(Cache, APositionOutsideIsRefusedAndNothingIsWritten) {
+  std::mt19937_64 rng(8);
+  const runtime::Model model = Compile(Decoder(false));
+  Tensor cache = RandomTensor(rng, {kBatch, kGroups, kCapacity, kDim});
+  ir::TensorMap in{{"q", RandomTensor(rng, {kBatch, kHeads, 2, kDim})}, {"k", RandomTensor(rng, {kBatch, kGroups, 2, kDim})},
+                   {"v", RandomTensor(rng, {kBatch, kGroups, 2, kDim})}, {"past_k", cache}, {"past_v", cache},
+                   {"at", Tensor::S64({kBatch}, {0, kCapacity - 1})}, {"valid", Tensor::S64({kBatch}, {2, 2})}};
+  const std::vector<float> before = cache.ToFloats();
+  auto out = model.Run(in);
+  ASSERT_FALSE(out.has_value());
+  EXPECT_NE(out.error().message.find("write position 23 is outside axis of size 24"), std::string::npos) << out.error().message;
+  EXPECT_EQ(cache.ToFloats(), before);
+}
+
+}  // namespace
+}  // namespace octavo::api
