@@ -40,10 +40,10 @@ const Form& FormOf(Arch arch) {
   return kForms[0];
 }
 
-// "linear_int8_6x64_avx512vnni"; fp8 runs on float tiles, many and few rows in one kernel.
+// "linear_int8_6x64_avx512vnni"; fp8 runs on float tiles or bf16 tiles of AMX, many and few rows in one kernel.
 std::string LinearName(std::string_view kind, const LinearQuery& query, Arch arch) {
   const Form& form = FormOf(arch);
-  if (quant::IsFp8(query.x)) return std::format("{}_fp8_{}", kind, form.sdpa_f32);
+  if (quant::IsFp8(query.x)) return std::format("{}_fp8_{}", kind, arch == Arch::kAmx ? "amx" : form.sdpa_f32);
   return std::format("{}_int8_{}", kind, query.m >= 1 && query.m <= 8 ? form.small : form.linear);
 }
 
@@ -167,6 +167,7 @@ std::vector<std::string> KernelNames() {
   for (std::string_view kind : {"linear_blocked", "linear_fp8", "qkv_fp8", "sdpa_fp8"}) {
     for (const Form& form : kForms) add(kind, form.sdpa_f32);
   }
+  for (std::string_view kind : {"linear_fp8", "qkv_fp8"}) add(kind, "amx");
   for (const Form& form : kForms) add("sdpa_int8", form.sdpa_int8);
   for (const Form& form : kForms) add("sdpa_f32", form.sdpa_f32);
   return names;

@@ -113,6 +113,7 @@ bool MakeBranch(const Node& node, const CompileContext& c, size_t first, Branch*
 KernelPtr MakeLinearFp8(const Node& node, const CompileContext& c) {
   const Tensor* xs = c.Constant(node.input(1));
   if (xs == nullptr || xs->size() != 1 || node.attrs.Int("per_token", 0) != 0) return nullptr;
+  if (node.op == Op::kLinearInt8 && node.inputs.size() > 9) return nullptr;  // no input that this kernel does not know
   kernels::Activation activation;
   if (!kernels::ActivationFromName(node.attrs.Str("activation", "none"), &activation)) return nullptr;
   const bool qkv = node.op == Op::kQkvInt8;

@@ -107,7 +107,7 @@ std::vector<Arch> ArchsOf(const CpuFeatures& f) {
   archs.push_back(Arch::kAvx512);
   if (!f.avx512_ice_lake) return archs;
   archs.push_back(Arch::kAvx512Vnni);
-  if (f.amx_tile && f.amx_int8 && f.tile_state) archs.push_back(Arch::kAmx);
+  if (f.amx_tile && f.amx_int8 && f.amx_bf16 && f.tile_state) archs.push_back(Arch::kAmx);
   return archs;
 }
 

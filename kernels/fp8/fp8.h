@@ -3,7 +3,8 @@
 //
 // The sum begins with 0 and takes one product after the other, in order of k, rounded to float32 each time. A product of
 // two fp8 values has at most 8 bits, so it is exact, and the sum is the same with and without FMA: bits are equal for
-// every Arch, every split and the interpreter. Against the exact sum it errs by at most k * 2^-24 * sum |x * w|.
+// every split, the interpreter and every Arch but AMX. Against the exact sum it errs by at most k * 2^-24 * sum |x * w|.
+// AMX adds in another order (fp8_amx-inl.h), within the same bound and equal for every split.
 #ifndef OCTAVO_KERNELS_FP8_FP8_H_
 #define OCTAVO_KERNELS_FP8_FP8_H_
 

@@ -26,6 +26,24 @@ inline Fp8Layout MakeFp8Layout(int64_t k) {
   return l;
 }
 
+// The same for AMX, in bytes: rows as bf16, one row as floats, 64 columns of weights as bf16 pairs. k in whole tiles of 32.
+struct Fp8TileLayout {
+  int64_t rows, k;
+  int64_t x_bytes, panel_bytes;  // of a row, and of 16 columns of weights
+  int64_t row_at, weights_at, bytes;
+};
+inline Fp8TileLayout MakeFp8TileLayout(int64_t k) {
+  Fp8TileLayout l{};
+  l.k = (k + 31) / 32 * 32;
+  l.x_bytes = l.k * 2 % 1024 == 0 ? l.k * 2 + 64 : l.k * 2;  // 16 rows would fall into few sets of L1
+  l.rows = std::clamp<int64_t>(256 * 1024 / l.x_bytes / 32 * 32, 32, 256);
+  l.panel_bytes = l.k * 32;
+  l.row_at = l.rows * l.x_bytes;
+  l.weights_at = l.row_at + (l.k * 4 + 63) / 64 * 64;
+  l.bytes = l.weights_at + 4 * l.panel_bytes;
+  return l;
+}
+
 }  // namespace octavo::kernels::internal
 
 #endif  // OCTAVO_KERNELS_FP8_FP8_LAYOUT_H_

@@ -10,6 +10,7 @@
 #define HWY_TARGET_INCLUDE "octavo/kernels/fp8/fp8_vec.cc"
 #include "hwy/foreach_target.h"  // IWYU pragma: keep
 #include "hwy/highway.h"
+#include "octavo/kernels/fp8/fp8_amx-inl.h"
 #include "octavo/kernels/fp8/fp8_epilogue-inl.h"
 #include "octavo/kernels/fp8/fp8_layout.h"
 #include "octavo/kernels/simd/fp8-inl.h"
@@ -245,12 +246,17 @@ namespace {
 
 void Reference(const Fp8Args& args, Range rows, Range blocks, void*) { LinearFp8Reference(args, rows, blocks); }
 
-constexpr PerArch<decltype(Reference)> kRun = {&Reference, &N_AVX2::Run, &N_AVX3::Run, &N_AVX3_DL::Run};
+void Tiles(const Fp8Args& args, Range rows, Range blocks, void* scratch) {
+  N_AVX3_DL::RunFp8Tiles(args, rows, blocks, scratch);
+}
+
+constexpr PerArch<decltype(Reference)> kRun = {&Reference, &N_AVX2::Run, &N_AVX3::Run, &N_AVX3_DL::Run, nullptr, &Tiles};
 
 }  // namespace
 
 size_t Fp8ScratchBytes(Arch arch, int64_t k) {
   if (arch == Arch::kScalar) return 0;
+  if (arch == Arch::kAmx) return static_cast<size_t>(internal::MakeFp8TileLayout(k).bytes);
   return static_cast<size_t>(internal::MakeFp8Layout(k).floats) * sizeof(float);
 }
 

@@ -72,6 +72,13 @@ template <int kC, int kA, int kB>
   asm volatile("tdpbuud %%tmm%c2, %%tmm%c1, %%tmm%c0" : : "i"(kC), "i"(kA), "i"(kB) : "memory");
 }
 
+// C[m][n] += sum over pairs k of A[m][2k] * B[k][2n] + the same of the odd ones, bf16 to f32: two chains from 0, added, then
+// added to C; rounded at every step, subnormal numbers are 0.
+template <int kC, int kA, int kB>
+[[gnu::always_inline]] inline void DotBf16() {
+  asm volatile("tdpbf16ps %%tmm%c2, %%tmm%c1, %%tmm%c0" : : "i"(kC), "i"(kA), "i"(kB) : "memory");
+}
+
 }  // namespace octavo::kernels::tile
 
 #endif  // OCTAVO_KERNELS_TILE_AMX_H_

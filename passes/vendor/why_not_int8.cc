@@ -41,6 +41,9 @@ std::string OfOperand(const Graph& g, ValueId v, const char* what) {
   return {};
 }
 
+// The type behind a DequantizeLinear.
+DType CodesOf(const Graph& g, ValueId v) { return g.value(g.Producer(v)->input(0)).type.dtype; }
+
 std::string Why(const Graph& g, const AttentionCore& core) {
   const Node& softmax = g.node(core.center);
   if (softmax.op != Op::kSoftmax) return {};
@@ -50,6 +53,13 @@ std::string Why(const Graph& g, const AttentionCore& core) {
     if (std::string why = OfOperand(g, v, what); !why.empty()) return why;
   }
   if (std::string why = OfOperand(g, pv.input(0), "P (the probabilities)"); !why.empty()) return why;
+  const DType types[] = {CodesOf(g, qk.input(0)), CodesOf(g, qk.input(1)), CodesOf(g, pv.input(1)), CodesOf(g, pv.input(0))};
+  static constexpr const char* kOperands[] = {"Q", "K", "V", "P"};
+  for (int i = 1; i < 4; ++i) {
+    if (quant::IsFp8(types[i]) == quant::IsFp8(types[0])) continue;
+    return std::format("{} is quantized to {}, Q to {}: the kernels take all integers or all fp8", kOperands[i],
+                       quant::Name(types[i]), quant::Name(types[0]));
+  }
   if (const Node* q = QuantizerOfScores(g, softmax, core.product_qk)) {
     return std::format(
         "the scores are quantized too (QuantizeLinear '{}' between product and softmax), and the kernel keeps them in "

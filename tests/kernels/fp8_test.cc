@@ -237,6 +237,45 @@ TEST_P(Fp8Test, QuantizesAndDequantizesAsOnnx) {
   }
 }
 
+// AMX adds in another order: within twice the bound of the truth, and equal for every split.
+TEST(Fp8Amx, IsWithinTheBoundAndEqualForEverySplit) {
+  if (ExecutionOf(Arch::kAmx) == Execution::kNone) GTEST_SKIP() << "AMX runs neither on this CPU nor in the trap";
+  if (ExecutionOf(Arch::kAmx) == Execution::kTrap) trap::Install();
+  const trap::Counts before = trap::Executed();
+  for (int round = 0; round < 25; ++round) {
+    Problem p = RandomProblem(OneOf({8, 20, 70}), true);
+    p.branches.resize(std::min<size_t>(p.branches.size(), 2));
+    for (Branch& b : p.branches) {
+      b.y.dtype = DType::kF32;
+      b.y.activation = Activation::kNone;
+      b.bias.clear();
+      b.post.clear();
+    }
+    const Outputs want = Compute(p, Arch::kScalar, true, false), got = Compute(p, Arch::kAmx, false, false);
+    ASSERT_EQ(got, Compute(p, Arch::kAmx, false, true));
+    for (size_t i = 0; i < p.branches.size(); ++i) {
+      const Branch& b = p.branches[i];
+      for (int64_t m = 0; m < p.m; ++m) {
+        for (int64_t n = 0; n < b.n; ++n) {
+          double magnitude = 0;
+          for (int64_t k = 0; k < p.k; ++k) {
+            const double x = quant::Fp8ToF32(p.x_codes[static_cast<size_t>(m * p.x.stride + k)], p.x.dtype);
+            magnitude += std::fabs(x * quant::Fp8ToF32(b.codes[static_cast<size_t>(k * b.n + n)], b.w.dtype()));
+          }
+          const double scale = static_cast<double>(p.x.scale) * b.scale[b.y.w_scale_per_column ? static_cast<size_t>(n) : 0];
+          float x, y;
+          std::memcpy(&x, got[i].data() + (m * b.y.stride + n) * 4, 4);
+          std::memcpy(&y, want[i].data() + (m * b.y.stride + n) * 4, 4);
+          ASSERT_LE(std::fabs(x - y), 2 * (static_cast<double>(p.k) + 3) * 0x1p-24 * magnitude * scale) << m << " " << n;
+        }
+      }
+    }
+  }
+  EXPECT_EQ(trap::TakeProblem(), "");
+  EXPECT_TRUE(trap::TilesReleased());
+  if (ExecutionOf(Arch::kAmx) == Execution::kTrap) { EXPECT_GT(trap::Executed().tile, before.tile); }
+}
+
 TEST(PackFp8, RefusesWithASentence) {
   std::vector<uint8_t> codes(6, 0x10);
   EXPECT_EQ(PackFp8({.data = codes.data(), .dtype = DType::kS8, .k = 2, .n = 3}).error(), "the weights are s8, not fp8");

@@ -112,6 +112,63 @@ TEST_F(Tiles, DotProductsOfRandomShapes) {
   }
 }
 
+// bf16 values with few bits, so that every sum is exact in any order; then one pair whose rounding and order are known.
+TEST_F(Tiles, Bf16DotProducts) {
+  for (int trial = 0; trial < 100; ++trial) {
+    const int rows = RandomInt(1, 16), columns = RandomInt(1, 16), pairs = RandomInt(1, 16);
+    tile::TileConfig config;
+    config.rows[0] = config.rows[1] = static_cast<uint8_t>(rows), config.rows[2] = static_cast<uint8_t>(pairs);
+    config.row_bytes[0] = config.row_bytes[2] = static_cast<uint16_t>(4 * columns);
+    config.row_bytes[1] = static_cast<uint16_t>(4 * pairs);
+    const auto fill = [](std::vector<uint16_t>& v) {
+      for (uint16_t& x : v) {
+        const auto f = static_cast<float>(RandomInt(-30, 30)) * 0.125f;
+        uint32_t bits;
+        std::memcpy(&bits, &f, 4);
+        x = static_cast<uint16_t>(bits >> 16);
+      }
+    };
+    std::vector<uint16_t> a(static_cast<size_t>(rows * pairs * 2)), b(static_cast<size_t>(pairs * columns * 2));
+    fill(a), fill(b);
+    std::vector<float> c(static_cast<size_t>(rows * columns), 3.5f), got(c.size());
+    tile::LoadConfig(config);
+    tile::Load<0>(c.data(), 4 * columns);
+    tile::Load<1>(a.data(), 4 * pairs);
+    tile::Load<2>(b.data(), 4 * columns);
+    tile::DotBf16<0, 1, 2>();
+    tile::Store<0>(got.data(), 4 * columns);
+    const auto value = [](uint16_t x) {
+      const uint32_t bits = static_cast<uint32_t>(x) << 16;
+      float f;
+      std::memcpy(&f, &bits, 4);
+      return f;
+    };
+    for (int m = 0; m < rows; ++m) {
+      for (int n = 0; n < columns; ++n) {
+        float want = 3.5f;
+        for (int k = 0; k < 2 * pairs; ++k) {
+          want += value(a[static_cast<size_t>(m * pairs * 2 + k)]) * value(b[static_cast<size_t>((k / 2 * columns + n) * 2 + k % 2)]);
+        }
+        ASSERT_EQ(got[static_cast<size_t>(m * columns + n)], want) << rows << "x" << columns << "x" << 2 * pairs;
+      }
+    }
+  }
+  // 2^24 + (1 + 1): the pairs are added first; one after the other, both would be lost.
+  tile::TileConfig one;
+  one.rows[0] = one.rows[1] = one.rows[2] = 1, one.row_bytes[0] = one.row_bytes[1] = one.row_bytes[2] = 4;
+  const uint16_t ones[2] = {0x3F80, 0x3F80}, tiny[2] = {0x0001, 0x0001};
+  float big = 0x1p24f, got = 0;
+  tile::LoadConfig(one);
+  tile::Load<0>(&big, 4), tile::Load<1>(ones, 4), tile::Load<2>(ones, 4);
+  tile::DotBf16<0, 1, 2>();
+  tile::Store<0>(&got, 4);
+  EXPECT_EQ(got, 0x1p24f + 2);
+  tile::Zero<0>(), tile::Load<2>(tiny, 4);
+  tile::DotBf16<0, 1, 2>();
+  tile::Store<0>(&got, 4);
+  EXPECT_EQ(got, 0.0f);  // subnormal operands are 0
+}
+
 TEST_F(Tiles, LoadZeroStoreOfEveryTile) {
   for (int trial = 0; trial < 100; ++trial) {
     tile::TileConfig config;

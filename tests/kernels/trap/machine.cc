@@ -1,5 +1,6 @@
 #include "machine.h"
 
+#include <cmath>
 #include <cstring>
 #include <format>
 
@@ -62,7 +63,7 @@ bool Decode(const Machine& m, Decoded* d) {
   d->vvvv = ~(p[2] >> 3) & 15;
   d->wide = (p[2] & 4) != 0;
   d->prefix = p[2] & 3;
-  const bool tile = d->opcode == 0x49 || d->opcode == 0x4B || d->opcode == 0x5E;
+  const bool tile = d->opcode == 0x49 || d->opcode == 0x4B || d->opcode == 0x5E || d->opcode == 0x5C;
   const bool vnni = d->opcode == 0x50 && d->prefix == 1 && d->wide;
   if (!tile && !vnni) return false;
   d->modrm = p[4];
@@ -197,6 +198,38 @@ std::string DotInstruction(const Decoded& d, TileFile* tiles) {
   return "";
 }
 
+// Subnormal numbers are 0, in and out (DAZ and FTZ whatever MXCSR says).
+float Flush(float x) { return std::fpclassify(x) == FP_SUBNORMAL ? std::copysign(0.0f, x) : x; }
+float FromBf16(const uint8_t* p) {
+  uint8_t bytes[4] = {0, 0, p[0], p[1]};
+  float f;
+  std::memcpy(&f, bytes, 4);
+  return Flush(f);
+}
+
+// The pseudo-code of the manual: two chains of fused multiply-adds, their sum, and its sum with C.
+std::string Bf16Instruction(const Decoded& d, TileFile* tiles) {
+  if (d.prefix != 2) return "unknown form of opcode 5C";
+  std::string problem = d.is_register ? CheckDot(d, *tiles, "TDPBF16PS") : "tile dot product with memory operand";
+  if (!problem.empty()) return problem;
+  const int columns = tiles->row_bytes[d.reg] / 4, pairs = tiles->row_bytes[d.rm] / 4;
+  for (int m = 0; m < tiles->rows[d.reg]; ++m) {
+    for (int n = 0; n < columns; ++n) {
+      float even = 0.0f, odd = 0.0f, sum;
+      for (int k = 0; k < pairs; ++k) {
+        const uint8_t* a = tiles->data[d.rm][m] + 4 * k;
+        const uint8_t* b = tiles->data[d.vvvv][k] + 4 * n;
+        even = Flush(std::fma(FromBf16(a), FromBf16(b), even));
+        odd = Flush(std::fma(FromBf16(a + 2), FromBf16(b + 2), odd));
+      }
+      std::memcpy(&sum, tiles->data[d.reg][m] + 4 * n, 4);
+      sum = Flush(Flush(sum) + Flush(even + odd));
+      std::memcpy(tiles->data[d.reg][m] + 4 * n, &sum, 4);
+    }
+  }
+  return "";
+}
+
 std::string VectorDot(const Decoded& d, Machine* m) {
   if (d.w) return "VPDPBUSD with VEX.W 1";
   const uint8_t* a = m->ymm[d.vvvv];
@@ -224,12 +257,14 @@ Outcome Execute(Machine& machine) {
   outcome.is_tile = true;
   if (d.wide || d.w) {
     outcome.problem = "tile instruction with VEX.L or VEX.W 1";
-  } else if (d.opcode != 0x5E && d.vvvv != 0) {
+  } else if (d.opcode != 0x5E && d.opcode != 0x5C && d.vvvv != 0) {
     outcome.problem = "tile instruction with a third operand that it does not have";
   } else if (d.opcode == 0x49) {
     outcome.problem = ConfigInstruction(d, machine.tiles);
   } else if (d.opcode == 0x4B) {
     outcome.problem = MoveInstruction(d, machine.tiles);
+  } else if (d.opcode == 0x5C) {
+    outcome.problem = Bf16Instruction(d, machine.tiles);
   } else {
     outcome.problem = DotInstruction(d, machine.tiles);
   }

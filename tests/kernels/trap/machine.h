@@ -1,5 +1,5 @@
 // The instructions that a test may execute on a CPU without them: AMX tiles (LDTILECFG, STTILECFG, TILERELEASE, TILEZERO,
-// TILELOADD, TILELOADDT1, TILESTORED, TDPB{SS,SU,US,UU}D) and the VEX form of VPDPBUSD ymm (AVX-VNNI). Decoded from the
+// TILELOADD, TILELOADDT1, TILESTORED, TDPB{SS,SU,US,UU}D, TDPBF16PS) and the VEX form of VPDPBUSD ymm (AVX-VNNI). Decoded from the
 // machine code and executed as the manual says; what a CPU would answer with #UD or #GP is a problem in words.
 // Source: Intel 64 and IA-32 Architectures Software Developer's Manual, volume 2.
 #ifndef OCTAVO_TESTS_KERNELS_TRAP_MACHINE_H_
