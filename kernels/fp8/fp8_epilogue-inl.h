@@ -63,6 +63,8 @@ class Fp8Epilogue {
         return Each(acc, rows, [&](Fp8V v, int) HWY_ATTR { return Relu(d, v); });
       case Activation::kGelu:
         return Each(acc, rows, [&](Fp8V v, int) HWY_ATTR { return Gelu(d, v); });
+      case Activation::kQuickGelu:
+        return Each(acc, rows, [&](Fp8V v, int) HWY_ATTR { return QuickGelu(d, v); });
       case Activation::kGeluTanh:
         return Each(acc, rows, [&](Fp8V v, int) HWY_ATTR { return GeluTanh(d, v); });
       case Activation::kSilu:

@@ -84,7 +84,7 @@ Problem RandomProblem(int most_rows, bool finite) {
   p.x.stride = p.k + RandomInt(0, 7);
   p.x.scale = RandomFloat(1e-3f, 0.02f);
   for (int64_t i = 0; i < p.m * p.x.stride; ++i) p.x_codes.push_back(RandomCode(p.x.dtype, finite || RandomInt(0, 40) != 0));
-  const auto activation = OneOf({Activation::kNone, Activation::kNone, Activation::kRelu, Activation::kGelu,
+  const auto activation = OneOf({Activation::kNone, Activation::kNone, Activation::kRelu, Activation::kGelu, Activation::kQuickGelu,
                                  Activation::kGeluTanh, Activation::kSilu, Activation::kSigmoid, Activation::kTanh});
   const int count = OneOf({1, 1, 2, 3, 8});
   for (int i = 0; i < count; ++i) p.branches.push_back(RandomBranch(p.k, activation));
