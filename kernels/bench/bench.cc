@@ -98,33 +98,38 @@ struct LinearProblem {
   }
 };
 
-// One thread and all of them in turns, by the wall clock; so many sets of weights that no L2 has the next one.
-double MeasureSpeedup(int64_t m, const Options& options) {
+// One thread and all of them in turns, by the wall clock: how many times the first takes longer. 0: there are no others.
+double Speedup(const Options& options, const std::function<void()>& one, int64_t tasks, const std::function<void(int64_t)>& task) {
   if (options.threads < 2 || !options.parallel) return 0;
-  LinearProblem problem(m, options.arch, kSetsBeyondAllL2);
-  const int64_t blocks = QkvBlocks(problem.args[0]);
-  const Shares shares = SharesOf(m, blocks, options.threads);
-  const size_t bytes = (GemmScratchBytes(options.arch, quant::DType::kU8, kWidth) + 63) / 64 * 64;
-  AlignedArray<uint8_t> scratch(static_cast<size_t>(shares.rows * shares.blocks) * bytes);
   const auto wall = [](const std::function<void()>& work) {
     const auto start = std::chrono::steady_clock::now();
     work();
     return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   };
+  double alone = std::numeric_limits<double>::infinity(), together = alone;
+  const auto start = std::chrono::steady_clock::now();
+  for (int round = 0; round < 5 || std::chrono::steady_clock::now() - start < std::chrono::duration<double>(options.seconds / 2);
+       ++round) {
+    alone = std::min(alone, wall(one));
+    together = std::min(together, wall([&] { options.parallel(tasks, task); }));
+  }
+  return alone / together;
+}
+
+// So many sets of weights that no L2 has the next one.
+double MeasureSpeedup(int64_t m, const Options& options) {
+  LinearProblem problem(m, options.arch, kSetsBeyondAllL2);
+  const int64_t blocks = QkvBlocks(problem.args[0]);
+  const Shares shares = SharesOf(m, blocks, options.threads);
+  const size_t bytes = (GemmScratchBytes(options.arch, quant::DType::kU8, kWidth) + 63) / 64 * 64;
+  AlignedArray<uint8_t> scratch(static_cast<size_t>(shares.rows * shares.blocks) * bytes);
   const auto share = [&](int64_t i) {
     const int64_t r = i / shares.blocks, c = i % shares.blocks;
     Qkv(options.arch, problem.args[problem.next % problem.args.size()], {m * r / shares.rows, m * (r + 1) / shares.rows},
         {blocks * c / shares.blocks, blocks * (c + 1) / shares.blocks}, scratch.data() + static_cast<size_t>(i) * bytes);
   };
-  double one = std::numeric_limits<double>::infinity(), all = one;
-  const auto start = std::chrono::steady_clock::now();
-  for (int round = 0; round < 5 || std::chrono::steady_clock::now() - start < std::chrono::duration<double>(options.seconds / 2);
-       ++round) {
-    one = std::min(one, wall([&] { problem.Run(options.arch, m); }));
-    all = std::min(all, wall([&] { options.parallel(shares.rows * shares.blocks, share); }));
-    ++problem.next;
-  }
-  return one / all;
+  // Run goes on to the next set, so both of a round meet weights that were not read for long.
+  return Speedup(options, [&] { problem.Run(options.arch, m); }, shares.rows * shares.blocks, share);
 }
 
 LinearRow MeasureLinear(int64_t m, const Options& options, Report& report) {
@@ -216,9 +221,21 @@ AttentionRow MeasureAttention(int64_t s, bool mask, const Options& options, Repo
   const size_t theirs = turns.Add([&] { int8.Run(); });
   const size_t in_float = turns.Add([&] { floats.Run(); });
   report.complete &= turns.Run(options);
+  std::vector<AlignedArray<uint8_t>> packed, scratch;
+  for (int i = 0; i < options.threads; ++i) {
+    packed.emplace_back(ours.packed.size()), scratch.emplace_back(ours.scratch.size());
+  }
+  const double speedup = Speedup(
+      options, [&] { SdpaHeads(options.arch, ours.args, 0, kHeads, ours.packed.data(), ours.scratch.data()); }, options.threads,
+      [&](int64_t i) {
+        const auto at = static_cast<size_t>(i);
+        SdpaHeads(options.arch, ours.args, kHeads * i / options.threads, kHeads * (i + 1) / options.threads, packed[at].data(),
+                  scratch[at].data());
+      });
   return {.s = s, .mask = mask,
           .cycles_per_score = turns.cycles() / static_cast<double>(kHeads * s * s),
-          .over_onednn_int8 = turns[theirs] / turns[mine], .over_onednn_f32 = turns[in_float] / turns[mine]};
+          .over_onednn_int8 = turns[theirs] / turns[mine], .over_onednn_f32 = turns[in_float] / turns[mine],
+          .speedup = speedup};
 }
 
 void MeasurePeaks(const Options& options, Report& report) {

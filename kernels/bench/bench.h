@@ -44,6 +44,7 @@ struct AttentionRow {
   bool mask = false;
   double cycles_per_score = 0;
   double over_onednn_int8 = 0, over_onednn_f32 = 0;  // its matmul + softmax + matmul / ours
+  double speedup = 0;                                // as LinearRow's
 };
 
 struct Report {
@@ -55,7 +56,7 @@ struct Report {
   bool onednn_limited = true;  // oneDNN is kept to the same instructions
   std::vector<LinearRow> linear;
   std::vector<AttentionRow> attention;
-  int threads = 1;       // of LinearRow::speedup
+  int threads = 1;       // of the speedups
   bool complete = true;  // false: stopped
 };
 
