@@ -16,7 +16,7 @@ class Session {
 
   std::vector<py::array> Run(const py::dict& inputs, const std::optional<std::vector<std::string>>& outputs,
                              const std::vector<std::string>& donate) const {
-    ir::TensorMap arrays = Unwrap(quant::FitInputs(FromDict(inputs, donate), graph_inputs_, "inputs"));
+    ir::TensorMap arrays = Unwrap(quant::FitInputs(FromDict(inputs, donate), graph_inputs_, "inputs", quant::Numbers::kMayBeNaN));
     std::vector<ir::Tensor> results;
     {
       const py::gil_scoped_release unlock;

@@ -72,10 +72,13 @@ ir::Result<std::unique_ptr<DataSource>> RandomData(int64_t batches, std::vector<
                                                    const RandomOptions& options = {});
 
 // The arrays as the model wants them, or a sentence that names `place` and the array: an input is missing, an array is
-// no input, wrong type, rank or fixed dim, two dims of one symbol differ, a NaN. Conversions that lose nothing are
+// no input, wrong type, rank or fixed dim, two dims of one symbol differ, a NaN (unless kMayBeNaN: what a run is given means
+// what the model says, and a cache has rows that nobody has written yet). Conversions that lose nothing are
 // done: integers and bools to a wider integer type (to a narrower one if every value fits), f16/bf16 to f32, f64 to f32
 // and f32 to f16/bf16 if every value is exactly representable.
-ir::Result<ir::TensorMap> FitInputs(ir::TensorMap arrays, const std::vector<InputSpec>& inputs, std::string_view place);
+enum class Numbers : uint8_t { kMustBe, kMayBeNaN };
+ir::Result<ir::TensorMap> FitInputs(ir::TensorMap arrays, const std::vector<InputSpec>& inputs, std::string_view place,
+                                    Numbers numbers = Numbers::kMustBe);
 
 }  // namespace octavo::quant
 

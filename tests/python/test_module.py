@@ -116,6 +116,8 @@ def test_a_donated_cache_is_updated_where_it_lies():
         cache = present
     with pytest.raises(octavo.OctavoError, match="'pst' is donated, but it is not among the inputs"):
         session.run(inputs, donate=["pst"])
+    (present,) = session.run({**inputs, "past": np.full_like(cache, np.nan)})  # rows that nobody has written yet
+    assert np.isnan(present).sum() == present.size - inputs["new"].size
     cache.flags.writeable = False
     with pytest.raises(octavo.OctavoError, match="'past' is donated, but it is read-only"):
         session.run({**inputs, "past": cache}, donate=["past"])
