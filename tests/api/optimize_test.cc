@@ -1,11 +1,14 @@
 // Optimize as users see it: deterministic bytes, refusals that speak, reports that are true.
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <filesystem>
+#include <random>
 
 #include "octavo/api/optimize.h"
 #include "octavo/api/report_html.h"
 #include "octavo/api/report_json.h"
+#include "octavo/ir/interpret.h"
 #include "octavo/ir/onnx/onnx.h"
 #include "octavo/ir/text.h"
 #include "octavo/ir/verify.h"
@@ -72,7 +75,9 @@ TEST(Optimize, Int8WithoutDataSaysWhatIsMissing) {
 }
 
 TEST(Optimize, UnknownRecipeIsNamed) {
-  auto result = Optimize(Bert(), {.recipe = "int3"});
+  OptimizeOptions options;
+  options.recipe = "int3";
+  auto result = Optimize(Bert(), options);
   ASSERT_FALSE(result.has_value());
   EXPECT_NE(result.error().message.find("'int3'"), std::string::npos);
 }
@@ -103,6 +108,49 @@ TEST(Optimize, ReportsNameEveryCandidate) {
   }
   EXPECT_EQ(html.find("<b> &"), std::string::npos);  // the name is escaped
   EXPECT_NE(json.find("\"schema\": 1"), std::string::npos);
+}
+
+// K and V are one tensor: quantized once, and both readers have its scale.
+TEST(Optimize, AnOperandThatTwoReadersShareKeepsItsScale) {
+  std::mt19937_64 rng(5);
+  const auto random = [&rng](ir::Shape shape, float size) {
+    ir::Tensor t = ir::Tensor::Empty(ir::DType::kF32, std::move(shape));
+    for (float& v : t.mutable_as<float>()) v = std::normal_distribution<float>(0.0f, size)(rng);
+    return t;
+  };
+  Graph g;
+  g.info.opsets[""] = 18;
+  const ir::ValueId x = g.AddInput("x", {ir::DType::kF32, ir::SymShape{1, ir::Dim::Symbol("s"), 32}});
+  const auto linear = [&](const char* name) {
+    return g.node(g.AddNode(ir::Op::kMatMul, {x, g.AddConstant(random({32, 32}, 0.05f))}, 1, {}, name)).output();
+  };
+  const ir::ValueId q = linear("q"), shared = linear("kv");
+  constexpr int64_t kHeads = 2, kDim = 16, kRank = 3;
+  g.AddOutput("y", g.node(g.AddNode(ir::Op::kSdpa, {q, shared, shared}, 1,
+                                    {{"num_heads", kHeads}, {"kv_num_heads", kHeads}, {"head_dim", kDim}, {"v_head_dim", kDim},
+                                     {"q_rank", kRank}, {"k_rank", kRank}, {"v_rank", kRank}, {"out_rank", kRank}, {"scale", 0.25f}},
+                                    "attention")).output());
+  const ir::TensorMap inputs{{"x", random({1, 20, 32}, 1.0f)}};
+  auto want = ir::Interpret(g, inputs);
+  ASSERT_TRUE(want.has_value());
+  for (const char* recipe : {"int8", "fp8"}) {
+    auto data = quant::InMemoryData({inputs}, quant::InputsOf(g));
+    OptimizeOptions options;
+    options.recipe = recipe;
+    options.data = data.get();
+    auto optimized = Optimize(g, options);
+    ASSERT_TRUE(optimized.has_value()) << optimized.error().message;
+    EXPECT_EQ(optimized->report.attention.done, 1);
+    auto got = ir::Interpret(optimized->graph, inputs);
+    ASSERT_TRUE(got.has_value()) << got.error().message;
+    double error = 0, size = 0;
+    for (int64_t i = 0; i < (*want)[0].size(); ++i) {
+      error += std::pow((*got)[0].GetDouble(i) - (*want)[0].GetDouble(i), 2);
+      size += std::pow((*want)[0].GetDouble(i), 2);
+    }
+    EXPECT_GT(size, 0.1);
+    EXPECT_LT(std::sqrt(error / size), 0.08) << recipe;  // 8 bits; a scale of 1 for values of 0.3 leaves nothing
+  }
 }
 
 TEST(Pipeline, JsonRoundTripAndRefusals) {
