@@ -265,6 +265,14 @@ HWY_INLINE TileV OnesOfPairs() {
   return hn::BitCast(TileD(), hn::Set(hn::Repartition<int16_t, TileD>(), int16_t{1}));
 }
 
+alignas(64) inline constexpr auto kOnesOfPairs = [] {
+  struct {
+    int16_t at[hwy::HWY_NAMESPACE::MaxLanes(hwy::HWY_NAMESPACE::Repartition<int16_t, TileD>())];
+  } ones{};
+  for (int16_t& v : ones.at) v = 1;
+  return ones;
+}();
+
 struct PairRow {
   TileV c0, c1;
 
@@ -278,22 +286,20 @@ struct PairRow {
     PairDot(c0, PairSums(a, b0), ones);
     PairDot(c1, PairSums(a, b1), ones);
   }
-  // Two quads: their s16 sums are added before they are widened. Each vector of columns loads the row again, for eight
-  // sums, four weights and the ones leave three of 16 registers.
-  HWY_INLINE void Step2(const uint8_t* x, const TileV (&b)[4], TileV ones) {
-    PairDot(c0, TwoQuads(x, b[0], b[2]), ones);
-    PairDot(c1, TwoQuads(x, b[1], b[3]), ones);
+  // Two quads: their s16 sums are added before they are widened. The ones stay in memory: eight sums, four weights, two
+  // words of the row and two products are 16 registers.
+  HWY_INLINE void Step2(const uint8_t* x, const TileV (&b)[4]) {
+    const TileV a = Broadcast4(x), next = Broadcast4(x + 4);
+    Widen(c0, AddPairs(PairSums(a, b[0]), PairSums(next, b[2])));
+    Widen(c1, AddPairs(PairSums(a, b[1]), PairSums(next, b[3])));
   }
-  static HWY_INLINE TileV TwoQuads(const uint8_t* x, TileV b, TileV next) {
-    const TileV first = PairSums(LoadAgain(x), b), second = PairSums(LoadAgain(x + 4), next);
-    TileV sums;
-    asm("vpaddw %2, %1, %0" : "=v"(sums.raw) : "v"(first.raw), "v"(second.raw));
-    return sums;
+  static HWY_INLINE void Widen(TileV& c, TileV sums) {
+    asm("vpmaddwd %2, %1, %1\n\tvpaddd %1, %0, %0" : "+v"(c.raw), "+v"(sums.raw) : "m"(kOnesOfPairs));
   }
-  static HWY_INLINE TileV LoadAgain(const uint8_t* x) {
-    TileV v;
-    asm volatile("vpbroadcastd %1, %0" : "=v"(v.raw) : "m"(*reinterpret_cast<const char(*)[4]>(x)));
-    return v;
+  static HWY_INLINE TileV AddPairs(TileV a, TileV b) {
+    namespace hn = hwy::HWY_NAMESPACE;
+    const hn::Repartition<int16_t, TileD> d16;
+    return hn::BitCast(TileD(), hn::Add(hn::BitCast(d16, a), hn::BitCast(d16, b)));
   }
   HWY_INLINE void Store(int32_t* out) const {
     const TileD d;
@@ -320,10 +326,10 @@ HWY_NOINLINE void PairTile(const uint8_t* HWY_RESTRICT x, size_t stride, size_t 
   if constexpr (kQuads == 2) {
     for (; i + 8 <= k; i += 8) {
       const TileV b[4] = {load(b0 + i * 16), load(b1 + i * 16), load(b0 + i * 16 + 64), load(b1 + i * 16 + 64)};
-      r0.Step2(x + i, b, ones);
-      if constexpr (kRows > 1) r1.Step2(x + i + stride, b, ones);
-      if constexpr (kRows > 2) r2.Step2(x + i + 2 * stride, b, ones);
-      if constexpr (kRows > 3) r3.Step2(x + i + 3 * stride, b, ones);
+      r0.Step2(x + i, b);
+      if constexpr (kRows > 1) r1.Step2(x + i + stride, b);
+      if constexpr (kRows > 2) r2.Step2(x + i + 2 * stride, b);
+      if constexpr (kRows > 3) r3.Step2(x + i + 3 * stride, b);
     }
   }
   for (; i < k; i += 4) {

@@ -131,9 +131,14 @@ def blocks_of(body):
 
 def natural_loops(after):
     """The blocks of each loop by its header: every way into a loop goes through the header (dominators, by bit sets)."""
+    reached, todo = set(), [0]
+    while todo:
+        if (b := todo.pop()) not in reached:
+            reached.add(b)
+            todo += after[b]
     before = [[] for _ in after]
-    for n, successors in enumerate(after):
-        for s in successors:
+    for n in reached:  # padding behind a jump is reached by nothing, so everything would dominate it
+        for s in after[n]:
             before[s].append(n)
     everything = (1 << len(after)) - 1
     dominators = [1] + [everything] * (len(after) - 1)
@@ -148,8 +153,8 @@ def natural_loops(after):
             changed |= new != dominators[n]
             dominators[n] = new
     loops = {}
-    for n, successors in enumerate(after):
-        for header in successors:
+    for n in sorted(reached):
+        for header in after[n]:
             if dominators[n] >> header & 1:
                 blocks, todo = loops.setdefault(header, {header}), [n]
                 while todo:
@@ -210,6 +215,12 @@ class Disassembly(unittest.TestCase):
         self.assertEqual(Loop("", "", code[:2]).spills(), {"0x40(%rsp)"})
         self.assertEqual(Loop("", "", code[2:4]).spills(), {"-0x40(%rbp)"})
         self.assertEqual(Loop("", "", code[3:]).spills(), set())
+
+    def test_padding_hides_no_loop(self):
+        """A jump into the middle of a loop, behind it bytes that nothing reaches: they are no way into the loop."""
+        code = [Instruction(0, "jmp", "4 <f+0x4>"), Instruction(2, "nopw", "0x0(%rax,%rax,1)"), Instruction(3, "inc", "%rax"),
+                Instruction(4, "dec", "%rcx"), Instruction(5, "jne", "3 <f+0x3>"), Instruction(6, "ret", "")]
+        self.assertEqual(natural_loops(blocks_of(code)[1]), {3: {2, 3}})
 
     def test_no_inner_loop_keeps_a_vector_on_the_stack(self):
         wrong = [f"{loop.member}, {loop.function[:140]}: a loop of {len(loop.body)} instructions from {loop.body[0].address:x} "
