@@ -1,4 +1,4 @@
-// The tiles of GemmBlocked, compiled once per target. Sums of a block live in registers and are pinned after every step
+// The tiles of GemmBlocked, compiled once per target. Sums of a block live in registers, into which assembly adds
 // (kernels.md 10.2); the sums over blocks live in L1, for they are touched once a block.
 #include <algorithm>
 #include <cstring>
@@ -32,7 +32,8 @@ using V = hn::Vec<D>;
 using DI = hn::RebindToSigned<D>;
 constexpr int kLanes = static_cast<int>(hn::MaxLanes(D()));
 
-HWY_INLINE void Pin(V& v) { asm("" : "+v"(v.raw)); }
+// sum = fma(w, a, sum) in the register of the sum. Around the intrinsic GCC 14.2 copies, pinned or not, or spills.
+HWY_INLINE void Fma(V& sum, V w, V a) { asm("vfmadd231ps %2, %1, %0" : "+v"(sum.raw) : "v"(w.raw), "v"(a.raw)); }
 
 // q - z of one k for a vector of columns. The float whose bits are 0x4B000000 + q is 2^23 + q, and taking 2^23 + z off is
 // exact; where the target looks up 16 floats in one instruction, 4-bit codes go that way.
@@ -81,10 +82,7 @@ HWY_INLINE void Step(const Dec (&decoders)[kV], const hn::Vec<DI> (&codes)[kV], 
   for (int r = 0; r < kRows; ++r) {
     const V a = hn::Set(d, x[r * stride + kStep]);
     HWY_UNROLL(8)
-    for (int v = 0; v < kV; ++v) {
-      sum[r][v] = hn::MulAdd(w[v], a, sum[r][v]);
-      Pin(sum[r][v]);
-    }
+    for (int v = 0; v < kV; ++v) Fma(sum[r][v], w[v], a);
   }
 }
 
@@ -130,16 +128,21 @@ HWY_NOINLINE void SmallTile(const PackedBlocked& w, int64_t first_panel, int col
       HWY_UNROLL(8)
       for (int v = 0; v < kV; ++v) sum[r][v] = hn::Zero(d);
     }
-    for (int64_t i = 0; i < length; i += Dec::kSteps) {
-      hn::Vec<DI> codes[kV];
-      const int64_t offset = 64 + i / Dec::kSteps * 64;
+    hn::Vec<DI> codes[kV];
+    const auto load = [&](int64_t i) HWY_ATTR {
       HWY_UNROLL(8)
-      for (int v = 0; v < kV; ++v) codes[v] = hn::LoadU(di, reinterpret_cast<const int32_t*>(record[v] + offset));
-      if (HWY_LIKELY(length - i >= Dec::kSteps)) {
-        Steps<Dec, kRows, kV>(decoders, codes, x + begin + i, stride, Dec::kSteps, sum);
-      } else {
-        Steps<Dec, kRows, kV>(decoders, codes, x + begin + i, stride, static_cast<int>(length - i), sum);
+      for (int v = 0; v < kV; ++v) {
+        codes[v] = hn::LoadU(di, reinterpret_cast<const int32_t*>(record[v] + 64 + i / Dec::kSteps * 64));
       }
+    };
+    int64_t i = 0;
+    for (; i + Dec::kSteps <= length; i += Dec::kSteps) {
+      load(i);
+      Steps<Dec, kRows, kV>(decoders, codes, x + begin + i, stride, Dec::kSteps, sum);
+    }
+    if (i < length) {  // not inside the loop, where GCC 14.2 takes registers for it: sums went to the stack
+      load(i);
+      Steps<Dec, kRows, kV>(decoders, codes, x + begin + i, stride, static_cast<int>(length - i), sum);
     }
     HWY_UNROLL(8)
     for (int v = 0; v < kV; ++v) {
@@ -222,10 +225,7 @@ HWY_NOINLINE void FloatTile(const float* HWY_RESTRICT x, int64_t stride, const f
     for (int r = 0; r < kRows; ++r) {
       const V a = hn::Set(d, x[r * stride + i]);
       HWY_UNROLL(8)
-      for (int v = 0; v < kV; ++v) {
-        sum[r][v] = hn::MulAdd(b[v], a, sum[r][v]);
-        Pin(sum[r][v]);
-      }
+      for (int v = 0; v < kV; ++v) Fma(sum[r][v], b[v], a);
     }
   }
   // Unrolled as the loops above: one index that is no constant, and GCC keeps all sums in memory (kernels.md 1.5).

@@ -1,8 +1,8 @@
 // 1 to 8 rows x 64 columns: the weights come once from wherever they lie, several columns at a time, because memory
 // gives more to several streams than to one (kernels.md 10.8: 23.7 against 17.3 GB/s). Per target.
 //
-// A quad says how four values of a row meet 64 bytes of a panel (4 values of 16 columns); kMostRows: rows x 2 vectors
-// that 16 ymm have room for. Accumulators stand in arrays
+// A quad says how four values of a row meet 64 bytes of a panel (4 values of 16 columns), in kParts steps; kMostRows: rows
+// x 2 vectors that 16 ymm have room for. Accumulators stand in arrays
 // whose loops are fully unrolled and are pinned: no copies, no spills in GCC 14 (kernels.md 10.2).
 #if defined(OCTAVO_KERNELS_GEMM_SMALL_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef OCTAVO_KERNELS_GEMM_SMALL_INL_H_
@@ -24,10 +24,13 @@ namespace HWY_NAMESPACE {
 // Rows as u8: four values are a dword, and so are the weights of a column that they meet.
 struct BytesQuad {
   using Input = uint8_t;
-  using A = TileV;
-  using B = TileV;
-  static HWY_INLINE A LoadA(const Input* p) { return Broadcast4(p); }
-  static HWY_INLINE B LoadB(const int8_t* p) {
+  static constexpr int kParts = 1;
+  template <int kPart>
+  static HWY_INLINE TileV LoadA(const Input* p) {
+    return Broadcast4(p);
+  }
+  template <int kPart>
+  static HWY_INLINE TileV LoadB(const int8_t* p) {
     return hwy::HWY_NAMESPACE::Load(TileD(), reinterpret_cast<const int32_t*>(p));
   }
 };
@@ -35,7 +38,7 @@ struct BytesQuad {
 #if HWY_TARGET != HWY_AVX3
 struct VnniQuad : BytesQuad {
   static constexpr int kMostRows = 6;
-  static HWY_INLINE void Dot(TileV& c, A a, B b) { VnniDot(c, a, b); }
+  static HWY_INLINE void Dot(TileV& c, TileV a, TileV b) { VnniDot(c, a, b); }
 };
 #endif
 
@@ -43,58 +46,58 @@ struct VnniQuad : BytesQuad {
 // Two vpmaddwd: the even and the odd bytes of the quad (tile-inl.h).
 struct S16Quad {
   using Input = int16_t;
+  static constexpr int kParts = 2;
   static constexpr int kMostRows = 6;
-  struct Pair {
-    TileV even, odd;
-  };
-  using A = Pair;
-  using B = Pair;
-  static HWY_INLINE A LoadA(const Input* p) { return {Broadcast4(p), Broadcast4(p + 2)}; }
-  static HWY_INLINE B LoadB(const int8_t* p) {
-    namespace hn = hwy::HWY_NAMESPACE;
-    return {hn::BitCast(TileD(), HalfOfQuads<false>(p)), hn::BitCast(TileD(), HalfOfQuads<true>(p))};
+  template <int kPart>
+  static HWY_INLINE TileV LoadA(const Input* p) {
+    return Broadcast4(p + 2 * kPart);
   }
-  static HWY_INLINE void Dot(TileV& c, A a, B b) {
-    Half(c, a.even, b.even);
-    Half(c, a.odd, b.odd);
+  template <int kPart>
+  static HWY_INLINE TileV LoadB(const int8_t* p) {
+    return HalfOfQuads<kPart == 1>(p);
   }
-
- private:
-  static HWY_INLINE void Half(TileV& c, TileV a, TileV b) {
-    namespace hn = hwy::HWY_NAMESPACE;
-    const hn::Repartition<int16_t, TileD> d16;
-    Accumulate(c, hn::WidenMulPairwiseAdd(TileD(), hn::BitCast(d16, a), hn::BitCast(d16, b)));
-  }
+  static HWY_INLINE void Dot(TileV& c, TileV a, TileV b) { PairDot(c, a, b); }
 };
 
 // vpmaddubsw, vpmaddwd: certified panels alone. The ones need a register too, hence fewer rows.
 struct PairQuad : BytesQuad {
   static constexpr int kMostRows = 4;
-  static HWY_INLINE void Dot(TileV& c, A a, B b) {
-    const auto ones = hwy::HWY_NAMESPACE::Set(hwy::HWY_NAMESPACE::Repartition<int16_t, TileD>(), int16_t{1});
-    PairRow::Widen(c, PairSums(a, b), ones);
-  }
+  static HWY_INLINE void Dot(TileV& c, TileV a, TileV b) { PairDot(c, PairSums(a, b), OnesOfPairs()); }
 };
 #endif
 
-// One step: kRows rows x kVectors vectors of columns.
+// One part of a step: kRows rows x kVectors vectors of columns.
+template <class Quad, int kPart, int kRows, int kVectors>
+HWY_INLINE void SmallPart(const typename Quad::Input* x, size_t stride, const int8_t* const* b, size_t at,
+                          TileV (&c)[kRows][kVectors]) {
+  TileV w[kVectors];
+  HWY_UNROLL(8)
+  for (int v = 0; v < kVectors; ++v) w[v] = Quad::template LoadB<kPart>(b[v] + at);
+  HWY_UNROLL(8)
+  for (int r = 0; r < kRows; ++r) {
+    const TileV a = Quad::template LoadA<kPart>(x + static_cast<size_t>(r) * stride);
+    HWY_UNROLL(8)
+    for (int v = 0; v < kVectors; ++v) Quad::Dot(c[r][v], a, w[v]);
+  }
+}
+
 template <class Quad, int kRows, int kVectors>
 HWY_INLINE void SmallStep(const typename Quad::Input* x, size_t stride, const int8_t* const* b, size_t at,
                           TileV (&c)[kRows][kVectors]) {
+  constexpr int kLast = Quad::kParts - 1;
   if constexpr (kRows == 1) {  // one weight at a time: eight ymm sums leave few registers
-    const auto a = Quad::LoadA(x);
+    const TileV first = Quad::template LoadA<0>(x), last = Quad::template LoadA<kLast>(x);
     HWY_UNROLL(8)
-    for (int v = 0; v < kVectors; ++v) Quad::Dot(c[0][v], a, Quad::LoadB(b[v] + at));
+    for (int v = 0; v < kVectors; ++v) {
+      Quad::Dot(c[0][v], first, Quad::template LoadB<0>(b[v] + at));
+      if constexpr (kLast > 0) Quad::Dot(c[0][v], last, Quad::template LoadB<kLast>(b[v] + at));
+    }
     return;
   }
-  typename Quad::B w[kVectors];
-  HWY_UNROLL(8)
-  for (int v = 0; v < kVectors; ++v) w[v] = Quad::LoadB(b[v] + at);
-  HWY_UNROLL(8)
-  for (int r = 0; r < kRows; ++r) {
-    const auto a = Quad::LoadA(x + static_cast<size_t>(r) * stride);
-    HWY_UNROLL(8)
-    for (int v = 0; v < kVectors; ++v) Quad::Dot(c[r][v], a, w[v]);
+  SmallPart<Quad, 0>(x, stride, b, at, c);
+  if constexpr (kLast > 0) {
+    asm("" : "+r"(at));  // loads the weights again: both parts of two vectors and 12 sums are more than 16 registers
+    SmallPart<Quad, kLast>(x, stride, b, at, c);
   }
 }
 

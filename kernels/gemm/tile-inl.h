@@ -21,8 +21,12 @@ namespace HWY_NAMESPACE {
 using TileD = hwy::HWY_NAMESPACE::ScalableTag<int32_t>;
 using TileV = hwy::HWY_NAMESPACE::Vec<TileD>;
 
-// sum += v in the register of the sum: after an addition of its own and a barrier GCC 14.2 copies 8 sums of 12 a step.
-HWY_INLINE void Accumulate(TileV& sum, TileV v) { asm("vpaddd %1, %0, %0" : "+v"(sum.raw) : "v"(v.raw)); }
+// c += a . b, two products of s16 a lane (vpmaddwd), in the register of the sum. One piece of assembly: around intrinsics
+// GCC 14.2 copies up to 8 sums of 12 a step, and with the addition alone as assembly still 4, or spills.
+HWY_INLINE void PairDot(TileV& c, TileV a, TileV b) {
+  TileV product;
+  asm("vpmaddwd %3, %2, %1\n\tvpaddd %1, %0, %0" : "+v"(c.raw), "=v"(product.raw) : "v"(a.raw), "v"(b.raw));
+}
 
 HWY_INLINE TileV Broadcast4(const void* p) {
   int32_t word;
@@ -143,13 +147,10 @@ struct S16Row {
     c0 = hwy::HWY_NAMESPACE::Zero(TileD());
     c1 = c0;
   }
-  template <class VB>
-  HWY_INLINE void Step(const int16_t* x, VB b0, VB b1) {
-    namespace hn = hwy::HWY_NAMESPACE;
-    const TileD d;
-    const auto a = hn::BitCast(hn::Repartition<int16_t, TileD>(), Broadcast4(x));
-    Accumulate(c0, hn::WidenMulPairwiseAdd(d, a, b0));
-    Accumulate(c1, hn::WidenMulPairwiseAdd(d, a, b1));
+  HWY_INLINE void Step(const int16_t* x, TileV b0, TileV b1) {
+    const TileV a = Broadcast4(x);
+    PairDot(c0, a, b0);
+    PairDot(c1, a, b1);
   }
   HWY_INLINE void Store(int32_t* out) const {
     const TileD d;
@@ -160,20 +161,20 @@ struct S16Row {
 
 // One half of the bytes of a weight quad, sign-extended to s16: even (0, 2) or odd (1, 3).
 template <bool kOdd>
-HWY_INLINE auto HalfOfQuads(const int8_t* b) {
+HWY_INLINE TileV HalfOfQuads(const int8_t* b) {
   namespace hn = hwy::HWY_NAMESPACE;
   const hn::Repartition<int16_t, TileD> d16;
   const hn::Repartition<int8_t, TileD> d8;
   auto v = hn::BitCast(d16, hn::Load(d8, b));
   if constexpr (!kOdd) v = hn::ShiftLeft<8>(v);
-  return hn::ShiftRight<8>(v);
+  return hn::BitCast(TileD(), hn::ShiftRight<8>(v));
 }
 
 template <int kRows, bool kOdd>
 HWY_INLINE void S16Half(const int16_t* x, size_t stride, const int8_t* b0, const int8_t* b1, S16Row& r0, S16Row& r1,
                         S16Row& r2, S16Row& r3, S16Row& r4, S16Row& r5) {
-  const auto v0 = HalfOfQuads<kOdd>(b0);
-  const auto v1 = HalfOfQuads<kOdd>(b1);
+  const TileV v0 = HalfOfQuads<kOdd>(b0);
+  const TileV v1 = HalfOfQuads<kOdd>(b1);
   if constexpr (kOdd) x += 2;
   r0.Step(x, v0, v1);
   if constexpr (kRows > 1) r1.Step(x + stride, v0, v1);
@@ -190,10 +191,10 @@ HWY_INLINE void DecodeColumns(const int8_t* b0, const int8_t* b1, size_t k, int1
   const hn::Repartition<int16_t, TileD> d16;
   constexpr size_t kLanes = hn::MaxLanes(d16);
   for (size_t i = 0; i < k; i += 4, out += 4 * kLanes) {
-    hn::Store(HalfOfQuads<false>(b0 + i * 16), d16, out);
-    hn::Store(HalfOfQuads<false>(b1 + i * 16), d16, out + kLanes);
-    hn::Store(HalfOfQuads<true>(b0 + i * 16), d16, out + 2 * kLanes);
-    hn::Store(HalfOfQuads<true>(b1 + i * 16), d16, out + 3 * kLanes);
+    hn::Store(hn::BitCast(d16, HalfOfQuads<false>(b0 + i * 16)), d16, out);
+    hn::Store(hn::BitCast(d16, HalfOfQuads<false>(b1 + i * 16)), d16, out + kLanes);
+    hn::Store(hn::BitCast(d16, HalfOfQuads<true>(b0 + i * 16)), d16, out + 2 * kLanes);
+    hn::Store(hn::BitCast(d16, HalfOfQuads<true>(b1 + i * 16)), d16, out + 3 * kLanes);
   }
 }
 
@@ -203,8 +204,8 @@ template <int kRows>
 HWY_NOINLINE void WideTile(const int16_t* HWY_RESTRICT x, size_t stride, size_t k, const int16_t* HWY_RESTRICT b,
                            int32_t* HWY_RESTRICT out) {
   namespace hn = hwy::HWY_NAMESPACE;
-  const hn::Repartition<int16_t, TileD> d16;
-  constexpr size_t kLanes = hn::MaxLanes(d16);
+  constexpr size_t kLanes = 2 * hn::MaxLanes(TileD());
+  const auto load = [](const int16_t* p) HWY_ATTR { return hn::Load(TileD(), reinterpret_cast<const int32_t*>(p)); };
   S16Row r0, r1, r2, r3, r4, r5;
   r0.Init();
   if constexpr (kRows > 1) r1.Init();
@@ -213,7 +214,7 @@ HWY_NOINLINE void WideTile(const int16_t* HWY_RESTRICT x, size_t stride, size_t 
   if constexpr (kRows > 4) r4.Init();
   if constexpr (kRows > 5) r5.Init();
   for (size_t i = 0; i < k; i += 2, b += 2 * kLanes) {
-    const auto v0 = hn::Load(d16, b), v1 = hn::Load(d16, b + kLanes);
+    const TileV v0 = load(b), v1 = load(b + kLanes);
     r0.Step(x + i, v0, v1);
     if constexpr (kRows > 1) r1.Step(x + i + stride, v0, v1);
     if constexpr (kRows > 2) r2.Step(x + i + 2 * stride, v0, v1);
@@ -252,13 +253,25 @@ HWY_NOINLINE void S16Tile(const int16_t* HWY_RESTRICT x, size_t stride, size_t k
   if constexpr (kRows > 5) r5.Store(out + 320);
 }
 
-// Four products of u8 and s8 a lane, summed to two s16 (vpmaddubsw). Exact where the weights are certified.
-HWY_INLINE hwy::HWY_NAMESPACE::Vec<hwy::HWY_NAMESPACE::Repartition<int16_t, TileD>> PairSums(TileV a, TileV b) {
-  namespace hn = hwy::HWY_NAMESPACE;
-  const hn::Repartition<uint8_t, TileD> du8;
-  const hn::Repartition<int8_t, TileD> d8;
-  return hn::SatWidenMulPairwiseAdd(hn::Repartition<int16_t, TileD>(), hn::BitCast(du8, a), hn::BitCast(d8, b));
+// Four products of u8 and s8 a lane, summed to two s16. Exact where the weights are certified.
+HWY_INLINE TileV PairSums(TileV a, TileV b) {
+  TileV sums;
+  asm("vpmaddubsw %2, %1, %0" : "=v"(sums.raw) : "v"(a.raw), "v"(b.raw));
+  return sums;
 }
+
+HWY_INLINE TileV OnesOfPairs() {
+  namespace hn = hwy::HWY_NAMESPACE;
+  return hn::BitCast(TileD(), hn::Set(hn::Repartition<int16_t, TileD>(), int16_t{1}));
+}
+
+alignas(64) inline constexpr auto kOnesOfPairs = [] {
+  struct {
+    int16_t at[hwy::HWY_NAMESPACE::MaxLanes(hwy::HWY_NAMESPACE::Repartition<int16_t, TileD>())];
+  } ones{};
+  for (int16_t& v : ones.at) v = 1;
+  return ones;
+}();
 
 struct PairRow {
   TileV c0, c1;
@@ -268,24 +281,25 @@ struct PairRow {
     c0 = hwy::HWY_NAMESPACE::Load(d, init);
     c1 = hwy::HWY_NAMESPACE::Load(d, init + hwy::HWY_NAMESPACE::MaxLanes(d));
   }
-  template <class V16>
-  static HWY_INLINE void Widen(TileV& c, V16 sums, V16 ones) {
-    namespace hn = hwy::HWY_NAMESPACE;
-    Accumulate(c, hn::WidenMulPairwiseAdd(TileD(), sums, ones));
-  }
-  template <class V16>
-  HWY_INLINE void Step(const uint8_t* x, TileV b0, TileV b1, V16 ones) {
+  HWY_INLINE void Step(const uint8_t* x, TileV b0, TileV b1, TileV ones) {
     const TileV a = Broadcast4(x);
-    Widen(c0, PairSums(a, b0), ones);
-    Widen(c1, PairSums(a, b1), ones);
+    PairDot(c0, PairSums(a, b0), ones);
+    PairDot(c1, PairSums(a, b1), ones);
   }
-  // Two quads: their s16 sums are added before they are widened.
-  template <class V16>
-  HWY_INLINE void Step2(const uint8_t* x, const TileV (&b)[4], V16 ones) {
-    namespace hn = hwy::HWY_NAMESPACE;
+  // Two quads: their s16 sums are added before they are widened. The ones stay in memory: eight sums, four weights, two
+  // words of the row and two products are 16 registers.
+  HWY_INLINE void Step2(const uint8_t* x, const TileV (&b)[4]) {
     const TileV a = Broadcast4(x), next = Broadcast4(x + 4);
-    Widen(c0, hn::Add(PairSums(a, b[0]), PairSums(next, b[2])), ones);
-    Widen(c1, hn::Add(PairSums(a, b[1]), PairSums(next, b[3])), ones);
+    Widen(c0, AddPairs(PairSums(a, b[0]), PairSums(next, b[2])));
+    Widen(c1, AddPairs(PairSums(a, b[1]), PairSums(next, b[3])));
+  }
+  static HWY_INLINE void Widen(TileV& c, TileV sums) {
+    asm("vpmaddwd %2, %1, %1\n\tvpaddd %1, %0, %0" : "+v"(c.raw), "+v"(sums.raw) : "m"(kOnesOfPairs));
+  }
+  static HWY_INLINE TileV AddPairs(TileV a, TileV b) {
+    namespace hn = hwy::HWY_NAMESPACE;
+    const hn::Repartition<int16_t, TileD> d16;
+    return hn::BitCast(TileD(), hn::Add(hn::BitCast(d16, a), hn::BitCast(d16, b)));
   }
   HWY_INLINE void Store(int32_t* out) const {
     const TileD d;
@@ -301,7 +315,7 @@ HWY_NOINLINE void PairTile(const uint8_t* HWY_RESTRICT x, size_t stride, size_t 
                            const int32_t* init, int32_t* HWY_RESTRICT out) {
   namespace hn = hwy::HWY_NAMESPACE;
   const TileD d;
-  const auto ones = hn::Set(hn::Repartition<int16_t, TileD>(), int16_t{1});
+  const TileV ones = OnesOfPairs();
   const auto load = [&](const int8_t* p) HWY_ATTR { return hn::Load(d, reinterpret_cast<const int32_t*>(p)); };
   PairRow r0, r1, r2, r3;
   r0.Init(init);
@@ -312,10 +326,10 @@ HWY_NOINLINE void PairTile(const uint8_t* HWY_RESTRICT x, size_t stride, size_t 
   if constexpr (kQuads == 2) {
     for (; i + 8 <= k; i += 8) {
       const TileV b[4] = {load(b0 + i * 16), load(b1 + i * 16), load(b0 + i * 16 + 64), load(b1 + i * 16 + 64)};
-      r0.Step2(x + i, b, ones);
-      if constexpr (kRows > 1) r1.Step2(x + i + stride, b, ones);
-      if constexpr (kRows > 2) r2.Step2(x + i + 2 * stride, b, ones);
-      if constexpr (kRows > 3) r3.Step2(x + i + 3 * stride, b, ones);
+      r0.Step2(x + i, b);
+      if constexpr (kRows > 1) r1.Step2(x + i + stride, b);
+      if constexpr (kRows > 2) r2.Step2(x + i + 2 * stride, b);
+      if constexpr (kRows > 3) r3.Step2(x + i + 3 * stride, b);
     }
   }
   for (; i < k; i += 4) {
