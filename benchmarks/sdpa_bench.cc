@@ -43,7 +43,7 @@ void Measure(benchmark::State& state, int64_t s, Body body) {
 
 enum class Masking { kNone, kPadding, kTriangle, kCausal };  // kTriangle: causal as a mask of all scores
 
-void Int8(benchmark::State& state, Arch arch, int64_t s, int64_t d, Masking masking) {
+void Int8(benchmark::State& state, Arch arch, int64_t s, int64_t d, Masking masking, bool flash = false) {
   const int64_t heads = Heads(s);
   SdpaInt8Args a;
   a.shape = {1, heads, heads, s, s, d, d};
@@ -63,8 +63,12 @@ void Int8(benchmark::State& state, Arch arch, int64_t s, int64_t d, Masking mask
   if (masking == Masking::kPadding || masking == Masking::kTriangle) a.mask.data = mask.data();
   if (masking == Masking::kTriangle) a.mask.row = s;
   if (masking == Masking::kCausal) a.visibility.window.right = 0;
-  AlignedArray<uint8_t> packed(SdpaPackedBytes(arch, a)), scratch(SdpaScratchBytes(arch, a));
-  Measure(state, s, [&] { SdpaHeads(arch, a, 0, heads, packed.data(), scratch.data()); });
+  AlignedArray<uint8_t> packed(flash ? 64 : SdpaPackedBytes(arch, a));
+  AlignedArray<uint8_t> scratch(flash ? SdpaFlashScratchBytes(arch, a, s) : SdpaScratchBytes(arch, a));
+  Measure(state, s, [&] {
+    if (!flash) return SdpaHeads(arch, a, 0, heads, packed.data(), scratch.data());
+    for (int64_t h = 0; h < heads; ++h) SdpaFlash(arch, a, 0, h, 0, s, scratch.data());
+  });
 }
 
 void FillFloats(AlignedArray<float>& x) {
@@ -187,6 +191,18 @@ void Register() {
           ->MinTime(0.1)
           ->UseManualTime()
           ->Unit(benchmark::kMicrosecond);
+    }
+  }
+  for (const int64_t s : {1024, 8192, 32768}) {
+    for (const Arch arch : SupportedArchs()) {
+      if (arch == Arch::kScalar) continue;
+      for (const bool flash : {false, true}) {
+        for (const Masking masking : {Masking::kNone, Masking::kCausal}) {
+          const std::string kind = std::string(flash ? "long_int8_flash" : "long_int8") + (masking == Masking::kCausal ? "_causal/" : "/");
+          few(kind + std::string(Name(arch)) + "/d64/S" + std::to_string(s),
+              [=](benchmark::State& state) { Int8(state, arch, s, 64, masking, flash); });
+        }
+      }
     }
   }
   for (const int64_t d : {32, 64}) {

@@ -94,6 +94,14 @@ std::string SdpaRefusal(const SdpaInt8Args& args) {
   return "";
 }
 
+std::string SdpaFlashRefusal(const SdpaInt8Args& args) {
+  if (quant::IsFp8(args.q_type)) return "int8 flash attention takes u8 and s8; fp8 has the exact form only.";
+  SdpaInt8Args tile = args;  // the sums of one tile at a time
+  tile.shape.k_len = std::min(args.shape.k_len, kSdpaFlashKeys);
+  tile.p_type = quant::DType::kU8, tile.p_scale = 1.0f / 255.0f, tile.p_zero_point = 0;
+  return SdpaRefusal(tile);
+}
+
 void SdpaHeads(Arch arch, const SdpaFloatArgs& args, int64_t begin, int64_t end, void* packed, void* scratch) {
   Heads(arch, args, begin, end, packed, scratch);
 }

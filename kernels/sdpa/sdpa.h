@@ -159,6 +159,21 @@ size_t SdpaFlashScratchBytes(Arch arch, const SdpaFloatArgs& args, int64_t rows)
 void SdpaFlash(Arch arch, const SdpaFloatArgs& args, int64_t batch, int64_t head, int64_t begin, int64_t end,
                void* scratch);
 
+// int8 flash (integers, not fp8): p_type, p_scale and p_zero_point are not used, since the codes of P are relative to the running
+// maximum, u8 with zero point 0. For each tile, with the scores s of the exact int8 form and m', c, e as above:
+//   p_j = the integer nearest to e_j * 255 (exact product, half to even);  l = l * c + float(sum p_j), NaN if an e_j is NaN
+//   o_c = o_c * c + float(sum_j p_j (v_jc - v_zp))
+// and in the end y = (o_c / l) * v_scale, then as it is or QuantizeOne(o_scale, o_zp). A row without meaning (nothing but -inf,
+// or a NaN) is NaN, with nan_guard 0. Against attention of the dequantized q, k and v with real numbers, beside the roundings of
+// the scores (1 + eps in each e_j) and of the last quantization:
+//   |y_c - exact| <= (sum_j C_j |x_jc - exact|) / (2 l),  x the dequantized v, C_j = exp(m of j's tile - last m) <= 1 and only keys
+// that are not hidden: half a code for each key. l is at least 255, and about 255 * k_len / spread of P: flat rows keep their
+// codes, where the exact mode with scale 1/255 loses all beyond 510 keys.
+// Bit-identical on every Arch. Up to 384 rows share a packed tile; scratch grows neither with keys nor with more rows than that.
+std::string SdpaFlashRefusal(const SdpaInt8Args& args);  // as SdpaRefusal; every number of keys is safe
+size_t SdpaFlashScratchBytes(Arch arch, const SdpaInt8Args& args, int64_t rows);
+void SdpaFlash(Arch arch, const SdpaInt8Args& args, int64_t batch, int64_t head, int64_t begin, int64_t end, void* scratch);
+
 }  // namespace octavo::kernels
 
 #endif  // OCTAVO_KERNELS_SDPA_SDPA_H_

@@ -71,6 +71,27 @@ inline SdpaDecodeLayout MakeSdpaDecodeLayout(const SdpaShape& shape, size_t per_
   return l;
 }
 
+inline constexpr int64_t kFlashRows = 384;  // rows that share a packed tile: packing is then 0.02 cycles a score
+
+// Scratch of int8 flash: a packed tile of keys, a block of rows, and what is kept for each of up to kFlashRows rows.
+struct SdpaFlashLayout {
+  size_t work_at, q_at, o_at, terms_at, max_at, sum_at, bytes;
+};
+inline SdpaFlashLayout MakeSdpaFlashLayout(SdpaShape shape, size_t per_word, int64_t rows) {
+  shape.k_len = kSdpaFlashKeys;
+  const SdpaLayout tile = MakeSdpaLayout(shape, per_word);
+  const auto n = static_cast<size_t>(rows < kFlashRows ? rows : kFlashRows);
+  SdpaFlashLayout l{};
+  l.work_at = RoundUp(tile.packed_bytes, 64);
+  l.q_at = l.work_at + RoundUp(tile.scratch_bytes, 64);
+  l.o_at = l.q_at + n * tile.q_stride;
+  l.terms_at = l.o_at + n * tile.out_stride;
+  l.max_at = l.terms_at + n * 4;
+  l.sum_at = l.max_at + n * 4;
+  l.bytes = l.sum_at + n * 4;
+  return l;
+}
+
 }  // namespace octavo::kernels::internal
 
 #endif  // OCTAVO_KERNELS_SDPA_SDPA_LAYOUT_H_

@@ -54,6 +54,22 @@ void Scores(const Args& args, int64_t batch, int64_t head, int64_t row, float* s
   }
 }
 
+// float(acc_j) * (q_scale * k_scale) of one row.
+void Products(const SdpaInt8Args& args, int64_t batch, int64_t head, int64_t i, float* row) {
+  const SdpaShape& shape = args.shape;
+  const int64_t kv_head = head / (shape.heads / shape.kv_heads);
+  const int64_t q = Offset(args.q_strides, batch, head, i);
+  for (int64_t j = 0; j < shape.k_len; ++j) {
+    const int64_t k = Offset(args.k_strides, batch, kv_head, j);
+    int32_t acc = 0;
+    for (int64_t d = 0; d < shape.head_size; ++d) {
+      acc += Centered(args.q, args.q_type, q + d, args.q_zero_point) *
+             Centered(args.k, args.k_type, k + d, args.k_zero_point);
+    }
+    row[j] = static_cast<float>(acc) * (args.q_scale * args.k_scale);
+  }
+}
+
 template <typename Args>
 void Probabilities(const Args& args, int64_t batch, int64_t head, int64_t row, float* s) {
   Scores(args, batch, head, row, s);
@@ -158,20 +174,10 @@ void SdpaReference(const SdpaInt8Args& args, int64_t batch, int64_t head, int64_
   if (quant::IsFp8(args.q_type)) return SdpaFp8Reference(args, batch, head, begin, end, row);
   const SdpaShape& shape = args.shape;
   const int64_t kv_head = head / (shape.heads / shape.kv_heads);
-  const float score_scale = args.q_scale * args.k_scale;
   const float value_scale = args.p_scale * args.v_scale;
   for (int64_t i = begin; i < end; ++i) {
-    const int64_t q = Offset(args.q_strides, batch, head, i);
     const int64_t o = Offset(args.o_strides, batch, head, i);
-    for (int64_t j = 0; j < shape.k_len; ++j) {
-      const int64_t k = Offset(args.k_strides, batch, kv_head, j);
-      int32_t acc = 0;
-      for (int64_t d = 0; d < shape.head_size; ++d) {
-        acc += Centered(args.q, args.q_type, q + d, args.q_zero_point) *
-               Centered(args.k, args.k_type, k + d, args.k_zero_point);
-      }
-      row[j] = static_cast<float>(acc) * score_scale;
-    }
+    Products(args, batch, head, i, row);
     Probabilities(args, batch, head, i, row);
     for (int64_t c = 0; c < shape.v_head_size; ++c) {
       int32_t acc = 0;
@@ -181,6 +187,66 @@ void SdpaReference(const SdpaInt8Args& args, int64_t batch, int64_t head, int64_
         acc += p * Centered(args.v, args.v_type, v, args.v_zero_point);
       }
       const float y = static_cast<float>(acc) * value_scale;
+      if (args.o_type == quant::DType::kF32) {
+        static_cast<float*>(args.o)[o + c] = y;
+      } else {
+        static_cast<uint8_t*>(args.o)[o + c] =
+            static_cast<uint8_t>(Quantize(y, args.o_type, args.o_scale, args.o_zero_point));
+      }
+    }
+  }
+}
+
+namespace {
+
+struct RunningRow {
+  float max = -std::numeric_limits<float>::infinity(), sum = 0.0f;
+  float* o;
+};
+
+// `row`: scores, then codes.
+void FlashTile(const SdpaInt8Args& tile, int64_t batch, int64_t head, int64_t i, float* row, RunningRow* running) {
+  const SdpaShape& shape = tile.shape;
+  const int64_t kv_head = head / (shape.heads / shape.kv_heads);
+  Products(tile, batch, head, i, row);
+  Scores(tile, batch, head, i, row);
+  float now = running->max;
+  for (int64_t j = 0; j < shape.k_len; ++j) now = row[j] > now ? row[j] : now;
+  const float from = std::isinf(now) && now < 0 ? 0.0f : now;
+  const float change = quant::Exp(running->max - from);
+  float sum = 0.0f;  // below 2^24: exact
+  for (int64_t j = 0; j < shape.k_len; ++j) {
+    row[j] = static_cast<float>(std::nearbyint(static_cast<double>(quant::Exp(row[j] - from)) * 255.0));
+    sum += row[j];
+  }
+  running->max = now;
+  running->sum = running->sum * change + sum;
+  for (int64_t c = 0; c < shape.v_head_size; ++c) {
+    int32_t acc = 0;
+    for (int64_t j = 0; j < shape.k_len; ++j) {
+      const int64_t v = Offset(tile.v_strides, batch, kv_head, j) + c;
+      const int32_t p = row[j] == row[j] ? static_cast<int32_t>(row[j]) : 0;  // a NaN is in the sum
+      acc += p * Centered(tile.v, tile.v_type, v, tile.v_zero_point);
+    }
+    running->o[c] = running->o[c] * change + static_cast<float>(acc);
+  }
+}
+
+}  // namespace
+
+void SdpaFlashReference(const SdpaInt8Args& args, int64_t batch, int64_t head, int64_t begin, int64_t end,
+                        float* scratch) {
+  const SdpaShape& shape = args.shape;
+  for (int64_t i = begin; i < end; ++i) {
+    RunningRow running{.o = scratch + kSdpaFlashKeys};
+    std::fill(running.o, running.o + shape.v_head_size, 0.0f);
+    for (int64_t first = 0; first < shape.k_len; first += kSdpaFlashKeys) {
+      FlashTile(TileOf(args, first, std::min(kSdpaFlashKeys, shape.k_len - first)), batch, head, i, scratch, &running);
+    }
+    const bool meaning = running.sum > 0.0f || !args.nan_guard;
+    const int64_t o = Offset(args.o_strides, batch, head, i);
+    for (int64_t c = 0; c < shape.v_head_size; ++c) {
+      const float y = meaning ? running.o[c] / running.sum * args.v_scale : 0.0f;
       if (args.o_type == quant::DType::kF32) {
         static_cast<float*>(args.o)[o + c] = y;
       } else {

@@ -73,12 +73,16 @@ KeyRange SpanOfGroup(const Args& args, int64_t batch, int64_t kv_head) {
   return kept.size() <= 0 ? in_window : kept;
 }
 
+inline const float* Forward(const float* p, int64_t elements) { return p + elements; }
+inline const void* Forward(const void* p, int64_t elements) { return static_cast<const uint8_t*>(p) + elements; }
+
 // The attention to `keys` keys from `first` on, of args whose window has its offset in numbers.
-inline SdpaFloatArgs TileOf(const SdpaFloatArgs& args, int64_t first, int64_t keys) {
-  SdpaFloatArgs tile = args;
+template <typename Args>
+Args TileOf(const Args& args, int64_t first, int64_t keys) {
+  Args tile = args;
   tile.shape.k_len = keys;
-  tile.k += first * args.k_strides.row;
-  tile.v += first * args.v_strides.row;
+  tile.k = Forward(args.k, first * args.k_strides.row);
+  tile.v = Forward(args.v, first * args.v_strides.row);
   if (tile.mask.data != nullptr) tile.mask.data += first * args.mask.col;
   SdpaVisibility& see = tile.visibility;
   if (see.keep.data != nullptr) see.keep.data += first * see.keep.col;
@@ -88,7 +92,8 @@ inline SdpaFloatArgs TileOf(const SdpaFloatArgs& args, int64_t first, int64_t ke
 }
 
 // No row of the block sees a key of the tile, and hidden keys count for nothing.
-inline bool IsIdle(const SdpaFloatArgs& tile, int64_t row, int64_t rows) {
+template <typename Args>
+bool IsIdle(const Args& tile, int64_t row, int64_t rows) {
   const SdpaVisibility& see = tile.visibility;
   return HasWindow(see.window) && std::isinf(see.hidden_value) && UnionKeys(see.window, tile.shape, row, rows).size() <= 0;
 }

@@ -1,0 +1,267 @@
+// Flash attention in int8: tiles of keys outside, blocks of rows inside, as in float. Exponentials go to codes in registers, since
+// their scale is known before their sum is: no store and load of e, one FMA for the code instead of the exact mode's two.
+#include <algorithm>
+#include <cstring>
+#include <limits>
+
+#include "octavo/kernels/sdpa/sdpa_layout.h"
+#include "octavo/kernels/sdpa/sdpa_ref.h"
+#include "octavo/kernels/sdpa/sdpa_window.h"
+#include "octavo/quant/numeric/math.h"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "octavo/kernels/sdpa/sdpa_flash_int8_vec.cc"
+#include "hwy/foreach_target.h"  // IWYU pragma: keep
+#include "hwy/highway.h"
+#include "octavo/kernels/sdpa/sdpa_blocks-inl.h"
+#include "octavo/kernels/sdpa/sdpa_int8-inl.h"
+#include "octavo/kernels/sdpa/sdpa_softmax-inl.h"
+#include "octavo/kernels/sdpa/sdpa_store-inl.h"
+
+#if HWY_TARGET <= HWY_AVX2
+HWY_BEFORE_NAMESPACE();
+namespace octavo::kernels {
+namespace HWY_NAMESPACE {
+
+// What is kept for each row of a call, and the tile at hand.
+struct FlashRows {
+  uint8_t* q;
+  size_t q_stride;
+  float* o;
+  size_t o_stride;
+  int32_t* terms;
+  float *max, *sum;
+};
+
+// kProbMagic + 255 e: the code in the low byte. NaN is the only result with bit 29.
+inline constexpr int32_t kMagicBits = 0x4B400000, kNanBit = 0x20000000;
+
+struct CodeSums {
+  S32V total, seen;
+};
+
+template <class E>
+struct CodeRow {
+  F16V from, factor, magic;
+  HWY_INLINE explicit CodeRow(float value) {
+    namespace hn = hwy::HWY_NAMESPACE;
+    from = hn::Set(F16D(), value), factor = hn::Set(F16D(), 255.0f), magic = hn::Set(F16D(), kProbMagic);
+  }
+  HWY_INLINE S32V At(const float* s) const {
+    namespace hn = hwy::HWY_NAMESPACE;
+    const F16V e = ExpNonPositive(F16D(), hn::Sub(hn::Load(F16D(), s), from));
+    return hn::BitCast(S32D(), hn::MulAdd(e, factor, magic));
+  }
+  // Sixteen codes to p.
+  HWY_INLINE void Sixteen(const float* s, typename E::Prob* p, CodeSums& sums) const {
+    namespace hn = hwy::HWY_NAMESPACE;
+    const S32V a = At(s);
+    sums.total = hn::Add(sums.total, a), sums.seen = hn::Or(sums.seen, a);
+#if HWY_TARGET == HWY_AVX2
+    const S32V b = At(s + 8);
+    sums.total = hn::Add(sums.total, b), sums.seen = hn::Or(sums.seen, b);
+    const auto words = LowHalves(a, b);
+    if constexpr (E::kPerWord == 4) {
+      hn::Store(hn::DemoteTo(hn::Full128<uint8_t>(), words), hn::Full128<uint8_t>(), p);
+    } else {
+      hn::Store(words, hn::Full256<int16_t>(), p);
+    }
+#elif HWY_TARGET == HWY_AVX3
+    hn::Store(LowHalves(a), hn::Full256<int16_t>(), p);
+#else
+    hn::Store(hn::Vec128<uint8_t>{_mm512_cvtepi32_epi8(a.raw)}, hn::Full128<uint8_t>(), p);
+#endif
+  }
+};
+
+// Scores of one row to codes; *sum: of the codes. False where an exponential is NaN.
+template <class E>
+HWY_INLINE bool Codes(const float* s, size_t padded, float from, typename E::Prob* p, int32_t* sum) {
+  namespace hn = hwy::HWY_NAMESPACE;
+  const S32D d32;
+  const CodeRow<E> row(from);
+  CodeSums sums = {hn::Zero(d32), hn::Zero(d32)};
+  size_t i = 0;
+  int32_t whole = 0;
+#if HWY_TARGET <= HWY_AVX3_DL
+  S32V bytes_total = hn::Zero(d32);
+  const auto ones = hn::Set(hn::Full512<int8_t>(), int8_t{1});
+  for (; i + 64 <= padded; i += 64) {
+    const S32V a = row.At(s + i), b = row.At(s + i + 16), c = row.At(s + i + 32), d = row.At(s + i + 48);
+    sums.seen = hn::Or3(sums.seen, a, hn::Or(b, hn::Or(c, d)));
+    const auto bytes = LowBytes(a, b, c, d);
+    hn::Store(bytes, hn::Full512<uint8_t>(), p + i);
+    bytes_total = hn::SumOfMulQuadAccumulate(d32, bytes, ones, bytes_total);
+  }
+  whole = hn::ReduceSum(d32, bytes_total);
+#endif
+  const size_t rest = padded - i;
+  for (; i < padded; i += 16) row.Sixteen(s + i, p + i, sums);
+  const auto magic = static_cast<uint32_t>(rest) * static_cast<uint32_t>(kMagicBits);
+  *sum = static_cast<int32_t>(static_cast<uint32_t>(whole) + static_cast<uint32_t>(hn::ReduceSum(d32, sums.total)) - magic);
+  return hn::AllTrue(d32, hn::Eq(hn::And(sums.seen, hn::Set(d32, kNanBit)), hn::Zero(d32)));
+}
+
+// o = o * change + float(sums).
+HWY_INLINE void AccumulateSums(const int32_t* sums, float change, size_t v16, float* o) {
+  namespace hn = hwy::HWY_NAMESPACE;
+  const F16D d;
+  const F16V factor = hn::Set(d, change);
+  for (size_t c = 0; c < v16; c += kF16Lanes) {
+    const F16V add = hn::ConvertTo(d, hn::Load(S32D(), sums + c));
+    hn::Store(hn::Add(hn::Mul(hn::Load(d, o + c), factor), add), d, o + c);
+  }
+}
+
+// Where hidden keys count for nothing, those that no row of the block sees are left out.
+HWY_INLINE Span FlashSpan(const SdpaInt8Args& tile, int64_t row, int64_t rows) {
+  const bool vanish = tile.visibility.hidden_value == -std::numeric_limits<float>::infinity();
+  return MakeSpan(tile.shape, internal::SpanOf(vanish ? tile.visibility.window : SdpaWindow{}, tile.shape, row, rows));
+}
+
+// kR rows, from row `at` of the call on.
+template <class E, size_t kR>
+void FlashInt8Block(const Block<SdpaInt8Args>& block, const FlashRows& state, size_t at) {
+  const SdpaInt8Args& tile = block.args;
+  const internal::SdpaLayout& l = block.layout;
+  const Int8Forms forms = FormsOf(tile);
+  const Span span = FlashSpan(tile, block.row, static_cast<int64_t>(kR));
+  const ScoreRows rows = {block.scratch + l.scores_at, l.score_stride, static_cast<size_t>(tile.shape.k_len)};
+  const TileArgs<int32_t> products = {state.q + at * state.q_stride, state.q_stride, l.d_steps, l.d_steps * 64,
+                                      reinterpret_cast<int32_t*>(rows.base) + span.begin, l.score_stride / 4,
+                                      forms.k_zero == 0 ? nullptr : state.terms + at};
+  TileRows<E, kR>(products, block.packed + span.begin * l.d_steps * 4,
+                  reinterpret_cast<const int32_t*>(block.packed + l.k_columns_at) + span.begin, (span.padded - span.begin) / 16);
+  float now[kR], change[kR];
+  const float factor = tile.q_scale * tile.k_scale;
+  if (internal::HasWindow(tile.visibility.window) || tile.visibility.keep.data != nullptr) {
+    VisibleScores<kR, true>(block, rows, factor, span, now);
+  } else {
+    MaskedScores<kR, true>(block, rows, span.begin, span.end, factor, now);
+  }
+  alignas(64) int32_t terms[internal::kSdpaRows] = {};
+  uint8_t* p = block.scratch + l.p_at;
+  for (size_t r = 0; r < kR; ++r) {
+    float &max = state.max[at + r], &sum = state.sum[at + r];
+    now[r] = now[r] > max ? now[r] : max;
+    const float from = now[r] == -std::numeric_limits<float>::infinity() ? 0.0f : now[r];
+    change[r] = max == from ? 1.0f : quant::Exp(max - from);
+    max = now[r];
+    int32_t total = 0;
+    const bool clean = Codes<E>(rows.Row(r) + span.begin, span.padded - span.begin, from,
+                                reinterpret_cast<typename E::Prob*>(p + r * l.p_stride) + span.begin, &total);
+    sum = sum * change[r] + (clean ? static_cast<float>(total) : std::numeric_limits<float>::quiet_NaN());
+    terms[r] = -forms.v_zero * total;
+  }
+  const size_t begin = span.begin / E::kPerWord;
+  auto* sums = reinterpret_cast<int32_t*>(block.scratch + l.out_at);
+  const TileArgs<int32_t> values = {p + begin * 4, l.p_stride, span.padded / E::kPerWord - begin, l.k_steps * 64, sums, l.v16,
+                                    forms.v_zero == 0 ? nullptr : terms};
+  TileRows<E, kR>(values, block.packed + l.v_at + begin * 64, reinterpret_cast<const int32_t*>(block.packed + l.v_columns_at),
+                  l.v16 / 16);
+  for (size_t r = 0; r < kR; ++r) AccumulateSums(sums + r * l.v16, change[r], l.v16, state.o + (at + r) * state.o_stride);
+}
+
+// One row of the output.
+HWY_INLINE void StoreFlash(const SdpaInt8Args& args, const Requant& requant, const float* o, float sum_value, int64_t at) {
+  namespace hn = hwy::HWY_NAMESPACE;
+  const F16D d;
+  const bool meaning = sum_value > 0.0f || !args.nan_guard;
+  const F16V sum = hn::Set(d, sum_value), scale = hn::Set(d, args.v_scale), none = hn::Zero(d);
+  StoreValues(
+      args, requant,
+      [&](size_t c) HWY_ATTR { return meaning ? hn::Mul(hn::Div(hn::Load(d, o + c), sum), scale) : none; }, at);
+}
+
+// Rows [begin, end), at most kFlashRows.
+template <class E>
+void FlashChunk(const SdpaInt8Args& args, const FlashRows& state, uint8_t* packed, uint8_t* work, int64_t batch, int64_t head,
+                int64_t begin, int64_t end) {
+  const SdpaShape& s = args.shape;
+  const int64_t kv_head = head / (s.heads / s.kv_heads), rows = end - begin;
+  const internal::SdpaLayout whole = internal::MakeSdpaLayout(internal::TileOf(args, 0, kSdpaFlashKeys).shape, E::kPerWord);
+  const auto* q = static_cast<const uint8_t*>(args.q);
+  for (int64_t i = 0; i < rows; ++i) {
+    const auto at = static_cast<size_t>(i);
+    PrepareQuery<E>(args, q + OffsetOf(args.q_strides, batch, head, begin + i), whole, state.q + at * state.q_stride,
+                    &state.terms[i]);
+    state.max[i] = -std::numeric_limits<float>::infinity(), state.sum[i] = 0.0f;
+  }
+  std::memset(state.o, 0, static_cast<size_t>(rows) * state.o_stride * sizeof(float));
+  for (int64_t first = 0; first < s.k_len; first += kSdpaFlashKeys) {
+    const SdpaInt8Args tile = internal::TileOf(args, first, std::min(kSdpaFlashKeys, s.k_len - first));
+    if (internal::IsIdle(tile, begin, rows)) continue;
+    const internal::SdpaLayout l = internal::MakeSdpaLayout(tile.shape, E::kPerWord);
+    PackKeys<E>(tile, RowsOf<uint8_t>(tile.k, tile.k_strides, batch, kv_head, tile.shape.k_len, s.head_size), l.k16, l.d_steps,
+                packed, reinterpret_cast<int32_t*>(packed + l.k_columns_at));
+    PackValues<E>(tile, RowsOf<uint8_t>(tile.v, tile.v_strides, batch, kv_head, tile.shape.k_len, s.v_head_size), l.k16,
+                  l.k_steps, l.v16, packed + l.v_at, reinterpret_cast<int32_t*>(packed + l.v_columns_at));
+    ForBlocks(begin, end, [&](auto count, int64_t row) HWY_ATTR {
+      constexpr size_t kR = decltype(count)::value;
+      if (internal::IsIdle(tile, row, kR)) return;
+      FlashInt8Block<E, kR>({tile, l, packed, work, batch, head, row}, state, static_cast<size_t>(row - begin));
+    });
+  }
+}
+
+template <class E>
+void FlashInt8(const SdpaInt8Args& given, int64_t batch, int64_t head, int64_t begin, int64_t end, void* scratch) {
+  SdpaInt8Args args = given;
+  args.p_type = quant::DType::kU8, args.p_zero_point = 0;
+  const internal::SdpaFlashLayout l = internal::MakeSdpaFlashLayout(args.shape, E::kPerWord, end - begin);
+  const internal::SdpaLayout tile = internal::MakeSdpaLayout(internal::TileOf(args, 0, kSdpaFlashKeys).shape, E::kPerWord);
+  auto* at = static_cast<uint8_t*>(scratch);
+  const FlashRows state = {at + l.q_at,
+                           tile.q_stride,
+                           reinterpret_cast<float*>(at + l.o_at),
+                           tile.v16,
+                           reinterpret_cast<int32_t*>(at + l.terms_at),
+                           reinterpret_cast<float*>(at + l.max_at),
+                           reinterpret_cast<float*>(at + l.sum_at)};
+  const Requant requant =
+      args.o_type == quant::DType::kF32 ? Requant{} : MakeRequant(args.o_scale, args.o_zero_point, args.o_type);
+  for (; begin < end; begin += internal::kFlashRows) {
+    const int64_t to = std::min(end, begin + internal::kFlashRows);
+    FlashChunk<E>(args, state, at, at + l.work_at, batch, head, begin, to);
+    for (int64_t i = begin; i < to; ++i) {
+      StoreFlash(args, requant, state.o + static_cast<size_t>(i - begin) * state.o_stride, state.sum[i - begin],
+                 OffsetOf(args.o_strides, batch, head, i));
+    }
+  }
+}
+
+}  // namespace HWY_NAMESPACE
+}  // namespace octavo::kernels
+HWY_AFTER_NAMESPACE();
+#endif  // HWY_TARGET <= HWY_AVX2
+
+#if HWY_ONCE
+#include "octavo/kernels/simd/dispatch.h"
+
+namespace octavo::kernels {
+namespace {
+
+void FlashReference(const SdpaInt8Args& args, int64_t batch, int64_t head, int64_t begin, int64_t end, void* scratch) {
+  internal::SdpaFlashReference(args, batch, head, begin, end, static_cast<float*>(scratch));
+}
+
+using FlashFn = void(const SdpaInt8Args&, int64_t, int64_t, int64_t, int64_t, void*);
+constexpr PerArch<FlashFn> kFlash = {&FlashReference,
+                                     &N_AVX2::FlashInt8<N_AVX2::S16Engine>,
+                                     &N_AVX3::FlashInt8<N_AVX3::S16Engine>,
+                                     &N_AVX3_DL::FlashInt8<N_AVX3_DL::VnniEngine>,
+                                     &N_AVX2::FlashInt8<N_AVX2::VnniEngine>};
+
+}  // namespace
+
+size_t SdpaFlashScratchBytes(Arch arch, const SdpaInt8Args& args, int64_t rows) {
+  if (arch == Arch::kScalar) return static_cast<size_t>(kSdpaFlashKeys + args.shape.v_head_size) * sizeof(float);
+  return internal::MakeSdpaFlashLayout(args.shape, arch == Arch::kAvx2 || arch == Arch::kAvx512 ? 2 : 4, rows).bytes;
+}
+
+void SdpaFlash(Arch arch, const SdpaInt8Args& args, int64_t batch, int64_t head, int64_t begin, int64_t end, void* scratch) {
+  kFlash[arch](args, batch, head, begin, end, scratch);
+}
+
+}  // namespace octavo::kernels
+#endif  // HWY_ONCE
