@@ -208,7 +208,7 @@ Graph SdpaBody(Body b, bool int8) {
   s = Visible(b, s, b.In(mask), b.In(mask + 1), b.In(mask + 2));
   ValueId p = b.Make(Op::kSoftmax, {s}, {{"axis", int64_t{-1}}});
   if (b.Int("nan_guard") != 0) p = b.Make(Op::kWhere, {b.Make(Op::kIsNaN, {p}), b.Scalar(0.0f), p});
-  if (int8) p = dequantize(b.Make(Op::kQuantizeLinear, {p, b.In(9), b.In(10)}), 9);
+  if (int8 && (fp8 || b.Int("flash") == 0)) p = dequantize(b.Make(Op::kQuantizeLinear, {p, b.In(9), b.In(10)}), 9);
   ValueId o = b.Make(Op::kMatMul, {p, dequantize(v, 7, !fp8)});
   const auto quantize = [&](bool here) {
     if (int8 && here && b.In(11)) o = b.Make(Op::kQuantizeLinear, {o, b.In(11), b.In(12)});

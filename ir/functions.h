@@ -10,12 +10,17 @@
 //                 tanh(scores / softcap) * softcap before the mask; 0: none), nan_guard (1: NaN probabilities become 0),
 //                 window_left, window_right (query i sees the keys i + offset - left to i + offset + right; -1: no bound;
 //                 causal: window_right = 0), bottom_right (1: offset = Sk - Sq, else 0), hidden_value (float, default
-//                 -inf: the score of hidden keys), flash (Sdpa only; 1: the kernel may sum over tiles of keys, in memory that does
-//                 not grow with them; differs from the body by rounding)
+//                 -inf: the score of hidden keys), flash (1: the kernel sums over tiles of keys, in memory that does
+//                 not grow with them; Sdpa: differs from the body by rounding)
 //  SdpaInt8       q k v (u8/s8) | q_scale q_zp k_scale k_zp v_scale v_zp | p_scale p_zp | [o_scale] [o_zp] | [mask]
 //                 input order: q k v q_scale q_zp k_scale k_zp v_scale v_zp p_scale p_zp o_scale o_zp mask keep slopes
 //                 (o_* absent: output f32; mask absent: none). Attributes as Sdpa. Scales f32 scalars, zero points
 //                 scalars of the operand's dtype; p is u8 or s8.
+//                 flash = 1 (u8 and s8; fp8 stays exact): P is not quantized by the graph's numbers. p_scale and p_zp stand where they
+//                 stood and nothing reads them, so that without the attribute the node is exact again. The body has float P; the
+//                 kernel rounds it to codes relative to the running maximum and is off by at most
+//                 (sum_j C_j |v_j - y|) / (2 l) <= k_len / (2 l) times the spread of v, l >= 255 (kernels/sdpa/sdpa.h), before
+//                 the output is quantized
 //  LinearInt8     x x_scale x_zp w w_scale [bias] [y_scale] [y_zp] [post_scale] [residual]: x u8/s8 [...,K], w s8 [K,N] symmetric,
 //                 w_scale f32 [N] (or scalar), bias f32 [N], y_* absent: output f32. post_scale f32 [N]
 //                 multiplies after the activation (smoothing of the next Linear's input). residual f32, of the shape of y, is added after

@@ -47,7 +47,7 @@ const std::vector<Pass>& AllPasses() {
     all->push_back({"fuse_int8", fusions::FuseInt8, "Q/DQ attention, linears and norms become int8 ops; exact"});
     all->push_back({"qkv_int8", fusions::FuseQkvInt8, "int8 projections of one attention become one op; exact"});
     all->push_back({"windows", fusions::FuseWindows, "causal and window masks become attributes of attention; exact for finite scores"});
-    all->push_back({"flash", fusions::UseFlash, "float attention over tiles of keys, in fixed memory; rounding differs"});
+    all->push_back({"flash", fusions::UseFlash, "attention over tiles of keys, in fixed memory; rounding differs, and int8 no longer quantizes P as the graph does"});
     all->push_back({"integer_form", vendor::IntegerForm, "MatMulInteger with its scales becomes a MatMul of DequantizeLinears; exact"});
     all->push_back({"fuse_around", vendor::FuseAroundAttention, "fuse_float without attention, before int8 rules"});
     all->push_back({"fuse_left", vendor::FuseAttentionLeft, "attention in float where int8 rules left it; exact"});

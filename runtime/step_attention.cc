@@ -119,7 +119,8 @@ void RunOnThreads(kernels::Arch arch, const Args& args, const Threads& threads) 
 }
 
 // Flash packs its tiles itself, so heads and rows are split alike. Few parts of rows: each packs all keys.
-void FlashOnThreads(kernels::Arch arch, const kernels::SdpaFloatArgs& args, const Threads& threads) {
+template <typename Args>
+void FlashOnThreads(kernels::Arch arch, const Args& args, const Threads& threads) {
   const kernels::SdpaShape& s = args.shape;
   const int64_t flat = s.batch * s.heads;
   const int64_t row_parts = flat >= 2 * threads.count() ? 1 : PartsOf(s.q_len, 12, threads.count());
@@ -200,10 +201,17 @@ class Int8Attention : public Kernel {
  public:
   Int8Attention(kernels::Arch arch, Config config, kernels::SdpaInt8Args params)
       : arch_(arch), config_(config), params_(params) {}
-  std::string name() const override { return (quant::IsFp8(params_.q_type) ? "sdpa_fp8 " : "sdpa_int8 ") + std::string(Name(arch_)); }
+  std::string name() const override {
+    return (quant::IsFp8(params_.q_type) ? "sdpa_fp8 " : config_.flash ? "sdpa_int8_flash " : "sdpa_int8 ") + std::string(Name(arch_));
+  }
   Status Run(StepCall& call) const override {
     kernels::SdpaInt8Args args = params_;
     OCTAVO_TRY_STATUS(FillCommon(config_, call, 13, args.o_type, args));
+    if (config_.flash) {
+      if (const std::string why = kernels::SdpaFlashRefusal(args); !why.empty()) return ir::Fail("{}", why);
+      if (call.out[0].tensor.size() > 0) FlashOnThreads(arch_, args, *call.threads);
+      return {};
+    }
     const kernels::SdpaShape& s = args.shape;
     const bool decodes = !quant::IsFp8(args.q_type) && s.heads / s.kv_heads * s.q_len <= kernels::kSdpaDecodeRows;
     if (!decodes) return Launch(arch_, args, call);
@@ -252,13 +260,14 @@ KernelPtr MakeAttention(const Node& node, const CompileContext& c) {
   kernels::SdpaInt8Args p;
   if (!ReadParams(node, c, 3, &p.q_type, &p.q_scale, &p.q_zero_point) ||
       !ReadParams(node, c, 5, &p.k_type, &p.k_scale, &p.k_zero_point) ||
-      !ReadParams(node, c, 7, &p.v_type, &p.v_scale, &p.v_zero_point) ||
-      !ReadParams(node, c, 9, &p.p_type, &p.p_scale, &p.p_zero_point)) {
+      !ReadParams(node, c, 7, &p.v_type, &p.v_scale, &p.v_zero_point)) {
     return nullptr;
   }
+  const bool fp8 = quant::IsFp8(p.q_type);
+  config.flash = config.flash && !fp8;  // fp8 has the exact form only
+  if (!config.flash && !ReadParams(node, c, 9, &p.p_type, &p.p_scale, &p.p_zero_point)) return nullptr;
   p.o_type = DType::kF32;
   if (node.input(11) && !ReadParams(node, c, 11, &p.o_type, &p.o_scale, &p.o_zero_point)) return nullptr;
-  const bool fp8 = quant::IsFp8(p.q_type);
   for (const DType t : {p.k_type, p.v_type, p.p_type, p.o_type}) {
     if (t != DType::kF32 && quant::IsFp8(t) != fp8) return nullptr;  // the kernels do not mix integers and fp8
   }

@@ -1,20 +1,33 @@
 // Before: Sdpa(q, k, v, ...)      After: Sdpa(q, k, v, ...) {flash = 1}
-// The kernel then needs no memory that grows with the keys. Rounding differs (kernels/sdpa/sdpa.h), so no recipe has this pass:
-// it runs where a pipeline names it. int8 attention stays exact: its probabilities are quantized where the graph says so.
+//         SdpaInt8(q, k, v, ...)         SdpaInt8(q, k, v, ...) {flash = 1}      (u8 and s8 operands)
+// The kernel then needs no memory that grows with the keys. Float: rounding differs. int8: the probabilities are no longer
+// quantized by the graph's numbers but relative to the running maximum (kernels/sdpa/sdpa.h has both, with bounds). So no recipe
+// has this pass: it runs where a pipeline names it.
+// Refuses: fp8 attention, which has the exact form only.
+#include <format>
+
 #include "octavo/passes/fusions/fusions.h"
+#include "octavo/quant/numeric/dtype.h"
 
 namespace octavo::passes::fusions {
 
 Result<bool> UseFlash(Graph& graph, PassContext& context) {
   Rewriter b(graph, "flash");
-  int marked = 0;
+  int real = 0, int8 = 0, fp8 = 0;
   for (NodeId id : graph.NodesInOrder()) {
     const Node& n = graph.node(id);
-    if (n.op != Op::kSdpa || n.attrs.Int("flash", 0) != 0) continue;
+    if ((n.op != Op::kSdpa && n.op != Op::kSdpaInt8) || n.attrs.Int("flash", 0) != 0) continue;
+    if (n.op == Op::kSdpaInt8 && quant::IsFp8(graph.value(n.input(0)).type.dtype)) {
+      ++fp8;
+      continue;
+    }
+    ++(n.op == Op::kSdpa ? real : int8);
     b.SetAttr(id, "flash", int64_t{1});
-    ++marked;
   }
-  if (marked > 0) context.log.push_back("flash: " + std::to_string(marked) + " float attentions sum over tiles of keys");
+  if (real + int8 > 0) {
+    context.log.push_back(std::format("flash: {} float and {} int8 attentions sum over tiles of keys", real, int8));
+  }
+  if (fp8 > 0) context.log.push_back(std::format("flash: {} fp8 attentions stay exact, since fp8 has no such form", fp8));
   return b.changed();
 }
 

@@ -110,6 +110,55 @@ TEST(Model, FlashAttentionIsNearTheExactMode) {
   EXPECT_GT(Worst(*want, std::vector<Tensor>{Tensor::Zeros(ir::DType::kF32, (*want)[0].shape())}), 0.02);
 }
 
+// Scores within 1 of 0 and V within 0 and 1: exp(-2) <= e, so l >= 255 e^-2 k_len at its tile's maximum, and the bound of
+// kernels/sdpa/sdpa.h is e^2 / 510 for every output.
+ir::Graph LongInt8Attention(bool flash) {
+  ir::Graph g;
+  const auto input = [&](const char* name, int64_t rows, ir::DType type) {
+    return g.AddInput(name, {type, ir::SymShape{1, 2, rows, 16}});
+  };
+  std::vector<ir::ValueId> in = {input("q", 40, ir::DType::kS8), input("k", 3000, ir::DType::kS8), input("v", 3000, ir::DType::kU8)};
+  const Tensor signed_zero = Tensor::Zeros(ir::DType::kS8, {}), zero = Tensor::Zeros(ir::DType::kU8, {});
+  for (const float scale : {1 / 128.0f, 1 / 128.0f, 1 / 255.0f, 1 / 255.0f}) {
+    in.push_back(g.AddConstant(Tensor::ScalarF32(scale)));
+    in.push_back(g.AddConstant(in.size() < 7 ? signed_zero : zero));
+  }
+  const ir::NodeId o = g.AddNode(ir::Op::kSdpaInt8, std::move(in), 1,
+                                 {{"num_heads", int64_t{2}}, {"kv_num_heads", int64_t{2}}, {"head_dim", int64_t{16}},
+                                  {"v_head_dim", int64_t{16}}, {"scale", 1 / 16.0f}, {"window_right", int64_t{0}},
+                                  {"bottom_right", int64_t{1}}, {"flash", int64_t{flash ? 1 : 0}}});
+  g.AddOutput("y", g.node(o).output());
+  return g;
+}
+
+TEST(Model, Int8FlashAttentionIsNearItsBody) {
+  ir::TensorMap inputs;
+  uint32_t state = 1;
+  for (const auto& [name, rows] : {std::pair{"q", 40}, {"k", 3000}, {"v", 3000}}) {
+    inputs[name] = Tensor::Zeros(*name == 'v' ? ir::DType::kU8 : ir::DType::kS8, {1, 2, rows, 16});
+    for (int64_t i = 0; i < inputs[name].size(); ++i) {
+      reinterpret_cast<uint8_t*>(inputs[name].mutable_data())[i] = static_cast<uint8_t>((state = state * 1664525 + 1013904223) >> 24);
+    }
+  }
+  auto body = Model::Compile(LongInt8Attention(true), {.threads = 1, .kernels = false});
+  auto exact = Model::Compile(LongInt8Attention(false), {.threads = 1});
+  ASSERT_TRUE(body.has_value() && exact.has_value());
+  const auto want = body->Run(inputs), no_codes = exact->Run(inputs);
+  ASSERT_TRUE(want.has_value() && no_codes.has_value());
+  const double bound = std::exp(2.0) / 510 + 0x1p-16;
+  std::vector<Tensor> first;
+  for (int threads : {1, 2, 8}) {
+    auto model = Model::Compile(LongInt8Attention(true), {.threads = threads});
+    ASSERT_TRUE(model.has_value());
+    const auto got = model->Run(inputs);
+    ASSERT_TRUE(got.has_value()) << got.error().message;
+    EXPECT_LT(Worst(*want, *got), bound);
+    if (first.empty()) first = *got;
+    EXPECT_TRUE(SameBits(first, *got)) << threads << " threads";
+  }
+  EXPECT_GT(Worst(*want, *no_codes), bound);  // 3000 keys at scale 1/255
+}
+
 TEST(Model, ConcurrentRunsGiveTheBitsOfOne) {
   auto model = Model::Compile(Bert(), {.threads = 2});
   ASSERT_TRUE(model.has_value());
