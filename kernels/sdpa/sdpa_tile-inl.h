@@ -1,6 +1,6 @@
 // The inner loops of both products of the attention: 1 to 6 rows x up to four vectors of columns over all steps
-// (sdpa_layout.h), in s8 (VNNI), s16 or float. Per target. Named accumulators, pinned after every step, and a run-time
-// trip count: GCC 14 otherwise copies or spills them and halves the speed (kernels.md 10.2).
+// (sdpa_layout.h), in s8 (VNNI), s16 or float. Per target. Named accumulators, pinned, and a run-time trip count: GCC 14
+// otherwise copies or spills them and halves the speed (kernels.md 10.2).
 #if defined(OCTAVO_KERNELS_SDPA_SDPA_TILE_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef OCTAVO_KERNELS_SDPA_SDPA_TILE_INL_H_
 #undef OCTAVO_KERNELS_SDPA_SDPA_TILE_INL_H_
@@ -26,14 +26,22 @@ inline constexpr size_t kPanelVectors = 16 / kTileLanes;
 // Vectors in a full tile: 4 zmm (64 columns) or 2 ymm (16 columns, all that 16 registers allow).
 inline constexpr size_t kTileVectors = kPanelVectors == 1 ? 4 : 2;
 
+// After a step, even one of assembly: GCC 14.2 otherwise moves the sums of some tiles (4 x 3, 4 x 4) in a circle. Not after
+// the two instructions of s16, where it is the other way round.
+template <class V>
+HWY_INLINE void Pin(V& v) {
+  asm("" : "+v"(v.raw));
+}
+
 // An engine: how one word of a row meets 64 bytes of a panel.
 struct FloatEngine {
   using T = float;
   using D = hwy::HWY_NAMESPACE::CappedTag<float, 16>;
   static constexpr size_t kPerWord = 1;
   template <class V>
-  static HWY_INLINE V Dot(V acc, V a, V b) {
-    return hwy::HWY_NAMESPACE::MulAdd(a, b, acc);
+  static HWY_INLINE void Dot(V& acc, V a, V b) {
+    acc = hwy::HWY_NAMESPACE::MulAdd(a, b, acc);
+    Pin(acc);
   }
 };
 
@@ -47,23 +55,19 @@ struct VnniEngine {
   static constexpr size_t kPerWord = 4;
   static constexpr size_t kRows = 12;  // query rows in scratch: two groups of internal::kSdpaRows
   static constexpr size_t kStepsTo = 1;
-  static HWY_INLINE I16V Dot(I16V acc, I16V a, I16V b) {
+  static HWY_INLINE void Dot(I16V& acc, I16V a, I16V b) {
 #if HWY_TARGET == HWY_AVX2
     asm("%{vex%} vpdpbusd %2, %1, %0" : "+x"(acc.raw) : "x"(a.raw), "x"(b.raw));
-    return acc;
 #else
-    namespace hn = hwy::HWY_NAMESPACE;
-    return hn::SumOfMulQuadAccumulate(D(), hn::BitCast(hn::Repartition<uint8_t, D>(), a),
-                                      hn::BitCast(hn::Repartition<int8_t, D>(), b), acc);
+    asm("vpdpbusd %2, %1, %0" : "+v"(acc.raw) : "v"(a.raw), "v"(b.raw));
 #endif
+    Pin(acc);
   }
 };
 #endif
 
 #if HWY_TARGET > HWY_AVX3_DL
-// s16 x s16, two products a lane. Values are less their zero point, at most 255, so a pair is at most 130,050. The
-// addition is written as an instruction: pinned intrinsics cost nine register copies a step in GCC 14, which the front
-// end feels.
+// s16 x s16, two products a lane. Values are less their zero point, at most 255, so a pair is at most 130,050.
 struct S16Engine {
   using T = int32_t;
   using D = I16D;
@@ -71,20 +75,12 @@ struct S16Engine {
   static constexpr size_t kPerWord = 2;
   static constexpr size_t kRows = 12;  // query rows in scratch: two groups of internal::kSdpaRows
   static constexpr size_t kStepsTo = 1;
-  static HWY_INLINE I16V Dot(I16V acc, I16V a, I16V b) {
-    namespace hn = hwy::HWY_NAMESPACE;
-    const hn::Repartition<int16_t, D> d16;
-    const I16V product = hn::WidenMulPairwiseAdd(D(), hn::BitCast(d16, a), hn::BitCast(d16, b));
-    asm("vpaddd %1, %0, %0" : "+v"(acc.raw) : "v"(product.raw));
-    return acc;
+  static HWY_INLINE void Dot(I16V& acc, I16V a, I16V b) {
+    I16V product;
+    asm("vpmaddwd %3, %2, %1\n\tvpaddd %1, %0, %0" : "+v"(acc.raw), "=v"(product.raw) : "v"(a.raw), "v"(b.raw));
   }
 };
 #endif
-
-template <class V>
-HWY_INLINE void PinAccumulator(V& v) {
-  asm("" : "+v"(v.raw));
-}
 
 // One row of a tile: kC accumulators.
 template <class E, size_t kC>
@@ -117,14 +113,10 @@ struct TileRow {
     T word;
     std::memcpy(&word, a, sizeof(word));
     const V v = hwy::HWY_NAMESPACE::Set(D(), word);
-    Accumulate(c0, v, b0);
-    if constexpr (kC > 1) Accumulate(c1, v, b1);
-    if constexpr (kC > 2) Accumulate(c2, v, b2);
-    if constexpr (kC > 3) Accumulate(c3, v, b3);
-  }
-  static HWY_INLINE void Accumulate(V& c, V a, V b) {
-    c = E::Dot(c, a, b);
-    PinAccumulator(c);
+    E::Dot(c0, v, b0);
+    if constexpr (kC > 1) E::Dot(c1, v, b1);
+    if constexpr (kC > 2) E::Dot(c2, v, b2);
+    if constexpr (kC > 3) E::Dot(c3, v, b3);
   }
   HWY_INLINE void Store(T* out) const {
     namespace hn = hwy::HWY_NAMESPACE;

@@ -17,7 +17,8 @@ import subprocess
 import sys
 import unittest
 
-LINE = re.compile(r"^\s*([0-9a-f]+):\s+(?:\{\w+\}\s+)?(\S+)\s*(.*)$")
+LINE = re.compile(r"^\s*([0-9a-f]+):\s+(?:(?:\{\w+\}|notrack)\s+)?(\S+)\s*(.*)$")
+PADDING = re.compile(r"^(nop|data16|cs|xchg)")
 FUNCTION = re.compile(r"^[0-9a-f]+ <(.*)>:$")
 MEMBER = re.compile(r"^(\S+\.o):\s+file format")
 TARGET = re.compile(r"::N_(\w+?)::")
@@ -126,6 +127,9 @@ def blocks_of(body):
             successors.append(n + 1)
         code.append(body[start:end])
         after.append(successors)
+    if any(i.name == "jmp" and "*" in i.operands for i in body):  # a table: the blocks that nothing names are its targets
+        named = {s for successors in after for s in successors}
+        after[0] += [n for n in range(1, len(after)) if n not in named and not PADDING.match(code[n][0].name)]
     return code, after
 
 
