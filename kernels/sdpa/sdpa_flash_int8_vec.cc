@@ -33,74 +33,84 @@ struct FlashRows {
   float *max, *sum;
 };
 
-// kProbMagic + 255 e: the code in the low byte. NaN is the only result with bit 29.
-inline constexpr int32_t kMagicBits = 0x4B400000, kNanBit = 0x20000000;
-
-struct CodeSums {
-  S32V total, seen;
-};
-
-template <class E>
 struct CodeRow {
   F16V from, factor, magic;
   HWY_INLINE explicit CodeRow(float value) {
     namespace hn = hwy::HWY_NAMESPACE;
     from = hn::Set(F16D(), value), factor = hn::Set(F16D(), 255.0f), magic = hn::Set(F16D(), kProbMagic);
   }
-  HWY_INLINE S32V At(const float* s) const {
+  // kProbMagic + 255 e: the code in the low byte.
+  HWY_INLINE F16V At(const float* s) const {
     namespace hn = hwy::HWY_NAMESPACE;
-    const F16V e = ExpNonPositive(F16D(), hn::Sub(hn::Load(F16D(), s), from));
-    return hn::BitCast(S32D(), hn::MulAdd(e, factor, magic));
-  }
-  // Sixteen codes to p.
-  HWY_INLINE void Sixteen(const float* s, typename E::Prob* p, CodeSums& sums) const {
-    namespace hn = hwy::HWY_NAMESPACE;
-    const S32V a = At(s);
-    sums.total = hn::Add(sums.total, a), sums.seen = hn::Or(sums.seen, a);
-#if HWY_TARGET == HWY_AVX2
-    const S32V b = At(s + 8);
-    sums.total = hn::Add(sums.total, b), sums.seen = hn::Or(sums.seen, b);
-    const auto words = LowHalves(a, b);
-    if constexpr (E::kPerWord == 4) {
-      hn::Store(hn::DemoteTo(hn::Full128<uint8_t>(), words), hn::Full128<uint8_t>(), p);
-    } else {
-      hn::Store(words, hn::Full256<int16_t>(), p);
-    }
-#elif HWY_TARGET == HWY_AVX3
-    hn::Store(LowHalves(a), hn::Full256<int16_t>(), p);
-#else
-    hn::Store(hn::Vec128<uint8_t>{_mm512_cvtepi32_epi8(a.raw)}, hn::Full128<uint8_t>(), p);
-#endif
+    return hn::MulAdd(ExpNonPositive(F16D(), hn::Sub(hn::Load(F16D(), s), from)), factor, magic);
   }
 };
 
-// Scores of one row to codes; *sum: of the codes. False where an exponential is NaN. A function of its own: inlined, with 16 ymm,
-// GCC 14 keeps a sum on the stack.
+#if HWY_TARGET == HWY_AVX2
+// By way of memory: two exponentials in flight and their packing need one register more than 16, and GCC 14 then keeps an
+// intermediate on the stack in every turn.
 template <class E>
-HWY_NOINLINE bool Codes(const float* s, size_t padded, float from, typename E::Prob* p, int32_t* sum) {
+HWY_INLINE F16V CodesInTurn(const CodeRow& row, float* s, size_t padded, typename E::Prob* p) {
   namespace hn = hwy::HWY_NAMESPACE;
+  const F16D d;
   const S32D d32;
-  const CodeRow<E> row(from);
-  CodeSums sums = {hn::Zero(d32), hn::Zero(d32)};
+  F16V total = hn::Zero(d);
+  for (size_t i = 0; i < padded; i += 8) {
+    const F16V a = row.At(s + i);
+    total = hn::Add(total, hn::Sub(a, row.magic));
+    hn::Store(a, d, s + i);
+  }
+  for (size_t i = 0; i < padded; i += 16) {
+    const auto words = LowHalves(hn::BitCast(d32, hn::Load(d, s + i)), hn::BitCast(d32, hn::Load(d, s + i + 8)));
+    if constexpr (E::kPerWord == 4) {
+      hn::Store(hn::DemoteTo(hn::Full128<uint8_t>(), words), hn::Full128<uint8_t>(), p + i);
+    } else {
+      hn::Store(words, hn::Full256<int16_t>(), p + i);
+    }
+  }
+  return total;
+}
+#endif
+
+// Scores of one row, which are lost, to codes, and the sum of these, which is exact: below 2^24. NaN where an exponential is.
+template <class E>
+HWY_INLINE float Codes(float* s, size_t padded, float from, typename E::Prob* p) {
+  namespace hn = hwy::HWY_NAMESPACE;
+  const CodeRow row(from);
+#if HWY_TARGET == HWY_AVX2
+  return hn::ReduceSum(F16D(), CodesInTurn<E>(row, s, padded, p));
+#else
+  const S32D d32;
+  F16V total = hn::Zero(F16D());
   size_t i = 0;
-  int32_t whole = 0;
 #if HWY_TARGET <= HWY_AVX3_DL
-  S32V bytes_total = hn::Zero(d32);
+  constexpr int32_t kNanBit = 0x20000000;  // kProbMagic + 0 .. 255 does not have it
   const auto ones = hn::Set(hn::Full512<int8_t>(), int8_t{1});
+  S32V sums = hn::Zero(d32), seen = sums;
+  const auto at = [&](size_t k) HWY_ATTR { return hn::BitCast(d32, row.At(s + k)); };
   for (; i + 64 <= padded; i += 64) {
-    const S32V a = row.At(s + i), b = row.At(s + i + 16), c = row.At(s + i + 32), d = row.At(s + i + 48);
-    sums.seen = hn::Or3(sums.seen, a, hn::Or(b, hn::Or(c, d)));
+    const S32V a = at(i), b = at(i + 16), c = at(i + 32), d = at(i + 48);
+    seen = hn::Or3(seen, a, hn::Or3(b, c, d));
     const auto bytes = LowBytes(a, b, c, d);
     hn::Store(bytes, hn::Full512<uint8_t>(), p + i);
-    bytes_total = hn::SumOfMulQuadAccumulate(d32, bytes, ones, bytes_total);
+    sums = hn::SumOfMulQuadAccumulate(d32, bytes, ones, sums);
   }
-  whole = hn::ReduceSum(d32, bytes_total);
+  if (!hn::AllTrue(d32, hn::Eq(hn::And(seen, hn::Set(d32, kNanBit)), hn::Zero(d32)))) {
+    return std::numeric_limits<float>::quiet_NaN();
+  }
+  total = hn::ConvertTo(F16D(), sums);
 #endif
-  const size_t rest = padded - i;
-  for (; i < padded; i += 16) row.Sixteen(s + i, p + i, sums);
-  const auto magic = static_cast<uint32_t>(rest) * static_cast<uint32_t>(kMagicBits);
-  *sum = static_cast<int32_t>(static_cast<uint32_t>(whole) + static_cast<uint32_t>(hn::ReduceSum(d32, sums.total)) - magic);
-  return hn::AllTrue(d32, hn::Eq(hn::And(sums.seen, hn::Set(d32, kNanBit)), hn::Zero(d32)));
+  for (; i < padded; i += 16) {
+    const F16V a = row.At(s + i);
+    total = hn::Add(total, hn::Sub(a, row.magic));
+#if HWY_TARGET == HWY_AVX3
+    hn::Store(LowHalves(hn::BitCast(d32, a)), hn::Full256<int16_t>(), p + i);
+#else
+    hn::Store(hn::Vec128<uint8_t>{_mm512_cvtepi32_epi8(hn::BitCast(d32, a).raw)}, hn::Full128<uint8_t>(), p + i);
+#endif
+  }
+  return hn::ReduceSum(F16D(), total);
+#endif
 }
 
 // o = o * change + float(sums).
@@ -148,11 +158,11 @@ void FlashInt8Block(const Block<SdpaInt8Args>& block, const FlashRows& state, si
     const float from = now[r] == -std::numeric_limits<float>::infinity() ? 0.0f : now[r];
     change[r] = max == from ? 1.0f : quant::Exp(max - from);
     max = now[r];
-    int32_t total = 0;
-    const bool clean = Codes<E>(rows.Row(r) + span.begin, span.padded - span.begin, from,
-                                reinterpret_cast<typename E::Prob*>(p + r * l.p_stride) + span.begin, &total);
-    sum = sum * change[r] + (clean ? static_cast<float>(total) : std::numeric_limits<float>::quiet_NaN());
-    terms[r] = -forms.v_zero * total;
+    const float total = Codes<E>(rows.Row(r) + span.begin, span.padded - span.begin, from,
+                                 reinterpret_cast<typename E::Prob*>(p + r * l.p_stride) + span.begin);
+    sum = sum * change[r] + total;
+    // A row with a NaN is one to the end, whatever its codes.
+    terms[r] = total == total ? -forms.v_zero * static_cast<int32_t>(total) : 0;
   }
   const size_t begin = span.begin / E::kPerWord;
   auto* sums = reinterpret_cast<int32_t*>(block.scratch + l.out_at);
