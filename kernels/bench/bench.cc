@@ -99,7 +99,7 @@ struct LinearProblem {
 };
 
 // One thread and all of them in turns, by the wall clock: how many times the first takes longer. 0: there are no others.
-double Speedup(const Options& options, const std::function<void()>& one, int64_t tasks, const std::function<void(int64_t)>& task) {
+double Speedup(const Options& options, const std::function<void()>& one, const std::function<void()>& all) {
   if (options.threads < 2 || !options.parallel) return 0;
   const auto wall = [](const std::function<void()>& work) {
     const auto start = std::chrono::steady_clock::now();
@@ -111,7 +111,9 @@ double Speedup(const Options& options, const std::function<void()>& one, int64_t
   for (int round = 0; round < 5 || std::chrono::steady_clock::now() - start < std::chrono::duration<double>(options.seconds / 2);
        ++round) {
     alone = std::min(alone, wall(one));
-    together = std::min(together, wall([&] { options.parallel(tasks, task); }));
+    // Several in a row, as the steps of a model are: the pool's threads sleep while one works alone, and waking them is not
+    // what a step costs.
+    for (int call = 0; call < 4; ++call) together = std::min(together, wall(all));
   }
   return alone / together;
 }
@@ -128,8 +130,12 @@ double MeasureSpeedup(int64_t m, const Options& options) {
     Qkv(options.arch, problem.args[problem.next % problem.args.size()], {m * r / shares.rows, m * (r + 1) / shares.rows},
         {blocks * c / shares.blocks, blocks * (c + 1) / shares.blocks}, scratch.data() + static_cast<size_t>(i) * bytes);
   };
-  // Run goes on to the next set, so both of a round meet weights that were not read for long.
-  return Speedup(options, [&] { problem.Run(options.arch, m); }, shares.rows * shares.blocks, share);
+  return Speedup(
+      options, [&] { problem.Run(options.arch, m); },
+      [&] {
+        ++problem.next;
+        options.parallel(shares.rows * shares.blocks, share);
+      });
 }
 
 LinearRow MeasureLinear(int64_t m, const Options& options, Report& report) {
@@ -225,13 +231,14 @@ AttentionRow MeasureAttention(int64_t s, bool mask, const Options& options, Repo
   for (int i = 0; i < options.threads; ++i) {
     packed.emplace_back(ours.packed.size()), scratch.emplace_back(ours.scratch.size());
   }
+  const auto share = [&](int64_t i) {
+    const auto at = static_cast<size_t>(i);
+    SdpaHeads(options.arch, ours.args, kHeads * i / options.threads, kHeads * (i + 1) / options.threads, packed[at].data(),
+              scratch[at].data());
+  };
   const double speedup = Speedup(
-      options, [&] { SdpaHeads(options.arch, ours.args, 0, kHeads, ours.packed.data(), ours.scratch.data()); }, options.threads,
-      [&](int64_t i) {
-        const auto at = static_cast<size_t>(i);
-        SdpaHeads(options.arch, ours.args, kHeads * i / options.threads, kHeads * (i + 1) / options.threads, packed[at].data(),
-                  scratch[at].data());
-      });
+      options, [&] { SdpaHeads(options.arch, ours.args, 0, kHeads, ours.packed.data(), ours.scratch.data()); },
+      [&] { options.parallel(options.threads, share); });
   return {.s = s, .mask = mask,
           .cycles_per_score = turns.cycles() / static_cast<double>(kHeads * s * s),
           .over_onednn_int8 = turns[theirs] / turns[mine], .over_onednn_f32 = turns[in_float] / turns[mine],
