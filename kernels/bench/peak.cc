@@ -10,7 +10,7 @@
 namespace octavo::kernels::bench {
 namespace {
 
-constexpr int kRounds = 2000;
+constexpr int kRounds = 40000;  // 50 to 100 us: reading the clock of a thread costs up to 1 us in a guest
 
 // One instruction per register of a list; enough chains to hide a latency of 5 cycles at two a cycle.
 #define OCTAVO_12(I) I(0) I(1) I(2) I(3) I(4) I(5) I(6) I(7) I(8) I(9) I(10) I(11)
