@@ -37,7 +37,8 @@ Halves Cut(const passes::Pipeline& pipeline) {
 // A graph that arrives quantized keeps its scales: int8 then means to fuse what is there.
 Result<passes::Pipeline> PipelineOf(const OptimizeOptions& options, const Graph& graph) {
   if (options.pipeline) return *options.pipeline;
-  if ((options.recipe == "int8" || options.recipe == "fp8") && passes::vendor::IsQuantized(graph)) return passes::PipelineOfRecipe("quantized");
+  if ((options.recipe == "int8" || options.recipe == "fp8") && passes::vendor::IsQuantized(graph))
+    return passes::PipelineOfRecipe("quantized");
   return passes::PipelineOfRecipe(options.recipe);
 }
 
@@ -80,8 +81,10 @@ ir::DType DTypeOf(const passes::Pipeline& pipeline) {
 
 Status NeedsData(const passes::quantize::Sites& sites, const OptimizeOptions& options) {
   if (sites.values.empty() || options.data != nullptr || options.calibration != nullptr) return {};
-  return ir::Fail("this pipeline quantizes {} Linears and {} attention cores and needs calibration data: give a folder of .npz "
-                  "batches, or random:N to try it out", sites.linears.size(), sites.attentions.size());
+  return ir::Fail(
+      "this pipeline quantizes {} Linears and {} attention cores and needs calibration data: give a folder of .npz "
+      "batches, or random:N to try it out",
+      sites.linears.size(), sites.attentions.size());
 }
 
 }  // namespace
@@ -159,7 +162,8 @@ Result<Optimized> Optimize(Graph graph, const OptimizeOptions& options) {
         result.random_data = options.data->random();
       }
       if (options.calibration != nullptr) gathered = *options.calibration;
-      OCTAVO_TRY(result.plan, quant::MakePlan(gathered, {.calibrator = options.calibrator, .dtype = DTypeOf(result.pipeline)}));
+      OCTAVO_TRY(result.plan,
+                 quant::MakePlan(gathered, {.calibrator = options.calibrator, .dtype = DTypeOf(result.pipeline)}));
       result.ranges = RangesOf(result.plan, gathered);
     }
     context.channels = [&gathered](std::string_view value) {

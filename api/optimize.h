@@ -20,8 +20,9 @@
 namespace octavo::api {
 
 struct OptimizeOptions {
-  std::string recipe = "int8";                      // "float", "int8", "fp8", "dynamic", "weights4", "weights8", "quantized" (int8 of a graph that is quantized already means that)
-  std::optional<passes::Pipeline> pipeline;         // instead of the recipe's
+  std::string recipe =
+      "int8";  // "float", "int8", "fp8", "dynamic", "weights4", "weights8", "quantized" (int8 of a graph that is quantized already means that)
+  std::optional<passes::Pipeline> pipeline;  // instead of the recipe's
   quant::Calibrator calibrator = quant::kDefaultCalibrator;
   quant::DataSource* data = nullptr;                // for recipes that calibrate; not owned
   const quant::Calibration* calibration = nullptr;  // ranges gathered earlier, instead of data; not owned
@@ -44,8 +45,8 @@ struct ActivationRange {
 
 struct Optimized {
   ir::Graph graph;
-  ir::Graph before;         // canonical, as the quantizer saw it: for comparisons and drawings
-  ir::Graph unfused;        // int8: the Q/DQ graph that the fused one must equal bit for bit
+  ir::Graph before;   // canonical, as the quantizer saw it: for comparisons and drawings
+  ir::Graph unfused;  // int8: the Q/DQ graph that the fused one must equal bit for bit
   passes::Pipeline pipeline;
   passes::Report report;
   std::vector<passes::NearMiss> misses;

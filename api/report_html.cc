@@ -31,7 +31,8 @@ std::string Escape(std::string_view s) {
   return out;
 }
 
-constexpr const char* kStyle = R"(body{font:15px/1.45 system-ui,sans-serif;margin:2em auto;max-width:75em;padding:0 1em;color:#1b1f24}
+constexpr const char* kStyle =
+    R"(body{font:15px/1.45 system-ui,sans-serif;margin:2em auto;max-width:75em;padding:0 1em;color:#1b1f24}
 h1{font-size:1.5em}h2{font-size:1.15em;margin-top:2em}table{border-collapse:collapse;width:100%}
 td,th{padding:.25em .6em;border-bottom:1px solid #e3e6ea;text-align:left;vertical-align:top}
 td.n{text-align:right;font-variant-numeric:tabular-nums}code{font-size:.9em}
@@ -46,7 +47,8 @@ std::string Candidates(const passes::Report& report) {
   std::string html = "<table><tr><th>what<th>source nodes<th>status<th>rule<th>reason</tr>\n";
   for (const passes::Candidate& c : report.candidates) {
     std::string nodes;
-    for (const std::string& n : c.nodes) nodes += (nodes.empty() ? "" : "<br>") + std::string("<code>") + Escape(n) + "</code>";
+    for (const std::string& n : c.nodes)
+      nodes += (nodes.empty() ? "" : "<br>") + std::string("<code>") + Escape(n) + "</code>";
     html += std::format("<tr><td>{}<td>{}<td class={}>{}<td>{}<td>{}</tr>\n", Escape(c.kind), nodes, c.status, c.status,
                         Escape(c.rule), Escape(c.reason));
   }
@@ -56,21 +58,24 @@ std::string Candidates(const passes::Report& report) {
 // What was seen (thin) and what was chosen (thick) on one scale for all values.
 std::string RangeBar(const ActivationRange& a, float most) {
   const auto x = [most](float v) { return 150.0f + 145.0f * v / most; };
-  return std::format("<svg width=300 height=14><line x1={:.1f} x2={:.1f} y1=7 y2=7 stroke='#9aa4af' stroke-width=2 />"
-                     "<line x1={:.1f} x2={:.1f} y1=7 y2=7 stroke='#2463a8' stroke-width=6 />"
-                     "<line x1=150 x2=150 y1=0 y2=14 stroke='#1b1f24' /></svg>",
-                     x(a.seen.lo), x(a.seen.hi), x(a.chosen.lo), x(a.chosen.hi));
+  return std::format(
+      "<svg width=300 height=14><line x1={:.1f} x2={:.1f} y1=7 y2=7 stroke='#9aa4af' stroke-width=2 />"
+      "<line x1={:.1f} x2={:.1f} y1=7 y2=7 stroke='#2463a8' stroke-width=6 />"
+      "<line x1=150 x2=150 y1=0 y2=14 stroke='#1b1f24' /></svg>",
+      x(a.seen.lo), x(a.seen.hi), x(a.chosen.lo), x(a.chosen.hi));
 }
 
 std::string Ranges(const std::vector<ActivationRange>& ranges) {
   float most = 1e-30f;
   for (const ActivationRange& a : ranges) most = std::max({most, -a.seen.lo, a.seen.hi});
-  std::string html = "<table><tr><th>value<th>seen<th>chosen<th>scale<th>zero point<th>thin: seen, thick: chosen</tr>\n";
+  std::string html =
+      "<table><tr><th>value<th>seen<th>chosen<th>scale<th>zero point<th>thin: seen, thick: chosen</tr>\n";
   for (const ActivationRange& a : ranges) {
-    html += std::format("<tr><td><code>{}</code><td class=n>{:.4g} .. {:.4g}<td class=n>{:.4g} .. {:.4g}<td class=n>{:.5g}"
-                        "<td class=n>{}<td>{}</tr>\n",
-                        Escape(a.value), a.seen.lo, a.seen.hi, a.chosen.lo, a.chosen.hi, a.params.scale, a.params.zero_point,
-                        RangeBar(a, most));
+    html += std::format(
+        "<tr><td><code>{}</code><td class=n>{:.4g} .. {:.4g}<td class=n>{:.4g} .. {:.4g}<td class=n>{:.5g}"
+        "<td class=n>{}<td>{}</tr>\n",
+        Escape(a.value), a.seen.lo, a.seen.hi, a.chosen.lo, a.chosen.hi, a.params.scale, a.params.zero_point,
+        RangeBar(a, most));
   }
   return html + "</table>\n";
 }
@@ -101,7 +106,8 @@ std::string Ops(const ir::Graph& before, const ir::Graph& after) {
 std::string Passes(const std::vector<passes::PassTiming>& timings) {
   std::string html = "<table><tr><th>pass<th>changed<th>ms</tr>\n";
   for (const passes::PassTiming& t : timings) {
-    html += std::format("<tr><td>{}<td>{}<td class=n>{:.1f}</tr>\n", Escape(t.pass), t.changed ? "yes" : "no", t.milliseconds);
+    html += std::format("<tr><td>{}<td>{}<td class=n>{:.1f}</tr>\n", Escape(t.pass), t.changed ? "yes" : "no",
+                        t.milliseconds);
   }
   return html + "</table>\n";
 }
@@ -109,14 +115,16 @@ std::string Passes(const std::vector<passes::PassTiming>& timings) {
 }  // namespace
 
 std::string ReportHtml(const Optimized& r, const FileSizes& bytes, std::string_view model) {
-  std::string html = std::format("<!doctype html><html lang=en><meta charset=utf-8><title>octavo: {}</title><style>{}</style>\n",
-                                 Escape(model), kStyle);
+  std::string html =
+      std::format("<!doctype html><html lang=en><meta charset=utf-8><title>octavo: {}</title><style>{}</style>\n",
+                  Escape(model), kStyle);
   html += std::format("<h1>octavo: {}</h1>\n", Escape(model));
   html += Card("attention cores fused", std::format("{} / {}", r.report.attention.done, r.report.attention.found));
   html += Card("QKV groups fused", std::format("{} / {}", r.report.qkv.done, r.report.qkv.found));
   html += Card("Linears quantized", std::format("{} / {}", r.report.linear.done, r.report.linear.found));
   if (bytes.before > 0) {
-    html += Card("of the size", std::format("{:.1f} %", 100.0 * static_cast<double>(bytes.after) / static_cast<double>(bytes.before)));
+    html += Card("of the size",
+                 std::format("{:.1f} %", 100.0 * static_cast<double>(bytes.after) / static_cast<double>(bytes.before)));
   }
   if (r.random_data) {
     html += "<p class=warn>The calibration data was random: the ranges, and so the accuracy, mean little.</p>\n";

@@ -43,7 +43,8 @@ int64_t BytesOfModel(const ir::Graph& graph, int64_t file_bytes) {
     const ir::Node& n = graph.node(id);
     if (n.op != ir::Op::kConstant) continue;
     const ir::Tensor* t = graph.ConstantOf(n.output());
-    if (t != nullptr && t->buffer() != nullptr && !t->buffer()->file().empty()) total += static_cast<int64_t>(t->byte_size());
+    if (t != nullptr && t->buffer() != nullptr && !t->buffer()->file().empty())
+      total += static_cast<int64_t>(t->byte_size());
   }
   return total;
 }

@@ -77,7 +77,8 @@ void Run(benchmark::State& state, const Shape& shape, Arch arch) {
   const int64_t blocks = kernels::Fp8Blocks(ours.args);
   std::vector<double> ours_s, float_s;
   for (auto _ : state) {
-    const double s = bench::Seconds([&] { kernels::LinearFp8(arch, ours.args, {0, m}, {0, blocks}, ours.scratch.data()); });
+    const double s =
+        bench::Seconds([&] { kernels::LinearFp8(arch, ours.args, {0, m}, {0, blocks}, ours.scratch.data()); });
     state.SetIterationTime(s);
     ours_s.push_back(s);
     float_s.push_back(bench::Seconds([&] {
@@ -91,9 +92,12 @@ void Run(benchmark::State& state, const Shape& shape, Arch arch) {
 
 const std::vector<Shape>& Shapes() {
   static const std::vector<Shape> shapes = {
-      {"minilm_qkv", 384, {384, 384, 384}}, {"minilm_ffn1", 384, {1536}},
-      {"minilm_ffn1_gelu", 384, {1536}, kernels::Activation::kGelu}, {"minilm_ffn2", 1536, {384}},
-      {"bert_qkv", 768, {768, 768, 768}},   {"bert_ffn1", 768, {3072}},
+      {"minilm_qkv", 384, {384, 384, 384}},
+      {"minilm_ffn1", 384, {1536}},
+      {"minilm_ffn1_gelu", 384, {1536}, kernels::Activation::kGelu},
+      {"minilm_ffn2", 1536, {384}},
+      {"bert_qkv", 768, {768, 768, 768}},
+      {"bert_ffn1", 768, {3072}},
   };
   return shapes;
 }
@@ -103,7 +107,8 @@ void Register() {
     if (std::ranges::count(kernels::SupportedArchs(), arch) == 0) continue;
     for (const Shape& shape : Shapes()) {
       const std::string name = std::string(shape.name) + "/" + std::string(Name(arch));
-      auto* b = benchmark::RegisterBenchmark(name, [&shape, arch](benchmark::State& state) { Run(state, shape, arch); });
+      auto* b =
+          benchmark::RegisterBenchmark(name, [&shape, arch](benchmark::State& state) { Run(state, shape, arch); });
       for (const int64_t m : {1, 8, 16, 32, 64, 128, 512}) b->Arg(m);
       b->UseManualTime()->Unit(benchmark::kMicrosecond)->MinTime(0.05);
     }

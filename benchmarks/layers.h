@@ -16,8 +16,10 @@ class LayerStack {
  public:
   explicit LayerStack(int layers) {
     g_.info.opsets[""] = 14;
-    x_ = g_.AddInput("x", {ir::DType::kF32, ir::SymShape{ir::Dim::Symbol("batch"), ir::Dim::Symbol("sequence"), kWidth}});
-    mask_ = g_.AddInput("mask", {ir::DType::kF32, ir::SymShape{ir::Dim::Symbol("batch"), 1, 1, ir::Dim::Symbol("sequence")}});
+    x_ = g_.AddInput("x",
+                     {ir::DType::kF32, ir::SymShape{ir::Dim::Symbol("batch"), ir::Dim::Symbol("sequence"), kWidth}});
+    mask_ = g_.AddInput("mask",
+                        {ir::DType::kF32, ir::SymShape{ir::Dim::Symbol("batch"), 1, 1, ir::Dim::Symbol("sequence")}});
     for (int i = 0; i < layers; ++i) Layer("layer" + std::to_string(i));
     g_.AddOutput("y", x_);
   }
@@ -48,7 +50,8 @@ class LayerStack {
     return Make(ir::Op::kAdd, {Weight({to}), y});
   }
   V DimOf(V v, int64_t axis) {
-    const V dim = Make(ir::Op::kGather, {Make(ir::Op::kShape, {v}), g_.AddConstant(ir::Tensor::S64({}, {axis}))}, {{"axis", int64_t{0}}});
+    const V dim = Make(ir::Op::kGather, {Make(ir::Op::kShape, {v}), g_.AddConstant(ir::Tensor::S64({}, {axis}))},
+                       {{"axis", int64_t{0}}});
     return Make(ir::Op::kUnsqueeze, {dim, Ints({0})});
   }
   V Viewed(V v, V like, std::vector<int64_t> tail) {

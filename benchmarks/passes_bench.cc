@@ -7,9 +7,9 @@
 #include <string>
 #include <vector>
 
+#include "octavo/benchmarks/layers.h"
 #include "octavo/passes/pipelines.h"
 #include "octavo/passes/report.h"
-#include "octavo/benchmarks/layers.h"
 
 namespace {
 
@@ -22,7 +22,8 @@ const octavo::quant::QParams* SomeParams(std::string_view) {
 }
 
 void Measure(size_t wanted, bool int8) {
-  const size_t a_layer = octavo::passes::LayerStack(2).Take().node_count() - octavo::passes::LayerStack(1).Take().node_count();
+  const size_t a_layer =
+      octavo::passes::LayerStack(2).Take().node_count() - octavo::passes::LayerStack(1).Take().node_count();
   octavo::ir::Graph graph = octavo::passes::LayerStack(static_cast<int>(wanted / a_layer) + 1).Take();
   const size_t nodes = graph.node_count();
   octavo::passes::PassContext context;
@@ -34,7 +35,8 @@ void Measure(size_t wanted, bool int8) {
   octavo::passes::Report report = octavo::passes::TakeInventory(graph);
   context.qparams = SomeParams;
   const std::vector<std::string> rest =
-      int8 ? std::vector<std::string>{"fuse_float", "canonical", "quantize", "cse", "qdq", "fuse_int8", "qkv_int8", "cse", "dce"}
+      int8 ? std::vector<std::string>{"fuse_float", "canonical", "quantize", "cse", "qdq",
+                                      "fuse_int8",  "qkv_int8",  "cse",      "dce"}
            : std::vector<std::string>{"fuse_float", "qkv_float", "canonical"};
   if (status) status = octavo::passes::RunPasses(rest, graph, context, {.after = {}, .timings = &timings});
   octavo::passes::Judge(graph, misses, context.log, report);
@@ -43,8 +45,9 @@ void Measure(size_t wanted, bool int8) {
     std::printf("%zu nodes: %s\n", nodes, status.error().message.c_str());
     return;
   }
-  std::printf("%s %8zu nodes  %8.3f s  %9.0f nodes/s  attention %d/%d, qkv %d/%d;", int8 ? "int8 " : "float", nodes, took.count(), static_cast<double>(nodes) / took.count(),
-              report.attention.done, report.attention.found, report.qkv.done, report.qkv.found);
+  std::printf("%s %8zu nodes  %8.3f s  %9.0f nodes/s  attention %d/%d, qkv %d/%d;", int8 ? "int8 " : "float", nodes,
+              took.count(), static_cast<double>(nodes) / took.count(), report.attention.done, report.attention.found,
+              report.qkv.done, report.qkv.found);
   for (const PassTiming& t : timings) std::printf(" %s %.0f ms", t.pass.c_str(), t.milliseconds);
   std::printf("\n");
 }

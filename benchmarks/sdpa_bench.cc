@@ -82,7 +82,8 @@ void Long(benchmark::State& state, Arch arch, int64_t s, bool causal) {
   a.shape = {1, 1, 1, kRows, s, kSize, kSize};
   AlignedArray<uint8_t> q(kRows * kSize), k(s * kSize), v(s * kSize), o(kRows * kSize);
   for (size_t i = 0; i < q.size(); ++i) q.data()[i] = static_cast<uint8_t>(i * 37 % 251);
-  for (size_t i = 0; i < k.size(); ++i) k.data()[i] = static_cast<uint8_t>(i * 91 % 253), v.data()[i] = static_cast<uint8_t>(i * 53 % 241);
+  for (size_t i = 0; i < k.size(); ++i)
+    k.data()[i] = static_cast<uint8_t>(i * 91 % 253), v.data()[i] = static_cast<uint8_t>(i * 53 % 241);
   a.q = q.data(), a.k = k.data(), a.v = v.data(), a.o = o.data();
   a.q_strides = a.k_strides = a.v_strides = a.o_strides = {0, 0, kSize};
   a.o_type = quant::DType::kU8;
@@ -162,7 +163,8 @@ void DecodeInt8(benchmark::State& state, Arch arch, int64_t keys, int64_t d, int
   a.shape = {1, heads * group, heads, 1, keys, d, d};
   AlignedArray<uint8_t> q(heads * group * d), k(heads * keys * d), v(heads * keys * d), o(heads * group * d);
   for (size_t i = 0; i < q.size(); ++i) q.data()[i] = static_cast<uint8_t>(i * 37 % 251);
-  for (size_t i = 0; i < k.size(); ++i) k.data()[i] = static_cast<uint8_t>(i * 91 % 253), v.data()[i] = static_cast<uint8_t>(i * 53 % 241);
+  for (size_t i = 0; i < k.size(); ++i)
+    k.data()[i] = static_cast<uint8_t>(i * 91 % 253), v.data()[i] = static_cast<uint8_t>(i * 53 % 241);
   a.q = q.data(), a.k = k.data(), a.v = v.data(), a.o = o.data();
   a.q_strides = a.o_strides = {0, d, d};
   a.k_strides = a.v_strides = {0, keys * d, d};
@@ -235,7 +237,8 @@ void Register() {
     for (const Arch arch : SupportedArchs()) {
       if (arch == Arch::kScalar) continue;
       for (const bool causal : {false, true}) {
-        few(std::string(causal ? "long_int8_causal/" : "long_int8/") + std::string(Name(arch)) + "/d64/S" + std::to_string(s),
+        few(std::string(causal ? "long_int8_causal/" : "long_int8/") + std::string(Name(arch)) + "/d64/S" +
+                std::to_string(s),
             [=](benchmark::State& state) { Long(state, arch, s, causal); });
       }
     }
@@ -251,7 +254,8 @@ void Register() {
         };
         add("sdpa_int8_mask/" + name, [=](benchmark::State& state) { Int8(state, arch, s, d, Masking::kPadding); });
         add("sdpa_int8/" + name, [=](benchmark::State& state) { Int8(state, arch, s, d, Masking::kNone); });
-        add("sdpa_int8_triangle/" + name, [=](benchmark::State& state) { Int8(state, arch, s, d, Masking::kTriangle); });
+        add("sdpa_int8_triangle/" + name,
+            [=](benchmark::State& state) { Int8(state, arch, s, d, Masking::kTriangle); });
         add("sdpa_int8_causal/" + name, [=](benchmark::State& state) { Int8(state, arch, s, d, Masking::kCausal); });
         add("sdpa_f32_mask/" + name, [=](benchmark::State& state) { Float(state, arch, s, d); });
       }

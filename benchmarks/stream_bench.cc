@@ -52,8 +52,8 @@ void Run(int64_t k, int64_t n) {
   const auto packed = kernels::PackWeights({.data = w.data(), .k = k, .n = n});
   if (!packed) return;
   const auto bytes = static_cast<size_t>(packed->k_padded() * packed->n_padded());
-  const double read = std::min(Fastest([&] { Read<1>(packed->data(), bytes); }),
-                               Fastest([&] { Read<4>(packed->data(), bytes); }));
+  const double read =
+      std::min(Fastest([&] { Read<1>(packed->data(), bytes); }), Fastest([&] { Read<4>(packed->data(), bytes); }));
   const double gigabytes = static_cast<double>(bytes) * 1e-9;
   std::printf("%lld x %lld, %.1f MB of weights: read %.1f GB/s\n", static_cast<long long>(k), static_cast<long long>(n),
               gigabytes * 1e3, gigabytes / read);
@@ -68,7 +68,8 @@ void Run(int64_t k, int64_t n) {
       kernels::GemmArgs args;
       args.x = {x.data(), quant::DType::kU8, k, 3, 0.02f};
       args.y = {.w = &*packed, .w_scale = scale.data(), .y = y.data(), .dtype = quant::DType::kU8, .stride = n};
-      const double t = Fastest([&] { kernels::Gemm(arch, args, {0, m}, {0, kernels::ColumnBlocks(n)}, scratch.data()); });
+      const double t =
+          Fastest([&] { kernels::Gemm(arch, args, {0, m}, {0, kernels::ColumnBlocks(n)}, scratch.data()); });
       std::printf("  M=%lld %5.1f GB/s (%3.0f %%)", static_cast<long long>(m), gigabytes / t, 100 * read / t);
     }
     std::printf("\n");
@@ -80,7 +81,12 @@ void RunBlocked(int64_t k, int64_t n, quant::DType dtype, int64_t block, bool ze
   std::vector<uint8_t> w(static_cast<size_t>(k * n));
   for (size_t i = 0; i < w.size(); ++i) w[i] = static_cast<uint8_t>(i * 2654435761u >> 24);
   const std::vector<float> scale(static_cast<size_t>(k * n / block), 0.01f);
-  const auto packed = kernels::PackBlocked({.data = w.data(), .dtype = dtype, .k = k, .n = n, .block = block, .scale = scale.data(),
+  const auto packed = kernels::PackBlocked({.data = w.data(),
+                                            .dtype = dtype,
+                                            .k = k,
+                                            .n = n,
+                                            .block = block,
+                                            .scale = scale.data(),
                                             .zero_point = zeros ? w.data() : nullptr});
   if (!packed) return;
   const auto* panels = reinterpret_cast<const int8_t*>(packed->Panel(0));
@@ -88,9 +94,9 @@ void RunBlocked(int64_t k, int64_t n, quant::DType dtype, int64_t block, bool ze
   const double read = std::min(Fastest([&] { Read<1>(panels, bytes); }), Fastest([&] { Read<4>(panels, bytes); })) *
                       static_cast<double>(packed->bytes()) / static_cast<double>(bytes);
   const double gigabytes = static_cast<double>(packed->bytes()) * 1e-9;
-  std::printf("%lld x %lld %s, blocks of %lld%s, %.1f MB: read %.1f GB/s\n", static_cast<long long>(k), static_cast<long long>(n),
-              std::string(Name(dtype)).c_str(), static_cast<long long>(block), zeros ? " with zero points" : "", gigabytes * 1e3,
-              gigabytes / read);
+  std::printf("%lld x %lld %s, blocks of %lld%s, %.1f MB: read %.1f GB/s\n", static_cast<long long>(k),
+              static_cast<long long>(n), std::string(Name(dtype)).c_str(), static_cast<long long>(block),
+              zeros ? " with zero points" : "", gigabytes * 1e3, gigabytes / read);
   const std::vector<float> x(static_cast<size_t>(128 * k), 0.5f);
   std::vector<float> y(static_cast<size_t>(128 * n));
   for (Arch arch : kernels::SupportedArchs()) {
@@ -99,8 +105,9 @@ void RunBlocked(int64_t k, int64_t n, quant::DType dtype, int64_t block, bool ze
     std::printf("  %-11s", std::string(Name(arch)).c_str());
     for (int64_t m : {1, 2, 4, 8, 128}) {
       const kernels::BlockedArgs args{.x = x.data(), .x_stride = k, .w = &*packed, .y = y.data(), .y_stride = n};
-      const double t = Fastest([&] { kernels::GemmBlocked(arch, args, {0, m}, {0, kernels::ColumnBlocks(n)}, scratch.data()); },
-                               m == 128 ? 5 : 40);
+      const double t =
+          Fastest([&] { kernels::GemmBlocked(arch, args, {0, m}, {0, kernels::ColumnBlocks(n)}, scratch.data()); },
+                  m == 128 ? 5 : 40);
       if (m == 128) {
         std::printf("  M=128 %5.1f GFMA/s", static_cast<double>(m * k * n) / t * 1e-9);
       } else {

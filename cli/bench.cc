@@ -68,18 +68,25 @@ ir::Status Measure(std::vector<Sample>& samples, double seconds) {
 }
 
 void Print(std::vector<Sample>& samples, const Flags& flags) {
-  nlohmann::ordered_json json = {{"schema", 1}, {"cpu", kernels::CpuDescription()}, {"results", nlohmann::ordered_json::array()}};
+  nlohmann::ordered_json json = {
+      {"schema", 1}, {"cpu", kernels::CpuDescription()}, {"results", nlohmann::ordered_json::array()}};
   std::vector<std::vector<std::string>> rows{{"model", "threads", "runs", "min ms", "median ms", "p90 ms", "ratio"}};
   const double base = samples[0].ms.empty() ? 0 : Quantile(samples[0].ms, 0.5);
   for (Sample& s : samples) {
     if (s.ms.empty()) continue;
     const double median = Quantile(s.ms, 0.5);
-    rows.push_back({s.model, std::to_string(s.threads), std::to_string(s.ms.size()), std::format("{:.3f}", Quantile(s.ms, 0)),
-                    std::format("{:.3f}", median), std::format("{:.3f}", Quantile(s.ms, 0.9)), std::format("{:.2f}x", base / median)});
+    rows.push_back({s.model, std::to_string(s.threads), std::to_string(s.ms.size()),
+                    std::format("{:.3f}", Quantile(s.ms, 0)), std::format("{:.3f}", median),
+                    std::format("{:.3f}", Quantile(s.ms, 0.9)), std::format("{:.2f}x", base / median)});
     nlohmann::ordered_json kernels;
     for (const auto& [kernel, ms] : TimeByKernel(s)) kernels[kernel] = ms;
-    json["results"].push_back({{"model", s.model}, {"threads", s.threads}, {"runs", s.ms.size()}, {"min_ms", Quantile(s.ms, 0)},
-                               {"median_ms", median}, {"p90_ms", Quantile(s.ms, 0.9)}, {"speedup", base / median},
+    json["results"].push_back({{"model", s.model},
+                               {"threads", s.threads},
+                               {"runs", s.ms.size()},
+                               {"min_ms", Quantile(s.ms, 0)},
+                               {"median_ms", median},
+                               {"p90_ms", Quantile(s.ms, 0.9)},
+                               {"speedup", base / median},
                                {"kernels_ms", kernels}});
   }
   if (flags.json) {
@@ -91,13 +98,16 @@ void Print(std::vector<Sample>& samples, const Flags& flags) {
     std::vector<std::pair<double, std::string>> sorted;
     for (const auto& [kernel, ms] : result["kernels_ms"].items()) sorted.push_back({ms.get<double>(), kernel});
     std::sort(sorted.rbegin(), sorted.rend());
-    std::printf("\n%s, %d threads, ms by kernel:\n", result["model"].get<std::string>().c_str(), result["threads"].get<int>());
-    for (size_t i = 0; i < sorted.size() && i < 8; ++i) std::printf("  %9.3f  %s\n", sorted[i].first, sorted[i].second.c_str());
+    std::printf("\n%s, %d threads, ms by kernel:\n", result["model"].get<std::string>().c_str(),
+                result["threads"].get<int>());
+    for (size_t i = 0; i < sorted.size() && i < 8; ++i)
+      std::printf("  %9.3f  %s\n", sorted[i].first, sorted[i].second.c_str());
   }
 }
 
 int Run(const Flags& flags) {
-  if (flags.kernels) return BenchKernels(std::min(flags.seconds, 1.0), flags.threads.empty() ? 2 : flags.threads[0], flags.json);
+  if (flags.kernels)
+    return BenchKernels(std::min(flags.seconds, 1.0), flags.threads.empty() ? 2 : flags.threads[0], flags.json);
   if (flags.models.empty()) return Fail("bench needs a model, or --kernels"), kUsage;
   std::vector<Sample> samples;
   for (const std::string& path : flags.models) {
@@ -123,11 +133,18 @@ void AddBench(Program& program) {
   CLI::App* c = program.app.add_subcommand("bench", "time models against each other, taking turns");
   c->add_option("model", flags->models, "ONNX models; ratios are against the first")->type_name("MODEL.onnx");
   c->add_option("--inputs,--input", flags->inputs, "a batch; without it a random one")->type_name("X.npz");
-  c->add_option("--threads", flags->threads, "thread counts to try, e.g. 1,2; 0: all. With --kernels: against one thread, 2 unless given")->delimiter(',')->check(CLI::Range(0, 1024));
-  c->add_option("--seconds", flags->seconds, "per model and thread count")->check(CLI::PositiveNumber)->capture_default_str();
-  c->add_flag("--kernels", flags->kernels, "no model: the kernel pair on this CPU against its measured peak and oneDNN");
+  c->add_option("--threads", flags->threads,
+                "thread counts to try, e.g. 1,2; 0: all. With --kernels: against one thread, 2 unless given")
+      ->delimiter(',')
+      ->check(CLI::Range(0, 1024));
+  c->add_option("--seconds", flags->seconds, "per model and thread count")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
+  c->add_flag("--kernels", flags->kernels,
+              "no model: the kernel pair on this CPU against its measured peak and oneDNN");
   c->add_flag("--json", flags->json, "for programs");
-  c->footer("Example:\n  octavo bench model.onnx model.int8.onnx --inputs batch.npz --threads 1,2\n  octavo bench --kernels");
+  c->footer(
+      "Example:\n  octavo bench model.onnx model.int8.onnx --inputs batch.npz --threads 1,2\n  octavo bench --kernels");
   c->callback([&program, flags] { program.run = [flags] { return Run(*flags); }; });
 }
 

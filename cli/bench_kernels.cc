@@ -16,18 +16,21 @@ std::string Ratio(double r) { return r == 0 ? "-" : std::format("{:.2f}x", r); }
 std::string Share(double s) { return s == 0 ? "-" : std::format("{:.0f} %", s * 100); }
 
 void PrintTable(const Report& r) {
-  std::printf("%s; kernels for %s\nclock %.2f GHz; at most %.1f MAC/cycle (%s), %.1f float FMA/cycle (%s); reads %.1f GB/s\n", r.cpu.c_str(),
-              std::string(Name(r.arch)).c_str(), r.clock_ghz, r.dot_mac_per_cycle, r.dot.c_str(), r.fma_per_cycle, r.fma.c_str(), r.read_gb_s);
+  std::printf(
+      "%s; kernels for %s\nclock %.2f GHz; at most %.1f MAC/cycle (%s), %.1f float FMA/cycle (%s); reads %.1f GB/s\n",
+      r.cpu.c_str(), std::string(Name(r.arch)).c_str(), r.clock_ghz, r.dot_mac_per_cycle, r.dot.c_str(),
+      r.fma_per_cycle, r.fma.c_str(), r.read_gb_s);
   if (!r.onednn_limited) std::printf("oneDNN was in use before and is not kept to these instructions\n");
   std::printf("\nkernel 1, 768 -> 3 x 768, u8 x s8 -> u8 with bias and scales, one thread\n");
-  std::vector<std::vector<std::string>> rows{
-      {"M", "MAC/cycle", "of peak", "7-bit weights", "read bound", "weights GB/s", "of reads", "to oneDNN int8", "to oneDNN fp32", std::format("{} threads", r.threads)}};
+  std::vector<std::vector<std::string>> rows{{"M", "MAC/cycle", "of peak", "7-bit weights", "read bound",
+                                              "weights GB/s", "of reads", "to oneDNN int8", "to oneDNN fp32",
+                                              std::format("{} threads", r.threads)}};
   for (const auto& l : r.linear) {
     rows.push_back({std::to_string(l.m), std::format("{:.1f}", l.mac_per_cycle), Share(l.of_peak),
                     Share(l.certified_of_peak), std::format("{:.0f}", l.read_bound),
                     l.weights_gb_s == 0 ? "" : std::format("{:.1f}", l.weights_gb_s),
-                    l.weights_gb_s == 0 ? "" : Share(l.of_bandwidth), Ratio(l.over_onednn_int8), Ratio(l.over_onednn_f32),
-                    Ratio(l.speedup)});
+                    l.weights_gb_s == 0 ? "" : Share(l.of_bandwidth), Ratio(l.over_onednn_int8),
+                    Ratio(l.over_onednn_f32), Ratio(l.speedup)});
   }
   std::printf("%s\nkernel 2, exact mode, 12 heads of 64, one thread (oneDNN: matmul, softmax, matmul)\n",
               Table(rows, {0, 1, 2, 3, 4, 5, 6, 7, 8, 9}).c_str());
@@ -40,21 +43,41 @@ void PrintTable(const Report& r) {
 }
 
 void PrintJson(const Report& r) {
-  nlohmann::ordered_json json = {{"schema", 1}, {"cpu", r.cpu}, {"arch", Name(r.arch)}, {"clock_ghz", r.clock_ghz},
+  nlohmann::ordered_json json = {{"schema", 1},
+                                 {"cpu", r.cpu},
+                                 {"arch", Name(r.arch)},
+                                 {"clock_ghz", r.clock_ghz},
                                  {"dot", {{"instruction", r.dot}, {"mac_per_cycle", r.dot_mac_per_cycle}}},
                                  {"fma", {{"instruction", r.fma}, {"fma_per_cycle", r.fma_per_cycle}}},
-                                 {"read_gb_s", r.read_gb_s}, {"threads", r.threads}, {"onednn_limited", r.onednn_limited}, {"complete", r.complete}};
+                                 {"read_gb_s", r.read_gb_s},
+                                 {"threads", r.threads},
+                                 {"onednn_limited", r.onednn_limited},
+                                 {"complete", r.complete}};
   auto& linear = json["kernel1"] = nlohmann::ordered_json::array();
   for (const auto& l : r.linear) {
-    linear.push_back({{"m", l.m}, {"k", 768}, {"n", 3 * 768}, {"mac_per_cycle", l.mac_per_cycle}, {"of_peak", l.of_peak},
-                      {"certified_of_peak", l.certified_of_peak}, {"read_bound_mac_per_cycle", l.read_bound},
-                      {"weights_gb_s", l.weights_gb_s}, {"of_bandwidth", l.of_bandwidth},
-                      {"over_onednn_int8", l.over_onednn_int8}, {"over_onednn_f32", l.over_onednn_f32}, {"speedup", l.speedup}});
+    linear.push_back({{"m", l.m},
+                      {"k", 768},
+                      {"n", 3 * 768},
+                      {"mac_per_cycle", l.mac_per_cycle},
+                      {"of_peak", l.of_peak},
+                      {"certified_of_peak", l.certified_of_peak},
+                      {"read_bound_mac_per_cycle", l.read_bound},
+                      {"weights_gb_s", l.weights_gb_s},
+                      {"of_bandwidth", l.of_bandwidth},
+                      {"over_onednn_int8", l.over_onednn_int8},
+                      {"over_onednn_f32", l.over_onednn_f32},
+                      {"speedup", l.speedup}});
   }
   auto& attention = json["kernel2"] = nlohmann::ordered_json::array();
   for (const auto& a : r.attention) {
-    attention.push_back({{"s", a.s}, {"heads", 12}, {"head_size", 64}, {"mask", a.mask}, {"cycles_per_score", a.cycles_per_score},
-                         {"over_onednn_int8", a.over_onednn_int8}, {"over_onednn_f32", a.over_onednn_f32}, {"speedup", a.speedup}});
+    attention.push_back({{"s", a.s},
+                         {"heads", 12},
+                         {"head_size", 64},
+                         {"mask", a.mask},
+                         {"cycles_per_score", a.cycles_per_score},
+                         {"over_onednn_int8", a.over_onednn_int8},
+                         {"over_onednn_f32", a.over_onednn_f32},
+                         {"speedup", a.speedup}});
   }
   std::printf("%s\n", json.dump(1).c_str());
 }
@@ -64,7 +87,8 @@ void PrintJson(const Report& r) {
 int BenchKernels(double seconds, int threads, bool json) {
   std::string problem;
   const runtime::Threads pool(threads);
-  kernels::bench::Options options{.arch = kernels::BestArch(&problem), .seconds = seconds, .progress = {}, .stop = &Interrupted(), .parallel = {}};
+  kernels::bench::Options options{
+      .arch = kernels::BestArch(&problem), .seconds = seconds, .progress = {}, .stop = &Interrupted(), .parallel = {}};
   options.threads = pool.count();
   options.parallel = [&](int64_t n, const std::function<void(int64_t)>& task) { pool.For(n, task); };
   if (!problem.empty()) return Fail(problem);

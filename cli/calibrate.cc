@@ -15,7 +15,8 @@ struct Flags {
 };
 
 void Summary(const quant::Calibration& c, const std::string& out) {
-  std::printf("%s: %zu values, %llu samples\n", out.c_str(), c.values.size(), static_cast<unsigned long long>(c.samples));
+  std::printf("%s: %zu values, %llu samples\n", out.c_str(), c.values.size(),
+              static_cast<unsigned long long>(c.samples));
 }
 
 int Merge(const Flags& flags) {
@@ -33,7 +34,8 @@ int Merge(const Flags& flags) {
 
 int Run(const Flags& flags) {
   if (!flags.merge.empty()) return Merge(flags);
-  if (flags.model.empty() || flags.data.empty()) return Fail("calibrate needs a model and --data, or --merge with files"), kUsage;
+  if (flags.model.empty() || flags.data.empty())
+    return Fail("calibrate needs a model and --data, or --merge with files"), kUsage;
   auto graph = ReadModel(flags.model);
   if (!graph) return Fail(graph.error());
   auto data = OpenDataFor(*graph, flags.data);
@@ -58,13 +60,17 @@ int Run(const Flags& flags) {
 
 void AddCalibrate(Program& program) {
   auto flags = std::make_shared<Flags>();
-  CLI::App* c = program.app.add_subcommand("calibrate", "gather ranges for optimize --calib FILE.calib; shards can be merged");
+  CLI::App* c =
+      program.app.add_subcommand("calibrate", "gather ranges for optimize --calib FILE.calib; shards can be merged");
   c->add_option("model", flags->model, "ONNX model")->type_name("MODEL.onnx");
   c->add_option("--data", flags->data, "batches, as for optimize --calib");
   c->add_option("-o,--output", flags->out, "file to write")->required()->type_name("OUT.calib");
-  c->add_option("--merge", flags->merge, "instead: join calibrations of shards, in any order")->type_name("A.calib B.calib ...");
+  c->add_option("--merge", flags->merge, "instead: join calibrations of shards, in any order")
+      ->type_name("A.calib B.calib ...");
   c->add_option("--threads", flags->threads, "threads; 0: all")->check(CLI::Range(0, 1024));
-  c->footer("Example:\n  octavo calibrate model.onnx --data shard0/ -o a.calib\n  octavo calibrate --merge a.calib b.calib -o all.calib");
+  c->footer(
+      "Example:\n  octavo calibrate model.onnx --data shard0/ -o a.calib\n  octavo calibrate --merge a.calib b.calib "
+      "-o all.calib");
   c->callback([&program, flags] { program.run = [flags] { return Run(*flags); }; });
 }
 

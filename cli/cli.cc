@@ -79,7 +79,8 @@ void Progress::Show(std::string_view stage, int64_t done, int64_t total) {
   if (total > 0) {
     constexpr int64_t kWidth = 30;
     const int64_t filled = kWidth * done / total;
-    bar = " [" + std::string(static_cast<size_t>(filled), '#') + std::string(static_cast<size_t>(kWidth - filled), '.') + "]";
+    bar = " [" + std::string(static_cast<size_t>(filled), '#') +
+          std::string(static_cast<size_t>(kWidth - filled), '.') + "]";
   }
   std::fprintf(stderr, "\r\033[K%s%s %lld%s", std::string(stage).c_str(), bar.c_str(), static_cast<long long>(done),
                total > 0 ? std::format("/{}", total).c_str() : "");
@@ -100,13 +101,15 @@ void CatchInterrupts() {
 void AddReadOptions(Program& program) {
   using ir::onnx::AttentionOrder;
   program.app
-      .add_option("--attention-order", read_options.attention_order,
-                  "what ONNX Attention means, which changed in place: 1.18, mask before soft cap; 1.22, soft cap before mask; "
-                  "producer: 1.18 for PyTorch before 2.13, else 1.22")
-      ->transform(CLI::CheckedTransformer(std::map<std::string, AttentionOrder>{{"producer", AttentionOrder::kByProducer},
-                                                                                {"1.18", AttentionOrder::kOnnx118},
-                                                                                {"1.22", AttentionOrder::kOnnx122}})
-                      .description(""))
+      .add_option(
+          "--attention-order", read_options.attention_order,
+          "what ONNX Attention means, which changed in place: 1.18, mask before soft cap; 1.22, soft cap before mask; "
+          "producer: 1.18 for PyTorch before 2.13, else 1.22")
+      ->transform(
+          CLI::CheckedTransformer(std::map<std::string, AttentionOrder>{{"producer", AttentionOrder::kByProducer},
+                                                                        {"1.18", AttentionOrder::kOnnx118},
+                                                                        {"1.22", AttentionOrder::kOnnx122}})
+              .description(""))
       ->type_name("{producer,1.18,1.22}");
 }
 

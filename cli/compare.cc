@@ -17,24 +17,33 @@ struct Flags {
   bool json = false;
 };
 
-nlohmann::ordered_json Number(double x) { return std::isfinite(x) ? nlohmann::ordered_json(x) : nlohmann::ordered_json(nullptr); }
+nlohmann::ordered_json Number(double x) {
+  return std::isfinite(x) ? nlohmann::ordered_json(x) : nlohmann::ordered_json(nullptr);
+}
 
 void Print(const Flags& flags, const std::map<std::string, quant::ErrorStats>& stats, int64_t batches) {
   if (flags.json) {
     nlohmann::ordered_json json = {{"schema", 1}, {"batches", batches}, {"outputs", nlohmann::ordered_json::array()}};
     for (const auto& [name, s] : stats) {
-      json["outputs"].push_back({{"name", name}, {"elements", s.count()}, {"sqnr_db", Number(s.SqnrDb())}, {"cosine", s.Cosine()},
-                                 {"mean_row_cosine", s.MeanRowCosine()}, {"max_abs", s.MaxAbs()}, {"mean_abs", s.MeanAbs()},
-                                 {"mismatches", s.mismatches()}, {"exact", s.exact()}});
+      json["outputs"].push_back({{"name", name},
+                                 {"elements", s.count()},
+                                 {"sqnr_db", Number(s.SqnrDb())},
+                                 {"cosine", s.Cosine()},
+                                 {"mean_row_cosine", s.MeanRowCosine()},
+                                 {"max_abs", s.MaxAbs()},
+                                 {"mean_abs", s.MeanAbs()},
+                                 {"mismatches", s.mismatches()},
+                                 {"exact", s.exact()}});
     }
     std::printf("%s\n", json.dump(1).c_str());
     return;
   }
-  std::vector<std::vector<std::string>> rows{{"output", "elements", "SQNR dB", "cosine", "row cosine", "max abs", "mean abs"}};
+  std::vector<std::vector<std::string>> rows{
+      {"output", "elements", "SQNR dB", "cosine", "row cosine", "max abs", "mean abs"}};
   for (const auto& [name, s] : stats) {
     rows.push_back({name, std::to_string(s.count()), s.exact() ? "equal" : std::format("{:.2f}", s.SqnrDb()),
-                    std::format("{:.6f}", s.Cosine()), std::format("{:.6f}", s.MeanRowCosine()), std::format("{:.3g}", s.MaxAbs()),
-                    std::format("{:.3g}", s.MeanAbs())});
+                    std::format("{:.6f}", s.Cosine()), std::format("{:.6f}", s.MeanRowCosine()),
+                    std::format("{:.3g}", s.MaxAbs()), std::format("{:.3g}", s.MeanAbs())});
   }
   std::printf("%s against %s, %lld batches\n%s", flags.b.c_str(), flags.a.c_str(), static_cast<long long>(batches),
               Table(rows, {1, 2, 3, 4, 5, 6}).c_str());

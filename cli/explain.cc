@@ -17,22 +17,27 @@ struct Flags {
 };
 
 bool Wanted(const Flags& flags, const passes::NearMiss& m) {
-  return (flags.rule.empty() || m.rule == flags.rule) && (flags.node.empty() || m.root.find(flags.node) != std::string::npos);
+  return (flags.rule.empty() || m.rule == flags.rule) &&
+         (flags.node.empty() || m.root.find(flags.node) != std::string::npos);
 }
 bool Wanted(const Flags& flags, const passes::Candidate& c) {
-  return flags.node.empty() || std::any_of(c.nodes.begin(), c.nodes.end(),
-                                           [&](const std::string& n) { return n.find(flags.node) != std::string::npos; });
+  return flags.node.empty() || std::any_of(c.nodes.begin(), c.nodes.end(), [&](const std::string& n) {
+           return n.find(flags.node) != std::string::npos;
+         });
 }
 
 void PrintJson(const Flags& flags, const api::Optimized& r) {
-  nlohmann::ordered_json json = {{"schema", 1}, {"candidates", nlohmann::ordered_json::array()}, {"near_misses", nlohmann::ordered_json::array()}};
+  nlohmann::ordered_json json = {
+      {"schema", 1}, {"candidates", nlohmann::ordered_json::array()}, {"near_misses", nlohmann::ordered_json::array()}};
   for (const passes::Candidate& c : r.report.candidates) {
     if (!Wanted(flags, c)) continue;
-    json["candidates"].push_back({{"kind", c.kind}, {"nodes", c.nodes}, {"status", c.status}, {"rule", c.rule}, {"reason", c.reason}});
+    json["candidates"].push_back(
+        {{"kind", c.kind}, {"nodes", c.nodes}, {"status", c.status}, {"rule", c.rule}, {"reason", c.reason}});
   }
   for (const passes::NearMiss& m : r.misses) {
     if (!Wanted(flags, m)) continue;
-    json["near_misses"].push_back({{"rule", m.rule}, {"root", m.root}, {"matched", m.matched}, {"kind", m.kind}, {"reason", m.reason}});
+    json["near_misses"].push_back(
+        {{"rule", m.rule}, {"root", m.root}, {"matched", m.matched}, {"kind", m.kind}, {"reason", m.reason}});
   }
   std::printf("%s\n", json.dump(1, ' ', false, nlohmann::json::error_handler_t::replace).c_str());
 }
@@ -68,8 +73,8 @@ int Run(const Flags& flags) {
     }
     std::fputs(Table(rows).c_str(), stdout);
     const passes::Report& p = result->report;
-    std::printf("\nattention %d/%d fused, qkv %d/%d fused (by the passes that need no calibration data)\n", p.attention.done,
-                p.attention.found, p.qkv.done, p.qkv.found);
+    std::printf("\nattention %d/%d fused, qkv %d/%d fused (by the passes that need no calibration data)\n",
+                p.attention.done, p.attention.found, p.qkv.done, p.qkv.found);
   }
   return kOk;
 }

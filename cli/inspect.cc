@@ -31,7 +31,8 @@ std::string OpName(const ir::Node& n) {
 
 ordered_json Ports(const ir::Graph& g) {
   ordered_json ports = {{"inputs", ordered_json::array()}, {"outputs", ordered_json::array()}};
-  for (ir::ValueId v : g.inputs()) ports["inputs"].push_back({{"name", g.value(v).name}, {"type", ToString(g.value(v).type)}});
+  for (ir::ValueId v : g.inputs())
+    ports["inputs"].push_back({{"name", g.value(v).name}, {"type", ToString(g.value(v).type)}});
   for (const ir::GraphOutput& o : g.outputs()) {
     ports["outputs"].push_back({{"name", o.name}, {"type", ToString(g.value(o.value).type)}});
   }
@@ -43,12 +44,14 @@ ordered_json Form(const ir::Graph& g, const ir::Node& n) {
   const bool int8 = n.op == ir::Op::kSdpaInt8;
   const ir::ValueId mask = n.input(int8 ? 13 : 3);
   const auto& a = n.attrs;
-  ordered_json form = {{"heads", a.Int("num_heads", 0)},       {"kv_heads", a.Int("kv_num_heads", a.Int("num_heads", 0))},
-                       {"head_size", a.Int("head_dim", 0)},    {"v_head_size", a.Int("v_head_dim", a.Int("head_dim", 0))},
-                       {"scale", a.Float("scale", 1.0f)},      {"mask", mask.valid() ? ToString(g.value(mask).type) : "none"}};
+  ordered_json form = {
+      {"heads", a.Int("num_heads", 0)},    {"kv_heads", a.Int("kv_num_heads", a.Int("num_heads", 0))},
+      {"head_size", a.Int("head_dim", 0)}, {"v_head_size", a.Int("v_head_dim", a.Int("head_dim", 0))},
+      {"scale", a.Float("scale", 1.0f)},   {"mask", mask.valid() ? ToString(g.value(mask).type) : "none"}};
   const int64_t left = a.Int("window_left", -1), right = a.Int("window_right", -1);
   if (left >= 0 || right >= 0) {
-    form["window"] = {{"left", left}, {"right", right}, {"align", a.Int("bottom_right", 0) != 0 ? "bottom right" : "top left"}};
+    form["window"] = {
+        {"left", left}, {"right", right}, {"align", a.Int("bottom_right", 0) != 0 ? "bottom right" : "top left"}};
   }
   if (a.Float("softcap", 0.0f) != 0.0f) form["softcap"] = a.Float("softcap", 0.0f);
   form["quantized"] = int8;
@@ -60,7 +63,9 @@ ordered_json Attention(const ir::Graph& g) {
   ordered_json cores = ordered_json::array();
   for (const passes::AttentionCore& core : passes::FindAttentionCores(g)) {
     const ir::Node& n = g.node(core.center);
-    cores.push_back({{"node", passes::OriginName(n)}, {"op", OpName(n)}, {"q", ToString(g.value(core.q).type)},
+    cores.push_back({{"node", passes::OriginName(n)},
+                     {"op", OpName(n)},
+                     {"q", ToString(g.value(core.q).type)},
                      {"projections", passes::LinearsBehind(g, core.q).size() + passes::LinearsBehind(g, core.k).size() +
                                          passes::LinearsBehind(g, core.v).size()},
                      {"form", nullptr}});
@@ -95,14 +100,18 @@ ordered_json Quantization(const ir::Graph& g) {
     integer += n.op == ir::Op::kMatMulInteger || n.op == ir::Op::kQLinearMatMul;
     fused += n.op == ir::Op::kLinearInt8 || n.op == ir::Op::kQkvInt8 || n.op == ir::Op::kSdpaInt8;
   }
-  const char* state = fused > 0     ? "int8, fused by octavo"
-                      : dynamic > 0 ? "dynamic int8"
-                      : integer > 0 ? "static int8, integer ops"
-                      : fixed > 0   ? "static, Q/DQ"
+  const char* state = fused > 0          ? "int8, fused by octavo"
+                      : dynamic > 0      ? "dynamic int8"
+                      : integer > 0      ? "static int8, integer ops"
+                      : fixed > 0        ? "static, Q/DQ"
                       : !weights.empty() ? "weights only"
                                          : "float";
-  return {{"state", state}, {"dequantized_weights", weights}, {"quantize_linear", fixed}, {"dynamic_quantize_linear", dynamic},
-          {"integer_products", integer}, {"fused_int8", fused}};
+  return {{"state", state},
+          {"dequantized_weights", weights},
+          {"quantize_linear", fixed},
+          {"dynamic_quantize_linear", dynamic},
+          {"integer_products", integer},
+          {"fused_int8", fused}};
 }
 
 ordered_json Describe(const ir::Graph& g, int64_t file_bytes) {
@@ -120,8 +129,11 @@ ordered_json Describe(const ir::Graph& g, int64_t file_bytes) {
     }
     ++ops[OpName(n)];
   }
-  ordered_json j = {{"schema", 1}, {"name", g.name}, {"producer", g.info.producer_name + " " + g.info.producer_version},
-                    {"ir_version", g.info.ir_version}, {"opsets", g.info.opsets}};
+  ordered_json j = {{"schema", 1},
+                    {"name", g.name},
+                    {"producer", g.info.producer_name + " " + g.info.producer_version},
+                    {"ir_version", g.info.ir_version},
+                    {"opsets", g.info.opsets}};
   j.update(Ports(g));
   j["nodes"] = g.node_count() - static_cast<size_t>(constants);
   j["ops"] = ops;
@@ -135,29 +147,32 @@ ordered_json Describe(const ir::Graph& g, int64_t file_bytes) {
 }
 
 void PrintTable(const ordered_json& j) {
-  std::printf("%s, made by %s, ir %lld, opsets %s\n", j["name"].get<std::string>().c_str(), j["producer"].get<std::string>().c_str(),
-              j["ir_version"].get<long long>(), j["opsets"].dump().c_str());
+  std::printf("%s, made by %s, ir %lld, opsets %s\n", j["name"].get<std::string>().c_str(),
+              j["producer"].get<std::string>().c_str(), j["ir_version"].get<long long>(), j["opsets"].dump().c_str());
   for (const char* side : {"inputs", "outputs"}) {
     for (const auto& p : j[side]) {
       std::printf("  %-7s %-28s %s\n", std::string(side).substr(0, std::string(side).size() - 1).c_str(),
                   p["name"].get<std::string>().c_str(), p["type"].get<std::string>().c_str());
     }
   }
-  std::printf("%zu nodes, %lld constants, file %s, external %s, %s\n\n", j["nodes"].get<size_t>(), j["constants"].get<long long>(),
-              HumanBytes(j["bytes"]["file"].get<int64_t>()).c_str(), HumanBytes(j["bytes"]["external"].get<int64_t>()).c_str(),
+  std::printf("%zu nodes, %lld constants, file %s, external %s, %s\n\n", j["nodes"].get<size_t>(),
+              j["constants"].get<long long>(), HumanBytes(j["bytes"]["file"].get<int64_t>()).c_str(),
+              HumanBytes(j["bytes"]["external"].get<int64_t>()).c_str(),
               j["quantization"]["state"].get<std::string>().c_str());
   std::vector<std::vector<std::string>> rows{{"op", "count"}};
   for (const auto& [op, count] : j["ops"].items()) rows.push_back({op, count.dump()});
   std::fputs(Table(rows, {1}).c_str(), stdout);
   rows = {{"constants of", "bytes"}};
-  for (const auto& [dtype, bytes] : j["constant_bytes"].items()) rows.push_back({dtype, HumanBytes(bytes.get<int64_t>())});
+  for (const auto& [dtype, bytes] : j["constant_bytes"].items())
+    rows.push_back({dtype, HumanBytes(bytes.get<int64_t>())});
   std::printf("\n%s\n", Table(rows, {1}).c_str());
   rows = {{"attention core", "op", "heads", "kv heads", "head size", "mask", "projections"}};
   for (const auto& c : j["attention"]) {
     const auto& f = c["form"];
     const auto of = [&f](const char* key) { return f.is_null() ? std::string("?") : f[key].dump(); };
-    rows.push_back({c["node"].get<std::string>(), c["op"].get<std::string>(), of("heads"), of("kv_heads"), of("head_size"),
-                    f.is_null() ? c["q"].get<std::string>() : f["mask"].get<std::string>(), c["projections"].dump()});
+    rows.push_back({c["node"].get<std::string>(), c["op"].get<std::string>(), of("heads"), of("kv_heads"),
+                    of("head_size"), f.is_null() ? c["q"].get<std::string>() : f["mask"].get<std::string>(),
+                    c["projections"].dump()});
   }
   std::printf("%zu attention cores\n", j["attention"].size());
   if (rows.size() > 1) std::fputs(Table(rows, {2, 3, 4, 6}).c_str(), stdout);
@@ -166,9 +181,15 @@ void PrintTable(const ordered_json& j) {
 // What CPUID, XCR0 and the system said, by the names that people know.
 ordered_json Found() {
   const kernels::CpuFeatures& f = kernels::DetectedFeatures();
-  return {{"avx2", f.avx2},         {"avx_vnni", f.avx_vnni}, {"avx512", f.avx512},
-          {"avx512_vnni", f.avx512_vnni}, {"avx512_ice_lake", f.avx512_ice_lake}, {"avx512_bf16", f.avx512_bf16},
-          {"amx_tile", f.amx_tile}, {"amx_int8", f.amx_int8}, {"amx_bf16", f.amx_bf16},
+  return {{"avx2", f.avx2},
+          {"avx_vnni", f.avx_vnni},
+          {"avx512", f.avx512},
+          {"avx512_vnni", f.avx512_vnni},
+          {"avx512_ice_lake", f.avx512_ice_lake},
+          {"avx512_bf16", f.avx512_bf16},
+          {"amx_tile", f.amx_tile},
+          {"amx_int8", f.amx_int8},
+          {"amx_bf16", f.amx_bf16},
           {"tile_state", f.tile_state}};
 }
 
@@ -197,8 +218,9 @@ int InspectCpu(bool json) {
   const kernels::Arch best = kernels::BestArch();
   const ordered_json found = Found(), chosen = KernelsOf(best);
   if (json) {
-    const ordered_json j = {{"schema", 1},      {"cpu", kernels::CpuDescription()}, {"supported", archs},
-                            {"used", std::string(Name(best))}, {"found", found}, {"kernels", chosen}};
+    const ordered_json j = {{"schema", 1},        {"cpu", kernels::CpuDescription()},
+                            {"supported", archs}, {"used", std::string(Name(best))},
+                            {"found", found},     {"kernels", chosen}};
     std::printf("%s\n", j.dump(1).c_str());
     return kOk;
   }
@@ -239,7 +261,8 @@ int RunPrint(const PrintFlags& flags) {
   auto graph = ReadModel(flags.model);
   if (!graph) return Fail(graph.error());
   if (auto ok = ir::Inference::Run(*graph); !ok) return Fail(ok.error());
-  const std::string text = flags.dot ? ir::ToDot(*graph) : ir::ToText(*graph, {.elide_constants_above = flags.full ? -1 : flags.elide});
+  const std::string text =
+      flags.dot ? ir::ToDot(*graph) : ir::ToText(*graph, {.elide_constants_above = flags.full ? -1 : flags.elide});
   std::fwrite(text.data(), 1, text.size(), stdout);
   return kOk;
 }

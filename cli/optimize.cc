@@ -1,10 +1,11 @@
+#include "octavo/api/optimize.h"
+
 #include <cstdio>
 #include <filesystem>
 #include <format>
 #include <fstream>
 #include <sstream>
 
-#include "octavo/api/optimize.h"
 #include "octavo/api/report_html.h"
 #include "octavo/api/report_json.h"
 #include "octavo/cli/cli.h"
@@ -17,7 +18,8 @@ namespace octavo::cli {
 namespace {
 
 struct Flags {
-  std::string in, out, recipe = "int8", attention = "standard", calib, calibrator = "mse", report, json, pipeline, print_after;
+  std::string in, out, recipe = "int8", attention = "standard", calib, calibrator = "mse", report, json, pipeline,
+                       print_after;
   std::vector<std::string> require;
   int threads = 0;
   bool quiet = false;
@@ -42,7 +44,8 @@ void PrintTable(const api::Optimized& r, const api::FileSizes& bytes) {
   std::printf("%s -> %s (%s), %.1f s\n", HumanBytes(bytes.before).c_str(), HumanBytes(bytes.after).c_str(),
               Percent(bytes.after, bytes.before).c_str(), r.seconds);
   if (!r.data.empty()) std::printf("calibrated on %s\n", r.data.c_str());
-  if (r.random_data) std::printf("note: the calibration data is random; the ranges, and so the accuracy, mean little\n");
+  if (r.random_data)
+    std::printf("note: the calibration data is random; the ranges, and so the accuracy, mean little\n");
 }
 
 ir::Result<passes::Pipeline> ReadPipeline(const std::string& path) {
@@ -78,7 +81,8 @@ std::vector<std::string> Missing(const Flags& flags, const passes::Report& repor
 ir::Status CheckWritable(const std::string& path) {
   if (path.empty()) return {};
   const std::filesystem::path parent = std::filesystem::absolute(path).parent_path();
-  if (!std::filesystem::is_directory(parent)) return ir::Fail("cannot write '{}': there is no folder '{}'", path, parent.string());
+  if (!std::filesystem::is_directory(parent))
+    return ir::Fail("cannot write '{}': there is no folder '{}'", path, parent.string());
   return {};
 }
 
@@ -160,28 +164,42 @@ void AddOptimize(Program& program) {
   CLI::App* c = program.app.add_subcommand("optimize", "fuse and quantize a model");
   c->add_option("model", flags->in, "ONNX model")->required()->type_name("IN.onnx");
   c->add_option("-o,--output", flags->out, "file to write")->required()->type_name("OUT.onnx");
-  c->add_option("--recipe", flags->recipe, "int8: static int8 with fused attention; fp8: the same in E4M3FN; float: fusions only; dynamic: int8 products with activations "
-                                               "quantized at run time, no calibration; weights4, weights8: weights alone in "
-                                               "blocks, activations float, no calibration; quantized: fuse a graph that is quantized "
-                                               "already (int8 of such a graph means this)")
-      ->check(CLI::IsMember({"float", "int8", "fp8", "dynamic", "weights4", "weights8", "quantized"}))->capture_default_str();
-  c->add_option("--calib", flags->calib,
-                "calibration data: a folder of .npz batches, one .npz, a folder of test_data_set_* folders, random:N, or a "
-                ".calib file that `octavo calibrate` wrote");
+  c->add_option("--recipe", flags->recipe,
+                "int8: static int8 with fused attention; fp8: the same in E4M3FN; float: fusions only; dynamic: int8 "
+                "products with activations "
+                "quantized at run time, no calibration; weights4, weights8: weights alone in "
+                "blocks, activations float, no calibration; quantized: fuse a graph that is quantized "
+                "already (int8 of such a graph means this)")
+      ->check(CLI::IsMember({"float", "int8", "fp8", "dynamic", "weights4", "weights8", "quantized"}))
+      ->capture_default_str();
+  c->add_option(
+      "--calib", flags->calib,
+      "calibration data: a folder of .npz batches, one .npz, a folder of test_data_set_* folders, random:N, or a "
+      ".calib file that `octavo calibrate` wrote");
   c->add_option("--calibrator", flags->calibrator, "how a range is chosen from what was seen")
-      ->check(CLI::IsMember({"minmax", "moving_average", "percentile", "entropy", "mse"}))->capture_default_str();
+      ->check(CLI::IsMember({"minmax", "moving_average", "percentile", "entropy", "mse"}))
+      ->capture_default_str();
   c->add_option("--attention", flags->attention,
-                "what float attention is written as: functions of standard ops, or ONNX Attention of opset 23 where it means the same")
-      ->check(CLI::IsMember({"standard", "onnx23"}))->capture_default_str();
+                "what float attention is written as: functions of standard ops, or ONNX Attention of opset 23 where it "
+                "means the same")
+      ->check(CLI::IsMember({"standard", "onnx23"}))
+      ->capture_default_str();
   c->add_option("--report", flags->report, "write a self-contained HTML report")->type_name("FILE.html");
   c->add_option("--json", flags->json, "write the report as JSON; - for standard output")->type_name("FILE");
-  c->add_option("--require-fused", flags->require, "fail (exit code 3, nothing written) unless all of these are fused: qkv, sdpa")
-      ->delimiter(',')->check(CLI::IsMember({"qkv", "sdpa"}));
-  c->add_option("--threads", flags->threads, "threads for calibration; the file does not depend on it")->check(CLI::Range(0, 1024));
-  c->add_option("--pipeline", flags->pipeline, "passes to run: a JSON file, or an optimized .onnx whose pipeline is replayed");
-  c->add_option("--print-after", flags->print_after, "print the graph after this pass, or after all that change it")->type_name("PASS");
+  c->add_option("--require-fused", flags->require,
+                "fail (exit code 3, nothing written) unless all of these are fused: qkv, sdpa")
+      ->delimiter(',')
+      ->check(CLI::IsMember({"qkv", "sdpa"}));
+  c->add_option("--threads", flags->threads, "threads for calibration; the file does not depend on it")
+      ->check(CLI::Range(0, 1024));
+  c->add_option("--pipeline", flags->pipeline,
+                "passes to run: a JSON file, or an optimized .onnx whose pipeline is replayed");
+  c->add_option("--print-after", flags->print_after, "print the graph after this pass, or after all that change it")
+      ->type_name("PASS");
   c->add_flag("-q,--quiet", flags->quiet, "print nothing but errors");
-  c->footer("Example:\n  octavo optimize bert.onnx -o bert.int8.onnx --calib batches/ --report report.html --require-fused qkv,sdpa");
+  c->footer(
+      "Example:\n  octavo optimize bert.onnx -o bert.int8.onnx --calib batches/ --report report.html --require-fused "
+      "qkv,sdpa");
   c->callback([&program, flags] { program.run = [flags] { return Run(*flags); }; });
 }
 

@@ -63,10 +63,13 @@ void AddRun(Program& program) {
   auto flags = std::make_shared<Flags>();
   CLI::App* c = program.app.add_subcommand("run", "run a model on one batch");
   c->add_option("model", flags->model, "ONNX model")->required()->type_name("MODEL.onnx");
-  c->add_option("--inputs,--input", flags->inputs, "arrays named as the model's inputs")->required()->type_name("X.npz");
+  c->add_option("--inputs,--input", flags->inputs, "arrays named as the model's inputs")
+      ->required()
+      ->type_name("X.npz");
   c->add_option("--outputs,--output", flags->outputs, "write the outputs here")->type_name("Y.npz");
   c->add_option("--threads", flags->threads, "threads; 0: all")->check(CLI::Range(0, 1024));
-  c->add_option("--trace", flags->trace, "write a Chrome trace: every kernel with its source ONNX nodes")->type_name("T.json");
+  c->add_option("--trace", flags->trace, "write a Chrome trace: every kernel with its source ONNX nodes")
+      ->type_name("T.json");
   c->footer("Example:\n  octavo run model.int8.onnx --inputs batch.npz --outputs out.npz --trace trace.json");
   c->callback([&program, flags] { program.run = [flags] { return Run(*flags); }; });
 }

@@ -23,8 +23,8 @@ struct RawAttr {
 // Subgraphs are immutable once attached; replace the attribute to change one.
 using GraphRef = std::shared_ptr<const Graph>;
 
-using Attr = std::variant<int64_t, float, std::string, std::vector<int64_t>, std::vector<float>, std::vector<std::string>,
-                          Tensor, GraphRef, RawAttr>;
+using Attr = std::variant<int64_t, float, std::string, std::vector<int64_t>, std::vector<float>,
+                          std::vector<std::string>, Tensor, GraphRef, RawAttr>;
 
 class Attrs {
  public:

@@ -58,7 +58,8 @@ ValueId Activation(Body& b, const std::string& name, ValueId x) {
   if (name == "sigmoid") return b.Make(Op::kSigmoid, {x});
   if (name == "tanh") return b.Make(Op::kTanh, {x});
   if (name == "silu") return b.Make(Op::kMul, {x, b.Make(Op::kSigmoid, {x})});
-  if (name == "quick_gelu") return b.Make(Op::kMul, {x, b.Make(Op::kSigmoid, {b.Make(Op::kMul, {x, b.Scalar(1.702f)})})});
+  if (name == "quick_gelu")
+    return b.Make(Op::kMul, {x, b.Make(Op::kSigmoid, {b.Make(Op::kMul, {x, b.Scalar(1.702f)})})});
   ValueId t;
   if (name == "gelu") {
     t = b.Make(Op::kErf, {b.Make(Op::kDiv, {x, b.Scalar(1.41421354f)})});
@@ -117,7 +118,8 @@ Graph QuantizeTokensBody(Body b) {
   const ValueId top = b.Make(Op::kReduceMax, {b.Make(Op::kAbs, {x}), b.Ints({-1})}, {{"keepdims", int64_t{1}}});
   const ValueId scale = b.Make(Op::kMax, {b.Make(Op::kDiv, {top, b.Scalar(127.0f)}), b.Scalar(0x1p-100f)});
   const ValueId steps = b.Make(Op::kRound, {b.Make(Op::kDiv, {x, scale})});
-  const ValueId code = b.Make(Op::kAdd, {b.Make(Op::kClip, {steps, b.Scalar(-127.0f), b.Scalar(127.0f)}), b.Scalar(128.0f)});
+  const ValueId code =
+      b.Make(Op::kAdd, {b.Make(Op::kClip, {steps, b.Scalar(-127.0f), b.Scalar(127.0f)}), b.Scalar(128.0f)});
   return b.Finish({b.Make(Op::kCast, {code}, {{"to", static_cast<int64_t>(DType::kU8)}}), scale});
 }
 
@@ -172,7 +174,8 @@ ValueId Visible(Body& b, ValueId s, ValueId mask, ValueId keep, ValueId slopes) 
   if (left >= 0) also(b.Make(Op::kGreaterOrEqual, {distance, b.Whole(-left)}));
   if (right >= 0) also(b.Make(Op::kLessOrEqual, {distance, b.Whole(right)}));
   if (!keep) return s;
-  return b.Make(Op::kWhere, {keep, s, b.Scalar(b.attrs().Float("hidden_value", -std::numeric_limits<float>::infinity()))});
+  return b.Make(Op::kWhere,
+                {keep, s, b.Scalar(b.attrs().Float("hidden_value", -std::numeric_limits<float>::infinity()))});
 }
 
 Graph SdpaBody(Body b, bool int8) {
@@ -185,7 +188,8 @@ Graph SdpaBody(Body b, bool int8) {
   const auto dequantize = [&](ValueId x, size_t slot, bool here = true) {
     return int8 && here ? b.Make(Op::kDequantizeLinear, {x, b.In(slot), b.In(slot + 1)}) : x;
   };
-  const ValueId in_q = dequantize(b.In(0), 3, fp8), in_k = dequantize(b.In(1), 5, fp8), in_v = dequantize(b.In(2), 7, fp8);
+  const ValueId in_q = dequantize(b.In(0), 3, fp8), in_k = dequantize(b.In(1), 5, fp8),
+                in_v = dequantize(b.In(2), 7, fp8);
   const ValueId q = SplitHeads(b, in_q, b.Int("q_rank", 4), heads, dim);
   // One Transpose from the split to [B,G,D,S], as the canonical form has it.
   ValueId kt;
@@ -195,8 +199,7 @@ Graph SdpaBody(Body b, bool int8) {
     const ValueId k = SplitHeads(b, in_k, b.Int("k_rank", 4), groups, dim);
     kt = b.Transpose(RepeatHeads(b, k, groups, heads, dim), {0, 1, 3, 2});
   }
-  const ValueId v =
-      RepeatHeads(b, SplitHeads(b, in_v, b.Int("v_rank", 4), groups, v_dim), groups, heads, v_dim);
+  const ValueId v = RepeatHeads(b, SplitHeads(b, in_v, b.Int("v_rank", 4), groups, v_dim), groups, heads, v_dim);
 
   ValueId s = b.Make(Op::kMatMul, {dequantize(q, 3, !fp8), dequantize(kt, 5, !fp8)});
   const float scale = b.attrs().Float("scale", 1.0f);
@@ -255,12 +258,14 @@ Result<Graph> BodyOf(const Graph& graph, const Node& node) {
     case Op::kQuantizeTokens:
       return QuantizeTokensBody({graph, node});
     case Op::kLinearBlocked:
-      if (node.attrs.Int("block_size", 0) <= 0) return Fail("node '{}' (LinearBlocked): it has no block_size", node.name);
+      if (node.attrs.Int("block_size", 0) <= 0)
+        return Fail("node '{}' (LinearBlocked): it has no block_size", node.name);
       return LinearBlockedBody({graph, node});
     case Op::kQkvInt8: {
       const size_t branches = node.outputs.size();
       if (node.inputs.size() > 3 + 5 * branches || node.inputs.size() + 3 < 3 + 5 * branches) {
-        return Fail("node '{}' (QkvInt8): {} inputs do not fit {} branches of 5", node.name, node.inputs.size(), branches);
+        return Fail("node '{}' (QkvInt8): {} inputs do not fit {} branches of 5", node.name, node.inputs.size(),
+                    branches);
       }
       return QkvInt8Body({graph, node}, branches);
     }
@@ -269,8 +274,8 @@ Result<Graph> BodyOf(const Graph& graph, const Node& node) {
       const int64_t heads = node.attrs.Int("num_heads", 0);
       const int64_t groups = node.attrs.Int("kv_num_heads", heads);
       if (heads <= 0 || groups <= 0 || heads % groups != 0 || node.attrs.Int("head_dim", 0) <= 0) {
-        return Fail("node '{}' ({}): num_heads {}, kv_num_heads {} and head_dim {} do not make sense together", node.name,
-                    InfoOf(node.op).name, heads, groups, node.attrs.Int("head_dim", 0));
+        return Fail("node '{}' ({}): num_heads {}, kv_num_heads {} and head_dim {} do not make sense together",
+                    node.name, InfoOf(node.op).name, heads, groups, node.attrs.Int("head_dim", 0));
       }
       return SdpaBody({graph, node}, node.op == Op::kSdpaInt8);
     }

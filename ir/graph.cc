@@ -143,7 +143,8 @@ NodeId Graph::AddNode(Op op, std::vector<ValueId> inputs, size_t output_count, A
 }
 NodeId Graph::AddOpaque(std::string op_domain, std::string op_type, std::vector<ValueId> inputs, size_t output_count,
                         Attrs attrs, std::string node_name, NodeId before) {
-  const NodeId id = AddNode(Op::kOpaque, std::move(inputs), output_count, std::move(attrs), std::move(node_name), before);
+  const NodeId id =
+      AddNode(Op::kOpaque, std::move(inputs), output_count, std::move(attrs), std::move(node_name), before);
   nodes_[id.index].domain = std::move(op_domain);
   nodes_[id.index].op_type = std::move(op_type);
   return id;

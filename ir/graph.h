@@ -46,7 +46,7 @@ struct Use {
 struct Value {
   std::string name;  // unique within the graph; the ONNX name where there is one
   Type type;
-  NodeId producer;           // invalid: graph input
+  NodeId producer;            // invalid: graph input
   uint32_t output_index = 0;  // which output of the producer
   std::vector<Use> uses;      // in order of creation; graph outputs are not in it
   bool alive = true;

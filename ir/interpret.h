@@ -48,7 +48,8 @@ struct InterpretOptions {
 
 // Runs the whole graph. `inputs` must name every graph input with the right dtype and rank. Returns outputs in the
 // graph's order.
-Result<std::vector<Tensor>> Interpret(const Graph& graph, const TensorMap& inputs, const InterpretOptions& options = {});
+Result<std::vector<Tensor>> Interpret(const Graph& graph, const TensorMap& inputs,
+                                      const InterpretOptions& options = {});
 
 }  // namespace octavo::ir
 

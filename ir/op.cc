@@ -8,7 +8,8 @@ namespace octavo::ir {
 
 namespace {
 constexpr std::array kInfos = {
-#define OCTAVO_OP(Name, domain, min_in, max_in, min_out, max_out) OpInfo{#Name, domain, min_in, max_in, min_out, max_out},
+#define OCTAVO_OP(Name, domain, min_in, max_in, min_out, max_out) \
+  OpInfo{#Name, domain, min_in, max_in, min_out, max_out},
 #include "octavo/ir/ops.def"
 #undef OCTAVO_OP
 };

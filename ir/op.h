@@ -15,7 +15,7 @@ enum class Op : uint16_t {
 
 struct OpInfo {
   std::string_view name;
-  std::string_view domain;  // "" for ONNX's own
+  std::string_view domain;                               // "" for ONNX's own
   int min_inputs, max_inputs, min_outputs, max_outputs;  // -1: any number
 };
 

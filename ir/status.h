@@ -28,25 +28,25 @@ std::unexpected<Error> Fail(std::format_string<Args...> fmt, Args&&... args) {
 
 }  // namespace octavo::ir
 
-#define OCTAVO_CHECK(cond, ...)                                                                            \
-  do {                                                                                                     \
-    if (!(cond)) [[unlikely]] {                                                                            \
-      ::octavo::ir::CheckFailed(__FILE__, __LINE__, #cond, ::std::format("" __VA_ARGS__));                 \
-    }                                                                                                      \
+#define OCTAVO_CHECK(cond, ...)                                                            \
+  do {                                                                                     \
+    if (!(cond)) [[unlikely]] {                                                            \
+      ::octavo::ir::CheckFailed(__FILE__, __LINE__, #cond, ::std::format("" __VA_ARGS__)); \
+    }                                                                                      \
   } while (false)
 
 // OCTAVO_TRY(Tensor t, ReadTensor(...)): returns the error from the enclosing function, or binds the value.
 #define OCTAVO_TRY_CAT2(a, b) a##b
 #define OCTAVO_TRY_CAT(a, b) OCTAVO_TRY_CAT2(a, b)
-#define OCTAVO_TRY_IMPL(tmp, decl, ...)                          \
-  auto tmp = (__VA_ARGS__);                                      \
+#define OCTAVO_TRY_IMPL(tmp, decl, ...)                         \
+  auto tmp = (__VA_ARGS__);                                     \
   if (!tmp) return ::std::unexpected(::std::move(tmp).error()); \
   decl = ::std::move(*tmp)
 #define OCTAVO_TRY(decl, ...) OCTAVO_TRY_IMPL(OCTAVO_TRY_CAT(octavo_try_, __LINE__), decl, __VA_ARGS__)
-#define OCTAVO_TRY_STATUS(...)                                                           \
-  do {                                                                                   \
-    auto octavo_status = (__VA_ARGS__);                                                  \
-    if (!octavo_status) return ::std::unexpected(::std::move(octavo_status).error());    \
+#define OCTAVO_TRY_STATUS(...)                                                        \
+  do {                                                                                \
+    auto octavo_status = (__VA_ARGS__);                                               \
+    if (!octavo_status) return ::std::unexpected(::std::move(octavo_status).error()); \
   } while (false)
 
 #endif  // OCTAVO_IR_STATUS_H_

@@ -72,9 +72,7 @@ Tensor Tensor::Zeros(DType dtype, Shape shape) {
   return t;
 }
 
-Tensor Tensor::F32(Shape shape, std::vector<float> values) {
-  return Of<float>(DType::kF32, std::move(shape), values);
-}
+Tensor Tensor::F32(Shape shape, std::vector<float> values) { return Of<float>(DType::kF32, std::move(shape), values); }
 Tensor Tensor::S64(Shape shape, std::vector<int64_t> values) {
   return Of<int64_t>(DType::kS64, std::move(shape), values);
 }

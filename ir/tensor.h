@@ -54,7 +54,8 @@ class Tensor {
   template <typename T>
   static Tensor Of(DType dtype, Shape shape, std::span<const T> values) {
     Tensor t = Empty(dtype, std::move(shape));
-    OCTAVO_CHECK(t.byte_size() == values.size_bytes(), "{} bytes for a tensor of {}", values.size_bytes(), t.byte_size());
+    OCTAVO_CHECK(t.byte_size() == values.size_bytes(), "{} bytes for a tensor of {}", values.size_bytes(),
+                 t.byte_size());
     if (!values.empty()) std::memcpy(t.mutable_data(), values.data(), values.size_bytes());
     return t;
   }

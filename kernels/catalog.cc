@@ -13,7 +13,8 @@ using quant::DType;
 // The largest k for which no weights can overflow int32: 255 * 128 * k < 2^31. Beyond it, it depends on the weights.
 constexpr int64_t kMaxDepth = (int64_t{1} << 31) / (255 * 128);  // 65793
 
-constexpr std::string_view kActivations[] = {"none", "relu", "gelu", "gelu_tanh", "silu", "sigmoid", "tanh", "quick_gelu"};
+constexpr std::string_view kActivations[] = {"none", "relu",    "gelu", "gelu_tanh",
+                                             "silu", "sigmoid", "tanh", "quick_gelu"};
 
 // What runs on an Arch: the tile and method of the products. Where an Arch has no code of its own, the name is that of
 // the code that serves it.
@@ -63,7 +64,8 @@ std::string RefuseLinear(const LinearQuery& query) {
     return std::format("the activation is {}; the kernels take u8, s8 or fp8", Name(query.x));
   }
   if (fp8 && !quant::IsFp8(query.w)) return std::format("the activation is fp8, the weights are {}", Name(query.w));
-  if (!fp8 && !quant::IsInt8(query.w)) return std::format("the weights are {}; the int8 kernels take s8 or u8", Name(query.w));
+  if (!fp8 && !quant::IsInt8(query.w))
+    return std::format("the weights are {}; the int8 kernels take s8 or u8", Name(query.w));
   if (query.k <= 0) return "the depth k of the product is not known";
   if (!fp8 && query.k > kMaxDepth) {
     return std::format("k is {}, and beyond {} the int32 sum of an int8 product can overflow", query.k, kMaxDepth);
@@ -114,7 +116,8 @@ Choice ChooseQkv(const LinearQuery& query, Arch arch) {
 
 Choice ChooseBlocked(const BlockedQuery& query, Arch arch) {
   const bool known = query.w == DType::kU4 || query.w == DType::kS4 || quant::IsInt8(query.w);
-  if (!known) return Refuse(std::format("weights in blocks are {}; the kernels take 4- and 8-bit integers", Name(query.w)));
+  if (!known)
+    return Refuse(std::format("weights in blocks are {}; the kernels take 4- and 8-bit integers", Name(query.w)));
   if (query.block < 16 || query.block > 1024 || query.block % 16 != 0) {
     return Refuse(std::format("blocks of {}; the kernels take multiples of 16 up to 1024", query.block));
   }
@@ -139,9 +142,9 @@ Choice ChooseSdpa(const SdpaQuery& query, Arch arch) {
     return {.kernel = std::format("sdpa_fp8_{}", FormOf(arch).sdpa_f32), .refusal = {}};
   }
   if (!all(quant::IsInt8)) {
-    return Refuse(
-        std::format("q, k, v and the probabilities are {}, {}, {}, {}; the kernels take u8 or s8, or fp8 for all, or f32 for all",
-                    Name(query.q), Name(query.k), Name(query.v), Name(query.p)));
+    return Refuse(std::format(
+        "q, k, v and the probabilities are {}, {}, {}, {}; the kernels take u8 or s8, or fp8 for all, or f32 for all",
+        Name(query.q), Name(query.k), Name(query.v), Name(query.p)));
   }
   if (query.out != DType::kF32 && !quant::IsInt8(query.out)) {
     return Refuse(std::format("the output is {}; int8 attention writes f32, u8 or s8", Name(query.out)));

@@ -34,8 +34,8 @@ std::vector<NodeId> LinearsBehind(const Graph& graph, ValueId operand);
 struct ProjectionGroup {
   AttentionCore core;
   bool cross = false;
-  ValueId activation;            // what they read (before Q/DQ)
-  std::vector<NodeId> linears;   // distinct, in graph order; one: packed QKV
+  ValueId activation;           // what they read (before Q/DQ)
+  std::vector<NodeId> linears;  // distinct, in graph order; one: packed QKV
 };
 std::vector<ProjectionGroup> FindProjectionGroups(const Graph& graph);
 

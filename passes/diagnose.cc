@@ -9,7 +9,8 @@ namespace octavo::passes {
 namespace {
 
 bool IsRowwise(Op op) {
-  return op == Op::kAdd || op == Op::kSub || op == Op::kMul || op == Op::kDiv || op == Op::kWhere || op == Op::kTanh || op == Op::kCast;
+  return op == Op::kAdd || op == Op::kSub || op == Op::kMul || op == Op::kDiv || op == Op::kWhere || op == Op::kTanh ||
+         op == Op::kCast;
 }
 
 // The first node above `v` that cannot stand between a score product and its Softmax.
@@ -18,11 +19,14 @@ std::string ObstacleAbove(const Graph& g, ValueId v, NodeId product) {
     const Node* n = g.Producer(v);
     if (n == nullptr || g.value(v).producer == product) return "";
     if (!IsRowwise(n->op)) {
-      return std::format("the scores pass through {} before their Softmax, which no form of attention here has", Describe(g, v));
+      return std::format("the scores pass through {} before their Softmax, which no form of attention here has",
+                         Describe(g, v));
     }
     ValueId next;
     for (ValueId in : n->inputs) {  // the operand that is no constant and no graph input
-      if (in.valid() && g.Producer(in) != nullptr && g.ConstantOf(in) == nullptr && (!next.valid() || g.Before(g.value(next).producer, g.value(in).producer))) next = in;
+      if (in.valid() && g.Producer(in) != nullptr && g.ConstantOf(in) == nullptr &&
+          (!next.valid() || g.Before(g.value(next).producer, g.value(in).producer)))
+        next = in;
     }
     if (!next.valid()) return "";
     v = next;
@@ -32,8 +36,8 @@ std::string ObstacleAbove(const Graph& g, ValueId v, NodeId product) {
 
 // The first non-constant weight above an operand; invalid: none.
 struct Projection {
-  NodeId linear;          // valid: it is a Linear
-  NodeId product;         // valid: a MatMul whose weight is no constant
+  NodeId linear;           // valid: it is a Linear
+  NodeId product;          // valid: a MatMul whose weight is no constant
   ValueId weight, origin;  // the weight; or where the walk ended
 };
 Projection ProjectionOf(const Graph& g, ValueId v) {
@@ -60,7 +64,8 @@ Projection ProjectionOf(const Graph& g, ValueId v) {
 
 ValueId ActivationOf(const Graph& g, NodeId linear) {
   ValueId x = g.node(linear).input(0);
-  for (const Node* n = g.Producer(x); n != nullptr && (n->op == Op::kDequantizeLinear || n->op == Op::kQuantizeLinear); n = g.Producer(x)) {
+  for (const Node* n = g.Producer(x); n != nullptr && (n->op == Op::kDequantizeLinear || n->op == Op::kQuantizeLinear);
+       n = g.Producer(x)) {
     x = n->input(0);
   }
   return x;
@@ -100,7 +105,8 @@ std::string WhyNotAttention(const Graph& g, const AttentionCore& core) {
   if (p == softmax.output()) return "";
   const Node* guard = g.Producer(p);
   if (guard != nullptr && guard->op == Op::kWhere && guard->input(2) == softmax.output()) return "";
-  return std::format("the probabilities pass through {} before they meet V, which no form of attention here has", Describe(g, p));
+  return std::format("the probabilities pass through {} before they meet V, which no form of attention here has",
+                     Describe(g, p));
 }
 
 std::string WhyNoGroup(const Graph& g, const AttentionCore& core) {
@@ -116,17 +122,20 @@ std::string WhyNoGroup(const Graph& g, const AttentionCore& core) {
   if (projections < 2) return "";
   for (size_t i = 0; i < 3; ++i) {
     if (!p[i].product.valid()) continue;
-    return std::format("{}'s projection {} has a weight that is not a constant: {}; store the weight in the file as an initializer",
-                       kNames[i], Describe(g, g.node(p[i].product).output()), NonConstant(g, p[i].weight));
+    return std::format(
+        "{}'s projection {} has a weight that is not a constant: {}; store the weight in the file as an initializer",
+        kNames[i], Describe(g, g.node(p[i].product).output()), NonConstant(g, p[i].weight));
   }
   for (size_t i = 0; i < 3; ++i) {
-    if (!p[i].linear.valid()) return std::format("no Linear makes {}: it comes from {}", kNames[i], Describe(g, p[i].origin));
+    if (!p[i].linear.valid())
+      return std::format("no Linear makes {}: it comes from {}", kNames[i], Describe(g, p[i].origin));
   }
   std::set<ValueId> activations;
   for (const Projection& one : p) activations.insert(ActivationOf(g, one.linear));
   if (activations.size() == 1) return "";
-  return std::format("q, k and v do not read one activation: q reads {}, k reads {}, v reads {}", Describe(g, ActivationOf(g, p[0].linear)),
-                     Describe(g, ActivationOf(g, p[1].linear)), Describe(g, ActivationOf(g, p[2].linear)));
+  return std::format("q, k and v do not read one activation: q reads {}, k reads {}, v reads {}",
+                     Describe(g, ActivationOf(g, p[0].linear)), Describe(g, ActivationOf(g, p[1].linear)),
+                     Describe(g, ActivationOf(g, p[2].linear)));
 }
 
 }  // namespace octavo::passes

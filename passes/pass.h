@@ -52,7 +52,7 @@ struct PassContext {
   std::function<std::vector<std::pair<float, float>>(std::string_view)> channels;
   // Parameters of values that passes made after calibration; looked at before `qparams`.
   std::map<std::string, quant::QParams, std::less<>> own_params;
-  std::vector<std::string> log;             // "pass: what it did" lines, for --verbose and the report
+  std::vector<std::string> log;  // "pass: what it did" lines, for --verbose and the report
 };
 
 // Changed or not; an error is prefixed by the manager with "after pass X".

@@ -31,24 +31,33 @@ std::string KnownNames() {
 const std::vector<Pass>& AllPasses() {
   static const auto* const passes = [] {
     auto* all = new std::vector<Pass>;
-    all->push_back({"canonical", canonical::Canonicalize, "brings every exporter's graph to one form; exact but for `scale`"});
+    all->push_back(
+        {"canonical", canonical::Canonicalize, "brings every exporter's graph to one form; exact but for `scale`"});
     for (const Pass& p : canonical::CanonicalPasses()) all->push_back(p);
     all->push_back({"fuse_float", fusions::FuseFloat, "attention, LayerNorm, GELU, skip + norm in float"});
     all->push_back({"qkv_float", fusions::FuseQkvFloat, "Q, K and V projections as one MatMul"});
-    all->push_back({"smooth", quantize::Smooth, "evens out the channels that norms and activations hand to Linears, by calibrated channel ranges"});
+    all->push_back({"smooth", quantize::Smooth,
+                    "evens out the channels that norms and activations hand to Linears, by calibrated channel ranges"});
     all->push_back({"quantize", quantize::Quantize, "inserts Q/DQ by the calibrated ranges and quantizes weights"});
     all->push_back({"quantize_fp8", quantize::Quantize, "the same in E4M3FN; ranges are then chosen for that type"});
     all->push_back({"quantize_tables", quantize::QuantizeTables, "embedding tables to s8, one scale per row"});
-    all->push_back({"dynamic", quantize::Dynamic, "Linears to int8, activations quantized at run time with one scale a row"});
-    all->push_back({"weights4", quantize::Weights4, "weights to u4 in blocks of 32 with zero points; activations stay float"});
-    all->push_back({"weights4_symmetric", quantize::Weights4Symmetric, "weights to s4 in blocks of 32; activations stay float"});
+    all->push_back(
+        {"dynamic", quantize::Dynamic, "Linears to int8, activations quantized at run time with one scale a row"});
+    all->push_back(
+        {"weights4", quantize::Weights4, "weights to u4 in blocks of 32 with zero points; activations stay float"});
+    all->push_back(
+        {"weights4_symmetric", quantize::Weights4Symmetric, "weights to s4 in blocks of 32; activations stay float"});
     all->push_back({"weights8", quantize::Weights8, "weights to s8 in blocks of 64; activations stay float"});
     all->push_back({"fuse_weights", fusions::FuseWeights, "products with weights in blocks become one op"});
     all->push_back({"fuse_int8", fusions::FuseInt8, "Q/DQ attention, linears and norms become int8 ops; exact"});
     all->push_back({"qkv_int8", fusions::FuseQkvInt8, "int8 projections of one attention become one op; exact"});
-    all->push_back({"windows", fusions::FuseWindows, "causal and window masks become attributes of attention; exact for finite scores"});
-    all->push_back({"flash", fusions::UseFlash, "attention over tiles of keys, in fixed memory; rounding differs, and int8 no longer quantizes P as the graph does"});
-    all->push_back({"integer_form", vendor::IntegerForm, "MatMulInteger with its scales becomes a MatMul of DequantizeLinears; exact"});
+    all->push_back({"windows", fusions::FuseWindows,
+                    "causal and window masks become attributes of attention; exact for finite scores"});
+    all->push_back({"flash", fusions::UseFlash,
+                    "attention over tiles of keys, in fixed memory; rounding differs, and int8 no longer quantizes P "
+                    "as the graph does"});
+    all->push_back({"integer_form", vendor::IntegerForm,
+                    "MatMulInteger with its scales becomes a MatMul of DequantizeLinears; exact"});
     all->push_back({"fuse_around", vendor::FuseAroundAttention, "fuse_float without attention, before int8 rules"});
     all->push_back({"fuse_left", vendor::FuseAttentionLeft, "attention in float where int8 rules left it; exact"});
     all->push_back({"why_not_int8", vendor::WhyNotInt8, "says what keeps attention out of int8; changes nothing"});
@@ -65,26 +74,28 @@ const Pass* FindPass(std::string_view name) {
 }
 
 Result<Pipeline> PipelineOfRecipe(std::string_view recipe) {
-  if (recipe == "float") return Pipeline{{"canonical", "fuse_float", "fuse_weights", "qkv_float", "windows", "canonical"}};
+  if (recipe == "float")
+    return Pipeline{{"canonical", "fuse_float", "fuse_weights", "qkv_float", "windows", "canonical"}};
   if (recipe == "dynamic") {
     return Pipeline{{"canonical", "fuse_float", "canonical", "dynamic", "qkv_int8", "windows", "cse", "dce"}};
   }
   if (recipe == "weights4" || recipe == "weights8") {
-    return Pipeline{{"canonical", "fuse_float", "canonical", std::string(recipe), "fuse_weights", "windows", "cse", "dce"}};
+    return Pipeline{
+        {"canonical", "fuse_float", "canonical", std::string(recipe), "fuse_weights", "windows", "cse", "dce"}};
   }
   if (recipe == "int8") {
-    return Pipeline{{"canonical", "fuse_float", "canonical", kCalibrate, "smooth", "quantize", "cse", "qdq", "fuse_int8", "qkv_int8",
-                     "windows", "cse", "dce"}};
+    return Pipeline{{"canonical", "fuse_float", "canonical", kCalibrate, "smooth", "quantize", "cse", "qdq",
+                     "fuse_int8", "qkv_int8", "windows", "cse", "dce"}};
   }
   // No smoothing: fp8 keeps its relative precision over 15 binary orders, whatever the channels' sizes.
   if (recipe == "fp8") {
-    return Pipeline{{"canonical", "fuse_float", "canonical", kCalibrate, "quantize_fp8", "cse", "qdq", "fuse_int8", "qkv_int8",
-                     "windows", "cse", "dce"}};
+    return Pipeline{{"canonical", "fuse_float", "canonical", kCalibrate, "quantize_fp8", "cse", "qdq", "fuse_int8",
+                     "qkv_int8", "windows", "cse", "dce"}};
   }
   // For graphs that arrive quantized: no scale is chosen, none is changed.
   if (recipe == "quantized") {
-    return Pipeline{{"canonical", "integer_form", "fuse_around", "canonical", "fuse_int8", "qkv_int8", "fuse_weights", "why_not_int8",
-                     "fuse_left", "windows", "cse", "dce"}};
+    return Pipeline{{"canonical", "integer_form", "fuse_around", "canonical", "fuse_int8", "qkv_int8", "fuse_weights",
+                     "why_not_int8", "fuse_left", "windows", "cse", "dce"}};
   }
   return ir::Fail("there is no recipe '{}': use float, int8, fp8, dynamic, quantized, weights4 or weights8", recipe);
 }
@@ -127,7 +138,8 @@ void RecordPipeline(const Pipeline& pipeline, Graph& graph) {
   graph.info.metadata[kVersionKey] = kVersion;
 }
 
-Status RunPasses(const std::vector<std::string>& passes, Graph& graph, PassContext& context, const ManagerOptions& options) {
+Status RunPasses(const std::vector<std::string>& passes, Graph& graph, PassContext& context,
+                 const ManagerOptions& options) {
   OCTAVO_TRY_STATUS(ir::Inference::Run(graph).transform([](const auto&) {}));
   for (const std::string& name : passes) {
     const Pass* pass = FindPass(name);
@@ -138,7 +150,8 @@ Status RunPasses(const std::vector<std::string>& passes, Graph& graph, PassConte
     if (*changed) {
       auto inferred = ir::Inference::Run(graph);
       if (!inferred) return ir::Fail("after pass {}: {}", name, inferred.error().message);
-      if (Status legal = ir::VerifyStatus(graph); !legal) return ir::Fail("after pass {}: {}", name, legal.error().message);
+      if (Status legal = ir::VerifyStatus(graph); !legal)
+        return ir::Fail("after pass {}: {}", name, legal.error().message);
     }
     const std::chrono::duration<double, std::milli> took = std::chrono::steady_clock::now() - start;
     if (options.timings != nullptr) options.timings->push_back({name, *changed, took.count()});

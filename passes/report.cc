@@ -80,8 +80,8 @@ class Misses {
 };
 
 // Told by the rule that came nearest, else by what TakeInventory saw in the graph, else by the log.
-void Explain(Candidate& c, const Misses& misses, const std::vector<std::string>& log,
-             std::string_view prefix, std::string_view otherwise) {
+void Explain(Candidate& c, const Misses& misses, const std::vector<std::string>& log, std::string_view prefix,
+             std::string_view otherwise) {
   if (const NearMiss* m = misses.Deepest(c, prefix)) {
     c.rule = m->rule;
     c.reason = m->kind + ": " + m->reason;
@@ -97,19 +97,18 @@ void Explain(Candidate& c, const Misses& misses, const std::vector<std::string>&
   c.reason = otherwise;
 }
 
-void JudgeAttention(Candidate& c, const OriginIndex& index, const Misses& misses,
-                    const std::vector<std::string>& log) {
+void JudgeAttention(Candidate& c, const OriginIndex& index, const Misses& misses, const std::vector<std::string>& log) {
   if (const Node* n = index.Find(c.nodes[0], {Op::kSdpaInt8, Op::kSdpa})) {
     c.status = "fused";
     c.rule = n->op == Op::kSdpaInt8 ? "sdpa_int8" : "sdpa";
     c.reason.clear();
     return;
   }
-  Explain(c, misses, log, "sdpa", "no attention rule came near: what stands around it is none of the forms in passes/canonical/README.md");
+  Explain(c, misses, log, "sdpa",
+          "no attention rule came near: what stands around it is none of the forms in passes/canonical/README.md");
 }
 
-void JudgeQkv(Candidate& c, const OriginIndex& index, const Misses& misses,
-              const std::vector<std::string>& log) {
+void JudgeQkv(Candidate& c, const OriginIndex& index, const Misses& misses, const std::vector<std::string>& log) {
   std::set<const Node*> fused;
   for (const std::string& name : c.nodes) fused.insert(index.Find(name, {Op::kQkvInt8}));
   if (fused.size() == 1 && *fused.begin() != nullptr) {
@@ -121,7 +120,9 @@ void JudgeQkv(Candidate& c, const OriginIndex& index, const Misses& misses,
   if (c.nodes.size() == 1 && c.reason.empty()) {  // packed: one Linear is the group
     const Node* n = index.Find(c.nodes[0], {Op::kLinearInt8, Op::kLinearBlocked, Op::kMatMul});
     c.status = n != nullptr ? "fused" : "left";
-    c.rule = n == nullptr || n->op == Op::kMatMul ? "packed" : n->op == Op::kLinearInt8 ? "linear_int8" : "linear_blocked";
+    c.rule = n == nullptr || n->op == Op::kMatMul ? "packed"
+             : n->op == Op::kLinearInt8           ? "linear_int8"
+                                                  : "linear_blocked";
     if (n == nullptr) Explain(c, misses, log, "linear", "the packed projection is no product of this pipeline's ops");
     return;
   }
@@ -140,8 +141,7 @@ void JudgeQkv(Candidate& c, const OriginIndex& index, const Misses& misses,
   Explain(c, misses, log, "linear", "no pass of this pipeline merges projections");
 }
 
-void JudgeLinear(Candidate& c, const OriginIndex& index, const Misses& misses,
-                 const std::vector<std::string>& log) {
+void JudgeLinear(Candidate& c, const OriginIndex& index, const Misses& misses, const std::vector<std::string>& log) {
   if (const Node* n = index.Find(c.nodes[0], {Op::kLinearInt8, Op::kQkvInt8, Op::kLinearBlocked})) {
     c.status = "quantized";
     c.rule = n->op == Op::kQkvInt8 ? "qkv_int8" : RuleOf(*n);
@@ -163,7 +163,11 @@ void AddProjections(const Graph& graph, Report& report) {
   for (const AttentionCore& core : FindAttentionCores(graph)) {
     std::string reason = cores.contains(core.center) ? "" : WhyNoGroup(graph, core);
     if (reason.empty()) continue;
-    report.candidates.push_back({.kind = "qkv", .nodes = {OriginName(graph.node(core.center))}, .status = "left", .rule = "", .reason = std::move(reason)});
+    report.candidates.push_back({.kind = "qkv",
+                                 .nodes = {OriginName(graph.node(core.center))},
+                                 .status = "left",
+                                 .rule = "",
+                                 .reason = std::move(reason)});
   }
   std::map<ValueId, std::vector<NodeId>> readers;
   for (NodeId id : graph.NodesInOrder()) {
@@ -173,7 +177,8 @@ void AddProjections(const Graph& graph, Report& report) {
     if (linears.size() < 2) continue;
     Candidate c{.kind = "shared", .nodes = {}, .status = "left", .rule = "", .reason = ""};
     for (NodeId id : linears) c.nodes.push_back(OriginName(graph.node(id)));
-    c.reason = std::to_string(linears.size()) + " Linears read " + Describe(graph, x) + ", but do not project q, k and v of one attention; only those are merged";
+    c.reason = std::to_string(linears.size()) + " Linears read " + Describe(graph, x) +
+               ", but do not project q, k and v of one attention; only those are merged";
     report.candidates.push_back(std::move(c));
   }
 }
@@ -198,13 +203,17 @@ Report TakeInventory(const Graph& graph) {
   return report;
 }
 
-void Judge(const Graph& finished, const std::vector<NearMiss>& near_misses, const std::vector<std::string>& log, Report& report) {
+void Judge(const Graph& finished, const std::vector<NearMiss>& near_misses, const std::vector<std::string>& log,
+           Report& report) {
   const OriginIndex index(finished);
   const Misses misses(near_misses);
   report.attention = report.qkv = report.linear = {};
   for (Candidate& c : report.candidates) {
     Count uncounted;  // kv and shared: extras beside what a user asks for
-    Count& count = c.kind == "attention" ? report.attention : c.kind == "qkv" ? report.qkv : c.kind == "linear" ? report.linear : uncounted;
+    Count& count = c.kind == "attention" ? report.attention
+                   : c.kind == "qkv"     ? report.qkv
+                   : c.kind == "linear"  ? report.linear
+                                         : uncounted;
     if (c.kind == "attention") JudgeAttention(c, index, misses, log);
     if (c.kind == "qkv" || c.kind == "kv") JudgeQkv(c, index, misses, log);
     if (c.kind == "linear") JudgeLinear(c, index, misses, log);

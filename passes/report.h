@@ -26,7 +26,8 @@ Report TakeInventory(const Graph& graph);
 
 // Fills status, rule and reason of every candidate by what stands in the finished graph (by provenance) and, for what was left,
 // by the near misses, and counts.
-void Judge(const Graph& finished, const std::vector<NearMiss>& misses, const std::vector<std::string>& log, Report& report);
+void Judge(const Graph& finished, const std::vector<NearMiss>& misses, const std::vector<std::string>& log,
+           Report& report);
 
 }  // namespace octavo::passes
 

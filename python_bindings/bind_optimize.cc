@@ -76,8 +76,8 @@ std::string Calibrate(const py::object& model, const py::object& calibration, in
 void BindOptimize(py::module_& m) {
   py::class_<OptimizeResult>(m, "Result")
       .def_property_readonly("model", [](const OptimizeResult& r) { return py::bytes(r.model); })
-      .def_property_readonly("report",
-                             [](const OptimizeResult& r) { return py::module_::import("json").attr("loads")(r.report); })
+      .def_property_readonly(
+          "report", [](const OptimizeResult& r) { return py::module_::import("json").attr("loads")(r.report); })
       .def_property_readonly("html", [](const OptimizeResult& r) { return r.html; })
       .def("save", [](const OptimizeResult& r, const py::object& path) {
         Unwrap(ir::WriteWholeFile(std::string(py::str(py::module_::import("os").attr("fspath")(path))), r.model));

@@ -9,14 +9,14 @@ namespace {
 
 class Session {
  public:
-  Session(const py::object& model, int threads)
-      : graph_inputs_(), model_(Compile(ReadModel(model), threads)) {
+  Session(const py::object& model, int threads) : graph_inputs_(), model_(Compile(ReadModel(model), threads)) {
     for (const runtime::PortInfo& p : model_.inputs()) graph_inputs_.push_back({p.name, p.type});
   }
 
   std::vector<py::array> Run(const py::dict& inputs, const std::optional<std::vector<std::string>>& outputs,
                              const std::vector<std::string>& donate) const {
-    ir::TensorMap arrays = Unwrap(quant::FitInputs(FromDict(inputs, donate), graph_inputs_, "inputs", quant::Numbers::kMayBeNaN));
+    ir::TensorMap arrays =
+        Unwrap(quant::FitInputs(FromDict(inputs, donate), graph_inputs_, "inputs", quant::Numbers::kMayBeNaN));
     std::vector<ir::Tensor> results;
     {
       const py::gil_scoped_release unlock;
@@ -61,14 +61,15 @@ void BindSession(py::module_& m) {
       .def(py::init<const py::object&, int>(), py::arg("model"), py::arg("threads") = 0)
       .def("run", &Session::Run, py::arg("inputs"), py::arg("outputs") = py::none(),
            py::arg("donate") = std::vector<std::string>(),
-           "Outputs by name, or all in the model's order. Inputs named in donate may be overwritten (a KV cache in place).")
+           "Outputs by name, or all in the model's order. Inputs named in donate may be overwritten (a KV cache in "
+           "place).")
       .def_property_readonly("inputs", [](const Session& s) { return Session::Ports(s.model().inputs()); })
       .def_property_readonly("outputs", [](const Session& s) { return Session::Ports(s.model().outputs()); })
       .def_property_readonly("kernels", [](const Session& s) { return s.model().KernelOfEachStep(); })
       .def_property_readonly("threads", [](const Session& s) { return s.model().threads(); });
   m.def(
-      "load", [](const py::object& model, int threads) { return std::make_unique<Session>(model, threads); }, py::arg("model"),
-      py::arg("threads") = 0, "Session(model, threads).");
+      "load", [](const py::object& model, int threads) { return std::make_unique<Session>(model, threads); },
+      py::arg("model"), py::arg("threads") = 0, "Session(model, threads).");
 }
 
 }  // namespace octavo::python

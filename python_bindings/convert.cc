@@ -39,10 +39,11 @@ struct Kind {
   DType dtype;
   const char* numpy;
 };
-constexpr Kind kKinds[] = {{'f', 4, DType::kF32, "float32"}, {'f', 8, DType::kF64, "float64"}, {'f', 2, DType::kF16, "float16"},
-                           {'i', 8, DType::kS64, "int64"},   {'i', 4, DType::kS32, "int32"},   {'i', 2, DType::kS16, "int16"},
-                           {'i', 1, DType::kS8, "int8"},     {'u', 8, DType::kU64, "uint64"},  {'u', 4, DType::kU32, "uint32"},
-                           {'u', 2, DType::kU16, "uint16"},  {'u', 1, DType::kU8, "uint8"},    {'b', 1, DType::kBool, "bool"}};
+constexpr Kind kKinds[] = {
+    {'f', 4, DType::kF32, "float32"}, {'f', 8, DType::kF64, "float64"}, {'f', 2, DType::kF16, "float16"},
+    {'i', 8, DType::kS64, "int64"},   {'i', 4, DType::kS32, "int32"},   {'i', 2, DType::kS16, "int16"},
+    {'i', 1, DType::kS8, "int8"},     {'u', 8, DType::kU64, "uint64"},  {'u', 4, DType::kU32, "uint32"},
+    {'u', 2, DType::kU16, "uint16"},  {'u', 1, DType::kU8, "uint8"},    {'b', 1, DType::kBool, "bool"}};
 
 Tensor Widened(const Tensor& t) {
   if (quant::IsFloat(t.dtype())) return Tensor::F32(t.shape(), t.ToFloats());
@@ -105,7 +106,8 @@ Tensor FromNumpy(const std::string& name, const py::array& array, bool donated) 
   if (dtype == DType::kUndefined) {
     Raise({std::format("array '{}' has dtype {}, which no tensor has", name, std::string(py::str(array.dtype())))});
   }
-  if (donated && !array.writeable()) Raise({std::format("array '{}' is donated, but it is read-only; pass a copy of it", name)});
+  if (donated && !array.writeable())
+    Raise({std::format("array '{}' is donated, but it is read-only; pass a copy of it", name)});
   const py::array contiguous = py::array::ensure(array, py::array::c_style);
   ir::Shape shape(contiguous.shape(), contiguous.shape() + contiguous.ndim());
   if (contiguous.nbytes() == 0) return Tensor::Zeros(dtype, std::move(shape));

@@ -141,7 +141,7 @@ std::vector<InputSpec> InputsOf(const ir::Graph& graph) {
 }
 
 Result<ir::TensorMap> FitInputs(ir::TensorMap arrays, const std::vector<InputSpec>& inputs, std::string_view place,
-                               Numbers numbers) {
+                                Numbers numbers) {
   std::map<std::string, int64_t> symbols;
   std::string known;
   ir::TensorMap out;

@@ -41,8 +41,8 @@ class Arena : public ir::Buffer {
 struct ShapePlan {
   std::map<uint32_t, std::pair<size_t, size_t>> place;  // value -> offset, bytes
   size_t arena_bytes = 0;
-  std::mutex mutex;                              // of `idle`
-  std::vector<std::shared_ptr<Arena>> idle;      // arenas of finished runs, reused
+  std::mutex mutex;                          // of `idle`
+  std::vector<std::shared_ptr<Arena>> idle;  // arenas of finished runs, reused
 };
 
 }  // namespace
@@ -77,8 +77,8 @@ Status EvaluateConstants(State& s) {
       s.constants[n.output().index].tensor = *t;
       continue;
     }
-    const bool constant = !n.inputs.empty() && ir::CanEval(n.op) && n.op != Op::kIf && n.op != Op::kLoop && n.op != Op::kScan &&
-                          std::all_of(n.inputs.begin(), n.inputs.end(), [&](ValueId v) {
+    const bool constant = !n.inputs.empty() && ir::CanEval(n.op) && n.op != Op::kIf && n.op != Op::kLoop &&
+                          n.op != Op::kScan && std::all_of(n.inputs.begin(), n.inputs.end(), [&](ValueId v) {
                             return !v.valid() || s.constants[v.index].tensor.defined();
                           });
     if (!constant) continue;
@@ -98,9 +98,8 @@ Status BuildSteps(State& s) {
   const CompileContext context{g, s.constants, s.options.arch};
   for (ir::NodeId id : g.NodesInOrder()) {
     const Node& n = g.node(id);
-    const bool known = std::all_of(n.outputs.begin(), n.outputs.end(), [&](ValueId v) {
-      return !v.valid() || s.constants[v.index].tensor.defined();
-    });
+    const bool known = std::all_of(n.outputs.begin(), n.outputs.end(),
+                                   [&](ValueId v) { return !v.valid() || s.constants[v.index].tensor.defined(); });
     if (known && !n.outputs.empty()) continue;
     Step step;
     step.node = id;
@@ -108,8 +107,9 @@ Status BuildSteps(State& s) {
     if (step.kernel == nullptr) {
       if (!ir::CanEval(n.op)) {
         if (const std::string why = ir::vendor::WhyOpaque(g, n); !why.empty()) return ir::Fail("{}", why);
-        return ir::Fail("node '{}': octavo has no implementation of {}{}{}; nothing runs it", n.name, n.domain,
-                        n.domain.empty() ? "" : "::", n.op == Op::kOpaque ? n.op_type : std::string(ir::InfoOf(n.op).name));
+        return ir::Fail(
+            "node '{}': octavo has no implementation of {}{}{}; nothing runs it", n.name, n.domain,
+            n.domain.empty() ? "" : "::", n.op == Op::kOpaque ? n.op_type : std::string(ir::InfoOf(n.op).name));
       }
       step.kernel = MakeInterpreted(g, id);
     }
@@ -183,8 +183,8 @@ class Recorder {
   }
 
   const State& state_;
-  std::vector<std::vector<uint32_t>> holds_;       // by value: the planned values whose memory it refers to
-  std::map<const ir::Buffer*, uint32_t> owner_;    // an address that is reused only lengthens a life
+  std::vector<std::vector<uint32_t>> holds_;     // by value: the planned values whose memory it refers to
+  std::map<const ir::Buffer*, uint32_t> owner_;  // an address that is reused only lengthens a life
   std::map<uint32_t, Lifetime> lives_;
 };
 
@@ -212,7 +212,8 @@ class PlannedCall : public StepCall {
   uint64_t allocated = 0;
 };
 
-Status BindInputs(const State& s, const ir::TensorMap& inputs, std::vector<RtValue>& values, std::vector<int64_t>& key) {
+Status BindInputs(const State& s, const ir::TensorMap& inputs, std::vector<RtValue>& values,
+                  std::vector<int64_t>& key) {
   std::map<std::string, int64_t> symbols;
   for (size_t i = 0; i < s.inputs.size(); ++i) {
     const PortInfo& port = s.inputs[i];
@@ -259,8 +260,9 @@ double MicrosecondsSince(std::chrono::steady_clock::time_point t) {
 
 Status RunSteps(const State& s, std::vector<RtValue>& values, PlannedCall& call, Recorder* recorder, Profile* profile) {
   const auto begin = std::chrono::steady_clock::now();
-  const double offset =
-      profile == nullptr || profile->events.empty() ? 0 : profile->events.back().start_us + profile->events.back().duration_us;
+  const double offset = profile == nullptr || profile->events.empty()
+                            ? 0
+                            : profile->events.back().start_us + profile->events.back().duration_us;
   std::vector<RtValue> in;
   for (size_t i = 0; i < s.steps.size(); ++i) {
     const Step& step = s.steps[i];
@@ -278,7 +280,8 @@ Status RunSteps(const State& s, std::vector<RtValue>& values, PlannedCall& call,
     }
     if (profile != nullptr) {
       const Node& n = s.graph.node(step.node);
-      profile->events.push_back({n.name, step.kernel->name(), n.origin, offset + start, MicrosecondsSince(begin) - start});
+      profile->events.push_back(
+          {n.name, step.kernel->name(), n.origin, offset + start, MicrosecondsSince(begin) - start});
     }
     for (size_t o = 0; o < step.outputs.size(); ++o) {
       const uint32_t v = step.outputs[o];

@@ -61,14 +61,14 @@ struct CompileContext {
 
 // Null where no kernel serves the node (the interpreter then does). An error only for what can never run.
 using KernelPtr = std::unique_ptr<Kernel>;
-KernelPtr MakeLinear(const Node& node, const CompileContext& c);       // LinearInt8, QkvInt8
-KernelPtr MakeLinearFp8(const Node& node, const CompileContext& c);    // the same with fp8 operands
-KernelPtr MakeBlocked(const Node& node, const CompileContext& c);      // LinearBlocked
-KernelPtr MakeAttention(const Node& node, const CompileContext& c);    // Sdpa, SdpaInt8
-KernelPtr MakeNorm(const Node& node, const CompileContext& c);         // NormQuant, SkipLayerNorm, LayerNorm, RMSNorm, Softmax
-KernelPtr MakeElementwise(const Node& node, const CompileContext& c);  // f32 unary and binary
-KernelPtr MakeMatMul(const Node& node, const CompileContext& c);       // f32 MatMul
-KernelPtr MakeQuantize(const Node& node, const CompileContext& c);     // Quantize-, DequantizeLinear per tensor
+KernelPtr MakeLinear(const Node& node, const CompileContext& c);     // LinearInt8, QkvInt8
+KernelPtr MakeLinearFp8(const Node& node, const CompileContext& c);  // the same with fp8 operands
+KernelPtr MakeBlocked(const Node& node, const CompileContext& c);    // LinearBlocked
+KernelPtr MakeAttention(const Node& node, const CompileContext& c);  // Sdpa, SdpaInt8
+KernelPtr MakeNorm(const Node& node, const CompileContext& c);  // NormQuant, SkipLayerNorm, LayerNorm, RMSNorm, Softmax
+KernelPtr MakeElementwise(const Node& node, const CompileContext& c);      // f32 unary and binary
+KernelPtr MakeMatMul(const Node& node, const CompileContext& c);           // f32 MatMul
+KernelPtr MakeQuantize(const Node& node, const CompileContext& c);         // Quantize-, DequantizeLinear per tensor
 KernelPtr MakeDynamicQuantize(const Node& node, const CompileContext& c);  // DynamicQuantizeLinear
 KernelPtr MakeQuantizeTokens(const Node& node, const CompileContext& c);   // QuantizeTokens
 KernelPtr MakeCacheWrite(const Node& node, const CompileContext& c);       // TensorScatter

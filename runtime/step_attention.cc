@@ -53,8 +53,8 @@ Result<Mask> DescribeMask(const Tensor& t, const T* data, const kernels::SdpaSha
     const int64_t axis = i + 4 - rank;
     const int64_t d = t.shape()[static_cast<size_t>(i)];
     if (rank > 4 || (d != 1 && d != full[axis])) {
-      return ir::Fail("the mask of shape {} does not broadcast to [{},{},{},{}]", ir::ToString(t.shape()), full[0], full[1],
-                      full[2], full[3]);
+      return ir::Fail("the mask of shape {} does not broadcast to [{},{},{},{}]", ir::ToString(t.shape()), full[0],
+                      full[1], full[2], full[3]);
     }
     strides[axis] = d == 1 ? 0 : step;
     step *= d;
@@ -153,8 +153,13 @@ Status FillCommon(const Config& c, StepCall& call, size_t mask_slot, DType out_d
     return ir::Fail("q {}, k {} and v {} do not fit each other", ir::ToString(call.T(0).shape()),
                     ir::ToString(call.T(1).shape()), ir::ToString(call.T(2).shape()));
   }
-  args.shape = {.batch = q.batch, .heads = c.heads, .kv_heads = c.groups, .q_len = q.rows, .k_len = k.rows,
-                .head_size = c.dim, .v_head_size = c.v_dim};
+  args.shape = {.batch = q.batch,
+                .heads = c.heads,
+                .kv_heads = c.groups,
+                .q_len = q.rows,
+                .k_len = k.rows,
+                .head_size = c.dim,
+                .v_head_size = c.v_dim};
   args.scale = c.scale;
   args.softcap = c.softcap;
   args.nan_guard = c.nan_guard;
@@ -180,7 +185,9 @@ Status Launch(kernels::Arch arch, const Args& args, StepCall& call) {
 class FloatAttention : public Kernel {
  public:
   FloatAttention(kernels::Arch arch, Config config) : arch_(arch), config_(config) {}
-  std::string name() const override { return (config_.flash ? "sdpa_f32_flash " : "sdpa_f32 ") + std::string(Name(arch_)); }
+  std::string name() const override {
+    return (config_.flash ? "sdpa_f32_flash " : "sdpa_f32 ") + std::string(Name(arch_));
+  }
   Status Run(StepCall& call) const override {
     kernels::SdpaFloatArgs args;
     OCTAVO_TRY_STATUS(FillCommon(config_, call, 3, DType::kF32, args));
@@ -202,7 +209,10 @@ class Int8Attention : public Kernel {
   Int8Attention(kernels::Arch arch, Config config, kernels::SdpaInt8Args params)
       : arch_(arch), config_(config), params_(params) {}
   std::string name() const override {
-    return (quant::IsFp8(params_.q_type) ? "sdpa_fp8 " : config_.flash ? "sdpa_int8_flash " : "sdpa_int8 ") + std::string(Name(arch_));
+    return (quant::IsFp8(params_.q_type) ? "sdpa_fp8 "
+            : config_.flash              ? "sdpa_int8_flash "
+                                         : "sdpa_int8 ") +
+           std::string(Name(arch_));
   }
   Status Run(StepCall& call) const override {
     kernels::SdpaInt8Args args = params_;

@@ -57,7 +57,8 @@ KernelPtr MakeBlocked(const Node& node, const CompileContext& c) {
   const Tensor* scale = c.Constant(node.input(2));
   const Tensor* zero = c.Constant(node.input(3));
   const Tensor* bias = c.Constant(node.input(4));
-  const bool given = w != nullptr && scale != nullptr && (zero != nullptr || !node.input(3)) && (bias != nullptr || !node.input(4));
+  const bool given =
+      w != nullptr && scale != nullptr && (zero != nullptr || !node.input(3)) && (bias != nullptr || !node.input(4));
   if (!given || w->rank() != 2 || c.graph.value(node.input(0)).type.dtype != DType::kF32) return nullptr;
   const bool transposed = node.attrs.Int("transposed", 0) != 0;
   const int64_t k = w->shape()[transposed ? 1 : 0], n = w->shape()[transposed ? 0 : 1];
@@ -78,8 +79,8 @@ KernelPtr MakeBlocked(const Node& node, const CompileContext& c) {
                                       .zero_point = zero != nullptr ? zero->data() : nullptr});
   if (!packed) return nullptr;
   std::string name = "linear_blocked" + std::to_string(packed->bits()) + " " + std::string(Name(c.arch));
-  return std::make_unique<BlockedKernel>(c.arch, std::move(*packed), bias != nullptr ? bias->ToFloats() : std::vector<float>{},
-                                         std::move(name));
+  return std::make_unique<BlockedKernel>(c.arch, std::move(*packed),
+                                         bias != nullptr ? bias->ToFloats() : std::vector<float>{}, std::move(name));
 }
 
 }  // namespace octavo::runtime

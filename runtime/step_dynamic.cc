@@ -66,7 +66,8 @@ class QuantizeTokensKernel : public Kernel {
     const float* in = x.as<float>().data();
     std::byte* codes = call.Allocate(0, DType::kU8, x.shape()).mutable_data();
     float* scale = call.Allocate(1, DType::kF32, std::move(of_scale)).mutable_as<float>().data();
-    const int64_t parts = PartsOf(rows, std::max<int64_t>(1, kElementGrain / std::max<int64_t>(1, n)), call.threads->count());
+    const int64_t parts =
+        PartsOf(rows, std::max<int64_t>(1, kElementGrain / std::max<int64_t>(1, n)), call.threads->count());
     call.threads->For(parts, [&](int64_t i) {
       const Part p = PartOf(rows, parts, i, 1);
       for (int64_t r = p.begin; r < p.end; ++r) {

@@ -15,7 +15,8 @@ constexpr int64_t kElementGrain = 16384;  // about 5 us
 
 class UnaryKernel : public Kernel {
  public:
-  UnaryKernel(kernels::Arch arch, kernels::UnaryOp op, std::string name) : arch_(arch), op_(op), name_(std::move(name)) {}
+  UnaryKernel(kernels::Arch arch, kernels::UnaryOp op, std::string name)
+      : arch_(arch), op_(op), name_(std::move(name)) {}
   std::string name() const override { return name_; }
   Status Run(StepCall& call) const override {
     const Tensor& x = call.T(0);
@@ -92,12 +93,15 @@ class BinaryKernel : public Kernel {
 };
 
 std::optional<kernels::UnaryOp> UnaryOf(const Node& node) {
-  static const std::map<Op, kernels::UnaryOp> table = {
-      {Op::kAbs, kernels::UnaryOp::kAbs},         {Op::kErf, kernels::UnaryOp::kErf},
-      {Op::kExp, kernels::UnaryOp::kExp},         {Op::kNeg, kernels::UnaryOp::kNeg},
-      {Op::kRelu, kernels::UnaryOp::kRelu},       {Op::kSigmoid, kernels::UnaryOp::kSigmoid},
-      {Op::kSqrt, kernels::UnaryOp::kSqrt},       {Op::kTanh, kernels::UnaryOp::kTanh},
-      {Op::kReciprocal, kernels::UnaryOp::kReciprocal}};
+  static const std::map<Op, kernels::UnaryOp> table = {{Op::kAbs, kernels::UnaryOp::kAbs},
+                                                       {Op::kErf, kernels::UnaryOp::kErf},
+                                                       {Op::kExp, kernels::UnaryOp::kExp},
+                                                       {Op::kNeg, kernels::UnaryOp::kNeg},
+                                                       {Op::kRelu, kernels::UnaryOp::kRelu},
+                                                       {Op::kSigmoid, kernels::UnaryOp::kSigmoid},
+                                                       {Op::kSqrt, kernels::UnaryOp::kSqrt},
+                                                       {Op::kTanh, kernels::UnaryOp::kTanh},
+                                                       {Op::kReciprocal, kernels::UnaryOp::kReciprocal}};
   if (node.op == Op::kGelu) {
     return node.attrs.Str("approximate", "none") == "tanh" ? kernels::UnaryOp::kGeluTanh : kernels::UnaryOp::kGelu;
   }

@@ -39,7 +39,11 @@ class LinearKernel : public Kernel {
     // Parameters of a dynamically quantized activation come with it.
     const int32_t zero = at_run_time_ ? ScalarInt(call.T(2)) : x_zero_;
     const float scale = at_run_time_ ? ScalarF32(call.T(1)) : x_scale_;
-    args.x = {.data = x.data(), .dtype = x.dtype(), .stride = k, .zero_point = zero, .scale = scale,
+    args.x = {.data = x.data(),
+              .dtype = x.dtype(),
+              .stride = k,
+              .zero_point = zero,
+              .scale = scale,
               .row_scale = per_token_ ? call.T(1).as<float>().data() : nullptr};
     args.count = static_cast<int>(branches_.size());
     for (size_t i = 0; i < branches_.size(); ++i) args.branch[i] = Output(call, i, x.shape());
@@ -72,7 +76,7 @@ class LinearKernel : public Kernel {
   float x_scale_ = 1.0f;
   int32_t x_zero_ = 0;
   bool at_run_time_ = false;
-  bool per_token_ = false;  // input 1 has one scale a row
+  bool per_token_ = false;     // input 1 has one scale a row
   bool has_residual_ = false;  // input 9
 
  private:
@@ -103,8 +107,7 @@ bool MakeBranch(const Node& node, const CompileContext& c, size_t first, Branch*
   const Tensor* w = c.Constant(node.input(first));
   const Tensor* scale = c.Constant(node.input(first + 1));
   if (w == nullptr || scale == nullptr || w->rank() != 2 || !quant::IsInt8(w->dtype())) return false;
-  auto packed = kernels::PackWeights(
-      {.data = w->data(), .dtype = w->dtype(), .k = w->shape()[0], .n = w->shape()[1]});
+  auto packed = kernels::PackWeights({.data = w->data(), .dtype = w->dtype(), .k = w->shape()[0], .n = w->shape()[1]});
   if (!packed) return false;
   out->w = std::move(*packed);
   out->w_scale = scale->ToFloats();
@@ -118,7 +121,8 @@ bool MakeBranch(const Node& node, const CompileContext& c, size_t first, Branch*
   if (node.input(first + 3)) {
     const Tensor* ys = c.Constant(node.input(first + 3));
     const Tensor* yz = c.Constant(node.input(first + 4));
-    if (ys == nullptr || yz == nullptr || ys->size() != 1 || yz->size() != 1 || !quant::IsInt8(yz->dtype())) return false;
+    if (ys == nullptr || yz == nullptr || ys->size() != 1 || yz->size() != 1 || !quant::IsInt8(yz->dtype()))
+      return false;
     out->y_dtype = yz->dtype();
     out->y_scale = ScalarF32(*ys);
     out->y_zero = ScalarInt(*yz);
@@ -140,7 +144,8 @@ KernelPtr MakeLinear(const Node& node, const CompileContext& c) {
                            quant::IsInt8(c.graph.value(node.input(2)).type.dtype);
   const bool per_token = node.attrs.Int("per_token", 0) != 0;
   if (per_token && (xs != nullptr || xz == nullptr || xz->size() != 1 || !quant::IsInt8(xz->dtype()))) return nullptr;
-  if (!per_token && !at_run_time && (xs == nullptr || xz == nullptr || xs->size() != 1 || xz->size() != 1 || !quant::IsInt8(xz->dtype()))) {
+  if (!per_token && !at_run_time &&
+      (xs == nullptr || xz == nullptr || xs->size() != 1 || xz->size() != 1 || !quant::IsInt8(xz->dtype()))) {
     return nullptr;
   }
   const std::string kind = node.op == Op::kQkvInt8 ? "qkv_int8 " : "linear_int8 ";

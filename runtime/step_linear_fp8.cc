@@ -21,7 +21,11 @@ class LinearFp8Kernel : public Kernel {
  public:
   LinearFp8Kernel(kernels::Arch arch, std::string name, float x_scale, kernels::Activation activation,
                   std::vector<Branch> branches)
-      : arch_(arch), name_(std::move(name)), x_scale_(x_scale), activation_(activation), branches_(std::move(branches)) {}
+      : arch_(arch),
+        name_(std::move(name)),
+        x_scale_(x_scale),
+        activation_(activation),
+        branches_(std::move(branches)) {}
 
   std::string name() const override { return name_; }
 
@@ -101,7 +105,8 @@ bool MakeBranch(const Node& node, const CompileContext& c, size_t first, Branch*
   if (!node.input(first + 3)) return true;
   const Tensor* ys = c.Constant(node.input(first + 3));
   const Tensor* yz = c.Constant(node.input(first + 4));
-  if (ys == nullptr || yz == nullptr || ys->size() != 1 || yz->size() != 1 || !quant::IsCode8(yz->dtype())) return false;
+  if (ys == nullptr || yz == nullptr || ys->size() != 1 || yz->size() != 1 || !quant::IsCode8(yz->dtype()))
+    return false;
   out->y_dtype = yz->dtype();
   out->y_scale = ScalarF32(*ys);
   out->y_zero = quant::IsFp8(yz->dtype()) ? 0 : ScalarInt(*yz);

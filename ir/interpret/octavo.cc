@@ -15,7 +15,8 @@ Status RunBody(Call& call) {
     size_t slot = 0;
     for (size_t i = 1; i < name.size(); ++i) slot = slot * 10 + static_cast<size_t>(name[i] - '0');
     if (!call.Has(slot)) return Fail("input {} is absent", slot);
-    operands.push_back(call.in[slot]);  // with its integers, if it has some: what stands in the body sees them as in place
+    operands.push_back(
+        call.in[slot]);  // with its integers, if it has some: what stands in the body sees them as in place
   }
   OCTAVO_TRY(std::vector<RtValue> results, RunGraph(body, operands));
   for (size_t i = 0; i < results.size(); ++i) {

@@ -188,7 +188,8 @@ Status DequantizeLinear(Call& call) {
   if (quant::IsFp8(x.dtype())) {
     OCTAVO_TRY_STATUS(DequantizeFp8(l, x, scales, y));
   } else {
-    if (!quant::IsInteger(x.dtype()) || (x.dtype() != DType::kS32 && quant::BitsOf(x.dtype()) > 16)) return BadType(x.dtype());
+    if (!quant::IsInteger(x.dtype()) || (x.dtype() != DType::kS32 && quant::BitsOf(x.dtype()) > 16))
+      return BadType(x.dtype());
     const Tensor q = quant::BitsOf(x.dtype()) == 4 ? UnpackNibbles(x) : x;
     const auto zeros = zero.defined() ? zero.ToInts() : std::vector<int64_t>(scales.size(), 0);
     if (x.dtype() == DType::kS32 && std::any_of(zeros.begin(), zeros.end(), [](int64_t z) { return z != 0; })) {

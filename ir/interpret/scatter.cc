@@ -107,7 +107,8 @@ Status ScatterND(Call& call) {
 }
 
 Status TensorScatter(Call& call) {
-  OCTAVO_TRY(const CacheWrite write, PlanCacheWrite(call.node, call.T(0), call.T(1), call.Has(2) ? &call.T(2) : nullptr));
+  OCTAVO_TRY(const CacheWrite write,
+             PlanCacheWrite(call.node, call.T(0), call.T(1), call.Has(2) ? &call.T(2) : nullptr));
   Tensor y = CopyOf(call.T(0));
   WriteCache(write, call.T(1), y);
   call.Return(std::move(y));
@@ -119,7 +120,8 @@ Status TensorScatter(Call& call) {
 Result<CacheWrite> PlanCacheWrite(const Node& node, const Tensor& cache, const Tensor& update, const Tensor* at) {
   const int64_t axis = node.attrs.Int("axis", -2) + (node.attrs.Int("axis", -2) < 0 ? cache.rank() : 0);
   if (axis <= 0 || axis >= cache.rank()) {
-    return Fail("axis {} is not one of the axes 1 to {} that a batch leaves", node.attrs.Int("axis", -2), cache.rank() - 1);
+    return Fail("axis {} is not one of the axes 1 to {} that a batch leaves", node.attrs.Int("axis", -2),
+                cache.rank() - 1);
   }
   const std::string mode = node.attrs.Str("mode", "linear");
   if (mode != "linear" && mode != "circular") return Fail("mode is '{}'; it must be linear or circular", mode);
@@ -131,12 +133,14 @@ Result<CacheWrite> PlanCacheWrite(const Node& node, const Tensor& cache, const T
   if (cache.dtype() == DType::kString || quant::BitsOf(cache.dtype()) % 8 != 0) {
     return Fail("a cache of {} has no whole bytes to write", quant::Name(cache.dtype()));
   }
-  if (!fits) return Fail("the update {} does not fit the cache {} along axis {}", Describe(update), Describe(cache), axis);
+  if (!fits)
+    return Fail("the update {} does not fit the cache {} along axis {}", Describe(update), Describe(cache), axis);
   CacheWrite w;
   w.rows = cache.shape()[a];
   w.new_rows = update.shape()[a];
   w.outer = Count(cache.shape(), 0, a);
-  w.row_bytes = static_cast<size_t>(Count(cache.shape(), a + 1, cache.shape().size()) * quant::BitsOf(cache.dtype()) / 8);
+  w.row_bytes =
+      static_cast<size_t>(Count(cache.shape(), a + 1, cache.shape().size()) * quant::BitsOf(cache.dtype()) / 8);
   w.start.assign(static_cast<size_t>(cache.shape()[0]), 0);
   if (at != nullptr) {
     OCTAVO_TRY(std::vector<int64_t> start, IntsOf(*at, "the write positions"));

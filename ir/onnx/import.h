@@ -44,7 +44,7 @@ struct FileContext {
   std::map<std::tuple<std::string, std::string, std::string>, const pb::FunctionProto*> functions;
   std::vector<const pb::FunctionProto*> active;  // being inlined: a function that calls itself has no end
   bool attention_before_122 = false;
-  int64_t inlined_nodes = 0;                     // bounds what a small file can blow up to
+  int64_t inlined_nodes = 0;  // bounds what a small file can blow up to
 };
 
 struct Scope {

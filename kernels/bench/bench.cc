@@ -39,7 +39,8 @@ class Turns {
       if (w) w();
     }
     const auto start = std::chrono::steady_clock::now();
-    for (int round = 0; round < 5 || std::chrono::steady_clock::now() - start < std::chrono::duration<double>(options.seconds);
+    for (int round = 0;
+         round < 5 || std::chrono::steady_clock::now() - start < std::chrono::duration<double>(options.seconds);
          ++round) {
       for (size_t i = 0; i < work_.size(); ++i) {
         if (!work_[i]) continue;
@@ -70,7 +71,8 @@ struct LinearProblem {
   size_t next = 0;
 
   // `most`: the largest weight; 64 gives panels that are certified (PackedWeights::SafeQuads).
-  LinearProblem(int64_t m, Arch arch, int64_t copies, int most = 127) : scratch(GemmScratchBytes(arch, quant::DType::kU8, kWidth)) {
+  LinearProblem(int64_t m, Arch arch, int64_t copies, int most = 127)
+      : scratch(GemmScratchBytes(arch, quant::DType::kU8, kWidth)) {
     std::mt19937 random(7);
     x.resize(static_cast<size_t>(m * kWidth));
     for (auto& v : x) v = static_cast<uint8_t>(random());
@@ -78,7 +80,8 @@ struct LinearProblem {
     scale.assign(kWidth, 0.001f);
     bias.assign(kWidth, 0.25f);
     std::vector<int8_t> weights(static_cast<size_t>(kWidth * kWidth));
-    for (auto& v : weights) v = static_cast<int8_t>(static_cast<int>(random() % static_cast<unsigned>(2 * most + 1)) - most);
+    for (auto& v : weights)
+      v = static_cast<int8_t>(static_cast<int>(random() % static_cast<unsigned>(2 * most + 1)) - most);
     w.reserve(static_cast<size_t>(3 * copies));
     for (int64_t c = 0; c < copies; ++c) {
       QkvArgs& a = args.emplace_back();
@@ -86,8 +89,14 @@ struct LinearProblem {
       a.count = 3;
       for (int b = 0; b < 3; ++b) {
         w.push_back(*PackWeights({.data = weights.data(), .k = kWidth, .n = kWidth}));
-        a.branch[b] = {.w = &w.back(), .w_scale = scale.data(), .bias = bias.data(), .activation = Activation::kNone,
-                       .y = y.data() + b * m * kWidth, .dtype = quant::DType::kU8, .scale = 0.05f, .zero_point = 120,
+        a.branch[b] = {.w = &w.back(),
+                       .w_scale = scale.data(),
+                       .bias = bias.data(),
+                       .activation = Activation::kNone,
+                       .y = y.data() + b * m * kWidth,
+                       .dtype = quant::DType::kU8,
+                       .scale = 0.05f,
+                       .zero_point = 120,
                        .stride = kWidth};
       }
     }
@@ -108,7 +117,8 @@ double Speedup(const Options& options, const std::function<void()>& one, const s
   };
   double alone = std::numeric_limits<double>::infinity(), together = alone;
   const auto start = std::chrono::steady_clock::now();
-  for (int round = 0; round < 5 || std::chrono::steady_clock::now() - start < std::chrono::duration<double>(options.seconds / 2);
+  for (int round = 0;
+       round < 5 || std::chrono::steady_clock::now() - start < std::chrono::duration<double>(options.seconds / 2);
        ++round) {
     alone = std::min(alone, wall(one));
     // Several in a row, as the steps of a model are: the pool's threads sleep while one works alone, and waking them is not
@@ -127,8 +137,10 @@ double MeasureSpeedup(int64_t m, const Options& options) {
   AlignedArray<uint8_t> scratch(static_cast<size_t>(shares.rows * shares.blocks) * bytes);
   const auto share = [&](int64_t i) {
     const int64_t r = i / shares.blocks, c = i % shares.blocks;
-    Qkv(options.arch, problem.args[problem.next % problem.args.size()], {m * r / shares.rows, m * (r + 1) / shares.rows},
-        {blocks * c / shares.blocks, blocks * (c + 1) / shares.blocks}, scratch.data() + static_cast<size_t>(i) * bytes);
+    Qkv(options.arch, problem.args[problem.next % problem.args.size()],
+        {m * r / shares.rows, m * (r + 1) / shares.rows},
+        {blocks * c / shares.blocks, blocks * (c + 1) / shares.blocks},
+        scratch.data() + static_cast<size_t>(i) * bytes);
   };
   return Speedup(
       options, [&] { problem.Run(options.arch, m); },
@@ -166,9 +178,8 @@ LinearRow MeasureLinear(int64_t m, const Options& options, Report& report) {
     if (!GemmF32({x.data(), kWidth, &*packed, nullptr, y.data(), 3 * kWidth}, {0, m}).empty()) std::abort();
   });
   const size_t peak = turns.Add(dot.run);
-  const size_t read = turns.Add([&] {
-    ReadAll(options.arch, plain.data() + read_turn++ * read_at_once % read_bytes, read_at_once);
-  });
+  const size_t read =
+      turns.Add([&] { ReadAll(options.arch, plain.data() + read_turn++ * read_at_once % read_bytes, read_at_once); });
   const size_t certified = turns.Add(!certifies ? std::function<void()>() : [&] { seven_bits->Run(options.arch, m); });
   report.complete &= turns.Run(options);
 
@@ -181,7 +192,8 @@ LinearRow MeasureLinear(int64_t m, const Options& options, Report& report) {
     report.read_gb_s = static_cast<double>(read_bytes) / turns[read] * 1e-9;
     row.of_bandwidth = row.weights_gb_s / report.read_gb_s;
   }
-  row.read_bound = row.mac_per_cycle * turns[mine] / (turns[read] * static_cast<double>(weight_bytes) / static_cast<double>(read_at_once));
+  row.read_bound = row.mac_per_cycle * turns[mine] /
+                   (turns[read] * static_cast<double>(weight_bytes) / static_cast<double>(read_at_once));
   if (certifies) row.certified_of_peak = row.of_peak * turns[mine] / turns[certified];
   row.over_onednn_int8 = turns[theirs] / turns[mine];
   row.over_onednn_f32 = packed ? turns[floats] / turns[mine] : 0;
@@ -233,15 +245,17 @@ AttentionRow MeasureAttention(int64_t s, bool mask, const Options& options, Repo
   }
   const auto share = [&](int64_t i) {
     const auto at = static_cast<size_t>(i);
-    SdpaHeads(options.arch, ours.args, kHeads * i / options.threads, kHeads * (i + 1) / options.threads, packed[at].data(),
-              scratch[at].data());
+    SdpaHeads(options.arch, ours.args, kHeads * i / options.threads, kHeads * (i + 1) / options.threads,
+              packed[at].data(), scratch[at].data());
   };
   const double speedup = Speedup(
       options, [&] { SdpaHeads(options.arch, ours.args, 0, kHeads, ours.packed.data(), ours.scratch.data()); },
       [&] { options.parallel(options.threads, share); });
-  return {.s = s, .mask = mask,
+  return {.s = s,
+          .mask = mask,
           .cycles_per_score = turns.cycles() / static_cast<double>(kHeads * s * s),
-          .over_onednn_int8 = turns[theirs] / turns[mine], .over_onednn_f32 = turns[in_float] / turns[mine],
+          .over_onednn_int8 = turns[theirs] / turns[mine],
+          .over_onednn_f32 = turns[in_float] / turns[mine],
           .speedup = speedup};
 }
 
@@ -250,7 +264,8 @@ void MeasurePeaks(const Options& options, Report& report) {
   const PeakLoop dot = DotPeak(options.arch), fma = FmaPeak(options.arch);
   Turns turns;
   const size_t d = turns.Add(dot.run), f = turns.Add(fma.run);
-  report.complete &= turns.Run({.arch = options.arch, .seconds = 0.2, .progress = {}, .stop = options.stop, .parallel = {}});
+  report.complete &=
+      turns.Run({.arch = options.arch, .seconds = 0.2, .progress = {}, .stop = options.stop, .parallel = {}});
   report.dot = dot.instruction;
   report.fma = fma.instruction;
   const auto rate = [&](const PeakLoop& loop, double s) {

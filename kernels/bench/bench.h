@@ -29,13 +29,13 @@ struct Options {
 struct LinearRow {
   int64_t m = 0;
   double mac_per_cycle = 0;
-  double of_peak = 0;       // of the dot product loop; 0: no such loop
-  double weights_gb_s = 0;  // m = 1: weights read from beyond L2
-  double of_bandwidth = 0;  // of the rate of plain loads over as many bytes
-  double read_bound = 0;    // MAC/cycle if the weights were only read, from where they lie
-  double certified_of_peak = 0;  // CPUs without VNNI: with weights of 7 bits
+  double of_peak = 0;                                // of the dot product loop; 0: no such loop
+  double weights_gb_s = 0;                           // m = 1: weights read from beyond L2
+  double of_bandwidth = 0;                           // of the rate of plain loads over as many bytes
+  double read_bound = 0;                             // MAC/cycle if the weights were only read, from where they lie
+  double certified_of_peak = 0;                      // CPUs without VNNI: with weights of 7 bits
   double over_onednn_int8 = 0, over_onednn_f32 = 0;  // its time / ours
-  double speedup = 0;  // by Options::threads, in wall time; 0: not measured
+  double speedup = 0;                                // by Options::threads, in wall time; 0: not measured
 };
 
 // Kernel 2, exact mode, 12 heads of 64, u8 operands and output.

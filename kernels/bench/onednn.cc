@@ -90,8 +90,10 @@ OneDnnAttention::OneDnnAttention(int64_t heads, int64_t s, int64_t d, bool int8)
   const int64_t row = heads * d;
   const auto rows = [&](dt type) { return memory::desc({1, heads, s, d}, type, memory::dims{s * row, d, row, 1}); };
   const memory::desc kt({1, heads, d, s}, weights, memory::dims{s * row, d, 1, row});
-  const memory::desc scores({1, heads, s, s}, dt::f32, tag::abcd), probabilities({1, heads, s, s}, activation, tag::abcd);
-  const memory::desc mask({1, 1, 1, s}, dt::f32, tag::abcd), one({1, 1, 1, 1}, dt::f32, tag::abcd), scalar({1}, dt::f32, tag::x);
+  const memory::desc scores({1, heads, s, s}, dt::f32, tag::abcd),
+      probabilities({1, heads, s, s}, activation, tag::abcd);
+  const memory::desc mask({1, 1, 1, s}, dt::f32, tag::abcd), one({1, 1, 1, 1}, dt::f32, tag::abcd),
+      scalar({1}, dt::f32, tag::x);
   dnnl::post_ops post;
   post.append_binary(dnnl::algorithm::binary_mul, one);
   post.append_binary(dnnl::algorithm::binary_add, mask);
@@ -113,11 +115,12 @@ OneDnnAttention::OneDnnAttention(int64_t heads, int64_t s, int64_t d, bool int8)
   const memory score_memory = Filled(engine, scores, 0.0f), p = operand(probabilities, activation);
   const memory q = operand(rows(activation), activation), o = operand(rows(activation), activation);
   const memory scale = Filled(engine, scalar, 1.0f / 255.0f);
-  st.first = {{DNNL_ARG_SRC, q},
-              {DNNL_ARG_WEIGHTS, operand(kt, weights)},
-              {DNNL_ARG_DST, score_memory},
-              {DNNL_ARG_ATTR_MULTIPLE_POST_OP(0) | DNNL_ARG_SRC_1, Filled(engine, one, 1 / std::sqrt(static_cast<float>(d)))},
-              {DNNL_ARG_ATTR_MULTIPLE_POST_OP(1) | DNNL_ARG_SRC_1, Filled(engine, mask, 0.0f)}};
+  st.first = {
+      {DNNL_ARG_SRC, q},
+      {DNNL_ARG_WEIGHTS, operand(kt, weights)},
+      {DNNL_ARG_DST, score_memory},
+      {DNNL_ARG_ATTR_MULTIPLE_POST_OP(0) | DNNL_ARG_SRC_1, Filled(engine, one, 1 / std::sqrt(static_cast<float>(d)))},
+      {DNNL_ARG_ATTR_MULTIPLE_POST_OP(1) | DNNL_ARG_SRC_1, Filled(engine, mask, 0.0f)}};
   st.middle = {{DNNL_ARG_SRC, score_memory}, {DNNL_ARG_DST, p}};
   st.last = {{DNNL_ARG_SRC, p}, {DNNL_ARG_WEIGHTS, operand(rows(weights), weights)}, {DNNL_ARG_DST, o}};
   if (int8) {

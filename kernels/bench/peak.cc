@@ -15,7 +15,7 @@ constexpr int kRounds = 40000;  // 50 to 100 us: reading the clock of a thread c
 // One instruction per register of a list; enough chains to hide a latency of 5 cycles at two a cycle.
 #define OCTAVO_12(I) I(0) I(1) I(2) I(3) I(4) I(5) I(6) I(7) I(8) I(9) I(10) I(11)
 #define OCTAVO_16(I) OCTAVO_12(I) I(12) I(13) I(14) I(15)
-#define OCTAVO_CLOBBERS                                                                                            \
+#define OCTAVO_CLOBBERS                                                                                               \
   "xmm0", "xmm1", "xmm2", "xmm3", "xmm4", "xmm5", "xmm6", "xmm7", "xmm8", "xmm9", "xmm10", "xmm11", "xmm12", "xmm13", \
       "xmm14", "xmm15"
 
@@ -28,11 +28,13 @@ __attribute__((target("avx2"))) void Dot256() {
   for (int i = 0; i < kRounds; ++i) asm volatile(OCTAVO_12(OCTAVO_DOT256)::: OCTAVO_CLOBBERS);
 }
 // The exact product of 16-bit pairs and its accumulation are two instructions; the product goes to a register of its own.
-#define OCTAVO_PAIR(w, a, p) \
-  "vpmaddwd %%" w "15, %%" w "14, %%" w #p "\n\t" "vpaddd %%" w #p ", %%" w #a ", %%" w #a "\n\t"
-#define OCTAVO_PAIRS(w)                                                                              \
-  OCTAVO_PAIR(w, 0, 6) OCTAVO_PAIR(w, 1, 7) OCTAVO_PAIR(w, 2, 8) OCTAVO_PAIR(w, 3, 9) OCTAVO_PAIR(w, 4, 10) \
-  OCTAVO_PAIR(w, 5, 11)
+#define OCTAVO_PAIR(w, a, p)               \
+  "vpmaddwd %%" w "15, %%" w "14, %%" w #p \
+  "\n\t"                                   \
+  "vpaddd %%" w #p ", %%" w #a ", %%" w #a "\n\t"
+#define OCTAVO_PAIRS(w) \
+  OCTAVO_PAIR(w, 0, 6)  \
+  OCTAVO_PAIR(w, 1, 7) OCTAVO_PAIR(w, 2, 8) OCTAVO_PAIR(w, 3, 9) OCTAVO_PAIR(w, 4, 10) OCTAVO_PAIR(w, 5, 11)
 __attribute__((target("avx2"))) void Pairs256() {
   for (int i = 0; i < kRounds; ++i) asm volatile(OCTAVO_PAIRS("ymm")::: OCTAVO_CLOBBERS);
 }
@@ -48,8 +50,8 @@ __attribute__((target("avx2,fma"))) void Fma256() {
 }
 #define OCTAVO_FMA512(n) "vfmadd231ps %%zmm31, %%zmm30, %%zmm" #n "\n\t"
 __attribute__((target("avx512f"))) void Fma512() {
-  asm volatile(OCTAVO_16(OCTAVO_ZERO256) "vpxord %%zmm30, %%zmm30, %%zmm30\n\tvpxord %%zmm31, %%zmm31, %%zmm31" :::
-                   OCTAVO_CLOBBERS, "xmm30", "xmm31");
+  asm volatile(OCTAVO_16(OCTAVO_ZERO256) "vpxord %%zmm30, %%zmm30, %%zmm30\n\tvpxord %%zmm31, %%zmm31, %%zmm31" ::
+                   : OCTAVO_CLOBBERS, "xmm30", "xmm31");
   for (int i = 0; i < kRounds; ++i) asm volatile(OCTAVO_16(OCTAVO_FMA512)::: OCTAVO_CLOBBERS);
 }
 
@@ -69,7 +71,8 @@ __attribute__((target("avx2"))) void Read256(const char* p, int64_t bytes) {
   for (const char* end = p + bytes; p + 256 <= end; p += 256) {
     asm volatile(
         "vmovdqu (%0), %%ymm0\n\tvmovdqu 32(%0), %%ymm1\n\tvmovdqu 64(%0), %%ymm2\n\tvmovdqu 96(%0), %%ymm3\n\t"
-        "vmovdqu 128(%0), %%ymm4\n\tvmovdqu 160(%0), %%ymm5\n\tvmovdqu 192(%0), %%ymm6\n\tvmovdqu 224(%0), %%ymm7" ::"r"(p)
+        "vmovdqu 128(%0), %%ymm4\n\tvmovdqu 160(%0), %%ymm5\n\tvmovdqu 192(%0), %%ymm6\n\tvmovdqu 224(%0), %%ymm7" ::
+            "r"(p)
         : "memory", OCTAVO_CLOBBERS);
   }
 }

@@ -88,8 +88,8 @@ HWY_INLINE void Step(const Dec (&decoders)[kV], const hn::Vec<DI> (&codes)[kV], 
 
 // The first `count` k of one 32-bit lane, at most kSteps.
 template <class Dec, int kRows, int kV, int kStep = 0>
-HWY_INLINE void Steps(const Dec (&decoders)[kV], const hn::Vec<DI> (&codes)[kV], const float* x, int64_t stride, int count,
-                      V (&sum)[kRows][kV]) {
+HWY_INLINE void Steps(const Dec (&decoders)[kV], const hn::Vec<DI> (&codes)[kV], const float* x, int64_t stride,
+                      int count, V (&sum)[kRows][kV]) {
   if constexpr (kStep < Dec::kSteps) {
     if (kStep >= count) return;
     Step<Dec, kRows, kV, kStep>(decoders, codes, x, stride, sum);
@@ -168,7 +168,8 @@ void SmallRows(const PackedBlocked& w, int64_t panel, int columns, const float* 
 }
 
 template <int kBits, bool kZeros>
-void Small(const PackedBlocked& w, int64_t panel, int columns, const float* x, int64_t stride, int64_t rows, float* acc) {
+void Small(const PackedBlocked& w, int64_t panel, int columns, const float* x, int64_t stride, int64_t rows,
+           float* acc) {
   using Fn = void(const PackedBlocked&, int64_t, int, const float*, int64_t, float*);
   constexpr Fn* kFns[] = {SmallRows<kBits, kZeros, 1>, SmallRows<kBits, kZeros, 2>, SmallRows<kBits, kZeros, 3>,
                           SmallRows<kBits, kZeros, 4>, SmallRows<kBits, kZeros, 5>, SmallRows<kBits, kZeros, 6>,

@@ -30,8 +30,8 @@ HWY_INLINE hwy::HWY_NAMESPACE::Vec<hwy::HWY_NAMESPACE::RebindToUnsigned<Fp8D>> B
 }
 
 // Rows of x as bf16 times `unit`, [rows][l.x_bytes / 2], zeros from k on. `row`: k floats of scratch.
-inline void DecodeTileRows(const GemmInput& x, int64_t first, int64_t rows, int64_t k, float unit, const internal::Fp8TileLayout& l,
-                           float* row, uint8_t* out) {
+inline void DecodeTileRows(const GemmInput& x, int64_t first, int64_t rows, int64_t k, float unit,
+                           const internal::Fp8TileLayout& l, float* row, uint8_t* out) {
   namespace hn = hwy::HWY_NAMESPACE;
   const hn::RebindToUnsigned<Fp8D> du;
   const hn::Rebind<uint16_t, decltype(du)> d16;
@@ -76,8 +76,8 @@ HWY_NOINLINE void DecodeTileWeights(const uint8_t* w, int64_t k, const internal:
 }
 
 // out[32][64], two panels of columns from `out` on.
-HWY_NOINLINE inline void Bf16Tile2x2(const uint8_t* a, int64_t stride, int64_t steps, const uint8_t* b0, const uint8_t* b1,
-                                     float* out) {
+HWY_NOINLINE inline void Bf16Tile2x2(const uint8_t* a, int64_t stride, int64_t steps, const uint8_t* b0,
+                                     const uint8_t* b1, float* out) {
   const uint8_t* a1 = a + 16 * stride;
   tile::Zero<0>(), tile::Zero<1>(), tile::Zero<2>(), tile::Zero<3>();
   for (int64_t i = 0; i < steps; ++i) {

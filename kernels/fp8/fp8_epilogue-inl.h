@@ -37,8 +37,8 @@ class Fp8Epilogue {
   void Run(float* acc, int64_t row, int64_t rows) const {
     namespace hn = hwy::HWY_NAMESPACE;
     const Fp8D d;
-    Each(acc, rows, [&](Fp8V v, int c)
-                        HWY_ATTR { return hn::Add(hn::Mul(v, hn::Load(d, scale_ + c)), hn::Load(d, bias_ + c)); });
+    Each(acc, rows,
+         [&](Fp8V v, int c) HWY_ATTR { return hn::Add(hn::Mul(v, hn::Load(d, scale_ + c)), hn::Load(d, bias_ + c)); });
     Activate(acc, rows);
     if (y_.post_scale != nullptr) {
       Each(acc, rows, [&](Fp8V v, int c) HWY_ATTR { return hn::Mul(v, hn::Load(d, post_ + c)); });

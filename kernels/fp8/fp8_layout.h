@@ -11,7 +11,7 @@ inline constexpr int64_t kFp8SmallRows = 8;  // at most as many run by the tiles
 inline constexpr int64_t kFp8Chunk = 128;    // k that are decoded at once: 64 columns are 32 KB of floats
 
 struct Fp8Layout {
-  int64_t rows;                                   // that share decoded weights
+  int64_t rows;                                  // that share decoded weights
   int64_t x_stride, acc_at, decoded_at, floats;  // in floats
 };
 

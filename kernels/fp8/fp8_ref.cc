@@ -27,7 +27,8 @@ void Store(const GemmOutput& y, int64_t m, int64_t n, float value) {
     static_cast<uint8_t*>(y.y)[index] = quant::QuantizeFp8One(value, y.scale, y.dtype);
   } else {
     const auto [lo, hi] = quant::RangeOf(y.dtype);
-    const int32_t q = quant::QuantizeOne(value, y.scale, y.zero_point, static_cast<int32_t>(lo), static_cast<int32_t>(hi));
+    const int32_t q =
+        quant::QuantizeOne(value, y.scale, y.zero_point, static_cast<int32_t>(lo), static_cast<int32_t>(hi));
     static_cast<uint8_t*>(y.y)[index] = static_cast<uint8_t>(q);
   }
 }

@@ -39,8 +39,8 @@ HWY_INLINE void Weights(hn::Vec<Codes> codes, Fp8V* out) {
 
 // acc[kRows][64], the columns of vector `load` of the codes, all of k. kHalves 2: lower and upper bytes, 1: as `kUpper`.
 template <bool kE4M3, int kRows, int kHalves, bool kUpper>
-HWY_NOINLINE void SmallTile(const uint8_t* HWY_RESTRICT w, int64_t k, int load, const float* HWY_RESTRICT x, int64_t stride,
-                            float* HWY_RESTRICT acc) {
+HWY_NOINLINE void SmallTile(const uint8_t* HWY_RESTRICT w, int64_t k, int load, const float* HWY_RESTRICT x,
+                            int64_t stride, float* HWY_RESTRICT acc) {
   constexpr int kV = 2 * kHalves;
   const Fp8D d;
   const Codes d16;
@@ -166,7 +166,8 @@ void FloatRows(const float* x, int64_t stride, int64_t rows, const float* w, int
 HWY_INLINE int64_t RowsOfTile(int64_t left) { return left > 9 ? 6 : left > 6 ? (left + 1) / 2 : left; }
 
 // Rows of x as floats, times what the weights' decoding leaves out.
-void DecodeRows(const Fp8Args& args, int64_t first, int64_t rows, int64_t k, float unit, const Fp8Layout& l, float* out) {
+void DecodeRows(const Fp8Args& args, int64_t first, int64_t rows, int64_t k, float unit, const Fp8Layout& l,
+                float* out) {
   const auto* x = static_cast<const uint8_t*>(args.x.data) + first * args.x.stride;
   for (int64_t r = 0; r < rows; ++r, x += args.x.stride, out += l.x_stride) {
     if (args.x.dtype == quant::DType::kE4M3FN) {
@@ -250,7 +251,8 @@ void Tiles(const Fp8Args& args, Range rows, Range blocks, void* scratch) {
   N_AVX3_DL::RunFp8Tiles(args, rows, blocks, scratch);
 }
 
-constexpr PerArch<decltype(Reference)> kRun = {&Reference, &N_AVX2::Run, &N_AVX3::Run, &N_AVX3_DL::Run, nullptr, &Tiles};
+constexpr PerArch<decltype(Reference)> kRun = {&Reference,      &N_AVX2::Run, &N_AVX3::Run,
+                                               &N_AVX3_DL::Run, nullptr,      &Tiles};
 
 }  // namespace
 

@@ -71,8 +71,8 @@ HWY_INLINE ColumnsOfBlock BeginBlock(const GemmInput& x, bool flips, const GemmO
   return b;
 }
 
-HWY_INLINE EpilogueTile TileOf(const GemmInput& x, const GemmOutput& y, const ColumnsOfBlock& b, const BlockColumns* columns,
-                               int32_t* acc) {
+HWY_INLINE EpilogueTile TileOf(const GemmInput& x, const GemmOutput& y, const ColumnsOfBlock& b,
+                               const BlockColumns* columns, int32_t* acc) {
   EpilogueTile tile{};
   tile.acc = acc;
   tile.columns_of = columns;

@@ -12,9 +12,10 @@ namespace octavo::kernels {
 namespace {
 
 constexpr std::pair<Activation, std::string_view> kNames[] = {
-    {Activation::kNone, "none"},          {Activation::kRelu, "relu"}, {Activation::kGelu, "gelu"},
-    {Activation::kGeluTanh, "gelu_tanh"}, {Activation::kSilu, "silu"}, {Activation::kSigmoid, "sigmoid"},
-    {Activation::kTanh, "tanh"},          {Activation::kQuickGelu, "quick_gelu"},
+    {Activation::kNone, "none"}, {Activation::kRelu, "relu"},
+    {Activation::kGelu, "gelu"}, {Activation::kGeluTanh, "gelu_tanh"},
+    {Activation::kSilu, "silu"}, {Activation::kSigmoid, "sigmoid"},
+    {Activation::kTanh, "tanh"}, {Activation::kQuickGelu, "quick_gelu"},
 };
 
 int32_t Accumulate(const GemmInput& x, const PackedWeights& w, int64_t m, int64_t n) {
@@ -87,7 +88,8 @@ void GemmReference(const GemmArgs& args, Range rows, Range blocks) {
   const int64_t end = std::min(y.w->n(), blocks.end * kColumnBlock);
   for (int64_t m = rows.begin; m < rows.end; ++m) {
     for (int64_t n = blocks.begin * kColumnBlock; n < end; ++n) {
-      const float scale = (args.x.row_scale != nullptr ? args.x.row_scale[m] : args.x.scale) * y.w_scale[y.w_scale_per_column ? n : 0];
+      const float scale =
+          (args.x.row_scale != nullptr ? args.x.row_scale[m] : args.x.scale) * y.w_scale[y.w_scale_per_column ? n : 0];
       float value = static_cast<float>(Accumulate(args.x, *y.w, m, n)) * scale;
       if (y.bias != nullptr) value = value + y.bias[n];
       value = ApplyActivation(y.activation, value);

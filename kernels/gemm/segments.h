@@ -39,9 +39,7 @@ inline int64_t RowsAtOnce(int64_t k, int64_t bytes_per_element) {
 inline constexpr int64_t kDecodingRows = 24;
 inline constexpr int64_t kMostDecodedK = 1536;
 // Of 16 bits, for a group of rows as s16 and as u8; whole lines.
-inline int64_t WideElements(int64_t k) {
-  return (RowsAtOnce(k, 2) * ((k + 3) / 4 * 4) * 3 / 2 + 31) / 32 * 32;
-}
+inline int64_t WideElements(int64_t k) { return (RowsAtOnce(k, 2) * ((k + 3) / 4 * 4) * 3 / 2 + 31) / 32 * 32; }
 
 // At most as many rows run by the small kernels (small-inl.h).
 inline constexpr int64_t kSmallRows = 8;
@@ -52,9 +50,7 @@ inline int64_t TileStride(int64_t k) {
   const int64_t bytes = (k + 63) / 64 * 64;
   return bytes % 1024 == 0 ? bytes + 64 : bytes;
 }
-inline int64_t TileRowsAtOnce(int64_t k) {
-  return std::clamp<int64_t>(192 * 1024 / TileStride(k) / 32 * 32, 32, 128);
-}
+inline int64_t TileRowsAtOnce(int64_t k) { return std::clamp<int64_t>(192 * 1024 / TileStride(k) / 32 * 32, 32, 128); }
 
 }  // namespace octavo::kernels::internal
 

@@ -54,7 +54,7 @@ struct S16Quad {
   }
   template <int kPart>
   static HWY_INLINE TileV LoadB(const int8_t* p) {
-    return HalfOfQuads<kPart == 1>(p);
+    return HalfOfQuads < kPart == 1 > (p);
   }
   static HWY_INLINE void Dot(TileV& c, TileV a, TileV b) { PairDot(c, a, b); }
 };
@@ -104,8 +104,8 @@ HWY_INLINE void SmallStep(const typename Quad::Input* x, size_t stride, const in
 // out[r][64], kVectors vectors from `out` on = init + x[r] . b. kSplit 2: k runs in two chains, for one row, whose few
 // sums would otherwise wait for each other. init: null for 0.
 template <class Quad, int kRows, int kVectors, int kSplit>
-HWY_NOINLINE void SmallTile(const typename Quad::Input* HWY_RESTRICT x, size_t stride, size_t k,
-                            const int8_t* const* b, const int32_t* init, int32_t* HWY_RESTRICT out) {
+HWY_NOINLINE void SmallTile(const typename Quad::Input* HWY_RESTRICT x, size_t stride, size_t k, const int8_t* const* b,
+                            const int32_t* init, int32_t* HWY_RESTRICT out) {
   namespace hn = hwy::HWY_NAMESPACE;
   const TileD d;
   constexpr int kLanes = static_cast<int>(hn::MaxLanes(TileD()));

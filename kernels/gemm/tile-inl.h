@@ -104,9 +104,8 @@ struct VnniRow {
 template <int kRows>
 HWY_NOINLINE void VnniTile(const uint8_t* HWY_RESTRICT x, size_t stride, size_t k, const int8_t* const b[4],
                            const int32_t* init, int32_t* HWY_RESTRICT out, Ahead ahead) {
-  const auto load = [](const int8_t* p) HWY_ATTR {
-    return hwy::HWY_NAMESPACE::Load(TileD(), reinterpret_cast<const int32_t*>(p));
-  };
+  const auto load = [](const int8_t* p)
+                        HWY_ATTR { return hwy::HWY_NAMESPACE::Load(TileD(), reinterpret_cast<const int32_t*>(p)); };
   const int8_t* const b0 = b[0];
   const int8_t* const b1 = b[1];
   const int8_t* const b2 = b[2];

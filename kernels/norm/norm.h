@@ -19,8 +19,8 @@ struct NormArgs {
   int64_t x_stride = 0;
   const float* skip = nullptr;
   int64_t skip_stride = 0;
-  const float* gamma = nullptr;  // [n]
-  const float* beta = nullptr;   // [n], LayerNorm only
+  const float* gamma = nullptr;    // [n]
+  const float* beta = nullptr;     // [n], LayerNorm only
   const float* q_gamma = nullptr;  // [n], gamma and beta of q where they are not those of y
   const float* q_beta = nullptr;   // [n], LayerNorm only; read only with q_gamma
   float epsilon = 1e-5f;

@@ -39,7 +39,8 @@ void QuantizeRun(const float* x, int64_t n, const Requant& requant, uint8_t* y) 
 }
 
 void QuantizeVector(const float* x, int64_t n, float scale, int32_t zero_point, quant::DType dtype, void* y) {
-  if (quant::IsFp8(dtype)) return EncodeFp8(MakeFp8Requant(scale, dtype), x, static_cast<size_t>(n), static_cast<uint8_t*>(y));
+  if (quant::IsFp8(dtype))
+    return EncodeFp8(MakeFp8Requant(scale, dtype), x, static_cast<size_t>(n), static_cast<uint8_t*>(y));
   const Requant requant = MakeRequant(scale, zero_point, dtype);
   if (requant.divide) {
     QuantizeRun<true>(x, n, requant, static_cast<uint8_t*>(y));

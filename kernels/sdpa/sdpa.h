@@ -90,7 +90,7 @@ struct SdpaFloatArgs {
   SdpaStrides q_strides, k_strides, v_strides, o_strides;
   SdpaMask mask;
   SdpaVisibility visibility;
-  float scale = 1.0f;  // exactly 1: no multiply
+  float scale = 1.0f;    // exactly 1: no multiply
   float softcap = 0.0f;  // s = Tanh(s / softcap) * softcap before the mask; exactly 0: not capped
   bool nan_guard = false;
 };
@@ -172,7 +172,8 @@ void SdpaFlash(Arch arch, const SdpaFloatArgs& args, int64_t batch, int64_t head
 // Bit-identical on every Arch. Up to 384 rows share a packed tile; scratch grows neither with keys nor with more rows than that.
 std::string SdpaFlashRefusal(const SdpaInt8Args& args);  // as SdpaRefusal; every number of keys is safe
 size_t SdpaFlashScratchBytes(Arch arch, const SdpaInt8Args& args, int64_t rows);
-void SdpaFlash(Arch arch, const SdpaInt8Args& args, int64_t batch, int64_t head, int64_t begin, int64_t end, void* scratch);
+void SdpaFlash(Arch arch, const SdpaInt8Args& args, int64_t batch, int64_t head, int64_t begin, int64_t end,
+               void* scratch);
 
 }  // namespace octavo::kernels
 

@@ -82,8 +82,8 @@ inline void GroupScores(const Group& g, const Span& span) {
     ForRuns(g, of_heads, [&](auto count, int64_t head, int64_t row) HWY_ATTR {
       const float* q = args.q + OffsetOf(args.q_strides, g.batch, g.kv_head * g.heads() + head, row);
       auto* out = reinterpret_cast<float*>(g.Scores(static_cast<size_t>(head * s.q_len + row))) + at;
-      const TileArgs<float> tile = {reinterpret_cast<const uint8_t*>(q), stride, l.d_steps, l.d_steps * 64, out,
-                                    l.score_stride / 4, nullptr};
+      const TileArgs<float> tile = {
+          reinterpret_cast<const uint8_t*>(q), stride, l.d_steps, l.d_steps * 64, out, l.score_stride / 4, nullptr};
       TileRows<FloatEngine, decltype(count)::value>(tile, g.scratch, nullptr, columns / 16);
     });
   }
@@ -103,7 +103,8 @@ inline bool GroupSoftmax(const Group& g, const Span& span) {
     constexpr size_t kR = decltype(count)::value;
     const auto first = static_cast<size_t>(head * s.q_len + row);
     const ScoreRows rows = {g.Scores(first), g.layout.of.score_stride, static_cast<size_t>(s.k_len)};
-    const Block<SdpaFloatArgs> block = {args, g.layout.of, nullptr, g.scratch, g.batch, g.kv_head * g.heads() + head, row};
+    const Block<SdpaFloatArgs> block = {args, g.layout.of, nullptr, g.scratch, g.batch, g.kv_head * g.heads() + head,
+                                        row};
     float sum[kR];
     if (!Softmax<kR, false>(block, rows, 1.0f, span, sum)) done = false;
     const ScoreRows part = Part(rows, span.begin, span.end);
@@ -207,12 +208,14 @@ void DecodeReference(const SdpaFloatArgs& args, int64_t batch, int64_t kv_head, 
 }
 
 using DecodeFn = void(const SdpaFloatArgs&, int64_t, int64_t, void*);
-constexpr PerArch<DecodeFn> kDecode = {&DecodeReference, &N_AVX2::DecodeGroup, &N_AVX3::DecodeGroup, &N_AVX3_DL::DecodeGroup};
+constexpr PerArch<DecodeFn> kDecode = {&DecodeReference, &N_AVX2::DecodeGroup, &N_AVX3::DecodeGroup,
+                                       &N_AVX3_DL::DecodeGroup};
 
 }  // namespace
 
 size_t SdpaDecodeScratchBytes(Arch arch, const SdpaFloatArgs& args) {
-  return arch == Arch::kScalar ? static_cast<size_t>(args.shape.k_len) * sizeof(float) : MakeDecodeLayout(args.shape).bytes;
+  return arch == Arch::kScalar ? static_cast<size_t>(args.shape.k_len) * sizeof(float)
+                               : MakeDecodeLayout(args.shape).bytes;
 }
 
 void SdpaDecode(Arch arch, const SdpaFloatArgs& args, int64_t batch, int64_t kv_head, void* scratch) {

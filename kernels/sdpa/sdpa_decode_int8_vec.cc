@@ -61,8 +61,13 @@ void DecodeScores(const DecodeRows& d, const Span& span) {
     ForBlocks(0, d.count, [&](auto rows, int64_t i) HWY_ATTR {
       const auto at = static_cast<size_t>(i);
       auto* out = reinterpret_cast<int32_t*>(d.scratch + l.scores_at + at * l.score_stride) + key;
-      const TileArgs<int32_t> products = {d.scratch + l.q_at + at * l.q_stride, l.q_stride, l.d_steps, l.d_steps * 64, out,
-                                          l.score_stride / 4, FormsOf(args).k_zero == 0 ? nullptr : terms + i};
+      const TileArgs<int32_t> products = {d.scratch + l.q_at + at * l.q_stride,
+                                          l.q_stride,
+                                          l.d_steps,
+                                          l.d_steps * 64,
+                                          out,
+                                          l.score_stride / 4,
+                                          FormsOf(args).k_zero == 0 ? nullptr : terms + i};
       TileRows<E, decltype(rows)::value>(products, d.tile(), columns, width / 16);
     });
   }
@@ -74,7 +79,8 @@ bool DecodeProbs(const DecodeRows& d, const ProbQuant& quant, const Span& span, 
   const SdpaInt8Args& args = d.args;
   const SdpaLayout& l = d.layout.rows;
   const auto at = static_cast<size_t>(i);
-  const ScoreRows row = {d.scratch + l.scores_at + at * l.score_stride, l.score_stride, static_cast<size_t>(args.shape.k_len)};
+  const ScoreRows row = {d.scratch + l.scores_at + at * l.score_stride, l.score_stride,
+                         static_cast<size_t>(args.shape.k_len)};
   const Block<SdpaInt8Args> block = {args, l, nullptr, d.scratch, d.batch, d.Head(i), d.Row(i)};
   float sum[1];
   if (!Softmax<1, true>(block, row, args.q_scale * args.k_scale, span, sum)) return false;
@@ -102,7 +108,12 @@ void DecodeValues(const DecodeRows& d, const ProbQuant& quant, const Span& span,
     ForBlocks(0, d.count, [&](auto rows, int64_t i) HWY_ATTR {
       const auto at = static_cast<size_t>(i);
       const uint8_t* p = d.scratch + l.p_at + at * l.p_stride + key / E::kPerWord * 4;
-      const TileArgs<int32_t> values = {p, l.p_stride, steps, steps * 64, (key == begin ? total : part) + at * l.v16, l.v16,
+      const TileArgs<int32_t> values = {p,
+                                        l.p_stride,
+                                        steps,
+                                        steps * 64,
+                                        (key == begin ? total : part) + at * l.v16,
+                                        l.v16,
                                         key == begin && FormsOf(args).v_zero != 0 ? terms + i : nullptr};
       TileRows<E, decltype(rows)::value>(values, d.tile() + t.v_at, columns, l.v16 / 16);
     });
@@ -133,12 +144,14 @@ void Decode(const SdpaInt8Args& args, int64_t batch, int64_t kv_head, void* scra
   const ProbQuant quant = ProbQuantOf<E>(args);
   const int64_t rows = s.heads / s.kv_heads * s.q_len;
   for (int64_t first = 0; first < rows; first += kSdpaDecodeRows) {
-    const DecodeRows d = {args, l, static_cast<uint8_t*>(scratch), batch, kv_head, first, std::min(rows - first, kSdpaDecodeRows)};
+    const DecodeRows d = {args,    l,     static_cast<uint8_t*>(scratch),         batch,
+                          kv_head, first, std::min(rows - first, kSdpaDecodeRows)};
     if (!DecodeSpan<E>(d, quant, MakeSpan(s, internal::SpanOfGroup(args, batch, kv_head)))) {
       DecodeSpan<E>(d, quant, MakeSpan(s, {0, s.k_len + 63}));
     }
     for (int64_t i = 0; i < d.count; ++i) {
-      StoreOutput(args, requant, reinterpret_cast<int32_t*>(d.scratch + l.rows.out_at) + static_cast<size_t>(i) * l.rows.v16,
+      StoreOutput(args, requant,
+                  reinterpret_cast<int32_t*>(d.scratch + l.rows.out_at) + static_cast<size_t>(i) * l.rows.v16,
                   OffsetOf(args.o_strides, batch, d.Head(i), d.Row(i)));
     }
   }
@@ -163,10 +176,8 @@ void DecodeReference(const SdpaInt8Args& args, int64_t batch, int64_t kv_head, v
 }
 
 using DecodeFn = void(const SdpaInt8Args&, int64_t, int64_t, void*);
-constexpr PerArch<DecodeFn> kDecode = {&DecodeReference,
-                                       &N_AVX2::Decode<N_AVX2::S16Engine>,
-                                       &N_AVX3::Decode<N_AVX3::S16Engine>,
-                                       &N_AVX3_DL::Decode<N_AVX3_DL::VnniEngine>,
+constexpr PerArch<DecodeFn> kDecode = {&DecodeReference, &N_AVX2::Decode<N_AVX2::S16Engine>,
+                                       &N_AVX3::Decode<N_AVX3::S16Engine>, &N_AVX3_DL::Decode<N_AVX3_DL::VnniEngine>,
                                        &N_AVX2::Decode<N_AVX2::VnniEngine>};
 
 }  // namespace

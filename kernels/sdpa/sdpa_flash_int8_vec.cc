@@ -138,11 +138,16 @@ void FlashInt8Block(const Block<SdpaInt8Args>& block, const FlashRows& state, si
   const Int8Forms forms = FormsOf(tile);
   const Span span = FlashSpan(tile, block.row, static_cast<int64_t>(kR));
   const ScoreRows rows = {block.scratch + l.scores_at, l.score_stride, static_cast<size_t>(tile.shape.k_len)};
-  const TileArgs<int32_t> products = {state.q + at * state.q_stride, state.q_stride, l.d_steps, l.d_steps * 64,
-                                      reinterpret_cast<int32_t*>(rows.base) + span.begin, l.score_stride / 4,
+  const TileArgs<int32_t> products = {state.q + at * state.q_stride,
+                                      state.q_stride,
+                                      l.d_steps,
+                                      l.d_steps * 64,
+                                      reinterpret_cast<int32_t*>(rows.base) + span.begin,
+                                      l.score_stride / 4,
                                       forms.k_zero == 0 ? nullptr : state.terms + at};
   TileRows<E, kR>(products, block.packed + span.begin * l.d_steps * 4,
-                  reinterpret_cast<const int32_t*>(block.packed + l.k_columns_at) + span.begin, (span.padded - span.begin) / 16);
+                  reinterpret_cast<const int32_t*>(block.packed + l.k_columns_at) + span.begin,
+                  (span.padded - span.begin) / 16);
   float now[kR], change[kR];
   const float factor = tile.q_scale * tile.k_scale;
   if (internal::HasWindow(tile.visibility.window) || tile.visibility.keep.data != nullptr) {
@@ -166,15 +171,17 @@ void FlashInt8Block(const Block<SdpaInt8Args>& block, const FlashRows& state, si
   }
   const size_t begin = span.begin / E::kPerWord;
   auto* sums = reinterpret_cast<int32_t*>(block.scratch + l.out_at);
-  const TileArgs<int32_t> values = {p + begin * 4, l.p_stride, span.padded / E::kPerWord - begin, l.k_steps * 64, sums, l.v16,
-                                    forms.v_zero == 0 ? nullptr : terms};
-  TileRows<E, kR>(values, block.packed + l.v_at + begin * 64, reinterpret_cast<const int32_t*>(block.packed + l.v_columns_at),
-                  l.v16 / 16);
-  for (size_t r = 0; r < kR; ++r) AccumulateSums(sums + r * l.v16, change[r], l.v16, state.o + (at + r) * state.o_stride);
+  const TileArgs<int32_t> values = {p + begin * 4, l.p_stride, span.padded / E::kPerWord - begin,  l.k_steps * 64,
+                                    sums,          l.v16,      forms.v_zero == 0 ? nullptr : terms};
+  TileRows<E, kR>(values, block.packed + l.v_at + begin * 64,
+                  reinterpret_cast<const int32_t*>(block.packed + l.v_columns_at), l.v16 / 16);
+  for (size_t r = 0; r < kR; ++r)
+    AccumulateSums(sums + r * l.v16, change[r], l.v16, state.o + (at + r) * state.o_stride);
 }
 
 // One row of the output.
-HWY_INLINE void StoreFlash(const SdpaInt8Args& args, const Requant& requant, const float* o, float sum_value, int64_t at) {
+HWY_INLINE void StoreFlash(const SdpaInt8Args& args, const Requant& requant, const float* o, float sum_value,
+                           int64_t at) {
   namespace hn = hwy::HWY_NAMESPACE;
   const F16D d;
   const bool meaning = sum_value > 0.0f || !args.nan_guard;
@@ -186,11 +193,12 @@ HWY_INLINE void StoreFlash(const SdpaInt8Args& args, const Requant& requant, con
 
 // Rows [begin, end), at most kFlashRows.
 template <class E>
-void FlashChunk(const SdpaInt8Args& args, const FlashRows& state, uint8_t* packed, uint8_t* work, int64_t batch, int64_t head,
-                int64_t begin, int64_t end) {
+void FlashChunk(const SdpaInt8Args& args, const FlashRows& state, uint8_t* packed, uint8_t* work, int64_t batch,
+                int64_t head, int64_t begin, int64_t end) {
   const SdpaShape& s = args.shape;
   const int64_t kv_head = head / (s.heads / s.kv_heads), rows = end - begin;
-  const internal::SdpaLayout whole = internal::MakeSdpaLayout(internal::TileOf(args, 0, kSdpaFlashKeys).shape, E::kPerWord);
+  const internal::SdpaLayout whole =
+      internal::MakeSdpaLayout(internal::TileOf(args, 0, kSdpaFlashKeys).shape, E::kPerWord);
   const auto* q = static_cast<const uint8_t*>(args.q);
   for (int64_t i = 0; i < rows; ++i) {
     const auto at = static_cast<size_t>(i);
@@ -203,8 +211,8 @@ void FlashChunk(const SdpaInt8Args& args, const FlashRows& state, uint8_t* packe
     const SdpaInt8Args tile = internal::TileOf(args, first, std::min(kSdpaFlashKeys, s.k_len - first));
     if (internal::IsIdle(tile, begin, rows)) continue;
     const internal::SdpaLayout l = internal::MakeSdpaLayout(tile.shape, E::kPerWord);
-    PackKeys<E>(tile, RowsOf<uint8_t>(tile.k, tile.k_strides, batch, kv_head, tile.shape.k_len, s.head_size), l.k16, l.d_steps,
-                packed, reinterpret_cast<int32_t*>(packed + l.k_columns_at));
+    PackKeys<E>(tile, RowsOf<uint8_t>(tile.k, tile.k_strides, batch, kv_head, tile.shape.k_len, s.head_size), l.k16,
+                l.d_steps, packed, reinterpret_cast<int32_t*>(packed + l.k_columns_at));
     PackValues<E>(tile, RowsOf<uint8_t>(tile.v, tile.v_strides, batch, kv_head, tile.shape.k_len, s.v_head_size), l.k16,
                   l.k_steps, l.v16, packed + l.v_at, reinterpret_cast<int32_t*>(packed + l.v_columns_at));
     ForBlocks(begin, end, [&](auto count, int64_t row) HWY_ATTR {
@@ -220,7 +228,8 @@ void FlashInt8(const SdpaInt8Args& given, int64_t batch, int64_t head, int64_t b
   SdpaInt8Args args = given;
   args.p_type = quant::DType::kU8, args.p_zero_point = 0;
   const internal::SdpaFlashLayout l = internal::MakeSdpaFlashLayout(args.shape, E::kPerWord, end - begin);
-  const internal::SdpaLayout tile = internal::MakeSdpaLayout(internal::TileOf(args, 0, kSdpaFlashKeys).shape, E::kPerWord);
+  const internal::SdpaLayout tile =
+      internal::MakeSdpaLayout(internal::TileOf(args, 0, kSdpaFlashKeys).shape, E::kPerWord);
   auto* at = static_cast<uint8_t*>(scratch);
   const FlashRows state = {at + l.q_at,
                            tile.q_stride,
@@ -257,11 +266,9 @@ void FlashReference(const SdpaInt8Args& args, int64_t batch, int64_t head, int64
 }
 
 using FlashFn = void(const SdpaInt8Args&, int64_t, int64_t, int64_t, int64_t, void*);
-constexpr PerArch<FlashFn> kFlash = {&FlashReference,
-                                     &N_AVX2::FlashInt8<N_AVX2::S16Engine>,
-                                     &N_AVX3::FlashInt8<N_AVX3::S16Engine>,
-                                     &N_AVX3_DL::FlashInt8<N_AVX3_DL::VnniEngine>,
-                                     &N_AVX2::FlashInt8<N_AVX2::VnniEngine>};
+constexpr PerArch<FlashFn> kFlash = {
+    &FlashReference, &N_AVX2::FlashInt8<N_AVX2::S16Engine>, &N_AVX3::FlashInt8<N_AVX3::S16Engine>,
+    &N_AVX3_DL::FlashInt8<N_AVX3_DL::VnniEngine>, &N_AVX2::FlashInt8<N_AVX2::VnniEngine>};
 
 }  // namespace
 
@@ -270,7 +277,8 @@ size_t SdpaFlashScratchBytes(Arch arch, const SdpaInt8Args& args, int64_t rows) 
   return internal::MakeSdpaFlashLayout(args.shape, arch == Arch::kAvx2 || arch == Arch::kAvx512 ? 2 : 4, rows).bytes;
 }
 
-void SdpaFlash(Arch arch, const SdpaInt8Args& args, int64_t batch, int64_t head, int64_t begin, int64_t end, void* scratch) {
+void SdpaFlash(Arch arch, const SdpaInt8Args& args, int64_t batch, int64_t head, int64_t begin, int64_t end,
+               void* scratch) {
   kFlash[arch](args, batch, head, begin, end, scratch);
 }
 

@@ -33,12 +33,18 @@ HWY_INLINE TileArgs<float> ScoreArgs(const Block<SdpaFloatArgs>& block, const Sc
   const SdpaFloatArgs& tile = block.args;
   const internal::SdpaLayout& l = block.layout;
   const float* q = tile.q + OffsetOf(tile.q_strides, block.batch, block.head, block.row);
-  return {reinterpret_cast<const uint8_t*>(q), static_cast<size_t>(tile.q_strides.row) * 4, l.d_steps, l.d_steps * 64,
-          reinterpret_cast<float*>(rows.base), l.score_stride / 4, nullptr};
+  return {reinterpret_cast<const uint8_t*>(q),
+          static_cast<size_t>(tile.q_strides.row) * 4,
+          l.d_steps,
+          l.d_steps * 64,
+          reinterpret_cast<float*>(rows.base),
+          l.score_stride / 4,
+          nullptr};
 }
 
 // The products of one row; `pack` holds 64 keys.
-inline void RowScores(const Block<SdpaFloatArgs>& block, const ScoreRows& rows, const HeadRows<float>& k, uint8_t* pack) {
+inline void RowScores(const Block<SdpaFloatArgs>& block, const ScoreRows& rows, const HeadRows<float>& k,
+                      uint8_t* pack) {
   const internal::SdpaLayout& l = block.layout;
   TileArgs<float> args = ScoreArgs(block, rows);
   for (size_t at = 0; at < l.k16; at += 64) {
@@ -84,7 +90,8 @@ void FlashBlock(const Block<SdpaFloatArgs>& block, int64_t kv_head, uint8_t* pac
   const auto keys = static_cast<size_t>(tile.shape.k_len);
   const ScoreRows rows = {block.scratch + l.scores_at, l.score_stride, keys};
   if constexpr (kAlone) {
-    RowScores(block, rows, RowsOf<float>(tile.k, tile.k_strides, block.batch, kv_head, tile.shape.k_len, tile.shape.head_size),
+    RowScores(block, rows,
+              RowsOf<float>(tile.k, tile.k_strides, block.batch, kv_head, tile.shape.k_len, tile.shape.head_size),
               pack);
   } else {
     TileRows<FloatEngine, kR>(ScoreArgs(block, rows), block.packed, nullptr, l.k16 / 16);
@@ -106,7 +113,8 @@ void FlashBlock(const Block<SdpaFloatArgs>& block, int64_t kv_head, uint8_t* pac
   auto* sums = reinterpret_cast<float*>(block.scratch + l.out_at);
   if constexpr (kAlone) {
     RowValues(rows.Row(0),
-              RowsOf<float>(tile.v, tile.v_strides, block.batch, kv_head, tile.shape.k_len, tile.shape.v_head_size), sums);
+              RowsOf<float>(tile.v, tile.v_strides, block.batch, kv_head, tile.shape.k_len, tile.shape.v_head_size),
+              sums);
   } else {
     const TileArgs<float> values = {rows.base, l.score_stride, l.k_steps, l.k_steps * 64, sums, l.v16, nullptr};
     TileRows<FloatEngine, kR>(values, block.packed + l.v_at, nullptr, l.v16 / 16);

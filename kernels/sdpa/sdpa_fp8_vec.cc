@@ -1,10 +1,9 @@
 // fp8 attention on the float tiles: K and V become floats while they are packed, a query row when it is read, and
 // probabilities are rounded to values of their type where they stand.
-#include "octavo/kernels/sdpa/sdpa_fp8.h"
-
 #include <algorithm>
 #include <cstring>
 
+#include "octavo/kernels/sdpa/sdpa_fp8.h"
 #include "octavo/kernels/sdpa/sdpa_layout.h"
 #include "octavo/kernels/sdpa/sdpa_ref.h"
 
@@ -42,8 +41,8 @@ HWY_INLINE WordV LoadValues(const HeadRows<uint8_t>& rows, size_t row, size_t at
 
 template <bool kE4M3>
 void PackKeys(const HeadRows<uint8_t>& k, const SdpaLayout& l, uint8_t* out) {
-  PackRowsAsColumns(l.k16, l.d_steps,
-                    [&](size_t row, size_t step) HWY_ATTR { return LoadValues<kE4M3>(k, row, step); }, out);
+  PackRowsAsColumns(
+      l.k16, l.d_steps, [&](size_t row, size_t step) HWY_ATTR { return LoadValues<kE4M3>(k, row, step); }, out);
 }
 
 template <bool kE4M3>
@@ -102,7 +101,8 @@ bool Fp8Block(const Block<SdpaInt8Args>& block, const Fp8Ends& ends, const Span&
   const SdpaInt8Args& args = block.args;
   const SdpaLayout& l = block.layout;
   uint8_t* q = block.scratch + l.q_at;
-  const auto* source = static_cast<const uint8_t*>(args.q) + OffsetOf(args.q_strides, block.batch, block.head, block.row);
+  const auto* source =
+      static_cast<const uint8_t*>(args.q) + OffsetOf(args.q_strides, block.batch, block.head, block.row);
   for (size_t r = 0; r < kR; ++r) {
     (IsE4M3(args.q_type) ? DecodeFp8<true> : DecodeFp8<false>)(source + static_cast<int64_t>(r) * args.q_strides.row,
                                                                static_cast<size_t>(args.shape.head_size), 1.0f,
@@ -116,8 +116,10 @@ bool Fp8Block(const Block<SdpaInt8Args>& block, const Fp8Ends& ends, const Span&
                                   reinterpret_cast<float*>(rows.base) + span.begin,
                                   l.score_stride / 4,
                                   nullptr};
-  TileRows<FloatEngine, kR>(scores, block.packed + span.begin * l.d_steps * 4, nullptr, (span.padded - span.begin) / 16);
-  for (size_t r = 0; r < kR; ++r) Scale(rows.Row(r) + span.begin, span.padded - span.begin, args.q_scale * args.k_scale);
+  TileRows<FloatEngine, kR>(scores, block.packed + span.begin * l.d_steps * 4, nullptr,
+                            (span.padded - span.begin) / 16);
+  for (size_t r = 0; r < kR; ++r)
+    Scale(rows.Row(r) + span.begin, span.padded - span.begin, args.q_scale * args.k_scale);
   float sum[kR];
   if (!Softmax<kR, false>(block, rows, 1.0f, span, sum)) return false;
   const ScoreRows part = Part(rows, span.begin, span.end);

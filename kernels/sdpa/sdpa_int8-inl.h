@@ -55,9 +55,8 @@ void ColumnTerms(const uint8_t* panels, size_t columns16, size_t steps, int32_t 
   const I16V constant = hn::Set(d, count * row_zero * column_zero);
   for (size_t c = 0; c < columns16; c += kTileLanes) {
     const uint8_t* b = panels + c / 16 * 16 * steps * 4 + c % 16 * 4;
-    const auto dot = [&](I16V& sum, size_t i) HWY_ATTR {
-      E::Dot(sum, ones, hn::Load(d, reinterpret_cast<const int32_t*>(b + i * 64)));
-    };
+    const auto dot = [&](I16V& sum, size_t i)
+                         HWY_ATTR { E::Dot(sum, ones, hn::Load(d, reinterpret_cast<const int32_t*>(b + i * 64))); };
     I16V s0 = hn::Zero(d), s1 = s0, s2 = s0, s3 = s0;
     size_t i = row_zero == 0 ? steps : 0;  // nothing to add up
     for (; i + 4 <= steps; i += 4) dot(s0, i), dot(s1, i + 1), dot(s2, i + 2), dot(s3, i + 3);

@@ -21,7 +21,8 @@ namespace HWY_NAMESPACE {
 
 // 16 bytes at p, p + stride, p + 2 stride, p + 3 stride.
 HWY_INLINE __m512i LoadPieces(const uint8_t* p, int64_t stride) {
-  const auto piece = [&](int64_t i) HWY_ATTR { return _mm_loadu_si128(reinterpret_cast<const __m128i*>(p + i * stride)); };
+  const auto piece = [&](int64_t i)
+                         HWY_ATTR { return _mm_loadu_si128(reinterpret_cast<const __m128i*>(p + i * stride)); };
   __m512i v = _mm512_castsi128_si512(piece(0));
   v = _mm512_mask_broadcast_i32x4(v, 0x00F0, piece(1));
   v = _mm512_mask_broadcast_i32x4(v, 0x0F00, piece(2));

@@ -47,9 +47,9 @@ void Scores(const Args& args, int64_t batch, int64_t head, int64_t row, float* s
       bias = mask.data != nullptr ? slope + bias : slope;
     }
     if (mask.data != nullptr || see.alibi != nullptr) s[j] = s[j] + bias;
-    const bool hidden = j < visible.begin || j >= visible.end ||
-                        (keep.data != nullptr &&
-                         keep.data[batch * keep.batch + head * keep.head + row * keep.row + j * keep.col] == 0);
+    const bool hidden =
+        j < visible.begin || j >= visible.end ||
+        (keep.data != nullptr && keep.data[batch * keep.batch + head * keep.head + row * keep.row + j * keep.col] == 0);
     if (hidden) s[j] = see.hidden_value;
   }
 }

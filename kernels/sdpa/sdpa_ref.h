@@ -13,8 +13,10 @@ void SdpaProbabilities(const SdpaInt8Args& args, int64_t batch, int64_t head, in
 // sdpa_fp8_ref.cc
 void SdpaFp8Reference(const SdpaInt8Args& args, int64_t batch, int64_t head, int64_t begin, int64_t end, float* row);
 // `scratch`: kSdpaFlashKeys floats and as many as a row of V has.
-void SdpaFlashReference(const SdpaFloatArgs& args, int64_t batch, int64_t head, int64_t begin, int64_t end, float* scratch);
-void SdpaFlashReference(const SdpaInt8Args& args, int64_t batch, int64_t head, int64_t begin, int64_t end, float* scratch);
+void SdpaFlashReference(const SdpaFloatArgs& args, int64_t batch, int64_t head, int64_t begin, int64_t end,
+                        float* scratch);
+void SdpaFlashReference(const SdpaInt8Args& args, int64_t batch, int64_t head, int64_t begin, int64_t end,
+                        float* scratch);
 
 }  // namespace octavo::kernels::internal
 

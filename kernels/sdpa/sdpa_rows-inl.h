@@ -233,7 +233,8 @@ HWY_INLINE hwy::HWY_NAMESPACE::Vec512<uint8_t> LowBytes(S32V v0, S32V v1, S32V v
     return pick;
   }();
   const __m512i pick = _mm512_load_si512(kPick.at);
-  const __m512i low = _mm512_permutex2var_epi8(v0.raw, pick, v1.raw), high = _mm512_permutex2var_epi8(v2.raw, pick, v3.raw);
+  const __m512i low = _mm512_permutex2var_epi8(v0.raw, pick, v1.raw),
+                high = _mm512_permutex2var_epi8(v2.raw, pick, v3.raw);
   return {_mm512_mask_blend_epi64(0xF0, low, high)};
 }
 

@@ -69,9 +69,7 @@ HWY_INLINE bool IsPlainPower(float x) {
 }
 
 using IndexV = hwy::HWY_NAMESPACE::Vec<S32D>;
-HWY_INLINE IndexV IndicesFrom(int64_t first) {
-  return hwy::HWY_NAMESPACE::Iota(S32D(), static_cast<int32_t>(first));
-}
+HWY_INLINE IndexV IndicesFrom(int64_t first) { return hwy::HWY_NAMESPACE::Iota(S32D(), static_cast<int32_t>(first)); }
 
 // s = s + (slope * (key - position) + mask); `position` is that of the first row, `first` the first key.
 template <size_t kR>
@@ -141,8 +139,8 @@ HWY_INLINE hwy::HWY_NAMESPACE::Mask<S32D> Kept(const SdpaBoolMask& keep, int64_t
   if (keep.col == 0) return hn::Ne(hn::Set(d, int32_t{*p}), hn::Zero(d));
   const int64_t rest = keys - key;
   if (rest <= 0) return hn::Ne(hn::Zero(d), hn::Zero(d));
-  const auto bytes = rest >= static_cast<int64_t>(kF16Lanes) ? hn::LoadU(d8, p)
-                                                             : hn::LoadN(d8, p, static_cast<size_t>(rest));
+  const auto bytes =
+      rest >= static_cast<int64_t>(kF16Lanes) ? hn::LoadU(d8, p) : hn::LoadN(d8, p, static_cast<size_t>(rest));
   return hn::Ne(hn::PromoteTo(d, bytes), hn::Zero(d));
 }
 
@@ -168,8 +166,8 @@ HWY_NOINLINE void HidePass(const Block<Args>& block, const ScoreRows& rows, int6
       const IndexV index = IndicesFrom(key);
       auto visible = hn::AndNot(hn::Lt(index, begin), hn::Lt(index, end));
       if (keep.data != nullptr) visible = hn::And(visible, Kept(keep, row_at, key, keys));
-      const F16V rest = hn::IfThenElse(
-          hn::RebindMask(d, hn::Lt(index, hn::Set(di, static_cast<int32_t>(keys)))), hidden, low);
+      const F16V rest =
+          hn::IfThenElse(hn::RebindMask(d, hn::Lt(index, hn::Set(di, static_cast<int32_t>(keys)))), hidden, low);
       const F16V s = hn::IfThenElse(hn::RebindMask(d, visible), hn::Load(d, rows.Row(r) + i), rest);
       hn::Store(s, d, rows.Row(r) + i);
       m = hn::Max(s, m);

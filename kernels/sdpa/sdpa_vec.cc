@@ -33,8 +33,8 @@ void PackInt8(const SdpaInt8Args& args, int64_t batch, int64_t kv_head, void* pa
   const SdpaShape& s = args.shape;
   const SdpaLayout l = MakeSdpaLayout(s, E::kPerWord, E::kRows, E::kStepsTo);
   auto* out = static_cast<uint8_t*>(packed);
-  PackKeys<E>(args, RowsOf<uint8_t>(args.k, args.k_strides, batch, kv_head, s.k_len, s.head_size), l.k16, l.d_steps, out,
-              reinterpret_cast<int32_t*>(out + l.k_columns_at));
+  PackKeys<E>(args, RowsOf<uint8_t>(args.k, args.k_strides, batch, kv_head, s.k_len, s.head_size), l.k16, l.d_steps,
+              out, reinterpret_cast<int32_t*>(out + l.k_columns_at));
   PackValues<E>(args, RowsOf<uint8_t>(args.v, args.v_strides, batch, kv_head, s.k_len, s.v_head_size), l.k16, l.k_steps,
                 l.v16, out + l.v_at, reinterpret_cast<int32_t*>(out + l.v_columns_at));
 }
@@ -100,8 +100,8 @@ bool Int8Block(const Block<SdpaInt8Args>& block, const Requant& requant, const P
   const SdpaInt8Args& args = block.args;
   const SdpaLayout& l = block.layout;
   const auto group = [&](size_t g) {
-    return Block<SdpaInt8Args>{args,        l,          block.packed,
-                               block.scratch, block.batch, block.head, block.row + static_cast<int64_t>(g * kR)};
+    return Block<SdpaInt8Args>{
+        args, l, block.packed, block.scratch, block.batch, block.head, block.row + static_cast<int64_t>(g * kR)};
   };
   const auto rows_at = [&](size_t at, size_t stride, size_t g) { return block.scratch + at + g * kR * stride; };
   for (size_t g = 0; g < kGroups; ++g) {
@@ -144,7 +144,8 @@ bool FloatBlock(const Block<SdpaFloatArgs>& block, const Span& span) {
                                   reinterpret_cast<float*>(rows.base) + span.begin,
                                   l.score_stride / 4,
                                   nullptr};
-  TileRows<FloatEngine, kR>(scores, block.packed + span.begin * l.d_steps * 4, nullptr, (span.padded - span.begin) / 16);
+  TileRows<FloatEngine, kR>(scores, block.packed + span.begin * l.d_steps * 4, nullptr,
+                            (span.padded - span.begin) / 16);
   float sum[kR];
   if (!Softmax<kR, false>(block, rows, 1.0f, span, sum)) return false;
   const ScoreRows part = Part(rows, span.begin, span.end);
@@ -160,7 +161,8 @@ bool FloatBlock(const Block<SdpaFloatArgs>& block, const Span& span) {
   TileRows<FloatEngine, kR>(values, block.packed + l.v_at + span.begin * 64, nullptr, l.v16 / 16);
   for (size_t r = 0; r < kR; ++r) {
     if (internal::Hides(args.visibility)) {  // -0 becomes 0: sdpa.h
-      for (size_t c = 0; c < l.v16; c += 16) Store16(Add16(Load16(out + r * l.v16 + c), Set16(0.0f)), out + r * l.v16 + c);
+      for (size_t c = 0; c < l.v16; c += 16)
+        Store16(Add16(Load16(out + r * l.v16 + c), Set16(0.0f)), out + r * l.v16 + c);
     }
     const int64_t at = OffsetOf(args.o_strides, block.batch, block.head, block.row + static_cast<int64_t>(r));
     std::memcpy(args.o + at, out + r * l.v16, static_cast<size_t>(args.shape.v_head_size) * sizeof(float));
@@ -210,14 +212,20 @@ bool TileBlock(const Block<SdpaInt8Args>& block, int64_t count, const Requant& r
   const Int8Forms forms = FormsOf(args);
   alignas(64) int32_t terms[AmxEngine::kRows] = {};
   uint8_t* q = block.scratch + l.q_at;
-  const auto* source = static_cast<const uint8_t*>(args.q) + OffsetOf(args.q_strides, block.batch, block.head, block.row);
+  const auto* source =
+      static_cast<const uint8_t*>(args.q) + OffsetOf(args.q_strides, block.batch, block.head, block.row);
   for (int64_t r = 0; r < count; ++r) {
     PrepareQuery<AmxEngine>(args, source + r * args.q_strides.row, l, q + static_cast<size_t>(r) * l.q_stride,
                             &terms[r]);
   }
   uint8_t* base = block.scratch + l.scores_at;
-  const TileArgs<int32_t> scores = {q, l.q_stride, l.d_steps, l.d_steps * 64,
-                                    reinterpret_cast<int32_t*>(base) + span.begin, l.score_stride / 4, forms.k_zero == 0 ? nullptr : terms};
+  const TileArgs<int32_t> scores = {q,
+                                    l.q_stride,
+                                    l.d_steps,
+                                    l.d_steps * 64,
+                                    reinterpret_cast<int32_t*>(base) + span.begin,
+                                    l.score_stride / 4,
+                                    forms.k_zero == 0 ? nullptr : terms};
   TilePanels(scores, block.packed + span.begin * l.d_steps * 4,
              reinterpret_cast<const int32_t*>(block.packed + l.k_columns_at) + span.begin,
              (span.padded - span.begin) / 16);
@@ -262,8 +270,7 @@ void RowsAmx(const SdpaInt8Args& args, int64_t batch, int64_t head, int64_t begi
     const Block<SdpaInt8Args> block = {
         args, l, static_cast<const uint8_t*>(packed), static_cast<uint8_t*>(scratch), batch, head, row};
     const int64_t count = std::min(end - row, kRows);
-    ForSpan(args, row, count,
-            [&](const Span& span) HWY_ATTR { return TileBlock(block, count, requant, quant, span); });
+    ForSpan(args, row, count, [&](const Span& span) HWY_ATTR { return TileBlock(block, count, requant, quant, span); });
   }
   tile::Release();
 }
@@ -313,12 +320,10 @@ constexpr PerArch<PackFn<SdpaInt8Args>> kPackInt8 = {&PackNothing<SdpaInt8Args>,
                                                      &N_AVX3_DL::PackInt8<N_AVX3_DL::AmxEngine>};
 constexpr PerArch<PackFn<SdpaFloatArgs>> kPackFloat = {&PackNothing<SdpaFloatArgs>, &N_AVX2::PackFloat,
                                                        &N_AVX3::PackFloat, &N_AVX3_DL::PackFloat};
-constexpr PerArch<RowsFn<SdpaInt8Args>> kRowsInt8 = {&RowsReference<SdpaInt8Args>,
-                                                     &N_AVX2::RowsInt8<N_AVX2::S16Engine>,
-                                                     &N_AVX3::RowsInt8<N_AVX3::S16Engine>,
-                                                     &N_AVX3_DL::RowsInt8<N_AVX3_DL::VnniEngine>,
-                                                     &N_AVX2::RowsInt8<N_AVX2::VnniEngine>,
-                                                     &N_AVX3_DL::RowsAmx};
+constexpr PerArch<RowsFn<SdpaInt8Args>> kRowsInt8 = {
+    &RowsReference<SdpaInt8Args>,          &N_AVX2::RowsInt8<N_AVX2::S16Engine>,
+    &N_AVX3::RowsInt8<N_AVX3::S16Engine>,  &N_AVX3_DL::RowsInt8<N_AVX3_DL::VnniEngine>,
+    &N_AVX2::RowsInt8<N_AVX2::VnniEngine>, &N_AVX3_DL::RowsAmx};
 constexpr PerArch<RowsFn<SdpaFloatArgs>> kRowsFloat = {&RowsReference<SdpaFloatArgs>, &N_AVX2::RowsFloat,
                                                        &N_AVX3::RowsFloat, &N_AVX3_DL::RowsFloat};
 
@@ -343,8 +348,7 @@ size_t SdpaScratchBytes(Arch arch, const SdpaFloatArgs& args) {
 }
 size_t SdpaScratchBytes(Arch arch, const SdpaInt8Args& args) {
   if (quant::IsFp8(args.q_type)) return internal::SdpaFp8ScratchBytes(arch, args);
-  return arch == Arch::kScalar ? ReferenceBytes(args.shape)
-                               : Int8Layout(arch, args.shape).scratch_bytes;
+  return arch == Arch::kScalar ? ReferenceBytes(args.shape) : Int8Layout(arch, args.shape).scratch_bytes;
 }
 void SdpaPack(Arch arch, const SdpaFloatArgs& args, int64_t batch, int64_t kv_head, void* packed) {
   kPackFloat[arch](args, batch, kv_head, packed);

@@ -62,7 +62,8 @@ KeyRange SpanOfGroup(const Args& args, int64_t batch, int64_t kv_head) {
   const int64_t group = s.heads / s.kv_heads, heads = keep.head == 0 ? 1 : group, rows = keep.row == 0 ? 1 : s.q_len;
   int64_t first = s.k_len, end = 0;
   for (int64_t i = 0; i < heads * rows; ++i) {
-    const uint8_t* seen = keep.data + batch * keep.batch + (kv_head * group + i / rows) * keep.head + i % rows * keep.row;
+    const uint8_t* seen =
+        keep.data + batch * keep.batch + (kv_head * group + i / rows) * keep.head + i % rows * keep.row;
     int64_t begin = 0, last = s.k_len;
     while (begin < first && seen[begin] == 0) ++begin;
     while (last > end && seen[last - 1] == 0) --last;
@@ -95,7 +96,8 @@ Args TileOf(const Args& args, int64_t first, int64_t keys) {
 template <typename Args>
 bool IsIdle(const Args& tile, int64_t row, int64_t rows) {
   const SdpaVisibility& see = tile.visibility;
-  return HasWindow(see.window) && std::isinf(see.hidden_value) && UnionKeys(see.window, tile.shape, row, rows).size() <= 0;
+  return HasWindow(see.window) && std::isinf(see.hidden_value) &&
+         UnionKeys(see.window, tile.shape, row, rows).size() <= 0;
 }
 
 }  // namespace octavo::kernels::internal

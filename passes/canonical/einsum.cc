@@ -23,7 +23,9 @@ struct Terms {
 std::optional<Terms> Parse(std::string text) {
   std::erase(text, ' ');
   const size_t comma = text.find(','), arrow = text.find("->");
-  if (comma == std::string::npos || text.find(',', comma + 1) != std::string::npos || text.find('.') != std::string::npos) return {};
+  if (comma == std::string::npos || text.find(',', comma + 1) != std::string::npos ||
+      text.find('.') != std::string::npos)
+    return {};
   Terms t;
   t.a = text.substr(0, comma);
   t.b = text.substr(comma + 1, arrow == std::string::npos ? arrow : arrow - comma - 1);
@@ -112,7 +114,8 @@ bool EinsumNode(Rewriter& rw, NodeId id) {
     if (!ProvablyEqual((*a)[terms->a.find(c)], (*b)[terms->b.find(c)])) return false;
   }
   const DType dtype = DTypeOf(g, n.output());
-  const std::string left = roles->batch + roles->rows + roles->summed, right = roles->batch + roles->summed + roles->columns;
+  const std::string left = roles->batch + roles->rows + roles->summed,
+                    right = roles->batch + roles->summed + roles->columns;
   const std::string made = roles->batch + roles->rows + roles->columns;
   const SymShape wide = dims(made);
   ValueId x = Ordered(rw, n.input(0), terms->a, left), w = Ordered(rw, n.input(1), terms->b, right);

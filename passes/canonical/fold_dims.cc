@@ -24,7 +24,8 @@ std::optional<DimAt> Before(const Graph& g, DimAt d, int depth) {
   if (n == nullptr || rank < 0 || depth <= 0) return {};
   switch (n->op) {
     case Op::kMatMul:
-      if (RankOf(g, n->input(1)) == 2 && RankOf(g, n->input(0)) == rank && d.axis < rank - 1) return DimAt{n->input(0), d.axis};
+      if (RankOf(g, n->input(1)) == 2 && RankOf(g, n->input(0)) == rank && d.axis < rank - 1)
+        return DimAt{n->input(0), d.axis};
       return {};
     case Op::kLayerNormalization:
     case Op::kRMSNormalization:
@@ -106,7 +107,8 @@ bool FoldCopiedDims(Rewriter& rw, NodeId id) {
     if (s == nullptr || s->size() != 1 || !IsNumber((*s)[0], 1)) return false;
     if ((*in)[i].known()) continue;  // a name says as much
     const auto read = g.ConstantOf(pieces[i]) == nullptr ? DimRead(g, pieces[i]) : std::nullopt;
-    if (!read || !(OriginOf(g, *read, kMaxDepth) == OriginOf(g, {n.input(0), static_cast<int64_t>(i)}, kMaxDepth))) continue;
+    if (!read || !(OriginOf(g, *read, kMaxDepth) == OriginOf(g, {n.input(0), static_cast<int64_t>(i)}, kMaxDepth)))
+      continue;
     changed[i] = MakeInts(rw, {0});
     any = true;
   }

@@ -46,7 +46,9 @@ std::vector<Part> PartsOf(const Graph& g, const Node& n) {
   const auto rank = static_cast<int64_t>(in->size());
   const auto at = [&](int64_t axis) { return axis < 0 ? axis + rank : axis; };
   const auto size = [&](int64_t axis) {
-    return axis >= 0 && axis < rank && (*in)[static_cast<size_t>(axis)].is_number() ? (*in)[static_cast<size_t>(axis)].number() : -1;
+    return axis >= 0 && axis < rank && (*in)[static_cast<size_t>(axis)].is_number()
+               ? (*in)[static_cast<size_t>(axis)].number()
+               : -1;
   };
   if (n.op == Op::kSplit) {
     const int64_t axis = at(n.attrs.Int("axis", 0));
@@ -161,7 +163,8 @@ Ints ColumnOrder(const Unpacking& u, const std::vector<std::pair<int64_t, int64_
   Ints order;
   for (const auto& [start, length] : ranges) {
     for (int64_t a = 0; a < u.before; ++a) {
-      for (int64_t i = (a * u.packed + start) * u.after; i < (a * u.packed + start + length) * u.after; ++i) order.push_back(i);
+      for (int64_t i = (a * u.packed + start) * u.after; i < (a * u.packed + start + length) * u.after; ++i)
+        order.push_back(i);
     }
   }
   return order;
@@ -212,7 +215,8 @@ bool Unpack(Rewriter& rw, NodeId id) {
   rw.At(id, {id});
   Ints sizes;
   for (const auto& range : ranges) sizes.push_back(range.second * u->before * u->after);
-  const NodeId split = rw.CreateN(Op::kSplit, {y, MakeInts(rw, sizes)}, sizes.size(), {{"axis", static_cast<int64_t>(u->lead)}});
+  const NodeId split =
+      rw.CreateN(Op::kSplit, {y, MakeInts(rw, sizes)}, sizes.size(), {{"axis", static_cast<int64_t>(u->lead)}});
   SymShape piece = *ShapeOf(g, y);
   for (size_t i = 0; i < sizes.size(); ++i) {
     piece.back() = Dim(sizes[i]);

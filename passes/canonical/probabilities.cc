@@ -18,12 +18,15 @@ bool MaskToValues(Rewriter& rw, NodeId id) {
   const Graph& g = rw.graph();
   const Node& n = g.node(id);
   const Node* mul = g.Producer(n.input(0));
-  if (mul == nullptr || mul->op != Op::kMul || !g.HasOneUse(n.input(0)) || DTypeOf(g, n.output()) != DType::kF32) return false;
+  if (mul == nullptr || mul->op != Op::kMul || !g.HasOneUse(n.input(0)) || DTypeOf(g, n.output()) != DType::kF32)
+    return false;
   for (size_t slot : {0u, 1u}) {
     const ValueId p = mul->input(slot), m = mul->input(1 - slot), v = n.input(1);
     const SymShape *shape = ShapeOf(g, m), *probs = ShapeOf(g, p), *values = ShapeOf(g, v);
     if (!g.IsFrom(p, Op::kSoftmax) || !g.HasOneUse(p) || g.IsFrom(v, Op::kDequantizeLinear)) continue;
-    if (shape == nullptr || probs == nullptr || values == nullptr || shape->size() != 4 || probs->size() != 4 || values->size() != 4) continue;
+    if (shape == nullptr || probs == nullptr || values == nullptr || shape->size() != 4 || probs->size() != 4 ||
+        values->size() != 4)
+      continue;
     if (!IsOne(*shape, 1) || !IsOne(*shape, 2) || !ProvablyEqual((*shape)[3], (*probs)[3])) continue;
     const ValueId column = MakeTranspose(rw, m, {0, 1, 3, 2});
     const Type type{DType::kF32, BroadcastShapes({ShapeOf(g, v), ShapeOf(g, column)})};
@@ -47,7 +50,8 @@ ValueId Narrow(const Graph& g, ValueId v) {
   const Node* n = g.Producer(v);
   if (n != nullptr && n->op == Op::kExpand) v = n->input(0);
   const SymShape* s = ShapeOf(g, v);
-  if (s == nullptr || s->size() != 4 || !IsOne(*s, 0) || !(*s)[1].is_number() || !IsOne(*s, 2) || !IsOne(*s, 3)) return {};
+  if (s == nullptr || s->size() != 4 || !IsOne(*s, 0) || !(*s)[1].is_number() || !IsOne(*s, 2) || !IsOne(*s, 3))
+    return {};
   return v;
 }
 
@@ -56,8 +60,8 @@ bool DropsLast(const Graph& g, const Node& slice, const Dim& keys) {
   const auto from = ConstInts(g, slice.input(1)), axes = ConstInts(g, slice.input(3));
   const auto steps = slice.input(4).valid() ? ConstInts(g, slice.input(4)) : Ints{1};
   const SymShape* out = ShapeOf(g, slice.output());
-  return out != nullptr && out->size() == 4 && ProvablyEqual(out->back(), keys) && from == Ints{0} && steps == Ints{1} &&
-         (axes == Ints{3} || axes == Ints{-1});
+  return out != nullptr && out->size() == 4 && ProvablyEqual(out->back(), keys) && from == Ints{0} &&
+         steps == Ints{1} && (axes == Ints{3} || axes == Ints{-1});
 }
 
 std::optional<SinkForm> ReadSink(const Graph& g, NodeId id) {
@@ -72,7 +76,8 @@ std::optional<SinkForm> ReadSink(const Graph& g, NodeId id) {
   f.softmax = g.value(f.probabilities).producer;
   const int64_t axis = softmax->attrs.Int("axis", -1);
   const Node* concat = g.Producer(softmax->input(0));
-  if ((axis != -1 && axis != 3) || concat == nullptr || concat->op != Op::kConcat || concat->inputs.size() != 2) return {};
+  if ((axis != -1 && axis != 3) || concat == nullptr || concat->op != Op::kConcat || concat->inputs.size() != 2)
+    return {};
   f.scores = concat->input(0);
   f.sink = Narrow(g, concat->input(1));
   const SymShape* scores = ShapeOf(g, f.scores);
@@ -122,13 +127,16 @@ ValueId SinkMask(Rewriter& rw, const SinkForm& f) {
   if (f.mask.valid()) {
     const SymShape m = *ShapeOf(g, f.mask);
     to = SymShape{m[0], sink[1], m[2], scores[3]};
-    wide = Make(rw, Op::kExpand, {f.mask, concat({one, heads, one, shape_of(g.node(f.product).input(1), 3)}, 0, five)}, {}, Type{DType::kF32, to});
+    wide = Make(rw, Op::kExpand, {f.mask, concat({one, heads, one, shape_of(g.node(f.product).input(1), 3)}, 0, five)},
+                {}, Type{DType::kF32, to});
     const SymShape column{m[0], sink[1], m[2], Dim(1)};
-    last = Make(rw, Op::kExpand, {f.sink, concat({shape_of(f.mask, 0), heads, shape_of(f.mask, 2), one}, 0, five)}, {}, Type{DType::kF32, column});
+    last = Make(rw, Op::kExpand, {f.sink, concat({shape_of(f.mask, 0), heads, shape_of(f.mask, 2), one}, 0, five)}, {},
+                Type{DType::kF32, column});
   } else {
     to = SymShape{Dim(1), sink[1], Dim(1), scores[3]};
     const ValueId zero = rw.Constant(Tensor::F32({1, 1, 1, 1}, {0.0f}));
-    wide = Make(rw, Op::kExpand, {zero, concat({one, heads, one, shape_of(g.node(f.product).input(1), 3)}, 0, five)}, {}, Type{DType::kF32, to});
+    wide = Make(rw, Op::kExpand, {zero, concat({one, heads, one, shape_of(g.node(f.product).input(1), 3)}, 0, five)},
+                {}, Type{DType::kF32, to});
   }
   SymShape all = to;
   all[3] = to[3] + Dim(1);
@@ -169,7 +177,8 @@ Result<bool> Probabilities(Graph& graph, PassContext& context) {
     if (!graph.IsAlive(id) || graph.node(id).op != Op::kMatMul) continue;
     rw.At(id, {id});
     if (MaskToValues(rw, id) || SinkToKey(rw, id)) {
-      context.log.push_back("probabilities: " + graph.node(id).name + " takes its probabilities from one Softmax, unchanged");
+      context.log.push_back("probabilities: " + graph.node(id).name +
+                            " takes its probabilities from one Softmax, unchanged");
     }
   }
   return rw.changed();

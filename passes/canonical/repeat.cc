@@ -40,7 +40,8 @@ bool ConcatToExpand(Rewriter& rw, NodeId id) {
   }
   int64_t axis = n.attrs.Int("axis", 0);
   axis += axis < 0 ? static_cast<int64_t>(in->size()) : 0;
-  if (axis < 0 || axis >= static_cast<int64_t>(in->size()) || !IsNumber((*in)[static_cast<size_t>(axis)], 1)) return false;
+  if (axis < 0 || axis >= static_cast<int64_t>(in->size()) || !IsNumber((*in)[static_cast<size_t>(axis)], 1))
+    return false;
   if (ConstInts(g, n.input(0)) || in->size() < 2) return false;  // shape vectors are `fold`'s
   Ints times(in->size(), 1);
   times[static_cast<size_t>(axis)] = static_cast<int64_t>(n.inputs.size());

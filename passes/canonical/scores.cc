@@ -24,13 +24,13 @@ constexpr double kMaskedOut = -1e4;  // what older models write for minus infini
 
 struct Step {
   enum Kind { kScale, kTanh, kMask, kWhere } kind = kScale;
-  double scale = 1;     // kScale
-  ValueId mask = {};    // kMask: what is added; kWhere: the condition
-  double masked = 0;    // kWhere: what stands for masked scores
-  bool keep = true;     // kWhere: the condition's value where scores stay
-  bool negated = false; // kMask: subtracted
-  int64_t windows = 0;  // kMask: the mask [1,n,...] was added to scores split into [b,n,...]
-  bool plain = false;   // written as the canonical form has it
+  double scale = 1;      // kScale
+  ValueId mask = {};     // kMask: what is added; kWhere: the condition
+  double masked = 0;     // kWhere: what stands for masked scores
+  bool keep = true;      // kWhere: the condition's value where scores stay
+  bool negated = false;  // kMask: subtracted
+  int64_t windows = 0;   // kMask: the mask [1,n,...] was added to scores split into [b,n,...]
+  bool plain = false;    // written as the canonical form has it
 };
 
 struct Chain {
@@ -122,12 +122,15 @@ const Node* SplitAdd(const Graph& g, const Node& back, ValueId* x, Step* step) {
     const Node* split = g.Producer(add->input(slot));
     if (split == nullptr || split->op != Op::kReshape) continue;
     const ValueId from = split->input(0), mask = add->input(1 - slot);
-    const SymShape *low = ShapeOf(g, from), *high = ShapeOf(g, split->output()), *m = ShapeOf(g, mask), *out = ShapeOf(g, back.output());
-    if (low == nullptr || high == nullptr || m == nullptr || out == nullptr || low->size() != 4 || out->size() != 4) continue;
+    const SymShape *low = ShapeOf(g, from), *high = ShapeOf(g, split->output()), *m = ShapeOf(g, mask),
+                   *out = ShapeOf(g, back.output());
+    if (low == nullptr || high == nullptr || m == nullptr || out == nullptr || low->size() != 4 || out->size() != 4)
+      continue;
     if (high->size() != 5 || m->size() != 5 || !IsNumber((*m)[0], 1) || !(*high)[1].is_number()) continue;
     bool same = true;  // all but the first dim, by number
     for (size_t i = 1; i < 4; ++i) {
-      same = same && ProvablyEqual((*low)[i], (*high)[i + 1]) && ProvablyEqual((*low)[i], (*out)[i]) && (*m)[i + 1].is_number();
+      same = same && ProvablyEqual((*low)[i], (*high)[i + 1]) && ProvablyEqual((*low)[i], (*out)[i]) &&
+             (*m)[i + 1].is_number();
     }
     if (!same || !ProvablyEqual((*m)[1], (*high)[1])) continue;
     *x = from;
@@ -224,7 +227,8 @@ class Builder {
     const Type one{DType::kS64, SymShape{Dim(1)}};
     const ValueId batch = Make(rw_, Op::kShape, {like}, {{"start", int64_t{0}}, {"end", int64_t{1}}}, one);
     const ValueId pictures = Make(rw_, Op::kDiv, {batch, ints({s.windows})}, {}, one);
-    const ValueId to = Make(rw_, Op::kConcat, {pictures, ints({1, 1, 1, 1})}, {{"axis", int64_t{0}}}, Type{DType::kS64, SymShape{Dim(5)}});
+    const ValueId to = Make(rw_, Op::kConcat, {pictures, ints({1, 1, 1, 1})}, {{"axis", int64_t{0}}},
+                            Type{DType::kS64, SymShape{Dim(5)}});
     const SymShape m = *ShapeOf(g(), s.mask);
     SymShape wide = m;
     wide[0] = Dim::Unknown();
@@ -307,10 +311,13 @@ Result<bool> Scores(Graph& graph, PassContext& context) {
   Rewriter rw(graph, "scores");
   int brought = 0;
   for (NodeId id : graph.NodesInOrder()) {
-    if (!graph.IsAlive(id) || graph.node(id).op != Op::kSoftmax || DTypeOf(graph, graph.node(id).output()) != DType::kF32) continue;
+    if (!graph.IsAlive(id) || graph.node(id).op != Op::kSoftmax ||
+        DTypeOf(graph, graph.node(id).output()) != DType::kF32)
+      continue;
     brought += ScoresOf(rw, id) ? 1 : 0;
   }
-  if (brought > 0) context.log.push_back("scores: " + std::to_string(brought) + " chains from product to Softmax in one order");
+  if (brought > 0)
+    context.log.push_back("scores: " + std::to_string(brought) + " chains from product to Softmax in one order");
   return rw.changed();
 }
 

@@ -216,7 +216,8 @@ bool SinkReshape(Rewriter& rw, NodeId id) {
   Attrs attrs = n.attrs;
   if (plan->last_axis) attrs.Set("axis", int64_t{-1});
   std::vector<ValueId> inputs;
-  for (const Input& in : plan->inputs) inputs.push_back(in.merge ? Operand(rw, *in.merge) : in.split ? MakeReshape(rw, in.value, *in.split) : in.value);
+  for (const Input& in : plan->inputs)
+    inputs.push_back(in.merge ? Operand(rw, *in.merge) : in.split ? MakeReshape(rw, in.value, *in.split) : in.value);
   const ValueId top = Make(rw, n.op, std::move(inputs), std::move(attrs), Type{DTypeOf(g, n.output()), high});
   ReplaceNode(rw, id, MakeReshape(rw, top, low));
   return true;

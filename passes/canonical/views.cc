@@ -42,7 +42,8 @@ bool MergeReshapes(Rewriter& rw, NodeId id) {
   const SymShape* in = ShapeOf(g, x);
   const SymShape* out = ShapeOf(g, n.output());
   if (in == nullptr || out == nullptr) return false;
-  const bool opposite = (n.op == Op::kSqueeze && inner->op == Op::kUnsqueeze) || (n.op == Op::kUnsqueeze && inner->op == Op::kSqueeze);
+  const bool opposite =
+      (n.op == Op::kSqueeze && inner->op == Op::kUnsqueeze) || (n.op == Op::kUnsqueeze && inner->op == Op::kSqueeze);
   // The same axes there and back, whatever the other dims are.
   const bool undone = opposite && AxesOf(g, n) && AxesOf(g, n) == AxesOf(g, *inner);
   if (undone || ProvablyEqual(*in, *out)) {

@@ -46,7 +46,8 @@ ValueId WideMask(Rewriter& rw, ValueId v) {
   const ValueId wide = Wide(rw, v);
   if (!half || !TypeOf(g, wide).shape) return wide;
   const auto shape = TypeOf(g, wide).shape;
-  const ValueId low = rw.Constant(Tensor::ScalarF32(-65504.0f)), least = rw.Constant(Tensor::ScalarF32(std::numeric_limits<float>::lowest()));
+  const ValueId low = rw.Constant(Tensor::ScalarF32(-65504.0f)),
+                least = rw.Constant(Tensor::ScalarF32(std::numeric_limits<float>::lowest()));
   const ValueId masked = Make(rw, Op::kEqual, {wide, low}, {}, Type{DType::kBool, shape});
   return Make(rw, Op::kWhere, {masked, least, wide}, {}, Type{DType::kF32, shape});
 }
@@ -56,8 +57,8 @@ bool ReachesSoftmax(const Graph& g, ValueId v, int depth) {
   for (const ir::Use& u : g.value(v).uses) {
     const Node& n = g.node(u.node);
     if (n.op == Op::kSoftmax) return true;
-    const bool passes = n.op == Op::kAdd || n.op == Op::kMul || n.op == Op::kDiv || n.op == Op::kSub || n.op == Op::kWhere ||
-                        n.op == Op::kTanh || n.op == Op::kCast || n.op == Op::kReshape;
+    const bool passes = n.op == Op::kAdd || n.op == Op::kMul || n.op == Op::kDiv || n.op == Op::kSub ||
+                        n.op == Op::kWhere || n.op == Op::kTanh || n.op == Op::kCast || n.op == Op::kReshape;
     if (passes && ReachesSoftmax(g, n.output(), depth - 1)) return true;
   }
   return false;
@@ -106,7 +107,8 @@ bool WidenNode(Rewriter& rw, NodeId id) {
   const bool narrow = IsNarrow(DTypeOf(g, n.output()));
   switch (n.op) {
     case Op::kMatMul: {
-      const bool scores = !IsConstantLike(g, n.input(0)) && !IsConstantLike(g, n.input(1)) && ReachesSoftmax(g, n.output(), kMaxSteps);
+      const bool scores =
+          !IsConstantLike(g, n.input(0)) && !IsConstantLike(g, n.input(1)) && ReachesSoftmax(g, n.output(), kMaxSteps);
       if (!narrow || !(scores || (narrowed(0) && from_softmax(n.input(0))))) return false;
       return Rebuild(rw, id, 0, 1), true;
     }

@@ -42,7 +42,8 @@ struct Operands {
 };
 Operands Describe(const Match& m, Var q, Var k, Var v, const Node& n) {
   const int64_t kv = n.attrs.Int("kv_num_heads", 0);
-  return {HeadsOf(m.graph(), m[q], n.attrs.Int("q_num_heads", 0)), HeadsOf(m.graph(), m[k], kv), HeadsOf(m.graph(), m[v], kv)};
+  return {HeadsOf(m.graph(), m[q], n.attrs.Int("q_num_heads", 0)), HeadsOf(m.graph(), m[k], kv),
+          HeadsOf(m.graph(), m[v], kv)};
 }
 
 bool IsUsed(const Graph& g, ValueId v) { return v.valid() && (!g.value(v).uses.empty() || g.IsGraphOutput(v)); }
@@ -50,14 +51,17 @@ bool IsUsed(const Graph& g, ValueId v) { return v.valid() && (!g.value(v).uses.e
 Verdict Check(const Match& m, const Node& n, const Operands& o) {
   if (IsUsed(m.graph(), n.output(3))) return Illegal("its output 3, the scores, is used");
   if (n.input(4).valid() != n.input(5).valid()) return Illegal("it has a past of only one of K and V");
-  if (n.input(6) && n.input(4)) return Illegal("it has a past and nonpad_kv_seqlen, which ONNX does not allow together");
+  if (n.input(6) && n.input(4))
+    return Illegal("it has a past and nonpad_kv_seqlen, which ONNX does not allow together");
   if (n.attrs.Float("softcap", 0.0f) < 0.0f) return Illegal("its softcap is negative");
-  if (o.q.heads == 0 || o.k.heads == 0 || o.v.heads == 0 || o.k.heads != o.v.heads || o.q.heads % o.k.heads != 0 || o.q.dim != o.k.dim) {
+  if (o.q.heads == 0 || o.k.heads == 0 || o.v.heads == 0 || o.k.heads != o.v.heads || o.q.heads % o.k.heads != 0 ||
+      o.q.dim != o.k.dim) {
     return Shape("the numbers of heads and the head sizes are not known or do not fit each other");
   }
   if (n.input(3)) {
     const ir::Type& mask = m.graph().value(n.input(3)).type;
-    if ((mask.dtype != DType::kBool && mask.dtype != DType::kF32) || !mask.shape || mask.shape->size() > 4 || mask.shape->empty()) {
+    if ((mask.dtype != DType::kBool && mask.dtype != DType::kF32) || !mask.shape || mask.shape->size() > 4 ||
+        mask.shape->empty()) {
       return Illegal(std::format("its mask has type {}", ToString(mask)));
     }
     // A mask that ends before the keys hides the rest of them; Sdpa's mask is as long as they are.
@@ -83,7 +87,8 @@ ValueId WithPast(Rewriter& b, ValueId now, Heads* heads, ValueId past, ValueId p
   if (!past.valid() && !IsUsed(b.graph(), present)) return now;
   if (heads->rank == 3) {
     const ValueId target = b.Constant(ir::Tensor::S64({4}, {0, 0, heads->heads, heads->dim}));
-    now = b.Create(Op::kTranspose, {b.Create(Op::kReshape, {now, target})}, {{"perm", std::vector<int64_t>{0, 2, 1, 3}}});
+    now =
+        b.Create(Op::kTranspose, {b.Create(Op::kReshape, {now, target})}, {{"perm", std::vector<int64_t>{0, 2, 1, 3}}});
     heads->rank = 4;
   }
   const ValueId all = past.valid() ? b.Create(Op::kConcat, {past, now}, {{"axis", int64_t{2}}}) : now;
@@ -106,12 +111,16 @@ ValueId Triangle(Rewriter& b, ValueId q, int64_t q_rank, ValueId k, int64_t k_ra
 // true where key < valid (of the batch), or key <= query + valid - Sq: [B,1,1,Sk] or [B,1,Sq,Sk].
 ValueId ValidKeys(Rewriter& b, const Node& n, const Operands& o, ValueId k) {
   const auto scalar = [&](int64_t i) { return b.Constant(ir::Tensor::S64({}, {i})); };
-  const auto axes = [&](std::vector<int64_t> a) { return b.Constant(ir::Tensor::S64({static_cast<int64_t>(a.size())}, a)); };
+  const auto axes = [&](std::vector<int64_t> a) {
+    return b.Constant(ir::Tensor::S64({static_cast<int64_t>(a.size())}, a));
+  };
   const ValueId keys = b.Create(Op::kRange, {scalar(0), Length(b, k, o.k.rank), scalar(1)});
   ValueId end = b.Create(Op::kUnsqueeze, {n.input(6), axes({1, 2, 3})});
   if (n.attrs.Int("is_causal", 0) != 0) {
     const ValueId queries = Length(b, n.input(0), o.q.rank);
-    const ValueId row = b.Create(Op::kUnsqueeze, {b.Create(Op::kRange, {scalar(1), b.Create(Op::kAdd, {queries, scalar(1)}), scalar(1)}), axes({1})});
+    const ValueId row =
+        b.Create(Op::kUnsqueeze,
+                 {b.Create(Op::kRange, {scalar(1), b.Create(Op::kAdd, {queries, scalar(1)}), scalar(1)}), axes({1})});
     end = b.Create(Op::kAdd, {b.Create(Op::kSub, {end, queries}), row});
   }
   return b.Create(Op::kLess, {keys, end});
@@ -150,9 +159,17 @@ Rule AttentionOp() {
     if (n.input(6)) in.push_back(ValidKeys(b, n, o, keys));
     const float scale = n.attrs.Float("scale", 1.0f / std::sqrt(static_cast<float>(o.q.dim)));
     return b.Create(Op::kSdpa, std::move(in),
-                    {{"num_heads", o.q.heads}, {"kv_num_heads", o.k.heads}, {"head_dim", o.q.dim}, {"v_head_dim", o.v.dim},
-                     {"q_rank", o.q.rank}, {"k_rank", o.k.rank}, {"v_rank", o.v.rank}, {"out_rank", o.q.rank},
-                     {"scale", scale}, {"softcap", n.attrs.Float("softcap", 0.0f)}, {"nan_guard", int64_t{1}}});
+                    {{"num_heads", o.q.heads},
+                     {"kv_num_heads", o.k.heads},
+                     {"head_dim", o.q.dim},
+                     {"v_head_dim", o.v.dim},
+                     {"q_rank", o.q.rank},
+                     {"k_rank", o.k.rank},
+                     {"v_rank", o.v.rank},
+                     {"out_rank", o.q.rank},
+                     {"scale", scale},
+                     {"softcap", n.attrs.Float("softcap", 0.0f)},
+                     {"nan_guard", int64_t{1}}});
   });
   return r.Finish();
 }

@@ -27,7 +27,8 @@ Result<bool> UseFlash(Graph& graph, PassContext& context) {
   if (real + int8 > 0) {
     context.log.push_back(std::format("flash: {} float and {} int8 attentions sum over tiles of keys", real, int8));
   }
-  if (fp8 > 0) context.log.push_back(std::format("flash: {} fp8 attentions stay exact, since fp8 has no such form", fp8));
+  if (fp8 > 0)
+    context.log.push_back(std::format("flash: {} fp8 attentions stay exact, since fp8 has no such form", fp8));
   return b.changed();
 }
 

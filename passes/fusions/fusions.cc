@@ -45,9 +45,7 @@ const std::vector<Rule>& Int8Rules() {
   return *rules;
 }
 
-Result<bool> FuseFloat(Graph& graph, PassContext& context) {
-  return pattern::ApplyRules(FloatRules(), graph, context);
-}
+Result<bool> FuseFloat(Graph& graph, PassContext& context) { return pattern::ApplyRules(FloatRules(), graph, context); }
 Result<bool> FuseWeights(Graph& graph, PassContext& context) {
   static const auto* const rules = new std::vector<Rule>{LinearBlocked(true), LinearBlocked(false)};
   return pattern::ApplyRules(*rules, graph, context);

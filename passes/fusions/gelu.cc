@@ -14,10 +14,9 @@ namespace {
 Var HalfProduct(RuleBuilder& r, Var x, Var t) {
   const Var half = r.Scalar("half", 0.5f);
   const Var one_plus = r.AnyOrder("one_plus", Op::kAdd, t, r.Scalar("one", 1.0f));
-  return r.OneOf("product",
-                 {r.AnyOrder("x_t_half", Op::kMul, r.AnyOrder("x_t", Op::kMul, x, one_plus), half),
-                  r.AnyOrder("half_x_t", Op::kMul, r.AnyOrder("half_x", Op::kMul, x, half), one_plus),
-                  r.AnyOrder("x_half_t", Op::kMul, x, r.AnyOrder("half_t", Op::kMul, one_plus, half))});
+  return r.OneOf("product", {r.AnyOrder("x_t_half", Op::kMul, r.AnyOrder("x_t", Op::kMul, x, one_plus), half),
+                             r.AnyOrder("half_x_t", Op::kMul, r.AnyOrder("half_x", Op::kMul, x, half), one_plus),
+                             r.AnyOrder("x_half_t", Op::kMul, x, r.AnyOrder("half_t", Op::kMul, one_plus, half))});
 }
 
 ValueId BuildGelu(Rewriter& b, ValueId x, const char* approximate) {

@@ -34,7 +34,8 @@ Rule LayerNorm() {
   const Var x = r.Input("x");
   const Var mean = r.Op("mean", Op::kReduceMean, {x, -1}, MeanOfLast);
   const Var d = r.Op("centered", Op::kSub, {x, mean});
-  const Var square = r.OneOf("square", {r.Op("pow", Op::kPow, {d, r.Scalar("two", 2.0f)}), r.Op("dd", Op::kMul, {d, d})});
+  const Var square =
+      r.OneOf("square", {r.Op("pow", Op::kPow, {d, r.Scalar("two", 2.0f)}), r.Op("dd", Op::kMul, {d, d})});
   const Var var = r.Op("variance", Op::kReduceMean, {square, -1}, MeanOfLast);
   const Var eps = r.Scalar("epsilon");
   const Var root = r.Op("deviation", Op::kSqrt, {r.AnyOrder("stable", Op::kAdd, var, eps)});

@@ -35,7 +35,8 @@ Verdict CheckBlocks(const Graph& g, const Node& dq, bool transposed) {
 }  // namespace
 
 Rule LinearBlocked(bool bias_required) {
-  RuleBuilder r(bias_required ? "linear_bias_blocked" : "linear_blocked", "MatMul(x, blocked DQ w) [+ bias] -> LinearBlocked");
+  RuleBuilder r(bias_required ? "linear_bias_blocked" : "linear_blocked",
+                "MatMul(x, blocked DQ w) [+ bias] -> LinearBlocked");
   const Var x = r.Input("x", {.dtypes = {DType::kF32}});
   const Var w = r.Constant("w", {.dtypes = {DType::kU4, DType::kS4, DType::kU8, DType::kS8}});
   const Var wd = r.MayEscape(r.Op("w_dequantized", Op::kDequantizeLinear, {w}));

@@ -114,8 +114,11 @@ Rule LinearInt8(bool quantized_output, bool activation, bool bias_required) {
   Var y = sum;
   if (activation) {
     act.slope = r.Scalar("slope", 1.702f);
-    act = {r.Op("gelu", Op::kGelu, {sum}), r.Op("relu", Op::kRelu, {sum}), r.Op("sigmoid", Op::kSigmoid, {sum}),
-           r.Op("tanh", Op::kTanh, {sum}), r.AnyOrder("silu", Op::kMul, sum, r.Op("gate", Op::kSigmoid, {sum})),
+    act = {r.Op("gelu", Op::kGelu, {sum}),
+           r.Op("relu", Op::kRelu, {sum}),
+           r.Op("sigmoid", Op::kSigmoid, {sum}),
+           r.Op("tanh", Op::kTanh, {sum}),
+           r.AnyOrder("silu", Op::kMul, sum, r.Op("gate", Op::kSigmoid, {sum})),
            r.AnyOrder("quick_gelu", Op::kMul, sum,
                       r.Op("quick_gate", Op::kSigmoid, {r.AnyOrder("steeper", Op::kMul, sum, act.slope)})),
            act.slope};

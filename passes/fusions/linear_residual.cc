@@ -29,7 +29,8 @@ Verdict CheckOutput(const Match& m, Var q) {
   const Node& n = m.at(q);
   for (size_t i : {1u, 2u}) {
     const ir::Tensor* t = n.input(i) ? g.ConstantOf(n.input(i)) : nullptr;
-    if (t == nullptr || t->size() != 1) return Illegal("the output is not quantized per tensor with constant parameters");
+    if (t == nullptr || t->size() != 1)
+      return Illegal("the output is not quantized per tensor with constant parameters");
   }
   if (!quant::IsInt8(g.value(m[q]).type.dtype)) return Illegal("the output is not quantized to 8 bits");
   return Ok();
@@ -38,7 +39,8 @@ Verdict CheckOutput(const Match& m, Var q) {
 }  // namespace
 
 Rule LinearResidual(bool quantized_output) {
-  RuleBuilder r(quantized_output ? "linear_residual_quant_int8" : "linear_residual_int8", "LinearInt8 + residual [Q] -> LinearInt8");
+  RuleBuilder r(quantized_output ? "linear_residual_quant_int8" : "linear_residual_int8",
+                "LinearInt8 + residual [Q] -> LinearInt8");
   const Var residual = r.Input("residual", {.dtypes = {DType::kF32}});
   const Var linear = r.Op("linear", Op::kLinearInt8, {});
   const Var sum = r.AnyOrder("sum", Op::kAdd, linear, residual);

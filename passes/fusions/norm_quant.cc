@@ -11,7 +11,9 @@ using ir::Op;
 
 Rule NormQuant(Op op) {
   const bool skip = op == Op::kSkipLayerNorm;
-  RuleBuilder r(skip ? "skip_norm_quant" : op == Op::kRMSNormalization ? "rms_norm_quant" : "norm_quant",
+  RuleBuilder r(skip                          ? "skip_norm_quant"
+                : op == Op::kRMSNormalization ? "rms_norm_quant"
+                                              : "norm_quant",
                 "norm, then QuantizeLinear -> NormQuant");
   const Var norm = r.MayEscape(r.Op("norm", op, {-1, -1}, LastAxis(-1)));
   const Var q = r.Op("quantized", Op::kQuantizeLinear, {norm});

@@ -63,7 +63,8 @@ Result<bool> FuseQkvInt8(Graph& graph, PassContext& context) {
     std::vector<std::vector<NodeId>> sets;
     for (NodeId id : BranchesOf(graph, core)) {
       const auto it = std::find_if(sets.begin(), sets.end(), [&](const std::vector<NodeId>& s) {
-        return graph.node(s[0]).input(0) == graph.node(id).input(0) && SameParams(graph, graph.node(s[0]), graph.node(id));
+        return graph.node(s[0]).input(0) == graph.node(id).input(0) &&
+               SameParams(graph, graph.node(s[0]), graph.node(id));
       });
       it == sets.end() ? sets.push_back({id}) : it->push_back(id);
     }

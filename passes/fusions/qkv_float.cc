@@ -59,7 +59,8 @@ bool Fuse(Graph& g, const ProjectionGroup& group) {
     if (!g.IsAlive(id) || g.node(id).op != Op::kMatMul) return false;
     parts.push_back(Describe(g, id));
     const Projection& p = parts.back();
-    if (p.w == nullptr || p.w->rank() != 2 || !IsWeightType(p.w->dtype()) || p.w->dtype() != parts[0].w->dtype()) return false;
+    if (p.w == nullptr || p.w->rank() != 2 || !IsWeightType(p.w->dtype()) || p.w->dtype() != parts[0].w->dtype())
+      return false;
     if (p.bias != nullptr && p.bias->dtype() != p.w->dtype()) return false;
     if (g.node(id).inputs[0] != g.node(parts[0].product).inputs[0]) return false;
   }

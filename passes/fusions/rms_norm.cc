@@ -12,13 +12,15 @@ using ir::Op;
 Rule RmsNorm() {
   RuleBuilder r("rms_norm", "x / sqrt(mean(x^2) + eps) * gamma -> RMSNormalization");
   const Var x = r.Input("x", {.dtypes = {ir::DType::kF32}});
-  const Var square = r.OneOf("square", {r.Op("pow", Op::kPow, {x, r.Scalar("two", 2.0f)}), r.Op("xx", Op::kMul, {x, x})});
+  const Var square =
+      r.OneOf("square", {r.Op("pow", Op::kPow, {x, r.Scalar("two", 2.0f)}), r.Op("xx", Op::kMul, {x, x})});
   const Var mean = r.Op("mean", Op::kReduceMean, {square, -1}, MeanOfLast);
   const Var eps = r.Scalar("epsilon");
   const Var root = r.Op("deviation", Op::kSqrt, {r.AnyOrder("stable", Op::kAdd, mean, eps)});
   const Var inverse = r.OneOf("inverse", {r.Op("reciprocal", Op::kReciprocal, {root}),
                                           r.Op("one_over", Op::kDiv, {r.Scalar("one", 1.0f), root})});
-  const Var normal = r.OneOf("normalized", {r.AnyOrder("times", Op::kMul, x, inverse), r.Op("over", Op::kDiv, {x, root})});
+  const Var normal =
+      r.OneOf("normalized", {r.AnyOrder("times", Op::kMul, x, inverse), r.Op("over", Op::kDiv, {x, root})});
   const Var gamma = r.Input("gamma");
   r.Root(r.AnyOrder("scaled", Op::kMul, normal, gamma));
   r.Guard([=](const Match& m) {

@@ -22,7 +22,8 @@ SdpaMiddle MatchScoresToProbabilities(RuleBuilder& r, Var q, Var kt) {
   mid.hidden = r.Scalar("hidden");
   const Var kept = r.Optional(r.MayEscape(r.Op("kept", Op::kWhere, {mid.keep, masked, mid.hidden})), masked);
   const Var softmax = r.MayEscape(r.Op("probabilities", Op::kSoftmax, {kept}, LastAxis(-1)));
-  mid.guard = r.MayEscape(r.Op("nan_guard", Op::kWhere, {r.Op("is_nan", Op::kIsNaN, {softmax}), r.Scalar("zero"), softmax}));
+  mid.guard =
+      r.MayEscape(r.Op("nan_guard", Op::kWhere, {r.Op("is_nan", Op::kIsNaN, {softmax}), r.Scalar("zero"), softmax}));
   mid.p = r.Optional(mid.guard, softmax);
   return mid;
 }
@@ -53,9 +54,10 @@ Verdict CheckHeads(const Match& m, Var q, Var kt, Var v, const SdpaMiddle& mid) 
   const ir::SymShape* ks = ShapeOf(m, kt);
   const ir::SymShape* vs = ShapeOf(m, v);
   if (qs == nullptr || ks == nullptr || vs == nullptr || qs->size() != ks->size() || qs->size() != vs->size()) {
-    return Shape(std::format("q, k^T and v are not known to have rank 4 (batch, heads, rows, columns) or 3: they are {}, {} and {}",
-                             ToString(m.graph().value(m[q]).type), ToString(m.graph().value(m[kt]).type),
-                             ToString(m.graph().value(m[v]).type)));
+    return Shape(std::format(
+        "q, k^T and v are not known to have rank 4 (batch, heads, rows, columns) or 3: they are {}, {} and {}",
+        ToString(m.graph().value(m[q]).type), ToString(m.graph().value(m[kt]).type),
+        ToString(m.graph().value(m[v]).type)));
   }
   if (!HeadsOf(*qs).is_number() || !qs->back().is_number() || !vs->back().is_number()) {
     return Shape(std::format("the number of heads or the head size is not a number: q is {}, v is {}",
@@ -63,12 +65,12 @@ Verdict CheckHeads(const Match& m, Var q, Var kt, Var v, const SdpaMiddle& mid) 
   }
   const ir::Dim kv = HeadsOf(*ks);  // one head of K and V for all of Q broadcasts
   if (!ProvablyEqual(kv, HeadsOf(*vs)) || !(ProvablyEqual(HeadsOf(*qs), kv) || ProvablyEqual(kv, ir::Dim(1)))) {
-    return Illegal(std::format("heads disagree: q {}, k^T {}, v {}", ir::ToString(*qs), ir::ToString(*ks),
-                               ir::ToString(*vs)));
+    return Illegal(
+        std::format("heads disagree: q {}, k^T {}, v {}", ir::ToString(*qs), ir::ToString(*ks), ir::ToString(*vs)));
   }
   if (!ProvablyEqual((*qs)[0], (*ks)[0]) || !ProvablyEqual((*qs)[0], (*vs)[0])) {
-    return Illegal(std::format("batches disagree: q {}, k^T {}, v {}", ir::ToString(*qs), ir::ToString(*ks),
-                               ir::ToString(*vs)));
+    return Illegal(
+        std::format("batches disagree: q {}, k^T {}, v {}", ir::ToString(*qs), ir::ToString(*ks), ir::ToString(*vs)));
   }
   if (m.Has(mid.guard) && m.graph().ConstantOf(m.at(mid.guard).input(1))->GetDouble(0) != 0.0) {
     return Illegal("the NaN guard does not write zero");
@@ -111,7 +113,8 @@ ValueId Lifted(Rewriter& b, ValueId v, size_t rank) {
   const auto& shape = b.graph().value(v).type.shape;
   if (rank != 3 || !shape || shape->size() != 3) return v;
   const ValueId up = b.Create(Op::kUnsqueeze, {v, b.Constant(ir::Tensor::S64({1}, {1}))});
-  b.graph().SetType(up, {b.graph().value(v).type.dtype, ir::SymShape{(*shape)[0], ir::Dim(1), (*shape)[1], (*shape)[2]}});
+  b.graph().SetType(up,
+                    {b.graph().value(v).type.dtype, ir::SymShape{(*shape)[0], ir::Dim(1), (*shape)[1], (*shape)[2]}});
   return up;
 }
 ValueId Lowered(Rewriter& b, ValueId o, size_t rank) {

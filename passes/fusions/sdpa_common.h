@@ -10,8 +10,8 @@ struct SdpaMiddle {
   pattern::Var scale;  // scalar, absent: 1
   pattern::Var cap;    // scalar, absent: none; scores = tanh(scores / cap) * cap
   pattern::Var cap_again;
-  pattern::Var mask;   // additive, absent: none
-  pattern::Var keep;    // bool, absent: none; where false the score is `hidden`
+  pattern::Var mask;  // additive, absent: none
+  pattern::Var keep;  // bool, absent: none; where false the score is `hidden`
   pattern::Var hidden;
   pattern::Var guard;  // Where(IsNaN(p), 0, p), absent: no guard
   pattern::Var p;      // the probabilities, after the guard

@@ -57,12 +57,14 @@ Rule SdpaInt8(bool quantized_output) {
     if (Verdict bad = CheckSaturates(m, pq); !bad.ok()) return bad;
     const bool fp8 = quant::IsFp8(m.graph().value(m[q]).type.dtype);
     for (Var var : {kt, v, pq, quantized_output ? oq : pq}) {
-      if (quant::IsFp8(m.graph().value(m[var]).type.dtype) != fp8) return Illegal("q, k, v, P and the output are partly fp8, partly integers");
+      if (quant::IsFp8(m.graph().value(m[var]).type.dtype) != fp8)
+        return Illegal("q, k, v, P and the output are partly fp8, partly integers");
     }
     const auto same = [&m](size_t slot, Var a, Var b) {
       return m.graph().ConstantOf(m.at(a).input(slot))->SameBits(*m.graph().ConstantOf(m.at(b).input(slot)));
     };
-    if (!same(1, pq, pd) || !same(2, pq, pd)) return Illegal("P is quantized and dequantized with different parameters");
+    if (!same(1, pq, pd) || !same(2, pq, pd))
+      return Illegal("P is quantized and dequantized with different parameters");
     return CheckHeads(m, q, kt, v, mid);
   });
   r.Build([=](Rewriter& b, const Match& m) {

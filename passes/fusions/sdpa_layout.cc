@@ -71,7 +71,8 @@ int64_t RepeatCount(const Graph& g, ValueId base, ValueId repeated) {
   const auto& five = g.value(expand.inputs[0]).type.shape;
   const auto& wide = g.value(merge.inputs[0]).type.shape;
   const auto& out = g.value(repeated).type.shape;
-  if (!b || !five || !wide || !out || b->size() != 4 || five->size() != 5 || wide->size() != 5 || out->size() != 4) return 0;
+  if (!b || !five || !wide || !out || b->size() != 4 || five->size() != 5 || wide->size() != 5 || out->size() != 4)
+    return 0;
   if (!(*wide)[2].is_number() || !ProvablyEqual((*five)[2], ir::Dim(1)) || !(*b)[1].is_number()) return 0;
   const int64_t repeat = (*wide)[2].number();
   const bool same = ProvablyEqual((*wide)[0], (*b)[0]) && ProvablyEqual((*wide)[1], (*b)[1]) &&

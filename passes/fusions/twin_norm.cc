@@ -12,7 +12,8 @@ namespace {
 bool IsWanted(const Graph& g, ValueId v) { return v.valid() && (!g.value(v).uses.empty() || g.IsGraphOutput(v)); }
 
 bool IsTwin(const Graph& g, const Node& n, const Node& quantizing) {
-  if (n.input(0) != quantizing.input(0) || n.attrs.Float("epsilon", 1e-5f) != quantizing.attrs.Float("epsilon", 1e-5f)) return false;
+  if (n.input(0) != quantizing.input(0) || n.attrs.Float("epsilon", 1e-5f) != quantizing.attrs.Float("epsilon", 1e-5f))
+    return false;
   const bool rms = quantizing.attrs.Int("rms", 0) != 0;
   if (n.op == Op::kSkipLayerNorm) {
     return quantizing.input(1) && n.input(1) == quantizing.input(1) && (n.attrs.Int("rms", 0) != 0) == rms;

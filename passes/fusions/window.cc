@@ -146,7 +146,8 @@ class Finder {
 
   bool HasDimsOfScores(ValueId v) const {
     const ir::SymShape* s = canonical::ShapeOf(g_, v);
-    return s != nullptr && s->size() >= 2 && ProvablyEqual(s->back(), keys_) && ProvablyEqual((*s)[s->size() - 2], queries_);
+    return s != nullptr && s->size() >= 2 && ProvablyEqual(s->back(), keys_) &&
+           ProvablyEqual((*s)[s->size() - 2], queries_);
   }
 
   std::optional<Bound> BoundOf(const Atom& atom) const {
@@ -178,7 +179,8 @@ class Finder {
 
   // a OP b with a - b = +-(key - query) + offset.
   std::optional<Bound> Comparison(const Node& n, bool negated) const {
-    const bool less = n.op == Op::kLess || n.op == Op::kLessOrEqual, greater = n.op == Op::kGreater || n.op == Op::kGreaterOrEqual;
+    const bool less = n.op == Op::kLess || n.op == Op::kLessOrEqual,
+               greater = n.op == Op::kGreater || n.op == Op::kGreaterOrEqual;
     if (!less && !greater) return {};
     const bool strict = (n.op == Op::kLess || n.op == Op::kGreater) != negated;
     const Affine *a = facts_.AffineOf(n.input(0)), *b = facts_.AffineOf(n.input(1));
@@ -254,7 +256,9 @@ Result<bool> FuseWindows(Graph& graph, PassContext& context) {
     if (!graph.IsAlive(id) || (graph.node(id).op != Op::kSdpa && graph.node(id).op != Op::kSdpaInt8)) continue;
     lifted += Lift(b, id, facts) ? 1 : 0;
   }
-  if (lifted > 0) context.log.push_back("windows: " + std::to_string(lifted) + " causal or window masks became attributes of their attention");
+  if (lifted > 0)
+    context.log.push_back("windows: " + std::to_string(lifted) +
+                          " causal or window masks became attributes of their attention");
   return b.changed();
 }
 

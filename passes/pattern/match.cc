@@ -60,7 +60,8 @@ class Matcher {
       ValueId& bound = m.values_[static_cast<size_t>(var)];
       if (p.what != What::kOneOf && bound.valid()) {
         if (bound == value) continue;
-        return Refuse(m, Kind::kShape, "'{}' is {} here but {} there", p.name, Where(graph_, bound), Where(graph_, value));
+        return Refuse(m, Kind::kShape, "'{}' is {} here but {} there", p.name, Where(graph_, bound),
+                      Where(graph_, value));
       }
       if (!value.valid()) return Refuse(m, Kind::kShape, "'{}' is absent", p.name);
       if (p.what == What::kOneOf) return Alternatives(p, var, value, todo, m);
@@ -104,7 +105,8 @@ class Matcher {
   bool MatchOp(const PatternNode& p, ValueId value, Match& m) {
     const Node* n = graph_.Producer(value);
     if (n == nullptr || n->op != p.op || graph_.value(value).output_index != p.output) {
-      return Refuse(m, Kind::kShape, "'{}' should be {} but is {}", p.name, ir::InfoOf(p.op).name, Where(graph_, value));
+      return Refuse(m, Kind::kShape, "'{}' should be {} but is {}", p.name, ir::InfoOf(p.op).name,
+                    Where(graph_, value));
     }
     m.nodes_.push_back(graph_.value(value).producer);  // the right op counts as matched, whatever its attributes say
     if (p.attrs) {

@@ -67,8 +67,7 @@ Var RuleBuilder::Op(std::string name, ir::Op op, std::vector<Var> inputs,
               .attrs = std::move(attrs)});
 }
 Var RuleBuilder::AnyOrder(std::string name, ir::Op op, Var a, Var b) {
-  return Add(
-      {.what = PatternNode::What::kOp, .name = std::move(name), .op = op, .inputs = {a, b}, .any_order = true});
+  return Add({.what = PatternNode::What::kOp, .name = std::move(name), .op = op, .inputs = {a, b}, .any_order = true});
 }
 Var RuleBuilder::Optional(Var step, Var otherwise) {
   return OneOf(rule_.nodes[static_cast<size_t>(step)].name + "?", {step, otherwise});
@@ -151,7 +150,8 @@ bool ApplyRule(const Rule& rule, Graph& graph, PassContext& context) {
     Attempt a = TryMatch(rule, graph, root, context.misses != nullptr);
     if (!a.match) {
       // One matched node is no near miss, unless all that was looked for matched and the guard said no.
-      if (context.misses != nullptr && (a.depth >= 2 || (a.depth == 1 && a.kind != Kind::kShape))) Report(rule, graph, id, a, context);
+      if (context.misses != nullptr && (a.depth >= 2 || (a.depth == 1 && a.kind != Kind::kShape)))
+        Report(rule, graph, id, a, context);
       continue;
     }
     Rewriter rewriter(graph, rule.name);

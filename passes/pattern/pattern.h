@@ -28,7 +28,7 @@ using Var = int;
 
 // What an Input or Constant must be. Letters unify across all tensors of a rule; "..." stands for any leading dims.
 struct Spec {
-  std::vector<ir::DType> dtypes = {};                   // empty: any
+  std::vector<ir::DType> dtypes = {};                  // empty: any
   std::optional<std::vector<std::string>> shape = {};  // letters or numbers; nullopt: any
 };
 
@@ -81,12 +81,13 @@ struct PatternNode {
   What what = What::kInput;
   std::string name = {};
   Spec spec = {};
-  std::optional<float> scalar = {};  // expected value, within 1e-4 relative: exporters compute constants in several precisions
+  std::optional<float> scalar =
+      {};  // expected value, within 1e-4 relative: exporters compute constants in several precisions
   ir::Op op = ir::Op::kOpaque;
-  size_t output = 0;         // which output of the op
-  std::vector<Var> inputs = {};   // kOp: one per slot, -1 anything; kOneOf: the alternatives, tried in order
-  bool any_order = false;    // kOp with two inputs
-  bool may_escape = false;   // the value may be used outside the pattern
+  size_t output = 0;             // which output of the op
+  std::vector<Var> inputs = {};  // kOp: one per slot, -1 anything; kOneOf: the alternatives, tried in order
+  bool any_order = false;        // kOp with two inputs
+  bool may_escape = false;       // the value may be used outside the pattern
   std::function<std::string(const Graph&, const Node&)> attrs = {};  // empty: fine, else why the attributes do not fit
 };
 

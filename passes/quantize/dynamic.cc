@@ -123,13 +123,15 @@ Result<bool> Dynamic(Graph& graph, PassContext& context) {
     auto [stored, unseen] = made.try_emplace(w);
     if (unseen) {
       const std::string name = graph.value(w).name;
-      stored->second = {b.Constant(columns->second->codes, name + "_quantized"), b.Constant(columns->second->scale, name + "_scale")};
+      stored->second = {b.Constant(columns->second->codes, name + "_quantized"),
+                        b.Constant(columns->second->scale, name + "_scale")};
     }
     const ValueId zero = b.Constant(Tensor::Of<uint8_t>(DType::kU8, {}, std::vector<uint8_t>{128}));
     std::vector<ValueId> in{at->second.codes, at->second.scale, zero, stored->second.first, stored->second.second};
     if (c.bias.valid()) in.push_back(c.bias);
     b.At(c.last, c.nodes);
-    const ValueId y = b.Create(Op::kLinearInt8, std::move(in), {{"activation", c.activation}, {"per_token", int64_t{1}}});
+    const ValueId y =
+        b.Create(Op::kLinearInt8, std::move(in), {{"activation", c.activation}, {"per_token", int64_t{1}}});
     b.Replace(graph.node(c.last).output(), y);
     b.EraseDead(c.last);
   }

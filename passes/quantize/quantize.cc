@@ -65,7 +65,7 @@ class Quantizer {
     }
     b_.At(id, {id});
     static constexpr size_t kSlots[4] = {3, 5, 7, 11};  // of the scales in ir/functions.h
-    for (size_t i = 0; i < 3; ++i) {  // an operand that is quantized already keeps its parameters
+    for (size_t i = 0; i < 3; ++i) {                    // an operand that is quantized already keeps its parameters
       const Node& dq = *g_.Producer(Activation(operands[i], *params[i]));
       inputs[i] = dq.inputs[0];
       inputs[kSlots[i]] = dq.inputs[1];
@@ -170,7 +170,8 @@ class Quantizer {
     std::optional<ColumnWeights> w = QuantizeColumns(*g_.ConstantOf(v), dtype);
     if (!w) return std::nullopt;
     const std::string name = g_.value(v).name;
-    const Pair pair{b_.Constant(std::move(w->codes), name + "_quantized"), b_.Constant(std::move(w->scale), name + "_scale")};
+    const Pair pair{b_.Constant(std::move(w->codes), name + "_quantized"),
+                    b_.Constant(std::move(w->scale), name + "_scale")};
     return weights_[v] = pair;
   }
 

@@ -41,7 +41,8 @@ std::vector<NodeId> LinearUsers(const Graph& g, ValueId y, int64_t width) {
   for (const ir::Use& u : g.value(y).uses) {
     const Node& n = g.node(u.node);
     const Tensor* w = n.op == Op::kMatMul && u.slot == 0 ? g.ConstantOf(n.inputs[1]) : nullptr;
-    if (w != nullptr && w->dtype() == ir::DType::kF32 && w->rank() == 2 && w->shape()[0] == width) users.push_back(u.node);
+    if (w != nullptr && w->dtype() == ir::DType::kF32 && w->rank() == 2 && w->shape()[0] == width)
+      users.push_back(u.node);
   }
   return users;
 }

@@ -42,7 +42,8 @@ void Put(Tensor& t, int64_t i, int32_t code) {
 Blocked QuantizeBlocks(const Tensor& w, Format f) {
   const int64_t k = w.shape()[0], n = w.shape()[1], blocks = (k + f.block - 1) / f.block;
   const auto x = w.as<float>();
-  Blocked out{Tensor::Zeros(f.dtype, {k, n}), Tensor::Empty(DType::kF32, {blocks, n}), Tensor::Zeros(f.dtype, {blocks, n})};
+  Blocked out{Tensor::Zeros(f.dtype, {k, n}), Tensor::Empty(DType::kF32, {blocks, n}),
+              Tensor::Zeros(f.dtype, {blocks, n})};
   const quant::IntRange range = quant::RangeOf(f.dtype);
   const auto highest = static_cast<int32_t>(range.hi);
   const int32_t lowest = range.lo < 0 ? -highest : 0;
@@ -54,11 +55,13 @@ Blocked QuantizeBlocks(const Tensor& w, Format f) {
         lo = std::min(lo, x[static_cast<size_t>(i * n + column)]);
         hi = std::max(hi, x[static_cast<size_t>(i * n + column)]);
       }
-      const quant::QParams p = lowest < 0 ? quant::SymmetricParams(lo, hi, f.dtype) : quant::AffineParams(lo, hi, f.dtype);
+      const quant::QParams p =
+          lowest < 0 ? quant::SymmetricParams(lo, hi, f.dtype) : quant::AffineParams(lo, hi, f.dtype);
       out.scale.mutable_as<float>()[static_cast<size_t>(b * n + column)] = p.scale;
       Put(out.zero, b * n + column, p.zero_point);
       for (int64_t i = b * f.block; i < end; ++i) {
-        Put(out.codes, i * n + column, quant::QuantizeOne(x[static_cast<size_t>(i * n + column)], p.scale, p.zero_point, lowest, highest));
+        Put(out.codes, i * n + column,
+            quant::QuantizeOne(x[static_cast<size_t>(i * n + column)], p.scale, p.zero_point, lowest, highest));
       }
     }
   }

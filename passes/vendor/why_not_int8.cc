@@ -53,7 +53,8 @@ std::string Why(const Graph& g, const AttentionCore& core) {
     if (std::string why = OfOperand(g, v, what); !why.empty()) return why;
   }
   if (std::string why = OfOperand(g, pv.input(0), "P (the probabilities)"); !why.empty()) return why;
-  const DType types[] = {CodesOf(g, qk.input(0)), CodesOf(g, qk.input(1)), CodesOf(g, pv.input(1)), CodesOf(g, pv.input(0))};
+  const DType types[] = {CodesOf(g, qk.input(0)), CodesOf(g, qk.input(1)), CodesOf(g, pv.input(1)),
+                         CodesOf(g, pv.input(0))};
   static constexpr const char* kOperands[] = {"Q", "K", "V", "P"};
   for (int i = 1; i < 4; ++i) {
     if (quant::IsFp8(types[i]) == quant::IsFp8(types[0])) continue;

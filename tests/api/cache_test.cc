@@ -46,7 +46,8 @@ Graph Decoder(bool causal) {
   };
   const ValueId keys = one(Op::kTensorScatter, {past_k, k, at}, {}, "append_k");
   const ValueId values = one(Op::kTensorScatter, {past_v, v, at}, {}, "append_v");
-  g.AddOutput("o", one(Op::kAttention, {q, keys, values, {}, {}, {}, valid}, {{"is_causal", int64_t{causal}}}, "attention"));
+  g.AddOutput("o",
+              one(Op::kAttention, {q, keys, values, {}, {}, {}, valid}, {{"is_causal", int64_t{causal}}}, "attention"));
   g.AddOutput("present_k", keys);
   g.AddOutput("present_v", values);
   return g;
@@ -58,7 +59,8 @@ runtime::Model Compile(Graph g) {
   auto optimized = Optimize(std::move(g), options);
   EXPECT_TRUE(optimized.has_value()) << optimized.error().message;
   EXPECT_EQ(std::ranges::count_if(optimized->graph.NodesInOrder(),
-                                  [&](ir::NodeId id) { return optimized->graph.node(id).op == Op::kSdpa; }), 1)
+                                  [&](ir::NodeId id) { return optimized->graph.node(id).op == Op::kSdpa; }),
+            1)
       << "nonpad_kv_seqlen keeps the attention from fusing";
   auto model = runtime::Model::Compile(std::move(optimized->graph), {.threads = 2});
   EXPECT_TRUE(model.has_value()) << model.error().message;
@@ -69,7 +71,8 @@ runtime::Model Compile(Graph g) {
 struct Seen {
   std::vector<std::vector<float>> k, v;  // [batch * kGroups + group], rows appended
 };
-void ExpectAttention(const Seen& seen, const float* q, const float* o, int64_t b, int64_t h, int64_t count, double* worst) {
+void ExpectAttention(const Seen& seen, const float* q, const float* o, int64_t b, int64_t h, int64_t count,
+                     double* worst) {
   const auto at = static_cast<size_t>(b * kGroups + h / (kHeads / kGroups));
   std::vector<double> p(static_cast<size_t>(count));
   double top = -1e300, sum = 0;
@@ -82,7 +85,8 @@ void ExpectAttention(const Seen& seen, const float* q, const float* o, int64_t b
   for (double& x : p) sum += x = std::exp(x - top);
   for (int64_t d = 0; d < kDim; ++d) {
     double y = 0;
-    for (int64_t j = 0; j < count; ++j) y += p[static_cast<size_t>(j)] / sum * seen.v[at][static_cast<size_t>(j * kDim + d)];
+    for (int64_t j = 0; j < count; ++j)
+      y += p[static_cast<size_t>(j)] / sum * seen.v[at][static_cast<size_t>(j * kDim + d)];
     *worst = std::max(*worst, std::fabs(y - o[d]));
   }
 }
@@ -100,7 +104,8 @@ void RunLoop(bool causal) {
   double worst = 0;
   for (int64_t step = 0, filled = 0; step < 6; ++step) {
     const int64_t s = step == 0 ? 5 : causal && step == 3 ? 3 : 1;  // a prompt, single tokens, a few at once
-    ir::TensorMap in{{"q", RandomTensor(rng, {kBatch, kHeads, s, kDim})}, {"k", RandomTensor(rng, {kBatch, kGroups, s, kDim})},
+    ir::TensorMap in{{"q", RandomTensor(rng, {kBatch, kHeads, s, kDim})},
+                     {"k", RandomTensor(rng, {kBatch, kGroups, s, kDim})},
                      {"v", RandomTensor(rng, {kBatch, kGroups, s, kDim})}};
     in["at"] = Tensor::S64({kBatch}, {filled, filled});
     filled += s;
@@ -118,8 +123,9 @@ void RunLoop(bool causal) {
     ASSERT_TRUE(out.has_value()) << out.error().message;
     for (int64_t bh = 0; bh < kBatch * kHeads; ++bh) {
       for (int64_t i = 0; i < s; ++i) {
-        ExpectAttention(seen, q.as<float>().data() + (bh * s + i) * kDim, (*out)[0].as<float>().data() + (bh * s + i) * kDim,
-                        bh / kHeads, bh % kHeads, causal ? filled - s + i + 1 : filled, &worst);
+        ExpectAttention(seen, q.as<float>().data() + (bh * s + i) * kDim,
+                        (*out)[0].as<float>().data() + (bh * s + i) * kDim, bh / kHeads, bh % kHeads,
+                        causal ? filled - s + i + 1 : filled, &worst);
       }
     }
     cache_k = std::move((*out)[1]);
@@ -135,11 +141,13 @@ TEST(Cache, CausalLoopEqualsAttentionOverWhatWasSeen) { RunLoop(true); }
 TEST(Cache, WhatTheCallerStillHoldsIsNotOverwritten) {
   std::mt19937_64 rng(7);
   const runtime::Model model = Compile(Decoder(true));
-  const ir::TensorMap in{{"q", RandomTensor(rng, {kBatch, kHeads, 1, kDim})}, {"k", RandomTensor(rng, {kBatch, kGroups, 1, kDim})},
+  const ir::TensorMap in{{"q", RandomTensor(rng, {kBatch, kHeads, 1, kDim})},
+                         {"k", RandomTensor(rng, {kBatch, kGroups, 1, kDim})},
                          {"v", RandomTensor(rng, {kBatch, kGroups, 1, kDim})},
                          {"past_k", RandomTensor(rng, {kBatch, kGroups, kCapacity, kDim})},
                          {"past_v", RandomTensor(rng, {kBatch, kGroups, kCapacity, kDim})},
-                         {"at", Tensor::S64({kBatch}, {3, 9})}, {"valid", Tensor::S64({kBatch}, {4, 10})}};
+                         {"at", Tensor::S64({kBatch}, {3, 9})},
+                         {"valid", Tensor::S64({kBatch}, {4, 10})}};
   const std::vector<float> before = in.at("past_k").ToFloats();
   for (int run = 0; run < 2; ++run) {
     auto out = model.Run(in);
@@ -158,13 +166,18 @@ TEST(Cache, APositionOutsideIsRefusedAndNothingIsWritten) {
   std::mt19937_64 rng(8);
   const runtime::Model model = Compile(Decoder(false));
   Tensor cache = RandomTensor(rng, {kBatch, kGroups, kCapacity, kDim});
-  ir::TensorMap in{{"q", RandomTensor(rng, {kBatch, kHeads, 2, kDim})}, {"k", RandomTensor(rng, {kBatch, kGroups, 2, kDim})},
-                   {"v", RandomTensor(rng, {kBatch, kGroups, 2, kDim})}, {"past_k", cache}, {"past_v", cache},
-                   {"at", Tensor::S64({kBatch}, {0, kCapacity - 1})}, {"valid", Tensor::S64({kBatch}, {2, 2})}};
+  ir::TensorMap in{{"q", RandomTensor(rng, {kBatch, kHeads, 2, kDim})},
+                   {"k", RandomTensor(rng, {kBatch, kGroups, 2, kDim})},
+                   {"v", RandomTensor(rng, {kBatch, kGroups, 2, kDim})},
+                   {"past_k", cache},
+                   {"past_v", cache},
+                   {"at", Tensor::S64({kBatch}, {0, kCapacity - 1})},
+                   {"valid", Tensor::S64({kBatch}, {2, 2})}};
   const std::vector<float> before = cache.ToFloats();
   auto out = model.Run(in);
   ASSERT_FALSE(out.has_value());
-  EXPECT_NE(out.error().message.find("write position 23 is outside axis of size 24"), std::string::npos) << out.error().message;
+  EXPECT_NE(out.error().message.find("write position 23 is outside axis of size 24"), std::string::npos)
+      << out.error().message;
   EXPECT_EQ(cache.ToFloats(), before);
 }
 

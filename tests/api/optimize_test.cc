@@ -1,11 +1,12 @@
 // Optimize as users see it: deterministic bytes, refusals that speak, reports that are true.
+#include "octavo/api/optimize.h"
+
 #include <gtest/gtest.h>
 
 #include <cmath>
 #include <filesystem>
 #include <random>
 
-#include "octavo/api/optimize.h"
 #include "octavo/api/report_html.h"
 #include "octavo/api/report_json.h"
 #include "octavo/ir/interpret.h"
@@ -127,9 +128,17 @@ TEST(Optimize, AnOperandThatTwoReadersShareKeepsItsScale) {
   const ir::ValueId q = linear("q"), shared = linear("kv");
   constexpr int64_t kHeads = 2, kDim = 16, kRank = 3;
   g.AddOutput("y", g.node(g.AddNode(ir::Op::kSdpa, {q, shared, shared}, 1,
-                                    {{"num_heads", kHeads}, {"kv_num_heads", kHeads}, {"head_dim", kDim}, {"v_head_dim", kDim},
-                                     {"q_rank", kRank}, {"k_rank", kRank}, {"v_rank", kRank}, {"out_rank", kRank}, {"scale", 0.25f}},
-                                    "attention")).output());
+                                    {{"num_heads", kHeads},
+                                     {"kv_num_heads", kHeads},
+                                     {"head_dim", kDim},
+                                     {"v_head_dim", kDim},
+                                     {"q_rank", kRank},
+                                     {"k_rank", kRank},
+                                     {"v_rank", kRank},
+                                     {"out_rank", kRank},
+                                     {"scale", 0.25f}},
+                                    "attention"))
+                       .output());
   const ir::TensorMap inputs{{"x", random({1, 20, 32}, 1.0f)}};
   auto want = ir::Interpret(g, inputs);
   ASSERT_TRUE(want.has_value());

@@ -114,7 +114,7 @@ void CheckFile(const fs::path& file, Tally& tally) {
   ASSERT_TRUE(model) << model.error().message;
   auto ran = model->Run(inputs);
   ASSERT_TRUE(ran) << ran.error().message;
-  if (HasFloatProduct(o->graph)) return;  // oneDNN's order of sums
+  if (HasFloatProduct(o->graph)) return;                                                      // oneDNN's order of sums
   if (kernels::BestArch() == kernels::Arch::kAmx && FormOf(file).starts_with("fp8")) return;  // that of bf16 tiles
   ++tally.on_kernels;
   ExpectSameBits(*want, *ran, "fused, on kernels");

@@ -44,7 +44,8 @@ double Cosine(const Tensor& a, const Tensor& b) {
 std::vector<Tensor> RunModel(const Graph& graph, const ir::TensorMap& inputs, kernels::Arch arch, int threads) {
   auto model = runtime::Model::Compile(graph, {.arch = arch, .threads = threads});
   EXPECT_TRUE(model.has_value()) << model.error().message;
-  for (const std::string& name : model->KernelOfEachStep()) EXPECT_FALSE(name.starts_with("interpreter Linear")) << name;
+  for (const std::string& name : model->KernelOfEachStep())
+    EXPECT_FALSE(name.starts_with("interpreter Linear")) << name;
   auto out = model->Run(inputs);
   EXPECT_TRUE(out.has_value()) << out.error().message;
   return *out;
@@ -122,12 +123,14 @@ TEST(WeightsBits, EqualOnEveryArchAndThreadCount) {
     ASSERT_TRUE(optimized.has_value()) << optimized.error().message;
     for (int64_t rows : {1, 7, 130}) {
       Tensor in = Tensor::Empty(ir::DType::kF32, {rows, 200});
-      for (size_t i = 0; i < in.mutable_as<float>().size(); ++i) in.mutable_as<float>()[i] = std::sin(static_cast<float>(i));
+      for (size_t i = 0; i < in.mutable_as<float>().size(); ++i)
+        in.mutable_as<float>()[i] = std::sin(static_cast<float>(i));
       const ir::TensorMap inputs{{"x", in}};
       const Tensor want = RunModel(optimized->graph, inputs, kernels::Arch::kScalar, 1)[0];
       for (kernels::Arch arch : kernels::SupportedArchs()) {
         for (int threads : {1, 2}) {
-          EXPECT_TRUE(want.SameBits(RunModel(optimized->graph, inputs, arch, threads)[0])) << Name(arch) << " " << threads;
+          EXPECT_TRUE(want.SameBits(RunModel(optimized->graph, inputs, arch, threads)[0]))
+              << Name(arch) << " " << threads;
         }
       }
     }

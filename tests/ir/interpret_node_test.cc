@@ -59,9 +59,12 @@ constexpr Exception kExceptions[] = {
 // Those of one release only.
 constexpr Exception kExceptions122[] = {
     {"test_cast_FLOAT_to_INT4", "-9 is out of range: undefined; ONNX 1.17's data clamp it as octavo does, 1.22's wrap"},
-    {"test_cast_FLOAT16_to_INT4", "-9 is out of range: undefined; ONNX 1.17's data clamp it as octavo does, 1.22's wrap"},
-    {"test_cast_FLOAT_to_UINT4", "-9 is out of range: undefined; ONNX 1.17's data clamp it as octavo does, 1.22's wrap"},
-    {"test_cast_FLOAT16_to_UINT4", "-9 is out of range: undefined; ONNX 1.17's data clamp it as octavo does, 1.22's wrap"},
+    {"test_cast_FLOAT16_to_INT4",
+     "-9 is out of range: undefined; ONNX 1.17's data clamp it as octavo does, 1.22's wrap"},
+    {"test_cast_FLOAT_to_UINT4",
+     "-9 is out of range: undefined; ONNX 1.17's data clamp it as octavo does, 1.22's wrap"},
+    {"test_cast_FLOAT16_to_UINT4",
+     "-9 is out of range: undefined; ONNX 1.17's data clamp it as octavo does, 1.22's wrap"},
 };
 
 bool Matches(std::string_view name, std::string_view pattern) {
@@ -194,8 +197,8 @@ std::map<std::string, Counts> RunSuite(const Suite& suite) {
         "  " + name + ": " + v.reason + (exception ? " [" + std::string(exception->reason) + "]" : "") + "\n";
     EXPECT_NE(exception, nullptr) << name << ": " << v.reason;
   }
-  std::printf("%s: %zu models: %zu passed, %zu failed, %zu refused, %zu with ops that octavo does not know\n", suite.name,
-              folders.size(), counts[Outcome::kPassed], counts[Outcome::kFailed], counts[Outcome::kRefused],
+  std::printf("%s: %zu models: %zu passed, %zu failed, %zu refused, %zu with ops that octavo does not know\n",
+              suite.name, folders.size(), counts[Outcome::kPassed], counts[Outcome::kFailed], counts[Outcome::kRefused],
               counts[Outcome::kUnknownOp]);
   std::printf("failed:\n%srefused:\n%sunknown ops:\n ", differing.c_str(), refused.c_str());
   for (const auto& [op, n] : unknown) std::printf(" %s %zu;", op.c_str(), n);
@@ -225,9 +228,18 @@ TEST(Onnx122, GiveTheExpectedOutputs) {
   const auto by_op = RunSuite({"ONNX 1.22", tests.folder(), 312, true});
   // What passes, of how many; the rest are element types that octavo does not have (and the four of kExceptions122).
   const std::map<std::string, std::pair<size_t, size_t>> expected = {
-      {"attention", {128, 128}},     {"cast", {26, 60}},         {"dequantizelinear", {11, 14}}, {"dynamicquantizelinear", {6, 6}},
-      {"gelu", {8, 8}},              {"layer", {57, 57}},        {"matmulinteger", {1, 1}},      {"qlinearmatmul", {8, 8}},
-      {"quantizelinear", {10, 13}},  {"rms", {38, 38}},          {"rotary", {16, 16}},           {"tensorscatter", {3, 3}},
+      {"attention", {128, 128}},
+      {"cast", {26, 60}},
+      {"dequantizelinear", {11, 14}},
+      {"dynamicquantizelinear", {6, 6}},
+      {"gelu", {8, 8}},
+      {"layer", {57, 57}},
+      {"matmulinteger", {1, 1}},
+      {"qlinearmatmul", {8, 8}},
+      {"quantizelinear", {10, 13}},
+      {"rms", {38, 38}},
+      {"rotary", {16, 16}},
+      {"tensorscatter", {3, 3}},
   };
   for (const auto& [op, counts] : by_op) {
     size_t all = 0;

@@ -73,7 +73,8 @@ TEST(Write, MovedFp8IsCast) {
     g.info.opsets[""] = 19;
     std::vector<uint8_t> codes;
     for (int i = 0; i < 256; ++i) {
-      if (t == ir::DType::kE4M3FN ? (i & 0x7f) != 0x7f : (i & 0x7f) <= 0x7c) codes.push_back(static_cast<uint8_t>(i));  // no NaN
+      if (t == ir::DType::kE4M3FN ? (i & 0x7f) != 0x7f : (i & 0x7f) <= 0x7c)
+        codes.push_back(static_cast<uint8_t>(i));  // no NaN
     }
     const auto n = static_cast<int64_t>(codes.size());
     const ir::ValueId x = g.AddInput("x", {t, ir::SymShape{1, n}});

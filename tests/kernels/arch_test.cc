@@ -70,7 +70,7 @@ TEST(Arch, AgreesWithTheCompilersOwnDetection) {
 // Each feature that is taken away takes its path and the higher ones that build on it.
 TEST(Arch, PathsNeedAllTheirFeatures) {
   CpuFeatures all{true, true, true, true, true, true, true, true, true, true};
-  const auto best_without = [all](bool CpuFeatures::*feature) {
+  const auto best_without = [all](bool CpuFeatures::* feature) {
     CpuFeatures f = all;
     f.*feature = false;
     return ArchsOf(f).back();

@@ -91,7 +91,11 @@ PackedBlocked Packed(const Problem& p) {
 
 BlockedArgs ArgsOf(const Problem& p, const PackedBlocked& w, std::vector<float>& y) {
   y.assign(static_cast<size_t>(p.m * (p.n + 5)), 77.0f);
-  return {.x = p.x.data(), .x_stride = p.k + 3, .w = &w, .bias = p.has_bias ? p.bias.data() : nullptr, .y = y.data(),
+  return {.x = p.x.data(),
+          .x_stride = p.k + 3,
+          .w = &w,
+          .bias = p.has_bias ? p.bias.data() : nullptr,
+          .y = y.data(),
           .y_stride = p.n + 5};
 }
 
@@ -140,8 +144,8 @@ TEST_P(BlockedArch, HasTheBitsOfTheReference) {
       GemmBlocked(GetParam(), args, rows, {0, block}, scratch.data());
     }
     ASSERT_EQ(std::memcmp(want.data(), got.data(), want.size() * sizeof(float)), 0)
-        << "trial " << trial << ": " << p.m << " x " << p.k << " x " << p.n << " " << Name(p.dtype) << " block " << p.block
-        << " zeros " << p.has_zeros << " transposed " << p.transposed;
+        << "trial " << trial << ": " << p.m << " x " << p.k << " x " << p.n << " " << Name(p.dtype) << " block "
+        << p.block << " zeros " << p.has_zeros << " transposed " << p.transposed;
     ASSERT_NE(want, std::vector<float>(want.size(), 77.0f));
   }
 }
@@ -194,8 +198,10 @@ TEST(Blocked, RefusesWithASentence) {
 TEST(Blocked, ReadsHalfAByteAWeight) {
   const std::vector<float> scale(64, 1.0f);
   const std::vector<uint8_t> data(16 * 64 * 32, 0);
-  const auto four = PackBlocked({.data = data.data(), .dtype = DType::kS4, .k = 64, .n = 32, .block = 32, .scale = scale.data()});
-  const auto eight = PackBlocked({.data = data.data(), .dtype = DType::kS8, .k = 64, .n = 32, .block = 32, .scale = scale.data()});
+  const auto four =
+      PackBlocked({.data = data.data(), .dtype = DType::kS4, .k = 64, .n = 32, .block = 32, .scale = scale.data()});
+  const auto eight =
+      PackBlocked({.data = data.data(), .dtype = DType::kS8, .k = 64, .n = 32, .block = 32, .scale = scale.data()});
   ASSERT_TRUE(four && eight);
   EXPECT_EQ(four->bytes(), 64u * 32 / 2 + 64 * 4);
   EXPECT_EQ(eight->bytes(), 64u * 32 + 64 * 4);

@@ -41,11 +41,7 @@ const Cpu kCpus[] = {
     {"Alder Lake", {.avx2 = true, .avx_vnni = true}, "6x16_avxvnni", "m8_avxvnni", "avxvnni"},
     {"Skylake-X", {.avx2 = true, .avx512 = true}, "6x32_s16_avx512", "m8_s16_avx512", "avx512"},
     // VNNI, but not the other extensions that the zmm VNNI code is compiled with.
-    {"Cascade Lake",
-     {.avx2 = true, .avx512 = true, .avx512_vnni = true},
-     "6x32_s16_avx512",
-     "m8_s16_avx512",
-     "avx512"},
+    {"Cascade Lake", {.avx2 = true, .avx512 = true, .avx512_vnni = true}, "6x32_s16_avx512", "m8_s16_avx512", "avx512"},
     {"Ice Lake",
      {.avx2 = true, .avx512 = true, .avx512_vnni = true, .avx512_ice_lake = true},
      "6x64_avx512vnni",

@@ -87,7 +87,12 @@ std::vector<uint8_t> Attention(Arch arch, bool is_float, const std::vector<uint8
 std::vector<uint8_t> Blocked(Arch arch, const std::vector<uint8_t>& data) {
   std::vector<float> values(30 * kDepth), y(30 * kWidth);
   for (size_t i = 0; i < values.size(); ++i) values[i] = static_cast<float>(data[i]) * 0.01f - 1.0f;
-  const auto w = PackBlocked({.data = data.data(), .k = kDepth, .n = kWidth, .block = 32, .scale = values.data(), .zero_point = data.data() + 9000});
+  const auto w = PackBlocked({.data = data.data(),
+                              .k = kDepth,
+                              .n = kWidth,
+                              .block = 32,
+                              .scale = values.data(),
+                              .zero_point = data.data() + 9000});
   AlignedArray<uint8_t> scratch(BlockedScratchBytes(arch, *w));
   const BlockedArgs args{.x = values.data(), .x_stride = kDepth, .w = &*w, .y = y.data(), .y_stride = kWidth};
   GemmBlocked(arch, args, {0, 7}, {0, ColumnBlocks(kWidth)}, scratch.data());
@@ -100,15 +105,22 @@ std::vector<uint8_t> Blocked(Arch arch, const std::vector<uint8_t>& data) {
 std::vector<uint8_t> Fp8Products(Arch arch, int branches, const std::vector<uint8_t>& data) {
   const std::vector<float> scale(kWidth, 0.001f);
   std::vector<uint8_t> codes = data, y(static_cast<size_t>(30 * kWidth * branches));
-  for (uint8_t& c : codes) c = static_cast<uint8_t>((c & 0x8f) | 0x30);  // 0.5 to 0.9375 and 1 to 1.875: sums are exact in any order
+  for (uint8_t& c : codes)
+    c = static_cast<uint8_t>((c & 0x8f) | 0x30);  // 0.5 to 0.9375 and 1 to 1.875: sums are exact in any order
   std::vector<PackedFp8> w;
-  Fp8Args args{.x = {.data = codes.data(), .dtype = DType::kE4M3FN, .stride = kDepth, .scale = 0.02f}, .count = branches, .out = {}};
+  Fp8Args args{.x = {.data = codes.data(), .dtype = DType::kE4M3FN, .stride = kDepth, .scale = 0.02f},
+               .count = branches,
+               .out = {}};
   for (int i = 0; i < branches; ++i) {
     w.push_back(*PackFp8({.data = codes.data() + 100 * (i + 1), .dtype = DType::kE4M3FN, .k = kDepth, .n = kWidth}));
   }
   for (int i = 0; i < branches; ++i) {
     args.out[i] = {&w[static_cast<size_t>(i)],
-                   {.w_scale = scale.data(), .y = y.data() + 30 * kWidth * i, .dtype = DType::kE4M3FN, .scale = 1e-5f, .stride = kWidth}};
+                   {.w_scale = scale.data(),
+                    .y = y.data() + 30 * kWidth * i,
+                    .dtype = DType::kE4M3FN,
+                    .scale = 1e-5f,
+                    .stride = kWidth}};
   }
   AlignedArray<uint8_t> scratch(Fp8ScratchBytes(arch, kDepth));
   LinearFp8(arch, args, {0, 5}, {0, Fp8Blocks(args)}, scratch.data());
@@ -138,7 +150,8 @@ std::vector<uint8_t> RunWay(const Way& way, Arch arch, const std::vector<uint8_t
     return Products(arch, way.m, way.kind == Way::kQkv ? 3 : 1, data);
   }
   if (way.kind == Way::kBlocked) return Blocked(arch, data);
-  if (way.kind == Way::kFp8Linear || way.kind == Way::kFp8Qkv) return Fp8Products(arch, way.kind == Way::kFp8Qkv ? 3 : 1, data);
+  if (way.kind == Way::kFp8Linear || way.kind == Way::kFp8Qkv)
+    return Fp8Products(arch, way.kind == Way::kFp8Qkv ? 3 : 1, data);
   if (way.kind == Way::kFp8Attention) return Fp8Attention(arch, data);
   return Attention(arch, way.kind == Way::kFloatAttention, data);
 }

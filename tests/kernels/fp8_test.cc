@@ -83,9 +83,11 @@ Problem RandomProblem(int most_rows, bool finite) {
   p.x.dtype = OneOf({DType::kE4M3FN, DType::kE5M2});
   p.x.stride = p.k + RandomInt(0, 7);
   p.x.scale = RandomFloat(1e-3f, 0.02f);
-  for (int64_t i = 0; i < p.m * p.x.stride; ++i) p.x_codes.push_back(RandomCode(p.x.dtype, finite || RandomInt(0, 40) != 0));
-  const auto activation = OneOf({Activation::kNone, Activation::kNone, Activation::kRelu, Activation::kGelu, Activation::kQuickGelu,
-                                 Activation::kGeluTanh, Activation::kSilu, Activation::kSigmoid, Activation::kTanh});
+  for (int64_t i = 0; i < p.m * p.x.stride; ++i)
+    p.x_codes.push_back(RandomCode(p.x.dtype, finite || RandomInt(0, 40) != 0));
+  const auto activation =
+      OneOf({Activation::kNone, Activation::kNone, Activation::kRelu, Activation::kGelu, Activation::kQuickGelu,
+             Activation::kGeluTanh, Activation::kSilu, Activation::kSigmoid, Activation::kTanh});
   const int count = OneOf({1, 1, 2, 3, 8});
   for (int i = 0; i < count; ++i) p.branches.push_back(RandomBranch(p.k, activation));
   return p;
@@ -150,7 +152,8 @@ TEST(Fp8Reference, IsWithinTheBoundOfTheExactSum) {
             sum += product;
             magnitude += std::fabs(product);
           }
-          const double scale = static_cast<double>(p.x.scale) * b.scale[b.y.w_scale_per_column ? static_cast<size_t>(n) : 0];
+          const double scale =
+              static_cast<double>(p.x.scale) * b.scale[b.y.w_scale_per_column ? static_cast<size_t>(n) : 0];
           float got;
           std::memcpy(&got, y[i].data() + (m * b.y.stride + n) * 4, 4);
           // k - 1 roundings of sums, and three of the scale.
@@ -206,7 +209,8 @@ TEST_P(Fp8Test, QuantizesAndDequantizesAsOnnx) {
     for (int i = 0; i < 256; ++i) codes.push_back(static_cast<uint8_t>(i));
     std::vector<float> values(256);
     DequantizeLinear(GetParam(), codes.data(), t, 256, 3.0f, 0, values.data());
-    std::vector<float> x = {0.0f, -0.0f, INFINITY, -INFINITY, NAN, -NAN, 1e-45f, -3e38f, 464.0f, 465.0f, 61440.0f, 1e6f};
+    std::vector<float> x = {0.0f,   -0.0f,  INFINITY, -INFINITY, NAN,      -NAN,
+                            1e-45f, -3e38f, 464.0f,   465.0f,    61440.0f, 1e6f};
     for (int i = 0; i < 256; ++i) {
       const float v = quant::Fp8ToF32(static_cast<uint8_t>(i), t);
       const float want = v * 3.0f;
@@ -262,26 +266,33 @@ TEST(Fp8Amx, IsWithinTheBoundAndEqualForEverySplit) {
             const double x = quant::Fp8ToF32(p.x_codes[static_cast<size_t>(m * p.x.stride + k)], p.x.dtype);
             magnitude += std::fabs(x * quant::Fp8ToF32(b.codes[static_cast<size_t>(k * b.n + n)], b.w.dtype()));
           }
-          const double scale = static_cast<double>(p.x.scale) * b.scale[b.y.w_scale_per_column ? static_cast<size_t>(n) : 0];
+          const double scale =
+              static_cast<double>(p.x.scale) * b.scale[b.y.w_scale_per_column ? static_cast<size_t>(n) : 0];
           float x, y;
           std::memcpy(&x, got[i].data() + (m * b.y.stride + n) * 4, 4);
           std::memcpy(&y, want[i].data() + (m * b.y.stride + n) * 4, 4);
-          ASSERT_LE(std::fabs(x - y), 2 * (static_cast<double>(p.k) + 3) * 0x1p-24 * magnitude * scale) << m << " " << n;
+          ASSERT_LE(std::fabs(x - y), 2 * (static_cast<double>(p.k) + 3) * 0x1p-24 * magnitude * scale)
+              << m << " " << n;
         }
       }
     }
   }
   EXPECT_EQ(trap::TakeProblem(), "");
   EXPECT_TRUE(trap::TilesReleased());
-  if (ExecutionOf(Arch::kAmx) == Execution::kTrap) { EXPECT_GT(trap::Executed().tile, before.tile); }
+  if (ExecutionOf(Arch::kAmx) == Execution::kTrap) {
+    EXPECT_GT(trap::Executed().tile, before.tile);
+  }
 }
 
 TEST(PackFp8, RefusesWithASentence) {
   std::vector<uint8_t> codes(6, 0x10);
-  EXPECT_EQ(PackFp8({.data = codes.data(), .dtype = DType::kS8, .k = 2, .n = 3}).error(), "the weights are s8, not fp8");
-  EXPECT_EQ(PackFp8({.data = codes.data(), .dtype = DType::kE5M2, .k = 0, .n = 3}).error(), "the weights are an empty matrix, 0 x 3");
+  EXPECT_EQ(PackFp8({.data = codes.data(), .dtype = DType::kS8, .k = 2, .n = 3}).error(),
+            "the weights are s8, not fp8");
+  EXPECT_EQ(PackFp8({.data = codes.data(), .dtype = DType::kE5M2, .k = 0, .n = 3}).error(),
+            "the weights are an empty matrix, 0 x 3");
   codes[4] = 0xff;
-  EXPECT_EQ(PackFp8({.data = codes.data(), .dtype = DType::kE4M3FN, .k = 2, .n = 3}).error(), "weight (1, 1) is not a number");
+  EXPECT_EQ(PackFp8({.data = codes.data(), .dtype = DType::kE4M3FN, .k = 2, .n = 3}).error(),
+            "weight (1, 1) is not a number");
   EXPECT_TRUE(PackFp8({.data = codes.data(), .dtype = DType::kE5M2, .k = 2, .n = 3}).has_value());
 }
 

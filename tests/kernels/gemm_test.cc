@@ -25,7 +25,7 @@ struct Case {
   int32_t x_zero_point = 0, y_zero_point = 0;
   float x_scale = 0.02f, y_scale = 0.1f;
   std::vector<uint8_t> x;
-  std::vector<int8_t> w;  // [k][n]
+  std::vector<int8_t> w;                            // [k][n]
   std::vector<float> w_scale, biases, post_scales;  // post_scales empty: none
   std::vector<float> residuals;                     // [m][n + 3]; empty: none
   std::vector<float> row_scales;                    // empty: x_scale for all
@@ -77,7 +77,8 @@ Case RandomCase(int64_t m, int64_t k, int64_t n) {
     v = static_cast<uint8_t>(extreme ? RandomInt(0, 1) * 127 + RandomInt(0, 1) * 128 : RandomInt(0, 255));
   c.w.resize(static_cast<size_t>(k * n));
   const int most = std::vector{127, 64, 32}[static_cast<size_t>(RandomInt(0, 2))];  // all, some or no panels certified
-  for (auto& v : c.w) v = static_cast<int8_t>(extreme ? (RandomInt(0, 1) ? 127 : -128) : RandomInt(-most - most / 127, most));
+  for (auto& v : c.w)
+    v = static_cast<int8_t>(extreme ? (RandomInt(0, 1) ? 127 : -128) : RandomInt(-most - most / 127, most));
   c.x_scale = std::ldexp(RandomFloat(1, 2), RandomInt(-8, -4));
   if (RandomInt(0, 3) == 0) {
     for (int64_t i = 0; i < m; ++i) c.row_scales.push_back(std::ldexp(RandomFloat(1, 2), RandomInt(-8, -4)));
@@ -117,7 +118,8 @@ std::vector<uint8_t> RunArch(const Case& c, const PackedWeights& w, Arch arch) {
 std::string Describe(const Case& c) {
   return "m " + std::to_string(c.m) + " k " + std::to_string(c.k) + " n " + std::to_string(c.n) + " " +
          std::string(quant::Name(c.x_dtype)) + " -> " + std::string(quant::Name(c.y_dtype)) + " " +
-         std::string(Name(c.activation)) + (c.bias ? " bias" : "") + (c.row_scales.empty() ? "" : " tokens") + (c.residuals.empty() ? "" : " residual") + (c.per_column ? " columns" : "");
+         std::string(Name(c.activation)) + (c.bias ? " bias" : "") + (c.row_scales.empty() ? "" : " tokens") +
+         (c.residuals.empty() ? "" : " residual") + (c.per_column ? " columns" : "");
 }
 
 // ---- The reference against int64 and double.
@@ -179,7 +181,12 @@ TEST(GemmReference, QuickGeluAndBf16) {
   std::vector<uint16_t> y(x.size());
   GemmArgs args;
   args.x = {x.data(), DType::kU8, 1, 128, 1.0f};
-  args.y = {.w = &*w, .w_scale = &sixteenth, .activation = Activation::kQuickGelu, .y = y.data(), .dtype = DType::kBF16, .stride = 1};
+  args.y = {.w = &*w,
+            .w_scale = &sixteenth,
+            .activation = Activation::kQuickGelu,
+            .y = y.data(),
+            .dtype = DType::kBF16,
+            .stride = 1};
   GemmReference(args, {0, 256}, {0, 1});
   for (int i = 0; i < 256; ++i) {
     const double v = (i - 128) / 16.0, exact = v / (1 + std::exp(-1.702 * v));

@@ -13,7 +13,8 @@ std::vector<uint8_t> Decode(Arch arch, SdpaFloatArgs args, size_t out_bytes) {
   const SdpaShape& s = args.shape;
   Buffer out(out_bytes), scratch(SdpaDecodeScratchBytes(arch, args));
   args.o = static_cast<float*>(out.data());
-  for (int64_t i = 0; i < s.batch * s.kv_heads; ++i) SdpaDecode(arch, args, i / s.kv_heads, i % s.kv_heads, scratch.data());
+  for (int64_t i = 0; i < s.batch * s.kv_heads; ++i)
+    SdpaDecode(arch, args, i / s.kv_heads, i % s.kv_heads, scratch.data());
   EXPECT_TRUE(out.FenceStands() && scratch.FenceStands());
   const auto* bytes = static_cast<const uint8_t*>(out.data());
   return {bytes, bytes + out_bytes};

@@ -40,8 +40,8 @@ TEST_P(SdpaDecodeInt8Test, EqualsTheScalarForm) {
   const int cases = ExecutionOf(GetParam()) == Execution::kTrap ? 40 : 800;
   for (int trial = 0; trial < cases; ++trial) {
     const int64_t kv = RandomInt(1, 2);
-    const SdpaShape shape = {RandomInt(1, 2),   kv * RandomInt(1, 5), kv,              RandomInt(1, 8),
-                             RandomInt(1, 300), RandomInt(1, 70),     RandomInt(1, 70)};
+    const SdpaShape shape = {RandomInt(1, 2),  kv * RandomInt(1, 5), kv, RandomInt(1, 8), RandomInt(1, 300),
+                             RandomInt(1, 70), RandomInt(1, 70)};
     Check(GetParam(), shape, static_cast<uint32_t>(RandomInt(0, 1 << 30)), trial % 2 != 0);
     if (HasFatalFailure()) return;
   }

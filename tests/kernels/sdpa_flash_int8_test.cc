@@ -33,8 +33,13 @@ TEST_P(SdpaFlashInt8Test, EqualsTheScalarForm) {
   const int trials = GetParam() == Arch::kAvxVnni ? 30 : 150;  // that form may be emulated
   for (int trial = 0; trial < trials; ++trial) {
     const int64_t kv = RandomInt(1, 2);
-    const SdpaShape shape = {RandomInt(1, 2), kv * RandomInt(1, 2), kv, trial % 3 == 0 ? 1 : RandomInt(1, 15),
-                             RandomInt(1, 1600), RandomInt(1, trial % 7 == 0 ? 200 : 40), RandomInt(1, trial % 5 == 0 ? 200 : 40)};
+    const SdpaShape shape = {RandomInt(1, 2),
+                             kv * RandomInt(1, 2),
+                             kv,
+                             trial % 3 == 0 ? 1 : RandomInt(1, 15),
+                             RandomInt(1, 1600),
+                             RandomInt(1, trial % 7 == 0 ? 200 : 40),
+                             RandomInt(1, trial % 5 == 0 ? 200 : 40)};
     const auto seed = static_cast<uint32_t>(RandomInt(0, 1 << 30));
     SCOPED_TRACE("seed " + std::to_string(seed));
     const auto p = MakeProblem(shape, seed);
@@ -87,7 +92,9 @@ struct Truth {
     const double q = type == DType::kU8 ? static_cast<const uint8_t*>(data)[at] : static_cast<const int8_t*>(data)[at];
     return q - zero;
   }
-  static int64_t At(const SdpaStrides& s, int64_t b, int64_t h, int64_t row) { return b * s.batch + h * s.head + row * s.row; }
+  static int64_t At(const SdpaStrides& s, int64_t b, int64_t h, int64_t row) {
+    return b * s.batch + h * s.head + row * s.row;
+  }
 
   Truth(const SdpaInt8Args& args, int64_t b, int64_t h, int64_t i) : a(args) {
     const SdpaShape& sh = a.shape;
@@ -102,11 +109,13 @@ struct Truth {
       x *= double{a.q_scale} * double{a.k_scale} * double{a.scale};
       if (a.softcap != 0) x = std::tanh(x / double{a.softcap}) * double{a.softcap};
       if (a.visibility.alibi != nullptr) x += double{a.visibility.alibi[h]} * static_cast<double>(j - i - offset);
-      if (a.mask.data != nullptr) x += a.mask.data[b * a.mask.batch + h * a.mask.head + i * a.mask.row + j * a.mask.col];
+      if (a.mask.data != nullptr)
+        x += a.mask.data[b * a.mask.batch + h * a.mask.head + i * a.mask.row + j * a.mask.col];
       const SdpaWindow& w = a.visibility.window;
       const SdpaBoolMask& keep = a.visibility.keep;
       bool hide = (w.left >= 0 && j < i + offset - w.left) || (w.right >= 0 && j > i + offset + w.right);
-      hide = hide || (keep.data != nullptr && keep.data[b * keep.batch + h * keep.head + i * keep.row + j * keep.col] == 0);
+      hide = hide ||
+             (keep.data != nullptr && keep.data[b * keep.batch + h * keep.head + i * keep.row + j * keep.col] == 0);
       s.push_back(hide ? a.visibility.hidden_value : x);
     }
   }
@@ -121,7 +130,8 @@ struct Truth {
     double max = -kInf, sum = 0, lost = 0, largest = 0;
     for (size_t j = 0; j < s.size(); ++j) {
       if (j % kSdpaFlashKeys == 0) {
-        max = std::max(max, *std::max_element(s.begin() + j, s.begin() + std::min(s.size(), j + size_t{kSdpaFlashKeys})));
+        max =
+            std::max(max, *std::max_element(s.begin() + j, s.begin() + std::min(s.size(), j + size_t{kSdpaFlashKeys})));
       }
       const bool gone = std::isinf(s[j]) || s[j] < last - 1e5;  // Exp is 0, and so is the code
       e.push_back(gone ? 0 : std::exp(s[j] - last));
@@ -133,7 +143,9 @@ struct Truth {
     const double rounding = (8 * largest + 32 + 3.0 * static_cast<double>(s.size()) / kSdpaFlashKeys) * 0x1p-23;
     const double least = std::max(1.0 - rounding, sum - lost);
     for (int64_t c = 0; c < sh.v_head_size; ++c) {
-      const auto v = [&](int64_t j) { return Value(a.v, a.v_type, At(a.v_strides, b, kv, j) + c, a.v_zero_point) * double{a.v_scale}; };
+      const auto v = [&](int64_t j) {
+        return Value(a.v, a.v_type, At(a.v_strides, b, kv, j) + c, a.v_zero_point) * double{a.v_scale};
+      };
       double o = 0;
       for (int64_t j = 0; j < sh.k_len; ++j) o += e[j] * v(j) / sum;
       double off = 0;
@@ -162,7 +174,8 @@ double ExpectNearTruth(const Problem& p, double* largest) {
           if (a.o_type == DType::kF32) {
             std::memcpy(&x, &got[at * 4], 4);
           } else {
-            x = static_cast<float>(Truth::Value(got.data(), a.o_type, static_cast<int64_t>(at), a.o_zero_point) * a.o_scale);
+            x = static_cast<float>(Truth::Value(got.data(), a.o_type, static_cast<int64_t>(at), a.o_zero_point) *
+                                   a.o_scale);
             step = 0.5001 * a.o_scale;
           }
           if (!meaning) {
@@ -174,7 +187,8 @@ double ExpectNearTruth(const Problem& p, double* largest) {
             const double low = a.o_type == DType::kU8 ? 0 : -128;
             want = std::clamp(want, (low - a.o_zero_point) * a.o_scale, (low + 255 - a.o_zero_point) * a.o_scale);
           }
-          EXPECT_LE(std::fabs(x - want), bound[c] + step) << "row " << i << " column " << c << ": " << x << ", " << want;
+          EXPECT_LE(std::fabs(x - want), bound[c] + step)
+              << "row " << i << " column " << c << ": " << x << ", " << want;
           if (step == 0) worst = std::max(worst, std::fabs(x - want) / bound[c]);
           *largest = std::max(*largest, std::fabs(want));
           if (testing::Test::HasFailure()) return worst;

@@ -49,8 +49,13 @@ class SdpaFlashTest : public testing::TestWithParam<Arch> {};
 TEST_P(SdpaFlashTest, EqualsTheScalarForm) {
   for (int trial = 0; trial < 150; ++trial) {
     const int64_t kv = RandomInt(1, 2);
-    const SdpaShape shape = {RandomInt(1, 2), kv * RandomInt(1, 2), kv, trial % 3 == 0 ? 1 : RandomInt(1, 15),
-                             RandomInt(1, 1600), RandomInt(1, 20), RandomInt(1, trial % 5 == 0 ? 200 : 40)};
+    const SdpaShape shape = {RandomInt(1, 2),
+                             kv * RandomInt(1, 2),
+                             kv,
+                             trial % 3 == 0 ? 1 : RandomInt(1, 15),
+                             RandomInt(1, 1600),
+                             RandomInt(1, 20),
+                             RandomInt(1, trial % 5 == 0 ? 200 : 40)};
     const auto seed = static_cast<uint32_t>(RandomInt(0, 1 << 30));
     SCOPED_TRACE("seed " + std::to_string(seed));
     const auto p = MakeProblem(shape, seed);

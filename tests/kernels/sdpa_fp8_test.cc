@@ -36,8 +36,13 @@ std::unique_ptr<Problem> MakeFp8Problem(const SdpaShape& shape, uint32_t seed, b
 
 SdpaShape RandomShape(int trial) {
   const int64_t kv = RandomInt(1, 2);
-  return {RandomInt(1, 2), kv * RandomInt(1, 3), kv, RandomInt(1, 15), RandomInt(1, trial % 4 == 0 ? 400 : 70),
-          RandomInt(1, trial % 5 == 0 ? 150 : 40), RandomInt(1, trial % 5 == 1 ? 150 : 40)};
+  return {RandomInt(1, 2),
+          kv * RandomInt(1, 3),
+          kv,
+          RandomInt(1, 15),
+          RandomInt(1, trial % 4 == 0 ? 400 : 70),
+          RandomInt(1, trial % 5 == 0 ? 150 : 40),
+          RandomInt(1, trial % 5 == 1 ? 150 : 40)};
 }
 
 size_t OutBytes(const Problem& p) { return p.out_elements * (p.int8.o_type == DType::kF32 ? 4 : 1); }
@@ -56,13 +61,14 @@ TEST_P(SdpaFp8Test, EqualsTheReference) {
     if (window) p->int8.visibility = hidden.see;
     ASSERT_EQ(SdpaRefusal(p->int8), "");
     const bool floats = p->int8.o_type == DType::kF32;
-    ExpectSame(Attend(GetParam(), p->int8, OutBytes(*p), seed % 2 != 0), Attend(Arch::kScalar, p->int8, OutBytes(*p), false),
-               floats);
+    ExpectSame(Attend(GetParam(), p->int8, OutBytes(*p), seed % 2 != 0),
+               Attend(Arch::kScalar, p->int8, OutBytes(*p), false), floats);
     if (HasFatalFailure()) return;
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(All, SdpaFp8Test, ::testing::Values(Arch::kAvx2, Arch::kAvx512, Arch::kAvx512Vnni), ArchTestName);
+INSTANTIATE_TEST_SUITE_P(All, SdpaFp8Test, ::testing::Values(Arch::kAvx2, Arch::kAvx512, Arch::kAvx512Vnni),
+                         ArchTestName);
 
 double ValueAt(const std::vector<uint8_t>& codes, DType t, int64_t i) {
   return static_cast<double>(quant::Fp8ToF32(codes[static_cast<size_t>(i)], t));
@@ -77,7 +83,8 @@ TEST(SdpaFp8Truth, IsWithinTheBoundOfTheExactValue) {
     SCOPED_TRACE("seed " + std::to_string(seed));
     const auto p = MakeFp8Problem(s, seed, false);
     SdpaInt8Args& a = p->int8;
-    a.o_type = DType::kF32, a.mask = {}, a.scale = 1.0f, a.softcap = 0.0f, a.p_type = DType::kE4M3FN, a.p_scale = 1 / 448.0f;
+    a.o_type = DType::kF32, a.mask = {}, a.scale = 1.0f, a.softcap = 0.0f, a.p_type = DType::kE4M3FN,
+    a.p_scale = 1 / 448.0f;
     const std::vector<uint8_t> bytes = Attend(Arch::kScalar, a, OutBytes(*p), false);
     double largest = 0;
     for (int64_t i = 0; i < s.q_len; ++i) {
@@ -86,7 +93,8 @@ TEST(SdpaFp8Truth, IsWithinTheBoundOfTheExactValue) {
       for (int64_t j = 0; j < s.k_len; ++j) {
         double acc = 0, magnitude = 0;
         for (int64_t d = 0; d < s.head_size; ++d) {
-          const double x = ValueAt(p->q8, a.q_type, i * s.head_size + d) * ValueAt(p->k8, a.k_type, j * s.head_size + d);
+          const double x =
+              ValueAt(p->q8, a.q_type, i * s.head_size + d) * ValueAt(p->k8, a.k_type, j * s.head_size + d);
           acc += x, magnitude += std::fabs(x);
         }
         const double factor = static_cast<double>(a.q_scale) * a.k_scale;
@@ -100,10 +108,12 @@ TEST(SdpaFp8Truth, IsWithinTheBoundOfTheExactValue) {
       for (int64_t c = 0; c < s.v_head_size; ++c) {
         double want = 0, bound = 0;
         for (int64_t j = 0; j < s.k_len; ++j) {
-          const double prob = score[static_cast<size_t>(j)] / sum, v = ValueAt(p->v8, a.v_type, j * s.v_head_size + c) * a.v_scale;
+          const double prob = score[static_cast<size_t>(j)] / sum,
+                       v = ValueAt(p->v8, a.v_type, j * s.v_head_size + c) * a.v_scale;
           want += prob * v;
           const double code = std::max(prob * 0x1p-4, 0x1p-10 / 448);
-          bound += std::fabs(v) * ((code + prob * relative) * 1.0625 + prob * static_cast<double>(s.k_len + 3) * 0x1p-23);
+          bound +=
+              std::fabs(v) * ((code + prob * relative) * 1.0625 + prob * static_cast<double>(s.k_len + 3) * 0x1p-23);
         }
         float got;
         std::memcpy(&got, &bytes[static_cast<size_t>(i * s.v_head_size + c) * 4], 4);

@@ -48,7 +48,8 @@ TEST_P(SdpaTest, EqualsTheScalarFormForEveryTail) {
 
 TEST_P(SdpaTest, EqualsTheScalarFormForModels) {
   uint32_t seed = 50000;
-  const int repeats = ExecutionOf(GetParam()) == Execution::kTrap ? 1 : 6;  // the trap takes a microsecond an instruction
+  const int repeats =
+      ExecutionOf(GetParam()) == Execution::kTrap ? 1 : 6;  // the trap takes a microsecond an instruction
   for (const SdpaShape& shape :
        {SdpaShape{2, 4, 4, 32, 32, 32, 32}, SdpaShape{2, 6, 2, 9, 33, 64, 64}, SdpaShape{1, 8, 1, 1, 200, 128, 128},
         SdpaShape{2, 3, 3, 65, 65, 64, 32}, SdpaShape{1, 2, 2, 128, 128, 64, 64}, SdpaShape{1, 1, 1, 14, 1000, 96, 80},
@@ -82,7 +83,7 @@ TEST_P(SdpaTest, MasksWithNanAndInfinity) {
 TEST_P(SdpaTest, RandomCases) {
   for (int trial = 0; trial < 2500; ++trial) {
     const int64_t kv_heads = RandomInt(1, 2);
-    const SdpaShape shape = {RandomInt(1, 2),  kv_heads * RandomInt(1, 2), kv_heads,          RandomInt(1, 9),
+    const SdpaShape shape = {RandomInt(1, 2),  kv_heads * RandomInt(1, 2), kv_heads,        RandomInt(1, 9),
                              RandomInt(1, 40), RandomInt(1, 24),           RandomInt(1, 24)};
     const auto seed = static_cast<uint32_t>(RandomInt(0, 1 << 30));
     SCOPED_TRACE("case " + std::to_string(trial));

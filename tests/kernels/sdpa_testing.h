@@ -203,7 +203,9 @@ struct Hidden {
 
 inline Hidden MakeHidden(const SdpaShape& s, std::mt19937& gen) {
   Hidden h;
-  const auto width = [&] { return gen() % 3 == 0 ? int64_t{-1} : static_cast<int64_t>(gen() % (gen() % 2 != 0 ? 4 : 90)); };
+  const auto width = [&] {
+    return gen() % 3 == 0 ? int64_t{-1} : static_cast<int64_t>(gen() % (gen() % 2 != 0 ? 4 : 90));
+  };
   h.see.window = {width(), gen() % 2 != 0 ? 0 : width(), gen() % 2 != 0};
   constexpr float kValues[] = {-kInf, -3.4028235e38f, -1e4f};
   h.see.hidden_value = kValues[gen() % 3];

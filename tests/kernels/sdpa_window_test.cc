@@ -34,8 +34,8 @@ TEST_P(SdpaWindowTest, EqualsTheScalarForm) {
   const int cases = ExecutionOf(GetParam()) == Execution::kTrap ? 60 : 600;
   for (int trial = 0; trial < cases; ++trial) {
     const int64_t kv = RandomInt(1, 2);
-    const SdpaShape shape = {RandomInt(1, 2),   kv * RandomInt(1, 2), kv,              RandomInt(1, 40),
-                             RandomInt(1, 300), RandomInt(1, 24),     RandomInt(1, 40)};
+    const SdpaShape shape = {RandomInt(1, 2),  kv * RandomInt(1, 2), kv, RandomInt(1, 40), RandomInt(1, 300),
+                             RandomInt(1, 24), RandomInt(1, 40)};
     Check(GetParam(), shape, static_cast<uint32_t>(RandomInt(0, 1 << 30)));
     if (HasFatalFailure()) return;
   }
@@ -112,8 +112,8 @@ TEST_P(SdpaWindowTest, TilesThatNoRowSeesAreNotRead) {
   p->int8.mask = p->real.mask = {};
   p->int8.p_type = DType::kU8, p->int8.p_zero_point = 0;
   const size_t per_word = arch == Arch::kAvx2 || arch == Arch::kAvx512 ? 2 : 4;
-  const auto l = arch == Arch::kAmx ? internal::MakeSdpaLayout(p->shape, 4, 16, 16)
-                                    : internal::MakeSdpaLayout(p->shape, per_word);
+  const auto l =
+      arch == Arch::kAmx ? internal::MakeSdpaLayout(p->shape, 4, 16, 16) : internal::MakeSdpaLayout(p->shape, per_word);
   ComputeWithoutTheRest(arch, p->int8, l, per_word, p->out_elements * 4);
   ComputeWithoutTheRest(arch, p->real, internal::MakeSdpaLayout(p->shape, 1), 1, p->out_elements * 4);
 }
@@ -126,7 +126,8 @@ bool Sees(const SdpaVisibility& v, const SdpaShape& s, int64_t b, int64_t h, int
   const int64_t distance = j - (v.window.bottom_right ? i + s.k_len - s.q_len : i);
   if (v.window.right >= 0 && distance > v.window.right) return false;
   if (v.window.left >= 0 && -distance > v.window.left) return false;
-  return v.keep.data == nullptr || v.keep.data[b * v.keep.batch + h * v.keep.head + i * v.keep.row + j * v.keep.col] != 0;
+  return v.keep.data == nullptr ||
+         v.keep.data[b * v.keep.batch + h * v.keep.head + i * v.keep.row + j * v.keep.col] != 0;
 }
 
 TEST(SdpaWindowTruth, RangesAreTheDefinition) {
@@ -141,7 +142,8 @@ TEST(SdpaWindowTruth, RangesAreTheDefinition) {
     for (int64_t i = 0; i < s.q_len; ++i) {
       const internal::KeyRange range = internal::VisibleKeys(v.window, s, i);
       ASSERT_TRUE(0 <= range.begin && range.begin <= range.end && range.end <= s.k_len);
-      for (int64_t j = 0; j < s.k_len; ++j) ASSERT_EQ(j >= range.begin && j < range.end, Sees(v, s, 0, 0, i, j)) << trial;
+      for (int64_t j = 0; j < s.k_len; ++j)
+        ASSERT_EQ(j >= range.begin && j < range.end, Sees(v, s, 0, 0, i, j)) << trial;
     }
   }
 }
@@ -181,7 +183,8 @@ TEST(SdpaWindowTruth, FloatIsNearDouble) {
       double max = -1e300, sum = 0;
       for (int64_t j = 0; j < s.k_len; ++j) {
         double x = 0;
-        for (int64_t d = 0; d < s.head_size; ++d) x += double{at(a.q, a.q_strides, h, i)[d]} * at(a.k, a.k_strides, h / 2, j)[d];
+        for (int64_t d = 0; d < s.head_size; ++d)
+          x += double{at(a.q, a.q_strides, h, i)[d]} * at(a.k, a.k_strides, h / 2, j)[d];
         x *= a.scale;
         if (a.softcap != 0) x = std::tanh(x / a.softcap) * a.softcap;
         const int64_t position = hidden.see.window.bottom_right ? i + s.k_len - s.q_len : i;

@@ -47,7 +47,8 @@ struct DotCase {
 };
 template <int kC, int kA, int kB>
 constexpr DotCase MakeDot() {
-  return {kC, kA, kB, {tile::DotUU<kC, kA, kB>, tile::DotUS<kC, kA, kB>, tile::DotSU<kC, kA, kB>, tile::DotSS<kC, kA, kB>}};
+  return {
+      kC, kA, kB, {tile::DotUU<kC, kA, kB>, tile::DotUS<kC, kA, kB>, tile::DotSU<kC, kA, kB>, tile::DotSS<kC, kA, kB>}};
 }
 constexpr DotCase kDots[] = {MakeDot<0, 1, 2>(), MakeDot<7, 6, 5>(), MakeDot<3, 7, 0>(), MakeDot<5, 2, 7>(),
                              MakeDot<4, 0, 6>(), MakeDot<1, 3, 4>(), MakeDot<6, 5, 1>(), MakeDot<2, 4, 3>()};
@@ -107,7 +108,8 @@ TEST_F(Tiles, DotProductsOfRandomShapes) {
         std::memcpy(want.data() + m * stride_c + 4 * n, &total, 4);
       }
     }
-    ASSERT_TRUE(got == want) << "trial " << trial << " " << rows << "x" << columns << "x" << 4 * quads << " sign " << sign;
+    ASSERT_TRUE(got == want) << "trial " << trial << " " << rows << "x" << columns << "x" << 4 * quads << " sign "
+                             << sign;
     ASSERT_EQ(trap::TakeProblem(), "");
   }
 }
@@ -147,7 +149,8 @@ TEST_F(Tiles, Bf16DotProducts) {
       for (int n = 0; n < columns; ++n) {
         float want = 3.5f;
         for (int k = 0; k < 2 * pairs; ++k) {
-          want += value(a[static_cast<size_t>(m * pairs * 2 + k)]) * value(b[static_cast<size_t>((k / 2 * columns + n) * 2 + k % 2)]);
+          want += value(a[static_cast<size_t>(m * pairs * 2 + k)]) *
+                  value(b[static_cast<size_t>((k / 2 * columns + n) * 2 + k % 2)]);
         }
         ASSERT_EQ(got[static_cast<size_t>(m * columns + n)], want) << rows << "x" << columns << "x" << 2 * pairs;
       }
@@ -252,10 +255,10 @@ TEST(Decoder, RefusesEncodingsThatFault) {
     m.tiles = &tiles;
     return trap::Execute(m).problem;
   };
-  EXPECT_EQ(problem({0xC4, 0xE2, 0x78, 0x49, 0xC0}), "");                             // TILERELEASE
-  EXPECT_THAT(problem({0xC4, 0xE2, 0x7C, 0x49, 0xC0}), HasSubstr("VEX.L"));           // L = 1
-  EXPECT_THAT(problem({0xC4, 0xE2, 0xF8, 0x49, 0xC0}), HasSubstr("VEX.W"));           // W = 1
-  EXPECT_THAT(problem({0xC4, 0xE2, 0x70, 0x49, 0xC0}), HasSubstr("third operand"));   // vvvv
+  EXPECT_EQ(problem({0xC4, 0xE2, 0x78, 0x49, 0xC0}), "");                              // TILERELEASE
+  EXPECT_THAT(problem({0xC4, 0xE2, 0x7C, 0x49, 0xC0}), HasSubstr("VEX.L"));            // L = 1
+  EXPECT_THAT(problem({0xC4, 0xE2, 0xF8, 0x49, 0xC0}), HasSubstr("VEX.W"));            // W = 1
+  EXPECT_THAT(problem({0xC4, 0xE2, 0x70, 0x49, 0xC0}), HasSubstr("third operand"));    // vvvv
   EXPECT_THAT(problem({0xC4, 0xE2, 0x7B, 0x4B, 0x00}), HasSubstr("base and stride"));  // TILELOADD without SIB
   tiles.configured = true;
   EXPECT_THAT(problem({0xC4, 0x62, 0x7B, 0x49, 0xC0}), HasSubstr("tile 8"));  // TILEZERO tmm8
@@ -275,7 +278,8 @@ TEST(VexDot, EqualsPlainLoops) {
     const Bytes a = RandomBytes(32), b = RandomBytes(32), start = RandomBytes(32);
     Bytes got[3] = {Bytes(32), Bytes(32), Bytes(32)};
     asm volatile(
-        "vmovdqu (%0), %%ymm1\n\tvmovdqu (%1), %%ymm2\n\tvmovdqu (%2), %%ymm3\n\t%{vex%} vpdpbusd %%ymm2, %%ymm1, %%ymm3\n\t"
+        "vmovdqu (%0), %%ymm1\n\tvmovdqu (%1), %%ymm2\n\tvmovdqu (%2), %%ymm3\n\t%{vex%} vpdpbusd %%ymm2, %%ymm1, "
+        "%%ymm3\n\t"
         "vmovdqu %%ymm3, (%3)\n\tvmovdqu (%0), %%ymm14\n\tvmovdqu (%1), %%ymm9\n\tvmovdqu (%2), %%ymm12\n\t"
         "%{vex%} vpdpbusd %%ymm9, %%ymm14, %%ymm12\n\tvmovdqu %%ymm12, (%4)\n\tvmovdqu (%2), %%ymm15\n\t"
         "%{vex%} vpdpbusd (%1), %%ymm14, %%ymm15\n\tvmovdqu %%ymm15, (%5)"

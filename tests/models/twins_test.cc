@@ -74,7 +74,8 @@ TEST(Twins, AttentionIsFoundAgain) {
       std::printf("  %-60s %s\n", name.c_str(), c.reason.c_str());
     }
   }
-  std::printf("%d twins: %d fused; of %d the scores or probabilities are an output as well\n", twins, fused, scores_wanted);
+  std::printf("%d twins: %d fused; of %d the scores or probabilities are an output as well\n", twins, fused,
+              scores_wanted);
   EXPECT_EQ(twins, 64);
   EXPECT_EQ(fused, twins);
 }

@@ -43,7 +43,8 @@ std::vector<Entry> Entries(const fs::path& root) {
     if (!in) continue;
     nlohmann::json j = nlohmann::json::parse(in);
     const auto take = [&](const nlohmann::json& list) {
-      for (const auto& g : list) known[g["name"]] = {g.value("attention_cores", -1), g.value("qkv_groups", -1), g.value("tolerance", 0.0)};
+      for (const auto& g : list)
+        known[g["name"]] = {g.value("attention_cores", -1), g.value("qkv_groups", -1), g.value("tolerance", 0.0)};
     };
     if (j.is_array()) take(j);
     if (j.is_object()) {
@@ -132,10 +133,10 @@ std::string Signature(const ir::Graph& g) {
 struct Row {
   std::string name, family;
   bool quantized = false;
-  std::string failed, why;       // the stage that failed and its sentence; empty: none
-  int cores = -1, groups = -1;   // by construction; -1: unknown
+  std::string failed, why;      // the stage that failed and its sentence; empty: none
+  int cores = -1, groups = -1;  // by construction; -1: unknown
   int cores_fused = 0, groups_fused = 0;
-  double before = -1, after = -1;       // distance from the expected outputs, before and after float fusion
+  double before = -1, after = -1;          // distance from the expected outputs, before and after float fusion
   int int8_cores = -1, int8_linears = -1;  // of a float graph that was quantized
   double sqnr = 0;                         // of its outputs, dB, the worst output
   std::vector<std::string> left;           // candidates that were not fused, with reasons
@@ -172,7 +173,8 @@ ir::Status CheckInt8(const ir::Graph& graph, const ir::TensorMap& arrays, Row& r
     OCTAVO_TRY(const std::vector<Tensor> want, wanted.Run(inputs));
     for (size_t i = 0; i < got.size(); ++i) {
       EXPECT_TRUE(got[i].SameBits(same[i])) << row.name << ": int8 output " << i << " is not that of its Q/DQ graph";
-      if (!quant::IsInteger(want[i].dtype()) && want[i].dtype() != ir::DType::kBool) OCTAVO_TRY_STATUS(stats[i].Add(want[i], got[i]));
+      if (!quant::IsInteger(want[i].dtype()) && want[i].dtype() != ir::DType::kBool)
+        OCTAVO_TRY_STATUS(stats[i].Add(want[i], got[i]));
     }
   }
   row.sqnr = INFINITY;
@@ -182,7 +184,9 @@ ir::Status CheckInt8(const ir::Graph& graph, const ir::TensorMap& arrays, Row& r
 
 // Stages in order; the first that fails ends it.
 void Check(const Entry& e, double tolerance, Row& row) {
-  const auto fail = [&row](std::string stage, std::string why) { row.failed = std::move(stage), row.why = std::move(why); };
+  const auto fail = [&row](std::string stage, std::string why) {
+    row.failed = std::move(stage), row.why = std::move(why);
+  };
   auto graph = ir::onnx::ReadFile(e.file);
   if (!graph) return fail("read", graph.error().message);
   auto arrays = ir::ReadNpz(fs::path(e.file).replace_extension(".npz"));
@@ -228,10 +232,11 @@ Row RowOf(const Entry& e) {
 void Print(const Row& r) {
   const auto of = [](int done, int all) { return all < 0 ? std::string("-") : std::format("{}/{}", done, all); };
   const auto number = [](double d, const char* none) { return d < 0 ? std::string(none) : std::format("{:.1e}", d); };
-  std::printf("  %-56s %7s %7s %9s %9s %9s  %s %s\n", r.name.c_str(), r.quantized ? "-" : of(r.cores_fused, r.cores).c_str(),
-              r.quantized ? "-" : of(r.groups_fused, r.groups).c_str(), number(r.before, "-").c_str(), number(r.after, "-").c_str(),
-              r.int8_cores < 0 ? "-" : std::format("{} {:.1f}dB", r.int8_cores, r.sqnr).c_str(), r.failed.c_str(),
-              r.why.substr(0, 160).c_str());
+  std::printf(
+      "  %-56s %7s %7s %9s %9s %9s  %s %s\n", r.name.c_str(), r.quantized ? "-" : of(r.cores_fused, r.cores).c_str(),
+      r.quantized ? "-" : of(r.groups_fused, r.groups).c_str(), number(r.before, "-").c_str(),
+      number(r.after, "-").c_str(), r.int8_cores < 0 ? "-" : std::format("{} {:.1f}dB", r.int8_cores, r.sqnr).c_str(),
+      r.failed.c_str(), r.why.substr(0, 160).c_str());
   for (const std::string& left : r.left) std::printf("    %s\n", left.c_str());
 }
 
@@ -239,9 +244,17 @@ void Print(const Row& r) {
 void WriteJson(const std::vector<Row>& rows, const char* path) {
   nlohmann::ordered_json list = nlohmann::ordered_json::array();
   for (const Row& r : rows) {
-    list.push_back({{"name", r.name}, {"family", r.family}, {"quantized", r.quantized}, {"failed", r.failed}, {"cores", r.cores},
-                    {"cores_fused", r.cores_fused}, {"groups", r.groups}, {"groups_fused", r.groups_fused},
-                    {"int8_cores", r.int8_cores}, {"int8_linears", r.int8_linears}, {"sqnr_db", std::isfinite(r.sqnr) ? r.sqnr : 0}});
+    list.push_back({{"name", r.name},
+                    {"family", r.family},
+                    {"quantized", r.quantized},
+                    {"failed", r.failed},
+                    {"cores", r.cores},
+                    {"cores_fused", r.cores_fused},
+                    {"groups", r.groups},
+                    {"groups_fused", r.groups_fused},
+                    {"int8_cores", r.int8_cores},
+                    {"int8_linears", r.int8_linears},
+                    {"sqnr_db", std::isfinite(r.sqnr) ? r.sqnr : 0}});
   }
   std::ofstream(path) << list.dump(1) << "\n";
 }
@@ -269,14 +282,15 @@ void RunZoo(const fs::path& root) {
   ASSERT_FALSE(sqnr.empty());
   std::sort(sqnr.begin(), sqnr.end());
   std::printf("  graphs %zu: read, run, fused, written and read again %d\n", rows.size(), good);
-  std::printf("  float graphs: attention cores fused %d of %d, QKV groups %d of %d\n", cores_fused, cores, groups_fused, groups);
-  std::printf("  int8, %zu graphs with fused attention: worst output %.1f dB at least, %.1f dB in the middle\n", sqnr.size(), sqnr[0],
-              sqnr[sqnr.size() / 2]);
+  std::printf("  float graphs: attention cores fused %d of %d, QKV groups %d of %d\n", cores_fused, cores, groups_fused,
+              groups);
+  std::printf("  int8, %zu graphs with fused attention: worst output %.1f dB at least, %.1f dB in the middle\n",
+              sqnr.size(), sqnr[0], sqnr[sqnr.size() / 2]);
   EXPECT_EQ(good, static_cast<int>(rows.size()));
   EXPECT_EQ(cores_fused, cores);
   EXPECT_EQ(groups_fused, groups);
   EXPECT_EQ(int8_cores, cores);
-  EXPECT_GT(sqnr[0], 20);  // random weights, two batches: 26 to 54 dB were seen
+  EXPECT_GT(sqnr[0], 20);      // random weights, two batches: 26 to 54 dB were seen
   EXPECT_LT(sqnr.back(), 80);  // more would be no quantization
   if (const char* path = std::getenv("OCTAVO_ZOO_JSON")) WriteJson(rows, path);
 }

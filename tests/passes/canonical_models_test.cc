@@ -109,7 +109,8 @@ Outcome Try(const fs::path& model) {
   out.nodes_before = before.node_count();
   out.nodes_after = graph->node_count();
   out.scaled = !context.log.empty();  // scale, scores, probabilities and widen tell what they did
-  out.widened = std::any_of(context.log.begin(), context.log.end(), [](const std::string& s) { return s.starts_with("widen"); });
+  out.widened =
+      std::any_of(context.log.begin(), context.log.end(), [](const std::string& s) { return s.starts_with("widen"); });
   if (!result) {
     out.problem = result.error().message;
     return out;

@@ -5,9 +5,9 @@
 #include <cstdio>
 #include <ctime>
 
+#include "octavo/benchmarks/layers.h"
 #include "octavo/passes/pipelines.h"
 #include "octavo/passes/report.h"
-#include "octavo/benchmarks/layers.h"
 
 namespace octavo::passes {
 namespace {
@@ -35,7 +35,8 @@ Measured Optimize(int layers, bool int8) {
   run.report = TakeInventory(graph);
   context.qparams = SomeParams;
   const std::vector<std::string> rest =
-      int8 ? std::vector<std::string>{"fuse_float", "canonical", "quantize", "cse", "qdq", "fuse_int8", "qkv_int8", "cse", "dce"}
+      int8 ? std::vector<std::string>{"fuse_float", "canonical", "quantize", "cse", "qdq",
+                                      "fuse_int8",  "qkv_int8",  "cse",      "dce"}
            : std::vector<std::string>{"fuse_float", "qkv_float", "canonical"};
   if (s) s = RunPasses(rest, graph, context);
   Judge(graph, misses, context.log, run.report);
@@ -43,7 +44,8 @@ Measured Optimize(int layers, bool int8) {
   EXPECT_TRUE(s) << s.error().message;
   EXPECT_EQ(run.report.attention.done, layers);
   EXPECT_EQ(run.report.qkv.done, layers);
-  std::printf("%s %6zu nodes: %.3f s, %.0f nodes/s\n", int8 ? "int8 " : "float", run.nodes, run.seconds, static_cast<double>(run.nodes) / run.seconds);
+  std::printf("%s %6zu nodes: %.3f s, %.0f nodes/s\n", int8 ? "int8 " : "float", run.nodes, run.seconds,
+              static_cast<double>(run.nodes) / run.seconds);
   return run;
 }
 
@@ -55,7 +57,8 @@ TEST(DeepGraph, NinetySixLayersFuse) {
 
 TEST(DeepGraph, CostGrowsWithTheNodes) {
   const Measured small = Optimize(24, true), large = Optimize(192, true);
-  const double per_small = small.seconds / static_cast<double>(small.nodes), per_large = large.seconds / static_cast<double>(large.nodes);
+  const double per_small = small.seconds / static_cast<double>(small.nodes),
+               per_large = large.seconds / static_cast<double>(large.nodes);
   EXPECT_LT(per_large, 5 * per_small);  // eight times the nodes: a quadratic pass would make it eight
 }
 
@@ -69,7 +72,8 @@ TEST(DeepGraph, AHostileChainOfSumsIsSearchedOnce) {
   for (int i = 0; i < 500; ++i) {
     const ir::ValueId scores = g.node(g.AddNode(ir::Op::kAdd, {x, x}, 1, {}, "scores" + std::to_string(i))).output();
     g.AddOutput("y" + std::to_string(i),
-                g.node(g.AddNode(ir::Op::kSoftmax, {scores}, 1, {{"axis", int64_t{-1}}}, "softmax" + std::to_string(i))).output());
+                g.node(g.AddNode(ir::Op::kSoftmax, {scores}, 1, {{"axis", int64_t{-1}}}, "softmax" + std::to_string(i)))
+                    .output());
   }
   PassContext context;
   const Status s = RunPasses({"scores"}, g, context);

@@ -18,15 +18,17 @@ NodeId Attend(Graph& g, const std::string& name, DType type) {
     in.push_back(g.AddConstant(Tensor::ScalarF32(0.5f)));
     in.push_back(g.AddConstant(Tensor::Zeros(type, {})));
   }
-  const NodeId o = g.AddNode(type == DType::kF32 ? Op::kSdpa : Op::kSdpaInt8, std::move(in), 1,
-                             {{"num_heads", int64_t{2}}, {"kv_num_heads", int64_t{2}}, {"head_dim", int64_t{4}}, {"v_head_dim", int64_t{4}}});
+  const NodeId o = g.AddNode(
+      type == DType::kF32 ? Op::kSdpa : Op::kSdpaInt8, std::move(in), 1,
+      {{"num_heads", int64_t{2}}, {"kv_num_heads", int64_t{2}}, {"head_dim", int64_t{4}}, {"v_head_dim", int64_t{4}}});
   g.AddOutput(name, g.node(o).output());
   return o;
 }
 
 TEST(Flash, MarksFloatAndIntegersAndLeavesFp8) {
   Graph g;
-  const NodeId real = Attend(g, "real", DType::kF32), int8 = Attend(g, "int8", DType::kS8), fp8 = Attend(g, "fp8", DType::kE4M3FN);
+  const NodeId real = Attend(g, "real", DType::kF32), int8 = Attend(g, "int8", DType::kS8),
+               fp8 = Attend(g, "fp8", DType::kE4M3FN);
   PassContext context;
   EXPECT_TRUE(UseFlash(g, context).value_or(false));
   EXPECT_EQ(g.node(real).attrs.Int("flash", 0), 1);

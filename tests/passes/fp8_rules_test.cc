@@ -122,8 +122,10 @@ std::string Reason(const Form& form) {
 }
 
 TEST(Fp8Rules, RefuseWithASentence) {
-  EXPECT_EQ(Reason({.x = DType::kU8, .y = DType::kF32, .bias = false}), "Illegal: one operand is fp8, the other an integer");
-  EXPECT_EQ(Reason({.w = DType::kS8, .y = DType::kF32, .bias = false}), "Illegal: one operand is fp8, the other an integer");
+  EXPECT_EQ(Reason({.x = DType::kU8, .y = DType::kF32, .bias = false}),
+            "Illegal: one operand is fp8, the other an integer");
+  EXPECT_EQ(Reason({.w = DType::kS8, .y = DType::kF32, .bias = false}),
+            "Illegal: one operand is fp8, the other an integer");
   EXPECT_EQ(Reason({.y = DType::kF32, .bias = false, .w_zero = 0x38}),
             "Illegal: the weight has a zero point other than 0: quantize weights symmetrically");
 }

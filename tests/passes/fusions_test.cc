@@ -1,5 +1,7 @@
 // The float rules: each fires on the form in its header, keeps the numbers within its bound, and refuses with a sentence
 // that names the culprit.
+#include "octavo/passes/fusions/fusions.h"
+
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -7,7 +9,6 @@
 
 #include "octavo/ir/infer.h"
 #include "octavo/ir/interpret.h"
-#include "octavo/passes/fusions/fusions.h"
 
 namespace octavo::passes::fusions {
 namespace {
@@ -18,7 +19,9 @@ using ir::Tensor;
 class Builder {
  public:
   Builder() { g.info.opsets[""] = 18; }
-  ValueId Input(const std::string& name, ir::SymShape shape) { return g.AddInput(name, {DType::kF32, std::move(shape)}); }
+  ValueId Input(const std::string& name, ir::SymShape shape) {
+    return g.AddInput(name, {DType::kF32, std::move(shape)});
+  }
   ValueId Make(Op op, std::vector<ValueId> in, ir::Attrs attrs = {}) {
     return g.node(g.AddNode(op, std::move(in), 1, std::move(attrs), "n" + std::to_string(g.node_count()))).output();
   }
@@ -108,7 +111,8 @@ TEST(LayerNormRule, Fires) {
 TEST(LayerNormRule, RefusesAnotherAxis) {
   const Fused f = Fuse(DecomposedNorm(1, 2.0f).g);
   EXPECT_EQ(CountOf(f.graph, Op::kLayerNormalization), 0);
-  EXPECT_NE(DeepestReason(f, "layer_norm").find("is not the last one"), std::string::npos) << DeepestReason(f, "layer_norm");
+  EXPECT_NE(DeepestReason(f, "layer_norm").find("is not the last one"), std::string::npos)
+      << DeepestReason(f, "layer_norm");
 }
 TEST(LayerNormRule, RefusesAnotherPower) {
   const Fused f = Fuse(DecomposedNorm(-1, 3.0f).g);
@@ -158,8 +162,11 @@ TEST(SdpaRule, FiresAndIsExact) {
   const Fused f = Fuse(b.g);
   ASSERT_EQ(CountOf(f.graph, Op::kSdpa), 1);
   EXPECT_EQ(CountOf(f.graph, Op::kSoftmax), 0);
-  const double difference = Difference(b.g, f.graph, {{"q", Random({2, 3, 5, 4}, 3)}, {"k", Random({2, 3, 5, 4}, 4)},
-                                                      {"v", Random({2, 3, 5, 6}, 5)}, {"mask", Random({2, 1, 1, 5}, 6)}});
+  const double difference = Difference(b.g, f.graph,
+                                       {{"q", Random({2, 3, 5, 4}, 3)},
+                                        {"k", Random({2, 3, 5, 4}, 4)},
+                                        {"v", Random({2, 3, 5, 6}, 5)},
+                                        {"mask", Random({2, 1, 1, 5}, 6)}});
   EXPECT_EQ(difference, 0.0);
 }
 TEST(SdpaRule, RefusesSoftmaxOverTheQueries) {
@@ -173,8 +180,10 @@ TEST(SdpaRule, LeavesTheScoresToTheirOtherReaders) {
   EXPECT_EQ(CountOf(f.graph, Op::kSdpa), 1);
   EXPECT_EQ(CountOf(f.graph, Op::kSoftmax), 0);
   ASSERT_EQ(f.graph.outputs().size(), 2u);
-  const ir::TensorMap inputs{{"q", Random({2, 3, 5, 4}, 3)}, {"k", Random({2, 3, 5, 4}, 4)},
-                             {"v", Random({2, 3, 5, 6}, 5)}, {"mask", Random({2, 1, 1, 5}, 6)}};
+  const ir::TensorMap inputs{{"q", Random({2, 3, 5, 4}, 3)},
+                             {"k", Random({2, 3, 5, 4}, 4)},
+                             {"v", Random({2, 3, 5, 6}, 5)},
+                             {"mask", Random({2, 1, 1, 5}, 6)}};
   auto before = ir::Interpret(b.g, inputs), after = ir::Interpret(f.graph, inputs);
   ASSERT_TRUE(before.has_value() && after.has_value());
   EXPECT_TRUE((*before)[0].SameBits((*after)[0]));
@@ -185,7 +194,8 @@ TEST(SkipLayerNormRule, FiresAndKeepsTheSumForItsReaders) {
   Builder b;
   const ValueId x = b.Input("x", {2, 3, 8});
   const ValueId sum = b.Make(Op::kAdd, {x, b.Input("skip", {2, 3, 8})});
-  const ValueId y = b.Make(Op::kLayerNormalization, {sum, b.Vector(8, 0.5f), b.Vector(8, 0.1f)}, {{"axis", int64_t{-1}}});
+  const ValueId y =
+      b.Make(Op::kLayerNormalization, {sum, b.Vector(8, 0.5f), b.Vector(8, 0.1f)}, {{"axis", int64_t{-1}}});
   b.g.AddOutput("y", b.Make(Op::kAdd, {sum, y}));
   const Fused f = Fuse(b.g);
   EXPECT_EQ(CountOf(f.graph, Op::kSkipLayerNorm), 1);
@@ -213,7 +223,8 @@ TEST(RmsNormRule, Fires) {
 TEST(RmsNormRule, RefusesAnotherAxis) {
   const Fused f = Fuse(RmsChain(1).g);
   EXPECT_EQ(CountOf(f.graph, Op::kRMSNormalization), 0);
-  EXPECT_NE(DeepestReason(f, "rms_norm").find("axis 1 is not the last one"), std::string::npos) << DeepestReason(f, "rms_norm");
+  EXPECT_NE(DeepestReason(f, "rms_norm").find("axis 1 is not the last one"), std::string::npos)
+      << DeepestReason(f, "rms_norm");
 }
 TEST(SkipLayerNormRule, TakesRmsNorm) {
   Builder b;

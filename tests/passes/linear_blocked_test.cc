@@ -45,11 +45,15 @@ Graph Make(const Form& f) {
   const ValueId x = g.AddInput("x", {DType::kF32, ir::SymShape{ir::Dim::Symbol("s"), kDepth}});
   const int64_t block = f.block == 0 ? 16 : f.block, blocks = (kDepth + block - 1) / block;
   const ir::Shape shape = f.transposed ? ir::Shape{kWidth, kDepth} : ir::Shape{kDepth, kWidth};
-  const ir::Shape parameters = f.block == 0 ? ir::Shape{kWidth} : f.transposed ? ir::Shape{kWidth, blocks} : ir::Shape{blocks, kWidth};
-  std::vector<ValueId> in{g.AddConstant(RandomCodes(f.dtype, shape, rng)), g.AddConstant(RandomFloats(parameters, rng))};
+  const ir::Shape parameters = f.block == 0   ? ir::Shape{kWidth}
+                               : f.transposed ? ir::Shape{kWidth, blocks}
+                                              : ir::Shape{blocks, kWidth};
+  std::vector<ValueId> in{g.AddConstant(RandomCodes(f.dtype, shape, rng)),
+                          g.AddConstant(RandomFloats(parameters, rng))};
   if (f.zeros) in.push_back(g.AddConstant(RandomCodes(f.dtype, parameters, rng)));
-  ValueId w = node(Op::kDequantizeLinear, std::move(in),
-                   {{"axis", f.axis != -9 ? f.axis : int64_t{f.block == 0 || f.transposed ? 1 : 0}}, {"block_size", f.block}});
+  ValueId w =
+      node(Op::kDequantizeLinear, std::move(in),
+           {{"axis", f.axis != -9 ? f.axis : int64_t{f.block == 0 || f.transposed ? 1 : 0}}, {"block_size", f.block}});
   if (f.transposed) w = node(Op::kTranspose, {w}, {{"perm", std::vector<int64_t>{1, 0}}});
   ValueId y = node(Op::kMatMul, {x, w});
   if (f.bias) y = node(Op::kAdd, {y, g.AddConstant(RandomFloats({kWidth}, rng))});

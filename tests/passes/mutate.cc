@@ -161,7 +161,8 @@ class Mutator {
     for (NodeId at = g_.node(id).next; at.valid(); at = g_.node(at).next) {
       places.push_back(at);
       const auto& in = g_.node(at).inputs;
-      const bool reads = std::any_of(in.begin(), in.end(), [&](ValueId v) { return v.valid() && g_.value(v).producer == id; });
+      const bool reads =
+          std::any_of(in.begin(), in.end(), [&](ValueId v) { return v.valid() && g_.value(v).producer == id; });
       if (reads || places.size() > 200) break;
     }
     if (places.empty()) return "";

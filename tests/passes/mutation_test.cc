@@ -40,7 +40,8 @@ std::vector<fs::path> FloatModels() {
       const std::string name = npz.string();
       const bool quantized = name.find("/quantized/") != std::string::npos || name.find(".ort-") != std::string::npos ||
                              name.find(".nncf") != std::string::npos || name.find(".fp8") != std::string::npos;
-      if (npz.extension() == ".onnx" && !quantized && fs::exists(npz.replace_extension(".npz"))) models.push_back(it->path());
+      if (npz.extension() == ".onnx" && !quantized && fs::exists(npz.replace_extension(".npz")))
+        models.push_back(it->path());
     }
   }
   std::sort(models.begin(), models.end());
@@ -51,7 +52,8 @@ bool IsQuantized(const Graph& g) {
   const std::vector<NodeId> nodes = g.NodesInOrder();
   return std::any_of(nodes.begin(), nodes.end(), [&](NodeId id) {
     const Op op = g.node(id).op;
-    return op == Op::kDequantizeLinear || op == Op::kDynamicQuantizeLinear || op == Op::kMatMulInteger || op == Op::kQLinearMatMul;
+    return op == Op::kDequantizeLinear || op == Op::kDynamicQuantizeLinear || op == Op::kMatMulInteger ||
+           op == Op::kQLinearMatMul;
   });
 }
 
@@ -67,7 +69,8 @@ Counts CountsOf(Graph graph) {
   context.misses = &misses;
   if (Status s = RunPasses({"canonical"}, graph, context); !s) return {.problem = s.error().message};
   Report report = TakeInventory(graph);
-  if (Status s = RunPasses({"fuse_float", "qkv_float", "canonical"}, graph, context); !s) return {.problem = s.error().message};
+  if (Status s = RunPasses({"fuse_float", "qkv_float", "canonical"}, graph, context); !s)
+    return {.problem = s.error().message};
   Judge(graph, misses, context.log, report);
   std::string left;
   for (const Candidate& c : report.candidates) {

@@ -50,15 +50,15 @@ class Block {
   ValueId Heads(ValueId v, int64_t heads = kHeads) {
     return Transpose(Make(Op::kReshape, {v, Ints({0, 0, heads, kDim})}), {0, 2, 1, 3});
   }
-  ValueId Transpose(ValueId v, std::vector<int64_t> perm) { return Make(Op::kTranspose, {v}, {{"perm", std::move(perm)}}); }
+  ValueId Transpose(ValueId v, std::vector<int64_t> perm) {
+    return Make(Op::kTranspose, {v}, {{"perm", std::move(perm)}});
+  }
   ValueId Scores(ValueId q, ValueId k) {
     return Make(Op::kMul, {Make(Op::kMatMul, {q, Transpose(k, {0, 1, 3, 2})}), Scalar(0.4f)});
   }
   ValueId Softmax(ValueId s, int64_t axis = -1) { return Make(Op::kSoftmax, {s}, {{"axis", axis}}); }
   void Finish(ValueId p, ValueId v) { Out(Make(Op::kMatMul, {p, v})); }
-  void Out(ValueId o) {
-    g.AddOutput("y", Make(Op::kReshape, {Transpose(o, {0, 2, 1, 3}), Ints({kBatch, kRows, -1})}));
-  }
+  void Out(ValueId o) { g.AddOutput("y", Make(Op::kReshape, {Transpose(o, {0, 2, 1, 3}), Ints({kBatch, kRows, -1})})); }
 
   Graph g;
   std::mt19937 rng;
@@ -130,13 +130,18 @@ void Expect(const std::string& name, const std::function<void(Block&)>& build, i
 }
 
 TEST(NearMiss, TheBlockItself) {
-  Expect("plain", [](Block& b) {
-    b.Finish(b.Softmax(b.Make(Op::kAdd, {b.Scores(b.Heads(b.Linear(b.x)), b.Heads(b.Linear(b.x))), b.mask})), b.Heads(b.Linear(b.x)));
-  }, 1, 1);
+  Expect(
+      "plain",
+      [](Block& b) {
+        b.Finish(b.Softmax(b.Make(Op::kAdd, {b.Scores(b.Heads(b.Linear(b.x)), b.Heads(b.Linear(b.x))), b.mask})),
+                 b.Heads(b.Linear(b.x)));
+      },
+      1, 1);
 }
 
 TEST(NearMiss, MustNotFuse) {
-  const auto damaged = [](const std::function<ValueId(Block&, ValueId)>& scores, const std::function<ValueId(Block&, ValueId)>& p) {
+  const auto damaged = [](const std::function<ValueId(Block&, ValueId)>& scores,
+                          const std::function<ValueId(Block&, ValueId)>& p) {
     return [=](Block& b) {
       const ValueId q = b.Heads(b.Linear(b.x)), k = b.Heads(b.Linear(b.x)), v = b.Heads(b.Linear(b.x));
       b.Finish(p(b, scores(b, b.Scores(q, k))), v);
@@ -144,34 +149,52 @@ TEST(NearMiss, MustNotFuse) {
   };
   const auto same = [](Block&, ValueId s) { return s; };
   const auto softmax = [](Block& b, ValueId s) { return b.Softmax(s); };
-  Expect("softmax over the queries", damaged(same, [](Block& b, ValueId s) { return b.Softmax(s, 2); }), 0, 1, "axis 2 is not the last one");
-  Expect("softmax over the heads", damaged(same, [](Block& b, ValueId s) { return b.Softmax(s, 1); }), 0, 1, "axis 1 is not the last one");
+  Expect("softmax over the queries", damaged(same, [](Block& b, ValueId s) { return b.Softmax(s, 2); }), 0, 1,
+         "axis 2 is not the last one");
+  Expect("softmax over the heads", damaged(same, [](Block& b, ValueId s) { return b.Softmax(s, 1); }), 0, 1,
+         "axis 1 is not the last one");
   Expect("sigmoid", damaged(same, [](Block& b, ValueId s) { return b.Make(Op::kSigmoid, {s}); }), 0, 1);
   Expect("no softmax", damaged(same, same), 0, 1);
-  Expect("log softmax", damaged(same, [](Block& b, ValueId s) { return b.Make(Op::kLogSoftmax, {s}, {{"axis", int64_t{-1}}}); }), 0, 0);
-  Expect("a guard that writes one", damaged(same, [](Block& b, ValueId s) {
-    const ValueId p = b.Softmax(s);
-    return b.Make(Op::kWhere, {b.Make(Op::kIsNaN, {p}), b.Scalar(1), p});
-  }), 0, 1, "does not write zero");
-  Expect("a mask of the queries after the softmax", damaged(same, [](Block& b, ValueId s) {
-    return b.Make(Op::kMul, {b.Softmax(s), b.Transpose(b.mask, {0, 1, 3, 2})});
-  }), 0, 1);
-  Expect("a scale for every key", damaged([](Block& b, ValueId s) { return b.Make(Op::kMul, {s, b.mask}); }, softmax), 0, 1);
-  Expect("P on the right", [](Block& b) {
-    const ValueId p = b.Softmax(b.Scores(b.Heads(b.Linear(b.x)), b.Heads(b.Linear(b.x))));
-    b.Out(b.Transpose(b.Make(Op::kMatMul, {b.Transpose(b.Heads(b.Linear(b.x)), {0, 1, 3, 2}), p}), {0, 1, 3, 2}));
-  }, 0, 0);
+  Expect("log softmax",
+         damaged(same, [](Block& b, ValueId s) { return b.Make(Op::kLogSoftmax, {s}, {{"axis", int64_t{-1}}}); }), 0,
+         0);
+  Expect("a guard that writes one",
+         damaged(same,
+                 [](Block& b, ValueId s) {
+                   const ValueId p = b.Softmax(s);
+                   return b.Make(Op::kWhere, {b.Make(Op::kIsNaN, {p}), b.Scalar(1), p});
+                 }),
+         0, 1, "does not write zero");
+  Expect("a mask of the queries after the softmax",
+         damaged(same, [](Block& b,
+                          ValueId s) { return b.Make(Op::kMul, {b.Softmax(s), b.Transpose(b.mask, {0, 1, 3, 2})}); }),
+         0, 1);
+  Expect("a scale for every key", damaged([](Block& b, ValueId s) { return b.Make(Op::kMul, {s, b.mask}); }, softmax),
+         0, 1);
+  Expect(
+      "P on the right",
+      [](Block& b) {
+        const ValueId p = b.Softmax(b.Scores(b.Heads(b.Linear(b.x)), b.Heads(b.Linear(b.x))));
+        b.Out(b.Transpose(b.Make(Op::kMatMul, {b.Transpose(b.Heads(b.Linear(b.x)), {0, 1, 3, 2}), p}), {0, 1, 3, 2}));
+      },
+      0, 0);
 }
 
 TEST(NearMiss, AnotherActivationForK) {
-  Expect("k reads 2x", [](Block& b) {
-    const ValueId other = b.Make(Op::kMul, {b.x, b.Scalar(2)});
-    b.Finish(b.Softmax(b.Scores(b.Heads(b.Linear(b.x)), b.Heads(b.Linear(other)))), b.Heads(b.Linear(b.x)));
-  }, 1, 0);
-  Expect("k's weight is an input", [](Block& b) {
-    const ValueId k = b.Make(Op::kMatMul, {b.x, b.Input("w_k", {kWidth, kWidth})});
-    b.Finish(b.Softmax(b.Scores(b.Heads(b.Linear(b.x)), b.Heads(k))), b.Heads(b.Linear(b.x)));
-  }, 1, 0, "w_k");
+  Expect(
+      "k reads 2x",
+      [](Block& b) {
+        const ValueId other = b.Make(Op::kMul, {b.x, b.Scalar(2)});
+        b.Finish(b.Softmax(b.Scores(b.Heads(b.Linear(b.x)), b.Heads(b.Linear(other)))), b.Heads(b.Linear(b.x)));
+      },
+      1, 0);
+  Expect(
+      "k's weight is an input",
+      [](Block& b) {
+        const ValueId k = b.Make(Op::kMatMul, {b.x, b.Input("w_k", {kWidth, kWidth})});
+        b.Finish(b.Softmax(b.Scores(b.Heads(b.Linear(b.x)), b.Heads(k))), b.Heads(b.Linear(b.x)));
+      },
+      1, 0, "w_k");
 }
 
 TEST(NearMiss, KeepsItsMeaningWhereItFuses) {
@@ -182,43 +205,61 @@ TEST(NearMiss, KeepsItsMeaningWhereItFuses) {
     };
   };
   const float low = std::numeric_limits<float>::lowest(), inf = std::numeric_limits<float>::infinity();
-  Expect("scale on v", [](Block& b) {
-    const ValueId v = b.Make(Op::kMul, {b.Heads(b.Linear(b.x)), b.Scalar(3)});
-    b.Finish(b.Softmax(b.Scores(b.Heads(b.Linear(b.x)), b.Heads(b.Linear(b.x)))), v);
-  }, 1, 1);
+  Expect(
+      "scale on v",
+      [](Block& b) {
+        const ValueId v = b.Make(Op::kMul, {b.Heads(b.Linear(b.x)), b.Scalar(3)});
+        b.Finish(b.Softmax(b.Scores(b.Heads(b.Linear(b.x)), b.Heads(b.Linear(b.x)))), v);
+      },
+      1, 1);
   for (float masked : {low, -inf, -1e4f}) {
-    Expect("where", varied([=](Block& b, ValueId s) { return b.Make(Op::kWhere, {b.allowed, s, b.Scalar(masked)}); }), 1, 1);
-    Expect("masked_fill", varied([=](Block& b, ValueId s) { return b.Make(Op::kWhere, {b.allowed, b.Scalar(masked), s}); }), 1, 1);
+    Expect("where", varied([=](Block& b, ValueId s) { return b.Make(Op::kWhere, {b.allowed, s, b.Scalar(masked)}); }),
+           1, 1);
+    Expect("masked_fill",
+           varied([=](Block& b, ValueId s) { return b.Make(Op::kWhere, {b.allowed, b.Scalar(masked), s}); }), 1, 1);
   }
   Expect("where, then bias", varied([=](Block& b, ValueId s) {
-    return b.Make(Op::kAdd, {b.mask, b.Make(Op::kWhere, {b.allowed, s, b.Scalar(low)})});
-  }), 1, 1);
-  Expect("bias, then scale", varied([](Block& b, ValueId s) { return b.Make(Op::kMul, {b.Make(Op::kAdd, {b.mask, s}), b.Scalar(0.7f)}); }), 1, 1);
+           return b.Make(Op::kAdd, {b.mask, b.Make(Op::kWhere, {b.allowed, s, b.Scalar(low)})});
+         }),
+         1, 1);
+  Expect("bias, then scale",
+         varied([](Block& b, ValueId s) { return b.Make(Op::kMul, {b.Make(Op::kAdd, {b.mask, s}), b.Scalar(0.7f)}); }),
+         1, 1);
   Expect("bias, scale, where, bias", varied([=](Block& b, ValueId s) {
-    s = b.Make(Op::kDiv, {b.Make(Op::kAdd, {s, b.Weight({1, kHeads, kRows, kRows})}), b.Scalar(1.3f)});
-    return b.Make(Op::kSub, {b.Make(Op::kWhere, {b.allowed, s, b.Scalar(low)}), b.mask});
-  }), 1, 1);
+           s = b.Make(Op::kDiv, {b.Make(Op::kAdd, {s, b.Weight({1, kHeads, kRows, kRows})}), b.Scalar(1.3f)});
+           return b.Make(Op::kSub, {b.Make(Op::kWhere, {b.allowed, s, b.Scalar(low)}), b.mask});
+         }),
+         1, 1);
   Expect("softcap", varied([](Block& b, ValueId s) {
-    return b.Make(Op::kMul, {b.Make(Op::kTanh, {b.Make(Op::kDiv, {s, b.Scalar(5)})}), b.Scalar(5)});
-  }), 1, 1);
+           return b.Make(Op::kMul, {b.Make(Op::kTanh, {b.Make(Op::kDiv, {s, b.Scalar(5)})}), b.Scalar(5)});
+         }),
+         1, 1);
   Expect("softcap with two constants, then mask", varied([](Block& b, ValueId s) {
-    s = b.Make(Op::kMul, {b.Scalar(3), b.Make(Op::kTanh, {b.Make(Op::kMul, {s, b.Scalar(0.2f)})})});
-    return b.Make(Op::kAdd, {s, b.mask});
-  }), 1, 1);
-  Expect("probabilities are an output", [](Block& b) {
-    const ValueId p = b.Softmax(b.Scores(b.Heads(b.Linear(b.x)), b.Heads(b.Linear(b.x))));
-    b.Finish(p, b.Heads(b.Linear(b.x)));
-    b.g.AddOutput("p", p);
-  }, 1, 1);
-  Expect("scores are an output", [](Block& b) {
-    const ValueId s = b.Scores(b.Heads(b.Linear(b.x)), b.Heads(b.Linear(b.x)));
-    b.Finish(b.Softmax(s), b.Heads(b.Linear(b.x)));
-    b.g.AddOutput("s", s);
-  }, 1, 1);
+           s = b.Make(Op::kMul, {b.Scalar(3), b.Make(Op::kTanh, {b.Make(Op::kMul, {s, b.Scalar(0.2f)})})});
+           return b.Make(Op::kAdd, {s, b.mask});
+         }),
+         1, 1);
+  Expect(
+      "probabilities are an output",
+      [](Block& b) {
+        const ValueId p = b.Softmax(b.Scores(b.Heads(b.Linear(b.x)), b.Heads(b.Linear(b.x))));
+        b.Finish(p, b.Heads(b.Linear(b.x)));
+        b.g.AddOutput("p", p);
+      },
+      1, 1);
+  Expect(
+      "scores are an output",
+      [](Block& b) {
+        const ValueId s = b.Scores(b.Heads(b.Linear(b.x)), b.Heads(b.Linear(b.x)));
+        b.Finish(b.Softmax(s), b.Heads(b.Linear(b.x)));
+        b.g.AddOutput("s", s);
+      },
+      1, 1);
   Expect("mask inside the cap", varied([](Block& b, ValueId s) {
-    s = b.Make(Op::kTanh, {b.Make(Op::kDiv, {b.Make(Op::kAdd, {s, b.mask}), b.Scalar(5)})});
-    return b.Make(Op::kMul, {s, b.Scalar(5)});
-  }), 0, 1);
+           s = b.Make(Op::kTanh, {b.Make(Op::kDiv, {b.Make(Op::kAdd, {s, b.mask}), b.Scalar(5)})});
+           return b.Make(Op::kMul, {s, b.Scalar(5)});
+         }),
+         0, 1);
 }
 
 TEST(NearMiss, Einsum) {
@@ -226,20 +267,29 @@ TEST(NearMiss, Einsum) {
     return b.Make(Op::kEinsum, {x, y}, {{"equation", std::string(equation)}});
   };
   const auto heads = [](Block& b) { return b.Make(Op::kReshape, {b.Linear(b.x), b.Ints({0, 0, kHeads, kDim})}); };
-  Expect("heads last", [=](Block& b) {
-    const ValueId s = b.Make(Op::kMul, {einsum(b, "bihd,bjhd->bhij", heads(b), heads(b)), b.Scalar(0.4f)});
-    b.Out(b.Transpose(einsum(b, "bhij, bjhd -> bihd", b.Softmax(s), heads(b)), {0, 2, 1, 3}));
-  }, 1, 1);
-  Expect("projections too", [=](Block& b) {
-    const auto project = [&] { return einsum(b, "bsd,dhk->bhsk", b.x, b.Weight({kWidth, kHeads, kDim})); };
-    const ValueId q = project(), k = project(), v = project();
-    const ValueId o = einsum(b, "bhqk,bhkd->bqhd", b.Softmax(einsum(b, "bhqd,bhkd->bhqk", q, k)), v);
-    b.g.AddOutput("y", einsum(b, "bqhd,hde->bqe", o, b.Weight({kHeads, kDim, kWidth})));
-  }, 1, 1);
-  Expect("summed over the wrong axis", [=](Block& b) {  // heads of q against heads of k
-    const ValueId s = einsum(b, "bihd,bihe->bide", heads(b), heads(b));
-    b.Out(einsum(b, "bide,bihe->bhid", b.Softmax(s), heads(b)));
-  }, 1, 1);
+  Expect(
+      "heads last",
+      [=](Block& b) {
+        const ValueId s = b.Make(Op::kMul, {einsum(b, "bihd,bjhd->bhij", heads(b), heads(b)), b.Scalar(0.4f)});
+        b.Out(b.Transpose(einsum(b, "bhij, bjhd -> bihd", b.Softmax(s), heads(b)), {0, 2, 1, 3}));
+      },
+      1, 1);
+  Expect(
+      "projections too",
+      [=](Block& b) {
+        const auto project = [&] { return einsum(b, "bsd,dhk->bhsk", b.x, b.Weight({kWidth, kHeads, kDim})); };
+        const ValueId q = project(), k = project(), v = project();
+        const ValueId o = einsum(b, "bhqk,bhkd->bqhd", b.Softmax(einsum(b, "bhqd,bhkd->bhqk", q, k)), v);
+        b.g.AddOutput("y", einsum(b, "bqhd,hde->bqe", o, b.Weight({kHeads, kDim, kWidth})));
+      },
+      1, 1);
+  Expect(
+      "summed over the wrong axis",
+      [=](Block& b) {  // heads of q against heads of k
+        const ValueId s = einsum(b, "bihd,bihe->bide", heads(b), heads(b));
+        b.Out(einsum(b, "bide,bihe->bhid", b.Softmax(s), heads(b)));
+      },
+      1, 1);
 }
 
 TEST(NearMiss, AttentionOp) {
@@ -262,16 +312,20 @@ TEST(NearMiss, AttentionOp) {
   Expect("plain", [=](Block& b) { op(b, qkv(b), 1, {}); }, 1, 1);
   Expect("causal", [=](Block& b) { op(b, qkv(b), 1, {{"is_causal", int64_t{1}}}); }, 1, 1);
   Expect("softcap", [=](Block& b) { op(b, qkv(b), 1, {{"softcap", 2.0f}}); }, 1, 1);
-  Expect("softcap and causal", [=](Block& b) { op(b, qkv(b), 1, {{"softcap", 2.0f}, {"is_causal", int64_t{1}}}); }, 1, 1);
+  Expect(
+      "softcap and causal", [=](Block& b) { op(b, qkv(b), 1, {{"softcap", 2.0f}, {"is_causal", int64_t{1}}}); }, 1, 1);
   Expect("cache", [=](Block& b) { op(b, cached(b), 3, {}); }, 1, 1);
   Expect("cache and causal", [=](Block& b) { op(b, cached(b), 3, {{"is_causal", int64_t{1}}}); }, 1, 1);
   Expect("present without past", [=](Block& b) { op(b, qkv(b), 3, {}); }, 1, 1);
   Expect("scores wanted", [=](Block& b) { op(b, qkv(b), 4, {}); }, 0, 1, "its output 3, the scores, is used");
-  Expect("bool mask", [=](Block& b) {
-    std::vector<ValueId> in = qkv(b);
-    in.push_back(b.allowed);
-    op(b, in, 1, {});
-  }, 1, 1);
+  Expect(
+      "bool mask",
+      [=](Block& b) {
+        std::vector<ValueId> in = qkv(b);
+        in.push_back(b.allowed);
+        op(b, in, 1, {});
+      },
+      1, 1);
 }
 
 TEST(NearMiss, RepeatedHeads) {
@@ -282,51 +336,76 @@ TEST(NearMiss, RepeatedHeads) {
       b.Finish(b.Softmax(b.Scores(q, repeat(b, k))), repeat(b, v));
     };
   };
-  const auto merge = [](Block& b, ValueId v) { return b.Make(Op::kReshape, {v, b.Ints({kBatch, kHeads, kRows, kDim})}); };
+  const auto merge = [](Block& b, ValueId v) {
+    return b.Make(Op::kReshape, {v, b.Ints({kBatch, kHeads, kRows, kDim})});
+  };
   Expect("expand", grouped([=](Block& b, ValueId k) {
-    return merge(b, b.Make(Op::kExpand, {b.Make(Op::kUnsqueeze, {k, b.Ints({2})}), b.Ints({kBatch, 2, 2, kRows, kDim})}));
-  }), 1, 1);
+           return merge(
+               b, b.Make(Op::kExpand, {b.Make(Op::kUnsqueeze, {k, b.Ints({2})}), b.Ints({kBatch, 2, 2, kRows, kDim})}));
+         }),
+         1, 1);
   Expect("expand in front: other heads", grouped([=](Block& b, ValueId k) {
-    return merge(b, b.Make(Op::kExpand, {b.Make(Op::kUnsqueeze, {k, b.Ints({1})}), b.Ints({kBatch, 2, 2, kRows, kDim})}));
-  }), 1, 1);
+           return merge(
+               b, b.Make(Op::kExpand, {b.Make(Op::kUnsqueeze, {k, b.Ints({1})}), b.Ints({kBatch, 2, 2, kRows, kDim})}));
+         }),
+         1, 1);
   Expect("tile of five dims", grouped([=](Block& b, ValueId k) {
-    return merge(b, b.Make(Op::kTile, {b.Make(Op::kUnsqueeze, {k, b.Ints({2})}), b.Ints({1, 1, 2, 1, 1})}));
-  }), 1, 1);
-  Expect("tile of four dims: other heads", grouped([=](Block& b, ValueId k) { return b.Make(Op::kTile, {k, b.Ints({1, 2, 1, 1})}); }), 1, 1);
+           return merge(b, b.Make(Op::kTile, {b.Make(Op::kUnsqueeze, {k, b.Ints({2})}), b.Ints({1, 1, 2, 1, 1})}));
+         }),
+         1, 1);
+  Expect("tile of four dims: other heads",
+         grouped([=](Block& b, ValueId k) { return b.Make(Op::kTile, {k, b.Ints({1, 2, 1, 1})}); }), 1, 1);
   Expect("concat of five dims", grouped([=](Block& b, ValueId k) {
-    const ValueId five = b.Make(Op::kUnsqueeze, {k, b.Ints({2})});
-    return merge(b, b.Make(Op::kConcat, {five, five}, {{"axis", int64_t{2}}}));
-  }), 1, 1);
-  Expect("gather", grouped([=](Block& b, ValueId k) { return b.Make(Op::kGather, {k, b.Ints({0, 0, 1, 1})}, {{"axis", int64_t{1}}}); }), 1, 1);
-  Expect("gather: other heads", grouped([=](Block& b, ValueId k) { return b.Make(Op::kGather, {k, b.Ints({0, 1, 0, 1})}, {{"axis", int64_t{1}}}); }), 1, 1);
-  Expect("one head for all", [](Block& b) {
-    const ValueId k = b.Heads(b.Linear(b.x, kWidth, kDim), 1), v = b.Heads(b.Linear(b.x, kWidth, kDim), 1);
-    b.Finish(b.Softmax(b.Scores(b.Heads(b.Linear(b.x)), k)), v);
-  }, 1, 1);
+           const ValueId five = b.Make(Op::kUnsqueeze, {k, b.Ints({2})});
+           return merge(b, b.Make(Op::kConcat, {five, five}, {{"axis", int64_t{2}}}));
+         }),
+         1, 1);
+  Expect("gather", grouped([=](Block& b, ValueId k) {
+           return b.Make(Op::kGather, {k, b.Ints({0, 0, 1, 1})}, {{"axis", int64_t{1}}});
+         }),
+         1, 1);
+  Expect("gather: other heads", grouped([=](Block& b, ValueId k) {
+           return b.Make(Op::kGather, {k, b.Ints({0, 1, 0, 1})}, {{"axis", int64_t{1}}});
+         }),
+         1, 1);
+  Expect(
+      "one head for all",
+      [](Block& b) {
+        const ValueId k = b.Heads(b.Linear(b.x, kWidth, kDim), 1), v = b.Heads(b.Linear(b.x, kWidth, kDim), 1);
+        b.Finish(b.Softmax(b.Scores(b.Heads(b.Linear(b.x)), k)), v);
+      },
+      1, 1);
 }
 
 TEST(NearMiss, PackedProjections) {
   // The axis of Q, K and V in the unpacked shape, and how a part is taken.
   for (int64_t axis : {2, 3, 4}) {
     for (int how = 0; how < 3; ++how) {
-      Expect("axis " + std::to_string(axis) + ", how " + std::to_string(how), [=](Block& b) {
-        std::vector<int64_t> shape{kBatch, kRows, kHeads, kDim};
-        shape.insert(shape.begin() + axis, 3);
-        const ValueId five = b.Make(Op::kReshape, {b.Linear(b.x, kWidth, 3 * kWidth), b.Ints(shape)});
-        std::vector<ValueId> part;
-        if (how == 0) {
-          for (int64_t i = 0; i < 3; ++i) part.push_back(b.Make(Op::kGather, {five, b.g.AddConstant(Tensor::S64({}, {i}))}, {{"axis", axis}}));
-        } else if (how == 1) {
-          const NodeId split = b.g.AddNode(Op::kSplit, {five, b.Ints({1, 1, 1})}, 3, {{"axis", axis}}, "split");
-          for (size_t i = 0; i < 3; ++i) part.push_back(b.Make(Op::kSqueeze, {b.g.node(split).output(i), b.Ints({axis})}));
-        } else {  // V's place holds K and the other way round
-          for (int64_t i : {0, 2, 1}) {
-            part.push_back(b.Make(Op::kSqueeze, {b.Make(Op::kSlice, {five, b.Ints({i}), b.Ints({i + 1}), b.Ints({axis})}), b.Ints({axis})}));
-          }
-        }
-        for (ValueId& v : part) v = b.Transpose(v, {0, 2, 1, 3});
-        b.Finish(b.Softmax(b.Scores(part[0], part[1])), part[2]);
-      }, 1, 1);
+      Expect(
+          "axis " + std::to_string(axis) + ", how " + std::to_string(how),
+          [=](Block& b) {
+            std::vector<int64_t> shape{kBatch, kRows, kHeads, kDim};
+            shape.insert(shape.begin() + axis, 3);
+            const ValueId five = b.Make(Op::kReshape, {b.Linear(b.x, kWidth, 3 * kWidth), b.Ints(shape)});
+            std::vector<ValueId> part;
+            if (how == 0) {
+              for (int64_t i = 0; i < 3; ++i)
+                part.push_back(b.Make(Op::kGather, {five, b.g.AddConstant(Tensor::S64({}, {i}))}, {{"axis", axis}}));
+            } else if (how == 1) {
+              const NodeId split = b.g.AddNode(Op::kSplit, {five, b.Ints({1, 1, 1})}, 3, {{"axis", axis}}, "split");
+              for (size_t i = 0; i < 3; ++i)
+                part.push_back(b.Make(Op::kSqueeze, {b.g.node(split).output(i), b.Ints({axis})}));
+            } else {  // V's place holds K and the other way round
+              for (int64_t i : {0, 2, 1}) {
+                part.push_back(
+                    b.Make(Op::kSqueeze,
+                           {b.Make(Op::kSlice, {five, b.Ints({i}), b.Ints({i + 1}), b.Ints({axis})}), b.Ints({axis})}));
+              }
+            }
+            for (ValueId& v : part) v = b.Transpose(v, {0, 2, 1, 3});
+            b.Finish(b.Softmax(b.Scores(part[0], part[1])), part[2]);
+          },
+          1, 1);
     }
   }
 }

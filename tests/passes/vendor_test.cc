@@ -135,7 +135,8 @@ TEST(WhyNotInt8, SaysWhatStandsInTheWay) {
   EXPECT_NE(WhyOf({.p = false}).find("P (the probabilities) is float"), std::string::npos);
   EXPECT_NE(WhyOf({.v = false}).find("V is float"), std::string::npos);
   EXPECT_NE(WhyOf({.operands = DType::kS16}).find("Q is quantized to s16"), std::string::npos);
-  EXPECT_EQ(WhyOf({.operands = DType::kE4M3FN}), "P is quantized to u8, Q to e4m3fn: the kernels take all integers or all fp8");
+  EXPECT_EQ(WhyOf({.operands = DType::kE4M3FN}),
+            "P is quantized to u8, Q to e4m3fn: the kernels take all integers or all fp8");
 }
 
 // An attention op of ONNX Runtime that has no standard form here: the report says what import's rule says.

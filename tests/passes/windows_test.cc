@@ -54,8 +54,12 @@ struct Model {
   void Attend(ValueId mask, ValueId keep = {}) {
     std::vector<ValueId> in{q, k, k, mask, keep};
     while (!in.back().valid()) in.pop_back();
-    g.AddOutput("y", Make(Op::kSdpa, std::move(in), {{"num_heads", int64_t{2}}, {"kv_num_heads", int64_t{2}},
-                                                     {"head_dim", int64_t{4}}, {"v_head_dim", int64_t{4}}, {"scale", 0.5f}}));
+    g.AddOutput("y", Make(Op::kSdpa, std::move(in),
+                          {{"num_heads", int64_t{2}},
+                           {"kv_num_heads", int64_t{2}},
+                           {"head_dim", int64_t{4}},
+                           {"v_head_dim", int64_t{4}},
+                           {"scale", 0.5f}}));
   }
 
   Graph g;
@@ -79,8 +83,10 @@ Node Lifted(const Graph& graph, bool with_past) {
       return Tensor::F32({3, 2, rows, 4}, x);
     };
     std::vector<uint8_t> keep(static_cast<size_t>(3 * (s + p)));
-    for (size_t n = 0; n < keep.size(); ++n) keep[n] = n < static_cast<size_t>(s + p) ? n % 5 != 0 : 1;  // the first row may be lost
-    ir::TensorMap inputs{{"q", floats(s)}, {"k", floats(s)}, {"padding", Tensor::Of<uint8_t>(DType::kBool, {3, 1, 1, s + p}, keep)}};
+    for (size_t n = 0; n < keep.size(); ++n)
+      keep[n] = n < static_cast<size_t>(s + p) ? n % 5 != 0 : 1;  // the first row may be lost
+    ir::TensorMap inputs{
+        {"q", floats(s)}, {"k", floats(s)}, {"padding", Tensor::Of<uint8_t>(DType::kBool, {3, 1, 1, s + p}, keep)}};
     if (with_past) inputs["past"] = floats(p);
     const auto want = ir::Interpret(graph, inputs), got = ir::Interpret(after, inputs);
     EXPECT_TRUE(want.has_value() && got.has_value());
@@ -166,7 +172,9 @@ TEST(Windows, WhatIsNotExactStays) {
   const ValueId causal = twice.Where(twice.Make(Op::kLessOrEqual, {twice.j, twice.i}), kLowest);
   stays(twice, twice.Make(Op::kAdd, {causal, twice.Where(twice.padding, kLowest)}));
   Model doubled(false);  // key <= 2 query is no window
-  stays(doubled, doubled.Where(doubled.Make(Op::kLessOrEqual, {doubled.j, doubled.Make(Op::kMul, {doubled.i, doubled.Whole(2)})}), -kInf));
+  stays(doubled,
+        doubled.Where(
+            doubled.Make(Op::kLessOrEqual, {doubled.j, doubled.Make(Op::kMul, {doubled.i, doubled.Whole(2)})}), -kInf));
   Model one(false);  // the positions of the queries say nothing of the keys
   stays(one, one.Where(one.Make(Op::kGreaterOrEqual, {one.i, one.Whole(0)}), -kInf));
 }

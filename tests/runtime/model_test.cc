@@ -77,9 +77,14 @@ ir::Graph LongAttention(bool flash) {
   };
   const ir::ValueId q = input("q", 40), k = input("k", 3000), v = input("v", 3000);
   const ir::NodeId o = g.AddNode(ir::Op::kSdpa, {q, k, v}, 1,
-                                 {{"num_heads", int64_t{2}}, {"kv_num_heads", int64_t{2}}, {"head_dim", int64_t{16}},
-                                  {"v_head_dim", int64_t{16}}, {"scale", 0.25f}, {"window_right", int64_t{0}},
-                                  {"bottom_right", int64_t{1}}, {"flash", int64_t{flash ? 1 : 0}}});
+                                 {{"num_heads", int64_t{2}},
+                                  {"kv_num_heads", int64_t{2}},
+                                  {"head_dim", int64_t{16}},
+                                  {"v_head_dim", int64_t{16}},
+                                  {"scale", 0.25f},
+                                  {"window_right", int64_t{0}},
+                                  {"bottom_right", int64_t{1}},
+                                  {"flash", int64_t{flash ? 1 : 0}}});
   g.AddOutput("y", g.node(o).output());
   return g;
 }
@@ -90,7 +95,8 @@ TEST(Model, FlashAttentionIsNearTheExactMode) {
   uint32_t state = 1;
   for (const auto& [name, rows] : {std::pair{"q", 40}, {"k", 3000}, {"v", 3000}}) {
     inputs[name] = Tensor::Zeros(ir::DType::kF32, {1, 2, rows, 16});
-    for (float& x : inputs[name].mutable_as<float>()) x = static_cast<float>((state = state * 1664525 + 1013904223) >> 8) / 8388608.0f - 1.0f;
+    for (float& x : inputs[name].mutable_as<float>())
+      x = static_cast<float>((state = state * 1664525 + 1013904223) >> 8) / 8388608.0f - 1.0f;
   }
   auto exact = Model::Compile(LongAttention(false), {.threads = 1});
   ASSERT_TRUE(exact.has_value());
@@ -117,16 +123,22 @@ ir::Graph LongInt8Attention(bool flash) {
   const auto input = [&](const char* name, int64_t rows, ir::DType type) {
     return g.AddInput(name, {type, ir::SymShape{1, 2, rows, 16}});
   };
-  std::vector<ir::ValueId> in = {input("q", 40, ir::DType::kS8), input("k", 3000, ir::DType::kS8), input("v", 3000, ir::DType::kU8)};
+  std::vector<ir::ValueId> in = {input("q", 40, ir::DType::kS8), input("k", 3000, ir::DType::kS8),
+                                 input("v", 3000, ir::DType::kU8)};
   const Tensor signed_zero = Tensor::Zeros(ir::DType::kS8, {}), zero = Tensor::Zeros(ir::DType::kU8, {});
   for (const float scale : {1 / 128.0f, 1 / 128.0f, 1 / 255.0f, 1 / 255.0f}) {
     in.push_back(g.AddConstant(Tensor::ScalarF32(scale)));
     in.push_back(g.AddConstant(in.size() < 7 ? signed_zero : zero));
   }
   const ir::NodeId o = g.AddNode(ir::Op::kSdpaInt8, std::move(in), 1,
-                                 {{"num_heads", int64_t{2}}, {"kv_num_heads", int64_t{2}}, {"head_dim", int64_t{16}},
-                                  {"v_head_dim", int64_t{16}}, {"scale", 1 / 16.0f}, {"window_right", int64_t{0}},
-                                  {"bottom_right", int64_t{1}}, {"flash", int64_t{flash ? 1 : 0}}});
+                                 {{"num_heads", int64_t{2}},
+                                  {"kv_num_heads", int64_t{2}},
+                                  {"head_dim", int64_t{16}},
+                                  {"v_head_dim", int64_t{16}},
+                                  {"scale", 1 / 16.0f},
+                                  {"window_right", int64_t{0}},
+                                  {"bottom_right", int64_t{1}},
+                                  {"flash", int64_t{flash ? 1 : 0}}});
   g.AddOutput("y", g.node(o).output());
   return g;
 }
@@ -137,7 +149,8 @@ TEST(Model, Int8FlashAttentionIsNearItsBody) {
   for (const auto& [name, rows] : {std::pair{"q", 40}, {"k", 3000}, {"v", 3000}}) {
     inputs[name] = Tensor::Zeros(*name == 'v' ? ir::DType::kU8 : ir::DType::kS8, {1, 2, rows, 16});
     for (int64_t i = 0; i < inputs[name].size(); ++i) {
-      reinterpret_cast<uint8_t*>(inputs[name].mutable_data())[i] = static_cast<uint8_t>((state = state * 1664525 + 1013904223) >> 24);
+      reinterpret_cast<uint8_t*>(inputs[name].mutable_data())[i] =
+          static_cast<uint8_t>((state = state * 1664525 + 1013904223) >> 24);
     }
   }
   auto body = Model::Compile(LongInt8Attention(true), {.threads = 1, .kernels = false});
@@ -185,8 +198,9 @@ TEST(Model, ProfileNamesKernelsAndSources) {
   Profile profile;
   ASSERT_TRUE(model->Run(Case(0), &profile).has_value());
   ASSERT_FALSE(profile.events.empty());
-  const bool has_source = std::any_of(profile.events.begin(), profile.events.end(),
-                                      [](const ProfileEvent& e) { return !e.origin.empty() && e.kernel.starts_with("matmul_f32"); });
+  const bool has_source = std::any_of(profile.events.begin(), profile.events.end(), [](const ProfileEvent& e) {
+    return !e.origin.empty() && e.kernel.starts_with("matmul_f32");
+  });
   EXPECT_TRUE(has_source);
   EXPECT_NE(ToChromeTrace(profile).find("\"traceEvents\""), std::string::npos);
 }

@@ -32,7 +32,8 @@ TEST(PlanMemory, RandomLivesNeverOverlap) {
       EXPECT_LE(plan.offsets[a] + lives[a].bytes, plan.arena_bytes);
       for (size_t b = a + 1; b < lives.size(); ++b) {
         const bool together = lives[a].first <= lives[b].last && lives[b].first <= lives[a].last;
-        const bool overlap = plan.offsets[a] < plan.offsets[b] + lives[b].bytes && plan.offsets[b] < plan.offsets[a] + lives[a].bytes;
+        const bool overlap =
+            plan.offsets[a] < plan.offsets[b] + lives[b].bytes && plan.offsets[b] < plan.offsets[a] + lives[a].bytes;
         EXPECT_FALSE(together && overlap) << "round " << round << " buffers " << a << " and " << b;
       }
     }

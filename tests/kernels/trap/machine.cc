@@ -156,7 +156,8 @@ std::string CheckDot(const Decoded& d, const TileFile& t, const char* what) {
   for (int tile : {d.reg, d.rm, d.vvvv}) {
     std::string problem = CheckTile(t, tile, what);
     if (!problem.empty()) return problem;
-    if (t.row_bytes[tile] % 4 != 0) return std::format("{}: tile {} has rows of {} bytes", what, tile, t.row_bytes[tile]);
+    if (t.row_bytes[tile] % 4 != 0)
+      return std::format("{}: tile {} has rows of {} bytes", what, tile, t.row_bytes[tile]);
   }
   if (d.reg == d.rm || d.reg == d.vvvv || d.rm == d.vvvv) {
     return std::format("{} with one tile twice: {}, {}, {}", what, d.reg, d.rm, d.vvvv);

@@ -28,8 +28,8 @@ struct Machine {
 };
 
 struct Outcome {
-  bool known = false;   // false: not one of these instructions, nothing was done
-  size_t length = 0;    // in bytes
+  bool known = false;  // false: not one of these instructions, nothing was done
+  size_t length = 0;   // in bytes
   bool is_tile = false;
   std::string problem;  // empty, or why a CPU would have refused; then nothing was done
 };
