@@ -57,6 +57,8 @@ struct CompileContext {
   const Tensor* Constant(ValueId v) const {
     return v.valid() && constants[v.index].tensor.defined() ? &constants[v.index].tensor : nullptr;
   }
+  // Absent, or of this type. Kernels read memory by what they expect, so they must ask.
+  bool Is(ValueId v, DType t) const { return !v.valid() || graph.value(v).type.dtype == t; }
 };
 
 // Null where no kernel serves the node (the interpreter then does). An error only for what can never run.

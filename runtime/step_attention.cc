@@ -266,7 +266,16 @@ KernelPtr MakeAttention(const Node& node, const CompileContext& c) {
   config.hidden_value = a.Float("hidden_value", -std::numeric_limits<float>::infinity());
   config.flash = a.Int("flash", 0) != 0;
   if (config.heads <= 0 || config.groups <= 0 || config.heads % config.groups != 0) return nullptr;
-  if (node.op == Op::kSdpa) return std::make_unique<FloatAttention>(c.arch, config);
+  const size_t mask = node.op == Op::kSdpa ? 3 : 13;
+  const bool masks_fit = c.Is(node.input(mask), DType::kF32) && c.Is(node.input(mask + 1), DType::kBool) &&
+                         c.Is(node.input(mask + 2), DType::kF32);
+  if (!masks_fit) return nullptr;
+  if (node.op == Op::kSdpa) {
+    for (size_t i = 0; i < 3; ++i) {
+      if (!c.Is(node.input(i), DType::kF32)) return nullptr;
+    }
+    return std::make_unique<FloatAttention>(c.arch, config);
+  }
   kernels::SdpaInt8Args p;
   if (!ReadParams(node, c, 3, &p.q_type, &p.q_scale, &p.q_zero_point) ||
       !ReadParams(node, c, 5, &p.k_type, &p.k_scale, &p.k_zero_point) ||
@@ -276,6 +285,9 @@ KernelPtr MakeAttention(const Node& node, const CompileContext& c) {
   const bool fp8 = quant::IsFp8(p.q_type);
   config.flash = config.flash && !fp8;  // fp8 has the exact form only
   if (!config.flash && !ReadParams(node, c, 9, &p.p_type, &p.p_scale, &p.p_zero_point)) return nullptr;
+  if (!c.Is(node.input(0), p.q_type) || !c.Is(node.input(1), p.k_type) || !c.Is(node.input(2), p.v_type)) {
+    return nullptr;
+  }
   p.o_type = DType::kF32;
   if (node.input(11) && !ReadParams(node, c, 11, &p.o_type, &p.o_scale, &p.o_zero_point)) return nullptr;
   for (const DType t : {p.k_type, p.v_type, p.p_type, p.o_type}) {

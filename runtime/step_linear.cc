@@ -134,6 +134,9 @@ bool MakeBranch(const Node& node, const CompileContext& c, size_t first, Branch*
 
 KernelPtr MakeLinear(const Node& node, const CompileContext& c) {
   if (quant::IsFp8(c.graph.value(node.inputs[0]).type.dtype)) return MakeLinearFp8(node, c);
+  const bool types_fit = quant::IsInt8(c.graph.value(node.inputs[0]).type.dtype) && c.Is(node.input(1), DType::kF32) &&
+                         (node.op != Op::kLinearInt8 || c.Is(node.input(9), DType::kF32));
+  if (!types_fit) return nullptr;
   const Tensor* xs = c.Constant(node.input(1));
   const Tensor* xz = c.Constant(node.input(2));
   const auto is_scalar = [&](ValueId v) {

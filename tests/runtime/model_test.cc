@@ -231,6 +231,32 @@ TEST(Model, InputsThatDoNotFitAreNamed) {
   EXPECT_NE(Refusal(rank).find("shape [3]"), std::string::npos);
 }
 
+// A file may say anything of octavo's own ops. Kernels read by the types that they expect; half as many bytes are an error.
+TEST(Model, OperandsOfAnotherTypeAreRefusedAndNotRead) {
+  using ir::DType;
+  constexpr int64_t kHeads = 2, kDim = 64, kRows = 300;
+  const ir::Shape shape = {1, kHeads, kRows, kDim};
+  for (size_t odd = 0; odd < 5; ++odd) {  // q, k, v, mask, keep
+    ir::Graph g;
+    ir::TensorMap inputs;
+    std::vector<ir::ValueId> in;
+    for (size_t i = 0; i < 5; ++i) {
+      const DType type = i == odd ? (i == 4 ? DType::kF32 : DType::kF16) : i == 4 ? DType::kBool : DType::kF32;
+      const ir::Shape size = i < 3 ? shape : ir::Shape{1, 1, 1, kRows};
+      const std::string name = "x" + std::to_string(i);
+      in.push_back(g.AddInput(name, {type, ir::SymShape(size.begin(), size.end())}));
+      inputs[name] = Tensor::Zeros(type, size);
+    }
+    const ir::Attrs attrs{{"num_heads", kHeads}, {"kv_num_heads", kHeads}, {"head_dim", kDim}, {"v_head_dim", kDim}};
+    g.AddOutput("y", g.node(g.AddNode(ir::Op::kSdpa, in, 1, attrs, "attention")).output());
+    auto model = Model::Compile(std::move(g), {.threads = 1});
+    if (!model) continue;  // inference names it
+    EXPECT_EQ(model->KernelOfEachStep()[0].find("sdpa_f32"), std::string::npos) << odd;
+    auto got = model->Run(inputs);
+    EXPECT_FALSE(got.has_value()) << odd;
+  }
+}
+
 TEST(Model, UnknownOpIsNamedWhenCompiling) {
   ir::Graph g;
   const ir::ValueId x = g.AddInput("x", {ir::DType::kF32, ir::SymShape{2}});
