@@ -4,6 +4,7 @@
 #include <format>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <optional>
 
 #include "octavo/cli/cli.h"
 #include "octavo/runtime/model.h"
@@ -16,7 +17,7 @@ struct Flags {
   std::vector<std::string> models;
   std::string inputs;
   std::vector<int> threads;
-  double seconds = 3;
+  std::optional<double> seconds;
   bool kernels = false;
   bool json = false;
 };
@@ -107,7 +108,7 @@ void Print(std::vector<Sample>& samples, const Flags& flags) {
 
 int Run(const Flags& flags) {
   if (flags.kernels)
-    return BenchKernels(std::min(flags.seconds, 1.0), flags.threads.empty() ? 2 : flags.threads[0], flags.json);
+    return BenchKernels(flags.seconds.value_or(1), flags.threads.empty() ? 2 : flags.threads[0], flags.json);
   if (flags.models.empty()) return Fail("bench needs a model, or --kernels"), kUsage;
   std::vector<Sample> samples;
   for (const std::string& path : flags.models) {
@@ -121,7 +122,7 @@ int Run(const Flags& flags) {
       samples.push_back({path, model->threads(), std::move(*model), *inputs, {}});
     }
   }
-  if (auto ok = Measure(samples, flags.seconds); !ok) return Fail(ok.error());
+  if (auto ok = Measure(samples, flags.seconds.value_or(3)); !ok) return Fail(ok.error());
   Print(samples, flags);
   return kOk;
 }
@@ -137,9 +138,8 @@ void AddBench(Program& program) {
                 "thread counts to try, e.g. 1,2; 0: all. With --kernels: against one thread, 2 unless given")
       ->delimiter(',')
       ->check(CLI::Range(0, 1024));
-  c->add_option("--seconds", flags->seconds, "per model and thread count")
-      ->check(CLI::PositiveNumber)
-      ->capture_default_str();
+  c->add_option("--seconds", flags->seconds, "per model and thread count, 3 unless given; with --kernels per row, 1")
+      ->check(CLI::PositiveNumber);
   c->add_flag("--kernels", flags->kernels,
               "no model: the kernel pair on this CPU against its measured peak and oneDNN");
   c->add_flag("--json", flags->json, "for programs");
