@@ -156,8 +156,9 @@ void Decode(benchmark::State& state, Arch arch, int64_t keys, int64_t d, bool fl
   state.counters["GB/s"] = static_cast<double>(heads * keys * d * 8) / best * 1e-9;
 }
 
-// The same in int8, each kv head shared by `group` heads.
-void DecodeInt8(benchmark::State& state, Arch arch, int64_t keys, int64_t d, int64_t group) {
+// The same in int8, each kv head shared by `group` heads. flat: every key has a code that is not 0; else P has a scale of 1/255,
+// which leaves few.
+void DecodeInt8(benchmark::State& state, Arch arch, int64_t keys, int64_t d, int64_t group, bool flat) {
   const int64_t heads = 8;
   SdpaInt8Args a;
   a.shape = {1, heads * group, heads, 1, keys, d, d};
@@ -171,6 +172,7 @@ void DecodeInt8(benchmark::State& state, Arch arch, int64_t keys, int64_t d, int
   a.o_type = quant::DType::kU8;
   a.q_zero_point = a.k_zero_point = a.v_zero_point = a.o_zero_point = 121;
   a.q_scale = a.k_scale = a.v_scale = a.o_scale = 0.02f, a.p_scale = 1 / 255.0f, a.scale = 0.125f;
+  if (flat) a.q_scale = 1e-4f, a.p_scale = 1 / (64.0f * static_cast<float>(keys));
   AlignedArray<uint8_t> scratch(SdpaDecodeScratchBytes(arch, a));
   double best = 1e30;
   for (auto _ : state) {
@@ -219,10 +221,13 @@ void Register() {
   };
   few("decode_read_bandwidth", [](benchmark::State& state) { ReadBandwidth(state, int64_t{8} * 8192 * 64 * 2); });
   for (const Arch arch : SupportedArchs()) {
-    for (const int64_t group : {1, 4}) {
-      if (arch == Arch::kScalar) continue;
-      few("decode_int8/" + std::string(Name(arch)) + "/group" + std::to_string(group),
-          [=](benchmark::State& state) { DecodeInt8(state, arch, 8192, 64, group); });
+    for (const int64_t group : {1, 4, 8}) {
+      for (const bool flat : {false, true}) {
+        if (arch == Arch::kScalar) continue;
+        few(std::string(flat ? "decode_int8_flat/" : "decode_int8/") + std::string(Name(arch)) + "/group" +
+                std::to_string(group),
+            [=](benchmark::State& state) { DecodeInt8(state, arch, 8192, 64, group, flat); });
+      }
     }
     for (const bool flash : {false, true}) {
       if (arch == Arch::kScalar) continue;

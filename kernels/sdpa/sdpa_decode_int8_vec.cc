@@ -1,6 +1,6 @@
 // int8 attention of few rows (decoding), the exact mode's bits: K and V are read once, where they lie, for all rows of all
-// heads that share them. Tiles of 64 keys are brought into panels in L1 (0.05 cycles a byte with AVX-512, against 0.2 that
-// memory takes); nothing is written but scores and probabilities.
+// heads that share them. VNNI: tiles of 64 keys are brought into panels in L1 (0.05 cycles a byte with AVX-512, against 0.2
+// that memory takes). s16: products where they lie (sdpa_decode_direct-inl.h). Nothing is written but scores and probabilities.
 #include <algorithm>
 #include <cstring>
 
@@ -13,6 +13,7 @@
 #include "hwy/foreach_target.h"  // IWYU pragma: keep
 #include "hwy/highway.h"
 #include "octavo/kernels/sdpa/sdpa_blocks-inl.h"
+#include "octavo/kernels/sdpa/sdpa_decode_direct-inl.h"
 #include "octavo/kernels/sdpa/sdpa_int8-inl.h"
 #include "octavo/kernels/sdpa/sdpa_softmax-inl.h"
 #include "octavo/kernels/sdpa/sdpa_store-inl.h"
@@ -73,6 +74,71 @@ void DecodeScores(const DecodeRows& d, const Span& span) {
   }
 }
 
+// f(rows as a constant) for 4, 2 or 1 of the rows from `first` on, and what is left.
+template <size_t kMost, class F>
+HWY_INLINE void ForFewRows(int64_t count, F f) {
+  int64_t row = 0;
+  if constexpr (kMost >= 4) {
+    for (; row + 4 <= count; row += 4) f(std::integral_constant<size_t, 4>(), static_cast<size_t>(row));
+  }
+  for (; row + 2 <= count; row += 2) f(std::integral_constant<size_t, 2>(), static_cast<size_t>(row));
+  if (row < count) f(std::integral_constant<size_t, 1>(), static_cast<size_t>(row));
+}
+
+template <bool kSigned>
+void DirectScores(const DecodeRows& d, const Span& span) {
+  const SdpaInt8Args& args = d.args;
+  const SdpaShape& s = args.shape;
+  const SdpaLayout& l = d.layout.rows;
+  const auto width = static_cast<size_t>(s.head_size);
+  const int32_t zero = args.k_zero_point + (kSigned ? 128 : 0);
+  int32_t terms[kSdpaDecodeRows];
+  for (int64_t i = 0; i < d.count; ++i) {
+    const auto* q = static_cast<const uint8_t*>(args.q) + OffsetOf(args.q_strides, d.batch, d.Head(i), d.Row(i));
+    auto* out = reinterpret_cast<int16_t*>(d.scratch + l.q_at + static_cast<size_t>(i) * l.q_stride);
+    terms[i] = -zero * DirectQuery(q, width, args.q_type == quant::DType::kS8, args.q_zero_point, out);
+  }
+  const auto k = RowsOf<uint8_t>(args.k, args.k_strides, d.batch, d.kv_head, s.k_len, s.head_size);
+  for (size_t key = span.begin; key < span.padded; key += internal::kDecodeKeys) {
+    const DirectBlock block = BlockAt(k, key, d.tile());
+    const size_t keys = HWY_MIN(span.padded - key, internal::kDecodeKeys);
+    ForFewRows<4>(d.count, [&](auto rows, size_t i) HWY_ATTR {
+      auto* out = reinterpret_cast<int32_t*>(d.scratch + l.scores_at + i * l.score_stride) + key;
+      const DirectRows tile = {d.scratch + l.q_at + i * l.q_stride, l.q_stride, out, l.score_stride / 4};
+      KeyTile<decltype(rows)::value, kSigned>(tile, terms + i, block, keys, width);
+    });
+  }
+}
+
+template <bool kSigned>
+void DirectValues(const DecodeRows& d, const Span& span) {
+  constexpr size_t kMost = HWY_TARGET == HWY_AVX2 ? 2 : 4;  // 4 sums a row
+  const SdpaInt8Args& args = d.args;
+  const SdpaShape& s = args.shape;
+  const SdpaLayout& l = d.layout.rows;
+  const int32_t zero = args.v_zero_point + (kSigned ? 128 : 0);
+  const auto v = RowsOf<uint8_t>(args.v, args.v_strides, d.batch, d.kv_head, s.k_len, s.v_head_size);
+  auto* total = reinterpret_cast<int32_t*>(d.scratch + l.out_at);
+  for (size_t i = 0; i < static_cast<size_t>(d.count); ++i) {
+    const auto* p = reinterpret_cast<const int16_t*>(d.scratch + l.p_at + i * l.p_stride);
+    std::fill_n(total + i * l.v16, l.v16, -zero * SumOfWords(p + span.begin, span.padded - span.begin));
+  }
+  for (size_t key = span.begin; key < span.padded; key += internal::kDecodeKeys) {
+    uint8_t fours[internal::kDecodeKeys / 4];
+    const uint8_t* p = d.scratch + l.p_at + key * 2;
+    const size_t keys = HWY_MIN(span.padded - key, internal::kDecodeKeys);
+    const size_t count = FoursInUse(p, l.p_stride, static_cast<size_t>(d.count), keys, fours);
+    if (count == 0) continue;
+    const DirectBlock block = BlockAt(v, key, d.tile());
+    for (size_t c = 0; c < l.v16; c += kDirectBytes) {
+      ForFewRows<kMost>(d.count, [&](auto rows, size_t i) HWY_ATTR {
+        const DirectRows tile = {p + i * l.p_stride, l.p_stride, total + i * l.v16 + c, l.v16};
+        ValueFours<decltype(rows)::value, kSigned>(tile, fours, count, block.data + c, block.stride);
+      });
+    }
+  }
+}
+
 // From the scores of one row to its words of P; false: a hidden key counts, so all keys are needed.
 template <class E>
 bool DecodeProbs(const DecodeRows& d, const ProbQuant& quant, const Span& span, int64_t i, int32_t* term) {
@@ -127,11 +193,19 @@ void DecodeValues(const DecodeRows& d, const ProbQuant& quant, const Span& span,
 template <class E>
 bool DecodeSpan(const DecodeRows& d, const ProbQuant& quant, const Span& span) {
   alignas(64) int32_t terms[kSdpaDecodeRows] = {};
-  DecodeScores<E>(d, span);
+  if constexpr (E::kPerWord == 4) {
+    DecodeScores<E>(d, span);
+  } else {
+    d.args.k_type == quant::DType::kS8 ? DirectScores<true>(d, span) : DirectScores<false>(d, span);
+  }
   for (int64_t i = 0; i < d.count; ++i) {
     if (!DecodeProbs<E>(d, quant, span, i, &terms[i])) return false;
   }
-  DecodeValues<E>(d, quant, span, terms);
+  if constexpr (E::kPerWord == 4) {
+    DecodeValues<E>(d, quant, span, terms);
+  } else {
+    d.args.v_type == quant::DType::kS8 ? DirectValues<true>(d, span) : DirectValues<false>(d, span);
+  }
   return true;
 }
 

@@ -1,5 +1,8 @@
 // Few query rows against many keys: every Arch against the scalar form of the exact mode.
 #include "octavo/kernels/sdpa/sdpa.h"
+
+#include <sys/mman.h>
+
 #include "sdpa_testing.h"
 
 namespace octavo::kernels {
@@ -53,6 +56,62 @@ TEST_P(SdpaDecodeInt8Test, EqualsTheScalarFormForModels) {
   for (const SdpaShape& shape : {SdpaShape{1, 8, 8, 1, 1000, 64, 64}, SdpaShape{1, 8, 2, 1, 2049, 64, 64},
                                  SdpaShape{2, 4, 1, 2, 511, 128, 128}, SdpaShape{1, 2, 2, 8, 700, 32, 96}}) {
     for (int i = 0; i < repeats; ++i) Check(GetParam(), shape, ++seed, i % 2 != 0);
+    if (HasFatalFailure()) return;
+  }
+}
+
+// Few codes that are not 0, as a long row has, and none at all: what is left out must not have counted.
+TEST_P(SdpaDecodeInt8Test, MostCodesAreZero) {
+  for (int trial = 0; trial < (ExecutionOf(GetParam()) == Execution::kTrap ? 4 : 40); ++trial) {
+    const SdpaShape shape = {1, RandomInt(1, 8), 1, 1, RandomInt(200, 900), RandomInt(1, 70), RandomInt(1, 130)};
+    const auto seed = static_cast<uint32_t>(RandomInt(0, 1 << 30));
+    SCOPED_TRACE("seed " + std::to_string(seed));
+    const auto p = MakeProblem(shape, seed);
+    SdpaInt8Args& a = p->int8;
+    a.p_type = seed % 2 != 0 ? DType::kU8 : DType::kS8;
+    a.p_zero_point = seed % 3 == 0 ? 5 : a.p_type == DType::kU8 ? 0 : -128;
+    a.p_scale = seed % 5 == 0 ? 4.0f : 1 / 255.0f;
+    const bool floats = a.o_type == DType::kF32;
+    const size_t bytes = p->out_elements * (floats ? 4 : 1);
+    ExpectSame(Decode(GetParam(), a, bytes), Attend(Arch::kScalar, a, bytes, false), floats);
+    if (HasFatalFailure()) return;
+  }
+}
+
+// Bytes that end where the next page cannot be read.
+class AtAPageEnd {
+ public:
+  explicit AtAPageEnd(const std::vector<uint8_t>& bytes) : size_((bytes.size() + 4095) / 4096 * 4096) {
+    pages_ = static_cast<uint8_t*>(mmap(nullptr, size_ + 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
+    EXPECT_NE(static_cast<void*>(pages_), MAP_FAILED);
+    EXPECT_EQ(mprotect(pages_ + size_, 4096, PROT_NONE), 0);
+    data_ = pages_ + size_ - bytes.size();
+    std::memcpy(data_, bytes.data(), bytes.size());
+  }
+  ~AtAPageEnd() { munmap(pages_, size_ + 4096); }
+  const uint8_t* data() const { return data_; }
+
+ private:
+  size_t size_;
+  uint8_t* pages_;
+  uint8_t* data_;
+};
+
+TEST_P(SdpaDecodeInt8Test, NothingBehindTheLastRowIsRead) {
+  if (ExecutionOf(GetParam()) == Execution::kTrap) return;  // the same code, slowly
+  for (int trial = 0; trial < 200; ++trial) {
+    const int64_t kv = RandomInt(1, 2);
+    const SdpaShape shape = {1, kv, kv, RandomInt(1, 3), RandomInt(1, 200), RandomInt(1, 70), RandomInt(1, 70)};
+    const auto seed = static_cast<uint32_t>(RandomInt(0, 1 << 30));
+    SCOPED_TRACE("seed " + std::to_string(seed));
+    const auto p = MakeProblem(shape, seed);
+    SdpaInt8Args& a = p->int8;
+    const bool floats = a.o_type == DType::kF32;
+    const size_t bytes = p->out_elements * (floats ? 4 : 1);
+    const std::vector<uint8_t> want = Attend(Arch::kScalar, a, bytes, false);
+    const AtAPageEnd q(p->q8), k(p->k8), v(p->v8);
+    a.q = q.data(), a.k = k.data(), a.v = v.data();
+    ExpectSame(Decode(GetParam(), a, bytes), want, floats);
     if (HasFatalFailure()) return;
   }
 }
