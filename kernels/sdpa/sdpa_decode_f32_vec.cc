@@ -12,6 +12,7 @@
 #include "hwy/foreach_target.h"  // IWYU pragma: keep
 #include "hwy/highway.h"
 #include "octavo/kernels/sdpa/sdpa_blocks-inl.h"
+#include "octavo/kernels/sdpa/sdpa_decode_split-inl.h"
 #include "octavo/kernels/sdpa/sdpa_softmax-inl.h"
 
 #ifndef OCTAVO_KERNELS_SDPA_DECODE_LAYOUT
@@ -48,10 +49,16 @@ struct Group {
   const SdpaFloatArgs& args;
   const DecodeLayout& layout;
   int64_t batch, kv_head;
-  uint8_t* scratch;
+  uint8_t* scratch;  // of this thread
+  uint8_t* scores;
 
   HWY_INLINE int64_t heads() const { return args.shape.heads / args.shape.kv_heads; }
-  HWY_INLINE uint8_t* Scores(size_t row) const { return scratch + layout.scores_at + row * layout.of.score_stride; }
+  HWY_INLINE uint8_t* Scores(size_t row) const { return scores + row * layout.of.score_stride; }
+  HWY_INLINE ScoreRows Rows(size_t row) const {
+    return {Scores(row), layout.of.score_stride, static_cast<size_t>(args.shape.k_len)};
+  }
+  HWY_INLINE int64_t HeadOf(size_t row) const { return kv_head * heads() + static_cast<int64_t>(row) / args.shape.q_len; }
+  HWY_INLINE int64_t RowOf(size_t row) const { return static_cast<int64_t>(row) % args.shape.q_len; }
   HWY_INLINE float* Sums(size_t row) const {
     return reinterpret_cast<float*>(scratch + layout.sums_at) + row * layout.of.v16;
   }
@@ -89,6 +96,14 @@ inline void GroupScores(const Group& g, const Span& span) {
   }
 }
 
+HWY_INLINE void Divide(const ScoreRows& rows, size_t r, float sum, bool nan_guard) {
+  if (sum != sum && nan_guard) {
+    std::memset(rows.Row(r), 0, internal::RoundUp(rows.keys, 16) * sizeof(float));
+  } else {
+    DividePass(rows, r, sum);
+  }
+}
+
 // Scores to probabilities. False: a key outside the span would not have been 0.
 inline bool GroupSoftmax(const Group& g, const Span& span) {
   const SdpaFloatArgs& args = g.args;
@@ -101,20 +116,13 @@ inline bool GroupSoftmax(const Group& g, const Span& span) {
   bool done = true;
   ForRuns(g, of_heads, [&](auto count, int64_t head, int64_t row) HWY_ATTR {
     constexpr size_t kR = decltype(count)::value;
-    const auto first = static_cast<size_t>(head * s.q_len + row);
-    const ScoreRows rows = {g.Scores(first), g.layout.of.score_stride, static_cast<size_t>(s.k_len)};
+    const ScoreRows rows = g.Rows(static_cast<size_t>(head * s.q_len + row));
     const Block<SdpaFloatArgs> block = {args, g.layout.of, nullptr, g.scratch, g.batch, g.kv_head * g.heads() + head,
                                         row};
     float sum[kR];
     if (!Softmax<kR, false>(block, rows, 1.0f, span, sum)) done = false;
     const ScoreRows part = Part(rows, span.begin, span.end);
-    for (size_t r = 0; r < kR; ++r) {
-      if (sum[r] != sum[r] && args.nan_guard) {
-        std::memset(part.Row(r), 0, (span.padded - span.begin) * sizeof(float));
-      } else {
-        DividePass(part, r, sum[r]);
-      }
-    }
+    for (size_t r = 0; r < kR; ++r) Divide(part, r, sum[r], args.nan_guard);
   });
   return done;
 }
@@ -141,37 +149,52 @@ HWY_NOINLINE void ValueTile(const float* p, size_t p_stride, const float* v, int
   }
 }
 
+// Columns of V.
+struct Columns {
+  size_t begin, end;
+};
+
 template <size_t kR>
-HWY_INLINE void ValueRows(const Group& g, size_t first, const HeadRows<float>& v, size_t at, size_t keys) {
+HWY_INLINE void ValueRows(const Group& g, size_t first, const HeadRows<float>& v, const Columns& of, size_t at,
+                          size_t keys) {
   constexpr size_t kC = kF16Lanes == 16 ? 4 : 1;  // 16 of 32 zmm, 8 of 16 ymm
   const size_t p_stride = g.layout.of.score_stride / sizeof(float), v16 = g.layout.of.v16;
   const float* p = reinterpret_cast<const float*>(g.Scores(first)) + at;
   const float* from = v.data + static_cast<int64_t>(at) * v.stride;
-  size_t c = 0;
-  for (; c + 16 * kC <= v.width; c += 16 * kC) {
+  size_t c = of.begin;
+  for (; c + 16 * kC <= of.end; c += 16 * kC) {
     ValueTile<kR, kC>(p, p_stride, from + c, v.stride, keys, 16, g.Sums(first) + c, v16);
   }
-  for (; c < v.width; c += 16) {
-    ValueTile<kR, 1>(p, p_stride, from + c, v.stride, keys, HWY_MIN(v.width - c, size_t{16}), g.Sums(first) + c, v16);
+  for (; c < of.end; c += 16) {
+    ValueTile<kR, 1>(p, p_stride, from + c, v.stride, keys, HWY_MIN(of.end - c, size_t{16}), g.Sums(first) + c, v16);
   }
 }
 
-inline void GroupValues(const Group& g, const Span& span) {
-  const SdpaShape& s = g.args.shape;
-  const auto v = RowsOf<float>(g.args.v, g.args.v_strides, g.batch, g.kv_head, s.k_len, s.v_head_size);
+// Sums of the columns for all rows, and the rows' part of the output.
+inline void GroupValues(const Group& g, const Span& span, const Columns& of) {
+  const SdpaFloatArgs& args = g.args;
+  const SdpaShape& s = args.shape;
+  const auto v = RowsOf<float>(args.v, args.v_strides, g.batch, g.kv_head, s.k_len, s.v_head_size);
   std::memset(g.Sums(0), 0, g.layout.rows * g.layout.of.out_stride);
   for (size_t at = span.begin; at < span.end; at += 64) {
     const size_t keys = HWY_MIN(span.end - at, size_t{64});
     size_t row = 0;
-    for (; row + 4 <= g.layout.rows; row += 4) ValueRows<4>(g, row, v, at, keys);
-    for (; row < g.layout.rows; ++row) ValueRows<1>(g, row, v, at, keys);
+    for (; row + 4 <= g.layout.rows; row += 4) ValueRows<4>(g, row, v, of, at, keys);
+    for (; row < g.layout.rows; ++row) ValueRows<1>(g, row, v, of, at, keys);
+  }
+  for (size_t r = 0; r < g.layout.rows; ++r) {
+    float* o = args.o + OffsetOf(args.o_strides, g.batch, g.HeadOf(r), g.RowOf(r));
+    std::memcpy(o + of.begin, g.Sums(r) + of.begin, (of.end - of.begin) * sizeof(float));
+    if (!internal::Hides(args.visibility)) continue;
+    for (size_t c = of.begin; c < of.end; ++c) o[c] = o[c] + 0.0f;  // -0 becomes 0: sdpa.h
   }
 }
 
 void DecodeGroup(const SdpaFloatArgs& args, int64_t batch, int64_t kv_head, void* scratch) {
   const SdpaShape& s = args.shape;
   const DecodeLayout layout = MakeDecodeLayout(s);
-  const Group g = {args, layout, batch, kv_head, static_cast<uint8_t*>(scratch)};
+  auto* own = static_cast<uint8_t*>(scratch);
+  const Group g = {args, layout, batch, kv_head, own, own + layout.scores_at};
   Span span = MakeSpan(s, internal::SpanOfGroup(args, batch, kv_head));
   GroupScores(g, span);
   if (!GroupSoftmax(g, span)) {
@@ -179,14 +202,52 @@ void DecodeGroup(const SdpaFloatArgs& args, int64_t batch, int64_t kv_head, void
     GroupScores(g, span);
     GroupSoftmax(g, span);
   }
-  GroupValues(g, span);
-  for (size_t r = 0; r < layout.rows; ++r) {
-    const auto head = static_cast<int64_t>(r) / s.q_len, row = static_cast<int64_t>(r) % s.q_len;
-    float* o = args.o + OffsetOf(args.o_strides, batch, kv_head * g.heads() + head, row);
-    std::memcpy(o, g.Sums(r), static_cast<size_t>(s.v_head_size) * sizeof(float));
-    if (!internal::Hides(args.visibility)) continue;
-    for (int64_t c = 0; c < s.v_head_size; ++c) o[c] = o[c] + 0.0f;  // -0 becomes 0: sdpa.h
+  GroupValues(g, span, {0, static_cast<size_t>(s.v_head_size)});
+}
+
+inline void ScorePhase(const Group& g, const Split& split) {
+  SplitHead& head = split.Head(split.at.part);
+  head.span = MakeSpan(g.args.shape, internal::SpanOfGroup(g.args, g.batch, g.kv_head));
+  const Span own = split.Own();
+  if (own.begin < own.end) GroupScores(g, own);
+  for (size_t r = 0; r < g.layout.rows; ++r) {
+    const Block<SdpaFloatArgs> block = {g.args, g.layout.of, nullptr, g.scratch, g.batch, g.HeadOf(r), g.RowOf(r)};
+    head.max()[r] = ScoresOfPart<false>(block, g.Rows(r), 1.0f, own);
   }
+}
+
+// The sums over V run along the keys, so parts split the columns; each divides all exponentials, into scratch of its own.
+inline void ValuePhase(const Group& g, const Split& split) {
+  SplitHead& head = split.Head(split.at.part);
+  const Span& span = head.span;
+  Group own = g;
+  own.scores = g.scratch + g.layout.scores_at;
+  head.gone = true;
+  const size_t units = g.layout.of.v16 / 16, part = static_cast<size_t>(split.at.part),
+               parts = static_cast<size_t>(split.at.parts), width = static_cast<size_t>(g.args.shape.v_head_size);
+  const Columns of = {16 * (units * part / parts), HWY_MIN(16 * (units * (part + 1) / parts), width)};
+  for (size_t r = 0; r < g.layout.rows; ++r) {
+    const ScoreRows row = Part(g.Rows(r), span.begin, span.end), copy = Part(own.Rows(r), span.begin, span.end);
+    const float sum = SumOfRow(g.Rows(r), span);
+    head.gone &= NoOtherKeyCounts(g.args.visibility, g.args.nan_guard, span, split.Max(r), sum);
+    if (of.begin >= of.end) continue;
+    std::memcpy(copy.Row(0), row.Row(0), (span.padded - span.begin) * sizeof(float));
+    Divide(copy, 0, sum, g.args.nan_guard);
+  }
+  if (of.begin < of.end && head.gone) GroupValues(own, span, of);
+}
+
+void DecodePhase(const SdpaFloatArgs& args, int64_t batch, int64_t kv_head, const SdpaDecodePart& part, void* shared,
+                 void* scratch) {
+  const DecodeLayout layout = MakeDecodeLayout(args.shape);
+  const auto sl = internal::MakeSdpaSplitLayout(layout.of, layout.rows, part.parts, false);
+  auto* base = static_cast<uint8_t*>(shared);
+  const Split split = {sl, base, part};
+  const Group g = {args, layout, batch, kv_head, static_cast<uint8_t*>(scratch), base + sl.scores_at};
+  if (part.phase == 0) return ScorePhase(g, split);
+  if (part.phase == 1) return ExpOfPart(split, g.Rows(0), layout.rows);
+  if (part.phase == 2) return ValuePhase(g, split);
+  if (part.part == 0 && !split.Head(0).gone) DecodeGroup(args, batch, kv_head, scratch);
 }
 
 }  // namespace HWY_NAMESPACE
@@ -211,6 +272,14 @@ using DecodeFn = void(const SdpaFloatArgs&, int64_t, int64_t, void*);
 constexpr PerArch<DecodeFn> kDecode = {&DecodeReference, &N_AVX2::DecodeGroup, &N_AVX3::DecodeGroup,
                                        &N_AVX3_DL::DecodeGroup};
 
+void PhaseReference(const SdpaFloatArgs& args, int64_t batch, int64_t kv_head, const SdpaDecodePart& part, void*,
+                    void* scratch) {
+  if (part.phase == 0 && part.part == 0) DecodeReference(args, batch, kv_head, scratch);
+}
+using PhaseFn = void(const SdpaFloatArgs&, int64_t, int64_t, const SdpaDecodePart&, void*, void*);
+constexpr PerArch<PhaseFn> kPhase = {&PhaseReference, &N_AVX2::DecodePhase, &N_AVX3::DecodePhase,
+                                     &N_AVX3_DL::DecodePhase};
+
 }  // namespace
 
 size_t SdpaDecodeScratchBytes(Arch arch, const SdpaFloatArgs& args) {
@@ -220,6 +289,17 @@ size_t SdpaDecodeScratchBytes(Arch arch, const SdpaFloatArgs& args) {
 
 void SdpaDecode(Arch arch, const SdpaFloatArgs& args, int64_t batch, int64_t kv_head, void* scratch) {
   kDecode[arch](args, batch, kv_head, scratch);
+}
+
+size_t SdpaDecodeSharedBytes(Arch arch, const SdpaFloatArgs& args, int64_t parts) {
+  if (arch == Arch::kScalar) return 0;
+  const DecodeLayout layout = MakeDecodeLayout(args.shape);
+  return internal::MakeSdpaSplitLayout(layout.of, layout.rows, parts, false).bytes;
+}
+
+void SdpaDecodePhase(Arch arch, const SdpaFloatArgs& args, int64_t batch, int64_t kv_head, const SdpaDecodePart& part,
+                     void* shared, void* scratch) {
+  kPhase[arch](args, batch, kv_head, part, shared, scratch);
 }
 
 }  // namespace octavo::kernels

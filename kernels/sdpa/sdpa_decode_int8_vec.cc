@@ -14,6 +14,7 @@
 #include "hwy/highway.h"
 #include "octavo/kernels/sdpa/sdpa_blocks-inl.h"
 #include "octavo/kernels/sdpa/sdpa_decode_direct-inl.h"
+#include "octavo/kernels/sdpa/sdpa_decode_split-inl.h"
 #include "octavo/kernels/sdpa/sdpa_int8-inl.h"
 #include "octavo/kernels/sdpa/sdpa_softmax-inl.h"
 #include "octavo/kernels/sdpa/sdpa_store-inl.h"
@@ -28,7 +29,9 @@ namespace HWY_NAMESPACE {
 struct DecodeRows {
   const SdpaInt8Args& args;
   const internal::SdpaDecodeLayout& layout;
-  uint8_t* scratch;
+  uint8_t* scratch;  // of this thread
+  uint8_t *scores, *probs;
+  int32_t* sums;  // of the rows, layout.rows.v16 each
   int64_t batch, kv_head, first, count;
 
   int64_t Head(int64_t i) const {
@@ -36,6 +39,11 @@ struct DecodeRows {
   }
   int64_t Row(int64_t i) const { return (first + i) % args.shape.q_len; }
   uint8_t* tile() const { return scratch + layout.tile_at; }
+  ScoreRows ScoresOf(int64_t i) const {
+    const size_t stride = layout.rows.score_stride;
+    return {scores + static_cast<size_t>(i) * stride, stride, static_cast<size_t>(args.shape.k_len)};
+  }
+  Block<SdpaInt8Args> BlockOf(int64_t i) const { return {args, layout.rows, nullptr, scratch, batch, Head(i), Row(i)}; }
 };
 
 HWY_INLINE HeadRows<uint8_t> TileRowsOf(HeadRows<uint8_t> rows, size_t first) {
@@ -61,7 +69,7 @@ void DecodeScores(const DecodeRows& d, const Span& span) {
     PackKeys<E>(args, TileRowsOf(k, key), width, l.d_steps, d.tile(), columns);
     ForBlocks(0, d.count, [&](auto rows, int64_t i) HWY_ATTR {
       const auto at = static_cast<size_t>(i);
-      auto* out = reinterpret_cast<int32_t*>(d.scratch + l.scores_at + at * l.score_stride) + key;
+      auto* out = reinterpret_cast<int32_t*>(d.scores + at * l.score_stride) + key;
       const TileArgs<int32_t> products = {d.scratch + l.q_at + at * l.q_stride,
                                           l.q_stride,
                                           l.d_steps,
@@ -103,7 +111,7 @@ void DirectScores(const DecodeRows& d, const Span& span) {
     const DirectBlock block = BlockAt(k, key, d.tile());
     const size_t keys = HWY_MIN(span.padded - key, internal::kDecodeKeys);
     ForFewRows<4>(d.count, [&](auto rows, size_t i) HWY_ATTR {
-      auto* out = reinterpret_cast<int32_t*>(d.scratch + l.scores_at + i * l.score_stride) + key;
+      auto* out = reinterpret_cast<int32_t*>(d.scores + i * l.score_stride) + key;
       const DirectRows tile = {d.scratch + l.q_at + i * l.q_stride, l.q_stride, out, l.score_stride / 4};
       KeyTile<decltype(rows)::value, kSigned>(tile, terms + i, block, keys, width);
     });
@@ -118,14 +126,14 @@ void DirectValues(const DecodeRows& d, const Span& span) {
   const SdpaLayout& l = d.layout.rows;
   const int32_t zero = args.v_zero_point + (kSigned ? 128 : 0);
   const auto v = RowsOf<uint8_t>(args.v, args.v_strides, d.batch, d.kv_head, s.k_len, s.v_head_size);
-  auto* total = reinterpret_cast<int32_t*>(d.scratch + l.out_at);
+  int32_t* total = d.sums;
   for (size_t i = 0; i < static_cast<size_t>(d.count); ++i) {
-    const auto* p = reinterpret_cast<const int16_t*>(d.scratch + l.p_at + i * l.p_stride);
+    const auto* p = reinterpret_cast<const int16_t*>(d.probs + i * l.p_stride);
     std::fill_n(total + i * l.v16, l.v16, -zero * SumOfWords(p + span.begin, span.padded - span.begin));
   }
   for (size_t key = span.begin; key < span.padded; key += internal::kDecodeKeys) {
     uint8_t fours[internal::kDecodeKeys / 4];
-    const uint8_t* p = d.scratch + l.p_at + key * 2;
+    const uint8_t* p = d.probs + key * 2;
     const size_t keys = HWY_MIN(span.padded - key, internal::kDecodeKeys);
     const size_t count = FoursInUse(p, l.p_stride, static_cast<size_t>(d.count), keys, fours);
     if (count == 0) continue;
@@ -139,33 +147,35 @@ void DirectValues(const DecodeRows& d, const Span& span) {
   }
 }
 
+// A probability of 0 is not the word 0: keys outside the span are multiplied with it.
+template <class E>
+bool ZeroIsAnotherWord(const ProbQuant& quant) {
+  return E::kPerWord == 4 && quant.zero != 0;
+}
+
 // From the scores of one row to its words of P; false: a hidden key counts, so all keys are needed.
 template <class E>
 bool DecodeProbs(const DecodeRows& d, const ProbQuant& quant, const Span& span, int64_t i, int32_t* term) {
   const SdpaInt8Args& args = d.args;
   const SdpaLayout& l = d.layout.rows;
-  const auto at = static_cast<size_t>(i);
-  const ScoreRows row = {d.scratch + l.scores_at + at * l.score_stride, l.score_stride,
-                         static_cast<size_t>(args.shape.k_len)};
-  const Block<SdpaInt8Args> block = {args, l, nullptr, d.scratch, d.batch, d.Head(i), d.Row(i)};
+  const ScoreRows row = d.ScoresOf(i);
   float sum[1];
-  if (!Softmax<1, true>(block, row, args.q_scale * args.k_scale, span, sum)) return false;
+  if (!Softmax<1, true>(d.BlockOf(i), row, args.q_scale * args.k_scale, span, sum)) return false;
   int32_t row_sum = 0;
-  QuantizeSpan<E>(quant, row, 0, span, l.k16, sum[0], d.scratch + l.p_at + at * l.p_stride, &row_sum);
+  QuantizeSpan<E>(quant, row, 0, span, l.k16, sum[0], d.probs + static_cast<size_t>(i) * l.p_stride, &row_sum);
   *term = static_cast<int32_t>(-static_cast<int64_t>(FormsOf(args).v_zero) * row_sum);
   return true;
 }
 
 template <class E>
-void DecodeValues(const DecodeRows& d, const ProbQuant& quant, const Span& span, const int32_t* terms) {
+void DecodeValues(const DecodeRows& d, const Span& span, const int32_t* terms) {
   const SdpaInt8Args& args = d.args;
   const SdpaShape& s = args.shape;
   const SdpaLayout &l = d.layout.rows, &t = d.layout.tile;
-  const bool all = E::kPerWord == 4 && quant.zero != 0;  // a probability of 0 is not the word 0
-  const size_t begin = all ? 0 : span.begin, end = all ? l.k16 : span.padded;
+  const size_t begin = span.begin, end = span.padded;
   const auto v = RowsOf<uint8_t>(args.v, args.v_strides, d.batch, d.kv_head, s.k_len, s.v_head_size);
   auto* columns = reinterpret_cast<int32_t*>(d.tile() + t.v_columns_at);
-  auto* total = reinterpret_cast<int32_t*>(d.scratch + l.out_at);
+  int32_t* total = d.sums;
   auto* part = reinterpret_cast<int32_t*>(d.scratch + d.layout.part_at);
   const S32D d32;
   for (size_t key = begin; key < end; key += internal::kDecodeKeys) {
@@ -173,7 +183,7 @@ void DecodeValues(const DecodeRows& d, const ProbQuant& quant, const Span& span,
     PackValues<E>(args, TileRowsOf(v, key), k16, steps, l.v16, d.tile() + t.v_at, columns);
     ForBlocks(0, d.count, [&](auto rows, int64_t i) HWY_ATTR {
       const auto at = static_cast<size_t>(i);
-      const uint8_t* p = d.scratch + l.p_at + at * l.p_stride + key / E::kPerWord * 4;
+      const uint8_t* p = d.probs + at * l.p_stride + key / E::kPerWord * 4;
       const TileArgs<int32_t> values = {p,
                                         l.p_stride,
                                         steps,
@@ -191,44 +201,132 @@ void DecodeValues(const DecodeRows& d, const ProbQuant& quant, const Span& span,
 }
 
 template <class E>
-bool DecodeSpan(const DecodeRows& d, const ProbQuant& quant, const Span& span) {
-  alignas(64) int32_t terms[kSdpaDecodeRows] = {};
+void ScoresOf(const DecodeRows& d, const Span& span) {
   if constexpr (E::kPerWord == 4) {
     DecodeScores<E>(d, span);
   } else {
     d.args.k_type == quant::DType::kS8 ? DirectScores<true>(d, span) : DirectScores<false>(d, span);
   }
-  for (int64_t i = 0; i < d.count; ++i) {
-    if (!DecodeProbs<E>(d, quant, span, i, &terms[i])) return false;
-  }
+}
+
+// terms: what the zero point of V adds to each row (the s16 form has it by itself).
+template <class E>
+void ValuesOf(const DecodeRows& d, const Span& span, const int32_t* terms) {
   if constexpr (E::kPerWord == 4) {
-    DecodeValues<E>(d, quant, span, terms);
+    DecodeValues<E>(d, span, terms);
   } else {
     d.args.v_type == quant::DType::kS8 ? DirectValues<true>(d, span) : DirectValues<false>(d, span);
   }
+}
+
+template <class E>
+bool DecodeSpan(const DecodeRows& d, const ProbQuant& quant, const Span& span) {
+  alignas(64) int32_t terms[kSdpaDecodeRows] = {};
+  ScoresOf<E>(d, span);
+  for (int64_t i = 0; i < d.count; ++i) {
+    if (!DecodeProbs<E>(d, quant, span, i, &terms[i])) return false;
+  }
+  const SdpaShape& s = d.args.shape;
+  ValuesOf<E>(d, ZeroIsAnotherWord<E>(quant) ? MakeSpan(s, {0, s.k_len + 63}) : span, terms);
   return true;
+}
+
+inline void StoreRows(const DecodeRows& d) {
+  const SdpaInt8Args& args = d.args;
+  const Requant requant =
+      args.o_type == quant::DType::kF32 ? Requant{} : MakeRequant(args.o_scale, args.o_zero_point, args.o_type);
+  for (int64_t i = 0; i < d.count; ++i) {
+    StoreOutput(args, requant, d.sums + static_cast<size_t>(i) * d.layout.rows.v16,
+                OffsetOf(args.o_strides, d.batch, d.Head(i), d.Row(i)));
+  }
 }
 
 template <class E>
 void Decode(const SdpaInt8Args& args, int64_t batch, int64_t kv_head, void* scratch) {
   const SdpaShape& s = args.shape;
   const internal::SdpaDecodeLayout l = internal::MakeSdpaDecodeLayout(s, E::kPerWord);
-  const Requant requant =
-      args.o_type == quant::DType::kF32 ? Requant{} : MakeRequant(args.o_scale, args.o_zero_point, args.o_type);
   const ProbQuant quant = ProbQuantOf<E>(args);
   const int64_t rows = s.heads / s.kv_heads * s.q_len;
+  auto* own = static_cast<uint8_t*>(scratch);
   for (int64_t first = 0; first < rows; first += kSdpaDecodeRows) {
-    const DecodeRows d = {args,    l,     static_cast<uint8_t*>(scratch),         batch,
-                          kv_head, first, std::min(rows - first, kSdpaDecodeRows)};
+    const DecodeRows d = {args,
+                          l,
+                          own,
+                          own + l.rows.scores_at,
+                          own + l.rows.p_at,
+                          reinterpret_cast<int32_t*>(own + l.rows.out_at),
+                          batch,
+                          kv_head,
+                          first,
+                          std::min(rows - first, kSdpaDecodeRows)};
     if (!DecodeSpan<E>(d, quant, MakeSpan(s, internal::SpanOfGroup(args, batch, kv_head)))) {
       DecodeSpan<E>(d, quant, MakeSpan(s, {0, s.k_len + 63}));
     }
-    for (int64_t i = 0; i < d.count; ++i) {
-      StoreOutput(args, requant,
-                  reinterpret_cast<int32_t*>(d.scratch + l.rows.out_at) + static_cast<size_t>(i) * l.rows.v16,
-                  OffsetOf(args.o_strides, batch, d.Head(i), d.Row(i)));
+    StoreRows(d);
+  }
+}
+
+template <class E>
+void ScorePhase(const DecodeRows& d, const Split& split, const ProbQuant& quant) {
+  const SdpaInt8Args& args = d.args;
+  const SdpaShape& s = args.shape;
+  SplitHead& head = split.Head(split.at.part);
+  const internal::KeyRange all = {0, s.k_len + 63};
+  head.span = MakeSpan(s, ZeroIsAnotherWord<E>(quant) ? all : internal::SpanOfGroup(args, d.batch, d.kv_head));
+  const Span own = split.Own();
+  if (own.begin < own.end) ScoresOf<E>(d, own);
+  for (int64_t i = 0; i < d.count; ++i) {
+    head.max()[i] = ScoresOfPart<true>(d.BlockOf(i), d.ScoresOf(i), args.q_scale * args.k_scale, own);
+  }
+}
+
+template <class E>
+void ValuePhase(const DecodeRows& d, const Split& split, const ProbQuant& quant) {
+  SplitHead& head = split.Head(split.at.part);
+  const Span own = split.Own();
+  alignas(64) int32_t terms[kSdpaDecodeRows] = {};
+  head.gone = true;
+  for (int64_t i = 0; i < d.count; ++i) {
+    const ScoreRows row = d.ScoresOf(i);
+    const auto at = static_cast<size_t>(i);
+    const float sum = SumOfRow(row, head.span);
+    head.gone &= NoOtherKeyCounts(d.args.visibility, d.args.nan_guard, head.span, split.Max(at), sum);
+    int32_t row_sum = 0;
+    auto* p = reinterpret_cast<typename E::Prob*>(d.probs + at * d.layout.rows.p_stride);
+    QuantizeRow<E>(quant, row.Row(0) + own.begin, own.end - own.begin, own.padded - own.begin, sum, p + own.begin,
+                   &row_sum);
+    terms[i] = static_cast<int32_t>(-static_cast<int64_t>(FormsOf(d.args).v_zero) * row_sum);
+  }
+  std::memset(d.sums, 0, static_cast<size_t>(d.count) * d.layout.rows.out_stride);
+  if (own.begin < own.end && head.gone) ValuesOf<E>(d, own, terms);
+}
+
+template <class E>
+void DecodePhase(const SdpaInt8Args& args, int64_t batch, int64_t kv_head, const SdpaDecodePart& part, void* shared,
+                 void* scratch) {
+  const SdpaShape& s = args.shape;
+  const internal::SdpaDecodeLayout l = internal::MakeSdpaDecodeLayout(s, E::kPerWord);
+  const int64_t count = s.heads / s.kv_heads * s.q_len;
+  const auto sl = internal::MakeSdpaSplitLayout(l.rows, static_cast<size_t>(count), part.parts, true);
+  auto* base = static_cast<uint8_t*>(shared);
+  const Split split = {sl, base, part};
+  const auto sums_of = [&](int64_t p) {
+    return reinterpret_cast<int32_t*>(base + sl.sums_at + static_cast<size_t>(p) * sl.sums_stride);
+  };
+  const DecodeRows d = {args, l, static_cast<uint8_t*>(scratch), base + sl.scores_at, base + sl.p_at, sums_of(part.part),
+                        batch, kv_head, 0, count};
+  if (part.phase == 0) return ScorePhase<E>(d, split, ProbQuantOf<E>(args));
+  if (part.phase == 1) return ExpOfPart(split, d.ScoresOf(0), static_cast<size_t>(count));
+  if (part.phase == 2) return ValuePhase<E>(d, split, ProbQuantOf<E>(args));
+  if (part.part != 0) return;
+  if (!split.Head(0).gone) return Decode<E>(args, batch, kv_head, scratch);
+  const size_t n = static_cast<size_t>(count) * l.rows.v16;
+  for (int64_t p = 1; p < part.parts; ++p) {
+    for (size_t c = 0; c < n; ++c) {
+      d.sums[c] = static_cast<int32_t>(static_cast<uint32_t>(d.sums[c]) + static_cast<uint32_t>(sums_of(p)[c]));
     }
   }
+  StoreRows(d);
 }
 
 }  // namespace HWY_NAMESPACE
@@ -249,20 +347,45 @@ void DecodeReference(const SdpaInt8Args& args, int64_t batch, int64_t kv_head, v
   }
 }
 
+void PhaseReference(const SdpaInt8Args& args, int64_t batch, int64_t kv_head, const SdpaDecodePart& part, void*,
+                    void* scratch) {
+  if (part.phase == 0 && part.part == 0) DecodeReference(args, batch, kv_head, scratch);
+}
+
 using DecodeFn = void(const SdpaInt8Args&, int64_t, int64_t, void*);
 constexpr PerArch<DecodeFn> kDecode = {&DecodeReference, &N_AVX2::Decode<N_AVX2::S16Engine>,
                                        &N_AVX3::Decode<N_AVX3::S16Engine>, &N_AVX3_DL::Decode<N_AVX3_DL::VnniEngine>,
                                        &N_AVX2::Decode<N_AVX2::VnniEngine>};
 
+using PhaseFn = void(const SdpaInt8Args&, int64_t, int64_t, const SdpaDecodePart&, void*, void*);
+constexpr PerArch<PhaseFn> kPhase = {&PhaseReference, &N_AVX2::DecodePhase<N_AVX2::S16Engine>,
+                                     &N_AVX3::DecodePhase<N_AVX3::S16Engine>,
+                                     &N_AVX3_DL::DecodePhase<N_AVX3_DL::VnniEngine>,
+                                     &N_AVX2::DecodePhase<N_AVX2::VnniEngine>};
+
+size_t PerWord(Arch arch) { return arch == Arch::kAvx2 || arch == Arch::kAvx512 ? 2 : 4; }
+
 }  // namespace
 
 size_t SdpaDecodeScratchBytes(Arch arch, const SdpaInt8Args& args) {
   if (arch == Arch::kScalar) return static_cast<size_t>(args.shape.k_len) * sizeof(float);
-  return internal::MakeSdpaDecodeLayout(args.shape, arch == Arch::kAvx2 || arch == Arch::kAvx512 ? 2 : 4).bytes;
+  return internal::MakeSdpaDecodeLayout(args.shape, PerWord(arch)).bytes;
 }
 
 void SdpaDecode(Arch arch, const SdpaInt8Args& args, int64_t batch, int64_t kv_head, void* scratch) {
   kDecode[arch](args, batch, kv_head, scratch);
+}
+
+size_t SdpaDecodeSharedBytes(Arch arch, const SdpaInt8Args& args, int64_t parts) {
+  if (arch == Arch::kScalar) return 0;
+  const SdpaShape& s = args.shape;
+  const auto rows = static_cast<size_t>(s.heads / s.kv_heads * s.q_len);
+  return internal::MakeSdpaSplitLayout(internal::MakeSdpaDecodeLayout(s, PerWord(arch)).rows, rows, parts, true).bytes;
+}
+
+void SdpaDecodePhase(Arch arch, const SdpaInt8Args& args, int64_t batch, int64_t kv_head, const SdpaDecodePart& part,
+                     void* shared, void* scratch) {
+  kPhase[arch](args, batch, kv_head, part, shared, scratch);
 }
 
 }  // namespace octavo::kernels

@@ -77,6 +77,22 @@ inline SdpaDecodeLayout MakeSdpaDecodeLayout(SdpaShape shape, size_t per_word) {
   return l;
 }
 
+// What threads share that split the keys of a row, in bytes: a head for each part, scores, probabilities, sums of each part.
+struct SdpaSplitLayout {
+  size_t head_stride, scores_at, p_at, sums_at, sums_stride, bytes;
+};
+inline SdpaSplitLayout MakeSdpaSplitLayout(const SdpaLayout& l, size_t rows, int64_t parts, bool codes) {
+  const auto n = static_cast<size_t>(parts);
+  SdpaSplitLayout s{};
+  s.head_stride = RoundUp(64 + rows * sizeof(float), 64);
+  s.scores_at = n * s.head_stride;
+  s.p_at = s.scores_at + RoundUp(rows * l.score_stride, 64);
+  s.sums_at = s.p_at + (codes ? RoundUp(rows * l.p_stride, 64) : 0);
+  s.sums_stride = codes ? RoundUp(rows * l.out_stride, 64) : 0;
+  s.bytes = s.sums_at + n * s.sums_stride;
+  return s;
+}
+
 inline constexpr int64_t kFlashRows = 384;  // rows that share a packed tile: packing is then 0.02 cycles a score
 
 // Scratch of int8 flash: a packed tile of keys, a block of rows, and what is kept for each of up to kFlashRows rows.

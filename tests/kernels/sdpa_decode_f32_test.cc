@@ -20,6 +20,25 @@ std::vector<uint8_t> Decode(Arch arch, SdpaFloatArgs args, size_t out_bytes) {
   return {bytes, bytes + out_bytes};
 }
 
+// As threads would: all parts of a phase, the last one first, each with scratch of its own.
+std::vector<uint8_t> DecodeInParts(Arch arch, SdpaFloatArgs args, size_t out_bytes, int64_t parts) {
+  const SdpaShape& s = args.shape;
+  Buffer out(out_bytes), shared(SdpaDecodeSharedBytes(arch, args, parts));
+  args.o = static_cast<float*>(out.data());
+  for (int64_t i = 0; i < s.batch * s.kv_heads; ++i) {
+    for (int phase = 0; phase < kSdpaDecodePhases; ++phase) {
+      for (int64_t part = parts - 1; part >= 0; --part) {
+        Buffer scratch(SdpaDecodeScratchBytes(arch, args));
+        SdpaDecodePhase(arch, args, i / s.kv_heads, i % s.kv_heads, {phase, part, parts}, shared.data(), scratch.data());
+        EXPECT_TRUE(scratch.FenceStands());
+      }
+    }
+  }
+  EXPECT_TRUE(out.FenceStands() && shared.FenceStands());
+  const auto* bytes = static_cast<const uint8_t*>(out.data());
+  return {bytes, bytes + out_bytes};
+}
+
 class SdpaDecodeF32Test : public testing::TestWithParam<Arch> {};
 
 TEST_P(SdpaDecodeF32Test, EqualsTheScalarForm) {
@@ -39,8 +58,9 @@ TEST_P(SdpaDecodeF32Test, EqualsTheScalarForm) {
     Hidden hidden = MakeHidden(shape, gen);
     if (seed % 5 == 0) hidden.see.window = {};
     if (seed % 3 != 0) p->real.visibility = hidden.see;
-    ExpectSame(Decode(GetParam(), p->real, p->out_elements * 4),
-               Attend(Arch::kScalar, p->real, p->out_elements * 4, false), true);
+    const std::vector<uint8_t> want = Attend(Arch::kScalar, p->real, p->out_elements * 4, false);
+    ExpectSame(Decode(GetParam(), p->real, p->out_elements * 4), want, true);
+    ExpectSame(DecodeInParts(GetParam(), p->real, p->out_elements * 4, RandomInt(1, 5)), want, true);
     if (HasFatalFailure()) return;
   }
 }

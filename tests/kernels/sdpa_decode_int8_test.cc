@@ -20,6 +20,26 @@ std::vector<uint8_t> Decode(Arch arch, SdpaInt8Args args, size_t out_bytes) {
   return {p, p + out_bytes};
 }
 
+// As threads would: all parts of a phase, the last one first, each with scratch of its own.
+std::vector<uint8_t> DecodeInParts(Arch arch, SdpaInt8Args args, size_t out_bytes, int64_t parts) {
+  Buffer out(out_bytes), shared(SdpaDecodeSharedBytes(arch, args, parts));
+  args.o = out.data();
+  for (int64_t i = 0; i < args.shape.batch * args.shape.kv_heads; ++i) {
+    for (int phase = 0; phase < kSdpaDecodePhases; ++phase) {
+      for (int64_t part = parts - 1; part >= 0; --part) {
+        Buffer scratch(SdpaDecodeScratchBytes(arch, args));
+        SdpaDecodePhase(arch, args, i / args.shape.kv_heads, i % args.shape.kv_heads, {phase, part, parts}, shared.data(),
+                        scratch.data());
+        EXPECT_TRUE(scratch.FenceStands());
+      }
+    }
+  }
+  EXPECT_TRUE(shared.FenceStands());
+  EXPECT_TRUE(out.FenceStands());
+  const auto* p = static_cast<const uint8_t*>(out.data());
+  return {p, p + out_bytes};
+}
+
 void Check(Arch arch, const SdpaShape& shape, uint32_t seed, bool hidden) {
   SCOPED_TRACE("seed " + std::to_string(seed) + ", q " + std::to_string(shape.q_len) + ", k " +
                std::to_string(shape.k_len) + ", d " + std::to_string(shape.head_size) + ", dv " +
@@ -32,7 +52,11 @@ void Check(Arch arch, const SdpaShape& shape, uint32_t seed, bool hidden) {
   ASSERT_EQ(SdpaRefusal(p->int8), "");
   const bool floats = p->int8.o_type == DType::kF32;
   const size_t bytes = p->out_elements * (floats ? 4 : 1);
-  ExpectSame(Decode(arch, p->int8, bytes), Attend(Arch::kScalar, p->int8, bytes, false), floats);
+  const std::vector<uint8_t> want = Attend(Arch::kScalar, p->int8, bytes, false);
+  ExpectSame(Decode(arch, p->int8, bytes), want, floats);
+  if (shape.heads / shape.kv_heads * shape.q_len > kSdpaDecodeRows) return;
+  SCOPED_TRACE("in parts");
+  ExpectSame(DecodeInParts(arch, p->int8, bytes, 1 + static_cast<int64_t>(seed % 5)), want, floats);
 }
 
 class SdpaDecodeInt8Test : public testing::TestWithParam<Arch> {

@@ -1,0 +1,101 @@
+// Decoding by several threads, the keys of a row split among them: what the float and the int8 form share. Per target.
+//
+// A softmax needs the maximum of a row before its exponentials, and their sum before its probabilities, so threads meet between
+// phases. A score is the same wherever it is computed; the sum runs over all keys in the order of the contract, so every thread
+// adds the row up by itself (a quarter of a cycle a key).
+#if defined(OCTAVO_KERNELS_SDPA_SDPA_DECODE_SPLIT_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef OCTAVO_KERNELS_SDPA_SDPA_DECODE_SPLIT_INL_H_
+#undef OCTAVO_KERNELS_SDPA_SDPA_DECODE_SPLIT_INL_H_
+#else
+#define OCTAVO_KERNELS_SDPA_SDPA_DECODE_SPLIT_INL_H_
+#endif
+
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+
+#include "hwy/highway.h"
+#include "octavo/kernels/sdpa/sdpa_layout.h"
+#include "octavo/kernels/sdpa/sdpa_softmax-inl.h"
+
+#if HWY_TARGET <= HWY_AVX2
+HWY_BEFORE_NAMESPACE();
+namespace octavo::kernels {
+namespace HWY_NAMESPACE {
+
+// What a part leaves for the phases after it: the keys of the group, which are not looked for twice, and its maxima.
+struct SplitHead {
+  Span span;
+  bool gone;  // no key outside the span counts
+  float* max() { return reinterpret_cast<float*>(this + 1); }
+};
+
+struct Split {
+  const internal::SdpaSplitLayout& layout;
+  uint8_t* shared;
+  SdpaDecodePart at;
+
+  SplitHead& Head(int64_t part) const {
+    return *reinterpret_cast<SplitHead*>(shared + static_cast<size_t>(part) * layout.head_stride);
+  }
+  // The keys of this part, in whole spans; may be none.
+  Span Own() const {
+    const Span& all = Head(at.part).span;
+    const auto blocks = static_cast<int64_t>((all.padded - all.begin + 63) / 64);
+    const auto cut = [&](int64_t part) { return all.begin + static_cast<size_t>(blocks * part / at.parts) * 64; };
+    const size_t begin = cut(at.part), end = cut(at.part + 1);
+    return {begin, HWY_MIN(end, all.end), HWY_MIN(end, all.padded), false};
+  }
+  float Max(size_t row) const {
+    float max = -std::numeric_limits<float>::infinity();
+    for (int64_t p = 0; p < at.parts; ++p) max = Head(p).max()[row] > max ? Head(p).max()[row] : max;
+    return max;
+  }
+};
+
+// Products of one row to scores, as Softmax does it; their maximum.
+template <bool kInt, class Args>
+float ScoresOfPart(const Block<Args>& block, const ScoreRows& row, float factor, const Span& own) {
+  const SdpaVisibility& see = block.args.visibility;
+  float max[1] = {-std::numeric_limits<float>::infinity()};
+  if (own.begin >= own.end) return max[0];
+  const internal::KeyRange seen = internal::VisibleKeys(see.window, block.args.shape, block.row);
+  const bool all = see.keep.data == nullptr && seen.begin <= static_cast<int64_t>(own.begin) &&
+                   seen.end >= static_cast<int64_t>(own.end);
+  if (all) {
+    MaskedScores<1, kInt>(block, row, own.begin, own.end, factor, max);
+  } else {
+    VisibleScores<1, kInt>(block, row, factor, own, max);
+  }
+  return max[0];
+}
+
+inline void ExpOfPart(const Split& split, const ScoreRows& rows, size_t count) {
+  const Span own = split.Own();
+  for (size_t r = 0; r < count && own.begin < own.end; ++r) {
+    const float max = split.Max(r);
+    float unused;
+    ExpPass<1>(Part(rows.From(r), own.begin, own.end), &max, &unused);
+  }
+}
+
+// The sum of a row of exponentials, in the order of ExpPass.
+inline float SumOfRow(const ScoreRows& row, const Span& span) {
+  F16 total = Set16(0.0f);
+  for (size_t i = span.begin; i < span.end; i += 16) total = Add16(total, Load16(row.Row(0) + i));
+  return SumLanes(total);
+}
+
+// What Softmax returns, for one row.
+inline bool NoOtherKeyCounts(const SdpaVisibility& see, bool nan_guard, const Span& span, float max, float sum) {
+  constexpr float kGone = 128.0f;  // Exp(-kGone) is 0
+  if (span.whole || (nan_guard && see.hidden_value == -std::numeric_limits<float>::infinity())) return true;
+  return max - see.hidden_value > kGone && sum == sum;
+}
+
+}  // namespace HWY_NAMESPACE
+}  // namespace octavo::kernels
+HWY_AFTER_NAMESPACE();
+#endif  // HWY_TARGET <= HWY_AVX2
+
+#endif  // include guard
