@@ -2,6 +2,7 @@
 // are few.
 #include <algorithm>
 #include <limits>
+#include <numeric>
 #include <type_traits>
 
 #include "octavo/kernels/sdpa/sdpa.h"
@@ -133,14 +134,40 @@ void FlashOnThreads(kernels::Arch arch, const Args& args, const Threads& threads
   });
 }
 
+// How many parts the keys of a group are split into where groups leave threads idle. A part of fewer keys costs more in waiting
+// for the others than it gains (kernels/DESIGN.md).
+int64_t PartsOfKeys(const kernels::SdpaShape& s, const kernels::SdpaWindow& window, int threads) {
+  constexpr int64_t kKeys = 1024;
+  const int64_t groups = s.batch * s.kv_heads;
+  if (groups >= threads) return 1;
+  const bool bounded = window.left >= 0 && window.right >= 0 && window.left < s.k_len && window.right < s.k_len;
+  const int64_t keys = bounded ? std::min(s.k_len, window.left + window.right + s.q_len) : s.k_len;
+  return std::clamp(keys / kKeys, int64_t{1}, threads / std::gcd(groups, int64_t{threads}));
+}
+
 // Few query rows: the heads that share a K and V stay together, so that memory is read once.
 template <typename Args>
 void DecodeOnThreads(kernels::Arch arch, const Args& args, const Threads& threads) {
   const kernels::SdpaShape& s = args.shape;
+  const int64_t groups = s.batch * s.kv_heads;
+  const int64_t parts = PartsOfKeys(s, args.visibility.window, threads.count());
   const size_t scratch = kernels::SdpaDecodeScratchBytes(arch, args);
-  threads.For(s.batch * s.kv_heads, [&](int64_t i) {
-    kernels::SdpaDecode(arch, args, i / s.kv_heads, i % s.kv_heads, ThreadScratch(scratch, 1));
-  });
+  if (parts == 1) {
+    threads.For(groups, [&](int64_t i) {
+      kernels::SdpaDecode(arch, args, i / s.kv_heads, i % s.kv_heads, ThreadScratch(scratch, 1));
+    });
+    return;
+  }
+  const size_t stride = (kernels::SdpaDecodeSharedBytes(arch, args, parts) + 63) / 64 * 64;
+  Tensor shared = Tensor::Empty(DType::kU8, {static_cast<int64_t>(stride) * groups});
+  std::byte* base = shared.mutable_data();
+  for (int phase = 0; phase < kernels::kSdpaDecodePhases; ++phase) {
+    threads.For(groups * parts, [&](int64_t task) {
+      const int64_t i = task / parts;
+      kernels::SdpaDecodePhase(arch, args, i / s.kv_heads, i % s.kv_heads, {phase, task % parts, parts},
+                               base + static_cast<size_t>(i) * stride, ThreadScratch(scratch, 1));
+    });
+  }
 }
 
 // Everything but dtypes and quantization parameters; both argument structs have these members.

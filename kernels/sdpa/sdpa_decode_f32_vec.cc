@@ -149,13 +149,13 @@ HWY_NOINLINE void ValueTile(const float* p, size_t p_stride, const float* v, int
   }
 }
 
-// Columns of V.
-struct Columns {
-  size_t begin, end;
+// Rows of the group and columns of V.
+struct Piece {
+  size_t first_row, end_row, begin, end;
 };
 
 template <size_t kR>
-HWY_INLINE void ValueRows(const Group& g, size_t first, const HeadRows<float>& v, const Columns& of, size_t at,
+HWY_INLINE void ValueRows(const Group& g, size_t first, const HeadRows<float>& v, const Piece& of, size_t at,
                           size_t keys) {
   constexpr size_t kC = kF16Lanes == 16 ? 4 : 1;  // 16 of 32 zmm, 8 of 16 ymm
   const size_t p_stride = g.layout.of.score_stride / sizeof(float), v16 = g.layout.of.v16;
@@ -165,24 +165,30 @@ HWY_INLINE void ValueRows(const Group& g, size_t first, const HeadRows<float>& v
   for (; c + 16 * kC <= of.end; c += 16 * kC) {
     ValueTile<kR, kC>(p, p_stride, from + c, v.stride, keys, 16, g.Sums(first) + c, v16);
   }
+  if constexpr (kC == 4) {
+    if (c + 32 <= of.end) {
+      ValueTile<kR, 2>(p, p_stride, from + c, v.stride, keys, 16, g.Sums(first) + c, v16);
+      c += 32;
+    }
+  }
   for (; c < of.end; c += 16) {
     ValueTile<kR, 1>(p, p_stride, from + c, v.stride, keys, HWY_MIN(of.end - c, size_t{16}), g.Sums(first) + c, v16);
   }
 }
 
-// Sums of the columns for all rows, and the rows' part of the output.
-inline void GroupValues(const Group& g, const Span& span, const Columns& of) {
+// The sums of a piece, and its part of the output.
+inline void GroupValues(const Group& g, const Span& span, const Piece& of) {
   const SdpaFloatArgs& args = g.args;
   const SdpaShape& s = args.shape;
   const auto v = RowsOf<float>(args.v, args.v_strides, g.batch, g.kv_head, s.k_len, s.v_head_size);
-  std::memset(g.Sums(0), 0, g.layout.rows * g.layout.of.out_stride);
+  std::memset(g.Sums(of.first_row), 0, (of.end_row - of.first_row) * g.layout.of.out_stride);
   for (size_t at = span.begin; at < span.end; at += 64) {
     const size_t keys = HWY_MIN(span.end - at, size_t{64});
-    size_t row = 0;
-    for (; row + 4 <= g.layout.rows; row += 4) ValueRows<4>(g, row, v, of, at, keys);
-    for (; row < g.layout.rows; ++row) ValueRows<1>(g, row, v, of, at, keys);
+    size_t row = of.first_row;
+    for (; row + 4 <= of.end_row; row += 4) ValueRows<4>(g, row, v, of, at, keys);
+    for (; row < of.end_row; ++row) ValueRows<1>(g, row, v, of, at, keys);
   }
-  for (size_t r = 0; r < g.layout.rows; ++r) {
+  for (size_t r = of.first_row; r < of.end_row; ++r) {
     float* o = args.o + OffsetOf(args.o_strides, g.batch, g.HeadOf(r), g.RowOf(r));
     std::memcpy(o + of.begin, g.Sums(r) + of.begin, (of.end - of.begin) * sizeof(float));
     if (!internal::Hides(args.visibility)) continue;
@@ -202,7 +208,7 @@ void DecodeGroup(const SdpaFloatArgs& args, int64_t batch, int64_t kv_head, void
     GroupScores(g, span);
     GroupSoftmax(g, span);
   }
-  GroupValues(g, span, {0, static_cast<size_t>(s.v_head_size)});
+  GroupValues(g, span, {0, layout.rows, 0, static_cast<size_t>(s.v_head_size)});
 }
 
 inline void ScorePhase(const Group& g, const Split& split) {
@@ -216,17 +222,27 @@ inline void ScorePhase(const Group& g, const Split& split) {
   }
 }
 
-// The sums over V run along the keys, so parts split the columns; each divides all exponentials, into scratch of its own.
+// The sums over V run along the keys, so parts split the rows, by four, and then the columns, by sixteen.
+inline Piece PieceOf(const Group& g, const SdpaDecodePart& at) {
+  const size_t fours = (g.layout.rows + 3) / 4, units = g.layout.of.v16 / 16;
+  const auto width = static_cast<size_t>(g.args.shape.v_head_size);
+  const auto part = static_cast<size_t>(at.part), parts = static_cast<size_t>(at.parts);
+  size_t of_rows = HWY_MIN(fours, parts);
+  while (parts % of_rows != 0) --of_rows;
+  const size_t of_columns = parts / of_rows, row = part / of_columns, column = part % of_columns;
+  return {4 * (fours * row / of_rows), HWY_MIN(4 * (fours * (row + 1) / of_rows), g.layout.rows),
+          16 * (units * column / of_columns), HWY_MIN(16 * (units * (column + 1) / of_columns), width)};
+}
+
+// Probabilities come into scratch of the thread, since others still add up the exponentials.
 inline void ValuePhase(const Group& g, const Split& split) {
   SplitHead& head = split.Head(split.at.part);
   const Span& span = head.span;
   Group own = g;
   own.scores = g.scratch + g.layout.scores_at;
   head.gone = true;
-  const size_t units = g.layout.of.v16 / 16, part = static_cast<size_t>(split.at.part),
-               parts = static_cast<size_t>(split.at.parts), width = static_cast<size_t>(g.args.shape.v_head_size);
-  const Columns of = {16 * (units * part / parts), HWY_MIN(16 * (units * (part + 1) / parts), width)};
-  for (size_t r = 0; r < g.layout.rows; ++r) {
+  const Piece of = PieceOf(g, split.at);
+  for (size_t r = of.first_row; r < of.end_row; ++r) {
     const ScoreRows row = Part(g.Rows(r), span.begin, span.end), copy = Part(own.Rows(r), span.begin, span.end);
     const float sum = SumOfRow(g.Rows(r), span);
     head.gone &= NoOtherKeyCounts(g.args.visibility, g.args.nan_guard, span, split.Max(r), sum);
@@ -247,7 +263,9 @@ void DecodePhase(const SdpaFloatArgs& args, int64_t batch, int64_t kv_head, cons
   if (part.phase == 0) return ScorePhase(g, split);
   if (part.phase == 1) return ExpOfPart(split, g.Rows(0), layout.rows);
   if (part.phase == 2) return ValuePhase(g, split);
-  if (part.part == 0 && !split.Head(0).gone) DecodeGroup(args, batch, kv_head, scratch);
+  bool gone = true;
+  for (int64_t p = 0; p < part.parts; ++p) gone &= split.Head(p).gone;
+  if (part.part == 0 && !gone) DecodeGroup(args, batch, kv_head, scratch);
 }
 
 }  // namespace HWY_NAMESPACE
