@@ -28,7 +28,8 @@ template <typename Args>
 void Decode(benchmark::State& state, Arch arch, int64_t keys, int64_t heads) {
   using T = std::conditional_t<std::is_same_v<Args, kernels::SdpaInt8Args>, uint8_t, float>;
   constexpr int64_t kSize = 64;
-  const int64_t elements = keys * kSize, copies = std::max<int64_t>(1, (int64_t{64} << 20) / (2 * elements * sizeof(T)));
+  const int64_t elements = keys * kSize,
+                copies = std::max<int64_t>(1, (int64_t{64} << 20) / (2 * elements * sizeof(T)));
   AlignedArray<T> q(heads * kSize), caches(copies * 2 * elements);
   AlignedArray<float> o(heads * kSize);
   for (size_t i = 0; i < q.size(); ++i) q.data()[i] = static_cast<T>(i * 37 % 251);
@@ -61,7 +62,8 @@ void Decode(benchmark::State& state, Arch arch, int64_t keys, int64_t heads) {
     all.push_back(Microseconds([&] {
       for (int phase = 0; phase < kernels::kSdpaDecodePhases; ++phase) {
         threads.For(parts, [&](int64_t part) {
-          kernels::SdpaDecodePhase(arch, a, 0, 0, {phase, part, parts}, shared.data(), runtime::ThreadScratch(bytes, 1));
+          kernels::SdpaDecodePhase(arch, a, 0, 0, {phase, part, parts}, shared.data(),
+                                   runtime::ThreadScratch(bytes, 1));
         });
       }
     }));
@@ -78,7 +80,8 @@ void Register() {
     if (arch == Arch::kScalar) continue;
     for (const int64_t heads : {1, 8}) {
       for (const int64_t keys : {512, 1024, 2048, 4096, 8192, 32768}) {
-        const std::string name = std::string(Name(arch)) + "/heads" + std::to_string(heads) + "/" + std::to_string(keys);
+        const std::string name =
+            std::string(Name(arch)) + "/heads" + std::to_string(heads) + "/" + std::to_string(keys);
         const auto add = [&](const std::string& kind, auto f) {
           benchmark::RegisterBenchmark("split_" + kind + "/" + name, f)->MinTime(0.1)->UseManualTime();
         };

@@ -1,7 +1,7 @@
-// Products of few rows with K and V where they lie, in s16, for CPUs without VNNI: nothing is packed. Per target, in ymm also
-// where there are zmm, since three ports take them.
+// Products of few rows with K and V where they lie, nothing is packed: both in s16, for CPUs without VNNI, and V also with VNNI.
+// Per target, in ymm also where there are zmm, since three ports take them.
 //
-// Bytes stay unsigned (signed ones have their top bit flipped); what their zero point adds is one number a row. The even and
+// s16: bytes stay unsigned (signed ones have their top bit flipped); what their zero point adds is one number a row. The even and
 // the odd bytes of a word are a mask and a shift away from s16, without a shuffle: query rows lie in that order.
 #if defined(OCTAVO_KERNELS_SDPA_SDPA_DECODE_DIRECT_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef OCTAVO_KERNELS_SDPA_SDPA_DECODE_DIRECT_INL_H_
@@ -14,6 +14,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <type_traits>
 
 #include "hwy/highway.h"
 #include "octavo/kernels/sdpa/sdpa_layout.h"
@@ -47,11 +48,23 @@ HWY_INLINE Y32V DirectDot(Y32V acc, Y16V a, const int16_t* b) {  // b stays in m
   return acc;
 }
 
-// Sixteen words of two bytes: the even ones and the odd ones.
-template <bool kSigned>
+// p: the words of four keys, u8. v: those keys of eight columns, s8. AVX3 has no such form.
+HWY_INLINE Y32V QuadDot(Y32V acc, Y32V p, Y16V v) {
+#if HWY_TARGET == HWY_AVX2
+  asm("%{vex%} vpdpbusd %2, %1, %0" : "+x"(acc.raw) : "x"(p.raw), "x"(v.raw));
+#elif HWY_TARGET <= HWY_AVX3_DL
+  asm("vpdpbusd %2, %1, %0" : "+v"(acc.raw) : "v"(p.raw), "v"(v.raw));
+#else
+  static_cast<void>(p), static_cast<void>(v);
+#endif
+  return acc;
+}
+
+// Sixteen words of two bytes, and their even and odd ones. kFlip: the top bit of all.
+template <bool kFlip>
 HWY_INLINE Y16V WordsOf(Y16V v) {
   namespace hn = hwy::HWY_NAMESPACE;
-  if constexpr (kSigned) return hn::Xor(v, hn::Set(Y16(), 0x8080));
+  if constexpr (kFlip) return hn::Xor(v, hn::Set(Y16(), 0x8080));
   return v;
 }
 HWY_INLINE Y16V EvenBytes(Y16V words) { return hwy::HWY_NAMESPACE::And(words, hwy::HWY_NAMESPACE::Set(Y16(), 0x00FF)); }
@@ -63,9 +76,11 @@ struct DirectBlock {
   int64_t stride;
 };
 inline DirectBlock BlockAt(const HeadRows<uint8_t>& rows, size_t key, uint8_t* copy) {
-  const size_t wide = internal::RoundUp(rows.width, kDirectBytes), keys = HWY_MIN(rows.count - key, internal::kDecodeKeys);
+  const size_t wide = internal::RoundUp(rows.width, kDirectBytes),
+               keys = HWY_MIN(rows.count - key, internal::kDecodeKeys);
   const uint8_t* first = rows.data + static_cast<int64_t>(key) * rows.stride;
-  const int64_t left = static_cast<int64_t>(rows.count - key - internal::kDecodeKeys) * rows.stride;  // behind the block
+  const int64_t left =
+      static_cast<int64_t>(rows.count - key - internal::kDecodeKeys) * rows.stride;  // behind the block
   if (keys == internal::kDecodeKeys && left >= static_cast<int64_t>(wide - rows.width)) return {first, rows.stride};
   for (size_t i = 0; i < keys; ++i) {
     std::memcpy(copy + i * wide, first + static_cast<int64_t>(i) * rows.stride, rows.width);
@@ -158,14 +173,16 @@ HWY_INLINE Y32V EightSums(const uint8_t* q, size_t q_stride, const uint8_t* key,
 
 // out[r][key] = terms[r] + row r . key, for `keys` keys (a multiple of 8).
 template <size_t kR, bool kSigned>
-HWY_NOINLINE void KeyTile(const DirectRows& rows, const int32_t* terms, const DirectBlock& k, size_t keys, size_t width) {
+HWY_NOINLINE void KeyTile(const DirectRows& rows, const int32_t* terms, const DirectBlock& k, size_t keys,
+                          size_t width) {
   namespace hn = hwy::HWY_NAMESPACE;
   constexpr size_t kKeys = 8 / kR;
   alignas(32) int32_t start[8];
   for (size_t i = 0; i < 8; ++i) start[i] = terms[i / kKeys];
   for (size_t key = 0; key < keys; key += kKeys) {
     const uint8_t* first = k.data + static_cast<int64_t>(key) * k.stride;
-    const Y32V sums = hn::Add(EightSums<kR, kSigned>(rows.a, rows.a_stride, first, k.stride, width), hn::Load(Y32(), start));
+    const Y32V sums =
+        hn::Add(EightSums<kR, kSigned>(rows.a, rows.a_stride, first, k.stride, width), hn::Load(Y32(), start));
     if constexpr (kR == 1) {
       hn::StoreU(sums, Y32(), rows.out + key);
     } else {
@@ -191,13 +208,13 @@ HWY_INLINE void StoreHalves(Y32V v, int32_t* p) {
   hn::StoreU(hn::UpperHalf(d, v), d, p + 16);
 }
 
-// Two words of a row of probabilities in every lane.
-HWY_INLINE Y16V ProbPair(const uint8_t* p) {
-  namespace hn = hwy::HWY_NAMESPACE;
-  int32_t words;
-  std::memcpy(&words, p, sizeof(words));
-  return hn::BitCast(Y16(), hn::Set(Y32(), words));
+// Four bytes of a row of probabilities in every lane.
+HWY_INLINE Y32V ProbWord(const uint8_t* p) {
+  int32_t word;
+  std::memcpy(&word, p, sizeof(word));
+  return hwy::HWY_NAMESPACE::Set(Y32(), word);
 }
+HWY_INLINE Y16V ProbPair(const uint8_t* p) { return hwy::HWY_NAMESPACE::BitCast(Y16(), ProbWord(p)); }
 
 // The sums of 32 columns for one row.
 struct ValueSums {
@@ -210,9 +227,14 @@ struct ValueSums {
   }
 };
 
-// out[r][32 columns] += p[r] . v over the fours of keys in `fours`; 8 bytes of p are four keys.
-template <size_t kR, bool kSigned>
-HWY_NOINLINE void ValueFours(const DirectRows& rows, const uint8_t* fours, size_t count, const uint8_t* v, int64_t stride) {
+// Whether a tile of kR rows has registers for its probabilities, beside 4 sums a row; else it loads them again.
+template <class E, size_t kR>
+inline constexpr bool kKeepsProbs = kR == 1 || (HWY_TARGET != HWY_AVX2 && (kR == 2 || E::kPerWord == 4));
+
+// out[r][32 columns] += p[r] . v over the fours of keys in `fours`.
+template <class E, size_t kR, bool kSigned>
+HWY_NOINLINE void ValueFours(const DirectRows& rows, const uint8_t* fours, size_t count, const uint8_t* v,
+                             int64_t stride) {
   namespace hn = hwy::HWY_NAMESPACE;
   const Y8 d8;
   const Y16 d16;
@@ -223,25 +245,32 @@ HWY_NOINLINE void ValueFours(const DirectRows& rows, const uint8_t* fours, size_
   if constexpr (kR > 2) s2.LoadFrom(rows.out + 2 * o), s3.LoadFrom(rows.out + 3 * o);
   for (size_t i = 0; i < count; ++i) {
     const size_t four = fours[i];
-    const uint8_t* p = rows.a + four * 8;
+    const uint8_t* p = rows.a + four * 4 * sizeof(typename E::Prob);
     const uint8_t* row = v + static_cast<int64_t>(four) * 4 * stride;
-    const auto dot = [&](Y16V quads, Y32V& a0, Y32V& a1, Y32V& a2, Y32V& a3) HWY_ATTR {  // bytes v0, v2, v1, v3 of a column
-      if constexpr (kR > 1) asm("" : "+r"(p));  // loads probabilities again: all of them are too many for the registers
-      const Y16V words = WordsOf<kSigned>(quads), even = EvenBytes(words), odd = OddBytes(words);
-      const auto both = [&](Y32V sum, const uint8_t* at)
-                            HWY_ATTR { return DirectDot(DirectDot(sum, even, ProbPair(at)), odd, ProbPair(at + 4)); };
-      a0 = both(a0, p);
-      if constexpr (kR > 1) a1 = both(a1, p + p_stride);
-      if constexpr (kR > 2) a2 = both(a2, p + 2 * p_stride), a3 = both(a3, p + 3 * p_stride);
+    const auto dot = [&](Y16V quads, Y32V& a0, Y32V& a1, Y32V& a2, Y32V& a3) HWY_ATTR {
+      if constexpr (!kKeepsProbs<E, kR>) asm("" : "+r"(p));
+      // Eight columns of four keys: bytes v0, v1, v2, v3 (VNNI) or v0, v2, v1, v3 (s16) of each.
+      const Y16V words = WordsOf < kSigned == (E::kPerWord == 2) > (quads), even = EvenBytes(words),
+                 odd = OddBytes(words);
+      const auto all = [&](Y32V sum, const uint8_t* at) HWY_ATTR {
+        if constexpr (E::kPerWord == 4) return QuadDot(sum, ProbWord(at), words);
+        return DirectDot(DirectDot(sum, even, ProbPair(at)), odd, ProbPair(at + 4));
+      };
+      a0 = all(a0, p);
+      if constexpr (kR > 1) a1 = all(a1, p + p_stride);
+      if constexpr (kR > 2) a2 = all(a2, p + 2 * p_stride), a3 = all(a3, p + 3 * p_stride);
     };
+    constexpr int64_t kNext = E::kPerWord == 4 ? 1 : 2, kOther = 3 - kNext;  // rows that are interleaved first
     const auto load = [&](int64_t j) HWY_ATTR { return hn::LoadU(d8, row + j * stride); };
-    const auto low = [&](int64_t j) HWY_ATTR { return hn::BitCast(d16, hn::InterleaveLower(d8, load(j), load(j + 2))); };
-    const auto high = [&](int64_t j) HWY_ATTR { return hn::BitCast(d16, hn::InterleaveUpper(d8, load(j), load(j + 2))); };
-    const Y16V x = low(0), y = low(1);
+    const auto low = [&](int64_t j)
+                         HWY_ATTR { return hn::BitCast(d16, hn::InterleaveLower(d8, load(j), load(j + kNext))); };
+    const auto high = [&](int64_t j)
+                          HWY_ATTR { return hn::BitCast(d16, hn::InterleaveUpper(d8, load(j), load(j + kNext))); };
+    const Y16V x = low(0), y = low(kOther);
     dot(hn::InterleaveLower(d16, x, y), s0.c0, s1.c0, s2.c0, s3.c0);
     dot(hn::InterleaveUpper(d16, x, y), s0.c1, s1.c1, s2.c1, s3.c1);
-    if constexpr (kR > 1) asm("" : "+r"(row));  // likewise
-    const Y16V z = high(0), w = high(1);
+    if constexpr (!kKeepsProbs<E, kR>) asm("" : "+r"(row));
+    const Y16V z = high(0), w = high(kOther);
     dot(hn::InterleaveLower(d16, z, w), s0.c2, s1.c2, s2.c2, s3.c2);
     dot(hn::InterleaveUpper(d16, z, w), s0.c3, s1.c3, s2.c3, s3.c3);
   }
@@ -252,19 +281,23 @@ HWY_NOINLINE void ValueFours(const DirectRows& rows, const uint8_t* fours, size_
 
 // The fours of a block of 64 keys of which some row has a probability, as a list; p: the words of the block. Codes of 1/255
 // leave at most 510 keys of a row, so most of a long V is never read.
-inline size_t FoursInUse(const uint8_t* p, size_t p_stride, size_t rows, size_t keys, uint8_t* list) {
+template <class E>
+size_t FoursInUse(const uint8_t* p, size_t p_stride, size_t rows, size_t keys, uint8_t* list) {
   namespace hn = hwy::HWY_NAMESPACE;
-  const Y64 d;
+  using T = std::conditional_t<E::kPerWord == 4, int32_t, int64_t>;  // the words of four keys
+  const hn::Full256<T> d;
+  constexpr size_t kFours = 32 / sizeof(T);
   uint32_t used = 0;
-  for (size_t i = 0; i < keys / 16; ++i) {
+  for (size_t four = 0; four < keys / 4; four += kFours) {
     auto any = hn::Zero(d);
     for (size_t r = 0; r < rows; ++r) {
-      any = hn::Or(any, hn::LoadU(d, reinterpret_cast<const int64_t*>(p + r * p_stride + i * 32)));
+      any = hn::Or(any, hn::LoadU(d, reinterpret_cast<const T*>(p + r * p_stride + four * sizeof(T))));
     }
     uint8_t bits[8];
     hn::StoreMaskBits(d, hn::Ne(any, hn::Zero(d)), bits);
-    used |= static_cast<uint32_t>(bits[0] & 0xF) << (4 * i);
+    used |= static_cast<uint32_t>(bits[0] & ((1u << kFours) - 1)) << four;
   }
+  used &= (1u << (keys / 4)) - 1;
   size_t n = 0;
   for (; used != 0; used &= used - 1) list[n++] = static_cast<uint8_t>(std::countr_zero(used));
   return n;

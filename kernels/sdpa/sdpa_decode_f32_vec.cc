@@ -57,7 +57,9 @@ struct Group {
   HWY_INLINE ScoreRows Rows(size_t row) const {
     return {Scores(row), layout.of.score_stride, static_cast<size_t>(args.shape.k_len)};
   }
-  HWY_INLINE int64_t HeadOf(size_t row) const { return kv_head * heads() + static_cast<int64_t>(row) / args.shape.q_len; }
+  HWY_INLINE int64_t HeadOf(size_t row) const {
+    return kv_head * heads() + static_cast<int64_t>(row) / args.shape.q_len;
+  }
   HWY_INLINE int64_t RowOf(size_t row) const { return static_cast<int64_t>(row) % args.shape.q_len; }
   HWY_INLINE float* Sums(size_t row) const {
     return reinterpret_cast<float*>(scratch + layout.sums_at) + row * layout.of.v16;

@@ -1,6 +1,7 @@
 // int8 attention of few rows (decoding), the exact mode's bits: K and V are read once, where they lie, for all rows of all
-// heads that share them. VNNI: tiles of 64 keys are brought into panels in L1 (0.05 cycles a byte with AVX-512, against 0.2
-// that memory takes). s16: products where they lie (sdpa_decode_direct-inl.h). Nothing is written but scores and probabilities.
+// heads that share them. Products where they lie (sdpa_decode_direct-inl.h), keys without a probability left out; VNNI brings
+// tiles of 64 keys of K, and of V for many rows, into panels in L1 (0.05 cycles a byte with AVX-512, against 0.2 that memory
+// takes). Nothing is written but scores and probabilities.
 #include <algorithm>
 #include <cstring>
 
@@ -118,39 +119,19 @@ void DirectScores(const DecodeRows& d, const Span& span) {
   }
 }
 
-template <bool kSigned>
-void DirectValues(const DecodeRows& d, const Span& span) {
-  constexpr size_t kMost = HWY_TARGET == HWY_AVX2 ? 2 : 4;  // 4 sums a row
-  const SdpaInt8Args& args = d.args;
-  const SdpaShape& s = args.shape;
-  const SdpaLayout& l = d.layout.rows;
-  const int32_t zero = args.v_zero_point + (kSigned ? 128 : 0);
-  const auto v = RowsOf<uint8_t>(args.v, args.v_strides, d.batch, d.kv_head, s.k_len, s.v_head_size);
-  int32_t* total = d.sums;
-  for (size_t i = 0; i < static_cast<size_t>(d.count); ++i) {
-    const auto* p = reinterpret_cast<const int16_t*>(d.probs + i * l.p_stride);
-    std::fill_n(total + i * l.v16, l.v16, -zero * SumOfWords(p + span.begin, span.padded - span.begin));
-  }
-  for (size_t key = span.begin; key < span.padded; key += internal::kDecodeKeys) {
-    uint8_t fours[internal::kDecodeKeys / 4];
-    const uint8_t* p = d.probs + key * 2;
-    const size_t keys = HWY_MIN(span.padded - key, internal::kDecodeKeys);
-    const size_t count = FoursInUse(p, l.p_stride, static_cast<size_t>(d.count), keys, fours);
-    if (count == 0) continue;
-    const DirectBlock block = BlockAt(v, key, d.tile());
-    for (size_t c = 0; c < l.v16; c += kDirectBytes) {
-      ForFewRows<kMost>(d.count, [&](auto rows, size_t i) HWY_ATTR {
-        const DirectRows tile = {p + i * l.p_stride, l.p_stride, total + i * l.v16 + c, l.v16};
-        ValueFours<decltype(rows)::value, kSigned>(tile, fours, count, block.data + c, block.stride);
-      });
-    }
-  }
-}
-
 // A probability of 0 is not the word 0: keys outside the span are multiplied with it.
 template <class E>
 bool ZeroIsAnotherWord(const ProbQuant& quant) {
   return E::kPerWord == 4 && quant.zero != 0;
+}
+
+// What the zero point of V adds to a row of probabilities; row_sum: VNNI only.
+template <class E>
+int32_t ValueTerm(const DecodeRows& d, int64_t i, const Span& span, int32_t row_sum) {
+  if constexpr (E::kPerWord == 4) return static_cast<int32_t>(-static_cast<int64_t>(FormsOf(d.args).v_zero) * row_sum);
+  const int32_t zero = d.args.v_zero_point + (d.args.v_type == quant::DType::kS8 ? 128 : 0);
+  const auto* p = reinterpret_cast<const int16_t*>(d.probs + static_cast<size_t>(i) * d.layout.rows.p_stride);
+  return static_cast<int32_t>(-static_cast<int64_t>(zero) * SumOfWords(p + span.begin, span.padded - span.begin));
 }
 
 // From the scores of one row to its words of P; false: a hidden key counts, so all keys are needed.
@@ -163,41 +144,8 @@ bool DecodeProbs(const DecodeRows& d, const ProbQuant& quant, const Span& span, 
   if (!Softmax<1, true>(d.BlockOf(i), row, args.q_scale * args.k_scale, span, sum)) return false;
   int32_t row_sum = 0;
   QuantizeSpan<E>(quant, row, 0, span, l.k16, sum[0], d.probs + static_cast<size_t>(i) * l.p_stride, &row_sum);
-  *term = static_cast<int32_t>(-static_cast<int64_t>(FormsOf(args).v_zero) * row_sum);
+  *term = ValueTerm<E>(d, i, span, row_sum);
   return true;
-}
-
-template <class E>
-void DecodeValues(const DecodeRows& d, const Span& span, const int32_t* terms) {
-  const SdpaInt8Args& args = d.args;
-  const SdpaShape& s = args.shape;
-  const SdpaLayout &l = d.layout.rows, &t = d.layout.tile;
-  const size_t begin = span.begin, end = span.padded;
-  const auto v = RowsOf<uint8_t>(args.v, args.v_strides, d.batch, d.kv_head, s.k_len, s.v_head_size);
-  auto* columns = reinterpret_cast<int32_t*>(d.tile() + t.v_columns_at);
-  int32_t* total = d.sums;
-  auto* part = reinterpret_cast<int32_t*>(d.scratch + d.layout.part_at);
-  const S32D d32;
-  for (size_t key = begin; key < end; key += internal::kDecodeKeys) {
-    const size_t k16 = HWY_MIN(end - key, internal::kDecodeKeys), steps = k16 / E::kPerWord;
-    PackValues<E>(args, TileRowsOf(v, key), k16, steps, l.v16, d.tile() + t.v_at, columns);
-    ForBlocks(0, d.count, [&](auto rows, int64_t i) HWY_ATTR {
-      const auto at = static_cast<size_t>(i);
-      const uint8_t* p = d.probs + at * l.p_stride + key / E::kPerWord * 4;
-      const TileArgs<int32_t> values = {p,
-                                        l.p_stride,
-                                        steps,
-                                        steps * 64,
-                                        (key == begin ? total : part) + at * l.v16,
-                                        l.v16,
-                                        key == begin && FormsOf(args).v_zero != 0 ? terms + i : nullptr};
-      TileRows<E, decltype(rows)::value>(values, d.tile() + t.v_at, columns, l.v16 / 16);
-    });
-    if (key == begin) continue;
-    for (size_t c = 0; c < static_cast<size_t>(d.count) * l.v16; c += kF16Lanes) {
-      hn::Store(hn::Add(hn::Load(d32, total + c), hn::Load(d32, part + c)), d32, total + c);
-    }
-  }
 }
 
 template <class E>
@@ -209,13 +157,63 @@ void ScoresOf(const DecodeRows& d, const Span& span) {
   }
 }
 
-// terms: what the zero point of V adds to each row (the s16 form has it by itself).
+// sums += P . V for the `k16` keys of a tile from `key` on, packed.
 template <class E>
-void ValuesOf(const DecodeRows& d, const Span& span, const int32_t* terms) {
-  if constexpr (E::kPerWord == 4) {
-    DecodeValues<E>(d, span, terms);
-  } else {
-    d.args.v_type == quant::DType::kS8 ? DirectValues<true>(d, span) : DirectValues<false>(d, span);
+void PackedValues(const DecodeRows& d, const HeadRows<uint8_t>& v, size_t key, size_t k16) {
+  const SdpaLayout &l = d.layout.rows, &t = d.layout.tile;
+  auto* columns = reinterpret_cast<int32_t*>(d.tile() + t.v_columns_at);
+  auto* part = reinterpret_cast<int32_t*>(d.scratch + d.layout.part_at);
+  const size_t steps = k16 / E::kPerWord;
+  PackValues<E>(d.args, TileRowsOf(v, key), k16, steps, l.v16, d.tile() + t.v_at, columns);
+  ForBlocks(0, d.count, [&](auto rows, int64_t i) HWY_ATTR {
+    const auto at = static_cast<size_t>(i);
+    const uint8_t* p = d.probs + at * l.p_stride + key / E::kPerWord * 4;
+    const TileArgs<int32_t> values = {p, l.p_stride, steps, steps * 64, part + at * l.v16, l.v16, nullptr};
+    TileRows<E, decltype(rows)::value>(values, d.tile() + t.v_at, columns, l.v16 / 16);
+  });
+  const S32D d32;
+  for (size_t c = 0; c < static_cast<size_t>(d.count) * l.v16; c += kF16Lanes) {
+    hn::Store(hn::Add(hn::Load(d32, d.sums + c), hn::Load(d32, part + c)), d32, d.sums + c);
+  }
+}
+
+// The same for the fours of keys in the list, where they lie.
+template <class E, bool kSigned>
+void DirectValues(const DecodeRows& d, const HeadRows<uint8_t>& v, size_t key, const uint8_t* fours, size_t count) {
+  constexpr size_t kMost = HWY_TARGET == HWY_AVX2 ? 2 : 4;  // 4 sums a row
+  const SdpaLayout& l = d.layout.rows;
+  const DirectBlock block = BlockAt(v, key, d.tile());
+  const uint8_t* p = d.probs + key * sizeof(typename E::Prob);
+  for (size_t c = 0; c < l.v16; c += kDirectBytes) {
+    ForFewRows<kMost>(d.count, [&](auto rows, size_t i) HWY_ATTR {
+      const DirectRows tile = {p + i * l.p_stride, l.p_stride, d.sums + i * l.v16 + c, l.v16};
+      ValueFours<E, decltype(rows)::value, kSigned>(tile, fours, count, block.data + c, block.stride);
+    });
+  }
+}
+
+// terms: what the zero point of V adds to each row. VNNI packs where more than two rows meet more than half of the keys.
+template <class E>
+void ValuesOf(const DecodeRows& d, const ProbQuant& quant, const Span& span, const int32_t* terms) {
+  const SdpaInt8Args& args = d.args;
+  const SdpaShape& s = args.shape;
+  const SdpaLayout& l = d.layout.rows;
+  const auto v = RowsOf<uint8_t>(args.v, args.v_strides, d.batch, d.kv_head, s.k_len, s.v_head_size);
+  for (size_t i = 0; i < static_cast<size_t>(d.count); ++i) std::fill_n(d.sums + i * l.v16, l.v16, terms[i]);
+  for (size_t key = span.begin; key < span.padded; key += internal::kDecodeKeys) {
+    const size_t keys = HWY_MIN(span.padded - key, internal::kDecodeKeys);
+    uint8_t fours[internal::kDecodeKeys / 4];
+    const uint8_t* p = d.probs + key * sizeof(typename E::Prob);
+    const size_t count = FoursInUse<E>(p, l.p_stride, static_cast<size_t>(d.count), keys, fours);
+    if constexpr (E::kPerWord == 4) {
+      if (ZeroIsAnotherWord<E>(quant) || (d.count > 2 && count > keys / 8)) {
+        PackedValues<E>(d, v, key, keys);
+        continue;
+      }
+    }
+    if (count == 0) continue;
+    args.v_type == quant::DType::kS8 ? DirectValues<E, true>(d, v, key, fours, count)
+                                     : DirectValues<E, false>(d, v, key, fours, count);
   }
 }
 
@@ -227,7 +225,7 @@ bool DecodeSpan(const DecodeRows& d, const ProbQuant& quant, const Span& span) {
     if (!DecodeProbs<E>(d, quant, span, i, &terms[i])) return false;
   }
   const SdpaShape& s = d.args.shape;
-  ValuesOf<E>(d, ZeroIsAnotherWord<E>(quant) ? MakeSpan(s, {0, s.k_len + 63}) : span, terms);
+  ValuesOf<E>(d, quant, ZeroIsAnotherWord<E>(quant) ? MakeSpan(s, {0, s.k_len + 63}) : span, terms);
   return true;
 }
 
@@ -295,10 +293,10 @@ void ValuePhase(const DecodeRows& d, const Split& split, const ProbQuant& quant)
     auto* p = reinterpret_cast<typename E::Prob*>(d.probs + at * d.layout.rows.p_stride);
     QuantizeRow<E>(quant, row.Row(0) + own.begin, own.end - own.begin, own.padded - own.begin, sum, p + own.begin,
                    &row_sum);
-    terms[i] = static_cast<int32_t>(-static_cast<int64_t>(FormsOf(d.args).v_zero) * row_sum);
+    terms[i] = ValueTerm<E>(d, i, own, row_sum);
   }
   std::memset(d.sums, 0, static_cast<size_t>(d.count) * d.layout.rows.out_stride);
-  if (own.begin < own.end && head.gone) ValuesOf<E>(d, own, terms);
+  if (own.begin < own.end && head.gone) ValuesOf<E>(d, quant, own, terms);
 }
 
 template <class E>
@@ -313,8 +311,16 @@ void DecodePhase(const SdpaInt8Args& args, int64_t batch, int64_t kv_head, const
   const auto sums_of = [&](int64_t p) {
     return reinterpret_cast<int32_t*>(base + sl.sums_at + static_cast<size_t>(p) * sl.sums_stride);
   };
-  const DecodeRows d = {args, l, static_cast<uint8_t*>(scratch), base + sl.scores_at, base + sl.p_at, sums_of(part.part),
-                        batch, kv_head, 0, count};
+  const DecodeRows d = {args,
+                        l,
+                        static_cast<uint8_t*>(scratch),
+                        base + sl.scores_at,
+                        base + sl.p_at,
+                        sums_of(part.part),
+                        batch,
+                        kv_head,
+                        0,
+                        count};
   if (part.phase == 0) return ScorePhase<E>(d, split, ProbQuantOf<E>(args));
   if (part.phase == 1) return ExpOfPart(split, d.ScoresOf(0), static_cast<size_t>(count));
   if (part.phase == 2) return ValuePhase<E>(d, split, ProbQuantOf<E>(args));
@@ -358,10 +364,9 @@ constexpr PerArch<DecodeFn> kDecode = {&DecodeReference, &N_AVX2::Decode<N_AVX2:
                                        &N_AVX2::Decode<N_AVX2::VnniEngine>};
 
 using PhaseFn = void(const SdpaInt8Args&, int64_t, int64_t, const SdpaDecodePart&, void*, void*);
-constexpr PerArch<PhaseFn> kPhase = {&PhaseReference, &N_AVX2::DecodePhase<N_AVX2::S16Engine>,
-                                     &N_AVX3::DecodePhase<N_AVX3::S16Engine>,
-                                     &N_AVX3_DL::DecodePhase<N_AVX3_DL::VnniEngine>,
-                                     &N_AVX2::DecodePhase<N_AVX2::VnniEngine>};
+constexpr PerArch<PhaseFn> kPhase = {
+    &PhaseReference, &N_AVX2::DecodePhase<N_AVX2::S16Engine>, &N_AVX3::DecodePhase<N_AVX3::S16Engine>,
+    &N_AVX3_DL::DecodePhase<N_AVX3_DL::VnniEngine>, &N_AVX2::DecodePhase<N_AVX2::VnniEngine>};
 
 size_t PerWord(Arch arch) { return arch == Arch::kAvx2 || arch == Arch::kAvx512 ? 2 : 4; }
 

@@ -53,21 +53,20 @@ inline SdpaLayout MakeSdpaLayout(const SdpaShape& shape, size_t per_word, size_t
   return l;
 }
 
-inline constexpr size_t kDecodeKeys = 64;  // a span (sdpa_window.h); 4 KB of K at head size 64
-inline constexpr size_t kDecodeColumns = 32;  // the s16 form reads rows of K and V by as many bytes
+inline constexpr size_t kDecodeKeys = 64;     // a span (sdpa_window.h); 4 KB of K at head size 64
+inline constexpr size_t kDecodeColumns = 32;  // rows that are not packed are read by as many bytes
 
-// Scratch of few rows, in bytes: rows of all keys, the panels and terms of one tile of keys (s16: a copy of its rows), sums of
-// a tile.
+// Scratch of few rows, in bytes: rows of all keys, the panels and terms of one tile of keys (or a copy of its rows), sums of a
+// tile.
 struct SdpaDecodeLayout {
   SdpaLayout rows, tile;
   size_t tile_at, part_at, bytes;
 };
 inline SdpaDecodeLayout MakeSdpaDecodeLayout(SdpaShape shape, size_t per_word) {
   constexpr auto kRows = static_cast<size_t>(kSdpaDecodeRows);
-  if (per_word == 2) {
-    shape.head_size = static_cast<int64_t>(RoundUp(static_cast<size_t>(shape.head_size), kDecodeColumns));
-    shape.v_head_size = static_cast<int64_t>(RoundUp(static_cast<size_t>(shape.v_head_size), kDecodeColumns));
-  }
+  const auto wide = [](int64_t n) { return static_cast<int64_t>(RoundUp(static_cast<size_t>(n), kDecodeColumns)); };
+  if (per_word == 2) shape.head_size = wide(shape.head_size);
+  shape.v_head_size = wide(shape.v_head_size);
   SdpaShape tile = shape;
   tile.k_len = static_cast<int64_t>(kDecodeKeys);
   SdpaDecodeLayout l{MakeSdpaLayout(shape, per_word, kRows), MakeSdpaLayout(tile, per_word, kRows), 0, 0, 0};

@@ -29,7 +29,8 @@ std::vector<uint8_t> DecodeInParts(Arch arch, SdpaFloatArgs args, size_t out_byt
     for (int phase = 0; phase < kSdpaDecodePhases; ++phase) {
       for (int64_t part = parts - 1; part >= 0; --part) {
         Buffer scratch(SdpaDecodeScratchBytes(arch, args));
-        SdpaDecodePhase(arch, args, i / s.kv_heads, i % s.kv_heads, {phase, part, parts}, shared.data(), scratch.data());
+        SdpaDecodePhase(arch, args, i / s.kv_heads, i % s.kv_heads, {phase, part, parts}, shared.data(),
+                        scratch.data());
         EXPECT_TRUE(scratch.FenceStands());
       }
     }

@@ -1,8 +1,7 @@
 // Few query rows against many keys: every Arch against the scalar form of the exact mode.
-#include "octavo/kernels/sdpa/sdpa.h"
-
 #include <sys/mman.h>
 
+#include "octavo/kernels/sdpa/sdpa.h"
 #include "sdpa_testing.h"
 
 namespace octavo::kernels {
@@ -28,8 +27,8 @@ std::vector<uint8_t> DecodeInParts(Arch arch, SdpaInt8Args args, size_t out_byte
     for (int phase = 0; phase < kSdpaDecodePhases; ++phase) {
       for (int64_t part = parts - 1; part >= 0; --part) {
         Buffer scratch(SdpaDecodeScratchBytes(arch, args));
-        SdpaDecodePhase(arch, args, i / args.shape.kv_heads, i % args.shape.kv_heads, {phase, part, parts}, shared.data(),
-                        scratch.data());
+        SdpaDecodePhase(arch, args, i / args.shape.kv_heads, i % args.shape.kv_heads, {phase, part, parts},
+                        shared.data(), scratch.data());
         EXPECT_TRUE(scratch.FenceStands());
       }
     }
@@ -106,7 +105,8 @@ TEST_P(SdpaDecodeInt8Test, MostCodesAreZero) {
 class AtAPageEnd {
  public:
   explicit AtAPageEnd(const std::vector<uint8_t>& bytes) : size_((bytes.size() + 4095) / 4096 * 4096) {
-    pages_ = static_cast<uint8_t*>(mmap(nullptr, size_ + 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
+    pages_ =
+        static_cast<uint8_t*>(mmap(nullptr, size_ + 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
     EXPECT_NE(static_cast<void*>(pages_), MAP_FAILED);
     EXPECT_EQ(mprotect(pages_ + size_, 4096, PROT_NONE), 0);
     data_ = pages_ + size_ - bytes.size();

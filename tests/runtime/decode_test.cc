@@ -32,8 +32,11 @@ ir::Graph Attention(const Case& c) {
       in.push_back(g.AddConstant(in.size() < 7 ? signed_zero : zero));
     }
   }
-  ir::Attrs attrs = {{"num_heads", kHeads},     {"kv_num_heads", int64_t{1}}, {"head_dim", kSize},
-                     {"v_head_dim", kSize}, {"scale", 0.125f}};
+  ir::Attrs attrs = {{"num_heads", kHeads},
+                     {"kv_num_heads", int64_t{1}},
+                     {"head_dim", kSize},
+                     {"v_head_dim", kSize},
+                     {"scale", 0.125f}};
   if (c.causal) attrs.Set("window_right", int64_t{0}), attrs.Set("bottom_right", int64_t{1});
   const ir::NodeId o = g.AddNode(c.int8 ? ir::Op::kSdpaInt8 : ir::Op::kSdpa, std::move(in), 1, attrs);
   g.AddOutput("y", g.node(o).output());
@@ -44,7 +47,8 @@ ir::TensorMap Inputs(const Case& c) {
   ir::TensorMap inputs;
   uint32_t state = 1;
   const auto next = [&] { return (state = state * 1664525 + 1013904223) >> 24; };
-  for (const auto& [name, heads, rows] : {std::tuple{"q", kHeads, kRows}, {"k", int64_t{1}, kKeys}, {"v", int64_t{1}, kKeys}}) {
+  for (const auto& [name, heads, rows] :
+       {std::tuple{"q", kHeads, kRows}, {"k", int64_t{1}, kKeys}, {"v", int64_t{1}, kKeys}}) {
     if (!c.int8) {
       inputs[name] = Tensor::Zeros(ir::DType::kF32, {1, heads, rows, kSize});
       for (float& x : inputs[name].mutable_as<float>()) x = static_cast<float>(next()) / 64.0f - 2.0f;
