@@ -162,9 +162,21 @@ HWY_INLINE void PrepareQuery(const SdpaInt8Args& args, const uint8_t* q, const S
     static_cast<void>(rows);
   } else {
     const bool is_signed = args.q_type == quant::DType::kS8;
-    for (size_t at = 0; at < l.d_steps * 2; at += 8) {
-      hn::Store(LoadCentered(rows, 0, at, is_signed, args.q_zero_point), Shorts(),
-                reinterpret_cast<int16_t*>(out) + at);
+    auto* words = reinterpret_cast<int16_t*>(out);
+    size_t at = 0;
+    if (width % 16 == 0) {  // no row has an end to look for
+      const hn::Full256<int16_t> d16;
+      const hn::Full128<uint8_t> d8;
+      const auto zero = hn::Set(d16, static_cast<int16_t>(args.q_zero_point));
+      for (; at < width; at += 16) {
+        const auto bytes = hn::LoadU(d8, q + at);
+        const auto wide =
+            is_signed ? hn::PromoteTo(d16, hn::BitCast(hn::Full128<int8_t>(), bytes)) : hn::PromoteTo(d16, bytes);
+        hn::Store(hn::Sub(wide, zero), d16, words + at);
+      }
+    }
+    for (; at < l.d_steps * 2; at += 8) {
+      hn::Store(LoadCentered(rows, 0, at, is_signed, args.q_zero_point), Shorts(), words + at);
     }
     *term = 0;
   }
