@@ -120,7 +120,7 @@ bool Fp8Block(const Block<SdpaInt8Args>& block, const Fp8Ends& ends, const Span&
                             (span.padded - span.begin) / 16);
   for (size_t r = 0; r < kR; ++r)
     Scale(rows.Row(r) + span.begin, span.padded - span.begin, args.q_scale * args.k_scale);
-  float sum[kR];
+  alignas(64) float sum[kRowSlots];
   if (!Softmax<kR, false>(block, rows, 1.0f, span, sum)) return false;
   const ScoreRows part = Part(rows, span.begin, span.end);
   for (size_t r = 0; r < kR; ++r) {
