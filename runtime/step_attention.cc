@@ -134,12 +134,12 @@ void FlashOnThreads(kernels::Arch arch, const Args& args, const Threads& threads
   });
 }
 
-// How many parts the keys of a group are split into where groups leave threads idle. A part of fewer keys costs more in waiting
-// for the others than it gains (kernels/DESIGN.md).
+// How many parts the keys of a group are split into where groups leave threads idle. A part of fewer keys costs more in
+// waiting for the others than it gains (kernels/DESIGN.md).
 int64_t PartsOfKeys(const kernels::SdpaShape& s, const kernels::SdpaWindow& window, int threads) {
   constexpr int64_t kKeys = 1024;
-  const int64_t groups = s.batch * s.kv_heads;
-  if (groups >= threads) return 1;
+  const int64_t groups = s.batch * s.kv_heads, rows = s.heads / s.kv_heads * s.q_len;
+  if (groups >= threads || rows > 4 * kernels::kSdpaDecodeRows) return 1;  // each thread keeps the scores of all rows
   const bool bounded = window.left >= 0 && window.right >= 0 && window.left < s.k_len && window.right < s.k_len;
   const int64_t keys = bounded ? std::min(s.k_len, window.left + window.right + s.q_len) : s.k_len;
   return std::clamp(keys / kKeys, int64_t{1}, threads / std::gcd(groups, int64_t{threads}));
