@@ -21,6 +21,7 @@ namespace octavo::kernels {
 namespace HWY_NAMESPACE {
 
 struct AmxEngine : VnniEngine {
+  using Values = AmxEngine;
   static constexpr size_t kRows = 16;
   static constexpr size_t kStepsTo = 16;
 };

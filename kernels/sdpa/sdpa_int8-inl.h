@@ -115,7 +115,9 @@ HWY_INLINE void PackValues(const SdpaInt8Args& args, const HeadRows<uint8_t>& v,
     const size_t done = 0;
 #endif
     PackQuads(v, k_steps * 4, v16, f.v_flip, out, done);
-    ColumnTerms<E>(out, v16, k_steps, static_cast<int32_t>(k16), f.p_zero, f.v_zero, terms);
+    if constexpr (!kAddsToOut<E>) {
+      ColumnTerms<E>(out, v16, k_steps, static_cast<int32_t>(k16), f.p_zero, f.v_zero, terms);
+    }
   } else {
     static_cast<void>(terms), static_cast<void>(k_steps);
     PackPairs(v, k16, v16, args.v_type == quant::DType::kS8, args.v_zero_point, out);

@@ -28,16 +28,16 @@ struct SdpaLayout {
 };
 
 // per_word: values in a word, 4 (VNNI), 2 (s16) or 1 (float). rows: query rows at a time. steps_to: steps are padded to
-// a multiple of it, with zeros in the panels (AMX: 16, a tile).
-inline SdpaLayout MakeSdpaLayout(const SdpaShape& shape, size_t per_word, size_t rows = kSdpaRows,
-                                 size_t steps_to = 1) {
+// a multiple of it, with zeros in the panels (AMX: 16, a tile). per_prob_word: of V and the probabilities, if it differs.
+inline SdpaLayout MakeSdpaLayout(const SdpaShape& shape, size_t per_word, size_t rows = kSdpaRows, size_t steps_to = 1,
+                                 size_t per_prob_word = 0) {
   SdpaLayout l{};
   const auto keys = static_cast<size_t>(shape.k_len);
   l.k16 = RoundUp(keys, 16);
   l.v16 = RoundUp(static_cast<size_t>(shape.v_head_size), 16);
   l.d_steps = RoundUp((static_cast<size_t>(shape.head_size) + per_word - 1) / per_word, steps_to);
   // fma(0, 0, -0) is +0: the float form must not see padding.
-  l.k_steps = per_word == 1 ? keys : RoundUp(l.k16 / per_word, steps_to);
+  l.k_steps = per_word == 1 ? keys : RoundUp(l.k16 / (per_prob_word == 0 ? per_word : per_prob_word), steps_to);
   l.v_at = l.k16 * l.d_steps * 4;
   l.k_columns_at = l.v_at + l.v16 * l.k_steps * 4;
   l.v_columns_at = l.k_columns_at + l.k16 * 4;
@@ -51,6 +51,14 @@ inline SdpaLayout MakeSdpaLayout(const SdpaShape& shape, size_t per_word, size_t
   l.out_at = l.p_at + (per_word == 1 ? 0 : rows * l.p_stride);
   l.scratch_bytes = l.out_at + rows * l.out_stride;
   return l;
+}
+
+// Whether the codes of any two probabilities of a row sum to at most 256, so that vpmaddubsw of them and s8 values cannot
+// saturate: 256 * 128 fits, as -32768. Two probabilities sum to at most 1 + 2.5e-4 (sixteen float sums of up to 65536
+// keys), two roundings add at most 1, so 1.00025 / scale + 1 must be below 257: 1/255 fits, 1/256 does not.
+inline bool ProbPairsFit(const SdpaInt8Args& args) {
+  return args.p_zero_point == (args.p_type == quant::DType::kU8 ? 0 : -128) && args.p_scale >= 1 / 255.5f &&
+         args.p_scale <= 0x1p22f && args.shape.k_len <= 65536;
 }
 
 inline constexpr size_t kDecodeKeys = 64;     // a span (sdpa_window.h); 4 KB of K at head size 64

@@ -219,20 +219,37 @@ HWY_INLINE bool ByInterval(const ProbInterval& interval, int32_t zero, const flo
 }
 #endif
 
-#if HWY_TARGET == HWY_AVX2
-// One row of e to u8; *row_sum = the sum of the bytes, padding (the zero point) included.
-template <bool kDivide>
-HWY_INLINE void QuantizeProbs(const ProbQuant& quant, const float* e, size_t keys, float sum_value, uint8_t* p,
+// A code that meets its neighbour in vpmaddubsw (sdpa_pairs-inl.h).
+enum class PairCode : uint8_t {};
+// The sums of a row's codes at places 0 and 1 of each word, and of those at 2 and 3. 16 bits each are enough: the codes of
+// a row sum to at most 255 + keys / 2 (ProbPairsFit).
+struct PairSums16 {
+  int32_t first, second;
+  HWY_INLINE explicit PairSums16(int32_t packed)
+      : first(packed & 0xFFFF), second(static_cast<int32_t>(static_cast<uint32_t>(packed) >> 16)) {}
+};
+
+#if HWY_TARGET > HWY_AVX3_DL
+// One row of e to u8. What is added up, kPairs: PairSums16; else the bytes, padding (the zero point) included.
+template <bool kDivide, bool kPairs>
+HWY_INLINE void QuantizeBytes(const ProbQuant& quant, const float* e, size_t keys, float sum_value, uint8_t* p,
                               int32_t* row_sum) {
   namespace hn = hwy::HWY_NAMESPACE;
   const F16D d;
   const S32D d32;
   const hn::Full128<uint8_t> d8;
+  const hn::Full128<uint32_t> du;
+  const auto ones = hn::Set(hn::Full128<int8_t>(), int8_t{1});
   auto total = hn::Zero(hn::Full128<uint64_t>());
   const auto emit = [&](size_t i, hn::Vec256<int16_t> words) HWY_ATTR {
     const auto bytes = hn::DemoteTo(d8, words);  // saturated
     hn::Store(bytes, d8, p + i);
-    total = hn::Add(total, hn::SumsOf8(bytes));
+    if constexpr (kPairs) {
+      const auto pairs = hn::SatWidenMulPairwiseAdd(hn::Full128<int16_t>(), bytes, ones);
+      total = hn::BitCast(hn::Full128<uint64_t>(), hn::Add(hn::BitCast(du, total), hn::BitCast(du, pairs)));
+    } else {
+      total = hn::Add(total, hn::SumsOf8(bytes));
+    }
   };
   const ProbInterval interval = IntervalOf(quant, sum_value);
   if (kDivide || !IsUsable(quant, interval, static_cast<float>(255 - quant.zero)) ||
@@ -244,9 +261,29 @@ HWY_INLINE void QuantizeProbs(const ProbQuant& quant, const float* e, size_t key
       return hn::Add(ProbToInt<kDivide>(hn::Load(d, e + i), sum, reciprocal, scale, scale_reciprocal), zero);
     };
     total = hn::Zero(hn::Full128<uint64_t>());
-    for (size_t i = 0; i < keys; i += 16) emit(i, hn::OrderedDemote2To(hn::Full256<int16_t>(), at(i), at(i + 8)));
+    for (size_t i = 0; i < keys; i += 16) {
+#if HWY_TARGET == HWY_AVX2
+      emit(i, hn::OrderedDemote2To(hn::Full256<int16_t>(), at(i), at(i + 8)));
+#else
+      emit(i, hn::DemoteTo(hn::Full256<int16_t>(), at(i)));
+#endif
+    }
   }
-  *row_sum = static_cast<int32_t>(hn::ReduceSum(hn::Full128<uint64_t>(), total));
+  if constexpr (kPairs) {
+    *row_sum = static_cast<int32_t>(hn::ReduceSum(du, hn::BitCast(du, total)));
+  } else {
+    *row_sum = static_cast<int32_t>(hn::ReduceSum(hn::Full128<uint64_t>(), total));
+  }
+}
+template <bool kDivide>
+HWY_INLINE void QuantizeProbs(const ProbQuant& quant, const float* e, size_t keys, float sum, uint8_t* p,
+                              int32_t* row_sum) {
+  QuantizeBytes<kDivide, false>(quant, e, keys, sum, p, row_sum);
+}
+template <bool kDivide>
+HWY_INLINE void QuantizeProbs(const ProbQuant& quant, const float* e, size_t keys, float sum, PairCode* p,
+                              int32_t* row_sum) {
+  QuantizeBytes<kDivide, true>(quant, e, keys, sum, reinterpret_cast<uint8_t*>(p), row_sum);
 }
 #endif
 

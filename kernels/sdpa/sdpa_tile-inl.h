@@ -52,6 +52,7 @@ struct VnniEngine {
   using T = int32_t;
   using D = I16D;
   using Prob = uint8_t;
+  using Values = VnniEngine;  // of the second product
   static constexpr size_t kPerWord = 4;
   static constexpr size_t kRows = 12;  // query rows in scratch: two groups of internal::kSdpaRows
   static constexpr size_t kStepsTo = 1;
@@ -72,6 +73,7 @@ struct S16Engine {
   using T = int32_t;
   using D = I16D;
   using Prob = int16_t;
+  using Values = S16Engine;
   static constexpr size_t kPerWord = 2;
   static constexpr size_t kRows = 12;  // query rows in scratch: two groups of internal::kSdpaRows
   static constexpr size_t kStepsTo = 1;
@@ -81,6 +83,10 @@ struct S16Engine {
   }
 };
 #endif
+
+// Engines whose tiles are added to what stands in the output already: sums of a piece of the steps.
+template <class E>
+inline constexpr bool kAddsToOut = requires { &E::Widen; };
 
 // One row of a tile: kC accumulators.
 template <class E, size_t kC>
@@ -96,7 +102,7 @@ struct TileRow {
     c1 = Term(columns, kC > 1 ? kTileLanes : 0);
     c2 = Term(columns, kC > 2 ? 2 * kTileLanes : 0);
     c3 = Term(columns, kC > 3 ? 3 * kTileLanes : 0);
-    if constexpr (E::kPerWord == 4) {
+    if constexpr (E::kPerWord == 4 && !kAddsToOut<E>) {
       if (row == nullptr) return;
       const V v = hwy::HWY_NAMESPACE::Set(D(), *row);
       c0 = hwy::HWY_NAMESPACE::Add(c0, v);
@@ -106,7 +112,7 @@ struct TileRow {
     }
   }
   static HWY_INLINE V Term(const T* columns, size_t at) {
-    if constexpr (E::kPerWord == 4) return hwy::HWY_NAMESPACE::Load(D(), columns + at);
+    if constexpr (E::kPerWord == 4 && !kAddsToOut<E>) return hwy::HWY_NAMESPACE::Load(D(), columns + at);
     return hwy::HWY_NAMESPACE::Zero(D());
   }
   HWY_INLINE void Step(const uint8_t* a, V b0, V b1, V b2, V b3) {
@@ -119,12 +125,16 @@ struct TileRow {
     if constexpr (kC > 3) E::Dot(c3, v, b3);
   }
   HWY_INLINE void Store(T* out) const {
+    Put(c0, out);
+    if constexpr (kC > 1) Put(c1, out + kTileLanes);
+    if constexpr (kC > 2) Put(c2, out + 2 * kTileLanes);
+    if constexpr (kC > 3) Put(c3, out + 3 * kTileLanes);
+  }
+  static HWY_INLINE void Put(V c, T* out) {
     namespace hn = hwy::HWY_NAMESPACE;
     const D d;
-    hn::Store(c0, d, out);
-    if constexpr (kC > 1) hn::Store(c1, d, out + kTileLanes);
-    if constexpr (kC > 2) hn::Store(c2, d, out + 2 * kTileLanes);
-    if constexpr (kC > 3) hn::Store(c3, d, out + 3 * kTileLanes);
+    if constexpr (kAddsToOut<E>) c = hn::Add(hn::Load(d, out), E::Widen(c));
+    hn::Store(c, d, out);
   }
 };
 

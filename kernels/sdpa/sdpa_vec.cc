@@ -13,6 +13,7 @@
 #include "octavo/kernels/sdpa/sdpa_amx-inl.h"
 #include "octavo/kernels/sdpa/sdpa_blocks-inl.h"
 #include "octavo/kernels/sdpa/sdpa_int8-inl.h"
+#include "octavo/kernels/sdpa/sdpa_pairs-inl.h"
 #include "octavo/kernels/sdpa/sdpa_rows-inl.h"
 #include "octavo/kernels/sdpa/sdpa_softmax-inl.h"
 #include "octavo/kernels/sdpa/sdpa_store-inl.h"
@@ -29,14 +30,20 @@ using internal::MakeSdpaLayout;
 using internal::SdpaLayout;
 
 template <class E>
+HWY_INLINE SdpaLayout LayoutOf(const SdpaShape& shape) {
+  return MakeSdpaLayout(shape, E::kPerWord, E::kRows, E::kStepsTo, E::Values::kPerWord);
+}
+
+template <class E>
 void PackInt8(const SdpaInt8Args& args, int64_t batch, int64_t kv_head, void* packed) {
   const SdpaShape& s = args.shape;
-  const SdpaLayout l = MakeSdpaLayout(s, E::kPerWord, E::kRows, E::kStepsTo);
+  const SdpaLayout l = LayoutOf<E>(s);
   auto* out = static_cast<uint8_t*>(packed);
   PackKeys<E>(args, RowsOf<uint8_t>(args.k, args.k_strides, batch, kv_head, s.k_len, s.head_size), l.k16, l.d_steps,
               out, reinterpret_cast<int32_t*>(out + l.k_columns_at));
-  PackValues<E>(args, RowsOf<uint8_t>(args.v, args.v_strides, batch, kv_head, s.k_len, s.v_head_size), l.k16, l.k_steps,
-                l.v16, out + l.v_at, reinterpret_cast<int32_t*>(out + l.v_columns_at));
+  PackValues<typename E::Values>(args,
+                                 RowsOf<uint8_t>(args.v, args.v_strides, batch, kv_head, s.k_len, s.v_head_size), l.k16,
+                                 l.k_steps, l.v16, out + l.v_at, reinterpret_cast<int32_t*>(out + l.v_columns_at));
 }
 
 // The steps of the second product: those of the span, unless a probability of 0 is not the word 0.
@@ -71,16 +78,31 @@ HWY_INLINE void ScoreGroup(const Block<SdpaInt8Args>& block, const Span& span, c
                   (span.padded - span.begin) / 16);
 }
 
-// Second product, output.
+// Second product, output. row_sums: of the codes (pairs: PairSums16).
 template <class E, size_t kR>
 HWY_INLINE void ValueGroup(const Block<SdpaInt8Args>& block, const OutputForm& form, const ProbQuant& quant,
-                           const Span& span, const uint8_t* p, const int32_t* terms, int32_t* out) {
+                           const Span& span, const uint8_t* p, const int32_t* row_sums, int32_t* out) {
+  using Values = typename E::Values;
   const SdpaInt8Args& args = block.args;
   const SdpaLayout& l = block.layout;
+  const auto v_zero = static_cast<uint32_t>(FormsOf(args).v_zero);
+  const auto term = [&](int32_t sum) { return static_cast<int32_t>(0 - v_zero * static_cast<uint32_t>(sum)); };
+  alignas(64) int32_t terms[kRowSlots];
   const uint8_t* v = block.packed + l.v_at;
-  TileArgs<int32_t> values = ValueArgs<E>(l, quant, span, p, &v);
-  values.out = out, values.row_terms = FormsOf(args).v_zero == 0 ? nullptr : terms;
-  TileRows<E, kR>(values, v, reinterpret_cast<const int32_t*>(block.packed + l.v_columns_at), l.v16 / 16);
+  TileArgs<int32_t> values = ValueArgs<Values>(l, quant, span, p, &v);
+  values.out = out, values.row_terms = v_zero == 0 ? nullptr : terms;
+  if constexpr (kAddsToOut<Values>) {
+    bool whole = true;
+    for (size_t r = 0; r < kR; ++r) {
+      const PairSums16 sums(row_sums[r]);
+      terms[r] = term(sums.first + sums.second);
+      whole = whole && StayInS16(sums);
+    }
+    PairRows<kR>(values, v, l.v16 / 16, whole);
+  } else {
+    for (size_t r = 0; r < kRowSlots; ++r) terms[r] = term(row_sums[r]);
+    TileRows<Values, kR>(values, v, reinterpret_cast<const int32_t*>(block.packed + l.v_columns_at), l.v16 / 16);
+  }
   StoreOutputs<kR>(args, form, out, l.v16, OffsetOf(args.o_strides, block.batch, block.head, block.row));
 }
 
@@ -111,13 +133,13 @@ bool Int8Block(const Block<SdpaInt8Args>& block, const OutputForm& form, const P
   for (size_t g = 0; g < kGroups; ++g) {
     if (!Softmax<kR, true>(group(g), rows_of(g), args.q_scale * args.k_scale, span, sum[g])) return false;
   }
-  const auto v_zero = static_cast<uint32_t>(FormsOf(args).v_zero);
+  alignas(64) int32_t row_sums[kGroups][kRowSlots] = {};
   for (size_t g = 0; g < kGroups; ++g) {
-    QuantizeSpans<E, kR>(quant, rows_of(g), span, l.k16, sum[g], rows_at(l.p_at, l.p_stride, g), l.p_stride, terms[g]);
-    for (int32_t& term : terms[g]) term = static_cast<int32_t>(0 - v_zero * static_cast<uint32_t>(term));
+    QuantizeSpans<typename E::Values, kR>(quant, rows_of(g), span, l.k16, sum[g], rows_at(l.p_at, l.p_stride, g),
+                                          l.p_stride, row_sums[g]);
   }
   for (size_t g = 0; g < kGroups; ++g) {
-    ValueGroup<E, kR>(group(g), form, quant, span, rows_at(l.p_at, l.p_stride, g), terms[g],
+    ValueGroup<E, kR>(group(g), form, quant, span, rows_at(l.p_at, l.p_stride, g), row_sums[g],
                       reinterpret_cast<int32_t*>(rows_at(l.out_at, l.out_stride, g)));
   }
   return true;
@@ -172,9 +194,9 @@ HWY_INLINE void ForSpan(const Args& args, int64_t row, int64_t rows, F f) {
 template <class E>
 void RowsInt8(const SdpaInt8Args& args, int64_t batch, int64_t head, int64_t begin, int64_t end, const void* packed,
               void* scratch) {
-  const SdpaLayout l = MakeSdpaLayout(args.shape, E::kPerWord, E::kRows, E::kStepsTo);
+  const SdpaLayout l = LayoutOf<E>(args.shape);
   const OutputForm form = OutputFormOf(args);
-  const ProbQuant quant = ProbQuantOf<E>(args);
+  const ProbQuant quant = ProbQuantOf<typename E::Values>(args);
   const auto run = [&](auto rows, auto groups, int64_t row) HWY_ATTR {
     constexpr size_t kR = decltype(rows)::value, kGroups = decltype(groups)::value;
     const Block<SdpaInt8Args> block = {
@@ -193,6 +215,18 @@ void RowsInt8(const SdpaInt8Args& args, int64_t batch, int64_t head, int64_t beg
   }
   ForBlocks(begin, end, [&](auto rows, int64_t row) HWY_ATTR { run(rows, One(), row); });
 }
+
+#if HWY_TARGET > HWY_AVX3_DL
+// Without VNNI.
+inline void PackWords(const SdpaInt8Args& args, int64_t batch, int64_t kv_head, void* packed) {
+  (internal::ProbPairsFit(args) ? &PackInt8<S16PairEngine> : &PackInt8<S16Engine>)(args, batch, kv_head, packed);
+}
+inline void RowsWords(const SdpaInt8Args& args, int64_t batch, int64_t head, int64_t begin, int64_t end,
+                      const void* packed, void* scratch) {
+  (internal::ProbPairsFit(args) ? &RowsInt8<S16PairEngine> : &RowsInt8<S16Engine>)(args, batch, head, begin, end, packed,
+                                                                                 scratch);
+}
+#endif
 
 #if HWY_TARGET == HWY_AVX3_DL
 // Up to sixteen rows: products by tiles, what stands between them six rows at a time.
@@ -302,24 +336,28 @@ template <class Args>
 using RowsFn = void(const Args&, int64_t, int64_t, int64_t, int64_t, const void*, void*);
 
 constexpr PerArch<PackFn<SdpaInt8Args>> kPackInt8 = {&PackNothing<SdpaInt8Args>,
-                                                     &N_AVX2::PackInt8<N_AVX2::S16Engine>,
-                                                     &N_AVX3::PackInt8<N_AVX3::S16Engine>,
+                                                     &N_AVX2::PackWords,
+                                                     &N_AVX3::PackWords,
                                                      &N_AVX3_DL::PackInt8<N_AVX3_DL::VnniEngine>,
                                                      &N_AVX2::PackInt8<N_AVX2::VnniEngine>,
                                                      &N_AVX3_DL::PackInt8<N_AVX3_DL::AmxEngine>};
 constexpr PerArch<PackFn<SdpaFloatArgs>> kPackFloat = {&PackNothing<SdpaFloatArgs>, &N_AVX2::PackFloat,
                                                        &N_AVX3::PackFloat, &N_AVX3_DL::PackFloat};
 constexpr PerArch<RowsFn<SdpaInt8Args>> kRowsInt8 = {
-    &RowsReference<SdpaInt8Args>,          &N_AVX2::RowsInt8<N_AVX2::S16Engine>,
-    &N_AVX3::RowsInt8<N_AVX3::S16Engine>,  &N_AVX3_DL::RowsInt8<N_AVX3_DL::VnniEngine>,
-    &N_AVX2::RowsInt8<N_AVX2::VnniEngine>, &N_AVX3_DL::RowsAmx};
+    &RowsReference<SdpaInt8Args>,
+    &N_AVX2::RowsWords,
+    &N_AVX3::RowsWords,
+    &N_AVX3_DL::RowsInt8<N_AVX3_DL::VnniEngine>,
+    &N_AVX2::RowsInt8<N_AVX2::VnniEngine>,
+    &N_AVX3_DL::RowsAmx};
 constexpr PerArch<RowsFn<SdpaFloatArgs>> kRowsFloat = {&RowsReference<SdpaFloatArgs>, &N_AVX2::RowsFloat,
                                                        &N_AVX3::RowsFloat, &N_AVX3_DL::RowsFloat};
 
-// As the int8 engines lay it out (sdpa_tile-inl.h, sdpa_amx-inl.h).
-internal::SdpaLayout Int8Layout(Arch arch, const SdpaShape& shape) {
-  if (arch == Arch::kAmx) return internal::MakeSdpaLayout(shape, 4, 16, 16);
-  return internal::MakeSdpaLayout(shape, arch == Arch::kAvx2 || arch == Arch::kAvx512 ? 2 : 4, 12);
+// As the int8 engines lay it out (sdpa_tile-inl.h, sdpa_pairs-inl.h, sdpa_amx-inl.h).
+internal::SdpaLayout Int8Layout(Arch arch, const SdpaInt8Args& args) {
+  if (arch == Arch::kAmx) return internal::MakeSdpaLayout(args.shape, 4, 16, 16);
+  if (arch != Arch::kAvx2 && arch != Arch::kAvx512) return internal::MakeSdpaLayout(args.shape, 4, 12);
+  return internal::MakeSdpaLayout(args.shape, 2, 12, 1, internal::ProbPairsFit(args) ? 4 : 2);
 }
 size_t ReferenceBytes(const SdpaShape& shape) { return static_cast<size_t>(shape.k_len) * sizeof(float); }
 
@@ -330,14 +368,14 @@ size_t SdpaPackedBytes(Arch arch, const SdpaFloatArgs& args) {
 }
 size_t SdpaPackedBytes(Arch arch, const SdpaInt8Args& args) {
   if (quant::IsFp8(args.q_type)) return internal::SdpaFp8PackedBytes(arch, args);
-  return arch == Arch::kScalar ? 0 : Int8Layout(arch, args.shape).packed_bytes;
+  return arch == Arch::kScalar ? 0 : Int8Layout(arch, args).packed_bytes;
 }
 size_t SdpaScratchBytes(Arch arch, const SdpaFloatArgs& args) {
   return arch == Arch::kScalar ? ReferenceBytes(args.shape) : internal::MakeSdpaLayout(args.shape, 1).scratch_bytes;
 }
 size_t SdpaScratchBytes(Arch arch, const SdpaInt8Args& args) {
   if (quant::IsFp8(args.q_type)) return internal::SdpaFp8ScratchBytes(arch, args);
-  return arch == Arch::kScalar ? ReferenceBytes(args.shape) : Int8Layout(arch, args.shape).scratch_bytes;
+  return arch == Arch::kScalar ? ReferenceBytes(args.shape) : Int8Layout(arch, args).scratch_bytes;
 }
 void SdpaPack(Arch arch, const SdpaFloatArgs& args, int64_t batch, int64_t kv_head, void* packed) {
   kPackFloat[arch](args, batch, kv_head, packed);
