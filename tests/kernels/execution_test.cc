@@ -101,8 +101,8 @@ std::vector<uint8_t> Blocked(Arch arch, const std::vector<uint8_t>& data) {
   return {bytes, bytes + y.size() * sizeof(float)};
 }
 
-// Five rows decode weights in registers, the rest to memory first.
-std::vector<uint8_t> Fp8Products(Arch arch, int branches, const std::vector<uint8_t>& data) {
+// Three rows decode weights in registers, the rest to memory first.
+std::vector<uint8_t> Fp8Products(Arch arch, bool pairs, int branches, const std::vector<uint8_t>& data) {
   const std::vector<float> scale(kWidth, 0.001f);
   std::vector<uint8_t> codes = data, y(static_cast<size_t>(30 * kWidth * branches));
   for (uint8_t& c : codes)
@@ -110,7 +110,8 @@ std::vector<uint8_t> Fp8Products(Arch arch, int branches, const std::vector<uint
   std::vector<PackedFp8> w;
   Fp8Args args{.x = {.data = codes.data(), .dtype = DType::kE4M3FN, .stride = kDepth, .scale = 0.02f},
                .count = branches,
-               .out = {}};
+               .out = {},
+               .bf16_pairs = pairs};
   for (int i = 0; i < branches; ++i) {
     w.push_back(*PackFp8({.data = codes.data() + 100 * (i + 1), .dtype = DType::kE4M3FN, .k = kDepth, .n = kWidth}));
   }
@@ -123,8 +124,8 @@ std::vector<uint8_t> Fp8Products(Arch arch, int branches, const std::vector<uint
                     .stride = kWidth}};
   }
   AlignedArray<uint8_t> scratch(Fp8ScratchBytes(arch, kDepth));
-  LinearFp8(arch, args, {0, 5}, {0, Fp8Blocks(args)}, scratch.data());
-  LinearFp8(arch, args, {5, 30}, {0, Fp8Blocks(args)}, scratch.data());
+  LinearFp8(arch, args, {0, 3}, {0, Fp8Blocks(args)}, scratch.data());
+  LinearFp8(arch, args, {3, 30}, {0, Fp8Blocks(args)}, scratch.data());
   return y;
 }
 
@@ -143,7 +144,10 @@ struct Way {
   Arch arch;
   enum { kLinear, kQkv, kBlocked, kFp8Linear, kFp8Qkv, kInt8Attention, kFloatAttention, kFp8Attention } kind;
   int64_t m;
+  bool pairs = false;  // with vdpbf16ps
 };
+
+Execution ExecutionOf(const Way& way) { return way.pairs ? ExecutionOfPairs(way.arch) : ExecutionOf(way.arch); }
 
 std::vector<uint8_t> RunWay(const Way& way, Arch arch, const std::vector<uint8_t>& data) {
   if (way.kind == Way::kLinear || way.kind == Way::kQkv) {
@@ -151,7 +155,7 @@ std::vector<uint8_t> RunWay(const Way& way, Arch arch, const std::vector<uint8_t
   }
   if (way.kind == Way::kBlocked) return Blocked(arch, data);
   if (way.kind == Way::kFp8Linear || way.kind == Way::kFp8Qkv)
-    return Fp8Products(arch, way.kind == Way::kFp8Qkv ? 3 : 1, data);
+    return Fp8Products(arch, way.pairs, way.kind == Way::kFp8Qkv ? 3 : 1, data);
   if (way.kind == Way::kFp8Attention) return Fp8Attention(arch, data);
   return Attention(arch, way.kind == Way::kFloatAttention, data);
 }
@@ -177,9 +181,12 @@ std::map<std::string, Way> Ways() {
       ways.try_emplace(ChooseQkv(qkv, arch).kernel, Way{arch, Way::kQkv, m});
     }
     ways.try_emplace(ChooseBlocked({}, arch).kernel, Way{arch, Way::kBlocked, 0});
-    ways.try_emplace(ChooseLinear(fp8_linear, arch).kernel, Way{arch, Way::kFp8Linear, 0});
-    ways.try_emplace(ChooseQkv(fp8_qkv, arch).kernel, Way{arch, Way::kFp8Qkv, 0});
-    ways.try_emplace(ChooseSdpa(fp8, arch).kernel, Way{arch, Way::kFp8Attention, 0});
+    for (const bool pairs : {false, true}) {
+      fp8_linear.bf16_pairs = fp8_qkv.bf16_pairs = pairs;
+      ways.try_emplace(ChooseLinear(fp8_linear, arch).kernel, Way{arch, Way::kFp8Linear, 0, pairs});
+      ways.try_emplace(ChooseQkv(fp8_qkv, arch).kernel, Way{arch, Way::kFp8Qkv, 0, pairs});
+      ways.try_emplace(ChooseSdpa(fp8, arch).kernel, Way{arch, Way::kFp8Attention, 0, pairs});
+    }
     ways.try_emplace(ChooseSdpa(int8, arch).kernel, Way{arch, Way::kInt8Attention, 0});
     ways.try_emplace(ChooseSdpa(real, arch).kernel, Way{arch, Way::kFloatAttention, 0});
   }
@@ -195,7 +202,7 @@ TEST(Execution, OfEveryKernelInTheCatalog) {
     const auto found = ways.find(name);
     ASSERT_NE(found, ways.end()) << name << " is in the catalog and no query leads to it";
     const Way& way = found->second;
-    const Execution execution = ExecutionOf(way.arch);
+    const Execution execution = ExecutionOf(way);
     if (execution == Execution::kNone) {
       std::printf("kernel %s not-here\n", name.c_str());
       ++elsewhere;
