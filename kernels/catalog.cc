@@ -147,7 +147,7 @@ Choice ChooseSdpa(const SdpaQuery& query, Arch arch) {
     if (query.out != DType::kF32 && !quant::IsFp8(query.out)) {
       return Refuse(std::format("fp8 attention writes fp8 or f32, not {}", Name(query.out)));
     }
-    return {.kernel = std::format("sdpa_fp8_{}", FormOf(arch).sdpa_f32), .refusal = {}};
+    return {.kernel = std::format("sdpa_fp8_{}", Fp8Form(arch, query.bf16_pairs)), .refusal = {}};
   }
   if (!all(quant::IsInt8)) {
     return Refuse(std::format(
@@ -178,7 +178,7 @@ std::vector<std::string> KernelNames() {
   for (std::string_view kind : {"linear_blocked", "linear_fp8", "qkv_fp8", "sdpa_fp8"}) {
     for (const Form& form : kForms) add(kind, form.sdpa_f32);
   }
-  for (std::string_view kind : {"linear_fp8", "qkv_fp8"}) add(kind, "avx512bf16"), add(kind, "amx");
+  for (std::string_view kind : {"linear_fp8", "qkv_fp8", "sdpa_fp8"}) add(kind, "avx512bf16"), add(kind, "amx");
   for (const Form& form : kForms) add("sdpa_int8", form.sdpa_int8);
   for (const Form& form : kForms) add("sdpa_f32", form.sdpa_f32);
   return names;

@@ -42,6 +42,7 @@ struct SdpaQuery {
   int64_t head_size = 0;        // of q and k
   int64_t value_head_size = 0;  // of v and the output
   int64_t kv_length = -1;       // -1: not known
+  bool bf16_pairs = false;      // as in LinearQuery
 };
 
 struct Choice {

@@ -33,7 +33,8 @@ void Dot(Lanes* x) {
       : "memory", "xmm0", "xmm1", "xmm2");
 }
 
-bool IsInOrder(Lanes x) {
+bool IsInOrder(const Lanes& given) {
+  Lanes x = given;
   std::array<float, kLanes> want;
   for (size_t i = 0; i < kLanes; ++i) {
     want[i] = std::fma(Lower(x.a[i]), Lower(x.b[i]), std::fma(Upper(x.a[i]), Upper(x.b[i]), x.sum[i]));
@@ -48,13 +49,14 @@ Lanes Corners() {
   struct Corner {
     float sum, upper, lower;
   };
-  constexpr Corner kCorners[] = {{1, kBig, 1},     // 2^24, not 2^24 + 2: the upper product comes first, and is rounded
-                                 {kBig, 1, 1},     // 2^24, not 2^24 + 2: the products are not added to each other
-                                 {kBig, 3, 0},     // 2^24 + 4: half to even, upwards
-                                 {kBig, 1, 0},     // 2^24: half to even, downwards
-                                 {kBig, 0, 3},     // and the same of the lower one
-                                 {-kBig, 1, -3},   // -2^24 + 1 exists, then -2^24 - 2
-                                 {1, 0x1p26f, -0x1p26f}  // 0, not 1
+  constexpr Corner kCorners[] = {
+      {1, kBig, 1},           // 2^24, not 2^24 + 2: the upper product comes first, and is rounded
+      {kBig, 1, 1},           // 2^24, not 2^24 + 2: the products are not added to each other
+      {kBig, 3, 0},           // 2^24 + 4: half to even, upwards
+      {kBig, 1, 0},           // 2^24: half to even, downwards
+      {kBig, 0, 3},           // and the same of the lower one
+      {-kBig, 1, -3},         // -2^24 + 1 exists, then -2^24 - 2
+      {1, 0x1p26f, -0x1p26f}  // 0, not 1
   };
   Lanes x{};
   for (size_t i = 0; i < kLanes; ++i) {

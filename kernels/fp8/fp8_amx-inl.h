@@ -15,7 +15,7 @@
 #include "octavo/kernels/fp8/fp8_epilogue-inl.h"
 #include "octavo/kernels/fp8/fp8_layout.h"
 #include "octavo/kernels/fp8/fp8_pairs-inl.h"
-#include "octavo/kernels/tile/amx.h"
+#include "octavo/kernels/tile/bf16.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace octavo::kernels {
@@ -43,28 +43,6 @@ HWY_NOINLINE inline void Bf16Tile2x2(const uint8_t* a, int64_t stride, int64_t s
   tile::Store<3>(out + 16 * 64 + 16, 256);
 }
 
-// out[16][64].
-HWY_NOINLINE inline void Bf16Tile1x4(const uint8_t* a, int64_t stride, int64_t steps, const uint8_t* b, int64_t panel,
-                                     float* out) {
-  tile::Zero<0>(), tile::Zero<1>(), tile::Zero<2>(), tile::Zero<3>();
-  for (int64_t i = 0; i < steps; ++i) {
-    const uint8_t* at = b + i * 1024;
-    tile::Load<4>(a + i * 64, stride);
-    tile::Load<6>(at, 64);
-    tile::DotBf16<0, 4, 6>();
-    tile::Load<7>(at + panel, 64);
-    tile::DotBf16<1, 4, 7>();
-    tile::Load<6>(at + 2 * panel, 64);
-    tile::DotBf16<2, 4, 6>();
-    tile::Load<7>(at + 3 * panel, 64);
-    tile::DotBf16<3, 4, 7>();
-  }
-  tile::Store<0>(out, 256);
-  tile::Store<1>(out + 16, 256);
-  tile::Store<2>(out + 32, 256);
-  tile::Store<3>(out + 48, 256);
-}
-
 inline void RunTileBlock(const Fp8Args& args, const Fp8Output& out, int64_t block, int64_t first, int64_t rows,
                          const internal::Fp8TileLayout& l, uint8_t* scratch) {
   uint8_t* b = scratch + l.weights_at;
@@ -75,7 +53,7 @@ inline void RunTileBlock(const Fp8Args& args, const Fp8Output& out, int64_t bloc
     const int64_t left = std::min<int64_t>(rows - r, 32);
     const uint8_t* a = scratch + r * l.x_bytes;
     if (left <= 16) {
-      Bf16Tile1x4(a, l.x_bytes, l.k / 32, b, l.panel_bytes, acc);
+      tile::Bf16Columns<4>(a, l.x_bytes, l.k / 32, b, l.panel_bytes, acc, 256);
     } else {
       Bf16Tile2x2(a, l.x_bytes, l.k / 32, b, b + l.panel_bytes, acc);
       Bf16Tile2x2(a, l.x_bytes, l.k / 32, b + 2 * l.panel_bytes, b + 3 * l.panel_bytes, acc + 32);

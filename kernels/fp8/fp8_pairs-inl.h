@@ -70,8 +70,8 @@ struct PairForm {
   static constexpr int64_t kSmallRows = 4;  // registers: 16 sums, 4 vectors of weights, 7 for the lookup
   static float Unit(quant::DType) { return 1.0f; }
 
-  static void DecodeRows(const GemmInput& x, int64_t first, int64_t rows, int64_t k, float, const internal::Fp8Layout& l,
-                         float* out) {
+  static void DecodeRows(const GemmInput& x, int64_t first, int64_t rows, int64_t k, float,
+                         const internal::Fp8Layout& l, float* out) {
     const auto* codes = static_cast<const uint8_t*>(x.data) + first * x.stride;
     for (int64_t r = 0; r < rows; ++r, codes += x.stride, out += l.x_stride) {
       PairsOfRow(x.dtype, codes, static_cast<size_t>(k), static_cast<size_t>(k + 1) / 2,

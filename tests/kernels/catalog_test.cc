@@ -34,7 +34,7 @@ struct Cpu {
   const char* linear;  // and qkv
   const char* small;
   const char* sdpa;
-  const char* fp8;  // linear and qkv
+  const char* fp8;  // linear, qkv and attention
 };
 
 // CPUs that nobody here owns, by what CPUID says of them.
@@ -112,6 +112,9 @@ TEST(Catalog, ChoosesByNameForCpus) {
     one.x = one.w = nine.x = nine.w = DType::kE4M3FN;
     EXPECT_EQ(ChooseLinear(one, arch).kernel, std::string("linear_fp8_") + cpu.fp8) << cpu.name;
     EXPECT_EQ(ChooseQkv(nine, arch).kernel, std::string("qkv_fp8_") + cpu.fp8) << cpu.name;
+    SdpaQuery sdpa = Sdpa();
+    sdpa.q = sdpa.k = sdpa.v = sdpa.p = sdpa.out = DType::kE4M3FN, sdpa.bf16_pairs = cpu.features.bf16_pairs;
+    EXPECT_EQ(ChooseSdpa(sdpa, arch).kernel, std::string("sdpa_fp8_") + cpu.fp8) << cpu.name;
   }
   SdpaQuery floats = Sdpa();
   floats.q = floats.k = floats.v = floats.p = floats.out = DType::kF32;

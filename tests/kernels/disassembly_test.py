@@ -209,7 +209,8 @@ class Disassembly(unittest.TestCase):
         """A parser that finds no loop would find no spill."""
         found = collections.Counter((loop.target(), kind) for loop in self.loops for kind in loop.products())
         for target, kind in [("AVX2", "vpmaddwd"), ("AVX2", "vpdpbusd"), ("AVX2", "fma"), ("AVX3", "vpmaddwd"), ("AVX3", "fma"),
-                             ("AVX3_DL", "vpdpbusd"), ("AVX3_DL", "fma"), ("AVX3_DL", "tdpbusd"), ("AVX3_DL", "tdpbssd")]:
+                             ("AVX3_DL", "vpdpbusd"), ("AVX3_DL", "fma"), ("AVX3_DL", "vdpbf16ps"), ("AVX3_DL", "tdpbusd"),
+                             ("AVX3_DL", "tdpbssd"), ("AVX3_DL", "tdpbf16ps")]:
             self.assertGreater(found[target, kind], 0, f"no inner loop of {target} has {kind}")
 
     def test_a_spill_would_be_seen(self):

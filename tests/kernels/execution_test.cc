@@ -129,13 +129,14 @@ std::vector<uint8_t> Fp8Products(Arch arch, bool pairs, int branches, const std:
   return y;
 }
 
-std::vector<uint8_t> Fp8Attention(Arch arch, const std::vector<uint8_t>& data) {
+std::vector<uint8_t> Fp8Attention(Arch arch, bool pairs, const std::vector<uint8_t>& data) {
   std::vector<uint8_t> codes = data;
-  for (uint8_t& c : codes) c = static_cast<uint8_t>(c & 0xbf);
+  for (uint8_t& c : codes) c = static_cast<uint8_t>((c & 0x8f) | 0x30);  // as above; those of P V have 22 bits
   SdpaInt8Args args;
+  args.bf16_pairs = pairs;
   args.q = codes.data(), args.k = codes.data() + 1000, args.v = codes.data() + 3000;
   args.q_type = args.k_type = args.v_type = args.p_type = args.o_type = DType::kE4M3FN;
-  args.p_scale = 1.0f / 448, args.o_scale = 0.001f;
+  args.p_scale = 1.0f / 448, args.o_scale = 0.01f;
   return Attend(arch, args, 1);
 }
 
@@ -156,7 +157,7 @@ std::vector<uint8_t> RunWay(const Way& way, Arch arch, const std::vector<uint8_t
   if (way.kind == Way::kBlocked) return Blocked(arch, data);
   if (way.kind == Way::kFp8Linear || way.kind == Way::kFp8Qkv)
     return Fp8Products(arch, way.pairs, way.kind == Way::kFp8Qkv ? 3 : 1, data);
-  if (way.kind == Way::kFp8Attention) return Fp8Attention(arch, data);
+  if (way.kind == Way::kFp8Attention) return Fp8Attention(arch, way.pairs, data);
   return Attention(arch, way.kind == Way::kFloatAttention, data);
 }
 
@@ -182,7 +183,7 @@ std::map<std::string, Way> Ways() {
     }
     ways.try_emplace(ChooseBlocked({}, arch).kernel, Way{arch, Way::kBlocked, 0});
     for (const bool pairs : {false, true}) {
-      fp8_linear.bf16_pairs = fp8_qkv.bf16_pairs = pairs;
+      fp8_linear.bf16_pairs = fp8_qkv.bf16_pairs = fp8.bf16_pairs = pairs;
       ways.try_emplace(ChooseLinear(fp8_linear, arch).kernel, Way{arch, Way::kFp8Linear, 0, pairs});
       ways.try_emplace(ChooseQkv(fp8_qkv, arch).kernel, Way{arch, Way::kFp8Qkv, 0, pairs});
       ways.try_emplace(ChooseSdpa(fp8, arch).kernel, Way{arch, Way::kFp8Attention, 0, pairs});

@@ -12,8 +12,8 @@ struct Decoded {
   uint8_t opcode, prefix;  // prefix: 0 none, 1 66, 2 F3, 3 F2
   bool wide, w;            // VEX.L, VEX.W
   bool evex, broadcast, masked;
-  int length_code;         // EVEX.L'L: 2 is zmm
-  int vvvv, reg, rm;       // rm: register, if is_register
+  int length_code;    // EVEX.L'L: 2 is zmm
+  int vvvv, reg, rm;  // rm: register, if is_register
   bool is_register, has_sib;
   uint64_t base;    // address of a memory operand; without the index if has_sib
   uint64_t stride;  // index * scale

@@ -38,7 +38,8 @@ class SavedVectors {
   void Read(uint8_t (*zmm)[64]) const {
     const uint64_t in_use = InUse();
     ForParts([&](uint64_t bit, uint8_t* saved, size_t first, size_t count, size_t at, size_t bytes) {
-      for (size_t i = 0; i < count && (in_use & bit) != 0; ++i) std::memcpy(zmm[first + i] + at, saved + bytes * i, bytes);
+      for (size_t i = 0; i < count && (in_use & bit) != 0; ++i)
+        std::memcpy(zmm[first + i] + at, saved + bytes * i, bytes);
     });
   }
   void Write(const uint8_t (*zmm)[64]) const {
