@@ -2,10 +2,8 @@
 #ifndef OCTAVO_KERNELS_SIMD_BF16_H_
 #define OCTAVO_KERNELS_SIMD_BF16_H_
 
-#include <bit>
 #include <cstdint>
 
-#include "octavo/quant/numeric/code8.h"
 #include "octavo/quant/numeric/dtype.h"
 
 namespace octavo::kernels {
@@ -17,18 +15,7 @@ struct alignas(64) Bf16Table {
 };
 
 // dtype: kE4M3FN or kE5M2.
-inline const Bf16Table& Bf16TableOf(quant::DType dtype) {
-  static const auto make = [](quant::DType type) {
-    Bf16Table t{};
-    for (int i = 0; i < 128; ++i) {
-      const auto bits = std::bit_cast<uint32_t>(quant::Fp8ToF32(static_cast<uint8_t>(i), type));
-      t.low[i] = static_cast<uint8_t>(bits >> 16), t.high[i] = static_cast<uint8_t>(bits >> 24);
-    }
-    return t;
-  };
-  static const Bf16Table e4m3 = make(quant::DType::kE4M3FN), e5m2 = make(quant::DType::kE5M2);
-  return dtype == quant::DType::kE4M3FN ? e4m3 : e5m2;
-}
+const Bf16Table& Bf16TableOf(quant::DType dtype);
 
 }  // namespace octavo::kernels
 
