@@ -105,7 +105,7 @@ inline bool GroupSoftmax(const Group& g, const Span& span) {
     const ScoreRows rows = {g.Scores(first), g.layout.of.score_stride, static_cast<size_t>(s.k_len)};
     const Block<SdpaFloatArgs> block = {args, g.layout.of, nullptr, g.scratch, g.batch, g.kv_head * g.heads() + head,
                                         row};
-    float sum[kR];
+    alignas(64) float sum[kRowSlots];
     if (!Softmax<kR, false>(block, rows, 1.0f, span, sum)) done = false;
     const ScoreRows part = Part(rows, span.begin, span.end);
     for (size_t r = 0; r < kR; ++r) {

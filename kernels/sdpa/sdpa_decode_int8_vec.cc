@@ -82,7 +82,7 @@ bool DecodeProbs(const DecodeRows& d, const ProbQuant& quant, const Span& span, 
   const ScoreRows row = {d.scratch + l.scores_at + at * l.score_stride, l.score_stride,
                          static_cast<size_t>(args.shape.k_len)};
   const Block<SdpaInt8Args> block = {args, l, nullptr, d.scratch, d.batch, d.Head(i), d.Row(i)};
-  float sum[1];
+  alignas(64) float sum[kRowSlots];
   if (!Softmax<1, true>(block, row, args.q_scale * args.k_scale, span, sum)) return false;
   int32_t row_sum = 0;
   QuantizeSpan<E>(quant, row, 0, span, l.k16, sum[0], d.scratch + l.p_at + at * l.p_stride, &row_sum);

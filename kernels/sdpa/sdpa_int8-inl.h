@@ -15,6 +15,7 @@
 #include "octavo/kernels/sdpa/sdpa_layout.h"
 #include "octavo/kernels/sdpa/sdpa_pack-inl.h"
 #include "octavo/kernels/sdpa/sdpa_pack512-inl.h"
+#include "octavo/kernels/sdpa/sdpa_probs-inl.h"
 #include "octavo/kernels/sdpa/sdpa_rows-inl.h"
 #include "octavo/kernels/sdpa/sdpa_softmax-inl.h"
 #include "octavo/kernels/sdpa/sdpa_tile-inl.h"
@@ -121,7 +122,23 @@ HWY_INLINE void PackValues(const SdpaInt8Args& args, const HeadRows<uint8_t>& v,
   }
 }
 
-// Query rows as words; *term = what the zero point of K contributes to the row.
+#if HWY_TARGET <= HWY_AVX3_DL
+// One row as words; its sum in lanes.
+HWY_INLINE hn::Vec512<int32_t> FlipQuery(const uint8_t* q, size_t width, uint8_t flip, uint8_t* out) {
+  const hn::Full512<uint8_t> d64;
+  const hn::Full512<int32_t> d32;
+  auto sums = hn::Zero(d32);
+  for (size_t at = 0; at < width; at += 64) {
+    const auto inside = hn::FirstN(d64, HWY_MIN(width - at, size_t{64}));
+    const auto v = hn::IfThenElseZero(inside, hn::Xor(hn::MaskedLoad(inside, d64, q + at), hn::Set(d64, flip)));
+    hn::Store(v, d64, out + at);
+    sums = hn::SumOfMulQuadAccumulate(d32, v, hn::Set(hn::Full512<int8_t>(), int8_t{1}), sums);
+  }
+  return sums;
+}
+#endif
+
+// A query row as words; *term = what the zero point of K contributes to it.
 template <class E>
 HWY_INLINE void PrepareQuery(const SdpaInt8Args& args, const uint8_t* q, const SdpaLayout& l, uint8_t* out,
                              int32_t* term) {
@@ -130,17 +147,7 @@ HWY_INLINE void PrepareQuery(const SdpaInt8Args& args, const uint8_t* q, const S
   if constexpr (E::kPerWord == 4) {
     const Int8Forms f = FormsOf(args);
 #if HWY_TARGET <= HWY_AVX3_DL
-    const hn::Full512<uint8_t> d64;
-    const hn::Full512<int32_t> d32;
-    auto sums = hn::Zero(d32);
-    for (size_t at = 0; at < width; at += 64) {
-      const size_t n = HWY_MIN(width - at, size_t{64});
-      const auto v = hn::MaskedLoad(hn::FirstN(d64, n), d64, q + at);
-      const auto flipped = hn::IfThenElseZero(hn::FirstN(d64, n), hn::Xor(v, hn::Set(d64, f.q_flip)));
-      hn::Store(flipped, d64, out + at);
-      sums = hn::SumOfMulQuadAccumulate(d32, flipped, hn::Set(hn::Full512<int8_t>(), int8_t{1}), sums);
-    }
-    *term = f.k_zero == 0 ? 0 : -f.k_zero * hn::ReduceSum(d32, sums);
+    *term = -f.k_zero * hn::ReduceSum(hn::Full512<int32_t>(), FlipQuery(q, width, f.q_flip, out));
 #else
     const Bytes d8;
     auto sum = hn::Zero(hn::Full128<uint64_t>());
@@ -155,11 +162,48 @@ HWY_INLINE void PrepareQuery(const SdpaInt8Args& args, const uint8_t* q, const S
     static_cast<void>(rows);
   } else {
     const bool is_signed = args.q_type == quant::DType::kS8;
-    for (size_t at = 0; at < l.d_steps * 2; at += 8) {
-      hn::Store(LoadCentered(rows, 0, at, is_signed, args.q_zero_point), Shorts(),
-                reinterpret_cast<int16_t*>(out) + at);
+    auto* words = reinterpret_cast<int16_t*>(out);
+    size_t at = 0;
+    if (width % 16 == 0) {  // no row has an end to look for
+      const hn::Full256<int16_t> d16;
+      const hn::Full128<uint8_t> d8;
+      const auto zero = hn::Set(d16, static_cast<int16_t>(args.q_zero_point));
+      for (; at < width; at += 16) {
+        const auto bytes = hn::LoadU(d8, q + at);
+        const auto wide =
+            is_signed ? hn::PromoteTo(d16, hn::BitCast(hn::Full128<int8_t>(), bytes)) : hn::PromoteTo(d16, bytes);
+        hn::Store(hn::Sub(wide, zero), d16, words + at);
+      }
+    }
+    for (; at < l.d_steps * 2; at += 8) {
+      hn::Store(LoadCentered(rows, 0, at, is_signed, args.q_zero_point), Shorts(), words + at);
     }
     *term = 0;
+  }
+}
+
+// kR query rows; terms: room for kRowSlots.
+template <class E, size_t kR>
+HWY_INLINE void PrepareQueries(const SdpaInt8Args& args, const uint8_t* q, const SdpaLayout& l, uint8_t* out,
+                               int32_t* terms) {
+  const int64_t stride = args.q_strides.row;
+#if HWY_TARGET <= HWY_AVX3_DL
+  if constexpr (E::kPerWord == 4) {
+    const Int8Forms f = FormsOf(args);
+    const auto width = static_cast<size_t>(args.shape.head_size);
+    F16 sums[kR];
+    HWY_UNROLL(6)
+    for (size_t r = 0; r < kR; ++r) {
+      const auto sum = FlipQuery(q + static_cast<int64_t>(r) * stride, width, f.q_flip, out + r * l.q_stride);
+      sums[r] = {hn::BitCast(F16D(), sum)};
+    }
+    FoldRows<kR>(sums, AddIntOp(), reinterpret_cast<float*>(terms));
+    for (size_t r = 0; r < kRowSlots; ++r) terms[r] *= -f.k_zero;
+    return;
+  }
+#endif
+  for (size_t r = 0; r < kR; ++r) {
+    PrepareQuery<E>(args, q + static_cast<int64_t>(r) * stride, l, out + r * l.q_stride, &terms[r]);
   }
 }
 
@@ -205,6 +249,23 @@ HWY_INLINE void QuantizeSpan(const ProbQuant& quant, const ScoreRows& rows, size
   std::memset(p, quant.zero, span.begin);
   std::memset(p + span.padded, quant.zero, k16 - span.padded);
   *row_sum += quant.zero * static_cast<int32_t>(span.begin + k16 - span.padded);
+}
+
+// The probabilities of kR rows of a span, at p + r * stride; row_sums: room for kRowSlots.
+template <class E, size_t kR>
+HWY_INLINE void QuantizeSpans(const ProbQuant& quant, const ScoreRows& rows, const Span& span, size_t k16,
+                              const float* sum, uint8_t* p, size_t stride, int32_t* row_sums) {
+#if HWY_TARGET <= HWY_AVX3_DL
+  if constexpr (E::kPerWord == 4) {
+    if ((quant.zero == 0 || span.whole) &&
+        QuantizeRowsByInterval<kR>(quant, Part(rows, span.begin, span.end), sum, p + span.begin, stride, row_sums)) {
+      return;
+    }
+  }
+#endif
+  for (size_t r = 0; r < kR; ++r) {
+    QuantizeSpan<E>(quant, rows, r, span, k16, sum[r], p + r * stride, &row_sums[r]);
+  }
 }
 
 }  // namespace HWY_NAMESPACE

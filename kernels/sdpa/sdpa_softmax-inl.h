@@ -194,7 +194,7 @@ HWY_INLINE void VisibleScores(const Block<Args>& block, const ScoreRows& rows, f
   for (int part = 0; part < 3; ++part) {
     const size_t to = part < 2 ? cuts[part] : span.end;
     if (to > from) {
-      float part_max[kR];
+      alignas(64) float part_max[kRowSlots];
       MaskedScores<kR, kInt>(block, rows, from, to, factor, part_max);
       if (part != 1) HidePass<kR>(block, Part(rows, from, to), static_cast<int64_t>(from), part_max);
       for (size_t r = 0; r < kR; ++r) max[r] = part_max[r] > max[r] ? part_max[r] : max[r];
@@ -203,12 +203,12 @@ HWY_INLINE void VisibleScores(const Block<Args>& block, const ScoreRows& rows, f
   }
 }
 
-// Scores of kR rows to exponentials and their sums. False: a key outside the span would not have been 0.
+// Scores of kR rows to exponentials and their sums (room for kRowSlots). False: a key outside the span would not have been 0.
 template <size_t kR, bool kInt, class Args>
 HWY_INLINE bool Softmax(const Block<Args>& block, const ScoreRows& rows, float factor, const Span& span, float* sum) {
   constexpr float kGone = 128.0f;  // Exp(-kGone) is 0 (quant::constants::kExpMin)
   const SdpaVisibility& see = block.args.visibility;
-  float max[kR];
+  alignas(64) float max[kRowSlots];
   if (!internal::HasWindow(see.window) && see.keep.data == nullptr) {
     MaskedScores<kR, kInt>(block, rows, span.begin, span.end, factor, max);
   } else {

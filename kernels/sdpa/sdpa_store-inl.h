@@ -11,6 +11,7 @@
 
 #include "hwy/highway.h"
 #include "octavo/kernels/sdpa/sdpa.h"
+#include "octavo/kernels/sdpa/sdpa_probs-inl.h"
 #include "octavo/kernels/sdpa/sdpa_rows-inl.h"
 #include "octavo/kernels/simd/requant-inl.h"
 
@@ -65,6 +66,62 @@ HWY_INLINE void StoreValues(const SdpaInt8Args& args, const Requant& requant, Va
 HWY_INLINE void StoreOutput(const SdpaInt8Args& args, const Requant& requant, const int32_t* acc, int64_t at) {
   const F16V scale = hwy::HWY_NAMESPACE::Set(F16D(), args.p_scale * args.v_scale);
   StoreValues(args, requant, [&](size_t c) HWY_ATTR { return OutputAt(acc + c, scale); }, at);
+}
+
+// How sums become the output. By interval: the contract's RN(RN(float(sum) * scale) / o_scale), two roundings, lies between
+// float(sum) * low and float(sum) * high, so where these round to the same integer it is that integer (sdpa_probs-inl.h).
+struct OutputForm {
+  Requant requant;
+  float low, high;
+  bool by_interval;
+};
+inline OutputForm OutputFormOf(const SdpaInt8Args& args) {
+  OutputForm form{};
+  if (args.o_type == quant::DType::kF32) return form;
+  form.requant = MakeRequant(args.o_scale, args.o_zero_point, args.o_type);
+  const double scale = static_cast<double>(args.p_scale * args.v_scale), factor = scale / static_cast<double>(args.o_scale);
+  form.low = static_cast<float>(factor * (1 - 0x1p-22)), form.high = static_cast<float>(factor * (1 + 0x1p-22));
+  const auto largest = 65025.0 * static_cast<double>(args.shape.k_len);  // of a sum; the magic number takes 2^22
+  form.by_interval = !form.requant.divide && scale >= 0x1p-100 && scale <= 0x1p100 && factor >= 0x1p-60 &&
+                     factor * largest < 0x1p22 - 1 && args.shape.v_head_size % static_cast<int64_t>(4 * kF16Lanes) == 0;
+  return form;
+}
+
+// kR rows of sums, `stride` apart, of which the first goes to `at`: 6.25 operations a vector instead of 13.25. False: an
+// integer is in doubt, and what was written holds nothing.
+template <size_t kR>
+HWY_INLINE bool StoreByInterval(const SdpaInt8Args& args, const OutputForm& form, const int32_t* acc, size_t stride,
+                                int64_t at) {
+  namespace hn = hwy::HWY_NAMESPACE;
+  const F16D d;
+  const S32D di;
+  const F16V low = hn::Set(d, form.low), high = hn::Set(d, form.high), magic = hn::Set(d, kRoundMagic);
+  const S32V offset = hn::Set(di, form.requant.offset);
+  S32V doubt = hn::Zero(di);
+  const auto value = [&](const int32_t* p) HWY_ATTR {
+    const F16V x = hn::ConvertTo(d, hn::Load(di, p));
+    const S32V a = hn::BitCast(di, hn::MulAdd(x, low, magic));
+    doubt = OrXor(doubt, a, hn::BitCast(di, hn::MulAdd(x, high, magic)));
+    return hn::Add(a, offset);
+  };
+  for (size_t r = 0; r < kR; ++r) {
+    const int32_t* row = acc + r * stride;
+    auto* out = static_cast<uint8_t*>(args.o) + at + static_cast<int64_t>(r) * args.o_strides.row;
+    for (size_t c = 0; c < static_cast<size_t>(args.shape.v_head_size); c += 4 * kF16Lanes) {
+      const auto bytes = RequantPack(di, form.requant, value(row + c), value(row + c + kF16Lanes),
+                                     value(row + c + 2 * kF16Lanes), value(row + c + 3 * kF16Lanes));
+      hn::StoreU(bytes, hn::Repartition<uint8_t, S32D>(), out + c);
+    }
+  }
+  return hn::AllTrue(di, hn::Eq(doubt, hn::Zero(di)));
+}
+
+template <size_t kR>
+HWY_INLINE void StoreOutputs(const SdpaInt8Args& args, const OutputForm& form, const int32_t* acc, size_t stride,
+                             int64_t at) {
+  if (form.by_interval && StoreByInterval<kR>(args, form, acc, stride, at)) return;
+  for (size_t r = 0; r < kR; ++r)
+    StoreOutput(args, form.requant, acc + r * stride, at + static_cast<int64_t>(r) * args.o_strides.row);
 }
 
 }  // namespace HWY_NAMESPACE

@@ -54,24 +54,18 @@ HWY_INLINE TileArgs<int32_t> ValueArgs(const SdpaLayout& l, const ProbQuant& qua
 
 inline constexpr int64_t kTwoGroupKeys = 512;  // two groups of 6 rows of scores stay in L1
 
-// Query rows to words, first product.
+// First product of query rows that are words already; terms: what the zero point of K contributes to each.
 template <class E, size_t kR>
-HWY_INLINE void ScoreGroup(const Block<SdpaInt8Args>& block, const Span& span, uint8_t* q, uint8_t* scores) {
-  const SdpaInt8Args& args = block.args;
+HWY_INLINE void ScoreGroup(const Block<SdpaInt8Args>& block, const Span& span, const uint8_t* q, const int32_t* terms,
+                           uint8_t* scores) {
   const SdpaLayout& l = block.layout;
-  alignas(64) int32_t terms[kSdpaRows] = {};
-  const auto* source = static_cast<const uint8_t*>(args.q);
-  for (size_t r = 0; r < kR; ++r) {
-    const int64_t at = OffsetOf(args.q_strides, block.batch, block.head, block.row + static_cast<int64_t>(r));
-    PrepareQuery<E>(args, source + at, l, q + r * l.q_stride, &terms[r]);
-  }
   const TileArgs<int32_t> products = {q,
                                       l.q_stride,
                                       l.d_steps,
                                       l.d_steps * 64,
                                       reinterpret_cast<int32_t*>(scores) + span.begin,
                                       l.score_stride / 4,
-                                      FormsOf(args).k_zero == 0 ? nullptr : terms};
+                                      FormsOf(block.args).k_zero == 0 ? nullptr : terms};
   TileRows<E, kR>(products, block.packed + span.begin * l.d_steps * 4,
                   reinterpret_cast<const int32_t*>(block.packed + l.k_columns_at) + span.begin,
                   (span.padded - span.begin) / 16);
@@ -79,7 +73,7 @@ HWY_INLINE void ScoreGroup(const Block<SdpaInt8Args>& block, const Span& span, u
 
 // Second product, output.
 template <class E, size_t kR>
-HWY_INLINE void ValueGroup(const Block<SdpaInt8Args>& block, const Requant& requant, const ProbQuant& quant,
+HWY_INLINE void ValueGroup(const Block<SdpaInt8Args>& block, const OutputForm& form, const ProbQuant& quant,
                            const Span& span, const uint8_t* p, const int32_t* terms, int32_t* out) {
   const SdpaInt8Args& args = block.args;
   const SdpaLayout& l = block.layout;
@@ -87,16 +81,13 @@ HWY_INLINE void ValueGroup(const Block<SdpaInt8Args>& block, const Requant& requ
   TileArgs<int32_t> values = ValueArgs<E>(l, quant, span, p, &v);
   values.out = out, values.row_terms = FormsOf(args).v_zero == 0 ? nullptr : terms;
   TileRows<E, kR>(values, v, reinterpret_cast<const int32_t*>(block.packed + l.v_columns_at), l.v16 / 16);
-  for (size_t r = 0; r < kR; ++r) {
-    StoreOutput(args, requant, out + r * l.v16,
-                OffsetOf(args.o_strides, block.batch, block.head, block.row + static_cast<int64_t>(r)));
-  }
+  StoreOutputs<kR>(args, form, out, l.v16, OffsetOf(args.o_strides, block.batch, block.head, block.row));
 }
 
 // kGroups groups of kR rows, one step for all before the next one: where one group ends a step (the fold of a maximum or
 // a sum, a division: chains of 30 to 60 cycles) the next group has work.
 template <class E, size_t kR, size_t kGroups>
-bool Int8Block(const Block<SdpaInt8Args>& block, const Requant& requant, const ProbQuant& quant, const Span& span) {
+bool Int8Block(const Block<SdpaInt8Args>& block, const OutputForm& form, const ProbQuant& quant, const Span& span) {
   const SdpaInt8Args& args = block.args;
   const SdpaLayout& l = block.layout;
   const auto group = [&](size_t g) {
@@ -104,28 +95,29 @@ bool Int8Block(const Block<SdpaInt8Args>& block, const Requant& requant, const P
         args, l, block.packed, block.scratch, block.batch, block.head, block.row + static_cast<int64_t>(g * kR)};
   };
   const auto rows_at = [&](size_t at, size_t stride, size_t g) { return block.scratch + at + g * kR * stride; };
+  alignas(64) int32_t terms[kGroups][kRowSlots] = {};
   for (size_t g = 0; g < kGroups; ++g) {
-    ScoreGroup<E, kR>(group(g), span, rows_at(l.q_at, l.q_stride, g), rows_at(l.scores_at, l.score_stride, g));
+    const int64_t at = OffsetOf(args.q_strides, block.batch, block.head, group(g).row);
+    PrepareQueries<E, kR>(args, static_cast<const uint8_t*>(args.q) + at, l, rows_at(l.q_at, l.q_stride, g), terms[g]);
   }
-  float sum[kGroups][kR];
+  for (size_t g = 0; g < kGroups; ++g) {
+    ScoreGroup<E, kR>(group(g), span, rows_at(l.q_at, l.q_stride, g), terms[g],
+                      rows_at(l.scores_at, l.score_stride, g));
+  }
+  alignas(64) float sum[kGroups][kRowSlots];
   const auto rows_of = [&](size_t g) {
     return ScoreRows{rows_at(l.scores_at, l.score_stride, g), l.score_stride, static_cast<size_t>(args.shape.k_len)};
   };
   for (size_t g = 0; g < kGroups; ++g) {
     if (!Softmax<kR, true>(group(g), rows_of(g), args.q_scale * args.k_scale, span, sum[g])) return false;
   }
-  const int32_t v_zero = FormsOf(args).v_zero;
-  alignas(64) int32_t terms[kGroups][kSdpaRows] = {};
+  const auto v_zero = static_cast<uint32_t>(FormsOf(args).v_zero);
   for (size_t g = 0; g < kGroups; ++g) {
-    for (size_t r = 0; r < kR; ++r) {
-      int32_t row_sum = 0;
-      QuantizeSpan<E>(quant, rows_of(g), r, span, l.k16, sum[g][r], rows_at(l.p_at, l.p_stride, g) + r * l.p_stride,
-                      &row_sum);
-      terms[g][r] = static_cast<int32_t>(-static_cast<int64_t>(v_zero) * row_sum);
-    }
+    QuantizeSpans<E, kR>(quant, rows_of(g), span, l.k16, sum[g], rows_at(l.p_at, l.p_stride, g), l.p_stride, terms[g]);
+    for (int32_t& term : terms[g]) term = static_cast<int32_t>(0 - v_zero * static_cast<uint32_t>(term));
   }
   for (size_t g = 0; g < kGroups; ++g) {
-    ValueGroup<E, kR>(group(g), requant, quant, span, rows_at(l.p_at, l.p_stride, g), terms[g],
+    ValueGroup<E, kR>(group(g), form, quant, span, rows_at(l.p_at, l.p_stride, g), terms[g],
                       reinterpret_cast<int32_t*>(rows_at(l.out_at, l.out_stride, g)));
   }
   return true;
@@ -146,7 +138,7 @@ bool FloatBlock(const Block<SdpaFloatArgs>& block, const Span& span) {
                                   nullptr};
   TileRows<FloatEngine, kR>(scores, block.packed + span.begin * l.d_steps * 4, nullptr,
                             (span.padded - span.begin) / 16);
-  float sum[kR];
+  alignas(64) float sum[kRowSlots];
   if (!Softmax<kR, false>(block, rows, 1.0f, span, sum)) return false;
   const ScoreRows part = Part(rows, span.begin, span.end);
   for (size_t r = 0; r < kR; ++r) {
@@ -181,15 +173,14 @@ template <class E>
 void RowsInt8(const SdpaInt8Args& args, int64_t batch, int64_t head, int64_t begin, int64_t end, const void* packed,
               void* scratch) {
   const SdpaLayout l = MakeSdpaLayout(args.shape, E::kPerWord, E::kRows, E::kStepsTo);
-  const Requant requant =
-      args.o_type == quant::DType::kF32 ? Requant{} : MakeRequant(args.o_scale, args.o_zero_point, args.o_type);
+  const OutputForm form = OutputFormOf(args);
   const ProbQuant quant = ProbQuantOf<E>(args);
   const auto run = [&](auto rows, auto groups, int64_t row) HWY_ATTR {
     constexpr size_t kR = decltype(rows)::value, kGroups = decltype(groups)::value;
     const Block<SdpaInt8Args> block = {
         args, l, static_cast<const uint8_t*>(packed), static_cast<uint8_t*>(scratch), batch, head, row};
     ForSpan(args, row, static_cast<int64_t>(kR * kGroups),
-            [&](const Span& span) HWY_ATTR { return Int8Block<E, kR, kGroups>(block, requant, quant, span); });
+            [&](const Span& span) HWY_ATTR { return Int8Block<E, kR, kGroups>(block, form, quant, span); });
   };
   using One = std::integral_constant<size_t, 1>;
   using Two = std::integral_constant<size_t, 2>;
@@ -205,7 +196,7 @@ void RowsInt8(const SdpaInt8Args& args, int64_t batch, int64_t head, int64_t beg
 
 #if HWY_TARGET == HWY_AVX3_DL
 // Up to sixteen rows: products by tiles, what stands between them six rows at a time.
-bool TileBlock(const Block<SdpaInt8Args>& block, int64_t count, const Requant& requant, const ProbQuant& quant,
+bool TileBlock(const Block<SdpaInt8Args>& block, int64_t count, const OutputForm& form, const ProbQuant& quant,
                const Span& span) {
   const SdpaInt8Args& args = block.args;
   const SdpaLayout& l = block.layout;
@@ -236,14 +227,13 @@ bool TileBlock(const Block<SdpaInt8Args>& block, int64_t count, const Requant& r
     const auto at = static_cast<size_t>(first);
     const Block<SdpaInt8Args> part = {args, l, block.packed, block.scratch, block.batch, block.head, block.row + first};
     const ScoreRows score_rows = {base + at * l.score_stride, l.score_stride, static_cast<size_t>(args.shape.k_len)};
-    float sum[kR];
+    alignas(64) float sum[kRowSlots];
     done = done && Softmax<kR, true>(part, score_rows, args.q_scale * args.k_scale, span, sum);
     if (!done) return;
-    for (size_t r = 0; r < kR; ++r) {
-      int32_t row_sum = 0;
-      QuantizeSpan<AmxEngine>(quant, score_rows, r, span, l.k16, sum[r], p + (at + r) * l.p_stride, &row_sum);
-      terms[at + r] = static_cast<int32_t>(-static_cast<int64_t>(forms.v_zero) * row_sum);
-    }
+    alignas(64) int32_t row_sums[kRowSlots];
+    QuantizeSpans<AmxEngine, kR>(quant, score_rows, span, l.k16, sum, p + at * l.p_stride, l.p_stride, row_sums);
+    for (size_t r = 0; r < kR; ++r)
+      terms[at + r] = static_cast<int32_t>(-static_cast<int64_t>(forms.v_zero) * row_sums[r]);
   });
   if (!done) return false;
   auto* out = reinterpret_cast<int32_t*>(block.scratch + l.out_at);
@@ -251,10 +241,10 @@ bool TileBlock(const Block<SdpaInt8Args>& block, int64_t count, const Requant& r
   TileArgs<int32_t> values = ValueArgs<AmxEngine>(l, quant, span, p, &v);
   values.out = out, values.row_terms = forms.v_zero == 0 ? nullptr : terms;
   TilePanels(values, v, reinterpret_cast<const int32_t*>(block.packed + l.v_columns_at), l.v16 / 16);
-  for (int64_t r = 0; r < count; ++r) {
-    StoreOutput(args, requant, out + static_cast<size_t>(r) * l.v16,
-                OffsetOf(args.o_strides, block.batch, block.head, block.row + r));
-  }
+  ForBlocks(0, count, [&](auto rows, int64_t first) HWY_ATTR {
+    const int64_t at = OffsetOf(args.o_strides, block.batch, block.head, block.row + first);
+    StoreOutputs<decltype(rows)::value>(args, form, out + static_cast<size_t>(first) * l.v16, l.v16, at);
+  });
   return true;
 }
 
@@ -262,15 +252,14 @@ void RowsAmx(const SdpaInt8Args& args, int64_t batch, int64_t head, int64_t begi
              void* scratch) {
   constexpr auto kRows = static_cast<int64_t>(AmxEngine::kRows);
   const SdpaLayout l = MakeSdpaLayout(args.shape, AmxEngine::kPerWord, AmxEngine::kRows, AmxEngine::kStepsTo);
-  const Requant requant =
-      args.o_type == quant::DType::kF32 ? Requant{} : MakeRequant(args.o_scale, args.o_zero_point, args.o_type);
+  const OutputForm form = OutputFormOf(args);
   const ProbQuant quant = ProbQuantOf<AmxEngine>(args);
   tile::LoadConfig(tile::kWholeTiles);
   for (int64_t row = begin; row < end; row += kRows) {
     const Block<SdpaInt8Args> block = {
         args, l, static_cast<const uint8_t*>(packed), static_cast<uint8_t*>(scratch), batch, head, row};
     const int64_t count = std::min(end - row, kRows);
-    ForSpan(args, row, count, [&](const Span& span) HWY_ATTR { return TileBlock(block, count, requant, quant, span); });
+    ForSpan(args, row, count, [&](const Span& span) HWY_ATTR { return TileBlock(block, count, form, quant, span); });
   }
   tile::Release();
 }

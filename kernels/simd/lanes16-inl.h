@@ -133,8 +133,65 @@ struct MaxOp {
     return hwy::HWY_NAMESPACE::Max(a, b);
   }
 };
+struct AddIntOp {  // of the bits
+  template <class V>
+  HWY_INLINE V operator()(V a, V b) const {
+    namespace hn = hwy::HWY_NAMESPACE;
+    const hn::DFromV<V> d;
+    const hn::RebindToSigned<decltype(d)> di;
+    return hn::BitCast(d, hn::Add(hn::BitCast(di, a), hn::BitCast(di, b)));
+  }
+};
 HWY_INLINE float SumLanes(F16 x) { return Fold16(x, AddOp()); }
 HWY_INLINE float MaxLane(F16 x) { return Fold16(x, MaxOp()); }
+
+inline constexpr size_t kRowSlots = 8;  // floats that FoldRows writes
+
+// Fold16 of six rows, each result in the lane of its row: 21 operations instead of 48 (AVX2 25 instead of 42), and one
+// chain of them instead of six.
+template <class Op>
+HWY_INLINE hwy::HWY_NAMESPACE::Vec256<float> FoldSix(const F16 (&v)[6], Op op) {
+#if HWY_TARGET == HWY_AVX2
+  const auto eight = [&](const F16& x) HWY_ATTR { return op(x.a, x.b); };
+  const auto four = [&](F16V x, F16V y) HWY_ATTR {  // a block of 128 bits for each row
+    return op(F16V{_mm256_permute2f128_ps(x.raw, y.raw, 0x20)}, F16V{_mm256_permute2f128_ps(x.raw, y.raw, 0x31)});
+  };
+  const auto two = [&](F16V x, F16V y) HWY_ATTR {
+    const __m256d a = _mm256_castps_pd(x.raw), b = _mm256_castps_pd(y.raw);
+    return op(F16V{_mm256_castpd_ps(_mm256_unpacklo_pd(a, b))}, F16V{_mm256_castpd_ps(_mm256_unpackhi_pd(a, b))});
+  };
+  const F16V r45 = four(eight(v[4]), eight(v[5]));
+  const F16V r0213 = two(four(eight(v[0]), eight(v[1])), four(eight(v[2]), eight(v[3]))), r4455 = two(r45, r45);
+  const F16V all =
+      op(F16V{_mm256_shuffle_ps(r0213.raw, r4455.raw, 0x88)}, F16V{_mm256_shuffle_ps(r0213.raw, r4455.raw, 0xDD)});
+  return {_mm256_permutevar8x32_ps(all.raw, _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 2, 6))};
+#else
+  const auto eight = [&](const F16& x, const F16& y) HWY_ATTR {  // a half for each row
+    return op(F16V{_mm512_shuffle_f32x4(x.a.raw, y.a.raw, 0x44)}, F16V{_mm512_shuffle_f32x4(x.a.raw, y.a.raw, 0xEE)});
+  };
+  const auto four = [&](F16V x, F16V y) HWY_ATTR {  // a block of 128 bits for each row
+    return op(F16V{_mm512_shuffle_f32x4(x.raw, y.raw, 0x88)}, F16V{_mm512_shuffle_f32x4(x.raw, y.raw, 0xDD)});
+  };
+  const F16V r45 = eight(v[4], v[5]);
+  const F16V r0123 = four(eight(v[0], v[1]), eight(v[2], v[3])), r4545 = four(r45, r45);
+  const __m512d a = _mm512_castps_pd(r0123.raw), b = _mm512_castps_pd(r4545.raw);
+  const F16V two =
+      op(F16V{_mm512_castpd_ps(_mm512_unpacklo_pd(a, b))}, F16V{_mm512_castpd_ps(_mm512_unpackhi_pd(a, b))});
+  const F16V one = op(two, F16V{_mm512_permute_ps(two.raw, 0xB1)});
+  const __m512i order = _mm512_setr_epi32(0, 4, 8, 12, 2, 6, 2, 6, 0, 0, 0, 0, 0, 0, 0, 0);
+  return {_mm512_castps512_ps256(_mm512_permutexvar_ps(order, one.raw))};
+#endif
+}
+
+// out[r] = Fold16(v[r], op) for kR <= 6 rows; writes kRowSlots floats at an address divisible by 32 where kR is 6.
+template <size_t kR, class Op>
+HWY_INLINE void FoldRows(const F16 (&v)[kR], Op op, float* out) {
+  if constexpr (kR == 6) {
+    hwy::HWY_NAMESPACE::Store(FoldSix(v, op), hwy::HWY_NAMESPACE::Full256<float>(), out);
+  } else {
+    for (size_t r = 0; r < kR; ++r) out[r] = Fold16(v[r], op);
+  }
+}
 
 }  // namespace HWY_NAMESPACE
 }  // namespace octavo::kernels

@@ -1,0 +1,288 @@
+// From exponentials to the codes of probabilities. Per target.
+#if defined(OCTAVO_KERNELS_SDPA_SDPA_PROBS_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef OCTAVO_KERNELS_SDPA_SDPA_PROBS_INL_H_
+#undef OCTAVO_KERNELS_SDPA_SDPA_PROBS_INL_H_
+#else
+#define OCTAVO_KERNELS_SDPA_SDPA_PROBS_INL_H_
+#endif
+
+#include <cstddef>
+#include <cstdint>
+
+#include "hwy/highway.h"
+#include "octavo/kernels/sdpa/sdpa_rows-inl.h"
+#include "octavo/kernels/simd/lanes16-inl.h"
+
+#if HWY_TARGET <= HWY_AVX2
+HWY_BEFORE_NAMESPACE();
+namespace octavo::kernels {
+namespace HWY_NAMESPACE {
+
+// What the quantization of probabilities needs.
+struct ProbQuant {
+  float p_scale;
+  float p_reciprocal;
+  int32_t zero;  // VNNI: added, the zero point of the u8 form. s16: values stay centered, nothing is added
+  int32_t high;  // s16: largest centered value
+  int32_t nan;   // what a row without meaning becomes
+  bool divide;   // the scale is so far from 1 that the reciprocal form could under- or overflow
+};
+
+// RN(RN(e / sum) / p_scale), rounded half to even. The quotients are RN(x r) corrected once by the exact remainder
+// (Markstein), equal to divisions: 3 operations each instead of the 10 cycles of vdivps zmm on Ice Lake. Where a
+// remainder underflows, e is below 2^-100 and the result 0 either way.
+template <bool kDivide>
+HWY_INLINE S32V ProbToInt(F16V e, F16V sum, F16V sum_reciprocal, F16V scale, F16V scale_reciprocal) {
+  namespace hn = hwy::HWY_NAMESPACE;
+  F16V t;
+  if constexpr (kDivide) {
+    t = hn::Min(hn::Div(hn::Div(e, sum), scale), hn::Set(F16D(), 8388608.0f));
+  } else {
+    F16V prob = hn::Mul(e, sum_reciprocal);
+    prob = hn::MulAdd(hn::NegMulAdd(prob, sum, e), sum_reciprocal, prob);
+    t = hn::Mul(prob, scale_reciprocal);
+    t = hn::MulAdd(hn::NegMulAdd(t, scale, prob), scale_reciprocal, t);
+  }
+#if HWY_TARGET == HWY_AVX2
+  return {_mm256_cvtps_epi32(t.raw)};  // hn::NearestInt adds the repair of overflows, which cannot happen below 2^23
+#else
+  return {_mm512_cvtps_epi32(t.raw)};
+#endif
+}
+
+// Factors between which e / sum / p_scale lies for every e: the two rounded divisions of the contract are off by at most
+// 2^-23 of it, the factors, three roundings, by 0.75 * 2^-22. Where e * low and e * high round to the same integer, that is
+// the contract's integer; a tie lies strictly between them, so it never passes for one. 3 operations a vector and no
+// division, instead of 8.
+struct ProbInterval {
+  float low, high;
+};
+HWY_INLINE ProbInterval IntervalOf(const ProbQuant& quant, float sum) {
+  const float factor = 1.0f / (sum * quant.p_scale);
+  return {factor * (1 - 0x1.8p-22f), factor * (1 + 0x1.8p-22f)};
+}
+// Of up to kRowSlots rows.
+struct ProbIntervals {
+  alignas(64) float low[kRowSlots], high[kRowSlots];
+
+  HWY_INLINE ProbIntervals(const ProbQuant& quant, const float* sum) {
+    for (size_t r = 0; r < kRowSlots; ++r) {
+      const ProbInterval of_row = IntervalOf(quant, sum[r]);
+      low[r] = of_row.low, high[r] = of_row.high;
+    }
+  }
+  HWY_INLINE ProbInterval operator[](size_t r) const { return {low[r], high[r]}; }
+};
+// No e <= 1 leaves `largest`, so nothing has to saturate. False for the NaN of a row without meaning.
+HWY_INLINE bool IsUsable(const ProbQuant& quant, const ProbInterval& interval, float largest) {
+  return !quant.divide && interval.high < largest + 0.49f;
+}
+// doubt | (a ^ b)
+HWY_INLINE S32V OrXor(S32V doubt, S32V a, S32V b) {
+#if HWY_TARGET == HWY_AVX2
+  return hwy::HWY_NAMESPACE::Or(doubt, hwy::HWY_NAMESPACE::Xor(a, b));
+#else
+  return {_mm512_ternarylogic_epi32(doubt.raw, a.raw, b.raw, 0xF6)};
+#endif
+}
+inline constexpr float kProbMagic = 12582912.0f;  // 1.5 * 2^23: added to a float, it leaves the integer in the low bits
+
+#if HWY_TARGET <= HWY_AVX3_DL
+// Four vectors of bits of 1.5 * 2^23 + code, codes of a byte, as bytes in order. Three shifts and two xor put byte j of
+// all four into dword j (what the exponents leave there is a constant); the permutation costs one slot more, where
+// vpermt2b takes three a pair.
+HWY_INLINE hwy::HWY_NAMESPACE::Vec512<uint8_t> LowBytes(S32V v0, S32V v1, S32V v2, S32V v3) {
+  alignas(64) static constexpr auto kOrder = [] {
+    struct {
+      uint8_t at[64];
+    } order{};
+    for (int i = 0; i < 64; ++i) order.at[i] = static_cast<uint8_t>(4 * (i % 16) + i / 16);
+    return order;
+  }();
+  constexpr uint32_t kBits = 0x4B400000, kRest = kBits ^ (kBits << 8) ^ (kBits << 16) ^ (kBits << 24);
+  constexpr int kXor = 0x96;
+  const __m512i v012 =
+      _mm512_ternarylogic_epi32(v0.raw, _mm512_slli_epi32(v1.raw, 8), _mm512_slli_epi32(v2.raw, 16), kXor);
+  const __m512i all = _mm512_ternarylogic_epi32(v012, _mm512_slli_epi32(v3.raw, 24),
+                                                _mm512_set1_epi32(static_cast<int32_t>(kRest)), kXor);
+  return {_mm512_permutexvar_epi8(_mm512_load_si512(kOrder.at), all)};
+}
+
+// The zero point is part of the magic number. Adds to `doubt` the bits in which the two ends of an integer differ, to
+// `total` the codes.
+HWY_INLINE void QuantizeByInterval(const ProbQuant& quant, const ProbInterval& interval, const float* e, size_t keys,
+                                   uint8_t* p, S32V& doubt, S32V& total) {
+  namespace hn = hwy::HWY_NAMESPACE;
+  const F16D d;
+  const S32D d32;
+  const F16V low = hn::Set(d, interval.low), high = hn::Set(d, interval.high);
+  const F16V magic = hn::Set(d, kProbMagic + static_cast<float>(quant.zero));
+  const auto ones = hn::Set(hn::Full512<int8_t>(), int8_t{1});
+  const auto at = [&](size_t i) HWY_ATTR {
+    const F16V x = hn::Load(d, e + i);
+    const S32V a = hn::BitCast(d32, hn::MulAdd(x, low, magic)), b = hn::BitCast(d32, hn::MulAdd(x, high, magic));
+    doubt = OrXor(doubt, a, b);
+    return a;
+  };
+  size_t i = 0;
+  for (; i + 64 <= keys; i += 64) {
+    const auto bytes = LowBytes(at(i), at(i + 16), at(i + 32), at(i + 48));
+    hn::Store(bytes, hn::Full512<uint8_t>(), p + i);
+    total = hn::SumOfMulQuadAccumulate(d32, bytes, ones, total);
+  }
+  for (; i < keys; i += 16) {
+    const S32V v = hn::And(at(i), hn::Set(d32, 255));
+    hn::Store(hn::Vec128<uint8_t>{_mm512_cvtepi32_epi8(v.raw)}, hn::Full128<uint8_t>(), p + i);
+    total = hn::Add(total, v);
+  }
+}
+
+// Rows of e to u8 at p + r * stride; row_sum[r] (room for kRowSlots) = the sum of the bytes, padding (the zero point)
+// included. False: nothing of it holds, a row needs its divisions.
+template <size_t kR>
+HWY_INLINE bool QuantizeRowsByInterval(const ProbQuant& quant, const ScoreRows& e, const float* sum, uint8_t* p,
+                                       size_t stride, int32_t* row_sum) {
+  namespace hn = hwy::HWY_NAMESPACE;
+  const ProbIntervals intervals(quant, sum);
+  bool usable = true;
+  for (size_t r = 0; r < kR; ++r) usable = usable && IsUsable(quant, intervals[r], static_cast<float>(255 - quant.zero));
+  if (!usable) return false;
+  S32V doubt = hn::Zero(S32D());
+  F16 totals[kR];
+  HWY_UNROLL(6)
+  for (size_t r = 0; r < kR; ++r) {
+    S32V total = hn::Zero(S32D());
+    QuantizeByInterval(quant, intervals[r], e.Row(r), e.keys, p + r * stride, doubt, total);
+    totals[r] = {hn::BitCast(F16D(), total)};
+  }
+  FoldRows<kR>(totals, AddIntOp(), reinterpret_cast<float*>(row_sum));
+  return hn::AllTrue(S32D(), hn::Eq(doubt, hn::Zero(S32D())));
+}
+
+// One row of e to u8; *row_sum = the sum of the bytes, padding (the zero point) included.
+template <bool kDivide>
+HWY_INLINE void QuantizeProbs(const ProbQuant& quant, const float* e, size_t keys, float sum_value, uint8_t* p,
+                              int32_t* row_sum) {
+  namespace hn = hwy::HWY_NAMESPACE;
+  const F16D d;
+  const S32D d32;
+  const F16V sum = hn::Set(d, sum_value), reciprocal = hn::Set(d, 1.0f / sum_value);
+  const F16V scale = hn::Set(d, quant.p_scale), scale_reciprocal = hn::Set(d, quant.p_reciprocal);
+  const S32V zero = hn::Set(d32, quant.zero);
+  S32V total = hn::Zero(d32);
+  for (size_t i = 0; i < keys; i += 16) {
+    const S32V v = hn::Add(ProbToInt<kDivide>(hn::Load(d, e + i), sum, reciprocal, scale, scale_reciprocal), zero);
+    const auto bytes = hn::DemoteTo(hn::Full128<uint8_t>(), v);  // saturated
+    hn::Store(bytes, hn::Full128<uint8_t>(), p + i);
+    total = hn::Add(total, hn::PromoteTo(d32, bytes));
+  }
+  *row_sum = hn::ReduceSum(d32, total);
+}
+#endif
+
+#if HWY_TARGET > HWY_AVX3_DL
+// The low halves of sixteen lanes, in order.
+#if HWY_TARGET == HWY_AVX2
+HWY_INLINE hwy::HWY_NAMESPACE::Vec256<int16_t> LowHalves(S32V a, S32V b) {
+  const __m256i zero = _mm256_setzero_si256();
+  const __m256i packed =
+      _mm256_packus_epi32(_mm256_blend_epi16(a.raw, zero, 0xAA), _mm256_blend_epi16(b.raw, zero, 0xAA));
+  return {_mm256_permute4x64_epi64(packed, 0xD8)};
+}
+#else
+HWY_INLINE hwy::HWY_NAMESPACE::Vec256<int16_t> LowHalves(S32V a) { return {_mm512_cvtepi32_epi16(a.raw)}; }
+#endif
+
+// emit(i, words) for each sixteen keys. False where an integer is in doubt.
+template <class Emit>
+HWY_INLINE bool ByInterval(const ProbInterval& interval, int32_t zero, const float* e, size_t keys, Emit emit) {
+  namespace hn = hwy::HWY_NAMESPACE;
+  const F16D d;
+  const S32D d32;
+  const F16V low = hn::Set(d, interval.low), high = hn::Set(d, interval.high);
+  const F16V magic = hn::Set(d, kProbMagic + static_cast<float>(zero));
+  S32V doubt = hn::Zero(d32);
+  const auto at = [&](size_t i) HWY_ATTR {
+    const F16V x = hn::Load(d, e + i);
+    const S32V a = hn::BitCast(d32, hn::MulAdd(x, low, magic)), b = hn::BitCast(d32, hn::MulAdd(x, high, magic));
+    doubt = OrXor(doubt, a, b);
+    return a;
+  };
+  for (size_t i = 0; i < keys; i += 16) {
+#if HWY_TARGET == HWY_AVX2
+    emit(i, LowHalves(at(i), at(i + 8)));
+#else
+    emit(i, LowHalves(at(i)));
+#endif
+  }
+  return hn::AllTrue(d32, hn::Eq(doubt, hn::Zero(d32)));
+}
+#endif
+
+#if HWY_TARGET == HWY_AVX2
+// One row of e to u8; *row_sum = the sum of the bytes, padding (the zero point) included.
+template <bool kDivide>
+HWY_INLINE void QuantizeProbs(const ProbQuant& quant, const float* e, size_t keys, float sum_value, uint8_t* p,
+                              int32_t* row_sum) {
+  namespace hn = hwy::HWY_NAMESPACE;
+  const F16D d;
+  const S32D d32;
+  const hn::Full128<uint8_t> d8;
+  auto total = hn::Zero(hn::Full128<uint64_t>());
+  const auto emit = [&](size_t i, hn::Vec256<int16_t> words) HWY_ATTR {
+    const auto bytes = hn::DemoteTo(d8, words);  // saturated
+    hn::Store(bytes, d8, p + i);
+    total = hn::Add(total, hn::SumsOf8(bytes));
+  };
+  const ProbInterval interval = IntervalOf(quant, sum_value);
+  if (kDivide || !IsUsable(quant, interval, static_cast<float>(255 - quant.zero)) ||
+      !ByInterval(interval, quant.zero, e, keys, emit)) {
+    const F16V sum = hn::Set(d, sum_value), reciprocal = hn::Set(d, 1.0f / sum_value);
+    const F16V scale = hn::Set(d, quant.p_scale), scale_reciprocal = hn::Set(d, quant.p_reciprocal);
+    const S32V zero = hn::Set(d32, quant.zero);
+    const auto at = [&](size_t i) HWY_ATTR {
+      return hn::Add(ProbToInt<kDivide>(hn::Load(d, e + i), sum, reciprocal, scale, scale_reciprocal), zero);
+    };
+    total = hn::Zero(hn::Full128<uint64_t>());
+    for (size_t i = 0; i < keys; i += 16) emit(i, hn::OrderedDemote2To(hn::Full256<int16_t>(), at(i), at(i + 8)));
+  }
+  *row_sum = static_cast<int32_t>(hn::ReduceSum(hn::Full128<uint64_t>(), total));
+}
+#endif
+
+#if HWY_TARGET > HWY_AVX3_DL
+// One row of e to s16, less the zero point.
+template <bool kDivide>
+HWY_INLINE void QuantizeProbs(const ProbQuant& quant, const float* e, size_t keys, float sum_value, int16_t* p,
+                              int32_t*) {
+  namespace hn = hwy::HWY_NAMESPACE;
+  const F16D d;
+  const S32D d32;
+  const hn::Full256<int16_t> d16;
+  const auto emit = [&](size_t i, hn::Vec256<int16_t> words) HWY_ATTR { hn::Store(words, d16, p + i); };
+  const ProbInterval interval = IntervalOf(quant, sum_value);
+  if (!kDivide && IsUsable(quant, interval, static_cast<float>(quant.high)) && ByInterval(interval, 0, e, keys, emit)) {
+    return;
+  }
+  const F16V sum = hn::Set(d, sum_value), reciprocal = hn::Set(d, 1.0f / sum_value);
+  const F16V scale = hn::Set(d, quant.p_scale), scale_reciprocal = hn::Set(d, quant.p_reciprocal);
+  const S32V high = hn::Set(d32, quant.high);
+  const auto at = [&](size_t i) HWY_ATTR {
+    return hn::Min(ProbToInt<kDivide>(hn::Load(d, e + i), sum, reciprocal, scale, scale_reciprocal), high);
+  };
+  for (size_t i = 0; i < keys; i += 16) {
+#if HWY_TARGET == HWY_AVX2
+    emit(i, hn::OrderedDemote2To(d16, at(i), at(i + 8)));
+#else
+    emit(i, hn::DemoteTo(d16, at(i)));
+#endif
+  }
+}
+#endif
+
+}  // namespace HWY_NAMESPACE
+}  // namespace octavo::kernels
+HWY_AFTER_NAMESPACE();
+#endif  // HWY_TARGET <= HWY_AVX2
+
+#endif  // include guard
