@@ -19,7 +19,10 @@ namespace octavo::kernels {
 namespace HWY_NAMESPACE {
 #if HWY_TARGET == HWY_AVX3_DL
 
-alignas(64) inline constexpr uint8_t kNoCodes[64] = {};
+// Row 2 i + 1 of k rows of 64 codes; zeros behind the last.
+HWY_INLINE __m512i SecondRow(const uint8_t* w, int64_t i, int64_t k) {
+  return 2 * i + 1 < k ? _mm512_load_si512(w + i * 128 + 64) : _mm512_setzero_si512();
+}
 
 // 64 columns of k rows of codes: pairs `i` of columns 16 v to 16 v + 15 go to out + i * step + v * panel. Zeros up to `pairs`.
 HWY_NOINLINE inline void DecodePairs(quant::DType type, const uint8_t* w, int64_t k, int64_t pairs, int64_t step,
@@ -29,7 +32,7 @@ HWY_NOINLINE inline void DecodePairs(quant::DType type, const uint8_t* w, int64_
   const Bf16Lookup lookup(type);
   for (int64_t i = 0; i < pairs; ++i, out += step) {
     Bf16WordV words[4] = {hn::Zero(d), hn::Zero(d), hn::Zero(d), hn::Zero(d)};
-    if (2 * i < k) lookup(w + i * 128, 2 * i + 1 < k ? w + i * 128 + 64 : kNoCodes, words);
+    if (2 * i < k) lookup.Rows<true>(_mm512_load_si512(w + i * 128), SecondRow(w, i, k), words);
     for (int v = 0; v < 4; ++v) hn::Store(words[v], d, reinterpret_cast<uint32_t*>(out + v * panel));
   }
 }
@@ -49,7 +52,7 @@ HWY_NOINLINE void SmallPairs(quant::DType type, const uint8_t* HWY_RESTRICT w, i
   }
   for (int64_t i = 0; 2 * i < k; ++i) {
     Bf16WordV words[4];
-    lookup(w + i * 128, 2 * i + 1 < k ? w + i * 128 + 64 : kNoCodes, words);
+    lookup.Rows<true>(_mm512_load_si512(w + i * 128), SecondRow(w, i, k), words);
     HWY_UNROLL(8)
     for (int r = 0; r < kRows; ++r) {
       const Fp8V a = hn::Set(d, x[r * stride + i]);

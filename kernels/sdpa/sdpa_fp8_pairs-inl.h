@@ -13,6 +13,8 @@
 #include "hwy/highway.h"
 #include "octavo/kernels/sdpa/sdpa_blocks-inl.h"
 #include "octavo/kernels/sdpa/sdpa_layout.h"
+#include "octavo/kernels/sdpa/sdpa_pack-inl.h"
+#include "octavo/kernels/sdpa/sdpa_pack512-inl.h"
 #include "octavo/kernels/sdpa/sdpa_softmax-inl.h"
 #include "octavo/kernels/sdpa/sdpa_tile-inl.h"
 #include "octavo/kernels/simd/bf16-inl.h"
@@ -24,35 +26,47 @@ namespace octavo::kernels {
 namespace HWY_NAMESPACE {
 
 struct Fp8Pairs {
-  static constexpr size_t kPerWord = 2, kRows = internal::kSdpaRows, kStepsTo = 1;
+  static constexpr size_t kPerWord = 2, kRows = internal::kSdpaRows, kStepsTo = 2;  // K: four codes at a time
 
   // A query row as words.
   static void Query(quant::DType type, const uint8_t* codes, size_t n, const internal::SdpaLayout& l, uint8_t* out) {
     PairsOfRow(type, codes, n, l.q_stride / 4, reinterpret_cast<uint32_t*>(out));
   }
-  // Four words of a row of K, 0 beyond it.
-  template <bool kE4M3>
-  static HWY_INLINE WordV LoadWords(const HeadRows<uint8_t>& rows, size_t row, size_t step) {
-    namespace hn = hwy::HWY_NAMESPACE;
-    const size_t at = step * 2;
-    if (row >= rows.count || at >= rows.width) return hn::Zero(Words());
-    const uint8_t* p = rows.data + static_cast<int64_t>(row) * rows.stride + at;
-    const auto pairs = NeighbourPairs(Fp8Values16<kE4M3>(p, HWY_MIN(rows.width - at, size_t{8})));
-    return hn::LowerHalf(Words(), pairs);
-  }
-  template <bool kE4M3>
-  static void PackValues(const HeadRows<uint8_t>& v, const internal::SdpaLayout& l, uint8_t* out) {
+  // Codes first, four to a word, into the upper half of where the pairs go; then each word becomes two, from below.
+  static void PackKeys(quant::DType type, const HeadRows<uint8_t>& k, const internal::SdpaLayout& l, uint8_t* out) {
     namespace hn = hwy::HWY_NAMESPACE;
     const Bf16Words d;
+    const size_t steps = l.d_steps / 2, vectors = l.k16 / 16 * steps;
+    uint8_t* codes = out + vectors * 64;
+    const size_t done = PackWholePanels(k, steps, 0, codes);
+    const auto load = [&](size_t row, size_t step)
+                          HWY_ATTR { return hn::BitCast(Words(), LoadBytes(k, row, step * 4, 0)); };
+    PackRowsAsColumns(l.k16, steps, load, codes, done);
+    const Bf16Lookup lookup(type);
+    for (size_t i = 0; i < vectors; ++i) {
+      Bf16WordV words[2];
+      lookup.Quads(_mm512_load_si512(codes + i * 64), words);
+      hn::Store(words[0], d, reinterpret_cast<uint32_t*>(out + i * 128));
+      hn::Store(words[1], d, reinterpret_cast<uint32_t*>(out + i * 128 + 64));
+    }
+  }
+  static void PackValues(quant::DType type, const HeadRows<uint8_t>& v, const internal::SdpaLayout& l, uint8_t* out) {
+    namespace hn = hwy::HWY_NAMESPACE;
+    const hn::Full512<uint8_t> d8;
+    const Bf16Lookup lookup(type);
     const auto load = [&](size_t row, size_t at) HWY_ATTR {
-      if (row >= v.count || at >= v.width) return hn::Zero(d);
+      if (row >= v.count || at >= v.width) return hn::Zero(d8);
       const uint8_t* p = v.data + static_cast<int64_t>(row) * v.stride + at;
-      return hn::BitCast(d, Fp8Values16<kE4M3>(p, HWY_MIN(v.width - at, size_t{16})));
+      return v.width - at >= 64 ? hn::LoadU(d8, p) : hn::LoadN(d8, p, v.width - at);
     };
     for (size_t step = 0; step < l.k_steps; ++step) {
-      for (size_t at = 0; at < l.v16; at += 16) {
-        const auto words = hn::Or(load(2 * step, at), hn::ShiftRight<16>(load(2 * step + 1, at)));
-        hn::Store(words, d, reinterpret_cast<uint32_t*>(out + at * l.k_steps * 4 + step * 64));
+      for (size_t at = 0; at < l.v16; at += 64) {
+        Bf16WordV words[4];
+        lookup.Rows<false>(load(2 * step, at).raw, load(2 * step + 1, at).raw, words);
+        for (size_t c = at; c < HWY_MIN(at + 64, l.v16); c += 16) {
+          hn::Store(words[(c - at) / 16], Bf16Words(),
+                    reinterpret_cast<uint32_t*>(out + c * l.k_steps * 4 + step * 64));
+        }
       }
     }
   }

@@ -49,13 +49,24 @@ struct Fp8Floats {
     return hn::BitCast(Words(), Fp8ToFloat<kE4M3>(d, codes, hn::Set(d, kE4M3 ? 256.0f : 1.0f)));
   }
   template <bool kE4M3>
-  static void PackValues(const HeadRows<uint8_t>& v, const SdpaLayout& l, uint8_t* out) {
+  static void PackKeysAs(const HeadRows<uint8_t>& k, const SdpaLayout& l, uint8_t* out) {
+    PackRowsAsColumns(
+        l.k16, l.d_steps, [&](size_t row, size_t step) HWY_ATTR { return LoadWords<kE4M3>(k, row, step); }, out);
+  }
+  static void PackKeys(quant::DType type, const HeadRows<uint8_t>& k, const SdpaLayout& l, uint8_t* out) {
+    (IsE4M3(type) ? PackKeysAs<true> : PackKeysAs<false>)(k, l, out);
+  }
+  template <bool kE4M3>
+  static void PackValuesAs(const HeadRows<uint8_t>& v, const SdpaLayout& l, uint8_t* out) {
     for (size_t row = 0; row < v.count; ++row) {
       for (size_t at = 0; at < l.v16; at += 4) {
         auto* p = reinterpret_cast<uint32_t*>(out + (at / 16) * v.count * 64 + row * 64) + at % 16;
         hn::Store(LoadWords<kE4M3>(v, row, at), Words(), p);
       }
     }
+  }
+  static void PackValues(quant::DType type, const HeadRows<uint8_t>& v, const SdpaLayout& l, uint8_t* out) {
+    (IsE4M3(type) ? PackValuesAs<true> : PackValuesAs<false>)(v, l, out);
   }
 
   static HWY_INLINE uint8_t* Probs(const Block<SdpaInt8Args>&, const ScoreRows& part, size_t, size_t r) {
@@ -78,13 +89,6 @@ SdpaLayout LayoutOf(const SdpaShape& shape) {
   return MakeSdpaLayout(shape, F::kPerWord, F::kRows, F::kStepsTo);
 }
 
-template <class F, bool kE4M3>
-void PackKeys(const HeadRows<uint8_t>& k, const SdpaLayout& l, uint8_t* out) {
-  PackRowsAsColumns(
-      l.k16, l.d_steps, [&](size_t row, size_t step) HWY_ATTR { return F::template LoadWords<kE4M3>(k, row, step); },
-      out);
-}
-
 template <class F>
 void PackFp8Head(const SdpaInt8Args& args, int64_t batch, int64_t kv_head, void* packed) {
   const SdpaShape& s = args.shape;
@@ -92,8 +96,8 @@ void PackFp8Head(const SdpaInt8Args& args, int64_t batch, int64_t kv_head, void*
   const auto k = RowsOf<uint8_t>(args.k, args.k_strides, batch, kv_head, s.k_len, s.head_size);
   const auto v = RowsOf<uint8_t>(args.v, args.v_strides, batch, kv_head, s.k_len, s.v_head_size);
   auto* out = static_cast<uint8_t*>(packed);
-  (IsE4M3(args.k_type) ? PackKeys<F, true> : PackKeys<F, false>)(k, l, out);
-  (IsE4M3(args.v_type) ? F::template PackValues<true> : F::template PackValues<false>)(v, l, out + l.v_at);
+  F::PackKeys(args.k_type, k, l, out);
+  F::PackValues(args.v_type, v, l, out + l.v_at);
 }
 
 // What stands between the codes of probabilities and output.

@@ -71,47 +71,66 @@ inline void PairsOfRow(quant::DType type, const uint8_t* codes, size_t n, size_t
   (type == quant::DType::kE4M3FN ? PairsOfRowAs<true> : PairsOfRowAs<false>)(codes, n, words, out);
 }
 
-// Two rows of 64 codes in the order of PackedFp8 (fp8.h) as pairs, the first row in the upper halves.
+// Looks bf16 up by the bytes of 64 codes, and puts them together as pairs.
 class Bf16Lookup {
  public:
   explicit HWY_INLINE Bf16Lookup(quant::DType type) {
     const Bf16Table& t = Bf16TableOf(type);
     low0_ = _mm512_load_si512(t.low), low1_ = _mm512_load_si512(t.low + 64);
     high0_ = _mm512_load_si512(t.high), high1_ = _mm512_load_si512(t.high + 64);
-    pick_ = _mm512_load_si512(kPick.at);
   }
 
-  // out[v]: columns 16 v to 16 v + 15.
-  HWY_INLINE void operator()(const uint8_t* first, const uint8_t* second, Bf16WordV* out) const {
-    const __m512i a = _mm512_load_si512(first), b = _mm512_load_si512(second);
-    Expand(_mm512_permutex2var_epi8(a, pick_, b), out);
-    // The other 32 columns are the bytes beside those.
-    Expand(_mm512_permutex2var_epi8(a, _mm512_or_si512(pick_, _mm512_set1_epi8(1)), b), out + 2);
+  // Two rows of 64 columns, the first in the upper halves; out[v]: columns 16 v to 16 v + 15. kPacked: column c is byte 2 c, from 32
+  // on byte 2 (c - 32) + 1, as in PackedFp8 (fp8.h); else byte c.
+  template <bool kPacked>
+  HWY_INLINE void Rows(__m512i first, __m512i second, Bf16WordV* out) const {
+    const __m512i pick = _mm512_load_si512(kRows<kPacked>.at);
+    const __m512i others = _mm512_or_si512(pick, _mm512_set1_epi8(kPacked ? 1 : 32));
+    const Halves a = Of(_mm512_permutex2var_epi8(first, pick, second));
+    const Halves b = Of(_mm512_permutex2var_epi8(first, others, second));
+    out[0] = {_mm512_unpacklo_epi8(a.low, a.high)}, out[1] = {_mm512_unpackhi_epi8(a.low, a.high)};
+    out[2] = {_mm512_unpacklo_epi8(b.low, b.high)}, out[3] = {_mm512_unpackhi_epi8(b.low, b.high)};
+  }
+
+  // Sixteen columns of four rows each; out[0]: rows 0 and 1, out[1]: rows 2 and 3.
+  HWY_INLINE void Quads(__m512i codes, Bf16WordV* out) const {
+    const __m512i pick = _mm512_load_si512(kQuads.at);
+    const Halves h = Of(codes);
+    out[0] = {_mm512_permutex2var_epi8(h.low, pick, h.high)};
+    out[1] = {_mm512_permutex2var_epi8(h.low, _mm512_or_si512(pick, _mm512_set1_epi8(2)), h.high)};
   }
 
  private:
-  HWY_INLINE void Expand(__m512i codes, Bf16WordV* out) const {
+  struct Halves {
+    __m512i low, high;
+  };
+  HWY_INLINE Halves Of(__m512i codes) const {
     const __m512i low = _mm512_permutex2var_epi8(low0_, codes, low1_);  // by seven bits: the sign is not looked at
     const __m512i magnitude = _mm512_permutex2var_epi8(high0_, codes, high1_);
-    const __m512i high = _mm512_ternarylogic_epi32(magnitude, codes, _mm512_set1_epi8(-128), 0xF8);  // | (codes & sign)
-    out[0] = {_mm512_unpacklo_epi8(low, high)};
-    out[1] = {_mm512_unpackhi_epi8(low, high)};
+    return {low, _mm512_ternarylogic_epi32(magnitude, codes, _mm512_set1_epi8(-128), 0xF8)};  // | (codes & sign)
   }
 
-  // What the unpacking of each 16 bytes brings into order: pairs of columns 4 l to 4 l + 3, then of 16 + 4 l on.
-  struct Pick {
+  struct alignas(64) Picks {
     uint8_t at[64];
   };
-  alignas(64) static constexpr Pick kPick = [] {
-    Pick p{};
+  // What unpacking brings into order: of each 16 bytes the pairs of columns 4 l to 4 l + 3, then of 16 + 4 l on.
+  template <bool kPacked>
+  static constexpr Picks kRows = [] {
+    Picks p{};
     for (int i = 0; i < 64; ++i) {
       const int column = i / 16 * 4 + i % 16 / 8 * 16 + i % 8 / 2;
-      p.at[i] = static_cast<uint8_t>(column * 2 + (i % 2 != 0 ? 0 : 64));
+      p.at[i] = static_cast<uint8_t>(column * (kPacked ? 2 : 1) + (i % 2 != 0 ? 0 : 64));
     }
     return p;
   }();
+  static constexpr Picks kQuads = [] {
+    Picks p{};
+    for (int i = 0; i < 64; ++i)
+      p.at[i] = static_cast<uint8_t>(i / 4 * 4 + (i % 4 < 2 ? 1 : 0) + (i % 2 != 0 ? 64 : 0));
+    return p;
+  }();
 
-  __m512i low0_, low1_, high0_, high1_, pick_;
+  __m512i low0_, low1_, high0_, high1_;
 };
 
 }  // namespace HWY_NAMESPACE
