@@ -33,7 +33,7 @@ struct Problem {
   kernels::Fp8Args args;
   kernels::AlignedArray<uint8_t> scratch;
 
-  Problem(const Shape& shape, int64_t m, Arch arch) : scratch(kernels::Fp8ScratchBytes(arch, shape.k)) {
+  Problem(const Shape& shape, int64_t m, Arch arch, bool pairs) : scratch(kernels::Fp8ScratchBytes(arch, shape.k)) {
     std::mt19937 random(7);
     const auto code = [&random] { return static_cast<uint8_t>(random() % 0x7f | (random() & 0x80)); };
     x.resize(static_cast<size_t>(m * shape.k));
@@ -43,6 +43,7 @@ struct Problem {
     bias.assign(static_cast<size_t>(widest), 0.25f);
     args.x = {.data = x.data(), .dtype = quant::DType::kE4M3FN, .stride = shape.k, .scale = 0.02f};
     args.count = static_cast<int>(shape.n.size());
+    args.bf16_pairs = pairs;
     for (size_t i = 0; i < shape.n.size(); ++i) {
       const int64_t n = shape.n[i];
       std::vector<uint8_t> weights(static_cast<size_t>(shape.k * n));
@@ -65,9 +66,9 @@ struct Problem {
 
 double Fastest(const std::vector<double>& v) { return v.empty() ? 0.0 : *std::ranges::min_element(v); }
 
-void Run(benchmark::State& state, const Shape& shape, Arch arch) {
+void Run(benchmark::State& state, const Shape& shape, Arch arch, bool pairs) {
   const int64_t m = state.range(0);
-  Problem ours(shape, m, arch);
+  Problem ours(shape, m, arch, pairs);
   int64_t n = 0;
   for (int64_t width : shape.n) n += width;
   std::vector<float> x(static_cast<size_t>(m * shape.k), 0.5f), w(static_cast<size_t>(shape.k * n), 0.25f),
@@ -102,15 +103,22 @@ const std::vector<Shape>& Shapes() {
   return shapes;
 }
 
+// One form on one shape: float or, `pairs`, vdpbf16ps.
+void RegisterForm(const Shape& shape, Arch arch, bool pairs) {
+  const std::string name = std::string(shape.name) + "/" + (pairs ? "avx512bf16" : std::string(Name(arch)));
+  auto* b = benchmark::RegisterBenchmark(
+      name, [&shape, arch, pairs](benchmark::State& state) { Run(state, shape, arch, pairs); });
+  for (const int64_t m : {1, 8, 16, 32, 64, 128, 512}) b->Arg(m);
+  b->UseManualTime()->Unit(benchmark::kMicrosecond)->MinTime(0.05);
+}
+
 void Register() {
-  for (Arch arch : {Arch::kAvx2, Arch::kAvx512, Arch::kAvx512Vnni}) {
+  for (Arch arch : {Arch::kAvx2, Arch::kAvx512, Arch::kAvx512Vnni, Arch::kAmx}) {
     if (std::ranges::count(kernels::SupportedArchs(), arch) == 0) continue;
+    const bool pairs = kernels::Fp8InPairs(arch, kernels::DetectedFeatures().bf16_pairs);
     for (const Shape& shape : Shapes()) {
-      const std::string name = std::string(shape.name) + "/" + std::string(Name(arch));
-      auto* b =
-          benchmark::RegisterBenchmark(name, [&shape, arch](benchmark::State& state) { Run(state, shape, arch); });
-      for (const int64_t m : {1, 8, 16, 32, 64, 128, 512}) b->Arg(m);
-      b->UseManualTime()->Unit(benchmark::kMicrosecond)->MinTime(0.05);
+      RegisterForm(shape, arch, false);
+      if (pairs) RegisterForm(shape, arch, true);
     }
   }
 }

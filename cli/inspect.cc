@@ -190,7 +190,8 @@ ordered_json Found() {
           {"amx_tile", f.amx_tile},
           {"amx_int8", f.amx_int8},
           {"amx_bf16", f.amx_bf16},
-          {"tile_state", f.tile_state}};
+          {"tile_state", f.tile_state},
+          {"bf16_pairs", f.bf16_pairs}};
 }
 
 // The kernel of each class of shapes on an Arch; the sizes only stand for their class.
@@ -209,6 +210,11 @@ ordered_json KernelsOf(kernels::Arch arch) {
   j["int8 attention"] = kernels::ChooseSdpa(sdpa, arch).kernel;
   sdpa.q = sdpa.k = sdpa.v = sdpa.p = sdpa.out = DType::kF32;
   j["float attention"] = kernels::ChooseSdpa(sdpa, arch).kernel;
+  linear.x = linear.w = qkv.x = qkv.w = sdpa.q = sdpa.k = sdpa.v = sdpa.p = sdpa.out = DType::kE4M3FN;
+  linear.bf16_pairs = qkv.bf16_pairs = sdpa.bf16_pairs = kernels::DetectedFeatures().bf16_pairs;
+  j["fp8 linear"] = kernels::ChooseLinear(linear, arch).kernel;
+  j["fp8 q, k, v"] = kernels::ChooseQkv(qkv, arch).kernel;
+  j["fp8 attention"] = kernels::ChooseSdpa(sdpa, arch).kernel;
   return j;
 }
 

@@ -5,6 +5,8 @@
 #include <optional>
 #include <span>
 
+#include "octavo/kernels/fp8/fp8.h"
+
 namespace octavo::kernels {
 namespace {
 
@@ -41,10 +43,16 @@ const Form& FormOf(Arch arch) {
   return kForms[0];
 }
 
-// "linear_int8_6x64_avx512vnni"; fp8 runs on float tiles or bf16 tiles of AMX, many and few rows in one kernel.
+// fp8 runs in floats, in pairs of bf16 or on the bf16 tiles of AMX.
+std::string_view Fp8Form(Arch arch, bool bf16_pairs) {
+  if (arch == Arch::kAmx) return "amx";
+  return Fp8InPairs(arch, bf16_pairs) ? "avx512bf16" : FormOf(arch).sdpa_f32;
+}
+
+// "linear_int8_6x64_avx512vnni"; fp8 has many and few rows in one kernel.
 std::string LinearName(std::string_view kind, const LinearQuery& query, Arch arch) {
   const Form& form = FormOf(arch);
-  if (quant::IsFp8(query.x)) return std::format("{}_fp8_{}", kind, arch == Arch::kAmx ? "amx" : form.sdpa_f32);
+  if (quant::IsFp8(query.x)) return std::format("{}_fp8_{}", kind, Fp8Form(arch, query.bf16_pairs));
   return std::format("{}_int8_{}", kind, query.m >= 1 && query.m <= 8 ? form.small : form.linear);
 }
 
@@ -139,7 +147,7 @@ Choice ChooseSdpa(const SdpaQuery& query, Arch arch) {
     if (query.out != DType::kF32 && !quant::IsFp8(query.out)) {
       return Refuse(std::format("fp8 attention writes fp8 or f32, not {}", Name(query.out)));
     }
-    return {.kernel = std::format("sdpa_fp8_{}", FormOf(arch).sdpa_f32), .refusal = {}};
+    return {.kernel = std::format("sdpa_fp8_{}", Fp8Form(arch, query.bf16_pairs)), .refusal = {}};
   }
   if (!all(quant::IsInt8)) {
     return Refuse(std::format(
@@ -170,7 +178,7 @@ std::vector<std::string> KernelNames() {
   for (std::string_view kind : {"linear_blocked", "linear_fp8", "qkv_fp8", "sdpa_fp8"}) {
     for (const Form& form : kForms) add(kind, form.sdpa_f32);
   }
-  for (std::string_view kind : {"linear_fp8", "qkv_fp8"}) add(kind, "amx");
+  for (std::string_view kind : {"linear_fp8", "qkv_fp8", "sdpa_fp8"}) add(kind, "avx512bf16"), add(kind, "amx");
   for (const Form& form : kForms) add("sdpa_int8", form.sdpa_int8);
   for (const Form& form : kForms) add("sdpa_f32", form.sdpa_f32);
   return names;

@@ -22,6 +22,7 @@ struct LinearQuery {
   std::vector<int64_t> n;
   std::string_view activation = "none";  // of all branches
   int64_t m = -1;                        // rows; -1: not known. 1 to 8 have kernels of their own
+  bool bf16_pairs = false;               // CpuFeatures::bf16_pairs, which decides how fp8 is multiplied
 };
 
 // Float rows times weights in blocks along k.
@@ -41,6 +42,7 @@ struct SdpaQuery {
   int64_t head_size = 0;        // of q and k
   int64_t value_head_size = 0;  // of v and the output
   int64_t kv_length = -1;       // -1: not known
+  bool bf16_pairs = false;      // as in LinearQuery
 };
 
 struct Choice {

@@ -61,8 +61,10 @@ kernels_in_bochs() {
   local tests=$1/tests/kernels
   in_bochs 'set -e
 ./trap_test --gtest_brief=1
+./arch_test --gtest_brief=1 --gtest_filter=*Bf16*
 ./execution_test
+./fp8_test --gtest_brief=1 --gtest_filter=Fp8Pairs*Tail:Fp8Pairs*Order*
 ./gemm_test --gtest_brief=1 --gtest_filter=*EveryTail*/avx*:*EveryActivation*/avx*
 ./qkv_test --gtest_brief=1 --gtest_filter=*/avx512*' \
-    "$tests/trap_test" "$tests/execution_test" "$tests/gemm_test" "$tests/qkv_test"
+    "$tests/trap_test" "$tests/arch_test" "$tests/execution_test" "$tests/fp8_test" "$tests/gemm_test" "$tests/qkv_test"
 }

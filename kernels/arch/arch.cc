@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "hwy/targets.h"
+#include "octavo/kernels/arch/pairs.h"
 
 namespace octavo::kernels {
 namespace {
@@ -55,6 +56,7 @@ CpuFeatures Detect() {
   if (eax == 0 || __get_cpuid_count(7, 1, &eax, &ebx, &ecx, &edx) == 0) return f;
   f.avx_vnni = Bit(eax, 4);
   f.avx512_bf16 = f.avx512 && Bit(eax, 5);
+  f.bf16_pairs = f.avx512_bf16 && PairsAreAddedInOrder();
   return f;
 }
 

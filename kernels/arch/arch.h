@@ -28,6 +28,7 @@ struct CpuFeatures {
   bool amx_int8 = false;
   bool amx_bf16 = false;
   bool tile_state = false;  // the system saves tiles and has granted them
+  bool bf16_pairs = false;  // avx512_bf16, and it adds as the manual says (pairs.h)
 };
 // Of this CPU, asked once.
 const CpuFeatures& DetectedFeatures();

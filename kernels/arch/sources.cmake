@@ -1,1 +1,3 @@
-target_sources(octavo_kernels PRIVATE ${CMAKE_CURRENT_LIST_DIR}/arch.cc)
+target_sources(octavo_kernels PRIVATE
+  ${CMAKE_CURRENT_LIST_DIR}/arch.cc
+  ${CMAKE_CURRENT_LIST_DIR}/pairs.cc)

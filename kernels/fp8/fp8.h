@@ -3,7 +3,7 @@
 //
 // The sum begins with 0 and takes one product after the other, in order of k, rounded to float32 each time. A product of
 // two fp8 values has at most 8 bits, so it is exact, and the sum is the same with and without FMA: bits are equal for
-// every split, the interpreter and every Arch but AMX. Against the exact sum it errs by at most k * 2^-24 * sum |x * w|.
+// every split, the interpreter, vdpbf16ps (simd/bf16-inl.h) and every Arch but AMX. Against the exact sum it errs by at most k * 2^-24 * sum |x * w|.
 // AMX adds in another order (fp8_amx-inl.h), within the same bound and equal for every split.
 #ifndef OCTAVO_KERNELS_FP8_FP8_H_
 #define OCTAVO_KERNELS_FP8_FP8_H_
@@ -51,12 +51,18 @@ struct Fp8Output {
 // The values of all codes of an fp8 type.
 const std::array<float, 256>& Fp8Values(quant::DType dtype);
 
+// Whether fp8 is multiplied as pairs of bf16 by vdpbf16ps, on a CPU whose CpuFeatures::bf16_pairs are these. No Arch of its own:
+// the bits are those of the floats. Cooper Lake (avx512) stays with floats, since it gains nothing (32 products a cycle either
+// way) and lacks the byte lookups that decode.
+constexpr bool Fp8InPairs(Arch arch, bool bf16_pairs) { return bf16_pairs && arch == Arch::kAvx512Vnni; }
+
 inline constexpr int kMaxFp8Outputs = 8;
 
 struct Fp8Args {
   GemmInput x;    // dtype kE4M3FN or kE5M2; no zero point, one scale
   int count = 0;  // 1..kMaxFp8Outputs; all with the same k
   Fp8Output out[kMaxFp8Outputs];
+  bool bf16_pairs = DetectedFeatures().bf16_pairs;  // vdpbf16ps may be used; it changes no bit
 };
 
 // Column blocks of all outputs together, in order; each output is rounded up to whole blocks. The unit for splitting.

@@ -1,4 +1,4 @@
-// fp8 products on AMX bf16 tiles: 32 rows x 32 columns at a time, 16 x 64 for a last group. Every fp8 value is a bf16. A
+// fp8 products on AMX bf16 tiles: 32 rows x 32 columns at a time, 16 x 64 for a last group. A
 // tile product adds two chains of sixteen pairs (TDPBF16PS in the manual), so sums differ from fp8.h by rounding; they do not
 // depend on how rows and blocks are split. Per target: AVX-512 VNNI, for decoding and the epilogue.
 #if defined(OCTAVO_KERNELS_FP8_FP8_AMX_INL_H_) == defined(HWY_TARGET_TOGGLE)
@@ -10,70 +10,17 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <cstring>
 
 #include "hwy/highway.h"
 #include "octavo/kernels/fp8/fp8_epilogue-inl.h"
 #include "octavo/kernels/fp8/fp8_layout.h"
-#include "octavo/kernels/tile/amx.h"
+#include "octavo/kernels/fp8/fp8_pairs-inl.h"
+#include "octavo/kernels/tile/bf16.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace octavo::kernels {
 namespace HWY_NAMESPACE {
 #if HWY_TARGET == HWY_AVX3_DL
-
-// Two vectors of floats that are bf16 values as pairs: `even` in the lower halves of the lanes.
-HWY_INLINE hwy::HWY_NAMESPACE::Vec<hwy::HWY_NAMESPACE::RebindToUnsigned<Fp8D>> Bf16Pairs(Fp8V even, Fp8V odd) {
-  namespace hn = hwy::HWY_NAMESPACE;
-  const hn::RebindToUnsigned<Fp8D> du;
-  return hn::Or(hn::ShiftRight<16>(hn::BitCast(du, even)), hn::And(hn::BitCast(du, odd), hn::Set(du, 0xFFFF0000u)));
-}
-
-// Rows of x as bf16 times `unit`, [rows][l.x_bytes / 2], zeros from k on. `row`: k floats of scratch.
-inline void DecodeTileRows(const GemmInput& x, int64_t first, int64_t rows, int64_t k, float unit,
-                           const internal::Fp8TileLayout& l, float* row, uint8_t* out) {
-  namespace hn = hwy::HWY_NAMESPACE;
-  const hn::RebindToUnsigned<Fp8D> du;
-  const hn::Rebind<uint16_t, decltype(du)> d16;
-  const auto* codes = static_cast<const uint8_t*>(x.data) + first * x.stride;
-  std::fill(row + k, row + l.k, 0.0f);
-  for (int64_t r = 0; r < rows; ++r, codes += x.stride, out += l.x_bytes) {
-    (x.dtype == quant::DType::kE4M3FN ? DecodeFp8<true> : DecodeFp8<false>)(codes, static_cast<size_t>(k), unit, row);
-    auto* to = reinterpret_cast<uint16_t*>(out);
-    for (int64_t i = 0; i < l.k; i += 16) {
-      const auto bits = hn::BitCast(du, hn::Load(Fp8D(), row + i));
-      hn::StoreU(hn::DemoteTo(d16, hn::ShiftRight<16>(bits)), d16, to + i);
-    }
-  }
-}
-
-// One row of codes (fp8.h) as four vectors of sixteen columns.
-template <bool kE4M3>
-HWY_INLINE void RowOfWeights(const uint8_t* w, Fp8V* out) {
-  namespace hn = hwy::HWY_NAMESPACE;
-  const hn::ScalableTag<uint16_t> d16;
-  const hn::Half<decltype(d16)> half;
-  const auto codes = hn::Load(d16, reinterpret_cast<const uint16_t*>(w));
-  const auto low = Fp8ToHalf<kE4M3>(hn::ShiftLeft<8>(codes)), high = Fp8ToHalf<kE4M3>(codes);
-  out[0] = HalfToFloat(Fp8D(), hn::LowerHalf(half, low)), out[1] = HalfToFloat(Fp8D(), hn::UpperHalf(half, low));
-  out[2] = HalfToFloat(Fp8D(), hn::LowerHalf(half, high)), out[3] = HalfToFloat(Fp8D(), hn::UpperHalf(half, high));
-}
-
-// 64 columns as four columns of B tiles, [4][l.k / 2][16] pairs, zeros from k on.
-template <bool kE4M3>
-HWY_NOINLINE void DecodeTileWeights(const uint8_t* w, int64_t k, const internal::Fp8TileLayout& l, uint8_t* out) {
-  namespace hn = hwy::HWY_NAMESPACE;
-  const hn::RebindToUnsigned<Fp8D> du;
-  for (int64_t i = 0; i < l.k; i += 2) {
-    Fp8V even[4], odd[4];
-    for (int v = 0; v < 4; ++v) even[v] = odd[v] = hn::Zero(Fp8D());
-    if (i < k) RowOfWeights<kE4M3>(w + i * 64, even);
-    if (i + 1 < k) RowOfWeights<kE4M3>(w + i * 64 + 64, odd);
-    for (int v = 0; v < 4; ++v) {
-      hn::Store(Bf16Pairs(even[v], odd[v]), du, reinterpret_cast<uint32_t*>(out + v * l.panel_bytes + i * 32));
-    }
-  }
-}
 
 // out[32][64], two panels of columns from `out` on.
 HWY_NOINLINE inline void Bf16Tile2x2(const uint8_t* a, int64_t stride, int64_t steps, const uint8_t* b0,
@@ -96,40 +43,17 @@ HWY_NOINLINE inline void Bf16Tile2x2(const uint8_t* a, int64_t stride, int64_t s
   tile::Store<3>(out + 16 * 64 + 16, 256);
 }
 
-// out[16][64].
-HWY_NOINLINE inline void Bf16Tile1x4(const uint8_t* a, int64_t stride, int64_t steps, const uint8_t* b, int64_t panel,
-                                     float* out) {
-  tile::Zero<0>(), tile::Zero<1>(), tile::Zero<2>(), tile::Zero<3>();
-  for (int64_t i = 0; i < steps; ++i) {
-    const uint8_t* at = b + i * 1024;
-    tile::Load<4>(a + i * 64, stride);
-    tile::Load<6>(at, 64);
-    tile::DotBf16<0, 4, 6>();
-    tile::Load<7>(at + panel, 64);
-    tile::DotBf16<1, 4, 7>();
-    tile::Load<6>(at + 2 * panel, 64);
-    tile::DotBf16<2, 4, 6>();
-    tile::Load<7>(at + 3 * panel, 64);
-    tile::DotBf16<3, 4, 7>();
-  }
-  tile::Store<0>(out, 256);
-  tile::Store<1>(out + 16, 256);
-  tile::Store<2>(out + 32, 256);
-  tile::Store<3>(out + 48, 256);
-}
-
 inline void RunTileBlock(const Fp8Args& args, const Fp8Output& out, int64_t block, int64_t first, int64_t rows,
                          const internal::Fp8TileLayout& l, uint8_t* scratch) {
-  const bool e4m3 = out.w->dtype() == quant::DType::kE4M3FN;
   uint8_t* b = scratch + l.weights_at;
-  (e4m3 ? DecodeTileWeights<true> : DecodeTileWeights<false>)(out.w->Block(block), out.w->k(), l, b);
+  DecodePairs(out.w->dtype(), out.w->Block(block), out.w->k(), l.k / 2, 64, l.panel_bytes, b);
   const Fp8Epilogue epilogue(args.x.scale, out, block);
   alignas(64) float acc[32 * 64];
   for (int64_t r = 0; r < rows; r += 32) {
     const int64_t left = std::min<int64_t>(rows - r, 32);
     const uint8_t* a = scratch + r * l.x_bytes;
     if (left <= 16) {
-      Bf16Tile1x4(a, l.x_bytes, l.k / 32, b, l.panel_bytes, acc);
+      tile::Bf16Columns<4>(a, l.x_bytes, l.k / 32, b, l.panel_bytes, acc, 256);
     } else {
       Bf16Tile2x2(a, l.x_bytes, l.k / 32, b, b + l.panel_bytes, acc);
       Bf16Tile2x2(a, l.x_bytes, l.k / 32, b + 2 * l.panel_bytes, b + 3 * l.panel_bytes, acc + 32);
@@ -146,19 +70,18 @@ inline void RunFp8Tiles(const Fp8Args& args, Range rows, Range blocks, void* mem
   tile::LoadConfig(tile::kWholeTiles);
   for (int64_t first = rows.begin; first < rows.end; first += l.rows) {
     const int64_t count = std::min(rows.end - first, l.rows);
+    const auto* codes = static_cast<const uint8_t*>(args.x.data) + first * args.x.stride;
+    for (int64_t r = 0; r < count; ++r) {
+      PairsOfRow(args.x.dtype, codes + r * args.x.stride, static_cast<size_t>(k), static_cast<size_t>(l.k / 2),
+                 reinterpret_cast<uint32_t*>(scratch + r * l.x_bytes));
+    }
     int64_t begin = 0;  // block at which output i begins
-    float unit = 0.0f;  // of the rows as they are decoded; 0: not yet
     for (int i = 0; i < args.count; ++i) {
       const Fp8Output& out = args.out[i];
       const int64_t own = ColumnBlocks(out.w->n());
       const Range part{std::max<int64_t>(blocks.begin - begin, 0), std::min(blocks.end - begin, own)};
       begin += own;
       if (part.begin >= part.end) continue;
-      const float wanted = out.w->dtype() == quant::DType::kE4M3FN ? 256.0f : 1.0f;
-      if (wanted != unit) {
-        unit = wanted;
-        DecodeTileRows(args.x, first, count, k, unit, l, reinterpret_cast<float*>(scratch + l.row_at), scratch);
-      }
       for (int64_t b = part.begin; b < part.end; ++b) RunTileBlock(args, out, b, first, count, l, scratch);
     }
   }

@@ -15,22 +15,24 @@ struct Fp8Layout {
   int64_t x_stride, acc_at, decoded_at, floats;  // in floats
 };
 
-// Rows: at most 192, which makes decoding 2 to 3 % of the work, and 512 KB, half of L2.
-inline Fp8Layout MakeFp8Layout(int64_t k) {
+// Rows: at most 192, which makes decoding 2 to 3 % of the work, and 512 KB, half of L2. per_word: values in 32 bits, 1 (floats) or
+// 2 (pairs of bf16).
+inline Fp8Layout MakeFp8Layout(int64_t k, int64_t per_word = 1) {
   Fp8Layout l{};
-  l.x_stride = (k + 15) / 16 * 16 + 16;  // rows 4096 bytes apart would fight for the same set of L1
+  // Padded by 16, since rows 4096 bytes apart would fight for the same set of L1.
+  l.x_stride = ((k + per_word - 1) / per_word + 15) / 16 * 16 + 16;
   l.rows = std::clamp<int64_t>(512 * 1024 / (l.x_stride * 4) / 6 * 6, 12, 192);
   l.acc_at = l.rows * l.x_stride;
   l.decoded_at = l.acc_at + l.rows * 64;
-  l.floats = l.decoded_at + kFp8Chunk * 64;
+  l.floats = l.decoded_at + kFp8Chunk / per_word * 64;
   return l;
 }
 
-// The same for AMX, in bytes: rows as bf16, one row as floats, 64 columns of weights as bf16 pairs. k in whole tiles of 32.
+// The same for AMX, in bytes: rows as bf16 and 64 columns of weights as bf16 pairs. k in whole tiles of 32.
 struct Fp8TileLayout {
   int64_t rows, k;
   int64_t x_bytes, panel_bytes;  // of a row, and of 16 columns of weights
-  int64_t row_at, weights_at, bytes;
+  int64_t weights_at, bytes;
 };
 inline Fp8TileLayout MakeFp8TileLayout(int64_t k) {
   Fp8TileLayout l{};
@@ -38,8 +40,7 @@ inline Fp8TileLayout MakeFp8TileLayout(int64_t k) {
   l.x_bytes = l.k * 2 % 1024 == 0 ? l.k * 2 + 64 : l.k * 2;  // 16 rows would fall into few sets of L1
   l.rows = std::clamp<int64_t>(256 * 1024 / l.x_bytes / 32 * 32, 32, 256);
   l.panel_bytes = l.k * 32;
-  l.row_at = l.rows * l.x_bytes;
-  l.weights_at = l.row_at + (l.k * 4 + 63) / 64 * 64;
+  l.weights_at = l.rows * l.x_bytes;
   l.bytes = l.weights_at + 4 * l.panel_bytes;
   return l;
 }

@@ -13,6 +13,7 @@
 #include "octavo/kernels/fp8/fp8_amx-inl.h"
 #include "octavo/kernels/fp8/fp8_epilogue-inl.h"
 #include "octavo/kernels/fp8/fp8_layout.h"
+#include "octavo/kernels/fp8/fp8_pairs-inl.h"
 #include "octavo/kernels/simd/fp8-inl.h"
 
 #if HWY_TARGET <= HWY_AVX2
@@ -27,6 +28,13 @@ using Codes = hn::ScalableTag<uint16_t>;
 constexpr int kLoads = 32 / static_cast<int>(hn::MaxLanes(Codes()));  // vectors of codes in the 64 of one k
 
 HWY_INLINE void Pin(Fp8V& v) { asm("" : "+v"(v.raw)); }
+
+struct FmaEngine {
+  static HWY_INLINE void Dot(Fp8V& acc, Fp8V a, Fp8V b) {
+    acc = hn::MulAdd(b, a, acc);
+    Pin(acc);
+  }
+};
 
 // Two vectors of weights: the lower or the upper bytes of 16-bit lanes.
 template <bool kE4M3, bool kUpper>
@@ -60,10 +68,7 @@ HWY_NOINLINE void SmallTile(const uint8_t* HWY_RESTRICT w, int64_t k, int load, 
     for (int r = 0; r < kRows; ++r) {
       const Fp8V a = hn::Set(d, x[r * stride + i]);
       HWY_UNROLL(8)
-      for (int v = 0; v < kV; ++v) {
-        sum[r][v] = hn::MulAdd(b[v], a, sum[r][v]);
-        Pin(sum[r][v]);
-      }
+      for (int v = 0; v < kV; ++v) FmaEngine::Dot(sum[r][v], a, b[v]);
     }
   }
   HWY_UNROLL(8)
@@ -93,7 +98,7 @@ void SmallRows(const uint8_t* w, int64_t k, const float* x, int64_t stride, floa
 }
 
 template <bool kE4M3>
-void Small(const uint8_t* w, int64_t k, const float* x, int64_t stride, int64_t rows, float* acc) {
+void SmallFloats(const uint8_t* w, int64_t k, const float* x, int64_t stride, int64_t rows, float* acc) {
   using Fn = void(const uint8_t*, int64_t, const float*, int64_t, float*);
   constexpr Fn* kFns[] = {SmallRows<kE4M3, 1>, SmallRows<kE4M3, 2>, SmallRows<kE4M3, 3>, SmallRows<kE4M3, 4>,
                           SmallRows<kE4M3, 5>, SmallRows<kE4M3, 6>, SmallRows<kE4M3, 7>, SmallRows<kE4M3, 8>};
@@ -102,7 +107,7 @@ void Small(const uint8_t* w, int64_t k, const float* x, int64_t stride, int64_t 
 
 // [length][64] floats.
 template <bool kE4M3>
-HWY_NOINLINE void DecodeChunk(const uint8_t* HWY_RESTRICT w, int64_t length, float* HWY_RESTRICT out) {
+HWY_NOINLINE void DecodeFloats(const uint8_t* HWY_RESTRICT w, int64_t length, float* HWY_RESTRICT out) {
   const Fp8D d;
   const Codes d16;
   for (int64_t i = 0; i < length; ++i, w += 64, out += 64) {
@@ -120,9 +125,10 @@ HWY_NOINLINE void DecodeChunk(const uint8_t* HWY_RESTRICT w, int64_t length, flo
   }
 }
 
-// Adds a chunk to acc [kRows][64], kV vectors of columns of it; w: [length][64] decoded. first: acc begins with 0.
-template <int kRows, int kV>
-HWY_NOINLINE void FloatTile(const float* HWY_RESTRICT x, int64_t stride, const float* HWY_RESTRICT w, int64_t length,
+// Adds a chunk to acc [kRows][64], kV vectors of columns of it; w: [words][64] decoded. first: acc begins with 0. A word of a
+// row meets one of each column: a float, or a pair of bf16.
+template <class E, int kRows, int kV>
+HWY_NOINLINE void ChunkTile(const float* HWY_RESTRICT x, int64_t stride, const float* HWY_RESTRICT w, int64_t words,
                             bool first, float* HWY_RESTRICT acc) {
   const Fp8D d;
   Fp8V sum[kRows][kV];
@@ -131,7 +137,7 @@ HWY_NOINLINE void FloatTile(const float* HWY_RESTRICT x, int64_t stride, const f
     HWY_UNROLL(8)
     for (int v = 0; v < kV; ++v) sum[r][v] = first ? hn::Zero(d) : hn::Load(d, acc + r * 64 + v * kLanes);
   }
-  for (int64_t i = 0; i < length; ++i) {
+  for (int64_t i = 0; i < words; ++i) {
     Fp8V b[kV];
     HWY_UNROLL(8)
     for (int v = 0; v < kV; ++v) b[v] = hn::Load(d, w + i * 64 + v * kLanes);
@@ -139,10 +145,7 @@ HWY_NOINLINE void FloatTile(const float* HWY_RESTRICT x, int64_t stride, const f
     for (int r = 0; r < kRows; ++r) {
       const Fp8V a = hn::Set(d, x[r * stride + i]);
       HWY_UNROLL(8)
-      for (int v = 0; v < kV; ++v) {
-        sum[r][v] = hn::MulAdd(b[v], a, sum[r][v]);
-        Pin(sum[r][v]);
-      }
+      for (int v = 0; v < kV; ++v) E::Dot(sum[r][v], a, b[v]);
     }
   }
   HWY_UNROLL(8)
@@ -155,31 +158,43 @@ HWY_NOINLINE void FloatTile(const float* HWY_RESTRICT x, int64_t stride, const f
 constexpr int kTileVectors = HWY_TARGET == HWY_AVX2 ? 2 : 4;
 
 // 1 to 6 rows x 64 columns.
-void FloatRows(const float* x, int64_t stride, int64_t rows, const float* w, int64_t length, bool first, float* acc) {
+template <class E>
+void ChunkRows(const float* x, int64_t stride, int64_t rows, const float* w, int64_t words, bool first, float* acc) {
   using Fn = void(const float*, int64_t, const float*, int64_t, bool, float*);
-  constexpr Fn* kFns[] = {FloatTile<1, kTileVectors>, FloatTile<2, kTileVectors>, FloatTile<3, kTileVectors>,
-                          FloatTile<4, kTileVectors>, FloatTile<5, kTileVectors>, FloatTile<6, kTileVectors>};
-  for (int c = 0; c < 64; c += kTileVectors * kLanes) kFns[rows - 1](x, stride, w + c, length, first, acc + c);
+  constexpr Fn* kFns[] = {ChunkTile<E, 1, kTileVectors>, ChunkTile<E, 2, kTileVectors>, ChunkTile<E, 3, kTileVectors>,
+                          ChunkTile<E, 4, kTileVectors>, ChunkTile<E, 5, kTileVectors>, ChunkTile<E, 6, kTileVectors>};
+  for (int c = 0; c < 64; c += kTileVectors * kLanes) kFns[rows - 1](x, stride, w + c, words, first, acc + c);
 }
 
 // Never one or two rows at the end, whose few chains cannot hide the latency of an FMA, if it can be helped.
 HWY_INLINE int64_t RowsOfTile(int64_t left) { return left > 9 ? 6 : left > 6 ? (left + 1) / 2 : left; }
 
-// Rows of x as floats, times what the weights' decoding leaves out.
-void DecodeRows(const Fp8Args& args, int64_t first, int64_t rows, int64_t k, float unit, const Fp8Layout& l,
-                float* out) {
-  const auto* x = static_cast<const uint8_t*>(args.x.data) + first * args.x.stride;
-  for (int64_t r = 0; r < rows; ++r, x += args.x.stride, out += l.x_stride) {
-    if (args.x.dtype == quant::DType::kE4M3FN) {
-      DecodeFp8<true>(x, static_cast<size_t>(k), unit, out);
-    } else {
-      DecodeFp8<false>(x, static_cast<size_t>(k), unit, out);
+// How LinearFp8 multiplies: in floats, or in pairs of bf16 (PairForm).
+struct FloatForm {
+  using Engine = FmaEngine;
+  static constexpr int64_t kPerWord = 1;
+  static constexpr int64_t kSmallRows = internal::kFp8SmallRows;
+  // What the decoding of the weights leaves to the rows (fp8-inl.h).
+  static float Unit(quant::DType type) { return type == quant::DType::kE4M3FN ? 256.0f : 1.0f; }
+
+  static void DecodeRows(const GemmInput& x, int64_t first, int64_t rows, int64_t k, float unit, const Fp8Layout& l,
+                         float* out) {
+    const auto* codes = static_cast<const uint8_t*>(x.data) + first * x.stride;
+    for (int64_t r = 0; r < rows; ++r, codes += x.stride, out += l.x_stride) {
+      (x.dtype == quant::DType::kE4M3FN ? DecodeFp8<true> : DecodeFp8<false>)(codes, static_cast<size_t>(k), unit, out);
     }
   }
-}
+  static void Small(quant::DType type, const uint8_t* w, int64_t k, const float* x, int64_t stride, int64_t rows,
+                    float* acc) {
+    (type == quant::DType::kE4M3FN ? SmallFloats<true> : SmallFloats<false>)(w, k, x, stride, rows, acc);
+  }
+  static void DecodeChunk(quant::DType type, const uint8_t* w, int64_t length, float* out) {
+    (type == quant::DType::kE4M3FN ? DecodeFloats<true> : DecodeFloats<false>)(w, length, out);
+  }
+};
 
 // 64 columns of one output for the decoded rows, which are rows first.. of y.
-template <bool kE4M3>
+template <class F>
 void RunBlock(const Fp8Args& args, const Fp8Output& out, int64_t block, int64_t first, int64_t rows, bool small,
               const Fp8Layout& l, float* scratch) {
   const float* x = scratch;
@@ -189,28 +204,31 @@ void RunBlock(const Fp8Args& args, const Fp8Output& out, int64_t block, int64_t 
   const int64_t k = out.w->k();
   const Fp8Epilogue epilogue(args.x.scale, out, block);
   if (small) {
-    Small<kE4M3>(w, k, x, l.x_stride, rows, acc);
+    F::Small(out.w->dtype(), w, k, x, l.x_stride, rows, acc);
     epilogue.Run(acc, first, rows);
     return;
   }
   for (int64_t at = 0; at < k; at += internal::kFp8Chunk) {
     const int64_t length = std::min(k - at, internal::kFp8Chunk);
-    DecodeChunk<kE4M3>(w + at * 64, length, decoded);
+    const int64_t words = (length + F::kPerWord - 1) / F::kPerWord;
+    F::DecodeChunk(out.w->dtype(), w + at * 64, length, decoded);
     for (int64_t r = 0; r < rows;) {
       const int64_t count = RowsOfTile(rows - r);
-      FloatRows(x + r * l.x_stride + at, l.x_stride, count, decoded, length, at == 0, acc + r * 64);
+      ChunkRows<typename F::Engine>(x + r * l.x_stride + at / F::kPerWord, l.x_stride, count, decoded, words, at == 0,
+                                    acc + r * 64);
       if (at + length == k) epilogue.Run(acc + r * 64, first + r, count);
       r += count;
     }
   }
 }
 
+template <class F>
 void Run(const Fp8Args& args, Range rows, Range blocks, void* memory) {
   if (args.count == 0) return;
   const int64_t k = args.out[0].w->k();
-  const Fp8Layout l = internal::MakeFp8Layout(k);
+  const Fp8Layout l = internal::MakeFp8Layout(k, F::kPerWord);
   auto* scratch = static_cast<float*>(memory);
-  const bool small = rows.end - rows.begin <= internal::kFp8SmallRows;
+  const bool small = rows.end - rows.begin <= F::kSmallRows;
   float unit = 0.0f;  // of the rows as they are decoded; 0: not yet
   for (int64_t first = rows.begin; first < rows.end; first += l.rows) {
     const int64_t count = std::min(rows.end - first, l.rows);
@@ -222,14 +240,11 @@ void Run(const Fp8Args& args, Range rows, Range blocks, void* memory) {
       const Range part{std::max<int64_t>(blocks.begin - begin, 0), std::min(blocks.end - begin, own)};
       begin += own;
       if (part.begin >= part.end) continue;
-      const bool e4m3 = out.w->dtype() == quant::DType::kE4M3FN;
-      if (const float wanted = e4m3 ? 256.0f : 1.0f; wanted != unit) {
+      if (const float wanted = F::Unit(out.w->dtype()); wanted != unit) {
         unit = wanted;
-        DecodeRows(args, first, count, k, unit, l, scratch);
+        F::DecodeRows(args.x, first, count, k, unit, l, scratch);
       }
-      for (int64_t b = part.begin; b < part.end; ++b) {
-        (e4m3 ? RunBlock<true> : RunBlock<false>)(args, out, b, first, count, small, l, scratch);
-      }
+      for (int64_t b = part.begin; b < part.end; ++b) RunBlock<F>(args, out, b, first, count, small, l, scratch);
     }
   }
 }
@@ -251,19 +266,26 @@ void Tiles(const Fp8Args& args, Range rows, Range blocks, void* scratch) {
   N_AVX3_DL::RunFp8Tiles(args, rows, blocks, scratch);
 }
 
-constexpr PerArch<decltype(Reference)> kRun = {&Reference,      &N_AVX2::Run, &N_AVX3::Run,
-                                               &N_AVX3_DL::Run, nullptr,      &Tiles};
+constexpr PerArch<decltype(Reference)> kRun = {&Reference,
+                                               &N_AVX2::Run<N_AVX2::FloatForm>,
+                                               &N_AVX3::Run<N_AVX3::FloatForm>,
+                                               &N_AVX3_DL::Run<N_AVX3_DL::FloatForm>,
+                                               nullptr,
+                                               &Tiles};
 
 }  // namespace
 
 size_t Fp8ScratchBytes(Arch arch, int64_t k) {
   if (arch == Arch::kScalar) return 0;
   if (arch == Arch::kAmx) return static_cast<size_t>(internal::MakeFp8TileLayout(k).bytes);
-  return static_cast<size_t>(internal::MakeFp8Layout(k).floats) * sizeof(float);
+  // Pairs need less for a row, but take more rows at once.
+  const int64_t floats = std::max(internal::MakeFp8Layout(k).floats, internal::MakeFp8Layout(k, 2).floats);
+  return static_cast<size_t>(floats) * sizeof(float);
 }
 
 void LinearFp8(Arch arch, const Fp8Args& args, Range rows, Range blocks, void* scratch) {
-  if (rows.begin < rows.end) kRun[arch](args, rows, blocks, scratch);
+  if (rows.begin >= rows.end) return;
+  (Fp8InPairs(arch, args.bf16_pairs) ? &N_AVX3_DL::Run<N_AVX3_DL::PairForm> : kRun[arch])(args, rows, blocks, scratch);
 }
 
 }  // namespace octavo::kernels

@@ -1,5 +1,6 @@
 // Attention of one layer: softmax(q k^T * scale + mask) v, per batch and head, float32 or int8 (exact mode: the
-// probabilities are quantized where the graph says so; shared/design.md 5). Bit-identical on every Arch.
+// probabilities are quantized where the graph says so; shared/design.md 5). Bit-identical on every Arch, except that fp8 on AMX
+// adds products in another order (tile/amx.h), within the same bound of the exact sums.
 //
 // int8, for one query row i and head h, with the kv head h / (heads / kv_heads):
 //   acc_j = sum_d (q - q_zp)(k_j - k_zp)                  exact int32
@@ -112,6 +113,7 @@ struct SdpaInt8Args {
                p_type = quant::DType::kU8, o_type = quant::DType::kF32;
   float q_scale = 1.0f, k_scale = 1.0f, v_scale = 1.0f, p_scale = 1.0f, o_scale = 1.0f;
   int32_t q_zero_point = 0, k_zero_point = 0, v_zero_point = 0, p_zero_point = 0, o_zero_point = 0;
+  bool bf16_pairs = DetectedFeatures().bf16_pairs;  // fp8: vdpbf16ps may be used (fp8.h); it changes no bit
 };
 
 // Empty: can run on every Arch. Otherwise one sentence with the reason: sizes out of range, kv_heads that do not divide

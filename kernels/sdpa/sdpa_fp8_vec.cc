@@ -1,5 +1,5 @@
-// fp8 attention on the float tiles: K and V become floats while they are packed, a query row when it is read, and
-// probabilities are rounded to values of their type where they stand.
+// fp8 attention, in floats or in pairs of bf16: K and V are decoded while they are packed, a query row when it is read, and
+// probabilities are rounded to values of their type.
 #include <algorithm>
 #include <cstring>
 
@@ -12,6 +12,7 @@
 #include "hwy/foreach_target.h"  // IWYU pragma: keep
 #include "hwy/highway.h"
 #include "octavo/kernels/sdpa/sdpa_blocks-inl.h"
+#include "octavo/kernels/sdpa/sdpa_fp8_pairs-inl.h"
 #include "octavo/kernels/sdpa/sdpa_pack-inl.h"
 #include "octavo/kernels/sdpa/sdpa_rows-inl.h"
 #include "octavo/kernels/sdpa/sdpa_softmax-inl.h"
@@ -27,44 +28,76 @@ namespace hn = hwy::HWY_NAMESPACE;
 using internal::MakeSdpaLayout;
 using internal::SdpaLayout;
 
-// Four values of a row from column `at` on, 0 beyond it.
-template <bool kE4M3>
-HWY_INLINE WordV LoadValues(const HeadRows<uint8_t>& rows, size_t row, size_t at) {
-  const hn::Full128<float> d;
-  const hn::Rebind<uint8_t, decltype(d)> d8;
-  if (row >= rows.count || at >= rows.width) return hn::Zero(Words());
-  const uint8_t* p = rows.data + static_cast<int64_t>(row) * rows.stride + at;
-  const size_t n = rows.width - at;
-  const auto codes = n >= 4 ? hn::LoadU(d8, p) : hn::LoadN(d8, p, n);
-  return hn::BitCast(Words(), Fp8ToFloat<kE4M3>(d, codes, hn::Set(d, kE4M3 ? 256.0f : 1.0f)));
-}
-
-template <bool kE4M3>
-void PackKeys(const HeadRows<uint8_t>& k, const SdpaLayout& l, uint8_t* out) {
-  PackRowsAsColumns(
-      l.k16, l.d_steps, [&](size_t row, size_t step) HWY_ATTR { return LoadValues<kE4M3>(k, row, step); }, out);
-}
-
-template <bool kE4M3>
-void PackValues(const HeadRows<uint8_t>& v, const SdpaLayout& l, uint8_t* out) {
-  for (size_t row = 0; row < v.count; ++row) {
-    for (size_t at = 0; at < l.v16; at += 4) {
-      auto* p = reinterpret_cast<uint32_t*>(out + (at / 16) * v.count * 64 + row * 64) + at % 16;
-      hn::Store(LoadValues<kE4M3>(v, row, at), Words(), p);
-    }
-  }
-}
-
 bool IsE4M3(quant::DType t) { return t == quant::DType::kE4M3FN; }
 
+// The form of every target. Its words are floats, and probabilities stay where the scores were.
+struct Fp8Floats {
+  static constexpr size_t kPerWord = 1, kRows = internal::kSdpaRows, kStepsTo = 1;
+
+  static void Query(quant::DType type, const uint8_t* codes, size_t n, const SdpaLayout&, uint8_t* out) {
+    (IsE4M3(type) ? DecodeFp8<true> : DecodeFp8<false>)(codes, n, 1.0f, reinterpret_cast<float*>(out));
+  }
+  // Four values of a row from column `at` on, 0 beyond it.
+  template <bool kE4M3>
+  static HWY_INLINE WordV LoadWords(const HeadRows<uint8_t>& rows, size_t row, size_t at) {
+    const hn::Full128<float> d;
+    const hn::Rebind<uint8_t, decltype(d)> d8;
+    if (row >= rows.count || at >= rows.width) return hn::Zero(Words());
+    const uint8_t* p = rows.data + static_cast<int64_t>(row) * rows.stride + at;
+    const size_t n = rows.width - at;
+    const auto codes = n >= 4 ? hn::LoadU(d8, p) : hn::LoadN(d8, p, n);
+    return hn::BitCast(Words(), Fp8ToFloat<kE4M3>(d, codes, hn::Set(d, kE4M3 ? 256.0f : 1.0f)));
+  }
+  template <bool kE4M3>
+  static void PackKeysAs(const HeadRows<uint8_t>& k, const SdpaLayout& l, uint8_t* out) {
+    PackRowsAsColumns(
+        l.k16, l.d_steps, [&](size_t row, size_t step) HWY_ATTR { return LoadWords<kE4M3>(k, row, step); }, out);
+  }
+  static void PackKeys(quant::DType type, const HeadRows<uint8_t>& k, const SdpaLayout& l, uint8_t* out) {
+    (IsE4M3(type) ? PackKeysAs<true> : PackKeysAs<false>)(k, l, out);
+  }
+  template <bool kE4M3>
+  static void PackValuesAs(const HeadRows<uint8_t>& v, const SdpaLayout& l, uint8_t* out) {
+    for (size_t row = 0; row < v.count; ++row) {
+      for (size_t at = 0; at < l.v16; at += 4) {
+        auto* p = reinterpret_cast<uint32_t*>(out + (at / 16) * v.count * 64 + row * 64) + at % 16;
+        hn::Store(LoadWords<kE4M3>(v, row, at), Words(), p);
+      }
+    }
+  }
+  static void PackValues(quant::DType type, const HeadRows<uint8_t>& v, const SdpaLayout& l, uint8_t* out) {
+    (IsE4M3(type) ? PackValuesAs<true> : PackValuesAs<false>)(v, l, out);
+  }
+
+  static HWY_INLINE uint8_t* Probs(const Block<SdpaInt8Args>&, const ScoreRows& part, size_t, size_t r) {
+    return part.base + r * part.stride;
+  }
+  static size_t ProbStride(const SdpaLayout& l) { return l.score_stride; }
+  static HWY_INLINE void StoreProbs(Fp8V v, uint8_t* row, size_t key) {
+    hn::Store(v, Fp8D(), reinterpret_cast<float*>(row) + key);
+  }
+  static size_t Steps(size_t keys) { return keys; }
+
+  template <size_t kR>
+  static HWY_INLINE void Products(const TileArgs<float>& args, const uint8_t* b, size_t panels) {
+    TileRows<FloatEngine, kR>(args, b, nullptr, panels);
+  }
+};
+
+template <class F>
+SdpaLayout LayoutOf(const SdpaShape& shape) {
+  return MakeSdpaLayout(shape, F::kPerWord, F::kRows, F::kStepsTo);
+}
+
+template <class F>
 void PackFp8Head(const SdpaInt8Args& args, int64_t batch, int64_t kv_head, void* packed) {
   const SdpaShape& s = args.shape;
-  const SdpaLayout l = MakeSdpaLayout(s, FloatEngine::kPerWord);
+  const SdpaLayout l = LayoutOf<F>(s);
   const auto k = RowsOf<uint8_t>(args.k, args.k_strides, batch, kv_head, s.k_len, s.head_size);
   const auto v = RowsOf<uint8_t>(args.v, args.v_strides, batch, kv_head, s.k_len, s.v_head_size);
   auto* out = static_cast<uint8_t*>(packed);
-  (IsE4M3(args.k_type) ? PackKeys<true> : PackKeys<false>)(k, l, out);
-  (IsE4M3(args.v_type) ? PackValues<true> : PackValues<false>)(v, l, out + l.v_at);
+  F::PackKeys(args.k_type, k, l, out);
+  F::PackValues(args.v_type, v, l, out + l.v_at);
 }
 
 // What stands between the codes of probabilities and output.
@@ -72,11 +105,13 @@ struct Fp8Ends {
   Fp8Requant p, o;
 };
 
-// e of one row to the values of the codes of e / sum; rows.keys is padded with e = 0.
-HWY_INLINE void RoundProbabilities(const Fp8Requant& p, const ScoreRows& rows, size_t r, float sum_value) {
+// e of one row to the values of the codes of e / sum, as words; rows.keys is padded with e = 0.
+template <class F>
+HWY_INLINE void RoundProbabilities(const Fp8Requant& p, const ScoreRows& rows, size_t r, float sum_value,
+                                   uint8_t* out) {
   const Fp8D d;
   const Fp8V sum = hn::Set(d, sum_value), reciprocal = hn::Set(d, 1.0f / sum_value);
-  float* row = rows.Row(r);
+  const float* row = rows.Row(r);
   for (size_t i = 0; i < rows.keys; i += hn::MaxLanes(d)) {
     const Fp8V e = hn::Load(d, row + i);
     Fp8V prob;
@@ -86,7 +121,7 @@ HWY_INLINE void RoundProbabilities(const Fp8Requant& p, const ScoreRows& rows, s
       prob = hn::Mul(e, reciprocal);
       prob = hn::MulAdd(hn::NegMulAdd(prob, sum, e), reciprocal, prob);
     }
-    hn::Store(Fp8Rounded(p, prob), d, row + i);
+    F::StoreProbs(Fp8Rounded(p, prob), out, i);
   }
 }
 
@@ -96,71 +131,128 @@ HWY_INLINE void Scale(float* row, size_t n, float factor) {
   for (size_t i = 0; i < n; i += hn::MaxLanes(d)) hn::Store(hn::Mul(hn::Load(d, row + i), f), d, row + i);
 }
 
-template <size_t kR>
-bool Fp8Block(const Block<SdpaInt8Args>& block, const Fp8Ends& ends, const Span& span) {
+// From the products of kR rows, from row `first` of the block on, to the words of the second product.
+template <class F, size_t kR>
+bool Probabilities(const Block<SdpaInt8Args>& block, size_t first, const Fp8Ends& ends, const Span& span) {
   const SdpaInt8Args& args = block.args;
   const SdpaLayout& l = block.layout;
-  uint8_t* q = block.scratch + l.q_at;
-  const auto* source =
-      static_cast<const uint8_t*>(args.q) + OffsetOf(args.q_strides, block.batch, block.head, block.row);
-  for (size_t r = 0; r < kR; ++r) {
-    (IsE4M3(args.q_type) ? DecodeFp8<true> : DecodeFp8<false>)(source + static_cast<int64_t>(r) * args.q_strides.row,
-                                                               static_cast<size_t>(args.shape.head_size), 1.0f,
-                                                               reinterpret_cast<float*>(q + r * l.q_stride));
-  }
-  const ScoreRows rows = {block.scratch + l.scores_at, l.score_stride, static_cast<size_t>(args.shape.k_len)};
-  const TileArgs<float> scores = {q,
-                                  l.q_stride,
-                                  l.d_steps,
-                                  l.d_steps * 64,
-                                  reinterpret_cast<float*>(rows.base) + span.begin,
-                                  l.score_stride / 4,
-                                  nullptr};
-  TileRows<FloatEngine, kR>(scores, block.packed + span.begin * l.d_steps * 4, nullptr,
-                            (span.padded - span.begin) / 16);
+  const ScoreRows rows = {block.scratch + l.scores_at + first * l.score_stride, l.score_stride,
+                          static_cast<size_t>(args.shape.k_len)};
   for (size_t r = 0; r < kR; ++r)
     Scale(rows.Row(r) + span.begin, span.padded - span.begin, args.q_scale * args.k_scale);
+  const Block<SdpaInt8Args> own = {
+      args, l, block.packed, block.scratch, block.batch, block.head, block.row + static_cast<int64_t>(first)};
   alignas(64) float sum[kRowSlots];
-  if (!Softmax<kR, false>(block, rows, 1.0f, span, sum)) return false;
+  if (!Softmax<kR, false>(own, rows, 1.0f, span, sum)) return false;
   const ScoreRows part = Part(rows, span.begin, span.end);
+  const size_t bytes = (span.padded - span.begin) / F::kPerWord * 4;
+  const size_t all = F::Steps(part.keys) * 4;
   for (size_t r = 0; r < kR; ++r) {
+    uint8_t* p = F::Probs(block, part, first, r);
     if (sum[r] != sum[r] && args.nan_guard) {
-      std::memset(part.Row(r), 0, (span.padded - span.begin) * sizeof(float));
+      std::memset(p, 0, bytes);
     } else {
-      RoundProbabilities(ends.p, part, r, sum[r]);
+      RoundProbabilities<F>(ends.p, part, r, sum[r], p);
     }
+    if (all > bytes) std::memset(p + bytes, 0, all - bytes);  // the rest of a tile, whose V is 0 too
   }
-  auto* out = reinterpret_cast<float*>(block.scratch + l.out_at);
-  const TileArgs<float> values = {part.base, l.score_stride, part.keys, l.k_steps * 64, out, l.v16, nullptr};
-  TileRows<FloatEngine, kR>(values, block.packed + l.v_at + span.begin * 64, nullptr, l.v16 / 16);
+  return true;
+}
+
+// Rows block.row.. of the output from the sums of the second product.
+void StoreRows(const Block<SdpaInt8Args>& block, int64_t count, const Fp8Ends& ends) {
+  const SdpaInt8Args& args = block.args;
+  const size_t v16 = block.layout.v16;
+  auto* y = reinterpret_cast<float*>(block.scratch + block.layout.out_at);
   const auto width = static_cast<size_t>(args.shape.v_head_size);
-  for (size_t r = 0; r < kR; ++r) {
-    float* y = out + r * l.v16;
-    Scale(y, l.v16, args.p_scale * args.v_scale);
-    const int64_t at = OffsetOf(args.o_strides, block.batch, block.head, block.row + static_cast<int64_t>(r));
+  for (int64_t r = 0; r < count; ++r, y += v16) {
+    Scale(y, v16, args.p_scale * args.v_scale);
+    const int64_t at = OffsetOf(args.o_strides, block.batch, block.head, block.row + r);
     if (args.o_type == quant::DType::kF32) {
       std::memcpy(static_cast<float*>(args.o) + at, y, width * sizeof(float));
     } else {
       EncodeFp8(ends.o, y, width, static_cast<uint8_t*>(args.o) + at);
     }
   }
+}
+
+// Up to kR rows, the first `count` of which are there.
+template <class F, size_t kR>
+bool Fp8Block(const Block<SdpaInt8Args>& block, int64_t count, const Fp8Ends& ends, const Span& span) {
+  const SdpaInt8Args& args = block.args;
+  const SdpaLayout& l = block.layout;
+  uint8_t *q = block.scratch + l.q_at, *base = block.scratch + l.scores_at + span.begin * 4;
+  const auto* source =
+      static_cast<const uint8_t*>(args.q) + OffsetOf(args.q_strides, block.batch, block.head, block.row);
+  for (int64_t r = 0; r < count; ++r) {
+    F::Query(args.q_type, source + r * args.q_strides.row, static_cast<size_t>(args.shape.head_size), l,
+             q + static_cast<size_t>(r) * l.q_stride);
+  }
+  const TileArgs<float> scores = {
+      q, l.q_stride, l.d_steps, l.d_steps * 64, reinterpret_cast<float*>(base), l.score_stride / 4, nullptr};
+  F::template Products<kR>(scores, block.packed + span.begin * l.d_steps * 4, (span.padded - span.begin) / 16);
+  bool done = true;
+  if constexpr (kR <= internal::kSdpaRows) {
+    done = Probabilities<F, kR>(block, 0, ends, span);
+  } else {
+    ForBlocks(0, count, [&](auto rows, int64_t first) HWY_ATTR {
+      done = done && Probabilities<F, decltype(rows)::value>(block, static_cast<size_t>(first), ends, span);
+    });
+  }
+  if (!done) return false;
+  const ScoreRows part = {base, l.score_stride, span.end - span.begin};
+  const TileArgs<float> values = {F::Probs(block, part, 0, 0),
+                                  F::ProbStride(l),
+                                  F::Steps(part.keys),
+                                  l.k_steps * 64,
+                                  reinterpret_cast<float*>(block.scratch + l.out_at),
+                                  l.v16,
+                                  nullptr};
+  F::template Products<kR>(values, block.packed + l.v_at + span.begin / F::kPerWord * 64, l.v16 / 16);
+  StoreRows(block, count, ends);
   return true;
 }
 
+template <class F, size_t kR>
+void BlockOfKeys(const Block<SdpaInt8Args>& block, int64_t count, const Fp8Ends& ends) {
+  const SdpaShape& s = block.args.shape;
+  const Span span = MakeSpan(s, internal::SpanOf(block.args.visibility.window, s, block.row, count));
+  if (!Fp8Block<F, kR>(block, count, ends, span)) Fp8Block<F, kR>(block, count, ends, MakeSpan(s, {0, s.k_len + 63}));
+}
+
+Fp8Ends EndsOf(const SdpaInt8Args& args) {
+  return {MakeFp8Requant(args.p_scale, args.p_type),
+          args.o_type == quant::DType::kF32 ? Fp8Requant{} : MakeFp8Requant(args.o_scale, args.o_type)};
+}
+
+template <class F>
 void RowsFp8(const SdpaInt8Args& args, int64_t batch, int64_t head, int64_t begin, int64_t end, const void* packed,
              void* scratch) {
-  const SdpaShape& s = args.shape;
-  const SdpaLayout l = MakeSdpaLayout(s, FloatEngine::kPerWord);
-  const Fp8Ends ends = {MakeFp8Requant(args.p_scale, args.p_type),
-                        args.o_type == quant::DType::kF32 ? Fp8Requant{} : MakeFp8Requant(args.o_scale, args.o_type)};
+  const SdpaLayout l = LayoutOf<F>(args.shape);
+  const Fp8Ends ends = EndsOf(args);
   ForBlocks(begin, end, [&](auto rows, int64_t row) HWY_ATTR {
     constexpr size_t kR = decltype(rows)::value;
     const Block<SdpaInt8Args> block = {
         args, l, static_cast<const uint8_t*>(packed), static_cast<uint8_t*>(scratch), batch, head, row};
-    const Span span = MakeSpan(s, internal::SpanOf(args.visibility.window, s, row, static_cast<int64_t>(kR)));
-    if (!Fp8Block<kR>(block, ends, span)) Fp8Block<kR>(block, ends, MakeSpan(s, {0, s.k_len + 63}));
+    BlockOfKeys<F, kR>(block, static_cast<int64_t>(kR), ends);
   });
 }
+
+#if HWY_TARGET == HWY_AVX3_DL
+void RowsFp8Tiles(const SdpaInt8Args& args, int64_t batch, int64_t head, int64_t begin, int64_t end, const void* packed,
+                  void* scratch) {
+  constexpr auto kRows = static_cast<int64_t>(Fp8Tiles::kRows);
+  const SdpaLayout l = LayoutOf<Fp8Tiles>(args.shape);
+  const Fp8Ends ends = EndsOf(args);
+  tile::LoadConfig(tile::kWholeTiles);
+  for (int64_t row = begin; row < end; row += kRows) {
+    const Block<SdpaInt8Args> block = {
+        args, l, static_cast<const uint8_t*>(packed), static_cast<uint8_t*>(scratch), batch, head, row};
+    BlockOfKeys<Fp8Tiles, Fp8Tiles::kRows>(block, std::min(end - row, kRows), ends);
+  }
+  tile::Release();
+}
+#endif
 
 }  // namespace HWY_NAMESPACE
 }  // namespace octavo::kernels
@@ -168,7 +260,7 @@ HWY_AFTER_NAMESPACE();
 #endif  // HWY_TARGET <= HWY_AVX2
 
 #if HWY_ONCE
-#include "octavo/kernels/simd/dispatch.h"
+#include "octavo/kernels/fp8/fp8.h"
 
 namespace octavo::kernels::internal {
 namespace {
@@ -176,30 +268,67 @@ namespace {
 using PackFn = void(const SdpaInt8Args&, int64_t, int64_t, void*);
 using RowsFn = void(const SdpaInt8Args&, int64_t, int64_t, int64_t, int64_t, const void*, void*);
 
-void PackNothing(const SdpaInt8Args&, int64_t, int64_t, void*) {}
-void Reference(const SdpaInt8Args& args, int64_t batch, int64_t head, int64_t begin, int64_t end, const void*,
-               void* scratch) {
-  SdpaFp8Reference(args, batch, head, begin, end, static_cast<float*>(scratch));
+// What runs: decoding of K and V, the rows, and how both are laid out.
+struct Form {
+  PackFn* pack;
+  RowsFn* rows;
+  size_t per_word, rows_at_once, steps_to;
+  SdpaLayout Layout(const SdpaShape& shape) const { return MakeSdpaLayout(shape, per_word, rows_at_once, steps_to); }
+};
+template <class F>
+constexpr Form MakeForm(PackFn* pack, RowsFn* rows) {
+  return {pack, rows, F::kPerWord, F::kRows, F::kStepsTo};
 }
+constexpr Form kAvx2 =
+    MakeForm<N_AVX2::Fp8Floats>(&N_AVX2::PackFp8Head<N_AVX2::Fp8Floats>, &N_AVX2::RowsFp8<N_AVX2::Fp8Floats>);
+constexpr Form kAvx512 =
+    MakeForm<N_AVX3::Fp8Floats>(&N_AVX3::PackFp8Head<N_AVX3::Fp8Floats>, &N_AVX3::RowsFp8<N_AVX3::Fp8Floats>);
+constexpr Form kAvx512Vnni = MakeForm<N_AVX3_DL::Fp8Floats>(&N_AVX3_DL::PackFp8Head<N_AVX3_DL::Fp8Floats>,
+                                                            &N_AVX3_DL::RowsFp8<N_AVX3_DL::Fp8Floats>);
+constexpr Form kPairs = MakeForm<N_AVX3_DL::Fp8Pairs>(&N_AVX3_DL::PackFp8Head<N_AVX3_DL::Fp8Pairs>,
+                                                      &N_AVX3_DL::RowsFp8<N_AVX3_DL::Fp8Pairs>);
+constexpr Form kTiles =
+    MakeForm<N_AVX3_DL::Fp8Tiles>(&N_AVX3_DL::PackFp8Head<N_AVX3_DL::Fp8Tiles>, &N_AVX3_DL::RowsFp8Tiles);
 
-constexpr PerArch<PackFn> kPack = {&PackNothing, &N_AVX2::PackFp8Head, &N_AVX3::PackFp8Head, &N_AVX3_DL::PackFp8Head};
-constexpr PerArch<RowsFn> kRows = {&Reference, &N_AVX2::RowsFp8, &N_AVX3::RowsFp8, &N_AVX3_DL::RowsFp8};
+// Null: scalar.
+const Form* FormOf(Arch arch, bool bf16_pairs) {
+  if (Fp8InPairs(arch, bf16_pairs)) return &kPairs;
+  switch (arch) {
+    case Arch::kScalar:
+      return nullptr;
+    case Arch::kAvx2:
+    case Arch::kAvxVnni:
+      return &kAvx2;
+    case Arch::kAvx512:
+      return &kAvx512;
+    case Arch::kAvx512Vnni:
+      return &kAvx512Vnni;
+    case Arch::kAmx:
+      return &kTiles;
+  }
+  return nullptr;
+}
 
 }  // namespace
 
 size_t SdpaFp8PackedBytes(Arch arch, const SdpaInt8Args& args) {
-  return arch == Arch::kScalar ? 0 : MakeSdpaLayout(args.shape, 1).packed_bytes;
+  const Form* form = FormOf(arch, args.bf16_pairs);
+  return form == nullptr ? 0 : form->Layout(args.shape).packed_bytes;
 }
 size_t SdpaFp8ScratchBytes(Arch arch, const SdpaInt8Args& args) {
-  if (arch == Arch::kScalar) return static_cast<size_t>(args.shape.k_len) * sizeof(float);
-  return MakeSdpaLayout(args.shape, 1).scratch_bytes;
+  const Form* form = FormOf(arch, args.bf16_pairs);
+  if (form == nullptr) return static_cast<size_t>(args.shape.k_len) * sizeof(float);
+  return form->Layout(args.shape).scratch_bytes;
 }
 void SdpaFp8Pack(Arch arch, const SdpaInt8Args& args, int64_t batch, int64_t kv_head, void* packed) {
-  kPack[arch](args, batch, kv_head, packed);
+  const Form* form = FormOf(arch, args.bf16_pairs);
+  if (form != nullptr) form->pack(args, batch, kv_head, packed);
 }
 void SdpaFp8Rows(Arch arch, const SdpaInt8Args& args, int64_t batch, int64_t head, int64_t begin, int64_t end,
                  const void* packed, void* scratch) {
-  kRows[arch](args, batch, head, begin, end, packed, scratch);
+  const Form* form = FormOf(arch, args.bf16_pairs);
+  if (form != nullptr) return form->rows(args, batch, head, begin, end, packed, scratch);
+  SdpaFp8Reference(args, batch, head, begin, end, static_cast<float*>(scratch));
 }
 
 }  // namespace octavo::kernels::internal

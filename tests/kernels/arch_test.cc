@@ -7,6 +7,8 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "octavo/kernels/arch/pairs.h"
+#include "testing.h"
 
 namespace octavo::kernels {
 namespace {
@@ -85,6 +87,27 @@ TEST(Arch, PathsNeedAllTheirFeatures) {
   EXPECT_EQ(best_without(&CpuFeatures::avx_vnni), Arch::kAmx);
   EXPECT_EQ(best_without(&CpuFeatures::amx_bf16), Arch::kAvx512Vnni);
   EXPECT_EQ(ArchsOf({}), std::vector<Arch>{Arch::kScalar});
+}
+
+// Through the trap, which adds as the manual says; natively it is what DetectedFeatures found.
+TEST(Arch, AsksPairsOfBf16ForTheirOrder) {
+  if (ExecutionOfPairs(Arch::kAvx512) == Execution::kNone) GTEST_SKIP() << "no AVX-512";
+  if (ExecutionOfPairs(Arch::kAvx512) == Execution::kNative) {
+    EXPECT_EQ(PairsAreAddedInOrder(), DetectedFeatures().bf16_pairs);
+    return;
+  }
+  EXPECT_FALSE(DetectedFeatures().bf16_pairs);
+  trap::Install();
+  EXPECT_TRUE(PairsAreAddedInOrder());
+  // Each other way to add is noticed.
+  for (const trap::PairOrder order : {trap::PairOrder::kSwapped, trap::PairOrder::kProductsFirst,
+                                      trap::PairOrder::kRoundedOnce, trap::PairOrder::kTruncated}) {
+    trap::SetPairOrder(order);
+    EXPECT_FALSE(PairsAreAddedInOrder()) << static_cast<int>(order);
+  }
+  trap::SetPairOrder(trap::PairOrder::kManual);
+  EXPECT_TRUE(PairsAreAddedInOrder());
+  EXPECT_EQ(trap::TakeProblem(), "");
 }
 
 TEST_F(ArchOverride, NamesAPath) {

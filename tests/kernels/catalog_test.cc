@@ -25,7 +25,8 @@ constexpr CpuFeatures kServerWithTiles{.avx2 = true,
                                        .amx_tile = true,
                                        .amx_int8 = true,
                                        .amx_bf16 = true,
-                                       .tile_state = true};
+                                       .tile_state = true,
+                                       .bf16_pairs = true};
 
 struct Cpu {
   const char* name;
@@ -33,27 +34,68 @@ struct Cpu {
   const char* linear;  // and qkv
   const char* small;
   const char* sdpa;
+  const char* fp8;  // linear, qkv and attention
 };
 
 // CPUs that nobody here owns, by what CPUID says of them.
 const Cpu kCpus[] = {
-    {"Zen 3", {.avx2 = true}, "6x16_s16_avx2", "m8_s16_avx2", "avx2"},
-    {"Alder Lake", {.avx2 = true, .avx_vnni = true}, "6x16_avxvnni", "m8_avxvnni", "avxvnni"},
-    {"Skylake-X", {.avx2 = true, .avx512 = true}, "6x32_s16_avx512", "m8_s16_avx512", "avx512"},
+    {"Zen 3", {.avx2 = true}, "6x16_s16_avx2", "m8_s16_avx2", "avx2", "avx2"},
+    {"Alder Lake", {.avx2 = true, .avx_vnni = true}, "6x16_avxvnni", "m8_avxvnni", "avxvnni", "avx2"},
+    {"Skylake-X", {.avx2 = true, .avx512 = true}, "6x32_s16_avx512", "m8_s16_avx512", "avx512", "avx512"},
     // VNNI, but not the other extensions that the zmm VNNI code is compiled with.
-    {"Cascade Lake", {.avx2 = true, .avx512 = true, .avx512_vnni = true}, "6x32_s16_avx512", "m8_s16_avx512", "avx512"},
+    {"Cascade Lake",
+     {.avx2 = true, .avx512 = true, .avx512_vnni = true},
+     "6x32_s16_avx512",
+     "m8_s16_avx512",
+     "avx512",
+     "avx512"},
+    // The same, and vdpbf16ps, with which it multiplies no faster than with FMA.
+    {"Cooper Lake",
+     {.avx2 = true, .avx512 = true, .avx512_vnni = true, .avx512_bf16 = true, .bf16_pairs = true},
+     "6x32_s16_avx512",
+     "m8_s16_avx512",
+     "avx512",
+     "avx512"},
     {"Ice Lake",
      {.avx2 = true, .avx512 = true, .avx512_vnni = true, .avx512_ice_lake = true},
      "6x64_avx512vnni",
      "m8_avx512vnni",
+     "avx512vnni",
      "avx512vnni"},
     {"Zen 4",
+     {.avx2 = true,
+      .avx512 = true,
+      .avx512_vnni = true,
+      .avx512_ice_lake = true,
+      .avx512_bf16 = true,
+      .bf16_pairs = true},
+     "6x64_avx512vnni",
+     "m8_avx512vnni",
+     "avx512vnni",
+     "avx512bf16"},
+    {"a CPU that adds the products of a pair in another way",
      {.avx2 = true, .avx512 = true, .avx512_vnni = true, .avx512_ice_lake = true, .avx512_bf16 = true},
      "6x64_avx512vnni",
      "m8_avx512vnni",
+     "avx512vnni",
      "avx512vnni"},
-    {"Sapphire Rapids", kServerWithTiles, "32x32_amx", "m8_avx512vnni", "amx"},
-    {"Granite Rapids", kServerWithTiles, "32x32_amx", "m8_avx512vnni", "amx"},
+    {"Sapphire Rapids whose system grants no tiles",
+     {.avx2 = true,
+      .avx_vnni = true,
+      .avx512 = true,
+      .avx512_vnni = true,
+      .avx512_ice_lake = true,
+      .avx512_bf16 = true,
+      .amx_tile = true,
+      .amx_int8 = true,
+      .amx_bf16 = true,
+      .bf16_pairs = true},
+     "6x64_avx512vnni",
+     "m8_avx512vnni",
+     "avx512vnni",
+     "avx512bf16"},
+    {"Sapphire Rapids", kServerWithTiles, "32x32_amx", "m8_avx512vnni", "amx", "amx"},
+    {"Granite Rapids", kServerWithTiles, "32x32_amx", "m8_avx512vnni", "amx", "amx"},
 };
 
 TEST(Catalog, ChoosesByNameForCpus) {
@@ -66,6 +108,13 @@ TEST(Catalog, ChoosesByNameForCpus) {
     EXPECT_EQ(ChooseLinear(one, arch).kernel, std::string("linear_int8_") + cpu.small) << cpu.name;
     EXPECT_EQ(ChooseQkv(eight, arch).kernel, std::string("qkv_int8_") + cpu.small) << cpu.name;
     EXPECT_EQ(ChooseSdpa(Sdpa(), arch).kernel, std::string("sdpa_int8_") + cpu.sdpa) << cpu.name;
+    one.bf16_pairs = nine.bf16_pairs = cpu.features.bf16_pairs;
+    one.x = one.w = nine.x = nine.w = DType::kE4M3FN;
+    EXPECT_EQ(ChooseLinear(one, arch).kernel, std::string("linear_fp8_") + cpu.fp8) << cpu.name;
+    EXPECT_EQ(ChooseQkv(nine, arch).kernel, std::string("qkv_fp8_") + cpu.fp8) << cpu.name;
+    SdpaQuery sdpa = Sdpa();
+    sdpa.q = sdpa.k = sdpa.v = sdpa.p = sdpa.out = DType::kE4M3FN, sdpa.bf16_pairs = cpu.features.bf16_pairs;
+    EXPECT_EQ(ChooseSdpa(sdpa, arch).kernel, std::string("sdpa_fp8_") + cpu.fp8) << cpu.name;
   }
   SdpaQuery floats = Sdpa();
   floats.q = floats.k = floats.v = floats.p = floats.out = DType::kF32;

@@ -22,6 +22,7 @@ PADDING = re.compile(r"^(nop|data16|cs|xchg)")
 FUNCTION = re.compile(r"^[0-9a-f]+ <(.*)>:$")
 MEMBER = re.compile(r"^(\S+\.o):\s+file format")
 TARGET = re.compile(r"::N_(\w+?)::")
+TILE = re.compile(r"kernels::tile::\w+<")
 # Multiply-accumulates of one instruction in an 8-bit, 16-bit, bf16 or float element, per byte of its register.
 MACS_PER_BYTE = {"vpdpbusd": 1, "vpmaddubsw": 1, "vpmaddwd": 0.5, "vdpbf16ps": 0.5}
 FMA = re.compile(r"^vfn?m(add|sub)\d+ps$")
@@ -75,7 +76,7 @@ class Loop:
 
     def target(self):
         match = TARGET.search(self.function)
-        return match[1] if match else "baseline"
+        return match[1] if match else "tile"
 
     def spills(self):
         """The slots that it must not have."""
@@ -169,9 +170,9 @@ def natural_loops(after):
 
 
 def inner_loops(library):
-    """Of the code that is compiled once a target: the rest runs once a call."""
+    """Of the code that is compiled once a target, and of AMX alone: the rest runs once a call."""
     for member, name, body in functions(library):
-        if not TARGET.search(name):
+        if not TARGET.search(name) and not TILE.search(name):
             continue
         code, after = blocks_of(body)
         loops = natural_loops(after)
@@ -209,7 +210,8 @@ class Disassembly(unittest.TestCase):
         """A parser that finds no loop would find no spill."""
         found = collections.Counter((loop.target(), kind) for loop in self.loops for kind in loop.products())
         for target, kind in [("AVX2", "vpmaddwd"), ("AVX2", "vpdpbusd"), ("AVX2", "fma"), ("AVX3", "vpmaddwd"), ("AVX3", "fma"),
-                             ("AVX3_DL", "vpdpbusd"), ("AVX3_DL", "fma"), ("AVX3_DL", "tdpbusd"), ("AVX3_DL", "tdpbssd")]:
+                             ("AVX3_DL", "vpdpbusd"), ("AVX3_DL", "fma"), ("AVX3_DL", "vdpbf16ps"), ("AVX3_DL", "tdpbusd"),
+                             ("AVX3_DL", "tdpbssd"), ("AVX3_DL", "tdpbf16ps"), ("tile", "tdpbf16ps")]:
             self.assertGreater(found[target, kind], 0, f"no inner loop of {target} has {kind}")
 
     def test_a_spill_would_be_seen(self):

@@ -101,8 +101,8 @@ std::vector<uint8_t> Blocked(Arch arch, const std::vector<uint8_t>& data) {
   return {bytes, bytes + y.size() * sizeof(float)};
 }
 
-// Five rows decode weights in registers, the rest to memory first.
-std::vector<uint8_t> Fp8Products(Arch arch, int branches, const std::vector<uint8_t>& data) {
+// Three rows decode weights in registers, the rest to memory first.
+std::vector<uint8_t> Fp8Products(Arch arch, bool pairs, int branches, const std::vector<uint8_t>& data) {
   const std::vector<float> scale(kWidth, 0.001f);
   std::vector<uint8_t> codes = data, y(static_cast<size_t>(30 * kWidth * branches));
   for (uint8_t& c : codes)
@@ -110,7 +110,8 @@ std::vector<uint8_t> Fp8Products(Arch arch, int branches, const std::vector<uint
   std::vector<PackedFp8> w;
   Fp8Args args{.x = {.data = codes.data(), .dtype = DType::kE4M3FN, .stride = kDepth, .scale = 0.02f},
                .count = branches,
-               .out = {}};
+               .out = {},
+               .bf16_pairs = pairs};
   for (int i = 0; i < branches; ++i) {
     w.push_back(*PackFp8({.data = codes.data() + 100 * (i + 1), .dtype = DType::kE4M3FN, .k = kDepth, .n = kWidth}));
   }
@@ -123,18 +124,19 @@ std::vector<uint8_t> Fp8Products(Arch arch, int branches, const std::vector<uint
                     .stride = kWidth}};
   }
   AlignedArray<uint8_t> scratch(Fp8ScratchBytes(arch, kDepth));
-  LinearFp8(arch, args, {0, 5}, {0, Fp8Blocks(args)}, scratch.data());
-  LinearFp8(arch, args, {5, 30}, {0, Fp8Blocks(args)}, scratch.data());
+  LinearFp8(arch, args, {0, 3}, {0, Fp8Blocks(args)}, scratch.data());
+  LinearFp8(arch, args, {3, 30}, {0, Fp8Blocks(args)}, scratch.data());
   return y;
 }
 
-std::vector<uint8_t> Fp8Attention(Arch arch, const std::vector<uint8_t>& data) {
+std::vector<uint8_t> Fp8Attention(Arch arch, bool pairs, const std::vector<uint8_t>& data) {
   std::vector<uint8_t> codes = data;
-  for (uint8_t& c : codes) c = static_cast<uint8_t>(c & 0xbf);
+  for (uint8_t& c : codes) c = static_cast<uint8_t>((c & 0x8f) | 0x30);  // as above; those of P V have 22 bits
   SdpaInt8Args args;
+  args.bf16_pairs = pairs;
   args.q = codes.data(), args.k = codes.data() + 1000, args.v = codes.data() + 3000;
   args.q_type = args.k_type = args.v_type = args.p_type = args.o_type = DType::kE4M3FN;
-  args.p_scale = 1.0f / 448, args.o_scale = 0.001f;
+  args.p_scale = 1.0f / 448, args.o_scale = 0.01f;
   return Attend(arch, args, 1);
 }
 
@@ -143,7 +145,10 @@ struct Way {
   Arch arch;
   enum { kLinear, kQkv, kBlocked, kFp8Linear, kFp8Qkv, kInt8Attention, kFloatAttention, kFp8Attention } kind;
   int64_t m;
+  bool pairs = false;  // with vdpbf16ps
 };
+
+Execution ExecutionOf(const Way& way) { return way.pairs ? ExecutionOfPairs(way.arch) : ExecutionOf(way.arch); }
 
 std::vector<uint8_t> RunWay(const Way& way, Arch arch, const std::vector<uint8_t>& data) {
   if (way.kind == Way::kLinear || way.kind == Way::kQkv) {
@@ -151,8 +156,8 @@ std::vector<uint8_t> RunWay(const Way& way, Arch arch, const std::vector<uint8_t
   }
   if (way.kind == Way::kBlocked) return Blocked(arch, data);
   if (way.kind == Way::kFp8Linear || way.kind == Way::kFp8Qkv)
-    return Fp8Products(arch, way.kind == Way::kFp8Qkv ? 3 : 1, data);
-  if (way.kind == Way::kFp8Attention) return Fp8Attention(arch, data);
+    return Fp8Products(arch, way.pairs, way.kind == Way::kFp8Qkv ? 3 : 1, data);
+  if (way.kind == Way::kFp8Attention) return Fp8Attention(arch, way.pairs, data);
   return Attention(arch, way.kind == Way::kFloatAttention, data);
 }
 
@@ -177,9 +182,12 @@ std::map<std::string, Way> Ways() {
       ways.try_emplace(ChooseQkv(qkv, arch).kernel, Way{arch, Way::kQkv, m});
     }
     ways.try_emplace(ChooseBlocked({}, arch).kernel, Way{arch, Way::kBlocked, 0});
-    ways.try_emplace(ChooseLinear(fp8_linear, arch).kernel, Way{arch, Way::kFp8Linear, 0});
-    ways.try_emplace(ChooseQkv(fp8_qkv, arch).kernel, Way{arch, Way::kFp8Qkv, 0});
-    ways.try_emplace(ChooseSdpa(fp8, arch).kernel, Way{arch, Way::kFp8Attention, 0});
+    for (const bool pairs : {false, true}) {
+      fp8_linear.bf16_pairs = fp8_qkv.bf16_pairs = fp8.bf16_pairs = pairs;
+      ways.try_emplace(ChooseLinear(fp8_linear, arch).kernel, Way{arch, Way::kFp8Linear, 0, pairs});
+      ways.try_emplace(ChooseQkv(fp8_qkv, arch).kernel, Way{arch, Way::kFp8Qkv, 0, pairs});
+      ways.try_emplace(ChooseSdpa(fp8, arch).kernel, Way{arch, Way::kFp8Attention, 0, pairs});
+    }
     ways.try_emplace(ChooseSdpa(int8, arch).kernel, Way{arch, Way::kInt8Attention, 0});
     ways.try_emplace(ChooseSdpa(real, arch).kernel, Way{arch, Way::kFloatAttention, 0});
   }
@@ -195,7 +203,7 @@ TEST(Execution, OfEveryKernelInTheCatalog) {
     const auto found = ways.find(name);
     ASSERT_NE(found, ways.end()) << name << " is in the catalog and no query leads to it";
     const Way& way = found->second;
-    const Execution execution = ExecutionOf(way.arch);
+    const Execution execution = ExecutionOf(way);
     if (execution == Execution::kNone) {
       std::printf("kernel %s not-here\n", name.c_str());
       ++elsewhere;

@@ -39,9 +39,10 @@ struct Problem {
   GemmInput x;
   std::vector<uint8_t> x_codes;
   std::vector<Branch> branches;
+  bool bf16_pairs = false;
 
   Fp8Args Args() {
-    Fp8Args args{.x = x, .count = static_cast<int>(branches.size()), .out = {}};
+    Fp8Args args{.x = x, .count = static_cast<int>(branches.size()), .out = {}, .bf16_pairs = bf16_pairs};
     args.x.data = x_codes.data();
     for (size_t i = 0; i < branches.size(); ++i) {
       Branch& b = branches[i];
@@ -167,20 +168,20 @@ TEST(Fp8Reference, IsWithinTheBoundOfTheExactSum) {
   }
 }
 
-class Fp8Test : public ArchTest {};
-
-TEST_P(Fp8Test, EqualsTheReference) {
-  for (int round = 0; round < 150; ++round) {
-    Problem p = RandomProblem(OneOf({8, 40, 250}), RandomInt(0, 3) != 0);
-    ExpectEqual(p, Compute(p, GetParam(), false, round % 2 != 0), Compute(p, GetParam(), true, false), "random");
-    if (HasFatalFailure()) return;
+void ExpectRandomEqualsReference(Arch arch, bool bf16_pairs, std::initializer_list<int> most_rows, int rounds) {
+  for (int round = 0; round < rounds; ++round) {
+    Problem p = RandomProblem(OneOf(most_rows), RandomInt(0, 3) != 0);
+    p.bf16_pairs = bf16_pairs;
+    ExpectEqual(p, Compute(p, arch, false, round % 2 != 0), Compute(p, arch, true, false), "random");
+    if (::testing::Test::HasFatalFailure()) return;
   }
 }
 
-TEST_P(Fp8Test, EqualsTheReferenceAtEveryTail) {
+void ExpectTailsEqualReference(Arch arch, bool bf16_pairs) {
   for (int64_t m = 1; m <= 14; ++m) {
     for (const int64_t n : {1, 15, 16, 17, 31, 33, 63, 64, 65, 127, 129}) {
       Problem p = RandomProblem(1, true);
+      p.bf16_pairs = bf16_pairs;
       p.m = m;
       p.k = OneOf({1, 2, 31, 127, 128, 129, 255, 257});
       p.x.stride = p.k;
@@ -196,9 +197,61 @@ TEST_P(Fp8Test, EqualsTheReferenceAtEveryTail) {
       b.post.clear();
       p.branches.clear();
       p.branches.push_back(std::move(b));
-      ExpectEqual(p, Compute(p, GetParam(), false, false), Compute(p, GetParam(), true, false), "tail");
-      if (HasFatalFailure()) return;
+      ExpectEqual(p, Compute(p, arch, false, false), Compute(p, arch, true, false), "tail");
+      if (::testing::Test::HasFatalFailure()) return;
     }
+  }
+}
+
+class Fp8Test : public ArchTest {};
+
+TEST_P(Fp8Test, EqualsTheReference) { ExpectRandomEqualsReference(GetParam(), false, {8, 40, 250}, 150); }
+TEST_P(Fp8Test, EqualsTheReferenceAtEveryTail) { ExpectTailsEqualReference(GetParam(), false); }
+
+// vdpbf16ps, natively or through the trap, whose executions are counted.
+class Fp8PairsTest : public ::testing::Test {
+ protected:
+  static constexpr Arch kArch = Arch::kAvx512Vnni;
+  void SetUp() override {
+    ASSERT_TRUE(Fp8InPairs(kArch, true));
+    if (ExecutionOfPairs(kArch) == Execution::kNone) GTEST_SKIP() << Name(kArch) << ": not run on this CPU";
+    if (ExecutionOfPairs(kArch) == Execution::kTrap) trap::Install();
+    before_ = trap::Executed().vector;
+  }
+  void TearDown() override {
+    EXPECT_EQ(trap::TakeProblem(), "");
+    if (ExecutionOfPairs(kArch) == Execution::kTrap) {
+      EXPECT_GT(trap::Executed().vector, before_);
+    }
+  }
+  uint64_t before_ = 0;
+};
+
+TEST_F(Fp8PairsTest, EqualTheReference) { ExpectRandomEqualsReference(kArch, true, {4, 8, 70}, 40); }
+TEST_F(Fp8PairsTest, EqualTheReferenceAtEveryTail) { ExpectTailsEqualReference(kArch, true); }
+
+// Random sums are often exact; here each wrong order has another sum.
+TEST_F(Fp8PairsTest, KeepTheOrderOfProducts) {
+  Problem p = RandomProblem(1, true);
+  p.bf16_pairs = true;
+  p.x = {.data = nullptr, .dtype = DType::kE5M2, .stride = 8, .scale = 1.0f};
+  p.m = 5, p.k = 8, p.x_codes.clear();
+  // Products 1, 0, 2^24, 1, 1, 1, -2^24, 3, one after the other: 2^24 + 1 = 2^24, three times; the rest is 3. With pairs swapped
+  // it is 8, with the products of a pair added to each other first 5.
+  for (int m = 0; m < 5; ++m) p.x_codes.insert(p.x_codes.end(), {0x3c, 0x3c, 0x78, 0x3c, 0x3c, 0x3c, 0x78, 0x3c});
+  Branch b = RandomBranch(8, Activation::kNone);
+  b.n = b.y.stride = 1, b.y.dtype = DType::kF32, b.scale = {1.0f}, b.bias.clear(), b.post.clear();
+  b.codes = {0x3c, 0x00, 0x60, 0x3c, 0x3c, 0x3c, 0xe0, 0x42};
+  b.w = *PackFp8({.data = b.codes.data(), .dtype = DType::kE5M2, .k = 8, .n = 1});
+  b.y.w_scale_per_column = false;
+  p.branches.clear();
+  p.branches.push_back(std::move(b));
+  const Outputs got = Compute(p, kArch, false, false);
+  ExpectEqual(p, got, Compute(p, kArch, true, false), "order");
+  for (size_t m = 0; m < 5; ++m) {
+    float y;
+    std::memcpy(&y, got[0].data() + 4 * m, 4);
+    EXPECT_EQ(y, 3.0f);
   }
 }
 

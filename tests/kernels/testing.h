@@ -40,6 +40,12 @@ inline Execution ExecutionOf(Arch arch) {
   return trap ? Execution::kTrap : Execution::kNone;
 }
 
+// The same of code on AVX512_BF16, whose other instructions are those of `arch`.
+inline Execution ExecutionOfPairs(Arch arch) {
+  if (std::ranges::count(SupportedArchs(), arch) == 0) return Execution::kNone;
+  return DetectedFeatures().avx512_bf16 ? Execution::kNative : Execution::kTrap;
+}
+
 // The Archs that have vector code of their own. One that cannot run here is skipped, by name, with that reason.
 inline std::vector<Arch> VectorArchs() {
   return {Arch::kAvx2, Arch::kAvxVnni, Arch::kAvx512, Arch::kAvx512Vnni, Arch::kAmx};

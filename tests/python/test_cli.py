@@ -101,6 +101,10 @@ def test_inspect_cpu_names_what_was_found_and_every_kernel(run, monkeypatch):
     assert cpu["found"]["avx2"] == ("avx2" in cpu["supported"])
     assert cpu["kernels"]["int8 linear, 1 to 8 rows"].startswith("linear_int8_")
     assert cpu["kernels"]["int8 attention"].startswith("sdpa_int8_")
+    assert not cpu["found"]["bf16_pairs"] or cpu["found"]["avx512_bf16"]
+    pairs = cpu["found"]["bf16_pairs"] and cpu["used"] == "avx512vnni"
+    assert (cpu["kernels"]["fp8 linear"] == "linear_fp8_avx512bf16") == pairs
+    assert (cpu["kernels"]["fp8 attention"] == "sdpa_fp8_avx512bf16") == pairs
     monkeypatch.setenv("OCTAVO_ARCH", "scalar")
     assert json.loads(run("inspect", "--cpu", "--json").stdout)["kernels"]["float attention"] == "sdpa_f32_scalar"
     monkeypatch.setenv("OCTAVO_ARCH", "mmx")

@@ -7,11 +7,13 @@
 namespace octavo::trap {
 namespace {
 
-// A VEX instruction of map 0F38: opcode, prefix and operands.
+// A VEX or EVEX instruction of map 0F38: opcode, prefix and operands.
 struct Decoded {
   uint8_t opcode, prefix;  // prefix: 0 none, 1 66, 2 F3, 3 F2
   bool wide, w;            // VEX.L, VEX.W
-  int vvvv, reg, rm;       // rm: register, if is_register
+  bool evex, broadcast, masked;
+  int length_code;    // EVEX.L'L: 2 is zmm
+  int vvvv, reg, rm;  // rm: register, if is_register
   bool is_register, has_sib;
   uint64_t base;    // address of a memory operand; without the index if has_sib
   uint64_t stride;  // index * scale
@@ -25,8 +27,8 @@ int32_t Signed32(const uint8_t* p) {
   return v;
 }
 
-// The memory operand behind ModRM at p; returns the bytes it takes, ModRM included.
-size_t DecodeMemory(const Machine& m, const uint8_t* p, bool x, bool b, Decoded* d) {
+// The memory operand behind ModRM at p; returns the bytes it takes, ModRM included. unit: what a displacement of one byte counts.
+size_t DecodeMemory(const Machine& m, const uint8_t* p, bool x, bool b, int unit, Decoded* d) {
   const int mod = p[0] >> 6, rm = p[0] & 7;
   size_t at = 1;
   bool no_base = false;
@@ -37,14 +39,14 @@ size_t DecodeMemory(const Machine& m, const uint8_t* p, bool x, bool b, Decoded*
     d->stride = index == 4 ? 0 : m.gpr[index] << (sib >> 6);
     no_base = (sib & 7) == 5 && mod == 0;
     if (!no_base) d->base = m.gpr[(sib & 7) | (b ? 8 : 0)];
-  } else if (mod == 0 && rm == 5) {  // relative to the next instruction: four bytes of ModRM's prefix lie before p
+  } else if (mod == 0 && rm == 5) {  // relative to the next instruction, which begins behind the displacement
     d->base = reinterpret_cast<uint64_t>(p + 5) + static_cast<uint64_t>(static_cast<int64_t>(Signed32(p + 1)));
     return 5;
   } else {
     d->base = m.gpr[rm | (b ? 8 : 0)];
   }
   if (mod == 1) {
-    d->base += static_cast<uint64_t>(static_cast<int64_t>(static_cast<int8_t>(p[at])));
+    d->base += static_cast<uint64_t>(int64_t{static_cast<int8_t>(p[at])} * unit);
     at += 1;
   } else if (mod == 2 || no_base) {
     d->base += static_cast<uint64_t>(static_cast<int64_t>(Signed32(p + at)));
@@ -53,8 +55,36 @@ size_t DecodeMemory(const Machine& m, const uint8_t* p, bool x, bool b, Decoded*
   return at;
 }
 
+// VDPBF16PS, EVEX.F3.0F38.W0 52: registers have five bits, a displacement of one byte counts whole operands.
+bool DecodeEvex(const Machine& m, Decoded* d) {
+  const uint8_t* p = m.rip;
+  if (p[0] != 0x62 || (p[1] & 15) != 2 || (p[2] & 3) != 2 || p[4] != 0x52) return false;
+  *d = {};
+  d->evex = true;
+  d->opcode = p[4];
+  d->prefix = p[2] & 3;
+  d->w = (p[2] & 0x80) != 0;
+  d->broadcast = (p[3] & 16) != 0;
+  d->masked = (p[3] & 0x87) != 0;
+  d->length_code = p[3] >> 5 & 3;
+  const bool x = (p[1] & 0x40) == 0, b = (p[1] & 0x20) == 0;
+  d->vvvv = (~(p[2] >> 3) & 15) | ((p[3] & 8) == 0 ? 16 : 0);
+  d->modrm = p[5];
+  d->reg = ((p[5] >> 3) & 7) | ((p[1] & 0x80) == 0 ? 8 : 0) | ((p[1] & 16) == 0 ? 16 : 0);
+  d->is_register = p[5] >> 6 == 3;
+  size_t operand = 1;
+  if (d->is_register) {
+    d->rm = (p[5] & 7) | (b ? 8 : 0) | (x ? 16 : 0);
+  } else {
+    operand = DecodeMemory(m, p + 5, x, b, d->broadcast ? 4 : 64, d);
+  }
+  d->length = 5 + operand;
+  return true;
+}
+
 bool Decode(const Machine& m, Decoded* d) {
   const uint8_t* p = m.rip;
+  if (DecodeEvex(m, d)) return true;
   if (p[0] != 0xC4 || (p[1] & 31) != 2) return false;
   *d = {};
   d->opcode = p[3];
@@ -73,7 +103,7 @@ bool Decode(const Machine& m, Decoded* d) {
   if (d->is_register) {
     d->rm = (p[4] & 7) | (b ? 8 : 0);
   } else {
-    operand = DecodeMemory(m, p + 4, x, b, d);
+    operand = DecodeMemory(m, p + 4, x, b, 1, d);
   }
   d->length = 4 + operand;
   return true;
@@ -233,13 +263,61 @@ std::string Bf16Instruction(const Decoded& d, TileFile* tiles) {
 
 std::string VectorDot(const Decoded& d, Machine* m) {
   if (d.w) return "VPDPBUSD with VEX.W 1";
-  const uint8_t* a = m->ymm[d.vvvv];
-  const uint8_t* b = d.is_register ? m->ymm[d.rm] : reinterpret_cast<const uint8_t*>(d.base + d.stride);
+  const uint8_t* a = m->zmm[d.vvvv];
+  const uint8_t* b = d.is_register ? m->zmm[d.rm] : reinterpret_cast<const uint8_t*>(d.base + d.stride);
   uint32_t sums[8];
-  std::memcpy(sums, m->ymm[d.reg], sizeof(sums));
+  std::memcpy(sums, m->zmm[d.reg], sizeof(sums));
   for (int i = 0; i < 32; ++i) sums[i / 4] += static_cast<uint32_t>(a[i] * static_cast<int8_t>(b[i]));
-  std::memcpy(m->ymm[d.reg], sums, sizeof(sums));
-  m->ymm_changed = true;
+  std::memset(m->zmm[d.reg], 0, 64);  // a VEX instruction zeroes what lies above its result
+  std::memcpy(m->zmm[d.reg], sums, sizeof(sums));
+  m->vectors_changed = true;
+  return "";
+}
+
+struct BfPair {
+  float upper, lower;
+};
+BfPair PairAt(const uint8_t* p) { return {FromBf16(p + 2), FromBf16(p)}; }
+
+float Truncated(double exact) {
+  auto rounded = static_cast<float>(exact);
+  if (std::fabs(static_cast<double>(rounded)) > std::fabs(exact)) rounded = std::nextafter(rounded, 0.0f);
+  return rounded;
+}
+
+// The pseudo-code of the manual: the product of the upper halves is added, then that of the lower ones, each by an FMA. The
+// other orders are for numbers of one magnitude, whose sums are exact in double.
+float AddPair(PairOrder order, float sum, BfPair a, BfPair b) {
+  const double upper = static_cast<double>(a.upper) * b.upper, lower = static_cast<double>(a.lower) * b.lower;
+  switch (order) {
+    case PairOrder::kManual:
+      break;
+    case PairOrder::kSwapped:
+      return AddPair(PairOrder::kManual, sum, {a.lower, a.upper}, {b.lower, b.upper});
+    case PairOrder::kProductsFirst:
+      return sum + static_cast<float>(upper + lower);
+    case PairOrder::kRoundedOnce:
+      return static_cast<float>(sum + upper + lower);
+    case PairOrder::kTruncated:
+      return Truncated(Truncated(sum + upper) + lower);
+  }
+  return Flush(std::fma(a.lower, b.lower, Flush(std::fma(a.upper, b.upper, Flush(sum)))));
+}
+
+std::string PairDot(const Decoded& d, Machine* m) {
+  if (d.w || d.length_code != 2 || d.masked || (d.broadcast && d.is_register)) {
+    return "VDPBF16PS in a form that is not known here: with a mask, or not zmm";
+  }
+  if (!m->has_zmm) return "VDPBF16PS zmm without zmm registers";
+  const uint8_t* a = m->zmm[d.vvvv];
+  const uint8_t* b = d.is_register ? m->zmm[d.rm] : reinterpret_cast<const uint8_t*>(d.base + d.stride);
+  float sums[16];
+  std::memcpy(sums, m->zmm[d.reg], sizeof(sums));
+  for (int i = 0; i < 16; ++i) {
+    sums[i] = AddPair(m->pair_order, sums[i], PairAt(a + 4 * i), PairAt(d.broadcast ? b : b + 4 * i));
+  }
+  std::memcpy(m->zmm[d.reg], sums, sizeof(sums));
+  m->vectors_changed = true;
   return "";
 }
 
@@ -251,8 +329,8 @@ Outcome Execute(Machine& machine) {
   if (!Decode(machine, &d)) return outcome;
   outcome.known = true;
   outcome.length = d.length;
-  if (d.opcode == 0x50) {
-    outcome.problem = VectorDot(d, &machine);
+  if (d.opcode == 0x50 || d.evex) {
+    outcome.problem = d.evex ? PairDot(d, &machine) : VectorDot(d, &machine);
     return outcome;
   }
   outcome.is_tile = true;

@@ -6,6 +6,8 @@
 #include <cstdint>
 #include <string>
 
+#include "machine.h"
+
 namespace octavo::trap {
 
 // Once is enough; again does nothing.
@@ -20,6 +22,9 @@ Counts Executed();
 
 // The first refusal since the last call (the instruction was skipped); empty: none.
 std::string TakeProblem();
+
+// Of all threads from now on; the manual's at the start.
+void SetPairOrder(PairOrder order);
 
 // Tiles of this thread are in their initial state: a kernel must leave them so (TILERELEASE).
 bool TilesReleased();
