@@ -25,10 +25,13 @@ constexpr int64_t kColdBytes = int64_t{96} << 20;  // more than the L2 of any co
 // Sets of weights, 1.8 MB each; the float product displaces the first kind from L2.
 constexpr int64_t kSetsInL3 = 2, kSetsBeyondAllL2 = 4;
 
-// The work of a row, done in turns; the fastest time of each, and the fewest cycles of the first: its time multiplied by
-// the clock right after it (the clock falls while wide instructions run).
+// The work of a row, done in turns; the fastest time of each. Cycles are that time at the highest clock of all rounds: a
+// clock that something disturbed only ever looks too low, and would make cycles too few.
 class Turns {
  public:
+  // warm: each work runs once before it is timed, so that it finds its operands as what comes before it in a model leaves
+  // them, and not displaced by its peers.
+  explicit Turns(bool warm = false) : warm_(warm) {}
   // Returns the index of its time. Empty work: its time stays infinite.
   size_t Add(std::function<void()> work) {
     work_.push_back(std::move(work));
@@ -45,21 +48,23 @@ class Turns {
          ++round) {
       for (size_t i = 0; i < work_.size(); ++i) {
         if (!work_[i]) continue;
-        const double s = Seconds(work_[i]);
-        fastest_[i] = std::min(fastest_[i], s);
-        if (i == 0) cycles_ = std::min(cycles_, s * 1e9 * ClockGhz());
+        if (warm_) work_[i]();
+        fastest_[i] = std::min(fastest_[i], Seconds(work_[i]));
+        if (i == 0) clock_ghz_ = std::max(clock_ghz_, ClockGhz());
       }
       if (options.stop != nullptr && *options.stop) return false;
     }
     return true;
   }
   double operator[](size_t i) const { return fastest_[i]; }
-  double cycles() const { return cycles_; }
+  double Cycles(size_t i) const { return fastest_[i] * 1e9 * clock_ghz_; }
+  double clock_ghz() const { return clock_ghz_; }
 
  private:
+  bool warm_;
   std::vector<std::function<void()>> work_;
   std::vector<double> fastest_;
-  double cycles_ = std::numeric_limits<double>::infinity();
+  double clock_ghz_ = 0;
 };
 
 // x[m, 768] and `copies` sets of weights for Q, K and V, used one after the other.
@@ -186,7 +191,7 @@ LinearRow MeasureLinear(int64_t m, const Options& options, Report& report) {
 
   LinearRow row{.m = m};
   const auto macs = static_cast<double>(m * weight_bytes);
-  row.mac_per_cycle = macs / turns.cycles();
+  row.mac_per_cycle = macs / turns.Cycles(mine);
   if (dot.macs != 0) row.of_peak = macs / turns[mine] / (static_cast<double>(dot.macs) / turns[peak]);
   if (cold) {
     row.weights_gb_s = static_cast<double>(weight_bytes) / turns[mine] * 1e-9;
@@ -237,7 +242,7 @@ AttentionRow MeasureAttention(int64_t s, bool mask, const Options& options, Repo
   OneDnnGraphAttention graph_int8(ours.args, true), graph_floats(ours.args, false);
   if (report.graph_int8_problem.empty()) report.graph_int8_problem = graph_int8.problem();
   if (report.graph_f32_problem.empty()) report.graph_f32_problem = graph_floats.problem();
-  Turns turns;
+  Turns turns(true);  // kernel 1 has just written Q, K and V
   const size_t mine =
       turns.Add([&] { SdpaHeads(options.arch, ours.args, 0, kHeads, ours.packed.data(), ours.scratch.data()); });
   const size_t theirs = turns.Add([&] { int8.Run(); });
@@ -261,7 +266,7 @@ AttentionRow MeasureAttention(int64_t s, bool mask, const Options& options, Repo
       [&] { options.parallel(options.threads, share); });
   return {.s = s,
           .mask = mask,
-          .cycles_per_score = turns.cycles() / static_cast<double>(kHeads * s * s),
+          .cycles_per_score = turns.Cycles(mine) / static_cast<double>(kHeads * s * s),
           .over_onednn_int8 = turns[theirs] / turns[mine],
           .over_onednn_f32 = turns[in_float] / turns[mine],
           .over_graph_int8 = graph_int8.problem().empty() ? turns[fused] / turns[mine] : 0,
@@ -270,12 +275,12 @@ AttentionRow MeasureAttention(int64_t s, bool mask, const Options& options, Repo
 }
 
 void MeasurePeaks(const Options& options, Report& report) {
-  report.clock_ghz = ClockGhz();
   const PeakLoop dot = DotPeak(options.arch), fma = FmaPeak(options.arch);
   Turns turns;
   const size_t d = turns.Add(dot.run), f = turns.Add(fma.run);
   report.complete &=
       turns.Run({.arch = options.arch, .seconds = 0.2, .progress = {}, .stop = options.stop, .parallel = {}});
+  report.clock_ghz = turns.clock_ghz();
   report.dot = dot.instruction;
   report.fma = fma.instruction;
   const auto rate = [&](const PeakLoop& loop, double s) {

@@ -1,6 +1,8 @@
 // What the kernel pair reaches on this CPU beside what this CPU can do and beside oneDNN, all measured in one run on one
 // thread: `octavo bench --kernels`. Each sample of ours is followed by one of each peer and of the peak loop, so that all
-// see the same clock, and the fastest samples are compared: what disturbs a sample only ever makes it longer.
+// see the same clock, and the fastest samples are compared: what disturbs a sample only ever makes it longer. Peers displace
+// the weights of kernel 1 from L2, as the other layers of a model do; kernel 2 and its peers find Q, K and V in the caches,
+// as kernel 1 leaves them.
 #ifndef OCTAVO_KERNELS_BENCH_BENCH_H_
 #define OCTAVO_KERNELS_BENCH_BENCH_H_
 

@@ -70,9 +70,9 @@ struct S16PairEngine : S16Engine {
 
 inline constexpr size_t kPairUnit = 16;  // steps; a piece is as many units as fit
 
-// Steps from p on, of at most `steps`, in which all rows stay in s16. 0: not even one unit.
+// Steps from p on, of at most `steps`, in which all rows stay in s16. 0: not even one unit. Rarely needed: out of line.
 template <size_t kR>
-HWY_INLINE size_t PieceSteps(const uint8_t* p, size_t stride, size_t steps) {
+HWY_NOINLINE size_t PieceSteps(const uint8_t* p, size_t stride, size_t steps) {
   namespace hn = hwy::HWY_NAMESPACE;
   const hn::Full128<uint8_t> d;
   const hn::Full128<uint32_t> du;
