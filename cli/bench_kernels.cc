@@ -35,10 +35,11 @@ void PrintTable(const Report& r) {
                     l.weights_gb_s == 0 ? "" : Share(l.of_bandwidth), Ratio(l.over_onednn_int8),
                     Ratio(l.over_onednn_f32), Ratio(l.speedup)});
   }
-  std::printf("%s\nkernel 2, exact mode, 12 heads of 64, one thread (oneDNN: matmul, softmax, matmul; Graph: one partition)\n",
-              Table(rows, {0, 1, 2, 3, 4, 5, 6, 7, 8, 9}).c_str());
-  rows = {{"S", "mask", "cycles/score", "to oneDNN int8", "to oneDNN fp32", "to oneDNN Graph int8", "to oneDNN Graph fp32",
-           std::format("{} threads", r.threads)}};
+  std::printf(
+      "%s\nkernel 2, exact mode, 12 heads of 64, one thread (oneDNN: matmul, softmax, matmul; Graph: one partition)\n",
+      Table(rows, {0, 1, 2, 3, 4, 5, 6, 7, 8, 9}).c_str());
+  rows = {{"S", "mask", "cycles/score", "to oneDNN int8", "to oneDNN fp32", "to oneDNN Graph int8",
+           "to oneDNN Graph fp32", std::format("{} threads", r.threads)}};
   for (const auto& a : r.attention) {
     rows.push_back({std::to_string(a.s), a.mask ? "float" : "none", std::format("{:.2f}", a.cycles_per_score),
                     Ratio(a.over_onednn_int8), Ratio(a.over_onednn_f32), Ratio(a.over_graph_int8),
@@ -46,7 +47,8 @@ void PrintTable(const Report& r) {
   }
   std::printf("%s", Table(rows, {0, 2, 3, 4, 5, 6, 7}).c_str());
   for (const std::string* problem : {&r.graph_int8_problem, &r.graph_f32_problem}) {
-    if (!problem->empty()) std::printf("%s: %s\n", problem == &r.graph_int8_problem ? "int8" : "fp32", problem->c_str());
+    if (problem->empty()) continue;
+    std::printf("%s: %s\n", problem == &r.graph_int8_problem ? "int8" : "fp32", problem->c_str());
   }
 }
 

@@ -56,7 +56,7 @@ struct Report {
   double clock_ghz = 0;
   std::string dot, fma;  // the instructions of the peak loops
   double dot_mac_per_cycle = 0, fma_per_cycle = 0, read_gb_s = 0;
-  bool onednn_limited = true;  // oneDNN is kept to the same instructions
+  bool onednn_limited = true;                         // oneDNN is kept to the same instructions
   std::string graph_int8_problem, graph_f32_problem;  // why oneDNN Graph is no peer in the first such row; empty: it is
   std::vector<LinearRow> linear;
   std::vector<AttentionRow> attention;
