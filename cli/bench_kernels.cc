@@ -15,6 +15,9 @@ using kernels::bench::Report;
 std::string Ratio(double r) { return r == 0 ? "-" : std::format("{:.2f}x", r); }
 std::string Share(double s) { return s == 0 ? "-" : std::format("{:.0f} %", s * 100); }
 
+// What was not measured has no ratio.
+nlohmann::ordered_json RatioOrNull(double r) { return r == 0 ? nlohmann::ordered_json() : nlohmann::ordered_json(r); }
+
 void PrintTable(const Report& r) {
   std::printf(
       "%s; kernels for %s\nclock %.2f GHz; at most %.1f MAC/cycle (%s), %.1f float FMA/cycle (%s); reads %.1f GB/s\n",
@@ -32,14 +35,21 @@ void PrintTable(const Report& r) {
                     l.weights_gb_s == 0 ? "" : Share(l.of_bandwidth), Ratio(l.over_onednn_int8),
                     Ratio(l.over_onednn_f32), Ratio(l.speedup)});
   }
-  std::printf("%s\nkernel 2, exact mode, 12 heads of 64, one thread (oneDNN: matmul, softmax, matmul)\n",
-              Table(rows, {0, 1, 2, 3, 4, 5, 6, 7, 8, 9}).c_str());
-  rows = {{"S", "mask", "cycles/score", "to oneDNN int8", "to oneDNN fp32", std::format("{} threads", r.threads)}};
+  std::printf(
+      "%s\nkernel 2, exact mode, 12 heads of 64, one thread (oneDNN: matmul, softmax, matmul; Graph: one partition)\n",
+      Table(rows, {0, 1, 2, 3, 4, 5, 6, 7, 8, 9}).c_str());
+  rows = {{"S", "mask", "cycles/score", "to oneDNN int8", "to oneDNN fp32", "to oneDNN Graph int8",
+           "to oneDNN Graph fp32", std::format("{} threads", r.threads)}};
   for (const auto& a : r.attention) {
     rows.push_back({std::to_string(a.s), a.mask ? "float" : "none", std::format("{:.2f}", a.cycles_per_score),
-                    Ratio(a.over_onednn_int8), Ratio(a.over_onednn_f32), Ratio(a.speedup)});
+                    Ratio(a.over_onednn_int8), Ratio(a.over_onednn_f32), Ratio(a.over_graph_int8),
+                    Ratio(a.over_graph_f32), Ratio(a.speedup)});
   }
-  std::printf("%s", Table(rows, {0, 2, 3, 4, 5}).c_str());
+  std::printf("%s", Table(rows, {0, 2, 3, 4, 5, 6, 7}).c_str());
+  for (const std::string* problem : {&r.graph_int8_problem, &r.graph_f32_problem}) {
+    if (problem->empty()) continue;
+    std::printf("%s: %s\n", problem == &r.graph_int8_problem ? "int8" : "fp32", problem->c_str());
+  }
 }
 
 void PrintJson(const Report& r) {
@@ -52,6 +62,8 @@ void PrintJson(const Report& r) {
                                  {"read_gb_s", r.read_gb_s},
                                  {"threads", r.threads},
                                  {"onednn_limited", r.onednn_limited},
+                                 {"onednn_graph_int8_problem", r.graph_int8_problem},
+                                 {"onednn_graph_f32_problem", r.graph_f32_problem},
                                  {"complete", r.complete}};
   auto& linear = json["kernel1"] = nlohmann::ordered_json::array();
   for (const auto& l : r.linear) {
@@ -65,7 +77,7 @@ void PrintJson(const Report& r) {
                       {"weights_gb_s", l.weights_gb_s},
                       {"of_bandwidth", l.of_bandwidth},
                       {"over_onednn_int8", l.over_onednn_int8},
-                      {"over_onednn_f32", l.over_onednn_f32},
+                      {"over_onednn_f32", RatioOrNull(l.over_onednn_f32)},
                       {"speedup", l.speedup}});
   }
   auto& attention = json["kernel2"] = nlohmann::ordered_json::array();
@@ -77,6 +89,8 @@ void PrintJson(const Report& r) {
                          {"cycles_per_score", a.cycles_per_score},
                          {"over_onednn_int8", a.over_onednn_int8},
                          {"over_onednn_f32", a.over_onednn_f32},
+                         {"over_onednn_graph_int8", RatioOrNull(a.over_graph_int8)},
+                         {"over_onednn_graph_f32", RatioOrNull(a.over_graph_f32)},
                          {"speedup", a.speedup}});
   }
   std::printf("%s\n", json.dump(1).c_str());

@@ -10,6 +10,7 @@
 #include <random>
 
 #include "octavo/kernels/bench/onednn.h"
+#include "octavo/kernels/bench/onednn_graph.h"
 #include "octavo/kernels/bench/peak.h"
 #include "octavo/kernels/gemm/gemm_f32.h"
 #include "octavo/kernels/qkv/qkv.h"
@@ -238,11 +239,18 @@ struct AttentionProblem {
 AttentionRow MeasureAttention(int64_t s, bool mask, const Options& options, Report& report) {
   AttentionProblem ours(s, mask, options.arch);
   OneDnnAttention int8(kHeads, s, kHeadSize, true), floats(kHeads, s, kHeadSize, false);
+  OneDnnGraphAttention graph_int8(ours.args, true), graph_floats(ours.args, false);
+  if (report.graph_int8_problem.empty()) report.graph_int8_problem = graph_int8.problem();
+  if (report.graph_f32_problem.empty()) report.graph_f32_problem = graph_floats.problem();
   Turns turns(true);  // kernel 1 has just written Q, K and V
   const size_t mine =
       turns.Add([&] { SdpaHeads(options.arch, ours.args, 0, kHeads, ours.packed.data(), ours.scratch.data()); });
   const size_t theirs = turns.Add([&] { int8.Run(); });
   const size_t in_float = turns.Add([&] { floats.Run(); });
+  const auto peer = [&](OneDnnGraphAttention& graph) {
+    return turns.Add(graph.problem().empty() ? [&] { graph.Run(); } : std::function<void()>());
+  };
+  const size_t fused = peer(graph_int8), fused_float = peer(graph_floats);
   report.complete &= turns.Run(options);
   std::vector<AlignedArray<uint8_t>> packed, scratch;
   for (int i = 0; i < options.threads; ++i) {
@@ -261,6 +269,8 @@ AttentionRow MeasureAttention(int64_t s, bool mask, const Options& options, Repo
           .cycles_per_score = turns.Cycles(mine) / static_cast<double>(kHeads * s * s),
           .over_onednn_int8 = turns[theirs] / turns[mine],
           .over_onednn_f32 = turns[in_float] / turns[mine],
+          .over_graph_int8 = graph_int8.problem().empty() ? turns[fused] / turns[mine] : 0,
+          .over_graph_f32 = graph_floats.problem().empty() ? turns[fused_float] / turns[mine] : 0,
           .speedup = speedup};
 }
 

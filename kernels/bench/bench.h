@@ -46,6 +46,7 @@ struct AttentionRow {
   bool mask = false;
   double cycles_per_score = 0;
   double over_onednn_int8 = 0, over_onednn_f32 = 0;  // its matmul + softmax + matmul / ours
+  double over_graph_int8 = 0, over_graph_f32 = 0;    // its Graph API's one partition / ours; 0: no such peer
   double speedup = 0;                                // as LinearRow's
 };
 
@@ -55,7 +56,8 @@ struct Report {
   double clock_ghz = 0;
   std::string dot, fma;  // the instructions of the peak loops
   double dot_mac_per_cycle = 0, fma_per_cycle = 0, read_gb_s = 0;
-  bool onednn_limited = true;  // oneDNN is kept to the same instructions
+  bool onednn_limited = true;                         // oneDNN is kept to the same instructions
+  std::string graph_int8_problem, graph_f32_problem;  // why oneDNN Graph is no peer in the first such row; empty: it is
   std::vector<LinearRow> linear;
   std::vector<AttentionRow> attention;
   int threads = 1;       // of the speedups
