@@ -121,7 +121,7 @@ inline bool GroupSoftmax(const Group& g, const Span& span) {
     const ScoreRows rows = g.Rows(static_cast<size_t>(head * s.q_len + row));
     const Block<SdpaFloatArgs> block = {args, g.layout.of, nullptr, g.scratch, g.batch, g.kv_head * g.heads() + head,
                                         row};
-    alignas(64) float sum[kRowSlots];
+    RowSlots<float> sum;
     if (!Softmax<kR, false>(block, rows, 1.0f, span, sum)) done = false;
     const ScoreRows part = Part(rows, span.begin, span.end);
     for (size_t r = 0; r < kR; ++r) Divide(part, r, sum[r], args.nan_guard);

@@ -140,7 +140,7 @@ bool DecodeProbs(const DecodeRows& d, const ProbQuant& quant, const Span& span, 
   const SdpaInt8Args& args = d.args;
   const SdpaLayout& l = d.layout.rows;
   const ScoreRows row = d.ScoresOf(i);
-  alignas(64) float sum[kRowSlots];
+  RowSlots<float> sum;
   if (!Softmax<1, true>(d.BlockOf(i), row, args.q_scale * args.k_scale, span, sum)) return false;
   int32_t row_sum = 0;
   QuantizeSpan<E>(quant, row, 0, span, l.k16, sum[0], d.probs + static_cast<size_t>(i) * l.p_stride, &row_sum);

@@ -57,7 +57,7 @@ struct Split {
 template <bool kInt, class Args>
 float ScoresOfPart(const Block<Args>& block, const ScoreRows& row, float factor, const Span& own) {
   const SdpaVisibility& see = block.args.visibility;
-  alignas(64) float max[kRowSlots] = {-std::numeric_limits<float>::infinity()};
+  RowSlots<float> max = {{-std::numeric_limits<float>::infinity()}};
   if (own.begin >= own.end) return max[0];
   const internal::KeyRange seen = internal::VisibleKeys(see.window, block.args.shape, block.row);
   const bool all = see.keep.data == nullptr && seen.begin <= static_cast<int64_t>(own.begin) &&
@@ -74,7 +74,7 @@ inline void ExpOfPart(const Split& split, const ScoreRows& rows, size_t count) {
   const Span own = split.Own();
   for (size_t r = 0; r < count && own.begin < own.end; ++r) {
     const float max = split.Max(r);
-    alignas(64) float unused[kRowSlots];
+    RowSlots<float> unused;
     ExpPass<1>(Part(rows.From(r), own.begin, own.end), &max, unused);
   }
 }

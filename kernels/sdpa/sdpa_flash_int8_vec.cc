@@ -148,7 +148,7 @@ void FlashInt8Block(const Block<SdpaInt8Args>& block, const FlashRows& state, si
   TileRows<E, kR>(products, block.packed + span.begin * l.d_steps * 4,
                   reinterpret_cast<const int32_t*>(block.packed + l.k_columns_at) + span.begin,
                   (span.padded - span.begin) / 16);
-  alignas(64) float now[kRowSlots];  // FoldRows writes as many
+  RowSlots<float> now;
   float change[kR];
   const float factor = tile.q_scale * tile.k_scale;
   if (internal::HasWindow(tile.visibility.window) || tile.visibility.keep.data != nullptr) {

@@ -97,7 +97,7 @@ void FlashBlock(const Block<SdpaFloatArgs>& block, int64_t kv_head, uint8_t* pac
     TileRows<FloatEngine, kR>(ScoreArgs(block, rows), block.packed, nullptr, l.k16 / 16);
   }
   const SdpaVisibility& see = tile.visibility;
-  alignas(64) float now[kRowSlots], tile_sum[kRowSlots];  // FoldRows writes as many
+  RowSlots<float> now, tile_sum;
   float from[kR], change[kR];
   if (internal::HasWindow(see.window) || see.keep.data != nullptr) {
     VisibleScores<kR, false>(block, rows, 1.0f, Span{0, keys, l.k16, true}, now);

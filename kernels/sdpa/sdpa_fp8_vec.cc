@@ -142,7 +142,7 @@ bool Probabilities(const Block<SdpaInt8Args>& block, size_t first, const Fp8Ends
     Scale(rows.Row(r) + span.begin, span.padded - span.begin, args.q_scale * args.k_scale);
   const Block<SdpaInt8Args> own = {
       args, l, block.packed, block.scratch, block.batch, block.head, block.row + static_cast<int64_t>(first)};
-  alignas(64) float sum[kRowSlots];
+  RowSlots<float> sum;
   if (!Softmax<kR, false>(own, rows, 1.0f, span, sum)) return false;
   const ScoreRows part = Part(rows, span.begin, span.end);
   const size_t bytes = (span.padded - span.begin) / F::kPerWord * 4;

@@ -184,10 +184,10 @@ HWY_INLINE void PrepareQuery(const SdpaInt8Args& args, const uint8_t* q, const S
   }
 }
 
-// kR query rows; terms: room for kRowSlots.
+// kR query rows.
 template <class E, size_t kR>
 HWY_INLINE void PrepareQueries(const SdpaInt8Args& args, const uint8_t* q, const SdpaLayout& l, uint8_t* out,
-                               int32_t* terms) {
+                               RowSlots<int32_t>& terms) {
   const int64_t stride = args.q_strides.row;
 #if HWY_TARGET <= HWY_AVX3_DL
   if constexpr (E::kPerWord == 4) {
@@ -199,8 +199,8 @@ HWY_INLINE void PrepareQueries(const SdpaInt8Args& args, const uint8_t* q, const
       const auto sum = FlipQuery(q + static_cast<int64_t>(r) * stride, width, f.q_flip, out + r * l.q_stride);
       sums[r] = {hn::BitCast(F16D(), sum)};
     }
-    FoldRows<kR>(sums, AddIntOp(), reinterpret_cast<float*>(terms));
-    for (size_t r = 0; r < kRowSlots; ++r) terms[r] *= -f.k_zero;
+    FoldRows<kR>(sums, AddIntOp(), terms);
+    for (int32_t& term : terms.at) term *= -f.k_zero;
     return;
   }
 #endif
@@ -253,10 +253,10 @@ HWY_INLINE void QuantizeSpan(const ProbQuant& quant, const ScoreRows& rows, size
   *row_sum += quant.zero * static_cast<int32_t>(span.begin + k16 - span.padded);
 }
 
-// The probabilities of kR rows of a span, at p + r * stride; row_sums: room for kRowSlots.
+// The probabilities of kR rows of a span, at p + r * stride.
 template <class E, size_t kR>
 HWY_INLINE void QuantizeSpans(const ProbQuant& quant, const ScoreRows& rows, const Span& span, size_t k16,
-                              const float* sum, uint8_t* p, size_t stride, int32_t* row_sums) {
+                              const RowSlots<float>& sum, uint8_t* p, size_t stride, RowSlots<int32_t>& row_sums) {
 #if HWY_TARGET <= HWY_AVX3_DL
   if constexpr (E::kPerWord == 4) {
     if ((quant.zero == 0 || span.whole) &&

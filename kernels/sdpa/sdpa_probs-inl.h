@@ -61,11 +61,10 @@ HWY_INLINE ProbInterval IntervalOf(const ProbQuant& quant, float sum) {
   const float factor = 1.0f / (sum * quant.p_scale);
   return {factor * (1 - 0x1.8p-22f), factor * (1 + 0x1.8p-22f)};
 }
-// Of up to kRowSlots rows.
 struct ProbIntervals {
-  alignas(64) float low[kRowSlots], high[kRowSlots];
+  RowSlots<float> low, high;
 
-  HWY_INLINE ProbIntervals(const ProbQuant& quant, const float* sum) {
+  HWY_INLINE ProbIntervals(const ProbQuant& quant, const RowSlots<float>& sum) {
     for (size_t r = 0; r < kRowSlots; ++r) {
       const ProbInterval of_row = IntervalOf(quant, sum[r]);
       low[r] = of_row.low, high[r] = of_row.high;
@@ -137,11 +136,11 @@ HWY_INLINE void QuantizeByInterval(const ProbQuant& quant, const ProbInterval& i
   }
 }
 
-// Rows of e to u8 at p + r * stride; row_sum[r] (room for kRowSlots) = the sum of the bytes, padding (the zero point)
+// Rows of e to u8 at p + r * stride; row_sum[r] = the sum of the bytes, padding (the zero point)
 // included. False: nothing of it holds, a row needs its divisions.
 template <size_t kR>
-HWY_INLINE bool QuantizeRowsByInterval(const ProbQuant& quant, const ScoreRows& e, const float* sum, uint8_t* p,
-                                       size_t stride, int32_t* row_sum) {
+HWY_INLINE bool QuantizeRowsByInterval(const ProbQuant& quant, const ScoreRows& e, const RowSlots<float>& sum, uint8_t* p,
+                                       size_t stride, RowSlots<int32_t>& row_sum) {
   namespace hn = hwy::HWY_NAMESPACE;
   const ProbIntervals intervals(quant, sum);
   bool usable = true;
@@ -155,7 +154,7 @@ HWY_INLINE bool QuantizeRowsByInterval(const ProbQuant& quant, const ScoreRows& 
     QuantizeByInterval(quant, intervals[r], e.Row(r), e.keys, p + r * stride, doubt, total);
     totals[r] = {hn::BitCast(F16D(), total)};
   }
-  FoldRows<kR>(totals, AddIntOp(), reinterpret_cast<float*>(row_sum));
+  FoldRows<kR>(totals, AddIntOp(), row_sum);
   return hn::AllTrue(S32D(), hn::Eq(doubt, hn::Zero(S32D())));
 }
 

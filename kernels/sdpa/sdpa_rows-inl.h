@@ -114,9 +114,10 @@ HWY_INLINE void ScoreLanes(const ScoreRows& rows, F16 factor, F16 scale, const M
   for (size_t r = 0; r < kR; ++r) max[r] = m[r];
 }
 
-// max[r]: over the row. Room for kRowSlots, as for every result of FoldRows.
+// max[r]: over the row.
 template <size_t kR, bool kInt, bool kScale, bool kMask>
-HWY_INLINE void ScorePass(const ScoreRows& rows, float factor, float scale, const MaskRows& mask, float* max) {
+HWY_INLINE void ScorePass(const ScoreRows& rows, float factor, float scale, const MaskRows& mask,
+                          RowSlots<float>& max) {
   constexpr size_t kOnce = kScoreRowsAtOnce<kR>;
   static_assert(kR % kOnce == 0);
   F16 lanes[kR];
@@ -180,9 +181,9 @@ HWY_INLINE void ExpRows(const ScoreRows& rows, const float* max, size_t next, Ex
 }
 #endif
 
-// e = Exp(s - max), over s, and the sums of the rows (room for kRowSlots).
+// e = Exp(s - max), over s, and the sums of the rows.
 template <size_t kR>
-HWY_INLINE void ExpPass(const ScoreRows& rows, const float* max, float* sum) {
+HWY_INLINE void ExpPass(const ScoreRows& rows, const float* max, RowSlots<float>& sum) {
   F16 total[kR];
 #if HWY_TARGET == HWY_AVX2
   for (size_t r = 0; r < kR; ++r) total[r] = ExpRow(rows, r, max[r]);

@@ -55,7 +55,8 @@ HWY_INLINE MaskRows MaskOf(const Block<Args>& block, size_t first) {
 }
 
 template <size_t kR, bool kInt, bool kScale>
-HWY_INLINE void Scores(const ScoreRows& rows, const MaskRows& mask, float factor, float scale, float* max) {
+HWY_INLINE void Scores(const ScoreRows& rows, const MaskRows& mask, float factor, float scale,
+                       RowSlots<float>& max) {
   if (mask.data == nullptr) {
     ScorePass<kR, kInt, kScale, false>(rows, factor, scale, mask, max);
   } else {
@@ -97,7 +98,7 @@ HWY_INLINE void AlibiPass(const ScoreRows& rows, int64_t first, int64_t position
 // For integer sums, a scale that is a power of two joins the factor: it rounds nothing, and neither does the product.
 template <size_t kR, bool kInt, class Args>
 HWY_NOINLINE void MaskedScores(const Block<Args>& block, const ScoreRows& all, size_t begin, size_t end, float factor,
-                               float* max) {
+                               RowSlots<float>& max) {
   const ScoreRows rows = Part(all, begin, end);
   const SdpaVisibility& see = block.args.visibility;
   const float cap = block.args.softcap;
@@ -146,7 +147,7 @@ HWY_INLINE hwy::HWY_NAMESPACE::Mask<S32D> Kept(const SdpaBoolMask& keep, int64_t
 
 // Hidden keys get their score; max[r] anew. What lies beyond the keys stays -inf.
 template <size_t kR, class Args>
-HWY_NOINLINE void HidePass(const Block<Args>& block, const ScoreRows& rows, int64_t first, float* max) {
+HWY_NOINLINE void HidePass(const Block<Args>& block, const ScoreRows& rows, int64_t first, RowSlots<float>& max) {
   namespace hn = hwy::HWY_NAMESPACE;
   const F16D d;
   const S32D di;
@@ -179,7 +180,7 @@ HWY_NOINLINE void HidePass(const Block<Args>& block, const ScoreRows& rows, int6
 // The keys of the span in up to three parts, of which the middle one is seen by every row.
 template <size_t kR, bool kInt, class Args>
 HWY_INLINE void VisibleScores(const Block<Args>& block, const ScoreRows& rows, float factor, const Span& span,
-                              float* max) {
+                              RowSlots<float>& max) {
   const SdpaVisibility& see = block.args.visibility;
   size_t cuts[2] = {span.end, span.end};
   if (see.keep.data == nullptr) {
@@ -194,7 +195,7 @@ HWY_INLINE void VisibleScores(const Block<Args>& block, const ScoreRows& rows, f
   for (int part = 0; part < 3; ++part) {
     const size_t to = part < 2 ? cuts[part] : span.end;
     if (to > from) {
-      alignas(64) float part_max[kRowSlots];
+      RowSlots<float> part_max;
       MaskedScores<kR, kInt>(block, rows, from, to, factor, part_max);
       if (part != 1) HidePass<kR>(block, Part(rows, from, to), static_cast<int64_t>(from), part_max);
       for (size_t r = 0; r < kR; ++r) max[r] = part_max[r] > max[r] ? part_max[r] : max[r];
@@ -203,18 +204,19 @@ HWY_INLINE void VisibleScores(const Block<Args>& block, const ScoreRows& rows, f
   }
 }
 
-// Scores of kR rows to exponentials and their sums (room for kRowSlots). False: a key outside the span would not have been 0.
+// Scores of kR rows to exponentials and their sums. False: a key outside the span would not have been 0.
 template <size_t kR, bool kInt, class Args>
-HWY_INLINE bool Softmax(const Block<Args>& block, const ScoreRows& rows, float factor, const Span& span, float* sum) {
+HWY_INLINE bool Softmax(const Block<Args>& block, const ScoreRows& rows, float factor, const Span& span,
+                        RowSlots<float>& sum) {
   constexpr float kGone = 128.0f;  // Exp(-kGone) is 0 (quant::constants::kExpMin)
   const SdpaVisibility& see = block.args.visibility;
-  alignas(64) float max[kRowSlots];
+  RowSlots<float> max;
   if (!internal::HasWindow(see.window) && see.keep.data == nullptr) {
     MaskedScores<kR, kInt>(block, rows, span.begin, span.end, factor, max);
   } else {
     VisibleScores<kR, kInt>(block, rows, factor, span, max);
   }
-  ExpPass<kR>(Part(rows, span.begin, span.end), max, sum);
+  ExpPass<kR>(Part(rows, span.begin, span.end), max.at, sum);
   // A guarded row without meaning is 0 at every key.
   if (span.whole || (block.args.nan_guard && see.hidden_value == -std::numeric_limits<float>::infinity())) return true;
   bool gone = true;

@@ -81,16 +81,16 @@ HWY_INLINE void ScoreGroup(const Block<SdpaInt8Args>& block, const Span& span, c
 // Second product, output. row_sums: of the codes (pairs: PairSums16).
 template <class E, size_t kR>
 HWY_INLINE void ValueGroup(const Block<SdpaInt8Args>& block, const OutputForm& form, const ProbQuant& quant,
-                           const Span& span, const uint8_t* p, const int32_t* row_sums, int32_t* out) {
+                           const Span& span, const uint8_t* p, const RowSlots<int32_t>& row_sums, int32_t* out) {
   using Values = typename E::Values;
   const SdpaInt8Args& args = block.args;
   const SdpaLayout& l = block.layout;
   const auto v_zero = static_cast<uint32_t>(FormsOf(args).v_zero);
   const auto term = [&](int32_t sum) { return static_cast<int32_t>(0 - v_zero * static_cast<uint32_t>(sum)); };
-  alignas(64) int32_t terms[kRowSlots];
+  RowSlots<int32_t> terms;
   const uint8_t* v = block.packed + l.v_at;
   TileArgs<int32_t> values = ValueArgs<Values>(l, quant, span, p, &v);
-  values.out = out, values.row_terms = v_zero == 0 ? nullptr : terms;
+  values.out = out, values.row_terms = v_zero == 0 ? nullptr : terms.at;
   if constexpr (kAddsToOut<Values>) {
     bool whole = true;
     for (size_t r = 0; r < kR; ++r) {
@@ -117,23 +117,23 @@ bool Int8Block(const Block<SdpaInt8Args>& block, const OutputForm& form, const P
         args, l, block.packed, block.scratch, block.batch, block.head, block.row + static_cast<int64_t>(g * kR)};
   };
   const auto rows_at = [&](size_t at, size_t stride, size_t g) { return block.scratch + at + g * kR * stride; };
-  alignas(64) int32_t terms[kGroups][kRowSlots] = {};
+  RowSlots<int32_t> terms[kGroups] = {};
   for (size_t g = 0; g < kGroups; ++g) {
     const int64_t at = OffsetOf(args.q_strides, block.batch, block.head, group(g).row);
     PrepareQueries<E, kR>(args, static_cast<const uint8_t*>(args.q) + at, l, rows_at(l.q_at, l.q_stride, g), terms[g]);
   }
   for (size_t g = 0; g < kGroups; ++g) {
-    ScoreGroup<E, kR>(group(g), span, rows_at(l.q_at, l.q_stride, g), terms[g],
+    ScoreGroup<E, kR>(group(g), span, rows_at(l.q_at, l.q_stride, g), terms[g].at,
                       rows_at(l.scores_at, l.score_stride, g));
   }
-  alignas(64) float sum[kGroups][kRowSlots];
+  RowSlots<float> sum[kGroups];
   const auto rows_of = [&](size_t g) {
     return ScoreRows{rows_at(l.scores_at, l.score_stride, g), l.score_stride, static_cast<size_t>(args.shape.k_len)};
   };
   for (size_t g = 0; g < kGroups; ++g) {
     if (!Softmax<kR, true>(group(g), rows_of(g), args.q_scale * args.k_scale, span, sum[g])) return false;
   }
-  alignas(64) int32_t row_sums[kGroups][kRowSlots] = {};
+  RowSlots<int32_t> row_sums[kGroups] = {};
   for (size_t g = 0; g < kGroups; ++g) {
     QuantizeSpans<typename E::Values, kR>(quant, rows_of(g), span, l.k16, sum[g], rows_at(l.p_at, l.p_stride, g),
                                           l.p_stride, row_sums[g]);
@@ -160,7 +160,7 @@ bool FloatBlock(const Block<SdpaFloatArgs>& block, const Span& span) {
                                   nullptr};
   TileRows<FloatEngine, kR>(scores, block.packed + span.begin * l.d_steps * 4, nullptr,
                             (span.padded - span.begin) / 16);
-  alignas(64) float sum[kRowSlots];
+  RowSlots<float> sum;
   if (!Softmax<kR, false>(block, rows, 1.0f, span, sum)) return false;
   const ScoreRows part = Part(rows, span.begin, span.end);
   for (size_t r = 0; r < kR; ++r) {
@@ -261,10 +261,10 @@ bool TileBlock(const Block<SdpaInt8Args>& block, int64_t count, const OutputForm
     const auto at = static_cast<size_t>(first);
     const Block<SdpaInt8Args> part = {args, l, block.packed, block.scratch, block.batch, block.head, block.row + first};
     const ScoreRows score_rows = {base + at * l.score_stride, l.score_stride, static_cast<size_t>(args.shape.k_len)};
-    alignas(64) float sum[kRowSlots];
+    RowSlots<float> sum;
     done = done && Softmax<kR, true>(part, score_rows, args.q_scale * args.k_scale, span, sum);
     if (!done) return;
-    alignas(64) int32_t row_sums[kRowSlots];
+    RowSlots<int32_t> row_sums;
     QuantizeSpans<AmxEngine, kR>(quant, score_rows, span, l.k16, sum, p + at * l.p_stride, l.p_stride, row_sums);
     for (size_t r = 0; r < kR; ++r)
       terms[at + r] = static_cast<int32_t>(-static_cast<int64_t>(forms.v_zero) * row_sums[r]);

@@ -7,6 +7,7 @@
 #define OCTAVO_KERNELS_SIMD_LANES16_INL_H_
 #endif
 
+#include <bit>
 #include <cstddef>
 #include <cstdint>
 
@@ -145,7 +146,14 @@ struct AddIntOp {  // of the bits
 HWY_INLINE float SumLanes(F16 x) { return Fold16(x, AddOp()); }
 HWY_INLINE float MaxLane(F16 x) { return Fold16(x, MaxOp()); }
 
-inline constexpr size_t kRowSlots = 8;  // floats that FoldRows writes
+// A number for each row of a block: kRowSlots of them, for FoldRows writes that many.
+inline constexpr size_t kRowSlots = 8;
+template <class T>
+struct alignas(64) RowSlots {
+  T at[kRowSlots];
+  HWY_INLINE T& operator[](size_t r) { return at[r]; }
+  HWY_INLINE const T& operator[](size_t r) const { return at[r]; }
+};
 
 // Fold16 of six rows, each result in the lane of its row: 21 operations instead of 48 (AVX2 25 instead of 42), and one
 // chain of them instead of six.
@@ -183,13 +191,15 @@ HWY_INLINE hwy::HWY_NAMESPACE::Vec256<float> FoldSix(const F16 (&v)[6], Op op) {
 #endif
 }
 
-// out[r] = Fold16(v[r], op) for kR <= 6 rows; writes kRowSlots floats at an address divisible by 32 where kR is 6.
-template <size_t kR, class Op>
-HWY_INLINE void FoldRows(const F16 (&v)[kR], Op op, float* out) {
+// out[r] = the bits of Fold16(v[r], op) for kR <= 6 rows; where kR is 6, the slots behind them repeat rows 4 and 5.
+template <size_t kR, class Op, class T>
+HWY_INLINE void FoldRows(const F16 (&v)[kR], Op op, RowSlots<T>& out) {
+  namespace hn = hwy::HWY_NAMESPACE;
   if constexpr (kR == 6) {
-    hwy::HWY_NAMESPACE::Store(FoldSix(v, op), hwy::HWY_NAMESPACE::Full256<float>(), out);
+    const hn::Full256<T> d;
+    hn::Store(hn::BitCast(d, FoldSix(v, op)), d, out.at);
   } else {
-    for (size_t r = 0; r < kR; ++r) out[r] = Fold16(v[r], op);
+    for (size_t r = 0; r < kR; ++r) out[r] = std::bit_cast<T>(Fold16(v[r], op));
   }
 }
 
