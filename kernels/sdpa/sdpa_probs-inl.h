@@ -139,12 +139,13 @@ HWY_INLINE void QuantizeByInterval(const ProbQuant& quant, const ProbInterval& i
 // Rows of e to u8 at p + r * stride; row_sum[r] = the sum of the bytes, padding (the zero point)
 // included. False: nothing of it holds, a row needs its divisions.
 template <size_t kR>
-HWY_INLINE bool QuantizeRowsByInterval(const ProbQuant& quant, const ScoreRows& e, const RowSlots<float>& sum, uint8_t* p,
-                                       size_t stride, RowSlots<int32_t>& row_sum) {
+HWY_INLINE bool QuantizeRowsByInterval(const ProbQuant& quant, const ScoreRows& e, const RowSlots<float>& sum,
+                                       uint8_t* p, size_t stride, RowSlots<int32_t>& row_sum) {
   namespace hn = hwy::HWY_NAMESPACE;
   const ProbIntervals intervals(quant, sum);
   bool usable = true;
-  for (size_t r = 0; r < kR; ++r) usable = usable && IsUsable(quant, intervals[r], static_cast<float>(255 - quant.zero));
+  for (size_t r = 0; r < kR; ++r)
+    usable = usable && IsUsable(quant, intervals[r], static_cast<float>(255 - quant.zero));
   if (!usable) return false;
   S32V doubt = hn::Zero(S32D());
   F16 totals[kR];

@@ -55,8 +55,7 @@ HWY_INLINE MaskRows MaskOf(const Block<Args>& block, size_t first) {
 }
 
 template <size_t kR, bool kInt, bool kScale>
-HWY_INLINE void Scores(const ScoreRows& rows, const MaskRows& mask, float factor, float scale,
-                       RowSlots<float>& max) {
+HWY_INLINE void Scores(const ScoreRows& rows, const MaskRows& mask, float factor, float scale, RowSlots<float>& max) {
   if (mask.data == nullptr) {
     ScorePass<kR, kInt, kScale, false>(rows, factor, scale, mask, max);
   } else {

@@ -79,7 +79,8 @@ inline OutputForm OutputFormOf(const SdpaInt8Args& args) {
   OutputForm form{};
   if (args.o_type == quant::DType::kF32) return form;
   form.requant = MakeRequant(args.o_scale, args.o_zero_point, args.o_type);
-  const double scale = static_cast<double>(args.p_scale * args.v_scale), factor = scale / static_cast<double>(args.o_scale);
+  const double scale = static_cast<double>(args.p_scale * args.v_scale),
+               factor = scale / static_cast<double>(args.o_scale);
   form.low = static_cast<float>(factor * (1 - 0x1p-22)), form.high = static_cast<float>(factor * (1 + 0x1p-22));
   const auto largest = 65025.0 * static_cast<double>(args.shape.k_len);  // of a sum; the magic number takes 2^22
   form.by_interval = !form.requant.divide && scale >= 0x1p-100 && scale <= 0x1p100 && factor >= 0x1p-60 &&

@@ -41,9 +41,9 @@ void PackInt8(const SdpaInt8Args& args, int64_t batch, int64_t kv_head, void* pa
   auto* out = static_cast<uint8_t*>(packed);
   PackKeys<E>(args, RowsOf<uint8_t>(args.k, args.k_strides, batch, kv_head, s.k_len, s.head_size), l.k16, l.d_steps,
               out, reinterpret_cast<int32_t*>(out + l.k_columns_at));
-  PackValues<typename E::Values>(args,
-                                 RowsOf<uint8_t>(args.v, args.v_strides, batch, kv_head, s.k_len, s.v_head_size), l.k16,
-                                 l.k_steps, l.v16, out + l.v_at, reinterpret_cast<int32_t*>(out + l.v_columns_at));
+  PackValues<typename E::Values>(args, RowsOf<uint8_t>(args.v, args.v_strides, batch, kv_head, s.k_len, s.v_head_size),
+                                 l.k16, l.k_steps, l.v16, out + l.v_at,
+                                 reinterpret_cast<int32_t*>(out + l.v_columns_at));
 }
 
 // The steps of the second product: those of the span, unless a probability of 0 is not the word 0.
@@ -223,8 +223,8 @@ inline void PackWords(const SdpaInt8Args& args, int64_t batch, int64_t kv_head, 
 }
 inline void RowsWords(const SdpaInt8Args& args, int64_t batch, int64_t head, int64_t begin, int64_t end,
                       const void* packed, void* scratch) {
-  (internal::ProbPairsFit(args) ? &RowsInt8<S16PairEngine> : &RowsInt8<S16Engine>)(args, batch, head, begin, end, packed,
-                                                                                 scratch);
+  (internal::ProbPairsFit(args) ? &RowsInt8<S16PairEngine> : &RowsInt8<S16Engine>)(args, batch, head, begin, end,
+                                                                                   packed, scratch);
 }
 #endif
 
@@ -343,13 +343,12 @@ constexpr PerArch<PackFn<SdpaInt8Args>> kPackInt8 = {&PackNothing<SdpaInt8Args>,
                                                      &N_AVX3_DL::PackInt8<N_AVX3_DL::AmxEngine>};
 constexpr PerArch<PackFn<SdpaFloatArgs>> kPackFloat = {&PackNothing<SdpaFloatArgs>, &N_AVX2::PackFloat,
                                                        &N_AVX3::PackFloat, &N_AVX3_DL::PackFloat};
-constexpr PerArch<RowsFn<SdpaInt8Args>> kRowsInt8 = {
-    &RowsReference<SdpaInt8Args>,
-    &N_AVX2::RowsWords,
-    &N_AVX3::RowsWords,
-    &N_AVX3_DL::RowsInt8<N_AVX3_DL::VnniEngine>,
-    &N_AVX2::RowsInt8<N_AVX2::VnniEngine>,
-    &N_AVX3_DL::RowsAmx};
+constexpr PerArch<RowsFn<SdpaInt8Args>> kRowsInt8 = {&RowsReference<SdpaInt8Args>,
+                                                     &N_AVX2::RowsWords,
+                                                     &N_AVX3::RowsWords,
+                                                     &N_AVX3_DL::RowsInt8<N_AVX3_DL::VnniEngine>,
+                                                     &N_AVX2::RowsInt8<N_AVX2::VnniEngine>,
+                                                     &N_AVX3_DL::RowsAmx};
 constexpr PerArch<RowsFn<SdpaFloatArgs>> kRowsFloat = {&RowsReference<SdpaFloatArgs>, &N_AVX2::RowsFloat,
                                                        &N_AVX3::RowsFloat, &N_AVX3_DL::RowsFloat};
 

@@ -64,7 +64,8 @@ HWY_INLINE V ExpOf(D d, V x) {
   const V q = hn::MulAdd(hn::Set(d, c::kExpC3), r, hn::Set(d, c::kExpC2));
   const V p = hn::MulAdd(q, hn::Mul(r, r), r);
 #if HWY_TARGET <= HWY_AVX3
-  if constexpr (kNonPositive && hn::MaxLanes(D()) == 16) {  // 13 operations instead of 15, the same bits: nothing is subnormal
+  if constexpr (kNonPositive &&
+                hn::MaxLanes(D()) == 16) {  // 13 operations instead of 15, the same bits: nothing is subnormal
     const __m512 power = _mm512_permutexvar_ps(_mm512_castps_si512(z.raw), _mm512_load_ps(kExpPowers16.at));
     const __mmask16 keep = _mm512_cmp_ps_mask(x.raw, _mm512_set1_ps(c::kExpMin), _CMP_NLT_UQ);
     return V{_mm512_maskz_scalef_ps(keep, _mm512_fmadd_ps(power, p.raw, power), n.raw)};
