@@ -62,20 +62,20 @@ HWY_INLINE TileArgs<int32_t> ValueArgs(const SdpaLayout& l, const ProbQuant& qua
 inline constexpr int64_t kTwoGroupKeys = 512;  // two groups of 6 rows of scores stay in L1
 
 // First product of query rows that are words already; terms: what the zero point of K contributes to each.
-template <class E, size_t kR>
-HWY_INLINE void ScoreGroup(const Block<SdpaInt8Args>& block, const Span& span, const uint8_t* q, const int32_t* terms,
-                           uint8_t* scores) {
+struct ScoreProduct {
+  TileArgs<int32_t> args;
+  const uint8_t* panels;
+  const int32_t* columns;
+  size_t count;  // of panels
+};
+HWY_INLINE ScoreProduct ScoreProductOf(const Block<SdpaInt8Args>& block, const Span& span, const uint8_t* q,
+                                       const int32_t* terms, uint8_t* scores) {
   const SdpaLayout& l = block.layout;
-  const TileArgs<int32_t> products = {q,
-                                      l.q_stride,
-                                      l.d_steps,
-                                      l.d_steps * 64,
-                                      reinterpret_cast<int32_t*>(scores) + span.begin,
-                                      l.score_stride / 4,
-                                      FormsOf(block.args).k_zero == 0 ? nullptr : terms};
-  TileRows<E, kR>(products, block.packed + span.begin * l.d_steps * 4,
-                  reinterpret_cast<const int32_t*>(block.packed + l.k_columns_at) + span.begin,
-                  (span.padded - span.begin) / 16);
+  return {{q, l.q_stride, l.d_steps, l.d_steps * 64, reinterpret_cast<int32_t*>(scores) + span.begin,
+           l.score_stride / 4, FormsOf(block.args).k_zero == 0 ? nullptr : terms},
+          block.packed + span.begin * l.d_steps * 4,
+          reinterpret_cast<const int32_t*>(block.packed + l.k_columns_at) + span.begin,
+          (span.padded - span.begin) / 16};
 }
 
 // Second product, output. row_sums: of the codes (pairs: PairSums16).
@@ -123,8 +123,9 @@ bool Int8Block(const Block<SdpaInt8Args>& block, const OutputForm& form, const P
     PrepareQueries<E, kR>(args, static_cast<const uint8_t*>(args.q) + at, l, rows_at(l.q_at, l.q_stride, g), terms[g]);
   }
   for (size_t g = 0; g < kGroups; ++g) {
-    ScoreGroup<E, kR>(group(g), span, rows_at(l.q_at, l.q_stride, g), terms[g].at,
-                      rows_at(l.scores_at, l.score_stride, g));
+    const ScoreProduct scores = ScoreProductOf(group(g), span, rows_at(l.q_at, l.q_stride, g), terms[g].at,
+                                               rows_at(l.scores_at, l.score_stride, g));
+    TileRows<E, kR>(scores.args, scores.panels, scores.columns, scores.count);
   }
   RowSlots<float> sum[kGroups];
   const auto rows_of = [&](size_t g) {
@@ -244,16 +245,8 @@ bool TileBlock(const Block<SdpaInt8Args>& block, int64_t count, const OutputForm
                             &terms[r]);
   }
   uint8_t* base = block.scratch + l.scores_at;
-  const TileArgs<int32_t> scores = {q,
-                                    l.q_stride,
-                                    l.d_steps,
-                                    l.d_steps * 64,
-                                    reinterpret_cast<int32_t*>(base) + span.begin,
-                                    l.score_stride / 4,
-                                    forms.k_zero == 0 ? nullptr : terms};
-  TilePanels(scores, block.packed + span.begin * l.d_steps * 4,
-             reinterpret_cast<const int32_t*>(block.packed + l.k_columns_at) + span.begin,
-             (span.padded - span.begin) / 16);
+  const ScoreProduct scores = ScoreProductOf(block, span, q, terms, base);
+  TilePanels(scores.args, scores.panels, scores.columns, scores.count);
   uint8_t* p = block.scratch + l.p_at;
   bool done = true;
   ForBlocks(0, count, [&](auto rows, int64_t first) HWY_ATTR {
