@@ -115,7 +115,7 @@ template <bool kSigned>
 void RunTileBlock(const internal::SegmentArgs& args, const GemmOutput& y, int64_t block, const TileRowGroups& x,
                   int64_t first, int64_t rows) {
   BlockColumns columns;
-  const ColumnsOfBlock b = BeginBlock(args.x, false, y, block, &columns);
+  const ColumnsOfBlock b = BeginBlock(args.x, false, y, block, rows, &columns);
   alignas(64) int32_t acc[32 * 64];
   const EpilogueTile tile = TileOf(args.x, y, b, &columns, acc);
   const int64_t k_tiles = y.w->k_padded() / 64;

@@ -59,7 +59,14 @@ HWY_INLINE void FillBlock(const GemmInput& x, bool flips, const GemmOutput& y, i
   }
 }
 
-HWY_INLINE ColumnsOfBlock BeginBlock(const GemmInput& x, bool flips, const GemmOutput& y, int64_t block,
+// Whether fixed-inl.h knows this output. Its tables cost as much as the epilogue of four rows saves.
+inline bool IsFixed(const GemmInput& x, const GemmOutput& y, int64_t rows) {
+  return rows > internal::kSmallRows && quant::IsInt8(y.dtype) && x.row_scale == nullptr && y.post_scale == nullptr &&
+         y.residual == nullptr && (y.activation == Activation::kNone || y.activation == Activation::kRelu) &&
+         !MakeRequant(y.scale, y.zero_point, y.dtype).divide;
+}
+
+HWY_INLINE ColumnsOfBlock BeginBlock(const GemmInput& x, bool flips, const GemmOutput& y, int64_t block, int64_t rows,
                                      BlockColumns* columns) {
   ColumnsOfBlock b;
   b.column = block * kColumnBlock;
@@ -68,6 +75,10 @@ HWY_INLINE ColumnsOfBlock BeginBlock(const GemmInput& x, bool flips, const GemmO
   const int64_t last_panel = y.w->n_padded() / 16 - 1;
   for (int i = 0; i < 4; ++i) b.panels[i] = y.w->Panel(std::min(block * 4 + i, last_panel));
   FillBlock(x, flips, y, b.column, columns);
+  if (IsFixed(x, y, rows)) {
+    FillFixed(columns->scale, columns->bias, y.scale, y.zero_point, y.dtype == quant::DType::kS8,
+              y.activation == Activation::kRelu, &columns->fixed);
+  }
   return b;
 }
 
@@ -81,15 +92,18 @@ HWY_INLINE EpilogueTile TileOf(const GemmInput& x, const GemmOutput& y, const Co
   tile.column = b.column;
   tile.columns = b.columns;
   if (quant::IsInt8(y.dtype)) tile.requant = MakeRequant(y.scale, y.zero_point, y.dtype);
+  tile.store = EpilogueOf(tile);
   return tile;
 }
 
 // The lines that the epilogue will write: they arrive while the product runs.
 HWY_INLINE void PrefetchOutput(const EpilogueTile& t) {
   const int64_t bytes = t.y->dtype == quant::DType::kF32 ? 4 : t.y->dtype == quant::DType::kBF16 ? 2 : 1;
-  const char* out = static_cast<const char*>(t.y->y) + (t.row * t.y->stride + t.column) * bytes;
-  for (int r = 0; r < t.rows; ++r, out += t.y->stride * bytes) {
-    for (int64_t i = 0; i < t.columns * bytes; i += 64) hwy::Prefetch(out + i);
+  const int64_t stride = t.y->stride * bytes, width = t.columns * bytes;
+  const char* out = static_cast<const char*>(t.y->y) + t.row * stride + t.column * bytes;
+  for (int r = 0; r < t.rows; ++r, out += stride) {
+    hwy::Prefetch(out);
+    for (int64_t i = 64; i < width; i += 64) hwy::Prefetch(out + i);
   }
 }
 
@@ -100,7 +114,7 @@ HWY_INLINE void EpilogueOfRows(EpilogueTile tile, int64_t first, int64_t rows) {
     tile.acc = acc + r * 64;
     tile.row = first + r;
     tile.rows = static_cast<int>(std::min<int64_t>(rows - r, 6));
-    Epilogue(tile);
+    tile.store(tile);
   }
 }
 

@@ -6,11 +6,14 @@
 #define OCTAVO_KERNELS_GEMM_EPILOGUE_INL_H_
 #endif
 
+#include <bit>
 #include <cstdint>
 #include <cstring>
 
+#include "hwy/cache_control.h"
 #include "hwy/highway.h"
 #include "octavo/kernels/elementwise/activations-inl.h"
+#include "octavo/kernels/gemm/fixed-inl.h"
 #include "octavo/kernels/gemm/gemm.h"
 #include "octavo/kernels/simd/requant-inl.h"
 
@@ -24,11 +27,15 @@ struct BlockColumns {
   alignas(64) int32_t init[64];
   alignas(64) float scale[64];  // of the weights times that of x; of the weights alone where each row has its own
   alignas(64) float bias[64];
+  FixedColumns fixed;  // filled where rows are many enough to pay for it
 };
 
 // One tile: `rows` x `columns` of y from (row, column) on. `acc` is [6][64] and is overwritten where there is an
 // activation that takes a pass of its own.
+struct EpilogueTile;
+using EpilogueFn = void (*)(const EpilogueTile& tile);
 struct EpilogueTile {
+  EpilogueFn store;  // EpilogueOf
   int32_t* acc;
   const BlockColumns* columns_of;
   const GemmOutput* y;
@@ -39,9 +46,6 @@ struct EpilogueTile {
   int rows;
   int columns;
 };
-
-using EpilogueD = hwy::HWY_NAMESPACE::ScalableTag<float>;
-using EpilogueV = hwy::HWY_NAMESPACE::Vec<EpilogueD>;
 
 // Where the floats come from: the sums, or a buffer that an activation has been through.
 template <bool kRelu>
@@ -125,6 +129,19 @@ HWY_INLINE void StoreBf16(const EpilogueTile& t, Source source) {
   }
 }
 
+// At most 64 bytes of which the first `count` exist.
+template <class D8, class V8>
+HWY_INLINE void StoreFirst(D8 d8, V8 bytes, uint8_t* out, int count) {
+  namespace hn = hwy::HWY_NAMESPACE;
+  if (count >= static_cast<int>(hn::MaxLanes(d8))) {
+    hn::StoreU(bytes, d8, out);
+  } else {
+    alignas(64) uint8_t rest[64];
+    hn::Store(bytes, d8, rest);
+    std::memcpy(out, rest, static_cast<size_t>(count));
+  }
+}
+
 template <bool kDivide, class Source>
 HWY_INLINE void StoreBytes(const EpilogueTile& t, Source source) {
   namespace hn = hwy::HWY_NAMESPACE;
@@ -137,16 +154,82 @@ HWY_INLINE void StoreBytes(const EpilogueTile& t, Source source) {
     for (int c = 0; c < t.columns; c += 4 * kLanes) {
       const auto bytes = RequantBytes<kDivide>(d, q, source(r, c), source(r, c + kLanes), source(r, c + 2 * kLanes),
                                                source(r, c + 3 * kLanes));
-      if (t.columns - c >= 4 * kLanes) {
-        hn::StoreU(bytes, d8, out + c);
-      } else {
-        alignas(64) uint8_t rest[64];
-        hn::Store(bytes, d8, rest);
-        std::memcpy(out + c, rest, static_cast<size_t>(t.columns - c));
-      }
+      StoreFirst(d8, bytes, out + c, t.columns - c);
     }
   }
 }
+
+// Rows of a tile as the contract says, a bit each, where fixed point leaves a doubt: rare, and kept out of the loops.
+HWY_NOINLINE void StoreRowsInDoubt(const EpilogueTile& t, uint32_t doubt) {
+  for (; doubt != 0; doubt &= doubt - 1) {
+    const int row = std::countr_zero(doubt);
+    EpilogueTile one = t;
+    one.acc += row * 64;
+    one.row += row;
+    one.rows = 1;
+    t.y->activation == Activation::kRelu ? StoreBytes<false>(one, FromSums<true>{one.acc, one.columns_of})
+                                         : StoreBytes<false>(one, FromSums<false>{one.acc, one.columns_of});
+  }
+}
+
+template <bool kPlain>
+HWY_NOINLINE void StoreFixed(const EpilogueTile& t) {
+  namespace hn = hwy::HWY_NAMESPACE;
+  const hn::DFromV<FixedBytes> d8;
+  constexpr int kBytes = 4 * kFixedLanes;
+  const int64_t stride = t.y->stride;
+  uint32_t doubt = 0;
+  for (int c = 0; c < t.columns; c += kBytes) {
+    const FixedFour four(t.columns_of->fixed, c);
+    uint8_t* out = static_cast<uint8_t*>(t.y->y) + t.row * stride + t.column + c;
+    const int32_t* acc = t.acc + c;
+    for (int r = 0; r < t.rows; ++r, out += stride, acc += 64) {
+      const auto at = [&](int i) HWY_ATTR { return hn::Load(FixedD(), acc + i * kFixedLanes); };
+      bool certain;
+      const FixedBytes bytes = four.Of<kPlain>(at(0), at(1), at(2), at(3), &certain);
+      if (HWY_UNLIKELY(!certain)) doubt |= 1u << r;
+      StoreFirst(d8, bytes, out, t.columns - c);
+    }
+  }
+  if (HWY_UNLIKELY(doubt != 0)) StoreRowsInDoubt(t, doubt);
+}
+
+// The end of a tile of 64 columns whose sums are in registers: bytes from there, without a buffer between. Sums of rows
+// in doubt go to it.
+template <bool kPlain>
+struct FixedFinish {
+  const FixedColumns* columns;
+  uint8_t* out;
+  int64_t stride;
+  int32_t* acc;
+  uint32_t* doubt;
+
+  // The lines of `rows` rows arrive while they are multiplied.
+  HWY_INLINE void Begin(int rows) const {
+    const uint8_t* line = out;
+    for (int r = 0; r < rows; ++r, line += stride) hwy::Prefetch(line);
+  }
+#if HWY_TARGET <= HWY_AVX3
+  struct End {
+    FixedFour four;
+    FixedFinish to;
+    HWY_INLINE explicit End(const FixedFinish& finish) : four(*finish.columns, 0), to(finish) {}
+
+    template <class Row>
+    HWY_INLINE void Store(int r, const Row& row) {
+      namespace hn = hwy::HWY_NAMESPACE;
+      bool certain;
+      const FixedBytes bytes = four.template Of<kPlain>(row.c0, row.c1, row.c2, row.c3, &certain);
+      if (HWY_UNLIKELY(!certain)) {
+        row.Store(to.acc + r * 64);
+        *to.doubt |= 1u << r;
+      }
+      hn::StoreU(bytes, hn::DFromV<FixedBytes>(), to.out);
+      to.out += to.stride;
+    }
+  };
+#endif
+};
 
 template <class Source>
 HWY_INLINE void StoreTile(const EpilogueTile& t, Source source) {
@@ -245,17 +328,25 @@ HWY_NOINLINE void EpilogueInPasses(const EpilogueTile& t) {
   StoreTile(t, FromFloats{values});
 }
 
-HWY_INLINE void Epilogue(const EpilogueTile& t) {
+template <bool kRelu>
+HWY_NOINLINE void EpilogueOfSums(const EpilogueTile& t) {
+  StoreTile(t, FromSums<kRelu>{t.acc, t.columns_of});
+}
+
+HWY_NOINLINE void EpilogueOfTokens(const EpilogueTile& t) {
+  StoreFloats(t, FromSumsOfTokens<false>{t.acc, t.columns_of, t.row_scale + t.row});
+}
+
+// How tiles become output, chosen once a block: inlined into the loop over tiles, the choice and its eight ways cost 45
+// cycles a tile of 2300, and 4,700 instructions a form.
+inline EpilogueFn EpilogueOf(const EpilogueTile& t) {
   const bool scaled = t.y->post_scale != nullptr || t.y->residual != nullptr;  // something follows the activation
-  const bool relu = t.y->activation == Activation::kRelu;
-  const bool tokens = t.row_scale != nullptr;
-  if (tokens && !scaled && t.y->activation == Activation::kNone && t.y->dtype == quant::DType::kF32) {
-    return StoreFloats(t, FromSumsOfTokens<false>{t.acc, t.columns_of, t.row_scale + t.row});
-  }
-  if (tokens) return EpilogueInPasses(t);
-  if (!scaled && t.y->activation == Activation::kNone) return StoreTile(t, FromSums<false>{t.acc, t.columns_of});
-  if (!scaled && relu) return StoreTile(t, FromSums<true>{t.acc, t.columns_of});
-  EpilogueInPasses(t);
+  const bool relu = t.y->activation == Activation::kRelu, none = t.y->activation == Activation::kNone;
+  const FixedColumns& fixed = t.columns_of->fixed;
+  if (fixed.digits != 0) return fixed.IsPlain() ? &StoreFixed<true> : &StoreFixed<false>;
+  if (scaled || !(relu || none)) return &EpilogueInPasses;
+  if (t.row_scale != nullptr) return none && t.y->dtype == quant::DType::kF32 ? &EpilogueOfTokens : &EpilogueInPasses;
+  return relu ? &EpilogueOfSums<true> : &EpilogueOfSums<false>;
 }
 
 #endif  // HWY_TARGET <= HWY_AVX2

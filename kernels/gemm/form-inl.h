@@ -5,6 +5,7 @@
 //   ReadsInPlace(x, k)  the rows can be read where they lie
 //   PackRow             one prepared row of ceil(k / 4) * 4 elements; padding meets zero weights
 //   kTileRows, Rows     up to kTileRows rows x 64 columns, all of k
+//   FinishedRows        VNNI on zmm alone: the same, but the sums go from registers to the output
 //   Decode              WideForm alone: before the rows of a block
 //   Small               up to kSmallRows rows x 64 columns, weights streamed once
 #if defined(OCTAVO_KERNELS_GEMM_FORM_INL_H_) == defined(HWY_TARGET_TOGGLE)
@@ -64,11 +65,19 @@ struct VnniForm : BytesForm {
                               const int32_t* init, int32_t* acc) {
     const Input* first = x.data + static_cast<size_t>(row) * x.stride;
 #if HWY_TARGET <= HWY_AVX3_DL
-    VnniTile<kRows>(first, x.stride, x.k, panels, init, acc, x.ahead);
+    VnniTile<kRows>(first, x.stride, x.k, panels, init, SumsFinish{acc}, x.ahead);
 #else
     SmallColumns<VnniQuad, kRows, 2, 1>(first, x.stride, x.k, panels, init, acc);
 #endif
   }
+
+#if HWY_TARGET <= HWY_AVX3_DL
+  template <int kRows, class Finish>
+  static HWY_INLINE void FinishedRows(const PreparedRows<Input>& x, int64_t row, const int8_t* const panels[4],
+                                      const int32_t* init, const Finish& finish) {
+    VnniTile<kRows>(x.data + static_cast<size_t>(row) * x.stride, x.stride, x.k, panels, init, finish, x.ahead);
+  }
+#endif
 
   static void Small(const PreparedRows<Input>& x, int rows, const int8_t* const panels[4], const int32_t* init,
                     int32_t* acc) {

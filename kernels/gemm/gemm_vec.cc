@@ -33,22 +33,25 @@ PreparedRows<typename Form::Input> PrepareRows(const internal::SegmentArgs& args
   return {out, k4, k4};
 }
 
-template <class Form>
-void RunRows(const PreparedRows<typename Form::Input>& x, int64_t row, int rows, const int8_t* const panels[4],
-             const int32_t* init, int32_t* acc) {
+// f.operator()<rows>(): rows as a constant, at most kMost of them (4 or 6).
+template <int kMost, class F>
+HWY_INLINE void WithRows(int rows, F f) {
   switch (rows) {
     case 1:
-      return Form::template Rows<1>(x, row, panels, init, acc);
+      return f.template operator()<1>();
     case 2:
-      return Form::template Rows<2>(x, row, panels, init, acc);
+      return f.template operator()<2>();
     case 3:
-      return Form::template Rows<3>(x, row, panels, init, acc);
+      return f.template operator()<3>();
     case 4:
-      return Form::template Rows<4>(x, row, panels, init, acc);
+      return f.template operator()<4>();
   }
-  if constexpr (Form::kTileRows > 4) {
-    rows == 5 ? Form::template Rows<5>(x, row, panels, init, acc) : Form::template Rows<6>(x, row, panels, init, acc);
-  }
+  if constexpr (kMost > 4) rows == 5 ? f.template operator()<5>() : f.template operator()<6>();
+}
+
+// Never leaves one or two rows, whose few chains cannot hide the latency of the dot product, if it can be helped.
+inline int RowsOfTile(int64_t left, int64_t most) {
+  return static_cast<int>(left > most + most / 2 ? most : left > most ? (left + 1) / 2 : left);
 }
 
 // The next block's weights come to L2 while this one is multiplied: four panels of k / 4 lines, spread over `tiles`.
@@ -60,14 +63,53 @@ inline Ahead AheadOf(const int8_t* next, int64_t k_padded, int64_t tiles) {
   return {next, next + 32 * k_padded, period, period};
 }
 
+// The tiles of a block through a buffer of sums.
+template <class Form>
+void RunTilesOfSums(const ColumnsOfBlock& b, PreparedRows<typename Form::Input> x, int64_t first, int64_t rows,
+                    EpilogueTile tile) {
+  for (int64_t r = 0; r < rows; r += tile.rows) {
+    tile.rows = RowsOfTile(rows - r, Form::kTileRows);
+    tile.row = first + r;
+    PrefetchOutput(tile);
+    WithRows<Form::kTileRows>(tile.rows, [&]<int kRows>() HWY_ATTR {
+      Form::template Rows<kRows>(x, r, b.panels, tile.columns_of->init, tile.acc);
+    });
+    tile.store(tile);
+    x.ahead.Advance(x.k);
+  }
+}
+
+// The tiles of a block of 64 columns from registers to bytes (fixed-inl.h).
+template <class Form, bool kPlain>
+void RunFinishedTiles(const ColumnsOfBlock& b, PreparedRows<typename Form::Input> x, int64_t first, int64_t rows,
+                      EpilogueTile tile) {
+  const int64_t stride = tile.y->stride;
+  uint8_t* out = static_cast<uint8_t*>(tile.y->y) + first * stride + tile.column;
+  uint32_t doubt = 0;
+  for (int64_t r = 0; r < rows; r += tile.rows) {
+    tile.rows = RowsOfTile(rows - r, Form::kTileRows);
+    const FixedFinish<kPlain> finish{&tile.columns_of->fixed, out, stride, tile.acc, &doubt};
+    WithRows<Form::kTileRows>(tile.rows, [&]<int kRows>() HWY_ATTR {
+      Form::template FinishedRows<kRows>(x, r, b.panels, tile.columns_of->init, finish);
+    });
+    if (HWY_UNLIKELY(doubt != 0)) {
+      tile.row = first + r;
+      StoreRowsInDoubt(tile, doubt);
+      doubt = 0;
+    }
+    out += tile.rows * stride;
+    x.ahead.Advance(x.k);
+  }
+}
+
 // 64 columns of one output for the prepared rows, which are rows first.. of y.
 template <class Form>
 void RunBlock(const internal::SegmentArgs& args, const GemmOutput& y, int64_t block,
               PreparedRows<typename Form::Input> x, int64_t first, int64_t rows, const int8_t* next) {
   BlockColumns columns;
-  const ColumnsOfBlock b = BeginBlock(args.x, Form::kFlipsSigned, y, block, &columns);
+  const ColumnsOfBlock b = BeginBlock(args.x, Form::kFlipsSigned, y, block, rows, &columns);
   alignas(64) int32_t acc[kSmallRows * 64];
-  EpilogueTile tile = TileOf(args.x, y, b, &columns, acc);
+  const EpilogueTile tile = TileOf(args.x, y, b, &columns, acc);
   if (args.rows.end - args.rows.begin <= kSmallRows) {
     Form::Small(x, static_cast<int>(rows), b.panels, columns.init, acc);
     EpilogueOfRows(tile, first, rows);
@@ -75,17 +117,13 @@ void RunBlock(const internal::SegmentArgs& args, const GemmOutput& y, int64_t bl
   }
   if constexpr (requires { Form::Decode(x, b.panels); }) Form::Decode(x, b.panels);
   x.ahead = AheadOf(next, y.w->k_padded(), (rows + Form::kTileRows - 1) / Form::kTileRows);
-  for (int64_t r = 0; r < rows;) {
-    // Never leaves one or two rows, whose few chains cannot hide the latency of the dot product, if it can be helped.
-    const int64_t left = rows - r, most = Form::kTileRows;
-    tile.rows = static_cast<int>(left > most + most / 2 ? most : left > most ? (left + 1) / 2 : left);
-    tile.row = first + r;
-    PrefetchOutput(tile);
-    RunRows<Form>(x, r, tile.rows, b.panels, columns.init, acc);
-    Epilogue(tile);
-    x.ahead.Advance(x.k);
-    r += tile.rows;
+#if HWY_TARGET <= HWY_AVX3_DL
+  if (columns.fixed.digits != 0 && b.columns == 64) {
+    return columns.fixed.IsPlain() ? RunFinishedTiles<Form, true>(b, x, first, rows, tile)
+                                   : RunFinishedTiles<Form, false>(b, x, first, rows, tile);
   }
+#endif
+  RunTilesOfSums<Form>(b, x, first, rows, tile);
 }
 
 template <class Form>

@@ -100,10 +100,24 @@ struct VnniRow {
   }
 };
 
-// out[r][64] = init + x[r] . b; x: rows of u8, `k` bytes each (a multiple of 4), b: four panels.
-template <int kRows>
+// The end of a tile: its sums to out[r][64].
+struct SumsFinish {
+  int32_t* out;
+
+  HWY_INLINE void Begin(int) const {}
+  struct End {
+    int32_t* out;
+    HWY_INLINE explicit End(const SumsFinish& finish) : out(finish.out) {}
+    HWY_INLINE void Store(int r, const VnniRow& row) const { row.Store(out + r * 64); }
+  };
+};
+
+// init + x[r] . b, then what `finish` makes of it; x: rows of u8, `k` bytes each (a multiple of 4), b: four panels.
+template <int kRows, class Finish>
 HWY_NOINLINE void VnniTile(const uint8_t* HWY_RESTRICT x, size_t stride, size_t k, const int8_t* const b[4],
-                           const int32_t* init, int32_t* HWY_RESTRICT out, Ahead ahead) {
+                           const int32_t* init, const Finish& finish, const Ahead& ahead_of_tile) {
+  finish.Begin(kRows);
+  Ahead ahead = ahead_of_tile;
   const auto load = [](const int8_t* p)
                         HWY_ATTR { return hwy::HWY_NAMESPACE::Load(TileD(), reinterpret_cast<const int32_t*>(p)); };
   const int8_t* const b0 = b[0];
@@ -130,12 +144,13 @@ HWY_NOINLINE void VnniTile(const uint8_t* HWY_RESTRICT x, size_t stride, size_t 
     x += 4, x3 += 4;
     asm("" : "+r"(x), "+r"(x3));  // else GCC takes a pointer a row, and has too few registers
   }
-  r0.Store(out);
-  if constexpr (kRows > 1) r1.Store(out + 64);
-  if constexpr (kRows > 2) r2.Store(out + 128);
-  if constexpr (kRows > 3) r3.Store(out + 192);
-  if constexpr (kRows > 4) r4.Store(out + 256);
-  if constexpr (kRows > 5) r5.Store(out + 320);
+  typename Finish::End end(finish);
+  end.Store(0, r0);
+  if constexpr (kRows > 1) end.Store(1, r1);
+  if constexpr (kRows > 2) end.Store(2, r2);
+  if constexpr (kRows > 3) end.Store(3, r3);
+  if constexpr (kRows > 4) end.Store(4, r4);
+  if constexpr (kRows > 5) end.Store(5, r5);
 }
 
 #else  // AVX2, AVX-512 without VNNI: s16 pairs, exact (two products of at most 255 * 128 fit)

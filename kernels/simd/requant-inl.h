@@ -36,16 +36,13 @@ HWY_INLINE auto RequantToInt(DF df, const Requant& r, VF x) {
   return hn::Add(hn::BitCast(di, hn::Add(q, hn::Set(df, kRoundMagic))), hn::Set(di, r.offset));
 }
 
-// Saturated to bytes and put in order: the packs work in 128-bit blocks.
-template <class V16>
-HWY_INLINE auto RequantOrder(const Requant& r, V16 v01, V16 v23) {
+// Bytes that packs of 16 bits have left in the order of 128-bit blocks: dword 4 b + j is block b of vector j and belongs to
+// dword j * blocks + b.
+template <class V8>
+HWY_INLINE V8 BytesInOrder(V8 bytes) {
   namespace hn = hwy::HWY_NAMESPACE;
-  const hn::DFromV<V16> d16;
-  const hn::Repartition<int32_t, decltype(d16)> di;
-  const hn::Repartition<int8_t, decltype(d16)> d8;
-  const hn::Repartition<uint8_t, decltype(d16)> du8;
-  const auto bytes = hn::ReorderDemote2To(d8, v01, v23);
-  // The packs work in 128-bit blocks: dword 4 b + j of `bytes` is block b of v_j and belongs to dword j * blocks + b.
+  const hn::DFromV<V8> d8;
+  const hn::Repartition<int32_t, decltype(d8)> di;
   constexpr size_t kBlocks = hn::MaxLanes(di) / 4;
   alignas(64) constexpr auto kOrder = [] {
     struct {
@@ -54,8 +51,16 @@ HWY_INLINE auto RequantOrder(const Requant& r, V16 v01, V16 v23) {
     for (size_t i = 0; i < 4 * kBlocks; ++i) order.at[i] = static_cast<int32_t>(4 * (i % kBlocks) + i / kBlocks);
     return order;
   }();
-  const auto ordered = hn::TableLookupLanes(hn::BitCast(di, bytes), hn::SetTableIndices(di, kOrder.at));
-  return hn::Xor(hn::BitCast(du8, ordered), hn::Set(du8, r.flip));
+  return hn::BitCast(d8, hn::TableLookupLanes(hn::BitCast(di, bytes), hn::SetTableIndices(di, kOrder.at)));
+}
+
+// Saturated to bytes and put in order.
+template <class V16>
+HWY_INLINE auto RequantOrder(const Requant& r, V16 v01, V16 v23) {
+  namespace hn = hwy::HWY_NAMESPACE;
+  const hn::Repartition<int8_t, hn::DFromV<V16>> d8;
+  const hn::Repartition<uint8_t, hn::DFromV<V16>> du8;
+  return hn::Xor(hn::BitCast(du8, BytesInOrder(hn::ReorderDemote2To(d8, v01, v23))), hn::Set(du8, r.flip));
 }
 
 // Four vectors of RequantToInt as one vector of bytes, in order, saturated; u8 after the flip of the top bit.
