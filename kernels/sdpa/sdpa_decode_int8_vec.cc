@@ -61,7 +61,7 @@ void DecodeScores(const DecodeRows& d, const Span& span) {
   alignas(64) int32_t terms[kSdpaDecodeRows];
   for (int64_t i = 0; i < d.count; ++i) {
     const auto* q = static_cast<const uint8_t*>(args.q) + OffsetOf(args.q_strides, d.batch, d.Head(i), d.Row(i));
-    PrepareQuery<E>(args, q, l, d.scratch + l.q_at + static_cast<size_t>(i) * l.q_stride, &terms[i]);
+    PrepareQuery<E>(args, FormsOf(args), q, l, d.scratch + l.q_at + static_cast<size_t>(i) * l.q_stride, &terms[i]);
   }
   const auto k = RowsOf<uint8_t>(args.k, args.k_strides, d.batch, d.kv_head, s.k_len, s.head_size);
   auto* columns = reinterpret_cast<int32_t*>(d.tile() + t.k_columns_at);

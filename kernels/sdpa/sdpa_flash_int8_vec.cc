@@ -203,8 +203,8 @@ void FlashChunk(const SdpaInt8Args& args, const FlashRows& state, uint8_t* packe
   const auto* q = static_cast<const uint8_t*>(args.q);
   for (int64_t i = 0; i < rows; ++i) {
     const auto at = static_cast<size_t>(i);
-    PrepareQuery<E>(args, q + OffsetOf(args.q_strides, batch, head, begin + i), whole, state.q + at * state.q_stride,
-                    &state.terms[i]);
+    PrepareQuery<E>(args, FormsOf(args), q + OffsetOf(args.q_strides, batch, head, begin + i), whole,
+                    state.q + at * state.q_stride, &state.terms[i]);
     state.max[i] = -std::numeric_limits<float>::infinity(), state.sum[i] = 0.0f;
   }
   std::memset(state.o, 0, static_cast<size_t>(rows) * state.o_stride * sizeof(float));

@@ -125,31 +125,51 @@ HWY_INLINE void PackValues(const SdpaInt8Args& args, const HeadRows<uint8_t>& v,
 }
 
 #if HWY_TARGET <= HWY_AVX3_DL
-// One row as words; its sum in lanes.
-HWY_INLINE hn::Vec512<int32_t> FlipQuery(const uint8_t* q, size_t width, uint8_t flip, uint8_t* out) {
+// kR rows of `width` bytes as words; sums[r]: those of row r, in lanes.
+template <size_t kR>
+HWY_INLINE void FlipQueries(const uint8_t* q, int64_t stride, size_t width, uint8_t flip, uint8_t* out,
+                            size_t out_stride, F16 (&sums)[kR]) {
   const hn::Full512<uint8_t> d64;
   const hn::Full512<int32_t> d32;
-  auto sums = hn::Zero(d32);
-  for (size_t at = 0; at < width; at += 64) {
-    const auto inside = hn::FirstN(d64, HWY_MIN(width - at, size_t{64}));
-    const auto v = hn::IfThenElseZero(inside, hn::Xor(hn::MaskedLoad(inside, d64, q + at), hn::Set(d64, flip)));
-    hn::Store(v, d64, out + at);
-    sums = hn::SumOfMulQuadAccumulate(d32, v, hn::Set(hn::Full512<int8_t>(), int8_t{1}), sums);
+  const auto flips = hn::Set(d64, flip);
+  const auto ones = hn::Set(hn::Full512<int8_t>(), int8_t{1});
+  hn::Vec512<int32_t> total[kR];
+  const auto each = [](auto f) HWY_ATTR {
+    HWY_UNROLL(6)
+    for (size_t r = 0; r < kR; ++r) f(r);
+  };
+  const auto put = [&](size_t r, size_t at, hn::Vec512<uint8_t> v) HWY_ATTR {
+    hn::Store(v, d64, out + r * out_stride + at);
+    total[r] = hn::SumOfMulQuadAccumulate(d32, v, ones, total[r]);
+  };
+  each([&](size_t r) HWY_ATTR { total[r] = hn::Zero(d32); });
+  size_t at = 0;
+  for (; at + 64 <= width; at += 64) {
+    each([&](size_t r)
+             HWY_ATTR { put(r, at, hn::Xor(hn::LoadU(d64, q + static_cast<int64_t>(r) * stride + at), flips)); });
   }
-  return sums;
+  if (at < width) {
+    const auto inside = hn::FirstN(d64, width - at);
+    each([&](size_t r) HWY_ATTR {
+      const auto v = hn::MaskedLoad(inside, d64, q + static_cast<int64_t>(r) * stride + at);
+      put(r, at, hn::IfThenElseZero(inside, hn::Xor(v, flips)));
+    });
+  }
+  each([&](size_t r) HWY_ATTR { sums[r] = {hn::BitCast(F16D(), total[r])}; });
 }
 #endif
 
 // A query row as words; *term = what the zero point of K contributes to it.
 template <class E>
-HWY_INLINE void PrepareQuery(const SdpaInt8Args& args, const uint8_t* q, const SdpaLayout& l, uint8_t* out,
-                             int32_t* term) {
+HWY_INLINE void PrepareQuery(const SdpaInt8Args& args, const Int8Forms& f, const uint8_t* q, const SdpaLayout& l,
+                             uint8_t* out, int32_t* term) {
   const auto width = static_cast<size_t>(args.shape.head_size);
   const HeadRows<uint8_t> rows = {q, 0, 1, width};
   if constexpr (E::kPerWord == 4) {
-    const Int8Forms f = FormsOf(args);
 #if HWY_TARGET <= HWY_AVX3_DL
-    *term = -f.k_zero * hn::ReduceSum(hn::Full512<int32_t>(), FlipQuery(q, width, f.q_flip, out));
+    F16 sums[1];
+    FlipQueries<1>(q, 0, width, f.q_flip, out, 0, sums);
+    *term = -f.k_zero * hn::ReduceSum(hn::Full512<int32_t>(), hn::BitCast(hn::Full512<int32_t>(), sums[0].a));
 #else
     const Bytes d8;
     auto sum = hn::Zero(hn::Full128<uint64_t>());
@@ -186,26 +206,22 @@ HWY_INLINE void PrepareQuery(const SdpaInt8Args& args, const uint8_t* q, const S
 
 // kR query rows.
 template <class E, size_t kR>
-HWY_INLINE void PrepareQueries(const SdpaInt8Args& args, const uint8_t* q, const SdpaLayout& l, uint8_t* out,
-                               RowSlots<int32_t>& terms) {
+HWY_INLINE void PrepareQueries(const SdpaInt8Args& args, const Int8Forms& f, const uint8_t* q, const SdpaLayout& l,
+                               uint8_t* out, RowSlots<int32_t>& terms) {
   const int64_t stride = args.q_strides.row;
 #if HWY_TARGET <= HWY_AVX3_DL
   if constexpr (E::kPerWord == 4) {
-    const Int8Forms f = FormsOf(args);
-    const auto width = static_cast<size_t>(args.shape.head_size);
     F16 sums[kR];
-    HWY_UNROLL(6)
-    for (size_t r = 0; r < kR; ++r) {
-      const auto sum = FlipQuery(q + static_cast<int64_t>(r) * stride, width, f.q_flip, out + r * l.q_stride);
-      sums[r] = {hn::BitCast(F16D(), sum)};
-    }
+    FlipQueries<kR>(q, stride, static_cast<size_t>(args.shape.head_size), f.q_flip, out, l.q_stride, sums);
+    if (f.k_zero == 0) return;  // nobody reads the terms
     FoldRows<kR>(sums, AddIntOp(), terms);
-    for (int32_t& term : terms.at) term *= -f.k_zero;
+    const hn::Full256<int32_t> d8;
+    hn::Store(hn::Mul(hn::Load(d8, terms.at), hn::Set(d8, -f.k_zero)), d8, terms.at);
     return;
   }
 #endif
   for (size_t r = 0; r < kR; ++r) {
-    PrepareQuery<E>(args, q + static_cast<int64_t>(r) * stride, l, out + r * l.q_stride, &terms[r]);
+    PrepareQuery<E>(args, f, q + static_cast<int64_t>(r) * stride, l, out + r * l.q_stride, &terms[r]);
   }
 }
 

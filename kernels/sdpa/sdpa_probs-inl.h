@@ -61,18 +61,29 @@ HWY_INLINE ProbInterval IntervalOf(const ProbQuant& quant, float sum) {
   const float factor = 1.0f / (sum * quant.p_scale);
   return {factor * (1 - 0x1.8p-22f), factor * (1 + 0x1.8p-22f)};
 }
+// The same for the rows of a block, all at once.
 struct ProbIntervals {
   RowSlots<float> low, high;
 
   HWY_INLINE ProbIntervals(const ProbQuant& quant, const RowSlots<float>& sum) {
-    for (size_t r = 0; r < kRowSlots; ++r) {
-      const ProbInterval of_row = IntervalOf(quant, sum[r]);
-      low[r] = of_row.low, high[r] = of_row.high;
-    }
+    namespace hn = hwy::HWY_NAMESPACE;
+    const hn::Full256<float> d;
+    const auto factor = hn::Div(hn::Set(d, 1.0f), hn::Mul(hn::Load(d, sum.at), hn::Set(d, quant.p_scale)));
+    hn::Store(hn::Mul(factor, hn::Set(d, 1 - 0x1.8p-22f)), d, low.at);
+    hn::Store(hn::Mul(factor, hn::Set(d, 1 + 0x1.8p-22f)), d, high.at);
   }
   HWY_INLINE ProbInterval operator[](size_t r) const { return {low[r], high[r]}; }
+
+  // No e <= 1 leaves `largest` in the first kR rows, so nothing has to saturate. False for the NaN of a row without meaning.
+  template <size_t kR>
+  HWY_INLINE bool AreUsable(const ProbQuant& quant, float largest) const {
+    namespace hn = hwy::HWY_NAMESPACE;
+    const hn::Full256<float> d;
+    const auto usable = hn::Lt(hn::Load(d, high.at), hn::Set(d, largest + 0.49f));
+    return !quant.divide && hn::AllTrue(d, hn::Or(usable, hn::Not(hn::FirstN(d, kR))));
+  }
 };
-// No e <= 1 leaves `largest`, so nothing has to saturate. False for the NaN of a row without meaning.
+// The same for one row.
 HWY_INLINE bool IsUsable(const ProbQuant& quant, const ProbInterval& interval, float largest) {
   return !quant.divide && interval.high < largest + 0.49f;
 }
@@ -107,56 +118,54 @@ HWY_INLINE hwy::HWY_NAMESPACE::Vec512<uint8_t> LowBytes(S32V v0, S32V v1, S32V v
   return {_mm512_permutexvar_epi8(_mm512_load_si512(kOrder.at), all)};
 }
 
-// The zero point is part of the magic number. Adds to `doubt` the bits in which the two ends of an integer differ, to
-// `total` the codes.
-HWY_INLINE void QuantizeByInterval(const ProbQuant& quant, const ProbInterval& interval, const float* e, size_t keys,
-                                   uint8_t* p, S32V& doubt, S32V& total) {
-  namespace hn = hwy::HWY_NAMESPACE;
-  const F16D d;
-  const S32D d32;
-  const F16V low = hn::Set(d, interval.low), high = hn::Set(d, interval.high);
-  const F16V magic = hn::Set(d, kProbMagic + static_cast<float>(quant.zero));
-  const auto ones = hn::Set(hn::Full512<int8_t>(), int8_t{1});
-  const auto at = [&](size_t i) HWY_ATTR {
-    const F16V x = hn::Load(d, e + i);
-    const S32V a = hn::BitCast(d32, hn::MulAdd(x, low, magic)), b = hn::BitCast(d32, hn::MulAdd(x, high, magic));
-    doubt = OrXor(doubt, a, b);
-    return a;
-  };
-  size_t i = 0;
-  for (; i + 64 <= keys; i += 64) {
-    const auto bytes = LowBytes(at(i), at(i + 16), at(i + 32), at(i + 48));
-    hn::Store(bytes, hn::Full512<uint8_t>(), p + i);
-    total = hn::SumOfMulQuadAccumulate(d32, bytes, ones, total);
-  }
-  for (; i < keys; i += 16) {
-    const S32V v = hn::And(at(i), hn::Set(d32, 255));
-    hn::Store(hn::Vec128<uint8_t>{_mm512_cvtepi32_epi8(v.raw)}, hn::Full128<uint8_t>(), p + i);
-    total = hn::Add(total, v);
-  }
-}
-
-// Rows of e to u8 at p + r * stride; row_sum[r] = the sum of the bytes, padding (the zero point)
-// included. False: nothing of it holds, a row needs its divisions.
+// Rows of e to u8 at p + r * stride; row_sum[r] = the sum of the bytes, padding (the zero point) included. False: nothing of
+// it holds, a row needs its divisions. The zero point is part of the magic number. All rows take 64 keys before the next
+// ones: a loop a row spends a third of its instructions outside of it at 128 keys.
 template <size_t kR>
 HWY_INLINE bool QuantizeRowsByInterval(const ProbQuant& quant, const ScoreRows& e, const RowSlots<float>& sum,
                                        uint8_t* p, size_t stride, RowSlots<int32_t>& row_sum) {
   namespace hn = hwy::HWY_NAMESPACE;
+  const F16D d;
+  const S32D d32;
   const ProbIntervals intervals(quant, sum);
-  bool usable = true;
-  for (size_t r = 0; r < kR; ++r)
-    usable = usable && IsUsable(quant, intervals[r], static_cast<float>(255 - quant.zero));
-  if (!usable) return false;
-  S32V doubt = hn::Zero(S32D());
-  F16 totals[kR];
-  HWY_UNROLL(6)
-  for (size_t r = 0; r < kR; ++r) {
-    S32V total = hn::Zero(S32D());
-    QuantizeByInterval(quant, intervals[r], e.Row(r), e.keys, p + r * stride, doubt, total);
-    totals[r] = {hn::BitCast(F16D(), total)};
+  if (!intervals.AreUsable<kR>(quant, static_cast<float>(255 - quant.zero))) return false;
+  const F16V magic = hn::Set(d, kProbMagic + static_cast<float>(quant.zero));
+  const auto ones = hn::Set(hn::Full512<int8_t>(), int8_t{1});
+  const auto each = [](auto f) HWY_ATTR {
+    HWY_UNROLL(6)
+    for (size_t r = 0; r < kR; ++r) f(r);
+  };
+  F16V low[kR], high[kR];
+  S32V total[kR], doubt = hn::Zero(d32);
+  each([&](size_t r) HWY_ATTR {
+    low[r] = hn::Set(d, intervals.low[r]), high[r] = hn::Set(d, intervals.high[r]), total[r] = hn::Zero(d32);
+  });
+  const auto at = [&](size_t r, const float* x) HWY_ATTR {
+    const F16V v = hn::Load(d, x);
+    const S32V a = hn::BitCast(d32, hn::MulAdd(v, low[r], magic)), b = hn::BitCast(d32, hn::MulAdd(v, high[r], magic));
+    doubt = OrXor(doubt, a, b);
+    return a;
+  };
+  size_t i = 0;
+  for (; i + 64 <= e.keys; i += 64) {
+    each([&](size_t r) HWY_ATTR {
+      const float* x = e.Row(r) + i;
+      const auto bytes = LowBytes(at(r, x), at(r, x + 16), at(r, x + 32), at(r, x + 48));
+      hn::Store(bytes, hn::Full512<uint8_t>(), p + r * stride + i);
+      total[r] = hn::SumOfMulQuadAccumulate(d32, bytes, ones, total[r]);
+    });
   }
+  for (; i < e.keys; i += 16) {
+    each([&](size_t r) HWY_ATTR {
+      const S32V v = hn::And(at(r, e.Row(r) + i), hn::Set(d32, 255));
+      hn::Store(hn::Vec128<uint8_t>{_mm512_cvtepi32_epi8(v.raw)}, hn::Full128<uint8_t>(), p + r * stride + i);
+      total[r] = hn::Add(total[r], v);
+    });
+  }
+  F16 totals[kR];
+  each([&](size_t r) HWY_ATTR { totals[r] = {hn::BitCast(d, total[r])}; });
   FoldRows<kR>(totals, AddIntOp(), row_sum);
-  return hn::AllTrue(S32D(), hn::Eq(doubt, hn::Zero(S32D())));
+  return hn::AllTrue(d32, hn::Eq(doubt, hn::Zero(d32)));
 }
 
 // One row of e to u8; *row_sum = the sum of the bytes, padding (the zero point) included.

@@ -92,9 +92,21 @@ HWY_INLINE void AlibiPass(const ScoreRows& rows, int64_t first, int64_t position
   }
 }
 
+// What integer sums are multiplied with. A scale that is a power of two joins the factor: it rounds nothing, and neither
+// does the product.
+struct ScoreScales {
+  float factor, scale;
+
+  HWY_INLINE ScoreScales(float of_codes, float of_scores) : factor(of_codes), scale(of_scores) {
+    if (IsPlainPower(scale) && factor > 0x1p-60f && factor < 0x1p60f) {
+      factor *= scale;
+      scale = 1.0f;
+    }
+  }
+};
+
 // Scores of the keys [begin, end) as if none were hidden. With a cap or slopes between scale and mask, the mask comes in
 // a pass of its own.
-// For integer sums, a scale that is a power of two joins the factor: it rounds nothing, and neither does the product.
 template <size_t kR, bool kInt, class Args>
 HWY_NOINLINE void MaskedScores(const Block<Args>& block, const ScoreRows& all, size_t begin, size_t end, float factor,
                                RowSlots<float>& max) {
@@ -102,9 +114,9 @@ HWY_NOINLINE void MaskedScores(const Block<Args>& block, const ScoreRows& all, s
   const SdpaVisibility& see = block.args.visibility;
   const float cap = block.args.softcap;
   float scale = block.args.scale;
-  if (kInt && IsPlainPower(scale) && factor > 0x1p-60f && factor < 0x1p60f) {
-    factor *= scale;
-    scale = 1.0f;
+  if constexpr (kInt) {
+    const ScoreScales scales(factor, scale);
+    factor = scales.factor, scale = scales.scale;
   }
   const MaskRows mask = MaskOf(block, begin);
   if (cap == 0.0f && see.alibi == nullptr) {
@@ -203,11 +215,24 @@ HWY_INLINE void VisibleScores(const Block<Args>& block, const ScoreRows& rows, f
   }
 }
 
-// Scores of kR rows to exponentials and their sums. False: a key outside the span would not have been 0.
+// Scores with their maxima to exponentials and their sums. False: a key outside the span would not have been 0.
+template <size_t kR, class Args>
+HWY_INLINE bool Exponentials(const Block<Args>& block, const ScoreRows& rows, const RowSlots<float>& max,
+                             const Span& span, RowSlots<float>& sum) {
+  constexpr float kGone = 128.0f;  // Exp(-kGone) is 0 (quant::constants::kExpMin)
+  const SdpaVisibility& see = block.args.visibility;
+  ExpPass<kR>(Part(rows, span.begin, span.end), max.at, sum);
+  // A guarded row without meaning is 0 at every key.
+  if (span.whole || (block.args.nan_guard && see.hidden_value == -std::numeric_limits<float>::infinity())) return true;
+  bool gone = true;
+  for (size_t r = 0; r < kR; ++r) gone = gone && max[r] - see.hidden_value > kGone && sum[r] == sum[r];
+  return gone;
+}
+
+// Products of kR rows to exponentials and their sums. False as above.
 template <size_t kR, bool kInt, class Args>
 HWY_INLINE bool Softmax(const Block<Args>& block, const ScoreRows& rows, float factor, const Span& span,
                         RowSlots<float>& sum) {
-  constexpr float kGone = 128.0f;  // Exp(-kGone) is 0 (quant::constants::kExpMin)
   const SdpaVisibility& see = block.args.visibility;
   RowSlots<float> max;
   if (!internal::HasWindow(see.window) && see.keep.data == nullptr) {
@@ -215,12 +240,7 @@ HWY_INLINE bool Softmax(const Block<Args>& block, const ScoreRows& rows, float f
   } else {
     VisibleScores<kR, kInt>(block, rows, factor, span, max);
   }
-  ExpPass<kR>(Part(rows, span.begin, span.end), max.at, sum);
-  // A guarded row without meaning is 0 at every key.
-  if (span.whole || (block.args.nan_guard && see.hidden_value == -std::numeric_limits<float>::infinity())) return true;
-  bool gone = true;
-  for (size_t r = 0; r < kR; ++r) gone = gone && max[r] - see.hidden_value > kGone && sum[r] == sum[r];
-  return gone;
+  return Exponentials<kR>(block, rows, max, span, sum);
 }
 
 }  // namespace HWY_NAMESPACE

@@ -149,10 +149,29 @@ struct TileArgs {
   const T* row_terms;  // null: all 0
 };
 
-// out[r][kC vectors] = a[r] . b for kR rows; b: the first panel, columns: the terms of its columns.
-template <class E, size_t kR, size_t kC>
+// The end of a tile: its sums to out[r * stride].
+template <class T>
+struct SumsFinish {
+  T* out;
+  size_t stride;  // elements
+
+  struct End {
+    T* out;
+    size_t stride;
+    HWY_INLINE explicit End(const SumsFinish& finish) : out(finish.out), stride(finish.stride) {}
+    template <class Row>
+    HWY_INLINE void Take(size_t r, const Row& row) const {
+      row.Store(out + r * stride);
+    }
+    HWY_INLINE void Done() const {}
+  };
+};
+
+// a[r] . b for kR rows and kC vectors of columns, then what `finish` makes of it; b: the first panel, columns: the terms of
+// its columns.
+template <class E, size_t kR, size_t kC, class Finish>
 HWY_NOINLINE void Tile(const TileArgs<typename E::T>& args, const uint8_t* HWY_RESTRICT b, const typename E::T* columns,
-                       typename E::T* HWY_RESTRICT out) {
+                       const Finish& finish) {
   namespace hn = hwy::HWY_NAMESPACE;
   using T = typename E::T;
   const typename E::D d;
@@ -188,13 +207,14 @@ HWY_NOINLINE void Tile(const TileArgs<typename E::T>& args, const uint8_t* HWY_R
     if constexpr (kR > 4) r4.Step(a + i * 4 + 4 * stride, v0, v1, v2, v3);
     if constexpr (kR > 5) r5.Step(a + i * 4 + 5 * stride, v0, v1, v2, v3);
   }
-  const size_t o = args.out_stride;
-  r0.Store(out);
-  if constexpr (kR > 1) r1.Store(out + o);
-  if constexpr (kR > 2) r2.Store(out + 2 * o);
-  if constexpr (kR > 3) r3.Store(out + 3 * o);
-  if constexpr (kR > 4) r4.Store(out + 4 * o);
-  if constexpr (kR > 5) r5.Store(out + 5 * o);
+  typename Finish::End end(finish);
+  end.Take(0, r0);
+  if constexpr (kR > 1) end.Take(1, r1);
+  if constexpr (kR > 2) end.Take(2, r2);
+  if constexpr (kR > 3) end.Take(3, r3);
+  if constexpr (kR > 4) end.Take(4, r4);
+  if constexpr (kR > 5) end.Take(5, r5);
+  end.Done();
 }
 
 // All columns of `panels` panels. columns: null for the float engine, which has no zero points.
@@ -203,17 +223,18 @@ HWY_INLINE void TileRows(const TileArgs<typename E::T>& args, const uint8_t* b, 
                          size_t panels) {
   constexpr size_t kPanels = kTileVectors / kPanelVectors;
   const auto terms = [columns](size_t panel) HWY_ATTR { return columns == nullptr ? columns : columns + 16 * panel; };
+  SumsFinish<typename E::T> to = {args.out, args.out_stride};
   size_t p = 0;
   for (; p + kPanels <= panels; p += kPanels) {
-    Tile<E, kR, kTileVectors>(args, b + p * args.panel_bytes, terms(p), args.out + 16 * p);
+    Tile<E, kR, kTileVectors>(args, b + p * args.panel_bytes, terms(p), to);
+    to.out += 16 * kPanels;
   }
   if constexpr (kPanels == 4) {
     b += p * args.panel_bytes;
     columns = terms(p);
-    typename E::T* out = args.out + 16 * p;
-    if (panels - p == 3) Tile<E, kR, 3>(args, b, columns, out);
-    if (panels - p == 2) Tile<E, kR, 2>(args, b, columns, out);
-    if (panels - p == 1) Tile<E, kR, 1>(args, b, columns, out);
+    if (panels - p == 3) Tile<E, kR, 3>(args, b, columns, to);
+    if (panels - p == 2) Tile<E, kR, 2>(args, b, columns, to);
+    if (panels - p == 1) Tile<E, kR, 1>(args, b, columns, to);
   }
 }
 

@@ -12,6 +12,7 @@
 #include "hwy/highway.h"
 #include "octavo/kernels/sdpa/sdpa_amx-inl.h"
 #include "octavo/kernels/sdpa/sdpa_blocks-inl.h"
+#include "octavo/kernels/sdpa/sdpa_finish-inl.h"
 #include "octavo/kernels/sdpa/sdpa_int8-inl.h"
 #include "octavo/kernels/sdpa/sdpa_pairs-inl.h"
 #include "octavo/kernels/sdpa/sdpa_rows-inl.h"
@@ -61,35 +62,77 @@ HWY_INLINE TileArgs<int32_t> ValueArgs(const SdpaLayout& l, const ProbQuant& qua
 
 inline constexpr int64_t kTwoGroupKeys = 512;  // two groups of 6 rows of scores stay in L1
 
+// What all blocks of a call have in common.
+struct Int8Plan {
+  Int8Forms forms;
+  OutputForm output;
+  ProbQuant quant;
+  ScoreScales scales;
+  bool finishes_scores;
+};
+template <class E>
+HWY_INLINE Int8Plan PlanOf(const SdpaInt8Args& args) {
+#if HWY_TARGET <= HWY_AVX3_DL
+  const bool finishes = FinishesScores(args);
+#else
+  const bool finishes = false;
+#endif
+  return {FormsOf(args), OutputFormOf(args), ProbQuantOf<typename E::Values>(args),
+          ScoreScales(args.q_scale * args.k_scale, args.scale), finishes};
+}
+
 // First product of query rows that are words already; terms: what the zero point of K contributes to each.
 struct ScoreProduct {
   TileArgs<int32_t> args;
   const uint8_t* panels;
   const int32_t* columns;
   size_t count;  // of panels
+
+  HWY_INLINE void Skip(size_t keys) {
+    args.out += keys, columns += keys, panels += keys / 16 * args.panel_bytes, count -= keys / 16;
+  }
 };
-HWY_INLINE ScoreProduct ScoreProductOf(const Block<SdpaInt8Args>& block, const Span& span, const uint8_t* q,
-                                       const int32_t* terms, uint8_t* scores) {
+HWY_INLINE ScoreProduct ScoreProductOf(const Block<SdpaInt8Args>& block, const Int8Plan& plan, const Span& span,
+                                       const uint8_t* q, const int32_t* terms, uint8_t* scores) {
   const SdpaLayout& l = block.layout;
   return {{q, l.q_stride, l.d_steps, l.d_steps * 64, reinterpret_cast<int32_t*>(scores) + span.begin,
-           l.score_stride / 4, FormsOf(block.args).k_zero == 0 ? nullptr : terms},
+           l.score_stride / 4, plan.forms.k_zero == 0 ? nullptr : terms},
           block.packed + span.begin * l.d_steps * 4,
           reinterpret_cast<const int32_t*>(block.packed + l.k_columns_at) + span.begin,
           (span.padded - span.begin) / 16};
 }
 
+#if HWY_TARGET <= HWY_AVX3_DL
+// From the second product to bytes. False: an integer is in doubt, and what was written holds nothing.
+template <class E, size_t kR>
+HWY_INLINE bool FinishedOutput(const Block<SdpaInt8Args>& block, const OutputForm& form,
+                               const TileArgs<int32_t>& values, const uint8_t* v) {
+  const SdpaLayout& l = block.layout;
+  const SdpaStrides& strides = block.args.o_strides;
+  bool certain = true;
+  OutputFinish finish = {&form,
+                         static_cast<uint8_t*>(block.args.o) + OffsetOf(strides, block.batch, block.head, block.row),
+                         strides.row, &certain};
+  const auto* columns = reinterpret_cast<const int32_t*>(block.packed + l.v_columns_at);
+  for (size_t c = 0; c < l.v16; c += 64, finish.out += 64) {
+    Tile<E, kR, 4>(values, v + c / 16 * values.panel_bytes, columns + c, finish);
+  }
+  return certain;
+}
+#endif
+
 // Second product, output. row_sums: of the codes (pairs: PairSums16).
 template <class E, size_t kR>
-HWY_INLINE void ValueGroup(const Block<SdpaInt8Args>& block, const OutputForm& form, const ProbQuant& quant,
-                           const Span& span, const uint8_t* p, const RowSlots<int32_t>& row_sums, int32_t* out) {
+HWY_INLINE void ValueGroup(const Block<SdpaInt8Args>& block, const Int8Plan& plan, const Span& span, const uint8_t* p,
+                           const RowSlots<int32_t>& row_sums, int32_t* out) {
   using Values = typename E::Values;
   const SdpaInt8Args& args = block.args;
   const SdpaLayout& l = block.layout;
-  const auto v_zero = static_cast<uint32_t>(FormsOf(args).v_zero);
+  const auto v_zero = static_cast<uint32_t>(plan.forms.v_zero);
   const auto term = [&](int32_t sum) { return static_cast<int32_t>(0 - v_zero * static_cast<uint32_t>(sum)); };
   RowSlots<int32_t> terms;
   const uint8_t* v = block.packed + l.v_at;
-  TileArgs<int32_t> values = ValueArgs<Values>(l, quant, span, p, &v);
+  TileArgs<int32_t> values = ValueArgs<Values>(l, plan.quant, span, p, &v);
   values.out = out, values.row_terms = v_zero == 0 ? nullptr : terms.at;
   if constexpr (kAddsToOut<Values>) {
     bool whole = true;
@@ -101,15 +144,18 @@ HWY_INLINE void ValueGroup(const Block<SdpaInt8Args>& block, const OutputForm& f
     PairRows<kR>(values, v, l.v16 / 16, whole);
   } else {
     for (size_t r = 0; r < kRowSlots; ++r) terms[r] = term(row_sums[r]);
+#if HWY_TARGET <= HWY_AVX3_DL
+    if (plan.output.by_interval && FinishedOutput<Values, kR>(block, plan.output, values, v)) return;
+#endif
     TileRows<Values, kR>(values, v, reinterpret_cast<const int32_t*>(block.packed + l.v_columns_at), l.v16 / 16);
   }
-  StoreOutputs<kR>(args, form, out, l.v16, OffsetOf(args.o_strides, block.batch, block.head, block.row));
+  StoreOutputs<kR>(args, plan.output, out, l.v16, OffsetOf(args.o_strides, block.batch, block.head, block.row));
 }
 
 // kGroups groups of kR rows, one step for all before the next one: where one group ends a step (the fold of a maximum or
 // a sum, a division: chains of 30 to 60 cycles) the next group has work.
 template <class E, size_t kR, size_t kGroups>
-bool Int8Block(const Block<SdpaInt8Args>& block, const OutputForm& form, const ProbQuant& quant, const Span& span) {
+bool Int8Block(const Block<SdpaInt8Args>& block, const Int8Plan& plan, const Span& span) {
   const SdpaInt8Args& args = block.args;
   const SdpaLayout& l = block.layout;
   const auto group = [&](size_t g) {
@@ -118,29 +164,50 @@ bool Int8Block(const Block<SdpaInt8Args>& block, const OutputForm& form, const P
   };
   const auto rows_at = [&](size_t at, size_t stride, size_t g) { return block.scratch + at + g * kR * stride; };
   RowSlots<int32_t> terms[kGroups] = {};
-  for (size_t g = 0; g < kGroups; ++g) {
-    const int64_t at = OffsetOf(args.q_strides, block.batch, block.head, group(g).row);
-    PrepareQueries<E, kR>(args, static_cast<const uint8_t*>(args.q) + at, l, rows_at(l.q_at, l.q_stride, g), terms[g]);
+  const auto* q = static_cast<const uint8_t*>(args.q) + OffsetOf(args.q_strides, block.batch, block.head, block.row);
+  for (size_t g = 0; g < kGroups; ++g, q += static_cast<int64_t>(kR) * args.q_strides.row) {
+    PrepareQueries<E, kR>(args, plan.forms, q, l, rows_at(l.q_at, l.q_stride, g), terms[g]);
   }
-  for (size_t g = 0; g < kGroups; ++g) {
-    const ScoreProduct scores = ScoreProductOf(group(g), span, rows_at(l.q_at, l.q_stride, g), terms[g].at,
-                                               rows_at(l.scores_at, l.score_stride, g));
-    TileRows<E, kR>(scores.args, scores.panels, scores.columns, scores.count);
-  }
-  RowSlots<float> sum[kGroups];
   const auto rows_of = [&](size_t g) {
     return ScoreRows{rows_at(l.scores_at, l.score_stride, g), l.score_stride, static_cast<size_t>(args.shape.k_len)};
   };
+#if HWY_TARGET <= HWY_AVX3_DL
+  MaxLanes max_lanes[kGroups];
+  const size_t finished = plan.finishes_scores && span.whole ? span.end / 64 * 64 : 0;
+#else
+  constexpr size_t finished = 0;
+#endif
   for (size_t g = 0; g < kGroups; ++g) {
+    ScoreProduct scores = ScoreProductOf(group(g), plan, span, rows_at(l.q_at, l.q_stride, g), terms[g].at,
+                                         rows_at(l.scores_at, l.score_stride, g));
+#if HWY_TARGET <= HWY_AVX3_DL
+    if (finished != 0) {
+      FinishedScores<E, kR>(scores.args, scores.panels, scores.columns, finished, plan.scales, MaskOf(group(g), 0),
+                            &max_lanes[g]);
+      scores.Skip(finished);
+    }
+#endif
+    TileRows<E, kR>(scores.args, scores.panels, scores.columns, scores.count);
+  }
+  RowSlots<float> sum[kGroups] = {};
+  for (size_t g = 0; g < kGroups; ++g) {
+#if HWY_TARGET <= HWY_AVX3_DL
+    if (finished != 0) {
+      RowSlots<float> max;
+      FinishMaxima<kR>(group(g), rows_of(g), finished, span.end, max_lanes[g], max);
+      Exponentials<kR>(group(g), rows_of(g), max, span, sum[g]);
+      continue;
+    }
+#endif
     if (!Softmax<kR, true>(group(g), rows_of(g), args.q_scale * args.k_scale, span, sum[g])) return false;
   }
   RowSlots<int32_t> row_sums[kGroups] = {};
   for (size_t g = 0; g < kGroups; ++g) {
-    QuantizeSpans<typename E::Values, kR>(quant, rows_of(g), span, l.k16, sum[g], rows_at(l.p_at, l.p_stride, g),
+    QuantizeSpans<typename E::Values, kR>(plan.quant, rows_of(g), span, l.k16, sum[g], rows_at(l.p_at, l.p_stride, g),
                                           l.p_stride, row_sums[g]);
   }
   for (size_t g = 0; g < kGroups; ++g) {
-    ValueGroup<E, kR>(group(g), form, quant, span, rows_at(l.p_at, l.p_stride, g), row_sums[g],
+    ValueGroup<E, kR>(group(g), plan, span, rows_at(l.p_at, l.p_stride, g), row_sums[g],
                       reinterpret_cast<int32_t*>(rows_at(l.out_at, l.out_stride, g)));
   }
   return true;
@@ -196,14 +263,13 @@ template <class E>
 void RowsInt8(const SdpaInt8Args& args, int64_t batch, int64_t head, int64_t begin, int64_t end, const void* packed,
               void* scratch) {
   const SdpaLayout l = LayoutOf<E>(args.shape);
-  const OutputForm form = OutputFormOf(args);
-  const ProbQuant quant = ProbQuantOf<typename E::Values>(args);
+  const Int8Plan plan = PlanOf<E>(args);
   const auto run = [&](auto rows, auto groups, int64_t row) HWY_ATTR {
     constexpr size_t kR = decltype(rows)::value, kGroups = decltype(groups)::value;
     const Block<SdpaInt8Args> block = {
         args, l, static_cast<const uint8_t*>(packed), static_cast<uint8_t*>(scratch), batch, head, row};
     ForSpan(args, row, static_cast<int64_t>(kR * kGroups),
-            [&](const Span& span) HWY_ATTR { return Int8Block<E, kR, kGroups>(block, form, quant, span); });
+            [&](const Span& span) HWY_ATTR { return Int8Block<E, kR, kGroups>(block, plan, span); });
   };
   using One = std::integral_constant<size_t, 1>;
   using Two = std::integral_constant<size_t, 2>;
@@ -231,21 +297,19 @@ inline void RowsWords(const SdpaInt8Args& args, int64_t batch, int64_t head, int
 
 #if HWY_TARGET == HWY_AVX3_DL
 // Up to sixteen rows: products by tiles, what stands between them six rows at a time.
-bool TileBlock(const Block<SdpaInt8Args>& block, int64_t count, const OutputForm& form, const ProbQuant& quant,
-               const Span& span) {
+bool TileBlock(const Block<SdpaInt8Args>& block, int64_t count, const Int8Plan& plan, const Span& span) {
   const SdpaInt8Args& args = block.args;
   const SdpaLayout& l = block.layout;
-  const Int8Forms forms = FormsOf(args);
   alignas(64) int32_t terms[AmxEngine::kRows] = {};
   uint8_t* q = block.scratch + l.q_at;
   const auto* source =
       static_cast<const uint8_t*>(args.q) + OffsetOf(args.q_strides, block.batch, block.head, block.row);
   for (int64_t r = 0; r < count; ++r) {
-    PrepareQuery<AmxEngine>(args, source + r * args.q_strides.row, l, q + static_cast<size_t>(r) * l.q_stride,
-                            &terms[r]);
+    PrepareQuery<AmxEngine>(args, plan.forms, source + r * args.q_strides.row, l,
+                            q + static_cast<size_t>(r) * l.q_stride, &terms[r]);
   }
   uint8_t* base = block.scratch + l.scores_at;
-  const ScoreProduct scores = ScoreProductOf(block, span, q, terms, base);
+  const ScoreProduct scores = ScoreProductOf(block, plan, span, q, terms, base);
   TilePanels(scores.args, scores.panels, scores.columns, scores.count);
   uint8_t* p = block.scratch + l.p_at;
   bool done = true;
@@ -258,19 +322,19 @@ bool TileBlock(const Block<SdpaInt8Args>& block, int64_t count, const OutputForm
     done = done && Softmax<kR, true>(part, score_rows, args.q_scale * args.k_scale, span, sum);
     if (!done) return;
     RowSlots<int32_t> row_sums;
-    QuantizeSpans<AmxEngine, kR>(quant, score_rows, span, l.k16, sum, p + at * l.p_stride, l.p_stride, row_sums);
+    QuantizeSpans<AmxEngine, kR>(plan.quant, score_rows, span, l.k16, sum, p + at * l.p_stride, l.p_stride, row_sums);
     for (size_t r = 0; r < kR; ++r)
-      terms[at + r] = static_cast<int32_t>(-static_cast<int64_t>(forms.v_zero) * row_sums[r]);
+      terms[at + r] = static_cast<int32_t>(-static_cast<int64_t>(plan.forms.v_zero) * row_sums[r]);
   });
   if (!done) return false;
   auto* out = reinterpret_cast<int32_t*>(block.scratch + l.out_at);
   const uint8_t* v = block.packed + l.v_at;
-  TileArgs<int32_t> values = ValueArgs<AmxEngine>(l, quant, span, p, &v);
-  values.out = out, values.row_terms = forms.v_zero == 0 ? nullptr : terms;
+  TileArgs<int32_t> values = ValueArgs<AmxEngine>(l, plan.quant, span, p, &v);
+  values.out = out, values.row_terms = plan.forms.v_zero == 0 ? nullptr : terms;
   TilePanels(values, v, reinterpret_cast<const int32_t*>(block.packed + l.v_columns_at), l.v16 / 16);
   ForBlocks(0, count, [&](auto rows, int64_t first) HWY_ATTR {
     const int64_t at = OffsetOf(args.o_strides, block.batch, block.head, block.row + first);
-    StoreOutputs<decltype(rows)::value>(args, form, out + static_cast<size_t>(first) * l.v16, l.v16, at);
+    StoreOutputs<decltype(rows)::value>(args, plan.output, out + static_cast<size_t>(first) * l.v16, l.v16, at);
   });
   return true;
 }
@@ -279,14 +343,13 @@ void RowsAmx(const SdpaInt8Args& args, int64_t batch, int64_t head, int64_t begi
              void* scratch) {
   constexpr auto kRows = static_cast<int64_t>(AmxEngine::kRows);
   const SdpaLayout l = MakeSdpaLayout(args.shape, AmxEngine::kPerWord, AmxEngine::kRows, AmxEngine::kStepsTo);
-  const OutputForm form = OutputFormOf(args);
-  const ProbQuant quant = ProbQuantOf<AmxEngine>(args);
+  const Int8Plan plan = PlanOf<AmxEngine>(args);
   tile::LoadConfig(tile::kWholeTiles);
   for (int64_t row = begin; row < end; row += kRows) {
     const Block<SdpaInt8Args> block = {
         args, l, static_cast<const uint8_t*>(packed), static_cast<uint8_t*>(scratch), batch, head, row};
     const int64_t count = std::min(end - row, kRows);
-    ForSpan(args, row, count, [&](const Span& span) HWY_ATTR { return TileBlock(block, count, form, quant, span); });
+    ForSpan(args, row, count, [&](const Span& span) HWY_ATTR { return TileBlock(block, count, plan, span); });
   }
   tile::Release();
 }

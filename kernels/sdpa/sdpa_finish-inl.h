@@ -1,0 +1,173 @@
+// Ends of tiles that work on the sums where they are, in registers: scores with scale, mask and maximum after the first
+// product, bytes of the output after the second one. A buffer between costs no vector operation, but the tile before it
+// ends alone: of 384 sums, 24 stores, then 24 loads that wait for them, 34 cycles (measured on kernel 1's tile, which is the
+// same). Per target: zmm with VNNI, whole tiles of 64 columns.
+#if defined(OCTAVO_KERNELS_SDPA_SDPA_FINISH_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef OCTAVO_KERNELS_SDPA_SDPA_FINISH_INL_H_
+#undef OCTAVO_KERNELS_SDPA_SDPA_FINISH_INL_H_
+#else
+#define OCTAVO_KERNELS_SDPA_SDPA_FINISH_INL_H_
+#endif
+
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+
+#include "hwy/highway.h"
+#include "octavo/kernels/sdpa/sdpa_rows-inl.h"
+#include "octavo/kernels/sdpa/sdpa_softmax-inl.h"
+#include "octavo/kernels/sdpa/sdpa_store-inl.h"
+#include "octavo/kernels/sdpa/sdpa_tile-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace octavo::kernels {
+namespace HWY_NAMESPACE {
+#if HWY_TARGET <= HWY_AVX3_DL
+
+// The maxima of rows by lane, from tile to tile.
+struct MaxLanes {
+  alignas(64) float at[internal::kSdpaRows][16];
+};
+inline constexpr MaxLanes kNoMaxima = [] {
+  MaxLanes m{};
+  for (auto& row : m.at) {
+    for (float& v : row) v = -std::numeric_limits<float>::infinity();
+  }
+  return m;
+}();
+
+// What ScoreLanes (sdpa_rows-inl.h) does: s = float(sum) * factor (kScale: * scale) (kMask: + mask), stored; maxima.
+template <bool kScale, bool kMask>
+struct ScoreFinish {
+  float factor, scale;
+  float* out;
+  size_t stride;      // elements
+  const float* mask;  // of the tile's first row and column
+  int64_t mask_row;
+  const MaxLanes* before;  // maxima of the tiles before this one
+  MaxLanes* max;
+
+  struct End {
+    F16V factor, scale;
+    ScoreFinish to;
+    HWY_INLINE explicit End(const ScoreFinish& finish)
+        : factor(Set16(finish.factor).a), scale(Set16(finish.scale).a), to(finish) {}
+
+    template <class Row>
+    HWY_INLINE void Take(size_t r, const Row& row) {
+      namespace hn = hwy::HWY_NAMESPACE;
+      const F16D d;
+      float* out = to.out + r * to.stride;
+      F16V m = hn::Load(d, to.before->at[r]);
+      const auto one = [&](I16V sum, size_t i) HWY_ATTR {
+        F16V s = hn::Mul(hn::ConvertTo(d, sum), factor);
+        if constexpr (kScale) s = hn::Mul(s, scale);
+        if constexpr (kMask) s = hn::Add(s, hn::LoadU(d, to.mask + static_cast<int64_t>(r) * to.mask_row + i));
+        hn::Store(s, d, out + i);
+        m = hn::Max(s, m);  // in this order: a NaN is not taken
+      };
+      one(row.c0, 0), one(row.c1, 16), one(row.c2, 32), one(row.c3, 48);
+      hn::Store(m, d, to.max->at[r]);
+    }
+    HWY_INLINE void Done() const {}
+  };
+};
+
+// What StoreByInterval (sdpa_store-inl.h) does. *certain turns false where an integer is in doubt.
+struct OutputFinish {
+  const OutputForm* form;
+  uint8_t* out;
+  int64_t stride;
+  bool* certain;
+
+  struct End {
+    F16V low, high, magic;
+    S32V offset, doubt;
+    const Requant& requant;
+    uint8_t* out;
+    int64_t stride;
+    bool* certain;
+    HWY_INLINE explicit End(const OutputFinish& finish)
+        : requant(finish.form->requant), out(finish.out), stride(finish.stride), certain(finish.certain) {
+      namespace hn = hwy::HWY_NAMESPACE;
+      low = Set16(finish.form->low).a, high = Set16(finish.form->high).a, magic = Set16(kRoundMagic).a;
+      offset = hn::Set(S32D(), finish.form->requant.offset), doubt = hn::Zero(S32D());
+    }
+
+    template <class Row>
+    HWY_INLINE void Take(size_t, const Row& row) {
+      namespace hn = hwy::HWY_NAMESPACE;
+      const S32D di;
+      const auto one = [&](I16V sum) HWY_ATTR {
+        const F16V x = hn::ConvertTo(F16D(), sum);
+        const S32V a = hn::BitCast(di, hn::MulAdd(x, low, magic));
+        doubt = OrXor(doubt, a, hn::BitCast(di, hn::MulAdd(x, high, magic)));
+        return hn::Add(a, offset);
+      };
+      const auto bytes = RequantPack(di, requant, one(row.c0), one(row.c1), one(row.c2), one(row.c3));
+      hn::StoreU(bytes, hn::Repartition<uint8_t, S32D>(), out);
+      out += stride;
+    }
+    HWY_INLINE void Done() const {
+      namespace hn = hwy::HWY_NAMESPACE;
+      *certain = *certain && hn::AllTrue(S32D(), hn::Eq(doubt, hn::Zero(S32D())));
+    }
+  };
+};
+
+// Whether scores can be finished with their products, where a block looks at all keys: what stands between is a scale and a
+// mask of floats.
+HWY_INLINE bool FinishesScores(const SdpaInt8Args& args) {
+  const SdpaVisibility& see = args.visibility;
+  return args.softcap == 0.0f && see.alibi == nullptr && see.keep.data == nullptr && !internal::HasWindow(see.window) &&
+         (args.mask.data == nullptr || args.mask.col == 1);
+}
+
+template <class E, size_t kR, bool kScale, bool kMask>
+HWY_INLINE void FinishedTiles(const TileArgs<int32_t>& products, const uint8_t* panels, const int32_t* columns,
+                              size_t keys, const ScoreScales& scales, const MaskRows& mask, MaxLanes* max) {
+  ScoreFinish<kScale, kMask> finish = {scales.factor,       scales.scale, reinterpret_cast<float*>(products.out),
+                                       products.out_stride, mask.data,    mask.row,
+                                       &kNoMaxima,          max};
+  for (size_t at = 0; at < keys; at += 64) {
+    Tile<E, kR, 4>(products, panels, columns, finish);
+    panels += 4 * products.panel_bytes, columns += 64;
+    finish.before = max, finish.out += 64;
+    if constexpr (kMask) finish.mask += 64;
+  }
+}
+
+// The scores of the whole tiles of kR rows, `keys` of them, and their maxima by lane.
+template <class E, size_t kR>
+HWY_INLINE void FinishedScores(const TileArgs<int32_t>& products, const uint8_t* panels, const int32_t* columns,
+                               size_t keys, const ScoreScales& scales, const MaskRows& mask, MaxLanes* max) {
+  const bool plain = scales.scale == 1.0f;
+  if (mask.data == nullptr) {
+    plain ? FinishedTiles<E, kR, false, false>(products, panels, columns, keys, scales, mask, max)
+          : FinishedTiles<E, kR, true, false>(products, panels, columns, keys, scales, mask, max);
+  } else {
+    plain ? FinishedTiles<E, kR, false, true>(products, panels, columns, keys, scales, mask, max)
+          : FinishedTiles<E, kR, true, true>(products, panels, columns, keys, scales, mask, max);
+  }
+}
+
+// The maxima of the rows, those of the keys behind the whole tiles included, which this finds.
+template <size_t kR>
+HWY_INLINE void FinishMaxima(const Block<SdpaInt8Args>& block, const ScoreRows& rows, size_t done, size_t end,
+                             const MaxLanes& lanes, RowSlots<float>& max) {
+  F16 of_rows[kR];
+  HWY_UNROLL(6)
+  for (size_t r = 0; r < kR; ++r) of_rows[r] = Load16(lanes.at[r]);
+  FoldRows<kR>(of_rows, MaxOp(), max);
+  if (done == end) return;
+  RowSlots<float> rest;
+  MaskedScores<kR, true>(block, rows, done, end, block.args.q_scale * block.args.k_scale, rest);
+  for (size_t r = 0; r < kR; ++r) max[r] = rest[r] > max[r] ? rest[r] : max[r];
+}
+
+#endif  // HWY_TARGET <= HWY_AVX3_DL
+}  // namespace HWY_NAMESPACE
+}  // namespace octavo::kernels
+HWY_AFTER_NAMESPACE();
+
+#endif  // include guard
