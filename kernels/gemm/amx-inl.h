@@ -1,7 +1,8 @@
 // The int8 product on AMX tiles: 32 rows x 32 columns at a time (2 x 2 tiles of sums: one load for each dot product),
 // 16 rows x 64 columns where only 16 are left. Tiles are always whole, so that one configuration serves a call: a last
 // group of fewer than 16 rows is copied to scratch, and what the missing rows give is not stored. A panel of the
-// weights is a column of B tiles as it lies (16 quads x 64 bytes each). Per target: AVX-512 VNNI, for the epilogue.
+// weights is a column of B tiles as it lies (16 quads x 64 bytes each). The epilogue of 32 rows x 64 columns runs between
+// the products of the next ones (PendingRows). Per target: AVX-512 VNNI, for the epilogue.
 #if defined(OCTAVO_KERNELS_GEMM_AMX_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef OCTAVO_KERNELS_GEMM_AMX_INL_H_
 #undef OCTAVO_KERNELS_GEMM_AMX_INL_H_
@@ -62,15 +63,95 @@ HWY_INLINE void TileDot() {
   }
 }
 
+// Rows of sums that wait for their epilogue. It runs a few rows at a time between the products that come after them in the
+// same call, whatever block or segment those belong to: the products have a unit of their own, but the 512
+// micro-operations that a core looks ahead end within a few steps of k, so what shall run beside must stand between.
+// Nothing here touches a tile.
+class PendingRows {
+ public:
+  // Room for the next sums, whose products take `steps` steps of k: the rows that wait are spread over these.
+  int32_t* Begin(int64_t steps) {
+    every_ = std::max<int64_t>(steps * kRowsAtOnce / std::max(tile_.rows, 1), 1);
+    each_ = static_cast<int>(std::max<int64_t>((tile_.rows + steps - 1) / steps, kRowsAtOnce));
+    until_due_ = every_;
+    PrefetchDue();
+    odd_sums_ = !odd_sums_;
+    return sums_[odd_sums_ ? 1 : 0];
+  }
+  // They are there: tile.rows of them.
+  void End(const EpilogueTile& tile) {
+    FinishAll();
+    tile_ = tile;
+  }
+  void FinishAll() { Finish(tile_.rows); }
+
+  // Room for a block's columns while those of the block before are still in use.
+  BlockColumns* NextColumns() {
+    odd_columns_ = !odd_columns_;
+    BlockColumns* columns = &columns_[odd_columns_ ? 1 : 0];
+    columns->fixed.digits = 0;  // not every block fills them in
+    return columns;
+  }
+
+  HWY_INLINE int64_t StepsUntilDue() const { return until_due_; }
+  HWY_INLINE void Advance(int64_t steps) {
+    until_due_ -= steps;
+    if (until_due_ == 0) FinishDue();
+  }
+
+ private:
+  static constexpr int kRowsAtOnce = 4;  // about 200 instructions where the output is of bytes
+
+  HWY_NOINLINE void FinishDue() {
+    Finish(std::min(each_, tile_.rows));
+    until_due_ = every_;
+    PrefetchDue();
+  }
+  // In sixes, as EpilogueOfRows, but in place: no copy of what the last call has just written.
+  void Finish(int rows) {
+    for (int left = tile_.rows; rows > 0; rows -= 6, tile_.rows = left) {
+      tile_.rows = std::min(rows, 6);
+      tile_.store(tile_);
+      tile_.acc += tile_.rows * 64;
+      tile_.row += tile_.rows;
+      left -= tile_.rows;
+    }
+  }
+  void PrefetchDue() const {
+    if (tile_.rows == 0) return;
+    EpilogueTile due = tile_;
+    due.rows = std::min(each_, due.rows);
+    PrefetchOutput(due);
+  }
+
+  EpilogueTile tile_{};  // what is left; at first nothing
+  int64_t every_ = 1;    // steps
+  int64_t until_due_ = 1;
+  int each_ = kRowsAtOnce;
+  bool odd_sums_ = false, odd_columns_ = false;
+  BlockColumns columns_[2];
+  alignas(64) int32_t sums_[2][32 * 64];
+};
+
+// step(i) for each tile of k, and what is due between them.
+template <class Step>
+HWY_INLINE void ForTilesOfK(int64_t k_tiles, PendingRows& pending, Step step) {
+  for (int64_t i = 0; i < k_tiles;) {
+    const int64_t begin = i, end = std::min(k_tiles, begin + pending.StepsUntilDue());
+    for (; i < end; ++i) step(i);
+    pending.Advance(end - begin);
+  }
+}
+
 // out[32][64], two panels of columns from `out` on. init: a stride of 0 gives every row of sums the same beginning.
 template <bool kSigned>
 HWY_NOINLINE void Tile2x2(TileRowGroups::Group a0, TileRowGroups::Group a1, int64_t k_tiles, const int8_t* b0,
-                          const int8_t* b1, const int32_t* init, int32_t* out) {
+                          const int8_t* b1, const int32_t* init, int32_t* out, PendingRows& pending) {
   tile::Load<0>(init, 0);
   tile::Load<1>(init + 16, 0);
   tile::Load<2>(init, 0);
   tile::Load<3>(init + 16, 0);
-  for (int64_t i = 0; i < k_tiles; ++i) {
+  ForTilesOfK(k_tiles, pending, [&](int64_t i) HWY_ATTR {
     tile::Load<4>(a0.data + i * 64, a0.stride);
     tile::Load<6>(b0 + i * 1024, 64);
     TileDot<kSigned, 0, 4, 6>();
@@ -79,7 +160,7 @@ HWY_NOINLINE void Tile2x2(TileRowGroups::Group a0, TileRowGroups::Group a1, int6
     tile::Load<7>(b1 + i * 1024, 64);
     TileDot<kSigned, 1, 4, 7>();
     TileDot<kSigned, 3, 5, 7>();
-  }
+  });
   tile::Store<0>(out, 256);
   tile::Store<1>(out + 16, 256);
   tile::Store<2>(out + 16 * 64, 256);
@@ -89,22 +170,24 @@ HWY_NOINLINE void Tile2x2(TileRowGroups::Group a0, TileRowGroups::Group a1, int6
 // out[16][64]. Four sums hide the latency of the dot product (52 cycles at 16 each), two would not.
 template <bool kSigned>
 HWY_NOINLINE void Tile1x4(TileRowGroups::Group a, int64_t k_tiles, const int8_t* const b[4], const int32_t* init,
-                          int32_t* out) {
+                          int32_t* out, PendingRows& pending) {
+  // Each instruction is a barrier: read through b, the four would be loaded again in every step.
+  const int8_t *b0 = b[0], *b1 = b[1], *b2 = b[2], *b3 = b[3];
   tile::Load<0>(init, 0);
   tile::Load<1>(init + 16, 0);
   tile::Load<2>(init + 32, 0);
   tile::Load<3>(init + 48, 0);
-  for (int64_t i = 0; i < k_tiles; ++i) {
+  ForTilesOfK(k_tiles, pending, [&](int64_t i) HWY_ATTR {
     tile::Load<4>(a.data + i * 64, a.stride);
-    tile::Load<6>(b[0] + i * 1024, 64);
+    tile::Load<6>(b0 + i * 1024, 64);
     TileDot<kSigned, 0, 4, 6>();
-    tile::Load<7>(b[1] + i * 1024, 64);
+    tile::Load<7>(b1 + i * 1024, 64);
     TileDot<kSigned, 1, 4, 7>();
-    tile::Load<6>(b[2] + i * 1024, 64);
+    tile::Load<6>(b2 + i * 1024, 64);
     TileDot<kSigned, 2, 4, 6>();
-    tile::Load<7>(b[3] + i * 1024, 64);
+    tile::Load<7>(b3 + i * 1024, 64);
     TileDot<kSigned, 3, 4, 7>();
-  }
+  });
   tile::Store<0>(out, 256);
   tile::Store<1>(out + 16, 256);
   tile::Store<2>(out + 32, 256);
@@ -113,26 +196,28 @@ HWY_NOINLINE void Tile1x4(TileRowGroups::Group a, int64_t k_tiles, const int8_t*
 
 template <bool kSigned>
 void RunTileBlock(const internal::SegmentArgs& args, const GemmOutput& y, int64_t block, const TileRowGroups& x,
-                  int64_t first, int64_t rows) {
-  BlockColumns columns;
-  const ColumnsOfBlock b = BeginBlock(args.x, false, y, block, rows, &columns);
-  alignas(64) int32_t acc[32 * 64];
-  const EpilogueTile tile = TileOf(args.x, y, b, &columns, acc);
+                  int64_t first, int64_t rows, PendingRows& pending) {
+  BlockColumns* columns = pending.NextColumns();
+  const ColumnsOfBlock b = BeginBlock(args.x, false, y, block, rows, columns);
+  EpilogueTile tile = TileOf(args.x, y, b, columns, nullptr);
   const int64_t k_tiles = y.w->k_padded() / 64;
   for (int64_t r = 0; r < rows; r += 32) {
-    const int64_t left = std::min<int64_t>(rows - r, 32);
-    if (left <= 16) {
-      Tile1x4<kSigned>(x.At(r / 16), k_tiles, b.panels, columns.init, acc);
+    tile.row = first + r;
+    tile.rows = static_cast<int>(std::min<int64_t>(rows - r, 32));
+    const bool two = tile.rows > 16 && b.columns > 32;
+    tile.acc = pending.Begin(two ? 2 * k_tiles : k_tiles);
+    if (tile.rows <= 16) {
+      Tile1x4<kSigned>(x.At(r / 16), k_tiles, b.panels, columns->init, tile.acc, pending);
     } else {
       const auto a0 = x.At(r / 16), a1 = x.At(r / 16 + 1);
-      Tile2x2<kSigned>(a0, a1, k_tiles, b.panels[0], b.panels[1], columns.init, acc);
-      if (b.columns > 32) {
-        Tile2x2<kSigned>(a0, a1, k_tiles, b.panels[2], b.panels[3], columns.init + 32, acc + 32);
+      Tile2x2<kSigned>(a0, a1, k_tiles, b.panels[0], b.panels[1], columns->init, tile.acc, pending);
+      if (two) {
+        Tile2x2<kSigned>(a0, a1, k_tiles, b.panels[2], b.panels[3], columns->init + 32, tile.acc + 32, pending);
       } else {
-        for (int64_t i = 0; i < 32; ++i) std::memset(acc + i * 64 + 32, 0, 32 * sizeof(int32_t));
+        for (int64_t i = 0; i < 32; ++i) std::memset(tile.acc + i * 64 + 32, 0, 32 * sizeof(int32_t));
       }
     }
-    EpilogueOfRows(tile, first + r, left);
+    pending.End(tile);
   }
 }
 
@@ -141,6 +226,7 @@ inline void RunTiles(const internal::SegmentArgs& args) {
   const int64_t k = args.segments[0].y->w->k();
   const int64_t at_once = internal::TileRowsAtOnce(k);
   const bool is_signed = args.x.dtype == quant::DType::kS8;
+  PendingRows pending;
   tile::LoadConfig(tile::kWholeTiles);
   for (int64_t first = args.rows.begin; first < args.rows.end; first += at_once) {
     const int64_t rows = std::min(args.rows.end - first, at_once);
@@ -148,12 +234,13 @@ inline void RunTiles(const internal::SegmentArgs& args) {
     for (int s = 0; s < args.count; ++s) {
       const internal::Segment& segment = args.segments[s];
       for (int64_t b = segment.blocks.begin; b < segment.blocks.end; ++b) {
-        is_signed ? RunTileBlock<true>(args, *segment.y, b, x, first, rows)
-                  : RunTileBlock<false>(args, *segment.y, b, x, first, rows);
+        is_signed ? RunTileBlock<true>(args, *segment.y, b, x, first, rows, pending)
+                  : RunTileBlock<false>(args, *segment.y, b, x, first, rows, pending);
       }
     }
   }
   tile::Release();
+  pending.FinishAll();
 }
 
 #endif  // HWY_TARGET == HWY_AVX3_DL
