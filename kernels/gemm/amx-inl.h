@@ -71,19 +71,20 @@ class PendingRows {
  public:
   // Room for the next sums, whose products take `steps` steps of k: the rows that wait are spread over these.
   int32_t* Begin(int64_t steps) {
-    every_ = std::max<int64_t>(steps * kRowsAtOnce / std::max(tile_.rows, 1), 1);
-    each_ = static_cast<int>(std::max<int64_t>((tile_.rows + steps - 1) / steps, kRowsAtOnce));
+    every_ = steps * kSixteenths * kRowsAtOnce / std::max(tile_.rows, 1);  // 2 and more
     until_due_ = every_;
     PrefetchDue();
     odd_sums_ = !odd_sums_;
     return sums_[odd_sums_ ? 1 : 0];
   }
-  // They are there: tile.rows of them.
+  // They are there: tile.rows of them, at most 32.
   void End(const EpilogueTile& tile) {
     FinishAll();
     tile_ = tile;
   }
-  void FinishAll() { Finish(tile_.rows); }
+  void FinishAll() {
+    while (tile_.rows > 0) FinishFour();
+  }
 
   // Room for a block's columns while those of the block before are still in use.
   BlockColumns* NextColumns() {
@@ -93,41 +94,39 @@ class PendingRows {
     return columns;
   }
 
-  HWY_INLINE int64_t StepsUntilDue() const { return until_due_; }
+  HWY_INLINE int64_t StepsUntilDue() const { return (until_due_ + kSixteenths - 1) / kSixteenths; }
   HWY_INLINE void Advance(int64_t steps) {
-    until_due_ -= steps;
-    if (until_due_ == 0) FinishDue();
+    until_due_ -= steps * kSixteenths;
+    if (until_due_ <= 0) FinishDue();
   }
 
  private:
-  static constexpr int kRowsAtOnce = 4;  // about 200 instructions where the output is of bytes
+  static constexpr int kRowsAtOnce = 4;  // about 240 instructions where the output is of bytes
+  static constexpr int64_t kSixteenths = 16;
 
   HWY_NOINLINE void FinishDue() {
-    Finish(std::min(each_, tile_.rows));
-    until_due_ = every_;
+    for (; until_due_ <= 0; until_due_ += every_) {
+      if (tile_.rows > 0) FinishFour();
+    }
     PrefetchDue();
   }
-  // In sixes, as EpilogueOfRows, but in place: no copy of what the last call has just written.
-  void Finish(int rows) {
-    for (int left = tile_.rows; rows > 0; rows -= 6, tile_.rows = left) {
-      tile_.rows = std::min(rows, 6);
-      tile_.store(tile_);
-      tile_.acc += tile_.rows * 64;
-      tile_.row += tile_.rows;
-      left -= tile_.rows;
-    }
+  void FinishFour() {
+    const int rows = tile_.rows;
+    tile_.rows = std::min(rows, kRowsAtOnce);
+    tile_.store(tile_);
+    tile_.acc += tile_.rows * 64;
+    tile_.row += tile_.rows;
+    tile_.rows = rows - tile_.rows;
   }
   void PrefetchDue() const {
     if (tile_.rows == 0) return;
     EpilogueTile due = tile_;
-    due.rows = std::min(each_, due.rows);
+    due.rows = std::min(due.rows, kRowsAtOnce);
     PrefetchOutput(due);
   }
 
-  EpilogueTile tile_{};  // what is left; at first nothing
-  int64_t every_ = 1;    // steps
-  int64_t until_due_ = 1;
-  int each_ = kRowsAtOnce;
+  EpilogueTile tile_{};                              // what is left; at first nothing
+  int64_t every_ = kSixteenths, until_due_ = every_;  // sixteenths of a step
   bool odd_sums_ = false, odd_columns_ = false;
   BlockColumns columns_[2];
   alignas(64) int32_t sums_[2][32 * 64];
