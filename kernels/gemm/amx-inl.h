@@ -1,8 +1,8 @@
 // The int8 product on AMX tiles: 32 rows x 32 columns at a time (2 x 2 tiles of sums: one load for each dot product),
 // 16 rows x 64 columns where only 16 are left. Tiles are always whole, so that one configuration serves a call: a last
 // group of fewer than 16 rows is copied to scratch, and what the missing rows give is not stored. A panel of the
-// weights is a column of B tiles as it lies (16 quads x 64 bytes each). The epilogue of 32 rows x 64 columns runs between
-// the products of the next ones (PendingRows). Per target: AVX-512 VNNI, for the epilogue.
+// weights is a column of B tiles as it lies (16 quads x 64 bytes each). The epilogue of 32 rows x 64 columns runs
+// between the products of the next ones (PendingRows). Per target: AVX-512 VNNI, for the epilogue.
 #if defined(OCTAVO_KERNELS_GEMM_AMX_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef OCTAVO_KERNELS_GEMM_AMX_INL_H_
 #undef OCTAVO_KERNELS_GEMM_AMX_INL_H_
@@ -63,8 +63,8 @@ HWY_INLINE void TileDot() {
   }
 }
 
-// Rows of sums that wait for their epilogue. It runs a few rows at a time between the products that come after them in the
-// same call, whatever block or segment those belong to: the products have a unit of their own, but the 512
+// Rows of sums that wait for their epilogue. It runs a few rows at a time between the products that come after them in
+// the same call, whatever block or segment those belong to: the products have a unit of their own, but the 512
 // micro-operations that a core looks ahead end within a few steps of k, so what shall run beside must stand between.
 // Nothing here touches a tile.
 class PendingRows {
@@ -101,7 +101,7 @@ class PendingRows {
   }
 
  private:
-  static constexpr int kRowsAtOnce = 4;  // about 240 instructions where the output is of bytes
+  static constexpr int kRowsAtOnce = 4;  // 290 instructions where the output is of bytes
   static constexpr int64_t kSixteenths = 16;
 
   HWY_NOINLINE void FinishDue() {
@@ -142,14 +142,21 @@ HWY_INLINE void ForTilesOfK(int64_t k_tiles, PendingRows& pending, Step step) {
   }
 }
 
-// out[32][64], two panels of columns from `out` on. init: a stride of 0 gives every row of sums the same beginning.
+// Where sums begin: row r at data + r * stride bytes. A stride of 0 gives every row the same beginning.
+struct SumsBegin {
+  const int32_t* data;
+  ptrdiff_t stride;
+};
+
+// out[32][64], two panels of columns from `out` on.
 template <bool kSigned>
 HWY_NOINLINE void Tile2x2(TileRowGroups::Group a0, TileRowGroups::Group a1, int64_t k_tiles, const int8_t* b0,
-                          const int8_t* b1, const int32_t* init, int32_t* out, PendingRows& pending) {
-  tile::Load<0>(init, 0);
-  tile::Load<1>(init + 16, 0);
-  tile::Load<2>(init, 0);
-  tile::Load<3>(init + 16, 0);
+                          const int8_t* b1, SumsBegin init, int32_t* out, PendingRows& pending) {
+  const int32_t* init2 = init.data + init.stride * 4;  // sixteen rows on
+  tile::Load<0>(init.data, init.stride);
+  tile::Load<1>(init.data + 16, init.stride);
+  tile::Load<2>(init2, init.stride);
+  tile::Load<3>(init2 + 16, init.stride);
   ForTilesOfK(k_tiles, pending, [&](int64_t i) HWY_ATTR {
     tile::Load<4>(a0.data + i * 64, a0.stride);
     tile::Load<6>(b0 + i * 1024, 64);
@@ -193,6 +200,29 @@ HWY_NOINLINE void Tile1x4(TileRowGroups::Group a, int64_t k_tiles, const int8_t*
   tile::Store<3>(out + 48, 256);
 }
 
+// A column of 2x2 tiles is 8 tiles of k or fewer at a time, so that rows (16 KB), the weights of 32 columns (16 KB) and
+// what the epilogue touches stay in 48 KB of L1 until the next 32 columns want the rows. With all of k = 768 they would
+// come from L2 again, which then gives 4 KB a step of 64 cycles; so it is 3 KB, of 48 B a cycle (kernels.md 9.4).
+inline int64_t TilesOfKAtOnce(int64_t k_tiles) {
+  const int64_t parts = (k_tiles + 7) / 8;
+  return (k_tiles + parts - 1) / parts;
+}
+
+// 32 rows x 64 columns.
+template <bool kSigned>
+HWY_INLINE void RunTwoColumns(TileRowGroups::Group a0, TileRowGroups::Group a1, int64_t k_tiles,
+                              const int8_t* const b[4], const int32_t* init, int32_t* acc, PendingRows& pending) {
+  const int64_t at_once = TilesOfKAtOnce(k_tiles);
+  for (int64_t i = 0; i < k_tiles; i += at_once) {
+    const int64_t count = std::min(k_tiles - i, at_once);
+    for (int64_t c = 0; c < 4; c += 2) {
+      const SumsBegin begin = i == 0 ? SumsBegin{init + c * 16, 0} : SumsBegin{acc + c * 16, 256};
+      Tile2x2<kSigned>({a0.data + i * 64, a0.stride}, {a1.data + i * 64, a1.stride}, count, b[c] + i * 1024,
+                       b[c + 1] + i * 1024, begin, acc + c * 16, pending);
+    }
+  }
+}
+
 template <bool kSigned>
 void RunTileBlock(const internal::SegmentArgs& args, const GemmOutput& y, int64_t block, const TileRowGroups& x,
                   int64_t first, int64_t rows, PendingRows& pending) {
@@ -209,10 +239,10 @@ void RunTileBlock(const internal::SegmentArgs& args, const GemmOutput& y, int64_
       Tile1x4<kSigned>(x.At(r / 16), k_tiles, b.panels, columns->init, tile.acc, pending);
     } else {
       const auto a0 = x.At(r / 16), a1 = x.At(r / 16 + 1);
-      Tile2x2<kSigned>(a0, a1, k_tiles, b.panels[0], b.panels[1], columns->init, tile.acc, pending);
       if (two) {
-        Tile2x2<kSigned>(a0, a1, k_tiles, b.panels[2], b.panels[3], columns->init + 32, tile.acc + 32, pending);
+        RunTwoColumns<kSigned>(a0, a1, k_tiles, b.panels, columns->init, tile.acc, pending);
       } else {
+        Tile2x2<kSigned>(a0, a1, k_tiles, b.panels[0], b.panels[1], {columns->init, 0}, tile.acc, pending);
         for (int64_t i = 0; i < 32; ++i) std::memset(tile.acc + i * 64 + 32, 0, 32 * sizeof(int32_t));
       }
     }
