@@ -89,9 +89,7 @@ class PendingRows {
   // Room for a block's columns while those of the block before are still in use.
   BlockColumns* NextColumns() {
     odd_columns_ = !odd_columns_;
-    BlockColumns* columns = &columns_[odd_columns_ ? 1 : 0];
-    columns->fixed.digits = 0;  // not every block fills them in
-    return columns;
+    return &columns_[odd_columns_ ? 1 : 0];
   }
 
   HWY_INLINE int64_t StepsUntilDue() const { return (until_due_ + kSixteenths - 1) / kSixteenths; }
@@ -227,25 +225,32 @@ template <bool kSigned>
 void RunTileBlock(const internal::SegmentArgs& args, const GemmOutput& y, int64_t block, const TileRowGroups& x,
                   int64_t first, int64_t rows, PendingRows& pending) {
   BlockColumns* columns = pending.NextColumns();
-  const ColumnsOfBlock b = BeginBlock(args.x, false, y, block, rows, columns);
-  EpilogueTile tile = TileOf(args.x, y, b, columns, nullptr);
+  const ColumnsOfBlock b = BeginProducts(args.x, false, y, block, columns);
   const int64_t k_tiles = y.w->k_padded() / 64;
+  EpilogueTile tile{};
   for (int64_t r = 0; r < rows; r += 32) {
-    tile.row = first + r;
-    tile.rows = static_cast<int>(std::min<int64_t>(rows - r, 32));
-    const bool two = tile.rows > 16 && b.columns > 32;
-    tile.acc = pending.Begin(two ? 2 * k_tiles : k_tiles);
-    if (tile.rows <= 16) {
-      Tile1x4<kSigned>(x.At(r / 16), k_tiles, b.panels, columns->init, tile.acc, pending);
+    const int64_t left = std::min<int64_t>(rows - r, 32);
+    const bool two = left > 16 && b.columns > 32;
+    int32_t* acc = pending.Begin(two ? 2 * k_tiles : k_tiles);
+    if (left <= 16) {
+      Tile1x4<kSigned>(x.At(r / 16), k_tiles, b.panels, columns->init, acc, pending);
     } else {
       const auto a0 = x.At(r / 16), a1 = x.At(r / 16 + 1);
       if (two) {
-        RunTwoColumns<kSigned>(a0, a1, k_tiles, b.panels, columns->init, tile.acc, pending);
+        RunTwoColumns<kSigned>(a0, a1, k_tiles, b.panels, columns->init, acc, pending);
       } else {
-        Tile2x2<kSigned>(a0, a1, k_tiles, b.panels[0], b.panels[1], {columns->init, 0}, tile.acc, pending);
-        for (int64_t i = 0; i < 32; ++i) std::memset(tile.acc + i * 64 + 32, 0, 32 * sizeof(int32_t));
+        Tile2x2<kSigned>(a0, a1, k_tiles, b.panels[0], b.panels[1], {columns->init, 0}, acc, pending);
+        for (int64_t i = 0; i < 32; ++i) std::memset(acc + i * 64 + 32, 0, 32 * sizeof(int32_t));
       }
     }
+    // Not before the products: the tables of both together are more than a core looks ahead.
+    if (r == 0) {
+      FillEpilogue(args.x, y, rows, columns);
+      tile = TileOf(args.x, y, b, columns, nullptr);
+    }
+    tile.acc = acc;
+    tile.row = first + r;
+    tile.rows = static_cast<int>(left);
     pending.End(tile);
   }
 }
