@@ -66,8 +66,9 @@ inline bool IsFixed(const GemmInput& x, const GemmOutput& y, int64_t rows) {
          !MakeRequant(y.scale, y.zero_point, y.dtype).divide;
 }
 
-HWY_INLINE ColumnsOfBlock BeginBlock(const GemmInput& x, bool flips, const GemmOutput& y, int64_t block, int64_t rows,
-                                     BlockColumns* columns) {
+// What the products of a block need; FillEpilogue: what its epilogue needs beside it.
+HWY_INLINE ColumnsOfBlock BeginProducts(const GemmInput& x, bool flips, const GemmOutput& y, int64_t block,
+                                        BlockColumns* columns) {
   ColumnsOfBlock b;
   b.column = block * kColumnBlock;
   b.columns = static_cast<int>(std::min<int64_t>(y.w->n() - b.column, kColumnBlock));
@@ -75,10 +76,22 @@ HWY_INLINE ColumnsOfBlock BeginBlock(const GemmInput& x, bool flips, const GemmO
   const int64_t last_panel = y.w->n_padded() / 16 - 1;
   for (int i = 0; i < 4; ++i) b.panels[i] = y.w->Panel(std::min(block * 4 + i, last_panel));
   FillBlock(x, flips, y, b.column, columns);
+  return b;
+}
+
+HWY_INLINE void FillEpilogue(const GemmInput& x, const GemmOutput& y, int64_t rows, BlockColumns* columns) {
   if (IsFixed(x, y, rows)) {
     FillFixed(columns->scale, columns->bias, y.scale, y.zero_point, y.dtype == quant::DType::kS8,
               y.activation == Activation::kRelu, &columns->fixed);
+  } else {
+    columns->fixed.digits = 0;
   }
+}
+
+HWY_INLINE ColumnsOfBlock BeginBlock(const GemmInput& x, bool flips, const GemmOutput& y, int64_t block, int64_t rows,
+                                     BlockColumns* columns) {
+  const ColumnsOfBlock b = BeginProducts(x, flips, y, block, columns);
+  FillEpilogue(x, y, rows, columns);
   return b;
 }
 

@@ -1,5 +1,6 @@
 #include "octavo/kernels/qkv/qkv.h"
 
+#include <algorithm>
 #include <vector>
 
 #include "testing.h"
@@ -11,7 +12,7 @@ using quant::DType;
 
 struct Branch {
   PackedWeights w;
-  std::vector<float> scale, bias;
+  std::vector<float> scale, bias, post, residual;
   std::vector<uint8_t> y;
 };
 
@@ -120,6 +121,72 @@ TEST_P(QkvArch, EqualsSeparateReferences) {
     Qkv(GetParam(), args, {0, p.m}, {border, blocks}, scratch.data());
     Qkv(GetParam(), args, {0, p.m}, {0, border}, scratch.data());
     for (size_t i = 0; i < want.size(); ++i) ASSERT_TRUE(want[i] == got[i]) << "trial " << trial << " branch " << i;
+  }
+}
+
+// AMX finishes the rows of a block between the products of the next one (gemm/amx-inl.h): all kinds of epilogue one
+// after the other, every tail of rows, one step of k and more, several groups of rows, and two calls whose first must
+// leave nothing behind.
+Problem ManyBlocks(int64_t m, int64_t k) {
+  Problem p{};
+  p.m = m, p.k = k;
+  p.x.resize(static_cast<size_t>(m * k));
+  for (auto& v : p.x) v = static_cast<uint8_t>(RandomInt(0, 255));
+  const bool is_unsigned = RandomInt(0, 1) == 0;
+  p.args.x = {p.x.data(), is_unsigned ? DType::kU8 : DType::kS8, k, RandomInt(0, 127), 0.03f};
+  p.args.count = RandomInt(2, 4);
+  for (int i = 0; i < p.args.count; ++i) AddBranch(p, RandomInt(0, 2) == 0 ? 64 * RandomInt(1, 4) : RandomInt(1, 260));
+  for (int i = 0; i < p.args.count; ++i) {
+    Branch& b = p.branches[static_cast<size_t>(i)];
+    const int64_t n = b.w.n();
+    GemmOutput& y = p.args.branch[i];
+    y = {.w = &b.w, .w_scale = b.scale.data(), .bias = RandomInt(0, 2) == 0 ? nullptr : b.bias.data()};
+    y.activation = RandomInt(0, 1) == 0 ? static_cast<Activation>(RandomInt(0, 7)) : Activation::kNone;
+    if (RandomInt(0, 4) == 0) {
+      for (int64_t j = 0; j < n; ++j) b.post.push_back(RandomFloat(-2, 2));
+      y.post_scale = b.post.data();
+    }
+    if (RandomInt(0, 4) == 0) {
+      y.residual_stride = n + RandomInt(0, 5);
+      for (int64_t j = 0; j < m * y.residual_stride; ++j) b.residual.push_back(RandomFloat(-4, 4));
+      y.residual = b.residual.data();
+    }
+    constexpr DType kTypes[] = {DType::kU8, DType::kS8, DType::kU8, DType::kF32, DType::kBF16};
+    y.dtype = kTypes[RandomInt(0, 4)];
+    y.scale = RandomFloat(0.5f, 2.0f);  // codes of about 20 to 100: few saturate
+    y.zero_point = y.dtype == DType::kS8 ? RandomInt(-40, 40) : RandomInt(90, 160);
+    y.stride = n + RandomInt(0, 4);
+    const size_t bytes = y.dtype == DType::kF32 ? 4 : y.dtype == DType::kBF16 ? 2 : 1;
+    b.y.assign(static_cast<size_t>(m * y.stride) * bytes, 0xA5);
+  }
+  return p;
+}
+
+TEST_P(QkvArch, BlocksAfterBlocks) {
+  constexpr int64_t kDepths[] = {64, 64, 65, 100, 128, 192, 200, 512, 640, 777, 1100};
+  // AVX-VNNI in the trap: a signal for each product.
+  const int step = GetParam() == Arch::kAvxVnni && ExecutionOf(GetParam()) == Execution::kTrap ? 16 : 1;
+  for (int m = 1; m <= 66; m += step) {
+    const int64_t rows = m <= 50 ? m : RandomInt(60, 200), k = kDepths[RandomInt(0, 10)];
+    const Problem problems[] = {ManyBlocks(rows, k), ManyBlocks(RandomInt(9, 50), k)};
+    std::vector<std::vector<uint8_t>> want[2], got[2];
+    const QkvArgs calls[] = {WithOutputs(problems[0], got[0]), WithOutputs(problems[1], got[1])};
+    AlignedArray<uint8_t> scratch(
+        std::max(GemmScratchBytes(GetParam(), DType::kU8, k), GemmScratchBytes(GetParam(), DType::kS8, k)));
+    for (int call = 0; call < 2; ++call) {
+      Qkv(GetParam(), calls[call], {0, problems[call].m}, {0, QkvBlocks(calls[call])}, scratch.data());
+    }
+    for (int call = 0; call < 2; ++call) {
+      const Problem& p = problems[call];
+      const QkvArgs separate = WithOutputs(p, want[call]);
+      for (int i = 0; i < separate.count; ++i) {
+        GemmReference({separate.x, separate.branch[i]}, {0, p.m}, {0, ColumnBlocks(separate.branch[i].w->n())});
+        const std::vector<uint8_t>& y = want[call][static_cast<size_t>(i)];
+        ASSERT_NE(y, p.branches[static_cast<size_t>(i)].y);
+        ASSERT_TRUE(y == got[call][static_cast<size_t>(i)])
+            << "call " << call << ", m " << p.m << ", k " << k << ", branch " << i;
+      }
+    }
   }
 }
 
