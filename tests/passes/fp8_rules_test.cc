@@ -143,5 +143,62 @@ TEST(Fp8Rules, LeaveTheQuantizationThatDoesNotSaturate) {
   EXPECT_EQ(integers.others, 2);
 }
 
+// x [+ skip] -> norm -> QuantizeLinear; the norm itself is an output where `escapes`.
+Graph MakeNorm(Op op, DType y, bool escapes, int64_t saturate = 1) {
+  std::mt19937 rng(9);
+  Graph g;
+  g.info.opsets[""] = 23;
+  const ir::Type type{DType::kF32, ir::SymShape{ir::Dim::Symbol("s"), kDepth}};
+  std::vector<ValueId> in{g.AddInput("x", type)};
+  if (op == Op::kSkipLayerNorm) in.push_back(g.AddInput("skip", type));
+  in.push_back(g.AddConstant(RandomFloats({kDepth}, rng)));
+  if (op != Op::kRMSNormalization) in.push_back(g.AddConstant(RandomFloats({kDepth}, rng)));
+  const ValueId norm = g.node(g.AddNode(op, std::move(in), 1, {{"epsilon", 1e-5f}}, "norm")).output();
+  ir::Attrs attrs;
+  if (saturate != 1) attrs.Set("saturate", saturate);
+  std::vector<ValueId> quantized{norm, g.AddConstant(Tensor::ScalarF32(0.004f)), g.AddConstant(Scalar(y))};
+  g.AddOutput("y", g.node(g.AddNode(Op::kQuantizeLinear, std::move(quantized), 1, attrs, "q")).output());
+  if (escapes) g.AddOutput("norm", norm);
+  return g;
+}
+
+int CountOf(const Graph& g, Op op) {
+  int n = 0;
+  for (NodeId id : g.NodesInOrder()) n += g.node(id).op == op;
+  return n;
+}
+
+TEST(Fp8Rules, NormsWriteCodes) {
+  for (Op op : {Op::kLayerNormalization, Op::kRMSNormalization, Op::kSkipLayerNorm}) {
+    for (DType y : {DType::kE4M3FN, DType::kE5M2}) {
+      for (bool escapes : {false, true}) {
+        const Graph before = MakeNorm(op, y, escapes);
+        const Fused f = Fuse(before);
+        ASSERT_EQ(CountOf(f.graph, Op::kNormQuant), 1) << ir::InfoOf(op).name << " " << Name(y);
+        EXPECT_EQ(CountOf(f.graph, Op::kQuantizeLinear), 0);
+        std::mt19937 rng(7);
+        ir::TensorMap inputs{{"x", RandomFloats({3, kDepth}, rng)}};
+        if (op == Op::kSkipLayerNorm) inputs["skip"] = RandomFloats({3, kDepth}, rng);
+        auto want = ir::Interpret(before, inputs), got = ir::Interpret(f.graph, inputs);
+        ASSERT_TRUE(want.has_value() && got.has_value());
+        for (size_t i = 0; i < want->size(); ++i) EXPECT_TRUE((*want)[i].SameBits((*got)[i]));
+        EXPECT_EQ((*got)[0].dtype(), y);
+        const std::vector<float> values = (*want)[0].ToFloats();
+        EXPECT_TRUE(std::any_of(values.begin(), values.end(), [](float v) { return v != 0; }));
+      }
+    }
+  }
+}
+
+TEST(Fp8Rules, NormsLeaveTheQuantizationThatDoesNotSaturate) {
+  const Fused f = Fuse(MakeNorm(Op::kLayerNormalization, DType::kE4M3FN, false, 0));
+  EXPECT_EQ(CountOf(f.graph, Op::kNormQuant), 0);
+  bool said = false;
+  for (const NearMiss& m : f.misses) {
+    said |= m.rule == "norm_quant" && m.reason == "QuantizeLinear has saturate = 0, and the kernels saturate";
+  }
+  EXPECT_TRUE(said);
+}
+
 }  // namespace
 }  // namespace octavo::passes::fusions
