@@ -55,7 +55,7 @@ struct IntegerCodes {
 struct Fp8CodesOf {
   Fp8Requant requant;
   explicit Fp8CodesOf(const NormArgs& a) : requant(MakeFp8Requant(a.q_scale, a.q_type)) {}
-  HWY_INLINE auto Codes(F16V v) const { return hn::DemoteTo(Fp8Bytes(), Fp8Codes(requant, v)); }
+  HWY_INLINE auto Codes(F16V v) const { return Fp8Codes(requant, v); }
 };
 
 template <class Quantizer>
