@@ -222,6 +222,7 @@ TEST(Exact, RandomBlocks) {
     EXPECT_EQ(fp8->report.attention.done, 1);
     EXPECT_EQ(fp8->report.qkv.done, 1);
     EXPECT_EQ(fp8->report.linear.done, 6);
+    EXPECT_EQ(CountOf(fp8->graph, IsResidualLinear), 1);
     EXPECT_EQ(CountOf(fp8->graph, WritesFp8), CountOf(optimized->graph, IsNormQuant));
     ExpectExact(*fp8, block.inputs, block.what + ", fp8");
   }
