@@ -34,7 +34,7 @@
 //  QkvInt8        x x_scale x_zp then per branch: w w_scale [bias] [y_scale] [y_zp]; one output per branch, 2..8 branches; per_token
 //  SkipLayerNorm  x skip gamma [beta], attributes epsilon, rms -> LayerNormalization(x + skip, axis -1), [x + skip]; with
 //                 rms = 1 RMSNormalization, without beta
-//  NormQuant      x [skip] gamma [beta] q_scale q_zp [q_gamma] [q_beta] -> y f32 (optional output), quantized y,
+//  NormQuant      x [skip] gamma [beta] q_scale q_zp [q_gamma] [q_beta] -> y f32 (optional output), quantized y (u8, s8 or fp8),
 //                 [x + skip]. With q_gamma the quantized output has its own gamma and beta. Attributes as SkipLayerNorm.
 #ifndef OCTAVO_IR_FUNCTIONS_H_
 #define OCTAVO_IR_FUNCTIONS_H_

@@ -65,6 +65,8 @@ struct CompileContext {
 using KernelPtr = std::unique_ptr<Kernel>;
 KernelPtr MakeLinear(const Node& node, const CompileContext& c);     // LinearInt8, QkvInt8
 KernelPtr MakeLinearFp8(const Node& node, const CompileContext& c);  // the same with fp8 operands
+// What both add after the activation, or a sentence: input 9, of the shape of output 0, which is allocated.
+Result<const float*> ResidualOf(const StepCall& call);
 KernelPtr MakeBlocked(const Node& node, const CompileContext& c);    // LinearBlocked
 KernelPtr MakeAttention(const Node& node, const CompileContext& c);  // Sdpa, SdpaInt8
 KernelPtr MakeNorm(const Node& node, const CompileContext& c);  // NormQuant, SkipLayerNorm, LayerNorm, RMSNorm, Softmax

@@ -48,14 +48,9 @@ class LinearKernel : public Kernel {
     args.count = static_cast<int>(branches_.size());
     for (size_t i = 0; i < branches_.size(); ++i) args.branch[i] = Output(call, i, x.shape());
     if (has_residual_) {
-      const Tensor& residual = call.T(9);
-      if (residual.shape() != call.out[0].tensor.shape()) {
-        return ir::Fail("the residual has shape {}, the output {}", ir::ToString(residual.shape()),
-                        ir::ToString(call.out[0].tensor.shape()));
-      }
-      args.branch[0].residual = residual.as<float>().data();
-      args.branch[0].residual_stride = branches_[0].w.n();
+      OCTAVO_TRY(args.branch[0].residual, ResidualOf(call));
     }
+    args.branch[0].residual_stride = branches_[0].w.n();
     const int64_t rows = LeadingRows(x.shape());
     if (rows == 0) return {};
     const int64_t blocks = kernels::QkvBlocks(args);
@@ -132,11 +127,19 @@ bool MakeBranch(const Node& node, const CompileContext& c, size_t first, Branch*
 
 }  // namespace
 
+Result<const float*> ResidualOf(const StepCall& call) {
+  const Tensor& residual = call.T(9);
+  const Shape& y = call.out[0].tensor.shape();
+  if (residual.shape() != y) {
+    return ir::Fail("the residual has shape {}, the output {}", ir::ToString(residual.shape()), ir::ToString(y));
+  }
+  return residual.as<float>().data();
+}
+
 KernelPtr MakeLinear(const Node& node, const CompileContext& c) {
+  if (node.op == Op::kLinearInt8 && (node.inputs.size() > 10 || !c.Is(node.input(9), DType::kF32))) return nullptr;
   if (quant::IsFp8(c.graph.value(node.inputs[0]).type.dtype)) return MakeLinearFp8(node, c);
-  const bool types_fit = quant::IsInt8(c.graph.value(node.inputs[0]).type.dtype) && c.Is(node.input(1), DType::kF32) &&
-                         (node.op != Op::kLinearInt8 || c.Is(node.input(9), DType::kF32));
-  if (!types_fit) return nullptr;
+  if (!quant::IsInt8(c.graph.value(node.inputs[0]).type.dtype) || !c.Is(node.input(1), DType::kF32)) return nullptr;
   const Tensor* xs = c.Constant(node.input(1));
   const Tensor* xz = c.Constant(node.input(2));
   const auto is_scalar = [&](ValueId v) {

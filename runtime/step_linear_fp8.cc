@@ -20,12 +20,13 @@ struct Branch {
 class LinearFp8Kernel : public Kernel {
  public:
   LinearFp8Kernel(kernels::Arch arch, std::string name, float x_scale, kernels::Activation activation,
-                  std::vector<Branch> branches)
+                  std::vector<Branch> branches, bool has_residual)
       : arch_(arch),
         name_(std::move(name)),
         x_scale_(x_scale),
         activation_(activation),
-        branches_(std::move(branches)) {}
+        branches_(std::move(branches)),
+        has_residual_(has_residual) {}
 
   std::string name() const override { return name_; }
 
@@ -39,6 +40,10 @@ class LinearFp8Kernel : public Kernel {
     args.x = {.data = x.data(), .dtype = x.dtype(), .stride = k, .scale = x_scale_};
     args.count = static_cast<int>(branches_.size());
     for (size_t i = 0; i < branches_.size(); ++i) args.out[i] = {&branches_[i].w, Output(call, i, x.shape())};
+    if (has_residual_) {
+      OCTAVO_TRY(args.out[0].y.residual, ResidualOf(call));
+    }
+    args.out[0].y.residual_stride = branches_[0].w.n();
     const int64_t rows = LeadingRows(x.shape());
     if (rows == 0) return {};
     const int64_t blocks = kernels::Fp8Blocks(args);
@@ -80,6 +85,7 @@ class LinearFp8Kernel : public Kernel {
   float x_scale_;
   kernels::Activation activation_;
   std::vector<Branch> branches_;
+  bool has_residual_;  // input 9
 };
 
 // A constant of one value a column, or false. An absent input is no column.
@@ -118,7 +124,6 @@ bool MakeBranch(const Node& node, const CompileContext& c, size_t first, Branch*
 KernelPtr MakeLinearFp8(const Node& node, const CompileContext& c) {
   const Tensor* xs = c.Constant(node.input(1));
   if (xs == nullptr || xs->size() != 1 || node.attrs.Int("per_token", 0) != 0) return nullptr;
-  if (node.op == Op::kLinearInt8 && node.inputs.size() > 9) return nullptr;  // no input that this kernel does not know
   kernels::Activation activation;
   if (!kernels::ActivationFromName(node.attrs.Str("activation", "none"), &activation)) return nullptr;
   const bool qkv = node.op == Op::kQkvInt8;
@@ -130,7 +135,8 @@ KernelPtr MakeLinearFp8(const Node& node, const CompileContext& c) {
   }
   if (!qkv && !ReadColumns(c, node.input(8), branches[0].w.n(), &branches[0].post_scale)) return nullptr;
   std::string name = (qkv ? "qkv_fp8 " : "linear_fp8 ") + std::string(Name(c.arch));
-  return std::make_unique<LinearFp8Kernel>(c.arch, std::move(name), ScalarF32(*xs), activation, std::move(branches));
+  return std::make_unique<LinearFp8Kernel>(c.arch, std::move(name), ScalarF32(*xs), activation, std::move(branches),
+                                           !qkv && node.input(9).valid());
 }
 
 }  // namespace octavo::runtime

@@ -1,6 +1,7 @@
 // LayerNormalization, RMSNormalization, SkipLayerNorm, NormQuant over the last axis, and Softmax over the last axis.
 #include "octavo/kernels/norm/norm.h"
 #include "octavo/kernels/softmax/softmax.h"
+#include "octavo/quant/numeric/code8.h"
 #include "octavo/runtime/step.h"
 
 namespace octavo::runtime {
@@ -143,10 +144,10 @@ KernelPtr MakeNorm(const Node& node, const CompileContext& c) {
       const Tensor* scale = c.Constant(node.input(4));
       const Tensor* zero = c.Constant(node.input(5));
       if (scale == nullptr || zero == nullptr || scale->size() != 1 || zero->size() != 1) return nullptr;
-      if (!quant::IsInt8(zero->dtype())) return nullptr;
+      if (!quant::IsCode8(zero->dtype())) return nullptr;
       fixed.q_type = zero->dtype();
       fixed.q_scale = ScalarF32(*scale);
-      fixed.q_zero_point = ScalarInt(*zero);
+      fixed.q_zero_point = quant::IsFp8(zero->dtype()) ? 0 : ScalarInt(*zero);
       name = "norm_quant ";
       break;
     }

@@ -1,5 +1,5 @@
-// fp8 matrix product with epilogue: y = quantize(activation(sum_k x * w * (sx * sw[n]) + bias[n])), for one matrix or for
-// 2 to 8 projections of one activation. Operands are E4M3FN or E5M2, each its own.
+// fp8 matrix product with epilogue: y = quantize(activation(sum_k x * w * (sx * sw[n]) + bias[n]) * post_scale[n] +
+// residual[m][n]), for one matrix or for 2 to 8 projections of one activation. Operands are E4M3FN or E5M2, each its own.
 //
 // The sum begins with 0 and takes one product after the other, in order of k, rounded to float32 each time. A product of
 // two fp8 values has at most 8 bits, so it is exact, and the sum is the same with and without FMA: bits are equal for
@@ -45,7 +45,7 @@ std::expected<PackedFp8, std::string> PackFp8(const WeightSource& source);
 
 struct Fp8Output {
   const PackedFp8* w = nullptr;
-  GemmOutput y;  // y.w and y.residual are not looked at; y.dtype: kF32, kU8, kS8, kE4M3FN or kE5M2
+  GemmOutput y;  // y.w is not looked at; y.dtype: kF32, kU8, kS8, kE4M3FN or kE5M2
 };
 
 // The values of all codes of an fp8 type.

@@ -41,6 +41,7 @@ void Reference(const GemmInput& x, const Fp8Output& out, Range rows, int64_t beg
       if (y.bias != nullptr) value = value + y.bias[n];
       value = ApplyActivation(y.activation, value);
       if (y.post_scale != nullptr) value = value * y.post_scale[n];
+      if (y.residual != nullptr) value = value + y.residual[m * y.residual_stride + n];
       Store(y, m, n, value);
     }
   }

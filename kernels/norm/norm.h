@@ -1,6 +1,6 @@
 // LayerNorm and RMSNorm over rows, with what stands around them in a transformer done in the same pass: the residual
-// sum before, the quantization after. Bit for bit x + skip, quant::LayerNormRow / RmsNormRow, quant::QuantizeOne on
-// every Arch.
+// sum before, the quantization after. Bit for bit x + skip, quant::LayerNormRow / RmsNormRow, quant::QuantizeOne or
+// QuantizeFp8One on every Arch.
 #ifndef OCTAVO_KERNELS_NORM_NORM_H_
 #define OCTAVO_KERNELS_NORM_NORM_H_
 
@@ -31,9 +31,9 @@ struct NormArgs {
   int64_t sum_stride = 0;
   float* y = nullptr;
   int64_t y_stride = 0;
-  void* q = nullptr;  // QuantizeOne(y)
+  void* q = nullptr;  // the codes of y
   int64_t q_stride = 0;
-  quant::DType q_type = quant::DType::kU8;  // kU8 or kS8
+  quant::DType q_type = quant::DType::kU8;  // kU8, kS8, kE4M3FN or kE5M2; fp8 has no zero point
   float q_scale = 1.0f;
   int32_t q_zero_point = 0;
 };

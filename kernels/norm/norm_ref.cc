@@ -1,5 +1,6 @@
 #include "octavo/kernels/norm/norm_ref.h"
 
+#include "octavo/quant/numeric/code8.h"
 #include "octavo/quant/numeric/math.h"
 #include "octavo/quant/numeric/rounding.h"
 
@@ -15,8 +16,12 @@ void NormalizeRow(const NormArgs& args, const float* x, const float* gamma, cons
 }
 
 void QuantizeRow(const NormArgs& args, const float* y, int64_t row) {
-  const auto [lo, hi] = quant::RangeOf(args.q_type);
   auto* q = static_cast<uint8_t*>(args.q) + row * args.q_stride;  // s8 has the same low byte
+  if (quant::IsFp8(args.q_type)) {
+    for (int64_t i = 0; i < args.n; ++i) q[i] = quant::QuantizeFp8One(y[i], args.q_scale, args.q_type);
+    return;
+  }
+  const auto [lo, hi] = quant::RangeOf(args.q_type);
   for (int64_t i = 0; i < args.n; ++i) {
     q[i] = static_cast<uint8_t>(
         quant::QuantizeOne(y[i], args.q_scale, args.q_zero_point, static_cast<int32_t>(lo), static_cast<int32_t>(hi)));

@@ -7,6 +7,7 @@
 #define HWY_TARGET_INCLUDE "octavo/kernels/norm/norm_vec.cc"
 #include "hwy/foreach_target.h"  // IWYU pragma: keep
 #include "hwy/highway.h"
+#include "octavo/kernels/simd/fp8-inl.h"
 #include "octavo/kernels/simd/lanes16-inl.h"
 #include "octavo/kernels/simd/requant-inl.h"
 
@@ -39,17 +40,38 @@ HWY_INLINE F16 Load(const float* p, size_t count) { return LoadN16(p, count); }
 HWY_INLINE void Store(F16 x, float* p, std::integral_constant<size_t, 16>) { Store16(x, p); }
 HWY_INLINE void Store(F16 x, float* p, size_t count) { StoreN16(x, p, count); }
 
+// How q is made; each has the code of sixteen lanes as `Codes`.
 template <bool kDivide>
-HWY_INLINE void StoreQuantized(const Requant& r, F16 y, uint8_t* q, size_t count) {
-  const hn::Rebind<int8_t, F16D> d8;
-  const hn::Repartition<uint8_t, decltype(d8)> du8;
-  const auto flip = hn::Set(du8, r.flip);
-  const auto bytes = [&](F16V v) HWY_ATTR {
-    return hn::Xor(hn::BitCast(du8, hn::DemoteTo(d8, RequantToInt<kDivide>(F16D(), r, v))), flip);
-  };
-  hn::StoreN(bytes(y.a), du8, q, HWY_MIN(count, kF16Lanes));
+struct IntegerCodes {
+  Requant requant;
+  explicit IntegerCodes(const NormArgs& a) : requant(MakeRequant(a.q_scale, a.q_zero_point, a.q_type)) {}
+  HWY_INLINE auto Codes(F16V v) const {
+    const hn::Rebind<int8_t, F16D> d8;
+    const hn::Repartition<uint8_t, decltype(d8)> du8;
+    const auto codes = hn::DemoteTo(d8, RequantToInt<kDivide>(F16D(), requant, v));
+    return hn::Xor(hn::BitCast(du8, codes), hn::Set(du8, requant.flip));
+  }
+};
+struct Fp8CodesOf {
+  Fp8Requant requant;
+  explicit Fp8CodesOf(const NormArgs& a) : requant(MakeFp8Requant(a.q_scale, a.q_type)) {}
+  HWY_INLINE auto Codes(F16V v) const { return Fp8Codes(requant, v); }
+};
+
+template <class Quantizer>
+HWY_INLINE void StoreQuantized(const Quantizer& quantizer, F16 y, uint8_t* q, std::integral_constant<size_t, 16>) {
+  const hn::Rebind<uint8_t, F16D> d8;
+  hn::StoreU(quantizer.Codes(y.a), d8, q);
 #if HWY_TARGET == HWY_AVX2
-  if (count > 8) hn::StoreN(bytes(y.b), du8, q + 8, count - 8);
+  hn::StoreU(quantizer.Codes(y.b), d8, q + 8);
+#endif
+}
+template <class Quantizer>
+HWY_INLINE void StoreQuantized(const Quantizer& quantizer, F16 y, uint8_t* q, size_t count) {
+  const hn::Rebind<uint8_t, F16D> d8;
+  hn::StoreN(quantizer.Codes(y.a), d8, q, HWY_MIN(count, kF16Lanes));
+#if HWY_TARGET == HWY_AVX2
+  if (count > 8) hn::StoreN(quantizer.Codes(y.b), d8, q + 8, count - 8);
 #endif
 }
 
@@ -84,8 +106,8 @@ HWY_INLINE F16 Affine(F16 d, const float* gamma, const float* beta, size_t i, Co
 }
 
 // y = ((x - mean) * r) * gamma [+ beta as an fma]. kRms: no mean (x - 0 is x, but for RMSNorm nothing is subtracted).
-template <bool kRms, bool kDivide>
-HWY_INLINE void NormRow(const NormArgs& args, const Requant& requant, int64_t row, float* scratch) {
+template <bool kRms, class Quantizer>
+HWY_INLINE void NormRow(const NormArgs& args, Quantizer quantizer, int64_t row, float* scratch) {
   const auto n = static_cast<size_t>(args.n);
   F16 total;
   const float* x = SumRow(args, row, scratch, &total);
@@ -111,20 +133,22 @@ HWY_INLINE void NormRow(const NormArgs& args, const Requant& requant, int64_t ro
     if (y != nullptr) Store(v, y + i, count);
     if (q == nullptr) return;
     const F16 own = args.q_gamma != nullptr ? Affine(d, args.q_gamma, kRms ? nullptr : args.q_beta, i, count) : v;
-    StoreQuantized<kDivide>(requant, own, q + i, count);
+    StoreQuantized(quantizer, own, q + i, count);
   });
 }
 
-void NormVec(const NormArgs& args, int64_t begin, int64_t end, float* scratch) {
-  const Requant requant = MakeRequant(args.q_scale, args.q_zero_point, args.q_type);
+template <class Quantizer>
+void NormRowsBy(const NormArgs& args, int64_t begin, int64_t end, float* scratch) {
+  const Quantizer quantizer(args);
   for (int64_t r = begin; r < end; ++r) {
-    if (args.rms) {
-      requant.divide ? NormRow<true, true>(args, requant, r, scratch) : NormRow<true, false>(args, requant, r, scratch);
-    } else {
-      requant.divide ? NormRow<false, true>(args, requant, r, scratch)
-                     : NormRow<false, false>(args, requant, r, scratch);
-    }
+    args.rms ? NormRow<true>(args, quantizer, r, scratch) : NormRow<false>(args, quantizer, r, scratch);
   }
+}
+
+void NormVec(const NormArgs& args, int64_t begin, int64_t end, float* scratch) {
+  if (quant::IsFp8(args.q_type)) return NormRowsBy<Fp8CodesOf>(args, begin, end, scratch);
+  const bool divide = MakeRequant(args.q_scale, args.q_zero_point, args.q_type).divide;
+  (divide ? NormRowsBy<IntegerCodes<true>> : NormRowsBy<IntegerCodes<false>>)(args, begin, end, scratch);
 }
 
 }  // namespace HWY_NAMESPACE

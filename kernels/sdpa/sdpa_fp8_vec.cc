@@ -12,8 +12,8 @@
 #include "hwy/foreach_target.h"  // IWYU pragma: keep
 #include "hwy/highway.h"
 #include "octavo/kernels/sdpa/sdpa_blocks-inl.h"
+#include "octavo/kernels/sdpa/sdpa_fp8_floats-inl.h"
 #include "octavo/kernels/sdpa/sdpa_fp8_pairs-inl.h"
-#include "octavo/kernels/sdpa/sdpa_pack-inl.h"
 #include "octavo/kernels/sdpa/sdpa_rows-inl.h"
 #include "octavo/kernels/sdpa/sdpa_softmax-inl.h"
 #include "octavo/kernels/sdpa/sdpa_tile-inl.h"
@@ -27,62 +27,6 @@ namespace HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 using internal::MakeSdpaLayout;
 using internal::SdpaLayout;
-
-bool IsE4M3(quant::DType t) { return t == quant::DType::kE4M3FN; }
-
-// The form of every target. Its words are floats, and probabilities stay where the scores were.
-struct Fp8Floats {
-  static constexpr size_t kPerWord = 1, kRows = internal::kSdpaRows, kStepsTo = 1;
-
-  static void Query(quant::DType type, const uint8_t* codes, size_t n, const SdpaLayout&, uint8_t* out) {
-    (IsE4M3(type) ? DecodeFp8<true> : DecodeFp8<false>)(codes, n, 1.0f, reinterpret_cast<float*>(out));
-  }
-  // Four values of a row from column `at` on, 0 beyond it.
-  template <bool kE4M3>
-  static HWY_INLINE WordV LoadWords(const HeadRows<uint8_t>& rows, size_t row, size_t at) {
-    const hn::Full128<float> d;
-    const hn::Rebind<uint8_t, decltype(d)> d8;
-    if (row >= rows.count || at >= rows.width) return hn::Zero(Words());
-    const uint8_t* p = rows.data + static_cast<int64_t>(row) * rows.stride + at;
-    const size_t n = rows.width - at;
-    const auto codes = n >= 4 ? hn::LoadU(d8, p) : hn::LoadN(d8, p, n);
-    return hn::BitCast(Words(), Fp8ToFloat<kE4M3>(d, codes, hn::Set(d, kE4M3 ? 256.0f : 1.0f)));
-  }
-  template <bool kE4M3>
-  static void PackKeysAs(const HeadRows<uint8_t>& k, const SdpaLayout& l, uint8_t* out) {
-    PackRowsAsColumns(
-        l.k16, l.d_steps, [&](size_t row, size_t step) HWY_ATTR { return LoadWords<kE4M3>(k, row, step); }, out);
-  }
-  static void PackKeys(quant::DType type, const HeadRows<uint8_t>& k, const SdpaLayout& l, uint8_t* out) {
-    (IsE4M3(type) ? PackKeysAs<true> : PackKeysAs<false>)(k, l, out);
-  }
-  template <bool kE4M3>
-  static void PackValuesAs(const HeadRows<uint8_t>& v, const SdpaLayout& l, uint8_t* out) {
-    for (size_t row = 0; row < v.count; ++row) {
-      for (size_t at = 0; at < l.v16; at += 4) {
-        auto* p = reinterpret_cast<uint32_t*>(out + (at / 16) * v.count * 64 + row * 64) + at % 16;
-        hn::Store(LoadWords<kE4M3>(v, row, at), Words(), p);
-      }
-    }
-  }
-  static void PackValues(quant::DType type, const HeadRows<uint8_t>& v, const SdpaLayout& l, uint8_t* out) {
-    (IsE4M3(type) ? PackValuesAs<true> : PackValuesAs<false>)(v, l, out);
-  }
-
-  static HWY_INLINE uint8_t* Probs(const Block<SdpaInt8Args>&, const ScoreRows& part, size_t, size_t r) {
-    return part.base + r * part.stride;
-  }
-  static size_t ProbStride(const SdpaLayout& l) { return l.score_stride; }
-  static HWY_INLINE void StoreProbs(Fp8V v, uint8_t* row, size_t key) {
-    hn::Store(v, Fp8D(), reinterpret_cast<float*>(row) + key);
-  }
-  static size_t Steps(size_t keys) { return keys; }
-
-  template <size_t kR>
-  static HWY_INLINE void Products(const TileArgs<float>& args, const uint8_t* b, size_t panels) {
-    TileRows<FloatEngine, kR>(args, b, nullptr, panels);
-  }
-};
 
 template <class F>
 SdpaLayout LayoutOf(const SdpaShape& shape) {

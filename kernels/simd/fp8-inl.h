@@ -65,67 +65,73 @@ void DecodeFp8(const uint8_t* x, size_t n, float scale, float* y) {
   if (i < n) hn::StoreN(hn::Mul(Fp8ToFloat<kE4M3>(d, hn::LoadN(d8, x + i, n - i), unit), factor), d, y + i, n - i);
 }
 
-// x / scale, rounded: by the division, or by a product with the reciprocal and its exact remainder (requant-inl.h).
-HWY_INLINE Fp8V Fp8Quotient(const Fp8Requant& r, Fp8V x) {
+// |x| / |scale|, rounded, up to the largest value or one that rounds to it: by the division, or by a product with the reciprocal and its
+// exact remainder (requant-inl.h). `sign` gets what has the sign of the quotient; kPositive: x is not negative.
+template <bool kPositive>
+HWY_INLINE Fp8V Fp8Quotient(const Fp8Requant& r, Fp8V x, Fp8V* sign) {
   namespace hn = hwy::HWY_NAMESPACE;
   const Fp8D d;
   const Fp8V scale = hn::Set(d, r.scale);
-  if (r.divide) return hn::Div(x, scale);
+  if (r.divide) {
+    *sign = hn::Div(x, scale);
+    return hn::Min(hn::Set(d, r.largest), hn::Abs(*sign));
+  }
+  *sign = x;
   const Fp8V reciprocal = hn::Set(d, r.reciprocal);
-  // minps and maxps give their second operand for a NaN.
-  const Fp8V c = hn::Max(hn::Set(d, -r.limit), hn::Min(hn::Set(d, r.limit), x));
+  const Fp8V c = hn::Min(hn::Set(d, r.limit), kPositive ? x : hn::Abs(x));  // minps gives its second operand for a NaN
   const Fp8V q = hn::Mul(c, reciprocal);
-  // The correction of -0 would be 0: the sign is that of x.
-  return hn::CopySign(hn::MulAdd(hn::NegMulAdd(q, scale, c), reciprocal, q), x);
+  return hn::MulAdd(hn::NegMulAdd(q, scale, c), reciprocal, q);
+}
+
+// An addition that rounds to the distance of the codes: to a power of two whose ulp is that distance at a, or among the subnormal
+// values. The sum has a / distance in its low bits, and the code is that plus the exponent (a carry goes into it). `magic` has in it
+// what the exponent has too much; it is even, so that ties go to even codes.
+struct Fp8Sum {
+  hwy::HWY_NAMESPACE::Vec<hwy::HWY_NAMESPACE::RebindToSigned<Fp8D>> exponent;
+  Fp8V magic, sum;
+};
+HWY_INLINE Fp8Sum Fp8RoundingSum(const Fp8Requant& r, Fp8V a) {
+  namespace hn = hwy::HWY_NAMESPACE;
+  const Fp8D d;
+  const hn::RebindToSigned<Fp8D> di;
+  const auto exponent = hn::Max(hn::And(hn::BitCast(di, a), hn::Set(di, 0x7F800000)), hn::Set(di, r.least_exponent));
+  const Fp8V magic = hn::BitCast(d, hn::Add(exponent, hn::Set(di, r.magic)));
+  return {exponent, magic, hn::Add(a, magic)};
 }
 
 // The value of the code of x / r.scale, for x >= 0 or NaN.
 HWY_INLINE Fp8V Fp8Rounded(const Fp8Requant& r, Fp8V x) {
-  namespace hn = hwy::HWY_NAMESPACE;
-  const Fp8D d;
-  const hn::RebindToSigned<Fp8D> di;
-  const Fp8V q = Fp8Quotient(r, x);
-  const Fp8V a = hn::Min(hn::Set(d, r.largest), q);
-  const auto bits = hn::BitCast(di, a);
-  const auto odd = hn::And(hn::ShiftRightSame(bits, r.shift), hn::Set(di, 1));
-  const auto rounded = hn::Add(hn::Add(bits, hn::Set(di, (1 << (r.shift - 1)) - 1)), odd);
-  const Fp8V normal = hn::BitCast(d, hn::And(rounded, hn::Set(di, -(1 << r.shift))));
-  const Fp8V magic = hn::Set(d, r.magic);
-  const Fp8V small = hn::Sub(hn::Add(a, magic), magic);
-  const Fp8V value = hn::IfThenElse(hn::Lt(a, hn::Set(d, r.least_normal)), small, normal);
-  return hn::IfThenElse(hn::IsNaN(q), q, value);
+  Fp8V sign;
+  const Fp8Sum s = Fp8RoundingSum(r, Fp8Quotient<true>(r, x, &sign));
+  return hwy::HWY_NAMESPACE::Sub(s.sum, s.magic);  // of a NaN it is one
 }
 
-// The codes of x / r.scale in 32-bit lanes.
+// The codes of x / r.scale.
 HWY_INLINE auto Fp8Codes(const Fp8Requant& r, Fp8V x) {
   namespace hn = hwy::HWY_NAMESPACE;
   const Fp8D d;
   const hn::RebindToSigned<Fp8D> di;
   const hn::RebindToUnsigned<Fp8D> du;
-  const Fp8V q = Fp8Quotient(r, x);
-  const Fp8V a = hn::Min(hn::Set(d, r.largest), hn::Abs(q));
-  const auto bits = hn::BitCast(di, a);
-  const auto odd = hn::And(hn::ShiftRightSame(bits, r.shift), hn::Set(di, 1));
-  const auto rounded = hn::Add(hn::Add(bits, hn::Set(di, (1 << (r.shift - 1)) - 1)), odd);
-  const auto normal = hn::Sub(hn::ShiftRightSame(rounded, r.shift), hn::Set(di, r.bias));
-  // Below the normal values codes are evenly spaced: the addition rounds to their distance.
-  const Fp8V magic = hn::Set(d, r.magic);
-  const auto small = hn::Sub(hn::BitCast(di, hn::Add(a, magic)), hn::BitCast(di, magic));
-  const auto is_small = hn::RebindMask(di, hn::Lt(a, hn::Set(d, r.least_normal)));
-  const auto sign = hn::And(hn::BitCast(di, hn::ShiftRight<24>(hn::BitCast(du, q))), hn::Set(di, 0x80));
-  const auto code = hn::Or(hn::IfThenElse(is_small, small, normal), sign);
-  return hn::IfThenElse(hn::RebindMask(di, hn::IsNaN(q)), hn::Set(di, r.nan), code);
+  Fp8V sign;
+  const Fp8V a = Fp8Quotient<false>(r, x, &sign);
+  const Fp8Sum s = Fp8RoundingSum(r, a);
+  const auto magnitude = hn::Add(hn::BitCast(di, s.sum), hn::Shr(s.exponent, hn::Set(di, r.shift)));
+  const auto code =
+      hn::BitwiseIfThenElse(hn::Set(di, 0x80), hn::BitCast(di, hn::ShiftRight<24>(hn::BitCast(du, sign))), magnitude);
+  const auto all = hn::IfThenElse(hn::RebindMask(di, hn::IsNaN(a)), hn::Set(di, r.nan), code);
+  return hn::TruncateTo(Fp8Bytes(), hn::BitCast(du, all));
 }
 
 // y[i] = code of x[i] / r.scale.
-inline void EncodeFp8(const Fp8Requant& r, const float* x, size_t n, uint8_t* y) {
+inline void EncodeFp8(Fp8Requant r, const float* x, size_t n,
+                      uint8_t* y) {  // by value: no store of a byte can change it
   namespace hn = hwy::HWY_NAMESPACE;
   const Fp8D d;
   const Fp8Bytes d8;
   constexpr size_t kLanes = hn::MaxLanes(d);
   size_t i = 0;
-  for (; i + kLanes <= n; i += kLanes) hn::StoreU(hn::DemoteTo(d8, Fp8Codes(r, hn::LoadU(d, x + i))), d8, y + i);
-  if (i < n) hn::StoreN(hn::DemoteTo(d8, Fp8Codes(r, hn::LoadN(d, x + i, n - i))), d8, y + i, n - i);
+  for (; i + kLanes <= n; i += kLanes) hn::StoreU(Fp8Codes(r, hn::LoadU(d, x + i)), d8, y + i);
+  if (i < n) hn::StoreN(Fp8Codes(r, hn::LoadN(d, x + i, n - i)), d8, y + i, n - i);
 }
 
 }  // namespace HWY_NAMESPACE

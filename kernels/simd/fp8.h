@@ -10,13 +10,12 @@ namespace octavo::kernels {
 
 struct Fp8Requant {
   float scale;
-  float reciprocal;    // 1 / scale
-  float limit;         // beyond it x saturates, and so it does at it
-  float largest;       // value
-  float least_normal;  // value
-  float magic;         // its ulp is the distance of the subnormal values
-  int shift;           // bits of the mantissa that a normal code lacks
-  int32_t bias;        // of its exponent, above the mantissa
+  float reciprocal;        // 1 / scale
+  float limit;             // |x| beyond it saturates, and at it |x| / scale rounds to the largest value
+  float largest;           // value
+  int32_t least_exponent;  // bits of the least normal value
+  int32_t magic;           // fp8-inl.h
+  int32_t shift;           // bits of the mantissa that a normal code lacks
   int32_t nan;
   bool divide;  // the scale is too far from 1 for the reciprocal form, or not positive
 };
@@ -26,16 +25,16 @@ inline Fp8Requant MakeFp8Requant(float scale, quant::DType dtype) {
   const bool e4m3 = dtype == quant::DType::kE4M3FN;
   Fp8Requant r{};
   r.scale = scale;
+  r.largest = e4m3 ? 448.0f : 57344.0f;
   // Within these limits the remainder of every quotient that does not round to 0 is exact: its lowest bit is at 2^-123 or above
   // (quotient 2^-17, the half of the least E5M2), and limit is finite.
   r.divide = !(scale >= 0x1p-60f && scale <= 0x1p60f);
   r.reciprocal = r.divide ? 0.0f : 1.0f / scale;
-  r.limit = r.divide ? 0.0f : (e4m3 ? 512.0f : 65536.0f) * scale;
-  r.largest = e4m3 ? 448.0f : 57344.0f;
-  r.least_normal = e4m3 ? 0x1p-6f : 0x1p-14f;
-  r.magic = e4m3 ? 0x1p14f : 0x1p7f;
+  r.limit = r.divide ? 0.0f : r.largest * scale;
+  r.least_exponent = (e4m3 ? 127 - 6 : 127 - 14) << 23;
   r.shift = e4m3 ? 20 : 21;
-  r.bias = e4m3 ? 120 << 3 : 112 << 2;
+  // The exponent, in steps of the code, is too large by 121 * 8 or 113 * 4; the low byte takes that off, an even number.
+  r.magic = (r.shift << 23) + (e4m3 ? -(121 << 3) & 0xff : -(113 << 2) & 0xff);
   r.nan = e4m3 ? 0x7f : 0x7e;
   return r;
 }

@@ -2,8 +2,8 @@
 // After:  y = LinearInt8(x, w, .., y_scale, y_zp, post_scale, residual)
 // Exact: the body of LinearInt8 adds it where the Add stood. Norms have taken their sums before: what is left stands before
 // another Add (attention and MLP side by side) or at the end.
-// Refuses: another shape (broadcasting stays outside), a constant, fp8 operands (their kernel has no residual).
-#include "octavo/passes/fusions/fusions.h"
+// Refuses: another shape (broadcasting stays outside), a constant, integer operands with an fp8 output.
+#include "octavo/passes/fusions/codes.h"
 
 namespace octavo::passes::fusions {
 
@@ -17,14 +17,13 @@ Verdict Check(const Match& m, Var linear, Var residual) {
   const Graph& g = m.graph();
   const Node& n = m.at(linear);
   if (n.input(6) || n.input(9)) return Illegal("the Linear's output is quantized already, or has a residual");
-  if (!quant::IsInt8(g.value(n.input(0)).type.dtype)) return NoKernel("the fp8 Linear adds no residual");
   if (g.ConstantOf(m[residual]) != nullptr) return NotWorth("what is added is a constant");
   const auto &a = g.value(m[linear]).type.shape, &b = g.value(m[residual]).type.shape;
   if (!a || !b || !ProvablyEqual(*a, *b)) return Illegal("the residual is not known to have the shape of the output");
   return Ok();
 }
 
-Verdict CheckOutput(const Match& m, Var q) {
+Verdict CheckOutput(const Match& m, Var linear, Var q) {
   const Graph& g = m.graph();
   const Node& n = m.at(q);
   for (size_t i : {1u, 2u}) {
@@ -32,8 +31,10 @@ Verdict CheckOutput(const Match& m, Var q) {
     if (t == nullptr || t->size() != 1)
       return Illegal("the output is not quantized per tensor with constant parameters");
   }
-  if (!quant::IsInt8(g.value(m[q]).type.dtype)) return Illegal("the output is not quantized to 8 bits");
-  return Ok();
+  const DType x = g.value(m.at(linear).input(0)).type.dtype, y = g.value(m[q]).type.dtype;
+  if (!quant::IsInt8(y) && !(quant::IsFp8(x) && quant::IsFp8(y)))
+    return Illegal("the output is not quantized to 8 bits");
+  return CheckSaturates(m, q);
 }
 
 }  // namespace
@@ -48,7 +49,7 @@ Rule LinearResidual(bool quantized_output) {
   r.Root(quantized_output ? q : sum);
   r.Guard([=](const Match& m) {
     if (Verdict v = Check(m, linear, residual); !v.ok()) return v;
-    return quantized_output ? CheckOutput(m, q) : Ok();
+    return quantized_output ? CheckOutput(m, linear, q) : Ok();
   });
   r.Build([=](Rewriter& b, const Match& m) {
     const Node n = m.at(linear);

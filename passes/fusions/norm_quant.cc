@@ -1,8 +1,9 @@
 // Before: y = LayerNormalization(x), RMSNormalization(x) or y, s = SkipLayerNorm(x, skip);  q = QuantizeLinear(y)
 // After:  y, q, s = NormQuant(x, skip, gamma, beta, scale, zero point); y and s only where somebody reads them
 // Exact: the same operations, one pass over the row instead of two.
-// Refuses: quantization per channel, a norm whose mean or deviation is used.
-#include "octavo/passes/fusions/fusions.h"
+// q: u8, s8, E4M3FN or E5M2.
+// Refuses: quantization per channel or without saturation, a norm whose mean or deviation is used.
+#include "octavo/passes/fusions/codes.h"
 
 namespace octavo::passes::fusions {
 
@@ -24,7 +25,8 @@ Rule NormQuant(Op op) {
       const ir::Tensor* t = g.ConstantOf(m.at(q).input(slot));
       if (t == nullptr || t->size() != 1) return Illegal("the quantization is not per tensor with constant parameters");
     }
-    if (!quant::IsInt8(g.value(m[q]).type.dtype)) return Illegal("the output is not quantized to an integer of 8 bits");
+    if (!quant::IsCode8(g.value(m[q]).type.dtype)) return Illegal("the output is not quantized to 8 bits");
+    if (Verdict v = CheckSaturates(m, q); !v.ok()) return v;
     for (size_t i = skip ? 2 : 1; i < m.at(norm).outputs.size(); ++i) {
       const ValueId v = m.at(norm).outputs[i];
       if (v.valid() && (!g.value(v).uses.empty() || g.IsGraphOutput(v))) {

@@ -175,6 +175,17 @@ bool HasSignal(const Tensor& t) {
   return std::any_of(v.begin(), v.end(), [](float x) { return x != 0.0f; });
 }
 
+bool IsResidualLinear(const Graph&, const ir::Node& n) { return n.op == Op::kLinearInt8 && n.input(9).valid(); }
+bool IsNormQuant(const Graph&, const ir::Node& n) { return n.op == Op::kNormQuant; }
+bool WritesFp8(const Graph& g, const ir::Node& n) {
+  return n.op == Op::kNormQuant && quant::IsFp8(g.value(n.output(1)).type.dtype);
+}
+int CountOf(const Graph& g, bool (*is)(const Graph&, const ir::Node&)) {
+  int count = 0;
+  for (ir::NodeId id : g.NodesInOrder()) count += is(g, g.node(id));
+  return count;
+}
+
 TEST(Exact, RandomBlocks) {
   const uint64_t seed = Seed();
   std::printf("OCTAVO_SEED=%llu replays this\n", static_cast<unsigned long long>(seed));
@@ -196,13 +207,11 @@ TEST(Exact, RandomBlocks) {
       EXPECT_EQ(n.attrs.Int("window_right", -1), block.right);
     }
     EXPECT_EQ(optimized->report.linear.done, 6);
-    int residuals = 0;
     for (ir::NodeId id : optimized->graph.NodesInOrder()) {  // activations and the last sum stand in epilogues
-      const ir::Node& n = optimized->graph.node(id);
-      EXPECT_TRUE(n.op != Op::kSigmoid && n.op != Op::kGelu) << ir::InfoOf(n.op).name;
-      residuals += n.op == Op::kLinearInt8 && n.input(9) ? 1 : 0;
+      const Op op = optimized->graph.node(id).op;
+      EXPECT_TRUE(op != Op::kSigmoid && op != Op::kGelu) << ir::InfoOf(op).name;
     }
-    EXPECT_EQ(residuals, 1);
+    EXPECT_EQ(CountOf(optimized->graph, IsResidualLinear), 1);
     auto out = ir::Interpret(optimized->unfused, block.inputs);
     ASSERT_TRUE(out.has_value()) << out.error().message;
     EXPECT_TRUE(HasSignal((*out)[0]));
@@ -213,6 +222,8 @@ TEST(Exact, RandomBlocks) {
     EXPECT_EQ(fp8->report.attention.done, 1);
     EXPECT_EQ(fp8->report.qkv.done, 1);
     EXPECT_EQ(fp8->report.linear.done, 6);
+    EXPECT_EQ(CountOf(fp8->graph, IsResidualLinear), 1);
+    EXPECT_EQ(CountOf(fp8->graph, WritesFp8), CountOf(optimized->graph, IsNormQuant));
     ExpectExact(*fp8, block.inputs, block.what + ", fp8");
   }
 }

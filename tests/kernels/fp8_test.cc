@@ -29,7 +29,7 @@ uint8_t RandomCode(DType t, bool finite) {
 struct Branch {
   std::vector<uint8_t> codes;
   PackedFp8 w;
-  std::vector<float> scale, bias, post;
+  std::vector<float> scale, bias, post, residual;  // residual: [m][y.residual_stride]
   GemmOutput y;
   int64_t n = 0;
 };
@@ -50,12 +50,20 @@ struct Problem {
       args.out[i].y.w_scale = b.scale.data();
       args.out[i].y.bias = b.bias.empty() ? nullptr : b.bias.data();
       args.out[i].y.post_scale = b.post.empty() ? nullptr : b.post.data();
+      args.out[i].y.residual = b.residual.empty() ? nullptr : b.residual.data();
     }
     return args;
   }
 };
 
-Branch RandomBranch(int64_t k, Activation activation) {
+// The last row ends where its columns do, so that memory checkers see a read beyond.
+void AddResidual(int64_t m, Branch& b) {
+  b.y.residual_stride = b.n + RandomInt(0, 5);
+  b.residual.clear();
+  for (int64_t i = 0; i < (m - 1) * b.y.residual_stride + b.n; ++i) b.residual.push_back(RandomFloat(-4, 4));
+}
+
+Branch RandomBranch(int64_t m, int64_t k, Activation activation) {
   Branch b;
   b.n = RandomInt(1, 200);
   const DType t = OneOf({DType::kE4M3FN, DType::kE4M3FN, DType::kE5M2});
@@ -69,6 +77,7 @@ Branch RandomBranch(int64_t k, Activation activation) {
   if (RandomInt(0, 3) == 0) {
     for (int64_t i = 0; i < b.n; ++i) b.post.push_back(RandomFloat(0.5f, 2));
   }
+  if (RandomInt(0, 2) == 0) AddResidual(m, b);
   b.y.activation = activation;
   b.y.dtype = OneOf({DType::kF32, DType::kE4M3FN, DType::kE5M2, DType::kU8, DType::kS8});
   b.y.scale = OneOf({0.01f, 0.3f, 5.0f, 0x1p-70f, 0x1p80f});
@@ -90,7 +99,7 @@ Problem RandomProblem(int most_rows, bool finite) {
       OneOf({Activation::kNone, Activation::kNone, Activation::kRelu, Activation::kGelu, Activation::kQuickGelu,
              Activation::kGeluTanh, Activation::kSilu, Activation::kSigmoid, Activation::kTanh});
   const int count = OneOf({1, 1, 2, 3, 8});
-  for (int i = 0; i < count; ++i) p.branches.push_back(RandomBranch(p.k, activation));
+  for (int i = 0; i < count; ++i) p.branches.push_back(RandomBranch(p.m, p.k, activation));
   return p;
 }
 
@@ -131,6 +140,10 @@ void ExpectEqual(const Problem& p, Outputs got, Outputs want, const char* what) 
   }
 }
 
+double ResidualAt(const Branch& b, int64_t m, int64_t n) {
+  return b.residual.empty() ? 0.0 : double{b.residual[static_cast<size_t>(m * b.y.residual_stride + n)]};
+}
+
 TEST(Fp8Reference, IsWithinTheBoundOfTheExactSum) {
   for (int round = 0; round < 60; ++round) {
     Problem p = RandomProblem(12, true);
@@ -157,9 +170,10 @@ TEST(Fp8Reference, IsWithinTheBoundOfTheExactSum) {
               static_cast<double>(p.x.scale) * b.scale[b.y.w_scale_per_column ? static_cast<size_t>(n) : 0];
           float got;
           std::memcpy(&got, y[i].data() + (m * b.y.stride + n) * 4, 4);
-          // k - 1 roundings of sums, and three of the scale.
-          const double bound = (static_cast<double>(p.k) + 3) * 0x1p-24 * magnitude * scale;
-          ASSERT_LE(std::fabs(got - sum * scale), bound);
+          const double residual = ResidualAt(b, m, n);
+          // k - 1 roundings of sums, three of the scale, and one of the sum with the residual.
+          const double bound = ((static_cast<double>(p.k) + 5) * magnitude * scale + std::fabs(residual)) * 0x1p-24;
+          ASSERT_LE(std::fabs(got - (sum * scale + residual)), bound);
           different += sum != 0;
         }
       }
@@ -187,7 +201,7 @@ void ExpectTailsEqualReference(Arch arch, bool bf16_pairs) {
       p.x.stride = p.k;
       p.x_codes.assign(static_cast<size_t>(m * p.k), 0);
       for (uint8_t& c : p.x_codes) c = RandomCode(p.x.dtype, true);
-      Branch b = RandomBranch(p.k, Activation::kNone);
+      Branch b = RandomBranch(m, p.k, Activation::kNone);
       b.codes.clear();
       for (int64_t i = 0; i < p.k * n; ++i) b.codes.push_back(RandomCode(DType::kE4M3FN, true));
       b.w = *PackFp8({.data = b.codes.data(), .dtype = DType::kE4M3FN, .k = p.k, .n = n});
@@ -195,6 +209,7 @@ void ExpectTailsEqualReference(Arch arch, bool bf16_pairs) {
       b.scale.assign(static_cast<size_t>(n), 0.01f);
       b.bias.clear();
       b.post.clear();
+      if (!b.residual.empty()) AddResidual(m, b);
       p.branches.clear();
       p.branches.push_back(std::move(b));
       ExpectEqual(p, Compute(p, arch, false, false), Compute(p, arch, true, false), "tail");
@@ -239,8 +254,8 @@ TEST_F(Fp8PairsTest, KeepTheOrderOfProducts) {
   // Products 1, 0, 2^24, 1, 1, 1, -2^24, 3, one after the other: 2^24 + 1 = 2^24, three times; the rest is 3. With pairs swapped
   // it is 8, with the products of a pair added to each other first 5.
   for (int m = 0; m < 5; ++m) p.x_codes.insert(p.x_codes.end(), {0x3c, 0x3c, 0x78, 0x3c, 0x3c, 0x3c, 0x78, 0x3c});
-  Branch b = RandomBranch(8, Activation::kNone);
-  b.n = b.y.stride = 1, b.y.dtype = DType::kF32, b.scale = {1.0f}, b.bias.clear(), b.post.clear();
+  Branch b = RandomBranch(5, 8, Activation::kNone);
+  b.n = b.y.stride = 1, b.y.dtype = DType::kF32, b.scale = {1.0f}, b.bias.clear(), b.post.clear(), b.residual.clear();
   b.codes = {0x3c, 0x00, 0x60, 0x3c, 0x3c, 0x3c, 0xe0, 0x42};
   b.w = *PackFp8({.data = b.codes.data(), .dtype = DType::kE5M2, .k = 8, .n = 1});
   b.y.w_scale_per_column = false;
@@ -324,7 +339,8 @@ TEST(Fp8Amx, IsWithinTheBoundAndEqualForEverySplit) {
           float x, y;
           std::memcpy(&x, got[i].data() + (m * b.y.stride + n) * 4, 4);
           std::memcpy(&y, want[i].data() + (m * b.y.stride + n) * 4, 4);
-          ASSERT_LE(std::fabs(x - y), 2 * (static_cast<double>(p.k) + 3) * 0x1p-24 * magnitude * scale)
+          ASSERT_LE(std::fabs(x - y), 2 * (static_cast<double>(p.k) + 3) * 0x1p-24 * magnitude * scale +
+                                          (b.residual.empty() ? 0.0 : 0x1p-24 * (std::fabs(x) + std::fabs(y))))
               << m << " " << n;
         }
       }

@@ -8,6 +8,7 @@
 #include <random>
 #include <vector>
 
+#include "octavo/quant/numeric/code8.h"
 #include "octavo/quant/numeric/math.h"
 #include "octavo/quant/numeric/rounding.h"
 
@@ -21,7 +22,8 @@ bool Same(float a, float b) {
 }
 
 struct Case {
-  bool rms, skip, beta, sum, y, q, is_signed;
+  bool rms, skip, beta, sum, y, q, second;  // second: s8 or E5M2, else u8 or E4M3FN
+  bool fp8 = false;
 };
 
 class NormTest : public testing::TestWithParam<Arch> {
@@ -59,11 +61,18 @@ void NormTest::Check(const Case& c, int64_t n, uint32_t seed) {
   if (c.sum) args.sum = sum.data(), args.sum_stride = stride;
   if (c.y) args.y = y.data(), args.y_stride = stride;
   if (c.q) args.q = q.data(), args.q_stride = stride;
-  args.q_type = c.is_signed ? quant::DType::kS8 : quant::DType::kU8;
-  args.q_zero_point = static_cast<int32_t>(gen() % 256) - (c.is_signed ? 128 : 0);
+  args.q_type = c.fp8 ? (c.second ? quant::DType::kE5M2 : quant::DType::kE4M3FN)
+                      : (c.second ? quant::DType::kS8 : quant::DType::kU8);
+  args.q_zero_point = static_cast<int32_t>(gen() % 256) - (c.second ? 128 : 0);  // fp8 does not look at it
   args.q_scale = seed % 17 == 0 ? 1e-38f : 0.003f + 0.03f * static_cast<float>(gen() % 1000) / 1000;
+  if (c.fp8 && seed % 7 < 3) args.q_scale *= seed % 7 == 0 ? 4096.0f : 64.0f;  // subnormal codes; else some saturate
   NormRows(GetParam(), args, 1, kRows, scratch.data());
-  const auto [lo, hi] = quant::RangeOf(args.q_type);
+  const auto code = [&](float v) -> uint8_t {
+    if (c.fp8) return quant::QuantizeFp8One(v, args.q_scale, args.q_type);
+    const auto [lo, hi] = quant::RangeOf(args.q_type);
+    return static_cast<uint8_t>(
+        quant::QuantizeOne(v, args.q_scale, args.q_zero_point, static_cast<int32_t>(lo), static_cast<int32_t>(hi)));
+  };
   for (int64_t r = 0; r < kRows; ++r) {
     for (int64_t i = 0; i < n; ++i) row[i] = x[r * stride + i] + (c.skip ? skip[r * args.skip_stride + i] : 0.0f);
     if (c.rms) {
@@ -78,12 +87,10 @@ void NormTest::Check(const Case& c, int64_t n, uint32_t seed) {
       const bool inside = r >= 1 && i < n;
       const float want_sum = inside && c.sum ? row[i] : -7.0f;
       const float want_y = inside && c.y ? want[i] : -7.0f;
-      const int32_t want_q = !inside || !c.q ? 77
-                                             : quant::QuantizeOne(for_q[i], args.q_scale, args.q_zero_point,
-                                                                  static_cast<int32_t>(lo), static_cast<int32_t>(hi));
+      const uint8_t want_q = !inside || !c.q ? 77 : code(for_q[i]);
       ASSERT_TRUE(Same(sum[r * stride + i], want_sum)) << r << " " << i;
       ASSERT_TRUE(Same(y[r * stride + i], want_y)) << r << " " << i << ": " << y[r * stride + i] << " " << want_y;
-      ASSERT_EQ(q[r * stride + i], static_cast<uint8_t>(want_q)) << r << " " << i;
+      ASSERT_EQ(int{q[r * stride + i]}, int{want_q}) << r << " " << i;
     }
   }
 }
@@ -91,11 +98,13 @@ void NormTest::Check(const Case& c, int64_t n, uint32_t seed) {
 TEST_P(NormTest, EqualsTheTruthForEveryLength) {
   for (int64_t n = 1; n <= 150; n += n < 70 ? 1 : 13) {
     for (int bits = 0; bits < 128; bits += 3) {  // 3 is coprime to 128: every flag meets every other
-      const Case c = {(bits & 1) != 0,  (bits & 2) != 0,  (bits & 4) != 0, (bits & 8) != 0,
-                      (bits & 16) != 0, (bits & 32) != 0, (bits & 64) != 0};
+      Case c = {(bits & 1) != 0,  (bits & 2) != 0,  (bits & 4) != 0, (bits & 8) != 0,
+                (bits & 16) != 0, (bits & 32) != 0, (bits & 64) != 0};
       const auto seed = static_cast<uint32_t>(n * 1000 + bits);
       SCOPED_TRACE("seed " + std::to_string(seed) + ", n " + std::to_string(n) + ", case " + std::to_string(bits));
       Check(c, n, seed);
+      c.fp8 = true;
+      if (c.q) Check(c, n, seed);
       if (HasFatalFailure()) return;
     }
   }

@@ -30,6 +30,7 @@ struct Form {
   Op activation = Op::kIdentity;
   int64_t saturate = 1;
   uint8_t w_zero = 0;  // code of the weight's zero point
+  bool residual = false;
 };
 
 Tensor Scalar(DType t, uint8_t code = 0) {
@@ -59,6 +60,8 @@ Graph Make(const Form& f) {
   ValueId y = node(Op::kMatMul, {xd, node(Op::kDequantizeLinear, w, {{"axis", int64_t{1}}})});
   if (f.bias) y = node(Op::kAdd, {y, g.AddConstant(RandomFloats({kWidth}, rng))});
   if (f.activation != Op::kIdentity) y = node(f.activation, {y});
+  if (f.residual)
+    y = node(Op::kAdd, {g.AddInput("residual", {DType::kF32, ir::SymShape{ir::Dim::Symbol("s"), kWidth}}), y});
   if (f.y != DType::kF32) {
     ir::Attrs attrs;
     if (f.saturate != 1) attrs.Set("saturate", f.saturate);
@@ -94,12 +97,15 @@ TEST(Fp8Rules, FireAndMeanWhatStoodThere) {
     for (DType w : {DType::kE4M3FN, DType::kE5M2}) {
       for (DType y : {DType::kF32, DType::kE4M3FN, DType::kE5M2, DType::kU8}) {
         for (Op activation : {Op::kIdentity, Op::kRelu, Op::kGelu}) {
-          const Graph before = Make({.x = x, .w = w, .y = y, .bias = ++cases % 2 != 0, .activation = activation});
+          ++cases;
+          const Graph before = Make(
+              {.x = x, .w = w, .y = y, .bias = cases % 2 != 0, .activation = activation, .residual = cases % 5 < 2});
           const Fused f = Fuse(before);
           ASSERT_EQ(f.ops, 1) << Name(x) << " " << Name(w) << " " << Name(y);
           EXPECT_EQ(f.others, 1);
           std::mt19937 rng(7);
-          const ir::TensorMap inputs{{"x", RandomFloats({3, kDepth}, rng)}};
+          ir::TensorMap inputs{{"x", RandomFloats({3, kDepth}, rng)}};
+          if (cases % 5 < 2) inputs["residual"] = RandomFloats({3, kWidth}, rng);
           auto want = ir::Interpret(before, inputs), got = ir::Interpret(f.graph, inputs);
           ASSERT_TRUE(want.has_value() && got.has_value());
           EXPECT_TRUE((*want)[0].SameBits((*got)[0]));
@@ -138,9 +144,71 @@ TEST(Fp8Rules, LeaveTheQuantizationThatDoesNotSaturate) {
   bool said = false;
   for (const NearMiss& m : f.misses) said |= m.reason == "QuantizeLinear has saturate = 0, and the kernels saturate";
   EXPECT_TRUE(said);
-  const Fused integers = Fuse(Make({.x = DType::kU8, .w = DType::kS8, .y = DType::kE4M3FN}));
-  EXPECT_EQ(integers.ops, 1);
-  EXPECT_EQ(integers.others, 2);
+  const Fused sum = Fuse(Make({.saturate = 0, .residual = true}));  // the sum is fused, its quantization is not
+  EXPECT_EQ(sum.ops, 1);
+  EXPECT_EQ(sum.others, 2);
+  for (bool residual : {false, true}) {
+    const Fused integers = Fuse(Make({.x = DType::kU8, .w = DType::kS8, .y = DType::kE4M3FN, .residual = residual}));
+    EXPECT_EQ(integers.ops, 1);
+    EXPECT_EQ(integers.others, 2);
+  }
+}
+
+// x [+ skip] -> norm -> QuantizeLinear; the norm itself is an output where `escapes`.
+Graph MakeNorm(Op op, DType y, bool escapes, int64_t saturate = 1) {
+  std::mt19937 rng(9);
+  Graph g;
+  g.info.opsets[""] = 23;
+  const ir::Type type{DType::kF32, ir::SymShape{ir::Dim::Symbol("s"), kDepth}};
+  std::vector<ValueId> in{g.AddInput("x", type)};
+  if (op == Op::kSkipLayerNorm) in.push_back(g.AddInput("skip", type));
+  in.push_back(g.AddConstant(RandomFloats({kDepth}, rng)));
+  if (op != Op::kRMSNormalization) in.push_back(g.AddConstant(RandomFloats({kDepth}, rng)));
+  const ValueId norm = g.node(g.AddNode(op, std::move(in), 1, {{"epsilon", 1e-5f}}, "norm")).output();
+  ir::Attrs attrs;
+  if (saturate != 1) attrs.Set("saturate", saturate);
+  std::vector<ValueId> quantized{norm, g.AddConstant(Tensor::ScalarF32(0.004f)), g.AddConstant(Scalar(y))};
+  g.AddOutput("y", g.node(g.AddNode(Op::kQuantizeLinear, std::move(quantized), 1, attrs, "q")).output());
+  if (escapes) g.AddOutput("norm", norm);
+  return g;
+}
+
+int CountOf(const Graph& g, Op op) {
+  int n = 0;
+  for (NodeId id : g.NodesInOrder()) n += g.node(id).op == op;
+  return n;
+}
+
+TEST(Fp8Rules, NormsWriteCodes) {
+  for (Op op : {Op::kLayerNormalization, Op::kRMSNormalization, Op::kSkipLayerNorm}) {
+    for (DType y : {DType::kE4M3FN, DType::kE5M2}) {
+      for (bool escapes : {false, true}) {
+        const Graph before = MakeNorm(op, y, escapes);
+        const Fused f = Fuse(before);
+        ASSERT_EQ(CountOf(f.graph, Op::kNormQuant), 1) << ir::InfoOf(op).name << " " << Name(y);
+        EXPECT_EQ(CountOf(f.graph, Op::kQuantizeLinear), 0);
+        std::mt19937 rng(7);
+        ir::TensorMap inputs{{"x", RandomFloats({3, kDepth}, rng)}};
+        if (op == Op::kSkipLayerNorm) inputs["skip"] = RandomFloats({3, kDepth}, rng);
+        auto want = ir::Interpret(before, inputs), got = ir::Interpret(f.graph, inputs);
+        ASSERT_TRUE(want.has_value() && got.has_value());
+        for (size_t i = 0; i < want->size(); ++i) EXPECT_TRUE((*want)[i].SameBits((*got)[i]));
+        EXPECT_EQ((*got)[0].dtype(), y);
+        const std::vector<float> values = (*want)[0].ToFloats();
+        EXPECT_TRUE(std::any_of(values.begin(), values.end(), [](float v) { return v != 0; }));
+      }
+    }
+  }
+}
+
+TEST(Fp8Rules, NormsLeaveTheQuantizationThatDoesNotSaturate) {
+  const Fused f = Fuse(MakeNorm(Op::kLayerNormalization, DType::kE4M3FN, false, 0));
+  EXPECT_EQ(CountOf(f.graph, Op::kNormQuant), 0);
+  bool said = false;
+  for (const NearMiss& m : f.misses) {
+    said |= m.rule == "norm_quant" && m.reason == "QuantizeLinear has saturate = 0, and the kernels saturate";
+  }
+  EXPECT_TRUE(said);
 }
 
 }  // namespace
