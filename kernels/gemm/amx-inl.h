@@ -123,7 +123,7 @@ class PendingRows {
     PrefetchOutput(due);
   }
 
-  EpilogueTile tile_{};                              // what is left; at first nothing
+  EpilogueTile tile_{};                               // what is left; at first nothing
   int64_t every_ = kSixteenths, until_due_ = every_;  // sixteenths of a step
   bool odd_sums_ = false, odd_columns_ = false;
   BlockColumns columns_[2];
