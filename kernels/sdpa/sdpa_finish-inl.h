@@ -1,7 +1,7 @@
 // Ends of tiles that work on the sums where they are, in registers: scores with scale, mask and maximum after the first
 // product, bytes of the output after the second one. A buffer between costs no vector operation, but the tile before it
 // ends alone: of 384 sums, 24 stores, then 24 loads that wait for them, 34 cycles (measured on kernel 1's tile, which is the
-// same). Per target: zmm with VNNI, whole tiles of 64 columns.
+// same). Per target; used where a tile has 64 columns (zmm).
 #if defined(OCTAVO_KERNELS_SDPA_SDPA_FINISH_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef OCTAVO_KERNELS_SDPA_SDPA_FINISH_INL_H_
 #undef OCTAVO_KERNELS_SDPA_SDPA_FINISH_INL_H_
@@ -19,10 +19,12 @@
 #include "octavo/kernels/sdpa/sdpa_store-inl.h"
 #include "octavo/kernels/sdpa/sdpa_tile-inl.h"
 
+#if HWY_TARGET <= HWY_AVX2
 HWY_BEFORE_NAMESPACE();
 namespace octavo::kernels {
 namespace HWY_NAMESPACE {
-#if HWY_TARGET <= HWY_AVX3_DL
+
+inline constexpr bool kFinishesTiles = kTileVectors == 4;
 
 // The maxima of rows by lane, from tile to tile.
 struct MaxLanes {
@@ -115,12 +117,23 @@ struct OutputFinish {
   };
 };
 
-// Whether scores can be finished with their products, where a block looks at all keys: what stands between is a scale and a
-// mask of floats.
+// Whether nothing but a scale, a mask of floats and a window stands between products and scores.
 HWY_INLINE bool FinishesScores(const SdpaInt8Args& args) {
   const SdpaVisibility& see = args.visibility;
-  return args.softcap == 0.0f && see.alibi == nullptr && see.keep.data == nullptr && !internal::HasWindow(see.window) &&
+  return kFinishesTiles && args.softcap == 0.0f && see.alibi == nullptr && see.keep.data == nullptr &&
          (args.mask.data == nullptr || args.mask.col == 1);
+}
+
+// The keys from span.begin on, in whole tiles, that every one of `rows` rows sees.
+HWY_INLINE size_t FinishedKeys(const Block<SdpaInt8Args>& block, const Span& span, int64_t rows) {
+  size_t end = span.end;
+  const SdpaWindow& window = block.args.visibility.window;
+  if (internal::HasWindow(window)) {
+    const internal::KeyRange common = internal::CommonKeys(window, block.args.shape, block.row, rows);
+    if (static_cast<size_t>(common.begin) > span.begin) return 0;
+    end = HWY_MIN(end, static_cast<size_t>(common.end));
+  }
+  return end > span.begin ? (end - span.begin) / 64 * 64 : 0;
 }
 
 template <class E, size_t kR, bool kScale, bool kMask>
@@ -151,23 +164,24 @@ HWY_INLINE void FinishedScores(const TileArgs<int32_t>& products, const uint8_t*
   }
 }
 
-// The maxima of the rows, those of the keys behind the whole tiles included, which this finds.
+// The maxima of the rows of a span, of which the keys before `from` have been finished; this makes the scores of the others.
 template <size_t kR>
-HWY_INLINE void FinishMaxima(const Block<SdpaInt8Args>& block, const ScoreRows& rows, size_t done, size_t end,
+HWY_INLINE void FinishMaxima(const Block<SdpaInt8Args>& block, const ScoreRows& rows, size_t from, const Span& span,
                              const MaxLanes& lanes, RowSlots<float>& max) {
   F16 of_rows[kR];
   HWY_UNROLL(6)
   for (size_t r = 0; r < kR; ++r) of_rows[r] = Load16(lanes.at[r]);
   FoldRows<kR>(of_rows, MaxOp(), max);
-  if (done == end) return;
+  if (from == span.end) return;
   RowSlots<float> rest;
-  MaskedScores<kR, true>(block, rows, done, end, block.args.q_scale * block.args.k_scale, rest);
+  ScoresOfSpan<kR, true>(block, rows, block.args.q_scale * block.args.k_scale, {from, span.end, span.padded, false},
+                         rest);
   for (size_t r = 0; r < kR; ++r) max[r] = rest[r] > max[r] ? rest[r] : max[r];
 }
 
-#endif  // HWY_TARGET <= HWY_AVX3_DL
 }  // namespace HWY_NAMESPACE
 }  // namespace octavo::kernels
 HWY_AFTER_NAMESPACE();
+#endif  // HWY_TARGET <= HWY_AVX2
 
 #endif  // include guard

@@ -197,9 +197,9 @@ HWY_INLINE void VisibleScores(const Block<Args>& block, const ScoreRows& rows, f
   if (see.keep.data == nullptr) {
     const internal::KeyRange common =
         internal::CommonKeys(see.window, block.args.shape, block.row, static_cast<int64_t>(kR));
-    const size_t begin = internal::RoundUp(static_cast<size_t>(common.begin), 16);
+    const size_t begin = HWY_MAX(internal::RoundUp(static_cast<size_t>(common.begin), 16), span.begin);
     const size_t end = common.end >= block.args.shape.k_len ? span.end : static_cast<size_t>(common.end) / 16 * 16;
-    if (begin >= span.begin && begin < end && end <= span.end) cuts[0] = begin, cuts[1] = end;
+    if (begin < end && end <= span.end) cuts[0] = begin, cuts[1] = end;
   }
   for (size_t r = 0; r < kR; ++r) max[r] = -std::numeric_limits<float>::infinity();
   size_t from = span.begin;
@@ -229,17 +229,24 @@ HWY_INLINE bool Exponentials(const Block<Args>& block, const ScoreRows& rows, co
   return gone;
 }
 
-// Products of kR rows to exponentials and their sums. False as above.
+// Products of kR rows to scores, and their maxima.
 template <size_t kR, bool kInt, class Args>
-HWY_INLINE bool Softmax(const Block<Args>& block, const ScoreRows& rows, float factor, const Span& span,
-                        RowSlots<float>& sum) {
+HWY_INLINE void ScoresOfSpan(const Block<Args>& block, const ScoreRows& rows, float factor, const Span& span,
+                             RowSlots<float>& max) {
   const SdpaVisibility& see = block.args.visibility;
-  RowSlots<float> max;
   if (!internal::HasWindow(see.window) && see.keep.data == nullptr) {
     MaskedScores<kR, kInt>(block, rows, span.begin, span.end, factor, max);
   } else {
     VisibleScores<kR, kInt>(block, rows, factor, span, max);
   }
+}
+
+// Products of kR rows to exponentials and their sums. False as above.
+template <size_t kR, bool kInt, class Args>
+HWY_INLINE bool Softmax(const Block<Args>& block, const ScoreRows& rows, float factor, const Span& span,
+                        RowSlots<float>& sum) {
+  RowSlots<float> max;
+  ScoresOfSpan<kR, kInt>(block, rows, factor, span, max);
   return Exponentials<kR>(block, rows, max, span, sum);
 }
 

@@ -72,13 +72,8 @@ struct Int8Plan {
 };
 template <class E>
 HWY_INLINE Int8Plan PlanOf(const SdpaInt8Args& args) {
-#if HWY_TARGET <= HWY_AVX3_DL
-  const bool finishes = FinishesScores(args);
-#else
-  const bool finishes = false;
-#endif
   return {FormsOf(args), OutputFormOf(args), ProbQuantOf<typename E::Values>(args),
-          ScoreScales(args.q_scale * args.k_scale, args.scale), finishes};
+          ScoreScales(args.q_scale * args.k_scale, args.scale), FinishesScores(args)};
 }
 
 // First product of query rows that are words already; terms: what the zero point of K contributes to each.
@@ -102,7 +97,6 @@ HWY_INLINE ScoreProduct ScoreProductOf(const Block<SdpaInt8Args>& block, const I
           (span.padded - span.begin) / 16};
 }
 
-#if HWY_TARGET <= HWY_AVX3_DL
 // From the second product to bytes. False: an integer is in doubt, and what was written holds nothing.
 template <class E, size_t kR>
 HWY_INLINE bool FinishedOutput(const Block<SdpaInt8Args>& block, const OutputForm& form,
@@ -119,7 +113,6 @@ HWY_INLINE bool FinishedOutput(const Block<SdpaInt8Args>& block, const OutputFor
   }
   return certain;
 }
-#endif
 
 // Second product, output. row_sums: of the codes (pairs: PairSums16).
 template <class E, size_t kR>
@@ -144,9 +137,9 @@ HWY_INLINE void ValueGroup(const Block<SdpaInt8Args>& block, const Int8Plan& pla
     PairRows<kR>(values, v, l.v16 / 16, whole);
   } else {
     for (size_t r = 0; r < kRowSlots; ++r) terms[r] = term(row_sums[r]);
-#if HWY_TARGET <= HWY_AVX3_DL
-    if (plan.output.by_interval && FinishedOutput<Values, kR>(block, plan.output, values, v)) return;
-#endif
+    if constexpr (kFinishesTiles) {
+      if (plan.output.by_interval && FinishedOutput<Values, kR>(block, plan.output, values, v)) return;
+    }
     TileRows<Values, kR>(values, v, reinterpret_cast<const int32_t*>(block.packed + l.v_columns_at), l.v16 / 16);
   }
   StoreOutputs<kR>(args, plan.output, out, l.v16, OffsetOf(args.o_strides, block.batch, block.head, block.row));
@@ -171,34 +164,30 @@ bool Int8Block(const Block<SdpaInt8Args>& block, const Int8Plan& plan, const Spa
   const auto rows_of = [&](size_t g) {
     return ScoreRows{rows_at(l.scores_at, l.score_stride, g), l.score_stride, static_cast<size_t>(args.shape.k_len)};
   };
-#if HWY_TARGET <= HWY_AVX3_DL
-  MaxLanes max_lanes[kGroups];
-  const size_t finished = plan.finishes_scores && span.whole ? span.end / 64 * 64 : 0;
-#else
-  constexpr size_t finished = 0;
-#endif
+  [[maybe_unused]] MaxLanes max_lanes[kFinishesTiles ? kGroups : 1];
+  const size_t finished = plan.finishes_scores ? FinishedKeys(block, span, static_cast<int64_t>(kR * kGroups)) : 0;
   for (size_t g = 0; g < kGroups; ++g) {
     ScoreProduct scores = ScoreProductOf(group(g), plan, span, rows_at(l.q_at, l.q_stride, g), terms[g].at,
                                          rows_at(l.scores_at, l.score_stride, g));
-#if HWY_TARGET <= HWY_AVX3_DL
-    if (finished != 0) {
-      FinishedScores<E, kR>(scores.args, scores.panels, scores.columns, finished, plan.scales, MaskOf(group(g), 0),
-                            &max_lanes[g]);
-      scores.Skip(finished);
+    if constexpr (kFinishesTiles) {
+      if (finished != 0) {
+        FinishedScores<E, kR>(scores.args, scores.panels, scores.columns, finished, plan.scales,
+                              MaskOf(group(g), span.begin), &max_lanes[g]);
+        scores.Skip(finished);
+      }
     }
-#endif
     TileRows<E, kR>(scores.args, scores.panels, scores.columns, scores.count);
   }
   RowSlots<float> sum[kGroups] = {};
   for (size_t g = 0; g < kGroups; ++g) {
-#if HWY_TARGET <= HWY_AVX3_DL
-    if (finished != 0) {
-      RowSlots<float> max;
-      FinishMaxima<kR>(group(g), rows_of(g), finished, span.end, max_lanes[g], max);
-      Exponentials<kR>(group(g), rows_of(g), max, span, sum[g]);
-      continue;
+    if constexpr (kFinishesTiles) {
+      if (finished != 0) {
+        RowSlots<float> max;
+        FinishMaxima<kR>(group(g), rows_of(g), span.begin + finished, span, max_lanes[g], max);
+        if (!Exponentials<kR>(group(g), rows_of(g), max, span, sum[g])) return false;
+        continue;
+      }
     }
-#endif
     if (!Softmax<kR, true>(group(g), rows_of(g), args.q_scale * args.k_scale, span, sum[g])) return false;
   }
   RowSlots<int32_t> row_sums[kGroups] = {};
