@@ -1,7 +1,7 @@
 // Ends of tiles that work on the sums where they are, in registers: scores with scale, mask and maximum after the first
 // product, bytes of the output after the second one. A buffer between costs no vector operation, but the tile before it
 // ends alone: of 384 sums, 24 stores, then 24 loads that wait for them, 34 cycles (measured on kernel 1's tile, which is the
-// same). Per target; used where a tile has 64 columns (zmm).
+// same). Per target.
 #if defined(OCTAVO_KERNELS_SDPA_SDPA_FINISH_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef OCTAVO_KERNELS_SDPA_SDPA_FINISH_INL_H_
 #undef OCTAVO_KERNELS_SDPA_SDPA_FINISH_INL_H_
@@ -24,7 +24,8 @@ HWY_BEFORE_NAMESPACE();
 namespace octavo::kernels {
 namespace HWY_NAMESPACE {
 
-inline constexpr bool kFinishesTiles = kTileVectors == 4;
+inline constexpr size_t kTileColumns = kTileVectors * kTileLanes;  // 64 (zmm) or 16
+inline constexpr bool kFinishesOutput = kTileColumns == 64;        // what RequantPack fills a vector with
 
 // The maxima of rows by lane, from tile to tile.
 struct MaxLanes {
@@ -60,16 +61,20 @@ struct ScoreFinish {
       namespace hn = hwy::HWY_NAMESPACE;
       const F16D d;
       float* out = to.out + r * to.stride;
-      F16V m = hn::Load(d, to.before->at[r]);
-      const auto one = [&](I16V sum, size_t i) HWY_ATTR {
+      F16 m = Load16(to.before->at[r]);
+      const auto one = [&](I16V sum, size_t i, F16V& most) HWY_ATTR {
         F16V s = hn::Mul(hn::ConvertTo(d, sum), factor);
         if constexpr (kScale) s = hn::Mul(s, scale);
         if constexpr (kMask) s = hn::Add(s, hn::LoadU(d, to.mask + static_cast<int64_t>(r) * to.mask_row + i));
         hn::Store(s, d, out + i);
-        m = hn::Max(s, m);  // in this order: a NaN is not taken
+        most = hn::Max(s, most);  // in this order: a NaN is not taken
       };
-      one(row.c0, 0), one(row.c1, 16), one(row.c2, 32), one(row.c3, 48);
-      hn::Store(m, d, to.max->at[r]);
+#if HWY_TARGET == HWY_AVX2
+      one(row.c0, 0, m.a), one(row.c1, 8, m.b);
+#else
+      one(row.c0, 0, m.a), one(row.c1, 16, m.a), one(row.c2, 32, m.a), one(row.c3, 48, m.a);
+#endif
+      Store16(m, to.max->at[r]);
     }
     HWY_INLINE void Done() const {}
   };
@@ -120,7 +125,7 @@ struct OutputFinish {
 // Whether nothing but a scale, a mask of floats and a window stands between products and scores.
 HWY_INLINE bool FinishesScores(const SdpaInt8Args& args) {
   const SdpaVisibility& see = args.visibility;
-  return kFinishesTiles && args.softcap == 0.0f && see.alibi == nullptr && see.keep.data == nullptr &&
+  return args.softcap == 0.0f && see.alibi == nullptr && see.keep.data == nullptr &&
          (args.mask.data == nullptr || args.mask.col == 1);
 }
 
@@ -133,7 +138,7 @@ HWY_INLINE size_t FinishedKeys(const Block<SdpaInt8Args>& block, const Span& spa
     if (static_cast<size_t>(common.begin) > span.begin) return 0;
     end = HWY_MIN(end, static_cast<size_t>(common.end));
   }
-  return end > span.begin ? (end - span.begin) / 64 * 64 : 0;
+  return end > span.begin ? (end - span.begin) / kTileColumns * kTileColumns : 0;
 }
 
 template <class E, size_t kR, bool kScale, bool kMask>
@@ -142,11 +147,11 @@ HWY_INLINE void FinishedTiles(const TileArgs<int32_t>& products, const uint8_t* 
   ScoreFinish<kScale, kMask> finish = {scales.factor,       scales.scale, reinterpret_cast<float*>(products.out),
                                        products.out_stride, mask.data,    mask.row,
                                        &kNoMaxima,          max};
-  for (size_t at = 0; at < keys; at += 64) {
-    Tile<E, kR, 4>(products, panels, columns, finish);
-    panels += 4 * products.panel_bytes, columns += 64;
-    finish.before = max, finish.out += 64;
-    if constexpr (kMask) finish.mask += 64;
+  for (size_t at = 0; at < keys; at += kTileColumns) {
+    Tile<E, kR, kTileVectors>(products, panels, columns, finish);
+    panels += kTileColumns / 16 * products.panel_bytes, columns += kTileColumns;
+    finish.before = max, finish.out += kTileColumns;
+    if constexpr (kMask) finish.mask += kTileColumns;
   }
 }
 

@@ -137,7 +137,7 @@ HWY_INLINE void ValueGroup(const Block<SdpaInt8Args>& block, const Int8Plan& pla
     PairRows<kR>(values, v, l.v16 / 16, whole);
   } else {
     for (size_t r = 0; r < kRowSlots; ++r) terms[r] = term(row_sums[r]);
-    if constexpr (kFinishesTiles) {
+    if constexpr (kFinishesOutput) {
       if (plan.output.by_interval && FinishedOutput<Values, kR>(block, plan.output, values, v)) return;
     }
     TileRows<Values, kR>(values, v, reinterpret_cast<const int32_t*>(block.packed + l.v_columns_at), l.v16 / 16);
@@ -164,29 +164,25 @@ bool Int8Block(const Block<SdpaInt8Args>& block, const Int8Plan& plan, const Spa
   const auto rows_of = [&](size_t g) {
     return ScoreRows{rows_at(l.scores_at, l.score_stride, g), l.score_stride, static_cast<size_t>(args.shape.k_len)};
   };
-  [[maybe_unused]] MaxLanes max_lanes[kFinishesTiles ? kGroups : 1];
+  MaxLanes max_lanes[kGroups];
   const size_t finished = plan.finishes_scores ? FinishedKeys(block, span, static_cast<int64_t>(kR * kGroups)) : 0;
   for (size_t g = 0; g < kGroups; ++g) {
     ScoreProduct scores = ScoreProductOf(group(g), plan, span, rows_at(l.q_at, l.q_stride, g), terms[g].at,
                                          rows_at(l.scores_at, l.score_stride, g));
-    if constexpr (kFinishesTiles) {
-      if (finished != 0) {
-        FinishedScores<E, kR>(scores.args, scores.panels, scores.columns, finished, plan.scales,
-                              MaskOf(group(g), span.begin), &max_lanes[g]);
-        scores.Skip(finished);
-      }
+    if (finished != 0) {
+      FinishedScores<E, kR>(scores.args, scores.panels, scores.columns, finished, plan.scales,
+                            MaskOf(group(g), span.begin), &max_lanes[g]);
+      scores.Skip(finished);
     }
     TileRows<E, kR>(scores.args, scores.panels, scores.columns, scores.count);
   }
   RowSlots<float> sum[kGroups] = {};
   for (size_t g = 0; g < kGroups; ++g) {
-    if constexpr (kFinishesTiles) {
-      if (finished != 0) {
-        RowSlots<float> max;
-        FinishMaxima<kR>(group(g), rows_of(g), span.begin + finished, span, max_lanes[g], max);
-        if (!Exponentials<kR>(group(g), rows_of(g), max, span, sum[g])) return false;
-        continue;
-      }
+    if (finished != 0) {
+      RowSlots<float> max;
+      FinishMaxima<kR>(group(g), rows_of(g), span.begin + finished, span, max_lanes[g], max);
+      if (!Exponentials<kR>(group(g), rows_of(g), max, span, sum[g])) return false;
+      continue;
     }
     if (!Softmax<kR, true>(group(g), rows_of(g), args.q_scale * args.k_scale, span, sum[g])) return false;
   }
