@@ -8,7 +8,7 @@
 // f * scale, which is T less the bias. t is off by u (A + B) for the factor, u (513 + B) for the offset, and 256 u for the
 // FMA. So where the digits are not below the window, twice the sum of all that, floor(t) is the contract's integer, and no
 // tie is near; else the row is computed as the contract says. T beyond A gives a code beyond 0 or 255 in both.
-// 6 operations a vector instead of 9.75, and 64 of 4096 rows of 64 columns are computed twice at a window of 8 digits.
+// 6 operations a vector instead of 9.75; at a window of 8 digits of 32768 one row of 64 codes in 64 is computed twice.
 #if defined(OCTAVO_KERNELS_GEMM_FIXED_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef OCTAVO_KERNELS_GEMM_FIXED_INL_H_
 #undef OCTAVO_KERNELS_GEMM_FIXED_INL_H_
@@ -46,7 +46,7 @@ struct FixedColumns {
   bool IsPlain() const { return flip == 0 && least == 0; }
 };
 
-// scale, bias: 64 floats each, aligned. Not usable: a value that is not finite, a bias beyond about 2500 steps of y.
+// scale, bias: 64 floats each, aligned. Not usable: a value that is not finite, a bias beyond about 4900 steps of y.
 inline void FillFixed(const float* scale, const float* bias, float y_scale, int32_t zero_point, bool is_signed,
                       bool relu, FixedColumns* c) {
   namespace hn = hwy::HWY_NAMESPACE;
