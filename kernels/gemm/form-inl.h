@@ -34,7 +34,8 @@ struct PreparedRows {
   const T* data;
   size_t stride;
   size_t k;
-  Ahead ahead{};
+  Ahead ahead{};               // VNNI on zmm
+  AheadInBursts bursts{};      // without VNNI
   int16_t* decoded = nullptr;  // room for a block of weights as WideForm wants them
 };
 
@@ -123,13 +124,14 @@ struct S16Form {
   }
 
   template <int kRows>
-  static HWY_INLINE void Rows(const PreparedRows<Input>& x, int64_t row, const int8_t* const panels[4], const int32_t*,
+  static HWY_INLINE void Rows(PreparedRows<Input>& x, int64_t row, const int8_t* const panels[4], const int32_t*,
                               int32_t* acc) {
     const Input* first = x.data + static_cast<size_t>(row) * x.stride;
     constexpr int kLanes = static_cast<int>(hwy::HWY_NAMESPACE::MaxLanes(TileD()));
     for (int c = 0; c < kColumnBlock; c += 2 * kLanes) {
       const int8_t* b0 = panels[c / 16] + c % 16 * 4;
       const int8_t* b1 = panels[(c + kLanes) / 16] + (c + kLanes) % 16 * 4;
+      x.bursts.Fetch();
       S16Tile<kRows>(first, x.stride, x.k, b0, b1, acc + c);
     }
   }
@@ -152,11 +154,12 @@ struct WideForm : S16Form {
   }
 
   template <int kRows>
-  static HWY_INLINE void Rows(const PreparedRows<Input>& x, int64_t row, const int8_t* const[4], const int32_t*,
+  static HWY_INLINE void Rows(PreparedRows<Input>& x, int64_t row, const int8_t* const[4], const int32_t*,
                               int32_t* acc) {
     const Input* first = x.data + static_cast<size_t>(row) * x.stride;
     constexpr int kLanes = static_cast<int>(hwy::HWY_NAMESPACE::MaxLanes(TileD()));
     for (int c = 0; c < kColumnBlock; c += 2 * kLanes) {
+      x.bursts.Fetch();
       WideTile<kRows>(first, x.stride, x.k, x.decoded + static_cast<size_t>(c) * x.k, acc + c);
     }
   }
@@ -168,13 +171,14 @@ struct PairForm : BytesForm {
   static constexpr int kTileRows = 4;
 
   template <int kRows>
-  static HWY_INLINE void Rows(const PreparedRows<Input>& x, int64_t row, const int8_t* const panels[4],
-                              const int32_t* init, int32_t* acc) {
+  static HWY_INLINE void Rows(PreparedRows<Input>& x, int64_t row, const int8_t* const panels[4], const int32_t* init,
+                              int32_t* acc) {
     const Input* first = x.data + static_cast<size_t>(row) * x.stride;
     constexpr int kLanes = static_cast<int>(hwy::HWY_NAMESPACE::MaxLanes(TileD()));
     for (int c = 0; c < kColumnBlock; c += 2 * kLanes) {
       const int8_t* b0 = panels[c / 16] + c % 16 * 4;
       const int8_t* b1 = panels[(c + kLanes) / 16] + (c + kLanes) % 16 * 4;
+      x.bursts.Fetch();
       PairTile<kRows, kQuads>(first, x.stride, x.k, b0, b1, init + c, acc + c);
     }
   }

@@ -57,6 +57,18 @@ struct Ahead {
   }
 };
 
+// The same where a tile takes ten times as long, so that a few lines at once before it are spread enough.
+struct AheadInBursts {
+  const int8_t* next = nullptr;  // null: nothing
+  size_t lines = 0;              // before each pair of vectors of columns
+
+  HWY_INLINE void Fetch() {
+    if (next == nullptr) return;
+    for (size_t i = 0; i < lines; ++i) asm volatile("prefetcht2 (%0)" ::"r"(next + i * 64));
+    next += lines * 64;
+  }
+};
+
 #if HWY_TARGET != HWY_AVX3
 // vpdpbusd: zmm, or in its VEX form on ymm (AVX-VNNI), which the compiler only knows under a flag of its own. The zmm
 // form is assembly too: around the intrinsic GCC 14.2 leaves six copies of sums in a step of 6x64, pinned or not.
