@@ -131,8 +131,9 @@ struct S16Form {
     for (int c = 0; c < kColumnBlock; c += 2 * kLanes) {
       const int8_t* b0 = panels[c / 16] + c % 16 * 4;
       const int8_t* b1 = panels[(c + kLanes) / 16] + (c + kLanes) % 16 * 4;
-      x.bursts.Fetch();
-      S16Tile<kRows>(first, x.stride, x.k, b0, b1, acc + c);
+      const size_t lines = x.bursts.lines;
+      S16Tile<kRows>(first, x.stride, x.k, b0, b1, acc + c, x.bursts.next, (x.k / 4 + lines - 1) / lines * 4);
+      x.bursts.next += lines * 64;
     }
   }
 

@@ -57,13 +57,16 @@ struct Ahead {
   }
 };
 
-// The same where a tile takes ten times as long, so that a few lines at once before it are spread enough.
+// The same where a tile takes ten times as long: a few lines at once before it are spread enough, many (few rows) go with
+// the steps of S16Tile.
 struct AheadInBursts {
-  const int8_t* next = nullptr;  // null: nothing
-  size_t lines = 0;              // before each pair of vectors of columns
+  static constexpr size_t kMost = 24;  // more at once lose
+
+  const int8_t* next = nullptr;
+  size_t lines = 1;  // for each pair of vectors of columns
 
   HWY_INLINE void Fetch() {
-    if (next == nullptr) return;
+    if (lines > kMost) return;
     for (size_t i = 0; i < lines; ++i) asm volatile("prefetcht2 (%0)" ::"r"(next + i * 64));
     next += lines * 64;
   }
@@ -257,10 +260,11 @@ HWY_NOINLINE void WideTile(const int16_t* HWY_RESTRICT x, size_t stride, size_t 
   if constexpr (kRows > 5) r5.Store(out + 320);
 }
 
-// The same with the weights as they are packed; b0, b1: where the columns of the two vectors begin in their panels.
+// The same with the weights as they are packed; b0, b1: where the columns of the two vectors begin in their panels. A line
+// from `next` on comes to L2 before every `every` values of k.
 template <int kRows>
 HWY_NOINLINE void S16Tile(const int16_t* HWY_RESTRICT x, size_t stride, size_t k, const int8_t* b0, const int8_t* b1,
-                          int32_t* HWY_RESTRICT out) {
+                          int32_t* HWY_RESTRICT out, const int8_t* next, size_t every) {
   S16Row r0, r1, r2, r3, r4, r5;
   r0.Init();
   if constexpr (kRows > 1) r1.Init();
@@ -268,9 +272,14 @@ HWY_NOINLINE void S16Tile(const int16_t* HWY_RESTRICT x, size_t stride, size_t k
   if constexpr (kRows > 3) r3.Init();
   if constexpr (kRows > 4) r4.Init();
   if constexpr (kRows > 5) r5.Init();
-  for (size_t i = 0; i < k; i += 4) {
-    S16Half<kRows, false>(x + i, stride, b0 + i * 16, b1 + i * 16, r0, r1, r2, r3, r4, r5);
-    S16Half<kRows, true>(x + i, stride, b0 + i * 16, b1 + i * 16, r0, r1, r2, r3, r4, r5);
+  for (size_t i = 0; i < k;) {
+    asm volatile("prefetcht2 (%0)" ::"r"(next));
+    next += 64;
+    const size_t end = i + every < k ? i + every : k;
+    for (; i < end; i += 4) {
+      S16Half<kRows, false>(x + i, stride, b0 + i * 16, b1 + i * 16, r0, r1, r2, r3, r4, r5);
+      S16Half<kRows, true>(x + i, stride, b0 + i * 16, b1 + i * 16, r0, r1, r2, r3, r4, r5);
+    }
   }
   r0.Store(out);
   if constexpr (kRows > 1) r1.Store(out + 64);
