@@ -98,6 +98,14 @@ struct FixedFour {
     least = hn::Set(hn::DFromV<FixedBytes>(), c.least);
   }
 
+  // bits >> 15 of [256, 512) is 0x8700 + the code; negative numbers saturate to 0, larger ones stay above it.
+  static HWY_INLINE auto Words(FixedV a, FixedV b) {
+    namespace hn = hwy::HWY_NAMESPACE;
+    const hn::Repartition<uint16_t, FixedD> d16;
+    const auto both = hn::ReorderDemote2To(d16, hn::ShiftRight<15>(a), hn::ShiftRight<15>(b));
+    return hn::BitCast(hn::RebindToSigned<decltype(d16)>(), hn::SaturatedSub(both, hn::Set(d16, uint16_t{0x8700})));
+  }
+
   // Bytes in order. kPlain: u8 without ReLU. *certain: no code is in doubt.
   template <bool kPlain>
   HWY_INLINE FixedBytes Of(FixedV s0, FixedV s1, FixedV s2, FixedV s3, bool* certain) const {
@@ -128,13 +136,6 @@ struct FixedFour {
     const auto least_digits = hn::Min(hn::Min(at(t0), at(t1)), hn::Min(at(t2), at(t3)));
     return hn::AllFalse(du, hn::Eq(least_digits, hn::Zero(du)));
 #endif
-  }
-  // bits >> 15 of [256, 512) is 0x8700 + the code; negative numbers saturate to 0, larger ones stay above it.
-  static HWY_INLINE auto Words(FixedV a, FixedV b) {
-    namespace hn = hwy::HWY_NAMESPACE;
-    const hn::Repartition<uint16_t, FixedD> d16;
-    const auto both = hn::ReorderDemote2To(d16, hn::ShiftRight<15>(a), hn::ShiftRight<15>(b));
-    return hn::BitCast(hn::RebindToSigned<decltype(d16)>(), hn::SaturatedSub(both, hn::Set(d16, uint16_t{0x8700})));
   }
 };
 

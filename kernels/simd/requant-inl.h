@@ -43,7 +43,7 @@ HWY_INLINE V8 BytesInOrder(V8 bytes) {
   namespace hn = hwy::HWY_NAMESPACE;
   const hn::DFromV<V8> d8;
   const hn::Repartition<int32_t, decltype(d8)> di;
-  constexpr size_t kBlocks = hn::MaxLanes(di) / 4;
+  static constexpr size_t kBlocks = hn::MaxLanes(hn::Repartition<int32_t, hn::DFromV<V8>>()) / 4;
   alignas(64) constexpr auto kOrder = [] {
     struct {
       int32_t at[4 * kBlocks];
