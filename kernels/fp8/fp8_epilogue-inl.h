@@ -13,6 +13,7 @@
 #include "hwy/highway.h"
 #include "octavo/kernels/elementwise/activations-inl.h"
 #include "octavo/kernels/fp8/fp8.h"
+#include "octavo/kernels/gemm/residual-inl.h"
 #include "octavo/kernels/simd/fp8-inl.h"
 #include "octavo/kernels/simd/requant-inl.h"
 
@@ -43,7 +44,7 @@ class Fp8Epilogue {
     if (y_.post_scale != nullptr) {
       Each(acc, rows, [&](Fp8V v, int c) HWY_ATTR { return hn::Mul(v, hn::Load(d, post_ + c)); });
     }
-    if (y_.residual != nullptr) AddResidual(acc, row, rows);
+    if (y_.residual != nullptr) AddResidual(y_, row, column_, rows, columns_, acc);
     for (int64_t r = 0; r < rows; ++r) Store(acc + r * 64, (row + r) * y_.stride + column_);
   }
 
@@ -54,23 +55,6 @@ class Fp8Epilogue {
     const Fp8D d;
     for (int64_t r = 0; r < rows; ++r, acc += 64) {
       for (int c = 0; c < 64; c += static_cast<int>(hn::MaxLanes(d))) hn::Store(f(hn::Load(d, acc + c), c), d, acc + c);
-    }
-  }
-
-  // A row at a time, since its last vector may have fewer columns.
-  HWY_NOINLINE void AddResidual(float* acc, int64_t row, int64_t rows) const {
-    namespace hn = hwy::HWY_NAMESPACE;
-    const Fp8D d;
-    constexpr int kLanes = static_cast<int>(hn::MaxLanes(d));
-    const float* from = y_.residual + row * y_.residual_stride + column_;
-    for (int64_t r = 0; r < rows; ++r, from += y_.residual_stride, acc += 64) {
-      int c = 0;
-      for (; c + kLanes <= columns_; c += kLanes) {
-        hn::Store(hn::Add(hn::Load(d, acc + c), hn::LoadU(d, from + c)), d, acc + c);
-      }
-      if (c == columns_) continue;
-      const Fp8V rest = hn::LoadN(d, from + c, static_cast<size_t>(columns_ - c));
-      hn::Store(hn::Add(hn::Load(d, acc + c), rest), d, acc + c);
     }
   }
 

@@ -59,7 +59,8 @@ HWY_INLINE void FillBlock(const GemmInput& x, bool flips, const GemmOutput& y, i
   }
 }
 
-// Whether fixed-inl.h knows this output. Its tables cost as much as the epilogue of four rows saves.
+// Whether fixed-inl.h knows this output. Its tables are 250 instructions a block (counted by stepping), and it saves ports 7.7
+// cycles a row of 64 (46 of 117 for six rows), so few rows do without.
 inline bool IsFixed(const GemmInput& x, const GemmOutput& y, int64_t rows) {
   return rows > internal::kSmallRows && quant::IsInt8(y.dtype) && x.row_scale == nullptr && y.post_scale == nullptr &&
          y.residual == nullptr && (y.activation == Activation::kNone || y.activation == Activation::kRelu) &&

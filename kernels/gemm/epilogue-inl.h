@@ -15,6 +15,7 @@
 #include "octavo/kernels/elementwise/activations-inl.h"
 #include "octavo/kernels/gemm/fixed-inl.h"
 #include "octavo/kernels/gemm/gemm.h"
+#include "octavo/kernels/gemm/residual-inl.h"
 #include "octavo/kernels/simd/requant-inl.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -194,6 +195,7 @@ HWY_NOINLINE void StoreFixed(const EpilogueTile& t) {
   if (HWY_UNLIKELY(doubt != 0)) StoreRowsInDoubt(t, doubt);
 }
 
+#if HWY_TARGET <= HWY_AVX3_DL
 // The end of a tile of 64 columns whose sums are in registers: bytes from there, without a buffer between. Sums of rows
 // in doubt go to it.
 template <bool kPlain>
@@ -209,7 +211,6 @@ struct FixedFinish {
     const uint8_t* line = out;
     for (int r = 0; r < rows; ++r, line += stride) hwy::Prefetch(line);
   }
-#if HWY_TARGET <= HWY_AVX3
   struct End {
     FixedFour four;
     FixedFinish to;
@@ -228,8 +229,8 @@ struct FixedFinish {
       to.out += to.stride;
     }
   };
-#endif
 };
+#endif
 
 template <class Source>
 HWY_INLINE void StoreTile(const EpilogueTile& t, Source source) {
@@ -282,22 +283,6 @@ HWY_INLINE void FillValues(int rows, Source source, float* values) {
   }
 }
 
-HWY_INLINE void AddResidual(const EpilogueTile& t, float* values) {
-  namespace hn = hwy::HWY_NAMESPACE;
-  const EpilogueD d;
-  constexpr int kLanes = static_cast<int>(hn::MaxLanes(d));
-  const float* from = t.y->residual + t.row * t.y->residual_stride + t.column;
-  for (int r = 0; r < t.rows; ++r, from += t.y->residual_stride, values += 64) {
-    int c = 0;
-    for (; c + kLanes <= t.columns; c += kLanes) {
-      hn::Store(hn::Add(hn::Load(d, values + c), hn::LoadU(d, from + c)), d, values + c);
-    }
-    if (c == t.columns) continue;
-    const auto rest = hn::LoadN(d, from + c, static_cast<size_t>(t.columns - c));
-    hn::Store(hn::Add(hn::Load(d, values + c), rest), d, values + c);
-  }
-}
-
 // Activations and what follows them take passes over a buffer in L1.
 HWY_NOINLINE void EpilogueInPasses(const EpilogueTile& t) {
   namespace hn = hwy::HWY_NAMESPACE;
@@ -324,7 +309,7 @@ HWY_NOINLINE void EpilogueInPasses(const EpilogueTile& t) {
       }
     }
   }
-  if (t.y->residual != nullptr) AddResidual(t, values);
+  if (t.y->residual != nullptr) AddResidual(*t.y, t.row, t.column, t.rows, t.columns, values);
   StoreTile(t, FromFloats{values});
 }
 

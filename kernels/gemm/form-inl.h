@@ -66,7 +66,7 @@ struct VnniForm : BytesForm {
                               const int32_t* init, int32_t* acc) {
     const Input* first = x.data + static_cast<size_t>(row) * x.stride;
 #if HWY_TARGET <= HWY_AVX3_DL
-    VnniTile<kRows>(first, x.stride, x.k, panels, init, SumsFinish{acc}, x.ahead);
+    VnniTile<kRows>(first, x.stride, x.k, panels, init, BufferFinish{acc}, x.ahead);
 #else
     SmallColumns<VnniQuad, kRows, 2, 1>(first, x.stride, x.k, panels, init, acc);
 #endif
@@ -131,9 +131,8 @@ struct S16Form {
     for (int c = 0; c < kColumnBlock; c += 2 * kLanes) {
       const int8_t* b0 = panels[c / 16] + c % 16 * 4;
       const int8_t* b1 = panels[(c + kLanes) / 16] + (c + kLanes) % 16 * 4;
-      const size_t lines = x.bursts.lines;
-      S16Tile<kRows>(first, x.stride, x.k, b0, b1, acc + c, x.bursts.next, (x.k / 4 + lines - 1) / lines * 4);
-      x.bursts.next += lines * 64;
+      S16Tile<kRows>(first, x.stride, x.k, b0, b1, acc + c, x.bursts.next, x.bursts.Every(x.k));
+      x.bursts.Pass();
     }
   }
 

@@ -67,8 +67,7 @@ inline Ahead AheadOf(const int8_t* next, int64_t k_padded, int64_t tiles) {
 // 18 lines at once before a tile gain 2 to 5 % (M = 64 to 128), 64 of them (M = 16) lose 7, one every third step gains 8 to 14.
 inline AheadInBursts BurstsOf(const int8_t* next, int64_t k_padded, int64_t tiles) {
   const int64_t parts = tiles * (kColumnBlock / (2 * static_cast<int64_t>(hwy::HWY_NAMESPACE::MaxLanes(TileD()))));
-  const int64_t lines = (k_padded + parts - 1) / parts;
-  return {next, static_cast<size_t>(lines)};
+  return {next, static_cast<size_t>((k_padded + parts - 1) / parts)};
 }
 
 // The panels of the block that comes after block b of segment s; after the last one the first.
@@ -94,6 +93,7 @@ void RunTilesOfSums(const ColumnsOfBlock& b, PreparedRows<typename Form::Input> 
   }
 }
 
+#if HWY_TARGET <= HWY_AVX3_DL
 // The tiles of a block of 64 columns from registers to bytes (fixed-inl.h).
 template <class Form, bool kPlain>
 void RunFinishedTiles(const ColumnsOfBlock& b, PreparedRows<typename Form::Input> x, int64_t first, int64_t rows,
@@ -116,6 +116,7 @@ void RunFinishedTiles(const ColumnsOfBlock& b, PreparedRows<typename Form::Input
     x.ahead.Advance(x.k);
   }
 }
+#endif
 
 // 64 columns of one output for the prepared rows, which are rows first.. of y.
 template <class Form>

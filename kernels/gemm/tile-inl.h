@@ -68,8 +68,11 @@ struct AheadInBursts {
   HWY_INLINE void Fetch() {
     if (lines > kMost) return;
     for (size_t i = 0; i < lines; ++i) asm volatile("prefetcht2 (%0)" ::"r"(next + i * 64));
-    next += lines * 64;
+    Pass();
   }
+  // For a tile that fetches them itself: values of k from line to line.
+  size_t Every(size_t k) const { return (k / 4 + lines - 1) / lines * 4; }
+  HWY_INLINE void Pass() { next += lines * 64; }
 };
 
 #if HWY_TARGET != HWY_AVX3
@@ -116,13 +119,13 @@ struct VnniRow {
 };
 
 // The end of a tile: its sums to out[r][64].
-struct SumsFinish {
+struct BufferFinish {
   int32_t* out;
 
   HWY_INLINE void Begin(int) const {}
   struct End {
     int32_t* out;
-    HWY_INLINE explicit End(const SumsFinish& finish) : out(finish.out) {}
+    HWY_INLINE explicit End(const BufferFinish& finish) : out(finish.out) {}
     HWY_INLINE void Store(int r, const VnniRow& row) const { row.Store(out + r * 64); }
   };
 };
