@@ -73,11 +73,11 @@ Verdict CheckActivation(const Graph& g, const Node& node) {
 // Operands and output: all integers or all fp8.
 Verdict CheckTypes(const Match& m, Var x, Var w, Var q) {
   const Graph& g = m.graph();
-  const bool fp8 = quant::IsFp8(g.value(m[x]).type.dtype);
-  if (fp8 != quant::IsFp8(g.value(m[w]).type.dtype)) return Illegal("one operand is fp8, the other an integer");
+  const DType of_x = g.value(m[x]).type.dtype;
+  if (quant::IsFp8(of_x) != quant::IsFp8(g.value(m[w]).type.dtype))
+    return Illegal("one operand is fp8, the other an integer");
   if (q < 0) return Ok();
-  const DType y = g.value(m[q]).type.dtype;
-  if (!quant::IsInt8(y) && !(fp8 && quant::IsFp8(y))) return Illegal("the output is not quantized to 8 bits");
+  if (Verdict v = CheckOutputCodes(of_x, g.value(m[q]).type.dtype); !v.ok()) return v;
   return CheckSaturates(m, q);
 }
 

@@ -32,8 +32,7 @@ Verdict CheckOutput(const Match& m, Var linear, Var q) {
       return Illegal("the output is not quantized per tensor with constant parameters");
   }
   const DType x = g.value(m.at(linear).input(0)).type.dtype, y = g.value(m[q]).type.dtype;
-  if (!quant::IsInt8(y) && !(quant::IsFp8(x) && quant::IsFp8(y)))
-    return Illegal("the output is not quantized to 8 bits");
+  if (Verdict v = CheckOutputCodes(x, y); !v.ok()) return v;
   return CheckSaturates(m, q);
 }
 

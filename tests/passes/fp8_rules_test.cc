@@ -151,6 +151,9 @@ TEST(Fp8Rules, LeaveTheQuantizationThatDoesNotSaturate) {
     const Fused integers = Fuse(Make({.x = DType::kU8, .w = DType::kS8, .y = DType::kE4M3FN, .residual = residual}));
     EXPECT_EQ(integers.ops, 1);
     EXPECT_EQ(integers.others, 2);
+    bool named = false;
+    for (const NearMiss& m : integers.misses) named |= m.reason == "no kernel makes fp8 from a product of integers";
+    EXPECT_TRUE(named);
   }
 }
 
