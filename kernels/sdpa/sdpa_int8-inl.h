@@ -9,6 +9,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <type_traits>
 
 #include "hwy/highway.h"
 #include "octavo/kernels/sdpa/sdpa_blocks-inl.h"
@@ -273,14 +274,13 @@ HWY_INLINE void QuantizeSpan(const ProbQuant& quant, const ScoreRows& rows, size
 template <class E, size_t kR>
 HWY_INLINE void QuantizeSpans(const ProbQuant& quant, const ScoreRows& rows, const Span& span, size_t k16,
                               const RowSlots<float>& sum, uint8_t* p, size_t stride, RowSlots<int32_t>& row_sums) {
-#if HWY_TARGET <= HWY_AVX3_DL
-  if constexpr (E::kPerWord == 4) {
-    if ((quant.zero == 0 || span.whole) &&
-        QuantizeRowsByInterval<kR>(quant, Part(rows, span.begin, span.end), sum, p + span.begin, stride, row_sums)) {
+  if constexpr (E::kPerWord == 4) {  // codes of a byte, and without VNNI pairs
+    constexpr bool kPairs = std::is_same_v<typename E::Prob, PairCode>;
+    if ((quant.zero == 0 || span.whole) && QuantizeRowsByInterval<kPairs, kR>(quant, Part(rows, span.begin, span.end),
+                                                                              sum, p + span.begin, stride, row_sums)) {
       return;
     }
   }
-#endif
   for (size_t r = 0; r < kR; ++r) {
     QuantizeSpan<E>(quant, rows, r, span, k16, sum[r], p + r * stride, &row_sums[r]);
   }

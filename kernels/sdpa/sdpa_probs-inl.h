@@ -97,48 +97,79 @@ HWY_INLINE S32V OrXor(S32V doubt, S32V a, S32V b) {
 }
 inline constexpr float kProbMagic = 12582912.0f;  // 1.5 * 2^23: added to a float, it leaves the integer in the low bits
 
+using CodeV = hwy::HWY_NAMESPACE::Vec<hwy::HWY_NAMESPACE::Repartition<uint8_t, S32D>>;
+// Four vectors of bits of 1.5 * 2^23 + code, codes of a byte, as bytes in order. Three shifts and two to four xor put byte j
+// of all four into dword j (what the exponents leave there is a constant). VBMI: one permutation, where vpermt2b takes
+// three slots a pair; else two, where packing takes five operations more for 32 codes.
+HWY_INLINE CodeV LowBytes(S32V v0, S32V v1, S32V v2, S32V v3) {
+  namespace hn = hwy::HWY_NAMESPACE;
+  constexpr uint32_t kBits = 0x4B400000, kRest = kBits ^ (kBits << 8) ^ (kBits << 16) ^ (kBits << 24);
+  const S32D d;
+  const S32V v012 = hn::Xor3(v0, hn::ShiftLeft<8>(v1), hn::ShiftLeft<16>(v2));
+  const S32V all = hn::Xor3(v012, hn::ShiftLeft<24>(v3), hn::Set(d, static_cast<int32_t>(kRest)));
+  constexpr size_t kLanes = hn::MaxLanes(S32D());
 #if HWY_TARGET <= HWY_AVX3_DL
-// Four vectors of bits of 1.5 * 2^23 + code, codes of a byte, as bytes in order. Three shifts and two xor put byte j of
-// all four into dword j (what the exponents leave there is a constant); the permutation costs one slot more, where
-// vpermt2b takes three a pair.
-HWY_INLINE hwy::HWY_NAMESPACE::Vec512<uint8_t> LowBytes(S32V v0, S32V v1, S32V v2, S32V v3) {
+  struct Order {
+    uint8_t at[4 * kLanes];
+  };
   alignas(64) static constexpr auto kOrder = [] {
-    struct {
-      uint8_t at[64];
-    } order{};
-    for (int i = 0; i < 64; ++i) order.at[i] = static_cast<uint8_t>(4 * (i % 16) + i / 16);
+    Order order{};
+    for (size_t i = 0; i < 4 * kLanes; ++i) order.at[i] = static_cast<uint8_t>(4 * (i % kLanes) + i / kLanes);
     return order;
   }();
-  constexpr uint32_t kBits = 0x4B400000, kRest = kBits ^ (kBits << 8) ^ (kBits << 16) ^ (kBits << 24);
-  constexpr int kXor = 0x96;
-  const __m512i v012 =
-      _mm512_ternarylogic_epi32(v0.raw, _mm512_slli_epi32(v1.raw, 8), _mm512_slli_epi32(v2.raw, 16), kXor);
-  const __m512i all = _mm512_ternarylogic_epi32(v012, _mm512_slli_epi32(v3.raw, 24),
-                                                _mm512_set1_epi32(static_cast<int32_t>(kRest)), kXor);
-  return {_mm512_permutexvar_epi8(_mm512_load_si512(kOrder.at), all)};
+  return {_mm512_permutexvar_epi8(_mm512_load_si512(kOrder.at), all.raw)};
+#else
+  struct alignas(64) Order {
+    uint8_t byte[4 * kLanes];
+    int32_t dword[kLanes];
+  };
+  static constexpr auto kOrder = [] {
+    Order order{};
+    for (size_t i = 0; i < 4 * kLanes; ++i) order.byte[i] = static_cast<uint8_t>(4 * (i % 4) + i % 16 / 4);
+    for (size_t i = 0; i < kLanes; ++i) order.dword[i] = static_cast<int32_t>(i % (kLanes / 4) * 4 + i / (kLanes / 4));
+    return order;
+  }();
+  const Order* order = &kOrder;
+  asm("" : "+r"(order));  // stays in memory: 16 ymm hold all but this
+  const hn::Repartition<uint8_t, S32D> d8;
+  const S32V dwords = hn::BitCast(d, hn::TableLookupBytes(hn::BitCast(d8, all), hn::Load(d8, order->byte)));
+  return hn::BitCast(d8, hn::TableLookupLanes(dwords, hn::SetTableIndices(d, order->dword)));
+#endif
 }
 
-// Rows of e to u8 at p + r * stride; row_sum[r] = the sum of the bytes, padding (the zero point) included. False: nothing of
-// it holds, a row needs its divisions. The zero point is part of the magic number. All rows take 64 keys before the next
-// ones: a loop a row spends a third of its instructions outside of it at 128 keys.
-template <size_t kR>
-HWY_INLINE bool QuantizeRowsByInterval(const ProbQuant& quant, const ScoreRows& e, const RowSlots<float>& sum,
-                                       uint8_t* p, size_t stride, RowSlots<int32_t>& row_sum) {
+// total + the codes; kPairs: + what makes PairSums16.
+template <bool kPairs>
+HWY_INLINE S32V AddCodes(S32V total, CodeV codes) {
+  namespace hn = hwy::HWY_NAMESPACE;
+  const S32D d32;
+  const auto ones = hn::Set(hn::Repartition<int8_t, S32D>(), int8_t{1});
+#if HWY_TARGET <= HWY_AVX3_DL
+  static_assert(!kPairs);
+  return hn::SumOfMulQuadAccumulate(d32, codes, ones, total);
+#else
+  if constexpr (!kPairs) return hn::Add(total, hn::BitCast(d32, hn::SumsOf8(codes)));
+  return hn::Add(total, hn::BitCast(d32, hn::SatWidenMulPairwiseAdd(hn::Repartition<int16_t, S32D>(), codes, ones)));
+#endif
+}
+
+// Rows of QuantizeRowsByInterval whose numbers stay in registers.
+template <bool kPairs, size_t kR>
+HWY_INLINE void QuantizeSomeRows(const ProbQuant& quant, const ScoreRows& e, const ProbIntervals& intervals,
+                                 size_t first, uint8_t* p, size_t stride, S32V& doubt, F16* totals) {
   namespace hn = hwy::HWY_NAMESPACE;
   const F16D d;
   const S32D d32;
-  const ProbIntervals intervals(quant, sum);
-  if (!intervals.AreUsable<kR>(quant, static_cast<float>(255 - quant.zero))) return false;
   const F16V magic = hn::Set(d, kProbMagic + static_cast<float>(quant.zero));
-  const auto ones = hn::Set(hn::Full512<int8_t>(), int8_t{1});
+  const S32V none = hn::BitCast(d32, hn::Set(d, kProbMagic));
   const auto each = [](auto f) HWY_ATTR {
     HWY_UNROLL(6)
     for (size_t r = 0; r < kR; ++r) f(r);
   };
   F16V low[kR], high[kR];
-  S32V total[kR], doubt = hn::Zero(d32);
+  S32V total[kR];
   each([&](size_t r) HWY_ATTR {
-    low[r] = hn::Set(d, intervals.low[r]), high[r] = hn::Set(d, intervals.high[r]), total[r] = hn::Zero(d32);
+    low[r] = hn::Set(d, intervals.low[first + r]), high[r] = hn::Set(d, intervals.high[first + r]);
+    total[r] = hn::Zero(d32);
   });
   const auto at = [&](size_t r, const float* x) HWY_ATTR {
     const F16V v = hn::Load(d, x);
@@ -147,27 +178,46 @@ HWY_INLINE bool QuantizeRowsByInterval(const ProbQuant& quant, const ScoreRows& 
     return a;
   };
   size_t i = 0;
-  for (; i + 64 <= e.keys; i += 64) {
+  for (; i + 4 * kF16Lanes <= e.keys; i += 4 * kF16Lanes) {
     each([&](size_t r) HWY_ATTR {
-      const float* x = e.Row(r) + i;
-      const auto bytes = LowBytes(at(r, x), at(r, x + 16), at(r, x + 32), at(r, x + 48));
-      hn::Store(bytes, hn::Full512<uint8_t>(), p + r * stride + i);
-      total[r] = hn::SumOfMulQuadAccumulate(d32, bytes, ones, total[r]);
+      const float* x = e.Row(first + r) + i;
+      const CodeV codes = LowBytes(at(r, x), at(r, x + kF16Lanes), at(r, x + 2 * kF16Lanes), at(r, x + 3 * kF16Lanes));
+      hn::Store(codes, hn::Repartition<uint8_t, S32D>(), p + (first + r) * stride + i);
+      total[r] = AddCodes<kPairs>(total[r], codes);
     });
   }
   for (; i < e.keys; i += 16) {
     each([&](size_t r) HWY_ATTR {
-      const S32V v = hn::And(at(r, e.Row(r) + i), hn::Set(d32, 255));
-      hn::Store(hn::Vec128<uint8_t>{_mm512_cvtepi32_epi8(v.raw)}, hn::Full128<uint8_t>(), p + r * stride + i);
-      total[r] = hn::Add(total[r], v);
+      const float* x = e.Row(first + r) + i;
+      const CodeV codes = LowBytes(at(r, x), kF16Lanes == 8 ? at(r, x + 8) : none, none, none);
+      hn::Store(hn::ResizeBitCast(hn::Full128<uint8_t>(), codes), hn::Full128<uint8_t>(), p + (first + r) * stride + i);
+      total[r] = AddCodes<kPairs>(total[r], codes);
     });
   }
+  each([&](size_t r) HWY_ATTR { totals[first + r] = OCTAVO_F16(hn::BitCast(d, total[r]), hn::Zero(d)); });
+}
+
+// Rows of e to u8 at p + r * stride; row_sum[r] = what AddCodes adds up, padding (the zero point) included. False: nothing
+// of it holds, a row needs its divisions. The zero point is part of the magic number. With 32 registers all rows take 64 keys
+// before the next ones: a loop a row spends a third of its instructions outside of it at 128 keys.
+template <bool kPairs, size_t kR>
+HWY_INLINE bool QuantizeRowsByInterval(const ProbQuant& quant, const ScoreRows& e, const RowSlots<float>& sum,
+                                       uint8_t* p, size_t stride, RowSlots<int32_t>& row_sum) {
+  namespace hn = hwy::HWY_NAMESPACE;
+  const S32D d32;
+  const ProbIntervals intervals(quant, sum);
+  if (!intervals.AreUsable<kR>(quant, static_cast<float>(255 - quant.zero))) return false;
+  constexpr size_t kOnce = kF16Lanes == 16 ? kR : 1;
+  S32V doubt = hn::Zero(d32);
   F16 totals[kR];
-  each([&](size_t r) HWY_ATTR { totals[r] = {hn::BitCast(d, total[r])}; });
+  for (size_t r = 0; r < kR; r += kOnce) {
+    QuantizeSomeRows<kPairs, kOnce>(quant, e, intervals, r, p, stride, doubt, totals);
+  }
   FoldRows<kR>(totals, AddIntOp(), row_sum);
   return hn::AllTrue(d32, hn::Eq(doubt, hn::Zero(d32)));
 }
 
+#if HWY_TARGET <= HWY_AVX3_DL
 // One row of e to u8; *row_sum = the sum of the bytes, padding (the zero point) included.
 template <bool kDivide>
 HWY_INLINE void QuantizeProbs(const ProbQuant& quant, const float* e, size_t keys, float sum_value, uint8_t* p,
