@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "octavo/kernels/qkv/qkv.h"
+#include "octavo/quant/numeric/code8.h"
 #include "octavo/runtime/step.h"
 
 namespace octavo::runtime {
@@ -116,11 +117,11 @@ bool MakeBranch(const Node& node, const CompileContext& c, size_t first, Branch*
   if (node.input(first + 3)) {
     const Tensor* ys = c.Constant(node.input(first + 3));
     const Tensor* yz = c.Constant(node.input(first + 4));
-    if (ys == nullptr || yz == nullptr || ys->size() != 1 || yz->size() != 1 || !quant::IsInt8(yz->dtype()))
+    if (ys == nullptr || yz == nullptr || ys->size() != 1 || yz->size() != 1 || !quant::IsCode8(yz->dtype()))
       return false;
     out->y_dtype = yz->dtype();
     out->y_scale = ScalarF32(*ys);
-    out->y_zero = ScalarInt(*yz);
+    out->y_zero = quant::IsFp8(yz->dtype()) ? 0 : ScalarInt(*yz);
   }
   return true;
 }

@@ -106,6 +106,7 @@ HWY_INLINE EpilogueTile TileOf(const GemmInput& x, const GemmOutput& y, const Co
   tile.column = b.column;
   tile.columns = b.columns;
   if (quant::IsInt8(y.dtype)) tile.requant = MakeRequant(y.scale, y.zero_point, y.dtype);
+  if (quant::IsFp8(y.dtype)) tile.fp8 = MakeFp8Requant(y.scale, y.dtype);
   tile.store = EpilogueOf(tile);
   return tile;
 }

@@ -16,6 +16,7 @@
 #include "octavo/kernels/gemm/fixed-inl.h"
 #include "octavo/kernels/gemm/gemm.h"
 #include "octavo/kernels/gemm/residual-inl.h"
+#include "octavo/kernels/simd/fp8-inl.h"
 #include "octavo/kernels/simd/requant-inl.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -41,7 +42,8 @@ struct EpilogueTile {
   const BlockColumns* columns_of;
   const GemmOutput* y;
   const float* row_scale;  // of all rows of y; null: none
-  Requant requant;
+  Requant requant;         // u8, s8
+  Fp8Requant fp8;
   int64_t row;
   int64_t column;
   int rows;
@@ -283,7 +285,7 @@ HWY_INLINE void FillValues(int rows, Source source, float* values) {
   }
 }
 
-// Activations and what follows them take passes over a buffer in L1.
+// Activations, what follows them and fp8 codes take passes over a buffer in L1.
 HWY_NOINLINE void EpilogueInPasses(const EpilogueTile& t) {
   namespace hn = hwy::HWY_NAMESPACE;
   const EpilogueD d;
@@ -310,7 +312,10 @@ HWY_NOINLINE void EpilogueInPasses(const EpilogueTile& t) {
     }
   }
   if (t.y->residual != nullptr) AddResidual(*t.y, t.row, t.column, t.rows, t.columns, values);
-  StoreTile(t, FromFloats{values});
+  if (!quant::IsFp8(t.y->dtype)) return StoreTile(t, FromFloats{values});
+  uint8_t* out = static_cast<uint8_t*>(t.y->y) + t.row * t.y->stride + t.column;
+  for (int r = 0; r < t.rows; ++r)
+    EncodeFp8(t.fp8, values + r * 64, static_cast<size_t>(t.columns), out + r * t.y->stride);
 }
 
 template <bool kRelu>
@@ -325,7 +330,8 @@ HWY_NOINLINE void EpilogueOfTokens(const EpilogueTile& t) {
 // How tiles become output, chosen once a block: inlined into the loop over tiles, the choice and its eight ways cost 45
 // cycles a tile of 2300, and 4,700 instructions a form.
 inline EpilogueFn EpilogueOf(const EpilogueTile& t) {
-  const bool scaled = t.y->post_scale != nullptr || t.y->residual != nullptr;  // something follows the activation
+  // Something follows the activation.
+  const bool scaled = t.y->post_scale != nullptr || t.y->residual != nullptr || quant::IsFp8(t.y->dtype);
   const bool relu = t.y->activation == Activation::kRelu, none = t.y->activation == Activation::kNone;
   const FixedColumns& fixed = t.columns_of->fixed;
   if (fixed.digits != 0) return fixed.IsPlain() ? &StoreFixed<true> : &StoreFixed<false>;

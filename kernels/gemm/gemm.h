@@ -100,10 +100,11 @@ struct GemmOutput {
   const float* residual = nullptr;    // [m][n], added after all that, or null
   int64_t residual_stride = 0;        // elements from row to row
   void* y = nullptr;
-  quant::DType dtype = quant::DType::kF32;  // kF32: stored as it is; kBF16: rounded; kU8, kS8: QuantizeLinear
-  float scale = 1.0f;                       // of y; used for kU8 and kS8 only
-  int32_t zero_point = 0;
-  int64_t stride = 0;  // elements from row to row
+  // kF32: stored as it is; kBF16: rounded; kU8, kS8, kE4M3FN, kE5M2: QuantizeLinear, saturating.
+  quant::DType dtype = quant::DType::kF32;
+  float scale = 1.0f;      // of y, where it is quantized
+  int32_t zero_point = 0;  // of kU8 and kS8
+  int64_t stride = 0;      // elements from row to row
 };
 
 struct GemmArgs {

@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "octavo/kernels/gemm/gemm.h"
+#include "octavo/quant/numeric/code8.h"
 #include "octavo/quant/numeric/float16.h"
 #include "octavo/quant/numeric/math.h"
 #include "octavo/quant/numeric/math_constants.h"
@@ -36,6 +37,8 @@ void Store(const GemmOutput& y, int64_t m, int64_t n, float value) {
     static_cast<float*>(y.y)[index] = value;
   } else if (y.dtype == quant::DType::kBF16) {
     static_cast<uint16_t*>(y.y)[index] = quant::F32ToBF16(value);
+  } else if (quant::IsFp8(y.dtype)) {
+    static_cast<uint8_t*>(y.y)[index] = quant::QuantizeFp8One(value, y.scale, y.dtype);
   } else if (y.dtype == quant::DType::kU8) {
     static_cast<uint8_t*>(y.y)[index] = static_cast<uint8_t>(quant::QuantizeOne(value, y.scale, y.zero_point, 0, 255));
   } else {

@@ -13,11 +13,12 @@ inline pattern::Verdict CheckSaturates(const pattern::Match& m, pattern::Var qua
   return pattern::Illegal("QuantizeLinear has saturate = 0, and the kernels saturate");
 }
 
-// What the output of a product of x may be: integers of 8 bits, and fp8 where x is fp8.
-inline pattern::Verdict CheckOutputCodes(quant::DType x, quant::DType y) {
-  if (quant::IsInt8(y) || (quant::IsFp8(x) && quant::IsFp8(y))) return pattern::Ok();
-  if (quant::IsFp8(y)) return pattern::NoKernel("no kernel makes fp8 from a product of integers");
-  return pattern::Illegal("the output is not quantized to 8 bits");
+// The output of a product: codes of integers or of fp8, whatever the operands are.
+inline pattern::Verdict CheckOutputCodes(const pattern::Match& m, pattern::Var quantize) {
+  if (!quant::IsCode8(m.graph().value(m[quantize]).type.dtype)) {
+    return pattern::Illegal("the output is not quantized to 8 bits");
+  }
+  return CheckSaturates(m, quantize);
 }
 
 }  // namespace octavo::passes::fusions

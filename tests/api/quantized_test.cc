@@ -8,6 +8,7 @@
 #include <filesystem>
 #include <map>
 #include <random>
+#include <set>
 
 #include "octavo/api/optimize.h"
 #include "octavo/ir/interpret.h"
@@ -221,6 +222,61 @@ TEST(Quantized, DynamicQkvIsOneStep) {
           EXPECT_TRUE(want->at(p).SameBits(got->at(p))) << Name(arch) << " " << threads << " part " << p;
       }
     }
+  }
+}
+
+// Integer products whose outputs are fp8, or integers beside them, and one behind a GELU.
+TEST(Quantized, IntegerProductsEndInFp8) {
+  std::mt19937_64 rng(20261122);
+  std::normal_distribution<float> normal;
+  const auto random = [&](ir::Shape shape) {
+    Tensor t = Tensor::Empty(ir::DType::kF32, std::move(shape));
+    for (float& v : t.mutable_as<float>()) v = normal(rng);
+    return t;
+  };
+  constexpr int64_t kDepth = 72, kWidth = 100, kRows = 37;
+  ir::Graph g;
+  g.info.opsets[""] = 19;
+  const auto one = [&](Op op, std::vector<ir::ValueId> in) {
+    return g.node(g.AddNode(op, std::move(in), 1, {}, std::format("n{}", g.node_count()))).output();
+  };
+  const auto real = [&](float v) { return g.AddConstant(Tensor::ScalarF32(v)); };
+  const ir::ValueId x = g.AddInput("x", {ir::DType::kF32, ir::SymShape{ir::Dim::Symbol("s"), kDepth}});
+  const ir::ValueId scale = real(0.02f),
+                    zero = g.AddConstant(Tensor::Of<uint8_t>(ir::DType::kU8, {}, std::vector<uint8_t>{120}));
+  const ir::ValueId codes = one(Op::kQuantizeLinear, {x, scale, zero});
+  const auto linear = [&](ir::DType to, bool gelu, const char* name) {
+    std::vector<uint8_t> w(static_cast<size_t>(kDepth * kWidth));
+    for (uint8_t& c : w) c = static_cast<uint8_t>(rng());
+    const ir::ValueId wd = one(Op::kDequantizeLinear,
+                               {g.AddConstant(Tensor::Of<uint8_t>(ir::DType::kS8, {kDepth, kWidth}, w)), real(0.01f)});
+    ir::ValueId y = one(Op::kMatMul, {one(Op::kDequantizeLinear, {codes, scale, zero}), wd});
+    y = one(Op::kAdd, {y, g.AddConstant(random({kWidth}))});
+    if (gelu) y = one(Op::kGelu, {y});
+    g.AddOutput(name, one(Op::kQuantizeLinear, {y, real(0.03f), g.AddConstant(Tensor::Zeros(to, {}))}));
+  };
+  linear(ir::DType::kE4M3FN, false, "q"), linear(ir::DType::kE5M2, false, "k"), linear(ir::DType::kU8, false, "v");
+  linear(ir::DType::kE4M3FN, true, "gelu");
+  const ir::TensorMap inputs{{"x", random({kRows, kDepth})}};
+  auto want = ir::Interpret(g, inputs);
+  ASSERT_TRUE(want) << want.error().message;
+  for (const Tensor& t : *want) {
+    const std::vector<float> values = t.ToFloats();
+    EXPECT_GT(std::set<float>(values.begin(), values.end()).size(), 40u);
+  }
+  auto o = Optimize(g, OptimizeOptions());
+  ASSERT_TRUE(o) << o.error().message;
+  std::map<Op, int> ops;
+  for (ir::NodeId id : o->graph.NodesInOrder()) ++ops[o->graph.node(id).op];
+  EXPECT_EQ(ops[Op::kQuantizeLinear], 1);
+  EXPECT_EQ(ops[Op::kMatMul] + ops[Op::kDequantizeLinear], 0);
+  EXPECT_EQ(ops[Op::kLinearInt8], 4);
+  for (kernels::Arch arch : kernels::SupportedArchs()) {
+    auto model = runtime::Model::Compile(o->graph, {.arch = arch, .threads = 2});
+    ASSERT_TRUE(model) << model.error().message;
+    auto got = model->Run(inputs);
+    ASSERT_TRUE(got) << got.error().message;
+    ExpectSameBits(*want, *got, Name(arch).data());
   }
 }
 

@@ -60,13 +60,15 @@ struct Case {
   }
 };
 
+constexpr DType kOutputs[] = {DType::kU8, DType::kS8, DType::kF32, DType::kBF16, DType::kE4M3FN, DType::kE5M2};
+
 Case RandomCase(int64_t m, int64_t k, int64_t n) {
   Case c{};
   c.m = m, c.k = k, c.n = n;
   c.x_stride = k + RandomInt(0, 3);
   c.y_stride = n + RandomInt(0, 3);
   c.x_dtype = RandomInt(0, 1) == 0 ? DType::kU8 : DType::kS8;
-  c.y_dtype = std::vector{DType::kU8, DType::kS8, DType::kF32, DType::kBF16}[static_cast<size_t>(RandomInt(0, 3))];
+  c.y_dtype = kOutputs[RandomInt(0, 5)];
   c.bias = RandomInt(0, 3) != 0;
   c.per_column = RandomInt(0, 3) != 0;
   c.x_zero_point = c.x_dtype == DType::kU8 ? RandomInt(0, 255) : RandomInt(-128, 127);
@@ -295,7 +297,7 @@ TEST_P(GemmArch, SmallShapesAllCombinations) {
 TEST_P(GemmArch, EveryActivationAndOutput) {
   for (Activation activation : {Activation::kNone, Activation::kRelu, Activation::kGelu, Activation::kGeluTanh,
                                 Activation::kSilu, Activation::kSigmoid, Activation::kTanh, Activation::kQuickGelu}) {
-    for (DType y : {DType::kF32, DType::kBF16, DType::kU8, DType::kS8}) {
+    for (DType y : kOutputs) {
       for (int trial = 0; trial < 3; ++trial) {
         Case c = RandomCase(RandomInt(1, 15), RandomInt(1, 200), RandomInt(1, 140));
         c.activation = activation;

@@ -51,8 +51,8 @@ GemmOutput RandomOutput(Case& c, size_t i, int64_t n) {
     for (auto& v : c.residual[i]) v = RandomFloat(-4, 4);
     y.residual = c.residual[i].data();
   }
-  constexpr DType kTypes[] = {DType::kU8, DType::kS8, DType::kF32, DType::kBF16};
-  y.dtype = kTypes[RandomInt(0, 3)];
+  constexpr DType kTypes[] = {DType::kU8, DType::kS8, DType::kF32, DType::kBF16, DType::kE4M3FN, DType::kE5M2};
+  y.dtype = kTypes[RandomInt(0, 5)];
   y.scale = std::ldexp(RandomFloat(1, 2), RandomInt(0, 9) == 0 ? RandomInt(-130, 120) : RandomInt(-6, 2));
   y.zero_point = y.dtype == DType::kU8 ? RandomInt(0, 255) : RandomInt(-128, 127);
   y.stride = n + RandomInt(0, 5);

@@ -151,8 +151,9 @@ Problem ManyBlocks(int64_t m, int64_t k) {
       for (int64_t j = 0; j < m * y.residual_stride; ++j) b.residual.push_back(RandomFloat(-4, 4));
       y.residual = b.residual.data();
     }
-    constexpr DType kTypes[] = {DType::kU8, DType::kS8, DType::kU8, DType::kF32, DType::kBF16};
-    y.dtype = kTypes[RandomInt(0, 4)];
+    constexpr DType kTypes[] = {DType::kU8,   DType::kS8,     DType::kU8,  DType::kF32,
+                                DType::kBF16, DType::kE4M3FN, DType::kE5M2};
+    y.dtype = kTypes[RandomInt(0, 6)];
     y.scale = RandomFloat(0.5f, 2.0f);  // codes of about 20 to 100: few saturate
     y.zero_point = y.dtype == DType::kS8 ? RandomInt(-40, 40) : RandomInt(90, 160);
     y.stride = n + RandomInt(0, 4);
