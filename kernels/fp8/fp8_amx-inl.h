@@ -17,10 +17,10 @@
 #include "octavo/kernels/fp8/fp8_pairs-inl.h"
 #include "octavo/kernels/tile/bf16.h"
 
+#if HWY_TARGET == HWY_AVX3_DL
 HWY_BEFORE_NAMESPACE();
 namespace octavo::kernels {
 namespace HWY_NAMESPACE {
-#if HWY_TARGET == HWY_AVX3_DL
 
 // out[32][64], two panels of columns from `out` on.
 HWY_NOINLINE inline void Bf16Tile2x2(const uint8_t* a, int64_t stride, int64_t steps, const uint8_t* b0,
@@ -88,9 +88,9 @@ inline void RunFp8Tiles(const Fp8Args& args, Range rows, Range blocks, void* mem
   tile::Release();
 }
 
-#endif  // HWY_TARGET == HWY_AVX3_DL
 }  // namespace HWY_NAMESPACE
 }  // namespace octavo::kernels
 HWY_AFTER_NAMESPACE();
+#endif  // HWY_TARGET == HWY_AVX3_DL
 
 #endif  // include guard

@@ -14,10 +14,10 @@
 #include "octavo/kernels/fp8/fp8_layout.h"
 #include "octavo/kernels/simd/bf16-inl.h"
 
+#if HWY_TARGET == HWY_AVX3_DL
 HWY_BEFORE_NAMESPACE();
 namespace octavo::kernels {
 namespace HWY_NAMESPACE {
-#if HWY_TARGET == HWY_AVX3_DL
 
 // Row 2 i + 1 of k rows of 64 codes; zeros behind the last.
 HWY_INLINE __m512i SecondRow(const uint8_t* w, int64_t i, int64_t k) {
@@ -92,9 +92,9 @@ struct PairForm {
   }
 };
 
-#endif  // HWY_TARGET == HWY_AVX3_DL
 }  // namespace HWY_NAMESPACE
 }  // namespace octavo::kernels
 HWY_AFTER_NAMESPACE();
+#endif  // HWY_TARGET == HWY_AVX3_DL
 
 #endif  // include guard

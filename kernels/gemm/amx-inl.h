@@ -18,10 +18,10 @@
 #include "octavo/kernels/gemm/block-inl.h"
 #include "octavo/kernels/tile/amx.h"
 
+#if HWY_TARGET == HWY_AVX3_DL
 HWY_BEFORE_NAMESPACE();
 namespace octavo::kernels {
 namespace HWY_NAMESPACE {
-#if HWY_TARGET == HWY_AVX3_DL
 
 // Groups of 16 rows: the first `whole` at data, the others at rest.
 struct TileRowGroups {
@@ -277,9 +277,9 @@ inline void RunTiles(const internal::SegmentArgs& args) {
   pending.FinishAll();
 }
 
-#endif  // HWY_TARGET == HWY_AVX3_DL
 }  // namespace HWY_NAMESPACE
 }  // namespace octavo::kernels
 HWY_AFTER_NAMESPACE();
+#endif  // HWY_TARGET == HWY_AVX3_DL
 
 #endif  // include guard

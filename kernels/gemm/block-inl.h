@@ -15,10 +15,10 @@
 #include "octavo/kernels/gemm/epilogue-inl.h"
 #include "octavo/kernels/gemm/segments.h"
 
+#if HWY_TARGET <= HWY_AVX2
 HWY_BEFORE_NAMESPACE();
 namespace octavo::kernels {
 namespace HWY_NAMESPACE {
-#if HWY_TARGET <= HWY_AVX2
 
 using internal::kSmallRows;
 
@@ -133,9 +133,9 @@ HWY_INLINE void EpilogueOfRows(EpilogueTile tile, int64_t first, int64_t rows) {
   }
 }
 
-#endif  // HWY_TARGET <= HWY_AVX2
 }  // namespace HWY_NAMESPACE
 }  // namespace octavo::kernels
 HWY_AFTER_NAMESPACE();
+#endif  // HWY_TARGET <= HWY_AVX2
 
 #endif  // include guard

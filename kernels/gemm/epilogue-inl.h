@@ -19,10 +19,10 @@
 #include "octavo/kernels/simd/fp8-inl.h"
 #include "octavo/kernels/simd/requant-inl.h"
 
+#if HWY_TARGET <= HWY_AVX2
 HWY_BEFORE_NAMESPACE();
 namespace octavo::kernels {
 namespace HWY_NAMESPACE {
-#if HWY_TARGET <= HWY_AVX2
 
 // What the epilogue needs of one block of 64 columns. No bias is -0.0f, the only value whose addition changes nothing.
 struct BlockColumns {
@@ -340,9 +340,9 @@ inline EpilogueFn EpilogueOf(const EpilogueTile& t) {
   return relu ? &EpilogueOfSums<true> : &EpilogueOfSums<false>;
 }
 
-#endif  // HWY_TARGET <= HWY_AVX2
 }  // namespace HWY_NAMESPACE
 }  // namespace octavo::kernels
 HWY_AFTER_NAMESPACE();
+#endif  // HWY_TARGET <= HWY_AVX2
 
 #endif  // include guard

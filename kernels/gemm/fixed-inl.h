@@ -22,10 +22,10 @@
 #include "hwy/highway.h"
 #include "octavo/kernels/simd/requant-inl.h"
 
+#if HWY_TARGET <= HWY_AVX2
 HWY_BEFORE_NAMESPACE();
 namespace octavo::kernels {
 namespace HWY_NAMESPACE {
-#if HWY_TARGET <= HWY_AVX2
 
 using FixedD = hwy::HWY_NAMESPACE::ScalableTag<int32_t>;
 using FixedV = hwy::HWY_NAMESPACE::Vec<FixedD>;
@@ -139,9 +139,9 @@ struct FixedFour {
   }
 };
 
-#endif  // HWY_TARGET <= HWY_AVX2
 }  // namespace HWY_NAMESPACE
 }  // namespace octavo::kernels
 HWY_AFTER_NAMESPACE();
+#endif  // HWY_TARGET <= HWY_AVX2
 
 #endif  // include guard

@@ -23,10 +23,10 @@
 #include "octavo/kernels/gemm/small-inl.h"
 #include "octavo/kernels/gemm/tile-inl.h"
 
+#if HWY_TARGET <= HWY_AVX2
 HWY_BEFORE_NAMESPACE();
 namespace octavo::kernels {
 namespace HWY_NAMESPACE {
-#if HWY_TARGET <= HWY_AVX2
 
 // Rows of x as the tiles read them; k is padded to a multiple of 4 (whatever stands there meets zero weights).
 template <class T>
@@ -190,9 +190,9 @@ struct PairForm : BytesForm {
 };
 #endif
 
-#endif  // HWY_TARGET <= HWY_AVX2
 }  // namespace HWY_NAMESPACE
 }  // namespace octavo::kernels
 HWY_AFTER_NAMESPACE();
+#endif  // HWY_TARGET <= HWY_AVX2
 
 #endif  // include guard

@@ -12,10 +12,10 @@
 #include "octavo/kernels/gemm/form-inl.h"
 #include "octavo/kernels/gemm/segments.h"
 
+#if HWY_TARGET <= HWY_AVX2
 HWY_BEFORE_NAMESPACE();
 namespace octavo::kernels {
 namespace HWY_NAMESPACE {
-#if HWY_TARGET <= HWY_AVX2
 
 template <class Form>
 PreparedRows<typename Form::Input> PrepareRows(const internal::SegmentArgs& args, int64_t first, int64_t rows,
@@ -220,10 +220,10 @@ void RunSegmentsAmx(const internal::SegmentArgs& args) {
 }
 #endif
 
-#endif  // HWY_TARGET <= HWY_AVX2
 }  // namespace HWY_NAMESPACE
 }  // namespace octavo::kernels
 HWY_AFTER_NAMESPACE();
+#endif  // HWY_TARGET <= HWY_AVX2
 
 #if HWY_ONCE
 namespace octavo::kernels::internal {

@@ -16,10 +16,10 @@
 #include "hwy/highway.h"
 #include "octavo/kernels/gemm/tile-inl.h"
 
+#if HWY_TARGET <= HWY_AVX2
 HWY_BEFORE_NAMESPACE();
 namespace octavo::kernels {
 namespace HWY_NAMESPACE {
-#if HWY_TARGET <= HWY_AVX2
 
 // Rows as u8: four values are a dword, and so are the weights of a column that they meet.
 struct BytesQuad {
@@ -213,9 +213,9 @@ HWY_INLINE void SmallRows(const typename Quad::Input* x, size_t stride, size_t k
   }
 }
 
-#endif  // HWY_TARGET <= HWY_AVX2
 }  // namespace HWY_NAMESPACE
 }  // namespace octavo::kernels
 HWY_AFTER_NAMESPACE();
+#endif  // HWY_TARGET <= HWY_AVX2
 
 #endif  // include guard

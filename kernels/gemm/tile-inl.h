@@ -13,10 +13,10 @@
 
 #include "hwy/highway.h"
 
+#if HWY_TARGET <= HWY_AVX2
 HWY_BEFORE_NAMESPACE();
 namespace octavo::kernels {
 namespace HWY_NAMESPACE {
-#if HWY_TARGET <= HWY_AVX2
 
 using TileD = hwy::HWY_NAMESPACE::ScalableTag<int32_t>;
 using TileV = hwy::HWY_NAMESPACE::Vec<TileD>;
@@ -385,9 +385,9 @@ HWY_NOINLINE void PairTile(const uint8_t* HWY_RESTRICT x, size_t stride, size_t 
 }
 
 #endif  // VNNI or s16
-#endif  // HWY_TARGET <= HWY_AVX2
 }  // namespace HWY_NAMESPACE
 }  // namespace octavo::kernels
 HWY_AFTER_NAMESPACE();
+#endif  // HWY_TARGET <= HWY_AVX2
 
 #endif  // include guard

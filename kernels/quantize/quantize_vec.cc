@@ -11,10 +11,10 @@
 #include "octavo/kernels/simd/fp8-inl.h"
 #include "octavo/kernels/simd/requant-inl.h"
 
+#if HWY_TARGET <= HWY_AVX2
 HWY_BEFORE_NAMESPACE();
 namespace octavo::kernels {
 namespace HWY_NAMESPACE {
-#if HWY_TARGET <= HWY_AVX2
 
 namespace hn = hwy::HWY_NAMESPACE;
 using QuantizeD = hn::ScalableTag<float>;
@@ -103,10 +103,10 @@ MinMax MinMaxVector(const float* x, int64_t n) {
   return range;
 }
 
-#endif  // HWY_TARGET <= HWY_AVX2
 }  // namespace HWY_NAMESPACE
 }  // namespace octavo::kernels
 HWY_AFTER_NAMESPACE();
+#endif  // HWY_TARGET <= HWY_AVX2
 
 #if HWY_ONCE
 namespace octavo::kernels {

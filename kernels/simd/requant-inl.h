@@ -10,10 +10,10 @@
 #include "hwy/highway.h"
 #include "octavo/kernels/simd/requant.h"
 
+#if HWY_TARGET <= HWY_AVX2
 HWY_BEFORE_NAMESPACE();
 namespace octavo::kernels {
 namespace HWY_NAMESPACE {
-#if HWY_TARGET <= HWY_AVX2
 
 // x / scale, rounded and moved by the zero point, as int32 that still has to saturate to s8 (RequantPack does).
 // The quotient is RN(x * r) corrected once by its exact remainder (Markstein): equal to the division, and 3 operations
@@ -107,9 +107,9 @@ HWY_INLINE auto RequantBytes(DF df, const Requant& r, VF x0, VF x1, VF x2, VF x3
   return RequantOrder(r, v01, v23);
 }
 
-#endif  // HWY_TARGET <= HWY_AVX2
 }  // namespace HWY_NAMESPACE
 }  // namespace octavo::kernels
 HWY_AFTER_NAMESPACE();
+#endif  // HWY_TARGET <= HWY_AVX2
 
 #endif  // include guard
