@@ -258,7 +258,7 @@ void RunTileBlock(const internal::SegmentArgs& args, const GemmOutput& y, int64_
 inline void RunTiles(const internal::SegmentArgs& args) {
   if (args.count == 0) return;
   const int64_t k = args.segments[0].y->w->k();
-  const int64_t at_once = internal::TileRowsAtOnce(k);
+  const int64_t at_once = internal::ShareOfRows(args.rows.end - args.rows.begin, internal::TileRowsAtOnce(k), 32);
   const bool is_signed = args.x.dtype == quant::DType::kS8;
   PendingRows pending;
   tile::LoadConfig(tile::kWholeTiles);

@@ -10,7 +10,7 @@ size_t GemmScratchBytes(Arch arch, quant::DType x_dtype, int64_t k) {
   const bool vnni = arch == Arch::kAvx512Vnni || arch == Arch::kAvxVnni;
   if (vnni && x_dtype == quant::DType::kU8 && k % 4 == 0) return 0;  // read where it lies
   const int64_t k4 = (k + 3) / 4 * 4;
-  if (vnni) return static_cast<size_t>(internal::RowsAtOnce(k, 1) * k4);
+  if (vnni) return static_cast<size_t>(internal::MostRowsAtOnce(k, 1) * k4);
   // As s16, behind them as u8 for the certified panels, and a decoded block of weights.
   const int64_t decoded = k4 <= internal::kMostDecodedK ? kColumnBlock * k4 : 0;
   return static_cast<size_t>(internal::WideElements(k) + decoded) * sizeof(int16_t);

@@ -148,7 +148,7 @@ template <class Form>
 void RunSegments(const internal::SegmentArgs& args) {
   if (args.count == 0) return;
   const int64_t k = args.segments[0].y->w->k();
-  const int64_t at_once = internal::RowsAtOnce(k, sizeof(typename Form::Input));
+  const int64_t at_once = internal::RowsAtOnce(args.rows.end - args.rows.begin, k, sizeof(typename Form::Input));
   for (int64_t first = args.rows.begin; first < args.rows.end; first += at_once) {
     const int64_t rows = std::min(args.rows.end - first, at_once);
     const PreparedRows<typename Form::Input> x = PrepareRows<Form>(args, first, rows, k, args.scratch);
@@ -181,7 +181,7 @@ inline void RunSegmentsOfPairs(const internal::SegmentArgs& args) {
     }
   }
   const int64_t k = args.segments[0].y->w->k();
-  const int64_t at_once = internal::RowsAtOnce(k, sizeof(int16_t));
+  const int64_t at_once = internal::RowsAtOnce(args.rows.end - args.rows.begin, k, sizeof(int16_t));
   auto* wide = static_cast<int16_t*>(args.scratch);
   for (int64_t first = args.rows.begin; first < args.rows.end; first += at_once) {
     const int64_t rows = std::min(args.rows.end - first, at_once);

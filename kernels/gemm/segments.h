@@ -26,12 +26,20 @@ struct SegmentArgs {
 using SegmentsFn = void(const SegmentArgs& args);
 extern const PerArch<SegmentsFn> kRunSegments;
 
-// Rows that are worked through together: their packed form (2 bytes an element for the s16 form, else 1) stays within
-// 192 KB, so that it lives in L2 beside the weights of one column block. A multiple of 6, the height of a tile, and
+// Rows that are worked through together, at most: their packed form (2 bytes an element for the s16 form, else 1) stays
+// within 192 KB, so that it lives in L2 beside the weights of one column block. A multiple of 6, the height of a tile, and
 // never fewer than the small kernels take at once.
-inline int64_t RowsAtOnce(int64_t k, int64_t bytes_per_element) {
+inline int64_t MostRowsAtOnce(int64_t k, int64_t bytes_per_element) {
   const int64_t row_bytes = (k + 3) / 4 * 4 * bytes_per_element;
-  return std::clamp<int64_t>(192 * 1024 / row_bytes / 6 * 6, 12, 96);
+  return std::clamp<int64_t>(192 * 1024 / row_bytes / 6 * 6, 12, 144);
+}
+// Even shares of `rows`, of at most `most` (a multiple of `unit`): a few rows left over would read all weights for themselves.
+inline int64_t ShareOfRows(int64_t rows, int64_t most, int64_t unit) {
+  const int64_t shares = std::max<int64_t>((rows + most - 1) / most, 1);
+  return ((rows + shares - 1) / shares + unit - 1) / unit * unit;
+}
+inline int64_t RowsAtOnce(int64_t rows, int64_t k, int64_t bytes_per_element) {
+  return ShareOfRows(rows, MostRowsAtOnce(k, bytes_per_element), 6);
 }
 
 // CPUs without VNNI: as many rows share the decoding of weights to 16 bits (kernels.md 1.3), if a block of them then
@@ -39,7 +47,7 @@ inline int64_t RowsAtOnce(int64_t k, int64_t bytes_per_element) {
 inline constexpr int64_t kDecodingRows = 24;
 inline constexpr int64_t kMostDecodedK = 1536;
 // Of 16 bits, for a group of rows as s16 and as u8; whole lines.
-inline int64_t WideElements(int64_t k) { return (RowsAtOnce(k, 2) * ((k + 3) / 4 * 4) * 3 / 2 + 31) / 32 * 32; }
+inline int64_t WideElements(int64_t k) { return (MostRowsAtOnce(k, 2) * ((k + 3) / 4 * 4) * 3 / 2 + 31) / 32 * 32; }
 
 // At most as many rows run by the small kernels (small-inl.h).
 inline constexpr int64_t kSmallRows = 8;
