@@ -16,9 +16,9 @@ namespace octavo::ir {
 class Dim {
  public:
   Dim() = default;  // unknown
-  Dim(int64_t number) : known_(true) {
+  Dim(int64_t number) : known_(true) {  // NOLINT: a number is a dim
     if (number != 0) terms_[{}] = number;
-  }  // NOLINT: a number is a dim
+  }
   static Dim Unknown() { return {}; }
   // `name` is any dim_param; characters other than [A-Za-z0-9_.] are replaced by '_' by the importer, not here.
   static Dim Symbol(std::string_view name);

@@ -31,7 +31,7 @@ extern const PerArch<SegmentsFn> kRunSegments;
 // never fewer than the small kernels take at once.
 inline int64_t MostRowsAtOnce(int64_t k, int64_t bytes_per_element) {
   const int64_t row_bytes = (k + 3) / 4 * 4 * bytes_per_element;
-  return std::clamp<int64_t>(192 * 1024 / row_bytes / 6 * 6, 12, 144);
+  return std::clamp<int64_t>(int64_t{192} * 1024 / row_bytes / 6 * 6, 12, 144);
 }
 // Even shares of `rows`, of at most `most` (a multiple of `unit`): a few rows left over would read all weights for themselves.
 inline int64_t ShareOfRows(int64_t rows, int64_t most, int64_t unit) {
@@ -58,7 +58,7 @@ inline int64_t TileStride(int64_t k) {
   const int64_t bytes = (k + 63) / 64 * 64;
   return bytes % 1024 == 0 ? bytes + 64 : bytes;
 }
-inline int64_t TileRowsAtOnce(int64_t k) { return std::clamp<int64_t>(192 * 1024 / TileStride(k) / 32 * 32, 32, 128); }
+inline int64_t TileRowsAtOnce(int64_t k) { return std::clamp<int64_t>(int64_t{192} * 1024 / TileStride(k) / 32 * 32, 32, 128); }
 
 }  // namespace octavo::kernels::internal
 

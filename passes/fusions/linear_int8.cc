@@ -145,8 +145,8 @@ Rule LinearInt8(bool quantized_output, bool activation, bool bias_required) {
     return Ok();
   });
   r.Build([=](Rewriter& b, const Match& m) {
-    const Node dx = m.at(xd);
-    const Node dw = m.at(wd);
+    const Node& dx = m.at(xd);
+    const Node& dw = m.at(wd);
     std::vector<ValueId> in{m[x], dx.input(1), dx.input(2), m[w], dw.input(1), m.Has(bias) ? m[bias] : ValueId{}};
     if (quantized_output) {
       in.push_back(m.at(q).input(1));

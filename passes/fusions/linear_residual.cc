@@ -49,7 +49,7 @@ Rule LinearResidual(bool quantized_output) {
     return quantized_output ? CheckOutput(m, linear, q) : Ok();
   });
   r.Build([=](Rewriter& b, const Match& m) {
-    const Node n = m.at(linear);
+    const Node& n = m.at(linear);
     std::vector<ValueId> in = n.inputs;
     in.resize(10);
     if (quantized_output) in[6] = m.at(q).input(1), in[7] = m.at(q).input(2);

@@ -9,6 +9,7 @@
 #include <map>
 #include <random>
 #include <set>
+#include <string>
 
 #include "octavo/api/optimize.h"
 #include "octavo/ir/interpret.h"
@@ -276,7 +277,7 @@ TEST(Quantized, IntegerProductsEndInFp8) {
     ASSERT_TRUE(model) << model.error().message;
     auto got = model->Run(inputs);
     ASSERT_TRUE(got) << got.error().message;
-    ExpectSameBits(*want, *got, Name(arch).data());
+    ExpectSameBits(*want, *got, std::string(Name(arch)).c_str());
   }
 }
 
