@@ -13,7 +13,7 @@ namespace {
 using quant::DType;
 
 // The largest k for which no weights can overflow int32: 255 * 128 * k < 2^31. Beyond it, it depends on the weights.
-constexpr int64_t kMaxDepth = (int64_t{1} << 31) / (255 * 128);  // 65793
+constexpr int64_t kMaxDepth = (int64_t{1} << 31) / (int64_t{255} * 128);  // 65793
 
 constexpr std::string_view kActivations[] = {"none", "relu",    "gelu", "gelu_tanh",
                                              "silu", "sigmoid", "tanh", "quick_gelu"};
@@ -82,9 +82,8 @@ std::string RefuseLinear(const LinearQuery& query) {
   for (size_t i = 0; i < query.n.size(); ++i) {
     if (query.n[i] <= 0) return std::format("the width of branch {} is not known", i);
     const DType y = query.y[i];
-    if (y != DType::kF32 && !quant::IsInt8(y) && !(fp8 ? quant::IsFp8(y) : y == DType::kBF16)) {
-      return std::format("output {} is {}; the {} kernels write f32, u8, s8 or {}", i, Name(y), fp8 ? "fp8" : "int8",
-                         fp8 ? "fp8" : "bf16");
+    if (y != DType::kF32 && y != DType::kBF16 && !quant::IsInt8(y) && !quant::IsFp8(y)) {
+      return std::format("output {} is {}; the kernels write f32, bf16, u8, s8 or fp8", i, Name(y));
     }
   }
   if (!Known(query.activation)) return std::format("the epilogue has no activation '{}'", query.activation);
@@ -158,7 +157,7 @@ Choice ChooseSdpa(const SdpaQuery& query, Arch arch) {
     return Refuse(std::format("the output is {}; int8 attention writes f32, u8 or s8", Name(query.out)));
   }
   // |p - zp| * |v - zv| <= 255 * 255, summed over the keys.
-  constexpr int64_t kMaxKeys = (int64_t{1} << 31) / (255 * 255);
+  constexpr int64_t kMaxKeys = (int64_t{1} << 31) / (int64_t{255} * 255);
   if (query.kv_length > kMaxKeys) {
     return Refuse(std::format("{} keys; beyond {} the int32 sum over them can overflow", query.kv_length, kMaxKeys));
   }

@@ -17,7 +17,7 @@ namespace octavo::kernels {
 struct LinearQuery {
   quant::DType x = quant::DType::kU8;
   quant::DType w = quant::DType::kS8;
-  std::vector<quant::DType> y;  // per branch: kF32, kU8, kS8; of int8 operands also kBF16, of fp8 operands also fp8
+  std::vector<quant::DType> y;  // per branch: kF32, kBF16, kU8, kS8 or fp8
   int64_t k = 0;
   std::vector<int64_t> n;
   std::string_view activation = "none";  // of all branches

@@ -45,7 +45,7 @@ std::expected<PackedFp8, std::string> PackFp8(const WeightSource& source);
 
 struct Fp8Output {
   const PackedFp8* w = nullptr;
-  GemmOutput y;  // y.w is not looked at; y.dtype: kF32, kU8, kS8, kE4M3FN or kE5M2
+  GemmOutput y;  // y.w is not looked at
 };
 
 // The values of all codes of an fp8 type.

@@ -3,8 +3,8 @@
 #include <format>
 
 #include "octavo/kernels/fp8/fp8.h"
+#include "octavo/kernels/gemm/gemm_ref.h"
 #include "octavo/quant/numeric/code8.h"
-#include "octavo/quant/numeric/rounding.h"
 
 namespace octavo::kernels {
 namespace {
@@ -19,30 +19,12 @@ float Accumulate(const GemmInput& x, const PackedFp8& w, int64_t m, int64_t n) {
   return acc;
 }
 
-void Store(const GemmOutput& y, int64_t m, int64_t n, float value) {
-  const int64_t index = m * y.stride + n;
-  if (y.dtype == DType::kF32) {
-    static_cast<float*>(y.y)[index] = value;
-  } else if (quant::IsFp8(y.dtype)) {
-    static_cast<uint8_t*>(y.y)[index] = quant::QuantizeFp8One(value, y.scale, y.dtype);
-  } else {
-    const auto [lo, hi] = quant::RangeOf(y.dtype);
-    const int32_t q =
-        quant::QuantizeOne(value, y.scale, y.zero_point, static_cast<int32_t>(lo), static_cast<int32_t>(hi));
-    static_cast<uint8_t*>(y.y)[index] = static_cast<uint8_t>(q);
-  }
-}
-
 void Reference(const GemmInput& x, const Fp8Output& out, Range rows, int64_t begin, int64_t end) {
   const GemmOutput& y = out.y;
   for (int64_t m = rows.begin; m < rows.end; ++m) {
     for (int64_t n = begin; n < end; ++n) {
-      float value = Accumulate(x, *out.w, m, n) * (x.scale * y.w_scale[y.w_scale_per_column ? n : 0]);
-      if (y.bias != nullptr) value = value + y.bias[n];
-      value = ApplyActivation(y.activation, value);
-      if (y.post_scale != nullptr) value = value * y.post_scale[n];
-      if (y.residual != nullptr) value = value + y.residual[m * y.residual_stride + n];
-      Store(y, m, n, value);
+      const float scale = x.scale * y.w_scale[y.w_scale_per_column ? n : 0];
+      internal::FinishReference(y, m, n, Accumulate(x, *out.w, m, n) * scale);
     }
   }
 }

@@ -101,12 +101,10 @@ HWY_INLINE EpilogueTile TileOf(const GemmInput& x, const GemmOutput& y, const Co
   EpilogueTile tile{};
   tile.acc = acc;
   tile.columns_of = columns;
-  tile.y = &y;
+  tile.SetOutput(y);
   tile.row_scale = x.row_scale;
   tile.column = b.column;
   tile.columns = b.columns;
-  if (quant::IsInt8(y.dtype)) tile.requant = MakeRequant(y.scale, y.zero_point, y.dtype);
-  if (quant::IsFp8(y.dtype)) tile.fp8 = MakeFp8Requant(y.scale, y.dtype);
   tile.store = EpilogueOf(tile);
   return tile;
 }

@@ -8,16 +8,12 @@
 
 #include <bit>
 #include <cstdint>
-#include <cstring>
 
 #include "hwy/cache_control.h"
 #include "hwy/highway.h"
-#include "octavo/kernels/elementwise/activations-inl.h"
+#include "octavo/kernels/gemm/finish-inl.h"
 #include "octavo/kernels/gemm/fixed-inl.h"
 #include "octavo/kernels/gemm/gemm.h"
-#include "octavo/kernels/gemm/residual-inl.h"
-#include "octavo/kernels/simd/fp8-inl.h"
-#include "octavo/kernels/simd/requant-inl.h"
 
 #if HWY_TARGET <= HWY_AVX2
 HWY_BEFORE_NAMESPACE();
@@ -32,25 +28,17 @@ struct BlockColumns {
   FixedColumns fixed;  // filled where rows are many enough to pay for it
 };
 
-// One tile: `rows` x `columns` of y from (row, column) on. `acc` is [6][64] and is overwritten where there is an
-// activation that takes a pass of its own.
+// A tile and its sums, [6][64].
 struct EpilogueTile;
 using EpilogueFn = void (*)(const EpilogueTile& tile);
-struct EpilogueTile {
+struct EpilogueTile : OutputTile {
   EpilogueFn store;  // EpilogueOf
   int32_t* acc;
   const BlockColumns* columns_of;
-  const GemmOutput* y;
   const float* row_scale;  // of all rows of y; null: none
-  Requant requant;         // u8, s8
-  Fp8Requant fp8;
-  int64_t row;
-  int64_t column;
-  int rows;
-  int columns;
 };
 
-// Where the floats come from: the sums, or a buffer that an activation has been through.
+// Where the floats come from, unless FinishTile has passed over them.
 template <bool kRelu>
 struct FromSums {
   const int32_t* acc;
@@ -66,7 +54,6 @@ struct FromSums {
   }
 };
 // The same where each row of x has its scale: float(sum) * (row scale * column scale) + bias.
-template <bool kRelu>
 struct FromSumsOfTokens {
   const int32_t* acc;
   const BlockColumns* c;
@@ -77,91 +64,9 @@ struct FromSumsOfTokens {
     const hn::RebindToSigned<EpilogueD> di;
     EpilogueV y = hn::ConvertTo(d, hn::Load(di, acc + row * 64 + column));
     y = hn::Mul(y, hn::Mul(hn::Set(d, row_scale[row]), hn::Load(d, c->scale + column)));
-    y = hn::Add(y, hn::Load(d, c->bias + column));
-    if constexpr (kRelu) y = hn::Max(hn::Zero(d), y);
-    return y;
+    return hn::Add(y, hn::Load(d, c->bias + column));
   }
 };
-struct FromFloats {
-  const float* values;
-  HWY_INLINE EpilogueV operator()(int row, int column) const {
-    return hwy::HWY_NAMESPACE::Load(EpilogueD(), values + row * 64 + column);
-  }
-};
-
-template <class Source>
-HWY_INLINE void StoreFloats(const EpilogueTile& t, Source source) {
-  namespace hn = hwy::HWY_NAMESPACE;
-  const EpilogueD d;
-  constexpr int kLanes = static_cast<int>(hn::MaxLanes(d));
-  float* out = static_cast<float*>(t.y->y) + t.row * t.y->stride + t.column;
-  for (int r = 0; r < t.rows; ++r, out += t.y->stride) {
-    for (int c = 0; c < t.columns; c += kLanes) {
-      const EpilogueV v = source(r, c);
-      if (t.columns - c >= kLanes) {
-        hn::StoreU(v, d, out + c);
-      } else {
-        hn::StoreN(v, d, out + c, static_cast<size_t>(t.columns - c));
-      }
-    }
-  }
-}
-
-// Round to nearest even, NaN stays NaN: quant::F32ToBF16.
-template <class Source>
-HWY_INLINE void StoreBf16(const EpilogueTile& t, Source source) {
-  namespace hn = hwy::HWY_NAMESPACE;
-  const EpilogueD d;
-  const hn::RebindToUnsigned<EpilogueD> du;
-  const hn::Rebind<uint16_t, EpilogueD> d16;
-  constexpr int kLanes = static_cast<int>(hn::MaxLanes(d));
-  uint16_t* out = static_cast<uint16_t*>(t.y->y) + t.row * t.y->stride + t.column;
-  for (int r = 0; r < t.rows; ++r, out += t.y->stride) {
-    for (int c = 0; c < t.columns; c += kLanes) {
-      const EpilogueV v = source(r, c);
-      const auto bits = hn::BitCast(du, v), high = hn::ShiftRight<16>(bits);
-      const auto half = hn::Add(hn::And(high, hn::Set(du, 1u)), hn::Set(du, 0x7fffu));
-      const auto rounded = hn::ShiftRight<16>(hn::Add(bits, half)), quiet = hn::Or(high, hn::Set(du, 0x40u));
-      const auto words = hn::TruncateTo(d16, hn::IfThenElse(hn::RebindMask(du, hn::IsNaN(v)), quiet, rounded));
-      if (t.columns - c >= kLanes) {
-        hn::StoreU(words, d16, out + c);
-      } else {
-        hn::StoreN(words, d16, out + c, static_cast<size_t>(t.columns - c));
-      }
-    }
-  }
-}
-
-// At most 64 bytes of which the first `count` exist.
-template <class D8, class V8>
-HWY_INLINE void StoreFirst(D8 d8, V8 bytes, uint8_t* out, int count) {
-  namespace hn = hwy::HWY_NAMESPACE;
-  if (count >= static_cast<int>(hn::MaxLanes(d8))) {
-    hn::StoreU(bytes, d8, out);
-  } else {
-    alignas(64) uint8_t rest[64];
-    hn::Store(bytes, d8, rest);
-    std::memcpy(out, rest, static_cast<size_t>(count));
-  }
-}
-
-template <bool kDivide, class Source>
-HWY_INLINE void StoreBytes(const EpilogueTile& t, Source source) {
-  namespace hn = hwy::HWY_NAMESPACE;
-  const EpilogueD d;
-  const hn::Repartition<uint8_t, EpilogueD> d8;
-  constexpr int kLanes = static_cast<int>(hn::MaxLanes(d));
-  uint8_t* out = static_cast<uint8_t*>(t.y->y) + t.row * t.y->stride + t.column;
-  const Requant q = t.requant;
-  for (int r = 0; r < t.rows; ++r, out += t.y->stride) {
-    for (int c = 0; c < t.columns; c += 4 * kLanes) {
-      const auto bytes = RequantBytes<kDivide>(d, q, source(r, c), source(r, c + kLanes), source(r, c + 2 * kLanes),
-                                               source(r, c + 3 * kLanes));
-      StoreFirst(d8, bytes, out + c, t.columns - c);
-    }
-  }
-}
-
 // Rows of a tile as the contract says, a bit each, where fixed point leaves a doubt: rare, and kept out of the loops.
 HWY_NOINLINE void StoreRowsInDoubt(const EpilogueTile& t, uint32_t doubt) {
   for (; doubt != 0; doubt &= doubt - 1) {
@@ -235,48 +140,6 @@ struct FixedFinish {
 #endif
 
 template <class Source>
-HWY_INLINE void StoreTile(const EpilogueTile& t, Source source) {
-  if (t.y->dtype == quant::DType::kF32) {
-    StoreFloats(t, source);
-  } else if (t.y->dtype == quant::DType::kBF16) {
-    StoreBf16(t, source);
-  } else if (t.requant.divide) {
-    StoreBytes<true>(t, source);
-  } else {
-    StoreBytes<false>(t, source);
-  }
-}
-
-template <class Op>
-HWY_INLINE void InPlace(float* values, int rows, Op op) {
-  const EpilogueD d;
-  constexpr int kLanes = static_cast<int>(hwy::HWY_NAMESPACE::MaxLanes(d));
-  for (int i = 0; i < rows * 64; i += kLanes) {
-    hwy::HWY_NAMESPACE::Store(op(d, hwy::HWY_NAMESPACE::Load(d, values + i)), d, values + i);
-  }
-}
-
-HWY_NOINLINE void ActivateInPlace(Activation activation, float* values, int rows) {
-  switch (activation) {
-    case Activation::kGelu:
-      return InPlace(values, rows, [](auto d, auto v) HWY_ATTR { return Gelu(d, v); });
-    case Activation::kGeluTanh:
-      return InPlace(values, rows, [](auto d, auto v) HWY_ATTR { return GeluTanh(d, v); });
-    case Activation::kSilu:
-      return InPlace(values, rows, [](auto d, auto v) HWY_ATTR { return Silu(d, v); });
-    case Activation::kSigmoid:
-      return InPlace(values, rows, [](auto d, auto v) HWY_ATTR { return Sigmoid(d, v); });
-    case Activation::kTanh:
-      return InPlace(values, rows, [](auto d, auto v) HWY_ATTR { return Tanh(d, v); });
-    case Activation::kQuickGelu:
-      return InPlace(values, rows, [](auto d, auto v) HWY_ATTR { return QuickGelu(d, v); });
-    case Activation::kNone:
-    case Activation::kRelu:
-      return;
-  }
-}
-
-template <class Source>
 HWY_INLINE void FillValues(int rows, Source source, float* values) {
   const EpilogueD d;
   constexpr int kLanes = static_cast<int>(hwy::HWY_NAMESPACE::MaxLanes(d));
@@ -287,35 +150,13 @@ HWY_INLINE void FillValues(int rows, Source source, float* values) {
 
 // Activations, what follows them and fp8 codes take passes over a buffer in L1.
 HWY_NOINLINE void EpilogueInPasses(const EpilogueTile& t) {
-  namespace hn = hwy::HWY_NAMESPACE;
-  const EpilogueD d;
-  constexpr int kLanes = static_cast<int>(hn::MaxLanes(d));
   alignas(64) float values[6 * 64];
-  const bool relu = t.y->activation == Activation::kRelu;
   if (t.row_scale != nullptr) {
-    const float* scale = t.row_scale + t.row;
-    relu ? FillValues(t.rows, FromSumsOfTokens<true>{t.acc, t.columns_of, scale}, values)
-         : FillValues(t.rows, FromSumsOfTokens<false>{t.acc, t.columns_of, scale}, values);
+    FillValues(t.rows, FromSumsOfTokens{t.acc, t.columns_of, t.row_scale + t.row}, values);
   } else {
-    relu ? FillValues(t.rows, FromSums<true>{t.acc, t.columns_of}, values)
-         : FillValues(t.rows, FromSums<false>{t.acc, t.columns_of}, values);
+    FillValues(t.rows, FromSums<false>{t.acc, t.columns_of}, values);
   }
-  ActivateInPlace(t.y->activation, values, t.rows);
-  if (t.y->post_scale != nullptr) {
-    alignas(64) float scale[64] = {};
-    std::memcpy(scale, t.y->post_scale + t.column, static_cast<size_t>(t.columns) * sizeof(float));
-    for (int r = 0; r < t.rows; ++r) {
-      for (int c = 0; c < 64; c += kLanes) {
-        float* at = values + r * 64 + c;
-        hn::Store(hn::Mul(hn::Load(d, at), hn::Load(d, scale + c)), d, at);
-      }
-    }
-  }
-  if (t.y->residual != nullptr) AddResidual(*t.y, t.row, t.column, t.rows, t.columns, values);
-  if (!quant::IsFp8(t.y->dtype)) return StoreTile(t, FromFloats{values});
-  uint8_t* out = static_cast<uint8_t*>(t.y->y) + t.row * t.y->stride + t.column;
-  for (int r = 0; r < t.rows; ++r)
-    EncodeFp8(t.fp8, values + r * 64, static_cast<size_t>(t.columns), out + r * t.y->stride);
+  FinishTile(t, values);
 }
 
 template <bool kRelu>
@@ -324,7 +165,7 @@ HWY_NOINLINE void EpilogueOfSums(const EpilogueTile& t) {
 }
 
 HWY_NOINLINE void EpilogueOfTokens(const EpilogueTile& t) {
-  StoreFloats(t, FromSumsOfTokens<false>{t.acc, t.columns_of, t.row_scale + t.row});
+  StoreFloats(t, FromSumsOfTokens{t.acc, t.columns_of, t.row_scale + t.row});
 }
 
 // How tiles become output, chosen once a block: inlined into the loop over tiles, the choice and its eight ways cost 45

@@ -20,6 +20,7 @@
 #include <cstdint>
 
 #include "hwy/highway.h"
+#include "octavo/kernels/gemm/finish-inl.h"
 #include "octavo/kernels/simd/requant-inl.h"
 
 #if HWY_TARGET <= HWY_AVX2
@@ -29,8 +30,6 @@ namespace HWY_NAMESPACE {
 
 using FixedD = hwy::HWY_NAMESPACE::ScalableTag<int32_t>;
 using FixedV = hwy::HWY_NAMESPACE::Vec<FixedD>;
-using EpilogueD = hwy::HWY_NAMESPACE::ScalableTag<float>;
-using EpilogueV = hwy::HWY_NAMESPACE::Vec<EpilogueD>;
 using FixedBytes = hwy::HWY_NAMESPACE::Vec<hwy::HWY_NAMESPACE::Repartition<uint8_t, FixedD>>;
 
 inline constexpr int kFixedLanes = static_cast<int>(hwy::HWY_NAMESPACE::MaxLanes(FixedD()));

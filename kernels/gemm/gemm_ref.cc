@@ -1,8 +1,9 @@
 // The truth of Gemm and Qkv: one output at a time, in the order that shared/design.md section 5 fixes.
+#include "octavo/kernels/gemm/gemm_ref.h"
+
 #include <algorithm>
 #include <utility>
 
-#include "octavo/kernels/gemm/gemm.h"
 #include "octavo/quant/numeric/code8.h"
 #include "octavo/quant/numeric/float16.h"
 #include "octavo/quant/numeric/math.h"
@@ -31,18 +32,18 @@ int32_t Accumulate(const GemmInput& x, const PackedWeights& w, int64_t m, int64_
   return acc;
 }
 
-void Store(const GemmOutput& y, int64_t m, int64_t n, float value) {
-  const int64_t index = m * y.stride + n;
+void Store(const GemmOutput& y, int64_t index, float value) {
   if (y.dtype == quant::DType::kF32) {
     static_cast<float*>(y.y)[index] = value;
   } else if (y.dtype == quant::DType::kBF16) {
     static_cast<uint16_t*>(y.y)[index] = quant::F32ToBF16(value);
   } else if (quant::IsFp8(y.dtype)) {
     static_cast<uint8_t*>(y.y)[index] = quant::QuantizeFp8One(value, y.scale, y.dtype);
-  } else if (y.dtype == quant::DType::kU8) {
-    static_cast<uint8_t*>(y.y)[index] = static_cast<uint8_t>(quant::QuantizeOne(value, y.scale, y.zero_point, 0, 255));
   } else {
-    static_cast<int8_t*>(y.y)[index] = static_cast<int8_t>(quant::QuantizeOne(value, y.scale, y.zero_point, -128, 127));
+    const auto [lo, hi] = quant::RangeOf(y.dtype);
+    const int32_t q =
+        quant::QuantizeOne(value, y.scale, y.zero_point, static_cast<int32_t>(lo), static_cast<int32_t>(hi));
+    static_cast<uint8_t*>(y.y)[index] = static_cast<uint8_t>(q);
   }
 }
 
@@ -86,6 +87,14 @@ float ApplyActivation(Activation activation, float x) {
   return x;
 }
 
+void internal::FinishReference(const GemmOutput& y, int64_t m, int64_t n, float value) {
+  if (y.bias != nullptr) value = value + y.bias[n];
+  value = ApplyActivation(y.activation, value);
+  if (y.post_scale != nullptr) value = value * y.post_scale[n];
+  if (y.residual != nullptr) value = value + y.residual[m * y.residual_stride + n];
+  Store(y, m * y.stride + n, value);
+}
+
 void GemmReference(const GemmArgs& args, Range rows, Range blocks) {
   const GemmOutput& y = args.y;
   const int64_t end = std::min(y.w->n(), blocks.end * kColumnBlock);
@@ -93,12 +102,7 @@ void GemmReference(const GemmArgs& args, Range rows, Range blocks) {
     for (int64_t n = blocks.begin * kColumnBlock; n < end; ++n) {
       const float scale =
           (args.x.row_scale != nullptr ? args.x.row_scale[m] : args.x.scale) * y.w_scale[y.w_scale_per_column ? n : 0];
-      float value = static_cast<float>(Accumulate(args.x, *y.w, m, n)) * scale;
-      if (y.bias != nullptr) value = value + y.bias[n];
-      value = ApplyActivation(y.activation, value);
-      if (y.post_scale != nullptr) value = value * y.post_scale[n];
-      if (y.residual != nullptr) value = value + y.residual[m * y.residual_stride + n];
-      Store(y, m, n, value);
+      internal::FinishReference(y, m, n, static_cast<float>(Accumulate(args.x, *y.w, m, n)) * scale);
     }
   }
 }

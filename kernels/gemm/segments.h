@@ -58,7 +58,9 @@ inline int64_t TileStride(int64_t k) {
   const int64_t bytes = (k + 63) / 64 * 64;
   return bytes % 1024 == 0 ? bytes + 64 : bytes;
 }
-inline int64_t TileRowsAtOnce(int64_t k) { return std::clamp<int64_t>(int64_t{192} * 1024 / TileStride(k) / 32 * 32, 32, 128); }
+inline int64_t TileRowsAtOnce(int64_t k) {
+  return std::clamp<int64_t>(int64_t{192} * 1024 / TileStride(k) / 32 * 32, 32, 128);
+}
 
 }  // namespace octavo::kernels::internal
 

@@ -177,7 +177,9 @@ TEST(Catalog, ChoosesAndRefusesFp8) {
   EXPECT_THAT(ChooseLinear(q, Arch::kAvx2).refusal, HasSubstr("the activation is fp8, the weights are s8"));
   LinearQuery integers = Linear();
   integers.y = {DType::kE4M3FN};
-  EXPECT_THAT(ChooseLinear(integers, Arch::kAvx2).refusal, HasSubstr("output 0 is e4m3fn"));
+  EXPECT_EQ(ChooseLinear(integers, Arch::kAvx512Vnni).kernel, "linear_int8_6x64_avx512vnni");
+  integers.y = {DType::kF16};
+  EXPECT_THAT(ChooseLinear(integers, Arch::kAvx2).refusal, HasSubstr("output 0 is f16"));
   LinearQuery three = Qkv();
   three.x = three.w = DType::kE5M2;
   EXPECT_EQ(ChooseQkv(three, Arch::kAvx512).kernel, "qkv_fp8_avx512");

@@ -1,8 +1,10 @@
 // fp8 products: codes against quant/numeric/fp8.h, the reference against double, every form against the reference bit for bit.
 #include "octavo/kernels/fp8/fp8.h"
 
+#include <bit>
 #include <cmath>
 #include <cstring>
+#include <numeric>
 #include <vector>
 
 #include "octavo/kernels/quantize/quantize.h"
@@ -79,7 +81,7 @@ Branch RandomBranch(int64_t m, int64_t k, Activation activation) {
   }
   if (RandomInt(0, 2) == 0) AddResidual(m, b);
   b.y.activation = activation;
-  b.y.dtype = OneOf({DType::kF32, DType::kE4M3FN, DType::kE5M2, DType::kU8, DType::kS8});
+  b.y.dtype = OneOf({DType::kF32, DType::kBF16, DType::kE4M3FN, DType::kE5M2, DType::kU8, DType::kS8});
   b.y.scale = OneOf({0.01f, 0.3f, 5.0f, 0x1p-70f, 0x1p80f});
   b.y.zero_point = b.y.dtype == DType::kU8 ? RandomInt(0, 255) : b.y.dtype == DType::kS8 ? RandomInt(-128, 127) : 0;
   b.y.stride = b.n + RandomInt(0, 5);
@@ -109,7 +111,8 @@ Outputs Compute(Problem& p, Arch arch, bool reference, bool split) {
   Fp8Args args = p.Args();
   Outputs y;
   for (size_t i = 0; i < p.branches.size(); ++i) {
-    const size_t size = p.branches[i].y.dtype == DType::kF32 ? 4 : 1;
+    const DType type = p.branches[i].y.dtype;
+    const size_t size = type == DType::kF32 ? 4 : type == DType::kBF16 ? 2 : 1;
     y.emplace_back(static_cast<size_t>(p.m * p.branches[i].y.stride) * size, 0xAB);
     args.out[i].y.y = y.back().data();
   }
@@ -130,10 +133,13 @@ Outputs Compute(Problem& p, Arch arch, bool reference, bool split) {
 // Floats that are NaN count as equal: which NaN an FPU makes is not in the contract.
 void ExpectEqual(const Problem& p, Outputs got, Outputs want, const char* what) {
   for (size_t i = 0; i < p.branches.size(); ++i) {
-    if (p.branches[i].y.dtype == DType::kF32) {
-      for (Outputs* y : {&got, &want}) {
+    for (Outputs* y : {&got, &want}) {
+      if (p.branches[i].y.dtype == DType::kF32) {
         auto* f = reinterpret_cast<float*>((*y)[i].data());
         for (size_t j = 0; j < (*y)[i].size() / 4; ++j) f[j] = std::isnan(f[j]) ? 0x1p100f : f[j];
+      } else if (p.branches[i].y.dtype == DType::kBF16) {
+        auto* f = reinterpret_cast<uint16_t*>((*y)[i].data());
+        for (size_t j = 0; j < (*y)[i].size() / 2; ++j) f[j] = (f[j] & 0x7fff) > 0x7f80 ? 0x7fc0 : f[j];
       }
     }
     ASSERT_EQ(got[i], want[i]) << what << ": m " << p.m << " k " << p.k << " branch " << i << " n " << p.branches[i].n;
@@ -273,8 +279,8 @@ TEST_F(Fp8PairsTest, KeepTheOrderOfProducts) {
 // Every code, and floats at, beside and between all boundaries, through the kernels of quantize/.
 TEST_P(Fp8Test, QuantizesAndDequantizesAsOnnx) {
   for (const DType t : {DType::kE4M3FN, DType::kE5M2}) {
-    std::vector<uint8_t> codes;
-    for (int i = 0; i < 256; ++i) codes.push_back(static_cast<uint8_t>(i));
+    std::vector<uint8_t> codes(256);
+    std::iota(codes.begin(), codes.end(), uint8_t{0});
     std::vector<float> values(256);
     DequantizeLinear(GetParam(), codes.data(), t, 256, 3.0f, 0, values.data());
     std::vector<float> x = {0.0f,   -0.0f,  INFINITY, -INFINITY, NAN,      -NAN,
@@ -286,7 +292,8 @@ TEST_P(Fp8Test, QuantizesAndDequantizesAsOnnx) {
         ASSERT_TRUE(std::isnan(values[static_cast<size_t>(i)])) << i;
         continue;
       }
-      ASSERT_EQ(std::memcmp(&values[static_cast<size_t>(i)], &want, 4), 0) << Name(t) << " code " << i;
+      ASSERT_EQ(std::bit_cast<uint32_t>(values[static_cast<size_t>(i)]), std::bit_cast<uint32_t>(want))
+          << Name(t) << " code " << i;
       if (!std::isfinite(v)) continue;
       const float next = quant::Fp8ToF32(static_cast<uint8_t>(i + 1), t);
       for (const float f : {v, (v + (std::isfinite(next) ? next : v)) / 2}) {
