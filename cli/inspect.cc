@@ -55,6 +55,7 @@ ordered_json Form(const ir::Graph& g, const ir::Node& n) {
   }
   if (a.Float("softcap", 0.0f) != 0.0f) form["softcap"] = a.Float("softcap", 0.0f);
   form["quantized"] = int8;
+  if (int8 && n.inputs.size() > 16) form["quantized_scores"] = true;
   return form;
 }
 

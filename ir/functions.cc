@@ -160,8 +160,15 @@ ValueId KeyDistance(Body& b) {
   return b.Make(Op::kSub, {columns, b.Make(Op::kUnsqueeze, {rows, b.Ints({1})})});
 }
 
-// Slopes and mask are added, hidden keys get their value.
-ValueId Visible(Body& b, ValueId s, ValueId mask, ValueId keep, ValueId slopes) {
+// Quantized and dequantized with the scale and zero point of these slots; slot 0, or nothing there: as it is.
+ValueId ThroughCodes(Body& b, ValueId x, size_t slot) {
+  if (slot == 0 || !b.In(slot)) return x;
+  const ValueId codes = b.Make(Op::kQuantizeLinear, {x, b.In(slot), b.In(slot + 1)});
+  return b.Make(Op::kDequantizeLinear, {codes, b.In(slot), b.In(slot + 1)});
+}
+
+// Slopes and mask are added, the sum goes through the codes of `codes`, hidden keys get their value.
+ValueId Visible(Body& b, ValueId s, ValueId mask, ValueId keep, ValueId slopes, size_t codes) {
   const int64_t left = b.Int("window_left", -1), right = b.Int("window_right", -1);
   const ValueId distance = slopes || left >= 0 || right >= 0 ? KeyDistance(b) : ValueId{};
   if (slopes) {
@@ -170,6 +177,7 @@ ValueId Visible(Body& b, ValueId s, ValueId mask, ValueId keep, ValueId slopes) 
     mask = mask ? b.Make(Op::kAdd, {bias, mask}) : bias;
   }
   if (mask) s = b.Make(Op::kAdd, {s, mask});
+  s = ThroughCodes(b, s, codes);
   const auto also = [&](ValueId condition) { keep = keep ? b.Make(Op::kAnd, {keep, condition}) : condition; };
   if (left >= 0) also(b.Make(Op::kGreaterOrEqual, {distance, b.Whole(-left)}));
   if (right >= 0) also(b.Make(Op::kLessOrEqual, {distance, b.Whole(right)}));
@@ -202,15 +210,19 @@ Graph SdpaBody(Body b, bool int8) {
   const ValueId v = RepeatHeads(b, SplitHeads(b, in_v, b.Int("v_rank", 4), groups, v_dim), groups, heads, v_dim);
 
   ValueId s = b.Make(Op::kMatMul, {dequantize(q, 3, !fp8), dequantize(kt, 5, !fp8)});
+  s = ThroughCodes(b, s, int8 ? 16 : 0);
   const float scale = b.attrs().Float("scale", 1.0f);
   if (scale != 1.0f) s = b.Make(Op::kMul, {s, b.Scalar(scale)});
+  if (const float c = int8 ? b.attrs().Float("divisor", 0.0f) : 0.0f; c != 0.0f) s = b.Make(Op::kDiv, {s, b.Scalar(c)});
+  s = ThroughCodes(b, s, int8 ? 18 : 0);
   if (const float cap = b.attrs().Float("softcap", 0.0f); cap != 0.0f) {
     s = b.Make(Op::kMul, {b.Make(Op::kTanh, {b.Make(Op::kDiv, {s, b.Scalar(cap)})}), b.Scalar(cap)});
   }
   const size_t mask = int8 ? 13 : 3;
-  s = Visible(b, s, b.In(mask), b.In(mask + 1), b.In(mask + 2));
+  s = Visible(b, s, b.In(mask), b.In(mask + 1), b.In(mask + 2), int8 ? 20 : 0);
   ValueId p = b.Make(Op::kSoftmax, {s}, {{"axis", int64_t{-1}}});
   if (b.Int("nan_guard") != 0) p = b.Make(Op::kWhere, {b.Make(Op::kIsNaN, {p}), b.Scalar(0.0f), p});
+  p = ThroughCodes(b, p, int8 ? 22 : 0);
   if (int8 && (fp8 || b.Int("flash") == 0)) p = dequantize(b.Make(Op::kQuantizeLinear, {p, b.In(9), b.In(10)}), 9);
   ValueId o = b.Make(Op::kMatMul, {p, dequantize(v, 7, !fp8)});
   const auto quantize = [&](bool here) {

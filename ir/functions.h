@@ -14,8 +14,11 @@
 //                 not grow with them; Sdpa: differs from the body by rounding)
 //  SdpaInt8       q k v (u8/s8) | q_scale q_zp k_scale k_zp v_scale v_zp | p_scale p_zp | [o_scale] [o_zp] | [mask]
 //                 input order: q k v q_scale q_zp k_scale k_zp v_scale v_zp p_scale p_zp o_scale o_zp mask keep slopes
+//                 product_scale product_zp scaled_scale scaled_zp masked_scale masked_zp prob_scale prob_zp
 //                 (o_* absent: output f32; mask absent: none). Attributes as Sdpa. Scales f32 scalars, zero points
-//                 scalars of the operand's dtype; p is u8 or s8.
+//                 scalars of the operand's dtype; p is u8 or s8. The last four pairs, u8 or s8, each optional: scores are
+//                 quantized and dequantized behind the product, the scale, the mask and slopes, probabilities behind the guard,
+//                 before p. attribute divisor (float; scores are divided by it behind the scale; 0: not). Neither with fp8 or flash
 //                 flash = 1 (u8 and s8; fp8 stays exact): P is not quantized by the graph's numbers. p_scale and p_zp stand where they
 //                 stood and nothing reads them, so that without the attribute the node is exact again. The body has float P; the
 //                 kernel rounds it to codes relative to the running maximum and is off by at most

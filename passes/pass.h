@@ -30,7 +30,7 @@ struct Candidate {
   std::vector<std::string> nodes;  // source ONNX node names, first the one that names it
   std::string status;              // "fused", "quantized" or "left"
   std::string rule;                // rule that decided; empty: none came near
-  std::string reason;              // one sentence where it is not fused: what, which node, way out
+  std::string reason;              // one sentence where it is not fused: what, which node, way out; fused: what the file itself lost
 };
 
 // Deepest attempt of one rule at one root, for `explain`.

@@ -1,6 +1,8 @@
 #include "octavo/passes/report.h"
 
 #include <algorithm>
+#include <cmath>
+#include <format>
 #include <map>
 #include <set>
 
@@ -43,10 +45,31 @@ class OriginIndex {
     return nullptr;
   }
 
+  const Graph& graph() const { return graph_; }
+
  private:
   const Graph& graph_;
   std::map<std::string, std::vector<NodeId>> index_;
 };
+
+// Empty, or what a file that quantizes scores has lost by it. Static quantization by ONNX Runtime 1.31 takes the lowest float of
+// a mask into the range, so that all visible keys share one code.
+std::string CoarseScores(const Graph& g, const Node& attention) {
+  constexpr size_t kFirst = 16;  // scales behind the product, the scale, the mask (ir/functions.h)
+  static constexpr const char* kScores[] = {"products", "scores", "masked scores"};
+  for (size_t i = 0; attention.op == Op::kSdpaInt8 && i < 3; ++i) {
+    const ir::Tensor* scale = g.ConstantOf(attention.input(kFirst + 2 * i));
+    if (scale == nullptr) continue;
+    const double step = scale->GetDouble(0) * (i == 0 ? double{attention.attrs.Float("scale", 1.0f)} : 1.0);
+    if (step < 1.0) continue;  // the exponential of a step is then below e
+    return std::format(
+        "the file quantizes the {} in steps of {:.3g}, so keys get equal weights{}; leave the scores in float, or "
+        "quantize the "
+        "float model with octavo",
+        kScores[i], step, std::isfinite(step) ? "" : " or NaN");
+  }
+  return {};
+}
 
 // Last rule that made the node.
 std::string RuleOf(const Node& n) {
@@ -101,7 +124,7 @@ void JudgeAttention(Candidate& c, const OriginIndex& index, const Misses& misses
   if (const Node* n = index.Find(c.nodes[0], {Op::kSdpaInt8, Op::kSdpa})) {
     c.status = "fused";
     c.rule = n->op == Op::kSdpaInt8 ? "sdpa_int8" : "sdpa";
-    c.reason.clear();
+    c.reason = CoarseScores(index.graph(), *n);
     return;
   }
   Explain(c, misses, log, "sdpa",

@@ -234,7 +234,7 @@ class FloatAttention : public Kernel {
 class Int8Attention : public Kernel {
  public:
   Int8Attention(kernels::Arch arch, Config config, kernels::SdpaInt8Args params)
-      : arch_(arch), config_(config), params_(params) {}
+      : arch_(arch), config_(config), params_(params), coded_(params.PassesOverScores() || params.prob_codes.exist()) {}
   std::string name() const override {
     return (quant::IsFp8(params_.q_type) ? "sdpa_fp8 "
             : config_.flash              ? "sdpa_int8_flash "
@@ -250,7 +250,8 @@ class Int8Attention : public Kernel {
       return {};
     }
     const kernels::SdpaShape& s = args.shape;
-    const bool decodes = !quant::IsFp8(args.q_type) && s.heads / s.kv_heads * s.q_len <= kernels::kSdpaDecodeRows;
+    const bool decodes =
+        !quant::IsFp8(args.q_type) && !coded_ && s.heads / s.kv_heads * s.q_len <= kernels::kSdpaDecodeRows;
     if (!decodes) return Launch(arch_, args, call);
     if (const std::string why = kernels::SdpaRefusal(args); !why.empty()) return ir::Fail("{}", why);
     if (call.out[0].tensor.size() > 0) DecodeOnThreads(arch_, args, *call.threads);
@@ -261,6 +262,7 @@ class Int8Attention : public Kernel {
   kernels::Arch arch_;
   Config config_;
   kernels::SdpaInt8Args params_;
+  bool coded_;  // scores or probabilities, on the way
 };
 
 bool ReadParams(const Node& node, const CompileContext& c, size_t slot, DType* type, float* scale, int32_t* zero) {
@@ -319,6 +321,14 @@ KernelPtr MakeAttention(const Node& node, const CompileContext& c) {
   if (node.input(11) && !ReadParams(node, c, 11, &p.o_type, &p.o_scale, &p.o_zero_point)) return nullptr;
   for (const DType t : {p.k_type, p.v_type, p.p_type, p.o_type}) {
     if (t != DType::kF32 && quant::IsFp8(t) != fp8) return nullptr;  // the kernels do not mix integers and fp8
+  }
+  p.divisor = a.Float("divisor", 0.0f);
+  if (p.divisor != 0.0f && (config.flash || fp8)) return nullptr;
+  size_t slot = 16;
+  for (kernels::SdpaScoreCodes* codes : {&p.product_codes, &p.scaled_codes, &p.masked_codes, &p.prob_codes}) {
+    if (node.input(slot) && !ReadParams(node, c, slot, &codes->type, &codes->scale, &codes->zero_point)) return nullptr;
+    if (codes->exist() && (config.flash || !quant::IsInt8(codes->type) || fp8)) return nullptr;
+    slot += 2;
   }
   return std::make_unique<Int8Attention>(c.arch, config, p);
 }

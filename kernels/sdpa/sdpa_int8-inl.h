@@ -20,6 +20,7 @@
 #include "octavo/kernels/sdpa/sdpa_rows-inl.h"
 #include "octavo/kernels/sdpa/sdpa_softmax-inl.h"
 #include "octavo/kernels/sdpa/sdpa_tile-inl.h"
+#include "octavo/quant/numeric/rounding.h"
 
 #if HWY_TARGET <= HWY_AVX2
 HWY_BEFORE_NAMESPACE();
@@ -237,7 +238,18 @@ HWY_INLINE ProbQuant ProbQuantOf(const SdpaInt8Args& args) {
   q.high = static_cast<int32_t>(hi) - args.p_zero_point;
   q.divide = !(args.p_scale >= 0x1p-22f && args.p_scale <= 0x1p22f);
   // A NaN quantizes to the lowest value, unless the guard makes it 0.
-  const int32_t centered = args.nan_guard ? 0 : static_cast<int32_t>(lo) - args.p_zero_point;
+  int32_t centered = args.nan_guard ? 0 : static_cast<int32_t>(lo) - args.p_zero_point;
+  if (args.prob_codes.exist()) {
+    const RoundTrip trip = MakeRoundTrip(args.prob_codes.scale, args.prob_codes.zero_point, args.prob_codes.type);
+    const float largest = trip.highest * trip.to.scale;
+    q.divide =
+        q.divide || !(largest <= 1.00001f);  // beyond 1 codes may have to saturate, which the other form excludes
+    if (!args.nan_guard) {
+      centered = quant::QuantizeOne(trip.lowest * trip.to.scale, args.p_scale, args.p_zero_point,
+                                    static_cast<int32_t>(lo), static_cast<int32_t>(hi)) -
+                 args.p_zero_point;
+    }
+  }
   q.nan = E::kPerWord == 4 ? centered + zero : centered;
   return q;
 }
@@ -268,6 +280,15 @@ HWY_INLINE void QuantizeSpan(const ProbQuant& quant, const ScoreRows& rows, size
   std::memset(p, quant.zero, span.begin);
   std::memset(p + span.padded, quant.zero, k16 - span.padded);
   *row_sum += quant.zero * static_cast<int32_t>(span.begin + k16 - span.padded);
+}
+
+// Exponentials to probabilities that have been codes; their sums count as 1 then. Rows without meaning stay so.
+template <size_t kR>
+HWY_NOINLINE void RecodeProbs(const SdpaScoreCodes& codes, const ScoreRows& rows, RowSlots<float>& sum) {
+  for (size_t r = 0; r < kR; ++r) {
+    if (sum[r] == sum[r]) DividePass(rows, r, sum[r]), sum[r] = 1.0f;
+  }
+  CodesPass<kR>(rows, codes);
 }
 
 // The probabilities of kR rows of a span, at p + r * stride.

@@ -58,7 +58,7 @@ inline SdpaLayout MakeSdpaLayout(const SdpaShape& shape, size_t per_word, size_t
 // keys), two roundings add at most 1, so 1.00025 / scale + 1 must be below 257: 1/255 fits, 1/256 does not.
 inline bool ProbPairsFit(const SdpaInt8Args& args) {
   return args.p_zero_point == (args.p_type == quant::DType::kU8 ? 0 : -128) && args.p_scale >= 1 / 255.5f &&
-         args.p_scale <= 0x1p22f && args.shape.k_len <= 65536;
+         args.p_scale <= 0x1p22f && args.shape.k_len <= 65536 && !args.prob_codes.exist();
 }
 
 inline constexpr size_t kDecodeKeys = 64;     // a span (sdpa_window.h); 4 KB of K at head size 64

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <type_traits>
 
 #include "octavo/kernels/sdpa/sdpa_window.h"
 #include "octavo/quant/numeric/math.h"
@@ -27,6 +28,11 @@ int32_t Quantize(float x, quant::DType type, float scale, int32_t zero_point) {
   return quant::QuantizeOne(x, scale, zero_point, static_cast<int32_t>(lo), static_cast<int32_t>(hi));
 }
 
+float ThroughCodes(const SdpaScoreCodes& codes, float s) {
+  if (!codes.exist()) return s;
+  return static_cast<float>(Quantize(s, codes.type, codes.scale, codes.zero_point) - codes.zero_point) * codes.scale;
+}
+
 // Scale, mask and window of one row of scores, in place.
 template <typename Args>
 void Scores(const Args& args, int64_t batch, int64_t head, int64_t row, float* s) {
@@ -35,8 +41,15 @@ void Scores(const Args& args, int64_t batch, int64_t head, int64_t row, float* s
   const SdpaBoolMask& keep = see.keep;
   const KeyRange visible = VisibleKeys(see.window, args.shape, row);
   const int64_t position = row + WindowOffset(see.window, args.shape);
+  const auto coded = [&](SdpaScoreCodes SdpaInt8Args::* codes, float x) {
+    if constexpr (std::is_same_v<Args, SdpaInt8Args>) return ThroughCodes(args.*codes, x);
+    return x;
+  };
   for (int64_t j = 0; j < args.shape.k_len; ++j) {
+    s[j] = coded(&SdpaInt8Args::product_codes, s[j]);
     if (args.scale != 1.0f) s[j] = s[j] * args.scale;
+    if constexpr (std::is_same_v<Args, SdpaInt8Args>) s[j] = args.divisor != 0.0f ? s[j] / args.divisor : s[j];
+    s[j] = coded(&SdpaInt8Args::scaled_codes, s[j]);
     if (args.softcap != 0.0f) s[j] = quant::Tanh(s[j] / args.softcap) * args.softcap;
     float bias = 0.0f;
     if (mask.data != nullptr) {
@@ -47,6 +60,7 @@ void Scores(const Args& args, int64_t batch, int64_t head, int64_t row, float* s
       bias = mask.data != nullptr ? slope + bias : slope;
     }
     if (mask.data != nullptr || see.alibi != nullptr) s[j] = s[j] + bias;
+    s[j] = coded(&SdpaInt8Args::masked_codes, s[j]);
     const bool hidden =
         j < visible.begin || j >= visible.end ||
         (keep.data != nullptr && keep.data[batch * keep.batch + head * keep.head + row * keep.row + j * keep.col] == 0);
@@ -183,7 +197,8 @@ void SdpaReference(const SdpaInt8Args& args, int64_t batch, int64_t head, int64_
       int32_t acc = 0;
       for (int64_t j = 0; j < shape.k_len; ++j) {
         const int64_t v = Offset(args.v_strides, batch, kv_head, j) + c;
-        const int32_t p = Quantize(row[j], args.p_type, args.p_scale, args.p_zero_point) - args.p_zero_point;
+        const float prob = ThroughCodes(args.prob_codes, row[j]);
+        const int32_t p = Quantize(prob, args.p_type, args.p_scale, args.p_zero_point) - args.p_zero_point;
         acc += p * Centered(args.v, args.v_type, v, args.v_zero_point);
       }
       const float y = static_cast<float>(acc) * value_scale;

@@ -202,7 +202,7 @@ HWY_INLINE void ExpPass(const ScoreRows& rows, const float* max, RowSlots<float>
   FoldRows<kR>(total, AddOp(), sum);
 }
 
-// prob = e / sum, over e. NaN rows stay NaN.
+// e / sum, over e. NaN rows stay NaN.
 HWY_INLINE void DividePass(const ScoreRows& rows, size_t r, float sum) {
   const F16 s = Set16(sum);
   float* p = rows.Row(r);

@@ -15,6 +15,7 @@
 #include "octavo/kernels/sdpa/sdpa_layout.h"
 #include "octavo/kernels/sdpa/sdpa_rows-inl.h"
 #include "octavo/kernels/sdpa/sdpa_window.h"
+#include "octavo/kernels/simd/requant-inl.h"
 
 #if HWY_TARGET <= HWY_AVX2
 HWY_BEFORE_NAMESPACE();
@@ -105,6 +106,48 @@ struct ScoreScales {
   }
 };
 
+// Scores, or probabilities, through codes and back.
+template <size_t kR>
+HWY_INLINE void CodesPass(const ScoreRows& rows, const SdpaScoreCodes& codes) {
+  if (!codes.exist()) return;
+  const RoundTrip trip = MakeRoundTrip(codes.scale, codes.zero_point, codes.type);
+  const auto each = [&](auto f) HWY_ATTR {
+    for (size_t r = 0; r < kR; ++r) {
+      float* p = rows.Row(r);
+      for (size_t i = 0; i < rows.keys; i += 16) Store16(Map(f, Load16(p + i)), p + i);
+    }
+  };
+  if (trip.to.divide) {
+    each([&](F16V x) HWY_ATTR { return ThroughCodes<true>(F16D(), trip, x); });
+  } else {
+    each([&](F16V x) HWY_ATTR { return ThroughCodes<false>(F16D(), trip, x); });
+  }
+}
+
+// MaskedScores where scores pass through codes, or are divided: a pass a step, over scores in L1. What stands beyond the keys in between the
+// last one sets anew.
+template <size_t kR>
+HWY_NOINLINE void CodedScores(const Block<SdpaInt8Args>& block, const ScoreRows& rows, size_t begin, float factor,
+                              RowSlots<float>& max) {
+  const SdpaInt8Args& args = block.args;
+  const SdpaVisibility& see = args.visibility;
+  const MaskRows mask = MaskOf(block, begin);
+  ScorePass<kR, true, false, false>(rows, factor, 1.0f, MaskRows{}, max);
+  CodesPass<kR>(rows, args.product_codes);
+  if (args.scale != 1.0f) ScorePass<kR, false, true, false>(rows, 1.0f, args.scale, MaskRows{}, max);
+  for (size_t r = 0; args.divisor != 0.0f && r < kR; ++r) DividePass(rows, r, args.divisor);
+  CodesPass<kR>(rows, args.scaled_codes);
+  if (args.softcap != 0.0f) CapPass<kR>(rows, args.softcap);
+  if (see.alibi != nullptr) {
+    const int64_t position = block.row + internal::WindowOffset(see.window, args.shape);
+    AlibiPass<kR>(rows, static_cast<int64_t>(begin), position, see.alibi[block.head], mask);
+  } else if (mask.data != nullptr) {
+    ScorePass<kR, false, false, true>(rows, 1.0f, 1.0f, mask, max);
+  }
+  CodesPass<kR>(rows, args.masked_codes);
+  ScorePass<kR, false, false, false>(rows, 1.0f, 1.0f, MaskRows{}, max);
+}
+
 // Scores of the keys [begin, end) as if none were hidden. With a cap or slopes between scale and mask, the mask comes in
 // a pass of its own.
 template <size_t kR, bool kInt, class Args>
@@ -115,6 +158,7 @@ HWY_NOINLINE void MaskedScores(const Block<Args>& block, const ScoreRows& all, s
   const float cap = block.args.softcap;
   float scale = block.args.scale;
   if constexpr (kInt) {
+    if (block.args.PassesOverScores()) return CodedScores<kR>(block, rows, begin, factor, max);
     const ScoreScales scales(factor, scale);
     factor = scales.factor, scale = scales.scale;
   }

@@ -188,6 +188,7 @@ bool Int8Block(const Block<SdpaInt8Args>& block, const Int8Plan& plan, const Spa
   }
   RowSlots<int32_t> row_sums[kGroups] = {};
   for (size_t g = 0; g < kGroups; ++g) {
+    if (args.prob_codes.exist()) RecodeProbs<kR>(args.prob_codes, Part(rows_of(g), span.begin, span.end), sum[g]);
     QuantizeSpans<typename E::Values, kR>(plan.quant, rows_of(g), span, l.k16, sum[g], rows_at(l.p_at, l.p_stride, g),
                                           l.p_stride, row_sums[g]);
   }
@@ -306,6 +307,7 @@ bool TileBlock(const Block<SdpaInt8Args>& block, int64_t count, const Int8Plan& 
     RowSlots<float> sum;
     done = done && Softmax<kR, true>(part, score_rows, args.q_scale * args.k_scale, span, sum);
     if (!done) return;
+    if (args.prob_codes.exist()) RecodeProbs<kR>(args.prob_codes, Part(score_rows, span.begin, span.end), sum);
     RowSlots<int32_t> row_sums;
     QuantizeSpans<AmxEngine, kR>(plan.quant, score_rows, span, l.k16, sum, p + at * l.p_stride, l.p_stride, row_sums);
     for (size_t r = 0; r < kR; ++r)

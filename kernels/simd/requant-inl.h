@@ -20,9 +20,8 @@ namespace HWY_NAMESPACE {
 // instead of the 16 cycles of vdivps zmm on Ice Lake. maxps gives its second operand for a NaN, hence NaN -> low.
 // kDivide must be r.divide.
 template <bool kDivide, class DF, class VF = hwy::HWY_NAMESPACE::Vec<DF>>
-HWY_INLINE auto RequantToInt(DF df, const Requant& r, VF x) {
+HWY_INLINE VF RequantQuotient(DF df, const Requant& r, VF x) {
   namespace hn = hwy::HWY_NAMESPACE;
-  const hn::RebindToSigned<DF> di;
   VF q;
   if constexpr (kDivide) {
     q = hn::Div(x, hn::Set(df, r.scale));
@@ -33,7 +32,23 @@ HWY_INLINE auto RequantToInt(DF df, const Requant& r, VF x) {
     q = hn::Mul(x, reciprocal);
     q = hn::MulAdd(hn::NegMulAdd(q, hn::Set(df, r.scale), x), reciprocal, q);
   }
+  return q;
+}
+template <bool kDivide, class DF, class VF = hwy::HWY_NAMESPACE::Vec<DF>>
+HWY_INLINE auto RequantToInt(DF df, const Requant& r, VF x) {
+  namespace hn = hwy::HWY_NAMESPACE;
+  const hn::RebindToSigned<DF> di;
+  const VF q = RequantQuotient<kDivide>(df, r, x);
   return hn::Add(hn::BitCast(di, hn::Add(q, hn::Set(df, kRoundMagic))), hn::Set(di, r.offset));
+}
+
+// x through codes and back; r.to.divide must be kDivide.
+template <bool kDivide, class DF, class VF = hwy::HWY_NAMESPACE::Vec<DF>>
+HWY_INLINE VF ThroughCodes(DF df, const RoundTrip& r, VF x) {
+  namespace hn = hwy::HWY_NAMESPACE;
+  const VF magic = hn::Set(df, kRoundMagic);
+  const VF code = hn::Sub(hn::Add(RequantQuotient<kDivide>(df, r.to, x), magic), magic);
+  return hn::Mul(hn::Min(hn::Max(code, hn::Set(df, r.lowest)), hn::Set(df, r.highest)), hn::Set(df, r.to.scale));
 }
 
 // Bytes that packs of 16 bits have left in the order of 128-bit blocks: dword 4 b + j is block b of vector j and belongs to

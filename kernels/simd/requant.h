@@ -42,6 +42,17 @@ inline Requant MakeRequant(float scale, int32_t zero_point, quant::DType dtype) 
   return r;
 }
 
+// DequantizeLinear(QuantizeLinear(x)).
+struct RoundTrip {
+  Requant to;
+  float lowest, highest;  // codes less the zero point
+};
+inline RoundTrip MakeRoundTrip(float scale, int32_t zero_point, quant::DType dtype) {
+  const auto [lo, hi] = quant::RangeOf(dtype);
+  return {MakeRequant(scale, zero_point, dtype), static_cast<float>(lo - zero_point),
+          static_cast<float>(hi - zero_point)};
+}
+
 }  // namespace octavo::kernels
 
 #endif  // OCTAVO_KERNELS_SIMD_REQUANT_H_

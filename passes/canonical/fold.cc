@@ -1,7 +1,7 @@
 // fold: what can be known before the run is not computed in it.
 // Before: Reshape(x, Concat(Gather(Shape(h), 0), Gather(Shape(h), 1), [-1], [32]))     h [batch, seq, 384]
 // After:  Reshape(x, Constant [0, 0, 12, 32])
-// Untouched: DequantizeLinear of a constant (it says how a weight is stored), control flow, octavo's own ops, results
+// Untouched: DequantizeLinear of a constant (it says how a weight is stored; a single number is none), control flow, octavo's own ops, results
 // that would bloat the model. Integer arithmetic is the interpreter's: Div, Mod and Pow as Python does them on ints.
 #include "octavo/passes/canonical/fold.h"
 
@@ -20,10 +20,13 @@ constexpr double kLargestBytes = 64.0 * (1 << 20);  // a result above it stays a
 constexpr double kLargestGrowth = 4;
 constexpr double kMostMultiplies = 1 << 28;  // about a second in the interpreter's plain loops
 
-bool IsFoldable(const Node& n) {
+bool IsFoldable(const Graph& g, const Node& n) {
   switch (n.op) {
+    case Op::kDequantizeLinear: {
+      const Tensor* codes = g.ConstantOf(n.input(0));
+      return codes != nullptr && codes->size() == 1;
+    }
     case Op::kConstant:
-    case Op::kDequantizeLinear:
     case Op::kIf:
     case Op::kLoop:
     case Op::kScan:
@@ -94,7 +97,7 @@ bool FoldNode(Rewriter& rw, NodeId id, const ir::Inference& inference) {
 bool FoldConstants(Rewriter& rw, NodeId id) {
   const Graph& g = rw.graph();
   const Node& n = g.node(id);
-  if (!IsFoldable(n)) return false;
+  if (!IsFoldable(g, n)) return false;
   std::vector<ir::RtValue> inputs;
   for (ValueId v : n.inputs) {
     const Tensor* t = g.ConstantOf(v);

@@ -1,6 +1,6 @@
 // fold, second part: nodes that hand an input on unchanged.
 // Before: y = Identity(x) | Cast(x) to its own type | Dropout(x) outside training | Reshape/Expand/Transpose/Slice/Pad/
-//         Tile/Concat that changes nothing | x*1, x/1, x-0 | integer x+0
+//         Tile/Concat that changes nothing | x*1, x/1, x-0 | integer x+0 | Where(IsNaN(x), c, x) of dequantized integers
 // After:  x
 // Symbolic shapes decide: "provably the same", never "the same for the shapes seen". x + (+0.0) stays, for it turns -0
 // into +0; x + (-0.0) and x - (+0.0) go. NaN payloads may differ, as ONNX leaves them open.
@@ -94,6 +94,14 @@ bool LosesNothing(DType from, DType to) {
   return (to == DType::kF32 && bits_from <= 16) || (to == DType::kF64 && bits_from <= 32);
 }
 
+// Codes of integers times a finite scale.
+bool IsNeverNan(const Graph& g, ValueId v) {
+  const Node* n = g.Producer(v);
+  if (n == nullptr || n->op != Op::kDequantizeLinear || !IsPlainInteger(DTypeOf(g, n->input(0)))) return false;
+  const auto scale = ConstScalar(g, n->input(1));
+  return scale && std::isfinite(*scale);
+}
+
 bool IsTraining(const Graph& g, const Node& dropout) {
   return dropout.input(2).valid() && !AllAre(g, dropout.input(2), 0);
 }
@@ -112,6 +120,12 @@ ValueId UnchangedInput(const Graph& g, const Node& n) {
                  : ValueId{};
     case Op::kDropout:
       return !IsTraining(g, n) && !HasUses(g, n.output(1)) ? x : ValueId{};
+    case Op::kWhere: {  // a guard against NaN where there can be none
+      const Node* is_nan = g.Producer(x);
+      const ValueId kept = n.input(2);
+      const bool guard = is_nan != nullptr && is_nan->op == Op::kIsNaN && is_nan->input(0) == kept;
+      return guard && IsNeverNan(g, kept) && SameShape(g, kept, y) ? kept : ValueId{};
+    }
     case Op::kNot:
       return g.IsFrom(x, Op::kNot) ? g.Producer(x)->input(0) : ValueId{};
     case Op::kMul:

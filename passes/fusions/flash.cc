@@ -3,7 +3,7 @@
 // The kernel then needs no memory that grows with the keys. Float: rounding differs. int8: the probabilities are no longer
 // quantized by the graph's numbers but relative to the running maximum (kernels/sdpa/sdpa.h has both, with bounds). So no recipe
 // has this pass: it runs where a pipeline names it.
-// Refuses: fp8 attention, which has the exact form only.
+// Refuses: fp8 attention and scores that are quantized or divided, which have the exact form only.
 #include <format>
 
 #include "octavo/passes/fusions/fusions.h"
@@ -13,12 +13,16 @@ namespace octavo::passes::fusions {
 
 Result<bool> UseFlash(Graph& graph, PassContext& context) {
   Rewriter b(graph, "flash");
-  int real = 0, int8 = 0, fp8 = 0;
+  int real = 0, int8 = 0, fp8 = 0, coded = 0;
   for (NodeId id : graph.NodesInOrder()) {
     const Node& n = graph.node(id);
     if ((n.op != Op::kSdpa && n.op != Op::kSdpaInt8) || n.attrs.Int("flash", 0) != 0) continue;
     if (n.op == Op::kSdpaInt8 && quant::IsFp8(graph.value(n.input(0)).type.dtype)) {
       ++fp8;
+      continue;
+    }
+    if (n.op == Op::kSdpaInt8 && (n.inputs.size() > 16 || n.attrs.Float("divisor", 0.0f) != 0.0f)) {
+      ++coded;
       continue;
     }
     ++(n.op == Op::kSdpa ? real : int8);
@@ -29,6 +33,10 @@ Result<bool> UseFlash(Graph& graph, PassContext& context) {
   }
   if (fp8 > 0)
     context.log.push_back(std::format("flash: {} fp8 attentions stay exact, since fp8 has no such form", fp8));
+  if (coded > 0) {
+    context.log.push_back(std::format(
+        "flash: {} attentions whose scores are quantized or divided stay exact: flash has no such steps", coded));
+  }
   return b.changed();
 }
 

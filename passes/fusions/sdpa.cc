@@ -17,7 +17,7 @@ Rule Sdpa() {
   const Var q = r.Input("q", {.dtypes = {ir::DType::kF32}});
   const Var kt = r.Input("kT", {.dtypes = {ir::DType::kF32}});
   const Var v = r.Input("v", {.dtypes = {ir::DType::kF32}});
-  const SdpaMiddle mid = MatchScoresToProbabilities(r, q, kt);
+  const SdpaMiddle mid = MatchScoresToProbabilities(r, q, kt, false);
   r.Root(r.Op("output", Op::kMatMul, {mid.p, v}));
   r.Guard([=](const Match& m) { return CheckHeads(m, q, kt, v, mid); });
   r.Build([=](Rewriter& b, const Match& m) {

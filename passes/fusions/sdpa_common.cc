@@ -7,24 +7,43 @@ namespace octavo::passes::fusions {
 using namespace pattern;  // NOLINT: the vocabulary of rules
 using ir::Op;
 
-SdpaMiddle MatchScoresToProbabilities(RuleBuilder& r, Var q, Var kt) {
+SdpaMiddle MatchScoresToProbabilities(RuleBuilder& r, Var q, Var kt, bool with_codes) {
   SdpaMiddle mid;
-  const Var product = r.MayEscape(r.Op("scores", Op::kMatMul, {q, kt}));
+  const auto coded = [&](int place, const std::string& name, Var x) {
+    if (!with_codes) return x;
+    SdpaMiddle::Codes& codes = mid.codes[place];
+    codes.quantized = r.MayEscape(r.Op(name + "_quantized", Op::kQuantizeLinear, {x}));
+    codes.dequantized = r.MayEscape(r.Op(name + "_dequantized", Op::kDequantizeLinear, {codes.quantized}));
+    return r.Optional(codes.dequantized, x);
+  };
+  const Var product = coded(0, "scores", r.MayEscape(r.Op("scores", Op::kMatMul, {q, kt})));
   mid.scale = r.Scalar("scale");
-  const Var scaled = r.Optional(r.MayEscape(r.AnyOrder("scaled", Op::kMul, product, mid.scale)), product);
+  std::vector<Var> by{r.MayEscape(r.AnyOrder("scaled", Op::kMul, product, mid.scale)), product};
+  if (with_codes) {
+    mid.divisor = r.Scalar("divisor");
+    by.insert(by.begin() + 1, r.MayEscape(r.Op("divided", Op::kDiv, {product, mid.divisor})));
+  }
+  const Var scaled = coded(1, "scaled", r.OneOf("scaled?", by));
   mid.cap = r.Scalar("softcap");
   mid.cap_again = r.Scalar("softcap_again");
   const Var tanh = r.Op("tanh", Op::kTanh, {r.Op("cap_divided", Op::kDiv, {scaled, mid.cap})});
   const Var capped = r.Optional(r.MayEscape(r.AnyOrder("capped", Op::kMul, tanh, mid.cap_again)), scaled);
   mid.mask = r.Input("mask");
-  const Var masked = r.Optional(r.MayEscape(r.AnyOrder("masked", Op::kAdd, capped, mid.mask)), capped);
+  const Var masked =
+      coded(2, "masked", r.Optional(r.MayEscape(r.AnyOrder("masked", Op::kAdd, capped, mid.mask)), capped));
   mid.keep = r.Input("keep");
   mid.hidden = r.Scalar("hidden");
-  const Var kept = r.Optional(r.MayEscape(r.Op("kept", Op::kWhere, {mid.keep, masked, mid.hidden})), masked);
+  const Var where = r.MayEscape(r.Op("kept", Op::kWhere, {mid.keep, masked, mid.hidden}));
+  std::vector<Var> ways{where};
+  if (with_codes) {  // a float graph has only the first way by now (canonical/scores.cc)
+    mid.hide = r.Input("hide");
+    ways.push_back(r.MayEscape(r.Op("not_hidden", Op::kWhere, {mid.hide, mid.hidden, masked})));
+  }
+  const Var kept = r.Optional(coded(4, "kept", r.OneOf("kept?", ways)), masked);
   const Var softmax = r.MayEscape(r.Op("probabilities", Op::kSoftmax, {kept}, LastAxis(-1)));
   mid.guard =
       r.MayEscape(r.Op("nan_guard", Op::kWhere, {r.Op("is_nan", Op::kIsNaN, {softmax}), r.Scalar("zero"), softmax}));
-  mid.p = r.Optional(mid.guard, softmax);
+  mid.p = coded(3, "recoded", r.Optional(mid.guard, softmax));
   return mid;
 }
 
@@ -82,7 +101,9 @@ Verdict CheckHeads(const Match& m, Var q, Var kt, Var v, const SdpaMiddle& mid) 
   if (m.Has(mid.hidden) && !(m.scalar(mid.hidden) < 0.0f)) {
     return Illegal(std::format("hidden keys get the score {}, which is not negative", m.scalar(mid.hidden)));
   }
-  if (Verdict bad = CheckMask(m, mid.keep, ir::DType::kBool, qs->size()); !bad.ok()) return bad;
+  for (Var keep : {mid.keep, mid.hide}) {
+    if (Verdict bad = CheckMask(m, keep, ir::DType::kBool, qs->size()); !bad.ok()) return bad;
+  }
   return CheckMask(m, mid.mask, ir::DType::kF32, qs->size());
 }
 
@@ -105,7 +126,12 @@ ir::Attrs SdpaAttrs(const Match& m, Var q, Var kt, Var v, const SdpaMiddle& mid)
 
 void AddMasks(Rewriter& b, const Match& m, const SdpaMiddle& mid, size_t rank, std::vector<ValueId>* inputs) {
   inputs->push_back(m.Has(mid.mask) ? Lifted(b, m[mid.mask], rank) : ValueId{});
-  inputs->push_back(m.Has(mid.keep) ? Lifted(b, m[mid.keep], rank) : ValueId{});
+  ValueId keep = m.Has(mid.keep) ? m[mid.keep] : ValueId{};
+  if (m.Has(mid.hide)) {
+    keep = b.Create(Op::kNot, {m[mid.hide]});
+    b.graph().SetType(keep, b.graph().value(m[mid.hide]).type);
+  }
+  inputs->push_back(keep ? Lifted(b, keep, rank) : ValueId{});
   while (!inputs->back().valid()) inputs->pop_back();
 }
 

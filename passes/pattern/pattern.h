@@ -53,7 +53,7 @@ class Match {
   explicit Match(const Graph& graph, size_t vars) : graph_(&graph), values_(vars) {}
 
   const Graph& graph() const { return *graph_; }
-  bool Has(Var v) const { return values_[static_cast<size_t>(v)].valid(); }
+  bool Has(Var v) const { return v >= 0 && values_[static_cast<size_t>(v)].valid(); }
   ValueId operator[](Var v) const { return values_[static_cast<size_t>(v)]; }
   // The node that makes the value of an Op pattern.
   NodeId node(Var v) const { return graph_->value((*this)[v]).producer; }

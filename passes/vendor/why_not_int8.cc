@@ -13,21 +13,6 @@ using ir::DType;
 
 namespace {
 
-// Walks from the softmax's input back to the score product; the QuantizeLinear on the way, if there is one.
-const Node* QuantizerOfScores(const Graph& g, const Node& softmax, NodeId product) {
-  std::vector<ValueId> work{softmax.input(0)};
-  for (int steps = 0; !work.empty() && steps < 64; ++steps) {
-    const ValueId v = work.back();
-    work.pop_back();
-    const Node* p = v.valid() ? g.Producer(v) : nullptr;
-    if (p == nullptr || g.value(v).producer == product) continue;
-    if (p->op == Op::kQuantizeLinear && g.ConstantOf(p->input(0)) == nullptr) return p;
-    // Along the first operand only where the second is a mask or a factor; both where it cannot be told.
-    for (ValueId in : p->inputs) work.push_back(in);
-  }
-  return nullptr;
-}
-
 std::string OfOperand(const Graph& g, ValueId v, const char* what) {
   const Node* p = g.Producer(v);
   if (p == nullptr || p->op != Op::kDequantizeLinear) {
@@ -60,12 +45,6 @@ std::string Why(const Graph& g, const AttentionCore& core) {
     if (quant::IsFp8(types[i]) == quant::IsFp8(types[0])) continue;
     return std::format("{} is quantized to {}, Q to {}: the kernels take all integers or all fp8", kOperands[i],
                        quant::Name(types[i]), quant::Name(types[0]));
-  }
-  if (const Node* q = QuantizerOfScores(g, softmax, core.product_qk)) {
-    return std::format(
-        "the scores are quantized too (QuantizeLinear '{}' between product and softmax), and the kernel keeps them in "
-        "float; quantize the float model with octavo, or leave the scores in float",
-        OriginName(*q));
   }
   return {};
 }

@@ -307,6 +307,12 @@ TEST(Quantized, Shared) {
   EXPECT_GE(forms.at("nncf").int8_attention, 20);
   EXPECT_GE(forms.at("ort-qoperator").attention.found, 20);  // left, each with its reason
   EXPECT_GE(forms.at("ort-dynamic").attention.done, 38);
+  // Scores and probabilities pass through codes there.
+  for (const char* form : {"ort-qdq-u8s8", "ort-qdq-s8s8-matmul"}) {
+    EXPECT_GE(forms.at(form).attention.found, 17) << form;
+    EXPECT_EQ(forms.at(form).attention.done, forms.at(form).attention.found) << form;
+    EXPECT_EQ(forms.at(form).int8_attention, forms.at(form).attention.found) << form;
+  }
 }
 
 }  // namespace

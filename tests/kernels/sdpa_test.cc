@@ -20,6 +20,7 @@ void CheckAgainstReference(Arch arch, const SdpaShape& shape, uint32_t seed) {
                std::to_string(shape.k_len) + ", d " + std::to_string(shape.head_size) + ", dv " +
                std::to_string(shape.v_head_size));
   const auto p = MakeProblem(shape, seed);
+  if (std::mt19937 gen(seed + 1); gen() % 3 == 0) SetScoreCodes(&p->int8, gen);
   ASSERT_EQ(SdpaRefusal(p->int8), "");
   ASSERT_EQ(SdpaRefusal(p->real), "");
   const bool floats = p->int8.o_type == DType::kF32;
@@ -209,18 +210,33 @@ INSTANTIATE_TEST_SUITE_P(Archs, SdpaTest, testing::ValuesIn(RunnableArchs()), Na
 struct Row {
   std::vector<double> prob;
   bool defined = true;
+  bool sure = true;  // no score is so near to the middle between two codes that float could take the other one
 };
+
+double ThroughCodes(const SdpaScoreCodes& codes, double s, bool* sure) {
+  if (!codes.exist()) return s;
+  const auto [lo, hi] = quant::RangeOf(codes.type);
+  const double low = static_cast<double>(lo - codes.zero_point), high = static_cast<double>(hi - codes.zero_point);
+  const double t = std::clamp(s / codes.scale, low - 1, high + 1);
+  *sure = *sure && std::fabs(t - std::floor(t) - 0.5) > 1e-4;
+  return std::clamp(std::nearbyint(t), low, high) * codes.scale;
+}
 
 template <typename Args, typename Score>
 Row SoftmaxInDouble(const Args& a, int64_t b, int64_t h, int64_t i, Score score) {
   Row row;
   double max = -kInf;
   for (int64_t j = 0; j < a.shape.k_len; ++j) {
-    double s = score(j) * a.scale;
+    double s = score(j);
+    if constexpr (std::is_same_v<Args, SdpaInt8Args>) s = ThroughCodes(a.product_codes, s, &row.sure);
+    s *= a.scale;
+    if constexpr (std::is_same_v<Args, SdpaInt8Args>) s /= a.divisor != 0.0f ? double{a.divisor} : 1.0;
+    if constexpr (std::is_same_v<Args, SdpaInt8Args>) s = ThroughCodes(a.scaled_codes, s, &row.sure);
     if (a.softcap != 0.0f) s = std::tanh(s / a.softcap) * a.softcap;
     if (a.mask.data != nullptr) s += a.mask.data[b * a.mask.batch + h * a.mask.head + i * a.mask.row + j * a.mask.col];
     if (s < -3.4028235e38)
       s = a.mask.data != nullptr && std::isinf(s) ? s : -3.4028235e38;  // float32 swallows the score
+    if constexpr (std::is_same_v<Args, SdpaInt8Args>) s = ThroughCodes(a.masked_codes, s, &row.sure);
     row.prob.push_back(s);
     max = std::max(max, s);
   }
@@ -274,8 +290,8 @@ TEST(SdpaTruth, FloatIsNearDouble) {
 // Probabilities in double; where one lies within 1e-3 of a rounding boundary, either integer is right.
 TEST(SdpaTruth, Int8IsTheExactProductOfQuantizedProbabilities) {
   double largest = 0;
-  int64_t outputs = 0, exact = 0;
-  for (uint32_t seed = 1; seed <= 200; ++seed) {
+  int64_t outputs = 0, exact = 0, coded = 0;
+  for (uint32_t seed = 1; seed <= 400; ++seed) {
     std::mt19937 gen(seed);
     const auto any = [&](int64_t most) { return static_cast<int64_t>(1 + gen() % most); };
     const SdpaShape shape{any(2), 4, 2, any(9), any(40), any(40), any(40)};
@@ -283,11 +299,17 @@ TEST(SdpaTruth, Int8IsTheExactProductOfQuantizedProbabilities) {
     SdpaInt8Args a = p->int8;
     if (a.p_scale < 1e-3f || a.p_scale > 1) continue;  // saturated or zero throughout: covered by the vector tests
     a.o_type = DType::kF32;
+    if (seed % 2 == 0) SetScoreCodes(&a, gen);
     const auto value = [&](const void* data, DType type, int64_t at, int32_t zero) -> int64_t {
       return (type == DType::kU8 ? static_cast<const uint8_t*>(data)[at] : static_cast<const int8_t*>(data)[at]) - zero;
     };
     const auto bytes = Attend(Arch::kScalar, a, p->out_elements * 4, false);
     const auto [lo, hi] = quant::RangeOf(a.p_type);
+    double nan_code = static_cast<double>(lo - a.p_zero_point);
+    if (a.prob_codes.exist()) {
+      const auto lowest = static_cast<double>(quant::RangeOf(a.prob_codes.type).lo - a.prob_codes.zero_point);
+      nan_code = std::nearbyint(lowest * a.prob_codes.scale / a.p_scale);
+    }
     for (int64_t n = 0; n < shape.batch * shape.heads * shape.q_len; ++n) {
       const int64_t b = n / shape.q_len / shape.heads, h = n / shape.q_len % shape.heads, i = n % shape.q_len;
       const int64_t q = b * a.q_strides.batch + h * a.q_strides.head + i * a.q_strides.row;
@@ -300,17 +322,20 @@ TEST(SdpaTruth, Int8IsTheExactProductOfQuantizedProbabilities) {
         }
         return static_cast<double>(acc) * a.q_scale * a.k_scale;
       });
+      if (!row.sure) continue;
+      coded += a.product_codes.exist() || a.scaled_codes.exist() || a.masked_codes.exist();
       for (int64_t c = 0; c < shape.v_head_size; ++c) {
         double want = 0, slack = 0;
         for (int64_t j = 0; j < shape.k_len; ++j) {
-          double t = row.defined ? row.prob[j] / a.p_scale : 0;
-          const double near = std::fabs(t - std::floor(t) - 0.5);
+          bool sure = true;
+          double t = row.defined ? ThroughCodes(a.prob_codes, row.prob[j], &sure) / a.p_scale : 0;
+          const double near = sure ? std::fabs(t - std::floor(t) - 0.5) : 0;
           t = std::nearbyint(t);
-          if (!row.defined && !a.nan_guard) t = static_cast<double>(lo - a.p_zero_point);
+          if (!row.defined && !a.nan_guard) t = nan_code;
           t = std::clamp(t, double(lo - a.p_zero_point), double(hi - a.p_zero_point));
           const double v = double(value(a.v, a.v_type, at(a.v_strides, j) + c, a.v_zero_point)) * a.p_scale * a.v_scale;
           want += t * v;
-          if (near < 1e-3) slack += std::fabs(v);
+          if (near < 1e-3) slack += std::fabs(v) * (sure ? 1 : 1 + a.prob_codes.scale / a.p_scale);
         }
         float got;
         std::memcpy(&got, &bytes[4 * (b * a.o_strides.batch + h * a.o_strides.head + i * a.o_strides.row + c)], 4);
@@ -320,7 +345,8 @@ TEST(SdpaTruth, Int8IsTheExactProductOfQuantizedProbabilities) {
       }
     }
     // Quantized outputs are QuantizeOne of the float ones.
-    SdpaInt8Args quantized = p->int8;
+    SdpaInt8Args quantized = a;
+    quantized.o_type = p->int8.o_type;
     if (quantized.o_type == DType::kF32) continue;
     const auto bytes8 = Attend(Arch::kScalar, quantized, p->out_elements, false);
     const auto [olo, ohi] = quant::RangeOf(quantized.o_type);
@@ -334,6 +360,7 @@ TEST(SdpaTruth, Int8IsTheExactProductOfQuantizedProbabilities) {
   }
   EXPECT_GT(largest, 1.0);
   EXPECT_GT(exact, outputs / 2);
+  EXPECT_GT(coded, 500);
 }
 
 // Everything at its extreme: the largest sums that are not refused.

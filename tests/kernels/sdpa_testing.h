@@ -159,6 +159,23 @@ inline std::unique_ptr<Problem> MakeProblem(const SdpaShape& shape, uint32_t see
   return p;
 }
 
+// Codes of scores and probabilities, at some of the four places: ranges that hold the scores, saturate most of them, or leave a code or two.
+inline void SetScoreCodes(SdpaInt8Args* a, std::mt19937& gen) {
+  constexpr float kScales[] = {0.02f, 0.1f, 0.37f, 3.0f, 1e-4f, 1e-32f, 1e36f, kInf};
+  for (SdpaScoreCodes* codes : {&a->product_codes, &a->scaled_codes, &a->masked_codes}) {
+    if (gen() % 3 == 0) continue;
+    codes->type = gen() % 2 != 0 ? DType::kU8 : DType::kS8;
+    codes->scale = kScales[gen() % 4 != 0 ? gen() % 3 : gen() % 8];
+    codes->zero_point =
+        static_cast<int32_t>(gen() % 4 != 0 ? 60 + gen() % 140 : gen() % 256) - (codes->type == DType::kS8 ? 128 : 0);
+  }
+  if (gen() % 4 == 0) a->divisor = gen() % 2 != 0 ? 5.656854f : 0.3f;
+  if (gen() % 2 == 0) return;
+  constexpr float kProbScales[] = {1 / 255.0f, 1 / 256.0f, 1 / 127.0f, 0.02f, 0.0011f};
+  a->prob_codes = {DType::kU8, kProbScales[gen() % 5], static_cast<int32_t>(gen() % 3 != 0 ? 0 : gen() % 256)};
+  if (gen() % 3 == 0) a->prob_codes.type = DType::kS8, a->prob_codes.zero_point -= 128;
+}
+
 template <typename Args>
 std::vector<uint8_t> Attend(Arch arch, Args args, size_t out_bytes, bool split) {
   Buffer out(out_bytes), packed(SdpaPackedBytes(arch, args)), scratch(SdpaScratchBytes(arch, args));

@@ -18,6 +18,7 @@ void Check(Arch arch, const SdpaShape& shape, uint32_t seed) {
   std::mt19937 gen(seed + 1);
   const Hidden hidden = MakeHidden(shape, gen);
   p->int8.visibility = p->real.visibility = hidden.see;
+  if (gen() % 3 == 0) SetScoreCodes(&p->int8, gen);
   ASSERT_EQ(SdpaRefusal(p->int8), "");
   const bool floats = p->int8.o_type == DType::kF32, split = seed % 2 != 0;
   const size_t bytes = p->out_elements * (floats ? 4 : 1);

@@ -48,6 +48,29 @@ TEST(CanonicalFold, DequantizeOfAWeightStays) {
   EXPECT_EQ(Check(b.g, Fold), "DequantizeLinear MatMul");
 }
 
+// One number is no weight: ONNX Runtime's static quantization writes the scale of the scores so.
+TEST(CanonicalFold, DequantizeOfANumberIsANumber) {
+  Builder b;
+  const ValueId q = b.g.AddConstant(Tensor::Of<int8_t>(DType::kS8, {}, std::vector<int8_t>{-7}));
+  const ValueId s = b.Op1(Op::kDequantizeLinear, {q, b.F(0.25f), b.g.AddConstant(Tensor::Zeros(DType::kS8, {}))});
+  b.Out(b.Op1(Op::kMul, {b.In("x", {Sym("b"), 3}), s}));
+  EXPECT_EQ(Check(b.g, Fold), "Mul");
+}
+
+TEST(CanonicalFold, AGuardAgainstNanGoesWhereThereCanBeNone) {
+  for (const DType type : {DType::kU8, DType::kE4M3FN}) {
+    for (const bool of_another : {false, true}) {
+      Builder b;
+      const ValueId x = b.In("x", {Sym("b"), 4}), scale = b.F(0.01f), zero = b.g.AddConstant(Tensor::Zeros(type, {}));
+      const ValueId d = b.Op1(Op::kDequantizeLinear, {b.Op1(Op::kQuantizeLinear, {x, scale, zero}), scale, zero});
+      const ValueId nan = b.Op1(Op::kIsNaN, {of_another ? x : d});
+      b.Out(b.Op1(Op::kWhere, {nan, b.F(0.0f), d}));
+      const bool goes = type == DType::kU8 && !of_another;
+      EXPECT_EQ(Check(b.g, Fold), std::string("QuantizeLinear DequantizeLinear") + (goes ? "" : " IsNaN Where"));
+    }
+  }
+}
+
 TEST(CanonicalFold, NothingHuge) {
   Builder b;
   const ValueId x = b.In("x", {Sym("b"), 1});

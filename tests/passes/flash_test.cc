@@ -41,5 +41,22 @@ TEST(Flash, MarksFloatAndIntegersAndLeavesFp8) {
   EXPECT_FALSE(UseFlash(g, context).value_or(true));
 }
 
+TEST(Flash, LeavesQuantizedScores) {
+  Graph g;
+  const NodeId id = Attend(g, "coded", DType::kU8);
+  std::vector<ValueId> in = g.node(id).inputs;
+  in.resize(16);
+  in.push_back(in[3]), in.push_back(in[4]);
+  const NodeId coded = g.AddNode(Op::kSdpaInt8, std::move(in), 1, g.node(id).attrs);
+  g.AddOutput("y", g.node(coded).output());
+  PassContext context;
+  EXPECT_TRUE(UseFlash(g, context).value_or(false));
+  EXPECT_EQ(g.node(id).attrs.Int("flash", 0), 1);
+  EXPECT_EQ(g.node(coded).attrs.Int("flash", 0), 0);
+  ASSERT_EQ(context.log.size(), 2u);
+  EXPECT_NE(context.log[1].find("1 attentions whose scores are quantized or divided stay exact"), std::string::npos)
+      << context.log[1];
+}
+
 }  // namespace
 }  // namespace octavo::passes::fusions

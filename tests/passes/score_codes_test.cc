@@ -1,0 +1,256 @@
+// Attention whose scores and probabilities pass through codes on the way, as ONNX Runtime's static quantization writes it:
+// the int8 rule fires at every set of places, the fused op means what stood there, and each guard has its sentence.
+#include <gtest/gtest.h>
+
+#include <limits>
+#include <random>
+#include <set>
+
+#include "octavo/ir/infer.h"
+#include "octavo/ir/interpret.h"
+#include "octavo/passes/fusions/fusions.h"
+#include "octavo/passes/report.h"
+#include "octavo/quant/numeric/code8.h"
+
+namespace octavo::passes::fusions {
+namespace {
+
+using ir::DType;
+using ir::Tensor;
+
+constexpr int64_t kBatch = 2, kHeads = 3, kRows = 7, kDim = 8;
+
+struct Form {
+  bool codes[4] = {};  // behind the product, the scale, the mask, the Softmax
+  bool scale = true, mask = true;
+  bool divide = false;      // instead of the scale
+  bool keep = false;        // Where(keep, ., -1e4) before the Softmax
+  bool hide = false;        // as Where(hide, -1e4, .)
+  bool kept_codes = false;  // behind it
+  DType operands = DType::kU8, scores = DType::kU8;
+  float other_scale = 0;    // of the DequantizeLinear behind the product; 0: the same
+  bool per_tensor = true;   // the codes behind the product
+  bool causal = false;      // a mask that could be a window
+  bool read_twice = false;  // the codes of P are an output too
+  float masked_scale = 0.06f, prob_scale = 1 / 255.0f;
+  int kept_zero = 170;
+};
+
+struct Maker {
+  Graph g;
+  std::mt19937 rng{5};
+
+  ValueId Node(Op op, std::vector<ValueId> in, ir::Attrs attrs = {}) {
+    return g.node(g.AddNode(op, std::move(in), 1, std::move(attrs), "n" + std::to_string(g.node_count()))).output();
+  }
+  ValueId Real(float v) { return g.AddConstant(Tensor::ScalarF32(v)); }
+  ValueId Ints(std::vector<int64_t> v) {
+    const auto n = static_cast<int64_t>(v.size());
+    return g.AddConstant(Tensor::S64({n}, std::move(v)));
+  }
+  ValueId Zero(DType t, int64_t code) {
+    Tensor zero = Tensor::Zeros(t, {});
+    if (quant::IsInt8(t)) zero.mutable_as<uint8_t>()[0] = static_cast<uint8_t>(code - (t == DType::kS8 ? 128 : 0));
+    return g.AddConstant(std::move(zero));
+  }
+  ValueId Codes(ValueId x, ValueId scale, ValueId zero, ValueId back = {}) {
+    return Node(Op::kDequantizeLinear, {Node(Op::kQuantizeLinear, {x, scale, zero}), back ? back : scale, zero});
+  }
+  ValueId Operand(const std::string& name, DType t, ir::SymShape shape) {
+    return Codes(g.AddInput(name, {DType::kF32, std::move(shape)}), Real(0.02f), Zero(t, 121));
+  }
+};
+
+// key > query, as exporters write it.
+ValueId Causal(Maker& m) {
+  const ValueId range =
+      m.Node(Op::kRange, {m.g.AddConstant(Tensor::S64({}, {0})), m.g.AddConstant(Tensor::S64({}, {kRows})),
+                          m.g.AddConstant(Tensor::S64({}, {1}))});
+  const ValueId rows = m.Node(Op::kUnsqueeze, {range, m.Ints({1})});
+  return m.Node(Op::kWhere,
+                {m.Node(Op::kLessOrEqual, {range, rows}), m.Real(0), m.Real(std::numeric_limits<float>::lowest())});
+}
+
+Graph Make(const Form& f) {
+  Maker m;
+  m.g.info.opsets[""] = 21;
+  const ValueId q = m.Operand("q", f.operands, {kBatch, kHeads, kRows, kDim}),
+                kt = m.Operand("k", f.operands, {kBatch, kHeads, kDim, kRows}),
+                v = m.Operand("v", f.operands, {kBatch, kHeads, kRows, kDim});
+  ValueId s = m.Node(Op::kMatMul, {q, kt});
+  if (f.codes[0]) {
+    ValueId scale = m.Real(0.11f), zero = m.Zero(f.scores, 100);
+    if (!f.per_tensor) {
+      scale = m.g.AddConstant(Tensor::F32({kRows}, std::vector<float>(kRows, 0.11f)));
+      zero = m.g.AddConstant(Tensor::Zeros(f.scores, {kRows}));
+    }
+    s = m.Codes(s, scale, zero, f.other_scale != 0 ? m.Real(f.other_scale) : ValueId{});
+  }
+  if (f.scale) s = m.Node(f.divide ? Op::kDiv : Op::kMul, {s, m.Real(f.divide ? 2.7f : 0.37f)});
+  if (f.codes[1]) s = m.Codes(s, m.Real(0.05f), m.Zero(f.scores, 140));
+  if (f.mask) {
+    const ValueId mask =
+        f.causal ? Causal(m) : m.g.AddInput("mask", {DType::kF32, ir::SymShape{kBatch, 1, kRows, kRows}});
+    s = m.Node(Op::kAdd, {mask, s});
+  }
+  if (f.codes[2]) s = m.Codes(s, m.Real(f.masked_scale), m.Zero(f.scores, 170));
+  if (f.keep) {
+    const ValueId keep = m.g.AddInput("keep", {DType::kBool, ir::SymShape{kBatch, 1, 1, kRows}});
+    const ValueId low = m.Real(-1e4f);
+    s = m.Node(Op::kWhere, {keep, f.hide ? low : s, f.hide ? s : low});
+  }
+  if (f.kept_codes) s = m.Codes(s, m.Real(f.masked_scale), m.Zero(f.scores, static_cast<int64_t>(f.kept_zero)));
+  ValueId p = m.Node(Op::kSoftmax, {s}, {{"axis", int64_t{-1}}});
+  if (f.codes[3]) p = m.Codes(p, m.Real(f.prob_scale), m.Zero(f.scores, 0));
+  const ValueId p_scale = m.Real(0.0031f), p_zero = m.Zero(f.operands, 0);
+  const ValueId pq = m.Node(Op::kQuantizeLinear, {p, p_scale, p_zero});
+  const ValueId y = m.Node(Op::kMatMul, {m.Node(Op::kDequantizeLinear, {pq, p_scale, p_zero}), v});
+  m.g.AddOutput("y", m.Node(Op::kQuantizeLinear, {y, m.Real(0.013f), m.Zero(f.operands, 128)}));
+  if (f.read_twice) m.g.AddOutput("p", pq);
+  return std::move(m.g);
+}
+
+struct Fused {
+  Graph graph;
+  int cores = 0;
+  std::string reasons;
+};
+Fused Fuse(const Graph& g) {
+  Fused f{g};
+  EXPECT_TRUE(ir::Inference::Run(f.graph).has_value());
+  std::vector<NearMiss> misses;
+  PassContext context;
+  context.misses = &misses;
+  const auto changed = FuseInt8(f.graph, context);
+  EXPECT_TRUE(changed.has_value()) << changed.error().message;
+  for (NodeId id : f.graph.NodesInOrder()) f.cores += f.graph.node(id).op == Op::kSdpaInt8;
+  for (const NearMiss& miss : misses) f.reasons += miss.reason + "\n";
+  return f;
+}
+
+void ExpectSameBits(const Graph& before, const Graph& after) {
+  std::mt19937 rng(9);
+  std::normal_distribution<float> normal;
+  ir::TensorMap inputs;
+  for (ValueId v : before.inputs()) {
+    ir::Shape shape;
+    for (const ir::Dim& d : *before.value(v).type.shape) shape.push_back(d.number());
+    const bool keep = before.value(v).type.dtype == DType::kBool;
+    Tensor t = Tensor::Empty(keep ? DType::kBool : DType::kF32, shape);
+    if (keep) {
+      for (uint8_t& x : t.mutable_as<uint8_t>()) x = rng() % 4 != 0;
+      inputs[before.value(v).name] = t;
+      continue;
+    }
+    const bool mask = before.value(v).name == "mask";
+    for (float& x : t.mutable_as<float>())
+      x = mask && rng() % 4 == 0 ? -std::numeric_limits<float>::infinity() : normal(rng);
+    inputs[before.value(v).name] = t;
+  }
+  const auto want = ir::Interpret(before, inputs), got = ir::Interpret(after, inputs);
+  ASSERT_TRUE(want) << want.error().message;
+  ASSERT_TRUE(got) << got.error().message;
+  for (size_t i = 0; i < want->size(); ++i) EXPECT_TRUE((*want)[i].SameBits((*got)[i])) << "output " << i;
+  std::set<int64_t> codes;
+  for (int64_t i = 0; i < (*want)[0].size(); ++i) codes.insert(static_cast<int64_t>((*want)[0].GetDouble(i)));
+  EXPECT_GT(codes.size(), 20u);  // one value everywhere would agree with anything
+}
+
+TEST(ScoreCodes, FuseAtEverySetOfPlaces) {
+  for (int places = 0; places < 16; ++places) {
+    for (int parts = 0; parts < 4; ++parts) {
+      SCOPED_TRACE("places " + std::to_string(places) + ", parts " + std::to_string(parts));
+      Form f{.scale = (parts & 1) != 0, .mask = (parts & 2) != 0};
+      for (int i = 0; i < 4; ++i) f.codes[i] = (places >> i & 1) != 0;
+      f.scores = places % 3 == 0 ? DType::kS8 : DType::kU8;
+      // Without a scale two pairs would follow each other, with other numbers: nothing writes that.
+      if (f.codes[0] && f.codes[1] && !f.scale) continue;
+      if (!f.mask && f.codes[2] && (f.codes[1] || (f.codes[0] && !f.scale))) continue;
+      const Graph before = Make(f);
+      const Fused after = Fuse(before);
+      ASSERT_EQ(after.cores, 1) << after.reasons;
+      ExpectSameBits(before, after.graph);
+    }
+  }
+}
+
+TEST(ScoreCodes, DivisionsAndBoolMasks) {
+  for (int form = 0; form < 16; ++form) {
+    SCOPED_TRACE("form " + std::to_string(form));
+    const bool kept_codes = (form & 1) != 0;
+    const bool mask = (form & 8) != 0;  // without it the codes before the Where are those of the scale
+    const Form f{.codes = {(form & 2) != 0, (form & 4) != 0, !kept_codes || !mask, false},
+                 .mask = mask,
+                 .divide = true,
+                 .keep = true,
+                 .hide = (form & 6) == 2,
+                 .kept_codes = kept_codes};
+    if (!f.mask && f.codes[1] && f.codes[2]) continue;
+    const Graph before = Make(f);
+    const Fused after = Fuse(before);
+    ASSERT_EQ(after.cores, 1) << after.reasons;
+    ExpectSameBits(before, after.graph);
+  }
+}
+
+TEST(ScoreCodes, TheCodesOfPMayHaveOtherReaders) {
+  const Graph before = Make({.codes = {true, false, true, false}, .read_twice = true});
+  const Fused after = Fuse(before);
+  ASSERT_EQ(after.cores, 1) << after.reasons;
+  ExpectSameBits(before, after.graph);
+}
+
+TEST(ScoreCodes, EachGuardHasItsSentence) {
+  const auto refused = [](const Form& f, const char* reason) {
+    const Fused after = Fuse(Make(f));
+    EXPECT_EQ(after.cores, 0) << reason;
+    EXPECT_NE(after.reasons.find(reason), std::string::npos) << after.reasons;
+  };
+  refused({.codes = {true}, .scores = DType::kU16}, "the scores are quantized to u16; the kernel takes u8 and s8");
+  refused({.codes = {true}, .operands = DType::kE4M3FN}, "the kernel takes u8 and s8, in integer attention");
+  refused({.codes = {true}, .other_scale = 0.12f},
+          "the scores are quantized and dequantized with different parameters");
+  refused({.codes = {true}, .per_tensor = false}, "the scores is not quantized per tensor with a constant scale");
+  refused({.divide = true, .operands = DType::kE4M3FN}, "the scores are divided, for which fp8 attention has no step");
+  refused({.codes = {false, true, true, false}, .keep = true, .kept_codes = true},
+          "the scores are quantized before and behind the Where");
+  refused({.keep = true, .kept_codes = true, .kept_zero = 0}, "hidden keys get the score 0, which is not negative");
+  refused({.codes = {false, false, false, true}, .prob_scale = std::numeric_limits<float>::infinity()},
+          "the probabilities are quantized with the scale inf");
+}
+
+// ONNX Runtime takes the lowest float of a mask into the range of what it quantizes; the bits stay, and the report says so.
+TEST(ScoreCodes, CoarseStepsAreReported) {
+  constexpr float kInf = std::numeric_limits<float>::infinity();
+  for (const auto& [scale, said] :
+       {std::pair{0.06f, ""},
+        {1.33e36f, "the file quantizes the masked scores in steps of 1.33e+36, so keys get equal weights;"},
+        {kInf, "in steps of inf, so keys get equal weights or NaN;"}}) {
+    const Graph before = Make({.codes = {true, false, true, false}, .masked_scale = scale});
+    Report report = TakeInventory(before);
+    const Fused after = Fuse(before);
+    ASSERT_EQ(after.cores, 1) << after.reasons;
+    Judge(after.graph, {}, {}, report);
+    ASSERT_FALSE(report.candidates.empty());
+    EXPECT_EQ(report.candidates[0].status, "fused");
+    EXPECT_EQ(report.candidates[0].reason.empty(), std::string(said).empty()) << report.candidates[0].reason;
+    EXPECT_NE(report.candidates[0].reason.find(said), std::string::npos) << report.candidates[0].reason;
+  }
+}
+
+// Where the sum of scores and mask becomes codes, a hidden key gets the lowest code and not `low`.
+TEST(ScoreCodes, AMaskBeforeCodesIsNoWindow) {
+  for (const bool masked_codes : {false, true}) {
+    const Graph before = Make({.codes = {true, false, masked_codes, false}, .causal = true});
+    Fused after = Fuse(before);
+    ASSERT_EQ(after.cores, 1) << after.reasons;
+    PassContext context;
+    const auto lifted = FuseWindows(after.graph, context);
+    ASSERT_TRUE(lifted.has_value());
+    EXPECT_EQ(*lifted, !masked_codes);
+    ExpectSameBits(before, after.graph);
+  }
+}
+
+}  // namespace
+}  // namespace octavo::passes::fusions
