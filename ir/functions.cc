@@ -133,6 +133,11 @@ Graph LinearBlockedBody(Body b) {
   return b.Finish({y});
 }
 
+Graph LookupBody(Body b) {
+  const ValueId index = b.Make(Op::kCast, {b.In(0)}, {{"to", static_cast<int64_t>(DType::kS64)}});
+  return b.Finish({b.Make(Op::kGather, {b.In(1), index}, {{"axis", int64_t{0}}})});
+}
+
 // Head split of operand `x` of rank `rank` with `heads` heads of `dim`: [B,S,H*D] -> [B,H,S,D]; rank 4 is left alone.
 ValueId SplitHeads(Body& b, ValueId x, int64_t rank, int64_t heads, int64_t dim) {
   if (rank == 4) return x;
@@ -267,6 +272,8 @@ Result<Graph> BodyOf(const Graph& graph, const Node& node) {
   switch (node.op) {
     case Op::kLinearInt8:
       return LinearInt8Body({graph, node});
+    case Op::kLookup:
+      return LookupBody({graph, node});
     case Op::kQuantizeTokens:
       return QuantizeTokensBody({graph, node});
     case Op::kLinearBlocked:

@@ -39,6 +39,8 @@
 //                 rms = 1 RMSNormalization, without beta
 //  NormQuant      x [skip] gamma [beta] q_scale q_zp [q_gamma] [q_beta] -> y f32 (optional output), quantized y (u8, s8 or fp8),
 //                 [x + skip]. With q_gamma the quantized output has its own gamma and beta. Attributes as SkipLayerNorm.
+//  Lookup         x table: x u8 or s8, table u8 or s8 [256] -> table[x], of the shape of x; negative x count from its end, so that the
+//                 index is the byte of x
 #ifndef OCTAVO_IR_FUNCTIONS_H_
 #define OCTAVO_IR_FUNCTIONS_H_
 

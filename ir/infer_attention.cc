@@ -100,6 +100,14 @@ Status Project(Inferrer& c, size_t output, size_t weight, DType dtype) {
   return {};
 }
 
+Status Lookup(Inferrer& c) {
+  const SymShape* table = c.ShapeOf(1);
+  if (table != nullptr && !(table->size() == 1 && ProvablyEqual((*table)[0], Dim(256))))
+    return c.Refuse("the table has shape {}, expected 256 codes", ToString(*table));
+  c.Set(0, c.DtypeOf(1), c.CopyOf(0));
+  return {};
+}
+
 // One scale a row.
 Status QuantizeTokens(Inferrer& c) {
   MaybeShape scale = c.CopyOf(0);
@@ -166,6 +174,8 @@ Rule AttentionRule(Op op) {
       return LinearBlocked;
     case Op::kLinearInt8:
       return LinearInt8;
+    case Op::kLookup:
+      return Lookup;
     case Op::kNormQuant:
       return NormQuant;
     case Op::kQuantizeTokens:

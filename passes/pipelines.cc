@@ -51,6 +51,8 @@ const std::vector<Pass>& AllPasses() {
     all->push_back({"fuse_weights", fusions::FuseWeights, "products with weights in blocks become one op"});
     all->push_back({"fuse_int8", fusions::FuseInt8, "Q/DQ attention, linears and norms become int8 ops; exact"});
     all->push_back({"qkv_int8", fusions::FuseQkvInt8, "int8 projections of one attention become one op; exact"});
+    all->push_back({"tables", fusions::FuseTables,
+                    "element-wise functions between codes of 8 bits become tables of 256 codes; exact"});
     all->push_back({"windows", fusions::FuseWindows,
                     "causal and window masks become attributes of attention; exact for finite scores"});
     all->push_back({"flash", fusions::UseFlash,
@@ -94,8 +96,8 @@ Result<Pipeline> PipelineOfRecipe(std::string_view recipe) {
   }
   // For graphs that arrive quantized: no scale is chosen, none is changed.
   if (recipe == "quantized") {
-    return Pipeline{{"canonical", "integer_form", "fuse_around", "canonical", "fuse_int8", "qkv_int8", "fuse_weights",
-                     "why_not_int8", "fuse_left", "windows", "cse", "dce"}};
+    return Pipeline{{"canonical", "integer_form", "fuse_around", "canonical", "fuse_int8", "qkv_int8", "tables",
+                     "fuse_weights", "why_not_int8", "fuse_left", "windows", "cse", "dce"}};
   }
   return ir::Fail("there is no recipe '{}': use float, int8, fp8, dynamic, quantized, weights4 or weights8", recipe);
 }

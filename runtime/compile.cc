@@ -50,6 +50,8 @@ KernelPtr MakeKernel(const Node& node, const CompileContext& c) {
       return MakeDynamicQuantize(node, c);
     case Op::kQuantizeTokens:
       return MakeQuantizeTokens(node, c);
+    case Op::kLookup:
+      return MakeLookup(node, c);
     case Op::kTensorScatter:
       return MakeCacheWrite(node, c);
     default:

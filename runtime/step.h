@@ -75,6 +75,7 @@ KernelPtr MakeMatMul(const Node& node, const CompileContext& c);           // f3
 KernelPtr MakeQuantize(const Node& node, const CompileContext& c);         // Quantize-, DequantizeLinear per tensor
 KernelPtr MakeDynamicQuantize(const Node& node, const CompileContext& c);  // DynamicQuantizeLinear
 KernelPtr MakeQuantizeTokens(const Node& node, const CompileContext& c);   // QuantizeTokens
+KernelPtr MakeLookup(const Node& node, const CompileContext& c);           // Lookup
 KernelPtr MakeCacheWrite(const Node& node, const CompileContext& c);       // TensorScatter
 KernelPtr MakeInterpreted(const Graph& graph, ir::NodeId node);
 

@@ -1,4 +1,4 @@
-// float32 element-wise kernels. Every Arch gives the bits of the scalar form: IEEE operations in the order written, and
+// Element-wise kernels, float32 but for Lookup. Every Arch gives the bits of the scalar form: IEEE operations in the order written, and
 // quant/numeric/math.h for the functions.
 #ifndef OCTAVO_KERNELS_ELEMENTWISE_ELEMENTWISE_H_
 #define OCTAVO_KERNELS_ELEMENTWISE_ELEMENTWISE_H_
@@ -34,6 +34,9 @@ enum class BinaryOp : uint8_t {
   kSub,
 };
 inline constexpr int kBinaryOps = 6;
+
+// y[i] = table[x[i]], bytes; y may be x.
+void Lookup(Arch arch, const uint8_t* x, const uint8_t (&table)[256], uint8_t* y, int64_t n);
 
 // y[i] = op(x[i]); y may be x.
 void Unary(Arch arch, UnaryOp op, const float* x, float* y, int64_t n);

@@ -57,6 +57,10 @@ float ApplyBinary(BinaryOp op, float a, float b) {
 
 }  // namespace
 
+void LookupReference(const uint8_t* x, const uint8_t* table, uint8_t* y, int64_t n) {
+  for (int64_t i = 0; i < n; ++i) y[i] = table[x[i]];
+}
+
 void UnaryReference(UnaryOp op, const float* x, float* y, int64_t n) {
   for (int64_t i = 0; i < n; ++i) y[i] = ApplyUnary(op, x[i]);
 }

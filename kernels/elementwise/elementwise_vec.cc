@@ -104,6 +104,23 @@ void BinaryVec(BinaryOp op, const Operand& a, const Operand& b, float* y, int64_
   kOps[static_cast<int>(op)](a, b, y, y_row, begin, end, cols);
 }
 
+#if HWY_TARGET <= HWY_AVX3_DL
+// The table in four registers: two lookups of 128 bytes and a choice by the top bit.
+void LookupVec(const uint8_t* x, const uint8_t* table, uint8_t* y, int64_t n) {
+  const hn::Full512<uint8_t> d;
+  const __m512i t0 = _mm512_loadu_si512(table), t1 = _mm512_loadu_si512(table + 64);
+  const __m512i t2 = _mm512_loadu_si512(table + 128), t3 = _mm512_loadu_si512(table + 192);
+  const auto at = [&](hn::Vec512<uint8_t> v) HWY_ATTR {
+    const __m512i low = _mm512_permutex2var_epi8(t0, v.raw, t1), high = _mm512_permutex2var_epi8(t2, v.raw, t3);
+    return hn::Vec512<uint8_t>{_mm512_mask_mov_epi8(low, _mm512_movepi8_mask(v.raw), high)};
+  };
+  int64_t i = 0;
+  for (; i + 64 <= n; i += 64) hn::StoreU(at(hn::LoadU(d, x + i)), d, y + i);
+  const auto rest = static_cast<size_t>(n - i);
+  if (rest != 0) hn::StoreN(at(hn::LoadN(d, x + i, rest)), d, y + i, rest);
+}
+#endif
+
 }  // namespace HWY_NAMESPACE
 }  // namespace octavo::kernels
 HWY_AFTER_NAMESPACE();
@@ -120,7 +137,15 @@ constexpr PerArch<decltype(internal::UnaryReference)> kUnary = {&internal::Unary
 constexpr PerArch<decltype(internal::BinaryReference)> kBinary = {&internal::BinaryReference, &N_AVX2::BinaryVec,
                                                                   &N_AVX3::BinaryVec, &N_AVX3_DL::BinaryVec};
 
+// Two loads a byte: 16 lookups of 16 bytes would not be faster.
+constexpr PerArch<decltype(internal::LookupReference)> kLookup = {
+    &internal::LookupReference, &internal::LookupReference, &internal::LookupReference, &N_AVX3_DL::LookupVec};
+
 }  // namespace
+
+void Lookup(Arch arch, const uint8_t* x, const uint8_t (&table)[256], uint8_t* y, int64_t n) {
+  kLookup[arch](x, table, y, n);
+}
 
 void Unary(Arch arch, UnaryOp op, const float* x, float* y, int64_t n) { kUnary[arch](op, x, y, n); }
 

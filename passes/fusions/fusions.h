@@ -54,6 +54,8 @@ Result<bool> UseFlash(Graph& graph, PassContext& context);
 Result<bool> FuseWeights(Graph& graph, PassContext& context);
 // Two norms of one sum, one of them quantized -> one NormQuant. FuseInt8 ends with it.
 Result<bool> FuseTwinNorms(Graph& graph, PassContext& context);
+// Element-wise chains from codes of 8 bits to codes of 8 bits -> Lookup.
+Result<bool> FuseTables(Graph& graph, PassContext& context);
 // 2..8 LinearInt8 of one activation, at least two of which feed one attention -> QkvInt8.
 Result<bool> FuseQkvInt8(Graph& graph, PassContext& context);
 // The same in float: one MatMul over the concatenated weights and a Split.

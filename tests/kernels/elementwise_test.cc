@@ -150,6 +150,19 @@ TEST_P(ElementwiseTest, BinaryBroadcastsRowsAndColumns) {
 }
 
 std::string NameOf(const testing::TestParamInfo<Arch>& info) { return std::string(Name(info.param)); }
+TEST_P(ElementwiseTest, LookupTakesEveryByteForEveryLength) {
+  std::mt19937 gen(11);
+  uint8_t table[256];
+  for (uint8_t& t : table) t = static_cast<uint8_t>(gen());
+  for (int64_t n = 0; n <= 300; ++n) {
+    std::vector<uint8_t> x(static_cast<size_t>(n)), y(x.size() + 1, 0xA5);
+    for (size_t i = 0; i < x.size(); ++i) x[i] = static_cast<uint8_t>(i + static_cast<size_t>(n) * 37);
+    Lookup(GetParam(), x.data(), table, y.data(), n);
+    for (size_t i = 0; i < x.size(); ++i) ASSERT_EQ(y[i], table[x[i]]) << "byte " << i << " of " << n;
+    ASSERT_EQ(y.back(), 0xA5);
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(Archs, ElementwiseTest, testing::ValuesIn(SupportedArchs()), NameOf);
 
 }  // namespace
