@@ -55,18 +55,19 @@ class OriginIndex {
 // Empty, or what a file that quantizes scores has lost by it. Static quantization by ONNX Runtime 1.31 takes the lowest float of
 // a mask into the range, so that all visible keys share one code.
 std::string CoarseScores(const Graph& g, const Node& attention) {
-  constexpr size_t kFirst = 16;  // scales behind the product, the scale, the mask (ir/functions.h)
   static constexpr const char* kScores[] = {"products", "scores", "masked scores"};
-  for (size_t i = 0; attention.op == Op::kSdpaInt8 && i < 3; ++i) {
-    const ir::Tensor* scale = g.ConstantOf(attention.input(kFirst + 2 * i));
-    if (scale == nullptr) continue;
-    const double step = scale->GetDouble(0) * (i == 0 ? double{attention.attrs.Float("scale", 1.0f)} : 1.0);
-    if (step < 1.0) continue;  // the exponential of a step is then below e
+  size_t slot = 16;  // scales behind the product, the scale, the mask (ir/functions.h)
+  for (const char* scores : kScores) {
+    const ir::Tensor* scale = g.ConstantOf(attention.input(slot));
+    const double factor = slot == 16 ? double{attention.attrs.Float("scale", 1.0f)} : 1.0;
+    slot += 2;
+    if (scale == nullptr || scale->GetDouble(0) * factor < 1.0) continue;  // the exponential of a step is then below e
+    const double step = scale->GetDouble(0) * factor;
     return std::format(
         "the file quantizes the {} in steps of {:.3g}, so keys get equal weights{}; leave the scores in float, or "
         "quantize the "
         "float model with octavo",
-        kScores[i], step, std::isfinite(step) ? "" : " or NaN");
+        scores, step, std::isfinite(step) ? "" : " or NaN");
   }
   return {};
 }
@@ -124,7 +125,10 @@ void JudgeAttention(Candidate& c, const OriginIndex& index, const Misses& misses
   if (const Node* n = index.Find(c.nodes[0], {Op::kSdpaInt8, Op::kSdpa})) {
     c.status = "fused";
     c.rule = n->op == Op::kSdpaInt8 ? "sdpa_int8" : "sdpa";
-    c.reason = CoarseScores(index.graph(), *n);
+    if (n->op == Op::kSdpaInt8)
+      c.reason = CoarseScores(index.graph(), *n);
+    else
+      c.reason.clear();
     return;
   }
   Explain(c, misses, log, "sdpa",

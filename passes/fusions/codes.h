@@ -2,6 +2,8 @@
 #ifndef OCTAVO_PASSES_FUSIONS_CODES_H_
 #define OCTAVO_PASSES_FUSIONS_CODES_H_
 
+#include <format>
+
 #include "octavo/passes/fusions/fusions.h"
 #include "octavo/quant/numeric/code8.h"
 
@@ -11,6 +13,26 @@ namespace octavo::passes::fusions {
 inline pattern::Verdict CheckSaturates(const pattern::Match& m, pattern::Var quantize) {
   if (m.at(quantize).attrs.Int("saturate", 1) != 0) return pattern::Ok();
   return pattern::Illegal("QuantizeLinear has saturate = 0, and the kernels saturate");
+}
+
+// A Quantize- or DequantizeLinear with one scale and one zero point, both constant.
+inline pattern::Verdict CheckScalarParams(const pattern::Match& m, pattern::Var node, const char* what) {
+  const Node& n = m.at(node);
+  for (size_t slot : {1u, 2u}) {
+    const ir::Tensor* t = m.graph().ConstantOf(n.input(slot));
+    if (t == nullptr || t->size() != 1) {
+      return pattern::Illegal(std::format("{} is not quantized per tensor with a constant scale and zero point", what));
+    }
+  }
+  return pattern::Ok();
+}
+
+// Two of these with the same numbers.
+inline bool SameParams(const pattern::Match& m, pattern::Var a, pattern::Var b) {
+  const auto same = [&](size_t slot) {
+    return m.graph().ConstantOf(m.at(a).input(slot))->SameBits(*m.graph().ConstantOf(m.at(b).input(slot)));
+  };
+  return same(1) && same(2);
 }
 
 // The output of a product: codes of integers or of fp8, whatever the operands are.

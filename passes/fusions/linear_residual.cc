@@ -23,7 +23,7 @@ Verdict Check(const Match& m, Var linear, Var residual) {
   return Ok();
 }
 
-Verdict CheckOutput(const Match& m, Var linear, Var q) {
+Verdict CheckOutput(const Match& m, Var q) {
   const Graph& g = m.graph();
   const Node& n = m.at(q);
   for (size_t i : {1u, 2u}) {
@@ -46,7 +46,7 @@ Rule LinearResidual(bool quantized_output) {
   r.Root(quantized_output ? q : sum);
   r.Guard([=](const Match& m) {
     if (Verdict v = Check(m, linear, residual); !v.ok()) return v;
-    return quantized_output ? CheckOutput(m, linear, q) : Ok();
+    return quantized_output ? CheckOutput(m, q) : Ok();
   });
   r.Build([=](Rewriter& b, const Match& m) {
     const Node& n = m.at(linear);

@@ -4,6 +4,7 @@
 // that puts codes behind every op (ONNX Runtime's default) makes such chains of each activation function.
 // Refuses: more than one tensor of codes, constants of more than one element, ops that are not element-wise.
 #include <map>
+#include <ranges>
 
 #include "octavo/ir/infer.h"
 #include "octavo/ir/interpret.h"
@@ -151,19 +152,19 @@ Result<bool> FuseTables(Graph& graph, PassContext& context) {
   Rewriter b(graph, "tables");
   Sources sources(graph);
   int made = 0;
-  std::vector<NodeId> nodes = graph.NodesInOrder();
-  for (auto id = nodes.rbegin(); id != nodes.rend(); ++id) {  // the longest functions first
-    if (!graph.IsAlive(*id) || !IsCoding(graph, graph.node(*id), Op::kQuantizeLinear)) continue;
-    const Node q = graph.node(*id);
+  const std::vector<NodeId> nodes = graph.NodesInOrder();
+  for (NodeId id : std::views::reverse(nodes)) {  // the longest functions first
+    if (!graph.IsAlive(id) || !IsCoding(graph, graph.node(id), Op::kQuantizeLinear)) continue;
+    const Node q = graph.node(id);
     const ValueId source = sources.Of(q.input(0));
     if (!source.valid() || !SameShape(graph, source, q.output())) continue;
     const auto table = TableOf(graph, q, source);
     if (!table) continue;
-    b.At(*id, {*id});
+    b.At(id, {id});
     const ValueId y = b.Create(Op::kLookup, {source, b.Constant(*table)});
     graph.SetType(y, graph.value(q.output()).type);
     b.Replace(q.output(), y);
-    b.EraseDead(*id);
+    b.EraseDead(id);
     ++made;
   }
   if (made > 0) context.log.push_back("tables: " + std::to_string(made) + " functions of codes became tables");
