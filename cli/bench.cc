@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 
+#include "octavo/api/optimize.h"
 #include "octavo/cli/cli.h"
 #include "octavo/runtime/model.h"
 
@@ -116,6 +117,7 @@ int Run(const Flags& flags) {
     if (!graph) return Fail(graph.error());
     auto inputs = InputsFor(*graph, flags.inputs);
     if (!inputs) return Fail(inputs.error());
+    Note(api::UnfusedNote(*graph));
     for (int threads : flags.threads.empty() ? std::vector<int>{0} : flags.threads) {
       auto model = runtime::Model::Compile(*graph, {.threads = threads});
       if (!model) return Fail(model.error());

@@ -1,6 +1,7 @@
 #include <cstdio>
 #include <format>
 
+#include "octavo/api/optimize.h"
 #include "octavo/cli/cli.h"
 #include "octavo/ir/npz/npz.h"
 #include "octavo/ir/npz/whole_file.h"
@@ -40,6 +41,7 @@ int Run(const Flags& flags) {
   if (!graph) return Fail(graph.error());
   auto inputs = ReadInputs(*graph, flags.inputs);
   if (!inputs) return Fail(inputs.error());
+  Note(api::UnfusedNote(*graph));
   auto model = runtime::Model::Compile(std::move(*graph), {.threads = flags.threads});
   if (!model) return Fail(model.error());
   runtime::Profile profile;

@@ -1,5 +1,6 @@
 #include <pybind11/stl.h>
 
+#include "octavo/api/optimize.h"
 #include "octavo/python_bindings/convert.h"
 #include "octavo/runtime/model.h"
 
@@ -9,7 +10,7 @@ namespace {
 
 class Session {
  public:
-  Session(const py::object& model, int threads) : graph_inputs_(), model_(Compile(ReadModel(model), threads)) {
+  Session(const py::object& model, int threads) : graph_inputs_(), model_(Compile(Noted(ReadModel(model)), threads)) {
     for (const runtime::PortInfo& p : model_.inputs()) graph_inputs_.push_back({p.name, p.type});
   }
 
@@ -39,6 +40,11 @@ class Session {
   const runtime::Model& model() const { return model_; }
 
  private:
+  static ir::Graph Noted(ir::Graph graph) {
+    const std::string note = api::UnfusedNote(graph);
+    if (!note.empty() && PyErr_WarnEx(PyExc_UserWarning, note.c_str(), 1) != 0) throw py::error_already_set();
+    return graph;
+  }
   static runtime::Model Compile(ir::Graph graph, int threads) {
     const py::gil_scoped_release unlock;
     return Unwrap(runtime::Model::Compile(std::move(graph), {.threads = threads}));

@@ -114,6 +114,21 @@ bool IsQuantized(const Graph& graph) {
   return false;
 }
 
+int CountLooseProducts(const Graph& graph) {
+  const auto integer = [&](ValueId v) {
+    const Node* n = v.valid() ? graph.Producer(v) : nullptr;
+    if (n == nullptr || n->op != Op::kDequantizeLinear) return false;
+    const DType codes = graph.value(n->input(0)).type.dtype;
+    return codes == DType::kUndefined || quant::IsInt8(codes);  // a graph as it was read has few types
+  };
+  int count = 0;
+  for (NodeId id : graph.NodesInOrder()) {
+    const Node& n = graph.node(id);
+    count += n.op == Op::kMatMul && integer(n.input(0)) && integer(n.input(1));
+  }
+  return count;
+}
+
 Result<bool> IntegerForm(Graph& graph, PassContext& context) {
   OCTAVO_TRY([[maybe_unused]] const ir::Inference inference, ir::Inference::Run(graph));
   Rewriter rw(graph, "integer_form");

@@ -10,6 +10,9 @@ namespace octavo::passes::vendor {
 // Activations are quantized somewhere, statically or dynamically, or weights are.
 bool IsQuantized(const Graph& graph);
 
+// MatMuls of two dequantized integer tensors. The runtime computes each as the exact integer product that it means, one by one.
+int CountLooseProducts(const Graph& graph);
+
 // Pass: MatMulInteger, Cast and Mul become a MatMul of DequantizeLinears; exact. integer_form.cc
 Result<bool> IntegerForm(Graph& graph, PassContext& context);
 

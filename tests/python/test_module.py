@@ -1,11 +1,12 @@
 """The Python face: optimize, Session, calibrate, and errors as exceptions with a sentence."""
 
 import threading
+import warnings
 
 import numpy as np
 import octavo
 import pytest
-from conftest import BERT, batch, inputs_of
+from conftest import BERT, SOURCE, batch, inputs_of
 from onnx import TensorProto, helper
 
 
@@ -68,6 +69,15 @@ def test_errors_are_exceptions_with_a_sentence(tmp_path):
         octavo.optimize(BERT)
     with pytest.raises(octavo.OctavoError, match="no output 'nothing'"):
         session.run(batches(1)[0], ["nothing"])
+
+
+def test_a_quantized_file_that_is_not_fused_says_so():
+    path = SOURCE / "tests/data/models/sdpa_plain.ts17.ort-qdq-u8s8.onnx"
+    with pytest.warns(UserWarning, match="products of this Q/DQ file run one by one.*octavo.optimize"):
+        octavo.Session(str(path), threads=1)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        octavo.Session(octavo.optimize(str(path)).model, threads=1)
 
 
 def test_non_contiguous_and_narrow_inputs():
