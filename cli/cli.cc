@@ -50,11 +50,11 @@ int Fail(const std::string& sentence) {
   std::fprintf(stderr, "octavo: %s\n", sentence.c_str());
   return kFailed;
 }
+int Fail(const ir::Error& error) { return Fail(error.message); }
+
 void Note(const std::string& sentence) {
   if (!sentence.empty()) std::fprintf(stderr, "octavo: note: %s\n", sentence.c_str());
 }
-
-int Fail(const ir::Error& error) { return Fail(error.message); }
 
 std::string Table(const std::vector<std::vector<std::string>>& rows, const std::vector<size_t>& right) {
   std::vector<size_t> widths;

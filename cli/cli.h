@@ -36,9 +36,9 @@ void AddPrint(Program& program);
 
 // "octavo: <sentence>" on stderr; returns kFailed.
 int Fail(const ir::Error& error);
-// One line on standard error: the work goes on. Empty: nothing.
-void Note(const std::string& sentence);
 int Fail(const std::string& sentence);
+// The same and the work goes on; empty: nothing.
+void Note(const std::string& sentence);
 
 // Rows of cells as aligned columns; the first row is the heading. Cells in columns of `right` are right-aligned.
 std::string Table(const std::vector<std::vector<std::string>>& rows, const std::vector<size_t>& right = {});

@@ -6,6 +6,7 @@
 
 #include "octavo/api/optimize.h"
 #include "octavo/cli/cli.h"
+#include "octavo/ir/functions.h"
 #include "octavo/ir/infer.h"
 #include "octavo/ir/text.h"
 #include "octavo/kernels/catalog.h"
@@ -39,6 +40,20 @@ ordered_json Ports(const ir::Graph& g) {
   return ports;
 }
 
+// What stands between the product and P beside scale and mask: codes of 8 bits by place, a division.
+ordered_json ScoreSteps(const ir::Node& n) {
+  ordered_json steps = {{"codes", ordered_json::array()}};
+  const std::pair<size_t, const char*> places[] = {{ir::kSdpaProductCodes, "product"},
+                                                   {ir::kSdpaScaledCodes, "scaled"},
+                                                   {ir::kSdpaMaskedCodes, "masked"},
+                                                   {ir::kSdpaProbCodes, "probabilities"}};
+  for (const auto& [slot, place] : places) {
+    if (n.input(slot).valid()) steps["codes"].push_back(place);
+  }
+  if (const float divisor = n.attrs.Float("divisor", 0.0f); divisor != 0.0f) steps["divisor"] = divisor;
+  return steps;
+}
+
 // How scores are changed between the product and the Softmax, as the recognized form says it.
 ordered_json Form(const ir::Graph& g, const ir::Node& n) {
   const bool int8 = n.op == ir::Op::kSdpaInt8;
@@ -55,7 +70,7 @@ ordered_json Form(const ir::Graph& g, const ir::Node& n) {
   }
   if (a.Float("softcap", 0.0f) != 0.0f) form["softcap"] = a.Float("softcap", 0.0f);
   form["quantized"] = int8;
-  if (int8 && n.inputs.size() > 16) form["quantized_scores"] = true;
+  if (int8 && ir::HasScoreSteps(n)) form["score_steps"] = ScoreSteps(n);
   return form;
 }
 

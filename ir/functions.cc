@@ -215,19 +215,19 @@ Graph SdpaBody(Body b, bool int8) {
   const ValueId v = RepeatHeads(b, SplitHeads(b, in_v, b.Int("v_rank", 4), groups, v_dim), groups, heads, v_dim);
 
   ValueId s = b.Make(Op::kMatMul, {dequantize(q, 3, !fp8), dequantize(kt, 5, !fp8)});
-  s = ThroughCodes(b, s, int8 ? 16 : 0);
+  s = ThroughCodes(b, s, int8 ? kSdpaProductCodes : 0);
   const float scale = b.attrs().Float("scale", 1.0f);
   if (scale != 1.0f) s = b.Make(Op::kMul, {s, b.Scalar(scale)});
   if (const float c = int8 ? b.attrs().Float("divisor", 0.0f) : 0.0f; c != 0.0f) s = b.Make(Op::kDiv, {s, b.Scalar(c)});
-  s = ThroughCodes(b, s, int8 ? 18 : 0);
+  s = ThroughCodes(b, s, int8 ? kSdpaScaledCodes : 0);
   if (const float cap = b.attrs().Float("softcap", 0.0f); cap != 0.0f) {
     s = b.Make(Op::kMul, {b.Make(Op::kTanh, {b.Make(Op::kDiv, {s, b.Scalar(cap)})}), b.Scalar(cap)});
   }
   const size_t mask = int8 ? 13 : 3;
-  s = Visible(b, s, b.In(mask), b.In(mask + 1), b.In(mask + 2), int8 ? 20 : 0);
+  s = Visible(b, s, b.In(mask), b.In(mask + 1), b.In(mask + 2), int8 ? kSdpaMaskedCodes : 0);
   ValueId p = b.Make(Op::kSoftmax, {s}, {{"axis", int64_t{-1}}});
   if (b.Int("nan_guard") != 0) p = b.Make(Op::kWhere, {b.Make(Op::kIsNaN, {p}), b.Scalar(0.0f), p});
-  p = ThroughCodes(b, p, int8 ? 22 : 0);
+  p = ThroughCodes(b, p, int8 ? kSdpaProbCodes : 0);
   if (int8 && (fp8 || b.Int("flash") == 0)) p = dequantize(b.Make(Op::kQuantizeLinear, {p, b.In(9), b.In(10)}), 9);
   ValueId o = b.Make(Op::kMatMul, {p, dequantize(v, 7, !fp8)});
   const auto quantize = [&](bool here) {
@@ -265,6 +265,13 @@ Graph NormQuantBody(Body b, bool wants_sum) {
 }
 
 }  // namespace
+
+bool HasScoreSteps(const Node& node) {
+  for (const size_t slot : {kSdpaProductCodes, kSdpaScaledCodes, kSdpaMaskedCodes, kSdpaProbCodes}) {
+    if (node.input(slot).valid()) return true;
+  }
+  return node.attrs.Float("divisor", 0.0f) != 0.0f;
+}
 
 bool HasBody(Op op) { return InfoOf(op).domain == "octavo"; }
 

@@ -48,6 +48,12 @@
 
 namespace octavo::ir {
 
+// Slots of SdpaInt8: the scales of the codes on the way; each zero point stands behind its scale.
+inline constexpr size_t kSdpaProductCodes = 16, kSdpaScaledCodes = 18, kSdpaMaskedCodes = 20, kSdpaProbCodes = 22;
+
+// Whether scores or probabilities of an SdpaInt8 pass through codes on their way, or scores are divided.
+bool HasScoreSteps(const Node& node);
+
 // Op belongs to octavo's own domain and has a body.
 bool HasBody(Op op);
 

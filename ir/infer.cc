@@ -86,6 +86,11 @@ void ForgetWrapped(DType dtype, SymContents& contents) {
 
 }  // namespace
 
+bool SameShape(const Graph& graph, ValueId a, ValueId b) {
+  const auto &x = graph.value(a).type.shape, &y = graph.value(b).type.shape;
+  return x && y && ProvablyEqual(*x, *y);
+}
+
 Dim BroadcastDim(const Dim& a, const Dim& b) {
   if (a.is_number()) {
     if (a.number() == 1) return b;

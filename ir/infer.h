@@ -29,6 +29,9 @@ class Inference {
   std::vector<std::optional<SymContents>> contents_;  // by value index
 };
 
+// Both shapes are known, and provably the same.
+bool SameShape(const Graph& graph, ValueId a, ValueId b);
+
 // Broadcast of two dims: equal dims, or 1 against anything. Unknown where it cannot be told.
 Dim BroadcastDim(const Dim& a, const Dim& b);
 

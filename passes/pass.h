@@ -21,6 +21,7 @@ using ir::Node;
 using ir::NodeId;
 using ir::Op;
 using ir::Result;
+using ir::SameShape;
 using ir::Status;
 using ir::ValueId;
 
@@ -30,7 +31,8 @@ struct Candidate {
   std::vector<std::string> nodes;  // source ONNX node names, first the one that names it
   std::string status;              // "fused", "quantized" or "left"
   std::string rule;                // rule that decided; empty: none came near
-  std::string reason;              // one sentence where it is not fused: what, which node, way out; fused: what the file itself lost
+  std::string
+      reason;  // one sentence where it is not fused: what, which node, way out; fused: what the file itself lost
 };
 
 // Deepest attempt of one rule at one root, for `explain`.

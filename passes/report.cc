@@ -6,6 +6,7 @@
 #include <map>
 #include <set>
 
+#include "octavo/ir/functions.h"
 #include "octavo/ir/vendor/lower.h"
 #include "octavo/passes/attention.h"
 #include "octavo/passes/diagnose.h"
@@ -55,19 +56,23 @@ class OriginIndex {
 // Empty, or what a file that quantizes scores has lost by it. Static quantization by ONNX Runtime 1.31 takes the lowest float of
 // a mask into the range, so that all visible keys share one code.
 std::string CoarseScores(const Graph& g, const Node& attention) {
-  static constexpr const char* kScores[] = {"products", "scores", "masked scores"};
-  size_t slot = 16;  // scales behind the product, the scale, the mask (ir/functions.h)
-  for (const char* scores : kScores) {
+  constexpr double kCoarse = 1.0;  // neighbouring codes then differ by a factor of e in weight
+  constexpr const char* kWayOut = "leave the scores in float, or quantize the float model with octavo";
+  const double divisor = attention.attrs.Float("divisor", 0.0f);
+  const double scaling = attention.attrs.Float("scale", 1.0f) / (divisor == 0 ? 1 : divisor);
+  const struct {
+    const char* what;
+    size_t slot;
+    double factor;  // from these codes to what Softmax reads
+  } places[] = {{"products", ir::kSdpaProductCodes, scaling},
+                {"scores", ir::kSdpaScaledCodes, 1},
+                {"masked scores", ir::kSdpaMaskedCodes, 1}};
+  for (const auto& [what, slot, factor] : places) {
     const ir::Tensor* scale = g.ConstantOf(attention.input(slot));
-    const double factor = slot == 16 ? double{attention.attrs.Float("scale", 1.0f)} : 1.0;
-    slot += 2;
-    if (scale == nullptr || scale->GetDouble(0) * factor < 1.0) continue;  // the exponential of a step is then below e
-    const double step = scale->GetDouble(0) * factor;
-    return std::format(
-        "the file quantizes the {} in steps of {:.3g}, so keys get equal weights{}; leave the scores in float, or "
-        "quantize the "
-        "float model with octavo",
-        scores, step, std::isfinite(step) ? "" : " or NaN");
+    const double step = scale == nullptr ? 0 : std::fabs(scale->GetDouble(0) * factor);
+    if (step < kCoarse) continue;
+    return std::format("the file quantizes the {} in steps of {:.3g}, so keys get equal weights{}; {}", what, step,
+                       std::isfinite(step) ? "" : " or NaN", kWayOut);
   }
   return {};
 }
@@ -125,10 +130,7 @@ void JudgeAttention(Candidate& c, const OriginIndex& index, const Misses& misses
   if (const Node* n = index.Find(c.nodes[0], {Op::kSdpaInt8, Op::kSdpa})) {
     c.status = "fused";
     c.rule = n->op == Op::kSdpaInt8 ? "sdpa_int8" : "sdpa";
-    if (n->op == Op::kSdpaInt8)
-      c.reason = CoarseScores(index.graph(), *n);
-    else
-      c.reason.clear();
+    c.reason = n->op == Op::kSdpaInt8 ? CoarseScores(index.graph(), *n) : "";
     return;
   }
   Explain(c, misses, log, "sdpa",

@@ -5,6 +5,7 @@
 #include <numeric>
 #include <type_traits>
 
+#include "octavo/ir/functions.h"
 #include "octavo/kernels/sdpa/sdpa.h"
 #include "octavo/quant/numeric/code8.h"
 #include "octavo/runtime/step.h"
@@ -234,7 +235,7 @@ class FloatAttention : public Kernel {
 class Int8Attention : public Kernel {
  public:
   Int8Attention(kernels::Arch arch, Config config, kernels::SdpaInt8Args params)
-      : arch_(arch), config_(config), params_(params), coded_(params.PassesOverScores() || params.prob_codes.exist()) {}
+      : arch_(arch), config_(config), params_(params), coded_(params.HasSteps()) {}
   std::string name() const override {
     return (quant::IsFp8(params_.q_type) ? "sdpa_fp8 "
             : config_.flash              ? "sdpa_int8_flash "
@@ -324,11 +325,13 @@ KernelPtr MakeAttention(const Node& node, const CompileContext& c) {
   }
   p.divisor = a.Float("divisor", 0.0f);
   if (p.divisor != 0.0f && (config.flash || fp8)) return nullptr;
-  size_t slot = 16;
-  for (kernels::SdpaScoreCodes* codes : {&p.product_codes, &p.scaled_codes, &p.masked_codes, &p.prob_codes}) {
+  const std::pair<size_t, kernels::SdpaScoreCodes*> places[] = {{ir::kSdpaProductCodes, &p.product_codes},
+                                                                {ir::kSdpaScaledCodes, &p.scaled_codes},
+                                                                {ir::kSdpaMaskedCodes, &p.masked_codes},
+                                                                {ir::kSdpaProbCodes, &p.prob_codes}};
+  for (const auto& [slot, codes] : places) {
     if (node.input(slot) && !ReadParams(node, c, slot, &codes->type, &codes->scale, &codes->zero_point)) return nullptr;
     if (codes->exist() && (config.flash || !quant::IsInt8(codes->type) || fp8)) return nullptr;
-    slot += 2;
   }
   return std::make_unique<Int8Attention>(c.arch, config, p);
 }

@@ -32,10 +32,8 @@ std::string QuantRefusal(const char* what, quant::DType type, float scale, int32
   return "";
 }
 
-bool HasSteps(const SdpaInt8Args& a) { return a.PassesOverScores() || a.prob_codes.exist(); }
-
 std::string Fp8Refusal(const SdpaInt8Args& a) {
-  if (HasSteps(a)) return "The scores of an fp8 attention pass through no codes and are not divided.";
+  if (a.HasSteps()) return "The scores of an fp8 attention pass through no codes and are not divided.";
   for (const quant::DType type : {a.q_type, a.k_type, a.v_type, a.p_type}) {
     if (!quant::IsFp8(type)) return "Q, K, V and the probabilities of an fp8 attention must all be fp8.";
   }
@@ -105,7 +103,7 @@ std::string SdpaRefusal(const SdpaInt8Args& args) {
 
 std::string SdpaFlashRefusal(const SdpaInt8Args& args) {
   if (quant::IsFp8(args.q_type)) return "int8 flash attention takes u8 and s8; fp8 has the exact form only.";
-  if (HasSteps(args)) return "int8 flash attention neither quantizes nor divides its scores; the exact form does.";
+  if (args.HasSteps()) return "int8 flash attention neither quantizes nor divides its scores; the exact form does.";
   SdpaInt8Args tile = args;  // the sums of one tile at a time
   tile.shape.k_len = std::min(args.shape.k_len, kSdpaFlashKeys);
   tile.p_type = quant::DType::kU8, tile.p_scale = 1.0f / 255.0f, tile.p_zero_point = 0;

@@ -4,10 +4,11 @@
 //
 // int8, for one query row i and head h, with the kv head h / (heads / kv_heads):
 //   acc_j = sum_d (q - q_zp)(k_j - k_zp)                  exact int32
-//   s_j   = float(acc_j) * (q_scale * k_scale);  product_codes;  scale != 1: s_j = s_j * scale;  divisor != 0: s_j = s_j / divisor;
-//           scaled_codes;  softcap != 0:
-//           s_j = quant::Tanh(s_j / softcap) * softcap;  mask, alibi: s_j = s_j + (slope_h * float(j - i - offset) +
-//           mask_j), as far as there;  masked_codes;  hidden by the window or the bool mask: s_j = hidden_value
+//   s_j   = float(acc_j) * (q_scale * k_scale);  product_codes
+//           scale != 1: s_j = s_j * scale;  divisor != 0: s_j = s_j / divisor;  scaled_codes
+//           softcap != 0: s_j = quant::Tanh(s_j / softcap) * softcap
+//           mask, alibi: s_j = s_j + (slope_h * float(j - i - offset) + mask_j), as far as there;  masked_codes
+//           hidden by the window or the bool mask: s_j = hidden_value
 //           (*_codes, where there are any: x = float(QuantizeOne(x, scale, zp) - zp) * scale)
 //   prob  = quant::SoftmaxRow(s);  nan_guard: NaN becomes 0;  prob_codes
 //   p_j   = quant::QuantizeOne(prob_j, p_scale, p_zp)
@@ -124,15 +125,15 @@ struct SdpaInt8Args {
                p_type = quant::DType::kU8, o_type = quant::DType::kF32;
   float q_scale = 1.0f, k_scale = 1.0f, v_scale = 1.0f, p_scale = 1.0f, o_scale = 1.0f;
   int32_t q_zero_point = 0, k_zero_point = 0, v_zero_point = 0, p_zero_point = 0, o_zero_point = 0;
-  // These are not for fp8, SdpaDecode and SdpaFlash.
+  bool bf16_pairs = DetectedFeatures().bf16_pairs;  // fp8: vdpbf16ps may be used (fp8.h); it changes no bit
+  // Steps on the way from the product to p: not for fp8, SdpaDecode and SdpaFlash.
   SdpaScoreCodes product_codes, scaled_codes, masked_codes, prob_codes;
   float divisor = 0.0f;  // s = s / divisor behind the scale; exactly 0: not divided
 
-  // Scores take a pass for each of their steps.
-  bool PassesOverScores() const {
+  bool HasScoreSteps() const {
     return product_codes.exist() || scaled_codes.exist() || masked_codes.exist() || divisor != 0.0f;
   }
-  bool bf16_pairs = DetectedFeatures().bf16_pairs;  // fp8: vdpbf16ps may be used (fp8.h); it changes no bit
+  bool HasSteps() const { return HasScoreSteps() || prob_codes.exist(); }
 };
 
 // Empty: can run on every Arch. Otherwise one sentence with the reason: sizes out of range, kv_heads that do not divide
@@ -163,7 +164,7 @@ void SdpaHeads(Arch arch, const SdpaInt8Args& args, int64_t begin, int64_t end, 
 
 // Few query rows against many keys (decoding): all rows of all heads that share one kv head. K and V are read where they lie and
 // are not packed before. The bits of SdpaRows. Float: K and V come from memory once, scratch grows with group * q_len * k_len;
-// int8: once for each kSdpaDecodeRows rows, and not for fp8 operands or scores with codes.
+// int8: once for each kSdpaDecodeRows rows, and not for fp8 operands or HasSteps().
 inline constexpr int64_t kSdpaDecodeRows = 8;
 size_t SdpaDecodeScratchBytes(Arch arch, const SdpaFloatArgs& args);
 size_t SdpaDecodeScratchBytes(Arch arch, const SdpaInt8Args& args);

@@ -125,7 +125,7 @@ struct OutputFinish {
 // Whether nothing but a scale, a mask of floats and a window stands between products and scores.
 HWY_INLINE bool FinishesScores(const SdpaInt8Args& args) {
   const SdpaVisibility& see = args.visibility;
-  return args.softcap == 0.0f && see.alibi == nullptr && see.keep.data == nullptr && !args.PassesOverScores() &&
+  return args.softcap == 0.0f && see.alibi == nullptr && see.keep.data == nullptr && !args.HasScoreSteps() &&
          (args.mask.data == nullptr || args.mask.col == 1);
 }
 

@@ -124,8 +124,8 @@ HWY_INLINE void CodesPass(const ScoreRows& rows, const SdpaScoreCodes& codes) {
   }
 }
 
-// MaskedScores where scores pass through codes, or are divided: a pass a step, over scores in L1. What stands beyond the keys in between the
-// last one sets anew.
+// MaskedScores where scores pass through codes, or are divided: a pass a step, over scores in L1. The last one sets anew
+// what stands beyond the keys in between.
 template <size_t kR>
 HWY_NOINLINE void CodedScores(const Block<SdpaInt8Args>& block, const ScoreRows& rows, size_t begin, float factor,
                               RowSlots<float>& max) {
@@ -158,7 +158,7 @@ HWY_NOINLINE void MaskedScores(const Block<Args>& block, const ScoreRows& all, s
   const float cap = block.args.softcap;
   float scale = block.args.scale;
   if constexpr (kInt) {
-    if (block.args.PassesOverScores()) return CodedScores<kR>(block, rows, begin, factor, max);
+    if (block.args.HasScoreSteps()) return CodedScores<kR>(block, rows, begin, factor, max);
     const ScoreScales scales(factor, scale);
     factor = scales.factor, scale = scales.scale;
   }

@@ -15,10 +15,9 @@ HWY_BEFORE_NAMESPACE();
 namespace octavo::kernels {
 namespace HWY_NAMESPACE {
 
-// x / scale, rounded and moved by the zero point, as int32 that still has to saturate to s8 (RequantPack does).
-// The quotient is RN(x * r) corrected once by its exact remainder (Markstein): equal to the division, and 3 operations
-// instead of the 16 cycles of vdivps zmm on Ice Lake. maxps gives its second operand for a NaN, hence NaN -> low.
-// kDivide must be r.divide.
+// x / scale within the bounds of its codes (NaN: the low one, since maxps gives its second operand for a NaN): RN(x * r)
+// corrected once by its exact remainder (Markstein), which equals the division and takes 3 operations instead of the 16
+// cycles of vdivps zmm on Ice Lake. kDivide must be r.divide.
 template <bool kDivide, class DF, class VF = hwy::HWY_NAMESPACE::Vec<DF>>
 HWY_INLINE VF RequantQuotient(DF df, const Requant& r, VF x) {
   namespace hn = hwy::HWY_NAMESPACE;
@@ -34,6 +33,8 @@ HWY_INLINE VF RequantQuotient(DF df, const Requant& r, VF x) {
   }
   return q;
 }
+
+// The same rounded and moved by the zero point, as int32 that still has to saturate to s8 (RequantPack does).
 template <bool kDivide, class DF, class VF = hwy::HWY_NAMESPACE::Vec<DF>>
 HWY_INLINE auto RequantToInt(DF df, const Requant& r, VF x) {
   namespace hn = hwy::HWY_NAMESPACE;

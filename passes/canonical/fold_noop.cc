@@ -12,12 +12,6 @@ namespace octavo::passes::canonical {
 
 namespace {
 
-bool SameShape(const Graph& g, ValueId a, ValueId b) {
-  const SymShape* sa = ShapeOf(g, a);
-  const SymShape* sb = ShapeOf(g, b);
-  return sa != nullptr && sb != nullptr && ProvablyEqual(*sa, *sb);
-}
-
 bool AllAre(const Graph& g, ValueId v, int64_t n) {
   const auto ints = ConstInts(g, v);
   if (!ints) return false;

@@ -109,11 +109,6 @@ std::optional<Step> ReadStep(const Graph& g, const Node& n, size_t slot) {
   }
 }
 
-bool SameShape(const Graph& g, ValueId a, ValueId b) {
-  const SymShape *x = ShapeOf(g, a), *y = ShapeOf(g, b);
-  return x != nullptr && y != nullptr && ProvablyEqual(*x, *y);
-}
-
 // v = Reshape(Add(Reshape(x), mask)), back to x's shape: the Add; windows is the dim that the first Reshape parts.
 const Node* SplitAdd(const Graph& g, const Node& back, ValueId* x, Step* step) {
   const Node* add = g.Producer(back.input(0));

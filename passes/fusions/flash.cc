@@ -6,6 +6,7 @@
 // Refuses: fp8 attention and scores that are quantized or divided, which have the exact form only.
 #include <format>
 
+#include "octavo/ir/functions.h"
 #include "octavo/passes/fusions/fusions.h"
 #include "octavo/quant/numeric/dtype.h"
 
@@ -21,7 +22,7 @@ Result<bool> UseFlash(Graph& graph, PassContext& context) {
       ++fp8;
       continue;
     }
-    if (n.op == Op::kSdpaInt8 && (n.inputs.size() > 16 || n.attrs.Float("divisor", 0.0f) != 0.0f)) {
+    if (n.op == Op::kSdpaInt8 && ir::HasScoreSteps(n)) {
       ++coded;
       continue;
     }

@@ -18,20 +18,14 @@ Verdict Check(const Match& m, Var linear, Var residual) {
   const Node& n = m.at(linear);
   if (n.input(6) || n.input(9)) return Illegal("the Linear's output is quantized already, or has a residual");
   if (g.ConstantOf(m[residual]) != nullptr) return NotWorth("what is added is a constant");
-  const auto &a = g.value(m[linear]).type.shape, &b = g.value(m[residual]).type.shape;
-  if (!a || !b || !ProvablyEqual(*a, *b)) return Illegal("the residual is not known to have the shape of the output");
+  if (!SameShape(g, m[linear], m[residual]))
+    return Illegal("the residual is not known to have the shape of the output");
   return Ok();
 }
 
 Verdict CheckOutput(const Match& m, Var q) {
-  const Graph& g = m.graph();
-  const Node& n = m.at(q);
-  for (size_t i : {1u, 2u}) {
-    const ir::Tensor* t = n.input(i) ? g.ConstantOf(n.input(i)) : nullptr;
-    if (t == nullptr || t->size() != 1)
-      return Illegal("the output is not quantized per tensor with constant parameters");
-  }
-  return CheckOutputCodes(m, q);
+  Verdict scalar = CheckScalarParams(m, q, "the output");
+  return scalar.ok() ? CheckOutputCodes(m, q) : scalar;
 }
 
 }  // namespace

@@ -3,6 +3,7 @@
 #include <cmath>
 #include <format>
 
+#include "octavo/ir/functions.h"
 #include "octavo/passes/fusions/codes.h"
 #include "octavo/quant/numeric/rounding.h"
 
@@ -16,10 +17,10 @@ namespace {
 // Of the scale of these codes. Codes of Where(keep, s, hidden) are those of s, and of hidden. Without a mask the matcher takes codes
 // behind the scale for those behind the mask, which is the same but where the Where has some, too.
 size_t SlotOf(const Match& m, const SdpaMiddle& mid, size_t place) {
-  constexpr size_t kProduct = 16, kScaled = 18, kMasked = 20, kProbabilities = 22;  // ir/functions.h
   const bool nothing_between = !m.Has(mid.mask) && !m.Has(mid.cap) && !m.Has(mid.codes[1].quantized);
-  if (place == 2 && m.Has(mid.codes[4].quantized) && nothing_between) return kScaled;
-  constexpr size_t kSlots[] = {kProduct, kScaled, kMasked, kProbabilities, kMasked};
+  if (place == 2 && m.Has(mid.codes[4].quantized) && nothing_between) return ir::kSdpaScaledCodes;
+  constexpr size_t kSlots[] = {ir::kSdpaProductCodes, ir::kSdpaScaledCodes, ir::kSdpaMaskedCodes, ir::kSdpaProbCodes,
+                               ir::kSdpaMaskedCodes};
   return kSlots[place];
 }
 

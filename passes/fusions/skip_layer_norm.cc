@@ -19,9 +19,7 @@ Rule SkipLayerNorm(Op op) {
   r.Root(norm);
   r.Guard([=](const Match& m) {
     const Graph& g = m.graph();
-    const auto& a = g.value(m[x]).type.shape;
-    const auto& b = g.value(m[skip]).type.shape;
-    if (!a || !b || !ProvablyEqual(*a, *b)) return Illegal("x and skip are not known to have the same shape");
+    if (!SameShape(g, m[x], m[skip])) return Illegal("x and skip are not known to have the same shape");
     if (g.ConstantOf(m[x]) != nullptr || g.ConstantOf(m[skip]) != nullptr) return NotWorth("one operand is a constant");
     for (size_t i = 1; i < m.at(norm).outputs.size(); ++i) {
       const ValueId v = m.at(norm).outputs[i];

@@ -73,8 +73,8 @@ bool IsCoding(const Graph& g, const Node& n, Op op) {
   return quant::IsInt8(g.value(codes).type.dtype) && g.value(real).type.dtype == DType::kF32;
 }
 
-constexpr int kMostOps =
-    200;  // in a row: of a function of codes; more is another kind of graph, and the stack has an end
+// In a row: more is another kind of graph, and the stack has an end.
+constexpr int kMostOps = 200;
 
 // The codes that each value is a function of.
 class Sources {
@@ -138,11 +138,6 @@ std::optional<Tensor> TableOf(const Graph& g, const Node& quantize, ValueId sour
   const auto value = Evaluate(g, quantize.output(), source, done);
   if (!value || value->tensor.size() != 256 || value->tensor.rank() != 1) return {};
   return value->tensor;
-}
-
-bool SameShape(const Graph& g, ValueId a, ValueId b) {
-  const auto &x = g.value(a).type.shape, &y = g.value(b).type.shape;
-  return x && y && ProvablyEqual(*x, *y);
 }
 
 }  // namespace

@@ -8,6 +8,7 @@
 #include <cmath>
 #include <limits>
 
+#include "octavo/ir/functions.h"
 #include "octavo/passes/canonical/mask_indices.h"
 #include "octavo/passes/fusions/fusions.h"
 
@@ -227,8 +228,8 @@ bool Lift(Rewriter& b, NodeId id, IndexFacts& facts) {
   const bool in_keep = n.input(keep).valid();
   // Slopes join the sum that low has to swallow: only a bool mask is independent of them.
   if (!in_keep && (!n.input(mask) || n.input(mask + 2))) return false;
-  if (!in_keep && n.input(mask + 7))
-    return false;  // masked scores become codes: hidden keys do not get low, but its code
+  // Masked scores become codes: hidden keys do not get low, but its code.
+  if (!in_keep && n.op == Op::kSdpaInt8 && n.input(ir::kSdpaMaskedCodes)) return false;
   if (in_keep ? !finder.FindKeep(n.input(keep), &found) : !finder.Find(n.input(mask), &found)) return false;
   std::vector<ValueId> in = n.inputs;
   in[in_keep ? keep : mask] = found.mask;
