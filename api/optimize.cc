@@ -185,14 +185,4 @@ Result<Optimized> Optimize(Graph graph, const OptimizeOptions& options) {
   return result;
 }
 
-std::string UnfusedNote(const ir::Graph& graph) {
-  const int count = passes::vendor::CountLooseProducts(graph);
-  if (count == 0) return {};
-  return std::format(
-      "{} products of this Q/DQ file run one by one, exactly and slowly; optimize it first (`octavo optimize FILE -o "
-      "OUT`, in "
-      "Python octavo.optimize), which fuses them with the same bits",
-      count);
-}
-
 }  // namespace octavo::api

@@ -71,9 +71,6 @@ ir::Result<CalibrationTask> PrepareCalibration(ir::Graph graph, const OptimizeOp
 ir::Result<quant::Calibration> RunCalibration(const CalibrationTask& task, quant::DataSource& data,
                                               const OptimizeOptions& options);
 
-// Empty, or what to do with a quantized graph before it is run: how many of its products stand alone, and the way out.
-std::string UnfusedNote(const ir::Graph& graph);
-
 }  // namespace octavo::api
 
 #endif  // OCTAVO_API_OPTIMIZE_H_

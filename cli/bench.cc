@@ -6,7 +6,7 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 
-#include "octavo/api/optimize.h"
+#include "octavo/api/open.h"
 #include "octavo/cli/cli.h"
 #include "octavo/runtime/model.h"
 
@@ -20,6 +20,7 @@ struct Flags {
   std::vector<int> threads;
   std::optional<double> seconds;
   bool kernels = false;
+  bool as_is = false;
   bool json = false;
 };
 
@@ -117,9 +118,10 @@ int Run(const Flags& flags) {
     if (!graph) return Fail(graph.error());
     auto inputs = InputsFor(*graph, flags.inputs);
     if (!inputs) return Fail(inputs.error());
-    Note(api::UnfusedNote(*graph));
+    const api::Opened opened = flags.as_is ? api::Opened{std::move(*graph), {}} : api::FuseToRun(std::move(*graph));
+    Note(opened.note);
     for (int threads : flags.threads.empty() ? std::vector<int>{0} : flags.threads) {
-      auto model = runtime::Model::Compile(*graph, {.threads = threads});
+      auto model = runtime::Model::Compile(opened.graph, {.threads = threads});
       if (!model) return Fail(model.error());
       samples.push_back({path, model->threads(), std::move(*model), *inputs, {}});
     }
@@ -142,6 +144,7 @@ void AddBench(Program& program) {
       ->check(CLI::Range(0, 1024));
   c->add_option("--seconds", flags->seconds, "per model and thread count, 3 unless given; with --kernels per row, 1")
       ->check(CLI::PositiveNumber);
+  c->add_flag("--as-is", flags->as_is, "do not fuse the graphs before they run");
   c->add_flag("--kernels", flags->kernels,
               "no model: the kernel pair on this CPU against its measured peak and oneDNN");
   c->add_flag("--json", flags->json, "for programs");

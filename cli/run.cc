@@ -1,7 +1,7 @@
 #include <cstdio>
 #include <format>
 
-#include "octavo/api/optimize.h"
+#include "octavo/api/open.h"
 #include "octavo/cli/cli.h"
 #include "octavo/ir/npz/npz.h"
 #include "octavo/ir/npz/whole_file.h"
@@ -14,6 +14,7 @@ namespace {
 struct Flags {
   std::string model, inputs, outputs, trace;
   int threads = 0;
+  bool as_is = false;
 };
 
 // Name, type, and what a person checks first: the range.
@@ -41,8 +42,9 @@ int Run(const Flags& flags) {
   if (!graph) return Fail(graph.error());
   auto inputs = ReadInputs(*graph, flags.inputs);
   if (!inputs) return Fail(inputs.error());
-  Note(api::UnfusedNote(*graph));
-  auto model = runtime::Model::Compile(std::move(*graph), {.threads = flags.threads});
+  api::Opened opened = flags.as_is ? api::Opened{std::move(*graph), {}} : api::FuseToRun(std::move(*graph));
+  Note(opened.note);
+  auto model = runtime::Model::Compile(std::move(opened.graph), {.threads = flags.threads});
   if (!model) return Fail(model.error());
   runtime::Profile profile;
   auto outputs = model->Run(*inputs, flags.trace.empty() ? nullptr : &profile);
@@ -70,6 +72,7 @@ void AddRun(Program& program) {
       ->type_name("X.npz");
   c->add_option("--outputs,--output", flags->outputs, "write the outputs here")->type_name("Y.npz");
   c->add_option("--threads", flags->threads, "threads; 0: all")->check(CLI::Range(0, 1024));
+  c->add_flag("--as-is", flags->as_is, "do not fuse the graph before it runs");
   c->add_option("--trace", flags->trace, "write a Chrome trace: every kernel with its source ONNX nodes")
       ->type_name("T.json");
   c->footer("Example:\n  octavo run model.int8.onnx --inputs batch.npz --outputs out.npz --trace trace.json");

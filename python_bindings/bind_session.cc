@@ -1,6 +1,6 @@
 #include <pybind11/stl.h>
 
-#include "octavo/api/optimize.h"
+#include "octavo/api/open.h"
 #include "octavo/python_bindings/convert.h"
 #include "octavo/runtime/model.h"
 
@@ -10,7 +10,8 @@ namespace {
 
 class Session {
  public:
-  Session(const py::object& model, int threads) : graph_inputs_(), model_(Compile(Noted(ReadModel(model)), threads)) {
+  Session(const py::object& model, int threads, bool fuse)
+      : graph_inputs_(), model_(Compile(Open(ReadModel(model), fuse), threads)) {
     for (const runtime::PortInfo& p : model_.inputs()) graph_inputs_.push_back({p.name, p.type});
   }
 
@@ -40,10 +41,17 @@ class Session {
   const runtime::Model& model() const { return model_; }
 
  private:
-  static ir::Graph Noted(ir::Graph graph) {
-    const std::string note = api::UnfusedNote(graph);
-    if (!note.empty() && PyErr_WarnEx(PyExc_UserWarning, note.c_str(), 1) != 0) throw py::error_already_set();
-    return graph;
+  static ir::Graph Open(ir::Graph graph, bool fuse) {
+    if (!fuse) return graph;
+    api::Opened opened;
+    {
+      const py::gil_scoped_release unlock;
+      opened = api::FuseToRun(std::move(graph));
+    }
+    if (!opened.note.empty() && PyErr_WarnEx(PyExc_UserWarning, opened.note.c_str(), 1) != 0) {
+      throw py::error_already_set();
+    }
+    return std::move(opened.graph);
   }
   static runtime::Model Compile(ir::Graph graph, int threads) {
     const py::gil_scoped_release unlock;
@@ -64,7 +72,7 @@ class Session {
 
 void BindSession(py::module_& m) {
   py::class_<Session>(m, "Session", "A compiled model; run() may be called from several threads at once.")
-      .def(py::init<const py::object&, int>(), py::arg("model"), py::arg("threads") = 0)
+      .def(py::init<const py::object&, int, bool>(), py::arg("model"), py::arg("threads") = 0, py::arg("fuse") = true)
       .def("run", &Session::Run, py::arg("inputs"), py::arg("outputs") = py::none(),
            py::arg("donate") = std::vector<std::string>(),
            "Outputs by name, or all in the model's order. Inputs named in donate may be overwritten (a KV cache in "
@@ -74,8 +82,9 @@ void BindSession(py::module_& m) {
       .def_property_readonly("kernels", [](const Session& s) { return s.model().KernelOfEachStep(); })
       .def_property_readonly("threads", [](const Session& s) { return s.model().threads(); });
   m.def(
-      "load", [](const py::object& model, int threads) { return std::make_unique<Session>(model, threads); },
-      py::arg("model"), py::arg("threads") = 0, "Session(model, threads).");
+      "load",
+      [](const py::object& model, int threads, bool fuse) { return std::make_unique<Session>(model, threads, fuse); },
+      py::arg("model"), py::arg("threads") = 0, py::arg("fuse") = true, "Session(model, threads, fuse).");
 }
 
 }  // namespace octavo::python

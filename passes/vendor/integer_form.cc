@@ -9,6 +9,7 @@
 #include "octavo/passes/attention.h"
 #include "octavo/passes/rewriter.h"
 #include "octavo/passes/vendor/vendor.h"
+#include "octavo/quant/numeric/code8.h"
 
 namespace octavo::passes::vendor {
 
@@ -115,16 +116,17 @@ bool IsQuantized(const Graph& graph) {
 }
 
 int CountLooseProducts(const Graph& graph) {
-  const auto integer = [&](ValueId v) {
+  const auto has_codes = [&](ValueId v) {
     const Node* n = v.valid() ? graph.Producer(v) : nullptr;
     if (n == nullptr || n->op != Op::kDequantizeLinear) return false;
     const DType codes = graph.value(n->input(0)).type.dtype;
-    return codes == DType::kUndefined || quant::IsInt8(codes);  // a graph as it was read has few types
+    return codes == DType::kUndefined || quant::IsCode8(codes);  // a graph as it was read has few types
   };
   int count = 0;
   for (NodeId id : graph.NodesInOrder()) {
     const Node& n = graph.node(id);
-    count += n.op == Op::kMatMul && integer(n.input(0)) && integer(n.input(1));
+    const bool of_codes = (n.op == Op::kMatMul || n.op == Op::kGemm) && has_codes(n.input(0)) && has_codes(n.input(1));
+    count += of_codes || n.op == Op::kMatMulInteger || n.op == Op::kQLinearMatMul;
   }
   return count;
 }

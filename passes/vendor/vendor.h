@@ -10,7 +10,8 @@ namespace octavo::passes::vendor {
 // Activations are quantized somewhere, statically or dynamically, or weights are.
 bool IsQuantized(const Graph& graph);
 
-// MatMuls of two dequantized integer tensors. The runtime computes each as the exact integer product that it means, one by one.
+// MatMuls and Gemms of two dequantized tensors, and products of integers as ops. The runtime computes each as the product of
+// codes that it means, one by one.
 int CountLooseProducts(const Graph& graph);
 
 // Pass: MatMulInteger, Cast and Mul become a MatMul of DequantizeLinears; exact. integer_form.cc

@@ -25,9 +25,14 @@ class Result:
     def save(self, path: str | os.PathLike[str]) -> None: ...
 
 class Session:
-    """A compiled model. Immutable: `run` may be called from several threads at once."""
+    """A compiled model. Immutable: `run` may be called from several threads at once.
 
-    def __init__(self, model: str | os.PathLike[str] | bytes, threads: int = 0) -> None: ...
+    threads: 0 means all. fuse: the graph is fused before it is compiled, as `optimize` does it without calibration; a file that is
+    quantized keeps its integers, a float one its numbers but for the rounding of sums, and a file that octavo wrote stays as it
+    is. False runs the graph as it stands. Warns (UserWarning) where products of a quantized file stay slow.
+    """
+
+    def __init__(self, model: str | os.PathLike[str] | bytes, threads: int = 0, fuse: bool = True) -> None: ...
     def run(
         self, inputs: Arrays, outputs: Sequence[str] | None = None, donate: Sequence[str] = ()
     ) -> list[NDArray[Any]]:
@@ -46,7 +51,7 @@ class Session:
     @property
     def threads(self) -> int: ...
 
-def load(model: str | os.PathLike[str] | bytes, threads: int = 0) -> Session: ...
+def load(model: str | os.PathLike[str] | bytes, threads: int = 0, fuse: bool = True) -> Session: ...
 def optimize(
     model: str | os.PathLike[str] | bytes,
     recipe: str = "int8",

@@ -133,11 +133,13 @@ def test_random_calibration_says_so(run, tmp_path):
     assert read_json(tmp_path / "r.json")["data"]["random"] is True
 
 
-def test_running_a_quantized_file_that_is_not_fused_says_so(run):
+def test_what_runs_is_fused_unless_asked_otherwise(run):
     path = SOURCE / "tests/data/models/sdpa_plain.ts17.ort-qdq-u8s8.onnx"
-    done = run("bench", path, "--seconds", "0.1", "--threads", "1")
-    assert done.returncode == 0, done.stderr
-    assert "products of this Q/DQ file run one by one" in done.stderr
+    for flags, kernel in (([], True), (["--as-is"], False)):
+        done = run("bench", path, "--seconds", "0.1", "--threads", "1", *flags)
+        assert done.returncode == 0, done.stderr
+        assert done.stderr == ""
+        assert ("sdpa_int8" in done.stdout) == kernel, done.stdout
 
 
 def test_required_fusion_that_is_missing_fails_with_the_reason(run, tmp_path):

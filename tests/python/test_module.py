@@ -71,13 +71,27 @@ def test_errors_are_exceptions_with_a_sentence(tmp_path):
         session.run(batches(1)[0], ["nothing"])
 
 
-def test_a_quantized_file_that_is_not_fused_says_so():
+def test_a_session_fuses_what_it_opens():
     path = SOURCE / "tests/data/models/sdpa_plain.ts17.ort-qdq-u8s8.onnx"
-    with pytest.warns(UserWarning, match="products of this Q/DQ file run one by one.*octavo.optimize"):
-        octavo.Session(str(path), threads=1)
+    data = {k.removeprefix("0/in/"): v for k, v in np.load(path.with_suffix(".npz")).items() if k.startswith("0/in/")}
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        octavo.Session(octavo.optimize(str(path)).model, threads=1)
+        fused = octavo.Session(str(path), threads=1)
+        as_it_is = octavo.load(str(path), threads=1, fuse=False)
+    assert any("sdpa_int8" in k for k in fused.kernels)
+    assert not any("sdpa" in k for k in as_it_is.kernels)
+    for a, b in zip(fused.run(data), as_it_is.run(data)):
+        assert np.array_equal(a, b)
+
+
+def test_products_that_stay_slow_are_a_warning():
+    graph = helper.make_graph(
+        [helper.make_node("MatMulInteger", ["a", "b"], ["y"])], "g",
+        [helper.make_tensor_value_info(n, TensorProto.UINT8, [4, 4]) for n in "ab"],
+        [helper.make_tensor_value_info("y", TensorProto.INT32, [4, 4])])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)])
+    with pytest.warns(UserWarning, match="slowly.*octavo optimize"):
+        octavo.Session(model.SerializeToString(), threads=1)
 
 
 def test_non_contiguous_and_narrow_inputs():

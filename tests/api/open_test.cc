@@ -1,0 +1,116 @@
+// Models as programs open them: fused, with the numbers of the graph as it stands; files that octavo wrote stay.
+#include "octavo/api/open.h"
+
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <set>
+
+#include "octavo/api/optimize.h"
+#include "octavo/ir/npz/npz.h"
+#include "octavo/ir/onnx/onnx.h"
+#include "octavo/ir/text.h"
+#include "octavo/passes/vendor/vendor.h"
+#include "octavo/quant/error.h"
+#include "octavo/runtime/model.h"
+
+namespace octavo::api {
+namespace {
+
+namespace fs = std::filesystem;
+using ir::DType;
+using ir::Graph;
+using ir::Op;
+using ir::Tensor;
+
+const fs::path kModels = fs::path(OCTAVO_SOURCE_DIR) / "tests/data/models";
+
+Graph Read(const fs::path& file) {
+  auto g = ir::onnx::ReadFile(file);
+  EXPECT_TRUE(g) << g.error().message;
+  return g ? *g : Graph();
+}
+
+std::vector<Tensor> OutputsOf(const Graph& g, const fs::path& file) {
+  const auto arrays = ir::ReadNpz(fs::path(file).replace_extension(".npz"));
+  EXPECT_TRUE(arrays) << arrays.error().message;
+  ir::TensorMap inputs;
+  for (ir::ValueId v : g.inputs()) {
+    const auto it = arrays->find("0/in/" + g.value(v).name);
+    if (it != arrays->end()) inputs[g.value(v).name] = it->second;
+  }
+  auto model = runtime::Model::Compile(g, {.threads = 1});
+  EXPECT_TRUE(model) << model.error().message;
+  auto outputs = model->Run(inputs);
+  EXPECT_TRUE(outputs) << outputs.error().message;
+  return outputs ? *outputs : std::vector<Tensor>();
+}
+
+std::set<Op> OpsOf(const Graph& g) {
+  std::set<Op> ops;
+  for (ir::NodeId id : g.NodesInOrder()) ops.insert(g.node(id).op);
+  return ops;
+}
+
+// The least SQNR of an output, in dB.
+double Agreement(const std::vector<Tensor>& want, const std::vector<Tensor>& got) {
+  EXPECT_EQ(want.size(), got.size());
+  double least = 200;
+  for (size_t i = 0; i < want.size(); ++i) {
+    quant::ErrorStats stats;
+    EXPECT_TRUE(stats.Add(want[i], got[i]));
+    EXPECT_EQ(stats.mismatches(), 0);
+    EXPECT_GT(stats.count(), 0);
+    if (!stats.exact()) least = std::min(least, stats.SqnrDb());
+  }
+  return least;
+}
+
+TEST(FuseToRun, KeepsTheNumbersOfEveryModel) {
+  int fused = 0, quantized = 0;
+  for (const auto& e : fs::directory_iterator(kModels)) {
+    if (e.path().extension() != ".onnx") continue;
+    SCOPED_TRACE(e.path().filename().string());
+    const Graph g = Read(e.path());
+    const bool codes = passes::vendor::IsQuantized(g);
+    const Opened opened = FuseToRun(g);
+    const std::set<Op> ops = OpsOf(opened.graph);
+    fused += ops.contains(Op::kSdpa) || ops.contains(Op::kSdpaInt8);
+    quantized += codes;
+    const double db = Agreement(OutputsOf(g, e.path()), OutputsOf(opened.graph, e.path()));
+    // Between kernels 16-bit floats stay f32, so fewer roundings.
+    EXPECT_GT(db, e.path().stem().string().find("fp16") == std::string::npos ? 120 : 60);
+  }
+  EXPECT_GE(fused, 20);
+  EXPECT_GE(quantized, 5);
+}
+
+TEST(FuseToRun, ANodeOfCodesBecomesAKernelOfCodes) {
+  const Graph g = Read(kModels / "sdpa_plain.ts17.ort-qdq-u8s8.onnx");
+  EXPECT_GT(passes::vendor::CountLooseProducts(g), 0);
+  const Opened opened = FuseToRun(g);
+  EXPECT_EQ(passes::vendor::CountLooseProducts(opened.graph), 0);
+  EXPECT_TRUE(OpsOf(opened.graph).contains(Op::kSdpaInt8));
+  EXPECT_EQ(opened.note, "");
+}
+
+TEST(FuseToRun, AFileOfOctavoStaysAsItIs) {
+  auto optimized = Optimize(Read(kModels / "sdpa_plain.ts17.ort-qdq-u8s8.onnx"), {});
+  ASSERT_TRUE(optimized) << optimized.error().message;
+  const std::string before = ir::ToText(optimized->graph);
+  EXPECT_EQ(ir::ToText(FuseToRun(optimized->graph).graph), before);
+}
+
+TEST(FuseToRun, SaysHowManyProductsStaySlow) {
+  Graph g;
+  g.info.opsets[""] = 18;
+  const ir::SymShape shape{4, 4};
+  const ir::ValueId a = g.AddInput("a", {DType::kU8, shape}), b = g.AddInput("b", {DType::kU8, shape});
+  g.AddOutput("y", g.node(g.AddNode(Op::kMatMulInteger, {a, b}, 1, {}, "product")).output());
+  const Opened opened = FuseToRun(g);
+  EXPECT_NE(opened.note.find("no rule fits them: 1;"), std::string::npos) << opened.note;
+  EXPECT_NE(opened.note.find("octavo optimize"), std::string::npos) << opened.note;
+}
+
+}  // namespace
+}  // namespace octavo::api
