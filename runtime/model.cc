@@ -9,6 +9,7 @@
 
 #include "octavo/ir/infer.h"
 #include "octavo/ir/vendor/lower.h"
+#include "octavo/runtime/chain.h"
 #include "octavo/runtime/compile.h"
 #include "octavo/runtime/plan.h"
 
@@ -17,7 +18,8 @@ namespace octavo::runtime {
 namespace {
 
 struct Step {
-  ir::NodeId node;
+  ir::NodeId node;  // of a chain the last one
+  std::vector<std::string> origin;
   KernelPtr kernel;
   std::vector<uint32_t> inputs;   // value indices; kNone: absent
   std::vector<uint32_t> outputs;  // value indices; kNone: not wanted
@@ -93,16 +95,39 @@ Status EvaluateConstants(State& s) {
   return {};
 }
 
+// The step of a chain, in the place of its last node.
+Step ChainStep(const Chain& chain, const CompileContext& context) {
+  const Graph& g = context.graph;
+  Step step;
+  step.node = chain.nodes.back();
+  step.kernel = MakeChain(chain, context);
+  for (const ir::NodeId id : chain.nodes) {
+    step.origin.insert(step.origin.end(), g.node(id).origin.begin(), g.node(id).origin.end());
+  }
+  for (const ValueId v : chain.inputs) step.inputs.push_back(v.index);
+  step.outputs.push_back(g.node(step.node).output().index);
+  return step;
+}
+
 Status BuildSteps(State& s) {
   const Graph& g = s.graph;
   const CompileContext context{g, s.constants, s.options.arch};
+  const std::vector<Chain> chains = s.options.kernels ? FindChains(context) : std::vector<Chain>();
+  std::map<ir::NodeId, const Chain*> chain_of;
+  for (const Chain& chain : chains) {
+    for (const ir::NodeId id : chain.nodes) chain_of[id] = &chain;
+  }
   for (ir::NodeId id : g.NodesInOrder()) {
     const Node& n = g.node(id);
+    if (const auto it = chain_of.find(id); it != chain_of.end()) {
+      if (id == it->second->nodes.back()) s.steps.push_back(ChainStep(*it->second, context));
+      continue;
+    }
     const bool known = std::all_of(n.outputs.begin(), n.outputs.end(),
                                    [&](ValueId v) { return !v.valid() || s.constants[v.index].tensor.defined(); });
     if (known && !n.outputs.empty()) continue;
     Step step;
-    step.node = id;
+    step.node = id, step.origin = n.origin;
     if (s.options.kernels) step.kernel = MakeKernel(n, context);
     if (step.kernel == nullptr) {
       if (!ir::CanEval(n.op)) {
@@ -281,7 +306,7 @@ Status RunSteps(const State& s, std::vector<RtValue>& values, PlannedCall& call,
     if (profile != nullptr) {
       const Node& n = s.graph.node(step.node);
       profile->events.push_back(
-          {n.name, step.kernel->name(), n.origin, offset + start, MicrosecondsSince(begin) - start});
+          {n.name, step.kernel->name(), step.origin, offset + start, MicrosecondsSince(begin) - start});
     }
     for (size_t o = 0; o < step.outputs.size(); ++o) {
       const uint32_t v = step.outputs[o];

@@ -3,6 +3,7 @@
 #define OCTAVO_RUNTIME_STEP_H_
 
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -10,6 +11,7 @@
 #include "octavo/ir/graph.h"
 #include "octavo/ir/interpret.h"
 #include "octavo/kernels/arch/arch.h"
+#include "octavo/kernels/elementwise/elementwise.h"
 #include "octavo/runtime/threads.h"
 
 namespace octavo::runtime {
@@ -72,12 +74,17 @@ KernelPtr MakeAttention(const Node& node, const CompileContext& c);  // Sdpa, Sd
 KernelPtr MakeNorm(const Node& node, const CompileContext& c);  // NormQuant, SkipLayerNorm, LayerNorm, RMSNorm, Softmax
 KernelPtr MakeElementwise(const Node& node, const CompileContext& c);      // f32 unary and binary
 KernelPtr MakeMatMul(const Node& node, const CompileContext& c);           // f32 MatMul
+KernelPtr MakeConv(const Node& node, const CompileContext& c);             // f32 Conv
 KernelPtr MakeQuantize(const Node& node, const CompileContext& c);         // Quantize-, DequantizeLinear per tensor
 KernelPtr MakeDynamicQuantize(const Node& node, const CompileContext& c);  // DynamicQuantizeLinear
 KernelPtr MakeQuantizeTokens(const Node& node, const CompileContext& c);   // QuantizeTokens
 KernelPtr MakeLookup(const Node& node, const CompileContext& c);           // Lookup
 KernelPtr MakeCacheWrite(const Node& node, const CompileContext& c);       // TensorScatter
 KernelPtr MakeInterpreted(const Graph& graph, ir::NodeId node);
+
+// What MakeElementwise has for a node of this kind over f32.
+std::optional<kernels::UnaryOp> UnaryOf(const Node& node);
+std::optional<kernels::BinaryOp> BinaryOf(Op op);
 
 inline float ScalarF32(const Tensor& t) { return static_cast<float>(t.GetDouble(0)); }
 inline int32_t ScalarInt(const Tensor& t) { return static_cast<int32_t>(t.GetInt(0)); }

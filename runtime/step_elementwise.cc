@@ -92,6 +92,8 @@ class BinaryKernel : public Kernel {
   std::string name_;
 };
 
+}  // namespace
+
 std::optional<kernels::UnaryOp> UnaryOf(const Node& node) {
   static const std::map<Op, kernels::UnaryOp> table = {{Op::kAbs, kernels::UnaryOp::kAbs},
                                                        {Op::kErf, kernels::UnaryOp::kErf},
@@ -123,8 +125,6 @@ std::optional<kernels::BinaryOp> BinaryOf(Op op) {
       return std::nullopt;  // Max and Min leave the sign of zero and NaN to the interpreter's definition
   }
 }
-
-}  // namespace
 
 KernelPtr MakeElementwise(const Node& node, const CompileContext& c) {
   for (ValueId v : node.inputs) {

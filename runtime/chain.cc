@@ -1,0 +1,276 @@
+#include "octavo/runtime/chain.h"
+
+#include <algorithm>
+#include <array>
+#include <map>
+#include <optional>
+#include <ranges>
+#include <set>
+
+#include "octavo/ir/infer.h"
+#include "octavo/kernels/elementwise/elementwise.h"
+#include "octavo/kernels/quantize/quantize.h"
+#include "octavo/quant/numeric/code8.h"
+
+namespace octavo::runtime {
+
+namespace {
+
+constexpr size_t kMostNodes = 64;  // of a chain, whose tiles in between shall stay in L1
+constexpr int64_t kTile = 2048;    // elements: 8 KB of floats
+constexpr int64_t kGrain = 16384;  // elements of a task, about 5 us for each operation
+
+// Constants of a chain: one number, or one for each column.
+enum class Spread : uint8_t { kNone, kNumber, kColumns };
+
+Spread SpreadOf(const CompileContext& c, ValueId constant, ValueId full) {
+  const Tensor& t = *c.Constant(constant);
+  if (t.dtype() != DType::kF32 || t.size() == 0) return Spread::kNone;
+  if (t.size() == 1) return Spread::kNumber;
+  const auto& shape = c.graph.value(full).type.shape;
+  const bool last_alone = t.shape().back() == t.size();
+  if (!shape || shape->empty() || !shape->back().is_number() || !last_alone) return Spread::kNone;
+  return shape->back().number() == t.size() && shape->size() >= t.shape().size() ? Spread::kColumns : Spread::kNone;
+}
+
+// Inputs of a node that are data, not parameters.
+size_t DataInputs(const Node& n) {
+  return n.op == Op::kQuantizeLinear || n.op == Op::kDequantizeLinear || n.op == Op::kLookup ? 1 : n.inputs.size();
+}
+
+bool IsLink(const CompileContext& c, const Node& n) {
+  if (n.outputs.size() != 1 || !n.output().valid() || c.Constant(n.output()) != nullptr) return false;
+  if (n.op == Op::kQuantizeLinear || n.op == Op::kDequantizeLinear) return MakeQuantize(n, c) != nullptr;
+  if (n.op == Op::kLookup) return MakeLookup(n, c) != nullptr;
+  if (UnaryOf(n)) return n.inputs.size() == 1 && c.Is(n.input(0), DType::kF32);
+  if (!BinaryOf(n.op) || n.inputs.size() != 2) return false;
+  return std::all_of(n.inputs.begin(), n.inputs.end(), [&](ValueId v) {
+    if (!v.valid() || !c.Is(v, DType::kF32)) return false;
+    if (c.Constant(v) != nullptr) return SpreadOf(c, v, n.output()) != Spread::kNone;
+    return ir::SameShape(c.graph, v, n.output());
+  });
+}
+
+// A dequantized tensor carries its codes to the products behind it, which a chain would lose. Norms have no use for them.
+bool MayEnd(const CompileContext& c, const Node& n) {
+  if (n.op != Op::kDequantizeLinear) return true;
+  const auto& uses = c.graph.value(n.output()).uses;
+  return !c.graph.IsGraphOutput(n.output()) && std::all_of(uses.begin(), uses.end(), [&](const ir::Use& use) {
+    const Op op = c.graph.node(use.node).op;
+    return op == Op::kNormQuant || op == Op::kSkipLayerNorm || op == Op::kLayerNormalization;
+  });
+}
+
+// One node of a chain: what its kernel is called with.
+struct Link {
+  enum class From : uint8_t { kInput, kTile, kConstant } from_a = From::kInput, from_b = From::kInput;
+  size_t a = 0, b = 0;  // which input, tile or constant
+  Spread spread_a = Spread::kNone, spread_b = Spread::kNone;
+  std::optional<size_t> to;  // tile; none: the output
+  Op op = Op::kAdd;
+  std::optional<kernels::UnaryOp> unary;
+  std::optional<kernels::BinaryOp> binary;
+  DType codes = DType::kUndefined;  // of Quantize- and DequantizeLinear
+  float scale = 1;
+  int32_t zero_point = 0;
+  std::array<uint8_t, 256> table{};  // of Lookup
+};
+
+// Elements [at, at + rows * cols) of every tensor; columns begin at `column`.
+struct Tile {
+  int64_t at, rows, cols, column;
+};
+
+class ChainKernel : public Kernel {
+ public:
+  ChainKernel(const Chain& chain, const CompileContext& c) : arch_(c.arch) {
+    const Graph& g = c.graph;
+    for (const ir::NodeId id : chain.nodes) {
+      const Node& n = g.node(id);
+      for (size_t i = 0; i < DataInputs(n); ++i) last_use_[n.input(i)] = id;
+    }
+    std::vector<size_t> free;
+    for (const ir::NodeId id : chain.nodes) {
+      const Node& n = g.node(id);
+      Link link = LinkOf(n, c, chain);
+      if (id != chain.nodes.back()) {
+        if (free.empty()) free.push_back(tiles_++);
+        link.to = tile_of_[n.output()] = free.back();
+        free.pop_back();
+      }
+      for (size_t i = 0; i < DataInputs(n); ++i) {  // only now, since a link does not write where it reads
+        const auto it = tile_of_.find(n.input(i));
+        if (it == tile_of_.end() || last_use_[n.input(i)] != id) continue;
+        free.push_back(it->second);
+        tile_of_.erase(it);
+      }
+      links_.push_back(link);
+    }
+    name_ = "chain " + Names(chain, g) + " " + std::string(Name(arch_));
+    output_ = g.value(g.node(chain.nodes.back()).output()).type.dtype;
+    tile_of_.clear(), last_use_.clear();
+  }
+  std::string name() const override { return name_; }
+
+  Status Run(StepCall& call) const override {
+    const Shape shape = call.T(0).shape();
+    for (const RtValue& v : call.in) {
+      if (v.tensor.shape() != shape) {
+        return ir::Fail("operands of shapes {} and {}", ir::ToString(shape), ir::ToString(v.tensor.shape()));
+      }
+    }
+    if (columns_ != 0 && (shape.empty() || shape.back() != columns_)) {
+      return ir::Fail("the operands have shape {}, the constants {} columns", ir::ToString(shape), columns_);
+    }
+    const int64_t size = ir::ElementCount(shape);
+    std::byte* out = call.Allocate(0, output_, shape).mutable_data();
+    const int64_t cols = columns_ == 0 ? 1 : columns_, rows = size / cols;
+    const int64_t rows_at_once = std::max<int64_t>(1, kTile / cols), cols_at_once = std::min(cols, kTile);
+    const int64_t parts = PartsOf(rows, std::max<int64_t>(1, kGrain / cols), call.threads->count());
+    call.threads->For(parts, [&](int64_t i) {
+      const Part p = PartOf(rows, parts, i, columns_ == 0 ? 64 : 1);
+      auto* tiles = static_cast<std::byte*>(ThreadScratch(tiles_ * kTile * sizeof(float)));
+      for (int64_t r = p.begin; r < p.end; r += rows_at_once) {
+        const int64_t n = std::min(rows_at_once, p.end - r);
+        for (int64_t column = 0; column < cols; column += cols_at_once) {
+          const int64_t width = std::min(cols_at_once, cols - column);
+          // Without constants by column everything is one row.
+          const Tile tile = columns_ == 0 ? Tile{r, 1, n, 0} : Tile{r * cols + column, n, width, column};
+          for (const Link& link : links_) RunLink(link, call, tile, tiles, out);
+        }
+      }
+    });
+    return {};
+  }
+
+ private:
+  // "Add+Gelu", of many "Add+7+Gelu".
+  static std::string Names(const Chain& chain, const Graph& g) {
+    constexpr size_t kAll = 4;
+    const size_t n = chain.nodes.size();
+    std::string names;
+    for (size_t i = 0; i < n; ++i) {
+      if (n > kAll && i == 1) names += "+" + std::to_string(n - 2);
+      if (n > kAll && i > 0 && i + 1 < n) continue;
+      names += (i == 0 ? "" : "+") + std::string(ir::InfoOf(g.node(chain.nodes[i]).op).name);
+    }
+    return names;
+  }
+
+  Link LinkOf(const Node& n, const CompileContext& c, const Chain& chain) {
+    Link link;
+    link.op = n.op, link.unary = UnaryOf(n), link.binary = BinaryOf(n.op);
+    const auto operand = [&](ValueId v, Link::From& from, size_t& index, Spread& spread) {
+      if (c.Constant(v) != nullptr) {
+        from = Link::From::kConstant, index = constants_.size(), spread = SpreadOf(c, v, n.output());
+        constants_.push_back(*c.Constant(v));
+        if (spread == Spread::kColumns) columns_ = constants_.back().size();
+      } else if (const auto it = tile_of_.find(v); it != tile_of_.end()) {
+        from = Link::From::kTile, index = it->second;
+      } else {
+        index = static_cast<size_t>(std::ranges::find(chain.inputs, v) - chain.inputs.begin());
+      }
+    };
+    operand(n.input(0), link.from_a, link.a, link.spread_a);
+    if (link.binary) operand(n.input(1), link.from_b, link.b, link.spread_b);
+    if (n.op == Op::kLookup) {
+      std::ranges::copy_n(reinterpret_cast<const uint8_t*>(c.Constant(n.input(1))->data()), 256, link.table.begin());
+    } else if (n.op == Op::kQuantizeLinear || n.op == Op::kDequantizeLinear) {
+      const Tensor& zero = *c.Constant(n.input(2));
+      link.codes = zero.dtype(), link.scale = ScalarF32(*c.Constant(n.input(1)));
+      link.zero_point = quant::IsFp8(zero.dtype()) ? 0 : ScalarInt(zero);
+    }
+    return link;
+  }
+
+  // Element 0 of the tile in an operand; a tile between two links begins with it.
+  const std::byte* Read(Link::From from, size_t index, Spread spread, StepCall& call, const Tile& tile,
+                        const std::byte* tiles) const {
+    if (from == Link::From::kTile) return tiles + index * kTile * sizeof(float);
+    const Tensor& t = from == Link::From::kInput ? call.T(index) : constants_[index];
+    const int64_t at = from == Link::From::kInput ? tile.at : spread == Spread::kColumns ? tile.column : 0;
+    return t.data() + at * quant::BitsOf(t.dtype()) / 8;
+  }
+
+  void RunLink(const Link& l, StepCall& call, const Tile& tile, std::byte* tiles, std::byte* out) const {
+    const int64_t n = tile.rows * tile.cols;
+    const std::byte* a = Read(l.from_a, l.a, l.spread_a, call, tile, tiles);
+    std::byte* y = l.to ? tiles + *l.to * kTile * sizeof(float) : out + tile.at * quant::BitsOf(output_) / 8;
+    const auto floats = [](const std::byte* p) { return reinterpret_cast<const float*>(p); };
+    if (l.op == Op::kQuantizeLinear) {
+      kernels::QuantizeLinear(arch_, floats(a), n, l.scale, l.zero_point, l.codes, y);
+    } else if (l.op == Op::kDequantizeLinear) {
+      kernels::DequantizeLinear(arch_, a, l.codes, n, l.scale, l.zero_point, reinterpret_cast<float*>(y));
+    } else if (l.op == Op::kLookup) {
+      kernels::Lookup(arch_, reinterpret_cast<const uint8_t*>(a), reinterpret_cast<const uint8_t(&)[256]>(l.table[0]),
+                      reinterpret_cast<uint8_t*>(y), n);
+    } else if (l.unary) {
+      kernels::Unary(arch_, *l.unary, floats(a), reinterpret_cast<float*>(y), n);
+    } else {
+      const auto operand = [&](const std::byte* p, Spread spread) {
+        return kernels::Operand{floats(p), spread == Spread::kNone ? tile.cols : 0, spread == Spread::kNumber ? 0 : 1};
+      };
+      const std::byte* b = Read(l.from_b, l.b, l.spread_b, call, tile, tiles);
+      kernels::Binary(arch_, *l.binary, operand(a, l.spread_a), operand(b, l.spread_b), reinterpret_cast<float*>(y),
+                      tile.cols, 0, tile.rows, tile.cols);
+    }
+  }
+
+  kernels::Arch arch_;
+  std::string name_;
+  std::vector<Link> links_;
+  std::vector<Tensor> constants_;
+  int64_t columns_ = 0;  // of the constants by column; 0: there are none
+  size_t tiles_ = 0;     // at once between links
+  DType output_ = DType::kUndefined;
+  std::map<ValueId, size_t> tile_of_;  // while the chain is made
+  std::map<ValueId, ir::NodeId> last_use_;
+};
+
+}  // namespace
+
+std::vector<Chain> FindChains(const CompileContext& c) {
+  const Graph& g = c.graph;
+  const std::vector<ir::NodeId> order = g.NodesInOrder();
+  std::map<ir::NodeId, size_t> links;  // and where they stand
+  for (size_t i = 0; i < order.size(); ++i) {
+    if (IsLink(c, g.node(order[i]))) links[order[i]] = i;
+  }
+  std::vector<Chain> chains;
+  for (const ir::NodeId end : std::views::reverse(order)) {
+    if (!links.contains(end) || !MayEnd(c, g.node(end))) continue;
+    std::set<ir::NodeId> inside{end};
+    std::vector<ir::NodeId> work{end};
+    while (!work.empty()) {
+      const Node& n = g.node(work.back());
+      work.pop_back();
+      for (size_t i = 0; i < DataInputs(n) && inside.size() < kMostNodes; ++i) {
+        const ValueId v = n.input(i);
+        const ir::NodeId maker = g.value(v).producer;
+        if (!maker.valid() || !links.contains(maker) || inside.contains(maker) || g.IsGraphOutput(v)) continue;
+        const auto& uses = g.value(v).uses;
+        if (!std::ranges::all_of(uses, [&](const ir::Use& use) { return inside.contains(use.node); })) continue;
+        inside.insert(maker);
+        work.push_back(maker);
+      }
+    }
+    if (inside.size() < 2) continue;
+    Chain chain{{inside.begin(), inside.end()}, {}};
+    std::ranges::sort(chain.nodes, {}, [&](ir::NodeId id) { return links.at(id); });
+    for (const ir::NodeId id : chain.nodes) {
+      const Node& n = g.node(id);
+      for (size_t i = 0; i < DataInputs(n); ++i) {
+        const ValueId v = n.input(i);
+        const bool from_outside = c.Constant(v) == nullptr && !inside.contains(g.value(v).producer);
+        if (from_outside && !std::ranges::contains(chain.inputs, v)) chain.inputs.push_back(v);
+      }
+      links.erase(id);
+    }
+    chains.push_back(std::move(chain));
+  }
+  return chains;
+}
+
+KernelPtr MakeChain(const Chain& chain, const CompileContext& c) { return std::make_unique<ChainKernel>(chain, c); }
+
+}  // namespace octavo::runtime

@@ -1,0 +1,27 @@
+// Chains of element-wise nodes as one step: a tile at a time goes through all of them while it is in L1. The kernels and so the
+// bits are those of the single nodes; what goes is a pass over memory for each.
+#ifndef OCTAVO_RUNTIME_CHAIN_H_
+#define OCTAVO_RUNTIME_CHAIN_H_
+
+#include <vector>
+
+#include "octavo/runtime/step.h"
+
+namespace octavo::runtime {
+
+// Nodes in the graph's order; the last one has the output, whose shape all values between them have. Nobody else reads what
+// the others write.
+struct Chain {
+  std::vector<ir::NodeId> nodes;
+  std::vector<ValueId> inputs;  // of the step: what is no constant and comes from outside
+};
+
+// Two or more nodes of those that MakeElementwise, MakeQuantize and MakeLookup serve, each node in at most one chain. Operands
+// have the shape of the output, or are constants: one number, or one for each column.
+std::vector<Chain> FindChains(const CompileContext& c);
+
+KernelPtr MakeChain(const Chain& chain, const CompileContext& c);
+
+}  // namespace octavo::runtime
+
+#endif  // OCTAVO_RUNTIME_CHAIN_H_
