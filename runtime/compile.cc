@@ -43,6 +43,8 @@ KernelPtr MakeKernel(const Node& node, const CompileContext& c) {
       return MakeNorm(node, c);
     case Op::kMatMul:
       return MakeMatMul(node, c);
+    case Op::kConv:
+      return MakeConv(node, c);
     case Op::kQuantizeLinear:
     case Op::kDequantizeLinear:
       return MakeQuantize(node, c);

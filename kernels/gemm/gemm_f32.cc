@@ -7,52 +7,19 @@
 #include <unordered_map>
 #include <utility>
 
-#include "oneapi/dnnl/dnnl.hpp"
-
-// libgomp's, not a header's: the packaged oneDNN is an OpenMP build. The value belongs to the calling thread.
-extern "C" void omp_set_num_threads(int count);
+#include "octavo/kernels/gemm/onednn.h"
 
 namespace octavo::kernels {
 namespace {
 
 using dnnl::memory;
+using onednn::Engine;
+using onednn::ThisThread;
+using onednn::ThreadState;
 using Dims = memory::dims;
 
 constexpr auto kF32 = memory::data_type::f32;
 constexpr auto kPlain = memory::format_tag::ab;
-
-const dnnl::engine& Engine() {
-  static const dnnl::engine engine(dnnl::engine::kind::cpu, 0);
-  return engine;
-}
-
-// A stream and a scratchpad for each thread. Making the stream is also where OpenMP learns that work called from this
-// thread stays on it: two pools of threads fight (shared/design.md 2).
-struct ThreadState {
-  dnnl::stream stream{Engine()};
-  AlignedArray<uint8_t> scratchpad;
-  AlignedArray<float> row;
-  AlignedArray<float> column;
-
-  ThreadState() { omp_set_num_threads(1); }
-  // oneDNN 3.7.2 forgets the stride of a single row or column: it writes a product of one column contiguous (wrong
-  // results, and writes between the rows) and reads a left operand of one row contiguous. Both go through these.
-  float* Row(int64_t count) { return Room(row, count); }
-  float* Column(int64_t count) { return Room(column, count); }
-  static float* Room(AlignedArray<float>& array, int64_t count) {
-    if (array.size() < static_cast<size_t>(count)) array = AlignedArray<float>(static_cast<size_t>(count));
-    return array.data();
-  }
-  void* Scratchpad(size_t bytes) {
-    if (scratchpad.size() < bytes) scratchpad = AlignedArray<uint8_t>(bytes);
-    return scratchpad.data();
-  }
-};
-
-ThreadState& ThisThread() {
-  static thread_local ThreadState state;
-  return state;
-}
 
 struct Product {
   dnnl::matmul::primitive_desc desc;
