@@ -147,9 +147,10 @@ std::optional<Chain> ChainAround(const Graph& g, NodeId id) {
     const Node& after = g.node(g.value(c.y).uses.front().node);
     const SymShape* out = ShapeOf(g, after.output());
     // A Reshape that adds dims of 1 (Unsqueeze for repeated heads) is no part of the chain: in front of the Transpose
-    // it would disfigure the head split.
-    if (IsReshapeLike(after.op) && g.value(c.y).uses.front().slot == 0 && out != nullptr &&
-        CountOnes(*out) <= CountOnes(*middle)) {
+    // it would disfigure the head split. One that brings back those of x is (a batch of 1 that was merged with the heads).
+    const SymShape* first = ShapeOf(g, c.x);
+    const int64_t ones = std::max(CountOnes(*middle), first == nullptr ? 0 : CountOnes(*first));
+    if (IsReshapeLike(after.op) && g.value(c.y).uses.front().slot == 0 && out != nullptr && CountOnes(*out) <= ones) {
       c.y = after.output();
       ++c.reshapes;
     }

@@ -1,7 +1,7 @@
 // Before: Sdpa(Transpose(Reshape(x [B,S,H*D], [B,S,H,D]), 0 2 1 3), ...)            (q, k or v)
 //         Sdpa(q, Reshape(Expand(Unsqueeze(k [B,G,S,D], 2))), the same of v)        (grouped queries)
-//         Reshape(Transpose(Sdpa(...), 0 2 1 3), [B,S,H*Dv])
-// After:  Sdpa reads x itself (rank 3), keeps G key/value heads, writes [B,S,H*Dv] itself.
+//         Reshape(Transpose(Sdpa(...), 0 2 1 3), [B,S,H*Dv])                        (or [B*S,H*Dv], GPT-2)
+// After:  Sdpa reads x itself (rank 3), keeps G key/value heads, writes [B,S,H*Dv] itself (a Reshape to [B*S,H*Dv] stays).
 // Exact: only addresses change. Works alike on Sdpa and SdpaInt8.
 #include <format>
 
@@ -127,10 +127,15 @@ Rule SdpaMerge(Op op) {
   r.Guard([=](const Match& m) {
     const ir::SymShape* from = ShapeOf(m, back, 4);
     const ir::SymShape* to = ShapeOf(m, merged, 3);
-    if (from == nullptr || to == nullptr) return Shape("the head merge does not go from rank 4 to rank 3");
-    if (!ProvablyEqual((*from)[0], (*to)[0]) || !ProvablyEqual((*from)[1], (*to)[1])) {
+    const ir::SymShape* flat = ShapeOf(m, merged, 2);
+    if (from == nullptr || (to == nullptr && flat == nullptr)) {
+      return Shape("the head merge does not go from rank 4 to rank 3 or 2");
+    }
+    const bool rows_stay = to != nullptr ? ProvablyEqual((*from)[0], (*to)[0]) && ProvablyEqual((*from)[1], (*to)[1])
+                                         : ProvablyEqual((*from)[0] * (*from)[1], (*flat)[0]);
+    if (!rows_stay) {
       return Illegal(std::format("the head merge changes more than the last axis: {} to {}", ir::ToString(*from),
-                                 ir::ToString(*to)));
+                                 ir::ToString(to != nullptr ? *to : *flat)));
     }
     return Ok();
   });
@@ -138,7 +143,10 @@ Rule SdpaMerge(Op op) {
     const Node old = m.at(attention);
     ir::Attrs attrs = old.attrs;
     attrs.Set("out_rank", int64_t{3});
-    return Rebuild(b, old, old.inputs, std::move(attrs));
+    const ValueId rows = Rebuild(b, old, old.inputs, std::move(attrs));
+    if (ShapeOf(m, merged, 3) != nullptr) return rows;
+    const Node reshape = m.at(merged);  // its target says the same of [B,S,H*Dv]
+    return b.Create(Op::kReshape, {rows, reshape.input(1)}, reshape.attrs);
   });
   return r.Finish();
 }

@@ -31,6 +31,15 @@ TEST(CanonicalViews, DynamoKeyTransposeBecomesOneTransposeOfTheSplit) {
   EXPECT_EQ(PermAfter(b.g, Canonicalize), (Ints{0, 2, 3, 1}));
 }
 
+TEST(CanonicalViews, ABatchOfOneThatWasMergedWithTheHeadsComesBack) {
+  Builder b;
+  const ValueId k = b.Transpose(b.Reshape(b.In("x", {1, 7, 12}), {1, 7, 3, 4}), {0, 2, 1, 3});
+  const ValueId folded = b.Transpose(b.Reshape(k, {3, 7, 4}), {0, 2, 1});
+  b.Out(b.Reshape(folded, {1, 3, 4, 7}));
+  EXPECT_EQ(Check(b.g, Canonicalize), "Reshape Transpose");
+  EXPECT_EQ(PermAfter(b.g, Canonicalize), (Ints{0, 2, 3, 1}));
+}
+
 TEST(CanonicalViews, TransposesMergeAndCancel) {
   Builder b;
   const ValueId x = b.In("x", {Sym("b"), Sym("s"), 12});

@@ -142,7 +142,7 @@ TEST(GeluRule, RefusesAnotherDivisor) {
 struct AttentionOptions {
   int64_t softmax_axis = -1;
   bool scores_escape = false;
-  bool integer_mask = false;
+  std::vector<int64_t> merged = {};  // shape behind the Transpose of the heads; empty: neither
 };
 Builder Attention(const AttentionOptions& o) {
   Builder b;
@@ -153,7 +153,12 @@ Builder Attention(const AttentionOptions& o) {
   const ValueId s = b.Make(Op::kMul, {b.Make(Op::kMatMul, {q, kt}), b.Scalar(0.5f)});
   const ValueId masked = b.Make(Op::kAdd, {s, b.Input("mask", {2, 1, 1, 5})});
   const ValueId p = b.Make(Op::kSoftmax, {masked}, {{"axis", o.softmax_axis}});
-  b.g.AddOutput("y", b.Make(Op::kMatMul, {p, v}));
+  ValueId y = b.Make(Op::kMatMul, {p, v});
+  if (!o.merged.empty()) {
+    y = b.Make(Op::kTranspose, {y}, {{"perm", std::vector<int64_t>{0, 2, 1, 3}}});
+    y = b.Make(Op::kReshape, {y, b.Ints(o.merged)});
+  }
+  b.g.AddOutput("y", y);
   if (o.scores_escape) b.g.AddOutput("scores", masked);
   return b;
 }
@@ -168,6 +173,23 @@ TEST(SdpaRule, FiresAndIsExact) {
                                         {"v", Random({2, 3, 5, 6}, 5)},
                                         {"mask", Random({2, 1, 1, 5}, 6)}});
   EXPECT_EQ(difference, 0.0);
+}
+TEST(SdpaRule, WritesTheHeadsSideBySide) {
+  using Shape = std::vector<int64_t>;
+  // Three dims, two (GPT-2's view of all rows), and one that takes the heads apart again.
+  for (const auto& [merged, reshapes, transposes] :
+       {std::tuple{Shape{2, 5, 18}, 0, 0}, std::tuple{Shape{-1, 18}, 1, 0}, std::tuple{Shape{10, 3, 6}, 1, 1}}) {
+    const Builder b = Attention({.merged = merged});
+    const Fused f = Fuse(b.g);
+    ASSERT_EQ(CountOf(f.graph, Op::kSdpa), 1);
+    EXPECT_EQ(CountOf(f.graph, Op::kReshape), reshapes) << merged.size();
+    EXPECT_EQ(CountOf(f.graph, Op::kTranspose), transposes) << merged.size();
+    const ir::TensorMap inputs{{"q", Random({2, 3, 5, 4}, 3)},
+                               {"k", Random({2, 3, 5, 4}, 4)},
+                               {"v", Random({2, 3, 5, 6}, 5)},
+                               {"mask", Random({2, 1, 1, 5}, 6)}};
+    EXPECT_EQ(Difference(b.g, f.graph, inputs), 0.0);
+  }
 }
 TEST(SdpaRule, RefusesSoftmaxOverTheQueries) {
   const Fused f = Fuse(Attention({.softmax_axis = 2}).g);
