@@ -56,9 +56,11 @@ Result<bool> FuseWeights(Graph& graph, PassContext& context);
 Result<bool> FuseTwinNorms(Graph& graph, PassContext& context);
 // Element-wise chains from codes of 8 bits to codes of 8 bits -> Lookup.
 Result<bool> FuseTables(Graph& graph, PassContext& context);
-// 2..8 LinearInt8 of one activation, at least two of which feed one attention -> QkvInt8.
+// 2..8 LinearInt8 of one activation, at least two of which feed one attention -> QkvInt8. Packed projections first.
 Result<bool> FuseQkvInt8(Graph& graph, PassContext& context);
-// The same in float: one MatMul over the concatenated weights and a Split.
+// Split of a LinearInt8 along its columns -> QkvInt8; how many there were.
+int SplitPackedInt8(Graph& graph);
+// The same as FuseQkvInt8 in float: one MatMul over the concatenated weights and a Split.
 Result<bool> FuseQkvFloat(Graph& graph, PassContext& context);
 
 }  // namespace octavo::passes::fusions

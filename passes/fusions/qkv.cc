@@ -57,7 +57,12 @@ void Fuse(Graph& g, const std::vector<NodeId>& branches) {
 }  // namespace
 
 Result<bool> FuseQkvInt8(Graph& graph, PassContext& context) {
-  bool changed = false;
+  const int packed = SplitPackedInt8(graph);
+  bool changed = packed > 0;
+  if (changed) {
+    context.log.push_back("qkv_int8: " + std::to_string(packed) + " packed projections in parts");
+    OCTAVO_TRY_STATUS(ir::Inference::Run(graph).transform([](const auto&) {}));
+  }
   for (const AttentionCore& core : FindAttentionCores(graph)) {
     // Branches by activation: self-attention has one set, cross-attention one for q and one for k and v.
     std::vector<std::vector<NodeId>> sets;

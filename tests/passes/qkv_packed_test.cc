@@ -1,0 +1,128 @@
+// Packed int8 projections become one product with an output a part, with the same bits; what QkvInt8 cannot say stays.
+#include <gtest/gtest.h>
+
+#include <functional>
+#include <random>
+
+#include "octavo/ir/infer.h"
+#include "octavo/passes/fusions/fusions.h"
+#include "same_bits.h"
+
+namespace octavo::passes::fusions {
+namespace {
+
+using ir::DType;
+using ir::Tensor;
+
+struct Maker {
+  Graph g;
+  std::mt19937 gen{7};
+  Maker() { g.info.opsets[""] = 18; }
+
+  ValueId Node(Op op, std::vector<ValueId> in, ir::Attrs attrs = {}) {
+    return g.node(g.AddNode(op, std::move(in), 1, std::move(attrs), "n" + std::to_string(g.node_count()))).output();
+  }
+  ValueId Reals(ir::Shape shape, float around) {
+    Tensor t = Tensor::Empty(DType::kF32, std::move(shape));
+    for (float& v : t.mutable_as<float>()) v = around * (1 + std::uniform_real_distribution<float>(0, 1)(gen));
+    return g.AddConstant(std::move(t));
+  }
+  ValueId Bytes(DType type, ir::Shape shape) {
+    Tensor t = Tensor::Empty(type, std::move(shape));
+    for (uint8_t& v : t.mutable_as<uint8_t>()) v = static_cast<uint8_t>(gen());
+    return g.AddConstant(std::move(t));
+  }
+  // x [2,5,16] of u8 times [16,columns]; more: the inputs behind the bias.
+  ValueId Linear(int64_t columns, bool one_scale, bool bias, std::vector<ValueId> more = {}, ir::Attrs attrs = {}) {
+    const ValueId x = g.AddInput("x", {DType::kU8, ir::SymShape{2, 5, 16}});
+    std::vector<ValueId> in = {x,
+                               Reals({}, 0.02f),
+                               Bytes(DType::kU8, {}),
+                               Bytes(DType::kS8, {16, columns}),
+                               one_scale ? Reals({}, 0.01f) : Reals({columns}, 0.01f),
+                               bias ? Reals({columns}, 0.5f) : ValueId{}};
+    in.insert(in.end(), more.begin(), more.end());
+    while (!in.back().valid()) in.pop_back();
+    return Node(Op::kLinearInt8, std::move(in), std::move(attrs));
+  }
+  std::vector<ValueId> Split(ValueId x, const std::vector<int64_t>& widths) {
+    const ValueId sizes = g.AddConstant(Tensor::S64({static_cast<int64_t>(widths.size())}, widths));
+    const NodeId n = g.AddNode(Op::kSplit, {x, sizes}, widths.size(), {{"axis", int64_t{-1}}}, "split");
+    return {g.node(n).outputs.begin(), g.node(n).outputs.end()};
+  }
+  ValueId Quantize(ValueId x) {
+    Tensor zero = Tensor::Zeros(DType::kU8, {});
+    zero.mutable_as<uint8_t>()[0] = 60;
+    return Node(Op::kQuantizeLinear, {x, Reals({}, 0.3f), g.AddConstant(std::move(zero))});
+  }
+};
+
+// "QkvInt8 3x" and so on: what is left beside constants, and the outputs of each node.
+std::string Check(Maker& m) {
+  EXPECT_TRUE(ir::Inference::Run(m.g).has_value());
+  Graph after = m.g;
+  PassContext context;
+  const auto changed = FuseQkvInt8(after, context);
+  EXPECT_TRUE(changed.has_value()) << changed.error().message;
+  std::string ops;
+  for (NodeId id : after.NodesInOrder()) {
+    const auto& n = after.node(id);
+    if (n.op != Op::kConstant) ops += std::string(ir::InfoOf(n.op).name) + " " + std::to_string(n.outputs.size()) + " ";
+  }
+  Tensor x = Tensor::Empty(DType::kU8, {2, 5, 16});
+  for (uint8_t& v : x.mutable_as<uint8_t>()) v = static_cast<uint8_t>(m.gen());
+  ExpectSameBits(m.g, after, {{"x", x}});
+  return ops;
+}
+
+TEST(QkvPacked, EachPartGetsItsOwnCodes) {
+  for (const bool one_scale : {false, true}) {
+    for (const bool bias : {false, true}) {
+      Maker m;
+      const std::vector<ValueId> parts = m.Split(m.Linear(24, one_scale, bias), {12, 4, 8});
+      for (size_t i = 0; i < 3; ++i) m.g.AddOutput("y" + std::to_string(i), m.Quantize(parts[i]));
+      EXPECT_EQ(Check(m), "QkvInt8 3 ");
+    }
+  }
+}
+
+TEST(QkvPacked, PartsThatOthersReadStayFloat) {
+  Maker m;
+  const std::vector<ValueId> parts = m.Split(m.Linear(24, false, true), {8, 16});
+  m.g.AddOutput("codes", m.Quantize(parts[0]));
+  m.g.AddOutput("more", m.Quantize(parts[1]));
+  m.g.AddOutput("real", parts[1]);
+  EXPECT_EQ(Check(m), "QkvInt8 2 QuantizeLinear 1 ");
+}
+
+TEST(QkvPacked, CodesInFrontOfTheSplitAreThoseOfEveryPart) {
+  Maker m;
+  const ValueId scale = m.Reals({}, 0.3f), zero = m.Bytes(DType::kU8, {});
+  const std::vector<ValueId> parts = m.Split(m.Linear(24, false, true, {scale, zero}), {8, 8, 8});
+  for (size_t i = 0; i < 3; ++i) m.g.AddOutput("y" + std::to_string(i), parts[i]);
+  EXPECT_EQ(Check(m), "QkvInt8 3 ");
+}
+
+TEST(QkvPacked, WhatBranchesLackStays) {
+  const auto stays = [](const std::function<ValueId(Maker&)>& linear, const char* ops) {
+    Maker m;
+    const std::vector<ValueId> parts = m.Split(linear(m), {8, 16});
+    m.g.AddOutput("a", m.Quantize(parts[0]));
+    m.g.AddOutput("b", m.Quantize(parts[1]));
+    EXPECT_EQ(Check(m), ops);
+  };
+  const char* const all = "LinearInt8 1 Split 2 QuantizeLinear 1 QuantizeLinear 1 ";
+  stays([](Maker& m) { return m.Linear(24, false, true, {}, {{"activation", "relu"}}); }, all);
+  stays([](Maker& m) { return m.Linear(24, false, true, {{}, {}, m.Reals({24}, 1)}); }, all);
+  stays([](Maker& m) { return m.Linear(24, false, true, {{}, {}, {}, m.Reals({2, 5, 24}, 1)}); }, all);
+  stays(
+      [](Maker& m) {
+        const ValueId y = m.Linear(24, false, true);
+        m.g.AddOutput("whole", y);
+        return y;
+      },
+      all);
+}
+
+}  // namespace
+}  // namespace octavo::passes::fusions
