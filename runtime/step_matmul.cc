@@ -11,8 +11,9 @@ namespace octavo::runtime {
 
 namespace {
 
-// The rows of one oneDNN call. Fixed, whatever the thread count, because the split may change the order of sums.
+// The rows and columns of one oneDNN call at most. Fixed, whatever the thread count, because the split may change the order of sums.
 constexpr int64_t kRowsPerCall = 128;
+constexpr int64_t kColumnsPerCall = 512;
 
 // First error of several tasks.
 class FirstError {
@@ -31,32 +32,42 @@ class FirstError {
 
 class WeightMatMul : public Kernel {
  public:
-  WeightMatMul(kernels::PackedF32 w, KernelPtr fallback) : w_(std::move(w)), fallback_(std::move(fallback)) {}
+  // The columns of the weights in parts.
+  WeightMatMul(std::vector<kernels::PackedF32> parts, KernelPtr fallback)
+      : parts_(std::move(parts)), fallback_(std::move(fallback)) {
+    for (const kernels::PackedF32& w : parts_) first_.push_back(columns_), columns_ += w.n();
+  }
   std::string name() const override { return "matmul_f32 onednn"; }
   Status Run(StepCall& call) const override {
     const Tensor& x = call.T(0);
     if (x.rank() < 2 || (call.in[0].quant && call.in[1].quant)) return fallback_->Run(call);
-    if (x.shape().back() != w_.k()) {
-      return ir::Fail("{} times a matrix of {} rows", ir::ToString(x.shape()), w_.k());
+    if (x.shape().back() != parts_[0].k()) {
+      return ir::Fail("{} times a matrix of {} rows", ir::ToString(x.shape()), parts_[0].k());
     }
     Shape shape = x.shape();
-    shape.back() = w_.n();
+    shape.back() = columns_;
     const int64_t rows = LeadingRows(shape);
-    kernels::GemmF32Args args{.x = x.as<float>().data(),
-                              .x_stride = w_.k(),
-                              .w = &w_,
-                              .bias = nullptr,
-                              .y = call.Allocate(0, DType::kF32, shape).mutable_as<float>().data(),
-                              .y_stride = w_.n()};
+    float* y = call.Allocate(0, DType::kF32, shape).mutable_as<float>().data();
+    const auto parts = static_cast<int64_t>(parts_.size());
     FirstError error;
-    call.threads->For((rows + kRowsPerCall - 1) / kRowsPerCall, [&](int64_t i) {
-      error.Set(kernels::GemmF32(args, {i * kRowsPerCall, std::min(rows, (i + 1) * kRowsPerCall)}));
+    call.threads->For((rows + kRowsPerCall - 1) / kRowsPerCall * parts, [&](int64_t i) {
+      const auto part = static_cast<size_t>(i % parts);
+      const int64_t row = i / parts * kRowsPerCall;
+      const kernels::GemmF32Args args{.x = x.as<float>().data(),
+                                      .x_stride = x.shape().back(),
+                                      .w = &parts_[part],
+                                      .bias = nullptr,
+                                      .y = y + first_[part],
+                                      .y_stride = columns_};
+      error.Set(kernels::GemmF32(args, {row, std::min(rows, row + kRowsPerCall)}));
     });
     return error.Take();
   }
 
  private:
-  kernels::PackedF32 w_;
+  std::vector<kernels::PackedF32> parts_;
+  std::vector<int64_t> first_;  // column of each
+  int64_t columns_ = 0;
   KernelPtr fallback_;
 };
 
@@ -97,6 +108,20 @@ class BatchedMatMul : public Kernel {
   KernelPtr fallback_;
 };
 
+// Parts of about equal width, whole vectors each; empty where oneDNN refuses.
+std::vector<kernels::PackedF32> PackColumns(const Tensor& w) {
+  const int64_t k = w.shape()[0], n = w.shape()[1], count = (n + kColumnsPerCall - 1) / kColumnsPerCall;
+  std::vector<kernels::PackedF32> parts;
+  for (int64_t i = 0; i < count; ++i) {
+    const Part part = PartOf(n, count, i, 16);
+    auto packed =
+        kernels::PackWeightsF32(w.as<float>().data() + part.begin, k, part.end - part.begin, false, kRowsPerCall, n);
+    if (!packed) return {};
+    parts.push_back(std::move(*packed));
+  }
+  return parts;
+}
+
 }  // namespace
 
 KernelPtr MakeMatMul(const Node& node, const CompileContext& c) {
@@ -106,8 +131,9 @@ KernelPtr MakeMatMul(const Node& node, const CompileContext& c) {
   const ir::NodeId id = c.graph.value(node.output()).producer;
   const Tensor* w = c.Constant(node.input(1));
   if (w != nullptr && w->rank() == 2 && w->size() > 0) {
-    auto packed = kernels::PackWeightsF32(w->as<float>().data(), w->shape()[0], w->shape()[1], false, kRowsPerCall);
-    if (packed) return std::make_unique<WeightMatMul>(std::move(*packed), MakeInterpreted(c.graph, id));
+    if (auto parts = PackColumns(*w); !parts.empty()) {
+      return std::make_unique<WeightMatMul>(std::move(parts), MakeInterpreted(c.graph, id));
+    }
   }
   return std::make_unique<BatchedMatMul>(MakeInterpreted(c.graph, id));
 }

@@ -94,7 +94,7 @@ int64_t PackedF32::n() const { return state_->n; }
 size_t PackedF32::bytes() const { return state_->weights.get_desc().get_size(); }
 
 std::expected<PackedF32, std::string> PackWeightsF32(const float* w, int64_t k, int64_t n, bool transposed,
-                                                     int64_t m_hint) {
+                                                     int64_t m_hint, int64_t stride) {
   if (w == nullptr || k <= 0 || n <= 0) {
     return std::unexpected(std::format("weights of shape [{}, {}] have no elements to pack", k, n));
   }
@@ -103,7 +103,9 @@ std::expected<PackedF32, std::string> PackWeightsF32(const float* w, int64_t k, 
     const int64_t m = m_hint > 0 ? m_hint : 128;
     const memory::desc any({k, n}, kF32, memory::format_tag::any);
     const Product product = MakeProduct({{m, k}, kF32, kPlain}, any, memory::desc(), {{m, n}, kF32, kPlain});
-    memory plain({{k, n}, kF32, transposed ? memory::format_tag::ba : kPlain}, Engine(), const_cast<float*>(w));
+    if (stride == 0) stride = transposed ? k : n;
+    const Dims strides = transposed ? Dims{1, stride} : Dims{stride, 1};
+    memory plain({{k, n}, kF32, strides}, Engine(), const_cast<float*>(w));
     PackedF32 packed;
     packed.state_ = std::make_unique<PackedF32::State>();
     packed.state_->k = k;

@@ -30,13 +30,14 @@ class PackedF32 {
 
  private:
   friend std::expected<PackedF32, std::string> PackWeightsF32(const float* w, int64_t k, int64_t n, bool transposed,
-                                                              int64_t m_hint);
+                                                              int64_t m_hint, int64_t stride);
   std::unique_ptr<State> state_;
 };
 
-// w: [k][n], or [n][k] if `transposed`. `m_hint`: the usual number of rows of one call; it only steers the layout.
+// w: [k][n], or [n][k] if `transposed`; `stride`: elements from row to row, 0: they follow each other. `m_hint`: the usual number of
+// rows of one call; it only steers the layout.
 std::expected<PackedF32, std::string> PackWeightsF32(const float* w, int64_t k, int64_t n, bool transposed,
-                                                     int64_t m_hint);
+                                                     int64_t m_hint, int64_t stride = 0);
 
 struct GemmF32Args {
   const float* x = nullptr;  // [m][k]

@@ -40,11 +40,14 @@ TEST(GemmF32, EqualsDoubleWithinTheBound) {
     const int64_t x_stride = k + RandomInt(0, 5), y_stride = n + RandomInt(0, 5);
     const std::vector<float> x = RandomFloats(m * x_stride), w = RandomFloats(k * n);
     const std::vector<float> bias = trial % 2 == 0 ? RandomFloats(n) : std::vector<float>();
-    std::vector<float> given = w;
-    if (trial % 3 == 0) {
-      for (int64_t i = 0; i < k * n; ++i) given[static_cast<size_t>(i % n * k + i / n)] = w[static_cast<size_t>(i)];
+    const bool transposed = trial % 3 == 0;
+    const int64_t stride = (transposed ? k : n) + RandomInt(0, 3);  // columns of a wider matrix, too
+    std::vector<float> given(static_cast<size_t>(stride * (transposed ? n : k)), 55.0f);
+    for (int64_t i = 0; i < k * n; ++i) {
+      const int64_t at = transposed ? i % n * stride + i / n : i / n * stride + i % n;
+      given[static_cast<size_t>(at)] = w[static_cast<size_t>(i)];
     }
-    auto packed = PackWeightsF32(given.data(), k, n, trial % 3 == 0, 64);
+    auto packed = PackWeightsF32(given.data(), k, n, transposed, 64, stride);
     ASSERT_TRUE(packed.has_value()) << packed.error();
     std::vector<float> y(static_cast<size_t>(m * y_stride), 77.0f);
     const int64_t split = RandomInt(0, static_cast<int>(m));
