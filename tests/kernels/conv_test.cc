@@ -124,7 +124,7 @@ TEST(ConvF32, WhatMakesNoSenseIsRefused) {
                           .dilation = {1},
                           .before = {0},
                           .after = {0}};
-  const std::vector<float> w(6 * 2 * 3, 1.0f);
+  const std::vector<float> w(36, 1.0f);
   EXPECT_TRUE(ConvF32::Make(good, w.data(), false));
   const auto refused = [&](auto change, const char* why) {
     ConvShape s = good;

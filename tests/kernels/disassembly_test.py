@@ -15,6 +15,7 @@ counts show it.
 import collections
 import dataclasses
 import re
+import shutil
 import subprocess
 import sys
 import unittest
@@ -204,6 +205,8 @@ def modelled_rate(loop, cpu):
 
 
 def counts(library, cpu=None):
+    if cpu and shutil.which("llvm-mca-19") is None:
+        sys.exit("disassembly_test: --counts CPU wants llvm-mca-19, which Debian's package llvm-19 has")
     print(f"{'file':22} {'target':9} {'products in a turn':28} {'loads/product':>13} {'other/product':>13} {'MAC/turn':>9}"
           + (f" {cpu + ' MAC/cycle':>24}" if cpu else ""))
     rows = set()
