@@ -45,6 +45,8 @@ KernelPtr MakeKernel(const Node& node, const CompileContext& c) {
       return MakeMatMul(node, c);
     case Op::kConv:
       return MakeConv(node, c);
+    case Op::kConvInteger:
+      return MakeConvInteger(node, c);
     case Op::kQuantizeLinear:
     case Op::kDequantizeLinear:
       return MakeQuantize(node, c);

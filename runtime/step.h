@@ -75,6 +75,7 @@ KernelPtr MakeNorm(const Node& node, const CompileContext& c);  // NormQuant, Sk
 KernelPtr MakeElementwise(const Node& node, const CompileContext& c);      // f32 unary and binary
 KernelPtr MakeMatMul(const Node& node, const CompileContext& c);           // f32 MatMul
 KernelPtr MakeConv(const Node& node, const CompileContext& c);             // f32 Conv
+KernelPtr MakeConvInteger(const Node& node, const CompileContext& c);      // ConvInteger
 KernelPtr MakeQuantize(const Node& node, const CompileContext& c);         // Quantize-, DequantizeLinear per tensor
 KernelPtr MakeDynamicQuantize(const Node& node, const CompileContext& c);  // DynamicQuantizeLinear
 KernelPtr MakeQuantizeTokens(const Node& node, const CompileContext& c);   // QuantizeTokens

@@ -81,6 +81,57 @@ TEST(ConvStep, AutomaticPaddingIsTheInterpreters) {
   EXPECT_EQ(Check(g, {{1, 4, 9}}, gen), "interpreter Conv");
 }
 
+// Random operands, extremes among them, of every combination of types and zero points.
+TEST(ConvStep, IntegersAreExact) {
+  for (uint32_t seed = 0; seed < 60; ++seed) {
+    SCOPED_TRACE("seed " + std::to_string(seed));
+    std::mt19937 gen(seed);
+    const bool extremes = gen() % 3 == 0;
+    const auto bytes = [&](DType type, Shape shape) {
+      Tensor t = Tensor::Empty(type, std::move(shape));
+      for (uint8_t& v : t.mutable_as<uint8_t>())
+        v = extremes ? (gen() % 2 == 0 ? 0x80 : 0x7f) : static_cast<uint8_t>(gen());
+      return t;
+    };
+    const DType x_type = gen() % 2 == 0 ? DType::kU8 : DType::kS8, w_type = gen() % 2 == 0 ? DType::kU8 : DType::kS8;
+    const int64_t channels = 1 + static_cast<int64_t>(gen() % 9), filters = 1 + static_cast<int64_t>(gen() % 150);
+    Graph g;
+    g.info.opsets[""] = 18;
+    ir::SymShape any(4);
+    any[1] = channels;
+    std::vector<ValueId> in = {g.AddInput("x", {x_type, any}),
+                               g.AddConstant(bytes(w_type, {filters, channels, 12, 12}))};
+    if (gen() % 2 == 0) in.push_back(g.AddConstant(bytes(x_type, {})));
+    if (in.size() == 3 && gen() % 2 == 0)
+      in.push_back(g.AddConstant(bytes(w_type, gen() % 2 == 0 ? Shape{} : Shape{filters})));
+    g.AddOutput(
+        "y",
+        g.node(g.AddNode(Op::kConvInteger, std::move(in), 1,
+                         {{"pads", std::vector<int64_t>{1, 0, 2, 3}}, {"strides", std::vector<int64_t>{3, 2}}}, "conv"))
+            .output());
+    const ir::TensorMap x = {{"x", bytes(x_type, {2, channels, 17, 15})}};
+    auto model = Model::Compile(g, {.threads = 2});
+    ASSERT_TRUE(model) << model.error().message;
+    EXPECT_EQ(model->KernelOfEachStep()[0], "conv_integer onednn");
+    const auto want = ir::Interpret(g, x);
+    const auto got = model->Run(x);
+    ASSERT_TRUE(want && got) << got.error().message;
+    EXPECT_TRUE((*want)[0].SameBits((*got)[0]));
+  }
+}
+
+TEST(ConvStep, SumsThatFloatsCannotHoldAreTheInterpreters) {
+  Graph g;
+  g.info.opsets[""] = 18;
+  Tensor w = Tensor::Empty(DType::kS8, {1, 1, 24, 24});  // 576 * 128 * 255 is above 2^24
+  for (uint8_t& v : w.mutable_as<uint8_t>()) v = 0x80;
+  const ValueId x = g.AddInput("x", {DType::kU8, ir::SymShape{1, 1, 24, 24}});
+  g.AddOutput("y", g.node(g.AddNode(Op::kConvInteger, {x, g.AddConstant(std::move(w))}, 1, {}, "conv")).output());
+  const auto model = Model::Compile(g, {.threads = 1});
+  ASSERT_TRUE(model);
+  EXPECT_EQ(model->KernelOfEachStep()[0], "interpreter ConvInteger");
+}
+
 TEST(ConvStep, WhatDoesNotFitSaysSo) {
   std::mt19937 gen(5);
   auto model = Model::Compile(ConvOf({8, 4, 3}, true, {}, gen), {.threads = 1});

@@ -1,0 +1,153 @@
+// ConvInteger with constant weights, exactly, by float convolutions: channels in groups so small that every partial sum is a whole
+// number below 2^24, which float adds in any order without rounding. The groups are added as int32.
+#include <algorithm>
+#include <cmath>
+
+#include "octavo/kernels/quantize/quantize.h"
+#include "octavo/runtime/prepared_conv.h"
+
+namespace octavo::runtime {
+
+namespace {
+
+struct ChannelGroup {
+  int64_t first = 0;
+  std::unique_ptr<PreparedConv> conv;
+};
+
+class ConvIntegerKernel : public Kernel {
+ public:
+  ConvIntegerKernel(kernels::Arch arch, kernels::ConvShape shape, std::vector<ChannelGroup> groups, KernelPtr fallback)
+      : arch_(arch), shape_(std::move(shape)), groups_(std::move(groups)), fallback_(std::move(fallback)) {}
+  std::string name() const override { return "conv_integer onednn"; }
+
+  Status Run(StepCall& call) const override {
+    const Tensor& x = call.T(0);
+    kernels::ConvShape shape = shape_;
+    const bool fits = x.rank() == static_cast<int64_t>(shape.kernel.size()) + 2 && x.shape()[1] == shape.channels &&
+                      (!call.Has(2) || call.T(2).size() == 1);
+    if (!fits) return fallback_->Run(call);  // it says why
+    shape.in.assign(x.shape().begin() + 2, x.shape().end());
+    std::vector<std::shared_ptr<const PreparedConv::Parts>> parts;
+    for (const ChannelGroup& group : groups_) {
+      parts.push_back(group.conv->For(shape.in, false));
+      if (parts.back() == nullptr) return fallback_->Run(call);
+    }
+    const std::vector<int64_t> out = shape.Out();
+    Shape result = {x.shape()[0], shape.filters};
+    result.insert(result.end(), out.begin(), out.end());
+    const int64_t out_size = ir::ElementCount(out), plane = ir::ElementCount(shape.in);
+    const Tensor centered = Centered(call);
+    auto* y = call.Allocate(0, DType::kS32, result).mutable_as<int32_t>().data();
+    const auto count = static_cast<int64_t>(parts[0]->size());
+    std::vector<std::string> problems(static_cast<size_t>(result[0] * count));
+    call.threads->For(result[0] * count, [&](int64_t i) {
+      const int64_t image = i / count, first = i % count * PreparedConv::kFiltersAtOnce;
+      const int64_t n = std::min(PreparedConv::kFiltersAtOnce, shape.filters - first) * out_size;
+      auto* sums = static_cast<float*>(ThreadScratch(static_cast<size_t>(n) * sizeof(float)));
+      int32_t* to = y + (image * shape.filters + first) * out_size;
+      for (size_t g = 0; g < groups_.size(); ++g) {
+        const float* from = centered.as<float>().data() + (image * shape.channels + groups_[g].first) * plane;
+        std::string& problem = problems[static_cast<size_t>(i)];
+        problem = (*parts[g])[static_cast<size_t>(i % count)].Run(from, nullptr, sums);
+        if (!problem.empty()) return;
+        for (int64_t e = 0; e < n; ++e) {  // wraps as the interpreter does
+          const auto sum = static_cast<uint32_t>(static_cast<int32_t>(sums[e]));
+          to[e] = static_cast<int32_t>(g == 0 ? sum : static_cast<uint32_t>(to[e]) + sum);
+        }
+      }
+    });
+    for (const std::string& problem : problems) {
+      if (!problem.empty()) return ir::Fail("{}", problem);
+    }
+    return {};
+  }
+
+ private:
+  // x less its zero point; the padding is 0 then.
+  Tensor Centered(const StepCall& call) const {
+    constexpr int64_t kGrain = 32768;
+    const Tensor& x = call.T(0);
+    const int32_t zero = call.Has(2) ? ScalarInt(call.T(2)) : 0;
+    Tensor real = Tensor::Empty(DType::kF32, x.shape());
+    float* to = real.mutable_as<float>().data();
+    const int64_t parts = PartsOf(x.size(), kGrain, call.threads->count());
+    call.threads->For(parts, [&](int64_t i) {
+      const Part p = PartOf(x.size(), parts, i, 64);
+      kernels::DequantizeLinear(arch_, x.data() + p.begin, x.dtype(), p.end - p.begin, 1.0f, zero, to + p.begin);
+    });
+    return real;
+  }
+
+  kernels::Arch arch_;
+  kernels::ConvShape shape_;  // without `in`
+  std::vector<ChannelGroup> groups_;
+  KernelPtr fallback_;
+};
+
+// Weights less their zero points, as f32; undefined where those are neither one nor one a filter.
+Tensor CenteredWeights(const Tensor& w, const Tensor* zero) {
+  const int64_t filters = w.shape()[0], size = w.size() / filters;
+  if (zero != nullptr && zero->size() != 1 && zero->size() != filters) return {};
+  Tensor real = Tensor::Empty(DType::kF32, w.shape());
+  for (int64_t i = 0; i < w.size(); ++i) {
+    const int64_t z = zero == nullptr ? 0 : zero->GetInt(zero->size() == 1 ? 0 : i / size);
+    real.mutable_as<float>()[static_cast<size_t>(i)] = static_cast<float>(w.GetInt(i) - z);
+  }
+  return real;
+}
+
+// Empty: one channel alone is too much.
+std::vector<ChannelGroup> GroupsOf(const Tensor& w, const kernels::ConvShape& shape) {
+  constexpr double kMostSum = (1 << 24) / 255.0;  // of |w| in a filter, for |x| up to 255
+  const int64_t window = w.size() / (shape.filters * shape.channels);
+  const float* from = w.as<float>().data();
+  const auto slice = [&](int64_t first, int64_t end) {
+    Shape part_shape = w.shape();
+    part_shape[1] = end - first;
+    Tensor part = Tensor::Empty(DType::kF32, part_shape);
+    for (int64_t f = 0; f < shape.filters; ++f) {
+      std::copy_n(from + (f * shape.channels + first) * window, (end - first) * window,
+                  part.mutable_as<float>().data() + f * (end - first) * window);
+    }
+    kernels::ConvShape s = shape;
+    s.channels = end - first;
+    return ChannelGroup{first, std::make_unique<PreparedConv>(std::move(part), std::move(s))};
+  };
+  std::vector<ChannelGroup> groups;
+  std::vector<double> sums(static_cast<size_t>(shape.filters), 0.0);
+  int64_t first = 0;
+  for (int64_t c = 0; c < shape.channels; ++c) {
+    std::vector<double> own(sums.size(), 0.0);
+    bool fits = true, alone = true;
+    for (size_t f = 0; f < sums.size(); ++f) {
+      const float* filter = from + (static_cast<int64_t>(f) * shape.channels + c) * window;
+      for (int64_t k = 0; k < window; ++k) own[f] += std::fabs(filter[k]);
+      fits &= sums[f] + own[f] <= kMostSum, alone &= own[f] <= kMostSum;
+    }
+    if (!alone) return {};
+    if (!fits) groups.push_back(slice(first, c)), first = c, std::ranges::fill(sums, 0.0);
+    for (size_t f = 0; f < sums.size(); ++f) sums[f] += own[f];
+  }
+  groups.push_back(slice(first, shape.channels));
+  return groups;
+}
+
+}  // namespace
+
+KernelPtr MakeConvInteger(const Node& node, const CompileContext& c) {
+  const Tensor* w = c.Constant(node.input(1));
+  const Tensor* zero = node.input(3) ? c.Constant(node.input(3)) : nullptr;
+  const DType x = c.graph.value(node.input(0)).type.dtype;
+  if (w == nullptr || !quant::IsInt8(w->dtype()) || !quant::IsInt8(x) || w->size() == 0) return nullptr;
+  if (node.input(3) && zero == nullptr) return nullptr;
+  auto shape = ConvShapeOf(node, w->shape());
+  if (!shape || shape->groups != 1) return nullptr;
+  const Tensor real = CenteredWeights(*w, zero);
+  std::vector<ChannelGroup> groups = real.defined() ? GroupsOf(real, *shape) : std::vector<ChannelGroup>();
+  if (groups.empty()) return nullptr;
+  return std::make_unique<ConvIntegerKernel>(c.arch, std::move(*shape), std::move(groups),
+                                             MakeInterpreted(c.graph, c.graph.value(node.output()).producer));
+}
+
+}  // namespace octavo::runtime
