@@ -15,7 +15,7 @@ namespace octavo::ir {
 
 class Dim {
  public:
-  Dim() = default;  // unknown
+  Dim() = default;                      // unknown
   Dim(int64_t number) : known_(true) {  // NOLINT: a number is a dim
     if (number != 0) terms_[{}] = number;
   }
