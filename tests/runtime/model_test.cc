@@ -6,8 +6,10 @@
 #include <atomic>
 #include <cmath>
 #include <filesystem>
+#include <random>
 #include <thread>
 
+#include "octavo/ir/interpret.h"
 #include "octavo/ir/npz/npz.h"
 #include "octavo/ir/onnx/onnx.h"
 
@@ -90,6 +92,38 @@ ir::Graph LongAttention(bool flash) {
 }
 
 // Asked for, the kernel sums over tiles: near the exact mode, not its bits, and the same for every number of threads.
+// Wider than one call of oneDNN: the columns of the weights go in parts.
+TEST(Model, WideProductsAreNearTheInterpreterForEveryNumberOfThreads) {
+  for (const int64_t columns : {512, 513, 1100}) {
+    SCOPED_TRACE(columns);
+    std::mt19937 gen(11);
+    const auto random = [&](ir::Shape shape) {
+      Tensor t = Tensor::Empty(ir::DType::kF32, std::move(shape));
+      for (float& v : t.mutable_as<float>()) v = std::normal_distribution<float>()(gen);
+      return t;
+    };
+    ir::Graph g;
+    g.info.opsets[""] = 18;
+    const ir::ValueId x = g.AddInput("x", {ir::DType::kF32, ir::SymShape{2, 70, 20}});
+    const ir::ValueId w = g.AddConstant(random({20, columns}));
+    g.AddOutput("y", g.node(g.AddNode(ir::Op::kMatMul, {x, w}, 1, {}, "product")).output());
+    const ir::TensorMap inputs = {{"x", random({2, 70, 20})}};
+    const auto want = ir::Interpret(g, inputs);
+    const auto one = Model::Compile(g, {.threads = 1}), three = Model::Compile(g, {.threads = 3});
+    ASSERT_TRUE(want && one && three);
+    EXPECT_EQ(one->KernelOfEachStep()[0], "matmul_f32 onednn");
+    const auto a = one->Run(inputs), b = three->Run(inputs);
+    ASSERT_TRUE(a && b);
+    EXPECT_TRUE((*a)[0].SameBits((*b)[0]));
+    double error = 0, signal = 0;
+    for (int64_t i = 0; i < (*want)[0].size(); ++i) {
+      const double exact = (*want)[0].GetDouble(i);
+      error += std::pow((*a)[0].GetDouble(i) - exact, 2), signal += exact * exact;
+    }
+    EXPECT_LT(error, 1e-12 * signal);  // 120 dB: other orders of float sums
+  }
+}
+
 TEST(Model, FlashAttentionIsNearTheExactMode) {
   ir::TensorMap inputs;
   uint32_t state = 1;
