@@ -16,15 +16,16 @@ inline pattern::Verdict CheckSaturates(const pattern::Match& m, pattern::Var qua
 }
 
 // A Quantize- or DequantizeLinear with one scale and one zero point, both constant.
-inline pattern::Verdict CheckScalarParams(const pattern::Match& m, pattern::Var node, const char* what) {
-  const Node& n = m.at(node);
+inline bool HasScalarParams(const Graph& g, const Node& n) {
   for (size_t slot : {1u, 2u}) {
-    const ir::Tensor* t = m.graph().ConstantOf(n.input(slot));
-    if (t == nullptr || t->size() != 1) {
-      return pattern::Illegal(std::format("{} is not quantized per tensor with a constant scale and zero point", what));
-    }
+    const ir::Tensor* t = g.ConstantOf(n.input(slot));
+    if (t == nullptr || t->size() != 1) return false;
   }
-  return pattern::Ok();
+  return true;
+}
+inline pattern::Verdict CheckScalarParams(const pattern::Match& m, pattern::Var node, const char* what) {
+  if (HasScalarParams(m.graph(), m.at(node))) return pattern::Ok();
+  return pattern::Illegal(std::format("{} is not quantized per tensor with a constant scale and zero point", what));
 }
 
 // Two of these with the same numbers.

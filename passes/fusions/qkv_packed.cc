@@ -4,8 +4,7 @@
 // Refuses: activations, scales behind them and residuals, which QkvInt8 lacks; parts whose widths are no numbers.
 #include <cstring>
 
-#include "octavo/passes/fusions/fusions.h"
-#include "octavo/quant/numeric/code8.h"
+#include "octavo/passes/fusions/codes.h"
 
 namespace octavo::passes::fusions {
 
@@ -44,10 +43,7 @@ const Node* QuantizeBehind(const Graph& g, ValueId v, bool fp8) {
   if (!g.HasOneUse(v)) return nullptr;
   const Node& q = g.node(g.value(v).uses.front().node);
   if (q.op != Op::kQuantizeLinear || q.input(0) != v || q.attrs.Int("saturate", 1) == 0) return nullptr;
-  for (size_t slot : {1u, 2u}) {
-    const Tensor* t = g.ConstantOf(q.input(slot));
-    if (t == nullptr || t->size() != 1) return nullptr;
-  }
+  if (!HasScalarParams(g, q)) return nullptr;
   const DType codes = g.value(q.output()).type.dtype;
   return quant::IsCode8(codes) && (!fp8 || quant::IsFp8(codes)) ? &q : nullptr;
 }
