@@ -37,7 +37,9 @@ Opened FuseToRun(ir::Graph graph) {
   options.explain = false;
   auto optimized = Optimize(graph, options);
   if (!optimized) {
-    return {std::move(graph), std::format("the model runs unfused and slowly: {}", optimized.error().message)};
+    return {std::move(graph), std::format("the model runs unfused and slowly: {}; `octavo explain FILE` "
+                                          "shows what its nodes lack",
+                                          optimized.error().message)};
   }
   std::string note = SlowNote(optimized->graph);
   return {std::move(optimized->graph), std::move(note)};

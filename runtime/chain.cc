@@ -18,7 +18,6 @@ namespace {
 
 constexpr size_t kMostNodes = 64;  // of a chain, whose tiles in between shall stay in L1
 constexpr int64_t kTile = 2048;    // elements: 8 KB of floats
-constexpr int64_t kGrain = 16384;  // elements of a task, about 5 us for each operation
 
 // Constants of a chain: one number, or one for each column.
 enum class Spread : uint8_t { kNone, kNumber, kColumns };
@@ -126,7 +125,7 @@ class ChainKernel : public Kernel {
     std::byte* out = call.Allocate(0, output_, shape).mutable_data();
     const int64_t cols = columns_ == 0 ? 1 : columns_, rows = size / cols;
     const int64_t rows_at_once = std::max<int64_t>(1, kTile / cols), cols_at_once = std::min(cols, kTile);
-    const int64_t parts = PartsOf(rows, std::max<int64_t>(1, kGrain / cols), call.threads->count());
+    const int64_t parts = PartsOf(rows, std::max<int64_t>(1, kElementGrain / cols), call.threads->count());
     call.threads->For(parts, [&](int64_t i) {
       const Part p = PartOf(rows, parts, i, columns_ == 0 ? 64 : 1);
       auto* tiles = static_cast<std::byte*>(ThreadScratch(tiles_ * kTile * sizeof(float)));

@@ -297,7 +297,7 @@ Status RunSteps(const State& s, std::vector<RtValue>& values, PlannedCall& call,
     call.step = &step;
     call.in = in;
     call.out.assign(step.outputs.size(), {});
-    call.allocated = 0;
+    call.allocated = 0, call.interpreted = false;
     const double start = profile != nullptr ? MicrosecondsSince(begin) : 0;
     if (Status status = step.kernel->Run(call); !status) {
       const Node& n = s.graph.node(step.node);
@@ -305,8 +305,8 @@ Status RunSteps(const State& s, std::vector<RtValue>& values, PlannedCall& call,
     }
     if (profile != nullptr) {
       const Node& n = s.graph.node(step.node);
-      profile->events.push_back(
-          {n.name, step.kernel->name(), step.origin, offset + start, MicrosecondsSince(begin) - start});
+      profile->events.push_back({n.name, call.interpreted ? InterpreterOf(n.op) : step.kernel->name(), step.origin,
+                                 offset + start, MicrosecondsSince(begin) - start});
     }
     for (size_t o = 0; o < step.outputs.size(); ++o) {
       const uint32_t v = step.outputs[o];

@@ -34,6 +34,8 @@ class StepCall {
   std::span<RtValue> in;
   std::vector<RtValue> out;  // one per output slot
   const Threads* threads = nullptr;
+  bool interpreted =
+      false;  // set by the interpreter's step, which others fall back on for shapes that they do not serve
 
   const Tensor& T(size_t i) const { return in[i].tensor; }
   bool Has(size_t i) const { return i < in.size() && in[i].tensor.defined(); }
@@ -82,10 +84,13 @@ KernelPtr MakeQuantizeTokens(const Node& node, const CompileContext& c);   // Qu
 KernelPtr MakeLookup(const Node& node, const CompileContext& c);           // Lookup
 KernelPtr MakeCacheWrite(const Node& node, const CompileContext& c);       // TensorScatter
 KernelPtr MakeInterpreted(const Graph& graph, ir::NodeId node);
+inline std::string InterpreterOf(Op op) { return "interpreter " + std::string(ir::InfoOf(op).name); }
 
 // What MakeElementwise has for a node of this kind over f32.
 std::optional<kernels::UnaryOp> UnaryOf(const Node& node);
 std::optional<kernels::BinaryOp> BinaryOf(Op op);
+
+constexpr int64_t kElementGrain = 16384;  // elements of a task, about 5 us for an element-wise operation
 
 inline float ScalarF32(const Tensor& t) { return static_cast<float>(t.GetDouble(0)); }
 inline int32_t ScalarInt(const Tensor& t) { return static_cast<int32_t>(t.GetInt(0)); }

@@ -11,8 +11,6 @@ namespace octavo::runtime {
 
 namespace {
 
-constexpr int64_t kElementGrain = 16384;  // about 5 us
-
 class UnaryKernel : public Kernel {
  public:
   UnaryKernel(kernels::Arch arch, kernels::UnaryOp op, std::string name)

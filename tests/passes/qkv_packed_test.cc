@@ -4,6 +4,7 @@
 #include <functional>
 #include <random>
 
+#include "maker.h"
 #include "octavo/ir/infer.h"
 #include "octavo/passes/fusions/fusions.h"
 #include "same_bits.h"
@@ -14,22 +15,16 @@ namespace {
 using ir::DType;
 using ir::Tensor;
 
-struct Maker {
-  Graph g;
-  std::mt19937 gen{7};
-  Maker() { g.info.opsets[""] = 18; }
-
-  ValueId Node(Op op, std::vector<ValueId> in, ir::Attrs attrs = {}) {
-    return g.node(g.AddNode(op, std::move(in), 1, std::move(attrs), "n" + std::to_string(g.node_count()))).output();
-  }
+struct Maker : passes::Maker {
+  Maker() : passes::Maker(7, 18) {}
   ValueId Reals(ir::Shape shape, float around) {
     Tensor t = Tensor::Empty(DType::kF32, std::move(shape));
-    for (float& v : t.mutable_as<float>()) v = around * (1 + std::uniform_real_distribution<float>(0, 1)(gen));
+    for (float& v : t.mutable_as<float>()) v = around * (1 + std::uniform_real_distribution<float>(0, 1)(rng));
     return g.AddConstant(std::move(t));
   }
   ValueId Bytes(DType type, ir::Shape shape) {
     Tensor t = Tensor::Empty(type, std::move(shape));
-    for (uint8_t& v : t.mutable_as<uint8_t>()) v = static_cast<uint8_t>(gen());
+    for (uint8_t& v : t.mutable_as<uint8_t>()) v = static_cast<uint8_t>(rng());
     return g.AddConstant(std::move(t));
   }
   // x [2,5,16] of u8 times [16,columns]; more: the inputs behind the bias.
@@ -46,14 +41,11 @@ struct Maker {
     return Node(Op::kLinearInt8, std::move(in), std::move(attrs));
   }
   std::vector<ValueId> Split(ValueId x, const std::vector<int64_t>& widths) {
-    const ValueId sizes = g.AddConstant(Tensor::S64({static_cast<int64_t>(widths.size())}, widths));
-    const NodeId n = g.AddNode(Op::kSplit, {x, sizes}, widths.size(), {{"axis", int64_t{-1}}}, "split");
+    const NodeId n = g.AddNode(Op::kSplit, {x, Ints(widths)}, widths.size(), {{"axis", int64_t{-1}}}, "split");
     return {g.node(n).outputs.begin(), g.node(n).outputs.end()};
   }
-  ValueId Quantize(ValueId x) {
-    Tensor zero = Tensor::Zeros(DType::kU8, {});
-    zero.mutable_as<uint8_t>()[0] = 60;
-    return Node(Op::kQuantizeLinear, {x, Reals({}, 0.3f), g.AddConstant(std::move(zero))});
+  ValueId Quantize(ValueId x) {  // each at a scale of its own
+    return Node(Op::kQuantizeLinear, {x, Reals({}, 0.3f), Zero(DType::kU8, 60)});
   }
 };
 
@@ -70,7 +62,7 @@ std::string Check(Maker& m) {
     if (n.op != Op::kConstant) ops += std::string(ir::InfoOf(n.op).name) + " " + std::to_string(n.outputs.size()) + " ";
   }
   Tensor x = Tensor::Empty(DType::kU8, {2, 5, 16});
-  for (uint8_t& v : x.mutable_as<uint8_t>()) v = static_cast<uint8_t>(m.gen());
+  for (uint8_t& v : x.mutable_as<uint8_t>()) v = static_cast<uint8_t>(m.rng());
   ExpectSameBits(m.g, after, {{"x", x}});
   return ops;
 }

@@ -5,10 +5,10 @@
 #include <limits>
 #include <random>
 
+#include "maker.h"
 #include "octavo/ir/infer.h"
 #include "octavo/passes/fusions/fusions.h"
 #include "octavo/passes/report.h"
-#include "octavo/quant/numeric/code8.h"
 #include "same_bits.h"
 
 namespace octavo::passes::fusions {
@@ -35,28 +35,13 @@ struct Form {
   int kept_zero = 170;
 };
 
-struct Maker {
-  Graph g;
-  std::mt19937 rng{5};
-
-  ValueId Node(Op op, std::vector<ValueId> in, ir::Attrs attrs = {}) {
-    return g.node(g.AddNode(op, std::move(in), 1, std::move(attrs), "n" + std::to_string(g.node_count()))).output();
-  }
-  ValueId Real(float v) { return g.AddConstant(Tensor::ScalarF32(v)); }
-  ValueId Ints(std::vector<int64_t> v) {
-    const auto n = static_cast<int64_t>(v.size());
-    return g.AddConstant(Tensor::S64({n}, std::move(v)));
-  }
-  ValueId Zero(DType t, int64_t code) {
-    Tensor zero = Tensor::Zeros(t, {});
-    if (quant::IsInt8(t)) zero.mutable_as<uint8_t>()[0] = static_cast<uint8_t>(code - (t == DType::kS8 ? 128 : 0));
-    return g.AddConstant(std::move(zero));
-  }
+struct Maker : passes::Maker {
+  Maker() : passes::Maker(5) {}
   ValueId Codes(ValueId x, ValueId scale, ValueId zero, ValueId back = {}) {
     return Node(Op::kDequantizeLinear, {Node(Op::kQuantizeLinear, {x, scale, zero}), back ? back : scale, zero});
   }
   ValueId Operand(const std::string& name, DType t, ir::SymShape shape) {
-    return Codes(g.AddInput(name, {DType::kF32, std::move(shape)}), Real(0.02f), Zero(t, 121));
+    return Coded(g.AddInput(name, {DType::kF32, std::move(shape)}), 0.02f, 121, t);
   }
 };
 
@@ -72,7 +57,6 @@ ValueId Causal(Maker& m) {
 
 Graph Make(const Form& f) {
   Maker m;
-  m.g.info.opsets[""] = 21;
   const ValueId q = m.Operand("q", f.operands, {kBatch, kHeads, kRows, kDim}),
                 kt = m.Operand("k", f.operands, {kBatch, kHeads, kDim, kRows}),
                 v = m.Operand("v", f.operands, {kBatch, kHeads, kRows, kDim});
@@ -86,25 +70,25 @@ Graph Make(const Form& f) {
     s = m.Codes(s, scale, zero, f.other_scale != 0 ? m.Real(f.other_scale) : ValueId{});
   }
   if (f.scale) s = m.Node(f.divide ? Op::kDiv : Op::kMul, {s, m.Real(f.divide ? 2.7f : 0.37f)});
-  if (f.codes[1]) s = m.Codes(s, m.Real(0.05f), m.Zero(f.scores, 140));
+  if (f.codes[1]) s = m.Coded(s, 0.05f, 140, f.scores);
   if (f.mask) {
     const ValueId mask =
         f.causal ? Causal(m) : m.g.AddInput("mask", {DType::kF32, ir::SymShape{kBatch, 1, kRows, kRows}});
     s = m.Node(Op::kAdd, {mask, s});
   }
-  if (f.codes[2]) s = m.Codes(s, m.Real(f.masked_scale), m.Zero(f.scores, 170));
+  if (f.codes[2]) s = m.Coded(s, f.masked_scale, 170, f.scores);
   if (f.keep) {
     const ValueId keep = m.g.AddInput("keep", {DType::kBool, ir::SymShape{kBatch, 1, 1, kRows}});
     const ValueId low = m.Real(-1e4f);
     s = m.Node(Op::kWhere, {keep, f.hide ? low : s, f.hide ? s : low});
   }
-  if (f.kept_codes) s = m.Codes(s, m.Real(f.masked_scale), m.Zero(f.scores, static_cast<int64_t>(f.kept_zero)));
+  if (f.kept_codes) s = m.Coded(s, f.masked_scale, f.kept_zero, f.scores);
   ValueId p = m.Node(Op::kSoftmax, {s}, {{"axis", int64_t{-1}}});
-  if (f.codes[3]) p = m.Codes(p, m.Real(f.prob_scale), m.Zero(f.scores, 0));
+  if (f.codes[3]) p = m.Coded(p, f.prob_scale, 0, f.scores);
   const ValueId p_scale = m.Real(0.0031f), p_zero = m.Zero(f.operands, 0);
   const ValueId pq = m.Node(Op::kQuantizeLinear, {p, p_scale, p_zero});
   const ValueId y = m.Node(Op::kMatMul, {m.Node(Op::kDequantizeLinear, {pq, p_scale, p_zero}), v});
-  m.g.AddOutput("y", m.Node(Op::kQuantizeLinear, {y, m.Real(0.013f), m.Zero(f.operands, 128)}));
+  m.g.AddOutput("y", m.Quantize(y, 0.013f, 128, f.operands));
   if (f.read_twice) m.g.AddOutput("p", pq);
   return std::move(m.g);
 }

@@ -4,9 +4,9 @@
 #include <functional>
 #include <random>
 
+#include "maker.h"
 #include "octavo/ir/infer.h"
 #include "octavo/passes/fusions/fusions.h"
-#include "octavo/quant/numeric/code8.h"
 #include "same_bits.h"
 
 namespace octavo::passes::fusions {
@@ -15,30 +15,11 @@ namespace {
 using ir::DType;
 using ir::Tensor;
 
-struct Maker {
-  Graph g;
-  Maker() { g.info.opsets[""] = 20; }
-
-  ValueId Node(Op op, std::vector<ValueId> in) {
-    return g.node(g.AddNode(op, std::move(in), 1, {}, "n" + std::to_string(g.node_count()))).output();
-  }
-  ValueId Real(float v) { return g.AddConstant(Tensor::ScalarF32(v)); }
-  ValueId Zero(DType t, int code) {
-    Tensor zero = Tensor::Zeros(t, {});
-    zero.mutable_as<uint8_t>()[0] = static_cast<uint8_t>(code - (t == DType::kS8 ? 128 : 0));
-    return g.AddConstant(std::move(zero));
-  }
+struct Maker : passes::Maker {
+  Maker() : passes::Maker(1, 20) {}
   ValueId Codes(const std::string& name, DType t = DType::kU8) {
     return g.AddInput(name, {t, ir::SymShape{ir::Dim::Symbol("b"), 64}});
   }
-  ValueId Quantize(ValueId x, float scale, int zero, DType t = DType::kU8) {
-    return Node(Op::kQuantizeLinear, {x, Real(scale), Zero(t, zero)});
-  }
-  ValueId Dequantize(ValueId q, float scale, int zero, DType t = DType::kU8) {
-    return Node(Op::kDequantizeLinear, {q, Real(scale), Zero(t, zero)});
-  }
-  // Through codes and back.
-  ValueId Coded(ValueId x, float scale, int zero) { return Dequantize(Quantize(x, scale, zero), scale, zero); }
 };
 
 // GELU as static quantization leaves it: codes behind every op.

@@ -239,6 +239,27 @@ TEST(Model, ProfileNamesKernelsAndSources) {
   EXPECT_NE(ToChromeTrace(profile).find("\"traceEvents\""), std::string::npos);
 }
 
+// A step that has a kernel leaves some shapes to the interpreter; the profile says which of the two ran.
+TEST(Model, ProfileNamesTheInterpreterWhereItRan) {
+  ir::Graph g;
+  g.info.opsets[""] = 18;
+  const ir::SymShape any(2);
+  const ir::ValueId a = g.AddInput("a", {ir::DType::kF32, any}), b = g.AddInput("b", {ir::DType::kF32, any});
+  g.AddOutput("y", g.node(g.AddNode(ir::Op::kAdd, {a, b}, 1, {}, "add")).output());
+  auto model = Model::Compile(g, {.arch = kernels::Arch::kScalar, .threads = 1});
+  ASSERT_TRUE(model.has_value());
+  const auto kernel = [&](const ir::Shape& left, const ir::Shape& right) {
+    Profile profile;
+    const ir::TensorMap in = {{"a", Tensor::Zeros(ir::DType::kF32, left)},
+                              {"b", Tensor::Zeros(ir::DType::kF32, right)}};
+    EXPECT_TRUE(model->Run(in, &profile));
+    return profile.events[0].kernel;
+  };
+  EXPECT_EQ(kernel({4, 3}, {4, 3}), "Add scalar");
+  EXPECT_EQ(kernel({4, 1}, {1, 3}), "interpreter Add");
+  EXPECT_EQ(kernel({4, 3}, {1, 3}), "Add scalar");
+}
+
 std::string Refusal(const ir::TensorMap& inputs) {
   auto model = Model::Compile(Bert(), {.threads = 1});
   EXPECT_TRUE(model.has_value());
