@@ -188,6 +188,7 @@ LinearRow MeasureLinear(int64_t m, const Options& options, Report& report) {
       turns.Add([&] { ReadAll(options.arch, plain.data() + read_turn++ * read_at_once % read_bytes, read_at_once); });
   const size_t certified = turns.Add(!certifies ? std::function<void()>() : [&] { seven_bits->Run(options.arch, m); });
   report.complete &= turns.Run(options);
+  report.onednn_int8_codes_off = std::max(report.onednn_int8_codes_off, int8[0]->CodesOff());
 
   LinearRow row{.m = m};
   const auto macs = static_cast<double>(m * weight_bytes);
@@ -200,7 +201,10 @@ LinearRow MeasureLinear(int64_t m, const Options& options, Report& report) {
   }
   row.read_bound = row.mac_per_cycle * turns[mine] /
                    (turns[read] * static_cast<double>(weight_bytes) / static_cast<double>(read_at_once));
-  if (certifies) row.certified_of_peak = row.of_peak * turns[mine] / turns[certified];
+  if (certifies) {
+    row.certified_of_peak = row.of_peak * turns[mine] / turns[certified];
+    row.certified_over_onednn_int8 = turns[theirs] / turns[certified];
+  }
   row.over_onednn_int8 = turns[theirs] / turns[mine];
   row.over_onednn_f32 = packed ? turns[floats] / turns[mine] : 0;
   row.speedup = MeasureSpeedup(m, options);

@@ -37,7 +37,8 @@ struct LinearRow {
   double read_bound = 0;                             // MAC/cycle if the weights were only read, from where they lie
   double certified_of_peak = 0;                      // CPUs without VNNI: with weights of 7 bits
   double over_onednn_int8 = 0, over_onednn_f32 = 0;  // its time / ours
-  double speedup = 0;                                // by Options::threads, in wall time; 0: not measured
+  double certified_over_onednn_int8 = 0;  // CPUs without VNNI: with weights of 7 bits, where its sums are right
+  double speedup = 0;                     // by Options::threads, in wall time; 0: not measured
 };
 
 // Kernel 2, exact mode, 12 heads of 64, u8 operands and output.
@@ -56,7 +57,8 @@ struct Report {
   double clock_ghz = 0;
   std::string dot, fma;  // the instructions of the peak loops
   double dot_mac_per_cycle = 0, fma_per_cycle = 0, read_gb_s = 0;
-  bool onednn_limited = true;                         // oneDNN is kept to the same instructions
+  int onednn_int8_codes_off = 0;  // of oneDNN's int8 product, at the ends of the ranges; more than 1: its sums saturate
+  bool onednn_limited = true;     // oneDNN is kept to the same instructions
   std::string graph_int8_problem, graph_f32_problem;  // why oneDNN Graph is no peer in the first such row; empty: it is
   std::vector<LinearRow> linear;
   std::vector<AttentionRow> attention;

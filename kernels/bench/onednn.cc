@@ -1,6 +1,8 @@
 #include "octavo/kernels/bench/onednn.h"
 
+#include <algorithm>
 #include <cmath>
+#include <cstdlib>
 #include <oneapi/dnnl/dnnl.hpp>
 #include <unordered_map>
 
@@ -38,9 +40,10 @@ struct OneDnnInt8::State {
   dnnl::stream stream{engine};
   dnnl::matmul primitive;
   Args args;
+  int right = 0;  // code
 };
 
-OneDnnInt8::OneDnnInt8(int64_t m, int64_t k, int64_t n) : state_(std::make_unique<State>()) {
+OneDnnInt8::OneDnnInt8(int64_t m, int64_t k, int64_t n, int8_t weight) : state_(std::make_unique<State>()) {
   omp_set_num_threads(1);
   const dnnl::engine& engine = state_->engine;
   dnnl::primitive_attr attr;
@@ -53,14 +56,17 @@ OneDnnInt8::OneDnnInt8(int64_t m, int64_t k, int64_t n) : state_(std::make_uniqu
                                           {{1, n}, dt::f32, tag::ab}, {{m, n}, dt::u8, tag::ab}, attr);
   state_->primitive = dnnl::matmul(desc);
   const auto filled = [&](const memory::desc& d, auto value) { return Filled(engine, d, value); };
+  const float sum = static_cast<float>(k) * (255 - 128) * static_cast<float>(weight),
+              dst_scale = sum * (0.02f * 0.01f) / 100;
+  state_->right = 120 + static_cast<int>(std::lround((sum * (0.02f * 0.01f) + 0.5f) / dst_scale));
   state_->args = {
-      {DNNL_ARG_SRC, filled(desc.src_desc(), uint8_t{131})},
-      {DNNL_ARG_WEIGHTS, filled(desc.weights_desc(), int8_t{3})},
+      {DNNL_ARG_SRC, filled(desc.src_desc(), uint8_t{255})},
+      {DNNL_ARG_WEIGHTS, filled(desc.weights_desc(), weight)},
       {DNNL_ARG_BIAS, filled(desc.bias_desc(), 0.5f)},
       {DNNL_ARG_DST, memory(desc.dst_desc(), engine)},
       {DNNL_ARG_ATTR_SCALES | DNNL_ARG_SRC, filled({{1}, dt::f32, tag::x}, 0.02f)},
       {DNNL_ARG_ATTR_SCALES | DNNL_ARG_WEIGHTS, filled({{n}, dt::f32, tag::x}, 0.01f)},
-      {DNNL_ARG_ATTR_SCALES | DNNL_ARG_DST, filled({{1}, dt::f32, tag::x}, 0.1f)},
+      {DNNL_ARG_ATTR_SCALES | DNNL_ARG_DST, filled({{1}, dt::f32, tag::x}, dst_scale)},
       {DNNL_ARG_ATTR_ZERO_POINTS | DNNL_ARG_SRC, filled({{1}, dt::s32, tag::x}, int32_t{128})},
       {DNNL_ARG_ATTR_ZERO_POINTS | DNNL_ARG_DST, filled({{1}, dt::s32, tag::x}, int32_t{120})},
   };
@@ -71,6 +77,14 @@ OneDnnInt8::~OneDnnInt8() = default;
 void OneDnnInt8::Run() {
   state_->primitive.execute(state_->stream, state_->args);
   state_->stream.wait();
+}
+
+int OneDnnInt8::CodesOff() const {
+  const memory& dst = state_->args.at(DNNL_ARG_DST);
+  const auto* codes = static_cast<const uint8_t*>(dst.get_data_handle());
+  int worst = 0;
+  for (size_t i = 0; i < dst.get_desc().get_size(); ++i) worst = std::max(worst, std::abs(codes[i] - state_->right));
+  return worst;
 }
 
 struct OneDnnAttention::State {

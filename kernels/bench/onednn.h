@@ -16,9 +16,13 @@ bool LimitOneDnn(Arch arch);
 // Weights are reordered before, as ours are packed before.
 class OneDnnInt8 {
  public:
-  OneDnnInt8(int64_t m, int64_t k, int64_t n);
+  // weight: the value of all of them; up to 64 no sum of a pair can saturate.
+  OneDnnInt8(int64_t m, int64_t k, int64_t n, int8_t weight = 127);
   ~OneDnnInt8();
   void Run();
+  // The worst code of the last Run against the right one: 0, or, where sums of pairs saturate (vpmaddubsw), many. All inputs
+  // stand at the upper end of their range; time does not depend on that.
+  int CodesOff() const;
 
  private:
   struct State;

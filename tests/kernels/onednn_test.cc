@@ -1,5 +1,5 @@
-// The peers of `octavo bench --kernels` from oneDNN's Graph API: they compute attention, or they are none.
-#include "octavo/kernels/bench/onednn_graph.h"
+// The peers of `octavo bench --kernels` from oneDNN: they compute what ours compute, or the bench says that they do not.
+#include "octavo/kernels/bench/onednn.h"
 
 #include <gtest/gtest.h>
 
@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "octavo/kernels/bench/attention_truth.h"
-#include "octavo/kernels/bench/onednn.h"
+#include "octavo/kernels/bench/onednn_graph.h"
 #include "octavo/kernels/simd/aligned.h"
 #include "testing.h"
 
@@ -40,6 +40,14 @@ struct Problem {
     SdpaHeads(Arch::kScalar, args, 0, kHeads, packed.data(), scratch.data());
   }
 };
+
+// Whether full weights saturate is the CPU's affair, and the bench's to report.
+TEST(OneDnnInt8, WeightsOfSevenBitsAreRight) {
+  OneDnnInt8 product(5, 768, 256, 64);
+  EXPECT_GT(product.CodesOff(), 50) << "before it ran";
+  product.Run();
+  EXPECT_LE(product.CodesOff(), 1);
+}
 
 TEST(AttentionTruth, TakesOursAndRefusesWhatDiffers) {
   for (const bool mask : {false, true}) {
