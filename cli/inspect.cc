@@ -207,7 +207,8 @@ ordered_json Found() {
           {"amx_int8", f.amx_int8},
           {"amx_bf16", f.amx_bf16},
           {"tile_state", f.tile_state},
-          {"bf16_pairs", f.bf16_pairs}};
+          {"bf16_pairs", f.bf16_pairs},
+          {"four_pipes", f.four_pipes}};
 }
 
 // The kernel of each class of shapes on an Arch; the sizes only stand for their class.

@@ -38,12 +38,23 @@ bool TileState() {
   return (Xcr0() & kTileState) == kTileState;
 }
 
+// AMD, and Hygon's cores, which are Zen's.
+bool IsAmd() {
+  uint32_t eax = 0, words[3] = {};
+  if (__get_cpuid(0, &eax, &words[0], &words[2], &words[1]) == 0) return false;
+  char vendor[sizeof(words)];
+  std::memcpy(vendor, words, sizeof(words));
+  const std::string_view name(vendor, sizeof(vendor));
+  return name == "AuthenticAMD" || name == "HygonGenuine";
+}
+
 // Highway's own conditions for the targets that the kernels are compiled for (they include XCR0), CPUID for the others.
 CpuFeatures Detect() {
   CpuFeatures f;
   const int64_t targets = hwy::SupportedTargets();
   f.avx2 = (targets & HWY_AVX2) != 0;
   if (!f.avx2) return f;
+  f.four_pipes = IsAmd();
   f.avx512 = (targets & HWY_AVX3) != 0;
   f.avx512_ice_lake = (targets & HWY_AVX3_DL) != 0;
   uint32_t eax = 0, ebx = 0, ecx = 0, edx = 0;

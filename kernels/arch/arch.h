@@ -29,6 +29,7 @@ struct CpuFeatures {
   bool amx_bf16 = false;
   bool tile_state = false;  // the system saves tiles and has granted them
   bool bf16_pairs = false;  // avx512_bf16, and it adds as the manual says (pairs.h)
+  bool four_pipes = false;  // AMD from Zen on: vector pipes beside the two that multiply. Changes speed alone
 };
 // Of this CPU, asked once.
 const CpuFeatures& DetectedFeatures();

@@ -18,7 +18,7 @@ size_t GemmScratchBytes(Arch arch, quant::DType x_dtype, int64_t k) {
 
 void Gemm(Arch arch, const GemmArgs& args, Range rows, Range blocks, void* scratch) {
   const internal::Segment segment{&args.y, blocks};
-  internal::kRunSegments[arch]({args.x, &segment, 1, rows, scratch});
+  internal::kRunSegments[arch]({args.x, &segment, 1, rows, scratch, args.decodes_once});
 }
 
 }  // namespace octavo::kernels

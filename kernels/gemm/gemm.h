@@ -107,9 +107,15 @@ struct GemmOutput {
   int64_t stride = 0;      // elements from row to row
 };
 
+// Whether many rows share the decoding of weights to 16 bits (without VNNI). It changes no bit. Where shifts have pipes beside the
+// products (Zen), decoding a block once only costs: AVX2 on Zen 4, of the peak, weights from memory: M = 24 0.74 with it, 0.89 without, 64
+// 0.90 and 0.92, 128 0.90 and 0.93. On Ice Lake's three pipes it saves a ninth of the vector operations: 0.92 with it, 0.86 without.
+inline bool DecodesOnce() { return !DetectedFeatures().four_pipes; }
+
 struct GemmArgs {
   GemmInput x;
   GemmOutput y;
+  bool decodes_once = DecodesOnce();
 };
 
 // The unit in which callers split columns.

@@ -190,7 +190,7 @@ inline void RunSegmentsOfPairs(const internal::SegmentArgs& args) {
     PreparedRows<int16_t> words{};
     if (certified) bytes = PrepareRows<BytesForm>(args, first, rows, k, wide + at_once * k4);
     if (others) words = PrepareRows<S16Form>(args, first, rows, k, wide);
-    const bool decodes = rows >= internal::kDecodingRows && k4 <= internal::kMostDecodedK;
+    const bool decodes = args.decodes_once && rows >= internal::kDecodingRows && k4 <= internal::kMostDecodedK;
     if (decodes) words.decoded = wide + internal::WideElements(k);
     for (int s = 0; s < args.count; ++s) {
       const internal::Segment& segment = args.segments[s];

@@ -1,5 +1,6 @@
-// 1 to 8 rows x 64 columns: the weights come once from wherever they lie, several columns at a time, because memory
-// gives more to several streams than to one (kernels.md 10.8: 23.7 against 17.3 GB/s). Per target.
+// 1 to 8 rows x 64 columns: the weights come once from wherever they lie. zmm reads four panels at a time to 4 rows, because Ice
+// Lake's memory gives more to several streams than to one (kernels.md 10.8: 23.7 against 17.3 GB/s). ymm reads one panel after
+// the other: on Zen 4 one row takes 22 GB/s so, 17 by four panels at once (28 and 18 from L3). Per target.
 //
 // A quad says how four values of a row meet 64 bytes of a panel (4 values of 16 columns), in kParts steps; kMostRows: rows
 // x 2 vectors that 16 ymm have room for. Accumulators stand in arrays
@@ -85,7 +86,7 @@ template <class Quad, int kRows, int kVectors>
 HWY_INLINE void SmallStep(const typename Quad::Input* x, size_t stride, const int8_t* const* b, size_t at,
                           TileV (&c)[kRows][kVectors]) {
   constexpr int kLast = Quad::kParts - 1;
-  if constexpr (kRows == 1) {  // one weight at a time: eight ymm sums leave few registers
+  if constexpr (kRows == 1) {  // one weight at a time
     const TileV first = Quad::template LoadA<0>(x), last = Quad::template LoadA<kLast>(x);
     HWY_UNROLL(8)
     for (int v = 0; v < kVectors; ++v) {
@@ -96,17 +97,27 @@ HWY_INLINE void SmallStep(const typename Quad::Input* x, size_t stride, const in
   }
   SmallPart<Quad, 0>(x, stride, b, at, c);
   if constexpr (kLast > 0) {
-    asm("" : "+r"(at));  // loads the weights again: both parts of two vectors and 12 sums are more than 16 registers
+    // Loads the weights again where both parts of two vectors and the sums are more than 16 registers.
+    if constexpr (kRows * kVectors > 8) asm("" : "+r"(at));
     SmallPart<Quad, kLast>(x, stride, b, at, c);
   }
 }
 
-// out[r][64], kVectors vectors from `out` on = init + x[r] . b. kSplit 2: k runs in two chains, for one row, whose few
-// sums would otherwise wait for each other. init: null for 0.
-//
-// Memory is asked for a page ahead where the columns are one or two streams: the hardware follows four of them well (there
-// it loses 6 to 15 %), not fewer. From memory AVX2 gains 16 % at two rows and 25 to 30 % at 3 to 8, VNNI 6 to 18 % at 5 to 8;
-// from L3 nothing, but 5 % lost at two rows. 1 KB ahead gains half of it, 8 KB the same.
+// Memory is asked for 12 KB ahead where the columns are one or two streams: the hardware follows four of them well (there it
+// loses 6 to 15 % on Ice Lake), not fewer. Ice Lake, a page ahead: AVX2 gains 16 % at two rows and 25 to 30 % at 3 to 8, VNNI 6 to
+// 18 % at 5 to 8; 1 KB ahead half of it, 8 KB the same. Zen 4: 8 to 16 KB ahead gain 4 to 8 % on one page.
+template <int kVectors>
+HWY_INLINE void AskAhead(const int8_t* const (&columns)[kVectors], size_t at) {
+  constexpr size_t kAhead = 12288;
+  constexpr int kOfLine = 16 / static_cast<int>(hwy::HWY_NAMESPACE::MaxLanes(TileD()));  // vectors that share a line
+  if constexpr (kVectors <= 2 * kOfLine) {
+    HWY_UNROLL(2)
+    for (int v = 0; v < kVectors; v += kOfLine) asm volatile("prefetcht2 (%0)" ::"r"(columns[v] + at + kAhead));
+  }
+}
+
+// out[r][64], kVectors vectors from `out` on = init + x[r] . b. kSplit 2: k runs in two chains, where so few sums would wait for
+// each other. init: null for 0.
 template <class Quad, int kRows, int kVectors, int kSplit>
 HWY_NOINLINE void SmallTile(const typename Quad::Input* HWY_RESTRICT x, size_t stride, size_t k, const int8_t* const* b,
                             const int32_t* init, int32_t* HWY_RESTRICT out) {
@@ -128,16 +139,14 @@ HWY_NOINLINE void SmallTile(const typename Quad::Input* HWY_RESTRICT x, size_t s
   size_t i = 0;
   if constexpr (kSplit == 2) {
     for (; i + 8 <= k; i += 8) {
+      AskAhead<kVectors>(columns, i * 16);
+      AskAhead<kVectors>(columns, i * 16 + 64);
       SmallStep<Quad, kRows, kVectors>(x + i, stride, columns, i * 16, c);
       SmallStep<Quad, kRows, kVectors>(x + i + 4, stride, columns, i * 16 + 64, e);
     }
   }
-  constexpr int kOfLine = 16 / kLanes;  // vectors that share a line of a panel
   for (; i < k; i += 4) {
-    if constexpr (kVectors <= 2 * kOfLine) {
-      HWY_UNROLL(2)
-      for (int v = 0; v < kVectors; v += kOfLine) asm volatile("prefetcht2 (%0)" ::"r"(columns[v] + i * 16 + 4096));
-    }
+    AskAhead<kVectors>(columns, i * 16);
     SmallStep<Quad, kRows, kVectors>(x + i, stride, columns, i * 16, c);
   }
   HWY_UNROLL(8)
@@ -165,11 +174,7 @@ HWY_INLINE void SmallColumns(const typename Quad::Input* x, size_t stride, size_
 }
 
 // Vectors at a time, so that sums, weights and the row fit into the registers (16 ymm or 32 zmm).
-#if HWY_TARGET == HWY_AVX2
-constexpr int SmallVectors(int rows) { return rows == 1 ? 8 : rows == 2 ? 4 : 2; }
-#else
-constexpr int SmallVectors(int rows) { return rows <= 4 ? 4 : 2; }
-#endif
+constexpr int SmallVectors(int rows) { return HWY_TARGET != HWY_AVX2 && rows <= 4 ? 4 : 2; }
 
 template <class Quad, int kRows>
 HWY_INLINE void SmallOf(const typename Quad::Input* x, size_t stride, size_t k, const int8_t* const panels[4],
@@ -184,7 +189,7 @@ HWY_INLINE void SmallOf(const typename Quad::Input* x, size_t stride, size_t k, 
       SmallTile<Quad, kRows - 4, 2, 1>(x + 4 * stride, stride, k, b, first, out + 4 * 64 + 16 * p);
     }
   } else {
-    constexpr int kSplit = !kYmm && kRows == 1 ? 2 : 1;
+    constexpr int kSplit = kRows <= (kYmm ? 2 : 1) ? 2 : 1;
     SmallColumns<Quad, kRows, SmallVectors(kRows), kSplit>(x, stride, k, panels, init, out);
   }
 }

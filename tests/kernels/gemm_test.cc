@@ -22,6 +22,7 @@ struct Case {
   Activation activation = Activation::kNone;
   bool bias = true;
   bool per_column = true;
+  bool decodes_once = true;
   int32_t x_zero_point = 0, y_zero_point = 0;
   float x_scale = 0.02f, y_scale = 0.1f;
   std::vector<uint8_t> x;
@@ -52,6 +53,7 @@ struct Case {
               .scale = y_scale,
               .zero_point = y_zero_point,
               .stride = y_stride};
+    args.decodes_once = decodes_once;
     return args;
   }
   int XAt(int64_t row, int64_t col) const {
@@ -71,6 +73,7 @@ Case RandomCase(int64_t m, int64_t k, int64_t n) {
   c.y_dtype = kOutputs[RandomInt(0, 5)];
   c.bias = RandomInt(0, 3) != 0;
   c.per_column = RandomInt(0, 3) != 0;
+  c.decodes_once = RandomInt(0, 1) != 0;
   c.x_zero_point = c.x_dtype == DType::kU8 ? RandomInt(0, 255) : RandomInt(-128, 127);
   c.y_zero_point = c.y_dtype == DType::kU8 ? RandomInt(0, 255) : RandomInt(-128, 127);
   const bool extreme = RandomInt(0, 4) == 0;  // only the ends of the ranges

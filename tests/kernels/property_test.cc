@@ -73,6 +73,7 @@ Case RandomCase() {
     for (int64_t i = 0; i < c.m; ++i) c.row_scale.push_back(std::ldexp(RandomFloat(1, 2), RandomInt(-9, -3)));
     c.args.x.row_scale = c.row_scale.data();
   }
+  c.args.decodes_once = RandomInt(0, 1) != 0;
   c.args.count = RandomInt(0, 2) == 0 ? RandomInt(2, 4) : 1;
   const auto count = static_cast<size_t>(c.args.count);
   c.w.resize(count), c.scale.resize(count), c.bias.resize(count), c.post.resize(count), c.residual.resize(count);
