@@ -57,6 +57,11 @@ KernelPtr MakeKernel(const Node& node, const CompileContext& c) {
       return MakeQuantizeTokens(node, c);
     case Op::kLookup:
       return MakeLookup(node, c);
+    case Op::kTranspose:
+    case Op::kSlice:
+    case Op::kConcat:
+    case Op::kSplit:
+      return MakeMovement(node, c);
     case Op::kTensorScatter:
       return MakeCacheWrite(node, c);
     default:

@@ -12,6 +12,7 @@
 #include "octavo/runtime/chain.h"
 #include "octavo/runtime/compile.h"
 #include "octavo/runtime/plan.h"
+#include "octavo/runtime/pool.h"
 
 namespace octavo::runtime {
 
@@ -53,6 +54,7 @@ struct Model::State {
   Graph graph;
   CompileOptions options;
   std::unique_ptr<Threads> threads;
+  Pool pool;                       // of what no plan has a place for
   std::vector<RtValue> constants;  // by value index
   std::vector<Step> steps;
   std::vector<PortInfo> inputs, outputs;
@@ -227,12 +229,13 @@ class PlannedCall : public StepCall {
         return t;
       }
     }
-    t = Tensor::Empty(dtype, std::move(shape));
+    t = pool->Take(dtype, std::move(shape));
     return t;
   }
 
   const Step* step = nullptr;
   const ShapePlan* plan = nullptr;
+  const Pool* pool = nullptr;
   std::shared_ptr<Arena> arena;
   uint64_t allocated = 0;
 };
@@ -360,7 +363,7 @@ Result<std::vector<Tensor>> Model::Run(ir::TensorMap inputs, Profile* profile) c
     if (it != s.plans.end()) plan = it->second;
   }
   PlannedCall call;
-  call.threads = s.threads.get();
+  call.threads = s.threads.get(), call.pool = &s.pool;
   if (plan != nullptr) {
     call.plan = plan.get();
     const std::scoped_lock lock(plan->mutex);

@@ -82,6 +82,7 @@ KernelPtr MakeQuantize(const Node& node, const CompileContext& c);         // Qu
 KernelPtr MakeDynamicQuantize(const Node& node, const CompileContext& c);  // DynamicQuantizeLinear
 KernelPtr MakeQuantizeTokens(const Node& node, const CompileContext& c);   // QuantizeTokens
 KernelPtr MakeLookup(const Node& node, const CompileContext& c);           // Lookup
+KernelPtr MakeMovement(const Node& node, const CompileContext& c);         // Transpose, Slice, Concat, Split
 KernelPtr MakeCacheWrite(const Node& node, const CompileContext& c);       // TensorScatter
 KernelPtr MakeInterpreted(const Graph& graph, ir::NodeId node);
 inline std::string InterpreterOf(Op op) { return "interpreter " + std::string(ir::InfoOf(op).name); }

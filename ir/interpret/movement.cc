@@ -1,4 +1,6 @@
 // Ops that move elements by strides: Transpose, Slice, Concat, Split, Expand, Tile, DepthToSpace, SpaceToDepth, Trilu.
+#include "octavo/ir/interpret/movement.h"
+
 #include <algorithm>
 #include <cstring>
 
@@ -16,50 +18,52 @@ Result<size_t> ElementBytes(DType t) {
   return static_cast<size_t>(bits / 8);
 }
 
-// A contiguous tensor of `shape` that reads x through `strides` from element `offset`.
-Result<Tensor> Gathered(const Tensor& x, Shape shape, std::span<const int64_t> strides, int64_t offset = 0) {
-  OCTAVO_TRY(const size_t bytes, ElementBytes(x.dtype()));
-  OCTAVO_TRY(Tensor y, Alloc(x.dtype(), std::move(shape)));
-  CopyStrided(x.data() + offset * static_cast<int64_t>(bytes), strides, y.mutable_data(), StridesOf(y.shape()),
-              y.shape(), bytes);
-  return y;
+using Operands = std::span<const RtValue>;
+
+bool Has(Operands in, size_t i) { return i < in.size() && in[i].tensor.defined(); }
+
+// One contiguous result that reads operand 0 through `strides` from element `offset`.
+Movement Gather(Shape shape, std::vector<int64_t> strides, int64_t offset = 0) {
+  Move move{.shape = shape, .from_strides = std::move(strides), .to_strides = StridesOf(shape), .from_offset = offset};
+  Movement m;
+  m.results.push_back(std::move(shape));
+  m.moves.push_back(std::move(move));
+  return m;
 }
 
-Result<Tensor> Permuted(const Tensor& x, std::span<const int64_t> perm) {
-  const auto strides = StridesOf(x.shape());
+Movement Permute(const Shape& from, std::span<const int64_t> perm) {
+  const auto strides = StridesOf(from);
   Shape shape;
   std::vector<int64_t> steps;
   for (int64_t p : perm) {
-    shape.push_back(x.shape()[static_cast<size_t>(p)]);
+    shape.push_back(from[static_cast<size_t>(p)]);
     steps.push_back(strides[static_cast<size_t>(p)]);
   }
-  return Gathered(x, std::move(shape), steps);
+  return Gather(std::move(shape), std::move(steps));
 }
 
-Status Transpose(Call& call) {
-  const Tensor& x = call.T(0);
-  std::vector<int64_t> perm = call.node.attrs.Ints("perm");
+Result<Movement> PlanTranspose(const Node& node, Operands in) {
+  const Tensor& x = in[0].tensor;
+  std::vector<int64_t> perm = node.attrs.Ints("perm");
   if (perm.empty()) {
     for (int64_t i = x.rank(); i-- > 0;) perm.push_back(i);
   }
   OCTAVO_TRY(perm, Axes(std::move(perm), x.rank(), false));
   if (static_cast<int64_t>(perm.size()) != x.rank()) return Fail("perm {} does not name every axis", ToString(perm));
-  OCTAVO_TRY(Tensor y, Permuted(x, perm));
-  call.Return(std::move(y));
-  return {};
+  return Permute(x.shape(), perm);
 }
 
-Status Slice(Call& call) {
-  const Tensor& x = call.T(0);
-  OCTAVO_TRY(const auto starts, IntsOf(call.T(1), "starts"));
-  OCTAVO_TRY(const auto ends, IntsOf(call.T(2), "ends"));
+Result<Movement> PlanSlice(const Node&, Operands in) {
+  const Tensor& x = in[0].tensor;
+  OCTAVO_TRY(const auto starts, IntsOf(in[1].tensor, "starts"));
+  OCTAVO_TRY(const auto ends, IntsOf(in[2].tensor, "ends"));
   std::vector<int64_t> axes(starts.size()), steps(starts.size(), 1);
   for (size_t i = 0; i < axes.size(); ++i) axes[i] = static_cast<int64_t>(i);
-  if (call.Has(3)) {
-    OCTAVO_TRY(axes, IntsOf(call.T(3), "axes"));
+  if (Has(in, 3)) {
+    OCTAVO_TRY(axes, IntsOf(in[3].tensor, "axes"));
   }
-  if (call.Has(4)) {
-    OCTAVO_TRY(steps, IntsOf(call.T(4), "steps"));
+  if (Has(in, 4)) {
+    OCTAVO_TRY(steps, IntsOf(in[4].tensor, "steps"));
   }
   if (ends.size() != starts.size() || axes.size() != starts.size() || steps.size() != starts.size()) {
     return Fail("starts, ends, axes and steps must have equal lengths");
@@ -82,44 +86,36 @@ Status Slice(Call& call) {
     offset += shape[a] == 0 ? 0 : start * strides[a];
     strides[a] = shape[a] <= 1 ? 0 : strides[a] * step;
   }
-  OCTAVO_TRY(Tensor y, Gathered(x, std::move(shape), strides, offset));
-  call.Return(std::move(y));
-  return {};
+  return Gather(std::move(shape), std::move(strides), offset);
 }
 
-Status Concat(Call& call) {
-  const Tensor& first = call.T(0);
-  OCTAVO_TRY(const size_t bytes, ElementBytes(first.dtype()));
-  OCTAVO_TRY(const int64_t axis, Axis(call.Int("axis", 0), first.rank()));
+Result<Movement> PlanConcat(const Node& node, Operands in) {
+  const Tensor& first = in[0].tensor;
+  OCTAVO_TRY(const int64_t axis, Axis(node.attrs.Int("axis", 0), first.rank()));
   const auto a = static_cast<size_t>(axis);
+  Movement m;
   Shape shape = first.shape();
-  for (size_t i = 1; i < call.in.size(); ++i) {
-    const Tensor& t = call.T(i);
-    if (!call.Has(i)) return Fail("operand {} is absent", i);
+  shape[a] = 0;
+  for (size_t i = 0; i < in.size(); ++i) {
+    if (!Has(in, i)) return Fail("operand {} is absent", i);
+    const Tensor& t = in[i].tensor;
     bool fits = t.dtype() == first.dtype() && t.rank() == first.rank();
     for (size_t d = 0; fits && d < shape.size(); ++d) fits = d == a || t.shape()[d] == shape[d];
     if (!fits) return Fail("operand {} does not fit the first one along axis {}", i, axis);
+    m.moves.push_back({.from = i, .shape = t.shape(), .from_strides = StridesOf(t.shape()), .to_offset = shape[a]});
     if (__builtin_add_overflow(shape[a], t.shape()[a], &shape[a])) return Fail("the sizes overflow");
   }
-  OCTAVO_TRY(Tensor y, Alloc(first.dtype(), shape));
-  const size_t outer = static_cast<size_t>(Count(shape, 0, a));
-  const size_t inner = static_cast<size_t>(Count(shape, a + 1, shape.size())) * bytes;
-  const size_t row = static_cast<size_t>(shape[a]) * inner;
-  std::byte* to = y.mutable_data();
-  for (const RtValue& v : call.in) {
-    const size_t part = static_cast<size_t>(v.tensor.shape()[a]) * inner;
-    if (part == 0) continue;
-    for (size_t o = 0; o < outer; ++o) std::memcpy(to + o * row, v.tensor.data() + o * part, part);
-    to += part;
-  }
-  call.Return(std::move(y));
-  return {};
+  OCTAVO_TRY_STATUS(CheckShape(first.dtype(), shape));
+  const std::vector<int64_t> strides = StridesOf(shape);
+  for (Move& move : m.moves) move.to_strides = strides, move.to_offset *= strides[a];
+  m.results.push_back(std::move(shape));
+  return m;
 }
 
-Result<std::vector<int64_t>> SplitSizes(const Call& call, int64_t dim) {
-  const auto parts = static_cast<int64_t>(call.out.size());
-  if (call.Has(1)) {
-    OCTAVO_TRY(auto sizes, IntsOf(call.T(1), "split"));
+Result<std::vector<int64_t>> SplitSizes(const Node& node, Operands in, int64_t dim) {
+  const auto parts = static_cast<int64_t>(node.outputs.size());
+  if (Has(in, 1)) {
+    OCTAVO_TRY(auto sizes, IntsOf(in[1].tensor, "split"));
     int64_t sum = 0;
     for (int64_t s : sizes) {
       if (s < 0 || s > dim) return Fail("a part of size {} is not possible", s);
@@ -129,49 +125,49 @@ Result<std::vector<int64_t>> SplitSizes(const Call& call, int64_t dim) {
     if (static_cast<int64_t>(sizes.size()) != parts) return Fail("{} parts for {} outputs", sizes.size(), parts);
     return sizes;
   }
-  if (call.Int("num_outputs", parts) != parts) return Fail("num_outputs is not the number of outputs, {}", parts);
+  if (node.attrs.Int("num_outputs", parts) != parts) return Fail("num_outputs is not the number of outputs, {}", parts);
   const int64_t size = (dim + parts - 1) / parts;
   std::vector<int64_t> sizes;
   for (int64_t i = 0; i < parts; ++i) sizes.push_back(std::max<int64_t>(0, std::min(size, dim - i * size)));
   return sizes;
 }
 
-Status Split(Call& call) {
-  const Tensor& x = call.T(0);
-  OCTAVO_TRY(const int64_t axis, Axis(call.Int("axis", 0), x.rank()));
+Result<Movement> PlanSplit(const Node& node, Operands in) {
+  const Tensor& x = in[0].tensor;
+  OCTAVO_TRY(const int64_t axis, Axis(node.attrs.Int("axis", 0), x.rank()));
   const auto a = static_cast<size_t>(axis);
-  OCTAVO_TRY(const auto sizes, SplitSizes(call, x.shape()[a]));
+  OCTAVO_TRY(const auto sizes, SplitSizes(node, in, x.shape()[a]));
   const auto strides = StridesOf(x.shape());
+  Movement m;
   int64_t offset = 0;
   for (size_t i = 0; i < sizes.size(); ++i) {
     Shape shape = x.shape();
     shape[a] = sizes[i];
-    OCTAVO_TRY(Tensor y, Gathered(x, std::move(shape), strides, sizes[i] == 0 ? 0 : offset * strides[a]));
-    call.Return(std::move(y), i);
+    m.moves.push_back({.to = i,
+                       .shape = shape,
+                       .from_strides = strides,
+                       .to_strides = StridesOf(shape),
+                       .from_offset = sizes[i] == 0 ? 0 : offset * strides[a]});
+    m.results.push_back(std::move(shape));
     offset += sizes[i];
   }
-  return {};
+  return m;
 }
 
-Status Expand(Call& call) {
-  const Tensor& x = call.T(0);
-  OCTAVO_TRY(const auto target, IntsOf(call.T(1), "the target shape"));
+Result<Movement> PlanExpand(const Node&, Operands in) {
+  const Tensor& x = in[0].tensor;
+  OCTAVO_TRY(const auto target, IntsOf(in[1].tensor, "the target shape"));
   OCTAVO_TRY_STATUS(CheckShape(x.dtype(), target));
   OCTAVO_TRY(Shape shape, BroadcastShapes(x.shape(), target));
-  if (shape == x.shape()) {
-    call.Return(x);
-    return {};
-  }
-  const auto strides = BroadcastStrides(x.shape(), shape);
-  OCTAVO_TRY(Tensor y, Gathered(x, std::move(shape), strides));
-  call.Return(std::move(y));
-  return {};
+  OCTAVO_TRY_STATUS(CheckShape(x.dtype(), shape));
+  auto strides = BroadcastStrides(x.shape(), shape);
+  return Gather(std::move(shape), std::move(strides));
 }
 
 // One axis after the other becomes two, (repeat, dim): strides 0 and the dim's own.
-Status Tile(Call& call) {
-  const Tensor& x = call.T(0);
-  OCTAVO_TRY(const auto repeats, IntsOf(call.T(1), "repeats"));
+Result<Movement> PlanTile(const Node&, Operands in) {
+  const Tensor& x = in[0].tensor;
+  OCTAVO_TRY(const auto repeats, IntsOf(in[1].tensor, "repeats"));
   if (static_cast<int64_t>(repeats.size()) != x.rank()) {
     return Fail("{} repeats for a tensor of rank {}", repeats.size(), x.rank());
   }
@@ -187,8 +183,36 @@ Status Tile(Call& call) {
     steps.insert(steps.end(), {0, strides[i]});
   }
   OCTAVO_TRY_STATUS(CheckShape(x.dtype(), shape));
-  OCTAVO_TRY(Tensor y, Gathered(x, std::move(spread), steps));
-  call.Return(y.Reshaped(std::move(shape)));
+  Movement m = Gather(std::move(spread), std::move(steps));
+  m.results[0] = std::move(shape);
+  return m;
+}
+
+Status MakeMoves(Call& call, const Movement& m) {
+  const DType dtype = call.T(0).dtype();
+  OCTAVO_TRY(const size_t bytes, ElementBytes(dtype));
+  std::vector<Tensor> results;
+  for (const Shape& shape : m.results) {
+    OCTAVO_TRY(Tensor y, Alloc(dtype, shape));
+    results.push_back(std::move(y));
+  }
+  for (const Move& move : m.moves) {
+    MakeMove(move, call.T(move.from).data(), results[move.to].mutable_data(), bytes);
+  }
+  for (size_t i = 0; i < results.size(); ++i) call.Return(std::move(results[i]), i);
+  return {};
+}
+
+template <MovementPlanner kPlan>
+Status Moved(Call& call) {
+  OCTAVO_TRY(const Movement m, kPlan(call.node, call.in));
+  return MakeMoves(call, m);
+}
+
+Status Expand(Call& call) {
+  OCTAVO_TRY(const Movement m, PlanExpand(call.node, call.in));
+  if (m.results[0] != call.T(0).shape()) return MakeMoves(call, m);
+  call.Return(call.T(0));
   return {};
 }
 
@@ -208,11 +232,11 @@ Status DepthToSpace(Call& call) {
   if (mode != "DCR" && mode != "CRD") return Fail("mode is '{}'; it must be DCR or CRD", mode);
   const int64_t c = s[1] / (b * b);
   const bool dcr = mode == "DCR";
-  const Tensor six = x.Reshaped(dcr ? Shape{s[0], b, b, c, s[2], s[3]} : Shape{s[0], c, b, b, s[2], s[3]});
-  OCTAVO_TRY(Tensor y, dcr ? Permuted(six, std::vector<int64_t>{0, 3, 4, 1, 5, 2})
-                           : Permuted(six, std::vector<int64_t>{0, 1, 4, 2, 5, 3}));
-  call.Return(y.Reshaped({s[0], c, s[2] * b, s[3] * b}));
-  return {};
+  const Shape six = dcr ? Shape{s[0], b, b, c, s[2], s[3]} : Shape{s[0], c, b, b, s[2], s[3]};
+  Movement m =
+      dcr ? Permute(six, std::vector<int64_t>{0, 3, 4, 1, 5, 2}) : Permute(six, std::vector<int64_t>{0, 1, 4, 2, 5, 3});
+  m.results[0] = {s[0], c, s[2] * b, s[3] * b};
+  return MakeMoves(call, m);
 }
 
 Status SpaceToDepth(Call& call) {
@@ -220,10 +244,9 @@ Status SpaceToDepth(Call& call) {
   OCTAVO_TRY(const int64_t b, BlockOf(call));
   const Shape& s = x.shape();
   if (s[2] % b != 0 || s[3] % b != 0) return Fail("height and width are no multiples of blocksize {}", b);
-  OCTAVO_TRY(Tensor y,
-             Permuted(x.Reshaped({s[0], s[1], s[2] / b, b, s[3] / b, b}), std::vector<int64_t>{0, 3, 5, 1, 2, 4}));
-  call.Return(y.Reshaped({s[0], s[1] * b * b, s[2] / b, s[3] / b}));
-  return {};
+  Movement m = Permute({s[0], s[1], s[2] / b, b, s[3] / b, b}, std::vector<int64_t>{0, 3, 5, 1, 2, 4});
+  m.results[0] = {s[0], s[1] * b * b, s[2] / b, s[3] / b};
+  return MakeMoves(call, m);
 }
 
 Status Trilu(Call& call) {
@@ -252,13 +275,34 @@ Status Trilu(Call& call) {
 
 }  // namespace
 
+MovementPlanner MovementPlannerOf(Op op) {
+  switch (op) {
+    case Op::kTranspose:
+      return PlanTranspose;
+    case Op::kSlice:
+      return PlanSlice;
+    case Op::kConcat:
+      return PlanConcat;
+    case Op::kSplit:
+      return PlanSplit;
+    default:
+      return nullptr;
+  }
+}
+
+void MakeMove(const Move& move, const std::byte* from, std::byte* to, size_t element) {
+  const auto bytes = static_cast<int64_t>(element);
+  CopyStrided(from + move.from_offset * bytes, move.from_strides, to + move.to_offset * bytes, move.to_strides,
+              move.shape, element);
+}
+
 void RegisterMovement(Table& t) {
-  t.Set(Op::kTranspose, Transpose);
-  t.Set(Op::kSlice, Slice);
-  t.Set(Op::kConcat, Concat);
-  t.Set(Op::kSplit, Split);
+  t.Set(Op::kTranspose, Moved<PlanTranspose>);
+  t.Set(Op::kSlice, Moved<PlanSlice>);
+  t.Set(Op::kConcat, Moved<PlanConcat>);
+  t.Set(Op::kSplit, Moved<PlanSplit>);
   t.Set(Op::kExpand, Expand);
-  t.Set(Op::kTile, Tile);
+  t.Set(Op::kTile, Moved<PlanTile>);
   t.Set(Op::kDepthToSpace, DepthToSpace);
   t.Set(Op::kSpaceToDepth, SpaceToDepth);
   t.Set(Op::kTrilu, Trilu);

@@ -1,0 +1,208 @@
+// Steps that move elements: the interpreter's bits for every number of threads, views where nothing need be copied, and memory of
+// outputs that is used again only when nobody holds it.
+#include <gtest/gtest.h>
+
+#include <random>
+
+#include "octavo/ir/interpret.h"
+#include "octavo/runtime/model.h"
+#include "octavo/runtime/pool.h"
+
+namespace octavo::runtime {
+namespace {
+
+using ir::DType;
+using ir::Graph;
+using ir::Op;
+using ir::Shape;
+using ir::Tensor;
+using ir::ValueId;
+
+Tensor Random(DType dtype, Shape shape, std::mt19937& gen) {
+  Tensor t = Tensor::Empty(dtype, std::move(shape));
+  for (size_t i = 0; i < t.byte_size(); ++i) t.mutable_data()[i] = static_cast<std::byte>(gen() % 120);
+  return t;
+}
+
+struct Case {
+  Graph g;
+  ir::TensorMap inputs;
+};
+
+// A chain of random movements; every value in between is an output too, or not.
+Case RandomCase(std::mt19937& gen) {
+  Case c;
+  c.g.info.opsets[""] = 18;
+  constexpr DType kTypes[] = {DType::kF32, DType::kU8, DType::kF16, DType::kS64, DType::kBool};
+  const DType dtype = kTypes[gen() % 5];
+  Shape shape;
+  for (size_t i = 0, rank = 1 + gen() % 4; i < rank; ++i) shape.push_back(gen() % 5 == 0 ? 1 : 1 + gen() % 40);
+  c.inputs["x"] = Random(dtype, shape, gen);
+  ValueId x = c.g.AddInput("x", {dtype, ir::SymShape(shape.size())});
+  const auto ints = [&](std::vector<int64_t> v) {
+    const auto n = static_cast<int64_t>(v.size());
+    return c.g.AddConstant(Tensor::S64({n}, std::move(v)));
+  };
+  for (size_t step = 0, steps = 1 + gen() % 4; step < steps; ++step) {
+    const size_t a = gen() % shape.size();
+    const auto axis = static_cast<int64_t>(a);
+    const int64_t dim = shape[a];
+    const std::string name = "n" + std::to_string(step);
+    switch (gen() % 4) {
+      case 0: {
+        std::vector<int64_t> perm(shape.size());
+        for (size_t i = 0; i < perm.size(); ++i) perm[i] = static_cast<int64_t>(i);
+        std::shuffle(perm.begin(), perm.end(), gen);
+        Shape next;
+        for (const int64_t p : perm) next.push_back(shape[static_cast<size_t>(p)]);
+        shape = next;
+        x = c.g.node(c.g.AddNode(Op::kTranspose, {x}, 1, {{"perm", perm}}, name)).output();
+        break;
+      }
+      case 1: {  // now and then nothing is left, or all, or backwards
+        const int64_t pace =
+            gen() % 3 == 0 ? -1 - static_cast<int64_t>(gen() % 2) : 1 + static_cast<int64_t>(gen() % 2);
+        const int64_t from = pace < 0 ? -1 : static_cast<int64_t>(gen() % static_cast<uint64_t>(dim + 1));
+        const int64_t to = pace < 0 ? -dim - 1 : gen() % 3 == 0 ? INT64_MAX : dim;
+        const ValueId begin = ints({from}), end = ints({to}), axes = ints({axis}), paces = ints({pace});
+        x = c.g.node(c.g.AddNode(Op::kSlice, {x, begin, end, axes, paces}, 1, {}, name)).output();
+        shape[a] = pace < 0 ? (dim - 1) / -pace + 1 : dim <= from ? 0 : (dim - from - 1) / pace + 1;
+        if (shape[a] == 0) step = steps;
+        break;
+      }
+      case 2: {
+        std::vector<ValueId> parts = {x};
+        for (size_t i = 0, more = gen() % 3; i < more; ++i) {
+          Shape other = shape;
+          other[a] = static_cast<int64_t>(gen() % 30);
+          const std::string input = "x" + std::to_string(step) + "_" + std::to_string(i);
+          c.inputs[input] = Random(dtype, other, gen);
+          parts.push_back(c.g.AddInput(input, {dtype, ir::SymShape(other.size())}));
+          shape[a] += other[a];
+        }
+        std::shuffle(parts.begin(), parts.end(), gen);
+        x = c.g.node(c.g.AddNode(Op::kConcat, std::move(parts), 1, {{"axis", axis}}, name)).output();
+        break;
+      }
+      default: {
+        const int64_t first = static_cast<int64_t>(gen() % static_cast<uint64_t>(dim + 1));
+        const ir::NodeId n = c.g.AddNode(Op::kSplit, {x, ints({first, dim - first})}, 2, {{"axis", axis}}, name);
+        const bool second = first == 0 || (first < dim && gen() % 2 == 0);
+        shape[a] = second ? dim - first : first;
+        x = c.g.node(n).outputs[second ? 1 : 0];
+      }
+    }
+    if (step + 1 < steps && gen() % 3 == 0) c.g.AddOutput(name, x);
+  }
+  c.g.AddOutput("y", x);
+  return c;
+}
+
+TEST(Movement, EqualsTheInterpreter) {
+  int64_t large = 0;
+  for (uint32_t seed = 0; seed < 600; ++seed) {
+    SCOPED_TRACE("seed " + std::to_string(seed));
+    std::mt19937 gen(seed);
+    const Case c = RandomCase(gen);
+    const auto want = ir::Interpret(c.g, c.inputs);
+    ASSERT_TRUE(want) << want.error().message;
+    for (const int threads : {1, 3}) {
+      auto model = Model::Compile(c.g, {.threads = threads});
+      ASSERT_TRUE(model) << model.error().message;
+      for (int run = 0; run < 2; ++run) {  // the second one by its plan
+        const auto got = model->Run(c.inputs);
+        ASSERT_TRUE(got) << got.error().message;
+        ASSERT_EQ(got->size(), want->size());
+        for (size_t i = 0; i < want->size(); ++i) ASSERT_TRUE((*got)[i].SameBits((*want)[i])) << "output " << i;
+      }
+    }
+    large += want->back().byte_size() > 65536;
+  }
+  EXPECT_GT(large, 20);  // some are cut into tasks
+}
+
+TEST(Movement, PartsThatLieTogetherAreViews) {
+  Graph g;
+  g.info.opsets[""] = 18;
+  const ValueId x = g.AddInput("x", {DType::kF32, ir::SymShape(3)});
+  const ir::NodeId split =
+      g.AddNode(Op::kSplit, {x, g.AddConstant(Tensor::S64({2}, {64, 32}))}, 2, {{"axis", int64_t{-1}}}, "split");
+  g.AddOutput("y", g.node(g.AddNode(Op::kNeg, {g.node(split).outputs[1]}, 1, {}, "neg")).output());
+  auto model = Model::Compile(g, {.threads = 1});
+  ASSERT_TRUE(model) << model.error().message;
+  std::mt19937 gen(1);
+  for (const int64_t tokens : {1, 5}) {  // one token: its parts lie together
+    const ir::TensorMap in = {{"x", Random(DType::kF32, {1, tokens, 96}, gen)}};
+    ASSERT_TRUE(model->Run(in));
+    const auto got = model->Run(in), want = ir::Interpret(g, in);
+    ASSERT_TRUE(got && want);
+    EXPECT_TRUE((*got)[0].SameBits((*want)[0]));
+    EXPECT_EQ(model->arena_bytes() == 0, tokens == 1);
+  }
+}
+
+TEST(Pool, GivesMemoryAgainWhenNobodyHoldsIt) {
+  const Pool pool;
+  Tensor a = pool.Take(DType::kF32, {100, 1000}), b = pool.Take(DType::kF32, {100, 1000});
+  const std::byte* first = a.data();
+  EXPECT_NE(first, b.data());
+  EXPECT_TRUE(a.sole());
+  const Tensor view = a.Reshaped({1000, 100});
+  a = {};
+  EXPECT_EQ(pool.idle_bytes(), 0u);  // the view still holds it
+  EXPECT_NE(pool.Take(DType::kF32, {100, 1000}).data(), first);
+}
+
+TEST(Pool, GrowingShapesFindTheBlockOfTheStepBefore) {
+  const Pool pool;
+  const std::byte* last = nullptr;
+  int fresh = 0;
+  for (int64_t tokens = 512; tokens < 768; ++tokens) {
+    const Tensor cache = pool.Take(DType::kF32, {12, tokens, 64});
+    fresh += cache.data() != last;
+    last = cache.data();
+  }
+  EXPECT_LE(fresh, 10);  // of 256
+}
+
+TEST(Pool, KeepsNoMoreThanWasInUse) {
+  const Pool pool;
+  size_t most = 0;
+  for (int64_t size = 20000; size < 400000; size += 12345) {
+    const Tensor t = pool.Take(DType::kF32, {size});
+    most = std::max(most, t.byte_size());
+    EXPECT_LE(pool.idle_bytes(), most + most / 8);
+  }
+  EXPECT_GT(pool.idle_bytes(), 0u);
+}
+
+TEST(Pool, MayDieBeforeItsTensors) {
+  Tensor t;
+  {
+    const Pool pool;
+    t = pool.Take(DType::kU8, {1 << 20});
+  }
+  t.mutable_data()[(1 << 20) - 1] = std::byte{7};
+}
+
+TEST(Pool, OutputsOfARunOutliveTheNextOne) {
+  Graph g;
+  g.info.opsets[""] = 18;
+  const ValueId x = g.AddInput("x", {DType::kF32, ir::SymShape(2)});
+  g.AddOutput("y", g.node(g.AddNode(Op::kTranspose, {x}, 1, {}, "t")).output());
+  auto model = Model::Compile(g, {.threads = 2});
+  ASSERT_TRUE(model) << model.error().message;
+  std::mt19937 gen(2);
+  const Tensor a = Random(DType::kF32, {300, 200}, gen), b = Random(DType::kF32, {300, 200}, gen);
+  auto first = model->Run({{"x", a}}), second = model->Run({{"x", b}});
+  ASSERT_TRUE(first && second);
+  const auto want = ir::Interpret(g, {{"x", a}});
+  EXPECT_TRUE((*first)[0].SameBits((*want)[0]));
+  const std::byte* place = (*second)[0].data();
+  second->clear();
+  EXPECT_EQ((*model->Run({{"x", b}}))[0].data(), place);
+  EXPECT_TRUE((*first)[0].SameBits((*want)[0]));
+}
+
+}  // namespace
+}  // namespace octavo::runtime
