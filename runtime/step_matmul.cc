@@ -33,8 +33,8 @@ class FirstError {
 class WeightMatMul : public Kernel {
  public:
   // The columns of the weights in parts.
-  WeightMatMul(std::vector<kernels::PackedF32> parts, KernelPtr fallback)
-      : parts_(std::move(parts)), fallback_(std::move(fallback)) {
+  WeightMatMul(kernels::Arch arch, std::vector<kernels::PackedF32> parts, KernelPtr fallback)
+      : arch_(arch), parts_(std::move(parts)), fallback_(std::move(fallback)) {
     for (const kernels::PackedF32& w : parts_) first_.push_back(columns_), columns_ += w.n();
   }
   std::string name() const override { return "matmul_f32 onednn"; }
@@ -58,13 +58,15 @@ class WeightMatMul : public Kernel {
                                       .w = &parts_[part],
                                       .bias = nullptr,
                                       .y = y + first_[part],
-                                      .y_stride = columns_};
+                                      .y_stride = columns_,
+                                      .arch = arch_};
       error.Set(kernels::GemmF32(args, {row, std::min(rows, row + kRowsPerCall)}));
     });
     return error.Take();
   }
 
  private:
+  kernels::Arch arch_;
   std::vector<kernels::PackedF32> parts_;
   std::vector<int64_t> first_;  // column of each
   int64_t columns_ = 0;
@@ -132,7 +134,7 @@ KernelPtr MakeMatMul(const Node& node, const CompileContext& c) {
   const Tensor* w = c.Constant(node.input(1));
   if (w != nullptr && w->rank() == 2 && w->size() > 0) {
     if (auto parts = PackColumns(*w); !parts.empty()) {
-      return std::make_unique<WeightMatMul>(std::move(parts), MakeInterpreted(c.graph, id));
+      return std::make_unique<WeightMatMul>(c.arch, std::move(parts), MakeInterpreted(c.graph, id));
     }
   }
   return std::make_unique<BatchedMatMul>(MakeInterpreted(c.graph, id));

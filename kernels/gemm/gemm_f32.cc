@@ -7,6 +7,7 @@
 #include <unordered_map>
 #include <utility>
 
+#include "octavo/kernels/gemm/few_rows_f32.h"
 #include "octavo/kernels/gemm/onednn.h"
 
 namespace octavo::kernels {
@@ -67,6 +68,7 @@ struct PackedF32::State {
   int64_t k = 0;
   int64_t n = 0;
   memory weights;
+  bool plain = false;  // [k][n], rows one after the other
   // By rows, stride of x, stride of y, bias or none. Callers use few splits, so this stays small.
   mutable std::mutex mutex;
   mutable std::map<std::array<int64_t, 4>, Product> products;
@@ -111,6 +113,7 @@ std::expected<PackedF32, std::string> PackWeightsF32(const float* w, int64_t k, 
     packed.state_->k = k;
     packed.state_->n = n;
     packed.state_->weights = memory(product.desc.weights_desc(), Engine());
+    packed.state_->plain = product.desc.weights_desc() == memory::desc({k, n}, kF32, Dims{n, 1});
     dnnl::reorder(plain, packed.state_->weights).execute(thread.stream, plain, packed.state_->weights);
     thread.stream.wait();
     return packed;
@@ -152,6 +155,19 @@ std::string GemmF32(const GemmF32Args& args, Range rows) {
   const int64_t m = rows.end - rows.begin;
   if (m <= 0) return {};
   const PackedF32::State& state = args.w->state();
+  auto* const few = kFewRowsOf[args.arch];
+  if (few != nullptr && state.plain && m <= kFewRowsF32 && state.n <= kFewRowsColumns) {
+    few({.m = m,
+         .k = state.k,
+         .n = state.n,
+         .x = args.x + rows.begin * args.x_stride,
+         .x_stride = args.x_stride,
+         .w = static_cast<const float*>(state.weights.get_data_handle()),
+         .bias = args.bias,
+         .y = args.y + rows.begin * args.y_stride,
+         .y_stride = args.y_stride});
+    return {};
+  }
   try {
     const bool spread = state.n == 1 && args.y_stride != 1;
     const Product& product = state.Find(m, args.x_stride, spread ? 1 : args.y_stride, args.bias != nullptr);

@@ -1,4 +1,4 @@
-// Float32 matrix products, by oneDNN, always on the calling thread: callers split the work.
+// Float32 matrix products, by oneDNN (a few rows by ours), always on the calling thread: callers split the work.
 //
 // Bits: a fixed (CPU, m, n, k, strides) gives fixed bits. Another split of the rows may change the order in which
 // oneDNN sums, so split by shape, never by the number of threads.
@@ -46,6 +46,8 @@ struct GemmF32Args {
   const float* bias = nullptr;  // n values or null
   float* y = nullptr;           // [m][n]
   int64_t y_stride = 0;
+  Arch arch =
+      BestArch();  // of the form for up to four rows, where weights lie as they came; oneDNN asks the CPU itself
 };
 // Rows [rows.begin, rows.end) of y = x * w + bias. Empty on success, otherwise oneDNN's reason in a sentence.
 std::string GemmF32(const GemmF32Args& args, Range rows);
