@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
 """BERT-base, ViT-base, GPT-2 and a small Llama as torch exports them: octavo's int8 beside ONNX Runtime and OpenVINO (NNCF).
+gpt2_step and llama_step generate one token: caches of 512 tokens go in, those of 513 come out.
 
 Weights are random, so this is about speed alone. Needs torch, transformers and onnxruntime in the Python that runs it; openvino and
 nncf where they shall be compared. octavo runs as its program (--octavo), the others here; they take turns, a second each.
@@ -16,7 +17,8 @@ import warnings
 
 import numpy as np
 
-TOKENS, SEED = 128, 0
+TOKENS, PAST, SEED = 128, 512, 0
+CACHES = {"gpt2_step": (12, 12), "llama_step": (8, 4)}  # layers, heads of 64 each
 
 
 def ids(vocabulary, seed):
@@ -28,6 +30,12 @@ def inputs_of(name, seed=SEED):
         return {"pixel_values": np.random.default_rng(seed).standard_normal((1, 3, 224, 224), dtype=np.float32)}
     if name == "bert":
         return {"input_ids": ids(30000, seed), "attention_mask": np.ones((1, TOKENS), np.int64)}
+    if name in CACHES:
+        layers, heads = CACHES[name]
+        random = np.random.default_rng(seed)
+        caches = {f"past.{i}.{kind}": random.standard_normal((1, heads, PAST, 64), dtype=np.float32)
+                  for i in range(layers) for kind in ("key", "value")}
+        return {"input_ids": ids(30000, seed)[:, :1], "attention_mask": np.ones((1, PAST + 1), np.int64), **caches}
     return {"input_ids": ids(30000, seed)}
 
 
@@ -38,10 +46,10 @@ def model_of(name):
         return t.BertModel(t.BertConfig(), add_pooling_layer=False), "last_hidden_state"
     if name == "vit":
         return t.ViTModel(t.ViTConfig(), add_pooling_layer=False), "last_hidden_state"
-    if name == "gpt2":
-        return t.GPT2LMHeadModel(t.GPT2Config(use_cache=False)), "logits"
+    if name.startswith("gpt2"):
+        return t.GPT2LMHeadModel(t.GPT2Config(use_cache=name in CACHES)), "logits"
     llama = t.LlamaConfig(hidden_size=1024, intermediate_size=2816, num_hidden_layers=8, num_attention_heads=16,
-                          num_key_value_heads=4, vocab_size=32000, use_cache=False)
+                          num_key_value_heads=4, vocab_size=32000, use_cache=name in CACHES)
     return t.LlamaForCausalLM(llama), "logits"
 
 
@@ -59,9 +67,24 @@ def export(name, path):
         def forward(self, *args):
             return getattr(self.model(**dict(zip(inputs_of(name), args))), output)
 
+    class Step(One):
+        def forward(self, input_ids, attention_mask, *caches):
+            from transformers import DynamicCache
+
+            past = DynamicCache(list(zip(caches[::2], caches[1::2])))
+            result = self.model(input_ids=input_ids, attention_mask=attention_mask, past_key_values=past, use_cache=True)
+            return result.logits, *(t for layer in result.past_key_values.layers for t in (layer.keys, layer.values))
+
     args = tuple(torch.from_numpy(v) for v in inputs_of(name).values())
-    torch.onnx.export(One().eval(), args, str(path), input_names=list(inputs_of(name)), output_names=["y"],
-                      opset_version=18, dynamo=True, external_data=False, verbose=False)
+    names, outputs, shapes = list(inputs_of(name)), ["y"], None
+    if name in CACHES:
+        outputs += [n.replace("past", "present") for n in names[2:]]
+        any_size = torch.export.Dim.DYNAMIC
+        shapes = ({1: any_size}, {1: any_size}, tuple({2: any_size} for _ in names[2:]))
+        # A dim of 1 is taken for a constant.
+        args = (args[0].expand(1, 2).contiguous(), torch.ones(1, PAST + 2, dtype=torch.long), *args[2:])
+    torch.onnx.export((Step() if name in CACHES else One()).eval(), args, str(path), input_names=names, output_names=outputs,
+                      opset_version=18, dynamo=True, external_data=False, verbose=False, dynamic_shapes=shapes)
 
 
 def timed(run, seconds):
@@ -115,7 +138,7 @@ def measure(name, arguments):
     inputs = inputs_of(name)
     np.savez(arrays, **inputs)
     if not int8.exists():
-        subprocess.run([*arguments.octavo, "optimize", str(path), "-o", str(int8), "--calib", "random:2", "-q"], check=True)
+        subprocess.run([*arguments.octavo, "optimize", str(path), "-o", str(int8), "--calib", str(arrays), "-q"], check=True)
     dynamic = folder / f"{name}.dynamic.onnx"
     if not dynamic.exists():
         from onnxruntime.quantization import QuantType, quantize_dynamic
@@ -138,9 +161,10 @@ def measure(name, arguments):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("models", nargs="*", default=["bert", "vit", "gpt2", "llama"], help="of bert, vit, gpt2, llama; all")
+    parser.add_argument("models", nargs="*", default=["bert", "vit", "gpt2", "llama", *CACHES],
+                        help="of bert, vit, gpt2, llama, gpt2_step, llama_step; all")
     parser.add_argument("--octavo", nargs="+", default=["./dev", "octavo"], help="how to call octavo's program")
-    parser.add_argument("--folder", type=pathlib.Path, required=True, help="for the models, 3 GB; kept for the next run")
+    parser.add_argument("--folder", type=pathlib.Path, required=True, help="for the models, 6 GB; kept for the next run")
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--rounds", type=int, default=6)
     parser.add_argument("--json", type=pathlib.Path, help="write the medians in ms here")
