@@ -36,10 +36,12 @@ Halves Cut(const passes::Pipeline& pipeline) {
 
 // A graph that arrives quantized keeps its scales: int8 then means to fuse what is there.
 Result<passes::Pipeline> PipelineOf(const OptimizeOptions& options, const Graph& graph) {
+  if (options.pipeline && options.reduce_range)
+    return ir::Fail("a pipeline of one's own has the pass reduce_range itself, or not");
   if (options.pipeline) return *options.pipeline;
-  if ((options.recipe == "int8" || options.recipe == "fp8") && passes::vendor::IsQuantized(graph))
-    return passes::PipelineOfRecipe("quantized");
-  return passes::PipelineOfRecipe(options.recipe);
+  const bool fuses = (options.recipe == "int8" || options.recipe == "fp8") && passes::vendor::IsQuantized(graph);
+  OCTAVO_TRY(passes::Pipeline pipeline, passes::PipelineOfRecipe(fuses ? "quantized" : options.recipe));
+  return options.reduce_range ? passes::WithReducedRange(std::move(pipeline)) : std::move(pipeline);
 }
 
 // FNV-1a over the text form without large constants: the same model and the same octavo give the same fingerprint.

@@ -144,7 +144,7 @@ def add_peers(systems, folder, model, int8, threads, task):
 
 def optimize(model, calibration, folder, threads, *more, recipe="int8"):
     """The quantized file and its JSON summary, made by the octavo program."""
-    quantized, summary = folder / f"{model.stem}.{recipe}.onnx", folder / f"{model.stem}.json"
+    quantized, summary = folder / f"{model.stem}.{recipe}{''.join(more)}.onnx", folder / f"{model.stem}.json"
     subprocess.run(["octavo", "optimize", model, "-o", quantized, "--recipe", recipe, "--calib", calibration, "--json", summary,
                     "--threads", str(threads), *more], check=True, stdout=subprocess.DEVNULL)
     return quantized, json.loads(summary.read_text())
@@ -154,6 +154,9 @@ def measure(arguments, name, folder, calibration, data):
     model = place_model(arguments.model_package, name, folder)
     int8, summary = optimize(model, calibration, folder, arguments.threads, recipe=arguments.recipe)
     systems = {f"octavo {arguments.recipe}": octavo_system(int8, arguments.threads), "octavo fp32": octavo_system(model, arguments.threads)}
+    if arguments.recipe == "int8":
+        seven = optimize(model, calibration, folder, arguments.threads, "--reduce-range")[0]
+        systems["octavo int8, --reduce-range"] = octavo_system(seven, arguments.threads)
     if arguments.recipe == "fp8":  # the float recipe is its peer: the same instructions
         floats = optimize(model, calibration, folder, arguments.threads, recipe="float")[0]
         systems["octavo float"] = octavo_system(floats, arguments.threads)

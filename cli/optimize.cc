@@ -22,7 +22,7 @@ struct Flags {
                        print_after;
   std::vector<std::string> require;
   int threads = 0;
-  bool quiet = false;
+  bool reduce_range = false, quiet = false;
 };
 
 std::string Percent(int64_t part, int64_t whole) {
@@ -109,6 +109,7 @@ int Run(const Flags& flags) {
   if (!calibrator) return Fail(calibrator.error());
   api::OptimizeOptions options;
   options.recipe = flags.recipe;
+  options.reduce_range = flags.reduce_range;
   options.calibrator = *calibrator;
   options.threads = flags.threads;
   options.stop = &Interrupted();
@@ -179,6 +180,9 @@ void AddOptimize(Program& program) {
   c->add_option("--calibrator", flags->calibrator, "how a range is chosen from what was seen")
       ->check(CLI::IsMember({"minmax", "moving_average", "percentile", "entropy", "mse"}))
       ->capture_default_str();
+  c->add_flag(
+      "--reduce-range", flags->reduce_range,
+      "int8 weights use 7 of their 8 bits: products a quarter faster on CPUs without VNNI, weights half as precise");
   c->add_option("--attention", flags->attention,
                 "what float attention is written as: functions of standard ops, or ONNX Attention of opset 23 where it "
                 "means the same")

@@ -54,6 +54,7 @@ struct PassContext {
   std::function<std::vector<std::pair<float, float>>(std::string_view)> channels;
   // Parameters of values that passes made after calibration; looked at before `qparams`.
   std::map<std::string, quant::QParams, std::less<>> own_params;
+  int weight_limit = 127;        // of the codes of int8 weights, either sign; reduce_range makes it 64
   std::vector<std::string> log;  // "pass: what it did" lines, for --verbose and the report
 };
 

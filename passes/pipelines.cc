@@ -38,6 +38,8 @@ const std::vector<Pass>& AllPasses() {
     all->push_back({"qkv_float", fusions::FuseQkvFloat, "Q, K and V projections as one MatMul"});
     all->push_back({"smooth", quantize::Smooth,
                     "evens out the channels that norms and activations hand to Linears, by calibrated channel ranges"});
+    all->push_back({"reduce_range", quantize::ReduceRange,
+                    "int8 weights of the next passes get 7 bits: faster on CPUs without VNNI, half as precise"});
     all->push_back({"quantize", quantize::Quantize, "inserts Q/DQ by the calibrated ranges and quantizes weights"});
     all->push_back({"quantize_fp8", quantize::Quantize, "the same in E4M3FN; ranges are then chosen for that type"});
     all->push_back({"quantize_tables", quantize::QuantizeTables, "embedding tables to s8, one scale per row"});
@@ -100,6 +102,17 @@ Result<Pipeline> PipelineOfRecipe(std::string_view recipe) {
                      "fuse_weights", "why_not_int8", "fuse_left", "windows", "cse", "dce"}};
   }
   return ir::Fail("there is no recipe '{}': use float, int8, fp8, dynamic, quantized, weights4 or weights8", recipe);
+}
+
+Result<Pipeline> WithReducedRange(Pipeline pipeline) {
+  const auto it =
+      std::ranges::find_if(pipeline.passes, [](const std::string& p) { return p == "quantize" || p == "dynamic"; });
+  if (it == pipeline.passes.end()) {
+    return ir::Fail(
+        "reduce_range is for weights that octavo quantizes to int8: recipes int8 and dynamic of a float graph");
+  }
+  pipeline.passes.insert(it, "reduce_range");
+  return pipeline;
 }
 
 Result<Pipeline> PipelineFromJson(std::string_view json) {

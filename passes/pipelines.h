@@ -20,6 +20,8 @@ struct Pipeline {
 // "float", "int8", "fp8" (E4M3FN), "quantized" for graphs that are quantized already, "dynamic" (int8
 // without calibration), "weights4" and "weights8" for weights alone.
 Result<Pipeline> PipelineOfRecipe(std::string_view recipe);
+// Puts reduce_range before the pass that quantizes weights to int8; an error where there is none.
+Result<Pipeline> WithReducedRange(Pipeline pipeline);
 // {"octavo_pipeline": 1, "passes": [...]}; unknown passes and other versions are errors that name them.
 Result<Pipeline> PipelineFromJson(std::string_view json);
 std::string PipelineToJson(const Pipeline& pipeline);

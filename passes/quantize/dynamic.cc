@@ -104,7 +104,7 @@ Result<bool> Dynamic(Graph& graph, PassContext& context) {
     const Node n = graph.node(id);
     const ValueId x = n.inputs[0], w = n.inputs[1];
     auto [columns, fresh] = weights.try_emplace(w);
-    if (fresh) columns->second = QuantizeColumns(*graph.ConstantOf(w));
+    if (fresh) columns->second = QuantizeColumns(*graph.ConstantOf(w), DType::kS8, context.weight_limit);
     const auto& shape = graph.ConstantOf(w)->shape();
     const kernels::Choice choice =
         kernels::ChooseLinear({.y = {DType::kF32}, .k = shape[0], .n = {shape[1]}}, kernels::Arch::kScalar);

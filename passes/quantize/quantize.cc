@@ -167,7 +167,7 @@ class Quantizer {
   std::optional<Pair> Weight(ValueId v, DType dtype) {
     const auto it = weights_.find(v);
     if (it != weights_.end()) return it->second;
-    std::optional<ColumnWeights> w = QuantizeColumns(*g_.ConstantOf(v), dtype);
+    std::optional<ColumnWeights> w = QuantizeColumns(*g_.ConstantOf(v), dtype, context_.weight_limit);
     if (!w) return std::nullopt;
     const std::string name = g_.value(v).name;
     const Pair pair{b_.Constant(std::move(w->codes), name + "_quantized"),
@@ -186,19 +186,27 @@ class Quantizer {
 
 }  // namespace
 
-std::optional<ColumnWeights> QuantizeColumns(const Tensor& w, DType dtype) {
+std::optional<ColumnWeights> QuantizeColumns(const Tensor& w, DType dtype, int limit) {
   const int64_t k = w.shape()[0], n = w.shape()[1];
   std::vector<float> scales(static_cast<size_t>(n));
   if (quant::ChannelScales(w.as<float>(), k, n, 1, dtype, scales) >= 0) return std::nullopt;
+  if (!quant::IsFp8(dtype) && limit != 127) {
+    for (float& s : scales) s *= 127.0f / static_cast<float>(limit);
+  }
   ColumnWeights out{Tensor::Empty(dtype, w.shape()), Tensor::Of<float>(DType::kF32, {n}, scales)};
   const auto from = w.as<float>();
   auto to = out.codes.mutable_as<uint8_t>();
   for (size_t i = 0; i < from.size(); ++i) {
     const float scale = scales[i % static_cast<size_t>(n)];
     to[i] = quant::IsFp8(dtype) ? quant::QuantizeFp8One(from[i], scale, dtype)
-                                : static_cast<uint8_t>(quant::QuantizeOne(from[i], scale, 0, -127, 127));
+                                : static_cast<uint8_t>(quant::QuantizeOne(from[i], scale, 0, -limit, limit));
   }
   return out;
+}
+
+Result<bool> ReduceRange(Graph&, PassContext& context) {
+  context.weight_limit = 64;  // 255 * (64 + 64) is below 2^15 (kernels.md 1.4)
+  return false;
 }
 
 Sites FindSites(const Graph& graph) {

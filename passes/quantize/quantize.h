@@ -34,11 +34,15 @@ Result<bool> QuantizeTables(Graph& graph, PassContext& context);
 Result<bool> Smooth(Graph& graph, PassContext& context);
 
 // Codes and one scale a column of a float matrix [K,N]: s8 in -127..127, symmetric, so that the certificate of kernels.md 1.4
-// has a chance and -w is representable; or fp8. Empty: it has values that are not finite.
+// has a chance and -w is representable (limit: 64 in place of 127, and every panel has it); or fp8. Empty: it has values that are
+// not finite.
 struct ColumnWeights {
   ir::Tensor codes, scale;
 };
-std::optional<ColumnWeights> QuantizeColumns(const ir::Tensor& w, ir::DType dtype = ir::DType::kS8);
+std::optional<ColumnWeights> QuantizeColumns(const ir::Tensor& w, ir::DType dtype = ir::DType::kS8, int limit = 127);
+// Int8 weights of the passes behind it get 7 of their 8 bits, which CPUs without VNNI multiply by vpmaddubsw without saturating.
+// The name is ONNX Runtime's and PyTorch's; there right sums depend on it, here speed alone.
+Result<bool> ReduceRange(Graph& graph, PassContext& context);
 
 // Weights to s8 per column, activations quantized at run time a row; needs no calibration. dynamic.cc
 Result<bool> Dynamic(Graph& graph, PassContext& context);

@@ -3,7 +3,9 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
+#include <cstdlib>
 #include <filesystem>
 #include <random>
 
@@ -13,6 +15,7 @@
 #include "octavo/ir/onnx/onnx.h"
 #include "octavo/ir/text.h"
 #include "octavo/ir/verify.h"
+#include "octavo/kernels/gemm/gemm.h"
 
 namespace octavo::api {
 namespace {
@@ -81,6 +84,44 @@ TEST(Optimize, UnknownRecipeIsNamed) {
   auto result = Optimize(Bert(), options);
   ASSERT_FALSE(result.has_value());
   EXPECT_NE(result.error().message.find("'int3'"), std::string::npos);
+}
+
+// 7 bits: every panel is certified for vpmaddubsw, some weight stands at the limit, the pipeline says so, and a file replays it.
+TEST(Optimize, ReducedRangeCertifiesEveryPanel) {
+  for (const std::string recipe : {"int8", "dynamic"}) {
+    auto data = quant::RandomData(2, quant::InputsOf(Bert()), {.limits = {{"input_ids", 60}, {"token_type_ids", 2}}});
+    ASSERT_TRUE(data.has_value());
+    OptimizeOptions options;
+    options.recipe = recipe, options.reduce_range = true, options.data = data->get();
+    auto result = Optimize(Bert(), options);
+    ASSERT_TRUE(result.has_value()) << result.error().message;
+    EXPECT_EQ(std::ranges::count(result->pipeline.passes, "reduce_range"), 1);
+    int matrices = 0, largest = 0;
+    for (const ir::NodeId id : result->graph.NodesInOrder()) {
+      const ir::Node& n = result->graph.node(id);
+      if (n.op != ir::Op::kLinearInt8 && n.op != ir::Op::kQkvInt8) continue;
+      for (const ir::ValueId v : n.inputs) {
+        const ir::Tensor* w = v.valid() ? result->graph.ConstantOf(v) : nullptr;
+        if (w == nullptr || w->dtype() != ir::DType::kS8 || w->rank() != 2) continue;
+        const auto codes = w->as<int8_t>();
+        for (const int8_t code : codes) largest = std::max(largest, std::abs(code));
+        const auto packed = kernels::PackWeights({.data = codes.data(), .k = w->shape()[0], .n = w->shape()[1]});
+        ASSERT_TRUE(packed.has_value());
+        for (int64_t p = 0; p < packed->n_padded() / 16; ++p) EXPECT_GE(packed->SafeQuads(p), 1);
+        ++matrices;
+      }
+    }
+    EXPECT_GE(matrices, 8) << recipe;
+    EXPECT_EQ(largest, 64) << recipe;
+  }
+}
+
+TEST(Optimize, ReducedRangeWhereThereIsNoneIsRefused) {
+  OptimizeOptions options;
+  options.recipe = "float", options.reduce_range = true;
+  auto result = Optimize(Bert(), options);
+  ASSERT_FALSE(result.has_value());
+  EXPECT_NE(result.error().message.find("recipes int8 and dynamic"), std::string::npos) << result.error().message;
 }
 
 TEST(Optimize, FloatRecipeFusesAndReportsLinearsAsLeft) {

@@ -6,7 +6,7 @@ import numpy as np
 import onnx
 import pytest
 from conftest import BERT, SOURCE, batch, read_json
-from onnx import TensorProto, helper
+from onnx import TensorProto, helper, numpy_helper
 
 
 def optimize(run, calib, *more):
@@ -151,6 +151,22 @@ def test_required_fusion_that_is_missing_fails_with_the_reason(run, tmp_path):
     assert done.returncode == 3
     assert "sdpa" in done.stderr
     assert not (tmp_path / "out.onnx").exists()
+
+
+def test_a_reduced_range_is_recorded_and_replayed(run, tmp_path):
+    weights = np.random.default_rng(0).standard_normal((64, 32), dtype=np.float32)
+    x = helper.make_tensor_value_info("x", TensorProto.FLOAT, [2, 64])
+    y = helper.make_tensor_value_info("y", TensorProto.FLOAT, [2, 32])
+    graph = helper.make_graph([helper.make_node("MatMul", ["x", "w"], ["y"])], "g", [x], [y],
+                              [numpy_helper.from_array(weights, "w")])
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)]), tmp_path / "float.onnx")
+    common = ("optimize", "float.onnx", "--recipe", "dynamic", "-q", "-o")
+    for name, more in {"8": (), "7": ("--reduce-range",), "again": ("--pipeline", "7.onnx")}.items():
+        assert run(*common, f"{name}.onnx", *more).returncode == 0
+    files = {name: (tmp_path / f"{name}.onnx").read_bytes() for name in ("8", "7", "again")}
+    assert files["7"] == files["again"] != files["8"]
+    sentence(run("optimize", "float.onnx", "-o", "no.onnx", "--recipe", "float", "--reduce-range"), "int8 and dynamic")
+    assert not (tmp_path / "no.onnx").exists()
 
 
 # --- bad input: one sentence, a failure, nothing written -----------------------------------------------------------
