@@ -37,7 +37,8 @@ Halves Cut(const passes::Pipeline& pipeline) {
 // A graph that arrives quantized keeps its scales: int8 then means to fuse what is there.
 Result<passes::Pipeline> PipelineOf(const OptimizeOptions& options, const Graph& graph) {
   if (options.pipeline && options.reduce_range)
-    return ir::Fail("a pipeline of one's own has the pass reduce_range itself, or not");
+    return ir::Fail(
+        "reduce_range goes with a recipe; in a pipeline of your own put the pass 'reduce_range' before 'quantize'");
   if (options.pipeline) return *options.pipeline;
   const bool fuses = (options.recipe == "int8" || options.recipe == "fp8") && passes::vendor::IsQuantized(graph);
   OCTAVO_TRY(passes::Pipeline pipeline, passes::PipelineOfRecipe(fuses ? "quantized" : options.recipe));

@@ -109,7 +109,9 @@ Result<Pipeline> WithReducedRange(Pipeline pipeline) {
       std::ranges::find_if(pipeline.passes, [](const std::string& p) { return p == "quantize" || p == "dynamic"; });
   if (it == pipeline.passes.end()) {
     return ir::Fail(
-        "reduce_range is for weights that octavo quantizes to int8: recipes int8 and dynamic of a float graph");
+        "reduce_range is for weights that octavo quantizes to int8: leave it out, or use the recipes int8 and dynamic "
+        "of a "
+        "float graph");
   }
   pipeline.passes.insert(it, "reduce_range");
   return pipeline;

@@ -25,6 +25,7 @@ struct Step {
   std::vector<uint32_t> inputs;   // value indices; kNone: absent
   std::vector<uint32_t> outputs;  // value indices; kNone: not wanted
   std::vector<uint32_t> frees;    // values nobody needs after this step
+  std::vector<bool> leaves;       // by output: one of the graph
 };
 constexpr uint32_t kNone = ValueId::kNone;
 
@@ -54,7 +55,7 @@ struct Model::State {
   Graph graph;
   CompileOptions options;
   std::unique_ptr<Threads> threads;
-  Pool pool;                       // of what no plan has a place for
+  Pool pool;                       // of outputs
   std::vector<RtValue> constants;  // by value index
   std::vector<Step> steps;
   std::vector<PortInfo> inputs, outputs;
@@ -158,7 +159,11 @@ void FindLastUses(State& s) {
       if (v != kNone) last[v] = std::max(last[v], static_cast<int32_t>(i));
     }
   }
-  for (const auto& o : s.graph.outputs()) last[o.value.index] = -1;
+  std::vector<bool> leaves(s.graph.value_capacity());
+  for (const auto& o : s.graph.outputs()) last[o.value.index] = -1, leaves[o.value.index] = true;
+  for (Step& step : s.steps) {
+    for (uint32_t v : step.outputs) step.leaves.push_back(v != kNone && leaves[v]);
+  }
   for (uint32_t v = 0; v < last.size(); ++v) {
     const bool constant = s.constants[v].tensor.defined();
     if (last[v] >= 0 && !constant) s.steps[static_cast<size_t>(last[v])].frees.push_back(v);
@@ -229,7 +234,9 @@ class PlannedCall : public StepCall {
         return t;
       }
     }
-    t = pool->Take(dtype, std::move(shape));
+    // What a first run has no place for yet gets one in the arena: kept by the pool it would be held twice.
+    const bool leaves = step->leaves[i] || arena != nullptr;  // what a plan leaves out is seen from outside by a view
+    t = leaves ? pool->Take(dtype, std::move(shape)) : Tensor::Empty(dtype, std::move(shape));
     return t;
   }
 

@@ -37,7 +37,7 @@ class WeightMatMul : public Kernel {
       : arch_(arch), parts_(std::move(parts)), fallback_(std::move(fallback)) {
     for (const kernels::PackedF32& w : parts_) first_.push_back(columns_), columns_ += w.n();
   }
-  std::string name() const override { return "matmul_f32 onednn"; }
+  std::string name() const override { return "matmul_f32"; }
   Status Run(StepCall& call) const override {
     const Tensor& x = call.T(0);
     if (x.rank() < 2 || (call.in[0].quant && call.in[1].quant)) return fallback_->Run(call);
@@ -76,7 +76,7 @@ class WeightMatMul : public Kernel {
 class BatchedMatMul : public Kernel {
  public:
   explicit BatchedMatMul(KernelPtr fallback) : fallback_(std::move(fallback)) {}
-  std::string name() const override { return "matmul_f32_batched onednn"; }
+  std::string name() const override { return "matmul_f32_batched"; }
   Status Run(StepCall& call) const override {
     const Tensor& a = call.T(0);
     const Tensor& b = call.T(1);

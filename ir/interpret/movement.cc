@@ -128,6 +128,7 @@ Result<std::vector<int64_t>> SplitSizes(const Node& node, Operands in, int64_t d
   if (node.attrs.Int("num_outputs", parts) != parts) return Fail("num_outputs is not the number of outputs, {}", parts);
   const int64_t size = (dim + parts - 1) / parts;
   std::vector<int64_t> sizes;
+  sizes.reserve(static_cast<size_t>(parts));
   for (int64_t i = 0; i < parts; ++i) sizes.push_back(std::max<int64_t>(0, std::min(size, dim - i * size)));
   return sizes;
 }

@@ -166,6 +166,7 @@ def test_a_reduced_range_is_recorded_and_replayed(run, tmp_path):
     files = {name: (tmp_path / f"{name}.onnx").read_bytes() for name in ("8", "7", "again")}
     assert files["7"] == files["again"] != files["8"]
     sentence(run("optimize", "float.onnx", "-o", "no.onnx", "--recipe", "float", "--reduce-range"), "int8 and dynamic")
+    sentence(run("optimize", "float.onnx", "-o", "no.onnx", "--pipeline", "7.onnx", "--reduce-range"), "'reduce_range'")
     assert not (tmp_path / "no.onnx").exists()
 
 

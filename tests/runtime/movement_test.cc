@@ -141,16 +141,40 @@ TEST(Movement, PartsThatLieTogetherAreViews) {
   }
 }
 
+// A transposed DequantizeLinear keeps its integers, so that the product behind it is exact: such moves are the interpreter's.
+TEST(Movement, KeepsTheIntegersOfADequantizedTensor) {
+  std::mt19937 gen(3);
+  Graph g;
+  g.info.opsets[""] = 18;
+  const ValueId q = g.AddInput("q", {DType::kU8, ir::SymShape(2)}), scale = g.AddConstant(Tensor::ScalarF32(0.013f));
+  const auto node = [&](Op op, std::vector<ValueId> in) {
+    return g.node(g.AddNode(op, std::move(in), 1, {}, "n" + std::to_string(g.node_count()))).output();
+  };
+  const ValueId x = node(Op::kTranspose, {node(Op::kDequantizeLinear, {q, scale})});
+  const ValueId w = node(Op::kDequantizeLinear, {g.AddInput("w", {DType::kU8, ir::SymShape(2)}), scale});
+  g.AddOutput("y", node(Op::kMatMul, {x, w}));
+  const ir::TensorMap in = {{"q", Random(DType::kU8, {700, 5}, gen)}, {"w", Random(DType::kU8, {700, 6}, gen)}};
+  auto model = Model::Compile(g, {.threads = 1});
+  ASSERT_TRUE(model) << model.error().message;
+  const auto got = model->Run(in), want = ir::Interpret(g, in);
+  ASSERT_TRUE(got && want);
+  EXPECT_TRUE((*got)[0].SameBits((*want)[0]));
+}
+
 TEST(Pool, GivesMemoryAgainWhenNobodyHoldsIt) {
   const Pool pool;
-  Tensor a = pool.Take(DType::kF32, {100, 1000}), b = pool.Take(DType::kF32, {100, 1000});
+  Tensor a = pool.Take(DType::kF32, {100, 1000});
+  const Tensor b = pool.Take(DType::kF32, {100, 1000});
   const std::byte* first = a.data();
   EXPECT_NE(first, b.data());
   EXPECT_TRUE(a.sole());
-  const Tensor view = a.Reshaped({1000, 100});
+  Tensor view = a.Reshaped({1000, 100});
   a = {};
   EXPECT_EQ(pool.idle_bytes(), 0u);  // the view still holds it
   EXPECT_NE(pool.Take(DType::kF32, {100, 1000}).data(), first);
+  view = {};
+  const Tensor c = pool.Take(DType::kF32, {100, 1000}), d = pool.Take(DType::kF32, {100, 1000});
+  EXPECT_TRUE(c.data() == first || d.data() == first);
 }
 
 TEST(Pool, GrowingShapesFindTheBlockOfTheStepBefore) {
