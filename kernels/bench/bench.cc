@@ -16,6 +16,7 @@
 #include "octavo/kernels/qkv/qkv.h"
 #include "octavo/kernels/sdpa/sdpa.h"
 #include "octavo/kernels/simd/aligned.h"
+#include "octavo/kernels/simd/weights.h"
 
 namespace octavo::kernels::bench {
 namespace {
@@ -170,7 +171,7 @@ LinearRow MeasureLinear(int64_t m, const Options& options, Report& report) {
   const PeakLoop dot = DotPeak(options.arch);
   // Read plainly where as many weights lie. The whole lot where memory itself is asked for.
   const int64_t read_bytes = copies * weight_bytes, read_at_once = cold ? read_bytes : weight_bytes;
-  AlignedArray<uint8_t> plain(static_cast<size_t>(read_bytes));
+  WeightArray<uint8_t> plain(static_cast<size_t>(read_bytes));
   std::memset(plain.data(), 1, plain.size());
   int64_t read_turn = 0;
   const bool certifies = options.arch == Arch::kAvx2 || options.arch == Arch::kAvx512;

@@ -56,7 +56,7 @@ class PackedBlocked {
   int64_t n_ = 0;
   int64_t block_ = 0;
   int bits_ = 4;
-  AlignedArray<uint8_t> data_;
+  WeightArray<uint8_t> data_;
   AlignedArray<uint8_t> zeros_;
 };
 

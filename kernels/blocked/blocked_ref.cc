@@ -62,7 +62,7 @@ std::expected<PackedBlocked, std::string> PackBlocked(const BlockedSource& s) {
   p.bits_ = quant::IsInt8(s.dtype) ? 8 : 4;
   const int64_t blocks = p.blocks(), panels = p.panels();
   const auto middle = static_cast<uint8_t>(1 << (p.bits_ - 1));
-  p.data_ = AlignedArray<uint8_t>(static_cast<size_t>(panels * blocks * p.record_bytes()));
+  p.data_ = WeightArray<uint8_t>(static_cast<size_t>(panels * blocks * p.record_bytes()));
   AlignedArray<uint8_t> zeros(static_cast<size_t>(panels * blocks * 16));
   std::memset(zeros.data(), middle, zeros.size());
   const int zero_code = s.dtype == DType::kS4 ? 8 : s.dtype == DType::kS8 ? 128 : 0;  // of the number 0

@@ -37,7 +37,7 @@ class PackedFp8 {
   int64_t k_ = 0;
   int64_t n_ = 0;
   quant::DType dtype_ = quant::DType::kE4M3FN;
-  AlignedArray<uint8_t> data_;
+  WeightArray<uint8_t> data_;
 };
 
 // Refuses, with a sentence: a NaN of E4M3FN (the kernels would read it as 480), another dtype, an empty matrix.

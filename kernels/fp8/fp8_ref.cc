@@ -48,7 +48,7 @@ std::expected<PackedFp8, std::string> PackFp8(const WeightSource& s) {
   w.k_ = s.k;
   w.n_ = s.n;
   w.dtype_ = s.dtype;
-  w.data_ = AlignedArray<uint8_t>(static_cast<size_t>(ColumnBlocks(s.n) * s.k * 64));
+  w.data_ = WeightArray<uint8_t>(static_cast<size_t>(ColumnBlocks(s.n) * s.k * 64));
   const auto* codes = static_cast<const uint8_t*>(s.data);
   for (int64_t n = 0; n < s.n; ++n) {
     uint8_t* to = w.data_.data() + n / 64 * s.k * 64 + n % 32 * 2 + n % 64 / 32;

@@ -225,7 +225,7 @@ template <bool kSigned>
 void RunTileBlock(const internal::SegmentArgs& args, const GemmOutput& y, int64_t block, const TileRowGroups& x,
                   int64_t first, int64_t rows, PendingRows& pending) {
   BlockColumns* columns = pending.NextColumns();
-  const ColumnsOfBlock b = BeginProducts(args.x, false, y, block, columns);
+  const ColumnsOfBlock b = BeginProducts(args.x, Surplus::kZeroPoint, y, block, columns);
   const int64_t k_tiles = y.w->k_padded() / 64;
   EpilogueTile tile{};
   for (int64_t r = 0; r < rows; r += 32) {

@@ -28,23 +28,30 @@ struct ColumnsOfBlock {
   int columns;
 };
 
-// flips: s8 input has its top bit flipped, which adds 128.
-HWY_INLINE void FillBlock(const GemmInput& x, bool flips, const GemmOutput& y, int64_t column, BlockColumns* c) {
+// What a form's sums of x w hold beyond those of (x - zero point) w: nothing (it took the zero point off the rows), the zero point, or
+// for rows of s8, whose top bits are flipped, the zero point and 128.
+enum class Surplus { kNone, kZeroPoint, kFlippedZeroPoint };
+
+// Fills `init` only if there is a surplus: the column sums lie in memory, and few rows would wait for them.
+HWY_INLINE void FillBlock(const GemmInput& x, Surplus surplus, const GemmOutput& y, int64_t column, BlockColumns* c) {
   const auto count = static_cast<int>(std::min<int64_t>(y.w->n() - column, kColumnBlock));
-  // sum (x - zx) w = sum x w - zx * sum w, modulo 2^32; the s16 form has no zero point left and does not look.
-  const auto zero_point = static_cast<uint32_t>(x.zero_point + (flips && x.dtype == quant::DType::kS8 ? 128 : 0));
+  // sum (x - zx) w = sum x w - zx * sum w, modulo 2^32.
+  const bool flips = surplus == Surplus::kFlippedZeroPoint && x.dtype == quant::DType::kS8;
+  const auto zero_point = static_cast<uint32_t>(x.zero_point + (flips ? 128 : 0));
   const int32_t* sums = y.w->column_sums() + column;
   const float x_scale = x.row_scale != nullptr ? 1.0f : x.scale;
   if (count < kColumnBlock) {  // one row of small k spends more time here than in the product: hence the two loops
     for (int i = 0; i < kColumnBlock; ++i) {
       const bool real = i < count;
-      c->init[i] = real ? static_cast<int32_t>(0u - zero_point * static_cast<uint32_t>(sums[i])) : 0;
+      c->init[i] = real && surplus != Surplus::kNone
+                       ? static_cast<int32_t>(0u - zero_point * static_cast<uint32_t>(sums[i]))
+                       : 0;
       c->scale[i] = real ? x_scale * y.w_scale[y.w_scale_per_column ? column + i : 0] : 0.0f;
       c->bias[i] = real && y.bias != nullptr ? y.bias[column + i] : -0.0f;
     }
     return;
   }
-  for (int i = 0; i < kColumnBlock; ++i) {
+  for (int i = 0; surplus != Surplus::kNone && i < kColumnBlock; ++i) {
     c->init[i] = static_cast<int32_t>(0u - zero_point * static_cast<uint32_t>(sums[i]));
   }
   if (y.w_scale_per_column) {
@@ -67,16 +74,21 @@ inline bool IsFixed(const GemmInput& x, const GemmOutput& y, int64_t rows) {
          !MakeRequant(y.scale, y.zero_point, y.dtype).divide;
 }
 
-// What the products of a block need; FillEpilogue: what its epilogue needs beside it.
-HWY_INLINE ColumnsOfBlock BeginProducts(const GemmInput& x, bool flips, const GemmOutput& y, int64_t block,
-                                        BlockColumns* columns) {
+// Panels that do not exist are read as the last one; their columns are not stored.
+HWY_INLINE ColumnsOfBlock PlaceOf(const PackedWeights& w, int64_t block) {
   ColumnsOfBlock b;
   b.column = block * kColumnBlock;
-  b.columns = static_cast<int>(std::min<int64_t>(y.w->n() - b.column, kColumnBlock));
-  // Panels that do not exist are read as the last one; their columns are not stored.
-  const int64_t last_panel = y.w->n_padded() / 16 - 1;
-  for (int i = 0; i < 4; ++i) b.panels[i] = y.w->Panel(std::min(block * 4 + i, last_panel));
-  FillBlock(x, flips, y, b.column, columns);
+  b.columns = static_cast<int>(std::min<int64_t>(w.n() - b.column, kColumnBlock));
+  const int64_t last_panel = w.n_padded() / 16 - 1;
+  for (int i = 0; i < 4; ++i) b.panels[i] = w.Panel(std::min(block * 4 + i, last_panel));
+  return b;
+}
+
+// What the products of a block need; FillEpilogue: what its epilogue needs beside it.
+HWY_INLINE ColumnsOfBlock BeginProducts(const GemmInput& x, Surplus surplus, const GemmOutput& y, int64_t block,
+                                        BlockColumns* columns) {
+  const ColumnsOfBlock b = PlaceOf(*y.w, block);
+  FillBlock(x, surplus, y, b.column, columns);
   return b;
 }
 
@@ -89,9 +101,9 @@ HWY_INLINE void FillEpilogue(const GemmInput& x, const GemmOutput& y, int64_t ro
   }
 }
 
-HWY_INLINE ColumnsOfBlock BeginBlock(const GemmInput& x, bool flips, const GemmOutput& y, int64_t block, int64_t rows,
-                                     BlockColumns* columns) {
-  const ColumnsOfBlock b = BeginProducts(x, flips, y, block, columns);
+HWY_INLINE ColumnsOfBlock BeginBlock(const GemmInput& x, Surplus surplus, const GemmOutput& y, int64_t block,
+                                     int64_t rows, BlockColumns* columns) {
+  const ColumnsOfBlock b = BeginProducts(x, surplus, y, block, columns);
   FillEpilogue(x, y, rows, columns);
   return b;
 }
@@ -129,6 +141,21 @@ HWY_INLINE void EpilogueOfRows(EpilogueTile tile, int64_t first, int64_t rows) {
     tile.rows = static_cast<int>(std::min<int64_t>(rows - r, 6));
     tile.store(tile);
   }
+}
+
+// The end of a block of few rows, whose sums [rows][64] began with zeros.
+HWY_NOINLINE void EndOfFewRows(const GemmInput& x, Surplus surplus, const GemmOutput& y, int64_t block, Range rows,
+                               int32_t* acc) {
+  namespace hn = hwy::HWY_NAMESPACE;
+  const hn::RebindToSigned<EpilogueD> d;
+  BlockColumns columns;
+  const int64_t count = rows.end - rows.begin;
+  const ColumnsOfBlock b = BeginBlock(x, surplus, y, block, count, &columns);
+  for (int64_t i = 0; surplus != Surplus::kNone && i < count * kColumnBlock;
+       i += static_cast<int64_t>(hn::MaxLanes(d))) {
+    hn::Store(hn::Add(hn::Load(d, acc + i), hn::Load(d, columns.init + i % kColumnBlock)), d, acc + i);
+  }
+  EpilogueOfRows(TileOf(x, y, b, &columns, acc), rows.begin, count);
 }
 
 }  // namespace HWY_NAMESPACE

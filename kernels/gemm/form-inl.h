@@ -1,13 +1,13 @@
 // A form of the product: how rows of x are laid out for it and how a tile of them is multiplied. Per target.
 //
 //   Input               element of a prepared row
-//   kFlipsSigned        s8 input gets its top bit flipped (adds 128; the zero point moves too)
+//   kSurplus            of its sums (block-inl.h)
 //   ReadsInPlace(x, k)  the rows can be read where they lie
 //   PackRow             one prepared row of ceil(k / 4) * 4 elements; padding meets zero weights
 //   kTileRows, Rows     up to kTileRows rows x 64 columns, all of k
 //   FinishedRows        VNNI on zmm alone: the same, but the sums go from registers to the output
 //   Decode              WideForm alone: before the rows of a block
-//   Small               up to kSmallRows rows x 64 columns, weights streamed once
+//   Small               up to kSmallRows rows x 64 columns, weights streamed once; sums begin with zeros
 #if defined(OCTAVO_KERNELS_GEMM_FORM_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef OCTAVO_KERNELS_GEMM_FORM_INL_H_
 #undef OCTAVO_KERNELS_GEMM_FORM_INL_H_
@@ -19,6 +19,7 @@
 #include <cstring>
 
 #include "hwy/highway.h"
+#include "octavo/kernels/gemm/block-inl.h"
 #include "octavo/kernels/gemm/gemm.h"
 #include "octavo/kernels/gemm/small-inl.h"
 #include "octavo/kernels/gemm/tile-inl.h"
@@ -42,7 +43,7 @@ struct PreparedRows {
 // Rows as u8, read where they lie if possible.
 struct BytesForm {
   using Input = uint8_t;
-  static constexpr bool kFlipsSigned = true;
+  static constexpr Surplus kSurplus = Surplus::kFlippedZeroPoint;
 
   static bool ReadsInPlace(const GemmInput& x, int64_t k) { return x.dtype == quant::DType::kU8 && k % 4 == 0; }
 
@@ -80,9 +81,8 @@ struct VnniForm : BytesForm {
   }
 #endif
 
-  static void Small(const PreparedRows<Input>& x, int rows, const int8_t* const panels[4], const int32_t* init,
-                    int32_t* acc) {
-    SmallRows<VnniQuad>(x.data, x.stride, x.k, rows, panels, init, acc);
+  static void Small(const PreparedRows<Input>& x, int rows, const int8_t* const panels[4], int32_t* acc) {
+    SmallRows<VnniQuad>(x.data, x.stride, x.k, rows, panels, acc);
   }
 };
 #endif
@@ -90,7 +90,7 @@ struct VnniForm : BytesForm {
 #if HWY_TARGET > HWY_AVX3_DL
 struct S16Form {
   using Input = int16_t;
-  static constexpr bool kFlipsSigned = false;
+  static constexpr Surplus kSurplus = Surplus::kNone;
   static constexpr int kTileRows = 6;
 
   static bool ReadsInPlace(const GemmInput&, int64_t) { return false; }
@@ -136,9 +136,8 @@ struct S16Form {
     }
   }
 
-  static void Small(const PreparedRows<Input>& x, int rows, const int8_t* const panels[4], const int32_t*,
-                    int32_t* acc) {
-    SmallRows<S16Quad>(x.data, x.stride, x.k, rows, panels, nullptr, acc);
+  static void Small(const PreparedRows<Input>& x, int rows, const int8_t* const panels[4], int32_t* acc) {
+    SmallRows<S16Quad>(x.data, x.stride, x.k, rows, panels, acc);
   }
 };
 
@@ -183,9 +182,8 @@ struct PairForm : BytesForm {
     }
   }
 
-  static void Small(const PreparedRows<Input>& x, int rows, const int8_t* const panels[4], const int32_t* init,
-                    int32_t* acc) {
-    SmallRows<PairQuad>(x.data, x.stride, x.k, rows, panels, init, acc);
+  static void Small(const PreparedRows<Input>& x, int rows, const int8_t* const panels[4], int32_t* acc) {
+    SmallRows<PairQuad>(x.data, x.stride, x.k, rows, panels, acc);
   }
 };
 #endif

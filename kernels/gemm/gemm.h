@@ -19,6 +19,7 @@
 
 #include "octavo/kernels/arch/arch.h"
 #include "octavo/kernels/simd/aligned.h"
+#include "octavo/kernels/simd/weights.h"
 #include "octavo/quant/numeric/dtype.h"
 
 namespace octavo::kernels {
@@ -70,8 +71,8 @@ class PackedWeights {
   friend std::expected<PackedWeights, std::string> PackWeights(const WeightSource& source);
   int64_t k_ = 0;
   int64_t n_ = 0;
-  AlignedArray<int8_t> data_;
-  AlignedArray<int32_t> sums_;
+  WeightArray<int8_t> data_;
+  WeightArray<int32_t> sums_;
   AlignedArray<uint8_t> safe_quads_;  // one a panel
 };
 

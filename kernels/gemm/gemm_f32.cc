@@ -67,6 +67,7 @@ std::string Sentence(const dnnl::error& error, int64_t m, int64_t k, int64_t n) 
 struct PackedF32::State {
   int64_t k = 0;
   int64_t n = 0;
+  WeightArray<std::byte> storage;  // of `weights`
   memory weights;
   bool plain = false;  // [k][n], rows one after the other
   // By rows, stride of x, stride of y, bias or none. Callers use few splits, so this stays small.
@@ -112,7 +113,8 @@ std::expected<PackedF32, std::string> PackWeightsF32(const float* w, int64_t k, 
     packed.state_ = std::make_unique<PackedF32::State>();
     packed.state_->k = k;
     packed.state_->n = n;
-    packed.state_->weights = memory(product.desc.weights_desc(), Engine());
+    packed.state_->storage = WeightArray<std::byte>(product.desc.weights_desc().get_size());
+    packed.state_->weights = memory(product.desc.weights_desc(), Engine(), packed.state_->storage.data());
     packed.state_->plain = product.desc.weights_desc() == memory::desc({k, n}, kF32, Dims{n, 1});
     dnnl::reorder(plain, packed.state_->weights).execute(thread.stream, plain, packed.state_->weights);
     thread.stream.wait();

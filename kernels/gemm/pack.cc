@@ -88,8 +88,8 @@ std::expected<PackedWeights, std::string> PackWeights(const WeightSource& source
   PackedWeights packed;
   packed.k_ = source.k;
   packed.n_ = source.n;
-  packed.data_ = AlignedArray<int8_t>(static_cast<size_t>(packed.k_padded() * packed.n_padded()));
-  packed.sums_ = AlignedArray<int32_t>(static_cast<size_t>(packed.n_padded()));
+  packed.data_ = WeightArray<int8_t>(static_cast<size_t>(packed.k_padded() * packed.n_padded()));
+  packed.sums_ = WeightArray<int32_t>(static_cast<size_t>(packed.n_padded()));
   packed.safe_quads_ = AlignedArray<uint8_t>(static_cast<size_t>(packed.n_padded() / 16));
   for (int64_t n = 0; n < source.n; n += 16) {
     int8_t* panel = packed.data_.data() + n / 16 * packed.k_padded() * 16;

@@ -1,6 +1,6 @@
 // 1 to 8 rows x 64 columns: the weights come once from wherever they lie. zmm reads four panels at a time to 4 rows, because Ice
 // Lake's memory gives more to several streams than to one (kernels.md 10.8: 23.7 against 17.3 GB/s). ymm reads one panel after
-// the other: on Zen 4 one row takes 22 GB/s so, 17 by four panels at once (28 and 18 from L3). Per target.
+// the other: on Zen 4 one row takes 28 GB/s so, 16 by four panels at once. Per target.
 //
 // A quad says how four values of a row meet 64 bytes of a panel (4 values of 16 columns), in kParts steps; kMostRows: rows
 // x 2 vectors that 16 ymm have room for. Accumulators stand in arrays
@@ -40,6 +40,7 @@ struct BytesQuad {
 struct VnniQuad : BytesQuad {
   static constexpr int kMostRows = 6;
   static HWY_INLINE void Dot(TileV& c, TileV a, TileV b) { VnniDot(c, a, b); }
+  static HWY_INLINE void DotAll(TileV& c, const Input* x, TileV b) { Dot(c, LoadA<0>(x), b); }
 };
 #endif
 
@@ -58,12 +59,20 @@ struct S16Quad {
     return HalfOfQuads < kPart == 1 > (p);
   }
   static HWY_INLINE void Dot(TileV& c, TileV a, TileV b) { PairDot(c, a, b); }
+  static HWY_INLINE void DotAll(TileV& c, const Input* x, TileV b) {
+    namespace hn = hwy::HWY_NAMESPACE;
+    const hn::Repartition<int16_t, TileD> d16;
+    const auto v = hn::BitCast(d16, b);
+    Dot(c, LoadA<0>(x), hn::BitCast(TileD(), hn::ShiftRight<8>(hn::ShiftLeft<8>(v))));
+    Dot(c, LoadA<1>(x), hn::BitCast(TileD(), hn::ShiftRight<8>(v)));
+  }
 };
 
 // vpmaddubsw, vpmaddwd: certified panels alone. The ones need a register too, hence fewer rows.
 struct PairQuad : BytesQuad {
   static constexpr int kMostRows = 4;
   static HWY_INLINE void Dot(TileV& c, TileV a, TileV b) { PairDot(c, PairSums(a, b), OnesOfPairs()); }
+  static HWY_INLINE void DotAll(TileV& c, const Input* x, TileV b) { Dot(c, LoadA<0>(x), b); }
 };
 #endif
 
@@ -105,7 +114,8 @@ HWY_INLINE void SmallStep(const typename Quad::Input* x, size_t stride, const in
 
 // Memory is asked for 12 KB ahead where the columns are one or two streams: the hardware follows four of them well (there it
 // loses 6 to 15 % on Ice Lake), not fewer. Ice Lake, a page ahead: AVX2 gains 16 % at two rows and 25 to 30 % at 3 to 8, VNNI 6 to
-// 18 % at 5 to 8; 1 KB ahead half of it, 8 KB the same. Zen 4: 8 to 16 KB ahead gain 4 to 8 % on one page.
+// 18 % at 5 to 8; 1 KB ahead half of it, 8 KB the same. Zen 4, two rows and more: 20 to 40 % from 8 to 48
+// KB ahead, a loss of up to 40 at 1 or 2 KB. One row does not ask (OneRow).
 template <int kVectors>
 HWY_INLINE void AskAhead(const int8_t* const (&columns)[kVectors], size_t at) {
   constexpr size_t kAhead = 12288;
@@ -173,48 +183,75 @@ HWY_INLINE void SmallColumns(const typename Quad::Input* x, size_t stride, size_
   }
 }
 
+// One row x one panel on ymm, in two chains. The hardware follows one stream that nothing disturbs better than a program can ask for
+// it: Zen 4 reads 30 of 32 GB/s so, 24 with prefetches, 18 with the end of each block between (weights on pages of 2 MB).
+template <class Quad>
+HWY_NOINLINE void OneRow(const typename Quad::Input* HWY_RESTRICT x, size_t k, const int8_t* HWY_RESTRICT b,
+                         int32_t* HWY_RESTRICT out) {
+  namespace hn = hwy::HWY_NAMESPACE;
+  const TileD d;
+  TileV c[4];
+  HWY_UNROLL(4)
+  for (int v = 0; v < 4; ++v) c[v] = hn::Zero(d);
+  size_t i = 0;
+  for (; i + 8 <= k; i += 8, b += 128) {
+    TileV w[4];
+    HWY_UNROLL(4)
+    for (int v = 0; v < 4; ++v) w[v] = hn::Load(d, reinterpret_cast<const int32_t*>(b) + 8 * v);
+    HWY_UNROLL(4)
+    for (int v = 0; v < 4; ++v) Quad::DotAll(c[v], x + i + v / 2 * 4, w[v]);
+  }
+  if (i < k) {
+    HWY_UNROLL(2)
+    for (int v = 0; v < 2; ++v) Quad::DotAll(c[v], x + i, hn::Load(d, reinterpret_cast<const int32_t*>(b) + 8 * v));
+  }
+  hn::Store(hn::Add(c[0], c[2]), d, out);
+  hn::Store(hn::Add(c[1], c[3]), d, out + 8);
+}
+
 // Vectors at a time, so that sums, weights and the row fit into the registers (16 ymm or 32 zmm).
 constexpr int SmallVectors(int rows) { return HWY_TARGET != HWY_AVX2 && rows <= 4 ? 4 : 2; }
 
 template <class Quad, int kRows>
 HWY_INLINE void SmallOf(const typename Quad::Input* x, size_t stride, size_t k, const int8_t* const panels[4],
-                        const int32_t* init, int32_t* out) {
+                        int32_t* out) {
   constexpr bool kYmm = HWY_TARGET == HWY_AVX2;
-  if constexpr (kYmm && kRows > Quad::kMostRows) {
+  if constexpr (kYmm && kRows == 1) {
+    for (int p = 0; p < 4; ++p) OneRow<Quad>(x, k, panels[p], out + 16 * p);
+  } else if constexpr (kYmm && kRows > Quad::kMostRows) {
     // Does not fit: two passes over 16 columns at a time, the second of which finds them in L1.
     for (int p = 0; p < 4; ++p) {
       const int8_t* b[2] = {panels[p], panels[p] + 32};
-      const int32_t* first = init == nullptr ? nullptr : init + 16 * p;
-      SmallTile<Quad, 4, 2, 1>(x, stride, k, b, first, out + 16 * p);
-      SmallTile<Quad, kRows - 4, 2, 1>(x + 4 * stride, stride, k, b, first, out + 4 * 64 + 16 * p);
+      SmallTile<Quad, 4, 2, 1>(x, stride, k, b, nullptr, out + 16 * p);
+      SmallTile<Quad, kRows - 4, 2, 1>(x + 4 * stride, stride, k, b, nullptr, out + 4 * 64 + 16 * p);
     }
   } else {
     constexpr int kSplit = kRows <= (kYmm ? 2 : 1) ? 2 : 1;
-    SmallColumns<Quad, kRows, SmallVectors(kRows), kSplit>(x, stride, k, panels, init, out);
+    SmallColumns<Quad, kRows, SmallVectors(kRows), kSplit>(x, stride, k, panels, nullptr, out);
   }
 }
 
 // out: [8][64].
 template <class Quad>
 HWY_INLINE void SmallRows(const typename Quad::Input* x, size_t stride, size_t k, int rows,
-                          const int8_t* const panels[4], const int32_t* init, int32_t* out) {
+                          const int8_t* const panels[4], int32_t* out) {
   switch (rows) {
     case 1:
-      return SmallOf<Quad, 1>(x, stride, k, panels, init, out);
+      return SmallOf<Quad, 1>(x, stride, k, panels, out);
     case 2:
-      return SmallOf<Quad, 2>(x, stride, k, panels, init, out);
+      return SmallOf<Quad, 2>(x, stride, k, panels, out);
     case 3:
-      return SmallOf<Quad, 3>(x, stride, k, panels, init, out);
+      return SmallOf<Quad, 3>(x, stride, k, panels, out);
     case 4:
-      return SmallOf<Quad, 4>(x, stride, k, panels, init, out);
+      return SmallOf<Quad, 4>(x, stride, k, panels, out);
     case 5:
-      return SmallOf<Quad, 5>(x, stride, k, panels, init, out);
+      return SmallOf<Quad, 5>(x, stride, k, panels, out);
     case 6:
-      return SmallOf<Quad, 6>(x, stride, k, panels, init, out);
+      return SmallOf<Quad, 6>(x, stride, k, panels, out);
     case 7:
-      return SmallOf<Quad, 7>(x, stride, k, panels, init, out);
+      return SmallOf<Quad, 7>(x, stride, k, panels, out);
     default:
-      return SmallOf<Quad, 8>(x, stride, k, panels, init, out);
+      return SmallOf<Quad, 8>(x, stride, k, panels, out);
   }
 }
 
