@@ -39,10 +39,20 @@ Result<passes::Pipeline> PipelineOf(const OptimizeOptions& options, const Graph&
   if (options.pipeline && options.reduce_range)
     return ir::Fail(
         "reduce_range goes with a recipe; in a pipeline of your own put the pass 'reduce_range' before 'quantize'");
+  if (options.pipeline && options.quantize_kv_cache)
+    return ir::Fail(
+        "quantize_kv_cache goes with a recipe; in a pipeline of your own put the pass 'quantize_caches' behind "
+        "'quantize'");
   if (options.pipeline) return *options.pipeline;
   const bool fuses = (options.recipe == "int8" || options.recipe == "fp8") && passes::vendor::IsQuantized(graph);
   OCTAVO_TRY(passes::Pipeline pipeline, passes::PipelineOfRecipe(fuses ? "quantized" : options.recipe));
-  return options.reduce_range ? passes::WithReducedRange(std::move(pipeline)) : std::move(pipeline);
+  if (options.reduce_range) {
+    OCTAVO_TRY(pipeline, passes::WithReducedRange(std::move(pipeline)));
+  }
+  if (options.quantize_kv_cache) {
+    OCTAVO_TRY(pipeline, passes::WithQuantizedCaches(std::move(pipeline)));
+  }
+  return pipeline;
 }
 
 // FNV-1a over the text form without large constants: the same model and the same octavo give the same fingerprint.
@@ -181,6 +191,7 @@ Result<Optimized> Optimize(Graph graph, const OptimizeOptions& options) {
   }
   if (!inventory) result.report = passes::TakeInventory(graph);
   passes::Judge(graph, result.misses, context.log, result.report);
+  for (auto& c : context.candidates) result.report.candidates.push_back(std::move(c));
   passes::RecordPipeline(result.pipeline, graph);
   result.graph = std::move(graph);
   result.log = std::move(context.log);

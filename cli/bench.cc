@@ -128,7 +128,7 @@ int Run(const Flags& flags) {
   }
   if (auto ok = Measure(samples, flags.seconds.value_or(3)); !ok) return Fail(ok.error());
   Print(samples, flags);
-  return kOk;
+  return Interrupted() ? kInterrupted : kOk;
 }
 
 }  // namespace

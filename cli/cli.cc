@@ -12,6 +12,7 @@
 #include "octavo/ir/npz/npz.h"
 #include "octavo/ir/onnx/onnx.h"
 #include "octavo/ir/onnx/tensor_file.h"
+#include "octavo/passes/quantize/caches.h"
 
 namespace octavo::cli {
 
@@ -26,22 +27,6 @@ void OnSignal(int) {
 // Characters that a terminal shows for `s` (UTF-8 continuation bytes take no column).
 size_t Width(const std::string& s) {
   return static_cast<size_t>(std::count_if(s.begin(), s.end(), [](char c) { return (c & 0xc0) != 0x80; }));
-}
-
-// Rows of the tables that the graph inputs index directly: random ids stay below them.
-std::map<std::string, int64_t> IdLimits(const ir::Graph& graph) {
-  std::map<std::string, int64_t> limits;
-  for (ir::ValueId in : graph.inputs()) {
-    for (const ir::Use& u : graph.value(in).uses) {
-      const ir::Node& n = graph.node(u.node);
-      if (n.op != ir::Op::kGather || u.slot != 1) continue;
-      const auto& table = graph.value(n.inputs[0]).type.shape;
-      if (!table || table->empty() || !(*table)[0].is_number()) continue;
-      const auto [it, fresh] = limits.try_emplace(graph.value(in).name, (*table)[0].number());
-      if (!fresh) it->second = std::min(it->second, (*table)[0].number());
-    }
-  }
-  return limits;
 }
 
 }  // namespace
@@ -122,13 +107,14 @@ ir::Result<ir::Graph> ReadModel(const std::string& path) { return ir::onnx::Read
 ir::Result<std::unique_ptr<quant::DataSource>> OpenDataFor(const ir::Graph& graph, const std::string& where) {
   quant::DataOptions options;
   options.read_tensor_file = ir::onnx::ReadTensorFile;
-  options.random.limits = IdLimits(graph);
+  options.random.limits = quant::IdLimits(graph);
   return quant::OpenData(where, quant::InputsOf(graph), options);
 }
 
 ir::Result<ir::TensorMap> ReadInputs(const ir::Graph& graph, const std::string& path) {
   OCTAVO_TRY(ir::TensorMap arrays, ir::ReadNpz(path));
-  return quant::FitInputs(std::move(arrays), quant::InputsOf(graph), path);
+  passes::quantize::EncodeCaches(passes::quantize::CodedCaches(graph), arrays);
+  return quant::FitInputs(std::move(arrays), quant::InputsOf(graph), path, quant::Numbers::kMayBeNaN);
 }
 
 int64_t FileBytes(const std::string& path) {

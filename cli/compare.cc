@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "octavo/cli/cli.h"
+#include "octavo/passes/quantize/caches.h"
 #include "octavo/quant/error.h"
 #include "octavo/runtime/model.h"
 
@@ -49,10 +50,15 @@ void Print(const Flags& flags, const std::map<std::string, quant::ErrorStats>& s
               Table(rows, {1, 2, 3, 4, 5, 6}).c_str());
 }
 
-ir::Result<ir::TensorMap> Outputs(const runtime::Model& model, const ir::TensorMap& inputs) {
-  OCTAVO_TRY(std::vector<ir::Tensor> tensors, model.Run(inputs));
+using Caches = std::vector<passes::quantize::CodedCache>;
+
+// Caches that are codes take floats and give floats here, so that models with and without them compare.
+ir::Result<ir::TensorMap> Outputs(const runtime::Model& model, const Caches& caches, ir::TensorMap inputs) {
+  passes::quantize::EncodeCaches(caches, inputs);
+  OCTAVO_TRY(std::vector<ir::Tensor> tensors, model.Run(std::move(inputs)));
   ir::TensorMap named;
   for (size_t i = 0; i < tensors.size(); ++i) named[model.outputs()[i].name] = std::move(tensors[i]);
+  passes::quantize::DecodeCaches(caches, named);
   return named;
 }
 
@@ -63,6 +69,7 @@ int Run(const Flags& flags) {
   if (!b) return Fail(b.error());
   auto data = OpenDataFor(*a, flags.data);
   if (!data) return Fail(data.error());
+  const Caches caches_a = passes::quantize::CodedCaches(*a), caches_b = passes::quantize::CodedCaches(*b);
   auto first = runtime::Model::Compile(std::move(*a), {.threads = flags.threads});
   if (!first) return Fail(first.error());
   auto second = runtime::Model::Compile(std::move(*b), {.threads = flags.threads});
@@ -74,9 +81,9 @@ int Run(const Flags& flags) {
     auto batch = (*data)->Next();
     if (!batch) return Fail(batch.error());
     if (!*batch) break;
-    auto want = Outputs(*first, (*batch)->inputs);
+    auto want = Outputs(*first, caches_a, (*batch)->inputs);
     if (!want) return Fail(flags.a + ": " + want.error().message);
-    auto got = Outputs(*second, (*batch)->inputs);
+    auto got = Outputs(*second, caches_b, (*batch)->inputs);
     if (!got) return Fail(flags.b + ": " + got.error().message);
     if (auto ok = quant::AddErrors(*want, *got, stats); !ok) return Fail(ok.error());
     progress.Show("compare", ++done, (*data)->size());

@@ -36,7 +36,10 @@ int main(int argc, char** argv) {
   octavo::kernels::BestArch(&problem);
   if (!problem.empty()) Fail(problem);
   try {
-    return program.run();
+    const int code = program.run();
+    if (std::fflush(stdout) != 0 || std::ferror(stdout) != 0)
+      return Fail("cannot write to standard output: no room, or nobody reads it");
+    return code;
   } catch (const std::exception& e) {  // out of memory and the like
     return Fail(std::string(e.what()));
   }

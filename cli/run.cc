@@ -58,7 +58,7 @@ int Run(const Flags& flags) {
     if (auto ok = ir::WriteWholeFile(flags.trace, runtime::ToChromeTrace(profile)); !ok) return Fail(ok.error());
   }
   PrintOutputs(*model, *outputs);
-  return kOk;
+  return Interrupted() ? kInterrupted : kOk;
 }
 
 }  // namespace

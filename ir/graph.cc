@@ -99,6 +99,7 @@ void Graph::AddOutput(std::string output_name, ValueId v, Type declared) {
   outputs_.push_back({std::move(output_name), v, std::move(declared)});
 }
 void Graph::SetOutput(size_t i, ValueId v) { outputs_.at(i).value = v; }
+void Graph::DeclareOutput(size_t i, Type declared) { outputs_.at(i).declared = std::move(declared); }
 
 void Graph::Link(NodeId id, NodeId before) {
   Node& n = nodes_[id.index];

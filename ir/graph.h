@@ -127,6 +127,7 @@ class Graph {
   ValueId AddInput(std::string name, Type type);
   void AddOutput(std::string name, ValueId value, Type declared = {});
   void SetOutput(size_t i, ValueId value);  // the output's name stays
+  void DeclareOutput(size_t i, Type declared);
   // A new node before `before` (at the end if invalid) with `output_count` fresh values. Output names are derived from
   // `name` (made unique); rename with SetName.
   NodeId AddNode(Op op, std::vector<ValueId> inputs, size_t output_count, Attrs attrs = {}, std::string name = {},

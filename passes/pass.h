@@ -27,7 +27,7 @@ using ir::ValueId;
 
 // The fate of something that a user may have expected to be fused or quantized.
 struct Candidate {
-  std::string kind;                // "attention", "qkv", "kv", "shared", "linear"
+  std::string kind;                // "attention", "qkv", "kv", "shared", "linear", "cache"
   std::vector<std::string> nodes;  // source ONNX node names, first the one that names it
   std::string status;              // "fused", "quantized" or "left"
   std::string rule;                // rule that decided; empty: none came near
@@ -54,8 +54,9 @@ struct PassContext {
   std::function<std::vector<std::pair<float, float>>(std::string_view)> channels;
   // Parameters of values that passes made after calibration; looked at before `qparams`.
   std::map<std::string, quant::QParams, std::less<>> own_params;
-  int weight_limit = 127;        // of the codes of int8 weights, either sign; reduce_range makes it 64
-  std::vector<std::string> log;  // "pass: what it did" lines, for --verbose and the report
+  int weight_limit = 127;             // of the codes of int8 weights, either sign; reduce_range makes it 64
+  std::vector<Candidate> candidates;  // of kinds that a pass counts itself: caches
+  std::vector<std::string> log;       // "pass: what it did" lines, for --verbose and the report
 };
 
 // Changed or not; an error is prefixed by the manager with "after pass X".

@@ -7,6 +7,7 @@
 #include "octavo/ir/verify.h"
 #include "octavo/passes/canonical/canonical.h"
 #include "octavo/passes/fusions/fusions.h"
+#include "octavo/passes/quantize/caches.h"
 #include "octavo/passes/quantize/quantize.h"
 #include "octavo/passes/vendor/vendor.h"
 
@@ -42,6 +43,8 @@ const std::vector<Pass>& AllPasses() {
                     "int8 weights of the next passes get 7 bits: faster on CPUs without VNNI, half as precise"});
     all->push_back({"quantize", quantize::Quantize, "inserts Q/DQ by the calibrated ranges and quantizes weights"});
     all->push_back({"quantize_fp8", quantize::Quantize, "the same in E4M3FN; ranges are then chosen for that type"});
+    all->push_back({"quantize_caches", quantize::QuantizeCaches,
+                    "KV caches that attention reads as codes enter and leave the graph as codes; same bits"});
     all->push_back({"quantize_tables", quantize::QuantizeTables, "embedding tables to s8, one scale per row"});
     all->push_back(
         {"dynamic", quantize::Dynamic, "Linears to int8, activations quantized at run time with one scale a row"});
@@ -114,6 +117,18 @@ Result<Pipeline> WithReducedRange(Pipeline pipeline) {
         "float graph");
   }
   pipeline.passes.insert(it, "reduce_range");
+  return pipeline;
+}
+
+Result<Pipeline> WithQuantizedCaches(Pipeline pipeline) {
+  const auto it = std::ranges::find_if(pipeline.passes,
+                                       [](const std::string& p) { return p == "quantize" || p == "quantize_fp8"; });
+  if (it == pipeline.passes.end()) {
+    return ir::Fail(
+        "caches become codes by the ranges of a calibration: leave quantize_kv_cache out, or use the recipes int8 and "
+        "fp8 of a float graph");
+  }
+  pipeline.passes.insert(it + 1, "quantize_caches");
   return pipeline;
 }
 

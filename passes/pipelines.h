@@ -22,6 +22,8 @@ struct Pipeline {
 Result<Pipeline> PipelineOfRecipe(std::string_view recipe);
 // Puts reduce_range before the pass that quantizes weights to int8; an error where there is none.
 Result<Pipeline> WithReducedRange(Pipeline pipeline);
+// Puts quantize_caches behind the pass that quantizes attention; an error where there is none.
+Result<Pipeline> WithQuantizedCaches(Pipeline pipeline);
 // {"octavo_pipeline": 1, "passes": [...]}; unknown passes and other versions are errors that name them.
 Result<Pipeline> PipelineFromJson(std::string_view json);
 std::string PipelineToJson(const Pipeline& pipeline);

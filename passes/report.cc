@@ -126,6 +126,15 @@ void Explain(Candidate& c, const Misses& misses, const std::vector<std::string>&
   c.reason = otherwise;
 }
 
+// Where the weights are not float32, which no recipe quantizes; else `otherwise`.
+std::string UnlessOtherFloat(const OriginIndex& index, const std::string& name, std::string otherwise) {
+  const Node* n = index.Find(name, {Op::kMatMul});
+  const ir::Tensor* w = n == nullptr ? nullptr : index.graph().ConstantOf(n->inputs[1]);
+  if (w == nullptr || w->dtype() == ir::DType::kF32 || !quant::IsFloat(w->dtype())) return otherwise;
+  return "its weights are " + std::string(quant::Name(w->dtype())) +
+         ", and float32 alone is quantized: store the model in fp32 first";
+}
+
 void JudgeAttention(Candidate& c, const OriginIndex& index, const Misses& misses, const std::vector<std::string>& log) {
   if (const Node* n = index.Find(c.nodes[0], {Op::kSdpaInt8, Op::kSdpa})) {
     c.status = "fused";
@@ -167,7 +176,7 @@ void JudgeQkv(Candidate& c, const OriginIndex& index, const Misses& misses, cons
     return index.Find(name, {Op::kLinearInt8, Op::kQkvInt8, Op::kLinearBlocked}) != nullptr;
   });
   c.status = all_quantized ? "quantized" : "left";
-  Explain(c, misses, log, "linear", "no pass of this pipeline merges projections");
+  Explain(c, misses, log, "linear", UnlessOtherFloat(index, c.nodes[0], "no pass of this pipeline merges projections"));
 }
 
 void JudgeLinear(Candidate& c, const OriginIndex& index, const Misses& misses, const std::vector<std::string>& log) {
@@ -176,7 +185,7 @@ void JudgeLinear(Candidate& c, const OriginIndex& index, const Misses& misses, c
     c.rule = n->op == Op::kQkvInt8 ? "qkv_int8" : RuleOf(*n);
     return;
   }
-  Explain(c, misses, log, "linear", "this recipe leaves Linears in float");
+  Explain(c, misses, log, "linear", UnlessOtherFloat(index, c.nodes[0], "this recipe leaves Linears in float"));
 }
 
 // Groups of projections; cores whose projections form none, with the reason; Linears that share an input otherwise.

@@ -19,27 +19,39 @@ struct OptimizeResult {
 
 using ProgressFn = std::function<void(const std::string&, int64_t, int64_t)>;
 
+// Of a str or a path; nothing of anything else.
+std::optional<std::string> PathOf(const py::object& o) {
+  if (!py::isinstance<py::str>(o) && !py::hasattr(o, "__fspath__")) return std::nullopt;
+  return std::string(py::str(py::module_::import("os").attr("fspath")(o)));
+}
+
 // Paths as the command line takes them, or an iterable of dicts.
 std::unique_ptr<quant::DataSource> OpenData(const py::object& data, const ir::Graph& graph) {
-  if (!py::isinstance<py::str>(data)) return DataFromIterable(data, quant::InputsOf(graph));
+  const std::optional<std::string> path = PathOf(data);
+  if (!path) return DataFromIterable(data, quant::InputsOf(graph));
   quant::DataOptions options;
   options.read_tensor_file = ir::onnx::ReadTensorFile;
-  return Unwrap(quant::OpenData(py::cast<std::string>(data), quant::InputsOf(graph), options));
+  options.random.limits = quant::IdLimits(graph);
+  return Unwrap(quant::OpenData(*path, quant::InputsOf(graph), options));
 }
 
 OptimizeResult Optimize(const py::object& model, const std::string& recipe, const py::object& calibration,
                         const std::string& calibrator, int threads, const std::optional<ProgressFn>& progress,
-                        bool reduce_range) {
+                        bool reduce_range, bool quantize_kv_cache) {
   ir::Graph graph = ReadModel(model);
   api::OptimizeOptions options;
   options.recipe = recipe;
   options.reduce_range = reduce_range;
+  options.quantize_kv_cache = quantize_kv_cache;
   options.calibrator = Unwrap(quant::CalibratorFromName(calibrator));
   options.threads = threads;
   std::unique_ptr<quant::DataSource> data;
   quant::Calibration ranges;
   if (py::isinstance<py::bytes>(calibration)) {
     ranges = Unwrap(quant::Calibration::FromBytes(std::string(py::bytes(calibration)), "calibration"));
+    options.calibration = &ranges;
+  } else if (const auto path = PathOf(calibration); path && path->ends_with(".calib")) {
+    ranges = Unwrap(quant::Calibration::Load(*path));
     options.calibration = &ranges;
   } else if (!calibration.is_none()) {
     data = OpenData(calibration, graph);
@@ -84,12 +96,14 @@ void BindOptimize(py::module_& m) {
       .def("save", [](const OptimizeResult& r, const py::object& path) {
         Unwrap(ir::WriteWholeFile(std::string(py::str(py::module_::import("os").attr("fspath")(path))), r.model));
       });
-  m.def("optimize", &Optimize, py::arg("model"), py::arg("recipe") = "int8", py::arg("calibration") = py::none(),
-        py::arg("calibrator") = "mse", py::arg("threads") = 0, py::arg("progress") = py::none(),
-        py::arg("reduce_range") = false,
-        "Fuses and quantizes; calibration: dicts of arrays, a path, or what calibrate() returned. reduce_range: int8 "
-        "weights use 7 of "
-        "their 8 bits, faster on CPUs without VNNI.");
+  m.def(
+      "optimize", &Optimize, py::arg("model"), py::arg("recipe") = "int8", py::arg("calibration") = py::none(),
+      py::arg("calibrator") = "mse", py::arg("threads") = 0, py::arg("progress") = py::none(),
+      py::arg("reduce_range") = false, py::arg("quantize_kv_cache") = false,
+      "Fuses and quantizes; calibration: dicts of arrays, a path, or what calibrate() returned. reduce_range: int8 "
+      "weights use 7 of their 8 bits, faster on CPUs without VNNI. quantize_kv_cache: past keys and values enter, and "
+      "present ones leave, as the 8-bit codes that attention reads (Session.inputs has their dtype, the model's "
+      "metadata \"octavo.caches\" scale and zero point).");
   m.def(
       "calibrate",
       [](const py::object& model, const py::object& calibration, int threads) {

@@ -1,6 +1,9 @@
 #include <pybind11/stl.h>
 
+#include <map>
+
 #include "octavo/api/open.h"
+#include "octavo/passes/quantize/caches.h"
 #include "octavo/python_bindings/convert.h"
 #include "octavo/runtime/model.h"
 
@@ -11,14 +14,15 @@ namespace {
 class Session {
  public:
   Session(const py::object& model, int threads, bool fuse)
-      : graph_inputs_(), model_(Compile(Open(ReadModel(model), fuse), threads)) {
+      : graph_inputs_(), model_(Compile(Open(ReadModel(model), fuse, caches_), threads)) {
     for (const runtime::PortInfo& p : model_.inputs()) graph_inputs_.push_back({p.name, p.type});
   }
 
-  std::vector<py::array> Run(const py::dict& inputs, const std::optional<std::vector<std::string>>& outputs,
+  // inputs: any mapping, an open .npz too.
+  std::vector<py::array> Run(const py::object& inputs, const std::optional<std::vector<std::string>>& outputs,
                              const std::vector<std::string>& donate) const {
-    ir::TensorMap arrays =
-        Unwrap(quant::FitInputs(FromDict(inputs, donate), graph_inputs_, "inputs", quant::Numbers::kMayBeNaN));
+    ir::TensorMap arrays = Unwrap(
+        quant::FitInputs(FromDict(py::dict(inputs), donate), graph_inputs_, "inputs", quant::Numbers::kMayBeNaN));
     std::vector<ir::Tensor> results;
     {
       const py::gil_scoped_release unlock;
@@ -26,10 +30,15 @@ class Session {
     }
     std::vector<py::array> chosen;
     if (!outputs) {
-      for (const ir::Tensor& t : results) chosen.push_back(ToNumpy(t));
+      for (ir::Tensor& t : results) chosen.push_back(ToNumpy(std::move(t)));
       return chosen;
     }
-    for (const std::string& name : *outputs) chosen.push_back(ToNumpy(results[Find(name)]));
+    std::map<size_t, int> wanted;  // an output may be asked for twice
+    for (const std::string& name : *outputs) ++wanted[Find(name)];
+    for (const std::string& name : *outputs) {
+      const size_t i = Find(name);
+      chosen.push_back(ToNumpy(--wanted[i] == 0 ? std::move(results[i]) : results[i]));
+    }
     return chosen;
   }
 
@@ -39,9 +48,20 @@ class Session {
     return list;
   }
   const runtime::Model& model() const { return model_; }
+  py::dict Caches() const {
+    py::dict all;
+    for (const passes::quantize::CodedCache& c : caches_) {
+      py::dict one;
+      one["output"] = c.output, one["dtype"] = std::string(quant::Name(c.params.dtype));
+      one["scale"] = c.params.scale, one["zero_point"] = c.params.zero_point;
+      all[py::str(c.input)] = one;
+    }
+    return all;
+  }
 
  private:
-  static ir::Graph Open(ir::Graph graph, bool fuse) {
+  static ir::Graph Open(ir::Graph graph, bool fuse, std::vector<passes::quantize::CodedCache>& caches) {
+    caches = passes::quantize::CodedCaches(graph);
     if (!fuse) return graph;
     api::Opened opened;
     {
@@ -64,6 +84,7 @@ class Session {
     Raise({"the model has no output '" + name + "'"});
   }
 
+  std::vector<passes::quantize::CodedCache> caches_;  // before model_, whose making fills it
   std::vector<quant::InputSpec> graph_inputs_;
   runtime::Model model_;
 };
@@ -79,6 +100,7 @@ void BindSession(py::module_& m) {
            "place).")
       .def_property_readonly("inputs", [](const Session& s) { return Session::Ports(s.model().inputs()); })
       .def_property_readonly("outputs", [](const Session& s) { return Session::Ports(s.model().outputs()); })
+      .def_property_readonly("caches", &Session::Caches)
       .def_property_readonly("kernels", [](const Session& s) { return s.model().KernelOfEachStep(); })
       .def_property_readonly("threads", [](const Session& s) { return s.model().threads(); });
   m.def(

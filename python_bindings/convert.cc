@@ -50,6 +50,12 @@ Tensor Widened(const Tensor& t) {
   return Tensor::S64(t.shape(), t.ToInts());
 }
 
+Tensor Copied(const Tensor& t) {
+  Tensor copy = Tensor::Empty(t.dtype(), t.shape());
+  if (t.byte_size() > 0) std::memcpy(copy.mutable_data(), t.data(), t.byte_size());
+  return copy;
+}
+
 class IterableData : public quant::DataSource {
  public:
   IterableData(py::object iterable, std::vector<quant::InputSpec> inputs)
@@ -65,8 +71,8 @@ class IterableData : public quant::DataSource {
     const py::gil_scoped_acquire lock;
     if (iterator_ == py::iterator::sentinel()) return std::nullopt;
     const std::string name = std::format("batch {}", count_++);
-    if (!py::isinstance<py::dict>(*iterator_)) return ir::Fail("{}: not a dict of arrays", name);
-    auto fitted = quant::FitInputs(FromDict(py::reinterpret_borrow<py::dict>(*iterator_)), inputs_, name);
+    if (!py::hasattr(*iterator_, "keys")) return ir::Fail("{}: not a dict of arrays", name);
+    auto fitted = quant::FitInputs(FromDict(py::dict(py::reinterpret_borrow<py::object>(*iterator_))), inputs_, name);
     if (!fitted) return std::unexpected(fitted.error());
     ++iterator_;
     return quant::Batch{name, std::move(*fitted)};
@@ -94,7 +100,10 @@ class IterableData : public quant::DataSource {
 void Raise(const ir::Error& error) {
   const py::gil_scoped_acquire lock;
   const py::object type = py::module_::import("octavo._octavo").attr("OctavoError");
-  PyErr_SetString(type.ptr(), error.message.c_str());
+  // Names out of a file need not be UTF-8.
+  const auto text = py::reinterpret_steal<py::object>(
+      PyUnicode_DecodeUTF8(error.message.data(), static_cast<py::ssize_t>(error.message.size()), "backslashreplace"));
+  PyErr_SetObject(type.ptr(), text.ptr());
   throw py::error_already_set();
 }
 
@@ -108,13 +117,18 @@ Tensor FromNumpy(const std::string& name, const py::array& array, bool donated) 
   }
   if (donated && !array.writeable())
     Raise({std::format("array '{}' is donated, but it is read-only; pass a copy of it", name)});
-  const py::array contiguous = py::array::ensure(array, py::array::c_style);
+  py::object native = array;
+  if (array.dtype().byteorder() == '>') native = array.attr("astype")(array.dtype().attr("newbyteorder")("="));
+  const py::array contiguous = py::array::ensure(native, py::array::c_style);
+  if (donated && contiguous.ptr() != array.ptr())
+    Raise({std::format(
+        "array '{}' is donated, but its elements do not lie as a tensor's; pass np.ascontiguousarray of it", name)});
   ir::Shape shape(contiguous.shape(), contiguous.shape() + contiguous.ndim());
   if (contiguous.nbytes() == 0) return Tensor::Zeros(dtype, std::move(shape));
   return Tensor::View(dtype, std::move(shape), std::make_shared<ArrayBuffer>(contiguous, donated), 0);
 }
 
-py::array ToNumpy(const Tensor& tensor) {
+py::array ToNumpy(Tensor tensor) {
   const char* numpy = nullptr;
   for (const Kind& k : kKinds) {
     if (k.dtype == tensor.dtype()) numpy = k.numpy;
@@ -125,9 +139,10 @@ py::array ToNumpy(const Tensor& tensor) {
     return py::array(words).reshape(tensor.shape());
   }
   if (numpy == nullptr) return ToNumpy(Widened(tensor));
-  auto* keep = new Tensor(tensor);
+  // Constants of the model, inputs and other outputs may share the memory; what the caller gets is the caller's to write.
+  auto* keep = new Tensor(tensor.sole() ? std::move(tensor) : Copied(tensor));
   const py::capsule owner(keep, [](void* p) { delete static_cast<Tensor*>(p); });
-  return py::array(py::dtype(numpy), tensor.shape(), keep->data(), owner);
+  return py::array(py::dtype(numpy), keep->shape(), keep->data(), owner);
 }
 
 ir::TensorMap FromDict(const py::dict& arrays, const std::vector<std::string>& donate) {
@@ -138,7 +153,11 @@ ir::TensorMap FromDict(const py::dict& arrays, const std::vector<std::string>& d
   for (const auto& [key, value] : arrays) {
     const std::string name = py::str(key);
     const bool donated = std::ranges::find(donate, name) != donate.end();
-    tensors[name] = FromNumpy(name, py::array::ensure(py::reinterpret_borrow<py::object>(value)), donated);
+    const auto array = py::array::ensure(py::reinterpret_borrow<py::object>(value));
+    if (!array)
+      Raise({std::format("'{}' is no array, and numpy cannot make one of it (are its rows of different lengths?)",
+                         name)});
+    tensors[name] = FromNumpy(name, array, donated);
   }
   return tensors;
 }

@@ -32,7 +32,7 @@ inline void Unwrap(ir::Status status) {
 // may overwrite it.
 ir::Tensor FromNumpy(const std::string& name, const py::array& array, bool donated = false);
 // The array refers to the tensor's memory and keeps it alive. bf16, fp8 and 4-bit tensors are widened: numpy has no such types.
-py::array ToNumpy(const ir::Tensor& tensor);
+py::array ToNumpy(ir::Tensor tensor);
 // `donate`: names of arrays that may be overwritten.
 ir::TensorMap FromDict(const py::dict& arrays, const std::vector<std::string>& donate = {});
 

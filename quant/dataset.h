@@ -23,6 +23,8 @@ struct InputSpec {
   ir::Type type;
 };
 std::vector<InputSpec> InputsOf(const ir::Graph& graph);
+// Rows of the tables that graph inputs index directly: RandomOptions::limits, so that random ids stay below them.
+std::map<std::string, int64_t> IdLimits(const ir::Graph& graph);
 
 struct Batch {
   std::string name;  // of the file, or "batch 3"

@@ -140,6 +140,21 @@ std::vector<InputSpec> InputsOf(const ir::Graph& graph) {
   return specs;
 }
 
+std::map<std::string, int64_t> IdLimits(const ir::Graph& graph) {
+  std::map<std::string, int64_t> limits;
+  for (ir::ValueId in : graph.inputs()) {
+    for (const ir::Use& u : graph.value(in).uses) {
+      const ir::Node& n = graph.node(u.node);
+      if (n.op != ir::Op::kGather || u.slot != 1) continue;
+      const auto& table = graph.value(n.inputs[0]).type.shape;
+      if (!table || table->empty() || !(*table)[0].is_number()) continue;
+      const auto [it, fresh] = limits.try_emplace(graph.value(in).name, (*table)[0].number());
+      if (!fresh) it->second = std::min(it->second, (*table)[0].number());
+    }
+  }
+  return limits;
+}
+
 Result<ir::TensorMap> FitInputs(ir::TensorMap arrays, const std::vector<InputSpec>& inputs, std::string_view place,
                                 Numbers numbers) {
   std::map<std::string, int64_t> symbols;

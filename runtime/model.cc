@@ -342,6 +342,9 @@ Model& Model::operator=(Model&&) noexcept = default;
 Model::~Model() = default;
 
 Result<Model> Model::Compile(Graph graph, const CompileOptions& options) {
+  constexpr int kMostThreads = 1024;  // beyond, TBB's own tables end the process
+  if (options.threads < 0 || options.threads > kMostThreads)
+    return ir::Fail("{} threads: give 0 (all of the CPU) to {}", options.threads, kMostThreads);
   auto state = std::make_unique<State>();
   State& s = *state;
   s.graph = std::move(graph);

@@ -1,6 +1,7 @@
 // Sdpa and SdpaInt8: strides say whether an operand is [B,S,H*D] or [B,H,S,D]; work is split by heads, by rows where heads
 // are few.
 #include <algorithm>
+#include <cstring>
 #include <limits>
 #include <numeric>
 #include <type_traits>
@@ -203,6 +204,13 @@ Status FillCommon(const Config& c, StepCall& call, size_t mask_slot, DType out_d
   return {};
 }
 
+// A sum over no keys is 0, as in the graph of single ops (a decoder's first step with empty caches); the kernels have no such case.
+bool NoKeys(const kernels::SdpaShape& shape, int32_t code_of_zero, Tensor& out) {
+  if (shape.k_len != 0) return false;
+  std::memset(out.mutable_data(), code_of_zero, out.byte_size());
+  return true;
+}
+
 template <typename Args>
 Status Launch(kernels::Arch arch, const Args& args, StepCall& call) {
   if (const std::string why = kernels::SdpaRefusal(args); !why.empty()) return ir::Fail("{}", why);
@@ -219,6 +227,7 @@ class FloatAttention : public Kernel {
   Status Run(StepCall& call) const override {
     kernels::SdpaFloatArgs args;
     OCTAVO_TRY_STATUS(FillCommon(config_, call, 3, DType::kF32, args));
+    if (NoKeys(args.shape, 0, call.out[0].tensor)) return {};
     const bool decodes = args.shape.q_len <= kernels::kSdpaDecodeRows;
     if (!config_.flash && !decodes) return Launch(arch_, args, call);
     if (const std::string why = kernels::SdpaRefusal(args); !why.empty()) return ir::Fail("{}", why);
@@ -245,6 +254,7 @@ class Int8Attention : public Kernel {
   Status Run(StepCall& call) const override {
     kernels::SdpaInt8Args args = params_;
     OCTAVO_TRY_STATUS(FillCommon(config_, call, 13, args.o_type, args));
+    if (NoKeys(args.shape, args.o_type == DType::kF32 ? 0 : args.o_zero_point, call.out[0].tensor)) return {};
     if (config_.flash) {
       if (const std::string why = kernels::SdpaFlashRefusal(args); !why.empty()) return ir::Fail("{}", why);
       if (call.out[0].tensor.size() > 0) FlashOnThreads(arch_, args, *call.threads);

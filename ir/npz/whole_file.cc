@@ -20,6 +20,15 @@ using File = std::unique_ptr<std::FILE, Closer>;
 
 std::string Reason(int error) { return std::generic_category().message(error); }
 
+// A pipe or a device such as /dev/null is written, never replaced.
+Status WriteThrough(const std::filesystem::path& path, std::string_view bytes) {
+  File file(std::fopen(path.c_str(), "wb"));
+  if (!file) return Fail("cannot write '{}': {}", path.string(), Reason(errno));
+  const bool written = std::fwrite(bytes.data(), 1, bytes.size(), file.get()) == bytes.size();
+  if (std::fclose(file.release()) != 0 || !written) return Fail("cannot write '{}': {}", path.string(), Reason(errno));
+  return {};
+}
+
 }  // namespace
 
 Result<std::string> ReadWholeFile(const std::filesystem::path& path) {
@@ -42,7 +51,14 @@ Result<std::string> ReadWholeFile(const std::filesystem::path& path) {
   return bytes;
 }
 
-Status WriteWholeFile(const std::filesystem::path& path, std::string_view bytes) {
+Status WriteWholeFile(const std::filesystem::path& target, std::string_view bytes) {
+  std::error_code ec;
+  const auto status = std::filesystem::status(target, ec);
+  const bool regular = std::filesystem::is_regular_file(status) || std::filesystem::is_directory(status);
+  if (std::filesystem::exists(status) && !regular) return WriteThrough(target, bytes);
+  // A link keeps pointing where it does; what it points to is written.
+  const bool link = std::filesystem::is_symlink(target, ec);
+  const std::filesystem::path path = link ? std::filesystem::weakly_canonical(target, ec) : target;
   std::string temporary = path.string() + ".XXXXXX";
   const int fd = ::mkstemp(temporary.data());  // beside the target: rename works within one file system only
   if (fd < 0) return Fail("cannot write '{}': {}", path.string(), Reason(errno));

@@ -11,8 +11,9 @@
 namespace octavo::ir {
 
 Result<std::string> ReadWholeFile(const std::filesystem::path& path);
-// Into a temporary file beside the target, which is then renamed: an interrupted or failed write leaves the old file.
-Status WriteWholeFile(const std::filesystem::path& path, std::string_view bytes);
+// Into a temporary file beside the target, which is then renamed: an interrupted or failed write leaves the old file. A pipe or a
+// device is written through, a link followed.
+Status WriteWholeFile(const std::filesystem::path& target, std::string_view bytes);
 
 }  // namespace octavo::ir
 

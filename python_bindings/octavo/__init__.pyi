@@ -27,7 +27,7 @@ class Result:
 class Session:
     """A compiled model. Immutable: `run` may be called from several threads at once.
 
-    threads: 0 means all. fuse: the graph is fused before it is compiled, as `optimize` does it without calibration; a file that is
+    threads: 0 means all, at most 1024. fuse: the graph is fused before it is compiled, as `optimize` does it without calibration; a file that is
     quantized keeps its integers, a float one its numbers but for the rounding of sums, and a file that octavo wrote stays as it
     is. False runs the graph as it stands. Warns (UserWarning) where products of a quantized file stay slow.
     """
@@ -36,7 +36,7 @@ class Session:
     def run(
         self, inputs: Arrays, outputs: Sequence[str] | None = None, donate: Sequence[str] = ()
     ) -> list[NDArray[Any]]:
-        """Outputs by name, or all in the model's order. Inputs that are C-contiguous are not copied.
+        """Outputs by name, or all in the model's order; theirs is the caller's memory. Inputs that are C-contiguous are not copied.
 
         donate: names of inputs that may be overwritten. A KV cache that TensorScatter (opset 24) appends to is then updated
         where it lies, and the output is that memory; without it the cache is copied in every step.
@@ -45,6 +45,9 @@ class Session:
     def inputs(self) -> list[tuple[str, str]]: ...
     @property
     def outputs(self) -> list[tuple[str, str]]: ...
+    @property
+    def caches(self) -> dict[str, dict[str, Any]]:
+        """KV caches that the model takes as codes, by input: output, dtype, scale, zero_point; code = round(x / scale) + zero_point."""
     @property
     def kernels(self) -> list[str]:
         """Which kernel each step got, in order."""
@@ -55,20 +58,25 @@ def load(model: str | os.PathLike[str] | bytes, threads: int = 0, fuse: bool = T
 def optimize(
     model: str | os.PathLike[str] | bytes,
     recipe: str = "int8",
-    calibration: Iterable[Arrays] | str | bytes | None = None,
+    calibration: Iterable[Arrays] | str | os.PathLike[str] | bytes | None = None,
     calibrator: str = "mse",
     threads: int = 0,
     progress: Callable[[str, int, int], None] | None = None,
+    reduce_range: bool = False,
+    quantize_kv_cache: bool = False,
 ) -> Result:
     """Fuses and quantizes.
 
     calibration: batches as dicts of arrays, a path as `octavo optimize --calib` takes it ("random:8" included), or the
     bytes that `calibrate` returned.
+    reduce_range: int8 weights use 7 of their 8 bits: faster on CPUs without VNNI, and right sums in runtimes that saturate there.
+    quantize_kv_cache: past keys and values enter, and present ones leave, as the 8-bit codes that attention reads: a quarter of the
+    bytes, the same results (Session.caches).
     """
 
 def calibrate(
     model: str | os.PathLike[str] | bytes,
-    calibration: Iterable[Arrays] | str,
+    calibration: Iterable[Arrays] | str | os.PathLike[str],
     threads: int = 0,
 ) -> bytes:
     """Ranges of the activations, for optimize(calibration=...); the same bytes as `octavo calibrate` writes."""

@@ -5,10 +5,14 @@
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <random>
 
 #include "octavo/api/optimize.h"
 #include "octavo/ir/interpret.h"
+#include "octavo/ir/onnx/onnx.h"
+#include "octavo/passes/quantize/caches.h"
+#include "octavo/quant/dataset.h"
 #include "octavo/runtime/model.h"
 
 namespace octavo::api {
@@ -179,6 +183,168 @@ TEST(Cache, APositionOutsideIsRefusedAndNothingIsWritten) {
   EXPECT_NE(out.error().message.find("write position 23 is outside axis of size 24"), std::string::npos)
       << out.error().message;
   EXPECT_EQ(cache.ToFloats(), before);
+}
+
+// --- caches as codes -------------------------------------------------------------------------------------------------
+
+// o, present k, present v = Attention(q, append(past k, k), append(past v, v)); Concat or, at a place, TensorScatter.
+Graph Growing(Op append, bool read_as_floats = false) {
+  Graph g;
+  g.info.opsets[""] = 24;
+  const ir::Dim s = ir::Dim::Symbol("s"), past = append == Op::kConcat ? ir::Dim::Symbol("past") : ir::Dim(kCapacity);
+  const auto input = [&](const char* name, int64_t heads, ir::Dim rows) {
+    return g.AddInput(name, {DType::kF32, ir::SymShape{kBatch, heads, std::move(rows), kDim}});
+  };
+  const ValueId q = input("q", kHeads, s), k = input("k", kGroups, s), v = input("v", kGroups, s);
+  const ValueId past_k = input("past_k", kGroups, past), past_v = input("past_v", kGroups, past);
+  ValueId at, valid;
+  if (append == Op::kTensorScatter) {
+    at = g.AddInput("at", {DType::kS64, ir::SymShape{kBatch}});
+    valid = g.AddInput("valid", {DType::kS64, ir::SymShape{kBatch}});
+  }
+  const auto one = [&](Op op, std::vector<ValueId> in, ir::Attrs attrs, const char* name) {
+    return g.node(g.AddNode(op, std::move(in), 1, std::move(attrs), name)).output();
+  };
+  const auto behind = [&](ValueId cache, ValueId rows, const char* name) {
+    return append == Op::kConcat ? one(append, {cache, rows}, {{"axis", int64_t{2}}}, name)
+                                 : one(append, {cache, rows, at}, {}, name);
+  };
+  const ValueId keys = behind(past_k, k, "append_k"), values = behind(past_v, v, "append_v");
+  g.AddOutput("o", one(Op::kAttention, {q, keys, values, {}, {}, {}, valid}, {}, "attention"));
+  g.AddOutput("present_k", keys, {DType::kF32, {}});
+  g.AddOutput("present_v", values, {DType::kF32, {}});
+  if (read_as_floats) g.AddOutput("norm", one(Op::kRelu, {keys}, {}, "reader"));
+  return g;
+}
+
+Optimized Quantized(const Graph& g, bool caches, const std::string& recipe = "int8") {
+  auto data = quant::RandomData(2, quant::InputsOf(g), {.limits = {{"at", 1}, {"valid", 3}}});
+  EXPECT_TRUE(data.has_value());
+  OptimizeOptions options;
+  options.recipe = recipe, options.quantize_kv_cache = caches, options.data = data->get();
+  auto result = Optimize(g, options);
+  EXPECT_TRUE(result.has_value()) << result.error().message;
+  return std::move(*result);
+}
+
+bool SameBytes(const Tensor& a, const Tensor& b) {
+  return a.dtype() == b.dtype() && a.shape() == b.shape() && std::memcmp(a.data(), b.data(), a.byte_size()) == 0;
+}
+
+// Both models step by step from the same floats: what attention gives has the same bits, and the codes are those of the floats.
+void ExpectSameBits(Op append, const std::string& recipe) {
+  std::mt19937_64 rng(7);
+  const Graph g = Growing(append);
+  const Optimized floats = Quantized(g, false, recipe), codes = Quantized(g, true, recipe);
+  const auto caches = passes::quantize::CodedCaches(codes.graph);
+  ASSERT_EQ(caches.size(), 2U);
+  ASSERT_TRUE(passes::quantize::CodedCaches(floats.graph).empty());
+  auto a = runtime::Model::Compile(floats.graph), b = runtime::Model::Compile(codes.graph);
+  ASSERT_TRUE(a.has_value() && b.has_value());
+  const int64_t rows = append == Op::kConcat ? 0 : kCapacity;
+  Tensor past_k = RandomTensor(rng, {kBatch, kGroups, rows, kDim}), past_v = past_k;
+  ir::TensorMap of_codes{{"past_k", past_k}, {"past_v", past_v}};
+  passes::quantize::EncodeCaches(caches, of_codes);
+  for (int64_t step = 0, filled = 0; step < 4; ++step) {
+    const int64_t s = step == 0 ? 5 : 1;
+    ir::TensorMap in{{"q", RandomTensor(rng, {kBatch, kHeads, s, kDim})},
+                     {"k", RandomTensor(rng, {kBatch, kGroups, s, kDim})},
+                     {"v", RandomTensor(rng, {kBatch, kGroups, s, kDim})}};
+    if (append == Op::kTensorScatter) {
+      in["at"] = Tensor::S64({kBatch}, {filled, filled});
+      filled += s;
+      in["valid"] = Tensor::S64({kBatch}, {filled, filled});
+    }
+    ir::TensorMap with_codes = in;
+    in["past_k"] = past_k, in["past_v"] = past_v;
+    for (auto& [name, t] : of_codes) with_codes[name] = t;
+    auto x = a->Run(in), y = b->Run(with_codes);
+    ASSERT_TRUE(x.has_value()) << x.error().message;
+    ASSERT_TRUE(y.has_value()) << y.error().message;
+    EXPECT_TRUE(SameBytes((*x)[0], (*y)[0])) << "step " << step;
+    past_k = (*x)[1], past_v = (*x)[2];
+    of_codes = {{"past_k", (*y)[1]}, {"past_v", (*y)[2]}};
+    ir::TensorMap encoded{{"past_k", past_k}, {"past_v", past_v}};
+    passes::quantize::EncodeCaches(caches, encoded);
+    EXPECT_TRUE(SameBytes(encoded["past_k"], of_codes["past_k"]) && SameBytes(encoded["past_v"], of_codes["past_v"]));
+    ir::TensorMap decoded{{"present_k", (*y)[1]}};
+    passes::quantize::DecodeCaches(caches, decoded);
+    const auto want = past_k.as<float>(), got = decoded["present_k"].as<float>();
+    for (size_t i = 0; i < want.size(); ++i) ASSERT_NEAR(got[i], want[i], 0.3f * std::max(1.0f, std::fabs(want[i])));
+  }
+}
+
+TEST(CodedCache, GrowingCachesGiveTheSameBits) { ExpectSameBits(Op::kConcat, "int8"); }
+TEST(CodedCache, CachesOfFixedLengthGiveTheSameBits) { ExpectSameBits(Op::kTensorScatter, "int8"); }
+TEST(CodedCache, Fp8CachesGiveTheSameBits) { ExpectSameBits(Op::kConcat, "fp8"); }
+
+TEST(CodedCache, AFileKeepsThem) {
+  const Optimized codes = Quantized(Growing(Op::kConcat), true);
+  auto bytes = ir::onnx::WriteBytes(codes.graph);
+  ASSERT_TRUE(bytes.has_value()) << bytes.error().message;
+  auto again = ir::onnx::ReadBytes(*bytes);
+  ASSERT_TRUE(again.has_value()) << again.error().message;
+  const auto caches = passes::quantize::CodedCaches(*again);
+  ASSERT_EQ(caches.size(), 2U);
+  EXPECT_EQ(caches[0].input, "past_k");
+  EXPECT_EQ(caches[1].output, "present_v");
+  EXPECT_EQ(caches[0].params, passes::quantize::CodedCaches(codes.graph)[0].params);
+  EXPECT_EQ(again->value(again->FindValue("past_k")).type.dtype, DType::kU8);
+}
+
+TEST(CodedCache, HostileMetadataIsNoCache) {
+  Graph g = Growing(Op::kConcat);
+  for (const char* text :
+       {"", "{", "[1]", R"([{"input": 3}])", R"([{"input": "q", "output": "o", "scale": 1e999, "zero_point": 0}])",
+        R"([{"input": "past_k", "output": "present_k", "scale": -1, "zero_point": 0}])"}) {
+    g.info.metadata["octavo.caches"] = text;
+    EXPECT_TRUE(passes::quantize::CodedCaches(g).empty()) << text;
+  }
+}
+
+TEST(CodedCache, WhatReadsFloatsKeepsFloatsAndIsNamed) {
+  const Optimized r = Quantized(Growing(Op::kConcat, true), true);
+  std::vector<std::string> left, quantized;
+  for (const passes::Candidate& c : r.report.candidates) {
+    if (c.kind == "cache") (c.status == "left" ? left : quantized).push_back(c.nodes[0] + ": " + c.reason);
+  }
+  ASSERT_EQ(left.size(), 1U);
+  EXPECT_EQ(left[0].find("past_k: 'present_k' stays float: 'reader' reads it as floats"), 0U) << left[0];
+  ASSERT_EQ(quantized.size(), 1U);
+  EXPECT_EQ(quantized[0].find("past_v: u8, scale"), 0U) << quantized[0];
+}
+
+TEST(CodedCache, ARecipeWithoutCalibrationRefuses) {
+  OptimizeOptions options;
+  options.recipe = "dynamic", options.quantize_kv_cache = true;
+  auto result = Optimize(Growing(Op::kConcat), options);
+  ASSERT_FALSE(result.has_value());
+  EXPECT_NE(result.error().message.find("recipes int8 and fp8"), std::string::npos) << result.error().message;
+}
+
+// A decoder's first step may come with empty caches of the encoder: attention over no keys is a sum over nothing.
+TEST(Cache, AttentionOverNoKeysIsZero) {
+  Graph g;
+  g.info.opsets[""] = 23;
+  const auto input = [&](const char* name, int64_t heads, const char* rows) {
+    return g.AddInput(name, {DType::kF32, ir::SymShape{kBatch, heads, ir::Dim::Symbol(rows), kDim}});
+  };
+  const ValueId q = input("q", kHeads, "s"), k = input("k", kGroups, "t"), v = input("v", kGroups, "t");
+  g.AddOutput("o", g.node(g.AddNode(Op::kAttention, {q, k, v}, 1, {}, "attention")).output());
+  std::mt19937_64 rng(1);
+  for (const std::string recipe : {"float", "int8", "fp8"}) {
+    auto model = runtime::Model::Compile(Quantized(g, false, recipe).graph, {.threads = 2});
+    ASSERT_TRUE(model.has_value()) << model.error().message;
+    for (const int64_t keys : {0, 3}) {
+      const ir::TensorMap in{{"q", RandomTensor(rng, {kBatch, kHeads, 5, kDim})},
+                             {"k", RandomTensor(rng, {kBatch, kGroups, keys, kDim})},
+                             {"v", RandomTensor(rng, {kBatch, kGroups, keys, kDim})}};
+      auto out = model->Run(in);
+      ASSERT_TRUE(out.has_value()) << recipe << ": " << out.error().message;
+      const auto o = (*out)[0].as<float>();
+      EXPECT_EQ(std::ranges::all_of(o, [](float x) { return x == 0.0f; }), keys == 0) << recipe;
+    }
+  }
 }
 
 }  // namespace

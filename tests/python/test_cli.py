@@ -1,6 +1,9 @@
 """The commands as a user meets them: contract, exit codes, and one clear sentence for every bad input."""
 
 import json
+import os
+import subprocess
+import threading
 
 import numpy as np
 import onnx
@@ -168,6 +171,42 @@ def test_a_reduced_range_is_recorded_and_replayed(run, tmp_path):
     sentence(run("optimize", "float.onnx", "-o", "no.onnx", "--recipe", "float", "--reduce-range"), "int8 and dynamic")
     sentence(run("optimize", "float.onnx", "-o", "no.onnx", "--pipeline", "7.onnx", "--reduce-range"), "'reduce_range'")
     assert not (tmp_path / "no.onnx").exists()
+
+
+def test_linears_of_fp16_are_left_with_the_reason(run, tmp_path):
+    fp16 = SOURCE / "tests" / "data" / "models" / "b_fp16.dyn18.onnx"
+    assert run("optimize", str(fp16), "-o", "q.onnx", "--recipe", "dynamic", "-q", "--json", "r.json").returncode == 0
+    left = [c for c in read_json(tmp_path / "r.json")["candidates"] if c["kind"] == "linear"]
+    assert left and all("its weights are f16" in c["reason"] and "fp32" in c["reason"] for c in left)
+
+
+def test_pipes_and_links_are_written_through(run, tmp_path):
+    (tmp_path / "real.json").write_text("old")
+    os.symlink("real.json", tmp_path / "link.json")
+    os.mkfifo(tmp_path / "pipe")
+    got = []
+    reader = threading.Thread(target=lambda: got.append((tmp_path / "pipe").read_text()))
+    reader.start()
+    for out in ("link.json", "pipe"):
+        assert run("optimize", str(BERT), "-o", "f.onnx", "--recipe", "float", "-q", "--json", out).returncode == 0
+    reader.join(timeout=20)
+    assert (tmp_path / "link.json").is_symlink() and (tmp_path / "pipe").is_fifo()
+    assert json.loads((tmp_path / "real.json").read_text())["schema"] == 1 and json.loads(got[0])["schema"] == 1
+
+
+def test_files_of_one_call_are_kept_apart(run, tmp_path):
+    sentence(run("optimize", str(BERT), "-o", "same", "--recipe", "float", "--json", "same"), "each its own file")
+    assert not (tmp_path / "same").exists()
+    (tmp_path / "folder").mkdir()
+    sentence(run("optimize", str(BERT), "-o", "f.onnx", "--recipe", "float", "--report", "folder"), "it is a folder")
+    assert not (tmp_path / "f.onnx").exists()
+    assert run("optimize", str(BERT), "-o", "f.onnx", "--print-after", "nosuch").returncode == 2
+
+
+def test_results_that_cannot_be_printed_are_a_failure(octavo_program):
+    with open("/dev/full", "w") as full:
+        done = subprocess.run([octavo_program, "inspect", str(BERT), "--json"], stdout=full, stderr=subprocess.PIPE, text=True)
+    assert done.returncode == 1 and "standard output" in done.stderr
 
 
 # --- bad input: one sentence, a failure, nothing written -----------------------------------------------------------

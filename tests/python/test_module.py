@@ -7,7 +7,7 @@ import numpy as np
 import octavo
 import pytest
 from conftest import BERT, SOURCE, batch, inputs_of
-from onnx import TensorProto, helper
+from onnx import TensorProto, helper, numpy_helper
 
 
 def batches(n=3):
@@ -145,3 +145,87 @@ def test_a_donated_cache_is_updated_where_it_lies():
     cache.flags.writeable = False
     with pytest.raises(octavo.OctavoError, match="'past' is donated, but it is read-only"):
         session.run({**inputs, "past": cache}, donate=["past"])
+
+
+def with_constant_output():
+    """y = x, c (a constant), z = x + c."""
+    x = helper.make_tensor_value_info("x", TensorProto.FLOAT, [3])
+    outs = [helper.make_tensor_value_info(n, TensorProto.FLOAT, [3]) for n in ("y", "c", "z")]
+    nodes = [helper.make_node("Identity", ["x"], ["y"]), helper.make_node("Identity", ["k"], ["c"]),
+             helper.make_node("Add", ["x", "k"], ["z"])]
+    graph = helper.make_graph(nodes, "g", [x], outs, [numpy_helper.from_array(np.ones(3, np.float32), "k")])
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)]).SerializeToString()
+
+
+@pytest.mark.parametrize("fuse", [True, False])
+def test_what_a_caller_writes_into_an_output_is_the_callers_alone(fuse):
+    session = octavo.Session(with_constant_output(), threads=1, fuse=fuse)
+    x = np.arange(3, dtype=np.float32)
+    for outputs in (None, ["y", "c", "y"]):
+        for got in session.run({"x": x}, outputs=outputs):
+            got[:] = 99
+        assert x.tolist() == [0, 1, 2]
+        assert [o.tolist() for o in session.run({"x": x})] == [[0, 1, 2], [1, 1, 1], [1, 2, 3]]
+    x.flags.writeable = False
+    session.run({"x": x})[0][:] = 5
+    assert x.tolist() == [0, 1, 2]
+
+
+def test_arrays_of_any_byte_order_and_mappings_of_any_kind_are_read(tmp_path):
+    session = octavo.Session(with_constant_output(), threads=1)
+    x = np.array([1, 2, 3], np.float32)
+    np.savez(tmp_path / "x.npz", x=x)
+    for inputs in ({"x": x.astype(">f4")}, {"x": [1.0, 2.0, 3.0]}, np.load(tmp_path / "x.npz")):
+        assert session.run(inputs)[2].tolist() == [2, 3, 4]
+
+
+def test_what_numpy_cannot_make_an_array_of_is_named():
+    session = octavo.Session(with_constant_output(), threads=1)
+    with pytest.raises(octavo.OctavoError, match="'x' is no array"):
+        session.run({"x": [[1.0, 2.0], [3.0]]})
+    with pytest.raises(octavo.OctavoError, match="'x' is donated, but its elements do not lie"):
+        session.run({"x": np.arange(6, dtype=np.float32)[::2]}, donate=["x"])
+
+
+@pytest.mark.parametrize("threads", [-1, 1025, 10**6])
+def test_a_number_of_threads_that_nobody_has_is_refused(threads):
+    with pytest.raises(octavo.OctavoError, match="threads: give 0"):
+        octavo.Session(with_constant_output(), threads=threads)
+
+
+def test_calibration_takes_what_the_command_line_takes(tmp_path):
+    by_random = octavo.optimize(BERT, calibration="random:2")  # ids stay inside their tables
+    (tmp_path / "r.calib").write_bytes(octavo.calibrate(BERT, "random:2"))
+    assert octavo.optimize(BERT, calibration=tmp_path / "r.calib").model == by_random.model
+
+
+def caching_attention():
+    """o, present_k, present_v = Attention(q, past_k + k, past_v + v); two heads of 8."""
+    info = lambda name, shape: helper.make_tensor_value_info(name, TensorProto.FLOAT, shape)
+    names = ("q", "k", "v")
+    inputs = [info(n, [1, 2, "s", 8]) for n in names] + [info(f"past_{n}", [1, 2, "p", 8]) for n in "kv"]
+    outputs = [info("o", [1, 2, "s", 8])] + [info(f"present_{n}", [1, 2, "t", 8]) for n in "kv"]
+    nodes = [helper.make_node("Concat", [f"past_{n}", n], [f"present_{n}"], axis=2) for n in "kv"]
+    nodes.append(helper.make_node("Attention", ["q", "present_k", "present_v"], ["o"]))
+    graph = helper.make_graph(nodes, "g", inputs, outputs)
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 23)], ir_version=10).SerializeToString()
+
+
+def test_caches_of_codes_give_the_same_tokens():
+    rng = np.random.default_rng(3)
+    calibration = [{n: rng.standard_normal((1, 2, 5, 8), dtype=np.float32) for n in ("q", "k", "v", "past_k", "past_v")}]
+    floats, codes = (octavo.optimize(caching_attention(), calibration=calibration, quantize_kv_cache=c) for c in (False, True))
+    assert [c["status"] for c in codes.report["candidates"] if c["kind"] == "cache"] == ["quantized", "quantized"]
+    floats, codes = octavo.Session(floats.model, threads=1), octavo.Session(codes.model, threads=1)
+    assert floats.caches == {} and list(codes.caches) == ["past_k", "past_v"]
+    assert codes.caches["past_k"]["output"] == "present_k" and codes.caches["past_k"]["dtype"] == "u8"
+    past = [np.zeros((1, 2, 0, 8), np.float32)] * 2
+    coded = [np.zeros((1, 2, 0, 8), np.uint8)] * 2
+    for _ in range(3):
+        new = {n: rng.standard_normal((1, 2, 1, 8), dtype=np.float32) for n in ("q", "k", "v")}
+        want, *past = floats.run({**new, "past_k": past[0], "past_v": past[1]})
+        got, *coded = codes.run({**new, "past_k": coded[0], "past_v": coded[1]})
+        assert want.tobytes() == got.tobytes() and np.any(got != 0)
+        cache = codes.caches["past_k"]
+        expect = np.clip(np.rint(past[0] / np.float32(cache["scale"])) + cache["zero_point"], 0, 255)
+        assert np.array_equal(coded[0], expect) and coded[0].dtype == np.uint8

@@ -1,0 +1,185 @@
+#include "octavo/passes/quantize/caches.h"
+
+#include <algorithm>
+#include <cstring>
+#include <format>
+#include <nlohmann/json.hpp>
+#include <optional>
+
+#include "octavo/passes/attention.h"
+#include "octavo/passes/rewriter.h"
+#include "octavo/quant/numeric/code8.h"
+
+namespace octavo::passes::quantize {
+
+using ir::DType;
+using ir::Tensor;
+
+namespace {
+
+constexpr const char* kKey = "octavo.caches";
+
+uint8_t CodeOf(float x, const quant::QParams& p) {
+  return quant::IsFp8(p.dtype) ? quant::QuantizeFp8One(x, p.scale, p.dtype)
+                               : static_cast<uint8_t>(quant::QuantizeTo(x, p));
+}
+float ValueOf(uint8_t code, const quant::QParams& p) {
+  if (quant::IsFp8(p.dtype)) return quant::Fp8ToF32(code, p.dtype) * p.scale;
+  const int32_t q = p.dtype == DType::kS8 ? static_cast<int8_t>(code) : code;
+  return quant::DequantizeOne(q, p.scale, p.zero_point);
+}
+
+// Appends its second operand to the first.
+bool Appends(const Node& n) { return (n.op == Op::kConcat && n.inputs.size() == 2) || n.op == Op::kTensorScatter; }
+
+// past -> append -> present, which leaves the graph.
+struct Cache {
+  ValueId past;
+  NodeId append;
+  size_t output = 0;
+};
+std::optional<Cache> CacheOf(const Graph& g, ValueId input) {
+  if (g.value(input).type.dtype != DType::kF32) return std::nullopt;
+  for (const ir::Use& use : g.value(input).uses) {
+    const Node& n = g.node(use.node);
+    if (use.slot != 0 || !Appends(n)) continue;
+    for (size_t i = 0; i < g.outputs().size(); ++i) {
+      if (g.outputs()[i].value == n.output()) return Cache{input, use.node, i};
+    }
+  }
+  return std::nullopt;
+}
+
+bool SameConstant(const Graph& g, ValueId a, ValueId b) {
+  const Tensor *x = g.ConstantOf(a), *y = g.ConstantOf(b);
+  return a == b || (x != nullptr && y != nullptr && x->dtype() == y->dtype() && x->shape() == y->shape() &&
+                    std::memcmp(x->data(), y->data(), x->byte_size()) == 0);
+}
+
+// Every QuantizeLinear that reads the cache, all with one scale and zero point; or what is in the way.
+Result<std::vector<NodeId>> Readers(const Graph& g, const Cache& cache) {
+  for (const ir::Use& use : g.value(cache.past).uses) {
+    const Node& n = g.node(use.node);
+    if (use.node != cache.append && n.op != Op::kShape && n.op != Op::kSize)
+      return ir::Fail("'{}' reads the past as floats", OriginName(n));
+  }
+  std::vector<NodeId> readers;
+  for (const ir::Use& use : g.value(g.node(cache.append).output()).uses) {
+    const Node& n = g.node(use.node);
+    if (n.op == Op::kShape || n.op == Op::kSize) continue;
+    if (n.op != Op::kQuantizeLinear)
+      return ir::Fail("'{}' reads it as floats; caches become codes where attention that reads them is quantized",
+                      OriginName(n));
+    const Tensor *scale = g.ConstantOf(n.input(1)), *zero = g.ConstantOf(n.input(2));
+    if (scale == nullptr || zero == nullptr || scale->size() != 1 || scale->dtype() != DType::kF32)
+      return ir::Fail("'{}' quantizes it by more than one scale", OriginName(n));
+    if (!readers.empty() && !(SameConstant(g, n.input(1), g.node(readers[0]).input(1)) &&
+                              SameConstant(g, n.input(2), g.node(readers[0]).input(2))))
+      return ir::Fail("'{}' and '{}' quantize it by different scales", OriginName(g.node(readers[0])), OriginName(n));
+    readers.push_back(use.node);
+  }
+  if (readers.empty()) return ir::Fail("nothing in the graph quantizes it");
+  return readers;
+}
+
+quant::QParams ParamsOf(const Graph& g, const Node& quantize) {
+  const Tensor& zero = *g.ConstantOf(quantize.input(2));
+  const uint8_t byte = zero.as<uint8_t>()[0];
+  const int32_t z = zero.dtype() == DType::kS8 ? static_cast<int8_t>(byte) : byte;  // fp8 has the code 0
+  return {zero.dtype(), g.ConstantOf(quantize.input(1))->as<float>()[0], z};
+}
+
+// The new rows are quantized, the append moves codes, and who read codes of all reads the append.
+void Rewrite(Graph& g, const Cache& cache, const std::vector<NodeId>& readers, DType dtype, Rewriter& b) {
+  const Node quantize = g.node(readers[0]);
+  b.At(cache.append, {readers[0], cache.append});
+  const ValueId scale = b.Constant(*g.ConstantOf(quantize.input(1)));
+  const ValueId zero = b.Constant(*g.ConstantOf(quantize.input(2)));
+  b.SetInput(cache.append, 1, b.Create(Op::kQuantizeLinear, {g.node(cache.append).input(1), scale, zero}));
+  const ValueId present = g.node(cache.append).output();
+  for (const ValueId v : {cache.past, present}) g.SetType(v, {dtype, g.value(v).type.shape});
+  g.DeclareOutput(cache.output, {dtype, g.outputs()[cache.output].declared.shape});
+  for (const NodeId reader : readers) {
+    const ValueId codes = g.node(reader).output();
+    b.Replace(codes, present);
+    b.EraseDead(reader);
+  }
+}
+
+}  // namespace
+
+Result<bool> QuantizeCaches(Graph& graph, PassContext& context) {
+  Rewriter b(graph, "quantize_caches");
+  nlohmann::ordered_json coded = nlohmann::ordered_json::array();
+  for (const ValueId input : std::vector<ValueId>(graph.inputs())) {
+    const std::optional<Cache> cache = CacheOf(graph, input);
+    if (!cache) continue;
+    const std::string name = graph.value(input).name, output = graph.outputs()[cache->output].name;
+    Candidate candidate{"cache", {name, output}, "left", {}, {}};
+    if (const auto readers = Readers(graph, *cache); !readers) {
+      candidate.reason = std::format("'{}' stays float: {}", output, readers.error().message);
+    } else {
+      const quant::QParams p = ParamsOf(graph, graph.node(readers->front()));
+      Rewrite(graph, *cache, *readers, p.dtype, b);
+      coded.push_back({{"input", name},
+                       {"output", output},
+                       {"dtype", quant::Name(p.dtype)},
+                       {"scale", p.scale},
+                       {"zero_point", p.zero_point}});
+      candidate.status = "quantized", candidate.rule = "quantize_caches";
+      candidate.reason = std::format("{}, scale {}, zero point {}", quant::Name(p.dtype), p.scale, p.zero_point);
+    }
+    context.candidates.push_back(std::move(candidate));
+  }
+  if (!coded.empty()) graph.info.metadata[kKey] = coded.dump();
+  if (b.changed() && !graph.SortTopologically()) return ir::Fail("quantize_caches made a cycle");
+  return b.changed();
+}
+
+std::vector<CodedCache> CodedCaches(const Graph& graph) {
+  std::vector<CodedCache> caches;
+  const auto it = graph.info.metadata.find(kKey);
+  if (it == graph.info.metadata.end()) return caches;
+  const auto json = nlohmann::json::parse(it->second, nullptr, false);
+  if (!json.is_array()) return caches;
+  for (const auto& entry : json) {
+    // Metadata is text that anyone may write.
+    if (!entry.is_object() || !entry.value("scale", nlohmann::json()).is_number() ||
+        !entry.value("zero_point", nlohmann::json()).is_number_integer() ||
+        !entry.value("input", nlohmann::json()).is_string() || !entry.value("output", nlohmann::json()).is_string())
+      continue;
+    const std::string input = entry["input"], output = entry["output"];
+    const auto in = std::ranges::find_if(graph.inputs(), [&](ValueId v) { return graph.value(v).name == input; });
+    const auto out = std::ranges::find(graph.outputs(), output, &ir::GraphOutput::name);
+    if (in == graph.inputs().end() || out == graph.outputs().end()) continue;
+    const DType dtype = graph.value(*in).type.dtype;
+    const float scale = entry["scale"];
+    if (!(quant::IsInt8(dtype) || quant::IsFp8(dtype)) || !(scale > 0)) continue;
+    caches.push_back({input, output, {dtype, scale, entry["zero_point"].get<int32_t>()}});
+  }
+  return caches;
+}
+
+void EncodeCaches(const std::vector<CodedCache>& caches, ir::TensorMap& inputs) {
+  for (const CodedCache& cache : caches) {
+    const auto it = inputs.find(cache.input);
+    if (it == inputs.end() || it->second.dtype() != DType::kF32) continue;
+    Tensor codes = Tensor::Empty(cache.params.dtype, it->second.shape());
+    std::ranges::transform(it->second.as<float>(), codes.mutable_as<uint8_t>().begin(),
+                           [&](float x) { return CodeOf(x, cache.params); });
+    it->second = std::move(codes);
+  }
+}
+
+void DecodeCaches(const std::vector<CodedCache>& caches, ir::TensorMap& outputs) {
+  for (const CodedCache& cache : caches) {
+    const auto it = outputs.find(cache.output);
+    if (it == outputs.end() || it->second.dtype() != cache.params.dtype) continue;
+    Tensor floats = Tensor::Empty(DType::kF32, it->second.shape());
+    std::ranges::transform(it->second.as<uint8_t>(), floats.mutable_as<float>().begin(),
+                           [&](uint8_t code) { return ValueOf(code, cache.params); });
+    it->second = std::move(floats);
+  }
+}
+
+}  // namespace octavo::passes::quantize
