@@ -4,6 +4,7 @@
 #include <cmath>
 #include <format>
 #include <map>
+#include <ranges>
 #include <set>
 
 #include "octavo/ir/functions.h"
@@ -79,8 +80,8 @@ std::string CoarseScores(const Graph& g, const Node& attention) {
 
 // Last rule that made the node.
 std::string RuleOf(const Node& n) {
-  for (auto it = n.origin.rbegin(); it != n.origin.rend(); ++it) {
-    if (it->starts_with("pass:")) return it->substr(5);
+  for (const std::string& o : n.origin | std::views::reverse) {
+    if (o.starts_with("pass:")) return o.substr(5);
   }
   return "";
 }

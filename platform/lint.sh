@@ -21,7 +21,7 @@ done
 build release product || exit 1
 if [ "${#sources[@]}" -gt 0 ]; then
   # The compile commands are GCC's: clang does not know every warning of it.
-  clang-tidy-19 --quiet -p "$builds/release" --extra-arg=-Wno-unknown-warning-option "${sources[@]}" || status=1
+  clang-tidy-19 --quiet --warnings-as-errors='*' -p "$builds/release" --extra-arg=-Wno-unknown-warning-option "${sources[@]}" || status=1
 fi
 [ "$status" -eq 0 ] && echo "lint: ${#files[@]} files, nothing found" || echo "lint: see above"
 exit "$status"

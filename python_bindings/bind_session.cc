@@ -44,6 +44,7 @@ class Session {
 
   static std::vector<std::pair<std::string, std::string>> Ports(const std::vector<runtime::PortInfo>& ports) {
     std::vector<std::pair<std::string, std::string>> list;
+    list.reserve(ports.size());
     for (const runtime::PortInfo& p : ports) list.emplace_back(p.name, ToString(p.type));
     return list;
   }

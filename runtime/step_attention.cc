@@ -94,7 +94,7 @@ void RunOnThreads(kernels::Arch arch, const Args& args, const Threads& threads) 
   const int64_t group = s.heads / s.kv_heads;
   const size_t packed = kernels::SdpaPackedBytes(arch, args);
   const size_t scratch = kernels::SdpaScratchBytes(arch, args);
-  if (flat >= 2 * threads.count() || threads.count() == 1) {
+  if (flat >= int64_t{2} * threads.count() || threads.count() == 1) {
     const int64_t parts = PartsOf(flat, group, threads.count());
     threads.For(parts, [&](int64_t i) {
       const Part p = PartOf(flat, parts, i, group);
@@ -126,7 +126,7 @@ template <typename Args>
 void FlashOnThreads(kernels::Arch arch, const Args& args, const Threads& threads) {
   const kernels::SdpaShape& s = args.shape;
   const int64_t flat = s.batch * s.heads;
-  const int64_t row_parts = flat >= 2 * threads.count() ? 1 : PartsOf(s.q_len, 12, threads.count());
+  const int64_t row_parts = flat >= int64_t{2} * threads.count() ? 1 : PartsOf(s.q_len, 12, threads.count());
   threads.For(flat * row_parts, [&](int64_t task) {
     const int64_t head = task / row_parts;
     const Part p = PartOf(s.q_len, row_parts, task % row_parts, 6);

@@ -31,7 +31,8 @@ struct Call {
 
 using Evaluator = Status (*)(Call&);
 
-#define OCTAVO_OP(Name, domain, min_in, max_in, min_out, max_out) +1
+#define OCTAVO_OP(Name, domain, min_in, max_in, min_out, max_out) \
+  +1  // NOLINT(bugprone-macro-parentheses): a term of the sum below
 inline constexpr size_t kOpCount = 0
 #include "octavo/ir/ops.def"
     ;

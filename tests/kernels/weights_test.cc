@@ -17,18 +17,6 @@
 namespace octavo::kernels {
 namespace {
 
-// Whether the address belongs to a mapping of this process.
-bool IsMapped(uintptr_t address) {
-  std::ifstream maps("/proc/self/maps");
-  for (std::string line; std::getline(maps, line);) {
-    const size_t dash = line.find('-');
-    const uintptr_t begin = std::stoull(line.substr(0, dash), nullptr, 16);
-    const uintptr_t end = std::stoull(line.substr(dash + 1), nullptr, 16);
-    if (address >= begin && address < end) return true;
-  }
-  return false;
-}
-
 TEST(WeightArray, HoldsZerosOnWholeLinesOfItsOwn) {
   std::vector<WeightArray<uint8_t>> arrays;
   for (size_t i = 0; i < 200; ++i) {
@@ -52,6 +40,18 @@ TEST(WeightArray, HoldsZerosOnWholeLinesOfItsOwn) {
 }
 
 #if !defined(__SANITIZE_ADDRESS__)  // there every array is the heap's, for its red zones
+// Whether the address belongs to a mapping of this process.
+bool IsMapped(uintptr_t address) {
+  std::ifstream maps("/proc/self/maps");
+  for (std::string line; std::getline(maps, line);) {
+    const size_t dash = line.find('-');
+    const uintptr_t begin = std::stoull(line.substr(0, dash), nullptr, 16);
+    const uintptr_t end = std::stoull(line.substr(dash + 1), nullptr, 16);
+    if (address >= begin && address < end) return true;
+  }
+  return false;
+}
+
 TEST(WeightArray, NeighboursShareAMappingThatGoesBackWithTheLast) {
   constexpr size_t kSize = 40'000'000;  // its mapping is its own but for what fits behind it
   auto first = std::make_unique<WeightArray<int8_t>>(kSize);
@@ -68,6 +68,7 @@ TEST(WeightArray, NeighboursShareAMappingThatGoesBackWithTheLast) {
 TEST(WeightArray, ThreadsTakeThemAtOnce) {
   std::vector<WeightArray<int32_t>> arrays(64);
   std::vector<std::thread> threads;
+  threads.reserve(8);
   for (size_t t = 0; t < 8; ++t) {
     threads.emplace_back([&, t] {
       for (size_t i = t; i < arrays.size(); i += 8) {
