@@ -36,13 +36,10 @@ Halves Cut(const passes::Pipeline& pipeline) {
 
 // A graph that arrives quantized keeps its scales: int8 then means to fuse what is there.
 Result<passes::Pipeline> PipelineOf(const OptimizeOptions& options, const Graph& graph) {
-  if (options.pipeline && options.reduce_range)
+  if (options.pipeline && (options.reduce_range || options.quantize_kv_cache))
     return ir::Fail(
-        "reduce_range goes with a recipe; in a pipeline of your own put the pass 'reduce_range' before 'quantize'");
-  if (options.pipeline && options.quantize_kv_cache)
-    return ir::Fail(
-        "quantize_kv_cache goes with a recipe; in a pipeline of your own put the pass 'quantize_caches' behind "
-        "'quantize'");
+        "reduce_range and quantize_kv_cache go with a recipe; in a pipeline of your own put the pass 'reduce_range' "
+        "before 'quantize', 'quantize_caches' behind it");
   if (options.pipeline) return *options.pipeline;
   const bool fuses = (options.recipe == "int8" || options.recipe == "fp8") && passes::vendor::IsQuantized(graph);
   OCTAVO_TRY(passes::Pipeline pipeline, passes::PipelineOfRecipe(fuses ? "quantized" : options.recipe));

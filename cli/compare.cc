@@ -67,9 +67,10 @@ int Run(const Flags& flags) {
   if (!a) return Fail(a.error());
   auto b = ReadModel(flags.b);
   if (!b) return Fail(b.error());
-  auto data = OpenDataFor(*a, flags.data);
-  if (!data) return Fail(data.error());
   const Caches caches_a = passes::quantize::CodedCaches(*a), caches_b = passes::quantize::CodedCaches(*b);
+  // Floats fit both where only one of them takes codes.
+  auto data = OpenDataFor(caches_a.empty() ? *a : *b, flags.data);
+  if (!data) return Fail(data.error());
   auto first = runtime::Model::Compile(std::move(*a), {.threads = flags.threads});
   if (!first) return Fail(first.error());
   auto second = runtime::Model::Compile(std::move(*b), {.threads = flags.threads});

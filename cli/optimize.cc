@@ -10,9 +10,9 @@
 #include "octavo/api/report_html.h"
 #include "octavo/api/report_json.h"
 #include "octavo/cli/cli.h"
-#include "octavo/ir/npz/whole_file.h"
 #include "octavo/ir/onnx/onnx.h"
 #include "octavo/ir/text.h"
+#include "octavo/ir/whole_file.h"
 
 namespace octavo::cli {
 

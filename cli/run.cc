@@ -4,7 +4,7 @@
 #include "octavo/api/open.h"
 #include "octavo/cli/cli.h"
 #include "octavo/ir/npz/npz.h"
-#include "octavo/ir/npz/whole_file.h"
+#include "octavo/ir/whole_file.h"
 #include "octavo/runtime/model.h"
 
 namespace octavo::cli {

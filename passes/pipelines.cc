@@ -107,29 +107,30 @@ Result<Pipeline> PipelineOfRecipe(std::string_view recipe) {
   return ir::Fail("there is no recipe '{}': use float, int8, fp8, dynamic, quantized, weights4 or weights8", recipe);
 }
 
-Result<Pipeline> WithReducedRange(Pipeline pipeline) {
-  const auto it =
-      std::ranges::find_if(pipeline.passes, [](const std::string& p) { return p == "quantize" || p == "dynamic"; });
-  if (it == pipeline.passes.end()) {
-    return ir::Fail(
-        "reduce_range is for weights that octavo quantizes to int8: leave it out, or use the recipes int8 and dynamic "
-        "of a "
-        "float graph");
-  }
-  pipeline.passes.insert(it, "reduce_range");
+namespace {
+
+// Puts `pass` before or behind the first of `places`, or gives `refusal`.
+Result<Pipeline> With(Pipeline pipeline, const char* pass, std::initializer_list<std::string_view> places, bool behind,
+                      std::string_view refusal) {
+  const auto it = std::ranges::find_first_of(pipeline.passes, places);
+  if (it == pipeline.passes.end()) return ir::Fail("{}", refusal);
+  pipeline.passes.insert(it + (behind ? 1 : 0), pass);
   return pipeline;
 }
 
+}  // namespace
+
+Result<Pipeline> WithReducedRange(Pipeline pipeline) {
+  return With(std::move(pipeline), "reduce_range", {"quantize", "dynamic"}, false,
+              "reduce_range is for weights that octavo quantizes to int8: leave it out, or use the recipes int8 and "
+              "dynamic of a float graph");
+}
+
 Result<Pipeline> WithQuantizedCaches(Pipeline pipeline) {
-  const auto it = std::ranges::find_if(pipeline.passes,
-                                       [](const std::string& p) { return p == "quantize" || p == "quantize_fp8"; });
-  if (it == pipeline.passes.end()) {
-    return ir::Fail(
-        "caches become codes by the ranges of a calibration: leave quantize_kv_cache out, or use the recipes int8 and "
-        "fp8 of a float graph");
-  }
-  pipeline.passes.insert(it + 1, "quantize_caches");
-  return pipeline;
+  return With(
+      std::move(pipeline), "quantize_caches", {"quantize", "quantize_fp8"}, true,
+      "caches become codes by the ranges of a calibration: leave quantize_kv_cache out, or use the recipes int8 "
+      "and fp8 of a float graph");
 }
 
 Result<Pipeline> PipelineFromJson(std::string_view json) {

@@ -4,9 +4,9 @@
 #include "octavo/api/optimize.h"
 #include "octavo/api/report_html.h"
 #include "octavo/api/report_json.h"
-#include "octavo/ir/npz/whole_file.h"
 #include "octavo/ir/onnx/onnx.h"
 #include "octavo/ir/onnx/tensor_file.h"
+#include "octavo/ir/whole_file.h"
 #include "octavo/python_bindings/convert.h"
 
 namespace octavo::python {

@@ -31,7 +31,7 @@ inline void Unwrap(ir::Status status) {
 // The tensor refers to the array's memory where it is C-contiguous and aligned, and keeps the array alive. donated: a run
 // may overwrite it.
 ir::Tensor FromNumpy(const std::string& name, const py::array& array, bool donated = false);
-// The array refers to the tensor's memory and keeps it alive. bf16, fp8 and 4-bit tensors are widened: numpy has no such types.
+// The array is the caller's to write: it refers to the tensor's memory where nobody else holds that, to a copy otherwise. bf16, fp8 and 4-bit tensors are widened: numpy has no such types.
 py::array ToNumpy(ir::Tensor tensor);
 // `donate`: names of arrays that may be overwritten.
 ir::TensorMap FromDict(const py::dict& arrays, const std::vector<std::string>& donate = {});

@@ -2,7 +2,7 @@
 #include <cstring>
 #include <nlohmann/json.hpp>
 
-#include "octavo/ir/npz/whole_file.h"
+#include "octavo/ir/whole_file.h"
 #include "octavo/quant/calibrate.h"
 #include "octavo/quant/varint.h"
 

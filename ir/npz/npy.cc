@@ -7,7 +7,7 @@
 #include <optional>
 
 #include "octavo/ir/npz/npz.h"
-#include "octavo/ir/npz/whole_file.h"
+#include "octavo/ir/whole_file.h"
 
 namespace octavo::ir {
 

@@ -6,7 +6,7 @@
 #include <memory>
 
 #include "octavo/ir/npz/npy.h"
-#include "octavo/ir/npz/whole_file.h"
+#include "octavo/ir/whole_file.h"
 
 namespace octavo::ir {
 

@@ -13,6 +13,7 @@
 
 #include "octavo/ir/onnx/export.h"
 #include "octavo/ir/onnx/text_util.h"
+#include "octavo/ir/whole_file.h"
 
 namespace octavo::ir::onnx {
 
@@ -111,7 +112,6 @@ Status WriteData(const DataFile& data, TemporaryFile& file) {
   return {};
 }
 
-// A pipe or a device such as /dev/null is written, never replaced.
 Status WriteThrough(const pb::ModelProto& model, const fs::path& path) {
   const int fd = open(path.c_str(), O_WRONLY | O_CLOEXEC);
   if (fd < 0) return Fail("{} cannot be written: {}", Quoted(path.string()), std::strerror(errno));
@@ -150,10 +150,7 @@ Status WriteFile(const Graph& graph, const fs::path& wish, const WriteOptions& o
   }
   const google::protobuf::LogSilencer silence;
   std::error_code error;
-  fs::path path = wish;
-  if (fs::is_symlink(path, error)) {  // the file behind the link is meant, not the link
-    if (fs::path behind = fs::weakly_canonical(path, error); !error) path = std::move(behind);
-  }
+  const auto [path, special] = TargetOf(wish);
   if (path.filename().empty() || fs::is_directory(path, error)) {
     return Fail("{} is a folder; name the file to write", Quoted(wish.string()));
   }
@@ -161,7 +158,6 @@ Status WriteFile(const Graph& graph, const fs::path& wish, const WriteOptions& o
   if (!fs::is_directory(folder, error)) {
     return Fail("{} cannot be written: the folder {} does not exist", Quoted(wish.string()), Quoted(folder.string()));
   }
-  const bool special = fs::exists(path, error) && !fs::is_regular_file(path, error);
   const int64_t limit = options.inline_limit < 0 ? kHardLimit : std::min(options.inline_limit, kHardLimit);
   DataFile data(path.filename().string() + ".data");
   const bool external = !special && ConstantBytes(graph) > limit;

@@ -1,6 +1,7 @@
 #include "octavo/passes/quantize/caches.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 #include <format>
 #include <nlohmann/json.hpp>
@@ -32,20 +33,22 @@ float ValueOf(uint8_t code, const quant::QParams& p) {
 // Appends its second operand to the first.
 bool Appends(const Node& n) { return (n.op == Op::kConcat && n.inputs.size() == 2) || n.op == Op::kTensorScatter; }
 
-// past -> append -> present, which leaves the graph.
+// past -> append -> present, which leaves the graph, mostly once.
 struct Cache {
   ValueId past;
   NodeId append;
-  size_t output = 0;
+  std::vector<size_t> outputs;
 };
 std::optional<Cache> CacheOf(const Graph& g, ValueId input) {
   if (g.value(input).type.dtype != DType::kF32) return std::nullopt;
   for (const ir::Use& use : g.value(input).uses) {
     const Node& n = g.node(use.node);
     if (use.slot != 0 || !Appends(n)) continue;
+    Cache cache{input, use.node, {}};
     for (size_t i = 0; i < g.outputs().size(); ++i) {
-      if (g.outputs()[i].value == n.output()) return Cache{input, use.node, i};
+      if (g.outputs()[i].value == n.output()) cache.outputs.push_back(i);
     }
+    if (!cache.outputs.empty()) return cache;
   }
   return std::nullopt;
 }
@@ -58,6 +61,7 @@ bool SameConstant(const Graph& g, ValueId a, ValueId b) {
 
 // Every QuantizeLinear that reads the cache, all with one scale and zero point; or what is in the way.
 Result<std::vector<NodeId>> Readers(const Graph& g, const Cache& cache) {
+  if (g.IsGraphOutput(cache.past)) return ir::Fail("the past itself leaves the graph as floats");
   for (const ir::Use& use : g.value(cache.past).uses) {
     const Node& n = g.node(use.node);
     if (use.node != cache.append && n.op != Op::kShape && n.op != Op::kSize)
@@ -72,13 +76,13 @@ Result<std::vector<NodeId>> Readers(const Graph& g, const Cache& cache) {
                       OriginName(n));
     const Tensor *scale = g.ConstantOf(n.input(1)), *zero = g.ConstantOf(n.input(2));
     if (scale == nullptr || zero == nullptr || scale->size() != 1 || scale->dtype() != DType::kF32)
-      return ir::Fail("'{}' quantizes it by more than one scale", OriginName(n));
+      return ir::Fail("'{}' quantizes it by something else than one constant scale and zero point", OriginName(n));
     if (!readers.empty() && !(SameConstant(g, n.input(1), g.node(readers[0]).input(1)) &&
                               SameConstant(g, n.input(2), g.node(readers[0]).input(2))))
       return ir::Fail("'{}' and '{}' quantize it by different scales", OriginName(g.node(readers[0])), OriginName(n));
     readers.push_back(use.node);
   }
-  if (readers.empty()) return ir::Fail("nothing in the graph quantizes it");
+  if (readers.empty()) return ir::Fail("nothing quantizes it, because the attention that reads it stayed in float");
   return readers;
 }
 
@@ -98,7 +102,7 @@ void Rewrite(Graph& g, const Cache& cache, const std::vector<NodeId>& readers, D
   b.SetInput(cache.append, 1, b.Create(Op::kQuantizeLinear, {g.node(cache.append).input(1), scale, zero}));
   const ValueId present = g.node(cache.append).output();
   for (const ValueId v : {cache.past, present}) g.SetType(v, {dtype, g.value(v).type.shape});
-  g.DeclareOutput(cache.output, {dtype, g.outputs()[cache.output].declared.shape});
+  for (const size_t i : cache.outputs) g.DeclareOutput(i, {dtype, g.outputs()[i].declared.shape});
   for (const NodeId reader : readers) {
     const ValueId codes = g.node(reader).output();
     b.Replace(codes, present);
@@ -114,7 +118,7 @@ Result<bool> QuantizeCaches(Graph& graph, PassContext& context) {
   for (const ValueId input : std::vector<ValueId>(graph.inputs())) {
     const std::optional<Cache> cache = CacheOf(graph, input);
     if (!cache) continue;
-    const std::string name = graph.value(input).name, output = graph.outputs()[cache->output].name;
+    const std::string name = graph.value(input).name, output = graph.outputs()[cache->outputs[0]].name;
     Candidate candidate{"cache", {name, output}, "left", {}, {}};
     if (const auto readers = Readers(graph, *cache); !readers) {
       candidate.reason = std::format("'{}' stays float: {}", output, readers.error().message);
@@ -154,8 +158,10 @@ std::vector<CodedCache> CodedCaches(const Graph& graph) {
     if (in == graph.inputs().end() || out == graph.outputs().end()) continue;
     const DType dtype = graph.value(*in).type.dtype;
     const float scale = entry["scale"];
-    if (!(quant::IsInt8(dtype) || quant::IsFp8(dtype)) || !(scale > 0)) continue;
-    caches.push_back({input, output, {dtype, scale, entry["zero_point"].get<int32_t>()}});
+    if (!quant::IsCode8(dtype) || !(scale > 0) || std::isinf(scale)) continue;
+    const auto zero = entry["zero_point"].get<int64_t>();
+    if (quant::IsFp8(dtype) ? zero != 0 : zero < quant::RangeOf(dtype).lo || zero > quant::RangeOf(dtype).hi) continue;
+    caches.push_back({input, output, {dtype, scale, static_cast<int32_t>(zero)}});
   }
   return caches;
 }

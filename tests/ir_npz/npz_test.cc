@@ -8,7 +8,7 @@
 #include <fstream>
 #include <random>
 
-#include "octavo/ir/npz/whole_file.h"
+#include "octavo/ir/whole_file.h"
 
 namespace octavo::ir {
 namespace {

@@ -8,7 +8,7 @@
 #include <cmath>
 #include <random>
 
-#include "octavo/ir/npz/whole_file.h"
+#include "octavo/ir/whole_file.h"
 
 namespace octavo::quant {
 namespace {

@@ -5,7 +5,7 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
-#include "octavo/ir/npz/whole_file.h"
+#include "octavo/ir/whole_file.h"
 #include "octavo/quant/dataset.h"
 
 namespace octavo::quant {

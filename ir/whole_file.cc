@@ -1,4 +1,4 @@
-#include "octavo/ir/npz/whole_file.h"
+#include "octavo/ir/whole_file.h"
 
 #include <sys/stat.h>
 #include <unistd.h>
@@ -20,7 +20,6 @@ using File = std::unique_ptr<std::FILE, Closer>;
 
 std::string Reason(int error) { return std::generic_category().message(error); }
 
-// A pipe or a device such as /dev/null is written, never replaced.
 Status WriteThrough(const std::filesystem::path& path, std::string_view bytes) {
   File file(std::fopen(path.c_str(), "wb"));
   if (!file) return Fail("cannot write '{}': {}", path.string(), Reason(errno));
@@ -51,14 +50,21 @@ Result<std::string> ReadWholeFile(const std::filesystem::path& path) {
   return bytes;
 }
 
-Status WriteWholeFile(const std::filesystem::path& target, std::string_view bytes) {
+WriteTarget TargetOf(const std::filesystem::path& wish) {
   std::error_code ec;
-  const auto status = std::filesystem::status(target, ec);
-  const bool regular = std::filesystem::is_regular_file(status) || std::filesystem::is_directory(status);
-  if (std::filesystem::exists(status) && !regular) return WriteThrough(target, bytes);
-  // A link keeps pointing where it does; what it points to is written.
-  const bool link = std::filesystem::is_symlink(target, ec);
-  const std::filesystem::path path = link ? std::filesystem::weakly_canonical(target, ec) : target;
+  WriteTarget target{wish};
+  if (std::filesystem::is_symlink(wish, ec)) {
+    if (auto behind = std::filesystem::weakly_canonical(wish, ec); !ec) target.path = std::move(behind);
+  }
+  const auto status = std::filesystem::status(target.path, ec);
+  target.through = std::filesystem::exists(status) && !std::filesystem::is_regular_file(status) &&
+                   !std::filesystem::is_directory(status);
+  return target;
+}
+
+Status WriteWholeFile(const std::filesystem::path& wish, std::string_view bytes) {
+  const auto [path, through] = TargetOf(wish);
+  if (through) return WriteThrough(path, bytes);
   std::string temporary = path.string() + ".XXXXXX";
   const int fd = ::mkstemp(temporary.data());  // beside the target: rename works within one file system only
   if (fd < 0) return Fail("cannot write '{}': {}", path.string(), Reason(errno));
