@@ -93,11 +93,14 @@ def octavo_system(path, threads):
     return lambda inputs: session.run(inputs, [OUTPUT])[0]
 
 
-def onnxruntime_system(path, threads):
+def onnxruntime_system(path, threads, kernels=False):
     import onnxruntime
 
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = threads
+    if kernels:
+        import octavo
+        options.register_custom_ops_library(octavo.onnxruntime_library())
     session = onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
     return lambda inputs: session.run([OUTPUT], inputs)[0]
 
@@ -140,6 +143,7 @@ def add_peers(systems, folder, model, int8, threads, task):
     systems["octavo, that static file"] = octavo_system(fused, threads)
     systems[f"{version} dynamic int8"] = onnxruntime_system(dynamic, threads)
     systems[f"{version}, octavo's int8 file"] = onnxruntime_system(int8, threads)
+    systems[f"{version}, octavo's int8 file and kernels"] = onnxruntime_system(int8, threads, kernels=True)
 
 
 def optimize(model, calibration, folder, threads, *more, recipe="int8"):

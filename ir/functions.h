@@ -44,6 +44,11 @@
 #ifndef OCTAVO_IR_FUNCTIONS_H_
 #define OCTAVO_IR_FUNCTIONS_H_
 
+#include <span>
+#include <string>
+#include <variant>
+#include <vector>
+
 #include "octavo/ir/graph.h"
 
 namespace octavo::ir {
@@ -56,6 +61,15 @@ bool HasScoreSteps(const Node& node);
 
 // Op belongs to octavo's own domain and has a body.
 bool HasBody(Op op);
+std::vector<Op> FusedOps();  // all of them
+
+// Every attribute that a node with a body may have, with an empty value of its kind: a runtime that can only ask for attributes by name
+// asks for these.
+struct FusedAttr {
+  const char* name;
+  std::variant<int64_t, float, std::string> kind;
+};
+std::span<const FusedAttr> FusedAttrs();
 
 // A graph whose inputs are the node's present inputs in order (same names "i0", "i1", ... by slot) and whose outputs
 // are the node's outputs "o0", "o1", ... It uses standard ops of opset 18 only (LinearBlocked: 21). Ranks and dtypes of the inputs come from

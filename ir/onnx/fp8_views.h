@@ -1,5 +1,5 @@
-// fp8 values through ops that ONNX gives no fp8 (Expand, Slice, Split, Concat, Gather): a graph of octavo may have them, a
-// file may not.
+// fp8 values through ops that ONNX gives no fp8 (Expand, Slice, Split, Concat, Gather), or ONNX Runtime no kernel (Shape, Size, Squeeze,
+// Unsqueeze): a graph of octavo may have them, a file should not.
 #ifndef OCTAVO_IR_ONNX_FP8_VIEWS_H_
 #define OCTAVO_IR_ONNX_FP8_VIEWS_H_
 
@@ -8,7 +8,7 @@
 namespace octavo::ir::onnx {
 
 bool MovesFp8(const Graph& graph);
-// Such an op moves floats, between two Casts: exact, for every fp8 value is a float. Subgraphs are left alone.
+// Such an op reads floats, between two Casts: exact, for every fp8 value is a float. Subgraphs are left alone.
 void CastMovedFp8(Graph& graph);
 
 }  // namespace octavo::ir::onnx

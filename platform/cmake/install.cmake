@@ -25,6 +25,10 @@ if(TARGET octavo)
   install(TARGETS octavo RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
 endif()
 
+if(TARGET octavo_onnxruntime)
+  install(TARGETS octavo_onnxruntime LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
+endif()
+
 set(package_folder ${CMAKE_INSTALL_LIBDIR}/cmake/octavo)
 install(EXPORT octavoTargets NAMESPACE octavo:: DESTINATION ${package_folder})
 configure_package_config_file(${CMAKE_CURRENT_LIST_DIR}/octavoConfig.cmake.in ${CMAKE_BINARY_DIR}/octavoConfig.cmake
@@ -32,3 +36,13 @@ configure_package_config_file(${CMAKE_CURRENT_LIST_DIR}/octavoConfig.cmake.in ${
 write_basic_package_version_file(${CMAKE_BINARY_DIR}/octavoConfigVersion.cmake COMPATIBILITY SameMinorVersion)
 install(FILES ${CMAKE_BINARY_DIR}/octavoConfig.cmake ${CMAKE_BINARY_DIR}/octavoConfigVersion.cmake
         DESTINATION ${package_folder})
+
+# What a wheel has (pyproject.toml): the module, beside it the library for ONNX Runtime, and the program where a wheel has its scripts.
+if(SKBUILD)
+  foreach(part octavo_python octavo_onnxruntime)
+    if(TARGET ${part})
+      install(TARGETS ${part} LIBRARY DESTINATION octavo COMPONENT python)
+    endif()
+  endforeach()
+  install(TARGETS octavo RUNTIME DESTINATION ${SKBUILD_SCRIPTS_DIR} COMPONENT python)
+endif()

@@ -82,3 +82,10 @@ def calibrate(
     """Ranges of the activations, for optimize(calibration=...); the same bytes as `octavo calibrate` writes."""
 
 def cpu() -> str: ...
+def onnxruntime_library() -> str:
+    """Path of the library that gives ONNX Runtime (1.24 or later) octavo's kernels: the same bits as Session.
+
+    >>> options = onnxruntime.SessionOptions()
+    >>> options.register_custom_ops_library(octavo.onnxruntime_library())
+    >>> session = onnxruntime.InferenceSession("model.int8.onnx", options)
+    """

@@ -12,6 +12,7 @@
 #include <nlohmann/json.hpp>
 
 #include "octavo/api/optimize.h"
+#include "octavo/ir/functions.h"
 #include "octavo/ir/npz/npz.h"
 #include "octavo/ir/onnx/onnx.h"
 #include "octavo/quant/error.h"
@@ -153,6 +154,21 @@ void CountFused(const passes::Report& report, Row& row) {
   }
 }
 
+// A host that asks for attributes by name would miss another one without a word.
+void ExpectListedAttrs(const ir::Graph& g, const Row& row) {
+  for (const ir::NodeId id : g.NodesInOrder()) {
+    const ir::Node& n = g.node(id);
+    if (!ir::HasBody(n.op)) continue;
+    for (const auto& [name, attr] : n.attrs.entries()) {
+      const bool listed = std::ranges::any_of(ir::FusedAttrs(), [&](const ir::FusedAttr& known) {
+        const bool kind = std::visit([&]<typename T>(const T&) { return std::holds_alternative<T>(attr); }, known.kind);
+        return name == known.name && kind;
+      });
+      EXPECT_TRUE(listed) << row.name << ": " << ir::InfoOf(n.op).name << " has '" << name << "', ir::FusedAttrs not";
+    }
+  }
+}
+
 // The int8 form, calibrated with the cases themselves: it must run, give the bits of its Q/DQ graph, and stay near the float outputs.
 ir::Status CheckInt8(const ir::Graph& graph, const ir::TensorMap& arrays, Row& row) {
   const std::vector<ir::TensorMap> cases = CasesOf(graph, arrays);
@@ -163,6 +179,7 @@ ir::Status CheckInt8(const ir::Graph& graph, const ir::TensorMap& arrays, Row& r
   OCTAVO_TRY(const api::Optimized int8, api::Optimize(graph, options));
   row.int8_cores = int8.report.attention.done;
   row.int8_linears = int8.report.linear.done;
+  ExpectListedAttrs(int8.graph, row);
   OCTAVO_TRY(const runtime::Model fused, runtime::Model::Compile(int8.graph, {.threads = 1}));
   OCTAVO_TRY(const runtime::Model unfused, runtime::Model::Compile(int8.unfused, {.threads = 1}));
   OCTAVO_TRY(const runtime::Model wanted, runtime::Model::Compile(graph, {.threads = 1}));

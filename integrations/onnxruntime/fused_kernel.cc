@@ -1,0 +1,153 @@
+#include "octavo/integrations/onnxruntime/fused_kernel.h"
+
+#include <cstring>
+#include <string>
+#include <utility>
+
+#include "octavo/runtime/compile.h"
+
+namespace octavo::integrations::onnxruntime {
+
+namespace {
+
+ir::Result<std::string> NameOf(const OrtKernelInfo* info, size_t i,
+                               OrtStatus*(ORT_API_CALL* get)(const OrtKernelInfo*, size_t, char*, size_t*)) {
+  size_t size = 0;
+  OCTAVO_TRY_STATUS(StatusOf(get(info, i, nullptr, &size)));
+  std::string name(size, '\0');
+  OCTAVO_TRY_STATUS(StatusOf(get(info, i, name.data(), &size)));
+  name.resize(size - 1);  // it counts the final zero
+  return name;
+}
+
+ir::Result<std::string> NodeName(const OrtKernelInfo* info) {
+  size_t size = 0;
+  OCTAVO_TRY_STATUS(StatusOf(Api().KernelInfo_GetNodeName(info, nullptr, &size)));
+  std::string name(size, '\0');
+  OCTAVO_TRY_STATUS(StatusOf(Api().KernelInfo_GetNodeName(info, name.data(), &size)));
+  name.resize(size - 1);
+  return name;
+}
+
+// A scalar looks like an unknown rank. Where it matters, the scale and zero point of a Linear's input, it is a scalar.
+bool MustBeScalar(ir::Op op, size_t slot) {
+  return (op == ir::Op::kLinearInt8 || op == ir::Op::kQkvInt8) && (slot == 1 || slot == 2);
+}
+
+ir::Result<Operand> OperandOf(ir::Op op, const OrtKernelInfo* info, size_t i) {
+  OCTAVO_TRY(const std::string name, NameOf(info, i, Api().KernelInfo_GetInputName));
+  Operand operand;
+  if (name.empty()) return operand;
+  int constant = 0;
+  const OrtValue* value = nullptr;
+  OCTAVO_TRY_STATUS(StatusOf(Api().KernelInfoGetConstantInput_tensor(info, i, &constant, &value)));
+  if (constant != 0) {
+    OCTAVO_TRY(operand.constant, Borrow(value));
+    return operand;
+  }
+  OrtTypeInfo* raw = nullptr;
+  OCTAVO_TRY_STATUS(StatusOf(Api().KernelInfo_GetInputTypeInfo(info, i, &raw)));
+  const TypeInfo type(raw);
+  const OrtTensorTypeAndShapeInfo* tensor = nullptr;
+  OCTAVO_TRY_STATUS(StatusOf(Api().CastTypeInfoToTensorInfo(raw, &tensor)));
+  if (tensor == nullptr) return ir::Fail("input {} ('{}') is no tensor", i, name);
+  OCTAVO_TRY(operand.type, TypeOf(tensor, MustBeScalar(op, i)));
+  return operand;
+}
+
+class HostCall : public runtime::StepCall {
+ public:
+  explicit HostCall(OrtKernelContext* context) : context_(context) {}
+
+  ir::Tensor& Allocate(size_t i, ir::DType dtype, ir::Shape shape) override {
+    const std::vector<int64_t> dims(shape.begin(), shape.end());
+    OrtValue* value = nullptr;
+    status = StatusOf(Api().KernelContext_GetOutput(context_, i, dims.data(), dims.size(), &value));
+    auto tensor = status ? Borrow(value) : ir::Tensor();
+    if (tensor && tensor->dtype() != dtype)
+      status = ir::Fail("output {} is {}, ONNX Runtime has made room for {}", i, quant::Name(dtype),
+                        quant::Name(tensor->dtype()));
+    // On an error the kernel still writes somewhere; the run then reports it.
+    const bool good = status && tensor && tensor->defined();
+    return out[i].tensor = good ? std::move(*tensor) : ir::Tensor::Empty(dtype, std::move(shape));
+  }
+
+  // What the interpreter made in memory of its own.
+  ir::Status Deliver(size_t i) {
+    const ir::Tensor made = out[i].tensor;
+    ir::Tensor& place = Allocate(i, made.dtype(), made.shape());
+    if (made.byte_size() > 0) std::memcpy(place.mutable_data(), made.data(), made.byte_size());
+    return status;
+  }
+
+  ir::Status status;
+
+ private:
+  OrtKernelContext* context_;
+};
+
+}  // namespace
+
+ir::Result<std::unique_ptr<FusedKernel>> FusedKernel::Make(ir::Op op, const OrtKernelInfo* info) {
+  size_t inputs = 0, outputs = 0;
+  OCTAVO_TRY_STATUS(StatusOf(Api().KernelInfo_GetInputCount(info, &inputs)));
+  OCTAVO_TRY_STATUS(StatusOf(Api().KernelInfo_GetOutputCount(info, &outputs)));
+  auto made = std::make_unique<FusedKernel>();
+  std::vector<Operand> operands;
+  for (size_t i = 0; i < inputs; ++i) {
+    OCTAVO_TRY(Operand operand, OperandOf(op, info, i));
+    made->constants_.push_back({operand.constant, nullptr});
+    operands.push_back(std::move(operand));
+  }
+  for (size_t i = 0; i < outputs; ++i) {
+    OCTAVO_TRY(const std::string name, NameOf(info, i, Api().KernelInfo_GetOutputName));
+    made->outputs_.push_back(!name.empty());
+  }
+  OCTAVO_TRY(std::string name, NodeName(info));
+  OCTAVO_TRY(made->one_, MakeOneNode(op, AttrsOf(info), operands, made->outputs_, std::move(name)));
+  const ir::Graph& graph = made->one_.graph;
+  const ir::Node& node = graph.node(made->one_.node);
+  std::vector<ir::RtValue> constants(graph.value_capacity());
+  for (size_t i = 0; i < node.inputs.size(); ++i) {
+    if (node.inputs[i].valid()) constants[node.inputs[i].index] = made->constants_[i];
+  }
+  made->kernel_ = runtime::MakeKernel(node, {graph, constants, kernels::BestArch()});
+  if (made->kernel_ == nullptr) made->kernel_ = runtime::MakeInterpreted(graph, made->one_.node);
+  return made;
+}
+
+ir::Status FusedKernel::Run(OrtKernelContext* context) const {
+  std::vector<ir::RtValue> in = constants_;
+  for (size_t i = 0; i < in.size(); ++i) {
+    if (in[i].tensor.defined()) continue;
+    const OrtValue* value = nullptr;
+    OCTAVO_TRY_STATUS(StatusOf(Api().KernelContext_GetInput(context, i, &value)));
+    OCTAVO_TRY(in[i].tensor, Borrow(value));
+  }
+  const runtime::Threads threads(0, [&](int64_t n, const std::function<void(int64_t)>& task) {
+    const auto run = [](void* data, size_t i) {
+      (*static_cast<const std::function<void(int64_t)>*>(data))(static_cast<int64_t>(i));
+    };
+    auto* data = const_cast<std::function<void(int64_t)>*>(&task);
+    const auto count = static_cast<size_t>(n);
+    if (!StatusOf(Api().KernelContext_ParallelFor(context, run, count, 0, data))) {
+      for (int64_t i = 0; i < n; ++i) task(i);
+    }
+  });
+  HostCall call(context);
+  call.in = in;
+  call.out.resize(outputs_.size());
+  call.threads = &threads;
+  if (ir::Status status = kernel_->Run(call); !status) {
+    const ir::Node& node = one_.graph.node(one_.node);
+    return ir::Fail("node '{}' ({}): {}", node.name, kernel_->name(), status.error().message);
+  }
+  if (call.interpreted) {
+    for (size_t i = 0; i < outputs_.size(); ++i) {
+      if (outputs_[i]) OCTAVO_TRY_STATUS(call.Deliver(i));
+    }
+  }
+  return call.status;
+}
+
+}  // namespace octavo::integrations::onnxruntime

@@ -1,0 +1,43 @@
+// What the library needs of ONNX Runtime's C API: statuses as results, and a node as ONNX Runtime describes it.
+#ifndef OCTAVO_INTEGRATIONS_ONNXRUNTIME_HOST_H_
+#define OCTAVO_INTEGRATIONS_ONNXRUNTIME_HOST_H_
+
+#include <onnxruntime_c_api.h>
+
+#include <memory>
+#include <string>
+
+#include "octavo/integrations/onnxruntime/one_node.h"
+#include "octavo/ir/graph.h"
+
+namespace octavo::integrations::onnxruntime {
+
+// The table of functions of the process that loaded the library. InitApi comes first.
+const OrtApi& Api();
+void InitApi(const OrtApi* api);
+
+// Takes the status over.
+ir::Status StatusOf(OrtStatus* status);
+OrtStatus* ToOrt(const ir::Status& status);
+
+template <typename T, void (*OrtApi::*Release)(T*)>
+struct Releaser {
+  void operator()(T* p) const { (Api().*Release)(p); }
+};
+using TypeInfo = std::unique_ptr<OrtTypeInfo, Releaser<OrtTypeInfo, &OrtApi::ReleaseTypeInfo>>;
+using ShapeInfo = std::unique_ptr<OrtTensorTypeAndShapeInfo,
+                                  Releaser<OrtTensorTypeAndShapeInfo, &OrtApi::ReleaseTensorTypeAndShapeInfo>>;
+
+// dtype and shape. ONNX Runtime tells an unknown rank like a scalar, with no dims: `scalar` says which is meant. Undefined: absent.
+ir::Result<ir::Type> TypeOf(const OrtTensorTypeAndShapeInfo* info, bool scalar);
+
+// A tensor that refers to the memory of `value`, which must outlive it; undefined where `value` is null.
+ir::Result<ir::Tensor> Borrow(const OrtValue* value);
+
+// The attributes of a fused op as either of the two places tells them.
+ir::Attrs AttrsOf(const OrtKernelInfo* info);
+ir::Attrs AttrsOf(const OrtShapeInferContext* context);
+
+}  // namespace octavo::integrations::onnxruntime
+
+#endif  // OCTAVO_INTEGRATIONS_ONNXRUNTIME_HOST_H_
