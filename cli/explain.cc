@@ -2,9 +2,11 @@
 #include <cstdio>
 #include <format>
 #include <nlohmann/json.hpp>
+#include <set>
 
 #include "octavo/api/optimize.h"
 #include "octavo/cli/cli.h"
+#include "octavo/passes/fusions/fusions.h"
 #include "octavo/passes/vendor/vendor.h"
 
 namespace octavo::cli {
@@ -54,7 +56,21 @@ void PrintRule(const Flags& flags, std::vector<passes::NearMiss> misses) {
   }
 }
 
+// Rules of both lists; a rule of several forms stands there more than once.
+std::set<std::string> RuleNames() {
+  std::set<std::string> names;
+  for (const auto* rules : {&passes::fusions::FloatRules(), &passes::fusions::Int8Rules()}) {
+    for (const passes::fusions::Rule& r : *rules) names.insert(r.name);
+  }
+  return names;
+}
+
 int Run(const Flags& flags) {
+  if (const auto rules = RuleNames(); !flags.rule.empty() && !rules.contains(flags.rule)) {
+    std::string known;
+    for (const std::string& name : rules) known += (known.empty() ? "" : ", ") + name;
+    return Fail({std::format("there is no rule '{}': {}", flags.rule, known)});
+  }
   auto graph = ReadModel(flags.model);
   if (!graph) return Fail(graph.error());
   api::OptimizeOptions options;

@@ -79,7 +79,7 @@ ordered_json Attention(const ir::Graph& g) {
   ordered_json cores = ordered_json::array();
   for (const passes::AttentionCore& core : passes::FindAttentionCores(g)) {
     const ir::Node& n = g.node(core.center);
-    cores.push_back({{"node", passes::OriginName(n)},
+    cores.push_back({{"node", ir::OriginName(n)},
                      {"op", OpName(n)},
                      {"q", ToString(g.value(core.q).type)},
                      {"projections", passes::LinearsBehind(g, core.q).size() + passes::LinearsBehind(g, core.k).size() +
@@ -105,7 +105,7 @@ ordered_json Attention(const ir::Graph& g) {
 // "float", or how the file is quantized: counts of what says so.
 ordered_json Quantization(const ir::Graph& g) {
   std::map<std::string, int64_t> weights;
-  int64_t fixed = 0, dynamic = 0, integer = 0, fused = 0;
+  int64_t fixed = 0, dynamic = 0, integer = 0, fused = 0, fused_fp8 = 0;
   for (ir::NodeId id : g.NodesInOrder()) {
     const ir::Node& n = g.node(id);
     const ir::Tensor* w = n.op == ir::Op::kDequantizeLinear ? g.ConstantOf(n.input(0)) : nullptr;
@@ -114,9 +114,11 @@ ordered_json Quantization(const ir::Graph& g) {
     fixed += n.op == ir::Op::kQuantizeLinear;
     dynamic += n.op == ir::Op::kDynamicQuantizeLinear;
     integer += n.op == ir::Op::kMatMulInteger || n.op == ir::Op::kQLinearMatMul;
-    fused += n.op == ir::Op::kLinearInt8 || n.op == ir::Op::kQkvInt8 || n.op == ir::Op::kSdpaInt8;
+    if (n.op != ir::Op::kLinearInt8 && n.op != ir::Op::kQkvInt8 && n.op != ir::Op::kSdpaInt8) continue;
+    ++(quant::IsFp8(g.value(n.input(0)).type.dtype) ? fused_fp8 : fused);  // the ops carry codes of either kind
   }
-  const char* state = fused > 0          ? "int8, fused by octavo"
+  const char* state = fused_fp8 > fused  ? "fp8, fused by octavo"
+                      : fused > 0        ? "int8, fused by octavo"
                       : dynamic > 0      ? "dynamic int8"
                       : integer > 0      ? "static int8, integer ops"
                       : fixed > 0        ? "static, Q/DQ"
@@ -127,7 +129,8 @@ ordered_json Quantization(const ir::Graph& g) {
           {"quantize_linear", fixed},
           {"dynamic_quantize_linear", dynamic},
           {"integer_products", integer},
-          {"fused_int8", fused}};
+          {"fused_int8", fused},
+          {"fused_fp8", fused_fp8}};
 }
 
 ordered_json Describe(const ir::Graph& g, int64_t file_bytes) {

@@ -14,6 +14,14 @@ std::string ToString(const Type& type) {
   return std::string(quant::Name(type.dtype)) + (type.shape ? ToString(*type.shape) : "[*]");
 }
 
+std::string OriginName(const Node& node) {
+  for (const std::string& o : node.origin) {
+    if (!o.starts_with("pass:")) return o;
+  }
+  return node.name;
+}
+std::string DisplayName(const Node& node) { return node.name.empty() ? OriginName(node) : node.name; }
+
 const Node& Graph::node(NodeId id) const {
   OCTAVO_CHECK(IsAlive(id), "stale or foreign node handle {}", id.index);
   return nodes_[id.index];

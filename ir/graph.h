@@ -67,6 +67,11 @@ struct Node {
   ValueId output(size_t i = 0) const { return i < outputs.size() ? outputs[i] : ValueId{}; }
 };
 
+// For people: the node's name; one that has none in its file is called after its op and output, "MatMul(y)".
+std::string DisplayName(const Node& node);
+// First origin that names a source node, else the node's own name.
+std::string OriginName(const Node& node);
+
 // A graph output keeps its own name, whatever value is bound to it.
 struct GraphOutput {
   std::string name;

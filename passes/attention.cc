@@ -121,13 +121,6 @@ NodeId ValueProduct(const Graph& g, ValueId probabilities) {
 
 }  // namespace
 
-std::string OriginName(const Node& node) {
-  for (const std::string& o : node.origin) {
-    if (!o.starts_with("pass:")) return o;
-  }
-  return node.name;
-}
-
 bool IsLinear(const Graph& graph, const Node& node) {
   if (node.op == Op::kLinearInt8 || node.op == Op::kLinearBlocked) return true;
   return (node.op == Op::kMatMul || node.op == Op::kGemm) && IsConstantMatrix(graph, node.inputs[1]);

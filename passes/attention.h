@@ -39,9 +39,6 @@ struct ProjectionGroup {
 };
 std::vector<ProjectionGroup> FindProjectionGroups(const Graph& graph);
 
-// First origin that names a source node, else the node's own name.
-std::string OriginName(const Node& node);
-
 }  // namespace octavo::passes
 
 #endif  // OCTAVO_PASSES_ATTENTION_H_

@@ -136,7 +136,7 @@ Status BuildSteps(State& s) {
       if (!ir::CanEval(n.op)) {
         if (const std::string why = ir::vendor::WhyOpaque(g, n); !why.empty()) return ir::Fail("{}", why);
         return ir::Fail(
-            "node '{}': octavo has no implementation of {}{}{}; nothing runs it", n.name, n.domain,
+            "node '{}': octavo has no implementation of {}{}{}; nothing runs it", DisplayName(n), n.domain,
             n.domain.empty() ? "" : "::", n.op == Op::kOpaque ? n.op_type : std::string(ir::InfoOf(n.op).name));
       }
       step.kernel = MakeInterpreted(g, id);
@@ -311,11 +311,11 @@ Status RunSteps(const State& s, std::vector<RtValue>& values, PlannedCall& call,
     const double start = profile != nullptr ? MicrosecondsSince(begin) : 0;
     if (Status status = step.kernel->Run(call); !status) {
       const Node& n = s.graph.node(step.node);
-      return ir::Fail("node '{}' ({}): {}", n.name, step.kernel->name(), status.error().message);
+      return ir::Fail("node '{}' ({}): {}", DisplayName(n), step.kernel->name(), status.error().message);
     }
     if (profile != nullptr) {
       const Node& n = s.graph.node(step.node);
-      profile->events.push_back({n.name, call.interpreted ? InterpreterOf(n.op) : step.kernel->name(), step.origin,
+      profile->events.push_back({DisplayName(n), call.interpreted ? InterpreterOf(n.op) : step.kernel->name(), step.origin,
                                  offset + start, MicrosecondsSince(begin) - start});
     }
     for (size_t o = 0; o < step.outputs.size(); ++o) {

@@ -140,7 +140,7 @@ ir::Status FusedKernel::Run(OrtKernelContext* context) const {
   call.threads = &threads;
   if (ir::Status status = kernel_->Run(call); !status) {
     const ir::Node& node = one_.graph.node(one_.node);
-    return ir::Fail("node '{}' ({}): {}", node.name, kernel_->name(), status.error().message);
+    return ir::Fail("node '{}' ({}): {}", DisplayName(node), kernel_->name(), status.error().message);
   }
   if (call.interpreted) {
     for (size_t i = 0; i < outputs_.size(); ++i) {

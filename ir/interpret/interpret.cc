@@ -31,7 +31,7 @@ namespace {
 
 std::string Where(const Node& node, std::span<const RtValue> inputs) {
   std::string s(node.op == Op::kOpaque ? std::string_view(node.op_type) : InfoOf(node.op).name);
-  s += " '" + node.name + "' (";
+  s += " '" + DisplayName(node) + "' (";
   for (size_t i = 0; i < inputs.size(); ++i) s += (i != 0 ? ", " : "") + Describe(inputs[i].tensor);
   return s + ")";
 }

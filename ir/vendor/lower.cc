@@ -78,7 +78,7 @@ std::string WhyOpaque(const Graph& graph, const Node& n) {
     return std::format(
         "node '{}': octavo has no standard form of com.microsoft.{}; export the model without ONNX Runtime's "
         "own fusions, or with a version of it that leaves this op out",
-        n.name, n.op_type);
+        DisplayName(n), n.op_type);
   }
   NodeId id;
   for (ValueId v : n.outputs) id = v.valid() ? graph.value(v).producer : id;

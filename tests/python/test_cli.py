@@ -293,3 +293,27 @@ def test_wrong_usage(run):
     assert run("--help").returncode == 0 and "Exit codes" in run("--help").stdout
     for command in ("optimize", "run", "bench", "compare", "calibrate", "explain", "inspect", "print"):
         assert "Example" in run(command, "--help").stdout
+
+
+def test_a_rule_that_is_not_there_is_an_error_that_lists_them(run):
+    done = run("explain", BERT, "--rule", "nosuch")
+    assert done.returncode == 1 and "no rule 'nosuch'" in done.stderr and "sdpa_int8" in done.stderr
+    assert run("explain", BERT, "--rule", "sdpa_int8").returncode == 0
+
+
+@pytest.mark.parametrize("recipe", ["int8", "fp8"])
+def test_inspect_names_the_kind_of_codes(run, calib, recipe):
+    assert run("optimize", BERT, "-o", "out.onnx", "--recipe", recipe, "--calib", calib, "-q").returncode == 0
+    found = json.loads(run("inspect", "out.onnx", "--json").stdout)["quantization"]
+    assert found["state"] == f"{recipe}, fused by octavo"
+    assert found[f"fused_{recipe}"] > 0 and found["fused_fp8" if recipe == "int8" else "fused_int8"] == 0
+
+
+def test_an_error_at_a_node_without_a_name_says_which(run, tmp_path):
+    node = onnx.helper.make_node("Reshape", ["x", "shape"], ["y"])
+    shape = onnx.numpy_helper.from_array(np.array([5, 7], np.int64), "shape")
+    x, y = (onnx.helper.make_tensor_value_info(n, onnx.TensorProto.FLOAT, ["n", "m"]) for n in "xy")
+    onnx.save(onnx.helper.make_model(onnx.helper.make_graph([node], "g", [x], [y], [shape]), ir_version=8), tmp_path / "m.onnx")
+    np.savez(tmp_path / "in.npz", x=np.zeros((2, 3), np.float32))
+    done = run("run", "m.onnx", "--inputs", "in.npz", "--outputs", "out.npz")
+    assert done.returncode == 1 and "'Reshape(y)'" in done.stderr
