@@ -44,11 +44,12 @@ int Run(const Flags& flags) {
   if (!inputs) return Fail(inputs.error());
   api::Opened opened = flags.as_is ? api::Opened{std::move(*graph), {}} : api::FuseToRun(std::move(*graph));
   Note(opened.note);
-  auto model = runtime::Model::Compile(std::move(opened.graph), {.threads = flags.threads});
+  auto model = runtime::Model::Compile(std::move(opened.graph),
+                                       {.threads = flags.threads, .interrupted = [] { return Interrupted().load(); }});
   if (!model) return Fail(model.error());
   runtime::Profile profile;
   auto outputs = model->Run(*inputs, flags.trace.empty() ? nullptr : &profile);
-  if (!outputs) return Fail(outputs.error());
+  if (!outputs) return Fail(outputs.error()), Interrupted() ? kInterrupted : kFailed;
   if (!flags.outputs.empty()) {
     ir::TensorMap named;
     for (size_t i = 0; i < outputs->size(); ++i) named[model->outputs()[i].name] = (*outputs)[i];

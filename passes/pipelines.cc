@@ -37,6 +37,7 @@ const std::vector<Pass>& AllPasses() {
     for (const Pass& p : canonical::CanonicalPasses()) all->push_back(p);
     all->push_back({"fuse_float", fusions::FuseFloat, "attention, LayerNorm, GELU, skip + norm in float"});
     all->push_back({"qkv_float", fusions::FuseQkvFloat, "Q, K and V projections as one MatMul"});
+    all->push_back({"to_f32", quantize::ToF32, "a model in f16 or bf16 becomes one in f32; inputs and outputs stay"});
     all->push_back({"smooth", quantize::Smooth,
                     "evens out the channels that norms and activations hand to Linears, by calibrated channel ranges"});
     all->push_back({"reduce_range", quantize::ReduceRange,
@@ -84,20 +85,20 @@ Result<Pipeline> PipelineOfRecipe(std::string_view recipe) {
   if (recipe == "float")
     return Pipeline{{"canonical", "fuse_float", "fuse_weights", "qkv_float", "windows", "canonical"}};
   if (recipe == "dynamic") {
-    return Pipeline{{"canonical", "fuse_float", "canonical", "dynamic", "qkv_int8", "windows", "cse", "dce"}};
+    return Pipeline{{"to_f32", "canonical", "fuse_float", "canonical", "dynamic", "qkv_int8", "windows", "cse", "dce"}};
   }
   if (recipe == "weights4" || recipe == "weights8") {
-    return Pipeline{
-        {"canonical", "fuse_float", "canonical", std::string(recipe), "fuse_weights", "windows", "cse", "dce"}};
+    return Pipeline{{"to_f32", "canonical", "fuse_float", "canonical", std::string(recipe), "fuse_weights", "windows",
+                     "cse", "dce"}};
   }
   if (recipe == "int8") {
-    return Pipeline{{"canonical", "fuse_float", "canonical", kCalibrate, "smooth", "quantize", "cse", "qdq",
+    return Pipeline{{"to_f32", "canonical", "fuse_float", "canonical", kCalibrate, "smooth", "quantize", "cse", "qdq",
                      "fuse_int8", "qkv_int8", "windows", "cse", "dce"}};
   }
   // No smoothing: fp8 keeps its relative precision over 15 binary orders, whatever the channels' sizes.
   if (recipe == "fp8") {
-    return Pipeline{{"canonical", "fuse_float", "canonical", kCalibrate, "quantize_fp8", "cse", "qdq", "fuse_int8",
-                     "qkv_int8", "windows", "cse", "dce"}};
+    return Pipeline{{"to_f32", "canonical", "fuse_float", "canonical", kCalibrate, "quantize_fp8", "cse", "qdq",
+                     "fuse_int8", "qkv_int8", "windows", "cse", "dce"}};
   }
   // For graphs that arrive quantized: no scale is chosen, none is changed.
   if (recipe == "quantized") {

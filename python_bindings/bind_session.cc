@@ -23,11 +23,7 @@ class Session {
                              const std::vector<std::string>& donate) const {
     ir::TensorMap arrays = Unwrap(
         quant::FitInputs(FromDict(py::dict(inputs), donate), graph_inputs_, "inputs", quant::Numbers::kMayBeNaN));
-    std::vector<ir::Tensor> results;
-    {
-      const py::gil_scoped_release unlock;
-      results = Unwrap(model_.Run(std::move(arrays)));
-    }
+    std::vector<ir::Tensor> results = Unlocked(std::move(arrays));
     std::vector<py::array> chosen;
     if (!outputs) {
       for (ir::Tensor& t : results) chosen.push_back(ToNumpy(std::move(t)));
@@ -61,6 +57,14 @@ class Session {
   }
 
  private:
+  std::vector<ir::Tensor> Unlocked(ir::TensorMap arrays) const {
+    auto results = [&] {
+      const py::gil_scoped_release unlock;
+      return model_.Run(std::move(arrays));
+    }();
+    if (!results && PyErr_Occurred() != nullptr) throw py::error_already_set();  // KeyboardInterrupt
+    return Unwrap(std::move(results));
+  }
   static ir::Graph Open(ir::Graph graph, bool fuse, std::vector<passes::quantize::CodedCache>& caches) {
     caches = passes::quantize::CodedCaches(graph);
     if (!fuse) return graph;
@@ -76,7 +80,11 @@ class Session {
   }
   static runtime::Model Compile(ir::Graph graph, int threads) {
     const py::gil_scoped_release unlock;
-    return Unwrap(runtime::Model::Compile(std::move(graph), {.threads = threads}));
+    const auto interrupted = [] {
+      const py::gil_scoped_acquire lock;
+      return PyErr_CheckSignals() != 0;
+    };
+    return Unwrap(runtime::Model::Compile(std::move(graph), {.threads = threads, .interrupted = interrupted}));
   }
   size_t Find(const std::string& name) const {
     for (size_t i = 0; i < model_.outputs().size(); ++i) {

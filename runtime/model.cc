@@ -3,12 +3,12 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
-#include <cstdlib>
 #include <map>
 #include <mutex>
 
 #include "octavo/ir/infer.h"
 #include "octavo/ir/vendor/lower.h"
+#include "octavo/runtime/arenas.h"
 #include "octavo/runtime/chain.h"
 #include "octavo/runtime/compile.h"
 #include "octavo/runtime/plan.h"
@@ -29,24 +29,10 @@ struct Step {
 };
 constexpr uint32_t kNone = ValueId::kNone;
 
-// One arena, handed from run to run; tensors in it must not outlive the run.
-class Arena : public ir::Buffer {
- public:
-  explicit Arena(size_t bytes) {
-    size_ = (bytes + 63) / 64 * 64;
-    data_ = static_cast<std::byte*>(std::aligned_alloc(64, std::max<size_t>(size_, 64)));
-  }
-  ~Arena() override { std::free(data_); }
-  Arena(const Arena&) = delete;
-  Arena& operator=(const Arena&) = delete;
-};
-
 // What a first run with given input shapes taught: which step outputs lie where. Keyed by value index.
 struct ShapePlan {
   std::map<uint32_t, std::pair<size_t, size_t>> place;  // value -> offset, bytes
   size_t arena_bytes = 0;
-  std::mutex mutex;                          // of `idle`
-  std::vector<std::shared_ptr<Arena>> idle;  // arenas of finished runs, reused
 };
 
 }  // namespace
@@ -55,7 +41,9 @@ struct Model::State {
   Graph graph;
   CompileOptions options;
   std::unique_ptr<Threads> threads;
+  Arenas arenas;                   // of runs with a plan
   Pool pool;                       // of outputs
+  Pool scratch;                    // of what lies in no arena yet, in runs that only a plan comes out of
   std::vector<RtValue> constants;  // by value index
   std::vector<Step> steps;
   std::vector<PortInfo> inputs, outputs;
@@ -234,15 +222,14 @@ class PlannedCall : public StepCall {
         return t;
       }
     }
-    // What a first run has no place for yet gets one in the arena: kept by the pool it would be held twice.
     const bool leaves = step->leaves[i] || arena != nullptr;  // what a plan leaves out is seen from outside by a view
-    t = leaves ? pool->Take(dtype, std::move(shape)) : Tensor::Empty(dtype, std::move(shape));
+    t = (leaves ? pool : scratch)->Take(dtype, std::move(shape));
     return t;
   }
 
   const Step* step = nullptr;
   const ShapePlan* plan = nullptr;
-  const Pool* pool = nullptr;
+  const Pool *pool = nullptr, *scratch = nullptr;
   std::shared_ptr<Arena> arena;
   uint64_t allocated = 0;
 };
@@ -298,9 +285,16 @@ Status RunSteps(const State& s, std::vector<RtValue>& values, PlannedCall& call,
   const double offset = profile == nullptr || profile->events.empty()
                             ? 0
                             : profile->events.back().start_us + profile->events.back().duration_us;
+  constexpr double kAskEvery = 1e5;  // us
+  double ask_next = kAskEvery;
   std::vector<RtValue> in;
   for (size_t i = 0; i < s.steps.size(); ++i) {
     const Step& step = s.steps[i];
+    if (s.options.interrupted && MicrosecondsSince(begin) > ask_next) {
+      if (s.options.interrupted())
+        return ir::Fail("interrupted before node '{}'", DisplayName(s.graph.node(step.node)));
+      ask_next = MicrosecondsSince(begin) + kAskEvery;
+    }
     in.clear();
     for (uint32_t v : step.inputs) in.push_back(v == kNone ? RtValue{} : values[v]);
     for (uint32_t v : step.frees) values[v] = {};  // now the step alone holds what it is the last to read
@@ -315,8 +309,8 @@ Status RunSteps(const State& s, std::vector<RtValue>& values, PlannedCall& call,
     }
     if (profile != nullptr) {
       const Node& n = s.graph.node(step.node);
-      profile->events.push_back({DisplayName(n), call.interpreted ? InterpreterOf(n.op) : step.kernel->name(), step.origin,
-                                 offset + start, MicrosecondsSince(begin) - start});
+      profile->events.push_back({DisplayName(n), call.interpreted ? InterpreterOf(n.op) : step.kernel->name(),
+                                 step.origin, offset + start, MicrosecondsSince(begin) - start});
     }
     for (size_t o = 0; o < step.outputs.size(); ++o) {
       const uint32_t v = step.outputs[o];
@@ -373,24 +367,19 @@ Result<std::vector<Tensor>> Model::Run(ir::TensorMap inputs, Profile* profile) c
     if (it != s.plans.end()) plan = it->second;
   }
   PlannedCall call;
-  call.threads = s.threads.get(), call.pool = &s.pool;
+  call.threads = s.threads.get(), call.pool = &s.pool, call.scratch = &s.scratch;
   if (plan != nullptr) {
     call.plan = plan.get();
-    const std::scoped_lock lock(plan->mutex);
-    if (!plan->idle.empty()) {
-      call.arena = std::move(plan->idle.back());
-      plan->idle.pop_back();
-    }
+    call.arena = s.arenas.Take(plan->arena_bytes);
+    s.scratch.Trim();  // shapes repeat: what first runs needed is not held beside the arena
   }
-  if (plan != nullptr && call.arena == nullptr) call.arena = std::make_shared<Arena>(plan->arena_bytes);
   Recorder recorder(s);
   OCTAVO_TRY_STATUS(RunSteps(s, values, call, plan == nullptr ? &recorder : nullptr, profile));
   std::vector<Tensor> outputs;
   for (const auto& o : s.graph.outputs()) outputs.push_back(values[o.value.index].tensor);
   values.clear();
   if (plan != nullptr) {
-    const std::scoped_lock lock(plan->mutex);
-    plan->idle.push_back(std::move(call.arena));
+    s.arenas.Return(std::move(call.arena));
   } else {
     plan = recorder.Finish();
     s.last_arena_bytes = plan->arena_bytes;
@@ -406,6 +395,9 @@ const std::vector<PortInfo>& Model::outputs() const { return state_->outputs; }
 int Model::threads() const { return state_->options.threads; }
 kernels::Arch Model::arch() const { return state_->options.arch; }
 size_t Model::arena_bytes() const { return state_->last_arena_bytes; }
+size_t Model::idle_bytes() const {
+  return state_->arenas.idle_bytes() + state_->pool.idle_bytes() + state_->scratch.idle_bytes();
+}
 std::vector<std::string> Model::KernelOfEachStep() const {
   std::vector<std::string> names;
   for (const Step& step : state_->steps) names.push_back(step.kernel->name());

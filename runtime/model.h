@@ -3,6 +3,7 @@
 #ifndef OCTAVO_RUNTIME_MODEL_H_
 #define OCTAVO_RUNTIME_MODEL_H_
 
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -18,6 +19,8 @@ struct CompileOptions {
   kernels::Arch arch = kernels::BestArch();
   int threads = 0;      // <= 0: as many as the machine has
   bool kernels = true;  // false: every node by the reference interpreter
+  // Asked by long runs between steps, ten times a second, on the thread that called Run; true: the run ends with an error.
+  std::function<bool()> interrupted = {};
 };
 
 struct PortInfo {
@@ -46,6 +49,8 @@ class Model {
   std::vector<std::string> KernelOfEachStep() const;
   // Bytes of the arena planned for the last new shape; 0 before the first run.
   size_t arena_bytes() const;
+  // Bytes that are kept between runs for the next one, besides constants and packed weights.
+  size_t idle_bytes() const;
 
   struct State;
 

@@ -76,6 +76,13 @@ ir::Tensor Pool::Take(ir::DType dtype, ir::Shape shape) const {
   return ir::Tensor::View(dtype, std::move(shape), std::make_shared<PooledBuffer>(blocks_, bytes), 0);
 }
 
+void Pool::Trim() const {
+  const std::scoped_lock lock(blocks_->mutex);
+  for (const auto& [bytes, block] : blocks_->idle) std::free(block);
+  blocks_->idle.clear(), blocks_->idle_bytes = 0;
+  blocks_->most_in_use = blocks_->in_use;
+}
+
 size_t Pool::idle_bytes() const {
   const std::scoped_lock lock(blocks_->mutex);
   return blocks_->idle_bytes;

@@ -16,6 +16,8 @@ class Pool {
   // Bytes undefined, as Tensor::Empty's.
   ir::Tensor Take(ir::DType dtype, ir::Shape shape) const;
   size_t idle_bytes() const;
+  // Gives back what is idle.
+  void Trim() const;
 
  private:
   friend class PooledBuffer;

@@ -6,7 +6,7 @@
 #include <oneapi/dnnl/dnnl.hpp>
 #include <unordered_map>
 
-extern "C" void omp_set_num_threads(int count);  // <omp.h> wants -fopenmp's include path
+#include "octavo/kernels/gemm/onednn.h"
 
 namespace octavo::kernels::bench {
 namespace {
@@ -75,6 +75,7 @@ OneDnnInt8::OneDnnInt8(int64_t m, int64_t k, int64_t n, int8_t weight) : state_(
 OneDnnInt8::~OneDnnInt8() = default;
 
 void OneDnnInt8::Run() {
+  const onednn::SignalsHeld held;
   state_->primitive.execute(state_->stream, state_->args);
   state_->stream.wait();
 }
@@ -146,6 +147,7 @@ OneDnnAttention::OneDnnAttention(int64_t heads, int64_t s, int64_t d, bool int8)
 OneDnnAttention::~OneDnnAttention() = default;
 
 void OneDnnAttention::Run() {
+  const onednn::SignalsHeld held;
   state_->qk.execute(state_->stream, state_->first);
   state_->softmax.execute(state_->stream, state_->middle);
   state_->pv.execute(state_->stream, state_->last);

@@ -6,8 +6,7 @@
 #include <vector>
 
 #include "octavo/kernels/bench/attention_truth.h"
-
-extern "C" void omp_set_num_threads(int count);  // <omp.h> wants -fopenmp's include path
+#include "octavo/kernels/gemm/onednn.h"
 
 namespace octavo::kernels::bench {
 namespace {
@@ -167,8 +166,11 @@ std::string OneDnnGraphAttention::State::Compile(const SdpaInt8Args& a, bool int
 }
 
 std::string OneDnnGraphAttention::State::Check(SdpaInt8Args a, bool int8) {
-  compiled.execute(stream, inputs, outputs);
-  stream.wait();
+  {
+    const onednn::SignalsHeld held;
+    compiled.execute(stream, inputs, outputs);
+    stream.wait();
+  }
   a.o_strides = {0, a.shape.v_head_size, a.shape.heads * a.shape.v_head_size};
   const double error = int8 ? AttentionErrorU8(a, o.data()) : AttentionErrorF32(a, o.data());
   if (error <= (int8 ? kMostErrorU8 : kMostErrorF32)) return "";
@@ -193,6 +195,7 @@ const std::string& OneDnnGraphAttention::problem() const { return state_->proble
 
 void OneDnnGraphAttention::Run() {
   if (!state_->problem.empty()) return;
+  const onednn::SignalsHeld held;
   state_->compiled.execute(state_->stream, state_->inputs, state_->outputs);
   state_->stream.wait();
 }

@@ -120,6 +120,7 @@ std::string ConvF32::Run(const float* x, const float* bias, float* y) const {
         {DNNL_ARG_SCRATCHPAD, wrap(scratchpad, thread.Scratchpad(scratchpad.get_size()))},
     };
     if (bias != nullptr) args.insert({DNNL_ARG_BIAS, wrap(state_->desc.bias_desc(), bias)});
+    const onednn::SignalsHeld held;
     state_->primitive.execute(thread.stream, args);
     thread.stream.wait();
   } catch (const dnnl::error& error) {

@@ -54,6 +54,7 @@ void Execute(const Product& product, const void* a, const void* b, const void* b
       {DNNL_ARG_SCRATCHPAD, wrap(scratchpad, thread.Scratchpad(scratchpad.get_size()))},
   };
   if (bias != nullptr) args.insert({DNNL_ARG_BIAS, wrap(product.desc.bias_desc(), bias)});
+  const onednn::SignalsHeld held;
   product.primitive.execute(thread.stream, args);
   thread.stream.wait();
 }

@@ -2,6 +2,7 @@
 #ifndef OCTAVO_KERNELS_GEMM_ONEDNN_H_
 #define OCTAVO_KERNELS_GEMM_ONEDNN_H_
 
+#include <csignal>
 #include <cstdint>
 
 #include "octavo/kernels/simd/aligned.h"
@@ -44,6 +45,30 @@ inline ThreadState& ThisThread() {
   static thread_local ThreadState state;
   return state;
 }
+
+// Around every product. Before 3.12 the f32 GEMM of oneDNN points the stack register into the heap (AVX2, AVX-512; its issue 4845): the frame
+// of a signal that arrives then is written over the heap. With Debian's 3.7.2 any handler will do: Python's for Ctrl-C, a profiler's. So signals
+// wait for the end of the product; faults do not. Two system calls, 0.3 us.
+class SignalsHeld {
+ public:
+  SignalsHeld() {
+    if (!kNeeded) return;
+    sigset_t held;
+    sigfillset(&held);
+    for (const int fault : {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP, SIGABRT, SIGSYS}) sigdelset(&held, fault);
+    pthread_sigmask(SIG_BLOCK, &held, &before_);
+  }
+  ~SignalsHeld() {
+    if (kNeeded) pthread_sigmask(SIG_SETMASK, &before_, nullptr);
+  }
+  SignalsHeld(const SignalsHeld&) = delete;
+  SignalsHeld& operator=(const SignalsHeld&) = delete;
+
+ private:
+  static inline const bool kNeeded =
+      dnnl_version()->major < 3 || (dnnl_version()->major == 3 && dnnl_version()->minor < 12);
+  sigset_t before_;
+};
 
 }  // namespace octavo::kernels::onednn
 

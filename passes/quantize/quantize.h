@@ -44,6 +44,9 @@ std::optional<ColumnWeights> QuantizeColumns(const ir::Tensor& w, ir::DType dtyp
 // The name is ONNX Runtime's and PyTorch's; there right sums depend on it, here speed alone.
 Result<bool> ReduceRange(Graph& graph, PassContext& context);
 
+// A model in f16 or bf16 becomes one in f32, which the passes behind it quantize. to_f32.cc
+Result<bool> ToF32(Graph& graph, PassContext& context);
+
 // Weights to s8 per column, activations quantized at run time a row; needs no calibration. dynamic.cc
 Result<bool> Dynamic(Graph& graph, PassContext& context);
 // Weights alone, in blocks; needs no calibration. weights.cc

@@ -1,9 +1,13 @@
 // Float products against double, within (k + 2) * 2^-24 of the sum of the magnitudes.
 #include "octavo/kernels/gemm/gemm_f32.h"
 
+#include <sys/time.h>
 #include <time.h>
 
+#include <algorithm>
+#include <chrono>
 #include <cmath>
+#include <csignal>
 #include <thread>
 #include <vector>
 
@@ -96,6 +100,34 @@ TEST(GemmF32, StaysOnTheCallingThread) {
 }
 
 // oneDNN 3.7.2 forgets the row stride of a product of one column; ours must not.
+// oneDNN 3.7.2 alone ends the process here within a second: the frame of a signal is written over the heap.
+TEST(GemmF32, ASignalLeavesTheHeapAlone) {
+  constexpr int64_t m = 128, k = 512, n = 512;
+  const std::vector<float> w(static_cast<size_t>(k * n), 1.0f), x(static_cast<size_t>(m * k), 1.0f);
+  const auto packed = PackWeightsF32(w.data(), k, n, false, m);
+  ASSERT_TRUE(packed);
+  static volatile sig_atomic_t signals = 0;
+  struct sigaction handler = {}, before = {};
+  handler.sa_handler = [](int) {
+    volatile char frame[16384];  // as deep as a profiler's
+    for (size_t i = 0; i < sizeof(frame); i += 16) frame[i] = 1;
+    signals = signals + 1;
+  };
+  handler.sa_flags = SA_RESTART;
+  ASSERT_EQ(sigaction(SIGALRM, &handler, &before), 0);
+  const itimerval often = {{0, 500}, {0, 500}}, never = {};
+  setitimer(ITIMER_REAL, &often, nullptr);
+  const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(2);
+  while (std::chrono::steady_clock::now() < end) {
+    std::vector<float> y(static_cast<size_t>(m * n));  // made and freed around each: that is where a broken heap shows
+    ASSERT_EQ(GemmF32({x.data(), k, &*packed, nullptr, y.data(), n}, {0, m}), "");
+    ASSERT_TRUE(std::ranges::all_of(y, [](float v) { return v == static_cast<float>(k); }));
+  }
+  setitimer(ITIMER_REAL, &never, nullptr);
+  EXPECT_EQ(sigaction(SIGALRM, &before, nullptr), 0);
+  EXPECT_GT(signals, 50);  // they come, between products
+}
+
 TEST(GemmF32, OneColumnWithAStride) {
   for (int64_t m : {2, 6, 26, 69}) {
     const std::vector<float> x = RandomFloats(m * 121), w = RandomFloats(121), bias = RandomFloats(1);

@@ -2,7 +2,9 @@
 
 import json
 import os
+import signal
 import subprocess
+import sys
 import threading
 
 import numpy as np
@@ -173,11 +175,20 @@ def test_a_reduced_range_is_recorded_and_replayed(run, tmp_path):
     assert not (tmp_path / "no.onnx").exists()
 
 
-def test_linears_of_fp16_are_left_with_the_reason(run, tmp_path):
+def test_linears_of_fp16_are_quantized_or_left_with_the_reason(run, tmp_path):
     fp16 = SOURCE / "tests" / "data" / "models" / "b_fp16.dyn18.onnx"
-    assert run("optimize", str(fp16), "-o", "q.onnx", "--recipe", "dynamic", "-q", "--json", "r.json").returncode == 0
-    left = [c for c in read_json(tmp_path / "r.json")["candidates"] if c["kind"] == "linear"]
-    assert left and all("its weights are f16" in c["reason"] and "fp32" in c["reason"] for c in left)
+    model = onnx.load(fp16)
+    model.graph.node.append(helper.make_node("Strange", [model.graph.node[-1].input[0]], ["strange"], domain="com.example"))
+    model.graph.output.append(helper.make_tensor_value_info("strange", TensorProto.FLOAT16, None))
+    model.opset_import.append(helper.make_opsetid("com.example", 1))
+    onnx.save(model, tmp_path / "strange.onnx")
+    found = {}
+    for name in (fp16, "strange.onnx"):
+        assert run("optimize", name, "-o", "q.onnx", "--recipe", "dynamic", "-q", "--json", "r.json").returncode == 0
+        found[name] = [c for c in read_json(tmp_path / "r.json")["candidates"] if c["kind"] == "linear"]
+    assert found[fp16] and all(c["status"] == "quantized" for c in found[fp16])
+    assert len(found["strange.onnx"]) == len(found[fp16])
+    assert all("its weights are f16" in c["reason"] and "fp32" in c["reason"] for c in found["strange.onnx"])
 
 
 def test_pipes_and_links_are_written_through(run, tmp_path):
@@ -310,10 +321,49 @@ def test_inspect_names_the_kind_of_codes(run, calib, recipe):
 
 
 def test_an_error_at_a_node_without_a_name_says_which(run, tmp_path):
-    node = onnx.helper.make_node("Reshape", ["x", "shape"], ["y"])
-    shape = onnx.numpy_helper.from_array(np.array([5, 7], np.int64), "shape")
-    x, y = (onnx.helper.make_tensor_value_info(n, onnx.TensorProto.FLOAT, ["n", "m"]) for n in "xy")
-    onnx.save(onnx.helper.make_model(onnx.helper.make_graph([node], "g", [x], [y], [shape]), ir_version=8), tmp_path / "m.onnx")
+    node = helper.make_node("Reshape", ["x", "shape"], ["y"])
+    shape = numpy_helper.from_array(np.array([5, 7], np.int64), "shape")
+    x, y = (helper.make_tensor_value_info(n, TensorProto.FLOAT, ["n", "m"]) for n in "xy")
+    onnx.save(helper.make_model(helper.make_graph([node], "g", [x], [y], [shape]), ir_version=8), tmp_path / "m.onnx")
     np.savez(tmp_path / "in.npz", x=np.zeros((2, 3), np.float32))
     done = run("run", "m.onnx", "--inputs", "in.npz", "--outputs", "out.npz")
     assert done.returncode == 1 and "'Reshape(y)'" in done.stderr
+
+
+@pytest.fixture
+def long_run(tmp_path):
+    """A model whose one run takes about ten seconds, and its inputs."""
+    nodes = [helper.make_node("MatMul", [f"v{i}", "w"], [f"v{i + 1}"], f"m{i}") for i in range(1000)]
+    w = numpy_helper.from_array(np.zeros((512, 512), np.float32), "w")
+    x, y = (helper.make_tensor_value_info(n, TensorProto.FLOAT, [2048, 512]) for n in ("v0", "v1000"))
+    onnx.save(helper.make_model(helper.make_graph(nodes, "g", [x], [y], [w]), ir_version=8), tmp_path / "long.onnx")
+    np.savez(tmp_path / "in.npz", v0=np.zeros((2048, 512), np.float32))
+    return tmp_path
+
+
+def test_a_run_is_interrupted_on_its_way(octavo_program, long_run):
+    process = subprocess.Popen([octavo_program, "run", "long.onnx", "--inputs", "in.npz", "--outputs", "out.npz", "--threads", "1"],
+                               cwd=long_run, stderr=subprocess.PIPE, text=True)
+    timer = threading.Timer(1.5, process.send_signal, [signal.SIGINT])
+    timer.start()
+    _, stderr = process.communicate(timeout=120)
+    assert process.returncode == 130 and "interrupted before node 'm" in stderr
+    assert not (long_run / "out.npz").exists()
+
+
+def test_python_is_interrupted_on_its_way(long_run):
+    code = """
+import numpy as np, octavo, sys
+session = octavo.Session("long.onnx", threads=1)
+print("ready", flush=True)
+try:
+    session.run({"v0": np.zeros((2048, 512), np.float32)})
+except KeyboardInterrupt as interrupt:
+    print("interrupted", flush=True)
+"""
+    process = subprocess.Popen([sys.executable, "-c", code], cwd=long_run, stdout=subprocess.PIPE, text=True)
+    assert process.stdout.readline() == "ready\n"
+    timer = threading.Timer(1, process.send_signal, [signal.SIGINT])
+    timer.start()
+    out, _ = process.communicate(timeout=120)
+    assert out == "interrupted\n" and process.returncode == 0

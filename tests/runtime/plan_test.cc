@@ -1,10 +1,13 @@
-// Buffers that live at the same time never overlap, and the arena is not larger than it must be for chains.
+// Buffers that live at the same time never overlap, the arena is not larger than it must be for chains, and one arena serves all shapes.
 #include "octavo/runtime/plan.h"
 
 #include <gtest/gtest.h>
 
 #include <cstdio>
 #include <random>
+#include <utility>
+
+#include "octavo/runtime/arenas.h"
 
 namespace octavo::runtime {
 namespace {
@@ -38,6 +41,30 @@ TEST(PlanMemory, RandomLivesNeverOverlap) {
       }
     }
   }
+}
+
+TEST(Arenas, ServeEveryShapeWithTheLargest) {
+  Arenas arenas;
+  for (size_t bytes = 1000; bytes <= 64000; bytes += 1000) {
+    auto arena = arenas.Take(bytes);
+    ASSERT_GE(arena->size(), bytes);
+    arenas.Return(std::move(arena));
+  }
+  EXPECT_EQ(arenas.idle_bytes(), 64000u);
+  const auto small = arenas.Take(10);
+  EXPECT_EQ(small->size(), 64000u);
+  EXPECT_EQ(arenas.idle_bytes(), 0u);
+}
+
+TEST(Arenas, ConcurrentRunsHaveTheirOwn) {
+  Arenas arenas;
+  auto a = arenas.Take(640), b = arenas.Take(6400);
+  EXPECT_NE(a->data(), b->data());
+  arenas.Return(std::move(b)), arenas.Return(std::move(a));
+  EXPECT_EQ(arenas.idle_bytes(), 7040u);
+  EXPECT_EQ(arenas.Take(600)->size(), 640u) << "the smallest that suffices";
+  EXPECT_EQ(arenas.Take(0)->size(), 6400u);
+  EXPECT_EQ(arenas.Take(0)->size(), 64u);
 }
 
 }  // namespace
