@@ -1,6 +1,8 @@
 """The Python face: optimize, Session, calibrate, and errors as exceptions with a sentence."""
 
+import re
 import threading
+import tomllib
 import warnings
 
 import numpy as np
@@ -229,3 +231,11 @@ def test_caches_of_codes_give_the_same_tokens():
         cache = codes.caches["past_k"]
         expect = np.clip(np.rint(past[0] / np.float32(cache["scale"])) + cache["zero_point"], 0, 255)
         assert np.array_equal(coded[0], expect) and coded[0].dtype == np.uint8
+
+
+def test_a_wheel_has_the_version_of_the_module():
+    project = tomllib.loads((SOURCE / "pyproject.toml").read_text())["tool"]["scikit-build"]
+    version = project["metadata"]["version"]
+    found = re.search(version["regex"], (SOURCE / version["input"]).read_text())
+    assert found["value"] == octavo.__version__
+    assert all((SOURCE / folder / "__init__.py").exists() for folder in project["wheel"]["packages"])
