@@ -34,11 +34,11 @@ void PrintTable(const Report& r) {
       r.fma_per_cycle, r.fma.c_str(), r.read_gb_s);
   if (!r.onednn_limited) std::printf("oneDNN was in use before and is not kept to these instructions\n");
   std::printf("\nkernel 1, 768 -> 3 x 768, u8 x s8 -> u8 with bias and scales, one thread\n");
-  std::vector<std::vector<std::string>> rows{{"M", "MAC/cycle", "of peak", "7-bit weights", "read bound",
-                                              "weights GB/s", "of reads", "to oneDNN int8", "7-bit weights",
-                                              "to oneDNN fp32", std::format("{} threads", r.threads)}};
+  std::vector<std::vector<std::string>> rows{{"M", "MAC/cycle", "of peak", "weights in L2", "7-bit weights",
+                                              "read bound", "weights GB/s", "of reads", "to oneDNN int8",
+                                              "7-bit weights", "to oneDNN fp32", std::format("{} threads", r.threads)}};
   for (const auto& l : r.linear) {
-    rows.push_back({std::to_string(l.m), std::format("{:.1f}", l.mac_per_cycle), Share(l.of_peak),
+    rows.push_back({std::to_string(l.m), std::format("{:.1f}", l.mac_per_cycle), Share(l.of_peak), Share(l.hot_of_peak),
                     Share(l.certified_of_peak), std::format("{:.0f}", l.read_bound),
                     l.weights_gb_s == 0 ? "" : std::format("{:.1f}", l.weights_gb_s),
                     l.weights_gb_s == 0 ? "" : Share(l.of_bandwidth), Ratio(l.over_onednn_int8),
@@ -47,7 +47,7 @@ void PrintTable(const Report& r) {
   std::printf(
       "%s%s\nkernel 2, exact mode, 12 heads of 64, one thread (oneDNN: matmul, softmax, matmul; Graph: one "
       "partition)\n",
-      Table(rows, {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10}).c_str(), SaturationNote(r).c_str());
+      Table(rows, {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11}).c_str(), SaturationNote(r).c_str());
   rows = {{"S", "mask", "cycles/score", "to oneDNN int8", "to oneDNN fp32", "to oneDNN Graph int8",
            "to oneDNN Graph fp32", std::format("{} threads", r.threads)}};
   for (const auto& a : r.attention) {
@@ -83,6 +83,7 @@ void PrintJson(const Report& r) {
                       {"n", 3 * 768},
                       {"mac_per_cycle", l.mac_per_cycle},
                       {"of_peak", l.of_peak},
+                      {"hot_of_peak", l.hot_of_peak},
                       {"certified_of_peak", l.certified_of_peak},
                       {"read_bound_mac_per_cycle", l.read_bound},
                       {"weights_gb_s", l.weights_gb_s},

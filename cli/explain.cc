@@ -56,10 +56,12 @@ void PrintRule(const Flags& flags, std::vector<passes::NearMiss> misses) {
   }
 }
 
-// Rules of both lists; a rule of several forms stands there more than once.
+// A rule of several forms stands in its list more than once.
 std::set<std::string> RuleNames() {
   std::set<std::string> names;
-  for (const auto* rules : {&passes::fusions::FloatRules(), &passes::fusions::Int8Rules()}) {
+  const std::vector<passes::fusions::Rule> weights = {passes::fusions::LinearBlocked(true),
+                                                      passes::fusions::LinearBlocked(false)};
+  for (const auto* rules : {&passes::fusions::FloatRules(), &passes::fusions::Int8Rules(), &weights}) {
     for (const passes::fusions::Rule& r : *rules) names.insert(r.name);
   }
   return names;

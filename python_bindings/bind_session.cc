@@ -1,6 +1,11 @@
 #include <pybind11/stl.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
+#include <atomic>
+#include <chrono>
 #include <map>
+#include <thread>
 
 #include "octavo/api/open.h"
 #include "octavo/passes/quantize/caches.h"
@@ -10,6 +15,29 @@
 namespace octavo::python {
 
 namespace {
+
+// Runs on their way. A daemon thread that is in one when the process ends would use what oneDNN has freed, or come back to a Python that is gone;
+// so the end waits until each has parked between two steps, where it stays, as daemon threads do from Python 3.14 on.
+std::atomic<int> running = 0;
+std::atomic<bool> ending = false;
+struct OnItsWay {
+  OnItsWay() { ++running; }
+  ~OnItsWay() { --running; }
+  OnItsWay(const OnItsWay&) = delete;
+  OnItsWay& operator=(const OnItsWay&) = delete;
+};
+bool OnMainThread() { return syscall(SYS_gettid) == getpid(); }
+[[noreturn]] void Park() {
+  for (;;) pause();
+}
+void EndRuns() {
+  ending = true;
+  const py::gil_scoped_release unlock;  // who has finished needs it to return
+  const auto patience = std::chrono::steady_clock::now() + std::chrono::seconds(5);
+  while (running > 0 && std::chrono::steady_clock::now() < patience) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+}
 
 class Session {
  public:
@@ -58,6 +86,11 @@ class Session {
 
  private:
   std::vector<ir::Tensor> Unlocked(ir::TensorMap arrays) const {
+    if (ending && !OnMainThread()) {
+      const py::gil_scoped_release unlock;
+      Park();
+    }
+    const OnItsWay here;
     auto results = [&] {
       const py::gil_scoped_release unlock;
       return model_.Run(std::move(arrays));
@@ -80,7 +113,12 @@ class Session {
   }
   static runtime::Model Compile(ir::Graph graph, int threads) {
     const py::gil_scoped_release unlock;
+    // Python handles signals on the main thread alone: elsewhere a wait for its lock would be for nothing.
     const auto interrupted = [] {
+      if (!OnMainThread()) {
+        if (ending) --running, Park();
+        return false;
+      }
       const py::gil_scoped_acquire lock;
       return PyErr_CheckSignals() != 0;
     };
@@ -101,6 +139,7 @@ class Session {
 }  // namespace
 
 void BindSession(py::module_& m) {
+  py::module_::import("atexit").attr("register")(py::cpp_function(EndRuns));
   py::class_<Session>(m, "Session", "A compiled model; run() may be called from several threads at once.")
       .def(py::init<const py::object&, int, bool>(), py::arg("model"), py::arg("threads") = 0, py::arg("fuse") = true)
       .def("run", &Session::Run, py::arg("inputs"), py::arg("outputs") = py::none(),

@@ -62,13 +62,15 @@ class HostCall : public runtime::StepCall {
   ir::Tensor& Allocate(size_t i, ir::DType dtype, ir::Shape shape) override {
     const std::vector<int64_t> dims(shape.begin(), shape.end());
     OrtValue* value = nullptr;
-    status = StatusOf(Api().KernelContext_GetOutput(context_, i, dims.data(), dims.size(), &value));
-    auto tensor = status ? Borrow(value) : ir::Tensor();
-    if (tensor && tensor->dtype() != dtype)
-      status = ir::Fail("output {} is {}, ONNX Runtime has made room for {}", i, quant::Name(dtype),
-                        quant::Name(tensor->dtype()));
-    // On an error the kernel still writes somewhere; the run then reports it.
-    const bool good = status && tensor && tensor->defined();
+    auto made = StatusOf(Api().KernelContext_GetOutput(context_, i, dims.data(), dims.size(), &value));
+    auto tensor = made ? Borrow(value) : ir::Tensor();
+    if (!tensor) made = std::unexpected(tensor.error());
+    if (made && tensor->defined() && tensor->dtype() != dtype) {
+      made = ir::Fail("output {} is {}, ONNX Runtime has made room for {}", i, quant::Name(dtype),
+                      quant::Name(tensor->dtype()));
+    }
+    const bool good = made && tensor->defined();
+    if (status) status = std::move(made);  // the first error is the one to tell; the kernel still writes somewhere
     return out[i].tensor = good ? std::move(*tensor) : ir::Tensor::Empty(dtype, std::move(shape));
   }
 
@@ -104,6 +106,12 @@ ir::Result<std::unique_ptr<FusedKernel>> FusedKernel::Make(ir::Op op, const OrtK
     made->outputs_.push_back(!name.empty());
   }
   OCTAVO_TRY(std::string name, NodeName(info));
+  if (const Operand& x = operands.at(0); !x.constant.defined() && !x.type.shape) {
+    return ir::Fail(
+        "node '{}': the rank of its input is not known, and ONNX Runtime would take that of its output for a scalar's; "
+        "give the model's inputs shapes (dims may be names), or run the file without the library",
+        name);
+  }
   OCTAVO_TRY(made->one_, MakeOneNode(op, AttrsOf(info), operands, made->outputs_, std::move(name)));
   const ir::Graph& graph = made->one_.graph;
   const ir::Node& node = graph.node(made->one_.node);

@@ -15,16 +15,6 @@ constexpr size_t kMostBranches = 8;  // of QkvInt8
 
 const FusedOp& Self(const OrtCustomOp* op) { return *static_cast<const FusedOp*>(op); }
 
-// Exceptions must not cross the C interface; octavo's own errors are results.
-template <typename F>
-OrtStatus* Guarded(F&& body) {
-  try {
-    return ToOrt(body());
-  } catch (const std::exception& e) {
-    return ToOrt(ir::Fail("{}", e.what()));
-  }
-}
-
 // Outputs that every node with so many inputs has. Nothing tells inference how many there are, and hosts before 1.28 end the process when the
 // type of one more is set. The sums behind them get the right type unasked: NormQuant's is always f32, SkipLayerNorm's that of its inputs.
 size_t CertainOutputs(const FusedOp& self, size_t inputs) {
@@ -41,9 +31,11 @@ ir::Status SetOutput(OrtShapeInferContext* context, size_t i, const ir::Type& ty
   OCTAVO_TRY_STATUS(StatusOf(Api().CreateTensorTypeAndShapeInfo(&raw)));
   const ShapeInfo info(raw);
   OCTAVO_TRY_STATUS(StatusOf(Api().SetTensorElementType(raw, static_cast<ONNXTensorElementDataType>(type.dtype))));
+  // Without a rank the type alone: taken for a scalar, so the kernel's making refuses the node (fused_kernel.cc).
+  if (!type.shape) return StatusOf(Api().ShapeInferContext_SetOutputTypeShape(context, i, raw));
   std::vector<int64_t> dims;
   std::vector<std::string> names;
-  for (const ir::Dim& d : type.shape.value_or(ir::SymShape())) {
+  for (const ir::Dim& d : *type.shape) {
     dims.push_back(d.is_number() ? d.number() : -1);
     names.push_back(d.is_number() ? "" : d.known() ? d.ToString() : "octavo_unknown_" + std::to_string(unknown++));
   }

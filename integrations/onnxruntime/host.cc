@@ -90,7 +90,10 @@ ir::Attrs ReadAttrs(const Place* place) {
 }  // namespace
 
 const OrtApi& Api() { return *api; }
-void InitApi(const OrtApi* given) { api = given; }
+bool InitApi(const OrtApi* given) {
+  if (api == nullptr) api = given;
+  return api == given;
+}
 
 ir::Status StatusOf(OrtStatus* status) {
   if (status == nullptr) return {};

@@ -4,6 +4,7 @@
 
 #include <onnxruntime_c_api.h>
 
+#include <exception>
 #include <memory>
 #include <string>
 
@@ -12,13 +13,22 @@
 
 namespace octavo::integrations::onnxruntime {
 
-// The table of functions of the process that loaded the library. InitApi comes first.
+// The table of functions of the ONNX Runtime that loaded the library. InitApi comes first; false: another one has.
 const OrtApi& Api();
-void InitApi(const OrtApi* api);
+bool InitApi(const OrtApi* given);
 
 // Takes the status over.
 ir::Status StatusOf(OrtStatus* status);
 OrtStatus* ToOrt(const ir::Status& status);
+// Exceptions must not cross the C interface; octavo's own errors are results.
+template <typename F>
+OrtStatus* Guarded(F&& body) {
+  try {
+    return ToOrt(body());
+  } catch (const std::exception& e) {
+    return ToOrt(ir::Fail("{}", e.what()));
+  }
+}
 
 template <typename T, void (*OrtApi::*Release)(T*)>
 struct Releaser {

@@ -31,12 +31,11 @@ OrtStatus* RefusalOf(const OrtApiBase* base) {
   return base->GetApi(1)->CreateStatus(ORT_FAIL, why.c_str());  // in the first version's table already
 }
 
-// Made once, for all sessions of the process: ONNX Runtime keeps pointers to it.
+// Made once, for all sessions of the process, and never unmade: ONNX Runtime keeps pointers to it, in a global session even at the end of the
+// process.
 ir::Result<OrtCustomOpDomain*> Domain() {
-  static std::mutex mutex;
   static OrtCustomOpDomain* domain = nullptr;
-  static std::deque<FusedOp> ops;
-  const std::scoped_lock lock(mutex);
+  static auto& ops = *new std::deque<FusedOp>;
   if (domain != nullptr) return domain;
   OrtCustomOpDomain* made = nullptr;
   OCTAVO_TRY_STATUS(StatusOf(Api().CreateCustomOpDomain("octavo", &made)));
@@ -63,6 +62,12 @@ extern "C" __attribute__((visibility("default"))) OrtStatus* RegisterCustomOps(O
                                                                                const OrtApiBase* base) {
   namespace self = octavo::integrations::onnxruntime;
   if (OrtStatus* refusal = self::RefusalOf(base); refusal != nullptr) return refusal;
-  self::InitApi(base->GetApi(self::kApiVersion));
-  return self::ToOrt(self::Register(options));
+  static auto& mutex = *new std::mutex;
+  const std::scoped_lock lock(mutex);
+  const OrtApi* api = base->GetApi(self::kApiVersion);
+  if (!self::InitApi(api)) {  // sessions would meet the functions of the other
+    return api->CreateStatus(ORT_FAIL,
+                             "octavo: another ONNX Runtime in this process has registered the library already");
+  }
+  return self::Guarded([&] { return self::Register(options); });
 }

@@ -14,8 +14,9 @@ extern "C" void omp_set_num_threads(int count);
 namespace octavo::kernels::onednn {
 
 inline const dnnl::engine& Engine() {
-  static const dnnl::engine engine(dnnl::engine::kind::cpu, 0);
-  return engine;
+  // Never destroyed: a thread may still multiply when the process ends.
+  static const auto* const engine = new dnnl::engine(dnnl::engine::kind::cpu, 0);
+  return *engine;
 }
 
 // A stream and a scratchpad for each thread. Making the stream is also where OpenMP learns that work called from this

@@ -4,7 +4,8 @@
 // Inputs and outputs keep their types. What was rounded to 16 bits after every op no longer is, so results move towards the exact ones by a few units in
 // the last place of the 16-bit type: less than 8-bit codes move them. x86 computes in f32 anyway.
 // f16 has no room for what masks want to say, so exporters write its lowest number, -65504, which swallows every score it is added to. In f32 only the
-// lowest f32 does that (widen.cc does the same).
+// lowest f32 does that, so constants of one element that hold the one get the other (widen.cc does the same). Where such a number is no mask, the
+// model changes by it; a mask that enters the model with -65504 in it hides keys still, but a row in which it hides all is no longer uniform.
 // Untouched: graphs in which an op that octavo does not know, or a subgraph, has such values.
 #include <algorithm>
 #include <format>
@@ -33,15 +34,18 @@ bool HasSubgraph(const Node& n) {
                              [](const auto& e) { return std::holds_alternative<ir::GraphRef>(e.second); });
 }
 
+// Masks are made of scalars; a weight that happens to be the lowest number stays.
 Tensor Widened(const Tensor& t) {
   std::vector<float> values = t.ToFloats();
   constexpr float kLowestF16 = -65504.0f;
-  if (t.dtype() == DType::kF16) std::ranges::replace(values, kLowestF16, std::numeric_limits<float>::lowest());
+  if (t.dtype() == DType::kF16 && values.size() == 1)
+    std::ranges::replace(values, kLowestF16, std::numeric_limits<float>::lowest());
   return Tensor::F32(t.shape(), std::move(values));
 }
 
 // Attributes that say a dtype, or are a tensor of it.
 void WidenAttrs(Graph& g, NodeId id) {
+  if (g.node(id).op == Op::kOpaque) return;  // what they mean there is not known
   const ir::Attrs attrs = g.node(id).attrs;
   for (const auto& [name, attr] : attrs.entries()) {
     const auto* number = std::get_if<int64_t>(&attr);
@@ -84,12 +88,21 @@ bool IsBorder(const Graph& g, const Node& n) {
   return enters || leaves;
 }
 
+bool HasUntypedOutput(const Graph& g, const Node& n) {
+  return std::ranges::any_of(n.outputs,
+                             [&](ValueId v) { return v.valid() && g.value(v).type.dtype == DType::kUndefined; });
+}
+
 // Empty, or what keeps the model as it is. `any`: there is something to widen.
 std::string WhyNot(const Graph& g, bool* any) {
-  for (const NodeId id : g.NodesInOrder()) {
+  const auto widens = [&](const Node& n) { return Touches(g, n) && !IsBorder(g, n); };
+  const std::vector<NodeId> nodes = g.NodesInOrder();
+  *any = std::ranges::any_of(nodes, [&](NodeId id) { return widens(g.node(id)); });
+  if (!*any) return {};
+  for (const NodeId id : nodes) {
     const Node& n = g.node(id);
-    if (!Touches(g, n) || IsBorder(g, n)) continue;
-    *any = true;
+    const bool unknown = n.op == Op::kOpaque && HasUntypedOutput(g, n);  // 16 bits, perhaps
+    if (!widens(n) && !unknown) continue;
     if (n.op == Op::kOpaque) return std::format("octavo does not know {} at '{}'", n.op_type, OriginName(n));
     if (HasSubgraph(n)) return std::format("'{}' has a subgraph", OriginName(n));
   }

@@ -83,7 +83,8 @@ def calibrate(
 
 def cpu() -> str: ...
 def onnxruntime_library() -> str:
-    """Path of the library that gives ONNX Runtime (1.24 or later) octavo's kernels: the same bits as Session.
+    """Path of the library that gives ONNX Runtime (1.24 or later) octavo's kernels. octavo's ops then have
+    the bits that they have in Session; what stands between them is ONNX Runtime's. Once for each SessionOptions.
 
     >>> options = onnxruntime.SessionOptions()
     >>> options.register_custom_ops_library(octavo.onnxruntime_library())

@@ -99,7 +99,6 @@ TEST(GemmF32, StaysOnTheCallingThread) {
   ExpectNear(x, w, {}, y[0], 3, k, n, k, n);
 }
 
-// oneDNN 3.7.2 forgets the row stride of a product of one column; ours must not.
 // oneDNN 3.7.2 alone ends the process here within a second: the frame of a signal is written over the heap.
 TEST(GemmF32, ASignalLeavesTheHeapAlone) {
   constexpr int64_t m = 128, k = 512, n = 512;
@@ -128,6 +127,7 @@ TEST(GemmF32, ASignalLeavesTheHeapAlone) {
   EXPECT_GT(signals, 50);  // they come, between products
 }
 
+// oneDNN 3.7.2 forgets the row stride of a product of one column; ours must not.
 TEST(GemmF32, OneColumnWithAStride) {
   for (int64_t m : {2, 6, 26, 69}) {
     const std::vector<float> x = RandomFloats(m * 121), w = RandomFloats(121), bias = RandomFloats(1);

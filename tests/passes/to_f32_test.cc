@@ -122,6 +122,23 @@ TEST(ToF32, SaysWhatKeepsAModelInSixteenBits) {
   EXPECT_NE(context.log[0].find("odd"), std::string::npos) << context.log[0];
 }
 
+// Nothing tells what leaves such an op: 16 bits, perhaps, beside values that would be f32.
+TEST(ToF32, AnUnknownOpWithoutATypeKeepsAModelAsItIs) {
+  Maker m(DType::kF16);
+  const ValueId x = m.g.AddInput("x", {DType::kF16, ir::SymShape{4}});
+  const ValueId n = m.g.AddInput("n", {DType::kS64, ir::SymShape{1}});
+  const NodeId strange =
+      m.g.AddOpaque("com.example", "Strange", {n}, 1, {{"to", static_cast<int64_t>(DType::kF16)}}, "odd");
+  m.g.AddOutput("y", m.Node(Op::kRelu, {x}));
+  m.g.AddOutput("z", m.g.node(strange).output());
+  PassContext context;
+  EXPECT_FALSE(*ToF32(m.g, context));
+  EXPECT_EQ(m.g.node(strange).attrs.Int("to", 0), static_cast<int64_t>(DType::kF16));
+  m.g.SetType(m.g.node(strange).output(), {DType::kS64, ir::SymShape{4}});
+  EXPECT_TRUE(*ToF32(m.g, context)) << "its output has nothing to do with 16 bits";
+  EXPECT_EQ(m.g.node(strange).attrs.Int("to", 0), static_cast<int64_t>(DType::kF16)) << "its attributes are its own";
+}
+
 TEST(ToF32, DtypeAttributesFollow) {
   Maker m(DType::kF16);
   const ValueId n = m.g.AddInput("n", {DType::kS64, ir::SymShape{1}});

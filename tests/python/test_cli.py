@@ -367,3 +367,21 @@ except KeyboardInterrupt as interrupt:
     timer.start()
     out, _ = process.communicate(timeout=120)
     assert out == "interrupted\n" and process.returncode == 0
+
+
+def test_a_process_may_end_while_a_daemon_thread_runs_a_model(long_run):
+    code = """
+import numpy as np, octavo, threading, time
+session = octavo.Session("long.onnx", threads=1)
+x = {"v0": np.zeros((2048, 512), np.float32)}
+threading.Thread(target=session.run, args=(x,), daemon=True).start()
+short = octavo.Session("short.onnx", threads=1)
+threading.Thread(target=lambda: [short.run(x) for _ in range(10**9)], daemon=True).start()
+time.sleep(0.5)
+"""
+    model = onnx.load(long_run / "long.onnx")
+    del model.graph.node[2:]
+    model.graph.output[0].name = "v2"
+    onnx.save(model, long_run / "short.onnx")
+    done = subprocess.run([sys.executable, "-c", code], cwd=long_run, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
