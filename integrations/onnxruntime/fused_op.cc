@@ -40,6 +40,7 @@ ir::Status SetOutput(OrtShapeInferContext* context, size_t i, const ir::Type& ty
     names.push_back(d.is_number() ? "" : d.known() ? d.ToString() : "octavo_unknown_" + std::to_string(unknown++));
   }
   std::vector<const char*> symbols;
+  symbols.reserve(names.size());
   for (const std::string& name : names) symbols.push_back(name.c_str());
   OCTAVO_TRY_STATUS(StatusOf(Api().SetDimensions(raw, dims.data(), dims.size())));
   OCTAVO_TRY_STATUS(StatusOf(Api().SetSymbolicDimensions(raw, symbols.data(), symbols.size())));

@@ -132,7 +132,7 @@ Result<bool> ToF32(Graph& g, PassContext& context) {
     if (IsHalf(outputs[i])) g.SetOutput(i, g.node(CastBefore(g, g.outputs()[i].value, outputs[i], {})).output());
   }
   OCTAVO_TRY_STATUS(ir::Inference::Run(g).transform([](const auto&) {}));
-  context.log.push_back("to_f32: 16-bit floats became f32");
+  context.log.emplace_back("to_f32: 16-bit floats became f32");
   return true;
 }
 
