@@ -21,7 +21,7 @@ namespace octavo::api {
 
 struct OptimizeOptions {
   std::string recipe =
-      "int8";  // "float", "int8", "fp8", "dynamic", "weights4", "weights8", "quantized" (int8 of a graph that is quantized already means that)
+      "int8";  // "float", "int8", "fp8", "dynamic", "dynamic4", "weights4", "weights8", "quantized" (int8 of a graph that is quantized already means that)
   bool reduce_range = false;       // int8 weights of 7 bits: faster without VNNI; not with a pipeline of one's own
   bool quantize_kv_cache = false;  // KV caches enter and leave as codes (passes/quantize/caches.h); not with a pipeline
   std::optional<passes::Pipeline> pipeline;  // instead of the recipe's

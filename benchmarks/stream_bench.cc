@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "octavo/kernels/blocked/blocked.h"
+#include "octavo/kernels/blocked/blocked_int8.h"
 #include "octavo/kernels/gemm/gemm.h"
 
 namespace octavo::benchmarks {
@@ -76,7 +77,7 @@ void Run(int64_t k, int64_t n) {
   }
 }
 
-// Float rows times 4- or 8-bit weights in blocks, codes and scales counted.
+// Float rows, and rows as codes, times 4- or 8-bit weights in blocks; bytes are those of weights and scales.
 void RunBlocked(int64_t k, int64_t n, quant::DType dtype, int64_t block, bool zeros) {
   std::vector<uint8_t> w(static_cast<size_t>(k * n));
   for (size_t i = 0; i < w.size(); ++i) w[i] = static_cast<uint8_t>(i * 2654435761u >> 24);
@@ -110,6 +111,23 @@ void RunBlocked(int64_t k, int64_t n, quant::DType dtype, int64_t block, bool ze
                   m == 128 ? 5 : 40);
       if (m == 128) {
         std::printf("  M=128 %5.1f GFMA/s", static_cast<double>(m * k * n) / t * 1e-9);
+      } else {
+        std::printf("  M=%lld %5.1f GB/s (%3.0f %%)", static_cast<long long>(m), gigabytes / t, 100 * read / t);
+      }
+    }
+    std::printf("\n  %11s", "codes");
+    kernels::AlignedArray<uint8_t> rows(static_cast<size_t>(128 * kernels::BlockedRowBytes(*packed)));
+    kernels::AlignedArray<uint8_t> codes_scratch(kernels::kBlockedInt8ScratchBytes);
+    for (int64_t m : {1, 2, 4, 8, 128}) {
+      const kernels::BlockedInt8Args args{.x = rows.data(), .w = &*packed, .y = y.data(), .y_stride = n};
+      const double t = Fastest(
+          [&] {
+            kernels::QuantizeBlocks(arch, *packed, x.data(), k, m, rows.data());
+            kernels::GemmBlockedInt8(arch, args, {0, m}, {0, kernels::ColumnBlocks(n)}, codes_scratch.data());
+          },
+          m == 128 ? 5 : 40);
+      if (m == 128) {
+        std::printf("  M=128 %5.1f GMAC/s", static_cast<double>(m * k * n) / t * 1e-9);
       } else {
         std::printf("  M=%lld %5.1f GB/s (%3.0f %%)", static_cast<long long>(m), gigabytes / t, 100 * read / t);
       }

@@ -105,11 +105,11 @@ ordered_json Attention(const ir::Graph& g) {
 // "float", or how the file is quantized: counts of what says so.
 ordered_json Quantization(const ir::Graph& g) {
   std::map<std::string, int64_t> weights;
-  int64_t fixed = 0, dynamic = 0, integer = 0, fused = 0, fused_fp8 = 0;
+  int64_t fixed = 0, rows = 0, dynamic = 0, integer = 0, fused = 0, fused_fp8 = 0;
   for (ir::NodeId id : g.NodesInOrder()) {
     const ir::Node& n = g.node(id);
     const ir::Tensor* w = n.op == ir::Op::kDequantizeLinear ? g.ConstantOf(n.input(0)) : nullptr;
-    if (n.op == ir::Op::kLinearBlocked) w = g.ConstantOf(n.input(1));
+    if (n.op == ir::Op::kLinearBlocked) w = g.ConstantOf(n.input(1)), rows += n.attrs.Int("x_bits", 0) == 8;
     if (w != nullptr && w->rank() >= 2) ++weights[std::string(quant::Name(w->dtype()))];
     fixed += n.op == ir::Op::kQuantizeLinear;
     dynamic += n.op == ir::Op::kDynamicQuantizeLinear;
@@ -122,6 +122,7 @@ ordered_json Quantization(const ir::Graph& g) {
                       : dynamic > 0      ? "dynamic int8"
                       : integer > 0      ? "static int8, integer ops"
                       : fixed > 0        ? "static, Q/DQ"
+                      : rows > 0         ? "weights in blocks, activations quantized at run time"
                       : !weights.empty() ? "weights only"
                                          : "float";
   return {{"state", state},

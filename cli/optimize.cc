@@ -184,13 +184,15 @@ void AddOptimize(Program& program) {
   CLI::App* c = program.app.add_subcommand("optimize", "fuse and quantize a model");
   c->add_option("model", flags->in, "ONNX model")->required()->type_name("IN.onnx");
   c->add_option("-o,--output", flags->out, "file to write")->required()->type_name("OUT.onnx");
-  c->add_option("--recipe", flags->recipe,
-                "int8: static int8 with fused attention; fp8: the same in E4M3FN; float: fusions only; dynamic: int8 "
-                "products with activations "
-                "quantized at run time, no calibration; weights4, weights8: weights alone in "
-                "blocks, activations float, no calibration; quantized: fuse a graph that is quantized "
-                "already (int8 of such a graph means this)")
-      ->check(CLI::IsMember({"float", "int8", "fp8", "dynamic", "weights4", "weights8", "quantized"}))
+  c->add_option(
+       "--recipe", flags->recipe,
+       "int8: static int8 with fused attention; fp8: the same in E4M3FN; float: fusions only; dynamic: int8 "
+       "products with activations "
+       "quantized at run time, no calibration; dynamic4: the same with weights of 4 bits in blocks, the fastest for "
+       "one token at a time; weights4, weights8: weights alone in "
+       "blocks, activations float, no calibration; quantized: fuse a graph that is quantized "
+       "already (int8 of such a graph means this)")
+      ->check(CLI::IsMember({"float", "int8", "fp8", "dynamic", "dynamic4", "weights4", "weights8", "quantized"}))
       ->capture_default_str();
   c->add_option(
       "--calib", flags->calib,

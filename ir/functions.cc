@@ -109,6 +109,7 @@ Graph LinearInt8Body(Body b) {
 Graph QkvInt8Body(Body b, size_t branches) {
   const ValueId xd = Dequantized(b);
   std::vector<ValueId> outputs;
+  outputs.reserve(branches);
   for (size_t i = 0; i < branches; ++i) outputs.push_back(Linear(b, xd, 3 + 5 * i, "none"));
   return b.Finish(outputs);
 }
@@ -123,12 +124,38 @@ Graph QuantizeTokensBody(Body b) {
   return b.Finish({b.Make(Op::kCast, {code}, {{"to", static_cast<int64_t>(DType::kU8)}}), scale});
 }
 
-Graph LinearBlockedBody(Body b) {
+// k of a LinearBlocked; 0: not known, which no graph with constant weights has.
+int64_t DepthOfBlocked(const Graph& g, const Node& node) {
+  const auto& shape = g.value(node.input(1)).type.shape;
+  if (!shape || shape->size() != 2) return 0;
+  const Dim& k = (*shape)[node.attrs.Int("transposed", 0) != 0 ? 1 : 0];
+  return k.is_number() ? k.number() : 0;
+}
+
+// Input 0, `depth` values a row, through codes of 8 bits with one scale a block of a row.
+ValueId ThroughRowCodes(Body& b, int64_t depth, int64_t block) {
+  const int64_t blocks = (depth + block - 1) / block, padding = blocks * block - depth;
+  ValueId x = b.In(0);
+  if (padding > 0) x = b.Make(Op::kPad, {x, b.Ints({0, padding}), ValueId{}, b.Ints({-1})});
+  const ValueId shape = b.Make(Op::kShape, {x}), rows = b.Make(Op::kShape, {x}, {{"end", int64_t{-1}}});
+  const ValueId parts = b.Make(Op::kConcat, {rows, b.Ints({blocks, block})}, {{"axis", int64_t{0}}});
+  x = b.Make(Op::kReshape, {x, parts}, {{"allowzero", int64_t{1}}});
+  const ValueId top = b.Make(Op::kReduceMax, {b.Make(Op::kAbs, {x}), b.Ints({-1})}, {{"keepdims", int64_t{1}}});
+  const ValueId scale = b.Make(Op::kMax, {b.Make(Op::kDiv, {top, b.Scalar(127.0f)}), b.Scalar(0x1p-100f)});
+  const ValueId steps = b.Make(Op::kRound, {b.Make(Op::kDiv, {x, scale})});
+  const ValueId codes = b.Make(Op::kClip, {steps, b.Scalar(-127.0f), b.Scalar(127.0f)});
+  x = b.Make(Op::kReshape, {b.Make(Op::kMul, {codes, scale}), shape}, {{"allowzero", int64_t{1}}});
+  if (padding > 0) x = b.Make(Op::kSlice, {x, b.Ints({0}), b.Ints({depth}), b.Ints({-1})});
+  return x;
+}
+
+Graph LinearBlockedBody(Body b, int64_t depth) {
   const bool transposed = b.Int("transposed") != 0;
   ValueId w = b.Make(Op::kDequantizeLinear, {b.In(1), b.In(2), b.In(3)},
                      {{"axis", int64_t{transposed ? 1 : 0}}, {"block_size", b.Int("block_size")}});
   if (transposed) w = b.Transpose(w, {1, 0});
-  ValueId y = b.Make(Op::kMatMul, {b.In(0), w});
+  const ValueId x = b.Int("x_bits") == 8 ? ThroughRowCodes(b, depth, b.Int("block_size")) : b.In(0);
+  ValueId y = b.Make(Op::kMatMul, {x, w});
   if (b.In(4)) y = b.Make(Op::kAdd, {y, b.In(4)});
   return b.Finish({y});
 }
@@ -297,7 +324,8 @@ std::span<const FusedAttr> FusedAttrs() {
                                     {"v_head_dim", kInt},
                                     {"v_rank", kInt},
                                     {"window_left", kInt},
-                                    {"window_right", kInt}};
+                                    {"window_right", kInt},
+                                    {"x_bits", kInt}};
   return attrs;
 }
 
@@ -324,7 +352,12 @@ Result<Graph> BodyOf(const Graph& graph, const Node& node) {
     case Op::kLinearBlocked:
       if (node.attrs.Int("block_size", 0) <= 0)
         return Fail("node '{}' (LinearBlocked): it has no block_size", node.name);
-      return LinearBlockedBody({graph, node});
+      if (const int64_t bits = node.attrs.Int("x_bits", 0); bits != 0 && bits != 8) {
+        return Fail("node '{}' (LinearBlocked): x_bits is {}; it is 0 or 8", node.name, bits);
+      } else if (bits == 8 && DepthOfBlocked(graph, node) == 0) {
+        return Fail("node '{}' (LinearBlocked): with x_bits the shape of its weights must be known", node.name);
+      }
+      return LinearBlockedBody({graph, node}, DepthOfBlocked(graph, node));
     case Op::kQkvInt8: {
       const size_t branches = node.outputs.size();
       if (node.inputs.size() > 3 + 5 * branches || node.inputs.size() + 3 < 3 + 5 * branches) {

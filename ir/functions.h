@@ -33,7 +33,9 @@
 //  QuantizeTokens x f32 [...,K] finite -> u8 [...,K] with zero point 128, scale f32 [...,1] = max(max|x| / 127, 2^-100)
 //  LinearBlocked  x w w_scale [w_zp] [bias]: x f32 [...,K], w u4/s4/u8/s8 with one scale and zero point a block of
 //                 block_size along K: [K,N] with [blocks,N], or with transposed = 1 [N,K] with [N,blocks]; bias f32 [N].
-//                 Float: the fused kernel scales sums of blocks, the body weights, so they differ by rounding
+//                 Float: the fused kernel scales sums of blocks, the body weights, so they differ by rounding.
+//                 attribute x_bits = 8: each block of a row of x (finite) is rounded to codes of 8 bits on the way, c = rne(x / s) with
+//                 s = max(max|x| / 127, 2^-100); the kernel multiplies the codes. 0: x is taken as it is
 //  QkvInt8        x x_scale x_zp then per branch: w w_scale [bias] [y_scale] [y_zp]; one output per branch, 2..8 branches; per_token
 //  SkipLayerNorm  x skip gamma [beta], attributes epsilon, rms -> LayerNormalization(x + skip, axis -1), [x + skip]; with
 //                 rms = 1 RMSNormalization, without beta

@@ -5,6 +5,7 @@
 #include <optional>
 #include <span>
 
+#include "octavo/kernels/blocked/blocked_int8.h"
 #include "octavo/kernels/fp8/fp8.h"
 
 namespace octavo::kernels {
@@ -48,6 +49,9 @@ std::string_view Fp8Form(Arch arch, bool bf16_pairs) {
   if (arch == Arch::kAmx) return "amx";
   return Fp8InPairs(arch, bf16_pairs) ? "avx512bf16" : FormOf(arch).sdpa_f32;
 }
+
+// Sums of blocks are shorter than a tile of AMX.
+std::string_view BlockedInt8Form(Arch arch) { return FormOf(arch == Arch::kAmx ? Arch::kAvx512Vnni : arch).sdpa_int8; }
 
 // "linear_int8_6x64_avx512vnni"; fp8 has many and few rows in one kernel.
 std::string LinearName(std::string_view kind, const LinearQuery& query, Arch arch) {
@@ -128,6 +132,14 @@ Choice ChooseBlocked(const BlockedQuery& query, Arch arch) {
   if (query.block < 16 || query.block > 1024 || query.block % 16 != 0) {
     return Refuse(std::format("blocks of {}; the kernels take multiples of 16 up to 1024", query.block));
   }
+  if (query.x_bits != 0 && query.x_bits != 8)
+    return Refuse(std::format("activations of {} bits; the kernels take floats or 8 bits", query.x_bits));
+  if (query.x_bits == 8) {
+    if (query.block > kMaxBlockOfCodes)
+      return Refuse(std::format("blocks of {}; with activations of 8 bits the kernels take up to {}", query.block,
+                                kMaxBlockOfCodes));
+    return {.kernel = std::format("linear_blocked_int8_{}", BlockedInt8Form(arch)), .refusal = {}};
+  }
   return {.kernel = std::format("linear_blocked_{}", FormOf(arch).sdpa_f32), .refusal = {}};
 }
 
@@ -177,6 +189,7 @@ std::vector<std::string> KernelNames() {
   for (std::string_view kind : {"linear_blocked", "linear_fp8", "qkv_fp8", "sdpa_fp8"}) {
     for (const Form& form : kForms) add(kind, form.sdpa_f32);
   }
+  for (const Form& form : kForms) add("linear_blocked_int8", BlockedInt8Form(form.arch));
   for (std::string_view kind : {"linear_fp8", "qkv_fp8", "sdpa_fp8"}) add(kind, "avx512bf16"), add(kind, "amx");
   for (const Form& form : kForms) add("sdpa_int8", form.sdpa_int8);
   for (const Form& form : kForms) add("sdpa_f32", form.sdpa_f32);

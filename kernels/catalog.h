@@ -29,6 +29,7 @@ struct LinearQuery {
 struct BlockedQuery {
   quant::DType w = quant::DType::kU4;  // kU4, kS4, kU8 or kS8
   int64_t block = 32;
+  int64_t x_bits = 0;  // 8: rows become codes of 8 bits on the way
 };
 
 struct SdpaQuery {

@@ -55,6 +55,8 @@ const std::vector<Pass>& AllPasses() {
         {"weights4_symmetric", quantize::Weights4Symmetric, "weights to s4 in blocks of 32; activations stay float"});
     all->push_back({"weights8", quantize::Weights8, "weights to s8 in blocks of 64; activations stay float"});
     all->push_back({"fuse_weights", fusions::FuseWeights, "products with weights in blocks become one op"});
+    all->push_back({"dynamic_blocks", quantize::DynamicBlocks,
+                    "those products quantize activations at run time, one scale a block: several times as fast"});
     all->push_back({"fuse_int8", fusions::FuseInt8, "Q/DQ attention, linears and norms become int8 ops; exact"});
     all->push_back({"qkv_int8", fusions::FuseQkvInt8, "int8 projections of one attention become one op; exact"});
     all->push_back({"tables", fusions::FuseTables,
@@ -91,6 +93,10 @@ Result<Pipeline> PipelineOfRecipe(std::string_view recipe) {
     return Pipeline{{"to_f32", "canonical", "fuse_float", "canonical", std::string(recipe), "fuse_weights", "windows",
                      "cse", "dce"}};
   }
+  if (recipe == "dynamic4") {
+    return Pipeline{{"to_f32", "canonical", "fuse_float", "canonical", "weights4", "fuse_weights", "dynamic_blocks",
+                     "windows", "cse", "dce"}};
+  }
   if (recipe == "int8") {
     return Pipeline{{"to_f32", "canonical", "fuse_float", "canonical", kCalibrate, "smooth", "quantize", "cse", "qdq",
                      "fuse_int8", "qkv_int8", "windows", "cse", "dce"}};
@@ -105,7 +111,8 @@ Result<Pipeline> PipelineOfRecipe(std::string_view recipe) {
     return Pipeline{{"canonical", "integer_form", "fuse_around", "canonical", "fuse_int8", "qkv_int8", "tables",
                      "fuse_weights", "why_not_int8", "fuse_left", "windows", "cse", "dce"}};
   }
-  return ir::Fail("there is no recipe '{}': use float, int8, fp8, dynamic, quantized, weights4 or weights8", recipe);
+  return ir::Fail("there is no recipe '{}': use float, int8, fp8, dynamic, dynamic4, quantized, weights4 or weights8",
+                  recipe);
 }
 
 namespace {

@@ -1,7 +1,10 @@
-// LinearBlocked: weights are packed once at compile time; a run splits columns, so that each weight is read by one thread.
+// LinearBlocked: weights are packed once at compile time; a run splits columns, so that each weight is read by one thread. With
+// x_bits rows become codes first, once for all threads.
 #include <algorithm>
+#include <format>
 
-#include "octavo/kernels/blocked/blocked.h"
+#include "octavo/kernels/blocked/blocked_int8.h"
+#include "octavo/kernels/catalog.h"
 #include "octavo/runtime/step.h"
 
 namespace octavo::runtime {
@@ -10,8 +13,8 @@ namespace {
 
 class BlockedKernel : public Kernel {
  public:
-  BlockedKernel(kernels::Arch arch, kernels::PackedBlocked w, std::vector<float> bias, std::string name)
-      : arch_(arch), w_(std::move(w)), bias_(std::move(bias)), name_(std::move(name)) {}
+  BlockedKernel(kernels::Arch arch, kernels::PackedBlocked w, std::vector<float> bias, bool codes, std::string name)
+      : arch_(arch), w_(std::move(w)), bias_(std::move(bias)), codes_(codes), name_(std::move(name)) {}
   std::string name() const override { return name_; }
 
   Status Run(StepCall& call) const override {
@@ -22,31 +25,59 @@ class BlockedKernel : public Kernel {
     Shape shape = x.shape();
     shape.back() = w_.n();
     const int64_t rows = LeadingRows(shape);
-    const kernels::BlockedArgs args{.x = x.as<float>().data(),
-                                    .x_stride = w_.k(),
-                                    .w = &w_,
-                                    .bias = bias_.empty() ? nullptr : bias_.data(),
-                                    .y = call.Allocate(0, DType::kF32, shape).mutable_as<float>().data(),
-                                    .y_stride = w_.n()};
-    const int threads = call.threads->count();
-    const int64_t blocks = kernels::ColumnBlocks(w_.n());
-    const int64_t column_parts = PartsOf(blocks, 1, threads);
-    const int64_t row_parts = column_parts >= threads ? 1 : PartsOf(rows, 48, threads);
-    const size_t scratch = kernels::BlockedScratchBytes(arch_, w_);
-    call.threads->For(row_parts * column_parts, [&](int64_t task) {
-      const Part r = PartOf(rows, row_parts, task / column_parts, 6);
-      const Part c = PartOf(blocks, column_parts, task % column_parts, 1);
-      if (r.begin < r.end && c.begin < c.end) {
-        kernels::GemmBlocked(arch_, args, {r.begin, r.end}, {c.begin, c.end}, ThreadScratch(scratch));
-      }
-    });
+    const float* from = x.as<float>().data();
+    float* y = call.Allocate(0, DType::kF32, shape).mutable_as<float>().data();
+    if (codes_) {
+      RunCodes(call, from, rows, y);
+    } else {
+      RunFloats(call, from, rows, y);
+    }
     return {};
   }
 
  private:
+  // task(rows, column blocks), on all threads.
+  template <class Task>
+  void ForParts(StepCall& call, int64_t rows, const Task& task) const {
+    const int threads = call.threads->count();
+    const int64_t blocks = kernels::ColumnBlocks(w_.n());
+    const int64_t column_parts = PartsOf(blocks, 1, threads);
+    const int64_t row_parts = column_parts >= threads ? 1 : PartsOf(rows, 48, threads);
+    call.threads->For(row_parts * column_parts, [&](int64_t i) {
+      const Part r = PartOf(rows, row_parts, i / column_parts, 12);  // of both kernels' tiles
+      const Part c = PartOf(blocks, column_parts, i % column_parts, 1);
+      if (r.begin < r.end && c.begin < c.end) task(kernels::Range{r.begin, r.end}, kernels::Range{c.begin, c.end});
+    });
+  }
+
+  const float* bias() const { return bias_.empty() ? nullptr : bias_.data(); }
+
+  void RunFloats(StepCall& call, const float* x, int64_t rows, float* y) const {
+    const kernels::BlockedArgs args{.x = x, .x_stride = w_.k(), .w = &w_, .bias = bias(), .y = y, .y_stride = w_.n()};
+    const size_t scratch = kernels::BlockedScratchBytes(arch_, w_);
+    ForParts(call, rows, [&](kernels::Range r, kernels::Range c) {
+      kernels::GemmBlocked(arch_, args, r, c, ThreadScratch(scratch));
+    });
+  }
+
+  void RunCodes(StepCall& call, const float* x, int64_t rows, float* y) const {
+    const int64_t row_bytes = kernels::BlockedRowBytes(w_);
+    auto* codes = static_cast<uint8_t*>(ThreadScratch(static_cast<size_t>(rows * row_bytes), 1));  // of all threads
+    const int64_t parts = PartsOf(rows, std::max<int64_t>(1, kElementGrain / w_.k()), call.threads->count());
+    call.threads->For(parts, [&](int64_t i) {
+      const Part r = PartOf(rows, parts, i, 1);
+      kernels::QuantizeBlocks(arch_, w_, x + r.begin * w_.k(), w_.k(), r.end - r.begin, codes + r.begin * row_bytes);
+    });
+    const kernels::BlockedInt8Args args{.x = codes, .w = &w_, .bias = bias(), .y = y, .y_stride = w_.n()};
+    ForParts(call, rows, [&](kernels::Range r, kernels::Range c) {
+      kernels::GemmBlockedInt8(arch_, args, r, c, ThreadScratch(kernels::kBlockedInt8ScratchBytes));
+    });
+  }
+
   kernels::Arch arch_;
   kernels::PackedBlocked w_;
   std::vector<float> bias_;  // empty: none
+  bool codes_;
   std::string name_;
 };
 
@@ -78,9 +109,12 @@ KernelPtr MakeBlocked(const Node& node, const CompileContext& c) {
                                       .scale = scale->as<float>().data(),
                                       .zero_point = zero != nullptr ? zero->data() : nullptr});
   if (!packed) return nullptr;
-  std::string name = "linear_blocked" + std::to_string(packed->bits()) + " " + std::string(Name(c.arch));
+  const int64_t x_bits = node.attrs.Int("x_bits", 0);
+  if (!kernels::ChooseBlocked({.w = w->dtype(), .block = block, .x_bits = x_bits}, c.arch).ok()) return nullptr;
+  std::string name = std::format("linear_blocked{}{} {}", packed->bits(), x_bits == 8 ? "_int8" : "", Name(c.arch));
   return std::make_unique<BlockedKernel>(c.arch, std::move(*packed),
-                                         bias != nullptr ? bias->ToFloats() : std::vector<float>{}, std::move(name));
+                                         bias != nullptr ? bias->ToFloats() : std::vector<float>{}, x_bits == 8,
+                                         std::move(name));
 }
 
 }  // namespace octavo::runtime

@@ -148,6 +148,16 @@ Status MatMulNBits(Draft& d, GraphBuilder& b) {
   const ValueId w = b.Constant(d, "w", Unpadded(*weight, n, k, blocks * block));
   const ValueId s = b.Constant(d, "scales", scales->Reshaped({n, blocks}));
   const ValueId z = b.Constant(d, "zero_points", std::move(points));
+  // Level 4 asks for products of int8, and ONNX Runtime quantizes x in blocks too.
+  if (d.attrs.Int("accuracy_level", 0) == 4 && block % 16 == 0 && block <= 512) {
+    std::vector<ValueId> inputs = {d.input(0), w, s, z};
+    if (d.input(5).valid()) inputs.push_back(d.input(5));
+    d.domain = "octavo";
+    d.op_type = "LinearBlocked";
+    d.inputs = std::move(inputs);
+    d.attrs = {{"block_size", block}, {"transposed", int64_t{1}}, {"x_bits", int64_t{8}}};
+    return {};
+  }
   const ValueId wide =
       b.Emit(d, "dequantized", Op::kDequantizeLinear, {w, s, z}, {{"axis", int64_t{1}}, {"block_size", block}});
   const ValueId turned = b.Emit(d, "transposed", Op::kTranspose, {wide}, {{"perm", std::vector<int64_t>{1, 0}}});

@@ -101,6 +101,13 @@ Status MatMulNBits(Site& s) {
     const ValueId codes = s.Constant(Unpack(w, p, p.k, p.blocks * p.block * p.bits / 8));
     const ValueId points =
         s.Constant(zeros != nullptr ? Unpack(*zeros, p, p.blocks, (p.blocks * p.bits + 7) / 8) : DefaultZeros(p));
+    if (s.attrs().Int("accuracy_level", 0) == 4 && p.block <= 512) {  // as in ir/onnx/vendor_quant.cc
+      std::vector<ValueId> in = {s.In(0), codes, s.Constant(scales.Reshaped({p.n, p.blocks})), points};
+      if (s.Has(5)) in.push_back(s.In(5));
+      s.Return(0, s.Make(Op::kLinearBlocked, std::move(in),
+                         {{"block_size", p.block}, {"transposed", int64_t{1}}, {"x_bits", int64_t{8}}}));
+      return {};
+    }
     wide = s.Make(Op::kDequantizeLinear, {codes, s.Constant(scales.Reshaped({p.n, p.blocks})), points},
                   {{"axis", int64_t{1}}, {"block_size", p.block}});
   }

@@ -11,6 +11,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <expected>
 #include <string>
 
@@ -46,6 +47,20 @@ class PackedBlocked {
   // [blocks][16] of the panel; null where every zero point is the middle, 8 or 128.
   const uint8_t* Zeros(int64_t panel) const {
     return zeros_.size() == 0 ? nullptr : zeros_.data() + panel * blocks() * 16;
+  }
+  // q of a column: the code at place i of a block.
+  int Code(int64_t block, int64_t i, int64_t n) const {
+    const uint8_t* codes = Panel(n / 16) + block * record_bytes() + 64;
+    if (bits_ == 8) return codes[i / 4 * 64 + n % 16 * 4 + i % 4];
+    return (codes[i / 8 * 64 + n % 16 * 4 + i % 8 / 2] >> (i % 2 * 4)) & 15;
+  }
+  int Zero(int64_t block, int64_t n) const {
+    return zeros_.size() == 0 ? 1 << (bits_ - 1) : Zeros(n / 16)[block * 16 + n % 16];
+  }
+  float Scale(int64_t block, int64_t n) const {
+    float scale;
+    std::memcpy(&scale, Panel(n / 16) + block * record_bytes() + n % 16 * 4, 4);
+    return scale;
   }
   // What a product of one row reads.
   size_t bytes() const { return data_.size() + zeros_.size(); }

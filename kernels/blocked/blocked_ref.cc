@@ -27,12 +27,6 @@ int CodeAt(const void* data, DType dtype, int64_t i) {
   }
 }
 
-// The code of column n (of 16) at place i of a block.
-int PackedCode(const uint8_t* codes, int bits, int64_t i, int64_t n) {
-  if (bits == 8) return codes[(i / 4) * 64 + n * 4 + i % 4];
-  return (codes[(i / 8) * 64 + n * 4 + i % 8 / 2] >> (i % 2 * 4)) & 15;
-}
-
 void PutCode(uint8_t* codes, int bits, int64_t i, int64_t n, int code) {
   if (bits == 8) {
     codes[(i / 4) * 64 + n * 4 + i % 4] = static_cast<uint8_t>(code);
@@ -93,16 +87,11 @@ void GemmBlockedReference(const BlockedArgs& args, Range rows, Range blocks) {
       const float* x = args.x + m * args.x_stride;
       float y = 0.0f;
       for (int64_t b = 0; b < w.blocks(); ++b) {
-        const uint8_t* record = w.Panel(n / 16) + b * w.record_bytes();
-        const uint8_t* zeros = w.Zeros(n / 16);
-        const int zero = zeros == nullptr ? 1 << (w.bits() - 1) : zeros[b * 16 + n % 16];
-        float scale, sum = 0.0f;
-        std::memcpy(&scale, record + n % 16 * 4, 4);
+        float sum = 0.0f;
         for (int64_t i = 0; i < std::min(w.block(), w.k() - b * w.block()); ++i) {
-          const int weight = PackedCode(record + 64, w.bits(), i, n % 16) - zero;
-          sum = std::fma(static_cast<float>(weight), x[b * w.block() + i], sum);
+          sum = std::fma(static_cast<float>(w.Code(b, i, n) - w.Zero(b, n)), x[b * w.block() + i], sum);
         }
-        y = std::fma(sum, scale, y);
+        y = std::fma(sum, w.Scale(b, n), y);
       }
       args.y[m * args.y_stride + n] = args.bias == nullptr ? y : y + args.bias[n];
     }

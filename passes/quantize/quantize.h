@@ -53,6 +53,8 @@ Result<bool> Dynamic(Graph& graph, PassContext& context);
 Result<bool> Weights4(Graph& graph, PassContext& context);
 Result<bool> Weights4Symmetric(Graph& graph, PassContext& context);
 Result<bool> Weights8(Graph& graph, PassContext& context);
+// Products with such weights quantize their activations at run time. dynamic_blocks.cc
+Result<bool> DynamicBlocks(Graph& graph, PassContext& context);
 
 }  // namespace octavo::passes::quantize
 

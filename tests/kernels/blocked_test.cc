@@ -1,9 +1,11 @@
 #include "octavo/kernels/blocked/blocked.h"
 
+#include <bit>
 #include <cmath>
 #include <cstring>
 #include <vector>
 
+#include "octavo/kernels/blocked/blocked_int8.h"
 #include "testing.h"
 
 namespace octavo::kernels {
@@ -48,7 +50,7 @@ Problem RandomProblem(int64_t most_rows) {
   p.m = RandomInt(1, static_cast<int>(most_rows));
   p.k = RandomInt(1, 300);
   p.n = RandomInt(1, 200);
-  p.block = 16 * RandomInt(1, 8);
+  p.block = int64_t{16} * RandomInt(1, 8);
   p.dtype = std::vector{DType::kU4, DType::kS4, DType::kU8, DType::kS8}[static_cast<size_t>(RandomInt(0, 3))];
   p.transposed = RandomInt(0, 1) != 0;
   p.has_zeros = RandomInt(0, 1) != 0;
@@ -99,6 +101,22 @@ BlockedArgs ArgsOf(const Problem& p, const PackedBlocked& w, std::vector<float>&
           .y_stride = p.n + 5};
 }
 
+// GemmBlockedInt8 of what `args` has, any split of rows and columns.
+void RunOfCodes(Arch arch, const BlockedArgs& args, int64_t m) {
+  AlignedArray<uint8_t> x(static_cast<size_t>(m * BlockedRowBytes(*args.w)));
+  const auto row = RandomInt(0, static_cast<int>(m));
+  QuantizeBlocks(arch, *args.w, args.x, args.x_stride, row, x.data());
+  QuantizeBlocks(arch, *args.w, args.x + row * args.x_stride, args.x_stride, m - row,
+                 x.data() + row * BlockedRowBytes(*args.w));
+  AlignedArray<uint8_t> scratch(kBlockedInt8ScratchBytes);
+  const BlockedInt8Args codes{.x = x.data(), .w = args.w, .bias = args.bias, .y = args.y, .y_stride = args.y_stride};
+  const int64_t all = ColumnBlocks(args.w->n()), block = RandomInt(0, static_cast<int>(all));
+  for (const Range rows : {Range{0, row}, Range{row, m}}) {
+    GemmBlockedInt8(arch, codes, rows, {block, all}, scratch.data());
+    GemmBlockedInt8(arch, codes, rows, {0, block}, scratch.data());
+  }
+}
+
 TEST(Blocked, ReferenceIsWithinItsBoundOfDouble) {
   for (int trial = 0; trial < 60; ++trial) {
     const Problem p = RandomProblem(4);
@@ -126,7 +144,92 @@ TEST(Blocked, ReferenceIsWithinItsBoundOfDouble) {
   }
 }
 
+// Rows as codes: against sums in integers and double, and what that is off from the product of the floats themselves.
+TEST(BlockedInt8, ReferenceIsWithinItsBoundOfDouble) {
+  for (int trial = 0; trial < 60; ++trial) {
+    const Problem p = RandomProblem(4);
+    const PackedBlocked w = Packed(p);
+    std::vector<float> y;
+    const BlockedArgs args = ArgsOf(p, w, y);
+    RunOfCodes(Arch::kScalar, args, p.m);
+    for (int64_t m = 0; m < p.m; ++m) {
+      for (int64_t n = 0; n < p.n; ++n) {
+        double want = 0, size = 0, of_floats = 0, half_steps = 0;
+        for (int64_t b = 0; b < p.blocks(); ++b) {
+          const auto parameter = static_cast<size_t>(b * p.n + n);
+          const float* x = p.x.data() + m * (p.k + 3) + b * p.block;
+          const int64_t length = std::min(p.block, p.k - b * p.block);
+          float top = 0;
+          for (int64_t i = 0; i < length; ++i) top = std::max(top, std::fabs(x[i]));
+          const float step = std::max(top / 127.0f, 0x1p-100f);
+          int64_t sum = 0;
+          for (int64_t i = 0; i < length; ++i) {
+            const int weight = p.q[static_cast<size_t>((b * p.block + i) * p.n + n)] - p.z[parameter];
+            sum += static_cast<int64_t>(std::nearbyint(x[i] / step)) * weight;
+            of_floats += double{x[i]} * weight * double{p.scale[parameter]};
+            half_steps += 0.5 * double{step} * std::abs(weight) * double{p.scale[parameter]};
+          }
+          want += static_cast<double>(sum) * double{p.scale[parameter]} * double{step};
+          size += std::fabs(static_cast<double>(sum) * double{p.scale[parameter]} * double{step});
+        }
+        const double bias = p.has_bias ? double{p.bias[static_cast<size_t>(n)]} : 0;
+        const double got = double{y[static_cast<size_t>(m * (p.n + 5) + n)]};
+        // A rounding of each product of scales, one a block of the chain, one of the bias.
+        const double bound = (static_cast<double>(p.blocks()) + 3) * 0x1p-24 * (size + std::fabs(want + bias)) * 1.01;
+        ASSERT_NEAR(want + bias, got, bound) << "trial " << trial;
+        ASSERT_NEAR(of_floats + bias, got, half_steps * 1.001 + bound) << "trial " << trial;
+      }
+    }
+  }
+}
+
 class BlockedArch : public ArchTest {};
+
+TEST_P(BlockedArch, CodesHaveTheBitsOfTheReference) {
+  const bool trap = ExecutionOf(GetParam()) == Execution::kTrap;  // thousands of cycles an instruction
+  for (int trial = 0; trial < (trap ? 50 : 200); ++trial) {
+    Problem p = RandomProblem(trial % (trap ? 48 : 4) == 0 ? 110 : 9);
+    if (trial % 5 == 0) {  // the ends of the ranges: what does not fit saturates or overflows here
+      for (size_t i = 0; i < p.x.size(); ++i) p.x[i] = i / 8 % 3 == 2 ? -1.0f : 1.0f;
+      const bool high = RandomInt(0, 1) != 0;
+      p.q.assign(p.q.size(), high ? Highest(p.dtype) : Lowest(p.dtype));
+      p.data = Pack(p.q, p.k, p.n, p.dtype, p.transposed);
+    }
+    if (trial % 7 == 0)
+      p.x[static_cast<size_t>(RandomInt(0, static_cast<int>(p.k) - 1))] = trial % 2 != 0 ? INFINITY : NAN;
+    if (trial % 7 == 1) p.x.assign(p.x.size(), trial % 2 != 0 ? 1e-38f : -3e38f);
+    const PackedBlocked w = Packed(p);
+    std::vector<float> want, got;
+    BlockedArgs args = ArgsOf(p, w, want);
+    RunOfCodes(Arch::kScalar, args, p.m);
+    args = ArgsOf(p, w, got);
+    RunOfCodes(GetParam(), args, p.m);
+    for (size_t i = 0; i < want.size(); ++i) {
+      ASSERT_TRUE(std::isnan(want[i]) ? std::isnan(got[i])
+                                      : std::bit_cast<uint32_t>(want[i]) == std::bit_cast<uint32_t>(got[i]))
+          << want[i] << " " << got[i] << " at " << i << " in trial " << trial << ": " << p.m << " x " << p.k << " x "
+          << p.n << " " << Name(p.dtype) << " block " << p.block << " zeros " << p.has_zeros << " transposed "
+          << p.transposed;
+    }
+    ASSERT_NE(want, std::vector<float>(want.size(), 77.0f));
+  }
+}
+
+// 512 times 255 times 127 is the largest sum of a block.
+TEST_P(BlockedArch, TheLargestBlockOfCodesIsExact) {
+  Problem p = RandomProblem(1);
+  p.m = 5, p.k = p.block = kMaxBlockOfCodes, p.n = 33;
+  p.dtype = DType::kU8, p.transposed = p.has_bias = false, p.has_zeros = true;
+  p.q.assign(static_cast<size_t>(p.k * p.n), 255);
+  p.z.assign(static_cast<size_t>(p.n), 0);
+  p.data = Pack(p.q, p.k, p.n, p.dtype, false), p.zero_data = Pack(p.z, 1, p.n, p.dtype, false);
+  p.scale_data.assign(static_cast<size_t>(p.n), 1.0f);
+  p.x.assign(static_cast<size_t>(p.m * (p.k + 3)), 127.0f);
+  const PackedBlocked w = Packed(p);
+  std::vector<float> y;
+  RunOfCodes(GetParam(), ArgsOf(p, w, y), p.m);
+  EXPECT_EQ(y[0], 512.0f * 255 * 127);
+}
 
 TEST_P(BlockedArch, HasTheBitsOfTheReference) {
   for (int trial = 0; trial < 160; ++trial) {

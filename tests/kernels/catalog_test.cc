@@ -166,6 +166,11 @@ TEST(Catalog, ChoosesAndRefusesWeightsInBlocks) {
   EXPECT_EQ(ChooseBlocked({.w = DType::kS8, .block = 1024}, Arch::kScalar).kernel, "linear_blocked_scalar");
   EXPECT_THAT(ChooseBlocked({.block = 40}, Arch::kAvx2).refusal, HasSubstr("multiples of 16"));
   EXPECT_THAT(ChooseBlocked({.w = DType::kF32}, Arch::kAvx2).refusal, HasSubstr("4- and 8-bit integers"));
+  EXPECT_EQ(ChooseBlocked({.x_bits = 8}, Arch::kAvx2).kernel, "linear_blocked_int8_avx2");
+  EXPECT_EQ(ChooseBlocked({.x_bits = 8}, Arch::kAvxVnni).kernel, "linear_blocked_int8_avxvnni");
+  EXPECT_EQ(ChooseBlocked({.x_bits = 8}, Arch::kAmx).kernel, "linear_blocked_int8_avx512vnni");
+  EXPECT_THAT(ChooseBlocked({.block = 1024, .x_bits = 8}, Arch::kAvx2).refusal, HasSubstr("up to 512"));
+  EXPECT_THAT(ChooseBlocked({.x_bits = 4}, Arch::kAvx2).refusal, HasSubstr("floats or 8 bits"));
 }
 
 TEST(Catalog, ChoosesAndRefusesFp8) {

@@ -5,7 +5,7 @@
 #include <map>
 #include <vector>
 
-#include "octavo/kernels/blocked/blocked.h"
+#include "octavo/kernels/blocked/blocked_int8.h"
 #include "octavo/kernels/catalog.h"
 #include "octavo/kernels/fp8/fp8.h"
 #include "octavo/kernels/qkv/qkv.h"
@@ -83,8 +83,8 @@ std::vector<uint8_t> Attention(Arch arch, bool is_float, const std::vector<uint8
   return Attend(arch, args, 4);
 }
 
-// Seven rows stream the weights, the rest decodes them first.
-std::vector<uint8_t> Blocked(Arch arch, const std::vector<uint8_t>& data) {
+// Seven rows stream the weights, the rest decodes them first. `int8`: rows as codes, one and several.
+std::vector<uint8_t> Blocked(Arch arch, bool int8, const std::vector<uint8_t>& data) {
   std::vector<float> values(30 * kDepth), y(30 * kWidth);
   for (size_t i = 0; i < values.size(); ++i) values[i] = static_cast<float>(data[i]) * 0.01f - 1.0f;
   const auto w = PackBlocked({.data = data.data(),
@@ -95,8 +95,16 @@ std::vector<uint8_t> Blocked(Arch arch, const std::vector<uint8_t>& data) {
                               .zero_point = data.data() + 9000});
   AlignedArray<uint8_t> scratch(BlockedScratchBytes(arch, *w));
   const BlockedArgs args{.x = values.data(), .x_stride = kDepth, .w = &*w, .y = y.data(), .y_stride = kWidth};
-  GemmBlocked(arch, args, {0, 7}, {0, ColumnBlocks(kWidth)}, scratch.data());
-  GemmBlocked(arch, args, {7, 30}, {0, ColumnBlocks(kWidth)}, scratch.data());
+  if (int8) {
+    AlignedArray<uint8_t> rows(static_cast<size_t>(30 * BlockedRowBytes(*w))), sums(kBlockedInt8ScratchBytes);
+    QuantizeBlocks(arch, *w, values.data(), kDepth, 30, rows.data());
+    const BlockedInt8Args of_codes{.x = rows.data(), .w = &*w, .y = y.data(), .y_stride = kWidth};
+    GemmBlockedInt8(arch, of_codes, {0, 1}, {0, ColumnBlocks(kWidth)}, sums.data());
+    GemmBlockedInt8(arch, of_codes, {1, 30}, {0, ColumnBlocks(kWidth)}, sums.data());
+  } else {
+    GemmBlocked(arch, args, {0, 7}, {0, ColumnBlocks(kWidth)}, scratch.data());
+    GemmBlocked(arch, args, {7, 30}, {0, ColumnBlocks(kWidth)}, scratch.data());
+  }
   const auto* bytes = reinterpret_cast<const uint8_t*>(y.data());
   return {bytes, bytes + y.size() * sizeof(float)};
 }
@@ -143,7 +151,17 @@ std::vector<uint8_t> Fp8Attention(Arch arch, bool pairs, const std::vector<uint8
 // One way to reach a kernel: the class of shapes that the catalog was asked for.
 struct Way {
   Arch arch;
-  enum { kLinear, kQkv, kBlocked, kFp8Linear, kFp8Qkv, kInt8Attention, kFloatAttention, kFp8Attention } kind;
+  enum {
+    kLinear,
+    kQkv,
+    kBlocked,
+    kBlockedInt8,
+    kFp8Linear,
+    kFp8Qkv,
+    kInt8Attention,
+    kFloatAttention,
+    kFp8Attention
+  } kind;
   int64_t m;
   bool pairs = false;  // with vdpbf16ps
 };
@@ -158,7 +176,8 @@ std::vector<uint8_t> RunWay(const Way& way, Arch arch, const std::vector<uint8_t
     y.insert(y.end(), other.begin(), other.end());
     return y;
   }
-  if (way.kind == Way::kBlocked) return Blocked(arch, data);
+  if (way.kind == Way::kBlocked || way.kind == Way::kBlockedInt8)
+    return Blocked(arch, way.kind == Way::kBlockedInt8, data);
   if (way.kind == Way::kFp8Linear || way.kind == Way::kFp8Qkv)
     return Fp8Products(arch, way.pairs, way.kind == Way::kFp8Qkv ? 3 : 1, data);
   if (way.kind == Way::kFp8Attention) return Fp8Attention(arch, way.pairs, data);
@@ -186,6 +205,7 @@ std::map<std::string, Way> Ways() {
       ways.try_emplace(ChooseQkv(qkv, arch).kernel, Way{arch, Way::kQkv, m});
     }
     ways.try_emplace(ChooseBlocked({}, arch).kernel, Way{arch, Way::kBlocked, 0});
+    ways.try_emplace(ChooseBlocked({.x_bits = 8}, arch).kernel, Way{arch, Way::kBlockedInt8, 0});
     for (const bool pairs : {false, true}) {
       fp8_linear.bf16_pairs = fp8_qkv.bf16_pairs = fp8.bf16_pairs = pairs;
       ways.try_emplace(ChooseLinear(fp8_linear, arch).kernel, Way{arch, Way::kFp8Linear, 0, pairs});

@@ -1,11 +1,14 @@
 // The rule of weights in blocks: both storage orders, bias, and a sentence for each refusal.
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <random>
 
 #include "octavo/ir/infer.h"
 #include "octavo/ir/interpret.h"
 #include "octavo/passes/fusions/fusions.h"
+#include "octavo/passes/quantize/quantize.h"
+#include "octavo/runtime/model.h"
 
 namespace octavo::passes::fusions {
 namespace {
@@ -94,6 +97,58 @@ TEST(LinearBlocked, FiresAndMeansWhatStoodThere) {
       EXPECT_TRUE((*want)[0].SameBits((*got)[0]));
     }
   }
+}
+
+// Activations of 8 bits: the body and the reference of the kernel, blocks that end inside k included.
+TEST(DynamicBlocks, TheBodySaysWhatTheKernelDoes) {
+  for (DType dtype : {DType::kU4, DType::kS8}) {
+    for (int64_t block : {16, 32}) {
+      Graph g = Fuse(Make({.dtype = dtype, .block = block, .transposed = block == 32})).graph;
+      std::mt19937 rng(7);
+      const Tensor x = RandomFloats({3, kDepth}, rng);
+      auto floats = ir::Interpret(g, {{"x", x}});
+      PassContext context;
+      auto changed = quantize::DynamicBlocks(g, context);
+      ASSERT_TRUE(changed.has_value() && *changed && context.log.empty());
+      changed = quantize::DynamicBlocks(g, context);
+      EXPECT_TRUE(changed.has_value() && !*changed);
+      auto body = ir::Interpret(g, {{"x", x}});
+      ASSERT_TRUE(floats.has_value() && body.has_value()) << body.error().message;
+      auto model = runtime::Model::Compile(g, {.arch = kernels::Arch::kScalar});
+      ASSERT_TRUE(model.has_value()) << model.error().message;
+      EXPECT_EQ(model->KernelOfEachStep()[0],
+                dtype == DType::kU4 ? "linear_blocked4_int8 scalar" : "linear_blocked8_int8 scalar");
+      auto kernel = model->Run({{"x", x}});
+      ASSERT_TRUE(kernel.has_value()) << kernel.error().message;
+      double most = 0, off = 0, size = 0;
+      for (int64_t i = 0; i < x.size() / kDepth * kWidth; ++i) {
+        size = std::max(size, std::fabs((*body)[0].GetDouble(i)));
+        off = std::max(off, std::fabs((*body)[0].GetDouble(i) - (*floats)[0].GetDouble(i)));
+        most = std::max(most, std::fabs((*body)[0].GetDouble(i) - (*kernel)[0].GetDouble(i)));
+      }
+      EXPECT_LT(most, size * 1e-5) << "rounding";
+      EXPECT_GT(off, size * 1e-4) << "the activations were not quantized";
+      EXPECT_LT(off, size * 0.05);
+    }
+  }
+}
+
+TEST(DynamicBlocks, SaysWhatItLeaves) {
+  Graph g;
+  g.info.opsets[""] = 21;
+  std::mt19937 rng(3);
+  const ValueId x = g.AddInput("x", {DType::kF32, ir::SymShape{2, 1024}});
+  const ValueId w = g.AddConstant(RandomCodes(DType::kU4, {1024, 2}, rng)),
+                s = g.AddConstant(RandomFloats({1, 2}, rng));
+  g.AddOutput("y", g.node(g.AddNode(Op::kLinearBlocked, {x, w, s}, 1, {{"block_size", int64_t{1024}}}, "n")).output());
+  ASSERT_TRUE(ir::Inference::Run(g).has_value());
+  PassContext context;
+  auto changed = quantize::DynamicBlocks(g, context);
+  ASSERT_TRUE(changed.has_value() && !*changed);
+  ASSERT_EQ(context.log.size(), 1u);
+  EXPECT_EQ(context.log[0],
+            "dynamic_blocks: n keeps float activations: blocks of 1024; with activations of 8 bits the kernels take up "
+            "to 512");
 }
 
 std::string Reason(const Form& form) {

@@ -34,7 +34,7 @@ def too_new(nodes, opsets):
             yield f"{node.op_type} in opset {version}"
 
 
-@pytest.mark.parametrize("recipe", ["float", "int8", "fp8", "dynamic", "weights4", "weights8"])
+@pytest.mark.parametrize("recipe", ["float", "int8", "fp8", "dynamic", "dynamic4", "weights4", "weights8"])
 def test_ops_exist_in_the_opset_of_the_file(recipe):
     paths = graphs()
     assert len(paths) >= 8

@@ -97,6 +97,7 @@ def test_the_kernels_run_not_the_bodies(tmp_path):
     ("float/bert.ts17.sdpa", "fp8", np.inf),
     ("float/bert.ts17.sdpa", "dynamic", 110),
     ("float/bert.ts17.sdpa", "weights4", 110),
+    ("float/bert.ts17.sdpa", "dynamic4", 50),
     ("float/bert.ts17.sdpa", "weights8", 110),
     ("models/llama_gqa.dyn18.sdpa.ort-fused-dynamic", "int8", 30),  # its own dynamic products: they saturate without VNNI
     ("models/falcon.dyn18.sdpa", "int8", 110),

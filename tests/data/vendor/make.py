@@ -276,6 +276,18 @@ def products():
                   {"a": (["b", "s", k], lambda d: normal(d["b"], d["s"], k))}, constants | ({"z": z} if z is not None else {}), {"y": (F, 3)})
 
 
+def level4():
+    """Activations quantized at run time, a scale a block."""
+    n, k, block = 40, 100, 32
+    blocks = -(-k // block)
+    for bits in (4, 8):
+        constants = {"w": codes(np.uint8, n, blocks, block * bits // 8), "ws": (rng.random(n * blocks) * 0.1 + 0.1).astype(np.float32),
+                     "z": codes(np.uint8, n * ((blocks * bits + 7) // 8)), "bias": normal(n)}
+        model(f"nbits{bits}_level4", "MatMulNBits",
+              dict(N=n, K=k, bits=bits, block_size=block, accuracy_level=4, _order=["a", "w", "ws", "z", "", "bias"]),
+              {"a": (["b", "s", k], lambda d: normal(d["b"], d["s"], k))}, constants, {"y": (F, 3)})
+
+
 def quantized():
     U, S = T.UINT8, T.INT8
     q = {k: np.asarray(v) for k, v in dict(as_=np.float32(0.02), az=np.uint8(120), cs=np.float32(0.03), cz=np.uint8(131),
@@ -309,7 +321,7 @@ def quantized():
 
 
 if __name__ == "__main__":
-    groups = [attention, qattention, multi_head, group_query, rotary, embed, norms_and_activations, products, quantized]
+    groups = [attention, qattention, multi_head, group_query, rotary, embed, norms_and_activations, products, quantized, level4]
     for i, group in enumerate(groups):
         rng = np.random.default_rng(20261121 + i)
         if len(sys.argv) < 2 or group.__name__ in sys.argv[1:]:
