@@ -218,6 +218,13 @@ ValueId Visible(Body& b, ValueId s, ValueId mask, ValueId keep, ValueId slopes, 
                 {keep, s, b.Scalar(b.attrs().Float("hidden_value", -std::numeric_limits<float>::infinity()))});
 }
 
+// The codes of exponentials as whole numbers: of each row of scores the largest is 1 / p_scale. A row without meaning is 0.
+ValueId RelativeCodes(Body& b, ValueId s) {
+  const ValueId top = b.Make(Op::kReduceMax, {s, b.Ints({-1})}, {{"keepdims", int64_t{1}}});
+  const ValueId e = b.Make(Op::kExp, {b.Make(Op::kSub, {s, top})});
+  return b.Make(Op::kDequantizeLinear, {b.Make(Op::kQuantizeLinear, {e, b.In(9), b.In(10)}), b.Scalar(1.0f), b.In(10)});
+}
+
 Graph SdpaBody(Body b, bool int8) {
   const int64_t heads = b.Int("num_heads");
   const int64_t groups = b.Int("kv_num_heads", heads);
@@ -252,11 +259,18 @@ Graph SdpaBody(Body b, bool int8) {
   }
   const size_t mask = int8 ? 13 : 3;
   s = Visible(b, s, b.In(mask), b.In(mask + 1), b.In(mask + 2), int8 ? kSdpaMaskedCodes : 0);
-  ValueId p = b.Make(Op::kSoftmax, {s}, {{"axis", int64_t{-1}}});
-  if (b.Int("nan_guard") != 0) p = b.Make(Op::kWhere, {b.Make(Op::kIsNaN, {p}), b.Scalar(0.0f), p});
-  p = ThroughCodes(b, p, int8 ? kSdpaProbCodes : 0);
-  if (int8 && (fp8 || b.Int("flash") == 0)) p = dequantize(b.Make(Op::kQuantizeLinear, {p, b.In(9), b.In(10)}), 9);
+  const bool flash = b.Int("flash") != 0, relative = int8 && !fp8 && !flash && b.Int("p_relative") != 0;
+  ValueId p = relative ? RelativeCodes(b, s) : b.Make(Op::kSoftmax, {s}, {{"axis", int64_t{-1}}});
+  if (!relative) {
+    if (b.Int("nan_guard") != 0) p = b.Make(Op::kWhere, {b.Make(Op::kIsNaN, {p}), b.Scalar(0.0f), p});
+    p = ThroughCodes(b, p, int8 ? kSdpaProbCodes : 0);
+    if (int8 && (fp8 || !flash)) p = dequantize(b.Make(Op::kQuantizeLinear, {p, b.In(9), b.In(10)}), 9);
+  }
   ValueId o = b.Make(Op::kMatMul, {p, dequantize(v, 7, !fp8)});
+  if (relative) {
+    const ValueId sum = b.Make(Op::kReduceSum, {p, b.Ints({-1})}, {{"keepdims", int64_t{1}}});
+    o = b.Make(Op::kDiv, {o, b.Make(Op::kMax, {sum, b.Scalar(1.0f)})});
+  }
   const auto quantize = [&](bool here) {
     if (int8 && here && b.In(11)) o = b.Make(Op::kQuantizeLinear, {o, b.In(11), b.In(12)});
   };
@@ -315,6 +329,7 @@ std::span<const FusedAttr> FusedAttrs() {
                                     {"nan_guard", kInt},
                                     {"num_heads", kInt},
                                     {"out_rank", kInt},
+                                    {"p_relative", kInt},
                                     {"per_token", kInt},
                                     {"q_rank", kInt},
                                     {"rms", kInt},
@@ -373,6 +388,9 @@ Result<Graph> BodyOf(const Graph& graph, const Node& node) {
       if (heads <= 0 || groups <= 0 || heads % groups != 0 || node.attrs.Int("head_dim", 0) <= 0) {
         return Fail("node '{}' ({}): num_heads {}, kv_num_heads {} and head_dim {} do not make sense together",
                     node.name, InfoOf(node.op).name, heads, groups, node.attrs.Int("head_dim", 0));
+      }
+      if (node.attrs.Int("p_relative", 0) != 0 && node.input(kSdpaProbCodes)) {
+        return Fail("node '{}' (SdpaInt8): p_relative has no probabilities that pass through codes", node.name);
       }
       return SdpaBody({graph, node}, node.op == Op::kSdpaInt8);
     }

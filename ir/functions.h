@@ -19,6 +19,8 @@
 //                 scalars of the operand's dtype; p is u8 or s8. The last four pairs, u8 or s8, each optional: scores are
 //                 quantized and dequantized behind the product, the scale, the mask and slopes, probabilities behind the guard,
 //                 before p. attribute divisor (float; scores are divided by it behind the scale; 0: not). Neither with fp8 or flash
+//                 p_relative = 1 (u8 and s8, not with flash): P is not Softmax but e = Exp(s - its row's maximum), so that codes are
+//                 relative to the largest of the row, and o is divided by the sum of the row's codes
 //                 flash = 1 (u8 and s8; fp8 stays exact): P is not quantized by the graph's numbers. p_scale and p_zp stand where they
 //                 stood and nothing reads them, so that without the attribute the node is exact again. The body has float P; the
 //                 kernel rounds it to codes relative to the running maximum and is off by at most

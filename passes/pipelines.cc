@@ -59,6 +59,9 @@ const std::vector<Pass>& AllPasses() {
                     "those products quantize activations at run time, one scale a block: several times as fast"});
     all->push_back({"fuse_int8", fusions::FuseInt8, "Q/DQ attention, linears and norms become int8 ops; exact"});
     all->push_back({"qkv_int8", fusions::FuseQkvInt8, "int8 projections of one attention become one op; exact"});
+    all->push_back(
+        {"relative_probs", fusions::RelativeProbs,
+         "int8 attention quantizes exponentials, relative to the largest of a row, instead of probabilities"});
     all->push_back({"tables", fusions::FuseTables,
                     "element-wise functions between codes of 8 bits become tables of 256 codes; exact"});
     all->push_back({"windows", fusions::FuseWindows,
@@ -99,7 +102,7 @@ Result<Pipeline> PipelineOfRecipe(std::string_view recipe) {
   }
   if (recipe == "int8") {
     return Pipeline{{"to_f32", "canonical", "fuse_float", "canonical", kCalibrate, "smooth", "quantize", "cse", "qdq",
-                     "fuse_int8", "qkv_int8", "windows", "cse", "dce"}};
+                     "relative_probs", "fuse_int8", "qkv_int8", "windows", "cse", "dce"}};
   }
   // No smoothing: fp8 keeps its relative precision over 15 binary orders, whatever the channels' sizes.
   if (recipe == "fp8") {

@@ -334,6 +334,7 @@ KernelPtr MakeAttention(const Node& node, const CompileContext& c) {
     if (t != DType::kF32 && quant::IsFp8(t) != fp8) return nullptr;  // the kernels do not mix integers and fp8
   }
   p.divisor = a.Float("divisor", 0.0f);
+  p.p_relative = a.Int("p_relative", 0) != 0 && !config.flash && !fp8;
   if (p.divisor != 0.0f && (config.flash || fp8)) return nullptr;
   const std::pair<size_t, kernels::SdpaScoreCodes*> places[] = {{ir::kSdpaProductCodes, &p.product_codes},
                                                                 {ir::kSdpaScaledCodes, &p.scaled_codes},
@@ -343,6 +344,9 @@ KernelPtr MakeAttention(const Node& node, const CompileContext& c) {
     if (node.input(slot) && !ReadParams(node, c, slot, &codes->type, &codes->scale, &codes->zero_point)) return nullptr;
     if (codes->exist() && (config.flash || !quant::IsInt8(codes->type) || fp8)) return nullptr;
   }
+  const int32_t lowest = p.p_type == DType::kU8 ? 0 : -128;
+  if (p.p_relative && (p.prob_codes.exist() || p.p_zero_point != lowest)) return nullptr;
+  config.nan_guard = config.nan_guard || p.p_relative;  // rows without meaning are 0 either way; so keys can be skipped
   return std::make_unique<Int8Attention>(c.arch, config, p);
 }
 

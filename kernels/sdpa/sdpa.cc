@@ -91,6 +91,11 @@ std::string SdpaRefusal(const SdpaInt8Args& args) {
   }
   if (const SdpaScoreCodes& codes = args.prob_codes; refusal.empty() && codes.exist())
     refusal = QuantRefusal("the probabilities on the way", codes.type, codes.scale, codes.zero_point);
+  if (refusal.empty() && args.p_relative) {
+    if (args.p_zero_point != (args.p_type == quant::DType::kU8 ? 0 : -128))
+      refusal = "The zero point of relative probabilities is not their lowest code.";
+    if (args.prob_codes.exist()) refusal = "Relative probabilities do not pass through codes of their own.";
+  }
   if (!refusal.empty()) return refusal;
   const int64_t worst = Span(args.p_type, args.p_zero_point) * Span(args.v_type, args.v_zero_point);
   if (args.shape.k_len > INT32_MAX / worst) {

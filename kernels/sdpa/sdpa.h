@@ -13,6 +13,10 @@
 //   prob  = quant::SoftmaxRow(s);  nan_guard: NaN becomes 0;  prob_codes
 //   p_j   = quant::QuantizeOne(prob_j, p_scale, p_zp)
 //   o_c   = float(sum_j (p_j - p_zp)(v_jc - v_zp)) * (p_scale * v_scale), then as it is or QuantizeOne(o_scale, o_zp)
+// p_relative: codes of exponentials instead of probabilities, so relative to the largest of the row, and their own sum divides:
+//   e_j   = quant::Exp(s_j - RowMax(s));  p_j = quant::QuantizeOne(e_j, p_scale, p_zp), all p_zp where the sum of e_j is no number
+//   l     = float(max(1, sum_j (p_j - p_zp)));  o_c = (float(sum_j (p_j - p_zp)(v_jc - v_zp)) * v_scale) / l, then as above
+//   Flat rows keep their codes, where those of probabilities with scale 1/255 lose all beyond 510 keys; the weights sum to 1.
 // fp8 (all of q, k, v, p fp8, each E4M3FN or E5M2; o fp8 or float): acc_j and the sum over j are floats, products added one after
 //   the other from 0 in order of d and of j (exact products: with or without FMA), p_j = quant::QuantizeFp8One(prob_j, p_scale).
 // float: acc_j = fma over d in order from 0; s, softmax and guard as above; o_c = fma(prob_j, v_jc, o_c) over j in
@@ -129,6 +133,9 @@ struct SdpaInt8Args {
   // Steps on the way from the product to p: not for fp8, SdpaDecode and SdpaFlash.
   SdpaScoreCodes product_codes, scaled_codes, masked_codes, prob_codes;
   float divisor = 0.0f;  // s = s / divisor behind the scale; exactly 0: not divided
+  // Codes relative to the row's largest probability; p_zero_point is the lowest code, and there are no prob_codes. Not for fp8
+  // and SdpaFlash.
+  bool p_relative = false;
 
   bool HasScoreSteps() const {
     return product_codes.exist() || scaled_codes.exist() || masked_codes.exist() || divisor != 0.0f;

@@ -303,14 +303,6 @@ size_t FoursInUse(const uint8_t* p, size_t p_stride, size_t rows, size_t keys, u
   return n;
 }
 
-inline int32_t SumOfWords(const int16_t* p, size_t n16) {
-  namespace hn = hwy::HWY_NAMESPACE;
-  Y32V sum = hn::Zero(Y32());
-  const Y16V ones = hn::Set(Y16(), 1);
-  for (size_t i = 0; i < n16; i += 16) sum = DirectDot(sum, ones, p + i);
-  return hn::ReduceSum(Y32(), sum);
-}
-
 }  // namespace HWY_NAMESPACE
 }  // namespace octavo::kernels
 HWY_AFTER_NAMESPACE();

@@ -32,7 +32,8 @@ struct DecodeRows {
   const internal::SdpaDecodeLayout& layout;
   uint8_t* scratch;  // of this thread
   uint8_t *scores, *probs;
-  int32_t* sums;  // of the rows, layout.rows.v16 each
+  int32_t* sums;   // of the rows, layout.rows.v16 each
+  int32_t* codes;  // the sums of the rows' codes: p_relative
   int64_t batch, kv_head, first, count;
 
   int64_t Head(int64_t i) const {
@@ -143,7 +144,10 @@ bool DecodeProbs(const DecodeRows& d, const ProbQuant& quant, const Span& span, 
   RowSlots<float> sum;
   if (!Softmax<1, true>(d.BlockOf(i), row, args.q_scale * args.k_scale, span, sum)) return false;
   int32_t row_sum = 0;
-  QuantizeSpan<E>(quant, row, 0, span, l.k16, sum[0], d.probs + static_cast<size_t>(i) * l.p_stride, &row_sum);
+  uint8_t* p = d.probs + static_cast<size_t>(i) * l.p_stride;
+  if (args.p_relative) LeaveUndivided<1>(sum);
+  QuantizeSpan<E>(quant, row, 0, span, l.k16, sum[0], p, &row_sum);
+  if (args.p_relative) d.codes[i] = SumOfCodes<E>(span, p, row_sum);
   *term = ValueTerm<E>(d, i, span, row_sum);
   return true;
 }
@@ -234,7 +238,7 @@ inline void StoreRows(const DecodeRows& d) {
   const Requant requant =
       args.o_type == quant::DType::kF32 ? Requant{} : MakeRequant(args.o_scale, args.o_zero_point, args.o_type);
   for (int64_t i = 0; i < d.count; ++i) {
-    StoreOutput(args, requant, d.sums + static_cast<size_t>(i) * d.layout.rows.v16,
+    StoreOutput(args, requant, d.sums + static_cast<size_t>(i) * d.layout.rows.v16, d.codes[i],
                 OffsetOf(args.o_strides, d.batch, d.Head(i), d.Row(i)));
   }
 }
@@ -246,6 +250,7 @@ void Decode(const SdpaInt8Args& args, int64_t batch, int64_t kv_head, void* scra
   const ProbQuant quant = ProbQuantOf<E>(args);
   const int64_t rows = s.heads / s.kv_heads * s.q_len;
   auto* own = static_cast<uint8_t*>(scratch);
+  int32_t codes[kSdpaDecodeRows] = {};
   for (int64_t first = 0; first < rows; first += kSdpaDecodeRows) {
     const DecodeRows d = {args,
                           l,
@@ -253,6 +258,7 @@ void Decode(const SdpaInt8Args& args, int64_t batch, int64_t kv_head, void* scra
                           own + l.rows.scores_at,
                           own + l.rows.p_at,
                           reinterpret_cast<int32_t*>(own + l.rows.out_at),
+                          codes,
                           batch,
                           kv_head,
                           first,
@@ -290,9 +296,12 @@ void ValuePhase(const DecodeRows& d, const Split& split, const ProbQuant& quant)
     const float sum = SumOfRow(row, head.span);
     head.gone &= NoOtherKeyCounts(d.args.visibility, d.args.nan_guard, head.span, split.Max(at), sum);
     int32_t row_sum = 0;
-    auto* p = reinterpret_cast<typename E::Prob*>(d.probs + at * d.layout.rows.p_stride);
-    QuantizeRow<E>(quant, row.Row(0) + own.begin, own.end - own.begin, own.padded - own.begin, sum, p + own.begin,
-                   &row_sum);
+    uint8_t* row_p = d.probs + at * d.layout.rows.p_stride;
+    RowSlots<float> divisor = {{sum}};
+    if (d.args.p_relative) LeaveUndivided<1>(divisor);
+    QuantizeRow<E>(quant, row.Row(0) + own.begin, own.end - own.begin, own.padded - own.begin, divisor[0],
+                   reinterpret_cast<typename E::Prob*>(row_p) + own.begin, &row_sum);
+    d.codes[i] = d.args.p_relative ? SumOfCodes<E>(own, row_p, row_sum) : 0;
     terms[i] = ValueTerm<E>(d, i, own, row_sum);
   }
   std::memset(d.sums, 0, static_cast<size_t>(d.count) * d.layout.rows.out_stride);
@@ -317,6 +326,7 @@ void DecodePhase(const SdpaInt8Args& args, int64_t batch, int64_t kv_head, const
                         base + sl.scores_at,
                         base + sl.p_at,
                         sums_of(part.part),
+                        split.Head(part.part).codes(count),
                         batch,
                         kv_head,
                         0,
@@ -328,6 +338,7 @@ void DecodePhase(const SdpaInt8Args& args, int64_t batch, int64_t kv_head, const
   if (!split.Head(0).gone) return Decode<E>(args, batch, kv_head, scratch);
   const size_t n = static_cast<size_t>(count) * l.rows.v16;
   for (int64_t p = 1; p < part.parts; ++p) {
+    for (int64_t i = 0; i < count; ++i) d.codes[i] += split.Head(p).codes(count)[i];
     for (size_t c = 0; c < n; ++c) {
       d.sums[c] = static_cast<int32_t>(static_cast<uint32_t>(d.sums[c]) + static_cast<uint32_t>(sums_of(p)[c]));
     }

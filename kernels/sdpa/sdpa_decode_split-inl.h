@@ -23,11 +23,13 @@ HWY_BEFORE_NAMESPACE();
 namespace octavo::kernels {
 namespace HWY_NAMESPACE {
 
-// What a part leaves for the phases after it: the keys of the group, which are not looked for twice, and its maxima.
+// What a part leaves for the phases after it: the keys of the group, which are not looked for twice, its maxima, and the sums of
+// its codes (int8).
 struct SplitHead {
   Span span;
   bool gone;  // no key outside the span counts
   float* max() { return reinterpret_cast<float*>(this + 1); }
+  int32_t* codes(int64_t rows) { return reinterpret_cast<int32_t*>(max() + rows); }
 };
 
 struct Split {

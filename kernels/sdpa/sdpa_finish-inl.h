@@ -83,28 +83,35 @@ struct ScoreFinish {
 // What StoreByInterval (sdpa_store-inl.h) does. *certain turns false where an integer is in doubt.
 struct OutputFinish {
   const OutputForm* form;
+  const OutputBounds* bounds;
   uint8_t* out;
   int64_t stride;
   bool* certain;
 
   struct End {
-    F16V low, high, magic;
+    F16V magic;
     S32V offset, doubt;
     const Requant& requant;
+    const OutputBounds& bounds;
     uint8_t* out;
     int64_t stride;
     bool* certain;
     HWY_INLINE explicit End(const OutputFinish& finish)
-        : requant(finish.form->requant), out(finish.out), stride(finish.stride), certain(finish.certain) {
+        : requant(finish.form->requant),
+          bounds(*finish.bounds),
+          out(finish.out),
+          stride(finish.stride),
+          certain(finish.certain) {
       namespace hn = hwy::HWY_NAMESPACE;
-      low = Set16(finish.form->low).a, high = Set16(finish.form->high).a, magic = Set16(kRoundMagic).a;
+      magic = Set16(kRoundMagic).a;
       offset = hn::Set(S32D(), finish.form->requant.offset), doubt = hn::Zero(S32D());
     }
 
     template <class Row>
-    HWY_INLINE void Take(size_t, const Row& row) {
+    HWY_INLINE void Take(size_t r, const Row& row) {
       namespace hn = hwy::HWY_NAMESPACE;
       const S32D di;
+      const F16V low = Set16(bounds.low[r]).a, high = Set16(bounds.high[r]).a;
       const auto one = [&](I16V sum) HWY_ATTR {
         const F16V x = hn::ConvertTo(F16D(), sum);
         const S32V a = hn::BitCast(di, hn::MulAdd(x, low, magic));

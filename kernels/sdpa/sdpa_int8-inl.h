@@ -282,6 +282,34 @@ HWY_INLINE void QuantizeSpan(const ProbQuant& quant, const ScoreRows& rows, size
   *row_sum += quant.zero * static_cast<int32_t>(span.begin + k16 - span.padded);
 }
 
+HWY_INLINE int32_t SumOfWords(const int16_t* p, size_t n16) {
+  const hn::Full256<int16_t> d16;
+  const hn::Full256<int32_t> d32;
+  const auto ones = hn::Set(d16, int16_t{1});
+  auto sum = hn::Zero(d32);
+  for (size_t i = 0; i < n16; i += 16) sum = hn::Add(sum, hn::WidenMulPairwiseAdd(d32, hn::Load(d16, p + i), ones));
+  return hn::ReduceSum(d32, sum);
+}
+
+// The sum of a row's codes less their zero point, which is the lowest code (p_relative). row_sum: what QuantizeSpans gave.
+template <class E>
+HWY_INLINE int32_t SumOfCodes(const Span& span, const uint8_t* p, int32_t row_sum) {
+  if constexpr (std::is_same_v<typename E::Prob, PairCode>) {
+    const PairSums16 sums(row_sum);
+    return sums.first + sums.second;
+  } else if constexpr (E::kPerWord == 4) {
+    return row_sum;  // the zero point of the u8 form is 0
+  } else {
+    return SumOfWords(reinterpret_cast<const int16_t*>(p) + span.begin, span.padded - span.begin);
+  }
+}
+
+// Relative codes are those of exponentials: their sums count as 1. Rows without meaning stay so.
+template <size_t kR>
+HWY_INLINE void LeaveUndivided(RowSlots<float>& sum) {
+  for (size_t r = 0; r < kR; ++r) sum[r] = sum[r] == sum[r] ? 1.0f : sum[r];
+}
+
 // Exponentials to probabilities that have been codes; their sums count as 1 then. Rows without meaning stay so.
 template <size_t kR>
 HWY_NOINLINE void RecodeProbs(const SdpaScoreCodes& codes, const ScoreRows& rows, RowSlots<float>& sum) {

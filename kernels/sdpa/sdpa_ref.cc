@@ -184,24 +184,47 @@ void SdpaProbabilities(const SdpaInt8Args& args, int64_t batch, int64_t head, in
   Probabilities(args, batch, head, row, s);
 }
 
+namespace {
+
+// Scores to p_j - p_zp; returns what their sums are divided by, in floats. Exact: whole numbers below 2^24.
+float CodesOfRow(const SdpaInt8Args& args, int64_t batch, int64_t head, int64_t i, float* row) {
+  const int64_t keys = args.shape.k_len;
+  float sum = 0.0f;
+  if (args.p_relative) {
+    Scores(args, batch, head, i, row);
+    const float max = quant::RowMax(row, keys);
+    for (int64_t j = 0; j < keys; ++j) sum += row[j] = quant::Exp(row[j] - max);
+  } else {
+    Probabilities(args, batch, head, i, row);
+    for (int64_t j = 0; j < keys; ++j) row[j] = ThroughCodes(args.prob_codes, row[j]);
+  }
+  const bool nothing = sum != sum;
+  float codes = 0.0f;
+  for (int64_t j = 0; j < keys; ++j) {
+    const int32_t code = Quantize(row[j], args.p_type, args.p_scale, args.p_zero_point) - args.p_zero_point;
+    codes += row[j] = nothing ? 0.0f : static_cast<float>(code);
+  }
+  return args.p_relative ? std::max(1.0f, codes) : 1.0f;
+}
+
+}  // namespace
+
 void SdpaReference(const SdpaInt8Args& args, int64_t batch, int64_t head, int64_t begin, int64_t end, float* row) {
   if (quant::IsFp8(args.q_type)) return SdpaFp8Reference(args, batch, head, begin, end, row);
   const SdpaShape& shape = args.shape;
   const int64_t kv_head = head / (shape.heads / shape.kv_heads);
-  const float value_scale = args.p_scale * args.v_scale;
+  const float value_scale = args.p_relative ? args.v_scale : args.p_scale * args.v_scale;
   for (int64_t i = begin; i < end; ++i) {
     const int64_t o = Offset(args.o_strides, batch, head, i);
     Products(args, batch, head, i, row);
-    Probabilities(args, batch, head, i, row);
+    const float divisor = CodesOfRow(args, batch, head, i, row);
     for (int64_t c = 0; c < shape.v_head_size; ++c) {
       int32_t acc = 0;
       for (int64_t j = 0; j < shape.k_len; ++j) {
         const int64_t v = Offset(args.v_strides, batch, kv_head, j) + c;
-        const float prob = ThroughCodes(args.prob_codes, row[j]);
-        const int32_t p = Quantize(prob, args.p_type, args.p_scale, args.p_zero_point) - args.p_zero_point;
-        acc += p * Centered(args.v, args.v_type, v, args.v_zero_point);
+        acc += static_cast<int32_t>(row[j]) * Centered(args.v, args.v_type, v, args.v_zero_point);
       }
-      const float y = static_cast<float>(acc) * value_scale;
+      const float y = static_cast<float>(acc) * value_scale / divisor;
       if (args.o_type == quant::DType::kF32) {
         static_cast<float*>(args.o)[o + c] = y;
       } else {

@@ -62,41 +62,68 @@ HWY_INLINE void StoreValues(const SdpaInt8Args& args, const Requant& requant, Va
   }
 }
 
-// One row of int32 sums to the output.
-HWY_INLINE void StoreOutput(const SdpaInt8Args& args, const Requant& requant, const int32_t* acc, int64_t at) {
-  const F16V scale = hwy::HWY_NAMESPACE::Set(F16D(), args.p_scale * args.v_scale);
+// One row of int32 sums to the output. codes: the sum of the row's, which divides where they are relative.
+HWY_INLINE void StoreOutput(const SdpaInt8Args& args, const Requant& requant, const int32_t* acc, int32_t codes,
+                            int64_t at) {
+  namespace hn = hwy::HWY_NAMESPACE;
+  if (args.p_relative) {
+    const F16V scale = hn::Set(F16D(), args.v_scale), sum = hn::Set(F16D(), static_cast<float>(HWY_MAX(codes, 1)));
+    StoreValues(args, requant, [&](size_t c) HWY_ATTR { return hn::Div(OutputAt(acc + c, scale), sum); }, at);
+    return;
+  }
+  const F16V scale = hn::Set(F16D(), args.p_scale * args.v_scale);
   StoreValues(args, requant, [&](size_t c) HWY_ATTR { return OutputAt(acc + c, scale); }, at);
 }
 
-// How sums become the output. By interval: the contract's RN(RN(float(sum) * scale) / o_scale), two roundings, lies between
-// float(sum) * low and float(sum) * high, so where these round to the same integer it is that integer (sdpa_probs-inl.h).
+// How sums become the output. By interval: the contract's RN(RN(float(sum) * scale) / o_scale), two roundings, or with relative
+// codes RN(RN(RN(float(sum) * v_scale) / codes) / o_scale), three, lies between float(sum) * low and float(sum) * high, so where
+// these round to the same integer it is that integer (sdpa_probs-inl.h).
 struct OutputForm {
   Requant requant;
-  float low, high;
+  float factor;  // of a sum; relative: times the codes of the row
+  bool relative;
   bool by_interval;
 };
 inline OutputForm OutputFormOf(const SdpaInt8Args& args) {
   OutputForm form{};
+  form.relative = args.p_relative;
   if (args.o_type == quant::DType::kF32) return form;
   form.requant = MakeRequant(args.o_scale, args.o_zero_point, args.o_type);
-  const double scale = static_cast<double>(args.p_scale * args.v_scale),
-               factor = scale / static_cast<double>(args.o_scale);
-  form.low = static_cast<float>(factor * (1 - 0x1p-22)), form.high = static_cast<float>(factor * (1 + 0x1p-22));
-  const auto largest = 65025.0 * static_cast<double>(args.shape.k_len);  // of a sum; the magic number takes 2^22
-  form.by_interval = !form.requant.divide && scale >= 0x1p-100 && scale <= 0x1p100 && factor >= 0x1p-60 &&
+  const double scale = static_cast<double>(args.p_relative ? args.v_scale : args.p_scale * args.v_scale);
+  const double factor = scale / static_cast<double>(args.o_scale);
+  form.factor = static_cast<float>(factor);
+  // Of a sum over the codes it is divided by; the magic number takes 2^22.
+  const auto largest = args.p_relative ? 255.0 : 65025.0 * static_cast<double>(args.shape.k_len);
+  form.by_interval = !form.requant.divide && scale >= 0x1p-80 && scale <= 0x1p80 && factor >= 0x1p-40 &&
                      factor * largest < 0x1p22 - 1 && args.shape.v_head_size % static_cast<int64_t>(4 * kF16Lanes) == 0;
   return form;
 }
 
+// The bounds of the rows whose codes sum to `codes`. Three roundings of the contract and three here are 6 * 2^-24 at most.
+struct OutputBounds {
+  RowSlots<float> low, high;
+
+  HWY_INLINE OutputBounds(const OutputForm& form, const RowSlots<int32_t>& codes) {
+    namespace hn = hwy::HWY_NAMESPACE;
+    const hn::Full256<float> d;
+    const hn::Full256<int32_t> di;
+    auto factor = hn::Set(d, form.factor);
+    if (form.relative) factor = hn::Div(factor, hn::ConvertTo(d, hn::Max(hn::Load(di, codes.at), hn::Set(di, 1))));
+    hn::Store(hn::Mul(factor, hn::Set(d, 1 - 0x1.cp-22f)), d, low.at);
+    hn::Store(hn::Mul(factor, hn::Set(d, 1 + 0x1.cp-22f)), d, high.at);
+  }
+};
+
 // kR rows of sums, `stride` apart, of which the first goes to `at`: 6.25 operations a vector instead of 13.25. False: an
 // integer is in doubt, and what was written holds nothing.
 template <size_t kR>
-HWY_INLINE bool StoreByInterval(const SdpaInt8Args& args, const OutputForm& form, const int32_t* acc, size_t stride,
-                                int64_t at) {
+HWY_INLINE bool StoreByInterval(const SdpaInt8Args& args, const OutputForm& form, const OutputBounds& bounds,
+                                const int32_t* acc, size_t stride, int64_t at) {
   namespace hn = hwy::HWY_NAMESPACE;
   const F16D d;
   const S32D di;
-  const F16V low = hn::Set(d, form.low), high = hn::Set(d, form.high), magic = hn::Set(d, kRoundMagic);
+  F16V low, high;
+  const F16V magic = hn::Set(d, kRoundMagic);
   const S32V offset = hn::Set(di, form.requant.offset);
   S32V doubt = hn::Zero(di);
   const auto value = [&](const int32_t* p) HWY_ATTR {
@@ -106,6 +133,7 @@ HWY_INLINE bool StoreByInterval(const SdpaInt8Args& args, const OutputForm& form
     return hn::Add(a, offset);
   };
   for (size_t r = 0; r < kR; ++r) {
+    low = hn::Set(d, bounds.low[r]), high = hn::Set(d, bounds.high[r]);
     const int32_t* row = acc + r * stride;
     auto* out = static_cast<uint8_t*>(args.o) + at + static_cast<int64_t>(r) * args.o_strides.row;
     for (size_t c = 0; c < static_cast<size_t>(args.shape.v_head_size); c += 4 * kF16Lanes) {
@@ -117,12 +145,13 @@ HWY_INLINE bool StoreByInterval(const SdpaInt8Args& args, const OutputForm& form
   return hn::AllTrue(di, hn::Eq(doubt, hn::Zero(di)));
 }
 
+// codes: the sums of the rows'.
 template <size_t kR>
 HWY_INLINE void StoreOutputs(const SdpaInt8Args& args, const OutputForm& form, const int32_t* acc, size_t stride,
-                             int64_t at) {
-  if (form.by_interval && StoreByInterval<kR>(args, form, acc, stride, at)) return;
+                             const RowSlots<int32_t>& codes, int64_t at) {
+  if (form.by_interval && StoreByInterval<kR>(args, form, OutputBounds(form, codes), acc, stride, at)) return;
   for (size_t r = 0; r < kR; ++r)
-    StoreOutput(args, form.requant, acc + r * stride, at + static_cast<int64_t>(r) * args.o_strides.row);
+    StoreOutput(args, form.requant, acc + r * stride, codes[r], at + static_cast<int64_t>(r) * args.o_strides.row);
 }
 
 }  // namespace HWY_NAMESPACE

@@ -99,12 +99,13 @@ HWY_INLINE ScoreProduct ScoreProductOf(const Block<SdpaInt8Args>& block, const I
 
 // From the second product to bytes. False: an integer is in doubt, and what was written holds nothing.
 template <class E, size_t kR>
-HWY_INLINE bool FinishedOutput(const Block<SdpaInt8Args>& block, const OutputForm& form,
+HWY_INLINE bool FinishedOutput(const Block<SdpaInt8Args>& block, const OutputForm& form, const RowSlots<int32_t>& codes,
                                const TileArgs<int32_t>& values, const uint8_t* v) {
   const SdpaLayout& l = block.layout;
   const SdpaStrides& strides = block.args.o_strides;
   bool certain = true;
-  OutputFinish finish = {&form,
+  const OutputBounds bounds(form, codes);
+  OutputFinish finish = {&form, &bounds,
                          static_cast<uint8_t*>(block.args.o) + OffsetOf(strides, block.batch, block.head, block.row),
                          strides.row, &certain};
   const auto* columns = reinterpret_cast<const int32_t*>(block.packed + l.v_columns_at);
@@ -127,6 +128,9 @@ HWY_INLINE void ValueGroup(const Block<SdpaInt8Args>& block, const Int8Plan& pla
   const uint8_t* v = block.packed + l.v_at;
   TileArgs<int32_t> values = ValueArgs<Values>(l, plan.quant, span, p, &v);
   values.out = out, values.row_terms = v_zero == 0 ? nullptr : terms.at;
+  RowSlots<int32_t> codes = {};
+  for (size_t r = 0; args.p_relative && r < kR; ++r)
+    codes[r] = SumOfCodes<Values>(span, p + r * l.p_stride, row_sums[r]);
   if constexpr (kAddsToOut<Values>) {
     bool whole = true;
     for (size_t r = 0; r < kR; ++r) {
@@ -138,11 +142,11 @@ HWY_INLINE void ValueGroup(const Block<SdpaInt8Args>& block, const Int8Plan& pla
   } else {
     for (size_t r = 0; r < kRowSlots; ++r) terms[r] = term(row_sums[r]);
     if constexpr (kFinishesOutput) {
-      if (plan.output.by_interval && FinishedOutput<Values, kR>(block, plan.output, values, v)) return;
+      if (plan.output.by_interval && FinishedOutput<Values, kR>(block, plan.output, codes, values, v)) return;
     }
     TileRows<Values, kR>(values, v, reinterpret_cast<const int32_t*>(block.packed + l.v_columns_at), l.v16 / 16);
   }
-  StoreOutputs<kR>(args, plan.output, out, l.v16, OffsetOf(args.o_strides, block.batch, block.head, block.row));
+  StoreOutputs<kR>(args, plan.output, out, l.v16, codes, OffsetOf(args.o_strides, block.batch, block.head, block.row));
 }
 
 // kGroups groups of kR rows, one step for all before the next one: where one group ends a step (the fold of a maximum or
@@ -189,6 +193,7 @@ bool Int8Block(const Block<SdpaInt8Args>& block, const Int8Plan& plan, const Spa
   RowSlots<int32_t> row_sums[kGroups] = {};
   for (size_t g = 0; g < kGroups; ++g) {
     if (args.prob_codes.exist()) RecodeProbs<kR>(args.prob_codes, Part(rows_of(g), span.begin, span.end), sum[g]);
+    if (args.p_relative) LeaveUndivided<kR>(sum[g]);
     QuantizeSpans<typename E::Values, kR>(plan.quant, rows_of(g), span, l.k16, sum[g], rows_at(l.p_at, l.p_stride, g),
                                           l.p_stride, row_sums[g]);
   }
@@ -286,7 +291,7 @@ inline void RowsWords(const SdpaInt8Args& args, int64_t batch, int64_t head, int
 bool TileBlock(const Block<SdpaInt8Args>& block, int64_t count, const Int8Plan& plan, const Span& span) {
   const SdpaInt8Args& args = block.args;
   const SdpaLayout& l = block.layout;
-  alignas(64) int32_t terms[AmxEngine::kRows] = {};
+  alignas(64) int32_t terms[AmxEngine::kRows] = {}, codes[AmxEngine::kRows] = {};
   uint8_t* q = block.scratch + l.q_at;
   const auto* source =
       static_cast<const uint8_t*>(args.q) + OffsetOf(args.q_strides, block.batch, block.head, block.row);
@@ -308,10 +313,13 @@ bool TileBlock(const Block<SdpaInt8Args>& block, int64_t count, const Int8Plan& 
     done = done && Softmax<kR, true>(part, score_rows, args.q_scale * args.k_scale, span, sum);
     if (!done) return;
     if (args.prob_codes.exist()) RecodeProbs<kR>(args.prob_codes, Part(score_rows, span.begin, span.end), sum);
+    if (args.p_relative) LeaveUndivided<kR>(sum);
     RowSlots<int32_t> row_sums;
     QuantizeSpans<AmxEngine, kR>(plan.quant, score_rows, span, l.k16, sum, p + at * l.p_stride, l.p_stride, row_sums);
-    for (size_t r = 0; r < kR; ++r)
+    for (size_t r = 0; r < kR; ++r) {
+      codes[at + r] = row_sums[r];
       terms[at + r] = static_cast<int32_t>(-static_cast<int64_t>(plan.forms.v_zero) * row_sums[r]);
+    }
   });
   if (!done) return false;
   auto* out = reinterpret_cast<int32_t*>(block.scratch + l.out_at);
@@ -321,7 +329,10 @@ bool TileBlock(const Block<SdpaInt8Args>& block, int64_t count, const Int8Plan& 
   TilePanels(values, v, reinterpret_cast<const int32_t*>(block.packed + l.v_columns_at), l.v16 / 16);
   ForBlocks(0, count, [&](auto rows, int64_t first) HWY_ATTR {
     const int64_t at = OffsetOf(args.o_strides, block.batch, block.head, block.row + first);
-    StoreOutputs<decltype(rows)::value>(args, plan.output, out + static_cast<size_t>(first) * l.v16, l.v16, at);
+    constexpr size_t kR = decltype(rows)::value;
+    RowSlots<int32_t> sums = {};
+    std::copy_n(codes + first, kR, sums.at);
+    StoreOutputs<kR>(args, plan.output, out + static_cast<size_t>(first) * l.v16, l.v16, sums, at);
   });
   return true;
 }

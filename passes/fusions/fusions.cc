@@ -24,6 +24,8 @@ const std::vector<Rule>& FloatRules() {
 
 const std::vector<Rule>& Int8Rules() {
   static const auto* const rules = new std::vector<Rule>{
+      SdpaInt8(true, true),
+      SdpaInt8(false, true),
       SdpaInt8(true),
       SdpaInt8(false),
       SdpaRepeat(ir::Op::kSdpaInt8),

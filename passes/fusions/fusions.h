@@ -36,7 +36,7 @@ Rule SdpaMerge(ir::Op op);
 Rule LinearInt8(bool quantized_output, bool activation, bool bias = false);
 Rule LinearResidual(bool quantized_output);
 Rule LinearBlocked(bool bias);  // its body keeps every bit, its kernel rounds otherwise
-Rule SdpaInt8(bool quantized_output);
+Rule SdpaInt8(bool quantized_output, bool relative = false);
 Rule NormQuant(ir::Op op);  // kLayerNormalization, kRMSNormalization or kSkipLayerNorm
 
 // The ordered lists.
@@ -50,6 +50,8 @@ Result<bool> FuseInt8(Graph& graph, PassContext& context);
 Result<bool> FuseWindows(Graph& graph, PassContext& context);
 // Float attention in memory that does not grow with the keys; rounding differs.
 Result<bool> UseFlash(Graph& graph, PassContext& context);
+// Codes of probabilities become codes of exponentials, before int8 rules. relative_probs.cc
+Result<bool> RelativeProbs(Graph& graph, PassContext& context);
 // Products with weights in blocks -> LinearBlocked.
 Result<bool> FuseWeights(Graph& graph, PassContext& context);
 // Two norms of one sum, one of them quantized -> one NormQuant. FuseInt8 ends with it.

@@ -7,7 +7,7 @@ namespace octavo::passes::fusions {
 using namespace pattern;  // NOLINT: the vocabulary of rules
 using ir::Op;
 
-SdpaMiddle MatchScoresToProbabilities(RuleBuilder& r, Var q, Var kt, bool with_codes) {
+SdpaMiddle MatchScoresToProbabilities(RuleBuilder& r, Var q, Var kt, bool with_codes, bool relative) {
   SdpaMiddle mid;
   const auto coded = [&](int place, const std::string& name, Var x) {
     if (!with_codes) return x;
@@ -40,6 +40,11 @@ SdpaMiddle MatchScoresToProbabilities(RuleBuilder& r, Var q, Var kt, bool with_c
     ways.push_back(r.MayEscape(r.Op("not_hidden", Op::kWhere, {mid.hide, mid.hidden, masked})));
   }
   const Var kept = r.Optional(coded(4, "kept", r.OneOf("kept?", ways)), masked);
+  if (relative) {
+    mid.top = r.Op("row_maximum", Op::kReduceMax, {kept, r.Constant("row_axis")});
+    mid.p = r.Op("exponentials", Op::kExp, {r.Op("centered", Op::kSub, {kept, mid.top})});
+    return mid;
+  }
   const Var softmax = r.MayEscape(r.Op("probabilities", Op::kSoftmax, {kept}, LastAxis(-1)));
   mid.guard =
       r.MayEscape(r.Op("nan_guard", Op::kWhere, {r.Op("is_nan", Op::kIsNaN, {softmax}), r.Scalar("zero"), softmax}));

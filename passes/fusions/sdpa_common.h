@@ -15,8 +15,9 @@ struct SdpaMiddle {
   pattern::Var keep;       // bool, absent: none; where false the score is `hidden`
   pattern::Var hide = -1;  // its opposite, instead of it
   pattern::Var hidden;
-  pattern::Var guard;  // Where(IsNaN(p), 0, p), absent: no guard
-  pattern::Var p;      // the probabilities, after the guard
+  pattern::Var guard = -1;  // Where(IsNaN(p), 0, p), absent: no guard
+  pattern::Var top = -1;    // relative: the ReduceMax of each row
+  pattern::Var p;           // the probabilities, after the guard; relative: the exponentials
   // QuantizeLinear and DequantizeLinear behind the product, the scale, the mask, the guard and `kept`; absent: it stays in float.
   struct Codes {
     pattern::Var quantized = -1, dequantized = -1;
@@ -27,8 +28,10 @@ struct SdpaMiddle {
 // Softmax([cap * tanh(1/cap *] MatMul(q, kT) [* scale] [)] [+ mask]), with or without Where(keep, ., hidden) before the Softmax and
 // the NaN guard behind it. Scores and probabilities may have other readers (models that return their attentions): the chain up to
 // there stays for them, computed beside the fused op. In float that costs about what fusing gains, in int8 a quarter of it.
+// relative: Exp(s - ReduceMax(s)) instead of the Softmax (relative_probs.cc).
 // with_codes: scores and probabilities may be quantized and dequantized on the way, and scores divided: what int8 has steps for.
-SdpaMiddle MatchScoresToProbabilities(pattern::RuleBuilder& r, pattern::Var q, pattern::Var kt, bool with_codes);
+SdpaMiddle MatchScoresToProbabilities(pattern::RuleBuilder& r, pattern::Var q, pattern::Var kt, bool with_codes,
+                                      bool relative = false);
 
 // Ranks 4 (or all 3: heads in the batch), head count and head sizes are numbers, K and V have as many heads as Q or one, the
 // mask is f32 of at most that rank.

@@ -93,6 +93,7 @@ TEST_P(SdpaDecodeInt8Test, MostCodesAreZero) {
     SdpaInt8Args& a = p->int8;
     a.p_type = seed % 2 != 0 ? DType::kU8 : DType::kS8;
     a.p_zero_point = seed % 3 == 0 ? 5 : a.p_type == DType::kU8 ? 0 : -128;
+    a.p_relative = a.p_relative && seed % 3 != 0;
     a.p_scale = seed % 5 == 0 ? 4.0f : 1 / 255.0f;
     const bool floats = a.o_type == DType::kF32;
     const size_t bytes = p->out_elements * (floats ? 4 : 1);

@@ -221,7 +221,7 @@ TEST(SdpaFlashInt8Truth, FlatRowsKeepTheirCodes) {
   const auto p = MakeProblem({1, 1, 1, 2, 2000, 8, 4}, 3);
   SdpaInt8Args& a = p->int8;
   a.mask = {}, a.softcap = 0.0f, a.o_type = DType::kF32, a.q_scale = 1e-9f;
-  a.p_type = DType::kU8, a.p_zero_point = 0, a.p_scale = 1 / 255.0f;
+  a.p_type = DType::kU8, a.p_zero_point = 0, a.p_scale = 1 / 255.0f, a.p_relative = false;
   a.v_type = DType::kU8, a.v_zero_point = 0, a.v_scale = 0.01f;
   double largest = 0;
   ExpectNearTruth(*p, &largest);

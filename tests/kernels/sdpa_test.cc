@@ -290,7 +290,7 @@ TEST(SdpaTruth, FloatIsNearDouble) {
 // Probabilities in double; where one lies within 1e-3 of a rounding boundary, either integer is right.
 TEST(SdpaTruth, Int8IsTheExactProductOfQuantizedProbabilities) {
   double largest = 0;
-  int64_t outputs = 0, exact = 0, coded = 0;
+  int64_t outputs = 0, exact = 0, coded = 0, relative = 0;
   for (uint32_t seed = 1; seed <= 400; ++seed) {
     std::mt19937 gen(seed);
     const auto any = [&](int64_t most) { return static_cast<int64_t>(1 + gen() % most); };
@@ -323,19 +323,29 @@ TEST(SdpaTruth, Int8IsTheExactProductOfQuantizedProbabilities) {
         return static_cast<double>(acc) * a.q_scale * a.k_scale;
       });
       if (!row.sure) continue;
+      // Codes of exponentials, or of probabilities; the divisor is the sum of the codes then.
+      const double most = a.p_relative && row.defined ? *std::max_element(row.prob.begin(), row.prob.end()) : 1;
+      double codes = 0;
+      relative += a.p_relative;
       coded += a.product_codes.exist() || a.scaled_codes.exist() || a.masked_codes.exist();
       for (int64_t c = 0; c < shape.v_head_size; ++c) {
-        double want = 0, slack = 0;
+        double want = 0, slack = 0, doubtful = 0;
+        codes = 0;
         for (int64_t j = 0; j < shape.k_len; ++j) {
           bool sure = true;
-          double t = row.defined ? ThroughCodes(a.prob_codes, row.prob[j], &sure) / a.p_scale : 0;
+          double t = row.defined ? ThroughCodes(a.prob_codes, row.prob[j] / most, &sure) / a.p_scale : 0;
           const double near = sure ? std::fabs(t - std::floor(t) - 0.5) : 0;
           t = std::nearbyint(t);
           if (!row.defined && !a.nan_guard) t = nan_code;
           t = std::clamp(t, double(lo - a.p_zero_point), double(hi - a.p_zero_point));
-          const double v = double(value(a.v, a.v_type, at(a.v_strides, j) + c, a.v_zero_point)) * a.p_scale * a.v_scale;
-          want += t * v;
-          if (near < 1e-3) slack += std::fabs(v) * (sure ? 1 : 1 + a.prob_codes.scale / a.p_scale);
+          const double unit = a.p_relative ? 1 : a.p_scale;
+          const double v = double(value(a.v, a.v_type, at(a.v_strides, j) + c, a.v_zero_point)) * unit * a.v_scale;
+          want += t * v, codes += t;
+          if (near < 1e-3) slack += std::fabs(v) * (sure ? 1 : 1 + a.prob_codes.scale / a.p_scale), ++doubtful;
+        }
+        if (a.p_relative) {
+          codes = std::max(codes, 1.0), want /= codes;
+          slack = (slack + doubtful * std::fabs(want)) / std::max(codes - doubtful, 1.0);
         }
         float got;
         std::memcpy(&got, &bytes[4 * (b * a.o_strides.batch + h * a.o_strides.head + i * a.o_strides.row + c)], 4);
@@ -361,6 +371,33 @@ TEST(SdpaTruth, Int8IsTheExactProductOfQuantizedProbabilities) {
   EXPECT_GT(largest, 1.0);
   EXPECT_GT(exact, outputs / 2);
   EXPECT_GT(coded, 500);
+  EXPECT_GT(relative, 500);
+}
+
+// 4000 keys that count alike: probabilities of 1 / 4000 have no codes of 1 / 255, relative ones have the largest.
+TEST(SdpaTruth, RelativeCodesKeepFlatRows) {
+  constexpr int64_t kKeys = 4000;
+  const std::vector<uint8_t> q(4, 7), k(kKeys * 4, 9);
+  std::vector<uint8_t> v(kKeys);
+  for (size_t i = 0; i < v.size(); ++i) v[i] = static_cast<uint8_t>(i % 200);
+  float o = -1;
+  SdpaInt8Args a;
+  a.shape = {1, 1, 1, 1, kKeys, 4, 1};
+  a.q = q.data(), a.k = k.data(), a.v = v.data(), a.o = &o;
+  a.q_strides = {4, 4, 4}, a.k_strides = {kKeys * 4, kKeys * 4, 4}, a.v_strides = {kKeys, kKeys, 1};
+  a.o_strides = {1, 1, 1};
+  a.p_scale = 1 / 255.0f;
+  const auto run = [&] {
+    EXPECT_EQ(SdpaRefusal(a), "");
+    Buffer packed(SdpaPackedBytes(Arch::kScalar, a)), scratch(SdpaScratchBytes(Arch::kScalar, a));
+    SdpaHeads(Arch::kScalar, a, 0, 1, packed.data(), scratch.data());
+    return o;
+  };
+  EXPECT_EQ(run(), 0.0f);
+  a.p_relative = true;
+  EXPECT_EQ(run(), 99.5f);
+  a.p_zero_point = 3;
+  EXPECT_NE(SdpaRefusal(a), "");
 }
 
 // Everything at its extreme: the largest sums that are not refused.

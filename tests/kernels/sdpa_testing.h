@@ -156,6 +156,7 @@ inline std::unique_ptr<Problem> MakeProblem(const SdpaShape& shape, uint32_t see
   constexpr float kProbScales[] = {1 / 255.0f, 1 / 127.0f, 1 / 256.0f, 0.0007f, 1e-5f, 1e-7f, 1e-30f, 1e10f};
   a.p_scale = kProbScales[gen() % 3 != 0 ? gen() % 3 : gen() % 8];
   a.o_scale = uniform(0.001f, 0.1f);
+  if (gen() % 3 == 0) a.p_relative = true, a.p_zero_point = a.p_type == DType::kU8 ? 0 : -128;
   return p;
 }
 
@@ -170,7 +171,7 @@ inline void SetScoreCodes(SdpaInt8Args* a, std::mt19937& gen) {
         static_cast<int32_t>(gen() % 4 != 0 ? 60 + gen() % 140 : gen() % 256) - (codes->type == DType::kS8 ? 128 : 0);
   }
   if (gen() % 4 == 0) a->divisor = gen() % 2 != 0 ? 5.656854f : 0.3f;
-  if (gen() % 2 == 0) return;
+  if (gen() % 2 == 0 || a->p_relative) return;
   constexpr float kProbScales[] = {1 / 255.0f, 1 / 256.0f, 1 / 127.0f, 0.02f, 0.0011f};
   a->prob_codes = {DType::kU8, kProbScales[gen() % 5], static_cast<int32_t>(gen() % 3 != 0 ? 0 : gen() % 256)};
   if (gen() % 3 == 0) a->prob_codes.type = DType::kS8, a->prob_codes.zero_point -= 128;

@@ -1,0 +1,90 @@
+// relative_probs: the quantizer's codes of probabilities become codes of exponentials, relative to the largest of a row.
+// Before: p = Softmax(s);  [p = Where(IsNaN(p), 0, p)];  o = MatMul(DQ(Q(p)), v)                 codes of 1/255
+// After:  e = Exp(s - ReduceMax(s));  c = DequantizeLinear(Q(e), 1);  o = MatMul(c, v) / Max(ReduceSum(c), 1)
+// A row that looks at n keys alike has probabilities of 1/n, which codes of 1/255 round to 0 beyond 510 keys, and a bit less for
+// each doubling of n before; the largest exponential of a row is always 1. Whole numbers all, so the sum is exact. A row without
+// meaning (NaN) has codes of 0 and gives 0, with the guard or without, as codes of NaN do.
+// Left, with a line in the log: P with other scales (a file's own), P that is no operand of one product.
+#include <cmath>
+#include <format>
+
+#include "octavo/passes/fusions/codes.h"
+#include "octavo/passes/fusions/fusions.h"
+
+namespace octavo::passes::fusions {
+
+namespace {
+
+using ir::Tensor;
+
+// The Softmax over the last axis behind P, looking through the guard; invalid: none.
+NodeId SoftmaxOf(const Graph& g, ValueId p) {
+  const Node* n = g.Producer(p);
+  if (n != nullptr && n->op == Op::kWhere) {
+    p = n->input(2);
+    const Node* is_nan = g.Producer(n->input(0));
+    n = is_nan != nullptr && is_nan->op == Op::kIsNaN && is_nan->input(0) == p ? g.Producer(p) : nullptr;
+  }
+  const auto& shape = g.value(p).type.shape;
+  if (n == nullptr || n->op != Op::kSoftmax || !shape) return {};
+  const int64_t axis = n->attrs.Int("axis", -1), rank = static_cast<int64_t>(shape->size());
+  return axis == -1 || axis == rank - 1 ? g.value(p).producer : NodeId{};
+}
+
+// u8 codes of 1/255 from 0 on: what the quantizer gives probabilities.
+bool HasPlainCodes(const Graph& g, const Node& q) {
+  if (g.value(q.output()).type.dtype != ir::DType::kU8 || !HasScalarParams(g, q)) return false;
+  const Tensor* zero = g.ConstantOf(q.input(2));
+  return std::fabs(g.ConstantOf(q.input(1))->GetDouble(0) * 255 - 1) < 1e-3 && zero != nullptr && zero->GetInt(0) == 0;
+}
+
+// The product behind Q(P), through its DequantizeLinear; invalid: it is something else.
+NodeId ProductOf(const Graph& g, const Node& q) {
+  if (!g.HasOneUse(q.output()) || g.IsGraphOutput(q.output())) return {};
+  const Node& dq = g.node(g.value(q.output()).uses[0].node);
+  if (dq.op != Op::kDequantizeLinear || !g.HasOneUse(dq.output()) || g.IsGraphOutput(dq.output())) return {};
+  const ir::Use use = g.value(dq.output()).uses[0];
+  return g.node(use.node).op == Op::kMatMul && use.slot == 0 ? use.node : NodeId{};
+}
+
+void Rewrite(Rewriter& b, NodeId softmax, NodeId quantize, NodeId product) {
+  Graph& g = b.graph();
+  const Node q = g.node(quantize), dq = g.node(g.value(q.output()).uses[0].node);
+  const ValueId s = g.node(softmax).input(0), o = g.node(product).output();
+  b.At(quantize, {softmax});
+  const ir::Attrs keep = {{"keepdims", int64_t{1}}};
+  const ValueId last = b.Constant(Tensor::S64({1}, {-1})), one = b.Constant(Tensor::ScalarF32(1.0f));
+  const ValueId e = b.Create(Op::kExp, {b.Create(Op::kSub, {s, b.Create(Op::kReduceMax, {s, last}, keep)})});
+  b.SetInput(quantize, 0, e);
+  b.SetInput(g.value(dq.output()).producer, 1, one);
+  b.At(product, {softmax});
+  const ValueId sum = b.Create(Op::kMax, {b.Create(Op::kReduceSum, {dq.output(), last}, keep), one});
+  const ValueId copy = b.Create(Op::kMatMul, {dq.output(), g.node(product).input(1)});
+  b.Replace(o, b.Create(Op::kDiv, {copy, sum}));
+  b.EraseDead(product);
+  if (g.IsAlive(softmax) && g.value(g.node(softmax).output()).uses.empty()) b.EraseDead(softmax);
+}
+
+}  // namespace
+
+Result<bool> RelativeProbs(Graph& graph, PassContext& context) {
+  Rewriter b(graph, "relative_probs");
+  for (NodeId id : graph.NodesInOrder()) {
+    if (!graph.IsAlive(id) || graph.node(id).op != Op::kQuantizeLinear) continue;
+    const Node& q = graph.node(id);
+    const NodeId softmax = SoftmaxOf(graph, q.input(0));
+    if (!softmax.valid() || quant::IsFp8(graph.value(q.output()).type.dtype)) continue;
+    const NodeId product = ProductOf(graph, q);
+    if (product.valid() && HasPlainCodes(graph, q)) {
+      Rewrite(b, softmax, id, product);
+      continue;
+    }
+    context.log.push_back(
+        std::format("relative_probs: {} keeps codes of probabilities: {}", OriginName(graph.node(softmax)),
+                    product.valid() ? "they are not those of 1/255" : "they are no operand of one product"));
+  }
+  if (b.changed() && !graph.SortTopologically()) return ir::Fail("relative_probs made a cycle");
+  return b.changed();
+}
+
+}  // namespace octavo::passes::fusions
