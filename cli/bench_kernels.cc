@@ -48,14 +48,14 @@ void PrintTable(const Report& r) {
       "%s%s\nkernel 2, exact mode, 12 heads of 64, one thread (oneDNN: matmul, softmax, matmul; Graph: one "
       "partition)\n",
       Table(rows, {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11}).c_str(), SaturationNote(r).c_str());
-  rows = {{"S", "mask", "cycles/score", "to oneDNN int8", "to oneDNN fp32", "to oneDNN Graph int8",
+  rows = {{"S", "mask", "cycles/score", "relative P", "to oneDNN int8", "to oneDNN fp32", "to oneDNN Graph int8",
            "to oneDNN Graph fp32", std::format("{} threads", r.threads)}};
   for (const auto& a : r.attention) {
     rows.push_back({std::to_string(a.s), a.mask ? "float" : "none", std::format("{:.2f}", a.cycles_per_score),
-                    Ratio(a.over_onednn_int8), Ratio(a.over_onednn_f32), Ratio(a.over_graph_int8),
-                    Ratio(a.over_graph_f32), Ratio(a.speedup)});
+                    std::format("{:.2f}", a.relative_cycles_per_score), Ratio(a.over_onednn_int8),
+                    Ratio(a.over_onednn_f32), Ratio(a.over_graph_int8), Ratio(a.over_graph_f32), Ratio(a.speedup)});
   }
-  std::printf("%s", Table(rows, {0, 2, 3, 4, 5, 6, 7}).c_str());
+  std::printf("%s", Table(rows, {0, 2, 3, 4, 5, 6, 7, 8}).c_str());
   for (const std::string* problem : {&r.graph_int8_problem, &r.graph_f32_problem}) {
     if (problem->empty()) continue;
     std::printf("%s: %s\n", problem == &r.graph_int8_problem ? "int8" : "fp32", problem->c_str());
@@ -100,6 +100,7 @@ void PrintJson(const Report& r) {
                          {"head_size", 64},
                          {"mask", a.mask},
                          {"cycles_per_score", a.cycles_per_score},
+                         {"relative_cycles_per_score", a.relative_cycles_per_score},
                          {"over_onednn_int8", a.over_onednn_int8},
                          {"over_onednn_f32", a.over_onednn_f32},
                          {"over_onednn_graph_int8", RatioOrNull(a.over_graph_int8)},

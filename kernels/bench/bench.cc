@@ -226,7 +226,7 @@ struct AttentionProblem {
   AlignedArray<float> mask;
   AlignedArray<uint8_t> packed, scratch;
 
-  AttentionProblem(int64_t s, bool with_mask, Arch arch)
+  AttentionProblem(int64_t s, bool with_mask, bool relative, Arch arch)
       : q(Size(s)), k(Size(s)), v(Size(s)), o(Size(s)), mask(static_cast<size_t>(s)) {
     for (size_t i = 0; i < q.size(); ++i) {
       q.data()[i] = static_cast<uint8_t>(i * 37 % 251);
@@ -242,6 +242,7 @@ struct AttentionProblem {
     a.q_zero_point = a.k_zero_point = a.v_zero_point = a.o_zero_point = 121;
     a.q_scale = a.k_scale = a.v_scale = a.o_scale = 0.02f, a.p_scale = 1 / 255.0f;
     a.scale = 1 / std::sqrt(static_cast<float>(kHeadSize));
+    a.p_relative = relative;
     if (with_mask) a.mask.data = mask.data();
     packed = AlignedArray<uint8_t>(SdpaPackedBytes(arch, a));
     scratch = AlignedArray<uint8_t>(SdpaScratchBytes(arch, a));
@@ -250,7 +251,7 @@ struct AttentionProblem {
 };
 
 AttentionRow MeasureAttention(int64_t s, bool mask, const Options& options, Report& report) {
-  AttentionProblem ours(s, mask, options.arch);
+  AttentionProblem ours(s, mask, false, options.arch), relative(s, mask, true, options.arch);
   OneDnnAttention int8(kHeads, s, kHeadSize, true), floats(kHeads, s, kHeadSize, false);
   OneDnnGraphAttention graph_int8(ours.args, true), graph_floats(ours.args, false);
   if (report.graph_int8_problem.empty()) report.graph_int8_problem = graph_int8.problem();
@@ -258,6 +259,8 @@ AttentionRow MeasureAttention(int64_t s, bool mask, const Options& options, Repo
   Turns turns(true);  // kernel 1 has just written Q, K and V
   const size_t mine =
       turns.Add([&] { SdpaHeads(options.arch, ours.args, 0, kHeads, ours.packed.data(), ours.scratch.data()); });
+  const size_t mine_relative = turns.Add(
+      [&] { SdpaHeads(options.arch, relative.args, 0, kHeads, relative.packed.data(), relative.scratch.data()); });
   const size_t theirs = turns.Add([&] { int8.Run(); });
   const size_t in_float = turns.Add([&] { floats.Run(); });
   const auto peer = [&](OneDnnGraphAttention& graph) {
@@ -280,6 +283,7 @@ AttentionRow MeasureAttention(int64_t s, bool mask, const Options& options, Repo
   return {.s = s,
           .mask = mask,
           .cycles_per_score = turns.Cycles(mine) / static_cast<double>(kHeads * s * s),
+          .relative_cycles_per_score = turns.Cycles(mine_relative) / static_cast<double>(kHeads * s * s),
           .over_onednn_int8 = turns[theirs] / turns[mine],
           .over_onednn_f32 = turns[in_float] / turns[mine],
           .over_graph_int8 = graph_int8.problem().empty() ? turns[fused] / turns[mine] : 0,

@@ -55,11 +55,12 @@ inline SdpaLayout MakeSdpaLayout(const SdpaShape& shape, size_t per_word, size_t
 
 // Whether the codes of any two probabilities of a row sum to at most 256, so that vpmaddubsw of them and s8 values cannot
 // saturate: 256 * 128 fits, as -32768. Two probabilities sum to at most 1 + 2.5e-4 (sixteen float sums of up to 65536
-// keys), two roundings add at most 1, so 1.00025 / scale + 1 must be below 257: 1/255 fits, 1/256 does not. Relative codes do not sum
-// to anything.
+// keys), two roundings add at most 1, so 1.00025 / scale + 1 must be below 257: 1/255 fits, 1/256 does not. Relative codes are at
+// most 1 / scale each, so those of 1/128 fit; the sums of a row's (PairSums16) then hold for 65535 / 64 keys.
 inline bool ProbPairsFit(const SdpaInt8Args& args) {
-  return !args.p_relative && args.p_zero_point == (args.p_type == quant::DType::kU8 ? 0 : -128) &&
-         args.p_scale >= 1 / 255.5f && args.p_scale <= 0x1p22f && args.shape.k_len <= 65536 && !args.prob_codes.exist();
+  if (args.p_relative && (args.p_scale < 1 / 128.4f || args.shape.k_len > 1023)) return false;
+  return args.p_zero_point == (args.p_type == quant::DType::kU8 ? 0 : -128) && args.p_scale >= 1 / 255.5f &&
+         args.p_scale <= 0x1p22f && args.shape.k_len <= 65536 && !args.prob_codes.exist();
 }
 
 inline constexpr size_t kDecodeKeys = 64;     // a span (sdpa_window.h); 4 KB of K at head size 64

@@ -95,15 +95,17 @@ HWY_NOINLINE size_t PieceSteps(const uint8_t* p, size_t stride, size_t steps) {
   return done;
 }
 
-// out[r][columns of `panels` panels] = row_terms[r] + p[r] . v. whole: all steps are one piece.
+// out[r][columns of `panels` panels] = row_terms[r] + p[r] . v. whole: all steps are one piece. relative: codes that sum to anything,
+// of which pieces would be short.
 template <size_t kR>
-HWY_INLINE void PairRows(TileArgs<int32_t> args, const uint8_t* v, size_t panels, bool whole) {
+HWY_INLINE void PairRows(TileArgs<int32_t> args, const uint8_t* v, size_t panels, bool whole, bool relative) {
   namespace hn = hwy::HWY_NAMESPACE;
   const I16D d;
   for (size_t r = 0; r < kR; ++r) {
     const auto term = hn::Set(d, args.row_terms == nullptr ? 0 : args.row_terms[r]);
     for (size_t c = 0; c < 16 * panels; c += kTileLanes) hn::Store(term, d, args.out + r * args.out_stride + c);
   }
+  if (relative && !whole) return TileRows<WidePairEngine, kR>(args, v, nullptr, panels);
   for (size_t rest = args.steps; rest != 0; rest -= args.steps) {
     args.steps = whole ? rest : PieceSteps<kR>(args.a, args.a_stride, rest);
     if (args.steps != 0) {

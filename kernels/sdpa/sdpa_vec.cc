@@ -138,7 +138,7 @@ HWY_INLINE void ValueGroup(const Block<SdpaInt8Args>& block, const Int8Plan& pla
       terms[r] = term(sums.first + sums.second);
       whole = whole && StayInS16(sums);
     }
-    PairRows<kR>(values, v, l.v16 / 16, whole);
+    PairRows<kR>(values, v, l.v16 / 16, whole, args.p_relative);
   } else {
     for (size_t r = 0; r < kRowSlots; ++r) terms[r] = term(row_sums[r]);
     if constexpr (kFinishesOutput) {

@@ -4,6 +4,7 @@
 // A row that looks at n keys alike has probabilities of 1/n, which codes of 1/255 round to 0 beyond 510 keys, and a bit less for
 // each doubling of n before; the largest exponential of a row is always 1. Whole numbers all, so the sum is exact. A row without
 // meaning (NaN) has codes of 0 and gives 0, with the guard or without, as codes of NaN do.
+// With reduced range (7 bits, for CPUs without VNNI) the codes are those of 1/128: two of them meet in vpmaddubsw.
 // Left, with a line in the log: P with other scales (a file's own), P that is no operand of one product.
 #include <cmath>
 #include <format>
@@ -47,7 +48,8 @@ NodeId ProductOf(const Graph& g, const Node& q) {
   return g.node(use.node).op == Op::kMatMul && use.slot == 0 ? use.node : NodeId{};
 }
 
-void Rewrite(Rewriter& b, NodeId softmax, NodeId quantize, NodeId product) {
+// `reduced`: codes of 7 bits.
+void Rewrite(Rewriter& b, NodeId softmax, NodeId quantize, NodeId product, bool reduced) {
   Graph& g = b.graph();
   const Node q = g.node(quantize), dq = g.node(g.value(q.output()).uses[0].node);
   const ValueId s = g.node(softmax).input(0), o = g.node(product).output();
@@ -56,6 +58,7 @@ void Rewrite(Rewriter& b, NodeId softmax, NodeId quantize, NodeId product) {
   const ValueId last = b.Constant(Tensor::S64({1}, {-1})), one = b.Constant(Tensor::ScalarF32(1.0f));
   const ValueId e = b.Create(Op::kExp, {b.Create(Op::kSub, {s, b.Create(Op::kReduceMax, {s, last}, keep)})});
   b.SetInput(quantize, 0, e);
+  if (reduced) b.SetInput(quantize, 1, b.Constant(Tensor::ScalarF32(1 / 128.0f)));
   b.SetInput(g.value(dq.output()).producer, 1, one);
   b.At(product, {softmax});
   const ValueId sum = b.Create(Op::kMax, {b.Create(Op::kReduceSum, {dq.output(), last}, keep), one});
@@ -76,7 +79,7 @@ Result<bool> RelativeProbs(Graph& graph, PassContext& context) {
     if (!softmax.valid() || quant::IsFp8(graph.value(q.output()).type.dtype)) continue;
     const NodeId product = ProductOf(graph, q);
     if (product.valid() && HasPlainCodes(graph, q)) {
-      Rewrite(b, softmax, id, product);
+      Rewrite(b, softmax, id, product, context.weight_limit < 127);
       continue;
     }
     context.log.push_back(

@@ -100,9 +100,10 @@ TEST(RelativeProbs, KeepLongRowsThatProbabilitiesLose) {
 }
 
 TEST(RelativeProbs, FuseToTheSameBits) {
-  for (int bits = 0; bits < 4; ++bits) {
+  for (int bits = 0; bits < 8; ++bits) {
     Attention a({.guard = (bits & 1) != 0, .quantized_output = (bits & 2) != 0});
     PassContext context;
+    if ((bits & 4) != 0) context.weight_limit = 64;  // reduced range: codes of 7 bits
     ASSERT_TRUE(RelativeProbs(a.g, context).value_or(false));
     ASSERT_TRUE(ir::Inference::Run(a.g).has_value());
     Graph fused = a.g;
@@ -111,7 +112,9 @@ TEST(RelativeProbs, FuseToTheSameBits) {
     for (NodeId id : fused.NodesInOrder()) {
       const ir::Node& n = fused.node(id);
       EXPECT_TRUE(n.op != Op::kExp && n.op != Op::kDiv) << "left beside the op";
-      ops += n.op == Op::kSdpaInt8 && n.attrs.Int("p_relative", 0) == 1;
+      if (n.op != Op::kSdpaInt8) continue;
+      ops += n.attrs.Int("p_relative", 0) == 1;
+      EXPECT_EQ(fused.ConstantOf(n.input(9))->GetDouble(0), double{(bits & 4) != 0 ? 1 / 128.0f : 1 / 255.0f});
     }
     ASSERT_EQ(ops, 1) << bits;
     for (int64_t keys : {1, 40, 700}) {
@@ -141,7 +144,7 @@ TEST(RelativeProbs, SaysWhatItLeaves) {
 
 // The rule's guard: a graph like the pass makes it, but for one number.
 TEST(RelativeProbs, TheRuleRefusesWhatMeansSomethingElse) {
-  const auto reason = [](Op op, size_t slot, Tensor constant) {
+  const auto reason = [](Op op, size_t slot, const Tensor& constant) {
     Attention a({});
     PassContext context;
     EXPECT_TRUE(RelativeProbs(a.g, context).value_or(false));
