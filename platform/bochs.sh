@@ -65,6 +65,9 @@ kernels_in_bochs() {
 ./execution_test
 ./fp8_test --gtest_brief=1 --gtest_filter=Fp8Pairs*Tail:Fp8Pairs*Order*
 ./gemm_test --gtest_brief=1 --gtest_filter=*EveryTail*/avx*:*EveryActivation*/avx*:*FewRows*/avx*
-./qkv_test --gtest_brief=1 --gtest_filter=*/avx512*-*BlocksAfterBlocks*' \
-    "$tests/trap_test" "$tests/arch_test" "$tests/execution_test" "$tests/fp8_test" "$tests/gemm_test" "$tests/qkv_test"
+./qkv_test --gtest_brief=1 --gtest_filter=*/avx512*-*BlocksAfterBlocks*
+./blocked_test --gtest_brief=1 --gtest_filter=*BlockOfCodes*/avx*:*CodesHave*/avx512vnni
+./sdpa_test --gtest_brief=1 --gtest_filter=*EveryTail/avx512*
+./sdpa_decode_int8_test --gtest_brief=1 --gtest_filter=*MostCodes*/avx512*' \
+    "$tests"/{trap,arch,execution,fp8,gemm,qkv,blocked,sdpa,sdpa_decode_int8}_test
 }

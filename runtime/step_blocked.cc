@@ -60,7 +60,17 @@ class BlockedKernel : public Kernel {
     });
   }
 
+  // Codes of some rows at a time: 4 MB of them outlast the run, not those of a whole prompt.
   void RunCodes(StepCall& call, const float* x, int64_t rows, float* y) const {
+    constexpr int64_t kBytes = 4 << 20, kRowsOfKernel = 96;
+    const int64_t at_once =
+        std::max(kRowsOfKernel, kBytes / kernels::BlockedRowBytes(w_) / kRowsOfKernel * kRowsOfKernel);
+    for (int64_t first = 0; first < rows; first += at_once) {
+      RunSomeCodes(call, x + first * w_.k(), std::min(at_once, rows - first), y + first * w_.n());
+    }
+  }
+
+  void RunSomeCodes(StepCall& call, const float* x, int64_t rows, float* y) const {
     const int64_t row_bytes = kernels::BlockedRowBytes(w_);
     auto* codes = static_cast<uint8_t*>(ThreadScratch(static_cast<size_t>(rows * row_bytes), 1));  // of all threads
     const int64_t parts = PartsOf(rows, std::max<int64_t>(1, kElementGrain / w_.k()), call.threads->count());

@@ -14,12 +14,28 @@
 
 namespace octavo::kernels {
 
-// Beyond it the sum of a block, 255 * 127 a product, could leave the integers that a float holds.
+// The largest w.block() that the functions here take: beyond it the sum of a block, 255 * 127 a product, could leave the integers
+// that a float holds.
 inline constexpr int64_t kMaxBlockOfCodes = 512;
+
+namespace internal {
+// The places in a row.
+inline int64_t BlockedCodeBytes(const PackedBlocked& w) {
+  return (w.blocks() * w.block() * (w.bits() == 8 ? 2 : 1) + 63) / 64 * 64;
+}
+inline const float* BlockedRowScales(const PackedBlocked& w, const uint8_t* row) {
+  return reinterpret_cast<const float*>(row + BlockedCodeBytes(w));
+}
+inline const float* BlockedRowSums(const PackedBlocked& w, const uint8_t* row) {
+  return BlockedRowScales(w, row) + w.blocks();
+}
+}  // namespace internal
 
 // A row as the product reads it: the codes of all blocks in the order of the Arch, a scale for each block, and the sum of its
 // codes (a float, exact) for zero points. 64-byte aligned.
-int64_t BlockedRowBytes(const PackedBlocked& w);
+inline int64_t BlockedRowBytes(const PackedBlocked& w) {
+  return (internal::BlockedCodeBytes(w) + w.blocks() * 2 * static_cast<int64_t>(sizeof(float)) + 63) / 64 * 64;
+}
 
 // x: [rows][k] f32, out: [rows][BlockedRowBytes(w)].
 void QuantizeBlocks(Arch arch, const PackedBlocked& w, const float* x, int64_t x_stride, int64_t rows, uint8_t* out);
@@ -34,21 +50,10 @@ struct BlockedInt8Args {
 
 inline constexpr size_t kBlockedInt8ScratchBytes = size_t{96} * 64 * sizeof(float);
 
-// Rows x column blocks (of kColumnBlock) of y; w.block() is at most kMaxBlockOfCodes. `scratch`: 64-byte aligned, of this call
-// alone.
+// Rows x column blocks (of kColumnBlock) of y. `scratch`: 64-byte aligned, of this call alone.
 void GemmBlockedInt8(Arch arch, const BlockedInt8Args& args, Range rows, Range blocks, void* scratch);
 
 namespace internal {
-// The places in a row.
-inline int64_t BlockedCodeBytes(const PackedBlocked& w) {
-  return (w.blocks() * w.block() * (w.bits() == 8 ? 2 : 1) + 63) / 64 * 64;
-}
-inline const float* BlockedRowScales(const PackedBlocked& w, const uint8_t* row) {
-  return reinterpret_cast<const float*>(row + BlockedCodeBytes(w));
-}
-inline const float* BlockedRowSums(const PackedBlocked& w, const uint8_t* row) {
-  return BlockedRowScales(w, row) + w.blocks();
-}
 // The truth; its codes stand in the order of k.
 void QuantizeBlocksReference(const PackedBlocked& w, const float* x, int64_t x_stride, int64_t rows, uint8_t* out);
 void GemmBlockedInt8Reference(const BlockedInt8Args& args, Range rows, Range blocks, void*);

@@ -7,10 +7,6 @@
 
 namespace octavo::kernels {
 
-int64_t BlockedRowBytes(const PackedBlocked& w) {
-  return (internal::BlockedCodeBytes(w) + w.blocks() * 2 * static_cast<int64_t>(sizeof(float)) + 63) / 64 * 64;
-}
-
 namespace internal {
 
 void QuantizeBlocksReference(const PackedBlocked& w, const float* x, int64_t x_stride, int64_t rows, uint8_t* out) {

@@ -12,6 +12,7 @@
 #include "hwy/foreach_target.h"  // IWYU pragma: keep
 #include "hwy/highway.h"
 // After foreach_target.h:
+#include "octavo/kernels/blocked/store-inl.h"
 #include "octavo/kernels/gemm/tile-inl.h"
 
 #if HWY_TARGET <= HWY_AVX2
@@ -329,20 +330,6 @@ void TileColumns(const PackedBlocked& w, int64_t panel, int columns, Range range
   for (int c = 0; c < columns; c += kStep) CodesTile<kBits, kVnni, kZeros, kRows>(w, panel, c, range, x, ahead, acc);
 }
 
-void StoreSums(const BlockedInt8Args& args, const float* acc, int64_t first, int64_t rows, int64_t column,
-               int columns) {
-  const RowD d;
-  for (int64_t r = 0; r < rows; ++r) {
-    float* out = args.y + (first + r) * args.y_stride + column;
-    for (int c = 0; c < columns; c += kLanes) {
-      const auto left = static_cast<size_t>(columns - c);
-      auto v = hn::Load(d, acc + r * 64 + c);
-      if (args.bias != nullptr) v = hn::Add(v, hn::LoadN(d, args.bias + column + c, left));
-      hn::StoreN(v, d, out + c, left);
-    }
-  }
-}
-
 // 64 columns x some blocks of k stay in L1 while all rows pass.
 constexpr int64_t kRowsAtOnce = 96, kDepthAtOnce = 512;
 
@@ -368,7 +355,7 @@ void RunCodes(const BlockedInt8Args& args, Range rows, Range blocks, void* scrat
                          acc + r * 64);
         }
       }
-      StoreSums(args, acc, first, count, b * kColumnBlock, columns);
+      StoreRows(args, acc, first, count, b * kColumnBlock, columns);
     }
   }
 }

@@ -9,6 +9,8 @@
 #define HWY_TARGET_INCLUDE "octavo/kernels/blocked/blocked_vec.cc"
 #include "hwy/foreach_target.h"  // IWYU pragma: keep
 #include "hwy/highway.h"
+// After foreach_target.h:
+#include "octavo/kernels/blocked/store-inl.h"
 
 // Rows that the small tiles take; rows of the float tiles that share decoded weights.
 #ifndef OCTAVO_KERNELS_BLOCKED_SIZES_
@@ -273,19 +275,6 @@ void Large(const PackedBlocked& w, int64_t first_panel, const float* x, int64_t 
       }
       const int64_t length = std::min(w.block(), w.k() - b * w.block());
       FloatRows(x + b * w.block(), stride, decoded + (b - first) * w.block() * 64, length, scale, rows, acc);
-    }
-  }
-}
-
-void StoreRows(const BlockedArgs& args, const float* acc, int64_t first, int64_t rows, int64_t column, int columns) {
-  const D d;
-  for (int64_t r = 0; r < rows; ++r) {
-    float* out = args.y + (first + r) * args.y_stride + column;
-    for (int c = 0; c < columns; c += kLanes) {
-      const auto left = static_cast<size_t>(columns - c);
-      V v = hn::Load(d, acc + r * 64 + c);
-      if (args.bias != nullptr) v = hn::Add(v, hn::LoadN(d, args.bias + column + c, left));
-      hn::StoreN(v, d, out + c, left);
     }
   }
 }

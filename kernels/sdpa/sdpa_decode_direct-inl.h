@@ -279,8 +279,8 @@ HWY_NOINLINE void ValueFours(const DirectRows& rows, const uint8_t* fours, size_
   if constexpr (kR > 2) s2.StoreTo(rows.out + 2 * o), s3.StoreTo(rows.out + 3 * o);
 }
 
-// The fours of a block of 64 keys of which some row has a probability, as a list; p: the words of the block. Codes of 1/255
-// leave at most 510 keys of a row, so most of a long V is never read.
+// The fours of a block of 64 keys of which some row has a probability, as a list; p: the words of the block. Codes of probabilities
+// with scale 1/255 leave at most 510 keys of a row, so most of a long V is never read; relative codes leave all keys of a flat row.
 template <class E>
 size_t FoursInUse(const uint8_t* p, size_t p_stride, size_t rows, size_t keys, uint8_t* list) {
   namespace hn = hwy::HWY_NAMESPACE;

@@ -18,7 +18,7 @@ namespace {
 using quant::DType;
 
 // Odd sizes with tails everywhere.
-constexpr int64_t kDepth = 71, kWidth = 101, kQueries = 9, kKeys = 37, kHead = 24;
+constexpr int64_t kDepth = 71, kWidth = 101, kQueries = 19, kKeys = 37, kHead = 24;
 
 std::vector<uint8_t> RandomBytes(int64_t count) {
   std::vector<uint8_t> bytes(static_cast<size_t>(count));
@@ -56,57 +56,86 @@ std::vector<uint8_t> Products(Arch arch, int64_t m, int branches, const std::vec
 }
 
 template <class Args>
-std::vector<uint8_t> Attend(Arch arch, Args args, size_t element_bytes) {
-  args.shape = {1, 2, 1, kQueries, kKeys, kHead, kHead};
-  args.q_strides = args.o_strides = {0, kHead, 2 * kHead};
-  args.k_strides = args.v_strides = {0, 0, kHead};
-  std::vector<uint8_t> o(static_cast<size_t>(kQueries * 2 * kHead) * element_bytes);
+std::vector<uint8_t> Attend(Arch arch, Args args, size_t element_bytes, int64_t value_head) {
+  args.shape = {1, 2, 1, kQueries, kKeys, kHead, value_head};
+  args.q_strides = {0, kHead, 2 * kHead}, args.o_strides = {0, value_head, 2 * value_head};
+  args.k_strides = {0, 0, kHead}, args.v_strides = {0, 0, value_head};
+  std::vector<uint8_t> o(static_cast<size_t>(kQueries * 2 * value_head) * element_bytes);
   args.o = reinterpret_cast<decltype(args.o)>(o.data());
   AlignedArray<uint8_t> packed(SdpaPackedBytes(arch, args)), scratch(SdpaScratchBytes(arch, args));
   SdpaHeads(arch, args, 0, 2, packed.data(), scratch.data());
   return o;
 }
 
-std::vector<uint8_t> Attention(Arch arch, bool is_float, const std::vector<uint8_t>& data) {
-  if (!is_float) {
+void Append(std::vector<uint8_t>& all, const std::vector<uint8_t>& more) {
+  all.insert(all.end(), more.begin(), more.end());
+}
+
+// Codes of probabilities and of exponentials, with 8 and with 7 bits; whole vectors of output columns, which some forms finish in
+// registers, and a tail; rows in blocks, and few of them, which read K and V where they lie.
+std::vector<uint8_t> Int8Attention(Arch arch, const std::vector<uint8_t>& data) {
+  std::vector<uint8_t> all;
+  for (int way = 0; way < 8; ++way) {
     SdpaInt8Args args;
     args.q = data.data(), args.k = data.data() + 1000, args.v = data.data() + 3000;
     args.q_zero_point = 120, args.k_zero_point = 130, args.v_zero_point = 7;
-    args.q_scale = args.k_scale = 0.02f, args.v_scale = 0.1f, args.p_scale = 1.0f / 255, args.scale = 0.25f;
+    args.q_scale = args.k_scale = 0.02f, args.v_scale = 0.1f, args.scale = 0.25f;
     args.o_type = DType::kS8, args.o_scale = 0.3f;
-    return Attend(arch, args, 1);
+    args.p_relative = (way & 1) != 0, args.p_scale = (way & 2) != 0 ? 1 / 128.0f : 1 / 255.0f;
+    const int64_t value_head = (way & 4) != 0 ? 64 : kHead;
+    Append(all, Attend(arch, args, 1, value_head));
+    args.shape = {1, 2, 1, 3, kKeys, kHead, value_head};
+    args.q_strides = {0, kHead, 2 * kHead}, args.o_strides = {0, value_head, 2 * value_head};
+    args.k_strides = {0, 0, kHead}, args.v_strides = {0, 0, value_head};
+    std::vector<uint8_t> few(static_cast<size_t>(3 * 2 * value_head));
+    args.o = few.data();
+    AlignedArray<uint8_t> scratch(SdpaDecodeScratchBytes(arch, args));
+    SdpaDecode(arch, args, 0, 0, scratch.data());
+    Append(all, few);
   }
+  return all;
+}
+
+std::vector<uint8_t> FloatAttention(Arch arch, const std::vector<uint8_t>& data) {
   std::vector<float> values(4000);
   for (size_t i = 0; i < values.size(); ++i) values[i] = static_cast<float>(data[i]) * 0.01f - 1.0f;
   SdpaFloatArgs args;
   args.q = values.data(), args.k = values.data() + 1000, args.v = values.data() + 2000, args.scale = 0.25f;
-  return Attend(arch, args, 4);
+  return Attend(arch, args, 4, kHead);
 }
 
-// Seven rows stream the weights, the rest decodes them first. `int8`: rows as codes, one and several.
+// Weights of 4 and 8 bits in blocks of 48, with zero points and without. Floats: seven rows stream the weights, the rest decodes
+// them first. `int8`: rows as codes, one and several.
 std::vector<uint8_t> Blocked(Arch arch, bool int8, const std::vector<uint8_t>& data) {
+  std::vector<uint8_t> all;
   std::vector<float> values(30 * kDepth), y(30 * kWidth);
   for (size_t i = 0; i < values.size(); ++i) values[i] = static_cast<float>(data[i]) * 0.01f - 1.0f;
-  const auto w = PackBlocked({.data = data.data(),
-                              .k = kDepth,
-                              .n = kWidth,
-                              .block = 32,
-                              .scale = values.data(),
-                              .zero_point = data.data() + 9000});
-  AlignedArray<uint8_t> scratch(BlockedScratchBytes(arch, *w));
-  const BlockedArgs args{.x = values.data(), .x_stride = kDepth, .w = &*w, .y = y.data(), .y_stride = kWidth};
-  if (int8) {
-    AlignedArray<uint8_t> rows(static_cast<size_t>(30 * BlockedRowBytes(*w))), sums(kBlockedInt8ScratchBytes);
-    QuantizeBlocks(arch, *w, values.data(), kDepth, 30, rows.data());
-    const BlockedInt8Args of_codes{.x = rows.data(), .w = &*w, .y = y.data(), .y_stride = kWidth};
-    GemmBlockedInt8(arch, of_codes, {0, 1}, {0, ColumnBlocks(kWidth)}, sums.data());
-    GemmBlockedInt8(arch, of_codes, {1, 30}, {0, ColumnBlocks(kWidth)}, sums.data());
-  } else {
-    GemmBlocked(arch, args, {0, 7}, {0, ColumnBlocks(kWidth)}, scratch.data());
-    GemmBlocked(arch, args, {7, 30}, {0, ColumnBlocks(kWidth)}, scratch.data());
+  for (const DType type : {DType::kU4, DType::kS8}) {
+    for (const bool zeros : {false, true}) {
+      const auto w = PackBlocked({.data = data.data(),
+                                  .dtype = type,
+                                  .k = kDepth,
+                                  .n = kWidth,
+                                  .block = 48,
+                                  .scale = values.data(),
+                                  .zero_point = zeros ? data.data() + 9000 : nullptr});
+      AlignedArray<uint8_t> scratch(std::max(BlockedScratchBytes(arch, *w), kBlockedInt8ScratchBytes));
+      AlignedArray<uint8_t> rows(static_cast<size_t>(30 * BlockedRowBytes(*w)));
+      const BlockedArgs args{.x = values.data(), .x_stride = kDepth, .w = &*w, .y = y.data(), .y_stride = kWidth};
+      const BlockedInt8Args codes{.x = rows.data(), .w = &*w, .y = y.data(), .y_stride = kWidth};
+      if (int8) QuantizeBlocks(arch, *w, values.data(), kDepth, 30, rows.data());
+      for (const Range r : {Range{0, int8 ? 1 : 7}, Range{int8 ? 1 : 7, 30}}) {
+        if (int8) {
+          GemmBlockedInt8(arch, codes, r, {0, ColumnBlocks(kWidth)}, scratch.data());
+        } else {
+          GemmBlocked(arch, args, r, {0, ColumnBlocks(kWidth)}, scratch.data());
+        }
+      }
+      const auto* bytes = reinterpret_cast<const uint8_t*>(y.data());
+      all.insert(all.end(), bytes, bytes + y.size() * sizeof(float));
+    }
   }
-  const auto* bytes = reinterpret_cast<const uint8_t*>(y.data());
-  return {bytes, bytes + y.size() * sizeof(float)};
+  return all;
 }
 
 // Three rows decode weights in registers, the rest to memory first.
@@ -145,7 +174,7 @@ std::vector<uint8_t> Fp8Attention(Arch arch, bool pairs, const std::vector<uint8
   args.q = codes.data(), args.k = codes.data() + 1000, args.v = codes.data() + 3000;
   args.q_type = args.k_type = args.v_type = args.p_type = args.o_type = DType::kE4M3FN;
   args.p_scale = 1.0f / 448, args.o_scale = 0.01f;
-  return Attend(arch, args, 1);
+  return Attend(arch, args, 1, kHead);
 }
 
 // One way to reach a kernel: the class of shapes that the catalog was asked for.
@@ -181,7 +210,7 @@ std::vector<uint8_t> RunWay(const Way& way, Arch arch, const std::vector<uint8_t
   if (way.kind == Way::kFp8Linear || way.kind == Way::kFp8Qkv)
     return Fp8Products(arch, way.pairs, way.kind == Way::kFp8Qkv ? 3 : 1, data);
   if (way.kind == Way::kFp8Attention) return Fp8Attention(arch, way.pairs, data);
-  return Attention(arch, way.kind == Way::kFloatAttention, data);
+  return way.kind == Way::kFloatAttention ? FloatAttention(arch, data) : Int8Attention(arch, data);
 }
 
 // Every name of the catalog with the first Arch that leads to it.

@@ -133,6 +133,37 @@ TEST(DynamicBlocks, TheBodySaysWhatTheKernelDoes) {
   }
 }
 
+// The codes of a prompt are made some rows at a time (4 MB: 384 of these): rows have the bits that they have alone.
+TEST(DynamicBlocks, RowsOfALongPromptHaveTheBitsOfEach) {
+  constexpr int64_t kDeep = 8192, kRows = 500, kColumns = 16;
+  std::mt19937 rng(11);
+  Graph g;
+  g.info.opsets[""] = 21;
+  const ValueId x = g.AddInput("x", {DType::kF32, ir::SymShape{ir::Dim::Symbol("rows"), kDeep}});
+  const ValueId w = g.AddConstant(RandomCodes(DType::kU4, {kDeep, kColumns}, rng)),
+                s = g.AddConstant(RandomFloats({kDeep / 32, kColumns}, rng));
+  g.AddOutput("y", g.node(g.AddNode(Op::kLinearBlocked, {x, w, s}, 1,
+                                    {{"block_size", int64_t{32}}, {"x_bits", int64_t{8}}}, "n"))
+                       .output());
+  ASSERT_TRUE(ir::Inference::Run(g).has_value());
+  auto model = runtime::Model::Compile(g, {.threads = 2});
+  ASSERT_TRUE(model.has_value()) << model.error().message;
+  const Tensor rows = RandomFloats({kRows, kDeep}, rng);
+  auto all = model->Run({{"x", rows}});
+  ASSERT_TRUE(all.has_value()) << all.error().message;
+  for (int64_t first = 0; first < kRows; first += 50) {
+    Tensor some = Tensor::Zeros(DType::kF32, {50, kDeep});
+    std::copy_n(rows.as<float>().data() + first * kDeep, 50 * kDeep, some.mutable_as<float>().data());
+    auto y = model->Run({{"x", some}});
+    ASSERT_TRUE(y.has_value()) << y.error().message;
+    for (int64_t i = 0; i < 50 * kColumns; ++i) {
+      ASSERT_EQ((*y)[0].as<float>()[static_cast<size_t>(i)],
+                (*all)[0].as<float>()[static_cast<size_t>(first * kColumns + i)])
+          << "row " << first + i / kColumns;
+    }
+  }
+}
+
 TEST(DynamicBlocks, SaysWhatItLeaves) {
   Graph g;
   g.info.opsets[""] = 21;
