@@ -102,7 +102,13 @@ void AddReadOptions(Program& program) {
       ->type_name("{producer,1.18,1.22}");
 }
 
-ir::Result<ir::Graph> ReadModel(const std::string& path) { return ir::onnx::ReadFile(path, read_options); }
+ir::Result<ir::Graph> ReadModel(const std::string& path) {
+  auto graph = ir::onnx::ReadFile(path, read_options);
+  if (graph) {
+    for (const std::string& note : graph->info.notes) Note(path + ": " + note);
+  }
+  return graph;
+}
 
 ir::Result<std::unique_ptr<quant::DataSource>> OpenDataFor(const ir::Graph& graph, const std::string& where) {
   quant::DataOptions options;

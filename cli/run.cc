@@ -48,7 +48,9 @@ int Run(const Flags& flags) {
                                        {.threads = flags.threads, .interrupted = [] { return Interrupted().load(); }});
   if (!model) return Fail(model.error());
   runtime::Profile profile;
-  auto outputs = model->Run(*inputs, flags.trace.empty() ? nullptr : &profile);
+  auto outputs = model->Run(*inputs);
+  // The first run prepares what depends on shapes: memory, oneDNN's primitives. Nobody wants to see that.
+  if (outputs && !flags.trace.empty()) outputs = model->Run(*inputs, &profile);
   if (!outputs) return Fail(outputs.error()), Interrupted() ? kInterrupted : kFailed;
   if (!flags.outputs.empty()) {
     ir::TensorMap named;
@@ -74,7 +76,7 @@ void AddRun(Program& program) {
   c->add_option("--outputs,--output", flags->outputs, "write the outputs here")->type_name("Y.npz");
   c->add_option("--threads", flags->threads, "threads; 0: all")->check(CLI::Range(0, 1024));
   c->add_flag("--as-is", flags->as_is, "do not fuse the graph before it runs");
-  c->add_option("--trace", flags->trace, "write a Chrome trace: every kernel with its source ONNX nodes")
+  c->add_option("--trace", flags->trace, "write a Chrome trace of a second run: every kernel with its source ONNX nodes")
       ->type_name("T.json");
   c->footer("Example:\n  octavo run model.int8.onnx --inputs batch.npz --outputs out.npz --trace trace.json");
   c->callback([&program, flags] { program.run = [flags] { return Run(*flags); }; });

@@ -86,6 +86,7 @@ struct ModelInfo {
   std::string producer_name, producer_version, domain, doc;
   int64_t model_version = 0;
   std::map<std::string, std::string> metadata;
+  std::vector<std::string> notes;  // what the reader of the file found wrong and mended, a sentence each; not written
 };
 
 class Graph {

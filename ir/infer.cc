@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <set>
 
 #include "octavo/ir/infer_rules.h"
 
@@ -211,12 +212,26 @@ void Inferrer::Seed(ValueId input, SymContents contents) {
   inference_.contents_[input.index] = std::move(contents);
 }
 
+Result<Type> Inferrer::Merge(const Type& inferred, const Type& declared, const std::string& what, FalseShape where) {
+  auto merged = Refine(inferred, declared);
+  if (merged) return merged;
+  where.sentence = std::format("{}: {}", what, merged.error().message);
+  if (false_shapes_ != nullptr) {
+    auto without = Refine(inferred, {declared.dtype, {}});
+    if (without) {
+      false_shapes_->push_back(std::move(where));
+      return without;
+    }
+  }
+  return Fail("{}", where.sentence);
+}
+
 Status Inferrer::Store(size_t output) {
   const ValueId v = node_->outputs[output];
   if (!v.valid()) return {};
   const Value& value = graph_.value(v);
-  auto refined = Refine(std::move(types_[output]), value.type);
-  if (!refined) return Refuse("output '{}': {}", value.name, refined.error().message);
+  auto refined = Merge(types_[output], value.type, std::format("{}: output '{}'", Label(), value.name), {"", v, {}});
+  if (!refined) return std::unexpected(refined.error());
   auto& contents = new_contents_[output];
   if (contents) ForgetWrapped(refined->dtype, *contents);
   if (contents && refined->shape && FitsContents(*refined->shape, contents->size())) {
@@ -241,11 +256,12 @@ Status Inferrer::Visit(const Node& node) {
   return {};
 }
 
-Status Inferrer::MergeDeclared(const GraphOutput& output) {
+Status Inferrer::MergeDeclared(size_t i) {
+  const GraphOutput& output = graph_.outputs()[i];
   if (!graph_.IsAlive(output.value)) return {};
   const Type& type = graph_.value(output.value).type;
-  auto merged = Refine(type, output.declared);
-  if (!merged) return Fail("graph output '{}': {}", output.name, merged.error().message);
+  auto merged = Merge(type, output.declared, std::format("graph output '{}'", output.name), {"", output.value, i});
+  if (!merged) return std::unexpected(merged.error());
   if (!SameType(*merged, type)) graph_.SetType(output.value, std::move(*merged));
   return {};
 }
@@ -254,7 +270,7 @@ Status Inferrer::Run() {
   inference_.contents_.resize(graph_.value_capacity());
   own_contents_.resize(graph_.value_capacity());
   for (NodeId id = graph_.first(); id.valid(); id = graph_.node(id).next) OCTAVO_TRY_STATUS(Visit(graph_.node(id)));
-  for (const GraphOutput& output : graph_.outputs()) OCTAVO_TRY_STATUS(MergeDeclared(output));
+  for (size_t i = 0; i < graph_.outputs().size(); ++i) OCTAVO_TRY_STATUS(MergeDeclared(i));
   return {};
 }
 
@@ -262,6 +278,27 @@ Result<Inference> Inference::Run(Graph& graph) {
   Inference inference;
   OCTAVO_TRY_STATUS(Inferrer(graph, inference).Run());
   return inference;
+}
+
+std::vector<std::string> DropFalseShapes(Graph& graph) {
+  Graph copy = graph;  // types are to stay as declared
+  Inference inference;
+  Inferrer inferrer(copy, inference);
+  std::vector<Inferrer::FalseShape> found;
+  inferrer.Forgive(&found);
+  // An error of another kind is told by whoever infers next; what stands before it is mended already.
+  static_cast<void>(inferrer.Run());
+  std::vector<std::string> sentences;
+  std::set<ValueId> told;  // an output of the graph has two declared shapes
+  for (Inferrer::FalseShape& f : found) {
+    if (told.insert(f.value).second) sentences.push_back(std::move(f.sentence));
+    if (f.output) {
+      graph.DeclareOutput(*f.output, {graph.outputs()[*f.output].declared.dtype, {}});
+    } else {
+      graph.SetType(f.value, {graph.value(f.value).type.dtype, {}});
+    }
+  }
+  return sentences;
 }
 
 }  // namespace octavo::ir

@@ -4,6 +4,7 @@
 #define OCTAVO_IR_INFER_H_
 
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "octavo/ir/graph.h"
@@ -28,6 +29,10 @@ class Inference {
   friend class Inferrer;
   std::vector<std::optional<SymContents>> contents_;  // by value index
 };
+
+// Takes away declared shapes that contradict what the nodes compute, as a file has them whose inputs were edited and whose
+// value_info was not; one sentence for each. ONNX Runtime warns of them and goes by the nodes. Shapes inside subgraphs stay.
+std::vector<std::string> DropFalseShapes(Graph& graph);
 
 // Both shapes are known, and provably the same.
 bool SameShape(const Graph& graph, ValueId a, ValueId b);

@@ -19,6 +19,13 @@ class Inferrer {
  public:
   Inferrer(Graph& graph, Inference& inference) : graph_(graph), inference_(inference) {}
   Status Run();
+  // From here on a declared shape that contradicts its node is dropped instead of an error.
+  struct FalseShape {
+    std::string sentence;
+    ValueId value;
+    std::optional<size_t> output;  // of the graph, where that declares it
+  };
+  void Forgive(std::vector<FalseShape>* found) { false_shapes_ = found; }
   // What a caller knows of a graph input's elements (captures of a subgraph).
   void Seed(ValueId input, SymContents contents);
   const SymContents* ContentsOf(ValueId v) const;
@@ -52,11 +59,13 @@ class Inferrer {
  private:
   Status Visit(const Node& node);
   Status Store(size_t output);
-  Status MergeDeclared(const GraphOutput& output);
+  Result<Type> Merge(const Type& inferred, const Type& declared, const std::string& what, FalseShape where);
+  Status MergeDeclared(size_t output);
 
   Graph& graph_;
   Inference& inference_;
   const Node* node_ = nullptr;
+  std::vector<FalseShape>* false_shapes_ = nullptr;
   std::vector<Type> types_;                               // of the node's outputs
   std::vector<std::optional<SymContents>> new_contents_;  // of the node's outputs
   // Contents that are not for the passes, which ask for integers of rank 0 and 1: whole numbers in float tensors (Cast

@@ -163,9 +163,17 @@ ir::TensorMap FromDict(const py::dict& arrays, const std::vector<std::string>& d
 }
 
 ir::Graph ReadModel(const py::object& model) {
-  if (py::isinstance<py::bytes>(model)) return Unwrap(ir::onnx::ReadBytes(std::string(py::bytes(model))));
-  const std::string path = py::str(py::module_::import("os").attr("fspath")(model));
-  return Unwrap(ir::onnx::ReadFile(path));
+  ir::Graph graph;
+  if (py::isinstance<py::bytes>(model)) {
+    graph = Unwrap(ir::onnx::ReadBytes(std::string(py::bytes(model))));
+  } else {
+    const std::string path = py::str(py::module_::import("os").attr("fspath")(model));
+    graph = Unwrap(ir::onnx::ReadFile(path));
+  }
+  for (const std::string& note : graph.info.notes) {
+    if (PyErr_WarnEx(PyExc_UserWarning, note.c_str(), 1) != 0) throw py::error_already_set();
+  }
+  return graph;
 }
 
 std::unique_ptr<quant::DataSource> DataFromIterable(py::object iterable, std::vector<quant::InputSpec> inputs) {

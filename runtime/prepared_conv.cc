@@ -24,19 +24,32 @@ std::optional<kernels::ConvShape> ConvShapeOf(const Node& node, const Shape& wei
   return s;
 }
 
+namespace {
+
+// About a quarter of the filters, from 32 to 128, and whole groups: each part reads the whole image again, or its channels.
+int64_t FiltersAtOnce(int64_t filters, int64_t a_group) {
+  const int64_t step = std::clamp<int64_t>((filters / 4 + 15) / 16 * 16, 32, 128);
+  return a_group == filters ? step : std::max<int64_t>(1, step / a_group) * a_group;
+}
+
+}  // namespace
+
 std::shared_ptr<const PreparedConv::Parts> PreparedConv::For(const std::vector<int64_t>& in, bool bias) const {
   constexpr size_t kMostShapes = 16;  // prepared; beyond that the cache starts anew
   const std::scoped_lock lock(mutex_);
   const auto it = prepared_.find(in);
   if (it != prepared_.end()) return it->second;
   auto parts = std::make_shared<Parts>();
-  const int64_t step = shape_.groups == 1 ? kFiltersAtOnce : shape_.filters;
+  const int64_t filters_a_group = shape_.filters / shape_.groups, channels_a_group = shape_.channels / shape_.groups;
+  const int64_t step = FiltersAtOnce(shape_.filters, filters_a_group);
   const int64_t filter_size = weights_.size() / shape_.filters;
   for (int64_t first = 0; first < shape_.filters && parts != nullptr; first += step) {
     kernels::ConvShape part = shape_;
     part.in = in, part.filters = std::min(step, shape_.filters - first);
+    if (part.groups > 1) part.groups = part.filters / filters_a_group, part.channels = part.groups * channels_a_group;
     auto made = kernels::ConvF32::Make(part, weights_.as<float>().data() + first * filter_size, bias);
-    made ? parts->push_back(std::move(*made)) : parts.reset();
+    const int64_t channel = shape_.groups == 1 ? 0 : first / filters_a_group * channels_a_group;
+    made ? parts->push_back({first, part.filters, channel, std::move(*made)}) : parts.reset();
   }
   if (prepared_.size() >= kMostShapes) prepared_.clear();
   return prepared_[in] = parts;

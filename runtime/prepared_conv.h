@@ -16,17 +16,20 @@ namespace octavo::runtime {
 // All but `in`. Nothing: automatic padding, or attributes that disagree with the weights.
 std::optional<kernels::ConvShape> ConvShapeOf(const Node& node, const Shape& weights);
 
-// Filters in parts of a fixed size, so that one image keeps several threads busy and bits do not depend on their number.
+// Filters, or groups, in parts of a fixed size, so that one image keeps several threads busy and bits do not depend on their number.
 class PreparedConv {
  public:
-  static constexpr int64_t kFiltersAtOnce = 128;
-  using Parts = std::vector<kernels::ConvF32>;
+  struct Part {
+    int64_t first_filter, filters, first_channel;
+    kernels::ConvF32 conv;
+  };
+  using Parts = std::vector<Part>;
 
   // weights: f32 [filters, channels / groups, kernel...]; shape: without `in`.
   PreparedConv(Tensor weights, kernels::ConvShape shape) : weights_(std::move(weights)), shape_(std::move(shape)) {}
 
   const kernels::ConvShape& shape() const { return shape_; }
-  // Part i has the filters from i * kFiltersAtOnce on (with groups there is one part). Null: oneDNN has nothing fast.
+  // Null: oneDNN has nothing fast.
   std::shared_ptr<const Parts> For(const std::vector<int64_t>& in, bool bias) const;
 
  private:

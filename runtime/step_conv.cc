@@ -24,15 +24,17 @@ class ConvKernel : public Kernel {
     const std::vector<int64_t> out = shape.Out();
     Shape result = {x.shape()[0], shape.filters};
     result.insert(result.end(), out.begin(), out.end());
-    const int64_t out_size = ir::ElementCount(out), in_size = shape.channels * ir::ElementCount(shape.in);
+    const int64_t out_size = ir::ElementCount(out), plane = ir::ElementCount(shape.in);
     float* y = call.Allocate(0, DType::kF32, result).mutable_as<float>().data();
     const auto count = static_cast<int64_t>(parts->size());
     std::vector<std::string> problems(static_cast<size_t>(result[0] * count));
     call.threads->For(result[0] * count, [&](int64_t i) {
-      const int64_t image = i / count, first = i % count * PreparedConv::kFiltersAtOnce;
-      problems[static_cast<size_t>(i)] = (*parts)[static_cast<size_t>(i % count)].Run(
-          x.as<float>().data() + image * in_size, bias == nullptr ? nullptr : bias + first,
-          y + (image * shape.filters + first) * out_size);
+      const int64_t image = i / count;
+      const PreparedConv::Part& part = (*parts)[static_cast<size_t>(i % count)];
+      problems[static_cast<size_t>(i)] =
+          part.conv.Run(x.as<float>().data() + (image * shape.channels + part.first_channel) * plane,
+                        bias == nullptr ? nullptr : bias + part.first_filter,
+                        y + (image * shape.filters + part.first_filter) * out_size);
     });
     for (const std::string& problem : problems) {
       if (!problem.empty()) return ir::Fail("{}", problem);

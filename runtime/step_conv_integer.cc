@@ -42,14 +42,15 @@ class ConvIntegerKernel : public Kernel {
     const auto count = static_cast<int64_t>(parts[0]->size());
     std::vector<std::string> problems(static_cast<size_t>(result[0] * count));
     call.threads->For(result[0] * count, [&](int64_t i) {
-      const int64_t image = i / count, first = i % count * PreparedConv::kFiltersAtOnce;
-      const int64_t n = std::min(PreparedConv::kFiltersAtOnce, shape.filters - first) * out_size;
+      const int64_t image = i / count;
+      const auto at = static_cast<size_t>(i % count);
+      const int64_t first = (*parts[0])[at].first_filter, n = (*parts[0])[at].filters * out_size;
       auto* sums = static_cast<float*>(ThreadScratch(static_cast<size_t>(n) * sizeof(float)));
       int32_t* to = y + (image * shape.filters + first) * out_size;
       for (size_t g = 0; g < groups_.size(); ++g) {
         const float* from = centered.as<float>().data() + (image * shape.channels + groups_[g].first) * plane;
         std::string& problem = problems[static_cast<size_t>(i)];
-        problem = (*parts[g])[static_cast<size_t>(i % count)].Run(from, nullptr, sums);
+        problem = (*parts[g])[at].conv.Run(from, nullptr, sums);
         if (!problem.empty()) return;
         for (int64_t e = 0; e < n; ++e) {  // wraps as the interpreter does
           const auto sum = static_cast<uint32_t>(static_cast<int32_t>(sums[e]));

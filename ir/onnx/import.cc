@@ -9,7 +9,9 @@
 #include <algorithm>
 #include <climits>
 #include <cstdio>
+#include <format>
 
+#include "octavo/ir/infer.h"
 #include "octavo/ir/onnx/onnx.h"
 #include "octavo/ir/onnx/opset.h"
 #include "octavo/ir/onnx/tensor_proto.h"
@@ -76,6 +78,14 @@ bool MeansAttentionBefore122(const pb::ModelProto& model, AttentionOrder order) 
   return model.producer_name() == "pytorch" && IsBefore(model.producer_version(), 2, 13);
 }
 
+// False shapes as one note: an edited model can have hundreds.
+void MendShapes(Graph& g) {
+  const std::vector<std::string> found = DropFalseShapes(g);
+  if (found.empty()) return;
+  g.info.notes.push_back(std::format("{}{}; octavo goes by the nodes", found[0],
+                                     found.size() == 1 ? "" : std::format(" (and {} more like it)", found.size() - 1)));
+}
+
 Result<Graph> ReadModel(pb::ModelProto& model, const std::filesystem::path& folder, AttentionOrder order) {
   if (!model.has_graph()) return Fail("it holds no graph; it is not an ONNX model");
   FileContext file(folder);
@@ -98,6 +108,7 @@ Result<Graph> ReadModel(pb::ModelProto& model, const std::filesystem::path& fold
   if (file.attention_before_122 && std::ranges::any_of(g.NodesInOrder(), is_attention)) {
     g.info.metadata[kAttentionOrderKey] = "1.22";  // what the nodes mean from here on
   }
+  MendShapes(g);
   return g;
 }
 

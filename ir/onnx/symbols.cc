@@ -14,8 +14,12 @@ namespace {
 
 bool IsLetter(char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_'; }
 bool IsSymbolChar(char c) { return IsLetter(c) || (c >= '0' && c <= '9') || c == '.'; }
+// "_", "?", "-1": what exporters write for every dynamic dim is no name that makes two of them equal.
+bool IsName(std::string_view dim_param) {
+  return std::ranges::any_of(dim_param, [](char c) { return (IsLetter(c) && c != '_') || (c & 0x80) != 0; });
+}
 bool IsPlain(std::string_view name) {
-  return !name.empty() && IsLetter(name[0]) && std::ranges::all_of(name, IsSymbolChar);
+  return IsName(name) && IsLetter(name[0]) && std::ranges::all_of(name, IsSymbolChar);
 }
 
 }  // namespace
@@ -68,7 +72,7 @@ std::optional<Type> Symbols::Read(const pb::TypeProto& proto, std::string_view v
     const auto& dim = proto.tensor_type().shape().dim(i);
     if (dim.has_dim_value() && dim.dim_value() >= 0) {
       type.shape->emplace_back(dim.dim_value());
-    } else if (!dim.dim_param().empty()) {
+    } else if (IsName(dim.dim_param())) {
       type.shape->push_back(Named(dim.dim_param()));
     } else if (unnamed == Unnamed::kFreshSymbol) {
       // A key that no dim_param can be equal to, since this name must be new even if the file uses its spelling.

@@ -1,6 +1,8 @@
 #include "octavo/kernels/conv/conv_f32.h"
 
+#include <algorithm>
 #include <format>
+#include <optional>
 #include <string_view>
 #include <unordered_map>
 #include <utility>
@@ -11,10 +13,28 @@ namespace octavo::kernels {
 
 using dnnl::memory;
 
+namespace {
+using Desc = dnnl::convolution_forward::primitive_desc;
+
+// From one layout to another; empty where they are the same.
+struct Turn {
+  Turn() = default;
+  Turn(const memory::desc& from, const memory::desc& to) {
+    if (from == to) return;
+    reorder = dnnl::reorder(dnnl::reorder::primitive_desc(onednn::Engine(), from, onednn::Engine(), to));
+    bytes = from.get_size() > to.get_size() ? from.get_size() : to.get_size();
+  }
+  std::optional<dnnl::reorder> reorder;
+  size_t bytes = 0;  // of what stands between, in either layout
+};
+}  // namespace
+
 struct ConvF32::State {
-  dnnl::convolution_forward::primitive_desc desc;
+  Desc desc;
   dnnl::convolution_forward primitive;
   memory weights;
+  memory::desc x, y;  // the caller's
+  Turn turn_x, turn_y;
 };
 
 ConvF32::ConvF32(std::unique_ptr<State> state) : state_(std::move(state)) {}
@@ -71,30 +91,54 @@ memory::desc Plain(const memory::dims& dims) {
 
 }  // namespace
 
-std::expected<ConvF32, std::string> ConvF32::Make(const ConvShape& s, const float* w, bool bias) {
-  if (std::string why = Refusal(s); !why.empty()) return std::unexpected(std::move(why));
-  using Desc = dnnl::convolution_forward::primitive_desc;
-  const memory::dims weights = s.groups == 1 ? Join({s.filters, s.channels}, s.kernel)
-                                             : Join({s.groups, s.filters / s.groups, s.channels / s.groups}, s.kernel);
+namespace {
+
+bool Runs(const Desc& desc, std::string_view by) {
+  return std::string_view(desc.impl_info_str()).find(by) != std::string_view::npos;
+}
+
+Desc Describe(const ConvShape& s, const memory::desc& x, const memory::desc& w, const memory::desc& y, bool bias) {
   memory::dims dilation = s.dilation;
   for (int64_t& d : dilation) --d;  // oneDNN counts the gaps
+  dnnl::primitive_attr attr;
+  attr.set_scratchpad_mode(dnnl::scratchpad_mode::user);  // the caller's, so that threads can run one primitive at once
+  const auto kind = dnnl::prop_kind::forward_inference;
+  const auto direct = dnnl::algorithm::convolution_direct;  // Winograd's sums of integers would not be exact
+  return bias ? Desc(onednn::Engine(), kind, direct, x, w, Plain({s.filters}), y, s.stride, dilation, s.before, s.after,
+                     attr)
+              : Desc(onednn::Engine(), kind, direct, x, w, y, s.stride, dilation, s.before, s.after, attr);
+}
+
+// Row-major images mostly get im2col and a GEMM: for one channel a group 3 to 30 times slower than the loops over blocks of
+// channels, though those turn the image there and back.
+Desc Fastest(const ConvShape& s, const memory::desc& x, const memory::desc& w, const memory::desc& y, bool bias) {
+  const auto any = [](const memory::desc& d) {
+    return memory::desc(d.get_dims(), memory::data_type::f32, memory::format_tag::any);
+  };
+  Desc plain = Describe(s, x, w, y, bias);
+  const bool is_product = s.groups == 1 && std::ranges::all_of(s.kernel, [](int64_t k) { return k == 1; });
+  if (is_product || !(Runs(plain, "gemm") || Runs(plain, "ref"))) return plain;
+  Desc blocked = Describe(s, any(x), w, any(y), bias);
+  return Runs(blocked, "gemm") || Runs(blocked, "ref") ? plain : blocked;
+}
+
+}  // namespace
+
+std::expected<ConvF32, std::string> ConvF32::Make(const ConvShape& s, const float* w, bool bias) {
+  if (std::string why = Refusal(s); !why.empty()) return std::unexpected(std::move(why));
+  const memory::dims weights = s.groups == 1 ? Join({s.filters, s.channels}, s.kernel)
+                                             : Join({s.groups, s.filters / s.groups, s.channels / s.groups}, s.kernel);
   try {
     onednn::ThreadState& thread = onednn::ThisThread();
-    dnnl::primitive_attr attr;
-    attr.set_scratchpad_mode(
-        dnnl::scratchpad_mode::user);  // the caller's, so that threads can run one primitive at once
-    const memory::desc x = Plain(Join({1, s.channels}, s.in)), y = Plain(Join({1, s.filters}, s.Out()));
-    const memory::desc any(weights, memory::data_type::f32, memory::format_tag::any);
-    const auto kind = dnnl::prop_kind::forward_inference;
-    const auto algorithm = dnnl::algorithm::convolution_auto;
     auto state = std::make_unique<State>();
-    state->desc = bias
-                      ? Desc(onednn::Engine(), kind, algorithm, x, any, Plain({s.filters}), y, s.stride, dilation,
-                             s.before, s.after, attr)
-                      : Desc(onednn::Engine(), kind, algorithm, x, any, y, s.stride, dilation, s.before, s.after, attr);
-    if (std::string_view(state->desc.impl_info_str()).find("ref") != std::string_view::npos) {
+    state->x = Plain(Join({1, s.channels}, s.in)), state->y = Plain(Join({1, s.filters}, s.Out()));
+    const memory::desc any(weights, memory::data_type::f32, memory::format_tag::any);
+    state->desc = Fastest(s, state->x, any, state->y, bias);
+    if (Runs(state->desc, "ref")) {
       return std::unexpected("oneDNN has only its reference loops for this convolution");  // 500 times as slow
     }
+    state->turn_x = Turn(state->x, state->desc.src_desc());
+    state->turn_y = Turn(state->desc.dst_desc(), state->y);
     state->primitive = dnnl::convolution_forward(state->desc);
     state->weights = memory(state->desc.weights_desc(), onednn::Engine());
     memory plain(Plain(weights), onednn::Engine(), const_cast<float*>(w));
@@ -110,18 +154,25 @@ std::string ConvF32::Run(const float* x, const float* bias, float* y) const {
   const auto wrap = [](const memory::desc& desc, const void* p) {
     return memory(desc, onednn::Engine(), const_cast<void*>(p));
   };
+  const State& s = *state_;
   try {
     onednn::ThreadState& thread = onednn::ThisThread();
-    const memory::desc scratchpad = state_->desc.scratchpad_desc();
-    std::unordered_map<int, memory> args = {
-        {DNNL_ARG_SRC, wrap(state_->desc.src_desc(), x)},
-        {DNNL_ARG_WEIGHTS, state_->weights},
-        {DNNL_ARG_DST, wrap(state_->desc.dst_desc(), y)},
-        {DNNL_ARG_SCRATCHPAD, wrap(scratchpad, thread.Scratchpad(scratchpad.get_size()))},
-    };
-    if (bias != nullptr) args.insert({DNNL_ARG_BIAS, wrap(state_->desc.bias_desc(), bias)});
+    const memory::desc scratchpad = s.desc.scratchpad_desc();
+    const auto whole_lines = [](size_t bytes) { return (bytes + 63) / 64 * 64; };
+    const size_t at_x = whole_lines(scratchpad.get_size()), at_y = at_x + whole_lines(s.turn_x.bytes);
+    auto* room = static_cast<uint8_t*>(thread.Scratchpad(at_y + s.turn_y.bytes));
+    memory from = wrap(s.x, x), to = wrap(s.y, y);
+    memory src = s.turn_x.reorder ? wrap(s.desc.src_desc(), room + at_x) : from;
+    memory dst = s.turn_y.reorder ? wrap(s.desc.dst_desc(), room + at_y) : to;
+    std::unordered_map<int, memory> args = {{DNNL_ARG_SRC, src},
+                                            {DNNL_ARG_WEIGHTS, s.weights},
+                                            {DNNL_ARG_DST, dst},
+                                            {DNNL_ARG_SCRATCHPAD, wrap(scratchpad, room)}};
+    if (bias != nullptr) args.insert({DNNL_ARG_BIAS, wrap(s.desc.bias_desc(), bias)});
     const onednn::SignalsHeld held;
-    state_->primitive.execute(thread.stream, args);
+    if (s.turn_x.reorder) s.turn_x.reorder->execute(thread.stream, {{DNNL_ARG_FROM, from}, {DNNL_ARG_TO, src}});
+    s.primitive.execute(thread.stream, args);
+    if (s.turn_y.reorder) s.turn_y.reorder->execute(thread.stream, {{DNNL_ARG_FROM, dst}, {DNNL_ARG_TO, to}});
     thread.stream.wait();
   } catch (const dnnl::error& error) {
     return std::format("oneDNN refuses the convolution: {}", error.what());

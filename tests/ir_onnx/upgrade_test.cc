@@ -4,6 +4,7 @@
 
 #include <cmath>
 
+#include "octavo/ir/infer.h"
 #include "octavo/ir/interpret.h"
 #include "octavo/ir/onnx/onnx.h"
 #include "octavo/tests/ir_onnx/compare.h"
@@ -316,6 +317,36 @@ TEST(Import, SortsAndKeepsFileOrderOtherwise) {
   m.Node("Abs", {"x"}, {"b"});
   m.Node("Neg", {"x"}, {"a"});
   EXPECT_EQ(Ops(m.Read()), "Abs Neg Add");
+}
+
+// Paddle writes "?" and "_", others "-1", for each dim of an image that may change: two of them are not equal for that.
+TEST(Import, DimsWithoutAName) {
+  ModelMaker m(18);
+  m.Input("x", {"n", "3", "_", "_", "-1", "\xe5\xae\xbd"}).Output("y", {"n", "3", "_", "_", "-1", "\xe5\xae\xbd"});
+  m.Node("Neg", {"x"}, {"y"});
+  const ir::Graph g = m.Read();
+  EXPECT_EQ(ToString(g.value(g.FindValue("x")).type), "f32[n,3,x_d2,x_d3,x_d4,___]");
+  EXPECT_EQ(ToString(g.outputs()[0].declared), "f32[n,3,?,?,?,___]");
+}
+
+// What people edit: the input is another size, value_info and outputs are not. ONNX Runtime goes by the nodes too.
+TEST(Import, FalseShapesGiveWay) {
+  ModelMaker m(18);
+  m.Input("x", {"4", "6"}).Output("y", {"1", "6"}).Output("z", {"4", "2"});
+  SetValueInfo(*m.graph().add_value_info(), "h", {"1", "6"}, 1);
+  m.Node("Neg", {"x"}, {"h"});
+  m.Node("Abs", {"h"}, {"y"});
+  m.Node("Relu", {"h"}, {"z"});
+  ir::Graph g = m.Read();
+  ASSERT_EQ(g.info.notes.size(), 1u);
+  EXPECT_EQ(g.info.notes[0],
+            "node 'h' (Neg): output 'h': its shape is [4,6], but the file says [1,6] (and 2 more like it); octavo goes "
+            "by the nodes");
+  ASSERT_TRUE(ir::Inference::Run(g).has_value());
+  EXPECT_EQ(ToString(g.value(g.FindValue("h")).type), "f32[4,6]");
+  EXPECT_EQ(ToString(g.value(g.FindValue("z")).type), "f32[4,6]");
+  EXPECT_TRUE(ir::onnx::ReadBytes(*ir::onnx::WriteBytes(g))->info.notes.empty())
+      << "what is written has no false shapes";
 }
 
 TEST(Import, Dims) {
