@@ -18,6 +18,10 @@ std::string ReportJson(const Optimized& result, const FileSizes& bytes) {
     j["candidates"].push_back(
         {{"kind", c.kind}, {"nodes", c.nodes}, {"status", c.status}, {"rule", c.rule}, {"reason", c.reason}});
   }
+  j["in_float"] = ordered_json::array();
+  for (const passes::FloatWeights& f : r.in_float) {
+    j["in_float"].push_back({{"op", f.op}, {"weights", f.nodes}, {"bytes", f.bytes}});
+  }
   j["bytes"] = {{"before", bytes.before}, {"after", bytes.after}};
   j["time_s"] = result.seconds;
   j["pipeline"] = result.pipeline.passes;

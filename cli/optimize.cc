@@ -30,6 +30,18 @@ std::string Percent(int64_t part, int64_t whole) {
   return whole > 0 ? std::format("{:.0f} %", 100.0 * static_cast<double>(part) / static_cast<double>(whole)) : "-";
 }
 
+// "in float: 38 Conv (6.6 MB of 7.3 MB)": what keeps a file large and a model slow that is mostly no transformer.
+std::string WhatStaysFloat(const api::Optimized& r, int64_t bytes) {
+  if (r.pipeline.passes.empty() || r.report.linear.done == 0) return {};  // "float" says it by its name
+  std::string line;
+  for (const passes::FloatWeights& f : r.report.in_float) {
+    if (f.bytes * 20 < bytes) continue;
+    line += std::format("{}{} {} ({} of {})", line.empty() ? "in float: " : ", ", f.nodes, f.op, HumanBytes(f.bytes),
+                        HumanBytes(bytes));
+  }
+  return line.empty() ? line : line + "; this recipe does not quantize them\n";
+}
+
 // Attention blocks and projection groups one by one, Linears only where one was left: there may be hundreds.
 void PrintTable(const api::Optimized& r, const api::FileSizes& bytes) {
   std::vector<std::vector<std::string>> rows{{"what", "source node", "status", "rule", "reason"}};
@@ -42,6 +54,7 @@ void PrintTable(const api::Optimized& r, const api::FileSizes& bytes) {
   const passes::Report& p = r.report;
   std::printf("\nattention %d/%d fused, qkv %d/%d fused, linear %d/%d quantized\n", p.attention.done, p.attention.found,
               p.qkv.done, p.qkv.found, p.linear.done, p.linear.found);
+  std::fputs(WhatStaysFloat(r, bytes.after).c_str(), stdout);
   std::printf("%s -> %s (%s), %.1f s\n", HumanBytes(bytes.before).c_str(), HumanBytes(bytes.after).c_str(),
               Percent(bytes.after, bytes.before).c_str(), r.seconds);
   if (!r.data.empty()) std::printf("calibrated on %s\n", r.data.c_str());

@@ -82,8 +82,11 @@ ValueId Dequantized(Body& b) {
 // x (slots 0..2, dequantized: xd) times the weight of these slots.
 ValueId Product(Body& b, ValueId xd, ValueId w, ValueId w_scale) {
   if (xd) return b.Make(Op::kMatMul, {xd, b.Make(Op::kDequantizeLinear, {w, w_scale}, {{"axis", int64_t{1}}})});
-  const ValueId sum = b.Make(Op::kMatMulInteger, {b.In(0), w, b.In(2)});
-  const ValueId real = b.Make(Op::kCast, {sum}, {{"to", static_cast<int64_t>(DType::kF32)}});
+  // The zero point of a row, which few runtimes take in MatMulInteger, times what the weights of a column add up to.
+  const auto to = [&b](ValueId v, DType type) { return b.Make(Op::kCast, {v}, {{"to", static_cast<int64_t>(type)}}); };
+  const ValueId columns = b.Make(Op::kReduceSum, {to(w, DType::kS32), b.Ints({0})}, {{"keepdims", int64_t{0}}});
+  const ValueId surplus = b.Make(Op::kMul, {to(b.In(2), DType::kS32), columns});
+  const ValueId real = to(b.Make(Op::kSub, {b.Make(Op::kMatMulInteger, {b.In(0), w}), surplus}), DType::kF32);
   // Row scale times column scale as the product of a column and a row: one multiplication each, so the same bits as Mul. As
   // Mul, ONNX Runtime's MatMulIntegerToFloat fusion takes the scales and applies that of the first row to all (1.31).
   return b.Make(Op::kMul, {real, b.Make(Op::kMatMul, {b.In(1), b.Reshape(w_scale, {1, -1})})});
@@ -115,13 +118,20 @@ Graph QkvInt8Body(Body b, size_t branches) {
 }
 
 Graph QuantizeTokensBody(Body b) {
-  const ValueId x = b.In(0);
-  const ValueId top = b.Make(Op::kReduceMax, {b.Make(Op::kAbs, {x}), b.Ints({-1})}, {{"keepdims", int64_t{1}}});
-  const ValueId scale = b.Make(Op::kMax, {b.Make(Op::kDiv, {top, b.Scalar(127.0f)}), b.Scalar(0x1p-100f)});
+  const ValueId x = b.In(0), nothing = b.Scalar(0.0f), most = b.Scalar(255.0f);
+  const auto end = [&](Op reduce, Op with_zero) {  // of the row, and of what 255 steps are made of
+    return b.Make(with_zero, {b.Make(reduce, {x, b.Ints({-1})}, {{"keepdims", int64_t{1}}}), nothing});
+  };
+  const ValueId lo = end(Op::kReduceMin, Op::kMin), hi = end(Op::kReduceMax, Op::kMax);
+  const ValueId spread = b.Make(Op::kSub, {b.Make(Op::kDiv, {hi, most}), b.Make(Op::kDiv, {lo, most})});
+  const ValueId scale = b.Make(Op::kMax, {spread, b.Scalar(0x1p-100f)});
+  const auto code = [&](ValueId v) {
+    return b.Make(Op::kCast, {b.Make(Op::kClip, {v, nothing, most})}, {{"to", static_cast<int64_t>(DType::kU8)}});
+  };
+  const ValueId zero = b.Make(Op::kRound, {b.Make(Op::kSub, {nothing, b.Make(Op::kDiv, {lo, scale})})});
   const ValueId steps = b.Make(Op::kRound, {b.Make(Op::kDiv, {x, scale})});
-  const ValueId code =
-      b.Make(Op::kAdd, {b.Make(Op::kClip, {steps, b.Scalar(-127.0f), b.Scalar(127.0f)}), b.Scalar(128.0f)});
-  return b.Finish({b.Make(Op::kCast, {code}, {{"to", static_cast<int64_t>(DType::kU8)}}), scale});
+  const ValueId at = b.Make(Op::kClip, {zero, nothing, most});
+  return b.Finish({code(b.Make(Op::kAdd, {steps, at})), scale, code(zero)});
 }
 
 // k of a LinearBlocked; 0: not known, which no graph with constant weights has.

@@ -108,13 +108,14 @@ Status Lookup(Inferrer& c) {
   return {};
 }
 
-// One scale a row.
+// One scale and zero point a row.
 Status QuantizeTokens(Inferrer& c) {
   MaybeShape scale = c.CopyOf(0);
   if (scale && scale->empty()) return c.Refuse("x is a scalar");
   if (scale) scale->back() = Dim(1);
   c.Set(0, DType::kU8, c.CopyOf(0));
-  c.Set(1, DType::kF32, std::move(scale));
+  c.Set(1, DType::kF32, scale);
+  c.Set(2, DType::kU8, std::move(scale));
   return {};
 }
 

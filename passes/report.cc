@@ -222,6 +222,27 @@ void AddProjections(const Graph& graph, Report& report) {
   }
 }
 
+std::vector<FloatWeights> WeightsInFloat(const Graph& g) {
+  constexpr size_t kLeast = 1024;
+  std::vector<FloatWeights> all;
+  for (NodeId id : g.NodesInOrder()) {
+    if (g.node(id).op != Op::kConstant) continue;
+    const ir::Tensor* t = g.ConstantOf(g.node(id).output());
+    const auto& uses = g.value(g.node(id).output()).uses;
+    if (t == nullptr || t->rank() < 2 || !quant::IsFloat(t->dtype()) || quant::IsFp8(t->dtype()) ||
+        t->byte_size() < kLeast || uses.empty())
+      continue;
+    const Node& reader = g.node(uses[0].node);
+    const std::string op(reader.op == Op::kOpaque ? std::string_view(reader.op_type) : ir::InfoOf(reader.op).name);
+    auto it = std::ranges::find(all, op, &FloatWeights::op);
+    if (it == all.end()) it = all.insert(all.end(), {.op = op});
+    ++it->nodes;
+    it->bytes += static_cast<int64_t>(t->byte_size());
+  }
+  std::ranges::stable_sort(all, std::greater(), &FloatWeights::bytes);
+  return all;
+}
+
 }  // namespace
 
 Report TakeInventory(const Graph& graph) {
@@ -247,6 +268,7 @@ void Judge(const Graph& finished, const std::vector<NearMiss>& near_misses, cons
   const OriginIndex index(finished);
   const Misses misses(near_misses);
   report.attention = report.qkv = report.linear = {};
+  report.in_float = WeightsInFloat(finished);
   for (Candidate& c : report.candidates) {
     Count uncounted;  // kv and shared: extras beside what a user asks for
     Count& count = c.kind == "attention" ? report.attention

@@ -2,6 +2,7 @@
 #ifndef OCTAVO_PASSES_REPORT_H_
 #define OCTAVO_PASSES_REPORT_H_
 
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -14,8 +15,17 @@ struct Count {
   int done = 0;  // fused, or quantized for linears
 };
 
+// Weights that no recipe quantizes, by what reads them: "Conv".
+struct FloatWeights {
+  std::string op;
+  int nodes = 0;
+  int64_t bytes = 0;
+};
+
 struct Report {
   Count attention, qkv, linear;
+  // Of the finished graph, most bytes first; matrices and larger of 1 KB or more, the rest weighs nothing.
+  std::vector<FloatWeights> in_float;
   // Each kind in graph order: "attention"; "qkv"; "kv", the projections of cross-attention; "shared", other Linears that share an
   // input; "linear". The counts are of attention, qkv and linear.
   std::vector<Candidate> candidates;

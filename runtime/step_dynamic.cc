@@ -1,5 +1,5 @@
-// DynamicQuantizeLinear: the range of the whole tensor, then one scale and zero point for it. QuantizeTokens: the same a row,
-// with zero point 128. Bits are the interpreter's.
+// DynamicQuantizeLinear: the range of the whole tensor, then one scale and zero point for it. QuantizeTokens: the same a row.
+// Bits are the interpreter's.
 #include <algorithm>
 #include <cmath>
 
@@ -12,6 +12,10 @@ namespace octavo::runtime {
 namespace {
 
 constexpr int64_t kElementGrain = 32768;
+
+uint8_t ZeroPoint(float lo, float scale) {
+  return static_cast<uint8_t>(quant::RoundHalfEven(std::fmin(255.0f, std::fmax(0.0f, 0.0f - lo / scale))));
+}
 
 class DynamicQuantizeKernel : public Kernel {
  public:
@@ -34,8 +38,7 @@ class DynamicQuantizeKernel : public Kernel {
     }
     const float spread = (hi - lo) / 255.0f;
     const float scale = spread == 0.0f ? 1.0f : spread;
-    const float start = 0.0f - lo / scale;
-    const auto zero = static_cast<uint8_t>(quant::RoundHalfEven(std::fmin(255.0f, std::fmax(0.0f, start))));
+    const uint8_t zero = ZeroPoint(lo, scale);
     Tensor& y = call.Allocate(0, DType::kU8, x.shape());
     call.threads->For(parts, [&](int64_t i) {
       const Part p = PartOf(x.size(), parts, i, 64);
@@ -65,16 +68,18 @@ class QuantizeTokensKernel : public Kernel {
     of_scale.back() = 1;
     const float* in = x.as<float>().data();
     std::byte* codes = call.Allocate(0, DType::kU8, x.shape()).mutable_data();
-    float* scale = call.Allocate(1, DType::kF32, std::move(of_scale)).mutable_as<float>().data();
+    float* scale = call.Allocate(1, DType::kF32, of_scale).mutable_as<float>().data();
+    auto* zero = call.Allocate(2, DType::kU8, std::move(of_scale)).mutable_as<uint8_t>().data();
     const int64_t parts =
         PartsOf(rows, std::max<int64_t>(1, kElementGrain / std::max<int64_t>(1, n)), call.threads->count());
     call.threads->For(parts, [&](int64_t i) {
       const Part p = PartOf(rows, parts, i, 1);
       for (int64_t r = p.begin; r < p.end; ++r) {
         const kernels::MinMax range = kernels::FindMinMax(arch_, in + r * n, n);
-        const float top = std::max(std::fabs(range.min), std::fabs(range.max));
-        scale[r] = std::max(top / 127.0f, 0x1p-100f);
-        kernels::QuantizeLinear(arch_, in + r * n, n, scale[r], 128, DType::kU8, codes + r * n);
+        const float lo = std::min(range.min, 0.0f), hi = std::max(range.max, 0.0f);
+        scale[r] = std::max(hi / 255.0f - lo / 255.0f, 0x1p-100f);
+        zero[r] = ZeroPoint(lo, scale[r]);
+        kernels::QuantizeLinear(arch_, in + r * n, n, scale[r], zero[r], DType::kU8, codes + r * n);
       }
     });
     return {};
@@ -87,7 +92,7 @@ class QuantizeTokensKernel : public Kernel {
 }  // namespace
 
 KernelPtr MakeQuantizeTokens(const Node& node, const CompileContext& c) {
-  if (!node.output(0).valid() || !node.output(1).valid()) return nullptr;
+  if (!node.output(0).valid() || !node.output(1).valid() || !node.output(2).valid()) return nullptr;
   if (c.graph.value(node.input(0)).type.dtype != DType::kF32) return nullptr;
   return std::make_unique<QuantizeTokensKernel>(c.arch);
 }

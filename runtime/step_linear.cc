@@ -34,8 +34,10 @@ class LinearKernel : public Kernel {
       return ir::Fail("the activation has shape {}, the weights expect {} columns", ir::ToString(x.shape()), k);
     }
     kernels::QkvArgs args;
-    if (per_token_ && call.T(1).size() != LeadingRows(x.shape())) {
-      return ir::Fail("{} scales for an activation of shape {}", call.T(1).size(), ir::ToString(x.shape()));
+    for (size_t i = 1; per_token_ && i <= 2; ++i) {
+      if (call.T(i).size() == LeadingRows(x.shape())) continue;
+      return ir::Fail("{} scales or zero points for an activation of shape {}", call.T(i).size(),
+                      ir::ToString(x.shape()));
     }
     // Parameters of a dynamically quantized activation come with it.
     const int32_t zero = at_run_time_ ? ScalarInt(call.T(2)) : x_zero_;
@@ -45,7 +47,8 @@ class LinearKernel : public Kernel {
               .stride = k,
               .zero_point = zero,
               .scale = scale,
-              .row_scale = per_token_ ? call.T(1).as<float>().data() : nullptr};
+              .row_scale = per_token_ ? call.T(1).as<float>().data() : nullptr,
+              .row_zero_point = per_token_ ? call.T(2).as<uint8_t>().data() : nullptr};
     args.count = static_cast<int>(branches_.size());
     for (size_t i = 0; i < branches_.size(); ++i) args.branch[i] = Output(call, i, x.shape());
     if (has_residual_) {
@@ -72,7 +75,7 @@ class LinearKernel : public Kernel {
   float x_scale_ = 1.0f;
   int32_t x_zero_ = 0;
   bool at_run_time_ = false;
-  bool per_token_ = false;     // input 1 has one scale a row
+  bool per_token_ = false;     // inputs 1 and 2 have one scale and zero point a row
   bool has_residual_ = false;  // input 9
 
  private:
@@ -150,7 +153,9 @@ KernelPtr MakeLinear(const Node& node, const CompileContext& c) {
   const bool at_run_time = xs == nullptr && xz == nullptr && is_scalar(node.input(1)) && is_scalar(node.input(2)) &&
                            quant::IsInt8(c.graph.value(node.input(2)).type.dtype);
   const bool per_token = node.attrs.Int("per_token", 0) != 0;
-  if (per_token && (xs != nullptr || xz == nullptr || xz->size() != 1 || !quant::IsInt8(xz->dtype()))) return nullptr;
+  if (per_token &&
+      (xs != nullptr || xz != nullptr || !c.Is(node.input(0), DType::kU8) || !c.Is(node.input(2), DType::kU8)))
+    return nullptr;
   if (!per_token && !at_run_time &&
       (xs == nullptr || xz == nullptr || xs->size() != 1 || xz->size() != 1 || !quant::IsInt8(xz->dtype()))) {
     return nullptr;
@@ -160,9 +165,7 @@ KernelPtr MakeLinear(const Node& node, const CompileContext& c) {
   kernel->at_run_time_ = at_run_time;
   kernel->per_token_ = per_token;
   kernel->has_residual_ = node.op == Op::kLinearInt8 && node.input(9).valid();
-  if (per_token) {
-    kernel->x_zero_ = ScalarInt(*xz);
-  } else if (!at_run_time) {
+  if (!per_token && !at_run_time) {
     kernel->x_scale_ = ScalarF32(*xs);
     kernel->x_zero_ = ScalarInt(*xz);
   }

@@ -40,6 +40,7 @@ HWY_INLINE void FillBlock(const GemmInput& x, Surplus surplus, const GemmOutput&
   const auto zero_point = static_cast<uint32_t>(x.zero_point + (flips ? 128 : 0));
   const int32_t* sums = y.w->column_sums() + column;
   const float x_scale = x.row_scale != nullptr ? 1.0f : x.scale;
+  for (int i = 0; x.row_zero_point != nullptr && i < kColumnBlock; ++i) c->sums[i] = i < count ? sums[i] : 0;
   if (count < kColumnBlock) {  // one row of small k spends more time here than in the product: hence the two loops
     for (int i = 0; i < kColumnBlock; ++i) {
       const bool real = i < count;
@@ -115,6 +116,7 @@ HWY_INLINE EpilogueTile TileOf(const GemmInput& x, const GemmOutput& y, const Co
   tile.columns_of = columns;
   tile.SetOutput(y);
   tile.row_scale = x.row_scale;
+  tile.row_zero_point = x.row_zero_point;
   tile.column = b.column;
   tile.columns = b.columns;
   tile.store = EpilogueOf(tile);

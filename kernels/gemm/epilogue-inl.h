@@ -25,7 +25,8 @@ struct BlockColumns {
   alignas(64) int32_t init[64];
   alignas(64) float scale[64];  // of the weights times that of x; of the weights alone where each row has its own
   alignas(64) float bias[64];
-  FixedColumns fixed;  // filled where rows are many enough to pay for it
+  alignas(64) int32_t sums[64];  // of the weights; filled where each row has its zero point
+  FixedColumns fixed;            // filled where rows are many enough to pay for it
 };
 
 // A tile and its sums, [6][64].
@@ -35,7 +36,8 @@ struct EpilogueTile : OutputTile {
   EpilogueFn store;  // EpilogueOf
   int32_t* acc;
   const BlockColumns* columns_of;
-  const float* row_scale;  // of all rows of y; null: none
+  const float* row_scale;         // of all rows of y; null: none
+  const uint8_t* row_zero_point;  // likewise
 };
 
 // Where the floats come from, unless FinishTile has passed over them.
@@ -53,16 +55,26 @@ struct FromSums {
     return y;
   }
 };
-// The same where each row of x has its scale: float(sum) * (row scale * column scale) + bias.
+// The same where each row of x has its scale, and its zero point: float(sum) * (row scale * column scale) + bias.
+template <bool kZeros>
 struct FromSumsOfTokens {
   const int32_t* acc;
   const BlockColumns* c;
   const float* row_scale;  // of the tile's first row
+  const uint8_t* row_zero_point;
+
+  HWY_INLINE explicit FromSumsOfTokens(const EpilogueTile& t)
+      : acc(t.acc),
+        c(t.columns_of),
+        row_scale(t.row_scale + t.row),
+        row_zero_point(kZeros ? t.row_zero_point + t.row : nullptr) {}
   HWY_INLINE EpilogueV operator()(int row, int column) const {
     namespace hn = hwy::HWY_NAMESPACE;
     const EpilogueD d;
     const hn::RebindToSigned<EpilogueD> di;
-    EpilogueV y = hn::ConvertTo(d, hn::Load(di, acc + row * 64 + column));
+    auto sum = hn::Load(di, acc + row * 64 + column);
+    if constexpr (kZeros) sum = hn::Sub(sum, hn::Mul(hn::Set(di, row_zero_point[row]), hn::Load(di, c->sums + column)));
+    EpilogueV y = hn::ConvertTo(d, sum);
     y = hn::Mul(y, hn::Mul(hn::Set(d, row_scale[row]), hn::Load(d, c->scale + column)));
     return hn::Add(y, hn::Load(d, c->bias + column));
   }
@@ -151,8 +163,10 @@ HWY_INLINE void FillValues(int rows, Source source, float* values) {
 // Activations, what follows them and fp8 codes take passes over a buffer in L1.
 HWY_NOINLINE void EpilogueInPasses(const EpilogueTile& t) {
   alignas(64) float values[6 * 64];
-  if (t.row_scale != nullptr) {
-    FillValues(t.rows, FromSumsOfTokens{t.acc, t.columns_of, t.row_scale + t.row}, values);
+  if (t.row_zero_point != nullptr) {
+    FillValues(t.rows, FromSumsOfTokens<true>(t), values);
+  } else if (t.row_scale != nullptr) {
+    FillValues(t.rows, FromSumsOfTokens<false>(t), values);
   } else {
     FillValues(t.rows, FromSums<false>{t.acc, t.columns_of}, values);
   }
@@ -164,8 +178,9 @@ HWY_NOINLINE void EpilogueOfSums(const EpilogueTile& t) {
   StoreTile(t, FromSums<kRelu>{t.acc, t.columns_of});
 }
 
+template <bool kZeros>
 HWY_NOINLINE void EpilogueOfTokens(const EpilogueTile& t) {
-  StoreFloats(t, FromSumsOfTokens{t.acc, t.columns_of, t.row_scale + t.row});
+  StoreFloats(t, FromSumsOfTokens<kZeros>(t));
 }
 
 // How tiles become output, chosen once a block: inlined into the loop over tiles, the choice and its eight ways cost 45
@@ -177,7 +192,10 @@ inline EpilogueFn EpilogueOf(const EpilogueTile& t) {
   const FixedColumns& fixed = t.columns_of->fixed;
   if (fixed.digits != 0) return fixed.IsPlain() ? &StoreFixed<true> : &StoreFixed<false>;
   if (scaled || !(relu || none)) return &EpilogueInPasses;
-  if (t.row_scale != nullptr) return none && t.y->dtype == quant::DType::kF32 ? &EpilogueOfTokens : &EpilogueInPasses;
+  if (t.row_scale != nullptr) {
+    if (!none || t.y->dtype != quant::DType::kF32) return &EpilogueInPasses;
+    return t.row_zero_point != nullptr ? &EpilogueOfTokens<true> : &EpilogueOfTokens<false>;
+  }
   return relu ? &EpilogueOfSums<true> : &EpilogueOfSums<false>;
 }
 

@@ -88,6 +88,8 @@ struct GemmInput {
   int32_t zero_point = 0;
   float scale = 1.0f;
   const float* row_scale = nullptr;  // one a row, instead of `scale`
+  const uint8_t* row_zero_point =
+      nullptr;  // of kU8 with row_scale: one a row, added to `zero_point`; 255 at most together
 };
 
 // One weight matrix and what happens to its columns.

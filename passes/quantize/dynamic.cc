@@ -1,6 +1,7 @@
-// dynamic: int8 products without calibration. Each row of the activation is quantized at run time with a scale of its own.
+// dynamic: int8 products without calibration. Each row of the activation is quantized at run time with a scale and a zero point of its
+// own: behind a GELU half of the codes around zero would never be used.
 // Before: y = MatMul(x, W) [+ bias] [Gelu | Relu | Sigmoid | SiLU | Tanh]     W f32 [K,N] constant
-// After:  q, s = QuantizeTokens(x)   y = LinearInt8(q, s, 128, Wq, w_scale, bias; activation, per_token = 1)
+// After:  q, s, z = QuantizeTokens(x)   y = LinearInt8(q, s, z, Wq, w_scale, bias; activation, per_token = 1)
 // Linears that read the same x share its codes. Attention stays float.
 // Left, with a line in the log: weights that are not finite, k beyond what int32 sums hold.
 #include <format>
@@ -19,7 +20,7 @@ using ir::Tensor;
 namespace {
 
 struct Tokens {
-  ValueId codes, scale;
+  ValueId codes, scale, zero;
 };
 
 // A Linear with what its epilogue takes along: the last node's value is what LinearInt8 gives.
@@ -117,8 +118,8 @@ Result<bool> Dynamic(Graph& graph, PassContext& context) {
     b.At(id, {id});
     auto [at, first] = tokens.try_emplace(x);
     if (first) {
-      const NodeId q = b.CreateN(Op::kQuantizeTokens, {x}, 2);
-      at->second = {graph.node(q).output(0), graph.node(q).output(1)};
+      const Node& q = graph.node(b.CreateN(Op::kQuantizeTokens, {x}, 3));
+      at->second = {q.output(0), q.output(1), q.output(2)};
     }
     auto [stored, unseen] = made.try_emplace(w);
     if (unseen) {
@@ -126,8 +127,8 @@ Result<bool> Dynamic(Graph& graph, PassContext& context) {
       stored->second = {b.Constant(columns->second->codes, name + "_quantized"),
                         b.Constant(columns->second->scale, name + "_scale")};
     }
-    const ValueId zero = b.Constant(Tensor::Of<uint8_t>(DType::kU8, {}, std::vector<uint8_t>{128}));
-    std::vector<ValueId> in{at->second.codes, at->second.scale, zero, stored->second.first, stored->second.second};
+    const auto& [codes, scale, zero] = at->second;
+    std::vector<ValueId> in{codes, scale, zero, stored->second.first, stored->second.second};
     if (c.bias.valid()) in.push_back(c.bias);
     b.At(c.last, c.nodes);
     const ValueId y =

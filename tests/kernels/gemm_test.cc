@@ -31,6 +31,7 @@ struct Case {
   std::vector<float> w_scale, biases, post_scales;  // post_scales empty: none
   std::vector<float> residuals;                     // [m][n + 3]; empty: none
   std::vector<float> row_scales;                    // empty: x_scale for all
+  std::vector<uint8_t> row_zeros;                   // empty, or in use where row_scales are
   float XScale(int64_t row) const { return row_scales.empty() ? x_scale : row_scales[static_cast<size_t>(row)]; }
 
   static constexpr uint8_t kPattern = 0xA5;
@@ -40,7 +41,13 @@ struct Case {
   }
   GemmArgs Args(const PackedWeights& packed, void* y) const {
     GemmArgs args;
-    args.x = {x.data(), x_dtype, x_stride, x_zero_point, x_scale, row_scales.empty() ? nullptr : row_scales.data()};
+    args.x = {x.data(),
+              x_dtype,
+              x_stride,
+              x_zero_point,
+              x_scale,
+              row_scales.empty() ? nullptr : row_scales.data(),
+              row_scales.empty() || row_zeros.empty() ? nullptr : row_zeros.data()};
     args.y = {.w = &packed,
               .w_scale = w_scale.data(),
               .w_scale_per_column = per_column,
@@ -56,6 +63,10 @@ struct Case {
               .stride = y_stride};
     args.decodes_once = decodes_once;
     return args;
+  }
+  // Beside x_zero_point.
+  int ZeroOf(int64_t row) const {
+    return row_scales.empty() || row_zeros.empty() ? 0 : row_zeros[static_cast<size_t>(row)];
   }
   int XAt(int64_t row, int64_t col) const {
     const uint8_t v = x[static_cast<size_t>(row * x_stride + col)];
@@ -88,6 +99,9 @@ Case RandomCase(int64_t m, int64_t k, int64_t n) {
   c.x_scale = std::ldexp(RandomFloat(1, 2), RandomInt(-8, -4));
   if (RandomInt(0, 3) == 0) {
     for (int64_t i = 0; i < m; ++i) c.row_scales.push_back(std::ldexp(RandomFloat(1, 2), RandomInt(-8, -4)));
+    for (int64_t i = 0; c.x_dtype == DType::kU8 && i < m; ++i)
+      c.row_zeros.push_back(static_cast<uint8_t>(RandomInt(0, 255)));
+    if (RandomInt(0, 2) == 0) c.row_zeros.clear();
   }
   c.w_scale.resize(static_cast<size_t>(c.per_column ? n : 1));
   for (auto& v : c.w_scale) v = std::ldexp(RandomFloat(1, 2), RandomInt(-9, -5));
@@ -125,6 +139,7 @@ std::string Describe(const Case& c) {
   return "m " + std::to_string(c.m) + " k " + std::to_string(c.k) + " n " + std::to_string(c.n) + " " +
          std::string(quant::Name(c.x_dtype)) + " -> " + std::string(quant::Name(c.y_dtype)) + " " +
          std::string(Name(c.activation)) + (c.bias ? " bias" : "") + (c.row_scales.empty() ? "" : " tokens") +
+         (c.row_scales.empty() || c.row_zeros.empty() ? "" : " with zero points") +
          (c.residuals.empty() ? "" : " residual") + (c.per_column ? " columns" : "");
 }
 
@@ -141,7 +156,7 @@ TEST(GemmReference, EqualsExactArithmetic) {
       for (int64_t n = 0; n < c.n; ++n) {
         int64_t acc = 0;
         for (int64_t k = 0; k < c.k; ++k) {
-          acc += int64_t{c.XAt(m, k) - c.x_zero_point} * c.w[static_cast<size_t>(k * c.n + n)];
+          acc += int64_t{c.XAt(m, k) - c.x_zero_point - c.ZeroOf(m)} * c.w[static_cast<size_t>(k * c.n + n)];
         }
         largest = std::max(largest, std::abs(acc));
         const double scale = double{c.XScale(m)} * c.w_scale[c.per_column ? static_cast<size_t>(n) : 0];

@@ -26,6 +26,7 @@ struct Case {
   std::vector<PackedWeights> w;
   std::vector<std::vector<float>> scale, bias, post, residual;
   std::vector<float> row_scale;
+  std::vector<uint8_t> row_zero;
   QkvArgs args;
 };
 
@@ -72,6 +73,10 @@ Case RandomCase() {
   if (RandomInt(0, 3) == 0) {  // one scale a row
     for (int64_t i = 0; i < c.m; ++i) c.row_scale.push_back(std::ldexp(RandomFloat(1, 2), RandomInt(-9, -3)));
     c.args.x.row_scale = c.row_scale.data();
+    if (is_unsigned && RandomInt(0, 1) == 0) {  // and one zero point
+      for (int64_t i = 0; i < c.m; ++i) c.row_zero.push_back(static_cast<uint8_t>(RandomInt(0, 255)));
+      c.args.x.row_zero_point = c.row_zero.data(), c.args.x.zero_point = 0;
+    }
   }
   c.args.decodes_once = RandomInt(0, 1) != 0;
   c.args.count = RandomInt(0, 2) == 0 ? RandomInt(2, 4) : 1;
