@@ -5,6 +5,9 @@
 //                       steps none is to be wasted
 //   weights4_symmetric  s4, the same without zero points: 4.5 instead of 4.63 bits a weight in the file
 //   weights8            s8, blocks of 64, symmetric
+//
+// 4 bits: of 8 ranges around that of the block the one whose codes c are nearest to w, that is with the largest (w c)^2 / (c c), and
+// then the scale of least squares, (w c) / (c c). A tenth less squared error than the range itself; nothing at run time.
 #include <algorithm>
 #include <cmath>
 #include <format>
@@ -39,6 +42,44 @@ void Put(Tensor& t, int64_t i, int32_t code) {
   }
 }
 
+// A block of a few columns, 0 where the matrix has ended.
+constexpr int64_t kColumns = 16, kLongestBlock = 64;
+struct Part {
+  float w[kLongestBlock][kColumns] = {};
+  float scale[kColumns];
+  int32_t zero[kColumns];
+};
+
+// The scales on entry are those of the whole range.
+void SearchScales(int64_t rows, int32_t lowest, int32_t highest, Part& part) {
+  constexpr float kRound = 12582912.0f;  // 1.5 * 2^23: adding and taking it off rounds to nearest even
+  float best[kColumns] = {}, found[kColumns], lo[kColumns], hi[kColumns];
+  for (int64_t c = 0; c < kColumns; ++c) {
+    found[c] = part.scale[c];
+    lo[c] = static_cast<float>(lowest - part.zero[c]), hi[c] = static_cast<float>(highest - part.zero[c]);
+  }
+  for (const float share : {1.0f, 1.05f, 0.95f, 0.9f, 0.85f, 0.8f, 0.75f, 0.7f}) {
+    float wc[kColumns] = {}, cc[kColumns] = {}, per_step[kColumns];
+    for (int64_t c = 0; c < kColumns; ++c) per_step[c] = 1.0f / (part.scale[c] * share);
+    for (int64_t i = 0; i < rows; ++i) {
+      for (int64_t c = 0; c < kColumns; ++c) {
+        const float x = part.w[i][c], step = std::min(std::max(x * per_step[c], lo[c]), hi[c]);
+        const float code = (step + kRound) - kRound;
+        wc[c] += x * code, cc[c] += code * code;
+      }
+    }
+    for (int64_t c = 0; c < kColumns; ++c) {
+      const float score = cc[c] > 0.0f ? wc[c] * (wc[c] / cc[c]) : 0.0f;
+      if (!(score > best[c])) continue;
+      best[c] = score, found[c] = wc[c] / cc[c];
+    }
+  }
+  for (int64_t c = 0; c < kColumns; ++c) {
+    // A column of denormals or of the largest floats keeps its range: products of theirs are not numbers that can be compared.
+    if (std::isnormal(found[c]) && found[c] > 0.0f && std::isfinite(best[c])) part.scale[c] = found[c];
+  }
+}
+
 Blocked QuantizeBlocks(const Tensor& w, Format f) {
   const int64_t k = w.shape()[0], n = w.shape()[1], blocks = (k + f.block - 1) / f.block;
   const auto x = w.as<float>();
@@ -48,20 +89,26 @@ Blocked QuantizeBlocks(const Tensor& w, Format f) {
   const auto highest = static_cast<int32_t>(range.hi);
   const int32_t lowest = range.lo < 0 ? -highest : 0;
   for (int64_t b = 0; b < blocks; ++b) {
-    const int64_t end = std::min(k, (b + 1) * f.block);
-    for (int64_t column = 0; column < n; ++column) {
-      float lo = 0.0f, hi = 0.0f;
-      for (int64_t i = b * f.block; i < end; ++i) {
-        lo = std::min(lo, x[static_cast<size_t>(i * n + column)]);
-        hi = std::max(hi, x[static_cast<size_t>(i * n + column)]);
+    const int64_t begin = b * f.block, rows = std::min(k - begin, f.block);
+    for (int64_t first = 0; first < n; first += kColumns) {
+      const int64_t count = std::min(kColumns, n - first);
+      Part part;
+      for (int64_t i = 0; i < rows; ++i) std::copy_n(x.data() + (begin + i) * n + first, count, part.w[i]);
+      for (int64_t c = 0; c < kColumns; ++c) {
+        float lo = 0.0f, hi = 0.0f;
+        for (int64_t i = 0; i < rows; ++i) lo = std::min(lo, part.w[i][c]), hi = std::max(hi, part.w[i][c]);
+        const quant::QParams p =
+            lowest < 0 ? quant::SymmetricParams(lo, hi, f.dtype) : quant::AffineParams(lo, hi, f.dtype);
+        part.scale[c] = p.scale, part.zero[c] = p.zero_point;
       }
-      const quant::QParams p =
-          lowest < 0 ? quant::SymmetricParams(lo, hi, f.dtype) : quant::AffineParams(lo, hi, f.dtype);
-      out.scale.mutable_as<float>()[static_cast<size_t>(b * n + column)] = p.scale;
-      Put(out.zero, b * n + column, p.zero_point);
-      for (int64_t i = b * f.block; i < end; ++i) {
-        Put(out.codes, i * n + column,
-            quant::QuantizeOne(x[static_cast<size_t>(i * n + column)], p.scale, p.zero_point, lowest, highest));
+      if (quant::BitsOf(f.dtype) == 4) SearchScales(rows, lowest, highest, part);
+      for (int64_t c = 0; c < count; ++c) {
+        out.scale.mutable_as<float>()[static_cast<size_t>(b * n + first + c)] = part.scale[c];
+        Put(out.zero, b * n + first + c, part.zero[c]);
+        for (int64_t i = 0; i < rows; ++i) {
+          Put(out.codes, (begin + i) * n + first + c,
+              quant::QuantizeOne(part.w[i][c], part.scale[c], part.zero[c], lowest, highest));
+        }
       }
     }
   }

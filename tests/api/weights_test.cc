@@ -2,8 +2,10 @@
 // any number of threads, and a file that any runtime with opset 21 can run.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <filesystem>
+#include <random>
 
 #include "octavo/api/optimize.h"
 #include "octavo/ir/interpret.h"
@@ -110,6 +112,78 @@ TEST_P(Weights, FileHasOpset21AndComesBackWithTheSameBits) {
 
 INSTANTIATE_TEST_SUITE_P(Recipes, Weights, testing::Values("weights4", "weights8", "dynamic4"),
                          [](const auto& info) { return std::string(info.param); });
+
+// Squared error of one block of a column by its own range: 15 steps, zero among them.
+double ErrorOfRange(const std::vector<double>& w) {
+  const double lo = std::min(0.0, *std::ranges::min_element(w)), hi = std::max(0.0, *std::ranges::max_element(w));
+  const double scale = hi > lo ? (hi - lo) / 15 : 1, zero = std::nearbyint(-lo / scale);
+  double error = 0;
+  for (const double x : w) {
+    const double code = std::clamp(std::nearbyint(x / scale) + zero, 0.0, 15.0) - zero;
+    error += (x - code * scale) * (x - code * scale);
+  }
+  return error;
+}
+
+// Each block of 4 bits is nearer to its weights than its range makes it, or as near, also where numbers are all zero, tiny, huge, on
+// one side, or fewer than a block or a vector.
+TEST(Weights4, ScalesAreSearched) {
+  constexpr int64_t kDepth = 105, kWidth = 37, kBlock = 32;
+  std::mt19937 rng(5);
+  std::normal_distribution<float> normal;
+  Tensor w = Tensor::Empty(ir::DType::kF32, {kDepth, kWidth}), one = Tensor::Zeros(ir::DType::kF32, {kDepth, kDepth});
+  for (int64_t i = 0; i < w.size(); ++i) {
+    float& x = w.mutable_as<float>()[static_cast<size_t>(i)];
+    x = normal(rng);
+    switch (i % kWidth) {
+      case 3:
+        x = 0.0f;
+        break;
+      case 7:
+        x *= 1e-40f;
+        break;
+      case 11:
+        x *= 1e36f;
+        break;
+      case 13:
+        x = std::fabs(x) + 5.0f;
+        break;
+      case 36:
+        x = i / kWidth % kBlock == 4 ? 50.0f : x;
+        break;
+      default:
+        break;
+    }
+  }
+  for (int64_t i = 0; i < kDepth; ++i) one.mutable_as<float>()[static_cast<size_t>(i * kDepth + i)] = 1.0f;
+  Graph g;
+  g.info.opsets[""] = 18;
+  const ir::ValueId x = g.AddInput("x", {ir::DType::kF32, ir::SymShape{kDepth, kDepth}});
+  g.AddOutput("y", g.node(g.AddNode(ir::Op::kMatMul, {x, g.AddConstant(w)}, 1, {}, "product")).output());
+  OptimizeOptions options;
+  options.recipe = "weights4";
+  auto optimized = Optimize(g, options);
+  ASSERT_TRUE(optimized.has_value()) << optimized.error().message;
+  auto y = ir::Interpret(optimized->graph, {{"x", one}});  // the weights as they are read
+  ASSERT_TRUE(y.has_value());
+  double searched = 0, of_range = 0;
+  for (int64_t n = 0; n < kWidth; ++n) {
+    for (int64_t begin = 0; begin < kDepth; begin += kBlock) {
+      std::vector<double> block;
+      double error = 0;
+      for (int64_t i = begin; i < std::min(kDepth, begin + kBlock); ++i) {
+        block.push_back(w.GetDouble(i * kWidth + n));
+        error += std::pow(block.back() - (*y)[0].GetDouble(i * kWidth + n), 2);
+      }
+      const double bound = ErrorOfRange(block);
+      EXPECT_TRUE(std::isfinite(error)) << n;
+      if (n != 7) EXPECT_LE(error, bound * 1.0001 + 1e-12) << "column " << n << " from " << begin;
+      if (n != 11 && n != 36) searched += error, of_range += bound;  // those would be all of it
+    }
+  }
+  EXPECT_LT(searched, 0.93 * of_range);
+  EXPECT_GT(searched, 0.5 * of_range) << "4 bits cannot be as near as that";
+}
 
 // One Linear of every storage: what the kernels give does not depend on the ISA or on threads.
 TEST(WeightsBits, EqualOnEveryArchAndThreadCount) {
