@@ -5,6 +5,7 @@
 #include <format>
 
 #include "octavo/ir/text.h"
+#include "octavo/passes/quantize/moments.h"
 #include "octavo/passes/quantize/quantize.h"
 #include "octavo/passes/vendor/vendor.h"
 #include "octavo/runtime/model.h"
@@ -133,6 +134,23 @@ Result<quant::Calibration> RunCalibration(const CalibrationTask& task, quant::Da
   return quant::Calibrate(task.taps, data, runner, how);
 }
 
+namespace {
+
+// What the pass weights4 asks for: the data through the graph as it stood before that pass.
+Status FillMoments(const Graph& graph, std::span<const ir::ValueId> values,
+                   std::span<passes::quantize::SecondMoments> into, const OptimizeOptions& options) {
+  CalibrationTask task{graph, {}, Fingerprint(graph)};
+  for (size_t i = 0; i < values.size(); ++i) {
+    task.taps.push_back(quant::MakeTap(graph, values[i]));
+    task.taps.back().rows = [&moments = into[i]](std::span<const float> rows, size_t) { moments.Add(rows); };
+  }
+  OCTAVO_TRY_STATUS(RunCalibration(task, *options.data, options).transform([](const auto&) {}));
+  if (options.stop != nullptr && options.stop->load()) return ir::Fail("interrupted");
+  return {};
+}
+
+}  // namespace
+
 Result<Optimized> Optimize(Graph graph, const OptimizeOptions& options) {
   const auto start = std::chrono::steady_clock::now();
   Optimized result;
@@ -141,6 +159,10 @@ Result<Optimized> Optimize(Graph graph, const OptimizeOptions& options) {
   passes::PassContext context;
   context.arch = options.arch;
   context.misses = options.explain ? &result.misses : nullptr;
+  context.step = [&options](int64_t done, int64_t total) {
+    if (options.progress) options.progress("quantize", done, total);
+    return options.stop == nullptr || !options.stop->load();
+  };
   const passes::ManagerOptions manager{.after = options.after_pass, .timings = &result.timings};
   bool inventory = false;
   const auto run = [&](const std::vector<std::string>& list) -> Status {
@@ -152,6 +174,17 @@ Result<Optimized> Optimize(Graph graph, const OptimizeOptions& options) {
         inventory = true;
       }
       if (pass == "fuse_int8") result.unfused = graph;
+      if (pass.starts_with("weights4") && options.data == nullptr && options.calibration != nullptr) {
+        return ir::Fail("a .calib file holds ranges; {} fits weights to the data itself, so give that, or nothing",
+                        pass);
+      }
+      if (pass.starts_with("weights4") && options.data != nullptr) {
+        context.moments = [&options, at_hand = graph](auto values, auto into) {
+          return FillMoments(at_hand, values, into, options);
+        };
+        result.data = options.data->Describe();
+        result.random_data = options.data->random();
+      }
       OCTAVO_TRY_STATUS(passes::RunPasses({pass}, graph, context, manager));
     }
     return {};

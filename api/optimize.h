@@ -32,7 +32,7 @@ struct OptimizeOptions {
   kernels::Arch arch = kernels::BestArch();
   bool explain = true;  // gather near misses
   std::function<void(std::string_view pass, const ir::Graph& graph)> after_pass;
-  // Stages for a person: "calibrate", batches done of total (-1: not known).
+  // Stages for a person: "calibrate", batches done of total (-1: not known); "quantize", Linears.
   std::function<void(std::string_view stage, int64_t done, int64_t total)> progress;
   const std::atomic<bool>* stop = nullptr;
 };

@@ -201,9 +201,10 @@ void AddOptimize(Program& program) {
        "--recipe", flags->recipe,
        "int8: static int8 with fused attention; fp8: the same in E4M3FN; float: fusions only; dynamic: int8 "
        "products with activations "
-       "quantized at run time, no calibration; dynamic4: the same with weights of 4 bits in blocks, the fastest for "
+       "quantized at run time, no calibration; dynamic4: the same with weights of 4 bits in blocks (fitted to --calib "
+       "where it is given), the fastest for "
        "one token at a time; weights4, weights8: weights alone in "
-       "blocks, activations float, no calibration; quantized: fuse a graph that is quantized "
+       "blocks, activations float (4 bits: fitted to --calib too); quantized: fuse a graph that is quantized "
        "already (int8 of such a graph means this)")
       ->check(CLI::IsMember({"float", "int8", "fp8", "dynamic", "dynamic4", "weights4", "weights8", "quantized"}))
       ->capture_default_str();

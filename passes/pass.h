@@ -4,6 +4,7 @@
 
 #include <functional>
 #include <map>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -24,6 +25,10 @@ using ir::Result;
 using ir::SameShape;
 using ir::Status;
 using ir::ValueId;
+
+namespace quantize {
+class SecondMoments;
+}
 
 // The fate of something that a user may have expected to be fused or quantized.
 struct Candidate {
@@ -52,6 +57,10 @@ struct PassContext {
   std::function<const quant::QParams*(std::string_view)> qparams;
   // Smallest and largest value of every channel (last axis) of an activation, from calibration; empty where not known.
   std::function<std::vector<std::pair<float, float>>(std::string_view)> channels;
+  // Fills in the second moments of these activations, by running the calibration data once more; null where there is none.
+  std::function<Status(std::span<const ValueId> values, std::span<quantize::SecondMoments> into)> moments;
+  // Tells of long work, `done` of `total`; false: whoever waits has had enough.
+  std::function<bool(int64_t done, int64_t total)> step = [](int64_t, int64_t) { return true; };
   // Parameters of values that passes made after calibration; looked at before `qparams`.
   std::map<std::string, quant::QParams, std::less<>> own_params;
   int weight_limit = 127;             // of the codes of int8 weights, either sign; reduce_range makes it 64

@@ -37,7 +37,7 @@ int64_t BatchSize(const ir::TensorMap& inputs) {
 }
 
 Tap BySizes(const Tap& tap, const Tensor& t, const ir::TensorMap& inputs, int64_t batch) {
-  Tap found{.value = tap.value, .batch_axis = -1};
+  Tap found{.value = tap.value, .batch_axis = -1, .channels = tap.channels, .rows = tap.rows};
   const ir::Shape& shape = t.shape();
   if (shape.empty() || batch == 0 || shape[0] % batch != 0) return found;
   found.batch_axis = 0;
@@ -72,8 +72,8 @@ Runs KeptRuns(const Tensor& mask, int64_t row, int64_t shift) {
 // Feeds one sample of a value, cut out by a list of runs for each axis, to an observer.
 class SampleVisitor {
  public:
-  SampleVisitor(const ir::Shape& shape, std::span<const float> values, Observer& observer, bool channels)
-      : shape_(shape), values_(values), observer_(observer), channels_(channels) {}
+  SampleVisitor(const ir::Shape& shape, std::span<const float> values, Observer& observer, const Tap& tap)
+      : shape_(shape), values_(values), observer_(observer), tap_(tap) {}
 
   std::vector<Runs>& keep() { return keep_; }
 
@@ -106,8 +106,10 @@ class SampleVisitor {
     const auto span = values_.subspan(static_cast<size_t>(first * inner_), static_cast<size_t>(number * inner_));
     if (observer_.Observe(span) >= 0) return false;
     // Whole rows only: where the last axis itself is cut (a mask along it), there are no channels.
-    if (channels_ && !shape_.empty() && last_ < static_cast<int>(shape_.size()) - 1) {
-      observer_.ObserveChannels(span, static_cast<size_t>(shape_.back()));
+    if (!shape_.empty() && last_ < static_cast<int>(shape_.size()) - 1) {
+      const auto width = static_cast<size_t>(shape_.back());
+      if (tap_.channels) observer_.ObserveChannels(span, width);
+      if (tap_.rows) tap_.rows(span, width);
     }
     return true;
   }
@@ -115,7 +117,7 @@ class SampleVisitor {
   const ir::Shape& shape_;
   std::span<const float> values_;
   Observer& observer_;
-  bool channels_;
+  const Tap& tap_;
   std::vector<Runs> keep_;
   int last_ = -1;
   int64_t inner_ = 1;
@@ -138,7 +140,7 @@ class ValueObservation {
     const auto values = t.dtype() == DType::kF32 ? t.as<float>() : std::span<const float>(converted);
     const int64_t samples = tap_.batch_axis < 0 ? 1 : batch_size_;
     for (int64_t s = 0; s < samples; ++s) {
-      SampleVisitor visitor(t.shape(), values, observer, tap_.channels);
+      SampleVisitor visitor(t.shape(), values, observer, tap_);
       Keep(t, mask, s, visitor.keep());
       if (!visitor.Run()) return NotFinite(s, tap_.batch_axis < 0);
       observer.EndSample();

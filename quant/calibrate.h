@@ -33,6 +33,8 @@ struct Tap {
   bool flat = false;
   bool channels = false;  // also gather the range of every channel (last axis)
   bool by_sizes = false;  // find mask and axes by the sizes of each batch, see Calibrate
+  // Also gets all rows (last axis) of `width` values that are no padding, some at a time, in the order of the data.
+  std::function<void(std::span<const float> rows, size_t width)> rows = {};
 };
 
 // The tap of a value, from its symbolic shape and those of the inputs: the mask is the input whose dims are the value's

@@ -185,6 +185,69 @@ TEST(Weights4, ScalesAreSearched) {
   EXPECT_GT(searched, 0.5 * of_range) << "4 bits cannot be as near as that";
 }
 
+// With data the errors of weights cancel where it has its large directions. Two Linears of one input, k no multiple of a block, and rows
+// that the data did not hold.
+TEST(Weights4, DataFitsTheCodes) {
+  constexpr int64_t kDepth = 150, kWidth = 40;
+  std::mt19937 rng(9);
+  std::normal_distribution<float> normal;
+  const auto random = [&](ir::Shape shape) {
+    Tensor t = Tensor::Empty(ir::DType::kF32, std::move(shape));
+    for (float& x : t.mutable_as<float>()) x = normal(rng);
+    return t;
+  };
+  const Tensor mix = random({6, kDepth});
+  const auto batch = [&](int64_t rows) {
+    Tensor x = random({rows, kDepth}), common = random({rows, 6});
+    for (int64_t r = 0; r < rows; ++r) {
+      for (int64_t i = 0; i < kDepth; ++i) {
+        float& v = x.mutable_as<float>()[static_cast<size_t>(r * kDepth + i)];
+        v *= 0.3f;
+        for (int64_t c = 0; c < 6; ++c)
+          v += static_cast<float>(common.GetDouble(r * 6 + c) * mix.GetDouble(c * kDepth + i));
+      }
+    }
+    return x;
+  };
+  Graph g;
+  g.info.opsets[""] = 18;
+  const ir::ValueId x = g.AddInput("x", {ir::DType::kF32, ir::SymShape{ir::Dim::Symbol("s"), kDepth}});
+  for (const char* name : {"a", "b"}) {
+    const ir::ValueId w = g.AddConstant(random({kDepth, kWidth}), std::string("w_") + name);
+    g.AddOutput(name, g.node(g.AddNode(ir::Op::kMatMul, {x, w}, 1, {}, name)).output());
+  }
+  const Tensor unseen = batch(200);
+  auto want = ir::Interpret(g, {{"x", unseen}});
+  ASSERT_TRUE(want.has_value());
+  const auto error = [&](bool with_data) {
+    auto data = quant::InMemoryData({{{"x", batch(300)}}, {{"x", batch(400)}}}, quant::InputsOf(g));
+    OptimizeOptions options;
+    options.recipe = "weights4";
+    options.data = with_data ? data.get() : nullptr;
+    auto optimized = Optimize(g, options);
+    EXPECT_TRUE(optimized.has_value()) << optimized.error().message;
+    EXPECT_EQ(optimized->data.empty(), !with_data);
+    EXPECT_EQ(CountOf(optimized->graph, ir::Op::kLinearBlocked), 2);
+    auto got = ir::Interpret(optimized->graph, {{"x", unseen}});
+    double sum = 0;
+    for (size_t o = 0; o < 2; ++o) {
+      for (int64_t i = 0; i < (*want)[o].size(); ++i)
+        sum += std::pow((*want)[o].GetDouble(i) - (*got)[o].GetDouble(i), 2);
+    }
+    return sum;
+  };
+  const double nearest = error(false), fitted = error(true);
+  EXPECT_LT(fitted, 0.25 * nearest);
+  EXPECT_GT(fitted, 0.0);
+  quant::Calibration ranges;
+  OptimizeOptions options;
+  options.recipe = "weights4", options.calibration = &ranges;
+  auto refused = Optimize(g, options);
+  ASSERT_FALSE(refused.has_value());
+  EXPECT_EQ(refused.error().message,
+            "a .calib file holds ranges; weights4 fits weights to the data itself, so give that, or nothing");
+}
+
 // One Linear of every storage: what the kernels give does not depend on the ISA or on threads.
 TEST(WeightsBits, EqualOnEveryArchAndThreadCount) {
   Graph g;

@@ -177,6 +177,37 @@ TEST(Calibrate, FindsPaddingBySizes) {
   EXPECT_EQ(c->Find("heads")->count(), 8u * kHeads) << "an axis 2 is not guessed by its size";
 }
 
+// Whole rows of the last axis, in the order of the data, however the mask is found.
+TEST(Calibrate, RowsAreThoseThatAreNoPadding) {
+  const std::vector<Text> texts = {{3, 4}, {5, 6, 7, 8}, {9}};
+  std::vector<float> want;
+  for (const auto& t : texts) {
+    for (const int64_t id : t) {
+      for (int64_t i = 0; i < kWidth; ++i) want.push_back(Feature(id, i));
+    }
+  }
+  for (const bool by_sizes : {false, true}) {
+    std::vector<float> hidden, flat;
+    const auto into = [](std::vector<float>& to) {
+      return [&to](std::span<const float> rows, size_t width) {
+        EXPECT_EQ(width, static_cast<size_t>(kWidth));
+        to.insert(to.end(), rows.begin(), rows.end());
+      };
+    };
+    const std::string mask = by_sizes ? "" : "attention_mask";
+    std::vector<Tap> taps = {
+        {.value = "hidden", .mask = mask, .by_sizes = by_sizes, .rows = into(hidden)},
+        {.value = "flat", .mask = mask, .flat = !by_sizes, .by_sizes = by_sizes, .rows = into(flat)}};
+    if (!by_sizes) taps[0].seq_axes = {1};
+    auto data =
+        InMemoryData({BatchOf(std::span(texts).first(2), 3), BatchOf(std::span(texts).subspan(2), 2)}, Inputs());
+    const auto c = Calibrate(taps, *data, FakeModel);
+    ASSERT_TRUE(c) << c.error().message;
+    EXPECT_EQ(hidden, want);
+    EXPECT_EQ(flat, want);
+  }
+}
+
 TEST(Calibrate, TapsFromSymbolicShapes) {
   ir::Graph g;
   const ir::Dim b = ir::Dim::Symbol("batch"), s = ir::Dim::Symbol("seq");

@@ -1,0 +1,96 @@
+#include "octavo/passes/quantize/moments.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "octavo/kernels/gemm/gemm_f32.h"
+
+namespace octavo::passes::quantize {
+
+namespace {
+
+constexpr int64_t kRowsAtOnce = 512, kStripe = 128;
+
+// to[i][j] += sign * sum_r a[r][i] a[r][j] for j >= the stripe of i: the upper triangle, and a little beside it. a: [rows][k], `stride` apart.
+bool AddProduct(const float* a, int64_t rows, int64_t k, int64_t stride, float sign, float* to, int64_t to_stride) {
+  std::vector<float> stripe(static_cast<size_t>(kStripe * k));
+  for (int64_t i = 0; i < k; i += kStripe) {
+    const int64_t m = std::min(kStripe, k - i), n = k - i;
+    const kernels::MatMulF32Args args{.m = m,
+                                      .k = rows,
+                                      .n = n,
+                                      .a = a + i,
+                                      .a_row = 1,
+                                      .a_column = stride,
+                                      .b = a + i,
+                                      .b_row = stride,
+                                      .c = stripe.data(),
+                                      .c_row = n};
+    if (!kernels::MatMulF32(args, {0, 1}).empty()) return false;
+    for (int64_t r = 0; r < m; ++r) {
+      for (int64_t c = 0; c < n; ++c) to[(i + r) * to_stride + i + c] += sign * stripe[static_cast<size_t>(r * n + c)];
+    }
+  }
+  return true;
+}
+
+// Rows [begin, end) of U, whose square block on the diagonal is H's less what the rows above took.
+bool FactorRows(float* h, int64_t k, int64_t begin, int64_t end) {
+  for (int64_t i = begin; i < end; ++i) {
+    float* row = h + i * k;
+    for (int64_t above = begin; above < i; ++above) {
+      const float* other = h + above * k;
+      const float share = other[i];
+      for (int64_t j = i; j < k; ++j) row[j] -= share * other[j];
+    }
+    if (!(row[i] > 0.0f) || !std::isfinite(row[i])) return false;
+    const float scale = 1.0f / std::sqrt(row[i]);
+    for (int64_t j = i; j < k; ++j) row[j] *= scale;
+  }
+  return true;
+}
+
+}  // namespace
+
+void SecondMoments::Add(std::span<const float> rows) {
+  waiting_.insert(waiting_.end(), rows.begin(), rows.end());
+  if (static_cast<int64_t>(waiting_.size()) >= kRowsAtOnce * k_) Flush();
+}
+
+void SecondMoments::Flush() {
+  const int64_t rows = static_cast<int64_t>(waiting_.size()) / k_;
+  if (rows > 0 && !AddProduct(waiting_.data(), rows, k_, k_, 1.0f, sums_.data(), k_)) {
+    sums_[0] = std::nanf("");  // Factor gives nothing then
+  }
+  waiting_.clear();
+}
+
+const float* SecondMoments::Sums() {
+  Flush();
+  return sums_.data();
+}
+
+std::optional<Compensation> Factor(SecondMoments moments) {
+  const int64_t k = moments.k();
+  const float* sums = moments.Sums();
+  Compensation c{.v = {sums, sums + k * k}, .weight = {}};
+  float* u = c.v.data();
+  double mean = 0;
+  for (int64_t i = 0; i < k; ++i) mean += static_cast<double>(u[i * k + i]) / static_cast<double>(k);
+  if (!(mean > 0) || !std::isfinite(mean)) return {};
+  for (int64_t i = 0; i < k; ++i) u[i * k + i] += static_cast<float>(0.01 * mean);
+  for (int64_t begin = 0; begin < k; begin += kStripe) {
+    const int64_t end = std::min(k, begin + kStripe);
+    if (!FactorRows(u, k, begin, end)) return {};
+    const bool done = end == k || AddProduct(u + begin * k + end, end - begin, k - end, k, -1.0f, u + end * k + end, k);
+    if (!done) return {};
+  }
+  for (int64_t i = 0; i < k; ++i) {
+    const float corner = u[i * k + i];
+    c.weight.push_back(corner * corner);
+    for (int64_t j = i + 1; j < k; ++j) u[i * k + j] /= corner;
+  }
+  return c;
+}
+
+}  // namespace octavo::passes::quantize

@@ -1,0 +1,43 @@
+// What weights of 4 bits are fitted to: which errors of W the products x W notice.
+//
+// E = W - Wq costs sum |x E|^2 = tr(E' H E) over the rows x of the calibration data, with H = sum x' x. Its Cholesky factor H = U' U turns
+// that into sum_k |u_kk (e_k + sum_{j>k} v_kj e_j)|^2, v_kj = u_kj / u_kk, so that, from the last row of W to the first, each code
+// is the nearest to w_k + sum_{j>k} v_kj e_j: it makes up for what the rows behind it lost. Babai's nearest plane; with the rows the other
+// way round it is GPTQ (Frantar et al., 2022, arXiv 2210.17323; Chen et al., 2025, arXiv 2507.18553), but no inverse is needed.
+#ifndef OCTAVO_PASSES_QUANTIZE_MOMENTS_H_
+#define OCTAVO_PASSES_QUANTIZE_MOMENTS_H_
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <vector>
+
+namespace octavo::passes::quantize {
+
+// H of one activation, in f32.
+class SecondMoments {
+ public:
+  explicit SecondMoments(int64_t k) : k_(k), sums_(static_cast<size_t>(k * k)) {}
+  int64_t k() const { return k_; }
+  // Whole rows, k values each.
+  void Add(std::span<const float> rows);
+  // Of all rows so far; the lower triangle is not filled.
+  const float* Sums();
+
+ private:
+  void Flush();
+  int64_t k_;
+  std::vector<float> sums_;     // [k][k]
+  std::vector<float> waiting_;  // rows; some hundred make one product
+};
+
+// v_kj for j > k of [k][k], and u_kk^2.
+struct Compensation {
+  std::vector<float> v, weight;
+};
+// H gets 1 % of its mean diagonal on the diagonal, as in GPTQ: rows are often fewer than k. Nothing: H is zero, or not finite.
+std::optional<Compensation> Factor(SecondMoments moments);
+
+}  // namespace octavo::passes::quantize
+
+#endif  // OCTAVO_PASSES_QUANTIZE_MOMENTS_H_

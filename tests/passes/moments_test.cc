@@ -1,0 +1,86 @@
+// The factor that 4-bit codes make up for each other's errors by, against sums in double.
+#include "octavo/passes/quantize/moments.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <random>
+
+namespace octavo::passes::quantize {
+namespace {
+
+// Rows with a few directions in common, so that H is far from diagonal.
+std::vector<float> Rows(int64_t rows, int64_t k, std::mt19937& rng) {
+  std::normal_distribution<float> normal;
+  std::vector<float> mix(static_cast<size_t>(5 * k)), x(static_cast<size_t>(rows * k));
+  for (float& v : mix) v = normal(rng);
+  for (int64_t r = 0; r < rows; ++r) {
+    float common[5];
+    for (float& v : common) v = normal(rng);
+    for (int64_t i = 0; i < k; ++i) {
+      float& v = x[static_cast<size_t>(r * k + i)];
+      v = 0.3f * normal(rng);
+      for (int64_t c = 0; c < 5; ++c) v += common[c] * mix[static_cast<size_t>(c * k + i)];
+    }
+  }
+  return x;
+}
+
+TEST(Moments, FactorOfRowsInAnyParts) {
+  for (const int64_t k : {1, 7, 128, 129, 300}) {  // a stripe has 128 rows
+    std::mt19937 rng(static_cast<unsigned>(k));
+    const int64_t rows = 700;  // more than are waited for
+    const std::vector<float> x = Rows(rows, k, rng);
+    SecondMoments moments(k);
+    for (int64_t r = 0; r < rows;) {
+      const int64_t some = std::min<int64_t>(rows - r, 1 + static_cast<int64_t>(rng() % 300));
+      moments.Add({x.data() + r * k, static_cast<size_t>(some * k)});
+      r += some;
+    }
+    std::vector<double> h(static_cast<size_t>(k * k), 0.0);
+    double mean = 0;
+    for (int64_t i = 0; i < k; ++i) {
+      for (int64_t j = 0; j < k; ++j) {
+        for (int64_t r = 0; r < rows; ++r) {
+          h[static_cast<size_t>(i * k + j)] +=
+              static_cast<double>(x[static_cast<size_t>(r * k + i)]) * x[static_cast<size_t>(r * k + j)];
+        }
+      }
+      mean += h[static_cast<size_t>(i * k + i)] / static_cast<double>(k);
+    }
+    for (int64_t i = 0; i < k; ++i) h[static_cast<size_t>(i * k + i)] += 0.01 * mean;
+    const auto c = Factor(std::move(moments));
+    ASSERT_TRUE(c.has_value());
+    const auto v = [&](int64_t row, int64_t column) {
+      return row == column  ? 1.0
+             : row > column ? 0.0
+                            : static_cast<double>(c->v[static_cast<size_t>(row * k + column)]);
+    };
+    for (int64_t i = 0; i < k; ++i) {
+      for (int64_t j = i; j < k; ++j) {
+        double got = 0;
+        for (int64_t r = 0; r <= i; ++r)
+          got += static_cast<double>(c->weight[static_cast<size_t>(r)]) * v(r, i) * v(r, j);
+        ASSERT_NEAR(got, h[static_cast<size_t>(i * k + j)], 2e-5 * mean * std::sqrt(static_cast<double>(k)))
+            << k << ": " << i << ", " << j;
+      }
+    }
+  }
+}
+
+TEST(Moments, NothingOfNothing) {
+  EXPECT_FALSE(Factor(SecondMoments(4)).has_value()) << "no rows";
+  SecondMoments zeros(4), nan(4);
+  zeros.Add(std::vector<float>(40, 0.0f));
+  EXPECT_FALSE(Factor(std::move(zeros)).has_value());
+  std::vector<float> x(40, 1.0f);
+  x[7] = std::nanf("");
+  nan.Add(x);
+  EXPECT_FALSE(Factor(std::move(nan)).has_value());
+  SecondMoments one(3);  // a column that was never seen, and two that are equal: damping makes it definite
+  one.Add(std::vector<float>{1, 0, 1, 2, 0, 2});
+  EXPECT_TRUE(Factor(std::move(one)).has_value());
+}
+
+}  // namespace
+}  // namespace octavo::passes::quantize
