@@ -93,4 +93,22 @@ std::optional<Compensation> Factor(SecondMoments moments) {
   return c;
 }
 
+Status Owed(const Compensation& c, int64_t k, Rows rows, const float* errors, int64_t n, float* owed) {
+  if (rows.end == k) {
+    std::fill_n(owed, (rows.end - rows.begin) * n, 0.0f);
+    return {};
+  }
+  const kernels::MatMulF32Args product{.m = rows.end - rows.begin,
+                                       .k = k - rows.end,
+                                       .n = n,
+                                       .a = c.v.data() + rows.begin * k + rows.end,
+                                       .a_row = k,
+                                       .b = errors + rows.end * n,
+                                       .b_row = n,
+                                       .c = owed,
+                                       .c_row = n};
+  const std::string why = kernels::MatMulF32(product, {0, 1});
+  return why.empty() ? Status() : ir::Fail("{}", why);
+}
+
 }  // namespace octavo::passes::quantize

@@ -12,6 +12,8 @@
 #include <span>
 #include <vector>
 
+#include "octavo/passes/pass.h"
+
 namespace octavo::passes::quantize {
 
 // H of one activation, in f32.
@@ -37,6 +39,12 @@ struct Compensation {
 };
 // H gets 1 % of its mean diagonal on the diagonal, as in GPTQ: rows are often fewer than k. Nothing: H is zero, or not finite.
 std::optional<Compensation> Factor(SecondMoments moments);
+
+// owed [rows][n] = sum over j behind the rows of v_kj e_j. errors: [k][n].
+struct Rows {
+  int64_t begin, end;
+};
+Status Owed(const Compensation& c, int64_t k, Rows rows, const float* errors, int64_t n, float* owed);
 
 }  // namespace octavo::passes::quantize
 

@@ -13,7 +13,6 @@
 #include <format>
 #include <map>
 
-#include "octavo/kernels/gemm/gemm_f32.h"
 #include "octavo/passes/attention.h"
 #include "octavo/passes/quantize/moments.h"
 #include "octavo/passes/quantize/quantize.h"
@@ -114,7 +113,9 @@ class BlockQuantizer {
                 Tensor::Zeros(f_.dtype, {blocks, n_})};
     for (int64_t b = blocks - 1; b >= 0; --b) {
       begin_ = b * f_.block, rows_ = std::min(k_ - begin_, f_.block);
-      if (fit_ != nullptr) OCTAVO_TRY_STATUS(AddUpErrors());
+      if (fit_ != nullptr) {
+        OCTAVO_TRY_STATUS(Owed(*fit_, k_, {begin_, begin_ + rows_}, errors_.data(), n_, owed_.data()));
+      }
       for (int64_t first = 0; first < n_; first += kColumns) {
         const int64_t count = std::min(kColumns, n_ - first);
         Part part = Fill(first, count);
@@ -130,23 +131,6 @@ class BlockQuantizer {
   }
 
  private:
-  // owed = V[rows of this block, rows behind it] x errors of those.
-  Status AddUpErrors() {
-    const int64_t end = begin_ + rows_;
-    if (end == k_) return {};  // zeros still
-    const std::string why = kernels::MatMulF32({.m = rows_,
-                                                .k = k_ - end,
-                                                .n = n_,
-                                                .a = fit_->v.data() + begin_ * k_ + end,
-                                                .a_row = k_,
-                                                .b = errors_.data() + end * n_,
-                                                .b_row = n_,
-                                                .c = owed_.data(),
-                                                .c_row = n_},
-                                               {0, 1});
-    return why.empty() ? Status() : ir::Fail("{}", why);
-  }
-
   Part Fill(int64_t first, int64_t count) const {
     Part part;
     for (int64_t i = 0; i < rows_; ++i) {
