@@ -140,9 +140,10 @@ namespace {
 Status FillMoments(const Graph& graph, std::span<const ir::ValueId> values,
                    std::span<passes::quantize::SecondMoments> into, const OptimizeOptions& options) {
   CalibrationTask task{graph, {}, Fingerprint(graph)};
-  for (size_t i = 0; i < values.size(); ++i) {
-    task.taps.push_back(quant::MakeTap(graph, values[i]));
-    task.taps.back().rows = [&moments = into[i]](std::span<const float> rows, size_t) { moments.Add(rows); };
+  auto next = into.begin();
+  for (const ir::ValueId value : values) {
+    task.taps.push_back(quant::MakeTap(graph, value));
+    task.taps.back().rows = [&moments = *next++](std::span<const float> rows, size_t) { moments.Add(rows); };
   }
   OCTAVO_TRY_STATUS(RunCalibration(task, *options.data, options).transform([](const auto&) {}));
   if (options.stop != nullptr && options.stop->load()) return ir::Fail("interrupted");

@@ -46,6 +46,14 @@ std::vector<std::string> OriginOf(const pb::NodeProto& node, const std::string& 
   return {(domain == "octavo" ? WithoutSuffix(node.op_type()) : node.op_type()) + "(" + first + ")"};
 }
 
+// An op of octavo as it is today. A file of an older octavo may hold an op of the same name with fewer outputs: its function says what it
+// means.
+bool IsOurs(std::string_view domain, const pb::NodeProto& node) {
+  if (domain != "octavo") return false;
+  const Op op = OpFromName(domain, WithoutSuffix(node.op_type()));
+  return op != Op::kOpaque && node.output_size() >= InfoOf(op).min_outputs;
+}
+
 }  // namespace
 
 Status GraphBuilder::AddNode(const pb::NodeProto& node, Scope& scope) {
@@ -53,7 +61,7 @@ Status GraphBuilder::AddNode(const pb::NodeProto& node, Scope& scope) {
   Draft d;
   d.domain = Normalized(node.domain());
   d.op_type = node.op_type();
-  const bool ours = d.domain == "octavo" && OpFromName(d.domain, WithoutSuffix(d.op_type)) != Op::kOpaque;
+  const bool ours = IsOurs(d.domain, node);
   if (!ours) {
     const auto it = file_.functions.find({d.domain, d.op_type, node.overload()});
     if (it != file_.functions.end()) return Inline(node, *it->second, scope);

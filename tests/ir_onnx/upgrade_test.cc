@@ -319,6 +319,30 @@ TEST(Import, SortsAndKeepsFileOrderOtherwise) {
   EXPECT_EQ(Ops(m.Read()), "Abs Neg Add");
 }
 
+// QuantizeTokens had two outputs once, and zero point 128. Such a file carries its own body.
+TEST(Import, AnOlderFormOfAnOpOfOursIsWhatItsFileSays) {
+  ModelMaker m(18);
+  m.Input("x", {"2", "3"}).Output("q", {"2", "3"}).Output("s", {"2", "3"});
+  m.Node("QuantizeTokens", {"x"}, {"q", "s"}).set_domain("octavo");
+  auto* import = m.model.add_opset_import();
+  import->set_domain("octavo");
+  import->set_version(1);
+  onnx::FunctionProto& f = *m.model.add_functions();
+  f.set_domain("octavo");
+  f.set_name("QuantizeTokens");
+  f.add_input("i0");
+  f.add_output("o0");
+  f.add_output("o1");
+  f.add_opset_import()->set_version(18);
+  for (const auto& [op, output] : {std::pair("Neg", "o0"), std::pair("Abs", "o1")}) {
+    onnx::NodeProto& n = *f.add_node();
+    n.set_op_type(op);
+    n.add_input("i0");
+    n.add_output(output);
+  }
+  EXPECT_EQ(Ops(m.Read()), "Neg Abs");
+}
+
 // Paddle writes "?" and "_", others "-1", for each dim of an image that may change: two of them are not equal for that.
 TEST(Import, DimsWithoutAName) {
   ModelMaker m(18);
