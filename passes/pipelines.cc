@@ -90,15 +90,16 @@ Result<Pipeline> PipelineOfRecipe(std::string_view recipe) {
   if (recipe == "float")
     return Pipeline{{"canonical", "fuse_float", "fuse_weights", "qkv_float", "windows", "canonical"}};
   if (recipe == "dynamic") {
-    return Pipeline{{"to_f32", "canonical", "fuse_float", "canonical", "dynamic", "qkv_int8", "windows", "cse", "dce"}};
+    return Pipeline{{"to_f32", "canonical", "fuse_float", "canonical", "dynamic", "quantize_tables", "qkv_int8",
+                     "windows", "cse", "dce"}};
   }
   if (recipe == "weights4" || recipe == "weights8") {
-    return Pipeline{{"to_f32", "canonical", "fuse_float", "canonical", std::string(recipe), "fuse_weights", "windows",
-                     "cse", "dce"}};
+    return Pipeline{{"to_f32", "canonical", "fuse_float", "canonical", std::string(recipe), "quantize_tables",
+                     "fuse_weights", "windows", "cse", "dce"}};
   }
   if (recipe == "dynamic4") {
-    return Pipeline{{"to_f32", "canonical", "fuse_float", "canonical", "weights4", "fuse_weights", "dynamic_blocks",
-                     "windows", "cse", "dce"}};
+    return Pipeline{{"to_f32", "canonical", "fuse_float", "canonical", "weights4", "quantize_tables", "fuse_weights",
+                     "dynamic_blocks", "windows", "cse", "dce"}};
   }
   if (recipe == "int8") {
     return Pipeline{{"to_f32", "canonical", "fuse_float", "canonical", kCalibrate, "smooth", "quantize", "cse", "qdq",

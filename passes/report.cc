@@ -233,6 +233,7 @@ std::vector<FloatWeights> WeightsInFloat(const Graph& g) {
         t->byte_size() < kLeast || uses.empty())
       continue;
     const Node& reader = g.node(uses[0].node);
+    if (ir::HasBody(reader.op) || reader.op == Op::kDequantizeLinear) continue;  // scales
     const std::string op(reader.op == Op::kOpaque ? std::string_view(reader.op_type) : ir::InfoOf(reader.op).name);
     auto it = std::ranges::find(all, op, &FloatWeights::op);
     if (it == all.end()) it = all.insert(all.end(), {.op = op});

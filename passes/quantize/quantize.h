@@ -49,7 +49,7 @@ Result<bool> ToF32(Graph& graph, PassContext& context);
 
 // Weights to s8 per column, activations quantized at run time a row; needs no calibration. dynamic.cc
 Result<bool> Dynamic(Graph& graph, PassContext& context);
-// Weights alone, in blocks; needs no calibration. weights.cc
+// Weights alone, in blocks; needs no calibration. Weights4 uses context.moments where there are some. weights.cc
 Result<bool> Weights4(Graph& graph, PassContext& context);
 Result<bool> Weights4Symmetric(Graph& graph, PassContext& context);
 Result<bool> Weights8(Graph& graph, PassContext& context);

@@ -191,6 +191,34 @@ def test_linears_of_fp16_are_quantized_or_left_with_the_reason(run, tmp_path):
     assert all("its weights are f16" in c["reason"] and "fp32" in c["reason"] for c in found["strange.onnx"])
 
 
+def test_shapes_that_the_nodes_contradict_are_told_and_mended(run, tmp_path):
+    model = onnx.load(BERT)
+    declared = model.graph.output[0].type.tensor_type.shape
+    declared.dim[len(declared.dim) - 1].Clear()
+    declared.dim[len(declared.dim) - 1].dim_value = 7
+    onnx.save(model, tmp_path / "edited.onnx")
+    names = [i.name for i in model.graph.input]
+    np.savez(tmp_path / "x.npz", **{name: array for name, array in batch(1).items() if name in names})
+    done = run("run", "edited.onnx", "--inputs", "x.npz")
+    assert done.returncode == 0, done.stderr
+    assert "note: edited.onnx: " in done.stderr and "octavo goes by the nodes" in done.stderr
+    assert done.stdout == run("run", BERT, "--inputs", "x.npz").stdout
+
+
+def test_what_stays_float_is_told(run, calib, tmp_path):
+    model = onnx.load(BERT)
+    image = helper.make_tensor_value_info("image", TensorProto.FLOAT, [1, 64, 8, 8])
+    model.graph.input.append(image)
+    weights = np.random.default_rng(0).standard_normal((64, 64, 3, 3)).astype(np.float32)
+    model.graph.initializer.append(numpy_helper.from_array(weights, "kernel"))
+    model.graph.node.append(helper.make_node("Conv", ["image", "kernel"], ["map"], name="conv"))
+    model.graph.output.append(helper.make_tensor_value_info("map", TensorProto.FLOAT, [1, 64, 6, 6]))
+    onnx.save(model, tmp_path / "conv.onnx")
+    done = run("optimize", "conv.onnx", "-o", "q.onnx", "--recipe", "dynamic", "--json", "r.json")
+    assert "in float: 1 Conv (147.5 KB of" in done.stdout, done.stdout
+    assert read_json(tmp_path / "r.json")["in_float"][0] == {"op": "Conv", "weights": 1, "bytes": weights.nbytes}
+
+
 def test_pipes_and_links_are_written_through(run, tmp_path):
     (tmp_path / "real.json").write_text("old")
     os.symlink("real.json", tmp_path / "link.json")

@@ -2,6 +2,7 @@
 
 import os
 import pathlib
+import subprocess
 import sys
 
 import onnx
@@ -62,3 +63,21 @@ def test_the_same_bytes_again_with_another_thread_count(optimized, calibration, 
         pytest.skip("one graph is enough")
     again, _ = minilm.optimize(model, calibration, tmp_path, threads=1)
     assert again.read_bytes() == int8.read_bytes()
+
+
+def test_recipes_of_four_bits_and_without_calibration(optimized, calibration, tmp_path):
+    model, _, _ = optimized
+    if model.stem != "legacy-sdpa-opset17":
+        pytest.skip("one graph is enough")
+    files = {recipe: minilm.optimize(model, calibration, tmp_path, 2, recipe=recipe)[0] for recipe in ("dynamic", "dynamic4")}
+    nearest = tmp_path / "nearest.onnx"  # 4 bits that no data was given for
+    subprocess.run(["octavo", "optimize", model, "-o", nearest, "--recipe", "dynamic4", "-q"], check=True)
+    data = minilm.batches(minilm.TASK / "evaluation.npz", ["query", "doc"])[::16]
+    systems = {name: minilm.octavo_system(file, 2) for name, file in (files | {"nearest": nearest, "fp32": model}).items()}
+    result = minilm.embed(systems, data)
+    lost = {name: 1 - minilm.cosine(vectors, result["fp32"][0]) for name, (vectors, _) in result.items()}
+    assert 1e-5 < lost["dynamic"] < 0.0015
+    assert lost["dynamic4"] < 0.6 * lost["nearest"] < 0.6 * 0.025
+    (tmp_path / "one thread").mkdir()
+    again, _ = minilm.optimize(model, calibration, tmp_path / "one thread", 1, recipe="dynamic4")
+    assert again.read_bytes() == files["dynamic4"].read_bytes()
