@@ -23,7 +23,8 @@ struct InputSpec {
   ir::Type type;
 };
 std::vector<InputSpec> InputsOf(const ir::Graph& graph);
-// Rows of the tables that graph inputs index directly: RandomOptions::limits, so that random ids stay below them.
+// Rows of the tables that graph inputs index, by way of Reshape, Cast and the like too: RandomOptions::limits, so that random ids stay
+// below them.
 std::map<std::string, int64_t> IdLimits(const ir::Graph& graph);
 
 struct Batch {

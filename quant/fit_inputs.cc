@@ -140,17 +140,41 @@ std::vector<InputSpec> InputsOf(const ir::Graph& graph) {
   return specs;
 }
 
+namespace {
+
+// What hands ids on as they are: exporters put a Reshape or a Cast between an input and its table.
+bool KeepsIds(ir::Op op) {
+  using ir::Op;
+  constexpr Op kOps[] = {Op::kReshape, Op::kCast,   Op::kUnsqueeze, Op::kSqueeze,  Op::kFlatten,
+                         Op::kSlice,   Op::kExpand, Op::kIdentity,  Op::kTranspose};
+  return std::ranges::find(kOps, op) != std::end(kOps);
+}
+
+// The fewest rows of a table that `v` indexes, at most `steps` nodes away; 0: none is known.
+int64_t LimitOf(const ir::Graph& g, ir::ValueId v, int steps = 16) {
+  int64_t least = 0;
+  for (const ir::Use& u : g.value(v).uses) {
+    const ir::Node& n = g.node(u.node);
+    int64_t limit = 0;
+    if (u.slot == 0 && steps > 0 && KeepsIds(n.op)) {
+      limit = LimitOf(g, n.output(), steps - 1);
+    } else if (u.slot == 1 && n.op == ir::Op::kGather && n.attrs.Int("axis", 0) == 0) {
+      const auto& table = g.value(n.inputs[0]).type.shape;
+      if (table && !table->empty() && (*table)[0].is_number()) limit = (*table)[0].number();
+    }
+    if (limit > 0) least = least == 0 ? limit : std::min(least, limit);
+  }
+  return least;
+}
+
+}  // namespace
+
 std::map<std::string, int64_t> IdLimits(const ir::Graph& graph) {
   std::map<std::string, int64_t> limits;
   for (ir::ValueId in : graph.inputs()) {
-    for (const ir::Use& u : graph.value(in).uses) {
-      const ir::Node& n = graph.node(u.node);
-      if (n.op != ir::Op::kGather || u.slot != 1) continue;
-      const auto& table = graph.value(n.inputs[0]).type.shape;
-      if (!table || table->empty() || !(*table)[0].is_number()) continue;
-      const auto [it, fresh] = limits.try_emplace(graph.value(in).name, (*table)[0].number());
-      if (!fresh) it->second = std::min(it->second, (*table)[0].number());
-    }
+    const ir::Type& type = graph.value(in).type;
+    if (!IsInteger(type.dtype)) continue;
+    if (const int64_t limit = LimitOf(graph, in); limit > 0) limits[graph.value(in).name] = limit;
   }
   return limits;
 }

@@ -190,6 +190,26 @@ TEST(MemoryData, ChecksToo) {
   EXPECT_EQ(data->Next().error().message, "batch 1 has no array 'x', which the model needs");
 }
 
+// Ids reach their tables by way of views: GPT-2 and CLIP reshape them first.
+TEST(IdLimits, ThroughViews) {
+  using ir::Op;
+  ir::Graph g;
+  g.info.opsets[""] = 18;
+  const auto table = [&](int64_t rows) { return g.AddConstant(Tensor::Zeros(DType::kF32, {rows, 4})); };
+  const auto node = [&](Op op, std::vector<ir::ValueId> in, ir::Attrs attrs = {}) {
+    return g.node(g.AddNode(op, std::move(in), 1, std::move(attrs))).output();
+  };
+  const auto in = [&](const char* name, DType type) { return g.AddInput(name, {type, SymShape{2, 3}}); };
+  const ir::ValueId ids = in("ids", DType::kS32), direct = in("direct", DType::kS64), mask = in("mask", DType::kS64);
+  const ir::ValueId flat = g.AddConstant(Tensor::S64({1}, {-1}));
+  const ir::ValueId wide = node(Op::kCast, {ids}, {{"to", int64_t{7}}});
+  g.AddOutput("a", node(Op::kGather, {table(50), node(Op::kReshape, {wide, flat})}));
+  g.AddOutput("b", node(Op::kGather, {table(20), wide}));
+  g.AddOutput("c", node(Op::kGather, {table(7), direct}));
+  g.AddOutput("d", node(Op::kNeg, {mask}));
+  EXPECT_EQ(IdLimits(g), (std::map<std::string, int64_t>{{"direct", 7}, {"ids", 20}}));
+}
+
 TEST(RandomData, IsPlausibleAndTheSameAgain) {
   const Dim b = Dim::Symbol("b"), s = Dim::Symbol("s"), past = Dim::Symbol("past");
   const std::vector<InputSpec> specs = {{"input_ids", {DType::kS64, SymShape{b, s}}},
