@@ -31,7 +31,7 @@ struct Case {
   std::vector<float> w_scale, biases, post_scales;  // post_scales empty: none
   std::vector<float> residuals;                     // [m][n + 3]; empty: none
   std::vector<float> row_scales;                    // empty: x_scale for all
-  std::vector<uint8_t> row_zeros;                   // empty, or in use where row_scales are
+  std::vector<uint8_t> row_zeros;                   // empty, or in use where row_scales are, instead of x_zero_point
   float XScale(int64_t row) const { return row_scales.empty() ? x_scale : row_scales[static_cast<size_t>(row)]; }
 
   static constexpr uint8_t kPattern = 0xA5;
@@ -41,13 +41,13 @@ struct Case {
   }
   GemmArgs Args(const PackedWeights& packed, void* y) const {
     GemmArgs args;
-    args.x = {x.data(),
-              x_dtype,
-              x_stride,
-              x_zero_point,
-              x_scale,
-              row_scales.empty() ? nullptr : row_scales.data(),
-              row_scales.empty() || row_zeros.empty() ? nullptr : row_zeros.data()};
+    args.x = {.data = x.data(),
+              .dtype = x_dtype,
+              .stride = x_stride,
+              .zero_point = HasRowZeros() ? 0 : x_zero_point,
+              .scale = x_scale,
+              .row_scale = row_scales.empty() ? nullptr : row_scales.data(),
+              .row_zero_point = HasRowZeros() ? row_zeros.data() : nullptr};
     args.y = {.w = &packed,
               .w_scale = w_scale.data(),
               .w_scale_per_column = per_column,
@@ -64,10 +64,8 @@ struct Case {
     args.decodes_once = decodes_once;
     return args;
   }
-  // Beside x_zero_point.
-  int ZeroOf(int64_t row) const {
-    return row_scales.empty() || row_zeros.empty() ? 0 : row_zeros[static_cast<size_t>(row)];
-  }
+  bool HasRowZeros() const { return !row_scales.empty() && !row_zeros.empty(); }
+  int ZeroOf(int64_t row) const { return HasRowZeros() ? row_zeros[static_cast<size_t>(row)] : x_zero_point; }
   int XAt(int64_t row, int64_t col) const {
     const uint8_t v = x[static_cast<size_t>(row * x_stride + col)];
     return x_dtype == DType::kU8 ? v : static_cast<int8_t>(v);
@@ -139,8 +137,8 @@ std::string Describe(const Case& c) {
   return "m " + std::to_string(c.m) + " k " + std::to_string(c.k) + " n " + std::to_string(c.n) + " " +
          std::string(quant::Name(c.x_dtype)) + " -> " + std::string(quant::Name(c.y_dtype)) + " " +
          std::string(Name(c.activation)) + (c.bias ? " bias" : "") + (c.row_scales.empty() ? "" : " tokens") +
-         (c.row_scales.empty() || c.row_zeros.empty() ? "" : " with zero points") +
-         (c.residuals.empty() ? "" : " residual") + (c.per_column ? " columns" : "");
+         (c.HasRowZeros() ? " with zero points" : "") + (c.residuals.empty() ? "" : " residual") +
+         (c.per_column ? " columns" : "");
 }
 
 // ---- The reference against int64 and double.
@@ -156,7 +154,7 @@ TEST(GemmReference, EqualsExactArithmetic) {
       for (int64_t n = 0; n < c.n; ++n) {
         int64_t acc = 0;
         for (int64_t k = 0; k < c.k; ++k) {
-          acc += int64_t{c.XAt(m, k) - c.x_zero_point - c.ZeroOf(m)} * c.w[static_cast<size_t>(k * c.n + n)];
+          acc += int64_t{c.XAt(m, k) - c.ZeroOf(m)} * c.w[static_cast<size_t>(k * c.n + n)];
         }
         largest = std::max(largest, std::abs(acc));
         const double scale = double{c.XScale(m)} * c.w_scale[c.per_column ? static_cast<size_t>(n) : 0];
