@@ -132,6 +132,7 @@ Result<GraphRef> GraphBuilder::ReadSubgraph(const pb::GraphProto& proto, Scope& 
                                             std::span<const std::string_view> names,
                                             std::span<const ValueId> captured) {
   std::vector<Capture> captures;
+  captures.reserve(names.size());
   for (size_t i = 0; i < names.size(); ++i) captures.push_back({names[i], g_.value(captured[i]).type});
   std::vector<Tensor> constants;
   for (const auto& tensor : proto.initializer()) {
