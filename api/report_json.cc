@@ -20,7 +20,7 @@ std::string ReportJson(const Optimized& result, const FileSizes& bytes) {
   }
   j["in_float"] = ordered_json::array();
   for (const passes::FloatWeights& f : r.in_float) {
-    j["in_float"].push_back({{"op", f.op}, {"weights", f.nodes}, {"bytes", f.bytes}});
+    j["in_float"].push_back({{"op", f.op}, {"weights", f.weights}, {"bytes", f.bytes}});
   }
   j["bytes"] = {{"before", bytes.before}, {"after", bytes.after}};
   j["time_s"] = result.seconds;

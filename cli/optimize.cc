@@ -30,13 +30,13 @@ std::string Percent(int64_t part, int64_t whole) {
   return whole > 0 ? std::format("{:.0f} %", 100.0 * static_cast<double>(part) / static_cast<double>(whole)) : "-";
 }
 
-// "in float: 38 Conv (6.6 MB of 7.3 MB)": what keeps a file large and a model slow that is mostly no transformer.
+// "in float: 37 Conv (6576.5 KB of 7273.3 KB)": what keeps a file large and a model slow that is mostly no transformer.
 std::string WhatStaysFloat(const api::Optimized& r, int64_t bytes) {
-  if (r.pipeline.passes.empty() || r.report.linear.done == 0) return {};  // "float" says it by its name
+  if (r.report.linear.done == 0) return {};  // "float" says it by its name
   std::string line;
   for (const passes::FloatWeights& f : r.report.in_float) {
     if (f.bytes * 20 < bytes) continue;
-    line += std::format("{}{} {} ({} of {})", line.empty() ? "in float: " : ", ", f.nodes, f.op, HumanBytes(f.bytes),
+    line += std::format("{}{} {} ({} of {})", line.empty() ? "in float: " : ", ", f.weights, f.op, HumanBytes(f.bytes),
                         HumanBytes(bytes));
   }
   return line.empty() ? line : line + "; this recipe does not quantize them\n";

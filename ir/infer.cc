@@ -35,32 +35,26 @@ bool SameType(const Type& a, const Type& b) {
           std::ranges::equal(*a.shape, *b.shape, [](const Dim& x, const Dim& y) { return SameRepresentation(x, y); }));
 }
 
-// `inferred`, with what only `old` knows. The error says where they contradict each other.
-Result<Type> Refine(Type inferred, const Type& old) {
-  if (inferred.dtype == DType::kUndefined) {
-    inferred.dtype = old.dtype;
-  } else if (old.dtype != DType::kUndefined && old.dtype != inferred.dtype) {
+// Adds to `inferred` what only `old` knows. The error says where they contradict each other; `inferred` is then as it was.
+Status Refine(Type& inferred, const Type& old) {
+  if (inferred.dtype != DType::kUndefined && old.dtype != DType::kUndefined && old.dtype != inferred.dtype) {
     return Fail("its element type is {}, but the file says {}", quant::Name(inferred.dtype), quant::Name(old.dtype));
   }
-  if (!old.shape) return inferred;
-  if (!inferred.shape) {
-    inferred.shape = old.shape;
-    return inferred;
-  }
-  SymShape& shape = *inferred.shape;
-  const auto contradiction = [&] {
-    return Fail("its shape is {}, but the file says {}", ToString(shape), ToString(*old.shape));
-  };
-  if (shape.size() != old.shape->size()) return contradiction();
-  for (size_t i = 0; i < shape.size(); ++i) {
-    const Dim& before = (*old.shape)[i];
-    if (!shape[i].known()) {
-      shape[i] = before;
-    } else if (shape[i].is_number() && before.is_number() && shape[i].number() != before.number()) {
-      return contradiction();
+  if (inferred.shape && old.shape) {
+    bool agree = inferred.shape->size() == old.shape->size();
+    for (size_t i = 0; agree && i < old.shape->size(); ++i) {
+      const Dim &found = (*inferred.shape)[i], &said = (*old.shape)[i];
+      agree = !found.is_number() || !said.is_number() || found.number() == said.number();
     }
+    if (!agree) return Fail("its shape is {}, but the file says {}", ToString(*inferred.shape), ToString(*old.shape));
   }
-  return inferred;
+  if (inferred.dtype == DType::kUndefined) inferred.dtype = old.dtype;
+  if (!old.shape) return {};
+  if (!inferred.shape) inferred.shape = old.shape;
+  for (size_t i = 0; i < old.shape->size(); ++i) {
+    if (!(*inferred.shape)[i].known()) (*inferred.shape)[i] = (*old.shape)[i];
+  }
+  return {};
 }
 
 // Elements are kept for rank 0 to 2; the length of a vector tells a size that its shape does not know.
@@ -212,33 +206,28 @@ void Inferrer::Seed(ValueId input, SymContents contents) {
   inference_.contents_[input.index] = std::move(contents);
 }
 
-Result<Type> Inferrer::Merge(const Type& inferred, const Type& declared, const std::string& what, FalseShape where) {
-  auto merged = Refine(inferred, declared);
-  if (merged) return merged;
-  where.sentence = std::format("{}: {}", what, merged.error().message);
-  if (false_shapes_ != nullptr) {
-    auto without = Refine(inferred, {declared.dtype, {}});
-    if (without) {
-      false_shapes_->push_back(std::move(where));
-      return without;
-    }
-  }
-  return Fail("{}", where.sentence);
+Status Inferrer::Forgiven(Type& inferred, const Type& declared, FalseShape found) {
+  if (false_shapes_ == nullptr || !Refine(inferred, {declared.dtype, {}})) return Fail("{}", found.sentence);
+  false_shapes_->push_back(std::move(found));
+  return {};
 }
 
 Status Inferrer::Store(size_t output) {
   const ValueId v = node_->outputs[output];
   if (!v.valid()) return {};
   const Value& value = graph_.value(v);
-  auto refined = Merge(types_[output], value.type, std::format("{}: output '{}'", Label(), value.name), {"", v, {}});
-  if (!refined) return std::unexpected(refined.error());
+  Type& refined = types_[output];
+  if (auto ok = Refine(refined, value.type); !ok) {
+    std::string sentence = std::format("{}: output '{}': {}", Label(), value.name, ok.error().message);
+    OCTAVO_TRY_STATUS(Forgiven(refined, value.type, {std::move(sentence), v, {}}));
+  }
   auto& contents = new_contents_[output];
-  if (contents) ForgetWrapped(refined->dtype, *contents);
-  if (contents && refined->shape && FitsContents(*refined->shape, contents->size())) {
-    const bool own = quant::IsFloat(refined->dtype) || refined->shape->size() > 1;
+  if (contents) ForgetWrapped(refined.dtype, *contents);
+  if (contents && refined.shape && FitsContents(*refined.shape, contents->size())) {
+    const bool own = quant::IsFloat(refined.dtype) || refined.shape->size() > 1;
     (own ? own_contents_ : inference_.contents_)[v.index] = std::move(contents);
   }
-  if (!SameType(*refined, value.type)) graph_.SetType(v, std::move(*refined));
+  if (!SameType(refined, value.type)) graph_.SetType(v, std::move(refined));
   return {};
 }
 
@@ -259,10 +248,12 @@ Status Inferrer::Visit(const Node& node) {
 Status Inferrer::MergeDeclared(size_t i) {
   const GraphOutput& output = graph_.outputs()[i];
   if (!graph_.IsAlive(output.value)) return {};
-  const Type& type = graph_.value(output.value).type;
-  auto merged = Merge(type, output.declared, std::format("graph output '{}'", output.name), {"", output.value, i});
-  if (!merged) return std::unexpected(merged.error());
-  if (!SameType(*merged, type)) graph_.SetType(output.value, std::move(*merged));
+  Type merged = graph_.value(output.value).type;
+  if (auto ok = Refine(merged, output.declared); !ok) {
+    std::string sentence = std::format("graph output '{}': {}", output.name, ok.error().message);
+    OCTAVO_TRY_STATUS(Forgiven(merged, output.declared, {std::move(sentence), output.value, i}));
+  }
+  if (!SameType(merged, graph_.value(output.value).type)) graph_.SetType(output.value, std::move(merged));
   return {};
 }
 
@@ -287,7 +278,7 @@ std::vector<std::string> DropFalseShapes(Graph& graph) {
   std::vector<Inferrer::FalseShape> found;
   inferrer.Forgive(&found);
   // Beyond an error of another kind nothing is known; whoever infers next tells it.
-  if (const Status rest = inferrer.Run(); !rest && found.empty()) return {};
+  if (!inferrer.Run() && found.empty()) return {};
   std::vector<std::string> sentences;
   std::set<ValueId> told;  // an output of the graph has two declared shapes
   for (Inferrer::FalseShape& f : found) {

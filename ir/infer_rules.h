@@ -59,7 +59,7 @@ class Inferrer {
  private:
   Status Visit(const Node& node);
   Status Store(size_t output);
-  Result<Type> Merge(const Type& inferred, const Type& declared, const std::string& what, FalseShape where);
+  Status Forgiven(Type& inferred, const Type& declared, FalseShape found);
   Status MergeDeclared(size_t output);
 
   Graph& graph_;

@@ -237,7 +237,7 @@ std::vector<FloatWeights> WeightsInFloat(const Graph& g) {
     const std::string op(reader.op == Op::kOpaque ? std::string_view(reader.op_type) : ir::InfoOf(reader.op).name);
     auto it = std::ranges::find(all, op, &FloatWeights::op);
     if (it == all.end()) it = all.insert(all.end(), {.op = op});
-    ++it->nodes;
+    ++it->weights;
     it->bytes += static_cast<int64_t>(t->byte_size());
   }
   std::ranges::stable_sort(all, std::greater(), &FloatWeights::bytes);

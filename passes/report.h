@@ -18,7 +18,7 @@ struct Count {
 // Weights that no recipe quantizes, by what reads them: "Conv".
 struct FloatWeights {
   std::string op;
-  int nodes = 0;
+  int weights = 0;
   int64_t bytes = 0;
 };
 

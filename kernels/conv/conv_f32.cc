@@ -109,8 +109,8 @@ Desc Describe(const ConvShape& s, const memory::desc& x, const memory::desc& w, 
               : Desc(onednn::Engine(), kind, direct, x, w, y, s.stride, dilation, s.before, s.after, attr);
 }
 
-// Row-major images mostly get im2col and a GEMM: for one channel a group 3 to 30 times slower than the loops over blocks of
-// channels, though those turn the image there and back.
+// Row-major images mostly get im2col and a GEMM, also where a group has one channel. The loops over blocks of channels are faster though they
+// turn the image there and back: the 38 convolutions of PP-OCR v4's recognizer 15 ms instead of 79 (Zen 4, AVX2, two threads).
 Desc Fastest(const ConvShape& s, const memory::desc& x, const memory::desc& w, const memory::desc& y, bool bias) {
   const auto any = [](const memory::desc& d) {
     return memory::desc(d.get_dims(), memory::data_type::f32, memory::format_tag::any);
