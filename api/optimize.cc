@@ -53,6 +53,20 @@ Result<passes::Pipeline> PipelineOf(const OptimizeOptions& options, const Graph&
   return pipeline;
 }
 
+// What a graph that arrives quantized makes of the recipe; empty: nothing.
+std::string NoteOfQuantized(const OptimizeOptions& options, const Graph& graph) {
+  if (options.pipeline || options.recipe == "quantized" || !passes::vendor::IsQuantized(graph)) return {};
+  if (options.recipe == "int8" || options.recipe == "fp8") {
+    return std::format(
+        "the model is quantized already: '{}' fuses it with the scales it has and quantizes nothing more",
+        options.recipe);
+  }
+  return std::format(
+      "the model is quantized already, at least in part, and '{}' leaves that part as it is: recipe "
+      "'quantized' fuses it",
+      options.recipe);
+}
+
 // FNV-1a over the text form without large constants: the same model and the same octavo give the same fingerprint.
 std::string Fingerprint(const Graph& graph) {
   const std::string text = ir::ToText(graph, {.elide_constants_above = 16, .types = false, .origin = false});
@@ -156,6 +170,7 @@ Result<Optimized> Optimize(Graph graph, const OptimizeOptions& options) {
   const auto start = std::chrono::steady_clock::now();
   Optimized result;
   OCTAVO_TRY(result.pipeline, PipelineOf(options, graph));
+  if (std::string note = NoteOfQuantized(options, graph); !note.empty()) result.notes.push_back(std::move(note));
   const Halves halves = Cut(result.pipeline);
   passes::PassContext context;
   context.arch = options.arch;
@@ -226,6 +241,9 @@ Result<Optimized> Optimize(Graph graph, const OptimizeOptions& options) {
   passes::RecordPipeline(result.pipeline, graph);
   result.graph = std::move(graph);
   result.log = std::move(context.log);
+  std::ranges::move(context.notes, std::back_inserter(result.notes));
+  if (result.random_data)
+    result.notes.emplace_back("the calibration data is random; the ranges, and so the accuracy, mean little");
   result.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   return result;
 }

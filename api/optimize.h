@@ -56,7 +56,8 @@ struct Optimized {
   quant::QuantPlan plan;  // int8: what became of every calibrated value
   std::vector<ActivationRange> ranges;
   std::vector<std::string> log;
-  std::string data;  // "12 batches from 'calib/'"; empty: none used
+  std::vector<std::string> notes;  // what a person should know who reads nothing else
+  std::string data;                // "12 batches from 'calib/'"; empty: none used
   bool random_data = false;
   double seconds = 0;
 };

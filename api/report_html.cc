@@ -126,9 +126,7 @@ std::string ReportHtml(const Optimized& r, const FileSizes& bytes, std::string_v
     html += Card("of the size",
                  std::format("{:.1f} %", 100.0 * static_cast<double>(bytes.after) / static_cast<double>(bytes.before)));
   }
-  if (r.random_data) {
-    html += "<p class=warn>The calibration data was random: the ranges, and so the accuracy, mean little.</p>\n";
-  }
+  for (const std::string& note : r.notes) html += std::format("<p class=warn>Note: {}.</p>\n", Escape(note));
   if (!r.data.empty()) html += std::format("<p>Calibrated on {}.</p>\n", Escape(r.data));
   html += "<h2>What was found, and what became of it</h2>\n" + Candidates(r.report);
   if (!r.ranges.empty()) html += "<h2>Ranges of the activations</h2>\n" + Ranges(r.ranges);

@@ -37,6 +37,7 @@ std::string ReportJson(const Optimized& result, const FileSizes& bytes) {
                            {"scale", a.params.scale},
                            {"zero_point", a.params.zero_point}});
   }
+  j["notes"] = result.notes;
   j["data"] = {{"what", result.data}, {"random", result.random_data}};
   return j.dump(1, ' ', false, ordered_json::error_handler_t::replace) + "\n";
 }

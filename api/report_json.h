@@ -1,8 +1,8 @@
 // The report for programs. Schema 1:
 // {"schema": 1, "attention": {"found", "fused"}, "qkv": {"found", "fused"}, "linear": {"found", "quantized"},
-//  "candidates": [{"kind", "nodes", "status", "rule", "reason"}], "bytes": {"before", "after"}, "time_s",
+//  "candidates": [{"kind", "nodes", "status", "rule", "reason"}], "in_float": [{"op", "weights", "bytes"}], "bytes": {"before", "after"}, "time_s",
 //  "pipeline": [...], "passes": [{"pass", "changed", "ms"}], "ranges": [{"value", "seen", "chosen", "scale", "zero_point"}],
-//  "data": {"what", "random"}}
+//  "notes": [...], "data": {"what", "random"}}
 #ifndef OCTAVO_API_REPORT_JSON_H_
 #define OCTAVO_API_REPORT_JSON_H_
 

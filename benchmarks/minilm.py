@@ -71,13 +71,18 @@ def cosine(a, b):
     return float(np.mean([np.dot(a[key], b[key]) for key in a]))
 
 
-def embed(systems, data, tell=lambda text: None):
-    """{system: ({position: vector}, seconds)}; systems: {name: inputs -> vectors}."""
+# Seconds before each timed run. ONNX Runtime's threads spin for 65 ms after theirs (1.31, CPU time of a sleeping process), on cores of the next.
+REST = 0.1
+
+
+def embed(systems, data, tell=lambda text: None, rest=0.0):
+    """{system: ({position: vector}, seconds)}; systems: {name: inputs -> vectors}; rest: seconds before each run."""
     for run in systems.values():
         run(data[-1][1])  # warm: threads, memory plan
     result = {name: ({}, [0.0]) for name in systems}
     for number, (positions, inputs) in enumerate(data):
         for name, run in systems.items():
+            time.sleep(rest)
             start = time.perf_counter()
             values = run(inputs)
             result[name][1][0] += time.perf_counter() - start
@@ -173,7 +178,7 @@ def measure(arguments, name, folder, calibration, data):
     if arguments.peers and arguments.recipe == "int8":
         add_peers(systems, folder, model, int8, arguments.threads, arguments.task)
     terminal = sys.stderr.isatty()
-    result = embed(systems, data, lambda t: print(f"\r{name} {t}", end="", file=sys.stderr) if terminal else None)
+    result = embed(systems, data, lambda t: print(f"\r{name} {t}", end="", file=sys.stderr) if terminal else None, REST)
     before = model.stat().st_size + (folder / "model.safetensors").stat().st_size
     base = result["octavo fp32"][0]
     base_time = next((s for n, (_, s) in result.items() if n.endswith("fp32") and not n.startswith("octavo")), result["octavo fp32"][1])

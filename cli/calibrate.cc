@@ -36,6 +36,9 @@ int Run(const Flags& flags) {
   if (!flags.merge.empty()) return Merge(flags);
   if (flags.model.empty() || flags.data.empty())
     return Fail("calibrate needs a model and --data, or --merge with files"), kUsage;
+  const auto files =
+      CheckFiles({{flags.model, "the model that is read"}, {flags.data, "the data"}}, {{flags.out, "-o"}});
+  if (!files) return Fail(files.error());
   auto graph = ReadModel(flags.model);
   if (!graph) return Fail(graph.error());
   auto data = OpenDataFor(*graph, flags.data);

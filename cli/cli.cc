@@ -105,7 +105,7 @@ void AddReadOptions(Program& program) {
 ir::Result<ir::Graph> ReadModel(const std::string& path) {
   auto graph = ir::onnx::ReadFile(path, read_options);
   if (graph) {
-    for (const std::string& note : graph->info.notes) Note(path + ": " + note);
+    for (const std::string& note : graph->info.notes) Note(std::format("{}: {}", path, note));
   }
   return graph;
 }
@@ -121,6 +121,24 @@ ir::Result<ir::TensorMap> ReadInputs(const ir::Graph& graph, const std::string& 
   OCTAVO_TRY(ir::TensorMap arrays, ir::ReadNpz(path));
   passes::quantize::EncodeCaches(passes::quantize::CodedCaches(graph), arrays);
   return quant::FitInputs(std::move(arrays), quant::InputsOf(graph), path, quant::Numbers::kMayBeNaN);
+}
+
+ir::Status CheckFiles(const std::vector<NamedFile>& read, const std::vector<NamedFile>& written) {
+  namespace fs = std::filesystem;
+  std::map<fs::path, std::string> taken;
+  for (const NamedFile& f : read) taken.try_emplace(fs::weakly_canonical(f.path), f.what);
+  for (const auto& [path, what, may_replace] : written) {
+    if (path.empty() || path == "-") continue;
+    const fs::path parent = fs::absolute(path).parent_path();
+    if (!fs::is_directory(parent)) return ir::Fail("cannot write '{}': there is no folder '{}'", path, parent.string());
+    if (fs::is_directory(path)) return ir::Fail("cannot write '{}': it is a folder; name a file", path);
+    if (fs::exists(path) && !fs::is_regular_file(path)) continue;  // a pipe takes more than one
+    const auto [it, fresh] = taken.try_emplace(fs::weakly_canonical(path), what);
+    if (!fresh && !may_replace)
+      return ir::Fail("cannot write '{}' for {}: it is {} too; give each its own file", path, what, it->second);
+    it->second = what;
+  }
+  return {};
 }
 
 int64_t FileBytes(const std::string& path) {

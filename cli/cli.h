@@ -65,6 +65,13 @@ ir::Result<ir::Graph> ReadModel(const std::string& path);
 ir::Result<std::unique_ptr<quant::DataSource>> OpenDataFor(const ir::Graph& graph, const std::string& where);
 // Reads one .npz and brings it into the form the model's inputs want.
 ir::Result<ir::TensorMap> ReadInputs(const ir::Graph& graph, const std::string& path);
+// A file that a command reads, or will write; empty and "-": none.
+struct NamedFile {
+  std::string path, what;
+  bool may_replace = false;  // the one that is read: -o of a model
+};
+// Before long work: all can be written, and none over another one of the same call.
+ir::Status CheckFiles(const std::vector<NamedFile>& read, const std::vector<NamedFile>& written);
 int64_t FileBytes(const std::string& path);
 std::string HumanBytes(int64_t bytes);
 

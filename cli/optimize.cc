@@ -1,10 +1,8 @@
 #include "octavo/api/optimize.h"
 
 #include <cstdio>
-#include <filesystem>
 #include <format>
 #include <fstream>
-#include <map>
 #include <sstream>
 
 #include "octavo/api/report_html.h"
@@ -58,8 +56,6 @@ void PrintTable(const api::Optimized& r, const api::FileSizes& bytes) {
   std::printf("%s -> %s (%s), %.1f s\n", HumanBytes(bytes.before).c_str(), HumanBytes(bytes.after).c_str(),
               Percent(bytes.after, bytes.before).c_str(), r.seconds);
   if (!r.data.empty()) std::printf("calibrated on %s\n", r.data.c_str());
-  if (r.random_data)
-    std::printf("note: the calibration data is random; the ranges, and so the accuracy, mean little\n");
 }
 
 ir::Result<passes::Pipeline> ReadPipeline(const std::string& path) {
@@ -92,30 +88,6 @@ std::vector<std::string> Missing(const Flags& flags, const passes::Report& repor
   return sentences;
 }
 
-ir::Status CheckWritable(const std::string& path) {
-  if (path.empty()) return {};
-  const std::filesystem::path parent = std::filesystem::absolute(path).parent_path();
-  if (!std::filesystem::is_directory(parent))
-    return ir::Fail("cannot write '{}': there is no folder '{}'", path, parent.string());
-  if (std::filesystem::is_directory(path)) return ir::Fail("cannot write '{}': it is a folder; name a file", path);
-  return {};
-}
-
-// No file is written over another one of the same call; the model alone may replace its source.
-ir::Status CheckApart(const Flags& flags) {
-  std::map<std::filesystem::path, std::string> taken;
-  if (!flags.in.empty()) taken[std::filesystem::weakly_canonical(flags.in)] = "the model that is read";
-  for (const auto& [path, what] : {std::pair{flags.out, "-o"}, {flags.report, "--report"}, {flags.json, "--json"}}) {
-    if (path.empty() || path == "-" || !(std::filesystem::is_regular_file(path) || !std::filesystem::exists(path)))
-      continue;
-    const auto [it, fresh] = taken.try_emplace(std::filesystem::weakly_canonical(path), what);
-    if (!fresh && std::string_view(what) != "-o")
-      return ir::Fail("cannot write '{}' for {}: it is {} too; give each its own file", path, what, it->second);
-    it->second = what;
-  }
-  return {};
-}
-
 ir::Status WriteReports(const Flags& flags, const api::Optimized& r, const api::FileSizes& bytes) {
   if (!flags.json.empty()) {
     const std::string json = api::ReportJson(r, bytes);
@@ -130,10 +102,9 @@ ir::Status WriteReports(const Flags& flags, const api::Optimized& r, const api::
 }
 
 int Run(const Flags& flags) {
-  for (const std::string& path : {flags.out, flags.report, flags.json == "-" ? std::string() : flags.json}) {
-    if (auto ok = CheckWritable(path); !ok) return Fail(ok.error());
-  }
-  if (auto ok = CheckApart(flags); !ok) return Fail(ok.error());
+  const auto files = CheckFiles({{flags.in, "the model that is read"}},
+                                {{flags.out, "-o", true}, {flags.report, "--report"}, {flags.json, "--json"}});
+  if (!files) return Fail(files.error());
   auto graph = ReadModel(flags.in);
   if (!graph) return Fail(graph.error());
   auto calibrator = quant::CalibratorFromName(flags.calibrator);
@@ -186,6 +157,7 @@ int Run(const Flags& flags) {
   if (auto ok = ir::onnx::WriteFile(result->graph, flags.out, {.attention = form}); !ok) return Fail(ok.error());
   bytes.after = api::BytesOfModel({}, FileBytes(flags.out)) + FileBytes(flags.out + ".data");
   if (auto ok = WriteReports(flags, *result, bytes); !ok) return Fail(ok.error());
+  for (const std::string& note : result->notes) Note(flags.quiet ? std::string() : note);
   if (!flags.quiet && flags.json != "-") PrintTable(*result, bytes);
   return kOk;
 }

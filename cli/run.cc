@@ -38,6 +38,9 @@ void PrintOutputs(const runtime::Model& model, const std::vector<ir::Tensor>& ou
 }
 
 int Run(const Flags& flags) {
+  const auto files = CheckFiles({{flags.model, "the model that is read"}, {flags.inputs, "the inputs"}},
+                                {{flags.outputs, "--outputs"}, {flags.trace, "--trace"}});
+  if (!files) return Fail(files.error());
   auto graph = ReadModel(flags.model);
   if (!graph) return Fail(graph.error());
   auto inputs = ReadInputs(*graph, flags.inputs);
@@ -76,7 +79,8 @@ void AddRun(Program& program) {
   c->add_option("--outputs,--output", flags->outputs, "write the outputs here")->type_name("Y.npz");
   c->add_option("--threads", flags->threads, "threads; 0: all")->check(CLI::Range(0, 1024));
   c->add_flag("--as-is", flags->as_is, "do not fuse the graph before it runs");
-  c->add_option("--trace", flags->trace, "write a Chrome trace of a second run: every kernel with its source ONNX nodes")
+  c->add_option("--trace", flags->trace,
+                "write a Chrome trace of a second run: every kernel with its source ONNX nodes")
       ->type_name("T.json");
   c->footer("Example:\n  octavo run model.int8.onnx --inputs batch.npz --outputs out.npz --trace trace.json");
   c->callback([&program, flags] { program.run = [flags] { return Run(*flags); }; });

@@ -212,6 +212,14 @@ Status Inferrer::Forgiven(Type& inferred, const Type& declared, FalseShape found
   return {};
 }
 
+void Inferrer::TellWithin(std::string_view attr, std::vector<FalseShape> found) {
+  for (FalseShape& f : found) {
+    f.sentence = std::format("{}: in its graph '{}': {}", Label(), attr, f.sentence);
+    f.within.emplace(f.within.begin(), at_, attr);
+    false_shapes_->push_back(std::move(f));
+  }
+}
+
 Status Inferrer::Store(size_t output) {
   const ValueId v = node_->outputs[output];
   if (!v.valid()) return {};
@@ -219,7 +227,7 @@ Status Inferrer::Store(size_t output) {
   Type& refined = types_[output];
   if (auto ok = Refine(refined, value.type); !ok) {
     std::string sentence = std::format("{}: output '{}': {}", Label(), value.name, ok.error().message);
-    OCTAVO_TRY_STATUS(Forgiven(refined, value.type, {std::move(sentence), v, {}}));
+    OCTAVO_TRY_STATUS(Forgiven(refined, value.type, {std::move(sentence), v, {}, {}}));
   }
   auto& contents = new_contents_[output];
   if (contents) ForgetWrapped(refined.dtype, *contents);
@@ -251,7 +259,7 @@ Status Inferrer::MergeDeclared(size_t i) {
   Type merged = graph_.value(output.value).type;
   if (auto ok = Refine(merged, output.declared); !ok) {
     std::string sentence = std::format("graph output '{}': {}", output.name, ok.error().message);
-    OCTAVO_TRY_STATUS(Forgiven(merged, output.declared, {std::move(sentence), output.value, i}));
+    OCTAVO_TRY_STATUS(Forgiven(merged, output.declared, {std::move(sentence), output.value, i, {}}));
   }
   if (!SameType(merged, graph_.value(output.value).type)) graph_.SetType(output.value, std::move(merged));
   return {};
@@ -260,7 +268,7 @@ Status Inferrer::MergeDeclared(size_t i) {
 Status Inferrer::Run() {
   inference_.contents_.resize(graph_.value_capacity());
   own_contents_.resize(graph_.value_capacity());
-  for (NodeId id = graph_.first(); id.valid(); id = graph_.node(id).next) OCTAVO_TRY_STATUS(Visit(graph_.node(id)));
+  for (at_ = graph_.first(); at_.valid(); at_ = graph_.node(at_).next) OCTAVO_TRY_STATUS(Visit(graph_.node(at_)));
   for (size_t i = 0; i < graph_.outputs().size(); ++i) OCTAVO_TRY_STATUS(MergeDeclared(i));
   return {};
 }
@@ -271,6 +279,23 @@ Result<Inference> Inference::Run(Graph& graph) {
   return inference;
 }
 
+namespace {
+
+void Drop(Graph& graph, const Inferrer::FalseShape& f, size_t depth) {
+  if (depth < f.within.size()) {
+    const auto& [node, attr] = f.within[depth];
+    Graph body = *graph.node(node).attrs.Subgraph(attr);
+    Drop(body, f, depth + 1);
+    graph.SetAttr(node, attr, std::make_shared<const Graph>(std::move(body)));
+  } else if (f.output) {
+    graph.DeclareOutput(*f.output, {graph.outputs()[*f.output].declared.dtype, {}});
+  } else {
+    graph.SetType(f.value, {graph.value(f.value).type.dtype, {}});
+  }
+}
+
+}  // namespace
+
 std::vector<std::string> DropFalseShapes(Graph& graph) {
   Graph copy = graph;  // types are to stay as declared
   Inference inference;
@@ -280,14 +305,11 @@ std::vector<std::string> DropFalseShapes(Graph& graph) {
   // Beyond an error of another kind nothing is known; whoever infers next tells it.
   if (!inferrer.Run() && found.empty()) return {};
   std::vector<std::string> sentences;
-  std::set<ValueId> told;  // an output of the graph has two declared shapes
+  // An output of a graph has two declared shapes, and a loop's body is looked at more than once.
+  std::set<std::pair<std::vector<std::pair<NodeId, std::string>>, ValueId>> told;
   for (Inferrer::FalseShape& f : found) {
-    if (told.insert(f.value).second) sentences.push_back(std::move(f.sentence));
-    if (f.output) {
-      graph.DeclareOutput(*f.output, {graph.outputs()[*f.output].declared.dtype, {}});
-    } else {
-      graph.SetType(f.value, {graph.value(f.value).type.dtype, {}});
-    }
+    Drop(graph, f, 0);
+    if (told.emplace(std::move(f.within), f.value).second) sentences.push_back(std::move(f.sentence));
   }
   return sentences;
 }

@@ -31,7 +31,7 @@ class Inference {
 };
 
 // Takes away declared shapes that contradict what the nodes compute, as a file has them whose inputs were edited and whose
-// value_info was not; one sentence for each. ONNX Runtime warns of them and goes by the nodes. Shapes inside subgraphs stay.
+// value_info was not; one sentence for each. ONNX Runtime warns of them and goes by the nodes. Those in graphs of If, Loop and Scan too.
 std::vector<std::string> DropFalseShapes(Graph& graph);
 
 // Both shapes are known, and provably the same.

@@ -48,7 +48,11 @@ Result<std::vector<Type>> RunSubgraph(Inferrer& c, std::string_view attr, const 
     const SymContents* contents = c.Contents(c.node().inputs.size() - from_end);
     if (contents != nullptr) inner.Seed(copy.inputs()[i], *contents);
   }
-  if (auto status = inner.Run(); !status) return c.Refuse("in its graph '{}': {}", attr, status.error().message);
+  std::vector<Inferrer::FalseShape> found;
+  if (c.forgives()) inner.Forgive(&found);
+  const Status status = inner.Run();
+  c.TellWithin(attr, std::move(found));
+  if (!status) return c.Refuse("in its graph '{}': {}", attr, status.error().message);
   std::vector<Type> outputs;
   for (const GraphOutput& o : copy.outputs()) {
     outputs.push_back(copy.IsAlive(o.value) ? copy.value(o.value).type : o.declared);

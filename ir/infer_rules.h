@@ -24,8 +24,13 @@ class Inferrer {
     std::string sentence;
     ValueId value;
     std::optional<size_t> output;  // of the graph, where that declares it
+    std::vector<std::pair<NodeId, std::string>>
+        within;  // from the outermost graph on: node, attribute of the graph inside
   };
   void Forgive(std::vector<FalseShape>* found) { false_shapes_ = found; }
+  bool forgives() const { return false_shapes_ != nullptr; }
+  // What was found in a graph of the node at hand.
+  void TellWithin(std::string_view attr, std::vector<FalseShape> found);
   // What a caller knows of a graph input's elements (captures of a subgraph).
   void Seed(ValueId input, SymContents contents);
   const SymContents* ContentsOf(ValueId v) const;
@@ -64,6 +69,7 @@ class Inferrer {
 
   Graph& graph_;
   Inference& inference_;
+  NodeId at_;
   const Node* node_ = nullptr;
   std::vector<FalseShape>* false_shapes_ = nullptr;
   std::vector<Type> types_;                               // of the node's outputs

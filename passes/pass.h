@@ -66,6 +66,7 @@ struct PassContext {
   int weight_limit = 127;             // of the codes of int8 weights, either sign; reduce_range makes it 64
   std::vector<Candidate> candidates;  // of kinds that a pass counts itself: caches
   std::vector<std::string> log;       // "pass: what it did" lines, for --verbose and the report
+  std::vector<std::string> notes;     // sentences for a person who reads nothing else
 };
 
 // Changed or not; an error is prefixed by the manager with "after pass X".

@@ -127,9 +127,12 @@ void Explain(Candidate& c, const Misses& misses, const std::vector<std::string>&
   c.reason = otherwise;
 }
 
-// Where the weights are not float32, which no recipe quantizes; else `otherwise`.
+// Where the weights are not float32, which no recipe quantizes, or codes; else `otherwise`.
 std::string UnlessOtherFloat(const OriginIndex& index, const std::string& name, std::string otherwise) {
   const Node* n = index.Find(name, {Op::kMatMul});
+  const Node* from = n == nullptr ? nullptr : index.graph().Producer(n->inputs[1]);
+  if (from != nullptr && from->op == Op::kDequantizeLinear)
+    return "its weights are quantized already: recipe 'quantized' fuses them";
   const ir::Tensor* w = n == nullptr ? nullptr : index.graph().ConstantOf(n->inputs[1]);
   if (w == nullptr || w->dtype() == ir::DType::kF32 || !quant::IsFloat(w->dtype())) return otherwise;
   return "its weights are " + std::string(quant::Name(w->dtype())) +

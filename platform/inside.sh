@@ -27,7 +27,7 @@ build() {
   with_lock "build-$checkout"
   if [ ! -f "$tree/build.ninja" ] || [ "$(build_files)" != "$(cat "$tree/octavo-build-files" 2>/dev/null)" ]; then
     step "configuring ($preset)" "configure-$preset" \
-      cmake -S "$builds/source" --preset "$preset" -B "$tree" -DOCTAVO_TEST_ROOT=. || rc=$?
+      cmake -S "$builds/source" --preset "$preset" -B "$tree" -DOCTAVO_TEST_ROOT=. -DOCTAVO_WERROR=ON || rc=$?
     [ "$rc" -ne 0 ] || build_files >"$tree/octavo-build-files"
   fi
   if [ "$rc" -eq 0 ]; then

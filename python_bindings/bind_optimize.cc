@@ -35,6 +35,13 @@ std::unique_ptr<quant::DataSource> OpenData(const py::object& data, const ir::Gr
   return Unwrap(quant::OpenData(*path, quant::InputsOf(graph), options));
 }
 
+// Between two batches or two Linears: tells Python, and Ctrl-C ends the work there.
+void Step(const std::optional<ProgressFn>& progress, std::string_view stage, int64_t done, int64_t total) {
+  const py::gil_scoped_acquire lock;
+  if (progress) (*progress)(std::string(stage), done, total);
+  if (PyErr_CheckSignals() != 0) throw py::error_already_set();
+}
+
 OptimizeResult Optimize(const py::object& model, const std::string& recipe, const py::object& calibration,
                         const std::string& calibrator, int threads, const std::optional<ProgressFn>& progress,
                         bool reduce_range, bool quantize_kv_cache) {
@@ -57,21 +64,21 @@ OptimizeResult Optimize(const py::object& model, const std::string& recipe, cons
     data = OpenData(calibration, graph);
     options.data = data.get();
   }
-  if (progress) {
-    options.progress = [&](std::string_view stage, int64_t done, int64_t total) {
-      const py::gil_scoped_acquire lock;
-      (*progress)(std::string(stage), done, total);
-    };
-  }
-  const py::gil_scoped_release unlock;
-  api::FileSizes bytes;
-  bytes.before = api::BytesOfModel(graph, 0);
-  const api::Optimized result = Unwrap(api::Optimize(std::move(graph), options));
+  options.progress = [&](std::string_view stage, int64_t done, int64_t total) { Step(progress, stage, done, total); };
   OptimizeResult out;
-  out.model = Unwrap(ir::onnx::WriteBytes(result.graph));
-  bytes.after = static_cast<int64_t>(out.model.size());
-  out.report = api::ReportJson(result, bytes);
-  out.html = api::ReportHtml(result, bytes, "model");
+  std::vector<std::string> notes;
+  {
+    const py::gil_scoped_release unlock;
+    api::FileSizes bytes;
+    bytes.before = api::BytesOfModel(graph, 0);
+    const api::Optimized result = Unwrap(api::Optimize(std::move(graph), options));
+    out.model = Unwrap(ir::onnx::WriteBytes(result.graph));
+    bytes.after = static_cast<int64_t>(out.model.size());
+    out.report = api::ReportJson(result, bytes);
+    out.html = api::ReportHtml(result, bytes, "model");
+    notes = result.notes;
+  }
+  Warn(notes);
   return out;
 }
 
@@ -81,6 +88,7 @@ std::string Calibrate(const py::object& model, const py::object& calibration, in
   const py::gil_scoped_release unlock;
   api::OptimizeOptions options;
   options.threads = threads;
+  options.progress = [](std::string_view stage, int64_t done, int64_t total) { Step({}, stage, done, total); };
   const api::CalibrationTask task = Unwrap(api::PrepareCalibration(std::move(graph), options));
   return Unwrap(api::RunCalibration(task, *data, options)).ToBytes();
 }

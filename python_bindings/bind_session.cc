@@ -106,9 +106,7 @@ class Session {
       const py::gil_scoped_release unlock;
       opened = api::FuseToRun(std::move(graph));
     }
-    if (!opened.note.empty() && PyErr_WarnEx(PyExc_UserWarning, opened.note.c_str(), 1) != 0) {
-      throw py::error_already_set();
-    }
+    if (!opened.note.empty()) Warn({opened.note});
     return std::move(opened.graph);
   }
   static runtime::Model Compile(ir::Graph graph, int threads) {

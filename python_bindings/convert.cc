@@ -162,6 +162,12 @@ ir::TensorMap FromDict(const py::dict& arrays, const std::vector<std::string>& d
   return tensors;
 }
 
+void Warn(const std::vector<std::string>& sentences) {
+  for (const std::string& sentence : sentences) {
+    if (PyErr_WarnEx(PyExc_UserWarning, sentence.c_str(), 1) != 0) throw py::error_already_set();
+  }
+}
+
 ir::Graph ReadModel(const py::object& model) {
   ir::Graph graph;
   if (py::isinstance<py::bytes>(model)) {
@@ -170,9 +176,7 @@ ir::Graph ReadModel(const py::object& model) {
     const std::string path = py::str(py::module_::import("os").attr("fspath")(model));
     graph = Unwrap(ir::onnx::ReadFile(path));
   }
-  for (const std::string& note : graph.info.notes) {
-    if (PyErr_WarnEx(PyExc_UserWarning, note.c_str(), 1) != 0) throw py::error_already_set();
-  }
+  Warn(graph.info.notes);
   return graph;
 }
 

@@ -36,6 +36,9 @@ py::array ToNumpy(ir::Tensor tensor);
 // `donate`: names of arrays that may be overwritten.
 ir::TensorMap FromDict(const py::dict& arrays, const std::vector<std::string>& donate = {});
 
+// A UserWarning for each.
+void Warn(const std::vector<std::string>& sentences);
+
 // A path or the bytes of a model.
 ir::Graph ReadModel(const py::object& model);
 

@@ -200,11 +200,18 @@ class Fits {
       at_ = x;
       if (next_ == group_.size()) OCTAVO_TRY_STATUS(Gather());
       fit_ = Factor(std::move(group_[next_++]));
-      if (!fit_) {
-        context_.log.push_back(std::format("weights: the calibration data says nothing of '{}'", g_.value(x).name));
-      }
+      if (!fit_) silent_.push_back(x);
     }
     return fit_ ? &*fit_ : nullptr;
+  }
+
+  // To be called when all is done.
+  void Tell() const {
+    if (silent_.empty()) return;
+    context_.notes.push_back(
+        std::format("the calibration data is zero in {} of {} activations that enter 4-bit products, '{}' first: their "
+                    "weights have the codes nearest to them",
+                    silent_.size(), values_.size(), g_.value(silent_[0]).name));
   }
 
  private:
@@ -229,6 +236,7 @@ class Fits {
   size_t done_ = 0, next_ = 0;
   ValueId at_;
   std::optional<Compensation> fit_;
+  std::vector<ValueId> silent_;
 };
 
 // Those to quantize, with the Linears of one activation together, in the order of the first.
@@ -272,6 +280,7 @@ Result<bool> Run(Graph& graph, PassContext& context, Format format) {
     }
     b.SetInput(id, 1, it->second);
   }
+  fits.Tell();
   if (b.changed() && !graph.SortTopologically()) return ir::Fail("weights made a cycle");
   return b.changed();
 }

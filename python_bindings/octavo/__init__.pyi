@@ -72,6 +72,7 @@ def optimize(
     reduce_range: int8 weights use 7 of their 8 bits: faster on CPUs without VNNI, and right sums in runtimes that saturate there.
     quantize_kv_cache: past keys and values enter, and present ones leave, as the 8-bit codes that attention reads: a quarter of the
     bytes, the same results (Session.caches).
+    Warns (UserWarning) with each of report["notes"]. Ctrl-C ends it between two batches or two Linears.
     """
 
 def calibrate(

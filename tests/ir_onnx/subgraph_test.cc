@@ -1,6 +1,7 @@
 // If, Loop, functions: captures become inputs and become outer names again.
 #include <gtest/gtest.h>
 
+#include "octavo/ir/infer.h"
 #include "octavo/ir/onnx/onnx.h"
 #include "octavo/tests/ir_onnx/compare.h"
 #include "octavo/tests/ir_onnx/make_model.h"
@@ -55,6 +56,37 @@ TEST(Subgraph, CapturesOfBothBranchesAreOneList) {
   }
   EXPECT_EQ(Defect(g), "");
   EXPECT_EQ(Difference(g, Again(g)), "");
+}
+
+// Paddle writes them into its loops; ONNX Runtime goes by the nodes.
+TEST(Subgraph, FalseShapesInsideGiveWay) {
+  ModelMaker m(16);
+  m.Input("trips", {}, 7).Input("c", {}, 9).Input("x", {"4", "6"}).Output("y", {"4", "6"});
+  auto& body = SubgraphOf(m.Node("Loop", {"trips", "", "x"}, {"y"}, "outer"), "body");
+  SetValueInfo(*body.add_input(), "i", {}, 7);
+  SetValueInfo(*body.add_input(), "cond", {}, 9);
+  SetValueInfo(*body.add_input(), "carried", {"4", "6"}, 1);
+  AddNode(body, "Identity", {"cond"}, {"cond_out"});
+  auto& branch = AddNode(body, "If", {"c"}, {"next"}, "inner");
+  for (const char* name : {"else_branch", "then_branch"}) {
+    auto& inside = SubgraphOf(branch, name);
+    AddNode(inside, "Neg", {"carried"}, {std::string(name) + "_a"});
+    SetValueInfo(*inside.add_value_info(), std::string(name) + "_a", {"1"}, 1);
+    AddNode(inside, "Relu", {std::string(name) + "_a"}, {std::string(name) + "_b"});
+    SetValueInfo(*inside.add_output(), std::string(name) + "_b", {"7", "6"}, 1);
+  }
+  SetValueInfo(*body.add_output(), "cond_out", {}, 9);
+  SetValueInfo(*body.add_output(), "next", {"4", "6"}, 1);
+  ir::Graph g = m.Read();
+  ASSERT_EQ(g.info.notes.size(), 1u);
+  EXPECT_EQ(g.info.notes[0],
+            "node 'outer' (Loop): in its graph 'body': node 'inner' (If): in its graph 'then_branch': node "
+            "'then_branch_a' (Neg): output 'then_branch_a': its shape is [4,6], but the file says [1] (and 3 more like "
+            "it); octavo goes by the nodes");
+  EXPECT_EQ(Defect(g), "");
+  ASSERT_TRUE(ir::Inference::Run(g).has_value());
+  EXPECT_EQ(ToString(g.value(g.FindValue("y")).type), "f32[4,6]");
+  EXPECT_TRUE(Again(g).info.notes.empty()) << "what is written has no false shapes";
 }
 
 TEST(Subgraph, NamesAreOuterNamesInTheFile) {

@@ -90,7 +90,9 @@ Node Lifted(const Graph& graph, bool with_past) {
     if (with_past) inputs["past"] = floats(p);
     const auto want = ir::Interpret(graph, inputs), got = ir::Interpret(after, inputs);
     EXPECT_TRUE(want.has_value() && got.has_value());
-    if (want && got) EXPECT_TRUE((*want)[0].SameBits((*got)[0])) << "length " << s;
+    if (want && got) {
+      EXPECT_TRUE((*want)[0].SameBits((*got)[0])) << "length " << s;
+    }
   }
   for (NodeId id : after.NodesInOrder()) {
     if (after.node(id).op == Op::kSdpa) return after.node(id);

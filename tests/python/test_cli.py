@@ -8,9 +8,10 @@ import sys
 import threading
 
 import numpy as np
+import octavo
 import onnx
 import pytest
-from conftest import BERT, SOURCE, batch, read_json
+from conftest import BERT, SOURCE, batch, inputs_of, read_json
 from onnx import TensorProto, helper, numpy_helper
 
 
@@ -134,8 +135,21 @@ def test_calibrate_shards_merge_to_the_whole(run, calib, tmp_path):
 def test_random_calibration_says_so(run, tmp_path):
     done = run("optimize", BERT, "-o", "out.onnx", "--calib", "random:2", "--json", "r.json")
     assert done.returncode == 0, done.stderr
-    assert "random" in done.stdout
-    assert read_json(tmp_path / "r.json")["data"]["random"] is True
+    assert "note: the calibration data is random" in done.stderr
+    report = read_json(tmp_path / "r.json")
+    assert report["data"]["random"] is True and "random" in report["notes"][0]
+
+
+def test_a_quantized_model_says_what_it_makes_of_a_recipe(run, tmp_path):
+    path = SOURCE / "tests/data/models/sdpa_plain.ts17.ort-qdq-u8s8.onnx"
+    for recipe, sentence, fused in (("int8", "fuses it with the scales it has", 1), ("quantized", "", 1),
+                                    ("dynamic", "recipe 'quantized' fuses it", 0), ("float", "recipe 'quantized' fuses it", 0)):
+        done = run("optimize", path, "-o", "out.onnx", "--recipe", recipe, "--json", "r.json")
+        report = read_json(tmp_path / "r.json")
+        assert report["attention"]["fused"] == fused
+        assert ("quantized already" in done.stderr) == bool(sentence) and sentence in done.stderr
+        assert [sentence in note for note in report["notes"]] == [True] * bool(sentence)
+    assert "recipe 'quantized' fuses them" in run("optimize", path, "-o", "out.onnx", "--recipe", "dynamic").stdout
 
 
 def test_what_runs_is_fused_unless_asked_otherwise(run):
@@ -240,6 +254,12 @@ def test_files_of_one_call_are_kept_apart(run, tmp_path):
     sentence(run("optimize", str(BERT), "-o", "f.onnx", "--recipe", "float", "--report", "folder"), "it is a folder")
     assert not (tmp_path / "f.onnx").exists()
     assert run("optimize", str(BERT), "-o", "f.onnx", "--print-after", "nosuch").returncode == 2
+    session = octavo.Session(BERT, threads=1)
+    np.savez(tmp_path / "x.npz", **inputs_of(session, batch(0)))
+    before = (tmp_path / "x.npz").read_bytes()
+    sentence(run("run", str(BERT), "--inputs", "x.npz", "--outputs", "x.npz"), "the inputs", "each its own file")
+    sentence(run("run", str(BERT), "--inputs", "x.npz", "--outputs", "y.npz", "--trace", "y.npz"), "each its own file")
+    assert (tmp_path / "x.npz").read_bytes() == before and not (tmp_path / "y.npz").exists()
 
 
 def test_results_that_cannot_be_printed_are_a_failure(octavo_program):
@@ -395,6 +415,33 @@ except KeyboardInterrupt as interrupt:
     timer.start()
     out, _ = process.communicate(timeout=120)
     assert out == "interrupted\n" and process.returncode == 0
+
+
+def test_optimizing_in_python_is_interrupted_between_two_batches(long_run):
+    code = """
+import numpy as np, octavo
+def batches():
+    while True:
+        print("batch", flush=True)
+        yield {"v0": np.ones((2048, 512), np.float32)}
+for work in (octavo.calibrate, lambda model, data: octavo.optimize(model, calibration=data)):
+    try:
+        work("short.onnx", batches())
+    except KeyboardInterrupt:
+        print("interrupted", flush=True)
+"""
+    model = onnx.load(long_run / "long.onnx")
+    del model.graph.node[3:]
+    model.graph.output[0].name = "v3"
+    onnx.save(model, long_run / "short.onnx")
+    process = subprocess.Popen([sys.executable, "-c", code], cwd=long_run, stdout=subprocess.PIPE, text=True)
+    for _ in range(2):
+        assert [process.stdout.readline() for _ in range(3)] == ["batch\n"] * 3
+        process.send_signal(signal.SIGINT)
+        while (line := process.stdout.readline()) == "batch\n":
+            pass
+        assert line == "interrupted\n"
+    assert process.wait(timeout=60) == 0
 
 
 def test_a_process_may_end_while_a_daemon_thread_runs_a_model(long_run):
