@@ -41,7 +41,7 @@ Result<passes::Pipeline> PipelineOf(const OptimizeOptions& options, const Graph&
     return ir::Fail(
         "reduce_range and quantize_kv_cache go with a recipe; in a pipeline of your own put the pass 'reduce_range' "
         "before 'quantize', 'quantize_caches' behind it");
-  if (options.pipeline) return *options.pipeline;
+  if (options.pipeline) return passes::WithFloat(*options.pipeline, options.keep_float);
   const bool fuses = (options.recipe == "int8" || options.recipe == "fp8") && passes::vendor::IsQuantized(graph);
   OCTAVO_TRY(passes::Pipeline pipeline, passes::PipelineOfRecipe(fuses ? "quantized" : options.recipe));
   if (options.reduce_range) {
@@ -50,7 +50,7 @@ Result<passes::Pipeline> PipelineOf(const OptimizeOptions& options, const Graph&
   if (options.quantize_kv_cache) {
     OCTAVO_TRY(pipeline, passes::WithQuantizedCaches(std::move(pipeline)));
   }
-  return pipeline;
+  return passes::WithFloat(std::move(pipeline), options.keep_float);
 }
 
 // What a graph that arrives quantized makes of the recipe; empty: nothing.
@@ -87,8 +87,8 @@ std::vector<ActivationRange> RangesOf(const quant::QuantPlan& plan, const quant:
 }
 
 // What calibration observes: every value that will be quantized, and the channels of what Linears read.
-std::vector<quant::Tap> TapsOf(const Graph& graph) {
-  const passes::quantize::Sites sites = passes::quantize::FindSites(graph);
+std::vector<quant::Tap> TapsOf(const Graph& graph, const passes::Pipeline& pipeline) {
+  const passes::quantize::Sites sites = passes::quantize::FindSites(graph, pipeline.keep_float);
   std::vector<quant::Tap> taps;
   for (ir::ValueId v : sites.values) {
     taps.push_back(quant::MakeTap(graph, v));
@@ -102,6 +102,28 @@ std::vector<quant::Tap> TapsOf(const Graph& graph) {
 ir::DType DTypeOf(const passes::Pipeline& pipeline) {
   const bool fp8 = std::count(pipeline.passes.begin(), pipeline.passes.end(), "quantize_fp8") > 0;
   return fp8 ? ir::DType::kE4M3FN : ir::DType::kU8;
+}
+
+// Says in the log what stays float because it was asked for. An error where a name fits nothing.
+Status LogKept(const Graph& graph, passes::PassContext& context) {
+  const passes::quantize::Sites sites = passes::quantize::FindSites(graph);
+  std::vector<ir::NodeId> nodes = sites.linears;
+  nodes.insert(nodes.end(), sites.attentions.begin(), sites.attentions.end());
+  nodes.insert(nodes.end(), sites.tables.begin(), sites.tables.end());
+  for (const std::string& name : context.keep_float) {
+    const auto fits = [&](ir::NodeId id) { return passes::quantize::Keeps({name}, graph.node(id)); };
+    if (std::ranges::any_of(nodes, fits)) continue;
+    return ir::Fail(
+        "keep_float: no Linear, attention core or table is called '{}'; names are those of the report's nodes{}", name,
+        nodes.empty() ? "" : std::format(", such as '{}'", OriginName(graph.node(nodes[0]))));
+  }
+  for (const ir::NodeId id : nodes) {
+    const ir::Node& n = graph.node(id);
+    if (!passes::quantize::Keeps(context.keep_float, n)) continue;
+    for (const std::string& source : n.origin) context.log.push_back(passes::KeptLine(source));
+    context.log.push_back(passes::KeptLine(n.name));
+  }
+  return {};
 }
 
 Status NeedsData(const passes::quantize::Sites& sites, const OptimizeOptions& options) {
@@ -120,14 +142,14 @@ Result<CalibrationTask> PrepareCalibration(Graph graph, const OptimizeOptions& o
   context.arch = options.arch;
   OCTAVO_TRY_STATUS(passes::RunPasses(Cut(pipeline).before, graph, context));
   CalibrationTask task;
-  task.taps = TapsOf(graph);
+  task.taps = TapsOf(graph, pipeline);
   task.fingerprint = Fingerprint(graph);
   task.graph = std::move(graph);
   return task;
 }
 
 Result<quant::Calibration> RunCalibration(const CalibrationTask& task, quant::DataSource& data,
-                                          const OptimizeOptions& options) {
+                                          const OptimizeOptions& options, Sample* first) {
   Graph tapped = task.graph;
   const size_t own_outputs = tapped.outputs().size();
   for (const quant::Tap& tap : task.taps) tapped.AddOutput("tap:" + tap.value, tapped.FindValue(tap.value));
@@ -135,6 +157,10 @@ Result<quant::Calibration> RunCalibration(const CalibrationTask& task, quant::Da
              runtime::Model::Compile(std::move(tapped), {.arch = options.arch, .threads = options.threads}));
   const quant::Runner runner = [&](const ir::TensorMap& inputs) -> Result<ir::TensorMap> {
     OCTAVO_TRY(std::vector<ir::Tensor> outputs, model.Run(inputs));
+    if (first != nullptr && first->outputs.empty()) {
+      first->inputs = inputs;
+      for (size_t i = 0; i < own_outputs; ++i) first->outputs[model.outputs()[i].name] = outputs[i];
+    }
     ir::TensorMap values;
     for (size_t i = 0; i < task.taps.size(); ++i) values[task.taps[i].value] = std::move(outputs[own_outputs + i]);
     return values;
@@ -152,15 +178,49 @@ namespace {
 
 // What the pass weights4 asks for: the data through the graph as it stood before that pass.
 Status FillMoments(const Graph& graph, std::span<const ir::ValueId> values,
-                   std::span<passes::quantize::SecondMoments> into, const OptimizeOptions& options) {
+                   std::span<passes::quantize::SecondMoments> into, const OptimizeOptions& options, Sample* first) {
   CalibrationTask task{graph, {}, Fingerprint(graph)};
   auto next = into.begin();
   for (const ir::ValueId value : values) {
     task.taps.push_back(quant::MakeTap(graph, value));
     task.taps.back().rows = [&moments = *next++](std::span<const float> rows, size_t) { moments.Add(rows); };
   }
-  OCTAVO_TRY_STATUS(RunCalibration(task, *options.data, options).transform([](const auto&) {}));
+  OCTAVO_TRY_STATUS(RunCalibration(task, *options.data, options, first).transform([](const auto&) {}));
   if (options.stop != nullptr && options.stop->load()) return ir::Fail("interrupted");
+  return {};
+}
+
+runtime::CompileOptions CompileOptionsOf(const OptimizeOptions& options) {
+  return {.arch = options.arch, .threads = options.threads, .interrupted = [stop = options.stop] {
+            return stop != nullptr && stop->load();
+          }};
+}
+
+// The first batch and what `graph` makes of it.
+Result<Sample> SampleOf(const Graph& graph, const OptimizeOptions& options) {
+  options.data->Rewind();
+  OCTAVO_TRY(const auto batch, options.data->Next());
+  if (!batch) return Sample{};
+  OCTAVO_TRY(const runtime::Model model, runtime::Model::Compile(graph, CompileOptionsOf(options)));
+  OCTAVO_TRY(ir::TensorMap outputs, NamedOutputs(model, {}, batch->inputs));
+  return Sample{batch->inputs, std::move(outputs)};
+}
+
+// Fills in losses, and a note where they are large. first: the sample, where calibration has seen one; model: as it came.
+Status TellLosses(Optimized& result, const Graph& model, Sample first, const OptimizeOptions& options) {
+  if (options.progress) options.progress("compare", 0, 1);
+  if (first.outputs.empty()) {
+    OCTAVO_TRY(first, SampleOf(model, options));
+  }
+  OCTAVO_TRY(result.losses, LossesOf(result.graph, first, CompileOptionsOf(options)));
+  if (options.progress) options.progress("compare", 1, 1);
+  const Losses::value_type* worst = Worst(result.losses);
+  constexpr double kFewDb = 10;  // a tenth of the power is error
+  if (worst == nullptr || (worst->second.mismatches() == 0 && worst->second.SqnrDb() >= kFewDb)) return {};
+  result.notes.push_back(std::format(
+      "output '{}' is far from that of the model as it was, {:.1f} dB (cosine {:.4f}) on the first batch: other data, "
+      "another calibrator or the recipe 'dynamic' may keep more; `octavo compare` looks at all batches",
+      worst->first, worst->second.SqnrDb(), worst->second.Cosine()));
   return {};
 }
 
@@ -175,11 +235,14 @@ Result<Optimized> Optimize(Graph graph, const OptimizeOptions& options) {
   passes::PassContext context;
   context.arch = options.arch;
   context.misses = options.explain ? &result.misses : nullptr;
+  context.keep_float = result.pipeline.keep_float;
   context.step = [&options](int64_t done, int64_t total) {
     if (options.progress) options.progress("quantize", done, total);
     return options.stop == nullptr || !options.stop->load();
   };
   const passes::ManagerOptions manager{.after = options.after_pass, .timings = &result.timings};
+  const Graph model = options.data != nullptr ? graph : Graph();
+  Sample first;
   bool inventory = false;
   const auto run = [&](const std::vector<std::string>& list) -> Status {
     for (const std::string& pass : list) {
@@ -190,13 +253,14 @@ Result<Optimized> Optimize(Graph graph, const OptimizeOptions& options) {
         inventory = true;
       }
       if (pass == "fuse_int8") result.unfused = graph;
+      if (pass == "dynamic" || pass.starts_with("weights")) OCTAVO_TRY_STATUS(LogKept(graph, context));
       if (pass.starts_with("weights4") && options.data == nullptr && options.calibration != nullptr) {
         return ir::Fail("a .calib file holds ranges; {} fits weights to the data itself, so give that, or nothing",
                         pass);
       }
       if (pass.starts_with("weights4") && options.data != nullptr) {
-        context.moments = [&options, at_hand = graph](auto values, auto into) {
-          return FillMoments(at_hand, values, into, options);
+        context.moments = [&options, &first, at_hand = graph](auto values, auto into) {
+          return FillMoments(at_hand, values, into, options, &first);
         };
         result.data = options.data->Describe();
         result.random_data = options.data->random();
@@ -209,14 +273,15 @@ Result<Optimized> Optimize(Graph graph, const OptimizeOptions& options) {
   result.before = graph;
   quant::Calibration gathered;
   if (halves.calibrates) {
-    const passes::quantize::Sites sites = passes::quantize::FindSites(graph);
+    OCTAVO_TRY_STATUS(LogKept(graph, context));
+    const passes::quantize::Sites sites = passes::quantize::FindSites(graph, context.keep_float);
     OCTAVO_TRY_STATUS(NeedsData(sites, options));
     if (!sites.values.empty()) {
-      const CalibrationTask task{graph, TapsOf(graph), Fingerprint(graph)};
+      const CalibrationTask task{graph, TapsOf(graph, result.pipeline), Fingerprint(graph)};
       if (options.calibration != nullptr) {
         OCTAVO_TRY_STATUS(options.calibration->CheckModel(task.fingerprint));
       } else {
-        OCTAVO_TRY(gathered, RunCalibration(task, *options.data, options));
+        OCTAVO_TRY(gathered, RunCalibration(task, *options.data, options, &first));
         result.data = options.data->Describe();
         result.random_data = options.data->random();
       }
@@ -242,6 +307,10 @@ Result<Optimized> Optimize(Graph graph, const OptimizeOptions& options) {
   result.graph = std::move(graph);
   result.log = std::move(context.log);
   std::ranges::move(context.notes, std::back_inserter(result.notes));
+  if (options.data != nullptr) {
+    if (const Status told = TellLosses(result, model, std::move(first), options); !told)
+      result.notes.push_back("the result could not be compared with the model as it was: " + told.error().message);
+  }
   if (result.random_data)
     result.notes.emplace_back("the calibration data is random; the ranges, and so the accuracy, mean little");
   result.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();

@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "octavo/api/loss.h"
 #include "octavo/ir/graph.h"
 #include "octavo/passes/pipelines.h"
 #include "octavo/passes/report.h"
@@ -24,6 +25,8 @@ struct OptimizeOptions {
       "int8";  // "float", "int8", "fp8", "dynamic", "dynamic4", "weights4", "weights8", "quantized" (int8 of a graph that is quantized already means that)
   bool reduce_range = false;       // int8 weights of 7 bits: faster without VNNI; not with a pipeline of one's own
   bool quantize_kv_cache = false;  // KV caches enter and leave as codes (passes/quantize/caches.h); not with a pipeline
+  std::vector<std::string>
+      keep_float;  // Linears, attention cores and tables that are not quantized, by their names; * and ? as in a shell
   std::optional<passes::Pipeline> pipeline;  // instead of the recipe's
   quant::Calibrator calibrator = quant::kDefaultCalibrator;
   quant::DataSource* data = nullptr;                // for recipes that calibrate; not owned
@@ -32,7 +35,7 @@ struct OptimizeOptions {
   kernels::Arch arch = kernels::BestArch();
   bool explain = true;  // gather near misses
   std::function<void(std::string_view pass, const ir::Graph& graph)> after_pass;
-  // Stages for a person: "calibrate", batches done of total (-1: not known); "quantize", Linears.
+  // Stages for a person: "calibrate", batches done of total (-1: not known); "quantize", Linears; "compare", the first batch.
   std::function<void(std::string_view stage, int64_t done, int64_t total)> progress;
   const std::atomic<bool>* stop = nullptr;
 };
@@ -57,7 +60,8 @@ struct Optimized {
   std::vector<ActivationRange> ranges;
   std::vector<std::string> log;
   std::vector<std::string> notes;  // what a person should know who reads nothing else
-  std::string data;                // "12 batches from 'calib/'"; empty: none used
+  Losses losses;     // against the model as it was, on the first batch of the data; empty: no data, no float outputs
+  std::string data;  // "12 batches from 'calib/'"; empty: none used
   bool random_data = false;
   double seconds = 0;
 };
@@ -71,8 +75,9 @@ struct CalibrationTask {
   std::string fingerprint;  // of graph and taps
 };
 ir::Result<CalibrationTask> PrepareCalibration(ir::Graph graph, const OptimizeOptions& options);
+// first: gets the first batch with the outputs of the task's graph, unless it has one already.
 ir::Result<quant::Calibration> RunCalibration(const CalibrationTask& task, quant::DataSource& data,
-                                              const OptimizeOptions& options);
+                                              const OptimizeOptions& options, Sample* first = nullptr);
 
 }  // namespace octavo::api
 

@@ -112,6 +112,15 @@ std::string Passes(const std::vector<passes::PassTiming>& timings) {
   return html + "</table>\n";
 }
 
+std::string LossTable(const Losses& losses) {
+  std::string html = "<table><tr><th>output<th>dB<th>cosine<th>largest error</tr>\n";
+  for (const auto& [name, s] : losses) {
+    html += std::format("<tr><td>{}<td class=n>{}<td class=n>{:.6f}<td class=n>{:.3g}</tr>\n", Escape(name),
+                        s.exact() ? "equal" : std::format("{:.1f}", s.SqnrDb()), s.Cosine(), s.MaxAbs());
+  }
+  return html + "</table>\n";
+}
+
 }  // namespace
 
 std::string ReportHtml(const Optimized& r, const FileSizes& bytes, std::string_view model) {
@@ -128,6 +137,8 @@ std::string ReportHtml(const Optimized& r, const FileSizes& bytes, std::string_v
   }
   for (const std::string& note : r.notes) html += std::format("<p class=warn>Note: {}.</p>\n", Escape(note));
   if (!r.data.empty()) html += std::format("<p>Calibrated on {}.</p>\n", Escape(r.data));
+  if (!r.losses.empty())
+    html += "<h2>Outputs against the model as it was, on the first batch</h2>\n" + LossTable(r.losses);
   html += "<h2>What was found, and what became of it</h2>\n" + Candidates(r.report);
   if (!r.ranges.empty()) html += "<h2>Ranges of the activations</h2>\n" + Ranges(r.ranges);
   html += "<h2>The graph before and after</h2>\n" + Ops(r.before, r.graph);

@@ -1,5 +1,6 @@
 #include "octavo/api/report_json.h"
 
+#include <cmath>
 #include <nlohmann/json.hpp>
 
 namespace octavo::api {
@@ -36,6 +37,13 @@ std::string ReportJson(const Optimized& result, const FileSizes& bytes) {
                            {"chosen", {a.chosen.lo, a.chosen.hi}},
                            {"scale", a.params.scale},
                            {"zero_point", a.params.zero_point}});
+  }
+  j["losses"] = ordered_json::array();
+  for (const auto& [name, s] : result.losses) {
+    j["losses"].push_back({{"output", name},
+                           {"sqnr_db", std::isfinite(s.SqnrDb()) ? ordered_json(s.SqnrDb()) : ordered_json(nullptr)},
+                           {"cosine", s.Cosine()},
+                           {"exact", s.exact()}});
   }
   j["notes"] = result.notes;
   j["data"] = {{"what", result.data}, {"random", result.random_data}};

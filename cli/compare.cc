@@ -3,10 +3,8 @@
 #include <format>
 #include <nlohmann/json.hpp>
 
+#include "octavo/api/loss.h"
 #include "octavo/cli/cli.h"
-#include "octavo/passes/quantize/caches.h"
-#include "octavo/quant/error.h"
-#include "octavo/runtime/model.h"
 
 namespace octavo::cli {
 
@@ -50,24 +48,12 @@ void Print(const Flags& flags, const std::map<std::string, quant::ErrorStats>& s
               Table(rows, {1, 2, 3, 4, 5, 6}).c_str());
 }
 
-using Caches = std::vector<passes::quantize::CodedCache>;
-
-// Caches that are codes take floats and give floats here, so that models with and without them compare.
-ir::Result<ir::TensorMap> Outputs(const runtime::Model& model, const Caches& caches, ir::TensorMap inputs) {
-  passes::quantize::EncodeCaches(caches, inputs);
-  OCTAVO_TRY(std::vector<ir::Tensor> tensors, model.Run(std::move(inputs)));
-  ir::TensorMap named;
-  for (size_t i = 0; i < tensors.size(); ++i) named[model.outputs()[i].name] = std::move(tensors[i]);
-  passes::quantize::DecodeCaches(caches, named);
-  return named;
-}
-
 int Run(const Flags& flags) {
   auto a = ReadModel(flags.a);
   if (!a) return Fail(a.error());
   auto b = ReadModel(flags.b);
   if (!b) return Fail(b.error());
-  const Caches caches_a = passes::quantize::CodedCaches(*a), caches_b = passes::quantize::CodedCaches(*b);
+  const auto caches_a = passes::quantize::CodedCaches(*a), caches_b = passes::quantize::CodedCaches(*b);
   // Floats fit both where only one of them takes codes.
   auto data = OpenDataFor(caches_a.empty() ? *a : *b, flags.data);
   if (!data) return Fail(data.error());
@@ -82,10 +68,12 @@ int Run(const Flags& flags) {
     auto batch = (*data)->Next();
     if (!batch) return Fail(batch.error());
     if (!*batch) break;
-    auto want = Outputs(*first, caches_a, (*batch)->inputs);
+    auto want = api::NamedOutputs(*first, caches_a, (*batch)->inputs);
     if (!want) return Fail(flags.a + ": " + want.error().message);
-    auto got = Outputs(*second, caches_b, (*batch)->inputs);
+    auto got = api::NamedOutputs(*second, caches_b, (*batch)->inputs);
     if (!got) return Fail(flags.b + ": " + got.error().message);
+    api::LeaveOutPadding((*batch)->inputs, *want);
+    api::LeaveOutPadding((*batch)->inputs, *got);
     if (auto ok = quant::AddErrors(*want, *got, stats); !ok) return Fail(ok.error());
     progress.Show("compare", ++done, (*data)->size());
   }
@@ -98,7 +86,9 @@ int Run(const Flags& flags) {
 
 void AddCompare(Program& program) {
   auto flags = std::make_shared<Flags>();
-  CLI::App* c = program.app.add_subcommand("compare", "how far the outputs of two models are apart");
+  CLI::App* c = program.app.add_subcommand(
+      "compare",
+      "how far the outputs of two models are apart; of [b, s, ...] without the tokens that an attention mask hides");
   c->add_option("a", flags->a, "the model to trust")->required()->type_name("A.onnx");
   c->add_option("b", flags->b, "the model to judge")->required()->type_name("B.onnx");
   c->add_option("--data", flags->data, "batches, as for optimize --calib")->required();

@@ -19,7 +19,7 @@ namespace {
 struct Flags {
   std::string in, out, recipe = "int8", attention = "standard", calib, calibrator = "mse", report, json, pipeline,
                        print_after;
-  std::vector<std::string> require;
+  std::vector<std::string> keep_float, require;
   int threads = 0;
   bool reduce_range = false, quantize_kv_cache = false, quiet = false;
 };
@@ -40,6 +40,17 @@ std::string WhatStaysFloat(const api::Optimized& r, int64_t bytes) {
   return line.empty() ? line : line + "; this recipe does not quantize them\n";
 }
 
+// "against the model as it was, first batch: 'logits' 31.4 dB (cosine 0.9996)"
+std::string Loss(const api::Losses& losses) {
+  const api::Losses::value_type* worst = api::Worst(losses);
+  if (worst == nullptr) return {};
+  const auto& [name, stats] = *worst;
+  return std::format(
+      "against the model as it was, first batch: {}'{}' {}\n",
+      losses.size() > 1 ? std::format("worst of {} outputs ", losses.size()) : "", name,
+      stats.exact() ? "equal" : std::format("{:.1f} dB (cosine {:.4f})", stats.SqnrDb(), stats.Cosine()));
+}
+
 // Attention blocks and projection groups one by one, Linears only where one was left: there may be hundreds.
 void PrintTable(const api::Optimized& r, const api::FileSizes& bytes) {
   std::vector<std::vector<std::string>> rows{{"what", "source node", "status", "rule", "reason"}};
@@ -56,6 +67,7 @@ void PrintTable(const api::Optimized& r, const api::FileSizes& bytes) {
   std::printf("%s -> %s (%s), %.1f s\n", HumanBytes(bytes.before).c_str(), HumanBytes(bytes.after).c_str(),
               Percent(bytes.after, bytes.before).c_str(), r.seconds);
   if (!r.data.empty()) std::printf("calibrated on %s\n", r.data.c_str());
+  std::fputs(Loss(r.losses).c_str(), stdout);
 }
 
 ir::Result<passes::Pipeline> ReadPipeline(const std::string& path) {
@@ -113,6 +125,7 @@ int Run(const Flags& flags) {
   options.recipe = flags.recipe;
   options.reduce_range = flags.reduce_range;
   options.quantize_kv_cache = flags.quantize_kv_cache;
+  options.keep_float = flags.keep_float;
   options.calibrator = *calibrator;
   options.threads = flags.threads;
   options.stop = &Interrupted();
@@ -180,10 +193,10 @@ void AddOptimize(Program& program) {
        "already (int8 of such a graph means this)")
       ->check(CLI::IsMember({"float", "int8", "fp8", "dynamic", "dynamic4", "weights4", "weights8", "quantized"}))
       ->capture_default_str();
-  c->add_option(
-      "--calib", flags->calib,
-      "calibration data: a folder of .npz batches, one .npz, a folder of test_data_set_* folders, random:N, or a "
-      ".calib file that `octavo calibrate` wrote");
+  c->add_option("--calib", flags->calib,
+                "calibration data, whose first batch also tells what optimization took: a folder of .npz batches, one "
+                ".npz, a folder of test_data_set_* folders, random:N, or a "
+                ".calib file that `octavo calibrate` wrote");
   c->add_option("--calibrator", flags->calibrator, "how a range is chosen from what was seen")
       ->check(CLI::IsMember({"minmax", "moving_average", "percentile", "entropy", "mse"}))
       ->capture_default_str();
@@ -199,6 +212,11 @@ void AddOptimize(Program& program) {
                 "means the same")
       ->check(CLI::IsMember({"standard", "onnx23"}))
       ->capture_default_str();
+  c->add_option("--keep-float", flags->keep_float,
+                "a Linear, attention core or table that is not quantized, by its name in the table of results; * and ? "
+                "stand for letters; may be given more than once")
+      ->type_name("NODE")
+      ->allow_extra_args(false);
   c->add_option("--report", flags->report, "write a self-contained HTML report")->type_name("FILE.html");
   c->add_option("--json", flags->json, "write the report as JSON; - for standard output")->type_name("FILE");
   c->add_option("--require-fused", flags->require,

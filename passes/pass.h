@@ -63,10 +63,11 @@ struct PassContext {
   std::function<bool(int64_t done, int64_t total)> step = [](int64_t, int64_t) { return true; };
   // Parameters of values that passes made after calibration; looked at before `qparams`.
   std::map<std::string, quant::QParams, std::less<>> own_params;
-  int weight_limit = 127;             // of the codes of int8 weights, either sign; reduce_range makes it 64
-  std::vector<Candidate> candidates;  // of kinds that a pass counts itself: caches
-  std::vector<std::string> log;       // "pass: what it did" lines, for --verbose and the report
-  std::vector<std::string> notes;     // sentences for a person who reads nothing else
+  std::vector<std::string> keep_float;  // names of nodes, with * and ?, that stay as they are: quantize::FindSites
+  int weight_limit = 127;               // of the codes of int8 weights, either sign; reduce_range makes it 64
+  std::vector<Candidate> candidates;    // of kinds that a pass counts itself: caches
+  std::vector<std::string> log;         // "pass: what it did" lines, for --verbose and the report
+  std::vector<std::string> notes;       // sentences for a person who reads nothing else
 };
 
 // Changed or not; an error is prefixed by the manager with "after pass X".

@@ -138,6 +138,16 @@ Result<Pipeline> WithReducedRange(Pipeline pipeline) {
               "dynamic of a float graph");
 }
 
+Result<Pipeline> WithFloat(Pipeline pipeline, const std::vector<std::string>& keep_float) {
+  const auto quantizes = [](const std::string& pass) {
+    return pass.starts_with("quantize") || pass.starts_with("weights") || pass == "dynamic";
+  };
+  if (!keep_float.empty() && std::ranges::none_of(pipeline.passes, quantizes))
+    return ir::Fail("keep_float is for what octavo quantizes: leave it out, or use another recipe, of a float graph");
+  std::ranges::copy(keep_float, std::back_inserter(pipeline.keep_float));
+  return pipeline;
+}
+
 Result<Pipeline> WithQuantizedCaches(Pipeline pipeline) {
   return With(
       std::move(pipeline), "quantize_caches", {"quantize", "quantize_fp8"}, true,
@@ -152,6 +162,13 @@ Result<Pipeline> PipelineFromJson(std::string_view json) {
   const auto passes = parsed.find("passes");
   if (passes == parsed.end() || !passes->is_array()) return ir::Fail("the pipeline has no list \"passes\"");
   Pipeline pipeline;
+  const auto kept = parsed.find("keep_float");
+  if (kept != parsed.end()) {
+    const auto is_name = [](const auto& name) { return name.is_string(); };
+    if (!kept->is_array() || !std::ranges::all_of(*kept, is_name))
+      return ir::Fail("the pipeline's \"keep_float\" must be a list of names");
+    pipeline.keep_float = kept->get<std::vector<std::string>>();
+  }
   for (const auto& p : *passes) {
     if (!p.is_string()) return ir::Fail("the pipeline's \"passes\" must be names");
     const std::string name = p.get<std::string>();
@@ -167,7 +184,9 @@ Result<Pipeline> PipelineFromJson(std::string_view json) {
 }
 
 std::string PipelineToJson(const Pipeline& pipeline) {
-  return nlohmann::ordered_json{{"octavo_pipeline", 1}, {"passes", pipeline.passes}}.dump();
+  nlohmann::ordered_json json{{"octavo_pipeline", 1}, {"passes", pipeline.passes}};
+  if (!pipeline.keep_float.empty()) json["keep_float"] = pipeline.keep_float;
+  return json.dump();
 }
 
 Result<Pipeline> PipelineOfGraph(const Graph& graph) {

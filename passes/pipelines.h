@@ -14,6 +14,7 @@ namespace octavo::passes {
 // Names of passes in order. "calibrate" is no pass: it is the place where a caller gathers ranges, at most once.
 struct Pipeline {
   std::vector<std::string> passes;
+  std::vector<std::string> keep_float = {};  // PassContext::keep_float
   bool operator==(const Pipeline&) const = default;
 };
 
@@ -22,9 +23,11 @@ struct Pipeline {
 Result<Pipeline> PipelineOfRecipe(std::string_view recipe);
 // Puts reduce_range before the pass that quantizes weights to int8; an error where there is none.
 Result<Pipeline> WithReducedRange(Pipeline pipeline);
+// Adds names to keep_float; an error where there are some and no pass quantizes.
+Result<Pipeline> WithFloat(Pipeline pipeline, const std::vector<std::string>& keep_float);
 // Puts quantize_caches behind the pass that quantizes attention; an error where there is none.
 Result<Pipeline> WithQuantizedCaches(Pipeline pipeline);
-// {"octavo_pipeline": 1, "passes": [...]}; unknown passes and other versions are errors that name them.
+// {"octavo_pipeline": 1, "passes": [...], "keep_float": [...]}; unknown passes and other versions are errors that name them.
 Result<Pipeline> PipelineFromJson(std::string_view json);
 std::string PipelineToJson(const Pipeline& pipeline);
 // The pipeline that made this graph, from its metadata; an error if it carries none.

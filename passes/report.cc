@@ -109,9 +109,21 @@ class Misses {
   std::map<std::string, std::vector<const NearMiss*>> by_root_;
 };
 
-// Told by the rule that came nearest, else by what TakeInventory saw in the graph, else by the log.
+// Empty: nobody asked for it.
+std::string AskedFor(const Candidate& c, const std::vector<std::string>& log) {
+  for (const std::string& name : c.nodes) {
+    if (std::ranges::find(log, KeptLine(name)) != log.end()) return "stays float, as asked";
+  }
+  return {};
+}
+
+// Told by who asked for it, else by the rule that came nearest, else by what TakeInventory saw in the graph, else by the log.
 void Explain(Candidate& c, const Misses& misses, const std::vector<std::string>& log, std::string_view prefix,
              std::string_view otherwise) {
+  if (std::string asked = AskedFor(c, log); !asked.empty()) {
+    c.reason = std::move(asked);
+    return;
+  }
   if (const NearMiss* m = misses.Deepest(c, prefix)) {
     c.rule = m->rule;
     c.reason = m->kind + ": " + m->reason;
@@ -143,7 +155,7 @@ void JudgeAttention(Candidate& c, const OriginIndex& index, const Misses& misses
   if (const Node* n = index.Find(c.nodes[0], {Op::kSdpaInt8, Op::kSdpa})) {
     c.status = "fused";
     c.rule = n->op == Op::kSdpaInt8 ? "sdpa_int8" : "sdpa";
-    c.reason = n->op == Op::kSdpaInt8 ? CoarseScores(index.graph(), *n) : "";
+    c.reason = n->op == Op::kSdpaInt8 ? CoarseScores(index.graph(), *n) : AskedFor(c, log);
     return;
   }
   Explain(c, misses, log, "sdpa",

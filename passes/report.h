@@ -31,6 +31,9 @@ struct Report {
   std::vector<Candidate> candidates;
 };
 
+// The line of the log for a node that was asked to stay float.
+inline std::string KeptLine(const std::string& source) { return "keep_float: " + source + " stays float"; }
+
 // Takes stock of the canonical graph, before anything is fused: one candidate each, status "left".
 Report TakeInventory(const Graph& graph);
 

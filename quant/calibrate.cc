@@ -5,17 +5,6 @@
 
 namespace octavo::quant {
 
-namespace {
-
-using ir::Fail;
-using ir::Result;
-using ir::Status;
-using ir::Tensor;
-
-// Half-open intervals of indices along one axis.
-using Runs = std::vector<std::pair<int64_t, int64_t>>;
-
-// The mask that goes with values whose axes are found by sizes: the one there is, or the one with the plain name.
 std::string OnlyMask(const ir::TensorMap& inputs) {
   std::string found;
   int number = 0;
@@ -27,6 +16,16 @@ std::string OnlyMask(const ir::TensorMap& inputs) {
   }
   return number == 1 ? found : "";
 }
+
+namespace {
+
+using ir::Fail;
+using ir::Result;
+using ir::Status;
+using ir::Tensor;
+
+// Half-open intervals of indices along one axis.
+using Runs = std::vector<std::pair<int64_t, int64_t>>;
 
 int64_t BatchSize(const ir::TensorMap& inputs) {
   if (const std::string mask = OnlyMask(inputs); !mask.empty()) return inputs.at(mask).shape()[0];

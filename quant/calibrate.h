@@ -44,6 +44,10 @@ Tap MakeTap(const ir::Graph& graph, ir::ValueId value);
 // An attention mask by its name ("attention_mask", "decoder_attention_mask", "input_mask", "mask") and form.
 bool IsMask(std::string_view name, DType dtype, size_t rank);
 
+// The mask of a batch that goes with values whose axes are found by sizes: the one there is, or of several the one called
+// "attention_mask"; empty: none.
+std::string OnlyMask(const ir::TensorMap& inputs);
+
 class Calibration {
  public:
   std::string model;         // fingerprint of the model, made by the caller; empty: not known

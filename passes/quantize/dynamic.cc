@@ -101,7 +101,7 @@ Result<bool> Dynamic(Graph& graph, PassContext& context) {
   std::map<ValueId, Tokens> tokens;
   std::map<ValueId, std::optional<ColumnWeights>> weights;
   std::map<ValueId, std::pair<ValueId, ValueId>> made;
-  for (NodeId id : FindSites(graph).linears) {
+  for (NodeId id : FindSites(graph, context.keep_float).linears) {
     const Node n = graph.node(id);
     const ValueId x = n.inputs[0], w = n.inputs[1];
     auto [columns, fresh] = weights.try_emplace(w);

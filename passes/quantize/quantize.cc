@@ -1,5 +1,7 @@
 #include "octavo/passes/quantize/quantize.h"
 
+#include <fnmatch.h>
+
 #include <algorithm>
 #include <cmath>
 #include <format>
@@ -209,13 +211,23 @@ Result<bool> ReduceRange(Graph&, PassContext& context) {
   return false;
 }
 
-Sites FindSites(const Graph& graph) {
+bool Keeps(const std::vector<std::string>& keep_float, const Node& node) {
+  const auto fits = [&](const std::string& name) {
+    return std::ranges::any_of(keep_float, [&](const std::string& pattern) {
+      return pattern == name || fnmatch(pattern.c_str(), name.c_str(), FNM_NOESCAPE) == 0;
+    });
+  };
+  return fits(node.name) || std::ranges::any_of(node.origin, fits);
+}
+
+Sites FindSites(const Graph& graph, const std::vector<std::string>& keep_float) {
   Sites sites;
   const auto add = [&sites](ValueId v) {
     if (std::find(sites.values.begin(), sites.values.end(), v) == sites.values.end()) sites.values.push_back(v);
   };
   for (NodeId id : graph.NodesInOrder()) {
     const Node& n = graph.node(id);
+    if (Keeps(keep_float, n)) continue;
     if (IsFloatLinear(graph, n)) {
       sites.linears.push_back(id);
       add(n.inputs[0]);
@@ -231,12 +243,12 @@ Sites FindSites(const Graph& graph) {
 
 Result<bool> QuantizeTables(Graph& graph, PassContext& context) {
   Quantizer q(graph, context);
-  for (NodeId id : FindSites(graph).tables) q.Table(id);
+  for (NodeId id : FindSites(graph, context.keep_float).tables) q.Table(id);
   return q.changed();
 }
 
 Result<bool> Quantize(Graph& graph, PassContext& context) {
-  const Sites sites = FindSites(graph);
+  const Sites sites = FindSites(graph, context.keep_float);
   Quantizer q(graph, context);
   for (NodeId id : sites.attentions) OCTAVO_TRY_STATUS(q.Attention(id));
   for (NodeId id : sites.linears) q.Linear(id);

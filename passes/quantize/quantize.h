@@ -23,7 +23,9 @@ struct Sites {
   std::vector<NodeId> tables;      // Gather
   std::vector<ValueId> values;     // activations whose range must be known, each once, in graph order
 };
-Sites FindSites(const Graph& graph);
+// keep_float: without the nodes of one of these names, or made of one; * stands for any letters, ? for one.
+Sites FindSites(const Graph& graph, const std::vector<std::string>& keep_float = {});
+bool Keeps(const std::vector<std::string>& keep_float, const Node& node);
 
 // Uses context.qparams. A site whose activation has no parameters stays float, with a line in context.log.
 Result<bool> Quantize(Graph& graph, PassContext& context);

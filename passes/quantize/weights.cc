@@ -243,7 +243,7 @@ class Fits {
 std::vector<Linear> LinearsOf(const Graph& g, PassContext& context) {
   std::vector<Linear> linears;
   std::map<ValueId, size_t> seen;
-  for (NodeId id : FindSites(g).linears) {
+  for (NodeId id : FindSites(g, context.keep_float).linears) {
     const Node& n = g.node(id);
     if (const std::string why = WhyFloat(*g.ConstantOf(n.inputs[1])); !why.empty()) {
       context.log.push_back(std::format("weights: {} stays float: {}", OriginName(n), why));

@@ -64,6 +64,7 @@ def optimize(
     progress: Callable[[str, int, int], None] | None = None,
     reduce_range: bool = False,
     quantize_kv_cache: bool = False,
+    keep_float: Sequence[str] = (),
 ) -> Result:
     """Fuses and quantizes.
 
@@ -72,6 +73,8 @@ def optimize(
     reduce_range: int8 weights use 7 of their 8 bits: faster on CPUs without VNNI, and right sums in runtimes that saturate there.
     quantize_kv_cache: past keys and values enter, and present ones leave, as the 8-bit codes that attention reads: a quarter of the
     bytes, the same results (Session.caches).
+    keep_float: Linears, attention cores and tables that are not quantized, by the names that report["candidates"] has; * and ?
+    stand for letters.
     Warns (UserWarning) with each of report["notes"]. Ctrl-C ends it between two batches or two Linears.
     """
 

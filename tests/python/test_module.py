@@ -33,6 +33,15 @@ def test_optimize_and_run():
         assert 0 < error < 0.2
 
 
+def test_what_is_kept_in_float_is_told_and_recorded():
+    name = next(c["nodes"][0] for c in octavo.optimize(BERT, recipe="dynamic").report["candidates"] if c["kind"] == "linear")
+    report = octavo.optimize(BERT, recipe="dynamic", calibration=batches(1), keep_float=[name]).report
+    assert [c["reason"] for c in report["candidates"] if c["nodes"][0] == name and c["kind"] == "linear"] == ["stays float, as asked"]
+    assert report["linear"]["quantized"] == report["linear"]["found"] - 1
+    with pytest.raises(octavo.OctavoError, match="is called 'nobody'"):
+        octavo.optimize(BERT, recipe="dynamic", keep_float=["nobody"])
+
+
 def test_bytes_paths_and_calibration_bytes_give_the_same_model():
     data = batches()
     first = octavo.optimize(str(BERT), calibration=data)

@@ -1,0 +1,139 @@
+// What an optimization took is told whenever there is data, and is true.
+#include "octavo/api/loss.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <filesystem>
+
+#include "octavo/api/optimize.h"
+#include "octavo/ir/interpret.h"
+#include "octavo/ir/onnx/onnx.h"
+
+namespace octavo::api {
+namespace {
+
+using ir::DType;
+using ir::Tensor;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+ir::Graph Read(const std::string& name) {
+  auto graph = ir::onnx::ReadFile(std::filesystem::path(OCTAVO_SOURCE_DIR) / "tests/data" / name);
+  EXPECT_TRUE(graph.has_value()) << graph.error().message;
+  return std::move(*graph);
+}
+
+ir::Result<Optimized> OptimizeWith(ir::Graph graph, const std::string& recipe, quant::DataSource& data) {
+  OptimizeOptions options;
+  options.recipe = recipe;
+  options.data = &data;
+  options.threads = 1;
+  return Optimize(std::move(graph), options);
+}
+
+// Whether calibration has seen the batch, the fit of 4-bit weights has, or nobody.
+TEST(Loss, IsThatOfTheFirstBatchForEveryRecipe) {
+  struct Case {
+    const char* recipe;
+    double least, most;  // dB
+  };
+  const ir::Graph model = Read("float/bert.ts17.sdpa.onnx");
+  for (const Case& c : {Case{"int8", 20, 60},
+                        {"fp8", 10, 50},
+                        {"dynamic", 20, 60},
+                        {"dynamic4", 5, 40},
+                        {"weights4", 5, 40},
+                        {"weights8", 25, 70},
+                        {"float", 90, HUGE_VAL}}) {
+    SCOPED_TRACE(c.recipe);
+    auto data = quant::RandomData(3, quant::InputsOf(model), {.limits = {{"input_ids", 60}, {"token_type_ids", 2}}});
+    ASSERT_TRUE(data.has_value());
+    const auto done = OptimizeWith(model, c.recipe, **data);
+    ASSERT_TRUE(done.has_value()) << done.error().message;
+    ASSERT_EQ(done->losses.size(), model.outputs().size());
+    const auto& [name, stats] = *Worst(done->losses);
+    EXPECT_GT(stats.SqnrDb(), c.least);
+    EXPECT_LE(stats.SqnrDb(), c.most);
+    if (c.least > 80) continue;  // what follows has other sums
+    // The same by hand.
+    (*data)->Rewind();
+    const ir::TensorMap inputs = (*(*data)->Next())->inputs;
+    const auto want = ir::Interpret(model, inputs), got = ir::Interpret(done->graph, inputs);
+    ASSERT_TRUE(want.has_value() && got.has_value());
+    ir::TensorMap a, b;
+    for (size_t i = 0; i < model.outputs().size(); ++i) {
+      if (model.outputs()[i].name == name) a[name] = (*want)[i], b[name] = (*got)[i];
+    }
+    LeaveOutPadding(inputs, a);
+    LeaveOutPadding(inputs, b);
+    quant::ErrorStats own;
+    ASSERT_TRUE(own.Add(a[name], b[name]).has_value());
+    EXPECT_NEAR(stats.SqnrDb(), own.SqnrDb(), 0.1);
+  }
+}
+
+TEST(Loss, AFusedQuantizedModelIsEqual) {
+  const ir::Graph model = Read("models/sdpa_plain.ts17.ort-qdq-u8s8.onnx");
+  auto data = quant::RandomData(1, quant::InputsOf(model), {});
+  ASSERT_TRUE(data.has_value());
+  const auto done = OptimizeWith(model, "quantized", **data);
+  ASSERT_TRUE(done.has_value()) << done.error().message;
+  ASSERT_NE(Worst(done->losses), nullptr);
+  EXPECT_TRUE(Worst(done->losses)->second.exact());
+}
+
+// Neighbouring weights cancel and the rows of x hardly vary: the product is smaller than half a code of x. The index of the largest
+// is no float and is not told.
+TEST(Loss, AModelThatIsLostGetsANote) {
+  std::vector<float> w(64 * 8), x(4 * 64);
+  for (size_t i = 0; i < w.size(); ++i) w[i] = i / 8 % 2 == 0 ? 1.0f : -1.0f;
+  for (size_t i = 0; i < x.size(); ++i) x[i] = 100.0f + 0.001f * std::sin(static_cast<float>(i));
+  ir::Graph g;
+  const ir::ValueId in = g.AddInput("x", {DType::kF32, ir::SymShape{4, 64}});
+  const ir::NodeId product = g.AddNode(ir::Op::kMatMul, {in, g.AddConstant(Tensor::F32({64, 8}, w))}, 1, {}, "product");
+  const ir::NodeId largest = g.AddNode(ir::Op::kArgMax, {g.node(product).output()}, 1, {{"axis", int64_t{1}}});
+  g.AddOutput("y", g.node(product).output());
+  g.AddOutput("i", g.node(largest).output());
+  const auto data = quant::InMemoryData({{{"x", Tensor::F32({4, 64}, x)}}}, quant::InputsOf(g));
+  const auto done = OptimizeWith(g, "int8", *data);
+  ASSERT_TRUE(done.has_value()) << done.error().message;
+  ASSERT_EQ(done->losses.size(), 1u);
+  EXPECT_EQ(done->losses.begin()->first, "y");
+  EXPECT_LT(done->losses.begin()->second.SqnrDb(), 1);
+  EXPECT_THAT(done->notes, ElementsAre(HasSubstr("output 'y' is far from that of the model as it was")));
+}
+
+TEST(Loss, RowsOfPaddingAreLeftOut) {
+  const auto floats = [](ir::Shape shape) {
+    std::vector<float> values(static_cast<size_t>(ir::ElementCount(shape)));
+    for (size_t i = 0; i < values.size(); ++i) values[i] = static_cast<float>(i);
+    return Tensor::F32(std::move(shape), values);
+  };
+  const ir::TensorMap outputs{{"tokens", floats({2, 3, 2})},
+                              {"heads", floats({2, 3, 2, 2})},
+                              {"step", floats({2, 1, 2})},
+                              {"pooled", floats({2, 3})},
+                              {"other", floats({3, 3, 1})}};
+  ir::TensorMap left = outputs;
+  LeaveOutPadding({{"attention_mask", Tensor::S64({2, 3}, {1, 1, 0, 0, 1, 1})}}, left);
+  EXPECT_TRUE(left["tokens"].SameBits(Tensor::F32({4, 2}, {0, 1, 2, 3, 8, 9, 10, 11})));
+  EXPECT_TRUE(left["heads"].SameBits(Tensor::F32({4, 2, 2}, {0, 1, 2, 3, 4, 5, 6, 7, 16, 17, 18, 19, 20, 21, 22, 23})));
+  for (const char* name : {"step", "pooled", "other"}) EXPECT_TRUE(left[name].SameBits(outputs.at(name))) << name;
+  left = outputs;
+  LeaveOutPadding({{"attention_mask", Tensor::F32({2, 3}, {0, 0, -1e4f, 0, 0, 0})}}, left);
+  EXPECT_EQ(left, outputs) << "what is added to scores is no such mask";
+}
+
+TEST(Loss, WithoutDataNothingIsTold) {
+  OptimizeOptions options;
+  options.recipe = "dynamic";
+  const auto done = Optimize(Read("float/bert.ts17.sdpa.onnx"), options);
+  ASSERT_TRUE(done.has_value()) << done.error().message;
+  EXPECT_TRUE(done->losses.empty());
+  EXPECT_EQ(Worst(done->losses), nullptr);
+}
+
+}  // namespace
+}  // namespace octavo::api
