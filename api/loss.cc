@@ -8,20 +8,36 @@
 
 namespace octavo::api {
 
+namespace {
+
+// The axis of positions behind the batch: 1 of [b, s, n], 2 of [b, h, s, d], 0 of [b * s, n]; -1: none.
+int PositionAxis(const ir::Shape& shape, const ir::Shape& mask) {
+  if (shape.size() == 2 && shape[0] == mask[0] * mask[1]) return 0;
+  if (shape.size() < 3 || shape[0] != mask[0]) return -1;
+  if (shape[1] == mask[1]) return 1;
+  return shape.size() == 4 && shape[2] == mask[1] ? 2 : -1;
+}
+
+}  // namespace
+
 void LeaveOutPadding(const ir::TensorMap& inputs, ir::TensorMap& outputs) {
   const std::string name = quant::OnlyMask(inputs);
   if (name.empty()) return;
   const ir::Tensor& mask = inputs.at(name);
-  std::vector<size_t> real;
-  for (int64_t i = 0; i < mask.size(); ++i) {
-    if (mask.GetInt(i) != 0) real.push_back(static_cast<size_t>(i));
-  }
+  const auto positions = static_cast<size_t>(mask.shape()[1]);
   for (auto& [output, t] : outputs) {
-    if (t.rank() < 3 || t.shape()[0] != mask.shape()[0] || t.shape()[1] != mask.shape()[1] || t.size() == 0) continue;
-    ir::Shape shape(t.shape().begin() + 1, t.shape().end());
+    const int axis = PositionAxis(t.shape(), mask.shape());
+    if (axis < 0 || t.size() == 0) continue;
+    const size_t heads = axis == 2 ? static_cast<size_t>(t.shape()[1]) : 1;
+    std::vector<size_t> real;
+    for (size_t row = 0; row < static_cast<size_t>(mask.size()) * heads; ++row) {
+      const size_t sample = row / positions / heads;
+      if (mask.GetInt(static_cast<int64_t>(sample * positions + row % positions)) != 0) real.push_back(row);
+    }
+    ir::Shape shape(t.shape().begin() + axis, t.shape().end());
     shape[0] = static_cast<int64_t>(real.size());
     ir::Tensor left = ir::Tensor::Empty(t.dtype(), std::move(shape));
-    const size_t bytes = t.byte_size() / static_cast<size_t>(mask.size());
+    const size_t bytes = t.byte_size() / (static_cast<size_t>(mask.size()) * heads);
     for (size_t i = 0; i < real.size(); ++i) {
       std::memcpy(left.mutable_data() + i * bytes, t.data() + real[i] * bytes, bytes);
     }

@@ -21,8 +21,8 @@ struct Sample {
 // By float output; those of integers, as ArgMax gives them, are left out.
 using Losses = std::map<std::string, quant::ErrorStats>;
 
-// Takes the rows of padding out of outputs [b, s, ...], [rows left, ...] then: where the batch's mask [b, s] (quant::OnlyMask) is
-// 0. Nobody reads them, calibration leaves them out too, and so they may be all error: MiniLM in int8 keeps 22 dB of real tokens
+// Takes the rows of padding out of outputs [b, s, ...], [b, h, s, d] and [b * s, n], [rows left, ...] then: where the batch's mask
+// [b, s] (quant::OnlyMask) is 0. Nobody reads them, calibration leaves them out too, and so they may be all error: MiniLM in int8 keeps 22 dB of real tokens
 // and 1 dB of padding.
 void LeaveOutPadding(const ir::TensorMap& inputs, ir::TensorMap& outputs);
 
@@ -32,6 +32,14 @@ ir::Result<ir::TensorMap> NamedOutputs(const runtime::Model& model,
 
 // Compiles and runs the graph. The sample's own graph gives no loss.
 ir::Result<Losses> LossesOf(const ir::Graph& graph, const Sample& truth, const runtime::CompileOptions& options);
+
+// What the model loses where one Linear, attention core or table alone is quantized.
+struct LayerLoss {
+  std::string node;         // its name in the source
+  std::string output;       // the one that loses most
+  quant::ErrorStats stats;  // of that output
+  double share = 0;  // of the sum of all layers' error power relative to the signal, which is about the whole model's
+};
 
 // The output that is farthest from its truth; null: there is none.
 const Losses::value_type* Worst(const Losses& losses);

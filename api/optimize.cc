@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cmath>
 #include <format>
+#include <set>
 
 #include "octavo/ir/text.h"
 #include "octavo/passes/quantize/moments.h"
@@ -207,7 +209,7 @@ Result<Sample> SampleOf(const Graph& graph, const OptimizeOptions& options) {
 }
 
 // Fills in losses, and a note where they are large. first: the sample, where calibration has seen one; model: as it came.
-Status TellLosses(Optimized& result, const Graph& model, Sample first, const OptimizeOptions& options) {
+Status TellLosses(Optimized& result, const Graph& model, Sample& first, const OptimizeOptions& options) {
   if (options.progress) options.progress("compare", 0, 1);
   if (first.outputs.empty()) {
     OCTAVO_TRY(first, SampleOf(model, options));
@@ -222,6 +224,57 @@ Status TellLosses(Optimized& result, const Graph& model, Sample first, const Opt
       "another calibrator or the recipe 'dynamic' may keep more; `octavo compare` looks at all batches",
       worst->first, worst->second.SqnrDb(), worst->second.Cosine()));
   return {};
+}
+
+// Names of what a recipe would quantize, each by the one of the report where that has one.
+Result<std::vector<std::string>> LayersOf(const Graph& model, const passes::Report& report,
+                                          const OptimizeOptions& options) {
+  OptimizeOptions any = options;
+  any.recipe = "int8", any.pipeline.reset(), any.keep_float.clear(), any.reduce_range = any.quantize_kv_cache = false;
+  OCTAVO_TRY(const CalibrationTask task, PrepareCalibration(model, any));
+  const passes::quantize::Sites sites = passes::quantize::FindSites(task.graph, options.keep_float);
+  std::set<std::string> centers;
+  for (const passes::Candidate& c : report.candidates) {
+    if (c.kind == "attention") centers.insert(c.nodes[0]);
+  }
+  std::vector<std::string> names;
+  for (const auto* of_kind : {&sites.linears, &sites.attentions, &sites.tables}) {
+    for (const ir::NodeId id : *of_kind) {
+      const ir::Node& n = task.graph.node(id);
+      const auto center = std::ranges::find_if(n.origin, [&](const auto& o) { return centers.contains(o); });
+      names.push_back(of_kind == &sites.attentions && center != n.origin.end() ? *center : OriginName(n));
+    }
+  }
+  return names;
+}
+
+// Most loss first. Each layer once, all others in float, by the ranges that are known.
+Result<std::vector<LayerLoss>> LayersAlone(const Graph& model, const passes::Report& report, const Sample& first,
+                                           const quant::Calibration& ranges, const OptimizeOptions& options) {
+  OCTAVO_TRY(const std::vector<std::string> names, LayersOf(model, report, options));
+  OptimizeOptions one = options;
+  one.data = nullptr, one.layers = one.explain = false, one.progress = nullptr, one.after_pass = nullptr;
+  one.calibration = ranges.values.empty() ? nullptr : &ranges;
+  std::vector<LayerLoss> layers;
+  double sum = 0;
+  for (size_t i = 0; i < names.size(); ++i) {
+    if (options.progress) options.progress("layers", static_cast<int64_t>(i), static_cast<int64_t>(names.size()));
+    if (options.stop != nullptr && options.stop->load()) return ir::Fail("interrupted");
+    one.keep_float = options.keep_float;
+    for (const std::string& other : names) {
+      if (other != names[i]) one.keep_float.push_back(other);
+    }
+    OCTAVO_TRY(const Optimized alone, Optimize(model, one));
+    OCTAVO_TRY(const Losses losses, LossesOf(alone.graph, first, CompileOptionsOf(options)));
+    const Losses::value_type* worst = Worst(losses);
+    if (worst == nullptr) return layers;
+    const double share = std::pow(10, -worst->second.SqnrDb() / 10);
+    sum += share;
+    layers.push_back({names[i], worst->first, worst->second, share});
+  }
+  for (LayerLoss& layer : layers) layer.share = sum > 0 ? layer.share / sum : 0;
+  std::ranges::stable_sort(layers, std::greater(), &LayerLoss::share);
+  return layers;
 }
 
 }  // namespace
@@ -308,8 +361,11 @@ Result<Optimized> Optimize(Graph graph, const OptimizeOptions& options) {
   result.log = std::move(context.log);
   std::ranges::move(context.notes, std::back_inserter(result.notes));
   if (options.data != nullptr) {
-    if (const Status told = TellLosses(result, model, std::move(first), options); !told)
+    if (const Status told = TellLosses(result, model, first, options); !told)
       result.notes.push_back("the result could not be compared with the model as it was: " + told.error().message);
+    if (options.layers) {
+      OCTAVO_TRY(result.layers, LayersAlone(model, result.report, first, gathered, options));
+    }
   }
   if (result.random_data)
     result.notes.emplace_back("the calibration data is random; the ranges, and so the accuracy, mean little");

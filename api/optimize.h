@@ -34,8 +34,10 @@ struct OptimizeOptions {
   int threads = 0;                                  // of calibration; 0: all
   kernels::Arch arch = kernels::BestArch();
   bool explain = true;  // gather near misses
+  // With data: fill in Optimized::layers, by a run of the first batch for each of them. 4-bit weights are then not fitted to data.
+  bool layers = false;
   std::function<void(std::string_view pass, const ir::Graph& graph)> after_pass;
-  // Stages for a person: "calibrate", batches done of total (-1: not known); "quantize", Linears; "compare", the first batch.
+  // Stages for a person: "calibrate", batches done of total (-1: not known); "quantize", Linears; "compare", the first batch; "layers".
   std::function<void(std::string_view stage, int64_t done, int64_t total)> progress;
   const std::atomic<bool>* stop = nullptr;
 };
@@ -60,8 +62,9 @@ struct Optimized {
   std::vector<ActivationRange> ranges;
   std::vector<std::string> log;
   std::vector<std::string> notes;  // what a person should know who reads nothing else
-  Losses losses;     // against the model as it was, on the first batch of the data; empty: no data, no float outputs
-  std::string data;  // "12 batches from 'calib/'"; empty: none used
+  Losses losses;  // against the model as it was, on the first batch of the data; empty: no data, no float outputs
+  std::vector<LayerLoss> layers;  // most loss first: OptimizeOptions::layers
+  std::string data;               // "12 batches from 'calib/'"; empty: none used
   bool random_data = false;
   double seconds = 0;
 };

@@ -121,6 +121,18 @@ std::string LossTable(const Losses& losses) {
   return html + "</table>\n";
 }
 
+std::string LayerTable(const std::vector<LayerLoss>& layers) {
+  std::string html = "<table><tr><th>quantized alone<th>dB<th>share of the loss<th></tr>\n";
+  for (const LayerLoss& layer : layers) {
+    html += std::format(
+        "<tr><td>{}<td class=n>{}<td class=n>{:.1f} %<td><div "
+        "style='background:#68c;height:.7em;width:{:.0f}px'></div></tr>\n",
+        Escape(layer.node), layer.stats.exact() ? "equal" : std::format("{:.1f}", layer.stats.SqnrDb()),
+        100 * layer.share, 300 * layer.share / std::max(layers[0].share, 1e-9));
+  }
+  return html + "</table>\n";
+}
+
 }  // namespace
 
 std::string ReportHtml(const Optimized& r, const FileSizes& bytes, std::string_view model) {
@@ -139,6 +151,12 @@ std::string ReportHtml(const Optimized& r, const FileSizes& bytes, std::string_v
   if (!r.data.empty()) html += std::format("<p>Calibrated on {}.</p>\n", Escape(r.data));
   if (!r.losses.empty())
     html += "<h2>Outputs against the model as it was, on the first batch</h2>\n" + LossTable(r.losses);
+  if (!r.layers.empty()) {
+    html +=
+        "<h2>Which layers lose it</h2>\n<p>The output where one of them alone is quantized. <code>--keep-float "
+        "NODE</code> leaves it in float.</p>\n" +
+        LayerTable(r.layers);
+  }
   html += "<h2>What was found, and what became of it</h2>\n" + Candidates(r.report);
   if (!r.ranges.empty()) html += "<h2>Ranges of the activations</h2>\n" + Ranges(r.ranges);
   html += "<h2>The graph before and after</h2>\n" + Ops(r.before, r.graph);

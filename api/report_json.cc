@@ -7,6 +7,16 @@ namespace octavo::api {
 
 using nlohmann::ordered_json;
 
+namespace {
+
+ordered_json LossJson(const quant::ErrorStats& s) {
+  return {{"sqnr_db", std::isfinite(s.SqnrDb()) ? ordered_json(s.SqnrDb()) : ordered_json(nullptr)},
+          {"cosine", s.Cosine()},
+          {"exact", s.exact()}};
+}
+
+}  // namespace
+
 std::string ReportJson(const Optimized& result, const FileSizes& bytes) {
   const passes::Report& r = result.report;
   ordered_json j;
@@ -40,10 +50,17 @@ std::string ReportJson(const Optimized& result, const FileSizes& bytes) {
   }
   j["losses"] = ordered_json::array();
   for (const auto& [name, s] : result.losses) {
-    j["losses"].push_back({{"output", name},
-                           {"sqnr_db", std::isfinite(s.SqnrDb()) ? ordered_json(s.SqnrDb()) : ordered_json(nullptr)},
-                           {"cosine", s.Cosine()},
-                           {"exact", s.exact()}});
+    ordered_json loss = LossJson(s);
+    loss["output"] = name;
+    j["losses"].push_back(std::move(loss));
+  }
+  j["layers"] = ordered_json::array();
+  for (const LayerLoss& layer : result.layers) {
+    ordered_json loss = LossJson(layer.stats);
+    loss["node"] = layer.node;
+    loss["output"] = layer.output;
+    loss["share"] = layer.share;
+    j["layers"].push_back(std::move(loss));
   }
   j["notes"] = result.notes;
   j["data"] = {{"what", result.data}, {"random", result.random_data}};

@@ -2,7 +2,8 @@
 // {"schema": 1, "attention": {"found", "fused"}, "qkv": {"found", "fused"}, "linear": {"found", "quantized"},
 //  "candidates": [{"kind", "nodes", "status", "rule", "reason"}], "in_float": [{"op", "weights", "bytes"}], "bytes": {"before", "after"}, "time_s",
 //  "pipeline": [...], "passes": [{"pass", "changed", "ms"}], "ranges": [{"value", "seen", "chosen", "scale", "zero_point"}],
-//  "losses": [{"output", "sqnr_db", "cosine", "exact"}], "notes": [...], "data": {"what", "random"}}
+//  "losses": [{"output", "sqnr_db", "cosine", "exact"}], "layers": [{"node", "output", "share", "sqnr_db", "cosine", "exact"}],
+//  "notes": [...], "data": {"what", "random"}}
 #ifndef OCTAVO_API_REPORT_JSON_H_
 #define OCTAVO_API_REPORT_JSON_H_
 

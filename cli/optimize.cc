@@ -21,7 +21,7 @@ struct Flags {
                        print_after;
   std::vector<std::string> keep_float, require;
   int threads = 0;
-  bool reduce_range = false, quantize_kv_cache = false, quiet = false;
+  bool reduce_range = false, quantize_kv_cache = false, layers = false, quiet = false;
 };
 
 std::string Percent(int64_t part, int64_t whole) {
@@ -51,6 +51,18 @@ std::string Loss(const api::Losses& losses) {
       stats.exact() ? "equal" : std::format("{:.1f} dB (cosine {:.4f})", stats.SqnrDb(), stats.Cosine()));
 }
 
+// The ten that lose most.
+std::string Layers(const std::vector<api::LayerLoss>& layers) {
+  if (layers.empty()) return {};
+  std::vector<std::vector<std::string>> rows{{"quantized alone", "dB", "share of the loss"}};
+  for (size_t i = 0; i < std::min<size_t>(layers.size(), 10); ++i) {
+    const api::LayerLoss& l = layers[i];
+    rows.push_back({l.node, l.stats.exact() ? "equal" : std::format("{:.1f}", l.stats.SqnrDb()),
+                    std::format("{:.1f} %", 100 * l.share)});
+  }
+  return "\n" + Table(rows, {1, 2});
+}
+
 // Attention blocks and projection groups one by one, Linears only where one was left: there may be hundreds.
 void PrintTable(const api::Optimized& r, const api::FileSizes& bytes) {
   std::vector<std::vector<std::string>> rows{{"what", "source node", "status", "rule", "reason"}};
@@ -68,6 +80,7 @@ void PrintTable(const api::Optimized& r, const api::FileSizes& bytes) {
               Percent(bytes.after, bytes.before).c_str(), r.seconds);
   if (!r.data.empty()) std::printf("calibrated on %s\n", r.data.c_str());
   std::fputs(Loss(r.losses).c_str(), stdout);
+  std::fputs(Layers(r.layers).c_str(), stdout);
 }
 
 ir::Result<passes::Pipeline> ReadPipeline(const std::string& path) {
@@ -121,11 +134,14 @@ int Run(const Flags& flags) {
   if (!graph) return Fail(graph.error());
   auto calibrator = quant::CalibratorFromName(flags.calibrator);
   if (!calibrator) return Fail(calibrator.error());
+  if (flags.layers && (flags.calib.empty() || flags.calib.ends_with(".calib")))
+    return Fail("--layers runs the model on data: give it with --calib");
   api::OptimizeOptions options;
   options.recipe = flags.recipe;
   options.reduce_range = flags.reduce_range;
   options.quantize_kv_cache = flags.quantize_kv_cache;
   options.keep_float = flags.keep_float;
+  options.layers = flags.layers;
   options.calibrator = *calibrator;
   options.threads = flags.threads;
   options.stop = &Interrupted();
@@ -217,6 +233,8 @@ void AddOptimize(Program& program) {
                 "stand for letters; may be given more than once")
       ->type_name("NODE")
       ->allow_extra_args(false);
+  c->add_flag("--layers", flags->layers,
+              "tell which layers lose most: with --calib, the first batch runs once for each, quantized alone");
   c->add_option("--report", flags->report, "write a self-contained HTML report")->type_name("FILE.html");
   c->add_option("--json", flags->json, "write the report as JSON; - for standard output")->type_name("FILE");
   c->add_option("--require-fused", flags->require,

@@ -65,6 +65,7 @@ def optimize(
     reduce_range: bool = False,
     quantize_kv_cache: bool = False,
     keep_float: Sequence[str] = (),
+    layers: bool = False,
 ) -> Result:
     """Fuses and quantizes.
 
@@ -75,6 +76,7 @@ def optimize(
     bytes, the same results (Session.caches).
     keep_float: Linears, attention cores and tables that are not quantized, by the names that report["candidates"] has; * and ?
     stand for letters.
+    layers: report["layers"] tells which of them lose most; the first batch runs once for each, quantized alone.
     Warns (UserWarning) with each of report["notes"]. Ctrl-C ends it between two batches or two Linears.
     """
 

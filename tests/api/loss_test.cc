@@ -111,19 +111,62 @@ TEST(Loss, RowsOfPaddingAreLeftOut) {
     for (size_t i = 0; i < values.size(); ++i) values[i] = static_cast<float>(i);
     return Tensor::F32(std::move(shape), values);
   };
-  const ir::TensorMap outputs{{"tokens", floats({2, 3, 2})},
-                              {"heads", floats({2, 3, 2, 2})},
-                              {"step", floats({2, 1, 2})},
-                              {"pooled", floats({2, 3})},
+  const ir::TensorMap outputs{{"rows", floats({6, 2})},      {"split", floats({2, 2, 3, 1})},
+                              {"tokens", floats({2, 3, 2})}, {"heads", floats({2, 3, 2, 2})},
+                              {"step", floats({2, 1, 2})},   {"pooled", floats({2, 3})},
                               {"other", floats({3, 3, 1})}};
   ir::TensorMap left = outputs;
   LeaveOutPadding({{"attention_mask", Tensor::S64({2, 3}, {1, 1, 0, 0, 1, 1})}}, left);
   EXPECT_TRUE(left["tokens"].SameBits(Tensor::F32({4, 2}, {0, 1, 2, 3, 8, 9, 10, 11})));
   EXPECT_TRUE(left["heads"].SameBits(Tensor::F32({4, 2, 2}, {0, 1, 2, 3, 4, 5, 6, 7, 16, 17, 18, 19, 20, 21, 22, 23})));
+  EXPECT_TRUE(left["rows"].SameBits(left["tokens"]));
+  EXPECT_TRUE(left["split"].SameBits(Tensor::F32({8, 1}, {0, 1, 3, 4, 7, 8, 10, 11}))) << "heads before positions";
   for (const char* name : {"step", "pooled", "other"}) EXPECT_TRUE(left[name].SameBits(outputs.at(name))) << name;
   left = outputs;
   LeaveOutPadding({{"attention_mask", Tensor::F32({2, 3}, {0, 0, -1e4f, 0, 0, 0})}}, left);
   EXPECT_EQ(left, outputs) << "what is added to scores is no such mask";
+}
+
+// Two Linears side by side. The weights of the first have a column each of which one number is a thousand times the others, so that
+// these are lost; those of the second are codes times a scale already.
+TEST(Loss, LayersTellWhereItHappens) {
+  std::vector<float> coarse(64 * 64), fine(64 * 64), x(32 * 64);
+  for (size_t i = 0; i < coarse.size(); ++i) {
+    coarse[i] = i / 64 == 40 ? 1000.0f : std::sin(static_cast<float>(i));
+    fine[i] = static_cast<float>(static_cast<int>(i * 37 % 255) - 127) / 127;
+  }
+  for (size_t i = 0; i < x.size(); ++i) x[i] = i % 64 < 32 ? std::cos(static_cast<float>(i)) : 0.0f;
+  ir::Graph g;
+  const ir::ValueId in = g.AddInput("x", {DType::kF32, ir::SymShape{32, 64}});
+  for (const auto& [name, w] : {std::pair{"coarse", &coarse}, {"fine", &fine}}) {
+    const ir::NodeId product = g.AddNode(ir::Op::kMatMul, {in, g.AddConstant(Tensor::F32({64, 64}, *w))}, 1, {}, name);
+    g.AddOutput(std::string("of ") + name, g.node(product).output());
+  }
+  const auto data = quant::InMemoryData({{{"x", Tensor::F32({32, 64}, x)}}}, quant::InputsOf(g));
+  for (const char* recipe : {"int8", "dynamic", "weights8"}) {
+    SCOPED_TRACE(recipe);
+    OptimizeOptions options;
+    options.recipe = recipe;
+    options.data = data.get();
+    options.threads = 1;
+    options.layers = true;
+    const auto done = Optimize(g, options);
+    ASSERT_TRUE(done.has_value()) << done.error().message;
+    ASSERT_EQ(done->layers.size(), 2u);
+    EXPECT_EQ(done->layers[0].node, "coarse");
+    EXPECT_EQ(done->layers[0].output, "of coarse");
+    EXPECT_EQ(done->layers[1].node, "fine");
+    EXPECT_EQ(done->layers[1].output, "of fine");
+    EXPECT_NEAR(done->layers[0].share + done->layers[1].share, 1, 1e-9);
+    for (const LayerLoss& layer : done->layers) {
+      EXPECT_NEAR(layer.stats.SqnrDb(), done->losses.at(layer.output).SqnrDb(), 0.01) << "they do not meet";
+    }
+    options.keep_float = {"coarse"};
+    const auto kept = Optimize(g, options);
+    ASSERT_TRUE(kept.has_value()) << kept.error().message;
+    ASSERT_EQ(kept->layers.size(), 1u);
+    EXPECT_EQ(kept->layers[0].node, "fine");
+  }
 }
 
 TEST(Loss, WithoutDataNothingIsTold) {

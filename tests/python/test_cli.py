@@ -49,6 +49,23 @@ def test_optimize_report_follows_the_contract(run, calib, tmp_path):
     assert html.startswith("<!doctype html>") and "http" not in html.split("<body")[0]
 
 
+def test_layers_are_named_as_the_table_and_keep_float_name_them(run, calib, tmp_path):
+    done = optimize(run, calib, "--layers", "--report", "report.html")
+    report = read_json(tmp_path / "report.json")
+    worst = report["layers"][0]
+    assert {"node", "output", "share", "sqnr_db", "cosine", "exact"} == set(worst)
+    assert worst["node"] in done.stdout.split("share of the loss")[1] and worst["node"] in (tmp_path / "report.html").read_text()
+    attention = {c["nodes"][0] for c in report["candidates"] if c["kind"] == "attention"}
+    assert attention <= {layer["node"] for layer in report["layers"]}
+    before = report["losses"][0]["sqnr_db"]
+    optimize(run, calib, "--keep-float", worst["node"], "--keep-float", "*Softmax")
+    report = read_json(tmp_path / "report.json")
+    assert report["losses"][0]["sqnr_db"] > before
+    assert [c["reason"] for c in report["candidates"] if c["nodes"][0] == worst["node"] and c["kind"] == "linear"] in ([], ["stays float, as asked"])
+    assert {c["rule"] for c in report["candidates"] if c["kind"] == "attention"} == {"sdpa"}
+    sentence(run("optimize", BERT, "-o", "no.onnx", "--recipe", "dynamic", "--layers"), "--calib")
+
+
 def test_optimized_file_is_legal_onnx_and_reproducible(run, calib, tmp_path):
     optimize(run, calib, "--threads", "1")
     first = (tmp_path / "out.onnx").read_bytes()

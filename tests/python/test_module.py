@@ -37,7 +37,11 @@ def test_what_is_kept_in_float_is_told_and_recorded():
     name = next(c["nodes"][0] for c in octavo.optimize(BERT, recipe="dynamic").report["candidates"] if c["kind"] == "linear")
     report = octavo.optimize(BERT, recipe="dynamic", calibration=batches(1), keep_float=[name]).report
     assert [c["reason"] for c in report["candidates"] if c["nodes"][0] == name and c["kind"] == "linear"] == ["stays float, as asked"]
-    assert report["linear"]["quantized"] == report["linear"]["found"] - 1
+    assert report["linear"]["quantized"] == report["linear"]["found"] - 1 and report["layers"] == []
+    layers = octavo.optimize(BERT, calibration=batches(1), keep_float=[name], layers=True).report["layers"]
+    assert len(layers) >= report["linear"]["found"] - 1 and name not in [layer["node"] for layer in layers]
+    assert sum(layer["share"] for layer in layers) == pytest.approx(1)
+    assert [layer["share"] for layer in layers] == sorted((layer["share"] for layer in layers), reverse=True)
     with pytest.raises(octavo.OctavoError, match="is called 'nobody'"):
         octavo.optimize(BERT, recipe="dynamic", keep_float=["nobody"])
 
