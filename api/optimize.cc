@@ -283,6 +283,10 @@ Result<Optimized> Optimize(Graph graph, const OptimizeOptions& options) {
   const auto start = std::chrono::steady_clock::now();
   Optimized result;
   OCTAVO_TRY(result.pipeline, PipelineOf(options, graph));
+  if (options.layers && options.data == nullptr)
+    return ir::Fail("layers runs the first batch of calibration data: give that (--calib); a .calib file has none");
+  if (options.layers && !passes::WithFloat(result.pipeline, {"*"}))
+    return ir::Fail("layers tells which quantized layers lose most, and this recipe quantizes none: leave it out");
   if (std::string note = NoteOfQuantized(options, graph); !note.empty()) result.notes.push_back(std::move(note));
   const Halves halves = Cut(result.pipeline);
   passes::PassContext context;

@@ -134,8 +134,6 @@ int Run(const Flags& flags) {
   if (!graph) return Fail(graph.error());
   auto calibrator = quant::CalibratorFromName(flags.calibrator);
   if (!calibrator) return Fail(calibrator.error());
-  if (flags.layers && (flags.calib.empty() || flags.calib.ends_with(".calib")))
-    return Fail("--layers runs the model on data: give it with --calib");
   api::OptimizeOptions options;
   options.recipe = flags.recipe;
   options.reduce_range = flags.reduce_range;

@@ -83,7 +83,7 @@ class SampleVisitor {
       if (keep_[i] != Runs{{0, shape_[i]}}) last_ = static_cast<int>(i);
     }
     inner_ = 1;
-    for (size_t i = static_cast<size_t>(last_ + 1); i < shape_.size(); ++i) inner_ *= shape_[i];
+    for (size_t i = last_ < 0 ? 0 : static_cast<size_t>(last_) + 1; i < shape_.size(); ++i) inner_ *= shape_[i];
     return last_ < 0 ? Feed(0, 1) : Visit(0, 0);
   }
 

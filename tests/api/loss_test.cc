@@ -169,6 +169,22 @@ TEST(Loss, LayersTellWhereItHappens) {
   }
 }
 
+TEST(Loss, LayersNeedDataAndARecipeThatQuantizes) {
+  const ir::Graph model = Read("float/bert.ts17.sdpa.onnx");
+  auto data = quant::RandomData(1, quant::InputsOf(model), {.limits = {{"input_ids", 60}, {"token_type_ids", 2}}});
+  OptimizeOptions options;
+  options.recipe = "dynamic";
+  options.layers = true;
+  auto done = Optimize(model, options);
+  ASSERT_FALSE(done.has_value());
+  EXPECT_THAT(done.error().message, HasSubstr("layers runs the first batch"));
+  options.recipe = "float";
+  options.data = data->get();
+  done = Optimize(model, options);
+  ASSERT_FALSE(done.has_value());
+  EXPECT_THAT(done.error().message, HasSubstr("this recipe quantizes none"));
+}
+
 TEST(Loss, WithoutDataNothingIsTold) {
   OptimizeOptions options;
   options.recipe = "dynamic";
