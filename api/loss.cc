@@ -67,11 +67,12 @@ ir::Result<Losses> LossesOf(const ir::Graph& graph, const Sample& truth, const r
   return losses;
 }
 
+double Decibels(const quant::ErrorStats& stats) {
+  return stats.mismatches() > 0 ? -std::numeric_limits<double>::infinity() : stats.SqnrDb();
+}
+
 const Losses::value_type* Worst(const Losses& losses) {
-  const auto distance = [](const Losses::value_type& l) {
-    return l.second.mismatches() > 0 ? -std::numeric_limits<double>::infinity() : l.second.SqnrDb();
-  };
-  const auto it = std::ranges::min_element(losses, {}, distance);
+  const auto it = std::ranges::min_element(losses, {}, [](const auto& loss) { return Decibels(loss.second); });
   return it == losses.end() ? nullptr : &*it;
 }
 

@@ -35,11 +35,17 @@ ir::Result<Losses> LossesOf(const ir::Graph& graph, const Sample& truth, const r
 
 // What the model loses where one Linear, attention core or table alone is quantized.
 struct LayerLoss {
-  std::string node;         // its name in the source
-  std::string output;       // the one that loses most
-  quant::ErrorStats stats;  // of that output
+  std::string node = {};         // its name in the source
+  std::string kind = {};         // "linear", "attention" or "table"
+  std::string activation = {};   // what a Linear reads, the same for those of one group of projections
+  std::string output = {};       // the one that loses most
+  quant::ErrorStats stats = {};  // of that output
   double share = 0;  // of the sum of all layers' error power relative to the signal, which is about the whole model's
+  std::string type = {};  // what it got: as the recipe quantizes ("quantized"), "dynamic" or "float"
 };
+
+// -infinity where an element is not finite and should be, or the other way round.
+double Decibels(const quant::ErrorStats& stats);
 
 // The output that is farthest from its truth; null: there is none.
 const Losses::value_type* Worst(const Losses& losses);

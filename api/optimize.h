@@ -27,6 +27,8 @@ struct OptimizeOptions {
   bool quantize_kv_cache = false;  // KV caches enter and leave as codes (passes/quantize/caches.h); not with a pipeline
   std::vector<std::string>
       keep_float;  // Linears, attention cores and tables that are not quantized, by their names; * and ? as in a shell
+  std::vector<std::string>
+      dynamic;  // Linears that recipe int8 gives a scale and zero point a row, made at run time, instead of one calibrated for all rows
   std::optional<passes::Pipeline> pipeline;  // instead of the recipe's
   quant::Calibrator calibrator = quant::kDefaultCalibrator;
   quant::DataSource* data = nullptr;                // for recipes that calibrate; not owned
@@ -36,8 +38,11 @@ struct OptimizeOptions {
   bool explain = true;  // gather near misses
   // With data: fill in Optimized::layers, by a run of the first batch for each of them. 4-bit weights are then not fitted to data.
   bool layers = false;
+  // With data: fewer layers as the recipe says, until every output of the first batch keeps so many decibels (loss.h). First Linears
+  // become dynamic (recipe int8), then layers stay float, those that lose most before others. Fills in Optimized::layers too.
+  std::optional<double> min_db;
   std::function<void(std::string_view pass, const ir::Graph& graph)> after_pass;
-  // Stages for a person: "calibrate", batches done of total (-1: not known); "quantize", Linears; "compare", the first batch; "layers".
+  // Stages for a person: "calibrate", batches done of total (-1: not known); "quantize", Linears; "compare", the first batch; "layers"; "types", attempts to reach min_db.
   std::function<void(std::string_view stage, int64_t done, int64_t total)> progress;
   const std::atomic<bool>* stop = nullptr;
 };
@@ -63,7 +68,7 @@ struct Optimized {
   std::vector<std::string> log;
   std::vector<std::string> notes;  // what a person should know who reads nothing else
   Losses losses;  // against the model as it was, on the first batch of the data; empty: no data, no float outputs
-  std::vector<LayerLoss> layers;  // most loss first: OptimizeOptions::layers
+  std::vector<LayerLoss> layers;  // most loss first: OptimizeOptions::layers, min_db
   std::string data;               // "12 batches from 'calib/'"; empty: none used
   bool random_data = false;
   double seconds = 0;

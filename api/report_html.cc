@@ -122,13 +122,13 @@ std::string LossTable(const Losses& losses) {
 }
 
 std::string LayerTable(const std::vector<LayerLoss>& layers) {
-  std::string html = "<table><tr><th>quantized alone<th>dB<th>share of the loss<th></tr>\n";
+  std::string html = "<table><tr><th>quantized alone<th>dB<th>share of the loss<th><th></tr>\n";
   for (const LayerLoss& layer : layers) {
     html += std::format(
         "<tr><td>{}<td class=n>{}<td class=n>{:.1f} %<td><div "
-        "style='background:#68c;height:.7em;width:{:.0f}px'></div></tr>\n",
+        "style='background:#68c;height:.7em;width:{:.0f}px'></div><td>{}</tr>\n",
         Escape(layer.node), layer.stats.exact() ? "equal" : std::format("{:.1f}", layer.stats.SqnrDb()),
-        100 * layer.share, 300 * layer.share / std::max(layers[0].share, 1e-9));
+        100 * layer.share, 300 * layer.share / std::max(layers[0].share, 1e-9), layer.type);
   }
   return html + "</table>\n";
 }

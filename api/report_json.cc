@@ -36,6 +36,8 @@ std::string ReportJson(const Optimized& result, const FileSizes& bytes) {
   j["bytes"] = {{"before", bytes.before}, {"after", bytes.after}};
   j["time_s"] = result.seconds;
   j["pipeline"] = result.pipeline.passes;
+  j["keep_float"] = result.pipeline.keep_float;
+  j["dynamic"] = result.pipeline.dynamic;
   j["passes"] = ordered_json::array();
   for (const passes::PassTiming& t : result.timings) {
     j["passes"].push_back({{"pass", t.pass}, {"changed", t.changed}, {"ms", t.milliseconds}});
@@ -58,8 +60,10 @@ std::string ReportJson(const Optimized& result, const FileSizes& bytes) {
   for (const LayerLoss& layer : result.layers) {
     ordered_json loss = LossJson(layer.stats);
     loss["node"] = layer.node;
+    loss["kind"] = layer.kind;
     loss["output"] = layer.output;
     loss["share"] = layer.share;
+    if (!layer.type.empty()) loss["type"] = layer.type;
     j["layers"].push_back(std::move(loss));
   }
   j["notes"] = result.notes;

@@ -19,7 +19,8 @@ namespace {
 struct Flags {
   std::string in, out, recipe = "int8", attention = "standard", calib, calibrator = "mse", report, json, pipeline,
                        print_after;
-  std::vector<std::string> keep_float, require;
+  std::vector<std::string> keep_float, dynamic, require;
+  std::optional<double> min_db;
   int threads = 0;
   bool reduce_range = false, quantize_kv_cache = false, layers = false, quiet = false;
 };
@@ -51,20 +52,31 @@ std::string Loss(const api::Losses& losses) {
       stats.exact() ? "equal" : std::format("{:.1f} dB (cosine {:.4f})", stats.SqnrDb(), stats.Cosine()));
 }
 
-// The ten that lose most.
+// The ten that lose most, with what min_db made of them.
 std::string Layers(const std::vector<api::LayerLoss>& layers) {
   if (layers.empty()) return {};
-  std::vector<std::vector<std::string>> rows{{"quantized alone", "dB", "share of the loss"}};
+  std::vector<std::vector<std::string>> rows{{"quantized alone", "dB", "share of the loss", "here"}};
   for (size_t i = 0; i < std::min<size_t>(layers.size(), 10); ++i) {
     const api::LayerLoss& l = layers[i];
     rows.push_back({l.node, l.stats.exact() ? "equal" : std::format("{:.1f}", l.stats.SqnrDb()),
-                    std::format("{:.1f} %", 100 * l.share)});
+                    std::format("{:.1f} %", 100 * l.share), l.type});
+  }
+  if (layers[0].type.empty()) {
+    for (auto& row : rows) row.pop_back();
   }
   return "\n" + Table(rows, {1, 2});
 }
 
+// "to keep 25.0 dB: 6 of 44 layers dynamic, 0 in float"
+std::string Types(const api::Optimized& r, const std::optional<double>& min_db) {
+  if (!min_db) return {};
+  const auto of = [&r](const char* type) { return std::ranges::count(r.layers, type, &api::LayerLoss::type); };
+  return std::format("to keep {:.1f} dB: {} of {} layers dynamic, {} in float\n", *min_db, of("dynamic"),
+                     r.layers.size(), of("float"));
+}
+
 // Attention blocks and projection groups one by one, Linears only where one was left: there may be hundreds.
-void PrintTable(const api::Optimized& r, const api::FileSizes& bytes) {
+void PrintTable(const api::Optimized& r, const api::FileSizes& bytes, const std::optional<double>& min_db) {
   std::vector<std::vector<std::string>> rows{{"what", "source node", "status", "rule", "reason"}};
   for (const passes::Candidate& c : r.report.candidates) {
     if (c.kind == "linear" && c.status == "quantized") continue;
@@ -80,6 +92,7 @@ void PrintTable(const api::Optimized& r, const api::FileSizes& bytes) {
               Percent(bytes.after, bytes.before).c_str(), r.seconds);
   if (!r.data.empty()) std::printf("calibrated on %s\n", r.data.c_str());
   std::fputs(Loss(r.losses).c_str(), stdout);
+  std::fputs(Types(r, min_db).c_str(), stdout);
   std::fputs(Layers(r.layers).c_str(), stdout);
 }
 
@@ -139,7 +152,9 @@ int Run(const Flags& flags) {
   options.reduce_range = flags.reduce_range;
   options.quantize_kv_cache = flags.quantize_kv_cache;
   options.keep_float = flags.keep_float;
+  options.dynamic = flags.dynamic;
   options.layers = flags.layers;
+  options.min_db = flags.min_db;
   options.calibrator = *calibrator;
   options.threads = flags.threads;
   options.stop = &Interrupted();
@@ -185,7 +200,7 @@ int Run(const Flags& flags) {
   bytes.after = api::BytesOfModel({}, FileBytes(flags.out)) + FileBytes(flags.out + ".data");
   if (auto ok = WriteReports(flags, *result, bytes); !ok) return Fail(ok.error());
   for (const std::string& note : result->notes) Note(flags.quiet ? std::string() : note);
-  if (!flags.quiet && flags.json != "-") PrintTable(*result, bytes);
+  if (!flags.quiet && flags.json != "-") PrintTable(*result, bytes, flags.min_db);
   return kOk;
 }
 
@@ -231,6 +246,17 @@ void AddOptimize(Program& program) {
                 "stand for letters; may be given more than once")
       ->type_name("NODE")
       ->allow_extra_args(false);
+  c->add_option("--dynamic", flags->dynamic,
+                "a Linear whose activations recipe int8 quantizes at run time, with a scale and zero point a row, "
+                "instead of one scale for all: nearer to float and about as fast; as --keep-float")
+      ->type_name("NODE")
+      ->allow_extra_args(false);
+  c->add_option(
+       "--min-db", flags->min_db,
+       "decibels that every output of the first batch of --calib keeps against the model as it was: the layers "
+       "that lose most become dynamic, then float, as few as it takes")
+      ->check(CLI::Range(0.0, 200.0))
+      ->type_name("DB");
   c->add_flag("--layers", flags->layers,
               "tell which layers lose most: with --calib, the first batch runs once for each, quantized alone");
   c->add_option("--report", flags->report, "write a self-contained HTML report")->type_name("FILE.html");

@@ -64,6 +64,7 @@ struct PassContext {
   // Parameters of values that passes made after calibration; looked at before `qparams`.
   std::map<std::string, quant::QParams, std::less<>> own_params;
   std::vector<std::string> keep_float;  // names of nodes, with * and ?, that stay as they are: quantize::FindSites
+  std::vector<std::string> dynamic;     // of Linears that `quantize` leaves to the pass `dynamic`
   int weight_limit = 127;               // of the codes of int8 weights, either sign; reduce_range makes it 64
   std::vector<Candidate> candidates;    // of kinds that a pass counts itself: caches
   std::vector<std::string> log;         // "pass: what it did" lines, for --verbose and the report

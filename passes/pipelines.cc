@@ -47,8 +47,8 @@ const std::vector<Pass>& AllPasses() {
     all->push_back({"quantize_caches", quantize::QuantizeCaches,
                     "KV caches that attention reads as codes enter and leave the graph as codes; same bits"});
     all->push_back({"quantize_tables", quantize::QuantizeTables, "embedding tables to s8, one scale per row"});
-    all->push_back(
-        {"dynamic", quantize::Dynamic, "Linears to int8, activations quantized at run time with one scale a row"});
+    all->push_back({"dynamic", quantize::Dynamic,
+                    "float Linears to int8, activations quantized at run time with one scale and zero point a row"});
     all->push_back(
         {"weights4", quantize::Weights4, "weights to u4 in blocks of 32 with zero points; activations stay float"});
     all->push_back(
@@ -148,6 +148,20 @@ Result<Pipeline> WithFloat(Pipeline pipeline, const std::vector<std::string>& ke
   return pipeline;
 }
 
+Result<Pipeline> WithDynamic(Pipeline pipeline, const std::vector<std::string>& linears) {
+  if (linears.empty()) return pipeline;
+  const auto has = [&pipeline](const char* pass) {
+    return std::ranges::find(pipeline.passes, pass) != pipeline.passes.end();
+  };
+  if (!has("quantize") || !has("dynamic")) {
+    OCTAVO_TRY(pipeline, With(std::move(pipeline), "dynamic", {"quantize"}, true,
+                              "dynamic names Linears that recipe int8 of a float graph would give one activation scale "
+                              "for all rows: leave it out, or use that recipe"));
+  }
+  std::ranges::copy(linears, std::back_inserter(pipeline.dynamic));
+  return pipeline;
+}
+
 Result<Pipeline> WithQuantizedCaches(Pipeline pipeline) {
   return With(
       std::move(pipeline), "quantize_caches", {"quantize", "quantize_fp8"}, true,
@@ -162,12 +176,13 @@ Result<Pipeline> PipelineFromJson(std::string_view json) {
   const auto passes = parsed.find("passes");
   if (passes == parsed.end() || !passes->is_array()) return ir::Fail("the pipeline has no list \"passes\"");
   Pipeline pipeline;
-  const auto kept = parsed.find("keep_float");
-  if (kept != parsed.end()) {
+  for (const auto& [key, names] : {std::pair{"keep_float", &pipeline.keep_float}, {"dynamic", &pipeline.dynamic}}) {
+    const auto list = parsed.find(key);
+    if (list == parsed.end()) continue;
     const auto is_name = [](const auto& name) { return name.is_string(); };
-    if (!kept->is_array() || !std::ranges::all_of(*kept, is_name))
-      return ir::Fail("the pipeline's \"keep_float\" must be a list of names");
-    pipeline.keep_float = kept->get<std::vector<std::string>>();
+    if (!list->is_array() || !std::ranges::all_of(*list, is_name))
+      return ir::Fail("the pipeline's \"{}\" must be a list of names", key);
+    *names = list->get<std::vector<std::string>>();
   }
   for (const auto& p : *passes) {
     if (!p.is_string()) return ir::Fail("the pipeline's \"passes\" must be names");
@@ -186,6 +201,7 @@ Result<Pipeline> PipelineFromJson(std::string_view json) {
 std::string PipelineToJson(const Pipeline& pipeline) {
   nlohmann::ordered_json json{{"octavo_pipeline", 1}, {"passes", pipeline.passes}};
   if (!pipeline.keep_float.empty()) json["keep_float"] = pipeline.keep_float;
+  if (!pipeline.dynamic.empty()) json["dynamic"] = pipeline.dynamic;
   return json.dump();
 }
 

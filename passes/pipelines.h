@@ -15,6 +15,7 @@ namespace octavo::passes {
 struct Pipeline {
   std::vector<std::string> passes;
   std::vector<std::string> keep_float = {};  // PassContext::keep_float
+  std::vector<std::string> dynamic = {};     // PassContext::dynamic
   bool operator==(const Pipeline&) const = default;
 };
 
@@ -25,9 +26,11 @@ Result<Pipeline> PipelineOfRecipe(std::string_view recipe);
 Result<Pipeline> WithReducedRange(Pipeline pipeline);
 // Adds names to keep_float; an error where there are some and no pass quantizes.
 Result<Pipeline> WithFloat(Pipeline pipeline, const std::vector<std::string>& keep_float);
+// Adds names to dynamic, with the pass of that name behind `quantize`; an error where there are some and that is not there.
+Result<Pipeline> WithDynamic(Pipeline pipeline, const std::vector<std::string>& linears);
 // Puts quantize_caches behind the pass that quantizes attention; an error where there is none.
 Result<Pipeline> WithQuantizedCaches(Pipeline pipeline);
-// {"octavo_pipeline": 1, "passes": [...], "keep_float": [...]}; unknown passes and other versions are errors that name them.
+// {"octavo_pipeline": 1, "passes": [...], "keep_float": [...], "dynamic": [...]}, the last two where there are some; unknown passes and other versions are errors that name them.
 Result<Pipeline> PipelineFromJson(std::string_view json);
 std::string PipelineToJson(const Pipeline& pipeline);
 // The pipeline that made this graph, from its metadata; an error if it carries none.

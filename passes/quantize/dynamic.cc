@@ -1,4 +1,4 @@
-// dynamic: int8 products without calibration. Each row of the activation is quantized at run time with a scale and a zero point of its
+// dynamic: int8 products without calibration; behind `quantize` those of the Linears that it left in float. Each row of the activation is quantized at run time with a scale and a zero point of its
 // own: behind a GELU half of the codes around zero would never be used.
 // Before: y = MatMul(x, W) [+ bias] [Gelu | Relu | Sigmoid | SiLU | Tanh]     W f32 [K,N] constant
 // After:  q, s, z = QuantizeTokens(x)   y = LinearInt8(q, s, z, Wq, w_scale, bias; activation, per_token = 1)

@@ -211,9 +211,9 @@ Result<bool> ReduceRange(Graph&, PassContext& context) {
   return false;
 }
 
-bool Keeps(const std::vector<std::string>& keep_float, const Node& node) {
+bool IsNamed(const std::vector<std::string>& names, const Node& node) {
   const auto fits = [&](const std::string& name) {
-    return std::ranges::any_of(keep_float, [&](const std::string& pattern) {
+    return std::ranges::any_of(names, [&](const std::string& pattern) {
       return pattern == name || fnmatch(pattern.c_str(), name.c_str(), FNM_NOESCAPE) == 0;
     });
   };
@@ -227,7 +227,7 @@ Sites FindSites(const Graph& graph, const std::vector<std::string>& keep_float) 
   };
   for (NodeId id : graph.NodesInOrder()) {
     const Node& n = graph.node(id);
-    if (Keeps(keep_float, n)) continue;
+    if (IsNamed(keep_float, n)) continue;
     if (IsFloatLinear(graph, n)) {
       sites.linears.push_back(id);
       add(n.inputs[0]);
@@ -251,7 +251,9 @@ Result<bool> Quantize(Graph& graph, PassContext& context) {
   const Sites sites = FindSites(graph, context.keep_float);
   Quantizer q(graph, context);
   for (NodeId id : sites.attentions) OCTAVO_TRY_STATUS(q.Attention(id));
-  for (NodeId id : sites.linears) q.Linear(id);
+  for (NodeId id : sites.linears) {
+    if (!IsNamed(context.dynamic, graph.node(id))) q.Linear(id);
+  }
   for (NodeId id : sites.tables) q.Table(id);
   if (q.changed() && !graph.SortTopologically()) return ir::Fail("quantize made a cycle");
   return q.changed();

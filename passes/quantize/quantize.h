@@ -23,11 +23,13 @@ struct Sites {
   std::vector<NodeId> tables;      // Gather
   std::vector<ValueId> values;     // activations whose range must be known, each once, in graph order
 };
-// keep_float: without the nodes of one of these names, or made of one; * stands for any letters, ? for one.
+// Without the nodes that keep_float names.
 Sites FindSites(const Graph& graph, const std::vector<std::string>& keep_float = {});
-bool Keeps(const std::vector<std::string>& keep_float, const Node& node);
+// Whether the node, or one that it was made of, has one of these names; * stands for any letters, ? for one.
+bool IsNamed(const std::vector<std::string>& names, const Node& node);
 
-// Uses context.qparams. A site whose activation has no parameters stays float, with a line in context.log.
+// Uses context.qparams. A site whose activation has no parameters stays float, with a line in context.log; Linears of context.dynamic
+// stay for the pass of that name.
 Result<bool> Quantize(Graph& graph, PassContext& context);
 // Float tables that Gather reads along axis 0: part of Quantize, also a pass of its own.
 Result<bool> QuantizeTables(Graph& graph, PassContext& context);

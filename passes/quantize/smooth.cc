@@ -119,6 +119,11 @@ bool SmoothOne(Graph& g, NodeId id, PassContext& context) {
   const auto width = static_cast<int64_t>(channels.size());
   const std::vector<NodeId> linears = LinearUsers(g, y, width);
   if (width == 0 || linears.empty() || (is_norm && norm.gamma->size() != width)) return false;
+  // Rows with a scale of their own are better off without: 41.2 dB behind MiniLM's first GELU, 36.4 with it.
+  const auto is_static = [&](NodeId linear) {
+    return !IsNamed(context.keep_float, g.node(linear)) && !IsNamed(context.dynamic, g.node(linear));
+  };
+  if (std::ranges::none_of(linears, is_static)) return false;
   // Behind an activation the multiply is free only in the epilogue of the Linear, which writes one output.
   if (!is_norm && (linears.size() != g.value(y).uses.size() || g.IsGraphOutput(y))) return false;
   const std::vector<float> d = Divisors(channels);

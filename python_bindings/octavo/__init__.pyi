@@ -66,6 +66,8 @@ def optimize(
     quantize_kv_cache: bool = False,
     keep_float: Sequence[str] = (),
     layers: bool = False,
+    dynamic: Sequence[str] = (),
+    min_db: float | None = None,
 ) -> Result:
     """Fuses and quantizes.
 
@@ -77,6 +79,10 @@ def optimize(
     keep_float: Linears, attention cores and tables that are not quantized, by the names that report["candidates"] has; * and ?
     stand for letters.
     layers: report["layers"] tells which of them lose most; the first batch runs once for each, quantized alone.
+    dynamic: Linears that recipe int8 gives an activation scale and zero point a row, made at run time; names as in keep_float.
+    min_db: decibels that every output of the first batch keeps against the model as it was; the layers that lose most become dynamic
+    (recipe int8), then float, as few as it takes. report["layers"] has the "type" of each, report["dynamic"] and report["keep_float"] the
+    names. OctavoError where float does not keep them either.
     Warns (UserWarning) with each of report["notes"]. Ctrl-C ends it between two batches or two Linears.
     """
 

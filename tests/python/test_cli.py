@@ -53,7 +53,7 @@ def test_layers_are_named_as_the_table_and_keep_float_name_them(run, calib, tmp_
     done = optimize(run, calib, "--layers", "--report", "report.html")
     report = read_json(tmp_path / "report.json")
     worst = report["layers"][0]
-    assert {"node", "output", "share", "sqnr_db", "cosine", "exact"} == set(worst)
+    assert {"node", "kind", "output", "share", "sqnr_db", "cosine", "exact"} == set(worst)
     assert worst["node"] in done.stdout.split("share of the loss")[1] and worst["node"] in (tmp_path / "report.html").read_text()
     attention = {c["nodes"][0] for c in report["candidates"] if c["kind"] == "attention"}
     assert attention <= {layer["node"] for layer in report["layers"]}
@@ -64,6 +64,22 @@ def test_layers_are_named_as_the_table_and_keep_float_name_them(run, calib, tmp_
     assert [c["reason"] for c in report["candidates"] if c["nodes"][0] == worst["node"] and c["kind"] == "linear"] in ([], ["stays float, as asked"])
     assert {c["rule"] for c in report["candidates"] if c["kind"] == "attention"} == {"sdpa"}
     sentence(run("optimize", BERT, "-o", "no.onnx", "--recipe", "dynamic", "--layers"), "--calib")
+
+
+def test_min_db_is_kept_by_types_that_the_report_tells(run, calib, tmp_path):
+    optimize(run, calib)
+    want = read_json(tmp_path / "report.json")["losses"][0]["sqnr_db"] + 4
+    done = optimize(run, calib, "--min-db", str(want), "--report", "report.html")
+    report = read_json(tmp_path / "report.json")
+    assert min(loss["sqnr_db"] for loss in report["losses"]) >= want
+    types = [layer["type"] for layer in report["layers"]]
+    assert set(types) <= {"quantized", "dynamic", "float"} and set(types) != {"quantized"}
+    assert types.count("dynamic") == len(report["dynamic"]) and types.count("float") == len(report["keep_float"])
+    assert f"to keep {want:.1f} dB: {types.count('dynamic')} of {len(types)} layers dynamic, {types.count('float')} in float" in done.stdout
+    assert report["layers"][0]["type"] in (tmp_path / "report.html").read_text()
+    sentence(run("optimize", BERT, "-o", "no.onnx", "--recipe", "dynamic", "--min-db", "20"), "min_db", "--calib")
+    sentence(run("optimize", BERT, "-o", "no.onnx", "--calib", calib, "--dynamic", "nobody"), "'nobody'")
+    assert not (tmp_path / "no.onnx").exists()
 
 
 def test_optimized_file_is_legal_onnx_and_reproducible(run, calib, tmp_path):

@@ -46,6 +46,17 @@ def test_what_is_kept_in_float_is_told_and_recorded():
         octavo.optimize(BERT, recipe="dynamic", keep_float=["nobody"])
 
 
+def test_min_db_chooses_types():
+    before = octavo.optimize(BERT, calibration=batches(1)).report
+    want = before["losses"][0]["sqnr_db"] + 2
+    result = octavo.optimize(BERT, calibration=batches(1), min_db=want)
+    assert result.report["losses"][0]["sqnr_db"] >= want
+    assert result.report["dynamic"] or result.report["keep_float"]
+    names = result.report["dynamic"]
+    again = octavo.optimize(BERT, calibration=batches(1), dynamic=names, keep_float=result.report["keep_float"])
+    assert again.model == result.model
+
+
 def test_bytes_paths_and_calibration_bytes_give_the_same_model():
     data = batches()
     first = octavo.optimize(str(BERT), calibration=data)

@@ -1,0 +1,305 @@
+#include "octavo/api/attempt.h"
+
+#include <algorithm>
+#include <format>
+#include <utility>
+
+#include "octavo/passes/quantize/moments.h"
+#include "octavo/passes/quantize/quantize.h"
+#include "octavo/passes/vendor/vendor.h"
+
+namespace octavo::api {
+
+using ir::Graph;
+using ir::Result;
+using ir::Status;
+
+Halves Cut(const passes::Pipeline& pipeline) {
+  Halves h;
+  for (const std::string& p : pipeline.passes) {
+    if (p == passes::kCalibrate) {
+      h.calibrates = true;
+    } else {
+      (h.calibrates ? h.after : h.before).push_back(p);
+    }
+  }
+  return h;
+}
+
+namespace {
+
+Result<passes::Pipeline> WithNames(passes::Pipeline pipeline, const OptimizeOptions& options) {
+  OCTAVO_TRY(pipeline, passes::WithDynamic(std::move(pipeline), options.dynamic));
+  return passes::WithFloat(std::move(pipeline), options.keep_float);
+}
+
+}  // namespace
+
+Result<passes::Pipeline> PipelineOf(const OptimizeOptions& options, const Graph& graph) {
+  if (options.pipeline && (options.reduce_range || options.quantize_kv_cache))
+    return ir::Fail(
+        "reduce_range and quantize_kv_cache go with a recipe; in a pipeline of your own put the pass 'reduce_range' "
+        "before 'quantize', 'quantize_caches' behind it");
+  if (options.pipeline) return WithNames(*options.pipeline, options);
+  const bool fuses = (options.recipe == "int8" || options.recipe == "fp8") && passes::vendor::IsQuantized(graph);
+  OCTAVO_TRY(passes::Pipeline pipeline, passes::PipelineOfRecipe(fuses ? "quantized" : options.recipe));
+  if (options.reduce_range) {
+    OCTAVO_TRY(pipeline, passes::WithReducedRange(std::move(pipeline)));
+  }
+  if (options.quantize_kv_cache) {
+    OCTAVO_TRY(pipeline, passes::WithQuantizedCaches(std::move(pipeline)));
+  }
+  return WithNames(std::move(pipeline), options);
+}
+
+runtime::CompileOptions CompileOptionsOf(const OptimizeOptions& options) {
+  return {.arch = options.arch, .threads = options.threads, .interrupted = [stop = options.stop] {
+            return stop != nullptr && stop->load();
+          }};
+}
+
+namespace {
+
+// What a graph that arrives quantized makes of the recipe; empty: nothing.
+std::string NoteOfQuantized(const OptimizeOptions& options, const Graph& graph) {
+  if (options.pipeline || options.recipe == "quantized" || !passes::vendor::IsQuantized(graph)) return {};
+  if (options.recipe == "int8" || options.recipe == "fp8") {
+    return std::format(
+        "the model is quantized already: '{}' fuses it with the scales it has and quantizes nothing more",
+        options.recipe);
+  }
+  return std::format(
+      "the model is quantized already, at least in part, and '{}' leaves that part as it is: recipe "
+      "'quantized' fuses it",
+      options.recipe);
+}
+
+// What the report says of every value that got parameters.
+std::vector<ActivationRange> RangesOf(const quant::QuantPlan& plan, const quant::Calibration& calibration) {
+  std::vector<ActivationRange> ranges;
+  for (const auto& [value, entry] : plan.entries()) {
+    const quant::Observer* observer = calibration.Find(value);
+    if (!entry.params || !entry.range || observer == nullptr) continue;
+    ranges.push_back({value, {observer->min(), observer->max()}, *entry.range, *entry.params});
+  }
+  return ranges;
+}
+
+// The type that ranges are chosen for.
+ir::DType DTypeOf(const passes::Pipeline& pipeline) {
+  const bool fp8 = std::count(pipeline.passes.begin(), pipeline.passes.end(), "quantize_fp8") > 0;
+  return fp8 ? ir::DType::kE4M3FN : ir::DType::kU8;
+}
+
+// Says in the log what stays float because it was asked for. An error where a name fits nothing.
+Status LogNamed(const Graph& graph, passes::PassContext& context) {
+  const passes::quantize::Sites sites = passes::quantize::FindSites(graph);
+  std::vector<ir::NodeId> nodes = sites.linears;
+  nodes.insert(nodes.end(), sites.attentions.begin(), sites.attentions.end());
+  nodes.insert(nodes.end(), sites.tables.begin(), sites.tables.end());
+  const auto check = [&graph](const char* what, const char* kinds, const std::vector<std::string>& names,
+                              const std::vector<ir::NodeId>& among) -> Status {
+    for (const std::string& name : names) {
+      const auto fits = [&](ir::NodeId id) { return passes::quantize::IsNamed({name}, graph.node(id)); };
+      if (std::ranges::any_of(among, fits)) continue;
+      return ir::Fail("{}: no {} is called '{}'; names are those of the report's nodes{}", what, kinds, name,
+                      among.empty() ? "" : std::format(", such as '{}'", OriginName(graph.node(among[0]))));
+    }
+    return {};
+  };
+  OCTAVO_TRY_STATUS(check("keep_float", "Linear, attention core or table", context.keep_float, nodes));
+  OCTAVO_TRY_STATUS(check("dynamic", "Linear", context.dynamic, sites.linears));
+  for (const ir::NodeId id : nodes) {
+    const ir::Node& n = graph.node(id);
+    if (!passes::quantize::IsNamed(context.keep_float, n)) continue;
+    for (const std::string& source : n.origin) context.log.push_back(passes::KeptLine(source));
+    context.log.push_back(passes::KeptLine(n.name));
+  }
+  return {};
+}
+
+// What the pass weights4 asks for: the data through the graph as it stood before that pass.
+Status FillMoments(const Graph& graph, std::span<const ir::ValueId> values,
+                   std::span<passes::quantize::SecondMoments> into, const OptimizeOptions& options, Sample& first) {
+  CalibrationTask task{graph, {}, Fingerprint(graph)};
+  auto next = into.begin();
+  for (const ir::ValueId value : values) {
+    task.taps.push_back(quant::MakeTap(graph, value));
+    task.taps.back().rows = [&moments = *next++](std::span<const float> rows, size_t) { moments.Add(rows); };
+  }
+  OCTAVO_TRY_STATUS(RunCalibration(task, *options.data, options, &first).transform([](const auto&) {}));
+  if (options.stop != nullptr && options.stop->load()) return ir::Fail("interrupted");
+  return {};
+}
+
+// The first batch and what `graph` makes of it.
+Result<Sample> SampleOf(const Graph& graph, const OptimizeOptions& options) {
+  options.data->Rewind();
+  OCTAVO_TRY(const auto batch, options.data->Next());
+  if (!batch) return Sample{};
+  OCTAVO_TRY(const runtime::Model model, runtime::Model::Compile(graph, CompileOptionsOf(options)));
+  OCTAVO_TRY(ir::TensorMap outputs, NamedOutputs(model, {}, batch->inputs));
+  return Sample{batch->inputs, std::move(outputs)};
+}
+
+class Attempt {
+ public:
+  Attempt(Graph graph, const OptimizeOptions& options, Evidence& evidence)
+      : graph_(std::move(graph)), options_(options), evidence_(evidence) {
+    if (options.data != nullptr && evidence.first.outputs.empty()) model_ = graph_;
+    context_.arch = options.arch;
+    context_.misses = options.explain ? &result_.misses : nullptr;
+    context_.step = [&options](int64_t done, int64_t total) {
+      if (options.progress) options.progress("quantize", done, total);
+      return options.stop == nullptr || !options.stop->load();
+    };
+  }
+  Attempt(const Attempt&) = delete;
+  Attempt& operator=(const Attempt&) = delete;
+
+  Result<Optimized> Run() {
+    OCTAVO_TRY(result_.pipeline, PipelineOf(options_, graph_));
+    context_.keep_float = result_.pipeline.keep_float;
+    context_.dynamic = result_.pipeline.dynamic;
+    if (std::string note = NoteOfQuantized(options_, graph_); !note.empty()) result_.notes.push_back(std::move(note));
+    const Halves halves = Cut(result_.pipeline);
+    OCTAVO_TRY_STATUS(RunPasses(halves.before));
+    result_.before = graph_;
+    if (halves.calibrates) {
+      OCTAVO_TRY_STATUS(MakePlan());
+      OCTAVO_TRY_STATUS(RunPasses(halves.after));
+    }
+    Report();
+    if (const Status told = TellLosses(); !told) {
+      evidence_.why_unseen = told.error().message;
+      result_.notes.push_back("the result could not be compared with the model as it was: " + evidence_.why_unseen);
+    }
+    if (result_.random_data)
+      result_.notes.emplace_back("the calibration data is random; the ranges, and so the accuracy, mean little");
+    return std::move(result_);
+  }
+
+ private:
+  void TakeInventory() {
+    result_.report = passes::TakeInventory(graph_);
+    for (auto& c : passes::vendor::QOperatorCandidates(graph_)) result_.report.candidates.push_back(std::move(c));
+    inventory_ = true;
+  }
+
+  void UseData() {
+    if (options_.data == nullptr) return;
+    result_.data = options_.data->Describe();
+    result_.random_data = options_.data->random();
+  }
+
+  Status RunPasses(const std::vector<std::string>& list) {
+    const passes::ManagerOptions manager{.after = options_.after_pass, .timings = &result_.timings};
+    for (const std::string& pass : list) {
+      // Stock is taken of the canonical graph, before the first pass that fuses.
+      if (!inventory_ && (pass.starts_with("fuse") || pass.starts_with("q"))) TakeInventory();
+      if (pass == "fuse_int8") result_.unfused = graph_;
+      if (pass == "dynamic" || pass.starts_with("weights")) OCTAVO_TRY_STATUS(LogNames());
+      if (pass.starts_with("weights4")) OCTAVO_TRY_STATUS(OfferMoments(pass));
+      OCTAVO_TRY_STATUS(passes::RunPasses({pass}, graph_, context_, manager));
+    }
+    return {};
+  }
+
+  Status LogNames() { return std::exchange(logged_, true) ? Status() : LogNamed(graph_, context_); }
+
+  Status OfferMoments(const std::string& pass) {
+    if (options_.data == nullptr && options_.calibration != nullptr) {
+      return ir::Fail("a .calib file holds ranges; {} fits weights to the data itself, so give that, or nothing", pass);
+    }
+    if (options_.data == nullptr) return {};
+    context_.moments = [this, at_hand = graph_](auto values, auto into) {
+      return FillMoments(at_hand, values, into, options_, evidence_.first);
+    };
+    UseData();
+    return {};
+  }
+
+  Status MakePlan() {
+    OCTAVO_TRY_STATUS(LogNames());
+    const CalibrationTask task = TaskOf(graph_, result_.pipeline);
+    if (!task.taps.empty()) {
+      OCTAVO_TRY_STATUS(GatherRanges(task));
+      const ir::DType dtype = DTypeOf(result_.pipeline);
+      OCTAVO_TRY(result_.plan, quant::MakePlan(evidence_.ranges, {.calibrator = options_.calibrator, .dtype = dtype}));
+      result_.ranges = RangesOf(result_.plan, evidence_.ranges);
+    }
+    context_.channels = [this](std::string_view value) {
+      std::vector<std::pair<float, float>> ranges;
+      const quant::Observer* observer = evidence_.ranges.Find(value);
+      if (observer == nullptr) return ranges;
+      for (const auto& c : observer->channels()) ranges.emplace_back(c.lo, c.hi);
+      return ranges;
+    };
+    context_.qparams = [this](std::string_view value) { return result_.plan.ParamsOf(value); };
+    return {};
+  }
+
+  Status GatherRanges(const CalibrationTask& task) {
+    if (options_.calibration != nullptr) {
+      OCTAVO_TRY_STATUS(options_.calibration->CheckModel(task.fingerprint));
+      evidence_.ranges = *options_.calibration;
+      return {};
+    }
+    UseData();
+    if (!evidence_.ranges.values.empty()) return {};
+    if (options_.data != nullptr) {
+      OCTAVO_TRY(evidence_.ranges, RunCalibration(task, *options_.data, options_, &evidence_.first));
+      return {};
+    }
+    const passes::quantize::Sites sites = passes::quantize::FindSites(graph_, context_.keep_float);
+    return ir::Fail(
+        "this pipeline quantizes {} Linears and {} attention cores and needs calibration data: give a folder of .npz "
+        "batches, or random:N to try it out",
+        sites.linears.size(), sites.attentions.size());
+  }
+
+  void Report() {
+    if (!inventory_) result_.report = passes::TakeInventory(graph_);
+    passes::Judge(graph_, result_.misses, context_.log, result_.report);
+    for (auto& c : context_.candidates) result_.report.candidates.push_back(std::move(c));
+    passes::RecordPipeline(result_.pipeline, graph_);
+    result_.graph = std::move(graph_);
+    result_.log = std::move(context_.log);
+    std::ranges::move(context_.notes, std::back_inserter(result_.notes));
+  }
+
+  // Fills in losses, and a note where they are large.
+  Status TellLosses() {
+    if (options_.data == nullptr && evidence_.first.outputs.empty()) return {};
+    if (options_.progress) options_.progress("compare", 0, 1);
+    if (evidence_.first.outputs.empty()) {
+      OCTAVO_TRY(evidence_.first, SampleOf(model_, options_));
+    }
+    OCTAVO_TRY(result_.losses, LossesOf(result_.graph, evidence_.first, CompileOptionsOf(options_)));
+    if (options_.progress) options_.progress("compare", 1, 1);
+    const Losses::value_type* worst = Worst(result_.losses);
+    constexpr double kFewDb = 10;  // a tenth of the power is error
+    if (worst == nullptr || Decibels(worst->second) >= kFewDb) return {};
+    result_.notes.push_back(std::format(
+        "output '{}' is far from that of the model as it was, {:.1f} dB (cosine {:.4f}) on the first batch: "
+        "min_db chooses types until it is near enough; other data, another calibrator or the recipe "
+        "'dynamic' may keep more; `octavo compare` looks at all batches",
+        worst->first, worst->second.SqnrDb(), worst->second.Cosine()));
+    return {};
+  }
+
+  Graph graph_, model_;
+  const OptimizeOptions& options_;
+  Evidence& evidence_;
+  passes::PassContext context_;
+  Optimized result_;
+  bool inventory_ = false, logged_ = false;
+};
+
+}  // namespace
+
+Result<Optimized> OptimizeOnce(Graph graph, const OptimizeOptions& options, Evidence& evidence) {
+  return Attempt(std::move(graph), options, evidence).Run();
+}
+
+}  // namespace octavo::api

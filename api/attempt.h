@@ -1,0 +1,41 @@
+// One way of optimizing a model where several are tried: what the first learns of the model serves the next. For api/ alone.
+#ifndef OCTAVO_API_ATTEMPT_H_
+#define OCTAVO_API_ATTEMPT_H_
+
+#include <string>
+#include <vector>
+
+#include "octavo/api/optimize.h"
+#include "octavo/runtime/model.h"
+
+namespace octavo::api {
+
+struct Evidence {
+  Sample first;               // of the data, and what the model as it came makes of it; empty: not seen yet
+  std::string why_unseen;     // the error where the outputs could not be compared
+  quant::Calibration ranges;  // of all that the recipe quantizes; empty: not gathered yet
+};
+
+// Optimize without `layers` and `min_db`. What the evidence has is used, what it lacks is gathered from the data.
+ir::Result<Optimized> OptimizeOnce(ir::Graph graph, const OptimizeOptions& options, Evidence& evidence);
+
+// The recipe's, or that of the options. A graph that arrives quantized keeps its scales: int8 then means to fuse what is there.
+ir::Result<passes::Pipeline> PipelineOf(const OptimizeOptions& options, const ir::Graph& graph);
+
+// The passes before and after the place where ranges are gathered.
+struct Halves {
+  std::vector<std::string> before, after;
+  bool calibrates = false;
+};
+Halves Cut(const passes::Pipeline& pipeline);
+
+// Where calibration looks in a graph that has been through the first half: calibration.cc.
+CalibrationTask TaskOf(ir::Graph graph, const passes::Pipeline& pipeline);
+// FNV-1a over the text form without large constants: the same model and the same octavo give the same fingerprint.
+std::string Fingerprint(const ir::Graph& graph);
+
+runtime::CompileOptions CompileOptionsOf(const OptimizeOptions& options);
+
+}  // namespace octavo::api
+
+#endif  // OCTAVO_API_ATTEMPT_H_

@@ -1,0 +1,79 @@
+// Gathering ranges: the taps, and the runs that fill them.
+#include <algorithm>
+#include <format>
+
+#include "octavo/api/attempt.h"
+#include "octavo/ir/text.h"
+#include "octavo/passes/quantize/quantize.h"
+
+namespace octavo::api {
+
+using ir::Graph;
+using ir::Result;
+
+namespace {
+
+// What calibration observes: every value that will be quantized, and the channels of what Linears read.
+std::vector<quant::Tap> TapsOf(const Graph& graph, const passes::Pipeline& pipeline) {
+  const passes::quantize::Sites sites = passes::quantize::FindSites(graph, pipeline.keep_float);
+  std::vector<quant::Tap> taps;
+  for (ir::ValueId v : sites.values) {
+    taps.push_back(quant::MakeTap(graph, v));
+    taps.back().channels = std::any_of(sites.linears.begin(), sites.linears.end(),
+                                       [&](ir::NodeId id) { return graph.node(id).inputs[0] == v; });
+  }
+  return taps;
+}
+
+}  // namespace
+
+std::string Fingerprint(const Graph& graph) {
+  const std::string text = ir::ToText(graph, {.elide_constants_above = 16, .types = false, .origin = false});
+  uint64_t h = 1469598103934665603ULL;
+  for (unsigned char c : text) h = (h ^ c) * 1099511628211ULL;
+  return std::format("{:016x}", h);
+}
+
+CalibrationTask TaskOf(Graph graph, const passes::Pipeline& pipeline) {
+  CalibrationTask task;
+  task.taps = TapsOf(graph, pipeline);
+  task.fingerprint = Fingerprint(graph);
+  task.graph = std::move(graph);
+  return task;
+}
+
+Result<CalibrationTask> PrepareCalibration(Graph graph, const OptimizeOptions& options) {
+  OCTAVO_TRY(const passes::Pipeline pipeline, PipelineOf(options, graph));
+  passes::PassContext context;
+  context.arch = options.arch;
+  OCTAVO_TRY_STATUS(passes::RunPasses(Cut(pipeline).before, graph, context));
+  return TaskOf(std::move(graph), pipeline);
+}
+
+Result<quant::Calibration> RunCalibration(const CalibrationTask& task, quant::DataSource& data,
+                                          const OptimizeOptions& options, Sample* first) {
+  Graph tapped = task.graph;
+  const size_t own_outputs = tapped.outputs().size();
+  for (const quant::Tap& tap : task.taps) tapped.AddOutput("tap:" + tap.value, tapped.FindValue(tap.value));
+  OCTAVO_TRY(const runtime::Model model,
+             runtime::Model::Compile(std::move(tapped), {.arch = options.arch, .threads = options.threads}));
+  const quant::Runner runner = [&](const ir::TensorMap& inputs) -> Result<ir::TensorMap> {
+    OCTAVO_TRY(std::vector<ir::Tensor> outputs, model.Run(inputs));
+    if (first != nullptr && first->outputs.empty()) {
+      first->inputs = inputs;
+      for (size_t i = 0; i < own_outputs; ++i) first->outputs[model.outputs()[i].name] = outputs[i];
+    }
+    ir::TensorMap values;
+    for (size_t i = 0; i < task.taps.size(); ++i) values[task.taps[i].value] = std::move(outputs[own_outputs + i]);
+    return values;
+  };
+  quant::CalibrateOptions how;
+  how.model = task.fingerprint;
+  how.stop = options.stop;
+  if (options.progress) {
+    how.progress = [&](int64_t done, int64_t total) { options.progress("calibrate", done, total); };
+  }
+  return quant::Calibrate(task.taps, data, runner, how);
+}
+
+}  // namespace octavo::api

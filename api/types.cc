@@ -1,0 +1,143 @@
+// min_db: the fewest layers that leave the type their recipe gives them, found by bisection: each attempt is the whole model, optimized
+// and run on the first batch, since losses add up only about. Two steps: Linears to a scale a row made at run time (as fast as
+// static int8 to a tenth), then anything to float.
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <format>
+#include <limits>
+#include <ranges>
+
+#include "octavo/api/layers.h"
+
+namespace octavo::api {
+
+using ir::Graph;
+using ir::Result;
+using ir::Status;
+
+namespace {
+
+// Layers that change their type together: Linears that read one activation, which else would be quantized twice.
+struct Group {
+  std::vector<std::string> nodes;
+  std::string activation;
+  double power = 0;  // of their errors, relative to the signal
+};
+
+// Most loss first.
+std::vector<Group> GroupsOf(const std::vector<LayerLoss>& layers) {
+  std::vector<Group> groups;
+  for (const LayerLoss& layer : layers) {
+    auto it = groups.end();
+    if (!layer.activation.empty()) it = std::ranges::find(groups, layer.activation, &Group::activation);
+    if (it == groups.end()) it = groups.insert(groups.end(), {{}, layer.activation, 0});
+    it->nodes.push_back(layer.node);
+    it->power += std::pow(10, -Decibels(layer.stats) / 10);
+  }
+  std::ranges::stable_sort(groups, std::greater(), &Group::power);
+  return groups;
+}
+
+using Names = std::vector<std::string> OptimizeOptions::*;
+
+void Name(const std::vector<Group>& groups, size_t count, std::vector<std::string>& names) {
+  for (const Group& group : groups | std::views::take(count)) std::ranges::copy(group.nodes, std::back_inserter(names));
+}
+
+class Search {
+ public:
+  Search(const Graph& model, const OptimizeOptions& options, Evidence& evidence)
+      : model_(model), options_(options), evidence_(evidence) {}
+
+  double best() const { return best_; }
+
+  // How many of the groups this list must name for min_db to be kept: more than `few`, which is known not to do (-1: nothing is), and at
+  // most all, which is known to do where `all_keep`. Nothing: all do not.
+  Result<std::optional<size_t>> Fewest(Names list, const std::vector<Group>& groups, int64_t few, bool all_keep) {
+    auto many = static_cast<int64_t>(groups.size());
+    attempts_ = 0;
+    total_ = std::bit_width(static_cast<uint64_t>(many - few)) - (all_keep ? 1 : 0);
+    if (!all_keep) {
+      OCTAVO_TRY(const bool enough, Keeps(list, groups, many));
+      if (!enough) return std::nullopt;
+    }
+    while (many - few > 1) {
+      const int64_t middle = (few + many) / 2;
+      OCTAVO_TRY(const bool kept, Keeps(list, groups, middle));
+      (kept ? many : few) = middle;
+    }
+    return static_cast<size_t>(many);
+  }
+
+ private:
+  Result<bool> Keeps(Names list, const std::vector<Group>& groups, int64_t count) {
+    if (options_.progress) options_.progress("types", attempts_++, total_);
+    if (options_.stop != nullptr && options_.stop->load()) return ir::Fail("interrupted");
+    OptimizeOptions attempt = options_;
+    attempt.explain = false, attempt.progress = nullptr, attempt.after_pass = nullptr;
+    Name(groups, static_cast<size_t>(count), attempt.*list);
+    OCTAVO_TRY(const Optimized result, OptimizeOnce(model_, attempt, evidence_));
+    const Losses::value_type* worst = Worst(result.losses);
+    const double kept = worst == nullptr ? -std::numeric_limits<double>::infinity() : Decibels(worst->second);
+    best_ = std::max(best_, kept);
+    return kept >= *options_.min_db;
+  }
+
+  const Graph& model_;
+  const OptimizeOptions& options_;
+  Evidence& evidence_;
+  double best_ = -std::numeric_limits<double>::infinity();
+  int64_t attempts_ = 0, total_ = 0;
+};
+
+bool IsIn(const std::string& name, const std::vector<std::string>& names) {
+  return std::ranges::find(names, name) != names.end();
+}
+
+}  // namespace
+
+Status ChooseTypes(const Graph& model, std::vector<LayerLoss>& layers, OptimizeOptions& options, Evidence& evidence) {
+  OCTAVO_TRY(const passes::Pipeline pipeline, PipelineOf(options, model));
+  const bool is_static = std::ranges::find(pipeline.passes, "quantize") != pipeline.passes.end();
+  std::vector<LayerLoss> linears, now = layers;
+  std::ranges::copy_if(layers, std::back_inserter(linears), [](const auto& l) { return l.kind == "linear"; });
+  std::vector<Group> rows = is_static ? GroupsOf(linears) : std::vector<Group>();
+  const std::vector<std::string> asked = options.dynamic;
+  bool kept = false;
+  if (!rows.empty()) {
+    Search search(model, options, evidence);
+    OCTAVO_TRY(const std::optional<size_t> count, search.Fewest(&OptimizeOptions::dynamic, rows, 0, false));
+    kept = count.has_value();
+    Name(rows, count.value_or(rows.size()), options.dynamic);
+  }
+  if (!kept && !rows.empty()) {  // what they lose now tells which of them to leave in float
+    OCTAVO_TRY_STATUS(QuantizeAlone(model, layers, linears, options, evidence));
+    std::erase_if(now, [](const LayerLoss& l) { return l.kind == "linear"; });
+    std::ranges::copy(linears, std::back_inserter(now));
+  }
+  if (!kept) {
+    const std::vector<Group> groups = GroupsOf(now);
+    Search search(model, options, evidence);
+    OCTAVO_TRY(const std::optional<size_t> count, search.Fewest(&OptimizeOptions::keep_float, groups, 0, false));
+    if (!count) {
+      return ir::Fail("min_db: {:.1f} dB are not kept even with every layer in float, which keeps {:.1f}: ask for less",
+                      *options.min_db, search.best());
+    }
+    Name(groups, *count, options.keep_float);
+    // With these in float fewer of the others have to be dynamic.
+    std::erase_if(rows, [&](const Group& group) { return IsIn(group.nodes[0], options.keep_float); });
+    options.dynamic = asked;
+    OCTAVO_TRY(const std::optional<size_t> still,
+               Search(model, options, evidence).Fewest(&OptimizeOptions::dynamic, rows, -1, true));
+    Name(rows, *still, options.dynamic);
+  }
+  for (LayerLoss& layer : layers) {
+    layer.type = IsIn(layer.node, options.keep_float) ? "float"
+                 : IsIn(layer.node, options.dynamic)  ? "dynamic"
+                                                      : "quantized";
+  }
+  return {};
+}
+
+}  // namespace octavo::api

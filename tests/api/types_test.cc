@@ -1,0 +1,179 @@
+// min_db picks the fewest layers that leave int8, and those that lose most; `dynamic` does to one Linear what it says.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <filesystem>
+
+#include "octavo/api/optimize.h"
+#include "octavo/ir/onnx/onnx.h"
+
+namespace octavo::api {
+namespace {
+
+using ir::DType;
+using ir::Tensor;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+
+struct Case {
+  ir::Graph graph;
+  std::unique_ptr<quant::DataSource> data;
+};
+
+// Three Linears side by side. "rows": the rows of its activation have very different size, so that one scale loses the small ones. "weights":
+// one weight of each column is a hundred times the others, which are then lost with any activation. "fine": all are codes times a scale.
+Case ThreeLinears() {
+  std::vector<float> coarse(64 * 64), fine(64 * 64), plain(32 * 64), uneven(32 * 64);
+  for (size_t i = 0; i < coarse.size(); ++i) {
+    coarse[i] = i / 64 == 40 ? 100.0f : std::sin(static_cast<float>(i));
+    fine[i] = static_cast<float>(static_cast<int>(i * 37 % 255) - 127) / 127;
+  }
+  for (size_t i = 0; i < plain.size(); ++i) {
+    plain[i] = i % 64 < 32 ? std::cos(static_cast<float>(i)) : 0.0f;
+    uneven[i] = std::cos(static_cast<float>(i)) * (i < 64 ? 40.0f : 1.0f);
+  }
+  Case c;
+  const ir::ValueId x = c.graph.AddInput("x", {DType::kF32, ir::SymShape{32, 64}});
+  const ir::ValueId u = c.graph.AddInput("u", {DType::kF32, ir::SymShape{32, 64}});
+  const auto linear = [&c](const char* name, ir::ValueId in, const std::vector<float>& w) {
+    const ir::ValueId weights = c.graph.AddConstant(Tensor::F32({64, 64}, w));
+    c.graph.AddOutput(std::string("of ") + name,
+                      c.graph.node(c.graph.AddNode(ir::Op::kMatMul, {in, weights}, 1, {}, name)).output());
+  };
+  linear("rows", u, fine);
+  linear("weights", x, coarse);
+  linear("fine", x, fine);
+  c.data = quant::InMemoryData({{{"x", Tensor::F32({32, 64}, plain)}, {"u", Tensor::F32({32, 64}, uneven)}}},
+                               quant::InputsOf(c.graph));
+  return c;
+}
+
+Case Exported(const std::string& name) {
+  auto graph = ir::onnx::ReadFile(std::filesystem::path(OCTAVO_SOURCE_DIR) / "tests/data" / name);
+  EXPECT_TRUE(graph.has_value()) << graph.error().message;
+  auto data = quant::RandomData(2, quant::InputsOf(*graph), {.limits = {{"input_ids", 60}, {"token_type_ids", 2}}});
+  EXPECT_TRUE(data.has_value()) << data.error().message;
+  return {std::move(*graph), std::move(*data)};
+}
+
+ir::Result<Optimized> OptimizeCase(const Case& c, OptimizeOptions options) {
+  options.data = c.data.get();
+  options.threads = 1;
+  options.calibrator = quant::Calibrator::kMinMax;
+  return Optimize(c.graph, options);
+}
+
+OptimizeOptions AtLeast(const std::string& recipe, double db) {
+  OptimizeOptions options;
+  options.recipe = recipe;
+  options.min_db = db;
+  return options;
+}
+
+std::vector<std::string> Named(const Optimized& done, const std::string& type) {
+  std::vector<std::string> names;
+  for (const LayerLoss& layer : done.layers) {
+    if (layer.type == type) names.push_back(layer.node);
+  }
+  return names;
+}
+
+TEST(Types, WhatIsEnoughStays) {
+  const Case c = ThreeLinears();
+  const auto plain = OptimizeCase(c, OptimizeOptions());
+  ASSERT_TRUE(plain.has_value()) << plain.error().message;
+  const auto done = OptimizeCase(c, AtLeast("int8", 0.99 * Decibels(Worst(plain->losses)->second)));
+  ASSERT_TRUE(done.has_value()) << done.error().message;
+  EXPECT_EQ(*ir::onnx::WriteBytes(done->graph), *ir::onnx::WriteBytes(plain->graph));
+  EXPECT_THAT(done->pipeline.dynamic, IsEmpty());
+  EXPECT_THAT(done->pipeline.keep_float, IsEmpty());
+  EXPECT_THAT(done->layers, IsEmpty()) << "nobody asked";
+}
+
+// The weights are lost whatever the activations are, so that layer stays float; the one beside it reads the same activation and goes with it.
+TEST(Types, EachLayerGetsTheNextTypeThatIsEnough) {
+  const Case c = ThreeLinears();
+  const auto plain = OptimizeCase(c, OptimizeOptions());
+  ASSERT_TRUE(plain.has_value()) << plain.error().message;
+  const double rows = plain->losses.at("of rows").SqnrDb(), weights = plain->losses.at("of weights").SqnrDb();
+  ASSERT_LT(weights, 20);
+  ASSERT_LT(weights, rows);
+  ASSERT_LT(rows, 40);
+  const auto some = OptimizeCase(c, AtLeast("int8", rows - 1));
+  ASSERT_TRUE(some.has_value()) << some.error().message;
+  EXPECT_THAT(Named(*some, "float"), ElementsAre("weights", "fine"));
+  EXPECT_THAT(Named(*some, "quantized"), ElementsAre("rows"));
+  EXPECT_GE(Decibels(Worst(some->losses)->second), rows - 1);
+  const auto all = OptimizeCase(c, AtLeast("int8", rows + 1));
+  ASSERT_TRUE(all.has_value()) << all.error().message;
+  EXPECT_THAT(Named(*all, "float"), ElementsAre("weights", "fine"));
+  EXPECT_THAT(Named(*all, "dynamic"), ElementsAre("rows"));
+  EXPECT_GE(Decibels(Worst(all->losses)->second), rows + 1);
+}
+
+TEST(Types, EveryRecipeKeepsThem) {
+  for (const char* recipe : {"int8", "fp8", "dynamic", "dynamic4", "weights4", "weights8"}) {
+    SCOPED_TRACE(recipe);
+    const Case c = Exported("float/bert.ts17.sdpa.onnx");
+    OptimizeOptions plain;
+    plain.recipe = recipe;
+    const auto before = OptimizeCase(c, plain);
+    ASSERT_TRUE(before.has_value()) << before.error().message;
+    const double db = Decibels(Worst(before->losses)->second) + 3;
+    const auto done = OptimizeCase(c, AtLeast(recipe, db));
+    ASSERT_TRUE(done.has_value()) << done.error().message;
+    EXPECT_GE(Decibels(Worst(done->losses)->second), db);
+    EXPECT_GT(Named(*done, "quantized").size() + Named(*done, "dynamic").size(), 0u);
+    EXPECT_GT(done->pipeline.keep_float.size() + done->pipeline.dynamic.size(), 0u);
+    EXPECT_EQ(Named(*done, "float").size(), done->pipeline.keep_float.size());
+    EXPECT_EQ(Named(*done, "dynamic").size(), done->pipeline.dynamic.size());
+    OptimizeOptions replay;
+    replay.pipeline = *passes::PipelineOfGraph(done->graph);
+    const auto again = OptimizeCase(c, replay);
+    ASSERT_TRUE(again.has_value()) << again.error().message;
+    EXPECT_EQ(*ir::onnx::WriteBytes(again->graph), *ir::onnx::WriteBytes(done->graph));
+  }
+}
+
+TEST(Types, ADynamicLinearBesideStaticOnes) {
+  const Case c = ThreeLinears();
+  OptimizeOptions options;
+  const auto all = OptimizeCase(c, options);
+  options.dynamic = {"r?ws"};
+  const auto done = OptimizeCase(c, options);
+  ASSERT_TRUE(all.has_value() && done.has_value());
+  EXPECT_EQ(done->report.linear.done, 3);
+  for (const passes::Candidate& linear : done->report.candidates) {
+    if (linear.kind != "linear") continue;
+    EXPECT_EQ(linear.rule == "dynamic", linear.nodes[0] == "rows") << linear.rule;
+  }
+  EXPECT_GT(done->losses.at("of rows").SqnrDb(), all->losses.at("of rows").SqnrDb() + 3);
+  EXPECT_EQ(done->losses.at("of fine").SqnrDb(), all->losses.at("of fine").SqnrDb());
+}
+
+TEST(Types, WhatCannotBeIsAnError) {
+  const Case c = ThreeLinears();
+  const auto message = [&c](const OptimizeOptions& options) {
+    const auto done = OptimizeCase(c, options);
+    return done.has_value() ? "no error" : done.error().message;
+  };
+  const auto gemma = OptimizeCase(Exported("models/gemma.dyn18.eager.onnx"), AtLeast("weights8", 190));
+  ASSERT_FALSE(gemma.has_value());
+  EXPECT_THAT(gemma.error().message, HasSubstr("not kept even with every layer in float"));
+  EXPECT_THAT(message(AtLeast("float", 20)), HasSubstr("min_db is about layers that are quantized"));
+  OptimizeOptions options;
+  options.dynamic = {"nobody"};
+  EXPECT_THAT(message(options), HasSubstr("dynamic: no Linear is called 'nobody'"));
+  options.recipe = "dynamic";
+  EXPECT_THAT(message(options), HasSubstr("dynamic names Linears that recipe int8"));
+  options = AtLeast("int8", 20);
+  options.threads = 1;
+  const auto done = Optimize(c.graph, options);
+  ASSERT_FALSE(done.has_value());
+  EXPECT_THAT(done.error().message, HasSubstr("min_db runs the first batch of calibration data"));
+}
+
+}  // namespace
+}  // namespace octavo::api
