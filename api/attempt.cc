@@ -142,6 +142,17 @@ Result<Sample> SampleOf(const Graph& graph, const OptimizeOptions& options) {
   return Sample{batch->inputs, std::move(outputs)};
 }
 
+passes::ChannelStats StatsOf(const quant::Observer& observer) {
+  passes::ChannelStats stats;
+  for (const auto& c : observer.channels()) stats.ranges.emplace_back(c.lo, c.hi);
+  if (stats.ranges.empty() || observer.count() == 0) return stats;
+  double sum = 0;
+  for (const quant::Bin& bin : observer.Bins()) sum += static_cast<double>(bin.count) * bin.lo * bin.hi;
+  stats.mean_square = sum / static_cast<double>(observer.count());
+  stats.rows = observer.count() / stats.ranges.size();
+  return stats;
+}
+
 class Attempt {
  public:
   Attempt(Graph graph, const OptimizeOptions& options, Evidence& evidence)
@@ -229,11 +240,8 @@ class Attempt {
       result_.ranges = RangesOf(result_.plan, evidence_.ranges);
     }
     context_.channels = [this](std::string_view value) {
-      std::vector<std::pair<float, float>> ranges;
       const quant::Observer* observer = evidence_.ranges.Find(value);
-      if (observer == nullptr) return ranges;
-      for (const auto& c : observer->channels()) ranges.emplace_back(c.lo, c.hi);
-      return ranges;
+      return observer == nullptr ? passes::ChannelStats() : StatsOf(*observer);
     };
     context_.qparams = [this](std::string_view value) { return result_.plan.ParamsOf(value); };
     return {};

@@ -311,7 +311,8 @@ Graph NormQuantBody(Body b, bool wants_sum) {
   const ValueId x = b.In(1) ? b.Make(Op::kAdd, {b.In(0), b.In(1)}) : b.In(0);
   const ValueId y = Norm(b, x, 2);
   const ValueId own = b.In(6) ? Norm(b, x, 6) : y;
-  const ValueId q = b.Make(Op::kQuantizeLinear, {own, b.In(4), b.In(5)});
+  ValueId q = b.Make(Op::kQuantizeLinear, {own, b.In(4), b.In(5)});
+  if (b.In(8)) q = b.Make(Op::kGather, {q, b.In(8)}, {{"axis", int64_t{-1}}});
   return wants_sum ? b.Finish({y, q, x}) : b.Finish({y, q});
 }
 

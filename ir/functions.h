@@ -42,8 +42,9 @@
 //  QkvInt8        x x_scale x_zp then per branch: w w_scale [bias] [y_scale] [y_zp]; one output per branch, 2..8 branches; per_token
 //  SkipLayerNorm  x skip gamma [beta], attributes epsilon, rms -> LayerNormalization(x + skip, axis -1), [x + skip]; with
 //                 rms = 1 RMSNormalization, without beta
-//  NormQuant      x [skip] gamma [beta] q_scale q_zp [q_gamma] [q_beta] -> y f32 (optional output), quantized y (u8, s8 or fp8),
-//                 [x + skip]. With q_gamma the quantized output has its own gamma and beta. Attributes as SkipLayerNorm.
+//  NormQuant      x [skip] gamma [beta] q_scale q_zp [q_gamma] [q_beta] [q_index] -> y f32 (optional output), quantized y (u8, s8 or fp8),
+//                 [x + skip]. With q_gamma the quantized output has its own gamma and beta; q_index s64 [m]: its columns are these of them.
+//                 Attributes as SkipLayerNorm.
 //  Lookup         x table: x u8 or s8, table u8 or s8 [256] -> table[x], of the shape of x; negative x count from its end, so that the
 //                 index is the byte of x
 #ifndef OCTAVO_IR_FUNCTIONS_H_

@@ -160,8 +160,12 @@ Status NormQuant(Inferrer& c) {
     OCTAVO_TRY(out, Broadcast(c, kSum));
   }
   c.Set(0, DType::kF32, out);
-  c.Set(1, c.Has(5) ? c.DtypeOf(5) : DType::kU8, out);
-  c.Set(2, DType::kF32, std::move(out));
+  c.Set(2, DType::kF32, out);
+  if (out && !out->empty() && c.Has(8)) {
+    const MaybeShape columns = c.CopyOf(8);
+    out->back() = columns && columns->size() == 1 ? columns->front() : Dim::Unknown();
+  }
+  c.Set(1, c.Has(5) ? c.DtypeOf(5) : DType::kU8, std::move(out));
   return {};
 }
 

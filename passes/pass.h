@@ -7,6 +7,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "octavo/ir/graph.h"
@@ -49,14 +50,21 @@ struct NearMiss {
   std::string reason;  // one sentence with the culprit
 };
 
+// Of an activation whose last axis is its channels.
+struct ChannelStats {
+  std::vector<std::pair<float, float>> ranges;  // smallest and largest value of each; empty: not known
+  double mean_square = 0;                       // of all values
+  uint64_t rows = 0;
+};
+
 // Handed through a pipeline. The flags say what the caller wants; the lists are what passes report.
 struct PassContext {
   kernels::Arch arch = kernels::Arch::kScalar;
   std::vector<NearMiss>* misses = nullptr;  // null: nobody listens
   // Parameters of an activation by value name, from calibration; null where there are none.
   std::function<const quant::QParams*(std::string_view)> qparams;
-  // Smallest and largest value of every channel (last axis) of an activation, from calibration; empty where not known.
-  std::function<std::vector<std::pair<float, float>>(std::string_view)> channels;
+  // What calibration saw of the channels of an activation; a null function where nothing was calibrated.
+  std::function<ChannelStats(std::string_view)> channels;
   // Fills in the second moments of these activations, by running the calibration data once more; null where there is none.
   std::function<Status(std::span<const ValueId> values, std::span<quantize::SecondMoments> into)> moments;
   // Tells of long work, `done` of `total`; false: whoever waits has had enough.

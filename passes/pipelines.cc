@@ -133,7 +133,7 @@ Result<Pipeline> With(Pipeline pipeline, const char* pass, std::initializer_list
 }  // namespace
 
 Result<Pipeline> WithReducedRange(Pipeline pipeline) {
-  return With(std::move(pipeline), "reduce_range", {"quantize", "dynamic"}, false,
+  return With(std::move(pipeline), "reduce_range", {"smooth", "quantize", "dynamic"}, false,
               "reduce_range is for weights that octavo quantizes to int8: leave it out, or use the recipes int8 and "
               "dynamic of a float graph");
 }

@@ -22,7 +22,7 @@ struct Pipeline {
 // "float", "int8", "fp8" (E4M3FN), "quantized" for graphs that are quantized already, "dynamic" (int8
 // without calibration), "weights4" and "weights8" for weights alone, "dynamic4" for both (weights of 4 bits).
 Result<Pipeline> PipelineOfRecipe(std::string_view recipe);
-// Puts reduce_range before the pass that quantizes weights to int8; an error where there is none.
+// Puts reduce_range before the passes that choose or make int8 weights; an error where there are none.
 Result<Pipeline> WithReducedRange(Pipeline pipeline);
 // Adds names to keep_float; an error where there are some and no pass quantizes.
 Result<Pipeline> WithFloat(Pipeline pipeline, const std::vector<std::string>& keep_float);

@@ -1,4 +1,6 @@
 // LayerNormalization, RMSNormalization, SkipLayerNorm, NormQuant over the last axis, and Softmax over the last axis.
+#include <algorithm>
+
 #include "octavo/kernels/norm/norm.h"
 #include "octavo/kernels/softmax/softmax.h"
 #include "octavo/quant/numeric/code8.h"
@@ -52,8 +54,15 @@ class NormKernel : public Kernel {
     OCTAVO_TRY(a.q_beta, Vector(call, roles_.q_beta, n));
     if (Wanted(roles_.y)) a.y = call.Allocate(Slot(roles_.y), DType::kF32, x.shape()).mutable_as<float>().data();
     if (Wanted(roles_.sum)) a.sum = call.Allocate(Slot(roles_.sum), DType::kF32, x.shape()).mutable_as<float>().data();
-    if (Wanted(roles_.q)) a.q = call.Allocate(Slot(roles_.q), a.q_type, x.shape()).mutable_data();
-    a.y_stride = a.sum_stride = a.q_stride = n;
+    if (Wanted(roles_.q)) {
+      ir::Shape shape = x.shape();
+      if (!shape.empty()) shape.back() += a.q_more;
+      a.q = call.Allocate(Slot(roles_.q), a.q_type, std::move(shape)).mutable_data();
+    }
+    if (std::any_of(a.q_again, a.q_again + a.q_more, [n](int64_t i) { return i >= n; }))
+      return ir::Fail("q_index names a column beyond the {} of x", n);
+    a.y_stride = a.sum_stride = n;
+    a.q_stride = n + a.q_more;
     if (n == 0 || rows == 0) return {};
     const int64_t parts = PartsOf(rows, kRowGrain, call.threads->count());
     call.threads->For(parts, [&](int64_t i) {
@@ -76,10 +85,27 @@ class NormKernel : public Kernel {
 
   kernels::Arch arch_;
   Roles roles_;
-  kernels::NormArgs fixed_;
+  kernels::NormArgs fixed_;  // q_again points into a constant of the graph
   std::string name_;
   std::vector<bool> wanted_;
 };
+
+// q_index of a NormQuant whose rows have n channels: all in order, then those that stand there again. False: another order.
+bool TakeIndex(const CompileContext& c, const Node& node, kernels::NormArgs& args) {
+  if (!node.input(8).valid()) return true;
+  const Tensor* index = c.Constant(node.input(8));
+  const Tensor* gamma = c.Constant(node.input(2));
+  if (index == nullptr || gamma == nullptr || index->dtype() != DType::kS64 || index->size() < gamma->size())
+    return false;
+  const auto columns = index->as<int64_t>();
+  const auto n = static_cast<size_t>(gamma->size());
+  for (size_t i = 0; i < columns.size(); ++i) {
+    if (i < n ? columns[i] != static_cast<int64_t>(i) : columns[i] < 0) return false;
+  }
+  args.q_again = columns.data() + n;
+  args.q_more = static_cast<int64_t>(columns.size() - n);
+  return true;
+}
 
 class SoftmaxKernel : public Kernel {
  public:
@@ -109,7 +135,7 @@ class SoftmaxKernel : public Kernel {
 
 KernelPtr MakeNorm(const Node& node, const CompileContext& c) {
   for (ValueId v : node.inputs) {
-    const bool parameter = node.op == Op::kNormQuant && v == node.input(5);
+    const bool parameter = node.op == Op::kNormQuant && (v == node.input(5) || v == node.input(8));
     if (!parameter && !IsF32(c, v)) return nullptr;
   }
   if (node.op == Op::kSoftmax) {
@@ -145,6 +171,7 @@ KernelPtr MakeNorm(const Node& node, const CompileContext& c) {
       const Tensor* zero = c.Constant(node.input(5));
       if (scale == nullptr || zero == nullptr || scale->size() != 1 || zero->size() != 1) return nullptr;
       if (!quant::IsCode8(zero->dtype())) return nullptr;
+      if (!TakeIndex(c, node, fixed)) return nullptr;
       fixed.q_type = zero->dtype();
       fixed.q_scale = ScalarF32(*scale);
       fixed.q_zero_point = quant::IsFp8(zero->dtype()) ? 0 : ScalarInt(*zero);

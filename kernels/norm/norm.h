@@ -33,6 +33,9 @@ struct NormArgs {
   int64_t y_stride = 0;
   void* q = nullptr;  // the codes of y
   int64_t q_stride = 0;
+  // Channels whose codes stand behind those of the row once more: q has n + q_more columns, q_stride is at least that.
+  const int64_t* q_again = nullptr;
+  int64_t q_more = 0;
   quant::DType q_type = quant::DType::kU8;  // kU8, kS8, kE4M3FN or kE5M2; fp8 has no zero point
   float q_scale = 1.0f;
   int32_t q_zero_point = 0;

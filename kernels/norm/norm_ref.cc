@@ -19,13 +19,14 @@ void QuantizeRow(const NormArgs& args, const float* y, int64_t row) {
   auto* q = static_cast<uint8_t*>(args.q) + row * args.q_stride;  // s8 has the same low byte
   if (quant::IsFp8(args.q_type)) {
     for (int64_t i = 0; i < args.n; ++i) q[i] = quant::QuantizeFp8One(y[i], args.q_scale, args.q_type);
-    return;
+  } else {
+    const auto [lo, hi] = quant::RangeOf(args.q_type);
+    for (int64_t i = 0; i < args.n; ++i) {
+      q[i] = static_cast<uint8_t>(quant::QuantizeOne(y[i], args.q_scale, args.q_zero_point, static_cast<int32_t>(lo),
+                                                     static_cast<int32_t>(hi)));
+    }
   }
-  const auto [lo, hi] = quant::RangeOf(args.q_type);
-  for (int64_t i = 0; i < args.n; ++i) {
-    q[i] = static_cast<uint8_t>(
-        quant::QuantizeOne(y[i], args.q_scale, args.q_zero_point, static_cast<int32_t>(lo), static_cast<int32_t>(hi)));
-  }
+  for (int64_t i = 0; i < args.q_more; ++i) q[args.n + i] = q[args.q_again[i]];
 }
 
 }  // namespace

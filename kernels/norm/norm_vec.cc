@@ -135,6 +135,7 @@ HWY_INLINE void NormRow(const NormArgs& args, Quantizer quantizer, int64_t row, 
     const F16 own = args.q_gamma != nullptr ? Affine(d, args.q_gamma, kRms ? nullptr : args.q_beta, i, count) : v;
     StoreQuantized(quantizer, own, q + i, count);
   });
+  for (int64_t i = 0; i < args.q_more; ++i) q[args.n + i] = q[args.q_again[i]];
 }
 
 template <class Quantizer>

@@ -151,12 +151,24 @@ std::optional<int64_t> AxisBefore(const Graph& g, const Node& view, int64_t axis
   return {};
 }
 
+// A Gather that repeats: fewer elements stand in front of it than behind.
+bool Repeats(const Graph& g, const Node& gather) {
+  const SymShape* in = ShapeOf(g, gather.input(0));
+  const Tensor* index = g.ConstantOf(gather.input(1));
+  if (gather.op != Op::kGather || in == nullptr || in->empty() || index == nullptr || index->rank() != 1) return false;
+  int64_t axis = gather.attrs.Int("axis", 0);
+  axis += axis < 0 ? static_cast<int64_t>(in->size()) : 0;
+  const Dim& dim = (*in)[static_cast<size_t>(axis)];
+  return dim.is_number() && dim.number() < index->size();
+}
+
 // QuantizeLinear(view(x)) -> view(QuantizeLinear(x))
 bool HoistQuantize(Rewriter& rw, NodeId id) {
   const Graph& g = rw.graph();
   const Node& q = g.node(id);
   const Node* view = g.Producer(q.input(0));
-  if (view == nullptr || !(view->op == Op::kTranspose || view->op == Op::kExpand || IsReshapeLike(view->op)))
+  if (view == nullptr) return false;
+  if (view->op != Op::kTranspose && view->op != Op::kExpand && !IsReshapeLike(view->op) && !Repeats(g, *view))
     return false;
   if (!g.HasOneUse(q.input(0)) || g.ConstantOf(view->input(0)) != nullptr) return false;
   const auto params = ParamsOf(g, q);

@@ -55,7 +55,8 @@ Result<bool> FuseWeights(Graph& graph, PassContext& context) {
 Result<bool> FuseInt8(Graph& graph, PassContext& context) {
   OCTAVO_TRY(const bool by_rules, pattern::ApplyRules(Int8Rules(), graph, context));
   OCTAVO_TRY(const bool twins, FuseTwinNorms(graph, context));
-  return by_rules || twins;
+  OCTAVO_TRY(const bool columns, FuseNormColumns(graph, context));
+  return by_rules || twins || columns;
 }
 
 }  // namespace octavo::passes::fusions

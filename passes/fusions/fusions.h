@@ -54,8 +54,10 @@ Result<bool> UseFlash(Graph& graph, PassContext& context);
 Result<bool> RelativeProbs(Graph& graph, PassContext& context);
 // Products with weights in blocks -> LinearBlocked.
 Result<bool> FuseWeights(Graph& graph, PassContext& context);
-// Two norms of one sum, one of them quantized -> one NormQuant. FuseInt8 ends with it.
+// Two norms of one sum, one of them quantized -> one NormQuant. Part of FuseInt8.
 Result<bool> FuseTwinNorms(Graph& graph, PassContext& context);
+// Codes of a norm of which some columns stand twice -> NormQuant with q_index. FuseInt8 ends with it.
+Result<bool> FuseNormColumns(Graph& graph, PassContext& context);
 // Element-wise chains from codes of 8 bits to codes of 8 bits -> Lookup.
 Result<bool> FuseTables(Graph& graph, PassContext& context);
 // 2..8 LinearInt8 of one activation, at least two of which feed one attention -> QkvInt8. Packed projections first.

@@ -204,6 +204,9 @@ TEST(Infer, AttentionAndQuantization) {
       {"input %x : f32[b,s,8] input %g : f32[8] input %c : f32[] input %n : s8[] %y, %z = NormQuant(%x, _, %g, _, %c, "
        "%n)",
        "f32[b,s,8]", "s8[b,s,8]"},
+      {"input %x : f32[b,s,8] input %g : f32[8] input %c : f32[] input %n : s8[] input %i : s64[11] "
+       "%y, %z = NormQuant(%x, _, %g, _, %c, %n, _, _, %i)",
+       "f32[b,s,8]", "s8[b,s,11]"},
       {"input %x : f32[b] input %c : f32[] input %n : s8[] %y = QuantizeLinear(%x, %c, %n)", "s8[b]"},
       {"input %x : f32[b] input %c : f32[] %y = QuantizeLinear(%x, %c)", "u8[b]"},
       {"input %x : f32[b] input %c : f32[] %y = QuantizeLinear(%x, %c) {output_dtype = 17}", "e4m3fn[b]"},
