@@ -145,6 +145,7 @@ KernelPtr MakeNorm(const Node& node, const CompileContext& c) {
   kernels::NormArgs fixed;
   fixed.epsilon = node.attrs.Float("epsilon", 1e-5f);
   std::vector<bool> wanted;
+  wanted.reserve(node.outputs.size());
   for (ValueId v : node.outputs) wanted.push_back(v.valid());
   std::string name = "layer_norm ";
   switch (node.op) {

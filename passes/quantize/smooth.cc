@@ -91,7 +91,7 @@ class Widening {
  public:
   Widening(Rewriter& b, ValueId end) : b_(b), g_(b.graph()), end_(end) {}
 
-  // Whether that is possible for so many channels: no op of another kind, nothing on the way that others read.
+  // Whether that is possible for so many channels: few ops, none of another kind, nothing on the way that others read.
   bool Possible(size_t channels) {
     channels_ = channels;
     if (!Reach(end_)) return false;
@@ -104,17 +104,20 @@ class Widening {
   // Its columns, divided.
   ValueId Make(const Split& split) {
     split_ = &split;
-    if (Scales(end_)) return Make(end_, true);
-    const ValueId wide = Make(end_, false);
-    b_.At(g_.value(end_).producer, {g_.value(end_).producer});
-    return Made(b_, Op::kMul, {wide, b_.Constant(Inverse())}, {}, end_, split.index.size());
+    return Scales(end_) ? Make(end_, true) : Scaled(Make(end_, false));
+  }
+  // Divided where it stands, with the columns that it has.
+  ValueId Divide(const Split& split) {
+    split_ = &split;
+    return Scaled(end_);
   }
 
  private:
   bool Reach(ValueId v) {
     if (IsVector(v) || made_.contains(v)) return true;
     const Node* n = g_.Producer(v);
-    if (n == nullptr) return false;
+    constexpr size_t kFewOps = 32;  // a gate with biases has 7; a residual stream without norms has no end
+    if (n == nullptr || made_.size() >= kFewOps) return false;
     made_[v] = {};
     if (n->op == Op::kMatMul) {
       const Tensor* w = g_.ConstantOf(n->inputs[1]);
@@ -168,10 +171,14 @@ class Widening {
     }
     return out;
   }
-  Tensor Inverse() const {
+  ValueId Scaled(ValueId wide) {
     std::vector<float> inverse;
+    inverse.reserve(split_->index.size());
     for (const int64_t channel : split_->index) inverse.push_back(1.0f / split_->divisor[static_cast<size_t>(channel)]);
-    return Tensor::F32({static_cast<int64_t>(inverse.size())}, inverse);
+    const auto width = static_cast<int64_t>(inverse.size());
+    const NodeId end = g_.value(end_).producer, next = g_.node(end).next;
+    b_.At(next.valid() ? next : end, {end});
+    return Made(b_, Op::kMul, {wide, b_.Constant(Tensor::F32({width}, inverse))}, {}, end_, inverse.size());
   }
 
   Rewriter& b_;
@@ -214,13 +221,15 @@ bool SmoothOne(Graph& g, NodeId id, PassContext& context) {
   Rewriter b(g, "smooth");
   Widening widening(b, y);
   const std::optional<Norm> norm = IsNorm(n.op) ? NormOf(g, n, channels) : std::nullopt;
-  const bool alone = linears.size() == g.value(y).uses.size() && !g.IsGraphOutput(y);
-  if (!norm && (!alone || !widening.Possible(channels))) return false;
+  if (!norm && (linears.size() != g.value(y).uses.size() || g.IsGraphOutput(y))) return false;
+  const bool widens = norm || widening.Possible(channels);
+  if (!widens && !IsActivation(n.op)) return false;
   std::vector<const Tensor*> weights;
+  weights.reserve(linears.size());
   for (const NodeId linear : linears) weights.push_back(g.ConstantOf(g.node(linear).inputs[1]));
-  const Split s = BestSplit(stats, weights, context.weight_limit);
+  const Split s = BestSplit(stats, weights, widens, context.weight_limit);
   if (s.nothing()) return false;
-  const ValueId smooth = norm ? SplitNorm(b, id, *norm, s) : widening.Make(s);
+  const ValueId smooth = norm ? SplitNorm(b, id, *norm, s) : widens ? widening.Make(s) : widening.Divide(s);
   const auto [lo, hi] = RangeOf(stats, s);
   context.own_params[g.value(smooth).name] = quant::AffineParams(lo, hi, ir::DType::kU8);
   for (NodeId linear : linears) {

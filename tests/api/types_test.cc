@@ -25,7 +25,7 @@ struct Case {
 // Three Linears side by side. "rows": the rows of its activation have very different size, so that one scale loses the small ones. "weights":
 // one weight of each column is a hundred times the others, which are then lost with any activation. "fine": all are codes times a scale.
 Case ThreeLinears() {
-  std::vector<float> coarse(64 * 64), fine(64 * 64), plain(32 * 64), uneven(32 * 64);
+  std::vector<float> coarse(size_t{64} * 64), fine(coarse.size()), plain(size_t{32} * 64), uneven(plain.size());
   for (size_t i = 0; i < coarse.size(); ++i) {
     coarse[i] = i / 64 == 40 ? 100.0f : std::sin(static_cast<float>(i));
     fine[i] = static_cast<float>(static_cast<int>(i * 37 % 255) - 127) / 127;
