@@ -35,6 +35,26 @@ VECTOR = re.compile(r"%([xyz])mm\d+")
 MEMORY = re.compile(r"-?(?:0x[0-9a-f]+)?\((%\w+)(?:,(%\w+)(?:,\d)?)?\)")
 WIDTH = {"x": 16, "y": 32, "z": 64}
 
+# The loops that the shares of a peak in benchmarks/results rest on, by function, target and products of a turn: at most so many
+# instructions that do not multiply, and loads. What was measured on one CPU stays true of the code for as long as this holds.
+LEAN = [
+    ("VnniTile<6,", "AVX3_DL", {"vpdpbusd": 24}, 23, 10),  # kernel 1; two quads a turn and the next block's weights to L2
+    ("VnniQuad, 4, 4, 1>", "AVX3_DL", {"vpdpbusd": 16}, 12, 8),  # 4 rows
+    ("VnniQuad, 1, 4, 2>", "AVX3_DL", {"vpdpbusd": 8}, 15, 10),  # one row
+    ("Tile2x2<", "AVX3_DL", {"tdpbusd": 4}, 13, 4),
+    ("WideTile<6>", "AVX2", {"vpmaddwd": 12}, 24, 8),  # kernel 1, weights decoded before
+    ("S16Tile<6>", "AVX2", {"vpmaddwd": 24}, 54, 16),  # decoded here
+    ("PairTile<4, 2>", "AVX2", {"vpmaddubsw": 16, "vpmaddwd": 8}, 33, 20),
+    ("VnniQuad, 6, 2, 1>", "AVX2", {"vpdpbusd": 12}, 15, 8),
+    ("VnniEngine, 6ul, 4ul,", "AVX3_DL", {"vpdpbusd": 24}, 14, 10),  # attention, both products
+    ("TileColumns<4ul>", "AVX3_DL", {"tdpbusd": 4}, 18, 10),
+    ("S16PairEngine, 6ul, 2ul,", "AVX2", {"vpmaddwd": 12}, 24, 9),
+    ("::PairEngine, 6ul, 2ul,", "AVX2", {"vpmaddubsw": 12}, 24, 9),
+    ("VnniEngine, 6ul, 2ul,", "AVX2", {"vpdpbusd": 12}, 12, 8),
+    ("Bf16Engine, 6, 4>", "AVX3_DL", {"vdpbf16ps": 24}, 14, 10),
+    ("Bf16Columns<4>", "tile", {"tdpbf16ps": 4}, 13, 5),
+]
+
 
 @dataclasses.dataclass
 class Instruction:
@@ -238,6 +258,15 @@ class Disassembly(unittest.TestCase):
                              ("AVX3_DL", "vpdpbusd"), ("AVX3_DL", "fma"), ("AVX3_DL", "vdpbf16ps"), ("AVX3_DL", "tdpbusd"),
                              ("AVX3_DL", "tdpbssd"), ("AVX3_DL", "tdpbf16ps"), ("tile", "tdpbf16ps")]:
             self.assertGreater(found[target, kind], 0, f"no inner loop of {target} has {kind}")
+
+    def test_loops_are_as_lean_as_counted(self):
+        for name, target, products, others, loads in LEAN:
+            loops = [x for x in self.loops if x.target() == target and name in x.function and x.products() == products]
+            self.assertTrue(loops, f"{target} has no {name} with {products}; if it was renamed, so is its line of LEAN")
+            for loop in loops:
+                counted = len(loop.body) - sum(products.values()), sum(i.loads() for i in loop.body)
+                self.assertTrue(counted[0] <= others and counted[1] <= loads,
+                                f"{loop.function[:140]}: (others, loads) a turn {counted} where {(others, loads)} were counted")
 
     def test_a_spill_would_be_seen(self):
         code = [Instruction(0, "vpdpbusd", "%zmm1,%zmm2,%zmm3"), Instruction(6, "vmovdqa64", "%zmm3,0x40(%rsp)"),
