@@ -39,7 +39,7 @@ Result<passes::Pipeline> PipelineOf(const OptimizeOptions& options, const Graph&
   if (options.pipeline && (options.reduce_range || options.quantize_kv_cache))
     return ir::Fail(
         "reduce_range and quantize_kv_cache go with a recipe; in a pipeline of your own put the pass 'reduce_range' "
-        "before 'quantize', 'quantize_caches' behind it");
+        "before 'fit_weights' and 'quantize', 'quantize_caches' behind them");
   if (options.pipeline) return WithNames(*options.pipeline, options);
   const bool fuses = (options.recipe == "int8" || options.recipe == "fp8") && passes::vendor::IsQuantized(graph);
   OCTAVO_TRY(passes::Pipeline pipeline, passes::PipelineOfRecipe(fuses ? "quantized" : options.recipe));
@@ -49,6 +49,7 @@ Result<passes::Pipeline> PipelineOf(const OptimizeOptions& options, const Graph&
   if (options.quantize_kv_cache) {
     OCTAVO_TRY(pipeline, passes::WithQuantizedCaches(std::move(pipeline)));
   }
+  if (!options.fit || options.data == nullptr) std::erase(pipeline.passes, "fit_weights");
   return WithNames(std::move(pipeline), options);
 }
 
@@ -118,7 +119,7 @@ Status LogNamed(const Graph& graph, passes::PassContext& context) {
   return {};
 }
 
-// What the pass weights4 asks for: the data through the graph as it stood before that pass.
+// What the passes weights4 and fit_weights ask for: the data through the graph as it stood before that pass.
 Status FillMoments(const Graph& graph, std::span<const ir::ValueId> values,
                    std::span<passes::quantize::SecondMoments> into, const OptimizeOptions& options, Sample& first) {
   CalibrationTask task{graph, {}, Fingerprint(graph)};
@@ -159,6 +160,7 @@ class Attempt {
       : graph_(std::move(graph)), options_(options), evidence_(evidence) {
     if (options.data != nullptr && evidence.first.outputs.empty()) model_ = graph_;
     context_.arch = options.arch;
+    context_.fitted = std::move(evidence.fitted);
     context_.misses = options.explain ? &result_.misses : nullptr;
     context_.step = [&options](int64_t done, int64_t total) {
       if (options.progress) options.progress("quantize", done, total);
@@ -174,12 +176,18 @@ class Attempt {
     context_.dynamic = result_.pipeline.dynamic;
     if (std::string note = NoteOfQuantized(options_, graph_); !note.empty()) result_.notes.push_back(std::move(note));
     const Halves halves = Cut(result_.pipeline);
+    if (options_.data == nullptr && options_.fit && std::ranges::count(halves.after, "quantize") > 0) {
+      result_.notes.emplace_back(
+          "a .calib file holds ranges: with the data itself weights would be fitted to it, which is nearer to the "
+          "model");
+    }
     OCTAVO_TRY_STATUS(RunPasses(halves.before));
     result_.before = graph_;
     if (halves.calibrates) {
       OCTAVO_TRY_STATUS(MakePlan());
       OCTAVO_TRY_STATUS(RunPasses(halves.after));
     }
+    evidence_.fitted = std::move(context_.fitted);
     Report();
     if (const Status told = TellLosses(); !told) {
       evidence_.why_unseen = told.error().message;
@@ -210,7 +218,7 @@ class Attempt {
       if (!inventory_ && (pass.starts_with("fuse") || pass.starts_with("q"))) TakeInventory();
       if (pass == "fuse_int8") result_.unfused = graph_;
       if (pass == "dynamic" || pass.starts_with("weights")) OCTAVO_TRY_STATUS(LogNames());
-      if (pass.starts_with("weights4")) OCTAVO_TRY_STATUS(OfferMoments(pass));
+      if (pass.starts_with("weights4") || pass == "fit_weights") OCTAVO_TRY_STATUS(OfferMoments(pass));
       OCTAVO_TRY_STATUS(passes::RunPasses({pass}, graph_, context_, manager));
     }
     return {};
@@ -219,10 +227,10 @@ class Attempt {
   Status LogNames() { return std::exchange(logged_, true) ? Status() : LogNamed(graph_, context_); }
 
   Status OfferMoments(const std::string& pass) {
-    if (options_.data == nullptr && options_.calibration != nullptr) {
+    if (options_.data == nullptr && options_.calibration != nullptr && pass != "fit_weights") {
       return ir::Fail("a .calib file holds ranges; {} fits weights to the data itself, so give that, or nothing", pass);
     }
-    if (options_.data == nullptr) return {};
+    if (options_.data == nullptr || !options_.fit) return {};
     context_.moments = [this, at_hand = graph_](auto values, auto into) {
       return FillMoments(at_hand, values, into, options_, evidence_.first);
     };

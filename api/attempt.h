@@ -2,6 +2,7 @@
 #ifndef OCTAVO_API_ATTEMPT_H_
 #define OCTAVO_API_ATTEMPT_H_
 
+#include <map>
 #include <string>
 #include <vector>
 
@@ -11,9 +12,10 @@
 namespace octavo::api {
 
 struct Evidence {
-  Sample first;               // of the data, and what the model as it came makes of it; empty: not seen yet
-  std::string why_unseen;     // the error where the outputs could not be compared
-  quant::Calibration ranges;  // of all that the recipe quantizes; empty: not gathered yet
+  Sample first;                           // of the data, and what the model as it came makes of it; empty: not seen yet
+  std::string why_unseen;                 // the error where the outputs could not be compared
+  quant::Calibration ranges;              // of all that the recipe quantizes; empty: not gathered yet
+  std::map<uint64_t, ir::Tensor> fitted;  // codes of weights: PassContext
 };
 
 // Optimize without `layers` and `min_db`. What the evidence has is used, what it lacks is gathered from the data.

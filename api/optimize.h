@@ -30,13 +30,15 @@ struct OptimizeOptions {
   std::vector<std::string>
       dynamic;  // Linears that recipe int8 gives a scale and zero point a row, made at run time, instead of one calibrated for all rows
   std::optional<passes::Pipeline> pipeline;  // instead of the recipe's
+  bool fit =
+      true;  // with data: codes of int8 and 4-bit weights make up for each other's errors on it; takes another run of it, more beyond 1 GB
   quant::Calibrator calibrator = quant::kDefaultCalibrator;
   quant::DataSource* data = nullptr;                // for recipes that calibrate; not owned
   const quant::Calibration* calibration = nullptr;  // ranges gathered earlier, instead of data; not owned
   int threads = 0;                                  // of calibration; 0: all
   kernels::Arch arch = kernels::BestArch();
   bool explain = true;  // gather near misses
-  // With data: fill in Optimized::layers, by a run of the first batch for each of them. 4-bit weights are then not fitted to data.
+  // With data: fill in Optimized::layers, by a run of the first batch for each of them. Weights are then not fitted to data.
   bool layers = false;
   // With data: fewer layers as the recipe says, until every output of the first batch keeps so many decibels (loss.h). First Linears
   // become dynamic (recipe int8), then layers stay float, those that lose most before others. Fills in Optimized::layers too.

@@ -169,9 +169,9 @@ def measure(arguments, name, folder, calibration, data):
     if arguments.recipe == "int8":
         seven = optimize(model, calibration, folder, arguments.threads, "--reduce-range")[0]
         systems["octavo int8, --reduce-range"] = octavo_system(seven, arguments.threads)
-        for recipe in ("dynamic", "dynamic4"):
-            file = optimize(model, calibration, folder, arguments.threads, recipe=recipe)[0]
-            systems[f"octavo {recipe}"] = octavo_system(file, arguments.threads)
+        for recipe, *more in (("dynamic", "--no-fit"), ("dynamic", "--reduce-range"), ("dynamic4",)):
+            file = optimize(model, calibration, folder, arguments.threads, *more, recipe=recipe)[0]
+            systems[", ".join([f"octavo {recipe}", *more])] = octavo_system(file, arguments.threads)
     if arguments.recipe == "fp8":  # the float recipe is its peer: the same instructions
         floats = optimize(model, calibration, folder, arguments.threads, recipe="float")[0]
         systems["octavo float"] = octavo_system(floats, arguments.threads)

@@ -22,7 +22,7 @@ struct Flags {
   std::vector<std::string> keep_float, dynamic, require;
   std::optional<double> min_db;
   int threads = 0;
-  bool reduce_range = false, quantize_kv_cache = false, layers = false, quiet = false;
+  bool no_fit = false, reduce_range = false, quantize_kv_cache = false, layers = false, quiet = false;
 };
 
 std::string Percent(int64_t part, int64_t whole) {
@@ -150,6 +150,7 @@ int Run(const Flags& flags) {
   api::OptimizeOptions options;
   options.recipe = flags.recipe;
   options.reduce_range = flags.reduce_range;
+  options.fit = !flags.no_fit;
   options.quantize_kv_cache = flags.quantize_kv_cache;
   options.keep_float = flags.keep_float;
   options.dynamic = flags.dynamic;
@@ -211,15 +212,15 @@ void AddOptimize(Program& program) {
   CLI::App* c = program.app.add_subcommand("optimize", "fuse and quantize a model");
   c->add_option("model", flags->in, "ONNX model")->required()->type_name("IN.onnx");
   c->add_option("-o,--output", flags->out, "file to write")->required()->type_name("OUT.onnx");
-  c->add_option(
-       "--recipe", flags->recipe,
-       "int8: static int8 with fused attention; fp8: the same in E4M3FN; float: fusions only; dynamic: int8 "
-       "products with activations "
-       "quantized at run time, no calibration; dynamic4: the same with weights of 4 bits in blocks (fitted to --calib "
-       "where it is given), the fastest for "
-       "one token at a time; weights4, weights8: weights alone in "
-       "blocks, activations float (4 bits: fitted to --calib too); quantized: fuse a graph that is quantized "
-       "already (int8 of such a graph means this)")
+  c->add_option("--recipe", flags->recipe,
+                "int8: static int8 with fused attention; fp8: the same in E4M3FN; float: fusions only; dynamic: int8 "
+                "products with activations "
+                "quantized at run time, no calibration (with --calib weights are fitted to it); dynamic4: the same "
+                "with weights of 4 bits in blocks (fitted to --calib "
+                "where it is given), the fastest for "
+                "one token at a time; weights4, weights8: weights alone in "
+                "blocks, activations float (4 bits: fitted to --calib too); quantized: fuse a graph that is quantized "
+                "already (int8 of such a graph means this)")
       ->check(CLI::IsMember({"float", "int8", "fp8", "dynamic", "dynamic4", "weights4", "weights8", "quantized"}))
       ->capture_default_str();
   c->add_option("--calib", flags->calib,
@@ -229,6 +230,9 @@ void AddOptimize(Program& program) {
   c->add_option("--calibrator", flags->calibrator, "how a range is chosen from what was seen")
       ->check(CLI::IsMember({"minmax", "moving_average", "percentile", "entropy", "mse"}))
       ->capture_default_str();
+  c->add_flag("--no-fit", flags->no_fit,
+              "weights get the codes nearest to them, where with --calib they would get codes that make up for each "
+              "other's errors on its data: saves a run of the data, and one more for each GB that this takes");
   c->add_flag(
       "--reduce-range", flags->reduce_range,
       "int8 weights use 7 of their 8 bits: products a quarter faster on CPUs without VNNI, weights half as precise");

@@ -71,12 +71,13 @@ struct PassContext {
   std::function<bool(int64_t done, int64_t total)> step = [](int64_t, int64_t) { return true; };
   // Parameters of values that passes made after calibration; looked at before `qparams`.
   std::map<std::string, quant::QParams, std::less<>> own_params;
-  std::vector<std::string> keep_float;  // names of nodes, with * and ?, that stay as they are: quantize::FindSites
-  std::vector<std::string> dynamic;     // of Linears that `quantize` leaves to the pass `dynamic`
-  int weight_limit = 127;               // of the codes of int8 weights, either sign; reduce_range makes it 64
-  std::vector<Candidate> candidates;    // of kinds that a pass counts itself: caches
-  std::vector<std::string> log;         // "pass: what it did" lines, for --verbose and the report
-  std::vector<std::string> notes;       // sentences for a person who reads nothing else
+  std::vector<std::string> keep_float;    // names of nodes, with * and ?, that stay as they are: quantize::FindSites
+  std::vector<std::string> dynamic;       // of Linears that `quantize` leaves to the pass `dynamic`
+  std::map<uint64_t, ir::Tensor> fitted;  // codes of int8 weights that were fitted to data, by a hash of the weights
+  int weight_limit = 127;                 // of the codes of int8 weights, either sign; reduce_range makes it 64
+  std::vector<Candidate> candidates;      // of kinds that a pass counts itself: caches
+  std::vector<std::string> log;           // "pass: what it did" lines, for --verbose and the report
+  std::vector<std::string> notes;         // sentences for a person who reads nothing else
 };
 
 // Changed or not; an error is prefixed by the manager with "after pass X".

@@ -42,6 +42,8 @@ const std::vector<Pass>& AllPasses() {
                     "evens out the channels that norms and activations hand to Linears, by calibrated channel ranges"});
     all->push_back({"reduce_range", quantize::ReduceRange,
                     "int8 weights of the next passes get 7 bits: faster on CPUs without VNNI, half as precise"});
+    all->push_back({"fit_weights", quantize::FitWeights,
+                    "finds codes of int8 weights that make up for each other's errors on the calibration data"});
     all->push_back({"quantize", quantize::Quantize, "inserts Q/DQ by the calibrated ranges and quantizes weights"});
     all->push_back({"quantize_fp8", quantize::Quantize, "the same in E4M3FN; ranges are then chosen for that type"});
     all->push_back({"quantize_caches", quantize::QuantizeCaches,
@@ -90,7 +92,7 @@ Result<Pipeline> PipelineOfRecipe(std::string_view recipe) {
   if (recipe == "float")
     return Pipeline{{"canonical", "fuse_float", "fuse_weights", "qkv_float", "windows", "canonical"}};
   if (recipe == "dynamic") {
-    return Pipeline{{"to_f32", "canonical", "fuse_float", "canonical", "dynamic", "quantize_tables", "qkv_int8",
+    return Pipeline{{"to_f32", "canonical", "fuse_float", "canonical", "fit_weights", "dynamic", "quantize_tables", "qkv_int8",
                      "windows", "cse", "dce"}};
   }
   if (recipe == "weights4" || recipe == "weights8") {
@@ -102,8 +104,8 @@ Result<Pipeline> PipelineOfRecipe(std::string_view recipe) {
                      "dynamic_blocks", "windows", "cse", "dce"}};
   }
   if (recipe == "int8") {
-    return Pipeline{{"to_f32", "canonical", "fuse_float", "canonical", kCalibrate, "smooth", "quantize", "cse", "qdq",
-                     "relative_probs", "fuse_int8", "qkv_int8", "windows", "cse", "dce"}};
+    return Pipeline{{"to_f32", "canonical", "fuse_float", "canonical", kCalibrate, "smooth", "fit_weights", "quantize",
+                     "cse", "qdq", "relative_probs", "fuse_int8", "qkv_int8", "windows", "cse", "dce"}};
   }
   // No smoothing: fp8 keeps its relative precision over 15 binary orders, whatever the channels' sizes.
   if (recipe == "fp8") {
@@ -133,7 +135,7 @@ Result<Pipeline> With(Pipeline pipeline, const char* pass, std::initializer_list
 }  // namespace
 
 Result<Pipeline> WithReducedRange(Pipeline pipeline) {
-  return With(std::move(pipeline), "reduce_range", {"smooth", "quantize", "dynamic"}, false,
+  return With(std::move(pipeline), "reduce_range", {"smooth", "fit_weights", "dynamic"}, false,
               "reduce_range is for weights that octavo quantizes to int8: leave it out, or use the recipes int8 and "
               "dynamic of a float graph");
 }

@@ -45,7 +45,7 @@ void Step(const std::optional<ProgressFn>& progress, std::string_view stage, int
 OptimizeResult Optimize(const py::object& model, const std::string& recipe, const py::object& calibration,
                         const std::string& calibrator, int threads, const std::optional<ProgressFn>& progress,
                         bool reduce_range, bool quantize_kv_cache, const std::vector<std::string>& keep_float,
-                        bool layers, const std::vector<std::string>& dynamic, std::optional<double> min_db) {
+                        bool layers, const std::vector<std::string>& dynamic, std::optional<double> min_db, bool fit) {
   ir::Graph graph = ReadModel(model);
   api::OptimizeOptions options;
   options.recipe = recipe;
@@ -54,6 +54,7 @@ OptimizeResult Optimize(const py::object& model, const std::string& recipe, cons
   options.layers = layers;
   options.dynamic = dynamic;
   options.min_db = min_db;
+  options.fit = fit;
   options.quantize_kv_cache = quantize_kv_cache;
   options.calibrator = Unwrap(quant::CalibratorFromName(calibrator));
   options.threads = threads;
@@ -114,7 +115,7 @@ void BindOptimize(py::module_& m) {
       py::arg("calibrator") = "mse", py::arg("threads") = 0, py::arg("progress") = py::none(),
       py::arg("reduce_range") = false, py::arg("quantize_kv_cache") = false,
       py::arg("keep_float") = std::vector<std::string>{}, py::arg("layers") = false,
-      py::arg("dynamic") = std::vector<std::string>{}, py::arg("min_db") = py::none(),
+      py::arg("dynamic") = std::vector<std::string>{}, py::arg("min_db") = py::none(), py::arg("fit") = true,
       "Fuses and quantizes; calibration: dicts of arrays, a path, or what calibrate() returned. reduce_range: int8 "
       "weights use 7 of their 8 bits, faster on CPUs without VNNI. quantize_kv_cache: past keys and values enter, and "
       "present ones leave, as the 8-bit codes that attention reads (Session.inputs has their dtype, the model's "

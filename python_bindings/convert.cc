@@ -56,10 +56,11 @@ Tensor Copied(const Tensor& t) {
   return copy;
 }
 
+// Goes through the iterable each time it is rewound; what an iterator gives, such as a generator, is there once, so that is kept.
 class IterableData : public quant::DataSource {
  public:
   IterableData(py::object iterable, std::vector<quant::InputSpec> inputs)
-      : iterable_(std::move(iterable)), inputs_(std::move(inputs)) {
+      : iterable_(std::move(iterable)), inputs_(std::move(inputs)), once_(py::isinstance<py::iterator>(iterable_)) {
     Rewind();
   }
   ~IterableData() override {
@@ -69,17 +70,20 @@ class IterableData : public quant::DataSource {
   }
   ir::Result<std::optional<quant::Batch>> Next() override {
     const py::gil_scoped_acquire lock;
+    if (static_cast<size_t>(count_) < kept_.size()) return kept_[static_cast<size_t>(count_++)];
     if (iterator_ == py::iterator::sentinel()) return std::nullopt;
     const std::string name = std::format("batch {}", count_++);
     if (!py::hasattr(*iterator_, "keys")) return ir::Fail("{}: not a dict of arrays", name);
     auto fitted = quant::FitInputs(FromDict(py::dict(py::reinterpret_borrow<py::object>(*iterator_))), inputs_, name);
     if (!fitted) return std::unexpected(fitted.error());
     ++iterator_;
-    return quant::Batch{name, std::move(*fitted)};
+    quant::Batch batch{name, std::move(*fitted)};
+    if (once_) kept_.push_back(batch);
+    return batch;
   }
   void Rewind() override {
     const py::gil_scoped_acquire lock;
-    iterator_ = py::iter(iterable_);
+    if (!once_ || !iterator_) iterator_ = py::iter(iterable_);
     count_ = 0;
   }
   int64_t size() const override {
@@ -92,6 +96,8 @@ class IterableData : public quant::DataSource {
   py::object iterable_;
   py::iterator iterator_;
   std::vector<quant::InputSpec> inputs_;
+  bool once_;
+  std::vector<quant::Batch> kept_;
   int64_t count_ = 0;
 };
 

@@ -102,10 +102,10 @@ Result<bool> Dynamic(Graph& graph, PassContext& context) {
   std::map<ValueId, std::optional<ColumnWeights>> weights;
   std::map<ValueId, std::pair<ValueId, ValueId>> made;
   for (NodeId id : FindSites(graph, context.keep_float).linears) {
-    const Node n = graph.node(id);
+    const Node& n = graph.node(id);
     const ValueId x = n.inputs[0], w = n.inputs[1];
     auto [columns, fresh] = weights.try_emplace(w);
-    if (fresh) columns->second = QuantizeColumns(*graph.ConstantOf(w), DType::kS8, context.weight_limit);
+    if (fresh) columns->second = QuantizeInt8(*graph.ConstantOf(w), context);
     const auto& shape = graph.ConstantOf(w)->shape();
     const kernels::Choice choice =
         kernels::ChooseLinear({.y = {DType::kF32}, .k = shape[0], .n = {shape[1]}}, kernels::Arch::kScalar);

@@ -78,7 +78,7 @@ std::optional<Compensation> Factor(SecondMoments moments) {
   double mean = 0;
   for (int64_t i = 0; i < k; ++i) mean += static_cast<double>(u[i * k + i]) / static_cast<double>(k);
   if (!(mean > 0) || !std::isfinite(mean)) return {};
-  for (int64_t i = 0; i < k; ++i) u[i * k + i] += static_cast<float>(0.01 * mean);
+  for (int64_t i = 0; i < k; ++i) u[i * k + i] += static_cast<float>(0.1 * mean);
   for (int64_t begin = 0; begin < k; begin += kStripe) {
     const int64_t end = std::min(k, begin + kStripe);
     if (!FactorRows(u, k, begin, end)) return {};

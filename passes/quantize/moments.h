@@ -1,4 +1,4 @@
-// What weights of 4 bits are fitted to: which errors of W the products x W notice.
+// What weights are fitted to: which errors of W the products x W notice.
 //
 // E = W - Wq costs sum |x E|^2 = tr(E' H E) over the rows x of the calibration data, with H = sum x' x. Its Cholesky factor H = U' U turns
 // that into sum_k |u_kk (e_k + sum_{j>k} v_kj e_j)|^2, v_kj = u_kj / u_kk, so that, from the last row of W to the first, each code
@@ -37,7 +37,8 @@ class SecondMoments {
 struct Compensation {
   std::vector<float> v, weight;
 };
-// H gets 1 % of its mean diagonal on the diagonal, as in GPTQ: rows are often fewer than k. Nothing: H is zero, or not finite.
+// H gets a tenth of its mean diagonal on the diagonal, since data is never all there is. MiniLM on other texts, dB with 1 % (GPTQ's) and 10 %: data of
+// 200 tokens 14.0 and 15.1 (4 bits), 21.0 and 21.5 (7 bits); of 6,000 the same. Nothing: H is zero, or not finite.
 std::optional<Compensation> Factor(SecondMoments moments);
 
 // owed [rows][n] = sum over j behind the rows of v_kj e_j. errors: [k][n].

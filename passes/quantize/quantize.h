@@ -44,6 +44,10 @@ struct ColumnWeights {
   ir::Tensor codes, scale;
 };
 std::optional<ColumnWeights> QuantizeColumns(const ir::Tensor& w, ir::DType dtype = ir::DType::kS8, int limit = 127);
+// In s8; codes that FitWeights found for them.
+std::optional<ColumnWeights> QuantizeInt8(const ir::Tensor& w, const PassContext& context);
+// Finds such codes for all Linears where context.moments is there. Changes context.fitted alone. fit_weights.cc
+Result<bool> FitWeights(Graph& graph, PassContext& context);
 // Int8 weights of the passes behind it get 7 of their 8 bits, which CPUs without VNNI multiply by vpmaddubsw without saturating.
 // The name is ONNX Runtime's and PyTorch's; there right sums depend on it, here speed alone.
 Result<bool> ReduceRange(Graph& graph, PassContext& context);

@@ -68,6 +68,7 @@ def optimize(
     layers: bool = False,
     dynamic: Sequence[str] = (),
     min_db: float | None = None,
+    fit: bool = True,
 ) -> Result:
     """Fuses and quantizes.
 
@@ -83,6 +84,7 @@ def optimize(
     min_db: decibels that every output of the first batch keeps against the model as it was; the layers that lose most become dynamic
     (recipe int8), then float, as few as it takes. report["layers"] has the "type" of each, report["dynamic"] and report["keep_float"] the
     names. OctavoError where float does not keep them either.
+    fit: with batches, codes of int8 and 4-bit weights make up for each other's errors on them, which takes another run of the batches.
     Warns (UserWarning) with each of report["notes"]. Ctrl-C ends it between two batches or two Linears.
     """
 

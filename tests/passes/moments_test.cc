@@ -1,10 +1,12 @@
-// The factor that 4-bit codes make up for each other's errors by, against sums in double.
+// The factor that codes make up for each other's errors by, against sums in double, and the codes.
 #include "octavo/passes/quantize/moments.h"
 
 #include <gtest/gtest.h>
 
 #include <cmath>
 #include <random>
+
+#include "octavo/passes/quantize/rounding.h"
 
 namespace octavo::passes::quantize {
 namespace {
@@ -48,7 +50,7 @@ TEST(Moments, FactorOfRowsInAnyParts) {
       }
       mean += h[static_cast<size_t>(i * k + i)] / static_cast<double>(k);
     }
-    for (int64_t i = 0; i < k; ++i) h[static_cast<size_t>(i * k + i)] += 0.01 * mean;
+    for (int64_t i = 0; i < k; ++i) h[static_cast<size_t>(i * k + i)] += 0.1 * mean;
     const auto c = Factor(std::move(moments));
     ASSERT_TRUE(c.has_value());
     const auto v = [&](int64_t row, int64_t column) {
@@ -80,6 +82,41 @@ TEST(Moments, NothingOfNothing) {
   SecondMoments one(3);  // a column that was never seen, and two that are equal: damping makes it definite
   one.Add(std::vector<float>{1, 0, 1, 2, 0, 2});
   EXPECT_TRUE(Factor(std::move(one)).has_value());
+}
+
+// Each code from the last row on is the nearest to its weight and what the rows behind it lost, in double; k is no multiple of a block, n none of the
+// columns that go together. A code may be the neighbour where the double lies between two.
+TEST(Rounding, ColumnsByTheFactor) {
+  const int64_t k = 150, n = 21, limit = 64;
+  std::mt19937 rng(5);
+  std::normal_distribution<float> normal;
+  SecondMoments moments(k);
+  moments.Add(Rows(400, k, rng));
+  const auto c = Factor(std::move(moments));
+  ASSERT_TRUE(c.has_value());
+  ir::Tensor w = ir::Tensor::Empty(ir::DType::kF32, {k, n});
+  for (float& v : w.mutable_as<float>()) v = normal(rng);
+  w.mutable_as<float>()[3] = 40.0f;  // beyond the scale: the code stays at the limit
+  std::vector<float> scales(static_cast<size_t>(n));
+  for (size_t j = 0; j < scales.size(); ++j) scales[j] = 0.04f + 0.001f * static_cast<float>(j);
+  const auto codes = RoundColumns(w, scales, limit, *c);
+  ASSERT_TRUE(codes.has_value());
+  ASSERT_EQ(codes->shape(), w.shape());
+  int moved = 0;
+  for (int64_t j = 0; j < n; ++j) {
+    std::vector<double> lost(static_cast<size_t>(k));
+    for (int64_t i = k - 1; i >= 0; --i) {
+      double want = w.GetDouble(i * n + j);
+      for (int64_t behind = i + 1; behind < k; ++behind)
+        want += static_cast<double>(c->v[static_cast<size_t>(i * k + behind)]) * lost[static_cast<size_t>(behind)];
+      const double scale = scales[static_cast<size_t>(j)], code = codes->GetDouble(i * n + j);
+      const double nearest = std::clamp(want / scale, -double{limit}, double{limit});
+      ASSERT_LE(std::fabs(code - nearest), 0.501) << i << ", " << j;
+      lost[static_cast<size_t>(i)] = w.GetDouble(i * n + j) - code * scale;
+      moved += code != std::nearbyint(std::clamp(w.GetDouble(i * n + j) / scale, -double{limit}, double{limit}));
+    }
+  }
+  EXPECT_GT(moved, k * n / 20) << "codes that are not the nearest to their weights";
 }
 
 }  // namespace

@@ -59,10 +59,12 @@ def test_min_db_chooses_types():
 
 def test_bytes_paths_and_calibration_bytes_give_the_same_model():
     data = batches()
-    first = octavo.optimize(str(BERT), calibration=data)
-    second = octavo.optimize(BERT.read_bytes(), calibration=octavo.calibrate(BERT, data))
-    third = octavo.optimize(BERT, calibration=(b for b in data))  # an iterator, pulled once
-    assert first.model == second.model == third.model
+    fitted = octavo.optimize(str(BERT), calibration=data)
+    assert octavo.optimize(BERT.read_bytes(), calibration=(b for b in data)).model == fitted.model  # an iterator, pulled once
+    ranges = octavo.calibrate(BERT, data)
+    with pytest.warns(UserWarning, match="holds ranges"):
+        of_ranges = octavo.optimize(BERT, calibration=ranges)
+    assert of_ranges.model == octavo.optimize(BERT, calibration=data, fit=False).model != fitted.model
 
 
 def test_outputs_by_name_and_threads_share_a_session():
@@ -220,7 +222,7 @@ def test_a_number_of_threads_that_nobody_has_is_refused(threads):
 
 
 def test_calibration_takes_what_the_command_line_takes(tmp_path):
-    by_random = octavo.optimize(BERT, calibration="random:2")  # ids stay inside their tables
+    by_random = octavo.optimize(BERT, calibration="random:2", fit=False)  # ids stay inside their tables
     (tmp_path / "r.calib").write_bytes(octavo.calibrate(BERT, "random:2"))
     assert octavo.optimize(BERT, calibration=tmp_path / "r.calib").model == by_random.model
 

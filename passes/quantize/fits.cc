@@ -1,0 +1,53 @@
+#include "octavo/passes/quantize/fits.h"
+
+#include <algorithm>
+#include <format>
+#include <map>
+
+namespace octavo::passes::quantize {
+
+void GroupByActivation(std::vector<FitSite>& sites) {
+  std::map<ValueId, size_t> seen;
+  for (const FitSite& s : sites) seen.try_emplace(s.x, seen.size());
+  std::ranges::stable_sort(sites, {}, [&](const FitSite& s) { return seen.at(s.x); });
+}
+
+Fits::Fits(const Graph& g, PassContext& context, const std::vector<FitSite>& sites) : g_(g), context_(context) {
+  for (const FitSite& s : sites) {
+    if (values_.empty() || values_.back() != s.x)
+      values_.push_back(s.x), depths_.push_back(g.ConstantOf(s.w)->shape()[0]);
+  }
+}
+
+Result<const Compensation*> Fits::Of(ValueId x) {
+  if (context_.moments && x != at_) {
+    at_ = x;
+    if (next_ == group_.size()) OCTAVO_TRY_STATUS(Gather());
+    fit_ = Factor(std::move(group_[next_++]));
+    if (!fit_) silent_.push_back(x);
+  }
+  return fit_ ? &*fit_ : nullptr;
+}
+
+void Fits::Tell() const {
+  if (silent_.empty()) return;
+  context_.notes.push_back(
+      std::format("the calibration data is zero in {} of {} activations that enter products, '{}' first: their "
+                  "weights have the codes nearest to them",
+                  silent_.size(), values_.size(), g_.value(silent_[0]).name));
+}
+
+Status Fits::Gather() {
+  constexpr int64_t kMostFloats = 1 << 28;
+  const size_t first = done_;
+  group_.clear();
+  for (int64_t floats = 0; done_ < values_.size(); ++done_) {
+    floats += depths_[done_] * depths_[done_];
+    if (floats > kMostFloats && done_ > first) break;
+    group_.emplace_back(depths_[done_]);
+  }
+  next_ = 0;
+  return context_.moments({values_.data() + first, group_.size()}, group_);
+}
+
+}  // namespace octavo::passes::quantize

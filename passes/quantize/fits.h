@@ -1,0 +1,48 @@
+// Second moments of the activations that enter Linears, gathered as they are needed.
+#ifndef OCTAVO_PASSES_QUANTIZE_FITS_H_
+#define OCTAVO_PASSES_QUANTIZE_FITS_H_
+
+#include <optional>
+#include <vector>
+
+#include "octavo/passes/quantize/moments.h"
+
+namespace octavo::passes::quantize {
+
+struct FitSite {
+  NodeId id;
+  ValueId x, w;  // [...,k], a constant [k,n]
+};
+
+// Sites of one activation come to stand together, in the order of the first.
+void GroupByActivation(std::vector<FitSite>& sites);
+
+// What the data says of their activations: context.moments is asked for 1 GB at a time, or for one activation.
+class Fits {
+ public:
+  // Linears of one activation stand together.
+  Fits(const Graph& g, PassContext& context, const std::vector<FitSite>& sites);
+
+  // Of the activation at hand or the one after it. Null: there is no data, or it is zero there.
+  Result<const Compensation*> Of(ValueId x);
+
+  // To be called when all is done.
+  void Tell() const;
+
+ private:
+  Status Gather();
+
+  const Graph& g_;
+  PassContext& context_;
+  std::vector<ValueId> values_;
+  std::vector<int64_t> depths_;
+  std::vector<SecondMoments> group_;
+  size_t done_ = 0, next_ = 0;
+  ValueId at_;
+  std::optional<Compensation> fit_;
+  std::vector<ValueId> silent_;
+};
+
+}  // namespace octavo::passes::quantize
+
+#endif  // OCTAVO_PASSES_QUANTIZE_FITS_H_

@@ -1,0 +1,30 @@
+// From a float matrix [k,n] to codes: each the nearest, or, with what data says of the products (moments.h), such that they make up for
+// each other's errors.
+#ifndef OCTAVO_PASSES_QUANTIZE_ROUNDING_H_
+#define OCTAVO_PASSES_QUANTIZE_ROUNDING_H_
+
+#include <span>
+
+#include "octavo/ir/tensor.h"
+#include "octavo/passes/quantize/moments.h"
+
+namespace octavo::passes::quantize {
+
+// Rows of a block share a scale a column. u4, s4 or s8; at most 64 rows.
+struct BlockFormat {
+  ir::DType dtype;
+  int64_t block;
+};
+struct Blocked {
+  ir::Tensor codes, scale, zero;  // [k,n], [ceil(k / block),n] twice
+};
+// 4 bits: of 8 ranges around that of the block the one whose codes c are nearest to w, that is with the largest (w c)^2 / (c c), and
+// then the scale of least squares, (w c) / (c c). A tenth less squared error than the range itself. fit: null where there is no data.
+Result<Blocked> RoundInBlocks(const ir::Tensor& w, BlockFormat format, const Compensation* fit);
+
+// Codes [k,n] in s8, -limit to limit, with these scales of the columns.
+Result<ir::Tensor> RoundColumns(const ir::Tensor& w, std::span<const float> scales, int limit, const Compensation& fit);
+
+}  // namespace octavo::passes::quantize
+
+#endif  // OCTAVO_PASSES_QUANTIZE_ROUNDING_H_
