@@ -7,6 +7,7 @@
 #include "octavo/passes/quantize/moments.h"
 #include "octavo/passes/quantize/quantize.h"
 #include "octavo/passes/vendor/vendor.h"
+#include "octavo/runtime/threads.h"
 
 namespace octavo::api {
 
@@ -157,11 +158,12 @@ passes::ChannelStats StatsOf(const quant::Observer& observer) {
 class Attempt {
  public:
   Attempt(Graph graph, const OptimizeOptions& options, Evidence& evidence)
-      : graph_(std::move(graph)), options_(options), evidence_(evidence) {
+      : graph_(std::move(graph)), options_(options), threads_(options.threads), evidence_(evidence) {
     if (options.data != nullptr && evidence.first.outputs.empty()) model_ = graph_;
     context_.arch = options.arch;
     context_.fitted = std::move(evidence.fitted);
     context_.misses = options.explain ? &result_.misses : nullptr;
+    context_.parallel = [this](int64_t n, const std::function<void(int64_t)>& task) { threads_.For(n, task); };
     context_.step = [&options](int64_t done, int64_t total) {
       if (options.progress) options.progress("quantize", done, total);
       return options.stop == nullptr || !options.stop->load();
@@ -306,6 +308,7 @@ class Attempt {
 
   Graph graph_, model_;
   const OptimizeOptions& options_;
+  runtime::Threads threads_;
   Evidence& evidence_;
   passes::PassContext context_;
   Optimized result_;

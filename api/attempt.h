@@ -15,7 +15,7 @@ struct Evidence {
   Sample first;                           // of the data, and what the model as it came makes of it; empty: not seen yet
   std::string why_unseen;                 // the error where the outputs could not be compared
   quant::Calibration ranges;              // of all that the recipe quantizes; empty: not gathered yet
-  std::map<uint64_t, ir::Tensor> fitted;  // codes of weights: PassContext
+  std::map<uint64_t, passes::quantize::ColumnWeights> fitted;  // PassContext
 };
 
 // Optimize without `layers` and `min_db`. What the evidence has is used, what it lacks is gathered from the data.

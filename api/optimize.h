@@ -31,7 +31,7 @@ struct OptimizeOptions {
       dynamic;  // Linears that recipe int8 gives a scale and zero point a row, made at run time, instead of one calibrated for all rows
   std::optional<passes::Pipeline> pipeline;  // instead of the recipe's
   bool fit =
-      true;  // with data: codes of int8 and 4-bit weights make up for each other's errors on it; takes another run of it, more beyond 1 GB
+      true;  // with data: codes of int8 and 4-bit weights make up for each other's errors on it; takes another run of it, two to four for large models
   quant::Calibrator calibrator = quant::kDefaultCalibrator;
   quant::DataSource* data = nullptr;                // for recipes that calibrate; not owned
   const quant::Calibration* calibration = nullptr;  // ranges gathered earlier, instead of data; not owned

@@ -232,7 +232,7 @@ void AddOptimize(Program& program) {
       ->capture_default_str();
   c->add_flag("--no-fit", flags->no_fit,
               "weights get the codes nearest to them, where with --calib they would get codes that make up for each "
-              "other's errors on its data: saves a run of the data, and one more for each GB that this takes");
+              "other's errors on its data: saves a run of the data, for large models two to four");
   c->add_flag(
       "--reduce-range", flags->reduce_range,
       "int8 weights use 7 of their 8 bits: products a quarter faster on CPUs without VNNI, weights half as precise");

@@ -29,7 +29,11 @@ using ir::ValueId;
 
 namespace quantize {
 class SecondMoments;
-}
+// Codes and one scale a column of a float matrix [k,n].
+struct ColumnWeights {
+  ir::Tensor codes, scale;
+};
+}  // namespace quantize
 
 // The fate of something that a user may have expected to be fused or quantized.
 struct Candidate {
@@ -57,6 +61,8 @@ struct ChannelStats {
   uint64_t rows = 0;
 };
 
+using ParallelFor = std::function<void(int64_t n, const std::function<void(int64_t)>& task)>;
+
 // Handed through a pipeline. The flags say what the caller wants; the lists are what passes report.
 struct PassContext {
   kernels::Arch arch = kernels::Arch::kScalar;
@@ -67,17 +73,21 @@ struct PassContext {
   std::function<ChannelStats(std::string_view)> channels;
   // Fills in the second moments of these activations, by running the calibration data once more; null where there is none.
   std::function<Status(std::span<const ValueId> values, std::span<quantize::SecondMoments> into)> moments;
+  // task(i) for i in [0, n), in any order, on as many threads as there are; returns when all are done.
+  ParallelFor parallel = [](int64_t n, const std::function<void(int64_t)>& task) {
+    for (int64_t i = 0; i < n; ++i) task(i);
+  };
   // Tells of long work, `done` of `total`; false: whoever waits has had enough.
   std::function<bool(int64_t done, int64_t total)> step = [](int64_t, int64_t) { return true; };
   // Parameters of values that passes made after calibration; looked at before `qparams`.
   std::map<std::string, quant::QParams, std::less<>> own_params;
-  std::vector<std::string> keep_float;    // names of nodes, with * and ?, that stay as they are: quantize::FindSites
-  std::vector<std::string> dynamic;       // of Linears that `quantize` leaves to the pass `dynamic`
-  std::map<uint64_t, ir::Tensor> fitted;  // codes of int8 weights that were fitted to data, by a hash of the weights
-  int weight_limit = 127;                 // of the codes of int8 weights, either sign; reduce_range makes it 64
-  std::vector<Candidate> candidates;      // of kinds that a pass counts itself: caches
-  std::vector<std::string> log;           // "pass: what it did" lines, for --verbose and the report
-  std::vector<std::string> notes;         // sentences for a person who reads nothing else
+  std::vector<std::string> keep_float;  // names of nodes, with * and ?, that stay as they are: quantize::FindSites
+  std::vector<std::string> dynamic;     // of Linears that `quantize` leaves to the pass `dynamic`
+  std::map<uint64_t, quantize::ColumnWeights> fitted;  // int8 weights that were fitted to data, by a hash of the floats
+  int weight_limit = 127;             // of the codes of int8 weights, either sign; reduce_range makes it 64
+  std::vector<Candidate> candidates;  // of kinds that a pass counts itself: caches
+  std::vector<std::string> log;       // "pass: what it did" lines, for --verbose and the report
+  std::vector<std::string> notes;     // sentences for a person who reads nothing else
 };
 
 // Changed or not; an error is prefixed by the manager with "after pass X".

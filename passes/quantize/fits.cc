@@ -13,17 +13,20 @@ void GroupByActivation(std::vector<FitSite>& sites) {
 }
 
 Fits::Fits(const Graph& g, PassContext& context, const std::vector<FitSite>& sites) : g_(g), context_(context) {
+  int64_t weights = 0;
   for (const FitSite& s : sites) {
+    weights += g.ConstantOf(s.w)->size();
     if (values_.empty() || values_.back() != s.x)
       values_.push_back(s.x), depths_.push_back(g.ConstantOf(s.w)->shape()[0]);
   }
+  at_once_ = std::max(int64_t{1} << 28, weights / 2);
 }
 
 Result<const Compensation*> Fits::Of(ValueId x) {
   if (context_.moments && x != at_) {
     at_ = x;
     if (next_ == group_.size()) OCTAVO_TRY_STATUS(Gather());
-    fit_ = Factor(std::move(group_[next_++]));
+    fit_ = Factor(std::move(group_[next_++]), context_.parallel);
     if (!fit_) silent_.push_back(x);
   }
   return fit_ ? &*fit_ : nullptr;
@@ -38,13 +41,12 @@ void Fits::Tell() const {
 }
 
 Status Fits::Gather() {
-  constexpr int64_t kMostFloats = 1 << 28;
   const size_t first = done_;
   group_.clear();
   for (int64_t floats = 0; done_ < values_.size(); ++done_) {
     floats += depths_[done_] * depths_[done_];
-    if (floats > kMostFloats && done_ > first) break;
-    group_.emplace_back(depths_[done_]);
+    if (floats > at_once_ && done_ > first) break;
+    group_.emplace_back(depths_[done_], context_.parallel);
   }
   next_ = 0;
   return context_.moments({values_.data() + first, group_.size()}, group_);

@@ -17,7 +17,8 @@ struct FitSite {
 // Sites of one activation come to stand together, in the order of the first.
 void GroupByActivation(std::vector<FitSite>& sites);
 
-// What the data says of their activations: context.moments is asked for 1 GB at a time, or for one activation.
+// What the data says of their activations: context.moments is asked for 1 GB at a time, or half of what the weights take, or one
+// activation.
 class Fits {
  public:
   // Linears of one activation stand together.
@@ -36,6 +37,7 @@ class Fits {
   PassContext& context_;
   std::vector<ValueId> values_;
   std::vector<int64_t> depths_;
+  int64_t at_once_;  // floats of moments
   std::vector<SecondMoments> group_;
   size_t done_ = 0, next_ = 0;
   ValueId at_;

@@ -1,6 +1,7 @@
 #include "octavo/passes/quantize/moments.h"
 
 #include <algorithm>
+#include <atomic>
 #include <cmath>
 
 #include "octavo/kernels/gemm/gemm_f32.h"
@@ -9,13 +10,16 @@ namespace octavo::passes::quantize {
 
 namespace {
 
-constexpr int64_t kRowsAtOnce = 512, kStripe = 128;
+constexpr int64_t kRowsAtOnce = 512, kStripe = 128, kSlice = 512;
 
 // to[i][j] += sign * sum_r a[r][i] a[r][j] for j >= the stripe of i: the upper triangle, and a little beside it. a: [rows][k], `stride` apart.
-bool AddProduct(const float* a, int64_t rows, int64_t k, int64_t stride, float sign, float* to, int64_t to_stride) {
-  std::vector<float> stripe(static_cast<size_t>(kStripe * k));
-  for (int64_t i = 0; i < k; i += kStripe) {
-    const int64_t m = std::min(kStripe, k - i), n = k - i;
+// Cut by shape, not by threads: the bits are the same for any number of them.
+bool AddProduct(const float* a, int64_t rows, int64_t k, int64_t stride, float sign, float* to, int64_t to_stride,
+                const ParallelFor& parallel) {
+  std::atomic<bool> done = true;
+  parallel((k + kStripe - 1) / kStripe, [&](int64_t s) {
+    const int64_t i = s * kStripe, m = std::min(kStripe, k - i), n = k - i;
+    std::vector<float> stripe(static_cast<size_t>(m * n));
     const kernels::MatMulF32Args args{.m = m,
                                       .k = rows,
                                       .n = n,
@@ -26,28 +30,45 @@ bool AddProduct(const float* a, int64_t rows, int64_t k, int64_t stride, float s
                                       .b_row = stride,
                                       .c = stripe.data(),
                                       .c_row = n};
-    if (!kernels::MatMulF32(args, {0, 1}).empty()) return false;
+    if (!kernels::MatMulF32(args, {0, 1}).empty()) done = false;
     for (int64_t r = 0; r < m; ++r) {
       for (int64_t c = 0; c < n; ++c) to[(i + r) * to_stride + i + c] += sign * stripe[static_cast<size_t>(r * n + c)];
     }
-  }
-  return true;
+  });
+  return done;
 }
 
-// Rows [begin, end) of U, whose square block on the diagonal is H's less what the rows above took.
-bool FactorRows(float* h, int64_t k, int64_t begin, int64_t end) {
+// The block on the diagonal of rows [begin, end) of U, which is H's less what the rows above took.
+bool FactorDiagonal(float* h, int64_t k, int64_t begin, int64_t end) {
   for (int64_t i = begin; i < end; ++i) {
     float* row = h + i * k;
     for (int64_t above = begin; above < i; ++above) {
       const float* other = h + above * k;
       const float share = other[i];
-      for (int64_t j = i; j < k; ++j) row[j] -= share * other[j];
+      for (int64_t j = i; j < end; ++j) row[j] -= share * other[j];
     }
     if (!(row[i] > 0.0f) || !std::isfinite(row[i])) return false;
     const float scale = 1.0f / std::sqrt(row[i]);
-    for (int64_t j = i; j < k; ++j) row[j] *= scale;
+    for (int64_t j = i; j < end; ++j) row[j] *= scale;
   }
   return true;
+}
+
+// The same rows right of it.
+void FactorRest(float* h, int64_t k, int64_t begin, int64_t end, const ParallelFor& parallel) {
+  parallel((k - end + kSlice - 1) / kSlice, [&](int64_t slice) {
+    const int64_t first = end + slice * kSlice, last = std::min(k, first + kSlice);
+    for (int64_t i = begin; i < end; ++i) {
+      float* row = h + i * k;
+      for (int64_t above = begin; above < i; ++above) {
+        const float* other = h + above * k;
+        const float share = other[i];
+        for (int64_t j = first; j < last; ++j) row[j] -= share * other[j];
+      }
+      const float scale = 1.0f / row[i];
+      for (int64_t j = first; j < last; ++j) row[j] *= scale;
+    }
+  });
 }
 
 }  // namespace
@@ -59,7 +80,7 @@ void SecondMoments::Add(std::span<const float> rows) {
 
 void SecondMoments::Flush() {
   const int64_t rows = static_cast<int64_t>(waiting_.size()) / k_;
-  if (rows > 0 && !AddProduct(waiting_.data(), rows, k_, k_, 1.0f, sums_.data(), k_)) {
+  if (rows > 0 && !AddProduct(waiting_.data(), rows, k_, k_, 1.0f, sums_.data(), k_, *parallel_)) {
     sums_[0] = std::nanf("");  // Factor gives nothing then
   }
   waiting_.clear();
@@ -70,7 +91,7 @@ const float* SecondMoments::Sums() {
   return sums_.data();
 }
 
-std::optional<Compensation> Factor(SecondMoments moments) {
+std::optional<Compensation> Factor(SecondMoments moments, const ParallelFor& parallel) {
   const int64_t k = moments.k();
   const float* sums = moments.Sums();
   Compensation c{.v = {sums, sums + k * k}, .weight = {}};
@@ -81,9 +102,10 @@ std::optional<Compensation> Factor(SecondMoments moments) {
   for (int64_t i = 0; i < k; ++i) u[i * k + i] += static_cast<float>(0.1 * mean);
   for (int64_t begin = 0; begin < k; begin += kStripe) {
     const int64_t end = std::min(k, begin + kStripe);
-    if (!FactorRows(u, k, begin, end)) return {};
-    const bool done = end == k || AddProduct(u + begin * k + end, end - begin, k - end, k, -1.0f, u + end * k + end, k);
-    if (!done) return {};
+    if (!FactorDiagonal(u, k, begin, end)) return {};
+    FactorRest(u, k, begin, end, parallel);
+    if (end < k && !AddProduct(u + begin * k + end, end - begin, k - end, k, -1.0f, u + end * k + end, k, parallel))
+      return {};
   }
   for (int64_t i = 0; i < k; ++i) {
     const float corner = u[i * k + i];

@@ -19,7 +19,9 @@ namespace octavo::passes::quantize {
 // H of one activation, in f32.
 class SecondMoments {
  public:
-  explicit SecondMoments(int64_t k) : k_(k), sums_(static_cast<size_t>(k * k)) {}
+  // parallel: outlives the moments.
+  SecondMoments(int64_t k, const ParallelFor& parallel)
+      : k_(k), parallel_(&parallel), sums_(static_cast<size_t>(k * k)) {}
   int64_t k() const { return k_; }
   // Whole rows, k values each.
   void Add(std::span<const float> rows);
@@ -29,6 +31,7 @@ class SecondMoments {
  private:
   void Flush();
   int64_t k_;
+  const ParallelFor* parallel_;
   std::vector<float> sums_;     // [k][k]
   std::vector<float> waiting_;  // rows; some hundred make one product
 };
@@ -39,7 +42,7 @@ struct Compensation {
 };
 // H gets a tenth of its mean diagonal on the diagonal, since data is never all there is. MiniLM on other texts, dB with 1 % (GPTQ's) and 10 %: data of
 // 200 tokens 14.0 and 15.1 (4 bits), 21.0 and 21.5 (7 bits); of 6,000 the same. Nothing: H is zero, or not finite.
-std::optional<Compensation> Factor(SecondMoments moments);
+std::optional<Compensation> Factor(SecondMoments moments, const ParallelFor& parallel);
 
 // owed [rows][n] = sum over j behind the rows of v_kj e_j. errors: [k][n].
 struct Rows {

@@ -190,13 +190,20 @@ class Quantizer {
 
 }  // namespace
 
-std::optional<ColumnWeights> QuantizeColumns(const Tensor& w, DType dtype, int limit) {
-  const int64_t k = w.shape()[0], n = w.shape()[1];
-  std::vector<float> scales(static_cast<size_t>(n));
-  if (quant::ChannelScales(w.as<float>(), k, n, 1, dtype, scales) >= 0) return std::nullopt;
+std::optional<std::vector<float>> ColumnScales(const Tensor& w, DType dtype, int limit) {
+  std::vector<float> scales(static_cast<size_t>(w.shape()[1]));
+  if (quant::ChannelScales(w.as<float>(), w.shape()[0], w.shape()[1], 1, dtype, scales) >= 0) return std::nullopt;
   if (!quant::IsFp8(dtype) && limit != 127) {
     for (float& s : scales) s *= 127.0f / static_cast<float>(limit);
   }
+  return scales;
+}
+
+std::optional<ColumnWeights> QuantizeColumns(const Tensor& w, DType dtype, int limit) {
+  const std::optional<std::vector<float>> found = ColumnScales(w, dtype, limit);
+  if (!found) return std::nullopt;
+  const std::vector<float>& scales = *found;
+  const int64_t n = w.shape()[1];
   ColumnWeights out{Tensor::Empty(dtype, w.shape()), Tensor::Of<float>(DType::kF32, {n}, scales)};
   const auto from = w.as<float>();
   auto to = out.codes.mutable_as<uint8_t>();

@@ -37,12 +37,9 @@ Result<bool> QuantizeTables(Graph& graph, PassContext& context);
 // Evens out the channels that norms and activations hand to Linears (SmoothQuant): smooth.cc. Uses context.channels.
 Result<bool> Smooth(Graph& graph, PassContext& context);
 
-// Codes and one scale a column of a float matrix [K,N]: s8 in -127..127, symmetric, so that the certificate of kernels.md 1.4
-// has a chance and -w is representable (limit: 64 in place of 127, and every panel has it); or fp8. Empty: it has values that are
-// not finite.
-struct ColumnWeights {
-  ir::Tensor codes, scale;
-};
+// s8 in -127..127, symmetric, so that the certificate of kernels.md 1.4 has a chance and -w is representable (limit: 64 in place of 127,
+// and every panel has it); or fp8. Empty: it has values that are not finite.
+std::optional<std::vector<float>> ColumnScales(const ir::Tensor& w, ir::DType dtype, int limit);
 std::optional<ColumnWeights> QuantizeColumns(const ir::Tensor& w, ir::DType dtype = ir::DType::kS8, int limit = 127);
 // In s8; codes that FitWeights found for them.
 std::optional<ColumnWeights> QuantizeInt8(const ir::Tensor& w, const PassContext& context);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <mutex>
 #include <vector>
 
 #include "octavo/quant/numeric/code8.h"
@@ -74,36 +75,37 @@ void ChooseScales(int64_t rows, BlockFormat f, int32_t lowest, int32_t highest, 
   if (quant::BitsOf(f.dtype) == 4) SearchScales(rows, lowest, highest, part);
 }
 
-// Blocks from the last to the first, in them rows from the last to the first; without `fit` each weight is on its own.
+// Some columns of a matrix: blocks from the last to the first, in them rows from the last to the first; without `fit` each weight is on its own.
 class BlockQuantizer {
  public:
-  // scales: of the columns; empty: each block chooses its own.
+  struct Columns {
+    int64_t begin, count;
+  };
+  // scales: of the columns of the matrix; empty: each block chooses its own.
   BlockQuantizer(const Tensor& w, BlockFormat f, int32_t lowest, int32_t highest, std::span<const float> scales,
-                 const Compensation* fit)
+                 const Compensation* fit, Columns columns)
       : f_(f),
         fit_(fit),
         k_(w.shape()[0]),
         n_(w.shape()[1]),
+        columns_(columns),
         x_(w.as<float>()),
         scales_(scales),
         lowest_(lowest),
         highest_(highest) {
     if (fit == nullptr) return;
-    errors_.resize(x_.size());
-    owed_.resize(static_cast<size_t>(f.block * n_));
+    errors_.resize(static_cast<size_t>(k_ * columns.count));
+    owed_.resize(static_cast<size_t>(f.block * columns.count));
   }
 
-  Result<Blocked> Run() {
-    const int64_t blocks = (k_ + f_.block - 1) / f_.block;
-    Blocked out{Tensor::Zeros(f_.dtype, {k_, n_}), Tensor::Empty(DType::kF32, {blocks, n_}),
-                Tensor::Zeros(f_.dtype, {blocks, n_})};
-    for (int64_t b = blocks - 1; b >= 0; --b) {
+  Status Run(Blocked& out) {
+    for (int64_t b = (k_ + f_.block - 1) / f_.block - 1; b >= 0; --b) {
       begin_ = b * f_.block, rows_ = std::min(k_ - begin_, f_.block);
       if (fit_ != nullptr) {
-        OCTAVO_TRY_STATUS(Owed(*fit_, k_, {begin_, begin_ + rows_}, errors_.data(), n_, owed_.data()));
+        OCTAVO_TRY_STATUS(Owed(*fit_, k_, {begin_, begin_ + rows_}, errors_.data(), columns_.count, owed_.data()));
       }
-      for (int64_t first = 0; first < n_; first += kColumns) {
-        const int64_t count = std::min(kColumns, n_ - first);
+      for (int64_t first = 0; first < columns_.count; first += kColumns) {
+        const int64_t count = std::min(kColumns, columns_.count - first);
         Part part = Fill(first, count);
         if (scales_.empty()) {
           ChooseScales(rows_, f_, lowest_, highest_, part);
@@ -111,13 +113,14 @@ class BlockQuantizer {
           GiveScales(first, count, part);
         }
         for (int64_t c = 0; c < count; ++c) {
-          out.scale.mutable_as<float>()[static_cast<size_t>(b * n_ + first + c)] = part.scale[c];
-          Put(out.zero, b * n_ + first + c, part.zero[c]);
+          const int64_t at = b * n_ + columns_.begin + first + c;
+          out.scale.mutable_as<float>()[static_cast<size_t>(at)] = part.scale[c];
+          Put(out.zero, at, part.zero[c]);
         }
         for (int64_t i = rows_ - 1; i >= 0; --i) RoundRow(i, first, count, part, out.codes);
       }
     }
-    return out;
+    return {};
   }
 
  private:
@@ -126,8 +129,8 @@ class BlockQuantizer {
     for (int64_t i = 0; i < rows_; ++i) {
       part.weight[i] = fit_ != nullptr ? fit_->weight[static_cast<size_t>(begin_ + i)] : 1.0f;
       for (int64_t c = 0; c < count; ++c) {
-        const float owed = fit_ != nullptr ? owed_[static_cast<size_t>(i * n_ + first + c)] : 0.0f;
-        part.w[i][c] = x_[static_cast<size_t>((begin_ + i) * n_ + first + c)] + owed;
+        const float owed = fit_ != nullptr ? owed_[static_cast<size_t>(i * columns_.count + first + c)] : 0.0f;
+        part.w[i][c] = x_[static_cast<size_t>((begin_ + i) * n_ + columns_.begin + first + c)] + owed;
       }
     }
     return part;
@@ -135,7 +138,7 @@ class BlockQuantizer {
 
   void GiveScales(int64_t first, int64_t count, Part& part) const {
     for (int64_t c = 0; c < kColumns; ++c) {
-      part.scale[c] = scales_[static_cast<size_t>(first + std::min(c, count - 1))], part.zero[c] = 0;
+      part.scale[c] = scales_[static_cast<size_t>(columns_.begin + first + std::min(c, count - 1))], part.zero[c] = 0;
     }
   }
 
@@ -143,11 +146,11 @@ class BlockQuantizer {
   void RoundRow(int64_t i, int64_t first, int64_t count, Part& part, Tensor& codes) {
     float lost[kColumns] = {};
     for (int64_t c = 0; c < count; ++c) {
-      const int64_t at = (begin_ + i) * n_ + first + c;
+      const int64_t at = (begin_ + i) * n_ + columns_.begin + first + c;
       const int32_t code = quant::QuantizeOne(part.w[i][c], part.scale[c], part.zero[c], lowest_, highest_);
       Put(codes, at, code);
       lost[c] = x_[static_cast<size_t>(at)] - static_cast<float>(code - part.zero[c]) * part.scale[c];
-      if (fit_ != nullptr) errors_[static_cast<size_t>(at)] = lost[c];
+      if (fit_ != nullptr) errors_[static_cast<size_t>((begin_ + i) * columns_.count + first + c)] = lost[c];
     }
     for (int64_t above = 0; fit_ != nullptr && above < i; ++above) {
       const float share = fit_->v[static_cast<size_t>((begin_ + above) * k_ + begin_ + i)];
@@ -158,24 +161,49 @@ class BlockQuantizer {
   BlockFormat f_;
   const Compensation* fit_;
   int64_t k_, n_;
+  Columns columns_;
   std::span<const float> x_;
   std::span<const float> scales_;
   int32_t lowest_, highest_;
-  std::vector<float> errors_;  // [k][n], of the rows that have codes
+  std::vector<float> errors_;  // [k] of its columns, in the rows that have codes
   std::vector<float> owed_;    // [block][n]
   int64_t begin_ = 0, rows_ = 0;
 };
 
-}  // namespace
-
-Result<Blocked> RoundInBlocks(const Tensor& w, BlockFormat format, const Compensation* fit) {
-  const quant::IntRange range = quant::RangeOf(format.dtype);
-  const auto highest = static_cast<int32_t>(range.hi);
-  return BlockQuantizer(w, format, range.lo < 0 ? -highest : 0, highest, {}, fit).Run();
+// Columns do not know of each other. They are cut by shape, not by threads, so that products of floats have the same bits for any number.
+Result<Blocked> Round(const Tensor& w, BlockFormat f, int32_t lowest, int32_t highest, std::span<const float> scales,
+                      const Compensation* fit, const ParallelFor& parallel) {
+  const int64_t k = w.shape()[0], n = w.shape()[1], blocks = (k + f.block - 1) / f.block;
+  Blocked out{Tensor::Zeros(f.dtype, {k, n}), Tensor::Empty(DType::kF32, {blocks, n}),
+              Tensor::Zeros(f.dtype, {blocks, n})};
+  const bool shares_bytes =
+      quant::BitsOf(f.dtype) == 4 && n % 2 != 0;  // the last code of a row and the first of the next
+  const int64_t at_once = shares_bytes ? n : 256;
+  std::mutex lock;
+  Status status;
+  parallel((n + at_once - 1) / at_once, [&](int64_t part) {
+    const int64_t begin = part * at_once;
+    const Status done =
+        BlockQuantizer(w, f, lowest, highest, scales, fit, {begin, std::min(at_once, n - begin)}).Run(out);
+    const std::lock_guard guard(lock);
+    if (!done) status = done;
+  });
+  if (!status) return std::unexpected(status.error());
+  return out;
 }
 
-Result<Tensor> RoundColumns(const Tensor& w, std::span<const float> scales, int limit, const Compensation& fit) {
-  OCTAVO_TRY(Blocked q, BlockQuantizer(w, {DType::kS8, kLongestBlock}, -limit, limit, scales, &fit).Run());
+}  // namespace
+
+Result<Blocked> RoundInBlocks(const Tensor& w, BlockFormat format, const Compensation* fit,
+                              const ParallelFor& parallel) {
+  const quant::IntRange range = quant::RangeOf(format.dtype);
+  const auto highest = static_cast<int32_t>(range.hi);
+  return Round(w, format, range.lo < 0 ? -highest : 0, highest, {}, fit, parallel);
+}
+
+Result<Tensor> RoundColumns(const Tensor& w, std::span<const float> scales, int limit, const Compensation& fit,
+                            const ParallelFor& parallel) {
+  OCTAVO_TRY(Blocked q, Round(w, {DType::kS8, kLongestBlock}, -limit, limit, scales, &fit, parallel));
   return std::move(q.codes);
 }
 

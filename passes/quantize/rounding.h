@@ -20,10 +20,12 @@ struct Blocked {
 };
 // 4 bits: of 8 ranges around that of the block the one whose codes c are nearest to w, that is with the largest (w c)^2 / (c c), and
 // then the scale of least squares, (w c) / (c c). A tenth less squared error than the range itself. fit: null where there is no data.
-Result<Blocked> RoundInBlocks(const ir::Tensor& w, BlockFormat format, const Compensation* fit);
+Result<Blocked> RoundInBlocks(const ir::Tensor& w, BlockFormat format, const Compensation* fit,
+                              const ParallelFor& parallel);
 
 // Codes [k,n] in s8, -limit to limit, with these scales of the columns.
-Result<ir::Tensor> RoundColumns(const ir::Tensor& w, std::span<const float> scales, int limit, const Compensation& fit);
+Result<ir::Tensor> RoundColumns(const ir::Tensor& w, std::span<const float> scales, int limit, const Compensation& fit,
+                                const ParallelFor& parallel);
 
 }  // namespace octavo::passes::quantize
 

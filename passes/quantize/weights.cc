@@ -64,7 +64,7 @@ Result<bool> Run(Graph& graph, PassContext& context, BlockFormat format) {
     if (fresh) {
       b.At(id, {id});
       const std::string name = graph.value(w).name;
-      OCTAVO_TRY(const Blocked q, RoundInBlocks(*graph.ConstantOf(w), format, fit));
+      OCTAVO_TRY(const Blocked q, RoundInBlocks(*graph.ConstantOf(w), format, fit, context.parallel));
       std::vector<ValueId> in{b.Constant(q.codes, name + "_quantized"), b.Constant(q.scale, name + "_scale")};
       if (quant::RangeOf(format.dtype).lo == 0) in.push_back(b.Constant(q.zero, name + "_zero_point"));
       it->second = b.Create(Op::kDequantizeLinear, std::move(in), {{"axis", int64_t{0}}, {"block_size", format.block}});

@@ -11,6 +11,11 @@
 namespace octavo::passes::quantize {
 namespace {
 
+// From the last to the first: any order will do.
+const ParallelFor kBackwards = [](int64_t n, const std::function<void(int64_t)>& task) {
+  while (n-- > 0) task(n);
+};
+
 // Rows with a few directions in common, so that H is far from diagonal.
 std::vector<float> Rows(int64_t rows, int64_t k, std::mt19937& rng) {
   std::normal_distribution<float> normal;
@@ -33,7 +38,7 @@ TEST(Moments, FactorOfRowsInAnyParts) {
     std::mt19937 rng(static_cast<unsigned>(k));
     const int64_t rows = 700;  // more than are waited for
     const std::vector<float> x = Rows(rows, k, rng);
-    SecondMoments moments(k);
+    SecondMoments moments(k, kBackwards);
     for (int64_t r = 0; r < rows;) {
       const int64_t some = std::min<int64_t>(rows - r, 1 + static_cast<int64_t>(rng() % 300));
       moments.Add({x.data() + r * k, static_cast<size_t>(some * k)});
@@ -51,7 +56,7 @@ TEST(Moments, FactorOfRowsInAnyParts) {
       mean += h[static_cast<size_t>(i * k + i)] / static_cast<double>(k);
     }
     for (int64_t i = 0; i < k; ++i) h[static_cast<size_t>(i * k + i)] += 0.1 * mean;
-    const auto c = Factor(std::move(moments));
+    const auto c = Factor(std::move(moments), kBackwards);
     ASSERT_TRUE(c.has_value());
     const auto v = [&](int64_t row, int64_t column) {
       return row == column  ? 1.0
@@ -71,35 +76,35 @@ TEST(Moments, FactorOfRowsInAnyParts) {
 }
 
 TEST(Moments, NothingOfNothing) {
-  EXPECT_FALSE(Factor(SecondMoments(4)).has_value()) << "no rows";
-  SecondMoments zeros(4), nan(4);
+  EXPECT_FALSE(Factor(SecondMoments(4, kBackwards), kBackwards).has_value()) << "no rows";
+  SecondMoments zeros(4, kBackwards), nan(4, kBackwards);
   zeros.Add(std::vector<float>(40, 0.0f));
-  EXPECT_FALSE(Factor(std::move(zeros)).has_value());
+  EXPECT_FALSE(Factor(std::move(zeros), kBackwards).has_value());
   std::vector<float> x(40, 1.0f);
   x[7] = std::nanf("");
   nan.Add(x);
-  EXPECT_FALSE(Factor(std::move(nan)).has_value());
-  SecondMoments one(3);  // a column that was never seen, and two that are equal: damping makes it definite
+  EXPECT_FALSE(Factor(std::move(nan), kBackwards).has_value());
+  SecondMoments one(3, kBackwards);  // a column that was never seen, and two that are equal: damping makes it definite
   one.Add(std::vector<float>{1, 0, 1, 2, 0, 2});
-  EXPECT_TRUE(Factor(std::move(one)).has_value());
+  EXPECT_TRUE(Factor(std::move(one), kBackwards).has_value());
 }
 
 // Each code from the last row on is the nearest to its weight and what the rows behind it lost, in double; k is no multiple of a block, n none of the
 // columns that go together. A code may be the neighbour where the double lies between two.
 TEST(Rounding, ColumnsByTheFactor) {
-  const int64_t k = 150, n = 21, limit = 64;
+  const int64_t k = 150, n = 271, limit = 64;
   std::mt19937 rng(5);
   std::normal_distribution<float> normal;
-  SecondMoments moments(k);
+  SecondMoments moments(k, kBackwards);
   moments.Add(Rows(400, k, rng));
-  const auto c = Factor(std::move(moments));
+  const auto c = Factor(std::move(moments), kBackwards);
   ASSERT_TRUE(c.has_value());
   ir::Tensor w = ir::Tensor::Empty(ir::DType::kF32, {k, n});
   for (float& v : w.mutable_as<float>()) v = normal(rng);
   w.mutable_as<float>()[3] = 40.0f;  // beyond the scale: the code stays at the limit
   std::vector<float> scales(static_cast<size_t>(n));
-  for (size_t j = 0; j < scales.size(); ++j) scales[j] = 0.04f + 0.001f * static_cast<float>(j);
-  const auto codes = RoundColumns(w, scales, limit, *c);
+  for (size_t j = 0; j < scales.size(); ++j) scales[j] = 0.04f + 0.0001f * static_cast<float>(j);
+  const auto codes = RoundColumns(w, scales, limit, *c, kBackwards);
   ASSERT_TRUE(codes.has_value());
   ASSERT_EQ(codes->shape(), w.shape());
   int moved = 0;
