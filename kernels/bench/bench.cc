@@ -26,8 +26,8 @@ constexpr int64_t kColdBytes = int64_t{96} << 20;  // more than the L2 of any co
 // Sets of weights, 1.8 MB each; the float product displaces the first kind from L2.
 constexpr int64_t kSetsInL3 = 2, kSetsBeyondAllL2 = 4;
 
-// The work of a row, done in turns; the fastest time of each. Cycles are that time at the highest clock of all rounds: a
-// clock that something disturbed only ever looks too low, and would make cycles too few.
+// The work of a row, done in turns; the fastest time of each. Cycles are that time at the clock right behind it: a core that has
+// just multiplied tiles runs slower than one that has not (Granite Rapids 3.1 and 3.7 GHz), so no other clock will do.
 class Turns {
  public:
   // warm: each work runs once before it is timed, so that it finds its operands as what comes before it in a model leaves
@@ -39,6 +39,7 @@ class Turns {
     work_.push_back(std::move(work));
     warms_.push_back(warm || warm_);
     fastest_.push_back(std::numeric_limits<double>::infinity());
+    clocks_.push_back(0);
     return work_.size() - 1;
   }
   bool Run(const Options& options) {
@@ -52,28 +53,27 @@ class Turns {
       for (size_t i = 0; i < work_.size(); ++i) {
         if (!work_[i]) continue;
         if (warms_[i]) work_[i]();
-        fastest_[i] = std::min(fastest_[i], Seconds(work_[i]));
-        if (i == 0) clock_ghz_ = std::max(clock_ghz_, ClockGhz());
+        const double seconds = Seconds(work_[i]);
+        if (seconds < fastest_[i]) fastest_[i] = seconds, clocks_[i] = ClockGhz();
       }
       if (options.stop != nullptr && *options.stop) return false;
     }
     return true;
   }
   double operator[](size_t i) const { return fastest_[i]; }
-  double Cycles(size_t i) const { return fastest_[i] * 1e9 * clock_ghz_; }
-  double clock_ghz() const { return clock_ghz_; }
+  double Cycles(size_t i) const { return fastest_[i] * 1e9 * clocks_[i]; }
+  double clock_ghz(size_t i) const { return clocks_[i]; }
 
  private:
   bool warm_;
   std::vector<std::function<void()>> work_;
   std::vector<bool> warms_;
-  std::vector<double> fastest_;
-  double clock_ghz_ = 0;
+  std::vector<double> fastest_, clocks_;
 };
 
 // x[m, 768] and `copies` sets of weights for Q, K and V, used one after the other.
 struct LinearProblem {
-  std::vector<uint8_t> x, y;
+  AlignedArray<uint8_t> x, y;  // on lines, as a model's arenas are
   std::vector<float> scale, bias;
   std::vector<PackedWeights> w;
   std::vector<QkvArgs> args;
@@ -82,11 +82,12 @@ struct LinearProblem {
 
   // `most`: the largest weight; 64 gives panels that are certified (PackedWeights::SafeQuads).
   LinearProblem(int64_t m, Arch arch, int64_t copies, int most = 127)
-      : scratch(GemmScratchBytes(arch, quant::DType::kU8, kWidth)) {
+      : x(static_cast<size_t>(m * kWidth)),
+        y(static_cast<size_t>(3 * m * kWidth)),
+        scratch(GemmScratchBytes(arch, quant::DType::kU8, kWidth)) {
     std::mt19937 random(7);
-    x.resize(static_cast<size_t>(m * kWidth));
-    for (auto& v : x) v = static_cast<uint8_t>(random());
-    y.resize(static_cast<size_t>(3 * m * kWidth));
+    for (size_t i = 0; i < x.size(); ++i) x.data()[i] = static_cast<uint8_t>(random());
+    std::memset(y.data(), 0, y.size());
     scale.assign(kWidth, 0.001f);
     bias.assign(kWidth, 0.25f);
     std::vector<int8_t> weights(static_cast<size_t>(kWidth * kWidth));
@@ -166,6 +167,7 @@ LinearRow MeasureLinear(int64_t m, const Options& options, Report& report) {
   const int64_t copies = cold ? kColdBytes / weight_bytes : kSetsInL3;
   LinearProblem ours(m, options.arch, copies);
   std::vector<std::unique_ptr<OneDnnInt8>> int8;
+  int8.reserve(static_cast<size_t>(copies));
   for (int64_t c = 0; c < copies; ++c) int8.push_back(std::make_unique<OneDnnInt8>(m, kWidth, 3 * kWidth));
   size_t turn = 0;
   std::vector<float> x(static_cast<size_t>(m * kWidth), 0.5f), w(static_cast<size_t>(weight_bytes), 0.25f),
@@ -297,14 +299,14 @@ void MeasurePeaks(const Options& options, Report& report) {
   const size_t d = turns.Add(dot.run), f = turns.Add(fma.run);
   report.complete &=
       turns.Run({.arch = options.arch, .seconds = 0.2, .progress = {}, .stop = options.stop, .parallel = {}});
-  report.clock_ghz = turns.clock_ghz();
+  report.clock_ghz = turns.clock_ghz(d);
   report.dot = dot.instruction;
   report.fma = fma.instruction;
-  const auto rate = [&](const PeakLoop& loop, double s) {
-    return loop.macs == 0 ? 0 : static_cast<double>(loop.macs) / s * 1e-9 / report.clock_ghz;
+  const auto rate = [&](const PeakLoop& loop, size_t i) {
+    return loop.macs == 0 ? 0 : static_cast<double>(loop.macs) / turns.Cycles(i);
   };
-  report.dot_mac_per_cycle = rate(dot, turns[d]);
-  report.fma_per_cycle = rate(fma, turns[f]);
+  report.dot_mac_per_cycle = rate(dot, d);
+  report.fma_per_cycle = rate(fma, f);
 }
 
 }  // namespace

@@ -56,12 +56,17 @@ OneDnnInt8::OneDnnInt8(int64_t m, int64_t k, int64_t n, int8_t weight) : state_(
                                           {{1, n}, dt::f32, tag::ab}, {{m, n}, dt::u8, tag::ab}, attr);
   state_->primitive = dnnl::matmul(desc);
   const auto filled = [&](const memory::desc& d, auto value) { return Filled(engine, d, value); };
+  // Reordered, not filled: behind the weights of AMX stand the sums that their zero point needs.
+  memory plain = filled({{k, n}, dt::s8, tag::ab}, weight);
+  memory weights(desc.weights_desc(), engine);
+  dnnl::reorder(plain, weights).execute(state_->stream, plain, weights);
+  state_->stream.wait();
   const float sum = static_cast<float>(k) * (255 - 128) * static_cast<float>(weight),
               dst_scale = sum * (0.02f * 0.01f) / 100;
   state_->right = 120 + static_cast<int>(std::lround((sum * (0.02f * 0.01f) + 0.5f) / dst_scale));
   state_->args = {
       {DNNL_ARG_SRC, filled(desc.src_desc(), uint8_t{255})},
-      {DNNL_ARG_WEIGHTS, filled(desc.weights_desc(), weight)},
+      {DNNL_ARG_WEIGHTS, weights},
       {DNNL_ARG_BIAS, filled(desc.bias_desc(), 0.5f)},
       {DNNL_ARG_DST, memory(desc.dst_desc(), engine)},
       {DNNL_ARG_ATTR_SCALES | DNNL_ARG_SRC, filled({{1}, dt::f32, tag::x}, 0.02f)},

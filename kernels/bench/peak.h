@@ -14,7 +14,7 @@ namespace octavo::kernels::bench {
 // Seconds of processor time that the calling thread spends in `work`: other programs cost it little but warm caches.
 double Seconds(const std::function<void()>& work);
 
-// Clock of this core now in GHz: a chain of dependent additions does one a cycle.
+// Clock of this core now in GHz, by a chain of dependent multiplications.
 double ClockGhz();
 
 // A register-only loop of the widest exact dot product instruction of `arch`, and of its float FMA.

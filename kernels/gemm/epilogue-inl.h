@@ -8,6 +8,7 @@
 
 #include <bit>
 #include <cstdint>
+#include <cstring>
 
 #include "hwy/cache_control.h"
 #include "hwy/highway.h"
@@ -38,6 +39,7 @@ struct EpilogueTile : OutputTile {
   const BlockColumns* columns_of;
   const float* row_scale;         // of all rows of y; null: none
   const uint8_t* row_zero_point;  // likewise
+  const int32_t* begin;           // what StoreFixed adds to each row of sums; null: nothing
 };
 
 // Where the floats come from, unless FinishTile has passed over them.
@@ -79,12 +81,22 @@ struct FromSumsOfTokens {
     return hn::Add(y, hn::Load(d, c->bias + column));
   }
 };
+// out[64] = a + b, wrapping.
+HWY_INLINE void AddRow(const int32_t* a, const int32_t* b, int32_t* out) {
+  namespace hn = hwy::HWY_NAMESPACE;
+  const FixedD d;
+  for (int c = 0; c < 64; c += kFixedLanes) hn::Store(hn::Add(hn::Load(d, a + c), hn::Load(d, b + c)), d, out + c);
+}
+
 // Rows of a tile as the contract says, a bit each, where fixed point leaves a doubt: rare, and kept out of the loops.
 HWY_NOINLINE void StoreRowsInDoubt(const EpilogueTile& t, uint32_t doubt) {
   for (; doubt != 0; doubt &= doubt - 1) {
     const int row = std::countr_zero(doubt);
+    alignas(64) int32_t sums[64];
+    std::memcpy(sums, t.acc + row * 64, sizeof(sums));
+    if (t.begin != nullptr) AddRow(sums, t.begin, sums);
     EpilogueTile one = t;
-    one.acc += row * 64;
+    one.acc = sums;
     one.row += row;
     one.rows = 1;
     t.y->activation == Activation::kRelu ? StoreBytes<false>(one, FromSums<true>{one.acc, one.columns_of})
@@ -92,7 +104,7 @@ HWY_NOINLINE void StoreRowsInDoubt(const EpilogueTile& t, uint32_t doubt) {
   }
 }
 
-template <bool kPlain>
+template <bool kPlain, bool kBegins>
 HWY_NOINLINE void StoreFixed(const EpilogueTile& t) {
   namespace hn = hwy::HWY_NAMESPACE;
   const hn::DFromV<FixedBytes> d8;
@@ -104,7 +116,10 @@ HWY_NOINLINE void StoreFixed(const EpilogueTile& t) {
     uint8_t* out = static_cast<uint8_t*>(t.y->y) + t.row * stride + t.column + c;
     const int32_t* acc = t.acc + c;
     for (int r = 0; r < t.rows; ++r, out += stride, acc += 64) {
-      const auto at = [&](int i) HWY_ATTR { return hn::Load(FixedD(), acc + i * kFixedLanes); };
+      const auto at = [&](int i) HWY_ATTR {
+        const FixedV sum = hn::Load(FixedD(), acc + i * kFixedLanes);
+        return kBegins ? hn::Add(sum, hn::Load(FixedD(), t.begin + c + i * kFixedLanes)) : sum;
+      };
       bool certain;
       const FixedBytes bytes = four.Of<kPlain>(at(0), at(1), at(2), at(3), &certain);
       if (HWY_UNLIKELY(!certain)) doubt |= 1u << r;
@@ -190,7 +205,10 @@ inline EpilogueFn EpilogueOf(const EpilogueTile& t) {
   const bool scaled = t.y->post_scale != nullptr || t.y->residual != nullptr || quant::IsFp8(t.y->dtype);
   const bool relu = t.y->activation == Activation::kRelu, none = t.y->activation == Activation::kNone;
   const FixedColumns& fixed = t.columns_of->fixed;
-  if (fixed.digits != 0) return fixed.IsPlain() ? &StoreFixed<true> : &StoreFixed<false>;
+  if (fixed.digits != 0) {
+    if (t.begin != nullptr) return fixed.IsPlain() ? &StoreFixed<true, true> : &StoreFixed<false, true>;
+    return fixed.IsPlain() ? &StoreFixed<true, false> : &StoreFixed<false, false>;
+  }
   if (scaled || !(relu || none)) return &EpilogueInPasses;
   if (t.row_scale != nullptr) {
     if (!none || t.y->dtype != quant::DType::kF32) return &EpilogueInPasses;

@@ -60,7 +60,7 @@ inline int64_t TileStride(int64_t k) {
   return bytes % 1024 == 0 ? bytes + 64 : bytes;
 }
 inline int64_t TileRowsAtOnce(int64_t k) {
-  return std::clamp<int64_t>(int64_t{192} * 1024 / TileStride(k) / 32 * 32, 32, 128);
+  return std::clamp<int64_t>(int64_t{640} * 1024 / TileStride(k) / 32 * 32, 32, 256);
 }
 
 }  // namespace octavo::kernels::internal

@@ -63,6 +63,17 @@ inline bool ProbPairsFit(const SdpaInt8Args& args) {
          args.p_scale <= 0x1p22f && args.shape.k_len <= 65536 && !args.prob_codes.exist();
 }
 
+// Query rows at a time on AMX: tiles of 16 rows whose scores leave room in 48 KB of L1. The unit sleeps after 2000 cycles without
+// a product, and the next one takes 800 more, so few keys take more rows between two products (kernels/DESIGN.md).
+constexpr size_t AmxRowsAtOnce(int64_t keys) {
+  const size_t tiles = size_t{28} * 1024 / (16 * sizeof(float) * RoundUp(static_cast<size_t>(keys), 16));
+  return 16 * (tiles < 1 ? 1 : tiles > 4 ? 4 : tiles);
+}
+inline constexpr size_t kMostAmxRows = 64;
+inline SdpaLayout MakeAmxLayout(const SdpaShape& shape) {
+  return MakeSdpaLayout(shape, 4, AmxRowsAtOnce(shape.k_len), 16);
+}
+
 inline constexpr size_t kDecodeKeys = 64;     // a span (sdpa_window.h); 4 KB of K at head size 64
 inline constexpr size_t kDecodeColumns = 32;  // rows that are not packed are read by as many bytes
 

@@ -10,11 +10,12 @@
 #define HWY_TARGET_INCLUDE "octavo/kernels/sdpa/sdpa_vec.cc"
 #include "hwy/foreach_target.h"  // IWYU pragma: keep
 #include "hwy/highway.h"
-#include "octavo/kernels/sdpa/sdpa_amx-inl.h"
+#include "octavo/kernels/sdpa/sdpa_amx_head-inl.h"
 #include "octavo/kernels/sdpa/sdpa_blocks-inl.h"
 #include "octavo/kernels/sdpa/sdpa_finish-inl.h"
 #include "octavo/kernels/sdpa/sdpa_int8-inl.h"
 #include "octavo/kernels/sdpa/sdpa_pairs-inl.h"
+#include "octavo/kernels/sdpa/sdpa_plan-inl.h"
 #include "octavo/kernels/sdpa/sdpa_rows-inl.h"
 #include "octavo/kernels/sdpa/sdpa_softmax-inl.h"
 #include "octavo/kernels/sdpa/sdpa_store-inl.h"
@@ -31,11 +32,6 @@ using internal::MakeSdpaLayout;
 using internal::SdpaLayout;
 
 template <class E>
-HWY_INLINE SdpaLayout LayoutOf(const SdpaShape& shape) {
-  return MakeSdpaLayout(shape, E::kPerWord, E::kRows, E::kStepsTo, E::Values::kPerWord);
-}
-
-template <class E>
 void PackInt8(const SdpaInt8Args& args, int64_t batch, int64_t kv_head, void* packed) {
   const SdpaShape& s = args.shape;
   const SdpaLayout l = LayoutOf<E>(s);
@@ -47,55 +43,7 @@ void PackInt8(const SdpaInt8Args& args, int64_t batch, int64_t kv_head, void* pa
                                  reinterpret_cast<int32_t*>(out + l.v_columns_at));
 }
 
-// The steps of the second product: those of the span, unless a probability of 0 is not the word 0.
-template <class E>
-HWY_INLINE TileArgs<int32_t> ValueArgs(const SdpaLayout& l, const ProbQuant& quant, const Span& span, const uint8_t* p,
-                                       const uint8_t** v) {
-  TileArgs<int32_t> args = {p, l.p_stride, l.k_steps, l.k_steps * 64, nullptr, l.v16, nullptr};
-  if (span.whole || (E::kPerWord == 4 && quant.zero != 0)) return args;
-  const size_t begin = span.begin / E::kPerWord;
-  args.a += begin * 4;
-  args.steps = HWY_MIN(internal::RoundUp(span.padded / E::kPerWord, E::kStepsTo), l.k_steps) - begin;
-  *v += begin * 64;
-  return args;
-}
-
 inline constexpr int64_t kTwoGroupKeys = 512;  // two groups of 6 rows of scores stay in L1
-
-// What all blocks of a call have in common.
-struct Int8Plan {
-  Int8Forms forms;
-  OutputForm output;
-  ProbQuant quant;
-  ScoreScales scales;
-  bool finishes_scores;
-};
-template <class E>
-HWY_INLINE Int8Plan PlanOf(const SdpaInt8Args& args) {
-  return {FormsOf(args), OutputFormOf(args), ProbQuantOf<typename E::Values>(args),
-          ScoreScales(args.q_scale * args.k_scale, args.scale), FinishesScores(args)};
-}
-
-// First product of query rows that are words already; terms: what the zero point of K contributes to each.
-struct ScoreProduct {
-  TileArgs<int32_t> args;
-  const uint8_t* panels;
-  const int32_t* columns;
-  size_t count;  // of panels
-
-  HWY_INLINE void Skip(size_t keys) {
-    args.out += keys, columns += keys, panels += keys / 16 * args.panel_bytes, count -= keys / 16;
-  }
-};
-HWY_INLINE ScoreProduct ScoreProductOf(const Block<SdpaInt8Args>& block, const Int8Plan& plan, const Span& span,
-                                       const uint8_t* q, const int32_t* terms, uint8_t* scores) {
-  const SdpaLayout& l = block.layout;
-  return {{q, l.q_stride, l.d_steps, l.d_steps * 64, reinterpret_cast<int32_t*>(scores) + span.begin,
-           l.score_stride / 4, plan.forms.k_zero == 0 ? nullptr : terms},
-          block.packed + span.begin * l.d_steps * 4,
-          reinterpret_cast<const int32_t*>(block.packed + l.k_columns_at) + span.begin,
-          (span.padded - span.begin) / 16};
-}
 
 // From the second product to bytes. False: an integer is in doubt, and what was written holds nothing.
 template <class E, size_t kR>
@@ -184,7 +132,7 @@ bool Int8Block(const Block<SdpaInt8Args>& block, const Int8Plan& plan, const Spa
   for (size_t g = 0; g < kGroups; ++g) {
     if (finished != 0) {
       RowSlots<float> max;
-      FinishMaxima<kR>(group(g), rows_of(g), span.begin + finished, span, max_lanes[g], max);
+      FinishMaxima<kR>(group(g), rows_of(g), span.begin + finished, span, max_lanes[g].at, max);
       if (!Exponentials<kR>(group(g), rows_of(g), max, span, sum[g])) return false;
       continue;
     }
@@ -243,13 +191,6 @@ bool FloatBlock(const Block<SdpaFloatArgs>& block, const Span& span) {
   return true;
 }
 
-// f(span) first with the keys that `rows` rows need, then, where that was too few, with all.
-template <class Args, class F>
-HWY_INLINE void ForSpan(const Args& args, int64_t row, int64_t rows, F f) {
-  const SdpaShape& s = args.shape;
-  if (!f(MakeSpan(s, internal::SpanOf(args.visibility.window, s, row, rows)))) f(MakeSpan(s, {0, s.k_len + 63}));
-}
-
 template <class E>
 void RowsInt8(const SdpaInt8Args& args, int64_t batch, int64_t head, int64_t begin, int64_t end, const void* packed,
               void* scratch) {
@@ -287,68 +228,11 @@ inline void RowsWords(const SdpaInt8Args& args, int64_t batch, int64_t head, int
 #endif
 
 #if HWY_TARGET == HWY_AVX3_DL
-// Up to sixteen rows: products by tiles, what stands between them six rows at a time.
-bool TileBlock(const Block<SdpaInt8Args>& block, int64_t count, const Int8Plan& plan, const Span& span) {
-  const SdpaInt8Args& args = block.args;
-  const SdpaLayout& l = block.layout;
-  alignas(64) int32_t terms[AmxEngine::kRows] = {}, codes[AmxEngine::kRows] = {};
-  uint8_t* q = block.scratch + l.q_at;
-  const auto* source =
-      static_cast<const uint8_t*>(args.q) + OffsetOf(args.q_strides, block.batch, block.head, block.row);
-  for (int64_t r = 0; r < count; ++r) {
-    PrepareQuery<AmxEngine>(args, plan.forms, source + r * args.q_strides.row, l,
-                            q + static_cast<size_t>(r) * l.q_stride, &terms[r]);
-  }
-  uint8_t* base = block.scratch + l.scores_at;
-  const ScoreProduct scores = ScoreProductOf(block, plan, span, q, terms, base);
-  TilePanels(scores.args, scores.panels, scores.columns, scores.count);
-  uint8_t* p = block.scratch + l.p_at;
-  bool done = true;
-  ForBlocks(0, count, [&](auto rows, int64_t first) HWY_ATTR {
-    constexpr size_t kR = decltype(rows)::value;
-    const auto at = static_cast<size_t>(first);
-    const Block<SdpaInt8Args> part = {args, l, block.packed, block.scratch, block.batch, block.head, block.row + first};
-    const ScoreRows score_rows = {base + at * l.score_stride, l.score_stride, static_cast<size_t>(args.shape.k_len)};
-    RowSlots<float> sum;
-    done = done && Softmax<kR, true>(part, score_rows, args.q_scale * args.k_scale, span, sum);
-    if (!done) return;
-    if (args.prob_codes.exist()) RecodeProbs<kR>(args.prob_codes, Part(score_rows, span.begin, span.end), sum);
-    if (args.p_relative) LeaveUndivided<kR>(sum);
-    RowSlots<int32_t> row_sums;
-    QuantizeSpans<AmxEngine, kR>(plan.quant, score_rows, span, l.k16, sum, p + at * l.p_stride, l.p_stride, row_sums);
-    for (size_t r = 0; r < kR; ++r) {
-      codes[at + r] = row_sums[r];
-      terms[at + r] = static_cast<int32_t>(-static_cast<int64_t>(plan.forms.v_zero) * row_sums[r]);
-    }
-  });
-  if (!done) return false;
-  auto* out = reinterpret_cast<int32_t*>(block.scratch + l.out_at);
-  const uint8_t* v = block.packed + l.v_at;
-  TileArgs<int32_t> values = ValueArgs<AmxEngine>(l, plan.quant, span, p, &v);
-  values.out = out, values.row_terms = plan.forms.v_zero == 0 ? nullptr : terms;
-  TilePanels(values, v, reinterpret_cast<const int32_t*>(block.packed + l.v_columns_at), l.v16 / 16);
-  ForBlocks(0, count, [&](auto rows, int64_t first) HWY_ATTR {
-    const int64_t at = OffsetOf(args.o_strides, block.batch, block.head, block.row + first);
-    constexpr size_t kR = decltype(rows)::value;
-    RowSlots<int32_t> sums = {};
-    std::copy_n(codes + first, kR, sums.at);
-    StoreOutputs<kR>(args, plan.output, out + static_cast<size_t>(first) * l.v16, l.v16, sums, at);
-  });
-  return true;
-}
-
 void RowsAmx(const SdpaInt8Args& args, int64_t batch, int64_t head, int64_t begin, int64_t end, const void* packed,
              void* scratch) {
-  constexpr auto kRows = static_cast<int64_t>(AmxEngine::kRows);
-  const SdpaLayout l = MakeSdpaLayout(args.shape, AmxEngine::kPerWord, AmxEngine::kRows, AmxEngine::kStepsTo);
   const Int8Plan plan = PlanOf<AmxEngine>(args);
   tile::LoadConfig(tile::kWholeTiles);
-  for (int64_t row = begin; row < end; row += kRows) {
-    const Block<SdpaInt8Args> block = {
-        args, l, static_cast<const uint8_t*>(packed), static_cast<uint8_t*>(scratch), batch, head, row};
-    const int64_t count = std::min(end - row, kRows);
-    ForSpan(args, row, count, [&](const Span& span) HWY_ATTR { return TileBlock(block, count, plan, span); });
-  }
+  TileHead(args, internal::MakeAmxLayout(args.shape), plan, batch, head, packed, scratch).Run(begin, end);
   tile::Release();
 }
 #endif
@@ -408,7 +292,7 @@ constexpr PerArch<RowsFn<SdpaFloatArgs>> kRowsFloat = {&RowsReference<SdpaFloatA
 
 // As the int8 engines lay it out (sdpa_tile-inl.h, sdpa_pairs-inl.h, sdpa_amx-inl.h).
 internal::SdpaLayout Int8Layout(Arch arch, const SdpaInt8Args& args) {
-  if (arch == Arch::kAmx) return internal::MakeSdpaLayout(args.shape, 4, 16, 16);
+  if (arch == Arch::kAmx) return internal::MakeAmxLayout(args.shape);
   if (arch != Arch::kAvx2 && arch != Arch::kAvx512) return internal::MakeSdpaLayout(args.shape, 4, 12);
   return internal::MakeSdpaLayout(args.shape, 2, 12, 1, internal::ProbPairsFit(args) ? 4 : 2);
 }

@@ -50,6 +50,11 @@ template <int kTile>
 [[gnu::always_inline]] inline void Load(const void* p, ptrdiff_t stride) {
   asm volatile("tileloadd (%0,%1,1), %%tmm%c2" : : "r"(p), "r"(stride), "i"(kTile) : "memory");
 }
+// The same for what is not read again soon: L1 keeps what it has.
+template <int kTile>
+[[gnu::always_inline]] inline void LoadOnce(const void* p, ptrdiff_t stride) {
+  asm volatile("tileloaddt1 (%0,%1,1), %%tmm%c2" : : "r"(p), "r"(stride), "i"(kTile) : "memory");
+}
 template <int kTile>
 [[gnu::always_inline]] inline void Store(void* p, ptrdiff_t stride) {
   asm volatile("tilestored %%tmm%c2, (%0,%1,1)" : : "r"(p), "r"(stride), "i"(kTile) : "memory");

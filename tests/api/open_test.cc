@@ -77,7 +77,7 @@ double Agreement(const std::vector<Tensor>& want, const std::vector<Tensor>& got
 }
 
 TEST(FuseToRun, KeepsTheNumbersOfEveryModel) {
-  int fused = 0, quantized = 0, exact = 0;
+  int fused = 0, quantized = 0, exact = 0, other_orders = 0;
   for (const auto& e : fs::directory_iterator(kModels)) {
     if (e.path().extension() != ".onnx") continue;
     SCOPED_TRACE(e.path().filename().string());
@@ -90,15 +90,16 @@ TEST(FuseToRun, KeepsTheNumbersOfEveryModel) {
     const double db = Agreement(OutputsOf(g, e.path()), OutputsOf(opened.graph, e.path()));
     const std::string name = e.path().stem().string();
     const bool other_order = kernels::BestArch() == kernels::Arch::kAmx && name.find("fp8") != std::string::npos;
-    if (codes && !HasFloatProduct(ops) && !other_order) {
-      EXPECT_EQ(db, kExact);
-      ++exact;
+    if (codes && !HasFloatProduct(ops)) {
+      EXPECT_TRUE(db == kExact || other_order) << db;
+      ++(other_order ? other_orders : exact);
     }
     // Other orders of float sums err by about 2^-22. A file of 16-bit floats rounds to 2^-11 at every node; fused it stays f32
     // between them.
     EXPECT_GT(db, name.find("fp16") == std::string::npos ? 120 : 60);
   }
-  EXPECT_GE(exact, 4);
+  EXPECT_GE(exact + other_orders, 4);
+  EXPECT_LE(other_orders, 1);
   EXPECT_GE(fused, 20);
   EXPECT_GE(quantized, 5);
 }

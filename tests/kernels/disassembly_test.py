@@ -47,7 +47,7 @@ LEAN = [
     ("PairTile<4, 2>", "AVX2", {"vpmaddubsw": 16, "vpmaddwd": 8}, 33, 20),
     ("VnniQuad, 6, 2, 1>", "AVX2", {"vpdpbusd": 12}, 15, 8),
     ("VnniEngine, 6ul, 4ul,", "AVX3_DL", {"vpdpbusd": 24}, 14, 10),  # attention, both products
-    ("TileColumns<4ul>", "AVX3_DL", {"tdpbusd": 4}, 18, 10),
+    ("TileColumns<4>", "AVX3_DL", {"tdpbusd": 4}, 18, 10),
     ("S16PairEngine, 6ul, 2ul,", "AVX2", {"vpmaddwd": 12}, 24, 9),
     ("::PairEngine, 6ul, 2ul,", "AVX2", {"vpmaddubsw": 12}, 24, 9),
     ("VnniEngine, 6ul, 2ul,", "AVX2", {"vpdpbusd": 12}, 12, 8),

@@ -179,7 +179,7 @@ TEST_F(Tiles, LoadZeroStoreOfEveryTile) {
     tile::TileConfig config;
     for (int t = 0; t < 8; ++t) {
       config.rows[t] = static_cast<uint8_t>(RandomInt(1, 16));
-      config.row_bytes[t] = static_cast<uint16_t>(RandomInt(1, 64));
+      config.row_bytes[t] = static_cast<uint16_t>(4 * RandomInt(1, 16));
     }
     tile::LoadConfig(config);
     std::array<Bytes, 8> data;
@@ -245,6 +245,20 @@ TEST_F(Refusals, DotProductsOfTilesThatDoNotFit) {
   uint8_t bytes[64] = {};
   tile::Load<3>(bytes, 0);
   EXPECT_THAT(trap::TakeProblem(), HasSubstr("TILELOADD before LDTILECFG"));
+}
+
+// A CPU with AMX takes such a configuration, and TILEZERO, but moves no such rows (tried on one).
+TEST_F(Refusals, MovesOfRowsThatAreNotWholeWords) {
+  tile::TileConfig config = tile::kWholeTiles;
+  config.row_bytes[3] = 62;
+  uint8_t bytes[16 * 64] = {};
+  tile::LoadConfig(config);
+  tile::Zero<3>();
+  EXPECT_EQ(trap::TakeProblem(), "");
+  tile::Load<3>(bytes, 64);
+  EXPECT_THAT(trap::TakeProblem(), HasSubstr("TILELOADD of tile 3, which has rows of 62 bytes"));
+  tile::Store<3>(bytes, 64);
+  EXPECT_THAT(trap::TakeProblem(), HasSubstr("TILESTORED of tile 3, which has rows of 62 bytes"));
 }
 
 // Bytes that no assembler writes.

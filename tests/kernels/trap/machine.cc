@@ -174,6 +174,7 @@ std::string MoveInstruction(const Decoded& d, TileFile* tiles) {
   if (!problem.empty()) return problem;
   auto& tile = tiles->data[d.reg];
   const size_t bytes = tiles->row_bytes[d.reg];
+  if (bytes % 4 != 0) return std::format("{} of tile {}, which has rows of {} bytes", what, d.reg, bytes);
   if (d.prefix != 2) std::memset(tile, 0, sizeof(tile));
   for (int r = 0; r < tiles->rows[d.reg]; ++r) {
     auto* p = reinterpret_cast<uint8_t*>(d.base + d.stride * static_cast<uint64_t>(r));
