@@ -174,8 +174,9 @@ LinearRow MeasureLinear(int64_t m, const Options& options, Report& report) {
       y(static_cast<size_t>(3 * m * kWidth));
   const auto packed = PackWeightsF32(w.data(), kWidth, 3 * kWidth, false, m);
   const PeakLoop dot = DotPeak(options.arch);
-  // Read plainly where as many weights lie. The whole lot where memory itself is asked for.
-  const int64_t read_bytes = copies * weight_bytes, read_at_once = cold ? read_bytes : weight_bytes;
+  // Read plainly where as many weights lie, as often as each set of them: all at once in every round would stay in a large L3
+  // that the weights, each once in `copies` rounds, have left.
+  const int64_t read_bytes = copies * weight_bytes;
   WeightArray<uint8_t> plain(static_cast<size_t>(read_bytes));
   std::memset(plain.data(), 1, plain.size());
   int64_t read_turn = 0;
@@ -194,7 +195,7 @@ LinearRow MeasureLinear(int64_t m, const Options& options, Report& report) {
   });
   const size_t peak = turns.Add(dot.run);
   const size_t read =
-      turns.Add([&] { ReadAll(options.arch, plain.data() + read_turn++ * read_at_once % read_bytes, read_at_once); });
+      turns.Add([&] { ReadAll(options.arch, plain.data() + read_turn++ * weight_bytes % read_bytes, weight_bytes); });
   const size_t certified = turns.Add(!certifies ? std::function<void()>() : [&] { seven_bits->Run(options.arch, m); });
   const size_t resident = turns.Add([&] { hot.Run(options.arch, m); }, true);
   report.complete &= turns.Run(options);
@@ -207,11 +208,10 @@ LinearRow MeasureLinear(int64_t m, const Options& options, Report& report) {
   row.hot_of_peak = row.of_peak * turns[mine] / (3 * turns[resident]);
   if (cold) {
     row.weights_gb_s = static_cast<double>(weight_bytes) / turns[mine] * 1e-9;
-    report.read_gb_s = static_cast<double>(read_bytes) / turns[read] * 1e-9;
+    report.read_gb_s = static_cast<double>(weight_bytes) / turns[read] * 1e-9;
     row.of_bandwidth = row.weights_gb_s / report.read_gb_s;
   }
-  row.read_bound = row.mac_per_cycle * turns[mine] /
-                   (turns[read] * static_cast<double>(weight_bytes) / static_cast<double>(read_at_once));
+  row.read_bound = row.mac_per_cycle * turns[mine] / turns[read];
   if (certifies) {
     row.certified_of_peak = row.of_peak * turns[mine] / turns[certified];
     row.certified_over_onednn_int8 = turns[theirs] / turns[certified];
