@@ -327,6 +327,45 @@ float FlushedAt(const Bytes& bytes, size_t at, bool bf16) {
 }
 float Flushed(float x) { return std::fpclassify(x) == FP_SUBNORMAL ? std::copysign(0.0f, x) : x; }
 
+// tdpbf16ps as the manual's pseudo-code has it, rounded at every step: a chain of the even products of a row, one of the odd ones,
+// their sum, and its sum with C. A CPU with AMX is judged by it (a Granite Rapids does so).
+TEST_F(Tiles, Bf16AddsTwoChainsAndThenC) {
+  int other_order = 0;
+  for (int trial = 0; trial < 50; ++trial) {
+    Bytes a = RandomBytes(1024), b = RandomBytes(1024), c = RandomBytes(1024), got(1024);
+    for (Bytes* v : {&a, &b, &c}) {  // exponents near 0, so that the order counts; some bf16 are subnormal
+      const size_t step = v == &c ? 4 : 2;
+      for (size_t i = step - 2; i < v->size(); i += step) {
+        const bool tiny = step == 2 && RandomInt(0, 31) == 0;
+        (*v)[i + 1] = static_cast<uint8_t>(((*v)[i + 1] & 0x80) | (tiny ? 0 : 0x3C | ((*v)[i + 1] & 3))),
+                 (*v)[i] &= 0x7F;
+      }
+    }
+    tile::LoadConfig(tile::kWholeTiles);
+    tile::Load<0>(c.data(), 64), tile::Load<1>(a.data(), 64), tile::Load<2>(b.data(), 64);
+    tile::DotBf16<0, 1, 2>();
+    tile::Store<0>(got.data(), 64);
+    for (size_t m = 0; m < 16; ++m) {
+      for (size_t n = 0; n < 16; ++n) {
+        float even = 0.0f, odd = 0.0f, chain = FlushedAt(c, m * 64 + 4 * n, false), result;
+        for (size_t k = 0; k < 16; ++k) {
+          const size_t at_a = m * 64 + 4 * k, at_b = k * 64 + 4 * n;
+          const float a0 = FlushedAt(a, at_a, true), a1 = FlushedAt(a, at_a + 2, true);
+          const float b0 = FlushedAt(b, at_b, true), b1 = FlushedAt(b, at_b + 2, true);
+          even = Flushed(std::fma(a0, b0, even)), odd = Flushed(std::fma(a1, b1, odd));
+          chain = std::fma(a1, b1, std::fma(a0, b0, chain));
+        }
+        const float want = Flushed(FlushedAt(c, m * 64 + 4 * n, false) + Flushed(even + odd));
+        std::memcpy(&result, got.data() + m * 64 + 4 * n, 4);
+        ASSERT_EQ(std::bit_cast<uint32_t>(result), std::bit_cast<uint32_t>(want))
+            << "trial " << trial << " " << m << " " << n;
+        other_order += chain != want;
+      }
+    }
+  }
+  EXPECT_GT(other_order, 1000) << "the data do not tell orders apart";
+}
+
 // vdpbf16ps zmm: registers below and above 16, from memory with either kind of displacement, one word for all lanes.
 TEST(PairDot, AddsTheUpperProductThenTheLower) {
   if (ExecutionOfPairs(Arch::kAvx512) == Execution::kNone) GTEST_SKIP() << "no AVX-512";
