@@ -232,7 +232,7 @@ ordered_json KernelsOf(kernels::Arch arch) {
   sdpa.q = sdpa.k = sdpa.v = sdpa.p = sdpa.out = DType::kF32;
   j["float attention"] = kernels::ChooseSdpa(sdpa, arch).kernel;
   linear.x = linear.w = qkv.x = qkv.w = sdpa.q = sdpa.k = sdpa.v = sdpa.p = sdpa.out = DType::kE4M3FN;
-  linear.bf16_pairs = qkv.bf16_pairs = sdpa.bf16_pairs = kernels::DetectedFeatures().bf16_pairs;
+  linear.bf16_pairs = qkv.bf16_pairs = sdpa.bf16_pairs = kernels::GainsByBf16Pairs(kernels::DetectedFeatures());
   j["fp8 linear"] = kernels::ChooseLinear(linear, arch).kernel;
   j["fp8 q, k, v"] = kernels::ChooseQkv(qkv, arch).kernel;
   j["fp8 attention"] = kernels::ChooseSdpa(sdpa, arch).kernel;

@@ -22,7 +22,7 @@ struct LinearQuery {
   std::vector<int64_t> n;
   std::string_view activation = "none";  // of all branches
   int64_t m = -1;                        // rows; -1: not known. 1 to 8 have kernels of their own
-  bool bf16_pairs = false;               // CpuFeatures::bf16_pairs, which decides how fp8 is multiplied
+  bool bf16_pairs = false;               // GainsByBf16Pairs, which decides how fp8 is multiplied
 };
 
 // Float rows times weights in blocks along k.

@@ -31,6 +31,9 @@ struct CpuFeatures {
   bool bf16_pairs = false;  // avx512_bf16, and it adds as the manual says (pairs.h)
   bool four_pipes = false;  // AMD from Zen on: vector pipes beside the two that multiply. Changes speed alone
 };
+// Whether fp8 gains by vdpbf16ps. On Zen 4 it takes an FMA's time for twice the products (counted, kernels.md 10.1); on Granite
+// Rapids products with it run at 0.6 of the speed of FMA (measured).
+constexpr bool GainsByBf16Pairs(const CpuFeatures& f) { return f.bf16_pairs && f.four_pipes; }
 // Of this CPU, asked once.
 const CpuFeatures& DetectedFeatures();
 // The Archs of a CPU, ascending, always with kScalar. A pure function: choices for CPUs that nobody here owns are

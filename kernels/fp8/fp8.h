@@ -51,7 +51,7 @@ struct Fp8Output {
 // The values of all codes of an fp8 type.
 const std::array<float, 256>& Fp8Values(quant::DType dtype);
 
-// Whether fp8 is multiplied as pairs of bf16 by vdpbf16ps, on a CPU whose CpuFeatures::bf16_pairs are these. No Arch of its own:
+// Whether fp8 is multiplied as pairs of bf16 by vdpbf16ps, where it may (GainsByBf16Pairs). No Arch of its own:
 // the bits are those of the floats. Cooper Lake (avx512) stays with floats, since it gains nothing (32 products a cycle either
 // way) and lacks the byte lookups that decode.
 constexpr bool Fp8InPairs(Arch arch, bool bf16_pairs) { return bf16_pairs && arch == Arch::kAvx512Vnni; }
@@ -62,7 +62,7 @@ struct Fp8Args {
   GemmInput x;    // dtype kE4M3FN or kE5M2; no zero point, one scale
   int count = 0;  // 1..kMaxFp8Outputs; all with the same k
   Fp8Output out[kMaxFp8Outputs];
-  bool bf16_pairs = DetectedFeatures().bf16_pairs;  // vdpbf16ps may be used; it changes no bit
+  bool bf16_pairs = GainsByBf16Pairs(DetectedFeatures());  // vdpbf16ps may be used; it changes no bit
 };
 
 // Column blocks of all outputs together, in order; each output is rounded up to whole blocks. The unit for splitting.

@@ -129,7 +129,7 @@ struct SdpaInt8Args {
                p_type = quant::DType::kU8, o_type = quant::DType::kF32;
   float q_scale = 1.0f, k_scale = 1.0f, v_scale = 1.0f, p_scale = 1.0f, o_scale = 1.0f;
   int32_t q_zero_point = 0, k_zero_point = 0, v_zero_point = 0, p_zero_point = 0, o_zero_point = 0;
-  bool bf16_pairs = DetectedFeatures().bf16_pairs;  // fp8: vdpbf16ps may be used (fp8.h); it changes no bit
+  bool bf16_pairs = GainsByBf16Pairs(DetectedFeatures());  // fp8: vdpbf16ps may be used (fp8.h); it changes no bit
   // Steps on the way from the product to p: not for fp8, SdpaDecode and SdpaFlash.
   SdpaScoreCodes product_codes, scaled_codes, masked_codes, prob_codes;
   float divisor = 0.0f;  // s = s / divisor behind the scale; exactly 0: not divided

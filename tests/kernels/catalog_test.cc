@@ -68,13 +68,19 @@ const Cpu kCpus[] = {
       .avx512_vnni = true,
       .avx512_ice_lake = true,
       .avx512_bf16 = true,
-      .bf16_pairs = true},
+      .bf16_pairs = true,
+      .four_pipes = true},
      "6x64_avx512vnni",
      "m8_avx512vnni",
      "avx512vnni",
      "avx512bf16"},
-    {"a CPU that adds the products of a pair in another way",
-     {.avx2 = true, .avx512 = true, .avx512_vnni = true, .avx512_ice_lake = true, .avx512_bf16 = true},
+    {"a Zen that adds the products of a pair in another way",
+     {.avx2 = true,
+      .avx512 = true,
+      .avx512_vnni = true,
+      .avx512_ice_lake = true,
+      .avx512_bf16 = true,
+      .four_pipes = true},
      "6x64_avx512vnni",
      "m8_avx512vnni",
      "avx512vnni",
@@ -93,7 +99,7 @@ const Cpu kCpus[] = {
      "6x64_avx512vnni",
      "m8_avx512vnni",
      "avx512vnni",
-     "avx512bf16"},
+     "avx512vnni"},
     {"Sapphire Rapids", kServerWithTiles, "32x32_amx", "m8_avx512vnni", "amx", "amx"},
     {"Granite Rapids", kServerWithTiles, "32x32_amx", "m8_avx512vnni", "amx", "amx"},
 };
@@ -108,12 +114,12 @@ TEST(Catalog, ChoosesByNameForCpus) {
     EXPECT_EQ(ChooseLinear(one, arch).kernel, std::string("linear_int8_") + cpu.small) << cpu.name;
     EXPECT_EQ(ChooseQkv(eight, arch).kernel, std::string("qkv_int8_") + cpu.small) << cpu.name;
     EXPECT_EQ(ChooseSdpa(Sdpa(), arch).kernel, std::string("sdpa_int8_") + cpu.sdpa) << cpu.name;
-    one.bf16_pairs = nine.bf16_pairs = cpu.features.bf16_pairs;
+    one.bf16_pairs = nine.bf16_pairs = GainsByBf16Pairs(cpu.features);
     one.x = one.w = nine.x = nine.w = DType::kE4M3FN;
     EXPECT_EQ(ChooseLinear(one, arch).kernel, std::string("linear_fp8_") + cpu.fp8) << cpu.name;
     EXPECT_EQ(ChooseQkv(nine, arch).kernel, std::string("qkv_fp8_") + cpu.fp8) << cpu.name;
     SdpaQuery sdpa = Sdpa();
-    sdpa.q = sdpa.k = sdpa.v = sdpa.p = sdpa.out = DType::kE4M3FN, sdpa.bf16_pairs = cpu.features.bf16_pairs;
+    sdpa.q = sdpa.k = sdpa.v = sdpa.p = sdpa.out = DType::kE4M3FN, sdpa.bf16_pairs = GainsByBf16Pairs(cpu.features);
     EXPECT_EQ(ChooseSdpa(sdpa, arch).kernel, std::string("sdpa_fp8_") + cpu.fp8) << cpu.name;
   }
   SdpaQuery floats = Sdpa();
