@@ -27,7 +27,8 @@ constexpr int64_t kColdBytes = int64_t{96} << 20;  // more than the L2 of any co
 constexpr int64_t kSetsInL3 = 2, kSetsBeyondAllL2 = 4;
 
 // The work of a row, done in turns; the fastest time of each. Cycles are that time at the clock right behind it: a core that has
-// just multiplied tiles runs slower than one that has not (Granite Rapids 3.1 and 3.7 GHz), so no other clock will do.
+// just multiplied tiles runs slower than one that has not (Granite Rapids 3.1 and 3.7 GHz). It rises within some 10 us, so cycles there
+// are up to 15 % too many; shares and ratios are of times.
 class Turns {
  public:
   // warm: each work runs once before it is timed, so that it finds its operands as what comes before it in a model leaves

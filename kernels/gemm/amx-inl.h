@@ -42,8 +42,8 @@ struct TileRowGroups {
   }
 };
 
-// Rows are read where they lie if they begin with lines (else each is two: 47 cycles a product instead of 35, when that was
-// measured), k is a multiple of 64, and their distance is none of 4096 (16 such rows would fight for the 12 ways of one set
+// Rows are read where they lie if they begin with lines (else each is two lines: 47 cycles a product instead of 35 on Granite
+// Rapids, kernels/DESIGN.md), k is a multiple of 64, and their distance is none of 4096 (16 such rows would fight for the 12 ways of one set
 // of L1). Padding is not cleared: it meets zero weights, or gives rows that nobody stores.
 inline bool AreWholeLines(const GemmInput& x, int64_t k) {
   return k % 64 == 0 && x.stride % 64 == 0 && x.stride % 4096 != 0 && reinterpret_cast<uintptr_t>(x.data) % 64 == 0;

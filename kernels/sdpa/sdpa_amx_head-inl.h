@@ -39,7 +39,7 @@ class TileHead {
     const auto at_once = static_cast<int64_t>(internal::AmxRowsAtOnce(args_.shape.k_len));
     for (int64_t row = begin; row < end; row += at_once) {
       const int64_t count = std::min(end - row, at_once);
-      if (!RunBlock(row, count, false)) RunBlock(row, count, true);
+      ForSpan(args_, row, count, [&](const Span& span) HWY_ATTR { return RunBlock(row, count, span); });
     }
     Values();
     Outputs();
@@ -67,13 +67,10 @@ class TileHead {
     return scratch_ + base + static_cast<size_t>(row) * stride;
   }
 
-  // Ends the rows that wait; these wait in their place. all: with all keys, whatever the window. False: not all were enough.
-  bool RunBlock(int64_t first, int64_t count, bool all) {
+  // Ends the rows that wait; these wait in their place. False: a key outside the span would not have been 0.
+  bool RunBlock(int64_t first, int64_t count, const Span& span) {
     Rows rows;
-    rows.first = first, rows.count = count;
-    const SdpaShape& s = args_.shape;
-    rows.span = MakeSpan(
-        s, all ? internal::KeyRange{0, s.k_len + 63} : internal::SpanOf(args_.visibility.window, s, first, count));
+    rows.first = first, rows.count = count, rows.span = span;
     rows.finished = plan_.finishes_scores ? FinishedKeys(BlockAt(first), rows.span, count) : 0;
     MakeQueries(rows);
     const ScoreProduct product = ProductOf(rows);
@@ -153,7 +150,7 @@ class TileHead {
       plain ? ScoresOfSums<kR, false, true>(terms, part, plan_.scales, mask, &lanes)
             : ScoresOfSums<kR, true, true>(terms, part, plan_.scales, mask, &lanes);
     }
-    FinishMaxima<kR>(block, rows, span.begin + finished, span, lanes.at, max);
+    FinishMaxima<kR>(block, rows, span.begin + finished, span, lanes, max);
   }
 
   // Second product of the rows that wait.

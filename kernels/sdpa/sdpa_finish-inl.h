@@ -27,9 +27,9 @@ namespace HWY_NAMESPACE {
 inline constexpr size_t kTileColumns = kTileVectors * kTileLanes;  // 64 (zmm) or 16
 inline constexpr bool kFinishesOutput = kTileColumns == 64;        // what RequantPack fills a vector with
 
-// The maxima of rows by lane, from tile to tile: of up to 16 rows (AMX).
+// The maxima of rows by lane, from tile to tile.
 struct MaxLanes {
-  alignas(64) float at[16][16];
+  alignas(64) float at[internal::kSdpaRows][16];
 };
 inline constexpr MaxLanes kNoMaxima = [] {
   MaxLanes m{};
@@ -179,10 +179,10 @@ HWY_INLINE void FinishedScores(const TileArgs<int32_t>& products, const uint8_t*
 // The maxima of the rows of a span, of which the keys before `from` have been finished; this makes the scores of the others.
 template <size_t kR>
 HWY_INLINE void FinishMaxima(const Block<SdpaInt8Args>& block, const ScoreRows& rows, size_t from, const Span& span,
-                             const float (*lanes)[16], RowSlots<float>& max) {
+                             const MaxLanes& lanes, RowSlots<float>& max) {
   F16 of_rows[kR];
   HWY_UNROLL(6)
-  for (size_t r = 0; r < kR; ++r) of_rows[r] = Load16(lanes[r]);
+  for (size_t r = 0; r < kR; ++r) of_rows[r] = Load16(lanes.at[r]);
   FoldRows<kR>(of_rows, MaxOp(), max);
   if (from == span.end) return;
   RowSlots<float> rest;

@@ -65,11 +65,11 @@ inline bool ProbPairsFit(const SdpaInt8Args& args) {
 
 // Query rows at a time on AMX: tiles of 16 rows whose scores leave room in 48 KB of L1. The unit sleeps after 2000 cycles without
 // a product, and the next one takes 800 more, so few keys take more rows between two products (kernels/DESIGN.md).
-constexpr size_t AmxRowsAtOnce(int64_t keys) {
-  const size_t tiles = size_t{28} * 1024 / (16 * sizeof(float) * RoundUp(static_cast<size_t>(keys), 16));
-  return 16 * (tiles < 1 ? 1 : tiles > 4 ? 4 : tiles);
-}
 inline constexpr size_t kMostAmxRows = 64;
+constexpr size_t AmxRowsAtOnce(int64_t keys) {
+  const size_t rows = size_t{28} * 1024 / (sizeof(float) * RoundUp(static_cast<size_t>(keys), 16)) / 16 * 16;
+  return rows < 16 ? 16 : rows > kMostAmxRows ? kMostAmxRows : rows;
+}
 inline SdpaLayout MakeAmxLayout(const SdpaShape& shape) {
   return MakeSdpaLayout(shape, 4, AmxRowsAtOnce(shape.k_len), 16);
 }

@@ -132,7 +132,7 @@ bool Int8Block(const Block<SdpaInt8Args>& block, const Int8Plan& plan, const Spa
   for (size_t g = 0; g < kGroups; ++g) {
     if (finished != 0) {
       RowSlots<float> max;
-      FinishMaxima<kR>(group(g), rows_of(g), span.begin + finished, span, max_lanes[g].at, max);
+      FinishMaxima<kR>(group(g), rows_of(g), span.begin + finished, span, max_lanes[g], max);
       if (!Exponentials<kR>(group(g), rows_of(g), max, span, sum[g])) return false;
       continue;
     }

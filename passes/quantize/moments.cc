@@ -38,15 +38,21 @@ bool AddProduct(const float* a, int64_t rows, int64_t k, int64_t stride, float s
   return done;
 }
 
+// Columns [first, last) of row i of H less what the rows of U from `begin` on took of them.
+void TakeOff(float* h, int64_t k, int64_t begin, int64_t i, int64_t first, int64_t last) {
+  float* row = h + i * k;
+  for (int64_t above = begin; above < i; ++above) {
+    const float* other = h + above * k;
+    const float share = other[i];
+    for (int64_t j = first; j < last; ++j) row[j] -= share * other[j];
+  }
+}
+
 // The block on the diagonal of rows [begin, end) of U, which is H's less what the rows above took.
 bool FactorDiagonal(float* h, int64_t k, int64_t begin, int64_t end) {
   for (int64_t i = begin; i < end; ++i) {
+    TakeOff(h, k, begin, i, i, end);
     float* row = h + i * k;
-    for (int64_t above = begin; above < i; ++above) {
-      const float* other = h + above * k;
-      const float share = other[i];
-      for (int64_t j = i; j < end; ++j) row[j] -= share * other[j];
-    }
     if (!(row[i] > 0.0f) || !std::isfinite(row[i])) return false;
     const float scale = 1.0f / std::sqrt(row[i]);
     for (int64_t j = i; j < end; ++j) row[j] *= scale;
@@ -59,12 +65,8 @@ void FactorRest(float* h, int64_t k, int64_t begin, int64_t end, const ParallelF
   parallel((k - end + kSlice - 1) / kSlice, [&](int64_t slice) {
     const int64_t first = end + slice * kSlice, last = std::min(k, first + kSlice);
     for (int64_t i = begin; i < end; ++i) {
+      TakeOff(h, k, begin, i, first, last);
       float* row = h + i * k;
-      for (int64_t above = begin; above < i; ++above) {
-        const float* other = h + above * k;
-        const float share = other[i];
-        for (int64_t j = first; j < last; ++j) row[j] -= share * other[j];
-      }
       const float scale = 1.0f / row[i];
       for (int64_t j = first; j < last; ++j) row[j] *= scale;
     }
