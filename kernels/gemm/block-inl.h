@@ -135,7 +135,7 @@ HWY_INLINE void PrefetchOutput(const EpilogueTile& t) {
 }
 
 // Rows of sums from tile.acc on, as many as there are, six at a time: what the epilogue's buffer holds.
-HWY_INLINE void EpilogueOfRows(EpilogueTile tile, int64_t first, int64_t rows) {
+HWY_INLINE void EpilogueOfRows(EpilogueTile& tile, int64_t first, int64_t rows) {
   int32_t* acc = tile.acc;
   for (int64_t r = 0; r < rows; r += 6) {
     tile.acc = acc + r * 64;
@@ -157,7 +157,8 @@ HWY_NOINLINE void EndOfFewRows(const GemmInput& x, Surplus surplus, const GemmOu
        i += static_cast<int64_t>(hn::MaxLanes(d))) {
     hn::Store(hn::Add(hn::Load(d, acc + i), hn::Load(d, columns.init + i % kColumnBlock)), d, acc + i);
   }
-  EpilogueOfRows(TileOf(x, y, b, &columns, acc), rows.begin, count);
+  EpilogueTile tile = TileOf(x, y, b, &columns, acc);  // a copy would wait for the stores that made it
+  EpilogueOfRows(tile, rows.begin, count);
 }
 
 }  // namespace HWY_NAMESPACE

@@ -36,7 +36,8 @@ class TileHead {
         out_(reinterpret_cast<int32_t*>(scratch_ + layout.out_at)) {}
 
   void Run(int64_t begin, int64_t end) {
-    const auto at_once = static_cast<int64_t>(internal::AmxRowsAtOnce(args_.shape.k_len));
+    const auto at_once =
+        static_cast<int64_t>(internal::AmxRowsAtOnce(args_.shape.k_len, internal::HasWindow(args_.visibility.window)));
     for (int64_t row = begin; row < end; row += at_once) {
       const int64_t count = std::min(end - row, at_once);
       ForSpan(args_, row, count, [&](const Span& span) HWY_ATTR { return RunBlock(row, count, span); });
@@ -62,6 +63,10 @@ class TileHead {
     alignas(64) int32_t codes[kMostRows] = {}, terms[kMostRows] = {};
   };
 
+  ScoreRows ScoresAt(int64_t row) const {
+    return {At(layout_.scores_at, layout_.score_stride, row), layout_.score_stride,
+            static_cast<size_t>(args_.shape.k_len)};
+  }
   Block<SdpaInt8Args> BlockAt(int64_t row) const { return {args_, layout_, packed_, scratch_, batch_, head_, row}; }
   uint8_t* At(size_t base, size_t stride, int64_t row) const {
     return scratch_ + base + static_cast<size_t>(row) * stride;
@@ -73,13 +78,10 @@ class TileHead {
     rows.first = first, rows.count = count, rows.span = span;
     rows.finished = plan_.finishes_scores ? FinishedKeys(BlockAt(first), rows.span, count) : 0;
     MakeQueries(rows);
-    const ScoreProduct product = ProductOf(rows);
-    TileArgs<int32_t> args = product.args;
-    const auto stride = static_cast<ptrdiff_t>(layout_.score_stride);
-    for (int64_t r = 0; r < count; r += 16, args.a += 16 * args.a_stride, args.out += 16 * args.out_stride) {
-      TilePanels(args, product.panels, product.count, args.out, stride);
-    }
     Values();
+    const ScoreProduct product = ProductOf(rows);
+    TilePanels(product.args, product.panels, product.count, product.args.out,
+               static_cast<ptrdiff_t>(layout_.score_stride), count);
     Outputs();
     return Probs(rows);
   }
@@ -101,34 +103,52 @@ class TileHead {
                           scratch_ + layout_.scores_at);
   }
 
-  // Sums to probabilities. False: a key outside the span would not have been 0.
+  // Sums to probabilities, a step for up to sixteen rows before the next one: where some rows end a step (the fold of a maximum or a
+  // sum, a division), the others have work. False: a key outside the span would not have been 0.
   bool Probs(const Rows& rows) {
+    for (int64_t r = 0, end = 0; r < rows.count; r = end) {
+      end = rows.count - r <= 16 ? rows.count : r + 12;
+      if (!ProbsOf(rows, r, end)) return false;
+    }
+    waiting_.first = rows.first, waiting_.count = rows.count, waiting_.span = rows.span;
+    return true;
+  }
+  HWY_NOINLINE bool ProbsOf(const Rows& rows, int64_t begin, int64_t end) {
+    struct Group {
+      RowSlots<float> max, sum;
+    };
+    Group groups[4];  // 16 rows at most: 6, 6, 2 and 1
+    const auto steps = [&](auto f) HWY_ATTR {
+      Group* group = groups;
+      ForBlocks(begin, end, [&](auto count, int64_t r) HWY_ATTR { f(count, r, *group++); });
+    };
     bool done = true;
-    ForBlocks(0, rows.count,
-              [&](auto count, int64_t r) HWY_ATTR { done = done && ProbsOfRows<decltype(count)::value>(rows, r); });
-    if (done) waiting_.first = rows.first, waiting_.count = rows.count, waiting_.span = rows.span;
-    return done;
+    steps([&](auto count, int64_t r, Group& g) HWY_ATTR {
+      constexpr size_t kR = decltype(count)::value;
+      Scores<kR>(BlockAt(rows.first + r), ProductOf(rows), static_cast<size_t>(r), ScoresAt(r), rows.span,
+                 rows.finished, g.max);
+    });
+    steps([&](auto count, int64_t r, Group& g) HWY_ATTR {
+      constexpr size_t kR = decltype(count)::value;
+      done = done && Exponentials<kR>(BlockAt(rows.first + r), ScoresAt(r), g.max, rows.span, g.sum);
+    });
+    if (!done) return false;
+    steps([&](auto count, int64_t r, Group& g) HWY_ATTR { Codes<decltype(count)::value>(rows.span, r, g.sum); });
+    return true;
   }
   template <size_t kR>
-  HWY_INLINE bool ProbsOfRows(const Rows& all, int64_t first) {
-    const Block<SdpaInt8Args> block = BlockAt(all.first + first);
-    const Span& span = all.span;
-    const auto at = static_cast<size_t>(first);
-    const ScoreRows rows = {At(layout_.scores_at, layout_.score_stride, first), layout_.score_stride,
-                            static_cast<size_t>(args_.shape.k_len)};
-    RowSlots<float> max, sum;
-    Scores<kR>(block, ProductOf(all), at, rows, span, all.finished, max);
-    if (!Exponentials<kR>(block, rows, max, span, sum)) return false;
+  HWY_INLINE void Codes(const Span& span, int64_t first, RowSlots<float>& sum) {
+    const ScoreRows rows = ScoresAt(first);
     if (args_.prob_codes.exist()) RecodeProbs<kR>(args_.prob_codes, Part(rows, span.begin, span.end), sum);
     if (args_.p_relative) LeaveUndivided<kR>(sum);
     RowSlots<int32_t> row_sums;
     QuantizeSpans<AmxEngine, kR>(plan_.quant, rows, span, layout_.k16, sum, At(layout_.p_at, layout_.p_stride, first),
                                  layout_.p_stride, row_sums);
+    const auto at = static_cast<size_t>(first);
     for (size_t r = 0; r < kR; ++r) {
       waiting_.codes[at + r] = row_sums[r];
       waiting_.terms[at + r] = static_cast<int32_t>(-static_cast<int64_t>(plan_.forms.v_zero) * row_sums[r]);
     }
-    return true;
   }
   // Sums of kR rows, the first of which is row `at` of the product, to scores and their maxima.
   template <size_t kR>
@@ -156,24 +176,32 @@ class TileHead {
   // Second product of the rows that wait.
   void Values() const {
     const uint8_t* v = packed_ + layout_.v_at;
-    TileArgs<int32_t> values = ValueArgs<AmxEngine>(layout_, plan_.quant, waiting_.span, scratch_ + layout_.p_at, &v);
-    for (int64_t r = 0; r < waiting_.count; r += 16, values.a += 16 * layout_.p_stride) {
-      TilePanels(values, v, layout_.v16 / 16, reinterpret_cast<int32_t*>(At(layout_.out_at, layout_.out_stride, r)),
-                 static_cast<ptrdiff_t>(layout_.out_stride));
-    }
+    const TileArgs<int32_t> values =
+        ValueArgs<AmxEngine>(layout_, plan_.quant, waiting_.span, scratch_ + layout_.p_at, &v);
+    TilePanels(values, v, layout_.v16 / 16, out_, static_cast<ptrdiff_t>(layout_.out_stride), waiting_.count);
   }
 
   // The output of the rows that wait, whose product is there.
   void Outputs() {
-    const TileTerms terms = {reinterpret_cast<const int32_t*>(packed_ + layout_.v_columns_at),
-                             plan_.forms.v_zero == 0 ? nullptr : waiting_.terms};
-    terms.Add(0, layout_.v16, static_cast<size_t>(waiting_.count), out_, layout_.v16);
+    const auto* columns = reinterpret_cast<const int32_t*>(packed_ + layout_.v_columns_at);
+    const bool has_rows = plan_.forms.v_zero != 0;
     ForBlocks(0, waiting_.count, [&](auto rows, int64_t first) HWY_ATTR {
       constexpr size_t kR = decltype(rows)::value;
-      RowSlots<int32_t> sums = {};
-      std::copy_n(waiting_.codes + first, kR, sums.at);
-      StoreOutputs<kR>(args_, plan_.output, out_ + static_cast<size_t>(first) * layout_.v16, layout_.v16, sums,
-                       OffsetOf(args_.o_strides, batch_, head_, waiting_.first + first));
+      const TileTerms terms = {columns, has_rows ? waiting_.terms + first : nullptr};
+      RowSlots<int32_t> codes = {};
+      std::copy_n(waiting_.codes + first, kR, codes.at);
+      int32_t* sums = out_ + static_cast<size_t>(first) * layout_.v16;
+      const int64_t at = OffsetOf(args_.o_strides, batch_, head_, waiting_.first + first);
+      const OutputForm& form = plan_.output;
+      if (form.by_interval &&
+          StoreByInterval<kR>(args_, form, OutputBounds(form, codes), sums, layout_.v16, at, terms)) {
+        return;
+      }
+      terms.Add(0, layout_.v16, kR, sums, layout_.v16);
+      for (size_t r = 0; r < kR; ++r) {
+        StoreOutput(args_, form.requant, sums + r * layout_.v16, codes[r],
+                    at + static_cast<int64_t>(r) * args_.o_strides.row);
+      }
     });
     waiting_.count = 0;
   }

@@ -152,6 +152,10 @@ HWY_INLINE S32V AddCodes(S32V total, CodeV codes) {
 #endif
 }
 
+// Chains of OrXor. One has 24 operations in a turn of six rows, which wait for a port each: with two a score takes 0.177 instead of
+// 0.195 cycles (Granite Rapids, 384 keys; the ports allow 0.15). Three would be 0.168, but spill.
+inline constexpr size_t kDoubts = kF16Lanes == 16 ? 2 : 1;
+
 // Rows of QuantizeRowsByInterval whose numbers stay in registers.
 template <bool kPairs, size_t kR>
 HWY_INLINE void QuantizeSomeRows(const ProbQuant& quant, const ScoreRows& e, const ProbIntervals& intervals,
@@ -166,7 +170,8 @@ HWY_INLINE void QuantizeSomeRows(const ProbQuant& quant, const ScoreRows& e, con
     for (size_t r = 0; r < kR; ++r) f(r);
   };
   F16V low[kR], high[kR];
-  S32V total[kR];
+  S32V total[kR], doubts[kDoubts];
+  for (S32V& chain : doubts) chain = hn::Zero(d32);
   each([&](size_t r) HWY_ATTR {
     low[r] = hn::Set(d, intervals.low[first + r]), high[r] = hn::Set(d, intervals.high[first + r]);
     total[r] = hn::Zero(d32);
@@ -174,7 +179,7 @@ HWY_INLINE void QuantizeSomeRows(const ProbQuant& quant, const ScoreRows& e, con
   const auto at = [&](size_t r, const float* x) HWY_ATTR {
     const F16V v = hn::Load(d, x);
     const S32V a = hn::BitCast(d32, hn::MulAdd(v, low[r], magic)), b = hn::BitCast(d32, hn::MulAdd(v, high[r], magic));
-    doubt = OrXor(doubt, a, b);
+    doubts[r % kDoubts] = OrXor(doubts[r % kDoubts], a, b);
     return a;
   };
   size_t i = 0;
@@ -194,6 +199,7 @@ HWY_INLINE void QuantizeSomeRows(const ProbQuant& quant, const ScoreRows& e, con
       total[r] = AddCodes<kPairs>(total[r], codes);
     });
   }
+  for (const S32V& chain : doubts) doubt = hn::Or(doubt, chain);
   each([&](size_t r) HWY_ATTR { totals[first + r] = OCTAVO_F16(hn::BitCast(d, total[r]), hn::Zero(d)); });
 }
 

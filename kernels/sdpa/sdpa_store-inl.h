@@ -114,31 +114,37 @@ struct OutputBounds {
   }
 };
 
+// Sums that are complete; else something that adds what is missing (TileTerms).
+struct NoTerms {
+  HWY_INLINE S32V OfRow(size_t) const { return hwy::HWY_NAMESPACE::Zero(S32D()); }
+  HWY_INLINE S32V Add(S32V sums, size_t, S32V) const { return sums; }
+};
+
 // kR rows of sums, `stride` apart, of which the first goes to `at`: 6.25 operations a vector instead of 13.25. False: an
 // integer is in doubt, and what was written holds nothing.
-template <size_t kR>
+template <size_t kR, class Terms = NoTerms>
 HWY_INLINE bool StoreByInterval(const SdpaInt8Args& args, const OutputForm& form, const OutputBounds& bounds,
-                                const int32_t* acc, size_t stride, int64_t at) {
+                                const int32_t* acc, size_t stride, int64_t at, const Terms& terms = {}) {
   namespace hn = hwy::HWY_NAMESPACE;
   const F16D d;
   const S32D di;
   F16V low, high;
   const F16V magic = hn::Set(d, kRoundMagic);
   const S32V offset = hn::Set(di, form.requant.offset);
-  S32V doubt = hn::Zero(di);
-  const auto value = [&](const int32_t* p) HWY_ATTR {
-    const F16V x = hn::ConvertTo(d, hn::Load(di, p));
+  S32V doubt = hn::Zero(di), of_row = doubt;
+  const int32_t* row = acc;
+  const auto value = [&](size_t c) HWY_ATTR {
+    const F16V x = hn::ConvertTo(d, terms.Add(hn::Load(di, row + c), c, of_row));
     const S32V a = hn::BitCast(di, hn::MulAdd(x, low, magic));
     doubt = OrXor(doubt, a, hn::BitCast(di, hn::MulAdd(x, high, magic)));
     return hn::Add(a, offset);
   };
-  for (size_t r = 0; r < kR; ++r) {
-    low = hn::Set(d, bounds.low[r]), high = hn::Set(d, bounds.high[r]);
-    const int32_t* row = acc + r * stride;
+  for (size_t r = 0; r < kR; ++r, row += stride) {
+    low = hn::Set(d, bounds.low[r]), high = hn::Set(d, bounds.high[r]), of_row = terms.OfRow(r);
     auto* out = static_cast<uint8_t*>(args.o) + at + static_cast<int64_t>(r) * args.o_strides.row;
     for (size_t c = 0; c < static_cast<size_t>(args.shape.v_head_size); c += 4 * kF16Lanes) {
-      const auto bytes = RequantPack(di, form.requant, value(row + c), value(row + c + kF16Lanes),
-                                     value(row + c + 2 * kF16Lanes), value(row + c + 3 * kF16Lanes));
+      const auto bytes = RequantPack(di, form.requant, value(c), value(c + kF16Lanes), value(c + 2 * kF16Lanes),
+                                     value(c + 3 * kF16Lanes));
       hn::StoreU(bytes, hn::Repartition<uint8_t, S32D>(), out + c);
     }
   }

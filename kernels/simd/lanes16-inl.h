@@ -191,15 +191,17 @@ HWY_INLINE hwy::HWY_NAMESPACE::Vec256<float> FoldSix(const F16 (&v)[6], Op op) {
 #endif
 }
 
-// out[r] = the bits of Fold16(v[r], op) for kR <= 6 rows; where kR is 6, the slots behind them repeat rows 4 and 5.
+// out[r] = the bits of Fold16(v[r], op) for kR <= 6 rows. The slots behind them repeat rows: whoever computes with all slots at once
+// must not meet whatever was there (a division of subnormal numbers costs some 250 cycles).
 template <size_t kR, class Op, class T>
 HWY_INLINE void FoldRows(const F16 (&v)[kR], Op op, RowSlots<T>& out) {
   namespace hn = hwy::HWY_NAMESPACE;
-  if constexpr (kR == 6) {
+  if constexpr (kR >= 4) {
     const hn::Full256<T> d;
-    hn::Store(hn::BitCast(d, FoldSix(v, op)), d, out.at);
+    const F16 six[6] = {v[0], v[1], v[2], v[3], v[kR > 4 ? 4 : 3], v[kR - 1]};
+    hn::Store(hn::BitCast(d, FoldSix(six, op)), d, out.at);
   } else {
-    for (size_t r = 0; r < kR; ++r) out[r] = std::bit_cast<T>(Fold16(v[r], op));
+    for (size_t r = 0; r < kRowSlots; ++r) out[r] = r < kR ? std::bit_cast<T>(Fold16(v[r], op)) : out[kR - 1];
   }
 }
 
