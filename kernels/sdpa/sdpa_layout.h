@@ -73,7 +73,8 @@ constexpr size_t AmxRowsAtOnce(int64_t keys, bool has_window) {
   const size_t most = has_window ? 32 : kMostAmxRows;
   return rows < 16 ? 16 : rows > most ? most : rows;
 }
-// Codes lie over the scores of the rows before them, which are codes already, so that L1 holds more scores.
+// Codes lie over the scores of the rows before them, which are codes already, so that L1 holds more scores: a row of codes is at most as
+// long as one of scores, and those of up to kSdpaRows rows are made at once.
 inline SdpaLayout MakeAmxLayout(const SdpaShape& shape) {
   const size_t rows = AmxRowsAtOnce(shape.k_len, false);
   SdpaLayout l = MakeSdpaLayout(shape, 4, rows, 16);
