@@ -5,10 +5,12 @@
 #include <chrono>
 #include <map>
 #include <mutex>
+#include <set>
 
 #include "octavo/ir/infer.h"
 #include "octavo/ir/vendor/lower.h"
 #include "octavo/runtime/arenas.h"
+#include "octavo/runtime/by_heads.h"
 #include "octavo/runtime/chain.h"
 #include "octavo/runtime/compile.h"
 #include "octavo/runtime/plan.h"
@@ -100,6 +102,19 @@ Step ChainStep(const Chain& chain, const CompileContext& context) {
   return step;
 }
 
+// What the kernel of a product does beside it (by_heads.h).
+void StoreByHeads(const Graph& g, const Node& n, Step& step, std::set<ir::NodeId>& served) {
+  for (size_t i = 0; i < n.outputs.size(); ++i) {
+    const std::optional<ByHeads> by_heads = FindByHeads(g, n, i);
+    if (!by_heads) continue;
+    for (const ir::NodeId id : {by_heads->reshape, by_heads->transpose}) {
+      served.insert(id);
+      step.origin.insert(step.origin.end(), g.node(id).origin.begin(), g.node(id).origin.end());
+    }
+    step.outputs[i] = g.node(by_heads->transpose).output().index;
+  }
+}
+
 Status BuildSteps(State& s) {
   const Graph& g = s.graph;
   const CompileContext context{g, s.constants, s.options.arch};
@@ -108,8 +123,10 @@ Status BuildSteps(State& s) {
   for (const Chain& chain : chains) {
     for (const ir::NodeId id : chain.nodes) chain_of[id] = &chain;
   }
+  std::set<ir::NodeId> served;  // by the step of another node
   for (ir::NodeId id : g.NodesInOrder()) {
     const Node& n = g.node(id);
+    if (served.contains(id)) continue;
     if (const auto it = chain_of.find(id); it != chain_of.end()) {
       if (id == it->second->nodes.back()) s.steps.push_back(ChainStep(*it->second, context));
       continue;
@@ -120,7 +137,8 @@ Status BuildSteps(State& s) {
     Step step;
     step.node = id, step.origin = n.origin;
     if (s.options.kernels) step.kernel = MakeKernel(n, context);
-    if (step.kernel == nullptr) {
+    const bool has_kernel = step.kernel != nullptr;
+    if (!has_kernel) {
       if (!ir::CanEval(n.op)) {
         if (const std::string why = ir::vendor::WhyOpaque(g, n); !why.empty()) return ir::Fail("{}", why);
         return ir::Fail(
@@ -131,6 +149,7 @@ Status BuildSteps(State& s) {
     }
     for (ValueId v : n.inputs) step.inputs.push_back(v.index);
     for (ValueId v : n.outputs) step.outputs.push_back(v.index);
+    if (has_kernel) StoreByHeads(g, n, step, served);
     s.steps.push_back(std::move(step));
   }
   return {};

@@ -3,6 +3,7 @@
 
 #include "octavo/kernels/qkv/qkv.h"
 #include "octavo/quant/numeric/code8.h"
+#include "octavo/runtime/by_heads.h"
 #include "octavo/runtime/step.h"
 
 namespace octavo::runtime {
@@ -19,6 +20,7 @@ struct Branch {
   DType y_dtype = DType::kF32;
   float y_scale = 1.0f;
   int32_t y_zero = 0;
+  std::optional<ByHeads> by_heads;
 };
 
 class LinearKernel : public Kernel {
@@ -50,7 +52,9 @@ class LinearKernel : public Kernel {
               .row_scale = per_token_ ? call.T(1).as<float>().data() : nullptr,
               .row_zero_point = per_token_ ? call.T(2).as<uint8_t>().data() : nullptr};
     args.count = static_cast<int>(branches_.size());
-    for (size_t i = 0; i < branches_.size(); ++i) args.branch[i] = Output(call, i, x.shape());
+    for (size_t i = 0; i < branches_.size(); ++i) {
+      OCTAVO_TRY(args.branch[i], Output(call, i, x.shape()));
+    }
     if (has_residual_) {
       OCTAVO_TRY(args.branch[0].residual, ResidualOf(call));
     }
@@ -79,22 +83,20 @@ class LinearKernel : public Kernel {
   bool has_residual_ = false;  // input 9
 
  private:
-  kernels::GemmOutput Output(StepCall& call, size_t i, const Shape& x_shape) const {
+  Result<kernels::GemmOutput> Output(StepCall& call, size_t i, const Shape& x_shape) const {
     const Branch& b = branches_[i];
-    Shape shape = x_shape;
-    shape.back() = b.w.n();
-    Tensor& y = call.Allocate(i, b.y_dtype, std::move(shape));
-    return {.w = &b.w,
-            .w_scale = b.w_scale.data(),
-            .w_scale_per_column = b.w_scale.size() > 1,
-            .bias = b.has_bias ? b.bias.data() : nullptr,
-            .activation = b.activation,
-            .post_scale = b.post_scale.empty() ? nullptr : b.post_scale.data(),
-            .y = y.mutable_data(),
-            .dtype = b.y_dtype,
-            .scale = b.y_scale,
-            .zero_point = b.y_zero,
-            .stride = b.w.n()};
+    kernels::GemmOutput y = {.w = &b.w,
+                             .w_scale = b.w_scale.data(),
+                             .w_scale_per_column = b.w_scale.size() > 1,
+                             .bias = b.has_bias ? b.bias.data() : nullptr,
+                             .activation = b.activation,
+                             .post_scale = b.post_scale.empty() ? nullptr : b.post_scale.data(),
+                             .dtype = b.y_dtype,
+                             .scale = b.y_scale,
+                             .zero_point = b.y_zero};
+    OCTAVO_TRY(Shape shape, PlaceOutput(b.by_heads, x_shape, b.w.n(), &y));
+    y.y = call.Allocate(i, b.y_dtype, std::move(shape)).mutable_data();
+    return y;
   }
 
   kernels::Arch arch_;
@@ -176,6 +178,8 @@ KernelPtr MakeLinear(const Node& node, const CompileContext& c) {
     if (!MakeBranch(node, c, 3 + 5 * i, &b)) return nullptr;
     if (!kernel->branches_.empty() && kernel->branches_[0].w.k() != b.w.k()) return nullptr;
     if (!kernels::ActivationFromName(node.attrs.Str("activation", "none"), &b.activation)) return nullptr;
+    b.by_heads = FindByHeads(c.graph, node, i);
+    if (b.by_heads && b.by_heads->columns() != b.w.n()) return nullptr;
     if (node.op == Op::kLinearInt8 && node.input(8)) {
       const Tensor* post = c.Constant(node.input(8));
       if (post == nullptr || post->size() != b.w.n()) return nullptr;

@@ -3,6 +3,7 @@
 
 #include "octavo/kernels/fp8/fp8.h"
 #include "octavo/quant/numeric/code8.h"
+#include "octavo/runtime/by_heads.h"
 #include "octavo/runtime/step.h"
 
 namespace octavo::runtime {
@@ -15,6 +16,7 @@ struct Branch {
   DType y_dtype = DType::kF32;
   float y_scale = 1.0f;
   int32_t y_zero = 0;
+  std::optional<ByHeads> by_heads;
 };
 
 class LinearFp8Kernel : public Kernel {
@@ -39,7 +41,10 @@ class LinearFp8Kernel : public Kernel {
     kernels::Fp8Args args;
     args.x = {.data = x.data(), .dtype = x.dtype(), .stride = k, .scale = x_scale_};
     args.count = static_cast<int>(branches_.size());
-    for (size_t i = 0; i < branches_.size(); ++i) args.out[i] = {&branches_[i].w, Output(call, i, x.shape())};
+    for (size_t i = 0; i < branches_.size(); ++i) {
+      args.out[i].w = &branches_[i].w;
+      OCTAVO_TRY(args.out[i].y, Output(call, i, x.shape()));
+    }
     if (has_residual_) {
       OCTAVO_TRY(args.out[0].y.residual, ResidualOf(call));
     }
@@ -63,21 +68,19 @@ class LinearFp8Kernel : public Kernel {
   }
 
  private:
-  kernels::GemmOutput Output(StepCall& call, size_t i, const Shape& x_shape) const {
+  Result<kernels::GemmOutput> Output(StepCall& call, size_t i, const Shape& x_shape) const {
     const Branch& b = branches_[i];
-    Shape shape = x_shape;
-    shape.back() = b.w.n();
-    Tensor& y = call.Allocate(i, b.y_dtype, std::move(shape));
-    return {.w_scale = b.w_scale.data(),
-            .w_scale_per_column = b.w_scale.size() > 1,
-            .bias = b.bias.empty() ? nullptr : b.bias.data(),
-            .activation = activation_,
-            .post_scale = b.post_scale.empty() ? nullptr : b.post_scale.data(),
-            .y = y.mutable_data(),
-            .dtype = b.y_dtype,
-            .scale = b.y_scale,
-            .zero_point = b.y_zero,
-            .stride = b.w.n()};
+    kernels::GemmOutput y = {.w_scale = b.w_scale.data(),
+                             .w_scale_per_column = b.w_scale.size() > 1,
+                             .bias = b.bias.empty() ? nullptr : b.bias.data(),
+                             .activation = activation_,
+                             .post_scale = b.post_scale.empty() ? nullptr : b.post_scale.data(),
+                             .dtype = b.y_dtype,
+                             .scale = b.y_scale,
+                             .zero_point = b.y_zero};
+    OCTAVO_TRY(Shape shape, PlaceOutput(b.by_heads, x_shape, b.w.n(), &y));
+    y.y = call.Allocate(i, b.y_dtype, std::move(shape)).mutable_data();
+    return y;
   }
 
   kernels::Arch arch_;
@@ -132,6 +135,8 @@ KernelPtr MakeLinearFp8(const Node& node, const CompileContext& c) {
   std::vector<Branch> branches(count);
   for (size_t i = 0; i < count; ++i) {
     if (!MakeBranch(node, c, 3 + 5 * i, &branches[i]) || branches[i].w.k() != branches[0].w.k()) return nullptr;
+    branches[i].by_heads = FindByHeads(c.graph, node, i);
+    if (branches[i].by_heads && branches[i].by_heads->columns() != branches[i].w.n()) return nullptr;
   }
   if (!qkv && !ReadColumns(c, node.input(8), branches[0].w.n(), &branches[0].post_scale)) return nullptr;
   std::string name = (qkv ? "qkv_fp8 " : "linear_fp8 ") + std::string(Name(c.arch));

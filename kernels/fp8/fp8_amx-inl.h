@@ -47,7 +47,7 @@ inline void RunTileBlock(const Fp8Args& args, const Fp8Output& out, int64_t bloc
                          const internal::Fp8TileLayout& l, uint8_t* scratch) {
   uint8_t* b = scratch + l.weights_at;
   DecodePairs(out.w->dtype(), out.w->Block(block), out.w->k(), l.k / 2, 64, l.panel_bytes, b);
-  const Fp8Epilogue epilogue(args.x.scale, out, block);
+  const Fp8Epilogue epilogue(args.x.scale, out, block, {first, first + rows});
   alignas(64) float acc[32 * 64];
   for (int64_t r = 0; r < rows; r += 32) {
     const int64_t left = std::min<int64_t>(rows - r, 32);

@@ -20,10 +20,11 @@ namespace HWY_NAMESPACE {
 
 class Fp8Epilogue {
  public:
-  Fp8Epilogue(float x_scale, const Fp8Output& out, int64_t block) {
-    tile_.SetOutput(out.y);
+  // Of the rows `rows` of y.
+  Fp8Epilogue(float x_scale, const Fp8Output& out, int64_t block, Range rows) {
     tile_.column = block * kColumnBlock;
     tile_.columns = static_cast<int>(std::min<int64_t>(out.w->n() - tile_.column, kColumnBlock));
+    tile_.SetOutput(out.y, rows);
     const float* w_scale = out.y.w_scale;
     const float* bias = out.y.bias;
     for (int i = 0; i < tile_.columns; ++i) {
@@ -46,7 +47,11 @@ class Fp8Epilogue {
     }
     OutputTile tile = tile_;
     tile.row = row, tile.rows = static_cast<int>(rows);
-    FinishTile(tile, acc);
+    if (!tile.by_heads) return FinishTile(tile, acc);
+    for (int64_t r = 0; r < rows; r += 6) {
+      tile.row = row + r, tile.rows = static_cast<int>(std::min<int64_t>(rows - r, 6));
+      StoreByHeads(tile, [&](const OutputTile& t) HWY_ATTR { FinishTile(t, acc + r * 64); });
+    }
   }
 
  private:

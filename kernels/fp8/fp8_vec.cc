@@ -202,7 +202,7 @@ void RunBlock(const Fp8Args& args, const Fp8Output& out, int64_t block, int64_t 
   float* decoded = scratch + l.decoded_at;
   const uint8_t* w = out.w->Block(block);
   const int64_t k = out.w->k();
-  const Fp8Epilogue epilogue(args.x.scale, out, block);
+  const Fp8Epilogue epilogue(args.x.scale, out, block, {first, first + rows});
   if (small) {
     F::Small(out.w->dtype(), w, k, x, l.x_stride, rows, acc);
     epilogue.Run(acc, first, rows);

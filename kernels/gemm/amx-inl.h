@@ -105,16 +105,20 @@ class PendingRows {
  public:
   // Room for the next sums, of which the first are stored after `steps` steps of k: the rows that wait are spread over these.
   int32_t* Begin(int64_t steps) {
-    every_ = steps * kSixteenths * kRowsAtOnce / std::max(tile_.rows, 1);  // 2 and more
+    every_ = steps * kSixteenths * kRowsAtOnce / std::max(rows_left_, 1);  // 2 and more
     until_due_ = every_;
     return sums_;
   }
   // Before those are stored.
   void FinishAll() {
-    while (tile_.rows > 0) FinishFour();
+    while (rows_left_ > 0) FinishFour();
   }
-  // All of them are there: tile.rows, at most 32.
-  void End(const EpilogueTile& tile) { tile_ = tile; }
+  // All of them are there: `rows`, at most 32, which are rows from `row` on of y. The tile stays where it is: a copy would wait for the
+  // stores that made it, and those for the sums (kernels/DESIGN.md).
+  void End(EpilogueTile* tile, int64_t row, int rows) {
+    tile_ = tile, next_ = sums_, rows_left_ = rows;
+    tile_->row = row;
+  }
 
   // Room for some blocks while those before are still in use.
   TileBlock* NextBlocks() {
@@ -137,23 +141,26 @@ class PendingRows {
 
   HWY_NOINLINE void FinishDue() {
     for (; until_due_ <= 0; until_due_ += every_) {
-      if (tile_.rows > 0) FinishFour();
+      if (rows_left_ > 0) FinishFour();
     }
   }
   void FinishFour() {
-    EpilogueTile four = tile_;
-    four.rows = std::min(tile_.rows, kRowsAtOnce);
-    if (tile_.columns_of->fixed.digits == 0) {  // not StoreFixed
-      for (int r = 0; r < four.rows; ++r) AddRow(tile_.acc + r * 64, tile_.begin, four_ + r * 64);
-      four.acc = four_;
+    tile_->rows = std::min(rows_left_, kRowsAtOnce);
+    if (tile_->columns_of->fixed.digits == 0) {  // not StoreFixed
+      for (int r = 0; r < tile_->rows; ++r) AddRow(next_ + r * 64, tile_->begin, four_ + r * 64);
+      tile_->acc = four_;
+    } else {
+      tile_->acc = next_;
     }
-    four.store(four);
-    tile_.acc += four.rows * 64;
-    tile_.row += four.rows;
-    tile_.rows -= four.rows;
+    tile_->store(*tile_);
+    next_ += tile_->rows * 64;
+    rows_left_ -= tile_->rows;
+    tile_->row += tile_->rows;
   }
 
-  EpilogueTile tile_{};                               // what is left; at first nothing
+  EpilogueTile* tile_ = nullptr;  // of the rows that are left
+  int rows_left_ = 0;
+  int32_t* next_ = nullptr;                           // their sums
   int64_t every_ = kSixteenths, until_due_ = every_;  // sixteenths of a step
   bool odd_blocks_ = false;
   TileBlock blocks_[2][kMostBlocks];
@@ -276,14 +283,11 @@ void RunTileBlocks(const internal::SegmentArgs& args, const GemmOutput& y, Range
       int32_t* acc = RunTileProducts<kSigned>(x, r, left, k_tiles, block.place, pending);
       if (r == 0) {  // not before the products: the tables of both together are more than a core looks ahead
         FillEpilogue(args.x, y, rows, &block.columns);
-        block.tile = TileOf(args.x, y, block.place, &block.columns, acc);
+        block.tile = TileOf(args.x, y, block.place, {first, first + rows}, &block.columns, acc);
         block.tile.begin = block.columns.init;
-        block.tile.store = EpilogueOf(block.tile);
+        ChooseStore(block.tile);
       }
-      EpilogueTile tile = block.tile;
-      tile.row = first + r;
-      tile.rows = static_cast<int>(left);
-      pending.End(tile);
+      pending.End(&block.tile, first + r, static_cast<int>(left));
     }
   }
 }

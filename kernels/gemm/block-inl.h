@@ -109,25 +109,26 @@ HWY_INLINE ColumnsOfBlock BeginBlock(const GemmInput& x, Surplus surplus, const 
   return b;
 }
 
-HWY_INLINE EpilogueTile TileOf(const GemmInput& x, const GemmOutput& y, const ColumnsOfBlock& b,
+// For tiles of these rows.
+HWY_INLINE EpilogueTile TileOf(const GemmInput& x, const GemmOutput& y, const ColumnsOfBlock& b, Range rows,
                                const BlockColumns* columns, int32_t* acc) {
   EpilogueTile tile{};
   tile.acc = acc;
   tile.columns_of = columns;
-  tile.SetOutput(y);
-  tile.row_scale = x.row_scale;
-  tile.row_zero_point = x.row_zero_point;
   tile.column = b.column;
   tile.columns = b.columns;
-  tile.store = EpilogueOf(tile);
+  tile.SetOutput(y, rows);
+  tile.row_scale = x.row_scale;
+  tile.row_zero_point = x.row_zero_point;
+  ChooseStore(tile);
   return tile;
 }
 
 // The lines that the epilogue will write: they arrive while the product runs.
 HWY_INLINE void PrefetchOutput(const EpilogueTile& t) {
-  const int64_t bytes = t.y->dtype == quant::DType::kF32 ? 4 : t.y->dtype == quant::DType::kBF16 ? 2 : 1;
-  const int64_t stride = t.y->stride * bytes, width = t.columns * bytes;
-  const char* out = static_cast<const char*>(t.y->y) + t.row * stride + t.column * bytes;
+  if (t.by_heads) return;
+  const int64_t bytes = t.Bytes(), stride = t.stride * bytes, width = t.columns * bytes;
+  const uint8_t* out = t.out + t.row * stride + t.column * bytes;
   for (int r = 0; r < t.rows; ++r, out += stride) {
     hwy::Prefetch(out);
     for (int64_t i = 64; i < width; i += 64) hwy::Prefetch(out + i);
@@ -157,7 +158,7 @@ HWY_NOINLINE void EndOfFewRows(const GemmInput& x, Surplus surplus, const GemmOu
        i += static_cast<int64_t>(hn::MaxLanes(d))) {
     hn::Store(hn::Add(hn::Load(d, acc + i), hn::Load(d, columns.init + i % kColumnBlock)), d, acc + i);
   }
-  EpilogueTile tile = TileOf(x, y, b, &columns, acc);  // a copy would wait for the stores that made it
+  EpilogueTile tile = TileOf(x, y, b, rows, &columns, acc);  // a copy would wait for the stores that made it
   EpilogueOfRows(tile, rows.begin, count);
 }
 

@@ -32,9 +32,10 @@ struct BlockColumns {
 
 // A tile and its sums, [6][64].
 struct EpilogueTile;
-using EpilogueFn = void (*)(const EpilogueTile& tile);
+using EpilogueFn = void (*)(EpilogueTile& tile);
 struct EpilogueTile : OutputTile {
-  EpilogueFn store;  // EpilogueOf
+  EpilogueFn store;       // ChooseStore
+  EpilogueFn store_rows;  // by_heads: how rows come to where they are copied from
   int32_t* acc;
   const BlockColumns* columns_of;
   const float* row_scale;         // of all rows of y; null: none
@@ -105,15 +106,15 @@ HWY_NOINLINE void StoreRowsInDoubt(const EpilogueTile& t, uint32_t doubt) {
 }
 
 template <bool kPlain, bool kBegins>
-HWY_NOINLINE void StoreFixed(const EpilogueTile& t) {
+HWY_NOINLINE void StoreFixed(EpilogueTile& t) {
   namespace hn = hwy::HWY_NAMESPACE;
   const hn::DFromV<FixedBytes> d8;
   constexpr int kBytes = 4 * kFixedLanes;
-  const int64_t stride = t.y->stride;
+  const int64_t stride = t.stride;
   uint32_t doubt = 0;
   for (int c = 0; c < t.columns; c += kBytes) {
     const FixedFour four(t.columns_of->fixed, c);
-    uint8_t* out = static_cast<uint8_t*>(t.y->y) + t.row * stride + t.column + c;
+    uint8_t* out = t.out + t.row * stride + t.column + c;
     const int32_t* acc = t.acc + c;
     for (int r = 0; r < t.rows; ++r, out += stride, acc += 64) {
       const auto at = [&](int i) HWY_ATTR {
@@ -176,7 +177,7 @@ HWY_INLINE void FillValues(int rows, Source source, float* values) {
 }
 
 // Activations, what follows them and fp8 codes take passes over a buffer in L1.
-HWY_NOINLINE void EpilogueInPasses(const EpilogueTile& t) {
+HWY_NOINLINE void EpilogueInPasses(EpilogueTile& t) {
   alignas(64) float values[6 * 64];
   if (t.row_zero_point != nullptr) {
     FillValues(t.rows, FromSumsOfTokens<true>(t), values);
@@ -189,12 +190,12 @@ HWY_NOINLINE void EpilogueInPasses(const EpilogueTile& t) {
 }
 
 template <bool kRelu>
-HWY_NOINLINE void EpilogueOfSums(const EpilogueTile& t) {
+HWY_NOINLINE void EpilogueOfSums(EpilogueTile& t) {
   StoreTile(t, FromSums<kRelu>{t.acc, t.columns_of});
 }
 
 template <bool kZeros>
-HWY_NOINLINE void EpilogueOfTokens(const EpilogueTile& t) {
+HWY_NOINLINE void EpilogueOfTokens(EpilogueTile& t) {
   StoreFloats(t, FromSumsOfTokens<kZeros>(t));
 }
 
@@ -215,6 +216,15 @@ inline EpilogueFn EpilogueOf(const EpilogueTile& t) {
     return t.row_zero_point != nullptr ? &EpilogueOfTokens<true> : &EpilogueOfTokens<false>;
   }
   return relu ? &EpilogueOfSums<true> : &EpilogueOfSums<false>;
+}
+
+HWY_NOINLINE void EpilogueByHeads(EpilogueTile& t) {
+  StoreByHeads(t, [](EpilogueTile& rows) HWY_ATTR { rows.store_rows(rows); });
+}
+
+HWY_INLINE void ChooseStore(EpilogueTile& t) {
+  t.store = EpilogueOf(t);
+  if (t.by_heads) t.store_rows = t.store, t.store = &EpilogueByHeads;
 }
 
 }  // namespace HWY_NAMESPACE

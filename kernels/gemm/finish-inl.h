@@ -7,6 +7,7 @@
 #define OCTAVO_KERNELS_GEMM_FINISH_INL_H_
 #endif
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -28,6 +29,9 @@ using EpilogueV = hwy::HWY_NAMESPACE::Vec<EpilogueD>;
 // `rows` x `columns` (at most 64) of y from (row, column) on.
 struct OutputTile {
   const GemmOutput* y;
+  uint8_t* out;     // element (row, column) lies row * stride + column elements behind it, which may be before y
+  int64_t stride;   // elements
+  bool by_heads;    // `out` is another place, from which rows are copied (StoreByHeads)
   Requant requant;  // u8, s8
   Fp8Requant fp8;
   int64_t row;
@@ -35,12 +39,58 @@ struct OutputTile {
   int rows;
   int columns;
 
-  HWY_INLINE void SetOutput(const GemmOutput& output) {
+  // For tiles of these rows; column and columns are set.
+  HWY_INLINE void SetOutput(const GemmOutput& output, Range of_rows) {
     y = &output;
+    out = static_cast<uint8_t*>(output.y), stride = output.stride, by_heads = false;
     if (quant::IsInt8(output.dtype)) requant = MakeRequant(output.scale, output.zero_point, output.dtype);
     if (quant::IsFp8(output.dtype)) fp8 = MakeFp8Requant(output.scale, output.dtype);
+    const HeadMajor& h = output.heads;
+    if (h.size == 0) return;
+    by_heads =
+        column / h.size != (column + columns - 1) / h.size || of_rows.begin / h.rows != (of_rows.end - 1) / h.rows;
+    if (by_heads) return;
+    row = of_rows.begin;  // one head of one batch: row-major, from another place
+    SetOrigin(out + output.At(row, column) * Bytes(), stride);
   }
+  // Element (row, column) lies at `at`.
+  HWY_INLINE void SetOrigin(uint8_t* at, int64_t elements) {
+    stride = elements;
+    out = reinterpret_cast<uint8_t*>(reinterpret_cast<intptr_t>(at) - (row * stride + column) * Bytes());
+  }
+  HWY_INLINE int64_t Bytes() const { return quant::BitsOf(y->dtype) / 8; }
 };
+
+// Rows of a tile [rows][64] to where the heads of y have them; whole pieces of 32 bytes without a call of memcpy.
+inline HWY_NOINLINE void CopyByHeads(const OutputTile& t, const uint8_t* tile) {
+  namespace hn = hwy::HWY_NAMESPACE;
+  const hn::CappedTag<uint8_t, 32> d8;
+  const HeadMajor& h = t.y->heads;
+  const int64_t bytes = quant::BitsOf(t.y->dtype) / 8;
+  const int64_t first_batch = t.row / h.rows, first_row = t.row % h.rows;
+  for (int64_t c = 0, head = t.column / h.size, column = t.column % h.size; c < t.columns; ++head, column = 0) {
+    const int64_t count = std::min<int64_t>(h.size - column, t.columns - c);
+    uint8_t* of_head = static_cast<uint8_t*>(t.y->y) + (head * h.head_stride + column) * bytes;
+    const uint8_t* from = tile + c * bytes;
+    for (int64_t r = 0, batch = first_batch, row = first_row; r < t.rows; ++r, ++row, from += 64 * bytes) {
+      if (row == h.rows) ++batch, row = 0;
+      uint8_t* to = of_head + (batch * h.batch_stride + row * t.y->stride) * bytes;
+      int64_t i = 0;
+      for (; i + 32 <= count * bytes; i += 32) hn::StoreU(hn::LoadU(d8, from + i), d8, to + i);
+      if (i < count * bytes) std::memcpy(to + i, from + i, static_cast<size_t>(count * bytes - i));
+    }
+    c += count;
+  }
+}
+
+// Head-major outputs that lie in several heads or batches: store(tile) fills rows of 64 columns, at most six, that are copied from there.
+template <class Tile, class Store>
+HWY_INLINE void StoreByHeads(Tile& t, Store store) {
+  alignas(64) uint8_t rows[6 * 64 * sizeof(float)];
+  t.SetOrigin(rows, 64);
+  store(t);
+  CopyByHeads(t, rows);
+}
 
 // Floats of a tile, [rows][64].
 struct FromFloats {
@@ -55,8 +105,8 @@ HWY_INLINE void StoreFloats(const OutputTile& t, Source source) {
   namespace hn = hwy::HWY_NAMESPACE;
   const EpilogueD d;
   constexpr int kLanes = static_cast<int>(hn::MaxLanes(d));
-  float* out = static_cast<float*>(t.y->y) + t.row * t.y->stride + t.column;
-  for (int r = 0; r < t.rows; ++r, out += t.y->stride) {
+  auto* out = reinterpret_cast<float*>(t.out) + t.row * t.stride + t.column;
+  for (int r = 0; r < t.rows; ++r, out += t.stride) {
     for (int c = 0; c < t.columns; c += kLanes) {
       const EpilogueV v = source(r, c);
       if (t.columns - c >= kLanes) {
@@ -76,8 +126,8 @@ HWY_INLINE void StoreBf16(const OutputTile& t, Source source) {
   const hn::RebindToUnsigned<EpilogueD> du;
   const hn::Rebind<uint16_t, EpilogueD> d16;
   constexpr int kLanes = static_cast<int>(hn::MaxLanes(d));
-  uint16_t* out = static_cast<uint16_t*>(t.y->y) + t.row * t.y->stride + t.column;
-  for (int r = 0; r < t.rows; ++r, out += t.y->stride) {
+  auto* out = reinterpret_cast<uint16_t*>(t.out) + t.row * t.stride + t.column;
+  for (int r = 0; r < t.rows; ++r, out += t.stride) {
     for (int c = 0; c < t.columns; c += kLanes) {
       const EpilogueV v = source(r, c);
       const auto bits = hn::BitCast(du, v), high = hn::ShiftRight<16>(bits);
@@ -112,9 +162,9 @@ HWY_INLINE void StoreBytes(const OutputTile& t, Source source) {
   const EpilogueD d;
   const hn::Repartition<uint8_t, EpilogueD> d8;
   constexpr int kLanes = static_cast<int>(hn::MaxLanes(d));
-  uint8_t* out = static_cast<uint8_t*>(t.y->y) + t.row * t.y->stride + t.column;
+  uint8_t* out = t.out + t.row * t.stride + t.column;
   const Requant q = t.requant;
-  for (int r = 0; r < t.rows; ++r, out += t.y->stride) {
+  for (int r = 0; r < t.rows; ++r, out += t.stride) {
     for (int c = 0; c < t.columns; c += 4 * kLanes) {
       const auto bytes = RequantBytes<kDivide>(d, q, source(r, c), source(r, c + kLanes), source(r, c + 2 * kLanes),
                                                source(r, c + 3 * kLanes));
@@ -200,9 +250,9 @@ inline HWY_NOINLINE void FinishTile(const OutputTile& t, float* values) {
   }
   if (t.y->residual != nullptr) AddResidual(t, values);
   if (!quant::IsFp8(t.y->dtype)) return StoreTile(t, FromFloats{values});
-  uint8_t* out = static_cast<uint8_t*>(t.y->y) + t.row * t.y->stride + t.column;
+  uint8_t* out = t.out + t.row * t.stride + t.column;
   for (int r = 0; r < t.rows; ++r)
-    EncodeFp8(t.fp8, values + r * 64, static_cast<size_t>(t.columns), out + r * t.y->stride);
+    EncodeFp8(t.fp8, values + r * 64, static_cast<size_t>(t.columns), out + r * t.stride);
 }
 
 }  // namespace HWY_NAMESPACE

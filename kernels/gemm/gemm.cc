@@ -1,5 +1,7 @@
 #include "octavo/kernels/gemm/gemm.h"
 
+#include <algorithm>
+
 #include "octavo/kernels/gemm/segments.h"
 
 namespace octavo::kernels {
@@ -16,9 +18,22 @@ size_t GemmScratchBytes(Arch arch, quant::DType x_dtype, int64_t k) {
   return static_cast<size_t>(internal::WideElements(k) + decoded) * sizeof(int16_t);
 }
 
+void internal::RunBatches(Arch arch, SegmentArgs args) {
+  const Range rows = args.rows;
+  int64_t of_batch = rows.end;
+  for (int i = 0; i < args.count; ++i) {
+    const HeadMajor& h = args.segments[i].y->heads;
+    if (h.size != 0 && h.rows >= kRowsOfBatch) of_batch = std::min(of_batch, h.rows);
+  }
+  for (int64_t first = rows.begin; first < rows.end; first = args.rows.end) {
+    args.rows = {first, std::min(rows.end, (first / of_batch + 1) * of_batch)};
+    kRunSegments[arch](args);
+  }
+}
+
 void Gemm(Arch arch, const GemmArgs& args, Range rows, Range blocks, void* scratch) {
   const internal::Segment segment{&args.y, blocks};
-  internal::kRunSegments[arch]({args.x, &segment, 1, rows, scratch, args.decodes_once});
+  internal::RunBatches(arch, {args.x, &segment, 1, rows, scratch, args.decodes_once});
 }
 
 }  // namespace octavo::kernels

@@ -92,6 +92,14 @@ struct GemmInput {
       nullptr;  // of kU8 with row_scale: one a row, added to `zero_point`; 255 at most together
 };
 
+// Outputs by heads, [batch][head][row][size]: what attention and its caches take, without a Transpose. Strides in elements.
+struct HeadMajor {
+  int64_t size = 0;  // columns of a head; 0: y is row-major
+  int64_t head_stride = 0;
+  int64_t rows = 1;  // of a batch
+  int64_t batch_stride = 0;
+};
+
 // One weight matrix and what happens to its columns.
 struct GemmOutput {
   const PackedWeights* w = nullptr;
@@ -107,7 +115,15 @@ struct GemmOutput {
   quant::DType dtype = quant::DType::kF32;
   float scale = 1.0f;      // of y, where it is quantized
   int32_t zero_point = 0;  // of kU8 and kS8
-  int64_t stride = 0;      // elements from row to row
+  int64_t stride = 0;      // elements from row to row; with heads within a batch and head
+  HeadMajor heads = {};    // of y alone: a residual is [m][n] always
+
+  // Where y(row, column) lies, in elements.
+  int64_t At(int64_t row, int64_t column) const {
+    if (heads.size == 0) return row * stride + column;
+    return row / heads.rows * heads.batch_stride + row % heads.rows * stride + column / heads.size * heads.head_stride +
+           column % heads.size;
+  }
 };
 
 // Whether many rows share the decoding of weights to 16 bits (without VNNI). It changes no bit. Where shifts have pipes beside the

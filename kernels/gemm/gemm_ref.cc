@@ -93,7 +93,7 @@ void internal::FinishReference(const GemmOutput& y, int64_t m, int64_t n, float 
   value = ApplyActivation(y.activation, value);
   if (y.post_scale != nullptr) value = value * y.post_scale[n];
   if (y.residual != nullptr) value = value + y.residual[m * y.residual_stride + n];
-  Store(y, m * y.stride + n, value);
+  Store(y, y.At(m, n), value);
 }
 
 void GemmReference(const GemmArgs& args, Range rows, Range blocks) {

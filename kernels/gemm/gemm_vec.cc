@@ -98,8 +98,8 @@ void RunTilesOfSums(const ColumnsOfBlock& b, PreparedRows<typename Form::Input> 
 template <class Form, bool kPlain>
 void RunFinishedTiles(const ColumnsOfBlock& b, PreparedRows<typename Form::Input> x, int64_t first, int64_t rows,
                       EpilogueTile tile) {
-  const int64_t stride = tile.y->stride;
-  uint8_t* out = static_cast<uint8_t*>(tile.y->y) + first * stride + tile.column;
+  const int64_t stride = tile.stride;
+  uint8_t* out = tile.out + first * stride + tile.column;
   uint32_t doubt = 0;
   for (int64_t r = 0; r < rows; r += tile.rows) {
     tile.rows = RowsOfTile(rows - r, Form::kTileRows);
@@ -125,13 +125,13 @@ void RunBlock(const internal::SegmentArgs& args, const GemmOutput& y, int64_t bl
   BlockColumns columns;
   const ColumnsOfBlock b = BeginBlock(args.x, Form::kSurplus, y, block, rows, &columns);
   alignas(64) int32_t acc[Form::kTileRows * 64];
-  const EpilogueTile tile = TileOf(args.x, y, b, &columns, acc);
+  const EpilogueTile tile = TileOf(args.x, y, b, {first, first + rows}, &columns, acc);
   if constexpr (requires { Form::Decode(x, b.panels); }) Form::Decode(x, b.panels);
   const int64_t tiles = (rows + Form::kTileRows - 1) / Form::kTileRows;
   x.ahead = AheadOf(next, y.w->k_padded(), tiles);
   x.bursts = BurstsOf(next, y.w->k_padded(), tiles);
 #if HWY_TARGET <= HWY_AVX3_DL
-  if (columns.fixed.digits != 0 && b.columns == 64) {
+  if (columns.fixed.digits != 0 && b.columns == 64 && !tile.by_heads) {
     return columns.fixed.IsPlain() ? RunFinishedTiles<Form, true>(b, x, first, rows, tile)
                                    : RunFinishedTiles<Form, false>(b, x, first, rows, tile);
   }

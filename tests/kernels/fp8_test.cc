@@ -102,6 +102,13 @@ Problem RandomProblem(int most_rows, bool finite) {
              Activation::kGeluTanh, Activation::kSilu, Activation::kSigmoid, Activation::kTanh});
   const int count = OneOf({1, 1, 2, 3, 8});
   for (int i = 0; i < count; ++i) p.branches.push_back(RandomBranch(p.m, p.k, activation));
+  for (Branch& b : p.branches) {
+    if (RandomInt(0, 3) != 0) continue;  // one of four by heads
+    HeadMajor& h = b.y.heads;
+    h.size = RandomInt(1, static_cast<int>(b.n)), h.rows = RandomInt(1, static_cast<int>(p.m));
+    b.y.stride = h.size + RandomInt(0, 5), h.head_stride = h.rows * b.y.stride;
+    h.batch_stride = (b.n + h.size - 1) / h.size * h.head_stride;
+  }
   return p;
 }
 
@@ -113,7 +120,9 @@ Outputs Compute(Problem& p, Arch arch, bool reference, bool split) {
   for (size_t i = 0; i < p.branches.size(); ++i) {
     const DType type = p.branches[i].y.dtype;
     const size_t size = type == DType::kF32 ? 4 : type == DType::kBF16 ? 2 : 1;
-    y.emplace_back(static_cast<size_t>(p.m * p.branches[i].y.stride) * size, 0xAB);
+    const HeadMajor& h = p.branches[i].y.heads;
+    const int64_t length = h.size == 0 ? p.m * p.branches[i].y.stride : (p.m + h.rows - 1) / h.rows * h.batch_stride;
+    y.emplace_back(static_cast<size_t>(length) * size, 0xAB);
     args.out[i].y.y = y.back().data();
   }
   const int64_t blocks = Fp8Blocks(args);
@@ -175,7 +184,7 @@ TEST(Fp8Reference, IsWithinTheBoundOfTheExactSum) {
           const double scale =
               static_cast<double>(p.x.scale) * b.scale[b.y.w_scale_per_column ? static_cast<size_t>(n) : 0];
           float got;
-          std::memcpy(&got, y[i].data() + (m * b.y.stride + n) * 4, 4);
+          std::memcpy(&got, y[i].data() + b.y.At(m, n) * 4, 4);
           const double residual = ResidualAt(b, m, n);
           // k - 1 roundings of sums, three of the scale, and one of the sum with the residual.
           const double bound = ((static_cast<double>(p.k) + 5) * magnitude * scale + std::fabs(residual)) * 0x1p-24;
@@ -344,8 +353,8 @@ TEST(Fp8Amx, IsWithinTheBoundAndEqualForEverySplit) {
           const double scale =
               static_cast<double>(p.x.scale) * b.scale[b.y.w_scale_per_column ? static_cast<size_t>(n) : 0];
           float x, y;
-          std::memcpy(&x, got[i].data() + (m * b.y.stride + n) * 4, 4);
-          std::memcpy(&y, want[i].data() + (m * b.y.stride + n) * 4, 4);
+          std::memcpy(&x, got[i].data() + b.y.At(m, n) * 4, 4);
+          std::memcpy(&y, want[i].data() + b.y.At(m, n) * 4, 4);
           ASSERT_LE(std::fabs(x - y), 2 * (static_cast<double>(p.k) + 3) * 0x1p-24 * magnitude * scale +
                                           (b.residual.empty() ? 0.0 : 0x1p-24 * (std::fabs(x) + std::fabs(y))))
               << m << " " << n;

@@ -57,6 +57,13 @@ GemmOutput RandomOutput(Case& c, size_t i, int64_t n) {
   y.scale = std::ldexp(RandomFloat(1, 2), RandomInt(0, 9) == 0 ? RandomInt(-130, 120) : RandomInt(-6, 2));
   y.zero_point = y.dtype == DType::kU8 ? RandomInt(0, 255) : RandomInt(-128, 127);
   y.stride = n + RandomInt(0, 5);
+  if (RandomInt(0, 3) == 0) {  // by heads, the last of which may have fewer columns; batches of any number of rows
+    HeadMajor& h = y.heads;
+    h.size = Size(static_cast<int>(n)), h.rows = RandomInt(1, static_cast<int>(c.m));
+    y.stride = h.size + RandomInt(0, 5);
+    h.head_stride = h.rows * y.stride + RandomInt(0, 5);
+    h.batch_stride = (n + h.size - 1) / h.size * h.head_stride + RandomInt(0, 5);
+  }
   return y;
 }
 
@@ -104,7 +111,9 @@ QkvArgs WithOutputs(const Case& c, Outputs* outputs) {
   for (int i = 0; i < args.count; ++i) {
     const DType dtype = args.branch[i].dtype;
     const size_t bytes = dtype == DType::kF32 ? 4 : dtype == DType::kBF16 ? 2 : 1;
-    outputs->emplace_back(static_cast<size_t>(c.m * args.branch[i].stride) * bytes, 0xA5);
+    const HeadMajor& h = args.branch[i].heads;
+    const int64_t size = h.size == 0 ? c.m * args.branch[i].stride : (c.m + h.rows - 1) / h.rows * h.batch_stride;
+    outputs->emplace_back(static_cast<size_t>(size) * bytes, 0xA5);
   }
   for (int i = 0; i < args.count; ++i) args.branch[i].y = (*outputs)[static_cast<size_t>(i)].data();
   return args;

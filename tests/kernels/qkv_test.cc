@@ -191,6 +191,49 @@ TEST_P(QkvArch, BlocksAfterBlocks) {
   }
 }
 
+// [batch][head][row][size] has the codes of [batch][row][head][size], whatever the heads' width: a block of 64 columns holds a part of
+// one, one or several.
+TEST_P(QkvArch, HeadMajorIsTheTransposeOfRowMajor) {
+  constexpr struct {
+    int64_t batch, rows, heads, size;
+  } kShapes[] = {{1, 13, 2, 64}, {3, 7, 3, 32}, {2, 5, 2, 80}, {5, 1, 4, 8}, {2, 17, 1, 128}, {1, 40, 3, 20}};
+  for (const auto& s : kShapes) {
+    const int64_t m = s.batch * s.rows, n = s.heads * s.size;
+    for (const DType dtype : {DType::kU8, DType::kF32, DType::kBF16, DType::kE4M3FN}) {
+      Problem p{};
+      p.m = m, p.k = 70;
+      p.x.resize(static_cast<size_t>(m * p.k));
+      for (auto& v : p.x) v = static_cast<uint8_t>(RandomInt(0, 255));
+      AddBranch(p, n);
+      p.branches[0].residual.resize(static_cast<size_t>(m * n));
+      for (auto& v : p.branches[0].residual) v = RandomFloat(-4, 4);
+      p.args.x = {p.x.data(), DType::kU8, p.k, 100, 0.03f};
+      p.args.count = 1;
+      GemmOutput& y = p.args.branch[0];
+      y = {.w = &p.branches[0].w, .w_scale = p.branches[0].scale.data(), .bias = p.branches[0].bias.data()};
+      if (RandomInt(0, 1) == 0) y.residual = p.branches[0].residual.data(), y.residual_stride = n;
+      y.dtype = dtype, y.scale = 1.0f, y.zero_point = 120, y.stride = n;
+      const auto bytes = static_cast<size_t>(quant::BitsOf(dtype) / 8);
+      std::vector<uint8_t> row_major(static_cast<size_t>(m * n) * bytes, 0xA5), want = row_major, got = row_major;
+      AlignedArray<uint8_t> scratch(GemmScratchBytes(GetParam(), DType::kU8, p.k));
+      y.y = row_major.data();
+      Qkv(GetParam(), p.args, {0, m}, {0, QkvBlocks(p.args)}, scratch.data());
+      for (int64_t i = 0; i < m * n; ++i) {
+        const int64_t column = i % n, row = i / n % s.rows, batch = i / n / s.rows;
+        const int64_t to = ((batch * s.heads + column / s.size) * s.rows + row) * s.size + column % s.size;
+        std::copy_n(row_major.begin() + i * static_cast<int64_t>(bytes), bytes,
+                    want.begin() + to * static_cast<int64_t>(bytes));
+      }
+      y.y = got.data(), y.stride = s.size;
+      y.heads = {.size = s.size, .head_stride = s.rows * s.size, .rows = s.rows, .batch_stride = s.rows * n};
+      Qkv(GetParam(), p.args, {0, m}, {0, QkvBlocks(p.args)}, scratch.data());
+      ASSERT_NE(want, std::vector<uint8_t>(want.size(), 0xA5));
+      ASSERT_TRUE(got == want) << "batch " << s.batch << ", rows " << s.rows << ", heads " << s.heads << " of "
+                               << s.size << " as " << quant::Name(dtype);
+    }
+  }
+}
+
 TEST_P(QkvArch, BlocksOutsideOfTheRangeStayUntouched) {
   const Problem p = RandomProblem();
   std::vector<std::vector<uint8_t>> got;
