@@ -78,6 +78,7 @@ Status EvaluateConstants(State& s) {
                           });
     if (!constant) continue;
     std::vector<RtValue> in;
+    in.reserve(n.inputs.size());
     for (ValueId v : n.inputs) in.push_back(v.valid() ? s.constants[v.index] : RtValue{});
     auto out = ir::EvalNode(g, n, in);
     if (!out) return std::unexpected(out.error());

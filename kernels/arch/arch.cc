@@ -77,7 +77,7 @@ std::string BrandString() {
   uint32_t words[12] = {};
   if (__get_cpuid_max(0x80000000u, nullptr) < 0x80000004u) return "unknown CPU";
   for (uint32_t i = 0; i < 3; ++i) {
-    uint32_t* w = words + 4 * i;
+    uint32_t* w = words + size_t{4} * i;
     __get_cpuid(0x80000002u + i, &w[0], &w[1], &w[2], &w[3]);
   }
   char text[sizeof(words) + 1] = {};

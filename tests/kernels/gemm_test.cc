@@ -342,6 +342,7 @@ TEST_P(GemmArch, SeveralBlocksOfRows) {
 
 TEST_P(GemmArch, LargestSums) {
   Case c = RandomCase(7, 65793, 17);
+  c.row_zeros.clear();  // they would make sums smaller, and s8 has none
   c.x_dtype = DType::kU8;
   c.x_zero_point = 0;
   for (auto& v : c.x) v = 255;
