@@ -26,9 +26,9 @@ std::optional<std::string> PathOf(const py::object& o) {
 }
 
 // Paths as the command line takes them, or an iterable of dicts.
-std::unique_ptr<quant::DataSource> OpenData(const py::object& data, const ir::Graph& graph) {
+std::unique_ptr<quant::DataSource> OpenData(const py::object& data, const ir::Graph& graph, Passes passes) {
   const std::optional<std::string> path = PathOf(data);
-  if (!path) return DataFromIterable(data, quant::InputsOf(graph));
+  if (!path) return DataFromIterable(data, quant::InputsOf(graph), passes);
   quant::DataOptions options;
   options.read_tensor_file = ir::onnx::ReadTensorFile;
   options.random.limits = quant::IdLimits(graph);
@@ -67,7 +67,7 @@ OptimizeResult Optimize(const py::object& model, const std::string& recipe, cons
     ranges = Unwrap(quant::Calibration::Load(*path));
     options.calibration = &ranges;
   } else if (!calibration.is_none()) {
-    data = OpenData(calibration, graph);
+    data = OpenData(calibration, graph, Passes::kMany);
     options.data = data.get();
   }
   options.progress = [&](std::string_view stage, int64_t done, int64_t total) { Step(progress, stage, done, total); };
@@ -90,7 +90,7 @@ OptimizeResult Optimize(const py::object& model, const std::string& recipe, cons
 
 std::string Calibrate(const py::object& model, const py::object& calibration, int threads) {
   ir::Graph graph = ReadModel(model);
-  const std::unique_ptr<quant::DataSource> data = OpenData(calibration, graph);
+  const std::unique_ptr<quant::DataSource> data = OpenData(calibration, graph, Passes::kOne);
   const py::gil_scoped_release unlock;
   api::OptimizeOptions options;
   options.threads = threads;

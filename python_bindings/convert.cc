@@ -59,8 +59,11 @@ Tensor Copied(const Tensor& t) {
 // Goes through the iterable each time it is rewound; what an iterator gives, such as a generator, is there once, so that is kept.
 class IterableData : public quant::DataSource {
  public:
-  IterableData(py::object iterable, std::vector<quant::InputSpec> inputs)
-      : iterable_(std::move(iterable)), inputs_(std::move(inputs)), once_(py::isinstance<py::iterator>(iterable_)) {
+  IterableData(py::object iterable, std::vector<quant::InputSpec> inputs, Passes passes)
+      : iterable_(std::move(iterable)),
+        inputs_(std::move(inputs)),
+        once_(py::isinstance<py::iterator>(iterable_)),
+        keeps_(once_ && passes == Passes::kMany) {
     Rewind();
   }
   ~IterableData() override {
@@ -70,6 +73,7 @@ class IterableData : public quant::DataSource {
   }
   ir::Result<std::optional<quant::Batch>> Next() override {
     const py::gil_scoped_acquire lock;
+    if (spent_) return ir::Fail("the batches of an iterator come once; pass a list of them");
     if (static_cast<size_t>(count_) < kept_.size()) return kept_[static_cast<size_t>(count_++)];
     if (iterator_ == py::iterator::sentinel()) return std::nullopt;
     const std::string name = std::format("batch {}", count_++);
@@ -78,12 +82,13 @@ class IterableData : public quant::DataSource {
     if (!fitted) return std::unexpected(fitted.error());
     ++iterator_;
     quant::Batch batch{name, std::move(*fitted)};
-    if (once_) kept_.push_back(batch);
+    if (keeps_) kept_.push_back(batch);
     return batch;
   }
   void Rewind() override {
     const py::gil_scoped_acquire lock;
     if (!once_ || !iterator_) iterator_ = py::iter(iterable_);
+    spent_ = once_ && !keeps_ && count_ > 0;
     count_ = 0;
   }
   int64_t size() const override {
@@ -96,7 +101,7 @@ class IterableData : public quant::DataSource {
   py::object iterable_;
   py::iterator iterator_;
   std::vector<quant::InputSpec> inputs_;
-  bool once_;
+  bool once_, keeps_, spent_ = false;
   std::vector<quant::Batch> kept_;
   int64_t count_ = 0;
 };
@@ -186,8 +191,9 @@ ir::Graph ReadModel(const py::object& model) {
   return graph;
 }
 
-std::unique_ptr<quant::DataSource> DataFromIterable(py::object iterable, std::vector<quant::InputSpec> inputs) {
-  return std::make_unique<IterableData>(std::move(iterable), std::move(inputs));
+std::unique_ptr<quant::DataSource> DataFromIterable(py::object iterable, std::vector<quant::InputSpec> inputs,
+                                                    Passes passes) {
+  return std::make_unique<IterableData>(std::move(iterable), std::move(inputs), passes);
 }
 
 }  // namespace octavo::python

@@ -42,8 +42,11 @@ void Warn(const std::vector<std::string>& sentences);
 // A path or the bytes of a model.
 ir::Graph ReadModel(const py::object& model);
 
-// Batches from a Python iterable of dicts, pulled one at a time.
-std::unique_ptr<quant::DataSource> DataFromIterable(py::object iterable, std::vector<quant::InputSpec> inputs);
+// Batches from a Python iterable of dicts, pulled one at a time. What an iterator yields comes once: it is kept where it shall come again,
+// else the data can be read once only and takes the memory of a batch.
+enum class Passes { kOne, kMany };
+std::unique_ptr<quant::DataSource> DataFromIterable(py::object iterable, std::vector<quant::InputSpec> inputs,
+                                                    Passes passes);
 
 void BindOptimize(py::module_& m);
 void BindSession(py::module_& m);

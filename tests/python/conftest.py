@@ -4,12 +4,16 @@ import json
 import os
 import pathlib
 import shutil
+import signal
 import subprocess
 
 import numpy as np
 import pytest
 
 SOURCE = pathlib.Path(__file__).resolve().parents[2]
+# A shell's background jobs ignore Ctrl-C and so would the programs that the tests start and interrupt.
+signal.signal(signal.SIGINT, signal.default_int_handler)
+
 BERT = SOURCE / "tests" / "data" / "float" / "bert.ts17.sdpa.onnx"
 
 

@@ -4,6 +4,7 @@ import re
 import threading
 import tomllib
 import warnings
+import weakref
 
 import numpy as np
 import octavo
@@ -65,6 +66,23 @@ def test_bytes_paths_and_calibration_bytes_give_the_same_model():
     with pytest.warns(UserWarning, match="holds ranges"):
         of_ranges = octavo.optimize(BERT, calibration=ranges)
     assert of_ranges.model == octavo.optimize(BERT, calibration=data, fit=False).model != fitted.model
+
+
+def test_calibrate_holds_no_batch_that_a_generator_is_past():
+    seen, most = [], 0
+
+    def generator(data):
+        nonlocal most
+        for arrays in data:
+            own = {name: values.copy() for name, values in arrays.items()}
+            seen.append(weakref.ref(own["input_ids"]))
+            yield own
+            del own
+            most = max(most, sum(array() is not None for array in seen))
+
+    data = batches(8)
+    assert octavo.calibrate(BERT, generator(data)) == octavo.calibrate(BERT, data)
+    assert len(seen) == 8 and 1 <= most <= 2
 
 
 def test_outputs_by_name_and_threads_share_a_session():
