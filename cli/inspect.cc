@@ -212,7 +212,8 @@ ordered_json Found() {
           {"amx_bf16", f.amx_bf16},
           {"tile_state", f.tile_state},
           {"bf16_pairs", f.bf16_pairs},
-          {"four_pipes", f.four_pipes}};
+          {"four_pipes", f.four_pipes},
+          {"zen4", f.zen4}};
 }
 
 // The kernel of each class of shapes on an Arch; the sizes only stand for their class.

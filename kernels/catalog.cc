@@ -30,9 +30,9 @@ struct Form {
 };
 constexpr Form kForms[] = {
     {Arch::kScalar, "scalar", "scalar", "scalar", "scalar"},
-    {Arch::kAvx2, "6x16_s16_avx2", "m8_s16_avx2", "avx2", "avx2"},
+    {Arch::kAvx2, "6x8_s16_avx2", "m8_s16_avx2", "avx2", "avx2"},
     {Arch::kAvxVnni, "6x16_avxvnni", "m8_avxvnni", "avxvnni", "avx2"},
-    {Arch::kAvx512, "6x32_s16_avx512", "m8_s16_avx512", "avx512", "avx512"},
+    {Arch::kAvx512, "6x16_s16_avx512", "m8_s16_avx512", "avx512", "avx512"},
     {Arch::kAvx512Vnni, "6x64_avx512vnni", "m8_avx512vnni", "avx512vnni", "avx512vnni"},
     {Arch::kAmx, "32x32_amx", "m8_avx512vnni", "amx", "avx512vnni"},
 };

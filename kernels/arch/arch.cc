@@ -48,6 +48,15 @@ bool IsAmd() {
   return name == "AuthenticAMD" || name == "HygonGenuine";
 }
 
+// Family 25 is Zen 3 and 4: models 16 to 31, 96 to 127 and 160 to 175 are Zen 4 (Linux, arch/x86/kernel/cpu/amd.c).
+bool IsZen4() {
+  uint32_t eax = 0, ebx = 0, ecx = 0, edx = 0;
+  if (!IsAmd() || __get_cpuid(1, &eax, &ebx, &ecx, &edx) == 0) return false;
+  const uint32_t family = (eax >> 8 & 0xf) + (eax >> 20 & 0xff), model = (eax >> 4 & 0xf) + (eax >> 12 & 0xf0);
+  if (family != 25) return family > 25;
+  return (model >= 16 && model < 32) || (model >= 96 && model < 128) || (model >= 160 && model < 176);
+}
+
 // Highway's own conditions for the targets that the kernels are compiled for (they include XCR0), CPUID for the others.
 CpuFeatures Detect() {
   CpuFeatures f;
@@ -55,6 +64,7 @@ CpuFeatures Detect() {
   f.avx2 = (targets & HWY_AVX2) != 0;
   if (!f.avx2) return f;
   f.four_pipes = IsAmd();
+  f.zen4 = IsZen4();
   f.avx512 = (targets & HWY_AVX3) != 0;
   f.avx512_ice_lake = (targets & HWY_AVX3_DL) != 0;
   uint32_t eax = 0, ebx = 0, ecx = 0, edx = 0;

@@ -30,6 +30,7 @@ struct CpuFeatures {
   bool tile_state = false;  // the system saves tiles and has granted them
   bool bf16_pairs = false;  // avx512_bf16, and it adds as the manual says (pairs.h)
   bool four_pipes = false;  // AMD from Zen on: vector pipes beside the two that multiply. Changes speed alone
+  bool zen4 = false;        // Zen 4 or later. Changes speed alone
 };
 // Whether fp8 gains by vdpbf16ps. On Zen 4 it takes an FMA's time for twice the products (counted, kernels.md 10.1); on Granite
 // Rapids products with it run at 0.6 of the speed of FMA (measured).

@@ -7,7 +7,8 @@
 //   kTileRows, Rows     up to kTileRows rows x 64 columns, all of k
 //   FinishedRows        VNNI on zmm alone: the same, but the sums go from registers to the output
 //   Decode              WideForm alone: before the rows of a block
-//   Small               up to kSmallRows rows x 64 columns, weights streamed once; sums begin with zeros
+//   kTileColumns        without VNNI: columns of one call of a tile
+//   Small               up to kSmallRows rows x 64 columns, weights streamed once (Tuning::one_stream); sums begin with zeros
 #if defined(OCTAVO_KERNELS_GEMM_FORM_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef OCTAVO_KERNELS_GEMM_FORM_INL_H_
 #undef OCTAVO_KERNELS_GEMM_FORM_INL_H_
@@ -81,74 +82,81 @@ struct VnniForm : BytesForm {
   }
 #endif
 
-  static void Small(const PreparedRows<Input>& x, int rows, const int8_t* const panels[4], int32_t* acc) {
-    SmallRows<VnniQuad>(x.data, x.stride, x.k, rows, panels, acc);
+  static void Small(const PreparedRows<Input>& x, int rows, const int8_t* const panels[4], bool one_stream,
+                    int32_t* acc) {
+    SmallRows<VnniQuad>(x.data, x.stride, x.k, rows, panels, one_stream, acc);
   }
 };
 #endif
 
 #if HWY_TARGET > HWY_AVX3_DL
+// s16 with the zero point taken off, missing values of the last quad 0; `order` and `place` say where the four of a quad stand.
+template <class T, class Order>
+HWY_INLINE void PackWords(const T* row, int32_t zero_point, size_t k, const int (&place)[4], Order order,
+                          int16_t* out) {
+  namespace hn = hwy::HWY_NAMESPACE;
+  const hn::Rebind<T, TileD16> d8;
+  const auto zero = hn::Set(TileD16(), static_cast<int16_t>(zero_point));
+  constexpr size_t kLanes = hn::MaxLanes(TileD16());
+  if (k % 4 != 0) std::memset(out + k / 4 * 4, 0, 4 * sizeof(int16_t));
+  size_t i = 0;
+  for (; i + kLanes <= k; i += kLanes) {
+    hn::StoreU(order(hn::Sub(hn::PromoteTo(TileD16(), hn::LoadU(d8, row + i)), zero)), TileD16(), out + i);
+  }
+  for (; i < k; ++i) out[i / 4 * 4 + place[i % 4]] = static_cast<int16_t>(row[i] - zero_point);
+}
+
 struct S16Form {
   using Input = int16_t;
   static constexpr Surplus kSurplus = Surplus::kNone;
   static constexpr int kTileRows = 6;
+  static constexpr int kTileColumns = static_cast<int>(hwy::HWY_NAMESPACE::MaxLanes(TileD()));
 
   static bool ReadsInPlace(const GemmInput&, int64_t) { return false; }
 
-  template <class T>
-  static HWY_INLINE void PackRowAs(const T* row, int32_t zero_point, size_t k, Input* out) {
-    namespace hn = hwy::HWY_NAMESPACE;
-    const hn::ScalableTag<int16_t> d16;
-    const hn::Rebind<T, decltype(d16)> d8;
-    const hn::Repartition<uint8_t, decltype(d16)> d_bytes;
-    const auto order =
-        hn::BitCast(d16, hn::Dup128VecFromValues(d_bytes, 0, 1, 4, 5, 2, 3, 6, 7, 8, 9, 12, 13, 10, 11, 14, 15));
-    const auto zero = hn::Set(d16, static_cast<int16_t>(zero_point));
-    size_t i = 0;
-    for (; i + hn::MaxLanes(d16) <= k; i += hn::MaxLanes(d16)) {
-      const auto v = hn::Sub(hn::PromoteTo(d16, hn::LoadU(d8, row + i)), zero);
-      hn::StoreU(hn::TableLookupBytes(v, order), d16, out + i);
-    }
-    constexpr int kPlace[4] = {0, 2, 1, 3};
-    for (; i < k; ++i) out[i / 4 * 4 + kPlace[i % 4]] = static_cast<int16_t>(row[i] - zero_point);
-  }
-
-  // s16 with the zero point taken off, each quad in the order 0 2 1 3: one dword per half of a weight quad.
   static void PackRow(const GemmInput& x, const uint8_t* row, size_t k, Input* out) {
-    if (k % 4 != 0) std::memset(out + k / 4 * 4, 0, 4 * sizeof(Input));
-    if (x.dtype == quant::DType::kU8) {
-      PackRowAs(row, x.zero_point, k, out);
-    } else {
-      PackRowAs(reinterpret_cast<const int8_t*>(row), x.zero_point, k, out);
-    }
+    constexpr int kPlace[4] = {0, 1, 2, 3};
+    const auto as_they_are = [](auto v) HWY_ATTR { return v; };
+    if (x.dtype == quant::DType::kU8) return PackWords(row, x.zero_point, k, kPlace, as_they_are, out);
+    PackWords(reinterpret_cast<const int8_t*>(row), x.zero_point, k, kPlace, as_they_are, out);
   }
 
   template <int kRows>
   static HWY_INLINE void Rows(PreparedRows<Input>& x, int64_t row, const int8_t* const panels[4], const int32_t*,
                               int32_t* acc) {
     const Input* first = x.data + static_cast<size_t>(row) * x.stride;
-    constexpr int kLanes = static_cast<int>(hwy::HWY_NAMESPACE::MaxLanes(TileD()));
-    for (int c = 0; c < kColumnBlock; c += 2 * kLanes) {
-      const int8_t* b0 = panels[c / 16] + c % 16 * 4;
-      const int8_t* b1 = panels[(c + kLanes) / 16] + (c + kLanes) % 16 * 4;
-      S16Tile<kRows>(first, x.stride, x.k, b0, b1, acc + c, x.bursts.next, x.bursts.Every(x.k));
+    for (int c = 0; c < kColumnBlock; c += kTileColumns) {
+      S16Tile<kRows>(first, x.stride, x.k, panels[c / 16] + c % 16 * 4, acc + c, x.bursts.next, x.bursts.Every(x.k));
       x.bursts.Pass();
     }
   }
+};
 
-  static void Small(const PreparedRows<Input>& x, int rows, const int8_t* const panels[4], int32_t* acc) {
-    SmallRows<S16Quad>(x.data, x.stride, x.k, rows, panels, acc);
+// At most kSmallRows: each quad in the order 0 2 1 3, one dword per half of a weight quad (S16Quad).
+struct FewS16Form : S16Form {
+  static void PackRow(const GemmInput& x, const uint8_t* row, size_t k, Input* out) {
+    constexpr int kPlace[4] = {0, 2, 1, 3};
+    const auto order = [](auto v) HWY_ATTR {
+      namespace hn = hwy::HWY_NAMESPACE;
+      const hn::Repartition<uint8_t, TileD16> bytes;
+      return hn::TableLookupBytes(v, hn::BitCast(TileD16(), hn::Dup128VecFromValues(bytes, 0, 1, 4, 5, 2, 3, 6, 7, 8, 9,
+                                                                                    12, 13, 10, 11, 14, 15)));
+    };
+    if (x.dtype == quant::DType::kU8) return PackWords(row, x.zero_point, k, kPlace, order, out);
+    PackWords(reinterpret_cast<const int8_t*>(row), x.zero_point, k, kPlace, order, out);
+  }
+
+  static void Small(const PreparedRows<Input>& x, int rows, const int8_t* const panels[4], bool one_stream,
+                    int32_t* acc) {
+    SmallRows<S16Quad>(x.data, x.stride, x.k, rows, panels, one_stream, acc);
   }
 };
 
-// The same for many rows, which share the decoding of a block of weights.
+// The same as S16Form for many rows, which share the decoding of a block of weights.
 struct WideForm : S16Form {
   static void Decode(const PreparedRows<Input>& x, const int8_t* const panels[4]) {
-    constexpr int kLanes = static_cast<int>(hwy::HWY_NAMESPACE::MaxLanes(TileD()));
-    for (int c = 0; c < kColumnBlock; c += 2 * kLanes) {
-      const int8_t* b0 = panels[c / 16] + c % 16 * 4;
-      const int8_t* b1 = panels[(c + kLanes) / 16] + (c + kLanes) % 16 * 4;
-      DecodeColumns(b0, b1, x.k, x.decoded + static_cast<size_t>(c) * x.k);
+    for (int c = 0; c < kColumnBlock; c += kTileColumns) {
+      DecodeColumns(panels[c / 16] + c % 16 * 4, x.k, x.decoded + static_cast<size_t>(c) * x.k);
     }
   }
 
@@ -156,8 +164,7 @@ struct WideForm : S16Form {
   static HWY_INLINE void Rows(PreparedRows<Input>& x, int64_t row, const int8_t* const[4], const int32_t*,
                               int32_t* acc) {
     const Input* first = x.data + static_cast<size_t>(row) * x.stride;
-    constexpr int kLanes = static_cast<int>(hwy::HWY_NAMESPACE::MaxLanes(TileD()));
-    for (int c = 0; c < kColumnBlock; c += 2 * kLanes) {
+    for (int c = 0; c < kColumnBlock; c += kTileColumns) {
       x.bursts.Fetch();
       WideTile<kRows>(first, x.stride, x.k, x.decoded + static_cast<size_t>(c) * x.k, acc + c);
     }
@@ -168,13 +175,14 @@ struct WideForm : S16Form {
 template <int kQuads>
 struct PairForm : BytesForm {
   static constexpr int kTileRows = 4;
+  static constexpr int kTileColumns = 2 * static_cast<int>(hwy::HWY_NAMESPACE::MaxLanes(TileD()));
 
   template <int kRows>
   static HWY_INLINE void Rows(PreparedRows<Input>& x, int64_t row, const int8_t* const panels[4], const int32_t* init,
                               int32_t* acc) {
     const Input* first = x.data + static_cast<size_t>(row) * x.stride;
-    constexpr int kLanes = static_cast<int>(hwy::HWY_NAMESPACE::MaxLanes(TileD()));
-    for (int c = 0; c < kColumnBlock; c += 2 * kLanes) {
+    constexpr int kLanes = kTileColumns / 2;
+    for (int c = 0; c < kColumnBlock; c += kTileColumns) {
       const int8_t* b0 = panels[c / 16] + c % 16 * 4;
       const int8_t* b1 = panels[(c + kLanes) / 16] + (c + kLanes) % 16 * 4;
       x.bursts.Fetch();
@@ -182,8 +190,9 @@ struct PairForm : BytesForm {
     }
   }
 
-  static void Small(const PreparedRows<Input>& x, int rows, const int8_t* const panels[4], int32_t* acc) {
-    SmallRows<PairQuad>(x.data, x.stride, x.k, rows, panels, acc);
+  static void Small(const PreparedRows<Input>& x, int rows, const int8_t* const panels[4], bool one_stream,
+                    int32_t* acc) {
+    SmallRows<PairQuad>(x.data, x.stride, x.k, rows, panels, one_stream, acc);
   }
 };
 #endif

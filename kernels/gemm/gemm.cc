@@ -33,7 +33,7 @@ void internal::RunBatches(Arch arch, SegmentArgs args) {
 
 void Gemm(Arch arch, const GemmArgs& args, Range rows, Range blocks, void* scratch) {
   const internal::Segment segment{&args.y, blocks};
-  internal::RunBatches(arch, {args.x, &segment, 1, rows, scratch, args.decodes_once});
+  internal::RunBatches(arch, {args.x, &segment, 1, rows, scratch, args.tuning});
 }
 
 }  // namespace octavo::kernels

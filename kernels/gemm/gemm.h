@@ -126,15 +126,25 @@ struct GemmOutput {
   }
 };
 
-// Whether many rows share the decoding of weights to 16 bits (without VNNI). It changes no bit. Where shifts have pipes beside the
-// products (Zen), decoding a block once only costs: AVX2 on Zen 4, of the peak, weights from memory: M = 24 0.74 with it, 0.89 without, 64
-// 0.90 and 0.92, 128 0.90 and 0.93. On Ice Lake's three pipes it saves a ninth of the vector operations: 0.92 with it, 0.86 without.
-inline bool DecodesOnce() { return !DetectedFeatures().four_pipes; }
+// Choices that differ by CPU and change speed alone, never a bit. Tests draw them.
+struct Tuning {
+  // Many rows share the decoding of weights to 16 bits (without VNNI). Where shifts have pipes beside the products (Zen), decoding a block
+  // once only costs: AVX2 on Zen 4, of the peak, weights from memory: M = 24 0.74 with it, 0.89 without, 64 0.90 and 0.92, 128 0.90 and
+  // 0.93. On Ice Lake's three pipes it saves a ninth of the vector operations: 0.92 with it, 0.86 without.
+  bool decodes_once = true;
+  // One row on ymm reads one panel of weights after the other, not four at once. From memory, GB/s: Zen 4 28 so, 17 by four; Zen 3 18, by
+  // four 24, where plain reading gives 24; Ice Lake too likes four.
+  bool one_stream = true;
+};
+constexpr Tuning TuningOf(const CpuFeatures& f) {
+  return {.decodes_once = !f.four_pipes, .one_stream = f.zen4 || f.avx_vnni};
+}
+inline Tuning DetectedTuning() { return TuningOf(DetectedFeatures()); }
 
 struct GemmArgs {
   GemmInput x;
   GemmOutput y;
-  bool decodes_once = DecodesOnce();
+  Tuning tuning = DetectedTuning();
 };
 
 // The unit in which callers split columns.

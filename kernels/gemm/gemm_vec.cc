@@ -63,10 +63,9 @@ inline Ahead AheadOf(const int8_t* next, int64_t k_padded, int64_t tiles) {
   return {next, next + 32 * k_padded, period, period};
 }
 
-// The same for forms without VNNI: k_padded lines in as many parts as there are tiles of two vectors. AVX2, weights in L3: 12 to
+// The same for forms without VNNI: k_padded lines in as many parts as tiles are called. AVX2, weights in L3: 12 to
 // 18 lines at once before a tile gain 2 to 5 % (M = 64 to 128), 64 of them (M = 16) lose 7, one every third step gains 8 to 14.
-inline AheadInBursts BurstsOf(const int8_t* next, int64_t k_padded, int64_t tiles) {
-  const int64_t parts = tiles * (kColumnBlock / (2 * static_cast<int64_t>(hwy::HWY_NAMESPACE::MaxLanes(TileD()))));
+inline AheadInBursts BurstsOf(const int8_t* next, int64_t k_padded, int64_t parts) {
   return {next, static_cast<size_t>((k_padded + parts - 1) / parts)};
 }
 
@@ -129,7 +128,9 @@ void RunBlock(const internal::SegmentArgs& args, const GemmOutput& y, int64_t bl
   if constexpr (requires { Form::Decode(x, b.panels); }) Form::Decode(x, b.panels);
   const int64_t tiles = (rows + Form::kTileRows - 1) / Form::kTileRows;
   x.ahead = AheadOf(next, y.w->k_padded(), tiles);
-  x.bursts = BurstsOf(next, y.w->k_padded(), tiles);
+  if constexpr (requires { Form::kTileColumns; }) {
+    x.bursts = BurstsOf(next, y.w->k_padded(), tiles * (kColumnBlock / Form::kTileColumns));
+  }
 #if HWY_TARGET <= HWY_AVX3_DL
   if (columns.fixed.digits != 0 && b.columns == 64 && !tile.by_heads) {
     return columns.fixed.IsPlain() ? RunFinishedTiles<Form, true>(b, x, first, rows, tile)
@@ -179,7 +180,7 @@ void RunSegments(const internal::SegmentArgs& args) {
     const PreparedRows<typename Form::Input> x = PrepareRows<Form>(args, first, rows, k, args.scratch);
     if (args.rows.end - args.rows.begin <= kSmallRows) {
       return RunFewRows(args, [&](const PackedWeights& w, int64_t block, int32_t* acc) HWY_ATTR {
-        Form::Small(x, static_cast<int>(rows), PlaceOf(w, block).panels, acc);
+        Form::Small(x, static_cast<int>(rows), PlaceOf(w, block).panels, args.tuning.one_stream, acc);
         return Form::kSurplus;
       });
     }
@@ -220,19 +221,21 @@ inline void RunSegmentsOfPairs(const internal::SegmentArgs& args) {
     PreparedRows<uint8_t> bytes{};
     PreparedRows<int16_t> words{};
     if (certified) bytes = PrepareRows<BytesForm>(args, first, rows, k, wide + at_once * k4);
-    if (others) words = PrepareRows<S16Form>(args, first, rows, k, wide);
-    if (args.rows.end - args.rows.begin <= kSmallRows) {
+    const bool few = args.rows.end - args.rows.begin <= kSmallRows;
+    if (others && few) words = PrepareRows<FewS16Form>(args, first, rows, k, wide);
+    if (others && !few) words = PrepareRows<S16Form>(args, first, rows, k, wide);
+    if (few) {
       return RunFewRows(args, [&](const PackedWeights& w, int64_t block, int32_t* acc) HWY_ATTR {
         const ColumnsOfBlock b = PlaceOf(w, block);
         if (SafeQuadsOf(w, block) == 0) {
-          S16Form::Small(words, static_cast<int>(rows), b.panels, acc);
-          return S16Form::kSurplus;
+          FewS16Form::Small(words, static_cast<int>(rows), b.panels, args.tuning.one_stream, acc);
+          return FewS16Form::kSurplus;
         }
-        PairForm<1>::Small(bytes, static_cast<int>(rows), b.panels, acc);
+        PairForm<1>::Small(bytes, static_cast<int>(rows), b.panels, args.tuning.one_stream, acc);
         return BytesForm::kSurplus;
       });
     }
-    const bool decodes = args.decodes_once && rows >= internal::kDecodingRows && k4 <= internal::kMostDecodedK;
+    const bool decodes = args.tuning.decodes_once && rows >= internal::kDecodingRows && k4 <= internal::kMostDecodedK;
     if (decodes) words.decoded = wide + internal::WideElements(k);
     for (int s = 0; s < args.count; ++s) {
       const internal::Segment& segment = args.segments[s];

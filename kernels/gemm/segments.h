@@ -21,7 +21,7 @@ struct SegmentArgs {
   int count = 0;
   Range rows;
   void* scratch = nullptr;
-  bool decodes_once = true;
+  Tuning tuning;
 };
 
 using SegmentsFn = void(const SegmentArgs& args);
@@ -49,7 +49,7 @@ inline int64_t RowsAtOnce(int64_t rows, int64_t k, int64_t bytes_per_element) {
   return ShareOfRows(rows, MostRowsAtOnce(k, bytes_per_element), 6);
 }
 
-// Where decodes_once: as many rows share the decoding of weights to 16 bits (kernels.md 1.3), if a block of them then
+// Where Tuning::decodes_once: as many rows share the decoding of weights to 16 bits (kernels.md 1.3), if a block of them then
 // lies in L2 beside the rows.
 inline constexpr int64_t kDecodingRows = 24;
 inline constexpr int64_t kMostDecodedK = 1536;

@@ -1,6 +1,6 @@
 // 1 to 8 rows x 64 columns: the weights come once from wherever they lie. zmm reads four panels at a time to 4 rows, because Ice
 // Lake's memory gives more to several streams than to one (kernels.md 10.8: 23.7 against 17.3 GB/s). ymm reads one panel after
-// the other: on Zen 4 one row takes 28 GB/s so, 16 by four panels at once. Per target.
+// the other, but for one row where the CPU likes four better (Tuning::one_stream). Per target.
 //
 // A quad says how four values of a row meet 64 bytes of a panel (4 values of 16 columns), in kParts steps; kMostRows: rows
 // x 2 vectors that 16 ymm have room for. Accumulators stand in arrays
@@ -45,7 +45,7 @@ struct VnniQuad : BytesQuad {
 #endif
 
 #if HWY_TARGET > HWY_AVX3_DL
-// Two vpmaddwd: the even and the odd bytes of the quad (tile-inl.h).
+// Two vpmaddwd: the even (0, 2) and the odd bytes (1, 3) of the quad, sign-extended.
 struct S16Quad {
   using Input = int16_t;
   static constexpr int kParts = 2;
@@ -56,13 +56,15 @@ struct S16Quad {
   }
   template <int kPart>
   static HWY_INLINE TileV LoadB(const int8_t* p) {
-    return HalfOfQuads < kPart == 1 > (p);
+    namespace hn = hwy::HWY_NAMESPACE;
+    auto v = hn::BitCast(TileD16(), hn::Load(hn::Repartition<int8_t, TileD>(), p));
+    if constexpr (kPart == 0) v = hn::ShiftLeft<8>(v);
+    return hn::BitCast(TileD(), hn::ShiftRight<8>(v));
   }
   static HWY_INLINE void Dot(TileV& c, TileV a, TileV b) { PairDot(c, a, b); }
   static HWY_INLINE void DotAll(TileV& c, const Input* x, TileV b) {
     namespace hn = hwy::HWY_NAMESPACE;
-    const hn::Repartition<int16_t, TileD> d16;
-    const auto v = hn::BitCast(d16, b);
+    const auto v = hn::BitCast(TileD16(), b);
     Dot(c, LoadA<0>(x), hn::BitCast(TileD(), hn::ShiftRight<8>(hn::ShiftLeft<8>(v))));
     Dot(c, LoadA<1>(x), hn::BitCast(TileD(), hn::ShiftRight<8>(v)));
   }
@@ -221,9 +223,10 @@ constexpr int SmallVectors(int rows) { return HWY_TARGET != HWY_AVX2 && rows <= 
 
 template <class Quad, int kRows>
 HWY_INLINE void SmallOf(const typename Quad::Input* x, size_t stride, size_t k, const int8_t* const panels[4],
-                        int32_t* out) {
+                        bool one_stream, int32_t* out) {
   constexpr bool kYmm = HWY_TARGET == HWY_AVX2;
   if constexpr (kYmm && kRows == 1) {
+    if (!one_stream) return SmallColumns<Quad, 1, 8, 1>(x, stride, k, panels, nullptr, out);
     for (int p = 0; p < 4; ++p) OneRow<Quad>(x, k, panels[p], out + 16 * p);
   } else if constexpr (kYmm && kRows > Quad::kMostRows) {
     // Does not fit: two passes over 16 columns at a time, the second of which finds them in L1.
@@ -241,24 +244,24 @@ HWY_INLINE void SmallOf(const typename Quad::Input* x, size_t stride, size_t k, 
 // out: [8][64].
 template <class Quad>
 HWY_INLINE void SmallRows(const typename Quad::Input* x, size_t stride, size_t k, int rows,
-                          const int8_t* const panels[4], int32_t* out) {
+                          const int8_t* const panels[4], bool one_stream, int32_t* out) {
   switch (rows) {
     case 1:
-      return SmallOf<Quad, 1>(x, stride, k, panels, out);
+      return SmallOf<Quad, 1>(x, stride, k, panels, one_stream, out);
     case 2:
-      return SmallOf<Quad, 2>(x, stride, k, panels, out);
+      return SmallOf<Quad, 2>(x, stride, k, panels, one_stream, out);
     case 3:
-      return SmallOf<Quad, 3>(x, stride, k, panels, out);
+      return SmallOf<Quad, 3>(x, stride, k, panels, one_stream, out);
     case 4:
-      return SmallOf<Quad, 4>(x, stride, k, panels, out);
+      return SmallOf<Quad, 4>(x, stride, k, panels, one_stream, out);
     case 5:
-      return SmallOf<Quad, 5>(x, stride, k, panels, out);
+      return SmallOf<Quad, 5>(x, stride, k, panels, one_stream, out);
     case 6:
-      return SmallOf<Quad, 6>(x, stride, k, panels, out);
+      return SmallOf<Quad, 6>(x, stride, k, panels, one_stream, out);
     case 7:
-      return SmallOf<Quad, 7>(x, stride, k, panels, out);
+      return SmallOf<Quad, 7>(x, stride, k, panels, one_stream, out);
     default:
-      return SmallOf<Quad, 8>(x, stride, k, panels, out);
+      return SmallOf<Quad, 8>(x, stride, k, panels, one_stream, out);
   }
 }
 

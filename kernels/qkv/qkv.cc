@@ -40,7 +40,7 @@ void Qkv(Arch arch, const QkvArgs& args, Range rows, Range blocks, void* scratch
     if (part.begin < part.end) segments[count++] = {&args.branch[i], part};
     first += own;
   }
-  internal::RunBatches(arch, {args.x, segments, count, rows, scratch, args.decodes_once});
+  internal::RunBatches(arch, {args.x, segments, count, rows, scratch, args.tuning});
 }
 
 }  // namespace octavo::kernels

@@ -14,7 +14,7 @@ struct QkvArgs {
   GemmInput x;
   int count = 0;  // 1..kMaxBranches; all branches have the same k
   GemmOutput branch[kMaxBranches];
-  bool decodes_once = DecodesOnce();
+  Tuning tuning = DetectedTuning();
 };
 
 // Column blocks of all branches together: each branch is rounded up to whole blocks. The unit for splitting.

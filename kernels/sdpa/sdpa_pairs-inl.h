@@ -46,6 +46,12 @@ struct PairEngine {
     I16V product;
     asm("vpmaddubsw %3, %2, %1\n\tvpaddw %1, %0, %0" : "+v"(acc.raw), "=v"(product.raw) : "v"(a.raw), "v"(b.raw));
   }
+  static HWY_INLINE void DotTwo(I16V& acc0, I16V& acc1, I16V a, I16V b0, I16V b1) {
+    I16V product;
+    asm("vpmaddubsw %4, %2, %3\n\tvpmaddubsw %5, %2, %2\n\tvpaddw %3, %0, %0\n\tvpaddw %2, %1, %1"
+        : "+v"(acc0.raw), "+v"(acc1.raw), "+v"(a.raw), "=&v"(product.raw)
+        : "v"(b0.raw), "v"(b1.raw));
+  }
   static HWY_INLINE I16V Widen(I16V sums) {
     asm("vpmaddwd %1, %0, %0" : "+v"(sums.raw) : "m"(kPairOnes));
     return sums;
@@ -59,6 +65,13 @@ struct WidePairEngine : PairEngine {
     asm("vpmaddubsw %3, %2, %1\n\tvpmaddwd %4, %1, %1\n\tvpaddd %1, %0, %0"
         : "+v"(acc.raw), "=&v"(product.raw)
         : "v"(a.raw), "v"(b.raw), "m"(kPairOnes));
+  }
+  static HWY_INLINE void DotTwo(I16V& acc0, I16V& acc1, I16V a, I16V b0, I16V b1) {
+    I16V product;
+    asm("vpmaddubsw %4, %2, %3\n\tvpmaddubsw %5, %2, %2\n\tvpmaddwd %6, %3, %3\n\tvpmaddwd %6, %2, %2\n\t"
+        "vpaddd %3, %0, %0\n\tvpaddd %2, %1, %1"
+        : "+v"(acc0.raw), "+v"(acc1.raw), "+v"(a.raw), "=&v"(product.raw)
+        : "v"(b0.raw), "v"(b1.raw), "m"(kPairOnes));
   }
   static HWY_INLINE I16V Widen(I16V sums) { return sums; }
 };

@@ -81,8 +81,19 @@ struct S16Engine {
     I16V product;
     asm("vpmaddwd %3, %2, %1\n\tvpaddd %1, %0, %0" : "+v"(acc.raw), "=v"(product.raw) : "v"(a.raw), "v"(b.raw));
   }
+  static HWY_INLINE void DotTwo(I16V& acc0, I16V& acc1, I16V a, I16V b0, I16V b1) {
+    I16V product;
+    asm("vpmaddwd %4, %2, %3\n\tvpmaddwd %5, %2, %2\n\tvpaddd %3, %0, %0\n\tvpaddd %2, %1, %1"
+        : "+v"(acc0.raw), "+v"(acc1.raw), "+v"(a.raw), "=&v"(product.raw)
+        : "v"(b0.raw), "v"(b1.raw));
+  }
 };
 #endif
+
+// Engines of several instructions on ymm: all products of a word before the additions, the last one in the word's register (tile-inl.h of
+// gemm says why).
+template <class E>
+inline constexpr bool kDotsTwo = kTileLanes == 8 && requires { &E::DotTwo; };
 
 // Engines whose tiles are added to what stands in the output already: sums of a piece of the steps.
 template <class E>
@@ -119,6 +130,7 @@ struct TileRow {
     T word;
     std::memcpy(&word, a, sizeof(word));
     const V v = hwy::HWY_NAMESPACE::Set(D(), word);
+    if constexpr (kC == 2 && kDotsTwo<E>) return E::DotTwo(c0, c1, v, b0, b1);
     E::Dot(c0, v, b0);
     if constexpr (kC > 1) E::Dot(c1, v, b1);
     if constexpr (kC > 2) E::Dot(c2, v, b2);

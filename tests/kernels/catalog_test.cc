@@ -5,6 +5,7 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "octavo/kernels/gemm/gemm.h"
 
 namespace octavo::kernels {
 namespace {
@@ -39,20 +40,20 @@ struct Cpu {
 
 // CPUs that nobody here owns, by what CPUID says of them.
 const Cpu kCpus[] = {
-    {"Zen 3", {.avx2 = true}, "6x16_s16_avx2", "m8_s16_avx2", "avx2", "avx2"},
+    {"Zen 3", {.avx2 = true, .four_pipes = true}, "6x8_s16_avx2", "m8_s16_avx2", "avx2", "avx2"},
     {"Alder Lake", {.avx2 = true, .avx_vnni = true}, "6x16_avxvnni", "m8_avxvnni", "avxvnni", "avx2"},
-    {"Skylake-X", {.avx2 = true, .avx512 = true}, "6x32_s16_avx512", "m8_s16_avx512", "avx512", "avx512"},
+    {"Skylake-X", {.avx2 = true, .avx512 = true}, "6x16_s16_avx512", "m8_s16_avx512", "avx512", "avx512"},
     // VNNI, but not the other extensions that the zmm VNNI code is compiled with.
     {"Cascade Lake",
      {.avx2 = true, .avx512 = true, .avx512_vnni = true},
-     "6x32_s16_avx512",
+     "6x16_s16_avx512",
      "m8_s16_avx512",
      "avx512",
      "avx512"},
     // The same, and vdpbf16ps, with which it multiplies no faster than with FMA.
     {"Cooper Lake",
      {.avx2 = true, .avx512 = true, .avx512_vnni = true, .avx512_bf16 = true, .bf16_pairs = true},
-     "6x32_s16_avx512",
+     "6x16_s16_avx512",
      "m8_s16_avx512",
      "avx512",
      "avx512"},
@@ -69,7 +70,8 @@ const Cpu kCpus[] = {
       .avx512_ice_lake = true,
       .avx512_bf16 = true,
       .bf16_pairs = true,
-      .four_pipes = true},
+      .four_pipes = true,
+      .zen4 = true},
      "6x64_avx512vnni",
      "m8_avx512vnni",
      "avx512vnni",
@@ -80,7 +82,8 @@ const Cpu kCpus[] = {
       .avx512_vnni = true,
       .avx512_ice_lake = true,
       .avx512_bf16 = true,
-      .four_pipes = true},
+      .four_pipes = true,
+      .zen4 = true},
      "6x64_avx512vnni",
      "m8_avx512vnni",
      "avx512vnni",
@@ -127,6 +130,18 @@ TEST(Catalog, ChoosesByNameForCpus) {
   EXPECT_EQ(ChooseSdpa(floats, Arch::kAvx512).kernel, "sdpa_f32_avx512");
   EXPECT_EQ(ChooseSdpa(floats, Arch::kAvxVnni).kernel, "sdpa_f32_avx2");
   EXPECT_EQ(ChooseLinear(Linear(), Arch::kScalar).kernel, "linear_int8_scalar");
+}
+
+TEST(Catalog, WhatIsTunedIsAFunctionOfTheCpu) {
+  const auto tuning = [](std::string_view name) {
+    const auto cpu = std::ranges::find(kCpus, name, &Cpu::name);
+    const Tuning t = TuningOf(cpu->features);
+    return std::pair(t.decodes_once, t.one_stream);
+  };
+  EXPECT_EQ(tuning("Zen 3"), std::pair(false, false));
+  EXPECT_EQ(tuning("Zen 4"), std::pair(false, true));
+  EXPECT_EQ(tuning("Ice Lake"), std::pair(true, false));
+  EXPECT_EQ(tuning("Alder Lake"), std::pair(true, true));
 }
 
 TEST(Catalog, EveryChoiceIsListedAndChosenOrRefusedNeverBoth) {

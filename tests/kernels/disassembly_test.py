@@ -43,7 +43,7 @@ LEAN = [
     ("VnniQuad, 1, 4, 2>", "AVX3_DL", {"vpdpbusd": 8}, 15, 10),  # one row
     ("Tile2x2<", "AVX3_DL", {"tdpbusd": 4}, 13, 4),
     ("WideTile<6>", "AVX2", {"vpmaddwd": 12}, 24, 8),  # kernel 1, weights decoded before
-    ("S16Tile<6>", "AVX2", {"vpmaddwd": 24}, 54, 16),  # decoded here
+    ("S16Tile<6>", "AVX2", {"vpmaddwd": 12}, 24, 8),  # widened here
     ("PairTile<4, 2>", "AVX2", {"vpmaddubsw": 16, "vpmaddwd": 8}, 33, 20),
     ("VnniQuad, 6, 2, 1>", "AVX2", {"vpdpbusd": 12}, 15, 8),
     ("VnniEngine, 6ul, 4ul,", "AVX3_DL", {"vpdpbusd": 24}, 14, 10),  # attention, both products

@@ -27,12 +27,12 @@ std::vector<uint8_t> RandomBytes(int64_t count) {
 }
 
 // Bytes of all outputs of `branches` products of m rows.
-std::vector<uint8_t> Products(Arch arch, int64_t m, int branches, const std::vector<uint8_t>& data, bool decodes_once) {
+std::vector<uint8_t> Products(Arch arch, int64_t m, int branches, const std::vector<uint8_t>& data, Tuning tuning) {
   const std::vector<float> scale(kWidth, 0.01f);
   std::vector<PackedWeights> w;
   QkvArgs args;
   args.x = {data.data(), DType::kS8, kDepth, 5, 0.02f};
-  args.count = branches, args.decodes_once = decodes_once;
+  args.count = branches, args.tuning = tuning;
   std::vector<uint8_t> y(static_cast<size_t>(m * kWidth * branches));
   for (int i = 0; i < branches; ++i) {
     w.push_back(*PackWeights({.data = data.data() + 100 * (i + 1), .k = kDepth, .n = kWidth}));
@@ -48,7 +48,7 @@ std::vector<uint8_t> Products(Arch arch, int64_t m, int branches, const std::vec
   }
   AlignedArray<uint8_t> scratch(GemmScratchBytes(arch, DType::kS8, kDepth));
   if (branches == 1) {
-    Gemm(arch, {args.x, args.branch[0], decodes_once}, {0, m}, {0, ColumnBlocks(kWidth)}, scratch.data());
+    Gemm(arch, {args.x, args.branch[0], tuning}, {0, m}, {0, ColumnBlocks(kWidth)}, scratch.data());
   } else {
     Qkv(arch, args, {0, m}, {0, QkvBlocks(args)}, scratch.data());
   }
@@ -200,8 +200,8 @@ Execution ExecutionOf(const Way& way) { return way.pairs ? ExecutionOfPairs(way.
 std::vector<uint8_t> RunWay(const Way& way, Arch arch, const std::vector<uint8_t>& data) {
   if (way.kind == Way::kLinear || way.kind == Way::kQkv) {
     // Both ways to read weights without VNNI, whichever this CPU takes.
-    std::vector<uint8_t> y = Products(arch, way.m, way.kind == Way::kQkv ? 3 : 1, data, true);
-    const std::vector<uint8_t> other = Products(arch, way.m, way.kind == Way::kQkv ? 3 : 1, data, false);
+    std::vector<uint8_t> y = Products(arch, way.m, way.kind == Way::kQkv ? 3 : 1, data, {true, true});
+    const std::vector<uint8_t> other = Products(arch, way.m, way.kind == Way::kQkv ? 3 : 1, data, {false, false});
     y.insert(y.end(), other.begin(), other.end());
     return y;
   }

@@ -23,7 +23,7 @@ struct Case {
   Activation activation = Activation::kNone;
   bool bias = true;
   bool per_column = true;
-  bool decodes_once = true;
+  Tuning tuning;
   int32_t x_zero_point = 0, y_zero_point = 0;
   float x_scale = 0.02f, y_scale = 0.1f;
   std::vector<uint8_t> x;
@@ -61,7 +61,7 @@ struct Case {
               .scale = y_scale,
               .zero_point = y_zero_point,
               .stride = y_stride};
-    args.decodes_once = decodes_once;
+    args.tuning = tuning;
     return args;
   }
   bool HasRowZeros() const { return !row_scales.empty() && !row_zeros.empty(); }
@@ -83,7 +83,7 @@ Case RandomCase(int64_t m, int64_t k, int64_t n) {
   c.y_dtype = kOutputs[RandomInt(0, 5)];
   c.bias = RandomInt(0, 3) != 0;
   c.per_column = RandomInt(0, 3) != 0;
-  c.decodes_once = RandomInt(0, 1) != 0;
+  c.tuning = {.decodes_once = RandomInt(0, 1) != 0, .one_stream = RandomInt(0, 1) != 0};
   c.x_zero_point = c.x_dtype == DType::kU8 ? RandomInt(0, 255) : RandomInt(-128, 127);
   c.y_zero_point = c.y_dtype == DType::kU8 ? RandomInt(0, 255) : RandomInt(-128, 127);
   const bool extreme = RandomInt(0, 4) == 0;  // only the ends of the ranges

@@ -85,7 +85,7 @@ Case RandomCase() {
       c.args.x.row_zero_point = c.row_zero.data(), c.args.x.zero_point = 0;
     }
   }
-  c.args.decodes_once = RandomInt(0, 1) != 0;
+  c.args.tuning = {.decodes_once = RandomInt(0, 1) != 0, .one_stream = RandomInt(0, 1) != 0};
   c.args.count = RandomInt(0, 2) == 0 ? RandomInt(2, 4) : 1;
   const auto count = static_cast<size_t>(c.args.count);
   c.w.resize(count), c.scale.resize(count), c.bias.resize(count), c.post.resize(count), c.residual.resize(count);
