@@ -223,35 +223,48 @@ HWY_INLINE void DecodeColumns(const int8_t* b, size_t k, int16_t* HWY_RESTRICT o
   }
 }
 
+// Named, not an array, like all sums here.
+template <int kRows>
+struct S16Rows {
+  S16Row r0, r1, r2, r3, r4, r5;
+
+  HWY_INLINE void Init() {
+    r0.Init();
+    if constexpr (kRows > 1) r1.Init();
+    if constexpr (kRows > 2) r2.Init();
+    if constexpr (kRows > 3) r3.Init();
+    if constexpr (kRows > 4) r4.Init();
+    if constexpr (kRows > 5) r5.Init();
+  }
+  HWY_INLINE void Step(const int16_t* x, size_t stride, TileV b0, TileV b1) {
+    r0.Step(x, b0, b1);
+    if constexpr (kRows > 1) r1.Step(x + stride, b0, b1);
+    if constexpr (kRows > 2) r2.Step(x + 2 * stride, b0, b1);
+    if constexpr (kRows > 3) r3.Step(x + 3 * stride, b0, b1);
+    if constexpr (kRows > 4) r4.Step(x + 4 * stride, b0, b1);
+    if constexpr (kRows > 5) r5.Step(x + 5 * stride, b0, b1);
+  }
+  HWY_INLINE void Store(int32_t* out) const {
+    r0.Store(out);
+    if constexpr (kRows > 1) r1.Store(out + 64);
+    if constexpr (kRows > 2) r2.Store(out + 128);
+    if constexpr (kRows > 3) r3.Store(out + 192);
+    if constexpr (kRows > 4) r4.Store(out + 256);
+    if constexpr (kRows > 5) r5.Store(out + 320);
+  }
+};
+
 // out[r][64], a vector's lanes of columns = x[r] . b; x: rows of s16, `k` values each; b: what DecodeColumns wrote.
 template <int kRows>
 HWY_NOINLINE void WideTile(const int16_t* HWY_RESTRICT x, size_t stride, size_t k, const int16_t* HWY_RESTRICT b,
                            int32_t* HWY_RESTRICT out) {
-  namespace hn = hwy::HWY_NAMESPACE;
-  constexpr size_t kLanes = hn::MaxLanes(TileD16());
-  const auto load = [](const int16_t* p) HWY_ATTR { return hn::Load(TileD(), reinterpret_cast<const int32_t*>(p)); };
-  S16Row r0, r1, r2, r3, r4, r5;
-  r0.Init();
-  if constexpr (kRows > 1) r1.Init();
-  if constexpr (kRows > 2) r2.Init();
-  if constexpr (kRows > 3) r3.Init();
-  if constexpr (kRows > 4) r4.Init();
-  if constexpr (kRows > 5) r5.Init();
-  for (size_t i = 0; i < k; i += 4, b += 2 * kLanes) {
-    const TileV v0 = load(b), v1 = load(b + kLanes);
-    r0.Step(x + i, v0, v1);
-    if constexpr (kRows > 1) r1.Step(x + i + stride, v0, v1);
-    if constexpr (kRows > 2) r2.Step(x + i + 2 * stride, v0, v1);
-    if constexpr (kRows > 3) r3.Step(x + i + 3 * stride, v0, v1);
-    if constexpr (kRows > 4) r4.Step(x + i + 4 * stride, v0, v1);
-    if constexpr (kRows > 5) r5.Step(x + i + 5 * stride, v0, v1);
-  }
-  r0.Store(out);
-  if constexpr (kRows > 1) r1.Store(out + 64);
-  if constexpr (kRows > 2) r2.Store(out + 128);
-  if constexpr (kRows > 3) r3.Store(out + 192);
-  if constexpr (kRows > 4) r4.Store(out + 256);
-  if constexpr (kRows > 5) r5.Store(out + 320);
+  constexpr size_t kLanes = hwy::HWY_NAMESPACE::MaxLanes(TileD16());
+  const auto load = [](const int16_t* p)
+                        HWY_ATTR { return hwy::HWY_NAMESPACE::Load(TileD(), reinterpret_cast<const int32_t*>(p)); };
+  S16Rows<kRows> rows;
+  rows.Init();
+  for (size_t i = 0; i < k; i += 4, b += 2 * kLanes) rows.Step(x + i, stride, load(b), load(b + kLanes));
+  rows.Store(out);
 }
 
 // The same with the weights as they are packed; b: where the columns begin in their panel. A line from `next` on comes to L2 before
@@ -260,33 +273,17 @@ template <int kRows>
 HWY_NOINLINE void S16Tile(const int16_t* HWY_RESTRICT x, size_t stride, size_t k, const int8_t* b,
                           int32_t* HWY_RESTRICT out, const int8_t* next, size_t every) {
   constexpr size_t kHalf = hwy::HWY_NAMESPACE::MaxLanes(TileD16());
-  S16Row r0, r1, r2, r3, r4, r5;
-  r0.Init();
-  if constexpr (kRows > 1) r1.Init();
-  if constexpr (kRows > 2) r2.Init();
-  if constexpr (kRows > 3) r3.Init();
-  if constexpr (kRows > 4) r4.Init();
-  if constexpr (kRows > 5) r5.Init();
+  S16Rows<kRows> rows;
+  rows.Init();
   for (size_t i = 0; i < k;) {
     asm volatile("prefetcht2 (%0)" ::"r"(next));
     next += 64;
     const size_t end = i + every < k ? i + every : k;
     for (; i < end; i += 4) {
-      const TileV v0 = WidenQuads(b + i * 16), v1 = WidenQuads(b + i * 16 + kHalf);
-      r0.Step(x + i, v0, v1);
-      if constexpr (kRows > 1) r1.Step(x + i + stride, v0, v1);
-      if constexpr (kRows > 2) r2.Step(x + i + 2 * stride, v0, v1);
-      if constexpr (kRows > 3) r3.Step(x + i + 3 * stride, v0, v1);
-      if constexpr (kRows > 4) r4.Step(x + i + 4 * stride, v0, v1);
-      if constexpr (kRows > 5) r5.Step(x + i + 5 * stride, v0, v1);
+      rows.Step(x + i, stride, WidenQuads(b + i * 16), WidenQuads(b + i * 16 + kHalf));
     }
   }
-  r0.Store(out);
-  if constexpr (kRows > 1) r1.Store(out + 64);
-  if constexpr (kRows > 2) r2.Store(out + 128);
-  if constexpr (kRows > 3) r3.Store(out + 192);
-  if constexpr (kRows > 4) r4.Store(out + 256);
-  if constexpr (kRows > 5) r5.Store(out + 320);
+  rows.Store(out);
 }
 
 // Four products of u8 and s8 a lane, summed to two s16. Exact where the weights are certified.
