@@ -46,6 +46,7 @@ struct BlockedInt8Args {
   const float* bias = nullptr;  // n values or null
   float* y = nullptr;           // [m][n]
   int64_t y_stride = 0;
+  Tuning tuning = DetectedTuning();
 };
 
 inline constexpr size_t kBlockedInt8ScratchBytes = size_t{96} * 64 * sizeof(float);

@@ -109,7 +109,12 @@ void RunOfCodes(Arch arch, const BlockedArgs& args, int64_t m) {
   QuantizeBlocks(arch, *args.w, args.x + row * args.x_stride, args.x_stride, m - row,
                  x.data() + row * BlockedRowBytes(*args.w));
   AlignedArray<uint8_t> scratch(kBlockedInt8ScratchBytes);
-  const BlockedInt8Args codes{.x = x.data(), .w = args.w, .bias = args.bias, .y = args.y, .y_stride = args.y_stride};
+  const BlockedInt8Args codes{.x = x.data(),
+                              .w = args.w,
+                              .bias = args.bias,
+                              .y = args.y,
+                              .y_stride = args.y_stride,
+                              .tuning = {.one_stream = RandomInt(0, 1) != 0}};
   const int64_t all = ColumnBlocks(args.w->n()), block = RandomInt(0, static_cast<int>(all));
   for (const Range rows : {Range{0, row}, Range{row, m}}) {
     GemmBlockedInt8(arch, codes, rows, {block, all}, scratch.data());
