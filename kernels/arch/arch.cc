@@ -48,13 +48,13 @@ bool IsAmd() {
   return name == "AuthenticAMD" || name == "HygonGenuine";
 }
 
-// Family 25 is Zen 3 and 4: models 16 to 31, 96 to 127 and 160 to 175 are Zen 4 (Linux, arch/x86/kernel/cpu/amd.c).
+// Family 25 is Zen 3 and 4: models 16 to 31 and 96 to 175 are Zen 4 (Linux, arch/x86/kernel/cpu/amd.c, bsp_init_amd).
 bool IsZen4() {
   uint32_t eax = 0, ebx = 0, ecx = 0, edx = 0;
   if (!IsAmd() || __get_cpuid(1, &eax, &ebx, &ecx, &edx) == 0) return false;
   const uint32_t family = (eax >> 8 & 0xf) + (eax >> 20 & 0xff), model = (eax >> 4 & 0xf) + (eax >> 12 & 0xf0);
   if (family != 25) return family > 25;
-  return (model >= 16 && model < 32) || (model >= 96 && model < 128) || (model >= 160 && model < 176);
+  return (model >= 16 && model < 32) || (model >= 96 && model < 176);
 }
 
 // Highway's own conditions for the targets that the kernels are compiled for (they include XCR0), CPUID for the others.
