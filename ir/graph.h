@@ -15,6 +15,7 @@
 
 #include "octavo/ir/attrs.h"
 #include "octavo/ir/dim.h"
+#include "octavo/ir/limits.h"
 #include "octavo/ir/op.h"
 #include "octavo/ir/tensor.h"
 
@@ -87,6 +88,8 @@ struct ModelInfo {
   int64_t model_version = 0;
   std::map<std::string, std::string> metadata;
   std::vector<std::string> notes;  // what the reader of the file found wrong and mended, a sentence each; not written
+  Limits limits;                   // as the caller of the reader set them; not written
+  int64_t bytes = 0;               // of the file and of the external data that it names; 0: from no file
 };
 
 class Graph {

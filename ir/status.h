@@ -4,6 +4,7 @@
 
 #include <expected>
 #include <format>
+#include <stdexcept>
 #include <string>
 #include <utility>
 
@@ -23,7 +24,12 @@ std::unexpected<Error> Fail(std::format_string<Args...> fmt, Args&&... args) {
   return std::unexpected(Error{std::format(fmt, std::forward<Args>(args)...)});
 }
 
-// Aborts with file, line and sentence: an invariant of our own code does not hold.
+// An invariant of our own code does not hold. Thrown inside of the library alone: Closed (closed.h) makes a sentence of it, since a
+// library does not end the process that it is a guest of.
+class CheckError : public std::logic_error {
+ public:
+  using std::logic_error::logic_error;
+};
 [[noreturn]] void CheckFailed(const char* file, int line, const char* condition, const std::string& message);
 
 }  // namespace octavo::ir

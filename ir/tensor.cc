@@ -4,6 +4,7 @@
 #include <cstdlib>
 #include <limits>
 
+#include "octavo/ir/memory.h"
 #include "octavo/quant/numeric/float16.h"
 #include "octavo/quant/numeric/fp8.h"
 
@@ -14,16 +15,17 @@ namespace {
 // 64-byte aligned heap memory, padded to a whole cache line.
 class HeapBuffer : public Buffer {
  public:
-  explicit HeapBuffer(size_t size) {
+  explicit HeapBuffer(size_t size) : charge_(size) {
     size_ = size;
     exclusive_ = true;
-    const size_t rounded = (size + 63) / 64 * 64;
-    data_ = static_cast<std::byte*>(std::aligned_alloc(64, rounded == 0 ? 64 : rounded));
-    OCTAVO_CHECK(data_ != nullptr, "out of memory: {} bytes", size);
+    data_ = AllocateLines(size);
   }
   ~HeapBuffer() override { std::free(data_); }
   HeapBuffer(const HeapBuffer&) = delete;
   HeapBuffer& operator=(const HeapBuffer&) = delete;
+
+ private:
+  MemoryCharge charge_;
 };
 
 int Nibble(const std::byte* data, int64_t i) {
@@ -46,6 +48,24 @@ int64_t ElementCount(std::span<const int64_t> shape) {
   return n;
 }
 
+size_t BytesToMake(DType dtype, std::span<const int64_t> shape) {
+  int64_t count = 1;
+  bool empty = false, fits = true;
+  for (const int64_t d : shape) {
+    OCTAVO_CHECK(d >= 0, "a tensor of shape {}", ToString(shape));
+    empty = empty || d == 0;
+    fits = fits && !__builtin_mul_overflow(count, d == 0 ? 1 : d, &count);
+  }
+  constexpr int64_t kWidest = 64;  // bytes of an element; std::string is the widest, with 32
+  constexpr int64_t kMost = std::numeric_limits<int64_t>::max() / kWidest;
+  if (!fits || count > kMost) {
+    if (!empty) throw OutOfMemory(static_cast<size_t>(kMost) * kWidest, 0);
+  }
+  if (empty) return 0;
+  return dtype == DType::kString ? static_cast<size_t>(count) * sizeof(std::string)
+                                 : quant::BytesOf(dtype, static_cast<size_t>(count));
+}
+
 std::string ToString(std::span<const int64_t> shape) {
   std::string s = "[";
   for (size_t i = 0; i < shape.size(); ++i) s += (i ? "," : "") + std::to_string(shape[i]);
@@ -53,14 +73,16 @@ std::string ToString(std::span<const int64_t> shape) {
 }
 
 Tensor Tensor::Empty(DType dtype, Shape shape) {
+  const size_t bytes = BytesToMake(dtype, shape);
   Tensor t;
   t.dtype_ = dtype;
   t.shape_ = std::move(shape);
   if (dtype == DType::kString) {
+    const MemoryCharge enough(bytes);
     t.strings_ = std::make_shared<const std::vector<std::string>>(static_cast<size_t>(t.size()));
     return t;
   }
-  auto heap = std::make_shared<HeapBuffer>(t.byte_size());
+  auto heap = std::make_shared<HeapBuffer>(bytes);
   t.data_ = heap->data();
   t.buffer_ = std::move(heap);
   return t;

@@ -20,6 +20,8 @@ using Shape = std::vector<int64_t>;
 
 // Product of the dims; 1 for a scalar.
 int64_t ElementCount(std::span<const int64_t> shape);
+// Bytes of a tensor that is to be made. Throws OutOfMemory (memory.h) where they, or its elements, do not fit into int64.
+size_t BytesToMake(DType dtype, std::span<const int64_t> shape);
 // "[2,3]".
 std::string ToString(std::span<const int64_t> shape);
 

@@ -4,6 +4,8 @@
 #include <cstdlib>
 #include <utility>
 
+#include "octavo/ir/memory.h"
+
 namespace octavo::runtime {
 
 namespace {
@@ -14,8 +16,7 @@ bool Smaller(const std::shared_ptr<Arena>& a, size_t bytes) { return a->size() <
 
 Arena::Arena(size_t bytes) {
   size_ = std::max<size_t>((bytes + 63) / 64 * 64, 64);
-  data_ = static_cast<std::byte*>(std::aligned_alloc(64, size_));
-  OCTAVO_CHECK(data_ != nullptr, "out of memory: {} bytes", size_);
+  data_ = ir::AllocateLines(size_);
 }
 Arena::~Arena() { std::free(data_); }
 
@@ -26,14 +27,19 @@ std::shared_ptr<Arena> Arenas::Take(size_t bytes) {
     if (it != idle_.end()) {
       std::shared_ptr<Arena> arena = std::move(*it);
       idle_.erase(it);
+      arena->Hold(ir::MemoryCharge(bytes));
       return arena;
     }
     if (!idle_.empty()) idle_.pop_back();
   }
-  return std::make_shared<Arena>(bytes);
+  ir::MemoryCharge charge(bytes);  // before memory is asked for
+  auto arena = std::make_shared<Arena>(bytes);
+  arena->Hold(std::move(charge));
+  return arena;
 }
 
 void Arenas::Return(std::shared_ptr<Arena> arena) {
+  arena->Hold({});  // of the run that has ended
   const std::scoped_lock lock(mutex_);
   idle_.insert(std::lower_bound(idle_.begin(), idle_.end(), arena->size(), Smaller), std::move(arena));
 }

@@ -4,8 +4,10 @@
 
 #include <memory>
 #include <mutex>
+#include <utility>
 #include <vector>
 
+#include "octavo/ir/memory.h"
 #include "octavo/ir/tensor.h"
 
 namespace octavo::runtime {
@@ -17,6 +19,11 @@ class Arena : public ir::Buffer {
   ~Arena() override;
   Arena(const Arena&) = delete;
   Arena& operator=(const Arena&) = delete;
+  // The run that it serves pays for it.
+  void Hold(ir::MemoryCharge charge) { charge_ = std::move(charge); }
+
+ private:
+  ir::MemoryCharge charge_;
 };
 
 // One arena a concurrent run, each as large as the largest plan that it served: one a shape would hold 64 times that.

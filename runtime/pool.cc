@@ -6,6 +6,8 @@
 #include <map>
 #include <mutex>
 
+#include "octavo/ir/memory.h"
+
 namespace octavo::runtime {
 
 namespace {
@@ -27,12 +29,15 @@ struct Pool::Blocks {
   // Null: none.
   std::byte* Reuse(size_t bytes) {
     const std::scoped_lock lock(mutex);
-    in_use += bytes, most_in_use = std::max(most_in_use, in_use);
     const auto it = idle.find(bytes);
     if (it == idle.end()) return nullptr;
     std::byte* block = it->second;
     idle.erase(it), idle_bytes -= bytes;
     return block;
+  }
+  void Took(size_t bytes) {
+    const std::scoped_lock lock(mutex);
+    in_use += bytes, most_in_use = std::max(most_in_use, in_use);
   }
   void Return(std::byte* block, size_t bytes) {
     const std::scoped_lock lock(mutex);
@@ -53,17 +58,18 @@ struct Pool::Blocks {
 class PooledBuffer : public ir::Buffer {
  public:
   PooledBuffer(std::shared_ptr<Pool::Blocks> blocks, size_t bytes)
-      : blocks_(std::move(blocks)), rounded_(Rounded(bytes)) {
+      : charge_(bytes), blocks_(std::move(blocks)), rounded_(Rounded(bytes)) {
     size_ = bytes, exclusive_ = true;
     data_ = blocks_->Reuse(rounded_);
-    if (data_ == nullptr) data_ = static_cast<std::byte*>(std::aligned_alloc(64, rounded_));
-    OCTAVO_CHECK(data_ != nullptr, "out of memory: {} bytes", bytes);
+    if (data_ == nullptr) data_ = ir::AllocateLines(rounded_);
+    blocks_->Took(rounded_);
   }
   ~PooledBuffer() override { blocks_->Return(data_, rounded_); }
   PooledBuffer(const PooledBuffer&) = delete;
   PooledBuffer& operator=(const PooledBuffer&) = delete;
 
  private:
+  ir::MemoryCharge charge_;
   std::shared_ptr<Pool::Blocks> blocks_;
   size_t rounded_;
 };
@@ -71,7 +77,7 @@ class PooledBuffer : public ir::Buffer {
 Pool::Pool() : blocks_(std::make_shared<Blocks>()) {}
 
 ir::Tensor Pool::Take(ir::DType dtype, ir::Shape shape) const {
-  const size_t bytes = quant::BytesOf(dtype, static_cast<size_t>(ir::ElementCount(shape)));
+  const size_t bytes = ir::BytesToMake(dtype, shape);
   if (bytes < kSmallest || dtype == ir::DType::kString) return ir::Tensor::Empty(dtype, std::move(shape));
   return ir::Tensor::View(dtype, std::move(shape), std::make_shared<PooledBuffer>(blocks_, bytes), 0);
 }

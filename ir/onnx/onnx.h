@@ -26,6 +26,7 @@ struct ReadOptions {
   // Folder that external data is looked up in when reading from memory.
   std::filesystem::path external_dir = {};
   AttentionOrder attention_order = AttentionOrder::kByProducer;
+  Limits limits = {};  // kept in the graph (info.limits), for all that is done with it
 };
 
 // Opset 7 to 25. Older op forms are rewritten to the form ops.def states, and info.opsets says 18 or what the ops need.

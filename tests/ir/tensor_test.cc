@@ -46,7 +46,7 @@ TEST(Tensor, ShapesAndSizes) {
   EXPECT_EQ(Tensor::Zeros(DType::kF32, {2, 3}).Reshaped({6}).shape(), (Shape{6}));
   EXPECT_EQ(reinterpret_cast<uintptr_t>(Tensor::Empty(DType::kS8, {1}).data()) % 64, 0u);
   EXPECT_FALSE(Tensor().defined());
-  EXPECT_DEATH((void)Tensor::Zeros(DType::kF32, {2}).Reshaped({3}), "");
+  EXPECT_THROW((void)Tensor::Zeros(DType::kF32, {2}).Reshaped({3}), CheckError);
 }
 
 TEST(Tensor, BitsDecideEquality) {
@@ -68,7 +68,7 @@ TEST(Tensor, ViewsShareBytes) {
   const Tensor t = Tensor::View(DType::kF32, {2}, owner, 8);
   EXPECT_EQ(t.ToFloats(), (std::vector<float>{3, 4}));
   EXPECT_EQ(static_cast<const void*>(t.data()), &data[2]);
-  EXPECT_DEATH((void)Tensor::View(DType::kF32, {3}, owner, 8), "view of 12 bytes at 8");
+  EXPECT_THROW((void)Tensor::View(DType::kF32, {3}, owner, 8), CheckError);
 }
 
 TEST(Attrs, SortedTypedAndComparedByBits) {

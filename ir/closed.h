@@ -1,0 +1,40 @@
+// The wall of the library: no exception leaves a public call. Its body runs in Closed, which makes an Error of whatever is thrown:
+// memory that lacks, an invariant of our own code that does not hold, another library's exception.
+#ifndef OCTAVO_IR_CLOSED_H_
+#define OCTAVO_IR_CLOSED_H_
+
+#include <exception>
+#include <string_view>
+#include <type_traits>
+#include <utility>
+
+#include "octavo/ir/memory.h"
+#include "octavo/ir/status.h"
+
+namespace octavo::ir {
+
+// One sentence for the exception at hand. `place`: whose call it was, "reading 'm.onnx'".
+Error ErrorOf(const std::exception_ptr& exception, std::string_view place) noexcept;
+
+// body() gives a Result or Status; so does Closed.
+template <typename F>
+std::invoke_result_t<F> Closed(std::string_view place, F&& body) noexcept {
+  try {
+    return std::forward<F>(body)();
+  } catch (...) {
+    return std::unexpected(ErrorOf(std::current_exception(), place));
+  }
+}
+
+// The same where tensors may take `most` bytes in all.
+template <typename F>
+std::invoke_result_t<F> Closed(std::string_view place, size_t most, F&& body) noexcept {
+  return Closed(place, [&] {
+    const MemoryScope scope(most);
+    return std::forward<F>(body)();
+  });
+}
+
+}  // namespace octavo::ir
+
+#endif  // OCTAVO_IR_CLOSED_H_
