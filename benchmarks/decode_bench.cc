@@ -57,13 +57,13 @@ void Decode(benchmark::State& state, Arch arch, int64_t keys, int64_t heads) {
   };
   for (auto _ : state) {
     next();
-    one.push_back(Microseconds([&] { kernels::SdpaDecode(arch, a, 0, 0, runtime::ThreadScratch(bytes, 1)); }));
+    one.push_back(Microseconds([&] { kernels::SdpaDecode(arch, a, 0, 0, runtime::TaskScratch(bytes).data()); }));
     next();
     all.push_back(Microseconds([&] {
       for (int phase = 0; phase < kernels::kSdpaDecodePhases; ++phase) {
         threads.For(parts, [&](int64_t part) {
           kernels::SdpaDecodePhase(arch, a, 0, 0, {phase, part, parts}, shared.data(),
-                                   runtime::ThreadScratch(bytes, 1));
+                                   runtime::TaskScratch(bytes).data());
         });
       }
     }));

@@ -128,7 +128,8 @@ class ChainKernel : public Kernel {
     const int64_t parts = PartsOf(rows, std::max<int64_t>(1, kElementGrain / cols), call.threads->count());
     call.threads->For(parts, [&](int64_t i) {
       const Part p = PartOf(rows, parts, i, columns_ == 0 ? 64 : 1);
-      auto* tiles = static_cast<std::byte*>(ThreadScratch(tiles_ * kTile * sizeof(float)));
+      const TaskScratch scratch(tiles_ * kTile * sizeof(float));
+      std::byte* tiles = scratch.data();
       for (int64_t r = p.begin; r < p.end; r += rows_at_once) {
         const int64_t n = std::min(rows_at_once, p.end - r);
         for (int64_t column = 0; column < cols; column += cols_at_once) {

@@ -33,7 +33,7 @@ constexpr uint32_t kNone = ValueId::kNone;
 
 // What a first run with given input shapes taught: which step outputs lie where. Keyed by value index.
 struct ShapePlan {
-  std::map<uint32_t, std::pair<size_t, size_t>> place;  // value -> offset, bytes
+  std::map<uint32_t, std::pair<size_t, size_t>> place;  // value, or ScratchOf a step -> offset, bytes
   size_t arena_bytes = 0;
 };
 
@@ -178,6 +178,9 @@ void FindLastUses(State& s) {
   }
 }
 
+// What stands for the scratch memory of a step in a plan, where values have their index.
+uint32_t ScratchOf(const State& s, size_t step) { return static_cast<uint32_t>(s.graph.value_capacity() + step); }
+
 // Sizes and aliases seen in one unplanned run, where every planned tensor has a buffer of its own. A view, and the
 // integers that a dequantized tensor carries along, keep their buffer alive.
 class Recorder {
@@ -193,6 +196,10 @@ class Recorder {
     holds_[v].clear();
     Hold(v, value.tensor);
     if (value.quant != nullptr) Hold(v, value.quant->q);
+  }
+  void Scratch(size_t step, size_t bytes) {
+    const auto at = static_cast<int32_t>(step);
+    lives_[ScratchOf(state_, step)] = {bytes, at, at};
   }
   void Use(size_t step, uint32_t v) {
     if (v == kNone) return;
@@ -231,27 +238,34 @@ class Recorder {
 class PlannedCall : public StepCall {
  public:
   Tensor& Allocate(size_t i, DType dtype, Shape shape) override {
-    Tensor& t = out[i].tensor;
     allocated |= uint64_t{1} << std::min<size_t>(i, 63);
-    const uint32_t v = step->outputs[i];
-    if (arena != nullptr) {
-      const auto it = plan->place.find(v);
-      const size_t bytes = quant::BytesOf(dtype, static_cast<size_t>(ir::ElementCount(shape)));
-      if (it != plan->place.end() && bytes <= it->second.second) {
-        t = Tensor::View(dtype, std::move(shape), arena, it->second.first);
-        return t;
-      }
-    }
     const bool leaves = step->leaves[i] || arena != nullptr;  // what a plan leaves out is seen from outside by a view
-    t = (leaves ? pool : scratch)->Take(dtype, std::move(shape));
-    return t;
+    return out[i].tensor = Place(step->outputs[i], dtype, std::move(shape), leaves ? *pool : *scratch);
+  }
+  std::byte* Scratch(size_t bytes) override {
+    OCTAVO_CHECK(!scratch_of_step.defined(), "a step asks once");
+    scratch_of_step = Place(scratch_id, DType::kU8, {static_cast<int64_t>(bytes)}, *scratch);
+    return scratch_of_step.mutable_data();
   }
 
   const Step* step = nullptr;
   const ShapePlan* plan = nullptr;
   const Pool *pool = nullptr, *scratch = nullptr;
   std::shared_ptr<Arena> arena;
+  uint32_t scratch_id = 0;  // in the plan
+  Tensor scratch_of_step;
   uint64_t allocated = 0;
+
+ private:
+  Tensor Place(uint32_t id, DType dtype, Shape shape, const Pool& otherwise) const {
+    if (arena != nullptr) {
+      const auto it = plan->place.find(id);
+      const size_t bytes = quant::BytesOf(dtype, static_cast<size_t>(ir::ElementCount(shape)));
+      if (it != plan->place.end() && bytes <= it->second.second)
+        return Tensor::View(dtype, std::move(shape), arena, it->second.first);
+    }
+    return otherwise.Take(dtype, std::move(shape));
+  }
 };
 
 Status BindInputs(const State& s, const ir::TensorMap& inputs, std::vector<RtValue>& values,
@@ -322,6 +336,7 @@ Status RunSteps(const State& s, std::vector<RtValue>& values, PlannedCall& call,
     call.in = in;
     call.out.assign(step.outputs.size(), {});
     call.allocated = 0, call.interpreted = false;
+    call.scratch_id = ScratchOf(s, i);
     const double start = profile != nullptr ? MicrosecondsSince(begin) : 0;
     if (Status status = step.kernel->Run(call); !status) {
       const Node& n = s.graph.node(step.node);
@@ -341,7 +356,9 @@ Status RunSteps(const State& s, std::vector<RtValue>& values, PlannedCall& call,
     }
     if (recorder != nullptr) {
       for (uint32_t v : step.inputs) recorder->Use(i, v);
+      if (call.scratch_of_step.defined()) recorder->Scratch(i, call.scratch_of_step.byte_size());
     }
+    call.scratch_of_step = {};
     in.clear();
     for (uint32_t v : step.frees) values[v] = {};
   }

@@ -2,6 +2,7 @@
 #ifndef OCTAVO_RUNTIME_STEP_H_
 #define OCTAVO_RUNTIME_STEP_H_
 
+#include <cstddef>
 #include <memory>
 #include <optional>
 #include <span>
@@ -42,6 +43,8 @@ class StepCall {
   Tensor Take(size_t i) { return in[i].tensor.sole() && in[i].quant == nullptr ? std::move(in[i].tensor) : Tensor(); }
   // Memory for output `i`: from the plan where there is one. The step must write every element.
   virtual Tensor& Allocate(size_t i, DType dtype, Shape shape) = 0;
+  // Memory for all threads of this step, until it ends; once a step. A piece of one task is TaskScratch.
+  virtual std::byte* Scratch(size_t bytes) = 0;
 };
 
 class Kernel {

@@ -88,7 +88,8 @@ Status FillMasks(const Config& c, StepCall& call, size_t slot, Args& args) {
 }
 
 template <typename Args>
-void RunOnThreads(kernels::Arch arch, const Args& args, const Threads& threads) {
+void RunOnThreads(kernels::Arch arch, const Args& args, StepCall& call) {
+  const Threads& threads = *call.threads;
   const kernels::SdpaShape& s = args.shape;
   const int64_t flat = s.batch * s.heads;
   const int64_t group = s.heads / s.kv_heads;
@@ -98,17 +99,17 @@ void RunOnThreads(kernels::Arch arch, const Args& args, const Threads& threads) 
     const int64_t parts = PartsOf(flat, group, threads.count());
     threads.For(parts, [&](int64_t i) {
       const Part p = PartOf(flat, parts, i, group);
-      if (p.begin < p.end) {
-        kernels::SdpaHeads(arch, args, p.begin, p.end, ThreadScratch(packed, 0), ThreadScratch(scratch, 1));
-      }
+      if (p.begin >= p.end) return;
+      const TaskScratch of_keys(packed), of_rows(scratch);
+      kernels::SdpaHeads(arch, args, p.begin, p.end, of_keys.data(), of_rows.data());
     });
     return;
   }
   const size_t stride = (packed + 63) / 64 * 64;
   const int64_t kv = s.batch * s.kv_heads;
-  Tensor all = Tensor::Empty(DType::kU8, {static_cast<int64_t>(stride) * kv});
+  std::byte* all = call.Scratch(stride * static_cast<size_t>(kv));
   threads.For(kv, [&](int64_t i) {
-    kernels::SdpaPack(arch, args, i / s.kv_heads, i % s.kv_heads, all.mutable_data() + static_cast<size_t>(i) * stride);
+    kernels::SdpaPack(arch, args, i / s.kv_heads, i % s.kv_heads, all + static_cast<size_t>(i) * stride);
   });
   const int64_t row_parts = PartsOf(s.q_len, 12, threads.count());
   threads.For(flat * row_parts, [&](int64_t task) {
@@ -117,7 +118,7 @@ void RunOnThreads(kernels::Arch arch, const Args& args, const Threads& threads) 
     if (p.begin >= p.end) return;
     const int64_t kv_index = head / s.heads * s.kv_heads + head % s.heads / group;
     kernels::SdpaRows(arch, args, head / s.heads, head % s.heads, p.begin, p.end,
-                      all.data() + static_cast<size_t>(kv_index) * stride, ThreadScratch(scratch, 1));
+                      all + static_cast<size_t>(kv_index) * stride, TaskScratch(scratch).data());
   });
 }
 
@@ -131,8 +132,8 @@ void FlashOnThreads(kernels::Arch arch, const Args& args, const Threads& threads
     const int64_t head = task / row_parts;
     const Part p = PartOf(s.q_len, row_parts, task % row_parts, 6);
     if (p.begin >= p.end) return;
-    void* scratch = ThreadScratch(kernels::SdpaFlashScratchBytes(arch, args, p.end - p.begin), 1);
-    kernels::SdpaFlash(arch, args, head / s.heads, head % s.heads, p.begin, p.end, scratch);
+    const TaskScratch scratch(kernels::SdpaFlashScratchBytes(arch, args, p.end - p.begin));
+    kernels::SdpaFlash(arch, args, head / s.heads, head % s.heads, p.begin, p.end, scratch.data());
   });
 }
 
@@ -149,25 +150,25 @@ int64_t PartsOfKeys(const kernels::SdpaShape& s, const kernels::SdpaWindow& wind
 
 // Few query rows: the heads that share a K and V stay together, so that memory is read once.
 template <typename Args>
-void DecodeOnThreads(kernels::Arch arch, const Args& args, const Threads& threads) {
+void DecodeOnThreads(kernels::Arch arch, const Args& args, StepCall& call) {
+  const Threads& threads = *call.threads;
   const kernels::SdpaShape& s = args.shape;
   const int64_t groups = s.batch * s.kv_heads;
   const int64_t parts = PartsOfKeys(s, args.visibility.window, threads.count());
   const size_t scratch = kernels::SdpaDecodeScratchBytes(arch, args);
   if (parts == 1) {
     threads.For(groups, [&](int64_t i) {
-      kernels::SdpaDecode(arch, args, i / s.kv_heads, i % s.kv_heads, ThreadScratch(scratch, 1));
+      kernels::SdpaDecode(arch, args, i / s.kv_heads, i % s.kv_heads, TaskScratch(scratch).data());
     });
     return;
   }
   const size_t stride = (kernels::SdpaDecodeSharedBytes(arch, args, parts) + 63) / 64 * 64;
-  Tensor shared = Tensor::Empty(DType::kU8, {static_cast<int64_t>(stride) * groups});
-  std::byte* base = shared.mutable_data();
+  std::byte* base = call.Scratch(stride * static_cast<size_t>(groups));
   for (int phase = 0; phase < kernels::kSdpaDecodePhases; ++phase) {
     threads.For(groups * parts, [&](int64_t task) {
       const int64_t i = task / parts;
       kernels::SdpaDecodePhase(arch, args, i / s.kv_heads, i % s.kv_heads, {phase, task % parts, parts},
-                               base + static_cast<size_t>(i) * stride, ThreadScratch(scratch, 1));
+                               base + static_cast<size_t>(i) * stride, TaskScratch(scratch).data());
     });
   }
 }
@@ -214,7 +215,7 @@ bool NoKeys(const kernels::SdpaShape& shape, int32_t code_of_zero, Tensor& out) 
 template <typename Args>
 Status Launch(kernels::Arch arch, const Args& args, StepCall& call) {
   if (const std::string why = kernels::SdpaRefusal(args); !why.empty()) return ir::Fail("{}", why);
-  if (call.out[0].tensor.size() > 0) RunOnThreads(arch, args, *call.threads);
+  if (call.out[0].tensor.size() > 0) RunOnThreads(arch, args, call);
   return {};
 }
 
@@ -232,7 +233,7 @@ class FloatAttention : public Kernel {
     if (!config_.flash && !decodes) return Launch(arch_, args, call);
     if (const std::string why = kernels::SdpaRefusal(args); !why.empty()) return ir::Fail("{}", why);
     if (call.out[0].tensor.size() == 0) return {};
-    config_.flash ? FlashOnThreads(arch_, args, *call.threads) : DecodeOnThreads(arch_, args, *call.threads);
+    config_.flash ? FlashOnThreads(arch_, args, *call.threads) : DecodeOnThreads(arch_, args, call);
     return {};
   }
 
@@ -265,7 +266,7 @@ class Int8Attention : public Kernel {
         !quant::IsFp8(args.q_type) && !coded_ && s.heads / s.kv_heads * s.q_len <= kernels::kSdpaDecodeRows;
     if (!decodes) return Launch(arch_, args, call);
     if (const std::string why = kernels::SdpaRefusal(args); !why.empty()) return ir::Fail("{}", why);
-    if (call.out[0].tensor.size() > 0) DecodeOnThreads(arch_, args, *call.threads);
+    if (call.out[0].tensor.size() > 0) DecodeOnThreads(arch_, args, call);
     return {};
   }
 

@@ -56,23 +56,24 @@ class BlockedKernel : public Kernel {
     const kernels::BlockedArgs args{.x = x, .x_stride = w_.k(), .w = &w_, .bias = bias(), .y = y, .y_stride = w_.n()};
     const size_t scratch = kernels::BlockedScratchBytes(arch_, w_);
     ForParts(call, rows, [&](kernels::Range r, kernels::Range c) {
-      kernels::GemmBlocked(arch_, args, r, c, ThreadScratch(scratch));
+      kernels::GemmBlocked(arch_, args, r, c, TaskScratch(scratch).data());
     });
   }
 
-  // Codes of some rows at a time: 4 MB of them outlast the run, not those of a whole prompt.
+  // Codes of some rows at a time: 4 MB of them, not those of a whole prompt.
   void RunCodes(StepCall& call, const float* x, int64_t rows, float* y) const {
     constexpr int64_t kBytes = 4 << 20, kRowsOfKernel = 96;
     const int64_t at_once =
         std::max(kRowsOfKernel, kBytes / kernels::BlockedRowBytes(w_) / kRowsOfKernel * kRowsOfKernel);
+    const int64_t bytes = std::min(at_once, rows) * kernels::BlockedRowBytes(w_);
+    auto* codes = reinterpret_cast<uint8_t*>(call.Scratch(static_cast<size_t>(bytes)));
     for (int64_t first = 0; first < rows; first += at_once) {
-      RunSomeCodes(call, x + first * w_.k(), std::min(at_once, rows - first), y + first * w_.n());
+      RunSomeCodes(call, x + first * w_.k(), std::min(at_once, rows - first), codes, y + first * w_.n());
     }
   }
 
-  void RunSomeCodes(StepCall& call, const float* x, int64_t rows, float* y) const {
+  void RunSomeCodes(StepCall& call, const float* x, int64_t rows, uint8_t* codes, float* y) const {
     const int64_t row_bytes = kernels::BlockedRowBytes(w_);
-    auto* codes = static_cast<uint8_t*>(ThreadScratch(static_cast<size_t>(rows * row_bytes), 1));  // of all threads
     const int64_t parts = PartsOf(rows, std::max<int64_t>(1, kElementGrain / w_.k()), call.threads->count());
     call.threads->For(parts, [&](int64_t i) {
       const Part r = PartOf(rows, parts, i, 1);
@@ -80,7 +81,7 @@ class BlockedKernel : public Kernel {
     });
     const kernels::BlockedInt8Args args{.x = codes, .w = &w_, .bias = bias(), .y = y, .y_stride = w_.n()};
     ForParts(call, rows, [&](kernels::Range r, kernels::Range c) {
-      kernels::GemmBlockedInt8(arch_, args, r, c, ThreadScratch(kernels::kBlockedInt8ScratchBytes));
+      kernels::GemmBlockedInt8(arch_, args, r, c, TaskScratch(kernels::kBlockedInt8ScratchBytes).data());
     });
   }
 

@@ -37,7 +37,7 @@ class ConvIntegerKernel : public Kernel {
     Shape result = {x.shape()[0], shape.filters};
     result.insert(result.end(), out.begin(), out.end());
     const int64_t out_size = ir::ElementCount(out), plane = ir::ElementCount(shape.in);
-    const Tensor centered = Centered(call);
+    const float* centered = Centered(call);
     auto* y = call.Allocate(0, DType::kS32, result).mutable_as<int32_t>().data();
     const auto count = static_cast<int64_t>(parts[0]->size());
     std::vector<std::string> problems(static_cast<size_t>(result[0] * count));
@@ -45,10 +45,11 @@ class ConvIntegerKernel : public Kernel {
       const int64_t image = i / count;
       const auto at = static_cast<size_t>(i % count);
       const int64_t first = (*parts[0])[at].first_filter, n = (*parts[0])[at].filters * out_size;
-      auto* sums = static_cast<float*>(ThreadScratch(static_cast<size_t>(n) * sizeof(float)));
+      const TaskScratch scratch(static_cast<size_t>(n) * sizeof(float));
+      auto* sums = reinterpret_cast<float*>(scratch.data());
       int32_t* to = y + (image * shape.filters + first) * out_size;
       for (size_t g = 0; g < groups_.size(); ++g) {
-        const float* from = centered.as<float>().data() + (image * shape.channels + groups_[g].first) * plane;
+        const float* from = centered + (image * shape.channels + groups_[g].first) * plane;
         std::string& problem = problems[static_cast<size_t>(i)];
         problem = (*parts[g])[at].conv.Run(from, nullptr, sums);
         if (!problem.empty()) return;
@@ -66,18 +67,17 @@ class ConvIntegerKernel : public Kernel {
 
  private:
   // x less its zero point; the padding is 0 then.
-  Tensor Centered(const StepCall& call) const {
+  const float* Centered(StepCall& call) const {
     constexpr int64_t kGrain = 32768;
     const Tensor& x = call.T(0);
     const int32_t zero = call.Has(2) ? ScalarInt(call.T(2)) : 0;
-    Tensor real = Tensor::Empty(DType::kF32, x.shape());
-    float* to = real.mutable_as<float>().data();
+    auto* to = reinterpret_cast<float*>(call.Scratch(static_cast<size_t>(x.size()) * sizeof(float)));
     const int64_t parts = PartsOf(x.size(), kGrain, call.threads->count());
     call.threads->For(parts, [&](int64_t i) {
       const Part p = PartOf(x.size(), parts, i, 64);
       kernels::DequantizeLinear(arch_, x.data() + p.begin, x.dtype(), p.end - p.begin, 1.0f, zero, to + p.begin);
     });
-    return real;
+    return to;
   }
 
   kernels::Arch arch_;

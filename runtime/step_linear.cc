@@ -69,7 +69,7 @@ class LinearKernel : public Kernel {
       const Part r = PartOf(rows, row_parts, task / column_parts, 6);
       const Part c = PartOf(blocks, column_parts, task % column_parts, 1);
       if (r.begin < r.end && c.begin < c.end) {
-        kernels::Qkv(arch_, args, {r.begin, r.end}, {c.begin, c.end}, ThreadScratch(scratch));
+        kernels::Qkv(arch_, args, {r.begin, r.end}, {c.begin, c.end}, TaskScratch(scratch).data());
       }
     });
     return {};

@@ -61,7 +61,7 @@ class LinearFp8Kernel : public Kernel {
       const Part r = PartOf(rows, row_parts, task / column_parts, 6);
       const Part c = PartOf(blocks, column_parts, task % column_parts, 1);
       if (r.begin < r.end && c.begin < c.end) {
-        kernels::LinearFp8(arch_, args, {r.begin, r.end}, {c.begin, c.end}, ThreadScratch(scratch));
+        kernels::LinearFp8(arch_, args, {r.begin, r.end}, {c.begin, c.end}, TaskScratch(scratch).data());
       }
     });
     return {};

@@ -67,8 +67,8 @@ class NormKernel : public Kernel {
     const int64_t parts = PartsOf(rows, kRowGrain, call.threads->count());
     call.threads->For(parts, [&](int64_t i) {
       const Part p = PartOf(rows, parts, i, 1);
-      auto* scratch = static_cast<float*>(ThreadScratch(kernels::NormScratchFloats(a) * sizeof(float)));
-      kernels::NormRows(arch_, a, p.begin, p.end, scratch);
+      const TaskScratch scratch(kernels::NormScratchFloats(a) * sizeof(float));
+      kernels::NormRows(arch_, a, p.begin, p.end, reinterpret_cast<float*>(scratch.data()));
     });
     return {};
   }

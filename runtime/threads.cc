@@ -5,8 +5,13 @@
 #include <oneapi/tbb/task_arena.h>
 
 #include <algorithm>
+#include <array>
 #include <cstdlib>
+#include <exception>
+#include <mutex>
 #include <utility>
+
+#include "octavo/ir/memory.h"
 
 #if defined(__SANITIZE_THREAD__)
 extern "C" void __tsan_acquire(void* address);
@@ -46,7 +51,7 @@ Threads::Threads(int count, Host host)
 Threads::~Threads() = default;
 
 void Threads::For(int64_t n, const std::function<void(int64_t)>& task) const {
-  if (host_ && count_ > 1 && n > 1) return host_(n, task);
+  if (host_ && count_ > 1 && n > 1) return ForOnHost(n, task);
   if (arena_ == nullptr || n <= 1) {
     for (int64_t i = 0; i < n; ++i) task(i);
     return;
@@ -58,24 +63,71 @@ void Threads::For(int64_t n, const std::function<void(int64_t)>& task) const {
     after.Release();
   };
   before.Release();
-  arena_->tbb.execute([&] { oneapi::tbb::parallel_for(int64_t{0}, n, run, oneapi::tbb::simple_partitioner()); });
+  // Isolated: a run is not held up by tasks of another one that its thread took while it waited.
+  arena_->tbb.execute([&] {
+    oneapi::tbb::this_task_arena::isolate(
+        [&] { oneapi::tbb::parallel_for(int64_t{0}, n, run, oneapi::tbb::simple_partitioner()); });
+  });
   after.Acquire();
 }
 
-void* ThreadScratch(size_t bytes, int slot) {
-  struct Block {
-    void* memory = nullptr;
-    size_t size = 0;
-    ~Block() { std::free(memory); }
-  };
-  thread_local Block blocks[2];
-  Block& b = blocks[slot];
-  if (b.size < bytes || b.memory == nullptr) {
-    std::free(b.memory);
-    b.size = (std::max(bytes, size_t{4096}) + 63) / 64 * 64;
-    b.memory = std::aligned_alloc(64, b.size);
+// An exception must not reach the host's threads.
+void Threads::ForOnHost(int64_t n, const std::function<void(int64_t)>& task) const {
+  std::mutex mutex;
+  std::exception_ptr first;
+  host_(n, [&](int64_t i) {
+    try {
+      task(i);
+    } catch (...) {
+      const std::scoped_lock lock(mutex);
+      if (first == nullptr) first = std::current_exception();
+    }
+  });
+  if (first != nullptr) std::rethrow_exception(first);
+}
+
+namespace {
+
+struct Block {
+  std::byte* data = nullptr;
+  size_t size = 0;
+};
+
+// What a thread keeps between tasks; a task holds two pieces at most.
+struct IdleBlocks {
+  ~IdleBlocks() {
+    while (count > 0) std::free(blocks[--count].data);
   }
-  return b.memory;
+  std::array<Block, 2> blocks;
+  size_t count = 0;
+};
+
+IdleBlocks& Idle() {
+  thread_local IdleBlocks idle;
+  return idle;
+}
+
+}  // namespace
+
+TaskScratch::TaskScratch(size_t bytes) {
+  IdleBlocks& idle = Idle();
+  Block block;
+  if (idle.count > 0) block = idle.blocks[--idle.count];  // the last that came back: a task gets what the one before it had
+  if (block.data == nullptr || block.size < bytes) {
+    std::free(block.data);
+    block.size = std::max(bytes, size_t{4096});
+    block.data = ir::AllocateLines(block.size);
+  }
+  data_ = block.data, size_ = block.size;
+}
+
+TaskScratch::~TaskScratch() {
+  IdleBlocks& idle = Idle();
+  if (idle.count < idle.blocks.size()) {
+    idle.blocks[idle.count++] = {data_, size_};
+  } else {
+    std::free(data_);
+  }
 }
 
 int64_t PartsOf(int64_t n, int64_t grain, int threads) {

@@ -23,19 +23,32 @@ class Threads {
   Threads& operator=(const Threads&) = delete;
 
   int count() const { return count_; }
-  // task(i) for i in [0, n), in any order, on any of the threads; returns when all are done.
+  // task(i) for i in [0, n), in any order, on any of the threads; returns when all are done, or throws what a task threw. A thread that
+  // waits here for others takes no tasks of other runs meanwhile.
   void For(int64_t n, const std::function<void(int64_t)>& task) const;
 
  private:
   struct Arena;
+  void ForOnHost(int64_t n, const std::function<void(int64_t)>& task) const;
   int count_;
   std::unique_ptr<Arena> arena_;
   Host host_;
 };
 
-// At least `bytes` of 64-byte aligned memory of the calling thread, contents undefined; valid until the thread's next call
-// with the same slot (0 or 1).
-void* ThreadScratch(size_t bytes, int slot = 0);
+// Memory of one task: at least `bytes`, 64-byte aligned, contents undefined. The thread keeps it for its next task, but who holds the
+// object holds the memory, whatever else the thread does until then. What all threads of a step share is StepCall::Scratch's.
+class TaskScratch {
+ public:
+  explicit TaskScratch(size_t bytes);
+  ~TaskScratch();
+  TaskScratch(const TaskScratch&) = delete;
+  TaskScratch& operator=(const TaskScratch&) = delete;
+  std::byte* data() const { return data_; }
+
+ private:
+  std::byte* data_ = nullptr;
+  size_t size_ = 0;
+};
 
 // Parts that rows 0..n are cut into: enough for `threads` to balance, each at least `grain` rows.
 int64_t PartsOf(int64_t n, int64_t grain, int threads);

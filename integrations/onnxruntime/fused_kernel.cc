@@ -74,6 +74,11 @@ class HostCall : public runtime::StepCall {
     return out[i].tensor = good ? std::move(*tensor) : ir::Tensor::Empty(dtype, std::move(shape));
   }
 
+  std::byte* Scratch(size_t bytes) override {
+    scratch_ = ir::Tensor::Empty(ir::DType::kU8, {static_cast<int64_t>(bytes)});
+    return scratch_.mutable_data();
+  }
+
   // What the interpreter made in memory of its own.
   ir::Status Deliver(size_t i) {
     const ir::Tensor made = out[i].tensor;
@@ -86,6 +91,7 @@ class HostCall : public runtime::StepCall {
 
  private:
   OrtKernelContext* context_;
+  ir::Tensor scratch_;
 };
 
 }  // namespace

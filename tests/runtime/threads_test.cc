@@ -3,7 +3,15 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <cstdint>
+#include <limits>
+#include <set>
+#include <stdexcept>
+#include <thread>
+#include <utility>
 #include <vector>
+
+#include "octavo/ir/memory.h"
 
 namespace octavo::runtime {
 namespace {
@@ -33,6 +41,62 @@ TEST(Threads, DoEveryTaskOnce) {
     threads.For(100, [&](int64_t i) { ++done[static_cast<size_t>(i)]; });
     for (const auto& d : done) EXPECT_EQ(d, 1);
   }
+}
+
+// A waiting thread may run other tasks: whoever holds scratch memory keeps it.
+TEST(TaskScratch, IsOfItsHolderAndNotOfTheThread) {
+  const TaskScratch outer(100000);
+  const TaskScratch inner(200000), third(300000), fourth(10);
+  const std::set<const std::byte*> different = {outer.data(), inner.data(), third.data(), fourth.data()};
+  EXPECT_EQ(different.size(), 4u);
+  for (const std::byte* data : different) EXPECT_EQ(reinterpret_cast<uintptr_t>(data) % 64, 0u);
+}
+
+TEST(TaskScratch, MoreThanThereIsThrows) {
+  EXPECT_THROW(TaskScratch(std::numeric_limits<size_t>::max()), ir::OutOfMemory);
+  EXPECT_THROW(TaskScratch(size_t{1} << 60), ir::OutOfMemory);
+  const TaskScratch still(64);
+  EXPECT_NE(still.data(), nullptr);
+}
+
+// An exception of a task leaves For on the calling thread, whoever ran the task; the host's threads see none.
+TEST(Threads, HandOnWhatATaskThrows) {
+  const auto fails = [](int64_t i) {
+    if (i == 7) throw std::runtime_error("task 7");
+  };
+  const auto host = [](int64_t n, const std::function<void(int64_t)>& task) {
+    std::thread other([&]() noexcept {
+      for (int64_t i = 0; i < n; ++i) task(i);
+    });
+    other.join();
+  };
+  const Threads one(1), two(2), guest(2, host);
+  for (const Threads* threads : {&one, &two, &guest}) EXPECT_THROW(threads->For(10, fails), std::runtime_error);
+}
+
+// Tasks of one For come from one caller alone, while it waits too: with tasks of others on top of it a run would last as long as theirs.
+TEST(Threads, RunNoTasksOfOthersWhileTheyWait) {
+  const Threads threads(2);
+  constexpr int kCallers = 8;
+  std::vector<std::thread> callers;
+  std::atomic<int> foreign = 0;
+  for (int caller = 0; caller < kCallers; ++caller) {
+    callers.emplace_back([&, caller] {
+      thread_local int inside = -1;
+      for (int round = 0; round < 50; ++round) {
+        threads.For(6, [&](int64_t) {
+          const int before = std::exchange(inside, caller);
+          if (before != -1) ++foreign;
+          threads.For(6, [&](int64_t) {
+            if (inside != caller && inside != -1) ++foreign;
+          });
+          inside = before;
+        });
+      }
+    });
+  }
+  for (std::thread& t : callers) t.join();
+  EXPECT_EQ(foreign, 0);
 }
 
 }  // namespace
