@@ -17,8 +17,7 @@ import time
 import numpy as np
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
-GRAPHS = ROOT / "tests/data/minilm"
-TASK = ROOT.parent / "shared/models/minilm"  # calibration.npz and evaluation.npz
+TASK = ROOT / "tests/data/minilm"  # the graphs, calibration.npz and evaluation.npz
 NAMES = ("legacy-eager-opset17", "legacy-sdpa-opset17", "dynamo-sdpa-opset18")
 OUTPUT, WIDTH, BATCH = "sentence_embedding", 384, 32
 
@@ -30,7 +29,7 @@ def place_model(package, name, folder):
     weights = folder / "model.safetensors"
     if not weights.exists():
         shutil.copyfile(pathlib.Path(package) / "model" / weights.name, weights)
-    return pathlib.Path(shutil.copy(GRAPHS / f"{name}.onnx", folder))
+    return pathlib.Path(shutil.copy(TASK / f"{name}.onnx", folder))
 
 
 def batches(path, kinds):

@@ -22,7 +22,7 @@ show() {
   binds+=("$1")
 }
 
-# Folders of the caller: the current one, ../shared, OCTAVO_BIND, and those of files named by arguments.
+# Folders of the caller: the current one, OCTAVO_BIND, and those of files named by arguments.
 show_callers_folders() {
   local folder argument
   workdir=$(pwd -P)
@@ -32,7 +32,6 @@ show_callers_folders() {
   else
     show "$workdir"
   fi
-  show "$(dirname "$OCTAVO_PROJECT")/shared"
   local IFS=:
   for folder in ${OCTAVO_BIND:-}; do
     [ -d "$folder" ] || fail "OCTAVO_BIND names $folder, which is not a folder"

@@ -17,6 +17,7 @@
 #include "octavo/ir/onnx/onnx.h"
 #include "octavo/passes/vendor/vendor.h"
 #include "octavo/runtime/model.h"
+#include "octavo/tests/unpacked.h"
 
 namespace octavo::api {
 namespace {
@@ -286,10 +287,8 @@ TEST(Quantized, Committed) {
   EXPECT_GE(forms.size(), 6u);
 }
 
-TEST(Quantized, Shared) {
-  const fs::path root = fs::path(OCTAVO_SOURCE_DIR) / "../shared/models";
-  if (!fs::exists(root))
-    GTEST_SKIP() << "shared/models is not here; the committed part is tested by Quantized.Committed";
+TEST(Quantized, Zoo) {
+  const fs::path root = tests::Unpacked() / "zoo";
   const auto forms = CheckFolder(root / "quantized");
   CheckFolder(root / "extra");
   const auto all = [&](const char* form) {

@@ -1,4 +1,4 @@
-// Inference over real exports: shared/models, where that folder stands beside the project.
+// Inference over real exports: the zoo and MiniLM.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -14,13 +14,14 @@
 #include "octavo/ir/onnx/onnx.h"
 #include "octavo/ir/text.h"
 #include "octavo/ir/verify.h"
+#include "octavo/tests/unpacked.h"
 
 namespace octavo::ir {
 namespace {
 
 namespace fs = std::filesystem;
 
-fs::path Models() { return fs::path(OCTAVO_SOURCE_DIR) / ".." / "shared" / "models"; }
+const fs::path kZoo = tests::Unpacked() / "zoo";
 
 std::vector<fs::path> Graphs(const fs::path& folder) {
   std::vector<fs::path> out;
@@ -56,17 +57,13 @@ bool Count(const Graph& g, Share& share, std::string& first_unknown) {
   return all;
 }
 
-TEST(InferModels, SharedGraphs) {
-  if (!fs::exists(Models())) GTEST_SKIP() << "no " << Models();
+TEST(InferModels, Zoo) {
   std::map<std::string, Share> shares;
   for (const char* folder : {"float", "quantized", "extra"}) {
-    for (const fs::path& path : Graphs(Models() / folder)) {
+    for (const fs::path& path : Graphs(kZoo / folder)) {
       SCOPED_TRACE(path.filename());
       auto g = onnx::ReadFile(path);
-      if (!g) {
-        std::printf("not read: %s\n", g.error().message.c_str());  // the reader's tests judge that
-        continue;
-      }
+      ASSERT_TRUE(g.has_value()) << g.error().message;
       const auto inference = Inference::Run(*g);
       EXPECT_TRUE(inference.has_value()) << inference.error().message;
       const Status legal = VerifyStatus(*g);
@@ -152,16 +149,15 @@ class Claims {
 };
 
 TEST(InferModels, ClaimsHoldInARun) {
-  if (!fs::exists(Models())) GTEST_SKIP() << "no " << Models();
   int dims = 0;
   int elements = 0;
   for (const char* folder : {"float", "quantized", "extra"}) {
-    for (const fs::path& path : Graphs(Models() / folder)) {
+    for (const fs::path& path : Graphs(kZoo / folder)) {
       SCOPED_TRACE(path.filename());
       auto g = onnx::ReadFile(path);
       fs::path data = path;
       const auto arrays = ReadNpz(data.replace_extension(".npz"));
-      if (!g || !arrays) continue;
+      ASSERT_TRUE(g.has_value() && arrays.has_value());
       const auto inference = Inference::Run(*g);
       ASSERT_TRUE(inference.has_value()) << inference.error().message;
       for (const char* run : {"0/in/", "1/in/"}) {
@@ -192,8 +188,7 @@ TEST(InferModels, ClaimsHoldInARun) {
 class MiniLm : public testing::TestWithParam<const char*> {};
 
 TEST_P(MiniLm, EveryReshapeIsKnown) {
-  const fs::path source = Models() / "minilm" / GetParam();
-  if (!fs::exists(source)) GTEST_SKIP() << "no " << source;
+  const fs::path source = fs::path(OCTAVO_SOURCE_DIR) / "tests/data/minilm" / GetParam();
   const fs::path folder = fs::path(testing::TempDir()) / (std::string("octavo_minilm_") + GetParam());
   fs::create_directories(folder);
   fs::copy_file(source, folder / "model.onnx", fs::copy_options::overwrite_existing);

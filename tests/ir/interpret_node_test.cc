@@ -14,7 +14,7 @@
 #include "octavo/ir/interpret.h"
 #include "octavo/ir/onnx/onnx.h"
 #include "octavo/ir/onnx/tensor_file.h"
-#include "octavo/tests/ir/node_tests.h"
+#include "octavo/tests/unpacked.h"
 
 namespace octavo::ir {
 namespace {
@@ -223,9 +223,7 @@ INSTANTIATE_TEST_SUITE_P(Debian, OnnxTests,
                          [](const auto& info) { return std::string(info.param.first); });
 
 TEST(Onnx122, GiveTheExpectedOutputs) {
-  const NodeTests tests;
-  if (!tests.problem().empty()) GTEST_SKIP() << tests.problem();
-  const auto by_op = RunSuite({"ONNX 1.22", tests.folder(), 312, true});
+  const auto by_op = RunSuite({"ONNX 1.22", tests::Unpacked() / "onnx-1.22.0", 312, true});
   // What passes, of how many; the rest are element types that octavo does not have (and the four of kExceptions122).
   const std::map<std::string, std::pair<size_t, size_t>> expected = {
       {"attention", {128, 128}},
@@ -254,10 +252,8 @@ TEST(Onnx122, GiveTheExpectedOutputs) {
 
 // The cases that ONNX 1.22 changed, as 1.20.1 had them: with the older meaning they pass, with the newer one they do not.
 TEST(Onnx120, AttentionHadAnotherOrder) {
-  const NodeTests tests("1.20.1");
-  if (!tests.problem().empty()) GTEST_SKIP() << tests.problem();
   size_t cases = 0, told_apart = 0;
-  for (const auto& entry : fs::directory_iterator(tests.folder())) {
+  for (const auto& entry : fs::directory_iterator(tests::Unpacked() / "onnx-1.20.1")) {
     SCOPED_TRACE(entry.path().filename().string());
     ++cases;
     const Verdict old = RunModel(entry.path(), onnx::AttentionOrder::kOnnx118);

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "octavo/ir/onnx/onnx.h"
+#include "octavo/tests/unpacked.h"
 
 namespace octavo::tests {
 namespace {
@@ -35,7 +36,7 @@ void CheckAll(const fs::path& folder) {
   std::ranges::sort(paths);
   for (const fs::path& path : paths) {
     const auto g = ir::onnx::ReadFile(path);
-    if (!g) continue;
+    ASSERT_TRUE(g) << g.error().message;
     ++files;
     if (g->info.opsets.at("") > 22 || g->info.ir_version > 10) {
       ++newer;
@@ -61,15 +62,9 @@ void CheckAll(const fs::path& folder) {
   EXPECT_GT(passed, 0);
 }
 
-TEST(Checker, Committed) { CheckAll(fs::path(OCTAVO_SOURCE_DIR) / "tests" / "data" / "models"); }
-
-class Shared : public testing::TestWithParam<const char*> {};
-TEST_P(Shared, Accepts) {
-  const fs::path folder = fs::path(OCTAVO_SOURCE_DIR) / ".." / "shared" / "models" / GetParam();
-  if (!fs::is_directory(folder)) GTEST_SKIP() << "no " << folder;
-  CheckAll(folder);
-}
-INSTANTIATE_TEST_SUITE_P(All, Shared, testing::Values("float", "quantized", "extra"));
+class Checker : public testing::TestWithParam<const char*> {};
+TEST_P(Checker, AcceptsTheZoo) { CheckAll(Unpacked() / "zoo" / GetParam()); }
+INSTANTIATE_TEST_SUITE_P(All, Checker, testing::Values("float", "quantized", "extra"));
 
 }  // namespace
 }  // namespace octavo::tests

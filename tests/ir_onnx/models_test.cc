@@ -1,4 +1,4 @@
-// Exporter-made graphs: read, written, read again. ../shared/models where it is there, tests/data/models always.
+// The zoo: read, written, read again.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -13,6 +13,7 @@
 #include "octavo/ir/verify.h"
 #include "octavo/tests/ir_onnx/compare.h"
 #include "octavo/tests/ir_onnx/make_model.h"
+#include "octavo/tests/unpacked.h"
 
 namespace octavo::tests {
 namespace {
@@ -67,28 +68,21 @@ void TryAll(const fs::path& folder) {
               count.round_trip);
 }
 
-fs::path Shared() { return fs::path(OCTAVO_SOURCE_DIR) / ".." / "shared" / "models"; }
-
-TEST(Models, Committed) {
-  const fs::path folder = fs::path(OCTAVO_SOURCE_DIR) / "tests" / "data" / "models";
-  ASSERT_GE(ModelsIn(folder).size(), 20U);
-  TryAll(folder);
+class Zoo : public testing::TestWithParam<std::pair<const char*, size_t>> {};
+TEST_P(Zoo, RoundTrip) {
+  const auto [name, graphs] = GetParam();
+  EXPECT_EQ(ModelsIn(Unpacked() / "zoo" / name).size(), graphs);
+  TryAll(Unpacked() / "zoo" / name);
 }
-
-class SharedModels : public testing::TestWithParam<const char*> {};
-TEST_P(SharedModels, RoundTrip) {
-  const fs::path folder = Shared() / GetParam();
-  if (!fs::is_directory(folder)) GTEST_SKIP() << "no " << folder;
-  TryAll(folder);
-}
-INSTANTIATE_TEST_SUITE_P(All, SharedModels, testing::Values("float", "quantized", "extra"));
+INSTANTIATE_TEST_SUITE_P(All, Zoo,
+                         testing::Values(std::pair{"float", 149}, std::pair{"quantized", 157}, std::pair{"extra", 106}),
+                         [](const auto& info) { return info.param.first; });
 
 // The MiniLM graphs hold no weights: every initializer points into model.safetensors, at odd offsets too. A sparse file
 // of the right size stands for it here.
 TEST(Models, MiniLm) {
-  fs::path folder = Shared() / "minilm";
-  if (!fs::is_directory(folder)) folder = fs::path(OCTAVO_SOURCE_DIR) / "tests" / "data" / "minilm";
-  if (ModelsIn(folder).empty()) GTEST_SKIP() << "no MiniLM graphs";
+  const fs::path folder = fs::path(OCTAVO_SOURCE_DIR) / "tests" / "data" / "minilm";
+  ASSERT_EQ(ModelsIn(folder).size(), 3U);
   TempFolder temp;
   std::ofstream(temp.path() / "model.safetensors");
   fs::resize_file(temp.path() / "model.safetensors", 90868376);

@@ -11,6 +11,7 @@
 #include "octavo/ir/npz/npz.h"
 #include "octavo/ir/onnx/onnx.h"
 #include "octavo/tests/ir_onnx/make_model.h"
+#include "octavo/tests/unpacked.h"
 
 namespace octavo::tests {
 namespace {
@@ -80,15 +81,8 @@ void CompareAll(const fs::path& folder, int at_least) {
   EXPECT_GE(compared, at_least);
 }
 
-TEST(Vendor, Committed) { CompareAll(fs::path(OCTAVO_SOURCE_DIR) / "tests" / "data" / "models", 3); }
-
-class Shared : public testing::TestWithParam<const char*> {};
-TEST_P(Shared, Agree) {
-  const fs::path folder = fs::path(OCTAVO_SOURCE_DIR) / ".." / "shared" / "models" / GetParam();
-  if (!fs::is_directory(folder)) GTEST_SKIP() << "no " << folder;
-  CompareAll(folder, 1);
-}
-INSTANTIATE_TEST_SUITE_P(All, Shared, testing::Values("quantized", "extra"));
+TEST(Vendor, QuantizedAgree) { CompareAll(Unpacked() / "zoo/quantized", 52); }
+TEST(Vendor, ExtraAgree) { CompareAll(Unpacked() / "zoo/extra", 7); }
 
 }  // namespace
 }  // namespace octavo::tests

@@ -1,14 +1,13 @@
 #!/usr/bin/env python3
-"""README's table of model families, made from what the zoo test saw.
+"""README's table of model families, made from what the zoo test saw. ctest leaves that in tests/models/zoo.json of the build tree.
 
-    OCTAVO_ZOO_JSON=zoo.json models_zoo_test --gtest_filter=Zoo.Shared
-    python3 tests/models/support_table.py zoo.json [README.md]
-
-Without README.md the table is printed; with it, it replaces what stands between the two marks there.
+    python3 tests/models/support_table.py zoo.json                     prints the table
+    python3 tests/models/support_table.py zoo.json README.md           replaces what stands between the two marks there
+    python3 tests/models/support_table.py --check zoo.json README.md   fails where README says something else (a ctest):
+                                                                       counts exactly, decibels within one
 """
 
 import json
-import math
 import pathlib
 import sys
 
@@ -46,26 +45,56 @@ def table(rows):
         good = sum(not g["failed"] for g in graphs)
         return (f"| {name} | {len(graphs)} | {good} | {f'{fused} of {cores}' if counted else '-'} | "
                 f"{f'{grouped} of {groups}' if groups else '-'} | {f'{int8_cores} of {cores}' if int8 else '-'} | "
-                f"{f'{math.floor(worst)} dB' if worst is not None else '-'} |")
+                f"{f'{worst:.1f} dB' if worst is not None else '-'} |")
 
     lines += [line(name, families[name]) for name in sorted(families, key=lambda name: (" " in name, name))]
     lines.append(line("**all**", rows))
     return "\n".join(lines)
 
 
+def split_readme(text):
+    """What stands before, between and behind the marks."""
+    head, begin, rest = text.partition(BEGIN)
+    inside, end, tail = rest.partition(END)
+    if not begin or not end:
+        sys.exit(f"README lacks the marks {BEGIN} and {END}")
+    return head, inside.strip(), tail
+
+
+def differences(said, seen):
+    """Sentences, one for each line of the table `said` that is not true by the table `seen`."""
+    said, seen = ({line.split("|")[1].strip(): [cell.strip() for cell in line.split("|")[2:-1]] for line in text.splitlines()}
+                  for text in (said, seen))
+    found = [f"{name}: README does not have it" for name in seen.keys() - said.keys()]
+    found += [f"{name}: the zoo does not have it" for name in said.keys() - seen.keys()]
+    for name in said.keys() & seen.keys():
+        if said[name][:-1] != seen[name][:-1] or not within_one(said[name][-1], seen[name][-1]):
+            found.append(f"{name}: README says {' | '.join(said[name])}, the zoo test saw {' | '.join(seen[name])}")
+    return sorted(found)
+
+
+def within_one(said, seen):
+    """'38.2 dB' is; what is no figure (a heading, '-') must be the same."""
+    if said.endswith(" dB") and seen.endswith(" dB"):
+        return round(10 * abs(float(said.removesuffix(" dB")) - float(seen.removesuffix(" dB")))) <= 10
+    return said == seen
+
+
 def main():
-    if len(sys.argv) not in (2, 3):
+    arguments = [a for a in sys.argv[1:] if a != "--check"]
+    check = len(arguments) < len(sys.argv) - 1
+    if not check <= len(arguments) - 1 <= 1:
         sys.exit(__doc__)
-    made = table(json.loads(pathlib.Path(sys.argv[1]).read_text()))
-    if len(sys.argv) == 2:
+    made = table(json.loads(pathlib.Path(arguments[0]).read_text()))
+    if len(arguments) == 1:
         print(made)
         return
-    readme = pathlib.Path(sys.argv[2])
-    text = readme.read_text()
-    if BEGIN not in text or END not in text:
-        sys.exit(f"{readme} lacks the marks {BEGIN} and {END}")
-    head, rest = text.split(BEGIN, 1)
-    readme.write_text(f"{head}{BEGIN}\n{made}\n{END}{rest.split(END, 1)[1]}")
+    readme = pathlib.Path(arguments[1])
+    head, inside, tail = split_readme(readme.read_text())
+    if not check:
+        readme.write_text(f"{head}{BEGIN}\n{made}\n{END}{tail}")
+    elif wrong := differences(inside, made):
+        sys.exit("README's table of model families is not what the zoo test saw:\n  " + "\n  ".join(wrong))
 
 
 if __name__ == "__main__":

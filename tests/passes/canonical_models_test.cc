@@ -1,5 +1,4 @@
-// The canonical passes on exporter-made graphs: every model under tests/data/models, and ../shared/models where that
-// folder lies beside the source. Outputs before and after must agree: to the bit, but for what `scale` is allowed.
+// The canonical passes on the zoo. Outputs before and after must agree: to the bit, but for what `scale` is allowed.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -19,26 +18,22 @@
 #include "octavo/ir/text.h"
 #include "octavo/ir/verify.h"
 #include "octavo/passes/canonical/canonical.h"
+#include "octavo/tests/unpacked.h"
 
 namespace octavo::passes::canonical {
 namespace {
 
 namespace fs = std::filesystem;
 
-// Scaling scores after instead of before the product: 2.2e-6 at worst over the 412 graphs of shared/models.
+// Scaling scores after instead of before the product: 2.2e-6 at worst over its 412 graphs.
 constexpr double kScaleTolerance = 1e-5;
 // Outputs of f16 graphs are below 4 in size: four units in the last place of f16 there.
 constexpr double kWidenTolerance = 4 * 0x1p-9;
 
 std::vector<fs::path> Models() {
   std::vector<fs::path> models;
-  const fs::path source = OCTAVO_SOURCE_DIR;
-  for (const fs::path& root : {source / "tests/data/models", source / "../shared/models"}) {
-    std::error_code none;
-    for (auto it = fs::recursive_directory_iterator(root, none); it != fs::recursive_directory_iterator(); ++it) {
-      fs::path npz = it->path();
-      if (npz.extension() == ".onnx" && fs::exists(npz.replace_extension(".npz"))) models.push_back(it->path());
-    }
+  for (const auto& entry : fs::recursive_directory_iterator(tests::Unpacked() / "zoo")) {
+    if (entry.path().extension() == ".onnx") models.push_back(entry.path());
   }
   std::sort(models.begin(), models.end());
   return models;
@@ -128,7 +123,7 @@ TEST(CanonicalModels, MeaningIsKept) {
   size_t read = 0, ran = 0, exact = 0, nodes_before = 0, nodes_after = 0;
   double milliseconds = 0;
   const std::vector<fs::path> models = Models();
-  ASSERT_GT(models.size(), 5u);
+  ASSERT_EQ(models.size(), 412u);
   for (const fs::path& model : models) {
     const Outcome o = Try(model);
     EXPECT_EQ(o.problem, "") << model;
@@ -141,7 +136,7 @@ TEST(CanonicalModels, MeaningIsKept) {
   }
   std::printf("%zu models: %zu read, %zu run, %zu of these bit-equal after; %zu nodes became %zu in %.0f ms\n",
               models.size(), read, ran, exact, nodes_before, nodes_after, milliseconds);
-  EXPECT_GE(ran * 10, models.size() * 7);
+  EXPECT_EQ(ran, models.size());
 }
 
 // The forms that the attention rules expect (passes/canonical/README.md), once per layer.

