@@ -21,23 +21,39 @@ ensure_venv onnxruntime --no-deps || say 'no ONNX Runtime: the tests of integrat
 use_product "$builds/$preset"
 cd "$OCTAVO_PROJECT"
 
+# skips WHAT: how many, for the verdict, by the reports of WHAT (cpp, python). Where CI is set, one that tests/skips.txt does
+# not expect fails the run.
+reports=$builds/$preset/reports
+rm -rf "$reports"; mkdir -p "$reports"/{cpp,python}
+skips() {
+  local count rc=0
+  count=$(python3 "$platform/skips.py" tests/skips.txt "$reports/$1") || rc=1
+  printf '%s skipped' "${count:-unknown}"
+  return "$rc"
+}
+
 cpp='not asked for'; python='none there'; status=0; ran=0
 if [ "${#pytest_options[@]}" -eq 0 ]; then
   # A pattern that names no test is a mistake, not a success.
-  if ctest --test-dir "$builds/$preset" --output-on-failure --no-tests=error -j "$jobs" "${ctest_options[@]}"; then
+  if GTEST_OUTPUT="xml:$reports/cpp/" ctest --test-dir "$builds/$preset" --output-on-failure --no-tests=error \
+    --output-junit "$reports/cpp/ctest.xml" -j "$jobs" "${ctest_options[@]}"; then
     cpp=passed; ran=1
   else
     cpp=FAILED; status=1
   fi
+  cpp_skips=$(skips cpp) || { cpp=FAILED; status=1; }
+  cpp="$cpp ($cpp_skips)"
 fi
 if [ "${#ctest_options[@]}" -eq 0 ] && compgen -G 'tests/python/test_*.py' >/dev/null && [ "$preset" = release ]; then
   rc=0
-  python3 -m pytest -q -p no:cacheprovider "${pytest_options[@]}" tests/python || rc=$?
+  python3 -m pytest -q -p no:cacheprovider --junitxml="$reports/python/pytest.xml" "${pytest_options[@]}" tests/python || rc=$?
   case $rc in
     0) python=passed; ran=1 ;;
     5) python='no test ran' ;;
     *) python=FAILED; status=1 ;;
   esac
+  python_skips=$(skips python) || { python=FAILED; status=1; }
+  python="$python ($python_skips)"
 fi
 # How each kernel was executed: by this CPU, through the trap (tests/kernels/trap), or in Bochs. One that was not fails the run.
 if [ "${#pytest_options[@]}" -eq 0 ] && [ "${#ctest_options[@]}" -eq 0 ] && [ "$preset" = release ]; then

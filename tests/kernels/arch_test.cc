@@ -91,7 +91,8 @@ TEST(Arch, PathsNeedAllTheirFeatures) {
 
 // Through the trap, which adds as the manual says; natively it is what DetectedFeatures found.
 TEST(Arch, AsksPairsOfBf16ForTheirOrder) {
-  if (ExecutionOfPairs(Arch::kAvx512) == Execution::kNone) GTEST_SKIP() << "no AVX-512";
+  if (ExecutionOfPairs(Arch::kAvx512) == Execution::kNone)
+    GTEST_SKIP() << Name(Arch::kAvx512) << ": not run on this CPU";
   if (ExecutionOfPairs(Arch::kAvx512) == Execution::kNative) {
     EXPECT_EQ(PairsAreAddedInOrder(), DetectedFeatures().bf16_pairs);
     return;

@@ -327,7 +327,7 @@ TEST_P(Fp8Test, QuantizesAndDequantizesAsOnnx) {
 
 // AMX adds in another order: within twice the bound of the truth, and equal for every split.
 TEST(Fp8Amx, IsWithinTheBoundAndEqualForEverySplit) {
-  if (ExecutionOf(Arch::kAmx) == Execution::kNone) GTEST_SKIP() << "AMX runs neither on this CPU nor in the trap";
+  if (ExecutionOf(Arch::kAmx) == Execution::kNone) GTEST_SKIP() << Name(Arch::kAmx) << ": not run on this CPU";
   if (ExecutionOf(Arch::kAmx) == Execution::kTrap) trap::Install();
   const trap::Counts before = trap::Executed();
   for (int round = 0; round < 25; ++round) {

@@ -288,7 +288,7 @@ TEST(Decoder, RefusesEncodingsThatFault) {
 
 // vpdpbusd ymm of the VEX form, low and high registers and from memory, against plain loops.
 TEST(VexDot, EqualsPlainLoops) {
-  if (ExecutionOf(Arch::kAvxVnni) == Execution::kNone) GTEST_SKIP() << "no AVX2";
+  if (ExecutionOf(Arch::kAvxVnni) == Execution::kNone) GTEST_SKIP() << Name(Arch::kAvxVnni) << ": not run on this CPU";
   if (ExecutionOf(Arch::kAvxVnni) == Execution::kTrap) trap::Install();
   for (int trial = 0; trial < 300; ++trial) {
     const Bytes a = RandomBytes(32), b = RandomBytes(32), start = RandomBytes(32);
@@ -368,7 +368,8 @@ TEST_F(Tiles, Bf16AddsTwoChainsAndThenC) {
 
 // vdpbf16ps zmm: registers below and above 16, from memory with either kind of displacement, one word for all lanes.
 TEST(PairDot, AddsTheUpperProductThenTheLower) {
-  if (ExecutionOfPairs(Arch::kAvx512) == Execution::kNone) GTEST_SKIP() << "no AVX-512";
+  if (ExecutionOfPairs(Arch::kAvx512) == Execution::kNone)
+    GTEST_SKIP() << Name(Arch::kAvx512) << ": not run on this CPU";
   if (ExecutionOfPairs(Arch::kAvx512) == Execution::kTrap) trap::Install();
   int different = 0, wrong[5] = {};
   for (int trial = 0; trial < 2000; ++trial) {
