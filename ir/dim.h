@@ -1,5 +1,5 @@
 // Dim: the size of one tensor dimension: a number, a polynomial over named symbols ("batch", "12*seq", "past + seq"),
-// or unknown. Unknown equals nothing, not even itself (shared/design.md 6).
+// or unknown. Unknown equals nothing, not even itself.
 #ifndef OCTAVO_IR_DIM_H_
 #define OCTAVO_IR_DIM_H_
 

@@ -1,7 +1,7 @@
 // The reference interpreter: plain loops, THE meaning of every op. Slow on purpose, but not stupid: the runtime uses
 // EvalNode for ops that have no kernel.
 //
-// Numbers (shared/design.md 5): a MatMul or Gemm whose two operands come from DequantizeLinear, also through views
+// Numbers: a MatMul or Gemm whose two operands come from DequantizeLinear, also through views
 // (Reshape, Transpose, Slice, Split, Concat of equal scales, Expand, Squeeze, Unsqueeze, Flatten, Gather, Identity), is the exact
 // integer product sum((a-za)*(w-zw)) in int32, then float(acc) * (sa * sw[n]). Everything else between it and the next
 // QuantizeLinear is float32 in the graph's order. octavo's own ops mean their body (functions.h).

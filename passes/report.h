@@ -1,4 +1,4 @@
-// What was there and what became of it: never silent (shared/design.md 1.3).
+// What was there and what became of it: never silent.
 #ifndef OCTAVO_PASSES_REPORT_H_
 #define OCTAVO_PASSES_REPORT_H_
 

@@ -20,7 +20,7 @@ enum class Calibrator : uint8_t {
 // moving_average is the cumulative moving average: every sample (a row of the batch, never a batch) weighs the same.
 // An exponential one would depend on the order of the samples, and shards could not be merged.
 //
-// mse is the default: on the MiniLM task (shared/models/minilm) it gives mean cosine 0.9945 against 0.9936 of minmax,
+// mse is the default: on the MiniLM task (tests/data/minilm) it gives mean cosine 0.9945 against 0.9936 of minmax,
 // and where clipping hurts, as percentile shows there with 0.9165, it does not clip, because it looks at the error
 // first.
 

@@ -1,6 +1,6 @@
 // f32 MatMul through oneDNN: with packed weights where the right operand is a constant matrix, batched otherwise. A MatMul
 // whose operands both carry integers (DequantizeLinear behind views) means the exact integer product and goes to the
-// interpreter (shared/design.md 5); fused graphs have none left.
+// interpreter; fused graphs have none left.
 #include <algorithm>
 #include <mutex>
 

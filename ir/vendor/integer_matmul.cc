@@ -1,5 +1,5 @@
 // com.microsoft MatMulIntegerToFloat and DynamicQuantizeMatMul: the exact integer product, scaled, plus bias. In the
-// form of ops.def that is a MatMul of two DequantizeLinears, which octavo computes in integers (shared/design.md 5).
+// form of ops.def that is a MatMul of two DequantizeLinears, which octavo computes in integers.
 #include "octavo/ir/vendor/rules.h"
 
 namespace octavo::ir::vendor {

@@ -6,7 +6,7 @@
 //   Gemm(arch, args, {0, m}, {0, ColumnBlocks(n)}, scratch);                              // any split of rows and
 //   blocks
 //
-// Bits are equal for every Arch and every split (shared/design.md 5): the integer sum is exact, every float operation
+// Bits are equal for every Arch and every split (quant/numeric/README.md): the integer sum is exact, every float operation
 // below is one IEEE operation in the written order, nothing is contracted.
 #ifndef OCTAVO_KERNELS_GEMM_GEMM_H_
 #define OCTAVO_KERNELS_GEMM_GEMM_H_

@@ -1,4 +1,4 @@
-// The truth of Gemm and Qkv: one output at a time, in the order that shared/design.md section 5 fixes.
+// The truth of Gemm and Qkv: one output at a time, in the order that quant/numeric/README.md fixes.
 #include "octavo/kernels/gemm/gemm_ref.h"
 
 #include <algorithm>

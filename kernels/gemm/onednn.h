@@ -20,7 +20,7 @@ inline const dnnl::engine& Engine() {
 }
 
 // A stream and a scratchpad for each thread. Making the stream is also where OpenMP learns that work called from this
-// thread stays on it: two pools of threads fight (shared/design.md 2).
+// thread stays on it: two pools of threads fight.
 struct ThreadState {
   dnnl::stream stream{Engine()};
   AlignedArray<uint8_t> scratchpad;

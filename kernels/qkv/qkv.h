@@ -1,6 +1,6 @@
 // Kernel 1: 2..8 projections of one activation in one pass over it. Every branch keeps its own width, column scales,
-// bias, output dtype, scale and zero point, so the result is that of separate Gemm calls, bit for bit (shared/design.md
-// 1).
+// bias, output dtype, scale and zero point, so the result is that of separate Gemm calls, bit for
+// bit.
 #ifndef OCTAVO_KERNELS_QKV_QKV_H_
 #define OCTAVO_KERNELS_QKV_QKV_H_
 

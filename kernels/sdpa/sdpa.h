@@ -1,5 +1,5 @@
 // Attention of one layer: softmax(q k^T * scale + mask) v, per batch and head, float32 or int8 (exact mode: the
-// probabilities are quantized where the graph says so; shared/design.md 5). Bit-identical on every Arch, except that fp8 on AMX
+// probabilities are quantized where the graph says so). Bit-identical on every Arch, except that fp8 on AMX
 // adds products in another order (tile/amx.h), within the same bound of the exact sums.
 //
 // int8, for one query row i and head h, with the kv head h / (heads / kv_heads):

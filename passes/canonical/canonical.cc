@@ -26,7 +26,7 @@ constexpr std::array kPasses = {
     Pass{"scores", Scores, "multiplies, caps and masks scores once each, in that order"},
 };
 
-constexpr int kMaxRounds = 12;  // a guard: the 412 graphs of shared/models settle in five at most, most in two
+constexpr int kMaxRounds = 12;  // a guard: the 412 graphs of tests/data/zoo settle in five at most, most in two
 
 }  // namespace
 

@@ -1,5 +1,5 @@
-// The canonical passes: graphs of different exporters are brought to one form, so that fusion rules stay few
-// (shared/design.md 7). Each keeps the meaning of the graph bit for bit, except `scale`, `scores`,
+// The canonical passes: graphs of different exporters are brought to one form, so that fusion rules stay few.
+// Each keeps the meaning of the graph bit for bit, except `scale`, `scores`,
 // `einsum`, `probabilities` and `widen`, which say what they cost.
 // Each runs to its own fixed point: a second run of the same pass on its result changes nothing.
 // What the forms look like: README.md in this folder.

@@ -147,7 +147,7 @@ bool ScaleNode(Rewriter& rw, NodeId id) {
   }
   const float factor = static_cast<float>(total);
   if (!IsUsable(total)) return false;
-  // A Q/DQ graph keeps its bits (shared/design.md 1): x / 2^n is x * 2^-n, everything else stays as it is.
+  // A Q/DQ graph keeps its bits: x / 2^n is x * 2^-n, everything else stays as it is.
   const bool quantized = IsQuantized(g, old_q) || IsQuantized(g, old_k);
   if (quantized && !(of_q == 0 && of_k == 0 && g.node(last).input(0) == scores && IsPowerOfTwo(total))) return false;
   rw.At(id, {id});

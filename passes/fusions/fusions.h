@@ -31,7 +31,7 @@ Rule SdpaSplitV(ir::Op op);
 Rule SdpaRepeat(ir::Op op);
 Rule SdpaMerge(ir::Op op);
 
-// int8 on Q/DQ graphs: exact, bit for bit (shared/design.md 1.1).
+// int8 on Q/DQ graphs: exact, bit for bit.
 // `bias`: must be there. A rule that ends in the product itself would take it before the bias is seen.
 Rule LinearInt8(bool quantized_output, bool activation, bool bias = false);
 Rule LinearResidual(bool quantized_output);

@@ -2,7 +2,7 @@
 //         [DQ(Q(.)) behind the product, the scale (or a division), the mask or the Where, the guard]
 //         relative: e = Exp(s - ReduceMax(s)) for p;  o = MatMul(DQ(Q(e), 1), DQ v) / Max(ReduceSum(DQ(Q(e), 1)), 1)
 // After:  o = SdpaInt8(q, k, v, scales and zero points, mask, keep), rank 4 (sdpa_layout.cc absorbs head split and merge)
-// Exact: integer products, float32 in the graph's order, P quantized where the graph says (shared/design.md 5, exact mode).
+// Exact: integer products, float32 in the graph's order, P quantized where the graph says (exact mode).
 // fp8: sums of exact products in order (kernels/fp8/fp8.h); q, k, v, P and o are all integers or all fp8.
 // Refuses: what sdpa refuses, operands that are not 8 bits per tensor.
 #include <format>

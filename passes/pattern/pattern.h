@@ -1,4 +1,4 @@
-// A fusion rule declared as data (shared/design.md 7): a tree of value patterns, a guard, a build step.
+// A fusion rule declared as data: a tree of value patterns, a guard, a build step.
 //
 //   RuleBuilder r("gelu_erf", "x * 0.5 * (1 + erf(x / sqrt 2)) -> Gelu(x)");
 //   Var x = r.Input("x");

@@ -1,6 +1,6 @@
 // Before: y = Mul(Cast(MatMulInteger(xq, w, x_zp, w_zp)), Mul(x_scale, w_scale))     what dynamic quantizers write
 // After:  y = MatMul(DequantizeLinear(xq, x_scale, x_zp), DequantizeLinear(w, w_scale, w_zp))
-// Exact: a MatMul of DequantizeLinears means float(integer product) * (x_scale * w_scale) (shared/design.md 5), the
+// Exact: a MatMul of DequantizeLinears means float(integer product) * (x_scale * w_scale), the
 // same two roundings. The scale of x may be computed at run time, as DynamicQuantizeLinear does. Left, with a line in
 // the log: weights or their scales that are no constants, scales that are neither one nor one per column.
 #include <format>

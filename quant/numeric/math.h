@@ -1,4 +1,4 @@
-// The float functions whose bits are part of the contract (shared/design.md 5): the interpreter and the scalar kernels
+// The float functions whose bits are part of the contract (README.md): the interpreter and the scalar kernels
 // call these; the vector kernels reproduce them bit for bit. Fixed virtual width of 16 lanes, fixed order, FMA where
 // written.
 #ifndef OCTAVO_QUANT_NUMERIC_MATH_H_

@@ -1,4 +1,4 @@
-// How a float becomes an 8-bit integer: ONNX QuantizeLinear's order, one contract for all (shared/design.md 5).
+// How a float becomes an 8-bit integer: ONNX QuantizeLinear's order, one contract for all.
 #ifndef OCTAVO_QUANT_NUMERIC_ROUNDING_H_
 #define OCTAVO_QUANT_NUMERIC_ROUNDING_H_
 

@@ -1,4 +1,4 @@
-// Promise 1 and 2 of shared/design.md: the fused int8 graph gives the bits of the Q/DQ graph it came from, run node by node
+// Fusing changes nothing: the fused int8 graph gives the bits of the Q/DQ graph it came from, run node by node
 // by the reference interpreter, on every ISA of this CPU and for one and two threads. On random attention blocks (own
 // widths, grouped heads, masks, lengths), on exporter-made models, and on all six layers of the trained MiniLM.
 #include <gtest/gtest.h>

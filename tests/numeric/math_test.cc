@@ -212,7 +212,7 @@ TEST(SoftmaxRow, MaskedRows) {
   std::vector<float> x(20, -kInf), y(20);
   SoftmaxRow(x.data(), 20, y.data());
   for (const float v : y) EXPECT_TRUE(std::isnan(v));
-  std::fill(x.begin(), x.end(), -3.4e38f);  // what exporters add: uniform (shared/reference/graphs.md)
+  std::fill(x.begin(), x.end(), -3.4e38f);  // what exporters add: uniform
   SoftmaxRow(x.data(), 20, y.data());
   for (const float v : y) EXPECT_TRUE(SameBits(v, 1.0f / 20.0f));
   x[3] = 1.0f;
