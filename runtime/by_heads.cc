@@ -18,12 +18,11 @@ const Node* OnlyReader(const Graph& g, ValueId v, Op op, ir::NodeId* id) {
 
 }  // namespace
 
-Result<Shape> PlaceOutput(const std::optional<ByHeads>& by_heads, const Shape& x, int64_t n, kernels::GemmOutput* y) {
+Shape PlaceOutput(const std::optional<ByHeads>& by_heads, const Shape& x, int64_t n, kernels::GemmOutput* y) {
   y->stride = n;
   Shape shape = x;
   shape.back() = n;
   if (!by_heads) return shape;
-  if (x.size() != 3) return ir::Fail("the activation has shape {}, expected [batch, tokens, columns]", ir::ToString(x));
   const int64_t batch = x[0], rows = x[1], heads = by_heads->heads, size = by_heads->size;
   y->stride = size;
   y->heads = {.size = size, .head_stride = rows * size, .rows = std::max<int64_t>(rows, 1), .batch_stride = rows * n};

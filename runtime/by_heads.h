@@ -17,9 +17,8 @@ struct ByHeads {
   int64_t columns() const { return heads * size; }
 };
 
-// The shape of an output of n columns for an activation of this shape, and strides and heads of `y`. Fails where heads meet an activation
-// that is not [B,S,K].
-Result<Shape> PlaceOutput(const std::optional<ByHeads>& by_heads, const Shape& x, int64_t n, kernels::GemmOutput* y);
+// The shape of an output of n columns for an activation of this shape, [B,S,K] where there are heads, and strides and heads of `y`.
+Shape PlaceOutput(const std::optional<ByHeads>& by_heads, const Shape& x, int64_t n, kernels::GemmOutput* y);
 
 // Output `i` of a LinearInt8 or QkvInt8; none where it is read otherwise, or the node adds a residual.
 std::optional<ByHeads> FindByHeads(const Graph& g, const Node& node, size_t i);

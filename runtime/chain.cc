@@ -108,19 +108,15 @@ class ChainKernel : public Kernel {
     name_ = "chain " + Names(chain, g) + " " + std::string(Name(arch_));
     output_ = g.value(g.node(chain.nodes.back()).output()).type.dtype;
     tile_of_.clear(), last_use_.clear();
+    for (size_t i = 0; i < chain.inputs.size(); ++i) {
+      const DType dtype = g.value(chain.inputs[i]).type.dtype;
+      columns_ == 0 ? needs.EndsIn(i, dtype, {}) : needs.EndsIn(i, dtype, {columns_});
+    }
   }
   std::string name() const override { return name_; }
 
-  Status Run(StepCall& call) const override {
+  Status Execute(StepCall& call) const override {
     const Shape shape = call.T(0).shape();
-    for (const RtValue& v : call.in) {
-      if (v.tensor.shape() != shape) {
-        return ir::Fail("operands of shapes {} and {}", ir::ToString(shape), ir::ToString(v.tensor.shape()));
-      }
-    }
-    if (columns_ != 0 && (shape.empty() || shape.back() != columns_)) {
-      return ir::Fail("the operands have shape {}, the constants {} columns", ir::ToString(shape), columns_);
-    }
     const int64_t size = ir::ElementCount(shape);
     std::byte* out = call.Allocate(0, output_, shape).mutable_data();
     const int64_t cols = columns_ == 0 ? 1 : columns_, rows = size / cols;

@@ -9,7 +9,7 @@ class InterpretedKernel : public Kernel {
  public:
   InterpretedKernel(const Graph& graph, ir::NodeId node) : graph_(graph), node_(graph.node(node)) {}
   std::string name() const override { return InterpreterOf(node_.op); }
-  Status Run(StepCall& call) const override {
+  Status Execute(StepCall& call) const override {
     call.interpreted = true;
     OCTAVO_TRY(call.out, ir::EvalNode(graph_, node_, call.in));
     return {};

@@ -7,7 +7,9 @@
 #include <mutex>
 #include <set>
 
+#include "octavo/ir/closed.h"
 #include "octavo/ir/infer.h"
+#include "octavo/ir/limits.h"
 #include "octavo/ir/vendor/lower.h"
 #include "octavo/runtime/arenas.h"
 #include "octavo/runtime/by_heads.h"
@@ -50,6 +52,7 @@ struct Model::State {
   std::vector<Step> steps;
   std::vector<PortInfo> inputs, outputs;
   std::mutex plans_mutex;
+  int64_t bytes = 0;  // of the model's file, or of its constants: what a run may take depends on them
   std::map<std::vector<int64_t>, std::shared_ptr<ShapePlan>> plans;  // by concatenated input shapes
   std::atomic<size_t> last_arena_bytes = 0;
 };
@@ -59,6 +62,14 @@ namespace {
 using State = Model::State;
 
 constexpr size_t kMaxPlans = 64;  // distinct input shapes kept; beyond that the cache starts anew
+
+// Kernels are chosen by what inference says of a constant, too.
+Status FitsType(const State& s, const Node& n, ValueId v) {
+  Needs needs;
+  needs.Of(0, s.graph.value(v).type);
+  const Status fits = needs.Check({&s.constants[v.index], 1}, "output");
+  return fits ? fits : ir::Fail("node '{}': {}", DisplayName(n), fits.error().message);
+}
 
 // Constants, and what can be computed from constants alone (dequantized weights keep their integers for the interpreter).
 Status EvaluateConstants(State& s) {
@@ -70,6 +81,7 @@ Status EvaluateConstants(State& s) {
       const Tensor* t = g.ConstantOf(n.output());
       if (t == nullptr) return ir::Fail("constant '{}' has no value", n.name);
       s.constants[n.output().index].tensor = *t;
+      OCTAVO_TRY_STATUS(FitsType(s, n, n.output()));
       continue;
     }
     const bool constant = !n.inputs.empty() && ir::CanEval(n.op) && n.op != Op::kIf && n.op != Op::kLoop &&
@@ -83,7 +95,9 @@ Status EvaluateConstants(State& s) {
     auto out = ir::EvalNode(g, n, in);
     if (!out) return std::unexpected(out.error());
     for (size_t i = 0; i < n.outputs.size(); ++i) {
-      if (n.outputs[i].valid()) s.constants[n.outputs[i].index] = std::move((*out)[i]);
+      if (!n.outputs[i].valid()) continue;
+      s.constants[n.outputs[i].index] = std::move((*out)[i]);
+      OCTAVO_TRY_STATUS(FitsType(s, n, n.outputs[i]));
     }
   }
   return {};
@@ -114,6 +128,13 @@ void StoreByHeads(const Graph& g, const Node& n, Step& step, std::set<ir::NodeId
     }
     step.outputs[i] = g.node(by_heads->transpose).output().index;
   }
+}
+
+void ExpectTypes(Step& step, const CompileContext& context) {
+  std::vector<ValueId> in, out;
+  for (const uint32_t v : step.inputs) in.push_back(ValueId{v});
+  for (const uint32_t v : step.outputs) out.push_back(ValueId{v});
+  Expect(*step.kernel, context, in, out);
 }
 
 Status BuildSteps(State& s) {
@@ -153,6 +174,7 @@ Status BuildSteps(State& s) {
     if (has_kernel) StoreByHeads(g, n, step, served);
     s.steps.push_back(std::move(step));
   }
+  for (Step& step : s.steps) ExpectTypes(step, context);
   return {};
 }
 
@@ -251,7 +273,7 @@ class PlannedCall : public StepCall {
   const Step* step = nullptr;
   const ShapePlan* plan = nullptr;
   const Pool *pool = nullptr, *scratch = nullptr;
-  std::shared_ptr<Arena> arena;
+  std::shared_ptr<ir::Buffer> arena;
   uint32_t scratch_id = 0;  // in the plan
   Tensor scratch_of_step;
   uint64_t allocated = 0;
@@ -373,6 +395,13 @@ Model& Model::operator=(Model&&) noexcept = default;
 Model::~Model() = default;
 
 Result<Model> Model::Compile(Graph graph, const CompileOptions& options) {
+  return ir::Closed("compiling the model", [&] {
+    const ir::MemoryScope scope(ir::MemoryLimit(graph));
+    return Make(std::move(graph), options);
+  });
+}
+
+Result<Model> Model::Make(Graph graph, const CompileOptions& options) {
   constexpr int kMostThreads = 1024;  // beyond, TBB's own tables end the process
   if (options.threads < 0 || options.threads > kMostThreads)
     return ir::Fail("{} threads: give 0 (all of the CPU) to {}", options.threads, kMostThreads);
@@ -388,10 +417,19 @@ Result<Model> Model::Compile(Graph graph, const CompileOptions& options) {
   OCTAVO_TRY_STATUS(EvaluateConstants(s));
   OCTAVO_TRY_STATUS(BuildSteps(s));
   FindLastUses(s);
+  s.bytes = s.graph.info.bytes;
+  for (const RtValue& v : s.constants) s.bytes += s.graph.info.bytes == 0 ? static_cast<int64_t>(v.tensor.byte_size()) : 0;
   return Model(std::move(state));
 }
 
 Result<std::vector<Tensor>> Model::Run(ir::TensorMap inputs, Profile* profile) const {
+  int64_t elements = 0;
+  for (const auto& [name, t] : inputs) elements += t.size();
+  const size_t most = ir::MemoryLimit(state_->graph.info.limits, state_->bytes, elements);
+  return ir::Closed("running the model", most, [&] { return RunInside(std::move(inputs), profile); });
+}
+
+Result<std::vector<Tensor>> Model::RunInside(ir::TensorMap inputs, Profile* profile) const {
   State& s = *state_;
   std::vector<RtValue> values = s.constants;
   std::vector<int64_t> key;
@@ -414,10 +452,7 @@ Result<std::vector<Tensor>> Model::Run(ir::TensorMap inputs, Profile* profile) c
   OCTAVO_TRY_STATUS(RunSteps(s, values, call, plan == nullptr ? &recorder : nullptr, profile));
   std::vector<Tensor> outputs;
   for (const auto& o : s.graph.outputs()) outputs.push_back(values[o.value.index].tensor);
-  values.clear();
-  if (plan != nullptr) {
-    s.arenas.Return(std::move(call.arena));
-  } else {
+  if (plan == nullptr) {
     plan = recorder.Finish();
     s.last_arena_bytes = plan->arena_bytes;
     const std::scoped_lock lock(s.plans_mutex);

@@ -30,7 +30,8 @@ struct PortInfo {
 
 class Model {
  public:
-  // The graph should have been through the passes; any legal graph runs. Errors name the node and the reason.
+  // The graph should have been through the passes; any legal graph runs. Errors name the node and the reason. Neither this nor Run
+  // throws; tensors of a call take no more memory than the graph's limits allow (ir/limits.h), and after an error a model runs on.
   static ir::Result<Model> Compile(ir::Graph graph, const CompileOptions& options = {});
   Model(Model&&) noexcept;
   Model& operator=(Model&&) noexcept;
@@ -56,6 +57,8 @@ class Model {
 
  private:
   explicit Model(std::unique_ptr<State> state);
+  static ir::Result<Model> Make(ir::Graph graph, const CompileOptions& options);
+  ir::Result<std::vector<ir::Tensor>> RunInside(ir::TensorMap inputs, Profile* profile) const;
   std::unique_ptr<State> state_;
 };
 

@@ -39,7 +39,7 @@ struct Pool::Blocks {
     const std::scoped_lock lock(mutex);
     in_use += bytes, most_in_use = std::max(most_in_use, in_use);
   }
-  void Return(std::byte* block, size_t bytes) {
+  void Return(std::byte* block, size_t bytes) noexcept {
     const std::scoped_lock lock(mutex);
     in_use -= bytes;
     while (!idle.empty() && idle_bytes + bytes > most_in_use) {  // of other sizes: shapes have changed
@@ -47,7 +47,11 @@ struct Pool::Blocks {
       std::free(idle.begin()->second);
       idle.erase(idle.begin());
     }
-    idle.emplace(bytes, block), idle_bytes += bytes;
+    try {
+      idle.emplace(bytes, block), idle_bytes += bytes;
+    } catch (const std::bad_alloc&) {  // no room to note it
+      std::free(block);
+    }
   }
 
   std::mutex mutex;

@@ -13,11 +13,13 @@ std::optional<kernels::ConvShape> ConvShapeOf(const Node& node, const Shape& wei
     return node.attrs.Has(name) ? node.attrs.Ints(name) : std::vector<int64_t>(count, otherwise);
   };
   kernels::ConvShape s;
-  s.groups = node.attrs.Int("group", 1), s.filters = weights[0], s.channels = weights[1] * s.groups;
+  s.groups = node.attrs.Int("group", 1), s.filters = weights[0];
+  if (s.groups < 1 || s.groups > s.filters || s.filters % s.groups != 0) return {};
+  s.channels = weights[1] * s.groups;  // no more than the weights have elements
   s.kernel.assign(weights.begin() + 2, weights.end());
   s.stride = ints("strides", dims, 1), s.dilation = ints("dilations", dims, 1);
   const std::vector<int64_t> pads = auto_pad == "VALID" ? std::vector<int64_t>(2 * dims, 0) : ints("pads", 2 * dims, 0);
-  if (pads.size() != 2 * dims || s.stride.size() != dims || s.dilation.size() != dims || s.groups < 1) return {};
+  if (pads.size() != 2 * dims || s.stride.size() != dims || s.dilation.size() != dims) return {};
   if (node.attrs.Has("kernel_shape") && node.attrs.Ints("kernel_shape") != s.kernel) return {};
   s.before.assign(pads.begin(), pads.begin() + static_cast<int64_t>(dims));
   s.after.assign(pads.begin() + static_cast<int64_t>(dims), pads.end());

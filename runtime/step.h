@@ -13,6 +13,7 @@
 #include "octavo/ir/interpret.h"
 #include "octavo/kernels/arch/arch.h"
 #include "octavo/kernels/elementwise/elementwise.h"
+#include "octavo/runtime/needs.h"
 #include "octavo/runtime/threads.h"
 
 namespace octavo::runtime {
@@ -47,11 +48,24 @@ class StepCall {
   virtual std::byte* Scratch(size_t bytes) = 0;
 };
 
+struct CompileContext;
+
+// What serves a step. It reads memory by what it expects, so the only way in compares first.
 class Kernel {
  public:
   virtual ~Kernel() = default;
-  virtual Status Run(StepCall& call) const = 0;
+  // Operands that are not what `needs` says are an error, and so are outputs that are not what inference says.
+  Status Run(StepCall& call) const;
   virtual std::string name() const = 0;
+
+  Needs needs;  // of the operands; Execute relies on them
+
+ protected:
+  virtual Status Execute(StepCall& call) const = 0;
+
+ private:
+  friend void Expect(Kernel& kernel, const CompileContext& c, std::span<const ValueId> in, std::span<const ValueId> out);
+  Needs makes_;
 };
 
 // What a factory may use to decide and to prepare: constants are known, weights can be packed.
@@ -67,12 +81,13 @@ struct CompileContext {
   bool Is(ValueId v, DType t) const { return !v.valid() || graph.value(v).type.dtype == t; }
 };
 
+// The types of a step's operands and outputs, by slot, as inference knows them, join what the kernel needs and makes.
+void Expect(Kernel& kernel, const CompileContext& c, std::span<const ValueId> in, std::span<const ValueId> out);
+
 // Null where no kernel serves the node (the interpreter then does). An error only for what can never run.
 using KernelPtr = std::unique_ptr<Kernel>;
 KernelPtr MakeLinear(const Node& node, const CompileContext& c);     // LinearInt8, QkvInt8
 KernelPtr MakeLinearFp8(const Node& node, const CompileContext& c);  // the same with fp8 operands
-// What both add after the activation, or a sentence: input 9, of the shape of output 0, which is allocated.
-Result<const float*> ResidualOf(const StepCall& call);
 KernelPtr MakeBlocked(const Node& node, const CompileContext& c);    // LinearBlocked
 KernelPtr MakeAttention(const Node& node, const CompileContext& c);  // Sdpa, SdpaInt8
 KernelPtr MakeNorm(const Node& node, const CompileContext& c);  // NormQuant, SkipLayerNorm, LayerNorm, RMSNorm, Softmax

@@ -1,10 +1,12 @@
 // Sdpa and SdpaInt8: strides say whether an operand is [B,S,H*D] or [B,H,S,D]; work is split by heads, by rows where heads
 // are few.
 #include <algorithm>
+#include <array>
 #include <cstring>
 #include <limits>
 #include <numeric>
 #include <type_traits>
+#include <utility>
 
 #include "octavo/ir/functions.h"
 #include "octavo/kernels/sdpa/sdpa.h"
@@ -30,36 +32,50 @@ struct Dims {
   int64_t batch, rows;
 };
 
-// Batch and row count of an operand with `heads` heads of `dim`, and its strides.
-Result<Dims> Describe(const Tensor& t, int64_t rank, int64_t heads, int64_t dim, const char* what,
-                      kernels::SdpaStrides* strides) {
-  const Shape& s = t.shape();
-  const bool fits = static_cast<int64_t>(s.size()) == rank &&
-                    (rank == 3 ? s[2] == heads * dim : rank == 4 && s[1] == heads && s[3] == dim);
-  if (!fits) {
-    return ir::Fail("{} has shape {}, expected rank {} with {} heads of {}", what, ir::ToString(s), rank, heads, dim);
+// Names of sizes in what the kernels need.
+enum SizeName : int { kBatch, kRows, kKeys };
+
+// An operand with `heads` heads of `dim`, [B,S,H*D] or [B,H,S,D].
+void NeedHeads(Needs& needs, size_t slot, DType dtype, int64_t rank, int64_t heads, int64_t dim, SizeName rows) {
+  const auto batch = Needs::Size::Same(kBatch), count = Needs::Size::Same(rows);
+  if (rank == 3) {
+    needs.Exactly(slot, dtype, {batch, count, heads * dim});
+  } else {
+    needs.Exactly(slot, dtype, {batch, heads, count, dim});
   }
-  const int64_t rows = rank == 3 ? s[1] : s[2];
-  *strides = rank == 3 ? kernels::SdpaStrides{rows * heads * dim, dim, heads * dim}
-                       : kernels::SdpaStrides{heads * rows * dim, rows * dim, dim};
+}
+
+// Q, K, V, then mask, bool mask and slopes, which follow each other from `mask` on.
+Needs NeedsOf(const Config& c, const Node& node, std::array<DType, 3> dtypes, size_t mask) {
+  Needs needs;
+  NeedHeads(needs, 0, dtypes[0], c.q_rank, c.heads, c.dim, kRows);
+  NeedHeads(needs, 1, dtypes[1], c.k_rank, c.groups, c.dim, kKeys);
+  NeedHeads(needs, 2, dtypes[2], c.v_rank, c.groups, c.v_dim, kKeys);
+  const auto same = [](SizeName name) { return Needs::Size::Same(name); };
+  for (const auto& [slot, dtype] : {std::pair{mask, DType::kF32}, {mask + 1, DType::kBool}}) {
+    if (node.input(slot)) needs.BroadcastsTo(slot, dtype, {same(kBatch), c.heads, same(kRows), same(kKeys)});
+  }
+  if (node.input(mask + 2)) needs.Count(mask + 2, DType::kF32, c.heads);
+  return needs;
+}
+
+// Batch and row count of an operand, and its strides.
+Dims Describe(const Tensor& t, int64_t heads, int64_t dim, kernels::SdpaStrides* strides) {
+  const Shape& s = t.shape();
+  const int64_t rows = s.size() == 3 ? s[1] : s[2];
+  *strides = s.size() == 3 ? kernels::SdpaStrides{rows * heads * dim, dim, heads * dim}
+                           : kernels::SdpaStrides{heads * rows * dim, rows * dim, dim};
   return Dims{s[0], rows};
 }
 
 // Strides of a mask that broadcasts to [B,H,Sq,Sk]; Mask is one of float or of bool.
 template <typename Mask, typename T>
-Result<Mask> DescribeMask(const Tensor& t, const T* data, const kernels::SdpaShape& shape) {
-  const int64_t full[4] = {shape.batch, shape.heads, shape.q_len, shape.k_len};
+Mask DescribeMask(const Tensor& t, const T* data) {
   int64_t strides[4] = {0, 0, 0, 0};
   int64_t step = 1;
-  const int64_t rank = t.rank();
-  for (int64_t i = rank - 1; i >= 0; --i) {
-    const int64_t axis = i + 4 - rank;
+  for (int64_t i = t.rank() - 1; i >= 0; --i) {
     const int64_t d = t.shape()[static_cast<size_t>(i)];
-    if (rank > 4 || (d != 1 && d != full[axis])) {
-      return ir::Fail("the mask of shape {} does not broadcast to [{},{},{},{}]", ir::ToString(t.shape()), full[0],
-                      full[1], full[2], full[3]);
-    }
-    strides[axis] = d == 1 ? 0 : step;
+    strides[i + 4 - t.rank()] = d == 1 ? 0 : step;
     step *= d;
   }
   return Mask{data, strides[0], strides[1], strides[2], strides[3]};
@@ -67,24 +83,15 @@ Result<Mask> DescribeMask(const Tensor& t, const T* data, const kernels::SdpaSha
 
 // Mask, bool mask and slopes, which follow each other from `slot` on.
 template <typename Args>
-Status FillMasks(const Config& c, StepCall& call, size_t slot, Args& args) {
+void FillMasks(const Config& c, StepCall& call, size_t slot, Args& args) {
   args.visibility.window = c.window;
   args.visibility.hidden_value = c.hidden_value;
-  if (call.Has(slot)) {
-    const Tensor& t = call.T(slot);
-    OCTAVO_TRY(args.mask, (DescribeMask<kernels::SdpaMask>(t, t.as<float>().data(), args.shape)));
-  }
+  if (call.Has(slot)) args.mask = DescribeMask<kernels::SdpaMask>(call.T(slot), call.T(slot).as<float>().data());
   if (call.Has(slot + 1)) {
     const Tensor& t = call.T(slot + 1);
-    OCTAVO_TRY(args.visibility.keep,
-               (DescribeMask<kernels::SdpaBoolMask>(t, reinterpret_cast<const uint8_t*>(t.data()), args.shape)));
+    args.visibility.keep = DescribeMask<kernels::SdpaBoolMask>(t, reinterpret_cast<const uint8_t*>(t.data()));
   }
-  if (call.Has(slot + 2)) {
-    const Tensor& t = call.T(slot + 2);
-    if (t.size() != c.heads) return ir::Fail("there are {} slopes for {} heads", t.size(), c.heads);
-    args.visibility.alibi = t.as<float>().data();
-  }
-  return {};
+  if (call.Has(slot + 2)) args.visibility.alibi = call.T(slot + 2).as<float>().data();
 }
 
 template <typename Args>
@@ -175,14 +182,10 @@ void DecodeOnThreads(kernels::Arch arch, const Args& args, StepCall& call) {
 
 // Everything but dtypes and quantization parameters; both argument structs have these members.
 template <typename Args>
-Status FillCommon(const Config& c, StepCall& call, size_t mask_slot, DType out_dtype, Args& args) {
-  OCTAVO_TRY(const Dims q, Describe(call.T(0), c.q_rank, c.heads, c.dim, "q", &args.q_strides));
-  OCTAVO_TRY(const Dims k, Describe(call.T(1), c.k_rank, c.groups, c.dim, "k", &args.k_strides));
-  OCTAVO_TRY(const Dims v, Describe(call.T(2), c.v_rank, c.groups, c.v_dim, "v", &args.v_strides));
-  if (q.batch != k.batch || q.batch != v.batch || k.rows != v.rows) {
-    return ir::Fail("q {}, k {} and v {} do not fit each other", ir::ToString(call.T(0).shape()),
-                    ir::ToString(call.T(1).shape()), ir::ToString(call.T(2).shape()));
-  }
+void FillCommon(const Config& c, StepCall& call, size_t mask_slot, DType out_dtype, Args& args) {
+  const Dims q = Describe(call.T(0), c.heads, c.dim, &args.q_strides);
+  const Dims k = Describe(call.T(1), c.groups, c.dim, &args.k_strides);
+  Describe(call.T(2), c.groups, c.v_dim, &args.v_strides);
   args.shape = {.batch = q.batch,
                 .heads = c.heads,
                 .kv_heads = c.groups,
@@ -193,16 +196,14 @@ Status FillCommon(const Config& c, StepCall& call, size_t mask_slot, DType out_d
   args.scale = c.scale;
   args.softcap = c.softcap;
   args.nan_guard = c.nan_guard;
-  OCTAVO_TRY_STATUS(FillMasks(c, call, mask_slot, args));
+  FillMasks(c, call, mask_slot, args);
   Shape out = c.out_rank == 3 ? Shape{q.batch, q.rows, c.heads * c.v_dim} : Shape{q.batch, c.heads, q.rows, c.v_dim};
   Tensor& o = call.Allocate(0, out_dtype, std::move(out));
-  OCTAVO_TRY(const Dims unused, Describe(o, c.out_rank, c.heads, c.v_dim, "output", &args.o_strides));
-  (void)unused;
+  Describe(o, c.heads, c.v_dim, &args.o_strides);
   args.q = reinterpret_cast<decltype(args.q)>(call.T(0).data());
   args.k = reinterpret_cast<decltype(args.k)>(call.T(1).data());
   args.v = reinterpret_cast<decltype(args.v)>(call.T(2).data());
   args.o = reinterpret_cast<decltype(args.o)>(o.mutable_data());
-  return {};
 }
 
 // A sum over no keys is 0, as in the graph of single ops (a decoder's first step with empty caches); the kernels have no such case.
@@ -225,9 +226,9 @@ class FloatAttention : public Kernel {
   std::string name() const override {
     return (config_.flash ? "sdpa_f32_flash " : "sdpa_f32 ") + std::string(Name(arch_));
   }
-  Status Run(StepCall& call) const override {
+  Status Execute(StepCall& call) const override {
     kernels::SdpaFloatArgs args;
-    OCTAVO_TRY_STATUS(FillCommon(config_, call, 3, DType::kF32, args));
+    FillCommon(config_, call, 3, DType::kF32, args);
     if (NoKeys(args.shape, 0, call.out[0].tensor)) return {};
     const bool decodes = args.shape.q_len <= kernels::kSdpaDecodeRows;
     if (!config_.flash && !decodes) return Launch(arch_, args, call);
@@ -252,9 +253,9 @@ class Int8Attention : public Kernel {
                                          : "sdpa_int8 ") +
            std::string(Name(arch_));
   }
-  Status Run(StepCall& call) const override {
+  Status Execute(StepCall& call) const override {
     kernels::SdpaInt8Args args = params_;
-    OCTAVO_TRY_STATUS(FillCommon(config_, call, 13, args.o_type, args));
+    FillCommon(config_, call, 13, args.o_type, args);
     if (NoKeys(args.shape, args.o_type == DType::kF32 ? 0 : args.o_zero_point, call.out[0].tensor)) return {};
     if (config_.flash) {
       if (const std::string why = kernels::SdpaFlashRefusal(args); !why.empty()) return ir::Fail("{}", why);
@@ -280,7 +281,8 @@ class Int8Attention : public Kernel {
 bool ReadParams(const Node& node, const CompileContext& c, size_t slot, DType* type, float* scale, int32_t* zero) {
   const Tensor* s = c.Constant(node.input(slot));
   const Tensor* z = c.Constant(node.input(slot + 1));
-  if (s == nullptr || z == nullptr || s->size() != 1 || z->size() != 1 || !quant::IsCode8(z->dtype())) return false;
+  if (s == nullptr || z == nullptr || s->size() != 1 || z->size() != 1 || s->dtype() != DType::kF32 || !quant::IsCode8(z->dtype()))
+    return false;
   *type = z->dtype();
   *scale = ScalarF32(*s);
   *zero = quant::IsFp8(*type) ? 0 : ScalarInt(*z);
@@ -306,7 +308,14 @@ KernelPtr MakeAttention(const Node& node, const CompileContext& c) {
   config.window = {a.Int("window_left", -1), a.Int("window_right", -1), a.Int("bottom_right", 0) != 0};
   config.hidden_value = a.Float("hidden_value", -std::numeric_limits<float>::infinity());
   config.flash = a.Int("flash", 0) != 0;
-  if (config.heads <= 0 || config.groups <= 0 || config.heads % config.groups != 0) return nullptr;
+  constexpr int64_t kMost = 1 << 24;  // so that products of two do not overflow
+  for (const int64_t n : {config.heads, config.groups, config.dim, config.v_dim}) {
+    if (n < 1 || n > kMost) return nullptr;
+  }
+  for (const int64_t rank : {config.q_rank, config.k_rank, config.v_rank, config.out_rank}) {
+    if (rank != 3 && rank != 4) return nullptr;
+  }
+  if (config.heads % config.groups != 0) return nullptr;
   const size_t mask = node.op == Op::kSdpa ? 3 : 13;
   const bool masks_fit = c.Is(node.input(mask), DType::kF32) && c.Is(node.input(mask + 1), DType::kBool) &&
                          c.Is(node.input(mask + 2), DType::kF32);
@@ -315,7 +324,9 @@ KernelPtr MakeAttention(const Node& node, const CompileContext& c) {
     for (size_t i = 0; i < 3; ++i) {
       if (!c.Is(node.input(i), DType::kF32)) return nullptr;
     }
-    return std::make_unique<FloatAttention>(c.arch, config);
+    auto kernel = std::make_unique<FloatAttention>(c.arch, config);
+    kernel->needs = NeedsOf(config, node, {DType::kF32, DType::kF32, DType::kF32}, mask);
+    return kernel;
   }
   kernels::SdpaInt8Args p;
   if (!ReadParams(node, c, 3, &p.q_type, &p.q_scale, &p.q_zero_point) ||
@@ -348,7 +359,9 @@ KernelPtr MakeAttention(const Node& node, const CompileContext& c) {
   const int32_t lowest = p.p_type == DType::kU8 ? 0 : -128;
   if (p.p_relative && (p.prob_codes.exist() || p.p_zero_point != lowest)) return nullptr;
   config.nan_guard = config.nan_guard || p.p_relative;  // rows without meaning are 0 either way; so keys can be skipped
-  return std::make_unique<Int8Attention>(c.arch, config, p);
+  auto kernel = std::make_unique<Int8Attention>(c.arch, config, p);
+  kernel->needs = NeedsOf(config, node, {p.q_type, p.k_type, p.v_type}, mask);
+  return kernel;
 }
 
 }  // namespace octavo::runtime

@@ -14,14 +14,13 @@ namespace {
 class BlockedKernel : public Kernel {
  public:
   BlockedKernel(kernels::Arch arch, kernels::PackedBlocked w, std::vector<float> bias, bool codes, std::string name)
-      : arch_(arch), w_(std::move(w)), bias_(std::move(bias)), codes_(codes), name_(std::move(name)) {}
+      : arch_(arch), w_(std::move(w)), bias_(std::move(bias)), codes_(codes), name_(std::move(name)) {
+    needs.EndsIn(0, DType::kF32, {w_.k()});
+  }
   std::string name() const override { return name_; }
 
-  Status Run(StepCall& call) const override {
+  Status Execute(StepCall& call) const override {
     const Tensor& x = call.T(0);
-    if (x.rank() < 1 || x.shape().back() != w_.k()) {
-      return ir::Fail("the activation has shape {}, the weights expect {} columns", ir::ToString(x.shape()), w_.k());
-    }
     Shape shape = x.shape();
     shape.back() = w_.n();
     const int64_t rows = LeadingRows(shape);

@@ -12,7 +12,7 @@ class CacheKernel : public Kernel {
  public:
   explicit CacheKernel(const Node& node) : node_(node) {}
   std::string name() const override { return "cache_write"; }
-  Status Run(StepCall& call) const override {
+  Status Execute(StepCall& call) const override {
     OCTAVO_TRY(const ir::interpret::CacheWrite write,
                ir::interpret::PlanCacheWrite(node_, call.T(0), call.T(1), call.Has(2) ? &call.T(2) : nullptr));
     if (Tensor own = call.Take(0); own.defined()) {

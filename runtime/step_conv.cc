@@ -7,11 +7,14 @@ namespace {
 
 class ConvKernel : public Kernel {
  public:
-  ConvKernel(Tensor weights, kernels::ConvShape shape, KernelPtr fallback)
-      : conv_(std::move(weights), std::move(shape)), fallback_(std::move(fallback)) {}
+  ConvKernel(Tensor weights, kernels::ConvShape shape, bool bias, KernelPtr fallback)
+      : conv_(std::move(weights), std::move(shape)), fallback_(std::move(fallback)) {
+    needs.Typed(0, DType::kF32);
+    if (bias) needs.Typed(2, DType::kF32);
+  }
   std::string name() const override { return "conv_f32 onednn"; }
 
-  Status Run(StepCall& call) const override {
+  Status Execute(StepCall& call) const override {
     const Tensor& x = call.T(0);
     kernels::ConvShape shape = conv_.shape();
     const float* bias = call.Has(2) ? call.T(2).as<float>().data() : nullptr;
@@ -55,7 +58,7 @@ KernelPtr MakeConv(const Node& node, const CompileContext& c) {
   if (!c.Is(node.input(0), DType::kF32) || !c.Is(node.input(2), DType::kF32)) return nullptr;
   auto shape = ConvShapeOf(node, w->shape());
   if (!shape) return nullptr;
-  return std::make_unique<ConvKernel>(*w, std::move(*shape),
+  return std::make_unique<ConvKernel>(*w, std::move(*shape), node.input(2).valid(),
                                       MakeInterpreted(c.graph, c.graph.value(node.output()).producer));
 }
 

@@ -17,11 +17,15 @@ struct ChannelGroup {
 
 class ConvIntegerKernel : public Kernel {
  public:
-  ConvIntegerKernel(kernels::Arch arch, kernels::ConvShape shape, std::vector<ChannelGroup> groups, KernelPtr fallback)
-      : arch_(arch), shape_(std::move(shape)), groups_(std::move(groups)), fallback_(std::move(fallback)) {}
+  // `x`: the type of the image.
+  ConvIntegerKernel(kernels::Arch arch, DType x, kernels::ConvShape shape, std::vector<ChannelGroup> groups,
+                    KernelPtr fallback)
+      : arch_(arch), shape_(std::move(shape)), groups_(std::move(groups)), fallback_(std::move(fallback)) {
+    needs.Typed(0, x);
+  }
   std::string name() const override { return "conv_integer onednn"; }
 
-  Status Run(StepCall& call) const override {
+  Status Execute(StepCall& call) const override {
     const Tensor& x = call.T(0);
     kernels::ConvShape shape = shape_;
     const bool fits = x.rank() == static_cast<int64_t>(shape.kernel.size()) + 2 && x.shape()[1] == shape.channels &&
@@ -147,7 +151,7 @@ KernelPtr MakeConvInteger(const Node& node, const CompileContext& c) {
   const Tensor real = CenteredWeights(*w, zero);
   std::vector<ChannelGroup> groups = real.defined() ? GroupsOf(real, *shape) : std::vector<ChannelGroup>();
   if (groups.empty()) return nullptr;
-  return std::make_unique<ConvIntegerKernel>(c.arch, std::move(*shape), std::move(groups),
+  return std::make_unique<ConvIntegerKernel>(c.arch, x, std::move(*shape), std::move(groups),
                                              MakeInterpreted(c.graph, c.graph.value(node.output()).producer));
 }
 

@@ -19,10 +19,10 @@ uint8_t ZeroPoint(float lo, float scale) {
 
 class DynamicQuantizeKernel : public Kernel {
  public:
-  explicit DynamicQuantizeKernel(kernels::Arch arch) : arch_(arch) {}
+  explicit DynamicQuantizeKernel(kernels::Arch arch) : arch_(arch) { needs.Typed(0, DType::kF32); }
   std::string name() const override { return "dynamic_quantize " + std::string(Name(arch_)); }
 
-  Status Run(StepCall& call) const override {
+  Status Execute(StepCall& call) const override {
     const Tensor& x = call.T(0);
     const float* in = x.as<float>().data();
     const int64_t parts = PartsOf(x.size(), kElementGrain, call.threads->count());
@@ -57,12 +57,13 @@ class DynamicQuantizeKernel : public Kernel {
 // A row is read twice, the second time from L1.
 class QuantizeTokensKernel : public Kernel {
  public:
-  explicit QuantizeTokensKernel(kernels::Arch arch) : arch_(arch) {}
+  explicit QuantizeTokensKernel(kernels::Arch arch) : arch_(arch) {
+    needs.EndsIn(0, DType::kF32, {Needs::Size::Any()});
+  }
   std::string name() const override { return "quantize_tokens " + std::string(Name(arch_)); }
 
-  Status Run(StepCall& call) const override {
+  Status Execute(StepCall& call) const override {
     const Tensor& x = call.T(0);
-    if (x.rank() < 1) return ir::Fail("a scalar has no rows");
     const int64_t n = x.shape().back(), rows = LeadingRows(x.shape());
     Shape of_scale = x.shape();
     of_scale.back() = 1;

@@ -14,9 +14,11 @@ namespace {
 class UnaryKernel : public Kernel {
  public:
   UnaryKernel(kernels::Arch arch, kernels::UnaryOp op, std::string name)
-      : arch_(arch), op_(op), name_(std::move(name)) {}
+      : arch_(arch), op_(op), name_(std::move(name)) {
+    needs.Typed(0, DType::kF32);
+  }
   std::string name() const override { return name_; }
-  Status Run(StepCall& call) const override {
+  Status Execute(StepCall& call) const override {
     const Tensor& x = call.T(0);
     float* y = call.Allocate(0, DType::kF32, x.shape()).mutable_as<float>().data();
     const float* from = x.as<float>().data();
@@ -56,10 +58,12 @@ std::optional<kernels::Operand> RowOperand(const Tensor& t, const Shape& full, i
 class BinaryKernel : public Kernel {
  public:
   BinaryKernel(kernels::Arch arch, kernels::BinaryOp op, const Graph& graph, ir::NodeId node, std::string name)
-      : arch_(arch), op_(op), fallback_(MakeInterpreted(graph, node)), name_(std::move(name)) {}
+      : arch_(arch), op_(op), fallback_(MakeInterpreted(graph, node)), name_(std::move(name)) {
+    needs.Typed(0, DType::kF32), needs.Typed(1, DType::kF32);
+  }
   std::string name() const override { return name_; }
 
-  Status Run(StepCall& call) const override {
+  Status Execute(StepCall& call) const override {
     const Tensor& a = call.T(0);
     const Tensor& b = call.T(1);
     const Tensor& big = a.size() >= b.size() ? a : b;

@@ -29,18 +29,10 @@ class LinearKernel : public Kernel {
 
   std::string name() const override { return name_; }
 
-  Status Run(StepCall& call) const override {
+  Status Execute(StepCall& call) const override {
     const Tensor& x = call.T(0);
     const int64_t k = branches_[0].w.k();
-    if (x.rank() < 1 || x.shape().back() != k) {
-      return ir::Fail("the activation has shape {}, the weights expect {} columns", ir::ToString(x.shape()), k);
-    }
     kernels::QkvArgs args;
-    for (size_t i = 1; per_token_ && i <= 2; ++i) {
-      if (call.T(i).size() == LeadingRows(x.shape())) continue;
-      return ir::Fail("{} scales or zero points for an activation of shape {}", call.T(i).size(),
-                      ir::ToString(x.shape()));
-    }
     // Parameters of a dynamically quantized activation come with it.
     const int32_t zero = at_run_time_ ? ScalarInt(call.T(2)) : x_zero_;
     const float scale = at_run_time_ ? ScalarF32(call.T(1)) : x_scale_;
@@ -52,12 +44,8 @@ class LinearKernel : public Kernel {
               .row_scale = per_token_ ? call.T(1).as<float>().data() : nullptr,
               .row_zero_point = per_token_ ? call.T(2).as<uint8_t>().data() : nullptr};
     args.count = static_cast<int>(branches_.size());
-    for (size_t i = 0; i < branches_.size(); ++i) {
-      OCTAVO_TRY(args.branch[i], Output(call, i, x.shape()));
-    }
-    if (has_residual_) {
-      OCTAVO_TRY(args.branch[0].residual, ResidualOf(call));
-    }
+    for (size_t i = 0; i < branches_.size(); ++i) args.branch[i] = Output(call, i, x.shape());
+    if (has_residual_) args.branch[0].residual = call.T(9).as<float>().data();
     args.branch[0].residual_stride = branches_[0].w.n();
     const int64_t rows = LeadingRows(x.shape());
     if (rows == 0) return {};
@@ -75,6 +63,17 @@ class LinearKernel : public Kernel {
     return {};
   }
 
+  // `x`: the type of the activation.
+  void Need(DType x) {
+    needs.EndsIn(0, x, {branches_[0].w.k()});
+    for (const Branch& b : branches_) {
+      if (b.by_heads) needs.Exactly(0, x, {Needs::Size::Any(), Needs::Size::Any(), b.w.k()});
+    }
+    if (at_run_time_) needs.Count(1, DType::kF32, 1), needs.Count(2, DType::kUndefined, 1);
+    if (per_token_) needs.EndsIn(1, DType::kF32, {1}), needs.EndsIn(2, DType::kU8, {1});
+    if (has_residual_) needs.EndsIn(9, DType::kF32, {branches_[0].w.n()});
+  }
+
   std::vector<Branch> branches_;
   float x_scale_ = 1.0f;
   int32_t x_zero_ = 0;
@@ -83,7 +82,7 @@ class LinearKernel : public Kernel {
   bool has_residual_ = false;  // input 9
 
  private:
-  Result<kernels::GemmOutput> Output(StepCall& call, size_t i, const Shape& x_shape) const {
+  kernels::GemmOutput Output(StepCall& call, size_t i, const Shape& x_shape) const {
     const Branch& b = branches_[i];
     kernels::GemmOutput y = {.w = &b.w,
                              .w_scale = b.w_scale.data(),
@@ -94,8 +93,7 @@ class LinearKernel : public Kernel {
                              .dtype = b.y_dtype,
                              .scale = b.y_scale,
                              .zero_point = b.y_zero};
-    OCTAVO_TRY(Shape shape, PlaceOutput(b.by_heads, x_shape, b.w.n(), &y));
-    y.y = call.Allocate(i, b.y_dtype, std::move(shape)).mutable_data();
+    y.y = call.Allocate(i, b.y_dtype, PlaceOutput(b.by_heads, x_shape, b.w.n(), &y)).mutable_data();
     return y;
   }
 
@@ -132,15 +130,6 @@ bool MakeBranch(const Node& node, const CompileContext& c, size_t first, Branch*
 }
 
 }  // namespace
-
-Result<const float*> ResidualOf(const StepCall& call) {
-  const Tensor& residual = call.T(9);
-  const Shape& y = call.out[0].tensor.shape();
-  if (residual.shape() != y) {
-    return ir::Fail("the residual has shape {}, the output {}", ir::ToString(residual.shape()), ir::ToString(y));
-  }
-  return residual.as<float>().data();
-}
 
 KernelPtr MakeLinear(const Node& node, const CompileContext& c) {
   if (node.op == Op::kLinearInt8 && (node.inputs.size() > 10 || !c.Is(node.input(9), DType::kF32))) return nullptr;
@@ -187,6 +176,7 @@ KernelPtr MakeLinear(const Node& node, const CompileContext& c) {
     }
     kernel->branches_.push_back(std::move(b));
   }
+  kernel->Need(c.graph.value(node.input(0)).type.dtype);
   return kernel;
 }
 

@@ -21,33 +21,36 @@ struct Branch {
 
 class LinearFp8Kernel : public Kernel {
  public:
-  LinearFp8Kernel(kernels::Arch arch, std::string name, float x_scale, kernels::Activation activation,
+  // `x`: the type of the activation.
+  LinearFp8Kernel(kernels::Arch arch, std::string name, DType x, float x_scale, kernels::Activation activation,
                   std::vector<Branch> branches, bool has_residual)
       : arch_(arch),
         name_(std::move(name)),
         x_scale_(x_scale),
         activation_(activation),
         branches_(std::move(branches)),
-        has_residual_(has_residual) {}
+        has_residual_(has_residual) {
+    const int64_t k = branches_[0].w.k();
+    needs.EndsIn(0, x, {k});
+    for (const Branch& b : branches_) {
+      if (b.by_heads) needs.Exactly(0, x, {Needs::Size::Any(), Needs::Size::Any(), k});
+    }
+    if (has_residual_) needs.EndsIn(9, DType::kF32, {branches_[0].w.n()});
+  }
 
   std::string name() const override { return name_; }
 
-  Status Run(StepCall& call) const override {
+  Status Execute(StepCall& call) const override {
     const Tensor& x = call.T(0);
     const int64_t k = branches_[0].w.k();
-    if (x.rank() < 1 || x.shape().back() != k) {
-      return ir::Fail("the activation has shape {}, the weights expect {} columns", ir::ToString(x.shape()), k);
-    }
     kernels::Fp8Args args;
     args.x = {.data = x.data(), .dtype = x.dtype(), .stride = k, .scale = x_scale_};
     args.count = static_cast<int>(branches_.size());
     for (size_t i = 0; i < branches_.size(); ++i) {
       args.out[i].w = &branches_[i].w;
-      OCTAVO_TRY(args.out[i].y, Output(call, i, x.shape()));
+      args.out[i].y = Output(call, i, x.shape());
     }
-    if (has_residual_) {
-      OCTAVO_TRY(args.out[0].y.residual, ResidualOf(call));
-    }
+    if (has_residual_) args.out[0].y.residual = call.T(9).as<float>().data();
     args.out[0].y.residual_stride = branches_[0].w.n();
     const int64_t rows = LeadingRows(x.shape());
     if (rows == 0) return {};
@@ -68,7 +71,7 @@ class LinearFp8Kernel : public Kernel {
   }
 
  private:
-  Result<kernels::GemmOutput> Output(StepCall& call, size_t i, const Shape& x_shape) const {
+  kernels::GemmOutput Output(StepCall& call, size_t i, const Shape& x_shape) const {
     const Branch& b = branches_[i];
     kernels::GemmOutput y = {.w_scale = b.w_scale.data(),
                              .w_scale_per_column = b.w_scale.size() > 1,
@@ -78,8 +81,7 @@ class LinearFp8Kernel : public Kernel {
                              .dtype = b.y_dtype,
                              .scale = b.y_scale,
                              .zero_point = b.y_zero};
-    OCTAVO_TRY(Shape shape, PlaceOutput(b.by_heads, x_shape, b.w.n(), &y));
-    y.y = call.Allocate(i, b.y_dtype, std::move(shape)).mutable_data();
+    y.y = call.Allocate(i, b.y_dtype, PlaceOutput(b.by_heads, x_shape, b.w.n(), &y)).mutable_data();
     return y;
   }
 
@@ -140,8 +142,8 @@ KernelPtr MakeLinearFp8(const Node& node, const CompileContext& c) {
   }
   if (!qkv && !ReadColumns(c, node.input(8), branches[0].w.n(), &branches[0].post_scale)) return nullptr;
   std::string name = (qkv ? "qkv_fp8 " : "linear_fp8 ") + std::string(Name(c.arch));
-  return std::make_unique<LinearFp8Kernel>(c.arch, std::move(name), ScalarF32(*xs), activation, std::move(branches),
-                                           !qkv && node.input(9).valid());
+  return std::make_unique<LinearFp8Kernel>(c.arch, std::move(name), c.graph.value(node.input(0)).type.dtype, ScalarF32(*xs),
+                                           activation, std::move(branches), !qkv && node.input(9).valid());
 }
 
 }  // namespace octavo::runtime

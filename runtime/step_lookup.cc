@@ -10,12 +10,14 @@ namespace {
 
 class LookupKernel : public Kernel {
  public:
-  LookupKernel(kernels::Arch arch, const Tensor& table) : arch_(arch), type_(table.dtype()) {
+  // `x`: the type of the codes.
+  LookupKernel(kernels::Arch arch, DType x, const Tensor& table) : arch_(arch), type_(table.dtype()) {
+    needs.Typed(0, x);
     std::copy_n(reinterpret_cast<const uint8_t*>(table.data()), 256, table_);
   }
   std::string name() const override { return "lookup " + std::string(Name(arch_)); }
 
-  Status Run(StepCall& call) const override {
+  Status Execute(StepCall& call) const override {
     constexpr int64_t kGrain = 131072;
     const Tensor& x = call.T(0);
     const auto* in = reinterpret_cast<const uint8_t*>(x.data());
@@ -39,8 +41,8 @@ class LookupKernel : public Kernel {
 KernelPtr MakeLookup(const Node& node, const CompileContext& c) {
   const Tensor* table = c.Constant(node.input(1));
   const DType x = c.graph.value(node.input(0)).type.dtype;
-  const bool fits = table != nullptr && table->size() == 256 && quant::IsInt8(table->dtype()) && quant::IsInt8(x);
-  return fits ? std::make_unique<LookupKernel>(c.arch, *table) : nullptr;
+  const bool fits = table != nullptr && table->shape() == Shape{256} && quant::IsInt8(table->dtype()) && quant::IsInt8(x);
+  return fits ? std::make_unique<LookupKernel>(c.arch, x, *table) : nullptr;
 }
 
 }  // namespace octavo::runtime

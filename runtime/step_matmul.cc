@@ -36,14 +36,12 @@ class WeightMatMul : public Kernel {
   WeightMatMul(kernels::Arch arch, std::vector<kernels::PackedF32> parts, KernelPtr fallback)
       : arch_(arch), parts_(std::move(parts)), fallback_(std::move(fallback)) {
     for (const kernels::PackedF32& w : parts_) first_.push_back(columns_), columns_ += w.n();
+    needs.EndsIn(0, DType::kF32, {parts_[0].k()});
   }
   std::string name() const override { return "matmul_f32"; }
-  Status Run(StepCall& call) const override {
+  Status Execute(StepCall& call) const override {
     const Tensor& x = call.T(0);
     if (x.rank() < 2 || (call.in[0].quant && call.in[1].quant)) return fallback_->Run(call);
-    if (x.shape().back() != parts_[0].k()) {
-      return ir::Fail("{} times a matrix of {} rows", ir::ToString(x.shape()), parts_[0].k());
-    }
     Shape shape = x.shape();
     shape.back() = columns_;
     const int64_t rows = LeadingRows(shape);
@@ -75,9 +73,11 @@ class WeightMatMul : public Kernel {
 
 class BatchedMatMul : public Kernel {
  public:
-  explicit BatchedMatMul(KernelPtr fallback) : fallback_(std::move(fallback)) {}
+  explicit BatchedMatMul(KernelPtr fallback) : fallback_(std::move(fallback)) {
+    needs.Typed(0, DType::kF32), needs.Typed(1, DType::kF32);
+  }
   std::string name() const override { return "matmul_f32_batched"; }
-  Status Run(StepCall& call) const override {
+  Status Execute(StepCall& call) const override {
     const Tensor& a = call.T(0);
     const Tensor& b = call.T(1);
     const bool integers = call.in[0].quant && call.in[1].quant;

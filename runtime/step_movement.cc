@@ -49,7 +49,7 @@ class MovementKernel : public Kernel {
   }
   std::string name() const override { return "move " + std::string(ir::InfoOf(node_.op).name); }
 
-  Status Run(StepCall& call) const override {
+  Status Execute(StepCall& call) const override {
     const DType dtype = call.T(0).dtype();
     const bool codes = std::ranges::any_of(call.in, [](const RtValue& v) { return v.quant != nullptr; });
     if (codes || dtype == DType::kString || quant::BitsOf(dtype) < 8) return fallback_->Run(call);

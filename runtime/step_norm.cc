@@ -26,13 +26,26 @@ struct Roles {
   int y = 0, sum = -1, q = -1;
 };
 
+size_t Slot(int i) { return static_cast<size_t>(i); }
+
+// A vector with a value for each column of x. One value for all of them is the interpreter's.
+bool IsOneRow(const CompileContext& c, ValueId v, ValueId x) {
+  const auto& shape = c.graph.value(v).type.shape;
+  const auto& rows = c.graph.value(x).type.shape;
+  if (!shape || shape->empty()) return false;
+  const ir::Dim& n = shape->back();
+  const bool ones = std::all_of(shape->begin(), shape->end() - 1,
+                                [](const ir::Dim& d) { return d.is_number() && d.number() == 1; });
+  return ones && ((n.is_number() && n.number() > 1) || (rows && !rows->empty() && ProvablyEqual(n, rows->back())));
+}
+
 class NormKernel : public Kernel {
  public:
   NormKernel(kernels::Arch arch, Roles roles, kernels::NormArgs fixed, std::string name, std::vector<bool> wanted)
       : arch_(arch), roles_(roles), fixed_(fixed), name_(std::move(name)), wanted_(std::move(wanted)) {}
   std::string name() const override { return name_; }
 
-  Status Run(StepCall& call) const override {
+  Status Execute(StepCall& call) const override {
     const Tensor& x = call.T(0);
     const int64_t n = x.rank() == 0 ? 0 : x.shape().back();
     const int64_t rows = LeadingRows(x.shape());
@@ -42,16 +55,11 @@ class NormKernel : public Kernel {
     a.x_stride = n;
     if (roles_.skip >= 0 && call.Has(Slot(roles_.skip))) {
       const Tensor& skip = call.T(Slot(roles_.skip));
-      if (skip.shape() != x.shape()) {
-        return ir::Fail("x {} and skip {} have different shapes", ir::ToString(x.shape()), ir::ToString(skip.shape()));
-      }
       a.skip = skip.as<float>().data();
       a.skip_stride = n;
     }
-    OCTAVO_TRY(a.gamma, Vector(call, roles_.gamma, n));
-    OCTAVO_TRY(a.beta, Vector(call, roles_.beta, n));
-    OCTAVO_TRY(a.q_gamma, Vector(call, roles_.q_gamma, n));
-    OCTAVO_TRY(a.q_beta, Vector(call, roles_.q_beta, n));
+    a.gamma = Vector(call, roles_.gamma), a.beta = Vector(call, roles_.beta);
+    a.q_gamma = Vector(call, roles_.q_gamma), a.q_beta = Vector(call, roles_.q_beta);
     if (Wanted(roles_.y)) a.y = call.Allocate(Slot(roles_.y), DType::kF32, x.shape()).mutable_as<float>().data();
     if (Wanted(roles_.sum)) a.sum = call.Allocate(Slot(roles_.sum), DType::kF32, x.shape()).mutable_as<float>().data();
     if (Wanted(roles_.q)) {
@@ -59,8 +67,6 @@ class NormKernel : public Kernel {
       if (!shape.empty()) shape.back() += a.q_more;
       a.q = call.Allocate(Slot(roles_.q), a.q_type, std::move(shape)).mutable_data();
     }
-    if (std::any_of(a.q_again, a.q_again + a.q_more, [n](int64_t i) { return i >= n; }))
-      return ir::Fail("q_index names a column beyond the {} of x", n);
     a.y_stride = a.sum_stride = n;
     a.q_stride = n + a.q_more;
     if (n == 0 || rows == 0) return {};
@@ -74,13 +80,9 @@ class NormKernel : public Kernel {
   }
 
  private:
-  static size_t Slot(int i) { return static_cast<size_t>(i); }
   bool Wanted(int slot) const { return slot >= 0 && wanted_[Slot(slot)]; }
-  static Result<const float*> Vector(StepCall& call, int slot, int64_t n) {
-    if (slot < 0 || !call.Has(Slot(slot))) return nullptr;
-    const Tensor& t = call.T(Slot(slot));
-    if (t.size() != n) return ir::Fail("gamma or beta has {} values for rows of {}", t.size(), n);
-    return t.as<float>().data();
+  static const float* Vector(StepCall& call, int slot) {
+    return slot < 0 || !call.Has(Slot(slot)) ? nullptr : call.T(Slot(slot)).as<float>().data();
   }
 
   kernels::Arch arch_;
@@ -100,7 +102,8 @@ bool TakeIndex(const CompileContext& c, const Node& node, kernels::NormArgs& arg
   const auto columns = index->as<int64_t>();
   const auto n = static_cast<size_t>(gamma->size());
   for (size_t i = 0; i < columns.size(); ++i) {
-    if (i < n ? columns[i] != static_cast<int64_t>(i) : columns[i] < 0) return false;
+    const auto column = static_cast<size_t>(columns[i]);
+    if (i < n ? column != i : column >= n) return false;
   }
   args.q_again = columns.data() + n;
   args.q_more = static_cast<int64_t>(columns.size() - n);
@@ -109,11 +112,12 @@ bool TakeIndex(const CompileContext& c, const Node& node, kernels::NormArgs& arg
 
 class SoftmaxKernel : public Kernel {
  public:
-  explicit SoftmaxKernel(kernels::Arch arch) : arch_(arch) {}
+  explicit SoftmaxKernel(kernels::Arch arch) : arch_(arch) {
+    needs.EndsIn(0, DType::kF32, {Needs::Size::Any()});
+  }
   std::string name() const override { return "softmax " + std::string(Name(arch_)); }
-  Status Run(StepCall& call) const override {
+  Status Execute(StepCall& call) const override {
     const Tensor& x = call.T(0);
-    if (x.rank() == 0) return ir::Fail("a scalar has no last axis");
     const int64_t n = x.shape().back();
     const int64_t rows = LeadingRows(x.shape());
     float* y = call.Allocate(0, DType::kF32, x.shape()).mutable_as<float>().data();
@@ -182,7 +186,19 @@ KernelPtr MakeNorm(const Node& node, const CompileContext& c) {
     default:
       return nullptr;
   }
-  return std::make_unique<NormKernel>(c.arch, roles, fixed, name + std::string(Name(c.arch)), std::move(wanted));
+  Needs needs;
+  const auto row = Needs::Size::Same(0);
+  needs.EndsIn(0, DType::kF32, {row});
+  if (roles.skip >= 0 && node.input(Slot(roles.skip)).valid()) needs.EndsIn(Slot(roles.skip), DType::kF32, {row});
+  for (const int slot : {roles.gamma, roles.beta, roles.q_gamma, roles.q_beta}) {
+    if (slot < 0 || !node.input(Slot(slot)).valid()) continue;
+    if (!IsOneRow(c, node.input(Slot(slot)), node.input(0))) return nullptr;
+    needs.Count(Slot(slot), DType::kF32, row);
+  }
+  auto kernel =
+      std::make_unique<NormKernel>(c.arch, roles, fixed, name + std::string(Name(c.arch)), std::move(wanted));
+  kernel->needs = std::move(needs);
+  return kernel;
 }
 
 }  // namespace octavo::runtime

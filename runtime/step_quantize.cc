@@ -17,12 +17,14 @@ class QuantizeKernel : public Kernel {
         zero_value_(quant::IsFp8(zero.dtype()) ? 0 : ScalarInt(zero)),
         scale_tensor_(std::move(scale_tensor)),
         zero_(std::move(zero)),
-        dequantize_(dequantize) {}
+        dequantize_(dequantize) {
+    needs.Typed(0, dequantize_ ? zero_.dtype() : DType::kF32);
+  }
   std::string name() const override {
     return std::string(dequantize_ ? "dequantize " : "quantize ") + std::string(Name(arch_));
   }
 
-  Status Run(StepCall& call) const override {
+  Status Execute(StepCall& call) const override {
     const Tensor& x = call.T(0);
     Tensor& y = call.Allocate(0, dequantize_ ? DType::kF32 : zero_.dtype(), x.shape());
     const int64_t parts = PartsOf(x.size(), kElementGrain, call.threads->count());

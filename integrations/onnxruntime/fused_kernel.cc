@@ -125,8 +125,10 @@ ir::Result<std::unique_ptr<FusedKernel>> FusedKernel::Make(ir::Op op, const OrtK
   for (size_t i = 0; i < node.inputs.size(); ++i) {
     if (node.inputs[i].valid()) constants[node.inputs[i].index] = made->constants_[i];
   }
-  made->kernel_ = runtime::MakeKernel(node, {graph, constants, kernels::BestArch()});
+  const runtime::CompileContext context{graph, constants, kernels::BestArch()};
+  made->kernel_ = runtime::MakeKernel(node, context);
   if (made->kernel_ == nullptr) made->kernel_ = runtime::MakeInterpreted(graph, made->one_.node);
+  runtime::Expect(*made->kernel_, context, node.inputs, node.outputs);
   return made;
 }
 

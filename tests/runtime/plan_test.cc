@@ -7,6 +7,7 @@
 #include <random>
 #include <utility>
 
+#include "octavo/ir/memory.h"
 #include "octavo/runtime/arenas.h"
 
 namespace octavo::runtime {
@@ -46,9 +47,8 @@ TEST(PlanMemory, RandomLivesNeverOverlap) {
 TEST(Arenas, ServeEveryShapeWithTheLargest) {
   Arenas arenas;
   for (size_t bytes = 1000; bytes <= 64000; bytes += 1000) {
-    auto arena = arenas.Take(bytes);
+    const auto arena = arenas.Take(bytes);
     ASSERT_GE(arena->size(), bytes);
-    arenas.Return(std::move(arena));
   }
   EXPECT_EQ(arenas.idle_bytes(), 64000u);
   const auto small = arenas.Take(10);
@@ -60,11 +60,35 @@ TEST(Arenas, ConcurrentRunsHaveTheirOwn) {
   Arenas arenas;
   auto a = arenas.Take(640), b = arenas.Take(6400);
   EXPECT_NE(a->data(), b->data());
-  arenas.Return(std::move(b)), arenas.Return(std::move(a));
+  b.reset(), a.reset();
   EXPECT_EQ(arenas.idle_bytes(), 7040u);
-  EXPECT_EQ(arenas.Take(600)->size(), 640u) << "the smallest that suffices";
-  EXPECT_EQ(arenas.Take(0)->size(), 6400u);
-  EXPECT_EQ(arenas.Take(0)->size(), 64u);
+  const auto c = arenas.Take(600), d = arenas.Take(0), e = arenas.Take(0);
+  EXPECT_EQ(c->size(), 640u) << "the smallest that suffices";
+  EXPECT_EQ(d->size(), 6400u);
+  EXPECT_EQ(e->size(), 64u);
+}
+
+// However a run ends; a tensor that still lies in it keeps it.
+TEST(Arenas, ComeBackWhenNobodyHoldsThem) {
+  Arenas arenas;
+  ir::Tensor tensor;
+  {
+    const auto arena = arenas.Take(640);
+    tensor = ir::Tensor::View(ir::DType::kU8, {640}, arena, 0);
+  }
+  EXPECT_EQ(arenas.idle_bytes(), 0u);
+  tensor = {};
+  EXPECT_EQ(arenas.idle_bytes(), 640u);
+}
+
+TEST(Arenas, AreChargedToTheRunThatHasThem) {
+  Arenas arenas;
+  const ir::MemoryScope scope(1000);
+  for (int i = 0; i < 5; ++i) {
+    const auto arena = arenas.Take(640);
+    EXPECT_THROW(arenas.Take(640), ir::OutOfMemory);
+  }
+  EXPECT_EQ(arenas.idle_bytes(), 640u);
 }
 
 }  // namespace

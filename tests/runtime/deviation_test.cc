@@ -1,0 +1,167 @@
+// A step may hand on what inference did not foresee: If, Loop and Scan take what their graphs give. Such a run ends with a sentence, or
+// returns what Model::outputs promises; a kernel never sees a value of another dtype, rank or size than it was made for.
+#include <gtest/gtest.h>
+
+#include <cstdio>
+
+#include "families.h"
+#include "octavo/runtime/model.h"
+
+namespace octavo::runtime {
+namespace {
+
+using ir::DType;
+using ir::Graph;
+using ir::GraphRef;
+using ir::Op;
+using ir::Tensor;
+using ir::ValueId;
+using testing::Families;
+using testing::Family;
+using testing::Maker;
+using testing::Sizes;
+
+// x in some other form.
+struct Deviation {
+  const char* name;
+  std::function<ValueId(Graph&, ValueId)> of;
+};
+
+ValueId Make(Graph& g, Op op, std::vector<ValueId> in, ir::Attrs attrs = {}) {
+  return g.node(g.AddNode(op, std::move(in), 1, std::move(attrs))).output();
+}
+ValueId Ints(Graph& g, int64_t v) { return g.AddConstant(Tensor::S64({1}, {v})); }
+
+std::vector<Deviation> Deviations() {
+  const auto cast = [](DType to) {
+    return [to](Graph& g, ValueId x) { return Make(g, Op::kCast, {x}, {{"to", static_cast<int64_t>(to)}}); };
+  };
+  const auto doubled = [](int64_t axis) {
+    return [axis](Graph& g, ValueId x) { return Make(g, Op::kConcat, {x, x}, {{"axis", axis}}); };
+  };
+  return {{"as_s8", cast(DType::kS8)},
+          {"as_f32", cast(DType::kF32)},
+          {"as_f64", cast(DType::kF64)},
+          {"as_bool", cast(DType::kBool)},
+          {"higher", [](Graph& g, ValueId x) { return Make(g, Op::kUnsqueeze, {x, Ints(g, 0)}); }},
+          {"lower", [](Graph& g, ValueId x) { return Make(g, Op::kReshape, {x, Ints(g, -1)}); }},
+          {"wider", doubled(-1)},
+          {"longer", doubled(0)},
+          {"narrower",
+           [](Graph& g, ValueId x) { return Make(g, Op::kSlice, {x, Ints(g, 0), Ints(g, -1), Ints(g, -1)}); }},
+          {"empty", [](Graph& g, ValueId x) { return Make(g, Op::kSlice, {x, Ints(g, 0), Ints(g, 0), Ints(g, -1)}); }}};
+}
+
+GraphRef Branch(const Deviation* deviation) {
+  Graph g;
+  const ValueId x = g.AddInput("x", {});
+  g.AddOutput("y", deviation != nullptr ? deviation->of(g, x) : Make(g, Op::kIdentity, {x}));
+  return std::make_shared<const Graph>(std::move(g));
+}
+
+// y = x, and in the branch that runs its deviation.
+ValueId ByIf(Graph& g, ValueId x, const Deviation& d) {
+  const ValueId no = g.node(g.AddNode(Op::kNot, {g.inputs()[0]}, 1)).output();  // nothing that inference knows
+  return Make(g, Op::kIf, {no, x},
+              {{"then_branch", Branch(nullptr)}, {"else_branch", Branch(&d)}, {"octavo_captures", int64_t{1}}});
+}
+
+// x is carried through one iteration.
+ValueId ByLoop(Graph& g, ValueId x, const Deviation& d) {
+  Graph body;
+  body.AddInput("i", {DType::kS64, ir::SymShape{}});
+  const ValueId go = body.AddInput("go", {DType::kBool, ir::SymShape{}});
+  const ValueId carried = body.AddInput("x", g.value(x).type);
+  body.AddOutput("again", go);
+  body.AddOutput("y", d.of(body, carried));
+  return Make(g, Op::kLoop, {g.AddConstant(Tensor::ScalarS64(1)), ValueId{}, x},
+              {{"body", GraphRef(std::make_shared<const Graph>(std::move(body)))}});
+}
+
+// x is the state of one step over a sequence.
+ValueId ByScan(Graph& g, ValueId x, const Deviation& d) {
+  Graph body;
+  const ValueId state = body.AddInput("x", g.value(x).type);
+  body.AddInput("slice", {DType::kF32, ir::SymShape{}});
+  body.AddOutput("y", d.of(body, state));
+  return Make(g, Op::kScan, {x, g.AddConstant(Tensor::F32({1}, {0.0f}))},
+              {{"num_scan_inputs", int64_t{1}}, {"body", GraphRef(std::make_shared<const Graph>(std::move(body)))}});
+}
+
+struct Way {
+  const char* name;
+  ValueId (*by)(Graph&, ValueId, const Deviation&);
+};
+constexpr Way kWays[] = {{"if", ByIf}, {"loop", ByLoop}, {"scan", ByScan}};
+
+bool Fits(const Tensor& t, const ir::Type& type) {
+  if (type.dtype != DType::kUndefined && type.dtype != t.dtype()) return false;
+  if (!type.shape) return true;
+  if (type.shape->size() != t.shape().size()) return false;
+  for (size_t i = 0; i < t.shape().size(); ++i) {
+    const ir::Dim& d = (*type.shape)[i];
+    if (d.is_number() && d.number() != t.shape()[i]) return false;
+  }
+  return true;
+}
+
+struct Counts {
+  int not_compiled = 0, refused = 0, served = 0;
+};
+
+void Try(const Family& family, const std::function<ValueId(Graph&, ValueId)>& through, Counts& counts) {
+  Maker maker(1);
+  maker.graph.AddInput("condition", {DType::kBool, ir::SymShape{}});
+  maker.family = family.name, maker.through = through;
+  family.add(maker);
+  std::mt19937 gen(2);
+  ir::TensorMap inputs = maker.Inputs({.batch = 2, .rows = 40, .keys = 90}, gen);
+  inputs["condition"] = Tensor::Of<uint8_t>(DType::kBool, {}, std::vector<uint8_t>{1});
+  const auto model = Model::Compile(maker.graph, {.threads = 2});
+  if (!model) return static_cast<void>(++counts.not_compiled);
+  for (int run = 0; run < 2; ++run) {
+    const auto got = model->Run(inputs);
+    if (!got) {
+      ++counts.refused;
+      EXPECT_EQ(got.error().message.find("octavo is at fault"), std::string::npos) << got.error().message;
+      continue;
+    }
+    ++counts.served;
+    ASSERT_EQ(got->size(), model->outputs().size());
+    for (size_t i = 0; i < got->size(); ++i) {
+      EXPECT_TRUE(Fits((*got)[i], model->outputs()[i].type))
+          << ToString(model->outputs()[i].type) << " was promised, " << quant::Name((*got)[i].dtype())
+          << ir::ToString((*got)[i].shape()) << " came";
+    }
+  }
+}
+
+TEST(Deviations, EndInASentenceOrAsPromised) {
+  Counts counts;
+  for (const Family& family : Families()) {
+    for (const Deviation& d : Deviations()) {
+      for (const auto& [name, by] : kWays) {
+        SCOPED_TRACE(family.name + " " + d.name + " " + name);
+        Try(family, [&](Graph& g, ValueId x) { return by(g, x, d); }, counts);
+      }
+    }
+  }
+  std::printf("not compiled %d, refused %d, served %d\n", counts.not_compiled, counts.refused, counts.served);
+  EXPECT_GT(counts.not_compiled + counts.refused, 200);
+}
+
+// Through the same control flow, but with the values that inference expects, everything runs.
+TEST(Deviations, NoneIsNoError) {
+  const Deviation none{"none", [](Graph& g, ValueId x) { return Make(g, Op::kIdentity, {x}); }};
+  for (const Family& family : Families()) {
+    for (const auto& [name, by] : kWays) {
+      SCOPED_TRACE(family.name + " " + name);
+      Counts counts;
+      Try(family, [&](Graph& g, ValueId x) { return by(g, x, none); }, counts);
+      EXPECT_EQ(counts.served, 2);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace octavo::runtime

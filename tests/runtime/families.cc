@@ -1,0 +1,328 @@
+#include "families.h"
+
+#include <algorithm>
+#include <cmath>
+
+namespace octavo::runtime::testing {
+
+using ir::DType;
+using ir::Op;
+using ir::Shape;
+using ir::Tensor;
+using ir::ValueId;
+
+namespace {
+
+// Floats from lo to hi, everything else by its bits.
+Tensor Random(DType dtype, Shape shape, double lo, double hi, std::mt19937& gen) {
+  Tensor t = Tensor::Empty(dtype, std::move(shape));
+  if (dtype == DType::kF32) {
+    std::uniform_real_distribution<float> of(static_cast<float>(lo), static_cast<float>(hi));
+    for (float& v : t.mutable_as<float>()) v = of(gen);
+    return t;
+  }
+  std::uniform_int_distribution<int64_t> of(std::llround(lo), std::llround(hi));
+  for (int64_t& v : t.mutable_as<int64_t>()) {
+    if (dtype == DType::kS64) v = of(gen);
+  }
+  for (uint8_t& v : t.mutable_as<uint8_t>()) {
+    if (dtype != DType::kS64) v = static_cast<uint8_t>(of(gen));
+  }
+  return t;
+}
+
+}  // namespace
+
+ValueId Maker::Input(const std::string& name, DType dtype, Shape dims, double lo, double hi) {
+  ir::SymShape shape;
+  for (const int64_t d : dims) {
+    static constexpr const char* kNames[] = {"batch", "rows", "keys"};
+    const ir::Dim dim = d >= 0 ? ir::Dim(d) : ir::Dim::Symbol(kNames[-1 - d]);
+    shape.push_back(knowledge_ == Knowledge::kDims ? dim : ir::Dim::Unknown());
+  }
+  ir::Type type{dtype, std::move(shape)};
+  if (knowledge_ == Knowledge::kDtype) type.shape.reset();
+  sources_.push_back({family + "_" + name, dtype, std::move(dims), lo, hi});
+  const ValueId input = graph.AddInput(sources_.back().name, std::move(type));
+  return through ? through(graph, input) : input;
+}
+
+ValueId Maker::Constant(DType dtype, Shape shape, double lo, double hi) {
+  return graph.AddConstant(Random(dtype, std::move(shape), lo, hi, gen_));
+}
+
+ValueId Maker::Node(Op op, std::vector<ValueId> in, ir::Attrs attrs, size_t outputs) {
+  const std::string name = family + "_" + std::to_string(graph.node_count());
+  return graph.node(graph.AddNode(op, std::move(in), outputs, std::move(attrs), name)).output();
+}
+
+void Maker::Output(ValueId value) {
+  graph.AddOutput(family + "_out" + std::to_string(graph.outputs().size()), value);
+}
+
+void Maker::Codes(std::vector<ValueId>& in, DType dtype, float scale, int zero) {
+  in.push_back(Number(scale));
+  Tensor z = Tensor::Zeros(dtype, {});
+  z.mutable_data()[0] = static_cast<std::byte>(zero);
+  in.push_back(graph.AddConstant(z));
+}
+
+ir::TensorMap Maker::Inputs(const Sizes& sizes, std::mt19937& gen) const {
+  ir::TensorMap inputs;
+  for (const Source& s : sources_) {
+    Shape shape = s.dims;
+    for (int64_t& d : shape) d = d == kBatch ? sizes.batch : d == kRows ? sizes.rows : d == kKeys ? sizes.keys : d;
+    inputs[s.name] = Random(s.dtype, std::move(shape), s.lo, s.hi, gen);
+  }
+  return inputs;
+}
+
+namespace {
+
+constexpr int64_t kK = 64, kN = 96, kHeads = 4, kDim = 16;
+
+// Slots of one product: weights, scale, bias, scale and zero point of y, which is f32 where they are absent.
+void Branch(Maker& m, std::vector<ValueId>& in, DType w, int64_t n, bool codes) {
+  in.push_back(m.Constant(w, {kK, n}, 0, w == DType::kS8 ? 255 : 0x50));
+  in.push_back(m.Constant(DType::kF32, {n}, 0.001, 0.01));
+  in.push_back(m.Constant(DType::kF32, {n}, -1, 1));
+  if (codes) {
+    m.Codes(in, w == DType::kS8 ? DType::kU8 : w, 0.1f, w == DType::kS8 ? 128 : 0);
+  } else {
+    in.insert(in.end(), 2, ValueId{});
+  }
+}
+
+ValueId CodesOfX(Maker& m, DType dtype, std::vector<ValueId>& in) {
+  const bool fp8 = dtype == DType::kE4M3FN;
+  in = {m.Input("x", dtype, {kBatch, kRows, kK}, 0, fp8 ? 0x50 : 255)};
+  m.Codes(in, dtype, 0.05f, fp8 ? 0 : 110);
+  return in[0];
+}
+
+void Linear(Maker& m, DType x, DType w, bool residual) {
+  std::vector<ValueId> in;
+  CodesOfX(m, x, in);
+  Branch(m, in, w, kN, false);
+  in.push_back({});
+  if (residual) in.push_back(m.Input("residual", DType::kF32, {kBatch, kRows, kN}, -1, 1));
+  while (!in.back().valid()) in.pop_back();
+  m.Output(m.Node(Op::kLinearInt8, in, {{"activation", std::string("gelu")}}));
+}
+
+void Qkv(Maker& m, DType x, DType w) {
+  std::vector<ValueId> in;
+  CodesOfX(m, x, in);
+  for (int i = 0; i < 3; ++i) Branch(m, in, w, kN, i == 1);
+  const ValueId first = m.Node(Op::kQkvInt8, in, {{"activation", std::string("none")}}, 3);
+  const std::vector<ValueId> outputs = m.graph.node(m.graph.value(first).producer).outputs;
+  for (const ValueId v : outputs) m.Output(v);
+}
+
+// A product of codes that are made at run time: one scale for all, or one a row.
+void Dynamic(Maker& m, bool per_token) {
+  const ValueId x = m.Input("x", DType::kF32, {kBatch, kRows, kK}, -2, 2);
+  const ValueId first = m.Node(per_token ? Op::kQuantizeTokens : Op::kDynamicQuantizeLinear, {x}, {}, 3);
+  std::vector<ValueId> in = m.graph.node(m.graph.value(first).producer).outputs;
+  Branch(m, in, DType::kS8, kN, false);
+  in.resize(in.size() - 2);
+  ir::Attrs attrs = {{"activation", std::string("none")}};
+  if (per_token) attrs.Set("per_token", int64_t{1});
+  m.Output(m.Node(Op::kLinearInt8, in, attrs));
+}
+
+void Blocked(Maker& m, DType dtype, int64_t x_bits) {
+  constexpr int64_t kBlock = 32, kWide = 256;
+  const ValueId x = m.Input("x", DType::kF32, {kBatch, kRows, kK}, -2, 2);
+  const ValueId w = m.Constant(dtype, {kK, kWide}, 0, 255);
+  const ValueId scale = m.Constant(DType::kF32, {kK / kBlock, kWide}, 0.001, 0.01);
+  const ValueId zero = m.Constant(dtype, {kK / kBlock, kWide}, 0, 255);
+  m.Output(m.Node(Op::kLinearBlocked, {x, w, scale, zero, m.Constant(DType::kF32, {kWide}, -1, 1)},
+                  {{"block_size", kBlock}, {"x_bits", x_bits}}));
+}
+
+struct Attention {
+  DType q = DType::kF32;
+  int64_t heads = kHeads, groups = kHeads, rows = kRows;
+  int64_t rank = 4;
+  bool flash = false, causal = false, window = false, mask = false, keep = false, slopes = false;
+};
+
+void Attend(Maker& m, const Attention& a) {
+  const bool f32 = a.q == DType::kF32, fp8 = a.q == DType::kE4M3FN;
+  const double lo = f32 ? -1 : 0, hi = f32 ? 1 : fp8 ? 0x38 : 255;
+  const auto operand = [&](const char* name, DType dtype, int64_t heads, int64_t rows) {
+    const Shape shape = a.rank == 3 ? Shape{kBatch, rows, heads * kDim} : Shape{kBatch, heads, rows, kDim};
+    return m.Input(name, dtype, shape, lo, hi);
+  };
+  const DType v = f32 || fp8 ? a.q : DType::kU8;
+  std::vector<ValueId> in = {operand("q", a.q, a.heads, a.rows), operand("k", a.q, a.groups, kKeys),
+                             operand("v", v, a.groups, kKeys)};
+  if (!f32) {
+    m.Codes(in, a.q, 1 / 64.0f, 0), m.Codes(in, a.q, 1 / 64.0f, 0), m.Codes(in, v, 1 / 255.0f, 0);
+    m.Codes(in, v, 1 / 255.0f, 0);
+    in.insert(in.end(), 2, ValueId{});
+  }
+  in.push_back(a.mask ? m.Input("mask", DType::kF32, {kBatch, 1, 1, kKeys}, -2, 0) : ValueId{});
+  in.push_back(a.keep ? m.Input("keep", DType::kBool, {kBatch, 1, a.rows, kKeys}, 0, 1) : ValueId{});
+  in.push_back(a.slopes ? m.Constant(DType::kF32, {a.heads}, -0.5, 0) : ValueId{});
+  while (!in.back().valid()) in.pop_back();
+  ir::Attrs attrs = {{"num_heads", a.heads}, {"kv_num_heads", a.groups}, {"head_dim", kDim}, {"v_head_dim", kDim},
+                     {"q_rank", a.rank},     {"k_rank", a.rank},         {"v_rank", a.rank}, {"out_rank", a.rank},
+                     {"scale", 0.25f}};
+  if (a.causal || a.window) attrs.Set("window_right", int64_t{0}), attrs.Set("bottom_right", int64_t{1});
+  if (a.window) attrs.Set("window_left", int64_t{20});
+  if (a.flash) attrs.Set("flash", int64_t{1});
+  m.Output(m.Node(f32 ? Op::kSdpa : Op::kSdpaInt8, std::move(in), attrs));
+}
+
+ValueId RowOfX(Maker& m, double lo, double hi) { return m.Constant(DType::kF32, {kK}, lo, hi); }
+ValueId Floats(Maker& m, const std::string& name) { return m.Input(name, DType::kF32, {kBatch, kRows, kK}, -2, 2); }
+
+void NormQuant(Maker& m) {
+  std::vector<ValueId> in = {Floats(m, "x"), Floats(m, "skip"), RowOfX(m, 0.5, 2), RowOfX(m, -1, 1)};
+  m.Codes(in, DType::kU8, 0.02f, 128);
+  const ValueId first = m.Node(Op::kNormQuant, in, {{"epsilon", 1e-5f}}, 3);
+  const std::vector<ValueId> outputs = m.graph.node(m.graph.value(first).producer).outputs;
+  for (const ValueId v : outputs) m.Output(v);
+}
+
+void Chain(Maker& m) {
+  const ValueId x = Floats(m, "x"), y = Floats(m, "y");
+  const ValueId sum = m.Node(Op::kAdd, {m.Node(Op::kMul, {x, RowOfX(m, -1, 1)}), y});
+  std::vector<ValueId> in = {m.Node(Op::kSigmoid, {sum})};
+  m.Codes(in, DType::kU8, 1 / 255.0f, 0);
+  m.Output(m.Node(Op::kQuantizeLinear, in));
+}
+
+void Quantize(Maker& m, bool dequantize) {
+  std::vector<ValueId> in = {dequantize ? m.Input("x", DType::kS8, {kBatch, kRows, kK}, 0, 255) : Floats(m, "x")};
+  m.Codes(in, dequantize ? DType::kS8 : DType::kU8, 0.02f, 5);
+  m.Output(m.Node(dequantize ? Op::kDequantizeLinear : Op::kQuantizeLinear, in));
+}
+
+void CacheWrite(Maker& m) {
+  const ValueId cache = m.Input("cache", DType::kF32, {kBatch, kHeads, 200, kDim}, -1, 1);
+  const ValueId update = m.Input("update", DType::kF32, {kBatch, kHeads, 3, kDim}, -1, 1);
+  m.Output(m.Node(Op::kTensorScatter, {cache, update, m.Input("at", DType::kS64, {kBatch}, 0, 190)},
+                  {{"axis", int64_t{-2}}}));
+}
+
+void Split(Maker& m) {
+  const ValueId first = m.Node(Op::kSplit, {Floats(m, "x")}, {{"axis", int64_t{1}}, {"num_outputs", int64_t{2}}}, 2);
+  const std::vector<ValueId> outputs = m.graph.node(m.graph.value(first).producer).outputs;
+  for (const ValueId v : outputs) m.Output(v);
+}
+
+void Slice(Maker& m) {
+  const auto ints = [&](std::vector<int64_t> v) { return m.graph.AddConstant(Tensor::S64({1}, std::move(v))); };
+  m.Output(m.Node(Op::kSlice, {Floats(m, "x"), ints({1}), ints({-1}), ints({2}), ints({2})}));
+}
+
+std::function<void(Maker&)> Of(Op op, ir::Attrs attrs = {}) {
+  return [op, attrs](Maker& m) { m.Output(m.Node(op, {Floats(m, "x")}, attrs)); };
+}
+
+std::vector<Family> Products() {
+  return {
+      {"linear_int8", "linear_int8 ", [](Maker& m) { Linear(m, DType::kU8, DType::kS8, false); }},
+      {"linear_residual", "linear_int8 ", [](Maker& m) { Linear(m, DType::kS8, DType::kS8, true); }},
+      {"linear_dynamic", "linear_int8 ", [](Maker& m) { Dynamic(m, false); }},
+      {"linear_per_token", "linear_int8 ", [](Maker& m) { Dynamic(m, true); }},
+      {"qkv_int8", "qkv_int8 ", [](Maker& m) { Qkv(m, DType::kU8, DType::kS8); }},
+      {"linear_fp8", "linear_fp8 ", [](Maker& m) { Linear(m, DType::kE4M3FN, DType::kE4M3FN, true); }},
+      {"qkv_fp8", "qkv_fp8 ", [](Maker& m) { Qkv(m, DType::kE4M3FN, DType::kE4M3FN); }},
+      {"blocked4", "linear_blocked4 ", [](Maker& m) { Blocked(m, DType::kU4, 0); }},
+      {"blocked8", "linear_blocked8 ", [](Maker& m) { Blocked(m, DType::kU8, 0); }},
+      {"blocked4_codes", "linear_blocked4_int8 ", [](Maker& m) { Blocked(m, DType::kU4, 8); }},
+      {"matmul", "matmul_f32",
+       [](Maker& m) { m.Output(m.Node(Op::kMatMul, {Floats(m, "x"), m.Constant(DType::kF32, {kK, 600}, -1, 1)})); }},
+      {"matmul_batched", "matmul_f32_batched",
+       [](Maker& m) {
+         const ValueId b = m.Input("b", DType::kF32, {kBatch, kK, kKeys}, -1, 1);
+         m.Output(m.Node(Op::kMatMul, {Floats(m, "a"), b}));
+       }},
+      {"conv", "conv_f32 ",
+       [](Maker& m) {
+         const ValueId x = m.Input("x", DType::kF32, {kBatch, 6, 20, 24}, -1, 1);
+         const ValueId w = m.Constant(DType::kF32, {40, 6, 3, 3}, -1, 1), bias = m.Constant(DType::kF32, {40}, -1, 1);
+         m.Output(m.Node(Op::kConv, {x, w, bias}, {{"pads", std::vector<int64_t>{1, 1, 1, 1}}}));
+       }},
+      {"conv_integer", "conv_integer ",
+       [](Maker& m) {
+         const ValueId x = m.Input("x", DType::kU8, {kBatch, 6, 20, 24}, 0, 255);
+         const ValueId w = m.Constant(DType::kS8, {40, 6, 3, 3}, 0, 255), zero = m.Input("zero", DType::kU8, {}, 0, 255);
+         m.Output(m.Node(Op::kConvInteger, {x, w, zero}, {{"pads", std::vector<int64_t>{1, 1, 1, 1}}}));
+       }},
+  };
+}
+
+std::vector<Family> Attentions() {
+  const auto of = [](const Attention& a) { return [a](Maker& m) { Attend(m, a); }; };
+  return {
+      {"sdpa", "sdpa_f32 ", of({.mask = true})},
+      {"sdpa_rank3", "sdpa_f32 ", of({.groups = 2, .rank = 3, .causal = true})},
+      {"sdpa_decode", "sdpa_f32 ", of({.groups = 1, .rows = 2, .slopes = true})},
+      {"sdpa_window", "sdpa_f32 ", of({.window = true})},
+      {"sdpa_flash", "sdpa_f32_flash ", of({.flash = true, .causal = true, .keep = true})},
+      {"sdpa_int8", "sdpa_int8 ", of({.q = DType::kS8, .mask = true, .keep = true, .slopes = true})},
+      {"sdpa_int8_rank3", "sdpa_int8 ", of({.q = DType::kS8, .groups = 2, .rank = 3, .causal = true})},
+      {"sdpa_int8_decode", "sdpa_int8 ", of({.q = DType::kS8, .groups = 1, .rows = 1})},
+      {"sdpa_int8_window", "sdpa_int8 ", of({.q = DType::kS8, .window = true})},
+      {"sdpa_int8_flash", "sdpa_int8_flash ", of({.q = DType::kS8, .flash = true, .causal = true})},
+      {"sdpa_fp8", "sdpa_fp8 ", of({.q = DType::kE4M3FN})},
+  };
+}
+
+std::vector<Family> Rows() {
+  return {
+      {"norm_quant", "norm_quant ", NormQuant},
+      {"skip_layer_norm", "skip_layer_norm ",
+       [](Maker& m) {
+         m.Output(m.Node(Op::kSkipLayerNorm, {Floats(m, "x"), Floats(m, "skip"), RowOfX(m, 0.5, 2), RowOfX(m, -1, 1)}));
+       }},
+      {"layer_norm", "layer_norm ",
+       [](Maker& m) {
+         const ValueId gamma = m.Input("gamma", DType::kF32, {kK}, 0.5, 2);
+         m.Output(m.Node(Op::kLayerNormalization, {Floats(m, "x"), gamma, RowOfX(m, -1, 1)}));
+       }},
+      {"rms_norm", "rms_norm ",
+       [](Maker& m) { m.Output(m.Node(Op::kRMSNormalization, {Floats(m, "x"), RowOfX(m, 0.5, 2)})); }},
+      {"softmax", "softmax ", Of(Op::kSoftmax, {{"axis", int64_t{-1}}})},
+      {"softmax_by_number", "softmax ", Of(Op::kSoftmax, {{"axis", int64_t{2}}})},
+      {"unary", "Tanh ", Of(Op::kTanh)},
+      {"binary", "Add ", [](Maker& m) { m.Output(m.Node(Op::kAdd, {Floats(m, "x"), Floats(m, "y")})); }},
+      {"binary_row", "Mul ",
+       [](Maker& m) {
+         const ValueId row = m.Input("row", DType::kF32, {kK}, -1, 1);
+         m.Output(m.Node(Op::kMul, {Floats(m, "x"), row}));
+       }},
+      {"chain", "chain ", Chain},
+      {"quantize", "quantize ", [](Maker& m) { Quantize(m, false); }},
+      {"dequantize", "dequantize ", [](Maker& m) { Quantize(m, true); }},
+      {"lookup", "lookup ",
+       [](Maker& m) {
+         const ValueId x = m.Input("x", DType::kU8, {kBatch, kRows, kK}, 0, 255);
+         m.Output(m.Node(Op::kLookup, {x, m.Constant(DType::kU8, {256}, 0, 255)}));
+       }},
+      {"transpose", "move Transpose", Of(Op::kTranspose, {{"perm", std::vector<int64_t>{2, 0, 1}}})},
+      {"concat", "move Concat",
+       [](Maker& m) { m.Output(m.Node(Op::kConcat, {Floats(m, "x"), Floats(m, "y")}, {{"axis", int64_t{1}}})); }},
+      {"split", "move Split", Split},
+      {"slice", "move Slice", Slice},
+      {"cache", "cache_write", CacheWrite},
+  };
+}
+
+}  // namespace
+
+const std::vector<Family>& Families() {
+  static const std::vector<Family> all = [] {
+    std::vector<Family> list = Products();
+    for (std::vector<Family> more : {Attentions(), Rows()}) std::ranges::move(more, std::back_inserter(list));
+    return list;
+  }();
+  return all;
+}
+
+}  // namespace octavo::runtime::testing
