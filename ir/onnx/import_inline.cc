@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "octavo/ir/attr_table.h"
 #include "octavo/ir/onnx/import.h"
 #include "octavo/ir/onnx/tensor_proto.h"
 #include "octavo/ir/onnx/text_util.h"
@@ -81,12 +82,13 @@ Status GraphBuilder::AddNode(const pb::NodeProto& node, Scope& scope) {
   for (const std::string& output : node.output()) d.outputs.emplace_back(output);
   std::vector<ValueId> captured;
   OCTAVO_TRY(d.attrs, ReadAttributes(node, scope, captured));
+  OCTAVO_TRY(const bool known, CheckAttributes(d.domain, d.op_type, d.attrs));
   d.captures = captured.size();
   if (!captured.empty()) {
     d.inputs.insert(d.inputs.end(), captured.begin(), captured.end());
     d.attrs.Set("octavo_captures", static_cast<int64_t>(captured.size()));
   }
-  OCTAVO_TRY_STATUS(d.domain.empty() ? Upgrade(d, *this) : FromVendor(d, *this));
+  if (known) OCTAVO_TRY_STATUS(d.domain.empty() ? Upgrade(d, *this) : FromVendor(d, *this));
   return Finish(d);
 }
 
