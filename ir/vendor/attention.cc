@@ -29,16 +29,24 @@ Tensor Columns(const Tensor& t, int64_t from, int64_t count) {
   return part;
 }
 
-// A part of a per-column operand; what has one element serves all parts.
-ValueId Part(Site& s, ValueId v, int64_t from, int64_t count) {
+// A part of a per-column operand of `all` columns; what has one element serves all parts.
+Result<ValueId> Part(Site& s, ValueId v, int64_t from, int64_t count, int64_t all) {
   if (!v.valid()) return v;
-  if (const Tensor* t = s.Const(v)) return t->size() == 1 ? s.AsScalar(v) : s.Constant(Columns(*t, from, count));
+  if (const Tensor* t = s.Const(v)) {
+    if (t->size() == 1) return s.AsScalar(v);
+    if (t->rank() == 0 || t->shape().back() != all || t->dtype() == DType::kString || quant::BitsOf(t->dtype()) < 8) {
+      return s.Refuse("a constant {}{} does not have the {} columns of qkv_hidden_sizes", quant::Name(t->dtype()),
+                      ToString(t->shape()), all);
+    }
+    return s.Constant(Columns(*t, from, count));
+  }
   if (s.Rank(v) == 0 || (s.Rank(v) == 1 && s.SizeOf(v, 0) == 1)) return s.AsScalar(v);
   return s.Make(Op::kSlice, {v, s.Ints({from}), s.Ints({from + count}), s.Ints({-1})});
 }
 
 Status Check(const Site& s, const Slots& slots) {
-  if (s.attrs().Int("num_heads", 0) <= 0) return s.Refuse("it has no attribute num_heads");
+  const int64_t heads = s.attrs().Int("num_heads", 0);
+  if (heads <= 0 || heads > kMostHeads) return s.Refuse("its attribute num_heads is {}", heads);
   if (s.attrs().Int("do_rotary", 0) != 0) {
     return s.Refuse(
         "do_rotary is set, whose angles stand nowhere in the file; export the rotary embedding as ops of its own");
@@ -63,9 +71,10 @@ Result<std::vector<int64_t>> Widths(const Site& s, int64_t heads) {
         "the widths of Q, K and V are not known: give qkv_hidden_sizes, or a weight of a known number of columns");
   }
   for (int64_t w : widths) {
-    if (w <= 0 || w % heads != 0) return s.Refuse("qkv_hidden_sizes: {} columns are no multiple of {} heads", w, heads);
+    if (w <= 0 || w > kMostColumns || w % heads != 0)
+      return s.Refuse("qkv_hidden_sizes: {} columns are no multiple of {} heads", w, heads);
   }
-  if (widths[0] != widths[1] || (columns > 0 && widths[0] + widths[1] + widths[2] != columns)) {
+  if (widths[0] != widths[1] || (columns >= 0 && widths[0] + widths[1] + widths[2] != columns)) {
     return s.Refuse("qkv_hidden_sizes {}, {}, {} do not fit a weight of {} columns", widths[0], widths[1], widths[2],
                     columns);
   }
@@ -73,7 +82,7 @@ Result<std::vector<int64_t>> Widths(const Site& s, int64_t heads) {
 }
 
 // The three projections, each [B, S, width].
-std::vector<ValueId> Project(Site& s, const std::vector<int64_t>& widths, bool quantized) {
+Result<std::vector<ValueId>> Project(Site& s, const std::vector<int64_t>& widths, bool quantized) {
   const ValueId x = quantized ? s.Dequantize(s.In(0), s.In(3), s.In(6)) : s.In(0);
   std::vector<ValueId> parts;
   if (s.Const(s.In(1)) == nullptr && !quantized) {
@@ -81,12 +90,21 @@ std::vector<ValueId> Project(Site& s, const std::vector<int64_t>& widths, bool q
     if (s.Has(2)) all = s.Make(Op::kAdd, {all, s.In(2)});
     return s.MakeN(Op::kSplit, {all, s.Ints(widths)}, 3, {{"axis", int64_t{-1}}});
   }
+  const int64_t columns = widths[0] + widths[1] + widths[2];
   int64_t from = 0;
   for (int64_t width : widths) {
-    ValueId w = Part(s, s.In(1), from, width);
-    if (quantized) w = s.Dequantize(w, Part(s, s.In(4), from, width), Part(s, s.In(7), from, width));
+    const auto part = [&](size_t slot) { return Part(s, s.In(slot), from, width, columns); };
+    OCTAVO_TRY(ValueId w, part(1));
+    if (quantized) {
+      OCTAVO_TRY(const ValueId scale, part(4));
+      OCTAVO_TRY(const ValueId zero, part(7));
+      w = s.Dequantize(w, scale, zero);
+    }
     ValueId y = s.Make(Op::kMatMul, {x, w});
-    if (s.Has(2)) y = s.Make(Op::kAdd, {y, Part(s, s.In(2), from, width)});
+    if (s.Has(2)) {
+      OCTAVO_TRY(const ValueId bias, part(2));
+      y = s.Make(Op::kAdd, {y, bias});
+    }
     parts.push_back(y);
     from += width;
   }
@@ -106,7 +124,7 @@ Status PackedAttention(Site& s) {
   OCTAVO_TRY_STATUS(Check(s, slots));
   const int64_t heads = s.attrs().Int("num_heads", 0);
   OCTAVO_TRY(const std::vector<int64_t> widths, Widths(s, heads));
-  const std::vector<ValueId> parts = Project(s, widths, quantized);
+  OCTAVO_TRY(const std::vector<ValueId> parts, Project(s, widths, quantized));
   Core core{.heads = heads, .kv_heads = heads, .dim = widths[0] / heads, .scale = s.attrs().Float("scale", 0.0f)};
   core.q = SplitHeads(s, parts[0], heads);
   const ValueId past = s.In(slots.past);

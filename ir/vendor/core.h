@@ -6,6 +6,9 @@
 
 namespace octavo::ir::vendor {
 
+// Numbers of a file below these do not overflow where they are added and multiplied.
+inline constexpr int64_t kMostHeads = int64_t{1} << 20, kMostColumns = int64_t{1} << 40;
+
 struct Core {
   ValueId q = {}, k = {}, v = {};  // [B, heads, S, D], [B, kv_heads, T, D], [B, kv_heads, T, Dv]
   int64_t heads = 0, kv_heads = 0;

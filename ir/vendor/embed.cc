@@ -27,10 +27,8 @@ ValueId MaskIndex(Site& s, bool has_mask) {
 
 Status EmbedLayerNorm(Site& s) {
   const bool quantized = s.op() == "QEmbedLayerNormalization";
-  for (size_t i : {0, 2, 3, 5, 6}) {
-    if (!s.Has(i)) return s.Refuse("it leaves out input {}, which it needs", i);
-  }
-  if (s.Has(1) != s.Has(4)) return s.Refuse("it has only one of segment_ids and segment_embedding");
+  if (s.Has(1) != s.Has(4) || (quantized && s.Has(4) != s.Has(10)))
+    return s.Refuse("it has only one of segment_ids and segment_embedding");
   if (s.attrs().Int("mask_index_type", 1) > 1) {
     return s.Refuse("mask_index_type is {}; octavo knows 1, the number of words", s.attrs().Int("mask_index_type", 1));
   }

@@ -20,7 +20,6 @@ std::vector<int64_t> Permutation(int64_t rank, bool trans, bool batch) {
 }  // namespace
 
 Status FusedMatMul(Site& s) {
-  if (!s.Has(0) || !s.Has(1)) return s.Refuse("it needs two inputs");
   const char* const trans[] = {"transA", "transB"};
   const char* const batch[] = {"transBatchA", "transBatchB"};
   ValueId operands[2];
@@ -44,7 +43,6 @@ Status FusedMatMul(Site& s) {
 }
 
 Status FusedGemm(Site& s) {
-  if (!s.Has(0) || !s.Has(1)) return s.Refuse("it needs two inputs");
   const std::string name = s.attrs().Str("activation", "");
   const float alpha = s.attrs().Float("activation_alpha", 0.01f);
   Op op = Op::kIdentity;

@@ -21,12 +21,11 @@ struct Cache {
 };
 
 Status Check(const Site& s, int64_t heads, int64_t kv_heads) {
-  if (heads <= 0 || kv_heads <= 0 || heads % kv_heads != 0) {
+  if (heads <= 0 || kv_heads <= 0 || heads > kMostHeads || heads % kv_heads != 0) {
     return s.Refuse("num_heads {} and kv_num_heads {} do not fit each other", heads, kv_heads);
   }
   if (s.Has(1) != s.Has(2)) return s.Refuse("it has only one of key and value");
   if (s.Has(3) != s.Has(4)) return s.Refuse("it has only one of past_key and past_value");
-  if (!s.Has(5) || !s.Has(6)) return s.Refuse("it leaves out seqlens_k or total_sequence_length");
   if (s.Has(12) || s.Has(13) || s.attrs().Str("k_quant_type", "NONE") != "NONE" ||
       s.attrs().Str("v_quant_type", "NONE") != "NONE") {
     return s.Refuse("its cache is quantized (k_scale, k_quant_type); export with a float cache");
@@ -39,6 +38,7 @@ Status Check(const Site& s, int64_t heads, int64_t kv_heads) {
   if (s.Wants(3)) return s.Refuse("its output output_qk is used; export without it (qk_output 0)");
   const bool rotary = s.attrs().Int("do_rotary", 0) != 0;
   if (rotary && (!s.Has(7) || !s.Has(8))) return s.Refuse("do_rotary is set without cos_cache and sin_cache");
+  if (rotary && s.SizeOf(s.In(7), 1) > kMostColumns) return s.Refuse("its cos_cache has too many columns");
   if (rotary && s.Has(9) && s.Rank(s.In(9)) != 2) return s.Refuse("its position_ids are not [batch, rows]");
   return {};
 }

@@ -1,8 +1,10 @@
 #include "octavo/ir/vendor/lower.h"
 
+#include <initializer_list>
 #include <optional>
 #include <string_view>
 
+#include "octavo/ir/attr_table.h"
 #include "octavo/ir/infer.h"
 #include "octavo/ir/vendor/rules.h"
 
@@ -13,28 +15,30 @@ namespace {
 struct Entry {
   std::string_view op;
   Status (*rule)(Site& s);
+  size_t inputs;                         // more than these no rule looks at
+  std::initializer_list<size_t> needed;  // inputs that must be there
 };
 constexpr Entry kRules[] = {
-    {"Attention", PackedAttention},
-    {"BiasAdd", BiasAdd},
-    {"DynamicQuantizeMatMul", DynamicQuantizeMatMul},
-    {"EmbedLayerNormalization", EmbedLayerNorm},
-    {"FusedGemm", FusedGemm},
-    {"FusedMatMul", FusedMatMul},
-    {"GroupQueryAttention", GroupQueryAttention},
-    {"MatMulIntegerToFloat", MatMulIntegerToFloat},
-    {"MatMulNBits", MatMulNBits},
-    {"MultiHeadAttention", MultiHeadAttention},
-    {"QAttention", PackedAttention},
-    {"QEmbedLayerNormalization", EmbedLayerNorm},
-    {"QLinearAveragePool", QLinearPool},
-    {"QLinearGlobalAveragePool", QLinearPool},
-    {"QLinearReduceMean", QLinearReduceMean},
-    {"QLinearWhere", QLinearWhere},
-    {"QuickGelu", QuickGelu},
-    {"RotaryEmbedding", RotaryEmbedding},
-    {"SkipSimplifiedLayerNormalization", SkipRmsNorm},
-    {"TransposeMatMul", FusedMatMul},
+    {"Attention", PackedAttention, 7, {0, 1}},
+    {"BiasAdd", BiasAdd, 3, {0, 1, 2}},
+    {"DynamicQuantizeMatMul", DynamicQuantizeMatMul, 5, {0, 1, 2}},
+    {"EmbedLayerNormalization", EmbedLayerNorm, 9, {0, 2, 3, 5, 6}},
+    {"FusedGemm", FusedGemm, 3, {0, 1}},
+    {"FusedMatMul", FusedMatMul, 2, {0, 1}},
+    {"GroupQueryAttention", GroupQueryAttention, 16, {0, 5, 6}},
+    {"MatMulIntegerToFloat", MatMulIntegerToFloat, 7, {0, 1, 2, 3}},
+    {"MatMulNBits", MatMulNBits, 6, {0, 1, 2}},
+    {"MultiHeadAttention", MultiHeadAttention, 10, {0}},
+    {"QAttention", PackedAttention, 9, {0, 1, 3, 4}},
+    {"QEmbedLayerNormalization", EmbedLayerNorm, 18, {0, 2, 3, 5, 6, 8, 9, 11, 12}},
+    {"QLinearAveragePool", QLinearPool, 5, {0, 1, 3}},
+    {"QLinearGlobalAveragePool", QLinearPool, 5, {0, 1, 3}},
+    {"QLinearReduceMean", QLinearReduceMean, 5, {0, 1, 3, 4}},
+    {"QLinearWhere", QLinearWhere, 9, {0, 1, 2, 3, 4, 5, 6, 7, 8}},
+    {"QuickGelu", QuickGelu, 1, {0}},
+    {"RotaryEmbedding", RotaryEmbedding, 4, {0, 1, 2, 3}},
+    {"SkipSimplifiedLayerNormalization", SkipRmsNorm, 4, {}},
+    {"TransposeMatMul", FusedMatMul, 2, {0, 1}},
 };
 
 const Entry* RuleOf(const Node& n) {
@@ -43,6 +47,20 @@ const Entry* RuleOf(const Node& n) {
     if (e.op == n.op_type) return &e;
   }
   return nullptr;
+}
+
+Status CheckAttrs(const std::string& op, const Attrs& attrs) {
+  OCTAVO_TRY(const bool known, CheckAttributes("com.microsoft", op, attrs));
+  if (known) return {};
+  return Fail("com.microsoft.{} has an attribute that octavo does not know; export with an older ONNX Runtime", op);
+}
+
+// A rule sees only nodes of the inputs that it knows, and every output that is read must come out of it.
+Status Build(const Entry& entry, Site& site) {
+  OCTAVO_TRY_STATUS(CheckAttrs(site.op(), site.attrs()));
+  OCTAVO_TRY_STATUS(site.CheckInputs(entry.inputs, entry.needed));
+  OCTAVO_TRY_STATUS(entry.rule(site));
+  return site.CheckOutputs();
 }
 
 // A copy with types; where inference finds a contradiction, what it had found until then does not count.
@@ -62,7 +80,7 @@ Status Lower(Graph& graph, const LowerOptions& options) {
     if (entry == nullptr) continue;
     if (!typed) typed = Typed(graph);
     Site site(graph, *typed, id);
-    if (entry->rule(site)) {
+    if (Build(*entry, site)) {
       site.Commit();
     } else {
       site.Undo();
@@ -73,6 +91,9 @@ Status Lower(Graph& graph, const LowerOptions& options) {
 
 std::string WhyOpaque(const Graph& graph, const Node& n) {
   if (n.op != Op::kOpaque || n.domain != "com.microsoft") return {};
+  if (auto ok = CheckAttrs(n.op_type, n.attrs); !ok) {
+    return std::format("node '{}': {}", DisplayName(n), ok.error().message);
+  }
   const Entry* entry = RuleOf(n);
   if (entry == nullptr) {
     return std::format(
@@ -86,7 +107,7 @@ std::string WhyOpaque(const Graph& graph, const Node& n) {
   Graph copy = graph;
   const Graph typed = Typed(graph);
   Site site(copy, typed, id);
-  const Status status = entry->rule(site);
+  const Status status = Build(*entry, site);
   return status ? std::string() : status.error().message;
 }
 

@@ -9,7 +9,7 @@ namespace octavo::ir::vendor {
 namespace {
 
 Status Check(const Site& s, int64_t heads) {
-  if (heads <= 0) return s.Refuse("it has no attribute num_heads");
+  if (heads <= 0 || heads > kMostHeads) return s.Refuse("its attribute num_heads is {}", heads);
   if (s.Has(8) || s.Has(9)) {
     return s.Refuse("it has the input {}, of a shared buffer; export with a past and a present of their own",
                     s.Has(8) ? "past_sequence_length" : "cache_indirection");
@@ -44,14 +44,16 @@ Result<std::vector<ValueId>> Biases(Site& s) {
   const int64_t q = s.SizeOf(s.In(0), 2);
   const int64_t all = s.SizeOf(s.In(3), 0);
   const int64_t width = q > 0 ? q : all > 0 && all % 3 == 0 && s.SizeOf(s.In(2), 2) < 0 ? all / 3 : -1;
-  if (width <= 0 || (all > 0 && all <= 2 * width))
-    return s.Refuse("the columns of its query are not known, so its bias cannot be split");
+  const Tensor* constant = s.Const(s.In(3));
+  const bool split = width > 0 && width <= kMostColumns && (all < 0 || all > 2 * width);
+  if (!split || (constant != nullptr && constant->rank() != 1)) {
+    return s.Refuse("the columns of its query are not known or do not fit its bias, which cannot be split");
+  }
   std::vector<ValueId> parts;
   for (int64_t i = 0; i < 3; ++i) {
-    const Tensor* t = s.Const(s.In(3));
-    const int64_t from = i * width, to = i == 2 && t != nullptr ? t->size() : (i + 1) * width;
-    if (t != nullptr && t->dtype() == DType::kF32) {
-      const auto values = t->as<float>().subspan(static_cast<size_t>(from), static_cast<size_t>(to - from));
+    const int64_t from = i * width, to = i == 2 && constant != nullptr ? constant->size() : (i + 1) * width;
+    if (constant != nullptr && constant->dtype() == DType::kF32) {
+      const auto values = constant->as<float>().subspan(static_cast<size_t>(from), static_cast<size_t>(to - from));
       parts.push_back(s.Constant(Tensor::Of<float>(DType::kF32, {to - from}, values)));
     } else {
       const int64_t end = i == 2 ? INT64_MAX : to;

@@ -65,7 +65,7 @@ Result<Packed> Read(const Site& s) {
   if (s.Has(4)) return s.Refuse("it has the input g_idx (reordered groups); quantize without act_order");
   if (s.attrs().Int("weight_prepacked", 0) != 0)
     return s.Refuse("weight_prepacked is set, the layout of one GPU; export without it");
-  constexpr int64_t kMax = int64_t{1} << 31;
+  constexpr int64_t kMax = int64_t{1} << 28;  // products of the sizes below do not overflow
   if (p.n <= 0 || p.k <= 0 || p.n > kMax || p.k > kMax || p.block < 16 || p.block > (1 << 20) || p.block % 16 != 0) {
     return s.Refuse("N {}, K {} and block_size {} do not make sense", p.n, p.k, p.block);
   }

@@ -4,19 +4,7 @@
 
 namespace octavo::ir::vendor {
 
-namespace {
-
-Status Need(const Site& s, std::initializer_list<size_t> slots) {
-  for (size_t i : slots) {
-    if (!s.Has(i)) return s.Refuse("it leaves out input {}, which it needs", i);
-  }
-  return {};
-}
-
-}  // namespace
-
 Status QLinearWhere(Site& s) {
-  OCTAVO_TRY_STATUS(Need(s, {0, 1, 2, 3, 4, 5, 6, 7, 8}));
   const ValueId x = s.Dequantize(s.In(1), s.In(2), s.In(3));
   const ValueId y = s.Dequantize(s.In(4), s.In(5), s.In(6));
   s.Return(0, s.Quantize(s.Make(Op::kWhere, {s.In(0), x, y}), s.In(7), s.In(8)));
@@ -24,7 +12,6 @@ Status QLinearWhere(Site& s) {
 }
 
 Status QLinearReduceMean(Site& s) {
-  OCTAVO_TRY_STATUS(Need(s, {0, 1, 3, 4}));
   const ValueId x = s.Dequantize(s.In(0), s.In(1), s.In(2));
   const std::vector<int64_t> axes = s.attrs().Ints("axes");
   std::vector<ValueId> inputs = {x};
@@ -35,7 +22,6 @@ Status QLinearReduceMean(Site& s) {
 }
 
 Status QLinearPool(Site& s) {
-  OCTAVO_TRY_STATUS(Need(s, {0, 1, 3}));
   if (s.attrs().Int("channels_last", 0) != 0)
     return s.Refuse("channels_last is set; export with the channels on axis 1");
   const ValueId x = s.Dequantize(s.In(0), s.In(1), s.In(2));

@@ -12,15 +12,14 @@ Status RotaryEmbedding(Site& s) {
   }
   if (s.attrs().Float("scale", 1.0f) != 1.0f)
     return s.Refuse("scale is {}; only 1 is defined", s.attrs().Float("scale", 1.0f));
-  if ((rank != 3 && rank != 4) || !s.Has(1) || !s.Has(2) || !s.Has(3)) {
-    return s.Refuse(
-        "its input must be [batch, rows, columns] or [batch, heads, rows, columns], with positions, cos and sin");
+  if (rank != 3 && rank != 4) {
+    return s.Refuse("its input must be [batch, rows, columns] or [batch, heads, rows, columns]");
   }
   if (of_positions != 1 && of_positions != 2) return s.Refuse("the rank of its position_ids is neither 1 nor 2");
   int64_t heads = s.attrs().Int("num_heads", 0);
   if (rank == 3 && heads == 0) {
     const int64_t columns = s.SizeOf(x, 2), half = s.SizeOf(cos, 1);
-    if (columns <= 0 || half <= 0 || columns % (2 * half) != 0) {
+    if (columns <= 0 || half <= 0 || half > columns / 2 || columns % (2 * half) != 0) {
       return s.Refuse(
           "num_heads is 0 and cannot be told from the {} columns of its input and {} of cos_cache; give num_heads",
           columns, half);

@@ -49,6 +49,23 @@ std::unexpected<Error> Site::RefuseText(const std::string& text) const {
   return Fail("node '{}' ({}): {}", name, op, text);
 }
 
+Status Site::CheckInputs(size_t known, std::span<const size_t> needed) const {
+  for (const size_t i : needed) {
+    if (!Has(i)) return Refuse("it leaves out input {}, which it needs", i);
+  }
+  for (size_t i = known; i < node_.inputs.size(); ++i) {
+    if (Has(i)) return Refuse("it has input {}; octavo knows the op with {}", i, known);
+  }
+  return {};
+}
+Status Site::CheckOutputs() const {
+  for (size_t i = 0; i < node_.outputs.size(); ++i) {
+    const bool made = std::ranges::any_of(returned_, [i](const auto& r) { return r.first == i; });
+    if (Wants(i) && !made) return Refuse("its output {} is used, which octavo's form of the op does not have", i);
+  }
+  return {};
+}
+
 std::vector<ValueId> Site::MakeN(Op op, std::vector<ValueId> inputs, size_t outputs, Attrs attrs) {
   while (!inputs.empty() && !inputs.back().valid()) inputs.pop_back();
   // Names of nodes in a file are unique.

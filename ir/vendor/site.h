@@ -3,6 +3,7 @@
 #define OCTAVO_IR_VENDOR_SITE_H_
 
 #include <format>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -53,6 +54,10 @@ class Site {
   ValueId AsScalar(ValueId v);
   ValueId Dequantize(ValueId x, ValueId scale, ValueId zero, int64_t axis = 1);
   ValueId Quantize(ValueId x, ValueId scale, ValueId zero);
+
+  // Refuse a node with inputs beyond `known` or without one that is needed; one whose outputs are read but were not returned.
+  Status CheckInputs(size_t known, std::span<const size_t> needed) const;
+  Status CheckOutputs() const;
 
   // Output `i` of the node is `v`.
   void Return(size_t i, ValueId v) { returned_.emplace_back(i, v); }
