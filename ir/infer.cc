@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <map>
 #include <set>
 
 #include "octavo/ir/infer_rules.h"
@@ -95,6 +96,13 @@ Dim BroadcastDim(const Dim& a, const Dim& b) {
   // A number other than 1 wins against what is not known: the run would fail otherwise.
   if (b.is_number()) return b.number() == 1 ? a : b;
   return ProvablyEqual(a, b) ? a : Dim();
+}
+
+void ForgetNegative(MaybeShape& shape) {
+  if (!shape) return;
+  for (Dim& d : *shape) {
+    if (d.is_number() && d.number() < 0) d = Dim();
+  }
 }
 
 bool Meet(Dim& into, const Dim& other) {
@@ -194,6 +202,7 @@ Result<int64_t> Inferrer::Axis(int64_t axis, int64_t rank) const {
 }
 
 void Inferrer::Set(size_t output, DType dtype, MaybeShape shape) {
+  ForgetNegative(shape);
   if (output < types_.size()) types_[output] = Type{dtype, std::move(shape)};
 }
 
@@ -225,6 +234,10 @@ Status Inferrer::Store(size_t output) {
   if (!v.valid()) return {};
   const Value& value = graph_.value(v);
   Type& refined = types_[output];
+  if (refined.shape && refined.shape->size() > kMaxRank) {
+    return Refuse("output '{}' would have rank {}; octavo takes tensors of rank {} at most", value.name,
+                  refined.shape->size(), kMaxRank);
+  }
   if (auto ok = Refine(refined, value.type); !ok) {
     std::string sentence = std::format("{}: output '{}': {}", Label(), value.name, ok.error().message);
     OCTAVO_TRY_STATUS(Forgiven(refined, value.type, {std::move(sentence), v, {}, {}}));
@@ -268,29 +281,42 @@ Status Inferrer::MergeDeclared(size_t i) {
 Status Inferrer::Run() {
   inference_.contents_.resize(graph_.value_capacity());
   own_contents_.resize(graph_.value_capacity());
-  for (at_ = graph_.first(); at_.valid(); at_ = graph_.node(at_).next) OCTAVO_TRY_STATUS(Visit(graph_.node(at_)));
+  for (at_ = graph_.first(); at_.valid(); at_ = graph_.node(at_).next) {
+    if (work_.repeating > 0) ++work_.repeated;
+    OCTAVO_TRY_STATUS(Visit(graph_.node(at_)));
+  }
   for (size_t i = 0; i < graph_.outputs().size(); ++i) OCTAVO_TRY_STATUS(MergeDeclared(i));
   return {};
 }
 
 Result<Inference> Inference::Run(Graph& graph) {
   Inference inference;
-  OCTAVO_TRY_STATUS(Inferrer(graph, inference).Run());
+  InferenceWork work;
+  OCTAVO_TRY_STATUS(Inferrer(graph, inference, work).Run());
   return inference;
 }
 
 namespace {
 
-void Drop(Graph& graph, const Inferrer::FalseShape& f, size_t depth) {
-  if (depth < f.within.size()) {
-    const auto& [node, attr] = f.within[depth];
+using Found = std::vector<const Inferrer::FalseShape*>;
+
+// Those of one body are dropped together: each body is copied once.
+void Drop(Graph& graph, const Found& found, size_t depth) {
+  std::map<std::pair<NodeId, std::string>, Found> within;
+  for (const Inferrer::FalseShape* f : found) {
+    if (depth < f->within.size()) {
+      within[f->within[depth]].push_back(f);
+    } else if (f->output) {
+      graph.DeclareOutput(*f->output, {graph.outputs()[*f->output].declared.dtype, {}});
+    } else {
+      graph.SetType(f->value, {graph.value(f->value).type.dtype, {}});
+    }
+  }
+  for (const auto& [place, inner] : within) {
+    const auto& [node, attr] = place;
     Graph body = *graph.node(node).attrs.Subgraph(attr);
-    Drop(body, f, depth + 1);
+    Drop(body, inner, depth + 1);
     graph.SetAttr(node, attr, std::make_shared<const Graph>(std::move(body)));
-  } else if (f.output) {
-    graph.DeclareOutput(*f.output, {graph.outputs()[*f.output].declared.dtype, {}});
-  } else {
-    graph.SetType(f.value, {graph.value(f.value).type.dtype, {}});
   }
 }
 
@@ -299,7 +325,8 @@ void Drop(Graph& graph, const Inferrer::FalseShape& f, size_t depth) {
 std::vector<std::string> DropFalseShapes(Graph& graph) {
   Graph copy = graph;  // types are to stay as declared
   Inference inference;
-  Inferrer inferrer(copy, inference);
+  InferenceWork work;
+  Inferrer inferrer(copy, inference, work);
   std::vector<Inferrer::FalseShape> found;
   inferrer.Forgive(&found);
   // Beyond an error of another kind nothing is known; whoever infers next tells it.
@@ -307,8 +334,10 @@ std::vector<std::string> DropFalseShapes(Graph& graph) {
   std::vector<std::string> sentences;
   // An output of a graph has two declared shapes, and a loop's body is looked at more than once.
   std::set<std::pair<std::vector<std::pair<NodeId, std::string>>, ValueId>> told;
+  Found all;
+  for (const Inferrer::FalseShape& f : found) all.push_back(&f);
+  Drop(graph, all, 0);
   for (Inferrer::FalseShape& f : found) {
-    Drop(graph, f, 0);
     if (told.emplace(std::move(f.within), f.value).second) sentences.push_back(std::move(f.sentence));
   }
   return sentences;

@@ -45,6 +45,12 @@ SymShape OutputShape(const Core& core, bool rank4) {
 
 Status Attention(Inferrer& c) {
   const Attrs& attrs = c.node().attrs;
+  for (const char* window : {"left_window_size", "right_window_size"}) {  // opset 25
+    if (attrs.Int(window, -1) != -1) {
+      return c.Refuse("its {} is {}; octavo knows no window of this op, so export with opset 24", window,
+                      attrs.Int(window, -1));
+    }
+  }
   const int64_t heads = attrs.Int("q_num_heads", 0);
   OCTAVO_TRY(const Core core, ReadCore(c, heads, attrs.Int("kv_num_heads", 0)));
   const SymShape* q = c.ShapeOf(0);
@@ -74,10 +80,15 @@ Status Sdpa(Inferrer& c) {
   return {};
 }
 
-// What a fused int8 op writes: the zero point's type, u8 where there is only a scale, float where there is neither.
+// What a fused int8 op writes: float without a scale, else the zero point's type, u8 where there is none.
 DType QuantizedOutput(const Inferrer& c, size_t scale, size_t zero_point) {
-  if (c.Has(zero_point)) return c.DtypeOf(zero_point);
-  return c.Has(scale) ? DType::kU8 : DType::kF32;
+  if (!c.Has(scale)) return DType::kF32;
+  return c.Has(zero_point) ? c.DtypeOf(zero_point) : DType::kU8;
+}
+
+// The result of the norm in a body: RMSNormalization's has the type of its scale.
+DType NormedType(const Inferrer& c, size_t gamma) {
+  return c.node().attrs.Int("rms", 0) != 0 ? c.DtypeOf(gamma) : c.DtypeOf(0);
 }
 
 Status SdpaInt8(Inferrer& c) {
@@ -148,7 +159,7 @@ Status QkvInt8(Inferrer& c) {
 Status SkipLayerNorm(Inferrer& c) {
   constexpr size_t kSum[] = {0, 1};
   OCTAVO_TRY(MaybeShape out, Broadcast(c, kSum));
-  c.Set(0, c.DtypeOf(0), out);
+  c.Set(0, NormedType(c, 2), out);
   c.Set(1, c.DtypeOf(0), std::move(out));
   return {};
 }
@@ -159,8 +170,8 @@ Status NormQuant(Inferrer& c) {
     constexpr size_t kSum[] = {0, 1};
     OCTAVO_TRY(out, Broadcast(c, kSum));
   }
-  c.Set(0, DType::kF32, out);
-  c.Set(2, DType::kF32, out);
+  c.Set(0, NormedType(c, 2), out);
+  c.Set(2, c.DtypeOf(0), out);
   if (out && !out->empty() && c.Has(8)) {
     const MaybeShape columns = c.CopyOf(8);
     out->back() = columns && columns->size() == 1 ? columns->front() : Dim::Unknown();

@@ -109,7 +109,8 @@ void GatherND(Inferrer& c) {
   const SymShape* shape = c.ShapeOf(0);
   const Tensor* indices = c.Constant(1);
   if (data == nullptr || shape == nullptr || shape->size() != 1 || indices == nullptr || indices->rank() < 1 ||
-      indices->shape().back() != 1 || indices->size() > static_cast<int64_t>(kMaxContents)) {
+      !quant::IsInteger(indices->dtype()) || indices->shape().back() != 1 ||
+      indices->size() > static_cast<int64_t>(kMaxContents)) {
     return;
   }
   const auto count = static_cast<int64_t>(data->size());
@@ -216,8 +217,8 @@ void ScatterInto(Inferrer& c) {
   const SymContents* data = c.Contents(0);
   const Tensor* indices = c.Constant(1);
   const SymContents* updates = c.Contents(2);
-  if (data == nullptr || indices == nullptr || c.node().attrs.Str("reduction", "none") != "none") return;
-  if (c.ShapeOf(0) == nullptr || c.ShapeOf(0)->size() != 1) return;
+  if (data == nullptr || indices == nullptr || !quant::IsInteger(indices->dtype())) return;
+  if (c.node().attrs.Str("reduction", "none") != "none" || c.ShapeOf(0) == nullptr || c.ShapeOf(0)->size() != 1) return;
   SymContents out = *data;
   for (int64_t i = 0; i < indices->size(); ++i) {
     int64_t place = indices->GetInt(i);

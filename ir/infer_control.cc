@@ -26,6 +26,13 @@ bool Same(const Type& a, const Type& b) {
          std::ranges::equal(*a.shape, *b.shape, [](const Dim& x, const Dim& y) { return SameRepresentation(x, y); });
 }
 
+// Values that take each other's place must be of one element type, or what was chosen for the one meets the other.
+Status OneDtype(const Inferrer& c, const Type& a, const Type& b, std::string_view what, size_t i) {
+  if (a.dtype == b.dtype || a.dtype == DType::kUndefined || b.dtype == DType::kUndefined) return {};
+  return c.Refuse("{} {} is {} and {}; it must have one element type", what, i, quant::Name(a.dtype),
+                  quant::Name(b.dtype));
+}
+
 // Types of the outputs of the subgraph `attr`, given the types of its inputs; elements of captures go in as well.
 Result<std::vector<Type>> RunSubgraph(Inferrer& c, std::string_view attr, const std::vector<Type>& inputs) {
   const GraphRef body = c.node().attrs.Subgraph(attr);
@@ -33,9 +40,11 @@ Result<std::vector<Type>> RunSubgraph(Inferrer& c, std::string_view attr, const 
   if (body->inputs().size() != inputs.size()) {
     return c.Refuse("the graph '{}' has {} inputs, {} are given", attr, body->inputs().size(), inputs.size());
   }
+  InferenceWork& work = c.work();
+  if (work.nesting >= kMaxNesting) return c.Refuse("graphs are nested deeper than {}", kMaxNesting);
   Graph copy = *body;
   Inference inference;
-  Inferrer inner(copy, inference);
+  Inferrer inner(copy, inference, work);
   const auto captures = static_cast<size_t>(std::max<int64_t>(c.node().attrs.Int("octavo_captures", 0), 0));
   for (size_t i = 0; i < inputs.size(); ++i) {
     Type type = inputs[i];
@@ -50,7 +59,9 @@ Result<std::vector<Type>> RunSubgraph(Inferrer& c, std::string_view attr, const 
   }
   std::vector<Inferrer::FalseShape> found;
   if (c.forgives()) inner.Forgive(&found);
+  ++work.nesting;
   const Status status = inner.Run();
+  --work.nesting;
   c.TellWithin(attr, std::move(found));
   if (!status) return c.Refuse("in its graph '{}': {}", attr, status.error().message);
   std::vector<Type> outputs;
@@ -78,7 +89,10 @@ Status If(Inferrer& c) {
     if (types.size() != c.node().outputs.size()) {
       return c.Refuse("its {} has {} outputs, {} are needed", branch, types.size(), c.node().outputs.size());
     }
-    for (size_t i = 0; outputs && i < types.size(); ++i) types[i] = Join((*outputs)[i], types[i]);
+    for (size_t i = 0; outputs && i < types.size(); ++i) {
+      OCTAVO_TRY_STATUS(OneDtype(c, (*outputs)[i], types[i], "output", i));
+      types[i] = Join((*outputs)[i], types[i]);
+    }
     outputs = std::move(types);
   }
   for (size_t i = 0; i < outputs->size(); ++i) c.Set(i, (*outputs)[i].dtype, (*outputs)[i].shape);
@@ -89,19 +103,25 @@ Status If(Inferrer& c) {
 Result<std::vector<Type>> FixedPoint(Inferrer& c, std::vector<Type>& inputs, size_t first, size_t count,
                                      size_t first_out) {
   for (int round = 0;; ++round) {
-    OCTAVO_TRY(std::vector<Type> outputs, RunSubgraph(c, "body", inputs));
-    if (outputs.size() < first_out + count) return c.Refuse("its body has only {} outputs", outputs.size());
+    c.work().repeating += round > 0 ? 1 : 0;
+    auto outputs = RunSubgraph(c, "body", inputs);
+    c.work().repeating -= round > 0 ? 1 : 0;
+    if (!outputs) return outputs;
+    if (outputs->size() < first_out + count) return c.Refuse("its body has only {} outputs", outputs->size());
     bool stable = true;
     for (size_t i = 0; i < count; ++i) {
+      Type &in = inputs[first + i], &out = (*outputs)[first_out + i];
+      OCTAVO_TRY_STATUS(OneDtype(c, in, out, "carried value", i));
       // After a few rounds a dim that still changes is given up with the whole shape, so that this ends.
-      Type joined = Join(inputs[first + i], outputs[first_out + i]);
-      if (joined.dtype == DType::kUndefined) joined.dtype = inputs[first + i].dtype;
-      if (Same(joined, inputs[first + i])) continue;
+      Type joined = Join(in, out);
+      joined.dtype = in.dtype != DType::kUndefined ? in.dtype : out.dtype;
+      if (Same(joined, in)) continue;
       stable = false;
       if (round >= 3) joined.shape.reset();
-      inputs[first + i] = std::move(joined);
+      in = std::move(joined);
     }
     if (stable) return outputs;
+    for (size_t i = 0; i < count && c.work().spent(); ++i) inputs[first + i].shape.reset();
   }
 }
 

@@ -18,10 +18,13 @@ Result<Window> ReadWindow(const Inferrer& c, size_t spatial, std::vector<int64_t
   const Attrs& attrs = c.node().attrs;
   Window w;
   w.kernel = attrs.Ints("kernel_shape", std::move(kernel));
-  w.strides = attrs.Ints("strides", std::vector<int64_t>(spatial, 1));
-  w.dilations = attrs.Ints("dilations", std::vector<int64_t>(spatial, 1));
-  w.pads = attrs.Ints("pads", std::vector<int64_t>(2 * spatial, 0));
+  w.strides = attrs.Ints("strides");
+  w.dilations = attrs.Ints("dilations");
+  w.pads = attrs.Ints("pads");
   w.auto_pad = attrs.Str("auto_pad", "NOTSET");
+  if (w.strides.empty()) w.strides.assign(spatial, 1);
+  if (w.dilations.empty()) w.dilations.assign(spatial, 1);
+  if (w.pads.empty()) w.pads.assign(2 * spatial, 0);
   w.ceil = attrs.Int("ceil_mode", 0) != 0;
   if (w.kernel.size() != spatial || w.strides.size() != spatial || w.dilations.size() != spatial ||
       w.pads.size() != 2 * spatial) {
@@ -55,6 +58,21 @@ Dim WindowCount(const Window& w, size_t i, size_t spatial, const Dim& size) {
   return Dim(count);
 }
 
+// The weight is [filters, channels of a group, ...].
+Status CheckGroups(const Inferrer& c, const Dim& channels, const SymShape& w) {
+  const int64_t groups = c.node().attrs.Int("group", 1);
+  const Dim &filters = w[0], &of_group = w[1];
+  if (groups < 1) return c.Refuse("group is {}", groups);
+  if (filters.is_number() && (filters.number() < groups || filters.number() % groups != 0)) {
+    return c.Refuse("{} filters do not make {} groups", filters.number(), groups);
+  }
+  if (channels.is_number() && of_group.is_number() &&
+      (channels.number() % groups != 0 || channels.number() / groups != of_group.number())) {
+    return c.Refuse("{} channels do not make {} groups of {}", channels.number(), groups, of_group.number());
+  }
+  return {};
+}
+
 Status Convolve(Inferrer& c, size_t weight_input, DType dtype) {
   const SymShape* x = c.ShapeOf(0);
   const SymShape* w = c.ShapeOf(weight_input);
@@ -63,6 +81,7 @@ Status Convolve(Inferrer& c, size_t weight_input, DType dtype) {
   if (x->size() < 3 || w->size() != x->size()) {
     return c.Refuse("input {} and weight {} do not fit", ToString(*x), ToString(*w));
   }
+  OCTAVO_TRY_STATUS(CheckGroups(c, (*x)[1], *w));
   const size_t spatial = x->size() - 2;
   SymShape out(x->size());
   out[0] = (*x)[0];

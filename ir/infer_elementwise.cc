@@ -46,7 +46,8 @@ Status Cast(Inferrer& c) {
   return {};
 }
 
-Status CastLike(Inferrer& c) {
+// RMSNormalization too: ONNX gives its result the type of the scale.
+Status TypeOfSecond(Inferrer& c) {
   c.Set(0, c.DtypeOf(1), c.CopyOf(0));
   return {};
 }
@@ -109,11 +110,11 @@ Rule ElementwiseRule(Op op) {
     case Op::kLogSoftmax:
     case Op::kInstanceNormalization:
     case Op::kGroupNormalization:
-    case Op::kRMSNormalization:
     case Op::kRotaryEmbedding:
       return SameAsFirst;
     case Op::kCastLike:
-      return CastLike;
+    case Op::kRMSNormalization:
+      return TypeOfSecond;
     case Op::kWhere:
       return Where;
     case Op::kDropout:

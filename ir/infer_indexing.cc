@@ -61,6 +61,7 @@ Status Slice(Inferrer& c) {
     return {};
   }
   if (!axes) {
+    if (count > from->size()) return c.Refuse("it cuts {} axes of a tensor of rank {}", count, from->size());
     axes.emplace();
     for (size_t i = 0; i < count; ++i) axes->push_back(static_cast<int64_t>(i));
   }

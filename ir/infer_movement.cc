@@ -20,14 +20,6 @@ MaybeShape ShapeFromContents(const Inferrer& c, size_t i) {
   return rank >= 0 && rank <= 64 ? MaybeShape(UnknownShape(rank)) : std::nullopt;
 }
 
-// A size below zero is an error of the run, or of a branch never taken; here it says nothing.
-void ForgetNegative(MaybeShape& shape) {
-  if (!shape) return;
-  for (Dim& d : *shape) {
-    if (d.is_number() && d.number() < 0) d = Dim();
-  }
-}
-
 Status Constant(Inferrer& c) {
   const Attr* attr = c.node().attrs.Find("value");
   const Tensor* tensor = attr == nullptr ? nullptr : std::get_if<Tensor>(attr);
@@ -122,15 +114,12 @@ Status Transpose(Inferrer& c) {
     perm.resize(from->size());
     std::iota(perm.rbegin(), perm.rend(), 0);
   }
-  std::vector<int64_t> sorted = perm;
+  std::vector<int64_t> sorted = perm, all(from->size());
   std::ranges::sort(sorted);
+  std::iota(all.begin(), all.end(), 0);
+  if (sorted != all) return c.Refuse("perm {} is no permutation of a tensor of rank {}", ToString(perm), from->size());
   SymShape out;
-  for (size_t i = 0; i < perm.size(); ++i) {
-    if (perm.size() != from->size() || sorted[i] != static_cast<int64_t>(i)) {
-      return c.Refuse("perm {} is no permutation of a tensor of rank {}", ToString(perm), from->size());
-    }
-    out.push_back((*from)[static_cast<size_t>(perm[i])]);
-  }
+  for (const int64_t p : perm) out.push_back((*from)[static_cast<size_t>(p)]);
   c.Set(0, c.DtypeOf(0), std::move(out));
   return {};
 }
@@ -232,7 +221,7 @@ Status Split(Inferrer& c) {
       part = (*sizes)[i];
     } else if (!c.Has(1) && whole.is_number()) {
       const int64_t chunk = CeilDiv(whole.number(), static_cast<int64_t>(count));
-      part = i + 1 < count ? Dim(chunk) : whole - used;
+      part = Dim(std::clamp<int64_t>(whole.number() - used.number(), 0, chunk));
     } else if (!c.Has(1)) {
       part = ExactDiv(whole, Dim(static_cast<int64_t>(count)));
     }
@@ -273,7 +262,6 @@ Status Tile(Inferrer& c) {
 Status ConstantOfShape(Inferrer& c) {
   const Tensor value = c.node().attrs.TensorOr("value");
   MaybeShape target = ShapeFromContents(c, 0);
-  ForgetNegative(target);
   c.Set(0, value.defined() ? value.dtype() : DType::kF32, std::move(target));
   return {};
 }

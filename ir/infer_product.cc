@@ -80,7 +80,7 @@ Status BindTerm(Inferrer& c, std::string_view term, const SymShape& shape, Sizes
       const SymShape batch(shape.begin() + static_cast<int64_t>(at),
                            shape.begin() + static_cast<int64_t>(at + shape.size() - letters));
       OCTAVO_TRY(MaybeShape joined, BroadcastShapes(c, &ellipsis, &batch));
-      ellipsis = std::move(*joined);
+      ellipsis = std::move(joined).value_or(SymShape());
       at += batch.size();
       i += 2;
       continue;
@@ -127,8 +127,13 @@ Status Einsum(Inferrer& c) {
     if (shape == nullptr) return {};
     OCTAVO_TRY_STATUS(BindTerm(c, term, *shape, sizes, ellipsis));
   }
+  const auto dots = std::ranges::count(right, '.');
+  if (dots != 0 && (dots != 3 || right.find("...") == std::string::npos)) return c.Refuse("'{}' is not a term", right);
   SymShape out;
   for (size_t i = 0; i < right.size(); ++i) {
+    if (right[i] != '.' && right.find(right[i]) != i) {
+      return c.Refuse("the output of '{}' names the letter '{}' twice", equation, right[i]);
+    }
     if (right[i] == '.') {
       out.insert(out.end(), ellipsis.begin(), ellipsis.end());
       i += 2;

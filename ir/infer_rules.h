@@ -15,9 +15,20 @@ namespace octavo::ir {
 
 using MaybeShape = std::optional<SymShape>;
 
+// What one run of inference spends on the graph and all graphs within. Bodies are looked at until the types of what they carry stand
+// still; nested, that would be exponential, so beyond kMost repeated visits carried shapes are given up at once.
+struct InferenceWork {
+  static constexpr int64_t kMost = 200'000;
+  size_t nesting = 0;
+  int repeating = 0;     // rounds after the first that are under way, one a nested body
+  int64_t repeated = 0;  // nodes visited in such rounds
+  bool spent() const { return repeated > kMost; }
+};
+
 class Inferrer {
  public:
-  Inferrer(Graph& graph, Inference& inference) : graph_(graph), inference_(inference) {}
+  Inferrer(Graph& graph, Inference& inference, InferenceWork& work)
+      : graph_(graph), inference_(inference), work_(work) {}
   Status Run();
   // From here on a declared shape that contradicts its node is dropped instead of an error.
   struct FalseShape {
@@ -35,6 +46,7 @@ class Inferrer {
   void Seed(ValueId input, SymContents contents);
   const SymContents* ContentsOf(ValueId v) const;
   const Graph& graph() const { return graph_; }
+  InferenceWork& work() const { return work_; }
 
   // --- the node at hand ------------------------------------------------------------------------------------------
   const Node& node() const { return *node_; }
@@ -69,6 +81,7 @@ class Inferrer {
 
   Graph& graph_;
   Inference& inference_;
+  InferenceWork& work_;
   NodeId at_;
   const Node* node_ = nullptr;
   std::vector<FalseShape>* false_shapes_ = nullptr;
@@ -97,6 +110,11 @@ void InferContents(Inferrer& c);
 
 // --- helpers of several rules --------------------------------------------------------------------------------------
 constexpr size_t kMaxContents = 64;
+constexpr size_t kMaxRank = 64;     // of a value that a node makes: Gather of a tensor by itself doubles the rank
+constexpr size_t kMaxNesting = 64;  // graphs within graphs
+
+// A size below zero is an error of the run, or of a branch never taken; here it says nothing.
+void ForgetNegative(MaybeShape& shape);
 
 // The two sizes must be equal: `into` becomes the one that says more. False where they are different numbers.
 bool Meet(Dim& into, const Dim& other);

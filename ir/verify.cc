@@ -5,13 +5,10 @@
 #include <set>
 
 #include "octavo/ir/graph.h"
-#include "octavo/ir/infer.h"
+#include "octavo/ir/infer_rules.h"
 
 namespace octavo::ir {
 
-namespace {
-
-// Inputs below min_inputs that may be absent all the same.
 bool MayBeAbsent(Op op, size_t slot) {
   switch (op) {
     case Op::kLoop:
@@ -21,9 +18,11 @@ bool MayBeAbsent(Op op, size_t slot) {
     case Op::kQkvInt8:
       return slot >= 3 && (slot - 3) % 5 >= 2;  // per branch: bias, y_scale, y_zp
     default:
-      return false;
+      return static_cast<int>(slot) >= InfoOf(op).min_inputs;
   }
 }
+
+namespace {
 
 // Ops of any number of inputs none of which may be absent.
 bool NeedsAllInputs(Op op) {
@@ -33,7 +32,7 @@ bool NeedsAllInputs(Op op) {
 
 class Verifier {
  public:
-  explicit Verifier(const Graph& graph) : g_(graph) {}
+  Verifier(const Graph& graph, size_t nesting) : g_(graph), nesting_(nesting) {}
 
   std::vector<Violation> Run() {
     CheckList();
@@ -41,8 +40,8 @@ class Verifier {
     for (size_t i = 0; i < order_.size(); ++i) CheckNode(order_[i]);
     CheckUses();
     CheckOutputs();
-    // Inference walks the graph: it needs a sound one.
-    if (violations_.empty()) CheckTypes();
+    // Inference walks the graph, and the graphs within: it needs a sound one.
+    if (violations_.empty() && nesting_ == 0) CheckTypes();
     return std::move(violations_);
   }
 
@@ -149,8 +148,7 @@ class Verifier {
     }
     if (n.op == Op::kOpaque && n.op_type.empty()) Report(Label(id), "an opaque node has no op type");
     for (size_t slot = 0; slot < n.inputs.size(); ++slot) {
-      const bool needed = NeedsAllInputs(n.op) || static_cast<int64_t>(slot) < info.min_inputs;
-      if (needed && !n.inputs[slot].valid() && !MayBeAbsent(n.op, slot)) {
+      if (!n.inputs[slot].valid() && (NeedsAllInputs(n.op) || !MayBeAbsent(n.op, slot))) {
         Report(Label(id), "input {} of {} is absent, but it is not optional", slot, info.name);
       }
     }
@@ -184,7 +182,11 @@ class Verifier {
         Report(Label(id), "its graph '{}' is missing", name);
         continue;
       }
-      for (const Violation& v : Verify(**body)) {
+      if (nesting_ >= kMaxNesting) {
+        Report(Label(id), "graphs are nested deeper than {}", kMaxNesting);
+        continue;
+      }
+      for (const Violation& v : Verifier(**body, nesting_ + 1).Run()) {
         Report(Label(id), "in its graph '{}': {}{}", name, v.node.empty() ? "" : "'" + v.node + "': ", v.message);
       }
       CheckCaptures(id, n, name, **body);
@@ -250,6 +252,7 @@ class Verifier {
 
   static constexpr size_t kNowhere = SIZE_MAX;
   const Graph& g_;
+  size_t nesting_;
   std::vector<NodeId> order_;
   std::vector<size_t> rank_;  // place in the order, by node index
   std::vector<Violation> violations_;
@@ -257,7 +260,7 @@ class Verifier {
 
 }  // namespace
 
-std::vector<Violation> Verify(const Graph& graph) { return Verifier(graph).Run(); }
+std::vector<Violation> Verify(const Graph& graph) { return Verifier(graph, 0).Run(); }
 
 Status VerifyStatus(const Graph& graph) {
   const std::vector<Violation> violations = Verify(graph);

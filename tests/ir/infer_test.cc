@@ -6,6 +6,7 @@
 #include <span>
 
 #include "octavo/ir/text.h"
+#include "octavo/ir/verify.h"
 
 namespace octavo::ir {
 namespace {
@@ -54,7 +55,10 @@ TEST(Infer, Elementwise) {
       {"input %c : bool[b,1] input %a : f16[1,s] input %b : f16[] %y = Where(%c, %a, %b)", "f16[b,s]"},
       {"input %a : f32[2] input %b : f32[3,1] input %c : f32[1,1,1] %y = Max(%a, %b, %c)", "f32[1,3,2]"},
       {"input %a : f32[2,n] %y, %z = Dropout(%a)", "f32[2,n]", "bool[2,n]"},
-      {"input %a : f32[2,n] %y = Gelu(%a)", "f32[2,n]"},
+      {"input %a : f32[2] input %e : s64[] %y = Pow(%a, %e)", "f32[2]"},
+      {"input %x : f32[2,n] input %g : f16[n] %y = RMSNormalization(%x, %g)", "f16[2,n]"},
+      {"input %x : f32[2,n] input %g : f16[n] %y = LayerNormalization(%x, %g)", "f32[2,n]"},
+      {"input %x : f32[2,8] input %g : f64[8] %y, %z = SkipLayerNorm(%x, %x, %g) {rms = 1}", "f64[2,8]", "f32[2,8]"},
       {"input %a : f32[2] input %e : s64[] %y = Pow(%a, %e)", "f32[2]"},
   };
   Check(cases);
@@ -134,6 +138,12 @@ TEST(Infer, JoinsAndCuts) {
       {"input %x : f32[b,8,h,w] %y = DepthToSpace(%x) {blocksize = 2}", "f32[b,2,2*h,2*w]"},
       {"input %x : f32[b,2,4,6] %y = SpaceToDepth(%x) {blocksize = 2}", "f32[b,8,2,3]"},
   };
+  Check(cases);
+}
+
+TEST(Infer, PartsOfASplitAreNeverNegative) {
+  const Case cases[] = {{"input %x : f32[3] %a, %b, %y, %z, %c = Split(%x) {axis = 0}", "f32[1]", "f32[0]"},
+                        {"input %x : f32[5] %a, %b, %y, %z = Split(%x) {axis = 0}", "f32[1]", "f32[0]"}};
   Check(cases);
 }
 
@@ -260,6 +270,43 @@ TEST(Infer, ControlFlow) {
 }
 
 // Elements of shape tensors.
+// Each level's carried value grows, so that its loop is looked at again and again.
+GraphRef NestedLoops(size_t depth) {
+  Graph g;
+  const ValueId i = g.AddInput("i", {}), go = g.AddInput("go", {}), x = g.AddInput("x", {});
+  ValueId y = g.node(g.AddNode(Op::kConcat, {x, x}, 1)).output();
+  if (depth > 1) y = g.node(g.AddNode(Op::kLoop, {i, go, y}, 1, {{"body", NestedLoops(depth - 1)}})).output();
+  g.AddOutput("go", go);
+  g.AddOutput("y", y);
+  return std::make_shared<const Graph>(std::move(g));
+}
+
+Graph LoopOf(size_t depth) {
+  Graph g;
+  const ValueId n = g.AddInput("n", {DType::kS64, SymShape{}});
+  const ValueId x = g.AddInput("x", {DType::kF32, SymShape{2, 3}});
+  g.AddOutput("y", g.node(g.AddNode(Op::kLoop, {n, {}, x}, 1, {{"body", NestedLoops(depth)}})).output());
+  return g;
+}
+
+// It would take years if each level doubled the time.
+TEST(Infer, NestedLoopsCostNoMoreThanTheirNodes) {
+  Graph g = LoopOf(60);
+  const auto r = Inference::Run(g);
+  ASSERT_TRUE(r.has_value()) << r.error().message;
+  EXPECT_EQ(g.value(g.outputs()[0].value).type.dtype, DType::kF32);
+  EXPECT_TRUE(DropFalseShapes(g).empty());
+  EXPECT_TRUE(Verify(g).empty());
+  Graph shallow = LoopOf(2);
+  ASSERT_TRUE(Inference::Run(shallow).has_value());
+  EXPECT_EQ(ToString(shallow.value(shallow.outputs()[0].value).type), "f32[?,3]");
+  Graph deep = LoopOf(70);
+  const auto refused = Inference::Run(deep);
+  ASSERT_FALSE(refused.has_value());
+  EXPECT_THAT(refused.error().message, HasSubstr("nested deeper than 64"));
+  EXPECT_FALSE(Verify(deep).empty());
+}
+
 TEST(Infer, Contents) {
   const std::pair<const char*, const char*> cases[] = {
       {"input %x : f32[b,s,4] %y = Shape(%x)", "[b,s,4]"},
@@ -405,6 +452,31 @@ TEST(Infer, ContradictionsNameTheNode) {
       {"input %c : bool[] %y = If(%c) {else_branch = graph \"\" { input %a : f32[2] output \"o\" = %a : ? }, "
        "then_branch = graph \"\" { input %a : f32[2] output \"o\" = %a : ? }}",
        "the graph 'then_branch' has 1 inputs, 0 are given"},
+      {"input %x : f32[2,3] %y = Transpose(%x) {perm = [7, 0]}", "perm [7,0] is no permutation"},
+      {"input %x : f32[2,3] %y = Transpose(%x) {perm = [0, -1]}", "perm [0,-1] is no permutation"},
+      {"input %x : f32[2,3] %y = Transpose(%x) {perm = [0, 1, 2]}", "no permutation of a tensor of rank 2"},
+      {"input %x : f32[2,3] input %s : s64[1000000000000] %y = Slice(%x, %s, %s)", "cuts 1000000000000 axes"},
+      {"input %x : s64[2,2,2,2,2,2,2,2,2,2] %a = Gather(%x, %x) %b = Gather(%a, %a) %c = Gather(%b, %b) "
+       "%y = Gather(%c, %c)",
+       "would have rank 73; octavo takes tensors of rank 64 at most"},
+      {"input %x : f32[1,4,8] input %w : f32[2,1,3] %y = Conv(%x, %w) {group = 4}", "2 filters do not make 4 groups"},
+      {"input %x : f32[1,4,8] input %w : f32[4,2,3] %y = Conv(%x, %w) {group = 4}",
+       "4 channels do not make 4 groups of 2"},
+      {"input %x : f32[1,4,8] input %w : f32[4,4,3] %y = Conv(%x, %w) {group = 0}", "group is 0"},
+      {"input %x : f32[2,3] %y = Einsum(%x) {equation = \"ab->a....\"}", "is not a term"},
+      {"input %x : f32[2,3] %y = Einsum(%x) {equation = \"ab->aa\"}", "the letter 'a' twice"},
+      {"input %q : f32[1,2,8] %y = Attention(%q, %q, %q) {kv_num_heads = 2, left_window_size = 4, q_num_heads = 2}",
+       "its left_window_size is 4"},
+      {"input %c : bool[] input %a : f32[2] input %b : s8[2] %y = If(%c, %a, %b) {octavo_captures = 2, "
+       "else_branch = graph \"\" { input %p : ? input %q : ? output \"o\" = %q : ? }, "
+       "then_branch = graph \"\" { input %p : ? input %q : ? output \"o\" = %p : ? }}",
+       "output 0 is f32 and s8; it must have one element type"},
+      {"input %n : s64[] input %a : f32[2] %y = Loop(%n, _, %a) {body = graph \"\" { input %i : ? input %c : ? "
+       "input %p : ? %q = Cast(%p) {to = 11} output \"go\" = %c : ? output \"o\" = %q : ? }}",
+       "carried value 0 is f32 and f64"},
+      {"input %s : f32[2] input %x : f32[3,2] %y = Scan(%s, %x) {num_scan_inputs = 1, body = graph \"\" { "
+       "input %p : ? input %q : ? %t = Cast(%p) {to = 7} output \"o\" = %t : ? }}",
+       "carried value 0 is f32 and s64"},
       {"input %x : f32[2] output \"o\" = %x : f32[3]", "graph output 'o': its shape is [2], but the file says [3]"},
   };
   for (const auto& [body, expected] : cases) {
