@@ -1,5 +1,6 @@
 #include "octavo/ir/functions.h"
 
+#include <algorithm>
 #include <limits>
 #include <string>
 #include <utility>
@@ -134,12 +135,14 @@ Graph QuantizeTokensBody(Body b) {
   return b.Finish({code(b.Make(Op::kAdd, {steps, at})), scale, code(zero)});
 }
 
+constexpr int64_t kMostSize = int64_t{1} << 31;  // of a head, a block, ...: products of two do not overflow
+
 // k of a LinearBlocked; 0: not known, which no graph with constant weights has.
 int64_t DepthOfBlocked(const Graph& g, const Node& node) {
   const auto& shape = g.value(node.input(1)).type.shape;
   if (!shape || shape->size() != 2) return 0;
   const Dim& k = (*shape)[node.attrs.Int("transposed", 0) != 0 ? 1 : 0];
-  return k.is_number() ? k.number() : 0;
+  return k.is_number() && k.number() > 0 && k.number() <= kMostSize ? k.number() : 0;
 }
 
 // Input 0, `depth` values a row, through codes of 8 bits with one scale a block of a row.
@@ -372,12 +375,16 @@ Result<Graph> BodyOf(const Graph& graph, const Node& node) {
     case Op::kLinearInt8:
       return LinearInt8Body({graph, node});
     case Op::kLookup:
+      if (const auto& shape = graph.value(node.input(1)).type.shape;
+          shape && (shape->size() != 1 || !ProvablyEqual((*shape)[0], Dim(256)))) {
+        return Fail("node '{}' (Lookup): its table {} does not have 256 codes", node.name, ToString(*shape));
+      }
       return LookupBody({graph, node});
     case Op::kQuantizeTokens:
       return QuantizeTokensBody({graph, node});
     case Op::kLinearBlocked:
-      if (node.attrs.Int("block_size", 0) <= 0)
-        return Fail("node '{}' (LinearBlocked): it has no block_size", node.name);
+      if (const int64_t block = node.attrs.Int("block_size", 0); block <= 0 || block > kMostSize)
+        return Fail("node '{}' (LinearBlocked): its block_size is {}", node.name, block);
       if (const int64_t bits = node.attrs.Int("x_bits", 0); bits != 0 && bits != 8) {
         return Fail("node '{}' (LinearBlocked): x_bits is {}; it is 0 or 8", node.name, bits);
       } else if (bits == 8 && DepthOfBlocked(graph, node) == 0) {
@@ -396,9 +403,17 @@ Result<Graph> BodyOf(const Graph& graph, const Node& node) {
     case Op::kSdpaInt8: {
       const int64_t heads = node.attrs.Int("num_heads", 0);
       const int64_t groups = node.attrs.Int("kv_num_heads", heads);
-      if (heads <= 0 || groups <= 0 || heads % groups != 0 || node.attrs.Int("head_dim", 0) <= 0) {
-        return Fail("node '{}' ({}): num_heads {}, kv_num_heads {} and head_dim {} do not make sense together",
-                    node.name, InfoOf(node.op).name, heads, groups, node.attrs.Int("head_dim", 0));
+      const int64_t dim = node.attrs.Int("head_dim", 0), v_dim = node.attrs.Int("v_head_dim", dim);
+      if (heads <= 0 || groups <= 0 || heads % groups != 0 || dim <= 0 || v_dim <= 0 ||
+          std::max({heads, dim, v_dim}) > kMostSize) {
+        return Fail(
+            "node '{}' ({}): num_heads {}, kv_num_heads {}, head_dim {} and v_head_dim {} do not make sense together",
+            node.name, InfoOf(node.op).name, heads, groups, dim, v_dim);
+      }
+      for (const char* rank : {"q_rank", "k_rank", "v_rank", "out_rank"}) {
+        const int64_t n = node.attrs.Int(rank, 4);
+        if (n != 3 && n != 4)
+          return Fail("node '{}' ({}): {} is {}; it is 3 or 4", node.name, InfoOf(node.op).name, rank, n);
       }
       if (node.attrs.Int("p_relative", 0) != 0 && node.input(kSdpaProbCodes)) {
         return Fail("node '{}' (SdpaInt8): p_relative has no probabilities that pass through codes", node.name);

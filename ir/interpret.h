@@ -33,9 +33,14 @@ struct RtValue {
   std::shared_ptr<const QuantForm> quant;  // null: no integers behind it
 };
 
+// Asked every so often while bodies of Loop and Scan run; true ends the evaluation with an error.
+using Interrupted = std::function<bool()>;
+
 // One node (of any op except Opaque) on given inputs; inputs of absent optionals are undefined tensors. Returns one
-// value per output slot (undefined for slots nobody wants). Errors name the op, the reason and the shapes.
-Result<std::vector<RtValue>> EvalNode(const Graph& graph, const Node& node, std::span<const RtValue> inputs);
+// value per output slot (undefined for slots nobody wants), each of the element type and rank that the graph gives it where it knows
+// them: whoever chose kernels by these types may trust them. Errors name the op, the reason and the shapes.
+Result<std::vector<RtValue>> EvalNode(const Graph& graph, const Node& node, std::span<const RtValue> inputs,
+                                      const Interrupted& interrupted = {});
 // Whether EvalNode implements the op (Opaque: false).
 bool CanEval(Op op);
 
@@ -43,7 +48,8 @@ using TensorMap = std::map<std::string, Tensor>;
 
 struct InterpretOptions {
   // Called after each node with its outputs, if set.
-  std::function<void(const Node&, std::span<const RtValue>)> on_node;
+  std::function<void(const Node&, std::span<const RtValue>)> on_node = {};
+  Interrupted interrupted = {};
 };
 
 // Runs the whole graph. `inputs` must name every graph input with the right dtype and rank. Returns outputs in the

@@ -28,6 +28,18 @@ class HeapBuffer : public Buffer {
   MemoryCharge charge_;
 };
 
+constexpr size_t kShortWord = 15;  // of libstdc++: longer ones have memory of their own
+
+// Texts and what they are charged.
+struct Words {
+  MemoryCharge charge;
+  const std::vector<std::string> words;
+};
+std::shared_ptr<const std::vector<std::string>> Share(MemoryCharge charge, std::vector<std::string> words) {
+  const auto shared = std::make_shared<const Words>(Words{std::move(charge), std::move(words)});
+  return {shared, &shared->words};
+}
+
 int Nibble(const std::byte* data, int64_t i) {
   const int byte = std::to_integer<int>(data[i / 2]);
   return (i % 2 == 0) ? byte & 15 : byte >> 4;
@@ -78,8 +90,8 @@ Tensor Tensor::Empty(DType dtype, Shape shape) {
   t.dtype_ = dtype;
   t.shape_ = std::move(shape);
   if (dtype == DType::kString) {
-    const MemoryCharge enough(bytes);
-    t.strings_ = std::make_shared<const std::vector<std::string>>(static_cast<size_t>(t.size()));
+    MemoryCharge charge(bytes);
+    t.strings_ = Share(std::move(charge), std::vector<std::string>(static_cast<size_t>(t.size())));
     return t;
   }
   auto heap = std::make_shared<HeapBuffer>(bytes);
@@ -102,7 +114,9 @@ Tensor Tensor::Strings(Shape shape, std::vector<std::string> values) {
   Tensor t;
   t.dtype_ = DType::kString;
   t.shape_ = std::move(shape);
-  t.strings_ = std::make_shared<const std::vector<std::string>>(std::move(values));
+  size_t bytes = 0;
+  for (const std::string& word : values) bytes += sizeof(word) + (word.capacity() > kShortWord ? word.capacity() : 0);
+  t.strings_ = Share(MemoryCharge(bytes), std::move(values));
   return t;
 }
 

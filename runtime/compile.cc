@@ -11,7 +11,7 @@ class InterpretedKernel : public Kernel {
   std::string name() const override { return InterpreterOf(node_.op); }
   Status Execute(StepCall& call) const override {
     call.interpreted = true;
-    OCTAVO_TRY(call.out, ir::EvalNode(graph_, node_, call.in));
+    OCTAVO_TRY(call.out, ir::EvalNode(graph_, node_, call.in, call.interrupted));
     return {};
   }
 

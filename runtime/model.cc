@@ -442,6 +442,7 @@ Result<std::vector<Tensor>> Model::RunInside(ir::TensorMap inputs, Profile* prof
     if (it != s.plans.end()) plan = it->second;
   }
   PlannedCall call;
+  call.interrupted = s.options.interrupted;
   call.threads = s.threads.get(), call.pool = &s.pool, call.scratch = &s.scratch;
   if (plan != nullptr) {
     call.plan = plan.get();

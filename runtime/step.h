@@ -36,7 +36,8 @@ class StepCall {
   std::span<RtValue> in;
   std::vector<RtValue> out;  // one per output slot
   const Threads* threads = nullptr;
-  bool interpreted = false;  // set by the interpreter's step, on which others fall back
+  ir::Interrupted interrupted;  // for the interpreter's loops
+  bool interpreted = false;     // set by the interpreter's step, on which others fall back
 
   const Tensor& T(size_t i) const { return in[i].tensor; }
   bool Has(size_t i) const { return i < in.size() && in[i].tensor.defined(); }

@@ -54,6 +54,7 @@ Result<Tensor> WithPast(const Call& call, size_t slot, const Tensor& now) {
 
 Status PlanMask(const Call& call, DType mid, AttentionPlan& p) {
   const int64_t past = call.Has(4) ? call.T(4).shape()[2] : 0;
+  ChargeWork(2 * static_cast<size_t>(p.batch) * sizeof(int64_t));
   p.offset.assign(static_cast<size_t>(p.batch), past);
   p.valid.assign(static_cast<size_t>(p.batch), p.keys);
   if (call.Has(6)) {
@@ -85,6 +86,9 @@ Status PlanMask(const Call& call, DType mid, AttentionPlan& p) {
 
 Result<AttentionPlan> PlanAttention(Call& call, DType mid) {
   AttentionPlan p;
+  if (call.Int("left_window_size", -1) != -1 || call.Int("right_window_size", -1) != -1) {
+    return Fail("octavo knows no window of this op");
+  }
   const int64_t q_heads = call.Int("q_num_heads", 0), kv_heads = call.Int("kv_num_heads", 0);
   for (size_t i = 1; i < 3; ++i) {
     if (call.T(i).rank() != call.T(0).rank() || call.T(i).dtype() != call.T(0).dtype()) {
@@ -169,14 +173,20 @@ Status RoundTo(DType precision, C* x, int64_t n) {
   });
 }
 
+// What one head needs beside its operands; made once.
 template <typename C>
-Status Head(const AttentionPlan& p, int64_t b, int64_t h, C* y, C* qk) {
+struct HeadWork {
+  std::vector<C> left, right, scores;
+};
+
+template <typename C>
+Status Head(const AttentionPlan& p, int64_t b, int64_t h, HeadWork<C>& work, C* y, C* qk) {
   const int64_t kv = b * p.groups + h / (p.heads / p.groups);
   const C* q = Ptr<C>(p.q) + (b * p.heads + h) * p.queries * p.dim;
   const C* k = Ptr<C>(p.k) + kv * p.keys * p.dim;
   const auto root = static_cast<C>(std::sqrt(p.scale));
-  std::vector<C> left(static_cast<size_t>(p.queries * p.dim)), right(static_cast<size_t>(p.dim * p.keys));
-  std::vector<C> scores(static_cast<size_t>(p.queries * p.keys), C(0));
+  auto& [left, right, scores] = work;
+  std::ranges::fill(scores, C(0));
   for (size_t i = 0; i < left.size(); ++i) left[i] = q[i] * root;
   for (int64_t j = 0; j < p.keys; ++j) {
     for (int64_t d = 0; d < p.dim; ++d) right[static_cast<size_t>(d * p.keys + j)] = k[j * p.dim + d] * root;
@@ -209,11 +219,12 @@ Status Head(const AttentionPlan& p, int64_t b, int64_t h, C* y, C* qk) {
 
 template <typename C>
 Status Heads(const AttentionPlan& p, Tensor& y, Tensor& qk) {
+  HeadWork<C> work{WorkVector<C>(p.queries * p.dim), WorkVector<C>(p.dim * p.keys), WorkVector<C>(p.queries * p.keys)};
   for (int64_t b = 0; b < p.batch; ++b) {
     for (int64_t h = 0; h < p.heads; ++h) {
       const int64_t i = b * p.heads + h;
       C* scores = qk.defined() ? MutablePtr<C>(qk) + i * p.queries * p.keys : nullptr;
-      OCTAVO_TRY_STATUS(Head<C>(p, b, h, MutablePtr<C>(y) + i * p.queries * p.v_dim, scores));
+      OCTAVO_TRY_STATUS(Head<C>(p, b, h, work, MutablePtr<C>(y) + i * p.queries * p.v_dim, scores));
     }
   }
   return {};

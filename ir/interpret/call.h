@@ -9,6 +9,7 @@
 
 #include "octavo/ir/graph.h"
 #include "octavo/ir/interpret.h"
+#include "octavo/ir/memory.h"
 
 namespace octavo::ir::interpret {
 
@@ -18,6 +19,7 @@ struct Call {
   const Node& node;
   std::span<const RtValue> in;
   std::vector<RtValue> out;  // one per output slot
+  const Interrupted& interrupted;
 
   bool Has(size_t i) const { return i < in.size() && in[i].tensor.defined(); }
   const Tensor& T(size_t i) const { return in[i].tensor; }
@@ -89,10 +91,32 @@ void CarryQuantForms(Call& call, Evaluator evaluate);
 Status EvaluateMoved(Call& call, Evaluator evaluate);
 
 // --- helpers ---------------------------------------------------------------------------------------------------
-// Fails for a negative dim and for more than 64 GB (2^36 bytes).
+// Fails for a negative dim and for more than 64 GB (2^36 bytes). A tensor without elements must be one that memory allows
+// with 1 for each 0, so that loops over its other dims end.
 Status CheckShape(DType dtype, std::span<const int64_t> shape);
 Result<Tensor> Alloc(DType dtype, Shape shape);
 Result<Tensor> AllocZeros(DType dtype, Shape shape);
+// Memory of the evaluation at hand beside tensors (indices, sums, texts), charged before it is taken and until the node is done.
+// Throws OutOfMemory.
+void ChargeWork(size_t bytes);
+template <typename T>
+std::vector<T> WorkVector(int64_t n) {
+  ChargeWork(static_cast<size_t>(n) * sizeof(T));
+  return std::vector<T>(static_cast<size_t>(n));
+}
+// While it stands, ChargeWork charges to it.
+class WorkScope {
+ public:
+  WorkScope();
+  ~WorkScope();
+  WorkScope(const WorkScope&) = delete;
+  WorkScope& operator=(const WorkScope&) = delete;
+
+ private:
+  friend void ChargeWork(size_t bytes);
+  WorkScope* before_;
+  std::vector<MemoryCharge> charges_;
+};
 // -rank..rank-1 to 0..rank-1.
 Result<int64_t> Axis(int64_t axis, int64_t rank);
 // As Axis for each; fails for duplicates. Sorted ascending if `sort`.

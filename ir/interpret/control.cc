@@ -1,8 +1,9 @@
 // If, Loop, Scan. The node's last inputs are captures; they are the last inputs of the subgraphs (ops.def).
+#include <chrono>
 #include <cstring>
 
 #include "octavo/ir/interpret/call.h"
-#include "octavo/ir/interpret/strided.h"
+#include "octavo/ir/interpret/strings.h"
 
 namespace octavo::ir::interpret {
 
@@ -30,10 +31,39 @@ Status If(Call& call) {
   OCTAVO_TRY(const bool yes, BoolOf(call.T(0), "the condition"));
   OCTAVO_TRY(const GraphRef g, SubgraphOf(call, yes ? "then_branch" : "else_branch"));
   OCTAVO_TRY(const auto captures, CapturesOf(call, 1));
-  OCTAVO_TRY(auto results, RunGraph(*g, captures));
+  OCTAVO_TRY(auto results, RunGraph(*g, captures, {.interrupted = call.interrupted}));
   if (results.size() != call.out.size())
     return Fail("the branch has {} outputs, the op {}", results.size(), call.out.size());
   call.out = std::move(results);
+  return {};
+}
+
+// Asks whether to stop, at most every 20 ms: who is asked may have to wait for a lock.
+class Patience {
+ public:
+  explicit Patience(const Interrupted& interrupted) : interrupted_(interrupted), ask_(Clock::now() + kPause) {}
+  Status Check() {
+    if (!interrupted_ || Clock::now() < ask_) return {};
+    ask_ = Clock::now() + kPause;
+    return interrupted_() ? Status(Fail("interrupted")) : Status();
+  }
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  static constexpr std::chrono::milliseconds kPause{20};
+  const Interrupted& interrupted_;
+  Clock::time_point ask_;
+};
+
+// What the body gives for the next iteration is of the type of what it was given.
+Status Carry(std::vector<RtValue>& carried, std::span<RtValue> results) {
+  for (size_t k = 0; k < carried.size(); ++k) {
+    const Tensor &before = carried[k].tensor, &now = results[k].tensor;
+    if (before.dtype() != now.dtype()) {
+      return Fail("the carried value {} changes from {} to {}", k, Describe(before), Describe(now));
+    }
+    carried[k] = std::move(results[k]);
+  }
   return {};
 }
 
@@ -44,6 +74,11 @@ class Stack {
     if (!t.defined()) return Fail("a scan output has no value");
     if (!slices_.empty() && (t.dtype() != slices_[0].dtype() || t.shape() != slices_[0].shape())) {
       return Fail("a scan output changes from {} to {}", Describe(slices_[0]), Describe(t));
+    }
+    if (slices_.size() == slices_.capacity()) {  // small tensors are mostly what surrounds them
+      const size_t more = std::max<size_t>(slices_.size(), 16);
+      ChargeWork(more * kBytesAround);
+      slices_.reserve(slices_.size() + more);
     }
     slices_.push_back(t);
     return {};
@@ -82,6 +117,12 @@ class Stack {
 
  private:
   Result<Tensor> JoinStrings(Shape shape, int64_t outer, int64_t inner, bool reverse) const {
+    size_t count = 0, bytes = 0;
+    for (const Tensor& slice : slices_) {
+      count += slice.strings().size();
+      for (const std::string& word : slice.strings()) bytes += word.size();
+    }
+    ChargeWords(count, bytes);
     std::vector<std::string> words;
     const auto n = static_cast<int64_t>(slices_.size());
     for (int64_t o = 0; o < outer; ++o) {
@@ -93,6 +134,7 @@ class Stack {
     return Tensor::Strings(std::move(shape), std::move(words));
   }
 
+  static constexpr size_t kBytesAround = 256;  // of a tensor, its buffer and the allocator's own
   std::vector<Tensor> slices_;
 };
 
@@ -120,14 +162,16 @@ Status Loop(Call& call) {
   }
   std::vector<RtValue> carried(call.in.begin() + 2, call.in.begin() + 2 + static_cast<int64_t>(carried_count));
   std::vector<Stack> stacks(call.out.size() - carried_count);
+  Patience patience(call.interrupted);
   for (int64_t i = 0; i < trips && go; ++i) {
+    OCTAVO_TRY_STATUS(patience.Check());
     std::vector<RtValue> operands = {{Tensor::ScalarS64(i), nullptr},
                                      {Tensor::Of<uint8_t>(DType::kBool, {}, std::vector<uint8_t>{1}), nullptr}};
     operands.insert(operands.end(), carried.begin(), carried.end());
     operands.insert(operands.end(), captures.begin(), captures.end());
-    OCTAVO_TRY(auto results, RunGraph(*body, operands));
+    OCTAVO_TRY(auto results, RunGraph(*body, operands, {.interrupted = call.interrupted}));
     OCTAVO_TRY(go, BoolOf(results[0].tensor, "the body's condition"));
-    for (size_t k = 0; k < carried_count; ++k) carried[k] = std::move(results[1 + k]);
+    OCTAVO_TRY_STATUS(Carry(carried, std::span(results).subspan(1)));
     for (size_t k = 0; k < stacks.size(); ++k) OCTAVO_TRY_STATUS(stacks[k].Add(results[1 + carried_count + k].tensor));
   }
   for (size_t k = 0; k < carried_count; ++k) call.out[k] = std::move(carried[k]);
@@ -196,15 +240,17 @@ Status Scan(Call& call) {
   OCTAVO_TRY(const ScanPlan p, PlanScan(call, *body, captures.size()));
   std::vector<RtValue> states(call.in.begin(), call.in.begin() + static_cast<int64_t>(p.states));
   std::vector<Stack> stacks(p.outputs);
+  Patience patience(call.interrupted);
   for (int64_t i = 0; i < p.trips; ++i) {
+    OCTAVO_TRY_STATUS(patience.Check());
     std::vector<RtValue> operands = states;
     for (size_t k = 0; k < p.scans; ++k) {
       OCTAVO_TRY(Tensor slice, SliceAt(call.T(p.states + k), p.axes[k], p.directions[k] != 0 ? p.trips - 1 - i : i));
       operands.push_back({std::move(slice), nullptr});
     }
     operands.insert(operands.end(), captures.begin(), captures.end());
-    OCTAVO_TRY(auto results, RunGraph(*body, operands));
-    for (size_t k = 0; k < p.states; ++k) states[k] = std::move(results[k]);
+    OCTAVO_TRY(auto results, RunGraph(*body, operands, {.interrupted = call.interrupted}));
+    OCTAVO_TRY_STATUS(Carry(states, results));
     for (size_t k = 0; k < p.outputs; ++k) OCTAVO_TRY_STATUS(stacks[k].Add(results[p.states + k].tensor));
   }
   for (size_t k = 0; k < p.states; ++k) call.out[k] = std::move(states[k]);

@@ -60,7 +60,7 @@ void Unfold(const ConvPlan& p, const T* x, std::vector<T>& columns) {
 // y (zeroed) += weights x windows, by multiply(a, b, c, m, k, n).
 template <typename T, typename R, typename F>
 void Convolve(const ConvPlan& p, const T* x, const T* w, R* y, F multiply) {
-  std::vector<T> columns(static_cast<size_t>(p.depth() * p.window.out_size));
+  std::vector<T> columns = WorkVector<T>(p.depth() * p.window.out_size);
   for (int64_t i = 0; i < p.batch * p.groups; ++i) {
     Unfold(p, x + i * p.channels * p.window.in_size, columns);
     const T* filters = w + i % p.groups * p.filters * p.depth();
@@ -107,7 +107,7 @@ Result<std::vector<int64_t>> ConvolveIntegers(const ConvPlan& p, const Tensor& x
                                               const Tensor& w_zero) {
   OCTAVO_TRY(const auto a, Centered(x, x_zero, -1));
   OCTAVO_TRY(const auto b, Centered(w, w_zero, 0));
-  std::vector<int64_t> y(static_cast<size_t>(ElementCount(p.result)), 0);
+  std::vector<int64_t> y = WorkVector<int64_t>(ElementCount(p.result));
   Convolve(p, a.data(), b.data(), y.data(), MultiplyS16Wide);
   return y;
 }

@@ -165,8 +165,9 @@ Result<Term> Join(const Term& a, const Term& b, const Labels& needed, const std:
   for (int l : y.labels) shape.push_back(sizes.at(l));
   OCTAVO_TRY(y.data, AllocZeros(x.data.dtype(), shape));
   const int64_t m = count(rows), k = count(inner), n = count(columns);
+  const int64_t products = m * k * n == 0 ? 0 : count(batch);
   const auto run = [&]<typename T>(auto multiply) {
-    for (int64_t i = 0; i < count(batch); ++i) {
+    for (int64_t i = 0; i < products; ++i) {
       multiply(Ptr<T>(x.data) + i * m * k, Ptr<T>(w.data) + i * k * n, MutablePtr<T>(y.data) + i * m * n, m, k, n);
     }
   };

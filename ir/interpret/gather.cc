@@ -22,7 +22,7 @@ Result<std::vector<int64_t>> TupleOffsets(const Tensor& indices, const Shape& sh
   const int64_t tuples = indices.size() / width;
   const int64_t per_batch = batches == 0 ? 0 : tuples / batches;
   const int64_t batch_stride = Count(shape, batch_dims, shape.size());
-  std::vector<int64_t> offsets(static_cast<size_t>(tuples), 0);
+  std::vector<int64_t> offsets = WorkVector<int64_t>(tuples);
   for (int64_t t = 0; t < tuples; ++t) {
     int64_t& at = offsets[static_cast<size_t>(t)];
     at = batch_dims == 0 ? 0 : t / per_batch * batch_stride;
@@ -127,6 +127,7 @@ Status Compress(Call& call) {
   OCTAVO_TRY(const int64_t axis, Axis(call.Int("axis", 0), x.rank()));
   const auto a = static_cast<size_t>(axis);
   const int64_t n = x.shape()[a];
+  ChargeWork(static_cast<size_t>(condition.size()) * sizeof(int64_t));
   std::vector<int64_t> picked;
   for (int64_t i = 0; i < condition.size(); ++i) {
     if (condition.as<uint8_t>()[static_cast<size_t>(i)] == 0) continue;

@@ -3,6 +3,7 @@
 #include <cstring>
 
 #include "octavo/ir/interpret/call.h"
+#include "octavo/ir/interpret/strings.h"
 #include "octavo/ir/interpret/types.h"
 
 namespace octavo::ir::interpret {
@@ -13,12 +14,15 @@ Status ConstantOfShape(Call& call) {
   OCTAVO_TRY(Shape shape, IntsOf(call.T(0), "the shape"));
   const Tensor value = call.node.attrs.TensorOr("value", Tensor::ScalarF32(0.0f));
   if (value.size() != 1) return Fail("the value must have one element, not {}", Describe(value));
-  OCTAVO_TRY(Tensor y, AllocZeros(value.dtype(), std::move(shape)));
   if (value.dtype() == DType::kString) {
-    call.Return(
-        Tensor::Strings(y.shape(), std::vector<std::string>(static_cast<size_t>(y.size()), value.strings()[0])));
+    OCTAVO_TRY_STATUS(CheckShape(DType::kString, shape));
+    const std::string& word = value.strings()[0];
+    const auto count = static_cast<size_t>(ElementCount(shape));
+    ChargeWords(count, count * word.size());
+    call.Return(Tensor::Strings(std::move(shape), std::vector<std::string>(count, word)));
     return {};
   }
+  OCTAVO_TRY(Tensor y, AllocZeros(value.dtype(), std::move(shape)));
   if (quant::BitsOf(value.dtype()) == 4) {
     const auto nibble = static_cast<int>(value.GetInt(0) & 15);
     std::memset(y.mutable_data(), nibble | nibble << 4, y.byte_size());
@@ -95,6 +99,7 @@ Status NonZero(Call& call) {
   OCTAVO_TRY(const Tensor flags, CastTo(call.T(0), DType::kBool));
   const auto set = flags.as<uint8_t>();
   std::vector<int64_t> found;
+  ChargeWork(set.size() * sizeof(int64_t));
   for (size_t i = 0; i < set.size(); ++i) {
     if (set[i] != 0) found.push_back(static_cast<int64_t>(i));
   }

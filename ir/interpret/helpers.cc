@@ -1,6 +1,6 @@
 // Small checks that every family shares.
 #include <algorithm>
-#include <cstdlib>
+#include <utility>
 
 #include "octavo/ir/interpret/call.h"
 
@@ -11,39 +11,36 @@ Status CheckShape(DType dtype, std::span<const int64_t> shape) {
   // A dim of 0 empties the tensor, but the product of the others must not overflow either: strides are made of it.
   const int64_t bits = dtype == DType::kString ? 256 : quant::BitsOf(dtype);
   int64_t total = bits;
+  bool empty = false;
   for (int64_t d : shape) {
     if (d < 0) return Fail("the shape {} has a negative dim", ToString(shape));
+    empty |= d == 0;
     if (d > 1 && __builtin_mul_overflow(total, d, &total)) total = INT64_MAX;
     if (total / 8 > kMaxBytes) return Fail("a tensor {}{} would exceed 64 GB", quant::Name(dtype), ToString(shape));
   }
+  if (empty) const MemoryCharge enough(static_cast<size_t>(total / 8));
   return {};
 }
-
-namespace {
-
-// What the machine cannot give is asked for here first, because Tensor ends the program where memory is refused. Small
-// requests are not worth the question.
-Status CheckMemory(DType dtype, const Shape& shape) {
-  const size_t bytes = quant::BytesOf(dtype, static_cast<size_t>(ElementCount(shape)));
-  if (bytes < (size_t{1} << 30)) return {};
-  void* volatile trial = std::malloc(bytes);  // volatile: else the pair is optimized away
-  if (trial == nullptr) return Fail("there is no memory for a tensor {}{}", quant::Name(dtype), ToString(shape));
-  std::free(trial);
-  return {};
-}
-
-}  // namespace
 
 Result<Tensor> Alloc(DType dtype, Shape shape) {
   OCTAVO_TRY_STATUS(CheckShape(dtype, shape));
-  OCTAVO_TRY_STATUS(CheckMemory(dtype, shape));
   return Tensor::Empty(dtype, std::move(shape));
 }
 
 Result<Tensor> AllocZeros(DType dtype, Shape shape) {
   OCTAVO_TRY_STATUS(CheckShape(dtype, shape));
-  OCTAVO_TRY_STATUS(CheckMemory(dtype, shape));
   return Tensor::Zeros(dtype, std::move(shape));
+}
+
+namespace {
+thread_local WorkScope* work = nullptr;
+}  // namespace
+
+WorkScope::WorkScope() : before_(std::exchange(work, this)) {}
+WorkScope::~WorkScope() { work = before_; }
+void ChargeWork(size_t bytes) {
+  MemoryCharge charge(bytes);
+  if (work != nullptr) work->charges_.push_back(std::move(charge));
 }
 
 Result<int64_t> Axis(int64_t axis, int64_t rank) {
@@ -63,6 +60,7 @@ Result<std::vector<int64_t>> Axes(std::vector<int64_t> axes, int64_t rank, bool 
 
 Result<std::vector<int64_t>> IntsOf(const Tensor& t, std::string_view what) {
   if (!quant::IsInteger(t.dtype())) return Fail("{} must be integers, not {}", what, Describe(t));
+  ChargeWork(static_cast<size_t>(t.size()) * sizeof(int64_t));
   return t.ToInts();
 }
 

@@ -1,10 +1,12 @@
 // EvalNode, Interpret and the table of evaluators.
 #include "octavo/ir/interpret.h"
 
-#include <new>
+#include <set>
 
+#include "octavo/ir/closed.h"
 #include "octavo/ir/interpret/call.h"
 #include "octavo/ir/vendor/lower.h"
+#include "octavo/ir/verify.h"
 
 namespace octavo::ir {
 
@@ -36,31 +38,44 @@ std::string Where(const Node& node, std::span<const RtValue> inputs) {
   return s + ")";
 }
 
-// The optional inputs that stand before required ones or whose number depends on the subgraph.
-bool MayBeAbsent(Op op, size_t slot) {
-  return InfoOf(op).domain == "octavo" || op == Op::kScan || (op == Op::kLoop && slot < 2);
-}
-
 Status CheckInputs(const Node& node, std::span<const RtValue> inputs) {
   const OpInfo& info = InfoOf(node.op);
-  const auto least = static_cast<size_t>(info.min_inputs);
-  if (inputs.size() < least || (info.max_inputs >= 0 && inputs.size() > static_cast<size_t>(info.max_inputs))) {
+  if (inputs.size() < static_cast<size_t>(info.min_inputs) ||
+      (info.max_inputs >= 0 && inputs.size() > static_cast<size_t>(info.max_inputs))) {
     return Fail("{} inputs, but the op takes {} to {}", inputs.size(), info.min_inputs,
                 info.max_inputs < 0 ? std::string("any number") : std::to_string(info.max_inputs));
   }
-  for (size_t i = 0; i < least; ++i) {
+  for (size_t i = 0; i < inputs.size(); ++i) {
     if (!inputs[i].tensor.defined() && !MayBeAbsent(node.op, i)) return Fail("required input {} is absent", i);
   }
   return {};
 }
 
-// Working memory of an evaluator (std::vector) that the machine does not have is an error like any other.
-Status EvaluateInMemory(Call& call, Evaluator evaluate) {
-  try {
-    return EvaluateMoved(call, evaluate);
-  } catch (const std::bad_alloc&) {
-    return Fail("there is not enough memory");
+Status CheckArity(const Node& node, std::span<const RtValue> inputs) {
+  const OpInfo& info = InfoOf(node.op);
+  const auto outputs = static_cast<int>(node.outputs.size());
+  if (outputs < info.min_outputs || (info.max_outputs >= 0 && outputs > info.max_outputs)) {
+    return Fail("{} outputs, but the op gives {} to {}", outputs, info.min_outputs,
+                info.max_outputs < 0 ? std::string("any number") : std::to_string(info.max_outputs));
   }
+  OCTAVO_TRY_STATUS(CheckInputs(node, inputs));
+  for (const RtValue& v : inputs) OCTAVO_TRY_STATUS(CheckShape(v.tensor.dtype(), v.tensor.shape()));
+  return {};
+}
+
+// What the graph says of an output holds, or it is an error: kernels behind it were chosen by it.
+Status CheckOutputs(const Call& call) {
+  for (size_t i = 0; i < call.out.size(); ++i) {
+    if (!call.Wants(i)) continue;
+    const Tensor& t = call.out[i].tensor;
+    const Type& type = call.graph.value(call.node.outputs[i]).type;
+    const bool fits = (type.dtype == DType::kUndefined || type.dtype == t.dtype()) &&
+                      (!type.shape || type.shape->size() == t.shape().size());
+    if (!t.defined()) return Fail("it gives no output {}", i);
+    if (!fits) return Fail("output {} is {}, but the graph says {}", i, Describe(t), ToString(type));
+    OCTAVO_TRY_STATUS(CheckShape(t.dtype(), t.shape()));
+  }
+  return {};
 }
 
 bool CarriesQuantForm(Op op) {
@@ -107,7 +122,15 @@ Result<std::vector<RtValue>> RunGraph(const Graph& graph, std::span<const RtValu
   }
   std::vector<RtValue> values(graph.value_capacity());
   std::vector<size_t> pending(graph.value_capacity(), 0);  // uses to come; the value is freed after the last
-  for (size_t i = 0; i < inputs.size(); ++i) values[graph.inputs()[i].index] = inputs[i];
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    const Value& value = graph.value(graph.inputs()[i]);
+    const DType dtype = inputs[i].tensor.dtype();
+    if (value.type.dtype != DType::kUndefined && dtype != DType::kUndefined && value.type.dtype != dtype) {
+      return Fail("input '{}' of graph '{}' is {}, but the graph says {}", value.name, graph.name,
+                  Describe(inputs[i].tensor), ToString(value.type));
+    }
+    values[graph.inputs()[i].index] = inputs[i];
+  }
   for (const GraphOutput& o : graph.outputs()) {
     if (o.value.valid()) ++pending[o.value.index];
   }
@@ -122,7 +145,7 @@ Result<std::vector<RtValue>> RunGraph(const Graph& graph, std::span<const RtValu
     const Node& node = graph.node(id);
     operands.clear();
     for (ValueId v : node.inputs) operands.push_back(v.valid() ? values[v.index] : RtValue{});
-    OCTAVO_TRY(std::vector<RtValue> results, EvalNode(graph, node, operands));
+    OCTAVO_TRY(std::vector<RtValue> results, EvalNode(graph, node, operands, options.interrupted));
     if (options.on_node) options.on_node(node, results);
     for (ValueId v : node.inputs) {
       if (v.valid() && --pending[v.index] == 0) values[v.index] = {};
@@ -142,9 +165,25 @@ Result<std::vector<RtValue>> RunGraph(const Graph& graph, std::span<const RtValu
 
 }  // namespace interpret
 
+namespace {
+
+Result<std::vector<RtValue>> Evaluate(const interpret::Evaluator evaluate, interpret::Call& call) {
+  using namespace interpret;
+  const WorkScope work;
+  Status status = CheckArity(call.node, call.in);
+  if (status) status = EvaluateMoved(call, evaluate);
+  if (status) status = CheckOutputs(call);
+  if (!status) return Fail("{}: {}", Where(call.node, call.in), status.error().message);
+  if (CarriesQuantForm(call.node.op)) CarryQuantForms(call, evaluate);
+  return std::move(call.out);
+}
+
+}  // namespace
+
 bool CanEval(Op op) { return interpret::Evaluators().Find(op) != nullptr; }
 
-Result<std::vector<RtValue>> EvalNode(const Graph& graph, const Node& node, std::span<const RtValue> inputs) {
+Result<std::vector<RtValue>> EvalNode(const Graph& graph, const Node& node, std::span<const RtValue> inputs,
+                                      const Interrupted& interrupted) {
   using namespace interpret;
   const Evaluator evaluate = Evaluators().Find(node.op);
   if (evaluate == nullptr) {
@@ -153,18 +192,20 @@ Result<std::vector<RtValue>> EvalNode(const Graph& graph, const Node& node, std:
                 Where(node, inputs),
                 node.op == Op::kOpaque ? node.domain + "." + node.op_type : std::string(InfoOf(node.op).name));
   }
-  Call call{graph, node, inputs, std::vector<RtValue>(node.outputs.size())};
-  Status status = CheckInputs(node, inputs);
-  if (status) status = EvaluateInMemory(call, evaluate);
-  if (!status) return Fail("{}: {}", Where(node, inputs), status.error().message);
-  if (CarriesQuantForm(node.op)) CarryQuantForms(call, evaluate);
-  return std::move(call.out);
+  try {
+    Call call{graph, node, inputs, std::vector<RtValue>(node.outputs.size()), interrupted};
+    return Evaluate(evaluate, call);
+  } catch (...) {  // memory that lacks, above all
+    return std::unexpected(ErrorOf(std::current_exception(), Where(node, inputs)));
+  }
 }
 
 Result<std::vector<Tensor>> Interpret(const Graph& graph, const TensorMap& inputs, const InterpretOptions& options) {
   using namespace interpret;
   std::vector<RtValue> values;
+  std::set<std::string_view> names;
   for (ValueId v : graph.inputs()) {
+    names.insert(graph.value(v).name);
     const Value& value = graph.value(v);
     const auto it = inputs.find(value.name);
     if (it == inputs.end() || !it->second.defined()) {
@@ -174,9 +215,7 @@ Result<std::vector<Tensor>> Interpret(const Graph& graph, const TensorMap& input
     values.push_back({it->second, nullptr});
   }
   for (const auto& [name, tensor] : inputs) {
-    bool known = false;
-    for (ValueId v : graph.inputs()) known |= graph.value(v).name == name;
-    if (!known) return Fail("the graph has no input '{}'", name);
+    if (!names.contains(name)) return Fail("the graph has no input '{}'", name);
   }
   OCTAVO_TRY(std::vector<RtValue> results, RunGraph(graph, values, options));
   std::vector<Tensor> outputs;

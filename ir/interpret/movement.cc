@@ -48,6 +48,9 @@ Result<Movement> PlanTranspose(const Node& node, Operands in) {
   if (perm.empty()) {
     for (int64_t i = x.rank(); i-- > 0;) perm.push_back(i);
   }
+  for (const int64_t p : perm) {
+    if (p < 0) return Fail("perm {} names an axis from the end", ToString(perm));
+  }
   OCTAVO_TRY(perm, Axes(std::move(perm), x.rank(), false));
   if (static_cast<int64_t>(perm.size()) != x.rank()) return Fail("perm {} does not name every axis", ToString(perm));
   return Permute(x.shape(), perm);

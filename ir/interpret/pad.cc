@@ -23,10 +23,12 @@ int64_t SourceOf(int64_t i, int64_t n, std::string_view mode) {
 
 // Positions along one axis of the result.
 std::vector<int64_t> Sources(int64_t n, int64_t before, int64_t after, std::string_view mode) {
-  std::vector<int64_t> at;
   // Cropping first: reflect and wrap then see only what is left.
   const int64_t lo = before < 0 ? -before : 0, hi = after < 0 ? n + after : n;
   const int64_t left = before > 0 ? before : 0, right = after > 0 ? after : 0;
+  ChargeWork(static_cast<size_t>(hi - lo + left + right) * sizeof(int64_t));
+  std::vector<int64_t> at;
+  at.reserve(static_cast<size_t>(hi - lo + left + right));
   for (int64_t i = -left; i < hi - lo + right; ++i) {
     const int64_t s = SourceOf(i, hi - lo, mode);
     at.push_back(s < 0 ? -1 : s + lo);

@@ -85,6 +85,7 @@ Result<MatMulShape> MatMulShapeOf(const Shape& a_shape, const Shape& b_shape) {
   const auto a_steps = BroadcastStrides(a_outer, s.result), b_steps = BroadcastStrides(b_outer, s.result);
   std::vector<int64_t> index(s.result.size(), 0);
   const int64_t batches = s.m == 0 || s.n == 0 ? 0 : ElementCount(s.result);  // none where nothing is computed
+  ChargeWork(2 * static_cast<size_t>(batches) * sizeof(int64_t));
   int64_t at_a = 0, at_b = 0;
   for (int64_t i = 0; i < batches; ++i) {
     s.a_batch.push_back(at_a);
@@ -114,7 +115,7 @@ Result<std::vector<int16_t>> CenteredBy(const Tensor& q, const Tensor& zero) {
   if (zero.dtype() != q.dtype()) return Fail("the zero point {} has another type than {}", Describe(zero), Describe(q));
   OCTAVO_TRY(const Shape shape, BroadcastShapes(zero.shape(), q.shape()));
   if (shape != q.shape()) return Fail("the zero point {} does not fit {}", Describe(zero), Describe(q));
-  std::vector<int16_t> out(static_cast<size_t>(q.size()));
+  std::vector<int16_t> out = WorkVector<int16_t>(q.size());
   const auto space = MakeSpace<2>(shape, {StridesOf(shape), BroadcastStrides(zero.shape(), shape)});
   const int64_t step = space.strides.back()[1];
   const auto run = [&]<typename T>() {
@@ -143,12 +144,12 @@ Result<std::vector<int16_t>> Centered(const Tensor& q, const Tensor& zero, int64
 IntProduct MultiplyCentered(const MatMulShape& s, const std::vector<int16_t>& a, const std::vector<int16_t>& b) {
   IntProduct p;
   const auto batches = static_cast<int64_t>(s.a_batch.size());
-  const auto size = static_cast<size_t>(batches * s.m * s.n);
+  const int64_t size = batches * s.m * s.n;
   const bool wide = s.k > kMaxExactDepth;
   if (wide) {
-    p.wide.assign(size, 0);
+    p.wide = WorkVector<int64_t>(size);
   } else {
-    p.narrow.assign(size, 0);
+    p.narrow = WorkVector<int32_t>(size);
   }
   for (int64_t i = 0; i < batches; ++i) {
     const int16_t* x = a.data() + s.a_batch[static_cast<size_t>(i)] * s.m * s.k;

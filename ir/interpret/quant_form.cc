@@ -4,6 +4,7 @@
 
 #include "octavo/ir/interpret/call.h"
 #include "octavo/ir/interpret/nibbles.h"
+#include "octavo/ir/interpret/strings.h"
 
 namespace octavo::ir::interpret {
 
@@ -64,7 +65,7 @@ void CarryQuantForms(Call& call, Evaluator evaluate) {
   }
   std::vector<RtValue> integers(call.in.begin(), call.in.end());
   for (size_t i = 0; i < (all ? integers.size() : 1); ++i) integers[i] = {call.in[i].quant->q, nullptr};
-  Call moved{call.graph, call.node, integers, std::vector<RtValue>(call.out.size())};
+  Call moved{call.graph, call.node, integers, std::vector<RtValue>(call.out.size()), call.interrupted};
   if (!evaluate(moved)) return;
   for (size_t i = 0; i < call.out.size(); ++i) {
     if (!moved.out[i].tensor.defined()) continue;
@@ -146,6 +147,9 @@ class StringNumbers {
     return out;
   }
   Tensor Decode(const Tensor& t) const {
+    size_t bytes = 0;
+    for (int64_t i : t.as<int64_t>()) bytes += words_[static_cast<size_t>(i)]->size();
+    ChargeWords(static_cast<size_t>(t.size()), bytes);
     std::vector<std::string> words;
     for (int64_t i : t.as<int64_t>()) words.push_back(*words_[static_cast<size_t>(i)]);
     return Tensor::Strings(t.shape(), std::move(words));
@@ -185,7 +189,7 @@ Status EvaluateMoved(Call& call, Evaluator evaluate) {
     if (t.dtype() != special) return Fail("the operands have different element types");
     t = special == DType::kString ? numbers.Encode(t) : UnpackNibbles(t);
   }
-  Call moved{call.graph, call.node, plain, std::vector<RtValue>(call.out.size())};
+  Call moved{call.graph, call.node, plain, std::vector<RtValue>(call.out.size()), call.interrupted};
   OCTAVO_TRY_STATUS(evaluate(moved));
   for (size_t i = 0; i < call.out.size(); ++i) {
     Tensor& t = moved.out[i].tensor;

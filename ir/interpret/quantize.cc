@@ -69,6 +69,7 @@ Result<Layout> LayoutOf(const Call& call, const Tensor& x, const Tensor& scale, 
 }
 
 Result<std::vector<float>> FloatsOf(const Tensor& t) {
+  ChargeWork(static_cast<size_t>(t.size()) * (sizeof(float) + sizeof(int64_t)));  // and the zero points
   OCTAVO_TRY(const Tensor f, CastTo(t, DType::kF32));
   const auto v = f.as<float>();
   return std::vector<float>(v.begin(), v.end());

@@ -25,6 +25,7 @@ struct AxisPlan {
 struct Taps {
   std::vector<int64_t> at;
   std::vector<double> weights;
+  MemoryCharge charge;
   bool outside = false;
 };
 
@@ -51,7 +52,7 @@ double CubicAt(double x, double c) {
 }
 
 // Weights of the source positions around one whose fraction is `ratio`, in (0, 1].
-std::vector<double> Weights(const Options& o, double ratio, double scale) {
+std::vector<double> Weights(const Options& o, double ratio, double scale, MemoryCharge* charge) {
   if (o.mode == "nearest") {
     bool left = false;
     if (ratio != 1.0) {
@@ -66,6 +67,7 @@ std::vector<double> Weights(const Options& o, double ratio, double scale) {
   const auto first = static_cast<int64_t>(std::floor(-reach / s) + 1);
   const int64_t count = 2 - 2 * first;
   std::vector<double> w;
+  *charge = MemoryCharge(2 * static_cast<size_t>(count) * sizeof(double));  // positions and weights
   double sum = 0;
   for (int64_t i = first; i < first + count; ++i) {
     const double x = (static_cast<double>(i) - ratio) * s;
@@ -87,7 +89,7 @@ Taps TapsOf(const Options& o, const AxisPlan& a, int64_t position) {
     return t;
   }
   const double below = std::floor(x);
-  t.weights = Weights(o, x == below ? 1.0 : x - below, a.scale);
+  t.weights = Weights(o, x == below ? 1.0 : x - below, a.scale, &t.charge);
   const auto n = static_cast<int64_t>(t.weights.size());
   // The n nearest positions, the lower one first where two are equally near; never beyond n/2 outside.
   const int64_t first = std::clamp<int64_t>(static_cast<int64_t>(std::ceil(x)) - n / 2, -(n / 2), a.in - n + n / 2);
@@ -107,7 +109,7 @@ Taps TapsOf(const Options& o, const AxisPlan& a, int64_t position) {
 // Replaces one axis of x [outer, in, inner].
 std::vector<double> ResizeAxis(const std::vector<double>& x, int64_t outer, int64_t inner, const Options& o,
                                const AxisPlan& a) {
-  std::vector<double> y(static_cast<size_t>(outer * a.out * inner));
+  std::vector<double> y = WorkVector<double>(outer * a.out * inner);
   for (int64_t p = 0; p < a.out; ++p) {
     const Taps t = TapsOf(o, a, p);
     for (int64_t r = 0; r < outer; ++r) {
@@ -183,7 +185,8 @@ Result<std::vector<AxisPlan>> PlanAxes(const Call& call) {
     const double v = wanted.GetDouble(static_cast<int64_t>(k));
     if (!(v > 0) || v > 0x1p40) return Fail("a {} of {} is not possible", has_scales ? "scale" : "size", v);
     p.scale = has_scales ? v : v / static_cast<double>(p.in);
-    const double out = has_scales ? std::floor(v * static_cast<double>(p.in)) : v;
+    // In float32, as ONNX's inference and its runtimes count.
+    const double out = has_scales ? std::floor(static_cast<float>(v) * static_cast<float>(p.in)) : v;
     if (out > 0x1p40) return Fail("a size of {} is not possible", out);
     p.out = static_cast<int64_t>(out);
     if (call.Has(1) && call.T(1).size() == 2 * static_cast<int64_t>(axes.size())) {
@@ -207,6 +210,7 @@ Status Resize(Call& call) {
   OCTAVO_TRY_STATUS(CheckShape(DType::kF64, result));
   OCTAVO_TRY(const Tensor wide, CastTo(x, DType::kF64));
   const auto in = wide.as<double>();
+  ChargeWork(in.size_bytes());
   std::vector<double> data(in.begin(), in.end());
   if (o.coordinates == "tf_crop_and_resize") {
     if (!call.Has(1) || call.T(1).size() == 0) return Fail("tf_crop_and_resize needs a roi");

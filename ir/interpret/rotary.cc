@@ -45,6 +45,7 @@ Status PlaceRows(const Call& call, Rotation& r) {
     return Fail("the caches of cos and sin must have equal shapes and the operand's type");
   }
   const bool by_position = call.Has(3);
+  ChargeWork(static_cast<size_t>(r.batch * r.length) * sizeof(int64_t));
   if (cos.rank() != (by_position ? 2 : 3) || cos.shape().back() != r.half) {
     return Fail("the caches must have rank {} and {} columns", by_position ? 2 : 3, r.half);
   }

@@ -3,6 +3,7 @@
 #include <charconv>
 #include <cmath>
 
+#include "octavo/ir/interpret/call.h"
 #include "octavo/ir/interpret/types.h"
 
 namespace octavo::ir::interpret {
@@ -42,7 +43,10 @@ Result<Tensor> ReadAll(const Tensor& t, DType dtype) {
 
 }  // namespace
 
+void ChargeWords(size_t count, size_t bytes) { ChargeWork(count * sizeof(std::string) + bytes); }
+
 Result<Tensor> ToStrings(const Tensor& t) {
+  ChargeWords(static_cast<size_t>(t.size()), 0);
   std::vector<std::string> words;
   words.reserve(static_cast<size_t>(t.size()));
   const auto run = [&]<typename T>() -> Status {

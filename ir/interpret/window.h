@@ -18,31 +18,38 @@ struct Window {
 // From the attributes strides, dilations, pads, auto_pad and, for pools, ceil_mode.
 Result<Window> MakeWindow(const Call& call, const Shape& x, std::vector<int64_t> kernel, bool ceil_mode);
 
-// Positions of one window: f(kernel position, flat input position) for those inside the input.
+// Positions of one window, in order: f(kernel position, flat input position) for those inside the input.
 class WindowWalker {
  public:
-  explicit WindowWalker(const Window& w) : w_(w), strides_(StridesOf(w.in)), at_(w.dims()), k_(w.dims()) {}
+  explicit WindowWalker(const Window& w)
+      : w_(w),
+        strides_(StridesOf(w.in)),
+        kernel_strides_(StridesOf(w.kernel)),
+        at_(w.dims()),
+        first_(w.dims()),
+        end_(w.dims()),
+        k_(w.dims()) {}
 
   template <typename F>
   void ForInside(int64_t out_position, F f) {
     for (size_t d = w_.dims(); d-- > 0;) {
       at_[d] = out_position % w_.out[d] * w_.stride[d] - w_.before[d];
       out_position /= w_.out[d];
+      first_[d] = at_[d] < 0 ? Steps(-at_[d], w_.dilation[d]) : 0;
+      end_[d] = std::min(w_.kernel[d], Steps(w_.in[d] - at_[d], w_.dilation[d]));
+      if (first_[d] >= end_[d]) return;
     }
-    std::fill(k_.begin(), k_.end(), 0);
-    for (int64_t p = 0; p < w_.kernel_size; ++p) {
-      int64_t flat = 0;
-      bool inside = true;
+    k_ = first_;
+    while (true) {
+      int64_t p = 0, flat = 0;
       for (size_t d = 0; d < k_.size(); ++d) {
-        const int64_t i = at_[d] + k_[d] * w_.dilation[d];
-        inside &= i >= 0 && i < w_.in[d];
-        flat += i * strides_[d];
+        p += k_[d] * kernel_strides_[d];
+        flat += (at_[d] + k_[d] * w_.dilation[d]) * strides_[d];
       }
-      if (inside) f(p, flat);
-      for (size_t d = k_.size(); d-- > 0;) {
-        if (++k_[d] < w_.kernel[d]) break;
-        k_[d] = 0;
-      }
+      f(p, flat);
+      size_t d = k_.size();
+      while (d-- > 0 && ++k_[d] == end_[d]) k_[d] = first_[d];
+      if (d == SIZE_MAX) return;
     }
   }
 
@@ -52,16 +59,17 @@ class WindowWalker {
     for (size_t d = w_.dims(); d-- > 0;) {
       const int64_t start = out_position % w_.out[d] * w_.stride[d] - w_.before[d];
       out_position /= w_.out[d];
-      int64_t n = 0;
-      for (int64_t k = 0; k < w_.kernel[d]; ++k) n += start + k * w_.dilation[d] < w_.in[d] + w_.after[d];
-      count *= n;
+      count *= std::clamp<int64_t>(Steps(w_.in[d] + w_.after[d] - start, w_.dilation[d]), 0, w_.kernel[d]);
     }
     return count;
   }
 
  private:
+  // The first k with k * dilation >= distance; not below 0.
+  static int64_t Steps(int64_t distance, int64_t dilation) { return distance <= 0 ? 0 : (distance - 1) / dilation + 1; }
+
   const Window& w_;
-  std::vector<int64_t> strides_, at_, k_;
+  std::vector<int64_t> strides_, kernel_strides_, at_, first_, end_, k_;
 };
 
 }  // namespace octavo::ir::interpret

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <random>
 
+#include "octavo/ir/memory.h"
 #include "octavo/quant/numeric/math.h"
 #include "octavo/tests/ir/interpret_testing.h"
 
@@ -333,7 +334,7 @@ TEST(Bounds, AreSentences) {
   EXPECT_THAT(ErrorOf(Op::kConcat, {x, Tensor::F32({3, 2}, {1, 2, 3, 4, 5, 6})}, {{"axis", int64_t{0}}}),
               HasSubstr("does not fit"));
   EXPECT_THAT(ErrorOf(Op::kSlice, {x, Ints({0}), Ints({1}), Ints({0}), Ints({0})}), HasSubstr("step of 0"));
-  EXPECT_THAT(ErrorOf(Op::kTopK, {x, Ints({4})}), HasSubstr("4 elements"));
+  EXPECT_THAT(ErrorOf(Op::kTopK, {x, Ints({4})}, {}, 2), HasSubstr("4 elements"));
   EXPECT_THAT(ErrorOf(Op::kPad, {x, Ints({0, -4, 0, 0})}), HasSubstr("crop"));
   EXPECT_THAT(ErrorOf(Op::kSoftmax, {x}, {{"axis", int64_t{2}}}), HasSubstr("axis 2"));
   EXPECT_THAT(ErrorOf(Op::kConv, {Tensor::Zeros(DType::kF32, {1, 3, 4, 4}), Tensor::Zeros(DType::kF32, {2, 2, 3, 3})}),
@@ -433,6 +434,71 @@ TEST(If, RunsTheChosenBranchWithCaptures) {
   EXPECT_EQ((*Eval(Op::kIf, {Bool({}, {1}), Tensor::ScalarF32(-3)}, attrs))[0].tensor.GetDouble(0), 3.0);
   EXPECT_EQ((*Eval(Op::kIf, {Bool({}, {0}), Tensor::ScalarF32(3)}, attrs))[0].tensor.GetDouble(0), 3.0);
   EXPECT_EQ((*Eval(Op::kIf, {Bool({}, {1}), Tensor::ScalarF32(3)}, attrs))[0].tensor.GetDouble(0), -3.0);
+}
+
+// A body of a Loop that carries `x` through `op` and stacks it.
+GraphRef StackingBody(Op op, Attrs attrs = {}) {
+  Graph g;
+  g.AddInput("i", {});
+  const ValueId go = g.AddInput("go", {}), x = g.AddInput("x", {});
+  const ValueId y = g.node(g.AddNode(op, {x}, 1, std::move(attrs))).output();
+  g.AddOutput("go", go);
+  g.AddOutput("y", y);
+  g.AddOutput("slice", y);
+  return std::make_shared<const Graph>(std::move(g));
+}
+
+TEST(Loop, CarriesOneElementType) {
+  const Attrs attrs{{"body", StackingBody(Op::kCast, {{"to", int64_t{7}}})}};
+  EXPECT_THAT(ErrorOf(Op::kLoop, {Tensor::ScalarS64(2), Tensor(), Tensor::ScalarF32(1)}, attrs, 2),
+              HasSubstr("carried value 0 changes from f32[] to s64[]"));
+}
+
+TEST(Loop, WithoutEndIsInterruptedOrRunsOutOfMemory) {
+  Graph g;
+  const ValueId x = g.AddInput("x", {DType::kF32, SymShape{}});
+  const Node& n = g.node(g.AddNode(Op::kLoop, {{}, {}, x}, 2, {{"body", StackingBody(Op::kNeg)}}, "loop"));
+  const RtValue in[] = {{}, {}, {Tensor::ScalarF32(1), nullptr}};
+  int asked = 0;
+  const auto stopped = EvalNode(g, n, in, [&] { return ++asked == 2; });
+  ASSERT_FALSE(stopped);
+  EXPECT_THAT(stopped.error().message, HasSubstr("interrupted"));
+  EXPECT_EQ(asked, 2);
+  const MemoryScope memory(size_t{16'000'000});
+  const auto full = EvalNode(g, n, in);
+  ASSERT_FALSE(full);
+  EXPECT_THAT(full.error().message, HasSubstr("beyond the limit of 16 MB"));
+}
+
+// Whoever chose a kernel by the graph's types may trust them.
+TEST(Interpret, OutputsAreWhatTheGraphSays) {
+  const auto message = [](Type said) {
+    Graph g;
+    const ValueId x = g.AddInput("x", {DType::kF32, SymShape{2}});
+    const NodeId id = g.AddNode(Op::kRelu, {x}, 1, {}, "relu");
+    g.SetType(g.node(id).output(), std::move(said));
+    const auto r = EvalNode(g, g.node(id), std::vector<RtValue>{{Tensor::F32({2}, {1, -1}), nullptr}});
+    return r ? std::string() : r.error().message;
+  };
+  EXPECT_EQ(message({DType::kF32, SymShape{Dim::Symbol("n")}}), "");
+  EXPECT_THAT(message({DType::kU8, std::nullopt}), HasSubstr("output 0 is f32[2], but the graph says u8[*]"));
+  EXPECT_THAT(message({DType::kF32, SymShape{1, 2}}), HasSubstr("the graph says f32[1,2]"));
+}
+
+// What is declared costs nothing before it is allowed: texts, dims beside a 0, work memory.
+TEST(Interpret, MemoryIsBoundedByItsAccount) {
+  const Tensor image = Tensor::Zeros(DType::kF32, {1, 1, 200, 200});
+  const Tensor kernel = Tensor::Zeros(DType::kF32, {1, 1, 100, 100}), q = Tensor::Zeros(DType::kF32, {1, 1, 2000, 1});
+  const MemoryScope memory(size_t{1} << 20);
+  const Tensor word = Tensor::Strings({1}, {std::string(1000, 'x')});
+  EXPECT_THAT(ErrorOf(Op::kConstantOfShape, {Ints({1 << 20})}, {{"value", word}}), HasSubstr("beyond the limit"));
+  EXPECT_THAT(ErrorOf(Op::kExpand, {word, Ints({10000})}), HasSubstr("beyond the limit"));
+  EXPECT_THAT(ErrorOf(Op::kConstantOfShape, {Ints({1 << 22, 0})}), HasSubstr("beyond the limit"));
+  EXPECT_THAT(ErrorOf(Op::kConstantOfShape, {Ints({int64_t{1} << 62, 0})}), HasSubstr("64 GB"));
+  EXPECT_THAT(ErrorOf(Op::kRange, {Tensor::ScalarS64(0), Tensor::ScalarS64(1 << 20), Tensor::ScalarS64(1)}),
+              HasSubstr("beyond the limit"));
+  EXPECT_THAT(ErrorOf(Op::kConv, {image, kernel}), HasSubstr("beyond the limit"));
+  EXPECT_THAT(ErrorOf(Op::kAttention, {q, q, q}), HasSubstr("beyond the limit"));
 }
 
 TEST(Interpret, ChecksInputsAndReportsNodes) {
