@@ -35,8 +35,11 @@ def skipped(report):
         name = ".".join(filter(None, (case.get("classname"), case.get("name"))))
         mark = case.find("skipped")
         if mark is not None:
+            reason = mark.get("message") or mark.text or ""
+            if reason == "collection skipped":  # pytest, a whole file: the text is a tuple of place and reason
+                reason = re.sub(r"^\(.*, ['\"](Skipped: )?|['\"]\)$", "", (mark.text or reason).strip())
             # GoogleTest begins with the place in the source.
-            yield name, re.sub(r"^\S+:\d+\n", "", mark.get("message") or mark.text or "").strip() or "no reason given"
+            yield name, re.sub(r"^\S+:\d+\n", "", reason).strip() or "no reason given"
         elif case.get("status") in ("notrun", "disabled"):
             yield name, "disabled"
 

@@ -21,7 +21,8 @@ CTEST = """<?xml version="1.0" encoding="UTF-8"?>
 <testcase name="slow" classname="slow" time="0" status="notrun"><skipped message="SKIP_RETURN_CODE=4"/></testcase></testsuite>"""
 PYTEST = """<?xml version="1.0" encoding="utf-8"?>
 <testsuites><testsuite name="pytest"><testcase classname="tests.python.test_cli" name="test_help" time="0.1" />
-<testcase classname="" name="tests.python.test_onnxruntime" time="0"><skipped type="pytest.skip" message="no ONNX Runtime here">reason</skipped></testcase>
+<testcase classname="" name="tests.python.test_onnxruntime" time="0"><skipped message="collection skipped">('test_onnxruntime.py', 15, 'Skipped: no ONNX Runtime here: install it')</skipped></testcase>
+<testcase classname="tests.python.test_cli" name="test_b" time="0"><skipped type="pytest.skip" message="no data">t.py:1: no data</skipped></testcase>
 </testsuite></testsuites>"""
 LIST = """# expected
 All/*.*/*  not run on this CPU
@@ -46,22 +47,25 @@ class Skips(unittest.TestCase):
 
     def test_every_kind_is_counted_and_named(self):
         done = self.run_script(LIST, False, a=GOOGLETEST, b=CTEST, c=PYTEST)
-        self.assertEqual((done.returncode, done.stdout), (0, "4\n"))
+        self.assertEqual((done.returncode, done.stdout), (0, "5\n"))
         for words in ("skipped 1: amx: not run on this CPU (Zen 3) (All/Gemm.EveryTail/amx)", "disabled (All/Gemm.DISABLED_Old)",
-                      "SKIP_RETURN_CODE=4 (slow.slow)", "no ONNX Runtime here (tests.python.test_onnxruntime)"):
+                      "SKIP_RETURN_CODE=4 (slow.slow)", "skipped 1: no ONNX Runtime here: install it (tests.python.test_onnxruntime)",
+                      "no data (tests.python.test_cli.test_b)"):
             self.assertIn(words, done.stderr)
 
     def test_ci_takes_what_is_listed(self):
-        expected = LIST + "*.DISABLED_Old  disabled\nslow.*  SKIP_RETURN_CODE\n"
+        expected = LIST + "*.DISABLED_Old  disabled\nslow.*  SKIP_RETURN_CODE\ntests.python.test_cli.test_b  no data\n"
         self.assertEqual(self.run_script(expected, True, a=GOOGLETEST, b=CTEST, c=PYTEST).returncode, 0)
 
     def test_ci_refuses_another_test_and_another_reason(self):
         done = self.run_script(LIST, True, a=GOOGLETEST, c=PYTEST)
-        self.assertEqual((done.returncode, done.stdout), (1, "3\n"))
+        self.assertEqual((done.returncode, done.stdout), (1, "4\n"))
         self.assertIn("All/Gemm.DISABLED_Old was skipped and is not in", done.stderr)
         self.assertNotIn("EveryTail/amx was skipped and", done.stderr)
+        self.assertIn("test_b was skipped and is not in", done.stderr)
+        self.assertNotIn("test_onnxruntime was skipped and", done.stderr)
         done = self.run_script(LIST, True, c=PYTEST.replace("no ONNX Runtime here", "no octavo here"))
-        self.assertEqual(done.returncode, 1)
+        self.assertIn("test_onnxruntime was skipped and is not in", done.stderr)
 
     def test_what_cannot_be_read_is_an_error(self):
         self.assertIn("has no reason", self.run_script("All/*\n", False, a=GOOGLETEST).stderr)
