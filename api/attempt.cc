@@ -6,6 +6,7 @@
 
 #include "octavo/passes/quantize/moments.h"
 #include "octavo/passes/quantize/quantize.h"
+#include "octavo/passes/sources.h"
 #include "octavo/passes/vendor/vendor.h"
 #include "octavo/runtime/threads.h"
 
@@ -114,8 +115,10 @@ Status LogNamed(const Graph& graph, passes::PassContext& context) {
   for (const ir::NodeId id : nodes) {
     const ir::Node& n = graph.node(id);
     if (!passes::quantize::IsNamed(context.keep_float, n)) continue;
-    for (const std::string& source : n.origin) context.log.push_back(passes::KeptLine(source));
-    context.log.push_back(passes::KeptLine(n.name));
+    for (const std::string& source : n.origin) {
+      if (!source.starts_with("pass:")) context.log.push_back(passes::KeptLine(source));
+    }
+    if (n.origin.empty()) context.log.push_back(passes::KeptLine(n.name));
   }
   return {};
 }
@@ -129,7 +132,7 @@ Status FillMoments(const Graph& graph, std::span<const ir::ValueId> values,
     task.taps.push_back(quant::MakeTap(graph, value));
     task.taps.back().rows = [&moments = *next++](std::span<const float> rows, size_t) { moments.Add(rows); };
   }
-  OCTAVO_TRY_STATUS(RunCalibration(task, *options.data, options, &first).transform([](const auto&) {}));
+  OCTAVO_TRY_STATUS(Calibrated(task, *options.data, options, &first).transform([](const auto&) {}));
   if (options.stop != nullptr && options.stop->load()) return ir::Fail("interrupted");
   return {};
 }
@@ -173,6 +176,7 @@ class Attempt {
   Attempt& operator=(const Attempt&) = delete;
 
   Result<Optimized> Run() {
+    passes::TellSourcesApart(graph_);
     OCTAVO_TRY(result_.pipeline, PipelineOf(options_, graph_));
     context_.keep_float = result_.pipeline.keep_float;
     context_.dynamic = result_.pipeline.dynamic;
@@ -266,7 +270,7 @@ class Attempt {
     UseData();
     if (!evidence_.ranges.values.empty()) return {};
     if (options_.data != nullptr) {
-      OCTAVO_TRY(evidence_.ranges, RunCalibration(task, *options_.data, options_, &evidence_.first));
+      OCTAVO_TRY(evidence_.ranges, Calibrated(task, *options_.data, options_, &evidence_.first));
       return {};
     }
     const passes::quantize::Sites sites = passes::quantize::FindSites(graph_, context_.keep_float);
@@ -278,7 +282,7 @@ class Attempt {
 
   void Report() {
     if (!inventory_) result_.report = passes::TakeInventory(graph_);
-    passes::Judge(graph_, result_.misses, context_.log, result_.report);
+    passes::Judge(graph_, context_, result_.report);
     for (auto& c : context_.candidates) result_.report.candidates.push_back(std::move(c));
     passes::RecordPipeline(result_.pipeline, graph_);
     result_.graph = std::move(graph_);

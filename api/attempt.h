@@ -12,9 +12,9 @@
 namespace octavo::api {
 
 struct Evidence {
-  Sample first;                           // of the data, and what the model as it came makes of it; empty: not seen yet
-  std::string why_unseen;                 // the error where the outputs could not be compared
-  quant::Calibration ranges;              // of all that the recipe quantizes; empty: not gathered yet
+  Sample first;               // of the data, and what the model as it came makes of it; empty: not seen yet
+  std::string why_unseen;     // the error where the outputs could not be compared
+  quant::Calibration ranges;  // of all that the recipe quantizes; empty: not gathered yet
   std::map<uint64_t, passes::quantize::ColumnWeights> fitted;  // PassContext
 };
 
@@ -33,6 +33,9 @@ Halves Cut(const passes::Pipeline& pipeline);
 
 // Where calibration looks in a graph that has been through the first half: calibration.cc.
 CalibrationTask TaskOf(ir::Graph graph, const passes::Pipeline& pipeline);
+// RunCalibration without the wall of a public call.
+ir::Result<quant::Calibration> Calibrated(const CalibrationTask& task, quant::DataSource& data,
+                                          const OptimizeOptions& options, Sample* first);
 // FNV-1a over the text form without large constants: the same model and the same octavo give the same fingerprint.
 std::string Fingerprint(const ir::Graph& graph);
 

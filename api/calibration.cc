@@ -3,8 +3,10 @@
 #include <format>
 
 #include "octavo/api/attempt.h"
+#include "octavo/api/callers.h"
 #include "octavo/ir/text.h"
 #include "octavo/passes/quantize/quantize.h"
+#include "octavo/passes/sources.h"
 
 namespace octavo::api {
 
@@ -42,16 +44,21 @@ CalibrationTask TaskOf(Graph graph, const passes::Pipeline& pipeline) {
   return task;
 }
 
-Result<CalibrationTask> PrepareCalibration(Graph graph, const OptimizeOptions& options) {
+namespace {
+
+Result<CalibrationTask> Prepare(Graph graph, const OptimizeOptions& options) {
   OCTAVO_TRY(const passes::Pipeline pipeline, PipelineOf(options, graph));
+  passes::TellSourcesApart(graph);
   passes::PassContext context;
   context.arch = options.arch;
   OCTAVO_TRY_STATUS(passes::RunPasses(Cut(pipeline).before, graph, context));
   return TaskOf(std::move(graph), pipeline);
 }
 
-Result<quant::Calibration> RunCalibration(const CalibrationTask& task, quant::DataSource& data,
-                                          const OptimizeOptions& options, Sample* first) {
+}  // namespace
+
+Result<quant::Calibration> Calibrated(const CalibrationTask& task, quant::DataSource& data,
+                                      const OptimizeOptions& options, Sample* first) {
   Graph tapped = task.graph;
   const size_t own_outputs = tapped.outputs().size();
   for (const quant::Tap& tap : task.taps) tapped.AddOutput("tap:" + tap.value, tapped.FindValue(tap.value));
@@ -74,6 +81,19 @@ Result<quant::Calibration> RunCalibration(const CalibrationTask& task, quant::Da
     how.progress = [&](int64_t done, int64_t total) { options.progress("calibrate", done, total); };
   }
   return quant::Calibrate(task.taps, data, runner, how);
+}
+
+Result<CalibrationTask> PrepareCalibration(Graph graph, const OptimizeOptions& options) {
+  Callers callers(options);
+  return callers.Closed("preparing the calibration", graph,
+                        [&] { return Prepare(std::move(graph), callers.options()); });
+}
+
+Result<quant::Calibration> RunCalibration(const CalibrationTask& task, quant::DataSource& data,
+                                          const OptimizeOptions& options, Sample* first) {
+  Callers callers(options, &data);
+  return callers.Closed("calibrating", task.graph,
+                        [&] { return Calibrated(task, *callers.options().data, callers.options(), first); });
 }
 
 }  // namespace octavo::api

@@ -3,6 +3,7 @@
 #include <format>
 
 #include "octavo/api/optimize.h"
+#include "octavo/ir/closed.h"
 #include "octavo/passes/vendor/vendor.h"
 
 namespace octavo::api {
@@ -27,22 +28,36 @@ passes::Pipeline FloatPipeline() {
   return pipeline;
 }
 
-}  // namespace
-
-Opened FuseToRun(ir::Graph graph) {
-  if (passes::PipelineOfGraph(graph)) return {std::move(graph), {}};
+ir::Result<Opened> Fuse(const ir::Graph& graph) {
   OptimizeOptions options;
   options.recipe = "quantized";
   if (!passes::vendor::IsQuantized(graph)) options.pipeline = FloatPipeline();
   options.explain = false;
-  auto optimized = Optimize(graph, options);
-  if (!optimized) {
-    return {std::move(graph), std::format("the model runs unfused and slowly: {}; `octavo explain FILE` "
-                                          "shows what its nodes lack",
-                                          optimized.error().message)};
+  OCTAVO_TRY(Optimized optimized, Optimize(graph, options));
+  std::string note = SlowNote(optimized.graph);
+  return Opened{std::move(optimized.graph), std::move(note)};
+}
+
+// A file that octavo wrote is what its pipeline made of it, whether that can be read or not.
+std::string NoteOfPipeline(const ir::Graph& graph) {
+  const auto known = passes::PipelineOfGraph(graph);
+  return known ? ""
+               : std::format("the file says that octavo made it, but not how, so it runs as it stands: {}",
+                             known.error().message);
+}
+
+}  // namespace
+
+Opened FuseToRun(ir::Graph graph) {
+  if (passes::CarriesPipeline(graph)) {
+    std::string note = NoteOfPipeline(graph);
+    return {std::move(graph), std::move(note)};
   }
-  std::string note = SlowNote(optimized->graph);
-  return {std::move(optimized->graph), std::move(note)};
+  auto fused = ir::Closed("fusing the model", [&] { return Fuse(graph); });
+  if (fused) return std::move(*fused);
+  return {std::move(graph), std::format("the model runs unfused and slowly: {}; `octavo explain FILE` "
+                                        "shows what its nodes lack",
+                                        fused.error().message)};
 }
 
 }  // namespace octavo::api

@@ -16,7 +16,7 @@ struct Opened {
 // The graph fused as `octavo optimize` does it without calibration: recipe "quantized" where the file is quantized, which keeps
 // its integers, else "float" (without the merging of Q, K and V, which pays in int8 only), which keeps the numbers but for the
 // rounding of sums. Files that octavo wrote are what their pipeline made of them and stay. What cannot be fused runs as it
-// stands.
+// stands, with a note: whatever goes wrong, the model is not lost. Throws nothing but std::bad_alloc.
 Opened FuseToRun(ir::Graph graph);
 
 }  // namespace octavo::api

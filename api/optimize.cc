@@ -4,6 +4,7 @@
 #include <format>
 
 #include "octavo/api/attempt.h"
+#include "octavo/api/callers.h"
 #include "octavo/api/layers.h"
 
 namespace octavo::api {
@@ -49,9 +50,7 @@ Status LookAtLayers(const Graph& model, const OptimizeOptions& options, Evidence
   return {};
 }
 
-}  // namespace
-
-Result<Optimized> Optimize(Graph graph, const OptimizeOptions& options) {
+Result<Optimized> OptimizeWatched(Graph graph, const OptimizeOptions& options) {
   const auto start = std::chrono::steady_clock::now();
   OCTAVO_TRY_STATUS(Check(graph, options));
   const bool looks = options.layers || options.min_db;
@@ -63,6 +62,14 @@ Result<Optimized> Optimize(Graph graph, const OptimizeOptions& options) {
   if (looks) OCTAVO_TRY_STATUS(LookAtLayers(model, options, evidence, result));
   result.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   return result;
+}
+
+}  // namespace
+
+Result<Optimized> Optimize(Graph graph, const OptimizeOptions& options) {
+  Callers callers(options);
+  return callers.Closed("optimizing the model", graph,
+                        [&] { return OptimizeWatched(std::move(graph), callers.options()); });
 }
 
 }  // namespace octavo::api

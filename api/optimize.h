@@ -76,6 +76,8 @@ struct Optimized {
   double seconds = 0;
 };
 
+// These calls let no exception out but those of the caller's own functions and data. Tensors may take 768 MB and 16 bytes for each byte of the
+// model, which Limits::max_memory of the graph changes (ir/limits.h).
 ir::Result<Optimized> Optimize(ir::Graph graph, const OptimizeOptions& options);
 
 // The float graph up to the point where ranges are needed, and the values that need one.

@@ -39,7 +39,7 @@ void Measure(size_t wanted, bool int8) {
                                       "fuse_int8",  "qkv_int8",  "cse",      "dce"}
            : std::vector<std::string>{"fuse_float", "qkv_float", "canonical"};
   if (status) status = octavo::passes::RunPasses(rest, graph, context, {.after = {}, .timings = &timings});
-  octavo::passes::Judge(graph, misses, context.log, report);
+  octavo::passes::Judge(graph, context, report);
   const std::chrono::duration<double> took = std::chrono::steady_clock::now() - start;
   if (!status) {
     std::printf("%zu nodes: %s\n", nodes, status.error().message.c_str());

@@ -85,9 +85,15 @@ struct PassContext {
   std::vector<std::string> dynamic;     // of Linears that `quantize` leaves to the pass `dynamic`
   std::map<uint64_t, quantize::ColumnWeights> fitted;  // int8 weights that were fitted to data, by a hash of the floats
   int weight_limit = 127;             // of the codes of int8 weights, either sign; reduce_range makes it 64
+  bool careful = false;   // a pass of several parts checks each of them (guard.h): set where it went wrong without
+  bool given_up = false;  // the error of this pass is the caller's own: its data's, or it has had enough
+  std::map<std::string, std::string, std::less<>> left;  // why a node was left as it is, by its source name
   std::vector<Candidate> candidates;  // of kinds that a pass counts itself: caches
   std::vector<std::string> log;       // "pass: what it did" lines, for --verbose and the report
   std::vector<std::string> notes;     // sentences for a person who reads nothing else
+
+  // Logs that a pass leaves a node as it is, "stays float: no range for 'x'", and keeps it for the report.
+  void Leave(std::string_view pass, const Node& node, std::string_view why);
 };
 
 // Changed or not; an error is prefixed by the manager with "after pass X".

@@ -4,9 +4,10 @@
 #include <chrono>
 #include <nlohmann/json.hpp>
 
-#include "octavo/ir/verify.h"
+#include "octavo/ir/closed.h"
 #include "octavo/passes/canonical/canonical.h"
 #include "octavo/passes/fusions/fusions.h"
+#include "octavo/passes/guard.h"
 #include "octavo/passes/quantize/caches.h"
 #include "octavo/passes/quantize/quantize.h"
 #include "octavo/passes/vendor/vendor.h"
@@ -92,8 +93,8 @@ Result<Pipeline> PipelineOfRecipe(std::string_view recipe) {
   if (recipe == "float")
     return Pipeline{{"canonical", "fuse_float", "fuse_weights", "qkv_float", "windows", "canonical"}};
   if (recipe == "dynamic") {
-    return Pipeline{{"to_f32", "canonical", "fuse_float", "canonical", "fit_weights", "dynamic", "quantize_tables", "qkv_int8",
-                     "windows", "cse", "dce"}};
+    return Pipeline{{"to_f32", "canonical", "fuse_float", "canonical", "fit_weights", "dynamic", "quantize_tables",
+                     "qkv_int8", "windows", "cse", "dce"}};
   }
   if (recipe == "weights4" || recipe == "weights8") {
     return Pipeline{{"to_f32", "canonical", "fuse_float", "canonical", std::string(recipe), "quantize_tables",
@@ -207,12 +208,14 @@ std::string PipelineToJson(const Pipeline& pipeline) {
   return json.dump();
 }
 
+bool CarriesPipeline(const Graph& graph) { return graph.info.metadata.contains(kPipelineKey); }
+
 Result<Pipeline> PipelineOfGraph(const Graph& graph) {
   const auto it = graph.info.metadata.find(kPipelineKey);
   if (it == graph.info.metadata.end()) {
     return ir::Fail("the file carries no pipeline: it was not made by octavo optimize");
   }
-  return PipelineFromJson(it->second);
+  return ir::Closed("the pipeline in the file's metadata", [&] { return PipelineFromJson(it->second); });
 }
 
 void RecordPipeline(const Pipeline& pipeline, Graph& graph) {
@@ -220,26 +223,29 @@ void RecordPipeline(const Pipeline& pipeline, Graph& graph) {
   graph.info.metadata[kVersionKey] = kVersion;
 }
 
-Status RunPasses(const std::vector<std::string>& passes, Graph& graph, PassContext& context,
-                 const ManagerOptions& options) {
+namespace {
+
+Status RunAll(const std::vector<std::string>& passes, Graph& graph, PassContext& context,
+              const ManagerOptions& options) {
   OCTAVO_TRY_STATUS(ir::Inference::Run(graph).transform([](const auto&) {}));
   for (const std::string& name : passes) {
     const Pass* pass = FindPass(name);
     if (pass == nullptr) return ir::Fail("there is no pass '{}'; there are: {}", name, KnownNames());
     const auto start = std::chrono::steady_clock::now();
-    Result<bool> changed = pass->run(graph, context);
+    Result<bool> changed = RunPass(*pass, graph, context);
     if (!changed) return ir::Fail("in pass {}: {}", name, changed.error().message);
-    if (*changed) {
-      auto inferred = ir::Inference::Run(graph);
-      if (!inferred) return ir::Fail("after pass {}: {}", name, inferred.error().message);
-      if (Status legal = ir::VerifyStatus(graph); !legal)
-        return ir::Fail("after pass {}: {}", name, legal.error().message);
-    }
     const std::chrono::duration<double, std::milli> took = std::chrono::steady_clock::now() - start;
     if (options.timings != nullptr) options.timings->push_back({name, *changed, took.count()});
     if (*changed && options.after) options.after(name, graph);
   }
   return {};
+}
+
+}  // namespace
+
+Status RunPasses(const std::vector<std::string>& passes, Graph& graph, PassContext& context,
+                 const ManagerOptions& options) {
+  return ir::Closed("changing the graph", [&] { return RunAll(passes, graph, context, options); });
 }
 
 }  // namespace octavo::passes

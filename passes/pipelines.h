@@ -33,6 +33,8 @@ Result<Pipeline> WithQuantizedCaches(Pipeline pipeline);
 // {"octavo_pipeline": 1, "passes": [...], "keep_float": [...], "dynamic": [...]}, the last two where there are some; unknown passes and other versions are errors that name them.
 Result<Pipeline> PipelineFromJson(std::string_view json);
 std::string PipelineToJson(const Pipeline& pipeline);
+// Whether the graph's metadata says that octavo made it, readable or not.
+bool CarriesPipeline(const Graph& graph);
 // The pipeline that made this graph, from its metadata; an error if it carries none.
 Result<Pipeline> PipelineOfGraph(const Graph& graph);
 // Writes pipeline and version into the graph's metadata.
@@ -51,7 +53,8 @@ struct ManagerOptions {
   std::vector<PassTiming>* timings = nullptr;
 };
 
-// Runs `passes` in order; infers and verifies after each that changed something. Errors begin with "after pass X".
+// Runs `passes` in order. One that goes wrong is undone, with a note (guard.h): the errors are those of the graph as it comes, and of
+// the caller's data, which begin with "in pass X".
 Status RunPasses(const std::vector<std::string>& passes, Graph& graph, PassContext& context,
                  const ManagerOptions& options = {});
 

@@ -34,7 +34,7 @@ class OriginIndex {
   explicit OriginIndex(const Graph& g) : graph_(g) {
     for (NodeId id : g.NodesInOrder()) {
       for (const std::string& o : g.node(id).origin) index_[o].push_back(id);
-      index_[g.node(id).name].push_back(id);
+      if (OriginName(g.node(id)) == g.node(id).name) index_[g.node(id).name].push_back(id);  // a graph built by hand
     }
   }
   // First live node of one of the ops that stands for `source`; null: none.
@@ -89,8 +89,9 @@ std::string RuleOf(const Node& n) {
 // Near misses by the source name of their root: a model has as many of them as candidates.
 class Misses {
  public:
-  explicit Misses(const std::vector<NearMiss>& misses) {
-    for (const NearMiss& m : misses) by_root_[m.root].push_back(&m);
+  explicit Misses(const std::vector<NearMiss>* misses) {
+    if (misses == nullptr) return;
+    for (const NearMiss& m : *misses) by_root_[m.root].push_back(&m);
   }
   // The deepest refusal of a rule of this kind at one of the candidate's nodes.
   const NearMiss* Deepest(const Candidate& c, std::string_view prefix) const {
@@ -117,26 +118,27 @@ std::string AskedFor(const Candidate& c, const std::vector<std::string>& log) {
   return {};
 }
 
-// Told by who asked for it, else by the rule that came nearest, else by what TakeInventory saw in the graph, else by the log.
-void Explain(Candidate& c, const Misses& misses, const std::vector<std::string>& log, std::string_view prefix,
-             std::string_view otherwise) {
-  if (std::string asked = AskedFor(c, log); !asked.empty()) {
+// What passes told.
+struct Told {
+  const Misses& misses;
+  const std::vector<std::string>& log;
+  const std::map<std::string, std::string, std::less<>>& left;
+};
+
+// Told by who asked for it, else by the rule that came nearest, else by what TakeInventory saw in the graph, else by the pass that left it.
+void Explain(Candidate& c, const Told& told, std::string_view prefix, std::string_view otherwise) {
+  if (std::string asked = AskedFor(c, told.log); !asked.empty()) {
     c.reason = std::move(asked);
     return;
   }
-  if (const NearMiss* m = misses.Deepest(c, prefix)) {
+  if (const NearMiss* m = told.misses.Deepest(c, prefix)) {
     c.rule = m->rule;
     c.reason = m->kind + ": " + m->reason;
     return;
   }
   if (!c.reason.empty()) return;
-  for (const std::string& line : log) {
-    if (line.find(c.nodes[0] + " ") != std::string::npos) {
-      c.reason = line;
-      return;
-    }
-  }
-  c.reason = otherwise;
+  const auto left = told.left.find(c.nodes[0]);
+  c.reason = left != told.left.end() ? left->second : otherwise;
 }
 
 // Where the weights are not float32, which no recipe quantizes, or codes; else `otherwise`.
@@ -151,18 +153,18 @@ std::string UnlessOtherFloat(const OriginIndex& index, const std::string& name, 
          ", and float32 alone is quantized: store the model in fp32 first";
 }
 
-void JudgeAttention(Candidate& c, const OriginIndex& index, const Misses& misses, const std::vector<std::string>& log) {
+void JudgeAttention(Candidate& c, const OriginIndex& index, const Told& told) {
   if (const Node* n = index.Find(c.nodes[0], {Op::kSdpaInt8, Op::kSdpa})) {
     c.status = "fused";
     c.rule = n->op == Op::kSdpaInt8 ? "sdpa_int8" : "sdpa";
-    c.reason = n->op == Op::kSdpaInt8 ? CoarseScores(index.graph(), *n) : AskedFor(c, log);
+    c.reason = n->op == Op::kSdpaInt8 ? CoarseScores(index.graph(), *n) : AskedFor(c, told.log);
     return;
   }
-  Explain(c, misses, log, "sdpa",
+  Explain(c, told, "sdpa",
           "no attention rule came near: what stands around it is none of the forms in passes/canonical/README.md");
 }
 
-void JudgeQkv(Candidate& c, const OriginIndex& index, const Misses& misses, const std::vector<std::string>& log) {
+void JudgeQkv(Candidate& c, const OriginIndex& index, const Told& told) {
   std::set<const Node*> fused;
   for (const std::string& name : c.nodes) fused.insert(index.Find(name, {Op::kQkvInt8}));
   if (fused.size() == 1 && *fused.begin() != nullptr) {
@@ -177,7 +179,7 @@ void JudgeQkv(Candidate& c, const OriginIndex& index, const Misses& misses, cons
     c.rule = n == nullptr || n->op == Op::kMatMul ? "packed"
              : n->op == Op::kLinearInt8           ? "linear_int8"
                                                   : "linear_blocked";
-    if (n == nullptr) Explain(c, misses, log, "linear", "the packed projection is no product of this pipeline's ops");
+    if (n == nullptr) Explain(c, told, "linear", "the packed projection is no product of this pipeline's ops");
     return;
   }
   const Node* merged = index.Find(c.nodes[0], {Op::kMatMul});
@@ -192,16 +194,16 @@ void JudgeQkv(Candidate& c, const OriginIndex& index, const Misses& misses, cons
     return index.Find(name, {Op::kLinearInt8, Op::kQkvInt8, Op::kLinearBlocked}) != nullptr;
   });
   c.status = all_quantized ? "quantized" : "left";
-  Explain(c, misses, log, "linear", UnlessOtherFloat(index, c.nodes[0], "no pass of this pipeline merges projections"));
+  Explain(c, told, "linear", UnlessOtherFloat(index, c.nodes[0], "no pass of this pipeline merges projections"));
 }
 
-void JudgeLinear(Candidate& c, const OriginIndex& index, const Misses& misses, const std::vector<std::string>& log) {
+void JudgeLinear(Candidate& c, const OriginIndex& index, const Told& told) {
   if (const Node* n = index.Find(c.nodes[0], {Op::kLinearInt8, Op::kQkvInt8, Op::kLinearBlocked})) {
     c.status = "quantized";
     c.rule = n->op == Op::kQkvInt8 ? "qkv_int8" : RuleOf(*n);
     return;
   }
-  Explain(c, misses, log, "linear", UnlessOtherFloat(index, c.nodes[0], "this recipe leaves Linears in float"));
+  Explain(c, told, "linear", UnlessOtherFloat(index, c.nodes[0], "this recipe leaves Linears in float"));
 }
 
 // Groups of projections; cores whose projections form none, with the reason; Linears that share an input otherwise.
@@ -279,10 +281,10 @@ Report TakeInventory(const Graph& graph) {
   return report;
 }
 
-void Judge(const Graph& finished, const std::vector<NearMiss>& near_misses, const std::vector<std::string>& log,
-           Report& report) {
+void Judge(const Graph& finished, const PassContext& context, Report& report) {
   const OriginIndex index(finished);
-  const Misses misses(near_misses);
+  const Misses misses(context.misses);
+  const Told told{misses, context.log, context.left};
   report.attention = report.qkv = report.linear = {};
   report.in_float = WeightsInFloat(finished);
   for (Candidate& c : report.candidates) {
@@ -291,9 +293,9 @@ void Judge(const Graph& finished, const std::vector<NearMiss>& near_misses, cons
                    : c.kind == "qkv"     ? report.qkv
                    : c.kind == "linear"  ? report.linear
                                          : uncounted;
-    if (c.kind == "attention") JudgeAttention(c, index, misses, log);
-    if (c.kind == "qkv" || c.kind == "kv") JudgeQkv(c, index, misses, log);
-    if (c.kind == "linear") JudgeLinear(c, index, misses, log);
+    if (c.kind == "attention") JudgeAttention(c, index, told);
+    if (c.kind == "qkv" || c.kind == "kv") JudgeQkv(c, index, told);
+    if (c.kind == "linear") JudgeLinear(c, index, told);
     ++count.found;
     if (c.status == "fused" || (c.kind == "linear" && c.status == "quantized")) ++count.done;
   }

@@ -38,9 +38,8 @@ inline std::string KeptLine(const std::string& source) { return "keep_float: " +
 Report TakeInventory(const Graph& graph);
 
 // Fills status, rule and reason of every candidate by what stands in the finished graph (by provenance) and, for what was left,
-// by the near misses, and counts.
-void Judge(const Graph& finished, const std::vector<NearMiss>& misses, const std::vector<std::string>& log,
-           Report& report);
+// by what the passes told the context, and counts.
+void Judge(const Graph& finished, const PassContext& context, Report& report);
 
 }  // namespace octavo::passes
 

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "octavo/passes/guard.h"
+
 namespace octavo::passes {
 
 using ir::NodeId;
@@ -45,6 +47,8 @@ void Rewriter::Replace(ValueId from, ValueId to) {
   changed_ = true;
   const ir::Type& old_type = graph_.value(from).type;
   const ir::Type& new_type = graph_.value(to).type;
+  const std::string wrong = Contradiction(old_type, new_type);
+  OCTAVO_CHECK(wrong.empty(), "{} replaces '{}' by {}", pass_, graph_.value(from).name, wrong);
   if (new_type.dtype == ir::DType::kUndefined || !new_type.shape) graph_.SetType(to, old_type);
   graph_.ReplaceAllUses(from, to);
 }

@@ -27,7 +27,7 @@ class Rewriter {
                      std::string name = {});
   ir::ValueId Constant(ir::Tensor tensor, std::string name = {});
 
-  // `to` takes over all uses, and the type where its own is not known.
+  // `to` takes over all uses, and the type where its own is not known. It must not have another (guard.h).
   void Replace(ir::ValueId from, ir::ValueId to);
   void SetInput(ir::NodeId node, size_t slot, ir::ValueId value);
   void SetAttr(ir::NodeId node, std::string_view name, ir::Attr value);

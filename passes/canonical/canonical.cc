@@ -3,6 +3,8 @@
 #include <array>
 #include <format>
 
+#include "octavo/passes/guard.h"
+
 namespace octavo::passes::canonical {
 
 namespace {
@@ -37,7 +39,7 @@ Result<bool> Canonicalize(Graph& graph, PassContext& context) {
   for (int round = 0; round < kMaxRounds; ++round) {
     bool this_round = false;
     for (const Pass& pass : kPasses) {
-      auto result = pass.run(graph, context);
+      auto result = context.careful ? RunPass(pass, graph, context) : pass.run(graph, context);
       if (!result) return ir::Fail("in pass {}: {}", pass.name, result.error().message);
       this_round = this_round || *result;
     }

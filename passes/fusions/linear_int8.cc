@@ -70,9 +70,12 @@ Verdict CheckActivation(const Graph& g, const Node& node) {
   return CheckPerTensor(g, node, "the activation");
 }
 
-// Operands: both integers or both fp8.
-Verdict CheckTypes(const Match& m, Var x, Var w, Var q) {
+// Operands: both integers or both fp8; what stands between is f32.
+Verdict CheckTypes(const Match& m, Var x, Var w, Var product, Var q) {
   const Graph& g = m.graph();
+  if (g.value(m[product]).type.dtype != DType::kF32)
+    return NoKernel(std::format("the product is {}, for which there is no kernel: its scales must be f32",
+                                quant::Name(g.value(m[product]).type.dtype)));
   if (quant::IsFp8(g.value(m[x]).type.dtype) != quant::IsFp8(g.value(m[w]).type.dtype))
     return Illegal("one operand is fp8, the other an integer");
   return q < 0 ? Ok() : CheckOutputCodes(m, q);
@@ -110,7 +113,7 @@ Rule LinearInt8(bool quantized_output, bool activation, bool bias_required) {
   Activations act{-1, -1, -1, -1, -1, -1, -1};
   Var y = sum;
   if (activation) {
-    act.slope = r.Scalar("slope", 1.702f);
+    act.slope = r.Scalar("slope", 1.702);
     act = {r.Op("gelu", Op::kGelu, {sum}),
            r.Op("relu", Op::kRelu, {sum}),
            r.Op("sigmoid", Op::kSigmoid, {sum}),
@@ -129,7 +132,7 @@ Rule LinearInt8(bool quantized_output, bool activation, bool bias_required) {
     const Graph& g = m.graph();
     if (Verdict v = CheckWeights(m, w, wd, bias); !v.ok()) return v;
     if (Verdict v = CheckActivation(g, m.at(xd)); !v.ok()) return v;
-    if (Verdict v = CheckTypes(m, x, w, q); !v.ok()) return v;
+    if (Verdict v = CheckTypes(m, x, w, product, q); !v.ok()) return v;
     if (activation && m.Has(act.quick_gelu) && m.scalar(act.slope) != 1.702f) {
       return Illegal(std::format("its gate has the slope {}, the kernel's is 1.702", m.scalar(act.slope)));
     }

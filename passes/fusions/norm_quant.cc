@@ -21,6 +21,7 @@ Rule NormQuant(Op op) {
   r.Root(q);
   r.Guard([=](const Match& m) {
     const Graph& g = m.graph();
+    if (g.value(m[norm]).type.dtype != ir::DType::kF32) return NoKernel("the norm is not f32");
     for (size_t slot : {1u, 2u}) {
       const ir::Tensor* t = g.ConstantOf(m.at(q).input(slot));
       if (t == nullptr || t->size() != 1) return Illegal("the quantization is not per tensor with constant parameters");
@@ -33,7 +34,9 @@ Rule NormQuant(Op op) {
         return NotWorth("the mean or deviation of the norm is used");
       }
     }
-    return Ok();
+    const Node& n = m.at(norm);
+    const size_t gamma = skip ? 2 : 1;
+    return CheckVectors(g, n.input(0), {n.input(gamma), n.input(gamma + 1)}, false);
   });
   r.Build([=](Rewriter& b, const Match& m) {
     const Node n = m.at(norm);

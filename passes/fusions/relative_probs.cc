@@ -6,9 +6,6 @@
 // meaning (NaN) has codes of 0 and gives 0, with the guard or without, as codes of NaN do.
 // With reduced range (7 bits, for CPUs without VNNI) the codes are those of 1/128: two of them meet in vpmaddubsw.
 // Left, with a line in the log: P with other scales (a file's own), P that is no operand of one product.
-#include <cmath>
-#include <format>
-
 #include "octavo/passes/fusions/codes.h"
 #include "octavo/passes/fusions/fusions.h"
 
@@ -24,6 +21,8 @@ NodeId SoftmaxOf(const Graph& g, ValueId p) {
   if (n != nullptr && n->op == Op::kWhere) {
     p = n->input(2);
     const Node* is_nan = g.Producer(n->input(0));
+    const Tensor* instead = g.ConstantOf(n->input(1));
+    if (instead == nullptr || instead->size() != 1 || instead->GetDouble(0) != 0) return {};
     n = is_nan != nullptr && is_nan->op == Op::kIsNaN && is_nan->input(0) == p ? g.Producer(p) : nullptr;
   }
   const auto& shape = g.value(p).type.shape;
@@ -32,11 +31,11 @@ NodeId SoftmaxOf(const Graph& g, ValueId p) {
   return axis == -1 || axis == rank - 1 ? g.value(p).producer : NodeId{};
 }
 
-// u8 codes of 1/255 from 0 on: what the quantizer gives probabilities.
+// u8 codes of 1/255 from 0 on, to the bit: what the quantizer gives probabilities.
 bool HasPlainCodes(const Graph& g, const Node& q) {
   if (g.value(q.output()).type.dtype != ir::DType::kU8 || !HasScalarParams(g, q)) return false;
   const Tensor* zero = g.ConstantOf(q.input(2));
-  return std::fabs(g.ConstantOf(q.input(1))->GetDouble(0) * 255 - 1) < 1e-3 && zero != nullptr && zero->GetInt(0) == 0;
+  return g.ConstantOf(q.input(1))->GetDouble(0) == 1 / 255.0f && zero != nullptr && zero->GetInt(0) == 0;
 }
 
 // The product behind Q(P), through its DequantizeLinear; invalid: it is something else.
@@ -82,9 +81,9 @@ Result<bool> RelativeProbs(Graph& graph, PassContext& context) {
       Rewrite(b, softmax, id, product, context.weight_limit < 127);
       continue;
     }
-    context.log.push_back(
-        std::format("relative_probs: {} keeps codes of probabilities: {}", OriginName(graph.node(softmax)),
-                    product.valid() ? "they are not those of 1/255" : "they are no operand of one product"));
+    context.Leave("relative_probs", graph.node(softmax),
+                  product.valid() ? "keeps codes of probabilities: they are not those of 1/255"
+                                  : "keeps codes of probabilities: they are no operand of one product");
   }
   if (b.changed() && !graph.SortTopologically()) return ir::Fail("relative_probs made a cycle");
   return b.changed();

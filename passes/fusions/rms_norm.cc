@@ -13,24 +13,17 @@ Rule RmsNorm() {
   RuleBuilder r("rms_norm", "x / sqrt(mean(x^2) + eps) * gamma -> RMSNormalization");
   const Var x = r.Input("x", {.dtypes = {ir::DType::kF32}});
   const Var square =
-      r.OneOf("square", {r.Op("pow", Op::kPow, {x, r.Scalar("two", 2.0f)}), r.Op("xx", Op::kMul, {x, x})});
+      r.OneOf("square", {r.Op("pow", Op::kPow, {x, r.Scalar("two", 2.0)}), r.Op("xx", Op::kMul, {x, x})});
   const Var mean = r.Op("mean", Op::kReduceMean, {square, -1}, MeanOfLast);
   const Var eps = r.Scalar("epsilon");
   const Var root = r.Op("deviation", Op::kSqrt, {r.AnyOrder("stable", Op::kAdd, mean, eps)});
   const Var inverse = r.OneOf("inverse", {r.Op("reciprocal", Op::kReciprocal, {root}),
-                                          r.Op("one_over", Op::kDiv, {r.Scalar("one", 1.0f), root})});
+                                          r.Op("one_over", Op::kDiv, {r.Scalar("one", 1.0), root})});
   const Var normal =
       r.OneOf("normalized", {r.AnyOrder("times", Op::kMul, x, inverse), r.Op("over", Op::kDiv, {x, root})});
   const Var gamma = r.Input("gamma");
   r.Root(r.AnyOrder("scaled", Op::kMul, normal, gamma));
-  r.Guard([=](const Match& m) {
-    const auto& rows = m.graph().value(m[x]).type.shape;
-    const auto& vector = m.graph().value(m[gamma]).type.shape;
-    if (!vector || vector->size() != 1 || !rows || rows->empty() || !ProvablyEqual(rows->back(), vector->back())) {
-      return Illegal("gamma is not a vector of the last dimension");
-    }
-    return Ok();
-  });
+  r.Guard([=](const Match& m) { return CheckVectors(m.graph(), m[x], {m[gamma]}, true); });
   r.Build([=](Rewriter& b, const Match& m) {
     return b.Create(Op::kRMSNormalization, {m[x], m[gamma]}, {{"axis", int64_t{-1}}, {"epsilon", m.scalar(eps)}});
   });

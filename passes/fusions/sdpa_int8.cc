@@ -60,7 +60,7 @@ Rule SdpaInt8(bool quantized_output, bool relative) {
   const Var of_values = r.Op("output", Op::kMatMul, {pd, vd});
   const Var product = !relative ? of_values
                                 : r.Op("output_divided", Op::kDiv,
-                                       {of_values, r.AnyOrder("at_least_one", Op::kMax, sums, r.Scalar("one", 1.0f))});
+                                       {of_values, r.AnyOrder("at_least_one", Op::kMax, sums, r.Scalar("one", 1.0))});
   const Var oq = quantized_output ? r.Op("output_quantized", Op::kQuantizeLinear, {product}) : -1;
   r.Root(quantized_output ? oq : product);
   r.Guard([=](const Match& m) {
@@ -72,6 +72,8 @@ Rule SdpaInt8(bool quantized_output, bool relative) {
       if (!quant::IsCode8(m.graph().value(m[oq]).type.dtype)) return Illegal("the output is not quantized to 8 bits");
       if (Verdict bad = CheckSaturates(m, oq); !bad.ok()) return bad;
     }
+    if (m.graph().value(m[of_values]).type.dtype != DType::kF32)
+      return NoKernel("attention between its codes is not f32, for which there is no kernel");
     if (!quant::IsCode8(m.graph().value(m[pq]).type.dtype)) return Illegal("P is not quantized to 8 bits");
     if (Verdict bad = CheckSaturates(m, pq); !bad.ok()) return bad;
     const bool fp8 = quant::IsFp8(m.graph().value(m[q]).type.dtype);

@@ -14,7 +14,7 @@ Rule SkipLayerNorm(Op op) {
   const Var x = r.Input("x", {.dtypes = {ir::DType::kF32}});
   const Var skip = r.Input("skip", {.dtypes = {ir::DType::kF32}});
   const Var sum = r.MayEscape(r.Op("sum", Op::kAdd, {x, skip}));
-  const Var gamma = r.Input("gamma", {.shape = {{"N"}}});
+  const Var gamma = r.Input("gamma");
   const Var norm = r.Op("norm", op, {sum, gamma}, LastAxis(-1));
   r.Root(norm);
   r.Guard([=](const Match& m) {
@@ -23,9 +23,10 @@ Rule SkipLayerNorm(Op op) {
     if (g.ConstantOf(m[x]) != nullptr || g.ConstantOf(m[skip]) != nullptr) return NotWorth("one operand is a constant");
     for (size_t i = 1; i < m.at(norm).outputs.size(); ++i) {
       const ValueId v = m.at(norm).outputs[i];
-      if (v.valid() && !g.value(v).uses.empty()) return Illegal("the mean or deviation output is used");
+      if (v.valid() && (!g.value(v).uses.empty() || g.IsGraphOutput(v)))
+        return Illegal("the mean or deviation output is used");
     }
-    return Ok();
+    return CheckVectors(g, m[x], {m[gamma], rms ? ValueId{} : m.at(norm).input(2)}, false);
   });
   r.Build([=](Rewriter& b, const Match& m) {
     const Node norm_node = m.at(norm);

@@ -19,6 +19,34 @@ std::string Where(const Graph& graph, ValueId v) {
   return std::format("{} '{}'", op, p->name.empty() ? graph.value(v).name : p->name);
 }
 
+// Bits of the mantissa, the leading one included; 0: no float.
+int MantissaBits(ir::DType type) {
+  switch (type) {
+    case ir::DType::kF64:
+      return 53;
+    case ir::DType::kF32:
+      return 24;
+    case ir::DType::kF16:
+      return 11;
+    case ir::DType::kBF16:
+      return 8;
+    default:
+      return 0;
+  }
+}
+
+// As RuleBuilder::Scalar says.
+bool IsConstant(double x, double expected, ir::DType type) {
+  const int bits = MantissaBits(type);
+  if (bits == 0 || expected == static_cast<float>(expected)) return x == expected;
+  constexpr double kUlps = 1.5;
+  return std::fabs(x - expected) <= std::ldexp(kUlps, std::ilogb(expected) + 1 - bits);
+}
+
+std::string Digits(double x, ir::DType type) {
+  return type == ir::DType::kF64 ? std::format("{}", x) : std::format("{}", static_cast<float>(x));
+}
+
 }  // namespace
 
 // One obligation after the other, depth first; alternatives restart from a copy of the bindings.
@@ -123,9 +151,10 @@ class Matcher {
     }
     if (p.what == What::kScalar) {
       if (c->size() != 1) return Refuse(m, Kind::kShape, "'{}' has {} elements, not one", p.name, c->size());
-      const auto x = static_cast<float>(c->GetDouble(0));
-      if (p.scalar && !(std::fabs(x - *p.scalar) <= 1e-4f * std::fabs(*p.scalar))) {
-        return Refuse(m, Kind::kShape, "'{}' is {}, not {}", p.name, x, *p.scalar);
+      const double x = c->GetDouble(0);
+      if (p.scalar && !IsConstant(x, *p.scalar, c->dtype())) {
+        return Refuse(m, Kind::kShape, "'{}' is {}, not {}", p.name, Digits(x, c->dtype()),
+                      Digits(*p.scalar, c->dtype()));
       }
     }
     return MatchSpec(p, value, m);
@@ -160,12 +189,32 @@ class Matcher {
     return true;
   }
 
+  // A constant [1,1,1] makes three dims of two, which the fused op does not.
+  bool KeepsRank(const PatternNode& p, ValueId v, const Match& m) {
+    for (const Var in : p.inputs) {
+      const bool scalar = in >= 0 && rule_.nodes[static_cast<size_t>(in)].what == What::kScalar;
+      const ir::Tensor* c = scalar ? graph_.ConstantOf(m.values_[static_cast<size_t>(in)]) : nullptr;
+      if (c == nullptr || c->rank() == 0) continue;
+      const auto& inputs = graph_.Producer(v)->inputs;
+      const bool fits = std::ranges::any_of(inputs, [&](ValueId other) {
+        const auto* shape = other.valid() && graph_.ConstantOf(other) != c ? &graph_.value(other).type.shape : nullptr;
+        return shape != nullptr && *shape && static_cast<int64_t>((*shape)->size()) >= c->rank();
+      });
+      if (fits) continue;
+      return Refuse(m, Kind::kIllegal, "'{}' has the shape {}, which may give '{}' more dimensions than it has without",
+                    rule_.nodes[static_cast<size_t>(in)].name, ir::ToString(c->shape()), p.name);
+    }
+    return true;
+  }
+
   // Inner values must not be used outside; then the guard.
   bool Finish(Match& m) {
     for (size_t i = 0; i < rule_.nodes.size(); ++i) {
       const PatternNode& p = rule_.nodes[i];
       const ValueId v = m.values_[i];
-      if (p.what != What::kOp || p.may_escape || !v.valid() || v == root_) continue;
+      if (p.what != What::kOp || !v.valid()) continue;
+      if (!KeepsRank(p, v, m)) return false;
+      if (p.may_escape || v == root_) continue;
       if (graph_.IsGraphOutput(v)) {
         return Refuse(m, Kind::kIllegal, "'{}' ({}) is also a graph output and must be kept", p.name, Where(graph_, v));
       }

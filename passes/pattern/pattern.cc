@@ -3,8 +3,6 @@
 #include <algorithm>
 #include <utility>
 
-#include "octavo/passes/attention.h"
-
 namespace octavo::passes::pattern {
 
 std::string_view Name(Kind kind) {
@@ -55,7 +53,7 @@ Var RuleBuilder::Input(std::string name, Spec spec) {
 Var RuleBuilder::Constant(std::string name, Spec spec) {
   return Add({.what = PatternNode::What::kConstant, .name = std::move(name), .spec = std::move(spec)});
 }
-Var RuleBuilder::Scalar(std::string name, std::optional<float> value) {
+Var RuleBuilder::Scalar(std::string name, std::optional<double> value) {
   return Add({.what = PatternNode::What::kScalar, .name = std::move(name), .scalar = value});
 }
 Var RuleBuilder::Op(std::string name, ir::Op op, std::vector<Var> inputs,
@@ -111,73 +109,6 @@ std::function<std::string(const Graph&, const Node&)> LastAxis(int64_t fallback)
     const bool last = axis == -1 || (shape && axis == static_cast<int64_t>(shape->size()) - 1);
     return last ? "" : "its axis " + std::to_string(axis) + " is not the last one";
   };
-}
-
-namespace {
-
-void Report(const Rule& rule, const Graph& graph, NodeId root, const Attempt& a, PassContext& context) {
-  const Node& n = graph.node(root);
-  NearMiss miss;
-  miss.rule = rule.name;
-  miss.root = OriginName(n);
-  miss.matched = a.depth;
-  miss.kind = Name(a.kind);
-  miss.reason = a.reason;
-  context.misses->push_back(std::move(miss));
-}
-
-// Ops that the root of `rule` may be: the index of the driver.
-std::vector<ir::Op> RootOps(const Rule& rule) {
-  std::vector<ir::Op> ops;
-  std::vector<Var> work{rule.root};
-  while (!work.empty()) {
-    const PatternNode& p = rule.nodes[static_cast<size_t>(work.back())];
-    work.pop_back();
-    if (p.what == PatternNode::What::kOp) ops.push_back(p.op);
-    if (p.what == PatternNode::What::kOneOf) work.insert(work.end(), p.inputs.begin(), p.inputs.end());
-  }
-  return ops;
-}
-
-bool ApplyRule(const Rule& rule, Graph& graph, PassContext& context) {
-  bool changed = false;
-  const std::vector<ir::Op> roots = RootOps(rule);
-  for (NodeId id : graph.NodesInOrder()) {
-    if (!graph.IsAlive(id)) continue;
-    if (std::find(roots.begin(), roots.end(), graph.node(id).op) == roots.end()) continue;
-    const ValueId root = graph.node(id).output();
-    if (!root.valid()) continue;
-    Attempt a = TryMatch(rule, graph, root, context.misses != nullptr);
-    if (!a.match) {
-      // One matched node is no near miss, unless all that was looked for matched and the guard said no.
-      if (context.misses != nullptr && (a.depth >= 2 || (a.depth == 1 && a.kind != Kind::kShape)))
-        Report(rule, graph, id, a, context);
-      continue;
-    }
-    Rewriter rewriter(graph, rule.name);
-    rewriter.At(id, a.match->nodes());
-    const ValueId made = rule.build(rewriter, *a.match);
-    if (made.valid()) {
-      rewriter.Replace(root, made);
-      rewriter.EraseDead(id);
-    }
-    changed |= rewriter.changed();
-  }
-  return changed;
-}
-
-}  // namespace
-
-Result<bool> ApplyRules(const std::vector<Rule>& rules, Graph& graph, PassContext& context) {
-  bool changed = false;
-  for (const Rule& rule : rules) {
-    if (!ApplyRule(rule, graph, context)) continue;
-    changed = true;
-    // A rule may give an early value a later producer (a sum that a norm kernel also writes): order is restored here.
-    if (!graph.SortTopologically()) return ir::Fail("rule {} made a cycle", rule.name);
-    OCTAVO_TRY_STATUS(ir::Inference::Run(graph).transform([](const auto&) {}));  // the next rule needs shapes
-  }
-  return changed;
 }
 
 }  // namespace octavo::passes::pattern

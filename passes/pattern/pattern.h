@@ -81,8 +81,7 @@ struct PatternNode {
   What what = What::kInput;
   std::string name = {};
   Spec spec = {};
-  std::optional<float> scalar =
-      {};  // expected value, within 1e-4 relative: exporters compute constants in several precisions
+  std::optional<double> scalar = {};  // expected value: RuleBuilder::Scalar
   ir::Op op = ir::Op::kOpaque;
   size_t output = 0;             // which output of the op
   std::vector<Var> inputs = {};  // kOp: one per slot, -1 anything; kOneOf: the alternatives, tried in order
@@ -106,8 +105,9 @@ class RuleBuilder {
   RuleBuilder(std::string name, std::string doc);
   Var Input(std::string name, Spec spec = {});
   Var Constant(std::string name, Spec spec = {});
-  // A constant of one element; `value`: what it must be.
-  Var Scalar(std::string name, std::optional<float> value = std::nullopt);
+  // A constant of one element. `value`: what it must be, to the bit where a float holds it (0.5); else the nearest number of the constant's own
+  // type or one beside it, as exporters round sqrt(2). The fused op has the true constant: what is farther off is another function.
+  Var Scalar(std::string name, std::optional<double> value = std::nullopt);
   Var Op(std::string name, ir::Op op, std::vector<Var> inputs,
          std::function<std::string(const Graph&, const Node&)> attrs = nullptr);
   Var AnyOrder(std::string name, ir::Op op, Var a, Var b);

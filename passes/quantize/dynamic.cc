@@ -4,7 +4,6 @@
 // After:  q, s, z = QuantizeTokens(x)   y = LinearInt8(q, s, z, Wq, w_scale, bias; activation, per_token = 1)
 // Linears that read the same x share its codes. Attention stays float.
 // Left, with a line in the log: weights that are not finite, k beyond what int32 sums hold.
-#include <format>
 #include <map>
 
 #include "octavo/kernels/catalog.h"
@@ -111,7 +110,7 @@ Result<bool> Dynamic(Graph& graph, PassContext& context) {
         kernels::ChooseLinear({.y = {DType::kF32}, .k = shape[0], .n = {shape[1]}}, kernels::Arch::kScalar);
     if (!columns->second || !choice.ok()) {
       const std::string why = choice.ok() ? "its weight has values that are not finite" : choice.refusal;
-      context.log.push_back(std::format("dynamic: {} stays float: {}", OriginName(n), why));
+      context.Leave("dynamic", n, "stays float: " + why);
       continue;
     }
     const Chain c = ChainAt(graph, id);

@@ -4,8 +4,6 @@
 // Off by at most half a step of each block, max|x| / 254, times the sum of |w|; where weights have 4 bits their own rounding is
 // larger. Several times as fast: the kernel multiplies codes instead of decoding weights to floats (kernels/DESIGN.md).
 // Left, with a line in the log: blocks longer than the kernel sums exactly.
-#include <format>
-
 #include "octavo/kernels/catalog.h"
 #include "octavo/passes/quantize/quantize.h"
 #include "octavo/passes/rewriter.h"
@@ -21,8 +19,7 @@ Result<bool> DynamicBlocks(Graph& graph, PassContext& context) {
         {.w = graph.value(n.input(1)).type.dtype, .block = n.attrs.Int("block_size", 0), .x_bits = 8},
         kernels::Arch::kScalar);
     if (!choice.ok()) {
-      context.log.push_back(
-          std::format("dynamic_blocks: {} keeps float activations: {}", OriginName(n), choice.refusal));
+      context.Leave("dynamic_blocks", n, "keeps float activations: " + choice.refusal);
       continue;
     }
     b.SetAttr(id, "x_bits", int64_t{8});

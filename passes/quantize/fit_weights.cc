@@ -50,7 +50,8 @@ Result<bool> FitWeights(Graph& graph, PassContext& context) {
   GroupByActivation(sites);
   Fits fits(graph, context, sites);
   for (size_t i = 0; i < sites.size(); ++i) {
-    if (!context.step(static_cast<int64_t>(i), static_cast<int64_t>(sites.size()))) return ir::Fail("interrupted");
+    if (!context.step(static_cast<int64_t>(i), static_cast<int64_t>(sites.size())))
+      return context.given_up = true, ir::Fail("interrupted");
     const Tensor& w = *graph.ConstantOf(sites[i].w);
     OCTAVO_TRY(const Compensation* fit, fits.Of(sites[i].x));
     const auto scales = ColumnScales(w, DType::kS8, context.weight_limit);

@@ -49,7 +49,9 @@ Status Fits::Gather() {
     group_.emplace_back(depths_[done_], context_.parallel);
   }
   next_ = 0;
-  return context_.moments({values_.data() + first, group_.size()}, group_);
+  Status gathered = context_.moments({values_.data() + first, group_.size()}, group_);
+  context_.given_up = !gathered;
+  return gathered;
 }
 
 }  // namespace octavo::passes::quantize

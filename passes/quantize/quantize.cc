@@ -10,6 +10,7 @@
 #include "octavo/ir/functions.h"
 #include "octavo/passes/attention.h"
 #include "octavo/passes/rewriter.h"
+#include "octavo/passes/sources.h"
 #include "octavo/quant/numeric/code8.h"
 
 namespace octavo::passes::quantize {
@@ -129,7 +130,7 @@ class Quantizer {
     return context_.qparams ? context_.qparams(g_.value(v).name) : nullptr;
   }
   void Leave(const Node& n, const std::string& value) {
-    context_.log.push_back(std::format("quantize: {} stays float: no range for '{}'", OriginName(n), value));
+    context_.Leave("quantize", n, std::format("stays float: no range for '{}'", value));
   }
 
   ValueId Scale(float s) { return b_.Constant(Tensor::ScalarF32(s)); }
@@ -226,7 +227,9 @@ bool IsNamed(const std::vector<std::string>& names, const Node& node) {
       return pattern == name || fnmatch(pattern.c_str(), name.c_str(), FNM_NOESCAPE) == 0;
     });
   };
-  return fits(node.name) || std::ranges::any_of(node.origin, fits);
+  return fits(node.name) || std::ranges::any_of(node.origin, [&](const std::string& source) {
+           return fits(source) || fits(std::string(GivenName(source)));
+         });
 }
 
 Sites FindSites(const Graph& graph, const std::vector<std::string>& keep_float) {

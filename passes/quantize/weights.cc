@@ -38,7 +38,7 @@ std::vector<FitSite> LinearsOf(const Graph& g, PassContext& context) {
   for (NodeId id : FindSites(g, context.keep_float).linears) {
     const Node& n = g.node(id);
     if (const std::string why = WhyFloat(*g.ConstantOf(n.inputs[1])); !why.empty()) {
-      context.log.push_back(std::format("weights: {} stays float: {}", OriginName(n), why));
+      context.Leave("weights", n, "stays float: " + why);
       continue;
     }
     linears.push_back({id, n.inputs[0], n.inputs[1]});
@@ -55,7 +55,8 @@ Result<bool> Run(Graph& graph, PassContext& context, BlockFormat format) {
   std::map<ValueId, ValueId> done;  // weight -> its dequantized form; shared weights are quantized once
   for (size_t i = 0; i < linears.size(); ++i) {
     const auto& [id, x, w] = linears[i];
-    if (!context.step(static_cast<int64_t>(i), static_cast<int64_t>(linears.size()))) return ir::Fail("interrupted");
+    if (!context.step(static_cast<int64_t>(i), static_cast<int64_t>(linears.size())))
+      return context.given_up = true, ir::Fail("interrupted");
     const Compensation* fit = nullptr;
     if (fits_data) {
       OCTAVO_TRY(fit, fits.Of(x));

@@ -3,7 +3,6 @@
 // Exact: a MatMul of DequantizeLinears means float(integer product) * (x_scale * w_scale), the
 // same two roundings. The scale of x may be computed at run time, as DynamicQuantizeLinear does. Left, with a line in
 // the log: weights or their scales that are no constants, scales that are neither one nor one per column.
-#include <format>
 #include <optional>
 
 #include "octavo/passes/attention.h"
@@ -139,8 +138,7 @@ Result<bool> IntegerForm(Graph& graph, PassContext& context) {
     std::string why;
     const auto form = FormAt(graph, graph.node(id), why);
     if (form && !Rewrite(rw, id, *form)) why = "its zero points are not constants of the form of their scales";
-    if (!why.empty())
-      context.log.push_back(std::format("integer_form: {} stays as it is: {}", OriginName(graph.node(id)), why));
+    if (!why.empty()) context.Leave("integer_form", graph.node(id), "stays as it is: " + why);
   }
   return rw.changed();
 }

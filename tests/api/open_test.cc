@@ -120,6 +120,56 @@ TEST(FuseToRun, AFileOfOctavoStaysAsItIs) {
   EXPECT_EQ(ir::ToText(FuseToRun(optimized->graph).graph), before);
 }
 
+// x * 0.5 * (1 + Erf(x / sqrt 2)) of x [2,3].
+Graph DecomposedGelu() {
+  Graph g;
+  g.info.opsets[""] = 18;
+  const auto node = [&](Op op, std::vector<ir::ValueId> in) {
+    return g.node(g.AddNode(op, std::move(in), 1, {}, "n" + std::to_string(g.node_count()))).output();
+  };
+  const auto real = [&](float v) { return g.AddConstant(Tensor::ScalarF32(v)); };
+  const ir::ValueId x = g.AddInput("x", {DType::kF32, ir::SymShape{2, 3}});
+  const ir::ValueId erf = node(Op::kErf, {node(Op::kDiv, {x, real(1.41421356f)})});
+  g.AddOutput("y", node(Op::kMul, {node(Op::kMul, {x, node(Op::kAdd, {erf, real(1)})}), real(0.5f)}));
+  return g;
+}
+
+TEST(FuseToRun, AFileWhosePipelineIsDamagedStaysWithANote) {
+  EXPECT_TRUE(OpsOf(FuseToRun(DecomposedGelu()).graph).contains(Op::kGelu));
+  for (const char* pipeline :
+       {"", "x", "[]", "{}", "null", "1", R"({"octavo_pipeline": "1"})", R"({"octavo_pipeline": 2, "passes": []})",
+        R"({"octavo_pipeline": 1})", R"({"octavo_pipeline": 1, "passes": 3})",
+        R"({"octavo_pipeline": 1, "passes": ["no such"]})", R"({"octavo_pipeline": [1], "passes": []})",
+        R"({"octavo_pipeline": 1e99, "passes": []})", "{\"octavo_pipeline\": 1, \"passes\": [\"\xff\"]}"}) {
+    SCOPED_TRACE(pipeline);
+    Graph g = DecomposedGelu();
+    g.info.metadata["octavo.pipeline"] = pipeline;
+    const Opened opened = FuseToRun(g);
+    EXPECT_EQ(ir::ToText(opened.graph), ir::ToText(g));
+    EXPECT_NE(opened.note.find("the file says that octavo made it, but not how, so it runs as it stands: "),
+              std::string::npos)
+        << opened.note;
+  }
+}
+
+// Whatever goes wrong: a tensor that may not be made while passes run, a graph that contradicts itself.
+TEST(FuseToRun, LosesNoModel) {
+  Graph small = DecomposedGelu();
+  const Tensor ones = Tensor::F32({1000}, std::vector<float>(1000, 1.0f));
+  const ir::ValueId a = small.AddConstant(ones), b = small.AddConstant(ones);
+  small.AddOutput("z", small.node(small.AddNode(Op::kAdd, {a, b}, 1, {}, "sum")).output());
+  small.info.limits.max_memory = 2000;
+  Graph wrong = DecomposedGelu();
+  const ir::ValueId c = wrong.AddInput("c", {DType::kF32, ir::SymShape{3, 4}});
+  wrong.AddOutput("z", wrong.node(wrong.AddNode(Op::kMatMul, {c, c}, 1, {}, "product")).output());
+  for (const auto& [graph, why] : {std::pair{small, "beyond the limit of 2000 bytes"}, {wrong, "'product'"}}) {
+    const Opened opened = FuseToRun(graph);
+    EXPECT_EQ(ir::ToText(opened.graph), ir::ToText(graph));
+    EXPECT_NE(opened.note.find("the model runs unfused and slowly: "), std::string::npos) << opened.note;
+    EXPECT_NE(opened.note.find(why), std::string::npos) << opened.note;
+  }
+}
+
 TEST(FuseToRun, SaysHowManyProductsStaySlow) {
   Graph g;
   g.info.opsets[""] = 18;

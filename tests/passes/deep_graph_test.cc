@@ -39,7 +39,7 @@ Measured Optimize(int layers, bool int8) {
                                       "fuse_int8",  "qkv_int8",  "cse",      "dce"}
            : std::vector<std::string>{"fuse_float", "qkv_float", "canonical"};
   if (s) s = RunPasses(rest, graph, context);
-  Judge(graph, misses, context.log, run.report);
+  Judge(graph, context, run.report);
   run.seconds = static_cast<double>(std::clock() - start) / CLOCKS_PER_SEC;
   EXPECT_TRUE(s) << s.error().message;
   EXPECT_EQ(run.report.attention.done, layers);

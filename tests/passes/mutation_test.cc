@@ -68,7 +68,7 @@ Counts CountsOf(Graph graph) {
   Report report = TakeInventory(graph);
   if (Status s = RunPasses({"fuse_float", "qkv_float", "canonical"}, graph, context); !s)
     return {.problem = s.error().message};
-  Judge(graph, misses, context.log, report);
+  Judge(graph, context, report);
   std::string left;
   for (const Candidate& c : report.candidates) {
     if (c.kind != "linear" && c.status == "left") left += c.kind + " at " + c.nodes[0] + ": " + c.reason + "; ";

@@ -80,7 +80,7 @@ Fused Optimize(const Graph& g) {
   Report report = TakeInventory(f.graph);
   if (s) s = RunPasses({"fuse_float", "qkv_float", "canonical"}, f.graph, context);
   EXPECT_TRUE(s) << s.error().message;
-  Judge(f.graph, misses, context.log, report);
+  Judge(f.graph, context, report);
   for (const Candidate& c : report.candidates) f.reasons += c.reason + "\n";
   f.cores = report.attention.done;
   f.groups = report.qkv.done;

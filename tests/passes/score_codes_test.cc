@@ -208,7 +208,7 @@ TEST(ScoreCodes, CoarseStepsAreReported) {
     Report report = TakeInventory(before);
     const Fused after = Fuse(before);
     ASSERT_EQ(after.cores, 1) << after.reasons;
-    Judge(after.graph, {}, {}, report);
+    Judge(after.graph, PassContext(), report);
     ASSERT_FALSE(report.candidates.empty());
     EXPECT_EQ(report.candidates[0].status, "fused");
     EXPECT_EQ(report.candidates[0].reason.empty(), std::string(said).empty()) << report.candidates[0].reason;

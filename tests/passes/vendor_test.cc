@@ -131,8 +131,9 @@ std::string WhyOf(const Places& at) {
 TEST(WhyNotInt8, SaysWhatStandsInTheWay) {
   EXPECT_EQ(WhyOf({}), "");
   EXPECT_EQ(WhyOf({.scores = true}), "");  // they pass through codes in the kernel too
-  EXPECT_NE(WhyOf({.p = false}).find("P (the probabilities) is float"), std::string::npos);
-  EXPECT_NE(WhyOf({.v = false}).find("V is float"), std::string::npos);
+  EXPECT_NE(WhyOf({.p = false}).find("P (the probabilities) is float: no DequantizeLinear stands in front"),
+            std::string::npos);
+  EXPECT_NE(WhyOf({.v = false}).find("V is float: no DequantizeLinear stands in front"), std::string::npos);
   EXPECT_NE(WhyOf({.operands = DType::kS16}).find("Q is quantized to s16"), std::string::npos);
   EXPECT_EQ(WhyOf({.operands = DType::kE4M3FN}),
             "P is quantized to u8, Q to e4m3fn: the kernels take all integers or all fp8");
@@ -147,7 +148,7 @@ TEST(Report, OpaqueAttentionHasItsReason) {
                                   {{"num_heads", int64_t{2}}}, "mha");
   b.g.AddOutput("y", b.g.node(id).output());
   Report report = TakeInventory(b.g);
-  Judge(b.g, {}, {}, report);
+  Judge(b.g, PassContext(), report);
   ASSERT_EQ(report.candidates.size(), 1u);
   EXPECT_EQ(report.candidates[0].status, "left");
   EXPECT_NE(report.candidates[0].reason.find(

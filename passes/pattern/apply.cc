@@ -1,0 +1,143 @@
+// Rules applied to a graph. Each rule that fired is checked where it fired: new nodes that infer other types than what they replace, or that fail
+// in building, are undone, and the sweep is made again without these sites, on the graph as it was.
+#include <algorithm>
+#include <format>
+
+#include "octavo/passes/guard.h"
+#include "octavo/passes/pattern/pattern.h"
+
+namespace octavo::passes::pattern {
+
+namespace {
+
+// Ops that the root of `rule` may be: the index of the driver.
+std::vector<ir::Op> RootOps(const Rule& rule) {
+  std::vector<ir::Op> ops;
+  std::vector<Var> work{rule.root};
+  while (!work.empty()) {
+    const PatternNode& p = rule.nodes[static_cast<size_t>(work.back())];
+    work.pop_back();
+    if (p.what == PatternNode::What::kOp) ops.push_back(p.op);
+    if (p.what == PatternNode::What::kOneOf) work.insert(work.end(), p.inputs.begin(), p.inputs.end());
+  }
+  return ops;
+}
+
+// One rule on one graph.
+class Application {
+ public:
+  Application(const Rule& rule, Graph& graph, PassContext& context)
+      : rule_(rule), graph_(graph), context_(context), roots_(RootOps(rule)), told_(Told()) {}
+
+  bool Run() {
+    constexpr int kMostSweeps = 8;
+    std::string why = "it was undone too often";
+    for (int sweep = 0; sweep < kMostSweeps; ++sweep) {
+      const size_t undone = undone_.size();
+      const bool changed = Sweep();
+      if (undone_.size() == undone) {
+        if (!changed) return false;
+        const Status settled = Settle();
+        if (settled) return true;
+        why = settled.error().message;
+        break;
+      }
+      Restore();
+    }
+    Restore();
+    context_.log.push_back(std::format("{}: undone everywhere: {}", rule_.name, why));
+    return false;
+  }
+
+ private:
+  size_t Told() const { return context_.misses == nullptr ? 0 : context_.misses->size(); }
+
+  void Restore() {
+    if (before_) graph_ = *before_;
+    if (context_.misses != nullptr) context_.misses->resize(told_);
+  }
+
+  void Report(NodeId root, int matched, Kind kind, const std::string& reason) {
+    if (context_.misses == nullptr) return;
+    context_.misses->push_back({rule_.name, OriginName(graph_.node(root)), matched, std::string(Name(kind)), reason});
+  }
+
+  bool Sweep() {
+    bool changed = false;
+    for (NodeId id : graph_.NodesInOrder()) {
+      if (!graph_.IsAlive(id)) continue;
+      if (std::ranges::find(roots_, graph_.node(id).op) == roots_.end() || !graph_.node(id).output().valid()) continue;
+      const auto known = undone_.find(id);
+      if (known != undone_.end()) {
+        Report(id, known->second.matched, Kind::kIllegal, known->second.reason);
+      } else {
+        changed |= At(id);
+      }
+    }
+    return changed;
+  }
+
+  // Whether the rule fired there.
+  bool At(NodeId id) {
+    int matched = 0;
+    const size_t first = graph_.node_capacity();
+    std::string wrong;
+    try {
+      const Attempt a = TryMatch(rule_, graph_, graph_.node(id).output(), context_.misses != nullptr);
+      // One matched node is no near miss, unless all that was looked for matched and the guard said no.
+      if (!a.match && (a.depth >= 2 || (a.depth == 1 && a.kind != Kind::kShape))) Report(id, a.depth, a.kind, a.reason);
+      if (!a.match) return false;
+      matched = static_cast<int>(a.match->nodes().size());
+      if (!before_) before_ = graph_;
+      if (!Build(id, *a.match)) return false;
+      wrong = WhyWrong(graph_, first);
+    } catch (const ir::CheckError& e) {
+      wrong = std::format("octavo is at fault, {}; please report it", e.what());
+    }
+    if (wrong.empty()) return true;
+    undone_[id] = {matched, std::format("the fused form does not stand for what it replaces: {}", wrong)};
+    return false;
+  }
+
+  bool Build(NodeId id, const Match& match) {
+    const ValueId root = graph_.node(id).output();
+    Rewriter rewriter(graph_, rule_.name);
+    rewriter.At(id, match.nodes());
+    const ValueId made = rule_.build(rewriter, match);
+    if (made.valid()) {
+      rewriter.Replace(root, made);
+      rewriter.EraseDead(id);
+    }
+    return rewriter.changed();
+  }
+
+  // A rule may give an early value a later producer (a sum that a norm kernel also writes): order is restored, and the next rule
+  // needs shapes.
+  Status Settle() {
+    if (!graph_.SortTopologically()) return ir::Fail("it made a cycle");
+    return ir::Inference::Run(graph_).transform([](const auto&) {});
+  }
+
+  struct Undone {
+    int matched = 0;
+    std::string reason;
+  };
+
+  const Rule& rule_;
+  Graph& graph_;
+  PassContext& context_;
+  std::vector<ir::Op> roots_;
+  size_t told_;                  // near misses before this rule
+  std::optional<Graph> before_;  // since the first match
+  std::map<NodeId, Undone> undone_;
+};
+
+}  // namespace
+
+Result<bool> ApplyRules(const std::vector<Rule>& rules, Graph& graph, PassContext& context) {
+  bool changed = false;
+  for (const Rule& rule : rules) changed |= Application(rule, graph, context).Run();
+  return changed;
+}
+
+}  // namespace octavo::passes::pattern
