@@ -1,0 +1,159 @@
+// A valid model that runs unfused never fails because octavo fuses it, and keeps its numbers. Random graphs around what the rules look for, which the
+// interpreter ran (tests/passes/variants.h), through every recipe. OCTAVO_VARIANTS says how many, OCTAVO_SEED replays a run from its first graph.
+#include "octavo/tests/passes/variants.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstdio>
+#include <cstdlib>
+#include <format>
+#include <limits>
+#include <map>
+#include <random>
+
+#include "octavo/api/optimize.h"
+#include "octavo/ir/text.h"
+#include "octavo/runtime/model.h"
+
+namespace octavo::api {
+namespace {
+
+using ir::DType;
+using ir::Graph;
+using ir::Tensor;
+using passes::Variant;
+
+uint64_t FromEnvironment(const char* name, uint64_t fallback) {
+  const char* text = std::getenv(name);
+  return text != nullptr ? std::strtoull(text, nullptr, 10) : fallback;
+}
+
+// What rules may change by rounding, behind at most six blocks: far below what a wrong broadcast or constant does.
+double Tolerance(DType t) { return t == DType::kF64 ? 1e-9 : t == DType::kF32 ? 1e-4 : 3e-2; }
+
+// Empty, or how `got` differs.
+std::string Differs(const Tensor& want, const Tensor& got) {
+  if (want.dtype() != got.dtype() || want.shape() != got.shape())
+    return std::format("{}{} became {}{}", quant::Name(want.dtype()), ir::ToString(want.shape()),
+                       quant::Name(got.dtype()), ir::ToString(got.shape()));
+  if (!quant::IsFloat(want.dtype())) {
+    int64_t most = 0;  // codes move by one where what they round does
+    for (int64_t i = 0; i < want.size(); ++i) most = std::max(most, std::abs(want.GetInt(i) - got.GetInt(i)));
+    return most > 1 ? std::format("a code is {} off", most) : "";
+  }
+  double size = 0;
+  for (int64_t i = 0; i < want.size(); ++i) {
+    if (std::isfinite(want.GetDouble(i))) size = std::max(size, std::fabs(want.GetDouble(i)));
+  }
+  const double bound = quant::IsFp8(want.dtype()) ? size / 8 : size * Tolerance(want.dtype());
+  for (int64_t i = 0; i < want.size(); ++i) {
+    const double a = want.GetDouble(i), b = got.GetDouble(i);
+    if (std::isnan(a) ? std::isnan(b) || want.dtype() == DType::kF16 : a == b || std::fabs(a - b) <= bound) continue;
+    if (want.dtype() == DType::kF16 && !std::isfinite(a)) continue;  // what overflows in 16 bits need not in f32
+    return std::format("element {} is {}, was {}", i, b, a);
+  }
+  return "";
+}
+
+std::string Differ(const std::vector<Tensor>& want, const std::vector<Tensor>& got) {
+  for (size_t i = 0; i < want.size(); ++i) {
+    if (std::string d = Differs(want[i], got[i]); !d.empty()) return std::format("output {}: {}", i, d);
+  }
+  return "";
+}
+
+std::string OtherBits(const std::vector<Tensor>& want, const std::vector<Tensor>& got) {
+  for (size_t i = 0; i < want.size(); ++i) {
+    if (!want[i].SameBits(got[i])) return std::format("output {} has other bits: {}", i, Differs(want[i], got[i]));
+  }
+  return "";
+}
+
+ir::Result<std::vector<Tensor>> Run(const Graph& g, const ir::TensorMap& inputs) {
+  OCTAVO_TRY(const runtime::Model model, runtime::Model::Compile(g, {.threads = 1}));
+  return model.Run(inputs);
+}
+
+struct Told {
+  std::string wrong = {};  // empty: all is well
+  bool unfused_fails = false;
+};
+
+Told Try(const Variant& v, const std::string& recipe, Optimized* result) {
+  OptimizeOptions options;
+  options.recipe = recipe;
+  options.threads = 1;
+  const auto data = quant::InMemoryData({v.inputs}, quant::InputsOf(v.graph));
+  if (recipe == "int8" || recipe == "fp8") options.data = data.get();
+  if (!Run(v.graph, v.inputs)) return {"", true};  // the runtime's own limit, whatever is fused
+  auto optimized = Optimize(v.graph, options);
+  if (!optimized) return {"optimize: " + optimized.error().message};
+  *result = std::move(*optimized);
+  for (const std::string& note : result->notes) {
+    if (note.find("please report") != std::string::npos) return {note};
+  }
+  for (const passes::NearMiss& m : result->misses) {
+    if (m.reason.find("please report") != std::string::npos) return {m.rule + ": " + m.reason};
+  }
+  auto interpreted = ir::Interpret(result->graph, v.inputs);
+  if (!interpreted) return {"interpreted: " + interpreted.error().message};
+  auto ran = Run(result->graph, v.inputs);
+  if (!ran) return {"compiled and run: " + ran.error().message};
+  const bool approximate = recipe != "float" && recipe != "quantized";
+  if (!approximate) {
+    if (std::string d = Differ(v.outputs, *interpreted); !d.empty()) return {"interpreted: " + d};
+  }
+  for (size_t i = 0; i < v.outputs.size(); ++i) {
+    if (v.outputs[i].dtype() != (*ran)[i].dtype() || v.outputs[i].shape() != (*ran)[i].shape())
+      return {Differs(v.outputs[i], (*ran)[i])};
+  }
+  if (std::string d = Differ(*interpreted, *ran); !d.empty() && !approximate) return {"on kernels: " + d};
+  if (result->unfused.node_count() == 0) return {};
+  auto unfused = ir::Interpret(result->unfused, v.inputs);
+  if (!unfused) return {"unfused: " + unfused.error().message};
+  if (std::string d = OtherBits(*unfused, *interpreted); !d.empty()) return {"of the unfused codes " + d};
+  return {};
+}
+
+TEST(Variants, FuseWithoutHarm) {
+  const uint64_t first = FromEnvironment("OCTAVO_SEED", std::random_device{}()),
+                 count = FromEnvironment("OCTAVO_VARIANTS", 2000);
+  std::printf("OCTAVO_SEED=%llu\n", static_cast<unsigned long long>(first));
+  const char* const real[] = {"float", "int8", "float", "dynamic", "fp8", "float", "weights8", "int8", "dynamic4"};
+  std::map<std::string, int> kinds, fused, undone;
+  int unfused_fails = 0;
+  for (uint64_t i = 0; i < count; ++i) {
+    const Variant v = passes::MakeVariant(first + i);
+    const std::string recipe = v.quantized ? (i % 4 == 0 ? "float" : "quantized") : real[(first + i) % std::size(real)];
+    Optimized result;
+    const Told told = Try(v, recipe, &result);
+    unfused_fails += told.unfused_fails ? 1 : 0;
+    ++kinds[v.kind];
+    EXPECT_EQ(told.wrong, "") << "OCTAVO_SEED=" << first + i << " OCTAVO_VARIANTS=1, " << v.kind << ", recipe "
+                              << recipe << "\n"
+                              << ir::ToText(v.graph, {.elide_constants_above = 4});
+    for (const passes::NearMiss& m : result.misses) {
+      if (m.reason.find("does not stand for") != std::string::npos) ++undone[m.rule];
+    }
+    for (ir::NodeId id : result.graph.NodesInOrder()) {
+      const ir::Node& n = result.graph.node(id);
+      const bool ours = std::ranges::any_of(n.origin, [](const auto& o) { return o.starts_with("pass:"); });
+      if (ours && n.op != ir::Op::kConstant) ++fused[std::string(ir::InfoOf(n.op).name)];
+    }
+  }
+  for (const auto& [kind, n] : kinds) std::printf("%s %d; ", kind.c_str(), n);
+  std::printf("%d that the runtime refuses as they are\nmade:", unfused_fails);
+  for (const auto& [op, n] : fused) std::printf(" %s %d", op.c_str(), n);
+  std::printf("\nundone:");
+  for (const auto& [rule, n] : undone) std::printf(" %s %d", rule.c_str(), n);
+  std::printf("\n");
+  EXPECT_LE(unfused_fails * 20, static_cast<int>(count));
+  if (count < 500) return;
+  for (const char* op : {"Gelu", "LayerNormalization", "RMSNormalization", "SkipLayerNorm", "NormQuant", "Sdpa",
+                         "SdpaInt8", "LinearInt8", "Lookup"})
+    EXPECT_GT(fused[op], 0) << op;
+}
+
+}  // namespace
+}  // namespace octavo::api
