@@ -6,7 +6,9 @@
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
+#include <format>
 #include <map>
+#include <ostream>
 #include <random>
 #include <set>
 #include <string>
@@ -90,7 +92,32 @@ bool HasFloatProduct(const ir::Graph& g) {
   return false;
 }
 
-void CheckFile(const fs::path& file, Tally& tally) {
+// What becomes of a file: cores, groups and Linears that fuse, and the ops that stand for them.
+struct Fused {
+  int attention = 0, qkv = 0, linear = 0;
+  int sdpa_int8 = 0, qkv_int8 = 0, linear_int8 = 0, norm_quant = 0;
+  auto operator<=>(const Fused&) const = default;
+};
+
+std::ostream& operator<<(std::ostream& out, const Fused& f) {
+  return out << std::format("{{{}, {}, {}, {}, {}, {}, {}}}", f.attention, f.qkv, f.linear, f.sdpa_int8, f.qkv_int8,
+                            f.linear_int8, f.norm_quant);
+}
+
+Fused FusedIn(const Optimized& o) {
+  const passes::Report& r = o.report;
+  Fused f{.attention = r.attention.done, .qkv = r.qkv.done, .linear = r.linear.done};
+  for (ir::NodeId id : o.graph.NodesInOrder()) {
+    const Op op = o.graph.node(id).op;
+    f.sdpa_int8 += op == Op::kSdpaInt8;
+    f.qkv_int8 += op == Op::kQkvInt8;
+    f.linear_int8 += op == Op::kLinearInt8;
+    f.norm_quant += op == Op::kNormQuant;
+  }
+  return f;
+}
+
+void CheckFile(const fs::path& file, Tally& tally, std::map<std::string, Fused>& fused) {
   SCOPED_TRACE(file.stem().string());
   auto g = ir::onnx::ReadFile(file);
   ASSERT_TRUE(g) << g.error().message;
@@ -100,6 +127,7 @@ void CheckFile(const fs::path& file, Tally& tally) {
   auto o = Optimize(*g, OptimizeOptions());
   ASSERT_TRUE(o) << o.error().message;
   ++tally.graphs;
+  fused[file.stem().string()] = FusedIn(*o);
   Add(tally.attention, o->report.attention);
   Add(tally.qkv, o->report.qkv);
   Add(tally.linear, o->report.linear);
@@ -123,12 +151,12 @@ void CheckFile(const fs::path& file, Tally& tally) {
   ExpectSameBits(*want, *ran, "fused, on kernels");
 }
 
-std::map<std::string, Tally> CheckFolder(const fs::path& folder) {
+std::map<std::string, Tally> CheckFolder(const fs::path& folder, std::map<std::string, Fused>& fused) {
   std::map<std::string, Tally> forms;
   for (const auto& e : fs::directory_iterator(folder)) {
     if (e.path().extension() != ".onnx" || !fs::exists(fs::path(e.path()).replace_extension(".npz"))) continue;
     Tally tally;
-    CheckFile(e.path(), tally);
+    CheckFile(e.path(), tally, fused);
     if (tally.graphs == 0) continue;
     Tally& form = forms[FormOf(e.path())];
     form.graphs += tally.graphs;
@@ -283,14 +311,34 @@ TEST(Quantized, IntegerProductsEndInFp8) {
 }
 
 TEST(Quantized, Committed) {
-  const auto forms = CheckFolder(fs::path(OCTAVO_SOURCE_DIR) / "tests/data/models");
-  EXPECT_GE(forms.size(), 6u);
+  // Attention, QKV, Linears; SdpaInt8, QkvInt8, LinearInt8, NormQuant.
+  const std::map<std::string, Fused> want = {
+      {"b_gemm2d.ts17.ort-qdq-u16s8-matmul", {0, 0, 0, 0, 0, 0, 0}},
+      {"bert.ts14.eager.ort-fused-dynamic", {2, 2, 12, 0, 2, 6, 0}},
+      {"bert.ts17.sdpa.nncf", {2, 2, 12, 2, 2, 6, 0}},
+      {"llama_gqa.dyn18.sdpa.ort-fused-dynamic", {2, 2, 14, 0, 2, 8, 0}},
+      {"sdpa_plain.ts17.fp8", {1, 1, 2, 1, 0, 2, 1}},
+      {"sdpa_plain.ts17.nncf", {1, 1, 2, 0, 0, 2, 0}},
+      {"sdpa_plain.ts17.ort-dynamic", {1, 1, 2, 0, 0, 2, 0}},
+      {"sdpa_plain.ts17.ort-int4-nbits", {1, 0, 0, 0, 0, 0, 0}},
+      {"sdpa_plain.ts17.ort-int4-qdq", {1, 1, 2, 0, 0, 0, 0}},
+      {"sdpa_plain.ts17.ort-qdq-u8s8", {1, 1, 2, 1, 0, 2, 1}},
+      {"sdpa_plain.ts17.ort-qoperator", {0, 0, 0, 0, 0, 0, 1}},
+  };
+  std::map<std::string, Fused> got;
+  EXPECT_GE(CheckFolder(fs::path(OCTAVO_SOURCE_DIR) / "tests/data/models", got).size(), 6u);
+  for (const auto& [file, fused] : got) {
+    const auto known = want.find(file);
+    EXPECT_TRUE(known != want.end() && known->second == fused) << "{\"" << file << "\", " << fused << "},";
+  }
+  EXPECT_EQ(got.size(), want.size());
 }
 
 TEST(Quantized, Zoo) {
   const fs::path root = tests::Unpacked() / "zoo";
-  const auto forms = CheckFolder(root / "quantized");
-  CheckFolder(root / "extra");
+  std::map<std::string, Fused> fused;
+  const auto forms = CheckFolder(root / "quantized", fused);
+  CheckFolder(root / "extra", fused);
   const auto all = [&](const char* form) {
     const Tally& t = forms.at(form);
     EXPECT_EQ(t.qkv.done, t.qkv.found) << form;
