@@ -66,9 +66,9 @@ constexpr size_t kMaxPlans = 64;  // distinct input shapes kept; beyond that the
 // Kernels are chosen by what inference says of a constant, too.
 Status FitsType(const State& s, const Node& n, ValueId v) {
   Needs needs;
-  needs.Of(0, s.graph.value(v).type);
-  const Status fits = needs.Check({&s.constants[v.index], 1}, "output");
-  return fits ? fits : ir::Fail("node '{}': {}", DisplayName(n), fits.error().message);
+  needs.Makes(0, s.graph.value(v).type);
+  const Status fits = needs.CheckMade({&s.constants[v.index], 1});
+  return fits ? fits : ir::Fail("node '{}', a constant: {}", DisplayName(n), fits.error().message);
 }
 
 // Constants, and what can be computed from constants alone (dequantized weights keep their integers for the interpreter).

@@ -8,7 +8,6 @@
 #include <initializer_list>
 #include <span>
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include "octavo/ir/graph.h"
@@ -40,17 +39,20 @@ class Needs {
   void BroadcastsTo(size_t slot, ir::DType dtype, Sizes dims);  // each dim, from the last on, 1 or this
   // What inference says; symbols are any.
   void Of(size_t slot, const ir::Type& type);
+  // The same of results; what is said of operands comes before.
+  void Makes(size_t slot, const ir::Type& type);
 
-  // The first operand that is something else, named by `what` and its slot.
-  ir::Status Check(std::span<const ir::RtValue> operands, std::string_view what) const;
+  // The first operand, or result, that is something else.
+  ir::Status Check(std::span<const ir::RtValue> operands) const { return Compare(operands, 0, results_, "input"); }
+  ir::Status CheckMade(std::span<const ir::RtValue> results) const {
+    return Compare(results, results_, words_.size(), "output");
+  }
 
  private:
   enum class Form : uint8_t { kTyped, kExactly, kEndsIn, kCount, kBroadcastsTo };
+  // Before its sizes. All lines lie in one piece of memory: between two steps the caches have seen megabytes of weights.
   struct Line {
-    uint32_t slot;
-    ir::DType dtype;
-    Form form;
-    uint32_t first, count;  // of codes_
+    uint64_t slot : 24, count : 24, dtype : 8, form : 8;
   };
   // What the names and the leading dims were found to be so far.
   struct Found {
@@ -58,13 +60,16 @@ class Needs {
     const ir::Shape* leading = nullptr;
     size_t rank = 0;  // of what leads
   };
-  void Add(size_t slot, ir::DType dtype, Form form, Sizes dims);
+  void Add(size_t slot, ir::DType dtype, Form form, std::span<const Size> dims);
+  void AddType(size_t slot, const ir::Type& type);
+  void Operand(size_t slot, ir::DType dtype, Form form, Sizes dims);
+  ir::Status Compare(std::span<const ir::RtValue> values, size_t begin, size_t end, const char* what) const;
   static bool Fits(int64_t code, int64_t dim, Found& found);
-  bool FitsShape(const Line& line, const ir::Shape& shape, Found& found) const;
-  std::string Describe(const Line& line, const Found& found) const;
+  static bool FitsShape(const Line& line, const int64_t* codes, const ir::Shape& shape, Found& found);
+  static std::string Describe(const Line& line, const int64_t* codes, const Found& found);
 
-  std::vector<Line> lines_;
-  std::vector<int64_t> codes_;  // of the sizes of all lines
+  std::vector<int64_t> words_;  // lines of operands, then of results
+  size_t results_ = 0;          // where those begin
 };
 
 }  // namespace octavo::runtime

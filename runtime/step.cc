@@ -3,9 +3,10 @@
 namespace octavo::runtime {
 
 Status Kernel::Run(StepCall& call) const {
-  OCTAVO_TRY_STATUS(needs.Check(call.in, "input"));
+  OCTAVO_TRY_STATUS(needs.Check(call.in));
   OCTAVO_TRY_STATUS(Execute(call));
-  return makes_.Check(call.out, "output");
+  // What another step reads is compared there. Kernels make what they were made for, so in between only the interpreter is asked.
+  return call.interpreted || leaves_ ? needs.CheckMade(call.out) : Status{};
 }
 
 void Expect(Kernel& kernel, const CompileContext& c, std::span<const ValueId> in, std::span<const ValueId> out) {
@@ -13,7 +14,9 @@ void Expect(Kernel& kernel, const CompileContext& c, std::span<const ValueId> in
     if (in[i].valid() && c.Constant(in[i]) == nullptr) kernel.needs.Of(i, c.graph.value(in[i]).type);
   }
   for (size_t i = 0; i < out.size(); ++i) {
-    if (out[i].valid()) kernel.makes_.Of(i, c.graph.value(out[i]).type);
+    if (!out[i].valid()) continue;
+    kernel.needs.Makes(i, c.graph.value(out[i]).type);
+    kernel.leaves_ |= c.graph.IsGraphOutput(out[i]);
   }
 }
 

@@ -55,18 +55,19 @@ struct CompileContext;
 class Kernel {
  public:
   virtual ~Kernel() = default;
-  // Operands that are not what `needs` says are an error, and so are outputs that are not what inference says.
+  // Operands that are not what `needs` says are an error, and so are outputs of the graph, and what the interpreter makes, that are not what
+  // inference says.
   Status Run(StepCall& call) const;
   virtual std::string name() const = 0;
 
-  Needs needs;  // of the operands; Execute relies on them
+  Needs needs;  // Execute relies on them
 
  protected:
   virtual Status Execute(StepCall& call) const = 0;
 
  private:
   friend void Expect(Kernel& kernel, const CompileContext& c, std::span<const ValueId> in, std::span<const ValueId> out);
-  Needs makes_;
+  bool leaves_ = false;  // an output is one of the graph
 };
 
 // What a factory may use to decide and to prepare: constants are known, weights can be packed.
