@@ -7,6 +7,7 @@
 #include <cmath>
 #include <cstdio>
 #include <filesystem>
+#include <format>
 #include <map>
 #include <string>
 #include <vector>
@@ -14,6 +15,7 @@
 #include "octavo/ir/interpret.h"
 #include "octavo/ir/onnx/onnx.h"
 #include "octavo/ir/onnx/tensor_file.h"
+#include "octavo/tests/readme.h"
 #include "octavo/tests/unpacked.h"
 
 namespace octavo::ir {
@@ -223,6 +225,7 @@ INSTANTIATE_TEST_SUITE_P(Debian, OnnxTests,
                          [](const auto& info) { return std::string(info.param.first); });
 
 TEST(Onnx122, GiveTheExpectedOutputs) {
+  size_t passed_of_all = 0, all_cases = 0;
   const auto by_op = RunSuite({"ONNX 1.22", tests::Unpacked() / "onnx-1.22.0", 312, true});
   // What passes, of how many; the rest are element types that octavo does not have (and the four of kExceptions122).
   const std::map<std::string, std::pair<size_t, size_t>> expected = {
@@ -245,9 +248,11 @@ TEST(Onnx122, GiveTheExpectedOutputs) {
     const size_t passed = counts.contains(Outcome::kPassed) ? counts.at(Outcome::kPassed) : 0;
     std::printf("  %-24s %3zu of %3zu\n", op.c_str(), passed, all);
     const std::pair<size_t, size_t> found(passed, all);
+    passed_of_all += passed, all_cases += all;
     EXPECT_TRUE(expected.contains(op) && expected.at(op) == found) << op;
   }
   EXPECT_EQ(by_op.size(), expected.size());
+  EXPECT_TRUE(tests::ReadmeSays(std::format("ONNX's own node tests of them: {} of {} pass", passed_of_all, all_cases)));
 }
 
 // The cases that ONNX 1.22 changed, as 1.20.1 had them: with the older meaning they pass, with the newer one they do not.
