@@ -38,7 +38,7 @@ heartbeat() {
   while sleep "$pause" >/dev/null 2>&1; do  # an orphaned sleep must not hold the pipe that a reader waits for
     if [ "$pause" = 1 ]; then say "$1 ..."; pause=29; continue; fi
     pause=30
-    last=$(tail -c 4000 "$2" 2>/dev/null | tr '\r' '\n' | grep -oE '^\[[0-9]+/[0-9]+\]' | tail -n 1 || true)
+    last=$(tail -c 4000 "$2" 2>/dev/null | tr '\r' '\n' | grep -aoE '^\[[0-9]+/[0-9]+\]' | tail -n 1 || true)
     say "  ${last:-...} $((SECONDS - start)) s"
   done
 }
