@@ -1,5 +1,6 @@
 // The wall of the library: no exception leaves a public call. Its body runs in Closed, which makes an Error of whatever is thrown:
-// memory that lacks, an invariant of our own code that does not hold, another library's exception.
+// memory that lacks, an invariant of our own code that does not hold, another library's exception. And the host's float mode does not
+// enter: the body has the one that bits rest on.
 #ifndef OCTAVO_IR_CLOSED_H_
 #define OCTAVO_IR_CLOSED_H_
 
@@ -10,6 +11,7 @@
 
 #include "octavo/ir/memory.h"
 #include "octavo/ir/status.h"
+#include "octavo/quant/numeric/float_mode.h"
 
 namespace octavo::ir {
 
@@ -19,6 +21,7 @@ Error ErrorOf(const std::exception_ptr& exception, std::string_view place) noexc
 // body() gives a Result or Status; so does Closed.
 template <typename F>
 std::invoke_result_t<F> Closed(std::string_view place, F&& body) noexcept {
+  const quant::FloatMode mode;
   try {
     return std::forward<F>(body)();
   } catch (...) {

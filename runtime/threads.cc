@@ -3,15 +3,19 @@
 #include <oneapi/tbb/info.h>
 #include <oneapi/tbb/parallel_for.h>
 #include <oneapi/tbb/task_arena.h>
+#include <pthread.h>
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <cstdlib>
 #include <exception>
 #include <mutex>
 #include <utility>
 
 #include "octavo/ir/memory.h"
+#include "octavo/kernels/arch/quota.h"
+#include "octavo/quant/numeric/float_mode.h"
 
 #if defined(__SANITIZE_THREAD__)
 extern "C" void __tsan_acquire(void* address);
@@ -36,6 +40,19 @@ struct Order {
   }
 };
 
+// A child that the process forks has none of TBB's threads, and TBB does not know: work for them would wait for ever where a lock of
+// theirs was held. There every task runs on the thread that calls.
+std::atomic<bool> has_workers = false, workers_lost = false;
+void InChild() {
+  if (has_workers) workers_lost = true;
+}
+[[maybe_unused]] const int kHooked = pthread_atfork(nullptr, nullptr, &InChild);
+
+int DefaultCount() {
+  static const int count = kernels::UsableCpus();  // asks files
+  return count;
+}
+
 }  // namespace
 
 struct Threads::Arena {
@@ -43,22 +60,26 @@ struct Threads::Arena {
   oneapi::tbb::task_arena tbb;
 };
 
-Threads::Threads(int count) : count_(count > 0 ? count : oneapi::tbb::info::default_concurrency()) {
-  if (count_ > 1) arena_ = std::make_unique<Arena>(count_);
+Threads::Threads(int count) : count_(count > 0 ? count : DefaultCount()) {
+  if (workers_lost) count_ = 1;
+  if (count_ == 1) return;
+  has_workers = true;
+  arena_ = std::make_unique<Arena>(count_);
 }
-Threads::Threads(int count, Host host)
-    : count_(count > 0 ? count : oneapi::tbb::info::default_concurrency()), host_(std::move(host)) {}
+Threads::Threads(int count, Host host) : count_(count > 0 ? count : DefaultCount()), host_(std::move(host)) {}
 Threads::~Threads() = default;
 
 void Threads::For(int64_t n, const std::function<void(int64_t)>& task) const {
   if (host_ && count_ > 1 && n > 1) return ForOnHost(n, task);
-  if (arena_ == nullptr || n <= 1) {
+  if (arena_ == nullptr || n <= 1 || workers_lost) {
+    const quant::FloatMode mode;
     for (int64_t i = 0; i < n; ++i) task(i);
     return;
   }
   Order before, after;
   const auto run = [&](int64_t i) {
     before.Acquire();
+    const quant::FloatMode mode;
     task(i);
     after.Release();
   };
@@ -76,6 +97,7 @@ void Threads::ForOnHost(int64_t n, const std::function<void(int64_t)>& task) con
   std::mutex mutex;
   std::exception_ptr first;
   host_(n, [&](int64_t i) {
+    const quant::FloatMode mode;
     try {
       task(i);
     } catch (...) {
@@ -112,7 +134,8 @@ IdleBlocks& Idle() {
 TaskScratch::TaskScratch(size_t bytes) {
   IdleBlocks& idle = Idle();
   Block block;
-  if (idle.count > 0) block = idle.blocks[--idle.count];  // the last that came back: a task gets what the one before it had
+  if (idle.count > 0)
+    block = idle.blocks[--idle.count];  // the last that came back: a task gets what the one before it had
   if (block.data == nullptr || block.size < bytes) {
     std::free(block.data);
     block.size = std::max(bytes, size_t{4096});

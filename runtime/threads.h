@@ -14,7 +14,7 @@ class Threads {
   // task(i) for i in [0, n) on the threads of somebody else; returns when all are done.
   using Host = std::function<void(int64_t n, const std::function<void(int64_t)>& task)>;
 
-  // `count` <= 0: as many as the machine has.
+  // `count` <= 0: as many as the scheduler and the container's quota grant. 1 in a child of fork whose parent had threads.
   explicit Threads(int count);
   // Work is cut for `count` threads and given to `host`: inside of another runtime a second pool would fight with its own.
   Threads(int count, Host host);
@@ -24,7 +24,8 @@ class Threads {
 
   int count() const { return count_; }
   // task(i) for i in [0, n), in any order, on any of the threads; returns when all are done, or throws what a task threw. A thread that
-  // waits here for others takes no tasks of other runs meanwhile.
+  // waits here for others takes no tasks of other runs meanwhile. Tasks have the float mode that bits rest on. In a child of fork all are
+  // done by the thread that calls, since the others are not there.
   void For(int64_t n, const std::function<void(int64_t)>& task) const;
 
  private:

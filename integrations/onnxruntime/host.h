@@ -10,6 +10,7 @@
 
 #include "octavo/integrations/onnxruntime/one_node.h"
 #include "octavo/ir/graph.h"
+#include "octavo/quant/numeric/float_mode.h"
 
 namespace octavo::integrations::onnxruntime {
 
@@ -20,9 +21,10 @@ bool InitApi(const OrtApi* given);
 // Takes the status over.
 ir::Status StatusOf(OrtStatus* status);
 OrtStatus* ToOrt(const ir::Status& status);
-// Exceptions must not cross the C interface; octavo's own errors are results.
+// Exceptions must not cross the C interface, nor the host's float mode; octavo's own errors are results.
 template <typename F>
 OrtStatus* Guarded(F&& body) {
+  const quant::FloatMode mode;
   try {
     return ToOrt(body());
   } catch (const std::exception& e) {

@@ -167,6 +167,7 @@ std::string OneDnnGraphAttention::State::Compile(const SdpaInt8Args& a, bool int
 
 std::string OneDnnGraphAttention::State::Check(SdpaInt8Args a, bool int8) {
   {
+    const onednn::OneThread one;
     const onednn::SignalsHeld held;
     compiled.execute(stream, inputs, outputs);
     stream.wait();
@@ -178,7 +179,7 @@ std::string OneDnnGraphAttention::State::Check(SdpaInt8Args a, bool int8) {
 }
 
 OneDnnGraphAttention::OneDnnGraphAttention(const SdpaInt8Args& args, bool int8) : state_(std::make_unique<State>()) {
-  omp_set_num_threads(1);
+  const onednn::OneThread one;
   State& st = *state_;
   st.Place(args, int8);
   try {
@@ -195,6 +196,7 @@ const std::string& OneDnnGraphAttention::problem() const { return state_->proble
 
 void OneDnnGraphAttention::Run() {
   if (!state_->problem.empty()) return;
+  const onednn::OneThread one;
   const onednn::SignalsHeld held;
   state_->compiled.execute(state_->stream, state_->inputs, state_->outputs);
   state_->stream.wait();

@@ -129,6 +129,7 @@ std::expected<ConvF32, std::string> ConvF32::Make(const ConvShape& s, const floa
   const memory::dims weights = s.groups == 1 ? Join({s.filters, s.channels}, s.kernel)
                                              : Join({s.groups, s.filters / s.groups, s.channels / s.groups}, s.kernel);
   try {
+    const onednn::OneThread one;
     onednn::ThreadState& thread = onednn::ThisThread();
     auto state = std::make_unique<State>();
     state->x = Plain(Join({1, s.channels}, s.in)), state->y = Plain(Join({1, s.filters}, s.Out()));
@@ -169,6 +170,7 @@ std::string ConvF32::Run(const float* x, const float* bias, float* y) const {
                                             {DNNL_ARG_DST, dst},
                                             {DNNL_ARG_SCRATCHPAD, wrap(scratchpad, room)}};
     if (bias != nullptr) args.insert({DNNL_ARG_BIAS, wrap(s.desc.bias_desc(), bias)});
+    const onednn::OneThread one;
     const onednn::SignalsHeld held;
     if (s.turn_x.reorder) s.turn_x.reorder->execute(thread.stream, {{DNNL_ARG_FROM, from}, {DNNL_ARG_TO, src}});
     s.primitive.execute(thread.stream, args);

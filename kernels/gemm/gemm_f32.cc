@@ -1,8 +1,9 @@
 #include "octavo/kernels/gemm/gemm_f32.h"
 
+#include <algorithm>
 #include <array>
 #include <format>
-#include <map>
+#include <memory>
 #include <mutex>
 #include <unordered_map>
 #include <utility>
@@ -29,6 +30,7 @@ struct Product {
 
 // The scratchpad is the caller's, so that threads can run one primitive at the same time.
 Product MakeProduct(const memory::desc& a, const memory::desc& b, const memory::desc& bias, const memory::desc& c) {
+  const onednn::OneThread one;
   dnnl::primitive_attr attr;
   attr.set_scratchpad_mode(dnnl::scratchpad_mode::user);
   Product product;
@@ -54,6 +56,7 @@ void Execute(const Product& product, const void* a, const void* b, const void* b
       {DNNL_ARG_SCRATCHPAD, wrap(scratchpad, thread.Scratchpad(scratchpad.get_size()))},
   };
   if (bias != nullptr) args.insert({DNNL_ARG_BIAS, wrap(product.desc.bias_desc(), bias)});
+  const onednn::OneThread one;
   const onednn::SignalsHeld held;
   product.primitive.execute(thread.stream, args);
   thread.stream.wait();
@@ -71,21 +74,28 @@ struct PackedF32::State {
   WeightArray<std::byte> storage;  // of `weights`
   memory weights;
   bool plain = false;  // [k][n], rows one after the other
-  // By rows, stride of x, stride of y, bias or none. Callers use few splits, so this stays small.
+  // The products used last, by rows, stride of x, stride of y, bias or none.
+  struct Recent {
+    std::array<int64_t, 4> key = {};
+    std::shared_ptr<const Product>
+        product;  // shared: one that another thread multiplies with may be forgotten meanwhile
+    uint64_t used = 0;
+  };
   mutable std::mutex mutex;
-  mutable std::map<std::array<int64_t, 4>, Product> products;
+  mutable std::array<Recent, kPackedF32Products> recent;
+  mutable uint64_t uses = 0;
 
-  const Product& Find(int64_t m, int64_t x_stride, int64_t y_stride, bool bias) const {
+  std::shared_ptr<const Product> Find(int64_t m, int64_t x_stride, int64_t y_stride, bool bias) const {
     const std::array<int64_t, 4> key = {m, x_stride, y_stride, bias ? 1 : 0};
     const std::lock_guard lock(mutex);
-    const auto found = products.find(key);
-    if (found != products.end()) return found->second;
-    ThisThread();
+    const auto found =
+        std::ranges::find_if(recent, [&](const Recent& r) { return r.key == key && r.product != nullptr; });
+    if (found != recent.end()) return found->used = ++uses, found->product;
     const memory::desc bias_desc = bias ? memory::desc({1, n}, kF32, kPlain) : memory::desc();
-    return products
-        .emplace(key, MakeProduct({{m, k}, kF32, Dims{x_stride, 1}}, weights.get_desc(), bias_desc,
-                                  {{m, n}, kF32, Dims{y_stride, 1}}))
-        .first->second;  // a map's elements stay where they are
+    auto product = std::make_shared<const Product>(MakeProduct({{m, k}, kF32, Dims{x_stride, 1}}, weights.get_desc(),
+                                                               bias_desc, {{m, n}, kF32, Dims{y_stride, 1}}));
+    *std::ranges::min_element(recent, {}, &Recent::used) = {key, product, ++uses};
+    return product;
   }
 };
 
@@ -96,6 +106,10 @@ PackedF32& PackedF32::operator=(PackedF32&&) noexcept = default;
 int64_t PackedF32::k() const { return state_->k; }
 int64_t PackedF32::n() const { return state_->n; }
 size_t PackedF32::bytes() const { return state_->weights.get_desc().get_size(); }
+size_t PackedF32::products() const {
+  const std::lock_guard lock(state_->mutex);
+  return static_cast<size_t>(std::ranges::count_if(state_->recent, [](const auto& r) { return r.product != nullptr; }));
+}
 
 std::expected<PackedF32, std::string> PackWeightsF32(const float* w, int64_t k, int64_t n, bool transposed,
                                                      int64_t m_hint, int64_t stride) {
@@ -103,6 +117,7 @@ std::expected<PackedF32, std::string> PackWeightsF32(const float* w, int64_t k, 
     return std::unexpected(std::format("weights of shape [{}, {}] have no elements to pack", k, n));
   }
   try {
+    const onednn::OneThread one;
     ThreadState& thread = ThisThread();
     const int64_t m = m_hint > 0 ? m_hint : 128;
     const memory::desc any({k, n}, kF32, memory::format_tag::any);
@@ -135,7 +150,6 @@ std::string RunMatMul(const MatMulF32Args& args, Range batches) {
   static thread_local Product last;
   const Key key = {args.m, args.k, args.n, args.a_row, args.a_column, args.b_row, args.b_column, args.c_row};
   try {
-    ThisThread();
     if (key != last_key) {
       last_key = {};
       last = MakeProduct({{args.m, args.k}, kF32, Dims{args.a_row, args.a_column}},
@@ -171,12 +185,18 @@ std::string GemmF32(const GemmF32Args& args, Range rows) {
          .y_stride = args.y_stride});
     return {};
   }
+  if (m > 2 * kRowUnitF32 && m % kRowUnitF32 != 0) {
+    const int64_t cut = rows.begin + (m / kRowUnitF32 - 1) * kRowUnitF32;
+    std::string why = GemmF32(args, {rows.begin, cut});
+    return why.empty() ? GemmF32(args, {cut, rows.end}) : why;
+  }
   try {
     const bool spread = state.n == 1 && args.y_stride != 1;
-    const Product& product = state.Find(m, args.x_stride, spread ? 1 : args.y_stride, args.bias != nullptr);
+    const std::shared_ptr<const Product> product =
+        state.Find(m, args.x_stride, spread ? 1 : args.y_stride, args.bias != nullptr);
     float* y = args.y + rows.begin * args.y_stride;
     float* out = spread ? ThisThread().Column(m) : y;
-    Execute(product, args.x + rows.begin * args.x_stride, state.weights.get_data_handle(), args.bias, out);
+    Execute(*product, args.x + rows.begin * args.x_stride, state.weights.get_data_handle(), args.bias, out);
     for (int64_t i = 0; spread && i < m; ++i) y[i * args.y_stride] = out[i];
   } catch (const dnnl::error& error) {
     return Sentence(error, m, state.k, state.n);

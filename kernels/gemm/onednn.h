@@ -10,6 +10,7 @@
 
 // libgomp's, not a header's: the packaged oneDNN is an OpenMP build. The value belongs to the calling thread.
 extern "C" void omp_set_num_threads(int count);
+extern "C" int omp_get_max_threads();
 
 namespace octavo::kernels::onednn {
 
@@ -19,15 +20,30 @@ inline const dnnl::engine& Engine() {
   return *engine;
 }
 
-// A stream and a scratchpad for each thread. Making the stream is also where OpenMP learns that work called from this
-// thread stays on it: two pools of threads fight.
+// Around whatever asks oneDNN to make or to do something: OpenMP learns that the work stays on this thread, since two pools of threads
+// fight. Afterwards the thread's number is what the host made it. 10 ns where that is 1, else 30.
+class OneThread {
+ public:
+  OneThread() : before_(omp_get_max_threads()) {
+    if (before_ != 1) omp_set_num_threads(1);
+  }
+  ~OneThread() {
+    if (before_ != 1) omp_set_num_threads(before_);
+  }
+  OneThread(const OneThread&) = delete;
+  OneThread& operator=(const OneThread&) = delete;
+
+ private:
+  int before_;
+};
+
+// A stream and a scratchpad for each thread.
 struct ThreadState {
   dnnl::stream stream{Engine()};
   AlignedArray<uint8_t> scratchpad;
   AlignedArray<float> row;
   AlignedArray<float> column;
 
-  ThreadState() { omp_set_num_threads(1); }
   // oneDNN 3.7.2 forgets the stride of a single row or column: it writes a product of one column contiguous (wrong
   // results, and writes between the rows) and reads a left operand of one row contiguous. Both go through these.
   float* Row(int64_t count) { return Room(row, count); }

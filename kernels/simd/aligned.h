@@ -1,10 +1,12 @@
 // Memory for packed operands: 64-byte aligned (one cache line, one zmm), owned, movable, zero-filled.
+// Where there is not so much, std::bad_alloc.
 #ifndef OCTAVO_KERNELS_SIMD_ALIGNED_H_
 #define OCTAVO_KERNELS_SIMD_ALIGNED_H_
 
 #include <cstddef>
 #include <cstdlib>
 #include <cstring>
+#include <limits>
 #include <memory>
 #include <new>
 #include <type_traits>
@@ -20,6 +22,7 @@ class AlignedArray {
  public:
   AlignedArray() = default;
   explicit AlignedArray(size_t count) : size_(count) {
+    if (count > std::numeric_limits<size_t>::max() / 2 / sizeof(T)) throw std::bad_alloc();
     const size_t bytes = (count * sizeof(T) + kAlignment - 1) / kAlignment * kAlignment;
     void* memory = std::aligned_alloc(kAlignment, bytes == 0 ? kAlignment : bytes);
     if (memory == nullptr) throw std::bad_alloc();

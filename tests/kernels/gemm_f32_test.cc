@@ -13,6 +13,9 @@
 
 #include "testing.h"
 
+extern "C" int omp_get_max_threads();
+extern "C" void omp_set_num_threads(int count);
+
 namespace octavo::kernels {
 namespace {
 
@@ -97,6 +100,53 @@ TEST(GemmF32, StaysOnTheCallingThread) {
   EXPECT_EQ(y[0], y[1]);
   EXPECT_EQ(y[0], y[2]);
   ExpectNear(x, w, {}, y[0], 3, k, n, k, n);
+}
+
+// A server sees every number of rows: they come down to a few, whose products are remembered, and one that is forgotten while it runs
+// stays alive.
+TEST(GemmF32, RemembersAFewShapes) {
+  const int64_t k = 40, n = 33, most = 128;
+  const std::vector<float> w = RandomFloats(k * n), x = RandomFloats(most * k);
+  const auto packed = PackWeightsF32(w.data(), k, n, false, 64);
+  ASSERT_TRUE(packed.has_value());
+  EXPECT_EQ(packed->products(), 0u);
+  const auto work = [&](int64_t gap, int64_t first) {
+    for (int64_t i = 0; i < most; ++i) {
+      const int64_t m = (first + i * 7) % most + 1, stride = n + gap;
+      std::vector<float> y(static_cast<size_t>(m * stride));
+      EXPECT_EQ(GemmF32({x.data(), k, &*packed, nullptr, y.data(), stride, Arch::kScalar}, {0, m}), "");
+      if (i % 20 == 0) ExpectNear(x, w, {}, y, m, k, n, k, stride);
+    }
+  };
+  work(0, 0);
+  EXPECT_EQ(packed->products(), 2 * kRowUnitF32 - 1 + most / kRowUnitF32 - 1);
+  {
+    std::jthread a(work, 1, 1), b(work, 2, 2);
+    work(0, 3);
+  }
+  EXPECT_EQ(packed->products(), kPackedF32Products);
+}
+
+// The host's OpenMP threads are its own: their number is what it was, after products, packing and refusals.
+TEST(GemmF32, LeavesTheHostsThreads) {
+  const int before = omp_get_max_threads();
+  const std::vector<float> w = RandomFloats(40 * 33), x = RandomFloats(90 * 40);
+  for (const int count : {1, 2, 5}) {
+    omp_set_num_threads(count);
+    const auto packed = PackWeightsF32(w.data(), 40, 33, false, 64);
+    EXPECT_EQ(omp_get_max_threads(), count);
+    std::vector<float> y(90 * 33);
+    EXPECT_EQ(GemmF32({x.data(), 40, &*packed, nullptr, y.data(), 33}, {0, 90}), "");
+    EXPECT_EQ(omp_get_max_threads(), count);
+    MatMulF32Args args{.m = 9, .k = 40, .n = 33, .a = x.data(), .a_row = 40, .b = w.data(), .b_row = 33};
+    args.c = y.data(), args.c_row = 33;
+    EXPECT_EQ(MatMulF32(args, {0, 1}), "");
+    EXPECT_EQ(omp_get_max_threads(), count);
+    args.a_row = -1;  // refused
+    MatMulF32(args, {0, 1});
+    EXPECT_EQ(omp_get_max_threads(), count);
+  }
+  omp_set_num_threads(before);
 }
 
 // oneDNN 3.7.2 alone ends the process here within a second: the frame of a signal is written over the heap.

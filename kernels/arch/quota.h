@@ -1,0 +1,25 @@
+// How much of the CPUs a container grants. The system tells a program all CPUs of the machine; threads beyond the quota only wait, all
+// of them, for the next period.
+#ifndef OCTAVO_KERNELS_ARCH_QUOTA_H_
+#define OCTAVO_KERNELS_ARCH_QUOTA_H_
+
+#include <functional>
+#include <string>
+
+namespace octavo::kernels {
+
+// The text of a file, empty where there is none.
+using ReadText = std::function<std::string(const std::string& path)>;
+
+// The CPUs that the control groups of this process grant, the smallest from its own group up to the root: cpu.max (version 2),
+// cpu.cfs_quota_us and cpu.cfs_period_us (version 1). 0: no quota. A pure function of what `read` gives.
+double CpuQuota(const ReadText& read);
+
+// Threads that can run at once: CPUs that the scheduler may give this thread, at most the quota, rounded up. At least 1.
+int UsableCpus();
+// The same for known CPUs and quota.
+int UsableCpus(int cpus, double quota);
+
+}  // namespace octavo::kernels
+
+#endif  // OCTAVO_KERNELS_ARCH_QUOTA_H_

@@ -1,0 +1,78 @@
+// Quotas by the files that a kernel of Linux shows, as texts.
+#include "octavo/kernels/arch/quota.h"
+
+#include <gtest/gtest.h>
+
+#include <map>
+#include <string>
+
+namespace octavo::kernels {
+namespace {
+
+double Quota(const std::map<std::string, std::string>& files) {
+  return CpuQuota([&](const std::string& path) {
+    const auto found = files.find(path);
+    return found == files.end() ? std::string() : found->second;
+  });
+}
+
+TEST(CpuQuota, OfVersion2IsTheSmallestOnTheWayUp) {
+  const std::string own = "/proc/self/cgroup", at = "/sys/fs/cgroup";
+  EXPECT_EQ(Quota({{own, "0::/\n"}, {at + "/cpu.max", "150000 100000\n"}}), 1.5);
+  EXPECT_EQ(Quota({{own, "0::/a/b\n"}, {at + "/a/b/cpu.max", "max 100000\n"}, {at + "/a/cpu.max", "50000 100000\n"}}),
+            0.5);
+  EXPECT_EQ(
+      Quota({{own, "0::/a/b\n"}, {at + "/a/b/cpu.max", "300000 100000\n"}, {at + "/a/cpu.max", "800000 100000\n"}}), 3);
+  EXPECT_EQ(Quota({{own, "0::/a/b\n"}, {at + "/a/b/cpu.max", "800000 100000\n"}, {at + "/cpu.max", "200000 100000\n"}}),
+            2);
+  // Of the group outside: inside of the container no such folder exists.
+  EXPECT_EQ(Quota({{own, "0::/docker/0123\n"}, {at + "/cpu.max", "400000 100000\n"}}), 4);
+  EXPECT_EQ(Quota({{own, "0::/../..\n"}, {at + "/cpu.max", "400000 100000\n"}}), 4);
+}
+
+TEST(CpuQuota, OfVersion1AndOfBoth) {
+  const std::string own = "/proc/self/cgroup", at = "/sys/fs/cgroup/cpu,cpuacct";
+  const std::string groups = "5:memory:/m\n4:cpu,cpuacct:/a/b\n1:name=systemd:/s\n";
+  EXPECT_EQ(
+      Quota({{own, groups}, {at + "/a/b/cpu.cfs_quota_us", "250000\n"}, {at + "/a/b/cpu.cfs_period_us", "100000\n"}}),
+      2.5);
+  EXPECT_EQ(Quota({{own, groups}, {at + "/a/b/cpu.cfs_quota_us", "-1\n"}, {at + "/a/b/cpu.cfs_period_us", "100000\n"}}),
+            0);
+  EXPECT_EQ(Quota({{own, groups}, {at + "/cpu.cfs_quota_us", "50000\n"}, {at + "/cpu.cfs_period_us", "50000\n"}}), 1);
+  EXPECT_EQ(Quota({{own, "4:cpuacct,cpu:/x\n"},
+                   {"/sys/fs/cgroup/cpu/cpu.cfs_quota_us", "700000\n"},
+                   {"/sys/fs/cgroup/cpu/cpu.cfs_period_us", "100000\n"}}),
+            7);
+  EXPECT_EQ(Quota({{own, "0::/u\n" + groups},
+                   {"/sys/fs/cgroup/unified/u/cpu.max", "200000 100000\n"},
+                   {at + "/a/cpu.cfs_quota_us", "300000\n"},
+                   {at + "/a/cpu.cfs_period_us", "100000\n"}}),
+            2);
+  EXPECT_EQ(Quota({{own, "4:cpuset:/a\n"}, {"/sys/fs/cgroup/cpuset/cpu.cfs_quota_us", "100000\n"}}), 0);
+}
+
+TEST(CpuQuota, WhatIsNoQuotaIsNone) {
+  const std::string own = "/proc/self/cgroup", max = "/sys/fs/cgroup/cpu.max";
+  EXPECT_EQ(Quota({}), 0);
+  for (const char* groups :
+       {"", "\n", ":", "0", "0:", "0::", "::", "0::relative\n", "no colon at all", "0::/a/b/\n\n"}) {
+    EXPECT_EQ(Quota({{own, groups}}), 0) << groups;
+  }
+  for (const char* text : {"", "max", "max 100000", "0 100000", "-1 100000", "100000", "100000 0", "1e5 100000", "a b",
+                           "1 2 3", "99999999999999999999 100000", " 100000", "100000 "}) {
+    EXPECT_EQ(Quota({{own, "0::/\n"}, {max, text}}), 0) << text;
+  }
+}
+
+TEST(UsableCpus, AreAtLeastOneAndAtMostTheQuotaRoundedUp) {
+  EXPECT_EQ(UsableCpus(8, 0), 8);
+  EXPECT_EQ(UsableCpus(8, 16), 8);
+  EXPECT_EQ(UsableCpus(8, 2), 2);
+  EXPECT_EQ(UsableCpus(8, 2.5), 3);
+  EXPECT_EQ(UsableCpus(8, 0.1), 1);
+  EXPECT_EQ(UsableCpus(0, 0), 1);
+  EXPECT_GE(UsableCpus(), 1);
+}
+
+}  // namespace
+}  // namespace octavo::kernels
