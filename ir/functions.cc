@@ -275,7 +275,12 @@ Graph SdpaBody(Body b, bool int8) {
   const bool flash = b.Int("flash") != 0, relative = int8 && !fp8 && !flash && b.Int("p_relative") != 0;
   ValueId p = relative ? RelativeCodes(b, s) : b.Make(Op::kSoftmax, {s}, {{"axis", int64_t{-1}}});
   if (!relative) {
-    if (b.Int("nan_guard") != 0) p = b.Make(Op::kWhere, {b.Make(Op::kIsNaN, {p}), b.Scalar(0.0f), p});
+    if (b.Int("nan_guard") == kSdpaGuardMasked) {
+      const ValueId top = b.Make(Op::kReduceMax, {s, b.Ints({-1})}, {{"keepdims", int64_t{1}}});
+      p = b.Make(Op::kWhere, {b.Make(Op::kIsInf, {top}, {{"detect_positive", int64_t{0}}}), b.Scalar(0.0f), p});
+    } else if (b.Int("nan_guard") != 0) {
+      p = b.Make(Op::kWhere, {b.Make(Op::kIsNaN, {p}), b.Scalar(0.0f), p});
+    }
     p = ThroughCodes(b, p, int8 ? kSdpaProbCodes : 0);
     if (int8 && (fp8 || !flash)) p = dequantize(b.Make(Op::kQuantizeLinear, {p, b.In(9), b.In(10)}), 9);
   }

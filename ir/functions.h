@@ -7,7 +7,8 @@
 //                 attributes: num_heads (H), kv_num_heads (G, divides H), head_dim (D), v_head_dim (Dv), q_rank, k_rank,
 //                 v_rank, out_rank (3 or 4),
 //                 scale (float; scores = (q k^T) * scale; exactly 1.0: no multiply), softcap (float; scores =
-//                 tanh(scores / softcap) * softcap before the mask; 0: none), nan_guard (1: NaN probabilities become 0),
+//                 tanh(scores / softcap) * softcap before the mask; 0: none), nan_guard (1: NaN probabilities become 0; 2: those of rows
+//                 whose scores are all -inf, as in ONNX's Attention, and other NaN stay),
 //                 window_left, window_right (query i sees the keys i + offset - left to i + offset + right; -1: no bound;
 //                 causal: window_right = 0), bottom_right (1: offset = Sk - Sq, else 0), hidden_value (float, default
 //                 -inf: the score of hidden keys), flash (1: the kernel sums over tiles of keys, in memory that does
@@ -59,6 +60,7 @@
 
 namespace octavo::ir {
 
+inline constexpr int64_t kSdpaGuardMasked = 2;  // nan_guard
 // Slots of SdpaInt8: the scales of the codes on the way; each zero point stands behind its scale.
 inline constexpr size_t kSdpaProductCodes = 16, kSdpaScaledCodes = 18, kSdpaMaskedCodes = 20, kSdpaProbCodes = 22;
 

@@ -22,7 +22,7 @@ struct Config {
   int64_t q_rank, k_rank, v_rank, out_rank;
   float scale;
   float softcap;
-  bool nan_guard;
+  kernels::SdpaGuard guard;
   kernels::SdpaWindow window;
   float hidden_value;
   bool flash;
@@ -195,7 +195,7 @@ void FillCommon(const Config& c, StepCall& call, size_t mask_slot, DType out_dty
                 .v_head_size = c.v_dim};
   args.scale = c.scale;
   args.softcap = c.softcap;
-  args.nan_guard = c.nan_guard;
+  args.guard = c.guard;
   FillMasks(c, call, mask_slot, args);
   Shape out = c.out_rank == 3 ? Shape{q.batch, q.rows, c.heads * c.v_dim} : Shape{q.batch, c.heads, q.rows, c.v_dim};
   Tensor& o = call.Allocate(0, out_dtype, std::move(out));
@@ -257,7 +257,10 @@ class Int8Attention : public Kernel {
     kernels::SdpaInt8Args args = params_;
     FillCommon(config_, call, 13, args.o_type, args);
     if (NoKeys(args.shape, args.o_type == DType::kF32 ? 0 : args.o_zero_point, call.out[0].tensor)) return {};
-    if (config_.flash) {
+    const bool beyond = args.shape.k_len > kernels::SdpaMostKeys(args);
+    if (config_.flash || beyond) {
+      // Codes of a row without meaning add up to 0 (so the exact form has it with the lowest code as zero point).
+      if (beyond) args.guard = kernels::SdpaGuard::kNan;
       if (const std::string why = kernels::SdpaFlashRefusal(args); !why.empty()) return ir::Fail("{}", why);
       if (call.out[0].tensor.size() > 0) FlashOnThreads(arch_, args, *call.threads);
       return {};
@@ -289,6 +292,11 @@ bool ReadParams(const Node& node, const CompileContext& c, size_t slot, DType* t
   return true;
 }
 
+// What is known of the shape before a run, so that all else that the kernels refuse is refused before it.
+kernels::SdpaShape OneOfEach(const Config& c) {
+  return {.heads = c.heads, .kv_heads = c.groups, .head_size = c.dim, .v_head_size = c.v_dim};
+}
+
 }  // namespace
 
 KernelPtr MakeAttention(const Node& node, const CompileContext& c) {
@@ -304,7 +312,10 @@ KernelPtr MakeAttention(const Node& node, const CompileContext& c) {
   config.out_rank = a.Int("out_rank", 4);
   config.scale = a.Float("scale", 1.0f);
   config.softcap = a.Float("softcap", 0.0f);
-  config.nan_guard = a.Int("nan_guard", 0) != 0;
+  const int64_t guard = a.Int("nan_guard", 0);
+  config.guard = guard == 0                      ? kernels::SdpaGuard::kNone
+                 : guard == ir::kSdpaGuardMasked ? kernels::SdpaGuard::kMasked
+                                                 : kernels::SdpaGuard::kNan;
   config.window = {a.Int("window_left", -1), a.Int("window_right", -1), a.Int("bottom_right", 0) != 0};
   config.hidden_value = a.Float("hidden_value", -std::numeric_limits<float>::infinity());
   config.flash = a.Int("flash", 0) != 0;
@@ -324,6 +335,10 @@ KernelPtr MakeAttention(const Node& node, const CompileContext& c) {
     for (size_t i = 0; i < 3; ++i) {
       if (!c.Is(node.input(i), DType::kF32)) return nullptr;
     }
+    kernels::SdpaFloatArgs args;
+    args.shape = OneOfEach(config), args.visibility.window = config.window;
+    args.visibility.hidden_value = config.hidden_value;
+    if (!kernels::SdpaRefusal(args).empty()) return nullptr;
     auto kernel = std::make_unique<FloatAttention>(c.arch, config);
     kernel->needs = NeedsOf(config, node, {DType::kF32, DType::kF32, DType::kF32}, mask);
     return kernel;
@@ -358,7 +373,10 @@ KernelPtr MakeAttention(const Node& node, const CompileContext& c) {
   }
   const int32_t lowest = p.p_type == DType::kU8 ? 0 : -128;
   if (p.p_relative && (p.prob_codes.exist() || p.p_zero_point != lowest)) return nullptr;
-  config.nan_guard = config.nan_guard || p.p_relative;  // rows without meaning are 0 either way; so keys can be skipped
+  if (p.p_relative)
+    config.guard = kernels::SdpaGuard::kNan;  // rows without meaning are 0 either way; so keys can be skipped
+  p.shape = OneOfEach(config), p.visibility.window = config.window, p.visibility.hidden_value = config.hidden_value;
+  if (!(config.flash ? kernels::SdpaFlashRefusal(p) : kernels::SdpaRefusal(p)).empty()) return nullptr;
   auto kernel = std::make_unique<Int8Attention>(c.arch, config, p);
   kernel->needs = NeedsOf(config, node, {p.q_type, p.k_type, p.v_type}, mask);
   return kernel;

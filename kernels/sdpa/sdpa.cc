@@ -3,15 +3,21 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
+#include <limits>
 
 namespace octavo::kernels {
 namespace {
 
 constexpr int64_t kMaxHeadSize = 1024;  // scratch grows with it; no known model is near
+constexpr int64_t kMaxHeads = 1 << 20;  // so that products with it do not overflow
 
 std::string ShapeRefusal(const SdpaShape& s) {
-  if (s.batch < 0 || s.q_len < 0 || s.heads < 1 || s.kv_heads < 1)
-    return "A size of the attention is negative or zero.";
+  if (s.batch < 0 || s.q_len < 0 || s.heads < 1 || s.kv_heads < 1 || s.heads > kMaxHeads)
+    return "A size of the attention is negative, zero or beyond all models.";
+  if (s.q_len > kMaxRows || s.k_len > kMaxRows) {
+    return "The attention has " + std::to_string(s.q_len) + " queries and " + std::to_string(s.k_len) +
+           " keys; the kernels take up to " + std::to_string(kMaxRows) + " of each.";
+  }
   if (s.k_len < 1) return "The attention has no keys, so its softmax has no meaning.";
   if (s.heads % s.kv_heads != 0) {
     return "The " + std::to_string(s.heads) + " heads of Q are no multiple of the " + std::to_string(s.kv_heads) +
@@ -97,21 +103,25 @@ std::string SdpaRefusal(const SdpaInt8Args& args) {
     if (args.prob_codes.exist()) refusal = "Relative probabilities do not pass through codes of their own.";
   }
   if (!refusal.empty()) return refusal;
-  const int64_t worst = Span(args.p_type, args.p_zero_point) * Span(args.v_type, args.v_zero_point);
-  if (args.shape.k_len > INT32_MAX / worst) {
+  if (args.shape.k_len > SdpaMostKeys(args)) {
     return "With " + std::to_string(args.shape.k_len) +
-           " keys the int32 sum of probabilities times V could overflow; at most " + std::to_string(INT32_MAX / worst) +
-           " are safe with these zero points.";
+           " keys the int32 sum of probabilities times V could overflow; at most " +
+           std::to_string(SdpaMostKeys(args)) + " are safe with these zero points, and flash takes any number.";
   }
   return "";
 }
 
+int64_t SdpaMostKeys(const SdpaInt8Args& args) {
+  if (quant::IsFp8(args.q_type)) return std::numeric_limits<int64_t>::max();
+  return INT32_MAX / (Span(args.p_type, args.p_zero_point) * Span(args.v_type, args.v_zero_point));
+}
+
 std::string SdpaFlashRefusal(const SdpaInt8Args& args) {
   if (quant::IsFp8(args.q_type)) return "int8 flash attention takes u8 and s8; fp8 has the exact form only.";
-  if (args.HasSteps()) return "int8 flash attention neither quantizes nor divides its scores; the exact form does.";
   SdpaInt8Args tile = args;  // the sums of one tile at a time
-  tile.shape.k_len = std::min(args.shape.k_len, kSdpaFlashKeys);
+  if (args.shape.k_len <= kMaxRows) tile.shape.k_len = std::min(args.shape.k_len, kSdpaFlashKeys);
   tile.p_type = quant::DType::kU8, tile.p_scale = 1.0f / 255.0f, tile.p_zero_point = 0;
+  tile.p_relative = false, tile.prob_codes = {};
   return SdpaRefusal(tile);
 }
 

@@ -10,7 +10,7 @@
 //           mask, alibi: s_j = s_j + (slope_h * float(j - i - offset) + mask_j), as far as there;  masked_codes
 //           hidden by the window or the bool mask: s_j = hidden_value
 //           (*_codes, where there are any: x = float(QuantizeOne(x, scale, zp) - zp) * scale)
-//   prob  = quant::SoftmaxRow(s);  nan_guard: NaN becomes 0;  prob_codes
+//   prob  = quant::SoftmaxRow(s);  guard (SdpaGuard);  prob_codes
 //   p_j   = quant::QuantizeOne(prob_j, p_scale, p_zp)
 //   o_c   = float(sum_j (p_j - p_zp)(v_jc - v_zp)) * (p_scale * v_scale), then as it is or QuantizeOne(o_scale, o_zp)
 // p_relative: codes of exponentials instead of probabilities, so relative to the largest of the row, and their own sum divides:
@@ -24,7 +24,8 @@
 //
 // Keys that the window (in SdpaDecode also the bool mask) hides from all rows of a block are neither multiplied nor looked at. That changes no bit: their
 // probability is exactly 0. A block with a row where it is not (nothing but hidden keys, or a NaN) takes all keys.
-// float and fp8: the products 0 * v of hidden keys are left out, so an infinite v there may or may not make the output NaN.
+// float and fp8: the products 0 * v of hidden keys are left out, so an infinite v there may or may not make the output NaN. And a
+// NaN in a hidden row of K is hidden too, as in a graph that selects (Where); one that adds -inf makes the row NaN.
 #ifndef OCTAVO_KERNELS_SDPA_SDPA_H_
 #define OCTAVO_KERNELS_SDPA_SDPA_H_
 
@@ -89,6 +90,14 @@ struct SdpaVisibility {
   const float* alibi = nullptr;  // a slope for each head of Q; null: none. `offset` as the window's
 };
 
+// Rows without meaning. A NaN in Q or K, or two infinities, make scores and so the probabilities of a row NaN; so does a row that is
+// masked wholly, whose scores are all -inf.
+enum class SdpaGuard : uint8_t {
+  kNone,    // they stay NaN, as Softmax has it
+  kNan,     // all NaN become 0: a graph that says Where(IsNaN(p), 0, p)
+  kMasked,  // rows of nothing but -inf become 0, all other NaN stay: ONNX's Attention
+};
+
 struct SdpaFloatArgs {
   SdpaShape shape;
   const float* q = nullptr;
@@ -100,7 +109,7 @@ struct SdpaFloatArgs {
   SdpaVisibility visibility;
   float scale = 1.0f;    // exactly 1: no multiply
   float softcap = 0.0f;  // s = Tanh(s / softcap) * softcap before the mask; exactly 0: not capped
-  bool nan_guard = false;
+  SdpaGuard guard = SdpaGuard::kNone;
 };
 
 // Scores, or probabilities, that pass through codes of 8 bits between two steps.
@@ -123,18 +132,18 @@ struct SdpaInt8Args {
   SdpaVisibility visibility;
   float scale = 1.0f;
   float softcap = 0.0f;  // s = Tanh(s / softcap) * softcap before the mask; exactly 0: not capped
-  bool nan_guard = false;
+  SdpaGuard guard = SdpaGuard::kNone;
   // kU8 or kS8; the output also kF32 (then o_scale and o_zero_point are not used). Or all fp8, which has no zero points.
   quant::DType q_type = quant::DType::kU8, k_type = quant::DType::kU8, v_type = quant::DType::kU8,
                p_type = quant::DType::kU8, o_type = quant::DType::kF32;
   float q_scale = 1.0f, k_scale = 1.0f, v_scale = 1.0f, p_scale = 1.0f, o_scale = 1.0f;
   int32_t q_zero_point = 0, k_zero_point = 0, v_zero_point = 0, p_zero_point = 0, o_zero_point = 0;
   bool bf16_pairs = GainsByBf16Pairs(DetectedFeatures());  // fp8: vdpbf16ps may be used (fp8.h); it changes no bit
-  // Steps on the way from the product to p: not for fp8, SdpaDecode and SdpaFlash.
+  // Steps on the way from the product to p: not for fp8 and SdpaDecode; SdpaFlash has all but prob_codes.
   SdpaScoreCodes product_codes, scaled_codes, masked_codes, prob_codes;
   float divisor = 0.0f;  // s = s / divisor behind the scale; exactly 0: not divided
-  // Codes relative to the row's largest probability; p_zero_point is the lowest code, and there are no prob_codes. Not for fp8
-  // and SdpaFlash.
+  // Codes relative to the row's largest probability; p_zero_point is the lowest code, and there are no prob_codes. Not for fp8; those of
+  // SdpaFlash always are.
   bool p_relative = false;
 
   bool HasScoreSteps() const {
@@ -144,10 +153,14 @@ struct SdpaInt8Args {
 };
 
 // Empty: can run on every Arch. Otherwise one sentence with the reason: sizes out of range, kv_heads that do not divide
-// heads, k_len so long that sum (p - p_zp)(v - v_zp) could leave int32 (255 * 255 * k_len at worst: k_len > 33025), a
-// zero point outside its type, a scale that is not a positive number.
+// heads, more keys than SdpaMostKeys, a zero point outside its type, a scale that is not a positive number.
 std::string SdpaRefusal(const SdpaFloatArgs& args);
 std::string SdpaRefusal(const SdpaInt8Args& args);
+
+// The most keys for which int32 holds every sum (p - p_zp)(v - v_zp): 33,025 at worst, 65,793 with p_zp the lowest code and v_zp in the
+// middle. Beyond them SdpaFlash serves what the graph says, within its bound but not with the exact form's bits; there codes of
+// probabilities, which would all be 0 in flat rows, are left out. fp8 and float sums are floats and have no such limit.
+int64_t SdpaMostKeys(const SdpaInt8Args& args);
 
 // The work is done in two steps, so that the caller can split it among threads. Pack brings K and V of one (batch, kv
 // head) into the order that the kernel reads; it is shared by all heads of the group and all their rows. Rows computes
@@ -203,13 +216,13 @@ size_t SdpaFlashScratchBytes(Arch arch, const SdpaFloatArgs& args, int64_t rows)
 void SdpaFlash(Arch arch, const SdpaFloatArgs& args, int64_t batch, int64_t head, int64_t begin, int64_t end,
                void* scratch);
 
-// int8 flash (integers, not fp8): p_type, p_scale and p_zero_point are not used, since the codes of P are relative to the running
-// maximum, u8 with zero point 0. For each tile, with the scores s of the exact int8 form and m', c, e as above:
+// int8 flash (integers, not fp8): p_type, p_scale, p_zero_point, p_relative and prob_codes are not used, since the codes of P are
+// relative to the running maximum, u8 with zero point 0. For each tile, with the scores s of the exact int8 form and m', c, e as above:
 //   p_j = the integer nearest to e_j * 255 (exact product, half to even);  l = l * c + float(sum p_j), NaN if an e_j is NaN
 //   o_c = o_c * c + float(sum_j p_j (v_jc - v_zp))
-// and in the end y = (o_c / l) * v_scale, then as it is or QuantizeOne(o_scale, o_zp). A row without meaning (nothing but -inf,
-// or a NaN) is NaN, with nan_guard 0. Against attention of the dequantized q, k and v with real numbers, beside the roundings of
-// the scores (1 + eps in each e_j) and of the last quantization:
+// and in the end y = (o_c / l) * v_scale, then as it is or QuantizeOne(o_scale, o_zp). A row without meaning is what the guard says.
+// Against attention of the dequantized q, k and v with real numbers, beside the roundings of the scores (1 + eps in each e_j) and of
+// the last quantization:
 //   |y_c - exact| <= (sum_j C_j |x_jc - exact|) / (2 l),  x the dequantized v, C_j = exp(m of j's tile - last m) <= 1 and only keys
 // that are not hidden: half a code for each key. l is at least 255, and about 255 * k_len / spread of P: flat rows keep their
 // codes, where the exact mode with scale 1/255 loses all beyond 510 keys.

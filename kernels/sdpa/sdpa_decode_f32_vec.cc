@@ -98,8 +98,8 @@ inline void GroupScores(const Group& g, const Span& span) {
   }
 }
 
-HWY_INLINE void Divide(const ScoreRows& rows, size_t r, float sum, bool nan_guard) {
-  if (sum != sum && nan_guard) {
+HWY_INLINE void Divide(const ScoreRows& rows, size_t r, float sum, SdpaGuard guard) {
+  if (sum != sum && guard == SdpaGuard::kNan) {
     std::memset(rows.Row(r), 0, internal::RoundUp(rows.keys, 16) * sizeof(float));
   } else {
     DividePass(rows, r, sum);
@@ -124,7 +124,7 @@ inline bool GroupSoftmax(const Group& g, const Span& span) {
     RowSlots<float> sum;
     if (!Softmax<kR, false>(block, rows, 1.0f, span, sum)) done = false;
     const ScoreRows part = Part(rows, span.begin, span.end);
-    for (size_t r = 0; r < kR; ++r) Divide(part, r, sum[r], args.nan_guard);
+    for (size_t r = 0; r < kR; ++r) Divide(part, r, sum[r], args.guard);
   });
   return done;
 }
@@ -247,10 +247,10 @@ inline void ValuePhase(const Group& g, const Split& split) {
   for (size_t r = of.first_row; r < of.end_row; ++r) {
     const ScoreRows row = Part(g.Rows(r), span.begin, span.end), copy = Part(own.Rows(r), span.begin, span.end);
     const float sum = SumOfRow(g.Rows(r), span);
-    head.gone &= NoOtherKeyCounts(g.args.visibility, g.args.nan_guard, span, split.Max(r), sum);
+    head.gone &= NoOtherKeyCounts(g.args, span, split.Max(r), sum);
     if (of.begin >= of.end) continue;
     std::memcpy(copy.Row(0), row.Row(0), (span.padded - span.begin) * sizeof(float));
-    Divide(copy, 0, sum, g.args.nan_guard);
+    Divide(copy, 0, DivisorOf(g.args.guard, sum), g.args.guard);
   }
   if (of.begin < of.end && head.gone) GroupValues(own, span, of);
 }
@@ -263,7 +263,7 @@ void DecodePhase(const SdpaFloatArgs& args, int64_t batch, int64_t kv_head, cons
   const Split split = {sl, base, part};
   const Group g = {args, layout, batch, kv_head, static_cast<uint8_t*>(scratch), base + sl.scores_at};
   if (part.phase == 0) return ScorePhase(g, split);
-  if (part.phase == 1) return ExpOfPart(split, g.Rows(0), layout.rows);
+  if (part.phase == 1) return ExpOfPart(split, args.guard, g.Rows(0), layout.rows);
   if (part.phase == 2) return ValuePhase(g, split);
   bool gone = true;
   for (int64_t p = 0; p < part.parts; ++p) gone &= split.Head(p).gone;

@@ -294,10 +294,10 @@ void ValuePhase(const DecodeRows& d, const Split& split, const ProbQuant& quant)
     const ScoreRows row = d.ScoresOf(i);
     const auto at = static_cast<size_t>(i);
     const float sum = SumOfRow(row, head.span);
-    head.gone &= NoOtherKeyCounts(d.args.visibility, d.args.nan_guard, head.span, split.Max(at), sum);
+    head.gone &= NoOtherKeyCounts(d.args, head.span, split.Max(at), sum);
     int32_t row_sum = 0;
     uint8_t* row_p = d.probs + at * d.layout.rows.p_stride;
-    RowSlots<float> divisor = {{sum}};
+    RowSlots<float> divisor = {{DivisorOf(d.args.guard, sum)}};
     if (d.args.p_relative) LeaveUndivided<1>(divisor);
     QuantizeRow<E>(quant, row.Row(0) + own.begin, own.end - own.begin, own.padded - own.begin, divisor[0],
                    reinterpret_cast<typename E::Prob*>(row_p) + own.begin, &row_sum);
@@ -332,7 +332,7 @@ void DecodePhase(const SdpaInt8Args& args, int64_t batch, int64_t kv_head, const
                         0,
                         count};
   if (part.phase == 0) return ScorePhase<E>(d, split, ProbQuantOf<E>(args));
-  if (part.phase == 1) return ExpOfPart(split, d.ScoresOf(0), static_cast<size_t>(count));
+  if (part.phase == 1) return ExpOfPart(split, args.guard, d.ScoresOf(0), static_cast<size_t>(count));
   if (part.phase == 2) return ValuePhase<E>(d, split, ProbQuantOf<E>(args));
   if (part.part != 0) return;
   if (!split.Head(0).gone) return Decode<E>(args, batch, kv_head, scratch);

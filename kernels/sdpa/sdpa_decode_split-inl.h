@@ -72,10 +72,10 @@ float ScoresOfPart(const Block<Args>& block, const ScoreRows& row, float factor,
   return max[0];
 }
 
-inline void ExpOfPart(const Split& split, const ScoreRows& rows, size_t count) {
+inline void ExpOfPart(const Split& split, SdpaGuard guard, const ScoreRows& rows, size_t count) {
   const Span own = split.Own();
   for (size_t r = 0; r < count && own.begin < own.end; ++r) {
-    const float max = split.Max(r);
+    const float max = StartOf(guard, split.Max(r));
     RowSlots<float> unused;
     ExpPass<1>(Part(rows.From(r), own.begin, own.end), &max, unused);
   }
@@ -89,10 +89,9 @@ inline float SumOfRow(const ScoreRows& row, const Span& span) {
 }
 
 // What Softmax returns, for one row.
-inline bool NoOtherKeyCounts(const SdpaVisibility& see, bool nan_guard, const Span& span, float max, float sum) {
-  constexpr float kGone = 128.0f;  // Exp(-kGone) is 0
-  if (span.whole || (nan_guard && see.hidden_value == -std::numeric_limits<float>::infinity())) return true;
-  return max - see.hidden_value > kGone && sum == sum;
+template <class Args>
+bool NoOtherKeyCounts(const Args& args, const Span& span, float max, float sum) {
+  return span.whole || EndsAtZero(args) || IsGone(args, max, sum);
 }
 
 }  // namespace HWY_NAMESPACE

@@ -185,7 +185,7 @@ HWY_INLINE void StoreFlash(const SdpaInt8Args& args, const Requant& requant, con
                            int64_t at) {
   namespace hn = hwy::HWY_NAMESPACE;
   const F16D d;
-  const bool meaning = sum_value > 0.0f || !args.nan_guard;
+  const bool meaning = internal::HasMeaning(args.guard, sum_value);
   const F16V sum = hn::Set(d, sum_value), scale = hn::Set(d, args.v_scale), none = hn::Zero(d);
   StoreValues(
       args, requant,

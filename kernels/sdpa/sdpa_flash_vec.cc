@@ -158,7 +158,7 @@ void FlashRows(const SdpaFloatArgs& args, int64_t batch, int64_t head, int64_t b
   }
   for (int64_t i = 0; i < rows; ++i) {
     float* o = args.o + OffsetOf(args.o_strides, batch, head, begin + i);
-    const bool meaning = sum[i] > 0.0f || !args.nan_guard;
+    const bool meaning = internal::HasMeaning(args.guard, sum[i]);
     for (size_t c = 0; c < width; ++c) o[c] = meaning ? o[c] / sum[i] + 0.0f : 0.0f;
   }
 }

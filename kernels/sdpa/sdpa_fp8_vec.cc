@@ -93,7 +93,7 @@ bool Probabilities(const Block<SdpaInt8Args>& block, size_t first, const Fp8Ends
   const size_t all = F::Steps(part.keys) * 4;
   for (size_t r = 0; r < kR; ++r) {
     uint8_t* p = F::Probs(block, part, first, r);
-    if (sum[r] != sum[r] && args.nan_guard) {
+    if (sum[r] != sum[r] && args.guard == SdpaGuard::kNan) {
       std::memset(p, 0, bytes);
     } else {
       RoundProbabilities<F>(ends.p, part, r, sum[r], p);

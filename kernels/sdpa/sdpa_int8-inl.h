@@ -237,14 +237,14 @@ HWY_INLINE ProbQuant ProbQuantOf(const SdpaInt8Args& args) {
   q.zero = zero;
   q.high = static_cast<int32_t>(hi) - args.p_zero_point;
   q.divide = !(args.p_scale >= 0x1p-22f && args.p_scale <= 0x1p22f);
-  // A NaN quantizes to the lowest value, unless the guard makes it 0.
-  int32_t centered = args.nan_guard ? 0 : static_cast<int32_t>(lo) - args.p_zero_point;
+  // A NaN quantizes to the lowest value, unless the guard makes it 0. (Rows that are masked wholly have no NaN: DivisorOf.)
+  int32_t centered = args.guard == SdpaGuard::kNan ? 0 : static_cast<int32_t>(lo) - args.p_zero_point;
   if (args.prob_codes.exist()) {
     const RoundTrip trip = MakeRoundTrip(args.prob_codes.scale, args.prob_codes.zero_point, args.prob_codes.type);
     const float largest = trip.highest * trip.to.scale;
     q.divide =
         q.divide || !(largest <= 1.00001f);  // beyond 1 codes may have to saturate, which the other form excludes
-    if (!args.nan_guard) {
+    if (args.guard != SdpaGuard::kNan) {
       centered = quant::QuantizeOne(trip.lowest * trip.to.scale, args.p_scale, args.p_zero_point,
                                     static_cast<int32_t>(lo), static_cast<int32_t>(hi)) -
                  args.p_zero_point;

@@ -57,18 +57,20 @@ inline SdpaLayout MakeSdpaLayout(const SdpaShape& shape, size_t per_word, size_t
 // saturate: 256 * 128 fits, as -32768. Two probabilities sum to at most 1 + 2.5e-4 (sixteen float sums of up to 65536
 // keys), two roundings add at most 1, so 1.00025 / scale + 1 must be below 257: 1/255 fits, 1/256 does not. Relative codes are at
 // most 1 / scale each, so those of 1/128 fit; the sums of a row's (PairSums16) then hold for 65535 / 64 keys.
+inline constexpr int64_t kMostPairKeys = 65536, kMostRelativePairKeys = 1023;
 inline bool ProbPairsFit(const SdpaInt8Args& args) {
-  if (args.p_relative && (args.p_scale < 1 / 128.4f || args.shape.k_len > 1023)) return false;
+  if (args.p_relative && (args.p_scale < 1 / 128.4f || args.shape.k_len > kMostRelativePairKeys)) return false;
   return args.p_zero_point == (args.p_type == quant::DType::kU8 ? 0 : -128) && args.p_scale >= 1 / 255.5f &&
-         args.p_scale <= 0x1p22f && args.shape.k_len <= 65536 && !args.prob_codes.exist();
+         args.p_scale <= 0x1p22f && args.shape.k_len <= kMostPairKeys && !args.prob_codes.exist();
 }
 
 // Query rows at a time on AMX. The unit sleeps after 2000 cycles without a product and takes 800 to wake (kernels/DESIGN.md): 128 rows,
 // as long as their scores leave room in L2. Where those of 16 rows just fit into L1, that is worth more (384 keys: 1.30 cycles a score
 // instead of 1.34; 256 keys 1.44 and 1.41). With a window, few rows see nearly the same keys.
 inline constexpr size_t kMostAmxRows = 128;
+inline constexpr int64_t kManyAmxKeys = 256, kFewAmxRowsKeys = 448;  // between them 16 rows
 constexpr size_t AmxRowsAtOnce(int64_t keys, bool has_window) {
-  if (keys > 256 && keys <= 448) return 16;
+  if (keys > kManyAmxKeys && keys <= kFewAmxRowsKeys) return 16;
   const size_t rows = size_t{512} * 1024 / (sizeof(float) * RoundUp(static_cast<size_t>(keys), 16)) / 32 * 32;
   const size_t most = has_window ? 32 : kMostAmxRows;
   return rows < 16 ? 16 : rows > most ? most : rows;
@@ -85,8 +87,10 @@ inline SdpaLayout MakeAmxLayout(const SdpaShape& shape) {
   return l;
 }
 
-inline constexpr size_t kDecodeKeys = 64;     // a span (sdpa_window.h); 4 KB of K at head size 64
-inline constexpr size_t kDecodeColumns = 32;  // rows that are not packed are read by as many bytes
+inline constexpr int64_t kTwoGroupKeys = 512;  // two groups of 6 rows of scores stay in L1
+inline constexpr size_t kPairUnit = 16;        // steps of four keys; a piece of a row in s16 is as many units as fit
+inline constexpr size_t kDecodeKeys = 64;      // a span (sdpa_window.h); 4 KB of K at head size 64
+inline constexpr size_t kDecodeColumns = 32;   // rows that are not packed are read by as many bytes
 
 // Scratch of few rows, in bytes: rows of all keys, the panels and terms of one tile of keys (or a copy of its rows), sums of a
 // tile.

@@ -13,6 +13,7 @@
 #include <cstdint>
 
 #include "hwy/highway.h"
+#include "octavo/kernels/sdpa/sdpa_layout.h"
 #include "octavo/kernels/sdpa/sdpa_probs-inl.h"
 #include "octavo/kernels/sdpa/sdpa_tile-inl.h"
 
@@ -81,8 +82,6 @@ struct S16PairEngine : S16Engine {
   using Values = PairEngine;
 };
 
-inline constexpr size_t kPairUnit = 16;  // steps; a piece is as many units as fit
-
 // Steps from p on, of at most `steps`, in which all rows stay in s16. 0: not even one unit. Rarely needed: out of line.
 template <size_t kR>
 HWY_NOINLINE size_t PieceSteps(const uint8_t* p, size_t stride, size_t steps) {
@@ -93,7 +92,7 @@ HWY_NOINLINE size_t PieceSteps(const uint8_t* p, size_t stride, size_t steps) {
   uint32_t sums[kR] = {};
   size_t done = 0;
   while (done < steps) {
-    const size_t unit = HWY_MIN(steps - done, kPairUnit);
+    const size_t unit = HWY_MIN(steps - done, internal::kPairUnit);
     for (size_t r = 0; r < kR; ++r) {
       auto sum = hn::Zero(du);
       for (size_t i = 0; i < unit; i += 4) {
@@ -124,7 +123,7 @@ HWY_INLINE void PairRows(TileArgs<int32_t> args, const uint8_t* v, size_t panels
     if (args.steps != 0) {
       TileRows<PairEngine, kR>(args, v, nullptr, panels);
     } else {
-      args.steps = HWY_MIN(rest, kPairUnit);
+      args.steps = HWY_MIN(rest, internal::kPairUnit);
       TileRows<WidePairEngine, kR>(args, v, nullptr, panels);
     }
     args.a += args.steps * 4;

@@ -86,9 +86,12 @@ void Products(const SdpaInt8Args& args, int64_t batch, int64_t head, int64_t i, 
 
 template <typename Args>
 void Probabilities(const Args& args, int64_t batch, int64_t head, int64_t row, float* s) {
+  const int64_t keys = args.shape.k_len;
   Scores(args, batch, head, row, s);
-  quant::SoftmaxRow(s, args.shape.k_len, s);
-  for (int64_t j = 0; args.nan_guard && j < args.shape.k_len; ++j) s[j] = s[j] != s[j] ? 0.0f : s[j];
+  const bool masked = std::all_of(s, s + keys, [](float x) { return x == -std::numeric_limits<float>::infinity(); });
+  quant::SoftmaxRow(s, keys, s);
+  if (masked && args.guard == SdpaGuard::kMasked) std::fill(s, s + keys, 0.0f);
+  for (int64_t j = 0; args.guard == SdpaGuard::kNan && j < keys; ++j) s[j] = s[j] != s[j] ? 0.0f : s[j];
 }
 
 inline __attribute__((always_inline)) void MultiplyAddImpl(float a, const float* x, int64_t stride, int64_t n,
@@ -175,7 +178,7 @@ void SdpaFlashReference(const SdpaFloatArgs& args, int64_t batch, int64_t head, 
       const SdpaFloatArgs tile = TileOf(args, first, std::min(kSdpaFlashKeys, shape.k_len - first));
       FlashTile(tile, batch, head, i, scratch, scratch + kSdpaFlashKeys, &max, &sum, o);
     }
-    const bool meaning = sum > 0.0f || !args.nan_guard;
+    const bool meaning = HasMeaning(args.guard, sum);
     for (int64_t c = 0; c < shape.v_head_size; ++c) o[c] = meaning ? o[c] / sum + 0.0f : 0.0f;
   }
 }
@@ -281,7 +284,7 @@ void SdpaFlashReference(const SdpaInt8Args& args, int64_t batch, int64_t head, i
     for (int64_t first = 0; first < shape.k_len; first += kSdpaFlashKeys) {
       FlashTile(TileOf(args, first, std::min(kSdpaFlashKeys, shape.k_len - first)), batch, head, i, scratch, &running);
     }
-    const bool meaning = running.sum > 0.0f || !args.nan_guard;
+    const bool meaning = HasMeaning(args.guard, running.sum);
     const int64_t o = Offset(args.o_strides, batch, head, i);
     for (int64_t c = 0; c < shape.v_head_size; ++c) {
       const float y = meaning ? running.o[c] / running.sum * args.v_scale : 0.0f;

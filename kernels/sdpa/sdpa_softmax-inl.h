@@ -7,6 +7,7 @@
 #endif
 
 #include <bit>
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <limits>
@@ -259,17 +260,46 @@ HWY_INLINE void VisibleScores(const Block<Args>& block, const ScoreRows& rows, f
   }
 }
 
+// Where the exponentials of a row start from. Those of a row of nothing but -inf are 0 with kMasked, and so is their sum; with a NaN
+// among the scores it is NaN.
+HWY_INLINE float StartOf(SdpaGuard guard, float max) {
+  return guard == SdpaGuard::kMasked && max == -std::numeric_limits<float>::infinity() ? 0.0f : max;
+}
+// What they are divided by: that row has probabilities of 0.
+HWY_INLINE float DivisorOf(SdpaGuard guard, float sum) {
+  return guard == SdpaGuard::kMasked && sum == 0.0f ? 1.0f : sum;
+}
+
+// A guarded row without meaning is 0 at every key.
+template <class Args>
+HWY_INLINE bool EndsAtZero(const Args& args) {
+  return args.guard == SdpaGuard::kNan && args.visibility.hidden_value == -std::numeric_limits<float>::infinity();
+}
+// Keys that are hidden from a row have a probability of 0.
+template <class Args>
+HWY_INLINE bool IsGone(const Args& args, float max, float sum) {
+  constexpr float kGone = 128.0f;  // Exp(-kGone) is 0 (quant::constants::kExpMin)
+  const float hidden = args.visibility.hidden_value;
+  const bool masked = args.guard == SdpaGuard::kMasked && max == hidden && std::isinf(hidden);
+  return (max - hidden > kGone || masked) && sum == sum;
+}
+
 // Scores with their maxima to exponentials and their sums. False: a key outside the span would not have been 0.
 template <size_t kR, class Args>
 HWY_INLINE bool Exponentials(const Block<Args>& block, const ScoreRows& rows, const RowSlots<float>& max,
                              const Span& span, RowSlots<float>& sum) {
-  constexpr float kGone = 128.0f;  // Exp(-kGone) is 0 (quant::constants::kExpMin)
-  const SdpaVisibility& see = block.args.visibility;
-  ExpPass<kR>(Part(rows, span.begin, span.end), max.at, sum);
-  // A guarded row without meaning is 0 at every key.
-  if (span.whole || (block.args.nan_guard && see.hidden_value == -std::numeric_limits<float>::infinity())) return true;
+  const ScoreRows part = Part(rows, span.begin, span.end);
+  if (block.args.guard == SdpaGuard::kMasked) {
+    RowSlots<float> start;
+    for (size_t r = 0; r < kR; ++r) start[r] = StartOf(block.args.guard, max[r]);
+    ExpPass<kR>(part, start.at, sum);
+    for (size_t r = 0; r < kR; ++r) sum[r] = DivisorOf(block.args.guard, sum[r]);
+  } else {
+    ExpPass<kR>(part, max.at, sum);
+  }
+  if (span.whole || EndsAtZero(block.args)) return true;
   bool gone = true;
-  for (size_t r = 0; r < kR; ++r) gone = gone && max[r] - see.hidden_value > kGone && sum[r] == sum[r];
+  for (size_t r = 0; r < kR; ++r) gone = gone && IsGone(block.args, max[r], sum[r]);
   return gone;
 }
 

@@ -43,8 +43,6 @@ void PackInt8(const SdpaInt8Args& args, int64_t batch, int64_t kv_head, void* pa
                                  reinterpret_cast<int32_t*>(out + l.v_columns_at));
 }
 
-inline constexpr int64_t kTwoGroupKeys = 512;  // two groups of 6 rows of scores stay in L1
-
 // From the second product to bytes. False: an integer is in doubt, and what was written holds nothing.
 template <class E, size_t kR>
 HWY_INLINE bool FinishedOutput(const Block<SdpaInt8Args>& block, const OutputForm& form, const RowSlots<int32_t>& codes,
@@ -171,7 +169,7 @@ bool FloatBlock(const Block<SdpaFloatArgs>& block, const Span& span) {
   if (!Softmax<kR, false>(block, rows, 1.0f, span, sum)) return false;
   const ScoreRows part = Part(rows, span.begin, span.end);
   for (size_t r = 0; r < kR; ++r) {
-    if (sum[r] != sum[r] && args.nan_guard) {
+    if (sum[r] != sum[r] && args.guard == SdpaGuard::kNan) {
       std::memset(part.Row(r), 0, (span.padded - span.begin) * sizeof(float));
     } else {
       DividePass(part, r, sum[r]);
@@ -205,7 +203,7 @@ void RowsInt8(const SdpaInt8Args& args, int64_t batch, int64_t head, int64_t beg
   };
   using One = std::integral_constant<size_t, 1>;
   using Two = std::integral_constant<size_t, 2>;
-  if (args.shape.k_len <= kTwoGroupKeys) {
+  if (args.shape.k_len <= internal::kTwoGroupKeys) {
     for (; begin + 12 <= end; begin += 12) run(std::integral_constant<size_t, 6>(), Two(), begin);
     if (begin + 8 == end) {
       run(std::integral_constant<size_t, 4>(), Two(), begin);

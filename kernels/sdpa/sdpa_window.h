@@ -92,6 +92,11 @@ Args TileOf(const Args& args, int64_t first, int64_t keys) {
   return tile;
 }
 
+// Flash: whether a row is what its sum of exponentials divides. That is 0 where every score was -inf, NaN where one was no number.
+inline bool HasMeaning(SdpaGuard guard, float sum) {
+  return guard == SdpaGuard::kNone || (guard == SdpaGuard::kMasked ? sum != 0.0f : sum > 0.0f);
+}
+
 // No row of the block sees a key of the tile, and hidden keys count for nothing.
 template <typename Args>
 bool IsIdle(const Args& tile, int64_t row, int64_t rows) {

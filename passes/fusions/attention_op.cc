@@ -5,12 +5,13 @@
 // queries are the last of them (onnx/reference/ops/op_attention.py).
 // is_causal: the triangle (key j for query i where j <= i + past) is built from the lengths and joins the mask.
 // The op scales q and k by sqrt(scale) each, Sdpa the scores by scale: float results differ by rounding. A bool mask becomes
-// 0 and -inf; a wholly masked row gives zeros, as ONNX 1.23 says and as the interpreter has it (nan_guard).
+// 0 and -inf; a wholly masked row gives zeros, as ONNX 1.23 says and as the interpreter has it (nan_guard); a NaN in Q or K stays one.
 // Refuses: scores as an output, a mask shorter than the keys, nonpad_kv_seqlen beside a past.
 #include <cmath>
 #include <format>
 #include <limits>
 
+#include "octavo/ir/functions.h"
 #include "octavo/passes/fusions/fusions.h"
 
 namespace octavo::passes::fusions {
@@ -169,7 +170,7 @@ Rule AttentionOp() {
                      {"out_rank", o.q.rank},
                      {"scale", scale},
                      {"softcap", n.attrs.Float("softcap", 0.0f)},
-                     {"nan_guard", int64_t{1}}});
+                     {"nan_guard", ir::kSdpaGuardMasked}});
   });
   return r.Finish();
 }

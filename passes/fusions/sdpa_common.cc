@@ -2,6 +2,8 @@
 
 #include <format>
 
+#include "octavo/ir/functions.h"
+
 namespace octavo::passes::fusions {
 
 using namespace pattern;  // NOLINT: the vocabulary of rules
@@ -48,7 +50,10 @@ SdpaMiddle MatchScoresToProbabilities(RuleBuilder& r, Var q, Var kt, bool with_c
   const Var softmax = r.MayEscape(r.Op("probabilities", Op::kSoftmax, {kept}, LastAxis(-1)));
   mid.guard =
       r.MayEscape(r.Op("nan_guard", Op::kWhere, {r.Op("is_nan", Op::kIsNaN, {softmax}), r.Scalar("zero"), softmax}));
-  mid.p = coded(3, "recoded", r.Optional(mid.guard, softmax));
+  mid.guarded_top = r.Op("row_maximum", Op::kReduceMax, {kept, r.Constant("row_axis")});
+  mid.is_masked = r.Op("is_masked", Op::kIsInf, {mid.guarded_top});
+  mid.masked_guard = r.MayEscape(r.Op("masked_guard", Op::kWhere, {mid.is_masked, r.Scalar("nothing"), softmax}));
+  mid.p = coded(3, "recoded", r.OneOf("guarded?", {mid.guard, mid.masked_guard, softmax}));
   return mid;
 }
 
@@ -69,6 +74,30 @@ Verdict CheckMask(const Match& m, Var mask, ir::DType type, size_t rank) {
     return Illegal(std::format("the mask '{}' has type {}", v.name, ToString(v.type)));
   }
   return Ok();
+}
+
+}  // namespace
+
+bool ReducesRows(const Graph& g, const Node& n) {
+  const ir::Tensor* axes = g.ConstantOf(n.input(1));
+  const auto& shape = g.value(n.input(0)).type.shape;
+  if (axes == nullptr || axes->size() != 1 || n.attrs.Int("keepdims", 1) == 0) return false;
+  return axes->GetInt(0) == -1 || (shape && axes->GetInt(0) == static_cast<int64_t>(shape->size()) - 1);
+}
+
+namespace {
+
+Verdict CheckGuard(const Match& m, const SdpaMiddle& mid) {
+  for (Var guard : {mid.guard, mid.masked_guard}) {
+    if (m.Has(guard) && m.graph().ConstantOf(m.at(guard).input(1))->GetDouble(0) != 0.0)
+      return Illegal("the NaN guard does not write zero");
+  }
+  if (!m.Has(mid.masked_guard)) return Ok();
+  const Node& is_inf = m.at(mid.is_masked);
+  if (is_inf.attrs.Int("detect_positive", 1) != 0 || is_inf.attrs.Int("detect_negative", 1) == 0)
+    return Illegal("the guard of masked rows does not look for -inf");
+  return ReducesRows(m.graph(), m.at(mid.guarded_top)) ? Ok()
+                                                       : Illegal("the guard of masked rows does not look at rows");
 }
 
 }  // namespace
@@ -96,9 +125,7 @@ Verdict CheckHeads(const Match& m, Var q, Var kt, Var v, const SdpaMiddle& mid) 
     return Illegal(
         std::format("batches disagree: q {}, k^T {}, v {}", ir::ToString(*qs), ir::ToString(*ks), ir::ToString(*vs)));
   }
-  if (m.Has(mid.guard) && m.graph().ConstantOf(m.at(mid.guard).input(1))->GetDouble(0) != 0.0) {
-    return Illegal("the NaN guard does not write zero");
-  }
+  if (Verdict bad = CheckGuard(m, mid); !bad.ok()) return bad;
   if (m.Has(mid.cap) && m.scalar(mid.cap) != m.scalar(mid.cap_again)) {
     return Illegal(std::format("scores are divided by {} before Tanh and multiplied by {} after it", m.scalar(mid.cap),
                                m.scalar(mid.cap_again)));
@@ -123,7 +150,7 @@ ir::Attrs SdpaAttrs(const Match& m, Var q, Var kt, Var v, const SdpaMiddle& mid)
                   {"v_rank", int64_t{4}},
                   {"out_rank", int64_t{4}},
                   {"scale", m.Has(mid.scale) ? m.scalar(mid.scale) : 1.0f},
-                  {"nan_guard", int64_t{m.Has(mid.guard) ? 1 : 0}}};
+                  {"nan_guard", m.Has(mid.masked_guard) ? ir::kSdpaGuardMasked : int64_t{m.Has(mid.guard) ? 1 : 0}}};
   if (m.Has(mid.cap)) attrs.Set("softcap", m.scalar(mid.cap));
   if (m.Has(mid.hidden)) attrs.Set("hidden_value", m.scalar(mid.hidden));
   return attrs;

@@ -16,8 +16,10 @@ struct SdpaMiddle {
   pattern::Var hide = -1;  // its opposite, instead of it
   pattern::Var hidden;
   pattern::Var guard = -1;  // Where(IsNaN(p), 0, p), absent: no guard
-  pattern::Var top = -1;    // relative: the ReduceMax of each row
-  pattern::Var p;           // the probabilities, after the guard; relative: the exponentials
+  // Where(IsInf(ReduceMax(s)), 0, p), -inf only: rows that are masked wholly. Instead of it.
+  pattern::Var masked_guard = -1, is_masked = -1, guarded_top = -1;
+  pattern::Var top = -1;  // relative: the ReduceMax of each row
+  pattern::Var p;         // the probabilities, after the guard; relative: the exponentials
   // QuantizeLinear and DequantizeLinear behind the product, the scale, the mask, the guard and `kept`; absent: it stays in float.
   struct Codes {
     pattern::Var quantized = -1, dequantized = -1;
@@ -32,6 +34,9 @@ struct SdpaMiddle {
 // with_codes: scores and probabilities may be quantized and dequantized on the way, and scores divided: what int8 has steps for.
 SdpaMiddle MatchScoresToProbabilities(pattern::RuleBuilder& r, pattern::Var q, pattern::Var kt, bool with_codes,
                                       bool relative = false);
+
+// A reduction over the last axis, which is kept.
+bool ReducesRows(const Graph& g, const Node& n);
 
 // Ranks 4 (or all 3: heads in the batch), head count and head sizes are numbers, K and V have as many heads as Q or one, the
 // mask is f32 of at most that rank.

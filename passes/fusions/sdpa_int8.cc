@@ -18,14 +18,6 @@ using ir::Op;
 
 namespace {
 
-// Over the last axis, which is kept.
-bool ReducesRows(const Graph& g, const Node& n) {
-  const ir::Tensor* axes = g.ConstantOf(n.input(1));
-  const auto& shape = g.value(n.input(0)).type.shape;
-  if (axes == nullptr || axes->size() != 1 || n.attrs.Int("keepdims", 1) == 0) return false;
-  return axes->GetInt(0) == -1 || (shape && axes->GetInt(0) == static_cast<int64_t>(shape->size()) - 1);
-}
-
 // What codes of exponentials must be: whole numbers from 0 on, divided by their own sum.
 Verdict CheckRelative(const Match& m, const SdpaMiddle& mid, Var pq, Var pd, Var sum) {
   const Graph& g = m.graph();

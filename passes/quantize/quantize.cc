@@ -83,7 +83,10 @@ class Quantizer {
     const ValueId o_scale = inputs[11];
     const ValueId o_zero = inputs[12];
     while (!inputs.back().valid()) inputs.pop_back();
-    const ValueId q = b_.Create(Op::kSdpaInt8, std::move(inputs), n.attrs);
+    ir::Attrs attrs = n.attrs;
+    // Integers are no NaN, so the guard of masked rows is the plain one, of which there are more forms (relative_probs).
+    if (!quant::IsFp8(type) && attrs.Int("nan_guard", 0) == ir::kSdpaGuardMasked) attrs.Set("nan_guard", int64_t{1});
+    const ValueId q = b_.Create(Op::kSdpaInt8, std::move(inputs), std::move(attrs));
     const ValueId out = b_.Create(Op::kDequantizeLinear, {q, o_scale, o_zero});
     const NodeId made = g_.value(q).producer;
     activations_[out] = out;

@@ -74,7 +74,7 @@ TEST_P(SdpaDecodeF32Test, TheHiddenTailOfACacheIsNotRead) {
   const auto p = MakeProblem({1, 4, 1, 2, kKeys, kDim, kDim}, 5);
   SdpaFloatArgs& args = p->real;
   args.mask = {}, args.k_strides = args.v_strides = {0, 0, kDim};
-  args.nan_guard = false, args.softcap = 0.0f, args.scale = 0.125f;
+  args.guard = SdpaGuard::kNone, args.softcap = 0.0f, args.scale = 0.125f;
   std::vector<uint8_t> keep(kKeys, 0);
   std::fill_n(keep.begin(), kValid, uint8_t{1});
   args.visibility = {};

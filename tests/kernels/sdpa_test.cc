@@ -272,7 +272,7 @@ TEST(SdpaTruth, FloatIsNearDouble) {
             float got;
             std::memcpy(&got, &bytes[4 * (b * a.o_strides.batch + h * a.o_strides.head + i * a.o_strides.row + c)], 4);
             if (!row.defined) {
-              ASSERT_TRUE(a.nan_guard ? got == 0.0f : std::isnan(got)) << "seed " << seed;
+              ASSERT_TRUE(a.guard != SdpaGuard::kNone ? got == 0.0f : std::isnan(got)) << "seed " << seed;
               continue;
             }
             double want = 0;
@@ -336,7 +336,7 @@ TEST(SdpaTruth, Int8IsTheExactProductOfQuantizedProbabilities) {
           double t = row.defined ? ThroughCodes(a.prob_codes, row.prob[j] / most, &sure) / a.p_scale : 0;
           const double near = sure ? std::fabs(t - std::floor(t) - 0.5) : 0;
           t = std::nearbyint(t);
-          if (!row.defined && !a.nan_guard) t = nan_code;
+          if (!row.defined && a.guard == SdpaGuard::kNone) t = nan_code;
           t = std::clamp(t, double(lo - a.p_zero_point), double(hi - a.p_zero_point));
           const double unit = a.p_relative ? 1 : a.p_scale;
           const double v = double(value(a.v, a.v_type, at(a.v_strides, j) + c, a.v_zero_point)) * unit * a.v_scale;
@@ -430,6 +430,12 @@ TEST(SdpaRefusal, NamesTheReason) {
   EXPECT_NE(SdpaRefusal(a).find("5000"), std::string::npos);
   a = {}, a.shape.k_len = 0;
   EXPECT_NE(SdpaRefusal(a).find("no keys"), std::string::npos);
+  a = {}, a.shape.q_len = (int64_t{1} << 30) + 1;
+  EXPECT_NE(SdpaRefusal(a).find("1073741825 queries"), std::string::npos);
+  a = {}, a.shape.k_len = (int64_t{1} << 30) + 1;
+  EXPECT_NE(SdpaFlashRefusal(a).find("up to 1073741824 of each"), std::string::npos) << SdpaFlashRefusal(a);
+  a = {}, a.shape.heads = a.shape.kv_heads = int64_t{1} << 40;
+  EXPECT_NE(SdpaRefusal(a).find("beyond all models"), std::string::npos);
   a = {}, a.k_zero_point = 300;
   EXPECT_NE(SdpaRefusal(a).find("zero point of K"), std::string::npos);
   a = {}, a.p_scale = std::nanf("");

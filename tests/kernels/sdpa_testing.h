@@ -69,7 +69,7 @@ void SetCommon(const Problem& p, std::mt19937& gen, Args* args) {
   args->o_strides = Strides(gen() % 2 != 0, s.heads, s.q_len, s.v_head_size);
   args->scale = gen() % 2 != 0 ? 1.0f : 1.0f / std::sqrt(static_cast<float>(s.head_size));
   args->softcap = gen() % 3 != 0 ? 0.0f : gen() % 2 != 0 ? 3.0f : 0.5f;
-  args->nan_guard = gen() % 2 != 0;
+  args->guard = static_cast<SdpaGuard>(gen() % 3);
 }
 
 // Kinds of masks: none, padding, causal, relative bias, fully masked rows, one number per row.
