@@ -7,6 +7,7 @@
 
 #include "octavo/kernels/blocked/blocked_int8.h"
 #include "octavo/kernels/fp8/fp8.h"
+#include "octavo/kernels/sdpa/sdpa.h"
 
 namespace octavo::kernels {
 namespace {
@@ -58,6 +59,26 @@ std::string LinearName(std::string_view kind, const LinearQuery& query, Arch arc
   const Form& form = FormOf(arch);
   if (quant::IsFp8(query.x)) return std::format("{}_fp8_{}", kind, Fp8Form(arch, query.bf16_pairs));
   return std::format("{}_int8_{}", kind, query.m >= 1 && query.m <= 8 ? form.small : form.linear);
+}
+
+// Beyond, int8 sums over keys may leave int32, by their zero points: |p - zp| * |v - zv| <= 255 * 255. SdpaMostKeys knows them.
+constexpr int64_t kMaxKeys = (int64_t{1} << 31) / (int64_t{255} * 255);  // 33025
+
+// "sdpa_int8_flash_window_avx2": rows in blocks, few rows, or tiles of keys; and whether keys are hidden.
+std::string SdpaName(std::string_view type, const SdpaQuery& query, Arch arch) {
+  const bool int8 = type == "int8", fp8 = type == "fp8";
+  const bool flash = !fp8 && (query.flash || (int8 && query.kv_length > kMaxKeys));
+  const int64_t rows = int8 ? query.heads / query.kv_heads * query.q_length : query.q_length;
+  const bool few = !fp8 && !flash && rows >= 1 && rows <= kSdpaDecodeRows;
+  if (int8 && (flash || few) && arch == Arch::kAmx) arch = Arch::kAvx512Vnni;  // their tiles are no tiles of AMX
+  const std::string_view form = fp8    ? Fp8Form(arch, query.bf16_pairs)
+                                : int8 ? FormOf(arch).sdpa_int8
+                                       : FormOf(arch).sdpa_f32;
+  return std::format("sdpa_{}{}{}_{}", type,
+                     flash ? "_flash"
+                     : few ? "_decode"
+                           : "",
+                     query.hides ? "_window" : "", form);
 }
 
 Choice Refuse(std::string sentence) { return {.kernel = {}, .refusal = std::move(sentence)}; }
@@ -152,13 +173,13 @@ Choice ChooseSdpa(const SdpaQuery& query, Arch arch) {
   };
   if (all([](DType t) { return t == DType::kF32; })) {
     if (query.out != DType::kF32) return Refuse(std::format("float attention writes f32, not {}", Name(query.out)));
-    return {.kernel = std::format("sdpa_f32_{}", FormOf(arch).sdpa_f32), .refusal = {}};
+    return {.kernel = SdpaName("f32", query, arch), .refusal = {}};
   }
   if (all(quant::IsFp8)) {
     if (query.out != DType::kF32 && !quant::IsFp8(query.out)) {
       return Refuse(std::format("fp8 attention writes fp8 or f32, not {}", Name(query.out)));
     }
-    return {.kernel = std::format("sdpa_fp8_{}", Fp8Form(arch, query.bf16_pairs)), .refusal = {}};
+    return {.kernel = SdpaName("fp8", query, arch), .refusal = {}};
   }
   if (!all(quant::IsInt8)) {
     return Refuse(std::format(
@@ -168,12 +189,19 @@ Choice ChooseSdpa(const SdpaQuery& query, Arch arch) {
   if (query.out != DType::kF32 && !quant::IsInt8(query.out)) {
     return Refuse(std::format("the output is {}; int8 attention writes f32, u8 or s8", Name(query.out)));
   }
-  // |p - zp| * |v - zv| <= 255 * 255, summed over the keys.
-  constexpr int64_t kMaxKeys = (int64_t{1} << 31) / (int64_t{255} * 255);
-  if (query.kv_length > kMaxKeys) {
-    return Refuse(std::format("{} keys; beyond {} the int32 sum over them can overflow", query.kv_length, kMaxKeys));
-  }
-  return {.kernel = std::format("sdpa_int8_{}", FormOf(arch).sdpa_int8), .refusal = {}};
+  return {.kernel = SdpaName("int8", query, arch), .refusal = {}};
+}
+
+std::string KernelOf(Family family, Arch arch) {
+  constexpr std::string_view kNames[kFamilies] = {"norm",       "softmax",    "quantize",
+                                                  "dequantize", "minmax",     "unary",
+                                                  "binary",     "lookup",     "linear_f32_few_rows",
+                                                  "linear_f32", "matmul_f32", "conv_f32"};
+  if (family == Family::kFewRowsF32 && arch == Arch::kScalar) family = Family::kGemmF32;
+  std::string_view form = FormOf(arch).sdpa_f32;
+  if (family == Family::kGemmF32 || family == Family::kMatMulF32 || family == Family::kConvF32) form = "onednn";
+  if (family == Family::kLookup && form != "avx512vnni") form = "scalar";  // a byte by two loads
+  return std::format("{}_{}", kNames[static_cast<int>(family)], form);
 }
 
 std::vector<std::string> KernelNames() {
@@ -186,13 +214,27 @@ std::vector<std::string> KernelNames() {
     for (const Form& form : kForms) add(kind, form.linear);
     for (const Form& form : kForms) add(kind, form.small);
   }
-  for (std::string_view kind : {"linear_blocked", "linear_fp8", "qkv_fp8", "sdpa_fp8"}) {
+  for (std::string_view kind :
+       {"linear_blocked", "linear_fp8", "qkv_fp8", "sdpa_fp8", "sdpa_fp8_window", "sdpa_f32", "sdpa_f32_window",
+        "sdpa_f32_flash", "sdpa_f32_flash_window", "sdpa_f32_decode", "sdpa_f32_decode_window"}) {
     for (const Form& form : kForms) add(kind, form.sdpa_f32);
   }
   for (const Form& form : kForms) add("linear_blocked_int8", BlockedInt8Form(form.arch));
-  for (std::string_view kind : {"linear_fp8", "qkv_fp8", "sdpa_fp8"}) add(kind, "avx512bf16"), add(kind, "amx");
-  for (const Form& form : kForms) add("sdpa_int8", form.sdpa_int8);
-  for (const Form& form : kForms) add("sdpa_f32", form.sdpa_f32);
+  for (std::string_view kind : {"linear_fp8", "qkv_fp8", "sdpa_fp8", "sdpa_fp8_window"})
+    add(kind, "avx512bf16"), add(kind, "amx");
+  for (std::string_view kind : {"sdpa_int8", "sdpa_int8_window"}) {
+    for (const Form& form : kForms) add(kind, form.sdpa_int8);
+  }
+  for (std::string_view kind :
+       {"sdpa_int8_flash", "sdpa_int8_flash_window", "sdpa_int8_decode", "sdpa_int8_decode_window"}) {
+    for (const Form& form : kForms) add(kind, BlockedInt8Form(form.arch));  // no AMX either
+  }
+  for (int family = 0; family < kFamilies; ++family) {
+    for (const Form& form : kForms) {
+      std::string name = KernelOf(static_cast<Family>(family), form.arch);
+      if (std::ranges::count(names, name) == 0) names.push_back(std::move(name));
+    }
+  }
   return names;
 }
 

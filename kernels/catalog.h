@@ -42,8 +42,11 @@ struct SdpaQuery {
   int64_t kv_heads = 0;
   int64_t head_size = 0;        // of q and k
   int64_t value_head_size = 0;  // of v and the output
+  int64_t q_length = -1;        // rows of Q; -1: not known. Few of them have kernels of their own
   int64_t kv_length = -1;       // -1: not known
-  bool bf16_pairs = false;      // as in LinearQuery
+  bool flash = false;       // asked for; int8 takes it without being asked where the sums of the exact form could end
+  bool hides = false;       // a window or a bool mask hides keys
+  bool bf16_pairs = false;  // as in LinearQuery
 };
 
 struct Choice {
@@ -57,7 +60,25 @@ Choice ChooseQkv(const LinearQuery& query, Arch arch);
 Choice ChooseBlocked(const BlockedQuery& query, Arch arch);
 Choice ChooseSdpa(const SdpaQuery& query, Arch arch);
 
-// Every name that a Choose function can return, for tables and tests.
+// What has one form for all sizes and refuses nothing. The last three are oneDNN's, which asks the CPU itself.
+enum class Family : uint8_t {
+  kNorm,
+  kSoftmax,
+  kQuantize,
+  kDequantize,
+  kMinMax,
+  kUnary,
+  kBinary,
+  kLookup,
+  kFewRowsF32,  // of plain weights; Arch::kScalar has none and takes kGemmF32
+  kGemmF32,
+  kMatMulF32,
+  kConvF32,
+};
+inline constexpr int kFamilies = 12;
+std::string KernelOf(Family family, Arch arch);
+
+// Every name that these functions can return, for tables and tests.
 std::vector<std::string> KernelNames();
 
 }  // namespace octavo::kernels

@@ -9,6 +9,7 @@
 #ifndef OCTAVO_KERNELS_BLOCKED_BLOCKED_H_
 #define OCTAVO_KERNELS_BLOCKED_BLOCKED_H_
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -86,6 +87,15 @@ struct BlockedArgs {
   float* y = nullptr;           // [m][n]
   int64_t y_stride = 0;
 };
+
+// Rows that the small tiles take; rows of the float tiles that share decoded weights.
+namespace blocked_sizes {
+inline constexpr int64_t kSmallRows = 8;
+inline constexpr int64_t kRowsAtOnce = 96;
+// Whole blocks, 128 of k or one block: 64 columns of them are 32 KB of floats.
+inline constexpr int64_t kChunk = 128;
+inline int64_t ChunkBlocks(int64_t block) { return std::max<int64_t>(1, kChunk / block); }
+}  // namespace blocked_sizes
 
 // Scratch that one call of GemmBlocked needs.
 size_t BlockedScratchBytes(Arch arch, const PackedBlocked& w);

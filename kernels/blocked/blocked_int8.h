@@ -49,7 +49,11 @@ struct BlockedInt8Args {
   Tuning tuning = DetectedTuning();
 };
 
-inline constexpr size_t kBlockedInt8ScratchBytes = size_t{96} * 64 * sizeof(float);
+namespace internal {
+// 64 columns x some blocks of k stay in L1 while so many rows pass, in tiles of up to kMostCodeRows.
+inline constexpr int64_t kCodeRowsAtOnce = 96, kCodeDepthAtOnce = 512, kMostCodeRows = 4;
+}  // namespace internal
+inline constexpr size_t kBlockedInt8ScratchBytes = size_t{internal::kCodeRowsAtOnce} * 64 * sizeof(float);
 
 // Rows x column blocks (of kColumnBlock) of y. `scratch`: 64-byte aligned, of this call alone.
 void GemmBlockedInt8(Arch arch, const BlockedInt8Args& args, Range rows, Range blocks, void* scratch);

@@ -213,7 +213,7 @@ HWY_INLINE void AskAhead(const uint8_t* record, int64_t bytes) {
 
 // Rows and vectors of a tile, so that both kinds of sums fit into the registers. ymm takes a panel of 16 columns as two halves,
 // one after the other in each block, so that several rows find the second half in L1.
-constexpr int kMostRows = 4;
+constexpr auto kMostRows = static_cast<int>(internal::kMostCodeRows);
 constexpr int VectorsOf(int rows) {
   return HWY_TARGET == HWY_AVX2 ? (rows == 1 ? 2 : 1) : HWY_TARGET == HWY_AVX3 ? 2 : 4;
 }
@@ -332,8 +332,7 @@ void TileColumns(const PackedBlocked& w, int64_t panel, int columns, Range range
   for (int c = 0; c < columns; c += kStep) CodesTile<kBits, kVnni, kZeros, kRows>(w, panel, c, range, x, ahead, acc);
 }
 
-// 64 columns x some blocks of k stay in L1 while all rows pass.
-constexpr int64_t kRowsAtOnce = 96, kDepthAtOnce = 512;
+constexpr int64_t kRowsAtOnce = internal::kCodeRowsAtOnce, kDepthAtOnce = internal::kCodeDepthAtOnce;
 
 template <int kBits, bool kVnni, bool kZeros>
 void RunCodes(const BlockedInt8Args& args, Range rows, Range blocks, void* scratch) {

@@ -12,17 +12,6 @@
 // After foreach_target.h:
 #include "octavo/kernels/blocked/store-inl.h"
 
-// Rows that the small tiles take; rows of the float tiles that share decoded weights.
-#ifndef OCTAVO_KERNELS_BLOCKED_SIZES_
-#define OCTAVO_KERNELS_BLOCKED_SIZES_
-namespace octavo::kernels::blocked_sizes {
-inline constexpr int64_t kSmallRows = 8;
-inline constexpr int64_t kRowsAtOnce = 96;
-// Whole blocks, 128 of k or one block: 64 columns of them are 32 KB of floats.
-inline int64_t ChunkBlocks(int64_t block) { return std::max<int64_t>(1, 128 / block); }
-}  // namespace octavo::kernels::blocked_sizes
-#endif
-
 #if HWY_TARGET <= HWY_AVX2
 HWY_BEFORE_NAMESPACE();
 namespace octavo::kernels {

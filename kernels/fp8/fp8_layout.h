@@ -8,7 +8,10 @@
 namespace octavo::kernels::internal {
 
 inline constexpr int64_t kFp8SmallRows = 8;  // at most as many run by the tiles that decode in registers
-inline constexpr int64_t kFp8Chunk = 128;    // k that are decoded at once: 64 columns are 32 KB of floats
+inline constexpr int64_t kFp8SmallPairRows =
+    4;  // the same in pairs of bf16: 16 sums, 4 vectors of weights, 7 registers for the lookup
+inline constexpr int64_t kFp8MostRows = 192, kFp8MostTileRows = 256;
+inline constexpr int64_t kFp8Chunk = 128;  // k that are decoded at once: 64 columns are 32 KB of floats
 
 struct Fp8Layout {
   int64_t rows;                                  // that share decoded weights
@@ -21,7 +24,7 @@ inline Fp8Layout MakeFp8Layout(int64_t k, int64_t per_word = 1) {
   Fp8Layout l{};
   // Padded by 16, since rows 4096 bytes apart would fight for the same set of L1.
   l.x_stride = ((k + per_word - 1) / per_word + 15) / 16 * 16 + 16;
-  l.rows = std::clamp<int64_t>(512 * 1024 / (l.x_stride * 4) / 6 * 6, 12, 192);
+  l.rows = std::clamp<int64_t>(512 * 1024 / (l.x_stride * 4) / 6 * 6, 12, kFp8MostRows);
   l.acc_at = l.rows * l.x_stride;
   l.decoded_at = l.acc_at + l.rows * 64;
   l.floats = l.decoded_at + kFp8Chunk / per_word * 64;
@@ -38,7 +41,7 @@ inline Fp8TileLayout MakeFp8TileLayout(int64_t k) {
   Fp8TileLayout l{};
   l.k = (k + 31) / 32 * 32;
   l.x_bytes = l.k * 2 % 1024 == 0 ? l.k * 2 + 64 : l.k * 2;  // 16 rows would fall into few sets of L1
-  l.rows = std::clamp<int64_t>(256 * 1024 / l.x_bytes / 32 * 32, 32, 256);
+  l.rows = std::clamp<int64_t>(256 * 1024 / l.x_bytes / 32 * 32, 32, kFp8MostTileRows);
   l.panel_bytes = l.k * 32;
   l.weights_at = l.rows * l.x_bytes;
   l.bytes = l.weights_at + 4 * l.panel_bytes;

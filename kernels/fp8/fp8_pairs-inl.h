@@ -70,7 +70,7 @@ HWY_NOINLINE void SmallPairs(quant::DType type, const uint8_t* HWY_RESTRICT w, i
 struct PairForm {
   using Engine = Bf16Engine;
   static constexpr int64_t kPerWord = 2;
-  static constexpr int64_t kSmallRows = 4;  // registers: 16 sums, 4 vectors of weights, 7 for the lookup
+  static constexpr int64_t kSmallRows = internal::kFp8SmallPairRows;
   static float Unit(quant::DType) { return 1.0f; }
 
   static void DecodeRows(const GemmInput& x, int64_t first, int64_t rows, int64_t k, float,

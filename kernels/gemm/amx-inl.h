@@ -229,19 +229,11 @@ HWY_NOINLINE void Tile1x4(TileRowGroups::Group a, int64_t k_tiles, const int8_t*
   tile::Store<0>(out, 256), tile::Store<1>(out + 16, 256), tile::Store<2>(out + 32, 256), tile::Store<3>(out + 48, 256);
 }
 
-// 32 rows stay in L1 (24 KB of 48) to k = 1024; beyond, a column of tiles is 12 tiles of k or fewer at a time, so that at
-// least its second half finds them there.
-inline int64_t TilesOfKAtOnce(int64_t k_tiles) {
-  if (k_tiles <= 16) return k_tiles;
-  const int64_t parts = (k_tiles + 11) / 12;
-  return (k_tiles + parts - 1) / parts;
-}
-
 // 32 rows x 64 columns.
 template <bool kSigned>
 HWY_INLINE void RunTwoColumns(TileRowGroups::Group a0, TileRowGroups::Group a1, int64_t k_tiles,
                               const int8_t* const b[4], int32_t* acc, PendingRows& pending) {
-  const int64_t at_once = TilesOfKAtOnce(k_tiles);
+  const int64_t at_once = internal::TilesOfKAtOnce(k_tiles);
   for (int64_t i = 0; i < k_tiles; i += at_once) {
     const int64_t count = std::min(k_tiles - i, at_once);
     for (int64_t c = 0; c < 4; c += 2) {
@@ -256,7 +248,7 @@ template <bool kSigned>
 HWY_INLINE int32_t* RunTileProducts(const TileRowGroups& x, int64_t r, int64_t left, int64_t k_tiles,
                                     const ColumnsOfBlock& b, PendingRows& pending) {
   const bool two = left > 16 && b.columns > 32;
-  int32_t* acc = pending.Begin(two ? TilesOfKAtOnce(k_tiles) : k_tiles);
+  int32_t* acc = pending.Begin(two ? internal::TilesOfKAtOnce(k_tiles) : k_tiles);
   const auto a0 = x.At(r / 16);
   if (left <= 16) {
     Tile1x4<kSigned>(a0, k_tiles, b.panels, acc, pending);

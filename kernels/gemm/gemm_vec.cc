@@ -144,7 +144,7 @@ void RunBlock(const internal::SegmentArgs& args, const GemmOutput& y, int64_t bl
 // next block (Zen 4, M = 1: a tenth of what it reads). sums_of(w, block, acc) leaves [rows][64] sums and returns their surplus.
 template <class SumsOf>
 void RunFewRows(const internal::SegmentArgs& args, SumsOf sums_of) {
-  constexpr int64_t kRowsOfSums = 48;  // 12 KB, so that they stay in L1
+  using internal::kRowsOfSums;
   struct Pending {
     const GemmOutput* y;
     int64_t block;

@@ -36,9 +36,10 @@ void RunBatches(Arch arch, SegmentArgs args);
 // Rows that are worked through together, at most: their packed form (2 bytes an element for the s16 form, else 1) stays
 // within 192 KB, so that it lives in L2 beside the weights of one column block. A multiple of 6, the height of a tile, and
 // never fewer than the small kernels take at once.
+inline constexpr int64_t kMostRowsAtOnce = 144;
 inline int64_t MostRowsAtOnce(int64_t k, int64_t bytes_per_element) {
   const int64_t row_bytes = (k + 3) / 4 * 4 * bytes_per_element;
-  return std::clamp<int64_t>(int64_t{192} * 1024 / row_bytes / 6 * 6, 12, 144);
+  return std::clamp<int64_t>(int64_t{192} * 1024 / row_bytes / 6 * 6, 12, kMostRowsAtOnce);
 }
 // Even shares of `rows`, of at most `most` (a multiple of `unit`): a few rows left over would read all weights for themselves.
 inline int64_t ShareOfRows(int64_t rows, int64_t most, int64_t unit) {
@@ -56,8 +57,10 @@ inline constexpr int64_t kMostDecodedK = 1536;
 // Of 16 bits, for a group of rows as s16 and as u8; whole lines.
 inline int64_t WideElements(int64_t k) { return (MostRowsAtOnce(k, 2) * ((k + 3) / 4 * 4) * 3 / 2 + 31) / 32 * 32; }
 
-// At most as many rows run by the small kernels (small-inl.h).
+// At most as many rows run by the small kernels (small-inl.h), which keep so many rows of sums of 64 columns in L1 (12 KB) before their
+// ends.
 inline constexpr int64_t kSmallRows = 8;
+inline constexpr int64_t kRowsOfSums = 48;
 
 // The same for AMX, whose rows are padded to whole tiles of 64 bytes, and by a line where 16 of them would fall into
 // few sets of L1.
@@ -66,8 +69,17 @@ inline int64_t TileStride(int64_t k) {
   return bytes % 1024 == 0 ? bytes + 64 : bytes;
 }
 // Weights are read once for so many rows: 640 KB of these and twice 200 KB of weights leave half of the 2 MB of L2 to the output.
+inline constexpr int64_t kMostTileRows = 256;
 inline int64_t TileRowsAtOnce(int64_t k) {
-  return std::clamp<int64_t>(int64_t{640} * 1024 / TileStride(k) / 32 * 32, 32, 256);
+  return std::clamp<int64_t>(int64_t{640} * 1024 / TileStride(k) / 32 * 32, 32, kMostTileRows);
+}
+// Tiles of 64 k: 32 rows stay in L1 (24 KB of 48) to k = 1024; beyond, a column of tiles is 12 tiles of k or fewer at a time, so that at
+// least its second half finds them there.
+inline constexpr int64_t kTileDepth = 64, kWholeDepth = 16, kPartDepth = 12;
+inline int64_t TilesOfKAtOnce(int64_t k_tiles) {
+  if (k_tiles <= kWholeDepth) return k_tiles;
+  const int64_t parts = (k_tiles + kPartDepth - 1) / kPartDepth;
+  return (k_tiles + parts - 1) / parts;
 }
 
 }  // namespace octavo::kernels::internal

@@ -223,7 +223,46 @@ TEST(Catalog, RefusesAttentionWithASentence) {
   EXPECT_THAT(sdpa([](auto& q) { q.kv_heads = 0; }), HasSubstr("number of heads is not known"));
   EXPECT_THAT(sdpa([](auto& q) { q.p = DType::kF32; }), HasSubstr("u8, u8, u8, f32"));
   EXPECT_THAT(sdpa([](auto& q) { q.out = DType::kBF16; }), HasSubstr("the output is bf16"));
-  EXPECT_THAT(sdpa([](auto& q) { q.kv_length = 40000; }), HasSubstr("40000 keys"));
+}
+
+TEST(Catalog, ChoosesAttentionByRowsKeysAndWhatIsHidden) {
+  const auto name = [](auto change, Arch arch) {
+    SdpaQuery query = Sdpa();
+    change(query);
+    return ChooseSdpa(query, arch).kernel;
+  };
+  // Beyond 33,025 keys the int32 sums could end, whatever the zero points are.
+  EXPECT_EQ(name([](auto& q) { q.kv_length = 33025; }, Arch::kAmx), "sdpa_int8_amx");
+  EXPECT_EQ(name([](auto& q) { q.kv_length = 33026; }, Arch::kAmx), "sdpa_int8_flash_avx512vnni");
+  EXPECT_EQ(name([](auto& q) { q.kv_length = int64_t{1} << 40; }, Arch::kAvx2), "sdpa_int8_flash_avx2");
+  EXPECT_EQ(name([](auto& q) { q.flash = q.hides = true; }, Arch::kAvxVnni), "sdpa_int8_flash_window_avxvnni");
+  EXPECT_EQ(name([](auto& q) { q.hides = true; }, Arch::kAmx), "sdpa_int8_window_amx");
+  EXPECT_EQ(name([](auto& q) { q.q_length = 1, q.heads = q.kv_heads = 2; }, Arch::kAmx), "sdpa_int8_decode_avx512vnni");
+  EXPECT_EQ(name([](auto& q) { q.q_length = 4, q.heads = 2, q.kv_heads = 1; }, Arch::kAvx512),
+            "sdpa_int8_decode_avx512");
+  EXPECT_EQ(name([](auto& q) { q.q_length = 5, q.heads = 2, q.kv_heads = 1; }, Arch::kAvx512), "sdpa_int8_avx512");
+  const auto floats = [](auto& q) { q.q = q.k = q.v = q.p = q.out = DType::kF32, q.heads = 2, q.kv_heads = 1; };
+  EXPECT_EQ(name([&](auto& q) { floats(q), q.q_length = 8; }, Arch::kAvx2), "sdpa_f32_decode_avx2");
+  EXPECT_EQ(name([&](auto& q) { floats(q), q.kv_length = 1 << 20; }, Arch::kAvxVnni), "sdpa_f32_avx2");
+  const auto fp8 = [](auto& q) { q.q = q.k = q.v = q.p = q.out = DType::kE4M3FN; };
+  EXPECT_EQ(name([&](auto& q) { fp8(q), q.kv_length = 1 << 20, q.q_length = 1, q.flash = true; }, Arch::kAvx2),
+            "sdpa_fp8_avx2");
+}
+
+TEST(Catalog, NamesWhatHasOneFormForAllSizes) {
+  const std::vector<std::string> names = KernelNames();
+  EXPECT_EQ(KernelOf(Family::kNorm, Arch::kAvxVnni), "norm_avx2");
+  EXPECT_EQ(KernelOf(Family::kLookup, Arch::kAvx512), "lookup_scalar");
+  EXPECT_EQ(KernelOf(Family::kLookup, Arch::kAmx), "lookup_avx512vnni");
+  EXPECT_EQ(KernelOf(Family::kFewRowsF32, Arch::kAvx2), "linear_f32_few_rows_avx2");
+  EXPECT_EQ(KernelOf(Family::kFewRowsF32, Arch::kScalar), "linear_f32_onednn");
+  EXPECT_EQ(KernelOf(Family::kConvF32, Arch::kAmx), "conv_f32_onednn");
+  for (int i = 0; i < kFamilies; ++i) {
+    for (Arch arch : {Arch::kScalar, Arch::kAvx2, Arch::kAvxVnni, Arch::kAvx512, Arch::kAvx512Vnni, Arch::kAmx}) {
+      EXPECT_EQ(std::ranges::count(names, KernelOf(static_cast<Family>(i), arch)), 1)
+          << KernelOf(static_cast<Family>(i), arch);
+    }
+  }
 }
 
 }  // namespace

@@ -1,15 +1,24 @@
 // Runs every kernel that the catalog can name and says how: by this CPU, or through the trap. `./dev test` reads the
 // lines "kernel NAME HOW" and fails if one was executed nowhere.
+#include <algorithm>
 #include <cstdlib>
 #include <cstring>
 #include <map>
+#include <type_traits>
 #include <vector>
 
 #include "octavo/kernels/blocked/blocked_int8.h"
 #include "octavo/kernels/catalog.h"
+#include "octavo/kernels/conv/conv_f32.h"
+#include "octavo/kernels/elementwise/elementwise.h"
 #include "octavo/kernels/fp8/fp8.h"
+#include "octavo/kernels/gemm/few_rows_f32.h"
+#include "octavo/kernels/gemm/gemm_f32.h"
+#include "octavo/kernels/norm/norm.h"
 #include "octavo/kernels/qkv/qkv.h"
+#include "octavo/kernels/quantize/quantize.h"
 #include "octavo/kernels/sdpa/sdpa.h"
+#include "octavo/kernels/softmax/softmax.h"
 #include "testing.h"
 
 namespace octavo::kernels {
@@ -55,25 +64,64 @@ std::vector<uint8_t> Products(Arch arch, int64_t m, int branches, const std::vec
   return y;
 }
 
-template <class Args>
-std::vector<uint8_t> Attend(Arch arch, Args args, size_t element_bytes, int64_t value_head) {
-  args.shape = {1, 2, 1, kQueries, kKeys, kHead, value_head};
-  args.q_strides = {0, kHead, 2 * kHead}, args.o_strides = {0, value_head, 2 * value_head};
-  args.k_strides = {0, 0, kHead}, args.v_strides = {0, 0, value_head};
-  std::vector<uint8_t> o(static_cast<size_t>(kQueries * 2 * value_head) * element_bytes);
-  args.o = reinterpret_cast<decltype(args.o)>(o.data());
-  AlignedArray<uint8_t> packed(SdpaPackedBytes(arch, args)), scratch(SdpaScratchBytes(arch, args));
-  SdpaHeads(arch, args, 0, 2, packed.data(), scratch.data());
-  return o;
-}
+// How attention is asked for: rows in blocks, tiles of keys, few rows by one thread and by three; and with keys that are hidden.
+struct Attention {
+  enum { kRows, kFlash, kFew } way = kRows;
+  bool hides = false;
+};
 
 void Append(std::vector<uint8_t>& all, const std::vector<uint8_t>& more) {
   all.insert(all.end(), more.begin(), more.end());
 }
 
+template <class Args>
+void RunAttention(Arch arch, Attention how, const Args& args, std::vector<uint8_t>& all) {
+  const SdpaShape& s = args.shape;
+  if (how.way == Attention::kRows) {
+    AlignedArray<uint8_t> packed(SdpaPackedBytes(arch, args)), scratch(SdpaScratchBytes(arch, args));
+    SdpaHeads(arch, args, 0, s.heads, packed.data(), scratch.data());
+  } else if (how.way == Attention::kFlash) {
+    AlignedArray<uint8_t> scratch(SdpaFlashScratchBytes(arch, args, s.q_len));
+    for (int64_t head = 0; head < s.heads; ++head) SdpaFlash(arch, args, 0, head, 0, s.q_len, scratch.data());
+  } else {
+    AlignedArray<uint8_t> scratch(SdpaDecodeScratchBytes(arch, args)), shared(SdpaDecodeSharedBytes(arch, args, 3));
+    for (int phase = 0; phase < kSdpaDecodePhases; ++phase) {
+      for (int64_t part = 0; part < 3; ++part) {
+        SdpaDecodePhase(arch, args, 0, 0, {phase, part, 3}, shared.data(), scratch.data());
+      }
+    }
+    const auto* o = reinterpret_cast<const uint8_t*>(args.o);
+    const int64_t elements = s.heads * s.q_len * s.v_head_size;
+    Append(all, {o, o + elements * static_cast<int64_t>(std::is_same_v<Args, SdpaFloatArgs> ? 4 : 1)});
+    SdpaDecode(arch, args, 0, 0, scratch.data());
+  }
+}
+
+template <class Args>
+std::vector<uint8_t> Attend(Arch arch, Attention how, Args args, size_t element_bytes, int64_t value_head) {
+  const int64_t queries = how.way == Attention::kFew ? 3 : kQueries;
+  const int64_t keys = how.way == Attention::kFlash ? kSdpaFlashKeys + kKeys
+                       : how.way == Attention::kFew ? 2 * 64 + kKeys
+                                                    : kKeys;
+  args.shape = {1, 2, 1, queries, keys, kHead, value_head};
+  args.q_strides = {0, kHead, 2 * kHead}, args.o_strides = {0, value_head, 2 * value_head};
+  args.k_strides = {0, 0, kHead}, args.v_strides = {0, 0, value_head};
+  std::vector<uint8_t> keep(static_cast<size_t>(keys), 1);
+  for (size_t i = 0; i < keep.size(); i += 5) keep[i] = 0;
+  if (how.hides) {
+    args.visibility.window = {keys - 9, 2, true};
+    args.visibility.keep = {keep.data(), 0, 0, 0, 1};
+  }
+  std::vector<uint8_t> o(static_cast<size_t>(queries * 2 * value_head) * element_bytes), all;
+  args.o = reinterpret_cast<decltype(args.o)>(o.data());
+  RunAttention(arch, how, args, all);
+  Append(all, o);
+  return all;
+}
+
 // Codes of probabilities and of exponentials, with 8 and with 7 bits; whole vectors of output columns, which some forms finish in
-// registers, and a tail; rows in blocks, and few of them, which read K and V where they lie.
-std::vector<uint8_t> Int8Attention(Arch arch, const std::vector<uint8_t>& data) {
+// registers, and a tail.
+std::vector<uint8_t> Int8Attention(Arch arch, Attention how, const std::vector<uint8_t>& data) {
   std::vector<uint8_t> all;
   for (int way = 0; way < 8; ++way) {
     SdpaInt8Args args;
@@ -82,26 +130,17 @@ std::vector<uint8_t> Int8Attention(Arch arch, const std::vector<uint8_t>& data) 
     args.q_scale = args.k_scale = 0.02f, args.v_scale = 0.1f, args.scale = 0.25f;
     args.o_type = DType::kS8, args.o_scale = 0.3f;
     args.p_relative = (way & 1) != 0, args.p_scale = (way & 2) != 0 ? 1 / 128.0f : 1 / 255.0f;
-    const int64_t value_head = (way & 4) != 0 ? 64 : kHead;
-    Append(all, Attend(arch, args, 1, value_head));
-    args.shape = {1, 2, 1, 3, kKeys, kHead, value_head};
-    args.q_strides = {0, kHead, 2 * kHead}, args.o_strides = {0, value_head, 2 * value_head};
-    args.k_strides = {0, 0, kHead}, args.v_strides = {0, 0, value_head};
-    std::vector<uint8_t> few(static_cast<size_t>(3 * 2 * value_head));
-    args.o = few.data();
-    AlignedArray<uint8_t> scratch(SdpaDecodeScratchBytes(arch, args));
-    SdpaDecode(arch, args, 0, 0, scratch.data());
-    Append(all, few);
+    Append(all, Attend(arch, how, args, 1, (way & 4) != 0 ? 64 : kHead));
   }
   return all;
 }
 
-std::vector<uint8_t> FloatAttention(Arch arch, const std::vector<uint8_t>& data) {
-  std::vector<float> values(4000);
+std::vector<uint8_t> FloatAttention(Arch arch, Attention how, const std::vector<uint8_t>& data) {
+  std::vector<float> values(data.size());
   for (size_t i = 0; i < values.size(); ++i) values[i] = static_cast<float>(data[i]) * 0.01f - 1.0f;
   SdpaFloatArgs args;
   args.q = values.data(), args.k = values.data() + 1000, args.v = values.data() + 2000, args.scale = 0.25f;
-  return Attend(arch, args, 4, kHead);
+  return Attend(arch, how, args, 4, kHead);
 }
 
 // Weights of 4 and 8 bits in blocks of 48, with zero points and without. Floats: seven rows stream the weights, the rest decodes
@@ -166,7 +205,7 @@ std::vector<uint8_t> Fp8Products(Arch arch, bool pairs, int branches, const std:
   return y;
 }
 
-std::vector<uint8_t> Fp8Attention(Arch arch, bool pairs, const std::vector<uint8_t>& data) {
+std::vector<uint8_t> Fp8Attention(Arch arch, Attention how, bool pairs, const std::vector<uint8_t>& data) {
   std::vector<uint8_t> codes = data;
   for (uint8_t& c : codes) c = static_cast<uint8_t>((c & 0x8f) | 0x30);  // as above; those of P V have 22 bits
   SdpaInt8Args args;
@@ -174,7 +213,158 @@ std::vector<uint8_t> Fp8Attention(Arch arch, bool pairs, const std::vector<uint8
   args.q = codes.data(), args.k = codes.data() + 1000, args.v = codes.data() + 3000;
   args.q_type = args.k_type = args.v_type = args.p_type = args.o_type = DType::kE4M3FN;
   args.p_scale = 1.0f / 448, args.o_scale = 0.01f;
-  return Attend(arch, args, 1, kHead);
+  return Attend(arch, how, args, 1, kHead);
+}
+
+void AppendFloats(std::vector<uint8_t>& all, const std::vector<float>& y) {
+  const auto* bytes = reinterpret_cast<const uint8_t*>(y.data());
+  Append(all, {bytes, bytes + y.size() * sizeof(float)});
+}
+
+// Codes and floats, and the tail of a row.
+std::vector<uint8_t> Normalized(Arch arch, const std::vector<float>& x) {
+  std::vector<uint8_t> all;
+  for (const bool rms : {false, true}) {
+    for (const DType type : {DType::kU8, DType::kS8, DType::kE4M3FN}) {
+      std::vector<float> y(5 * kWidth), sum(5 * kWidth), scratch(3 * kWidth);
+      std::vector<uint8_t> q(5 * kWidth);
+      NormRows(arch,
+               {.n = kWidth,
+                .x = x.data(),
+                .x_stride = kWidth,
+                .skip = x.data() + 1000,
+                .skip_stride = kWidth,
+                .gamma = x.data() + 2000,
+                .beta = rms ? nullptr : x.data() + 3000,
+                .rms = rms,
+                .sum = sum.data(),
+                .sum_stride = kWidth,
+                .y = y.data(),
+                .y_stride = kWidth,
+                .q = q.data(),
+                .q_stride = kWidth,
+                .q_type = type,
+                .q_scale = 0.01f},
+               0, 5, scratch.data());
+      AppendFloats(all, y), AppendFloats(all, sum), Append(all, q);
+    }
+  }
+  return all;
+}
+
+std::vector<uint8_t> Quantized(Arch arch, Family family, const std::vector<float>& x,
+                               const std::vector<uint8_t>& data) {
+  std::vector<uint8_t> all;
+  for (const DType type : {DType::kU8, DType::kS8, DType::kE4M3FN, DType::kE5M2}) {
+    if (family == Family::kQuantize) {
+      std::vector<uint8_t> q(1001);
+      QuantizeLinear(arch, x.data(), 1001, 0.02f, quant::IsFp8(type) ? 0 : 3, type, q.data());
+      Append(all, q);
+    } else {
+      std::vector<float> y(1001);
+      // No NaN among codes of fp8: its bits are not a part of the contract.
+      std::vector<uint8_t> codes = data;
+      for (uint8_t& c : codes) c = quant::IsFp8(type) ? c & 0xbf : c;
+      DequantizeLinear(arch, codes.data(), type, 1001, 0.02f, quant::IsFp8(type) ? 0 : 3, y.data());
+      AppendFloats(all, y);
+    }
+  }
+  return all;
+}
+
+std::vector<uint8_t> Elementwise(Arch arch, Family family, const std::vector<float>& x,
+                                 const std::vector<uint8_t>& data) {
+  std::vector<uint8_t> all;
+  std::vector<float> y(1001);
+  if (family == Family::kLookup) {
+    uint8_t table[256];
+    std::copy_n(data.begin(), 256, table);
+    std::vector<uint8_t> bytes(1001);
+    Lookup(arch, data.data() + 256, table, bytes.data(), 1001);
+    return bytes;
+  }
+  for (int op = 0; family == Family::kUnary && op < kUnaryOps; ++op) {
+    std::vector<float> positive = x;
+    for (float& v : positive) v = v < 0 && static_cast<UnaryOp>(op) == UnaryOp::kSqrt ? -v : v;
+    Unary(arch, static_cast<UnaryOp>(op), positive.data(), y.data(), 1001);
+    AppendFloats(all, y);
+  }
+  for (int op = 0; family == Family::kBinary && op < kBinaryOps; ++op) {
+    for (const int64_t col : {0, 1}) {
+      Binary(arch, static_cast<BinaryOp>(op), {x.data(), 91, 1}, {x.data() + 2000, 91, col}, y.data(), 91, 0, 11, 91);
+      AppendFloats(all, y);
+    }
+  }
+  return all;
+}
+
+// Whole numbers, whose sums are exact in any order: oneDNN's and ours agree.
+std::vector<uint8_t> FloatProducts(Arch arch, Family family, const std::vector<uint8_t>& data) {
+  std::vector<float> x(data.begin(), data.begin() + 9000), y(20 * kWidth);
+  if (family == Family::kFewRowsF32 || family == Family::kGemmF32) {
+    const int64_t rows = family == Family::kFewRowsF32 ? kFewRowsF32 : 20;
+    for (int64_t m = rows == 20 ? 20 : 1; m <= rows; ++m) {
+      if (rows < 20 && kFewRowsOf[arch] != nullptr) {
+        kFewRowsOf[arch]({m, kDepth, kWidth, x.data(), kDepth, x.data() + 1000, x.data() + 500, y.data(), kWidth});
+        continue;
+      }
+      const auto w = PackWeightsF32(x.data() + 1000, kDepth, kWidth, false, 20);
+      EXPECT_TRUE(w);
+      EXPECT_EQ(GemmF32({x.data(), kDepth, &*w, x.data() + 500, y.data(), kWidth, Arch::kScalar}, {0, m}), "");
+    }
+  } else if (family == Family::kMatMulF32) {
+    MatMulF32Args args{
+        .m = 20, .k = kDepth, .n = kWidth, .a = x.data(), .a_row = kDepth, .b = x.data() + 1000, .b_row = kWidth};
+    args.c = y.data(), args.c_row = kWidth;
+    EXPECT_EQ(MatMulF32(args, {0, 1}), "");
+  } else {
+    const ConvShape shape{.channels = 3,
+                          .filters = 5,
+                          .in = {19, 20},
+                          .kernel = {3, 3},
+                          .stride = {1, 1},
+                          .dilation = {1, 1},
+                          .before = {1, 1},
+                          .after = {1, 1}};
+    const auto conv = ConvF32::Make(shape, x.data() + 2000, true);
+    EXPECT_TRUE(conv) << conv.error();
+    if (conv) {
+      EXPECT_EQ(conv->Run(x.data(), x.data() + 4000, y.data()), "");
+    }
+  }
+  std::vector<uint8_t> all;
+  AppendFloats(all, y);
+  return all;
+}
+
+std::vector<uint8_t> Plain(Arch arch, Family family, const std::vector<uint8_t>& data) {
+  std::vector<float> x(6000);
+  for (size_t i = 0; i < x.size(); ++i) x[i] = static_cast<float>(data[i]) * 0.02f - 2.5f;
+  std::vector<uint8_t> all;
+  switch (family) {
+    case Family::kNorm:
+      return Normalized(arch, x);
+    case Family::kSoftmax: {
+      std::vector<float> y(5 * kWidth);
+      SoftmaxRows(arch, x.data(), kWidth, y.data(), kWidth, 5, kWidth);
+      AppendFloats(all, y);
+      return all;
+    }
+    case Family::kQuantize:
+    case Family::kDequantize:
+      return Quantized(arch, family, x, data);
+    case Family::kMinMax: {
+      const MinMax range = FindMinMax(arch, x.data(), 1001);
+      AppendFloats(all, {range.min, range.max, range.has_nan ? 1.0f : 0.0f});
+      return all;
+    }
+    case Family::kUnary:
+    case Family::kBinary:
+    case Family::kLookup:
+      return Elementwise(arch, family, x, data);
+    default:
+      return FloatProducts(arch, family, data);
+  }
 }
 
 // One way to reach a kernel: the class of shapes that the catalog was asked for.
@@ -189,10 +379,13 @@ struct Way {
     kFp8Qkv,
     kInt8Attention,
     kFloatAttention,
-    kFp8Attention
+    kFp8Attention,
+    kPlain
   } kind;
-  int64_t m;
+  int64_t m = 0;
   bool pairs = false;  // with vdpbf16ps
+  Attention attention = {};
+  Family family = Family::kNorm;
 };
 
 Execution ExecutionOf(const Way& way) { return way.pairs ? ExecutionOfPairs(way.arch) : ExecutionOf(way.arch); }
@@ -209,40 +402,64 @@ std::vector<uint8_t> RunWay(const Way& way, Arch arch, const std::vector<uint8_t
     return Blocked(arch, way.kind == Way::kBlockedInt8, data);
   if (way.kind == Way::kFp8Linear || way.kind == Way::kFp8Qkv)
     return Fp8Products(arch, way.pairs, way.kind == Way::kFp8Qkv ? 3 : 1, data);
-  if (way.kind == Way::kFp8Attention) return Fp8Attention(arch, way.pairs, data);
-  return way.kind == Way::kFloatAttention ? FloatAttention(arch, data) : Int8Attention(arch, data);
+  if (way.kind == Way::kPlain) return Plain(arch, way.family, data);
+  if (way.kind == Way::kFp8Attention) return Fp8Attention(arch, way.attention, way.pairs, data);
+  return way.kind == Way::kFloatAttention ? FloatAttention(arch, way.attention, data)
+                                          : Int8Attention(arch, way.attention, data);
+}
+
+using WaysByName = std::map<std::string, Way>;
+
+void AddProducts(Arch arch, WaysByName& ways) {
+  LinearQuery linear{.y = {DType::kU8}, .k = kDepth, .n = {kWidth}};
+  LinearQuery qkv{.y = {DType::kU8, DType::kU8, DType::kU8}, .k = kDepth, .n = {kWidth, kWidth, kWidth}};
+  for (const int64_t m : {5, 45}) {
+    linear.m = qkv.m = m;
+    ways.try_emplace(ChooseLinear(linear, arch).kernel, Way{arch, Way::kLinear, m});
+    ways.try_emplace(ChooseQkv(qkv, arch).kernel, Way{arch, Way::kQkv, m});
+  }
+  ways.try_emplace(ChooseBlocked({}, arch).kernel, Way{arch, Way::kBlocked});
+  ways.try_emplace(ChooseBlocked({.x_bits = 8}, arch).kernel, Way{arch, Way::kBlockedInt8});
+  linear.x = linear.w = qkv.x = qkv.w = DType::kE4M3FN;
+  for (const bool pairs : {false, true}) {
+    linear.bf16_pairs = qkv.bf16_pairs = pairs;
+    ways.try_emplace(ChooseLinear(linear, arch).kernel, Way{arch, Way::kFp8Linear, 0, pairs});
+    ways.try_emplace(ChooseQkv(qkv, arch).kernel, Way{arch, Way::kFp8Qkv, 0, pairs});
+  }
+}
+
+void AddAttention(Arch arch, WaysByName& ways) {
+  for (const auto way : {Attention::kRows, Attention::kFlash, Attention::kFew}) {
+    for (const bool hides : {false, true}) {
+      SdpaQuery query{.heads = 2, .kv_heads = 1, .head_size = kHead, .value_head_size = kHead};
+      query.hides = hides, query.flash = way == Attention::kFlash,
+      query.q_length = way == Attention::kFew ? 3 : kQueries;
+      const Attention how = {way, hides};
+      ways.try_emplace(ChooseSdpa(query, arch).kernel, Way{arch, Way::kInt8Attention, 0, false, how});
+      query.q = query.k = query.v = query.p = query.out = DType::kF32;
+      ways.try_emplace(ChooseSdpa(query, arch).kernel, Way{arch, Way::kFloatAttention, 0, false, how});
+      query.q = query.k = query.v = query.p = query.out = DType::kE4M3FN;
+      for (const bool pairs : {false, true}) {
+        query.bf16_pairs = pairs;
+        ways.try_emplace(ChooseSdpa(query, arch).kernel,
+                         Way{arch, Way::kFp8Attention, 0, pairs, {Attention::kRows, hides}});
+      }
+    }
+  }
 }
 
 // Every name of the catalog with the first Arch that leads to it.
-std::map<std::string, Way> Ways() {
-  std::map<std::string, Way> ways;
-  LinearQuery linear{.y = {DType::kU8}, .k = kDepth, .n = {kWidth}};
-  LinearQuery qkv{.y = {DType::kU8, DType::kU8, DType::kU8}, .k = kDepth, .n = {kWidth, kWidth, kWidth}};
-  SdpaQuery int8{.heads = 2, .kv_heads = 1, .head_size = kHead, .value_head_size = kHead};
-  SdpaQuery real = int8;
-  real.q = real.k = real.v = real.p = real.out = DType::kF32;
-  SdpaQuery fp8 = int8;
-  fp8.q = fp8.k = fp8.v = fp8.p = fp8.out = DType::kE4M3FN;
-  LinearQuery fp8_linear = linear, fp8_qkv = qkv;
-  fp8_linear.x = fp8_linear.w = fp8_qkv.x = fp8_qkv.w = DType::kE4M3FN;
+WaysByName Ways() {
+  WaysByName ways;
   std::vector<Arch> archs = VectorArchs();
   archs.insert(archs.begin(), Arch::kScalar);
   for (const Arch arch : archs) {
-    for (const int64_t m : {5, 45}) {
-      linear.m = qkv.m = m;
-      ways.try_emplace(ChooseLinear(linear, arch).kernel, Way{arch, Way::kLinear, m});
-      ways.try_emplace(ChooseQkv(qkv, arch).kernel, Way{arch, Way::kQkv, m});
+    AddProducts(arch, ways);
+    AddAttention(arch, ways);
+    for (int i = 0; i < kFamilies; ++i) {
+      const auto family = static_cast<Family>(i);
+      ways.try_emplace(KernelOf(family, arch), Way{.arch = arch, .kind = Way::kPlain, .family = family});
     }
-    ways.try_emplace(ChooseBlocked({}, arch).kernel, Way{arch, Way::kBlocked, 0});
-    ways.try_emplace(ChooseBlocked({.x_bits = 8}, arch).kernel, Way{arch, Way::kBlockedInt8, 0});
-    for (const bool pairs : {false, true}) {
-      fp8_linear.bf16_pairs = fp8_qkv.bf16_pairs = fp8.bf16_pairs = pairs;
-      ways.try_emplace(ChooseLinear(fp8_linear, arch).kernel, Way{arch, Way::kFp8Linear, 0, pairs});
-      ways.try_emplace(ChooseQkv(fp8_qkv, arch).kernel, Way{arch, Way::kFp8Qkv, 0, pairs});
-      ways.try_emplace(ChooseSdpa(fp8, arch).kernel, Way{arch, Way::kFp8Attention, 0, pairs});
-    }
-    ways.try_emplace(ChooseSdpa(int8, arch).kernel, Way{arch, Way::kInt8Attention, 0});
-    ways.try_emplace(ChooseSdpa(real, arch).kernel, Way{arch, Way::kFloatAttention, 0});
   }
   return ways;
 }
@@ -250,7 +467,7 @@ std::map<std::string, Way> Ways() {
 TEST(Execution, OfEveryKernelInTheCatalog) {
   const auto ways = Ways();
   const bool in_bochs = std::getenv("OCTAVO_IN_BOCHS") != nullptr;
-  const std::vector<uint8_t> data = RandomBytes(20000);
+  const std::vector<uint8_t> data = RandomBytes(40000);
   int elsewhere = 0;
   for (const std::string& name : KernelNames()) {
     const auto found = ways.find(name);
