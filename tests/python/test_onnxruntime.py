@@ -4,6 +4,7 @@ import collections
 import ctypes
 import json
 import pathlib
+import shutil
 import threading
 
 import numpy as np
@@ -182,3 +183,18 @@ def test_an_old_host_is_refused_with_the_version_it_needs():
     old = Base(Base._fields_[0][1](lambda _: ctypes.addressof(table)), Base._fields_[1][1](lambda: ctypes.addressof(version)))
     assert ctypes.CDLL(library()).RegisterCustomOps(None, ctypes.byref(old)) != 0
     assert len(said) == 1 and "1.21.0" in said[0] and "1.24" in said[0]
+
+
+def test_registering_again_is_harmless(tmp_path):
+    model, data = optimized(BERT, "float")
+    want = session(model).run(None, data[0])
+    copy = shutil.copy(library(), tmp_path / "liboctavo_onnxruntime_copy.so")  # as two packages may each bring one
+    options = ort.SessionOptions()
+    options.log_severity_level = 3
+    options.register_custom_ops_library(str(copy))
+    have = ort.InferenceSession(model, options, providers=["CPUExecutionProvider"]).run(None, data[0])
+    assert all(np.array_equal(a, b) for a, b in zip(have, want))
+    options.register_custom_ops_library(library())  # both for one session: ONNX Runtime says no, and nothing else happens
+    with pytest.raises(Exception, match="already"):
+        ort.InferenceSession(model, options, providers=["CPUExecutionProvider"])
+    assert all(np.array_equal(a, b) for a, b in zip(session(model).run(None, data[0]), want))
