@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <set>
+#include <utility>
 
 namespace octavo::ir {
 
@@ -202,8 +203,10 @@ void Graph::DropOutput(NodeId id, size_t i) {
 
 void Graph::ReplaceAllUses(ValueId from, ValueId to) {
   if (from == to) return;
-  const std::vector<Use> uses = value(from).uses;
-  for (const Use& u : uses) SetInput(u.node, u.slot, to);
+  // All at once: one after the other would search the list of uses for each.
+  const std::vector<Use> uses = std::exchange(mutable_value(from).uses, {});
+  for (const Use& u : uses) mutable_node(u.node).inputs[u.slot] = to;
+  if (to.valid()) mutable_value(to).uses.insert(mutable_value(to).uses.end(), uses.begin(), uses.end());
   for (GraphOutput& o : outputs_) {
     if (o.value == from) o.value = to;
   }
