@@ -229,6 +229,15 @@ void Inferrer::TellWithin(std::string_view attr, std::vector<FalseShape> found) 
   }
 }
 
+// Beyond what symbolic sizes may take they are forgotten.
+void Inferrer::Spend(std::vector<Dim>& dims) {
+  for (Dim& d : dims) {
+    if (!d.known() || d.is_number()) continue;
+    work_.text += d.ToString().size();
+    if (work_.text > InferenceWork::kMostText) d = Dim();
+  }
+}
+
 Status Inferrer::Store(size_t output) {
   const ValueId v = node_->outputs[output];
   if (!v.valid()) return {};
@@ -238,6 +247,8 @@ Status Inferrer::Store(size_t output) {
     return Refuse("output '{}' would have rank {}; octavo takes tensors of rank {} at most", value.name,
                   refined.shape->size(), kMaxRank);
   }
+  if (refined.shape) Spend(*refined.shape);
+  if (new_contents_[output]) Spend(*new_contents_[output]);
   if (auto ok = Refine(refined, value.type); !ok) {
     std::string sentence = std::format("{}: output '{}': {}", Label(), value.name, ok.error().message);
     OCTAVO_TRY_STATUS(Forgiven(refined, value.type, {std::move(sentence), v, {}, {}}));

@@ -22,6 +22,9 @@ struct InferenceWork {
   size_t nesting = 0;
   int repeating = 0;     // rounds after the first that are under way, one a nested body
   int64_t repeated = 0;  // nodes visited in such rounds
+  // What symbolic sizes take as text, over all values: long names in long sums would be more than the file by far.
+  static constexpr size_t kMostText = 32'000'000;
+  size_t text = 0;
   bool spent() const { return repeated > kMost; }
 };
 
@@ -76,6 +79,7 @@ class Inferrer {
  private:
   Status Visit(const Node& node);
   Status Store(size_t output);
+  void Spend(std::vector<Dim>& dims);
   Status Forgiven(Type& inferred, const Type& declared, FalseShape found);
   Status MergeDeclared(size_t output);
 

@@ -95,5 +95,17 @@ TEST(InferChains, LargeGraphsAreQuick) {
   EXPECT_EQ(b.Of(x), "f32[batch,seq,384]");
 }
 
+// A name of 100 KB in the sizes of 1,000 values would take 100 MB of a file of 130 KB.
+TEST(InferChains, LongNamesAreForgottenBeyondABudget) {
+  Builder b;
+  const ValueId x = b.g.AddInput("x", {kF, SymShape{Dim::Symbol(std::string(100'000, 'n')), 4}});
+  const ValueId first = b.Add(Op::kRelu, {x});
+  ValueId y = first;
+  for (int i = 0; i < 1000; ++i) y = b.Add(Op::kRelu, {y});
+  b.Run();
+  EXPECT_GT(b.Of(first).size(), 100'000u);
+  EXPECT_EQ(b.Of(y), "f32[?,4]");
+}
+
 }  // namespace
 }  // namespace octavo::ir

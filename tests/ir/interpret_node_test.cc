@@ -12,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "octavo/ir/infer.h"
 #include "octavo/ir/interpret.h"
 #include "octavo/ir/onnx/onnx.h"
 #include "octavo/ir/onnx/tensor_file.h"
@@ -143,6 +144,14 @@ Verdict RunCase(const Graph& g, const fs::path& data) {
   auto outputs = Interpret(g, inputs);
   if (!outputs) return {Outcome::kFailed, outputs.error().message};
   for (size_t i = 0; i < outputs->size(); ++i) {
+    const Type& type = g.value(g.outputs()[i].value).type;  // element type and rank were compared by the run
+    const Shape& shape = (*outputs)[i].shape();
+    for (size_t d = 0; type.shape && d < shape.size(); ++d) {
+      const Dim& dim = (*type.shape)[d];
+      if (dim.is_number() && dim.number() != shape[d]) {
+        return {Outcome::kFailed, std::format("inference says {}, the result is {}", ToString(type), ToString(shape))};
+      }
+    }
     auto want = onnx::ReadTensorFile(data / ("output_" + std::to_string(i) + ".pb"));
     if (!want) return {Outcome::kRefused, want.error().message};
     AsBFloat((*outputs)[i].dtype(), want->second);
@@ -155,6 +164,7 @@ Verdict RunCase(const Graph& g, const fs::path& data) {
 Verdict RunModel(const fs::path& folder, onnx::AttentionOrder order = onnx::AttentionOrder::kByProducer) {
   auto g = onnx::ReadFile(folder / "model.onnx", {.attention_order = order});
   if (!g) return {Outcome::kRefused, g.error().message};
+  if (const auto types = Inference::Run(*g); !types) return {Outcome::kFailed, types.error().message};
   std::string opaque;
   CollectOpaque(*g, opaque);
   if (!opaque.empty()) return {Outcome::kUnknownOp, opaque};

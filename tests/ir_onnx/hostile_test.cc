@@ -200,6 +200,15 @@ TEST(Hostile, OneSentenceEach) {
          Attr(*m.graph().mutable_node(0), "a", int64_t{1}), Attr(*m.graph().mutable_node(0), "a", int64_t{2});
        },
        {"'product'", "'a'", "twice"}},
+      {"attribute of no such name",
+       [](auto& m) { Attr(*m.graph().mutable_node(1), "axis", int64_t{1}); },
+       {"'sum'", "attribute 'axis', which Add does not know"}},
+      {"attribute of another kind",
+       [](auto& m) {
+         m.graph().mutable_node(1)->set_op_type("Concat");
+         Attr(*m.graph().mutable_node(1), "axis", 0.0f);
+       },
+       {"'sum'", "its attribute 'axis' is a float; Concat takes an integer"}},
       {"attribute without type",
        [](auto& m) { m.graph().mutable_node(0)->add_attribute()->set_name("a"); },
        {"'product'", "'a'", "no type"}},

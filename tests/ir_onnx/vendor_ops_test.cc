@@ -171,5 +171,38 @@ TEST(VendorOps, RefuseWithASentence) {
   }
 }
 
+// Inputs, outputs and attributes that no rule knows, constants that are smaller than the attributes say.
+TEST(VendorOps, WhatNoRuleKnowsStays) {
+  const auto why = [](const std::string& op, const Attrs& attrs, std::vector<Shape> constants, size_t outputs) {
+    Graph g;
+    std::vector<ValueId> in = {g.AddInput("x", {DType::kF32, SymShape{2, 5, 12}})};
+    for (const Shape& shape : constants) in.push_back(g.AddConstant(Tensor::Zeros(DType::kF32, shape)));
+    const NodeId id = g.AddOpaque("com.microsoft", op, in, outputs, attrs, "n");
+    for (size_t i = 0; i < outputs; ++i) g.AddOutput(std::to_string(i), g.node(id).outputs[i]);
+    const size_t nodes = g.node_count();
+    EXPECT_TRUE(vendor::Lower(g));
+    if (!g.IsAlive(id)) return std::string("lowered");
+    EXPECT_EQ(g.node_count(), nodes) << "a refusal left nodes behind";
+    return vendor::WhyOpaque(g, g.node(id));
+  };
+  const Attrs three{{"num_heads", int64_t{3}}};
+  const Attrs wide{{"num_heads", int64_t{3}}, {"qkv_hidden_sizes", std::vector<int64_t>{12, 12, 12}}};
+  const auto tells = [](const std::string& sentence, const char* part) {
+    EXPECT_NE(sentence.find(part), std::string::npos) << sentence;
+  };
+  EXPECT_EQ(why("FusedMatMul", {}, {{12, 3}}, 1), "lowered");
+  tells(why("FusedMatMul", {}, {{12, 3}}, 2), "its output 1 is used");
+  tells(why("FusedMatMul", {}, {{12, 3}, {3}}, 1), "it has input 2; octavo knows the op with 2");
+  tells(why("FusedMatMul", {}, {}, 1), "it leaves out input 1");
+  tells(why("FusedMatMul", {{"transC", int64_t{1}}}, {{12, 3}}, 1), "has an attribute that octavo does not know");
+  tells(why("FusedMatMul", {{"transA", 1.0f}}, {{12, 3}}, 1), "its attribute 'transA' is a float");
+  EXPECT_EQ(why("Attention", three, {{12, 36}, {36}}, 1), "lowered");
+  tells(why("Attention", three, {{12, 36}, {12}}, 1), "a constant f32[12] does not have the 36 columns");
+  tells(why("Attention", wide, {{12, 0}, {36}}, 1), "do not fit a weight of 0 columns");
+  tells(why("Attention", {{"num_heads", INT64_MAX}}, {{12, 36}}, 1), "num_heads is 9223372036854775807");
+  tells(why("MultiHeadAttention", three, {{2, 5, 12}, {2, 5, 12}, {0}}, 1), "do not fit its bias");
+  tells(why("MultiHeadAttention", three, {{2, 5, 12}, {2, 5, 12}, {1, 36}}, 1), "do not fit its bias");
+}
+
 }  // namespace
 }  // namespace octavo::ir
