@@ -20,7 +20,7 @@ std::string Contradiction(const ir::Type& was, const ir::Type& is) {
     agree = agree && was.shape->size() == is.shape->size();
     for (size_t i = 0; agree && i < was.shape->size(); ++i) {
       const ir::Dim &a = (*was.shape)[i], &b = (*is.shape)[i];
-      agree = !a.known() || !b.known() || ProvablyEqual(a, b);
+      agree = !ProvablyDifferent(a, b);
     }
   }
   return agree ? "" : std::format("{} instead of {}", ToString(is), ToString(was));

@@ -3,12 +3,14 @@
 // Before: Mul(Add(s, alibi), 0.25)                                After: Add(Mul(s, 0.25), Mul(alibi, 0.25))
 // Before: Mul(Tanh(Mul(s, 0.01)), 50)                             After: Mul(Tanh(Div(Mul(s, 0.5), 50)), 50)
 // Before: [b*n,h,s,s] -> [b,n,h,s,s] + mask [1,n,1,s,s] -> back   After: the mask repeated b times (shifted windows)
-// Rounding: sums of masks and products of scales are rounded once more or less, 2^-23 of the terms each. A Where that writes c
-// becomes + c: the same bits where c is -inf, or -3.4e38 and |s| < 2^103 (half an ulp); for smaller c (-10000 at least) a masked
-// probability is exp(c + s - max) instead of exp(c - max), 0 in float32 either way while |s| < |c| - 104.
+// Before: Where(m, -10000, s)                                     After: Where(Not(m), s, -10000)                  last, behind the rest
+// Rounding: sums of masks and products of scales are rounded once more or less, 2^-23 of the terms each. A Where that writes -inf or
+// -3.4e38 becomes a sum: the same bits while |s| < 2^103 (half an ulp). One that writes more, -10000, keeps its form: in a row of which it
+// hides every key c + s is no constant.
 // Only f32, only where nothing else reads the values between, never next to Q/DQ: such a graph keeps its bits.
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <map>
 #include <utility>
 
@@ -19,8 +21,8 @@ namespace octavo::passes::canonical {
 
 namespace {
 
-constexpr int kMaxSteps = 24;        // ops between product and Softmax that are looked through
-constexpr double kMaskedOut = -1e4;  // what older models write for minus infinity
+constexpr int kMaxSteps = 24;  // ops between product and Softmax that are looked through
+constexpr double kMaskedOut = std::numeric_limits<float>::lowest();  // or less: swallows what is added to it
 
 struct Step {
   enum Kind { kScale, kTanh, kMask, kWhere } kind = kScale;
@@ -83,7 +85,8 @@ class ProductSearch {
   std::map<uint32_t, int> searched_;  // value -> steps that were allowed when it led nowhere
 };
 
-std::optional<Step> ReadStep(const Graph& g, const Node& n, size_t slot) {
+// most: the largest number that a Where may write.
+std::optional<Step> ReadStep(const Graph& g, const Node& n, size_t slot, double most = kMaskedOut) {
   const ValueId other = n.input(1 - std::min<size_t>(slot, 1));
   switch (n.op) {
     case Op::kTanh:
@@ -101,7 +104,7 @@ std::optional<Step> ReadStep(const Graph& g, const Node& n, size_t slot) {
       return Step{.kind = Step::kMask, .mask = other, .negated = n.op == Op::kSub, .plain = n.op == Op::kAdd};
     case Op::kWhere: {
       const auto c = ConstScalar(g, n.input(3 - slot));
-      if (!c || !(*c <= kMaskedOut) || ShapeOf(g, n.input(0)) == nullptr) return {};
+      if (!c || !(*c <= most) || ShapeOf(g, n.input(0)) == nullptr) return {};
       return Step{.kind = Step::kWhere, .mask = n.input(0), .masked = *c, .keep = slot == 1};
     }
     default:
@@ -133,6 +136,22 @@ const Node* SplitAdd(const Graph& g, const Node& back, ValueId* x, Step* step) {
     return add;
   }
   return nullptr;
+}
+
+// The Where right before the Softmax that writes what does not swallow scores.
+struct Hiding {
+  ValueId scores;
+  Step step;
+};
+std::optional<Hiding> HidingOf(const Graph& g, ValueId v) {
+  const Node* n = g.Producer(v);
+  if (n == nullptr || n->op != Op::kWhere || !g.HasOneUse(v) || DTypeOf(g, v) != DType::kF32) return {};
+  const int slot = ProductSearch(g).DataSlot(*n);
+  if (slot < 0 || ReadStep(g, *n, static_cast<size_t>(slot))) return {};
+  const ValueId scores = n->input(static_cast<size_t>(slot));
+  auto step = ReadStep(g, *n, static_cast<size_t>(slot), 0);
+  if (!step || step->masked == 0 || !SameShape(g, scores, v)) return {};
+  return Hiding{scores, *step};
 }
 
 std::optional<Chain> ChainOf(const Graph& g, ValueId v) {
@@ -215,6 +234,12 @@ class Builder {
     return sum.valid() ? Op2(Op::kAdd, sum, m) : m;
   }
 
+  // Where(keep, scores, masked).
+  ValueId Hidden(ValueId scores, const Step& s) {
+    const ValueId keep = s.keep ? s.mask : Make(rw_, Op::kNot, {s.mask}, {}, TypeOf(g(), s.mask));
+    return Make(rw_, Op::kWhere, {keep, scores, Scalar(s.masked)}, {}, TypeOf(g(), scores));
+  }
+
  private:
   // [1,n,...] for every picture: [b*n,...].
   ValueId Repeated(const Step& s, ValueId like) {
@@ -272,8 +297,9 @@ bool ScoresOf(Rewriter& rw, NodeId softmax) {
   const Graph& g = rw.graph();
   const Node& n = g.node(softmax);
   const ValueId old = n.input(0);
-  const auto chain = ChainOf(g, old);
-  if (!chain || chain->steps.empty() || IsCanonical(g, *chain)) return false;
+  const auto hiding = HidingOf(g, old);
+  const auto chain = ChainOf(g, hiding ? hiding->scores : old);
+  if (!chain || ((!hiding || hiding->step.keep) && (chain->steps.empty() || IsCanonical(g, *chain)))) return false;
   const Node& product = *g.Producer(chain->product);
   if (ComesFromQuantized(g, product.input(0)) || ComesFromQuantized(g, product.input(1))) return false;
   const Sums sums = SumUp(*chain);
@@ -281,6 +307,7 @@ bool ScoresOf(Rewriter& rw, NodeId softmax) {
   const NodeId at = g.value(chain->product).producer;
   std::vector<NodeId> sources = chain->nodes;
   sources.push_back(at);
+  if (hiding) sources.push_back(g.value(old).producer);
   rw.At(softmax, std::move(sources));
   Builder b(rw);
   ValueId v = b.Scaled(chain->product, sums.cap ? sums.before * sums.after : sums.before);
@@ -294,6 +321,7 @@ bool ScoresOf(Rewriter& rw, NodeId softmax) {
     if (step.kind == Step::kMask || step.kind == Step::kWhere) mask = b.Masked(mask, step, chain->product);
   }
   if (mask.valid()) v = b.Op2(Op::kAdd, v, mask);
+  if (hiding) v = b.Hidden(v, hiding->step);
   rw.SetInput(softmax, 0, v);
   rw.EraseDead(g.value(old).producer);
   return true;

@@ -67,11 +67,14 @@ Verdict Check(const Match& m, const Node& n, const Operands& o) {
     }
     // A mask that ends before the keys hides the rest of them; Sdpa's mask is as long as they are.
     const ir::SymShape& k = *m.graph().value(n.input(1)).type.shape;
-    const ir::Dim& keys = k[k.size() - 2];
-    const ir::Dim& last = mask.shape->back();
-    if (!n.input(4) && keys.is_number() && last.is_number() && keys.number() != last.number() && last.number() != 1) {
-      return Illegal(std::format("its mask covers {} of {} keys", last.number(), keys.number()));
+    ir::Dim keys = k[k.size() - 2];
+    if (n.input(4)) {
+      const auto& past = m.graph().value(n.input(4)).type.shape;
+      keys = past && past->size() == 4 ? keys + (*past)[2] : ir::Dim();
     }
+    const ir::Dim& last = mask.shape->back();
+    if (!ProvablyEqual(last, keys) && !ProvablyEqual(last, ir::Dim(1)))
+      return Illegal(std::format("its mask covers {} of {} keys", last.ToString(), keys.ToString()));
   }
   return Ok();
 }

@@ -67,11 +67,24 @@ const ir::SymShape* ShapeOf(const Match& m, Var v) {
 // Heads of rank 3 [N,S,D] are part of the batch: one head for each of N.
 ir::Dim HeadsOf(const ir::SymShape& s) { return s.size() == 4 ? s[1] : ir::Dim(1); }
 
-Verdict CheckMask(const Match& m, Var mask, ir::DType type, size_t rank) {
+// More rows, keys, heads or batches than the scores have, which broadcasting would give them: a dim that is 1 or, for all that is known, may be.
+bool MayWiden(const ir::Dim& mask, const ir::Dim& scores) {
+  if (ProvablyEqual(mask, ir::Dim(1)) || ProvablyEqual(mask, scores)) return false;
+  return !scores.is_number() || scores.number() == 1;
+}
+
+Verdict CheckMask(const Match& m, Var mask, ir::DType type, const ir::SymShape& scores) {
   if (!m.Has(mask)) return Ok();
   const ir::Value& v = m.graph().value(m[mask]);
-  if (v.type.dtype != type || !v.type.shape || v.type.shape->size() > rank) {
+  if (v.type.dtype != type || !v.type.shape || v.type.shape->size() > scores.size()) {
     return Illegal(std::format("the mask '{}' has type {}", v.name, ToString(v.type)));
+  }
+  const ir::SymShape& shape = *v.type.shape;
+  for (size_t i = 0; i < shape.size(); ++i) {
+    if (MayWiden(shape[i], scores[scores.size() - shape.size() + i])) {
+      return Illegal(std::format("the mask '{}' may be wider than the scores: {} and {}", v.name, ir::ToString(shape),
+                                 ir::ToString(scores)));
+    }
   }
   return Ok();
 }
@@ -133,10 +146,12 @@ Verdict CheckHeads(const Match& m, Var q, Var kt, Var v, const SdpaMiddle& mid) 
   if (m.Has(mid.hidden) && !(m.scalar(mid.hidden) < 0.0f)) {
     return Illegal(std::format("hidden keys get the score {}, which is not negative", m.scalar(mid.hidden)));
   }
+  ir::SymShape scores = *qs;
+  scores.back() = ks->back();
   for (Var keep : {mid.keep, mid.hide}) {
-    if (Verdict bad = CheckMask(m, keep, ir::DType::kBool, qs->size()); !bad.ok()) return bad;
+    if (Verdict bad = CheckMask(m, keep, ir::DType::kBool, scores); !bad.ok()) return bad;
   }
-  return CheckMask(m, mid.mask, ir::DType::kF32, qs->size());
+  return CheckMask(m, mid.mask, ir::DType::kF32, scores);
 }
 
 ir::Attrs SdpaAttrs(const Match& m, Var q, Var kt, Var v, const SdpaMiddle& mid) {

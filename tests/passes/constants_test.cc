@@ -123,10 +123,11 @@ TEST(Constants, GeluKeepsItsBound) {
   }
 }
 
-// Where(keep, s, c) is written as an additive mask for c of -10000 and below (canonical/scores.cc).
+// Where(keep, s, c) is written as an additive mask where c swallows every score (canonical/scores.cc).
 TEST(Constants, LowestScoresAtTheEdge) {
+  const float lowest = std::numeric_limits<float>::lowest();
   for (const auto& [low, fuses] :
-       {std::pair{-1e4f, true}, {Beside(-1e4, 1), false}, {-INFINITY, true}, {-3.4028235e38f, true}}) {
+       {std::pair{lowest, true}, {-INFINITY, true}, {Beside(lowest, 1), false}, {-1e4f, false}}) {
     Maker m(2);
     const auto in = [&](const char* name, ir::SymShape s, DType t = DType::kF32) {
       return m.g.AddInput(name, {t, std::move(s)});

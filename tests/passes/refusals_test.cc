@@ -106,6 +106,10 @@ TEST(Refusals, OfTheAttentionOp) {
 }
 
 TEST(Refusals, OfTheDecomposedAttention) {
+  Refuses("the mask 'in0' may be wider than the scores: [1,1,5,5] and [1,2,s,5]", fusions::Sdpa(), [](Graphs& m) {
+    const ValueId mask = m.In({1, 1, 5, 5});
+    m.Attention(m.In({1, 2, Dim::Symbol("s"), 4}), m.In({1, 2, 4, 5}), m.In({1, 2, 5, 4}), mask);
+  });
   Refuses("the mask 'in0' has type f32[1,1,1,5,5]", fusions::Sdpa(), [](Graphs& m) {
     const ValueId mask = m.In({1, 1, 1, 5, 5});
     m.Attention(m.In({1, 2, 5, 4}), m.In({1, 2, 4, 5}), m.In({1, 2, 5, 4}), mask);

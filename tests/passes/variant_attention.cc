@@ -74,10 +74,10 @@ Tensor BoolMask(VariantBuilder& b, const Shape& shape) {
 ValueId Additive(VariantBuilder& b, const Sizes& s) {
   const Shape shape = MaskShape(b, s);
   if (b.Chance(50)) return b.Given(b.Random(shape), 30);
-  const double low = b.Of({-1e4, -9999.0, static_cast<double>(std::numeric_limits<float>::lowest()),
-                           -std::numeric_limits<double>::infinity()});
-  return b.Node(Op::kWhere,
-                {b.Given(BoolMask(b, shape), 30), b.Number(0), b.Number(b.type == DType::kF16 ? -1e4 : low)});
+  // -10000 in all of a row would leave of the scores what rounding at 10000 leaves.
+  const double low = b.type == DType::kF16 || b.Chance(50) ? -std::numeric_limits<double>::infinity()
+                                                           : static_cast<double>(std::numeric_limits<float>::lowest());
+  return b.Node(Op::kWhere, {b.Given(BoolMask(b, shape), 30), b.Number(0), b.Number(low)});
 }
 
 ValueId Scored(VariantBuilder& b, ValueId s, const Sizes& sizes) {
