@@ -103,6 +103,8 @@ Status If(Inferrer& c) {
 Result<std::vector<Type>> FixedPoint(Inferrer& c, std::vector<Type>& inputs, size_t first, size_t count,
                                      size_t first_out) {
   for (int round = 0;; ++round) {
+    // Without a shape to begin with nothing is left to weaken: one look is enough.
+    for (size_t i = 0; i < count && c.work().spent(); ++i) inputs[first + i].shape.reset();
     c.work().repeating += round > 0 ? 1 : 0;
     auto outputs = RunSubgraph(c, "body", inputs);
     c.work().repeating -= round > 0 ? 1 : 0;
@@ -121,7 +123,6 @@ Result<std::vector<Type>> FixedPoint(Inferrer& c, std::vector<Type>& inputs, siz
       in = std::move(joined);
     }
     if (stable) return outputs;
-    for (size_t i = 0; i < count && c.work().spent(); ++i) inputs[first + i].shape.reset();
   }
 }
 
