@@ -204,7 +204,7 @@ void FindLastUses(State& s) {
 uint32_t ScratchOf(const State& s, size_t step) { return static_cast<uint32_t>(s.graph.value_capacity() + step); }
 
 // Sizes and aliases seen in one unplanned run, where every planned tensor has a buffer of its own. A view, and the
-// integers that a dequantized tensor carries along, keep their buffer alive.
+// integers that a dequantized tensor carries along with their scale and zero point, keep their buffer alive.
 class Recorder {
  public:
   explicit Recorder(const State& s) : state_(s), holds_(s.graph.value_capacity()) {}
@@ -217,7 +217,8 @@ class Recorder {
     }
     holds_[v].clear();
     Hold(v, value.tensor);
-    if (value.quant != nullptr) Hold(v, value.quant->q);
+    if (value.quant == nullptr) return;
+    for (const Tensor* t : {&value.quant->q, &value.quant->scale, &value.quant->zero_point}) Hold(v, *t);
   }
   void Scratch(size_t step, size_t bytes) {
     const auto at = static_cast<int32_t>(step);

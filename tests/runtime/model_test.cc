@@ -6,6 +6,7 @@
 #include <atomic>
 #include <cmath>
 #include <filesystem>
+#include <format>
 #include <random>
 #include <thread>
 
@@ -248,6 +249,37 @@ TEST(Model, Int8FlashAttentionIsNearItsBody) {
     EXPECT_TRUE(SameBits(first, *got)) << threads << " threads";
   }
   EXPECT_GT(Worst(*want, *no_codes), bound);  // 3000 keys at scale 1/255
+}
+
+// The scale of codes that were quantized at run time is read by the product, long after the DequantizeLinear.
+TEST(Model, APlanKeepsScalesUntilTheProductHasReadThem) {
+  ir::Graph g;
+  g.info.opsets[""] = 18;
+  const ir::ValueId x = g.AddInput("x", {ir::DType::kF32, ir::SymShape{2, 4}});
+  const int8_t codes[12] = {70, 27, 2, -47, -39, -92, -85, -97, -65, 62, 29, 82};
+  const ir::ValueId w = g.AddConstant(Tensor::Of<int8_t>(ir::DType::kS8, {4, 3}, codes));
+  const auto node = [&](ir::Op op, std::vector<ir::ValueId> inputs, size_t outputs = 1) {
+    return g.node(g.AddNode(op, std::move(inputs), outputs, {}, std::format("n{}", g.node_count()))).outputs;
+  };
+  const ir::ValueId weights = node(ir::Op::kDequantizeLinear, {w, g.AddConstant(Tensor::ScalarF32(0.01f))})[0];
+  const auto dequantized = [&](ir::ValueId v) {
+    return node(ir::Op::kDequantizeLinear, node(ir::Op::kDynamicQuantizeLinear, {v}, 3))[0];
+  };
+  const ir::ValueId first = dequantized(x);
+  const ir::ValueId second = dequantized(node(ir::Op::kMul, {x, g.AddConstant(Tensor::ScalarF32(7.0f))})[0]);
+  const ir::ValueId sum =
+      node(ir::Op::kAdd, {node(ir::Op::kMatMul, {first, weights})[0], node(ir::Op::kMatMul, {second, weights})[0]})[0];
+  g.AddOutput("sum", sum);
+  const ir::TensorMap inputs{{"x", Tensor::F32({2, 4}, {1, -2, 3, 0.5f, -1, 2.5f, 0.25f, 4})}};
+  const auto want = ir::Interpret(g, inputs);
+  ASSERT_TRUE(want.has_value()) << want.error().message;
+  const auto model = Model::Compile(g, {.threads = 1});
+  ASSERT_TRUE(model.has_value()) << model.error().message;
+  for (int run = 0; run < 3; ++run) {
+    const auto got = model->Run(inputs);
+    ASSERT_TRUE(got.has_value()) << got.error().message;
+    EXPECT_TRUE(SameBits(*want, *got)) << "run " << run;
+  }
 }
 
 TEST(Model, ConcurrentRunsGiveTheBitsOfOne) {
