@@ -7,6 +7,7 @@ here=$OCTAVO_PROJECT/platform
 
 lists=("$here/packages.txt")
 [ "$1" != lint ] || lists+=("$here/packages-tools.txt")
+case "$1 $* " in fuzz\ * | test\ *' --all '*) lists+=("$here/packages-fuzz.txt") ;; esac
 [ "$1" != wheel ] || lists+=("$here/packages-wheel.txt")
 if [ "$1" = test ] && wants_emulation "$@"; then lists+=("$here/packages-emulation.txt"); fi
 

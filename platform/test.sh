@@ -1,11 +1,11 @@
 # Sourced by inside.sh: ./dev test. Every GoogleTest program by ctest, then the Python tests; one closing verdict.
 . "$platform/bochs.sh"
 emulate=no; if wants_emulation "$@"; then emulate=yes; fi
-preset=release; ctest_options=(); pytest_options=()
+preset=release; whole=no; ctest_options=(); pytest_options=()
 while [ "$#" -gt 0 ]; do
   case $1 in
     --asan | --tsan | --debug) preset=${1#--}; shift ;;
-    --all) shift ;;
+    --all) whole=yes; shift ;;
     -R) ctest_options+=(-R "${2:?-R needs a pattern}"); shift 2 ;;
     -k) pytest_options+=(-k "${2:?-k needs a word}"); shift 2 ;;
     *) fail "./dev test does not know '$1': --all, --asan, --tsan, --debug, -R REGEX, -k WORD" ;;
@@ -74,6 +74,11 @@ if [ "${#pytest_options[@]}" -eq 0 ] && [ "${#ctest_options[@]}" -eq 0 ] && [ "$
       for (i = 1; i <= n; ++i) { printf "  %-32s%s\n", order[i], how[order[i]] == "" ? " NOT EXECUTED" : how[order[i]]; bad += how[order[i]] == "" }
       exit n == 0 || bad > 0
     }' || { status=1; cpp=FAILED; say 'a kernel was executed nowhere'; }
+fi
+if [ "$whole" = yes ]; then
+  . "$platform/fuzz.sh"
+  say "fuzzing, a minute a target ..."
+  run_targets 60 "${fuzz_targets[@]}" || { status=1; say 'fuzzing: FAILED'; }
 fi
 [ "$ran" = 1 ] || status=1
 verdict=PASS; [ "$status" -eq 0 ] || verdict=FAIL
