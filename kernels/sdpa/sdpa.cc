@@ -10,6 +10,7 @@ namespace {
 
 constexpr int64_t kMaxHeadSize = 1024;  // scratch grows with it; no known model is near
 constexpr int64_t kMaxHeads = 1 << 20;  // so that products with it do not overflow
+constexpr int64_t kMaxRows = 1 << 30;   // of Q and of K: positions are int32 in vectors
 
 std::string ShapeRefusal(const SdpaShape& s) {
   if (s.batch < 0 || s.q_len < 0 || s.heads < 1 || s.kv_heads < 1 || s.heads > kMaxHeads)

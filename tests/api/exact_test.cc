@@ -7,6 +7,7 @@
 #include <random>
 
 #include "octavo/api/optimize.h"
+#include "octavo/ir/functions.h"
 #include "octavo/ir/infer.h"
 #include "octavo/ir/interpret.h"
 #include "octavo/ir/npz/npz.h"
@@ -125,7 +126,7 @@ Block RandomBlock(std::mt19937_64& rng) {
                          {"v_rank", three},
                          {"out_rank", three},
                          {"scale", 1.0f / std::sqrt(static_cast<float>(dim))},
-                         {"nan_guard", int64_t{guard ? 1 : 0}}});
+                         {"nan_guard", guard ? Pick(rng, 1, ir::kSdpaGuardMasked) : 0}});
   const ValueId sum = one(Op::kAdd, {x, linear(o, heads * v_dim, width)});
   const ValueId gamma = g.AddConstant(RandomTensor(rng, {width}, 1.0f));
   std::vector<ValueId> of_norm{sum, gamma};

@@ -9,13 +9,11 @@
 #include "octavo/kernels/gemm/gemm.h"
 #include "octavo/kernels/gemm/gemm_f32.h"
 #include "octavo/kernels/thresholds.h"
-#include "testing.h"
+#include "sdpa_testing.h"  // Buffer: scratch with a fence behind it
 #include "thresholds_testing.h"
 
 namespace octavo::kernels {
 namespace {
-
-using quant::DType;
 
 std::vector<uint8_t> Bytes(int64_t count) {
   std::vector<uint8_t> bytes(static_cast<size_t>(count));
@@ -38,12 +36,13 @@ void ExpectDense(int64_t m, int64_t k, int64_t n) {
   const DType type = turn % 2 == 0 ? DType::kU8 : DType::kS8, out = turn % 5 == 0 ? DType::kS8 : DType::kF32;
   const auto run = [&](Arch arch) {
     std::vector<uint8_t> y(static_cast<size_t>(m * n * 4));
-    AlignedArray<uint8_t> scratch(GemmScratchBytes(arch, type, k));
+    Buffer scratch(GemmScratchBytes(arch, type, k));
     GemmArgs args{.x = {x.data(), type, k, 7, 0.02f},
                   .y = {.w = &*w, .w_scale = scale.data(), .y = y.data(), .stride = n}};
     args.y.dtype = out, args.y.scale = 40.0f, args.y.zero_point = 3;
     args.tuning = {.decodes_once = turn % 4 != 0, .one_stream = turn % 7 < 3};
     Gemm(arch, args, {0, m}, {0, ColumnBlocks(n)}, scratch.data());
+    EXPECT_TRUE(scratch.FenceStands()) << Name(arch);
     return y;
   };
   ExpectScalarBits(run);
@@ -103,17 +102,20 @@ void ExpectBlocked(int64_t m, int64_t k, bool codes) {
   ASSERT_TRUE(w.has_value());
   const auto run = [&](Arch arch) {
     std::vector<float> y(static_cast<size_t>(m * n));
-    AlignedArray<uint8_t> scratch(std::max(BlockedScratchBytes(arch, *w), kBlockedInt8ScratchBytes));
+    Buffer scratch(std::max(BlockedScratchBytes(arch, *w), kBlockedInt8ScratchBytes));
     if (codes) {
-      AlignedArray<uint8_t> rows(static_cast<size_t>(m * BlockedRowBytes(*w)));
-      QuantizeBlocks(arch, *w, x.data(), k, m, rows.data());
-      BlockedInt8Args args{.x = rows.data(), .w = &*w, .y = y.data(), .y_stride = n};
+      Buffer rows(static_cast<size_t>(m * BlockedRowBytes(*w)));
+      auto* codes_of_rows = static_cast<uint8_t*>(rows.data());
+      QuantizeBlocks(arch, *w, x.data(), k, m, codes_of_rows);
+      EXPECT_TRUE(rows.FenceStands());
+      BlockedInt8Args args{.x = codes_of_rows, .w = &*w, .y = y.data(), .y_stride = n};
       args.tuning.one_stream = turn % 5 < 2;
       GemmBlockedInt8(arch, args, {0, m}, {0, ColumnBlocks(n)}, scratch.data());
     } else {
       GemmBlocked(arch, {.x = x.data(), .x_stride = k, .w = &*w, .y = y.data(), .y_stride = n}, {0, m},
                   {0, ColumnBlocks(n)}, scratch.data());
     }
+    EXPECT_TRUE(scratch.FenceStands()) << Name(arch);
     return y;
   };
   ExpectScalarBits(run);
@@ -165,8 +167,9 @@ void ExpectFp8(int64_t m, int64_t k) {
                    .out = {},
                    .bf16_pairs = pairs};
       args.out[0] = {&*w, {.w_scale = scale.data(), .y = y.data(), .stride = n}};
-      AlignedArray<uint8_t> scratch(Fp8ScratchBytes(arch, k));
+      Buffer scratch(Fp8ScratchBytes(arch, k));
       LinearFp8(arch, args, {0, m}, {0, Fp8Blocks(args)}, scratch.data());
+      EXPECT_TRUE(scratch.FenceStands()) << Name(arch);
       return y;
     });
   }
