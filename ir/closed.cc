@@ -1,10 +1,17 @@
 #include "octavo/ir/closed.h"
 
+#include <algorithm>
 #include <new>
+
+#include "octavo/ir/names.h"
 
 namespace octavo::ir {
 
 namespace {
+
+constexpr std::string_view kAtOnce = "of memory are needed at once, more than this machine gives";
+constexpr std::string_view kBeyond = "for what it holds at once; raise max_memory (--max-memory) if the model needs it";
+constexpr std::string_view kNoMore = "this machine has no more memory";
 
 std::string Megabytes(size_t bytes) {
   return bytes < 10'000'000 ? std::format("{} bytes", bytes) : std::format("{} MB", bytes / 1'000'000);
@@ -15,11 +22,10 @@ Error Sentence(const std::exception_ptr& exception, std::string_view place) {
     std::rethrow_exception(exception);
   } catch (const OutOfMemory& e) {
     if (e.most() == 0)
-      return {std::format("{}: {} of memory are needed at once, more than this machine gives", place, Megabytes(e.bytes()))};
-    return {std::format("{}: a tensor of {} is beyond the limit of {} for all tensors; raise max_memory if the model needs it",
-                        place, Megabytes(e.bytes()), Megabytes(e.most()))};
+      return {std::format("{}: {} {}", place, Megabytes(e.bytes()), kAtOnce)};
+    return {std::format("{}: {} more are beyond the limit of {} {}", place, Megabytes(e.bytes()), Megabytes(e.most()), kBeyond)};
   } catch (const std::bad_alloc&) {
-    return {std::format("{}: this machine has no more memory", place)};
+    return {std::format("{}: {}", place, kNoMore)};
   } catch (const CheckError& e) {
     return {std::format("{}: octavo is at fault, {}; please report it", place, e.what())};
   } catch (const std::length_error&) {
@@ -35,9 +41,25 @@ Error Sentence(const std::exception_ptr& exception, std::string_view place) {
 
 Error ErrorOf(const std::exception_ptr& exception, std::string_view place) noexcept {
   try {
-    return Sentence(exception, place);
+    return Cleaned(Sentence(exception, place));
   } catch (...) {
     return {"out of memory"};  // short enough to be kept without an allocation
+  }
+}
+
+bool LacksMemory(const Error& error) {
+  const auto says = [&](std::string_view words) { return error.message.find(words) != std::string::npos; };
+  return error.message == "out of memory" || says(kAtOnce) || says(kBeyond) || says(kNoMore);
+}
+
+Error Cleaned(Error error) noexcept {
+  constexpr size_t kMost = 4000;
+  constexpr auto kPlain = [](char c) { return c >= ' ' && c < 0x7f; };
+  if (error.message.size() <= kMost && std::ranges::all_of(error.message, kPlain)) return error;
+  try {
+    return {Clean(error.message, kMost)};
+  } catch (...) {
+    return {"out of memory"};
   }
 }
 

@@ -17,13 +17,19 @@ namespace octavo::ir {
 
 // One sentence for the exception at hand. `place`: whose call it was, "reading 'm.onnx'".
 Error ErrorOf(const std::exception_ptr& exception, std::string_view place) noexcept;
+// Whether memory is what lacks. Told by the words, which callers keep when they put their own place before them.
+bool LacksMemory(const Error& error);
+// The sentence as one line of UTF-8, whatever names it took from files (names.h).
+Error Cleaned(Error error) noexcept;
 
 // body() gives a Result or Status; so does Closed.
 template <typename F>
 std::invoke_result_t<F> Closed(std::string_view place, F&& body) noexcept {
   const quant::FloatMode mode;
   try {
-    return std::forward<F>(body)();
+    auto result = std::forward<F>(body)();
+    if (!result) [[unlikely]] return std::unexpected(Cleaned(std::move(result).error()));
+    return result;
   } catch (...) {
     return std::unexpected(ErrorOf(std::current_exception(), place));
   }

@@ -1,24 +1,23 @@
 // Graphviz source of a graph. Subgraphs are named in their node's box, not drawn.
+#include <algorithm>
 #include <format>
 
+#include "octavo/ir/names.h"
 #include "octavo/ir/text.h"
 
 namespace octavo::ir {
 
 namespace {
 
-// Labels are quoted; Graphviz reads backslashes itself.
-std::string Quoted(std::string_view text) {
+// A quoted label; Graphviz reads backslashes itself.
+std::string Label(std::string_view text) {
   std::string out = "\"";
-  for (const char c : text) {
+  for (size_t at = 0; at < text.size();) {
+    const char c = text[at];
+    const size_t shown = ShownAsIs(text.substr(at));
     if (c == '"' || c == '\\') out += '\\';
-    if (c == '\n') {
-      out += "\\n";
-    } else if (static_cast<unsigned char>(c) < 0x20) {
-      out += ' ';
-    } else {
-      out += c;
-    }
+    out += shown != 0 ? text.substr(at, shown) : c == '\n' ? "\\n" : " ";
+    at += std::max<size_t>(shown, 1);
   }
   return out + '"';
 }
@@ -42,24 +41,24 @@ void AppendEdge(std::string& out, const Graph& g, ValueId v, const std::string& 
   if (!g.IsAlive(v)) return;
   const Value& value = g.value(v);
   const std::string source = value.producer.valid() ? NodeKey(value.producer) : InputKey(v);
-  out += std::format("  {} -> {} [label={}];\n", source, target, Quoted(ToString(value.type)));
+  out += std::format("  {} -> {} [label={}];\n", source, target, Label(ToString(value.type)));
 }
 
 }  // namespace
 
 std::string ToDot(const Graph& graph) {
-  std::string out = "digraph " + Quoted(graph.name) + " {\n  node [shape=box];\n";
+  std::string out = "digraph " + Label(graph.name) + " {\n  node [shape=box];\n";
   for (const ValueId v : graph.inputs()) {
-    out += std::format("  {} [shape=ellipse, label={}];\n", InputKey(v), Quoted(graph.value(v).name));
+    out += std::format("  {} [shape=ellipse, label={}];\n", InputKey(v), Label(graph.value(v).name));
   }
   for (const NodeId id : graph.NodesInOrder()) {
     const Node& n = graph.node(id);
-    out += std::format("  {} [label={}];\n", NodeKey(id), Quoted(NodeLabel(graph, n)));
+    out += std::format("  {} [label={}];\n", NodeKey(id), Label(NodeLabel(graph, n)));
     for (const ValueId v : n.inputs) AppendEdge(out, graph, v, NodeKey(id));
   }
   for (size_t i = 0; i < graph.outputs().size(); ++i) {
     const std::string key = std::format("o{}", i);
-    out += std::format("  {} [shape=ellipse, label={}];\n", key, Quoted(graph.outputs()[i].name));
+    out += std::format("  {} [shape=ellipse, label={}];\n", key, Label(graph.outputs()[i].name));
     AppendEdge(out, graph, graph.outputs()[i].value, key);
   }
   return out + "}\n";

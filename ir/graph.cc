@@ -4,6 +4,8 @@
 #include <set>
 #include <utility>
 
+#include "octavo/ir/names.h"
+
 namespace octavo::ir {
 
 namespace {
@@ -145,7 +147,7 @@ NodeId Graph::AddNode(Op op, std::vector<ValueId> inputs, size_t output_count, A
   for (uint32_t slot = 0; slot < n.inputs.size(); ++slot) {
     if (n.inputs[slot].valid()) mutable_value(n.inputs[slot]).uses.push_back({id, slot});
   }
-  const std::string stem = n.name.empty() ? std::string(InfoOf(op).name) : n.name;
+  const std::string stem(n.name.empty() ? InfoOf(op).name : Stem(n.name));
   for (uint32_t i = 0; i < output_count; ++i) n.outputs.push_back(NewValue(stem + ":" + std::to_string(i), id, i));
   ++live_nodes_;
   Link(id, before);

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <charconv>
 
+#include "octavo/ir/names.h"
+
 namespace octavo::ir::internal {
 
 namespace {
@@ -29,20 +31,22 @@ void AppendHex(std::string& out, std::string_view bytes) {
 
 void AppendQuoted(std::string& out, std::string_view text) {
   out += '"';
-  for (const char c : text) {
-    const auto byte = static_cast<unsigned char>(c);
+  for (size_t at = 0; at < text.size();) {
+    const char c = text[at];
+    const size_t shown = ShownAsIs(text.substr(at));
     if (c == '"' || c == '\\') {
       out += {'\\', c};
     } else if (c == '\n') {
       out += "\\n";
     } else if (c == '\t') {
       out += "\\t";
-    } else if (byte < 0x20 || byte == 0x7f) {
-      out += "\\x";
-      AppendHex(out, std::string_view(&c, 1));
+    } else if (shown != 0) {
+      out += text.substr(at, shown);
     } else {
-      out += c;
+      out += "\\x";
+      AppendHex(out, text.substr(at, 1));
     }
+    at += std::max<size_t>(shown, 1);
   }
   out += '"';
 }

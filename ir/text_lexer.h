@@ -17,7 +17,7 @@ constexpr bool IsNameChar(char c) {
 }
 
 bool IsPlain(std::string_view name);
-// "..." with \" \\ \n \t and \xHH for other control bytes; UTF-8 stays as it is.
+// "..." with \" \\ \n \t and \xHH for other control characters and for bytes that are no UTF-8.
 void AppendQuoted(std::string& out, std::string_view text);
 void AppendName(std::string& out, std::string_view name);  // plain or quoted
 void AppendHex(std::string& out, std::string_view bytes);

@@ -1,8 +1,12 @@
 // Reading of the text form: recursive descent, one token ahead. Printing: text.cc.
+#include <algorithm>
 #include <charconv>
 #include <map>
 #include <set>
 
+#include "octavo/ir/closed.h"
+#include "octavo/ir/limits.h"
+#include "octavo/ir/names.h"
 #include "octavo/ir/text.h"
 #include "octavo/ir/text_lexer.h"
 
@@ -253,15 +257,16 @@ class Parser {
   }
 
   Result<Attrs> ParseAttrs() {
-    Attrs attrs;
+    std::map<std::string, Attr> sorted;  // as Attrs keeps them
     do {
       OCTAVO_TRY(const std::string name, in_.Name());
       OCTAVO_TRY_STATUS(in_.Expect('='));
-      if (attrs.Has(name)) return in_.Refuse("expected a new name, the attribute '{}' comes twice", name);
-      OCTAVO_TRY(Attr attr, ParseAttr());
-      attrs.Set(name, std::move(attr));
+      if (sorted.contains(name)) return in_.Refuse("expected a new name, the attribute {} comes twice", Quoted(name));
+      OCTAVO_TRY(sorted[name], ParseAttr());
     } while (in_.Eat(','));
     OCTAVO_TRY_STATUS(in_.Expect('}'));
+    Attrs attrs;
+    for (auto& [name, attr] : sorted) attrs.Set(name, std::move(attr));
     return attrs;
   }
 
@@ -330,14 +335,16 @@ class Parser {
     if (dtype == DType::kUndefined) return in_.Refuse("expected an element type, found '{}'", word);
     OCTAVO_TRY(std::string_view dims, in_.Bracketed());
     Shape shape;
-    int64_t count = 1;
+    int64_t count = 1, most = 1;
     while (!dims.empty()) {
       const size_t end = std::min(dims.find(','), dims.size());
       int64_t d = 0;
-      if (!ReadNumber(dims.substr(0, end), d) || d < 0 || __builtin_mul_overflow(count, d, &count) ||
-          count > (int64_t{1} << 48)) {
+      // The dims beside a 0 count too: whoever multiplies them in another order must not overflow.
+      if (!ReadNumber(dims.substr(0, end), d) || d < 0 || __builtin_mul_overflow(most, std::max<int64_t>(d, 1), &most) ||
+          most > (int64_t{1} << 48)) {
         return in_.Refuse("expected the sizes of a tensor, found '{}'", dims);
       }
+      count *= d;
       shape.push_back(d);
       dims.remove_prefix(std::min(end + 1, dims.size()));
     }
@@ -417,6 +424,9 @@ class Parser {
 
 }  // namespace
 
-Result<Graph> ParseText(std::string_view text) { return Parser(text).Whole(); }
+Result<Graph> ParseText(std::string_view text) {
+  const auto bytes = static_cast<int64_t>(text.size());
+  return Closed("the text of a graph", MemoryLimit(Limits{}, bytes), [&] { return Parser(text).Whole(); });
+}
 
 }  // namespace octavo::ir

@@ -40,12 +40,27 @@ TEST(Closed, EveryExceptionIsASentence) {
             std::string::npos);
 }
 
+TEST(Closed, SentencesAreOneLineOfText) {
+  const auto sentence = [](const std::string& name) {
+    return Closed("x", [&]() -> Status { return Fail("node '{}'", name); }).error().message;
+  };
+  EXPECT_EQ(sentence("na\xc3\xafve"), "node 'na\xc3\xafve'");
+  EXPECT_EQ(sentence("a\nb\x1b[2J\x7f"), "node 'a\\x0ab\\x1b[2J\\x7f'");
+  EXPECT_EQ(sentence("\xff\xc3(\xed\xa0\x80"), "node '\\xff\\xc3(\\xed\\xa0\\x80'");
+  EXPECT_EQ(sentence("\xc2\x9b\xe2\x80\xae"), "node '\\xc2\\x9b\\xe2\\x80\\xae'");  // a C1 control, and text turned around
+  EXPECT_LT(sentence(std::string(1'000'000, 'a')).size(), 5000u);
+}
+
 TEST(Memory, BeyondTheLimitIsASentence) {
   EXPECT_TRUE(Make(20 * kMegabyte, {20 * kMegabyte}));
   const auto refused = Make(20 * kMegabyte, {20 * kMegabyte + 1});
   ASSERT_FALSE(refused);
   EXPECT_EQ(refused.error().message,
-            "reading 'm': a tensor of 20 MB is beyond the limit of 20 MB for all tensors; raise max_memory if the model needs it");
+            "reading 'm': 20 MB more are beyond the limit of 20 MB for what it holds at once; raise max_memory (--max-memory) if the "
+            "model needs it");
+  EXPECT_TRUE(LacksMemory(refused.error()));
+  EXPECT_TRUE(LacksMemory({"calibration failed: " + refused.error().message}));
+  EXPECT_FALSE(LacksMemory({"no such file"}));
 }
 
 TEST(Memory, SizesThatDoNotFitAreNotWrapped) {
