@@ -1,7 +1,8 @@
 #include "octavo/api/report_json.h"
 
 #include <cmath>
-#include <nlohmann/json.hpp>
+
+#include "octavo/ir/json.h"
 
 namespace octavo::api {
 
@@ -68,7 +69,7 @@ std::string ReportJson(const Optimized& result, const FileSizes& bytes) {
   }
   j["notes"] = result.notes;
   j["data"] = {{"what", result.data}, {"random", result.random_data}};
-  return j.dump(1, ' ', false, ordered_json::error_handler_t::replace) + "\n";
+  return ir::Dump(j, 1) + "\n";
 }
 
 int64_t BytesOfModel(const ir::Graph& graph, int64_t file_bytes) {

@@ -2,9 +2,9 @@
 
 #include <algorithm>
 #include <chrono>
-#include <nlohmann/json.hpp>
 
 #include "octavo/ir/closed.h"
+#include "octavo/ir/json.h"
 #include "octavo/passes/canonical/canonical.h"
 #include "octavo/passes/fusions/fusions.h"
 #include "octavo/passes/guard.h"
@@ -173,31 +173,24 @@ Result<Pipeline> WithQuantizedCaches(Pipeline pipeline) {
 }
 
 Result<Pipeline> PipelineFromJson(std::string_view json) {
-  const auto parsed = nlohmann::json::parse(json, nullptr, false);
-  if (parsed.is_discarded() || !parsed.is_object()) return ir::Fail("the pipeline is not a JSON object");
-  if (parsed.value("octavo_pipeline", 0) != 1) return ir::Fail("the pipeline does not say \"octavo_pipeline\": 1");
-  const auto passes = parsed.find("passes");
-  if (passes == parsed.end() || !passes->is_array()) return ir::Fail("the pipeline has no list \"passes\"");
+  OCTAVO_TRY(const ir::Json parsed, ir::ParseJson(json, "the pipeline"));
+  if (!parsed.is_object()) return ir::Fail("the pipeline is not a JSON object");
+  if (ir::Get<int64_t>(parsed, "octavo_pipeline") != 1)
+    return ir::Fail("the pipeline does not say \"octavo_pipeline\": 1; make it with this octavo");
   Pipeline pipeline;
-  for (const auto& [key, names] : {std::pair{"keep_float", &pipeline.keep_float}, {"dynamic", &pipeline.dynamic}}) {
-    const auto list = parsed.find(key);
-    if (list == parsed.end()) continue;
-    const auto is_name = [](const auto& name) { return name.is_string(); };
-    if (!list->is_array() || !std::ranges::all_of(*list, is_name))
-      return ir::Fail("the pipeline's \"{}\" must be a list of names", key);
-    *names = list->get<std::vector<std::string>>();
+  for (const auto& [key, names] : {std::pair{"passes", &pipeline.passes},
+                                   {"keep_float", &pipeline.keep_float},
+                                   {"dynamic", &pipeline.dynamic}}) {
+    if (names != &pipeline.passes && !parsed.contains(key)) continue;
+    auto list = ir::Get<std::vector<std::string>>(parsed, key);
+    if (!list) return ir::Fail("the pipeline's \"{}\" must be a list of names", key);
+    *names = std::move(*list);
   }
-  for (const auto& p : *passes) {
-    if (!p.is_string()) return ir::Fail("the pipeline's \"passes\" must be names");
-    const std::string name = p.get<std::string>();
-    if (name != kCalibrate && FindPass(name) == nullptr) {
-      return ir::Fail("there is no pass '{}'; there are: {}", name, KnownNames());
-    }
-    if (name == kCalibrate && std::count(pipeline.passes.begin(), pipeline.passes.end(), name) > 0) {
-      return ir::Fail("the pipeline calibrates more than once");
-    }
-    pipeline.passes.push_back(name);
+  for (const std::string& name : pipeline.passes) {
+    if (name != kCalibrate && FindPass(name) == nullptr)
+      return ir::Fail("there is no pass {}; there are: {}", ir::Quoted(name), KnownNames());
   }
+  if (std::ranges::count(pipeline.passes, kCalibrate) > 1) return ir::Fail("the pipeline calibrates more than once");
   return pipeline;
 }
 
@@ -205,7 +198,7 @@ std::string PipelineToJson(const Pipeline& pipeline) {
   nlohmann::ordered_json json{{"octavo_pipeline", 1}, {"passes", pipeline.passes}};
   if (!pipeline.keep_float.empty()) json["keep_float"] = pipeline.keep_float;
   if (!pipeline.dynamic.empty()) json["dynamic"] = pipeline.dynamic;
-  return json.dump();
+  return ir::Dump(json);
 }
 
 bool CarriesPipeline(const Graph& graph) { return graph.info.metadata.contains(kPipelineKey); }

@@ -1,6 +1,6 @@
 #include "octavo/runtime/profile.h"
 
-#include <nlohmann/json.hpp>
+#include "octavo/ir/json.h"
 
 namespace octavo::runtime {
 
@@ -22,7 +22,7 @@ std::string ToChromeTrace(const Profile& profile) {
   nlohmann::ordered_json trace;
   trace["traceEvents"] = std::move(events);
   trace["displayTimeUnit"] = "ms";
-  return trace.dump(1) + "\n";
+  return ir::Dump(trace, 1) + "\n";
 }
 
 }  // namespace octavo::runtime

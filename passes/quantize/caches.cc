@@ -4,9 +4,9 @@
 #include <cmath>
 #include <cstring>
 #include <format>
-#include <nlohmann/json.hpp>
 #include <optional>
 
+#include "octavo/ir/json.h"
 #include "octavo/passes/attention.h"
 #include "octavo/passes/rewriter.h"
 #include "octavo/quant/numeric/code8.h"
@@ -135,7 +135,7 @@ Result<bool> QuantizeCaches(Graph& graph, PassContext& context) {
     }
     context.candidates.push_back(std::move(candidate));
   }
-  if (!coded.empty()) graph.info.metadata[kKey] = coded.dump();
+  if (!coded.empty()) graph.info.metadata[kKey] = ir::Dump(coded);
   if (b.changed() && !graph.SortTopologically()) return ir::Fail("quantize_caches made a cycle");
   return b.changed();
 }
@@ -144,24 +144,22 @@ std::vector<CodedCache> CodedCaches(const Graph& graph) {
   std::vector<CodedCache> caches;
   const auto it = graph.info.metadata.find(kKey);
   if (it == graph.info.metadata.end()) return caches;
-  const auto json = nlohmann::json::parse(it->second, nullptr, false);
-  if (!json.is_array()) return caches;
-  for (const auto& entry : json) {
+  const auto json = ir::ParseJson(it->second, "the list of caches");
+  if (!json || !json->is_array()) return caches;
+  for (const ir::Json& entry : *json) {
     // Metadata is text that anyone may write.
-    if (!entry.is_object() || !entry.value("scale", nlohmann::json()).is_number() ||
-        !entry.value("zero_point", nlohmann::json()).is_number_integer() ||
-        !entry.value("input", nlohmann::json()).is_string() || !entry.value("output", nlohmann::json()).is_string())
-      continue;
-    const std::string input = entry["input"], output = entry["output"];
-    const auto in = std::ranges::find_if(graph.inputs(), [&](ValueId v) { return graph.value(v).name == input; });
-    const auto out = std::ranges::find(graph.outputs(), output, &ir::GraphOutput::name);
+    const auto given_scale = ir::Get<double>(entry, "scale");
+    const auto zero = ir::Get<int64_t>(entry, "zero_point");
+    const auto input = ir::Get<std::string>(entry, "input"), output = ir::Get<std::string>(entry, "output");
+    if (!given_scale || !zero || !input || !output) continue;
+    const auto in = std::ranges::find_if(graph.inputs(), [&](ValueId v) { return graph.value(v).name == *input; });
+    const auto out = std::ranges::find(graph.outputs(), *output, &ir::GraphOutput::name);
     if (in == graph.inputs().end() || out == graph.outputs().end()) continue;
     const DType dtype = graph.value(*in).type.dtype;
-    const float scale = entry["scale"];
+    const auto scale = static_cast<float>(*given_scale);
     if (!quant::IsCode8(dtype) || !(scale > 0) || std::isinf(scale)) continue;
-    const auto zero = entry["zero_point"].get<int64_t>();
-    if (quant::IsFp8(dtype) ? zero != 0 : zero < quant::RangeOf(dtype).lo || zero > quant::RangeOf(dtype).hi) continue;
-    caches.push_back({input, output, {dtype, scale, static_cast<int32_t>(zero)}});
+    if (quant::IsFp8(dtype) ? *zero != 0 : *zero < quant::RangeOf(dtype).lo || *zero > quant::RangeOf(dtype).hi) continue;
+    caches.push_back({*input, *output, {dtype, scale, static_cast<int32_t>(*zero)}});
   }
   return caches;
 }
