@@ -10,16 +10,33 @@
 
 namespace octavo::ir {
 
-// Where a write to `wish` goes. A link keeps pointing where it does: the file behind it is meant. A pipe or a device such as /dev/null is
-// written through, never replaced.
-struct WriteTarget {
-  std::filesystem::path path;
-  bool through = false;
+// A new file that takes the place of the target when it is complete. A link keeps pointing where it does: the file behind it is meant. A
+// pipe or a device such as /dev/null is written through, never replaced. Until Commit the file has no name, where the file system can do
+// that, so that a process that is killed leaves nothing; a limit of file sizes and a reader that went away are errors, not signals.
+class NewFile {
+ public:
+  static Result<NewFile> Create(const std::filesystem::path& wish);
+  NewFile(NewFile&& other) noexcept;
+  NewFile& operator=(NewFile&&) = delete;
+  ~NewFile();
+
+  const std::filesystem::path& path() const { return path_; }  // behind the link
+  bool through() const { return through_; }
+  Status Write(std::string_view bytes);  // behind what was written before
+  Status WriteAt(size_t offset, std::string_view bytes);
+  Status Commit();
+
+ private:
+  NewFile() = default;
+  std::unexpected<Error> Problem(int error) const;
+  Status OpenNamed();
+
+  std::filesystem::path path_, temporary_;  // temporary_ is empty: the file has no name
+  bool through_ = false;
+  int fd_ = -1;
 };
-WriteTarget TargetOf(const std::filesystem::path& wish);
 
 Result<std::string> ReadWholeFile(const std::filesystem::path& path);
-// Into a temporary file beside the target, which is then renamed: an interrupted or failed write leaves the old file.
 Status WriteWholeFile(const std::filesystem::path& wish, std::string_view bytes);
 
 }  // namespace octavo::ir

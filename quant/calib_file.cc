@@ -1,7 +1,9 @@
 // The .calib format: see calibrate.h.
 #include <cstring>
-#include <nlohmann/json.hpp>
 
+#include "octavo/ir/closed.h"
+#include "octavo/ir/json.h"
+#include "octavo/ir/limits.h"
 #include "octavo/ir/whole_file.h"
 #include "octavo/quant/calibrate.h"
 #include "octavo/quant/varint.h"
@@ -11,9 +13,9 @@ namespace octavo::quant {
 namespace {
 
 using ir::Fail;
+using ir::Json;
 using ir::Result;
 using ir::Status;
-using nlohmann::json;
 
 constexpr std::string_view kMark = "octavo calibration ";
 constexpr std::string_view kVersion = "1";
@@ -34,38 +36,34 @@ std::string_view TakeLine(std::string_view& in) {
 
 // Everything a reader needs but the observers; the list of values is for people only.
 std::string HeaderLine(const Calibration& c, size_t payload) {
-  json values = json::array();
+  Json values = Json::array();
   for (const auto& [name, o] : c.values) {
     values.push_back(
         {{"name", name}, {"count", o.count()}, {"samples", o.samples()}, {"min", o.min()}, {"max", o.max()}});
   }
-  const json header = {{"bytes", payload},
+  const Json header = {{"bytes", payload},
                        {"model", c.model},
                        {"random_data", c.random_data},
                        {"samples", c.samples},
                        {"skip_padding", c.skip_padding},
                        {"values", std::move(values)}};
-  return header.dump(-1, ' ', false, json::error_handler_t::replace);
+  return ir::Dump(header);
 }
 
 Result<Calibration> ParseHeader(std::string_view line, size_t payload, std::string_view place) {
-  const json header = json::parse(line, nullptr, false);
-  const auto is = [&](const char* key, bool (json::*kind)() const noexcept) {
-    return header.contains(key) && (header.at(key).*kind)();
-  };
-  if (!header.is_object() || !is("bytes", &json::is_number_unsigned) || !is("model", &json::is_string) ||
-      !is("random_data", &json::is_boolean) || !is("samples", &json::is_number_unsigned) ||
-      !is("skip_padding", &json::is_boolean)) {
-    return Fail("{} is damaged: its header cannot be understood", place);
+  constexpr size_t kMostHeader = 20'000'000;
+  const auto header = ir::ParseJson(line, "the header", kMostHeader);
+  if (!header) return Fail("{} is damaged: {}", place, header.error().message);
+  const auto bytes = ir::Get<uint64_t>(*header, "bytes"), samples = ir::Get<uint64_t>(*header, "samples");
+  auto model = ir::Get<std::string>(*header, "model");
+  const auto random = ir::Get<bool>(*header, "random_data"), skip_padding = ir::Get<bool>(*header, "skip_padding");
+  if (!bytes || !samples || !model || !random || !skip_padding)
+    return Fail("{} is damaged: its header cannot be understood; calibrate again", place);
+  if (*bytes != payload) {
+    return Fail("{} is cut off or has something added: {} bytes of data, {} expected", place, payload, *bytes);
   }
-  if (header.at("bytes").get<uint64_t>() != payload) {
-    return Fail("{} is cut off or has something added: {} bytes of data, {} expected", place, payload,
-                header.at("bytes").get<uint64_t>());
-  }
-  return Calibration{.model = header.at("model").get<std::string>(),
-                     .skip_padding = header.at("skip_padding").get<bool>(),
-                     .random_data = header.at("random_data").get<bool>(),
-                     .samples = header.at("samples").get<uint64_t>()};
+  return Calibration{
+      .model = std::move(*model), .skip_padding = *skip_padding, .random_data = *random, .samples = *samples};
 }
 
 }  // namespace
@@ -84,13 +82,15 @@ std::string Calibration::ToBytes() const {
   return out;
 }
 
-Result<Calibration> Calibration::FromBytes(std::string_view bytes, std::string_view place) {
+namespace {
+
+Result<Calibration> Parse(std::string_view bytes, std::string_view place) {
   std::string_view in = bytes;
   const std::string_view first = TakeLine(in);
   if (!first.starts_with(kMark)) return Fail("{} is no calibration file of octavo", place);
   if (first.substr(kMark.size()) != kVersion) {
-    return Fail("{} has format '{}', this octavo reads format {}; calibrate again", place, first.substr(kMark.size()),
-                kVersion);
+    return Fail("{} has format {}, this octavo reads format {}; calibrate again", place,
+                ir::Quoted(first.substr(kMark.size())), kVersion);
   }
   const std::string_view header = TakeLine(in);
   uint64_t sum = 0;
@@ -99,24 +99,37 @@ Result<Calibration> Calibration::FromBytes(std::string_view bytes, std::string_v
   std::memcpy(&sum, in.data() + in.size() - sizeof(sum), sizeof(sum));
   if (sum != Checksum(bytes.substr(0, bytes.size() - sizeof(sum)))) return Fail("{} is damaged: wrong checksum", place);
   in.remove_suffix(sizeof(sum));
+  std::vector<ir::MemoryCharge> held;  // a histogram of a few bytes takes kilobytes
   for (uint64_t left = TakeVarint(in).value_or(0); left > 0; --left) {
     const auto length = TakeVarint(in);
     if (!length || *length > in.size()) return Fail("{} is damaged: a name ends early", place);
     std::string name(in.substr(0, *length));
     in.remove_prefix(*length);
     auto observer = Observer::Parse(in);
-    if (!observer) return Fail("{} is damaged at value '{}': {}", place, name, observer.error().message);
+    if (!observer) return Fail("{} is damaged at value {}: {}", place, ir::Quoted(name), observer.error().message);
+    held.emplace_back(observer->bytes());
     result.values.insert_or_assign(std::move(name), std::move(*observer));
   }
   if (!in.empty()) return Fail("{} is damaged: {} bytes too many", place, in.size());
   return result;
 }
 
-Status Calibration::Save(const std::filesystem::path& path) const { return ir::WriteWholeFile(path, ToBytes()); }
+}  // namespace
+
+Result<Calibration> Calibration::FromBytes(std::string_view bytes, std::string_view place) {
+  return ir::Closed(place, ir::MemoryLimit(ir::Limits{}, static_cast<int64_t>(bytes.size())),
+                    [&] { return Parse(bytes, place); });
+}
+
+Status Calibration::Save(const std::filesystem::path& path) const {
+  return ir::Closed("writing a calibration", [&] { return ir::WriteWholeFile(path, ToBytes()); });
+}
 
 Result<Calibration> Calibration::Load(const std::filesystem::path& path) {
-  OCTAVO_TRY(const std::string bytes, ir::ReadWholeFile(path));
-  return FromBytes(bytes, std::format("'{}'", path.string()));
+  return ir::Closed("reading a calibration", [&]() -> Result<Calibration> {
+    OCTAVO_TRY(const std::string bytes, ir::ReadWholeFile(path));
+    return FromBytes(bytes, ir::Quoted(path.string()));
+  });
 }
 
 }  // namespace octavo::quant

@@ -278,7 +278,9 @@ Result<Calibration> Calibrate(std::span<const Tap> taps, DataSource& data, const
       return Fail("cannot go on: the calibration ended within what is now {}; the data was cut into other batches then",
                   batch->name);
     } else {
-      OCTAVO_TRY_STATUS(ObserveBatch(taps, *batch, runner, options, result));
+      const Status seen = ObserveBatch(taps, *batch, runner, options, result);
+      if (!seen && options.stop != nullptr && options.stop->load()) break;  // the run was interrupted: what was seen before it counts
+      OCTAVO_TRY_STATUS(seen);
     }
     if (options.progress) options.progress(done + 1, data.size());
   }

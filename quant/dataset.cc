@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <charconv>
 
+#include "octavo/ir/closed.h"
+#include "octavo/ir/names.h"
 #include "octavo/ir/npz/npz.h"
 
 namespace octavo::quant {
@@ -23,14 +25,16 @@ class FileData : public DataSource {
   Result<std::optional<Batch>> Next() override {
     if (next_ == paths_.size()) return std::nullopt;
     const fs::path& path = paths_[next_++];
-    OCTAVO_TRY(ir::TensorMap arrays, read_(path));
-    OCTAVO_TRY(arrays, FitInputs(std::move(arrays), inputs_, std::format("'{}'", path.string())));
-    return Batch{path.string(), std::move(arrays)};
+    return ir::Closed("reading a batch", [&]() -> Result<std::optional<Batch>> {
+      OCTAVO_TRY(ir::TensorMap arrays, read_(path));
+      OCTAVO_TRY(arrays, FitInputs(std::move(arrays), inputs_, ir::Quoted(path.string())));
+      return Batch{path.string(), std::move(arrays)};
+    });
   }
   void Rewind() override { next_ = 0; }
   int64_t size() const override { return static_cast<int64_t>(paths_.size()); }
   std::string Describe() const override {
-    return std::format("{} batch{} from '{}'", paths_.size(), paths_.size() == 1 ? "" : "es", where_);
+    return std::format("{} batch{} from {}", paths_.size(), paths_.size() == 1 ? "" : "es", ir::Quoted(where_));
   }
 
  private:
@@ -71,17 +75,17 @@ bool NumberedBefore(const fs::path& a, const fs::path& b) {
 
 // input_0.pb, input_1.pb, ... of one test_data_set folder.
 Result<ir::TensorMap> ReadTestDataSet(const fs::path& dir, const std::vector<InputSpec>& inputs,
-                                      const TensorFileReader& read) {
+                                      const DataOptions& options) {
   std::vector<std::pair<std::string, ir::Tensor>> tensors;
   for (;;) {
     const fs::path path = dir / std::format("input_{}.pb", tensors.size());
     std::error_code ec;
     if (!fs::exists(path, ec)) break;
-    OCTAVO_TRY(auto tensor, read(path));
+    OCTAVO_TRY(auto tensor, options.read_tensor_file(path, options.limits));
     tensors.push_back(std::move(tensor));
   }
   if (tensors.size() != inputs.size()) {
-    return Fail("'{}' has {} input_N.pb files, but the model has {} inputs", dir.string(), tensors.size(),
+    return Fail("{} has {} input_N.pb files, but the model has {} inputs", ir::Quoted(dir.string()), tensors.size(),
                 inputs.size());
   }
   const auto is_input = [&](const std::string& name) {
@@ -102,24 +106,22 @@ Result<std::unique_ptr<DataSource>> OpenFolder(const fs::path& dir, std::vector<
   for (fs::directory_iterator it(dir, ec), end; !ec && it != end; it.increment(ec)) {
     const fs::path& path = it->path();
     if (path.extension() == ".npz") archives.push_back(path);
-    if (path.filename().string().starts_with("test_data_set_") && it->is_directory()) sets.push_back(path);
+    if (path.filename().string().starts_with("test_data_set_") && it->is_directory(ec)) sets.push_back(path);
   }
-  if (ec) return Fail("cannot read folder '{}': {}", dir.string(), ec.message());
+  const std::string name = ir::Quoted(dir.string());
+  if (ec) return Fail("cannot read folder {}: {}", name, ec.message());
   if (fs::exists(dir / "input_0.pb", ec)) sets = {dir};
   if (!archives.empty()) {
     std::ranges::sort(archives);
     return std::make_unique<FileData>(dir.string(), std::move(archives), std::move(inputs),
-                                      [](const fs::path& path) { return ir::ReadNpz(path); });
+                                      [limits = options.limits](const fs::path& path) { return ir::ReadNpz(path, limits); });
   }
   if (sets.empty()) {
-    return Fail("'{}' holds no data: a folder must hold .npz files, or test_data_set_* folders with input_N.pb files",
-                dir.string());
+    return Fail("{} holds no data: a folder must hold .npz files, or test_data_set_* folders with input_N.pb files", name);
   }
-  if (!options.read_tensor_file) return Fail("'{}' holds .pb files, which cannot be read here", dir.string());
+  if (!options.read_tensor_file) return Fail("{} holds .pb files, which cannot be read here", name);
   std::ranges::sort(sets, NumberedBefore);
-  auto read = [inputs, reader = options.read_tensor_file](const fs::path& path) {
-    return ReadTestDataSet(path, inputs, reader);
-  };
+  auto read = [inputs, options](const fs::path& path) { return ReadTestDataSet(path, inputs, options); };
   return std::make_unique<FileData>(dir.string(), std::move(sets), std::move(inputs), std::move(read));
 }
 
@@ -129,29 +131,39 @@ std::unique_ptr<DataSource> InMemoryData(std::vector<ir::TensorMap> batches, std
   return std::make_unique<MemoryData>(std::move(batches), std::move(inputs));
 }
 
-Result<std::unique_ptr<DataSource>> OpenData(const std::string& where, std::vector<InputSpec> inputs,
-                                             const DataOptions& options) {
+namespace {
+
+Result<std::unique_ptr<DataSource>> Open(const std::string& where, std::vector<InputSpec> inputs,
+                                         const DataOptions& options) {
   constexpr std::string_view kRandom = "random:";
   if (where.starts_with(kRandom)) {
     int64_t n = 0;
     const char* end = where.data() + where.size();
     const auto [stop, error] = std::from_chars(where.data() + kRandom.size(), end, n);
     if (error != std::errc() || stop != end || n < 1 || n > 1000000) {
-      return Fail("'{}' is not random:N with N from 1 to 1000000", where);
+      return Fail("{} is not random:N with N from 1 to 1000000", ir::Quoted(where));
     }
-    return RandomData(n, std::move(inputs), options.random);
+    RandomOptions random = options.random;
+    random.memory = options.limits;
+    return RandomData(n, std::move(inputs), random);
   }
   std::error_code ec;
   const auto status = fs::status(where, ec);
   if (!fs::exists(status)) {
     return Fail(
-        "there is no '{}'; data is a folder of .npz files, one .npz file, a folder of test_data_set_* folders, or "
-        "random:N",
-        where);
+        "there is no {}; data is a folder of .npz files, one .npz file, a folder of test_data_set_* folders, or random:N",
+        ir::Quoted(where));
   }
   if (fs::is_directory(status)) return OpenFolder(where, std::move(inputs), options);
   return std::make_unique<FileData>(where, std::vector<fs::path>{where}, std::move(inputs),
-                                    [](const fs::path& path) { return ir::ReadNpz(path); });
+                                    [limits = options.limits](const fs::path& path) { return ir::ReadNpz(path, limits); });
+}
+
+}  // namespace
+
+Result<std::unique_ptr<DataSource>> OpenData(const std::string& where, std::vector<InputSpec> inputs,
+                                             const DataOptions& options) {
+  return ir::Closed("opening data", [&] { return Open(where, std::move(inputs), options); });
 }
 
 }  // namespace octavo::quant

@@ -47,7 +47,8 @@ class DataSource {
 };
 
 // One .onnx test tensor file (TensorProto): its name and contents. ir/onnx/tensor_file.h has one.
-using TensorFileReader = std::function<ir::Result<std::pair<std::string, ir::Tensor>>(const std::filesystem::path&)>;
+using TensorFileReader =
+    std::function<ir::Result<std::pair<std::string, ir::Tensor>>(const std::filesystem::path&, const ir::Limits&)>;
 
 struct RandomOptions {
   // Ids of input X are drawn below limits["X"] (rows of the table that it indexes); 1000 where nothing is known.
@@ -55,11 +56,13 @@ struct RandomOptions {
   std::map<std::string, int64_t> dims =
       {};  // sizes of symbols; others: 4 where the symbol is a first dim, else 8 to 32
   uint64_t seed = 1;
+  ir::Limits memory = {};  // of a batch
 };
 
 struct DataOptions {
   TensorFileReader read_tensor_file = {};  // needed for test_data_set_* folders
   RandomOptions random = {};
+  ir::Limits limits = {};  // of a batch
 };
 
 // What --calib and --data take: a folder of .npz files (by name; one batch each, arrays named as the inputs), one .npz

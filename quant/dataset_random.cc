@@ -1,6 +1,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "octavo/ir/closed.h"
+#include "octavo/ir/names.h"
 #include "octavo/quant/dataset.h"
 
 namespace octavo::quant {
@@ -43,6 +45,17 @@ class RandomSource : public DataSource {
 
   Result<std::optional<Batch>> Next() override {
     if (next_ == batches_) return std::nullopt;
+    return ir::Closed("random data", ir::MemoryLimit(options_.memory, 0), [&] { return Make(); });
+  }
+  void Rewind() override { next_ = 0; }
+  int64_t size() const override { return batches_; }
+  std::string Describe() const override {
+    return std::format("{} random batch{} (no real data: ranges mean little)", batches_, batches_ == 1 ? "" : "es");
+  }
+  bool random() const override { return true; }
+
+ private:
+  Result<std::optional<Batch>> Make() {
     Random random(options_.seed * 1000003 + static_cast<uint64_t>(next_));
     auto sizes = options_.dims;
     const int64_t length = 8 + random.Below(25);
@@ -58,14 +71,7 @@ class RandomSource : public DataSource {
     }
     return batch;
   }
-  void Rewind() override { next_ = 0; }
-  int64_t size() const override { return batches_; }
-  std::string Describe() const override {
-    return std::format("{} random batch{} (no real data: ranges mean little)", batches_, batches_ == 1 ? "" : "es");
-  }
-  bool random() const override { return true; }
 
- private:
   static void BindSymbols(const ir::Type& type, bool first_dims, int64_t size, std::map<std::string, int64_t>& sizes) {
     if (!type.shape) return;
     for (size_t i = 0; i < type.shape->size(); ++i) {
@@ -76,7 +82,7 @@ class RandomSource : public DataSource {
 
   static Result<ir::Shape> ShapeOf(const InputSpec& spec, const std::map<std::string, int64_t>& sizes, int64_t length) {
     if (!spec.type.shape) {
-      return Fail("input '{}' has no declared rank, so no random data can be made for it; give real data", spec.name);
+      return Fail("input {} has no declared rank, so no random data can be made for it; give real data", ir::Quoted(spec.name));
     }
     const auto lookup = [&](std::string_view symbol) -> std::optional<int64_t> {
       const auto it = sizes.find(std::string(symbol));
@@ -88,7 +94,7 @@ class RandomSource : public DataSource {
       const int64_t size = dim.Evaluate(lookup).value_or(shape.empty() ? 4 : length);
       // 2^28 elements are 2 GB of ids: a declared size beyond that is no plausible batch.
       if (size < 0 || __builtin_mul_overflow(count, size, &count) || count > (1 << 28)) {
-        return Fail("input '{}' is declared as {}, too large for random data; give real data", spec.name,
+        return Fail("input {} is declared as {}, too large for random data; give real data", ir::Quoted(spec.name),
                     ir::ToString(spec.type));
       }
       shape.push_back(size);
@@ -108,13 +114,14 @@ class RandomSource : public DataSource {
   Result<Tensor> Make(const InputSpec& spec, ir::Shape shape, Random& random) {
     const DType dtype = spec.type.dtype;
     if (BitsOf(dtype) < 8) {
-      return Fail("input '{}' has type {}, for which no random data can be made; give real data", spec.name,
+      return Fail("input {} has type {}, for which no random data can be made; give real data", ir::Quoted(spec.name),
                   Name(dtype));
     }
     const int64_t columns = shape.empty() ? 1 : shape.back();
     const auto limit = options_.limits.find(spec.name);
     const int64_t most = limit == options_.limits.end() ? 1000 : std::max<int64_t>(1, limit->second);
     const int64_t count = ir::ElementCount(shape);
+    const ir::MemoryCharge lists(static_cast<size_t>(count) * (sizeof(int64_t) + sizeof(float)));
     const bool mask = Contains(spec.name, "mask") || dtype == DType::kBool;
     const bool types = Contains(spec.name, "token_type") || Contains(spec.name, "segment");
     const bool positions = Contains(spec.name, "position");

@@ -2,6 +2,8 @@
 #include <cmath>
 #include <limits>
 
+#include "octavo/ir/closed.h"
+#include "octavo/ir/names.h"
 #include "octavo/quant/dataset.h"
 #include "octavo/quant/numeric/float16.h"
 
@@ -179,18 +181,20 @@ std::map<std::string, int64_t> IdLimits(const ir::Graph& graph) {
   return limits;
 }
 
-Result<ir::TensorMap> FitInputs(ir::TensorMap arrays, const std::vector<InputSpec>& inputs, std::string_view place,
-                                Numbers numbers) {
+namespace {
+
+Result<ir::TensorMap> Fit(ir::TensorMap arrays, const std::vector<InputSpec>& inputs, std::string_view place,
+                          Numbers numbers) {
   std::map<std::string, int64_t> symbols;
   std::string known;
   ir::TensorMap out;
   for (const auto& [name, type] : inputs) {
-    known += (known.empty() ? "" : ", ") + name;
+    if (known.size() < 1000) known += (known.empty() ? "" : ", ") + ir::Clean(name);
     const auto it = arrays.find(name);
-    if (it == arrays.end()) return Fail("{} has no array '{}', which the model needs", place, name);
+    if (it == arrays.end()) return Fail("{} has no array {}, which the model needs", place, ir::Quoted(name));
     Tensor tensor = std::move(it->second);
     arrays.erase(it);
-    const std::string what = std::format("array '{}' of {}", name, place);
+    const std::string what = std::format("array {} of {}", ir::Quoted(name), place);
     if (type.dtype != DType::kUndefined && tensor.dtype() != type.dtype) {
       OCTAVO_TRY(tensor, Convert(tensor, type.dtype, what));
     }
@@ -199,10 +203,17 @@ Result<ir::TensorMap> FitInputs(ir::TensorMap arrays, const std::vector<InputSpe
     out.emplace(name, std::move(tensor));
   }
   if (!arrays.empty()) {
-    return Fail("{} has an array '{}', which is no input of the model; its inputs are: {}", place,
-                arrays.begin()->first, known);
+    return Fail("{} has an array {}, which is no input of the model; its inputs are: {}", place,
+                ir::Quoted(arrays.begin()->first), known);
   }
   return out;
+}
+
+}  // namespace
+
+Result<ir::TensorMap> FitInputs(ir::TensorMap arrays, const std::vector<InputSpec>& inputs, std::string_view place,
+                                Numbers numbers) {
+  return ir::Closed(place, [&] { return Fit(std::move(arrays), inputs, place, numbers); });
 }
 
 }  // namespace octavo::quant

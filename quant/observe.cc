@@ -115,6 +115,11 @@ std::vector<Bin> Observer::Bins() const {
   return bins;
 }
 
+size_t Observer::bytes() const {
+  const auto blocks = static_cast<size_t>(std::ranges::count_if(blocks_, [](const auto& b) { return b != nullptr; }));
+  return sizeof(*this) + blocks * sizeof(Block) + channels_.capacity() * sizeof(ChannelRange);
+}
+
 bool Observer::operator==(const Observer& other) const {
   std::string a, b;
   AppendTo(a);

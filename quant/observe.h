@@ -70,6 +70,8 @@ class Observer {
   // Bins that are not empty, in ascending order of value, cut to [min, max].
   std::vector<Bin> Bins() const;
 
+  size_t bytes() const;  // that it takes in memory
+
   // Same state, same bytes.
   void AppendTo(std::string& out) const;
   // Takes its part off the front of `in`.

@@ -6,6 +6,9 @@
 #include <cstring>
 #include <optional>
 
+#include "octavo/ir/closed.h"
+#include "octavo/ir/limits.h"
+#include "octavo/ir/names.h"
 #include "octavo/ir/npz/npz.h"
 #include "octavo/ir/whole_file.h"
 
@@ -273,7 +276,7 @@ Result<Tensor> ReadNpyFrom(ByteSource& source, std::string_view place) {
   const auto kind = KindOf(header.descr);
   if (!kind) {
     return Fail("{} has numpy type {}, which is no tensor type; save it as a plain bool, integer or float array", place,
-                header.descr);
+                Clean(header.descr));
   }
   OCTAVO_TRY(const uint64_t bytes, BytesNeeded(header, *kind, place));
   if (bytes != source.remaining()) {
@@ -286,6 +289,7 @@ Result<Tensor> ReadNpyFrom(ByteSource& source, std::string_view place) {
     if (kind->item_bytes == 0 && count > (1 << 20)) {
       return Fail("{} declares {} empty strings", place, ToString(header.shape));
     }
+    const MemoryCharge enough(BytesToMake(DType::kString, header.shape) + bytes);
     std::string data(bytes, '\0');
     OCTAVO_TRY_STATUS(source.Read(data.data(), bytes));
     if (kind->utf32 && kind->swapped) SwapBytes(reinterpret_cast<std::byte*>(data.data()), bytes, 4);
@@ -409,16 +413,22 @@ std::string StringBytes(const Tensor& tensor) {
 }  // namespace
 
 Result<Tensor> ParseNpy(std::string_view bytes, std::string_view place) {
-  MemorySource source(bytes);
-  return internal::ReadNpyFrom(source, place);
+  return Closed(place, MemoryLimit(Limits{}, static_cast<int64_t>(bytes.size())), [&] {
+    MemorySource source(bytes);
+    return internal::ReadNpyFrom(source, place);
+  });
 }
 
 Result<Tensor> ReadNpy(const std::filesystem::path& path) {
-  OCTAVO_TRY(const std::string bytes, ReadWholeFile(path));
-  return ParseNpy(bytes, std::format("'{}'", path.string()));
+  return Closed("reading an array", [&]() -> Result<Tensor> {
+    OCTAVO_TRY(const std::string bytes, ReadWholeFile(path));
+    return ParseNpy(bytes, Quoted(path.string()));
+  });
 }
 
-Result<std::string> NpyBytes(const Tensor& tensor) {
+namespace {
+
+Result<std::string> BytesOf(const Tensor& tensor) {
   if (tensor.dtype() == DType::kString) return StringBytes(tensor);
   const auto descr = DescrOf(tensor.dtype());
   if (descr.empty()) return Fail("a tensor of type {} cannot be written as a numpy array", quant::Name(tensor.dtype()));
@@ -435,9 +445,17 @@ Result<std::string> NpyBytes(const Tensor& tensor) {
   return out;
 }
 
+}  // namespace
+
+Result<std::string> NpyBytes(const Tensor& tensor) {
+  return Closed("a tensor as a numpy array", [&] { return BytesOf(tensor); });
+}
+
 Status WriteNpy(const std::filesystem::path& path, const Tensor& tensor) {
-  OCTAVO_TRY(const std::string bytes, NpyBytes(tensor));
-  return WriteWholeFile(path, bytes);
+  return Closed("writing an array", [&]() -> Status {
+    OCTAVO_TRY(const std::string bytes, BytesOf(tensor));
+    return WriteWholeFile(path, bytes);
+  });
 }
 
 }  // namespace octavo::ir

@@ -2,7 +2,7 @@
 //
 // Read: bool, all integers, f16, f32, f64, U and S strings, both byte orders, C and Fortran order (brought to C order),
 // header versions 1 to 3, members stored or deflated. Refused with a sentence: pickled objects, structured arrays,
-// complex numbers, dates, encrypted or otherwise compressed members, sizes that disagree with the data.
+// complex numbers, dates, encrypted or otherwise compressed members, members that overlap, sizes that disagree with the data.
 // Written: version 1 headers as numpy writes them, C order, little endian. numpy has no bf16, fp8 and 4-bit types:
 // these are widened exactly, bf16 and fp8 to float32, s4 to int8, u4 to uint8.
 #ifndef OCTAVO_IR_NPZ_NPZ_H_
@@ -13,11 +13,13 @@
 #include <string_view>
 
 #include "octavo/ir/interpret.h"
+#include "octavo/ir/limits.h"
 #include "octavo/ir/tensor.h"
 
 namespace octavo::ir {
 
-Result<TensorMap> ReadNpz(const std::filesystem::path& path);
+// All arrays together take no more memory than the limits allow for a file of that size.
+Result<TensorMap> ReadNpz(const std::filesystem::path& path, const Limits& limits = {});
 Result<Tensor> ReadNpy(const std::filesystem::path& path);
 // `place` names the bytes in error sentences.
 Result<Tensor> ParseNpy(std::string_view bytes, std::string_view place);

@@ -1,8 +1,8 @@
 #include <onnx/onnx_pb.h>
 
+#include "octavo/ir/names.h"
 #include "octavo/ir/onnx/import.h"
 #include "octavo/ir/onnx/tensor_proto.h"
-#include "octavo/ir/onnx/text_util.h"
 
 namespace octavo::ir::onnx {
 
@@ -31,7 +31,7 @@ const pb::AttributeProto* Resolve(const pb::AttributeProto& proto, const Binding
   return it == bindings->end() ? nullptr : it->second;
 }
 
-Result<Attr> ReadAttribute(const pb::AttributeProto& a, ExternalFiles& files) {
+Result<Attr> ReadAttribute(const pb::AttributeProto& a, FileContext& file) {
   switch (TypeOf(a)) {
     case pb::AttributeProto::FLOAT:
       return Attr(a.f());
@@ -46,7 +46,7 @@ Result<Attr> ReadAttribute(const pb::AttributeProto& a, ExternalFiles& files) {
     case pb::AttributeProto::STRINGS:
       return Attr(std::vector<std::string>(a.strings().begin(), a.strings().end()));
     case pb::AttributeProto::TENSOR: {
-      auto tensor = ReadTensor(a.t(), files);
+      auto tensor = file.Read(a.t());
       if (!tensor) return Fail("attribute {}: {}", Quoted(a.name()), tensor.error().message);
       return Attr(std::move(*tensor));
     }
@@ -59,8 +59,8 @@ Result<Attr> ReadAttribute(const pb::AttributeProto& a, ExternalFiles& files) {
   }
 }
 
-Result<Tensor> ReadConstant(const pb::AttributeProto& a, std::string_view name, ExternalFiles& files) {
-  OCTAVO_TRY(Attr attr, ReadAttribute(a, files));
+Result<Tensor> ReadConstant(const pb::AttributeProto& a, std::string_view name, FileContext& file) {
+  OCTAVO_TRY(Attr attr, ReadAttribute(a, file));
   if (name == "value" && std::holds_alternative<Tensor>(attr)) return std::get<Tensor>(std::move(attr));
   if (name == "value_float" && std::holds_alternative<float>(attr)) return Tensor::ScalarF32(std::get<float>(attr));
   if (name == "value_int" && std::holds_alternative<int64_t>(attr)) return Tensor::ScalarS64(std::get<int64_t>(attr));

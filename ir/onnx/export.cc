@@ -6,11 +6,11 @@
 #include <optional>
 
 #include "octavo/ir/functions.h"
+#include "octavo/ir/names.h"
 #include "octavo/ir/onnx/fp8_views.h"
 #include "octavo/ir/onnx/opset.h"
 #include "octavo/ir/onnx/symbols.h"
 #include "octavo/ir/onnx/tensor_proto.h"
-#include "octavo/ir/onnx/text_util.h"
 
 namespace octavo::ir::onnx {
 
@@ -76,18 +76,17 @@ int64_t ConstantBytes(const Graph& g) {
   return bytes;
 }
 
-bool Exporter::Names::Taken(std::string_view name) const {
+bool Exporter::Names::Taken(const std::string& name) const {
   for (const Names* n = this; n != nullptr; n = n->outer) {
     if (n->taken.contains(name)) return true;
   }
   return false;
 }
 std::string Exporter::Names::Take(std::string_view wish) {
-  std::string name(wish.empty() ? "v" : wish);
-  const std::string base = name;
-  for (int i = 1; Taken(name); ++i) name = base + "_" + std::to_string(i);
-  taken.insert(name);
-  return name;
+  for (;;) {
+    std::string name = taken.Take(std::string(wish.empty() ? "v" : wish));
+    if (outer == nullptr || !outer->Taken(name)) return name;
+  }
 }
 
 Status Exporter::Model(const Graph& graph, pb::ModelProto* model) {
@@ -165,12 +164,12 @@ Status Exporter::SettleNames(const Graph& g, std::span<const std::string> captur
   }
   // An output's name is the model's interface, a value's is not: the value takes the name of the output it is bound to,
   // preferably its own. What is bound to a second name, and inputs under another name, pass through an Identity.
+  const std::set<std::string_view> captives(captured.begin(), captured.end());
   std::vector<std::string> wanted;
   for (const GraphOutput& o : g.outputs()) {
     const std::string& name = names.of[o.value.index];
     // A subgraph must make what it gives: a captured value is none of its own.
-    const bool captive = std::find(captured.begin(), captured.end(), name) != captured.end();
-    const bool same_as_input = !name.empty() && name == o.name && !captive;
+    const bool same_as_input = !name.empty() && name == o.name && !captives.contains(name);
     if (main && !same_as_input && names.Taken(o.name)) {
       return Fail("output {} has the name of another input or output", Quoted(o.name));
     }
@@ -210,7 +209,7 @@ void Exporter::WriteConstant(const Tensor& tensor, const std::string& name, pb::
 
 Status Exporter::WriteNodes(const Graph& g, const Names& names, pb::GraphProto* proto) {
   std::set<std::string_view> outputs;
-  std::set<std::string> node_names;
+  UniqueNames node_names;
   for (const auto& o : proto->output()) outputs.insert(o.name());
   for (NodeId id = g.first(); id.valid(); id = g.node(id).next) {
     const Node& n = g.node(id);
@@ -234,7 +233,7 @@ Status Exporter::WriteNodes(const Graph& g, const Names& names, pb::GraphProto* 
   return {};
 }
 
-Status Exporter::WriteNode(const Graph& g, const Node& n, const Names& names, std::set<std::string>& node_names,
+Status Exporter::WriteNode(const Graph& g, const Node& n, const Names& names, UniqueNames& node_names,
                            pb::NodeProto* proto) {
   const auto captures = static_cast<size_t>(std::max<int64_t>(0, n.attrs.Int("octavo_captures", 0)));
   if (captures > n.inputs.size()) return Fail("{} has more captures than inputs", Quoted(n.name));
@@ -257,8 +256,7 @@ Status Exporter::WriteNode(const Graph& g, const Node& n, const Names& names, st
   while (proto->output_size() > 0 && proto->output(proto->output_size() - 1).empty()) {
     proto->mutable_output()->RemoveLast();
   }
-  std::string name = n.name;
-  for (int i = 1; !name.empty() && !node_names.insert(name).second; ++i) name = n.name + "_" + std::to_string(i);
+  const std::string name = n.name.empty() ? std::string() : node_names.Take(n.name);
   if (!name.empty()) proto->set_name(name);
   proto->set_op_type(OpType(n));
   if (!Domain(n).empty()) proto->set_domain(Domain(n));

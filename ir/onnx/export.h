@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "octavo/ir/graph.h"
+#include "octavo/ir/names.h"
 #include "octavo/ir/onnx/onnx.h"
 
 namespace onnx {
@@ -54,8 +55,8 @@ class Exporter {
   struct Names {
     const Names* outer = nullptr;
     std::vector<std::string> of;  // by value index
-    std::set<std::string, std::less<>> taken;
-    bool Taken(std::string_view name) const;
+    UniqueNames taken;
+    bool Taken(const std::string& name) const;
     std::string Take(std::string_view wish);  // made unique
   };
   using Aliases = std::vector<std::pair<std::string, ValueId>>;  // outputs that need an Identity
@@ -67,7 +68,7 @@ class Exporter {
                      pb::GraphProto* proto);
   Status WriteNodes(const Graph& graph, const Names& names, pb::GraphProto* proto);
   // `node_names`: of this graph so far; ONNX Runtime refuses a graph with two nodes of one name.
-  Status WriteNode(const Graph& graph, const Node& node, const Names& names, std::set<std::string>& node_names,
+  Status WriteNode(const Graph& graph, const Node& node, const Names& names, UniqueNames& node_names,
                    pb::NodeProto* proto);
   Status WriteAttributes(const Node& node, const Names& names, std::span<const std::string> captured,
                          pb::NodeProto* proto);

@@ -4,9 +4,9 @@
 #include <algorithm>
 
 #include "octavo/ir/functions.h"
+#include "octavo/ir/names.h"
 #include "octavo/ir/onnx/export.h"
 #include "octavo/ir/onnx/tensor_proto.h"
-#include "octavo/ir/onnx/text_util.h"
 
 namespace octavo::ir::onnx {
 
@@ -45,7 +45,7 @@ Status Exporter::WriteFunction(const Graph& g, const Node& n, pb::FunctionProto*
       aliases.emplace_back(o.name, o.value);
     }
   }
-  std::set<std::string> node_names;
+  UniqueNames node_names;
   int temporary = 0;
   for (NodeId id = body->first(); id.valid(); id = body->node(id).next) {
     const Node& inner = body->node(id);

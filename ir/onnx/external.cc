@@ -9,7 +9,7 @@
 #include <cerrno>
 #include <cstring>
 
-#include "octavo/ir/onnx/text_util.h"
+#include "octavo/ir/names.h"
 
 namespace octavo::ir::onnx {
 
@@ -61,8 +61,8 @@ Result<std::shared_ptr<const Buffer>> MapFile(const fs::path& path, std::string 
   return std::make_shared<MappedFile>(data, size, std::move(label));
 }
 
-Result<std::shared_ptr<const Buffer>> ExternalFiles::Open(const std::string& location) {
-  if (const auto it = open_.find(location); it != open_.end()) return it->second;
+Result<ExternalFiles::File*> ExternalFiles::Find(const std::string& location) {
+  if (const auto it = by_location_.find(location); it != by_location_.end()) return it->second.get();
   if (folder_.empty()) {
     return Fail("its data is in the file {}, but the model was read from memory; say in which folder its files lie",
                 Quoted(location));
@@ -92,9 +92,37 @@ Result<std::shared_ptr<const Buffer>> ExternalFiles::Open(const std::string& loc
     return Fail("its external data {} is a link that leaves the model's folder; put the file itself beside the model",
                 Quoted(location));
   }
-  OCTAVO_TRY(auto mapped, MapFile(full, location));
-  open_[location] = mapped;
-  return mapped;
+  std::shared_ptr<File>& file = by_path_[full.string()];
+  if (file == nullptr) {
+    OCTAVO_TRY(auto mapped, MapFile(full, location));
+    file = std::make_shared<File>(std::move(mapped));
+  }
+  return (by_location_[location] = file).get();
+}
+
+Result<std::shared_ptr<const Buffer>> ExternalFiles::Open(const std::string& location, size_t bytes) {
+  constexpr uint64_t kMostTimes = 16, kAlways = 1 << 20;
+  OCTAVO_TRY(File * file, Find(location));
+  const uint64_t size = file->data->size();
+  file->named += std::min<uint64_t>(bytes, size);
+  if (file->named > kAlways + kMostTimes * size) {
+    return Fail("tensors share the {} bytes of {} more than {} times; save the model again with each in its place",
+                size, Quoted(location), kMostTimes);
+  }
+  return file->data;
+}
+
+int64_t ExternalFiles::FirstSize(const std::string& location) {
+  const auto file = Find(location);
+  return !file || std::exchange((*file)->counted, true) ? 0 : static_cast<int64_t>((*file)->data->size());
+}
+
+std::vector<fs::path> ExternalFiles::Paths() const {
+  std::vector<fs::path> paths;
+  for (const auto& [path, file] : by_path_) {
+    if (file != nullptr) paths.emplace_back(path);
+  }
+  return paths;
 }
 
 }  // namespace octavo::ir::onnx

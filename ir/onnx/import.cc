@@ -11,11 +11,13 @@
 #include <cstdio>
 #include <format>
 
+#include "octavo/ir/closed.h"
 #include "octavo/ir/infer.h"
+#include "octavo/ir/names.h"
+#include "octavo/ir/onnx/cost.h"
 #include "octavo/ir/onnx/onnx.h"
 #include "octavo/ir/onnx/opset.h"
 #include "octavo/ir/onnx/tensor_proto.h"
-#include "octavo/ir/onnx/text_util.h"
 
 namespace octavo::ir::onnx {
 
@@ -37,10 +39,11 @@ Result<Opsets> ReadOpsets(const auto& imports, std::string_view what) {
 Status ReadFunctions(const pb::ModelProto& model, FileContext& file) {
   for (const pb::FunctionProto& f : model.functions()) {
     const std::string domain = f.domain() == "ai.onnx" ? "" : f.domain();
-    if (!file.functions.emplace(std::tuple(domain, f.name(), f.overload()), &f).second) {
+    OCTAVO_TRY(Opsets opsets, ReadOpsets(f.opset_import(), "the function " + Quoted(f.name())));
+    Function function{&f, std::move(opsets), CostOf(f)};
+    if (!file.functions.emplace(std::tuple(domain, f.name(), f.overload()), std::move(function)).second) {
       return Fail("the function {} of domain {} is defined twice", Quoted(f.name()), Quoted(f.domain()));
     }
-    OCTAVO_TRY_STATUS(ReadOpsets(f.opset_import(), "the function " + Quoted(f.name())));
   }
   return {};
 }
@@ -86,10 +89,10 @@ void MendShapes(Graph& g) {
                                      found.size() == 1 ? "" : std::format(" (and {} more like it)", found.size() - 1)));
 }
 
-Result<Graph> ReadModel(pb::ModelProto& model, const std::filesystem::path& folder, AttentionOrder order) {
+Result<Graph> ReadModel(pb::ModelProto& model, ExternalFiles external, int64_t bytes, const ReadOptions& options) {
   if (!model.has_graph()) return Fail("it holds no graph; it is not an ONNX model");
-  FileContext file(folder);
-  file.attention_before_122 = MeansAttentionBefore122(model, order);
+  FileContext file(std::move(external), NodeLimit(options.limits, bytes));
+  file.attention_before_122 = MeansAttentionBefore122(model, options.attention_order);
   OCTAVO_TRY(Opsets opsets, ReadOpsets(model.opset_import(), "the model"));
   if (model.opset_import().empty()) return Fail("it does not say which opset it uses; it is older than ONNX 1.0");
   OCTAVO_TRY_STATUS(ReadFunctions(model, file));
@@ -104,6 +107,8 @@ Result<Graph> ReadModel(pb::ModelProto& model, const std::filesystem::path& fold
   }
   OCTAVO_TRY(Graph g, GraphBuilder(file).Build(graph, std::move(constants), opsets, nullptr, {}, true));
   ReadInfo(model, opsets, g);
+  g.info.limits = options.limits;
+  g.info.bytes = bytes;
   const auto is_attention = [&g](NodeId id) { return g.node(id).op == Op::kAttention; };
   if (file.attention_before_122 && std::ranges::any_of(g.NodesInOrder(), is_attention)) {
     g.info.metadata[kAttentionOrderKey] = "1.22";  // what the nodes mean from here on
@@ -112,12 +117,18 @@ Result<Graph> ReadModel(pb::ModelProto& model, const std::filesystem::path& fold
   return g;
 }
 
-Result<Graph> Parse(std::string_view bytes, const std::filesystem::path& folder, AttentionOrder order) {
+Result<Graph> Parse(std::string_view bytes, const std::filesystem::path& folder, const ReadOptions& options) {
   if (bytes.size() >= INT_MAX) {
     return Fail("it has {} bytes, but an ONNX file holds at most 2 GB; store its weights as external data",
                 bytes.size());
   }
   const google::protobuf::LogSilencer silence;  // its message names neither file nor way out
+  const auto own = static_cast<int64_t>(bytes.size());
+  const auto parsed = static_cast<size_t>(ParsedBytes(bytes));
+  {
+    const MemoryScope scope(MemoryLimit(options.limits, own));
+    const MemoryCharge enough(parsed);
+  }
   pb::ModelProto model;
   google::protobuf::io::ArrayInputStream array(bytes.data(), static_cast<int>(bytes.size()));
   google::protobuf::io::CodedInputStream input(&array);
@@ -126,29 +137,41 @@ Result<Graph> Parse(std::string_view bytes, const std::filesystem::path& folder,
   if (!model.ParseFromCodedStream(&input) || !input.ConsumedEntireMessage()) {
     return Fail("it is truncated or not an ONNX file; get it again");
   }
-  return ReadModel(model, folder, order);
+  ExternalFiles external(folder);
+  const int64_t all = own + ExternalBytes(model, external);
+  if (options.files != nullptr) *options.files = external.Paths();
+  const MemoryScope scope(MemoryLimit(options.limits, all));
+  const MemoryCharge message(parsed);
+  return ReadModel(model, std::move(external), all, options);
+}
+
+// What is wrong with a model, with the place.
+Result<Graph> At(const std::string& place, std::string_view bytes, const std::filesystem::path& folder,
+                 const ReadOptions& options) {
+  return Closed(place, [&]() -> Result<Graph> {
+    auto graph = Parse(bytes, folder, options);
+    if (!graph) return Fail("{}: {}", place, graph.error().message);
+    return graph;
+  });
 }
 
 }  // namespace
 
 Result<Graph> ReadBytes(std::string_view bytes, const ReadOptions& options) {
-  auto graph = Parse(bytes, options.external_dir, options.attention_order);
-  if (!graph) return Fail("the model: {}", graph.error().message);
-  return graph;
+  return At("the model", bytes, options.external_dir, options);
 }
 
 Result<Graph> ReadFile(const std::filesystem::path& path, const ReadOptions& options) {
-  std::error_code error;
-  if (!std::filesystem::exists(path, error)) return Fail("{}: there is no such file", Quoted(path.string()));
-  if (std::filesystem::is_directory(path, error)) {
-    return Fail("{} is a folder; name the .onnx file in it", Quoted(path.string()));
-  }
-  OCTAVO_TRY(auto file, MapFile(path, path.filename().string()));
-  std::filesystem::path folder = options.external_dir;
-  if (folder.empty()) folder = path.has_parent_path() ? path.parent_path() : std::filesystem::path(".");
-  auto graph = Parse({reinterpret_cast<const char*>(file->data()), file->size()}, folder, options.attention_order);
-  if (!graph) return Fail("{}: {}", Quoted(path.string()), graph.error().message);
-  return graph;
+  return Closed("reading a model", [&]() -> Result<Graph> {
+    const std::string name = Quoted(path.string());
+    std::error_code error;
+    if (!std::filesystem::exists(path, error)) return Fail("{}: there is no such file", name);
+    if (std::filesystem::is_directory(path, error)) return Fail("{} is a folder; name the .onnx file in it", name);
+    OCTAVO_TRY(auto file, MapFile(path, path.filename().string()));
+    std::filesystem::path folder = options.external_dir;
+    if (folder.empty()) folder = path.has_parent_path() ? path.parent_path() : std::filesystem::path(".");
+    return At(name, {reinterpret_cast<const char*>(file->data()), file->size()}, folder, options);
+  });
 }
 
 }  // namespace octavo::ir::onnx

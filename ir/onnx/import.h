@@ -9,10 +9,11 @@
 #include <string_view>
 #include <tuple>
 #include <unordered_map>
-#include <unordered_set>
 #include <vector>
 
 #include "octavo/ir/graph.h"
+#include "octavo/ir/memory.h"
+#include "octavo/ir/names.h"
 #include "octavo/ir/onnx/external.h"
 #include "octavo/ir/onnx/symbols.h"
 
@@ -37,14 +38,32 @@ using Opsets = std::map<std::string, int64_t, std::less<>>;                     
 using Bindings = std::map<std::string, const pb::AttributeProto*, std::less<>>;  // a function call's attributes
 using NodeList = google::protobuf::RepeatedPtrField<pb::NodeProto>;
 
-struct FileContext {
-  explicit FileContext(std::filesystem::path folder) : files(std::move(folder)) {}
+struct Function {
+  const pb::FunctionProto* proto;
+  Opsets opsets;
+  int64_t cost;  // of a call, in nodes
+};
+
+class FileContext {
+ public:
+  FileContext(ExternalFiles external, int64_t most_nodes) : files(std::move(external)), most_nodes_(most_nodes) {}
   ExternalFiles files;
   Symbols symbols;
-  std::map<std::tuple<std::string, std::string, std::string>, const pb::FunctionProto*> functions;
-  std::vector<const pb::FunctionProto*> active;  // being inlined: a function that calls itself has no end
+  std::map<std::tuple<std::string, std::string, std::string>, Function> functions;
+  std::vector<const Function*> active;  // being inlined: a function that calls itself has no end
   bool attention_before_122 = false;
-  int64_t inlined_nodes = 0;  // bounds what a small file can blow up to
+  bool placed = false;  // the error at hand names a node of a function
+
+  // Before as many nodes are made: bounds what a small file can blow up to.
+  Status Spend(int64_t nodes);
+  // The tensor of an attribute. One of a function's body is the same for all its calls.
+  Result<Tensor> Read(const pb::TensorProto& proto);
+
+ private:
+  int64_t nodes_ = 0, most_nodes_;
+  std::vector<MemoryCharge> memory_;  // of the nodes
+  int64_t charged_nodes_ = 0;
+  std::unordered_map<const pb::TensorProto*, Tensor> tensors_;
 };
 
 struct Scope {
@@ -52,7 +71,7 @@ struct Scope {
   const Opsets* opsets = nullptr;
   const Bindings* bindings = nullptr;  // null outside functions
   bool in_function = false;
-  std::string prefix;                             // of names made by an inlined function
+  std::string prefix;                             // of names made by an inlined function; a stem
   std::map<std::string_view, std::string> named;  // the function's outputs -> names at the call
   std::vector<std::string> origin;                // of the call
 };
@@ -108,10 +127,11 @@ class GraphBuilder {
   Status AddInitializers(const pb::GraphProto& proto, std::vector<Tensor> constants);
   Status AddOutputs(const pb::GraphProto& proto, bool main);
   Status BuildNodes(const NodeList& nodes, Scope& scope);
+  Status At(const pb::NodeProto& node, const Scope& scope, const Status& status);
   Status Order(std::span<const pb::NodeProto* const> nodes, const Scope& scope, std::vector<uint32_t>& order);
   Status AddConstantNode(const pb::NodeProto& node, Scope& scope);
   Status AddNode(const pb::NodeProto& node, Scope& scope);
-  Status Inline(const pb::NodeProto& node, const pb::FunctionProto& function, Scope& scope);
+  Status Inline(const pb::NodeProto& node, const Function& function, Scope& scope);
   Result<Attrs> ReadAttributes(const pb::NodeProto& node, Scope& scope, std::vector<ValueId>& captured);
   Result<GraphRef> ReadSubgraph(const pb::GraphProto& proto, Scope& scope, std::span<const std::string_view> names,
                                 std::span<const ValueId> captured);
@@ -120,6 +140,7 @@ class GraphBuilder {
   Status Define(Scope& scope, std::string_view name, ValueId value, std::string_view by);
   std::string IrName(const Scope& scope, std::string_view name);
   std::string Fresh(const Draft& d, std::string_view hint);
+  static std::string NodeName(const Draft& d, std::string_view hint);
   void NameOutputs(NodeId id, const std::vector<std::string>& names);
   NodeId Place(NodeId id);
   void SetDeclaredType(ValueId v);
@@ -128,16 +149,16 @@ class GraphBuilder {
   Graph g_;
   Status emitted_;  // whether every node that a rule emitted has the inputs it needs
   Scope top_;
-  std::unordered_set<std::string> names_;                             // every value name of the file's graph and ours
+  UniqueNames names_;                                                 // every value name of the file's graph and ours
   std::unordered_map<std::string_view, const pb::TypeProto*> types_;  // value_info
   NodeId first_node_;  // the first node that is no Constant: constants stand before it, as initializers do in a file
 };
 
 // attributes.cc
 // One attribute, refs to a function's attributes resolved already; subgraphs are not its business.
-Result<Attr> ReadAttribute(const pb::AttributeProto& proto, ExternalFiles& files);
+Result<Attr> ReadAttribute(const pb::AttributeProto& proto, FileContext& file);
 // The tensor a Constant node of any form holds; `name` tells the form: value, value_ints, ...
-Result<Tensor> ReadConstant(const pb::AttributeProto& proto, std::string_view name, ExternalFiles& files);
+Result<Tensor> ReadConstant(const pb::AttributeProto& proto, std::string_view name, FileContext& file);
 // The attribute that `proto` stands for within a function call; null: the call leaves it out.
 const pb::AttributeProto* Resolve(const pb::AttributeProto& proto, const Bindings* bindings);
 

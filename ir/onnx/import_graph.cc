@@ -4,10 +4,11 @@
 #include <algorithm>
 #include <optional>
 #include <queue>
+#include <utility>
 
+#include "octavo/ir/names.h"
 #include "octavo/ir/onnx/import.h"
 #include "octavo/ir/onnx/tensor_proto.h"
-#include "octavo/ir/onnx/text_util.h"
 #include "octavo/ir/vendor/lower.h"
 
 namespace octavo::ir::onnx {
@@ -56,6 +57,7 @@ Result<Graph> GraphBuilder::Build(const pb::GraphProto& proto, std::vector<Tenso
     return Fail("initializer {} is sparse, which octavo does not read; store it dense",
                 Quoted(proto.sparse_initializer(0).values().name()));
   }
+  if (bindings == nullptr) OCTAVO_TRY_STATUS(file_.Spend(proto.initializer_size()));
   g_.name = proto.name();
   top_.opsets = &opsets;
   top_.bindings = bindings;
@@ -63,9 +65,9 @@ Result<Graph> GraphBuilder::Build(const pb::GraphProto& proto, std::vector<Tenso
   for (const auto& info : proto.value_info()) types_[info.name()] = &info.type();
   for (const auto& info : proto.output()) types_[info.name()] = &info.type();
   for (const auto& node : proto.node()) {
-    for (const std::string& output : node.output()) names_.insert(output);
+    for (const std::string& output : node.output()) names_.Add(output);
   }
-  for (const auto& tensor : proto.initializer()) names_.insert(tensor.name());
+  for (const auto& tensor : proto.initializer()) names_.Add(tensor.name());
   OCTAVO_TRY_STATUS(AddInputs(proto, captures, main));
   OCTAVO_TRY_STATUS(AddInitializers(proto, std::move(constants)));
   OCTAVO_TRY_STATUS(BuildNodes(proto.node(), top_));
@@ -93,15 +95,12 @@ Status GraphBuilder::AddInputs(const pb::GraphProto& proto, std::span<const Capt
     }
     if (input.name().empty()) return Fail("an input has no name");
     OCTAVO_TRY_STATUS(Define(top_, input.name(), g_.AddInput(input.name(), std::move(*type)), "an input"));
-    names_.insert(input.name());
+    names_.Add(input.name());
   }
   for (const Capture& c : captures) {
-    std::string name(c.name);
-    for (int i = 1; !names_.insert(name).second; ++i) name = std::string(c.name) + "_outer" + std::to_string(i);
+    const std::string name = names_.Take(std::string(c.name), "_outer");
     const ValueId v = g_.AddInput(name, c.type);
-    // A name that this graph defines itself hides the outer one.
-    const bool hidden = names_.contains(std::string(c.name)) && name != c.name;
-    if (!hidden) top_.values[c.name] = v;
+    if (name == c.name) top_.values[c.name] = v;  // a name that this graph defines itself hides the outer one
   }
   return {};
 }
@@ -196,7 +195,14 @@ Status GraphBuilder::Order(std::span<const pb::NodeProto* const> nodes, const Sc
   return Fail("the graph has a cycle through {}", DescribeNode(*nodes[OnCycle(stuck, reads, done)]));
 }
 
+// Of functions that call functions the first call and the node in the last body are named, not all between them.
+Status GraphBuilder::At(const pb::NodeProto& node, const Scope& scope, const Status& status) {
+  if (scope.in_function && std::exchange(file_.placed, true)) return status;
+  return Fail("{}: {}", DescribeNode(node), status.error().message);
+}
+
 Status GraphBuilder::BuildNodes(const NodeList& list, Scope& scope) {
+  if (scope.bindings == nullptr) OCTAVO_TRY_STATUS(file_.Spend(list.size()));  // a call has paid for the body's
   std::vector<const pb::NodeProto*> nodes;
   nodes.reserve(static_cast<size_t>(list.size()));
   for (const pb::NodeProto& node : list) {
@@ -204,13 +210,13 @@ Status GraphBuilder::BuildNodes(const NodeList& list, Scope& scope) {
       nodes.push_back(&node);
       continue;
     }
-    if (auto s = AddConstantNode(node, scope); !s) return Fail("{}: {}", DescribeNode(node), s.error().message);
+    if (const Status s = AddConstantNode(node, scope); !s) return At(node, scope, s);
   }
   std::vector<uint32_t> order;
   order.reserve(nodes.size());
   OCTAVO_TRY_STATUS(Order(nodes, scope, order));
   for (uint32_t i : order) {
-    if (auto s = AddNode(*nodes[i], scope); !s) return Fail("{}: {}", DescribeNode(*nodes[i]), s.error().message);
+    if (const Status s = AddNode(*nodes[i], scope); !s) return At(*nodes[i], scope, s);
   }
   return {};
 }
@@ -223,7 +229,7 @@ Status GraphBuilder::AddConstantNode(const pb::NodeProto& node, Scope& scope) {
     const auto* a = Resolve(attribute, scope.bindings);
     if (a == nullptr) continue;
     if (tensor) return Fail("it holds more than one value");
-    OCTAVO_TRY(tensor, ReadConstant(*a, attribute.name(), file_.files));
+    OCTAVO_TRY(tensor, ReadConstant(*a, attribute.name(), file_));
   }
   if (!tensor) return Fail("it holds no value");
   if (scope.values.contains(node.output(0))) {
@@ -236,22 +242,17 @@ Status GraphBuilder::AddConstantNode(const pb::NodeProto& node, Scope& scope) {
 std::string GraphBuilder::IrName(const Scope& scope, std::string_view name) {
   if (!scope.in_function) return std::string(name);
   if (const auto it = scope.named.find(name); it != scope.named.end()) return it->second;
-  const std::string base = scope.prefix + std::string(name);
-  std::string unique = base;
-  for (int i = 1; !names_.insert(unique).second; ++i) unique = base + "_" + std::to_string(i);
-  return unique;
+  return names_.Take(scope.prefix + std::string(Stem(name)));
 }
 
 std::string GraphBuilder::Fresh(const Draft& d, std::string_view hint) {
-  std::string base;
-  for (std::string_view o : d.outputs) {
-    if (base.empty()) base = o;
-  }
+  const auto named = std::ranges::find_if(d.outputs, [](std::string_view o) { return !o.empty(); });
+  std::string base(named == d.outputs.end() ? std::string_view() : Stem(*named));
   if (d.scope->in_function) base = d.scope->prefix + base;
-  base += "/" + std::string(hint);
-  std::string unique = base;
-  for (int i = 1; !names_.insert(unique).second; ++i) unique = base + "_" + std::to_string(i);
-  return unique;
+  return names_.Take(base + "/" + std::string(hint));
+}
+std::string GraphBuilder::NodeName(const Draft& d, std::string_view hint) {
+  return d.name.empty() ? std::string() : std::string(Stem(d.name)) + "/" + std::string(hint);
 }
 
 void GraphBuilder::NameOutputs(NodeId id, const std::vector<std::string>& names) {
@@ -291,8 +292,8 @@ ValueId GraphBuilder::Emit(const Draft& d, std::string_view hint, Op op, std::ve
 }
 ValueId GraphBuilder::EmitOpaque(const Draft& d, std::string_view hint, std::string op_type,
                                  std::vector<ValueId> inputs, Attrs attrs) {
-  const NodeId id = Place(g_.AddOpaque("", std::move(op_type), std::move(inputs), 1, std::move(attrs),
-                                       d.name.empty() ? std::string() : d.name + "/" + std::string(hint)));
+  const NodeId id =
+      Place(g_.AddOpaque("", std::move(op_type), std::move(inputs), 1, std::move(attrs), NodeName(d, hint)));
   NameOutputs(id, {Fresh(d, hint)});
   g_.SetOrigin(id, d.origin);
   return g_.node(id).output();
@@ -302,8 +303,7 @@ ValueId GraphBuilder::EmitOutput(const Draft& d, size_t i, std::string_view hint
   const std::string name = d.wants(i) ? IrName(*d.scope, d.outputs[i]) : Fresh(d, hint);
   while (!inputs.empty() && !inputs.back().valid()) inputs.pop_back();
   if (emitted_) emitted_ = CheckInputs(op, inputs);
-  const NodeId id = Place(g_.AddNode(op, std::move(inputs), 1, std::move(attrs),
-                                     d.name.empty() ? std::string() : d.name + "/" + std::string(hint)));
+  const NodeId id = Place(g_.AddNode(op, std::move(inputs), 1, std::move(attrs), NodeName(d, hint)));
   NameOutputs(id, {name});
   g_.SetOrigin(id, d.origin);
   const ValueId v = g_.node(id).output();
@@ -357,10 +357,11 @@ Status GraphBuilder::Finish(Draft& d) {
     if (names[i].empty()) g_.DropOutput(id, i);
   }
   NameOutputs(id, names);
+  const std::string by = d.Describe();
   for (size_t i = 0; i < d.outputs.size(); ++i) {
     if (d.outputs[i].empty()) continue;
     const ValueId v = g_.node(id).outputs[i];
-    OCTAVO_TRY_STATUS(Define(*d.scope, d.outputs[i], v, d.Describe()));
+    OCTAVO_TRY_STATUS(Define(*d.scope, d.outputs[i], v, by));
     SetDeclaredType(v);
   }
   return {};

@@ -2,18 +2,19 @@
 #include <onnx/onnx_pb.h>
 
 #include <algorithm>
+#include <unordered_set>
 
 #include "octavo/ir/attr_table.h"
+#include "octavo/ir/names.h"
 #include "octavo/ir/onnx/import.h"
 #include "octavo/ir/onnx/tensor_proto.h"
-#include "octavo/ir/onnx/text_util.h"
 
 namespace octavo::ir::onnx {
 
 namespace {
 
 constexpr size_t kMaxFunctionDepth = 64;
-constexpr int64_t kMaxInlinedNodes = 500'000;  // 64 functions that call the next one twice would be 2^64
+constexpr int64_t kNodeBytes = 2000;  // about what a node takes with its values and names
 
 std::string Normalized(const std::string& domain) { return domain == "ai.onnx" ? std::string() : domain; }
 
@@ -55,7 +56,32 @@ bool IsOurs(std::string_view domain, const pb::NodeProto& node) {
   return op != Op::kOpaque && node.output_size() >= InfoOf(op).min_outputs;
 }
 
+// For each of many nodes.
+std::vector<std::string> Stems(const std::vector<std::string>& names) {
+  std::vector<std::string> stems;
+  stems.reserve(names.size());
+  for (const std::string& name : names) stems.emplace_back(Stem(name));
+  return stems;
+}
+
 }  // namespace
+
+Status FileContext::Spend(int64_t nodes) {
+  nodes_ += nodes;
+  if (nodes < 0 || nodes_ > most_nodes_) {
+    return Fail("with its functions inlined the model has more than {} nodes; raise max_nodes (--max-nodes) if it needs them", most_nodes_);
+  }
+  constexpr int64_t kStep = 10'000;
+  for (; charged_nodes_ < nodes_; charged_nodes_ += kStep) memory_.emplace_back(kStep * kNodeBytes);
+  return {};
+}
+
+Result<Tensor> FileContext::Read(const pb::TensorProto& proto) {
+  if (const auto it = tensors_.find(&proto); it != tensors_.end()) return it->second;
+  OCTAVO_TRY(Tensor tensor, ReadTensor(proto, files));
+  tensors_.emplace(&proto, tensor);
+  return tensor;
+}
 
 Status GraphBuilder::AddNode(const pb::NodeProto& node, Scope& scope) {
   if (node.op_type().empty()) return Fail("it has no op type");
@@ -65,11 +91,11 @@ Status GraphBuilder::AddNode(const pb::NodeProto& node, Scope& scope) {
   const bool ours = IsOurs(d.domain, node);
   if (!ours) {
     const auto it = file_.functions.find({d.domain, d.op_type, node.overload()});
-    if (it != file_.functions.end()) return Inline(node, *it->second, scope);
+    if (it != file_.functions.end()) return Inline(node, it->second, scope);
   }
   if (ours) d.op_type = WithoutSuffix(d.op_type);
   d.scope = &scope;
-  d.name = scope.in_function && !node.name().empty() ? scope.prefix + node.name() : node.name();
+  d.name = scope.in_function && !node.name().empty() ? scope.prefix + std::string(Stem(node.name())) : node.name();
   d.origin = scope.in_function ? scope.origin : OriginOf(node, d.domain);
   const auto version = scope.opsets->find(d.domain);
   if (version == scope.opsets->end() && d.domain.empty()) {
@@ -93,35 +119,40 @@ Status GraphBuilder::AddNode(const pb::NodeProto& node, Scope& scope) {
 }
 
 Result<Attrs> GraphBuilder::ReadAttributes(const pb::NodeProto& node, Scope& scope, std::vector<ValueId>& captured) {
-  Attrs attrs;
-  std::vector<std::pair<std::string, const pb::GraphProto*>> graphs;
+  std::map<std::string_view, const pb::AttributeProto*> given;  // by name, as Attrs keeps them
   for (const auto& attribute : node.attribute()) {
     const pb::AttributeProto* a = Resolve(attribute, scope.bindings);
     if (a == nullptr || attribute.name() == "octavo_captures") continue;
-    if (attrs.Has(attribute.name())) return Fail("attribute {} is given twice", Quoted(attribute.name()));
+    if (!given.emplace(attribute.name(), a).second) return Fail("attribute {} is given twice", Quoted(attribute.name()));
+    if (a->has_g() && a != &attribute) return Fail("attribute {} hands a graph to a function", Quoted(attribute.name()));
+  }
+  Attrs attrs;
+  std::vector<std::pair<std::string_view, const pb::GraphProto*>> graphs;
+  for (const auto& [name, a] : given) {
     if (a->has_g()) {
-      if (a != &attribute) return Fail("attribute {} hands a graph to a function", Quoted(attribute.name()));
-      if (std::ranges::any_of(graphs, [&](const auto& g) { return g.first == attribute.name(); })) {
-        return Fail("attribute {} is given twice", Quoted(attribute.name()));
-      }
-      graphs.emplace_back(attribute.name(), &a->g());
+      graphs.emplace_back(name, &a->g());
       continue;
     }
-    OCTAVO_TRY(Attr value, ReadAttribute(*a, file_.files));
-    attrs.Set(attribute.name(), std::move(value));
+    OCTAVO_TRY(Attr value, ReadAttribute(*a, file_));
+    attrs.Set(name, std::move(value));
   }
   // All subgraphs of a node get the same captures in the same order, whichever of them reads which.
-  std::ranges::sort(graphs);
   std::vector<std::string_view> names;
+  std::unordered_set<std::string_view> known;
   for (const auto& [name, graph] : graphs) {
     for (std::string_view free : FreeNames(*graph)) {
-      if (std::ranges::find(names, free) != names.end()) continue;
+      if (!known.insert(free).second) continue;
       const auto it = scope.values.find(free);
       if (it == scope.values.end()) return Fail("its subgraph reads {}, which nothing defines", Quoted(free));
       if (!it->second.valid()) return Fail("its subgraph reads {}, which this call leaves out", Quoted(free));
       names.push_back(free);
       captured.push_back(it->second);
     }
+  }
+  if (graphs.size() > 2) {  // more than an op of ONNX has
+    size_t bytes = 0;
+    for (const std::string_view name : names) bytes += 200 + name.size();
+    OCTAVO_TRY_STATUS(file_.Spend(static_cast<int64_t>(graphs.size() * bytes / kNodeBytes)));
   }
   for (const auto& [name, graph] : graphs) {
     OCTAVO_TRY(GraphRef sub, ReadSubgraph(*graph, scope, names, captured));
@@ -147,13 +178,11 @@ Result<GraphRef> GraphBuilder::ReadSubgraph(const pb::GraphProto& proto, Scope& 
   return std::make_shared<const Graph>(std::move(g));
 }
 
-Status GraphBuilder::Inline(const pb::NodeProto& node, const pb::FunctionProto& function, Scope& scope) {
-  if (std::ranges::find(file_.active, &function) != file_.active.end() || file_.active.size() >= kMaxFunctionDepth) {
+Status GraphBuilder::Inline(const pb::NodeProto& node, const Function& callee, Scope& scope) {
+  const pb::FunctionProto& function = *callee.proto;
+  if (std::ranges::find(file_.active, &callee) != file_.active.end() || file_.active.size() >= kMaxFunctionDepth) {
     return Fail("the function {} calls itself", Quoted(function.name()));
   }
-  file_.inlined_nodes += function.node_size();
-  if (file_.inlined_nodes > kMaxInlinedNodes)
-    return Fail("its functions expand to more than {} nodes", kMaxInlinedNodes);
   if (node.input_size() > function.input_size() || node.output_size() > function.output_size()) {
     return Fail("it passes more inputs or outputs than the function {} has", Quoted(function.name()));
   }
@@ -162,17 +191,18 @@ Status GraphBuilder::Inline(const pb::NodeProto& node, const pb::FunctionProto& 
   for (const auto& attribute : node.attribute()) {
     if (const auto* a = Resolve(attribute, scope.bindings)) bindings[attribute.name()] = a;
   }
-  Opsets opsets;
-  for (const auto& entry : function.opset_import()) opsets[Normalized(entry.domain())] = entry.version();
   Scope inner;
-  inner.opsets = &opsets;
+  inner.opsets = &callee.opsets;
   inner.bindings = &bindings;
   inner.in_function = true;
-  inner.origin = scope.in_function ? scope.origin : OriginOf(node, node.domain());
-  const std::string call = !node.name().empty()      ? node.name()
-                           : node.output_size() != 0 ? node.output(0)
-                                                     : node.op_type();
-  inner.prefix = scope.prefix + call + "/";
+  inner.origin = scope.in_function ? scope.origin : Stems(OriginOf(node, node.domain()));
+  int64_t bytes = 0;
+  for (const std::string& name : inner.origin) bytes += static_cast<int64_t>(name.size());
+  OCTAVO_TRY_STATUS(file_.Spend(callee.cost * (1 + bytes / kNodeBytes)));
+  const std::string_view call = !node.name().empty()      ? node.name()
+                                : node.output_size() != 0 ? node.output(0)
+                                                          : node.op_type();
+  inner.prefix = std::string(Stem(scope.prefix + std::string(Stem(call)))) + "/";
   for (int i = 0; i < function.input_size(); ++i) {
     const bool given = i < node.input_size() && !node.input(i).empty();
     OCTAVO_TRY_STATUS(Define(inner, function.input(i), given ? scope.values.at(node.input(i)) : ValueId{}, "an input"));
@@ -180,7 +210,7 @@ Status GraphBuilder::Inline(const pb::NodeProto& node, const pb::FunctionProto& 
   for (int i = 0; i < node.output_size(); ++i) {
     if (!node.output(i).empty()) inner.named.emplace(function.output(i), IrName(scope, node.output(i)));
   }
-  file_.active.push_back(&function);
+  file_.active.push_back(&callee);
   const Status built = BuildNodes(function.node(), inner);
   file_.active.pop_back();
   OCTAVO_TRY_STATUS(built);

@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "octavo/ir/graph.h"
 
@@ -27,8 +28,14 @@ struct ReadOptions {
   std::filesystem::path external_dir = {};
   AttentionOrder attention_order = AttentionOrder::kByProducer;
   Limits limits = {};  // kept in the graph (info.limits), for all that is done with it
+  std::vector<std::filesystem::path>* files = nullptr;  // gets the files of the external data that was found, whether the model is read or not
 };
 
+// What a file declares is paid for by its bytes: reading takes time in proportion to them and at most MemoryLimit (limits.h).
+// External data is mapped, not read: until the graph and all that was made of it are gone, nobody may write to these files or cut them
+// short. Their sizes are checked here; a file that is cut later ends the process by SIGBUS when its pages are touched. Replacing a file
+// by renaming another one to its name, as WriteFile does, is safe.
+//
 // Opset 7 to 25. Older op forms are rewritten to the form ops.def states, and info.opsets says 18 or what the ops need.
 // Initializers and Constant nodes become Constant nodes that stand first (mapped, not copied, when external); an
 // initializer that is also an input is a constant, the input is dropped. Model-local functions are inlined, octavo's

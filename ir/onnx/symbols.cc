@@ -3,6 +3,7 @@
 #include <onnx/onnx_pb.h>
 
 #include <algorithm>
+#include <format>
 
 #include "octavo/ir/onnx/tensor_proto.h"
 
@@ -30,21 +31,20 @@ void Symbols::Reserve(const pb::GraphProto& graph) {
       if (!IsPlain(dim.dim_param())) continue;
       input_symbols_.insert(dim.dim_param());
       symbol_of_[dim.dim_param()] = dim.dim_param();
-      taken_.insert(dim.dim_param());
+      taken_.Add(dim.dim_param());
     }
   }
 }
 
 std::string Symbols::Symbol(const std::string& raw) {
   if (const auto it = symbol_of_.find(raw); it != symbol_of_.end()) return it->second;
-  std::string base = raw;
+  return symbol_of_[raw] = Fresh(raw);
+}
+
+std::string Symbols::Fresh(std::string base) {
   std::ranges::replace_if(base, [](char c) { return !IsSymbolChar(c); }, '_');
   if (base.empty() || !IsLetter(base[0])) base.insert(base.begin(), '_');
-  std::string name = base;
-  for (int i = 1; taken_.contains(name); ++i) name = base + "_" + std::to_string(i);
-  taken_.insert(name);
-  symbol_of_[raw] = name;
-  return name;
+  return taken_.Take(std::move(base));
 }
 
 Dim Symbols::Named(const std::string& dim_param) {
@@ -67,6 +67,7 @@ std::optional<Type> Symbols::Read(const pb::TypeProto& proto, std::string_view v
   Type type;
   type.dtype = static_cast<DType>(proto.tensor_type().elem_type());
   if (!proto.tensor_type().has_shape()) return type;
+  if (proto.tensor_type().shape().dim_size() > kMaxRank) return std::nullopt;
   type.shape.emplace();
   for (int i = 0; i < proto.tensor_type().shape().dim_size(); ++i) {
     const auto& dim = proto.tensor_type().shape().dim(i);
@@ -75,9 +76,7 @@ std::optional<Type> Symbols::Read(const pb::TypeProto& proto, std::string_view v
     } else if (IsName(dim.dim_param())) {
       type.shape->push_back(Named(dim.dim_param()));
     } else if (unnamed == Unnamed::kFreshSymbol) {
-      // A key that no dim_param can be equal to, since this name must be new even if the file uses its spelling.
-      const std::string plain = std::string(value) + "_d" + std::to_string(i);
-      type.shape->push_back(Dim::Symbol(Symbol(taken_.contains(plain) ? plain + '\0' : plain)));
+      type.shape->push_back(Dim::Symbol(Fresh(std::string(Stem(value)) + "_d" + std::to_string(i))));
     } else {
       type.shape->push_back(Dim::Unknown());
     }
@@ -93,6 +92,8 @@ std::string DescribeType(const pb::TypeProto& proto) {
   if (!proto.has_tensor_type()) return "without a type";
   const int32_t elem = proto.tensor_type().elem_type();
   if (elem == 0) return "without an element type";
+  if (const int rank = proto.tensor_type().shape().dim_size(); rank > kMaxRank)
+    return std::format("a tensor of {} dimensions, more than {}", rank, kMaxRank);
   return "a tensor of element type " +
          (pb::TensorProto::DataType_IsValid(elem)
               ? pb::TensorProto::DataType_Name(static_cast<pb::TensorProto::DataType>(elem))

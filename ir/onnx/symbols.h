@@ -9,6 +9,7 @@
 #include <string_view>
 
 #include "octavo/ir/graph.h"
+#include "octavo/ir/names.h"
 
 namespace onnx {
 class GraphProto;
@@ -28,15 +29,16 @@ class Symbols {
   // Unnamed dynamic dims of a graph input get a fresh symbol "<input>_d0": equal unknown dims are never assumed, yet
   // everything computed from this dim can be related to it. Elsewhere they stay unknown.
   enum class Unnamed { kFreshSymbol, kUnknown };
-  // nullopt: not a tensor, or of an element type octavo does not have.
+  // nullopt: not a tensor, of an element type octavo does not have, or of too many dims.
   std::optional<Type> Read(const ::onnx::TypeProto& proto, std::string_view value, Unnamed unnamed);
 
  private:
   Dim Named(const std::string& dim_param);
   std::string Symbol(const std::string& raw);
+  std::string Fresh(std::string base);  // no other value's, even if the file uses its spelling
 
   std::map<std::string, std::string, std::less<>> symbol_of_;  // raw dim_param -> symbol
-  std::set<std::string, std::less<>> taken_;
+  UniqueNames taken_;
   std::set<std::string, std::less<>> input_symbols_;  // dim_params that stand alone in some input dim
 };
 

@@ -6,12 +6,13 @@
 #include <string>
 #include <utility>
 
+#include "octavo/ir/limits.h"
 #include "octavo/ir/tensor.h"
 
 namespace octavo::ir::onnx {
 
 // Name (often empty) and contents of a serialized TensorProto. Errors name the file.
-Result<std::pair<std::string, Tensor>> ReadTensorFile(const std::filesystem::path& path);
+Result<std::pair<std::string, Tensor>> ReadTensorFile(const std::filesystem::path& path, const Limits& limits = {});
 
 }  // namespace octavo::ir::onnx
 

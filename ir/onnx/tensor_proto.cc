@@ -7,7 +7,7 @@
 #include <cstring>
 #include <optional>
 
-#include "octavo/ir/onnx/text_util.h"
+#include "octavo/ir/names.h"
 
 namespace octavo::ir::onnx {
 
@@ -32,6 +32,7 @@ class StringBuffer : public Buffer {
 };
 
 Result<Shape> ReadDims(const pb::TensorProto& proto) {
+  if (proto.dims_size() > kMaxRank) return Fail("it has {} dimensions, more than {}", proto.dims_size(), kMaxRank);
   Shape shape(proto.dims().begin(), proto.dims().end());
   int64_t elements = 1;
   for (int64_t d : shape) {
@@ -89,7 +90,7 @@ Result<Tensor> ReadExternal(const pb::TensorProto& proto, DType dtype, Shape sha
     (entry.key() == "offset" ? offset : length.emplace()) = *number;
   }
   if (dtype == DType::kString) return Fail("strings cannot be external data");
-  OCTAVO_TRY(auto file, files.Open(location));
+  OCTAVO_TRY(auto file, files.Open(location, bytes));
   if (length && static_cast<uint64_t>(*length) != bytes) {
     return Fail("its external data has {} bytes, but {}{} takes {}", *length, quant::Name(dtype), ToString(shape),
                 bytes);

@@ -14,6 +14,9 @@ class TensorProto;
 
 namespace octavo::ir::onnx {
 
+// As numpy: beyond it a type costs more than the nodes that have it.
+inline constexpr int kMaxRank = 64;
+
 // True for the ONNX data types that octavo has.
 bool IsKnownDType(int32_t data_type);
 

@@ -2,6 +2,8 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <cstdlib>
@@ -226,6 +228,63 @@ TEST_F(NpzTest, FlippedBytesNeverCrashAndNeverChangeData) {
   }
 }
 
+// Entries of the directory that point to the same bytes: 100 KB would become gigabytes.
+TEST_F(NpzTest, MembersThatOverlapAreRefused) {
+  if (!HasNumpy()) GTEST_SKIP() << "no Python with numpy here";
+  ASSERT_TRUE(Python(R"(
+import io, struct, zipfile
+one = io.BytesIO()
+with zipfile.ZipFile(one, 'w', zipfile.ZIP_DEFLATED) as z:
+    body = io.BytesIO()
+    np.save(body, np.zeros(2_000_000, 'f4'))
+    z.writestr('a00.npy', body.getvalue())
+data = one.getvalue()
+end = data.rfind(b'PK\x05\x06')
+size, start = struct.unpack('<II', data[end + 12:end + 20])
+entry = data[start:start + size]
+many = b''.join(entry.replace(b'a00.npy', b'a%02d.npy' % i) for i in range(90))
+open('overlap.npz', 'wb').write(data[:start] + many + struct.pack('<4sHHHHIIH', b'PK\x05\x06', 0, 0, 90, 90, len(many), start, 0))
+)"));
+  EXPECT_THAT(Error(dir_ / "overlap.npz"), HasSubstr("overlap"));
+}
+
+TEST_F(NpzTest, AllArraysTogetherStayBelowTheLimit) {
+  TensorMap arrays;
+  for (int i = 0; i < 8; ++i) arrays[std::format("a{}", i)] = Tensor::Zeros(DType::kF32, {250'000});
+  arrays["words"] = Tensor::Strings({100'000}, std::vector<std::string>(100'000));
+  ASSERT_TRUE(WriteNpz(dir_ / "a.npz", arrays, {.deflate = true}));
+  EXPECT_TRUE(ReadNpz(dir_ / "a.npz"));
+  const auto refused = ReadNpz(dir_ / "a.npz", {.max_memory = 6'000'000});
+  ASSERT_FALSE(refused);
+  EXPECT_THAT(refused.error().message, HasSubstr("--max-memory"));
+  EXPECT_TRUE(ReadNpz(dir_ / "a.npz", {.max_memory = 20'000'000}));
+}
+
+TEST_F(NpzTest, NamesThatAreNoTextComeBackAsTheyWere) {
+  const TensorMap odd = {{"a\xff\x1b", Tensor::ScalarF32(1)}, {"na\xc3\xafve", Tensor::ScalarF32(2)}};
+  ASSERT_TRUE(WriteNpz(dir_ / "a.npz", odd));
+  EXPECT_EQ(ReadNpz(dir_ / "a.npz").value(), odd);
+  std::ofstream(dir_ / "b.npz", std::ios::binary) << ReadWholeFile(dir_ / "a.npz").value().substr(0, 40);
+  EXPECT_THAT(Error(dir_ / "b.npz"), HasSubstr("b.npz"));
+}
+
+// A limit of file sizes is an error, not a signal that ends the host, and nothing is left behind.
+TEST_F(NpzTest, ALimitOfFileSizesLeavesNothing) {
+  std::fflush(nullptr);
+  const pid_t child = fork();
+  if (child == 0) {
+    const rlimit limit = {10'000, 10'000};
+    setrlimit(RLIMIT_FSIZE, &limit);
+    const bool npz = WriteNpz(dir_ / "big.npz", {{"a", Tensor::Zeros(DType::kF32, {100'000})}}).has_value();
+    const bool whole = WriteWholeFile(dir_ / "big.bin", std::string(100'000, 'x')).has_value();
+    _exit(npz || whole ? 1 : 0);
+  }
+  int status = 0;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << status;
+  EXPECT_TRUE(fs::is_empty(dir_));
+}
+
 TEST_F(NpzTest, OtherErrorsAreSentences) {
   EXPECT_THAT(Error(dir_ / "none.npz"), HasSubstr("No such file"));
   EXPECT_THAT(Error(dir_), HasSubstr("cannot read"));
@@ -238,7 +297,7 @@ TEST_F(NpzTest, OtherErrorsAreSentences) {
   EXPECT_FALSE(fs::exists(dir_ / "e.npz"));
   const auto npy = WriteNpy(dir_ / "no" / "a.npy", Tensor::ScalarF32(1));
   ASSERT_FALSE(npy);
-  EXPECT_THAT(npy.error().message, HasSubstr("No such file"));
+  EXPECT_THAT(npy.error().message, HasSubstr("does not exist"));
   ASSERT_TRUE(WriteNpy(dir_ / "s.npy", Tensor::ScalarF32(3)));
   EXPECT_EQ(ReadNpy(dir_ / "s.npy").value(), Tensor::ScalarF32(3));
   size_t files = 0;

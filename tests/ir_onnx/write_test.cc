@@ -112,7 +112,7 @@ TEST(Write, RefusedPlacesLeaveNothing) {
   EXPECT_NE(error(temp.path()).find("is a folder"), std::string::npos);
   EXPECT_NE(error(temp.path() / "m" / "").find("is a folder"), std::string::npos);
   fs::create_directory(temp.path() / "m.onnx.data");
-  EXPECT_NE(error(temp.path() / "m.onnx", 0).find("the weights go there"), std::string::npos);
+  EXPECT_NE(error(temp.path() / "m.onnx", 0).find("the model's weights"), std::string::npos);
   EXPECT_EQ(temp.Files(), std::vector<std::string>{"m.onnx.data"}) << "no model without its weights";
   // A device that is always full: nothing is created, the device stays.
   if (fs::exists("/dev/full")) {
