@@ -56,8 +56,10 @@ Result<passes::Pipeline> PipelineOf(const OptimizeOptions& options, const Graph&
 }
 
 runtime::CompileOptions CompileOptionsOf(const OptimizeOptions& options) {
-  return {.arch = options.arch, .threads = options.threads, .interrupted = [stop = options.stop] {
-            return stop != nullptr && stop->load();
+  return {.arch = options.arch,
+          .threads = options.threads,
+          .interrupted = [stop = options.stop, asked = options.interrupted] {
+            return (stop != nullptr && stop->load()) || (asked && asked());
           }};
 }
 

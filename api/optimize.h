@@ -47,6 +47,7 @@ struct OptimizeOptions {
   // Stages for a person: "calibrate", batches done of total (-1: not known); "quantize", Linears; "compare", the first batch; "layers"; "types", attempts to reach min_db.
   std::function<void(std::string_view stage, int64_t done, int64_t total)> progress;
   const std::atomic<bool>* stop = nullptr;
+  std::function<bool()> interrupted;  // asked during runs too, ten times a second, on the calling thread; true: the work ends with an error
 };
 
 // One calibrated activation, for the report.

@@ -4,11 +4,14 @@
 #include <format>
 #include <map>
 
+#include "octavo/ir/names.h"
+
 namespace octavo::api {
 
 namespace {
 
-std::string Escape(std::string_view s) {
+std::string Escape(std::string_view text) {
+  const std::string s = ir::Clean(text, text.size());
   std::string out;
   for (char c : s) {
     switch (c) {

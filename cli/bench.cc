@@ -3,11 +3,11 @@
 #include <cstdio>
 #include <format>
 #include <map>
-#include <nlohmann/json.hpp>
 #include <optional>
 
 #include "octavo/api/open.h"
 #include "octavo/cli/cli.h"
+#include "octavo/ir/json.h"
 #include "octavo/runtime/model.h"
 
 namespace octavo::cli {
@@ -35,8 +35,9 @@ struct Sample {
 ir::Result<ir::TensorMap> InputsFor(const ir::Graph& graph, const std::string& path) {
   if (!path.empty()) return ReadInputs(graph, path);
   OCTAVO_TRY(auto data, OpenDataFor(graph, "random:1"));
-  OCTAVO_TRY(auto batch, data->Next());
-  return std::move(batch->inputs);
+  auto batch = data->Next();
+  if (!batch) return std::unexpected(batch.error());
+  return *batch ? std::move((*batch)->inputs) : ir::TensorMap();
 }
 
 double Quantile(std::vector<double> v, double q) {
@@ -93,7 +94,7 @@ void Print(std::vector<Sample>& samples, const Flags& flags) {
                                {"kernels_ms", kernels}});
   }
   if (flags.json) {
-    std::printf("%s\n", json.dump(1).c_str());
+    std::printf("%s\n", ir::Dump(json, 1).c_str());
     return;
   }
   std::printf("%s\n%s", kernels::CpuDescription().c_str(), Table(rows, {1, 2, 3, 4, 5, 6}).c_str());
@@ -121,12 +122,14 @@ int Run(const Flags& flags) {
     const api::Opened opened = flags.as_is ? api::Opened{std::move(*graph), {}} : api::FuseToRun(std::move(*graph));
     Note(opened.note);
     for (int threads : flags.threads.empty() ? std::vector<int>{0} : flags.threads) {
-      auto model = runtime::Model::Compile(opened.graph, {.threads = threads});
+      auto model = runtime::Model::Compile(
+          opened.graph, {.threads = threads, .interrupted = [] { return Interrupted().load(); }});
       if (!model) return Fail(model.error());
       samples.push_back({path, model->threads(), std::move(*model), *inputs, {}});
     }
   }
-  if (auto ok = Measure(samples, flags.seconds.value_or(3)); !ok) return Fail(ok.error());
+  const Patience patience(5);
+  if (auto ok = Measure(samples, flags.seconds.value_or(3)); !ok && !Interrupted()) return Fail(ok.error());
   Print(samples, flags);
   return Interrupted() ? kInterrupted : kOk;
 }

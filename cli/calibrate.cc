@@ -36,11 +36,11 @@ int Run(const Flags& flags) {
   if (!flags.merge.empty()) return Merge(flags);
   if (flags.model.empty() || flags.data.empty())
     return Fail("calibrate needs a model and --data, or --merge with files"), kUsage;
-  const auto files =
-      CheckFiles({{flags.model, "the model that is read"}, {flags.data, "the data"}}, {{flags.out, "-o"}});
-  if (!files) return Fail(files.error());
-  auto graph = ReadModel(flags.model);
+  std::vector<NamedFile> read{{flags.model, "the model that is read"}, {flags.data, "the data"}};
+  if (const auto files = CheckFiles(read, {{flags.out, "-o"}}); !files) return Fail(files.error());
+  auto graph = ReadModel(flags.model, &read);
   if (!graph) return Fail(graph.error());
+  if (const auto files = CheckFiles(read, {{flags.out, "-o"}}); !files) return Fail(files.error());
   auto data = OpenDataFor(*graph, flags.data);
   if (!data) return Fail(data.error());
   api::OptimizeOptions options;
@@ -50,6 +50,7 @@ int Run(const Flags& flags) {
   options.progress = [&](std::string_view stage, int64_t done, int64_t total) { progress.Show(stage, done, total); };
   auto task = api::PrepareCalibration(std::move(*graph), options);
   if (!task) return Fail(task.error());
+  const Patience patience(10);
   auto calibration = api::RunCalibration(*task, **data, options);
   progress.Done();
   if (!calibration) return Fail(calibration.error());

@@ -9,6 +9,7 @@
 #include <format>
 #include <map>
 
+#include "octavo/ir/names.h"
 #include "octavo/ir/npz/npz.h"
 #include "octavo/ir/onnx/onnx.h"
 #include "octavo/ir/onnx/tensor_file.h"
@@ -20,9 +21,13 @@ namespace {
 
 ir::onnx::ReadOptions read_options;  // of this run of the program
 std::atomic<bool> interrupted = false;
+std::atomic<int> patience = -1;  // seconds; none: -1
 void OnSignal(int) {
-  if (interrupted.exchange(true)) _exit(kInterrupted);  // the second Ctrl-C ends at once
+  const int seconds = patience;
+  if (interrupted.exchange(true) || seconds < 0) _exit(kInterrupted);
+  alarm(static_cast<unsigned>(seconds));
 }
+void OnAlarm(int) { _exit(kInterrupted); }
 
 // Characters that a terminal shows for `s` (UTF-8 continuation bytes take no column).
 size_t Width(const std::string& s) {
@@ -32,16 +37,20 @@ size_t Width(const std::string& s) {
 }  // namespace
 
 int Fail(const std::string& sentence) {
-  std::fprintf(stderr, "octavo: %s\n", sentence.c_str());
+  std::fprintf(stderr, "octavo: %s\n", ir::Clean(sentence, sentence.size()).c_str());
   return kFailed;
 }
 int Fail(const ir::Error& error) { return Fail(error.message); }
 
 void Note(const std::string& sentence) {
-  if (!sentence.empty()) std::fprintf(stderr, "octavo: note: %s\n", sentence.c_str());
+  if (!sentence.empty()) std::fprintf(stderr, "octavo: note: %s\n", ir::Clean(sentence, sentence.size()).c_str());
 }
 
-std::string Table(const std::vector<std::vector<std::string>>& rows, const std::vector<size_t>& right) {
+std::string Table(const std::vector<std::vector<std::string>>& cells, const std::vector<size_t>& right) {
+  std::vector<std::vector<std::string>> rows = cells;
+  for (auto& row : rows) {
+    for (std::string& cell : row) cell = ir::Clean(cell, cell.size());
+  }
   std::vector<size_t> widths;
   for (const auto& row : rows) {
     if (widths.size() < row.size()) widths.resize(row.size());
@@ -85,11 +94,18 @@ const std::atomic<bool>& Interrupted() { return interrupted; }
 void CatchInterrupts() {
   std::signal(SIGINT, OnSignal);
   std::signal(SIGTERM, OnSignal);
+  std::signal(SIGALRM, OnAlarm);
+  std::signal(SIGXFSZ, SIG_IGN);  // a write beyond the limit of file sizes fails
+}
+Patience::Patience(int seconds) { patience = seconds; }
+Patience::~Patience() {
+  patience = -1;
+  alarm(0);
 }
 
-void AddReadOptions(Program& program) {
+void AddReadOptions(CLI::App& command) {
   using ir::onnx::AttentionOrder;
-  program.app
+  command
       .add_option(
           "--attention-order", read_options.attention_order,
           "what ONNX Attention means, which changed in place: 1.18, mask before soft cap; 1.22, soft cap before mask; "
@@ -100,10 +116,31 @@ void AddReadOptions(Program& program) {
                                                                         {"1.22", AttentionOrder::kOnnx122}})
               .description(""))
       ->type_name("{producer,1.18,1.22}");
+  ir::Limits& limits = read_options.limits;
+  command
+      .add_option("--max-memory", limits.max_memory,
+                  std::format("bytes of all tensors that reading, optimizing, compiling or one run may hold at once, as 4GB or 512MB; unless given {} MB, and "
+                              "four and the number of elements of the inputs for each byte of the model",
+                              ir::kDefaultMemory / 1'000'000))
+      ->transform(CLI::AsSizeValue(true).description(""))
+      ->check(CLI::PositiveNumber.description(""))
+      ->type_name("BYTES");
+  command
+      .add_option("--max-nodes", limits.max_nodes,
+                  std::format("nodes that a model may have with its functions inlined; unless given {}, and one for every 16 bytes of the model",
+                              ir::kDefaultNodes))
+      ->check(CLI::PositiveNumber.description(""))
+      ->type_name("N");
 }
 
-ir::Result<ir::Graph> ReadModel(const std::string& path) {
-  auto graph = ir::onnx::ReadFile(path, read_options);
+ir::Result<ir::Graph> ReadModel(const std::string& path, std::vector<NamedFile>* files) {
+  std::vector<std::filesystem::path> external;
+  ir::onnx::ReadOptions options = read_options;
+  options.files = &external;
+  auto graph = ir::onnx::ReadFile(path, options);
+  if (files != nullptr) {
+    for (const auto& file : external) files->push_back({file.string(), "data of the model " + ir::Quoted(path)});
+  }
   if (graph) {
     for (const std::string& note : graph->info.notes) Note(std::format("{}: {}", path, note));
   }
@@ -114,31 +151,14 @@ ir::Result<std::unique_ptr<quant::DataSource>> OpenDataFor(const ir::Graph& grap
   quant::DataOptions options;
   options.read_tensor_file = ir::onnx::ReadTensorFile;
   options.random.limits = quant::IdLimits(graph);
+  options.limits = read_options.limits;
   return quant::OpenData(where, quant::InputsOf(graph), options);
 }
 
 ir::Result<ir::TensorMap> ReadInputs(const ir::Graph& graph, const std::string& path) {
-  OCTAVO_TRY(ir::TensorMap arrays, ir::ReadNpz(path));
+  OCTAVO_TRY(ir::TensorMap arrays, ir::ReadNpz(path, read_options.limits));
   passes::quantize::EncodeCaches(passes::quantize::CodedCaches(graph), arrays);
   return quant::FitInputs(std::move(arrays), quant::InputsOf(graph), path, quant::Numbers::kMayBeNaN);
-}
-
-ir::Status CheckFiles(const std::vector<NamedFile>& read, const std::vector<NamedFile>& written) {
-  namespace fs = std::filesystem;
-  std::map<fs::path, std::string> taken;
-  for (const NamedFile& f : read) taken.try_emplace(fs::weakly_canonical(f.path), f.what);
-  for (const auto& [path, what, may_replace] : written) {
-    if (path.empty() || path == "-") continue;
-    const fs::path parent = fs::absolute(path).parent_path();
-    if (!fs::is_directory(parent)) return ir::Fail("cannot write '{}': there is no folder '{}'", path, parent.string());
-    if (fs::is_directory(path)) return ir::Fail("cannot write '{}': it is a folder; name a file", path);
-    if (fs::exists(path) && !fs::is_regular_file(path)) continue;  // a pipe takes more than one
-    const auto [it, fresh] = taken.try_emplace(fs::weakly_canonical(path), what);
-    if (!fresh && !may_replace)
-      return ir::Fail("cannot write '{}' for {}: it is {} too; give each its own file", path, what, it->second);
-    it->second = what;
-  }
-  return {};
 }
 
 int64_t FileBytes(const std::string& path) {

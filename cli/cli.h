@@ -23,7 +23,7 @@ struct Program {
   std::function<int()> run;
 };
 
-void AddReadOptions(Program& program);  // of every command that reads a model
+void AddReadOptions(CLI::App& command);  // of every command that reads a model
 void AddOptimize(Program& program);
 void AddRun(Program& program);
 void AddBench(Program& program);
@@ -56,22 +56,34 @@ class Progress {
   bool drawn_ = false;
 };
 
-// Set by Ctrl-C; long work ends at the next batch.
+// Ctrl-C ends the program with kInterrupted, at once and without a trace, since files get their names when they are complete. Where what was done so
+// far is worth something, a Patience stands: then work hears it from Interrupted, and the program goes on for at most so many seconds. 0: until a
+// second Ctrl-C.
 const std::atomic<bool>& Interrupted();
 void CatchInterrupts();
+class Patience {
+ public:
+  explicit Patience(int seconds);
+  ~Patience();
+  Patience(const Patience&) = delete;
+  Patience& operator=(const Patience&) = delete;
+};
 
-// The model of a file; ranks of ids that random data may draw come from its embedding tables.
-ir::Result<ir::Graph> ReadModel(const std::string& path);
+struct NamedFile;
+// The model of a file. `files`: gets the files of its external data.
+ir::Result<ir::Graph> ReadModel(const std::string& path, std::vector<NamedFile>* files = nullptr);
+// Ranks of ids that random data may draw come from the model's embedding tables.
 ir::Result<std::unique_ptr<quant::DataSource>> OpenDataFor(const ir::Graph& graph, const std::string& where);
 // Reads one .npz and brings it into the form the model's inputs want.
 ir::Result<ir::TensorMap> ReadInputs(const ir::Graph& graph, const std::string& path);
-// A file that a command reads, or will write; empty and "-": none.
+// A file that a command reads, or a folder of them, or one that it will write; empty and "-": none.
 struct NamedFile {
   std::string path, what;
-  bool may_replace = false;  // the one that is read: -o of a model
+  bool may_replace = false;  // a model that is read, and -o: one takes the place of the other when it is complete
 };
-// Before long work: all can be written, and none over another one of the same call.
+// Before long work: all can be written, and none over another one of the same call, by whatever path or link.
 ir::Status CheckFiles(const std::vector<NamedFile>& read, const std::vector<NamedFile>& written);
+bool SameFile(const std::string& a, const std::string& b);
 int64_t FileBytes(const std::string& path);
 std::string HumanBytes(int64_t bytes);
 

@@ -1,10 +1,10 @@
 #include <cmath>
 #include <cstdio>
 #include <format>
-#include <nlohmann/json.hpp>
 
 #include "octavo/api/loss.h"
 #include "octavo/cli/cli.h"
+#include "octavo/ir/json.h"
 
 namespace octavo::cli {
 
@@ -34,7 +34,7 @@ void Print(const Flags& flags, const std::map<std::string, quant::ErrorStats>& s
                                  {"mismatches", s.mismatches()},
                                  {"exact", s.exact()}});
     }
-    std::printf("%s\n", json.dump(1).c_str());
+    std::printf("%s\n", ir::Dump(json, 1).c_str());
     return;
   }
   std::vector<std::vector<std::string>> rows{
@@ -57,20 +57,24 @@ int Run(const Flags& flags) {
   // Floats fit both where only one of them takes codes.
   auto data = OpenDataFor(caches_a.empty() ? *a : *b, flags.data);
   if (!data) return Fail(data.error());
-  auto first = runtime::Model::Compile(std::move(*a), {.threads = flags.threads});
+  const runtime::CompileOptions how{.threads = flags.threads, .interrupted = [] { return Interrupted().load(); }};
+  auto first = runtime::Model::Compile(std::move(*a), how);
   if (!first) return Fail(first.error());
-  auto second = runtime::Model::Compile(std::move(*b), {.threads = flags.threads});
+  auto second = runtime::Model::Compile(std::move(*b), how);
   if (!second) return Fail(second.error());
   std::map<std::string, quant::ErrorStats> stats;
   Progress progress(!flags.json);
   int64_t done = 0;
+  const Patience patience(10);
   while (!Interrupted()) {
     auto batch = (*data)->Next();
     if (!batch) return Fail(batch.error());
     if (!*batch) break;
     auto want = api::NamedOutputs(*first, caches_a, (*batch)->inputs);
+    if (!want && Interrupted()) break;
     if (!want) return Fail(flags.a + ": " + want.error().message);
     auto got = api::NamedOutputs(*second, caches_b, (*batch)->inputs);
+    if (!got && Interrupted()) break;
     if (!got) return Fail(flags.b + ": " + got.error().message);
     api::LeaveOutPadding((*batch)->inputs, *want);
     api::LeaveOutPadding((*batch)->inputs, *got);

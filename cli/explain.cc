@@ -1,11 +1,11 @@
 #include <algorithm>
 #include <cstdio>
 #include <format>
-#include <nlohmann/json.hpp>
 #include <set>
 
 #include "octavo/api/optimize.h"
 #include "octavo/cli/cli.h"
+#include "octavo/ir/json.h"
 #include "octavo/passes/fusions/fusions.h"
 #include "octavo/passes/vendor/vendor.h"
 
@@ -41,7 +41,7 @@ void PrintJson(const Flags& flags, const api::Optimized& r) {
     json["near_misses"].push_back(
         {{"rule", m.rule}, {"root", m.root}, {"matched", m.matched}, {"kind", m.kind}, {"reason", m.reason}});
   }
-  std::printf("%s\n", json.dump(1, ' ', false, nlohmann::json::error_handler_t::replace).c_str());
+  std::printf("%s\n", ir::Dump(json, 1).c_str());
 }
 
 // A rule that is asked for by name: its nearest misses, deepest first.
@@ -51,8 +51,8 @@ void PrintRule(const Flags& flags, std::vector<passes::NearMiss> misses) {
   if (misses.empty()) std::printf("%s: nothing came near without matching\n", flags.rule.c_str());
   for (size_t i = 0; i < misses.size() && i < 10; ++i) {
     const passes::NearMiss& m = misses[i];
-    std::printf("%s  nearest miss, %d nodes matched, at %s\n  no  %s: %s\n", m.rule.c_str(), m.matched, m.root.c_str(),
-                m.kind.c_str(), m.reason.c_str());
+    std::printf("%s  nearest miss, %d nodes matched, at %s\n  no  %s: %s\n", m.rule.c_str(), m.matched, ir::Clean(m.root).c_str(),
+                m.kind.c_str(), ir::Clean(m.reason, m.reason.size()).c_str());
   }
 }
 
@@ -71,7 +71,7 @@ int Run(const Flags& flags) {
   if (const auto rules = RuleNames(); !flags.rule.empty() && !rules.contains(flags.rule)) {
     std::string known;
     for (const std::string& name : rules) known += (known.empty() ? "" : ", ") + name;
-    return Fail({std::format("there is no rule '{}': {}", flags.rule, known)});
+    return Fail({std::format("there is no rule {}: {}", ir::Quoted(flags.rule), known)});
   }
   auto graph = ReadModel(flags.model);
   if (!graph) return Fail(graph.error());

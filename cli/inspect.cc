@@ -2,12 +2,12 @@
 #include <cstdio>
 #include <format>
 #include <map>
-#include <nlohmann/json.hpp>
 
 #include "octavo/api/optimize.h"
 #include "octavo/cli/cli.h"
 #include "octavo/ir/functions.h"
 #include "octavo/ir/infer.h"
+#include "octavo/ir/json.h"
 #include "octavo/ir/text.h"
 #include "octavo/kernels/catalog.h"
 #include "octavo/passes/attention.h"
@@ -167,12 +167,13 @@ ordered_json Describe(const ir::Graph& g, int64_t file_bytes) {
 }
 
 void PrintTable(const ordered_json& j) {
-  std::printf("%s, made by %s, ir %lld, opsets %s\n", j["name"].get<std::string>().c_str(),
-              j["producer"].get<std::string>().c_str(), j["ir_version"].get<long long>(), j["opsets"].dump().c_str());
+  const auto text = [](const ordered_json& value) { return ir::Clean(value.get_ref<const std::string&>()); };
+  std::printf("%s, made by %s, ir %lld, opsets %s\n", text(j["name"]).c_str(), text(j["producer"]).c_str(),
+              j["ir_version"].get<long long>(), ir::Dump(j["opsets"]).c_str());
   for (const char* side : {"inputs", "outputs"}) {
     for (const auto& p : j[side]) {
       std::printf("  %-7s %-28s %s\n", std::string(side).substr(0, std::string(side).size() - 1).c_str(),
-                  p["name"].get<std::string>().c_str(), p["type"].get<std::string>().c_str());
+                  text(p["name"]).c_str(), text(p["type"]).c_str());
     }
   }
   std::printf("%zu nodes, %lld constants, file %s, external %s, %s\n\n", j["nodes"].get<size_t>(),
@@ -272,7 +273,7 @@ int Run(const Flags& flags) {
   if (auto ok = ir::Inference::Run(*graph); !ok) return Fail(ok.error());
   const ordered_json j = Describe(*graph, FileBytes(flags.model));
   if (flags.json) {
-    std::printf("%s\n", j.dump(1, ' ', false, nlohmann::json::error_handler_t::replace).c_str());
+    std::printf("%s\n", ir::Dump(j, 1).c_str());
   } else {
     PrintTable(j);
   }

@@ -1,6 +1,7 @@
 #include <cstdio>
 
 #include "octavo/cli/cli.h"
+#include "octavo/ir/closed.h"
 #include "octavo/kernels/arch/arch.h"
 
 int main(int argc, char** argv) {
@@ -11,7 +12,6 @@ int main(int argc, char** argv) {
   program.app.name("octavo");
   program.app.require_subcommand(1);
   program.app.fallthrough();  // options of the program may follow those of the command
-  AddReadOptions(program);
   program.app.footer(
       "Example:\n"
       "  octavo optimize model.onnx -o model.int8.onnx --calib batches/ --report report.html\n"
@@ -27,6 +27,8 @@ int main(int argc, char** argv) {
   AddExplain(program);
   AddInspect(program);
   AddPrint(program);
+  AddReadOptions(program.app);
+  for (CLI::App* command : program.app.get_subcommands({})) AddReadOptions(*command);
   try {
     program.app.parse(argc, argv);
   } catch (const CLI::ParseError& e) {
@@ -37,10 +39,11 @@ int main(int argc, char** argv) {
   if (!problem.empty()) Fail(problem);
   try {
     const int code = program.run();
+    if (Interrupted()) return kInterrupted;
     if (std::fflush(stdout) != 0 || std::ferror(stdout) != 0)
       return Fail("cannot write to standard output: no room, or nobody reads it");
     return code;
-  } catch (const std::exception& e) {  // out of memory and the like
-    return Fail(std::string(e.what()));
+  } catch (...) {  // out of memory and the like
+    return Interrupted() ? kInterrupted : Fail(octavo::ir::ErrorOf(std::current_exception(), "octavo"));
   }
 }

@@ -2,12 +2,11 @@
 
 #include <cstdio>
 #include <format>
-#include <fstream>
-#include <sstream>
 
 #include "octavo/api/report_html.h"
 #include "octavo/api/report_json.h"
 #include "octavo/cli/cli.h"
+#include "octavo/ir/names.h"
 #include "octavo/ir/onnx/onnx.h"
 #include "octavo/ir/text.h"
 #include "octavo/ir/whole_file.h"
@@ -47,8 +46,8 @@ std::string Loss(const api::Losses& losses) {
   if (worst == nullptr) return {};
   const auto& [name, stats] = *worst;
   return std::format(
-      "against the model as it was, first batch: {}'{}' {}\n",
-      losses.size() > 1 ? std::format("worst of {} outputs ", losses.size()) : "", name,
+      "against the model as it was, first batch: {}{} {}\n",
+      losses.size() > 1 ? std::format("worst of {} outputs ", losses.size()) : "", ir::Quoted(name),
       stats.exact() ? "equal" : std::format("{:.1f} dB (cosine {:.4f})", stats.SqnrDb(), stats.Cosine()));
 }
 
@@ -101,11 +100,8 @@ ir::Result<passes::Pipeline> ReadPipeline(const std::string& path) {
     OCTAVO_TRY(const ir::Graph graph, ReadModel(path));
     return passes::PipelineOfGraph(graph);
   }
-  std::ifstream file(path);
-  if (!file) return ir::Fail("cannot read the pipeline '{}'", path);
-  std::stringstream text;
-  text << file.rdbuf();
-  return passes::PipelineFromJson(text.str());
+  OCTAVO_TRY(const std::string text, ir::ReadWholeFile(path));
+  return passes::PipelineFromJson(text);
 }
 
 // Sentences for what --require-fused names and was left.
@@ -140,11 +136,15 @@ ir::Status WriteReports(const Flags& flags, const api::Optimized& r, const api::
 }
 
 int Run(const Flags& flags) {
-  const auto files = CheckFiles({{flags.in, "the model that is read"}},
-                                {{flags.out, "-o", true}, {flags.report, "--report"}, {flags.json, "--json"}});
-  if (!files) return Fail(files.error());
-  auto graph = ReadModel(flags.in);
+  std::vector<NamedFile> read{{flags.in, "the model that is read", true},
+                              {flags.pipeline, "the pipeline that is read"},
+                              {flags.calib, "the calibration data"}};
+  std::vector<NamedFile> written{{flags.out, "-o", true}, {flags.report, "--report"}, {flags.json, "--json"}};
+  if (const auto files = CheckFiles(read, written); !files) return Fail(files.error());
+  auto graph = ReadModel(flags.in, &read);
   if (!graph) return Fail(graph.error());
+  if (!SameFile(flags.in, flags.out)) written.push_back({flags.out + ".data", "weights beside -o"});
+  if (const auto files = CheckFiles(read, written); !files) return Fail(files.error());
   auto calibrator = quant::CalibratorFromName(flags.calibrator);
   if (!calibrator) return Fail(calibrator.error());
   api::OptimizeOptions options;
@@ -158,7 +158,6 @@ int Run(const Flags& flags) {
   options.min_db = flags.min_db;
   options.calibrator = *calibrator;
   options.threads = flags.threads;
-  options.stop = &Interrupted();
   if (!flags.pipeline.empty()) {
     auto pipeline = ReadPipeline(flags.pipeline);
     if (!pipeline) return Fail(pipeline.error());
@@ -190,12 +189,12 @@ int Run(const Flags& flags) {
   auto result = api::Optimize(std::move(*graph), options);
   progress.Done();
   if (!result) return Fail(result.error());
-  if (Interrupted()) return Fail("interrupted; nothing was written"), kInterrupted;
   const std::vector<std::string> missing = Missing(flags, result->report);
   if (!missing.empty()) {
     for (const std::string& sentence : missing) Fail(sentence);
     return kNotFused;
   }
+  const Patience patience(10);  // files are written to their end
   const auto form = flags.attention == "onnx23" ? ir::onnx::AttentionForm::kOnnx23 : ir::onnx::AttentionForm::kStandard;
   if (auto ok = ir::onnx::WriteFile(result->graph, flags.out, {.attention = form}); !ok) return Fail(ok.error());
   bytes.after = api::BytesOfModel({}, FileBytes(flags.out)) + FileBytes(flags.out + ".data");

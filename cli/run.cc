@@ -38,11 +38,12 @@ void PrintOutputs(const runtime::Model& model, const std::vector<ir::Tensor>& ou
 }
 
 int Run(const Flags& flags) {
-  const auto files = CheckFiles({{flags.model, "the model that is read"}, {flags.inputs, "the inputs"}},
-                                {{flags.outputs, "--outputs"}, {flags.trace, "--trace"}});
-  if (!files) return Fail(files.error());
-  auto graph = ReadModel(flags.model);
+  std::vector<NamedFile> read{{flags.model, "the model that is read"}, {flags.inputs, "the inputs"}};
+  const std::vector<NamedFile> written{{flags.outputs, "--outputs"}, {flags.trace, "--trace"}};
+  if (const auto files = CheckFiles(read, written); !files) return Fail(files.error());
+  auto graph = ReadModel(flags.model, &read);
   if (!graph) return Fail(graph.error());
+  if (const auto files = CheckFiles(read, written); !files) return Fail(files.error());
   auto inputs = ReadInputs(*graph, flags.inputs);
   if (!inputs) return Fail(inputs.error());
   api::Opened opened = flags.as_is ? api::Opened{std::move(*graph), {}} : api::FuseToRun(std::move(*graph));
@@ -51,6 +52,7 @@ int Run(const Flags& flags) {
                                        {.threads = flags.threads, .interrupted = [] { return Interrupted().load(); }});
   if (!model) return Fail(model.error());
   runtime::Profile profile;
+  const Patience patience(2);
   auto outputs = model->Run(*inputs);
   // The first run prepares what depends on shapes: memory, oneDNN's primitives. Nobody wants to see that.
   if (outputs && !flags.trace.empty()) outputs = model->Run(*inputs, &profile);
