@@ -1,9 +1,13 @@
 #include <pybind11/functional.h>
 #include <pybind11/stl.h>
 
+#include <format>
+#include <stdexcept>
+
 #include "octavo/api/optimize.h"
 #include "octavo/api/report_html.h"
 #include "octavo/api/report_json.h"
+#include "octavo/ir/closed.h"
 #include "octavo/ir/onnx/onnx.h"
 #include "octavo/ir/onnx/tensor_file.h"
 #include "octavo/ir/whole_file.h"
@@ -19,12 +23,6 @@ struct OptimizeResult {
 
 using ProgressFn = std::function<void(const std::string&, int64_t, int64_t)>;
 
-// Of a str or a path; nothing of anything else.
-std::optional<std::string> PathOf(const py::object& o) {
-  if (!py::isinstance<py::str>(o) && !py::hasattr(o, "__fspath__")) return std::nullopt;
-  return std::string(py::str(py::module_::import("os").attr("fspath")(o)));
-}
-
 // Paths as the command line takes them, or an iterable of dicts.
 std::unique_ptr<quant::DataSource> OpenData(const py::object& data, const ir::Graph& graph, Passes passes) {
   const std::optional<std::string> path = PathOf(data);
@@ -32,27 +30,59 @@ std::unique_ptr<quant::DataSource> OpenData(const py::object& data, const ir::Gr
   quant::DataOptions options;
   options.read_tensor_file = ir::onnx::ReadTensorFile;
   options.random.limits = quant::IdLimits(graph);
+  options.limits = graph.info.limits;
   return Unwrap(quant::OpenData(*path, quant::InputsOf(graph), options));
 }
 
-// Between two batches or two Linears: tells Python, and Ctrl-C ends the work there.
+// Between two batches or two Linears: tells Python, and Ctrl-C ends the work there. What Python raises stays pending until the work has ended.
 void Step(const std::optional<ProgressFn>& progress, std::string_view stage, int64_t done, int64_t total) {
-  const py::gil_scoped_acquire lock;
-  if (progress) (*progress)(std::string(stage), done, total);
-  if (PyErr_CheckSignals() != 0) throw py::error_already_set();
+  {
+    const py::gil_scoped_acquire lock;
+    try {
+      if (progress && PyErr_Occurred() == nullptr) (*progress)(std::string(stage), done, total);
+    } catch (py::error_already_set& e) {
+      e.restore();
+    }
+    if (PyErr_Occurred() == nullptr && PyErr_CheckSignals() == 0) return;
+  }
+  throw std::runtime_error("interrupted");
+}
+
+std::vector<std::string> Bytes(const std::vector<Name>& names) {
+  std::vector<std::string> list;
+  for (const Name& name : names) list.push_back(name.bytes);
+  return list;
+}
+
+// What optimize() gives, and what Python shall warn of. Without Python's lock.
+ir::Result<OptimizeResult> Work(ir::Graph graph, const api::OptimizeOptions& options, std::vector<std::string>& notes) {
+  const py::gil_scoped_release unlock;
+  return ir::Closed("optimizing", [&]() -> ir::Result<OptimizeResult> {
+    api::FileSizes bytes;
+    bytes.before = api::BytesOfModel(graph, 0);
+    OCTAVO_TRY(const api::Optimized result, api::Optimize(std::move(graph), options));
+    OptimizeResult out;
+    OCTAVO_TRY(out.model, ir::onnx::WriteBytes(result.graph));
+    bytes.after = static_cast<int64_t>(out.model.size());
+    out.report = api::ReportJson(result, bytes);
+    out.html = api::ReportHtml(result, bytes, "model");
+    notes = result.notes;
+    return out;
+  });
 }
 
 OptimizeResult Optimize(const py::object& model, const std::string& recipe, const py::object& calibration,
                         const std::string& calibrator, int threads, const std::optional<ProgressFn>& progress,
-                        bool reduce_range, bool quantize_kv_cache, const std::vector<std::string>& keep_float,
-                        bool layers, const std::vector<std::string>& dynamic, std::optional<double> min_db, bool fit) {
-  ir::Graph graph = ReadModel(model);
+                        bool reduce_range, bool quantize_kv_cache, const std::vector<Name>& keep_float, bool layers,
+                        const std::vector<Name>& dynamic, std::optional<double> min_db, bool fit,
+                        std::optional<int64_t> max_memory, std::optional<int64_t> max_nodes) {
+  ir::Graph graph = ReadModel(model, LimitsOf(max_memory, max_nodes));
   api::OptimizeOptions options;
   options.recipe = recipe;
   options.reduce_range = reduce_range;
-  options.keep_float = keep_float;
+  options.keep_float = Bytes(keep_float);
   options.layers = layers;
-  options.dynamic = dynamic;
+  options.dynamic = Bytes(dynamic);
   options.min_db = min_db;
   options.fit = fit;
   options.quantize_kv_cache = quantize_kv_cache;
@@ -71,32 +101,30 @@ OptimizeResult Optimize(const py::object& model, const std::string& recipe, cons
     options.data = data.get();
   }
   options.progress = [&](std::string_view stage, int64_t done, int64_t total) { Step(progress, stage, done, total); };
-  OptimizeResult out;
+  options.interrupted = Interrupted;
   std::vector<std::string> notes;
-  {
-    const py::gil_scoped_release unlock;
-    api::FileSizes bytes;
-    bytes.before = api::BytesOfModel(graph, 0);
-    const api::Optimized result = Unwrap(api::Optimize(std::move(graph), options));
-    out.model = Unwrap(ir::onnx::WriteBytes(result.graph));
-    bytes.after = static_cast<int64_t>(out.model.size());
-    out.report = api::ReportJson(result, bytes);
-    out.html = api::ReportHtml(result, bytes, "model");
-    notes = result.notes;
-  }
+  OptimizeResult out = Unwrap(Work(std::move(graph), options, notes));
   Warn(notes);
   return out;
 }
 
-std::string Calibrate(const py::object& model, const py::object& calibration, int threads) {
-  ir::Graph graph = ReadModel(model);
+std::string Calibrate(const py::object& model, const py::object& calibration, int threads,
+                      std::optional<int64_t> max_memory, std::optional<int64_t> max_nodes) {
+  ir::Graph graph = ReadModel(model, LimitsOf(max_memory, max_nodes));
   const std::unique_ptr<quant::DataSource> data = OpenData(calibration, graph, Passes::kOne);
-  const py::gil_scoped_release unlock;
   api::OptimizeOptions options;
   options.threads = threads;
   options.progress = [](std::string_view stage, int64_t done, int64_t total) { Step({}, stage, done, total); };
-  const api::CalibrationTask task = Unwrap(api::PrepareCalibration(std::move(graph), options));
-  return Unwrap(api::RunCalibration(task, *data, options)).ToBytes();
+  options.interrupted = Interrupted;
+  const auto work = [&] {
+    const py::gil_scoped_release unlock;
+    return ir::Closed("calibrating", [&]() -> ir::Result<std::string> {
+      OCTAVO_TRY(const api::CalibrationTask task, api::PrepareCalibration(std::move(graph), options));
+      OCTAVO_TRY(const quant::Calibration ranges, api::RunCalibration(task, *data, options));
+      return ranges.ToBytes();
+    });
+  };
+  return Unwrap(work());
 }
 
 }  // namespace
@@ -108,14 +136,17 @@ void BindOptimize(py::module_& m) {
           "report", [](const OptimizeResult& r) { return py::module_::import("json").attr("loads")(r.report); })
       .def_property_readonly("html", [](const OptimizeResult& r) { return r.html; })
       .def("save", [](const OptimizeResult& r, const py::object& path) {
-        Unwrap(ir::WriteWholeFile(std::string(py::str(py::module_::import("os").attr("fspath")(path))), r.model));
+        const auto target = PathOf(path);
+        if (!target) Raise({std::format("the place to save is a path, not {}", TypeOf(path))});
+        Unwrap(ir::WriteWholeFile(*target, r.model));
       });
   m.def(
       "optimize", &Optimize, py::arg("model"), py::arg("recipe") = "int8", py::arg("calibration") = py::none(),
       py::arg("calibrator") = "mse", py::arg("threads") = 0, py::arg("progress") = py::none(),
       py::arg("reduce_range") = false, py::arg("quantize_kv_cache") = false,
-      py::arg("keep_float") = std::vector<std::string>{}, py::arg("layers") = false,
-      py::arg("dynamic") = std::vector<std::string>{}, py::arg("min_db") = py::none(), py::arg("fit") = true,
+      py::arg("keep_float") = std::vector<Name>{}, py::arg("layers") = false,
+      py::arg("dynamic") = std::vector<Name>{}, py::arg("min_db") = py::none(), py::arg("fit") = true,
+      py::arg("max_memory") = py::none(), py::arg("max_nodes") = py::none(),
       "Fuses and quantizes; calibration: dicts of arrays, a path, or what calibrate() returned. reduce_range: int8 "
       "weights use 7 of their 8 bits, faster on CPUs without VNNI. quantize_kv_cache: past keys and values enter, and "
       "present ones leave, as the 8-bit codes that attention reads (Session.inputs has their dtype, the model's "
@@ -123,10 +154,12 @@ void BindOptimize(py::module_& m) {
       "?.");
   m.def(
       "calibrate",
-      [](const py::object& model, const py::object& calibration, int threads) {
-        return py::bytes(Calibrate(model, calibration, threads));
+      [](const py::object& model, const py::object& calibration, int threads, std::optional<int64_t> max_memory,
+         std::optional<int64_t> max_nodes) {
+        return py::bytes(Calibrate(model, calibration, threads, max_memory, max_nodes));
       },
-      py::arg("model"), py::arg("calibration"), py::arg("threads") = 0, "Ranges of the activations, for optimize().");
+      py::arg("model"), py::arg("calibration"), py::arg("threads") = 0, py::arg("max_memory") = py::none(),
+      py::arg("max_nodes") = py::none(), "Ranges of the activations, for optimize().");
 }
 
 }  // namespace octavo::python

@@ -1,5 +1,4 @@
 #include <pybind11/stl.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <atomic>
@@ -8,6 +7,7 @@
 #include <thread>
 
 #include "octavo/api/open.h"
+#include "octavo/ir/names.h"
 #include "octavo/passes/quantize/caches.h"
 #include "octavo/python_bindings/convert.h"
 #include "octavo/runtime/model.h"
@@ -26,7 +26,6 @@ struct OnItsWay {
   OnItsWay(const OnItsWay&) = delete;
   OnItsWay& operator=(const OnItsWay&) = delete;
 };
-bool OnMainThread() { return syscall(SYS_gettid) == getpid(); }
 [[noreturn]] void Park() {
   for (;;) pause();
 }
@@ -41,35 +40,44 @@ void EndRuns() {
 
 class Session {
  public:
-  Session(const py::object& model, int threads, bool fuse)
-      : graph_inputs_(), model_(Compile(Open(ReadModel(model), fuse, caches_), threads)) {
+  Session(const py::object& model, int threads, bool fuse, std::optional<int64_t> max_memory,
+          std::optional<int64_t> max_nodes)
+      : graph_inputs_(),
+        model_(Compile(Open(ReadModel(model, LimitsOf(max_memory, max_nodes)), fuse, caches_), threads)) {
     for (const runtime::PortInfo& p : model_.inputs()) graph_inputs_.push_back({p.name, p.type});
   }
 
   // inputs: any mapping, an open .npz too.
-  std::vector<py::array> Run(const py::object& inputs, const std::optional<std::vector<std::string>>& outputs,
-                             const std::vector<std::string>& donate) const {
+  std::vector<py::array> Run(const py::object& inputs, const std::optional<std::vector<Name>>& outputs,
+                             const std::vector<Name>& donate) const {
+    std::map<size_t, int> wanted;  // an output may be asked for twice
+    if (outputs) {
+      for (const Name& name : *outputs) ++wanted[Find(name)];
+    }
     ir::TensorMap arrays = Unwrap(
-        quant::FitInputs(FromDict(py::dict(inputs), donate), graph_inputs_, "inputs", quant::Numbers::kMayBeNaN));
+        quant::FitInputs(FromDict(inputs, "inputs", donate), graph_inputs_, "inputs", quant::Numbers::kMayBeNaN));
     std::vector<ir::Tensor> results = Unlocked(std::move(arrays));
     std::vector<py::array> chosen;
     if (!outputs) {
       for (ir::Tensor& t : results) chosen.push_back(ToNumpy(std::move(t)));
       return chosen;
     }
-    std::map<size_t, int> wanted;  // an output may be asked for twice
-    for (const std::string& name : *outputs) ++wanted[Find(name)];
-    for (const std::string& name : *outputs) {
+    for (const Name& name : *outputs) {
       const size_t i = Find(name);
       chosen.push_back(ToNumpy(--wanted[i] == 0 ? std::move(results[i]) : results[i]));
     }
     return chosen;
   }
 
-  static std::vector<std::pair<std::string, std::string>> Ports(const std::vector<runtime::PortInfo>& ports) {
-    std::vector<std::pair<std::string, std::string>> list;
+  static std::vector<std::pair<Name, Name>> Ports(const std::vector<runtime::PortInfo>& ports) {
+    std::vector<std::pair<Name, Name>> list;
     list.reserve(ports.size());
-    for (const runtime::PortInfo& p : ports) list.emplace_back(p.name, ToString(p.type));
+    for (const runtime::PortInfo& p : ports) list.emplace_back(Name{p.name}, Name{ToString(p.type)});
+    return list;
+  }
+  std::vector<Name> Kernels() const {
+    std::vector<Name> list;
+    for (std::string& kernel : model_.KernelOfEachStep()) list.push_back({std::move(kernel)});
     return list;
   }
   const runtime::Model& model() const { return model_; }
@@ -77,9 +85,9 @@ class Session {
     py::dict all;
     for (const passes::quantize::CodedCache& c : caches_) {
       py::dict one;
-      one["output"] = c.output, one["dtype"] = std::string(quant::Name(c.params.dtype));
+      one["output"] = Name{c.output}, one["dtype"] = std::string(quant::Name(c.params.dtype));
       one["scale"] = c.params.scale, one["zero_point"] = c.params.zero_point;
-      all[py::str(c.input)] = one;
+      all[py::cast(Name{c.input})] = one;
     }
     return all;
   }
@@ -95,7 +103,6 @@ class Session {
       const py::gil_scoped_release unlock;
       return model_.Run(std::move(arrays));
     }();
-    if (!results && PyErr_Occurred() != nullptr) throw py::error_already_set();  // KeyboardInterrupt
     return Unwrap(std::move(results));
   }
   static ir::Graph Open(ir::Graph graph, bool fuse, std::vector<passes::quantize::CodedCache>& caches) {
@@ -109,24 +116,20 @@ class Session {
     if (!opened.note.empty()) Warn({opened.note});
     return std::move(opened.graph);
   }
-  static runtime::Model Compile(ir::Graph graph, int threads) {
+  static runtime::Model Compile(ir::Graph graph, int threads) { return Unwrap(Compiled(std::move(graph), threads)); }
+  static ir::Result<runtime::Model> Compiled(ir::Graph graph, int threads) {
     const py::gil_scoped_release unlock;
-    // Python handles signals on the main thread alone: elsewhere a wait for its lock would be for nothing.
     const auto interrupted = [] {
-      if (!OnMainThread()) {
-        if (ending) --running, Park();
-        return false;
-      }
-      const py::gil_scoped_acquire lock;
-      return PyErr_CheckSignals() != 0;
+      if (ending && !OnMainThread()) --running, Park();
+      return Interrupted();
     };
-    return Unwrap(runtime::Model::Compile(std::move(graph), {.threads = threads, .interrupted = interrupted}));
+    return runtime::Model::Compile(std::move(graph), {.threads = threads, .interrupted = interrupted});
   }
-  size_t Find(const std::string& name) const {
+  size_t Find(const Name& name) const {
     for (size_t i = 0; i < model_.outputs().size(); ++i) {
-      if (model_.outputs()[i].name == name) return i;
+      if (model_.outputs()[i].name == name.bytes) return i;
     }
-    Raise({"the model has no output '" + name + "'"});
+    Raise({"the model has no output " + ir::Quoted(name.bytes)});
   }
 
   std::vector<passes::quantize::CodedCache> caches_;  // before model_, whose making fills it
@@ -139,20 +142,26 @@ class Session {
 void BindSession(py::module_& m) {
   py::module_::import("atexit").attr("register")(py::cpp_function(EndRuns));
   py::class_<Session>(m, "Session", "A compiled model; run() may be called from several threads at once.")
-      .def(py::init<const py::object&, int, bool>(), py::arg("model"), py::arg("threads") = 0, py::arg("fuse") = true)
+      .def(py::init<const py::object&, int, bool, std::optional<int64_t>, std::optional<int64_t>>(), py::arg("model"),
+           py::arg("threads") = 0, py::arg("fuse") = true, py::arg("max_memory") = py::none(),
+           py::arg("max_nodes") = py::none())
       .def("run", &Session::Run, py::arg("inputs"), py::arg("outputs") = py::none(),
-           py::arg("donate") = std::vector<std::string>(),
+           py::arg("donate") = std::vector<Name>(),
            "Outputs by name, or all in the model's order. Inputs named in donate may be overwritten (a KV cache in "
            "place).")
       .def_property_readonly("inputs", [](const Session& s) { return Session::Ports(s.model().inputs()); })
       .def_property_readonly("outputs", [](const Session& s) { return Session::Ports(s.model().outputs()); })
       .def_property_readonly("caches", &Session::Caches)
-      .def_property_readonly("kernels", [](const Session& s) { return s.model().KernelOfEachStep(); })
+      .def_property_readonly("kernels", &Session::Kernels)
       .def_property_readonly("threads", [](const Session& s) { return s.model().threads(); });
   m.def(
       "load",
-      [](const py::object& model, int threads, bool fuse) { return std::make_unique<Session>(model, threads, fuse); },
-      py::arg("model"), py::arg("threads") = 0, py::arg("fuse") = true, "Session(model, threads, fuse).");
+      [](const py::object& model, int threads, bool fuse, std::optional<int64_t> max_memory,
+         std::optional<int64_t> max_nodes) {
+        return std::make_unique<Session>(model, threads, fuse, max_memory, max_nodes);
+      },
+      py::arg("model"), py::arg("threads") = 0, py::arg("fuse") = true, py::arg("max_memory") = py::none(),
+      py::arg("max_nodes") = py::none(), "Session(model, threads, fuse, max_memory, max_nodes).");
 }
 
 }  // namespace octavo::python

@@ -1,9 +1,14 @@
 #include "octavo/python_bindings/convert.h"
 
+#include <sys/syscall.h>
+#include <unistd.h>
+
 #include <algorithm>
 #include <cstring>
 #include <format>
 
+#include "octavo/ir/closed.h"
+#include "octavo/ir/names.h"
 #include "octavo/ir/onnx/onnx.h"
 #include "octavo/quant/numeric/dtype.h"
 
@@ -11,6 +16,7 @@ namespace octavo::python {
 
 using ir::DType;
 using ir::Tensor;
+using namespace py::literals;  // NOLINT: "name"_a
 
 namespace {
 
@@ -73,31 +79,47 @@ class IterableData : public quant::DataSource {
   }
   ir::Result<std::optional<quant::Batch>> Next() override {
     const py::gil_scoped_acquire lock;
+    try {
+      return Pull();
+    } catch (py::error_already_set& e) {
+      e.restore();
+      return ir::Fail("the batches raised an exception");  // which is what the caller sees
+    }
+  }
+  void Rewind() override {
+    const py::gil_scoped_acquire lock;
+    try {
+      if (!once_ || !iterator_) iterator_ = py::iter(iterable_);
+    } catch (py::error_already_set& e) {
+      e.restore();
+      iterator_ = py::iterator();
+    }
+    spent_ = once_ && !keeps_ && count_ > 0;
+    count_ = 0;
+  }
+  int64_t size() const override {
+    const py::gil_scoped_acquire lock;
+    const py::ssize_t length = PyErr_Occurred() == nullptr ? PyObject_LengthHint(iterable_.ptr(), -1) : -1;
+    if (length < 0) PyErr_Clear();
+    return length;
+  }
+  std::string Describe() const override { return std::format("{} batches from Python", count_); }
+
+ private:
+  ir::Result<std::optional<quant::Batch>> Pull() {
+    if (PyErr_Occurred() != nullptr) return ir::Fail("interrupted");
     if (spent_) return ir::Fail("the batches of an iterator come once; pass a list of them");
     if (static_cast<size_t>(count_) < kept_.size()) return kept_[static_cast<size_t>(count_++)];
     if (iterator_ == py::iterator::sentinel()) return std::nullopt;
     const std::string name = std::format("batch {}", count_++);
-    if (!py::hasattr(*iterator_, "keys")) return ir::Fail("{}: not a dict of arrays", name);
-    auto fitted = quant::FitInputs(FromDict(py::dict(py::reinterpret_borrow<py::object>(*iterator_))), inputs_, name);
+    auto fitted = quant::FitInputs(FromDict(py::reinterpret_borrow<py::object>(*iterator_), name), inputs_, name);
     if (!fitted) return std::unexpected(fitted.error());
     ++iterator_;
     quant::Batch batch{name, std::move(*fitted)};
     if (keeps_) kept_.push_back(batch);
     return batch;
   }
-  void Rewind() override {
-    const py::gil_scoped_acquire lock;
-    if (!once_ || !iterator_) iterator_ = py::iter(iterable_);
-    spent_ = once_ && !keeps_ && count_ > 0;
-    count_ = 0;
-  }
-  int64_t size() const override {
-    const py::gil_scoped_acquire lock;
-    return py::hasattr(iterable_, "__len__") ? static_cast<int64_t>(py::len(iterable_)) : -1;
-  }
-  std::string Describe() const override { return std::format("{} batches from Python", count_); }
 
- private:
   py::object iterable_;
   py::iterator iterator_;
   std::vector<quant::InputSpec> inputs_;
@@ -106,16 +128,71 @@ class IterableData : public quant::DataSource {
   int64_t count_ = 0;
 };
 
+// str(o) for a sentence.
+std::string Described(const py::handle& o) {
+  const auto text = py::reinterpret_steal<py::object>(PyObject_Str(o.ptr()));
+  const auto encoded = py::reinterpret_steal<py::bytes>(
+      text ? PyUnicode_AsEncodedString(text.ptr(), "utf-8", "backslashreplace") : nullptr);
+  if (!encoded) PyErr_Clear();
+  return encoded ? ir::Clean(std::string(encoded)) : "?";
+}
+
+// What asks for an object of another kind; what the caller's own code raises is not ours to translate.
+bool SaysWrongKind(const py::error_already_set& e) {
+  return e.matches(PyExc_TypeError) || e.matches(PyExc_ValueError) || e.matches(PyExc_AttributeError);
+}
+
+void CheckDonated(const std::vector<std::string>& donated, const ir::TensorMap& tensors) {
+  const auto end = [](const Tensor& t) { return t.data() + t.byte_size(); };
+  for (const std::string& name : donated) {
+    const Tensor& mine = tensors.at(name);
+    for (const auto& [other, t] : tensors) {
+      if (other == name || mine.byte_size() == 0 || t.byte_size() == 0) continue;
+      if (mine.data() < end(t) && t.data() < end(mine))
+        Raise({std::format("array {} is donated, but it shares memory with array {}; pass a copy of one of them",
+                           ir::Quoted(name), ir::Quoted(other))});
+    }
+  }
+}
+
 }  // namespace
 
 void Raise(const ir::Error& error) {
   const py::gil_scoped_acquire lock;
-  const py::object type = py::module_::import("octavo._octavo").attr("OctavoError");
-  // Names out of a file need not be UTF-8.
-  const auto text = py::reinterpret_steal<py::object>(
-      PyUnicode_DecodeUTF8(error.message.data(), static_cast<py::ssize_t>(error.message.size()), "backslashreplace"));
-  PyErr_SetObject(type.ptr(), text.ptr());
+  const char* type = ir::LacksMemory(error) ? "OctavoMemoryError" : "OctavoError";
+  const std::string text = ir::Clean(error.message, error.message.size());
+  PyErr_SetObject(py::object(py::module_::import("octavo._octavo").attr(type)).ptr(), py::str(text).ptr());
   throw py::error_already_set();
+}
+
+bool OnMainThread() { return syscall(SYS_gettid) == getpid(); }
+
+bool Interrupted() {
+  // Python handles signals on the main thread alone: elsewhere a wait for its lock would be for nothing.
+  if (!OnMainThread()) return false;
+  const py::gil_scoped_acquire lock;
+  return PyErr_Occurred() != nullptr || PyErr_CheckSignals() != 0;
+}
+
+std::string TypeOf(const py::handle& o) { return Described(py::type::handle_of(o).attr("__name__")); }
+
+std::optional<std::string> PathOf(const py::object& o) {
+  if (!py::isinstance<py::str>(o) && !py::hasattr(o, "__fspath__")) return std::nullopt;
+  std::string path;
+  try {
+    path = std::string(py::bytes(py::module_::import("os").attr("fsencode")(o)));
+  } catch (const py::error_already_set& e) {
+    if (!SaysWrongKind(e)) throw;
+    Raise({std::format("{} is no path", Described(o))});
+  }
+  if (path.find('\0') != std::string::npos) Raise({std::format("{} is no path: it has a zero byte in it", ir::Quoted(path))});
+  return path;
+}
+
+ir::Limits LimitsOf(std::optional<int64_t> max_memory, std::optional<int64_t> max_nodes) {
+  if (max_memory.value_or(1) <= 0 || max_nodes.value_or(1) <= 0)
+    Raise({"max_memory is a number of bytes and max_nodes one of nodes, both above 0; leave them out for the defaults"});
+  return {.max_memory = max_memory.value_or(0), .max_nodes = max_nodes.value_or(0)};
 }
 
 Tensor FromNumpy(const std::string& name, const py::array& array, bool donated) {
@@ -124,16 +201,18 @@ Tensor FromNumpy(const std::string& name, const py::array& array, bool donated) 
     if (array.dtype().kind() == k.kind && array.dtype().itemsize() == k.size) dtype = k.dtype;
   }
   if (dtype == DType::kUndefined) {
-    Raise({std::format("array '{}' has dtype {}, which no tensor has", name, std::string(py::str(array.dtype())))});
+    Raise({std::format("array {} has dtype {}, which no tensor has; pass numbers", ir::Quoted(name), Described(array.dtype()))});
   }
   if (donated && !array.writeable())
-    Raise({std::format("array '{}' is donated, but it is read-only; pass a copy of it", name)});
+    Raise({std::format("array {} is donated, but it is read-only; pass a copy of it", ir::Quoted(name))});
   py::object native = array;
   if (array.dtype().byteorder() == '>') native = array.attr("astype")(array.dtype().attr("newbyteorder")("="));
-  const py::array contiguous = py::array::ensure(native, py::array::c_style);
+  py::array contiguous = py::array::ensure(native, py::array::c_style);
+  if (contiguous && !contiguous.attr("flags").attr("aligned").cast<bool>()) contiguous = contiguous.attr("copy")();
+  if (!contiguous) Raise({std::format("array {}: this machine has no more memory", ir::Quoted(name))});
   if (donated && contiguous.ptr() != array.ptr())
     Raise({std::format(
-        "array '{}' is donated, but its elements do not lie as a tensor's; pass np.ascontiguousarray of it", name)});
+        "array {} is donated, but its elements do not lie as a tensor's; pass np.ascontiguousarray of it", ir::Quoted(name))});
   ir::Shape shape(contiguous.shape(), contiguous.shape() + contiguous.ndim());
   if (contiguous.nbytes() == 0) return Tensor::Zeros(dtype, std::move(shape));
   return Tensor::View(dtype, std::move(shape), std::make_shared<ArrayBuffer>(contiguous, donated), 0);
@@ -146,8 +225,10 @@ py::array ToNumpy(Tensor tensor) {
   }
   if (tensor.dtype() == DType::kString) {
     py::list words;
-    for (const std::string& s : tensor.strings()) words.append(py::str(s));
-    return py::array(words).reshape(tensor.shape());
+    for (const std::string& s : tensor.strings()) words.append(Name{s});
+    py::tuple shape(tensor.shape().size());
+    for (size_t i = 0; i < shape.size(); ++i) shape[i] = tensor.shape()[i];
+    return py::module_::import("numpy").attr("array")(words, "dtype"_a = "U").attr("reshape")(shape);
   }
   if (numpy == nullptr) return ToNumpy(Widened(tensor));
   // Constants of the model, inputs and other outputs may share the memory; what the caller gets is the caller's to write.
@@ -156,36 +237,49 @@ py::array ToNumpy(Tensor tensor) {
   return py::array(py::dtype(numpy), keep->shape(), keep->data(), owner);
 }
 
-ir::TensorMap FromDict(const py::dict& arrays, const std::vector<std::string>& donate) {
-  ir::TensorMap tensors;
-  for (const std::string& name : donate) {
-    if (!arrays.contains(name)) Raise({std::format("'{}' is donated, but it is not among the inputs", name)});
+ir::TensorMap FromDict(const py::object& mapping, std::string_view place, const std::vector<Name>& donate) {
+  py::dict arrays;
+  try {
+    if (py::hasattr(mapping, "keys")) arrays = py::dict(mapping);
+  } catch (const py::error_already_set& e) {
+    if (!SaysWrongKind(e)) throw;
+    Raise({std::format("{} cannot be read: {}", place, Described(e.value()))});
   }
+  if (!py::hasattr(mapping, "keys")) Raise({std::format("{}: not a dict of arrays but {}", place, TypeOf(mapping))});
+  std::vector<std::string> donated;
+  for (const Name& name : donate) donated.push_back(name.bytes);
+  ir::TensorMap tensors;
   for (const auto& [key, value] : arrays) {
-    const std::string name = py::str(key);
-    const bool donated = std::ranges::find(donate, name) != donate.end();
+    py::detail::make_caster<Name> caster;
+    if (!caster.load(key, false)) Raise({std::format("{}: the key {} is no name of an input", place, Described(key))});
+    const std::string name = py::detail::cast_op<Name&>(caster).bytes;
     const auto array = py::array::ensure(py::reinterpret_borrow<py::object>(value));
     if (!array)
-      Raise({std::format("'{}' is no array, and numpy cannot make one of it (are its rows of different lengths?)",
-                         name)});
-    tensors[name] = FromNumpy(name, array, donated);
+      Raise({std::format("{} is no array, and numpy cannot make one of it (are its rows of different lengths?)",
+                         ir::Quoted(name))});
+    tensors[name] = FromNumpy(name, array, std::ranges::find(donated, name) != donated.end());
   }
+  for (const std::string& name : donated) {
+    if (!tensors.contains(name)) Raise({std::format("{} is donated, but it is not among the inputs", ir::Quoted(name))});
+  }
+  CheckDonated(donated, tensors);
   return tensors;
 }
 
 void Warn(const std::vector<std::string>& sentences) {
   for (const std::string& sentence : sentences) {
-    if (PyErr_WarnEx(PyExc_UserWarning, sentence.c_str(), 1) != 0) throw py::error_already_set();
+    if (PyErr_WarnEx(PyExc_UserWarning, ir::Clean(sentence, sentence.size()).c_str(), 1) != 0) throw py::error_already_set();
   }
 }
 
-ir::Graph ReadModel(const py::object& model) {
+ir::Graph ReadModel(const py::object& model, const ir::Limits& limits) {
   ir::Graph graph;
   if (py::isinstance<py::bytes>(model)) {
-    graph = Unwrap(ir::onnx::ReadBytes(std::string(py::bytes(model))));
+    graph = Unwrap(ir::onnx::ReadBytes(std::string(py::bytes(model)), {.limits = limits}));
+  } else if (const auto path = PathOf(model)) {
+    graph = Unwrap(ir::onnx::ReadFile(*path, {.limits = limits}));
   } else {
-    const std::string path = py::str(py::module_::import("os").attr("fspath")(model));
-    graph = Unwrap(ir::onnx::ReadFile(path));
+    Raise({std::format("a model is a path or the bytes of a file, not {}", TypeOf(model))});
   }
   Warn(graph.info.notes);
   return graph;
@@ -193,6 +287,8 @@ ir::Graph ReadModel(const py::object& model) {
 
 std::unique_ptr<quant::DataSource> DataFromIterable(py::object iterable, std::vector<quant::InputSpec> inputs,
                                                     Passes passes) {
+  if (!py::isinstance<py::iterable>(iterable) || py::isinstance<py::dict>(iterable))
+    Raise({std::format("calibration data is a path or an iterable of dicts of arrays, not {}", TypeOf(iterable))});
   return std::make_unique<IterableData>(std::move(iterable), std::move(inputs), passes);
 }
 

@@ -1,13 +1,43 @@
 #include <pybind11/pybind11.h>
 
+#include "octavo/ir/closed.h"
 #include "octavo/kernels/arch/arch.h"
 #include "octavo/python_bindings/convert.h"
 
+namespace {
+
+namespace py = pybind11;
+
+// What a binding throws beside Python's own exceptions: memory that lacks, another library's, ours.
+void Translate(std::exception_ptr thrown) {
+  try {
+    if (thrown) std::rethrow_exception(thrown);
+  } catch (const py::error_already_set&) {
+    throw;
+  } catch (const py::stop_iteration&) {
+    throw;
+  } catch (...) {
+    PyErr_Clear();  // a failed conversion leaves what it met
+    try {
+      octavo::python::Raise(octavo::ir::ErrorOf(std::current_exception(), "octavo"));
+    } catch (py::error_already_set& e) {
+      e.restore();
+    }
+  }
+}
+
+}  // namespace
+
 PYBIND11_MODULE(_octavo, m) {
-  namespace py = pybind11;
   m.doc() = "octavo: fused int8 transformers for x86 CPUs";
   m.attr("__version__") = "0.1.0";
-  py::exception<std::runtime_error>(m, "OctavoError", PyExc_RuntimeError);
+  const py::object error = py::reinterpret_steal<py::object>(
+      PyErr_NewException("octavo._octavo.OctavoError", PyExc_RuntimeError, nullptr));
+  m.attr("OctavoError") = error;
+  const py::tuple bases = py::make_tuple(error, py::reinterpret_borrow<py::object>(PyExc_MemoryError));
+  m.attr("OctavoMemoryError") = py::reinterpret_steal<py::object>(
+      PyErr_NewException("octavo._octavo.OctavoMemoryError", bases.ptr(), nullptr));
+  py::register_local_exception_translator(Translate);
   octavo::python::BindOptimize(m);
   octavo::python::BindSession(m);
   m.def("cpu", &octavo::kernels::CpuDescription, "Model name and the instruction set in use.");

@@ -10,6 +10,7 @@ import pathlib as _pathlib
 
 from ._octavo import (
     OctavoError,
+    OctavoMemoryError,
     Result,
     Session,
     __version__,
@@ -19,7 +20,7 @@ from ._octavo import (
     optimize,
 )
 
-__all__ = ["OctavoError", "Result", "Session", "__version__", "calibrate", "cpu", "load", "onnxruntime_library", "optimize"]
+__all__ = ["OctavoError", "OctavoMemoryError", "Result", "Session", "__version__", "calibrate", "cpu", "load", "onnxruntime_library", "optimize"]
 
 
 def onnxruntime_library():

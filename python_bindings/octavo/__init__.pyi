@@ -12,6 +12,9 @@ Arrays = Mapping[str, NDArray[Any]]
 class OctavoError(RuntimeError):
     """Something outside was wrong: one sentence with the place, the reason and the way out."""
 
+class OctavoMemoryError(OctavoError, MemoryError):
+    """Memory lacks, or a model declares more than max_memory allows."""
+
 class Result:
     @property
     def model(self) -> bytes:
@@ -30,16 +33,26 @@ class Session:
     threads: 0 means all, at most 1024. fuse: the graph is fused before it is compiled, as `optimize` does it without calibration; a file that is
     quantized keeps its integers, a float one its numbers but for the rounding of sums, and a file that octavo wrote stays as it
     is. False runs the graph as it stands. Warns (UserWarning) where products of a quantized file stay slow.
+    max_memory: bytes of all tensors that reading, compiling or one run may hold at once; None: 768 MB, and four and the number of elements of
+    the inputs for each byte of the model. max_nodes: nodes that the model may have with its functions inlined; None: 200,000, and one for
+    every 16 bytes of the model. Names that are no UTF-8 have lone surrogates for the other bytes, as names of files do (os.fsdecode).
     """
 
-    def __init__(self, model: str | os.PathLike[str] | bytes, threads: int = 0, fuse: bool = True) -> None: ...
+    def __init__(
+        self,
+        model: str | os.PathLike[str] | bytes,
+        threads: int = 0,
+        fuse: bool = True,
+        max_memory: int | None = None,
+        max_nodes: int | None = None,
+    ) -> None: ...
     def run(
         self, inputs: Arrays, outputs: Sequence[str] | None = None, donate: Sequence[str] = ()
     ) -> list[NDArray[Any]]:
         """Outputs by name, or all in the model's order; theirs is the caller's memory. Inputs that are C-contiguous are not copied.
 
         donate: names of inputs that may be overwritten. A KV cache that TensorScatter (opset 24) appends to is then updated
-        where it lies, and the output is that memory; without it the cache is copied in every step.
+        where it lies, and the output is that memory; without it the cache is copied in every step. None may share memory with another input.
         """
     @property
     def inputs(self) -> list[tuple[str, str]]: ...
@@ -54,7 +67,13 @@ class Session:
     @property
     def threads(self) -> int: ...
 
-def load(model: str | os.PathLike[str] | bytes, threads: int = 0, fuse: bool = True) -> Session: ...
+def load(
+    model: str | os.PathLike[str] | bytes,
+    threads: int = 0,
+    fuse: bool = True,
+    max_memory: int | None = None,
+    max_nodes: int | None = None,
+) -> Session: ...
 def optimize(
     model: str | os.PathLike[str] | bytes,
     recipe: str = "int8",
@@ -69,6 +88,8 @@ def optimize(
     dynamic: Sequence[str] = (),
     min_db: float | None = None,
     fit: bool = True,
+    max_memory: int | None = None,
+    max_nodes: int | None = None,
 ) -> Result:
     """Fuses and quantizes.
 
@@ -84,6 +105,7 @@ def optimize(
     min_db: decibels that every output of the first batch keeps against the model as it was; the layers that lose most become dynamic
     (recipe int8), then float, as few as it takes. report["layers"] has the "type" of each, report["dynamic"] and report["keep_float"] the
     names. OctavoError where float does not keep them either.
+    max_memory, max_nodes: as of Session.
     fit: with batches, codes of int8 and 4-bit weights make up for each other's errors on them, which takes another run of the batches.
     Warns (UserWarning) with each of report["notes"]. Ctrl-C ends it between two batches or two Linears.
     """
@@ -92,6 +114,8 @@ def calibrate(
     model: str | os.PathLike[str] | bytes,
     calibration: Iterable[Arrays] | str | os.PathLike[str],
     threads: int = 0,
+    max_memory: int | None = None,
+    max_nodes: int | None = None,
 ) -> bytes:
     """Ranges of the activations, for optimize(calibration=...); the same bytes as `octavo calibrate` writes."""
 
