@@ -98,7 +98,8 @@ ValueId Scored(VariantBuilder& b, ValueId s, const Sizes& sizes) {
         break;
       default: {
         const ValueId keep = b.Given(BoolMask(b, MaskShape(b, sizes)), 30);
-        const ValueId low = b.Number(b.Of({-1e4, -5.0, 3.0, -60000.0}));
+        // Of a score beside -60000 f16 keeps nothing, f32 all.
+        const ValueId low = b.Number(b.type == DType::kF16 ? -5.0 : b.Of({-1e4, -5.0, 3.0, -60000.0}));
         s = b.Chance(50) ? b.Node(Op::kWhere, {keep, s, low}) : b.Node(Op::kWhere, {keep, low, s});
         break;
       }
