@@ -67,10 +67,11 @@ const ir::SymShape* ShapeOf(const Match& m, Var v) {
 // Heads of rank 3 [N,S,D] are part of the batch: one head for each of N.
 ir::Dim HeadsOf(const ir::SymShape& s) { return s.size() == 4 ? s[1] : ir::Dim(1); }
 
-// More rows, keys, heads or batches than the scores have, which broadcasting would give them: a dim that is 1 or, for all that is known, may be.
+// More rows, keys, heads or batches than the scores have, which broadcasting would give them: where a dim of these is 1 or, for all that is known,
+// may be. Two symbols are mostly one size under two names, as torch.onnx writes them, and count as that.
 bool MayWiden(const ir::Dim& mask, const ir::Dim& scores) {
   if (ProvablyEqual(mask, ir::Dim(1)) || ProvablyEqual(mask, scores)) return false;
-  return !scores.is_number() || scores.number() == 1;
+  return scores.is_number() ? scores.number() == 1 : mask.is_number();
 }
 
 Verdict CheckMask(const Match& m, Var mask, ir::DType type, const ir::SymShape& scores) {

@@ -64,6 +64,15 @@ Shape MaskShape(VariantBuilder& b, const Sizes& s) {
                       {1, 4, 1, k}});
 }
 
+// Wider than the scores: its dims are then told, since rules take two symbols for one size.
+bool Widens(const Shape& mask, const Sizes& s) {
+  const int64_t scores[] = {s.batch, s.heads, s.queries, s.keys};
+  for (size_t i = 0; i < mask.size() && i < 4; ++i) {
+    if (mask[mask.size() - 1 - i] != 1 && scores[3 - i] == 1) return true;
+  }
+  return mask.size() > 4;
+}
+
 Tensor BoolMask(VariantBuilder& b, const Shape& shape) {
   Tensor t = Tensor::Zeros(DType::kBool, shape);
   const bool all = b.Chance(20);
@@ -73,11 +82,12 @@ Tensor BoolMask(VariantBuilder& b, const Shape& shape) {
 
 ValueId Additive(VariantBuilder& b, const Sizes& s) {
   const Shape shape = MaskShape(b, s);
-  if (b.Chance(50)) return b.Given(b.Random(shape), 30);
+  const int constant = Widens(shape, s) ? 100 : 30;
+  if (b.Chance(50)) return b.Given(b.Random(shape), constant);
   // -10000 in all of a row would leave of the scores what rounding at 10000 leaves.
   const double low = b.type == DType::kF16 || b.Chance(50) ? -std::numeric_limits<double>::infinity()
                                                            : static_cast<double>(std::numeric_limits<float>::lowest());
-  return b.Node(Op::kWhere, {b.Given(BoolMask(b, shape), 30), b.Number(0), b.Number(low)});
+  return b.Node(Op::kWhere, {b.Given(BoolMask(b, shape), constant), b.Number(0), b.Number(low)});
 }
 
 ValueId Scored(VariantBuilder& b, ValueId s, const Sizes& sizes) {
@@ -97,7 +107,8 @@ ValueId Scored(VariantBuilder& b, ValueId s, const Sizes& sizes) {
         s = b.Chance(80) ? b.Either(Op::kAdd, s, Additive(b, sizes)) : b.Node(Op::kSub, {s, Additive(b, sizes)});
         break;
       default: {
-        const ValueId keep = b.Given(BoolMask(b, MaskShape(b, sizes)), 30);
+        const Shape shape = MaskShape(b, sizes);
+        const ValueId keep = b.Given(BoolMask(b, shape), Widens(shape, sizes) ? 100 : 30);
         // Of a score beside -60000 f16 keeps nothing, f32 all.
         const ValueId low = b.Number(b.type == DType::kF16 ? -5.0 : b.Of({-1e4, -5.0, 3.0, -60000.0}));
         s = b.Chance(50) ? b.Node(Op::kWhere, {keep, s, low}) : b.Node(Op::kWhere, {keep, low, s});
@@ -167,7 +178,8 @@ Variant ByOp(VariantBuilder& b) {
                                      {1, s.keys},
                                      {s.queries, std::max<int64_t>(1, s.keys - 1)},
                                      {1, s.queries, s.keys}});
-    in.push_back(b.Given(b.Chance(50) ? BoolMask(b, shape) : b.Random(shape), 30));
+    const bool ends_early = shape.back() != 1 && shape.back() < s.keys;
+    in.push_back(b.Given(b.Chance(50) ? BoolMask(b, shape) : b.Random(shape), ends_early ? 100 : 30));
   } else if (past >= 0) {
     in.emplace_back();
   }
