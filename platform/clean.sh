@@ -5,8 +5,8 @@ set -euo pipefail
 . "$OCTAVO_PROJECT/platform/make-root.sh"
 way=$(cat "$OCTAVO_CACHE/root.way" 2>/dev/null || echo root)
 case ${1:-} in
-  '') what=(build logs) ;;
-  --all) what=(build logs ccache demo home venv root root.new root.old root.way) ;;
+  '') what=(build mutants logs) ;;
+  --all) what=(build mutants logs ccache demo home venv root root.new root.old root.way) ;;
   *) fail "./dev clean knows only --all" ;;
 esac
 with_lock root

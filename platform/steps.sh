@@ -61,7 +61,7 @@ hash_of() { cat "$@" | sha256sum | cut -c1-16; }
 wants_emulation() {
   case " $* " in
     *' --all '*) return 0 ;;
-    *' -R '* | *' -k '*) return 1 ;;
+    *' -R '* | *' -k '* | *' --mutants '*) return 1 ;;
   esac
   ! grep -qm1 avx512_vnni /proc/cpuinfo
 }

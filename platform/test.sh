@@ -1,4 +1,5 @@
 # Sourced by inside.sh: ./dev test. Every GoogleTest program by ctest, then the Python tests; one closing verdict.
+if [ "${1:-}" = --mutants ]; then shift; . "$platform/mutants.sh"; fi
 . "$platform/bochs.sh"
 emulate=no; if wants_emulation "$@"; then emulate=yes; fi
 preset=release; whole=no; ctest_options=(); pytest_options=()
@@ -8,7 +9,7 @@ while [ "$#" -gt 0 ]; do
     --all) whole=yes; shift ;;
     -R) ctest_options+=(-R "${2:?-R needs a pattern}"); shift 2 ;;
     -k) pytest_options+=(-k "${2:?-k needs a word}"); shift 2 ;;
-    *) fail "./dev test does not know '$1': --all, --asan, --tsan, --debug, -R REGEX, -k WORD" ;;
+    *) fail "./dev test does not know '$1': --all, --asan, --tsan, --debug, -R REGEX, -k WORD, or --mutants alone" ;;
   esac
 done
 
