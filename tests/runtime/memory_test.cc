@@ -1,0 +1,103 @@
+// What a process holds after many Sessions and many shapes is what it held after some: nothing is lost, every cache has a bound.
+// OCTAVO_MEMORY_FULL=1: 2,000 Sessions and 20,000 shapes, some minutes.
+#include <gtest/gtest.h>
+#include <malloc.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <fstream>
+#include <random>
+
+#include "families.h"
+#include "octavo/runtime/model.h"
+
+namespace octavo::runtime {
+namespace {
+
+using testing::Families;
+using testing::Family;
+using testing::Maker;
+using testing::Sizes;
+
+constexpr uint32_t kSeed = 5;
+
+bool Full() { return std::getenv("OCTAVO_MEMORY_FULL") != nullptr; }
+
+double ResidentMegabytes() {
+  malloc_trim(0);  // what is free but kept by malloc is not ours
+  std::ifstream file("/proc/self/statm");
+  int64_t all = 0, resident = 0;
+  file >> all >> resident;
+  return static_cast<double>(resident) * static_cast<double>(sysconf(_SC_PAGESIZE)) / 1e6;
+}
+
+Maker AllFamilies() {
+  Maker maker(7);
+  for (const Family& family : Families()) maker.family = family.name, family.add(maker);
+  std::printf("seed %u\n", kSeed);
+  return maker;
+}
+
+// One of 30 shapes, so that caches of shapes are full half way; over the full length any.
+Sizes RandomSizes(std::mt19937& gen) {
+  std::mt19937 few(gen() % 30);
+  std::mt19937& from = Full() ? gen : few;
+  const auto upto = [&](int64_t n) { return std::uniform_int_distribution<int64_t>(1, n)(from); };
+  const int64_t batch = upto(3), rows = upto(60);
+  return {batch, rows, upto(300)};
+}
+
+// Memory after `done` of `all` steps, for half of them and more; flat: no later value is 5 % above the first one.
+class Curve {
+ public:
+  explicit Curve(int all) : all_(all) {}
+  void Step(int done) {
+    if (done < all_ / 2 || (done - all_ / 2) % (all_ / 10) != 0) return;
+    const double now = ResidentMegabytes();
+    if (first_ == 0) first_ = now;
+    most_ = std::max(most_, now);
+    std::printf("after %6d of %d: %.1f MB\n", done, all_, now);
+  }
+  void ExpectFlat() const { EXPECT_LE(most_, 1.05 * first_); }
+
+ private:
+  int all_;
+  double first_ = 0, most_ = 0;
+};
+
+TEST(Memory, IsFlatOverSessions) {
+  const int all = Full() ? 2000 : 100;
+  const Maker maker = AllFamilies();
+  std::mt19937 gen(kSeed);
+  Curve curve(all);
+  for (int done = 1; done <= all; ++done) {
+    auto model = Model::Compile(maker.graph, {.threads = 2});
+    ASSERT_TRUE(model) << model.error().message;
+    for (int run = 0; run < 2; ++run) {
+      const auto got = model->Run(maker.Inputs(RandomSizes(gen), gen));
+      ASSERT_TRUE(got) << got.error().message;
+    }
+    curve.Step(done);
+  }
+  curve.ExpectFlat();
+}
+
+TEST(Memory, IsFlatOverShapes) {
+  const int all = Full() ? 20000 : 600;
+  const Maker maker = AllFamilies();
+  std::mt19937 gen(kSeed);
+  const auto model = Model::Compile(maker.graph, {.threads = 2});
+  ASSERT_TRUE(model) << model.error().message;
+  Curve curve(all);
+  for (int done = 1; done <= all; ++done) {
+    const auto got = model->Run(maker.Inputs(RandomSizes(gen), gen));
+    ASSERT_TRUE(got) << got.error().message;
+    curve.Step(done);
+  }
+  curve.ExpectFlat();
+}
+
+}  // namespace
+}  // namespace octavo::runtime
