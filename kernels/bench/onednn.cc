@@ -44,7 +44,7 @@ struct OneDnnInt8::State {
 };
 
 OneDnnInt8::OneDnnInt8(int64_t m, int64_t k, int64_t n, int8_t weight) : state_(std::make_unique<State>()) {
-  const onednn::OneThread one;
+  const onednn::OneThread alone;
   const dnnl::engine& engine = state_->engine;
   dnnl::primitive_attr attr;
   attr.set_scales_mask(DNNL_ARG_SRC, 0);
@@ -80,7 +80,7 @@ OneDnnInt8::OneDnnInt8(int64_t m, int64_t k, int64_t n, int8_t weight) : state_(
 OneDnnInt8::~OneDnnInt8() = default;
 
 void OneDnnInt8::Run() {
-  const onednn::OneThread one;
+  const onednn::OneThread alone;
   const onednn::SignalsHeld held;
   state_->primitive.execute(state_->stream, state_->args);
   state_->stream.wait();
@@ -103,7 +103,7 @@ struct OneDnnAttention::State {
 };
 
 OneDnnAttention::OneDnnAttention(int64_t heads, int64_t s, int64_t d, bool int8) : state_(std::make_unique<State>()) {
-  const onednn::OneThread one;
+  const onednn::OneThread alone;
   State& st = *state_;
   const dnnl::engine& engine = st.engine;
   const dt activation = int8 ? dt::u8 : dt::f32;
@@ -153,7 +153,7 @@ OneDnnAttention::OneDnnAttention(int64_t heads, int64_t s, int64_t d, bool int8)
 OneDnnAttention::~OneDnnAttention() = default;
 
 void OneDnnAttention::Run() {
-  const onednn::OneThread one;
+  const onednn::OneThread alone;
   const onednn::SignalsHeld held;
   state_->qk.execute(state_->stream, state_->first);
   state_->softmax.execute(state_->stream, state_->middle);

@@ -167,7 +167,7 @@ std::string OneDnnGraphAttention::State::Compile(const SdpaInt8Args& a, bool int
 
 std::string OneDnnGraphAttention::State::Check(SdpaInt8Args a, bool int8) {
   {
-    const onednn::OneThread one;
+    const onednn::OneThread alone;
     const onednn::SignalsHeld held;
     compiled.execute(stream, inputs, outputs);
     stream.wait();
@@ -179,7 +179,7 @@ std::string OneDnnGraphAttention::State::Check(SdpaInt8Args a, bool int8) {
 }
 
 OneDnnGraphAttention::OneDnnGraphAttention(const SdpaInt8Args& args, bool int8) : state_(std::make_unique<State>()) {
-  const onednn::OneThread one;
+  const onednn::OneThread alone;
   State& st = *state_;
   st.Place(args, int8);
   try {
@@ -196,7 +196,7 @@ const std::string& OneDnnGraphAttention::problem() const { return state_->proble
 
 void OneDnnGraphAttention::Run() {
   if (!state_->problem.empty()) return;
-  const onednn::OneThread one;
+  const onednn::OneThread alone;
   const onednn::SignalsHeld held;
   state_->compiled.execute(state_->stream, state_->inputs, state_->outputs);
   state_->stream.wait();
