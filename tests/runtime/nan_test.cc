@@ -102,7 +102,7 @@ TEST(Nan, InQOrKIsWhereTheInterpreterHasIt) {
         for (const auto& [rows, keys] : {std::pair{int64_t{1}, int64_t{70}}, {3, 600}, {13, 70}, {13, 600}}) {
           const Case c = {rows, keys, guard, (bits & 1) != 0, (bits & 2) != 0, (bits & 4) != 0, (bits & 8) != 0};
           SCOPED_TRACE(c.Name() + " on " + std::string(Name(arch)));
-          const auto model = Model::Compile(GraphOf(c), {.threads = 2, .arch = arch});
+          const auto model = Model::Compile(GraphOf(c), {.arch = arch, .threads = 2});
           const auto plain = Model::Compile(GraphOf(c), {.threads = 1, .kernels = false});
           ASSERT_TRUE(model.has_value() && plain.has_value());
           ASSERT_EQ(model->KernelOfEachStep()[0].find("sdpa_f32"), 0u);
