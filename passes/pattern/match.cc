@@ -227,7 +227,11 @@ class Matcher {
     }
     if (rule_.guard) {
       const Verdict verdict = rule_.guard(m);
-      if (!verdict.ok()) return Refuse(m, verdict.kind, "{}", verdict.sentence);
+      if (!verdict.ok()) {
+        // All nodes matched: that tells more than an alternative that did not, however many had matched before it.
+        if (static_cast<int>(m.nodes_.size()) == best_.depth) best_.reason.clear();
+        return Refuse(m, verdict.kind, "{}", verdict.sentence);
+      }
     }
     found_ = std::move(m);
     return true;
