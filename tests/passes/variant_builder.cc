@@ -28,6 +28,8 @@ ValueId VariantBuilder::Input(const Tensor& t) {
 }
 
 std::vector<ValueId> VariantBuilder::Nodes(Op op, std::vector<ValueId> in, size_t outputs, ir::Attrs attrs) {
+  // What -1 is where there are no elements is anybody's guess.
+  if (op == Op::kReshape && Value(in[0]).size() == 0) throw Invalid("a Reshape of nothing");
   std::vector<ir::RtValue> given;
   for (const ValueId v : in) given.push_back(v.valid() ? values_.at(v) : ir::RtValue());
   const std::string name =
