@@ -136,7 +136,7 @@ TEST_F(DataFolder, NpzFilesByName) {
 }
 
 TEST_F(DataFolder, OnnxTestFolders) {
-  const auto reader = [](const fs::path& path) -> ir::Result<std::pair<std::string, Tensor>> {
+  const auto reader = [](const fs::path& path, const ir::Limits&) -> ir::Result<std::pair<std::string, Tensor>> {
     std::ifstream in(path);
     std::string name, kind;
     int64_t v = 0;
