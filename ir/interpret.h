@@ -37,8 +37,8 @@ struct RtValue {
 using Interrupted = std::function<bool()>;
 
 // One node (of any op except Opaque) on given inputs; inputs of absent optionals are undefined tensors. Returns one
-// value per output slot (undefined for slots nobody wants), each of the element type and rank that the graph gives it where it knows
-// them: whoever chose kernels by these types may trust them. Errors name the op, the reason and the shapes.
+// value per output slot (undefined for slots nobody wants). Given operands of the element types and ranks that the graph knows, these
+// have theirs, or it is an error: whoever chose kernels by these types may trust them. Errors name the op, the reason and the shapes.
 Result<std::vector<RtValue>> EvalNode(const Graph& graph, const Node& node, std::span<const RtValue> inputs,
                                       const Interrupted& interrupted = {});
 // Whether EvalNode implements the op (Opaque: false).

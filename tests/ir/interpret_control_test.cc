@@ -96,15 +96,16 @@ TEST(Loop, WithoutEndIsInterruptedOrRunsOutOfMemory) {
 
 // Whoever chose a kernel by the graph's types may trust them.
 TEST(Interpret, OutputsAreWhatTheGraphSays) {
-  const auto message = [](Type said) {
+  const auto message = [](Type said, Shape shape = {2}) {
     Graph g;
     const ValueId x = g.AddInput("x", {DType::kF32, SymShape{2}});
     const NodeId id = g.AddNode(Op::kRelu, {x}, 1, {}, "relu");
     g.SetType(g.node(id).output(), std::move(said));
-    const auto r = EvalNode(g, g.node(id), std::vector<RtValue>{{Tensor::F32({2}, {1, -1}), nullptr}});
+    const auto r = EvalNode(g, g.node(id), std::vector<RtValue>{{Tensor::F32(std::move(shape), {1, -1}), nullptr}});
     return r ? std::string() : r.error().message;
   };
   EXPECT_EQ(message({DType::kF32, SymShape{Dim::Symbol("n")}}), "");
+  EXPECT_EQ(message({DType::kF32, SymShape{2}}, {1, 2}), "");  // an operand of another rank than the graph's
   EXPECT_THAT(message({DType::kU8, std::nullopt}), HasSubstr("output 0 is f32[2], but the graph says u8[*]"));
   EXPECT_THAT(message({DType::kF32, SymShape{1, 2}}), HasSubstr("the graph says f32[1,2]"));
 }
