@@ -103,7 +103,8 @@ Ended RunChild(const std::function<void(Report&)>& body, const std::function<voi
   if (child == 0) {
     dup2(printed, STDOUT_FILENO), dup2(printed, STDERR_FILENO);
     const rlimit space{kAddressSpace, kAddressSpace}, no_core{0, 0};
-    setrlimit(RLIMIT_AS, &space), setrlimit(RLIMIT_CORE, &no_core);
+    if (!kSanitized) setrlimit(RLIMIT_AS, &space);
+    setrlimit(RLIMIT_CORE, &no_core);
     Report report(ends[1], printed);
     [&]() noexcept { body(report); }();  // what is thrown ends the process here
     _exit(0);

@@ -30,7 +30,13 @@ struct Ended {
   std::string printed;  // the last of what it wrote to stdout and stderr
 };
 
-constexpr int kMostSeconds = 20;
+// Sanitizers reserve terabytes of addresses, and take several times the time and memory: limits of memory then mean nothing.
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+constexpr bool kSanitized = true;
+#else
+constexpr bool kSanitized = false;
+#endif
+constexpr int kMostSeconds = kSanitized ? 100 : 20;  // of CPU time, a case
 
 // Forks; `body` runs in the child, `line` here for each line, without its line break.
 Ended RunChild(const std::function<void(Report&)>& body, const std::function<void(std::string_view)>& line);
