@@ -14,7 +14,7 @@ bool MayBeAbsent(Op op, size_t slot) {
     case Op::kLoop:
       return slot < 2;  // trip count, condition
     case Op::kNormQuant:
-      return slot == 1 || slot == 3;  // skip, beta
+      return slot == 1 || slot == 3 || slot >= 6;  // skip, beta; a second gamma and beta, an index
     case Op::kQkvInt8:
       return slot >= 3 && (slot - 3) % 5 >= 2;  // per branch: bias, y_scale, y_zp
     default:
