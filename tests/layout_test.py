@@ -132,6 +132,20 @@ class Layout(unittest.TestCase):
         wrong += [name_of(p) for p in FILES if p.relative_to(ROOT).parts[0] in FOLDERS_NOT_WANTED]
         self.check(wrong, "files are snake_case; no src/, include/, utils/, common/, docs/")
 
+    def test_every_test_is_run(self):
+        def named(path):
+            words = path.stem.removesuffix("_test").split("_")
+            for build in (path.parent / "CMakeLists.txt", path.parent.parent / "CMakeLists.txt"):
+                text = build.read_text() if build.exists() else ""
+                for i in range(len(words)):  # by itself, or as one of the names behind a common beginning
+                    begin, rest = "".join(w + "_" for w in words[:i]), "_".join(words[i:])
+                    if (i == 0 or begin + "${name}" in text) and re.search(rf"\b{rest}(_test)?\b", text):
+                        return True
+            return False
+
+        wrong = [name_of(p) for p in FILES if p.name.endswith(("_test.cc", "_test.py")) and not named(p)]
+        self.check(wrong, "a test that no build file names is never run")
+
     def test_include_guards(self):
         wrong = []
         for path in FILES:
