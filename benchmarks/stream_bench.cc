@@ -1,5 +1,5 @@
 // Few rows against the memory: what a product of 1 to 8 rows reads of its weights per second, beside the bandwidth of
-// plain reading in the same run (one stream and four, the better counts: kernels.md 10.8).
+// plain reading in the same run (one stream and four, the better counts).
 //   ./dev bench stream
 #include <algorithm>
 #include <chrono>

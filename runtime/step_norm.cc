@@ -10,7 +10,7 @@ namespace octavo::runtime {
 
 namespace {
 
-constexpr int64_t kRowGrain = 16;  // rows of a few hundred floats: about 5 us, what a task must be worth (kernels.md 7)
+constexpr int64_t kRowGrain = 16;  // rows of a few hundred floats: about 5 us, what a task must be worth
 
 bool IsLastAxis(const Node& node, const CompileContext& c, int64_t fallback) {
   const int64_t axis = node.attrs.Int("axis", fallback);

@@ -32,7 +32,7 @@ struct CpuFeatures {
   bool four_pipes = false;  // AMD from Zen on: vector pipes beside the two that multiply. Changes speed alone
   bool zen4 = false;        // Zen 4 or later. Changes speed alone
 };
-// Whether fp8 gains by vdpbf16ps. On Zen 4 it takes an FMA's time for twice the products (counted, kernels.md 10.1); on Granite
+// Whether fp8 gains by vdpbf16ps. On Zen 4 it takes an FMA's time for twice the products (counted); on Granite
 // Rapids products with it run at 0.6 of the speed of FMA (measured).
 constexpr bool GainsByBf16Pairs(const CpuFeatures& f) { return f.bf16_pairs && f.four_pipes; }
 // Of this CPU, asked once.

@@ -55,7 +55,7 @@ __attribute__((target("avx512f"))) void Fma512() {
   for (int i = 0; i < kRounds; ++i) asm volatile(OCTAVO_16(OCTAVO_FMA512)::: OCTAVO_CLOBBERS);
 }
 
-// Four sums hide the latency of 52 cycles at one product in 16 (kernels.md 3).
+// Four sums hide the latency of 52 cycles at one product in 16.
 void DotTiles() {
   tile::LoadConfig(tile::kWholeTiles);
   for (int i = 0; i < kRounds; ++i) {

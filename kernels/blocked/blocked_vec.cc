@@ -1,5 +1,5 @@
 // The tiles of GemmBlocked, compiled once per target. Sums of a block live in registers, into which assembly adds
-// (kernels.md 10.2); the sums over blocks live in L1, for they are touched once a block.
+// them; the sums over blocks live in L1, for they are touched once a block.
 #include <algorithm>
 #include <cstring>
 
@@ -220,7 +220,7 @@ HWY_NOINLINE void FloatTile(const float* HWY_RESTRICT x, int64_t stride, const f
       for (int v = 0; v < kV; ++v) Fma(sum[r][v], b[v], a);
     }
   }
-  // Unrolled as the loops above: one index that is no constant, and GCC keeps all sums in memory (kernels.md 1.5).
+  // Unrolled as the loops above: one index that is no constant, and GCC keeps all sums in memory.
   HWY_UNROLL(8)
   for (int v = 0; v < kV; ++v) {
     const V s = hn::LoadU(d, scale[v]);

@@ -1,6 +1,6 @@
 // The tiles of LinearFp8, compiled once per target. Few rows decode weights in registers, so that each is read once; more
 // rows decode 64 columns of 128 k (32 KB) and reuse them. Sums stay in registers over such a chunk and are pinned after
-// every step (kernels.md 10.2).
+// every step.
 #include <algorithm>
 #include <cstring>
 

@@ -50,7 +50,7 @@ inline int64_t RowsAtOnce(int64_t rows, int64_t k, int64_t bytes_per_element) {
   return ShareOfRows(rows, MostRowsAtOnce(k, bytes_per_element), 6);
 }
 
-// Where Tuning::decodes_once: as many rows share the decoding of weights to 16 bits (kernels.md 1.3), if a block of them then
+// Where Tuning::decodes_once: as many rows share the decoding of weights to 16 bits, if a block of them then
 // lies in L2 beside the rows.
 inline constexpr int64_t kDecodingRows = 24;
 inline constexpr int64_t kMostDecodedK = 1536;

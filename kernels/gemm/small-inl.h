@@ -1,10 +1,10 @@
 // 1 to 8 rows x 64 columns: the weights come once from wherever they lie. zmm reads four panels at a time to 4 rows, because Ice
-// Lake's memory gives more to several streams than to one (kernels.md 10.8: 23.7 against 17.3 GB/s). ymm reads one panel after
+// Lake's memory gives more to several streams than to one (23.7 against 17.3 GB/s). ymm reads one panel after
 // the other, but for one row where the CPU likes four better (Tuning::one_stream). Per target.
 //
 // A quad says how four values of a row meet 64 bytes of a panel (4 values of 16 columns), in kParts steps; kMostRows: rows
 // x 2 vectors that 16 ymm have room for. Accumulators stand in arrays
-// whose loops are fully unrolled and are pinned: no copies, no spills in GCC 14 (kernels.md 10.2).
+// whose loops are fully unrolled and are pinned: no copies, no spills in GCC 14.
 #if defined(OCTAVO_KERNELS_GEMM_SMALL_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef OCTAVO_KERNELS_GEMM_SMALL_INL_H_
 #undef OCTAVO_KERNELS_GEMM_SMALL_INL_H_

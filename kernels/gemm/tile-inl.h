@@ -1,6 +1,6 @@
 // The inner loops of the int8 product: up to 6 rows x 64 columns (VNNI) or x 2 vectors (s16), all of k, into int32.
 // Per target. Named accumulators that assembly accumulates into, and a run-time k: GCC 14 otherwise copies or spills
-// them and runs at half the speed (kernels.md 10.2).
+// them and runs at half the speed.
 #if defined(OCTAVO_KERNELS_GEMM_TILE_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef OCTAVO_KERNELS_GEMM_TILE_INL_H_
 #undef OCTAVO_KERNELS_GEMM_TILE_INL_H_

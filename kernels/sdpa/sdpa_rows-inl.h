@@ -1,5 +1,5 @@
 // From scores to exponentials, for kR query rows at a time: every pass is short, and one row alone would
-// leave the machine waiting for the end of each (kernels.md 10.4: 0.2 to 0.3 cycles a score). Per target.
+// leave the machine waiting for the end of each (0.2 to 0.3 cycles a score). Per target.
 #if defined(OCTAVO_KERNELS_SDPA_SDPA_ROWS_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef OCTAVO_KERNELS_SDPA_SDPA_ROWS_INL_H_
 #undef OCTAVO_KERNELS_SDPA_SDPA_ROWS_INL_H_

@@ -1,6 +1,6 @@
 // The inner loops of both products of the attention: 1 to 6 rows x up to four vectors of columns over all steps
 // (sdpa_layout.h), in s8 (VNNI), s16 or float. Per target. Named accumulators, pinned, and a run-time trip count: GCC 14
-// otherwise copies or spills them and halves the speed (kernels.md 10.2).
+// otherwise copies or spills them and halves the speed.
 #if defined(OCTAVO_KERNELS_SDPA_SDPA_TILE_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef OCTAVO_KERNELS_SDPA_SDPA_TILE_INL_H_
 #undef OCTAVO_KERNELS_SDPA_SDPA_TILE_INL_H_

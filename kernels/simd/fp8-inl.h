@@ -1,7 +1,7 @@
 // fp8 codes to floats and back, bit for bit as quant/numeric/code8.h. Per target: include after hwy/foreach_target.h.
 //
 // To floats through binary16, whose conversion takes subnormals as they are: E5M2 is its upper byte; E4M3FN, shifted by
-// one, is the value times 2^-8 (kernels.md 4.7), except that its NaN reads as 1.875.
+// one, is the value times 2^-8, except that its NaN reads as 1.875.
 #if defined(OCTAVO_KERNELS_SIMD_FP8_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef OCTAVO_KERNELS_SIMD_FP8_INL_H_
 #undef OCTAVO_KERNELS_SIMD_FP8_INL_H_

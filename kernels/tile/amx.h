@@ -1,5 +1,5 @@
 // The AMX instructions by tile number. Written as assembly: no target attribute is needed, every one is a barrier for
-// memory (GCC 14.2 deletes stores that only the tile load intrinsic reads: kernels.md 3), and nothing is reordered.
+// memory (GCC 14.2 deletes stores that only the tile load intrinsic reads), and nothing is reordered.
 // Only where SupportedArchs() has Arch::kAmx.
 #ifndef OCTAVO_KERNELS_TILE_AMX_H_
 #define OCTAVO_KERNELS_TILE_AMX_H_

@@ -4,7 +4,7 @@
 // Casts to f32 of the operands stand above their views, so that head splits stay next to the product.
 // Not bit-exact: what was rounded to 16 bits after every op is rounded once at the end, so results move by a few units in the
 // last place of the 16-bit type, towards the exact value. x86 has kernels for f32, not for f16. A mask value that f16 writes
-// for minus infinity, -65504, is written -3.4e38, so that it swallows scores as it does in f16 (graphs.md 2).
+// for minus infinity, -65504, is written -3.4e38, so that it swallows scores as it does in f16.
 // Untouched: products whose scores reach no Softmax.
 #include <algorithm>
 #include <limits>

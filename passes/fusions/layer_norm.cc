@@ -1,6 +1,6 @@
 // Before: d = x - ReduceMean(x);  y = d / Sqrt(ReduceMean(d * d or d^2) + eps) * gamma + beta
 // After:  LayerNormalization(x, gamma, beta), axis -1
-// Exporters of opset < 17 write the chain (graphs.md 3). The float result differs by rounding: a few ulp of the terms. Chains of 16 bits,
+// Exporters of opset < 17 write the chain. The float result differs by rounding: a few ulp of the terms. Chains of 16 bits,
 // which round after every op, are computed in f32 and rounded once.
 // Refuses: another axis, f64, gamma or beta that is not a vector of the last dimension (one element, or a last dimension that may be 1, would
 // widen the result).

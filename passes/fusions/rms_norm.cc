@@ -1,6 +1,6 @@
 // Before: x * (1 / Sqrt(ReduceMean(x^2) + eps)) * gamma, or x / Sqrt(..) * gamma
 // After:  RMSNormalization(x, gamma), axis -1
-// Exporters write the chain: before opset 23 there is no op (graphs.md 3). The float result differs by rounding: a few ulp.
+// Exporters write the chain: before opset 23 there is no op. The float result differs by rounding: a few ulp.
 // Refuses: another axis, gamma that is not a vector of the last dimension.
 #include "octavo/passes/fusions/fusions.h"
 

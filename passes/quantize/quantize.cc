@@ -220,7 +220,7 @@ std::optional<ColumnWeights> QuantizeColumns(const Tensor& w, DType dtype, int l
 }
 
 Result<bool> ReduceRange(Graph&, PassContext& context) {
-  context.weight_limit = 64;  // 255 * (64 + 64) is below 2^15 (kernels.md 1.4)
+  context.weight_limit = 64;  // 255 * (64 + 64) is below 2^15
   return false;
 }
 

@@ -2,7 +2,7 @@
 //
 //  Linear   MatMul(x, W[K,N] constant): x u8 affine per tensor, W s8 symmetric per output column
 //  Sdpa     q, k, v and the output u8 affine per tensor; the probabilities u8 with scale 1/255, zero point 0; scores and
-//           mask stay float (graphs.md 4: quantizing them is what costs the peers their accuracy)
+//           mask stay float (quantizing them is what costs the peers their accuracy)
 //  Table    a float table of at least 64 KB that is only gathered from: s8, one scale per row
 // With parameters of an fp8 type the same in that type, symmetric: weights per output column, probabilities with scale 1/448
 // (1/57344); tables stay s8.
@@ -37,7 +37,7 @@ Result<bool> QuantizeTables(Graph& graph, PassContext& context);
 // Evens out the channels that norms and activations hand to Linears (SmoothQuant): smooth.cc. Uses context.channels.
 Result<bool> Smooth(Graph& graph, PassContext& context);
 
-// s8 in -127..127, symmetric, so that the certificate of kernels.md 1.4 has a chance and -w is representable (limit: 64 in place of 127,
+// s8 in -127..127, symmetric, so that the certificate of `PackWeights` has a chance and -w is representable (limit: 64 in place of 127,
 // and every panel has it); or fp8. Empty: it has values that are not finite.
 std::optional<std::vector<float>> ColumnScales(const ir::Tensor& w, ir::DType dtype, int limit);
 std::optional<ColumnWeights> QuantizeColumns(const ir::Tensor& w, ir::DType dtype = ir::DType::kS8, int limit = 127);

@@ -8,7 +8,7 @@
 
 namespace octavo::quant {
 
-// e^x by the 8-entry table form (kernels.md 10.5), at most 2 ulp; Erf and Tanh at most 6 ulp
+// e^x by the 8-entry table form, at most 2 ulp; Erf and Tanh at most 6 ulp
 // (tests/numeric/math_test.cc). Underflow below 2^-126 gives 0; x = -inf gives 0; x above ln(FLT_MAX) gives inf; NaN
 // gives NaN.
 float Exp(float x);

@@ -7,7 +7,7 @@
 
 An inner loop is a natural loop without another inside and without a call. It spills where a vector goes to a fixed place
 of the stack and comes back in the same turn or the next; a loop of integer or tile products may not even read a vector
-from there. GCC makes spills out of source that looks right (kernels.md 10.2: half the speed), so the machine code is
+from there. GCC makes spills out of source that looks right (half the speed), so the machine code is
 asked, not the source. What a loop only reads is a constant for which no register was left: it costs a load, and the
 counts show it.
 """
