@@ -120,7 +120,7 @@ void AddReadOptions(CLI::App& command) {
   command
       .add_option("--max-memory", limits.max_memory,
                   std::format("bytes of all tensors that reading, optimizing, compiling or one run may hold at once, as 4GB or 512MB; unless given {} MB, and "
-                              "four and the number of elements of the inputs for each byte of the model",
+                              "four and a sixteenth of the number of elements of the inputs for each byte of the model",
                               ir::kDefaultMemory / 1'000'000))
       ->transform(CLI::AsSizeValue(true).description(""))
       ->check(CLI::PositiveNumber.description(""))

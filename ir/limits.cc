@@ -41,7 +41,8 @@ int64_t MemoryOfProcess() {
 
 size_t MemoryLimit(const Limits& limits, int64_t bytes, int64_t elements) {
   if (limits.max_memory > 0) return static_cast<size_t>(limits.max_memory);
-  const int64_t most = SaturatedAdd(kDefaultMemory, SaturatedMul(bytes, SaturatedAdd(4, elements)));
+  const int64_t of_run = SaturatedMul(bytes / 16, elements);
+  const int64_t most = SaturatedAdd(SaturatedAdd(kDefaultMemory, SaturatedMul(bytes, 4)), of_run);
   return static_cast<size_t>(std::min(most, MemoryOfProcess() / 10 * 9));
 }
 

@@ -33,7 +33,7 @@ class Session:
     threads: 0 means all, at most 1024. fuse: the graph is fused before it is compiled, as `optimize` does it without calibration; a file that is
     quantized keeps its integers, a float one its numbers but for the rounding of sums, and a file that octavo wrote stays as it
     is. False runs the graph as it stands. Warns (UserWarning) where products of a quantized file stay slow.
-    max_memory: bytes of all tensors that reading, compiling or one run may hold at once; None: 768 MB, and four and the number of elements of
+    max_memory: bytes of all tensors that reading, compiling or one run may hold at once; None: 768 MB, and four and a sixteenth of the number of elements of
     the inputs for each byte of the model. max_nodes: nodes that the model may have with its functions inlined; None: 200,000, and one for
     every 16 bytes of the model. Names that are no UTF-8 have lone surrogates for the other bytes, as names of files do (os.fsdecode).
     """

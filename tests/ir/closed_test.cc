@@ -103,7 +103,7 @@ TEST(Memory, ScopesNestAndTensorsOutliveThem) {
 TEST(Limits, DefaultsGrowWithTheFile) {
   EXPECT_EQ(MemoryLimit(Limits{}, 0), static_cast<size_t>(kDefaultMemory));
   EXPECT_EQ(MemoryLimit(Limits{}, 1000), static_cast<size_t>(kDefaultMemory + 4000));
-  EXPECT_EQ(MemoryLimit(Limits{}, 1000, 6), static_cast<size_t>(kDefaultMemory + 10000));
+  EXPECT_EQ(MemoryLimit(Limits{}, 1600, 6), static_cast<size_t>(kDefaultMemory + 4 * 1600 + 100 * 6));
   EXPECT_EQ(MemoryLimit(Limits{.max_memory = 5}, 1000, 6), 5u);
   EXPECT_LT(MemoryLimit(Limits{}, INT64_MAX, INT64_MAX), static_cast<size_t>(INT64_MAX));
   EXPECT_EQ(NodeLimit(Limits{}, 160), kDefaultNodes + 10);
