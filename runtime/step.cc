@@ -3,8 +3,9 @@
 namespace octavo::runtime {
 
 Status Kernel::Run(StepCall& call) const {
-  OCTAVO_TRY_STATUS(needs.Check(call.in));
-  OCTAVO_TRY_STATUS(Execute(call));
+  const Status fits = needs.Check(call.in);
+  if (!fits && otherwise == nullptr) return fits;
+  OCTAVO_TRY_STATUS(fits ? Execute(call) : otherwise->Run(call));
   // What another step reads is compared there. Kernels make what they were made for, so in between only the interpreter is asked.
   return call.interpreted || leaves_ ? needs.CheckMade(call.out) : Status{};
 }

@@ -55,12 +55,14 @@ struct CompileContext;
 class Kernel {
  public:
   virtual ~Kernel() = default;
-  // Operands that are not what `needs` says are an error, and so are outputs of the graph, and what the interpreter makes, that are not what
+  // Operands that are not what `needs` says go to `otherwise`, or are an error, and so are outputs of the graph, and what the interpreter makes, that are not what
   // inference says.
   Status Run(StepCall& call) const;
   virtual std::string name() const = 0;
 
   Needs needs;  // Execute relies on them
+  // Serves operands that have a meaning although no kernel has them (a mask that widens the scores); null: there are none.
+  std::unique_ptr<Kernel> otherwise = nullptr;
 
  protected:
   virtual Status Execute(StepCall& call) const = 0;

@@ -297,6 +297,13 @@ kernels::SdpaShape OneOfEach(const Config& c) {
   return {.heads = c.heads, .kv_heads = c.groups, .head_size = c.dim, .v_head_size = c.v_dim};
 }
 
+// Sizes with names of their own are taken to be equal when a mask is fused. Where a run proves that wrong the body, which broadcasts the
+// scores, says what the graph means.
+KernelPtr WiderMasks(const Node& node, const CompileContext& c, size_t mask) {
+  if (!node.input(mask) && !node.input(mask + 1)) return nullptr;
+  return MakeInterpreted(c.graph, c.graph.value(node.output()).producer);
+}
+
 }  // namespace
 
 KernelPtr MakeAttention(const Node& node, const CompileContext& c) {
@@ -341,6 +348,7 @@ KernelPtr MakeAttention(const Node& node, const CompileContext& c) {
     if (!kernels::SdpaRefusal(args).empty()) return nullptr;
     auto kernel = std::make_unique<FloatAttention>(c.arch, config);
     kernel->needs = NeedsOf(config, node, {DType::kF32, DType::kF32, DType::kF32}, mask);
+    kernel->otherwise = WiderMasks(node, c, mask);
     return kernel;
   }
   kernels::SdpaInt8Args p;
@@ -379,6 +387,7 @@ KernelPtr MakeAttention(const Node& node, const CompileContext& c) {
   if (!(config.flash ? kernels::SdpaFlashRefusal(p) : kernels::SdpaRefusal(p)).empty()) return nullptr;
   auto kernel = std::make_unique<Int8Attention>(c.arch, config, p);
   kernel->needs = NeedsOf(config, node, {p.q_type, p.k_type, p.v_type}, mask);
+  kernel->otherwise = WiderMasks(node, c, mask);
   return kernel;
 }
 

@@ -2,6 +2,7 @@
 // returns what Model::outputs promises; a kernel never sees a value of another dtype, rank or size than it was made for.
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <cstdio>
 
 #include "families.h"
@@ -161,6 +162,43 @@ TEST(Deviations, NoneIsNoError) {
       EXPECT_EQ(counts.served, 2);
     }
   }
+}
+
+// A mask whose sizes have names of their own may be wider than the scores when the run comes: then the body says what the graph means.
+TEST(Deviations, MasksThatWidenTheScoresMeanWhatTheBodySays) {
+  Graph g;
+  g.info.opsets[""] = 21;
+  const auto input = [&](const char* name, const char* rows, ir::Dim last) {
+    return g.AddInput(name, {DType::kF32, ir::SymShape{ir::Dim::Symbol("b"), ir::Dim(2), ir::Dim::Symbol(rows), last}});
+  };
+  std::vector<ValueId> in = {input("q", "s", ir::Dim(4)), input("k", "t", ir::Dim(4)), input("v", "t", ir::Dim(4)),
+                             g.AddInput("mask", {DType::kF32, ir::SymShape{ir::Dim::Symbol("m"), ir::Dim::Symbol("n")}})};
+  const ir::Attrs attrs = {{"num_heads", int64_t{2}}, {"head_dim", int64_t{4}}, {"scale", 0.5f}};
+  g.AddOutput("y", g.node(g.AddNode(Op::kSdpa, std::move(in), 1, attrs)).output());
+  const auto model = Model::Compile(g, {.threads = 1}), plain = Model::Compile(g, {.threads = 1, .kernels = false});
+  ASSERT_TRUE(model && plain);
+  ASSERT_EQ(model->KernelOfEachStep()[0].find("sdpa_f32"), 0u);
+  const auto wave = [](ir::Shape shape, float step) {
+    Tensor t = Tensor::Zeros(DType::kF32, std::move(shape));
+    float at = 0;
+    for (float& x : t.mutable_as<float>()) x = std::sin(at += step);
+    return t;
+  };
+  for (const auto& [rows, wanted] : {std::pair{int64_t{3}, int64_t{3}}, {int64_t{1}, int64_t{3}}}) {
+    const ir::TensorMap inputs{{"q", wave({1, 2, rows, 4}, 0.7f)},
+                               {"k", wave({1, 2, 5, 4}, 0.9f)},
+                               {"v", wave({1, 2, 5, 4}, 1.1f)},
+                               {"mask", wave({3, 5}, 1.3f)}};
+    const auto got = model->Run(inputs), want = plain->Run(inputs);
+    ASSERT_TRUE(got && want) << rows;
+    ASSERT_EQ((*got)[0].shape(), (ir::Shape{1, 2, wanted, 4}));
+    ASSERT_EQ((*want)[0].shape(), (*got)[0].shape());
+    for (size_t i = 0; i < (*want)[0].as<float>().size(); ++i) {
+      EXPECT_NEAR((*got)[0].as<float>()[i], (*want)[0].as<float>()[i], 1e-6);  // sums of 5 numbers below 1
+    }
+  }
+  ir::TensorMap wrong{{"q", wave({1, 2, 2, 4}, 1)}, {"k", wave({1, 2, 5, 4}, 1)}, {"v", wave({1, 2, 5, 4}, 1)}, {"mask", wave({3, 5}, 1)}};
+  EXPECT_FALSE(model->Run(wrong));
 }
 
 }  // namespace
