@@ -70,7 +70,12 @@ Status Attention(Inferrer& c) {
 
 Result<SymShape> SdpaShape(const Inferrer& c) {
   const Attrs& attrs = c.node().attrs;
-  OCTAVO_TRY(const Core core, ReadCore(c, attrs.Int("num_heads", 0), attrs.Int("kv_num_heads", 0)));
+  const int64_t heads = attrs.Int("num_heads", 0), kv_heads = attrs.Int("kv_num_heads", heads);
+  OCTAVO_TRY(const Core core, ReadCore(c, heads, kv_heads));
+  for (const auto& [dim, count] :
+       {std::pair{&core.q.heads, heads}, {&core.k.heads, kv_heads}, {&core.v.heads, kv_heads}}) {
+    if (dim->is_number() && dim->number() != count) return c.Refuse("it has {} heads, not {}", dim->number(), count);
+  }
   return OutputShape(core, attrs.Int("out_rank", 4) == 4);
 }
 

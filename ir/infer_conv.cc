@@ -25,7 +25,8 @@ Result<Window> ReadWindow(const Inferrer& c, size_t spatial, std::vector<int64_t
   if (w.strides.empty()) w.strides.assign(spatial, 1);
   if (w.dilations.empty()) w.dilations.assign(spatial, 1);
   if (w.pads.empty()) w.pads.assign(2 * spatial, 0);
-  w.ceil = attrs.Int("ceil_mode", 0) != 0;
+  const Op op = c.node().op;  // a convolution has no such attribute
+  w.ceil = (op == Op::kAveragePool || op == Op::kMaxPool) && attrs.Int("ceil_mode", 0) != 0;
   if (w.kernel.size() != spatial || w.strides.size() != spatial || w.dilations.size() != spatial ||
       w.pads.size() != 2 * spatial) {
     return c.Refuse("kernel_shape, strides, dilations or pads do not fit {} spatial dims", spatial);
@@ -54,7 +55,7 @@ Dim WindowCount(const Window& w, size_t i, size_t spatial, const Dim& size) {
   int64_t count = CeilDiv(span.number(), w.strides[i]) + 1;
   // ONNX: a window that would start in the right padding is left out.
   const Dim start = Dim(count - 1) * stride - size;
-  if (start.is_number() && start.number() >= w.pads[i]) --count;
+  if (start.is_number() && start.number() >= (w.auto_pad == "VALID" ? 0 : w.pads[i])) --count;
   return Dim(count);
 }
 

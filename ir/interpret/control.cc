@@ -31,6 +31,7 @@ Status If(Call& call) {
   OCTAVO_TRY(const bool yes, BoolOf(call.T(0), "the condition"));
   OCTAVO_TRY(const GraphRef g, SubgraphOf(call, yes ? "then_branch" : "else_branch"));
   OCTAVO_TRY(const auto captures, CapturesOf(call, 1));
+  if (captures.size() + 1 != call.in.size()) return Fail("{} captures of {} inputs", captures.size(), call.in.size());
   OCTAVO_TRY(auto results, RunGraph(*g, captures, {.interrupted = call.interrupted}));
   if (results.size() != call.out.size())
     return Fail("the branch has {} outputs, the op {}", results.size(), call.out.size());

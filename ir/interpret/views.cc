@@ -16,25 +16,31 @@ Status Reshape(Call& call) {
   const Tensor& x = call.T(0);
   OCTAVO_TRY(Shape shape, IntsOf(call.T(1), "the target shape"));
   const bool zero_is_zero = call.Int("allowzero", 0) != 0;
-  int64_t inferred = -1, known = 1;
+  // What the target does not copy must share what it does not copy of: so a batch of 0 has the columns of any other.
+  int64_t inferred = -1, known = 1, have = 1, rest = 1;
+  std::vector<bool> copied(x.shape().size(), false);
   for (size_t i = 0; i < shape.size(); ++i) {
     if (shape[i] == 0 && !zero_is_zero) {
       if (i >= x.shape().size())
         return Fail("dim {} of the target {} copies a dim that does not exist", i, ToString(shape));
       shape[i] = x.shape()[i];
+      copied[i] = true;
     }
     if (shape[i] == -1 && inferred < 0) {
       inferred = static_cast<int64_t>(i);
       continue;
     }
     if (shape[i] < 0) return Fail("the target shape {} has a second -1 or a negative dim", ToString(shape));
-    if (__builtin_mul_overflow(known, shape[i], &known)) return Fail("the target shape {} overflows", ToString(shape));
+    const bool own = i >= copied.size() || !copied[i];
+    if (__builtin_mul_overflow(known, shape[i], &known) || __builtin_mul_overflow(rest, own ? shape[i] : 1, &rest))
+      return Fail("the target shape {} overflows", ToString(shape));
   }
+  for (size_t i = 0; i < copied.size(); ++i) have *= copied[i] ? 1 : x.shape()[i];
   if (inferred >= 0) {
-    if (known == 0 ? x.size() != 0 : x.size() % known != 0) {
+    if (rest == 0 ? have != 0 : have % rest != 0) {
       return Fail("{} elements cannot be arranged as {}", x.size(), ToString(shape));
     }
-    shape[static_cast<size_t>(inferred)] = known == 0 ? 0 : x.size() / known;
+    shape[static_cast<size_t>(inferred)] = rest == 0 ? 0 : have / rest;
   } else if (known != x.size()) {
     return Fail("{} elements cannot be arranged as {}", x.size(), ToString(shape));
   }

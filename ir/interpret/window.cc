@@ -31,9 +31,9 @@ Status Place(const std::string& auto_pad, bool ceil_mode, size_t d, Window& w) {
   if (auto_pad == "VALID") w.before[d] = w.after[d] = 0;
   const int64_t room = w.in[d] + w.before[d] + w.after[d] - span;
   if (room < 0) return Fail("a window of {} does not fit into {} on spatial axis {}", span, room + span, d);
-  w.out[d] = room / w.stride[d] + 1;
+  w.out[d] = (room + (ceil_mode ? w.stride[d] - 1 : 0)) / w.stride[d] + 1;
   // A last window that would start in the padding after the end is left out.
-  if (ceil_mode && room % w.stride[d] != 0 && w.out[d] * w.stride[d] < w.in[d] + w.before[d]) ++w.out[d];
+  if (ceil_mode && (w.out[d] - 1) * w.stride[d] >= w.in[d] + w.before[d]) --w.out[d];
   return {};
 }
 

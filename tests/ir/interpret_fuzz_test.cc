@@ -266,14 +266,18 @@ std::string Contradiction(Maker& maker, Op op, const std::vector<Tensor>& in, co
     }
   }
   const NodeId id = g.AddNode(op, std::move(operands), out.size(), attrs, "the_node");
-  // Of octavo's own ops inference demands what kernels rely on, and bodies do not.
+  // Of octavo's own ops inference demands what kernels rely on, and bodies do not; it looks at branches that are not taken.
   if (const auto types = Inference::Run(g); !types) {
-    return HasBody(op) ? std::string() : "inference refuses what runs: " + types.error().message;
+    return HasBody(op) || op == Op::kIf ? std::string() : "inference refuses what runs: " + types.error().message;
   }
   for (size_t i = 0; i < out.size(); ++i) {
     const Tensor& t = out[i].tensor;
     const Type& type = g.value(g.node(id).outputs[i]).type;
     bool fits = type.dtype == DType::kUndefined || type.dtype == t.dtype();
+    if (HasBody(op)) {  // bodies broadcast what kernels refuse
+      if (!fits) return std::format("output {} is {}, inference says {}", i, quant::Name(t.dtype()), ToString(type));
+      continue;
+    }
     if (type.shape) fits = fits && type.shape->size() == t.shape().size();
     for (size_t d = 0; fits && type.shape && d < t.shape().size(); ++d) {
       const Dim& dim = (*type.shape)[d];

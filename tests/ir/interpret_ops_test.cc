@@ -318,6 +318,8 @@ TEST(Bounds, AreSentences) {
               HasSubstr("index 2"));
   EXPECT_THAT(ErrorOf(Op::kReshape, {x, Ints({4, 2})}), AllOf(HasSubstr("6 elements"), HasSubstr("[4,2]")));
   EXPECT_THAT(ErrorOf(Op::kReshape, {x, Ints({-1, -1})}), HasSubstr("second -1"));
+  EXPECT_EQ(Eval1(Op::kReshape, {Tensor::Zeros(DType::kF32, {0, 3, 8}), Ints({0, 0, -1, 4})}).shape(),
+            (Shape{0, 3, 2, 4}));  // as inference has it for any batch
   EXPECT_THAT(ErrorOf(Op::kReshape, {x, Ints({0, 0, 0})}), HasSubstr("dim 2"));
   EXPECT_THAT(ErrorOf(Op::kExpand, {x, Ints({-2, 3})}), HasSubstr("negative"));
   EXPECT_THAT(ErrorOf(Op::kExpand, {x, Ints({int64_t{1} << 40, 2, 3})}), HasSubstr("64 GB"));
