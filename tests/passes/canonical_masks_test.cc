@@ -95,6 +95,18 @@ TEST(CanonicalMasks, AnExpandThatGivesTheShapeStays) {
   EXPECT_EQ(Check(b.g, Canonicalize), "Expand Mul");
 }
 
+// Either mask may be true: neither stands for both.
+TEST(CanonicalMasks, AnOrOfTwoMasksKeepsBoth) {
+  Builder b;
+  const ValueId scores = b.In("scores", {Sym("b"), 3, Sym("s"), Sym("s")});
+  const ValueId first = b.In("first", {Sym("b"), 1, 1, Sym("s")}, DType::kBool);
+  const ValueId second = b.In("second", {Sym("b"), 1, 1, Sym("s")}, DType::kBool);
+  const ValueId shape = b.Concat({b.DimOf(scores, 0), b.Axis({1}), b.DimOf(scores, 2), b.DimOf(scores, 3)});
+  const ValueId wide = b.Op1(Op::kExpand, {b.Op1(Op::kOr, {first, second}), shape});
+  b.Out(b.Op1(Op::kAdd, {scores, b.Op1(Op::kWhere, {wide, b.F(0), b.F(-INFINITY)})}));
+  EXPECT_EQ(Check(b.g, Canonicalize), "Or Where Add");
+}
+
 // Attention with scales wherever exporters put them.
 struct ScaleGraph {
   Builder b;
