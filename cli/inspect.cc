@@ -11,6 +11,7 @@
 #include "octavo/ir/text.h"
 #include "octavo/kernels/catalog.h"
 #include "octavo/passes/attention.h"
+#include "octavo/passes/sources.h"
 #include "octavo/passes/vendor/vendor.h"
 
 namespace octavo::cli {
@@ -75,7 +76,8 @@ ordered_json Form(const ir::Graph& g, const ir::Node& n) {
 }
 
 // The cores of the file; heads, head sizes and masks as the canonical form shows them, where it recognizes the core.
-ordered_json Attention(const ir::Graph& g) {
+ordered_json Attention(ir::Graph g) {
+  passes::TellSourcesApart(g);  // cores are found again by their names
   ordered_json cores = ordered_json::array();
   for (const passes::AttentionCore& core : passes::FindAttentionCores(g)) {
     const ir::Node& n = g.node(core.center);

@@ -18,7 +18,7 @@ using MaybeShape = std::optional<SymShape>;
 // What one run of inference spends on the graph and all graphs within. Bodies are looked at until the types of what they carry stand
 // still; nested, that would be exponential, so beyond kMost repeated visits carried shapes are given up at once.
 struct InferenceWork {
-  static constexpr int64_t kMost = 200'000;
+  static constexpr int64_t kMost = 30'000;
   size_t nesting = 0;
   int repeating = 0;     // rounds after the first that are under way, one a nested body
   int64_t repeated = 0;  // nodes visited in such rounds

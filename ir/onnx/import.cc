@@ -85,8 +85,8 @@ bool MeansAttentionBefore122(const pb::ModelProto& model, AttentionOrder order) 
 void MendShapes(Graph& g) {
   const std::vector<std::string> found = DropFalseShapes(g);
   if (found.empty()) return;
-  g.info.notes.push_back(std::format("{}{}; octavo goes by the nodes", found[0],
-                                     found.size() == 1 ? "" : std::format(" (and {} more like it)", found.size() - 1)));
+  const std::string more = found.size() == 1 ? "" : std::format(" (and {} more like it)", found.size() - 1);
+  g.info.notes.push_back(std::format("{}{}; octavo goes by the nodes", Cleaned({found[0]}).message, more));
 }
 
 Result<Graph> ReadModel(pb::ModelProto& model, ExternalFiles external, int64_t bytes, const ReadOptions& options) {

@@ -144,7 +144,7 @@ def test_inspect_cpu_names_what_was_found_and_every_kernel(run, monkeypatch):
     assert cpu["kernels"]["int8 linear, 1 to 8 rows"].startswith("linear_int8_")
     assert cpu["kernels"]["int8 attention"].startswith("sdpa_int8_")
     assert not cpu["found"]["bf16_pairs"] or cpu["found"]["avx512_bf16"]
-    pairs = cpu["found"]["bf16_pairs"] and cpu["used"] == "avx512vnni"
+    pairs = cpu["found"]["bf16_pairs"] and cpu["found"]["four_pipes"] and cpu["used"] == "avx512vnni"
     assert (cpu["kernels"]["fp8 linear"] == "linear_fp8_avx512bf16") == pairs
     assert (cpu["kernels"]["fp8 attention"] == "sdpa_fp8_avx512bf16") == pairs
     monkeypatch.setenv("OCTAVO_ARCH", "scalar")
@@ -416,19 +416,19 @@ def test_an_error_at_a_node_without_a_name_says_which(run, tmp_path):
 
 @pytest.fixture
 def long_run(tmp_path):
-    """A model whose one run takes about ten seconds, and its inputs."""
-    nodes = [helper.make_node("MatMul", [f"v{i}", "w"], [f"v{i + 1}"], f"m{i}") for i in range(1000)]
+    """A model whose one run takes about ten seconds and is ready to run in one, and its inputs."""
+    nodes = [helper.make_node("MatMul", [f"v{i}", "w"], [f"v{i + 1}"], f"m{i}") for i in range(200)]
     w = numpy_helper.from_array(np.zeros((512, 512), np.float32), "w")
-    x, y = (helper.make_tensor_value_info(n, TensorProto.FLOAT, [2048, 512]) for n in ("v0", "v1000"))
+    x, y = (helper.make_tensor_value_info(n, TensorProto.FLOAT, [10240, 512]) for n in ("v0", "v200"))
     onnx.save(helper.make_model(helper.make_graph(nodes, "g", [x], [y], [w]), ir_version=8), tmp_path / "long.onnx")
-    np.savez(tmp_path / "in.npz", v0=np.zeros((2048, 512), np.float32))
+    np.savez(tmp_path / "in.npz", v0=np.zeros((10240, 512), np.float32))
     return tmp_path
 
 
 def test_a_run_is_interrupted_on_its_way(octavo_program, long_run):
     process = subprocess.Popen([octavo_program, "run", "long.onnx", "--inputs", "in.npz", "--outputs", "out.npz", "--threads", "1"],
                                cwd=long_run, stderr=subprocess.PIPE, text=True)
-    timer = threading.Timer(1.5, process.send_signal, [signal.SIGINT])
+    timer = threading.Timer(2.5, process.send_signal, [signal.SIGINT])
     timer.start()
     _, stderr = process.communicate(timeout=120)
     assert process.returncode == 130 and "interrupted before node 'm" in stderr
@@ -441,7 +441,7 @@ import numpy as np, octavo, sys
 session = octavo.Session("long.onnx", threads=1)
 print("ready", flush=True)
 try:
-    session.run({"v0": np.zeros((2048, 512), np.float32)})
+    session.run({"v0": np.zeros((10240, 512), np.float32)})
 except KeyboardInterrupt as interrupt:
     print("interrupted", flush=True)
 """
@@ -459,7 +459,7 @@ import numpy as np, octavo
 def batches():
     while True:
         print("batch", flush=True)
-        yield {"v0": np.ones((2048, 512), np.float32)}
+        yield {"v0": np.ones((10240, 512), np.float32)}
 for work in (octavo.calibrate, lambda model, data: octavo.optimize(model, calibration=data)):
     try:
         work("short.onnx", batches())
@@ -484,7 +484,7 @@ def test_a_process_may_end_while_a_daemon_thread_runs_a_model(long_run):
     code = """
 import numpy as np, octavo, threading, time
 session = octavo.Session("long.onnx", threads=1)
-x = {"v0": np.zeros((2048, 512), np.float32)}
+x = {"v0": np.zeros((10240, 512), np.float32)}
 threading.Thread(target=session.run, args=(x,), daemon=True).start()
 short = octavo.Session("short.onnx", threads=1)
 threading.Thread(target=lambda: [short.run(x) for _ in range(10**9)], daemon=True).start()
