@@ -6,6 +6,7 @@
 #include <set>
 
 #include "octavo/ir/infer_rules.h"
+#include "octavo/ir/names.h"
 
 namespace octavo::ir {
 
@@ -193,7 +194,7 @@ std::string Inferrer::Label() const {
   for (const ValueId v : node_->outputs) {
     if (name.empty() && v.valid()) name = graph_.value(v).name;
   }
-  return std::format("node '{}' ({})", name, op);
+  return std::format("node {} ({})", Quoted(name), Clean(op));
 }
 
 Result<int64_t> Inferrer::Axis(int64_t axis, int64_t rank) const {

@@ -135,7 +135,7 @@ class Stack {
     return Tensor::Strings(std::move(shape), std::move(words));
   }
 
-  static constexpr size_t kBytesAround = 256;  // of a tensor, its buffer and the allocator's own
+  static constexpr size_t kBytesAround = 640;  // of a tensor, its buffer and the allocator's own
   std::vector<Tensor> slices_;
 };
 
