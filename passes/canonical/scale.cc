@@ -31,9 +31,9 @@ std::optional<Scaled> AsScaled(const Graph& g, ValueId v) {
   const Node* n = g.Producer(v);
   if (n == nullptr || (n->op != Op::kMul && n->op != Op::kDiv) || DTypeOf(g, v) != DType::kF32) return {};
   for (size_t slot = 0; slot < (n->op == Op::kMul ? 2u : 1u); ++slot) {
-    const auto c = ConstScalar(g, n->input(1 - slot));
+    const auto c = ConstScalarBeside(g, n->input(1 - slot), n->input(slot));
     const double s = c ? (n->op == Op::kMul ? *c : 1.0 / *c) : 0.0;
-    if (!c || !IsUsable(s) || RankOf(g, n->input(slot)) != RankOf(g, v)) continue;
+    if (!c || !IsUsable(s)) continue;
     return Scaled{n->input(slot), s};
   }
   return {};

@@ -43,6 +43,10 @@ std::optional<double> ConstScalar(const Graph& g, ValueId v) {
   if (t == nullptr || t->size() != 1 || !(IsPlainInteger(t->dtype()) || IsPlainFloat(t->dtype()))) return {};
   return t->GetDouble(0);
 }
+std::optional<double> ConstScalarBeside(const Graph& g, ValueId v, ValueId x) {
+  const Tensor* t = g.ConstantOf(v);
+  return t != nullptr && (t->rank() == 0 || t->rank() <= RankOf(g, x)) ? ConstScalar(g, v) : std::nullopt;
+}
 bool IsConstantLike(const Graph& g, ValueId v) {
   if (g.ConstantOf(v) != nullptr) return true;
   const Node* p = g.Producer(v);

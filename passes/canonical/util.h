@@ -33,6 +33,8 @@ int64_t RankOf(const Graph& g, ValueId v);
 std::optional<Ints> ConstInts(const Graph& g, ValueId v);
 // The only element of a numeric Constant of one element.
 std::optional<double> ConstScalar(const Graph& g, ValueId v);
+// The same, where arithmetic with x keeps x's rank: [1,1,1] makes three dims of two, and of a rank that is not known nobody knows.
+std::optional<double> ConstScalarBeside(const Graph& g, ValueId v, ValueId x);
 // Constant, or DequantizeLinear of a Constant: what a quantizer leaves of a weight.
 bool IsConstantLike(const Graph& g, ValueId v);
 // f16, bf16, f32, f64.

@@ -168,6 +168,25 @@ TEST(CanonicalScale, RefusesVectorsCapsAndWhatIsNoAttention) {
   EXPECT_EQ(Check(n.g, Scale), "Mul MatMul");
 }
 
+// 2 of shape [1,1,1,1] makes four dims of whatever has fewer, and of an input without a rank nobody knows.
+TEST(CanonicalScale, KeepsAScalarThatMayWidenTheScores) {
+  for (const bool known : {true, false}) {
+    for (const Op op : {Op::kMul, Op::kDiv}) {
+      Builder b;
+      const ValueId q = known ? b.In("q", {2, 3, 4}) : b.g.AddInput("q", ir::Type{DType::kF32, std::nullopt});
+      const ValueId k = b.In("k", {2, 4, 5});
+      const ValueId two = b.g.AddConstant(Tensor::F32({1, 1, 1, 1}, {2.0f}));
+      b.Out(b.Op1(Op::kSoftmax, {b.Op1(op, {b.Op1(Op::kMatMul, {q, k}), two})}, Attrs{{"axis", int64_t{-1}}}));
+      const std::string before = Ops(b.g);
+      PassContext context;
+      const auto scaled = Scale(b.g, context);
+      ASSERT_TRUE(scaled);
+      EXPECT_FALSE(*scaled);
+      EXPECT_EQ(Ops(b.g), before);
+    }
+  }
+}
+
 TEST(CanonicalScale, QuantizedGraphsKeepTheirBits) {
   for (const float divisor : {4.0f, 3.0f}) {
     Builder b;
