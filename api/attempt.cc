@@ -37,14 +37,22 @@ Result<passes::Pipeline> WithNames(passes::Pipeline pipeline, const OptimizeOpti
 
 }  // namespace
 
+const passes::Registry& RegistryOf(const OptimizeOptions& options) {
+  return options.registry != nullptr ? *options.registry : passes::Registry::Own();
+}
+
 Result<passes::Pipeline> PipelineOf(const OptimizeOptions& options, const Graph& graph) {
   if (options.pipeline && (options.reduce_range || options.quantize_kv_cache))
     return ir::Fail(
         "reduce_range and quantize_kv_cache go with a recipe; in a pipeline of your own put the pass 'reduce_range' "
         "before 'fit_weights' and 'quantize', 'quantize_caches' behind them");
-  if (options.pipeline) return WithNames(*options.pipeline, options);
+  const passes::Registry& registry = RegistryOf(options);
+  if (options.pipeline) {
+    OCTAVO_TRY_STATUS(CheckPasses(*options.pipeline, registry));
+    return WithNames(*options.pipeline, options);
+  }
   const bool fuses = (options.recipe == "int8" || options.recipe == "fp8") && passes::vendor::IsQuantized(graph);
-  OCTAVO_TRY(passes::Pipeline pipeline, passes::PipelineOfRecipe(fuses ? "quantized" : options.recipe));
+  OCTAVO_TRY(passes::Pipeline pipeline, passes::PipelineOfRecipe(fuses ? "quantized" : options.recipe, registry));
   if (options.reduce_range) {
     OCTAVO_TRY(pipeline, passes::WithReducedRange(std::move(pipeline)));
   }
@@ -52,6 +60,8 @@ Result<passes::Pipeline> PipelineOf(const OptimizeOptions& options, const Graph&
     OCTAVO_TRY(pipeline, passes::WithQuantizedCaches(std::move(pipeline)));
   }
   if (!options.fit || options.data == nullptr) std::erase(pipeline.passes, "fit_weights");
+  pipeline.options = options.pass_options;
+  OCTAVO_TRY_STATUS(CheckPasses(pipeline, registry));
   return WithNames(std::move(pipeline), options);
 }
 
@@ -90,14 +100,23 @@ std::vector<ActivationRange> RangesOf(const quant::QuantPlan& plan, const quant:
   return ranges;
 }
 
+// Whether a pass of the list is one of those that the predicate means.
+template <typename F>
+bool Any(const std::vector<std::string>& names, const passes::Registry& registry, F&& is) {
+  return std::ranges::any_of(names, [&](const std::string& name) {
+    const passes::Pass* pass = registry.Find(name);
+    return pass != nullptr && is(pass->info());
+  });
+}
+
 // The type that ranges are chosen for.
-ir::DType DTypeOf(const passes::Pipeline& pipeline) {
-  const bool fp8 = std::count(pipeline.passes.begin(), pipeline.passes.end(), "quantize_fp8") > 0;
+ir::DType DTypeOf(const passes::Pipeline& pipeline, const passes::Registry& registry) {
+  const bool fp8 = Any(pipeline.passes, registry, [](const auto& p) { return p.leaves == passes::Form::kFp8; });
   return fp8 ? ir::DType::kE4M3FN : ir::DType::kU8;
 }
 
-// Says in the log what stays float because it was asked for. An error where a name fits nothing.
-Status LogNamed(const Graph& graph, passes::PassContext& context) {
+// Decides that what was asked for stays float. An error where a name fits nothing.
+Status KeepNamed(const Graph& graph, passes::PassRun& context) {
   const passes::quantize::Sites sites = passes::quantize::FindSites(graph);
   std::vector<ir::NodeId> nodes = sites.linears;
   nodes.insert(nodes.end(), sites.attentions.begin(), sites.attentions.end());
@@ -114,13 +133,18 @@ Status LogNamed(const Graph& graph, passes::PassContext& context) {
   };
   OCTAVO_TRY_STATUS(check("keep_float", "Linear, attention core or table", context.keep_float, nodes));
   OCTAVO_TRY_STATUS(check("dynamic", "Linear", context.dynamic, sites.linears));
+  const auto keep = [&context](const std::string& source) {
+    context.log.push_back("keep_float: " + source + " stays float");
+    context.decisions.push_back(
+        {.node = source, .fate = passes::Decision::Fate::kKept, .rule = "keep_float", .reason = {}, .culprit = {}});
+  };
   for (const ir::NodeId id : nodes) {
     const ir::Node& n = graph.node(id);
     if (!passes::quantize::IsNamed(context.keep_float, n)) continue;
     for (const std::string& source : n.origin) {
-      if (!source.starts_with("pass:")) context.log.push_back(passes::KeptLine(source));
+      if (!source.starts_with("pass:")) keep(source);
     }
-    if (n.origin.empty()) context.log.push_back(passes::KeptLine(n.name));
+    if (n.origin.empty()) keep(n.name);
   }
   return {};
 }
@@ -163,7 +187,7 @@ passes::ChannelStats StatsOf(const quant::Observer& observer) {
 class Attempt {
  public:
   Attempt(Graph graph, const OptimizeOptions& options, Evidence& evidence)
-      : graph_(std::move(graph)), options_(options), threads_(options.threads), evidence_(evidence) {
+      : graph_(std::move(graph)), options_(options), registry_(RegistryOf(options)), threads_(options.threads), evidence_(evidence) {
     if (options.data != nullptr && evidence.first.outputs.empty()) model_ = graph_;
     context_.arch = options.arch;
     context_.fitted = std::move(evidence.fitted);
@@ -184,7 +208,7 @@ class Attempt {
     context_.dynamic = result_.pipeline.dynamic;
     if (std::string note = NoteOfQuantized(options_, graph_); !note.empty()) result_.notes.push_back(std::move(note));
     const Halves halves = Cut(result_.pipeline);
-    if (options_.data == nullptr && options_.fit && std::ranges::count(halves.after, "quantize") > 0) {
+    if (options_.data == nullptr && options_.fit && Any(halves.after, registry_, [](const auto& p) { return p.leaves == passes::Form::kQdq && p.needs == passes::Need::kRanges; })) {
       result_.notes.emplace_back(
           "a .calib file holds ranges: with the data itself weights would be fitted to it, which is nearer to the "
           "model");
@@ -220,26 +244,39 @@ class Attempt {
   }
 
   Status RunPasses(const std::vector<std::string>& list) {
-    const passes::ManagerOptions manager{.after = options_.after_pass, .timings = &result_.timings};
-    for (const std::string& pass : list) {
-      // Stock is taken of the canonical graph, before the first pass that fuses.
-      if (!inventory_ && (pass.starts_with("fuse") || pass.starts_with("q"))) TakeInventory();
-      if (pass == "fuse_int8") result_.unfused = graph_;
-      if (pass == "dynamic" || pass.starts_with("weights")) OCTAVO_TRY_STATUS(LogNames());
-      if (pass.starts_with("weights4") || pass == "fit_weights") OCTAVO_TRY_STATUS(OfferMoments(pass));
-      OCTAVO_TRY_STATUS(passes::RunPasses({pass}, graph_, context_, manager));
+    const passes::ManagerOptions manager{.registry = &registry_,
+                                         .after = options_.after_pass,
+                                         .timings = &result_.timings,
+                                         .pipeline = &result_.pipeline};
+    for (const std::string& name : list) {
+      if (const passes::Pass* pass = registry_.Find(name)) OCTAVO_TRY_STATUS(Prepare(pass->info()));
+      OCTAVO_TRY_STATUS(passes::RunPasses({name}, graph_, context_, manager));
     }
     return {};
   }
 
-  Status LogNames() { return std::exchange(logged_, true) ? Status() : LogNamed(graph_, context_); }
+  // What must be there before the pass runs.
+  Status Prepare(const passes::PassInfo& pass) {
+    using passes::Form;
+    // Stock is taken of the canonical graph, before the first pass that fuses or quantizes.
+    if (!inventory_ && pass.takes != Form::kAny) TakeInventory();
+    if (!unfused_ && pass.takes == Form::kQdq && pass.leaves == Form::kInt8) {
+      result_.unfused = graph_;
+      unfused_ = true;
+    }
+    if (passes::Quantizes(pass)) OCTAVO_TRY_STATUS(KeepNames());
+    return pass.needs == passes::Need::kMoments ? OfferMoments(pass) : Status();
+  }
 
-  Status OfferMoments(const std::string& pass) {
-    if (options_.data == nullptr && options_.calibration != nullptr && pass != "fit_weights") {
-      return ir::Fail("a .calib file holds ranges; {} fits weights to the data itself, so give that, or nothing", pass);
+  Status KeepNames() { return std::exchange(kept_, true) ? Status() : KeepNamed(graph_, context_); }
+
+  Status OfferMoments(const passes::PassInfo& pass) {
+    if (options_.data == nullptr && options_.calibration != nullptr && passes::Quantizes(pass)) {
+      return ir::Fail("a .calib file holds ranges; {} fits weights to the data itself, so give that, or nothing",
+                      pass.name);
     }
     if (options_.data == nullptr || !options_.fit) return {};
-    context_.moments = [this, at_hand = graph_](auto values, auto into) {
+    context_.evidence.moments = [this, at_hand = graph_](auto values, auto into) {
       return FillMoments(at_hand, values, into, options_, evidence_.first);
     };
     UseData();
@@ -247,19 +284,19 @@ class Attempt {
   }
 
   Status MakePlan() {
-    OCTAVO_TRY_STATUS(LogNames());
+    OCTAVO_TRY_STATUS(KeepNames());
     const CalibrationTask task = TaskOf(graph_, result_.pipeline);
     if (!task.taps.empty()) {
       OCTAVO_TRY_STATUS(GatherRanges(task));
-      const ir::DType dtype = DTypeOf(result_.pipeline);
+      const ir::DType dtype = DTypeOf(result_.pipeline, registry_);
       OCTAVO_TRY(result_.plan, quant::MakePlan(evidence_.ranges, {.calibrator = options_.calibrator, .dtype = dtype}));
       result_.ranges = RangesOf(result_.plan, evidence_.ranges);
     }
-    context_.channels = [this](std::string_view value) {
+    context_.evidence.channels = [this](std::string_view value) {
       const quant::Observer* observer = evidence_.ranges.Find(value);
       return observer == nullptr ? passes::ChannelStats() : StatsOf(*observer);
     };
-    context_.qparams = [this](std::string_view value) { return result_.plan.ParamsOf(value); };
+    context_.evidence.qparams = [this](std::string_view value) { return result_.plan.ParamsOf(value); };
     return {};
   }
 
@@ -286,6 +323,9 @@ class Attempt {
     if (!inventory_) result_.report = passes::TakeInventory(graph_);
     passes::Judge(graph_, context_, result_.report);
     for (auto& c : context_.candidates) result_.report.candidates.push_back(std::move(c));
+    std::vector<std::string> foreign;
+    for (const auto& [name, version] : result_.pipeline.foreign) foreign.push_back(name);
+    for (auto& c : passes::RewritesOf(foreign, context_)) result_.report.candidates.push_back(std::move(c));
     passes::RecordPipeline(result_.pipeline, graph_);
     result_.graph = std::move(graph_);
     result_.log = std::move(context_.log);
@@ -314,11 +354,12 @@ class Attempt {
 
   Graph graph_, model_;
   const OptimizeOptions& options_;
+  const passes::Registry& registry_;
   runtime::Threads threads_;
   Evidence& evidence_;
-  passes::PassContext context_;
+  passes::PassRun context_;
   Optimized result_;
-  bool inventory_ = false, logged_ = false;
+  bool inventory_ = false, unfused_ = false, kept_ = false;
 };
 
 }  // namespace

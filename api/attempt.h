@@ -15,12 +15,13 @@ struct Evidence {
   Sample first;               // of the data, and what the model as it came makes of it; empty: not seen yet
   std::string why_unseen;     // the error where the outputs could not be compared
   quant::Calibration ranges;  // of all that the recipe quantizes; empty: not gathered yet
-  std::map<uint64_t, passes::quantize::ColumnWeights> fitted;  // PassContext
+  std::map<uint64_t, passes::quantize::ColumnWeights> fitted;  // PassRun
 };
 
 // Optimize without `layers` and `min_db`. What the evidence has is used, what it lacks is gathered from the data.
 ir::Result<Optimized> OptimizeOnce(ir::Graph graph, const OptimizeOptions& options, Evidence& evidence);
 
+const passes::Registry& RegistryOf(const OptimizeOptions& options);
 // The recipe's, or that of the options. A graph that arrives quantized keeps its scales: int8 then means to fuse what is there.
 ir::Result<passes::Pipeline> PipelineOf(const OptimizeOptions& options, const ir::Graph& graph);
 

@@ -49,9 +49,10 @@ namespace {
 Result<CalibrationTask> Prepare(Graph graph, const OptimizeOptions& options) {
   OCTAVO_TRY(const passes::Pipeline pipeline, PipelineOf(options, graph));
   passes::TellSourcesApart(graph);
-  passes::PassContext context;
+  passes::PassRun context;
   context.arch = options.arch;
-  OCTAVO_TRY_STATUS(passes::RunPasses(Cut(pipeline).before, graph, context));
+  OCTAVO_TRY_STATUS(passes::RunPasses(Cut(pipeline).before, graph, context,
+                                      {.registry = &RegistryOf(options), .after = {}, .pipeline = &pipeline}));
   return TaskOf(std::move(graph), pipeline);
 }
 

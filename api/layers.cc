@@ -15,7 +15,7 @@ using ir::Status;
 Result<std::vector<LayerLoss>> LayersOf(const Graph& model, const passes::Report& report,
                                         const OptimizeOptions& options) {
   OptimizeOptions any = options;
-  any.recipe = "int8", any.pipeline.reset(), any.keep_float.clear(), any.dynamic.clear();
+  any.recipe = "int8", any.pipeline.reset(), any.keep_float.clear(), any.dynamic.clear(), any.pass_options.clear();
   any.reduce_range = any.quantize_kv_cache = false;
   OCTAVO_TRY(const CalibrationTask task, PrepareCalibration(model, any));
   const passes::quantize::Sites sites = passes::quantize::FindSites(task.graph, options.keep_float);

@@ -26,14 +26,14 @@ void Measure(size_t wanted, bool int8) {
       octavo::passes::LayerStack(2).Take().node_count() - octavo::passes::LayerStack(1).Take().node_count();
   octavo::ir::Graph graph = octavo::passes::LayerStack(static_cast<int>(wanted / a_layer) + 1).Take();
   const size_t nodes = graph.node_count();
-  octavo::passes::PassContext context;
+  octavo::passes::PassRun context;
   std::vector<octavo::passes::NearMiss> misses;
   std::vector<PassTiming> timings;
   context.misses = &misses;
   const auto start = std::chrono::steady_clock::now();
   auto status = octavo::passes::RunPasses({"canonical"}, graph, context, {.after = {}, .timings = &timings});
   octavo::passes::Report report = octavo::passes::TakeInventory(graph);
-  context.qparams = SomeParams;
+  context.evidence.qparams = SomeParams;
   const std::vector<std::string> rest =
       int8 ? std::vector<std::string>{"fuse_float", "canonical", "quantize", "cse", "qdq",
                                       "fuse_int8",  "qkv_int8",  "cse",      "dce"}

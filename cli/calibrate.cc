@@ -44,6 +44,9 @@ int Run(const Flags& flags) {
   auto data = OpenDataFor(*graph, flags.data);
   if (!data) return Fail(data.error());
   api::OptimizeOptions options;
+  const auto registry = LoadedPasses();
+  if (!registry) return Fail(registry.error());
+  options.registry = *registry;
   options.threads = flags.threads;
   options.stop = &Interrupted();
   Progress progress(true);

@@ -13,6 +13,7 @@
 #include "octavo/ir/npz/npz.h"
 #include "octavo/ir/onnx/onnx.h"
 #include "octavo/ir/onnx/tensor_file.h"
+#include "octavo/passes/plugin.h"
 #include "octavo/passes/quantize/caches.h"
 
 namespace octavo::cli {
@@ -20,6 +21,7 @@ namespace octavo::cli {
 namespace {
 
 ir::onnx::ReadOptions read_options;  // of this run of the program
+std::vector<std::string> plugins;
 std::atomic<bool> interrupted = false;
 std::atomic<int> patience = -1;  // seconds; none: -1
 void OnSignal(int) {
@@ -131,6 +133,23 @@ void AddReadOptions(CLI::App& command) {
                               ir::kDefaultNodes))
       ->check(CLI::PositiveNumber.description(""))
       ->type_name("N");
+  command
+      .add_option("--plugin", plugins,
+                  "a shared object with passes or rules of your own (docs/extending.md), which then stand in recipes and "
+                  "pipelines; may be given more than once")
+      ->type_name("FILE.so")
+      ->allow_extra_args(false);
+}
+
+ir::Result<const passes::Registry*> LoadedPasses() {
+  static auto* const registry = new passes::Registry;
+  static std::vector<std::string> loaded;
+  for (const std::string& path : plugins) {
+    if (std::ranges::find(loaded, path) != loaded.end()) continue;
+    OCTAVO_TRY_STATUS(passes::LoadPlugin(path, *registry).transform([](const auto&) {}));
+    loaded.push_back(path);
+  }
+  return registry;
 }
 
 ir::Result<ir::Graph> ReadModel(const std::string& path, std::vector<NamedFile>* files) {

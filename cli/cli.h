@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "octavo/ir/graph.h"
+#include "octavo/passes/registry.h"
 #include "octavo/quant/dataset.h"
 
 namespace octavo::cli {
@@ -33,6 +34,7 @@ void AddCalibrate(Program& program);
 void AddExplain(Program& program);
 void AddInspect(Program& program);
 void AddPrint(Program& program);
+void AddPasses(Program& program);
 
 // "octavo: <sentence>" on stderr; returns kFailed.
 int Fail(const ir::Error& error);
@@ -68,6 +70,9 @@ class Patience {
   Patience(const Patience&) = delete;
   Patience& operator=(const Patience&) = delete;
 };
+
+// Octavo's own passes and those of every --plugin, which are loaded once.
+ir::Result<const passes::Registry*> LoadedPasses();
 
 struct NamedFile;
 // The model of a file. `files`: gets the files of its external data.

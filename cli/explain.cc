@@ -6,7 +6,6 @@
 #include "octavo/api/optimize.h"
 #include "octavo/cli/cli.h"
 #include "octavo/ir/json.h"
-#include "octavo/passes/fusions/fusions.h"
 #include "octavo/passes/vendor/vendor.h"
 
 namespace octavo::cli {
@@ -56,33 +55,40 @@ void PrintRule(const Flags& flags, std::vector<passes::NearMiss> misses) {
   }
 }
 
-// A rule of several forms stands in its list more than once.
-std::set<std::string> RuleNames() {
-  std::set<std::string> names;
-  const std::vector<passes::fusions::Rule> weights = {passes::fusions::LinearBlocked(true),
-                                                      passes::fusions::LinearBlocked(false)};
-  for (const auto* rules : {&passes::fusions::FloatRules(), &passes::fusions::Int8Rules(), &weights}) {
-    for (const passes::fusions::Rule& r : *rules) names.insert(r.name);
-  }
-  return names;
-}
-
 int Run(const Flags& flags) {
-  if (const auto rules = RuleNames(); !flags.rule.empty() && !rules.contains(flags.rule)) {
-    std::string known;
-    for (const std::string& name : rules) known += (known.empty() ? "" : ", ") + name;
-    return Fail({std::format("there is no rule {}: {}", ir::Quoted(flags.rule), known)});
+  const auto registry = LoadedPasses();
+  if (!registry) return Fail(registry.error());
+  const passes::pattern::Rule* rule = nullptr;
+  if (!flags.rule.empty()) {
+    std::set<std::string> known;  // in the order of the alphabet
+    for (const auto* r : (*registry)->rules()) {
+      known.insert(r->name);
+      if (r->name == flags.rule) rule = r;
+    }
+    if (rule == nullptr) {
+      std::string names;
+      for (const std::string& name : known) names += (names.empty() ? "" : ", ") + name;
+      return Fail({std::format("there is no rule {}: {}", ir::Quoted(flags.rule), names)});
+    }
+    if (flags.model.empty()) return std::fputs(Picture(*rule).c_str(), stdout), kOk;
   }
+  if (flags.model.empty()) return Fail("explain needs a model, or --rule alone for the picture of a rule");
   auto graph = ReadModel(flags.model);
   if (!graph) return Fail(graph.error());
   api::OptimizeOptions options;
   // Everything that needs no data: what a float model fuses to, or what an already quantized one does.
+  options.registry = *registry;
   options.recipe = passes::vendor::IsQuantized(*graph) ? "quantized" : "float";
   auto result = api::Optimize(std::move(*graph), options);
   if (!result) return Fail(result.error());
   if (flags.json) {
     PrintJson(flags, *result);
-  } else if (!flags.rule.empty()) {
+  } else if (rule != nullptr) {
+    std::printf("%s\n", Picture(*rule).c_str());
+    for (const passes::Candidate& c : result->report.candidates) {
+      if (c.rule == flags.rule && c.status != "left" && Wanted(flags, c))
+        std::printf("%s  fired at %s\n", c.rule.c_str(), ir::Clean(c.nodes[0]).c_str());
+    }
     PrintRule(flags, result->misses);
   } else {
     std::vector<std::vector<std::string>> rows{{"what", "source node", "status", "rule", "reason"}};
@@ -102,8 +108,8 @@ int Run(const Flags& flags) {
 void AddExplain(Program& program) {
   auto flags = std::make_shared<Flags>();
   CLI::App* c = program.app.add_subcommand("explain", "which attention fuses, and what the rest misses by");
-  c->add_option("model", flags->model, "ONNX model")->required()->type_name("MODEL.onnx");
-  c->add_option("--rule", flags->rule, "the nearest misses of one rule, e.g. sdpa");
+  c->add_option("model", flags->model, "ONNX model")->type_name("MODEL.onnx");
+  c->add_option("--rule", flags->rule, "one rule, e.g. sdpa: a picture of its pattern and, with a model, where it fired and its nearest misses");
   c->add_option("--node", flags->node, "only what concerns source nodes whose name contains this");
   c->add_flag("--json", flags->json, "for programs");
   c->footer("Example:\n  octavo explain model.onnx --rule sdpa");

@@ -3,12 +3,13 @@
 #include "octavo/cli/cli.h"
 #include "octavo/ir/closed.h"
 #include "octavo/kernels/arch/arch.h"
+#include "octavo/version.h"
 
 int main(int argc, char** argv) {
   using namespace octavo::cli;  // NOLINT: the whole program is made of it
   CatchInterrupts();
   Program program;
-  program.app.set_version_flag("--version", "octavo 0.1.0");
+  program.app.set_version_flag("--version", "octavo " OCTAVO_VERSION);
   program.app.name("octavo");
   program.app.require_subcommand(1);
   program.app.fallthrough();  // options of the program may follow those of the command
@@ -27,6 +28,7 @@ int main(int argc, char** argv) {
   AddExplain(program);
   AddInspect(program);
   AddPrint(program);
+  AddPasses(program);
   AddReadOptions(program.app);
   for (CLI::App* command : program.app.get_subcommands({})) AddReadOptions(*command);
   try {

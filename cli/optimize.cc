@@ -18,7 +18,7 @@ namespace {
 struct Flags {
   std::string in, out, recipe = "int8", attention = "standard", calib, calibrator = "mse", report, json, pipeline,
                        print_after;
-  std::vector<std::string> keep_float, dynamic, require;
+  std::vector<std::string> keep_float, dynamic, require, set;
   std::optional<double> min_db;
   int threads = 0;
   bool no_fit = false, reduce_range = false, quantize_kv_cache = false, layers = false, quiet = false;
@@ -135,6 +135,19 @@ ir::Status WriteReports(const Flags& flags, const api::Optimized& r, const api::
   return {};
 }
 
+// "PASS.OPTION=VALUE" of every --set, into the pipeline or beside the recipe.
+ir::Status SetOptions(const Flags& flags, const passes::Registry& registry, api::OptimizeOptions& options) {
+  passes::Pipeline chosen;
+  passes::Pipeline& pipeline = options.pipeline ? *options.pipeline : chosen;
+  for (const std::string& one : flags.set) {
+    const size_t dot = one.find('.');
+    if (dot == std::string::npos) return ir::Fail("--set takes PASS.OPTION=VALUE, as in weights4.block=64, not {}", ir::Quoted(one));
+    OCTAVO_TRY_STATUS(SetOption(registry, one.substr(0, dot), one.substr(dot + 1), pipeline));
+  }
+  options.pass_options = std::move(chosen.options);
+  return {};
+}
+
 int Run(const Flags& flags) {
   std::vector<NamedFile> read{{flags.in, "the model that is read", true},
                               {flags.pipeline, "the pipeline that is read"},
@@ -163,6 +176,14 @@ int Run(const Flags& flags) {
     if (!pipeline) return Fail(pipeline.error());
     options.pipeline = std::move(*pipeline);
   }
+  const auto registry = LoadedPasses();
+  if (!registry) return Fail(registry.error());
+  options.registry = *registry;
+  if (auto set = SetOptions(flags, **registry, options); !set) return Fail(set.error());
+  if (!flags.print_after.empty() && flags.print_after != "all" && (*registry)->Find(flags.print_after) == nullptr)
+    return Fail(std::format("--print-after: there is no pass {}; there are: {}", ir::Quoted(flags.print_after),
+                            (*registry)->Names())),
+           kUsage;
   std::unique_ptr<quant::DataSource> data;
   quant::Calibration ranges;
   if (flags.calib.ends_with(".calib")) {
@@ -211,16 +232,14 @@ void AddOptimize(Program& program) {
   CLI::App* c = program.app.add_subcommand("optimize", "fuse and quantize a model");
   c->add_option("model", flags->in, "ONNX model")->required()->type_name("IN.onnx");
   c->add_option("-o,--output", flags->out, "file to write")->required()->type_name("OUT.onnx");
-  c->add_option("--recipe", flags->recipe,
-                "int8: static int8 with fused attention; fp8: the same in E4M3FN; float: fusions only; dynamic: int8 "
-                "products with activations "
-                "quantized at run time, no calibration (with --calib weights are fitted to it); dynamic4: the same "
-                "with weights of 4 bits in blocks (fitted to --calib "
-                "where it is given), the fastest for "
-                "one token at a time; weights4, weights8: weights alone in "
-                "blocks, activations float (4 bits: fitted to --calib too); quantized: fuse a graph that is quantized "
-                "already (int8 of such a graph means this)")
-      ->check(CLI::IsMember({"float", "int8", "fp8", "dynamic", "dynamic4", "weights4", "weights8", "quantized"}))
+  std::string recipes;
+  std::vector<std::string> names;
+  for (const passes::Recipe& r : passes::Recipes()) {
+    recipes += std::format("{}{}: {}", recipes.empty() ? "" : "; ", r.name, r.what);
+    names.emplace_back(r.name);
+  }
+  c->add_option("--recipe", flags->recipe, recipes)
+      ->check(CLI::IsMember(names))
       ->capture_default_str();
   c->add_option("--calib", flags->calib,
                 "calibration data, whose first batch also tells what optimization took: a folder of .npz batches, one "
@@ -272,12 +291,10 @@ void AddOptimize(Program& program) {
       ->check(CLI::Range(0, 1024));
   c->add_option("--pipeline", flags->pipeline,
                 "passes to run: a JSON file, or an optimized .onnx whose pipeline is replayed");
+  c->add_option("--set", flags->set, "an option of a pass, as in weights4.block=64; `octavo passes` lists them; may be given more than once")
+      ->type_name("PASS.OPTION=VALUE")
+      ->allow_extra_args(false);
   c->add_option("--print-after", flags->print_after, "print the graph after this pass, or after all that change it")
-      ->check([](const std::string& pass) {
-        return pass == "all" || passes::FindPass(pass) != nullptr
-                   ? std::string()
-                   : "there is no pass '" + pass + "'; a file's own pipeline stands in `octavo inspect --json`";
-      })
       ->type_name("PASS");
   c->add_flag("-q,--quiet", flags->quiet, "print nothing but errors");
   c->footer(

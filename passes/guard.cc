@@ -1,17 +1,13 @@
 #include "octavo/passes/guard.h"
 
+#include <algorithm>
 #include <format>
+#include <iterator>
 #include <utility>
 
 #include "octavo/ir/verify.h"
 
 namespace octavo::passes {
-
-void PassContext::Leave(std::string_view pass, const Node& node, std::string_view why) {
-  const std::string name = OriginName(node);
-  log.push_back(std::format("{}: {} {}", pass, name, why));
-  left[name] = log.back();
-}
 
 std::string Contradiction(const ir::Type& was, const ir::Type& is) {
   constexpr ir::DType kUnknown = ir::DType::kUndefined;
@@ -80,14 +76,27 @@ std::string WhyWrong(const Graph& graph, size_t first) { return Part(graph, firs
 
 namespace {
 
-Result<bool> RunAndCheck(const Pass& pass, Graph& graph, PassContext& context) {
-  try {
-    OCTAVO_TRY(const bool changed, pass.run(graph, context));
-    if (!changed) return false;
+Result<Changes> Checked(const Pass& pass, Graph& graph, PassRun& run) {
+  OCTAVO_TRY(Changes changes, pass.Run(graph, run));
+  if (changes.graph) {
     OCTAVO_TRY_STATUS(ir::Inference::Run(graph).transform([](const auto&) {}));
     OCTAVO_TRY_STATUS(ir::VerifyStatus(graph));
-    return true;
+  }
+  return changes;
+}
+
+// What a pass that is not octavo's own throws is its error. Octavo's own throw where memory lacks, or where the caller's functions do: others hear that.
+Result<Changes> RunAndCheck(const Pass& pass, Graph& graph, PassRun& run) {
+  try {
+    return Checked(pass, graph, run);
   } catch (const ir::CheckError& e) {
+    return ir::Fail("{}", e.what());
+  } catch (const std::bad_alloc&) {
+    throw;
+  } catch (const StopWork&) {
+    throw;
+  } catch (const std::exception& e) {
+    if (pass.own()) throw;
     return ir::Fail("{}", e.what());
   }
 }
@@ -95,47 +104,77 @@ Result<bool> RunAndCheck(const Pass& pass, Graph& graph, PassContext& context) {
 // What a pass adds to, as it was before.
 class Told {
  public:
-  explicit Told(const PassContext& c)
+  explicit Told(const PassRun& c)
       : misses_(c.misses == nullptr ? 0 : c.misses->size()),
         log_(c.log.size()),
         notes_(c.notes.size()),
         candidates_(c.candidates.size()),
+        decisions_(c.decisions.size()),
         weight_limit_(c.weight_limit),
-        own_params_(c.own_params),
-        left_(c.left) {}
-  void Restore(PassContext& c) const {
+        own_params_(c.own_params) {}
+  void Restore(PassRun& c) const {
     if (c.misses != nullptr) c.misses->resize(misses_);
     c.log.resize(log_);
     c.notes.resize(notes_);
     c.candidates.resize(candidates_);
     c.weight_limit = weight_limit_;
     c.own_params = own_params_;
-    c.left = left_;
+    c.decisions.resize(decisions_);
   }
 
  private:
-  size_t misses_, log_, notes_, candidates_;
+  size_t misses_, log_, notes_, candidates_, decisions_;
   int weight_limit_;
   std::map<std::string, quant::QParams, std::less<>> own_params_;
-  std::map<std::string, std::string, std::less<>> left_;
 };
 
 }  // namespace
 
-Result<bool> RunPass(const Pass& pass, Graph& graph, PassContext& context) {
-  const Graph before = graph;  // shares its tensors
-  const Told told(context);
-  Result<bool> changed;
-  for (const bool careful : {false, true}) {
-    const bool was_careful = std::exchange(context.careful, context.careful || careful);
-    changed = RunAndCheck(pass, graph, context);
-    context.careful = was_careful;
-    if (changed || context.given_up) return changed;
-    graph = before;
-    told.Restore(context);
+namespace {
+
+// A pass that is not octavo's own need not say what it has replaced: new nodes tell it, or, where there are none, those that are gone.
+void TellRewritten(const std::string& name, const Graph& before, const Graph& after, std::vector<Decision>& decisions) {
+  const auto told = [&](const Decision& d) { return d.fate == Decision::Fate::kRewritten && d.rule == name; };
+  const auto tell = [&](const Graph& g, NodeId id) {
+    if (g.node(id).op == Op::kConstant) return;
+    decisions.push_back({.node = OriginName(g.node(id)),
+                         .fate = Decision::Fate::kRewritten,
+                         .rule = name,
+                         .reason = {},
+                         .culprit = {}});
+  };
+  if (std::ranges::any_of(decisions, told)) return;
+  for (const NodeId id : after.NodesInOrder()) {
+    if (!before.IsAlive(id)) tell(after, id);
   }
-  context.notes.push_back(std::format("the pass {} was undone, since it went wrong on this model: {}; please report it",
-                                      pass.name, changed.error().message));
+  if (std::ranges::any_of(decisions, told)) return;
+  for (const NodeId id : before.NodesInOrder()) {
+    if (!after.IsAlive(id)) tell(before, id);
+  }
+}
+
+}  // namespace
+
+Result<bool> RunPass(const Pass& pass, Graph& graph, PassRun& run) {
+  const Graph before = graph;  // shares its tensors
+  const Told told(run);
+  std::string why;
+  for (const bool careful : {false, true}) {
+    const bool was_careful = std::exchange(run.careful, run.careful || careful);
+    Result<Changes> changes = RunAndCheck(pass, graph, run);
+    run.careful = was_careful;
+    if (changes) {
+      if (!pass.own() && changes->graph) TellRewritten(pass.info().name, before, graph, changes->decisions);
+      std::ranges::move(changes->decisions, std::back_inserter(run.decisions));
+      return changes->graph;
+    }
+    if (run.given_up) return std::unexpected(std::move(changes).error());
+    why = std::move(changes).error().message;
+    graph = before;
+    told.Restore(run);
+  }
+  run.notes.push_back(std::format("the pass {} was undone, since it went wrong on this model: {}{}", pass.info().name, why,
+                                  pass.own() ? "; please report it" : ""));
   return false;
 }
 

@@ -16,9 +16,9 @@ std::string Contradiction(const ir::Type& was, const ir::Type& is);
 // why they cannot be what they stand for.
 std::string WhyWrong(const Graph& graph, size_t first);
 
-// Runs one pass, then infers and verifies. Where that fails it is tried once more with PassContext::careful, and where that fails too, graph
-// and context stay as they were, a note says so, and the result is false. The only errors are those of PassContext::given_up.
-Result<bool> RunPass(const Pass& pass, Graph& graph, PassContext& context);
+// Runs one pass, then infers and verifies. Where that fails it is tried once more with PassRun::careful, and where that fails too, graph
+// and context stay as they were, a note says so, and the result is false. The only errors are those of PassRun::given_up.
+Result<bool> RunPass(const Pass& pass, Graph& graph, PassRun& run);
 
 }  // namespace octavo::passes
 

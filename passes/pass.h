@@ -4,10 +4,13 @@
 
 #include <functional>
 #include <map>
+#include <memory>
 #include <span>
+#include <stdexcept>
 #include <string>
 #include <string_view>
 #include <utility>
+#include <variant>
 #include <vector>
 
 #include "octavo/ir/graph.h"
@@ -37,7 +40,7 @@ struct ColumnWeights {
 
 // The fate of something that a user may have expected to be fused or quantized.
 struct Candidate {
-  std::string kind;                // "attention", "qkv", "kv", "shared", "linear", "cache"
+  std::string kind;                // "attention", "qkv", "kv", "shared", "linear", "cache"; "rewrite": what a pass or rule that is not octavo's own did
   std::vector<std::string> nodes;  // source ONNX node names, first the one that names it
   std::string status;              // "fused", "quantized" or "left"
   std::string rule;                // rule that decided; empty: none came near
@@ -63,23 +66,51 @@ struct ChannelStats {
 
 using ParallelFor = std::function<void(int64_t n, const std::function<void(int64_t)>& task)>;
 
-// Handed through a pipeline. The flags say what the caller wants; the lists are what passes report.
-struct PassContext {
-  kernels::Arch arch = kernels::Arch::kScalar;
-  std::vector<NearMiss>* misses = nullptr;  // null: nobody listens
-  // Parameters of an activation by value name, from calibration; null where there are none.
+// What became of one node, and by whose word. The report reads these; the log is for people alone.
+struct Decision {
+  enum class Fate {
+    kKept,       // stays float because the caller asked for it
+    kLeft,       // stays as it is, for `reason`
+    kRewritten,  // `rule` has replaced it
+  };
+  std::string node;  // its source name (OriginName)
+  Fate fate = Fate::kLeft;
+  std::string rule;     // pass or rule
+  std::string reason;   // kLeft: one sentence
+  std::string culprit;  // kLeft: source name of the node or value that is in the way; empty: the node itself
+};
+
+// What a pass did.
+struct Changes {
+  bool graph = false;
+  std::vector<Decision> decisions = {};
+};
+
+// What calibration knows, gathered by whoever runs the pipeline. A null function: nothing was calibrated.
+struct Evidence {
+  // Parameters of an activation by value name.
   std::function<const quant::QParams*(std::string_view)> qparams;
-  // What calibration saw of the channels of an activation; a null function where nothing was calibrated.
   std::function<ChannelStats(std::string_view)> channels;
-  // Fills in the second moments of these activations, by running the calibration data once more; null where there is none.
+  // Fills in the second moments of these activations, by running the calibration data once more.
   std::function<Status(std::span<const ValueId> values, std::span<quantize::SecondMoments> into)> moments;
+};
+
+using OptionValue = std::variant<bool, int64_t, double, std::string>;
+using PassOptions = std::map<std::string, OptionValue, std::less<>>;
+
+// Handed through a pipeline. The flags say what the caller wants; the lists are what passes report.
+struct PassRun {
+  kernels::Arch arch = kernels::Arch::kScalar;
+  Evidence evidence;
+  const PassOptions* options = nullptr;     // of the pass that runs, complete and of the right types; set by the manager
+  std::vector<NearMiss>* misses = nullptr;  // null: nobody listens
   // task(i) for i in [0, n), in any order, on as many threads as there are; returns when all are done.
   ParallelFor parallel = [](int64_t n, const std::function<void(int64_t)>& task) {
     for (int64_t i = 0; i < n; ++i) task(i);
   };
   // Tells of long work, `done` of `total`; false: whoever waits has had enough.
   std::function<bool(int64_t done, int64_t total)> step = [](int64_t, int64_t) { return true; };
-  // Parameters of values that passes made after calibration; looked at before `qparams`.
+  // Parameters of values that passes made after calibration; looked at before evidence.qparams.
   std::map<std::string, quant::QParams, std::less<>> own_params;
   std::vector<std::string> keep_float;  // names of nodes, with * and ?, that stay as they are: quantize::FindSites
   std::vector<std::string> dynamic;     // of Linears that `quantize` leaves to the pass `dynamic`
@@ -87,27 +118,95 @@ struct PassContext {
   int weight_limit = 127;             // of the codes of int8 weights, either sign; reduce_range makes it 64
   bool careful = false;   // a pass of several parts checks each of them (guard.h): set where it went wrong without
   bool given_up = false;  // the error of this pass is the caller's own: its data's, or it has had enough
-  std::map<std::string, std::string, std::less<>> left;  // why a node was left as it is, by its source name
+  std::vector<Decision> decisions;
   std::vector<Candidate> candidates;  // of kinds that a pass counts itself: caches
   std::vector<std::string> log;       // "pass: what it did" lines, for --verbose and the report
   std::vector<std::string> notes;     // sentences for a person who reads nothing else
 
-  // Logs that a pass leaves a node as it is, "stays float: no range for 'x'", and keeps it for the report.
+  // Decides that a pass leaves a node as it is, "stays float: no range for 'x'", and logs it.
   void Leave(std::string_view pass, const Node& node, std::string_view why);
+  // An option of the pass that runs, or `otherwise` where it runs outside of a pipeline.
+  template <typename T>
+  T Option(std::string_view name, T otherwise) const {
+    if (options == nullptr) return otherwise;
+    const auto it = options->find(name);
+    OCTAVO_CHECK(it != options->end() && std::holds_alternative<T>(it->second), "the pass has no option {} of that type", name);
+    return std::get<T>(it->second);
+  }
 };
 
-// Changed or not; an error is prefixed by the manager with "after pass X".
-using PassFn = Result<bool> (*)(Graph&, PassContext&);
+// What the weights and activations of a graph are.
+enum class Form {
+  kAny,     // takes: whatever it is; leaves: what it was
+  kFloat,   // float ops, fused or not
+  kQdq,     // int8 between QuantizeLinear and DequantizeLinear
+  kFp8,     // the same in fp8
+  kInt8,    // octavo's int8 and fp8 ops
+  kBlocks,  // weights in blocks, activations float
+};
+std::string_view Name(Form form);  // "any", "float", "qdq", "fp8", "int8", "blocks"
 
-struct Pass {
-  std::string_view name;
-  PassFn run;
-  std::string_view what;  // one sentence for --help and the docs
+// What calibration must have gathered before the pass runs.
+enum class Need { kNothing, kRanges, kMoments };
+std::string_view Name(Need need);  // "", "ranges", "moments"
+
+struct OptionInfo {
+  std::string name;
+  OptionValue otherwise;  // the default, and with it the type
+  std::string what;       // one sentence
 };
 
-// Every pass octavo has, in no particular order; null if there is none of that name.
-const std::vector<Pass>& AllPasses();
-const Pass* FindPass(std::string_view name);
+struct PassInfo {
+  std::string name = {};  // as pipelines write it
+  std::string what = {};  // one sentence for `octavo passes`
+  Form takes = Form::kAny;
+  Form leaves = Form::kAny;
+  Need needs = Need::kNothing;
+  std::vector<OptionInfo> options = {};
+  std::string version = {};  // of a pass that is not octavo's own; files that it changed record it
+};
+// Whether the pass chooses what is quantized: names that the caller gave (keep_float) count for it.
+inline bool Quantizes(const PassInfo& p) {
+  return p.takes == Form::kFloat && p.leaves != Form::kFloat && p.leaves != Form::kAny;
+}
+
+namespace pattern {
+struct Rule;
+}
+
+// Thrown by a function of a foreign pass or rule, it ends the work; anything else that such a function throws undoes its pass.
+class StopWork : public std::runtime_error {
+  using std::runtime_error::runtime_error;
+};
+
+// Changes a graph. One that goes wrong is undone and named in a note (guard.h), so it may leave the graph half changed.
+class Pass {
+ public:
+  explicit Pass(PassInfo info) : info_(std::move(info)) {}
+  virtual ~Pass() = default;
+  Pass(const Pass&) = delete;
+  Pass& operator=(const Pass&) = delete;
+
+  const PassInfo& info() const { return info_; }
+  bool own() const { return info_.version.empty(); }  // octavo's
+  virtual Result<Changes> Run(Graph& graph, PassRun& run) const = 0;
+  // Of a pass that is a list of rules, in order.
+  virtual std::span<const pattern::Rule> rules() const;
+
+ private:
+  PassInfo info_;
+};
+
+// A pass that is one function: changed or not.
+class FunctionPass : public Pass {
+ public:
+  using Function = std::function<Result<bool>(Graph&, PassRun&)>;
+  FunctionPass(PassInfo info, Function run) : Pass(std::move(info)), run_(std::move(run)) {}
+  Result<Changes> Run(Graph& graph, PassRun& run) const override;
+
+ private:
+  Function run_;
+};
 
 }  // namespace octavo::passes
 

@@ -3,25 +3,42 @@
 #define OCTAVO_PASSES_PIPELINES_H_
 
 #include <functional>
+#include <map>
 #include <string>
 #include <string_view>
 #include <vector>
 
-#include "octavo/passes/pass.h"
+#include "octavo/passes/registry.h"
 
 namespace octavo::passes {
 
 // Names of passes in order. "calibrate" is no pass: it is the place where a caller gathers ranges, at most once.
 struct Pipeline {
   std::vector<std::string> passes;
-  std::vector<std::string> keep_float = {};  // PassContext::keep_float
-  std::vector<std::string> dynamic = {};     // PassContext::dynamic
+  std::vector<std::string> keep_float = {};  // PassRun::keep_float
+  std::vector<std::string> dynamic = {};     // PassRun::dynamic
+  // Of passes by name, where they are not the defaults.
+  std::map<std::string, PassOptions, std::less<>> options = {};
+  // Versions of the passes that are not octavo's own, by name.
+  std::map<std::string, std::string, std::less<>> foreign = {};
   bool operator==(const Pipeline&) const = default;
 };
 
+struct Recipe {
+  std::string_view name, what;
+  std::vector<std::string> passes;
+};
 // "float", "int8", "fp8" (E4M3FN), "quantized" for graphs that are quantized already, "dynamic" (int8
 // without calibration), "weights4" and "weights8" for weights alone, "dynamic4" for both (weights of 4 bits).
-Result<Pipeline> PipelineOfRecipe(std::string_view recipe);
+const std::vector<Recipe>& Recipes();
+// With what was added to the registry for it.
+Result<Pipeline> PipelineOfRecipe(std::string_view recipe, const Registry& registry = Registry::Own());
+// Empty, or an error that names the pass that the registry lacks or has in another version, or an option that a pass does not have.
+Status CheckPasses(const Pipeline& pipeline, const Registry& registry);
+// The options of a pass, complete; given is what the pipeline says.
+Result<PassOptions> OptionsOf(const PassInfo& pass, const Pipeline& pipeline);
+// "block=64" for the pass "weights4", the value read as the type that the option has.
+Status SetOption(const Registry& registry, std::string_view pass, std::string_view name_and_value, Pipeline& pipeline);
 // Puts reduce_range before the passes that choose or make int8 weights; an error where there are none.
 Result<Pipeline> WithReducedRange(Pipeline pipeline);
 // Adds names to keep_float; an error where there are some and no pass quantizes.
@@ -30,7 +47,8 @@ Result<Pipeline> WithFloat(Pipeline pipeline, const std::vector<std::string>& ke
 Result<Pipeline> WithDynamic(Pipeline pipeline, const std::vector<std::string>& linears);
 // Puts quantize_caches behind the pass that quantizes attention; an error where there is none.
 Result<Pipeline> WithQuantizedCaches(Pipeline pipeline);
-// {"octavo_pipeline": 1, "passes": [...], "keep_float": [...], "dynamic": [...]}, the last two where there are some; unknown passes and other versions are errors that name them.
+// {"octavo_pipeline": 1, "passes": ["canonical", ...], "keep_float": [...], "dynamic": [...], "options": {"weights4": {"block": 64}},
+// "foreign": {"quick_gelu": "1.0"}}, all but the first two where there are some. A pass that is neither octavo's own nor named under "foreign" is an error.
 Result<Pipeline> PipelineFromJson(std::string_view json);
 std::string PipelineToJson(const Pipeline& pipeline);
 // Whether the graph's metadata says that octavo made it, readable or not.
@@ -48,15 +66,16 @@ struct PassTiming {
 };
 
 struct ManagerOptions {
+  const Registry* registry = nullptr;  // null: octavo's own passes
   // After every pass that changed the graph, before the next; for --print-after.
   std::function<void(std::string_view pass, const Graph& graph)> after;
   std::vector<PassTiming>* timings = nullptr;
+  const Pipeline* pipeline = nullptr;  // whose options passes get; null: the defaults
 };
 
-// Runs `passes` in order. One that goes wrong is undone, with a note (guard.h): the errors are those of the graph as it comes, and of
-// the caller's data, which begin with "in pass X".
-Status RunPasses(const std::vector<std::string>& passes, Graph& graph, PassContext& context,
-                 const ManagerOptions& options = {});
+// Runs `passes`, names of the registry, in order, with the pipeline's options where one is given. One that goes wrong is undone, with a note (guard.h): the errors are those of the graph as it
+// comes, and of the caller's data, which begin with "in pass X".
+Status RunPasses(const std::vector<std::string>& passes, Graph& graph, PassRun& run, const ManagerOptions& options = {});
 
 }  // namespace octavo::passes
 

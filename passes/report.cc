@@ -110,25 +110,40 @@ class Misses {
   std::map<std::string, std::vector<const NearMiss*>> by_root_;
 };
 
-// Empty: nobody asked for it.
-std::string AskedFor(const Candidate& c, const std::vector<std::string>& log) {
-  for (const std::string& name : c.nodes) {
-    if (std::ranges::find(log, KeptLine(name)) != log.end()) return "stays float, as asked";
+// What passes decided of nodes, by source name: a large model has thousands.
+class Decisions {
+ public:
+  explicit Decisions(const std::vector<Decision>& all) {
+    for (const Decision& d : all) {
+      if (d.fate == Decision::Fate::kKept) kept_.insert(d.node);
+      if (d.fate == Decision::Fate::kLeft) left_[d.node] = &d;  // the last pass has the last word
+    }
   }
-  return {};
-}
+  bool Kept(const Candidate& c) const {
+    return std::ranges::any_of(c.nodes, [this](const std::string& name) { return kept_.contains(name); });
+  }
+  const Decision* Left(const std::string& node) const {
+    const auto it = left_.find(node);
+    return it == left_.end() ? nullptr : it->second;
+  }
+
+ private:
+  std::set<std::string_view> kept_;
+  std::map<std::string_view, const Decision*> left_;
+};
+
+constexpr const char* kAsAsked = "stays float, as asked";
 
 // What passes told.
 struct Told {
   const Misses& misses;
-  const std::vector<std::string>& log;
-  const std::map<std::string, std::string, std::less<>>& left;
+  const Decisions& decisions;
 };
 
 // Told by who asked for it, else by the rule that came nearest, else by what TakeInventory saw in the graph, else by the pass that left it.
 void Explain(Candidate& c, const Told& told, std::string_view prefix, std::string_view otherwise) {
-  if (std::string asked = AskedFor(c, told.log); !asked.empty()) {
-    c.reason = std::move(asked);
+  if (told.decisions.Kept(c)) {
+    c.reason = kAsAsked;
     return;
   }
   if (const NearMiss* m = told.misses.Deepest(c, prefix)) {
@@ -137,8 +152,8 @@ void Explain(Candidate& c, const Told& told, std::string_view prefix, std::strin
     return;
   }
   if (!c.reason.empty()) return;
-  const auto left = told.left.find(c.nodes[0]);
-  c.reason = left != told.left.end() ? left->second : otherwise;
+  const Decision* left = told.decisions.Left(c.nodes[0]);
+  c.reason = left != nullptr ? left->reason : otherwise;
 }
 
 // Where the weights are not float32, which no recipe quantizes, or codes; else `otherwise`.
@@ -157,7 +172,9 @@ void JudgeAttention(Candidate& c, const OriginIndex& index, const Told& told) {
   if (const Node* n = index.Find(c.nodes[0], {Op::kSdpaInt8, Op::kSdpa})) {
     c.status = "fused";
     c.rule = n->op == Op::kSdpaInt8 ? "sdpa_int8" : "sdpa";
-    c.reason = n->op == Op::kSdpaInt8 ? CoarseScores(index.graph(), *n) : AskedFor(c, told.log);
+    c.reason = n->op == Op::kSdpaInt8     ? CoarseScores(index.graph(), *n)
+               : told.decisions.Kept(c) ? kAsAsked
+                                        : "";
     return;
   }
   Explain(c, told, "sdpa",
@@ -281,10 +298,11 @@ Report TakeInventory(const Graph& graph) {
   return report;
 }
 
-void Judge(const Graph& finished, const PassContext& context, Report& report) {
+void Judge(const Graph& finished, const PassRun& run, Report& report) {
   const OriginIndex index(finished);
-  const Misses misses(context.misses);
-  const Told told{misses, context.log, context.left};
+  const Misses misses(run.misses);
+  const Decisions decisions(run.decisions);
+  const Told told{misses, decisions};
   report.attention = report.qkv = report.linear = {};
   report.in_float = WeightsInFloat(finished);
   for (Candidate& c : report.candidates) {
@@ -299,6 +317,27 @@ void Judge(const Graph& finished, const PassContext& context, Report& report) {
     ++count.found;
     if (c.status == "fused" || (c.kind == "linear" && c.status == "quantized")) ++count.done;
   }
+}
+
+std::vector<Candidate> RewritesOf(std::span<const std::string> names, const PassRun& run) {
+  std::vector<Candidate> all;
+  for (const std::string& name : names) {
+    const size_t before = all.size();
+    for (const Decision& d : run.decisions) {
+      if (d.rule != name || d.fate != Decision::Fate::kRewritten) continue;
+      all.push_back({.kind = "rewrite", .nodes = {d.node}, .status = "fused", .rule = name, .reason = ""});
+    }
+    if (all.size() > before) continue;
+    const NearMiss* nearest = nullptr;
+    const std::span<const NearMiss> misses = run.misses == nullptr ? std::span<const NearMiss>() : *run.misses;
+    for (const NearMiss& m : misses) {
+      if (m.rule == name && (nearest == nullptr || m.matched > nearest->matched)) nearest = &m;
+    }
+    Candidate none{.kind = "rewrite", .nodes = {"-"}, .status = "left", .rule = name, .reason = "nothing in the model looks like it"};
+    if (nearest != nullptr) none.nodes = {nearest->root}, none.reason = nearest->kind + ": " + nearest->reason;
+    all.push_back(std::move(none));
+  }
+  return all;
 }
 
 }  // namespace octavo::passes

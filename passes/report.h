@@ -3,6 +3,7 @@
 #define OCTAVO_PASSES_REPORT_H_
 
 #include <cstdint>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -31,15 +32,15 @@ struct Report {
   std::vector<Candidate> candidates;
 };
 
-// The line of the log for a node that was asked to stay float.
-inline std::string KeptLine(const std::string& source) { return "keep_float: " + source + " stays float"; }
-
 // Takes stock of the canonical graph, before anything is fused: one candidate each, status "left".
 Report TakeInventory(const Graph& graph);
 
 // Fills status, rule and reason of every candidate by what stands in the finished graph (by provenance) and, for what was left,
-// by what the passes told the context, and counts.
-void Judge(const Graph& finished, const PassContext& context, Report& report);
+// by what the passes told the run, and counts.
+void Judge(const Graph& finished, const PassRun& run, Report& report);
+
+// One candidate, kind "rewrite", for each node that a pass or rule of `names` has replaced, and one for each of them that found nothing, with its nearest miss.
+std::vector<Candidate> RewritesOf(std::span<const std::string> names, const PassRun& run);
 
 }  // namespace octavo::passes
 

@@ -32,6 +32,14 @@ NodeId Rewriter::CreateN(ir::Op op, std::vector<ValueId> inputs, size_t outputs,
   changed_ = true;
   return id;
 }
+NodeId Rewriter::CreateOpaque(std::string domain, std::string op_type, std::vector<ValueId> inputs, size_t outputs,
+                              ir::Attrs attrs) {
+  const NodeId id = graph_.AddOpaque(std::move(domain), std::move(op_type), std::move(inputs), outputs, std::move(attrs),
+                                     anchor_.valid() ? graph_.node(anchor_).name : "", anchor_);
+  graph_.SetOrigin(id, origin_);
+  changed_ = true;
+  return id;
+}
 ValueId Rewriter::Create(ir::Op op, std::vector<ValueId> inputs, ir::Attrs attrs, std::string name) {
   return graph_.node(CreateN(op, std::move(inputs), 1, std::move(attrs), std::move(name))).output();
 }

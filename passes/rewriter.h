@@ -25,6 +25,9 @@ class Rewriter {
   ir::ValueId Create(ir::Op op, std::vector<ir::ValueId> inputs, ir::Attrs attrs = {}, std::string name = {});
   ir::NodeId CreateN(ir::Op op, std::vector<ir::ValueId> inputs, size_t outputs, ir::Attrs attrs = {},
                      std::string name = {});
+  // An op that octavo does not know.
+  ir::NodeId CreateOpaque(std::string domain, std::string op_type, std::vector<ir::ValueId> inputs, size_t outputs,
+                          ir::Attrs attrs = {});
   ir::ValueId Constant(ir::Tensor tensor, std::string name = {});
 
   // `to` takes over all uses, and the type where its own is not known. It must not have another (guard.h).

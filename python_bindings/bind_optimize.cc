@@ -12,6 +12,7 @@
 #include "octavo/ir/onnx/tensor_file.h"
 #include "octavo/ir/whole_file.h"
 #include "octavo/python_bindings/convert.h"
+#include "octavo/python_bindings/rules.h"
 
 namespace octavo::python {
 
@@ -75,9 +76,15 @@ OptimizeResult Optimize(const py::object& model, const std::string& recipe, cons
                         const std::string& calibrator, int threads, const std::optional<ProgressFn>& progress,
                         bool reduce_range, bool quantize_kv_cache, const std::vector<Name>& keep_float, bool layers,
                         const std::vector<Name>& dynamic, std::optional<double> min_db, bool fit,
-                        std::optional<int64_t> max_memory, std::optional<int64_t> max_nodes) {
+                        std::optional<int64_t> max_memory, std::optional<int64_t> max_nodes,
+                        const std::vector<PyRule>& rules, const std::optional<Name>& pipeline,
+                        const std::vector<Name>& plugins) {
   ir::Graph graph = ReadModel(model, LimitsOf(max_memory, max_nodes));
   api::OptimizeOptions options;
+  passes::Registry registry;
+  AddRules(rules, plugins, registry);
+  options.registry = &registry;
+  if (pipeline) options.pipeline = Unwrap(passes::PipelineFromJson(pipeline->bytes));
   options.recipe = recipe;
   options.reduce_range = reduce_range;
   options.keep_float = Bytes(keep_float);
@@ -141,12 +148,13 @@ void BindOptimize(py::module_& m) {
         Unwrap(ir::WriteWholeFile(*target, r.model));
       });
   m.def(
-      "optimize", &Optimize, py::arg("model"), py::arg("recipe") = "int8", py::arg("calibration") = py::none(),
+      "_optimize", &Optimize, py::arg("model"), py::arg("recipe") = "int8", py::arg("calibration") = py::none(),
       py::arg("calibrator") = "mse", py::arg("threads") = 0, py::arg("progress") = py::none(),
       py::arg("reduce_range") = false, py::arg("quantize_kv_cache") = false,
       py::arg("keep_float") = std::vector<Name>{}, py::arg("layers") = false,
       py::arg("dynamic") = std::vector<Name>{}, py::arg("min_db") = py::none(), py::arg("fit") = true,
       py::arg("max_memory") = py::none(), py::arg("max_nodes") = py::none(),
+      py::arg("rules") = std::vector<PyRule>{}, py::arg("pipeline") = py::none(), py::arg("plugins") = std::vector<Name>{},
       "Fuses and quantizes; calibration: dicts of arrays, a path, or what calibrate() returned. reduce_range: int8 "
       "weights use 7 of their 8 bits, faster on CPUs without VNNI. quantize_kv_cache: past keys and values enter, and "
       "present ones leave, as the 8-bit codes that attention reads (Session.inputs has their dtype, the model's "

@@ -10,6 +10,7 @@
 #include "octavo/ir/closed.h"
 #include "octavo/ir/names.h"
 #include "octavo/ir/onnx/onnx.h"
+#include "octavo/python_bindings/graph.h"
 #include "octavo/quant/numeric/dtype.h"
 
 namespace octavo::python {
@@ -274,12 +275,17 @@ void Warn(const std::vector<std::string>& sentences) {
 
 ir::Graph ReadModel(const py::object& model, const ir::Limits& limits) {
   ir::Graph graph;
+  if (py::isinstance<GraphRef>(model)) {
+    graph = Of(model.cast<Shared>());
+    graph.info.limits = limits;
+    return graph;
+  }
   if (py::isinstance<py::bytes>(model)) {
     graph = Unwrap(ir::onnx::ReadBytes(std::string(py::bytes(model)), {.limits = limits}));
   } else if (const auto path = PathOf(model)) {
     graph = Unwrap(ir::onnx::ReadFile(*path, {.limits = limits}));
   } else {
-    Raise({std::format("a model is a path or the bytes of a file, not {}", TypeOf(model))});
+    Raise({std::format("a model is a path, the bytes of a file or a Graph, not {}", TypeOf(model))});
   }
   Warn(graph.info.notes);
   return graph;

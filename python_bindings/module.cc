@@ -2,7 +2,8 @@
 
 #include "octavo/ir/closed.h"
 #include "octavo/kernels/arch/arch.h"
-#include "octavo/python_bindings/convert.h"
+#include "octavo/python_bindings/graph.h"
+#include "octavo/version.h"
 
 namespace {
 
@@ -30,7 +31,7 @@ void Translate(std::exception_ptr thrown) {
 
 PYBIND11_MODULE(_octavo, m) {
   m.doc() = "octavo: fused int8 transformers for x86 CPUs";
-  m.attr("__version__") = "0.1.0";
+  m.attr("__version__") = OCTAVO_VERSION;
   const py::object error = py::reinterpret_steal<py::object>(
       PyErr_NewException("octavo._octavo.OctavoError", PyExc_RuntimeError, nullptr));
   m.attr("OctavoError") = error;
@@ -38,6 +39,8 @@ PYBIND11_MODULE(_octavo, m) {
   m.attr("OctavoMemoryError") = py::reinterpret_steal<py::object>(
       PyErr_NewException("octavo._octavo.OctavoMemoryError", bases.ptr(), nullptr));
   py::register_local_exception_translator(Translate);
+  octavo::python::BindGraph(m);
+  octavo::python::BindRules(m);
   octavo::python::BindOptimize(m);
   octavo::python::BindSession(m);
   m.def("cpu", &octavo::kernels::CpuDescription, "Model name and the instruction set in use.");

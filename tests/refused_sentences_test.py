@@ -18,7 +18,8 @@ REFUSAL = re.compile(
 )
 NO_REFUSALS = re.compile(
     # faults of octavo's own, which undo the pass (passes/guard.h); what a report says of things that did fuse
-    r"made a cycle|in pass \{\}|scale \{\}, zero point|it would give|undone too often"
+    # what a picture shows, and what stands before the sentence of a plugin's own
+    r"one of \(|^plugin \{\}: |made a cycle|in pass \{\}|scale \{\}, zero point|it would give|undone too often"
 )
 
 

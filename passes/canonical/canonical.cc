@@ -1,6 +1,5 @@
 #include "octavo/passes/canonical/canonical.h"
 
-#include <array>
 #include <format>
 
 #include "octavo/passes/guard.h"
@@ -9,38 +8,54 @@ namespace octavo::passes::canonical {
 
 namespace {
 
+struct Step {
+  const char* name;
+  Result<bool> (*run)(Graph&, PassRun&);
+  const char* what;
+};
+
 // In the order in which they help each other: shapes first, for everything stands on them; linear makes the constants
 // that fold evaluates in the next round; masks need the views merged; scale comes when Q and K are in their form.
-constexpr std::array kPasses = {
-    Pass{"fold", Fold, "evaluates constants, gives shape chains constant targets, drops nodes that do nothing"},
-    Pass{"dce", Dce, "erases nodes whose results nobody uses"},
-    Pass{"cse", Cse, "merges nodes that compute the same thing"},
-    Pass{"qdq", Qdq, "moves QuantizeLinear up and DequantizeLinear down across views"},
-    Pass{"einsum", Einsum, "writes Einsum of two operands as MatMul"},
-    Pass{"linear", Linear, "brings Gemm, transposed weights and leading biases to MatMul and Add"},
-    Pass{"views", Views, "merges Reshape, Transpose, Squeeze, Unsqueeze and Flatten"},
-    Pass{"repeat", Repeat, "repeats heads by Unsqueeze, Expand and Reshape"},
-    Pass{"packed", Packed, "takes Q, K and V apart along the last axis of a packed projection"},
-    Pass{"masks", Masks, "computes masks at their smallest shape"},
-    Pass{"widen", Widen, "computes 16-bit attention in f32"},
-    Pass{"scale", Scale, "scales attention scores once, behind the product"},
-    Pass{"probabilities", Probabilities, "moves masks and sinks of the probabilities to V and K"},
-    Pass{"scores", Scores, "multiplies, caps and masks scores once each, in that order"},
+constexpr Step kSteps[] = {
+    {"fold", Fold, "evaluates constants, gives shape chains constant targets, drops nodes that do nothing"},
+    {"dce", Dce, "erases nodes whose results nobody uses"},
+    {"cse", Cse, "merges nodes that compute the same thing"},
+    {"qdq", Qdq, "moves QuantizeLinear up and DequantizeLinear down across views"},
+    {"einsum", Einsum, "writes Einsum of two operands as MatMul"},
+    {"linear", Linear, "brings Gemm, transposed weights and leading biases to MatMul and Add"},
+    {"views", Views, "merges Reshape, Transpose, Squeeze, Unsqueeze and Flatten"},
+    {"repeat", Repeat, "repeats heads by Unsqueeze, Expand and Reshape"},
+    {"packed", Packed, "takes Q, K and V apart along the last axis of a packed projection"},
+    {"masks", Masks, "computes masks at their smallest shape"},
+    {"widen", Widen, "computes 16-bit attention in f32"},
+    {"scale", Scale, "scales attention scores once, behind the product"},
+    {"probabilities", Probabilities, "moves masks and sinks of the probabilities to V and K"},
+    {"scores", Scores, "multiplies, caps and masks scores once each, in that order"},
 };
 
 constexpr int kMaxRounds = 12;  // a guard: the 412 graphs of tests/data/zoo settle in five at most, most in two
 
 }  // namespace
 
-std::span<const Pass> CanonicalPasses() { return kPasses; }
+const std::vector<std::shared_ptr<const Pass>>& CanonicalPasses() {
+  static const auto* const passes = [] {
+    auto* all = new std::vector<std::shared_ptr<const Pass>>;
+    for (const Step& s : kSteps)
+      all->push_back(std::make_shared<FunctionPass>(PassInfo{.name = s.name, .what = s.what}, s.run));
+    return all;
+  }();
+  return *passes;
+}
 
-Result<bool> Canonicalize(Graph& graph, PassContext& context) {
+Result<bool> Canonicalize(Graph& graph, PassRun& run) {
   bool changed = false;
   for (int round = 0; round < kMaxRounds; ++round) {
     bool this_round = false;
-    for (const Pass& pass : kPasses) {
-      auto result = context.careful ? RunPass(pass, graph, context) : pass.run(graph, context);
-      if (!result) return ir::Fail("in pass {}: {}", pass.name, result.error().message);
+    for (const Step& step : kSteps) {
+      auto result = run.careful
+                        ? RunPass(FunctionPass({.name = step.name, .what = step.what}, step.run), graph, run)
+                        : step.run(graph, run);
+      if (!result) return ir::Fail("in pass {}: {}", step.name, result.error().message);
       this_round = this_round || *result;
     }
     if (!this_round) break;

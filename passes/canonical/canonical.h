@@ -14,38 +14,38 @@ namespace octavo::passes::canonical {
 
 // Constants are evaluated, shape chains end in constant targets, nodes that do nothing go, `If` on a constant is
 // inlined.
-Result<bool> Fold(Graph& graph, PassContext& context);
+Result<bool> Fold(Graph& graph, PassRun& run);
 // Nodes that compute the same thing from the same inputs become one.
-Result<bool> Cse(Graph& graph, PassContext& context);
+Result<bool> Cse(Graph& graph, PassRun& run);
 // Nodes whose results nobody wants are erased.
-Result<bool> Dce(Graph& graph, PassContext& context);
+Result<bool> Dce(Graph& graph, PassRun& run);
 // Chains of Reshape, Transpose, Squeeze, Unsqueeze, Flatten: splits first, then one Transpose, then merges.
-Result<bool> Views(Graph& graph, PassContext& context);
+Result<bool> Views(Graph& graph, PassRun& run);
 // Gemm, transposed weights, bias in front: MatMul(x, W[K,N]) then Add(., bias[N]).
-Result<bool> Linear(Graph& graph, PassContext& context);
+Result<bool> Linear(Graph& graph, PassRun& run);
 // QuantizeLinear moves up across views, DequantizeLinear down.
-Result<bool> Qdq(Graph& graph, PassContext& context);
+Result<bool> Qdq(Graph& graph, PassRun& run);
 // Masks are computed at their smallest shape, and what is always true is not computed.
-Result<bool> Masks(Graph& graph, PassContext& context);
+Result<bool> Masks(Graph& graph, PassRun& run);
 // Einsum of two operands becomes MatMul. Not bit-exact: see einsum.cc.
-Result<bool> Einsum(Graph& graph, PassContext& context);
+Result<bool> Einsum(Graph& graph, PassRun& run);
 // Heads that are repeated by Tile, Concat or Gather are repeated by Unsqueeze, Expand, Reshape.
-Result<bool> Repeat(Graph& graph, PassContext& context);
+Result<bool> Repeat(Graph& graph, PassRun& run);
 // Q, K and V that are packed along an axis of their own become slices of the packed projection.
-Result<bool> Packed(Graph& graph, PassContext& context);
+Result<bool> Packed(Graph& graph, PassRun& run);
 // Attention in f16 or bf16 is computed in f32 between Casts. Not bit-exact: see widen.cc.
-Result<bool> Widen(Graph& graph, PassContext& context);
+Result<bool> Widen(Graph& graph, PassRun& run);
 // Scales on Q and K become one multiply on the scores. Not bit-exact: see scale.cc.
-Result<bool> Scale(Graph& graph, PassContext& context);
+Result<bool> Scale(Graph& graph, PassRun& run);
 // Changes of the probabilities after the Softmax are moved away. Not bit-exact: see probabilities.cc.
-Result<bool> Probabilities(Graph& graph, PassContext& context);
+Result<bool> Probabilities(Graph& graph, PassRun& run);
 // Scores are multiplied, capped, masked once each, in that order. Not bit-exact: see scores.cc.
-Result<bool> Scores(Graph& graph, PassContext& context);
+Result<bool> Scores(Graph& graph, PassRun& run);
 
 // The passes above in the order in which they help each other.
-std::span<const Pass> CanonicalPasses();
+const std::vector<std::shared_ptr<const Pass>>& CanonicalPasses();
 // All of them in that order, again and again until none changes anything.
-Result<bool> Canonicalize(Graph& graph, PassContext& context);
+Result<bool> Canonicalize(Graph& graph, PassRun& run);
 
 }  // namespace octavo::passes::canonical
 

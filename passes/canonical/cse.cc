@@ -103,7 +103,7 @@ bool SameNode(const Node& a, const Node& b) {
 
 }  // namespace
 
-Result<bool> Cse(Graph& graph, PassContext&) {
+Result<bool> Cse(Graph& graph, PassRun&) {
   Rewriter rw(graph, "cse");
   std::unordered_map<uint64_t, std::vector<NodeId>> seen;
   seen.reserve(graph.node_count());

@@ -7,7 +7,7 @@
 
 namespace octavo::passes::canonical {
 
-Result<bool> Dce(Graph& graph, PassContext&) {
+Result<bool> Dce(Graph& graph, PassRun&) {
   std::vector<bool> is_output(graph.value_capacity(), false);
   for (const ir::GraphOutput& o : graph.outputs()) {
     if (o.value.valid()) is_output[o.value.index] = true;

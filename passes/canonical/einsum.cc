@@ -134,7 +134,7 @@ bool EinsumNode(Rewriter& rw, NodeId id) {
 
 }  // namespace
 
-Result<bool> Einsum(Graph& graph, PassContext& context) {
+Result<bool> Einsum(Graph& graph, PassRun& run) {
   bool any = false;
   for (NodeId id : graph.NodesInOrder()) any = any || graph.node(id).op == Op::kEinsum;
   if (!any) return false;
@@ -145,7 +145,7 @@ Result<bool> Einsum(Graph& graph, PassContext& context) {
     rw.At(id, {id});
     EinsumNode(rw, id);
   }
-  if (rw.changed()) context.log.push_back("einsum: products of two operands are MatMuls");
+  if (rw.changed()) run.log.push_back("einsum: products of two operands are MatMuls");
   return rw.changed();
 }
 

@@ -147,7 +147,7 @@ bool FoldContents(Rewriter& rw, NodeId id, const ir::Inference& inference) {
   return folded;
 }
 
-Result<bool> Fold(Graph& graph, PassContext&) {
+Result<bool> Fold(Graph& graph, PassRun&) {
   bool changed = false;
   for (int sweep = 0; sweep < kMaxSweeps; ++sweep) {
     OCTAVO_TRY(const ir::Inference inference, ir::Inference::Run(graph));

@@ -109,7 +109,7 @@ bool FlattenConstants(Rewriter& rw, NodeId id) {
 
 }  // namespace
 
-Result<bool> Linear(Graph& graph, PassContext&) {
+Result<bool> Linear(Graph& graph, PassRun&) {
   bool changed = false;
   for (int sweep = 0; sweep < kMaxSweeps; ++sweep) {
     OCTAVO_TRY([[maybe_unused]] const ir::Inference inference, ir::Inference::Run(graph));

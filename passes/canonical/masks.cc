@@ -203,7 +203,7 @@ bool NarrowOperands(Rewriter& rw, NodeId id, Narrower& narrower) {
 
 }  // namespace
 
-Result<bool> Masks(Graph& graph, PassContext&) {
+Result<bool> Masks(Graph& graph, PassRun&) {
   bool changed = false;
   for (int sweep = 0; sweep < kMaxSweeps; ++sweep) {
     OCTAVO_TRY(const ir::Inference inference, ir::Inference::Run(graph));
@@ -226,7 +226,7 @@ Result<bool> Masks(Graph& graph, PassContext&) {
     changed = true;
   }
   if (changed) {
-    PassContext quiet;
+    PassRun quiet;
     OCTAVO_TRY([[maybe_unused]] const bool dead, Dce(graph, quiet));  // the wide masks
   }
   return changed;

@@ -233,7 +233,7 @@ bool Unpack(Rewriter& rw, NodeId id) {
 
 }  // namespace
 
-Result<bool> Packed(Graph& graph, PassContext&) {
+Result<bool> Packed(Graph& graph, PassRun&) {
   OCTAVO_TRY([[maybe_unused]] const ir::Inference inference, ir::Inference::Run(graph));
   Rewriter rw(graph, "packed");
   for (NodeId id : graph.NodesInOrder()) {

@@ -170,14 +170,14 @@ bool SinkToKey(Rewriter& rw, NodeId id) {
 
 }  // namespace
 
-Result<bool> Probabilities(Graph& graph, PassContext& context) {
+Result<bool> Probabilities(Graph& graph, PassRun& run) {
   OCTAVO_TRY([[maybe_unused]] const ir::Inference inference, ir::Inference::Run(graph));
   Rewriter rw(graph, "probabilities");
   for (NodeId id : graph.NodesInOrder()) {
     if (!graph.IsAlive(id) || graph.node(id).op != Op::kMatMul) continue;
     rw.At(id, {id});
     if (MaskToValues(rw, id) || SinkToKey(rw, id)) {
-      context.log.push_back("probabilities: " + graph.node(id).name +
+      run.log.push_back("probabilities: " + graph.node(id).name +
                             " takes its probabilities from one Softmax, unchanged");
     }
   }

@@ -231,7 +231,7 @@ bool DropRoundTrip(Rewriter& rw, NodeId id) {
 
 }  // namespace
 
-Result<bool> Qdq(Graph& graph, PassContext&) {
+Result<bool> Qdq(Graph& graph, PassRun&) {
   bool changed = false;
   for (int sweep = 0; sweep < kMaxSweeps; ++sweep) {
     OCTAVO_TRY([[maybe_unused]] const ir::Inference inference, ir::Inference::Run(graph));

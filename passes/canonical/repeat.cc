@@ -76,7 +76,7 @@ bool GatherToExpand(Rewriter& rw, NodeId id) {
 
 }  // namespace
 
-Result<bool> Repeat(Graph& graph, PassContext&) {
+Result<bool> Repeat(Graph& graph, PassRun&) {
   OCTAVO_TRY([[maybe_unused]] const ir::Inference inference, ir::Inference::Run(graph));
   Rewriter rw(graph, "repeat");
   for (NodeId id : graph.NodesInOrder()) {

@@ -171,14 +171,14 @@ bool ScaleNode(Rewriter& rw, NodeId id) {
 
 }  // namespace
 
-Result<bool> Scale(Graph& graph, PassContext& context) {
+Result<bool> Scale(Graph& graph, PassRun& run) {
   OCTAVO_TRY([[maybe_unused]] const ir::Inference inference, ir::Inference::Run(graph));
   Rewriter rw(graph, "scale");
   int moved = 0;
   for (NodeId id : graph.NodesInOrder()) {
     if (graph.IsAlive(id)) moved += ScaleNode(rw, id) ? 1 : 0;
   }
-  if (moved > 0) context.log.push_back(std::format("scale: {} score products scaled once, behind the product", moved));
+  if (moved > 0) run.log.push_back(std::format("scale: {} score products scaled once, behind the product", moved));
   return moved > 0;
 }
 

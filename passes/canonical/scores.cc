@@ -329,7 +329,7 @@ bool ScoresOf(Rewriter& rw, NodeId softmax) {
 
 }  // namespace
 
-Result<bool> Scores(Graph& graph, PassContext& context) {
+Result<bool> Scores(Graph& graph, PassRun& run) {
   OCTAVO_TRY([[maybe_unused]] const ir::Inference inference, ir::Inference::Run(graph));
   Rewriter rw(graph, "scores");
   int brought = 0;
@@ -340,7 +340,7 @@ Result<bool> Scores(Graph& graph, PassContext& context) {
     brought += ScoresOf(rw, id) ? 1 : 0;
   }
   if (brought > 0)
-    context.log.push_back("scores: " + std::to_string(brought) + " chains from product to Softmax in one order");
+    run.log.push_back("scores: " + std::to_string(brought) + " chains from product to Softmax in one order");
   return rw.changed();
 }
 

@@ -277,7 +277,7 @@ bool ViewsNode(Rewriter& rw, NodeId id) {
 
 }  // namespace
 
-Result<bool> Views(Graph& graph, PassContext&) {
+Result<bool> Views(Graph& graph, PassRun&) {
   bool changed = false;
   for (int sweep = 0; sweep < kMaxSweeps; ++sweep) {
     OCTAVO_TRY([[maybe_unused]] const ir::Inference inference, ir::Inference::Run(graph));

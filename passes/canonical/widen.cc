@@ -143,7 +143,7 @@ bool WidenNode(Rewriter& rw, NodeId id) {
 
 }  // namespace
 
-Result<bool> Widen(Graph& graph, PassContext& context) {
+Result<bool> Widen(Graph& graph, PassRun& run) {
   const auto values = graph.value_capacity();
   bool narrow = false;
   for (size_t i = 0; i < values && !narrow; ++i) {
@@ -158,7 +158,7 @@ Result<bool> Widen(Graph& graph, PassContext& context) {
     rw.At(id, {id});
     WidenNode(rw, id);
   }
-  if (rw.changed()) context.log.push_back("widen: 16-bit attention is computed in f32");
+  if (rw.changed()) run.log.push_back("widen: 16-bit attention is computed in f32");
   return rw.changed();
 }
 

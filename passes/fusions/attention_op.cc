@@ -152,7 +152,7 @@ Rule AttentionOp() {
   const Var q = r.Input("q", f32);
   const Var k = r.Input("k", f32);
   const Var v = r.Input("v", f32);
-  const Var root = r.Op("attention", Op::kAttention, {q, k, v});
+  const Var root = r.Open(r.Op("attention", Op::kAttention, {q, k, v}));
   r.Root(root);
   r.Guard([=](const Match& m) { return Check(m, m.at(root), Describe(m, q, k, v, m.at(root))); });
   r.Build([=](Rewriter& b, const Match& m) {

@@ -12,7 +12,7 @@
 
 namespace octavo::passes::fusions {
 
-Result<bool> UseFlash(Graph& graph, PassContext& context) {
+Result<bool> UseFlash(Graph& graph, PassRun& run) {
   Rewriter b(graph, "flash");
   int real = 0, int8 = 0, fp8 = 0, coded = 0;
   for (NodeId id : graph.NodesInOrder()) {
@@ -30,12 +30,12 @@ Result<bool> UseFlash(Graph& graph, PassContext& context) {
     b.SetAttr(id, "flash", int64_t{1});
   }
   if (real + int8 > 0) {
-    context.log.push_back(std::format("flash: {} float and {} int8 attentions sum over tiles of keys", real, int8));
+    run.log.push_back(std::format("flash: {} float and {} int8 attentions sum over tiles of keys", real, int8));
   }
   if (fp8 > 0)
-    context.log.push_back(std::format("flash: {} fp8 attentions stay exact, since fp8 has no such form", fp8));
+    run.log.push_back(std::format("flash: {} fp8 attentions stay exact, since fp8 has no such form", fp8));
   if (coded > 0) {
-    context.log.push_back(std::format(
+    run.log.push_back(std::format(
         "flash: {} attentions whose scores are quantized or divided stay exact: flash has no such steps", coded));
   }
   return b.changed();

@@ -47,15 +47,17 @@ const std::vector<Rule>& Int8Rules() {
   return *rules;
 }
 
-Result<bool> FuseFloat(Graph& graph, PassContext& context) { return pattern::ApplyRules(FloatRules(), graph, context); }
-Result<bool> FuseWeights(Graph& graph, PassContext& context) {
+const std::vector<Rule>& BlockRules() {
   static const auto* const rules = new std::vector<Rule>{LinearBlocked(true), LinearBlocked(false)};
-  return pattern::ApplyRules(*rules, graph, context);
+  return *rules;
 }
-Result<bool> FuseInt8(Graph& graph, PassContext& context) {
-  OCTAVO_TRY(const bool by_rules, pattern::ApplyRules(Int8Rules(), graph, context));
-  OCTAVO_TRY(const bool twins, FuseTwinNorms(graph, context));
-  OCTAVO_TRY(const bool columns, FuseNormColumns(graph, context));
+
+Result<bool> FuseFloat(Graph& graph, PassRun& run) { return pattern::ApplyRules(FloatRules(), graph, run); }
+Result<bool> FuseWeights(Graph& graph, PassRun& run) { return pattern::ApplyRules(BlockRules(), graph, run); }
+Result<bool> FuseInt8(Graph& graph, PassRun& run) {
+  OCTAVO_TRY(const bool by_rules, pattern::ApplyRules(Int8Rules(), graph, run));
+  OCTAVO_TRY(const bool twins, FuseTwinNorms(graph, run));
+  OCTAVO_TRY(const bool columns, FuseNormColumns(graph, run));
   return by_rules || twins || columns;
 }
 

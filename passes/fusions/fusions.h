@@ -46,30 +46,31 @@ Rule NormQuant(ir::Op op);  // kLayerNormalization, kRMSNormalization or kSkipLa
 // The ordered lists.
 const std::vector<Rule>& FloatRules();
 const std::vector<Rule>& Int8Rules();
+const std::vector<Rule>& BlockRules();
 
 // Passes (pass.h): the rules above, and the groupings that take any number of branches.
-Result<bool> FuseFloat(Graph& graph, PassContext& context);
-Result<bool> FuseInt8(Graph& graph, PassContext& context);
+Result<bool> FuseFloat(Graph& graph, PassRun& run);
+Result<bool> FuseInt8(Graph& graph, PassRun& run);
 // Causal and window masks -> attributes of the attention.
-Result<bool> FuseWindows(Graph& graph, PassContext& context);
+Result<bool> FuseWindows(Graph& graph, PassRun& run);
 // Float attention in memory that does not grow with the keys; rounding differs.
-Result<bool> UseFlash(Graph& graph, PassContext& context);
+Result<bool> UseFlash(Graph& graph, PassRun& run);
 // Codes of probabilities become codes of exponentials, before int8 rules. relative_probs.cc
-Result<bool> RelativeProbs(Graph& graph, PassContext& context);
+Result<bool> RelativeProbs(Graph& graph, PassRun& run);
 // Products with weights in blocks -> LinearBlocked.
-Result<bool> FuseWeights(Graph& graph, PassContext& context);
+Result<bool> FuseWeights(Graph& graph, PassRun& run);
 // Two norms of one sum, one of them quantized -> one NormQuant. Part of FuseInt8.
-Result<bool> FuseTwinNorms(Graph& graph, PassContext& context);
+Result<bool> FuseTwinNorms(Graph& graph, PassRun& run);
 // Codes of a norm of which some columns stand twice -> NormQuant with q_index. FuseInt8 ends with it.
-Result<bool> FuseNormColumns(Graph& graph, PassContext& context);
+Result<bool> FuseNormColumns(Graph& graph, PassRun& run);
 // Element-wise chains from codes of 8 bits to codes of 8 bits -> Lookup.
-Result<bool> FuseTables(Graph& graph, PassContext& context);
+Result<bool> FuseTables(Graph& graph, PassRun& run);
 // 2..8 LinearInt8 of one activation, at least two of which feed one attention -> QkvInt8. Packed projections first.
-Result<bool> FuseQkvInt8(Graph& graph, PassContext& context);
+Result<bool> FuseQkvInt8(Graph& graph, PassRun& run);
 // Split of a LinearInt8 along its columns -> QkvInt8; how many there were.
 int SplitPackedInt8(Graph& graph);
 // The same as FuseQkvInt8 in float: one MatMul over the concatenated weights and a Split.
-Result<bool> FuseQkvFloat(Graph& graph, PassContext& context);
+Result<bool> FuseQkvFloat(Graph& graph, PassRun& run);
 
 }  // namespace octavo::passes::fusions
 

@@ -44,11 +44,11 @@ Rule LayerNorm() {
   RuleBuilder r("layer_norm", "(x - mean) / sqrt(var + eps) * gamma + beta -> LayerNormalization");
   // The op has its epsilon in f32, which is not what an f64 chain adds.
   const Var x = r.Input("x", {.dtypes = {ir::DType::kF32, ir::DType::kF16, ir::DType::kBF16}});
-  const Var mean = r.Op("mean", Op::kReduceMean, {x, -1}, MeanOfLast);
+  const Var mean = r.Op("mean", Op::kReduceMean, {x, Anything()}, MeanOfLast);
   const Var d = r.Op("centered", Op::kSub, {x, mean});
   const Var square =
       r.OneOf("square", {r.Op("pow", Op::kPow, {d, r.Scalar("two", 2.0)}), r.Op("dd", Op::kMul, {d, d})});
-  const Var var = r.Op("variance", Op::kReduceMean, {square, -1}, MeanOfLast);
+  const Var var = r.Op("variance", Op::kReduceMean, {square, Anything()}, MeanOfLast);
   const Var eps = r.Scalar("epsilon");
   const Var root = r.Op("deviation", Op::kSqrt, {r.AnyOrder("stable", Op::kAdd, var, eps)});
   const Var normal = r.Op("normalized", Op::kDiv, {d, root});

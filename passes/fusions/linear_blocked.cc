@@ -39,10 +39,10 @@ Rule LinearBlocked(bool bias_required) {
                 "MatMul(x, blocked DQ w) [+ bias] -> LinearBlocked");
   const Var x = r.Input("x", {.dtypes = {DType::kF32}});
   const Var w = r.Constant("w", {.dtypes = {DType::kU4, DType::kS4, DType::kU8, DType::kS8}});
-  const Var wd = r.MayEscape(r.Op("w_dequantized", Op::kDequantizeLinear, {w}));
+  const Var wd = r.MayEscape(r.Open(r.Op("w_dequantized", Op::kDequantizeLinear, {w})));
   const Var turned = r.MayEscape(r.Op("w_transposed", Op::kTranspose, {wd}, PermIs({1, 0})));
   const Var product = r.Op("product", Op::kMatMul, {x, r.Optional(turned, wd)});
-  const Var bias = bias_required ? r.Input("bias") : -1;
+  const Var bias = bias_required ? r.Input("bias") : Var();
   r.Root(bias_required ? r.AnyOrder("biased", Op::kAdd, product, bias) : product);
   r.Guard([=](const Match& m) {
     const bool transposed = m.Has(turned);

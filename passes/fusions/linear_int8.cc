@@ -78,7 +78,7 @@ Verdict CheckTypes(const Match& m, Var x, Var w, Var product, Var q) {
                                 quant::Name(g.value(m[product]).type.dtype)));
   if (quant::IsFp8(g.value(m[x]).type.dtype) != quant::IsFp8(g.value(m[w]).type.dtype))
     return Illegal("one operand is fp8, the other an integer");
-  return q < 0 ? Ok() : CheckOutputCodes(m, q);
+  return !q.valid() ? Ok() : CheckOutputCodes(m, q);
 }
 
 struct Activations {
@@ -104,17 +104,17 @@ Rule LinearInt8(bool quantized_output, bool activation, bool bias_required) {
   RuleBuilder r(name, "MatMul(DQ x, DQ w) + bias [activation] [Q] -> LinearInt8");
   const Var x = r.Input("x", {.dtypes = {DType::kU8, DType::kS8, DType::kE4M3FN, DType::kE5M2}});
   const Var w = r.Constant("w", {.dtypes = {DType::kS8, DType::kE4M3FN, DType::kE5M2}});
-  const Var xd = r.MayEscape(r.Op("x_dequantized", Op::kDequantizeLinear, {x}));
-  const Var wd = r.MayEscape(r.Op("w_dequantized", Op::kDequantizeLinear, {w}));
+  const Var xd = r.MayEscape(r.Open(r.Op("x_dequantized", Op::kDequantizeLinear, {x})));
+  const Var wd = r.MayEscape(r.Open(r.Op("w_dequantized", Op::kDequantizeLinear, {w})));
   const Var product = r.Op("product", Op::kMatMul, {xd, wd});
   const Var bias = r.Input("bias");
   const Var biased = r.AnyOrder("biased", Op::kAdd, product, bias);
   const Var sum = bias_required ? biased : r.Optional(biased, product);
-  Activations act{-1, -1, -1, -1, -1, -1, -1};
+  Activations act;
   Var y = sum;
   if (activation) {
     act.slope = r.Scalar("slope", 1.702);
-    act = {r.Op("gelu", Op::kGelu, {sum}),
+    act = {r.Open(r.Op("gelu", Op::kGelu, {sum})),
            r.Op("relu", Op::kRelu, {sum}),
            r.Op("sigmoid", Op::kSigmoid, {sum}),
            r.Op("tanh", Op::kTanh, {sum}),
@@ -124,9 +124,9 @@ Rule LinearInt8(bool quantized_output, bool activation, bool bias_required) {
            act.slope};
     y = r.OneOf("activation", {act.gelu, act.relu, act.silu, act.quick_gelu, act.sigmoid, act.tanh});
   }
-  const Var post_scale = quantized_output ? r.Constant("post_scale", {.dtypes = {DType::kF32}}) : -1;
+  const Var post_scale = quantized_output ? r.Constant("post_scale", {.dtypes = {DType::kF32}}) : Var();
   if (quantized_output) y = r.Optional(r.AnyOrder("post_scaled", Op::kMul, y, post_scale), y);
-  const Var q = quantized_output ? r.Op("quantized", Op::kQuantizeLinear, {y}) : -1;
+  const Var q = quantized_output ? r.Open(r.Op("quantized", Op::kQuantizeLinear, {y})) : Var();
   r.Root(quantized_output ? q : y);
   r.Guard([=](const Match& m) {
     const Graph& g = m.graph();

@@ -34,9 +34,9 @@ Rule LinearResidual(bool quantized_output) {
   RuleBuilder r(quantized_output ? "linear_residual_quant_int8" : "linear_residual_int8",
                 "LinearInt8 + residual [Q] -> LinearInt8");
   const Var residual = r.Input("residual", {.dtypes = {DType::kF32}});
-  const Var linear = r.Op("linear", Op::kLinearInt8, {});
+  const Var linear = r.Open(r.Op("linear", Op::kLinearInt8, {}));
   const Var sum = r.AnyOrder("sum", Op::kAdd, linear, residual);
-  const Var q = quantized_output ? r.Op("quantized", Op::kQuantizeLinear, {sum}) : -1;
+  const Var q = quantized_output ? r.Open(r.Op("quantized", Op::kQuantizeLinear, {sum})) : Var();
   r.Root(quantized_output ? q : sum);
   r.Guard([=](const Match& m) {
     if (Verdict v = Check(m, linear, residual); !v.ok()) return v;

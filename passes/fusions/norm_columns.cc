@@ -31,7 +31,7 @@ bool NamesAllInOrder(const Graph& g, const Node& gather, const Node& norm) {
 
 }  // namespace
 
-Result<bool> FuseNormColumns(Graph& graph, PassContext& context) {
+Result<bool> FuseNormColumns(Graph& graph, PassRun& run) {
   int fused = 0;
   Rewriter b(graph, "norm_columns");
   for (NodeId id : graph.NodesInOrder()) {
@@ -57,7 +57,7 @@ Result<bool> FuseNormColumns(Graph& graph, PassContext& context) {
     b.EraseDead(norm_id);
     ++fused;
   }
-  if (fused > 0) context.log.push_back("norm_columns: " + std::to_string(fused) + " norms with columns twice");
+  if (fused > 0) run.log.push_back("norm_columns: " + std::to_string(fused) + " norms with columns twice");
   if (fused > 0 && !graph.SortTopologically()) return ir::Fail("norm_columns made a cycle");
   return fused > 0;
 }

@@ -16,8 +16,8 @@ Rule NormQuant(Op op) {
                 : op == Op::kRMSNormalization ? "rms_norm_quant"
                                               : "norm_quant",
                 "norm, then QuantizeLinear -> NormQuant");
-  const Var norm = r.MayEscape(r.Op("norm", op, {-1, -1}, LastAxis(-1)));
-  const Var q = r.Op("quantized", Op::kQuantizeLinear, {norm});
+  const Var norm = r.MayEscape(r.Open(r.Op("norm", op, {Anything(), Anything()}, LastAxis(-1))));
+  const Var q = r.Open(r.Op("quantized", Op::kQuantizeLinear, {norm}));
   r.Root(q);
   r.Guard([=](const Match& m) {
     const Graph& g = m.graph();

@@ -56,11 +56,11 @@ void Fuse(Graph& g, const std::vector<NodeId>& branches) {
 
 }  // namespace
 
-Result<bool> FuseQkvInt8(Graph& graph, PassContext& context) {
+Result<bool> FuseQkvInt8(Graph& graph, PassRun& run) {
   const int packed = SplitPackedInt8(graph);
   bool changed = packed > 0;
   if (changed) {
-    context.log.push_back("qkv_int8: " + std::to_string(packed) + " packed projections in parts");
+    run.log.push_back("qkv_int8: " + std::to_string(packed) + " packed projections in parts");
     OCTAVO_TRY_STATUS(ir::Inference::Run(graph).transform([](const auto&) {}));
   }
   for (const AttentionCore& core : FindAttentionCores(graph)) {
@@ -77,7 +77,7 @@ Result<bool> FuseQkvInt8(Graph& graph, PassContext& context) {
       if (set.size() < 2 || set.size() > 8) continue;
       Fuse(graph, set);
       changed = true;
-      context.log.push_back("qkv_int8: " + std::to_string(set.size()) + " projections into one");
+      run.log.push_back("qkv_int8: " + std::to_string(set.size()) + " projections into one");
     }
   }
   if (changed && !graph.SortTopologically()) return ir::Fail("qkv_int8 made a cycle");

@@ -89,12 +89,12 @@ bool Fuse(Graph& g, const ProjectionGroup& group) {
 
 }  // namespace
 
-Result<bool> FuseQkvFloat(Graph& graph, PassContext& context) {
+Result<bool> FuseQkvFloat(Graph& graph, PassRun& run) {
   bool changed = false;
   for (const ProjectionGroup& group : FindProjectionGroups(graph)) {
     if (group.linears.size() < 2 || group.linears.size() > 8 || !Fuse(graph, group)) continue;
     changed = true;
-    context.log.push_back("qkv_float: " + std::to_string(group.linears.size()) + " projections into one");
+    run.log.push_back("qkv_float: " + std::to_string(group.linears.size()) + " projections into one");
   }
   if (changed && !graph.SortTopologically()) return ir::Fail("qkv_float made a cycle");
   return changed;

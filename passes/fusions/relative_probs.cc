@@ -69,7 +69,7 @@ void Rewrite(Rewriter& b, NodeId softmax, NodeId quantize, NodeId product, bool 
 
 }  // namespace
 
-Result<bool> RelativeProbs(Graph& graph, PassContext& context) {
+Result<bool> RelativeProbs(Graph& graph, PassRun& run) {
   Rewriter b(graph, "relative_probs");
   for (NodeId id : graph.NodesInOrder()) {
     if (!graph.IsAlive(id) || graph.node(id).op != Op::kQuantizeLinear) continue;
@@ -78,10 +78,10 @@ Result<bool> RelativeProbs(Graph& graph, PassContext& context) {
     if (!softmax.valid() || quant::IsFp8(graph.value(q.output()).type.dtype)) continue;
     const NodeId product = ProductOf(graph, q);
     if (product.valid() && HasPlainCodes(graph, q)) {
-      Rewrite(b, softmax, id, product, context.weight_limit < 127);
+      Rewrite(b, softmax, id, product, run.weight_limit < 127);
       continue;
     }
-    context.Leave("relative_probs", graph.node(softmax),
+    run.Leave("relative_probs", graph.node(softmax),
                   product.valid() ? "keeps codes of probabilities: they are not those of 1/255"
                                   : "keeps codes of probabilities: they are no operand of one product");
   }

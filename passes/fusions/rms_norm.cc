@@ -14,7 +14,7 @@ Rule RmsNorm() {
   const Var x = r.Input("x", {.dtypes = {ir::DType::kF32}});
   const Var square =
       r.OneOf("square", {r.Op("pow", Op::kPow, {x, r.Scalar("two", 2.0)}), r.Op("xx", Op::kMul, {x, x})});
-  const Var mean = r.Op("mean", Op::kReduceMean, {square, -1}, MeanOfLast);
+  const Var mean = r.Op("mean", Op::kReduceMean, {square, Anything()}, MeanOfLast);
   const Var eps = r.Scalar("epsilon");
   const Var root = r.Op("deviation", Op::kSqrt, {r.AnyOrder("stable", Op::kAdd, mean, eps)});
   const Var inverse = r.OneOf("inverse", {r.Op("reciprocal", Op::kReciprocal, {root}),

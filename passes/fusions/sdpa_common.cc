@@ -14,8 +14,8 @@ SdpaMiddle MatchScoresToProbabilities(RuleBuilder& r, Var q, Var kt, bool with_c
   const auto coded = [&](int place, const std::string& name, Var x) {
     if (!with_codes) return x;
     SdpaMiddle::Codes& codes = mid.codes[place];
-    codes.quantized = r.MayEscape(r.Op(name + "_quantized", Op::kQuantizeLinear, {x}));
-    codes.dequantized = r.MayEscape(r.Op(name + "_dequantized", Op::kDequantizeLinear, {codes.quantized}));
+    codes.quantized = r.MayEscape(r.Open(r.Op(name + "_quantized", Op::kQuantizeLinear, {x})));
+    codes.dequantized = r.MayEscape(r.Open(r.Op(name + "_dequantized", Op::kDequantizeLinear, {codes.quantized})));
     return r.Optional(codes.dequantized, x);
   };
   const Var product = coded(0, "scores", r.MayEscape(r.Op("scores", Op::kMatMul, {q, kt})));
@@ -43,15 +43,17 @@ SdpaMiddle MatchScoresToProbabilities(RuleBuilder& r, Var q, Var kt, bool with_c
   }
   const Var kept = r.Optional(coded(4, "kept", r.OneOf("kept?", ways)), masked);
   if (relative) {
-    mid.top = r.Op("row_maximum", Op::kReduceMax, {kept, r.Constant("row_axis")});
+    mid.top = r.Open(r.Op("row_maximum", Op::kReduceMax, {kept, r.Constant("row_axis")}));
     mid.p = r.Op("exponentials", Op::kExp, {r.Op("centered", Op::kSub, {kept, mid.top})});
     return mid;
   }
   const Var softmax = r.MayEscape(r.Op("probabilities", Op::kSoftmax, {kept}, LastAxis(-1)));
   mid.guard =
       r.MayEscape(r.Op("nan_guard", Op::kWhere, {r.Op("is_nan", Op::kIsNaN, {softmax}), r.Scalar("zero"), softmax}));
-  mid.guarded_top = r.Op("row_maximum", Op::kReduceMax, {kept, r.Constant("row_axis")});
-  mid.is_masked = r.Op("is_masked", Op::kIsInf, {mid.guarded_top});
+  mid.guarded_top = r.Open(r.Op("row_maximum", Op::kReduceMax, {kept, r.Constant("row_axis")}));
+  mid.is_masked = r.Op("is_masked", Op::kIsInf, {mid.guarded_top}, [](const Graph&, const Node& n) {
+    return std::string(n.attrs.Int("detect_negative", 1) != 0 ? "" : "it does not see -inf");
+  });
   mid.masked_guard = r.MayEscape(r.Op("masked_guard", Op::kWhere, {mid.is_masked, r.Scalar("nothing"), softmax}));
   mid.p = coded(3, "recoded", r.OneOf("guarded?", {mid.guard, mid.masked_guard, softmax}));
   return mid;

@@ -8,21 +8,21 @@ namespace octavo::passes::fusions {
 
 struct SdpaMiddle {
   pattern::Var scale;         // scalar, absent: 1
-  pattern::Var divisor = -1;  // scalar, absent: none; instead of a scale
+  pattern::Var divisor;  // scalar, absent: none; instead of a scale
   pattern::Var cap;           // scalar, absent: none; scores = tanh(scores / cap) * cap
   pattern::Var cap_again;
   pattern::Var mask;       // additive, absent: none
   pattern::Var keep;       // bool, absent: none; where false the score is `hidden`
-  pattern::Var hide = -1;  // its opposite, instead of it
+  pattern::Var hide;  // its opposite, instead of it
   pattern::Var hidden;
-  pattern::Var guard = -1;  // Where(IsNaN(p), 0, p), absent: no guard
+  pattern::Var guard;  // Where(IsNaN(p), 0, p), absent: no guard
   // Where(IsInf(ReduceMax(s)), 0, p), -inf only: rows that are masked wholly. Instead of it.
-  pattern::Var masked_guard = -1, is_masked = -1, guarded_top = -1;
-  pattern::Var top = -1;  // relative: the ReduceMax of each row
+  pattern::Var masked_guard, is_masked, guarded_top;
+  pattern::Var top;  // relative: the ReduceMax of each row
   pattern::Var p;         // the probabilities, after the guard; relative: the exponentials
   // QuantizeLinear and DequantizeLinear behind the product, the scale, the mask, the guard and `kept`; absent: it stays in float.
   struct Codes {
-    pattern::Var quantized = -1, dequantized = -1;
+    pattern::Var quantized, dequantized;
   };
   Codes codes[5];
 };

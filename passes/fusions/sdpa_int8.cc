@@ -42,18 +42,18 @@ Rule SdpaInt8(bool quantized_output, bool relative) {
   const Var q = r.Input("q", int8);
   const Var kt = r.Input("kT", int8);
   const Var v = r.Input("v", int8);
-  const Var qd = r.MayEscape(r.Op("q_dequantized", Op::kDequantizeLinear, {q}));
-  const Var kd = r.MayEscape(r.Op("kT_dequantized", Op::kDequantizeLinear, {kt}));
-  const Var vd = r.MayEscape(r.Op("v_dequantized", Op::kDequantizeLinear, {v}));
+  const Var qd = r.MayEscape(r.Open(r.Op("q_dequantized", Op::kDequantizeLinear, {q})));
+  const Var kd = r.MayEscape(r.Open(r.Op("kT_dequantized", Op::kDequantizeLinear, {kt})));
+  const Var vd = r.MayEscape(r.Open(r.Op("v_dequantized", Op::kDequantizeLinear, {v})));
   const SdpaMiddle mid = MatchScoresToProbabilities(r, qd, kd, true, relative);
-  const Var pq = r.MayEscape(r.Op("p_quantized", Op::kQuantizeLinear, {mid.p}));
-  const Var pd = r.MayEscape(r.Op("p_dequantized", Op::kDequantizeLinear, {pq}));
-  const Var sums = relative ? r.Op("sum_of_codes", Op::kReduceSum, {pd, r.Constant("sum_axis")}) : -1;
+  const Var pq = r.MayEscape(r.Open(r.Op("p_quantized", Op::kQuantizeLinear, {mid.p})));
+  const Var pd = r.MayEscape(r.Open(r.Op("p_dequantized", Op::kDequantizeLinear, {pq})));
+  const Var sums = relative ? r.Open(r.Op("sum_of_codes", Op::kReduceSum, {pd, r.Constant("sum_axis")})) : Var();
   const Var of_values = r.Op("output", Op::kMatMul, {pd, vd});
   const Var product = !relative ? of_values
                                 : r.Op("output_divided", Op::kDiv,
                                        {of_values, r.AnyOrder("at_least_one", Op::kMax, sums, r.Scalar("one", 1.0))});
-  const Var oq = quantized_output ? r.Op("output_quantized", Op::kQuantizeLinear, {product}) : -1;
+  const Var oq = quantized_output ? r.Open(r.Op("output_quantized", Op::kQuantizeLinear, {product})) : Var();
   r.Root(quantized_output ? oq : product);
   r.Guard([=](const Match& m) {
     for (const auto& [var, what] : {std::pair{qd, "q"}, {kd, "k"}, {vd, "v"}, {pq, "P"}, {pd, "P"}}) {

@@ -27,11 +27,11 @@ const ir::SymShape* ShapeOf(const Match& m, Var v, size_t rank) {
 Rule Split(Op op, size_t slot, const char* operand) {
   RuleBuilder r(std::format("sdpa_split_{}", operand), "attention reads [B,S,H*D] instead of the split heads");
   const Var x = r.Input("x");
-  const Var heads = r.MayEscape(r.Op("heads", Op::kReshape, {x, -1}));
+  const Var heads = r.MayEscape(r.Op("heads", Op::kReshape, {x, Anything()}));
   const Var split = r.MayEscape(r.Op("split", Op::kTranspose, {heads}, PermIs({0, 2, 1, 3})));
-  std::vector<Var> inputs(slot, -1);
+  std::vector<Var> inputs(slot, Anything());
   inputs.push_back(split);
-  const Var root = r.Op("attention", op, inputs);
+  const Var root = r.Open(r.Op("attention", op, inputs));
   r.Root(root);
   r.Guard([=](const Match& m) {
     const ir::SymShape* from = ShapeOf(m, x, 3);
@@ -56,11 +56,11 @@ Rule Split(Op op, size_t slot, const char* operand) {
 
 // Unsqueeze(2), Expand, Reshape of one operand; `base` is [B,G,S,D].
 Var Repeated(RuleBuilder& r, Var base, const std::string& name) {
-  const Var five = r.MayEscape(r.Op(name + "_five", Op::kUnsqueeze, {base, -1}));
-  const Var also_reshape = r.MayEscape(r.Op(name + "_five_by_reshape", Op::kReshape, {base, -1}));
+  const Var five = r.MayEscape(r.Op(name + "_five", Op::kUnsqueeze, {base, Anything()}));
+  const Var also_reshape = r.MayEscape(r.Op(name + "_five_by_reshape", Op::kReshape, {base, Anything()}));
   const Var unsqueezed = r.OneOf(name + "_unsqueezed", {five, also_reshape});
-  const Var wide = r.MayEscape(r.Op(name + "_wide", Op::kExpand, {unsqueezed, -1}));
-  return r.MayEscape(r.Op(name + "_repeated", Op::kReshape, {wide, -1}));
+  const Var wide = r.MayEscape(r.Op(name + "_wide", Op::kExpand, {unsqueezed, Anything()}));
+  return r.MayEscape(r.Op(name + "_repeated", Op::kReshape, {wide, Anything()}));
 }
 
 // [B,G,S,D] -> [B,G,1,S,D] -> [B,G,R,S,D] -> [B,G*R,S,D]; returns R or 0.
@@ -94,7 +94,7 @@ Rule SdpaRepeat(Op op) {
   const Var v = r.Input("v");
   const Var wide_k = Repeated(r, k, "k");
   const Var wide_v = Repeated(r, v, "v");
-  const Var root = r.Op("attention", op, {-1, wide_k, wide_v});
+  const Var root = r.Open(r.Op("attention", op, {Anything(), wide_k, wide_v}));
   r.Root(root);
   r.Guard([=](const Match& m) {
     const int64_t of_k = RepeatCount(m.graph(), m[k], m[wide_k]);
@@ -120,9 +120,9 @@ Rule SdpaRepeat(Op op) {
 
 Rule SdpaMerge(Op op) {
   RuleBuilder r("sdpa_merge", "attention writes [B,S,H*Dv] instead of the split heads");
-  const Var attention = r.Op("attention", op, {-1, -1, -1});
+  const Var attention = r.Open(r.Op("attention", op, {Anything(), Anything(), Anything()}));
   const Var back = r.Op("back", Op::kTranspose, {attention}, PermIs({0, 2, 1, 3}));
-  const Var merged = r.Op("merged", Op::kReshape, {back, -1});
+  const Var merged = r.Op("merged", Op::kReshape, {back, Anything()});
   r.Root(merged);
   r.Guard([=](const Match& m) {
     const ir::SymShape* from = ShapeOf(m, back, 4);

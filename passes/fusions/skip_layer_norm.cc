@@ -15,7 +15,7 @@ Rule SkipLayerNorm(Op op) {
   const Var skip = r.Input("skip", {.dtypes = {ir::DType::kF32}});
   const Var sum = r.MayEscape(r.Op("sum", Op::kAdd, {x, skip}));
   const Var gamma = r.Input("gamma");
-  const Var norm = r.Op("norm", op, {sum, gamma}, LastAxis(-1));
+  const Var norm = r.Open(r.Op("norm", op, {sum, gamma}, LastAxis(-1)));
   r.Root(norm);
   r.Guard([=](const Match& m) {
     const Graph& g = m.graph();

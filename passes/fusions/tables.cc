@@ -142,7 +142,7 @@ std::optional<Tensor> TableOf(const Graph& g, const Node& quantize, ValueId sour
 
 }  // namespace
 
-Result<bool> FuseTables(Graph& graph, PassContext& context) {
+Result<bool> FuseTables(Graph& graph, PassRun& run) {
   OCTAVO_TRY([[maybe_unused]] const ir::Inference inference, ir::Inference::Run(graph));
   Rewriter b(graph, "tables");
   Sources sources(graph);
@@ -162,7 +162,7 @@ Result<bool> FuseTables(Graph& graph, PassContext& context) {
     b.EraseDead(id);
     ++made;
   }
-  if (made > 0) context.log.push_back("tables: " + std::to_string(made) + " functions of codes became tables");
+  if (made > 0) run.log.push_back("tables: " + std::to_string(made) + " functions of codes became tables");
   return made > 0;
 }
 

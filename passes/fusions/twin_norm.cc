@@ -62,7 +62,7 @@ void Fuse(Rewriter& b, NodeId id, NodeId twin_id) {
 
 }  // namespace
 
-Result<bool> FuseTwinNorms(Graph& graph, PassContext& context) {
+Result<bool> FuseTwinNorms(Graph& graph, PassRun& run) {
   int fused = 0;
   Rewriter b(graph, "twin_norm");
   for (NodeId id : graph.NodesInOrder()) {
@@ -74,7 +74,7 @@ Result<bool> FuseTwinNorms(Graph& graph, PassContext& context) {
     Fuse(b, id, twin);
     ++fused;
   }
-  if (fused > 0) context.log.push_back("twin_norm: " + std::to_string(fused) + " pairs of norms of one sum");
+  if (fused > 0) run.log.push_back("twin_norm: " + std::to_string(fused) + " pairs of norms of one sum");
   if (fused > 0 && !graph.SortTopologically()) return ir::Fail("twin_norm made a cycle");
   return fused > 0;
 }

@@ -250,7 +250,7 @@ bool Lift(Rewriter& b, NodeId id, IndexFacts& facts) {
 
 }  // namespace
 
-Result<bool> FuseWindows(Graph& graph, PassContext& context) {
+Result<bool> FuseWindows(Graph& graph, PassRun& run) {
   OCTAVO_TRY(const ir::Inference inference, ir::Inference::Run(graph));
   Rewriter b(graph, "windows");
   IndexFacts facts(graph, inference);
@@ -260,7 +260,7 @@ Result<bool> FuseWindows(Graph& graph, PassContext& context) {
     lifted += Lift(b, id, facts) ? 1 : 0;
   }
   if (lifted > 0)
-    context.log.push_back("windows: " + std::to_string(lifted) +
+    run.log.push_back("windows: " + std::to_string(lifted) +
                           " causal or window masks became attributes of their attention");
   return b.changed();
 }

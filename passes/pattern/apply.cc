@@ -15,7 +15,7 @@ std::vector<ir::Op> RootOps(const Rule& rule) {
   std::vector<ir::Op> ops;
   std::vector<Var> work{rule.root};
   while (!work.empty()) {
-    const PatternNode& p = rule.nodes[static_cast<size_t>(work.back())];
+    const PatternNode& p = rule.at(work.back());
     work.pop_back();
     if (p.what == PatternNode::What::kOp) ops.push_back(p.op);
     if (p.what == PatternNode::What::kOneOf) work.insert(work.end(), p.inputs.begin(), p.inputs.end());
@@ -26,8 +26,8 @@ std::vector<ir::Op> RootOps(const Rule& rule) {
 // One rule on one graph.
 class Application {
  public:
-  Application(const Rule& rule, Graph& graph, PassContext& context)
-      : rule_(rule), graph_(graph), context_(context), roots_(RootOps(rule)), told_(Told()) {}
+  Application(const Rule& rule, Graph& graph, PassRun& run)
+      : rule_(rule), graph_(graph), run_(run), roots_(RootOps(rule)), told_(Told()) {}
 
   bool Run() {
     constexpr int kMostSweeps = 8;
@@ -38,28 +38,39 @@ class Application {
       if (undone_.size() == undone) {
         if (!changed) return false;
         const Status settled = Settle();
-        if (settled) return true;
+        if (settled) return Tell(), true;
         why = settled.error().message;
         break;
       }
       Restore();
     }
     Restore();
-    context_.log.push_back(std::format("{}: undone everywhere: {}", rule_.name, why));
+    run_.log.push_back(std::format("{}: undone everywhere: {}", rule_.name, why));
     return false;
   }
 
  private:
-  size_t Told() const { return context_.misses == nullptr ? 0 : context_.misses->size(); }
+  size_t Told() const { return run_.misses == nullptr ? 0 : run_.misses->size(); }
 
   void Restore() {
+    fired_.clear();
     if (before_) graph_ = *before_;
-    if (context_.misses != nullptr) context_.misses->resize(told_);
+    if (run_.misses != nullptr) run_.misses->resize(told_);
+  }
+
+  void Tell() {
+    for (std::string& source : fired_) {
+      run_.decisions.push_back({.node = std::move(source),
+                                .fate = Decision::Fate::kRewritten,
+                                .rule = rule_.name,
+                                .reason = {},
+                                .culprit = {}});
+    }
   }
 
   void Report(NodeId root, int matched, Kind kind, const std::string& reason) {
-    if (context_.misses == nullptr) return;
-    context_.misses->push_back({rule_.name, OriginName(graph_.node(root)), matched, std::string(Name(kind)), reason});
+    if (run_.misses == nullptr) return;
+    run_.misses->push_back({rule_.name, OriginName(graph_.node(root)), matched, std::string(Name(kind)), reason});
   }
 
   bool Sweep() {
@@ -83,14 +94,16 @@ class Application {
     const size_t first = graph_.node_capacity();
     std::string wrong;
     try {
-      const Attempt a = TryMatch(rule_, graph_, graph_.node(id).output(), context_.misses != nullptr);
+      const Attempt a = TryMatch(rule_, graph_, graph_.node(id).output(), run_.misses != nullptr);
       // One matched node is no near miss, unless all that was looked for matched and the guard said no.
       if (!a.match && (a.depth >= 2 || (a.depth == 1 && a.kind != Kind::kShape))) Report(id, a.depth, a.kind, a.reason);
       if (!a.match) return false;
       matched = static_cast<int>(a.match->nodes().size());
       if (!before_) before_ = graph_;
+      std::string source = OriginName(graph_.node(id));
       if (!Build(id, *a.match)) return false;
       wrong = WhyWrong(graph_, first);
+      if (wrong.empty()) fired_.push_back(std::move(source));
     } catch (const ir::CheckError& e) {
       wrong = std::format("octavo is at fault, {}; please report it", e.what());
     }
@@ -125,18 +138,19 @@ class Application {
 
   const Rule& rule_;
   Graph& graph_;
-  PassContext& context_;
+  PassRun& run_;
   std::vector<ir::Op> roots_;
   size_t told_;                  // near misses before this rule
   std::optional<Graph> before_;  // since the first match
   std::map<NodeId, Undone> undone_;
+  std::vector<std::string> fired_;  // source names of the roots
 };
 
 }  // namespace
 
-Result<bool> ApplyRules(const std::vector<Rule>& rules, Graph& graph, PassContext& context) {
+Result<bool> ApplyRules(const std::vector<Rule>& rules, Graph& graph, PassRun& run) {
   bool changed = false;
-  for (const Rule& rule : rules) changed |= Application(rule, graph, context).Run();
+  for (const Rule& rule : rules) changed |= Application(rule, graph, run).Run();
   return changed;
 }
 

@@ -19,6 +19,10 @@ std::string Where(const Graph& graph, ValueId v) {
   return std::format("{} '{}'", op, p->name.empty() ? graph.value(v).name : p->name);
 }
 
+std::string_view OpName(const PatternNode& p) {
+  return p.op == ir::Op::kOpaque ? std::string_view(p.op_type) : ir::InfoOf(p.op).name;
+}
+
 // Bits of the mantissa, the leading one included; 0: no float.
 int MantissaBits(ir::DType type) {
   switch (type) {
@@ -84,8 +88,8 @@ class Matcher {
     while (!todo.empty()) {
       const auto [var, value] = todo.back();
       todo.pop_back();
-      const PatternNode& p = rule_.nodes[static_cast<size_t>(var)];
-      ValueId& bound = m.values_[static_cast<size_t>(var)];
+      const PatternNode& p = rule_.nodes[var.index()];
+      ValueId& bound = m.values_[var.index()];
       if (p.what != What::kOneOf && bound.valid()) {
         if (bound == value) continue;
         return Refuse(m, Kind::kShape, "'{}' is {} here but {} there", p.name, Where(graph_, bound),
@@ -100,7 +104,7 @@ class Matcher {
         if (p.any_order) return BothOrders(p, n, todo, m);
         // Pushed in reverse: the first input is matched first.
         for (size_t i = p.inputs.size(); i-- > 0;) {
-          if (p.inputs[i] >= 0) todo.push_back({p.inputs[i], n.input(i)});
+          if (p.inputs[i].valid()) todo.push_back({p.inputs[i], n.input(i)});
         }
       } else if (!MatchLeaf(p, value, m)) {
         return false;
@@ -132,16 +136,46 @@ class Matcher {
 
   bool MatchOp(const PatternNode& p, ValueId value, Match& m) {
     const Node* n = graph_.Producer(value);
-    if (n == nullptr || n->op != p.op || graph_.value(value).output_index != p.output) {
-      return Refuse(m, Kind::kShape, "'{}' should be {} but is {}", p.name, ir::InfoOf(p.op).name,
-                    Where(graph_, value));
+    if (n == nullptr || n->op != p.op || graph_.value(value).output_index != p.output ||
+        (p.op == ir::Op::kOpaque && (n->op_type != p.op_type || n->domain != p.domain))) {
+      return Refuse(m, Kind::kShape, "'{}' should be {} but is {}", p.name, OpName(p), Where(graph_, value));
     }
     m.nodes_.push_back(graph_.value(value).producer);  // the right op counts as matched, whatever its attributes say
-    if (p.attrs) {
-      const std::string why = p.attrs(graph_, *n);
-      if (!why.empty()) return Refuse(m, Kind::kShape, "'{}' ({}): {}", p.name, Where(graph_, value), why);
+    std::string why = p.attrs ? p.attrs(graph_, *n) : std::string();
+    if (why.empty()) why = WhyOtherAttrs(p, *n);
+    if (why.empty()) why = WhyOtherOperands(p, *n);
+    return why.empty() || Refuse(m, Kind::kShape, "'{}' ({}): {}", p.name, Where(graph_, value), why);
+  }
+
+  static bool SameAttr(const ir::Attr& a, const ir::Attr& b) {
+    ir::Attrs x, y;
+    x.Set("a", a), y.Set("a", b);
+    return x.Same(y);
+  }
+
+  // Empty, or which attribute is another one than the pattern's, or one that the pattern does not know.
+  static std::string WhyOtherAttrs(const PatternNode& p, const Node& n) {
+    for (const auto& [name, value] : p.named.entries()) {
+      const ir::Attr* have = n.attrs.Find(name);
+      if (have == nullptr) have = DefaultOf(n.op, name);
+      if (have == nullptr || !SameAttr(*have, value)) return std::format("its attribute {} is another one", name);
     }
-    return true;
+    if (p.open || p.attrs) return {};
+    for (const auto& [name, value] : n.attrs.entries()) {
+      const ir::Attr* otherwise = DefaultOf(n.op, name);
+      if (!p.named.Has(name) && (otherwise == nullptr || !SameAttr(*otherwise, value)))
+        return std::format("it has the attribute {}, which the pattern does not name", name);
+    }
+    return {};
+  }
+
+  static std::string WhyOtherOperands(const PatternNode& p, const Node& n) {
+    for (size_t i = 0; i < n.inputs.size(); ++i) {
+      const bool named = i < p.inputs.size();
+      if (n.input(i).valid() && (named ? p.inputs[i] == Absent() : !p.open))
+        return std::format("it has an operand {}, which the pattern does not name", i);
+    }
+    return {};
   }
 
   bool MatchLeaf(const PatternNode& p, ValueId value, Match& m) {
@@ -152,7 +186,9 @@ class Matcher {
     if (p.what == What::kScalar) {
       if (c->size() != 1) return Refuse(m, Kind::kShape, "'{}' has {} elements, not one", p.name, c->size());
       const double x = c->GetDouble(0);
-      if (p.scalar && !IsConstant(x, *p.scalar, c->dtype())) {
+      const bool is = !p.scalar || (p.tolerance > 0 ? std::fabs(x - *p.scalar) <= p.tolerance * std::fabs(*p.scalar)
+                                                    : IsConstant(x, *p.scalar, c->dtype()));
+      if (!is) {
         return Refuse(m, Kind::kShape, "'{}' is {}, not {}", p.name, Digits(x, c->dtype()),
                       Digits(*p.scalar, c->dtype()));
       }
@@ -192,8 +228,8 @@ class Matcher {
   // A constant [1,1,1] makes three dims of two, which the fused op does not.
   bool KeepsRank(const PatternNode& p, ValueId v, const Match& m) {
     for (const Var in : p.inputs) {
-      const bool scalar = in >= 0 && rule_.nodes[static_cast<size_t>(in)].what == What::kScalar;
-      const ir::Tensor* c = scalar ? graph_.ConstantOf(m.values_[static_cast<size_t>(in)]) : nullptr;
+      const bool scalar = in.valid() && rule_.at(in).what == What::kScalar;
+      const ir::Tensor* c = scalar ? graph_.ConstantOf(m.values_[in.index()]) : nullptr;
       if (c == nullptr || c->rank() == 0) continue;
       const auto& inputs = graph_.Producer(v)->inputs;
       const bool fits = std::ranges::any_of(inputs, [&](ValueId other) {
@@ -202,7 +238,7 @@ class Matcher {
       });
       if (fits) continue;
       return Refuse(m, Kind::kIllegal, "'{}' has the shape {}, which may give '{}' more dimensions than it has without",
-                    rule_.nodes[static_cast<size_t>(in)].name, ir::ToString(c->shape()), p.name);
+                    rule_.nodes[in.index()].name, ir::ToString(c->shape()), p.name);
     }
     return true;
   }

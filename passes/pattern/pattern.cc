@@ -45,7 +45,7 @@ RuleBuilder::RuleBuilder(std::string name, std::string doc) {
 }
 Var RuleBuilder::Add(PatternNode node) {
   rule_.nodes.push_back(std::move(node));
-  return static_cast<Var>(rule_.nodes.size()) - 1;
+  return Var(static_cast<int>(rule_.nodes.size()) - 1);
 }
 Var RuleBuilder::Input(std::string name, Spec spec) {
   return Add({.what = PatternNode::What::kInput, .name = std::move(name), .spec = std::move(spec)});
@@ -53,8 +53,9 @@ Var RuleBuilder::Input(std::string name, Spec spec) {
 Var RuleBuilder::Constant(std::string name, Spec spec) {
   return Add({.what = PatternNode::What::kConstant, .name = std::move(name), .spec = std::move(spec)});
 }
-Var RuleBuilder::Scalar(std::string name, std::optional<double> value) {
-  return Add({.what = PatternNode::What::kScalar, .name = std::move(name), .scalar = value});
+Var RuleBuilder::Scalar(std::string name, std::optional<double> value, double tolerance) {
+  return Add(
+      {.what = PatternNode::What::kScalar, .name = std::move(name), .scalar = value, .tolerance = tolerance});
 }
 Var RuleBuilder::Op(std::string name, ir::Op op, std::vector<Var> inputs,
                     std::function<std::string(const Graph&, const Node&)> attrs) {
@@ -64,34 +65,64 @@ Var RuleBuilder::Op(std::string name, ir::Op op, std::vector<Var> inputs,
               .inputs = std::move(inputs),
               .attrs = std::move(attrs)});
 }
+Var RuleBuilder::Opaque(std::string name, std::string domain, std::string op_type, std::vector<Var> inputs) {
+  return Add({.what = PatternNode::What::kOp,
+              .name = std::move(name),
+              .domain = std::move(domain),
+              .op_type = std::move(op_type),
+              .inputs = std::move(inputs)});
+}
+Var RuleBuilder::Output(Var v, size_t output) {
+  rule_.nodes[v.index()].output = output;
+  return v;
+}
 Var RuleBuilder::AnyOrder(std::string name, ir::Op op, Var a, Var b) {
   return Add({.what = PatternNode::What::kOp, .name = std::move(name), .op = op, .inputs = {a, b}, .any_order = true});
 }
 Var RuleBuilder::Optional(Var step, Var otherwise) {
-  return OneOf(rule_.nodes[static_cast<size_t>(step)].name + "?", {step, otherwise});
+  return OneOf(rule_.nodes[step.index()].name + "?", {step, otherwise});
 }
 Var RuleBuilder::OneOf(std::string name, std::vector<Var> alternatives) {
   return Add({.what = PatternNode::What::kOneOf, .name = std::move(name), .inputs = std::move(alternatives)});
 }
 Var RuleBuilder::MayEscape(Var v) {
-  rule_.nodes[static_cast<size_t>(v)].may_escape = true;
+  rule_.nodes[v.index()].may_escape = true;
   return v;
 }
 
-Rule RuleBuilder::Finish() {
-  OCTAVO_CHECK(rule_.root >= 0 && rule_.build, "rule {} has no root or no build step", rule_.name);
+Var RuleBuilder::Open(Var v) {
+  rule_.nodes[v.index()].open = true;
+  return v;
+}
+Var RuleBuilder::Named(Var v, ir::Attrs attrs) {
+  rule_.nodes[v.index()].named = std::move(attrs);
+  return v;
+}
+
+std::vector<std::string> RuleBuilder::Unreached() const {
   std::vector<bool> reached(rule_.nodes.size(), false);
   std::vector<Var> work{rule_.root};
   while (!work.empty()) {
     const Var v = work.back();
     work.pop_back();
-    if (v < 0 || reached[static_cast<size_t>(v)]) continue;
-    reached[static_cast<size_t>(v)] = true;
-    for (Var in : rule_.nodes[static_cast<size_t>(v)].inputs) work.push_back(in);
+    if (!v.valid() || reached[v.index()]) continue;
+    reached[v.index()] = true;
+    for (Var in : rule_.at(v).inputs) {
+      OCTAVO_CHECK(in != Var(), "rule {}: an operand of '{}' is no part of it", rule_.name, rule_.at(v).name);
+      work.push_back(in);
+    }
   }
+  std::vector<std::string> names;
   for (size_t i = 0; i < reached.size(); ++i) {
-    OCTAVO_CHECK(reached[i], "rule {}: '{}' cannot be reached from the root", rule_.name, rule_.nodes[i].name);
+    if (!reached[i]) names.push_back(rule_.nodes[i].name);
   }
+  return names;
+}
+
+Rule RuleBuilder::Finish() {
+  OCTAVO_CHECK(rule_.root.valid() && rule_.build, "rule {} has no root or no build step", rule_.name);
+  const std::vector<std::string> unreached = Unreached();
+  OCTAVO_CHECK(unreached.empty(), "rule {}: '{}' cannot be reached from the root", rule_.name, unreached[0]);
   return std::move(rule_);
 }
 

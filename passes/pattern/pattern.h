@@ -23,8 +23,27 @@
 
 namespace octavo::passes::pattern {
 
-// Index of a pattern node inside its rule.
-using Var = int;
+// A pattern node of one rule. A default one stands for none: a part that this form of the rule does not have.
+class Var {
+ public:
+  constexpr Var() = default;
+  constexpr bool valid() const { return index_ >= 0; }
+  constexpr bool is_any() const { return index_ == kAny; }
+  constexpr size_t index() const { return static_cast<size_t>(index_); }
+  constexpr bool operator==(const Var&) const = default;
+  constexpr auto operator<=>(const Var&) const = default;
+
+ private:
+  friend class RuleBuilder;
+  friend constexpr Var Anything();
+  friend constexpr Var Absent();
+  static constexpr int kNone = -1, kAny = -2, kAbsent = -3;
+  explicit constexpr Var(int index) : index_(index) {}
+  int index_ = kNone;
+};
+// Operands that a pattern does not look at, and operands that must not be there.
+constexpr Var Anything() { return Var(Var::kAny); }
+constexpr Var Absent() { return Var(Var::kAbsent); }
 
 // What an Input or Constant must be. Letters unify across all tensors of a rule; "..." stands for any leading dims.
 struct Spec {
@@ -53,8 +72,8 @@ class Match {
   explicit Match(const Graph& graph, size_t vars) : graph_(&graph), values_(vars) {}
 
   const Graph& graph() const { return *graph_; }
-  bool Has(Var v) const { return v >= 0 && values_[static_cast<size_t>(v)].valid(); }
-  ValueId operator[](Var v) const { return values_[static_cast<size_t>(v)]; }
+  bool Has(Var v) const { return v.valid() && values_[v.index()].valid(); }
+  ValueId operator[](Var v) const { return values_[v.index()]; }
   // The node that makes the value of an Op pattern.
   NodeId node(Var v) const { return graph_->value((*this)[v]).producer; }
   const Node& at(Var v) const { return graph_->node(node(v)); }
@@ -83,10 +102,14 @@ struct PatternNode {
   Spec spec = {};
   std::optional<double> scalar = {};  // expected value: RuleBuilder::Scalar
   ir::Op op = ir::Op::kOpaque;
+  std::string domain = {}, op_type = {};  // of kOpaque: an op that octavo does not know
   size_t output = 0;             // which output of the op
-  std::vector<Var> inputs = {};  // kOp: one per slot, -1 anything; kOneOf: the alternatives, tried in order
+  std::vector<Var> inputs = {};  // kOp: one per slot; kOneOf: the alternatives, tried in order
   bool any_order = false;        // kOp with two inputs
   bool may_escape = false;       // the value may be used outside the pattern
+  bool open = false;             // operands and attributes that the pattern does not name may be there
+  double tolerance = 0;          // kScalar: relative; 0: the nearest number of the constant's own type or one beside it
+  ir::Attrs named = {};          // kOp: attributes that it must have, by value or by default
   std::function<std::string(const Graph&, const Node&)> attrs = {};  // empty: fine, else why the attributes do not fit
 };
 
@@ -94,11 +117,15 @@ struct Rule {
   std::string name;
   std::string doc;  // "before -> after"
   std::vector<PatternNode> nodes;
-  Var root = -1;
+  Var root = {};
   std::function<Verdict(const Match&)> guard;
   // Returns what replaces the root's value; invalid: Build has made all replacements itself.
   std::function<ValueId(Rewriter&, const Match&)> build;
+
+  const PatternNode& at(Var v) const { return nodes[v.index()]; }
 };
+// A tree from the root to the inputs, for `octavo explain --rule`.
+std::string Picture(const Rule& rule);
 
 class RuleBuilder {
  public:
@@ -106,18 +133,26 @@ class RuleBuilder {
   Var Input(std::string name, Spec spec = {});
   Var Constant(std::string name, Spec spec = {});
   // A constant of one element. `value`: what it must be, to the bit where a float holds it (0.5); else the nearest number of the constant's own
-  // type or one beside it, as exporters round sqrt(2). The fused op has the true constant: what is farther off is another function.
-  Var Scalar(std::string name, std::optional<double> value = std::nullopt);
+  // type or one beside it, as exporters round sqrt(2). The fused op has the true constant: what is farther off is another function, unless a
+  // relative tolerance is stated. Match::scalar gives what stands there. A scalar that would give its op more dimensions does not match.
+  Var Scalar(std::string name, std::optional<double> value = std::nullopt, double tolerance = 0);
+  // Operands and attributes that are not named must not be there, but attributes that say their default: unless it is opened.
   Var Op(std::string name, ir::Op op, std::vector<Var> inputs,
          std::function<std::string(const Graph&, const Node&)> attrs = nullptr);
+  Var Opaque(std::string name, std::string domain, std::string op_type, std::vector<Var> inputs);
   Var AnyOrder(std::string name, ir::Op op, Var a, Var b);
+  Var Output(Var v, size_t output);  // matches that output of the op, not its first
   // `step`, or, where that does not match, what it is applied to.
   Var Optional(Var step, Var otherwise);
   Var OneOf(std::string name, std::vector<Var> alternatives);
   Var MayEscape(Var v);
+  Var Open(Var v);
+  Var Named(Var v, ir::Attrs attrs);
   void Root(Var v) { rule_.root = v; }
   void Guard(std::function<Verdict(const Match&)> guard) { rule_.guard = std::move(guard); }
   void Build(std::function<ValueId(Rewriter&, const Match&)> build) { rule_.build = std::move(build); }
+  // Names of the parts that the root does not lead to.
+  std::vector<std::string> Unreached() const;
   // Checks the declaration: root set, build set, every named part reachable from the root.
   Rule Finish();
 
@@ -125,6 +160,9 @@ class RuleBuilder {
   Var Add(PatternNode node);
   Rule rule_;
 };
+
+// What an attribute of a standard op is where it is not written; null: it has no default, or none that patterns need.
+const ir::Attr* DefaultOf(ir::Op op, std::string_view name);
 
 // Attribute checks that rules share.
 std::function<std::string(const Graph&, const Node&)> PermIs(std::vector<int64_t> perm);
@@ -139,8 +177,8 @@ struct Attempt {
 // Matches `rule` with its root at `value`; on refusal the deepest reason is told if `explain`.
 Attempt TryMatch(const Rule& rule, const Graph& graph, ValueId value, bool explain);
 
-// Applies the rules in order, each over all nodes in order, and reports near misses to the context.
-Result<bool> ApplyRules(const std::vector<Rule>& rules, Graph& graph, PassContext& context);
+// Applies the rules in order, each over all nodes in order, and reports near misses to the run.
+Result<bool> ApplyRules(const std::vector<Rule>& rules, Graph& graph, PassRun& run);
 
 }  // namespace octavo::passes::pattern
 

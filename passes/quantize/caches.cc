@@ -112,7 +112,7 @@ void Rewrite(Graph& g, const Cache& cache, const std::vector<NodeId>& readers, D
 
 }  // namespace
 
-Result<bool> QuantizeCaches(Graph& graph, PassContext& context) {
+Result<bool> QuantizeCaches(Graph& graph, PassRun& run) {
   Rewriter b(graph, "quantize_caches");
   nlohmann::ordered_json coded = nlohmann::ordered_json::array();
   for (const ValueId input : std::vector<ValueId>(graph.inputs())) {
@@ -133,7 +133,7 @@ Result<bool> QuantizeCaches(Graph& graph, PassContext& context) {
       candidate.status = "quantized", candidate.rule = "quantize_caches";
       candidate.reason = std::format("{}, scale {}, zero point {}", quant::Name(p.dtype), p.scale, p.zero_point);
     }
-    context.candidates.push_back(std::move(candidate));
+    run.candidates.push_back(std::move(candidate));
   }
   if (!coded.empty()) graph.info.metadata[kKey] = ir::Dump(coded);
   if (b.changed() && !graph.SortTopologically()) return ir::Fail("quantize_caches made a cycle");

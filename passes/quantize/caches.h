@@ -21,7 +21,7 @@ struct CodedCache {
 std::vector<CodedCache> CodedCaches(const Graph& graph);
 
 // Runs behind `quantize`. Each cache, quantized or left, becomes a candidate of kind "cache".
-Result<bool> QuantizeCaches(Graph& graph, PassContext& context);
+Result<bool> QuantizeCaches(Graph& graph, PassRun& run);
 
 // So that one set of data serves both kinds of file: floats that are given for a coded cache become codes, codes that come out
 // floats.

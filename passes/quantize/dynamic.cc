@@ -95,22 +95,22 @@ Chain ChainAt(const Graph& g, NodeId product) {
 
 }  // namespace
 
-Result<bool> Dynamic(Graph& graph, PassContext& context) {
+Result<bool> Dynamic(Graph& graph, PassRun& run) {
   Rewriter b(graph, "dynamic");
   std::map<ValueId, Tokens> tokens;
   std::map<ValueId, std::optional<ColumnWeights>> weights;
   std::map<ValueId, std::pair<ValueId, ValueId>> made;
-  for (NodeId id : FindSites(graph, context.keep_float).linears) {
+  for (NodeId id : FindSites(graph, run.keep_float).linears) {
     const Node& n = graph.node(id);
     const ValueId x = n.inputs[0], w = n.inputs[1];
     auto [columns, fresh] = weights.try_emplace(w);
-    if (fresh) columns->second = QuantizeInt8(*graph.ConstantOf(w), context);
+    if (fresh) columns->second = QuantizeInt8(*graph.ConstantOf(w), run);
     const auto& shape = graph.ConstantOf(w)->shape();
     const kernels::Choice choice =
         kernels::ChooseLinear({.y = {DType::kF32}, .k = shape[0], .n = {shape[1]}}, kernels::Arch::kScalar);
     if (!columns->second || !choice.ok()) {
       const std::string why = choice.ok() ? "its weight has values that are not finite" : choice.refusal;
-      context.Leave("dynamic", n, "stays float: " + why);
+      run.Leave("dynamic", n, "stays float: " + why);
       continue;
     }
     const Chain c = ChainAt(graph, id);

@@ -10,7 +10,7 @@
 
 namespace octavo::passes::quantize {
 
-Result<bool> DynamicBlocks(Graph& graph, PassContext& context) {
+Result<bool> DynamicBlocks(Graph& graph, PassRun& run) {
   Rewriter b(graph, "dynamic_blocks");
   for (NodeId id : graph.NodesInOrder()) {
     const Node& n = graph.node(id);
@@ -19,7 +19,7 @@ Result<bool> DynamicBlocks(Graph& graph, PassContext& context) {
         {.w = graph.value(n.input(1)).type.dtype, .block = n.attrs.Int("block_size", 0), .x_bits = 8},
         kernels::Arch::kScalar);
     if (!choice.ok()) {
-      context.Leave("dynamic_blocks", n, "keeps float activations: " + choice.refusal);
+      run.Leave("dynamic_blocks", n, "keeps float activations: " + choice.refusal);
       continue;
     }
     b.SetAttr(id, "x_bits", int64_t{8});

@@ -26,39 +26,39 @@ uint64_t KeyOf(const Tensor& w, int limit) {
 
 }  // namespace
 
-std::optional<ColumnWeights> QuantizeInt8(const Tensor& w, const PassContext& context) {
-  if (!context.fitted.empty()) {
-    const auto fitted = context.fitted.find(KeyOf(w, context.weight_limit));
-    if (fitted != context.fitted.end()) return fitted->second;
+std::optional<ColumnWeights> QuantizeInt8(const Tensor& w, const PassRun& run) {
+  if (!run.fitted.empty()) {
+    const auto fitted = run.fitted.find(KeyOf(w, run.weight_limit));
+    if (fitted != run.fitted.end()) return fitted->second;
   }
-  return QuantizeColumns(w, DType::kS8, context.weight_limit);
+  return QuantizeColumns(w, DType::kS8, run.weight_limit);
 }
 
-Result<bool> FitWeights(Graph& graph, PassContext& context) {
-  if (!context.moments) {
-    context.log.emplace_back("fit_weights: there is no data to fit them to, so weights get the codes nearest to them");
+Result<bool> FitWeights(Graph& graph, PassRun& run) {
+  if (!run.evidence.moments) {
+    run.log.emplace_back("fit_weights: there is no data to fit them to, so weights get the codes nearest to them");
     return false;
   }
   std::vector<FitSite> sites;
   std::map<ValueId, uint64_t> keys;
-  for (const NodeId id : FindSites(graph, context.keep_float).linears) {
+  for (const NodeId id : FindSites(graph, run.keep_float).linears) {
     const Node& n = graph.node(id);
-    const uint64_t key = KeyOf(*graph.ConstantOf(n.inputs[1]), context.weight_limit);
-    if (context.fitted.contains(key) || !keys.emplace(n.inputs[1], key).second) continue;
+    const uint64_t key = KeyOf(*graph.ConstantOf(n.inputs[1]), run.weight_limit);
+    if (run.fitted.contains(key) || !keys.emplace(n.inputs[1], key).second) continue;
     sites.push_back({id, n.inputs[0], n.inputs[1]});
   }
   GroupByActivation(sites);
-  Fits fits(graph, context, sites);
+  Fits fits(graph, run, sites);
   for (size_t i = 0; i < sites.size(); ++i) {
-    if (!context.step(static_cast<int64_t>(i), static_cast<int64_t>(sites.size())))
-      return context.given_up = true, ir::Fail("interrupted");
+    if (!run.step(static_cast<int64_t>(i), static_cast<int64_t>(sites.size())))
+      return run.given_up = true, ir::Fail("interrupted");
     const Tensor& w = *graph.ConstantOf(sites[i].w);
     OCTAVO_TRY(const Compensation* fit, fits.Of(sites[i].x));
-    const auto scales = ColumnScales(w, DType::kS8, context.weight_limit);
+    const auto scales = ColumnScales(w, DType::kS8, run.weight_limit);
     if (fit == nullptr || !scales) continue;
-    OCTAVO_TRY(Tensor codes, RoundColumns(w, *scales, context.weight_limit, *fit, context.parallel));
+    OCTAVO_TRY(Tensor codes, RoundColumns(w, *scales, run.weight_limit, *fit, run.parallel));
     Tensor scale = Tensor::Of<float>(DType::kF32, {w.shape()[1]}, *scales);
-    context.fitted.emplace(keys.at(sites[i].w), ColumnWeights{std::move(codes), std::move(scale)});
+    run.fitted.emplace(keys.at(sites[i].w), ColumnWeights{std::move(codes), std::move(scale)});
   }
   fits.Tell();
   return false;

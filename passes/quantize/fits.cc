@@ -12,7 +12,7 @@ void GroupByActivation(std::vector<FitSite>& sites) {
   std::ranges::stable_sort(sites, {}, [&](const FitSite& s) { return seen.at(s.x); });
 }
 
-Fits::Fits(const Graph& g, PassContext& context, const std::vector<FitSite>& sites) : g_(g), context_(context) {
+Fits::Fits(const Graph& g, PassRun& run, const std::vector<FitSite>& sites) : g_(g), run_(run) {
   int64_t weights = 0;
   for (const FitSite& s : sites) {
     weights += g.ConstantOf(s.w)->size();
@@ -23,10 +23,10 @@ Fits::Fits(const Graph& g, PassContext& context, const std::vector<FitSite>& sit
 }
 
 Result<const Compensation*> Fits::Of(ValueId x) {
-  if (context_.moments && x != at_) {
+  if (run_.evidence.moments && x != at_) {
     at_ = x;
     if (next_ == group_.size()) OCTAVO_TRY_STATUS(Gather());
-    fit_ = Factor(std::move(group_[next_++]), context_.parallel);
+    fit_ = Factor(std::move(group_[next_++]), run_.parallel);
     if (!fit_) silent_.push_back(x);
   }
   return fit_ ? &*fit_ : nullptr;
@@ -34,7 +34,7 @@ Result<const Compensation*> Fits::Of(ValueId x) {
 
 void Fits::Tell() const {
   if (silent_.empty()) return;
-  context_.notes.push_back(
+  run_.notes.push_back(
       std::format("the calibration data is zero in {} of {} activations that enter products, '{}' first: their "
                   "weights have the codes nearest to them",
                   silent_.size(), values_.size(), g_.value(silent_[0]).name));
@@ -46,11 +46,11 @@ Status Fits::Gather() {
   for (int64_t floats = 0; done_ < values_.size(); ++done_) {
     floats += depths_[done_] * depths_[done_];
     if (floats > at_once_ && done_ > first) break;
-    group_.emplace_back(depths_[done_], context_.parallel);
+    group_.emplace_back(depths_[done_], run_.parallel);
   }
   next_ = 0;
-  Status gathered = context_.moments({values_.data() + first, group_.size()}, group_);
-  context_.given_up = !gathered;
+  Status gathered = run_.evidence.moments({values_.data() + first, group_.size()}, group_);
+  run_.given_up = !gathered;
   return gathered;
 }
 

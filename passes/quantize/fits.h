@@ -17,12 +17,12 @@ struct FitSite {
 // Sites of one activation come to stand together, in the order of the first.
 void GroupByActivation(std::vector<FitSite>& sites);
 
-// What the data says of their activations: context.moments is asked for 1 GB at a time, or half of what the weights take, or one
+// What the data says of their activations: run.evidence.moments is asked for 1 GB at a time, or half of what the weights take, or one
 // activation.
 class Fits {
  public:
   // Linears of one activation stand together.
-  Fits(const Graph& g, PassContext& context, const std::vector<FitSite>& sites);
+  Fits(const Graph& g, PassRun& run, const std::vector<FitSite>& sites);
 
   // Of the activation at hand or the one after it. Null: there is no data, or it is zero there.
   Result<const Compensation*> Of(ValueId x);
@@ -34,7 +34,7 @@ class Fits {
   Status Gather();
 
   const Graph& g_;
-  PassContext& context_;
+  PassRun& run_;
   std::vector<ValueId> values_;
   std::vector<int64_t> depths_;
   int64_t at_once_;  // floats of moments

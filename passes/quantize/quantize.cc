@@ -37,7 +37,7 @@ bool IsFloatTable(const Graph& g, const Node& n) {
 // Quantized forms made so far, so that every value and every weight is quantized once.
 class Quantizer {
  public:
-  Quantizer(Graph& graph, PassContext& context) : g_(graph), context_(context), b_(graph, "quantize") {}
+  Quantizer(Graph& graph, PassRun& run) : g_(graph), run_(run), b_(graph, "quantize") {}
 
   bool changed() const { return b_.changed(); }
 
@@ -128,12 +128,12 @@ class Quantizer {
 
   const quant::QParams* Params(ValueId v) const {
     if (activations_.contains(v)) return &known_;  // a value that this pass made itself
-    const auto own = context_.own_params.find(g_.value(v).name);
-    if (own != context_.own_params.end()) return &own->second;
-    return context_.qparams ? context_.qparams(g_.value(v).name) : nullptr;
+    const auto own = run_.own_params.find(g_.value(v).name);
+    if (own != run_.own_params.end()) return &own->second;
+    return run_.evidence.qparams ? run_.evidence.qparams(g_.value(v).name) : nullptr;
   }
   void Leave(const Node& n, const std::string& value) {
-    context_.Leave("quantize", n, std::format("stays float: no range for '{}'", value));
+    run_.Leave("quantize", n, std::format("stays float: no range for '{}'", value));
   }
 
   ValueId Scale(float s) { return b_.Constant(Tensor::ScalarF32(s)); }
@@ -175,7 +175,7 @@ class Quantizer {
     if (it != weights_.end()) return it->second;
     const Tensor& float_weight = *g_.ConstantOf(v);
     std::optional<ColumnWeights> w =
-        quant::IsFp8(dtype) ? QuantizeColumns(float_weight, dtype) : QuantizeInt8(float_weight, context_);
+        quant::IsFp8(dtype) ? QuantizeColumns(float_weight, dtype) : QuantizeInt8(float_weight, run_);
     if (!w) return std::nullopt;
     const std::string name = g_.value(v).name;
     const Pair pair{b_.Constant(std::move(w->codes), name + "_quantized"),
@@ -184,7 +184,7 @@ class Quantizer {
   }
 
   Graph& g_;
-  PassContext& context_;
+  PassRun& run_;
   Rewriter b_;
   std::map<ValueId, ValueId> activations_;  // value -> its dequantized form
   std::map<ValueId, Pair> weights_;
@@ -219,8 +219,8 @@ std::optional<ColumnWeights> QuantizeColumns(const Tensor& w, DType dtype, int l
   return out;
 }
 
-Result<bool> ReduceRange(Graph&, PassContext& context) {
-  context.weight_limit = 64;  // 255 * (64 + 64) is below 2^15
+Result<bool> ReduceRange(Graph&, PassRun& run) {
+  run.weight_limit = 64;  // 255 * (64 + 64) is below 2^15
   return false;
 }
 
@@ -256,18 +256,18 @@ Sites FindSites(const Graph& graph, const std::vector<std::string>& keep_float) 
   return sites;
 }
 
-Result<bool> QuantizeTables(Graph& graph, PassContext& context) {
-  Quantizer q(graph, context);
-  for (NodeId id : FindSites(graph, context.keep_float).tables) q.Table(id);
+Result<bool> QuantizeTables(Graph& graph, PassRun& run) {
+  Quantizer q(graph, run);
+  for (NodeId id : FindSites(graph, run.keep_float).tables) q.Table(id);
   return q.changed();
 }
 
-Result<bool> Quantize(Graph& graph, PassContext& context) {
-  const Sites sites = FindSites(graph, context.keep_float);
-  Quantizer q(graph, context);
+Result<bool> Quantize(Graph& graph, PassRun& run) {
+  const Sites sites = FindSites(graph, run.keep_float);
+  Quantizer q(graph, run);
   for (NodeId id : sites.attentions) OCTAVO_TRY_STATUS(q.Attention(id));
   for (NodeId id : sites.linears) {
-    if (!IsNamed(context.dynamic, graph.node(id))) q.Linear(id);
+    if (!IsNamed(run.dynamic, graph.node(id))) q.Linear(id);
   }
   for (NodeId id : sites.tables) q.Table(id);
   if (q.changed() && !graph.SortTopologically()) return ir::Fail("quantize made a cycle");

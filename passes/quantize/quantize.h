@@ -28,38 +28,39 @@ Sites FindSites(const Graph& graph, const std::vector<std::string>& keep_float =
 // Whether the node, or one that it was made of, has one of these names; * stands for any letters, ? for one.
 bool IsNamed(const std::vector<std::string>& names, const Node& node);
 
-// Uses context.qparams. A site whose activation has no parameters stays float, with a line in context.log; Linears of context.dynamic
+// Uses run.evidence.qparams. A site whose activation has no parameters stays float, with a line in run.log; Linears of run.dynamic
 // stay for the pass of that name.
-Result<bool> Quantize(Graph& graph, PassContext& context);
+Result<bool> Quantize(Graph& graph, PassRun& run);
 // Float tables that Gather reads along axis 0: part of Quantize, also a pass of its own.
-Result<bool> QuantizeTables(Graph& graph, PassContext& context);
+Result<bool> QuantizeTables(Graph& graph, PassRun& run);
 
-// Evens out the channels that norms and activations hand to Linears (SmoothQuant): smooth.cc. Uses context.channels.
-Result<bool> Smooth(Graph& graph, PassContext& context);
+// Evens out the channels that norms and activations hand to Linears (SmoothQuant): smooth.cc. Uses run.evidence.channels.
+Result<bool> Smooth(Graph& graph, PassRun& run);
 
 // s8 in -127..127, symmetric, so that the certificate of `PackWeights` has a chance and -w is representable (limit: 64 in place of 127,
 // and every panel has it); or fp8. Empty: it has values that are not finite.
 std::optional<std::vector<float>> ColumnScales(const ir::Tensor& w, ir::DType dtype, int limit);
 std::optional<ColumnWeights> QuantizeColumns(const ir::Tensor& w, ir::DType dtype = ir::DType::kS8, int limit = 127);
 // In s8; codes that FitWeights found for them.
-std::optional<ColumnWeights> QuantizeInt8(const ir::Tensor& w, const PassContext& context);
-// Finds such codes for all Linears where context.moments is there. Changes context.fitted alone. fit_weights.cc
-Result<bool> FitWeights(Graph& graph, PassContext& context);
+std::optional<ColumnWeights> QuantizeInt8(const ir::Tensor& w, const PassRun& run);
+// Finds such codes for all Linears where run.evidence.moments is there. Changes run.fitted alone. fit_weights.cc
+Result<bool> FitWeights(Graph& graph, PassRun& run);
 // Int8 weights of the passes behind it get 7 of their 8 bits, which CPUs without VNNI multiply by vpmaddubsw without saturating.
 // The name is ONNX Runtime's and PyTorch's; there right sums depend on it, here speed alone.
-Result<bool> ReduceRange(Graph& graph, PassContext& context);
+Result<bool> ReduceRange(Graph& graph, PassRun& run);
 
 // A model in f16 or bf16 becomes one in f32, which the passes behind it quantize. to_f32.cc
-Result<bool> ToF32(Graph& graph, PassContext& context);
+Result<bool> ToF32(Graph& graph, PassRun& run);
 
 // Weights to s8 per column, activations quantized at run time a row; needs no calibration. dynamic.cc
-Result<bool> Dynamic(Graph& graph, PassContext& context);
-// Weights alone, in blocks; needs no calibration. Weights4 uses context.moments where there are some. weights.cc
-Result<bool> Weights4(Graph& graph, PassContext& context);
-Result<bool> Weights4Symmetric(Graph& graph, PassContext& context);
-Result<bool> Weights8(Graph& graph, PassContext& context);
+Result<bool> Dynamic(Graph& graph, PassRun& run);
+// Weights alone, in blocks; needs no calibration. Weights4 uses run.evidence.moments where there are some. weights.cc
+constexpr int64_t kBlock4 = 32, kBlock8 = 64;  // rows of a block, unless the option `block` says otherwise
+Result<bool> Weights4(Graph& graph, PassRun& run);
+Result<bool> Weights4Symmetric(Graph& graph, PassRun& run);
+Result<bool> Weights8(Graph& graph, PassRun& run);
 // Products with such weights quantize their activations at run time. dynamic_blocks.cc
-Result<bool> DynamicBlocks(Graph& graph, PassContext& context);
+Result<bool> DynamicBlocks(Graph& graph, PassRun& run);
 
 }  // namespace octavo::passes::quantize
 

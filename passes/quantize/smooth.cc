@@ -205,17 +205,17 @@ ValueId SplitNorm(Rewriter& b, NodeId id, const Norm& norm, const Split& s) {
 }
 
 // For one norm or the end of one element-wise chain.
-bool SmoothOne(Graph& g, NodeId id, PassContext& context) {
+bool SmoothOne(Graph& g, NodeId id, PassRun& run) {
   const Node& n = g.node(id);
   if (!IsNorm(n.op) && !IsActivation(n.op) && n.op != Op::kMul) return false;
   const ValueId y = n.output();
-  const ChannelStats stats = context.channels(g.value(y).name);
+  const ChannelStats stats = run.evidence.channels(g.value(y).name);
   const size_t channels = stats.ranges.size();
   const std::vector<NodeId> linears = LinearUsers(g, y, static_cast<int64_t>(channels));
   if (channels == 0 || linears.empty()) return false;
   // Rows with a scale of their own are better off without: 41.2 dB behind MiniLM's first GELU, 36.4 with it.
   const auto is_static = [&](NodeId linear) {
-    return !IsNamed(context.keep_float, g.node(linear)) && !IsNamed(context.dynamic, g.node(linear));
+    return !IsNamed(run.keep_float, g.node(linear)) && !IsNamed(run.dynamic, g.node(linear));
   };
   if (std::ranges::none_of(linears, is_static)) return false;
   Rewriter b(g, "smooth");
@@ -227,11 +227,11 @@ bool SmoothOne(Graph& g, NodeId id, PassContext& context) {
   std::vector<const Tensor*> weights;
   weights.reserve(linears.size());
   for (const NodeId linear : linears) weights.push_back(g.ConstantOf(g.node(linear).inputs[1]));
-  const Split s = BestSplit(stats, weights, widens, context.weight_limit);
+  const Split s = BestSplit(stats, weights, widens, run.weight_limit);
   if (s.nothing()) return false;
   const ValueId smooth = norm ? SplitNorm(b, id, *norm, s) : widens ? widening.Make(s) : widening.Divide(s);
   const auto [lo, hi] = RangeOf(stats, s);
-  context.own_params[g.value(smooth).name] = quant::AffineParams(lo, hi, ir::DType::kU8);
+  run.own_params[g.value(smooth).name] = quant::AffineParams(lo, hi, ir::DType::kU8);
   for (NodeId linear : linears) {
     b.At(linear, {linear});
     const ValueId w = g.node(linear).inputs[1];
@@ -244,13 +244,13 @@ bool SmoothOne(Graph& g, NodeId id, PassContext& context) {
 
 }  // namespace
 
-Result<bool> Smooth(Graph& graph, PassContext& context) {
-  if (!context.channels) return false;
+Result<bool> Smooth(Graph& graph, PassRun& run) {
+  if (!run.evidence.channels) return false;
   int smoothed = 0;
   for (NodeId id : graph.NodesInOrder()) {
-    if (graph.IsAlive(id)) smoothed += SmoothOne(graph, id, context) ? 1 : 0;
+    if (graph.IsAlive(id)) smoothed += SmoothOne(graph, id, run) ? 1 : 0;
   }
-  if (smoothed > 0) context.log.push_back("smooth: " + std::to_string(smoothed) + " norms and activations");
+  if (smoothed > 0) run.log.push_back("smooth: " + std::to_string(smoothed) + " norms and activations");
   if (smoothed > 0 && !graph.SortTopologically()) return ir::Fail("smooth made a cycle");
   return smoothed > 0;
 }

@@ -111,10 +111,10 @@ std::string WhyNot(const Graph& g, bool* any) {
 
 }  // namespace
 
-Result<bool> ToF32(Graph& g, PassContext& context) {
+Result<bool> ToF32(Graph& g, PassRun& run) {
   bool any = false;
   if (const std::string why = WhyNot(g, &any); !why.empty()) {
-    context.log.push_back(std::format("to_f32: the model stays in 16 bits, and its products with it: {}", why));
+    run.log.push_back(std::format("to_f32: the model stays in 16 bits, and its products with it: {}", why));
     return false;
   }
   if (!any) return false;
@@ -132,7 +132,7 @@ Result<bool> ToF32(Graph& g, PassContext& context) {
     if (IsHalf(outputs[i])) g.SetOutput(i, g.node(CastBefore(g, g.outputs()[i].value, outputs[i], {})).output());
   }
   OCTAVO_TRY_STATUS(ir::Inference::Run(g).transform([](const auto&) {}));
-  context.log.emplace_back("to_f32: 16-bit floats became f32");
+  run.log.emplace_back("to_f32: 16-bit floats became f32");
   return true;
 }
 

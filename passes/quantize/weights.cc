@@ -33,12 +33,12 @@ std::string WhyFloat(const Tensor& w) {
 }
 
 // Those to quantize, with the Linears of one activation together, in the order of the first.
-std::vector<FitSite> LinearsOf(const Graph& g, PassContext& context) {
+std::vector<FitSite> LinearsOf(const Graph& g, PassRun& run) {
   std::vector<FitSite> linears;
-  for (NodeId id : FindSites(g, context.keep_float).linears) {
+  for (NodeId id : FindSites(g, run.keep_float).linears) {
     const Node& n = g.node(id);
     if (const std::string why = WhyFloat(*g.ConstantOf(n.inputs[1])); !why.empty()) {
-      context.Leave("weights", n, "stays float: " + why);
+      run.Leave("weights", n, "stays float: " + why);
       continue;
     }
     linears.push_back({id, n.inputs[0], n.inputs[1]});
@@ -47,16 +47,19 @@ std::vector<FitSite> LinearsOf(const Graph& g, PassContext& context) {
   return linears;
 }
 
-Result<bool> Run(Graph& graph, PassContext& context, BlockFormat format) {
+Result<bool> Run(Graph& graph, PassRun& run, DType dtype, int64_t block) {
+  const BlockFormat format{dtype, run.Option("block", block)};
+  if (format.block != 16 && format.block != 32 && format.block != 64)
+    return run.given_up = true, ir::Fail("a block has {} rows: use 16, 32 or 64", format.block);
   Rewriter b(graph, "weights");
-  const std::vector<FitSite> linears = LinearsOf(graph, context);
+  const std::vector<FitSite> linears = LinearsOf(graph, run);
   const bool fits_data = quant::BitsOf(format.dtype) == 4;
-  Fits fits(graph, context, linears);
+  Fits fits(graph, run, linears);
   std::map<ValueId, ValueId> done;  // weight -> its dequantized form; shared weights are quantized once
   for (size_t i = 0; i < linears.size(); ++i) {
     const auto& [id, x, w] = linears[i];
-    if (!context.step(static_cast<int64_t>(i), static_cast<int64_t>(linears.size())))
-      return context.given_up = true, ir::Fail("interrupted");
+    if (!run.step(static_cast<int64_t>(i), static_cast<int64_t>(linears.size())))
+      return run.given_up = true, ir::Fail("interrupted");
     const Compensation* fit = nullptr;
     if (fits_data) {
       OCTAVO_TRY(fit, fits.Of(x));
@@ -65,7 +68,7 @@ Result<bool> Run(Graph& graph, PassContext& context, BlockFormat format) {
     if (fresh) {
       b.At(id, {id});
       const std::string name = graph.value(w).name;
-      OCTAVO_TRY(const Blocked q, RoundInBlocks(*graph.ConstantOf(w), format, fit, context.parallel));
+      OCTAVO_TRY(const Blocked q, RoundInBlocks(*graph.ConstantOf(w), format, fit, run.parallel));
       std::vector<ValueId> in{b.Constant(q.codes, name + "_quantized"), b.Constant(q.scale, name + "_scale")};
       if (quant::RangeOf(format.dtype).lo == 0) in.push_back(b.Constant(q.zero, name + "_zero_point"));
       it->second = b.Create(Op::kDequantizeLinear, std::move(in), {{"axis", int64_t{0}}, {"block_size", format.block}});
@@ -79,8 +82,8 @@ Result<bool> Run(Graph& graph, PassContext& context, BlockFormat format) {
 
 }  // namespace
 
-Result<bool> Weights4(Graph& graph, PassContext& context) { return Run(graph, context, {DType::kU4, 32}); }
-Result<bool> Weights4Symmetric(Graph& graph, PassContext& context) { return Run(graph, context, {DType::kS4, 32}); }
-Result<bool> Weights8(Graph& graph, PassContext& context) { return Run(graph, context, {DType::kS8, 64}); }
+Result<bool> Weights4(Graph& graph, PassRun& run) { return Run(graph, run, DType::kU4, kBlock4); }
+Result<bool> Weights4Symmetric(Graph& graph, PassRun& run) { return Run(graph, run, DType::kS4, kBlock4); }
+Result<bool> Weights8(Graph& graph, PassRun& run) { return Run(graph, run, DType::kS8, kBlock8); }
 
 }  // namespace octavo::passes::quantize

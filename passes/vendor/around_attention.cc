@@ -20,13 +20,13 @@ std::vector<fusions::Rule> Select(bool of_attention) {
 
 }  // namespace
 
-Result<bool> FuseAroundAttention(Graph& graph, PassContext& context) {
+Result<bool> FuseAroundAttention(Graph& graph, PassRun& run) {
   static const auto* const rules = new std::vector<fusions::Rule>(Select(false));
-  return pattern::ApplyRules(*rules, graph, context);
+  return pattern::ApplyRules(*rules, graph, run);
 }
-Result<bool> FuseAttentionLeft(Graph& graph, PassContext& context) {
+Result<bool> FuseAttentionLeft(Graph& graph, PassRun& run) {
   static const auto* const rules = new std::vector<fusions::Rule>(Select(true));
-  return pattern::ApplyRules(*rules, graph, context);
+  return pattern::ApplyRules(*rules, graph, run);
 }
 
 }  // namespace octavo::passes::vendor

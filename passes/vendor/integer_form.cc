@@ -130,7 +130,7 @@ int CountLooseProducts(const Graph& graph) {
   return count;
 }
 
-Result<bool> IntegerForm(Graph& graph, PassContext& context) {
+Result<bool> IntegerForm(Graph& graph, PassRun& run) {
   OCTAVO_TRY([[maybe_unused]] const ir::Inference inference, ir::Inference::Run(graph));
   Rewriter rw(graph, "integer_form");
   for (NodeId id : graph.NodesInOrder()) {
@@ -138,7 +138,7 @@ Result<bool> IntegerForm(Graph& graph, PassContext& context) {
     std::string why;
     const auto form = FormAt(graph, graph.node(id), why);
     if (form && !Rewrite(rw, id, *form)) why = "its zero points are not constants of the form of their scales";
-    if (!why.empty()) context.Leave("integer_form", graph.node(id), "stays as it is: " + why);
+    if (!why.empty()) run.Leave("integer_form", graph.node(id), "stays as it is: " + why);
   }
   return rw.changed();
 }

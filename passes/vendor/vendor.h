@@ -15,16 +15,16 @@ bool IsQuantized(const Graph& graph);
 int CountLooseProducts(const Graph& graph);
 
 // Pass: MatMulInteger, Cast and Mul become a MatMul of DequantizeLinears; exact. integer_form.cc
-Result<bool> IntegerForm(Graph& graph, PassContext& context);
+Result<bool> IntegerForm(Graph& graph, PassRun& run);
 
 // Passes: the float rules but attention (Gelu, LayerNorm and their like, which int8 rules build upon), and the
 // attention rules for what the int8 rules have left. The latter keep every bit of a run by the interpreter.
 // around_attention.cc
-Result<bool> FuseAroundAttention(Graph& graph, PassContext& context);
-Result<bool> FuseAttentionLeft(Graph& graph, PassContext& context);
+Result<bool> FuseAroundAttention(Graph& graph, PassRun& run);
+Result<bool> FuseAttentionLeft(Graph& graph, PassRun& run);
 
 // Pass that changes nothing: why attention in this graph cannot be int8, in words of quantization. why_not_int8.cc
-Result<bool> WhyNotInt8(Graph& graph, PassContext& context);
+Result<bool> WhyNotInt8(Graph& graph, PassRun& run);
 
 // QLinearMatMuls that are linears, groups of them, and attention between them: each left, with its reason. qoperator.cc
 std::vector<Candidate> QOperatorCandidates(const Graph& graph);

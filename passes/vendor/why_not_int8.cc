@@ -51,10 +51,10 @@ std::string Why(const Graph& g, const AttentionCore& core) {
 
 }  // namespace
 
-Result<bool> WhyNotInt8(Graph& graph, PassContext& context) {
-  if (context.misses == nullptr) return false;
+Result<bool> WhyNotInt8(Graph& graph, PassRun& run) {
+  if (run.misses == nullptr) return false;
   for (const Candidate& c : QOperatorCandidates(graph)) {
-    context.misses->push_back(
+    run.misses->push_back(
         {c.kind == "attention" ? "sdpa_int8" : "linear_int8", c.nodes[0], 1000, "NoKernel", c.reason});
   }
   for (const AttentionCore& core : FindAttentionCores(graph)) {
@@ -62,7 +62,7 @@ Result<bool> WhyNotInt8(Graph& graph, PassContext& context) {
     const std::string why = Why(graph, core);
     if (why.empty()) continue;
     // Deeper than any attempt of a rule: this is the reason, the attempts are its consequences.
-    context.misses->push_back({"sdpa_int8", OriginName(graph.node(core.center)), 1000, "NoKernel", why});
+    run.misses->push_back({"sdpa_int8", OriginName(graph.node(core.center)), 1000, "NoKernel", why});
   }
   return false;
 }

@@ -6,21 +6,50 @@
 >>> outputs = octavo.Session("model.int8.onnx", threads=2).run({"input_ids": ids, "attention_mask": mask})
 """
 
+import os as _os
 import pathlib as _pathlib
 
+from . import _octavo
 from ._octavo import (
+    Graph,
+    Match,
+    Node,
     OctavoError,
     OctavoMemoryError,
     Result,
+    Rewriter,
     Session,
+    Value,
     __version__,
     calibrate,
     cpu,
     load,
-    optimize,
 )
+from ._pipeline import Pipeline, json_of as _json_of, passes
+from ._rules import Rule, anything, compiled as _compiled, constant, one_of, scalar
 
-__all__ = ["OctavoError", "OctavoMemoryError", "Result", "Session", "__version__", "calibrate", "cpu", "load", "onnxruntime_library", "optimize"]
+__all__ = [
+    "Graph", "Match", "Node", "OctavoError", "OctavoMemoryError", "Pipeline", "Result", "Rewriter", "Rule", "Session", "Value", "__version__",
+    "anything", "apply", "calibrate", "constant", "cpu", "load", "one_of", "onnxruntime_library", "optimize", "passes", "scalar",
+]
+
+
+def optimize(
+    model, recipe="int8", calibration=None, calibrator="mse", threads=0, progress=None, reduce_range=False,
+    quantize_kv_cache=False, keep_float=(), layers=False, dynamic=(), min_db=None, fit=True, max_memory=None, max_nodes=None, *,
+    rules=(), pipeline=None, plugins=(),
+):
+    """Fuses and quantizes; __init__.pyi says what each argument is."""
+    return _octavo._optimize(
+        model, recipe, calibration, calibrator, threads, progress, reduce_range, quantize_kv_cache, list(keep_float), layers,
+        list(dynamic), min_db, fit, max_memory, max_nodes, [_compiled(rule) for rule in rules], _json_of(pipeline),
+        [_os.fspath(plugin) for plugin in plugins])
+
+
+def apply(graph, passes=(), rules=()):
+    """Runs passes, then rules, on a Graph in place and tells what became of which node: the way to try a rule out."""
+    compiled = [_compiled(rule) for rule in rules]
+    return _octavo._apply(graph, [*passes, *(rule.name for rule in compiled)], compiled)
 
 
 def onnxruntime_library():

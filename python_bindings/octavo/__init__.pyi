@@ -40,7 +40,7 @@ class Session:
 
     def __init__(
         self,
-        model: str | os.PathLike[str] | bytes,
+        model: str | os.PathLike[str] | bytes | Graph,
         threads: int = 0,
         fuse: bool = True,
         max_memory: int | None = None,
@@ -68,14 +68,14 @@ class Session:
     def threads(self) -> int: ...
 
 def load(
-    model: str | os.PathLike[str] | bytes,
+    model: str | os.PathLike[str] | bytes | Graph,
     threads: int = 0,
     fuse: bool = True,
     max_memory: int | None = None,
     max_nodes: int | None = None,
 ) -> Session: ...
 def optimize(
-    model: str | os.PathLike[str] | bytes,
+    model: str | os.PathLike[str] | bytes | Graph,
     recipe: str = "int8",
     calibration: Iterable[Arrays] | str | os.PathLike[str] | bytes | None = None,
     calibrator: str = "mse",
@@ -90,6 +90,10 @@ def optimize(
     fit: bool = True,
     max_memory: int | None = None,
     max_nodes: int | None = None,
+    *,
+    rules: Iterable[Rule] = (),
+    pipeline: Pipeline | dict[str, Any] | str | os.PathLike[str] | None = None,
+    plugins: Iterable[str | os.PathLike[str]] = (),
 ) -> Result:
     """Fuses and quantizes.
 
@@ -106,18 +110,166 @@ def optimize(
     (recipe int8), then float, as few as it takes. report["layers"] has the "type" of each, report["dynamic"] and report["keep_float"] the
     names. OctavoError where float does not keep them either.
     max_memory, max_nodes: as of Session.
+    rules: your own rules, which recipes run behind the pass that each names (Rule.after); the report has a candidate of kind "rewrite" for each place,
+    or the nearest miss, and the file records names and versions. What a rule raises ends the call and is raised here.
+    pipeline: instead of the recipe's: a Pipeline, its JSON as a dict or file, or an optimized .onnx whose pipeline is replayed.
+    plugins: shared objects with passes and rules (docs/extending.md).
     fit: with batches, codes of int8 and 4-bit weights make up for each other's errors on them, which takes another run of the batches.
     Warns (UserWarning) with each of report["notes"]. Ctrl-C ends it between two batches or two Linears.
     """
 
 def calibrate(
-    model: str | os.PathLike[str] | bytes,
+    model: str | os.PathLike[str] | bytes | Graph,
     calibration: Iterable[Arrays] | str | os.PathLike[str],
     threads: int = 0,
     max_memory: int | None = None,
     max_nodes: int | None = None,
 ) -> bytes:
     """Ranges of the activations, for optimize(calibration=...); the same bytes as `octavo calibrate` writes."""
+
+class Value:
+    """A tensor of a Graph: what a node makes, or an input."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def type(self) -> str:
+        """As "f32[batch,384]"; "?" where it is not known."""
+    @property
+    def dtype(self) -> str | None:
+        """As "f32", "s64", "u8"; None: not known."""
+    @property
+    def shape(self) -> list[int | str] | None:
+        """Numbers and the names of symbols; None: the rank is not known."""
+    @property
+    def producer(self) -> Node | None:
+        """None: an input of the graph."""
+    @property
+    def users(self) -> list[Node]:
+        """A node once for each operand that it reads the value as."""
+    @property
+    def constant(self) -> NDArray[Any] | None:
+        """The array of a constant; None: it is none."""
+    @property
+    def is_output(self) -> bool: ...
+
+class Node:
+    """One op of a Graph."""
+
+    @property
+    def op(self) -> str: ...
+    @property
+    def domain(self) -> str: ...
+    @property
+    def name(self) -> str:
+        """The name of the file's node that it came from."""
+    @property
+    def inputs(self) -> list[Value | None]:
+        """None: an optional operand that is left out."""
+    @property
+    def outputs(self) -> list[Value | None]: ...
+    @property
+    def attrs(self) -> dict[str, Any]: ...
+    @property
+    def origin(self) -> list[str]:
+        """Names of the file's nodes that it stands for, then "pass:NAME" of those who made it."""
+
+class Rewriter:
+    """Makes nodes: rewriter.Gelu(x, approximate="tanh"). Numbers take the type of the first tensor beside them."""
+
+    def create(self, op: str, *operands: Any, _outputs: int = 1, _domain: str = "", **attributes: Any) -> Any:
+        """The new value, or a list of them where _outputs is not 1."""
+    def __getattr__(self, op: str) -> Callable[..., Any]: ...
+    def at(self, node: Node) -> None:
+        """New nodes stand before this one from here on, and are named after it."""
+    def constant(self, array: NDArray[Any]) -> Value: ...
+    def replace(self, old: Value, new: Value) -> None:
+        """Whoever reads `old` reads `new` from here on. Types that contradict each other are an OctavoError."""
+    def set_input(self, node: Node, index: int, value: Value) -> None: ...
+    def set_attr(self, node: Node, name: str, value: Any) -> None: ...
+    def erase_dead(self, node: Node) -> None:
+        """Erases the node if nobody reads its outputs, and what only it read."""
+
+class Graph:
+    """A model as a graph: to read, walk, change, check and write."""
+
+    def __init__(
+        self, model: str | os.PathLike[str] | bytes | Graph, max_memory: int | None = None, max_nodes: int | None = None
+    ) -> None: ...
+    @property
+    def nodes(self) -> list[Node]:
+        """In an order in which they can run."""
+    @property
+    def inputs(self) -> list[Value]: ...
+    @property
+    def outputs(self) -> dict[str, Value]: ...
+    @property
+    def metadata(self) -> dict[str, str]: ...
+    def value(self, name: str) -> Value | None: ...
+    def rewriter(self, name: str = "python") -> Rewriter: ...
+    def infer(self) -> None:
+        """Infers all types anew."""
+    def verify(self) -> list[str]:
+        """Puts the nodes in order; what is wrong with the graph, a sentence each."""
+    def to_bytes(self) -> bytes: ...
+    def save(self, path: str | os.PathLike[str]) -> None: ...
+    def __len__(self) -> int: ...
+
+class Match:
+    """Which values of the graph the parts of a pattern stand for. Valid until check or rewrite returns."""
+
+    def __getitem__(self, name: str) -> Value: ...
+    def __contains__(self, name: str) -> bool: ...
+    def get(self, name: str) -> Value | None: ...
+    def number(self, name: str) -> float:
+        """What a scalar of the pattern is in this match."""
+    @property
+    def nodes(self) -> list[Node]: ...
+
+class Rule:
+    """Replaces what its pattern describes (docs/extending.md)."""
+
+    name: str | None
+    version: str
+    after: str
+    before: str
+    def pattern(self, op: Any, *inputs: Any) -> Any: ...
+    def check(self, match: Match) -> str | None:
+        """None, or a sentence that says why this match is left alone."""
+    def rewrite(self, op: Rewriter, match: Match) -> Value | None:
+        """The value that takes the place of the pattern's; None: the rewriter has made all replacements."""
+
+anything: Any
+def scalar(value: float | None = None, *, tolerance: float = 1e-6, name: str | None = None) -> Any:
+    """In a pattern: a constant of one element, equal to value up to a relative tolerance; None: any number."""
+def constant(name: str | None = None) -> Any:
+    """In a pattern: any constant tensor."""
+def one_of(*alternatives: Any) -> Any:
+    """In a pattern: the first of these that matches."""
+def apply(graph: Graph, passes: Iterable[str] = (), rules: Iterable[Rule] = ()) -> list[dict[str, str]]:
+    """Runs passes, then rules, on the graph in place: {"node", "fate" ("rewritten", "left", "near miss"), "rule", "reason"} of each decision."""
+def passes(plugins: Iterable[str | os.PathLike[str]] = ()) -> list[dict[str, Any]]:
+    """Every pass: name, what, takes, leaves, needs, version (None: octavo's own), options, rules."""
+
+class Pipeline:
+    """Names of passes in order, to be edited: Pipeline("int8")."""
+
+    passes: list[str]
+    keep_float: list[str]
+    dynamic: list[str]
+    options: dict[str, dict[str, Any]]
+    foreign: dict[str, str]
+    def __init__(
+        self, recipe: str = "int8", *, rules: Iterable[Rule] = (), plugins: Iterable[str | os.PathLike[str]] = ()
+    ) -> None: ...
+    @classmethod
+    def from_json(cls, text: str) -> Pipeline: ...
+    @classmethod
+    def of(cls, model: str | os.PathLike[str] | bytes | Graph) -> Pipeline:
+        """The pipeline that made an optimized model."""
+    def to_json(self) -> str: ...
+    def insert(self, name: str, *, after: str | None = None, before: str | None = None, version: str | None = None) -> None: ...
+    def remove(self, name: str) -> None: ...
 
 def cpu() -> str: ...
 def onnxruntime_library() -> str:

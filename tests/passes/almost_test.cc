@@ -34,14 +34,14 @@ struct Maker : passes::Maker {
   }
 };
 
-using Pass = Result<bool> (*)(Graph&, PassContext&);
+using Pass = Result<bool> (*)(Graph&, PassRun&);
 
 // How many nodes of the kind the pass leaves or makes.
 int CountAfter(Pass pass, Op op, const std::function<void(Maker&)>& build) {
   Maker m;
   build(m);
   EXPECT_TRUE(ir::Inference::Run(m.g).has_value());
-  PassContext context;
+  PassRun context;
   const auto changed = pass(m.g, context);
   EXPECT_TRUE(changed.has_value()) << changed.error().message;
   int count = 0;

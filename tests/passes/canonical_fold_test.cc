@@ -10,7 +10,7 @@ TEST(CanonicalFold, HeadSplitBehindAShapeChainGetsAConstantTarget) {
   const ValueId target = b.Concat({b.DimOf(x, 0), b.DimOf(x, 1), b.Axis({-1}), b.Axis({4})});
   b.Out(b.Transpose(b.Op1(Op::kReshape, {x, target}, Attrs{{"allowzero", int64_t{1}}}), {0, 2, 1, 3}));
   EXPECT_EQ(Check(b.g, Fold), "Reshape Transpose");
-  PassContext context;
+  PassRun context;
   ASSERT_TRUE(Fold(b.g, context));
   for (NodeId id : b.g.NodesInOrder()) {
     if (b.g.node(id).op != Op::kReshape) continue;
@@ -33,7 +33,7 @@ TEST(CanonicalFold, ConstantsAreEvaluatedWithPythonsIntegers) {
   const ValueId div = b.Op1(Op::kMod, {b.Axis({-7, 7}), b.Axis({3, -3})});  // Python: 2 and -2
   b.Out(b.Op1(Op::kAdd, {x, div}));
   EXPECT_EQ(Check(b.g, Fold), "Add");
-  PassContext context;
+  PassRun context;
   ASSERT_TRUE(Fold(b.g, context));
   const Node& add = b.g.node(b.g.last());
   EXPECT_EQ(b.g.ConstantOf(add.input(1))->ToInts(), (Ints{2, -2}));
@@ -163,7 +163,7 @@ TEST(CanonicalCse, NegativeZeroIsNotZeroAndRandomIsNotRepeated) {
     const NodeId n = r.g.AddOpaque(op[0] == 'R' ? "" : "somebody.else", op, {v}, 1);
     r.Out(r.g.node(n).output(), op);
   }
-  PassContext context;
+  PassRun context;
   EXPECT_FALSE(*Cse(r.g, context));
 }
 
@@ -175,7 +175,7 @@ TEST(CanonicalDce, KeepsInputsAndOutputs) {
   const NodeId norm = b.g.AddNode(Op::kLayerNormalization, {x, b.W({4}), b.W({4})}, 3);
   b.Out(b.g.node(norm).output());
   EXPECT_EQ(Check(b.g, Dce), "LayerNormalization");
-  PassContext context;
+  PassRun context;
   ASSERT_TRUE(*Dce(b.g, context));
   EXPECT_EQ(b.g.inputs().size(), 2u);
   EXPECT_FALSE(b.g.node(b.g.last()).output(1).valid());

@@ -28,7 +28,7 @@ struct MaskGraph {
 };
 
 SymShape MaskShape(Graph g) {
-  PassContext context;
+  PassRun context;
   EXPECT_TRUE(Canonicalize(g, context));
   return *g.value(g.node(g.last()).input(1)).type.shape;
 }
@@ -132,7 +132,7 @@ TEST(CanonicalScale, BothSidesBecomeOneMultiplyOnTheScores) {
   const ValueId k = s.b.Op1(Op::kMul, {s.Heads(s.k, {0, 2, 3, 1}), s.b.F(0.42f)});
   s.Finish(q, k);
   EXPECT_EQ(Check(s.b.g, Canonicalize, 1e-5), kScaled);
-  PassContext context;
+  PassRun context;
   ASSERT_TRUE(Canonicalize(s.b.g, context));
   for (NodeId id : s.b.g.NodesInOrder()) {
     const Node& n = s.b.g.node(id);
@@ -178,7 +178,7 @@ TEST(CanonicalScale, KeepsAScalarThatMayWidenTheScores) {
       const ValueId two = b.g.AddConstant(Tensor::F32({1, 1, 1, 1}, {2.0f}));
       b.Out(b.Op1(Op::kSoftmax, {b.Op1(op, {b.Op1(Op::kMatMul, {q, k}), two})}, Attrs{{"axis", int64_t{-1}}}));
       const std::string before = Ops(b.g);
-      PassContext context;
+      PassRun context;
       const auto scaled = Scale(b.g, context);
       ASSERT_TRUE(scaled);
       EXPECT_FALSE(*scaled);

@@ -97,7 +97,7 @@ Outcome Try(const fs::path& model) {
   if (!graph) return out;  // the importer's own test says why
   out.read = true;
   const Graph before = *graph;
-  PassContext context;
+  PassRun context;
   const auto start = std::chrono::steady_clock::now();
   const auto result = Canonicalize(*graph, context);
   out.milliseconds = std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count();
@@ -182,7 +182,7 @@ TEST(CanonicalModels, MiniLmHasOneFormFromThreeExporters) {
                   fs::copy_options::overwrite_existing);
     auto graph = ir::onnx::ReadFile(folder / name);
     ASSERT_TRUE(graph) << graph.error().message;
-    PassContext context;
+    PassRun context;
     const auto result = Canonicalize(*graph, context);
     ASSERT_TRUE(result) << result.error().message;
     std::map<Op, int> count;
@@ -218,7 +218,7 @@ TEST(CanonicalModels, LargeGraphsTakeLittleTime) {
   }
   g.AddOutput("y", x);
   ASSERT_GT(g.node_count(), 15000u);
-  PassContext context;
+  PassRun context;
   const auto start = std::chrono::steady_clock::now();
   const auto result = Canonicalize(g, context);
   const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();

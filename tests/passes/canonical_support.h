@@ -24,6 +24,7 @@ using ir::DType;
 using ir::SymShape;
 using ir::Tensor;
 using Ints = std::vector<int64_t>;
+using PassFn = Result<bool> (*)(Graph&, PassRun&);
 
 inline Dim Sym(std::string_view name) { return Dim::Symbol(name); }
 
@@ -132,7 +133,7 @@ inline double WorstDifference(const Tensor& a, const Tensor& b) {
 // (same bits where `tolerance` is 0). Returns the ops afterwards.
 inline std::string Check(const Graph& before, PassFn pass, double tolerance = 0) {
   Graph after = before;
-  PassContext context;
+  PassRun context;
   auto result = pass(after, context);
   if (!result) return "error: " + result.error().message;
   const Status legal = ir::VerifyStatus(after);

@@ -13,7 +13,7 @@ Ints OnlyPerm(const Graph& g) {
   return perm;
 }
 Ints PermAfter(Graph g, PassFn pass) {
-  PassContext context;
+  PassRun context;
   EXPECT_TRUE(pass(g, context));
   return OnlyPerm(g);
 }
@@ -143,7 +143,7 @@ TEST(CanonicalLinear, BiasComesSecondAndFlat) {
   const ValueId w = b.Transpose(b.W({5, 3}), {1, 0});
   b.Out(b.Op1(Op::kAdd, {b.W({1, 1, 5}), b.Op1(Op::kMatMul, {x, w})}));
   EXPECT_EQ(Check(b.g, Canonicalize), "MatMul Add");
-  PassContext context;
+  PassRun context;
   ASSERT_TRUE(Canonicalize(b.g, context));
   const Node& add = b.g.node(b.g.last());
   EXPECT_TRUE(b.g.IsFrom(add.input(0), Op::kMatMul));

@@ -53,7 +53,7 @@ Graph Gelu(Form form, const Constants& c, int association, int64_t count) {
 
 bool Fuses(Graph& g, Op op) {
   EXPECT_TRUE(ir::Inference::Run(g));
-  PassContext context;
+  PassRun context;
   EXPECT_TRUE(fusions::FuseFloat(g, context));
   const auto nodes = g.NodesInOrder();
   return std::ranges::any_of(nodes, [&](NodeId id) { return g.node(id).op == op; });
@@ -135,7 +135,7 @@ TEST(Constants, LowestScoresAtTheEdge) {
     const ValueId s = m.Node(Op::kMatMul, {in("q", {1, 2, 5, 4}), in("kt", {1, 2, 4, 5})});
     const ValueId kept = m.Node(Op::kWhere, {in("keep", {5, 5}, DType::kBool), s, m.Real(low)});
     m.g.AddOutput("y", m.Node(Op::kMatMul, {m.Node(Op::kSoftmax, {kept}), in("v", {1, 2, 5, 4})}));
-    PassContext context;
+    PassRun context;
     ASSERT_TRUE(RunPasses({"scores"}, m.g, context));
     const auto nodes = m.g.NodesInOrder();
     const bool additive = std::ranges::any_of(nodes, [&](NodeId id) { return m.g.node(id).op == Op::kAdd; });
@@ -151,7 +151,7 @@ TEST(Constants, CodesOfProbabilitiesAtTheEdge) {
     const ValueId p = m.Node(Op::kSoftmax, {in("s", {1, 2, 5, 5})});
     m.g.AddOutput("y", m.Node(Op::kMatMul, {m.Coded(p, Beside(1 / 255.0f, steps), 0), in("v", {1, 2, 5, 4})}));
     ASSERT_TRUE(ir::Inference::Run(m.g));
-    PassContext context;
+    PassRun context;
     const Result<bool> changed = fusions::RelativeProbs(m.g, context);
     ASSERT_TRUE(changed);
     EXPECT_EQ(*changed, steps == 0);

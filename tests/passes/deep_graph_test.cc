@@ -27,13 +27,13 @@ const quant::QParams* SomeParams(std::string_view) {
 Measured Optimize(int layers, bool int8) {
   Graph graph = LayerStack(layers).Take();
   Measured run{.nodes = graph.node_count()};
-  PassContext context;
+  PassRun context;
   std::vector<NearMiss> misses;
   context.misses = &misses;
   const std::clock_t start = std::clock();
   Status s = RunPasses({"canonical"}, graph, context);
   run.report = TakeInventory(graph);
-  context.qparams = SomeParams;
+  context.evidence.qparams = SomeParams;
   const std::vector<std::string> rest =
       int8 ? std::vector<std::string>{"fuse_float", "canonical", "quantize", "cse", "qdq",
                                       "fuse_int8",  "qkv_int8",  "cse",      "dce"}
@@ -75,7 +75,7 @@ TEST(DeepGraph, AHostileChainOfSumsIsSearchedOnce) {
                 g.node(g.AddNode(ir::Op::kSoftmax, {scores}, 1, {{"axis", int64_t{-1}}}, "softmax" + std::to_string(i)))
                     .output());
   }
-  PassContext context;
+  PassRun context;
   const Status s = RunPasses({"scores"}, g, context);
   EXPECT_TRUE(s) << s.error().message;
   EXPECT_EQ(g.outputs().size(), 500u);

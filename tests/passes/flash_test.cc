@@ -29,7 +29,7 @@ TEST(Flash, MarksFloatAndIntegersAndLeavesFp8) {
   Graph g;
   const NodeId real = Attend(g, "real", DType::kF32), int8 = Attend(g, "int8", DType::kS8),
                fp8 = Attend(g, "fp8", DType::kE4M3FN);
-  PassContext context;
+  PassRun context;
   EXPECT_TRUE(UseFlash(g, context).value_or(false));
   EXPECT_EQ(g.node(real).attrs.Int("flash", 0), 1);
   EXPECT_EQ(g.node(int8).attrs.Int("flash", 0), 1);
@@ -49,7 +49,7 @@ TEST(Flash, LeavesQuantizedScores) {
   in.push_back(in[3]), in.push_back(in[4]);
   const NodeId coded = g.AddNode(Op::kSdpaInt8, std::move(in), 1, g.node(id).attrs);
   g.AddOutput("y", g.node(coded).output());
-  PassContext context;
+  PassRun context;
   EXPECT_TRUE(UseFlash(g, context).value_or(false));
   EXPECT_EQ(g.node(id).attrs.Int("flash", 0), 1);
   EXPECT_EQ(g.node(coded).attrs.Int("flash", 0), 0);

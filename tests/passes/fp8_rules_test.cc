@@ -79,7 +79,7 @@ struct Fused {
 Fused Fuse(const Graph& g) {
   Fused f{g, {}};
   EXPECT_TRUE(ir::Inference::Run(f.graph).has_value());
-  PassContext context;
+  PassRun context;
   context.misses = &f.misses;
   auto changed = FuseInt8(f.graph, context);
   EXPECT_TRUE(changed.has_value()) << changed.error().message;

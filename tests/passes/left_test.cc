@@ -22,7 +22,7 @@ struct Growing : Maker {
   }
   std::string Reason() {
     EXPECT_TRUE(ir::Inference::Run(g));
-    PassContext context;
+    PassRun context;
     EXPECT_TRUE(QuantizeCaches(g, context));
     return context.candidates.empty() ? "" : context.candidates[0].reason;
   }
@@ -64,14 +64,22 @@ Graph Product(int64_t k, const char* name) {
   return std::move(m.g);
 }
 
+// Why a pass left the node of that name.
+std::string LeftOf(const PassRun& run, std::string_view node) {
+  for (const Decision& d : run.decisions) {
+    if (d.node == node && d.fate == Decision::Fate::kLeft) return d.reason;
+  }
+  return "";
+}
+
 TEST(Left, Linears) {
   Graph g = Product(8, "fc");
-  PassContext context;
+  PassRun context;
   EXPECT_TRUE(Quantize(g, context));
-  EXPECT_EQ(context.left.at("fc"), "quantize: fc stays float: no range for 'x'");
-  PassContext blocks;
+  EXPECT_EQ(LeftOf(context, "fc"), "quantize: fc stays float: no range for 'x'");
+  PassRun blocks;
   EXPECT_TRUE(Weights4(g, blocks));
-  EXPECT_EQ(blocks.left.at("fc"), "weights: fc stays float: its k is 8, less than a block of 16");
+  EXPECT_EQ(LeftOf(blocks, "fc"), "weights: fc stays float: its k is 8, less than a block of 16");
 }
 
 TEST(Left, ModelsInSixteenBits) {
@@ -84,7 +92,7 @@ TEST(Left, ModelsInSixteenBits) {
       Op::kIf, {c, x}, 1, {{"octavo_captures", int64_t{1}}, {"then_branch", body}, {"else_branch", body}}, "choice");
   m.g.AddOutput("y", m.g.node(choice).output());
   ASSERT_TRUE(ir::Inference::Run(m.g));
-  PassContext context;
+  PassRun context;
   EXPECT_TRUE(ToF32(m.g, context));
   ASSERT_EQ(context.log.size(), 1u);
   EXPECT_NE(context.log[0].find("'choice' has a subgraph"), std::string::npos) << context.log[0];

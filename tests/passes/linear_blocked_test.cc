@@ -72,7 +72,7 @@ struct Fused {
 Fused Fuse(const Graph& g) {
   Fused f{g, {}};
   EXPECT_TRUE(ir::Inference::Run(f.graph).has_value());
-  PassContext context;
+  PassRun context;
   context.misses = &f.misses;
   auto changed = FuseWeights(f.graph, context);
   EXPECT_TRUE(changed.has_value()) << changed.error().message;
@@ -107,7 +107,7 @@ TEST(DynamicBlocks, TheBodySaysWhatTheKernelDoes) {
       std::mt19937 rng(7);
       const Tensor x = RandomFloats({3, kDepth}, rng);
       auto floats = ir::Interpret(g, {{"x", x}});
-      PassContext context;
+      PassRun context;
       auto changed = quantize::DynamicBlocks(g, context);
       ASSERT_TRUE(changed.has_value() && *changed && context.log.empty());
       changed = quantize::DynamicBlocks(g, context);
@@ -173,7 +173,7 @@ TEST(DynamicBlocks, SaysWhatItLeaves) {
                 s = g.AddConstant(RandomFloats({1, 2}, rng));
   g.AddOutput("y", g.node(g.AddNode(Op::kLinearBlocked, {x, w, s}, 1, {{"block_size", int64_t{1024}}}, "n")).output());
   ASSERT_TRUE(ir::Inference::Run(g).has_value());
-  PassContext context;
+  PassRun context;
   auto changed = quantize::DynamicBlocks(g, context);
   ASSERT_TRUE(changed.has_value() && !*changed);
   ASSERT_EQ(context.log.size(), 1u);

@@ -53,7 +53,7 @@ struct Graphs {
 
 ir::Graph Fuse(ir::Graph g, std::vector<NearMiss>* misses = nullptr) {
   EXPECT_TRUE(ir::Inference::Run(g).has_value());
-  PassContext context;
+  PassRun context;
   context.misses = misses;
   auto changed = FuseFloat(g, context);
   EXPECT_TRUE(changed.has_value()) << changed.error().message;

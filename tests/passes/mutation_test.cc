@@ -61,7 +61,7 @@ struct Counts {
 };
 
 Counts CountsOf(Graph graph) {
-  PassContext context;
+  PassRun context;
   std::vector<NearMiss> misses;
   context.misses = &misses;
   if (Status s = RunPasses({"canonical"}, graph, context); !s) return {.problem = s.error().message};

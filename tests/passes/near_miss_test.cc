@@ -73,7 +73,7 @@ struct Fused {
 };
 Fused Optimize(const Graph& g) {
   Fused f{.graph = g};
-  PassContext context;
+  PassRun context;
   std::vector<NearMiss> misses;
   context.misses = &misses;
   Status s = RunPasses({"canonical"}, f.graph, context);

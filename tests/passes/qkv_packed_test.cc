@@ -53,7 +53,7 @@ struct Maker : passes::Maker {
 std::string Check(Maker& m) {
   EXPECT_TRUE(ir::Inference::Run(m.g).has_value());
   Graph after = m.g;
-  PassContext context;
+  PassRun context;
   const auto changed = FuseQkvInt8(after, context);
   EXPECT_TRUE(changed.has_value()) << changed.error().message;
   std::string ops;

@@ -33,8 +33,8 @@ TEST(QuantizedOperands, AreDequantizedByTheirOwnNumbers) {
                                                                      {"k", {DType::kU8, 0.02f, 110}},
                                                                      {"v", {DType::kU8, 0.03f, 130}},
                                                                      {"y", {DType::kU8, 0.04f, 150}}};
-  PassContext context;
-  context.qparams = [&](std::string_view name) {
+  PassRun context;
+  context.evidence.qparams = [&](std::string_view name) {
     const auto it = params.find(name);
     return it == params.end() ? nullptr : &it->second;
   };

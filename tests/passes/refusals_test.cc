@@ -55,7 +55,7 @@ void Refuses(const std::string& sentence, Rule rule, const std::function<void(Gr
   Graphs m;
   build(m);
   ASSERT_TRUE(ir::Inference::Run(m.g));
-  PassContext context;
+  PassRun context;
   std::vector<NearMiss> misses;
   context.misses = &misses;
   const Result<bool> changed = pattern::ApplyRules({rule}, m.g, context);
@@ -317,7 +317,7 @@ TEST(Refusals, OfShapes) {
   const NodeId clip = m.g.AddNode(Op::kClip, {m.In({2}), {}, m.Real(1)}, 1, {}, "clip");
   m.g.AddOutput("y", m.g.node(clip).output());
   pattern::RuleBuilder r("clipped", "");
-  r.Root(r.Op("clip", Op::kClip, {r.Input("x"), r.Scalar("least")}));
+  r.Root(r.Open(r.Op("clip", Op::kClip, {r.Input("x"), r.Scalar("least")})));
   r.Build([](Rewriter&, const pattern::Match&) { return ValueId{}; });
   EXPECT_EQ(pattern::TryMatch(r.Finish(), m.g, m.g.outputs()[0].value, true).reason, "'least' is absent");
 }

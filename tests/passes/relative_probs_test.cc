@@ -89,7 +89,7 @@ TEST(RelativeProbs, KeepLongRowsThatProbabilitiesLose) {
   Attention a({.quantized_output = false});
   const TensorMap inputs = Inputs(1500, false);
   const auto exact = Interpreted(WithFloatProbs(a.g, a.codes), inputs), before = Interpreted(a.g, inputs);
-  PassContext context;
+  PassRun context;
   ASSERT_TRUE(RelativeProbs(a.g, context).value_or(false));
   EXPECT_TRUE(context.log.empty());
   ASSERT_TRUE(ir::Inference::Run(a.g).has_value());
@@ -102,7 +102,7 @@ TEST(RelativeProbs, KeepLongRowsThatProbabilitiesLose) {
 TEST(RelativeProbs, FuseToTheSameBits) {
   for (int bits = 0; bits < 8; ++bits) {
     Attention a({.guard = (bits & 1) != 0, .quantized_output = (bits & 2) != 0});
-    PassContext context;
+    PassRun context;
     if ((bits & 4) != 0) context.weight_limit = 64;  // reduced range: codes of 7 bits
     ASSERT_TRUE(RelativeProbs(a.g, context).value_or(false));
     ASSERT_TRUE(ir::Inference::Run(a.g).has_value());
@@ -131,7 +131,7 @@ TEST(RelativeProbs, FuseToTheSameBits) {
 
 std::string Left(const Form& f) {
   Attention a(f);
-  PassContext context;
+  PassRun context;
   EXPECT_FALSE(RelativeProbs(a.g, context).value_or(true));
   return context.log.empty() ? "" : context.log[0];
 }
@@ -146,7 +146,7 @@ TEST(RelativeProbs, SaysWhatItLeaves) {
 TEST(RelativeProbs, TheRuleRefusesWhatMeansSomethingElse) {
   const auto reason = [](Op op, size_t slot, const Tensor& constant) {
     Attention a({});
-    PassContext context;
+    PassRun context;
     EXPECT_TRUE(RelativeProbs(a.g, context).value_or(false));
     for (NodeId id : a.g.NodesInOrder()) {
       const ir::Node& n = a.g.node(id);

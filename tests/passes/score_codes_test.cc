@@ -103,7 +103,7 @@ Fused Fuse(const Graph& g) {
   f.graph = g;
   EXPECT_TRUE(ir::Inference::Run(f.graph).has_value());
   std::vector<NearMiss> misses;
-  PassContext context;
+  PassRun context;
   context.misses = &misses;
   const auto changed = FuseInt8(f.graph, context);
   EXPECT_TRUE(changed.has_value()) << changed.error().message;
@@ -208,7 +208,7 @@ TEST(ScoreCodes, CoarseStepsAreReported) {
     Report report = TakeInventory(before);
     const Fused after = Fuse(before);
     ASSERT_EQ(after.cores, 1) << after.reasons;
-    Judge(after.graph, PassContext(), report);
+    Judge(after.graph, PassRun(), report);
     ASSERT_FALSE(report.candidates.empty());
     EXPECT_EQ(report.candidates[0].status, "fused");
     EXPECT_EQ(report.candidates[0].reason.empty(), std::string(said).empty()) << report.candidates[0].reason;
@@ -222,7 +222,7 @@ TEST(ScoreCodes, AMaskBeforeCodesIsNoWindow) {
     const Graph before = Make({.codes = {true, false, masked_codes, false}, .causal = true});
     Fused after = Fuse(before);
     ASSERT_EQ(after.cores, 1) << after.reasons;
-    PassContext context;
+    PassRun context;
     const auto lifted = FuseWindows(after.graph, context);
     ASSERT_TRUE(lifted.has_value());
     EXPECT_EQ(*lifted, !masked_codes);

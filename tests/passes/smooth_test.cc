@@ -54,7 +54,7 @@ class SmoothTest : public ::testing::Test {
   ValueId Input() { return g.AddInput("x", {DType::kF32, ir::SymShape{ir::Dim::Symbol("rows"), kWidth}}); }
 
   // Calibrates `taps` on `x`, runs the pass, and compares the outputs before and after.
-  void Smooth(const Tensor& x, PassContext& context, bool changes) {
+  void Smooth(const Tensor& x, PassRun& context, bool changes) {
     g.info.opsets[""] = 20;
     Graph tapped = g;
     std::map<std::string, Tensor, std::less<>> values;
@@ -68,7 +68,7 @@ class SmoothTest : public ::testing::Test {
     ASSERT_TRUE(before.has_value()) << before.error().message;
     const size_t own = g.outputs().size();
     for (size_t i = 0; i < names.size(); ++i) values[names[i]] = (*before)[own + i];
-    context.channels = [&values](std::string_view name) {
+    context.evidence.channels = [&values](std::string_view name) {
       ChannelStats stats;
       const auto it = values.find(name);
       if (it == values.end()) return stats;
@@ -116,7 +116,7 @@ TEST_F(SmoothTest, BehindANormAChannelBecomesSeveralColumns) {
   g.AddOutput("a", Node(Op::kMatMul, {y, Weights(kWidth, 24)}, "first"));
   g.AddOutput("b", Node(Op::kMatMul, {y, Weights(kWidth, 16)}, "second"));
   g.AddOutput("norm", y);
-  PassContext context;
+  PassRun context;
   Smooth(Random({kRows, kWidth}), context, true);
   EXPECT_EQ(Count(Op::kLayerNormalization), 2) << "its other reader keeps the norm";
   ASSERT_EQ(Count(Op::kGather), 1) << "one for both readers";
@@ -134,7 +134,7 @@ TEST_F(SmoothTest, BehindGeluTheLinearBeforeMakesTheColumns) {
   const ValueId h = Node(Op::kMatMul, {Input(), Spiky(kWidth, kWidth)}, "up");
   const ValueId b = Node(Op::kAdd, {h, g.AddConstant(Random({kWidth}, 0.1f))}, "biased");
   g.AddOutput("y", Node(Op::kMatMul, {Node(Op::kGelu, {b}, "gelu"), Weights(kWidth, 24)}, "down"));
-  PassContext context;
+  PassRun context;
   Smooth(Random({kRows, kWidth}), context, true);
   EXPECT_EQ(Count(Op::kGather), 0);
   EXPECT_EQ(Count(Op::kMul), 1) << "the division";
@@ -150,7 +150,7 @@ TEST_F(SmoothTest, BehindAGateTheDivisionIsInTheOtherLinear) {
   const ValueId silu = Node(Op::kMul, {gate, Node(Op::kSigmoid, {gate}, "sigmoid")}, "silu");
   const ValueId up = Node(Op::kMatMul, {x, Spiky(kWidth, kWidth)}, "up");
   g.AddOutput("y", Node(Op::kMatMul, {Node(Op::kMul, {silu, up}, "gated"), Weights(kWidth, 24)}, "down"));
-  PassContext context;
+  PassRun context;
   Smooth(Random({kRows, kWidth}), context, true);
   EXPECT_EQ(Count(Op::kMul), 2) << "none is new";
   EXPECT_EQ(Count(Op::kMatMul), 3);
@@ -160,7 +160,7 @@ TEST_F(SmoothTest, BehindAGateTheDivisionIsInTheOtherLinear) {
 TEST_F(SmoothTest, BehindReluTheDivisionIsInTheLinearBefore) {
   const ValueId h = Node(Op::kMatMul, {Input(), Spiky(kWidth, kWidth)}, "up");
   g.AddOutput("y", Node(Op::kMatMul, {Node(Op::kRelu, {h}, "relu"), Weights(kWidth, 24)}, "down"));
-  PassContext context;
+  PassRun context;
   Smooth(Random({kRows, kWidth}), context, true);
   EXPECT_EQ(Count(Op::kMul), 0);
   EXPECT_GT(ColumnsOf("down"), kWidth);
@@ -170,7 +170,7 @@ TEST_F(SmoothTest, WhatOthersReadOnTheWayStaysAsWide) {
   const ValueId h = Node(Op::kMatMul, {Input(), Spiky(kWidth, kWidth)}, "up");
   g.AddOutput("h", h);
   g.AddOutput("y", Node(Op::kMatMul, {Node(Op::kGelu, {h}, "gelu"), Weights(kWidth, 24)}, "down"));
-  PassContext context;
+  PassRun context;
   Smooth(Random({kRows, kWidth}), context, true);
   EXPECT_EQ(ColumnsOf("down"), kWidth);
   EXPECT_EQ(Count(Op::kMul), 1);
@@ -183,7 +183,7 @@ TEST_F(SmoothTest, LongChainsStayAsWide) {
     h = Node(Op::kAdd, {h, g.AddConstant(Tensor::F32({kWidth}, std::vector<float>(kWidth)))},
              "sum" + std::to_string(i));
   g.AddOutput("y", Node(Op::kMatMul, {Node(Op::kMul, {h, h}, "square"), Weights(kWidth, 24)}, "down"));
-  PassContext context;
+  PassRun context;
   Smooth(Random({2, kWidth}), context, false);
 }
 
@@ -192,7 +192,7 @@ TEST_F(SmoothTest, LinearsInFloatOrWithAScaleARowStay) {
     g = Graph();
     const ValueId y = SpikyNorm(Input());
     g.AddOutput("a", Node(Op::kMatMul, {y, Weights(kWidth, 24)}, "first"));
-    PassContext context;
+    PassRun context;
     (is_float ? context.keep_float : context.dynamic) = {"first"};
     Smooth(Random({kRows, kWidth}), context, false);
   }
@@ -206,7 +206,7 @@ TEST_F(SmoothTest, EvenChannelsStay) {
   Tensor even = Tensor::Empty(DType::kF32, {kRows, kWidth});
   for (int64_t i = 0; i < even.size(); ++i)
     even.mutable_as<float>()[static_cast<size_t>(i)] = i % 21 < 10 ? 1.0f : -1.0f;
-  PassContext context;
+  PassRun context;
   Smooth(even, context, false);
 }
 
@@ -259,7 +259,7 @@ using ::testing::ElementsAre;
 TEST(NormColumns, TheNormWritesThem) {
   Columns c({0, 1, 2, 3, 4, 5, 6, 7, 2, 2, 5, 0});
   const std::vector<Tensor> want = c.Run();
-  PassContext context;
+  PassRun context;
   ASSERT_TRUE(fusions::FuseInt8(c.g, context).value());
   EXPECT_THAT(c.Ops(), ElementsAre(Op::kNormQuant));
   ASSERT_TRUE(ir::Inference::Run(c.g).has_value());
@@ -272,7 +272,7 @@ TEST(NormColumns, AnotherOrderOrAnotherReaderKeepsTheGather) {
   for (Columns c : {Columns({0, 1, 2, 3, 4, 5, 7, 6, 2}), Columns({0, 1, 2}), Columns({0, 1, 2, 3, 4, 5, 6, 7, -1}),
                     Columns({0, 1, 2, 3, 4, 5, 6, 7, 2}, true, true)}) {
     const std::vector<Tensor> want = c.Run();
-    PassContext context;
+    PassRun context;
     ASSERT_TRUE(fusions::FuseInt8(c.g, context).value());
     EXPECT_THAT(c.Ops(), ElementsAre(Op::kNormQuant, Op::kGather));
     EXPECT_TRUE(c.Run()[0].SameBits(want[0]));
@@ -280,7 +280,7 @@ TEST(NormColumns, AnotherOrderOrAnotherReaderKeepsTheGather) {
 }
 
 TEST(NormColumns, CodesAreMadeBeforeTheyAreCopied) {
-  PassContext context;
+  PassRun context;
   Columns repeats({0, 1, 2, 3, 4, 5, 6, 7, 2}, false);
   const std::vector<Tensor> want = repeats.Run();
   ASSERT_TRUE(canonical::Qdq(repeats.g, context).value());

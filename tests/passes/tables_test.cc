@@ -36,7 +36,7 @@ struct Fused {
 };
 Fused Fuse(const Graph& g) {
   Fused r{.graph = g};
-  PassContext context;
+  PassRun context;
   const auto changed = FuseTables(r.graph, context);
   EXPECT_TRUE(changed.has_value()) << changed.error().message;
   for (NodeId id : r.graph.NodesInOrder()) {

@@ -73,7 +73,7 @@ TEST_P(ToF32Of, KeepsTypesOutsideAndResults) {
   m.g.AddOutput("x_again", x);
   ASSERT_TRUE(ir::Inference::Run(m.g).has_value());
   Graph after = m.g;
-  PassContext context;
+  PassRun context;
   ASSERT_TRUE(ToF32(after, context).value());
   EXPECT_TRUE(ir::VerifyStatus(after).has_value()) << ir::VerifyStatus(after).error().message;
   EXPECT_TRUE(AnyHalf(after, false));
@@ -104,7 +104,7 @@ TEST_P(ToF32Of, KeepsTypesOutsideAndResults) {
 TEST(ToF32, LeavesFloatModelsAlone) {
   Maker m(DType::kF32);
   m.g.AddOutput("y", m.Node(Op::kRelu, {m.g.AddInput("x", {DType::kF32, ir::SymShape{4}})}));
-  PassContext context;
+  PassRun context;
   EXPECT_FALSE(*ToF32(m.g, context));
   EXPECT_TRUE(context.log.empty());
 }
@@ -115,7 +115,7 @@ TEST(ToF32, SaysWhatKeepsAModelInSixteenBits) {
   const NodeId strange = m.g.AddOpaque("com.example", "Strange", {x}, 1, {}, "odd");
   m.g.SetOrigin(strange, {"odd"});
   m.g.AddOutput("y", m.Node(Op::kRelu, {m.g.node(strange).output()}));
-  PassContext context;
+  PassRun context;
   EXPECT_FALSE(*ToF32(m.g, context));
   ASSERT_EQ(context.log.size(), 1u);
   EXPECT_NE(context.log[0].find("Strange"), std::string::npos) << context.log[0];
@@ -131,7 +131,7 @@ TEST(ToF32, AnUnknownOpWithoutATypeKeepsAModelAsItIs) {
       m.g.AddOpaque("com.example", "Strange", {n}, 1, {{"to", static_cast<int64_t>(DType::kF16)}}, "odd");
   m.g.AddOutput("y", m.Node(Op::kRelu, {x}));
   m.g.AddOutput("z", m.g.node(strange).output());
-  PassContext context;
+  PassRun context;
   EXPECT_FALSE(*ToF32(m.g, context));
   EXPECT_EQ(m.g.node(strange).attrs.Int("to", 0), static_cast<int64_t>(DType::kF16));
   m.g.SetType(m.g.node(strange).output(), {DType::kS64, ir::SymShape{4}});
@@ -145,7 +145,7 @@ TEST(ToF32, DtypeAttributesFollow) {
   const ValueId ones = m.Node(Op::kConstantOfShape, {n}, {{"value", Half({1}, {1.5f}, DType::kF16)}});
   m.g.AddOutput("y", m.Node(Op::kMul, {ones, m.Scalar(2)}));
   ASSERT_TRUE(ir::Inference::Run(m.g).has_value());
-  PassContext context;
+  PassRun context;
   ASSERT_TRUE(*ToF32(m.g, context));
   const auto y = ir::Interpret(m.g, {{"n", Tensor::S64({1}, {3})}});
   ASSERT_TRUE(y) << y.error().message;

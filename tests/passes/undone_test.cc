@@ -56,7 +56,7 @@ struct Applied {
 Applied Apply(Graph g, const std::vector<Rule>& rules) {
   Applied a{std::move(g), {}};
   EXPECT_TRUE(ir::Inference::Run(a.graph));
-  PassContext context;
+  PassRun context;
   context.misses = &a.misses;
   const Result<bool> changed = pattern::ApplyRules(rules, a.graph, context);
   EXPECT_TRUE(changed) << changed.error().message;
@@ -117,27 +117,27 @@ TEST(Undone, EverywhereWhereItMakesACycle) {
 
 // --- passes ---
 
-Result<bool> HalvesTheType(Graph& g, PassContext& context) {
+Result<bool> HalvesTheType(Graph& g, PassRun& context) {
   context.log.emplace_back("half");
   context.own_params["x"] = {};
   g.SetAttr(g.NodesInOrder().back(), "to", int64_t{10});
   return true;
 }
-Result<bool> BreaksAnInvariant(Graph& g, PassContext&) {
+Result<bool> BreaksAnInvariant(Graph& g, PassRun&) {
   Rewriter b(g, "wrong");
   b.EraseDead(g.NodesInOrder()[0]);
   g.Erase(g.NodesInOrder()[0]);
   return true;
 }
-Result<bool> Refuses(Graph& g, PassContext&) {
+Result<bool> Refuses(Graph& g, PassRun&) {
   g.SetNodeName(g.NodesInOrder()[0], "touched");
   return ir::Fail("it cannot");
 }
-Result<bool> TheCallersFault(Graph&, PassContext& context) {
+Result<bool> TheCallersFault(Graph&, PassRun& context) {
   context.given_up = true;
   return ir::Fail("interrupted");
 }
-Result<bool> WrongUnlessCareful(Graph& g, PassContext& context) {
+Result<bool> WrongUnlessCareful(Graph& g, PassRun& context) {
   if (!context.careful) return HalvesTheType(g, context);
   g.SetNodeName(g.NodesInOrder()[0], "careful");
   return true;
@@ -153,10 +153,10 @@ Graph CastAtTheEnd() {
 
 TEST(Undone, PassesToo) {
   for (const auto& [run, reason] :
-       {std::pair<PassFn, const char*>{HalvesTheType, "f16"}, {BreaksAnInvariant, "is used"}, {Refuses, "it cannot"}}) {
+       {std::pair<Result<bool> (*)(Graph&, PassRun&), const char*>{HalvesTheType, "f16"}, {BreaksAnInvariant, "is used"}, {Refuses, "it cannot"}}) {
     Graph g = CastAtTheEnd();
-    PassContext context;
-    const Result<bool> changed = RunPass({"wrong", run, ""}, g, context);
+    PassRun context;
+    const Result<bool> changed = RunPass(FunctionPass({.name = "wrong"}, run), g, context);
     ASSERT_TRUE(changed) << changed.error().message;
     EXPECT_FALSE(*changed);
     EXPECT_EQ(g.node(g.NodesInOrder()[1]).attrs.Int("to", 0), 1);
@@ -170,8 +170,8 @@ TEST(Undone, PassesToo) {
 
 TEST(Undone, PartsOfAPassForThemselves) {
   Graph g = CastAtTheEnd();
-  PassContext context;
-  const Result<bool> changed = RunPass({"careful", WrongUnlessCareful, ""}, g, context);
+  PassRun context;
+  const Result<bool> changed = RunPass(FunctionPass({.name = "careful"}, WrongUnlessCareful), g, context);
   ASSERT_TRUE(changed);
   EXPECT_TRUE(*changed);
   EXPECT_EQ(g.node(g.NodesInOrder()[0]).name, "careful");
@@ -180,8 +180,8 @@ TEST(Undone, PartsOfAPassForThemselves) {
 
 TEST(Undone, NotWhatTheCallerCaused) {
   Graph g = CastAtTheEnd();
-  PassContext context;
-  const Result<bool> changed = RunPass({"waits", TheCallersFault, ""}, g, context);
+  PassRun context;
+  const Result<bool> changed = RunPass(FunctionPass({.name = "waits"}, TheCallersFault), g, context);
   ASSERT_FALSE(changed);
   EXPECT_EQ(changed.error().message, "interrupted");
 }
@@ -235,7 +235,7 @@ int NormsOf(ir::SymShape x_shape, ir::Shape gamma, ir::Shape beta, DType type, s
   const ValueId var = m.Node(Op::kReduceMean, {m.Node(Op::kMul, {d, d}), m.Ints({-1})});
   const ValueId root = m.Node(Op::kSqrt, {m.Node(Op::kAdd, {var, filled({})})});
   m.g.AddOutput("y", m.Node(Op::kAdd, {m.Node(Op::kMul, {m.Node(Op::kDiv, {d, root}), filled(gamma)}), filled(beta)}));
-  PassContext context;
+  PassRun context;
   std::vector<NearMiss> misses;
   context.misses = &misses;
   EXPECT_TRUE(RunPasses({"fold", "fuse_float"}, m.g, context));

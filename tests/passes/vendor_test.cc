@@ -52,7 +52,7 @@ ValueId Chain(Builder& b, ValueId w, ValueId w_scale, ValueId w_zero) {
 }
 
 std::vector<std::string> RunIntegerForm(Graph& g, bool expected) {
-  PassContext context;
+  PassRun context;
   const auto changed = IntegerForm(g, context);
   EXPECT_TRUE(changed.has_value());
   EXPECT_EQ(*changed, expected);
@@ -120,7 +120,7 @@ std::string WhyOf(const Places& at) {
   EXPECT_TRUE(ir::Inference::Run(b.g));
   EXPECT_TRUE(IsQuantized(b.g));
   std::vector<NearMiss> misses;
-  PassContext context;
+  PassRun context;
   context.misses = &misses;
   EXPECT_TRUE(WhyNotInt8(b.g, context));
   if (misses.empty()) return "";
@@ -148,7 +148,7 @@ TEST(Report, OpaqueAttentionHasItsReason) {
                                   {{"num_heads", int64_t{2}}}, "mha");
   b.g.AddOutput("y", b.g.node(id).output());
   Report report = TakeInventory(b.g);
-  Judge(b.g, PassContext(), report);
+  Judge(b.g, PassRun(), report);
   ASSERT_EQ(report.candidates.size(), 1u);
   EXPECT_EQ(report.candidates[0].status, "left");
   EXPECT_NE(report.candidates[0].reason.find(

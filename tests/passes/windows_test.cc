@@ -70,7 +70,7 @@ struct Model {
 Node Lifted(const Graph& graph, bool with_past) {
   Graph after = graph;
   EXPECT_TRUE(ir::Inference::Run(after).has_value());
-  PassContext context;
+  PassRun context;
   const auto changed = FuseWindows(after, context);
   EXPECT_TRUE(changed.has_value()) << changed.error().message;
   std::mt19937 gen(5);

@@ -1,0 +1,208 @@
+#include "octavo/passes/own.h"
+
+#include "octavo/passes/canonical/canonical.h"
+#include "octavo/passes/fusions/fusions.h"
+#include "octavo/passes/quantize/caches.h"
+#include "octavo/passes/quantize/quantize.h"
+#include "octavo/passes/rule_pass.h"
+#include "octavo/passes/vendor/vendor.h"
+
+namespace octavo::passes {
+
+namespace {
+
+using Passes = std::vector<std::shared_ptr<const Pass>>;
+
+void Add(Passes& all, PassInfo info, FunctionPass::Function run) {
+  all.push_back(std::make_shared<FunctionPass>(std::move(info), std::move(run)));
+}
+void Add(Passes& all, PassInfo info, const std::vector<fusions::Rule>& rules, FunctionPass::Function run) {
+  all.push_back(std::make_shared<RulePass>(std::move(info), rules, std::move(run)));
+}
+
+void AddFloat(Passes& all) {
+  Add(all,
+      {.name = "canonical", .what = "brings every exporter's graph to one form; exact but for `scale`"},
+      canonical::Canonicalize);
+  for (const auto& p : canonical::CanonicalPasses()) all.push_back(p);
+  Add(all,
+      {.name = "fuse_float",
+       .what = "attention, LayerNorm, GELU, skip + norm in float",
+       .takes = Form::kFloat,
+       .leaves = Form::kFloat},
+      fusions::FloatRules(), fusions::FuseFloat);
+  Add(all,
+      {.name = "qkv_float",
+       .what = "Q, K and V projections as one MatMul",
+       .takes = Form::kFloat,
+       .leaves = Form::kFloat},
+      fusions::FuseQkvFloat);
+  Add(all, {.name = "to_f32", .what = "a model in f16 or bf16 becomes one in f32; inputs and outputs stay"},
+      quantize::ToF32);
+  Add(all, {.name = "windows", .what = "causal and window masks become attributes of attention; exact for finite scores"},
+      fusions::FuseWindows);
+  Add(all,
+      {.name = "flash",
+       .what = "attention over tiles of keys, in fixed memory; rounding differs, and int8 no longer quantizes P "
+               "as the graph does"},
+      fusions::UseFlash);
+}
+
+void AddQuantizing(Passes& all) {
+  Add(all,
+      {.name = "smooth",
+       .what = "evens out the channels that norms and activations hand to Linears, by calibrated channel ranges",
+       .takes = Form::kFloat,
+       .leaves = Form::kFloat,
+       .needs = Need::kRanges},
+      quantize::Smooth);
+  Add(all,
+      {.name = "reduce_range",
+       .what = "int8 weights of the next passes get 7 bits: faster on CPUs without VNNI, half as precise"},
+      quantize::ReduceRange);
+  Add(all,
+      {.name = "fit_weights",
+       .what = "finds codes of int8 weights that make up for each other's errors on the calibration data",
+       .takes = Form::kFloat,
+       .leaves = Form::kFloat,
+       .needs = Need::kMoments},
+      quantize::FitWeights);
+  Add(all,
+      {.name = "quantize",
+       .what = "inserts Q/DQ by the calibrated ranges and quantizes weights",
+       .takes = Form::kFloat,
+       .leaves = Form::kQdq,
+       .needs = Need::kRanges},
+      quantize::Quantize);
+  Add(all,
+      {.name = "quantize_fp8",
+       .what = "the same in E4M3FN; ranges are then chosen for that type",
+       .takes = Form::kFloat,
+       .leaves = Form::kFp8,
+       .needs = Need::kRanges},
+      quantize::Quantize);
+  Add(all,
+      {.name = "quantize_caches",
+       .what = "KV caches that attention reads as codes enter and leave the graph as codes; same bits",
+       .takes = Form::kQdq,
+       .leaves = Form::kQdq},
+      quantize::QuantizeCaches);
+  Add(all,
+      {.name = "quantize_tables",
+       .what = "embedding tables to s8, one scale per row",
+       .takes = Form::kFloat,
+       .leaves = Form::kQdq},
+      quantize::QuantizeTables);
+  Add(all,
+      {.name = "dynamic",
+       .what = "float Linears to int8, activations quantized at run time with one scale and zero point a row",
+       .takes = Form::kFloat,
+       .leaves = Form::kInt8},
+      quantize::Dynamic);
+}
+
+void AddBlocks(Passes& all) {
+  const auto block = [](int64_t rows) {
+    return OptionInfo{"block", rows, "rows of a weight that share a scale: 16, 32 or 64"};
+  };
+  Add(all,
+      {.name = "weights4",
+       .what = "weights to u4 in blocks with zero points; activations stay float",
+       .takes = Form::kFloat,
+       .leaves = Form::kBlocks,
+       .needs = Need::kMoments,
+       .options = {block(quantize::kBlock4)}},
+      quantize::Weights4);
+  Add(all,
+      {.name = "weights4_symmetric",
+       .what = "weights to s4 in blocks; activations stay float",
+       .takes = Form::kFloat,
+       .leaves = Form::kBlocks,
+       .needs = Need::kMoments,
+       .options = {block(quantize::kBlock4)}},
+      quantize::Weights4Symmetric);
+  Add(all,
+      {.name = "weights8",
+       .what = "weights to s8 in blocks; activations stay float",
+       .takes = Form::kFloat,
+       .leaves = Form::kBlocks,
+       .options = {block(quantize::kBlock8)}},
+      quantize::Weights8);
+  Add(all,
+      {.name = "fuse_weights",
+       .what = "products with weights in blocks become one op",
+       .takes = Form::kBlocks,
+       .leaves = Form::kBlocks},
+      fusions::BlockRules(), fusions::FuseWeights);
+  Add(all,
+      {.name = "dynamic_blocks",
+       .what = "those products quantize activations at run time, one scale a block: several times as fast",
+       .takes = Form::kBlocks,
+       .leaves = Form::kInt8},
+      quantize::DynamicBlocks);
+}
+
+void AddInt8(Passes& all) {
+  Add(all,
+      {.name = "fuse_int8",
+       .what = "Q/DQ attention, linears and norms become int8 ops; exact",
+       .takes = Form::kQdq,
+       .leaves = Form::kInt8},
+      fusions::Int8Rules(), fusions::FuseInt8);
+  Add(all,
+      {.name = "qkv_int8",
+       .what = "int8 projections of one attention become one op; exact",
+       .takes = Form::kInt8,
+       .leaves = Form::kInt8},
+      fusions::FuseQkvInt8);
+  Add(all,
+      {.name = "relative_probs",
+       .what = "int8 attention quantizes exponentials, relative to the largest of a row, instead of probabilities",
+       .takes = Form::kQdq,
+       .leaves = Form::kQdq},
+      fusions::RelativeProbs);
+  Add(all,
+      {.name = "tables",
+       .what = "element-wise functions between codes of 8 bits become tables of 256 codes; exact",
+       .takes = Form::kQdq,
+       .leaves = Form::kInt8},
+      fusions::FuseTables);
+}
+
+void AddVendor(Passes& all) {
+  Add(all, {.name = "integer_form", .what = "MatMulInteger with its scales becomes a MatMul of DequantizeLinears; exact"},
+      vendor::IntegerForm);
+  Add(all,
+      {.name = "fuse_around",
+       .what = "fuse_float without attention, before int8 rules",
+       .takes = Form::kFloat,
+       .leaves = Form::kFloat},
+      vendor::FuseAroundAttention);
+  Add(all,
+      {.name = "fuse_left",
+       .what = "attention in float where int8 rules left it; exact",
+       .takes = Form::kFloat,
+       .leaves = Form::kFloat},
+      vendor::FuseAttentionLeft);
+  Add(all,
+      {.name = "why_not_int8", .what = "says what keeps attention out of int8; changes nothing", .takes = Form::kQdq,
+       .leaves = Form::kQdq},
+      vendor::WhyNotInt8);
+}
+
+}  // namespace
+
+const Passes& OwnPasses() {
+  static const auto* const passes = [] {
+    auto* all = new Passes;
+    AddFloat(*all);
+    AddQuantizing(*all);
+    AddBlocks(*all);
+    AddInt8(*all);
+    AddVendor(*all);
+    return all;
+  }();
+  return *passes;
+}
+
+}  // namespace octavo::passes
