@@ -32,12 +32,14 @@ ALLOWED = {
     "tests": {NUMERIC, "ir", "quant", "kernels", "passes", "runtime", "api", "cli", "fuzz", "benchmarks/layers.h"},
 }
 MAX_LINES = 500
+LINK = re.compile(r"\]\((?!https?:|#)([^)#\s]+)[^)]*\)")
 INCLUDE = re.compile(r'^\s*#\s*include\s+([<"])([^">]+)[">]')
 FLAG = re.compile(r"-m(arch|tune|avx\w*|amx\w*|sse\w*|fma|bmi\w*)\b|/arch:")
 # Places on one person's machine, files beside the repository, and work that is not done. Split, so that this file does not match itself.
 WORDS = re.compile("|".join(["/ro" + "ot/", "/ho" + "me/[a-z]", "/wo" + "rk/", r"\bsha" + "red/", r"\b(kernels|graphs)\.m" + r"d \d",
                              r"\bTO" + "DO\\b", r"\bFIX" + "ME\\b"]))
-FOLDERS_NOT_WANTED = {"src", "include", "utils", "common", "docs"}
+FOLDERS_NOT_WANTED = {"src", "include", "utils", "common"}
+OF_DOCS = (".md", ".svg")
 
 
 def project_files():
@@ -131,7 +133,16 @@ class Layout(unittest.TestCase):
         wrong = [name_of(p) for p in FILES if p.suffix in (".cc", ".h", ".py")
                  and not re.fullmatch(r"(__)?[a-z0-9_]+(__|-inl)?\.(cc|h|py)", p.name)]
         wrong += [name_of(p) for p in FILES if p.relative_to(ROOT).parts[0] in FOLDERS_NOT_WANTED]
-        self.check(wrong, "files are snake_case; no src/, include/, utils/, common/, docs/")
+        self.check(wrong, "files are snake_case; no src/, include/, utils/, common/")
+
+    def test_docs_are_text_and_pictures(self):
+        wrong = [name_of(p) for p in FILES if room_of(name_of(p)) == "docs" and p.suffix not in OF_DOCS]
+        self.check(wrong, "docs/ has pages and pictures")
+
+    def test_links_lead_somewhere(self):
+        wrong = [f"{name_of(p)}: {target}" for p in FILES if p.suffix == ".md"
+                 for target in LINK.findall(p.read_text()) if not (p.parent / target).exists()]
+        self.check(wrong, "links of documents name files")
 
     def test_every_test_is_run(self):
         def named(path):

@@ -5,7 +5,7 @@
 // After:  y' = Gelu(x W1[:, index] + b1[index]) * (1/d)[index];  MatMul(y', (s W)[index])     the division in W2 and b2 where there are such
 // One scale serves all channels of an activation, so one that is fifteen times the median takes four bits from all others. As n columns of an n-th of its
 // size it takes none, and weights stay as they are (outlier channel splitting: Zhao et al., arXiv 1901.09504). What still sticks out is pressed
-// down by s, which the weights make up for (SmoothQuant: Xiao et al., arXiv 2211.10438; its own rule, for all channels, lost: DESIGN.md). How
+// down by s, which the weights make up for (SmoothQuant: Xiao et al., arXiv 2211.10438; its own rule, for all channels, lost: docs/lab/quantization.md). How
 // much of both: split.h. MiniLM 22.3 dB with pressing alone, 25.9 so, for 3 % of the time; calibrated on half of the texts, the others 25.2.
 // The float meaning changes by rounding only. A norm's other users keep y.
 #include <algorithm>
