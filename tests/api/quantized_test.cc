@@ -19,7 +19,7 @@
 #include "octavo/ir/onnx/onnx.h"
 #include "octavo/passes/vendor/vendor.h"
 #include "octavo/runtime/model.h"
-#include "octavo/tests/readme.h"
+#include "octavo/tests/docs.h"
 #include "octavo/tests/unpacked.h"
 
 namespace octavo::api {
@@ -365,10 +365,10 @@ TEST(Quantized, Zoo) {
   EXPECT_EQ(nncf.attention.done, 34);
   EXPECT_EQ(sum("ort-dynamic").attention.done, 43);
   EXPECT_EQ(sum("ort-qoperator").attention.found, 36);  // left, each with its reason
-  EXPECT_TRUE(tests::ReadmeSays(std::format("attention in {} of {} cores of ONNX Runtime's Q/DQ files",
+  EXPECT_TRUE(tests::FamiliesSay(std::format("attention in {} of {} cores of ONNX Runtime's Q/DQ files",
                                             qdq.attention.done, qdq.attention.found + codes.attention.found)));
-  EXPECT_TRUE(tests::ReadmeSays(std::format("in {} of {} of NNCF's", nncf.int8_attention, nncf.attention.found)));
-  EXPECT_TRUE(tests::ReadmeSays(
+  EXPECT_TRUE(tests::FamiliesSay(std::format("in {} of {} of NNCF's", nncf.int8_attention, nncf.attention.found)));
+  EXPECT_TRUE(tests::FamiliesSay(
       std::format("fp8 Q/DQ files: every QKV group and {} of {} cores", fp8.attention.done, fp8.attention.found)));
 }
 

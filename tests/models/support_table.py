@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""README's table of model families, made from what the zoo test saw. ctest leaves that in tests/models/zoo.json of the build tree.
+"""The table of docs/families.md, made from what the zoo test saw. ctest leaves that in tests/models/zoo.json of the build tree.
 
-    python3 tests/models/support_table.py zoo.json                     prints the table
-    python3 tests/models/support_table.py zoo.json README.md           replaces what stands between the two marks there
-    python3 tests/models/support_table.py --check zoo.json README.md   fails where README says something else (a ctest):
-                                                                       counts exactly, decibels within one
+    python3 tests/models/support_table.py zoo.json                            prints the table
+    python3 tests/models/support_table.py zoo.json docs/families.md           replaces what stands between the two marks there
+    python3 tests/models/support_table.py --check zoo.json docs/families.md   fails where the page says something else (a ctest):
+                                                                              counts exactly, decibels within one
 """
 
 import json
@@ -52,12 +52,12 @@ def table(rows):
     return "\n".join(lines)
 
 
-def split_readme(text):
+def split_page(text):
     """What stands before, between and behind the marks."""
     head, begin, rest = text.partition(BEGIN)
     inside, end, tail = rest.partition(END)
     if not begin or not end:
-        sys.exit(f"README lacks the marks {BEGIN} and {END}")
+        sys.exit(f"the page lacks the marks {BEGIN} and {END}")
     return head, inside.strip(), tail
 
 
@@ -65,11 +65,11 @@ def differences(said, seen):
     """Sentences, one for each line of the table `said` that is not true by the table `seen`."""
     said, seen = ({line.split("|")[1].strip(): [cell.strip() for cell in line.split("|")[2:-1]] for line in text.splitlines()}
                   for text in (said, seen))
-    found = [f"{name}: README does not have it" for name in seen.keys() - said.keys()]
+    found = [f"{name}: the page does not have it" for name in seen.keys() - said.keys()]
     found += [f"{name}: the zoo does not have it" for name in said.keys() - seen.keys()]
     for name in said.keys() & seen.keys():
         if said[name][:-1] != seen[name][:-1] or not within_one(said[name][-1], seen[name][-1]):
-            found.append(f"{name}: README says {' | '.join(said[name])}, the zoo test saw {' | '.join(seen[name])}")
+            found.append(f"{name}: the page says {' | '.join(said[name])}, the zoo test saw {' | '.join(seen[name])}")
     return sorted(found)
 
 
@@ -89,12 +89,12 @@ def main():
     if len(arguments) == 1:
         print(made)
         return
-    readme = pathlib.Path(arguments[1])
-    head, inside, tail = split_readme(readme.read_text())
+    page = pathlib.Path(arguments[1])
+    head, inside, tail = split_page(page.read_text())
     if not check:
-        readme.write_text(f"{head}{BEGIN}\n{made}\n{END}{tail}")
+        page.write_text(f"{head}{BEGIN}\n{made}\n{END}{tail}")
     elif wrong := differences(inside, made):
-        sys.exit("README's table of model families is not what the zoo test saw:\n  " + "\n  ".join(wrong))
+        sys.exit("the table of docs/families.md is not what the zoo test saw:\n  " + "\n  ".join(wrong))
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""The comparison of README's table with what the zoo test saw, on tables that are wrong in one place."""
+"""The comparison of the table in docs/families.md with what the zoo test saw, on tables that are wrong in one place."""
 
 import pathlib
 import unittest
@@ -29,16 +29,16 @@ class Differences(unittest.TestCase):
                       "| bert | 1 | 1 | 2 of 2 | 2 of 2 | 2 of 2 | 35.3 dB |", "| bert | 1 | 1 | 2 of 2 | 2 of 2 | 2 of 2 | - |"):
             found = self.found(bert, wrong)
             self.assertEqual(len(found), 1, wrong)
-            self.assertIn("bert: README says", found[0])
-        self.assertEqual(self.found("| gpt2 |", "| gpt3 |"), ["gpt2: README does not have it", "gpt3: the zoo does not have it"])
+            self.assertIn("bert: the page says", found[0])
+        self.assertEqual(self.found("| gpt2 |", "| gpt3 |"), ["gpt2: the page does not have it", "gpt3: the zoo does not have it"])
         self.assertEqual(len(self.found("| **all** | 3 |", "| **all** | 4 |")), 1)
         self.assertEqual(len(self.found("int8 outputs, worst", "int8")), 1)
 
-    def test_readme_has_the_marks(self):
-        readme = (pathlib.Path(__file__).resolve().parents[2] / "README.md").read_text()
-        self.assertIn("| **all** | 412 |", support_table.split_readme(readme)[1])
+    def test_page_has_the_marks(self):
+        page = (pathlib.Path(__file__).resolve().parents[2] / "docs/families.md").read_text()
+        self.assertIn("| **all** | 412 |", support_table.split_page(page)[1])
         with self.assertRaises(SystemExit):
-            support_table.split_readme(readme.replace(support_table.END, ""))
+            support_table.split_page(page.replace(support_table.END, ""))
 
 
 if __name__ == "__main__":

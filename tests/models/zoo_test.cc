@@ -1,6 +1,6 @@
 // The zoo through the whole house: read, run, fuse in float, run, write, read, run again, quantize to int8, run. Prints
 // one line a graph, and asserts the shares that we promise. Counts of attention cores and QKV groups are checked against
-// index.json, which knows them by construction. support_table.py compares README's table with the figures.
+// index.json, which knows them by construction. support_table.py compares the table of docs/families.md with the figures.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -260,7 +260,7 @@ void Print(const Row& r) {
   for (const std::string& left : r.left) std::printf("    %s\n", left.c_str());
 }
 
-// For tests/models/support_table.py, which makes README's table of it and compares it with the one that stands there.
+// For tests/models/support_table.py, which makes the table of docs/families.md of it and compares it with the one that stands there.
 void WriteJson(const std::vector<Row>& rows, const char* path) {
   nlohmann::ordered_json list = nlohmann::ordered_json::array();
   for (const Row& r : rows) {

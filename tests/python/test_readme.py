@@ -16,6 +16,8 @@ import minilm  # noqa: E402
 README = (SOURCE / "README.md").read_text()
 PYTHON, IN_ONNXRUNTIME = re.findall(r"^```python\n(.*?)^```", README, re.MULTILINE | re.DOTALL)
 SESSION = re.search(r"^```\n\$ (octavo optimize .*?)\n(.*?)^```", README, re.MULTILINE | re.DOTALL)
+SHELL = "".join(re.findall(r"^```sh\n(.*?)^```", README, re.MULTILINE | re.DOTALL))
+COMMANDS = [line.split() for line in re.findall(r"^octavo ([^#\n]*)", SHELL, re.MULTILINE)]
 PACKAGE = os.environ.get("OCTAVO_MINILM_PACKAGE")
 
 
@@ -43,15 +45,14 @@ def test_python_in_onnxruntime(names):
 
 
 def test_commands(names, run, tmp_path):
-    os.rename("model.int8.onnx", "minilm.int8.onnx")
+    os.remove("model.int8.onnx")
     os.mkdir("batches")
     inputs = {"input_ids": names["ids"], "attention_mask": names["mask"]}
     np.savez("batches/0.npz", **inputs)
     np.savez("batch.npz", **inputs)
-    commands = re.findall(r"`octavo ((?:compare|bench|run) .*?)`", README)
-    assert [c.split()[0] for c in commands] == ["compare", "bench", "run"]
-    for command in commands:
-        done = run(*command.split())
+    assert [command[0] for command in COMMANDS] == ["optimize", "compare", "bench", "run"]
+    for command in COMMANDS:
+        done = run(*command)
         assert done.returncode == 0 and done.stdout, f"{command}: {done.stderr}"
     assert (tmp_path / "trace.json").stat().st_size > 1000
 
