@@ -89,6 +89,8 @@ class Layout(unittest.TestCase):
                 continue
             target = target.removeprefix("octavo/")
             room, other = room_of(name), room_of(target)
+            if target == "version.h":  # of every room
+                continue
             if other != room and other not in ALLOWED[room] and target not in ALLOWED[room]:
                 wrong.append(f"{name}:{number} includes {target}; {room} may include {sorted(ALLOWED[room])}")
         self.check(wrong, "include direction (HACKING.md)")
@@ -141,7 +143,7 @@ class Layout(unittest.TestCase):
 
     def test_links_lead_somewhere(self):
         wrong = [f"{name_of(p)}: {target}" for p in FILES if p.suffix == ".md"
-                 for target in LINK.findall(p.read_text()) if not (p.parent / target).exists()]
+                 for target in LINK.findall(re.sub(r"(?ms)^```.*?^```", "", p.read_text())) if not (p.parent / target).exists()]
         self.check(wrong, "links of documents name files")
 
     def test_every_test_is_run(self):
