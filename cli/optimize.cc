@@ -3,6 +3,7 @@
 #include <cstdio>
 #include <format>
 
+#include "octavo/api/assume.h"
 #include "octavo/api/report_html.h"
 #include "octavo/api/report_json.h"
 #include "octavo/cli/cli.h"
@@ -18,7 +19,7 @@ namespace {
 struct Flags {
   std::string in, out, recipe = "int8", attention = "standard", calib, calibrator = "mse", report, json, pipeline,
                        print_after;
-  std::vector<std::string> keep_float, dynamic, require, set;
+  std::vector<std::string> keep_float, dynamic, require, set, assume;
   std::optional<double> min_db;
   int threads = 0;
   bool no_fit = false, reduce_range = false, quantize_kv_cache = false, layers = false, quiet = false;
@@ -156,6 +157,11 @@ int Run(const Flags& flags) {
   if (const auto files = CheckFiles(read, written); !files) return Fail(files.error());
   auto graph = ReadModel(flags.in, &read);
   if (!graph) return Fail(graph.error());
+  for (const std::string& one : flags.assume) {
+    const size_t equal = one.find('=');
+    if (equal == std::string::npos) return Fail(std::format("--assume takes INPUT=VALUE, not {}", ir::Quoted(one))), kUsage;
+    if (auto ok = api::Assume(*graph, one.substr(0, equal), one.substr(equal + 1)); !ok) return Fail(ok.error());
+  }
   if (!SameFile(flags.in, flags.out)) written.push_back({flags.out + ".data", "weights beside -o"});
   if (const auto files = CheckFiles(read, written); !files) return Fail(files.error());
   auto calibrator = quant::CalibratorFromName(flags.calibrator);
@@ -291,6 +297,11 @@ void AddOptimize(Program& program) {
       ->check(CLI::Range(0, 1024));
   c->add_option("--pipeline", flags->pipeline,
                 "passes to run: a JSON file, or an optimized .onnx whose pipeline is replayed");
+  c->add_option("--assume", flags->assume,
+                "an input that always has this value, as use_cache_branch=true: the model is made for it and no longer has the input; an If on it becomes "
+                "one branch, which is fused and quantized; may be given more than once")
+      ->type_name("INPUT=VALUE")
+      ->allow_extra_args(false);
   c->add_option("--set", flags->set, "an option of a pass, as in weights4.block=64; `octavo passes` lists them; may be given more than once")
       ->type_name("PASS.OPTION=VALUE")
       ->allow_extra_args(false);

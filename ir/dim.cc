@@ -1,7 +1,9 @@
 #include "octavo/ir/dim.h"
 
 #include <algorithm>
+#include <atomic>
 #include <charconv>
+#include <ranges>
 
 namespace octavo::ir {
 
@@ -10,6 +12,7 @@ namespace {
 // A dim with more terms or factors than this says nothing a fusion could use; hostile graphs must not blow it up.
 constexpr size_t kMaxTerms = 64;
 constexpr size_t kMaxFactors = 12;
+constexpr char kNameless = '?';  // first byte of symbols without a name, which no name in a file has
 
 bool IsLetter(char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_'; }
 bool IsDigit(char c) { return c >= '0' && c <= '9'; }
@@ -111,6 +114,11 @@ Dim Dim::Symbol(std::string_view name) {
   return d;
 }
 
+Dim Dim::Nameless() {
+  static std::atomic<uint64_t> count = 0;
+  return Symbol(std::string(1, kNameless) + std::to_string(++count));
+}
+
 std::optional<Dim> Dim::Parse(std::string_view text) {
   Reader r{text};
   if (r.Eat('?')) {
@@ -141,12 +149,15 @@ std::optional<Dim> Dim::Parse(std::string_view text) {
 std::string Dim::symbol() const {
   if (!known_ || terms_.size() != 1) return {};
   const auto& [monomial, factor] = *terms_.begin();
-  return monomial.size() == 1 && factor == 1 ? monomial[0] : std::string();
+  return monomial.size() == 1 && factor == 1 && monomial[0][0] != kNameless ? monomial[0] : std::string();
 }
 
 std::string Dim::ToString() const {
   if (!known_) return "?";
   if (is_number()) return std::to_string(number());
+  for (const auto& monomial : std::views::keys(terms_)) {
+    if (std::ranges::any_of(monomial, [](const std::string& name) { return name[0] == kNameless; })) return "?";
+  }
   std::string out;
   const auto append = [&out](const Monomial& monomial, int64_t factor) {
     const bool minus = factor < 0;

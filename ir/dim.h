@@ -22,6 +22,9 @@ class Dim {
   static Dim Unknown() { return {}; }
   // `name` is any dim_param; characters other than [A-Za-z0-9_.] are replaced by '_' by the importer, not here.
   static Dim Symbol(std::string_view name);
+  // A size that nobody knows, but equal to itself: inference gives one to each such size, so that what is made of it is known to be of that size. It prints
+  // as "?" and has no name in files.
+  static Dim Nameless();
   // Inverse of ToString; nullopt for text that is none.
   static std::optional<Dim> Parse(std::string_view text);
 
@@ -29,7 +32,7 @@ class Dim {
   bool is_number() const { return known_ && (terms_.empty() || (terms_.size() == 1 && terms_.begin()->first.empty())); }
   // Only where is_number().
   int64_t number() const { return terms_.empty() ? 0 : terms_.begin()->second; }
-  // The symbol's name where the dim is exactly one symbol, else empty.
+  // The symbol's name where the dim is exactly one symbol that has one, else empty.
   std::string symbol() const;
 
   // "?", "7", "batch", "12*batch*seq + 1": deterministic.

@@ -193,6 +193,14 @@ void Graph::SetName(ValueId id, std::string wish) {
 void Graph::SetNodeName(NodeId id, std::string node_name) { mutable_node(id).name = std::move(node_name); }
 void Graph::SetOrigin(NodeId id, std::vector<std::string> origin) { mutable_node(id).origin = std::move(origin); }
 
+void Graph::DropInput(ValueId input) {
+  const auto it = std::ranges::find(inputs_, input);
+  OCTAVO_CHECK(it != inputs_.end() && value(input).uses.empty() && !IsGraphOutput(input), "{} is no input, or used", value(input).name);
+  by_name_.erase(values_[input.index].name);
+  values_[input.index].alive = false;
+  inputs_.erase(it);
+}
+
 void Graph::DropOutput(NodeId id, size_t i) {
   Node& n = mutable_node(id);
   const ValueId v = n.outputs.at(i);

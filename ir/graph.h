@@ -134,6 +134,7 @@ class Graph {
 
   // --- writing -------------------------------------------------------------------------------------------------
   ValueId AddInput(std::string name, Type type);
+  void DropInput(ValueId input);  // nothing may use it
   void AddOutput(std::string name, ValueId value, Type declared = {});
   void SetOutput(size_t i, ValueId value);  // the output's name stays
   void DeclareOutput(size_t i, Type declared);

@@ -260,6 +260,9 @@ Status Inferrer::Store(size_t output) {
     const bool own = quant::IsFloat(refined.dtype) || refined.shape->size() > 1;
     (own ? own_contents_ : inference_.contents_)[v.index] = std::move(contents);
   }
+  for (Dim& d : refined.shape && names_sizes_ ? std::span<Dim>(*refined.shape) : std::span<Dim>()) {
+    if (!d.known()) d = Dim::Nameless();
+  }
   if (!SameType(refined, value.type)) graph_.SetType(v, std::move(refined));
   return {};
 }
@@ -304,7 +307,9 @@ Status Inferrer::Run() {
 Result<Inference> Inference::Run(Graph& graph) {
   Inference inference;
   InferenceWork work;
-  OCTAVO_TRY_STATUS(Inferrer(graph, inference, work).Run());
+  Inferrer inferrer(graph, inference, work);
+  inferrer.NameSizes();
+  OCTAVO_TRY_STATUS(inferrer.Run());
   return inference;
 }
 

@@ -230,6 +230,14 @@ void ScatterInto(Inferrer& c) {
   c.SetContents(0, std::move(out));
 }
 
+void Negated(Inferrer& c) {
+  const SymContents* from = c.Contents(0);
+  if (from == nullptr) return;
+  SymContents out;
+  for (const Dim& d : *from) out.push_back(Dim(0) - d);
+  c.SetContents(0, std::move(out));
+}
+
 using Step = void (*)(Inferrer&);
 
 Step MovingStep(Op op) {
@@ -245,6 +253,8 @@ Step MovingStep(Op op) {
     case Op::kSqueeze:
     case Op::kUnsqueeze:
       return Same;
+    case Op::kNeg:
+      return Negated;
     case Op::kTranspose:
       return Transpose;
     case Op::kGather:

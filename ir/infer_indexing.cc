@@ -29,6 +29,7 @@ Dim SliceBound(const Dim& size, const Dim& bound, int64_t lowest, bool backward)
     if (b < 0) return b == -1 || least >= -b ? size + b : Dim();
     return b == 1 || least >= b ? bound : Dim();
   }
+  if (ProvablyEqual(size + bound, Dim(0))) return Dim(0);  // the last n of n
   if (const auto low = bound.LowerBound(); !low || *low < 0) {
     // past + seq - seq and the like have cancelled by now; what may be negative counts from the end.
     return {};

@@ -33,6 +33,8 @@ class Inferrer {
   Inferrer(Graph& graph, Inference& inference, InferenceWork& work)
       : graph_(graph), inference_(inference), work_(work) {}
   Status Run();
+  // Sizes that nobody knows get symbols without a name. For the graph itself: in the body of a Loop a value has another size in each iteration.
+  void NameSizes() { names_sizes_ = true; }
   // From here on a declared shape that contradicts its node is dropped instead of an error.
   struct FalseShape {
     std::string sentence;
@@ -88,6 +90,7 @@ class Inferrer {
   InferenceWork& work_;
   NodeId at_;
   const Node* node_ = nullptr;
+  bool names_sizes_ = false;
   std::vector<FalseShape>* false_shapes_ = nullptr;
   std::vector<Type> types_;                               // of the node's outputs
   std::vector<std::optional<SymContents>> new_contents_;  // of the node's outputs

@@ -25,6 +25,7 @@ bool IsBetweenProducts(Op op) {
     case Op::kQuantizeLinear:
     case Op::kDequantizeLinear:
     case Op::kIsNaN:
+    case Op::kScatterND:  // scores of which a part is added to in place
     case Op::kSlice:
     case Op::kConcat:
     case Op::kSigmoid:
@@ -95,8 +96,8 @@ NodeId ScoreProduct(const Graph& g, ValueId scores) {
     work.erase(work.begin());
     const Node* p = v.valid() ? g.Producer(v) : nullptr;
     if (p == nullptr) continue;
-    const bool product = p->op == Op::kMatMul && g.ConstantOf(p->inputs[0]) == nullptr &&
-                         g.ConstantOf(p->inputs[1]) == nullptr && !IsLinear(g, *p);
+    // Q may be a constant: the queries that a decoder of pictures has learned.
+    const bool product = p->op == Op::kMatMul && g.ConstantOf(p->inputs[1]) == nullptr && !IsLinear(g, *p);
     if (product) return g.value(v).producer;
     if (IsBetweenProducts(p->op)) work.insert(work.end(), p->inputs.begin(), p->inputs.end());
   }
@@ -124,6 +125,26 @@ NodeId ValueProduct(const Graph& g, ValueId probabilities) {
 bool IsLinear(const Graph& graph, const Node& node) {
   if (node.op == Op::kLinearInt8 || node.op == Op::kLinearBlocked) return true;
   return (node.op == Op::kMatMul || node.op == Op::kGemm) && IsConstantMatrix(graph, node.inputs[1]);
+}
+
+bool IsRouter(const Graph& graph, NodeId linear) {
+  constexpr int64_t kMostExperts = 1024;
+  const ir::Tensor* w = graph.ConstantOf(graph.node(linear).input(1));
+  if (w == nullptr || w->rank() != 2 || w->shape()[1] > kMostExperts) return false;
+  std::vector<ValueId> front{graph.node(linear).output()};
+  for (int steps = 0; steps < 8 && !front.empty(); ++steps) {
+    std::vector<ValueId> next;
+    for (const ValueId v : front) {
+      for (const ir::Use& u : graph.value(v).uses) {
+        const Node& n = graph.node(u.node);
+        if (n.op == Op::kTopK && u.slot == 0) return !graph.IsGraphOutput(n.output(0)) && !graph.IsGraphOutput(n.output(1));
+        const bool stays = n.op == Op::kAdd || n.op == Op::kSoftmax || n.op == Op::kSigmoid || n.op == Op::kReshape || n.op == Op::kCast || n.op == Op::kIdentity;
+        if (stays && n.output().valid() && next.size() < 8) next.push_back(n.output());
+      }
+    }
+    front = std::move(next);
+  }
+  return false;
 }
 
 bool IsAttentionOp(const Node& node) {

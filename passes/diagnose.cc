@@ -138,4 +138,21 @@ std::string WhyNoGroup(const Graph& g, const AttentionCore& core) {
                      Describe(g, ActivationOf(g, p[2].linear)));
 }
 
+std::string WhyNoCore(const Graph& graph, NodeId softmax) {
+  const Node& n = graph.node(softmax);
+  std::vector<ValueId> work{n.input(0)};
+  bool product = false;
+  for (size_t i = 0; i < work.size() && i < 64 && !product; ++i) {
+    const Node* p = work[i].valid() ? graph.Producer(work[i]) : nullptr;
+    if (p == nullptr) continue;
+    product = (p->op == Op::kMatMul && !IsLinear(graph, *p)) || p->op == Op::kEinsum;
+    if (p->op != Op::kMatMul && p->op != Op::kConv) work.insert(work.end(), p->inputs.begin(), p->inputs.end());
+  }
+  if (!product)
+    return std::format("not attention: what it normalizes comes from {}, not from a product of queries and keys", Describe(graph, n.input(0)));
+  const auto& uses = graph.value(n.output()).uses;
+  if (uses.empty()) return "not attention: its result goes out of the model and meets no values";
+  return std::format("its result goes to {}, which is no product with values that octavo knows", Describe(graph, graph.node(uses[0].node).output()));
+}
+
 }  // namespace octavo::passes

@@ -15,6 +15,9 @@ std::string Describe(const Graph& graph, ValueId value);
 // What stands between the Softmax of a core and its products that is not scale, cap, mask or guard; empty: nothing.
 std::string WhyNotAttention(const Graph& graph, const AttentionCore& core);
 
+// Why a Softmax is the center of no attention core.
+std::string WhyNoCore(const Graph& graph, NodeId softmax);
+
 // Why q, k and v of a core have no common projection: a weight that is no constant, an operand that no Linear makes, activations
 // that differ. Empty where two of them are not projections at all (there is nothing to group), or where they do form a group.
 std::string WhyNoGroup(const Graph& graph, const AttentionCore& core);

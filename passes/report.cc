@@ -278,6 +278,45 @@ std::vector<FloatWeights> WeightsInFloat(const Graph& g) {
   return all;
 }
 
+// A Softmax that belongs to no core, and why it is none.
+void AddOtherSoftmaxes(const Graph& graph, Report& report) {
+  std::set<NodeId> centers;
+  for (const AttentionCore& core : FindAttentionCores(graph)) centers.insert(core.center);
+  for (NodeId id : graph.NodesInOrder()) {
+    if (graph.node(id).op != Op::kSoftmax || centers.contains(id)) continue;
+    report.candidates.push_back({.kind = "softmax",
+                                 .nodes = {OriginName(graph.node(id))},
+                                 .status = "left",
+                                 .rule = "",
+                                 .reason = WhyNoCore(graph, id)});
+  }
+}
+
+// Attention inside of If, Loop and Scan, which passes do not enter.
+void AddBodies(const Graph& graph, const std::string& place, Report& report) {
+  for (NodeId id : graph.NodesInOrder()) {
+    const Node& n = graph.node(id);
+    for (const auto& [name, attr] : n.attrs.entries()) {
+      const auto* body = std::get_if<ir::GraphRef>(&attr);
+      if (body == nullptr || *body == nullptr) continue;
+      const std::string here = std::format("{}{} of {}", place.empty() ? "" : place + ", ", name, Describe(graph, n.output()));
+      const ir::Value* condition = n.op == Op::kIf && n.input(0).valid() ? &graph.value(n.input(0)) : nullptr;
+      const bool is_input = condition != nullptr && !condition->producer.valid();
+      for (const AttentionCore& core : FindAttentionCores(**body)) {
+        report.candidates.push_back(
+            {.kind = "attention",
+             .nodes = {OriginName((*body)->node(core.center))},
+             .status = "left",
+             .rule = "",
+             .reason = std::format("it is in {}, and octavo fuses nothing inside of a node{}", here,
+                                   is_input ? std::format(": --assume {}=true (or false) takes one branch and fuses that", condition->name)
+                                            : ": make the model without it, or split it")});
+      }
+      AddBodies(**body, here, report);
+    }
+  }
+}
+
 }  // namespace
 
 Report TakeInventory(const Graph& graph) {
@@ -292,9 +331,12 @@ Report TakeInventory(const Graph& graph) {
   for (NodeId id : graph.NodesInOrder()) {
     if (!IsLinear(graph, graph.node(id))) continue;
     Candidate c{.kind = "linear", .nodes = {}, .status = "left", .rule = "", .reason = ""};
+    if (IsRouter(graph, id)) c.reason = "it chooses experts (a TopK reads it), where a wrong choice costs more than int8 saves: it stays float";
     AddOrigin(graph, id, c.nodes);
     report.candidates.push_back(std::move(c));
   }
+  AddOtherSoftmaxes(graph, report);
+  AddBodies(graph, "", report);
   return report;
 }
 

@@ -4,6 +4,7 @@
 #include <format>
 #include <stdexcept>
 
+#include "octavo/api/assume.h"
 #include "octavo/api/optimize.h"
 #include "octavo/api/report_html.h"
 #include "octavo/api/report_json.h"
@@ -78,8 +79,9 @@ OptimizeResult Optimize(const py::object& model, const std::string& recipe, cons
                         const std::vector<Name>& dynamic, std::optional<double> min_db, bool fit,
                         std::optional<int64_t> max_memory, std::optional<int64_t> max_nodes,
                         const std::vector<PyRule>& rules, const std::optional<Name>& pipeline,
-                        const std::vector<Name>& plugins) {
+                        const std::vector<Name>& plugins, const std::vector<std::pair<Name, std::string>>& assume) {
   ir::Graph graph = ReadModel(model, LimitsOf(max_memory, max_nodes));
+  for (const auto& [input, value] : assume) Unwrap(api::Assume(graph, input.bytes, value));
   api::OptimizeOptions options;
   passes::Registry registry;
   AddRules(rules, plugins, registry);
@@ -154,7 +156,7 @@ void BindOptimize(py::module_& m) {
       py::arg("keep_float") = std::vector<Name>{}, py::arg("layers") = false,
       py::arg("dynamic") = std::vector<Name>{}, py::arg("min_db") = py::none(), py::arg("fit") = true,
       py::arg("max_memory") = py::none(), py::arg("max_nodes") = py::none(),
-      py::arg("rules") = std::vector<PyRule>{}, py::arg("pipeline") = py::none(), py::arg("plugins") = std::vector<Name>{},
+      py::arg("rules") = std::vector<PyRule>{}, py::arg("pipeline") = py::none(), py::arg("plugins") = std::vector<Name>{}, py::arg("assume") = std::vector<std::pair<Name, std::string>>{},
       "Fuses and quantizes; calibration: dicts of arrays, a path, or what calibrate() returned. reduce_range: int8 "
       "weights use 7 of their 8 bits, faster on CPUs without VNNI. quantize_kv_cache: past keys and values enter, and "
       "present ones leave, as the 8-bit codes that attention reads (Session.inputs has their dtype, the model's "

@@ -107,7 +107,7 @@ void WriteType(const Type& type, pb::TypeProto* proto) {
   auto* shape = tensor->mutable_shape();
   for (const Dim& d : *type.shape) {
     auto* dim = shape->add_dim();
-    if (!d.known()) continue;
+    if (d.ToString() == "?") continue;
     if (d.is_number()) {
       dim->set_dim_value(d.number());
     } else {

@@ -31,6 +31,7 @@ constexpr Step kSteps[] = {
     {"scale", Scale, "scales attention scores once, behind the product"},
     {"probabilities", Probabilities, "moves masks and sinks of the probabilities to V and K"},
     {"scores", Scores, "multiplies, caps and masks scores once each, in that order"},
+    {"cores", Cores, "brings attention of any rank, with views and with a scale for each head, to products of rank 4"},
 };
 
 constexpr int kMaxRounds = 12;  // a guard: the 412 graphs of tests/data/zoo settle in five at most, most in two

@@ -42,6 +42,9 @@ Result<bool> Probabilities(Graph& graph, PassRun& run);
 // Scores are multiplied, capped, masked once each, in that order. Not bit-exact: see scores.cc.
 Result<bool> Scores(Graph& graph, PassRun& run);
 
+// Attention of any rank and through any views as products of rank 4. Not bit-exact where each head has a scale: see cores.cc.
+Result<bool> Cores(Graph& graph, PassRun& run);
+
 // The passes above in the order in which they help each other.
 const std::vector<std::shared_ptr<const Pass>>& CanonicalPasses();
 // All of them in that order, again and again until none changes anything.

@@ -3,7 +3,7 @@
 // Before: Einsum(x, W; "bsd,dhk->bshk")          After: Reshape(MatMul(x, Reshape(W, [d, h*k])), [b,s,h,k])
 // Before: Einsum(o, W; "bshk,hkd->bsd")          After: MatMul(Reshape(o, [b,s,h*k]), Reshape(W, [h*k, d]))
 // The same products are summed; their order is that of a MatMul, so float results differ by its rounding, at most K * 2^-24 of the
-// terms. Untouched: one or more than two operands, an ellipsis, a letter twice in a term, a letter that is summed in one operand alone,
+// terms. An ellipsis in all three terms stands for letters of its own. Untouched: one or more than two operands, another ellipsis, a letter twice in a term, a letter that is summed in one operand alone,
 // several rows or columns beside a batch.
 #include <algorithm>
 #include <string>
@@ -43,6 +43,25 @@ std::optional<Terms> Parse(std::string text) {
     if (sorted.empty() || std::adjacent_find(sorted.begin(), sorted.end()) != sorted.end()) return {};
   }
   return t;
+}
+
+// "...qhd,...khd->...hqk" for operands of rank 5 as "ABqhd,ABkhd->ABhqk"; as it is where it has no ellipsis in each of its terms, for as many dims.
+std::string Spelled(std::string text, size_t rank_a, size_t rank_b) {
+  constexpr std::string_view kDots = "...";
+  std::erase(text, ' ');
+  const size_t comma = text.find(','), arrow = text.find("->");
+  if (comma == std::string::npos || arrow == std::string::npos || arrow < comma) return text;
+  const std::string terms[] = {text.substr(0, comma), text.substr(comma + 1, arrow - comma - 1), text.substr(arrow + 2)};
+  const size_t letters_a = terms[0].size() - kDots.size(), letters_b = terms[1].size() - kDots.size();
+  for (const std::string& term : terms) {
+    if (!term.starts_with(kDots) || term.find('.', kDots.size()) != std::string::npos) return text;
+  }
+  if (rank_a < letters_a || rank_a - letters_a != rank_b - letters_b) return text;
+  std::string dots;
+  for (char c = 'A'; c <= 'Z' && dots.size() < rank_a - letters_a; ++c) {
+    if (text.find(c) == std::string::npos) dots += c;
+  }
+  return dots + terms[0].substr(kDots.size()) + "," + dots + terms[1].substr(kDots.size()) + "->" + dots + terms[2].substr(kDots.size());
 }
 
 bool Has(const std::string& term, char c) { return term.find(c) != std::string::npos; }
@@ -91,10 +110,11 @@ bool EinsumNode(Rewriter& rw, NodeId id) {
   const Graph& g = rw.graph();
   const Node& n = g.node(id);
   if (n.op != Op::kEinsum || n.inputs.size() != 2) return false;
-  const auto terms = Parse(n.attrs.Str("equation", ""));
-  const auto roles = terms ? RolesOf(*terms) : std::nullopt;
   const SymShape *a = ShapeOf(g, n.input(0)), *b = ShapeOf(g, n.input(1)), *out = ShapeOf(g, n.output());
-  if (!roles || a == nullptr || b == nullptr || out == nullptr) return false;
+  if (a == nullptr || b == nullptr || out == nullptr) return false;
+  const auto terms = Parse(Spelled(n.attrs.Str("equation", ""), a->size(), b->size()));
+  const auto roles = terms ? RolesOf(*terms) : std::nullopt;
+  if (!roles) return false;
   if (a->size() != terms->a.size() || b->size() != terms->b.size() || out->size() != terms->out.size()) return false;
   const auto dims = [&](const std::string& letters) {
     SymShape s;

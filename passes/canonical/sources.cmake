@@ -1,5 +1,6 @@
 target_sources(octavo_passes PRIVATE
   ${CMAKE_CURRENT_LIST_DIR}/canonical.cc
+  ${CMAKE_CURRENT_LIST_DIR}/cores.cc
   ${CMAKE_CURRENT_LIST_DIR}/cse.cc
   ${CMAKE_CURRENT_LIST_DIR}/dce.cc
   ${CMAKE_CURRENT_LIST_DIR}/einsum.cc
@@ -14,6 +15,7 @@ target_sources(octavo_passes PRIVATE
   ${CMAKE_CURRENT_LIST_DIR}/packed.cc
   ${CMAKE_CURRENT_LIST_DIR}/probabilities.cc
   ${CMAKE_CURRENT_LIST_DIR}/qdq.cc
+  ${CMAKE_CURRENT_LIST_DIR}/regroup.cc
   ${CMAKE_CURRENT_LIST_DIR}/repeat.cc
   ${CMAKE_CURRENT_LIST_DIR}/scale.cc
   ${CMAKE_CURRENT_LIST_DIR}/scores.cc

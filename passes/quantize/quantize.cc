@@ -244,6 +244,7 @@ Sites FindSites(const Graph& graph, const std::vector<std::string>& keep_float) 
     const Node& n = graph.node(id);
     if (IsNamed(keep_float, n)) continue;
     if (IsFloatLinear(graph, n)) {
+      if (IsRouter(graph, id)) continue;
       sites.linears.push_back(id);
       add(n.inputs[0]);
     } else if (n.op == Op::kSdpa) {

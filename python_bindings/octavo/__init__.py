@@ -37,13 +37,14 @@ __all__ = [
 def optimize(
     model, recipe="int8", calibration=None, calibrator="mse", threads=0, progress=None, reduce_range=False,
     quantize_kv_cache=False, keep_float=(), layers=False, dynamic=(), min_db=None, fit=True, max_memory=None, max_nodes=None, *,
-    rules=(), pipeline=None, plugins=(),
+    rules=(), pipeline=None, plugins=(), assume=None,
 ):
     """Fuses and quantizes; __init__.pyi says what each argument is."""
     return _octavo._optimize(
         model, recipe, calibration, calibrator, threads, progress, reduce_range, quantize_kv_cache, list(keep_float), layers,
         list(dynamic), min_db, fit, max_memory, max_nodes, [_compiled(rule) for rule in rules], _json_of(pipeline),
-        [_os.fspath(plugin) for plugin in plugins])
+        [_os.fspath(plugin) for plugin in plugins],
+        [(name, str(value).lower()) for name, value in (assume or {}).items()])
 
 
 def apply(graph, passes=(), rules=()):

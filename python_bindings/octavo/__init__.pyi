@@ -94,6 +94,7 @@ def optimize(
     rules: Iterable[Rule] = (),
     pipeline: Pipeline | dict[str, Any] | str | os.PathLike[str] | None = None,
     plugins: Iterable[str | os.PathLike[str]] = (),
+    assume: Mapping[str, bool | int | float] | None = None,
 ) -> Result:
     """Fuses and quantizes.
 
@@ -113,6 +114,7 @@ def optimize(
     rules: your own rules, which recipes run behind the pass that each names (Rule.after); the report has a candidate of kind "rewrite" for each place,
     or the nearest miss, and the file records names and versions. What a rule raises ends the call and is raised here.
     pipeline: instead of the recipe's: a Pipeline, its JSON as a dict or file, or an optimized .onnx whose pipeline is replayed.
+    assume: inputs that always have these values, as {"use_cache_branch": True}: the model is made for them and no longer has the inputs; an If on one becomes one branch.
     plugins: shared objects with passes and rules (docs/extending.md).
     fit: with batches, codes of int8 and 4-bit weights make up for each other's errors on them, which takes another run of the batches.
     Warns (UserWarning) with each of report["notes"]. Ctrl-C ends it between two batches or two Linears.

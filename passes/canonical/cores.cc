@@ -1,0 +1,364 @@
+// cores: attention of any shape, seen through any views, as products of rank 4 (or 3).
+// Before: MatMul(q [b,h,w,s,d], kT)  Softmax  MatMul(., v)                                    After: of q [b,h*w,s,d] and so on, the result as before
+// Before: Add(Reshape(s [b*w,h,s,s], [b,w,h,s,s]), mask [1,w,1,s,s]), reshaped back          After: s + the mask as [b*w,1,s,s]
+// Before: Mul(MatMul(q, kT), scale [h,1,1])                                                  After: MatMul(Mul(q, scale), kT)             (one scale a head)
+// Before: MatMul(v^T, Transpose(p))                                                          After: Transpose(MatMul(p, v))
+// Before: Exp(x - ReduceMax(x)) divided by its ReduceSum; Softmax(x - ReduceMax(x))          After: Softmax(x)
+// What is batch, head or window is the same to attention: batches of products. Exact but for the scale a head, which rounds q instead of the scores: the
+// bound is that of scale.cc.
+// Only f32, only where nothing else reads the values between, and where the shapes prove that each view keeps rows and keys; never next to Q/DQ.
+#include <algorithm>
+#include <limits>
+
+#include "octavo/passes/canonical/canonical.h"
+#include "octavo/passes/canonical/regroup.h"
+
+namespace octavo::passes::canonical {
+
+namespace {
+
+constexpr int kMaxSteps = 24;
+
+bool IsQuantized(const Graph& g, ValueId v) {
+  for (int i = 0; i < kMaxSteps && v.valid(); ++i) {
+    const Node* n = g.Producer(v);
+    if (n == nullptr) return false;
+    if (n->op == Op::kDequantizeLinear) return true;
+    if (!IsReshapeLike(n->op) && n->op != Op::kTranspose) return false;
+    v = n->input(0);
+  }
+  return false;
+}
+
+// Product, what stands between it and the Softmax, the Softmax, the product with the values.
+struct Core {
+  NodeId product, softmax, values;
+  std::vector<NodeId> between;  // from the product on
+  std::vector<size_t> slots;    // of the data in each
+};
+
+bool Passes(const Graph& g, const Node& n) {
+  switch (n.op) {
+    case Op::kAdd:
+    case Op::kSub:
+    case Op::kMul:
+    case Op::kDiv:
+    case Op::kWhere:
+    case Op::kTanh:
+    case Op::kMax:
+    case Op::kReshape:
+    case Op::kUnsqueeze:
+    case Op::kSqueeze:
+      return DTypeOf(g, n.output()) == DType::kF32;
+    default:
+      return false;
+  }
+}
+
+// The product that v comes from and the nodes on the way, last first; false: there is none.
+bool Walk(const Graph& g, ValueId v, int depth, Core& core) {
+  const Node* n = g.Producer(v);
+  if (n == nullptr || depth <= 0 || !g.HasOneUse(v) || ShapeOf(g, v) == nullptr) return false;
+  if (n->op == Op::kMatMul && !IsConstantLike(g, n->input(1))) {
+    core.product = g.value(v).producer;
+    return true;
+  }
+  if (!Passes(g, *n)) return false;
+  const size_t first = n->op == Op::kWhere ? 1 : 0, last = n->op == Op::kSub || n->op == Op::kDiv || IsReshapeLike(n->op) || n->op == Op::kTanh ? 1 : n->inputs.size();
+  for (size_t slot = first; slot < last; ++slot) {
+    if (!Walk(g, n->input(slot), depth - 1, core)) continue;
+    core.between.push_back(g.value(v).producer);
+    core.slots.push_back(slot);
+    return true;
+  }
+  return false;
+}
+
+// The MatMul that reads v as its first operand, through views.
+NodeId ValuesBehind(const Graph& g, ValueId v) {
+  for (int i = 0; i < kMaxSteps && g.HasOneUse(v); ++i) {
+    const ir::Use& use = g.value(v).uses.front();
+    const Node& n = g.node(use.node);
+    if (n.op == Op::kMatMul) return use.slot == 0 ? use.node : NodeId{};
+    if (!IsReshapeLike(n.op)) return {};
+    v = n.output();
+  }
+  return {};
+}
+
+std::optional<Core> CoreAt(const Graph& g, NodeId id) {
+  const Node& n = g.node(id);
+  const SymShape* shape = ShapeOf(g, n.output());
+  if (n.op != Op::kSoftmax || shape == nullptr || DTypeOf(g, n.output()) != DType::kF32) return {};
+  const int64_t axis = n.attrs.Int("axis", -1);
+  if (axis != -1 && axis != static_cast<int64_t>(shape->size()) - 1) return {};
+  Core core;
+  core.softmax = id;
+  core.values = ValuesBehind(g, n.output());
+  if (!core.values.valid() || !Walk(g, n.input(0), kMaxSteps, core)) return {};
+  for (const ValueId v : {g.node(core.product).input(0), g.node(core.product).input(1), g.node(core.values).input(1)}) {
+    if (ShapeOf(g, v) == nullptr || IsQuantized(g, v)) return {};
+  }
+  return core;
+}
+
+// [batch..., rows, keys] of rank 4, or 3 where no number is known that could be the heads.
+SymShape Flat(const SymShape& product) {
+  const size_t batch = product.size() - 2;
+  if (batch <= 2) return product;
+  for (size_t cut = 1; cut < batch; ++cut) {
+    Dim front(1), heads(1);
+    for (size_t i = 0; i < batch; ++i) (i < cut ? front : heads) = (i < cut ? front : heads) * product[i];
+    if (heads.is_number()) return {front, heads, product[batch], product[batch + 1]};
+  }
+  Dim all(1);
+  for (size_t i = 0; i < batch; ++i) all = all * product[i];
+  return {all, product[batch], product[batch + 1]};
+}
+
+// One core brought to its flat form. Everything is looked at before anything is made.
+class Flattening {
+ public:
+  Flattening(Rewriter& rw, const Core& core) : rw_(rw), core_(core) {
+    scores_ = *ShapeOf(g(), g().node(core.product).output());
+    flat_ = Flat(scores_);
+  }
+
+  bool Run() {
+    const Node product = g().node(core_.product), values = g().node(core_.values);
+    const SymShape out = *ShapeOf(g(), values.output());
+    const ValueId q = product.input(0), k = product.input(1), v = values.input(1);
+    if (!Needed() || !Operands(q, k, v, out) || !Masks()) return false;
+    rw_.At(core_.values, {core_.values, core_.softmax, core_.product});
+    ValueId left = As(q, Batch(2, *ShapeOf(g(), q)));
+    for (const auto& [op, how] : of_q_) {
+      const ValueId scale = Regroup(rw_, how.first, how.second);
+      left = Make(rw_, op, {left, scale}, {}, TypeOf(g(), left));
+    }
+    ValueId s = Make(rw_, Op::kMatMul, {left, Keys(k)}, {}, Type{DType::kF32, flat_});
+    for (const Replay& step : steps_) {
+      std::vector<ValueId> in = g().node(step.node).inputs;
+      for (size_t i = 0; i < in.size(); ++i) in[i] = i == step.slot ? s : Regroup(rw_, in[i], step.operands[i]);
+      const Node n = g().node(step.node);
+      s = Make(rw_, n.op, std::move(in), n.attrs, Type{DType::kF32, flat_});
+    }
+    const ValueId p = Make(rw_, Op::kSoftmax, {s}, {{"axis", int64_t{-1}}}, Type{DType::kF32, flat_});
+    SymShape flat_out = flat_;
+    flat_out.back() = out.back();
+    const ValueId o = Make(rw_, Op::kMatMul, {p, As(v, Batch(2, *ShapeOf(g(), v)))}, {}, Type{DType::kF32, flat_out});
+    ReplaceNode(rw_, core_.values, As(o, out));
+    return true;
+  }
+
+ private:
+  struct Replay {
+    NodeId node;
+    size_t slot;
+    std::vector<Regrouping> operands;  // of the other slots
+  };
+
+  const Graph& g() const { return rw_.graph(); }
+
+  // Whether anything is not as the attention rules want it.
+  bool Needed() const {
+    if (!ProvablyEqual(flat_, scores_)) return true;
+    for (size_t i = 0; i < core_.between.size(); ++i) {
+      const Node& n = g().node(core_.between[i]);
+      if (IsReshapeLike(n.op) || (i == 0 && ScalesHeads(n, core_.slots[i]))) return true;
+    }
+    return !ProvablyEqual(*ShapeOf(g(), g().node(core_.values).input(0)), scores_);
+  }
+
+  // The flat batch dims with the last `keep` dims of a shape.
+  SymShape Batch(size_t keep, const SymShape& of) const {
+    SymShape s(flat_.begin(), flat_.end() - 2);
+    s.insert(s.end(), of.end() - static_cast<std::ptrdiff_t>(keep), of.end());
+    return s;
+  }
+  bool CanBe(const SymShape& from, const SymShape& to) const { return ProvablyEqual(from, to) || CanReshape(from, to); }
+  ValueId As(ValueId v, const SymShape& to) {
+    return ProvablyEqual(*ShapeOf(g(), v), to) ? v : MakeReshape(rw_, v, to);
+  }
+
+  // The operands have the batch dims of what they make, none is broadcast, and all can be reshaped.
+  bool Operands(ValueId q, ValueId k, ValueId v, const SymShape& out) const {
+    const SymShape &qs = *ShapeOf(g(), q), &ks = *ShapeOf(g(), k), &vs = *ShapeOf(g(), v),
+                   &ps = *ShapeOf(g(), g().node(core_.values).input(0));
+    const auto same_batch = [](const SymShape& a, const SymShape& b) {
+      return a.size() == b.size() && std::equal(a.begin(), a.end() - 2, b.begin(), [](const Dim& x, const Dim& y) { return ProvablyEqual(x, y); });
+    };
+    if (qs.size() < 3 || !same_batch(qs, scores_) || !same_batch(ks, scores_) || !same_batch(vs, ps) || !same_batch(out, ps)) return false;
+    Dim all(1), seen(1);
+    for (const Dim& d : scores_) all = all * d;
+    for (const Dim& d : ps) seen = seen * d;
+    if (!ProvablyEqual(all, seen) || !ProvablyEqual(scores_.back(), ps.back()) || !ProvablyEqual(scores_.end()[-2], ps.end()[-2])) return false;
+    SymShape flat_out = flat_;
+    flat_out.back() = out.back();
+    const ValueId keys = Untransposed(k);
+    return CanBe(qs, Batch(2, qs)) && CanBe(*ShapeOf(g(), keys.valid() ? keys : k), Batch(2, *ShapeOf(g(), keys.valid() ? keys : k))) &&
+           CanBe(vs, Batch(2, vs)) && CanBe(flat_out, out);
+  }
+
+  // K where the operand is K with its last two axes swapped.
+  ValueId Untransposed(ValueId k) const {
+    const Node* n = g().Producer(k);
+    if (n == nullptr || n->op != Op::kTranspose) return {};
+    const auto rank = static_cast<int64_t>(scores_.size());
+    Ints perm = PermOf(*n, rank);
+    std::swap(perm[static_cast<size_t>(rank) - 1], perm[static_cast<size_t>(rank) - 2]);
+    return IsIdentityPerm(perm) ? n->input(0) : ValueId{};
+  }
+  ValueId Keys(ValueId k) {
+    const ValueId plain = Untransposed(k);
+    if (!plain.valid()) return As(k, Batch(2, *ShapeOf(g(), k)));
+    const ValueId flat = As(plain, Batch(2, *ShapeOf(g(), plain)));
+    Ints perm;
+    for (size_t i = 0; i < flat_.size(); ++i) perm.push_back(static_cast<int64_t>(i));
+    std::swap(perm[perm.size() - 1], perm[perm.size() - 2]);
+    return MakeTranspose(rw_, flat, perm);
+  }
+
+  // x * scale or x / scale with one scale for each head: nothing that depends on the key, more than one element.
+  bool ScalesHeads(const Node& n, size_t slot) const {
+    if (n.op != Op::kMul && (n.op != Op::kDiv || slot != 0)) return false;
+    const SymShape* s = ShapeOf(g(), n.input(1 - slot));
+    if (s == nullptr || s->size() < 3 || s->size() > scores_.size() || !IsNumber(s->back(), 1)) return false;
+    return !std::ranges::all_of(*s, [](const Dim& d) { return IsNumber(d, 1); });
+  }
+
+  // How each operand of what stands between is broadcast to the flat scores.
+  bool Masks() {
+    bool scales = true;  // so far only scales have been met, which q can take
+    for (size_t i = 0; i < core_.between.size(); ++i) {
+      const Node& n = g().node(core_.between[i]);
+      if (IsReshapeLike(n.op)) continue;
+      const SymShape* local = ShapeOf(g(), n.output());
+      if (local == nullptr || !ProvablyEqual(*local, *ShapeOf(g(), n.input(core_.slots[i])))) return false;
+      if (scales && ScalesHeads(n, core_.slots[i])) {
+        SymShape rows = *local, to = flat_;
+        rows.back() = to.back() = Dim(1);
+        const ValueId scale = n.input(1 - core_.slots[i]);
+        const auto how = RegroupingOf(g(), scale, rows, to);
+        if (!how) return false;
+        of_q_.push_back({n.op, {scale, *how}});
+        continue;
+      }
+      scales = scales && (n.op == Op::kMul || n.op == Op::kDiv);
+      Replay step{core_.between[i], core_.slots[i], std::vector<Regrouping>(n.inputs.size())};
+      for (size_t j = 0; j < n.inputs.size(); ++j) {
+        if (j == step.slot) continue;
+        const auto how = RegroupingOf(g(), n.input(j), *local, flat_);
+        if (!how) return false;
+        step.operands[j] = *how;
+      }
+      steps_.push_back(std::move(step));
+    }
+    return true;
+  }
+
+  Rewriter& rw_;
+  const Core& core_;
+  SymShape scores_, flat_;
+  std::vector<Replay> steps_;
+  std::vector<std::pair<Op, std::pair<ValueId, Regrouping>>> of_q_;  // scales that go to q
+};
+
+// MatMul(v, Transpose(p)) as Transpose(MatMul(p, Transpose(v))).
+bool TurnProduct(Rewriter& rw, NodeId id) {
+  const Graph& g = rw.graph();
+  const Node n = g.node(id);
+  const Node* turned = n.op == Op::kMatMul ? g.Producer(n.input(1)) : nullptr;
+  if (turned == nullptr || turned->op != Op::kTranspose || !g.IsFrom(turned->input(0), Op::kSoftmax)) return false;
+  const int64_t rank = RankOf(g, n.output());
+  if (rank < 2 || RankOf(g, n.input(0)) != rank || RankOf(g, n.input(1)) != rank || IsQuantized(g, n.input(0))) return false;
+  Ints perm;
+  for (int64_t i = 0; i < rank; ++i) perm.push_back(i);
+  std::swap(perm[perm.size() - 1], perm[perm.size() - 2]);
+  if (PermOf(*turned, rank) != perm || !g.HasOneUse(n.input(1)) || !g.HasOneUse(turned->input(0))) return false;
+  rw.At(id, {id});
+  const SymShape out = *ShapeOf(g, n.output());
+  const ValueId product = Make(rw, Op::kMatMul, {turned->input(0), MakeTranspose(rw, n.input(0), perm)}, {},
+                               Type{DTypeOf(g, n.output()), Permuted(out, perm)});
+  ReplaceNode(rw, id, MakeTranspose(rw, product, perm));
+  return true;
+}
+
+// Along the axis (not negative) alone, which stays.
+bool ReducesAlong(const Graph& g, const Node& n, Op op, int64_t axis, int64_t rank) {
+  const auto axes = n.op == op ? ConstInts(g, n.input(1)) : std::nullopt;
+  return axes && axes->size() == 1 && n.attrs.Int("keepdims", 1) != 0 && ((*axes)[0] + rank) % rank == axis;
+}
+
+// e / ReduceSum(e) with e = Exp(x), a Softmax by hand. Rounding: that of a division instead of a multiplication; where Exp overflows, the Softmax does not.
+bool HandMadeSoftmax(Rewriter& rw, NodeId id) {
+  const Graph& g = rw.graph();
+  const Node& n = g.node(id);
+  const Node* exp = n.op == Op::kDiv ? g.Producer(n.input(0)) : nullptr;
+  const Node* sum = exp != nullptr && exp->op == Op::kExp ? g.Producer(n.input(1)) : nullptr;
+  const int64_t rank = RankOf(g, n.output());
+  if (sum == nullptr || sum->input(0) != n.input(0) || rank < 1 || DTypeOf(g, n.output()) != DType::kF32) return false;
+  if (g.value(n.input(0)).uses.size() != 2 || g.IsGraphOutput(n.input(0)) || !g.HasOneUse(n.input(1))) return false;
+  if (!ReducesAlong(g, *sum, Op::kReduceSum, rank - 1, rank)) return false;
+  rw.At(id, {id, g.value(n.input(0)).producer});
+  const Type type = TypeOf(g, n.output());
+  ReplaceNode(rw, id, Make(rw, Op::kSoftmax, {exp->input(0)}, {{"axis", int64_t{-1}}}, type));
+  return true;
+}
+
+// Before: Where(m, 0, Softmax(Where(m, low, s)))     After: Where(IsNaN(p), 0, p) with p = Softmax(Where(m, -inf, s))
+// Probabilities of masked keys are 0 but in a row of which all keys are masked: there the first has zeros too, as the second.
+bool GuardByMask(Rewriter& rw, NodeId id) {
+  const Graph& g = rw.graph();
+  const Node& n = g.node(id);
+  const Node* softmax = n.op == Op::kWhere ? g.Producer(n.input(2)) : nullptr;
+  if (softmax == nullptr || softmax->op != Op::kSoftmax || !g.HasOneUse(n.input(2)) || ConstScalar(g, n.input(1)) != 0.0) return false;
+  const NodeId inner = g.value(softmax->input(0)).producer;
+  if (!inner.valid() || g.node(inner).op != Op::kWhere || g.node(inner).input(0) != n.input(0) || !g.HasOneUse(softmax->input(0))) return false;
+  const auto low = ConstScalar(g, g.node(inner).input(1));
+  const SymShape* mask = ShapeOf(g, n.input(0));
+  if (!low || *low > -1e30 || DTypeOf(g, n.output()) != DType::kF32 || mask == nullptr || RankOf(g, n.input(2)) < static_cast<int64_t>(mask->size())) return false;
+  rw.At(inner, {inner});
+  rw.SetInput(inner, 1, rw.Constant(Tensor::ScalarF32(-std::numeric_limits<float>::infinity())));
+  rw.At(id, {id});
+  const ValueId p = n.input(2);
+  rw.SetInput(id, 0, Make(rw, Op::kIsNaN, {p}, {}, Type{DType::kBool, TypeOf(g, p).shape}));
+  return true;
+}
+
+// Softmax(x - ReduceMax(x)) is Softmax(x), which subtracts it anyway: the same bits.
+bool DropMaximum(Rewriter& rw, NodeId id) {
+  const Graph& g = rw.graph();
+  const Node& n = g.node(id);
+  const Node* sub = n.op == Op::kSoftmax ? g.Producer(n.input(0)) : nullptr;
+  const Node* top = sub != nullptr && sub->op == Op::kSub ? g.Producer(sub->input(1)) : nullptr;
+  const int64_t rank = RankOf(g, n.output()), axis = n.attrs.Int("axis", -1);
+  if (top == nullptr || top->input(0) != sub->input(0) || rank < 1) return false;
+  if (!ReducesAlong(g, *top, Op::kReduceMax, (axis + rank) % rank, rank)) return false;
+  const NodeId dead = g.value(n.input(0)).producer;
+  rw.At(id, {id});
+  rw.SetInput(id, 0, sub->input(0));
+  rw.EraseDead(dead);
+  return true;
+}
+
+}  // namespace
+
+Result<bool> Cores(Graph& graph, PassRun& run) {
+  OCTAVO_TRY([[maybe_unused]] const ir::Inference inference, ir::Inference::Run(graph));
+  Rewriter rw(graph, "cores");
+  int brought = 0;
+  for (NodeId id : graph.NodesInOrder()) {
+    for (const auto change : {HandMadeSoftmax, DropMaximum, GuardByMask, TurnProduct}) {
+      if (graph.IsAlive(id)) change(rw, id);
+    }
+  }
+  for (NodeId id : graph.NodesInOrder()) {
+    const auto core = graph.IsAlive(id) ? CoreAt(graph, id) : std::nullopt;
+    brought += core && Flattening(rw, *core).Run() ? 1 : 0;
+  }
+  if (brought > 0) run.log.push_back("cores: " + std::to_string(brought) + " attentions of other shapes as products of rank 4");
+  if (rw.changed() && !graph.SortTopologically()) return ir::Fail("cores made a cycle");
+  return rw.changed();
+}
+
+}  // namespace octavo::passes::canonical

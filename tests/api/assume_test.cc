@@ -1,0 +1,139 @@
+// Inputs that are taken for numbers, and what the report says of attention that passes do not reach.
+#include "octavo/api/assume.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "octavo/api/optimize.h"
+#include "octavo/ir/verify.h"
+#include "octavo/runtime/model.h"
+
+namespace octavo::api {
+namespace {
+
+using ::testing::HasSubstr;
+using ir::DType;
+using ir::Graph;
+using ir::Op;
+using ir::SymShape;
+using ir::Tensor;
+using ir::ValueId;
+
+// softmax(x x^T) x, or x, by the input `flag`.
+Graph Branches() {
+  const auto body = [](bool attends) {
+    Graph b;
+    const ValueId x = b.AddInput("x", {DType::kF32, SymShape{ir::Dim::Symbol("b"), 2, ir::Dim::Symbol("s"), 4}});
+    const auto node = [&b](Op op, std::vector<ValueId> in, ir::Attrs attrs = {}) {
+      return b.node(b.AddNode(op, std::move(in), 1, std::move(attrs), attrs.empty() ? "n" : "core")).output();
+    };
+    if (!attends) return b.AddOutput("o", node(Op::kIdentity, {x})), std::make_shared<const Graph>(b);
+    const ValueId k = node(Op::kTranspose, {x}, {{"perm", std::vector<int64_t>{0, 1, 3, 2}}});
+    const ValueId p = node(Op::kSoftmax, {node(Op::kMatMul, {x, k})}, {{"axis", int64_t{-1}}});
+    b.AddOutput("o", node(Op::kMatMul, {p, x}));
+    return std::make_shared<const Graph>(b);
+  };
+  Graph g;
+  g.info.opsets[""] = 17;
+  const ValueId flag = g.AddInput("flag", {DType::kBool, SymShape{1}});
+  const ValueId x = g.AddInput("x", {DType::kF32, SymShape{ir::Dim::Symbol("b"), 2, ir::Dim::Symbol("s"), 4}});
+  const auto node = g.AddNode(Op::kIf, {flag, x}, 1, {{"then_branch", body(true)}, {"else_branch", body(false)}, {"octavo_captures", int64_t{1}}}, "choose");
+  g.AddOutput("y", g.node(node).output());
+  EXPECT_TRUE(ir::VerifyStatus(g));
+  return g;
+}
+
+TEST(Assume, TakesOneBranch) {
+  const Tensor x = Tensor::F32({1, 2, 1, 4}, {1, 2, 3, 4, 5, 6, 7, 8});
+  for (const char* value : {"true", "false", "1", "0"}) {
+    Graph g = Branches();
+    ASSERT_TRUE(Assume(g, "flag", value));
+    EXPECT_EQ(g.inputs().size(), 1u);
+    auto result = Optimize(std::move(g), {.recipe = "float"});
+    ASSERT_TRUE(result) << result.error().message;
+    const bool yes = value[0] == 't' || value[0] == '1';
+    EXPECT_EQ(result->report.attention.done, yes ? 1 : 0);
+    const auto model = runtime::Model::Compile(result->graph, {.threads = 1});
+    ASSERT_TRUE(model);
+    const auto y = model->Run({{"x", x}});
+    ASSERT_TRUE(y) << y.error().message;
+    EXPECT_TRUE((*y)[0].SameBits(x));  // one key: the values themselves
+  }
+}
+
+TEST(Assume, Refuses) {
+  Graph g = Branches();
+  EXPECT_EQ(Assume(g, "flag", "maybe").error().message, "assume: 'maybe' is no number, true or false");
+  EXPECT_EQ(Assume(g, "flog", "true").error().message, "assume: the model has no input 'flog'; its inputs are flag, x");
+  EXPECT_THAT(Assume(g, "x", "1").error().message, HasSubstr("only inputs of one element can be assumed"));
+  EXPECT_EQ(g.inputs().size(), 2u);
+}
+
+TEST(Inventory, NamesAttentionInsideOfNodes) {
+  const auto result = Optimize(Branches(), {.recipe = "float"});
+  ASSERT_TRUE(result);
+  EXPECT_EQ(result->report.attention.found, 1);
+  ASSERT_FALSE(result->report.candidates.empty());
+  EXPECT_EQ(result->report.candidates[0].reason,
+            "it is in then_branch of If 'choose', and octavo fuses nothing inside of a node: --assume flag=true (or false) takes one branch and fuses that");
+}
+
+// Every Softmax is in the report: as attention, or as none, with why.
+TEST(Inventory, NamesEverySoftmax) {
+  Graph g;
+  g.info.opsets[""] = 17;
+  const ValueId x = g.AddInput("x", {DType::kF32, SymShape{2, 3, 4}});
+  const auto node = [&g](Op op, std::vector<ValueId> in, const char* name) {
+    return g.node(g.AddNode(op, std::move(in), 1, {}, name)).output();
+  };
+  g.AddOutput("a", node(Op::kSoftmax, {node(Op::kRelu, {x}, "relu")}, "gate"));
+  const ValueId k = node(Op::kTranspose, {x}, "turn");
+  g.AddOutput("b", node(Op::kSoftmax, {node(Op::kMatMul, {x, node(Op::kReshape, {k, g.AddConstant(Tensor::S64({3}, {2, 4, 3}))}, "k")}, "scores")}, "weights"));
+  const auto result = Optimize(std::move(g), {.recipe = "float"});
+  ASSERT_TRUE(result) << result.error().message;
+  std::map<std::string, std::string> reasons;
+  for (const passes::Candidate& c : result->report.candidates) {
+    if (c.kind == "softmax") reasons[c.nodes[0]] = c.reason;
+  }
+  EXPECT_EQ(reasons["gate"], "not attention: what it normalizes comes from Relu 'relu', not from a product of queries and keys");
+  EXPECT_EQ(reasons["weights"], "not attention: its result goes out of the model and meets no values");
+  // A product of its result that octavo does not take for one with values.
+  Graph other;
+  other.info.opsets[""] = 17;
+  const ValueId q = other.AddInput("q", {DType::kF32, SymShape{2, 3, 3}});
+  const auto add = [&other](Op op, std::vector<ValueId> in, const char* name) {
+    return other.node(other.AddNode(op, std::move(in), 1, {}, name)).output();
+  };
+  const ValueId p = add(Op::kSoftmax, {add(Op::kMatMul, {q, q}, "scores")}, "p");
+  other.AddOutput("y", add(Op::kPow, {p, q}, "power"));
+  const auto odd = Optimize(std::move(other), {.recipe = "float"});
+  ASSERT_TRUE(odd);
+  EXPECT_THAT(odd->report.candidates.back().reason, HasSubstr("its result goes to Pow 'power', which is no product with values that octavo knows"));
+}
+
+// The MatMul that a TopK reads stays float, with the reason; the others are quantized.
+TEST(Inventory, KeepsRoutersInFloat) {
+  Graph g;
+  g.info.opsets[""] = 17;
+  const ValueId x = g.AddInput("x", {DType::kF32, SymShape{5, 32}});
+  const auto product = [&](int64_t n, const char* name) {
+    Tensor w = Tensor::Zeros(DType::kF32, {32, n});
+    for (int64_t i = 0; i < w.size(); ++i) w.mutable_as<float>()[static_cast<size_t>(i)] = static_cast<float>(i % 7) - 3;
+    return g.node(g.AddNode(Op::kMatMul, {x, g.AddConstant(std::move(w))}, 1, {}, name)).output();
+  };
+  const ValueId gate = g.node(g.AddNode(Op::kSoftmax, {product(8, "router")}, 1, {}, "gate")).output();
+  const auto top = g.AddNode(Op::kTopK, {gate, g.AddConstant(Tensor::S64({1}, {2}))}, 2, {}, "top");
+  const ValueId sum = g.node(g.AddNode(Op::kReduceSum, {g.node(top).output(0)}, 1, {}, "sum")).output();
+  g.AddOutput("y", g.node(g.AddNode(Op::kMul, {product(16, "expert"), sum}, 1, {}, "weighed")).output());
+  const auto result = Optimize(std::move(g), {.recipe = "dynamic"});
+  ASSERT_TRUE(result) << result.error().message;
+  EXPECT_EQ(result->report.linear.found, 2);
+  EXPECT_EQ(result->report.linear.done, 1);
+  for (const passes::Candidate& c : result->report.candidates) {
+    if (c.kind == "linear" && c.nodes[0] == "router")
+      EXPECT_EQ(c.reason, "it chooses experts (a TopK reads it), where a wrong choice costs more than int8 saves: it stays float");
+  }
+}
+
+}  // namespace
+}  // namespace octavo::api

@@ -1,0 +1,136 @@
+// cores: attention of other shapes as products of rank 4, with the same results.
+#include "canonical_support.h"
+#include "octavo/passes/canonical/util.h"
+
+namespace octavo::passes::canonical {
+namespace {
+
+struct CoreGraph : Builder {
+  // q and k [batch..., s, 4], v [batch..., s, 6].
+  ValueId q, k, v;
+  explicit CoreGraph(SymShape batch) {
+    const auto with = [&batch](Dim rows, int64_t columns) {
+      SymShape s = batch;
+      s.push_back(std::move(rows)), s.push_back(Dim(columns));
+      return s;
+    };
+    q = In("q", with(Sym("s"), 4)), k = In("k", with(Sym("t"), 4)), v = In("v", with(Sym("t"), 6));
+  }
+  ValueId Scores() {
+    Ints perm;
+    for (size_t i = 0; i < ShapeOf(g, k)->size(); ++i) perm.push_back(static_cast<int64_t>(i));
+    std::swap(perm[perm.size() - 1], perm[perm.size() - 2]);
+    return Op1(Op::kMatMul, {q, Transpose(k, perm)});
+  }
+  ValueId Softmax(ValueId s) { return Op1(Op::kSoftmax, {s}, Attrs{{"axis", int64_t{-1}}}); }
+  void Attend(ValueId s) { Out(Op1(Op::kMatMul, {Softmax(s), v})); }
+};
+
+TEST(CanonicalCores, ProductsOfRankFiveAndSix) {
+  for (const SymShape& batch : {SymShape{Sym("b"), 2, 3}, SymShape{2, Sym("b"), 3}, SymShape{Sym("b"), 2, 1, 3}}) {
+    CoreGraph c(batch);
+    c.Attend(c.Op1(Op::kMul, {c.Scores(), c.F(0.5f)}));
+    EXPECT_EQ(Check(c.g, Cores).find("Reshape Transpose MatMul Mul Softmax"), 8u) << Check(c.g, Cores);
+  }
+  // No number that could be heads: batches alone.
+  CoreGraph none({Sym("b"), Sym("b"), Sym("b")});
+  none.Attend(none.Scores());
+  EXPECT_NE(Check(none.g, Cores).find("Reshape"), std::string::npos);
+}
+
+TEST(CanonicalCores, WindowsWithMasks) {
+  CoreGraph c({Sym("b") * Dim(3), 2});
+  const ValueId bias = c.W({1, 2, 1, 1}), mask = c.W({1, 3, 1, 1, 1});
+  ValueId s = c.Op1(Op::kAdd, {c.Scores(), bias});
+  const auto dims = [&c](ValueId of, Ints leading) {
+    return c.Concat({c.Axis(std::move(leading)), c.Op1(Op::kShape, {of}, Attrs{{"start", int64_t{2}}, {"end", int64_t{4}}})});
+  };
+  const ValueId scores = s;
+  s = c.Op1(Op::kReshape, {s, dims(scores, {-1, 3, 2})});
+  s = c.Op1(Op::kAdd, {s, mask});
+  s = c.Op1(Op::kReshape, {s, dims(scores, {-1, 2})});
+  c.Attend(s);
+  Graph g = c.g;
+  ASSERT_TRUE(ir::Inference::Run(g));
+  PassRun run;
+  const auto changed = Cores(g, run);
+  ASSERT_TRUE(changed) << changed.error().message;
+  EXPECT_TRUE(*changed) << ir::ToText(g);
+}
+
+TEST(CanonicalCores, OneScaleForEachHead) {
+  for (const ir::Shape& shape : {ir::Shape{2, 1, 1}, ir::Shape{1, 2, 1, 1}}) {
+    CoreGraph c({Sym("b"), 2});
+    c.Attend(c.Op1(Op::kMul, {c.Scores(), c.W(shape, 0.3f)}));
+    EXPECT_EQ(Check(c.g, Cores, 1e-5), "Transpose Mul MatMul Softmax MatMul");
+  }
+  CoreGraph late({Sym("b"), 2});  // behind a mask it is no scale of q
+  late.Attend(late.Op1(Op::kMul, {late.Op1(Op::kAdd, {late.Scores(), late.W({1, 2, 1, 1})}), late.W({2, 1, 1})}));
+  EXPECT_EQ(Check(late.g, Cores), Ops(late.g));
+}
+
+TEST(CanonicalCores, RowsAndKeysInTwoParts) {  // relative positions of pictures: [n,16,16] as [n,4,4,4,4]
+  Builder b;
+  const ValueId q = b.In("q", {Sym("b"), 16, 4}), k = b.In("k", {Sym("b"), 16, 4}), v = b.In("v", {Sym("b"), 16, 6});
+  ValueId s = b.Reshape(b.Op1(Op::kMatMul, {q, b.Transpose(k, {0, 2, 1})}), {0, 4, 4, 4, 4});
+  s = b.Op1(Op::kAdd, {b.Op1(Op::kAdd, {s, b.In("h", {Sym("b"), 4, 4, 4, 1})}), b.In("w", {Sym("b"), 4, 4, 1, 4})});
+  b.Out(b.Op1(Op::kMatMul, {b.Op1(Op::kSoftmax, {b.Reshape(s, {0, 16, 16})}, Attrs{{"axis", int64_t{-1}}}), v}));
+  EXPECT_EQ(Check(b.g, Cores), "Transpose MatMul Expand Reshape Add Expand Reshape Add Softmax MatMul");
+}
+
+TEST(CanonicalCores, ProbabilitiesOnTheRight) {
+  Builder b;
+  const ValueId q = b.In("q", {Sym("b"), Sym("s"), 4}), k = b.In("k", {Sym("b"), 4, Sym("t")}), v = b.In("v", {Sym("b"), 6, Sym("t")});
+  const ValueId p = b.Op1(Op::kSoftmax, {b.Op1(Op::kMatMul, {q, k})}, Attrs{{"axis", int64_t{-1}}});
+  b.Out(b.Op1(Op::kMatMul, {v, b.Transpose(p, {0, 2, 1})}));
+  EXPECT_EQ(Check(b.g, Cores, 1e-6), "MatMul Softmax Transpose MatMul Transpose");
+}
+
+TEST(CanonicalCores, MaximumThatTheSoftmaxTakesAnyway) {
+  for (const int64_t axis : {int64_t{-1}, int64_t{1}}) {
+    Builder b;
+    const ValueId x = b.In("x", {Sym("b"), Sym("s"), 4});
+    const ValueId top = b.Op1(Op::kReduceMax, {x, b.Axis({axis})}, Attrs{{"keepdims", int64_t{1}}});
+    b.Out(b.Op1(Op::kSoftmax, {b.Op1(Op::kSub, {x, top})}, Attrs{{"axis", int64_t{-1}}}));
+    EXPECT_EQ(Check(b.g, Cores), axis == -1 ? "Softmax" : "ReduceMax Sub Softmax");
+  }
+}
+
+TEST(CanonicalCores, SoftmaxByHand) {
+  for (const int64_t axis : {int64_t{-1}, int64_t{1}}) {
+    Builder b;
+    const ValueId x = b.In("x", {Sym("b"), Sym("s"), 4});
+    const auto along = [&](Op op, ValueId v) { return b.Op1(op, {v, b.Axis({axis})}, Attrs{{"keepdims", int64_t{1}}}); };
+    const ValueId e = b.Op1(Op::kExp, {b.Op1(Op::kSub, {x, along(Op::kReduceMax, x)})});
+    b.Out(b.Op1(Op::kDiv, {e, along(Op::kReduceSum, e)}));
+    EXPECT_EQ(Check(b.g, Cores, 1e-6), axis == -1 ? "Softmax" : "ReduceMax Sub Exp ReduceSum Div");
+  }
+  Builder seen;  // the exponentials are read elsewhere too
+  const ValueId e = seen.Op1(Op::kExp, {seen.In("x", {Sym("b"), 4})});
+  seen.Out(e);
+  seen.Out(seen.Op1(Op::kDiv, {e, seen.Op1(Op::kReduceSum, {e, seen.Axis({-1})}, Attrs{{"keepdims", int64_t{1}}})}));
+  EXPECT_EQ(Check(seen.g, Cores), Ops(seen.g));
+}
+
+TEST(CanonicalCores, ProbabilitiesMaskedOnceMore) {
+  Builder b;
+  const ValueId mask = b.In("mask", {Sym("b"), 1, Sym("t")}, DType::kBool), s = b.In("s", {Sym("b"), Sym("s"), Sym("t")});
+  const ValueId p = b.Op1(Op::kSoftmax, {b.Op1(Op::kWhere, {mask, b.F(-3.4e38f), s})}, Attrs{{"axis", int64_t{-1}}});
+  b.Out(b.Op1(Op::kWhere, {mask, b.F(0), p}));
+  EXPECT_EQ(Check(b.g, Cores), "Where Softmax IsNaN Where");
+}
+
+TEST(CanonicalCores, LeavesWhatIsReadElsewhereOrBroadcast) {
+  CoreGraph seen({Sym("b"), 2, 3});
+  const ValueId s = seen.Scores();
+  seen.Out(s);
+  seen.Attend(s);
+  EXPECT_EQ(Check(seen.g, Cores), Ops(seen.g));
+  Builder b;  // one K for all windows
+  const ValueId q = b.In("q", {Sym("b"), 2, 3, Sym("s"), 4}), k = b.In("k", {Sym("b"), 2, 1, 4, Sym("t")}), v = b.In("v", {Sym("b"), 2, 3, Sym("t"), 6});
+  b.Out(b.Op1(Op::kMatMul, {b.Op1(Op::kSoftmax, {b.Op1(Op::kMatMul, {q, k})}, Attrs{{"axis", int64_t{-1}}}), v}));
+  EXPECT_EQ(Check(b.g, Cores), Ops(b.g));
+}
+
+}  // namespace
+}  // namespace octavo::passes::canonical
