@@ -5,6 +5,8 @@
 #include <string>
 #include <utility>
 
+#include "octavo/ir/names.h"
+
 namespace octavo::ir {
 
 namespace {
@@ -368,7 +370,6 @@ bool HasBody(Op op) { return InfoOf(op).domain == "octavo"; }
 std::vector<Op> FusedOps() {
   std::vector<Op> ops = {
 #define OCTAVO_OP(Name, domain, min_in, max_in, min_out, max_out) Op::k##Name,
-#include "octavo/ir/names.h"
 #include "octavo/ir/ops.def"
 #undef OCTAVO_OP
   };

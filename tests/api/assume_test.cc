@@ -19,6 +19,12 @@ using ir::SymShape;
 using ir::Tensor;
 using ir::ValueId;
 
+OptimizeOptions Of(const char* recipe) {
+  OptimizeOptions options;
+  options.recipe = recipe;
+  return options;
+}
+
 // softmax(x x^T) x, or x, by the input `flag`.
 Graph Branches() {
   const auto body = [](bool attends) {
@@ -49,7 +55,7 @@ TEST(Assume, TakesOneBranch) {
     Graph g = Branches();
     ASSERT_TRUE(Assume(g, "flag", value));
     EXPECT_EQ(g.inputs().size(), 1u);
-    auto result = Optimize(std::move(g), {.recipe = "float"});
+    auto result = Optimize(std::move(g), Of("float"));
     ASSERT_TRUE(result) << result.error().message;
     const bool yes = value[0] == 't' || value[0] == '1';
     EXPECT_EQ(result->report.attention.done, yes ? 1 : 0);
@@ -70,7 +76,7 @@ TEST(Assume, Refuses) {
 }
 
 TEST(Inventory, NamesAttentionInsideOfNodes) {
-  const auto result = Optimize(Branches(), {.recipe = "float"});
+  const auto result = Optimize(Branches(), Of("float"));
   ASSERT_TRUE(result);
   EXPECT_EQ(result->report.attention.found, 1);
   ASSERT_FALSE(result->report.candidates.empty());
@@ -89,7 +95,7 @@ TEST(Inventory, NamesEverySoftmax) {
   g.AddOutput("a", node(Op::kSoftmax, {node(Op::kRelu, {x}, "relu")}, "gate"));
   const ValueId k = node(Op::kTranspose, {x}, "turn");
   g.AddOutput("b", node(Op::kSoftmax, {node(Op::kMatMul, {x, node(Op::kReshape, {k, g.AddConstant(Tensor::S64({3}, {2, 4, 3}))}, "k")}, "scores")}, "weights"));
-  const auto result = Optimize(std::move(g), {.recipe = "float"});
+  const auto result = Optimize(std::move(g), Of("float"));
   ASSERT_TRUE(result) << result.error().message;
   std::map<std::string, std::string> reasons;
   for (const passes::Candidate& c : result->report.candidates) {
@@ -106,7 +112,7 @@ TEST(Inventory, NamesEverySoftmax) {
   };
   const ValueId p = add(Op::kSoftmax, {add(Op::kMatMul, {q, q}, "scores")}, "p");
   other.AddOutput("y", add(Op::kPow, {p, q}, "power"));
-  const auto odd = Optimize(std::move(other), {.recipe = "float"});
+  const auto odd = Optimize(std::move(other), Of("float"));
   ASSERT_TRUE(odd);
   EXPECT_THAT(odd->report.candidates.back().reason, HasSubstr("its result goes to Pow 'power', which is no product with values that octavo knows"));
 }
@@ -125,13 +131,13 @@ TEST(Inventory, KeepsRoutersInFloat) {
   const auto top = g.AddNode(Op::kTopK, {gate, g.AddConstant(Tensor::S64({1}, {2}))}, 2, {}, "top");
   const ValueId sum = g.node(g.AddNode(Op::kReduceSum, {g.node(top).output(0)}, 1, {}, "sum")).output();
   g.AddOutput("y", g.node(g.AddNode(Op::kMul, {product(16, "expert"), sum}, 1, {}, "weighed")).output());
-  const auto result = Optimize(std::move(g), {.recipe = "dynamic"});
+  const auto result = Optimize(std::move(g), Of("dynamic"));
   ASSERT_TRUE(result) << result.error().message;
   EXPECT_EQ(result->report.linear.found, 2);
   EXPECT_EQ(result->report.linear.done, 1);
   for (const passes::Candidate& c : result->report.candidates) {
-    if (c.kind == "linear" && c.nodes[0] == "router")
-      EXPECT_EQ(c.reason, "it chooses experts (a TopK reads it), where a wrong choice costs more than int8 saves: it stays float");
+    if (c.kind != "linear" || c.nodes[0] != "router") continue;
+    EXPECT_EQ(c.reason, "it chooses experts (a TopK reads it), where a wrong choice costs more than int8 saves: it stays float");
   }
 }
 
