@@ -114,7 +114,7 @@ ValueId AdditiveMask(Rewriter& b, const Node& n, const Operands& o, ValueId k) {
 
 ValueId ValidKeys(Rewriter& b, const Node& n, const Operands& o, ValueId k) {
   const auto scalar = [&](int64_t i) { return b.Constant(ir::Tensor::S64({}, {i})); };
-  const auto axes = [&](std::vector<int64_t> a) {
+  const auto axes = [&](const std::vector<int64_t>& a) {
     return b.Constant(ir::Tensor::S64({static_cast<int64_t>(a.size())}, a));
   };
   const ValueId keys = b.Create(Op::kRange, {scalar(0), Length(b, k, o.k.rank), scalar(1)});

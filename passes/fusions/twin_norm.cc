@@ -41,7 +41,8 @@ Rule TwinNorm(Op op) {
   r.Build([=](Rewriter& b, const Match& m) {
     const NodeId id = m.node(codes), twin_id = m.node(twin);
     const Graph& g = m.graph();
-    const Node q = g.node(id), other = g.node(twin_id);
+    const Node& q = g.node(id);
+    const Node other = g.node(twin_id);
     b.At(g.Before(id, twin_id) ? id : twin_id, {id, twin_id});
     const size_t gamma = skips ? 2 : 1;
     const bool keeps_y = IsWanted(g, other.output()), keeps_sum = skips && IsWanted(g, other.output(1));
