@@ -154,7 +154,7 @@ void AddInt8(Passes& all) {
        .what = "int8 projections of one attention become one op; exact",
        .takes = Form::kInt8,
        .leaves = Form::kInt8},
-      fusions::FuseQkvInt8);
+      fusions::PackedRules(), fusions::FuseQkvInt8);
   Add(all,
       {.name = "relative_probs",
        .what = "int8 attention quantizes exponentials, relative to the largest of a row, instead of probabilities",

@@ -32,6 +32,7 @@ ALLOWED = {
     "tests": {NUMERIC, "ir", "quant", "kernels", "passes", "runtime", "api", "cli", "fuzz", "benchmarks/layers.h"},
 }
 MAX_LINES = 500
+MAX_LINES_OF_A_RULE = 70
 LINK = re.compile(r"\]\((?!https?:|#)([^)#\s]+)[^)]*\)")
 INCLUDE = re.compile(r'^\s*#\s*include\s+([<"])([^">]+)[">]')
 FLAG = re.compile(r"-m(arch|tune|avx\w*|amx\w*|sse\w*|fma|bmi\w*)\b|/arch:")
@@ -170,6 +171,18 @@ class Layout(unittest.TestCase):
             if f"#ifndef {guard}\n#define {guard}\n" not in path.read_text():
                 wrong.append(f"{name}: expected {guard}")
         self.check(wrong, "include guards are named after the path (two paths lead to a header: no #pragma once)")
+
+    def test_rules_are_short_and_tested(self):
+        """A file of passes/fusions that begins with what stands before and after is one rule (or a pass of one rewrite); what several share, or what
+        looks at more than the pattern, has a file of its own."""
+        files = [p for p in FILES if name_of(p).startswith("passes/fusions/") and p.suffix == ".cc"]
+        rules = [p for p in files if re.search(r"^// Before: |\bRuleBuilder r\(", p.read_text(), re.M)]
+        self.assertGreater(len(rules), 20)
+        wrong = [f"{name_of(p)}: {count} lines" for p in rules if (count := len(p.read_text().splitlines())) > MAX_LINES_OF_A_RULE]
+        wrong += [f"{name_of(p)}: does not begin with '// Before: '" for p in rules if not p.read_text().startswith("// Before: ")]
+        wrong += [f"{name_of(p)}: there is no tests/passes/fusions/{p.stem}_test.cc" for p in rules
+                  if not (ROOT / "tests/passes/fusions" / f"{p.stem}_test.cc").is_file()]
+        self.check(wrong, f"a rule says before and after, has at most {MAX_LINES_OF_A_RULE} lines, and a test of its own (HACKING.md)")
 
     def test_file_length(self):
         lengths = {name_of(p): len(p.read_text(errors="replace").splitlines()) for p in FILES

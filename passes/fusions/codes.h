@@ -28,12 +28,16 @@ inline pattern::Verdict CheckScalarParams(const pattern::Match& m, pattern::Var 
   return pattern::Illegal(std::format("{} is not quantized per tensor with a constant scale and zero point", what));
 }
 
-// Two of these with the same numbers.
+// Two nodes with the same scale and zero point, as values or as numbers.
+inline bool SameParams(const Graph& g, const Node& a, const Node& b) {
+  for (size_t slot : {1u, 2u}) {
+    const ir::Tensor *s = g.ConstantOf(a.input(slot)), *t = g.ConstantOf(b.input(slot));
+    if (a.input(slot) != b.input(slot) && (s == nullptr || t == nullptr || !s->SameBits(*t))) return false;
+  }
+  return true;
+}
 inline bool SameParams(const pattern::Match& m, pattern::Var a, pattern::Var b) {
-  const auto same = [&](size_t slot) {
-    return m.graph().ConstantOf(m.at(a).input(slot))->SameBits(*m.graph().ConstantOf(m.at(b).input(slot)));
-  };
-  return same(1) && same(2);
+  return SameParams(m.graph(), m.at(a), m.at(b));
 }
 
 // The output of a product: codes of integers or of fp8, whatever the operands are.

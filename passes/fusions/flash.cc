@@ -32,8 +32,7 @@ Result<bool> UseFlash(Graph& graph, PassRun& run) {
   if (real + int8 > 0) {
     run.log.push_back(std::format("flash: {} float and {} int8 attentions sum over tiles of keys", real, int8));
   }
-  if (fp8 > 0)
-    run.log.push_back(std::format("flash: {} fp8 attentions stay exact, since fp8 has no such form", fp8));
+  if (fp8 > 0) run.log.push_back(std::format("flash: {} fp8 attentions stay exact, since fp8 has no such form", fp8));
   if (coded > 0) {
     run.log.push_back(std::format(
         "flash: {} attentions whose scores are quantized or divided stay exact: flash has no such steps", coded));

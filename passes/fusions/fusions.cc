@@ -43,6 +43,10 @@ const std::vector<Rule>& Int8Rules() {
       NormQuant(ir::Op::kRMSNormalization),
       LinearResidual(true),  // after the norms, which take the sum before them in their own pass
       LinearResidual(false),
+      TwinNorm(ir::Op::kSkipLayerNorm),
+      TwinNorm(ir::Op::kLayerNormalization),
+      TwinNorm(ir::Op::kRMSNormalization),
+      NormColumns(),
   };
   return *rules;
 }
@@ -52,13 +56,13 @@ const std::vector<Rule>& BlockRules() {
   return *rules;
 }
 
-Result<bool> FuseFloat(Graph& graph, PassRun& run) { return pattern::ApplyRules(FloatRules(), graph, run); }
-Result<bool> FuseWeights(Graph& graph, PassRun& run) { return pattern::ApplyRules(BlockRules(), graph, run); }
-Result<bool> FuseInt8(Graph& graph, PassRun& run) {
-  OCTAVO_TRY(const bool by_rules, pattern::ApplyRules(Int8Rules(), graph, run));
-  OCTAVO_TRY(const bool twins, FuseTwinNorms(graph, run));
-  OCTAVO_TRY(const bool columns, FuseNormColumns(graph, run));
-  return by_rules || twins || columns;
+const std::vector<Rule>& PackedRules() {
+  static const auto* const rules = new std::vector<Rule>{QkvPacked()};
+  return *rules;
 }
+
+Result<bool> FuseFloat(Graph& graph, PassRun& run) { return pattern::ApplyRules(FloatRules(), graph, run); }
+Result<bool> FuseInt8(Graph& graph, PassRun& run) { return pattern::ApplyRules(Int8Rules(), graph, run); }
+Result<bool> FuseWeights(Graph& graph, PassRun& run) { return pattern::ApplyRules(BlockRules(), graph, run); }
 
 }  // namespace octavo::passes::fusions

@@ -1,4 +1,5 @@
-// All fusions. One rule, one file of this folder; the ordered lists are in fusions.cc.
+// All fusions. One rule, one file of this folder; what rules share, and analysis that looks beyond a pattern, has files of its own. The ordered lists
+// are in fusions.cc.
 #ifndef OCTAVO_PASSES_FUSIONS_FUSIONS_H_
 #define OCTAVO_PASSES_FUSIONS_FUSIONS_H_
 
@@ -42,13 +43,17 @@ Rule LinearResidual(bool quantized_output);
 Rule LinearBlocked(bool bias);  // its body keeps every bit, its kernel rounds otherwise
 Rule SdpaInt8(bool quantized_output, bool relative = false);
 Rule NormQuant(ir::Op op);  // kLayerNormalization, kRMSNormalization or kSkipLayerNorm
+Rule TwinNorm(ir::Op op);   // of one of these
+Rule NormColumns();
+Rule QkvPacked();
 
 // The ordered lists.
 const std::vector<Rule>& FloatRules();
 const std::vector<Rule>& Int8Rules();
 const std::vector<Rule>& BlockRules();
+const std::vector<Rule>& PackedRules();
 
-// Passes (pass.h): the rules above, and the groupings that take any number of branches.
+// Passes (pass.h): the rules above, and what chooses over the whole graph.
 Result<bool> FuseFloat(Graph& graph, PassRun& run);
 Result<bool> FuseInt8(Graph& graph, PassRun& run);
 // Causal and window masks -> attributes of the attention.
@@ -59,16 +64,10 @@ Result<bool> UseFlash(Graph& graph, PassRun& run);
 Result<bool> RelativeProbs(Graph& graph, PassRun& run);
 // Products with weights in blocks -> LinearBlocked.
 Result<bool> FuseWeights(Graph& graph, PassRun& run);
-// Two norms of one sum, one of them quantized -> one NormQuant. Part of FuseInt8.
-Result<bool> FuseTwinNorms(Graph& graph, PassRun& run);
-// Codes of a norm of which some columns stand twice -> NormQuant with q_index. FuseInt8 ends with it.
-Result<bool> FuseNormColumns(Graph& graph, PassRun& run);
 // Element-wise chains from codes of 8 bits to codes of 8 bits -> Lookup.
 Result<bool> FuseTables(Graph& graph, PassRun& run);
-// 2..8 LinearInt8 of one activation, at least two of which feed one attention -> QkvInt8. Packed projections first.
+// 2..8 LinearInt8 of one activation, at least two of which feed one attention -> QkvInt8. PackedRules first.
 Result<bool> FuseQkvInt8(Graph& graph, PassRun& run);
-// Split of a LinearInt8 along its columns -> QkvInt8; how many there were.
-int SplitPackedInt8(Graph& graph);
 // The same as FuseQkvInt8 in float: one MatMul over the concatenated weights and a Split.
 Result<bool> FuseQkvFloat(Graph& graph, PassRun& run);
 

@@ -7,6 +7,9 @@
 
 namespace octavo::passes::fusions {
 
+using namespace pattern;  // NOLINT: the vocabulary of rules
+using ir::Op;
+
 namespace {
 
 constexpr size_t kIndex = 8;
@@ -31,35 +34,34 @@ bool NamesAllInOrder(const Graph& g, const Node& gather, const Node& norm) {
 
 }  // namespace
 
-Result<bool> FuseNormColumns(Graph& graph, PassRun& run) {
-  int fused = 0;
-  Rewriter b(graph, "norm_columns");
-  for (NodeId id : graph.NodesInOrder()) {
-    const Node gather = graph.node(id);
-    if (gather.op != Op::kGather || !graph.IsFrom(gather.input(0), Op::kNormQuant)) continue;
-    const NodeId norm_id = graph.value(gather.input(0)).producer;
-    const Node norm = graph.node(norm_id);
-    if (norm.output(1) != gather.input(0) || norm.input(kIndex) || !graph.HasOneUse(gather.input(0)) ||
-        !NamesAllInOrder(graph, gather, norm))
-      continue;
-    b.At(norm_id, {norm_id, id});
-    std::vector<ValueId> inputs = norm.inputs;
+Rule NormColumns() {
+  RuleBuilder r("norm_columns", "NormQuant, then columns of its codes twice -> NormQuant with an index");
+  std::vector<Var> inputs(kIndex, Anything());
+  inputs.push_back(Absent());
+  const Var norm = r.Open(r.Output(r.Op("norm", Op::kNormQuant, std::move(inputs)), 1));
+  const Var columns = r.Open(r.Op("columns", Op::kGather, {norm, r.Constant("index")}));
+  r.Root(columns);
+  r.Guard([=](const Match& m) {
+    if (NamesAllInOrder(m.graph(), m.at(columns), m.at(norm))) return Ok();
+    return Illegal("the columns are not all in their order, and some again");
+  });
+  r.Build([=](Rewriter& b, const Match& m) {
+    const Graph& g = m.graph();
+    const NodeId old = m.node(norm);
+    const Node norm_node = g.node(old);
+    b.At(old, {old, m.node(columns)});
+    std::vector<ValueId> inputs = norm_node.inputs;
     inputs.resize(kIndex);
-    inputs.push_back(gather.input(1));
-    const NodeId made = b.CreateN(Op::kNormQuant, std::move(inputs), norm.outputs.size(), norm.attrs);
+    inputs.push_back(m.at(columns).input(1));
+    const NodeId made = b.CreateN(Op::kNormQuant, std::move(inputs), norm_node.outputs.size(), norm_node.attrs);
     for (const size_t i : {0u, 2u}) {
-      if (i >= norm.outputs.size()) continue;
-      if (norm.output(i)) b.Replace(norm.output(i), graph.node(made).output(i));
-      if (!norm.output(i)) graph.DropOutput(made, i);
+      if (i >= norm_node.outputs.size()) continue;
+      if (norm_node.output(i)) b.Replace(norm_node.output(i), g.node(made).output(i));
+      if (!norm_node.output(i)) b.graph().DropOutput(made, i);
     }
-    b.Replace(gather.output(), graph.node(made).output(1));
-    b.EraseDead(id);
-    b.EraseDead(norm_id);
-    ++fused;
-  }
-  if (fused > 0) run.log.push_back("norm_columns: " + std::to_string(fused) + " norms with columns twice");
-  if (fused > 0 && !graph.SortTopologically()) return ir::Fail("norm_columns made a cycle");
-  return fused > 0;
+    return g.node(made).output(1);
+  });
+  return r.Finish();
 }
 
 }  // namespace octavo::passes::fusions

@@ -1,25 +1,15 @@
 // Before: q = LinearInt8(x, wq, ..)  k = LinearInt8(x, wk, ..)  v = LinearInt8(x, wv, ..)     that feed one attention
 // After:  q, k, v = QkvInt8(x, [wq ..], [wk ..], [wv ..])          x is read once, each branch keeps its own scales
-// Exact: the body of QkvInt8 is the body of the branches. Any widths (GQA), 2 to 8 branches.
-// A grouping over the users of x, not a tree: the number of branches is open, so it is a pass and not a Rule.
+// Exact: the body of QkvInt8 is the body of the branches. Any widths (GQA), 2 to 8 branches of one core of attention: a choice over the whole
+// graph, and so a pass and not a Rule.
 #include <algorithm>
-#include <map>
 
 #include "octavo/passes/attention.h"
-#include "octavo/passes/fusions/fusions.h"
+#include "octavo/passes/fusions/codes.h"
 
 namespace octavo::passes::fusions {
 
 namespace {
-
-bool SameParams(const Graph& g, const Node& a, const Node& b) {
-  for (size_t i : {1u, 2u}) {
-    const ir::Tensor* s = g.ConstantOf(a.input(i));
-    const ir::Tensor* t = g.ConstantOf(b.input(i));
-    if (a.input(i) != b.input(i) && (s == nullptr || t == nullptr || !s->SameBits(*t))) return false;
-  }
-  return true;
-}
 
 // The branches of one attention core that read the same activation with the same parameters.
 std::vector<NodeId> BranchesOf(const Graph& g, const AttentionCore& core) {
@@ -35,8 +25,7 @@ std::vector<NodeId> BranchesOf(const Graph& g, const AttentionCore& core) {
 }
 
 void Fuse(Graph& g, const std::vector<NodeId>& branches) {
-  NodeId first = branches[0];
-  for (NodeId id : branches) first = g.Before(id, first) ? id : first;
+  const NodeId first = *std::ranges::min_element(branches, [&g](NodeId a, NodeId b) { return g.Before(a, b); });
   Rewriter b(g, "qkv_int8");
   b.At(first, branches);
   const Node& head = g.node(branches[0]);
@@ -57,19 +46,13 @@ void Fuse(Graph& g, const std::vector<NodeId>& branches) {
 }  // namespace
 
 Result<bool> FuseQkvInt8(Graph& graph, PassRun& run) {
-  const int packed = SplitPackedInt8(graph);
-  bool changed = packed > 0;
-  if (changed) {
-    run.log.push_back("qkv_int8: " + std::to_string(packed) + " packed projections in parts");
-    OCTAVO_TRY_STATUS(ir::Inference::Run(graph).transform([](const auto&) {}));
-  }
+  OCTAVO_TRY(bool changed, pattern::ApplyRules(PackedRules(), graph, run));
   for (const AttentionCore& core : FindAttentionCores(graph)) {
     // Branches by activation: self-attention has one set, cross-attention one for q and one for k and v.
     std::vector<std::vector<NodeId>> sets;
     for (NodeId id : BranchesOf(graph, core)) {
-      const auto it = std::find_if(sets.begin(), sets.end(), [&](const std::vector<NodeId>& s) {
-        return graph.node(s[0]).input(0) == graph.node(id).input(0) &&
-               SameParams(graph, graph.node(s[0]), graph.node(id));
+      const auto it = std::ranges::find_if(sets, [&, &n = graph.node(id)](const std::vector<NodeId>& s) {
+        return graph.node(s[0]).input(0) == n.input(0) && SameParams(graph, graph.node(s[0]), n);
       });
       it == sets.end() ? sets.push_back({id}) : it->push_back(id);
     }

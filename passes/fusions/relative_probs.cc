@@ -1,51 +1,19 @@
-// relative_probs: the quantizer's codes of probabilities become codes of exponentials, relative to the largest of a row.
 // Before: p = Softmax(s);  [p = Where(IsNaN(p), 0, p)];  o = MatMul(DQ(Q(p)), v)                 codes of 1/255
 // After:  e = Exp(s - ReduceMax(s));  c = DequantizeLinear(Q(e), 1);  o = MatMul(c, v) / Max(ReduceSum(c), 1)
+// The quantizer's codes of probabilities become codes of exponentials, relative to the largest of a row.
 // A row that looks at n keys alike has probabilities of 1/n, which codes of 1/255 round to 0 beyond 510 keys, and a bit less for
 // each doubling of n before; the largest exponential of a row is always 1. Whole numbers all, so the sum is exact. A row without
 // meaning (NaN) has codes of 0 and gives 0, with the guard or without, as codes of NaN do.
 // With reduced range (7 bits, for CPUs without VNNI) the codes are those of 1/128: two of them meet in vpmaddubsw.
 // Left, with a line in the log: P with other scales (a file's own), P that is no operand of one product.
-#include "octavo/passes/fusions/codes.h"
-#include "octavo/passes/fusions/fusions.h"
+#include "octavo/passes/fusions/probability_codes.h"
+#include "octavo/quant/numeric/code8.h"
 
 namespace octavo::passes::fusions {
 
 namespace {
 
 using ir::Tensor;
-
-// The Softmax over the last axis behind P, looking through the guard; invalid: none.
-NodeId SoftmaxOf(const Graph& g, ValueId p) {
-  const Node* n = g.Producer(p);
-  if (n != nullptr && n->op == Op::kWhere) {
-    p = n->input(2);
-    const Node* is_nan = g.Producer(n->input(0));
-    const Tensor* instead = g.ConstantOf(n->input(1));
-    if (instead == nullptr || instead->size() != 1 || instead->GetDouble(0) != 0) return {};
-    n = is_nan != nullptr && is_nan->op == Op::kIsNaN && is_nan->input(0) == p ? g.Producer(p) : nullptr;
-  }
-  const auto& shape = g.value(p).type.shape;
-  if (n == nullptr || n->op != Op::kSoftmax || !shape) return {};
-  const int64_t axis = n->attrs.Int("axis", -1), rank = static_cast<int64_t>(shape->size());
-  return axis == -1 || axis == rank - 1 ? g.value(p).producer : NodeId{};
-}
-
-// u8 codes of 1/255 from 0 on, to the bit: what the quantizer gives probabilities.
-bool HasPlainCodes(const Graph& g, const Node& q) {
-  if (g.value(q.output()).type.dtype != ir::DType::kU8 || !HasScalarParams(g, q)) return false;
-  const Tensor* zero = g.ConstantOf(q.input(2));
-  return g.ConstantOf(q.input(1))->GetDouble(0) == 1 / 255.0f && zero != nullptr && zero->GetInt(0) == 0;
-}
-
-// The product behind Q(P), through its DequantizeLinear; invalid: it is something else.
-NodeId ProductOf(const Graph& g, const Node& q) {
-  if (!g.HasOneUse(q.output()) || g.IsGraphOutput(q.output())) return {};
-  const Node& dq = g.node(g.value(q.output()).uses[0].node);
-  if (dq.op != Op::kDequantizeLinear || !g.HasOneUse(dq.output()) || g.IsGraphOutput(dq.output())) return {};
-  const ir::Use use = g.value(dq.output()).uses[0];
-  return g.node(use.node).op == Op::kMatMul && use.slot == 0 ? use.node : NodeId{};
-}
 
 // `reduced`: codes of 7 bits.
 void Rewrite(Rewriter& b, NodeId softmax, NodeId quantize, NodeId product, bool reduced) {
@@ -82,8 +50,8 @@ Result<bool> RelativeProbs(Graph& graph, PassRun& run) {
       continue;
     }
     run.Leave("relative_probs", graph.node(softmax),
-                  product.valid() ? "keeps codes of probabilities: they are not those of 1/255"
-                                  : "keeps codes of probabilities: they are no operand of one product");
+              product.valid() ? "keeps codes of probabilities: they are not those of 1/255"
+                              : "keeps codes of probabilities: they are no operand of one product");
   }
   if (b.changed() && !graph.SortTopologically()) return ir::Fail("relative_probs made a cycle");
   return b.changed();

@@ -1,11 +1,11 @@
 // Before: s = MatMul(q, kT) [* scale];  [s = Tanh(s / cap) * cap];  [s = s + mask];  [s = Where(keep, s, hidden)];
 //         p = Softmax(s);  [p = Where(IsNaN(p), 0, p)];  o = MatMul(p, v)
-// After:  o = Sdpa(q, k, v, mask, keep), all of rank 4 (fusions/sdpa_layout.cc absorbs head split, repeat and merge)
+// After:  o = Sdpa(q, k, v, mask, keep), all of rank 4 (sdpa_split.cc, sdpa_repeat.cc and sdpa_merge.cc absorb what is done to heads)
 // Shapes: q [B,H,Sq,D]  kT [B,H,D,Sk]  v [B,H,Sk,Dv]  mask broadcastable to [B,H,Sq,Sk]; K and V may have one head for all of
 //         Q. Rank 3, [N,S,D], is attention with one head.
 // Exact: the same operations in the same order. A mask of -inf or -3.4e38 keeps its meaning.
 // Refuses: softmax over another axis, unknown head counts, masks that are or may be wider than the scores.
-#include "octavo/passes/fusions/sdpa_common.h"
+#include "octavo/passes/fusions/sdpa_parts.h"
 
 namespace octavo::passes::fusions {
 

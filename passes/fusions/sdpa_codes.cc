@@ -38,6 +38,42 @@ float HiddenCode(const Match& m, const SdpaMiddle& mid) {
 
 }  // namespace
 
+Verdict CheckOperandCodes(const Match& m, const SdpaOperands& o) {
+  for (const auto& [var, what] : {std::pair{o.qd, "q"}, {o.kd, "k"}, {o.vd, "v"}, {o.pq, "P"}, {o.pd, "P"}}) {
+    if (Verdict bad = CheckScalarParams(m, var, what); !bad.ok()) return bad;
+  }
+  if (o.quantized.valid()) {
+    if (Verdict bad = CheckScalarParams(m, o.quantized, "the output"); !bad.ok()) return bad;
+    if (Verdict bad = CheckOutputCodes(m, o.quantized); !bad.ok()) return bad;
+  }
+  if (m.dtype(o.values) != DType::kF32)
+    return NoKernel("attention between its codes is not f32, for which there is no kernel");
+  if (!quant::IsCode8(m.dtype(o.pq))) return Illegal("P is not quantized to 8 bits");
+  if (Verdict bad = CheckSaturates(m, o.pq); !bad.ok()) return bad;
+  for (Var var : {o.kt, o.v, o.pq, o.quantized.valid() ? o.quantized : o.pq}) {
+    if (quant::IsFp8(m.dtype(var)) != quant::IsFp8(m.dtype(o.q)))
+      return Illegal("q, k, v, P and the output are partly fp8, partly integers");
+  }
+  return Ok();
+}
+
+Verdict CheckProbabilities(const Match& m, const SdpaMiddle& mid, const SdpaOperands& o) {
+  if (!o.sums.valid())
+    return SameParams(m, o.pq, o.pd) ? Ok() : Illegal("P is quantized and dequantized with different parameters");
+  const Graph& g = m.graph();
+  if (quant::IsFp8(m.dtype(o.q))) return Illegal("codes of exponentials are fp8");
+  if (!ReducesRows(g, m.at(mid.top))) return Illegal("the maximum of the scores is not that of each row");
+  if (!ReducesRows(g, m.at(o.sums))) return Illegal("the sum of the codes is not that of each row");
+  if (g.ConstantOf(m.at(o.pd).input(1))->GetDouble(0) != 1.0)
+    return Illegal("codes of exponentials are not dequantized by 1");
+  const ir::Tensor *zero = g.ConstantOf(m.at(o.pq).input(2)), *back = g.ConstantOf(m.at(o.pd).input(2));
+  const int64_t lowest = zero != nullptr && zero->dtype() == DType::kS8 ? -128 : 0;
+  const auto point = [](const ir::Tensor* t) { return t == nullptr ? int64_t{0} : t->GetInt(0); };
+  if (point(zero) != lowest || point(back) != lowest)
+    return Illegal("the zero point of exponentials is not the lowest code");
+  return Ok();
+}
+
 Verdict CheckScoreCodes(const Match& m, const SdpaMiddle& mid, bool fp8) {
   for (const SdpaMiddle::Codes& codes : mid.codes) {
     if (!m.Has(codes.dequantized)) continue;

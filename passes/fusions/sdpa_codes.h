@@ -1,11 +1,23 @@
-// Scores and probabilities of Q/DQ attention that pass through codes of 8 bits on their way, and scores that are divided: what
-// SdpaInt8 has steps for (ir/functions.h).
+// The codes of Q/DQ attention: those of its operands, and scores and probabilities that pass through codes of 8 bits on their way, or scores that
+// are divided: what SdpaInt8 has steps for (ir/functions.h).
 #ifndef OCTAVO_PASSES_FUSIONS_SDPA_CODES_H_
 #define OCTAVO_PASSES_FUSIONS_SDPA_CODES_H_
 
-#include "octavo/passes/fusions/sdpa_common.h"
+#include "octavo/passes/fusions/sdpa_parts.h"
 
 namespace octavo::passes::fusions {
+
+// Operands as codes and dequantized, the codes of P, and what a form of the rule has behind them.
+struct SdpaOperands {
+  pattern::Var q, kt, v, qd, kd, vd, pq, pd;
+  pattern::Var values;     // the product of P and v
+  pattern::Var sums;       // relative: the sum of the codes of each row
+  pattern::Var quantized;  // the output's codes
+};
+// 8 bits per tensor, all integers or all fp8.
+pattern::Verdict CheckOperandCodes(const pattern::Match& m, const SdpaOperands& o);
+// P comes back by the numbers it went with. Relative: codes of exponentials, whole numbers from 0 on, are divided by their own sum.
+pattern::Verdict CheckProbabilities(const pattern::Match& m, const SdpaMiddle& mid, const SdpaOperands& o);
 
 // u8 or s8, per tensor, back by the same numbers, in integer attention; hidden keys keep a negative score.
 pattern::Verdict CheckScoreCodes(const pattern::Match& m, const SdpaMiddle& mid, bool fp8);

@@ -10,14 +10,18 @@ namespace octavo::passes::pattern {
 
 namespace {
 
-// Ops that the root of `rule` may be: the index of the driver.
-std::vector<ir::Op> RootOps(const Rule& rule) {
-  std::vector<ir::Op> ops;
+// Ops that the root of `rule` may be, and which output of theirs: the index of the driver.
+struct RootOp {
+  ir::Op op;
+  size_t output;
+};
+std::vector<RootOp> RootOps(const Rule& rule) {
+  std::vector<RootOp> ops;
   std::vector<Var> work{rule.root};
   while (!work.empty()) {
     const PatternNode& p = rule.at(work.back());
     work.pop_back();
-    if (p.what == PatternNode::What::kOp) ops.push_back(p.op);
+    if (p.what == PatternNode::What::kOp) ops.push_back({p.op, p.output});
     if (p.what == PatternNode::What::kOneOf) work.insert(work.end(), p.inputs.begin(), p.inputs.end());
   }
   return ops;
@@ -77,7 +81,7 @@ class Application {
     bool changed = false;
     for (NodeId id : graph_.NodesInOrder()) {
       if (!graph_.IsAlive(id)) continue;
-      if (std::ranges::find(roots_, graph_.node(id).op) == roots_.end() || !graph_.node(id).output().valid()) continue;
+      if (!RootAt(id).valid()) continue;
       const auto known = undone_.find(id);
       if (known != undone_.end()) {
         Report(id, known->second.matched, Kind::kIllegal, known->second.reason);
@@ -88,13 +92,20 @@ class Application {
     return changed;
   }
 
+  // The output that may be the root; invalid: none.
+  ValueId RootAt(NodeId id) const {
+    const Node& n = graph_.node(id);
+    const auto root = std::ranges::find(roots_, n.op, &RootOp::op);
+    return root == roots_.end() ? ValueId{} : n.output(root->output);
+  }
+
   // Whether the rule fired there.
   bool At(NodeId id) {
     int matched = 0;
     const size_t first = graph_.node_capacity();
     std::string wrong;
     try {
-      const Attempt a = TryMatch(rule_, graph_, graph_.node(id).output(), run_.misses != nullptr);
+      const Attempt a = TryMatch(rule_, graph_, RootAt(id), run_.misses != nullptr);
       // One matched node is no near miss, unless all that was looked for matched and the guard said no.
       if (!a.match && (a.depth >= 2 || (a.depth == 1 && a.kind != Kind::kShape))) Report(id, a.depth, a.kind, a.reason);
       if (!a.match) return false;
@@ -113,7 +124,7 @@ class Application {
   }
 
   bool Build(NodeId id, const Match& match) {
-    const ValueId root = graph_.node(id).output();
+    const ValueId root = RootAt(id);
     Rewriter rewriter(graph_, rule_.name);
     rewriter.At(id, match.nodes());
     const ValueId made = rule_.build(rewriter, match);
@@ -139,7 +150,7 @@ class Application {
   const Rule& rule_;
   Graph& graph_;
   PassRun& run_;
-  std::vector<ir::Op> roots_;
+  std::vector<RootOp> roots_;
   size_t told_;                  // near misses before this rule
   std::optional<Graph> before_;  // since the first match
   std::map<NodeId, Undone> undone_;

@@ -110,7 +110,20 @@ class Matcher {
         return false;
       }
     }
-    return Finish(m);
+    return OtherRoots(m);
+  }
+
+  // Further roots that are not matched yet, among the readers of what they read first; then the end.
+  bool OtherRoots(Match& m) {
+    const auto next = std::ranges::find_if(rule_.beside, [&m](Var v) { return !m.Has(v); });
+    if (next == rule_.beside.end()) return Finish(m);
+    const PatternNode& p = rule_.at(*next);
+    for (const ir::Use& use : graph_.value(m[p.inputs[0]]).uses) {
+      const ValueId value = graph_.node(use.node).output(p.output);
+      const bool known = std::ranges::find(m.nodes_, use.node) != m.nodes_.end();
+      if (!known && value.valid() && Step({{*next, value}}, m)) return true;
+    }
+    return Refuse(m, Kind::kShape, "there is no '{}' beside it", p.name);
   }
 
   bool Alternatives(const PatternNode& p, Var var, ValueId value, const std::vector<Obligation>& todo, const Match& m) {

@@ -30,6 +30,14 @@ float Match::scalar(Var v) const {
   OCTAVO_CHECK(c != nullptr, "not a constant");
   return static_cast<float>(c->GetDouble(0));
 }
+const ir::SymShape* Match::shape(Var v) const {
+  const auto& shape = graph_->value((*this)[v]).type.shape;
+  return shape ? &*shape : nullptr;
+}
+const ir::SymShape* Match::shape(Var v, size_t rank) const {
+  const ir::SymShape* s = shape(v);
+  return s != nullptr && s->size() == rank ? s : nullptr;
+}
 int Match::alternative(Var v) const {
   const auto it = alternatives_.find(v);
   return it == alternatives_.end() ? -1 : it->second;
@@ -54,8 +62,7 @@ Var RuleBuilder::Constant(std::string name, Spec spec) {
   return Add({.what = PatternNode::What::kConstant, .name = std::move(name), .spec = std::move(spec)});
 }
 Var RuleBuilder::Scalar(std::string name, std::optional<double> value, double tolerance) {
-  return Add(
-      {.what = PatternNode::What::kScalar, .name = std::move(name), .scalar = value, .tolerance = tolerance});
+  return Add({.what = PatternNode::What::kScalar, .name = std::move(name), .scalar = value, .tolerance = tolerance});
 }
 Var RuleBuilder::Op(std::string name, ir::Op op, std::vector<Var> inputs,
                     std::function<std::string(const Graph&, const Node&)> attrs) {
@@ -99,9 +106,17 @@ Var RuleBuilder::Named(Var v, ir::Attrs attrs) {
   return v;
 }
 
+void RuleBuilder::Beside(Var v) {
+  const PatternNode& p = rule_.at(v);
+  OCTAVO_CHECK(p.what == PatternNode::What::kOp && !p.inputs.empty() && p.inputs[0].valid(),
+               "rule {}: '{}' is found by its first operand, and has none", rule_.name, p.name);
+  rule_.beside.push_back(MayEscape(v));
+}
+
 std::vector<std::string> RuleBuilder::Unreached() const {
   std::vector<bool> reached(rule_.nodes.size(), false);
-  std::vector<Var> work{rule_.root};
+  std::vector<Var> work = rule_.beside;
+  work.push_back(rule_.root);
   while (!work.empty()) {
     const Var v = work.back();
     work.pop_back();

@@ -5,7 +5,7 @@
 //   Var e = r.Op("erf", Op::kErf, {r.Op("div", Op::kDiv, {x, r.Scalar("sqrt2", 1.41421356f)})});
 //   r.Root(r.AnyOrder("out", Op::kMul, x, ...));
 //
-// Vocabulary: Input, Constant, Scalar, Op, AnyOrder, Optional, OneOf, MayEscape, Root, Guard, Build. Matching is const and
+// Vocabulary: Input, Constant, Scalar, Op, AnyOrder, Optional, OneOf, MayEscape, Root, Beside, Guard, Build. Matching is const and
 // complete before anything is rewritten: a Match is a value, the graph is changed by Build only, through a Rewriter.
 #ifndef OCTAVO_PASSES_PATTERN_PATTERN_H_
 #define OCTAVO_PASSES_PATTERN_PATTERN_H_
@@ -77,6 +77,10 @@ class Match {
   // The node that makes the value of an Op pattern.
   NodeId node(Var v) const { return graph_->value((*this)[v]).producer; }
   const Node& at(Var v) const { return graph_->node(node(v)); }
+  ir::DType dtype(Var v) const { return graph_->value((*this)[v]).type.dtype; }
+  // Null: not known, or of another rank than asked for.
+  const ir::SymShape* shape(Var v) const;
+  const ir::SymShape* shape(Var v, size_t rank) const;
   // Value of a matched Scalar.
   float scalar(Var v) const;
   // Which alternative of a OneOf matched (0, 1, ...); -1: it was not reached.
@@ -118,6 +122,7 @@ struct Rule {
   std::string doc;  // "before -> after"
   std::vector<PatternNode> nodes;
   Var root = {};
+  std::vector<Var> beside = {};  // further roots: RuleBuilder::Beside
   std::function<Verdict(const Match&)> guard;
   // Returns what replaces the root's value; invalid: Build has made all replacements itself.
   std::function<ValueId(Rewriter&, const Match&)> build;
@@ -149,6 +154,9 @@ class RuleBuilder {
   Var Open(Var v);
   Var Named(Var v, ir::Attrs attrs);
   void Root(Var v) { rule_.root = v; }
+  // A further root: an op that does not lead to the first one, but reads the same. It is looked for among the readers of its first operand, which
+  // the match knows by then; the first that fits, and that the guard takes, is it. It may have other readers, and Build replaces it.
+  void Beside(Var v);
   void Guard(std::function<Verdict(const Match&)> guard) { rule_.guard = std::move(guard); }
   void Build(std::function<ValueId(Rewriter&, const Match&)> build) { rule_.build = std::move(build); }
   // Names of the parts that the root does not lead to.

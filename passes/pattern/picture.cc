@@ -15,6 +15,7 @@ class Drawing {
   std::string Draw() {
     text_ = std::format("{}: {}\n", rule_.name, rule_.doc);
     Line(rule_.root, "", "");
+    for (const Var v : rule_.beside) Line(v, "beside it: ", "");
     return std::move(text_);
   }
 

@@ -143,7 +143,7 @@ TEST(Constants, LowestScoresAtTheEdge) {
   }
 }
 
-// Codes of probabilities are changed only where they are the quantizer's own, 1/255 to the bit (fusions/relative_probs.cc).
+// Codes of probabilities are changed only where they are the quantizer's own, 1/255 to the bit (fusions/probability_codes.cc).
 TEST(Constants, CodesOfProbabilitiesAtTheEdge) {
   for (int steps = -1; steps <= 1; ++steps) {
     Maker m(3);
@@ -162,7 +162,7 @@ TEST(Constants, CodesOfProbabilitiesAtTheEdge) {
   }
 }
 
-// Softcap's two constants are one number, to the bit (fusions/sdpa_common.cc).
+// Softcap's two constants are one number, to the bit (fusions/sdpa_checks.cc).
 TEST(Constants, SoftcapAtTheEdge) {
   for (int steps = -1; steps <= 1; ++steps) {
     Maker m(4);

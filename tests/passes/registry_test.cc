@@ -221,6 +221,55 @@ TEST(Patterns, AreStrict) {
   EXPECT_EQ(matches(true, {}, {}, true), "");
 }
 
+// Exp(x) and x - y: the second root is found among the readers of what the first one reads.
+TEST(Patterns, HaveSeveralRoots) {
+  RuleBuilder r("exp_and_difference", "Exp(x), x - y -> y, x");
+  const Var x = r.Input("x"), y = r.Input("y");
+  const Var exp = r.Op("exp", Op::kExp, {x}), difference = r.Op("difference", Op::kSub, {x, y});
+  r.Root(exp);
+  r.Beside(difference);
+  r.Guard([=](const Match& m) {
+    return m.graph().value(m[y]).name == "no" ? pattern::NotWorth("not this one") : pattern::Ok();
+  });
+  r.Build([=](Rewriter& b, const Match& m) {
+    b.Replace(m[difference], m[x]);
+    b.EraseDead(m.node(difference));
+    return m[y];
+  });
+  const Rule rule = r.Finish();
+  EXPECT_NE(pattern::Picture(rule).find("beside it: Sub (difference)"), std::string::npos) << pattern::Picture(rule);
+  const auto attempt = [&](const std::function<void(Maker&, ValueId, ValueId)>& build) {
+    Maker m(3);
+    const ValueId of = m.g.AddInput("x", {DType::kF32, ir::SymShape{4}}), no = m.g.AddInput("no", {DType::kF32, ir::SymShape{4}}),
+                  yes = m.g.AddInput("yes", {DType::kF32, ir::SymShape{4}});
+    m.g.AddOutput("exp", m.Node(Op::kExp, {of}));
+    m.g.AddOutput("abs", m.Node(Op::kAbs, {of}));
+    build(m, no, yes);
+    EXPECT_TRUE(ir::Inference::Run(m.g).has_value());
+    PassRun run;
+    std::vector<NearMiss> misses;
+    run.misses = &misses;
+    const bool fired = pattern::ApplyRules({rule}, m.g, run).value_or(false);
+    if (!fired) return misses.empty() ? std::string("nothing") : misses.back().reason;
+    return m.g.value(m.g.outputs()[0].value).name + " " + m.g.value(m.g.outputs().back().value).name;
+  };
+  const auto x_of = [](Maker& m) { return m.g.inputs()[0]; };
+  EXPECT_EQ(attempt([&](Maker& m, ValueId, ValueId yes) { m.g.AddOutput("d", m.Node(Op::kSub, {x_of(m), yes})); }), "yes x");
+  // The guard refuses the first one, and the second is tried; that reads x second, and is no such root.
+  EXPECT_EQ(attempt([&](Maker& m, ValueId no, ValueId yes) {
+              m.g.AddOutput("n", m.Node(Op::kSub, {x_of(m), no}));
+              m.g.AddOutput("d", m.Node(Op::kSub, {x_of(m), yes}));
+            }),
+            "yes x");
+  EXPECT_EQ(attempt([&](Maker& m, ValueId no, ValueId) { m.g.AddOutput("n", m.Node(Op::kSub, {x_of(m), no})); }), "not this one");
+  EXPECT_EQ(attempt([&](Maker& m, ValueId no, ValueId) { m.g.AddOutput("n", m.Node(Op::kSub, {no, x_of(m)})); }),
+            "'x' is graph input 'x' here but graph input 'no' there");
+  EXPECT_EQ(attempt([](Maker&, ValueId, ValueId) {}), "nothing");
+  Maker alone(3);
+  const ValueId only = alone.Node(Op::kExp, {alone.g.AddInput("x", {DType::kF32, ir::SymShape{4}})});
+  EXPECT_EQ(pattern::TryMatch(rule, alone.g, only, true).reason, "there is no 'difference' beside it");
+}
+
 TEST(Patterns, DrawThemselves) {
   EXPECT_EQ(Picture(QuickGelu()),
             "my_quick_gelu: x * Sigmoid(1.702 x) -> Gelu\n"

@@ -4,10 +4,10 @@
 #include <functional>
 #include <random>
 
-#include "maker.h"
 #include "octavo/ir/infer.h"
 #include "octavo/passes/fusions/fusions.h"
-#include "same_bits.h"
+#include "octavo/tests/passes/rule_graphs.h"
+#include "octavo/tests/passes/same_bits.h"
 
 namespace octavo::passes::fusions {
 namespace {
@@ -114,6 +114,21 @@ TEST(QkvPacked, WhatBranchesLackStays) {
         return y;
       },
       all);
+}
+
+TEST(QkvPacked, RefusesWithASentence) {
+  const auto split = [](Graphs& m, std::vector<ValueId> more, ir::Attrs attrs, int64_t axis) {
+    std::vector<ValueId> in{m.In({2, 6, 16}, DType::kU8), m.Real(0.02f), m.Zero(DType::kU8, 100), m.Codes({16, 6}),
+                            m.Real(0.01f)};
+    in.insert(in.end(), more.begin(), more.end());
+    const ValueId y = m.Node(Op::kLinearInt8, in, std::move(attrs));
+    const NodeId parts = m.g.AddNode(Op::kSplit, {y, m.Ints({2, 4})}, 2, {{"axis", axis}}, "split");
+    for (size_t i = 0; i < 2; ++i) m.g.AddOutput("y" + std::to_string(i), m.g.node(parts).output(i));
+  };
+  Refuses("it is no split into 2 to 8 parts of known widths", QkvPacked(), [&](Graphs& m) { split(m, {}, {}, 1); });
+  Refuses("the Linear has an activation, its parts cannot", QkvPacked(),
+          [&](Graphs& m) { split(m, {}, {{"activation", std::string("relu")}}, 2); });
+  Refuses("the bias of the Linear is no constant", QkvPacked(), [&](Graphs& m) { split(m, {m.In({6})}, {}, 2); });
 }
 
 }  // namespace

@@ -1,25 +1,26 @@
-// What the float and the int8 attention rule share: the part between the two products, and the checks.
-#ifndef OCTAVO_PASSES_FUSIONS_SDPA_COMMON_H_
-#define OCTAVO_PASSES_FUSIONS_SDPA_COMMON_H_
+// What the float and the int8 attention rule share: the part between the two products (sdpa_scores.cc), the checks (sdpa_checks.cc) and what the
+// new op takes (sdpa_build.cc).
+#ifndef OCTAVO_PASSES_FUSIONS_SDPA_PARTS_H_
+#define OCTAVO_PASSES_FUSIONS_SDPA_PARTS_H_
 
 #include "octavo/passes/fusions/fusions.h"
 
 namespace octavo::passes::fusions {
 
 struct SdpaMiddle {
-  pattern::Var scale;         // scalar, absent: 1
+  pattern::Var scale;    // scalar, absent: 1
   pattern::Var divisor;  // scalar, absent: none; instead of a scale
-  pattern::Var cap;           // scalar, absent: none; scores = tanh(scores / cap) * cap
+  pattern::Var cap;      // scalar, absent: none; scores = tanh(scores / cap) * cap
   pattern::Var cap_again;
-  pattern::Var mask;       // additive, absent: none
-  pattern::Var keep;       // bool, absent: none; where false the score is `hidden`
+  pattern::Var mask;  // additive, absent: none
+  pattern::Var keep;  // bool, absent: none; where false the score is `hidden`
   pattern::Var hide;  // its opposite, instead of it
   pattern::Var hidden;
   pattern::Var guard;  // Where(IsNaN(p), 0, p), absent: no guard
   // Where(IsInf(ReduceMax(s)), 0, p), -inf only: rows that are masked wholly. Instead of it.
   pattern::Var masked_guard, is_masked, guarded_top;
   pattern::Var top;  // relative: the ReduceMax of each row
-  pattern::Var p;         // the probabilities, after the guard; relative: the exponentials
+  pattern::Var p;    // the probabilities, after the guard; relative: the exponentials
   // QuantizeLinear and DequantizeLinear behind the product, the scale, the mask, the guard and `kept`; absent: it stays in float.
   struct Codes {
     pattern::Var quantized, dequantized;
@@ -34,6 +35,10 @@ struct SdpaMiddle {
 // with_codes: scores and probabilities may be quantized and dequantized on the way, and scores divided: what int8 has steps for.
 SdpaMiddle MatchScoresToProbabilities(pattern::RuleBuilder& r, pattern::Var q, pattern::Var kt, bool with_codes,
                                       bool relative = false);
+
+// Of rank 4, or of rank 3, [N,S,D], where heads are part of the batch: one head for each of N. Null: neither.
+const ir::SymShape* ShapeOfHeads(const pattern::Match& m, pattern::Var v);
+ir::Dim HeadsOf(const ir::SymShape& s);
 
 // A reduction over the last axis, which is kept.
 bool ReducesRows(const Graph& g, const Node& n);
@@ -57,4 +62,4 @@ ValueId Untransposed(Rewriter& b, ValueId kt);
 
 }  // namespace octavo::passes::fusions
 
-#endif  // OCTAVO_PASSES_FUSIONS_SDPA_COMMON_H_
+#endif  // OCTAVO_PASSES_FUSIONS_SDPA_PARTS_H_

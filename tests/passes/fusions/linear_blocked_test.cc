@@ -9,6 +9,7 @@
 #include "octavo/passes/fusions/fusions.h"
 #include "octavo/passes/quantize/quantize.h"
 #include "octavo/runtime/model.h"
+#include "octavo/tests/passes/rule_graphs.h"
 
 namespace octavo::passes::fusions {
 namespace {
@@ -195,6 +196,14 @@ std::string Reason(const Form& form) {
 TEST(LinearBlocked, RefusesWithASentence) {
   EXPECT_EQ(Reason({.dtype = DType::kS8, .block = 0}), "Illegal: the weight is not quantized in blocks");
   EXPECT_EQ(Reason({.block = 8}), "NoKernel: blocks of 8; the kernels take multiples of 16 up to 1024");
+}
+
+TEST(LinearBlocked, RefusesBlocksAlongColumns) {
+  Refuses("the blocks of the weight lie along its columns, not along k", LinearBlocked(false), [](Graphs& m) {
+    const ValueId w = m.Node(Op::kDequantizeLinear, {m.Codes({32, 64}), m.Filled({32, 2})},
+                             {{"axis", int64_t{1}}, {"block_size", int64_t{32}}});
+    m.g.AddOutput("y", m.Node(Op::kMatMul, {m.In({2, 32}), w}));
+  });
 }
 
 }  // namespace

@@ -5,11 +5,11 @@
 #include <cmath>
 #include <string>
 
-#include "maker.h"
 #include "octavo/ir/functions.h"
 #include "octavo/ir/infer.h"
 #include "octavo/ir/interpret.h"
 #include "octavo/passes/fusions/fusions.h"
+#include "octavo/tests/passes/maker.h"
 
 namespace octavo::passes::fusions {
 namespace {

@@ -5,11 +5,11 @@
 #include <limits>
 #include <random>
 
-#include "maker.h"
 #include "octavo/ir/infer.h"
 #include "octavo/passes/fusions/fusions.h"
 #include "octavo/passes/report.h"
-#include "same_bits.h"
+#include "octavo/tests/passes/rule_graphs.h"
+#include "octavo/tests/passes/same_bits.h"
 
 namespace octavo::passes::fusions {
 namespace {
@@ -228,6 +228,23 @@ TEST(ScoreCodes, AMaskBeforeCodesIsNoWindow) {
     EXPECT_EQ(*lifted, !masked_codes);
     ExpectSameBits(before, after.graph);
   }
+}
+
+TEST(ScoreCodes, OperandsAreOfOneKind) {
+  Refuses("q, k, v, P and the output are partly fp8, partly integers", SdpaInt8(false), [](Graphs& m) {
+    const auto real = [&](ir::SymShape shape, DType t) { return m.Dequantize(m.In(std::move(shape), t), 0.1f, 0, t); };
+    const ValueId s = m.Node(Op::kMatMul, {real({1, 2, 5, 4}, DType::kU8), real({1, 2, 4, 5}, DType::kE4M3FN)});
+    const ValueId p = m.Coded(m.Node(Op::kSoftmax, {s}), 1 / 255.0f, 0);
+    m.g.AddOutput("y", m.Node(Op::kMatMul, {p, real({1, 2, 5, 4}, DType::kU8)}));
+  });
+  Refuses("attention between its codes is not f32, for which there is no kernel", SdpaInt8(false), [](Graphs& m) {
+    const ValueId scale = m.g.AddConstant(Tensor::Of<uint16_t>(DType::kF16, {}, std::vector<uint16_t>{0x2e66}));
+    const ValueId zero = m.Zero(DType::kU8, 0);
+    const auto real = [&](ValueId q) { return m.Node(Op::kDequantizeLinear, {q, scale, zero}); };
+    const ValueId s = m.Node(Op::kMatMul, {real(m.In({1, 2, 5, 4}, DType::kU8)), real(m.In({1, 2, 4, 5}, DType::kU8))});
+    const ValueId p = m.Node(Op::kQuantizeLinear, {m.Node(Op::kSoftmax, {s}), scale, zero});
+    m.g.AddOutput("y", m.Node(Op::kMatMul, {real(p), real(m.In({1, 2, 5, 4}, DType::kU8))}));
+  });
 }
 
 }  // namespace

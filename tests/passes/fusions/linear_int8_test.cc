@@ -1,13 +1,11 @@
-// The int8 rules on fp8 Q/DQ: they fire, the fused op means what stood there, and each guard has its sentence.
+// linear_int8.cc and linear_residual.cc on integers and fp8: they fire, the fused op means what stood there, and each guard has its sentence.
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <random>
 
-#include "octavo/ir/infer.h"
-#include "octavo/ir/interpret.h"
-#include "octavo/passes/fusions/fusions.h"
 #include "octavo/passes/quantize/quantize.h"
+#include "octavo/tests/passes/rule_graphs.h"
 
 namespace octavo::passes::fusions {
 namespace {
@@ -71,13 +69,13 @@ Graph Make(const Form& f) {
   return g;
 }
 
-struct Fused {
+struct FusedLinear {
   Graph graph;
   std::vector<NearMiss> misses;
   int ops = 0, others = 0;  // others: nodes beside the first QuantizeLinear and constants
 };
-Fused Fuse(const Graph& g) {
-  Fused f{g, {}};
+FusedLinear FuseLinear(const Graph& g) {
+  FusedLinear f{g, {}};
   EXPECT_TRUE(ir::Inference::Run(f.graph).has_value());
   PassRun context;
   context.misses = &f.misses;
@@ -91,7 +89,7 @@ Fused Fuse(const Graph& g) {
   return f;
 }
 
-TEST(Fp8Rules, FireAndMeanWhatStoodThere) {
+TEST(LinearInt8Rule, FiresAndMeansWhatStoodThere) {
   int cases = 0;
   for (DType x : {DType::kE4M3FN, DType::kE5M2, DType::kU8, DType::kS8}) {
     for (DType w : {DType::kE4M3FN, DType::kE5M2, DType::kS8}) {
@@ -101,7 +99,7 @@ TEST(Fp8Rules, FireAndMeanWhatStoodThere) {
           ++cases;
           const Graph before = Make(
               {.x = x, .w = w, .y = y, .bias = cases % 2 != 0, .activation = activation, .residual = cases % 5 < 2});
-          const Fused f = Fuse(before);
+          const FusedLinear f = FuseLinear(before);
           ASSERT_EQ(f.ops, 1) << Name(x) << " " << Name(w) << " " << Name(y);
           EXPECT_EQ(f.others, 1);
           std::mt19937 rng(7);
@@ -120,7 +118,7 @@ TEST(Fp8Rules, FireAndMeanWhatStoodThere) {
 }
 
 std::string Reason(const Form& form) {
-  const Fused f = Fuse(Make(form));
+  const FusedLinear f = FuseLinear(Make(form));
   EXPECT_EQ(f.ops, 0);
   for (const NearMiss& m : f.misses) {
     if (m.rule == "linear_int8") return m.kind + ": " + m.reason;
@@ -128,7 +126,7 @@ std::string Reason(const Form& form) {
   return "";
 }
 
-TEST(Fp8Rules, RefuseWithASentence) {
+TEST(LinearInt8Rule, RefusesWithASentence) {
   EXPECT_EQ(Reason({.x = DType::kU8, .y = DType::kF32, .bias = false}),
             "Illegal: one operand is fp8, the other an integer");
   EXPECT_EQ(Reason({.w = DType::kS8, .y = DType::kF32, .bias = false}),
@@ -138,73 +136,38 @@ TEST(Fp8Rules, RefuseWithASentence) {
 }
 
 // What a quantized output forbids leaves the product and bias fused.
-TEST(Fp8Rules, LeaveTheQuantizationThatDoesNotSaturate) {
-  const Fused f = Fuse(Make({.saturate = 0}));
+TEST(LinearInt8Rule, LeavesTheQuantizationThatDoesNotSaturate) {
+  const FusedLinear f = FuseLinear(Make({.saturate = 0}));
   EXPECT_EQ(f.ops, 1);
   EXPECT_EQ(f.others, 2);
   bool said = false;
   for (const NearMiss& m : f.misses) said |= m.reason == "QuantizeLinear has saturate = 0, and the kernels saturate";
   EXPECT_TRUE(said);
-  const Fused sum = Fuse(Make({.saturate = 0, .residual = true}));  // the sum is fused, its quantization is not
+  const FusedLinear sum =
+      FuseLinear(Make({.saturate = 0, .residual = true}));  // the sum is fused, its quantization is not
   EXPECT_EQ(sum.ops, 1);
   EXPECT_EQ(sum.others, 2);
 }
 
-// x [+ skip] -> norm -> QuantizeLinear; the norm itself is an output where `escapes`.
-Graph MakeNorm(Op op, DType y, bool escapes, int64_t saturate = 1) {
-  std::mt19937 rng(9);
-  Graph g;
-  g.info.opsets[""] = 23;
-  const ir::Type type{DType::kF32, ir::SymShape{ir::Dim::Symbol("s"), kDepth}};
-  std::vector<ValueId> in{g.AddInput("x", type)};
-  if (op == Op::kSkipLayerNorm) in.push_back(g.AddInput("skip", type));
-  in.push_back(g.AddConstant(RandomFloats({kDepth}, rng)));
-  if (op != Op::kRMSNormalization) in.push_back(g.AddConstant(RandomFloats({kDepth}, rng)));
-  const ValueId norm = g.node(g.AddNode(op, std::move(in), 1, {{"epsilon", 1e-5f}}, "norm")).output();
-  ir::Attrs attrs;
-  if (saturate != 1) attrs.Set("saturate", saturate);
-  std::vector<ValueId> quantized{norm, g.AddConstant(Tensor::ScalarF32(0.004f)), g.AddConstant(Scalar(y))};
-  g.AddOutput("y", g.node(g.AddNode(Op::kQuantizeLinear, std::move(quantized), 1, attrs, "q")).output());
-  if (escapes) g.AddOutput("norm", norm);
-  return g;
-}
-
-int CountOf(const Graph& g, Op op) {
-  int n = 0;
-  for (NodeId id : g.NodesInOrder()) n += g.node(id).op == op;
-  return n;
-}
-
-TEST(Fp8Rules, NormsWriteCodes) {
-  for (Op op : {Op::kLayerNormalization, Op::kRMSNormalization, Op::kSkipLayerNorm}) {
-    for (DType y : {DType::kE4M3FN, DType::kE5M2}) {
-      for (bool escapes : {false, true}) {
-        const Graph before = MakeNorm(op, y, escapes);
-        const Fused f = Fuse(before);
-        ASSERT_EQ(CountOf(f.graph, Op::kNormQuant), 1) << ir::InfoOf(op).name << " " << Name(y);
-        EXPECT_EQ(CountOf(f.graph, Op::kQuantizeLinear), 0);
-        std::mt19937 rng(7);
-        ir::TensorMap inputs{{"x", RandomFloats({3, kDepth}, rng)}};
-        if (op == Op::kSkipLayerNorm) inputs["skip"] = RandomFloats({3, kDepth}, rng);
-        auto want = ir::Interpret(before, inputs), got = ir::Interpret(f.graph, inputs);
-        ASSERT_TRUE(want.has_value() && got.has_value());
-        for (size_t i = 0; i < want->size(); ++i) EXPECT_TRUE((*want)[i].SameBits((*got)[i]));
-        EXPECT_EQ((*got)[0].dtype(), y);
-        const std::vector<float> values = (*want)[0].ToFloats();
-        EXPECT_TRUE(std::any_of(values.begin(), values.end(), [](float v) { return v != 0; }));
-      }
-    }
-  }
-}
-
-TEST(Fp8Rules, NormsLeaveTheQuantizationThatDoesNotSaturate) {
-  const Fused f = Fuse(MakeNorm(Op::kLayerNormalization, DType::kE4M3FN, false, 0));
-  EXPECT_EQ(CountOf(f.graph, Op::kNormQuant), 0);
-  bool said = false;
-  for (const NearMiss& m : f.misses) {
-    said |= m.rule == "norm_quant" && m.reason == "QuantizeLinear has saturate = 0, and the kernels saturate";
-  }
-  EXPECT_TRUE(said);
+TEST(LinearInt8Rule, RefusesWhatNoKernelTakes) {
+  const auto product = [](Graphs& m, ValueId scale, int64_t axis) {
+    const ValueId w = m.Node(Op::kDequantizeLinear, {m.Codes({16, 8}), scale}, {{"axis", axis}});
+    return m.Node(Op::kMatMul, {m.Coded(m.In({2, 16}), 0.1f, 128), w});
+  };
+  Refuses("the weight's scale is neither per tensor nor per output column (16 values, axis 0)",
+          LinearInt8(false, false), [&](Graphs& m) { m.g.AddOutput("y", product(m, m.Filled({16}), 0)); });
+  Refuses("its gate has the slope 1.7019999, the kernel's is 1.702", LinearInt8(false, true), [&](Graphs& m) {
+    const ValueId y = m.Node(Op::kAdd, {product(m, m.Filled({8}), 1), m.Filled({8})}),
+                  slope = m.Real(std::nextafter(1.702f, 1.0f));
+    m.g.AddOutput("y", m.Node(Op::kMul, {y, m.Node(Op::kSigmoid, {m.Node(Op::kMul, {y, slope})})}));
+  });
+  Refuses("the product is f16, for which there is no kernel: its scales must be f32", LinearInt8(false, false),
+          [](Graphs& m) {
+            const ValueId scale = m.g.AddConstant(Tensor::Of<uint16_t>(DType::kF16, {}, std::vector<uint16_t>{0x2e66}));
+            const ValueId x =
+                m.Node(Op::kDequantizeLinear, {m.In({2, 16}, DType::kU8), scale, m.Zero(DType::kU8, 128)});
+            m.g.AddOutput("y", m.Node(Op::kMatMul, {x, m.Node(Op::kDequantizeLinear, {m.Codes({16, 8}), scale})}));
+          });
 }
 
 }  // namespace

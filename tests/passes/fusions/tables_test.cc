@@ -4,10 +4,10 @@
 #include <functional>
 #include <random>
 
-#include "maker.h"
 #include "octavo/ir/infer.h"
 #include "octavo/passes/fusions/fusions.h"
-#include "same_bits.h"
+#include "octavo/tests/passes/maker.h"
+#include "octavo/tests/passes/same_bits.h"
 
 namespace octavo::passes::fusions {
 namespace {

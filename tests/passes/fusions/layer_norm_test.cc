@@ -1,0 +1,79 @@
+// layer_norm.cc: fires on the chain, within its bound; another axis, another power and values that others want keep it.
+#include <gtest/gtest.h>
+
+#include "octavo/tests/passes/rule_graphs.h"
+
+namespace octavo::passes::fusions {
+namespace {
+
+Graphs DecomposedNorm(int64_t axis, float power) {
+  Graphs b(3, 18);
+  const ValueId x = b.Input("x", {2, 3, 8});
+  const ir::Attrs keep{{"keepdims", int64_t{1}}};
+  const ValueId d = b.Node(Op::kSub, {x, b.Node(Op::kReduceMean, {x, b.Ints({axis})}, keep)});
+  const ValueId var = b.Node(Op::kReduceMean, {b.Node(Op::kPow, {d, b.Real(power)}), b.Ints({axis})}, keep);
+  const ValueId root = b.Node(Op::kSqrt, {b.Node(Op::kAdd, {var, b.Real(1e-5f)})});
+  const ValueId y = b.Node(Op::kMul, {b.Node(Op::kDiv, {d, root}), b.Vector(8, 0.5f)});
+  b.g.AddOutput("y", b.Node(Op::kAdd, {b.Vector(8, -0.2f), y}));  // bias first, as TorchScript writes it
+  return b;
+}
+
+TEST(LayerNormRule, Fires) {
+  const Graphs b = DecomposedNorm(-1, 2.0f);
+  const Fused f = Fuse(b.g);
+  EXPECT_EQ(CountOf(f.graph, Op::kLayerNormalization), 1);
+  EXPECT_EQ(CountOf(f.graph, Op::kReduceMean), 0);
+  EXPECT_LT(Difference(b.g, f.graph, {{"x", Random({2, 3, 8}, 1)}}), 2e-6);
+}
+TEST(LayerNormRule, RefusesAnotherAxis) {
+  const Fused f = Fuse(DecomposedNorm(1, 2.0f).g);
+  EXPECT_EQ(CountOf(f.graph, Op::kLayerNormalization), 0);
+  EXPECT_NE(DeepestReason(f, "layer_norm").find("is not the last one"), std::string::npos)
+      << DeepestReason(f, "layer_norm");
+}
+TEST(LayerNormRule, RefusesAnotherPower) {
+  const Fused f = Fuse(DecomposedNorm(-1, 3.0f).g);
+  EXPECT_EQ(CountOf(f.graph, Op::kLayerNormalization), 0);
+}
+
+// x - mean over its deviation; `wanted`: what in between leaves the graph or is read by another node.
+TEST(LayerNormRule, WhatLiesInsideAndIsWantedStays) {
+  enum class Wanted { kNothing, kOutput, kReader };
+  const auto chain = [](Wanted wanted) {
+    return [wanted](Graphs& m) {
+      const ValueId x = m.Input("x", {2, 3, 8});
+      const ValueId d = m.Node(Op::kSub, {x, m.Node(Op::kReduceMean, {x, m.Ints({-1})})});
+      const ValueId variance = m.Node(Op::kReduceMean, {m.Node(Op::kMul, {d, d}), m.Ints({-1})});
+      const ValueId root = m.Node(Op::kSqrt, {m.Node(Op::kAdd, {variance, m.Real(1e-5f)})});
+      const ValueId normal = m.Node(Op::kDiv, {d, root});
+      m.g.AddOutput("y", m.Node(Op::kAdd, {m.Node(Op::kMul, {normal, m.Reals({8})}), m.Reals({8})}));
+      if (wanted == Wanted::kOutput) m.g.AddOutput("normal", normal);
+      if (wanted == Wanted::kReader) m.g.AddOutput("root", m.Node(Op::kNeg, {root}));
+    };
+  };
+  EXPECT_EQ(CountAfter(FuseFloat, Op::kLayerNormalization, chain(Wanted::kNothing)), 1);
+  EXPECT_EQ(CountAfter(FuseFloat, Op::kLayerNormalization, chain(Wanted::kOutput)), 0);
+  EXPECT_EQ(CountAfter(FuseFloat, Op::kLayerNormalization, chain(Wanted::kReader)), 0);
+}
+
+// (x - mean(x)) / deviation * gamma + beta, with this mean.
+void Chain(Graphs& m, ValueId x, ValueId mean) {
+  const ValueId d = m.Node(Op::kSub, {x, mean});
+  const ValueId var = m.Node(Op::kReduceMean, {m.Node(Op::kMul, {d, d}), m.Ints({-1})});
+  const ValueId root = m.Node(Op::kSqrt, {m.Node(Op::kAdd, {var, m.Real(1e-5f)})});
+  m.g.AddOutput("y", m.Node(Op::kAdd, {m.Node(Op::kMul, {m.Node(Op::kDiv, {d, root}), m.Filled({8})}), m.Filled({8})}));
+}
+
+TEST(LayerNormRule, RefusesWithASentence) {
+  Refuses("its axes are not one constant", LayerNorm(), [](Graphs& m) {
+    const ValueId x = m.In({2, 8});
+    Chain(m, x, m.Node(Op::kReduceMean, {x, m.Ints({0, 1})}));
+  });
+  Refuses("it drops the dimension", LayerNorm(), [](Graphs& m) {
+    const ValueId x = m.In({8, 8});
+    Chain(m, x, m.Node(Op::kReduceMean, {x, m.Ints({-1})}, {{"keepdims", int64_t{0}}}));
+  });
+}
+
+}  // namespace
+}  // namespace octavo::passes::fusions

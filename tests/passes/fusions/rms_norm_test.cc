@@ -1,0 +1,35 @@
+// rms_norm.cc: fires on the chain, within its bound, over the last axis alone.
+#include <gtest/gtest.h>
+
+#include "octavo/tests/passes/rule_graphs.h"
+
+namespace octavo::passes::fusions {
+namespace {
+
+// x / sqrt(mean(x^2) + eps) * gamma as TorchScript writes it, over `axis`.
+Graphs RmsChain(int64_t axis) {
+  Graphs b(3, 18);
+  const ValueId x = b.Input("x", {2, 3, 8});
+  const ValueId square = b.Node(Op::kPow, {x, b.Real(2.0f)});
+  const ValueId mean = b.Node(Op::kReduceMean, {square, b.Ints({axis})});
+  const ValueId root = b.Node(Op::kSqrt, {b.Node(Op::kAdd, {mean, b.Real(1e-6f)})});
+  const ValueId inverse = b.Node(Op::kDiv, {b.Real(1.0f), root});
+  b.g.AddOutput("y", b.Node(Op::kMul, {b.Vector(8, 0.5f), b.Node(Op::kMul, {x, inverse})}));
+  return b;
+}
+TEST(RmsNormRule, Fires) {
+  const Graphs b = RmsChain(-1);
+  const Fused f = Fuse(b.g);
+  EXPECT_EQ(CountOf(f.graph, Op::kRMSNormalization), 1);
+  const double difference = Difference(b.g, f.graph, {{"x", Random({2, 3, 8}, 9)}});
+  EXPECT_LT(difference, 1e-6);  // perhaps another order of roundings: a few ulp of values around 1
+}
+TEST(RmsNormRule, RefusesAnotherAxis) {
+  const Fused f = Fuse(RmsChain(1).g);
+  EXPECT_EQ(CountOf(f.graph, Op::kRMSNormalization), 0);
+  EXPECT_NE(DeepestReason(f, "rms_norm").find("axis 1 is not the last one"), std::string::npos)
+      << DeepestReason(f, "rms_norm");
+}
+
+}  // namespace
+}  // namespace octavo::passes::fusions
