@@ -39,6 +39,11 @@ class Body {
     return g_.AddConstant(Tensor::S64({n}, std::move(v)));
   }
   ValueId Reshape(ValueId x, std::vector<int64_t> target) { return Make(Op::kReshape, {x, Ints(std::move(target))}); }
+  ValueId Size(size_t slot, int64_t axis) {  // scalar
+    const ValueId size = Make(Op::kShape, {In(slot)}, {{"end", axis + 1}, {"start", axis}});
+    return Make(Op::kSqueeze, {size, Ints({0})});
+  }
+  ValueId Count(ValueId n) { return Make(Op::kRange, {Whole(0), n, Whole(1)}); }
   ValueId Transpose(ValueId x, std::vector<int64_t> perm) {
     return Make(Op::kTranspose, {x}, {{"perm", std::move(perm)}});
   }
@@ -137,6 +142,25 @@ Graph QuantizeTokensBody(Body b) {
   return b.Finish({code(b.Make(Op::kAdd, {steps, at})), scale, code(zero)});
 }
 
+// Out of past, now and a row of zeros.
+Graph CacheAppendBody(Body b) {
+  const ValueId old = b.Size(0, 2), fresh = b.Size(1, 2), rows = b.In(3);
+  const ValueId least = b.Make(Op::kSub, {b.Whole(0), fresh});
+  ValueId before = b.Make(Op::kMax, {b.Make(Op::kMin, {b.In(2), old}), least});
+  before = b.Make(Op::kUnsqueeze, {before, b.Ints({1})});
+  const ValueId at = b.Count(rows);
+  const ValueId behind = b.Make(Op::kMin, {b.Make(Op::kSub, {at, before}), fresh});
+  const ValueId row = b.Make(Op::kWhere, {b.Make(Op::kLess, {at, before}), at, b.Make(Op::kAdd, {behind, old})});
+  const auto sizes = [&](int64_t start, int64_t end) {
+    return b.Make(Op::kShape, {b.In(0)}, {{"end", end}, {"start", start}});
+  };
+  const ValueId target = b.Make(Op::kConcat, {sizes(0, 2), b.Reshape(rows, {1}), sizes(3, 4)}, {{"axis", int64_t{0}}});
+  const ValueId index = b.Make(Op::kExpand, {b.Make(Op::kUnsqueeze, {row, b.Ints({1, 3})}), target});
+  const ValueId both = b.Make(Op::kConcat, {b.In(0), b.In(1)}, {{"axis", int64_t{2}}});
+  const ValueId all = b.Make(Op::kPad, {both, b.Ints({0, 0, 0, 0, 0, 0, 1, 0})});
+  return b.Finish({b.Make(Op::kGatherElements, {all, index}, {{"axis", int64_t{2}}})});
+}
+
 constexpr int64_t kMostSize = int64_t{1} << 31;  // of a head, a block, ...: products of two do not overflow
 
 // k of a LinearBlocked; 0: not known, which no graph with constant weights has.
@@ -196,15 +220,10 @@ ValueId RepeatHeads(Body& b, ValueId x, int64_t groups, int64_t heads, int64_t d
 
 // key - query - offset, s64 [Sq,Sk]. The lengths are those of q and k: scores with another reader would not fuse.
 ValueId KeyDistance(Body& b) {
-  const auto length = [&](size_t slot, const char* rank) {
-    const int64_t axis = b.Int(rank, 4) - 2;
-    return b.Make(Op::kSqueeze, {b.Make(Op::kShape, {b.In(slot)}, {{"end", axis + 1}, {"start", axis}}), b.Ints({0})});
-  };
-  const ValueId queries = length(0, "q_rank"), keys = length(1, "k_rank");
-  ValueId rows = b.Make(Op::kRange, {b.Whole(0), queries, b.Whole(1)});
+  const ValueId queries = b.Size(0, b.Int("q_rank", 4) - 2), keys = b.Size(1, b.Int("k_rank", 4) - 2);
+  ValueId rows = b.Count(queries);
   if (b.Int("bottom_right") != 0) rows = b.Make(Op::kAdd, {rows, b.Make(Op::kSub, {keys, queries})});
-  const ValueId columns = b.Make(Op::kRange, {b.Whole(0), keys, b.Whole(1)});
-  return b.Make(Op::kSub, {columns, b.Make(Op::kUnsqueeze, {rows, b.Ints({1})})});
+  return b.Make(Op::kSub, {b.Count(keys), b.Make(Op::kUnsqueeze, {rows, b.Ints({1})})});
 }
 
 // Quantized and dequantized with the scale and zero point of these slots; slot 0, or nothing there: as it is.
@@ -379,6 +398,8 @@ std::vector<Op> FusedOps() {
 
 Result<Graph> BodyOf(const Graph& graph, const Node& node) {
   switch (node.op) {
+    case Op::kCacheAppend:
+      return CacheAppendBody({graph, node});
     case Op::kLinearInt8:
       return LinearInt8Body({graph, node});
     case Op::kLookup:

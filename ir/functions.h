@@ -46,6 +46,9 @@
 //  NormQuant      x [skip] gamma [beta] q_scale q_zp [q_gamma] [q_beta] [q_index] -> y f32 (optional output), quantized y (u8, s8 or fp8),
 //                 [x + skip]. With q_gamma the quantized output has its own gamma and beta; q_index s64 [m]: its columns are these of them.
 //                 Attributes as SkipLayerNorm.
+//  CacheAppend    past [B,H,P,D], now [B,H,S,D] of the same type, before s64 [B], rows s64 scalar -> [B,H,rows,D]: of each batch entry b the
+//                 first before[b] rows of past, then those of now, then zeros. before is at most P here, whatever it says; where it is
+//                 negative, so many of the first rows of now are left out
 //  Lookup         x table: x u8 or s8, table u8 or s8 [256] -> table[x], of the shape of x; negative x count from its end, so that the
 //                 index is the byte of x
 #ifndef OCTAVO_IR_FUNCTIONS_H_

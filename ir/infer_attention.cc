@@ -124,6 +124,25 @@ Status Lookup(Inferrer& c) {
   return {};
 }
 
+// past [B, H, P, D], now [B, H, S, D], before [B], rows.
+Status CacheAppend(Inferrer& c) {
+  MaybeShape out = c.CopyOf(0), now = c.CopyOf(1);
+  for (const MaybeShape& shape : {out, now}) {
+    if (shape && shape->size() != 4) return c.Refuse("{} is not [batch, heads, rows, columns]", ToString(*shape));
+  }
+  for (const size_t axis : {0, 1, 3}) {
+    if (out && now && !Meet((*out)[axis], (*now)[axis])) {
+      return c.Refuse("the new rows {} do not fit the past {}", ToString(*now), ToString(*c.ShapeOf(0)));
+    }
+  }
+  if (!out) out = std::move(now);
+  const SymContents* rows = c.Contents(3);
+  if (out) (*out)[2] = rows != nullptr && rows->size() == 1 ? rows->front() : Dim();
+  ForgetNegative(out);
+  c.Set(0, c.DtypeOf(0), std::move(out));
+  return {};
+}
+
 // One scale and zero point a row.
 Status QuantizeTokens(Inferrer& c) {
   MaybeShape scale = c.CopyOf(0);
@@ -191,6 +210,8 @@ Rule AttentionRule(Op op) {
   switch (op) {
     case Op::kAttention:
       return Attention;
+    case Op::kCacheAppend:
+      return CacheAppend;
     case Op::kLinearBlocked:
       return LinearBlocked;
     case Op::kLinearInt8:

@@ -62,6 +62,7 @@ size_t DataInputs(const Node& n) {
     case Op::kSub:
     case Op::kMul:
     case Op::kDiv:
+    case Op::kCacheAppend:
       return 2;
     case Op::kConcat:
       return n.inputs.size();

@@ -64,6 +64,10 @@ KernelPtr MakeKernel(const Node& node, const CompileContext& c) {
       return MakeMovement(node, c);
     case Op::kTensorScatter:
       return MakeCacheWrite(node, c);
+    case Op::kRotaryEmbedding:
+      return MakeRotary(node, c);
+    case Op::kCacheAppend:
+      return MakeCacheAppend(node, c);
     default:
       return MakeElementwise(node, c);
   }

@@ -39,7 +39,7 @@ class Model {
 
   // `inputs` must name every input with its dtype and a shape that fits; returns the outputs in the graph's order. `profile`,
   // if given, is appended to. An input that is moved in, so that this run alone holds it, may be overwritten by an op that
-  // updates its operand (TensorScatter, a KV cache): then the output is that memory, and nothing is copied.
+  // updates its operand (TensorScatter and CacheAppend, KV caches): then the output is that memory, and nothing is copied.
   ir::Result<std::vector<ir::Tensor>> Run(ir::TensorMap inputs, Profile* profile = nullptr) const;
 
   const std::vector<PortInfo>& inputs() const;

@@ -105,6 +105,8 @@ KernelPtr MakeQuantizeTokens(const Node& node, const CompileContext& c);   // Qu
 KernelPtr MakeLookup(const Node& node, const CompileContext& c);           // Lookup
 KernelPtr MakeMovement(const Node& node, const CompileContext& c);         // Transpose, Slice, Concat, Split
 KernelPtr MakeCacheWrite(const Node& node, const CompileContext& c);       // TensorScatter
+KernelPtr MakeCacheAppend(const Node& node, const CompileContext& c);      // CacheAppend
+KernelPtr MakeRotary(const Node& node, const CompileContext& c);           // RotaryEmbedding
 KernelPtr MakeInterpreted(const Graph& graph, ir::NodeId node);
 inline std::string InterpreterOf(Op op) { return "interpreter " + std::string(ir::InfoOf(op).name); }
 

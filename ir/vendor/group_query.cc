@@ -1,8 +1,11 @@
-// com.microsoft GroupQueryAttention: causal attention of the newest rows over a cache, key/value heads shared by query
+// com.microsoft GroupQueryAttention: attention of the newest rows over a cache, key/value heads shared by query
 // heads. Each batch entry has its own number of keys, seqlens_k + 1; the S new rows stand at the end of them. Without a
 // past, or when the whole of it is new (total_sequence_length = S), they stand at the beginning. The present holds
-// max(P, total) rows per entry: old rows, new rows, then zeros. So it is a gather out of [past; new], which holds for
-// ragged batches and for pasts longer than what is in them; a Concat would not.
+// max(P, total) rows per entry: old rows, new rows, then zeros. That is a CacheAppend; a Concat would hold neither for
+// ragged batches nor for pasts longer than what is in them.
+//
+// With sliding_window_cache the cache has C rows, whatever the length: of T rows seen it holds the newest L(T), from row 0
+// on (ONNX Runtime's contract). What is held and the new rows are attended to; of all these the newest L(T) stay.
 #include <limits>
 
 #include "octavo/ir/vendor/core.h"
@@ -13,12 +16,27 @@ namespace octavo::ir::vendor {
 namespace {
 
 struct Cache {
-  ValueId before = {};     // [B, 1]: old rows of each entry; invalid: none anywhere
+  ValueId before = {};     // [B]: old rows of each entry; invalid: none anywhere
   ValueId positions = {};  // [B, S] or [S]: where the new rows stand
   ValueId queries = {};    // scalar S
-  ValueId keys = {};       // scalar T: rows of the present
+  ValueId keys = {};       // scalar T: rows that are attended to
   ValueId total = {};      // scalar
+  // Windowed caches only.
+  ValueId capacity = {};  // scalar: rows of the present
+  ValueId first = {};     // [B]: the position of the first row
+  ValueId dropped = {};   // [B]: rows from the first on that do not stay, negative
 };
+
+// Caches of s8 with one scale, or one a head and column.
+Status CheckCodes(const Site& s, size_t past, size_t scale, const char* kind) {
+  const std::string type = s.attrs().Str(kind, "NONE");
+  if (type == "NONE" && !s.Has(scale)) return {};
+  const bool known = (type == "PER_TENSOR" || type == "PER_CHANNEL") && s.Has(scale) && s.Has(past) &&
+                     s.DTypeOf(s.In(past)) == DType::kS8 && s.attrs().Int("kv_cache_bit_width", 8) == 8;
+  if (known) return {};
+  return s.Refuse("its cache is quantized ({} {}), but not int8 with a scale; export with an int8 or a float cache",
+                  kind, type);
+}
 
 Status Check(const Site& s, int64_t heads, int64_t kv_heads) {
   if (heads <= 0 || kv_heads <= 0 || heads > kMostHeads || heads % kv_heads != 0) {
@@ -26,14 +44,17 @@ Status Check(const Site& s, int64_t heads, int64_t kv_heads) {
   }
   if (s.Has(1) != s.Has(2)) return s.Refuse("it has only one of key and value");
   if (s.Has(3) != s.Has(4)) return s.Refuse("it has only one of past_key and past_value");
-  if (s.Has(12) || s.Has(13) || s.attrs().Str("k_quant_type", "NONE") != "NONE" ||
-      s.attrs().Str("v_quant_type", "NONE") != "NONE") {
-    return s.Refuse("its cache is quantized (k_scale, k_quant_type); export with a float cache");
-  }
-  if (s.Has(14) || s.Has(15))
-    return s.Refuse("it normalizes Q and K itself (q_norm_weight); export the norms as ops of their own");
+  if (s.Has(14) != s.Has(15)) return s.Refuse("it has only one of q_norm_weight and k_norm_weight");
+  OCTAVO_TRY_STATUS(CheckCodes(s, 3, 12, "k_quant_type"));
+  OCTAVO_TRY_STATUS(CheckCodes(s, 4, 13, "v_quant_type"));
+  const bool causal = s.attrs().Int("causal", 1) != 0;
+  if (!causal && s.attrs().Int("local_window_size", -1) > 0)
+    return s.Refuse("local_window_size is set although causal is 0");
   if (s.attrs().Int("sliding_window_cache", 0) != 0) {
-    return s.Refuse("sliding_window_cache is set; export with a cache of the whole length");
+    if (!s.Has(3) || s.attrs().Int("local_window_size", -1) <= 0 || !causal)
+      return s.Refuse("sliding_window_cache is set without past_key, causal or local_window_size");
+    if (s.Has(10))
+      return s.Refuse("it has sliding_window_cache and attention_bias; export with a cache of the whole length");
   }
   if (s.Wants(3)) return s.Refuse("its output output_qk is used; export without it (qk_output 0)");
   const bool rotary = s.attrs().Int("do_rotary", 0) != 0;
@@ -41,6 +62,19 @@ Status Check(const Site& s, int64_t heads, int64_t kv_heads) {
   if (rotary && s.SizeOf(s.In(7), 1) > kMostColumns) return s.Refuse("its cos_cache has too many columns");
   if (rotary && s.Has(9) && s.Rank(s.In(9)) != 2) return s.Refuse("its position_ids are not [batch, rows]");
   return {};
+}
+
+// [B]: rows of each entry, the new ones included.
+ValueId Lengths(Site& s) { return s.Make(Op::kAdd, {s.Reshape(s.Cast(s.In(5), DType::kS64), {-1}), s.Int(1)}); }
+
+// L(T): T as long as that fits, then G = C - W + 1 rows go at once. A window beyond the cache is a division by zero.
+ValueId Held(Site& s, ValueId seen, ValueId capacity) {
+  const ValueId one = s.Int(1), window = s.Int(s.attrs().Int("local_window_size", 1));
+  const ValueId slack = s.Make(Op::kAdd, {s.Make(Op::kSub, {capacity, window}), one});
+  const ValueId group = s.Make(Op::kMax, {slack, s.Int(0)});
+  const ValueId beyond = s.Make(Op::kMax, {s.Make(Op::kSub, {seen, capacity}), s.Int(0)});
+  const ValueId groups = s.Make(Op::kDiv, {s.Make(Op::kAdd, {beyond, s.Make(Op::kSub, {group, one})}), group});
+  return s.Make(Op::kSub, {seen, s.Make(Op::kMul, {group, groups})});
 }
 
 Cache Plan(Site& s, ValueId q, ValueId k) {
@@ -53,51 +87,64 @@ Cache Plan(Site& s, ValueId q, ValueId k) {
     return c;
   }
   c.total = s.Reshape(s.Cast(s.In(6), DType::kS64), {});
-  c.keys = s.Make(Op::kMax, {c.total, s.DimScalar(s.In(3), 2)});
-  const ValueId lengths = s.Make(Op::kAdd, {s.Reshape(s.Cast(s.In(5), DType::kS64), {-1}), s.Int(1)});
-  const ValueId old = s.Make(Op::kSub, {lengths, c.queries});
-  const ValueId all_new = s.Make(Op::kEqual, {c.total, c.queries});
-  c.before = s.Unsqueeze(s.Make(Op::kWhere, {all_new, s.Int(0), old}), {1});
-  c.positions = s.Make(Op::kAdd, {c.before, rows});
+  const ValueId lengths = Lengths(s), all_new = s.Make(Op::kEqual, {c.total, c.queries});
+  const ValueId old = s.Make(Op::kWhere, {all_new, s.Int(0), s.Make(Op::kSub, {lengths, c.queries})});
+  c.positions = s.Make(Op::kAdd, {s.Unsqueeze(old, {1}), rows});
+  const ValueId capacity = s.DimScalar(s.In(3), 2);
+  if (s.attrs().Int("sliding_window_cache", 0) == 0) {
+    c.before = old;
+    c.keys = s.Make(Op::kMax, {c.total, capacity});
+    return c;
+  }
+  c.capacity = capacity;
+  c.before = Held(s, old, capacity);
+  c.first = s.Make(Op::kSub, {old, c.before});
+  c.keys = s.Make(Op::kAdd, {s.Make(Op::kReduceMax, {c.before, s.Ints({0})}, {{"keepdims", int64_t{0}}}), c.queries});
+  const ValueId stay = s.Make(Op::kSub, {lengths, Held(s, lengths, capacity)});  // the position of the first that stays
+  c.dropped = s.Make(Op::kSub, {c.first, stay});
   return c;
 }
 
-// Row j of the present: past row j where that is an old one, then the new rows, then zeros.
-ValueId Present(Site& s, ValueId past, ValueId now, const Cache& c) {
-  if (!past.valid()) return now;
-  const ValueId at = s.Count(c.keys);
-  const ValueId is_old = s.Make(Op::kLess, {at, c.before});
-  const ValueId behind = s.Make(Op::kSub, {at, c.before});  // j - old rows: which new row
-  const ValueId last = s.Make(Op::kSub, {c.queries, s.Int(1)});
-  const ValueId fresh = s.Make(Op::kAdd, {s.Make(Op::kMin, {behind, last}), s.DimScalar(past, 2)});
-  const ValueId row = s.Make(Op::kWhere, {is_old, at, fresh});  // [B, T]
-  const ValueId both = Appended(s, past, now);
-  const ValueId heads = s.Make(Op::kShape, {both}, {{"end", int64_t{2}}, {"start", int64_t{0}}});
-  const ValueId target = s.Make(Op::kConcat, {heads, s.Reshape(c.keys, {1}), s.Dim(both, 3)}, {{"axis", int64_t{0}}});
-  const ValueId index = s.Make(Op::kExpand, {s.Unsqueeze(row, {1, 3}), target});
-  const ValueId rows = s.Make(Op::kGatherElements, {both, index}, {{"axis", int64_t{2}}});
-  const ValueId filled = s.Unsqueeze(s.Make(Op::kLess, {behind, c.queries}), {1, 3});
-  return s.Make(Op::kWhere, {filled, rows, s.Float(0.0f)});
+// What is attended to, as floats. scale: where the cache has codes, [1] or [1, heads, 1, columns]. `present`: the output of
+// the node, of the cache's type.
+ValueId Append(Site& s, ValueId past, ValueId now, ValueId scale, const Cache& c, size_t present) {
+  if (!past.valid()) {
+    if (s.Wants(present)) s.Return(present, now);
+    return now;
+  }
+  const bool one_scale = s.attrs().Str(present == 1 ? "k_quant_type" : "v_quant_type", "NONE") == "PER_TENSOR";
+  const ValueId zero = one_scale ? s.Constant(Tensor::Zeros(DType::kS8, {})) : ValueId{};
+  if (one_scale) {
+    now = s.Quantize(now, scale, zero);
+  } else if (scale.valid()) {
+    const ValueId whole = s.Make(Op::kRound, {s.Make(Op::kDiv, {now, scale})});
+    now = s.Cast(s.Make(Op::kClip, {whole, s.Float(-128.0f), s.Float(127.0f)}), DType::kS8);
+  }
+  const ValueId all = s.Make(Op::kCacheAppend, {past, now, c.before, c.keys});
+  if (s.Wants(present))
+    s.Return(present, c.dropped.valid() ? s.Make(Op::kCacheAppend, {past, all, c.dropped, c.capacity}) : all);
+  if (!scale.valid()) return all;
+  return one_scale ? s.Dequantize(all, scale, zero) : s.Make(Op::kMul, {s.Cast(all, DType::kF32), scale});
 }
 
-// Key j takes part up to the query's own position, and not before the local window. Without causality the last of the new rows stands
-// for all of them.
-ValueId Mask(Site& s, const Cache& c, int64_t window) {
+// Key j takes part up to the query's own position, and not before the local window; without causal, as far as its entry
+// has keys.
+ValueId Mask(Site& s, const Cache& c) {
+  const int64_t window = s.attrs().Int("local_window_size", -1);
   const bool ragged = c.before.valid();
-  const ValueId at = s.Count(c.keys);
-  ValueId own;
-  if (s.attrs().Int("causal", 1) != 0) {
-    own = s.Unsqueeze(c.positions, {ragged ? 2 : 1});
+  ValueId at = s.Count(c.keys), seen;
+  if (s.attrs().Int("causal", 1) == 0) {
+    seen = s.Make(Op::kLess, {at, s.Unsqueeze(Lengths(s), {1, 2, 3})});
   } else {
-    const ValueId last = s.Make(Op::kSub, {c.queries, s.Int(1)});
-    own = ragged ? s.Unsqueeze(s.Make(Op::kAdd, {c.before, last}), {2}) : s.Unsqueeze(last, {0, 1});
+    const ValueId own = s.Unsqueeze(c.positions, {ragged ? 2 : 1});
+    if (c.first.valid()) at = s.Make(Op::kAdd, {at, s.Unsqueeze(c.first, {1, 2})});
+    seen = s.Make(Op::kLessOrEqual, {at, own});
+    if (window > 0) {
+      const ValueId first = s.Make(Op::kSub, {own, s.Int(window)});
+      seen = s.Make(Op::kAnd, {seen, s.Make(Op::kGreater, {at, first})});
+    }
+    if (ragged) seen = s.Unsqueeze(seen, {1});
   }
-  ValueId seen = s.Make(Op::kLessOrEqual, {at, own});
-  if (window > 0) {
-    const ValueId first = s.Make(Op::kSub, {own, s.Int(window)});
-    seen = s.Make(Op::kAnd, {seen, s.Make(Op::kGreater, {at, first})});
-  }
-  if (ragged) seen = s.Unsqueeze(seen, {1});
   return s.Make(Op::kWhere, {seen, s.Float(0.0f), s.Float(-std::numeric_limits<float>::infinity())});
 }
 
@@ -135,6 +182,14 @@ void Operands(Site& s, Core& core) {
     core.dim = HeadSize(s, s.In(0), core.heads + 2 * core.kv_heads);
   }
   if (core.dim < 0 && s.Has(3)) core.dim = s.SizeOf(s.In(3), 3);
+  if (!s.Has(14)) return;
+  const float epsilon = s.attrs().Float("qk_norm_epsilon", 1e-6f);
+  const auto normed = [&](ValueId x, size_t weight, const char* own) {
+    return s.Make(Op::kRMSNormalization, {x, s.In(weight)},
+                  {{"axis", int64_t{-1}}, {"epsilon", s.attrs().Float(own, epsilon)}});
+  };
+  core.q = normed(core.q, 14, "q_norm_epsilon");
+  core.k = normed(core.k, 15, "k_norm_epsilon");
 }
 
 }  // namespace
@@ -149,17 +204,15 @@ Status GroupQueryAttention(Site& s) {
   Operands(s, core);
   const Cache cache = Plan(s, core.q, core.k);
   if (s.attrs().Int("do_rotary", 0) != 0) Rotate(s, core, cache);
-  core.k = Present(s, s.In(3), core.k, cache);
-  core.v = Present(s, s.In(4), core.v, cache);
-  if (s.Wants(1)) s.Return(1, core.k);
-  if (s.Wants(2)) s.Return(2, core.v);
-  core.mask = Mask(s, cache, s.attrs().Int("local_window_size", -1));
+  core.k = Append(s, s.In(3), core.k, s.In(12), cache, 1);
+  core.v = Append(s, s.In(4), core.v, s.In(13), cache, 2);
+  core.mask = Mask(s, cache);
   if (s.Has(10)) {  // the bias has `total` columns, the present may have more
     const ValueId end = s.Reshape(cache.total, {1});
     const auto cut = [&](ValueId x, int64_t axis) { return s.Make(Op::kSlice, {x, s.Ints({0}), end, s.Ints({axis})}); };
     core.k = cut(core.k, 2);
     core.v = cut(core.v, 2);
-    core.mask = Sum(s, s.In(10), cut(core.mask, cache.before.valid() ? 3 : 1));
+    core.mask = Sum(s, s.In(10), cut(core.mask, -1));
   }
   if (s.Has(11)) {
     core.sink = s.Reshape(s.In(11), {1, heads, 1, 1});

@@ -243,6 +243,7 @@ std::vector<Fitting> FittingOperands() {
       {Op::kNormQuant, {{kF32, {2, 8}}, {kF32, {2, 8}}, {kF32, {8}}, {kF32, {8}}, f, z}, {}},
       {Op::kQuantizeTokens, {{kF32, {2, 8}}}, {}},
       {Op::kLookup, {{kU8, {2, 3}}, {kS8, {256}}}, {}},
+      {Op::kCacheAppend, {{kF32, {2, 1, 4, 2}}, {kF32, {2, 1, 1, 2}}, {kS64, {2}}, {kS64, {}}}, {}},
       {Op::kLinearInt8, {{kU8, {2, 8}}, f, z, {kS8, {8, 5}}, {kF32, {5}}, {kF32, {5}}, f, z}, {}},
       {Op::kQkvInt8, {{kU8, {2, 8}}, f, z, {kS8, {8, 5}}, f, {kF32, {5}}, f, z}, {}},
       {Op::kLinearBlocked, {{kF32, {2, 8}}, {kU4, {8, 5}}, {kF32, {2, 5}}, {kU4, {2, 5}}}, {{"block_size", one(4)}}},

@@ -57,7 +57,7 @@ TEST(VendorOps, GiveWhatOnnxRuntimeGives) {
     if (e.path().extension() == ".onnx") files.push_back(e.path());
   }
   std::ranges::sort(files);
-  EXPECT_GE(files.size(), 67u);
+  EXPECT_GE(files.size(), 86u);
   for (const fs::path& file : files) {
     SCOPED_TRACE(file.stem().string());
     auto g = onnx::ReadFile(file);
@@ -147,7 +147,25 @@ TEST(VendorOps, RefuseWithASentence) {
       {"GroupQueryAttention",
        {{"num_heads", int64_t{3}}, {"kv_num_heads", int64_t{3}}, {"sliding_window_cache", int64_t{1}}},
        {x, x, x, cache, cache, one, one},
-       "sliding_window_cache"},
+       "local_window_size"},
+      {"GroupQueryAttention",
+       {{"num_heads", int64_t{3}},
+        {"kv_num_heads", int64_t{3}},
+        {"local_window_size", int64_t{2}},
+        {"sliding_window_cache", int64_t{1}}},
+       {x, x, x, cache, cache, one, one, none, none, none, cache},
+       "sliding_window_cache and attention_bias"},
+      {"GroupQueryAttention",
+       {{"num_heads", int64_t{3}},
+        {"kv_num_heads", int64_t{3}},
+        {"causal", int64_t{0}},
+        {"local_window_size", int64_t{2}}},
+       {x, x, x, none, none, one, one},
+       "causal is 0"},
+      {"GroupQueryAttention",
+       {{"num_heads", int64_t{3}}, {"kv_num_heads", int64_t{3}}},
+       {x, x, x, none, none, one, one, none, none, none, none, none, none, none, one},
+       "only one of q_norm_weight"},
       {"RotaryEmbedding", {{"is_packed_batching", int64_t{1}}}, {x, one, w, w}, "is_packed_batching"},
       {"EmbedLayerNormalization",
        {{"mask_index_type", int64_t{2}}},

@@ -208,6 +208,23 @@ void CacheWrite(Maker& m) {
                   {{"axis", int64_t{-2}}}));
 }
 
+void CacheAppend(Maker& m) {
+  const ValueId cache = m.Input("cache", DType::kF32, {kBatch, kHeads, 200, kDim}, -1, 1);
+  const ValueId now = m.Input("now", DType::kF32, {kBatch, kHeads, 3, kDim}, -1, 1);
+  const ValueId before = m.Input("before", DType::kS64, {kBatch}, -4, 210);
+  const ValueId rows = m.Input("rows", DType::kS64, {}, 0, 220);
+  m.Output(m.Node(Op::kCacheAppend, {cache, now, before, rows}));
+}
+
+void Rotary(Maker& m, bool heads_first) {
+  const ValueId x = heads_first ? m.Input("x", DType::kF32, {kBatch, kHeads, kRows, kDim}, -1, 1)
+                                : m.Input("x", DType::kF32, {kBatch, kRows, kHeads * kDim}, -1, 1);
+  const ValueId cos = m.Constant(DType::kF32, {60, 4}, -1, 1), sin = m.Constant(DType::kF32, {60, 4}, -1, 1);
+  ir::Attrs attrs = {{"rotary_embedding_dim", int64_t{8}}};
+  if (!heads_first) attrs.Set("num_heads", kHeads);
+  m.Output(m.Node(Op::kRotaryEmbedding, {x, cos, sin, m.Input("at", DType::kS64, {kBatch, kRows}, 0, 59)}, attrs));
+}
+
 void Split(Maker& m) {
   const ValueId first = m.Node(Op::kSplit, {Floats(m, "x")}, {{"axis", int64_t{1}}, {"num_outputs", int64_t{2}}}, 2);
   const std::vector<ValueId> outputs = m.graph.node(m.graph.value(first).producer).outputs;
@@ -311,6 +328,9 @@ std::vector<Family> Rows() {
       {"split", "move Split", Split},
       {"slice", "move Slice", Slice},
       {"cache", "cache_write", CacheWrite},
+      {"cache_append", "cache_append", CacheAppend},
+      {"rotary", "rotary", [](Maker& m) { Rotary(m, true); }},
+      {"rotary_columns", "rotary", [](Maker& m) { Rotary(m, false); }},
   };
 }
 

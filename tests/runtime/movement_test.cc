@@ -121,6 +121,101 @@ TEST(Movement, EqualsTheInterpreter) {
   EXPECT_GT(large, 20);  // some are cut into tasks
 }
 
+// Caches that grow, keep their length or are cut; entries of all lengths, below zero and beyond the past; in place where the run holds
+// the past alone.
+TEST(Movement, CacheAppendEqualsItsBody) {
+  const uint32_t seed = std::random_device{}();
+  SCOPED_TRACE("seed " + std::to_string(seed));
+  std::mt19937 gen(seed);
+  for (int trial = 0; trial < 300; ++trial) {
+    const auto any = [&](int64_t least, int64_t most) {
+      return least + static_cast<int64_t>(gen() % static_cast<uint64_t>(most - least + 1));
+    };
+    const int64_t batch = any(1, 3), heads = any(1, 4), old = any(0, 9), fresh = any(0, 5), columns = any(1, 70);
+    const int64_t rows = trial % 3 == 0 ? old : any(0, 16);
+    const DType dtype = trial % 2 == 0 ? DType::kF32 : DType::kS8;
+    Graph g;
+    g.info.opsets[""] = 18;
+    const ValueId past = g.AddInput("past", {dtype, ir::SymShape(4)}),
+                  now = g.AddInput("now", {dtype, ir::SymShape(4)});
+    const ValueId before = g.AddInput("before", {DType::kS64, ir::SymShape(1)});
+    const ValueId count = g.AddInput("rows", {DType::kS64, ir::SymShape{}});
+    g.AddOutput("y", g.node(g.AddNode(Op::kCacheAppend, {past, now, before, count}, 1, {}, "n")).output());
+    std::vector<int64_t> at;
+    for (int64_t b = 0; b < batch; ++b)
+      at.push_back(gen() % 8 == 0 ? (gen() % 2 == 0 ? INT64_MIN : INT64_MAX) : any(-7, 12));
+    ir::TensorMap inputs = {{"past", Random(dtype, {batch, heads, old, columns}, gen)},
+                            {"now", Random(dtype, {batch, heads, fresh, columns}, gen)},
+                            {"before", Tensor::S64({batch}, at)},
+                            {"rows", Tensor::ScalarS64(rows)}};
+    const auto want = ir::Interpret(g, inputs);
+    ASSERT_TRUE(want) << want.error().message;
+    auto model = Model::Compile(g, {.threads = 1 + trial % 2});
+    ASSERT_TRUE(model) << model.error().message;
+    ASSERT_EQ(model->KernelOfEachStep(), std::vector<std::string>{"cache_append"});
+    const auto kept = model->Run(inputs);
+    ASSERT_TRUE(kept) << kept.error().message;
+    EXPECT_TRUE(kept->at(0).SameBits(want->at(0))) << "trial " << trial;
+    const std::byte* memory = inputs["past"].data();
+    const auto own = model->Run(std::move(inputs));
+    ASSERT_TRUE(own) << own.error().message;
+    EXPECT_TRUE(own->at(0).SameBits(want->at(0))) << "trial " << trial << ", in place";
+    if (rows == old && want->at(0).size() > 0) {
+      EXPECT_EQ(own->at(0).data(), memory) << "trial " << trial;
+    }
+    if (HasFailure()) return;
+    inputs = {{"past", Random(dtype, {1, 1, 2, 3}, gen)}, {"now", Random(dtype, {1, 1, 1, 3}, gen)}};
+    inputs["before"] = Tensor::S64({1}, {2}), inputs["rows"] = Tensor::ScalarS64(-1);
+    const auto refused = model->Run(inputs);
+    ASSERT_FALSE(refused);
+    EXPECT_NE(refused.error().message.find("a cache of -1 rows cannot be"), std::string::npos)
+        << refused.error().message;
+  }
+}
+
+// All forms, and positions that the step leaves to the interpreter: from the end, and none that there are.
+TEST(Movement, RotaryEqualsTheInterpreter) {
+  const uint32_t seed = std::random_device{}();
+  SCOPED_TRACE("seed " + std::to_string(seed));
+  std::mt19937 gen(seed);
+  const auto any = [&](int64_t least, int64_t most) {
+    return least + static_cast<int64_t>(gen() % static_cast<uint64_t>(most - least + 1));
+  };
+  const auto floats = [&](Shape shape) {
+    Tensor t = Tensor::Empty(DType::kF32, std::move(shape));
+    for (float& v : t.mutable_as<float>()) v = static_cast<float>(any(-999, 999)) / 313;
+    return t;
+  };
+  for (int trial = 0; trial < 300; ++trial) {
+    const int64_t batch = any(1, 3), heads = any(1, 5), rows = any(1, trial % 10 == 0 ? 300 : 9), half = any(1, 20);
+    const int64_t dim = 2 * half + (gen() % 2 == 0 ? 0 : any(0, 9)), most = any(1, 40), how = trial % 20;
+    const bool three = gen() % 2 == 0;
+    const Shape shape = three ? Shape{batch, rows, heads * dim} : Shape{batch, heads, rows, dim};
+    ir::TensorMap inputs = {{"x", floats(shape)}, {"cos", floats({most, half})}, {"sin", floats({most, half})}};
+    Tensor at = Tensor::Empty(DType::kS64, {batch, rows});
+    for (int64_t& v : at.mutable_as<int64_t>()) v = any(how == 1 ? -most : 0, how == 2 ? most : most - 1);
+    inputs["at"] = at;
+    Graph g;
+    g.info.opsets[""] = 23;
+    ir::SymShape open(shape.size());
+    open.back() = ir::Dim(shape.back());
+    std::vector<ValueId> in = {g.AddInput("x", {DType::kF32, open})};
+    for (const char* name : {"cos", "sin"}) in.push_back(g.AddInput(name, {DType::kF32, ir::SymShape(2)}));
+    in.push_back(g.AddInput("at", {DType::kS64, ir::SymShape(2)}));
+    ir::Attrs attrs = {{"interleaved", any(0, 1)}, {"rotary_embedding_dim", 2 * half}};
+    if (three) attrs.Set("num_heads", heads);
+    g.AddOutput("y", g.node(g.AddNode(Op::kRotaryEmbedding, in, 1, attrs, "n")).output());
+    auto model = Model::Compile(g, {.threads = 1 + trial % 2});
+    ASSERT_TRUE(model) << model.error().message;
+    ASSERT_EQ(model->KernelOfEachStep(), std::vector<std::string>{"rotary"});
+    const auto want = ir::Interpret(g, inputs), got = model->Run(inputs);
+    ASSERT_EQ(want.has_value(), got.has_value()) << "trial " << trial;
+    if (want) {
+      ASSERT_TRUE(got->at(0).SameBits(want->at(0))) << "trial " << trial;
+    }
+  }
+}
+
 TEST(Movement, PartsThatLieTogetherAreViews) {
   Graph g;
   g.info.opsets[""] = 18;

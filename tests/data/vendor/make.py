@@ -26,9 +26,11 @@ def codes(dtype, *shape):
     return rng.integers(info.min, info.max + 1, shape).astype(dtype)
 
 
-def model(name, op, attrs, inputs, constants, outputs, domain="com.microsoft"):
+def model(name, op, attrs, inputs, constants, outputs, domain="com.microsoft", like=None, mend=None):
     """inputs: name -> (symbolic shape, function of the sizes); '' in `_order` leaves one out. outputs: name -> (type, rank); a
-    name that begins with _ is an output of the node only, '' stands for the two that only training reads."""
+    name that begins with _ is an output of the node only, '' stands for the two that only training reads. like: (inputs in order,
+    function of a feed), of the node that ONNX Runtime runs instead, where it lacks this one. mend: changes what it gives, where some of
+    it is not specified."""
     order = attrs.pop("_order")
     feeds = [{k: f(d) for k, (_, f) in inputs.items()} for d in SIZES]
     node = h.make_node(op, order, [o for k in outputs for o in (["", ""] if k == "" else [k])], domain=domain, name="n", **attrs)
@@ -41,12 +43,16 @@ def model(name, op, attrs, inputs, constants, outputs, domain="com.microsoft"):
     options = ort.SessionOptions()
     options.intra_op_num_threads = 1
     options.log_severity_level = 3
-    session = ort.InferenceSession(m.SerializeToString(), options, providers=["CPUExecutionProvider"])
+    runs = onnx.ModelProto.FromString(m.SerializeToString())
+    if like:
+        runs.graph.node[0].input[:] = like[0]
+    session = ort.InferenceSession(runs.SerializeToString(), options, providers=["CPUExecutionProvider"])
     arrays = {}
     for c, feed in enumerate(feeds):
         for k, v in feed.items():
             arrays[f"{c}/in/{k}"] = v
-        for o, v in zip(session.get_outputs(), session.run(None, feed)):
+        for o, v in zip(session.get_outputs(), session.run(None, like[1](feed) if like else feed)):
+            v = mend(o.name, v, feed) if mend else v
             arrays[f"{c}/out/{o.name}"] = v
             if v.dtype == np.float32 and not np.isfinite(v).all():
                 sys.exit(f"{name}: output {o.name} is not finite")
@@ -135,7 +141,8 @@ def multi_head():
 
 
 def group_query():
-    def case(name, attrs, heads=4, groups=2, size=16, packed=False, past=True, rotary=False, full=False, extra=(), one=False, roomy=0):
+    def case(name, attrs, heads=4, groups=2, size=16, packed=False, past=True, rotary=False, full=False, extra=(), one=False, roomy=0, seen=None,
+             kind=None, norms=False):
         order = ["q", "" if packed else "k", "" if packed else "v", "pk" if past else "", "pv" if past else "", "lengths", "total"]
         constants = {}
         if rotary:
@@ -153,10 +160,11 @@ def group_query():
         batch_of = lambda d: d["b"]
         if past:
             rows = lambda d: old(d) + roomy
-            cache = (["b", groups, "p", size], lambda d: normal(d["b"], groups, rows(d), size))
+            fill = (lambda *shape: codes(np.int8, *shape)) if kind else normal
+            cache = (["b", groups, "p", size], lambda d: fill(d["b"], groups, rows(d), size))
             inputs |= {"pk": cache, "pv": cache}
         held = (lambda d: old(d) if past and not full else 0)
-        total = lambda d: held(d) + new(d)
+        total = lambda d: (seen(d) if seen else held(d)) + new(d)
         def lengths(d):
             every = np.full(d["b"], total(d) - 1, np.int32)
             if one and past:
@@ -173,8 +181,30 @@ def group_query():
             if k == "ids":
                 order += ["ids"]
                 inputs["ids"] = (["b", "s"], lambda d: rng.integers(0, 20, (d["b"], new(d))).astype(np.int64))
+        if kind:
+            shape = (1, groups, 1, size) if kind == "PER_CHANNEL" else (1,)
+            constants |= {k: (rng.random(shape) * 0.02 + 0.01).astype(np.float32) for k in ("ks", "vs")}
+            attrs = dict(attrs, k_quant_type=kind, v_quant_type=kind, kv_cache_bit_width=8)
+            order += [""] * (12 - len(order)) + ["ks", "vs"]
+        like = None
+        if norms:
+            constants |= {k: (rng.random(size) + 0.5).astype(np.float32) for k in ("qn", "kn")}
+            plain, order = order, order + [""] * (14 - len(order)) + ["qn", "kn"]
+            def normed(x, weight):
+                x = x.reshape(*x.shape[:2], -1, size)
+                y = x / np.sqrt((x.astype(np.float64) ** 2).mean(-1, keepdims=True) + attrs["qk_norm_epsilon"]) * weight
+                return y.reshape(*x.shape[:2], -1).astype(np.float32)
+            like = (plain, lambda feed: feed | {k: normed(feed[k], constants[k + "n"]) for k in "qk"})
+        def zero_behind(output, v, feed):  # rows that a windowed cache does not specify
+            for b, last in enumerate(feed["lengths"] if output[0] == "p" else []):
+                capacity, count = v.shape[2], int(last) + 1
+                group = capacity - attrs["local_window_size"] + 1
+                v[b, :, count - group * -(-max(count - capacity, 0) // group):] = 0
+            return v
+        of_cache = (T.INT8 if kind else F, 4)
         model(name, "GroupQueryAttention", dict(attrs, num_heads=heads, kv_num_heads=groups, _order=order), inputs, constants,
-              {"y": (F, 3), "present_key": (F, 4), "present_value": (F, 4)})
+              {"y": (F, 3), "present_key": of_cache, "present_value": of_cache}, like=like,
+              mend=zero_behind if attrs.get("sliding_window_cache") else None)
 
     case("gqa_prompt", {}, past=False)
     case("gqa_prompt_packed_rotary", {}, past=False, packed=True, rotary=8)
@@ -194,7 +224,17 @@ def group_query():
     for d in SIZES:
         d["b"] = 1
     case("gqa_several_rows_with_past", {}, rotary=8)
+    window = dict(sliding_window_cache=1, local_window_size=2)
+    case("gqa_window_cache_several_rows", window, rotary=8, seen=lambda d: d["p"] + 7)
     SIZES[:] = saved
+    case("gqa_all_prompt", dict(causal=0), past=False)
+    case("gqa_all_step", dict(causal=0), one=True, rotary=8)
+    case("gqa_window_cache", window, one=True, rotary=8, seen=lambda d: d["p"] + 4)
+    case("gqa_window_cache_filling", window, one=True, rotary=8, roomy=3)
+    case("gqa_window_cache_prompt", window, full=True, rotary=8)
+    case("gqa_codes", {}, one=True, rotary=8, kind="PER_TENSOR")
+    case("gqa_codes_channels", {}, one=True, packed=True, kind="PER_CHANNEL")
+    case("gqa_norms", dict(qk_norm_epsilon=1e-3), one=True, rotary=8, norms=True)
 
 
 def rotary():

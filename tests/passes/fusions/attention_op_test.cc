@@ -2,6 +2,8 @@
 // what fuses.
 #include <gtest/gtest.h>
 
+#include <limits>
+
 #include "octavo/tests/passes/rule_graphs.h"
 
 namespace octavo::passes::fusions {
