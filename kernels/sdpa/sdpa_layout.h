@@ -56,8 +56,9 @@ inline SdpaLayout MakeSdpaLayout(const SdpaShape& shape, size_t per_word, size_t
 // Whether the codes of any two probabilities of a row sum to at most 256, so that vpmaddubsw of them and s8 values cannot
 // saturate: 256 * 128 fits, as -32768. Two probabilities sum to at most 1 + 2.5e-4 (sixteen float sums of up to 65536
 // keys), two roundings add at most 1, so 1.00025 / scale + 1 must be below 257: 1/255 fits, 1/256 does not. Relative codes are at
-// most 1 / scale each, so those of 1/128 fit; the sums of a row's (PairSums16) then hold for 65535 / 64 keys.
-inline constexpr int64_t kMostPairKeys = 65536, kMostRelativePairKeys = 1023;
+// most 1 / scale each, so those of 1/128 fit. All of a row's may be 128, and each of the two 16-bit sums (PairSums16) holds 511 such
+// codes. The first sum takes two codes of every word, so of 1021 keys it takes 511, of 1022 keys one too many.
+inline constexpr int64_t kMostPairKeys = 65536, kMostRelativePairKeys = 1021;
 inline bool ProbPairsFit(const SdpaInt8Args& args) {
   if (args.p_relative && (args.p_scale < 1 / 128.4f || args.shape.k_len > kMostRelativePairKeys)) return false;
   return args.p_zero_point == (args.p_type == quant::DType::kU8 ? 0 : -128) && args.p_scale >= 1 / 255.5f &&

@@ -287,7 +287,7 @@ HWY_INLINE bool ByInterval(const ProbInterval& interval, int32_t zero, const flo
 // A code that meets its neighbour in vpmaddubsw (sdpa_pairs-inl.h).
 enum class PairCode : uint8_t {};
 // The sums of a row's codes at places 0 and 1 of each word, and of those at 2 and 3. 16 bits each are enough: the codes of
-// a row sum to at most 255 + keys / 2 (ProbPairsFit).
+// a row sum to at most 255 + keys / 2, relative ones in each half to at most 511 * 128 (ProbPairsFit).
 struct PairSums16 {
   int32_t first, second;
   HWY_INLINE explicit PairSums16(int32_t packed)

@@ -203,6 +203,34 @@ TEST_P(SdpaTest, CodesThatMeetInSixteenBits) {
   }
 }
 
+// Relative codes of flat rows are all 128: around 1021 keys, where 16 bits hold the sum of half of them no more. The random form
+// of thresholds_attention_test found it (1022 keys). Against int64: the sum of the values, over the number of keys.
+TEST_P(SdpaTest, RelativeCodesOfFlatRowsAroundTheirSixteenBits) {
+  for (int64_t keys = 1016; keys <= 1028; ++keys) {
+    const int64_t rows = 4, width = 20;
+    const std::vector<uint8_t> q(static_cast<size_t>(rows), 0), k(static_cast<size_t>(keys), 0);
+    std::vector<int8_t> v(static_cast<size_t>(keys * width));
+    std::vector<int64_t> sums(static_cast<size_t>(width), 0);
+    for (int64_t i = 0; i < keys * width; ++i) {
+      v[static_cast<size_t>(i)] = static_cast<int8_t>(i * 37 % 251 - 100);
+      sums[static_cast<size_t>(i % width)] += v[static_cast<size_t>(i)] - 9;
+    }
+    SdpaInt8Args a;
+    a.shape = {1, 1, 1, rows, keys, 1, width};
+    a.q = q.data(), a.k = k.data(), a.v = v.data();
+    a.q_strides = a.k_strides = {0, 0, 1}, a.v_strides = a.o_strides = {0, 0, width};
+    a.v_type = DType::kS8, a.v_zero_point = 9, a.v_scale = 0.25f;
+    a.p_scale = 1 / 128.0f, a.p_relative = true;
+    const auto got = Attend(GetParam(), a, static_cast<size_t>(rows * width) * 4, false);
+    for (int64_t i = 0; i < rows * width; ++i) {
+      float y = 0;
+      std::memcpy(&y, &got[static_cast<size_t>(i) * 4], 4);
+      const int64_t sum = 128 * sums[static_cast<size_t>(i % width)];  // exact in a float: below 2^24
+      ASSERT_EQ(y, static_cast<float>(sum) * 0.25f / static_cast<float>(128 * keys)) << keys << " keys, element " << i;
+    }
+  }
+}
+
 std::string NameOf(const testing::TestParamInfo<Arch>& info) { return std::string(Name(info.param)); }
 INSTANTIATE_TEST_SUITE_P(Archs, SdpaTest, testing::ValuesIn(RunnableArchs()), NameOf);
 

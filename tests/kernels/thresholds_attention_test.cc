@@ -66,7 +66,8 @@ void ExpectAttention(const SdpaShape& shape, unsigned forms) {
   const size_t int8_bytes = OutBytes(*p), float_bytes = p->out_elements * 4;
   const bool int8_floats = p->int8.o_type == DType::kF32;
   const bool few = shape.heads / shape.kv_heads * shape.q_len <= kSdpaDecodeRows;
-  const auto expect = [&](auto run, const auto& args, size_t bytes, bool floats) {
+  const auto expect = [&](const char* form, auto run, const auto& args, size_t bytes, bool floats) {
+    SCOPED_TRACE(form);
     const auto want = run(Arch::kScalar, args, bytes);
     for (const Arch arch : VectorForms()) {
       SCOPED_TRACE(std::string(Name(arch)));
@@ -77,14 +78,14 @@ void ExpectAttention(const SdpaShape& shape, unsigned forms) {
   const auto flash = [](Arch arch, const auto& args, size_t bytes) { return Flash(arch, args, bytes); };
   const auto decode = [](Arch arch, const auto& args, size_t bytes) { return Decode(arch, args, bytes); };
   if ((forms & kInt8) != 0) {
-    if ((forms & kExact) != 0) expect(exact, p->int8, int8_bytes, int8_floats);
-    if ((forms & kFlash) != 0) expect(flash, p->int8, int8_bytes, int8_floats);
-    if ((forms & kDecode) != 0 && few) expect(decode, p->int8, int8_bytes, int8_floats);
+    if ((forms & kExact) != 0) expect("exact int8", exact, p->int8, int8_bytes, int8_floats);
+    if ((forms & kFlash) != 0) expect("flash int8", flash, p->int8, int8_bytes, int8_floats);
+    if ((forms & kDecode) != 0 && few) expect("decode int8", decode, p->int8, int8_bytes, int8_floats);
   }
   if ((forms & kFloat) != 0) {
-    if ((forms & kExact) != 0) expect(exact, p->real, float_bytes, true);
-    if ((forms & kFlash) != 0) expect(flash, p->real, float_bytes, true);
-    if ((forms & kDecode) != 0 && few) expect(decode, p->real, float_bytes, true);
+    if ((forms & kExact) != 0) expect("exact float", exact, p->real, float_bytes, true);
+    if ((forms & kFlash) != 0) expect("flash float", flash, p->real, float_bytes, true);
+    if ((forms & kDecode) != 0 && few) expect("decode float", decode, p->real, float_bytes, true);
   }
 }
 
