@@ -21,10 +21,24 @@ bool SameBits(const Tensors& a, const Tensors& b);
 constexpr float kNoise = 0x1p-16f;
 ir::Result<ir::Graph> WithNoise(const ir::Graph& graph);
 
+// The graph whose float constants and results have no number beyond a limit: such a one, and an infinity, becomes the limit itself or an
+// infinity. Everything else, NaN too, keeps its bits.
+constexpr float kHuge = 0x1p63f;     // float32: its square is infinite
+constexpr float kHugeF16 = 0x1p14f;  // float16, which a fused graph widens to float32: four of them are infinite
+enum class Beyond : uint8_t { kHuge, kInfinite };
+ir::Result<ir::Graph> WithLimit(const ir::Graph& graph, Beyond beyond);
+
+// kUnstable: nothing can be said, since the noise changes shapes, integers, or which values are finite, or moves an output by more than a
+// hundredth of its largest value; or since what is apart hangs on huge numbers, and all else is within the bound.
+// The rule for huge numbers: where a graph computes with numbers beyond its limit, or with weights that are infinite, another order of its
+// operations may overflow and this one not, which is as legal as another order of a sum. An output element hangs on them where it is not
+// the same with Beyond::kHuge and with Beyond::kInfinite. A mask of -3.4e38 before a Softmax changes nothing by this measure, so what is
+// masked is compared, as is every element beside one that overflows. NaN in a weight excuses nothing.
 enum class Verdict : uint8_t { kEqual, kWithin, kUnstable, kApart };
-// kUnstable: the noise changes shapes, integers, or which values are finite, or moves an output by more than a hundredth of its largest
-// value: nothing can be said. `noisy` is asked for only where it matters; `half`: values of 16 bits are in the graph.
-Verdict Compare(const Tensors& truth, const Tensors& got, bool half, const std::function<ir::Result<Tensors>()>& noisy,
+// `got` is what a graph that should mean the same as `graph` gave, `truth` what `graph` gave. `run` runs a graph on the same inputs, and
+// is called only where it matters; `half`: values of 16 bits are in the graph.
+using RunGraph = std::function<ir::Result<Tensors>(const ir::Graph&)>;
+Verdict Compare(const ir::Graph& graph, const Tensors& truth, const Tensors& got, bool half, const RunGraph& run,
                 std::string* detail);
 
 }  // namespace octavo::fuzz

@@ -27,7 +27,7 @@ struct WayOptions {
   // An empty folder that takes the model and what is written; nothing else may be left in it. Empty: all in memory.
   std::filesystem::path folder = {};
   uint64_t seed = 0;   // with the model's bytes: of the inputs and the recipe
-  double seconds = 8;  // a run that takes longer is given up; that is no finding
+  double seconds = 8;  // of CPU time; a run that takes longer, as a Loop may, is given up; that is no finding
 };
 
 Passage Walk(std::string_view model, const WayOptions& options);
