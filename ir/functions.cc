@@ -5,6 +5,8 @@
 #include <string>
 #include <utility>
 
+#include "octavo/ir/names.h"
+
 namespace octavo::ir {
 
 namespace {
@@ -382,24 +384,24 @@ Result<Graph> BodyOf(const Graph& graph, const Node& node) {
     case Op::kLookup:
       if (const auto& shape = graph.value(node.input(1)).type.shape;
           shape && (shape->size() != 1 || !ProvablyEqual((*shape)[0], Dim(256)))) {
-        return Fail("node '{}' (Lookup): its table {} does not have 256 codes", node.name, ToString(*shape));
+        return Fail("node {} (Lookup): its table {} does not have 256 codes", Quoted(node.name), ToString(*shape));
       }
       return LookupBody({graph, node});
     case Op::kQuantizeTokens:
       return QuantizeTokensBody({graph, node});
     case Op::kLinearBlocked:
       if (const int64_t block = node.attrs.Int("block_size", 0); block <= 0 || block > kMostSize)
-        return Fail("node '{}' (LinearBlocked): its block_size is {}", node.name, block);
+        return Fail("node {} (LinearBlocked): its block_size is {}", Quoted(node.name), block);
       if (const int64_t bits = node.attrs.Int("x_bits", 0); bits != 0 && bits != 8) {
-        return Fail("node '{}' (LinearBlocked): x_bits is {}; it is 0 or 8", node.name, bits);
+        return Fail("node {} (LinearBlocked): x_bits is {}; it is 0 or 8", Quoted(node.name), bits);
       } else if (bits == 8 && DepthOfBlocked(graph, node) == 0) {
-        return Fail("node '{}' (LinearBlocked): with x_bits the shape of its weights must be known", node.name);
+        return Fail("node {} (LinearBlocked): with x_bits the shape of its weights must be known", Quoted(node.name));
       }
       return LinearBlockedBody({graph, node}, DepthOfBlocked(graph, node));
     case Op::kQkvInt8: {
       const size_t branches = node.outputs.size();
       if (node.inputs.size() > 3 + 5 * branches || node.inputs.size() + 3 < 3 + 5 * branches) {
-        return Fail("node '{}' (QkvInt8): {} inputs do not fit {} branches of 5", node.name, node.inputs.size(),
+        return Fail("node {} (QkvInt8): {} inputs do not fit {} branches of 5", Quoted(node.name), node.inputs.size(),
                     branches);
       }
       return QkvInt8Body({graph, node}, branches);
@@ -412,16 +414,16 @@ Result<Graph> BodyOf(const Graph& graph, const Node& node) {
       if (heads <= 0 || groups <= 0 || heads % groups != 0 || dim <= 0 || v_dim <= 0 ||
           std::max({heads, dim, v_dim}) > kMostSize) {
         return Fail(
-            "node '{}' ({}): num_heads {}, kv_num_heads {}, head_dim {} and v_head_dim {} do not make sense together",
-            node.name, InfoOf(node.op).name, heads, groups, dim, v_dim);
+            "node {} ({}): num_heads {}, kv_num_heads {}, head_dim {} and v_head_dim {} do not make sense together",
+            Quoted(node.name), InfoOf(node.op).name, heads, groups, dim, v_dim);
       }
       for (const char* rank : {"q_rank", "k_rank", "v_rank", "out_rank"}) {
         const int64_t n = node.attrs.Int(rank, 4);
         if (n != 3 && n != 4)
-          return Fail("node '{}' ({}): {} is {}; it is 3 or 4", node.name, InfoOf(node.op).name, rank, n);
+          return Fail("node {} ({}): {} is {}; it is 3 or 4", Quoted(node.name), InfoOf(node.op).name, rank, n);
       }
       if (node.attrs.Int("p_relative", 0) != 0 && node.input(kSdpaProbCodes)) {
-        return Fail("node '{}' (SdpaInt8): p_relative has no probabilities that pass through codes", node.name);
+        return Fail("node {} (SdpaInt8): p_relative has no probabilities that pass through codes", Quoted(node.name));
       }
       return SdpaBody({graph, node}, node.op == Op::kSdpaInt8);
     }
@@ -430,7 +432,7 @@ Result<Graph> BodyOf(const Graph& graph, const Node& node) {
     case Op::kNormQuant:
       return NormQuantBody({graph, node}, node.output(2).valid());
     default:
-      return Fail("node '{}': {} has no body", node.name, InfoOf(node.op).name);
+      return Fail("node {}: {} has no body", Quoted(node.name), InfoOf(node.op).name);
   }
 }
 

@@ -245,13 +245,13 @@ Status Inferrer::Store(size_t output) {
   const Value& value = graph_.value(v);
   Type& refined = types_[output];
   if (refined.shape && refined.shape->size() > kMaxRank) {
-    return Refuse("output '{}' would have rank {}; octavo takes tensors of rank {} at most", value.name,
+    return Refuse("output {} would have rank {}; octavo takes tensors of rank {} at most", Quoted(value.name),
                   refined.shape->size(), kMaxRank);
   }
   if (refined.shape) Spend(*refined.shape);
   if (new_contents_[output]) Spend(*new_contents_[output]);
   if (auto ok = Refine(refined, value.type); !ok) {
-    std::string sentence = std::format("{}: output '{}': {}", Label(), value.name, ok.error().message);
+    std::string sentence = std::format("{}: output {}: {}", Label(), Quoted(value.name), ok.error().message);
     OCTAVO_TRY_STATUS(Forgiven(refined, value.type, {std::move(sentence), v, {}, {}}));
   }
   auto& contents = new_contents_[output];
@@ -283,7 +283,7 @@ Status Inferrer::MergeDeclared(size_t i) {
   if (!graph_.IsAlive(output.value)) return {};
   Type merged = graph_.value(output.value).type;
   if (auto ok = Refine(merged, output.declared); !ok) {
-    std::string sentence = std::format("graph output '{}': {}", output.name, ok.error().message);
+    std::string sentence = std::format("graph output {}: {}", Quoted(output.name), ok.error().message);
     OCTAVO_TRY_STATUS(Forgiven(merged, output.declared, {std::move(sentence), output.value, i, {}}));
   }
   if (!SameType(merged, graph_.value(output.value).type)) graph_.SetType(output.value, std::move(merged));

@@ -3,6 +3,7 @@
 #include <map>
 
 #include "octavo/ir/infer_rules.h"
+#include "octavo/ir/names.h"
 
 namespace octavo::ir {
 
@@ -88,7 +89,7 @@ Status BindTerm(Inferrer& c, std::string_view term, const SymShape& shape, Sizes
     Dim& size = sizes.try_emplace(term[i], Dim(1)).first->second;
     const Dim& d = shape[at++];
     if (size.is_number() && d.is_number() && size.number() != d.number() && size.number() != 1 && d.number() != 1) {
-      return c.Refuse("the letter '{}' is {} and {}", term[i], size.number(), d.number());
+      return c.Refuse("the letter {} is {} and {}", Quoted(term.substr(i, 1)), size.number(), d.number());
     }
     size = BroadcastDim(size, d);
   }
@@ -115,24 +116,26 @@ Status Einsum(Inferrer& c) {
   SymShape ellipsis;
   size_t begin = 0;
   for (size_t i = 0; i < c.node().inputs.size(); ++i) {
-    if (begin > left.size()) return c.Refuse("'{}' has fewer terms than there are inputs", equation);
+    if (begin > left.size()) return c.Refuse("{} has fewer terms than there are inputs", Quoted(equation));
     const size_t end = std::min(left.find(',', begin), left.size());
     const std::string_view term = std::string_view(left).substr(begin, end - begin);
     begin = end + 1;
     const size_t dots = static_cast<size_t>(std::ranges::count(term, '.'));
     if (dots != 0 && (dots != 3 || term.find("...") == std::string_view::npos)) {
-      return c.Refuse("'{}' is not a term", term);
+      return c.Refuse("{} is not a term", Quoted(term));
     }
     const SymShape* shape = c.ShapeOf(i);
     if (shape == nullptr) return {};
     OCTAVO_TRY_STATUS(BindTerm(c, term, *shape, sizes, ellipsis));
   }
   const auto dots = std::ranges::count(right, '.');
-  if (dots != 0 && (dots != 3 || right.find("...") == std::string::npos)) return c.Refuse("'{}' is not a term", right);
+  if (dots != 0 && (dots != 3 || right.find("...") == std::string::npos)) {
+    return c.Refuse("{} is not a term", Quoted(right));
+  }
   SymShape out;
   for (size_t i = 0; i < right.size(); ++i) {
     if (right[i] != '.' && right.find(right[i]) != i) {
-      return c.Refuse("the output of '{}' names the letter '{}' twice", equation, right[i]);
+      return c.Refuse("the output of {} names the letter {} twice", Quoted(equation), Quoted(right.substr(i, 1)));
     }
     if (right[i] == '.') {
       out.insert(out.end(), ellipsis.begin(), ellipsis.end());
@@ -140,7 +143,7 @@ Status Einsum(Inferrer& c) {
     } else if (const auto it = sizes.find(right[i]); it != sizes.end()) {
       out.push_back(it->second);
     } else {
-      return c.Refuse("the letter '{}' of the output of '{}' is in no input", right[i], equation);
+      return c.Refuse("the letter {} of the output of {} is in no input", Quoted(right.substr(i, 1)), Quoted(equation));
     }
   }
   c.Set(0, c.DtypeOf(0), std::move(out));

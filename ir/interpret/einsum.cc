@@ -6,6 +6,7 @@
 #include "octavo/ir/interpret/products.h"
 #include "octavo/ir/interpret/strided.h"
 #include "octavo/ir/interpret/types.h"
+#include "octavo/ir/names.h"
 
 namespace octavo::ir::interpret {
 
@@ -29,7 +30,7 @@ Result<Labels> ParseTerm(std::string_view term, int64_t rank, int64_t ellipsis) 
   const int64_t letters = static_cast<int64_t>(term.size()) - (dots == std::string_view::npos ? 0 : 3);
   if (rank >= 0) ellipsis = rank - letters;
   if (ellipsis < 0 || (dots == std::string_view::npos && rank >= 0 && ellipsis != 0)) {
-    return Fail("the term '{}' does not fit an operand of rank {}", term, rank);
+    return Fail("the term {} does not fit an operand of rank {}", Quoted(term), rank);
   }
   for (size_t i = 0; i < term.size(); ++i) {
     if (i == dots) {
@@ -38,7 +39,9 @@ Result<Labels> ParseTerm(std::string_view term, int64_t rank, int64_t ellipsis) 
       continue;
     }
     const char c = term[i];
-    if (!((c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z'))) return Fail("'{}' in the term '{}' is no label", c, term);
+    if (!((c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z'))) {
+      return Fail("{} in the term {} is no label", Quoted(term.substr(i, 1)), Quoted(term));
+    }
     labels.push_back(c);
   }
   return labels;
@@ -54,7 +57,7 @@ Result<Equation> Parse(const Call& call) {
   for (size_t i = 0; i < call.in.size(); ++i) {
     const size_t comma = rest.find(',');
     if ((comma == std::string_view::npos) != (i + 1 == call.in.size())) {
-      return Fail("the equation '{}' does not name {} operands", text, call.in.size());
+      return Fail("the equation {} does not name {} operands", Quoted(text), call.in.size());
     }
     if (!call.Has(i) || call.T(i).dtype() != call.T(0).dtype())
       return Fail("the operands have different element types");
@@ -64,7 +67,7 @@ Result<Equation> Parse(const Call& call) {
       if (labels[d] >= kEllipsis) ellipsis = std::max<int64_t>(ellipsis, labels[d] - kEllipsis + 1);
       int64_t& known = e.sizes.try_emplace(labels[d], 1).first->second;
       if (size != 1 && known != 1 && size != known)
-        return Fail("a label of '{}' has sizes {} and {}", text, known, size);
+        return Fail("a label of {} has sizes {} and {}", Quoted(text), known, size);
       if (size != 1) known = size;
     }
     e.operands.push_back(std::move(labels));
@@ -82,7 +85,7 @@ Result<Equation> Parse(const Call& call) {
   }
   for (size_t i = 0; i < e.output.size(); ++i) {
     if (!e.sizes.contains(e.output[i]) || std::count(e.output.begin(), e.output.end(), e.output[i]) != 1) {
-      return Fail("the output of '{}' repeats a label or names an unknown one", text);
+      return Fail("the output of {} repeats a label or names an unknown one", Quoted(text));
     }
   }
   return e;

@@ -5,6 +5,7 @@
 
 #include "octavo/ir/closed.h"
 #include "octavo/ir/interpret/call.h"
+#include "octavo/ir/names.h"
 #include "octavo/ir/vendor/lower.h"
 #include "octavo/ir/verify.h"
 
@@ -33,7 +34,8 @@ namespace {
 
 std::string Where(const Node& node, std::span<const RtValue> inputs) {
   std::string s(node.op == Op::kOpaque ? std::string_view(node.op_type) : InfoOf(node.op).name);
-  s += " '" + DisplayName(node) + "' (";
+  if (node.op == Op::kOpaque) s = Clean(s);
+  s += " " + Quoted(DisplayName(node)) + " (";
   for (size_t i = 0; i < inputs.size(); ++i) s += (i != 0 ? ", " : "") + Describe(inputs[i].tensor);
   return s + ")";
 }
@@ -113,7 +115,7 @@ bool CarriesQuantForm(Op op) {
 Status CheckDeclared(const Value& value, const Tensor& t) {
   const Type& type = value.type;
   if (type.dtype != DType::kUndefined && type.dtype != t.dtype()) {
-    return Fail("input '{}' is {}, the graph declares {}", value.name, Describe(t), ToString(type));
+    return Fail("input {} is {}, the graph declares {}", Quoted(value.name), Describe(t), ToString(type));
   }
   if (!type.shape) return {};
   bool fits = type.shape->size() == t.shape().size();
@@ -121,7 +123,7 @@ Status CheckDeclared(const Value& value, const Tensor& t) {
     const Dim& d = (*type.shape)[i];
     fits = !d.is_number() || d.number() == t.shape()[i];
   }
-  if (!fits) return Fail("input '{}' is {}, the graph declares {}", value.name, Describe(t), ToString(type));
+  if (!fits) return Fail("input {} is {}, the graph declares {}", Quoted(value.name), Describe(t), ToString(type));
   return {};
 }
 
@@ -130,7 +132,7 @@ Status CheckDeclared(const Value& value, const Tensor& t) {
 Result<std::vector<RtValue>> RunGraph(const Graph& graph, std::span<const RtValue> inputs,
                                       const InterpretOptions& options) {
   if (inputs.size() != graph.inputs().size()) {
-    return Fail("graph '{}' takes {} inputs, {} were given", graph.name, graph.inputs().size(), inputs.size());
+    return Fail("graph {} takes {} inputs, {} were given", Quoted(graph.name), graph.inputs().size(), inputs.size());
   }
   std::vector<RtValue> values(graph.value_capacity());
   std::vector<size_t> pending(graph.value_capacity(), 0);  // uses to come; the value is freed after the last
@@ -138,7 +140,7 @@ Result<std::vector<RtValue>> RunGraph(const Graph& graph, std::span<const RtValu
     const Value& value = graph.value(graph.inputs()[i]);
     const DType dtype = inputs[i].tensor.dtype();
     if (value.type.dtype != DType::kUndefined && dtype != DType::kUndefined && value.type.dtype != dtype) {
-      return Fail("input '{}' of graph '{}' is {}, but the graph says {}", value.name, graph.name,
+      return Fail("input {} of graph {} is {}, but the graph says {}", Quoted(value.name), Quoted(graph.name),
                   Describe(inputs[i].tensor), ToString(value.type));
     }
     values[graph.inputs()[i].index] = inputs[i];
@@ -169,7 +171,7 @@ Result<std::vector<RtValue>> RunGraph(const Graph& graph, std::span<const RtValu
   }
   std::vector<RtValue> outputs;
   for (const GraphOutput& o : graph.outputs()) {
-    if (!o.value.valid()) return Fail("output '{}' of graph '{}' is bound to no value", o.name, graph.name);
+    if (!o.value.valid()) return Fail("output {} of graph {} is bound to no value", Quoted(o.name), Quoted(graph.name));
     outputs.push_back(values[o.value.index]);
   }
   return outputs;
@@ -202,7 +204,7 @@ Result<std::vector<RtValue>> EvalNode(const Graph& graph, const Node& node, std:
     if (const std::string why = vendor::WhyOpaque(graph, node); !why.empty()) return Fail("{}", why);
     return Fail("{}: octavo has no meaning for this op ({}); the graph can be converted but not run",
                 Where(node, inputs),
-                node.op == Op::kOpaque ? node.domain + "." + node.op_type : std::string(InfoOf(node.op).name));
+                node.op == Op::kOpaque ? Clean(node.domain + "." + node.op_type) : std::string(InfoOf(node.op).name));
   }
   try {
     Call call{graph, node, inputs, std::vector<RtValue>(node.outputs.size()), interrupted};
@@ -221,13 +223,13 @@ Result<std::vector<Tensor>> Interpret(const Graph& graph, const TensorMap& input
     const Value& value = graph.value(v);
     const auto it = inputs.find(value.name);
     if (it == inputs.end() || !it->second.defined()) {
-      return Fail("input '{}' ({}) is missing", value.name, ToString(value.type));
+      return Fail("input {} ({}) is missing", Quoted(value.name), ToString(value.type));
     }
     OCTAVO_TRY_STATUS(CheckDeclared(value, it->second));
     values.push_back({it->second, nullptr});
   }
   for (const auto& [name, tensor] : inputs) {
-    if (!names.contains(name)) return Fail("the graph has no input '{}'", name);
+    if (!names.contains(name)) return Fail("the graph has no input {}", Quoted(name));
   }
   OCTAVO_TRY(std::vector<RtValue> results, RunGraph(graph, values, options));
   std::vector<Tensor> outputs;

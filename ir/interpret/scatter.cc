@@ -5,6 +5,7 @@
 #include "octavo/ir/interpret/call.h"
 #include "octavo/ir/interpret/indices.h"
 #include "octavo/ir/interpret/types.h"
+#include "octavo/ir/names.h"
 
 namespace octavo::ir::interpret {
 
@@ -19,7 +20,7 @@ Result<Merge> MergeOf(const Call& call) {
   if (name == "mul") return Merge::kMul;
   if (name == "max") return Merge::kMax;
   if (name == "min") return Merge::kMin;
-  return Fail("reduction is '{}'; it must be none, add, mul, max or min", name);
+  return Fail("reduction is {}; it must be none, add, mul, max or min", Quoted(name));
 }
 
 Tensor CopyOf(const Tensor& x) {

@@ -40,6 +40,8 @@ bool IsFinite(const Graph& g, ValueId v, int depth = 0) {
 bool MeansTheSame(const Graph& g, const Node& n) {
   if (n.input(4) || n.input(5) || n.attrs.Int("window_left", -1) >= 0 || n.attrs.Int("window_right", -1) >= 0)
     return false;
+  // Attention takes the root of its scale, and knows no negative soft cap.
+  if (!(n.attrs.Float("scale", 1.0f) >= 0.0f) || !(n.attrs.Float("softcap", 0.0f) >= 0.0f)) return false;
   const ValueId mask = n.input(3);
   if (!mask.valid()) return true;
   const Type& type = g.value(mask).type;

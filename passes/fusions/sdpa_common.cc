@@ -146,6 +146,8 @@ Verdict CheckHeads(const Match& m, Var q, Var kt, Var v, const SdpaMiddle& mid) 
     return Illegal(std::format("scores are divided by {} before Tanh and multiplied by {} after it", m.scalar(mid.cap),
                                m.scalar(mid.cap_again)));
   }
+  if (m.Has(mid.cap) && m.scalar(mid.cap) == 0.0f)  // which says "not capped" in Sdpa
+    return Illegal("scores are divided by 0 before Tanh");
   if (m.Has(mid.hidden) && !(m.scalar(mid.hidden) < 0.0f)) {
     return Illegal(std::format("hidden keys get the score {}, which is not negative", m.scalar(mid.hidden)));
   }

@@ -15,8 +15,9 @@ namespace {
 
 struct Case {
   int64_t q_rank, k_rank, v_rank, out_rank;
-  bool mask, guard;
+  bool mask = false, guard = false;
   float softcap = 0;
+  float scale = 0.4f;
 };
 
 struct Built {
@@ -51,7 +52,7 @@ Built Build(const Case& c, std::mt19937_64& rng) {
   }
   Attrs attrs{{"num_heads", kHeads}, {"kv_num_heads", kGroups},      {"head_dim", kDim},   {"v_head_dim", kValueDim},
               {"q_rank", c.q_rank},  {"k_rank", c.k_rank},           {"v_rank", c.v_rank}, {"out_rank", c.out_rank},
-              {"scale", 0.4f},       {"nan_guard", int64_t{c.guard}}};
+              {"scale", c.scale},    {"nan_guard", int64_t{c.guard}}};
   if (c.softcap != 0) attrs.Set("softcap", c.softcap);
   g.AddOutput("y", g.node(g.AddNode(Op::kSdpa, std::move(in), 1, std::move(attrs), "attention")).output());
   return b;
@@ -100,15 +101,21 @@ TEST(AttentionForm, Onnx23ComputesTheSame) {
 
 TEST(AttentionForm, StaysStandardWhereTheMeaningDiffers) {
   std::mt19937_64 rng(1);
-  // Nobody knows whether this mask rules out a whole row: NaN here, zeros in Attention.
-  const Built b = Build({3, 3, 3, 3, true, false}, rng);
-  auto bytes = onnx::WriteBytes(b.graph, {.attention = onnx::AttentionForm::kOnnx23});
-  ASSERT_TRUE(bytes);
-  auto back = onnx::ReadBytes(*bytes);
-  ASSERT_TRUE(back);
-  EXPECT_EQ(Count(*back, Op::kAttention), 0);
-  EXPECT_EQ(Count(*back, Op::kSdpa), 1);
-  EXPECT_LT(back->info.opsets.at(""), 23);
+  // Nobody knows whether the mask of the first rules out a whole row: NaN here, zeros in Attention. Attention takes the root of its scale.
+  const Case cases[] = {{3, 3, 3, 3, true, false},
+                        {.q_rank = 4, .k_rank = 4, .v_rank = 4, .out_rank = 4, .scale = -0.4f},
+                        {.q_rank = 4, .k_rank = 4, .v_rank = 4, .out_rank = 4, .softcap = -2.0f}};
+  for (const Case& c : cases) {
+    SCOPED_TRACE(std::format("scale {} cap {}", c.scale, c.softcap));
+    const Built b = Build(c, rng);
+    auto bytes = onnx::WriteBytes(b.graph, {.attention = onnx::AttentionForm::kOnnx23});
+    ASSERT_TRUE(bytes);
+    auto back = onnx::ReadBytes(*bytes);
+    ASSERT_TRUE(back);
+    EXPECT_EQ(Count(*back, Op::kAttention), 0);
+    EXPECT_EQ(Count(*back, Op::kSdpa), 1);
+    EXPECT_LT(back->info.opsets.at(""), 23);
+  }
 }
 
 }  // namespace

@@ -93,6 +93,8 @@ TEST(Refusals, OfTheAttentionOp) {
           });
   Refuses("its softcap is negative", fusions::AttentionOp(),
           [&](Graphs& m) { op(m, qkv(m), 1, {{"softcap", -1.0f}}); });
+  Refuses("its scale is negative, and it multiplies by the square root of it", fusions::AttentionOp(),
+          [&](Graphs& m) { op(m, qkv(m), 1, {{"scale", -1.0f}}); });
   Refuses("its mask has type f64[5,5]", fusions::AttentionOp(), [&](Graphs& m) {
     auto in = qkv(m);
     in.push_back(m.In({5, 5}, DType::kF64));
@@ -126,6 +128,15 @@ TEST(Refusals, OfTheDecomposedAttention) {
           [](Graphs& m) { m.Attention(m.In({1, 2, 5, 4}), m.In({1, 2, 4, 5}), m.In({1, 1, 5, 4})); });
   Refuses("batches disagree: q [b,2,5,4], k^T [1,2,4,5], v [1,2,5,4]", fusions::Sdpa(),
           [](Graphs& m) { m.Attention(m.In({Dim::Symbol("b"), 2, 5, 4}), m.In({1, 2, 4, 5}), m.In({1, 2, 5, 4})); });
+}
+
+// tanh(s / 0) * 0 is 0 for every score; a soft cap of 0 would say that there is none.
+TEST(Refusals, OfASoftCapOfZero) {
+  Refuses("scores are divided by 0 before Tanh", fusions::Sdpa(), [](Graphs& m) {
+    const ValueId s = m.Node(Op::kMatMul, {m.In({1, 2, 5, 4}), m.In({1, 2, 4, 5})});
+    const ValueId capped = m.Node(Op::kMul, {m.Node(Op::kTanh, {m.Node(Op::kDiv, {s, m.Real(0)})}), m.Real(0)});
+    m.g.AddOutput("y", m.Node(Op::kMatMul, {m.Node(Op::kSoftmax, {capped}), m.In({1, 2, 5, 4})}));
+  });
 }
 
 TEST(Refusals, OfHeadSplitsAndMerges) {
