@@ -13,6 +13,7 @@
 #include <random>
 
 #include "octavo/api/optimize.h"
+#include "octavo/fuzz/compare.h"
 #include "octavo/ir/text.h"
 #include "octavo/runtime/model.h"
 
@@ -29,7 +30,7 @@ uint64_t FromEnvironment(const char* name, uint64_t fallback) {
   return text != nullptr ? std::strtoull(text, nullptr, 10) : fallback;
 }
 
-// What rules may change by rounding, behind at most six blocks, norms of nearly constant rows among them: far below what a wrong broadcast does.
+// What is never exceeded, whatever Measured says: far below what a wrong broadcast does.
 double Tolerance(DType t) {
   return t == DType::kF64 ? 1e-9 : t == DType::kF32 ? 1e-3 : quant::IsFp8(t) ? 1.0 / 8 : 3e-2;
 }
@@ -58,6 +59,23 @@ std::string Differs(const Tensor& want, const Tensor& got, DType coarsest = DTyp
   return "";
 }
 
+// 16-bit floats are no longer rounded after every op, which moves codes by one and what a norm makes of small rows by a few hundredths: as fp8 does.
+DType CoarsestOf(const Variant& v) {
+  const bool half = std::ranges::any_of(v.inputs, [](const auto& in) { return in.second.dtype() == DType::kF16; });
+  return half ? DType::kE4M3FN : DType::kF64;
+}
+
+// By how much `want`, what `graph` gave, moves where each of its numbers is a little off, and twice that is the bound: a norm of nearly constant
+// rows makes much of it, most graphs nothing (fuzz/compare.h). Where there are codes, which move by one or not at all, the tolerance above stands alone.
+std::string Measured(const Graph& graph, const Variant& v, const std::vector<Tensor>& want,
+                     const std::vector<Tensor>& got) {
+  if (v.quantized) return "";
+  const auto interpret = [&](const Graph& g) { return ir::Interpret(g, v.inputs); };
+  std::string apart;
+  fuzz::Compare(graph, want, got, CoarsestOf(v) != DType::kF64, interpret, &apart);
+  return apart;
+}
+
 // coarsest: of the types that the graph computes in.
 std::string Differ(const std::vector<Tensor>& want, const std::vector<Tensor>& got, DType coarsest) {
   for (size_t i = 0; i < want.size(); ++i) {
@@ -71,12 +89,6 @@ std::string OtherBits(const std::vector<Tensor>& want, const std::vector<Tensor>
     if (!want[i].SameBits(got[i])) return std::format("output {} has other bits: {}", i, Differs(want[i], got[i]));
   }
   return "";
-}
-
-// 16-bit floats are no longer rounded after every op, which moves codes by one and what a norm makes of small rows by a few hundredths: as fp8 does.
-DType CoarsestOf(const Variant& v) {
-  const bool half = std::ranges::any_of(v.inputs, [](const auto& in) { return in.second.dtype() == DType::kF16; });
-  return half ? DType::kE4M3FN : DType::kF64;
 }
 
 ir::Result<std::vector<Tensor>> Run(const Graph& g, const ir::TensorMap& inputs) {
@@ -114,12 +126,15 @@ Told Try(const Variant& v, const std::string& recipe, Optimized* result) {
   const bool approximate = recipe != "float" && recipe != "quantized";
   if (!approximate) {
     if (std::string d = Differ(v.outputs, *interpreted, CoarsestOf(v)); !d.empty()) return {"interpreted: " + d};
+    if (std::string d = Measured(v.graph, v, v.outputs, *interpreted); !d.empty()) return {"interpreted: " + d};
   }
   for (size_t i = 0; i < v.outputs.size(); ++i) {
     if (v.outputs[i].dtype() != (*ran)[i].dtype() || v.outputs[i].shape() != (*ran)[i].shape())
       return {Differs(v.outputs[i], (*ran)[i])};
   }
   if (std::string d = Differ(*interpreted, *ran, CoarsestOf(v)); !d.empty() && !approximate)
+    return {"on kernels: " + d};
+  if (std::string d = Measured(result->graph, v, *interpreted, *ran); !d.empty() && !approximate)
     return {"on kernels: " + d};
   if (result->unfused.node_count() == 0) return {};
   auto unfused = ir::Interpret(result->unfused, v.inputs);
