@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <csignal>
 #include <cstdio>
 #include <fstream>
 #include <map>
@@ -224,6 +225,10 @@ int RunFile(const Flags& flags) {
   return findings.empty() ? 0 : 1;
 }
 
+// SIGINT and SIGTERM end a campaign behind the cases at hand, with its counts.
+volatile std::sig_atomic_t stopped = 0;
+void Stop(int) { stopped = 1; }
+
 int RunCampaign(const Flags& flags) {
   const std::vector<Seed> seeds = LoadSeeds(flags.where, flags.most);
   if (seeds.empty())
@@ -241,12 +246,14 @@ int RunCampaign(const Flags& flags) {
     std::ofstream(fs::path(flags.keep) / std::format("{}-{}-{}.onnx", name, flags.seed, i), std::ios::binary)
         << make(i);
   };
+  std::signal(SIGINT, Stop);
+  std::signal(SIGTERM, Stop);
   std::vector<std::thread> jobs;
   for (int job = 0; job < flags.jobs; ++job) {
     jobs.emplace_back([&, job] {
       Folder folder(job);
       const auto batch = static_cast<uint64_t>(flags.batch);
-      for (uint64_t from = next.fetch_add(batch); from < end; from = next.fetch_add(batch))
+      for (uint64_t from = next.fetch_add(batch); from < end && stopped == 0; from = next.fetch_add(batch))
         RunCases(from, std::min(end, from + batch), folder, tally, make, found);
     });
   }
