@@ -137,6 +137,7 @@ class GraphBuilder {
                                 std::span<const ValueId> captured);
   Status Finish(Draft& draft);
   static Status CheckInputs(Op op, std::span<const ValueId> inputs);
+  static Status CheckSubgraphs(Op op, const Draft& d);
   Status Define(Scope& scope, std::string_view name, ValueId value, std::string_view by);
   std::string IrName(const Scope& scope, std::string_view name);
   std::string Fresh(const Draft& d, std::string_view hint);

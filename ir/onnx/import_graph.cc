@@ -334,13 +334,28 @@ Status GraphBuilder::CheckInputs(Op op, std::span<const ValueId> inputs) {
   return {};
 }
 
+// Inference looks into the branch alone that is taken, where that is known.
+Status GraphBuilder::CheckSubgraphs(Op op, const Draft& d) {
+  if (op != Op::kIf && op != Op::kLoop && op != Op::kScan) return {};
+  const size_t expected = op == Op::kIf ? d.captures : d.inputs.size();
+  for (const auto& [name, attr] : d.attrs.entries()) {
+    const auto* body = std::get_if<GraphRef>(&attr);
+    if (body != nullptr && (*body)->inputs().size() != expected) {
+      return Fail("its graph {} has {} inputs of its own, {} are given", Quoted(name),
+                  (*body)->inputs().size() - d.captures, expected - d.captures);
+    }
+  }
+  return {};
+}
+
 Status GraphBuilder::Finish(Draft& d) {
   OCTAVO_TRY_STATUS(emitted_);
   while (d.captures == 0 && !d.inputs.empty() && !d.inputs.back().valid()) d.inputs.pop_back();
   while (!d.outputs.empty() && d.outputs.back().empty()) d.outputs.pop_back();
   const Op op = OpFromName(d.domain, d.op_type);
   if (op != Op::kOpaque) {
-    OCTAVO_TRY_STATUS(CheckInputs(op, d.inputs));
+    OCTAVO_TRY_STATUS(CheckInputs(op, std::span(d.inputs).first(d.inputs.size() - d.captures)));
+    OCTAVO_TRY_STATUS(CheckSubgraphs(op, d));
     const OpInfo& info = InfoOf(op);
     const auto made = static_cast<int>(d.outputs.size());
     // The remaining outputs of an op that must have them are simply not wanted.

@@ -54,8 +54,7 @@ TEST(Infer, SentencesAreTextWhateverTheNames) {
   };
   EXPECT_EQ(sentence(Op::kRelu, {}, DType::kBool),
             "node 'n\\xff' (Relu): output 'y\\xc0\\x0a': its element type is f32, but the file says bool");
-  EXPECT_EQ(sentence(Op::kRelu, {}, DType::kF32),
-            "graph output 'z\\xfe': its shape is [2,3], but the file says [9]");
+  EXPECT_EQ(sentence(Op::kRelu, {}, DType::kF32), "graph output 'z\\xfe': its shape is [2,3], but the file says [9]");
   EXPECT_EQ(sentence(Op::kEinsum, {{"equation", "ab->\xff"}}, DType::kF32),
             "node 'n\\xff' (Einsum): the letter '\\xff' of the output of 'ab->\\xff' is in no input");
 }

@@ -186,6 +186,27 @@ TEST(Hostile, OneSentenceEach) {
       {"input left out",
        [](auto& m) { m.graph().mutable_node(0)->set_input(0, ""); },
        {"'product'", "leaves out input 0"}},
+      {"condition left out, and a branch that reads from outside",
+       [](auto& m) {
+         auto& n = *m.graph().mutable_node(1);
+         n.set_op_type("If"), n.clear_input();
+         auto& branch = *n.add_attribute();
+         branch.set_name("then_branch"), branch.set_type(onnx::AttributeProto::GRAPH);
+         auto& inner = *branch.mutable_g()->add_node();
+         inner.set_op_type("Relu"), inner.add_input("x"), inner.add_output("r");
+         branch.mutable_g()->add_output()->set_name("r");
+       },
+       {"'sum'", "0 inputs"}},
+      {"a branch with an input of its own",
+       [](auto& m) {
+         auto& n = *m.graph().mutable_node(1);
+         n.set_op_type("If"), n.clear_input(), n.add_input("x");
+         auto& branch = *n.add_attribute();
+         branch.set_name("else_branch"), branch.set_type(onnx::AttributeProto::GRAPH);
+         branch.mutable_g()->add_input()->set_name("own");
+         branch.mutable_g()->add_output()->set_name("own");
+       },
+       {"'sum'", "its graph 'else_branch' has 1 inputs of its own, 0 are given"}},
       {"vendor op without an input",
        [](auto& m) {
          auto& n = *m.graph().mutable_node(0);
