@@ -33,19 +33,30 @@ bool Moves(Op op) {
 // What is beyond for a type; 0: it is not limited.
 float HugeOf(ir::DType t) { return t == ir::DType::kF32 ? kHuge : t == ir::DType::kF16 ? kHugeF16 : 0; }
 bool IsLimited(ir::DType t) { return HugeOf(t) != 0; }
-bool IsF32(ir::DType t) { return t == ir::DType::kF32; }
 
-ValueId AddOp(ir::Graph& graph, Op op, std::vector<ValueId> inputs, ir::NodeId before) {
-  return graph.node(graph.AddNode(op, std::move(inputs), 1, {}, "changed", before)).output();
+// By how much a number of a type is moved; 0: it is not.
+float NoiseOf(ir::DType t) { return t == ir::DType::kF32 ? kNoise : t == ir::DType::kF16 ? kNoiseF16 : 0; }
+bool IsNoisy(ir::DType t) { return NoiseOf(t) != 0; }
+
+ValueId AddOp(ir::Graph& graph, Op op, std::vector<ValueId> inputs, ir::NodeId before, ir::Attrs attrs = {}) {
+  return graph.node(graph.AddNode(op, std::move(inputs), 1, std::move(attrs), "changed", before)).output();
 }
 
-ValueId Noise(ir::Graph& graph, ValueId value, ir::NodeId before) {
+ValueId AddCast(ir::Graph& graph, ValueId value, ir::DType to, ir::NodeId before) {
+  return AddOp(graph, Op::kCast, {value}, before, {{"to", static_cast<int64_t>(to)}});
+}
+
+ValueId Noise(ir::Graph& graph, ValueId value, ir::NodeId before, float sign) {
+  const ir::DType t = graph.value(value).type.dtype;
+  const float size = sign * NoiseOf(t);
+  if (t != ir::DType::kF32) value = AddCast(graph, value, ir::DType::kF32, before);
   const auto scalar = [&](float x) { return graph.AddConstant(Tensor::ScalarF32(x), {}, before); };
   const auto node = [&](Op op, std::vector<ValueId> inputs) { return AddOp(graph, op, std::move(inputs), before); };
   // Infinities and the lowest float, as masks have them, stay what they are.
   const ValueId bounded = node(Op::kClip, {value, scalar(-1e9f), scalar(1e9f)});
   const ValueId wave = node(Op::kSin, {node(Op::kMul, {bounded, scalar(12345.678f)})});
-  return node(Op::kAdd, {value, node(Op::kMul, {node(Op::kMul, {bounded, wave}), scalar(kNoise)})});
+  const ValueId sum = node(Op::kAdd, {value, node(Op::kMul, {node(Op::kMul, {bounded, wave}), scalar(size)})});
+  return t == ir::DType::kF32 ? sum : AddCast(graph, sum, t, before);
 }
 
 Tensor TensorOf(ir::DType t, ir::Shape shape, const std::vector<float>& numbers) {
@@ -135,8 +146,8 @@ Mask OnHugeNumbers(const Tensor& truth, const Tensor& huge, const Tensor& infini
 class Again {
  public:
   Again(const ir::Graph& graph, size_t outputs, const RunGraph& run) : graph_(graph), outputs_(outputs), run_(run) {}
-  const Tensors* Noisy() {
-    return Get(noisy_, [&] { return WithNoise(graph_); });
+  const Tensors* Noisy(float sign) {
+    return Get(sign > 0 ? up_ : down_, [&] { return WithNoise(graph_, sign); });
   }
   const Tensors* Limited(Beyond beyond) {
     return Get(beyond == Beyond::kHuge ? huge_ : infinite_, [&] { return WithLimit(graph_, beyond); });
@@ -154,7 +165,7 @@ class Again {
   const ir::Graph& graph_;
   const size_t outputs_;
   const RunGraph& run_;
-  std::optional<Tensors> noisy_, huge_, infinite_;
+  std::optional<Tensors> up_, down_, huge_, infinite_;
 };
 
 // Of output i. Not kEqual.
@@ -164,16 +175,19 @@ Verdict CompareOne(const Tensors& truth, const Tensors& got, size_t i, bool half
   };
   const auto [apart, most] = Distance(truth[i], got[i]);
   if (near(apart, most)) return Verdict::kWithin;
-  const Tensors* noisy = again.Noisy();
-  if (noisy == nullptr) return Verdict::kUnstable;
-  const double noise = Distance(truth[i], (*noisy)[i]).first;
+  const Tensors *up = again.Noisy(1), *down = again.Noisy(-1);
+  if (up == nullptr || down == nullptr) return Verdict::kUnstable;
+  const auto moved = [&](const Mask& but) {
+    return std::max(Distance(truth[i], (*up)[i], but).first, Distance(truth[i], (*down)[i], but).first);
+  };
+  const double noise = moved({});
   if (!(noise <= 0.01 * most) && noise != 0) return Verdict::kUnstable;
   if (apart <= 2 * noise) return Verdict::kWithin;
   const Tensors *huge = again.Limited(Beyond::kHuge), *infinite = again.Limited(Beyond::kInfinite);
   if (huge != nullptr && infinite != nullptr) {
     if (const Mask but = OnHugeNumbers(truth[i], (*huge)[i], (*infinite)[i]); !but.empty()) {
       const auto [rest, most_of_rest] = Distance(truth[i], got[i], but);
-      if (near(rest, most_of_rest) || rest <= 2 * Distance(truth[i], (*noisy)[i], but).first) return Verdict::kUnstable;
+      if (near(rest, most_of_rest) || rest <= 2 * moved(but)) return Verdict::kUnstable;
     }
   }
   *detail = std::format("output {}: {:.4g} apart, {:.4g} by noise, largest value {:.4g}", i, apart, noise, most);
@@ -186,13 +200,14 @@ bool SameBits(const Tensors& a, const Tensors& b) {
   return std::ranges::equal(a, b, [](const Tensor& x, const Tensor& y) { return x.SameBits(y); });
 }
 
-ir::Result<ir::Graph> WithNoise(const ir::Graph& graph) {
+ir::Result<ir::Graph> WithNoise(const ir::Graph& graph, float sign) {
   ir::Graph noisy = graph;
   OCTAVO_TRY_STATUS(ir::Inference::Run(noisy).transform([](const auto&) {}));
-  ChangeResults(noisy, IsF32, Noise);
+  const Change noise = [&](ir::Graph& g, ValueId v, ir::NodeId before) { return Noise(g, v, before, sign); };
+  ChangeResults(noisy, IsNoisy, noise);
   const std::vector<ValueId> inputs = noisy.inputs();
   for (const ValueId v : inputs) {
-    if (IsF32(noisy.value(v).type.dtype)) ChangeValue(noisy, v, noisy.first(), Noise);
+    if (IsNoisy(noisy.value(v).type.dtype)) ChangeValue(noisy, v, noisy.first(), noise);
   }
   return noisy;
 }
@@ -204,7 +219,8 @@ ir::Result<ir::Graph> WithLimit(const ir::Graph& graph, Beyond beyond) {
     if (limited.node(id).op != Op::kConstant) continue;
     if (IsLimited(limited.value(limited.node(id).output()).type.dtype)) LimitConstant(limited, id, beyond);
   }
-  ChangeResults(limited, IsLimited, [&](ir::Graph& g, ValueId v, ir::NodeId before) { return Limit(g, v, beyond, before); });
+  ChangeResults(limited, IsLimited,
+                [&](ir::Graph& g, ValueId v, ir::NodeId before) { return Limit(g, v, beyond, before); });
   return limited;
 }
 

@@ -16,10 +16,11 @@ using Tensors = std::vector<ir::Tensor>;
 
 bool SameBits(const Tensors& a, const Tensors& b);
 
-// The graph with noise: each float32 input and each result that is rounded is multiplied by 1 + d, where d differs from element to element
-// and is at most kNoise.
+// The graph with noise: each float input and each result that is rounded is multiplied by 1 + sign * d, where d differs from element to
+// element and is at most kNoise. Both signs are tried: a value on the edge between two codes falls over in one of them.
 constexpr float kNoise = 0x1p-16f;
-ir::Result<ir::Graph> WithNoise(const ir::Graph& graph);
+constexpr float kNoiseF16 = 0x1p-10f;  // twice the rounding of one operation, which a fused graph leaves out
+ir::Result<ir::Graph> WithNoise(const ir::Graph& graph, float sign);
 
 // The graph whose float constants and results have no number beyond a limit: such a one, and an infinity, becomes the limit itself or an
 // infinity. Everything else, NaN too, keeps its bits.

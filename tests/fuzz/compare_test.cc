@@ -121,6 +121,27 @@ TEST(Compare, Float16OverflowsEarlier) {
   EXPECT_EQ(c.JudgeWith(1, -4.5f), Verdict::kApart);
 }
 
+// Rounding makes another code of a value on an edge; the noise must find that, whichever way it is. 3 is far from one.
+TEST(Compare, ACodeOnAnEdgeMayFallOver) {
+  for (const float x : {0.5f, 1.5f, -0.5f, -1.5f, 2.5f}) {
+    Case c;
+    c.x = {x, 3, 3, 3};
+    const ValueId scale = c.graph.AddConstant(Tensor::ScalarF32(1));
+    const ValueId zero = c.graph.AddConstant(Tensor::Zeros(ir::DType::kS8, {}));
+    const ValueId codes = c.Node(Op::kQuantizeLinear, {c.Node(Op::kMul, {c.Input(), c.Numbers({1})}), scale, zero});
+    c.graph.AddOutput("y", c.Node(Op::kDequantizeLinear, {codes, scale, zero}));
+    const float y = c.Truth()[0].ToFloats()[0];
+    EXPECT_EQ(c.JudgeWith(0, y > x ? y - 1 : y + 1), Verdict::kUnstable) << x;
+  }
+  Case c;
+  c.graph.AddOutput("y", c.Node(Op::kRound, {c.Input()}));
+  EXPECT_EQ(c.JudgeWith(3, 4), Verdict::kUnstable);  // its third element is 0.5
+  c = {};
+  c.x = {1, 3, 3, 3};
+  c.graph.AddOutput("y", c.Node(Op::kRound, {c.Input()}));
+  EXPECT_EQ(c.JudgeWith(0, 2), Verdict::kApart);
+}
+
 // As exporters mask scores: nothing behind the Softmax hangs on the size of the lowest float.
 TEST(Compare, AMaskIsNoExcuse) {
   Case c;
