@@ -324,11 +324,11 @@ Status GraphBuilder::CheckInputs(Op op, std::span<const ValueId> inputs) {
   if (given < info.min_inputs || (info.max_inputs >= 0 && given > info.max_inputs)) {
     return Fail("it has {} inputs, which {} does not take", given, info.name);
   }
-  const bool variadic =
-      op == Op::kConcat || op == Op::kMax || op == Op::kMin || op == Op::kSum || op == Op::kMean || op == Op::kEinsum;
+  const bool variadic = op == Op::kConcat || op == Op::kMax || op == Op::kMin || op == Op::kSum || op == Op::kMean ||
+                        op == Op::kEinsum || op == Op::kLoop || op == Op::kScan;
   for (int i = 0; i < (variadic ? given : info.min_inputs); ++i) {
     const bool optional =
-        op == Op::kLoop || (op == Op::kNormQuant && (i == 1 || i == 3)) || (op == Op::kQkvInt8 && i >= 5);
+        (op == Op::kLoop && i < 2) || (op == Op::kNormQuant && (i == 1 || i == 3)) || (op == Op::kQkvInt8 && i >= 5);
     if (!optional && !inputs[static_cast<size_t>(i)].valid()) return Fail("it leaves out input {}, which it needs", i);
   }
   return {};

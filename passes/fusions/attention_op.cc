@@ -54,7 +54,7 @@ Verdict Check(const Match& m, const Node& n, const Operands& o) {
   if (n.input(4).valid() != n.input(5).valid()) return Illegal("it has a past of only one of K and V");
   if (n.input(6) && n.input(4))
     return Illegal("it has a past and nonpad_kv_seqlen, which ONNX does not allow together");
-  if (n.attrs.Float("softcap", 0.0f) < 0.0f) return Illegal("its softcap is negative");
+  if (!(n.attrs.Float("softcap", 0.0f) >= 0.0f)) return Illegal("its softcap is negative or NaN");
   if (n.attrs.Float("scale", 1.0f) < 0.0f) return Illegal("its scale is negative, and it multiplies by the square root of it");
   if (o.q.heads == 0 || o.k.heads == 0 || o.v.heads == 0 || o.k.heads != o.v.heads || o.q.heads % o.k.heads != 0 ||
       o.q.dim != o.k.dim) {

@@ -197,6 +197,13 @@ TEST(Hostile, OneSentenceEach) {
          branch.mutable_g()->add_output()->set_name("r");
        },
        {"'sum'", "0 inputs"}},
+      {"a carried value left out",
+       [](auto& m) {
+         auto& n = *m.graph().mutable_node(1);
+         n.set_op_type("Loop"), n.clear_input();
+         for (const char* input : {"", "", "", "x"}) n.add_input(input);
+       },
+       {"'sum'", "leaves out input 2"}},
       {"a branch with an input of its own",
        [](auto& m) {
          auto& n = *m.graph().mutable_node(1);

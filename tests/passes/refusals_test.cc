@@ -91,8 +91,10 @@ TEST(Refusals, OfTheAttentionOp) {
             in.push_back(m.In({1}, DType::kS64));
             op(m, in, 1);
           });
-  Refuses("its softcap is negative", fusions::AttentionOp(),
-          [&](Graphs& m) { op(m, qkv(m), 1, {{"softcap", -1.0f}}); });
+  for (const float cap : {-1.0f, std::numeric_limits<float>::quiet_NaN()}) {
+    Refuses("its softcap is negative or NaN", fusions::AttentionOp(),
+            [&](Graphs& m) { op(m, qkv(m), 1, {{"softcap", cap}}); });
+  }
   Refuses("its scale is negative, and it multiplies by the square root of it", fusions::AttentionOp(),
           [&](Graphs& m) { op(m, qkv(m), 1, {{"scale", -1.0f}}); });
   Refuses("its mask has type f64[5,5]", fusions::AttentionOp(), [&](Graphs& m) {
