@@ -40,25 +40,6 @@ void Check(std::span<const Case> cases) {
 
 #define INTS(name, count, list) "%" name " = Constant() {value = tensor s64[" count "] (" list ")}\n"
 
-// Names and equations are any bytes; what is said of them is text.
-TEST(Infer, SentencesAreTextWhateverTheNames) {
-  const auto sentence = [](Op op, Attrs attrs, DType declared) {
-    Graph g;
-    const ValueId x = g.AddInput("x", {DType::kF32, SymShape{2, 3}});
-    const NodeId n = g.AddNode(op, {x}, 1, std::move(attrs), "n\xff");
-    g.SetName(g.node(n).output(), "y\xc0\n");
-    g.SetType(g.node(n).output(), {declared, {}});
-    g.AddOutput("z\xfe", g.node(n).output(), {DType::kF32, SymShape{9}});
-    const auto r = Inference::Run(g);
-    return r ? "none" : r.error().message;
-  };
-  EXPECT_EQ(sentence(Op::kRelu, {}, DType::kBool),
-            "node 'n\\xff' (Relu): output 'y\\xc0\\x0a': its element type is f32, but the file says bool");
-  EXPECT_EQ(sentence(Op::kRelu, {}, DType::kF32), "graph output 'z\\xfe': its shape is [2,3], but the file says [9]");
-  EXPECT_EQ(sentence(Op::kEinsum, {{"equation", "ab->\xff"}}, DType::kF32),
-            "node 'n\\xff' (Einsum): the letter '\\xff' of the output of 'ab->\\xff' is in no input");
-}
-
 TEST(Infer, Elementwise) {
   const Case cases[] = {
       {"input %a : f32[b,s,4] input %b : f32[4] %y = Add(%a, %b)", "f32[b,s,4]"},

@@ -6,6 +6,8 @@
 #include <chrono>
 #include <random>
 
+#include "octavo/ir/infer.h"
+
 namespace octavo::ir {
 namespace {
 
@@ -29,8 +31,28 @@ TEST(Names, CleanedBytesAreUtf8InOneLine) {
 
 TEST(Names, WhatIsUtf8) {
   EXPECT_TRUE(IsUtf8("na\xc3\xafve \xf0\x9f\x98\x80 \xf4\x8f\xbf\xbf"));
-  for (const char* bad : {"\x80", "\xc3", "\xc0\x80", "\xe0\x80\x80", "\xed\xa0\x80", "\xf0\x80\x80\x80", "\xf4\x90\x80\x80", "\xff"})
+  for (const char* bad :
+       {"\x80", "\xc3", "\xc0\x80", "\xe0\x80\x80", "\xed\xa0\x80", "\xf0\x80\x80\x80", "\xf4\x90\x80\x80", "\xff"})
     EXPECT_FALSE(IsUtf8(bad)) << bad;
+}
+
+// Names and equations are any bytes; what is said of them is text.
+TEST(Names, SentencesOfInferenceAreText) {
+  const auto sentence = [](Op op, Attrs attrs, DType declared) {
+    Graph g;
+    const ValueId x = g.AddInput("x", {DType::kF32, SymShape{2, 3}});
+    const NodeId n = g.AddNode(op, {x}, 1, std::move(attrs), "n\xff");
+    g.SetName(g.node(n).output(), "y\xc0\n");
+    g.SetType(g.node(n).output(), {declared, {}});
+    g.AddOutput("z\xfe", g.node(n).output(), {DType::kF32, SymShape{9}});
+    const auto r = Inference::Run(g);
+    return r ? "none" : r.error().message;
+  };
+  EXPECT_EQ(sentence(Op::kRelu, {}, DType::kBool),
+            "node 'n\\xff' (Relu): output 'y\\xc0\\x0a': its element type is f32, but the file says bool");
+  EXPECT_EQ(sentence(Op::kRelu, {}, DType::kF32), "graph output 'z\\xfe': its shape is [2,3], but the file says [9]");
+  EXPECT_EQ(sentence(Op::kEinsum, {{"equation", "ab->\xff"}}, DType::kF32),
+            "node 'n\\xff' (Einsum): the letter '\\xff' of the output of 'ab->\\xff' is in no input");
 }
 
 TEST(Names, AStemIsShortAndWhole) {
