@@ -141,7 +141,8 @@ ir::Status SetOptions(const Flags& flags, const passes::Registry& registry, api:
   passes::Pipeline& pipeline = options.pipeline ? *options.pipeline : chosen;
   for (const std::string& one : flags.set) {
     const size_t dot = one.find('.');
-    if (dot == std::string::npos) return ir::Fail("--set takes PASS.OPTION=VALUE, as in weights4.block=64, not {}", ir::Quoted(one));
+    if (dot == std::string::npos)
+      return ir::Fail("--set takes PASS.OPTION=VALUE, as in weights4.block=64, not {}", ir::Quoted(one));
     OCTAVO_TRY_STATUS(SetOption(registry, one.substr(0, dot), one.substr(dot + 1), pipeline));
   }
   options.pass_options = std::move(chosen.options);
@@ -238,9 +239,7 @@ void AddOptimize(Program& program) {
     recipes += std::format("{}{}: {}", recipes.empty() ? "" : "; ", r.name, r.what);
     names.emplace_back(r.name);
   }
-  c->add_option("--recipe", flags->recipe, recipes)
-      ->check(CLI::IsMember(names))
-      ->capture_default_str();
+  c->add_option("--recipe", flags->recipe, recipes)->check(CLI::IsMember(names))->capture_default_str();
   c->add_option("--calib", flags->calib,
                 "calibration data, whose first batch also tells what optimization took: a folder of .npz batches, one "
                 ".npz, a folder of test_data_set_* folders, random:N, or a "
@@ -291,7 +290,8 @@ void AddOptimize(Program& program) {
       ->check(CLI::Range(0, 1024));
   c->add_option("--pipeline", flags->pipeline,
                 "passes to run: a JSON file, or an optimized .onnx whose pipeline is replayed");
-  c->add_option("--set", flags->set, "an option of a pass, as in weights4.block=64; `octavo passes` lists them; may be given more than once")
+  c->add_option("--set", flags->set,
+                "an option of a pass, as in weights4.block=64; `octavo passes` lists them; may be given more than once")
       ->type_name("PASS.OPTION=VALUE")
       ->allow_extra_args(false);
   c->add_option("--print-after", flags->print_after, "print the graph after this pass, or after all that change it")

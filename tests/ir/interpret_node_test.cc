@@ -262,7 +262,8 @@ TEST(Onnx122, GiveTheExpectedOutputs) {
     EXPECT_TRUE(expected.contains(op) && expected.at(op) == found) << op;
   }
   EXPECT_EQ(by_op.size(), expected.size());
-  EXPECT_TRUE(tests::FamiliesSay(std::format("ONNX's own node tests of them: {} of {} pass", passed_of_all, all_cases)));
+  EXPECT_TRUE(
+      tests::FamiliesSay(std::format("ONNX's own node tests of them: {} of {} pass", passed_of_all, all_cases)));
 }
 
 // The cases that ONNX 1.22 changed, as 1.20.1 had them: with the older meaning they pass, with the newer one they do not.

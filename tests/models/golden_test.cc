@@ -79,8 +79,7 @@ TEST(Golden, FilesKeepTheirBytes) {
   }
   size_t i = 0;
   for (const fs::path& file : files) {
-    for (const std::string& recipe : RecipesOf(i++))
-      now[file.stem().string() + " " + recipe] = Written(file, recipe);
+    for (const std::string& recipe : RecipesOf(i++)) now[file.stem().string() + " " + recipe] = Written(file, recipe);
   }
   if (const char* to = std::getenv("OCTAVO_GOLDEN_WRITE")) {
     std::ofstream out(to);
@@ -93,7 +92,8 @@ TEST(Golden, FilesKeepTheirBytes) {
   for (const auto& [name, hash] : now) {
     const auto it = golden.find(name);
     if (it != golden.end() && it->second == hash) continue;
-    if (++other <= 20) ADD_FAILURE() << name << " is " << hash << ", was " << (it == golden.end() ? "not there" : it->second);
+    if (++other <= 20)
+      ADD_FAILURE() << name << " is " << hash << ", was " << (it == golden.end() ? "not there" : it->second);
   }
   EXPECT_EQ(other, 0);
   std::printf("%zu files\n", now.size());
