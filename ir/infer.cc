@@ -16,7 +16,7 @@ constexpr size_t kOpCount = static_cast<size_t>(Op::kOpaque) + 1;
 
 Rule FindRule(Op op) {
   for (const auto family : {ElementwiseRule, MovementRule, IndexingRule, ReduceRule, ProductRule, ConvRule,
-                            AttentionRule, QuantRule, ControlRule}) {
+                            AttentionRule, QuantRule, ControlRule, VisionRule, SignalRule}) {
     if (const Rule rule = family(op)) return rule;
   }
   return nullptr;
@@ -148,9 +148,7 @@ Dim ProductOf(std::span<const Dim> dims) {
 
 DType DTypeOfAttr(const Inferrer& c, std::string_view attr) {
   const int64_t number = c.node().attrs.Int(attr, 0);
-  if (number <= 0 || number > 22) return DType::kUndefined;
-  const auto dtype = static_cast<DType>(number);
-  return quant::Name(dtype) == "undefined" ? DType::kUndefined : dtype;
+  return quant::IsDType(number) ? static_cast<DType>(number) : DType::kUndefined;
 }
 
 Status SameAsFirst(Inferrer& c) {

@@ -26,7 +26,7 @@ Result<Window> ReadWindow(const Inferrer& c, size_t spatial, std::vector<int64_t
   if (w.dilations.empty()) w.dilations.assign(spatial, 1);
   if (w.pads.empty()) w.pads.assign(2 * spatial, 0);
   const Op op = c.node().op;  // a convolution has no such attribute
-  w.ceil = (op == Op::kAveragePool || op == Op::kMaxPool) && attrs.Int("ceil_mode", 0) != 0;
+  w.ceil = (op == Op::kAveragePool || op == Op::kMaxPool || op == Op::kLpPool) && attrs.Int("ceil_mode", 0) != 0;
   if (w.kernel.size() != spatial || w.strides.size() != spatial || w.dilations.size() != spatial ||
       w.pads.size() != 2 * spatial) {
     return c.Refuse("kernel_shape, strides, dilations or pads do not fit {} spatial dims", spatial);
@@ -155,8 +155,11 @@ Rule ConvRule(Op op) {
       return QLinearConv;
     case Op::kAveragePool:
     case Op::kMaxPool:
+    case Op::kLpPool:
       return Pool;
     case Op::kGlobalAveragePool:
+    case Op::kGlobalLpPool:
+    case Op::kGlobalMaxPool:
       return GlobalPool;
     case Op::kBatchNormalization:
       return BatchNorm;

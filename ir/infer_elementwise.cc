@@ -68,8 +68,8 @@ Status Dropout(Inferrer& c) {
 }  // namespace
 
 Rule ElementwiseRule(Op op) {
-  if (op <= Op::kThresholdedRelu) {  // the unary block of ops.def
-    if (op == Op::kCast) return Cast;
+  if (op <= Op::kBitCast) {  // the unary block of ops.def
+    if (op == Op::kCast || op == Op::kBitCast) return Cast;
     return op == Op::kIsInf || op == Op::kIsNaN ? BoolOfFirst : SameAsFirst;
   }
   switch (op) {
@@ -101,6 +101,8 @@ Rule ElementwiseRule(Op op) {
       return Variadic;
     case Op::kPRelu:
     case Op::kClip:
+    case Op::kSwiGLU:
+    case Op::kCumProd:
     case Op::kCumSum:
     case Op::kTrilu:
     case Op::kScatterElements:
@@ -108,6 +110,12 @@ Rule ElementwiseRule(Op op) {
     case Op::kTensorScatter:
     case Op::kSoftmax:
     case Op::kLogSoftmax:
+    case Op::kHardmax:
+    case Op::kReverseSequence:
+    case Op::kLpNormalization:
+    case Op::kLRN:
+    case Op::kMeanVarianceNormalization:
+    case Op::kBinarizer:
     case Op::kInstanceNormalization:
     case Op::kGroupNormalization:
     case Op::kRotaryEmbedding:

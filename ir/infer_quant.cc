@@ -1,5 +1,4 @@
-// Rules of quantization ops, and of ops that stay opaque nodes: those of com.microsoft that quantized and optimized exports
-// contain, and standard ones that nothing here runs. Knowing their output types keeps what stands behind them.
+// Rules of quantization ops, and of ops of com.microsoft that stay opaque nodes, as quantized and optimized exports contain them. Knowing their output types keeps what stands behind them.
 #include <map>
 
 #include "octavo/ir/infer_rules.h"
@@ -121,26 +120,6 @@ Status FloatProduct(Inferrer& c) {
   return {};
 }
 
-Status DtypeOfFirst(Inferrer& c) {
-  c.Set(0, c.DtypeOf(0), std::nullopt);
-  return {};
-}
-
-// GRU, LSTM, RNN: y [s, directions, b, hidden], then the last states [directions, b, hidden]; layout 1: b before the others.
-Status Recurrent(Inferrer& c) {
-  const SymShape *x = c.ShapeOf(0), *r = c.ShapeOf(2);
-  for (size_t i = 0; i < c.node().outputs.size(); ++i) c.Set(i, c.DtypeOf(0), std::nullopt);
-  if (x == nullptr || r == nullptr || x->size() != 3 || r->size() != 3) return {};
-  const Dim directions = (*r)[0], hidden = (*r)[2];
-  const bool batch_first = c.node().attrs.Int("layout", 0) == 1;
-  const Dim batch = (*x)[batch_first ? 0 : 1], steps = (*x)[batch_first ? 1 : 0];
-  c.Set(0, c.DtypeOf(0),
-        batch_first ? SymShape{batch, steps, directions, hidden} : SymShape{steps, directions, batch, hidden});
-  const SymShape state = batch_first ? SymShape{batch, directions, hidden} : SymShape{directions, batch, hidden};
-  for (size_t i = 1; i < c.node().outputs.size(); ++i) c.Set(i, c.DtypeOf(0), state);
-  return {};
-}
-
 }  // namespace
 
 Rule QuantRule(Op op) {
@@ -181,23 +160,9 @@ Rule OpaqueRule(const Node& node) {
       {"SkipLayerNormalization", SkipNorm},
       {"SkipSimplifiedLayerNormalization", SkipNorm},
   };
-  static const auto* const standard = new std::map<std::string, Rule, std::less<>>{
-      {"ConvTranspose", DtypeOfFirst},
-      {"GlobalMaxPool", DtypeOfFirst},
-      {"GridSample", DtypeOfFirst},
-      {"GRU", Recurrent},
-      {"LRN", SameAsFirst},
-      {"LSTM", Recurrent},
-      {"LpPool", DtypeOfFirst},
-      {"ReverseSequence", SameAsFirst},
-      {"RNN", Recurrent},
-      {"RoiAlign", DtypeOfFirst},
-      {"Upsample", DtypeOfFirst},
-  };
-  if (!node.domain.empty() && node.domain != "com.microsoft") return nullptr;
-  const auto& of_domain = node.domain.empty() ? *standard : *table;
-  const auto it = of_domain.find(node.op_type);
-  return it == of_domain.end() ? nullptr : it->second;
+  if (node.domain != "com.microsoft") return nullptr;
+  const auto it = table->find(node.op_type);
+  return it == table->end() ? nullptr : it->second;
 }
 
 }  // namespace octavo::ir

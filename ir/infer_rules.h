@@ -107,6 +107,8 @@ Rule ConvRule(Op op);
 Rule AttentionRule(Op op);
 Rule QuantRule(Op op);
 Rule ControlRule(Op op);
+Rule VisionRule(Op op);
+Rule SignalRule(Op op);
 Rule OpaqueRule(const Node& node);
 
 // Contents of the node's outputs; called after its rule, when the inferred shapes stand.

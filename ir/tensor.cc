@@ -7,6 +7,7 @@
 #include "octavo/ir/memory.h"
 #include "octavo/quant/numeric/float16.h"
 #include "octavo/quant/numeric/fp8.h"
+#include "octavo/quant/numeric/stored_float.h"
 
 namespace octavo::ir {
 
@@ -40,9 +41,10 @@ std::shared_ptr<const std::vector<std::string>> Share(MemoryCharge charge, std::
   return {shared, &shared->words};
 }
 
-int Nibble(const std::byte* data, int64_t i) {
-  const int byte = std::to_integer<int>(data[i / 2]);
-  return (i % 2 == 0) ? byte & 15 : byte >> 4;
+int Packed(const std::byte* data, int64_t i, int bits) {
+  const int in_byte = 8 / bits;
+  const int byte = std::to_integer<int>(data[i / in_byte]);
+  return byte >> (i % in_byte * bits) & ((1 << bits) - 1);
 }
 
 template <typename T>
@@ -152,6 +154,12 @@ double Tensor::GetDouble(int64_t i) const {
       return quant::E4M3FNToF32(Load<uint8_t>(data_, i));
     case DType::kE5M2:
       return quant::E5M2ToF32(Load<uint8_t>(data_, i));
+    case DType::kE4M3FNUZ:
+    case DType::kE5M2FNUZ:
+    case DType::kE8M0:
+      return quant::StoredToF32(Load<uint8_t>(data_, i), dtype_);
+    case DType::kE2M1:
+      return quant::StoredToF32(static_cast<uint8_t>(Packed(data_, i, 4)), dtype_);
     case DType::kU64:
       return static_cast<double>(Load<uint64_t>(data_, i));
     default:
@@ -178,9 +186,12 @@ int64_t Tensor::GetInt(int64_t i) const {
     case DType::kU64:
       return Load<int64_t>(data_, i);
     case DType::kU4:
-      return Nibble(data_, i);
+    case DType::kU2:
+      return Packed(data_, i, quant::BitsOf(dtype_));
     case DType::kS4:
-      return (Nibble(data_, i) ^ 8) - 8;
+      return (Packed(data_, i, 4) ^ 8) - 8;
+    case DType::kS2:
+      return (Packed(data_, i, 2) ^ 2) - 2;
     case DType::kString:
     case DType::kUndefined:
       return 0;  // no numbers; the default below would come back here for ever

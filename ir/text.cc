@@ -46,7 +46,7 @@ bool AllFinite(const Tensor& t) {
 
 // Elements that decimal digits give back exactly.
 bool IsListed(const Tensor& t) {
-  if (t.size() > kMaxListed || quant::BitsOf(t.dtype()) == 4) return false;
+  if (t.size() > kMaxListed || quant::IsPacked(t.dtype())) return false;
   if (t.dtype() == DType::kF32 || t.dtype() == DType::kF64) return AllFinite(t);
   return t.dtype() == DType::kString || t.dtype() == DType::kBool || quant::IsInteger(t.dtype());
 }

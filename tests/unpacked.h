@@ -6,7 +6,7 @@
 
 namespace octavo::tests {
 
-// The folder with one folder for each archive: zoo, onnx-1.20.1, onnx-1.22.0.
+// The folder with one folder for each archive: zoo, onnx-1.20.1, onnx-1.22.0, onnx-1.23.2.
 std::filesystem::path Unpacked();
 
 }  // namespace octavo::tests

@@ -1,4 +1,4 @@
-// ArgMax, ArgMin, TopK, CumSum: ops that walk one axis.
+// ArgMax, ArgMin, TopK, CumSum, CumProd: ops that walk one axis.
 #include <algorithm>
 #include <numeric>
 
@@ -106,31 +106,32 @@ Status TopK(Call& call) {
   return {};
 }
 
-template <typename T>
-void SumLines(const Lines& l, const T* x, T* y, bool exclusive, bool reverse) {
+template <typename T, bool kProduct>
+void AccumulateLines(const Lines& l, const T* x, T* y, bool exclusive, bool reverse) {
   using C = std::conditional_t<kIsFloat<T>, Compute<T>, uint64_t>;  // integers wrap
   for (int64_t o = 0; o < l.outer; ++o) {
     for (int64_t i = 0; i < l.inner; ++i) {
-      C sum = 0;
+      C sum = kProduct ? 1 : 0;
       for (int64_t j = 0; j < l.n; ++j) {
         const int64_t at = (o * l.n + (reverse ? l.n - 1 - j : j)) * l.inner + i;
         const C v = static_cast<C>(Up(x[at]));
         if (exclusive) y[at] = Down<T>(static_cast<Compute<T>>(sum));
-        sum += v;
+        sum = kProduct ? sum * v : sum + v;
         if (!exclusive) y[at] = Down<T>(static_cast<Compute<T>>(sum));
       }
     }
   }
 }
 
-Status CumSum(Call& call) {
+template <bool kProduct>
+Status Accumulate(Call& call) {
   const Tensor& x = call.T(0);
   OCTAVO_TRY(int64_t axis, IntOf(call.T(1), "the axis"));
   OCTAVO_TRY(axis, Axis(axis, x.rank()));
   const bool exclusive = call.Int("exclusive", 0) != 0, reverse = call.Int("reverse", 0) != 0;
   Tensor y = Tensor::Empty(x.dtype(), x.shape());
   OCTAVO_TRY_STATUS(ForNumbers(x.dtype(), [&]<typename T>() -> Status {
-    SumLines(LinesOf(x.shape(), axis), Ptr<T>(x), MutablePtr<T>(y), exclusive, reverse);
+    AccumulateLines<T, kProduct>(LinesOf(x.shape(), axis), Ptr<T>(x), MutablePtr<T>(y), exclusive, reverse);
     return {};
   }));
   call.Return(std::move(y));
@@ -143,7 +144,8 @@ void RegisterArg(Table& t) {
   t.Set(Op::kArgMax, Arg<true>);
   t.Set(Op::kArgMin, Arg<false>);
   t.Set(Op::kTopK, TopK);
-  t.Set(Op::kCumSum, CumSum);
+  t.Set(Op::kCumSum, Accumulate<false>);
+  t.Set(Op::kCumProd, Accumulate<true>);
 }
 
 }  // namespace octavo::ir::interpret

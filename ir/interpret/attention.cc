@@ -232,7 +232,7 @@ Status Heads(const AttentionPlan& p, Tensor& y, Tensor& qk) {
 
 Status Attention(Call& call) {
   const DType type = call.T(0).dtype();
-  if (!quant::IsFloat(type) || quant::IsFp8(type)) return BadType(type);
+  if (!quant::IsComputedFloat(type)) return BadType(type);
   const DType mid = type == DType::kF64 ? DType::kF64 : DType::kF32;
   OCTAVO_TRY(const AttentionPlan p, PlanAttention(call, mid));
   OCTAVO_TRY(Tensor y, AllocZeros(mid, {p.batch, p.heads, p.queries, p.v_dim}));

@@ -187,7 +187,7 @@ Status PowFloats(Call& call, const Tensor& a, const Tensor& b) {
 
 Status Pow(Call& call) {
   const Tensor &a = call.T(0), &b = call.T(1);
-  const auto number = [](DType t) { return quant::IsInteger(t) || (quant::IsFloat(t) && !quant::IsFp8(t)); };
+  const auto number = [](DType t) { return quant::IsInteger(t) || quant::IsComputedFloat(t); };
   if (!number(a.dtype())) return BadType(a.dtype());
   if (!number(b.dtype())) return BadType(b.dtype());
   if (quant::IsFloat(a.dtype()) || quant::IsFloat(b.dtype())) return PowFloats(call, a, b);
@@ -207,15 +207,12 @@ Status BitShift(Call& call) {
   const bool left = direction == "LEFT";
   OCTAVO_TRY(Pair p, MakePair(a, b, a.dtype()));
   OCTAVO_TRY_STATUS(ForInts(a.dtype(), [&]<typename T>() -> Status {
-    if constexpr (std::is_signed_v<T>) {
-      return BadType(a.dtype());
-    } else {
-      BinaryLoop<T, T>(p.space, a, b, p.y, [=](T x, T s) {
-        if (s >= sizeof(T) * 8) return T(0);
-        return static_cast<T>(left ? static_cast<uint64_t>(x) << s : static_cast<uint64_t>(x) >> s);
-      });
-      return {};
-    }
+    // By all bits or more, or by less than none: what the sign fills in.
+    BinaryLoop<T, T>(p.space, a, b, p.y, [=](T x, T s) {
+      if (s < 0 || static_cast<uint64_t>(s) >= sizeof(T) * 8) return static_cast<T>(!left && x < 0 ? -1 : 0);
+      return left ? static_cast<T>(static_cast<uint64_t>(x) << s) : static_cast<T>(x >> s);
+    });
+    return {};
   }));
   call.Return(std::move(p.y));
   return {};
@@ -229,6 +226,22 @@ Status Bitwise(Call& call) {
   OCTAVO_TRY(Pair p, MakePair(a, b, a.dtype()));
   OCTAVO_TRY_STATUS(ForSizes(a.dtype(), [&]<typename T>() -> Status {
     BinaryLoop<T, T>(p.space, a, b, p.y, [](T x, T y) { return static_cast<T>(F{}(x, y)); });
+    return {};
+  }));
+  call.Return(std::move(p.y));
+  return {};
+}
+
+// A * sigmoid(alpha * A) * B, without broadcasting.
+Status SwiGlu(Call& call) {
+  OCTAVO_TRY_STATUS(SameTypes(call));
+  const Tensor &a = call.T(0), &b = call.T(1);
+  if (a.shape() != b.shape()) return Fail("A and B must have equal shapes");
+  const float alpha = call.Float("alpha", 1.0f);
+  OCTAVO_TRY(Pair p, MakePair(a, b, a.dtype()));
+  OCTAVO_TRY_STATUS(ForFloats(a.dtype(), [&]<typename T>() -> Status {
+    using C = Compute<T>;
+    BinaryLoop<T, T>(p.space, a, b, p.y, [=](C x, C y) { return x * Sigmoid(C(alpha) * x) * y; });
     return {};
   }));
   call.Return(std::move(p.y));
@@ -262,6 +275,7 @@ void RegisterBinary(Table& t) {
   t.Set(Op::kBitwiseOr, Bitwise<std::bit_or<>>);
   t.Set(Op::kBitwiseXor, Bitwise<std::bit_xor<>>);
   t.Set(Op::kPRelu, PRelu);
+  t.Set(Op::kSwiGLU, SwiGlu);
 }
 
 }  // namespace octavo::ir::interpret

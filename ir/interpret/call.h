@@ -76,6 +76,20 @@ void RegisterQuantize(Table& table);
 void RegisterQuantizedProducts(Table& table);
 void RegisterControl(Table& table);
 void RegisterOctavo(Table& table);
+void RegisterUnfold(Table& table);
+void RegisterLp(Table& table);
+void RegisterGrid(Table& table);
+void RegisterRegions(Table& table);
+void RegisterOrder(Table& table);
+void RegisterRecurrent(Table& table);
+void RegisterState(Table& table);
+void RegisterFlex(Table& table);
+void RegisterSignal(Table& table);
+void RegisterLoss(Table& table);
+void RegisterRandom(Table& table);
+void RegisterText(Table& table);
+void RegisterTables(Table& table);
+void RegisterTraining(Table& table);
 
 const Table& Evaluators();
 

@@ -1,6 +1,6 @@
 // Cast and CastLike. Where ONNX leaves the result open: a float outside the integer range (or NaN) becomes what x86's
 // conversion gives (the smallest int32 or int64), and narrower integers are the low bits of that; integers wrap. To 4
-// bits: rounded half to even and saturated, as onnx/subbyte.py does. Strings: strings.cc.
+// and 2 bits: rounded half to even, then the low bits, as ONNX 1.23 and ONNX Runtime wrap. Strings: strings.cc.
 #include <algorithm>
 #include <bit>
 #include <cmath>
@@ -10,11 +10,11 @@
 #endif
 
 #include "octavo/ir/interpret/call.h"
-#include "octavo/ir/interpret/nibbles.h"
+#include "octavo/ir/interpret/packed.h"
 #include "octavo/ir/interpret/strings.h"
 #include "octavo/ir/interpret/types.h"
 #include "octavo/quant/numeric/fp8.h"
-#include "octavo/quant/numeric/rounding.h"
+#include "octavo/quant/numeric/stored_float.h"
 
 namespace octavo::ir::interpret {
 
@@ -101,21 +101,46 @@ Tensor ToFp8(const Tensor& x, DType to, bool saturate) {
   return y;
 }
 
-Tensor ToNibbles(const Tensor& x, DType to) {
-  const auto [lo, hi] = quant::RangeOf(to);
-  Tensor bytes = Tensor::Empty(DType::kU8, x.shape());
-  const auto in = x.as<float>();
-  auto out = bytes.mutable_as<uint8_t>();
-  for (size_t i = 0; i < in.size(); ++i) {
-    out[i] =
-        static_cast<uint8_t>(quant::QuantizeOne(in[i], 1.0f, 0, static_cast<int32_t>(lo), static_cast<int32_t>(hi)));
+Result<Tensor> ToPackedInts(const Tensor& x, DType to) {
+  Tensor whole = x;
+  if (quant::IsFloat(x.dtype())) {
+    OCTAVO_TRY(const Tensor f, CastTo(x, DType::kF64));
+    whole = Tensor::Empty(DType::kF64, x.shape());
+    std::ranges::transform(f.as<double>(), MutablePtr<double>(whole), [](double v) { return std::nearbyint(v); });
   }
-  return PackNibbles(bytes, to);
+  OCTAVO_TRY(const Tensor wide, CastTo(whole, DType::kS64));
+  OCTAVO_TRY(const Tensor bytes, CastTo(wide, DType::kU8));
+  return Pack(bytes, to);
+}
+
+Tensor FromStored(const Tensor& x) {
+  const Tensor codes = quant::IsPacked(x.dtype()) ? Unpack(x) : x;
+  Tensor y = Tensor::Empty(DType::kF32, x.shape());
+  std::ranges::transform(codes.as<uint8_t>(), MutablePtr<float>(y),
+                         [&](uint8_t code) { return quant::StoredToF32(code, x.dtype()); });
+  return y;
+}
+
+Tensor ToStored(const Tensor& x, DType to, bool saturate, quant::PowerRounding rounding) {
+  const bool packed = quant::IsPacked(to);
+  Tensor y = Tensor::Empty(packed ? DType::kU8 : to, x.shape());
+  std::ranges::transform(x.as<float>(), MutablePtr<uint8_t>(y),
+                         [&](float v) { return quant::F32ToStored(v, to, saturate, rounding); });
+  return packed ? Pack(y, to) : y;
 }
 
 Status Cast(Call& call, DType to) {
   if (to == DType::kUndefined) return Fail("the target element type is not known to octavo");
-  OCTAVO_TRY(Tensor y, CastTo(call.T(0), to, call.Int("saturate", 1) != 0));
+  const bool saturate = call.Int("saturate", 1) != 0;
+  const std::string round = call.node.attrs.Str("round_mode", "up");
+  if (to == DType::kE8M0 && round != "up") {
+    if (round != "down" && round != "nearest") return Fail("round_mode must be up, down or nearest");
+    OCTAVO_TRY(const Tensor f, CastTo(call.T(0), DType::kF32));
+    const auto rounding = round == "down" ? quant::PowerRounding::kDown : quant::PowerRounding::kNearest;
+    call.Return(ToStored(f, to, saturate, rounding));
+    return {};
+  }
+  OCTAVO_TRY(Tensor y, CastTo(call.T(0), to, saturate));
   call.Return(std::move(y));
   return {};
 }
@@ -131,11 +156,13 @@ Result<Tensor> CastTo(const Tensor& x, DType to, bool saturate) {
     return CastTo(parsed, to, saturate);
   }
   if (quant::IsFp8(from)) return CastTo(FromFp8(x), to, saturate);
-  if (quant::BitsOf(from) == 4) return CastTo(UnpackNibbles(x), to, saturate);
-  if (quant::IsFp8(to) || quant::BitsOf(to) == 4) {
+  if (quant::IsStoredFloat(from)) return CastTo(FromStored(x), to, saturate);
+  if (quant::IsPacked(from)) return CastTo(Unpack(x), to, saturate);
+  if (quant::IsFp8(to) || quant::IsStoredFloat(to)) {
     OCTAVO_TRY(Tensor f, CastTo(x, DType::kF32));
-    return quant::IsFp8(to) ? ToFp8(f, to, saturate) : ToNibbles(f, to);
+    return quant::IsFp8(to) ? ToFp8(f, to, saturate) : ToStored(f, to, saturate, quant::PowerRounding::kUp);
   }
+  if (quant::IsPacked(to)) return ToPackedInts(x, to);
   OCTAVO_TRY(Tensor y, Alloc(to, x.shape()));
   if (from == DType::kBool) {  // any non-zero byte is true
     Tensor ones = Tensor::Empty(DType::kU8, x.shape());
@@ -147,7 +174,28 @@ Result<Tensor> CastTo(const Tensor& x, DType to, bool saturate) {
   return y;
 }
 
+namespace {
+
+// The same bits as another type of the same width.
+Status BitCast(Call& call) {
+  const Tensor& x = call.T(0);
+  OCTAVO_TRY(const DType to, TypeAttr(call, "to", DType::kUndefined));
+  if (to == DType::kUndefined || to == DType::kString || x.dtype() == DType::kString ||
+      quant::BitsOf(to) != quant::BitsOf(x.dtype()))
+    return Fail("{} has not the bits of {}", quant::Name(x.dtype()), quant::Name(to));
+  Tensor y = Tensor::Empty(to, x.shape());
+  std::copy_n(x.as<uint8_t>().data(), x.byte_size(), MutablePtr<uint8_t>(y));
+  if (to == DType::kBool) {
+    for (uint8_t& b : y.mutable_as<uint8_t>()) b = b != 0;
+  }
+  call.Return(std::move(y));
+  return {};
+}
+
+}  // namespace
+
 void RegisterCast(Table& t) {
+  t.Set(Op::kBitCast, BitCast);
   t.Set(Op::kCast, [](Call& call) -> Status {
     OCTAVO_TRY(const DType to, TypeAttr(call, "to", DType::kUndefined));
     return Cast(call, to);

@@ -78,7 +78,7 @@ void AddBias(const ConvPlan& p, const T* bias, T* y) {
 
 Status Conv(Call& call) {
   const DType type = call.T(0).dtype();
-  if (!quant::IsFloat(type) || quant::IsFp8(type)) return BadType(type);
+  if (!quant::IsComputedFloat(type)) return BadType(type);
   if (call.T(1).dtype() != type) return Fail("operand and weights have different element types");
   OCTAVO_TRY(const ConvPlan p, PlanConv(call, call.T(0), call.T(1)));
   const DType mid = type == DType::kF64 ? DType::kF64 : DType::kF32;

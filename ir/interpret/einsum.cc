@@ -187,7 +187,7 @@ Labels Distinct(const Labels& labels) {
 
 Status Einsum(Call& call) {
   const DType type = call.T(0).dtype();
-  const bool is_float = quant::IsFloat(type) && !quant::IsFp8(type);
+  const bool is_float = quant::IsComputedFloat(type);
   if (!is_float && !quant::IsInteger(type)) return BadType(type);
   const DType mid = type == DType::kF64 ? DType::kF64 : (is_float ? DType::kF32 : DType::kU64);
   OCTAVO_TRY(const Equation e, Parse(call));

@@ -2,10 +2,16 @@
 #ifndef OCTAVO_IR_INTERPRET_ELEMENTWISE_H_
 #define OCTAVO_IR_INTERPRET_ELEMENTWISE_H_
 
+#include <cmath>
+
 #include "octavo/ir/interpret/strided.h"
 #include "octavo/ir/interpret/types.h"
+#include "octavo/quant/numeric/math.h"
 
 namespace octavo::ir::interpret {
+
+inline float Sigmoid(float x) { return quant::Sigmoid(x); }
+inline double Sigmoid(double x) { return 1.0 / (1.0 + std::exp(-x)); }
 
 // y[i] = f(a[i*sa], b[i*sb]); the strides are 0 or 1 almost always, and those loops vectorize.
 template <typename T, typename R, typename F>

@@ -3,6 +3,7 @@
 #include <cstring>
 
 #include "octavo/ir/interpret/call.h"
+#include "octavo/ir/interpret/packed.h"
 #include "octavo/ir/interpret/strings.h"
 #include "octavo/ir/interpret/types.h"
 
@@ -23,11 +24,11 @@ Status ConstantOfShape(Call& call) {
     return {};
   }
   OCTAVO_TRY(Tensor y, AllocZeros(value.dtype(), std::move(shape)));
-  if (quant::BitsOf(value.dtype()) == 4) {
-    const auto nibble = static_cast<int>(value.GetInt(0) & 15);
-    std::memset(y.mutable_data(), nibble | nibble << 4, y.byte_size());
-    if (y.size() % 2 == 1) y.mutable_as<uint8_t>().back() = static_cast<uint8_t>(nibble);
-    call.Return(std::move(y));
+  if (quant::IsPacked(value.dtype())) {
+    const Tensor byte = Unpack(value);
+    Tensor bytes = Tensor::Empty(byte.dtype(), y.shape());
+    std::fill_n(MutablePtr<uint8_t>(bytes), bytes.size(), Ptr<uint8_t>(byte)[0]);
+    call.Return(Pack(bytes, value.dtype()));
     return {};
   }
   OCTAVO_TRY_STATUS(ForSizes(value.dtype(), [&]<typename T>() -> Status {
@@ -76,7 +77,10 @@ Status Range(Call& call) {
       return Fail("start, limit and delta must be single elements of one type");
     }
   }
-  return ForNumbers(call.T(0).dtype(), [&]<typename T>() -> Status { return RangeOf<T>(call); });
+  const DType type = call.T(0).dtype();
+  if (quant::BitsOf(type) == 16 && quant::IsFloat(type) && call.Int("stash_type", 1) != 1)
+    return Fail("stash_type is {}; octavo computes 16-bit floats in f32", call.Int("stash_type", 1));
+  return ForNumbers(type, [&]<typename T>() -> Status { return RangeOf<T>(call); });
 }
 
 Status EyeLike(Call& call) {

@@ -83,7 +83,7 @@ Result<DType> TypeAttr(const Call& call, std::string_view name, DType fallback) 
   const int64_t number = call.Int(name, static_cast<int64_t>(fallback));
   if (number == static_cast<int64_t>(fallback)) return fallback;
   const auto type = static_cast<DType>(number);
-  if (number <= 0 || number > 22 || quant::Name(type) == "undefined") {
+  if (!quant::IsDType(number)) {
     return Fail("{} is {}, an ONNX element type that octavo does not have", name, number);
   }
   return type;

@@ -21,7 +21,10 @@ const Table& Evaluators() {
                          RegisterReduce,    RegisterArg,      RegisterSoftmax,  RegisterMatMul,
                          RegisterEinsum,    RegisterConv,     RegisterPool,     RegisterNorm,
                          RegisterAttention, RegisterRotary,   RegisterQuantize, RegisterQuantizedProducts,
-                         RegisterControl,   RegisterOctavo}) {
+                         RegisterControl,   RegisterOctavo,   RegisterUnfold,   RegisterLp,
+                         RegisterGrid,      RegisterRegions,  RegisterOrder,    RegisterRecurrent,
+                         RegisterState,     RegisterFlex,     RegisterSignal,   RegisterLoss,
+                         RegisterRandom,    RegisterText,     RegisterTables,   RegisterTraining}) {
       family(*t);
     }
     return t;
@@ -88,6 +91,19 @@ Status CheckOutputs(const Call& call) {
     OCTAVO_TRY_STATUS(CheckShape(t.dtype(), t.shape()));
   }
   return {};
+}
+
+// Why an op without an evaluator has none, and what to do.
+std::string WhyNot(const Node& node) {
+  const auto is = [&](std::string_view start) { return node.domain.empty() && node.op_type.starts_with(start); };
+  if (is("ImageDecoder")) return "octavo reads no picture files; decode the picture before the model";
+  if (is("RegexFullMatch")) return "octavo has no regular expressions; match the texts before the model";
+  if (is("Sequence") || is("SplitToSequence") || is("ConcatFromSequence") || is("Optional"))
+    return "octavo's values are tensors, neither sequences nor optionals; export with tensors, as Split, Concat and If "
+           "give them";
+  const std::string domain = node.domain.empty() ? "" : node.domain + ".";
+  return std::format("octavo has no meaning for this op ({}{}); the graph can be converted but not run", domain,
+                     node.op_type);
 }
 
 bool CarriesQuantForm(Op op) {
@@ -200,9 +216,7 @@ Result<std::vector<RtValue>> EvalNode(const Graph& graph, const Node& node, std:
   const Evaluator evaluate = Evaluators().Find(node.op);
   if (evaluate == nullptr) {
     if (const std::string why = vendor::WhyOpaque(graph, node); !why.empty()) return Fail("{}", why);
-    return Fail("{}: octavo has no meaning for this op ({}); the graph can be converted but not run",
-                Where(node, inputs),
-                node.op == Op::kOpaque ? node.domain + "." + node.op_type : std::string(InfoOf(node.op).name));
+    return Fail("{}: {}", Where(node, inputs), WhyNot(node));
   }
   try {
     Call call{graph, node, inputs, std::vector<RtValue>(node.outputs.size()), interrupted};

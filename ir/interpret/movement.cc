@@ -248,7 +248,11 @@ Status SpaceToDepth(Call& call) {
   OCTAVO_TRY(const int64_t b, BlockOf(call));
   const Shape& s = x.shape();
   if (s[2] % b != 0 || s[3] % b != 0) return Fail("height and width are no multiples of blocksize {}", b);
-  Movement m = Permute({s[0], s[1], s[2] / b, b, s[3] / b, b}, std::vector<int64_t>{0, 3, 5, 1, 2, 4});
+  const std::string mode = call.node.attrs.Str("mode", "DCR");
+  if (mode != "DCR" && mode != "CRD") return Fail("mode is '{}'; it must be DCR or CRD", mode);
+  const Shape six = {s[0], s[1], s[2] / b, b, s[3] / b, b};
+  Movement m = mode == "DCR" ? Permute(six, std::vector<int64_t>{0, 3, 5, 1, 2, 4})
+                             : Permute(six, std::vector<int64_t>{0, 1, 3, 5, 2, 4});
   m.results[0] = {s[0], s[1] * b * b, s[2] / b, s[3] / b};
   return MakeMoves(call, m);
 }

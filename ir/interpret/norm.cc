@@ -49,7 +49,7 @@ void RmsNormRow(const double* x, int64_t n, const double* gamma, float epsilon, 
 
 DType WorkType(DType t) { return t == DType::kF64 ? DType::kF64 : DType::kF32; }
 
-Status FloatOnly(DType t) { return quant::IsFloat(t) && !quant::IsFp8(t) ? Status{} : Status(BadType(t)); }
+Status FloatOnly(DType t) { return quant::IsComputedFloat(t) ? Status{} : Status(BadType(t)); }
 
 // `t` in the type `mid`, repeated to `shape`.
 Result<Tensor> SpreadTo(const Tensor& t, const Shape& shape, DType mid) {

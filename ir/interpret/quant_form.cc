@@ -1,9 +1,9 @@
-// Integers behind floats through views, and elements that are no plain bytes (strings, 4 bits) through moving ops.
+// Integers behind floats through views, and elements that are no plain bytes (strings, 4 and 2 bits) through moving ops.
 #include <map>
 #include <string>
 
 #include "octavo/ir/interpret/call.h"
-#include "octavo/ir/interpret/nibbles.h"
+#include "octavo/ir/interpret/packed.h"
 #include "octavo/ir/interpret/strings.h"
 
 namespace octavo::ir::interpret {
@@ -96,6 +96,8 @@ bool OnlyMoves(Op op) {
     case Op::kOneHot:
     case Op::kDepthToSpace:
     case Op::kSpaceToDepth:
+    case Op::kReverseSequence:
+    case Op::kCenterCropPad:
       return true;
     default:
       return false;
@@ -107,6 +109,7 @@ bool IsData(Op op, size_t i) {
   switch (op) {
     case Op::kConcat:
     case Op::kEqual:
+    case Op::kStringConcat:
     case Op::kIf:
     case Op::kLoop:
     case Op::kScan:
@@ -130,6 +133,11 @@ bool IsData(Op op, size_t i) {
     case Op::kFlatten:
     case Op::kSqueeze:
     case Op::kUnsqueeze:
+    case Op::kUnique:
+    case Op::kStringSplit:
+    case Op::kStringNormalizer:
+    case Op::kTfIdfVectorizer:
+    case Op::kLabelEncoder:
       return i == 0;
     default:
       return OnlyMoves(op) && i == 0;
@@ -175,7 +183,7 @@ Status EvaluateMoved(Call& call, Evaluator evaluate) {
   DType special = DType::kUndefined;
   for (size_t i = 0; OnlyMoves(call.node.op) && i < call.in.size(); ++i) {
     const DType t = call.T(i).dtype();
-    if (IsData(call.node.op, i) && (t == DType::kString || t == DType::kU4 || t == DType::kS4)) special = t;
+    if (IsData(call.node.op, i) && (t == DType::kString || quant::IsPacked(t))) special = t;
   }
   if (special == DType::kUndefined) return evaluate(call);
   if (special == DType::kString && !call.node.attrs.Str("reduction", "none").starts_with("none")) {
@@ -187,7 +195,7 @@ Status EvaluateMoved(Call& call, Evaluator evaluate) {
     Tensor& t = plain[i].tensor;
     if (!IsData(call.node.op, i) || !t.defined()) continue;
     if (t.dtype() != special) return Fail("the operands have different element types");
-    t = special == DType::kString ? numbers.Encode(t) : UnpackNibbles(t);
+    t = special == DType::kString ? numbers.Encode(t) : Unpack(t);
   }
   Call moved{call.graph, call.node, plain, std::vector<RtValue>(call.out.size()), call.interrupted};
   OCTAVO_TRY_STATUS(evaluate(moved));
@@ -195,8 +203,8 @@ Status EvaluateMoved(Call& call, Evaluator evaluate) {
     Tensor& t = moved.out[i].tensor;
     if (special == DType::kString && t.dtype() == DType::kS64) {
       t = numbers.Decode(t);
-    } else if (t.dtype() == (special == DType::kU4 ? DType::kU8 : DType::kS8) && special != DType::kString) {
-      t = PackNibbles(t, special);
+    } else if (special != DType::kString && t.dtype() == ByteTypeOf(special)) {
+      t = Pack(t, special);
     }
     call.out[i] = std::move(moved.out[i]);
   }

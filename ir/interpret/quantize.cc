@@ -4,10 +4,11 @@
 #include <cmath>
 
 #include "octavo/ir/interpret/call.h"
-#include "octavo/ir/interpret/nibbles.h"
+#include "octavo/ir/interpret/packed.h"
 #include "octavo/ir/interpret/types.h"
 #include "octavo/quant/numeric/code8.h"
 #include "octavo/quant/numeric/rounding.h"
+#include "octavo/quant/numeric/stored_float.h"
 
 namespace octavo::ir::interpret {
 
@@ -89,16 +90,19 @@ void QuantizeInts(const Layout& l, const float* x, const std::vector<float>& sca
   });
 }
 
-Tensor QuantizeFp8(const Layout& l, const float* x, const std::vector<float>& scale, DType to, const Shape& shape,
-                   bool saturate) {
-  Tensor y = Tensor::Empty(to, shape);
+Tensor QuantizeToFloats(const Layout& l, const float* x, const std::vector<float>& scale, DType to, const Shape& shape,
+                        bool saturate) {
+  const bool packed = quant::IsPacked(to);
+  Tensor y = Tensor::Empty(packed ? DType::kU8 : to, shape);
   auto* out = MutablePtr<uint8_t>(y);
   l.ForRuns([&](int64_t at, int64_t count, int64_t param, int64_t step) {
     for (int64_t i = 0; i < count; ++i, param += step) {
-      out[at + i] = quant::QuantizeFp8One(x[at + i], scale[static_cast<size_t>(param)], to, saturate);
+      const float s = scale[static_cast<size_t>(param)];
+      out[at + i] = quant::IsFp8(to) ? quant::QuantizeFp8One(x[at + i], s, to, saturate)
+                                     : quant::F32ToStored(x[at + i] / s, to, saturate);
     }
   });
-  return y;
+  return packed ? Pack(y, to) : y;
 }
 
 Status QuantizeLinear(Call& call) {
@@ -110,25 +114,25 @@ Status QuantizeLinear(Call& call) {
   if (zero.defined() && declared != DType::kUndefined && declared != to) {
     return Fail("output_dtype {} disagrees with the zero point", quant::Name(declared));
   }
-  if (!quant::IsFp8(to) && (!quant::IsInteger(to) || quant::BitsOf(to) > 16)) return BadType(to);
+  const bool codes = quant::IsFp8(to) || quant::IsStoredFloat(to);
+  if (to == DType::kE8M0 || (!codes && (!quant::IsInteger(to) || quant::BitsOf(to) > 16))) return BadType(to);
   if (!quant::IsFloat(x.dtype()) && x.dtype() != DType::kS32) return BadType(x.dtype());
   OCTAVO_TRY(const Layout l, LayoutOf(call, x, scale, zero));
   OCTAVO_TRY(const Tensor f, CastTo(x, DType::kF32));
   OCTAVO_TRY(const auto scales, FloatsOf(scale));
-  if (quant::IsFp8(to)) {
-    call.Return(QuantizeFp8(l, Ptr<float>(f), scales, to, x.shape(), call.Int("saturate", 1) != 0));
+  if (codes) {
+    call.Return(QuantizeToFloats(l, Ptr<float>(f), scales, to, x.shape(), call.Int("saturate", 1) != 0));
     return {};
   }
   const std::vector<int64_t> zeros = zero.defined() ? zero.ToInts() : std::vector<int64_t>(scales.size(), 0);
   const quant::IntRange range = quant::RangeOf(to);
-  const bool nibbles = quant::BitsOf(to) == 4;
-  const bool is_signed = range.lo < 0;
-  Tensor y = Tensor::Empty(nibbles ? (is_signed ? DType::kS8 : DType::kU8) : to, x.shape());
+  const bool packed = quant::IsPacked(to);
+  Tensor y = Tensor::Empty(packed ? ByteTypeOf(to) : to, x.shape());
   OCTAVO_TRY_STATUS(ForInts(y.dtype(), [&]<typename Q>() -> Status {
     if constexpr (sizeof(Q) <= 2) QuantizeInts<Q>(l, Ptr<float>(f), scales, zeros, range, MutablePtr<Q>(y));
     return {};
   }));
-  call.Return(nibbles ? PackNibbles(y, to) : std::move(y));
+  call.Return(packed ? Pack(y, to) : std::move(y));
   return {};
 }
 
@@ -153,7 +157,7 @@ void DequantizeInts(const Layout& l, const Q* q, const std::vector<float>& scale
   });
 }
 
-Status DequantizeFp8(const Layout& l, const Tensor& q, const std::vector<float>& scale, Tensor& y) {
+Status DequantizeFloats(const Layout& l, const Tensor& q, const std::vector<float>& scale, Tensor& y) {
   OCTAVO_TRY(const Tensor f, CastTo(q, DType::kF32));
   const auto* in = Ptr<float>(f);
   auto* out = MutablePtr<float>(y);
@@ -182,16 +186,16 @@ Status DequantizeLinear(Call& call) {
   if (zero.defined() && zero.dtype() != x.dtype()) return Fail("the zero point has another type than the operand");
   OCTAVO_TRY(DType to, TypeAttr(call, "output_dtype", DType::kUndefined));
   if (to == DType::kUndefined) to = scale.dtype();
-  if (!quant::IsFloat(to) || quant::IsFp8(to)) return BadType(to);
+  if (!quant::IsComputedFloat(to)) return BadType(to);
   OCTAVO_TRY(const Layout l, LayoutOf(call, x, scale, zero));
   OCTAVO_TRY(const auto scales, FloatsOf(scale));
   OCTAVO_TRY(Tensor y, Alloc(DType::kF32, x.shape()));
-  if (quant::IsFp8(x.dtype())) {
-    OCTAVO_TRY_STATUS(DequantizeFp8(l, x, scales, y));
+  if (quant::IsFp8(x.dtype()) || quant::IsStoredFloat(x.dtype())) {
+    OCTAVO_TRY_STATUS(DequantizeFloats(l, x, scales, y));
   } else {
     if (!quant::IsInteger(x.dtype()) || (x.dtype() != DType::kS32 && quant::BitsOf(x.dtype()) > 16))
       return BadType(x.dtype());
-    const Tensor q = quant::BitsOf(x.dtype()) == 4 ? UnpackNibbles(x) : x;
+    const Tensor q = quant::IsPacked(x.dtype()) ? Unpack(x) : x;
     const auto zeros = zero.defined() ? zero.ToInts() : std::vector<int64_t>(scales.size(), 0);
     if (x.dtype() == DType::kS32 && std::any_of(zeros.begin(), zeros.end(), [](int64_t z) { return z != 0; })) {
       return Fail("the zero point of 32-bit integers must be 0");

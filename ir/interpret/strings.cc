@@ -55,7 +55,7 @@ Result<Tensor> ToStrings(const Tensor& t) {
   };
   if (t.dtype() == DType::kBool) {
     for (uint8_t b : t.as<uint8_t>()) words.push_back(b != 0 ? "1" : "0");
-  } else if (quant::IsFp8(t.dtype()) || quant::BitsOf(t.dtype()) == 4) {
+  } else if (quant::IsFp8(t.dtype()) || quant::IsStoredFloat(t.dtype()) || quant::IsPacked(t.dtype())) {
     for (float x : t.ToFloats()) words.push_back(Spell(x));
   } else {
     OCTAVO_TRY_STATUS(ForNumbers(t.dtype(), run));

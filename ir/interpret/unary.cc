@@ -4,6 +4,7 @@
 #include <numbers>
 
 #include "octavo/ir/interpret/call.h"
+#include "octavo/ir/interpret/elementwise.h"
 #include "octavo/ir/interpret/types.h"
 #include "octavo/quant/numeric/math.h"
 
@@ -17,8 +18,6 @@ inline float Tanh(float x) { return quant::Tanh(x); }
 inline double Tanh(double x) { return std::tanh(x); }
 inline float Erf(float x) { return quant::Erf(x); }
 inline double Erf(double x) { return std::erf(x); }
-inline float Sigmoid(float x) { return quant::Sigmoid(x); }
-inline double Sigmoid(double x) { return 1.0 / (1.0 + std::exp(-x)); }
 // log(1 + e^x) without overflow
 template <typename C>
 C Softplus(C x) {
@@ -184,6 +183,25 @@ struct ThresholdedReluF {
   float alpha;
 };
 
+struct ShrinkF {
+  explicit ShrinkF(const Call& c) : lambda(c.Float("lambd", 0.5f)), bias(c.Float("bias", 0.0f)) {}
+  template <typename C>
+  C operator()(C x) const {
+    const auto v = static_cast<double>(x);
+    const double y = v < -lambda ? v + bias : v > lambda ? v - bias : 0.0;
+    if constexpr (std::is_integral_v<C>) {  // within the type, so that the conversion is defined
+      constexpr auto lowest = static_cast<double>(std::numeric_limits<C>::lowest());
+      constexpr auto highest = static_cast<double>(std::numeric_limits<C>::max());
+      return y >= highest ? std::numeric_limits<C>::max()
+             : y > lowest ? static_cast<C>(y)
+                          : std::numeric_limits<C>::lowest();
+    } else {
+      return static_cast<C>(y);
+    }
+  }
+  double lambda, bias;
+};
+
 struct GeluErfF {
   float operator()(float x) const { return quant::Gelu(x); }
   double operator()(double x) const { return 0.5 * x * (1.0 + std::erf(x / std::numbers::sqrt2)); }
@@ -225,7 +243,7 @@ Status Not(Call& call) {
 template <typename F>
 Status Test(Call& call, F f) {
   Tensor x = call.T(0);
-  if (quant::IsFp8(x.dtype())) {
+  if (quant::IsFloat(x.dtype()) && !quant::IsComputedFloat(x.dtype())) {
     OCTAVO_TRY(x, CastTo(x, DType::kF32));
   }
   Tensor y = Tensor::Empty(DType::kBool, x.shape());
@@ -292,6 +310,7 @@ void RegisterUnary(Table& t) {
   t.Set(Op::kSwish, Floats<SwishF>);
   t.Set(Op::kTan, Floats<TanF>);
   t.Set(Op::kTanh, Floats<TanhF>);
+  t.Set(Op::kShrink, Numbers<ShrinkF>);
   t.Set(Op::kThresholdedRelu, Floats<ThresholdedReluF>);
 }
 

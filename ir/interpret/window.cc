@@ -1,5 +1,7 @@
 #include "octavo/ir/interpret/window.h"
 
+#include "octavo/ir/names.h"
+
 namespace octavo::ir::interpret {
 
 namespace {
@@ -7,8 +9,10 @@ namespace {
 constexpr int64_t kMost =
     int64_t{1} << 31;  // no size, stride or pad beyond this: sums and products below cannot overflow
 
-Result<std::vector<int64_t>> Attribute(const Call& call, std::string_view name, size_t size, int64_t fallback,
-                                       int64_t least) {
+}  // namespace
+
+Result<std::vector<int64_t>> WindowAttribute(const Call& call, std::string_view name, size_t size, int64_t fallback,
+                                             int64_t least) {
   std::vector<int64_t> v = call.node.attrs.Ints(name, std::vector<int64_t>(size, fallback));
   if (v.empty()) v.assign(size, fallback);
   if (v.size() != size) return Fail("{} must have {} elements, not {}", name, size, v.size());
@@ -17,6 +21,8 @@ Result<std::vector<int64_t>> Attribute(const Call& call, std::string_view name, 
   }
   return v;
 }
+
+namespace {
 
 // One dim: pads by auto_pad, then the number of windows.
 Status Place(const std::string& auto_pad, bool ceil_mode, size_t d, Window& w) {
@@ -39,6 +45,24 @@ Status Place(const std::string& auto_pad, bool ceil_mode, size_t d, Window& w) {
 
 }  // namespace
 
+Result<std::string> AutoPadOf(const Call& call) {
+  std::string auto_pad = call.node.attrs.Str("auto_pad", "NOTSET");
+  if (auto_pad.empty()) auto_pad = "NOTSET";
+  if (auto_pad != "NOTSET" && auto_pad != "VALID" && auto_pad != "SAME_UPPER" && auto_pad != "SAME_LOWER")
+    return Fail("auto_pad is {}; it must be NOTSET, VALID, SAME_UPPER or SAME_LOWER", Quoted(auto_pad));
+  return auto_pad;
+}
+
+Status CountWindow(Window& w) {
+  OCTAVO_TRY_STATUS(CheckShape(DType::kF32, w.in));
+  OCTAVO_TRY_STATUS(CheckShape(DType::kF32, w.out));
+  OCTAVO_TRY_STATUS(CheckShape(DType::kF32, w.kernel));
+  w.in_size = ElementCount(w.in);
+  w.kernel_size = ElementCount(w.kernel);
+  w.out_size = ElementCount(w.out);
+  return {};
+}
+
 Result<Window> MakeWindow(const Call& call, const Shape& x, std::vector<int64_t> kernel, bool ceil_mode) {
   if (x.size() < 3) return Fail("the operand must have rank 3 or more: batch, channels, positions");
   Window w;
@@ -50,23 +74,15 @@ Result<Window> MakeWindow(const Call& call, const Shape& x, std::vector<int64_t>
     if (w.kernel[d] < 1 || w.kernel[d] > kMost || w.in[d] > kMost)
       return Fail("kernel {} is not possible", ToString(w.kernel));
   }
-  OCTAVO_TRY(w.stride, Attribute(call, "strides", n, 1, 1));
-  OCTAVO_TRY(w.dilation, Attribute(call, "dilations", n, 1, 1));
-  OCTAVO_TRY(const auto pads, Attribute(call, "pads", 2 * n, 0, 0));
+  OCTAVO_TRY(w.stride, WindowAttribute(call, "strides", n, 1, 1));
+  OCTAVO_TRY(w.dilation, WindowAttribute(call, "dilations", n, 1, 1));
+  OCTAVO_TRY(const auto pads, WindowAttribute(call, "pads", 2 * n, 0, 0));
   w.before.assign(pads.begin(), pads.begin() + static_cast<int64_t>(n));
   w.after.assign(pads.begin() + static_cast<int64_t>(n), pads.end());
   w.out.assign(n, 0);
-  const std::string auto_pad = call.node.attrs.Str("auto_pad", "NOTSET");
-  if (auto_pad != "NOTSET" && auto_pad != "VALID" && auto_pad != "SAME_UPPER" && auto_pad != "SAME_LOWER" &&
-      !auto_pad.empty()) {
-    return Fail("auto_pad is '{}'; it must be NOTSET, VALID, SAME_UPPER or SAME_LOWER", auto_pad);
-  }
+  OCTAVO_TRY(const std::string auto_pad, AutoPadOf(call));
   for (size_t d = 0; d < n; ++d) OCTAVO_TRY_STATUS(Place(auto_pad, ceil_mode, d, w));
-  OCTAVO_TRY_STATUS(CheckShape(DType::kF32, w.out));
-  OCTAVO_TRY_STATUS(CheckShape(DType::kF32, w.kernel));
-  w.in_size = ElementCount(w.in);
-  w.kernel_size = ElementCount(w.kernel);
-  w.out_size = ElementCount(w.out);
+  OCTAVO_TRY_STATUS(CountWindow(w));
   return w;
 }
 

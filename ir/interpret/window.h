@@ -18,6 +18,14 @@ struct Window {
 // From the attributes strides, dilations, pads, auto_pad and, for pools, ceil_mode.
 Result<Window> MakeWindow(const Call& call, const Shape& x, std::vector<int64_t> kernel, bool ceil_mode);
 
+// A list attribute of `size` numbers, each at least `least`; `fallback` where it is absent.
+Result<std::vector<int64_t>> WindowAttribute(const Call& call, std::string_view name, size_t size, int64_t fallback,
+                                             int64_t least);
+// NOTSET, VALID, SAME_UPPER or SAME_LOWER.
+Result<std::string> AutoPadOf(const Call& call);
+// Fills in the products.
+Status CountWindow(Window& w);
+
 // Positions of one window, in order: f(kernel position, flat input position) for those inside the input.
 class WindowWalker {
  public:

@@ -365,9 +365,11 @@ std::string_view DescrOf(DType t) {
       return "|b1";
     case DType::kU8:
     case DType::kU4:
+    case DType::kU2:
       return "|u1";
     case DType::kS8:
     case DType::kS4:
+    case DType::kS2:
       return "|i1";
     case DType::kU16:
       return "<u2";
@@ -387,6 +389,10 @@ std::string_view DescrOf(DType t) {
     case DType::kBF16:
     case DType::kE4M3FN:
     case DType::kE5M2:
+    case DType::kE4M3FNUZ:
+    case DType::kE5M2FNUZ:
+    case DType::kE2M1:
+    case DType::kE8M0:
       return "<f4";
     case DType::kF64:
       return "<f8";
@@ -434,10 +440,10 @@ Result<std::string> BytesOf(const Tensor& tensor) {
   if (descr.empty()) return Fail("a tensor of type {} cannot be written as a numpy array", quant::Name(tensor.dtype()));
   std::string out = HeaderBytes(descr, tensor.shape());
   const DType t = tensor.dtype();
-  if (t == DType::kBF16 || quant::IsFp8(t)) {
+  if (t == DType::kBF16 || quant::IsFp8(t) || quant::IsStoredFloat(t)) {
     const auto floats = tensor.ToFloats();
     out.append(reinterpret_cast<const char*>(floats.data()), floats.size() * sizeof(float));
-  } else if (t == DType::kU4 || t == DType::kS4) {
+  } else if (quant::IsPacked(t)) {
     for (int64_t i = 0; i < tensor.size(); ++i) out += static_cast<char>(tensor.GetInt(i));
   } else {
     out.append(reinterpret_cast<const char*>(tensor.data()), tensor.byte_size());

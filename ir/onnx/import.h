@@ -112,9 +112,6 @@ class GraphBuilder {
   ValueId Constant(const Draft& d, std::string_view hint, Tensor tensor);
   ValueId Ints(const Draft& d, std::string_view hint, std::vector<int64_t> values);
   ValueId Emit(const Draft& d, std::string_view hint, Op op, std::vector<ValueId> inputs, Attrs attrs = {});
-  // One output, of an op of ONNX's own domain that octavo does not know.
-  ValueId EmitOpaque(const Draft& d, std::string_view hint, std::string op_type, std::vector<ValueId> inputs,
-                     Attrs attrs);
   // As Emit; the value is output `i` of the draft where that is wanted.
   ValueId EmitOutput(const Draft& d, size_t i, std::string_view hint, Op op, std::vector<ValueId> inputs,
                      Attrs attrs = {});

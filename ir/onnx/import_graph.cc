@@ -290,14 +290,6 @@ ValueId GraphBuilder::Ints(const Draft& d, std::string_view hint, std::vector<in
 ValueId GraphBuilder::Emit(const Draft& d, std::string_view hint, Op op, std::vector<ValueId> inputs, Attrs attrs) {
   return EmitOutput(d, SIZE_MAX, hint, op, std::move(inputs), std::move(attrs));
 }
-ValueId GraphBuilder::EmitOpaque(const Draft& d, std::string_view hint, std::string op_type,
-                                 std::vector<ValueId> inputs, Attrs attrs) {
-  const NodeId id =
-      Place(g_.AddOpaque("", std::move(op_type), std::move(inputs), 1, std::move(attrs), NodeName(d, hint)));
-  NameOutputs(id, {Fresh(d, hint)});
-  g_.SetOrigin(id, d.origin);
-  return g_.node(id).output();
-}
 ValueId GraphBuilder::EmitOutput(const Draft& d, size_t i, std::string_view hint, Op op, std::vector<ValueId> inputs,
                                  Attrs attrs) {
   const std::string name = d.wants(i) ? IrName(*d.scope, d.outputs[i]) : Fresh(d, hint);

@@ -44,25 +44,43 @@ int64_t SinceVersion(const Graph& g, const Node& n) {
     case Op::kIsNaN:
     case Op::kIsInf:
       return quant::IsFp8(dtype(0)) ? 20 : kFormOpset;
-    case Op::kOpaque: {
-      // Imported in the form of this opset (upgrade.cc).
-      if (!n.domain.empty()) return kFormOpset;
-      return n.op_type == "GridSample" || n.op_type == "DFT" ? 20 : kFormOpset;
-    }
+    case Op::kGridSample:
+    case Op::kDFT:
+    case Op::kAffineGrid:
+    case Op::kStringConcat:
+    case Op::kStringSplit:
+      return 20;
+    case Op::kBitCast:
+    case Op::kCumProd:
+      return 26;
+    case Op::kCausalConvWithState:
+    case Op::kLinearAttention:
+      return 27;
+    case Op::kSwiGLU:
+      return 28;
+    case Op::kDeformConv:
+      return 19;
+    case Op::kBitShift:
+      return dtype(0) == DType::kS8 || dtype(0) == DType::kS16 || dtype(0) == DType::kS32 || dtype(0) == DType::kS64
+                 ? 28
+                 : kFormOpset;
+    case Op::kSpaceToDepth:
+      return n.attrs.Str("mode", "DCR") == "DCR" ? kFormOpset : 28;
     default:
       return kFormOpset;
   }
 }
 
 void AddType(DType t, Needs& needs) {
-  if (quant::IsFp8(t)) {
-    needs.opset = std::max<int64_t>(needs.opset, 19);
-    needs.ir_version = std::max<int64_t>(needs.ir_version, 9);
-  }
-  if (t == DType::kU4 || t == DType::kS4) {
-    needs.opset = std::max<int64_t>(needs.opset, 21);
-    needs.ir_version = std::max<int64_t>(needs.ir_version, 10);
-  }
+  const auto from = [&](int64_t opset, int64_t ir_version) {
+    needs.opset = std::max(needs.opset, opset);
+    needs.ir_version = std::max(needs.ir_version, ir_version);
+  };
+  if (quant::IsFp8(t) || t == DType::kE4M3FNUZ || t == DType::kE5M2FNUZ) from(19, 9);
+  if (t == DType::kU4 || t == DType::kS4) from(21, 10);
+  if (t == DType::kE2M1) from(23, 11);
+  if (t == DType::kE8M0) from(24, 12);
+  if (t == DType::kU2 || t == DType::kS2) from(25, 13);
 }
 
 void Collect(const Graph& g, Needs& needs) {

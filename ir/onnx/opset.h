@@ -11,7 +11,7 @@ namespace octavo::ir::onnx {
 
 constexpr int64_t kMinOpset = 7;    // numpy broadcasting begins here
 constexpr int64_t kFormOpset = 18;  // ops.def states the forms of this opset
-constexpr int64_t kMaxOpset = 25;
+constexpr int64_t kMaxOpset = 28;
 
 struct Needs {
   int64_t opset = kFormOpset;

@@ -45,13 +45,19 @@ Result<Shape> ReadDims(const pb::TensorProto& proto) {
   return shape;
 }
 
-// What hostile or sloppy writers leave in bits that carry no meaning: bools other than 0 and 1, and the nibble behind
-// an odd number of 4-bit elements. Equal tensors must have equal bytes.
+// The bits of the last byte that hold elements.
+uint8_t LastByteMask(const Tensor& t) {
+  const auto bits = static_cast<size_t>(quant::BitsOf(t.dtype())) * static_cast<size_t>(t.size()) % 8;
+  return bits == 0 ? 0xff : static_cast<uint8_t>((1u << bits) - 1);
+}
+
+// What hostile or sloppy writers leave in bits that carry no meaning: bools other than 0 and 1, and what stands behind
+// the last of 4-bit and 2-bit elements. Equal tensors must have equal bytes.
 bool NeedsCleaning(const Tensor& t) {
   if (t.dtype() == DType::kBool) {
     return std::ranges::any_of(t.as<uint8_t>(), [](uint8_t b) { return b > 1; });
   }
-  return quant::BitsOf(t.dtype()) == 4 && t.size() % 2 == 1 && t.as<uint8_t>().back() > 15;
+  return quant::IsPacked(t.dtype()) && t.size() > 0 && (t.as<uint8_t>().back() & ~LastByteMask(t)) != 0;
 }
 Tensor Cleaned(const Tensor& t) {
   if (!NeedsCleaning(t)) return t;
@@ -59,7 +65,7 @@ Tensor Cleaned(const Tensor& t) {
   if (t.dtype() == DType::kBool) {
     for (uint8_t& b : copy.mutable_as<uint8_t>()) b = b != 0;
   } else {
-    copy.mutable_as<uint8_t>().back() &= 15;
+    copy.mutable_as<uint8_t>().back() &= LastByteMask(t);
   }
   return copy;
 }
@@ -108,7 +114,7 @@ Result<Tensor> ReadExternal(const pb::TensorProto& proto, DType dtype, Shape sha
   return Tensor::View(dtype, std::move(shape), std::move(file), at);
 }
 
-// Typed fields hold one element each, whatever its width; 4-bit elements come two to an entry.
+// Typed fields hold one element each, whatever its width; of 4-bit and 2-bit elements a byte each.
 template <typename T, typename Field>
 Tensor Narrowed(DType dtype, Shape shape, const Field& field) {
   Tensor t = Tensor::Empty(dtype, std::move(shape));
@@ -147,7 +153,8 @@ Result<Tensor> ReadTyped(const pb::TensorProto& proto, DType dtype, Shape shape)
       break;
   }
   const int bits = quant::BitsOf(dtype);
-  OCTAVO_TRY_STATUS(check(static_cast<size_t>(proto.int32_data_size()), bits == 4 ? (count + 1) / 2 : count));
+  OCTAVO_TRY_STATUS(
+      check(static_cast<size_t>(proto.int32_data_size()), bits < 8 ? quant::BytesOf(dtype, count) : count));
   if (bits == 32) return Narrowed<int32_t>(dtype, std::move(shape), proto.int32_data());
   if (bits == 16) return Narrowed<uint16_t>(dtype, std::move(shape), proto.int32_data());
   return Narrowed<uint8_t>(dtype, std::move(shape), proto.int32_data());
@@ -193,9 +200,7 @@ Result<Tensor> Read(const pb::TensorProto& proto, std::string* raw_to_take, Exte
 
 }  // namespace
 
-bool IsKnownDType(int32_t data_type) {
-  return data_type > 0 && data_type <= 22 && quant::Name(static_cast<DType>(data_type)) != "undefined";
-}
+bool IsKnownDType(int32_t data_type) { return quant::IsDType(data_type); }
 
 Result<Tensor> ReadTensor(const pb::TensorProto& proto, ExternalFiles& files) { return Read(proto, nullptr, files); }
 Result<Tensor> TakeTensor(pb::TensorProto& proto, ExternalFiles& files) {

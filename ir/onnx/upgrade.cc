@@ -99,13 +99,13 @@ Status SoftmaxAxes(Draft& d, GraphBuilder&) {
   d.attrs.Set(kFlattenSoftmax, int64_t{1});  // softmax_form.cc, when ranks are known
   return {};
 }
-// Hardmax is not an op of ours, so nothing looks at its rank: always flattened, which is exact.
+// Always flattened, which is exact.
 Status HardmaxAxes(Draft& d, GraphBuilder& b) {
   const int64_t axis = d.attrs.Int("axis", 1);
   if (axis == -1) return {};
   const ValueId flat = b.Emit(d, "flat", Op::kFlatten, {d.input(0)}, {{"axis", axis}});
   const ValueId shape = b.Emit(d, "shape", Op::kShape, {d.input(0)});
-  const ValueId hard = b.EmitOpaque(d, "hardmax", "Hardmax", {flat}, {{"axis", int64_t{-1}}});
+  const ValueId hard = b.Emit(d, "hardmax", Op::kHardmax, {flat}, {{"axis", int64_t{-1}}});
   d.op_type = "Reshape";
   d.inputs = {hard, shape};
   d.attrs = {};
@@ -144,7 +144,7 @@ Status GroupNormPerChannel(Draft& d, GraphBuilder& b) {
   }
   return {};
 }
-// Opset 20 renamed GridSample's modes and moved DFT's axis into an input; neither is an op of ours, both are kept.
+// Opset 20 renamed GridSample's modes and moved DFT's axis into an input.
 Status GridSampleModes(Draft& d, GraphBuilder&) {
   const std::string mode = d.attrs.Str("mode", "bilinear");
   d.attrs.Set("mode", mode == "bilinear" ? std::string("linear") : mode == "bicubic" ? std::string("cubic") : mode);
@@ -158,6 +158,20 @@ Status DftAxis(Draft& d, GraphBuilder& b) {
 }
 Status RoiAlignMode(Draft& d, GraphBuilder&) {
   d.attrs.Set("coordinate_transformation_mode", std::string("output_half_pixel"));
+  return {};
+}
+
+// Optionals are refused as values, so what these ops get is a tensor, or no input at all.
+constexpr int64_t kEveryOpset = INT64_MAX;
+Status OptionalHas(Draft& d, GraphBuilder& b) {
+  const uint8_t has[] = {static_cast<uint8_t>(d.input(0).valid())};
+  d.op_type = "Identity";
+  d.inputs = {b.Constant(d, "has", Tensor::Of<uint8_t>(DType::kBool, {}, has))};
+  return {};
+}
+Status OptionalGet(Draft& d, GraphBuilder&) {
+  if (!d.input(0).valid()) return Fail("it asks for the element of nothing");
+  d.op_type = "Identity";
   return {};
 }
 
@@ -176,6 +190,8 @@ constexpr Entry kRules[] = {
     {"GroupNormalization", 21, GroupNormPerChannel},
     {"Hardmax", 13, HardmaxAxes},
     {"LogSoftmax", 13, SoftmaxAxes},
+    {"OptionalGetElement", kEveryOpset, OptionalGet},
+    {"OptionalHasElement", kEveryOpset, OptionalHas},
     {"Pad", 11, PadInputs},
     {"ReduceL1", 18, ReduceAxes},
     {"ReduceL2", 18, ReduceAxes},

@@ -21,13 +21,20 @@ struct Entry {
 constexpr Entry kRules[] = {
     {"Attention", PackedAttention, 7, {0, 1}},
     {"BiasAdd", BiasAdd, 3, {0, 1, 2}},
+    {"CausalConvWithState", CausalConvWithState, 4, {0, 1}},
     {"DynamicQuantizeMatMul", DynamicQuantizeMatMul, 5, {0, 1, 2}},
     {"EmbedLayerNormalization", EmbedLayerNorm, 9, {0, 2, 3, 5, 6}},
     {"FusedGemm", FusedGemm, 3, {0, 1}},
     {"FusedMatMul", FusedMatMul, 2, {0, 1}},
+    {"GatedRMSNorm", GatedRmsNorm, 3, {0, 1, 2}},
+    {"GatherBlockQuantized", GatherBlockQuantized, 4, {0, 1, 2}},
     {"GroupQueryAttention", GroupQueryAttention, 16, {0, 5, 6}},
+    {"LinearAttention", LinearAttention, 6, {0, 1, 2}},
+    {"LinearAttentionGate", LinearAttentionGate, 4, {0, 1, 2}},
+    {"MatMulBnb4", MatMulBnb4, 3, {0, 1, 2}},
     {"MatMulIntegerToFloat", MatMulIntegerToFloat, 7, {0, 1, 2, 3}},
     {"MatMulNBits", MatMulNBits, 6, {0, 1, 2}},
+    {"MoE", MixtureOfExperts, 8, {0, 1, 2, 4}},
     {"MultiHeadAttention", MultiHeadAttention, 10, {0}},
     {"QAttention", PackedAttention, 9, {0, 1, 3, 4}},
     {"QEmbedLayerNormalization", EmbedLayerNorm, 18, {0, 2, 3, 5, 6, 8, 9, 11, 12}},
@@ -35,8 +42,10 @@ constexpr Entry kRules[] = {
     {"QLinearGlobalAveragePool", QLinearPool, 5, {0, 1, 3}},
     {"QLinearReduceMean", QLinearReduceMean, 5, {0, 1, 3, 4}},
     {"QLinearWhere", QLinearWhere, 9, {0, 1, 2, 3, 4, 5, 6, 7, 8}},
+    {"QMoE", QuantizedExperts, 15, {0, 1, 2, 3, 5, 6}},
     {"QuickGelu", QuickGelu, 1, {0}},
     {"RotaryEmbedding", RotaryEmbedding, 4, {0, 1, 2, 3}},
+    {"ScaledSiLU", ScaledSilu, 2, {0}},
     {"SkipSimplifiedLayerNormalization", SkipRmsNorm, 4, {}},
     {"TransposeMatMul", FusedMatMul, 2, {0, 1}},
 };
@@ -63,16 +72,16 @@ Status Build(const Entry& entry, Site& site) {
   return site.CheckOutputs();
 }
 
-// A copy with types; where inference finds a contradiction, what it had found until then does not count.
+}  // namespace
+
 Graph Typed(const Graph& g) {
   Graph typed = g;
   if (!Inference::Run(typed)) return g;
   return typed;
 }
 
-}  // namespace
-
 Status Lower(Graph& graph, const LowerOptions& options) {
+  AttentionWindows(graph);
   if (options.attention_before_122) OCTAVO_TRY_STATUS(AttentionBefore122(graph, Typed(graph)));
   std::optional<Graph> typed;
   for (NodeId id : graph.NodesInOrder()) {

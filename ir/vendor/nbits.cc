@@ -1,6 +1,7 @@
 // com.microsoft MatMulNBits beyond the common 4-bit form (ir/onnx/vendor_quant.cc): 2 and 8 bits, and zero points in
 // float. The weight [N, blocks, block * bits / 8] becomes a blocked DequantizeLinear (opset 21) of [N, K], transposed.
 // With float zero points there is no such form, and the weight becomes float.
+#include "octavo/ir/vendor/packed.h"
 #include "octavo/ir/vendor/rules.h"
 
 namespace octavo::ir::vendor {
@@ -11,46 +12,12 @@ struct Packed {
   int64_t n, k, block, bits, blocks;
 };
 
-int Code(const uint8_t* row, int64_t i, int64_t bits) {
-  const int64_t per_byte = 8 / bits;
-  return (row[i / per_byte] >> (i % per_byte * bits)) & ((1 << bits) - 1);
-}
-
-// Codes of `rows` x `count`, each row beginning on a byte; 2 bits are widened to 4.
-Tensor Unpack(const Tensor& t, const Packed& p, int64_t count, int64_t row_bytes) {
-  Tensor out = Tensor::Zeros(p.bits == 8 ? DType::kU8 : DType::kU4, {p.n, count});
-  auto to = out.mutable_as<uint8_t>();
-  for (int64_t row = 0; row < p.n; ++row) {
-    for (int64_t i = 0; i < count; ++i) {
-      const int code = Code(t.as<uint8_t>().data() + row * row_bytes, i, p.bits);
-      const int64_t at = row * count + i;
-      if (p.bits == 8) {
-        to[static_cast<size_t>(at)] = static_cast<uint8_t>(code);
-      } else {
-        to[static_cast<size_t>(at / 2)] |= static_cast<uint8_t>(code << (at % 2 * 4));
-      }
-    }
-  }
-  return out;
-}
-
-Tensor DefaultZeros(const Packed& p) {
-  Tensor out = Tensor::Zeros(p.bits == 8 ? DType::kU8 : DType::kU4, {p.n, p.blocks});
-  auto bytes = out.mutable_as<uint8_t>();
-  const int point = 1 << (p.bits - 1);
-  for (int64_t i = 0; i < out.size(); ++i) {
-    const auto at = static_cast<size_t>(p.bits == 8 ? i : i / 2);
-    bytes[at] |= static_cast<uint8_t>(p.bits == 8 ? point : point << (i % 2 * 4));
-  }
-  return out;
-}
-
 Tensor FloatWeight(const Packed& p, const Tensor& w, const Tensor& scales, const Tensor& zeros) {
   Tensor out = Tensor::Empty(DType::kF32, {p.n, p.k});
   for (int64_t row = 0; row < p.n; ++row) {
     for (int64_t i = 0; i < p.k; ++i) {
       const int64_t b = row * p.blocks + i / p.block;
-      const int code = Code(w.as<uint8_t>().data() + row * p.blocks * p.block * p.bits / 8, i, p.bits);
+      const int code = CodeAt(w.as<uint8_t>().data() + row * p.blocks * p.block * p.bits / 8, i, p.bits);
       out.mutable_as<float>()[static_cast<size_t>(row * p.k + i)] =
           (static_cast<float>(code) - zeros.as<float>()[static_cast<size_t>(b)]) *
           scales.as<float>()[static_cast<size_t>(b)];
@@ -77,7 +44,7 @@ Result<Packed> Read(const Site& s) {
     return s.Refuse("its weights, scales or zero points are no constants");
   }
   const bool float_zeros = zeros != nullptr && zeros->dtype() == DType::kF32;
-  const int64_t zero_size = float_zeros ? p.blocks : (p.blocks * p.bits + 7) / 8;
+  const int64_t zero_size = float_zeros ? p.blocks : BytesOfCodes(p.blocks, p.bits);
   if (w->dtype() != DType::kU8 || w->size() != p.n * p.blocks * p.block * p.bits / 8 ||
       scales->dtype() != DType::kF32 || scales->size() != p.n * p.blocks ||
       (zeros != nullptr && zeros->size() != p.n * zero_size) ||
@@ -98,9 +65,9 @@ Status MatMulNBits(Site& s) {
   if (zeros != nullptr && zeros->dtype() == DType::kF32) {
     wide = s.Constant(FloatWeight(p, w, scales, *zeros));
   } else {
-    const ValueId codes = s.Constant(Unpack(w, p, p.k, p.blocks * p.block * p.bits / 8));
+    const ValueId codes = s.Constant(UnpackCodes(w, p.n, p.k, p.bits));
     const ValueId points =
-        s.Constant(zeros != nullptr ? Unpack(*zeros, p, p.blocks, (p.blocks * p.bits + 7) / 8) : DefaultZeros(p));
+        s.Constant(zeros != nullptr ? UnpackCodes(*zeros, p.n, p.blocks, p.bits) : MidCodes(p.n, p.blocks, p.bits));
     if (s.attrs().Int("accuracy_level", 0) == 4 && p.block <= 512) {  // as in ir/onnx/vendor_quant.cc
       std::vector<ValueId> in = {s.In(0), codes, s.Constant(scales.Reshaped({p.n, p.blocks})), points};
       if (s.Has(5)) in.push_back(s.In(5));

@@ -18,8 +18,17 @@ Status MatMulIntegerToFloat(Site& s);
 Status MatMulNBits(Site& s);   // nbits.cc
 Status QLinearWhere(Site& s);  // qlinear.cc
 Status QLinearReduceMean(Site& s);
-Status QLinearPool(Site& s);  // QLinearAveragePool, QLinearGlobalAveragePool
-Status QuickGelu(Site& s);    // small.cc
+Status QLinearPool(Site& s);           // QLinearAveragePool, QLinearGlobalAveragePool
+Status GatherBlockQuantized(Site& s);  // lookup.cc
+Status MatMulBnb4(Site& s);
+Status MixtureOfExperts(Site& s);  // experts.cc
+Status QuantizedExperts(Site& s);
+Status LinearAttention(Site& s);  // linear_attention.cc
+Status CausalConvWithState(Site& s);
+Status LinearAttentionGate(Site& s);
+Status GatedRmsNorm(Site& s);
+Status ScaledSilu(Site& s);
+Status QuickGelu(Site& s);  // small.cc
 Status BiasAdd(Site& s);
 Status SkipRmsNorm(Site& s);
 

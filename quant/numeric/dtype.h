@@ -25,22 +25,35 @@ enum class DType : uint8_t {
   kU64 = 13,
   kBF16 = 16,
   kE4M3FN = 17,
+  kE4M3FNUZ = 18,
   kE5M2 = 19,
+  kE5M2FNUZ = 20,
   kU4 = 21,
   kS4 = 22,
+  kE2M1 = 23,
+  kE8M0 = 24,
+  kU2 = 25,
+  kS2 = 26,
 };
 
-// Bits per element; 4-bit types are packed two to a byte, low nibble first, as ONNX does. 0 for strings and kUndefined.
+// Bits per element; types of 4 and 2 bits are packed into bytes from the low bits up, as ONNX does. 0 for strings and kUndefined.
 constexpr int BitsOf(DType t) {
   switch (t) {
+    case DType::kU2:
+    case DType::kS2:
+      return 2;
     case DType::kU4:
     case DType::kS4:
+    case DType::kE2M1:
       return 4;
     case DType::kU8:
     case DType::kS8:
     case DType::kBool:
     case DType::kE4M3FN:
+    case DType::kE4M3FNUZ:
     case DType::kE5M2:
+    case DType::kE5M2FNUZ:
+    case DType::kE8M0:
       return 8;
     case DType::kU16:
     case DType::kS16:
@@ -65,15 +78,26 @@ constexpr int BitsOf(DType t) {
 // Bytes that `count` packed elements take.
 constexpr size_t BytesOf(DType t, size_t count) { return (count * static_cast<size_t>(BitsOf(t)) + 7) / 8; }
 
+// Floats that are only stored, cast and quantized to, never computed with; no kernel has them.
+constexpr bool IsStoredFloat(DType t) {
+  return t == DType::kE4M3FNUZ || t == DType::kE5M2FNUZ || t == DType::kE2M1 || t == DType::kE8M0;
+}
 constexpr bool IsFloat(DType t) {
   return t == DType::kF32 || t == DType::kF64 || t == DType::kF16 || t == DType::kBF16 || t == DType::kE4M3FN ||
-         t == DType::kE5M2;
+         t == DType::kE5M2 || IsStoredFloat(t);
 }
+// The floats that are computed with.
+constexpr bool IsComputedFloat(DType t) {
+  return t == DType::kF32 || t == DType::kF64 || t == DType::kF16 || t == DType::kBF16;
+}
+// Several elements to a byte.
+constexpr bool IsPacked(DType t) { return BitsOf(t) == 2 || BitsOf(t) == 4; }
 constexpr bool IsFp8(DType t) { return t == DType::kE4M3FN || t == DType::kE5M2; }
 constexpr bool IsInt8(DType t) { return t == DType::kU8 || t == DType::kS8; }
 constexpr bool IsInteger(DType t) {
   return t == DType::kU8 || t == DType::kS8 || t == DType::kU16 || t == DType::kS16 || t == DType::kS32 ||
-         t == DType::kS64 || t == DType::kU32 || t == DType::kU64 || t == DType::kU4 || t == DType::kS4;
+         t == DType::kS64 || t == DType::kU32 || t == DType::kU64 || t == DType::kU4 || t == DType::kS4 ||
+         t == DType::kU2 || t == DType::kS2;
 }
 
 // Smallest and largest integer of an integer type of at most 32 bits (ONNX's saturation limits for QuantizeLinear).
@@ -83,6 +107,10 @@ struct IntRange {
 };
 constexpr IntRange RangeOf(DType t) {
   switch (t) {
+    case DType::kU2:
+      return {0, 3};
+    case DType::kS2:
+      return {-2, 1};
     case DType::kU4:
       return {0, 15};
     case DType::kS4:
@@ -139,14 +167,31 @@ constexpr std::string_view Name(DType t) {
       return "u4";
     case DType::kS4:
       return "s4";
+    case DType::kE4M3FNUZ:
+      return "e4m3fnuz";
+    case DType::kE5M2FNUZ:
+      return "e5m2fnuz";
+    case DType::kE2M1:
+      return "e2m1";
+    case DType::kE8M0:
+      return "e8m0";
+    case DType::kU2:
+      return "u2";
+    case DType::kS2:
+      return "s2";
     case DType::kUndefined:
       return "undefined";
   }
   return "undefined";
 }
+inline constexpr int kLastDType = 26;
+// Whether ONNX's number is that of a type in the list.
+constexpr bool IsDType(int64_t number) {
+  return number > 0 && number <= kLastDType && Name(static_cast<DType>(number)) != "undefined";
+}
 // kUndefined for a word that names no type.
 constexpr DType DTypeFromName(std::string_view name) {
-  for (int i = 1; i <= 22; ++i) {
+  for (int i = 1; i <= kLastDType; ++i) {
     const auto t = static_cast<DType>(i);
     if (Name(t) != "undefined" && Name(t) == name) return t;
   }

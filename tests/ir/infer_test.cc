@@ -234,12 +234,12 @@ TEST(Infer, AttentionAndQuantization) {
       {"input %i : s32[b,s] input %w : f16[99,32] %y, %z = opaque \"com.microsoft\" \"EmbedLayerNormalization\" "
        "(%i, _, %w)",
        "f16[b,s,32]", "s32[b]"},
-      {"input %x : f32[s,b,8] input %w : f32[2,48,8] input %r : f32[2,48,16] %y, %z = opaque \"\" \"GRU\" (%x, %w, %r)",
-       "f32[s,2,b,16]", "f32[2,b,16]"},
+      {"input %x : f32[s,b,8] input %w : f32[2,48,8] input %r : f32[2,48,16] %y, %z = GRU(%x, %w, %r)", "f32[s,2,b,16]",
+       "f32[2,b,16]"},
       {"input %x : f32[b,s,8] input %w : f32[1,64,8] input %r : f32[1,64,16] "
-       "%y, %z, %c = opaque \"\" \"LSTM\" (%x, %w, %r) {layout = 1}",
+       "%y, %z, %c = LSTM(%x, %w, %r) {layout = 1}",
        "f32[b,s,1,16]", "f32[b,1,16]"},
-      {"input %x : f32[1,3,8,8] input %w : f32[3,1,2,2] %y = opaque \"\" \"ConvTranspose\" (%x, %w)", "f32[*]"},
+      {"input %x : f32[1,3,8,8] input %w : f32[3,1,2,2] %y = ConvTranspose(%x, %w)", "f32[1,1,9,9]"},
       {"input %x : f32[b] %y = opaque \"my.domain\" \"Gelu\" (%x)", "?"},
       {"input %x : f32[b] %y = opaque \"my.domain\" \"Gelu\" (%x) : f16[3]", "f16[3]"},
   };

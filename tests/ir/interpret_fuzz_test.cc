@@ -30,10 +30,11 @@ class Maker {
   }
 
   DType RandomType() {
-    constexpr DType kTypes[] = {DType::kF32,    DType::kF32,  DType::kF32,   DType::kS64, DType::kS64, DType::kU8,
-                                DType::kS8,     DType::kBool, DType::kS32,   DType::kF16, DType::kF64, DType::kBF16,
-                                DType::kU4,     DType::kS4,   DType::kU64,   DType::kU16, DType::kS16, DType::kU32,
-                                DType::kE4M3FN, DType::kE5M2, DType::kString};
+    constexpr DType kTypes[] = {
+        DType::kF32,  DType::kF32,  DType::kF32,  DType::kS64,      DType::kS64,      DType::kU8,    DType::kS8,
+        DType::kBool, DType::kS32,  DType::kF16,  DType::kF64,      DType::kBF16,     DType::kU4,    DType::kS4,
+        DType::kU64,  DType::kU16,  DType::kS16,  DType::kU32,      DType::kE4M3FN,   DType::kE5M2,  DType::kU2,
+        DType::kS2,   DType::kE2M1, DType::kE8M0, DType::kE4M3FNUZ, DType::kE5M2FNUZ, DType::kString};
     return kTypes[Below(std::size(kTypes))];
   }
 
@@ -169,7 +170,12 @@ class Maker {
         break;
       case DType::kU4:
       case DType::kS4:
+      case DType::kE2M1:
         t.mutable_as<uint8_t>()[at / 2] = static_cast<uint8_t>(rng_());
+        break;
+      case DType::kU2:
+      case DType::kS2:
+        t.mutable_as<uint8_t>()[at / 4] = static_cast<uint8_t>(rng_());
         break;
       default: {
         // Small integers: they may be sizes. Floats of 8 and 16 bits: any pattern.
@@ -249,6 +255,53 @@ std::vector<Fitting> FittingOperands() {
       {Op::kGemm, {{kF32, {4, 6}}, {kF32, {5, 6}}, {kF32, {5}}}, {{"transB", one(1)}}}};
 }
 
+std::vector<Fitting> MoreFittingOperands() {
+  using enum DType;
+  const auto one = [](int64_t v) { return Attr(v); };
+  const auto text = [](const char* v) { return Attr(std::string(v)); };
+  const Shape image = {2, 4, 5, 6}, sequence = {5, 3, 4};
+  const std::vector<std::pair<DType, Shape>> recurrent = {{kF32, sequence}, {kF32, {2, 8, 4}}, {kF32, {2, 8, 8}}};
+  return {
+      {Op::kRNN, recurrent, {{"direction", text("bidirectional")}}},
+      {Op::kGRU, {{kF32, sequence}, {kF32, {1, 24, 4}}, {kF32, {1, 24, 8}}, {kF32, {1, 48}}, {kS32, {3}}}, {}},
+      {Op::kLSTM, {{kF32, sequence}, {kF32, {1, 32, 4}}, {kF32, {1, 32, 8}}}, {{"layout", one(1)}}},
+      {Op::kConvTranspose, {{kF32, image}, {kF32, {4, 3, 3, 2}}, {kF32, {6}}}, {{"group", one(2)}}},
+      {Op::kDeformConv,
+       {{kF32, image}, {kF32, {6, 4, 2, 2}}, {kF32, {2, 8, 4, 5}}, {kF32, {6}}, {kF32, {2, 4, 4, 5}}},
+       {}},
+      {Op::kGridSample,
+       {{kF32, image}, {kF32, {2, 3, 2, 2}}},
+       {{"mode", text("cubic")}, {"padding_mode", text("reflection")}}},
+      {Op::kLpPool, {{kF32, image}}, {{"kernel_shape", std::vector<int64_t>{3, 2}}, {"ceil_mode", one(1)}}},
+      {Op::kMaxUnpool, {{kF32, {1, 1, 2, 2}}, {kS64, {1, 1, 2, 2}}}, {{"kernel_shape", std::vector<int64_t>{3, 3}}}},
+      {Op::kRoiAlign, {{kF32, image}, {kF32, {3, 4}}, {kS64, {3}}}, {{"output_height", one(2)}}},
+      {Op::kNonMaxSuppression, {{kF32, {2, 5, 4}}, {kF32, {2, 3, 5}}, {kS64, {1}}, {kF32, {1}}}, {}},
+      {Op::kUnique, {{kF32, sequence}}, {{"axis", one(1)}}},
+      {Op::kReverseSequence, {{kF32, sequence}, {kS64, {3}}}, {}},
+      {Op::kCenterCropPad, {{kF32, sequence}, {kS64, {2}}}, {{"axes", std::vector<int64_t>{0, -1}}}},
+      {Op::kDFT, {{kF32, {2, 6, 1}}, {kS64, {}}}, {{"onesided", one(1)}}},
+      {Op::kSTFT, {{kF32, {2, 20, 1}}, {kS64, {}}, {kF32, {6}}}, {}},
+      {Op::kSoftmaxCrossEntropyLoss, {{kF32, {2, 6, 3}}, {kS64, {2, 3}}, {kF32, {6}}}, {{"ignore_index", one(-1)}}},
+      {Op::kNegativeLogLikelihoodLoss, {{kF32, {2, 6}}, {kS64, {2}}}, {{"reduction", text("none")}}},
+      {Op::kCausalConvWithState, {{kF32, {2, 3, 5}}, {kF32, {3, 1, 4}}, {kF32, {3}}, {kF32, {2, 3, 3}}}, {}},
+      {Op::kLinearAttention,
+       {{kF32, {2, 3, 8}},
+        {kF32, {2, 3, 4}},
+        {kF32, {2, 3, 6}},
+        {kF32, {2, 2, 2, 3}},
+        {kF32, {2, 3, 2}},
+        {kF32, {2, 3, 2}}},
+       {{"kv_num_heads", one(2)}, {"q_num_heads", one(4)}}},
+      {Op::kFlexAttention, {{kF32, {2, 6, 3, 8}}, {kF32, {2, 3, 4, 8}}, {kF32, {2, 3, 4, 5}}}, {}},
+      {Op::kTfIdfVectorizer,
+       {{kS64, {2, 6}}},
+       {{"max_gram_length", one(2)},
+        {"mode", text("TF")},
+        {"ngram_counts", std::vector<int64_t>{0, 2}},
+        {"ngram_indexes", std::vector<int64_t>{0, 3, 1}},
+        {"pool_int64s", std::vector<int64_t>{0, 1, 1, 2}}}}};
+}
+
 // What the types of inference, with some operands known and some not, have against the values that the node gave; empty: nothing.
 std::string Contradiction(Maker& maker, Op op, const std::vector<Tensor>& in, const Attrs& attrs,
                           const std::vector<RtValue>& out) {
@@ -312,7 +365,9 @@ TEST(Fuzz, NearlyFittingOperands) {
   Contradictions contradictions;
   size_t results = 0, sentences = 0;
   std::string never;
-  for (const Fitting& fitting : FittingOperands()) {
+  std::vector<Fitting> all = FittingOperands();
+  std::ranges::move(MoreFittingOperands(), std::back_inserter(all));
+  for (const Fitting& fitting : all) {
     size_t good = 0;
     for (uint64_t round = 0; round < FuzzRounds(300); ++round) {
       auto operands = fitting.operands;

@@ -90,7 +90,7 @@ class RandomGraph {
   }
   DType RandomDType() {
     while (true) {
-      const auto t = static_cast<DType>(1 + Below(22));
+      const auto t = static_cast<DType>(1 + Below(quant::kLastDType));
       if (quant::Name(t) != "undefined") return t;
     }
   }

@@ -320,8 +320,90 @@ def quantized():
     model("qgemm_codes", "QGemm", dict(alpha=1.0, _order=order + ["ys", "yz"]), {"a": flat}, w | pick("as_", "az", "ys", "yz"), {"y": (U, 2)})
 
 
+def lookups():
+    """Tables and weights of few bits."""
+    ids = (["b", "s"], lambda d: rng.integers(0, 9, (d["b"], d["s"])))
+    k, block = 40, 16
+    blocks = -(-k // block)
+    scales = (rng.random((9, blocks)) * 0.1 + 0.1).astype(np.float32)
+    for bits in (2, 4, 8):
+        table = codes(np.uint8, 9, k * bits // 8)
+        for key, zeros in (("none", None), ("zeros", codes(np.uint8, 9, -(-blocks * bits // 8)))):
+            model(f"gather_blocks{bits}_{key}", "GatherBlockQuantized",
+                  dict(bits=bits, block_size=block, gather_axis=0, quantize_axis=1, _order=["w", "ids", "ws"] + (["z"] if key == "zeros" else [])),
+                  {"ids": ids}, {"w": table, "ws": scales} | ({"z": zeros} if key == "zeros" else {}), {"y": (F, 3)})
+    n, k = 6, 40
+    for key, quant in (("fp4", 0), ("nf4", 1)):
+        model(f"bnb4_{key}", "MatMulBnb4", dict(N=n, K=k, block_size=16, quant_type=quant, _order=["x", "w", "top"]),
+              {"x": (["b", "s", k], lambda d: normal(d["b"], d["s"], k))},
+              {"w": codes(np.uint8, n * k // 2), "top": (rng.random(n * k // 16) + 0.5).astype(np.float32)}, {"y": (F, 3)})
+
+
+def experts():
+    count = 3
+    router = (["t", count], lambda d: normal(d["b"] * d["s"], count))
+
+    def case(name, attrs, wide=1, bias=True):
+        hidden, inner = 8, 6
+        c = {"w1": normal(count, wide * inner, hidden, scale=0.3), "w2": normal(count, hidden, inner, scale=0.3)}
+        c |= {"b1": normal(count, wide * inner), "b2": normal(count, hidden)} if bias else {}
+        model(f"moe_{name}", "MoE", dict(_order=["x", "r", "w1", "b1" if bias else "", "w2", "b2" if bias else ""], **attrs),
+              {"x": (["t", hidden], lambda d: normal(d["b"] * d["s"], hidden)), "r": router}, c, {"y": (F, 2)})
+
+    case("relu", dict(k=1, activation_type="relu"))
+    case("gelu", dict(k=2, activation_type="gelu", normalize_routing_weights=1), bias=False)
+    case("silu", dict(k=2, activation_type="silu"))
+    # ONNX Runtime's CPU kernel has no other layout of swiglu.
+    case("swiglu", dict(k=2, activation_type="swiglu", swiglu_fusion=1, activation_alpha=1.702, activation_beta=1.0, swiglu_limit=7.0,
+                        normalize_routing_weights=1), wide=2)
+
+    def quantized_case(name, bits, block=0, zeros=False):
+        hidden, inner, per = 32, 16, 8 // bits
+        c = {"w1": codes(np.uint8, count, 2 * inner, hidden // per), "w2": codes(np.uint8, count, hidden, inner // per)}
+        shape = lambda n, k: (count, n, k // block) if block else (count, n)
+        c |= {"s1": (rng.random(shape(2 * inner, hidden)) * 0.05).astype(np.float32), "s2": (rng.random(shape(hidden, inner)) * 0.05).astype(np.float32)}
+        order = ["x", "r", "w1", "s1", "", "w2", "s2"]
+        if zeros:
+            packed = lambda n, k: (count, n, -(-(k // block) // per))
+            c |= {"z1": codes(np.uint8, *packed(2 * inner, hidden)), "z2": codes(np.uint8, *packed(hidden, inner))}
+            order += ["", "", "", "", "z1", "z2"]
+        attrs = dict(k=2, activation_type="swiglu", swiglu_fusion=1, expert_weight_bits=bits, normalize_routing_weights=1, weights_prepacked=0)
+        model(f"qmoe_{name}", "QMoE", dict(_order=order, **attrs, **({"block_size": block} if block else {})),
+              {"x": (["t", hidden], lambda d: normal(d["b"] * d["s"], hidden)), "r": router}, c, {"y": (F, 2)})
+
+    quantized_case("4", 4)
+    quantized_case("8", 8)
+    quantized_case("4_blocks", 4, block=16)
+    quantized_case("4_zeros", 4, block=16, zeros=True)
+
+
+def linear_attention():
+    b, t = "b", "s"
+    part = lambda columns, scale=1.0: ([b, t, columns], lambda d: normal(d["b"], d["s"], columns, scale=scale))
+    for rule in ("linear", "gated", "delta", "gated_delta"):
+        inputs = {"q": part(16), "k": part(8, 0.4), "v": part(12)}
+        inputs |= {"past": ([b, 2, 4, 6], lambda d: normal(d["b"], 2, 4, 6))}
+        if "gated" in rule:
+            inputs |= {"g": ([b, t, 2], lambda d: -rng.random((d["b"], d["s"], 2)).astype(np.float32))}
+        if "delta" in rule:
+            inputs |= {"beta": ([b, t, 2], lambda d: rng.random((d["b"], d["s"], 2)).astype(np.float32))}
+        order = ["q", "k", "v", "past"] + (["g"] if "gated" in rule else [""]) + (["beta"] if "delta" in rule else [])
+        if order[-1] == "":
+            order.pop()
+        model(f"linear_attention_{rule}", "LinearAttention", dict(q_num_heads=4, kv_num_heads=2, update_rule=rule, _order=order), inputs, {},
+              {"y": (F, 3), "present": (F, 4)})
+    conv = {"x": ([b, 6, t], lambda d: normal(d["b"], 6, d["s"])), "past": ([b, 6, 3], lambda d: normal(d["b"], 6, 3))}
+    model("causal_conv", "CausalConvWithState", dict(activation="silu", _order=["x", "w", "bias", "past"]), conv,
+          {"w": normal(6, 1, 4), "bias": normal(6)}, {"y": (F, 3), "present": (F, 3)})
+    model("causal_conv_plain", "CausalConvWithState", dict(_order=["x", "w"]), {"x": conv["x"]}, {"w": normal(6, 1, 4)}, {"y": (F, 3), "present": (F, 3)})
+    model("linear_attention_gate", "LinearAttentionGate", dict(_order=["a", "dt", "scale", "beta"]), {"a": part(4), "beta": part(4)},
+          {"dt": normal(4), "scale": -rng.random(4).astype(np.float32)}, {"decay": (F, 3), "rate": (F, 3)})
+    model("gated_rms", "GatedRMSNorm", dict(epsilon=1e-5, _order=["x", "scale", "gate"]), {"x": X, "gate": X}, {"scale": normal(4)}, {"y": (F, 3)})
+    model("scaled_silu", "ScaledSiLU", dict(alpha=1.3, _order=["x"]), {"x": X}, {}, {"y": (F, 3)})
+
+
 if __name__ == "__main__":
-    groups = [attention, qattention, multi_head, group_query, rotary, embed, norms_and_activations, products, quantized, level4]
+    groups = [attention, qattention, multi_head, group_query, rotary, embed, norms_and_activations, products, quantized, level4, lookups, experts, linear_attention]
     for i, group in enumerate(groups):
         rng = np.random.default_rng(20261121 + i)
         if len(sys.argv) < 2 or group.__name__ in sys.argv[1:]:

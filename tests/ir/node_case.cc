@@ -1,0 +1,107 @@
+#include "octavo/tests/ir/node_case.h"
+
+#include <cmath>
+#include <format>
+
+#include "octavo/ir/infer.h"
+#include "octavo/ir/interpret.h"
+#include "octavo/ir/onnx/tensor_file.h"
+
+namespace octavo::ir {
+
+namespace {
+
+namespace fs = std::filesystem;
+
+// ONNX's own runner: 1e-3, for bf16 two of its steps. Two steps of f16 too: twins of several ops round after each of them.
+double ToleranceOf(DType t) {
+  if (!quant::IsFloat(t)) return 0;
+  return t == DType::kBF16 ? 0x1p-6 : t == DType::kF16 ? 0x1p-9 : 1e-3;
+}
+
+// Empty: equal within the tolerance (and 1e-6 absolute); integers and strings exactly.
+std::string Difference(const Tensor& got, const Tensor& want) {
+  if (got.dtype() != want.dtype()) {
+    return std::string(quant::Name(got.dtype())) + " instead of " + std::string(quant::Name(want.dtype()));
+  }
+  if (got.shape() != want.shape()) return ToString(got.shape()) + " instead of " + ToString(want.shape());
+  if (got.dtype() == DType::kString) return got.strings() == want.strings() ? "" : "strings differ";
+  const double tolerance = ToleranceOf(got.dtype());
+  for (int64_t i = 0; i < got.size(); ++i) {
+    const double a = got.GetDouble(i), b = want.GetDouble(i);
+    if (std::isnan(a) && std::isnan(b)) continue;
+    if (a == b || (quant::IsFloat(got.dtype()) && std::fabs(a - b) <= 1e-6 + tolerance * std::fabs(b))) continue;
+    return std::format("element {} is {} instead of {}", i, a, b);
+  }
+  return "";
+}
+
+// NumPy has no bfloat16: the data files hold its bits as uint16.
+void AsBFloat(DType declared, Tensor& t) {
+  if (declared != DType::kBF16 || t.dtype() != DType::kU16) return;
+  t = Tensor::View(DType::kBF16, t.shape(), t.buffer(), static_cast<size_t>(t.data() - t.buffer()->data()));
+}
+
+// A data file of the case, of whichever folder has it.
+struct Place {
+  fs::path folder, more;
+  fs::path File(const std::string& name) const { return fs::exists(folder / name) ? folder / name : more / name; }
+};
+
+// The sentence without the quoted path in front of it.
+std::string Sentence(const Error& error) {
+  const size_t end = error.message.starts_with("'") ? error.message.find("': ") : std::string::npos;
+  return end == std::string::npos ? error.message : error.message.substr(end + 3);
+}
+
+Result<TensorMap> InputsOf(const Graph& g, const Place& data) {
+  TensorMap inputs;
+  for (size_t i = 0; i < g.inputs().size(); ++i) {
+    const Value& value = g.value(g.inputs()[i]);
+    OCTAVO_TRY(auto t, onnx::ReadTensorFile(data.File(std::format("input_{}.pb", i))));
+    AsBFloat(value.type.dtype, t.second);
+    inputs[value.name] = std::move(t.second);
+  }
+  return inputs;
+}
+
+Verdict RunData(const Graph& g, const Place& data) {
+  const auto inputs = InputsOf(g, data);
+  if (!inputs) return {Outcome::kFailed, inputs.error().message};
+  auto outputs = Interpret(g, *inputs);
+  if (!outputs) return {Outcome::kRefused, outputs.error().message};
+  for (size_t i = 0; i < outputs->size(); ++i) {
+    const Type& type = g.value(g.outputs()[i].value).type;  // element type and rank were compared by the run
+    const Shape& shape = (*outputs)[i].shape();
+    for (size_t d = 0; type.shape && d < shape.size(); ++d) {
+      const Dim& dim = (*type.shape)[d];
+      if (dim.is_number() && dim.number() != shape[d]) {
+        return {Outcome::kFailed, std::format("inference says {}, the result is {}", ToString(type), ToString(shape))};
+      }
+    }
+    auto want = onnx::ReadTensorFile(data.File(std::format("output_{}.pb", i)));
+    if (!want) return {Outcome::kFailed, want.error().message};
+    AsBFloat((*outputs)[i].dtype(), want->second);
+    const std::string difference = Difference((*outputs)[i], want->second);
+    if (!difference.empty()) return {Outcome::kFailed, std::format("output {}: {}", i, difference)};
+  }
+  return outputs->empty() ? Verdict{Outcome::kFailed, "no outputs"} : Verdict{Outcome::kPassed, ""};
+}
+
+}  // namespace
+
+Verdict RunNodeCase(const fs::path& folder, const fs::path& more, onnx::AttentionOrder order) {
+  auto g = onnx::ReadFile(folder / "model.onnx", {.attention_order = order});
+  if (!g) return {Outcome::kRefused, Sentence(g.error())};
+  if (const auto types = Inference::Run(*g); !types) return {Outcome::kRefused, types.error().message};
+  Verdict v{Outcome::kFailed, "no data"};
+  for (int i = 0;; ++i) {
+    const std::string set = std::format("test_data_set_{}", i);
+    const Place data{folder / set, more / folder.filename() / set};
+    if (!fs::exists(data.folder) && (more.empty() || !fs::exists(data.more))) return v;
+    v = RunData(*g, data);
+    if (v.outcome != Outcome::kPassed) return v;
+  }
+}
+
+}  // namespace octavo::ir
