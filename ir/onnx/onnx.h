@@ -36,7 +36,7 @@ struct ReadOptions {
 // short. Their sizes are checked here; a file that is cut later ends the process by SIGBUS when its pages are touched. Replacing a file
 // by renaming another one to its name, as WriteFile does, is safe.
 //
-// Opset 7 to 25. Older op forms are rewritten to the form ops.def states, and info.opsets says 18 or what the ops need.
+// Opset 7 to 28. Older op forms are rewritten to the form ops.def states, and info.opsets says 18 or what the ops need.
 // Initializers and Constant nodes become Constant nodes that stand first (mapped, not copied, when external); an
 // initializer that is also an input is a constant, the input is dropped. Model-local functions are inlined, octavo's
 // own become octavo ops. Unknown ops become Opaque nodes and are written back as they came. Nodes need not be sorted.
