@@ -33,15 +33,26 @@ double Reflect(double x, double low, double high) {
   return (x < low) != odd ? low + rest : high - rest;
 }
 
-// From -1..1 to elements, then padded. Never NaN, and near the picture, so that it can be an index.
+// The same place of the mirrored picture, near the picture: reflections repeat after twice its size.
+double Period(double x, double low, double high) {
+  const double period = 2 * (high - low);
+  return period > 0 ? x - std::floor((x - low) / period) * period : low;
+}
+
+// From -1..1 to elements, then padded; cubic pads the elements around the point instead, as PyTorch and ONNX Runtime do. Never NaN, and
+// near the picture, so that it can be an index.
 double Coordinate(const Sampler& s, size_t d, double x) {
   const auto size = static_cast<double>(s.sizes[d]);
   x = s.align ? (x + 1) / 2 * (size - 1) : ((x + 1) * size - 1) / 2;
   if (s.mode == Mode::kNearest && std::isfinite(x)) x = std::nearbyint(x);
-  if (s.padding == Padding::kReflection) x = Reflect(x, s.Low(), s.High(d));
+  const bool cubic = s.mode == Mode::kCubic;
+  if (s.padding == Padding::kReflection) {
+    const double low = s.Low(), high = s.High(d);
+    return cubic && std::isfinite(x) ? Period(x, low, high) : Reflect(x, low, high);
+  }
   if (!(x > -8)) x = -8;
   if (x > size + 8) x = size + 8;
-  return s.padding == Padding::kBorder ? std::clamp(x, 0.0, std::max(size - 1, 0.0)) : x;
+  return s.padding == Padding::kBorder && !cubic ? std::clamp(x, 0.0, std::max(size - 1, 0.0)) : x;
 }
 
 // The element at index `i` of dim `d`, after padding; -1: a zero.

@@ -193,7 +193,7 @@ Status MelWeightMatrix(Call& call) {
   OCTAVO_TRY(const double rate, NumberOf(call.T(2)));
   OCTAVO_TRY(const double lower, NumberOf(call.T(3)));
   OCTAVO_TRY(const double upper, NumberOf(call.T(4)));
-  if (bands < 0 || length < 0 || !(rate > 0) || !(lower >= 0) || !(upper >= lower))
+  if (bands < 0 || bands > (int64_t{1} << 31) || length < 0 || !(rate > 0) || !(lower >= 0) || !(upper >= lower))
     return Fail("bands, length, rate or edges are not possible");
   const int64_t bins = length / 2 + 1;
   OCTAVO_TRY_STATUS(CheckShape(DType::kF64, Shape{bands + 2}));

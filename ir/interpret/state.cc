@@ -84,9 +84,10 @@ Result<Recurrence> PlanRecurrence(const Call& call) {
   const Shape &q = call.T(0).shape(), &k = call.T(1).shape(), &v = call.T(2).shape();
   if (q.size() != 3 || k.size() != 3 || v.size() != 3) return Fail("query, key and value must have rank 3");
   p.batch = q[0], p.steps = q[1];
-  if (p.q_heads < 1 || p.heads < 1 || p.q_heads % p.heads != 0 || q[2] % p.q_heads != 0 || k[2] % p.heads != 0 ||
-      v[2] % p.heads != 0 || q[2] / p.q_heads != k[2] / p.heads || k[0] != q[0] || v[0] != q[0] || k[1] != q[1] ||
-      v[1] != q[1]) {
+  constexpr int64_t kMostHeads = int64_t{1} << 20;  // times columns that does not overflow
+  if (p.q_heads < 1 || p.q_heads > kMostHeads || p.heads < 1 || p.q_heads % p.heads != 0 || q[2] % p.q_heads != 0 ||
+      k[2] % p.heads != 0 || v[2] % p.heads != 0 || q[2] / p.q_heads != k[2] / p.heads || k[0] != q[0] ||
+      v[0] != q[0] || k[1] != q[1] || v[1] != q[1]) {
     return Fail("query, key and value do not make {} and {} heads", p.q_heads, p.heads);
   }
   p.dk = k[2] / p.heads, p.dv = v[2] / p.heads;

@@ -199,6 +199,8 @@ Result<Grams> GramsOf(const Call& call) {
   }
   ChargeWords(pool.size(), 0);
   OCTAVO_TRY_STATUS(ReadPool(call, pool, g));
+  // Longer grams than the pool has are nowhere to be found.
+  g.most = std::min(g.most, static_cast<int64_t>(call.node.attrs.Ints("ngram_counts").size()));
   return g;
 }
 

@@ -65,6 +65,7 @@ constexpr Entry kRules[] = {
     {"BiasGelu", BiasGelu},
     {"DequantizeLinear", Twin},
     {"FastGelu", FastGelu},
+    {"GatherND", Twin},
     {"Gelu", Twin},
     {"MatMulNBits", MatMulNBits},
     {"QGemm", QGemm},
@@ -75,9 +76,11 @@ constexpr Entry kRules[] = {
     {"QLinearSigmoid", QLinearUnary},
     {"QLinearSoftmax", QLinearUnary},
     {"QuantizeLinear", Twin},
+    {"Pad", Twin},
     {"QuickGelu", QuickGelu},
     {"SkipLayerNormalization", SkipNorm},
     {"SkipSimplifiedLayerNormalization", SkipNorm},
+    {"Trilu", Twin},
 };
 
 }  // namespace

@@ -80,11 +80,18 @@ ValueId Present(Site& s, ValueId past, ValueId now, const Cache& c) {
   return s.Make(Op::kWhere, {filled, rows, s.Float(0.0f)});
 }
 
-// Key j takes part up to the query's own position, and not before the local window.
+// Key j takes part up to the query's own position, and not before the local window. Without causality the last of the new rows stands
+// for all of them.
 ValueId Mask(Site& s, const Cache& c, int64_t window) {
   const bool ragged = c.before.valid();
   const ValueId at = s.Count(c.keys);
-  const ValueId own = s.Unsqueeze(c.positions, {ragged ? 2 : 1});
+  ValueId own;
+  if (s.attrs().Int("causal", 1) != 0) {
+    own = s.Unsqueeze(c.positions, {ragged ? 2 : 1});
+  } else {
+    const ValueId last = s.Make(Op::kSub, {c.queries, s.Int(1)});
+    own = ragged ? s.Unsqueeze(s.Make(Op::kAdd, {c.before, last}), {2}) : s.Unsqueeze(last, {0, 1});
+  }
   ValueId seen = s.Make(Op::kLessOrEqual, {at, own});
   if (window > 0) {
     const ValueId first = s.Make(Op::kSub, {own, s.Int(window)});

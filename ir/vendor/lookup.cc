@@ -121,7 +121,7 @@ Status MatMulBnb4(Site& s) {
   constexpr int64_t kMax = int64_t{1} << 28;
   const int64_t n = s.attrs().Int("N", 0), k = s.attrs().Int("K", 0), block = s.attrs().Int("block_size", 0);
   const int64_t type = s.attrs().Int("quant_type", 0);
-  if (n < 1 || k < 1 || n > kMax || k > kMax || block < 16 || type < 0 || type > 1)
+  if (n < 1 || k < 1 || n > kMax || k > kMax || block < 16 || block > kMax || type < 0 || type > 1)
     return s.Refuse("N {}, K {}, block_size {} and quant_type {} do not make sense", n, k, block, type);
   if (s.attrs().Int("training_mode", 0) != 0) return s.Refuse("training_mode is set; export for inference");
   const Tensor *w = s.Const(s.In(1)), *top = s.Const(s.In(2));

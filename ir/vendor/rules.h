@@ -6,8 +6,9 @@
 
 namespace octavo::ir::vendor {
 
-Status PackedAttention(Site& s);      // attention.cc: Attention, QAttention
-Status MultiHeadAttention(Site& s);   // multi_head.cc
+Status PackedAttention(Site& s);     // attention.cc: Attention, QAttention
+Status MultiHeadAttention(Site& s);  // multi_head.cc
+Status DecoderMaskedMultiHeadAttention(Site& s);
 Status GroupQueryAttention(Site& s);  // group_query.cc
 Status RotaryEmbedding(Site& s);      // rotary.cc
 Status EmbedLayerNorm(Site& s);       // embed.cc: EmbedLayerNormalization, QEmbedLayerNormalization
@@ -30,6 +31,10 @@ Status GatedRmsNorm(Site& s);
 Status ScaledSilu(Site& s);
 Status QuickGelu(Site& s);  // small.cc
 Status BiasAdd(Site& s);
+Status ExpandDims(Site& s);
+Status Range(Site& s);
+Status GridSample(Site& s);
+Status FusedConv(Site& s);
 Status SkipRmsNorm(Site& s);
 
 }  // namespace octavo::ir::vendor

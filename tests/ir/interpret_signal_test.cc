@@ -59,6 +59,9 @@ TEST(Recurrent, LengthsEndSequences) {
     EXPECT_EQ(last.GetDouble(4 + i), y.GetDouble(4 + i));
     EXPECT_EQ(y.GetDouble((2 + 1) * 4 + i), 0.0);
   }
+  // Backward a sequence of one step is that step.
+  const Tensor back = Eval1(Op::kRNN, {x, w, r, {}, S32({2}, {3, 1})}, {{"direction", std::string("reverse")}});
+  for (int64_t i = 0; i < 4; ++i) EXPECT_EQ(back.GetDouble(4 + i), y.GetDouble(4 + i));
 }
 
 // A transform and its inverse give the signal back, of lengths that are primes, powers and products.
@@ -113,7 +116,8 @@ TEST(Random, IsAFunctionOfTheSeed) {
 
 TEST(Text, Splits) {
   const auto split = [](const char* text, Attrs attrs) {
-    return Eval1(Op::kStringSplit, {Tensor::Strings({1}, {text})}, std::move(attrs)).strings();
+    const auto r = Eval(Op::kStringSplit, {Tensor::Strings({1}, {text})}, std::move(attrs), 2);
+    return r ? (*r)[0].tensor.strings() : Words{"an error"};
   };
   EXPECT_EQ(split("  a\tb  c ", {}), (Words{"a", "b", "c"}));
   EXPECT_EQ(split(" a  b c ", {{"maxsplit", int64_t{1}}}), (Words{"a", "b c"}));

@@ -402,8 +402,41 @@ def linear_attention():
     model("scaled_silu", "ScaledSiLU", dict(alpha=1.3, _order=["x"]), {"x": X}, {}, {"y": (F, 3)})
 
 
+def small():
+    image = (["b", 3, 6, "s"], lambda d: normal(d["b"], 3, 6, d["s"]))
+    for key, attrs in (("relu", dict(activation="Relu")), ("clip", dict(activation="Clip", activation_params=[-0.5, 1.5])),
+                       ("leaky", dict(activation="LeakyRelu", activation_params=[0.2]))):
+        model(f"fused_conv_{key}", "FusedConv", dict(pads=[1, 1, 1, 1], _order=["x", "w", "bias"], **attrs), {"x": image},
+              {"w": normal(4, 3, 3, 3), "bias": normal(4)}, {"y": (F, 4)})
+    model("fused_conv_sum", "FusedConv", dict(pads=[1, 1, 1, 1], activation="Relu", _order=["x", "w", "bias", "z"]),
+          {"x": image, "z": (["b", 4, 6, "s"], lambda d: normal(d["b"], 4, 6, d["s"]))}, {"w": normal(4, 3, 3, 3), "bias": normal(4)}, {"y": (F, 4)})
+    model("trilu", "Trilu", dict(upper=0, _order=["x", "k"]), {"x": X}, {"k": np.asarray(np.int64(-1))}, {"y": (F, 3)})
+    model("pad", "Pad", dict(mode="reflect", _order=["x", "pads"]), {"x": X}, {"pads": np.array([0, 1, 2, 0, 0, 1])}, {"y": (F, 3)})
+    model("expand_dims", "ExpandDims", dict(_order=["x", "axis"]), {"x": X}, {"axis": np.asarray(np.int32(-2))}, {"y": (F, 4)})
+    model("range", "Range", dict(_order=["a", "c"]), {"a": ([1], lambda d: np.array([d["b"]], np.float32)), "c": ([1], lambda d: np.array([9.5], np.float32))},
+          {}, {"y": (F, 1)})
+    model("gather_nd", "GatherND", dict(_order=["x", "at"]), {"x": X}, {"at": np.array([[0, 1], [1, 0]])}, {"y": (F, 2)})
+    model("grid_sample", "GridSample", dict(mode="bicubic", padding_mode="border", _order=["x", "grid"]),
+          {"x": image, "grid": (["b", 2, 3, 2], lambda d: normal(d["b"], 2, 3, 2))}, {}, {"y": (F, 4)})
+
+
+def attention_more():
+    one = (["b", 1, 12], lambda d: normal(d["b"], 1, 12))
+    past = (["b", 3, "p", 4], lambda d: normal(d["b"], 3, d["p"], 4))
+    model("decoder_masked", "DecoderMaskedMultiHeadAttention",
+          dict(num_heads=3, past_present_share_buffer=1, _order=["q", "k", "v", "", "", "pk", "pv", "n", "", "", "bias"]),
+          {"q": one, "k": one, "v": one, "pk": past, "pv": past, "n": ([1], lambda d: np.array([d["p"] - 2], np.int32))}, {"bias": normal(36)},
+          {"y": (F, 3), "ok": (F, 4), "ov": (F, 4)})
+    model("decoder_cross", "DecoderMaskedMultiHeadAttention", dict(num_heads=3, scale=0.3, _order=["q", "k", "v", "m"]),
+          {"q": one, "k": past, "v": past, "m": (["b", "p"], lambda d: raw_mask(d, d["p"]))}, {}, {"y": (F, 3)})
+    rows = lambda n: (["b", "s", n], lambda d: normal(d["b"], d["s"], n))
+    model("gqa_all", "GroupQueryAttention", dict(num_heads=4, kv_num_heads=2, causal=0, _order=["q", "k", "v", "", "", "ends", "total"]),
+          {"q": rows(32), "k": rows(16), "v": rows(16), "ends": (["b"], lambda d: np.full(d["b"], d["s"] - 1, np.int32)),
+           "total": ([], lambda d: np.asarray(np.int32(d["s"])))}, {}, {"y": (F, 3), "ok": (F, 4), "ov": (F, 4)})
+
+
 if __name__ == "__main__":
-    groups = [attention, qattention, multi_head, group_query, rotary, embed, norms_and_activations, products, quantized, level4, lookups, experts, linear_attention]
+    groups = [attention, qattention, multi_head, group_query, rotary, embed, norms_and_activations, products, quantized, level4, lookups, experts, linear_attention, small, attention_more]
     for i, group in enumerate(groups):
         rng = np.random.default_rng(20261121 + i)
         if len(sys.argv) < 2 or group.__name__ in sys.argv[1:]:
