@@ -206,12 +206,14 @@ Status OtherLastDim(Inferrer& c) {
 }
 
 Status LabelEncoder(Inferrer& c) {
-  const Attrs& attrs = c.node().attrs;
-  const Tensor values = attrs.TensorOr("values_tensor");
-  const DType type = attrs.Has("values_int64s")    ? DType::kS64
-                     : attrs.Has("values_floats")  ? DType::kF32
-                     : attrs.Has("values_strings") ? DType::kString
-                                                   : values.dtype();
+  const auto holds = [&]<typename T>(std::string_view name, T) {
+    const Attr* attr = c.node().attrs.Find(name);
+    return attr != nullptr && std::holds_alternative<std::vector<T>>(*attr);
+  };
+  DType type = c.node().attrs.TensorOr("values_tensor").dtype();
+  if (holds("values_strings", std::string())) type = DType::kString;
+  if (holds("values_floats", 0.0f)) type = DType::kF32;
+  if (holds("values_int64s", int64_t{0})) type = DType::kS64;
   c.Set(0, type, c.CopyOf(0));
   return {};
 }
