@@ -33,7 +33,8 @@ ir::Status Run(ir::Graph& graph, std::string_view name, std::string_view value) 
   ir::Shape shape;
   for (const ir::Dim& d : type.shape.value_or(ir::SymShape())) {
     if (d.is_number() && d.number() != 1)
-      return ir::Fail("assume: the input {} is {}, and only inputs of one element can be assumed", ir::Quoted(name), ToString(type));
+      return ir::Fail("assume: the input {} is {}, and only inputs of one element can be assumed", ir::Quoted(name),
+                      ToString(type));
     shape.push_back(1);
   }
   const auto element = static_cast<float>(number);

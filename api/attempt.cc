@@ -187,7 +187,11 @@ passes::ChannelStats StatsOf(const quant::Observer& observer) {
 class Attempt {
  public:
   Attempt(Graph graph, const OptimizeOptions& options, Evidence& evidence)
-      : graph_(std::move(graph)), options_(options), registry_(RegistryOf(options)), threads_(options.threads), evidence_(evidence) {
+      : graph_(std::move(graph)),
+        options_(options),
+        registry_(RegistryOf(options)),
+        threads_(options.threads),
+        evidence_(evidence) {
     if (options.data != nullptr && evidence.first.outputs.empty()) model_ = graph_;
     context_.arch = options.arch;
     context_.fitted = std::move(evidence.fitted);
@@ -208,7 +212,9 @@ class Attempt {
     context_.dynamic = result_.pipeline.dynamic;
     if (std::string note = NoteOfQuantized(options_, graph_); !note.empty()) result_.notes.push_back(std::move(note));
     const Halves halves = Cut(result_.pipeline);
-    if (options_.data == nullptr && options_.fit && Any(halves.after, registry_, [](const auto& p) { return p.leaves == passes::Form::kQdq && p.needs == passes::Need::kRanges; })) {
+    if (options_.data == nullptr && options_.fit && Any(halves.after, registry_, [](const auto& p) {
+          return p.leaves == passes::Form::kQdq && p.needs == passes::Need::kRanges;
+        })) {
       result_.notes.emplace_back(
           "a .calib file holds ranges: with the data itself weights would be fitted to it, which is nearer to the "
           "model");

@@ -63,8 +63,7 @@ Result<quant::Calibration> Calibrated(const CalibrationTask& task, quant::DataSo
   Graph tapped = task.graph;
   const size_t own_outputs = tapped.outputs().size();
   for (const quant::Tap& tap : task.taps) tapped.AddOutput("tap:" + tap.value, tapped.FindValue(tap.value));
-  OCTAVO_TRY(const runtime::Model model,
-             runtime::Model::Compile(std::move(tapped), CompileOptionsOf(options)));
+  OCTAVO_TRY(const runtime::Model model, runtime::Model::Compile(std::move(tapped), CompileOptionsOf(options)));
   const quant::Runner runner = [&](const ir::TensorMap& inputs) -> Result<ir::TensorMap> {
     OCTAVO_TRY(std::vector<ir::Tensor> outputs, model.Run(inputs));
     if (first != nullptr && first->outputs.empty()) {

@@ -49,7 +49,8 @@ Callers::Callers(const OptimizeOptions& options, quant::DataSource* data) : opti
 size_t MemoryFor(const ir::Graph& graph) {
   // Weights are held as they come, transposed, split, merged and as codes, in f32 where the file has 16 bits: twelve bytes for each of the model
   // beyond the four of ir/limits.h. Runs on calibration data have accounts of their own.
-  constexpr int64_t kCopies = 12, kElementsForACopy = 16;  // MemoryLimit allows a sixteenth of the model's bytes for each element
+  constexpr int64_t kCopies = 12,
+                    kElementsForACopy = 16;  // MemoryLimit allows a sixteenth of the model's bytes for each element
   return ir::MemoryLimit(graph, kCopies * kElementsForACopy);
 }
 

@@ -61,7 +61,8 @@ Result<Optimized> OptimizeWatched(Graph graph, const OptimizeOptions& options) {
   if (options.min_db) first.after_pass = nullptr;  // the last attempt calls it
   OCTAVO_TRY(Optimized result, OptimizeOnce(std::move(graph), first, evidence));
   if (looks) OCTAVO_TRY_STATUS(LookAtLayers(model, options, evidence, result));
-  for (std::string& note : result.notes) note = ir::Cleaned({std::move(note)}).message;  // names of the file are in them
+  for (std::string& note : result.notes)
+    note = ir::Cleaned({std::move(note)}).message;  // names of the file are in them
   result.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   return result;
 }

@@ -30,8 +30,10 @@ struct OptimizeOptions {
   std::vector<std::string>
       dynamic;  // Linears that recipe int8 gives a scale and zero point a row, made at run time, instead of one calibrated for all rows
   std::optional<passes::Pipeline> pipeline;  // instead of the recipe's
-  const passes::Registry* registry = nullptr;  // passes and rules that recipes and pipelines may name; null: octavo's own. Not owned
-  std::map<std::string, passes::PassOptions, std::less<>> pass_options;  // with a recipe: options of its passes by name, where they are not the defaults
+  const passes::Registry* registry =
+      nullptr;  // passes and rules that recipes and pipelines may name; null: octavo's own. Not owned
+  std::map<std::string, passes::PassOptions, std::less<>>
+      pass_options;  // with a recipe: options of its passes by name, where they are not the defaults
   bool fit =
       true;  // with data: codes of int8 and 4-bit weights make up for each other's errors on it; takes another run of it, two to four for large models
   quant::Calibrator calibrator = quant::kDefaultCalibrator;
@@ -49,7 +51,8 @@ struct OptimizeOptions {
   // Stages for a person: "calibrate", batches done of total (-1: not known); "quantize", Linears; "compare", the first batch; "layers"; "types", attempts to reach min_db.
   std::function<void(std::string_view stage, int64_t done, int64_t total)> progress;
   const std::atomic<bool>* stop = nullptr;
-  std::function<bool()> interrupted;  // asked during runs too, ten times a second, on the calling thread; true: the work ends with an error
+  std::function<bool()>
+      interrupted;  // asked during runs too, ten times a second, on the calling thread; true: the work ends with an error
 };
 
 // One calibrated activation, for the report.

@@ -23,7 +23,8 @@ ordered_json ToJson(const passes::Pass& pass) {
     std::visit([&](const auto& v) { option["default"] = v; }, o.otherwise);
     j["options"].push_back(std::move(option));
   }
-  for (const passes::pattern::Rule& rule : pass.rules()) j["rules"].push_back({{"name", rule.name}, {"what", rule.doc}});
+  for (const passes::pattern::Rule& rule : pass.rules())
+    j["rules"].push_back({{"name", rule.name}, {"what", rule.doc}});
   return j;
 }
 
@@ -36,8 +37,9 @@ std::string PassesJson(const passes::Registry& registry) {
     ordered_json r{{"name", recipe.name}, {"what", recipe.what}, {"passes", ordered_json::array()}};
     for (const std::string& name : registry.Placed(recipe.passes)) {
       const passes::Pass* pass = registry.Find(name);
-      r["passes"].push_back(pass != nullptr ? ToJson(*pass)
-                                            : ordered_json{{"name", name}, {"what", "ranges of activations are gathered here"}});
+      r["passes"].push_back(pass != nullptr
+                                ? ToJson(*pass)
+                                : ordered_json{{"name", name}, {"what", "ranges of activations are gathered here"}});
     }
     j["recipes"].push_back(std::move(r));
   }

@@ -122,8 +122,8 @@ int Run(const Flags& flags) {
     const api::Opened opened = flags.as_is ? api::Opened{std::move(*graph), {}} : api::FuseToRun(std::move(*graph));
     Note(opened.note);
     for (int threads : flags.threads.empty() ? std::vector<int>{0} : flags.threads) {
-      auto model = runtime::Model::Compile(
-          opened.graph, {.threads = threads, .interrupted = [] { return Interrupted().load(); }});
+      auto model = runtime::Model::Compile(opened.graph,
+                                           {.threads = threads, .interrupted = [] { return Interrupted().load(); }});
       if (!model) return Fail(model.error());
       samples.push_back({path, model->threads(), std::move(*model), *inputs, {}});
     }

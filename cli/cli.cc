@@ -121,7 +121,8 @@ void AddReadOptions(CLI::App& command) {
   ir::Limits& limits = read_options.limits;
   command
       .add_option("--max-memory", limits.max_memory,
-                  std::format("bytes of all tensors that reading, optimizing, compiling or one run may hold at once, as 4GB or 512MB; unless given {} MB, and "
+                  std::format("bytes of all tensors that reading, optimizing, compiling or one run may hold at once, "
+                              "as 4GB or 512MB; unless given {} MB, and "
                               "four and a sixteenth of the number of elements of the inputs for each byte of the model",
                               ir::kDefaultMemory / 1'000'000))
       ->transform(CLI::AsSizeValue(true).description(""))
@@ -129,14 +130,16 @@ void AddReadOptions(CLI::App& command) {
       ->type_name("BYTES");
   command
       .add_option("--max-nodes", limits.max_nodes,
-                  std::format("nodes that a model may have with its functions inlined; unless given {}, and one for every 16 bytes of the model",
+                  std::format("nodes that a model may have with its functions inlined; unless given {}, and one for "
+                              "every 16 bytes of the model",
                               ir::kDefaultNodes))
       ->check(CLI::PositiveNumber.description(""))
       ->type_name("N");
   command
-      .add_option("--plugin", plugins,
-                  "a shared object with passes or rules of your own (docs/extending.md), which then stand in recipes and "
-                  "pipelines; may be given more than once")
+      .add_option(
+          "--plugin", plugins,
+          "a shared object with passes or rules of your own (docs/extending.md), which then stand in recipes and "
+          "pipelines; may be given more than once")
       ->type_name("FILE.so")
       ->allow_extra_args(false);
 }

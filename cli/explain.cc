@@ -50,8 +50,8 @@ void PrintRule(const Flags& flags, std::vector<passes::NearMiss> misses) {
   if (misses.empty()) std::printf("%s: nothing came near without matching\n", flags.rule.c_str());
   for (size_t i = 0; i < misses.size() && i < 10; ++i) {
     const passes::NearMiss& m = misses[i];
-    std::printf("%s  nearest miss, %d nodes matched, at %s\n  no  %s: %s\n", m.rule.c_str(), m.matched, ir::Clean(m.root).c_str(),
-                m.kind.c_str(), ir::Clean(m.reason, m.reason.size()).c_str());
+    std::printf("%s  nearest miss, %d nodes matched, at %s\n  no  %s: %s\n", m.rule.c_str(), m.matched,
+                ir::Clean(m.root).c_str(), m.kind.c_str(), ir::Clean(m.reason, m.reason.size()).c_str());
   }
 }
 
@@ -109,7 +109,9 @@ void AddExplain(Program& program) {
   auto flags = std::make_shared<Flags>();
   CLI::App* c = program.app.add_subcommand("explain", "which attention fuses, and what the rest misses by");
   c->add_option("model", flags->model, "ONNX model")->type_name("MODEL.onnx");
-  c->add_option("--rule", flags->rule, "one rule, e.g. sdpa: a picture of its pattern and, with a model, where it fired and its nearest misses");
+  c->add_option(
+      "--rule", flags->rule,
+      "one rule, e.g. sdpa: a picture of its pattern and, with a model, where it fired and its nearest misses");
   c->add_option("--node", flags->node, "only what concerns source nodes whose name contains this");
   c->add_flag("--json", flags->json, "for programs");
   c->footer("Example:\n  octavo explain model.onnx --rule sdpa");

@@ -47,13 +47,15 @@ ir::Status CheckFiles(const std::vector<NamedFile>& read, const std::vector<Name
     const std::string name = ir::Quoted(file.path);
     std::error_code ec;
     const fs::path parent = fs::absolute(file.path, ec).parent_path();
-    if (!fs::is_directory(parent, ec)) return ir::Fail("cannot write {}: there is no folder {}", name, ir::Quoted(parent.string()));
+    if (!fs::is_directory(parent, ec))
+      return ir::Fail("cannot write {}: there is no folder {}", name, ir::Quoted(parent.string()));
     const fs::file_status status = fs::status(file.path, ec);
     if (fs::is_directory(status)) return ir::Fail("cannot write {}: it is a folder; name a file", name);
     if (fs::exists(status) && !fs::is_regular_file(status)) continue;  // a pipe takes more than one
     const auto [it, fresh] = taken.try_emplace(IdentityOf(file.path), &file);
     if (!fresh && !(file.may_replace && it->second->may_replace))
-      return ir::Fail("cannot write {} for {}: it is {} too; give each its own file", name, file.what, it->second->what);
+      return ir::Fail("cannot write {} for {}: it is {} too; give each its own file", name, file.what,
+                      it->second->what);
     it->second = &file;
   }
   return {};

@@ -142,7 +142,8 @@ ir::Status SetOptions(const Flags& flags, const passes::Registry& registry, api:
   passes::Pipeline& pipeline = options.pipeline ? *options.pipeline : chosen;
   for (const std::string& one : flags.set) {
     const size_t dot = one.find('.');
-    if (dot == std::string::npos) return ir::Fail("--set takes PASS.OPTION=VALUE, as in weights4.block=64, not {}", ir::Quoted(one));
+    if (dot == std::string::npos)
+      return ir::Fail("--set takes PASS.OPTION=VALUE, as in weights4.block=64, not {}", ir::Quoted(one));
     OCTAVO_TRY_STATUS(SetOption(registry, one.substr(0, dot), one.substr(dot + 1), pipeline));
   }
   options.pass_options = std::move(chosen.options);
@@ -159,7 +160,8 @@ int Run(const Flags& flags) {
   if (!graph) return Fail(graph.error());
   for (const std::string& one : flags.assume) {
     const size_t equal = one.find('=');
-    if (equal == std::string::npos) return Fail(std::format("--assume takes INPUT=VALUE, not {}", ir::Quoted(one))), kUsage;
+    if (equal == std::string::npos)
+      return Fail(std::format("--assume takes INPUT=VALUE, not {}", ir::Quoted(one))), kUsage;
     if (auto ok = api::Assume(*graph, one.substr(0, equal), one.substr(equal + 1)); !ok) return Fail(ok.error());
   }
   if (!SameFile(flags.in, flags.out)) written.push_back({flags.out + ".data", "weights beside -o"});
@@ -244,9 +246,7 @@ void AddOptimize(Program& program) {
     recipes += std::format("{}{}: {}", recipes.empty() ? "" : "; ", r.name, r.what);
     names.emplace_back(r.name);
   }
-  c->add_option("--recipe", flags->recipe, recipes)
-      ->check(CLI::IsMember(names))
-      ->capture_default_str();
+  c->add_option("--recipe", flags->recipe, recipes)->check(CLI::IsMember(names))->capture_default_str();
   c->add_option("--calib", flags->calib,
                 "calibration data, whose first batch also tells what optimization took: a folder of .npz batches, one "
                 ".npz, a folder of test_data_set_* folders, random:N, or a "
@@ -298,11 +298,13 @@ void AddOptimize(Program& program) {
   c->add_option("--pipeline", flags->pipeline,
                 "passes to run: a JSON file, or an optimized .onnx whose pipeline is replayed");
   c->add_option("--assume", flags->assume,
-                "an input that always has this value, as use_cache_branch=true: the model is made for it and no longer has the input; an If on it becomes "
+                "an input that always has this value, as use_cache_branch=true: the model is made for it and no longer "
+                "has the input; an If on it becomes "
                 "one branch, which is fused and quantized; may be given more than once")
       ->type_name("INPUT=VALUE")
       ->allow_extra_args(false);
-  c->add_option("--set", flags->set, "an option of a pass, as in weights4.block=64; `octavo passes` lists them; may be given more than once")
+  c->add_option("--set", flags->set,
+                "an option of a pass, as in weights4.block=64; `octavo passes` lists them; may be given more than once")
       ->type_name("PASS.OPTION=VALUE")
       ->allow_extra_args(false);
   c->add_option("--print-after", flags->print_after, "print the graph after this pass, or after all that change it")

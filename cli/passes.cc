@@ -22,7 +22,8 @@ void AddRow(const passes::Pass& pass, std::vector<std::vector<std::string>>& row
     what += std::format("; option {} ({}): {}", o.name, otherwise, o.what);
   }
   const std::string form = p.takes == passes::Form::kAny ? "" : std::format("{} -> {}", Name(p.takes), Name(p.leaves));
-  rows.push_back({pass.own() ? p.name : std::format("{} {}", p.name, p.version), form, std::string(Name(p.needs)), what});
+  rows.push_back(
+      {pass.own() ? p.name : std::format("{} {}", p.name, p.version), form, std::string(Name(p.needs)), what});
 }
 
 int Run(const Flags& flags) {

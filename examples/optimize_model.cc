@@ -21,8 +21,8 @@ octavo::ir::Status Optimize(const char* in, const char* out, const char* html) {
   OCTAVO_TRY_STATUS(octavo::ir::onnx::WriteFile(result.graph, out));
   OCTAVO_TRY_STATUS(octavo::ir::WriteWholeFile(html, octavo::api::ReportHtml(result, {}, in)));
   const octavo::passes::Report& r = result.report;
-  std::printf("attention %d of %d fused, Linears %d of %d quantized\n", r.attention.done, r.attention.found, r.linear.done,
-              r.linear.found);
+  std::printf("attention %d of %d fused, Linears %d of %d quantized\n", r.attention.done, r.attention.found,
+              r.linear.done, r.linear.found);
   return {};
 }
 

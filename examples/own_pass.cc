@@ -34,7 +34,8 @@ class DropRelu : public Pass {
     int64_t left = run.Option("most", int64_t{1000});
     Rewriter rewriter(graph, info().name);
     for (const NodeId id : graph.NodesInOrder()) {
-      if (!graph.IsAlive(id) || graph.node(id).op != Op::kRelu || !graph.IsFrom(graph.node(id).input(0), Op::kRelu)) continue;
+      if (!graph.IsAlive(id) || graph.node(id).op != Op::kRelu || !graph.IsFrom(graph.node(id).input(0), Op::kRelu))
+        continue;
       if (left-- <= 0) break;
       rewriter.At(id, {id});
       rewriter.Replace(graph.node(id).output(), graph.node(id).input(0));

@@ -18,9 +18,8 @@ Rule QuickGelu() {
   const Var x = r.Input("x");
   const Var gate = r.Op("gate", Op::kSigmoid, {r.AnyOrder("steeper", Op::kMul, x, r.Scalar("slope", 1.702, 1e-6))});
   r.Root(r.AnyOrder("product", Op::kMul, x, gate));
-  r.Build([=](Rewriter& b, const Match& m) {
-    return b.Create(Op::kGelu, {m[x]}, {{"approximate", std::string("tanh")}});
-  });
+  r.Build(
+      [=](Rewriter& b, const Match& m) { return b.Create(Op::kGelu, {m[x]}, {{"approximate", std::string("tanh")}}); });
   return r.Finish();
 }
 
@@ -33,7 +32,8 @@ octavo::ir::Status Optimize(const char* path) {
   options.registry = &registry;
   OCTAVO_TRY(const octavo::api::Optimized result, octavo::api::Optimize(std::move(graph), options));
   for (const octavo::passes::Candidate& c : result.report.candidates) {
-    if (c.rule == "quick_gelu") std::printf("%s at %s: %s %s\n", c.rule.c_str(), c.nodes[0].c_str(), c.status.c_str(), c.reason.c_str());
+    if (c.rule == "quick_gelu")
+      std::printf("%s at %s: %s %s\n", c.rule.c_str(), c.nodes[0].c_str(), c.status.c_str(), c.reason.c_str());
   }
   return {};
 }

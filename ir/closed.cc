@@ -21,9 +21,9 @@ Error Sentence(const std::exception_ptr& exception, std::string_view place) {
   try {
     std::rethrow_exception(exception);
   } catch (const OutOfMemory& e) {
-    if (e.most() == 0)
-      return {std::format("{}: {} {}", place, Megabytes(e.bytes()), kAtOnce)};
-    return {std::format("{}: {} more are beyond the limit of {} {}", place, Megabytes(e.bytes()), Megabytes(e.most()), kBeyond)};
+    if (e.most() == 0) return {std::format("{}: {} {}", place, Megabytes(e.bytes()), kAtOnce)};
+    return {std::format("{}: {} more are beyond the limit of {} {}", place, Megabytes(e.bytes()), Megabytes(e.most()),
+                        kBeyond)};
   } catch (const std::bad_alloc&) {
     return {std::format("{}: {}", place, kNoMore)};
   } catch (const CheckError& e) {
@@ -31,7 +31,8 @@ Error Sentence(const std::exception_ptr& exception, std::string_view place) {
   } catch (const std::length_error&) {
     return {std::format("{}: a size in it is larger than memory", place)};
   } catch (const std::exception& e) {
-    return {std::format("{}: octavo is at fault, an exception was not expected ({}); please report it", place, e.what())};
+    return {
+        std::format("{}: octavo is at fault, an exception was not expected ({}); please report it", place, e.what())};
   } catch (...) {
     return {std::format("{}: octavo is at fault, an exception was not expected; please report it", place)};
   }

@@ -28,7 +28,8 @@ std::invoke_result_t<F> Closed(std::string_view place, F&& body) noexcept {
   const quant::FloatMode mode;
   try {
     auto result = std::forward<F>(body)();
-    if (!result) [[unlikely]] return std::unexpected(Cleaned(std::move(result).error()));
+    if (!result) [[unlikely]]
+      return std::unexpected(Cleaned(std::move(result).error()));
     return result;
   } catch (...) {
     return std::unexpected(ErrorOf(std::current_exception(), place));

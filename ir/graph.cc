@@ -195,7 +195,8 @@ void Graph::SetOrigin(NodeId id, std::vector<std::string> origin) { mutable_node
 
 void Graph::DropInput(ValueId input) {
   const auto it = std::ranges::find(inputs_, input);
-  OCTAVO_CHECK(it != inputs_.end() && value(input).uses.empty() && !IsGraphOutput(input), "{} is no input, or used", value(input).name);
+  OCTAVO_CHECK(it != inputs_.end() && value(input).uses.empty() && !IsGraphOutput(input), "{} is no input, or used",
+               value(input).name);
   by_name_.erase(values_[input.index].name);
   values_[input.index].alive = false;
   inputs_.erase(it);

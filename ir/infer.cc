@@ -258,7 +258,7 @@ Status Inferrer::Store(size_t output) {
     const bool own = quant::IsFloat(refined.dtype) || refined.shape->size() > 1;
     (own ? own_contents_ : inference_.contents_)[v.index] = std::move(contents);
   }
-  for (Dim& d : refined.shape && names_sizes_ ? std::span<Dim>(*refined.shape) : std::span<Dim>()) {
+  for (Dim& d : refined.shape&& names_sizes_ ? std::span<Dim>(*refined.shape) : std::span<Dim>()) {
     if (!d.known()) d = Dim::Nameless();
   }
   if (!SameType(refined, value.type)) graph_.SetType(v, std::move(refined));

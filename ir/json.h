@@ -83,7 +83,8 @@ std::string Dump(const AnyJson& json, int indent = -1) {
         self(self, value);
         std::string name = IsUtf8(key) ? key : Clean(key, key.size());
         if constexpr (requires { members.emplace_back(name, value); }) {
-          members.emplace_back(std::move(name), std::move(value));  // an ordered object looks through all members where it inserts
+          members.emplace_back(std::move(name),
+                               std::move(value));  // an ordered object looks through all members where it inserts
         } else {
           members.emplace(std::move(name), std::move(value));
         }

@@ -340,8 +340,8 @@ class Parser {
       const size_t end = std::min(dims.find(','), dims.size());
       int64_t d = 0;
       // The dims beside a 0 count too: whoever multiplies them in another order must not overflow.
-      if (!ReadNumber(dims.substr(0, end), d) || d < 0 || __builtin_mul_overflow(most, std::max<int64_t>(d, 1), &most) ||
-          most > (int64_t{1} << 48)) {
+      if (!ReadNumber(dims.substr(0, end), d) || d < 0 ||
+          __builtin_mul_overflow(most, std::max<int64_t>(d, 1), &most) || most > (int64_t{1} << 48)) {
         return in_.Refuse("expected the sizes of a tensor, found '{}'", dims);
       }
       count *= d;

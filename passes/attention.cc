@@ -138,8 +138,10 @@ bool IsRouter(const Graph& graph, NodeId linear) {
     for (const ValueId v : front) {
       for (const ir::Use& u : graph.value(v).uses) {
         const Node& n = graph.node(u.node);
-        if (n.op == Op::kTopK && u.slot == 0) return !graph.IsGraphOutput(n.output(0)) && !graph.IsGraphOutput(n.output(1));
-        const bool stays = n.op == Op::kAdd || n.op == Op::kSoftmax || n.op == Op::kSigmoid || n.op == Op::kReshape || n.op == Op::kCast || n.op == Op::kIdentity;
+        if (n.op == Op::kTopK && u.slot == 0)
+          return !graph.IsGraphOutput(n.output(0)) && !graph.IsGraphOutput(n.output(1));
+        const bool stays = n.op == Op::kAdd || n.op == Op::kSoftmax || n.op == Op::kSigmoid || n.op == Op::kReshape ||
+                           n.op == Op::kCast || n.op == Op::kIdentity;
         if (stays && n.output().valid() && next.size() < 8) next.push_back(n.output());
       }
     }

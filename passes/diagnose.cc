@@ -149,10 +149,12 @@ std::string WhyNoCore(const Graph& graph, NodeId softmax) {
     if (p->op != Op::kMatMul && p->op != Op::kConv) work.insert(work.end(), p->inputs.begin(), p->inputs.end());
   }
   if (!product)
-    return std::format("not attention: what it normalizes comes from {}, not from a product of queries and keys", Describe(graph, n.input(0)));
+    return std::format("not attention: what it normalizes comes from {}, not from a product of queries and keys",
+                       Describe(graph, n.input(0)));
   const auto& uses = graph.value(n.output()).uses;
   if (uses.empty()) return "not attention: its result goes out of the model and meets no values";
-  return std::format("its result goes to {}, which is no product with values that octavo knows", Describe(graph, graph.node(uses[0].node).output()));
+  return std::format("its result goes to {}, which is no product with values that octavo knows",
+                     Describe(graph, graph.node(uses[0].node).output()));
 }
 
 }  // namespace octavo::passes

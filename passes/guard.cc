@@ -173,8 +173,8 @@ Result<bool> RunPass(const Pass& pass, Graph& graph, PassRun& run) {
     graph = before;
     told.Restore(run);
   }
-  run.notes.push_back(std::format("the pass {} was undone, since it went wrong on this model: {}{}", pass.info().name, why,
-                                  pass.own() ? "; please report it" : ""));
+  run.notes.push_back(std::format("the pass {} was undone, since it went wrong on this model: {}{}", pass.info().name,
+                                  why, pass.own() ? "; please report it" : ""));
   return false;
 }
 

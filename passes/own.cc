@@ -21,8 +21,7 @@ void Add(Passes& all, PassInfo info, const std::vector<fusions::Rule>& rules, Fu
 }
 
 void AddFloat(Passes& all) {
-  Add(all,
-      {.name = "canonical", .what = "brings every exporter's graph to one form; exact but for `scale`"},
+  Add(all, {.name = "canonical", .what = "brings every exporter's graph to one form; exact but for `scale`"},
       canonical::Canonicalize);
   for (const auto& p : canonical::CanonicalPasses()) all.push_back(p);
   Add(all,
@@ -39,7 +38,8 @@ void AddFloat(Passes& all) {
       fusions::FuseQkvFloat);
   Add(all, {.name = "to_f32", .what = "a model in f16 or bf16 becomes one in f32; inputs and outputs stay"},
       quantize::ToF32);
-  Add(all, {.name = "windows", .what = "causal and window masks become attributes of attention; exact for finite scores"},
+  Add(all,
+      {.name = "windows", .what = "causal and window masks become attributes of attention; exact for finite scores"},
       fusions::FuseWindows);
   Add(all,
       {.name = "flash",
@@ -170,7 +170,8 @@ void AddInt8(Passes& all) {
 }
 
 void AddVendor(Passes& all) {
-  Add(all, {.name = "integer_form", .what = "MatMulInteger with its scales becomes a MatMul of DequantizeLinears; exact"},
+  Add(all,
+      {.name = "integer_form", .what = "MatMulInteger with its scales becomes a MatMul of DequantizeLinears; exact"},
       vendor::IntegerForm);
   Add(all,
       {.name = "fuse_around",
@@ -185,7 +186,9 @@ void AddVendor(Passes& all) {
        .leaves = Form::kFloat},
       vendor::FuseAttentionLeft);
   Add(all,
-      {.name = "why_not_int8", .what = "says what keeps attention out of int8; changes nothing", .takes = Form::kQdq,
+      {.name = "why_not_int8",
+       .what = "says what keeps attention out of int8; changes nothing",
+       .takes = Form::kQdq,
        .leaves = Form::kQdq},
       vendor::WhyNotInt8);
 }

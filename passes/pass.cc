@@ -35,9 +35,7 @@ std::string_view Name(Form form) {
   return "?";
 }
 
-std::string_view Name(Need need) {
-  return need == Need::kRanges ? "ranges" : need == Need::kMoments ? "moments" : "";
-}
+std::string_view Name(Need need) { return need == Need::kRanges ? "ranges" : need == Need::kMoments ? "moments" : ""; }
 
 std::span<const pattern::Rule> Pass::rules() const { return {}; }
 

@@ -40,7 +40,8 @@ struct ColumnWeights {
 
 // The fate of something that a user may have expected to be fused or quantized.
 struct Candidate {
-  std::string kind;                // "attention", "qkv", "kv", "shared", "linear", "cache"; "rewrite": what a pass or rule that is not octavo's own did
+  std::string
+      kind;  // "attention", "qkv", "kv", "shared", "linear", "cache"; "rewrite": what a pass or rule that is not octavo's own did
   std::vector<std::string> nodes;  // source ONNX node names, first the one that names it
   std::string status;              // "fused", "quantized" or "left"
   std::string rule;                // rule that decided; empty: none came near
@@ -102,7 +103,7 @@ using PassOptions = std::map<std::string, OptionValue, std::less<>>;
 struct PassRun {
   kernels::Arch arch = kernels::Arch::kScalar;
   Evidence evidence;
-  const PassOptions* options = nullptr;     // of the pass that runs, complete and of the right types; set by the manager
+  const PassOptions* options = nullptr;  // of the pass that runs, complete and of the right types; set by the manager
   std::vector<NearMiss>* misses = nullptr;  // null: nobody listens
   // task(i) for i in [0, n), in any order, on as many threads as there are; returns when all are done.
   ParallelFor parallel = [](int64_t n, const std::function<void(int64_t)>& task) {
@@ -115,9 +116,9 @@ struct PassRun {
   std::vector<std::string> keep_float;  // names of nodes, with * and ?, that stay as they are: quantize::FindSites
   std::vector<std::string> dynamic;     // of Linears that `quantize` leaves to the pass `dynamic`
   std::map<uint64_t, quantize::ColumnWeights> fitted;  // int8 weights that were fitted to data, by a hash of the floats
-  int weight_limit = 127;             // of the codes of int8 weights, either sign; reduce_range makes it 64
-  bool careful = false;   // a pass of several parts checks each of them (guard.h): set where it went wrong without
-  bool given_up = false;  // the error of this pass is the caller's own: its data's, or it has had enough
+  int weight_limit = 127;  // of the codes of int8 weights, either sign; reduce_range makes it 64
+  bool careful = false;    // a pass of several parts checks each of them (guard.h): set where it went wrong without
+  bool given_up = false;   // the error of this pass is the caller's own: its data's, or it has had enough
   std::vector<Decision> decisions;
   std::vector<Candidate> candidates;  // of kinds that a pass counts itself: caches
   std::vector<std::string> log;       // "pass: what it did" lines, for --verbose and the report
@@ -130,7 +131,8 @@ struct PassRun {
   T Option(std::string_view name, T otherwise) const {
     if (options == nullptr) return otherwise;
     const auto it = options->find(name);
-    OCTAVO_CHECK(it != options->end() && std::holds_alternative<T>(it->second), "the pass has no option {} of that type", name);
+    OCTAVO_CHECK(it != options->end() && std::holds_alternative<T>(it->second),
+                 "the pass has no option {} of that type", name);
     return std::get<T>(it->second);
   }
 };

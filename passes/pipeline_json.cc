@@ -45,9 +45,8 @@ Result<Pipeline> FromJson(std::string_view text) {
   if (ir::Get<int64_t>(parsed, "octavo_pipeline") != 1)
     return ir::Fail("the pipeline does not say \"octavo_pipeline\": 1; make it with this octavo");
   Pipeline pipeline;
-  for (const auto& [key, names] : {std::pair{"passes", &pipeline.passes},
-                                   {"keep_float", &pipeline.keep_float},
-                                   {"dynamic", &pipeline.dynamic}}) {
+  for (const auto& [key, names] :
+       {std::pair{"passes", &pipeline.passes}, {"keep_float", &pipeline.keep_float}, {"dynamic", &pipeline.dynamic}}) {
     if (names != &pipeline.passes && !parsed.contains(key)) continue;
     auto list = ir::Get<std::vector<std::string>>(parsed, key);
     if (!list) return ir::Fail("the pipeline's \"{}\" must be a list of names", key);
@@ -102,7 +101,8 @@ std::string PipelineToJson(const Pipeline& pipeline) {
   if (!pipeline.keep_float.empty()) json["keep_float"] = pipeline.keep_float;
   if (!pipeline.dynamic.empty()) json["dynamic"] = pipeline.dynamic;
   for (const auto& [pass, options] : pipeline.options) {
-    for (const auto& [name, value] : options) std::visit([&](const auto& v) { json["options"][pass][name] = v; }, value);
+    for (const auto& [name, value] : options)
+      std::visit([&](const auto& v) { json["options"][pass][name] = v; }, value);
   }
   for (const auto& [name, version] : pipeline.foreign) json["foreign"][name] = version;
   return ir::Dump(json);
@@ -136,14 +136,16 @@ Status CheckPasses(const Pipeline& pipeline, const Registry& registry) {
     const std::string version = foreign == pipeline.foreign.end() ? "" : foreign->second;
     if (pass == nullptr) {
       return version.empty() ? ir::Fail("there is no pass {}; there are: {}", ir::Quoted(name), registry.Names())
-                             : ir::Fail("the pipeline has the pass {}, version {}, which is not octavo's own: load the "
-                                        "plugin (--plugin) or give the rule that brings it",
-                                        ir::Quoted(name), ir::Quoted(version));
+                             : ir::Fail(
+                                   "the pipeline has the pass {}, version {}, which is not octavo's own: load the "
+                                   "plugin (--plugin) or give the rule that brings it",
+                                   ir::Quoted(name), ir::Quoted(version));
     }
     if (foreign != pipeline.foreign.end() && version != pass->info().version) {
-      return ir::Fail("the pipeline was made with version {} of the pass {}, and version {} is loaded: load that one, or "
-                      "write yours into the pipeline",
-                      ir::Quoted(version), ir::Quoted(name), ir::Quoted(pass->info().version));
+      return ir::Fail(
+          "the pipeline was made with version {} of the pass {}, and version {} is loaded: load that one, or "
+          "write yours into the pipeline",
+          ir::Quoted(version), ir::Quoted(name), ir::Quoted(pass->info().version));
     }
     OCTAVO_TRY_STATUS(OptionsOf(pass->info(), pipeline).transform([](const auto&) {}));
   }
@@ -166,9 +168,8 @@ Status SetOption(const Registry& registry, std::string_view pass, std::string_vi
     asked.options[std::string(pass)][name] = true;
     return OptionsOf(known->info(), asked).transform([](const auto&) {});
   }
-  const auto value = equal == std::string_view::npos
-                         ? std::nullopt
-                         : Parsed(name_and_value.substr(equal + 1), option->otherwise);
+  const auto value =
+      equal == std::string_view::npos ? std::nullopt : Parsed(name_and_value.substr(equal + 1), option->otherwise);
   if (!value) return ir::Fail("the option {} of the pass {} is {}", name, pass, KindOf(option->otherwise));
   pipeline.options[std::string(pass)][name] = *value;
   return {};

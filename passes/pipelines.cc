@@ -31,7 +31,8 @@ const std::vector<Recipe>& Recipes() {
        {"to_f32", "canonical", "fuse_float", "canonical", kCalibrate, "quantize_fp8", "cse", "qdq", "fuse_int8",
         "qkv_int8", "windows", "cse", "dce"}},
       {"dynamic",
-       "int8 products whose activations are quantized at run time; no data needed, weights are fitted to it where given",
+       "int8 products whose activations are quantized at run time; no data needed, weights are fitted to it where "
+       "given",
        {"to_f32", "canonical", "fuse_float", "canonical", "fit_weights", "dynamic", "quantize_tables", "qkv_int8",
         "windows", "cse", "dce"}},
       {"dynamic4",
@@ -143,7 +144,8 @@ Status RunAll(const std::vector<std::string>& passes, Graph& graph, PassRun& run
   for (const std::string& name : passes) {
     const Pass* pass = registry.Find(name);
     if (pass == nullptr) return ir::Fail("there is no pass '{}'; there are: {}", name, registry.Names());
-    OCTAVO_TRY(const PassOptions given, OptionsOf(pass->info(), options.pipeline != nullptr ? *options.pipeline : Pipeline()));
+    OCTAVO_TRY(const PassOptions given,
+               OptionsOf(pass->info(), options.pipeline != nullptr ? *options.pipeline : Pipeline()));
     run.options = &given;
     const auto start = std::chrono::steady_clock::now();
     Result<bool> changed = RunPass(*pass, graph, run);

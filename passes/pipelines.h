@@ -75,7 +75,8 @@ struct ManagerOptions {
 
 // Runs `passes`, names of the registry, in order, with the pipeline's options where one is given. One that goes wrong is undone, with a note (guard.h): the errors are those of the graph as it
 // comes, and of the caller's data, which begin with "in pass X".
-Status RunPasses(const std::vector<std::string>& passes, Graph& graph, PassRun& run, const ManagerOptions& options = {});
+Status RunPasses(const std::vector<std::string>& passes, Graph& graph, PassRun& run,
+                 const ManagerOptions& options = {});
 
 }  // namespace octavo::passes
 

@@ -19,14 +19,17 @@ Result<std::string> Load(const std::string& path, Registry& registry) {
   if (object == nullptr) return ir::Fail("plugin {} cannot be loaded: {}", ir::Quoted(path), ir::Clean(dlerror()));
   const auto entry = reinterpret_cast<const Plugin* (*)()>(dlsym(object, "octavo_plugin"));
   if (entry == nullptr)
-    return ir::Fail("{} is no plugin of octavo: it has no function octavo_plugin (OCTAVO_PLUGIN in octavo/passes/plugin.h makes it)",
-                    ir::Quoted(path));
+    return ir::Fail(
+        "{} is no plugin of octavo: it has no function octavo_plugin (OCTAVO_PLUGIN in octavo/passes/plugin.h makes "
+        "it)",
+        ir::Quoted(path));
   const Plugin* plugin = entry();
   if (plugin == nullptr || plugin->abi.entry != PluginAbi().entry || plugin->abi != PluginAbi() ||
       std::string_view(plugin->octavo) != OCTAVO_VERSION)
-    return ir::Fail("plugin {} was built for another octavo or another compiler: build it with the octavo " OCTAVO_VERSION
-                    " that loads it",
-                    ir::Quoted(path));
+    return ir::Fail(
+        "plugin {} was built for another octavo or another compiler: build it with the octavo " OCTAVO_VERSION
+        " that loads it",
+        ir::Quoted(path));
   Registry with = registry;
   Status added;
   plugin->add(with, added);

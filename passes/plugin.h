@@ -20,7 +20,8 @@ namespace octavo::passes {
 struct PluginAbi {
   uint32_t entry = 1;  // of this struct and of Plugin
   uint32_t cxx = __GXX_ABI_VERSION;
-  uint32_t node = sizeof(ir::Node), graph = sizeof(ir::Graph), pass = sizeof(Pass), run = sizeof(PassRun), rule = sizeof(pattern::Rule);
+  uint32_t node = sizeof(ir::Node), graph = sizeof(ir::Graph), pass = sizeof(Pass), run = sizeof(PassRun),
+           rule = sizeof(pattern::Rule);
   bool operator==(const PluginAbi&) const = default;
 };
 
@@ -38,10 +39,10 @@ Result<std::string> LoadPlugin(const std::string& path, Registry& registry);
 
 }  // namespace octavo::passes
 
-#define OCTAVO_PLUGIN(plugin_name, add_function)                                                             \
-  extern "C" __attribute__((visibility("default"))) const octavo::passes::Plugin* octavo_plugin() {          \
-    static const octavo::passes::Plugin plugin{.name = plugin_name, .add = add_function};                    \
-    return &plugin;                                                                                          \
+#define OCTAVO_PLUGIN(plugin_name, add_function)                                                    \
+  extern "C" __attribute__((visibility("default"))) const octavo::passes::Plugin* octavo_plugin() { \
+    static const octavo::passes::Plugin plugin{.name = plugin_name, .add = add_function};           \
+    return &plugin;                                                                                 \
   }
 
 #endif  // OCTAVO_PASSES_PLUGIN_H_

@@ -32,11 +32,13 @@ Status Registry::Add(std::shared_ptr<const Pass> pass, Placement where) {
   }
   for (const std::string* anchor : {&where.after, &where.before}) {
     if (!anchor->empty() && Find(*anchor) == nullptr)
-      return ir::Fail("{} cannot stand beside {}, which is no pass; there are: {}", ir::Quoted(name), ir::Quoted(*anchor),
-                      Names());
+      return ir::Fail("{} cannot stand beside {}, which is no pass; there are: {}", ir::Quoted(name),
+                      ir::Quoted(*anchor), Names());
   }
-  if (!where.after.empty()) places_.push_back({name, std::move(where.after), true});
-  else if (!where.before.empty()) places_.push_back({name, std::move(where.before), false});
+  if (!where.after.empty())
+    places_.push_back({name, std::move(where.after), true});
+  else if (!where.before.empty())
+    places_.push_back({name, std::move(where.before), false});
   passes_.push_back(std::move(pass));
   return {};
 }
@@ -72,7 +74,8 @@ std::vector<std::string> Registry::Placed(std::vector<std::string> recipe) const
     if (place->behind) {
       // Those that were added behind the same pass stay in the order in which they were added.
       const auto same = [&](const std::string& name) {
-        return std::any_of(places_.begin(), place, [&](const Place& p) { return p.name == name && p.behind && p.anchor == place->anchor; });
+        return std::any_of(places_.begin(), place,
+                           [&](const Place& p) { return p.name == name && p.behind && p.anchor == place->anchor; });
       };
       do ++at;
       while (at != recipe.end() && same(*at));

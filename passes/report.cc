@@ -172,9 +172,7 @@ void JudgeAttention(Candidate& c, const OriginIndex& index, const Told& told) {
   if (const Node* n = index.Find(c.nodes[0], {Op::kSdpaInt8, Op::kSdpa})) {
     c.status = "fused";
     c.rule = n->op == Op::kSdpaInt8 ? "sdpa_int8" : "sdpa";
-    c.reason = n->op == Op::kSdpaInt8     ? CoarseScores(index.graph(), *n)
-               : told.decisions.Kept(c) ? kAsAsked
-                                        : "";
+    c.reason = n->op == Op::kSdpaInt8 ? CoarseScores(index.graph(), *n) : told.decisions.Kept(c) ? kAsAsked : "";
     return;
   }
   Explain(c, told, "sdpa",
@@ -299,7 +297,8 @@ void AddBodies(const Graph& graph, const std::string& place, Report& report) {
     for (const auto& [name, attr] : n.attrs.entries()) {
       const auto* body = std::get_if<ir::GraphRef>(&attr);
       if (body == nullptr || *body == nullptr) continue;
-      const std::string here = std::format("{}{} of {}", place.empty() ? "" : place + ", ", name, Describe(graph, n.output()));
+      const std::string here =
+          std::format("{}{} of {}", place.empty() ? "" : place + ", ", name, Describe(graph, n.output()));
       const ir::Value* condition = n.op == Op::kIf && n.input(0).valid() ? &graph.value(n.input(0)) : nullptr;
       const bool is_input = condition != nullptr && !condition->producer.valid();
       for (const AttentionCore& core : FindAttentionCores(**body)) {
@@ -308,9 +307,11 @@ void AddBodies(const Graph& graph, const std::string& place, Report& report) {
              .nodes = {OriginName((*body)->node(core.center))},
              .status = "left",
              .rule = "",
-             .reason = std::format("it is in {}, and octavo fuses nothing inside of a node{}", here,
-                                   is_input ? std::format(": --assume {}=true (or false) takes one branch and fuses that", condition->name)
-                                            : ": make the model without it, or split it")});
+             .reason = std::format(
+                 "it is in {}, and octavo fuses nothing inside of a node{}", here,
+                 is_input
+                     ? std::format(": --assume {}=true (or false) takes one branch and fuses that", condition->name)
+                     : ": make the model without it, or split it")});
       }
       AddBodies(**body, here, report);
     }
@@ -331,7 +332,9 @@ Report TakeInventory(const Graph& graph) {
   for (NodeId id : graph.NodesInOrder()) {
     if (!IsLinear(graph, graph.node(id))) continue;
     Candidate c{.kind = "linear", .nodes = {}, .status = "left", .rule = "", .reason = ""};
-    if (IsRouter(graph, id)) c.reason = "it chooses experts (a TopK reads it), where a wrong choice costs more than int8 saves: it stays float";
+    if (IsRouter(graph, id))
+      c.reason =
+          "it chooses experts (a TopK reads it), where a wrong choice costs more than int8 saves: it stays float";
     AddOrigin(graph, id, c.nodes);
     report.candidates.push_back(std::move(c));
   }
@@ -375,7 +378,11 @@ std::vector<Candidate> RewritesOf(std::span<const std::string> names, const Pass
     for (const NearMiss& m : misses) {
       if (m.rule == name && (nearest == nullptr || m.matched > nearest->matched)) nearest = &m;
     }
-    Candidate none{.kind = "rewrite", .nodes = {"-"}, .status = "left", .rule = name, .reason = "nothing in the model looks like it"};
+    Candidate none{.kind = "rewrite",
+                   .nodes = {"-"},
+                   .status = "left",
+                   .rule = name,
+                   .reason = "nothing in the model looks like it"};
     if (nearest != nullptr) none.nodes = {nearest->root}, none.reason = nearest->kind + ": " + nearest->reason;
     all.push_back(std::move(none));
   }

@@ -34,8 +34,8 @@ NodeId Rewriter::CreateN(ir::Op op, std::vector<ValueId> inputs, size_t outputs,
 }
 NodeId Rewriter::CreateOpaque(std::string domain, std::string op_type, std::vector<ValueId> inputs, size_t outputs,
                               ir::Attrs attrs) {
-  const NodeId id = graph_.AddOpaque(std::move(domain), std::move(op_type), std::move(inputs), outputs, std::move(attrs),
-                                     anchor_.valid() ? graph_.node(anchor_).name : "", anchor_);
+  const NodeId id = graph_.AddOpaque(std::move(domain), std::move(op_type), std::move(inputs), outputs,
+                                     std::move(attrs), anchor_.valid() ? graph_.node(anchor_).name : "", anchor_);
   graph_.SetOrigin(id, origin_);
   changed_ = true;
   return id;

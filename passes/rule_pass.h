@@ -13,12 +13,12 @@ namespace octavo::passes {
 class RulePass : public FunctionPass {
  public:
   // Applies the rules in order, each over the whole graph.
-  RulePass(PassInfo info, std::vector<pattern::Rule> rules)
-      : RulePass(std::move(info), std::move(rules), nullptr) {}
+  RulePass(PassInfo info, std::vector<pattern::Rule> rules) : RulePass(std::move(info), std::move(rules), nullptr) {}
   // Runs a function that applies them, and more.
   RulePass(PassInfo info, std::vector<pattern::Rule> rules, Function run)
-      : FunctionPass(std::move(info), run ? std::move(run)
-                                          : [this](Graph& g, PassRun& r) { return pattern::ApplyRules(rules_, g, r); }),
+      : FunctionPass(
+            std::move(info),
+            run ? std::move(run) : [this](Graph& g, PassRun& r) { return pattern::ApplyRules(rules_, g, r); }),
         rules_(std::move(rules)) {}
   std::span<const pattern::Rule> rules() const override { return rules_; }
 

@@ -42,12 +42,8 @@ py::list Values(const Shared& g, const std::vector<ir::ValueId>& ids) {
   return list;
 }
 
-Name OpOf(const ir::Node& n) {
-  return {n.op == ir::Op::kOpaque ? n.op_type : std::string(ir::InfoOf(n.op).name)};
-}
-Name DomainOf(const ir::Node& n) {
-  return {n.op == ir::Op::kOpaque ? n.domain : std::string(ir::InfoOf(n.op).domain)};
-}
+Name OpOf(const ir::Node& n) { return {n.op == ir::Op::kOpaque ? n.op_type : std::string(ir::InfoOf(n.op).name)}; }
+Name DomainOf(const ir::Node& n) { return {n.op == ir::Op::kOpaque ? n.domain : std::string(ir::InfoOf(n.op).domain)}; }
 
 py::object AttrToPython(const ir::Attr& attr) {
   if (const auto* tensor = std::get_if<ir::Tensor>(&attr)) return ToNumpy(*tensor);
@@ -141,7 +137,8 @@ py::object Create(PyRewriter& rw, const std::string& op_type, const py::args& op
   ir::Op op = ir::OpFromName(domain, op_type);
   if (op == ir::Op::kOpaque && domain.empty()) op = ir::OpFromName("octavo", op_type);
   if (op == ir::Op::kOpaque && domain.empty())
-    Raise({std::format("octavo knows no op {} of ONNX: _domain=\"...\" makes one of another domain", ir::Quoted(op_type))});
+    Raise({std::format("octavo knows no op {} of ONNX: _domain=\"...\" makes one of another domain",
+                       ir::Quoted(op_type))});
   const ir::DType beside = TypeBeside(rw.graph, operands);
   std::vector<ir::ValueId> inputs;
   for (const py::handle& o : operands) inputs.push_back(OperandOf(rw, o, beside));
@@ -183,7 +180,8 @@ void BindValue(py::module_& m) {
       .def_property_readonly("is_output", [](const PyValue& v) { return Of(v), Of(v.graph).IsGraphOutput(v.id); })
       .def("__eq__", [](const PyValue& a, const PyValue& b) { return a.graph == b.graph && a.id == b.id; })
       .def("__hash__", [](const PyValue& v) { return std::hash<uint32_t>()(v.id.index); })
-      .def("__repr__", [](const PyValue& v) { return Name{std::format("<Value {} {}>", Of(v).name, ToString(Of(v).type))}; });
+      .def("__repr__",
+           [](const PyValue& v) { return Name{std::format("<Value {} {}>", Of(v).name, ToString(Of(v).type))}; });
 }
 
 void BindNode(py::module_& m) {
@@ -202,7 +200,8 @@ void BindNode(py::module_& m) {
                              })
       .def("__eq__", [](const PyNode& a, const PyNode& b) { return a.graph == b.graph && a.id == b.id; })
       .def("__hash__", [](const PyNode& n) { return std::hash<uint32_t>()(n.id.index); })
-      .def("__repr__", [](const PyNode& n) { return Name{std::format("<Node {} {}>", OpOf(Of(n)).bytes, OriginName(Of(n)))}; });
+      .def("__repr__",
+           [](const PyNode& n) { return Name{std::format("<Node {} {}>", OpOf(Of(n)).bytes, OriginName(Of(n)))}; });
 }
 
 passes::Rewriter& Of(PyRewriter& rw) {
@@ -211,10 +210,14 @@ passes::Rewriter& Of(PyRewriter& rw) {
 }
 
 void BindRewriter(py::module_& m) {
-  py::class_<PyRewriter, std::shared_ptr<PyRewriter>>(m, "Rewriter", py::module_local(), "Makes nodes: rewriter.Gelu(x, approximate=\"tanh\").")
-      .def("create", [](PyRewriter& rw, const std::string& op, const py::args& operands,
-                        const py::kwargs& attrs) { return Create(rw, op, operands, attrs); },
-           "A node of any op; the same as rewriter.OP(...). _outputs: how many; _domain: of an op that is not ONNX's.")
+  py::class_<PyRewriter, std::shared_ptr<PyRewriter>>(m, "Rewriter", py::module_local(),
+                                                      "Makes nodes: rewriter.Gelu(x, approximate=\"tanh\").")
+      .def(
+          "create",
+          [](PyRewriter& rw, const std::string& op, const py::args& operands, const py::kwargs& attrs) {
+            return Create(rw, op, operands, attrs);
+          },
+          "A node of any op; the same as rewriter.OP(...). _outputs: how many; _domain: of an op that is not ONNX's.")
       .def("__getattr__",
            [](const std::shared_ptr<PyRewriter>& rw, const std::string& op) {
              if (op.starts_with("_")) throw py::attribute_error(op);
@@ -222,18 +225,24 @@ void BindRewriter(py::module_& m) {
                return Create(*rw, op, operands, attrs);
              });
            })
-      .def("at", [](PyRewriter& rw, const PyNode& node) { Of(node), Of(rw).At(node.id, {node.id}); },
-           "New nodes stand before this one from here on, and are named after it.")
-      .def("constant",
-           [](PyRewriter& rw, const py::array& a) { return PyValue{rw.graph, Of(rw).Constant(FromNumpy("constant", a))}; })
-      .def("replace", [](PyRewriter& rw, const PyValue& from, const PyValue& to) { Of(from), Of(to), Of(rw).Replace(from.id, to.id); },
-           "Whoever reads the first value reads the second from here on.")
-      .def("set_input", [](PyRewriter& rw, const PyNode& n, size_t i, const PyValue& v) { Of(n), Of(v), Of(rw).SetInput(n.id, i, v.id); })
-      .def("set_attr", [](PyRewriter& rw, const PyNode& n, const std::string& name, const py::object& value) {
-        Of(n), Of(rw).SetAttr(n.id, name, AttrOf(name, value));
-      })
-      .def("erase_dead", [](PyRewriter& rw, const PyNode& n) { Of(n), Of(rw).EraseDead(n.id); },
-           "Erases the node if nobody reads its outputs, and what only it read.");
+      .def(
+          "at", [](PyRewriter& rw, const PyNode& node) { Of(node), Of(rw).At(node.id, {node.id}); },
+          "New nodes stand before this one from here on, and are named after it.")
+      .def("constant", [](PyRewriter& rw,
+                          const py::array& a) { return PyValue{rw.graph, Of(rw).Constant(FromNumpy("constant", a))}; })
+      .def(
+          "replace",
+          [](PyRewriter& rw, const PyValue& from, const PyValue& to) {
+            Of(from), Of(to), Of(rw).Replace(from.id, to.id);
+          },
+          "Whoever reads the first value reads the second from here on.")
+      .def("set_input", [](PyRewriter& rw, const PyNode& n, size_t i,
+                           const PyValue& v) { Of(n), Of(v), Of(rw).SetInput(n.id, i, v.id); })
+      .def("set_attr", [](PyRewriter& rw, const PyNode& n, const std::string& name,
+                          const py::object& value) { Of(n), Of(rw).SetAttr(n.id, name, AttrOf(name, value)); })
+      .def(
+          "erase_dead", [](PyRewriter& rw, const PyNode& n) { Of(n), Of(rw).EraseDead(n.id); },
+          "Erases the node if nobody reads its outputs, and what only it read.");
 }
 
 }  // namespace
@@ -254,14 +263,16 @@ ir::Attr AttrOf(const std::string& name, const py::handle& value) {
     if (texts) return value.cast<std::vector<std::string>>();
     return value.cast<std::vector<float>>();
   }
-  Raise({std::format("attribute {} is {}: pass a number, a text, a list of them or an array", ir::Quoted(name), TypeOf(value))});
+  Raise({std::format("attribute {} is {}: pass a number, a text, a list of them or an array", ir::Quoted(name),
+                     TypeOf(value))});
 }
 
 void BindGraph(py::module_& m) {
   BindValue(m);
   BindNode(m);
   BindRewriter(m);
-  py::class_<GraphRef, Shared>(m, "Graph", py::module_local(), "A model as a graph: to read, walk, change, check and write.")
+  py::class_<GraphRef, Shared>(m, "Graph", py::module_local(),
+                               "A model as a graph: to read, walk, change, check and write.")
       .def(py::init(&Read), py::arg("model"), py::arg("max_memory") = py::none(), py::arg("max_nodes") = py::none())
       .def_property_readonly("nodes",
                              [](const Shared& g) {
@@ -273,37 +284,48 @@ void BindGraph(py::module_& m) {
       .def_property_readonly("outputs",
                              [](const Shared& g) {
                                py::dict all;
-                               for (const ir::GraphOutput& o : Of(g).outputs()) all[py::cast(Name{o.name})] = PyValue{g, o.value};
+                               for (const ir::GraphOutput& o : Of(g).outputs())
+                                 all[py::cast(Name{o.name})] = PyValue{g, o.value};
                                return all;
                              })
-      .def("value", [](const Shared& g, const Name& name) { return ValueOrNone(g, Of(g).FindValue(name.bytes)); },
-           "The value of that name, or None.")
+      .def(
+          "value", [](const Shared& g, const Name& name) { return ValueOrNone(g, Of(g).FindValue(name.bytes)); },
+          "The value of that name, or None.")
       .def_property_readonly("metadata",
                              [](const Shared& g) {
                                py::dict all;
-                               for (const auto& [key, value] : Of(g).info.metadata) all[py::cast(Name{key})] = Name{value};
+                               for (const auto& [key, value] : Of(g).info.metadata)
+                                 all[py::cast(Name{key})] = Name{value};
                                return all;
                              })
-      .def("rewriter",
-           [](const Shared& g, const std::string& name) {
-             auto own = std::make_shared<passes::Rewriter>(Of(g), name);
-             passes::Rewriter* rewriter = own.get();
-             return std::make_shared<PyRewriter>(PyRewriter{g, std::move(own), rewriter});
-           },
-           py::arg("name") = "python", "What changes this graph; new nodes carry the name.")
-      .def("infer", [](const Shared& g) {
-        Unwrap(ir::Closed("inferring types", [&] { return ir::Inference::Run(Of(g)).transform([](const auto&) {}); }));
-      }, "Infers the types of all values anew.")
-      .def("verify",
-           [](const Shared& g) {
-             if (!Of(g).SortTopologically()) Raise({"the graph has a cycle"});
-             std::vector<Name> wrong;
-             for (const ir::Violation& v : ir::Verify(Of(g)))
-               wrong.push_back({v.node.empty() ? v.message : std::format("{}: {}", v.node, v.message)});
-             return wrong;
-           },
-           "Puts the nodes in order and returns what is wrong with the graph, a sentence each; empty: nothing.")
-      .def("to_bytes", [](const Shared& g) { return py::bytes(Unwrap(ir::onnx::WriteBytes(Of(g)))); }, "The graph as an ONNX file.")
+      .def(
+          "rewriter",
+          [](const Shared& g, const std::string& name) {
+            auto own = std::make_shared<passes::Rewriter>(Of(g), name);
+            passes::Rewriter* rewriter = own.get();
+            return std::make_shared<PyRewriter>(PyRewriter{g, std::move(own), rewriter});
+          },
+          py::arg("name") = "python", "What changes this graph; new nodes carry the name.")
+      .def(
+          "infer",
+          [](const Shared& g) {
+            Unwrap(
+                ir::Closed("inferring types", [&] { return ir::Inference::Run(Of(g)).transform([](const auto&) {}); }));
+          },
+          "Infers the types of all values anew.")
+      .def(
+          "verify",
+          [](const Shared& g) {
+            if (!Of(g).SortTopologically()) Raise({"the graph has a cycle"});
+            std::vector<Name> wrong;
+            for (const ir::Violation& v : ir::Verify(Of(g)))
+              wrong.push_back({v.node.empty() ? v.message : std::format("{}: {}", v.node, v.message)});
+            return wrong;
+          },
+          "Puts the nodes in order and returns what is wrong with the graph, a sentence each; empty: nothing.")
+      .def(
+          "to_bytes", [](const Shared& g) { return py::bytes(Unwrap(ir::onnx::WriteBytes(Of(g)))); },
+          "The graph as an ONNX file.")
       .def("save",
            [](const Shared& g, const py::object& path) {
              const auto target = PathOf(path);

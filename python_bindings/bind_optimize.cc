@@ -153,10 +153,10 @@ void BindOptimize(py::module_& m) {
       "_optimize", &Optimize, py::arg("model"), py::arg("recipe") = "int8", py::arg("calibration") = py::none(),
       py::arg("calibrator") = "mse", py::arg("threads") = 0, py::arg("progress") = py::none(),
       py::arg("reduce_range") = false, py::arg("quantize_kv_cache") = false,
-      py::arg("keep_float") = std::vector<Name>{}, py::arg("layers") = false,
-      py::arg("dynamic") = std::vector<Name>{}, py::arg("min_db") = py::none(), py::arg("fit") = true,
-      py::arg("max_memory") = py::none(), py::arg("max_nodes") = py::none(),
-      py::arg("rules") = std::vector<PyRule>{}, py::arg("pipeline") = py::none(), py::arg("plugins") = std::vector<Name>{}, py::arg("assume") = std::vector<std::pair<Name, std::string>>{},
+      py::arg("keep_float") = std::vector<Name>{}, py::arg("layers") = false, py::arg("dynamic") = std::vector<Name>{},
+      py::arg("min_db") = py::none(), py::arg("fit") = true, py::arg("max_memory") = py::none(),
+      py::arg("max_nodes") = py::none(), py::arg("rules") = std::vector<PyRule>{}, py::arg("pipeline") = py::none(),
+      py::arg("plugins") = std::vector<Name>{}, py::arg("assume") = std::vector<std::pair<Name, std::string>>{},
       "Fuses and quantizes; calibration: dicts of arrays, a path, or what calibrate() returned. reduce_range: int8 "
       "weights use 7 of their 8 bits, faster on CPUs without VNNI. quantize_kv_cache: past keys and values enter, and "
       "present ones leave, as the 8-bit codes that attention reads (Session.inputs has their dtype, the model's "

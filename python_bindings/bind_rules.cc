@@ -84,8 +84,9 @@ class PyRuleBuilder {
     return Add(name, builder_.Scalar(name, value, tolerance));
   }
   // operands: what this class returned, -1 for anything, -2 for absent.
-  size_t Op(const std::string& name, const std::string& domain, const std::string& op_type, const std::vector<int64_t>& operands,
-            const py::dict& attrs, bool any_order, bool open, bool escape, size_t output) {
+  size_t Op(const std::string& name, const std::string& domain, const std::string& op_type,
+            const std::vector<int64_t>& operands, const py::dict& attrs, bool any_order, bool open, bool escape,
+            size_t output) {
     ir::Attrs named;
     for (const auto& [key, value] : attrs) named.Set(key.cast<std::string>(), AttrOf(key.cast<std::string>(), value));
     std::vector<Var> inputs;
@@ -97,8 +98,8 @@ class PyRuleBuilder {
       Raise({std::format("rule {}: octavo knows no op {} of ONNX: _domain=\"...\" names one of another domain", name_,
                          ir::Quoted(op_type))});
     const Var v = op == ir::Op::kOpaque ? builder_.Opaque(name, domain, op_type, std::move(inputs))
-                  : any_order          ? builder_.AnyOrder(name, op, inputs.at(0), inputs.at(1))
-                                       : builder_.Op(name, op, std::move(inputs));
+                  : any_order           ? builder_.AnyOrder(name, op, inputs.at(0), inputs.at(1))
+                                        : builder_.Op(name, op, std::move(inputs));
     builder_.Named(v, std::move(named));
     builder_.Output(v, output);
     if (open) builder_.Open(v);
@@ -138,12 +139,14 @@ class PyRuleBuilder {
       const Showing showing(m.graph());
       const py::object why = check(ToPython(m, names, showing.ref()));
       if (why.is_none()) return passes::pattern::Ok();
-      if (!py::isinstance<py::str>(why)) Raise({std::format("a rule's check returns None or a sentence, not {}", TypeOf(why))});
+      if (!py::isinstance<py::str>(why))
+        Raise({std::format("a rule's check returns None or a sentence, not {}", TypeOf(why))});
       return passes::pattern::Illegal(why.cast<Name>().bytes);
     });
   }
 
-  static ir::ValueId Rewrite(const py::object& rewrite, const Names& names, passes::Rewriter& rewriter, const Match& m) {
+  static ir::ValueId Rewrite(const py::object& rewrite, const Names& names, passes::Rewriter& rewriter,
+                             const Match& m) {
     return Called([&]() -> ir::ValueId {
       const Showing showing(rewriter.graph());
       const auto op = std::make_shared<PyRewriter>(PyRewriter{showing.ref(), nullptr, &rewriter});
@@ -157,8 +160,9 @@ class PyRuleBuilder {
       op->rewriter = nullptr;
       if (made.is_none()) return {};
       if (!py::isinstance<PyValue>(made))
-        Raise({std::format("a rule's rewrite returns the value that takes the root's place, or None where it has replaced it, not {}",
-                           TypeOf(made))});
+        Raise({std::format(
+            "a rule's rewrite returns the value that takes the root's place, or None where it has replaced it, not {}",
+            TypeOf(made))});
       return made.cast<PyValue>().id;
     });
   }
@@ -193,14 +197,15 @@ void BindMatch(py::module_& m) {
            })
       .def("__contains__", [](const PyMatch& match, const std::string& name) { return match.values.contains(name); })
       .def("get", &Find, "The value of that name, or None where this match has none.")
-      .def("number",
-           [](const PyMatch& match, const std::string& name) {
-             const auto it = match.values.find(name);
-             const ir::Tensor* t = it == match.values.end() ? nullptr : Of(match.graph).ConstantOf(it->second);
-             if (t == nullptr || t->size() != 1) Raise({std::format("{} is no scalar of this match", ir::Quoted(name))});
-             return t->GetDouble(0);
-           },
-           "What a scalar of the pattern is in this match.")
+      .def(
+          "number",
+          [](const PyMatch& match, const std::string& name) {
+            const auto it = match.values.find(name);
+            const ir::Tensor* t = it == match.values.end() ? nullptr : Of(match.graph).ConstantOf(it->second);
+            if (t == nullptr || t->size() != 1) Raise({std::format("{} is no scalar of this match", ir::Quoted(name))});
+            return t->GetDouble(0);
+          },
+          "What a scalar of the pattern is in this match.")
       .def_property_readonly("nodes", [](const PyMatch& match) {
         std::vector<PyNode> nodes;
         for (const ir::NodeId id : match.nodes) nodes.push_back({match.graph, id});
@@ -248,7 +253,8 @@ void BindRules(py::module_& m) {
     }
     for (const passes::NearMiss& miss : misses) {
       py::dict one;
-      one["node"] = Name{miss.root}, one["fate"] = "near miss", one["rule"] = Name{miss.rule}, one["reason"] = Name{miss.reason};
+      one["node"] = Name{miss.root}, one["fate"] = "near miss", one["rule"] = Name{miss.rule},
+      one["reason"] = Name{miss.reason};
       decisions.append(one);
     }
     Warn(run.notes);
@@ -259,13 +265,16 @@ void BindRules(py::module_& m) {
     AddRules({}, plugins, registry);
     return Name{api::PassesJson(registry)};
   });
-  m.def("_recipe_json", [](const std::string& recipe, const std::vector<PyRule>& rules, const std::vector<Name>& plugins) {
-    passes::Registry registry;
-    AddRules(rules, plugins, registry);
-    return Name{passes::PipelineToJson(Unwrap(passes::PipelineOfRecipe(recipe, registry)))};
-  });
-  m.def("_pipeline_of", [](const Shared& g) { return Name{passes::PipelineToJson(Unwrap(passes::PipelineOfGraph(Of(g))))}; });
-  m.def("_check_pipeline", [](const Name& json) { return Name{passes::PipelineToJson(Unwrap(passes::PipelineFromJson(json.bytes)))}; });
+  m.def("_recipe_json",
+        [](const std::string& recipe, const std::vector<PyRule>& rules, const std::vector<Name>& plugins) {
+          passes::Registry registry;
+          AddRules(rules, plugins, registry);
+          return Name{passes::PipelineToJson(Unwrap(passes::PipelineOfRecipe(recipe, registry)))};
+        });
+  m.def("_pipeline_of",
+        [](const Shared& g) { return Name{passes::PipelineToJson(Unwrap(passes::PipelineOfGraph(Of(g))))}; });
+  m.def("_check_pipeline",
+        [](const Name& json) { return Name{passes::PipelineToJson(Unwrap(passes::PipelineFromJson(json.bytes)))}; });
 }
 
 }  // namespace octavo::python

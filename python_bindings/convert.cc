@@ -186,13 +186,15 @@ std::optional<std::string> PathOf(const py::object& o) {
     if (!SaysWrongKind(e)) throw;
     Raise({std::format("{} is no path", Described(o))});
   }
-  if (path.find('\0') != std::string::npos) Raise({std::format("{} is no path: it has a zero byte in it", ir::Quoted(path))});
+  if (path.find('\0') != std::string::npos)
+    Raise({std::format("{} is no path: it has a zero byte in it", ir::Quoted(path))});
   return path;
 }
 
 ir::Limits LimitsOf(std::optional<int64_t> max_memory, std::optional<int64_t> max_nodes) {
   if (max_memory.value_or(1) <= 0 || max_nodes.value_or(1) <= 0)
-    Raise({"max_memory is a number of bytes and max_nodes one of nodes, both above 0; leave them out for the defaults"});
+    Raise(
+        {"max_memory is a number of bytes and max_nodes one of nodes, both above 0; leave them out for the defaults"});
   return {.max_memory = max_memory.value_or(0), .max_nodes = max_nodes.value_or(0)};
 }
 
@@ -202,7 +204,8 @@ Tensor FromNumpy(const std::string& name, const py::array& array, bool donated) 
     if (array.dtype().kind() == k.kind && array.dtype().itemsize() == k.size) dtype = k.dtype;
   }
   if (dtype == DType::kUndefined) {
-    Raise({std::format("array {} has dtype {}, which no tensor has; pass numbers", ir::Quoted(name), Described(array.dtype()))});
+    Raise({std::format("array {} has dtype {}, which no tensor has; pass numbers", ir::Quoted(name),
+                       Described(array.dtype()))});
   }
   if (donated && !array.writeable())
     Raise({std::format("array {} is donated, but it is read-only; pass a copy of it", ir::Quoted(name))});
@@ -212,8 +215,9 @@ Tensor FromNumpy(const std::string& name, const py::array& array, bool donated) 
   if (contiguous && !contiguous.attr("flags").attr("aligned").cast<bool>()) contiguous = contiguous.attr("copy")();
   if (!contiguous) Raise({std::format("array {}: this machine has no more memory", ir::Quoted(name))});
   if (donated && contiguous.ptr() != array.ptr())
-    Raise({std::format(
-        "array {} is donated, but its elements do not lie as a tensor's; pass np.ascontiguousarray of it", ir::Quoted(name))});
+    Raise(
+        {std::format("array {} is donated, but its elements do not lie as a tensor's; pass np.ascontiguousarray of it",
+                     ir::Quoted(name))});
   ir::Shape shape(contiguous.shape(), contiguous.shape() + contiguous.ndim());
   if (contiguous.nbytes() == 0) return Tensor::Zeros(dtype, std::move(shape));
   return Tensor::View(dtype, std::move(shape), std::make_shared<ArrayBuffer>(contiguous, donated), 0);
@@ -261,7 +265,8 @@ ir::TensorMap FromDict(const py::object& mapping, std::string_view place, const 
     tensors[name] = FromNumpy(name, array, std::ranges::find(donated, name) != donated.end());
   }
   for (const std::string& name : donated) {
-    if (!tensors.contains(name)) Raise({std::format("{} is donated, but it is not among the inputs", ir::Quoted(name))});
+    if (!tensors.contains(name))
+      Raise({std::format("{} is donated, but it is not among the inputs", ir::Quoted(name))});
   }
   CheckDonated(donated, tensors);
   return tensors;
@@ -269,7 +274,8 @@ ir::TensorMap FromDict(const py::object& mapping, std::string_view place, const 
 
 void Warn(const std::vector<std::string>& sentences) {
   for (const std::string& sentence : sentences) {
-    if (PyErr_WarnEx(PyExc_UserWarning, ir::Clean(sentence, sentence.size()).c_str(), 1) != 0) throw py::error_already_set();
+    if (PyErr_WarnEx(PyExc_UserWarning, ir::Clean(sentence, sentence.size()).c_str(), 1) != 0)
+      throw py::error_already_set();
   }
 }
 

@@ -32,12 +32,12 @@ void Translate(std::exception_ptr thrown) {
 PYBIND11_MODULE(_octavo, m) {
   m.doc() = "octavo: fused int8 transformers for x86 CPUs";
   m.attr("__version__") = OCTAVO_VERSION;
-  const py::object error = py::reinterpret_steal<py::object>(
-      PyErr_NewException("octavo._octavo.OctavoError", PyExc_RuntimeError, nullptr));
+  const py::object error =
+      py::reinterpret_steal<py::object>(PyErr_NewException("octavo._octavo.OctavoError", PyExc_RuntimeError, nullptr));
   m.attr("OctavoError") = error;
   const py::tuple bases = py::make_tuple(error, py::reinterpret_borrow<py::object>(PyExc_MemoryError));
-  m.attr("OctavoMemoryError") = py::reinterpret_steal<py::object>(
-      PyErr_NewException("octavo._octavo.OctavoMemoryError", bases.ptr(), nullptr));
+  m.attr("OctavoMemoryError") =
+      py::reinterpret_steal<py::object>(PyErr_NewException("octavo._octavo.OctavoMemoryError", bases.ptr(), nullptr));
   py::register_local_exception_translator(Translate);
   octavo::python::BindGraph(m);
   octavo::python::BindRules(m);

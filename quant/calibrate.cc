@@ -279,7 +279,8 @@ Result<Calibration> Calibrate(std::span<const Tap> taps, DataSource& data, const
                   batch->name);
     } else {
       const Status seen = ObserveBatch(taps, *batch, runner, options, result);
-      if (!seen && options.stop != nullptr && options.stop->load()) break;  // the run was interrupted: what was seen before it counts
+      if (!seen && options.stop != nullptr && options.stop->load())
+        break;  // the run was interrupted: what was seen before it counts
       OCTAVO_TRY_STATUS(seen);
     }
     if (options.progress) options.progress(done + 1, data.size());

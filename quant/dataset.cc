@@ -113,11 +113,13 @@ Result<std::unique_ptr<DataSource>> OpenFolder(const fs::path& dir, std::vector<
   if (fs::exists(dir / "input_0.pb", ec)) sets = {dir};
   if (!archives.empty()) {
     std::ranges::sort(archives);
-    return std::make_unique<FileData>(dir.string(), std::move(archives), std::move(inputs),
-                                      [limits = options.limits](const fs::path& path) { return ir::ReadNpz(path, limits); });
+    return std::make_unique<FileData>(
+        dir.string(), std::move(archives), std::move(inputs),
+        [limits = options.limits](const fs::path& path) { return ir::ReadNpz(path, limits); });
   }
   if (sets.empty()) {
-    return Fail("{} holds no data: a folder must hold .npz files, or test_data_set_* folders with input_N.pb files", name);
+    return Fail("{} holds no data: a folder must hold .npz files, or test_data_set_* folders with input_N.pb files",
+                name);
   }
   if (!options.read_tensor_file) return Fail("{} holds .pb files, which cannot be read here", name);
   std::ranges::sort(sets, NumberedBefore);
@@ -151,12 +153,14 @@ Result<std::unique_ptr<DataSource>> Open(const std::string& where, std::vector<I
   const auto status = fs::status(where, ec);
   if (!fs::exists(status)) {
     return Fail(
-        "there is no {}; data is a folder of .npz files, one .npz file, a folder of test_data_set_* folders, or random:N",
+        "there is no {}; data is a folder of .npz files, one .npz file, a folder of test_data_set_* folders, or "
+        "random:N",
         ir::Quoted(where));
   }
   if (fs::is_directory(status)) return OpenFolder(where, std::move(inputs), options);
-  return std::make_unique<FileData>(where, std::vector<fs::path>{where}, std::move(inputs),
-                                    [limits = options.limits](const fs::path& path) { return ir::ReadNpz(path, limits); });
+  return std::make_unique<FileData>(
+      where, std::vector<fs::path>{where}, std::move(inputs),
+      [limits = options.limits](const fs::path& path) { return ir::ReadNpz(path, limits); });
 }
 
 }  // namespace

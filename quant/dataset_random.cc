@@ -82,7 +82,8 @@ class RandomSource : public DataSource {
 
   static Result<ir::Shape> ShapeOf(const InputSpec& spec, const std::map<std::string, int64_t>& sizes, int64_t length) {
     if (!spec.type.shape) {
-      return Fail("input {} has no declared rank, so no random data can be made for it; give real data", ir::Quoted(spec.name));
+      return Fail("input {} has no declared rank, so no random data can be made for it; give real data",
+                  ir::Quoted(spec.name));
     }
     const auto lookup = [&](std::string_view symbol) -> std::optional<int64_t> {
       const auto it = sizes.find(std::string(symbol));

@@ -419,7 +419,8 @@ Result<Model> Model::Make(Graph graph, const CompileOptions& options) {
   OCTAVO_TRY_STATUS(BuildSteps(s));
   FindLastUses(s);
   s.bytes = s.graph.info.bytes;
-  for (const RtValue& v : s.constants) s.bytes += s.graph.info.bytes == 0 ? static_cast<int64_t>(v.tensor.byte_size()) : 0;
+  for (const RtValue& v : s.constants)
+    s.bytes += s.graph.info.bytes == 0 ? static_cast<int64_t>(v.tensor.byte_size()) : 0;
   return Model(std::move(state));
 }
 

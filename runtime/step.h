@@ -68,7 +68,8 @@ class Kernel {
   virtual Status Execute(StepCall& call) const = 0;
 
  private:
-  friend void Expect(Kernel& kernel, const CompileContext& c, std::span<const ValueId> in, std::span<const ValueId> out);
+  friend void Expect(Kernel& kernel, const CompileContext& c, std::span<const ValueId> in,
+                     std::span<const ValueId> out);
   bool leaves_ = false;  // an output is one of the graph
 };
 

@@ -284,7 +284,8 @@ class Int8Attention : public Kernel {
 bool ReadParams(const Node& node, const CompileContext& c, size_t slot, DType* type, float* scale, int32_t* zero) {
   const Tensor* s = c.Constant(node.input(slot));
   const Tensor* z = c.Constant(node.input(slot + 1));
-  if (s == nullptr || z == nullptr || s->size() != 1 || z->size() != 1 || s->dtype() != DType::kF32 || !quant::IsCode8(z->dtype()))
+  if (s == nullptr || z == nullptr || s->size() != 1 || z->size() != 1 || s->dtype() != DType::kF32 ||
+      !quant::IsCode8(z->dtype()))
     return false;
   *type = z->dtype();
   *scale = ScalarF32(*s);

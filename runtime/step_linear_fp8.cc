@@ -142,8 +142,9 @@ KernelPtr MakeLinearFp8(const Node& node, const CompileContext& c) {
   }
   if (!qkv && !ReadColumns(c, node.input(8), branches[0].w.n(), &branches[0].post_scale)) return nullptr;
   std::string name = (qkv ? "qkv_fp8 " : "linear_fp8 ") + std::string(Name(c.arch));
-  return std::make_unique<LinearFp8Kernel>(c.arch, std::move(name), c.graph.value(node.input(0)).type.dtype, ScalarF32(*xs),
-                                           activation, std::move(branches), !qkv && node.input(9).valid());
+  return std::make_unique<LinearFp8Kernel>(c.arch, std::move(name), c.graph.value(node.input(0)).type.dtype,
+                                           ScalarF32(*xs), activation, std::move(branches),
+                                           !qkv && node.input(9).valid());
 }
 
 }  // namespace octavo::runtime

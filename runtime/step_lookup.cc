@@ -41,7 +41,8 @@ class LookupKernel : public Kernel {
 KernelPtr MakeLookup(const Node& node, const CompileContext& c) {
   const Tensor* table = c.Constant(node.input(1));
   const DType x = c.graph.value(node.input(0)).type.dtype;
-  const bool fits = table != nullptr && table->shape() == Shape{256} && quant::IsInt8(table->dtype()) && quant::IsInt8(x);
+  const bool fits =
+      table != nullptr && table->shape() == Shape{256} && quant::IsInt8(table->dtype()) && quant::IsInt8(x);
   return fits ? std::make_unique<LookupKernel>(c.arch, x, *table) : nullptr;
 }
 

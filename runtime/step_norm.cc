@@ -34,8 +34,8 @@ bool IsOneRow(const CompileContext& c, ValueId v, ValueId x) {
   const auto& rows = c.graph.value(x).type.shape;
   if (!shape || shape->empty()) return false;
   const ir::Dim& n = shape->back();
-  const bool ones = std::all_of(shape->begin(), shape->end() - 1,
-                                [](const ir::Dim& d) { return d.is_number() && d.number() == 1; });
+  const bool ones =
+      std::all_of(shape->begin(), shape->end() - 1, [](const ir::Dim& d) { return d.is_number() && d.number() == 1; });
   return ones && ((n.is_number() && n.number() > 1) || (rows && !rows->empty() && ProvablyEqual(n, rows->back())));
 }
 
@@ -112,9 +112,7 @@ bool TakeIndex(const CompileContext& c, const Node& node, kernels::NormArgs& arg
 
 class SoftmaxKernel : public Kernel {
  public:
-  explicit SoftmaxKernel(kernels::Arch arch) : arch_(arch) {
-    needs.EndsIn(0, DType::kF32, {Needs::Size::Any()});
-  }
+  explicit SoftmaxKernel(kernels::Arch arch) : arch_(arch) { needs.EndsIn(0, DType::kF32, {Needs::Size::Any()}); }
   std::string name() const override { return "softmax " + std::string(Name(arch_)); }
   Status Execute(StepCall& call) const override {
     const Tensor& x = call.T(0);
@@ -195,8 +193,7 @@ KernelPtr MakeNorm(const Node& node, const CompileContext& c) {
     if (!IsOneRow(c, node.input(Slot(slot)), node.input(0))) return nullptr;
     needs.Count(Slot(slot), DType::kF32, row);
   }
-  auto kernel =
-      std::make_unique<NormKernel>(c.arch, roles, fixed, name + std::string(Name(c.arch)), std::move(wanted));
+  auto kernel = std::make_unique<NormKernel>(c.arch, roles, fixed, name + std::string(Name(c.arch)), std::move(wanted));
   kernel->needs = std::move(needs);
   return kernel;
 }

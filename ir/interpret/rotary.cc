@@ -15,7 +15,8 @@ Result<Tensor> SplitHeads(const Tensor& x, int64_t heads, std::string_view what)
   if (heads < 1 || x.shape()[2] % heads != 0)
     return Fail("{} heads do not divide the {} columns of {}", heads, x.shape()[2], what);
   const int64_t s = x.shape()[1], d = x.shape()[2] / heads;
-  OCTAVO_TRY(Tensor y, Alloc(x.dtype(), {x.shape()[0], heads, s, d}));  // heads may be anything where there are no columns
+  OCTAVO_TRY(Tensor y,
+             Alloc(x.dtype(), {x.shape()[0], heads, s, d}));  // heads may be anything where there are no columns
   CopyStrided(x.data(), std::vector<int64_t>{s * heads * d, d, heads * d, 1}, y.mutable_data(), StridesOf(y.shape()),
               y.shape(), static_cast<size_t>(quant::BitsOf(x.dtype()) / 8));
   return y;

@@ -36,9 +36,9 @@ class Weigher {
   }
 
  private:
-  static constexpr int64_t kUnknown = 64;   // of a field that the schema does not have: it is kept
-  static constexpr int64_t kElement = 16;   // of a list, which grows by doubling
-  static constexpr int64_t kPointer = 40;   // to an element of a list, and what the allocator adds
+  static constexpr int64_t kUnknown = 64;  // of a field that the schema does not have: it is kept
+  static constexpr int64_t kElement = 16;  // of a list, which grows by doubling
+  static constexpr int64_t kPointer = 40;  // to an element of a list, and what the allocator adds
   static constexpr int64_t kString = 32;
 
   int64_t SizeOf(const Descriptor* type) {
@@ -116,7 +116,8 @@ int64_t Weigh(std::string_view bytes, const Descriptor* type) {
 // Sizes in the unit of CostOf.
 constexpr int64_t kNamesPerNode = 8;             // values that a node reads or makes, or that a graph declares
 constexpr int64_t kAttributeBytesPerNode = 512;  // copied with each call
-constexpr int64_t kTensorBytesPerNode = 16384;   // shared by all calls; whoever walks the graph looks at them all the same
+constexpr int64_t kTensorBytesPerNode =
+    16384;  // shared by all calls; whoever walks the graph looks at them all the same
 
 int64_t CostOf(const pb::GraphProto& graph);
 

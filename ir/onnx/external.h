@@ -19,7 +19,7 @@ class ExternalFiles {
  public:
   struct File {
     std::shared_ptr<const Buffer> data;
-    uint64_t named = 0;   // bytes of all its tensors
+    uint64_t named = 0;    // bytes of all its tensors
     bool counted = false;  // by FirstSize
   };
   // An empty folder: the model came from memory and nobody said where its data lies.

@@ -69,7 +69,9 @@ std::vector<std::string> Stems(const std::vector<std::string>& names) {
 Status FileContext::Spend(int64_t nodes) {
   nodes_ += nodes;
   if (nodes < 0 || nodes_ > most_nodes_) {
-    return Fail("with its functions inlined the model has more than {} nodes; raise max_nodes (--max-nodes) if it needs them", most_nodes_);
+    return Fail(
+        "with its functions inlined the model has more than {} nodes; raise max_nodes (--max-nodes) if it needs them",
+        most_nodes_);
   }
   constexpr int64_t kStep = 10'000;
   for (; charged_nodes_ < nodes_; charged_nodes_ += kStep) memory_.emplace_back(kStep * kNodeBytes);
@@ -123,8 +125,10 @@ Result<Attrs> GraphBuilder::ReadAttributes(const pb::NodeProto& node, Scope& sco
   for (const auto& attribute : node.attribute()) {
     const pb::AttributeProto* a = Resolve(attribute, scope.bindings);
     if (a == nullptr || attribute.name() == "octavo_captures") continue;
-    if (!given.emplace(attribute.name(), a).second) return Fail("attribute {} is given twice", Quoted(attribute.name()));
-    if (a->has_g() && a != &attribute) return Fail("attribute {} hands a graph to a function", Quoted(attribute.name()));
+    if (!given.emplace(attribute.name(), a).second)
+      return Fail("attribute {} is given twice", Quoted(attribute.name()));
+    if (a->has_g() && a != &attribute)
+      return Fail("attribute {} hands a graph to a function", Quoted(attribute.name()));
   }
   Attrs attrs;
   std::vector<std::pair<std::string_view, const pb::GraphProto*>> graphs;

@@ -28,7 +28,8 @@ struct ReadOptions {
   std::filesystem::path external_dir = {};
   AttentionOrder attention_order = AttentionOrder::kByProducer;
   Limits limits = {};  // kept in the graph (info.limits), for all that is done with it
-  std::vector<std::filesystem::path>* files = nullptr;  // gets the files of the external data that was found, whether the model is read or not
+  std::vector<std::filesystem::path>* files =
+      nullptr;  // gets the files of the external data that was found, whether the model is read or not
 };
 
 // What a file declares is paid for by its bytes: reading takes time in proportion to them and at most MemoryLimit (limits.h).

@@ -12,8 +12,7 @@
 
 namespace octavo::kernels::internal {
 
-inline constexpr size_t kSdpaRows =
-    6;  // query rows at a time: 6 x 4 accumulators, and best for the softmax
+inline constexpr size_t kSdpaRows = 6;  // query rows at a time: 6 x 4 accumulators, and best for the softmax
 
 constexpr size_t RoundUp(size_t n, size_t to) { return (n + to - 1) / to * to; }
 

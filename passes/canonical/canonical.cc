@@ -53,9 +53,8 @@ Result<bool> Canonicalize(Graph& graph, PassRun& run) {
   for (int round = 0; round < kMaxRounds; ++round) {
     bool this_round = false;
     for (const Step& step : kSteps) {
-      auto result = run.careful
-                        ? RunPass(FunctionPass({.name = step.name, .what = step.what}, step.run), graph, run)
-                        : step.run(graph, run);
+      auto result = run.careful ? RunPass(FunctionPass({.name = step.name, .what = step.what}, step.run), graph, run)
+                                : step.run(graph, run);
       if (!result) return ir::Fail("in pass {}: {}", step.name, result.error().message);
       this_round = this_round || *result;
     }

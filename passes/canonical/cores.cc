@@ -64,7 +64,10 @@ bool Walk(const Graph& g, ValueId v, int depth, Core& core) {
     return true;
   }
   if (!Passes(g, *n)) return false;
-  const size_t first = n->op == Op::kWhere ? 1 : 0, last = n->op == Op::kSub || n->op == Op::kDiv || IsReshapeLike(n->op) || n->op == Op::kTanh ? 1 : n->inputs.size();
+  const size_t first = n->op == Op::kWhere ? 1 : 0,
+               last = n->op == Op::kSub || n->op == Op::kDiv || IsReshapeLike(n->op) || n->op == Op::kTanh
+                          ? 1
+                          : n->inputs.size();
   for (size_t slot = first; slot < last; ++slot) {
     if (!Walk(g, n->input(slot), depth - 1, core)) continue;
     core.between.push_back(g.value(v).producer);
@@ -185,17 +188,23 @@ class Flattening {
     const SymShape &qs = *ShapeOf(g(), q), &ks = *ShapeOf(g(), k), &vs = *ShapeOf(g(), v),
                    &ps = *ShapeOf(g(), g().node(core_.values).input(0));
     const auto same_batch = [](const SymShape& a, const SymShape& b) {
-      return a.size() == b.size() && std::equal(a.begin(), a.end() - 2, b.begin(), [](const Dim& x, const Dim& y) { return ProvablyEqual(x, y); });
+      return a.size() == b.size() && std::equal(a.begin(), a.end() - 2, b.begin(),
+                                                [](const Dim& x, const Dim& y) { return ProvablyEqual(x, y); });
     };
-    if (qs.size() < 3 || !same_batch(qs, scores_) || !same_batch(ks, scores_) || !same_batch(vs, ps) || !same_batch(out, ps)) return false;
+    if (qs.size() < 3 || !same_batch(qs, scores_) || !same_batch(ks, scores_) || !same_batch(vs, ps) ||
+        !same_batch(out, ps))
+      return false;
     Dim all(1), seen(1);
     for (const Dim& d : scores_) all = all * d;
     for (const Dim& d : ps) seen = seen * d;
-    if (!ProvablyEqual(all, seen) || !ProvablyEqual(scores_.back(), ps.back()) || !ProvablyEqual(scores_.end()[-2], ps.end()[-2])) return false;
+    if (!ProvablyEqual(all, seen) || !ProvablyEqual(scores_.back(), ps.back()) ||
+        !ProvablyEqual(scores_.end()[-2], ps.end()[-2]))
+      return false;
     SymShape flat_out = flat_;
     flat_out.back() = out.back();
     const ValueId keys = Untransposed(k);
-    return CanBe(qs, Batch(2, qs)) && CanBe(*ShapeOf(g(), keys.valid() ? keys : k), Batch(2, *ShapeOf(g(), keys.valid() ? keys : k))) &&
+    return CanBe(qs, Batch(2, qs)) &&
+           CanBe(*ShapeOf(g(), keys.valid() ? keys : k), Batch(2, *ShapeOf(g(), keys.valid() ? keys : k))) &&
            CanBe(vs, Batch(2, vs)) && CanBe(flat_out, out);
   }
 
@@ -270,7 +279,8 @@ bool TurnProduct(Rewriter& rw, NodeId id) {
   const Node* turned = n.op == Op::kMatMul ? g.Producer(n.input(1)) : nullptr;
   if (turned == nullptr || turned->op != Op::kTranspose || !g.IsFrom(turned->input(0), Op::kSoftmax)) return false;
   const int64_t rank = RankOf(g, n.output());
-  if (rank < 2 || RankOf(g, n.input(0)) != rank || RankOf(g, n.input(1)) != rank || IsQuantized(g, n.input(0))) return false;
+  if (rank < 2 || RankOf(g, n.input(0)) != rank || RankOf(g, n.input(1)) != rank || IsQuantized(g, n.input(0)))
+    return false;
   Ints perm;
   for (int64_t i = 0; i < rank; ++i) perm.push_back(i);
   std::swap(perm[perm.size() - 1], perm[perm.size() - 2]);
@@ -311,12 +321,18 @@ bool GuardByMask(Rewriter& rw, NodeId id) {
   const Graph& g = rw.graph();
   const Node& n = g.node(id);
   const Node* softmax = n.op == Op::kWhere ? g.Producer(n.input(2)) : nullptr;
-  if (softmax == nullptr || softmax->op != Op::kSoftmax || !g.HasOneUse(n.input(2)) || ConstScalar(g, n.input(1)) != 0.0) return false;
+  if (softmax == nullptr || softmax->op != Op::kSoftmax || !g.HasOneUse(n.input(2)) ||
+      ConstScalar(g, n.input(1)) != 0.0)
+    return false;
   const NodeId inner = g.value(softmax->input(0)).producer;
-  if (!inner.valid() || g.node(inner).op != Op::kWhere || g.node(inner).input(0) != n.input(0) || !g.HasOneUse(softmax->input(0))) return false;
+  if (!inner.valid() || g.node(inner).op != Op::kWhere || g.node(inner).input(0) != n.input(0) ||
+      !g.HasOneUse(softmax->input(0)))
+    return false;
   const auto low = ConstScalar(g, g.node(inner).input(1));
   const SymShape* mask = ShapeOf(g, n.input(0));
-  if (!low || *low > -1e30 || DTypeOf(g, n.output()) != DType::kF32 || mask == nullptr || RankOf(g, n.input(2)) < static_cast<int64_t>(mask->size())) return false;
+  if (!low || *low > -1e30 || DTypeOf(g, n.output()) != DType::kF32 || mask == nullptr ||
+      RankOf(g, n.input(2)) < static_cast<int64_t>(mask->size()))
+    return false;
   rw.At(inner, {inner});
   rw.SetInput(inner, 1, rw.Constant(Tensor::ScalarF32(-std::numeric_limits<float>::infinity())));
   rw.At(id, {id});
@@ -347,8 +363,8 @@ Result<bool> Cores(Graph& graph, PassRun& run) {
   OCTAVO_TRY([[maybe_unused]] const ir::Inference inference, ir::Inference::Run(graph));
   Rewriter rw(graph, "cores");
   int brought = 0;
-  for (NodeId id : graph.NodesInOrder()) {
-    for (const auto change : {HandMadeSoftmax, DropMaximum, GuardByMask, TurnProduct}) {
+  for (const auto change : {HandMadeSoftmax, DropMaximum, GuardByMask, TurnProduct}) {
+    for (NodeId id : graph.NodesInOrder()) {  // asked anew: one may make what the next looks for
       if (graph.IsAlive(id)) change(rw, id);
     }
   }
@@ -356,7 +372,8 @@ Result<bool> Cores(Graph& graph, PassRun& run) {
     const auto core = graph.IsAlive(id) ? CoreAt(graph, id) : std::nullopt;
     brought += core && Flattening(rw, *core).Run() ? 1 : 0;
   }
-  if (brought > 0) run.log.push_back("cores: " + std::to_string(brought) + " attentions of other shapes as products of rank 4");
+  if (brought > 0)
+    run.log.push_back("cores: " + std::to_string(brought) + " attentions of other shapes as products of rank 4");
   if (rw.changed() && !graph.SortTopologically()) return ir::Fail("cores made a cycle");
   return rw.changed();
 }

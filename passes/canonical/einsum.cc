@@ -51,7 +51,8 @@ std::string Spelled(std::string text, size_t rank_a, size_t rank_b) {
   std::erase(text, ' ');
   const size_t comma = text.find(','), arrow = text.find("->");
   if (comma == std::string::npos || arrow == std::string::npos || arrow < comma) return text;
-  const std::string terms[] = {text.substr(0, comma), text.substr(comma + 1, arrow - comma - 1), text.substr(arrow + 2)};
+  const std::string terms[] = {text.substr(0, comma), text.substr(comma + 1, arrow - comma - 1),
+                               text.substr(arrow + 2)};
   const size_t letters_a = terms[0].size() - kDots.size(), letters_b = terms[1].size() - kDots.size();
   for (const std::string& term : terms) {
     if (!term.starts_with(kDots) || term.find('.', kDots.size()) != std::string::npos) return text;
@@ -61,7 +62,8 @@ std::string Spelled(std::string text, size_t rank_a, size_t rank_b) {
   for (char c = 'A'; c <= 'Z' && dots.size() < rank_a - letters_a; ++c) {
     if (text.find(c) == std::string::npos) dots += c;
   }
-  return dots + terms[0].substr(kDots.size()) + "," + dots + terms[1].substr(kDots.size()) + "->" + dots + terms[2].substr(kDots.size());
+  return dots + terms[0].substr(kDots.size()) + "," + dots + terms[1].substr(kDots.size()) + "->" + dots +
+         terms[2].substr(kDots.size());
 }
 
 bool Has(const std::string& term, char c) { return term.find(c) != std::string::npos; }

@@ -178,7 +178,7 @@ Result<bool> Probabilities(Graph& graph, PassRun& run) {
     rw.At(id, {id});
     if (MaskToValues(rw, id) || SinkToKey(rw, id)) {
       run.log.push_back("probabilities: " + graph.node(id).name +
-                            " takes its probabilities from one Softmax, unchanged");
+                        " takes its probabilities from one Softmax, unchanged");
     }
   }
   return rw.changed();

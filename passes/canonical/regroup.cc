@@ -1,5 +1,7 @@
 #include "octavo/passes/canonical/regroup.h"
 
+#include <algorithm>
+
 namespace octavo::passes::canonical {
 
 namespace {
@@ -66,6 +68,14 @@ ValueId ExpandTo(Rewriter& rw, ValueId v, const SymShape& now, const SymShape& t
   return Make(rw, Op::kExpand, {v, shape}, {}, Type{DTypeOf(rw.graph(), v), to});
 }
 
+// Leading ones change nothing in what broadcasts.
+bool SameButForLeadingOnes(const SymShape& now, const SymShape& to) {
+  if (now.size() > to.size()) return false;
+  const auto lead = to.end() - static_cast<std::ptrdiff_t>(now.size());
+  return std::all_of(to.begin(), lead, [](const Dim& d) { return IsNumber(d, 1); }) &&
+         ProvablyEqual(now, SymShape(lead, to.end()));
+}
+
 }  // namespace
 
 std::optional<Regrouping> RegroupingOf(const Graph& g, ValueId tensor, const SymShape& from, const SymShape& to) {
@@ -107,7 +117,7 @@ ValueId Regroup(Rewriter& rw, ValueId tensor, const Regrouping& how) {
   ValueId v = tensor;
   if (!ProvablyEqual(how.padded, how.expanded)) v = ExpandTo(rw, v, how.padded, how.expanded);
   const SymShape* now = ShapeOf(rw.graph(), v);
-  return ProvablyEqual(*now, how.to) ? v : MakeReshape(rw, v, how.to);
+  return SameButForLeadingOnes(*now, how.to) ? v : MakeReshape(rw, v, how.to);
 }
 
 }  // namespace octavo::passes::canonical

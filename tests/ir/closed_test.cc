@@ -25,17 +25,19 @@ TEST(Closed, GivesWhatItsBodyGives) {
 
 TEST(Closed, EveryExceptionIsASentence) {
   const auto sentence = [](auto thrower) {
-    return Closed("running 'm'", [&]() -> Status {
-             thrower();
-             return {};
-           })
+    return Closed("running 'm'",
+                  [&]() -> Status {
+                    thrower();
+                    return {};
+                  })
         .error()
         .message;
   };
   EXPECT_EQ(sentence([] { throw std::bad_alloc(); }), "running 'm': this machine has no more memory");
   EXPECT_EQ(sentence([] { throw std::bad_array_new_length(); }), "running 'm': this machine has no more memory");
   EXPECT_EQ(sentence([] { (void)std::string().at(1); }).find("running 'm': octavo is at fault"), 0u);
-  EXPECT_EQ(sentence([] { throw 7; }), "running 'm': octavo is at fault, an exception was not expected; please report it");
+  EXPECT_EQ(sentence([] { throw 7; }),
+            "running 'm': octavo is at fault, an exception was not expected; please report it");
   EXPECT_NE(sentence([] { OCTAVO_CHECK(1 == 2, "sums of {}", 3); }).find("1 == 2: sums of 3; please report it"),
             std::string::npos);
 }
@@ -47,7 +49,8 @@ TEST(Closed, SentencesAreOneLineOfText) {
   EXPECT_EQ(sentence("na\xc3\xafve"), "node 'na\xc3\xafve'");
   EXPECT_EQ(sentence("a\nb\x1b[2J\x7f"), "node 'a\\x0ab\\x1b[2J\\x7f'");
   EXPECT_EQ(sentence("\xff\xc3(\xed\xa0\x80"), "node '\\xff\\xc3(\\xed\\xa0\\x80'");
-  EXPECT_EQ(sentence("\xc2\x9b\xe2\x80\xae"), "node '\\xc2\\x9b\\xe2\\x80\\xae'");  // a C1 control, and text turned around
+  EXPECT_EQ(sentence("\xc2\x9b\xe2\x80\xae"),
+            "node '\\xc2\\x9b\\xe2\\x80\\xae'");  // a C1 control, and text turned around
   EXPECT_LT(sentence(std::string(1'000'000, 'a')).size(), 5000u);
 }
 
@@ -56,7 +59,8 @@ TEST(Memory, BeyondTheLimitIsASentence) {
   const auto refused = Make(20 * kMegabyte, {20 * kMegabyte + 1});
   ASSERT_FALSE(refused);
   EXPECT_EQ(refused.error().message,
-            "reading 'm': 20 MB more are beyond the limit of 20 MB for what it holds at once; raise max_memory (--max-memory) if the "
+            "reading 'm': 20 MB more are beyond the limit of 20 MB for what it holds at once; raise max_memory "
+            "(--max-memory) if the "
             "model needs it");
   EXPECT_TRUE(LacksMemory(refused.error()));
   EXPECT_TRUE(LacksMemory({"calibration failed: " + refused.error().message}));
@@ -97,7 +101,9 @@ TEST(Memory, ScopesNestAndTensorsOutliveThem) {
     return {};
   });
   EXPECT_FALSE(outer);
-  std::thread([t = std::move(kept)]() mutable { t = {}; }).join();  // charged to a scope that has ended, freed elsewhere
+  std::thread([t = std::move(kept)]() mutable {
+    t = {};
+  }).join();  // charged to a scope that has ended, freed elsewhere
 }
 
 TEST(Limits, DefaultsGrowWithTheFile) {

@@ -91,7 +91,8 @@ TEST(Cost, IsBoundedByTheFile) {
       {"a long name of a call of many nodes",
        [&](auto& m) {
          auto& f = Function(m, "f0");
-         for (int i = 0; i < 100; ++i) Call(*f.add_node(), "Relu", "a", i == 0 ? "b" : "t" + std::to_string(i), "").set_name(long_name);
+         for (int i = 0; i < 100; ++i)
+           Call(*f.add_node(), "Relu", "a", i == 0 ? "b" : "t" + std::to_string(i), "").set_name(long_name);
          Calls(m, 300, long_name.substr(0, 5000));
        },
        ""},
@@ -135,10 +136,8 @@ TEST(Cost, IsBoundedByTheFile) {
        },
        ""},
       {"unnamed dims of an input with a long name",
-       [&](auto& m) { m.Input(std::string(1'000'000, 'i'), std::vector<std::string>(60, "?")); },
-       ""},
-      {"a type of many dims",
-       [](auto& m) { m.Input("i", std::vector<std::string>(100'000, "?")); },
+       [&](auto& m) { m.Input(std::string(1'000'000, 'i'), std::vector<std::string>(60, "?")); }, ""},
+      {"a type of many dims", [](auto& m) { m.Input("i", std::vector<std::string>(100'000, "?")); },
        "100000 dimensions"},
       {"a node of a long name with many outputs",
        [&](auto& m) {
@@ -188,8 +187,8 @@ TEST(Cost, IsBoundedByTheFile) {
     const auto g = ir::onnx::ReadBytes(bytes);
     if (g) (void)ir::ToText(*g, {.elide_constants_above = 16});
     const double seconds = CpuSeconds() - start;
-    std::printf("%-50s %6.2f MB %5.1f s, at most %5.0f MB until now\n", c.name, static_cast<double>(bytes.size()) / 1e6, seconds,
-                static_cast<double>(PeakBytes()) / 1e6);
+    std::printf("%-50s %6.2f MB %5.1f s, at most %5.0f MB until now\n", c.name, static_cast<double>(bytes.size()) / 1e6,
+                seconds, static_cast<double>(PeakBytes()) / 1e6);
     if (kMeasured) {
       EXPECT_LT(seconds, 20);
       EXPECT_LT(PeakBytes(), 1'000'000'000 + 4 * static_cast<int64_t>(bytes.size()));
@@ -227,7 +226,8 @@ TEST(Cost, LimitsOfTheCallerCountAndStayInTheGraph) {
   for (int i = 0; i < 100; ++i) m.Node("Relu", {"x"}, {"v" + std::to_string(i)});
   const auto few = ir::onnx::ReadBytes(m.Bytes(), {.limits = {.max_nodes = 100}});
   ASSERT_FALSE(few);
-  EXPECT_NE(few.error().message.find("more than 100 nodes; raise max_nodes (--max-nodes)"), std::string::npos) << few.error().message;
+  EXPECT_NE(few.error().message.find("more than 100 nodes; raise max_nodes (--max-nodes)"), std::string::npos)
+      << few.error().message;
   const auto read = ir::onnx::ReadBytes(m.Bytes(), {.limits = {.max_memory = 50'000'000, .max_nodes = 101}});
   ASSERT_TRUE(read) << read.error().message;
   EXPECT_EQ(read->info.limits, (ir::Limits{.max_memory = 50'000'000, .max_nodes = 101}));
@@ -248,7 +248,8 @@ TEST(Cost, DataBesideTheModelCountsAndIsNotNamedWithoutEnd) {
       t.set_data_location(onnx::TensorProto::EXTERNAL);
       // Many spellings, one file.
       const std::string location = (i % 2 != 0 ? "./" : "") + std::string("data.bin");
-      for (const auto& [key, value] : {std::pair<const char*, std::string>{"location", location}, {"offset", std::to_string(first + i * step)}}) {
+      for (const auto& [key, value] :
+           {std::pair<const char*, std::string>{"location", location}, {"offset", std::to_string(first + i * step)}}) {
         auto* entry = t.add_external_data();
         entry->set_key(key), entry->set_value(value);
       }

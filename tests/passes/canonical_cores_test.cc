@@ -42,27 +42,20 @@ TEST(CanonicalCores, WindowsWithMasks) {
   CoreGraph c({Sym("b") * Dim(3), 2});
   const ValueId bias = c.W({1, 2, 1, 1}), mask = c.W({1, 3, 1, 1, 1});
   ValueId s = c.Op1(Op::kAdd, {c.Scores(), bias});
-  const auto dims = [&c](ValueId of, Ints leading) {
-    return c.Concat({c.Axis(std::move(leading)), c.Op1(Op::kShape, {of}, Attrs{{"start", int64_t{2}}, {"end", int64_t{4}}})});
+  const auto view = [&c](ValueId scores, Ints leading) {
+    return c.Op1(Op::kReshape, {scores, c.Concat({c.Axis(std::move(leading)), c.DimOf(c.q, 2), c.DimOf(c.k, 2)})});
   };
-  const ValueId scores = s;
-  s = c.Op1(Op::kReshape, {s, dims(scores, {-1, 3, 2})});
-  s = c.Op1(Op::kAdd, {s, mask});
-  s = c.Op1(Op::kReshape, {s, dims(scores, {-1, 2})});
+  s = view(c.Op1(Op::kAdd, {view(s, {-1, 3, 2}), mask}), {-1, 2});
   c.Attend(s);
-  Graph g = c.g;
-  ASSERT_TRUE(ir::Inference::Run(g));
-  PassRun run;
-  const auto changed = Cores(g, run);
-  ASSERT_TRUE(changed) << changed.error().message;
-  EXPECT_TRUE(*changed) << ir::ToText(g);
+  const std::string ops = Check(c.g, Cores);
+  EXPECT_EQ(Count(ops, "Reshape"), 1u) << ops;  // that of the mask
 }
 
 TEST(CanonicalCores, OneScaleForEachHead) {
   for (const ir::Shape& shape : {ir::Shape{2, 1, 1}, ir::Shape{1, 2, 1, 1}}) {
     CoreGraph c({Sym("b"), 2});
     c.Attend(c.Op1(Op::kMul, {c.Scores(), c.W(shape, 0.3f)}));
-    EXPECT_EQ(Check(c.g, Cores, 1e-5), "Transpose Mul MatMul Softmax MatMul");
+    EXPECT_EQ(Check(c.g, Cores, 1e-5), "Mul Transpose MatMul Softmax MatMul");
   }
   CoreGraph late({Sym("b"), 2});  // behind a mask it is no scale of q
   late.Attend(late.Op1(Op::kMul, {late.Op1(Op::kAdd, {late.Scores(), late.W({1, 2, 1, 1})}), late.W({2, 1, 1})}));
@@ -80,7 +73,8 @@ TEST(CanonicalCores, RowsAndKeysInTwoParts) {  // relative positions of pictures
 
 TEST(CanonicalCores, ProbabilitiesOnTheRight) {
   Builder b;
-  const ValueId q = b.In("q", {Sym("b"), Sym("s"), 4}), k = b.In("k", {Sym("b"), 4, Sym("t")}), v = b.In("v", {Sym("b"), 6, Sym("t")});
+  const ValueId q = b.In("q", {Sym("b"), Sym("s"), 4}), k = b.In("k", {Sym("b"), 4, Sym("t")}),
+                v = b.In("v", {Sym("b"), 6, Sym("t")});
   const ValueId p = b.Op1(Op::kSoftmax, {b.Op1(Op::kMatMul, {q, k})}, Attrs{{"axis", int64_t{-1}}});
   b.Out(b.Op1(Op::kMatMul, {v, b.Transpose(p, {0, 2, 1})}));
   EXPECT_EQ(Check(b.g, Cores, 1e-6), "MatMul Softmax Transpose MatMul Transpose");
@@ -100,21 +94,24 @@ TEST(CanonicalCores, SoftmaxByHand) {
   for (const int64_t axis : {int64_t{-1}, int64_t{1}}) {
     Builder b;
     const ValueId x = b.In("x", {Sym("b"), Sym("s"), 4});
-    const auto along = [&](Op op, ValueId v) { return b.Op1(op, {v, b.Axis({axis})}, Attrs{{"keepdims", int64_t{1}}}); };
+    const auto along = [&](Op op, ValueId v) {
+      return b.Op1(op, {v, b.Axis({axis})}, Attrs{{"keepdims", int64_t{1}}});
+    };
     const ValueId e = b.Op1(Op::kExp, {b.Op1(Op::kSub, {x, along(Op::kReduceMax, x)})});
     b.Out(b.Op1(Op::kDiv, {e, along(Op::kReduceSum, e)}));
     EXPECT_EQ(Check(b.g, Cores, 1e-6), axis == -1 ? "Softmax" : "ReduceMax Sub Exp ReduceSum Div");
   }
   Builder seen;  // the exponentials are read elsewhere too
   const ValueId e = seen.Op1(Op::kExp, {seen.In("x", {Sym("b"), 4})});
-  seen.Out(e);
+  seen.Out(e, "e");
   seen.Out(seen.Op1(Op::kDiv, {e, seen.Op1(Op::kReduceSum, {e, seen.Axis({-1})}, Attrs{{"keepdims", int64_t{1}}})}));
   EXPECT_EQ(Check(seen.g, Cores), Ops(seen.g));
 }
 
 TEST(CanonicalCores, ProbabilitiesMaskedOnceMore) {
   Builder b;
-  const ValueId mask = b.In("mask", {Sym("b"), 1, Sym("t")}, DType::kBool), s = b.In("s", {Sym("b"), Sym("s"), Sym("t")});
+  const ValueId mask = b.In("mask", {Sym("b"), 1, Sym("t")}, DType::kBool),
+                s = b.In("s", {Sym("b"), Sym("s"), Sym("t")});
   const ValueId p = b.Op1(Op::kSoftmax, {b.Op1(Op::kWhere, {mask, b.F(-3.4e38f), s})}, Attrs{{"axis", int64_t{-1}}});
   b.Out(b.Op1(Op::kWhere, {mask, b.F(0), p}));
   EXPECT_EQ(Check(b.g, Cores), "Where Softmax IsNaN Where");
@@ -123,11 +120,12 @@ TEST(CanonicalCores, ProbabilitiesMaskedOnceMore) {
 TEST(CanonicalCores, LeavesWhatIsReadElsewhereOrBroadcast) {
   CoreGraph seen({Sym("b"), 2, 3});
   const ValueId s = seen.Scores();
-  seen.Out(s);
+  seen.Out(s, "scores");
   seen.Attend(s);
   EXPECT_EQ(Check(seen.g, Cores), Ops(seen.g));
   Builder b;  // one K for all windows
-  const ValueId q = b.In("q", {Sym("b"), 2, 3, Sym("s"), 4}), k = b.In("k", {Sym("b"), 2, 1, 4, Sym("t")}), v = b.In("v", {Sym("b"), 2, 3, Sym("t"), 6});
+  const ValueId q = b.In("q", {Sym("b"), 2, 3, Sym("s"), 4}), k = b.In("k", {Sym("b"), 2, 1, 4, Sym("t")}),
+                v = b.In("v", {Sym("b"), 2, 3, Sym("t"), 6});
   b.Out(b.Op1(Op::kMatMul, {b.Op1(Op::kSoftmax, {b.Op1(Op::kMatMul, {q, k})}, Attrs{{"axis", int64_t{-1}}}), v}));
   EXPECT_EQ(Check(b.g, Cores), Ops(b.g));
 }

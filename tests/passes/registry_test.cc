@@ -12,12 +12,12 @@
 namespace octavo::passes {
 namespace {
 
-using ::testing::HasSubstr;
 using ir::DType;
 using pattern::Match;
 using pattern::Rule;
 using pattern::RuleBuilder;
 using pattern::Var;
+using ::testing::HasSubstr;
 
 // x * Sigmoid(1.702 x) -> Gelu by tanh.
 Rule QuickGelu() {
@@ -25,9 +25,8 @@ Rule QuickGelu() {
   const Var x = r.Input("x");
   const Var gate = r.Op("gate", Op::kSigmoid, {r.AnyOrder("steeper", Op::kMul, x, r.Scalar("slope", 1.702, 1e-6))});
   r.Root(r.AnyOrder("product", Op::kMul, x, gate));
-  r.Build([=](Rewriter& b, const Match& m) {
-    return b.Create(Op::kGelu, {m[x]}, {{"approximate", std::string("tanh")}});
-  });
+  r.Build(
+      [=](Rewriter& b, const Match& m) { return b.Create(Op::kGelu, {m[x]}, {{"approximate", std::string("tanh")}}); });
   return r.Finish();
 }
 
@@ -43,7 +42,11 @@ Graph Gated(float slope) {
 
 class Renames : public Pass {
  public:
-  Renames() : Pass({.name = "renames", .what = "names the last node", .options = {{"to", std::string("last"), "the name"}}, .version = "2"}) {}
+  Renames()
+      : Pass({.name = "renames",
+              .what = "names the last node",
+              .options = {{"to", std::string("last"), "the name"}},
+              .version = "2"}) {}
   Result<Changes> Run(Graph& graph, PassRun& run) const override {
     const std::string to = run.Option("to", std::string());
     if (to == "throw") throw std::runtime_error("it does not want to");
@@ -86,7 +89,9 @@ TEST(Registry, RunsARuleOfOnesOwn) {
     ASSERT_EQ(told.size(), 1u);
     EXPECT_EQ(told[0].nodes[0], "act");
     EXPECT_EQ(told[0].status, slope == 1.702f ? "fused" : "left");
-    EXPECT_THAT(told[0].reason, slope == 1.702f ? testing::Eq("") : testing::Matcher<std::string>(HasSubstr("'slope' is 1.7, not 1.702")));
+    EXPECT_THAT(told[0].reason, slope == 1.702f
+                                    ? testing::Eq("")
+                                    : testing::Matcher<std::string>(HasSubstr("'slope' is 1.7, not 1.702")));
   }
 }
 
@@ -105,7 +110,8 @@ TEST(Registry, FilesRecordWhatIsNotOctavos) {
             "(--plugin) or give the rule that brings it");
   Registry newer;
   ASSERT_TRUE(newer.Add(QuickGelu(), {.version = "1.1"}));
-  EXPECT_THAT(CheckPasses(*read, newer).error().message, HasSubstr("was made with version '1.0' of the pass 'my_quick_gelu'"));
+  EXPECT_THAT(CheckPasses(*read, newer).error().message,
+              HasSubstr("was made with version '1.0' of the pass 'my_quick_gelu'"));
   // A pipeline without any is written as 0.1.0 wrote it.
   EXPECT_THAT(PipelineToJson(*PipelineOfRecipe("float")), testing::Not(HasSubstr("foreign")));
 }
@@ -126,7 +132,8 @@ TEST(Registry, RefusesPluginsThatAreNone) {
               HasSubstr("plugin '/nowhere/libmine.so' cannot be loaded: "));
   // The C library has no function octavo_plugin.
   EXPECT_THAT(LoadPlugin("/lib/x86_64-linux-gnu/libc.so.6", registry).error().message,
-              HasSubstr("is no plugin of octavo: it has no function octavo_plugin (OCTAVO_PLUGIN in octavo/passes/plugin.h makes it)"));
+              HasSubstr("is no plugin of octavo: it has no function octavo_plugin (OCTAVO_PLUGIN in "
+                        "octavo/passes/plugin.h makes it)"));
   EXPECT_EQ(registry.passes().size(), Registry::Own().passes().size());
 }
 
@@ -138,27 +145,33 @@ TEST(Registry, SaysOfARuleThatNothingLooksLikeIt) {
 TEST(Registry, RefusesWhatItCannotTell) {
   Registry registry;
   const auto error = [&registry](PassInfo info, Placement where) {
-    return registry.Add(std::make_shared<FunctionPass>(std::move(info), [](Graph&, PassRun&) { return Result<bool>(false); }), std::move(where))
+    return registry
+        .Add(std::make_shared<FunctionPass>(std::move(info), [](Graph&, PassRun&) { return Result<bool>(false); }),
+             std::move(where))
         .error()
         .message;
   };
   EXPECT_EQ(error({}, {}), "a pass needs a name");
   EXPECT_EQ(error({.name = "mine"}, {}), "the pass 'mine' has no version, which files record: give it one");
   EXPECT_THAT(error({.name = "cse", .version = "1"}, {}), HasSubstr("there is a pass 'cse' already"));
-  EXPECT_THAT(error({.name = "mine", .version = "1"}, {.after = "nothing"}), HasSubstr("'mine' cannot stand beside 'nothing', which is no pass"));
+  EXPECT_THAT(error({.name = "mine", .version = "1"}, {.after = "nothing"}),
+              HasSubstr("'mine' cannot stand beside 'nothing', which is no pass"));
 }
 
 TEST(Registry, PlacesThoseOfOnePlaceInOrder) {
   Registry registry;
   const auto add = [&registry](const char* name, Placement where) {
-    ASSERT_TRUE(registry.Add(std::make_shared<FunctionPass>(PassInfo{.name = name, .version = "1"}, [](Graph&, PassRun&) { return Result<bool>(false); }), std::move(where)));
+    ASSERT_TRUE(registry.Add(std::make_shared<FunctionPass>(PassInfo{.name = name, .version = "1"},
+                                                            [](Graph&, PassRun&) { return Result<bool>(false); }),
+                             std::move(where)));
   };
   add("a", {.after = "canonical"});
   add("b", {.after = "canonical"});
   add("c", {.before = "dce"});
   add("d", {});
   add("e", {.after = "a"});
-  EXPECT_THAT(registry.Placed({"canonical", "cse", "dce"}), testing::ElementsAre("canonical", "a", "e", "b", "cse", "c", "dce"));
+  EXPECT_THAT(registry.Placed({"canonical", "cse", "dce"}),
+              testing::ElementsAre("canonical", "a", "e", "b", "cse", "c", "dce"));
 }
 
 TEST(Registry, PassesHaveTypedOptions) {
@@ -168,22 +181,27 @@ TEST(Registry, PassesHaveTypedOptions) {
   const auto run = [&](std::vector<std::string>* notes = nullptr) {
     Graph g = Gated(1);
     PassRun context;
-    const Status s = RunPasses(pipeline.passes, g, context, {.registry = &registry, .after = {}, .pipeline = &pipeline});
+    const Status s =
+        RunPasses(pipeline.passes, g, context, {.registry = &registry, .after = {}, .pipeline = &pipeline});
     if (notes != nullptr) *notes = context.notes;
     return s ? g.node(g.last()).name : s.error().message;
   };
   EXPECT_EQ(run(), "last");
   ASSERT_TRUE(SetOption(registry, "renames", "to=first", pipeline));
   EXPECT_EQ(run(), "first");
-  const auto back = PipelineFromJson(R"({"octavo_pipeline":1,"passes":["renames"],"options":{"renames":{"to":"first"}},"foreign":{"renames":"2"}})");
+  const auto back = PipelineFromJson(
+      R"({"octavo_pipeline":1,"passes":["renames"],"options":{"renames":{"to":"first"}},"foreign":{"renames":"2"}})");
   ASSERT_TRUE(back);
   EXPECT_EQ(back->options, pipeline.options);
   pipeline.options["renames"]["to"] = int64_t{1};
   EXPECT_EQ(run(), "the option to of the pass renames is a text");
-  EXPECT_EQ(SetOption(registry, "renames", "too=1", pipeline).error().message, "the pass renames has no option 'too'; it has to");
-  EXPECT_EQ(SetOption(registry, "weights4", "block=x", pipeline).error().message, "the option block of the pass weights4 is a whole number");
+  EXPECT_EQ(SetOption(registry, "renames", "too=1", pipeline).error().message,
+            "the pass renames has no option 'too'; it has to");
+  EXPECT_EQ(SetOption(registry, "weights4", "block=x", pipeline).error().message,
+            "the option block of the pass weights4 is a whole number");
   pipeline.options = {{"dce", {}}};
-  EXPECT_EQ(CheckPasses(pipeline, registry).error().message, "there are options for the pass 'dce', which this pipeline does not run");
+  EXPECT_EQ(CheckPasses(pipeline, registry).error().message,
+            "there are options for the pass 'dce', which this pipeline does not run");
   // What it throws undoes it and is told; the model goes on.
   pipeline.options = {{"renames", {{"to", std::string("throw")}}}};
   std::vector<std::string> notes;
@@ -205,18 +223,21 @@ TEST(Patterns, AreStrict) {
     const Rule rule = r.Finish();
     Maker m(1);
     const ValueId in = m.g.AddInput("x", {DType::kF32, ir::SymShape{2, 3}});
-    const ValueId y = second ? m.Node(Op::kReduceMax, {in, m.Ints({1})}, std::move(attrs)) : m.Node(Op::kSoftmax, {in}, std::move(attrs));
+    const ValueId y = second ? m.Node(Op::kReduceMax, {in, m.Ints({1})}, std::move(attrs))
+                             : m.Node(Op::kSoftmax, {in}, std::move(attrs));
     m.g.AddOutput("y", y);
     const pattern::Attempt a = pattern::TryMatch(rule, m.g, y, true);
     return a.match ? "" : a.reason;
   };
   EXPECT_EQ(matches(false, {}, {}, false), "");
   EXPECT_EQ(matches(false, {}, {{"axis", int64_t{-1}}}, false), "");  // says its default
-  EXPECT_THAT(matches(false, {}, {{"axis", int64_t{0}}}, false), HasSubstr("it has the attribute axis, which the pattern does not name"));
+  EXPECT_THAT(matches(false, {}, {{"axis", int64_t{0}}}, false),
+              HasSubstr("it has the attribute axis, which the pattern does not name"));
   EXPECT_EQ(matches(true, {}, {{"axis", int64_t{0}}}, false), "");
   EXPECT_EQ(matches(false, ir::Attrs{{"axis", int64_t{0}}}, {{"axis", int64_t{0}}}, false), "");
   EXPECT_EQ(matches(false, ir::Attrs{{"axis", int64_t{-1}}}, {}, false), "");
-  EXPECT_THAT(matches(false, ir::Attrs{{"axis", int64_t{0}}}, {}, false), HasSubstr("its attribute axis is another one"));
+  EXPECT_THAT(matches(false, ir::Attrs{{"axis", int64_t{0}}}, {}, false),
+              HasSubstr("its attribute axis is another one"));
   EXPECT_THAT(matches(false, {}, {}, true), HasSubstr("it has an operand 1, which the pattern does not name"));
   EXPECT_EQ(matches(true, {}, {}, true), "");
 }
@@ -240,7 +261,8 @@ TEST(Patterns, HaveSeveralRoots) {
   EXPECT_NE(pattern::Picture(rule).find("beside it: Sub (difference)"), std::string::npos) << pattern::Picture(rule);
   const auto attempt = [&](const std::function<void(Maker&, ValueId, ValueId)>& build) {
     Maker m(3);
-    const ValueId of = m.g.AddInput("x", {DType::kF32, ir::SymShape{4}}), no = m.g.AddInput("no", {DType::kF32, ir::SymShape{4}}),
+    const ValueId of = m.g.AddInput("x", {DType::kF32, ir::SymShape{4}}),
+                  no = m.g.AddInput("no", {DType::kF32, ir::SymShape{4}}),
                   yes = m.g.AddInput("yes", {DType::kF32, ir::SymShape{4}});
     m.g.AddOutput("exp", m.Node(Op::kExp, {of}));
     m.g.AddOutput("abs", m.Node(Op::kAbs, {of}));
@@ -254,14 +276,16 @@ TEST(Patterns, HaveSeveralRoots) {
     return m.g.value(m.g.outputs()[0].value).name + " " + m.g.value(m.g.outputs().back().value).name;
   };
   const auto x_of = [](Maker& m) { return m.g.inputs()[0]; };
-  EXPECT_EQ(attempt([&](Maker& m, ValueId, ValueId yes) { m.g.AddOutput("d", m.Node(Op::kSub, {x_of(m), yes})); }), "yes x");
+  EXPECT_EQ(attempt([&](Maker& m, ValueId, ValueId yes) { m.g.AddOutput("d", m.Node(Op::kSub, {x_of(m), yes})); }),
+            "yes x");
   // The guard refuses the first one, and the second is tried; that reads x second, and is no such root.
   EXPECT_EQ(attempt([&](Maker& m, ValueId no, ValueId yes) {
               m.g.AddOutput("n", m.Node(Op::kSub, {x_of(m), no}));
               m.g.AddOutput("d", m.Node(Op::kSub, {x_of(m), yes}));
             }),
             "yes x");
-  EXPECT_EQ(attempt([&](Maker& m, ValueId no, ValueId) { m.g.AddOutput("n", m.Node(Op::kSub, {x_of(m), no})); }), "not this one");
+  EXPECT_EQ(attempt([&](Maker& m, ValueId no, ValueId) { m.g.AddOutput("n", m.Node(Op::kSub, {x_of(m), no})); }),
+            "not this one");
   EXPECT_EQ(attempt([&](Maker& m, ValueId no, ValueId) { m.g.AddOutput("n", m.Node(Op::kSub, {no, x_of(m)})); }),
             "'x' is graph input 'x' here but graph input 'no' there");
   EXPECT_EQ(attempt([](Maker&, ValueId, ValueId) {}), "nothing");

@@ -152,8 +152,9 @@ Graph CastAtTheEnd() {
 }
 
 TEST(Undone, PassesToo) {
-  for (const auto& [run, reason] :
-       {std::pair<Result<bool> (*)(Graph&, PassRun&), const char*>{HalvesTheType, "f16"}, {BreaksAnInvariant, "is used"}, {Refuses, "it cannot"}}) {
+  for (const auto& [run, reason] : {std::pair<Result<bool> (*)(Graph&, PassRun&), const char*>{HalvesTheType, "f16"},
+                                    {BreaksAnInvariant, "is used"},
+                                    {Refuses, "it cannot"}}) {
     Graph g = CastAtTheEnd();
     PassRun context;
     const Result<bool> changed = RunPass(FunctionPass({.name = "wrong"}, run), g, context);

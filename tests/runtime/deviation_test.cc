@@ -40,17 +40,17 @@ std::vector<Deviation> Deviations() {
   const auto doubled = [](int64_t axis) {
     return [axis](Graph& g, ValueId x) { return Make(g, Op::kConcat, {x, x}, {{"axis", axis}}); };
   };
-  return {{"as_s8", cast(DType::kS8)},
-          {"as_f32", cast(DType::kF32)},
-          {"as_f64", cast(DType::kF64)},
-          {"as_bool", cast(DType::kBool)},
-          {"higher", [](Graph& g, ValueId x) { return Make(g, Op::kUnsqueeze, {x, Ints(g, 0)}); }},
-          {"lower", [](Graph& g, ValueId x) { return Make(g, Op::kReshape, {x, Ints(g, -1)}); }},
-          {"wider", doubled(-1)},
-          {"longer", doubled(0)},
-          {"narrower",
-           [](Graph& g, ValueId x) { return Make(g, Op::kSlice, {x, Ints(g, 0), Ints(g, -1), Ints(g, -1)}); }},
-          {"empty", [](Graph& g, ValueId x) { return Make(g, Op::kSlice, {x, Ints(g, 0), Ints(g, 0), Ints(g, -1)}); }}};
+  return {
+      {"as_s8", cast(DType::kS8)},
+      {"as_f32", cast(DType::kF32)},
+      {"as_f64", cast(DType::kF64)},
+      {"as_bool", cast(DType::kBool)},
+      {"higher", [](Graph& g, ValueId x) { return Make(g, Op::kUnsqueeze, {x, Ints(g, 0)}); }},
+      {"lower", [](Graph& g, ValueId x) { return Make(g, Op::kReshape, {x, Ints(g, -1)}); }},
+      {"wider", doubled(-1)},
+      {"longer", doubled(0)},
+      {"narrower", [](Graph& g, ValueId x) { return Make(g, Op::kSlice, {x, Ints(g, 0), Ints(g, -1), Ints(g, -1)}); }},
+      {"empty", [](Graph& g, ValueId x) { return Make(g, Op::kSlice, {x, Ints(g, 0), Ints(g, 0), Ints(g, -1)}); }}};
 }
 
 GraphRef Branch(const Deviation* deviation) {
@@ -171,8 +171,9 @@ TEST(Deviations, MasksThatWidenTheScoresMeanWhatTheBodySays) {
   const auto input = [&](const char* name, const char* rows, ir::Dim last) {
     return g.AddInput(name, {DType::kF32, ir::SymShape{ir::Dim::Symbol("b"), ir::Dim(2), ir::Dim::Symbol(rows), last}});
   };
-  std::vector<ValueId> in = {input("q", "s", ir::Dim(4)), input("k", "t", ir::Dim(4)), input("v", "t", ir::Dim(4)),
-                             g.AddInput("mask", {DType::kF32, ir::SymShape{ir::Dim::Symbol("m"), ir::Dim::Symbol("n")}})};
+  std::vector<ValueId> in = {
+      input("q", "s", ir::Dim(4)), input("k", "t", ir::Dim(4)), input("v", "t", ir::Dim(4)),
+      g.AddInput("mask", {DType::kF32, ir::SymShape{ir::Dim::Symbol("m"), ir::Dim::Symbol("n")}})};
   const ir::Attrs attrs = {{"num_heads", int64_t{2}}, {"head_dim", int64_t{4}}, {"scale", 0.5f}};
   g.AddOutput("y", g.node(g.AddNode(Op::kSdpa, std::move(in), 1, attrs)).output());
   const auto model = Model::Compile(g, {.threads = 1}), plain = Model::Compile(g, {.threads = 1, .kernels = false});
@@ -197,7 +198,10 @@ TEST(Deviations, MasksThatWidenTheScoresMeanWhatTheBodySays) {
       EXPECT_NEAR((*got)[0].as<float>()[i], (*want)[0].as<float>()[i], 1e-6);  // sums of 5 numbers below 1
     }
   }
-  ir::TensorMap wrong{{"q", wave({1, 2, 2, 4}, 1)}, {"k", wave({1, 2, 5, 4}, 1)}, {"v", wave({1, 2, 5, 4}, 1)}, {"mask", wave({3, 5}, 1)}};
+  ir::TensorMap wrong{{"q", wave({1, 2, 2, 4}, 1)},
+                      {"k", wave({1, 2, 5, 4}, 1)},
+                      {"v", wave({1, 2, 5, 4}, 1)},
+                      {"mask", wave({3, 5}, 1)}};
   EXPECT_FALSE(model->Run(wrong));
 }
 

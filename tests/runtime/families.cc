@@ -56,9 +56,7 @@ ValueId Maker::Node(Op op, std::vector<ValueId> in, ir::Attrs attrs, size_t outp
   return graph.node(graph.AddNode(op, std::move(in), outputs, std::move(attrs), name)).output();
 }
 
-void Maker::Output(ValueId value) {
-  graph.AddOutput(family + "_out" + std::to_string(graph.outputs().size()), value);
-}
+void Maker::Output(ValueId value) { graph.AddOutput(family + "_out" + std::to_string(graph.outputs().size()), value); }
 
 void Maker::Codes(std::vector<ValueId>& in, DType dtype, float scale, int zero) {
   in.push_back(Number(scale));
@@ -167,9 +165,9 @@ void Attend(Maker& m, const Attention& a) {
   in.push_back(a.keep ? m.Input("keep", DType::kBool, {kBatch, 1, a.rows, kKeys}, 0, 1) : ValueId{});
   in.push_back(a.slopes ? m.Constant(DType::kF32, {a.heads}, -0.5, 0) : ValueId{});
   while (!in.back().valid()) in.pop_back();
-  ir::Attrs attrs = {{"num_heads", a.heads}, {"kv_num_heads", a.groups}, {"head_dim", kDim}, {"v_head_dim", kDim},
-                     {"q_rank", a.rank},     {"k_rank", a.rank},         {"v_rank", a.rank}, {"out_rank", a.rank},
-                     {"scale", 0.25f}};
+  ir::Attrs attrs = {{"num_heads", a.heads}, {"kv_num_heads", a.groups}, {"head_dim", kDim},
+                     {"v_head_dim", kDim},   {"q_rank", a.rank},         {"k_rank", a.rank},
+                     {"v_rank", a.rank},     {"out_rank", a.rank},       {"scale", 0.25f}};
   if (a.causal || a.window) attrs.Set("window_right", int64_t{0}), attrs.Set("bottom_right", int64_t{1});
   if (a.window) attrs.Set("window_left", int64_t{20});
   if (a.flash) attrs.Set("flash", int64_t{1});
@@ -268,7 +266,8 @@ std::vector<Family> Products() {
       {"conv_integer", "conv_integer ",
        [](Maker& m) {
          const ValueId x = m.Input("x", DType::kU8, {kBatch, 6, 20, 24}, 0, 255);
-         const ValueId w = m.Constant(DType::kS8, {40, 6, 3, 3}, 0, 255), zero = m.Input("zero", DType::kU8, {}, 0, 255);
+         const ValueId w = m.Constant(DType::kS8, {40, 6, 3, 3}, 0, 255),
+                       zero = m.Input("zero", DType::kU8, {}, 0, 255);
          m.Output(m.Node(Op::kConvInteger, {x, w, zero}, {{"pads", std::vector<int64_t>{1, 1, 1, 1}}}));
        }},
   };

@@ -58,7 +58,9 @@ Tensor Like(const Tensor& t, DType dtype, Shape shape) {
 
 class Call : public StepCall {
  public:
-  Tensor& Allocate(size_t i, DType dtype, Shape shape) override { return out[i].tensor = Guard(dtype, std::move(shape)); }
+  Tensor& Allocate(size_t i, DType dtype, Shape shape) override {
+    return out[i].tensor = Guard(dtype, std::move(shape));
+  }
   std::byte* Scratch(size_t bytes) override {
     scratch_ = Guard(DType::kU8, {static_cast<int64_t>((bytes + 63) / 64 * 64)});
     return scratch_.mutable_data();
@@ -186,7 +188,8 @@ std::string Difference(std::span<const RtValue> got, std::span<const RtValue> wa
 std::vector<Tensor> Mutants(const Tensor& t) {
   std::vector<Tensor> mutants = {Tensor()};
   using enum DType;
-  for (const DType d : {kF32, kF16, kBF16, kF64, kS8, kU8, kS16, kS32, kS64, kBool, kE4M3FN, kE5M2, kU4, kS4, kString}) {
+  for (const DType d :
+       {kF32, kF16, kBF16, kF64, kS8, kU8, kS16, kS32, kS64, kBool, kE4M3FN, kE5M2, kU4, kS4, kString}) {
     if (d != t.dtype()) mutants.push_back(Like(t, d, t.shape()));
   }
   std::vector<Shape> shapes = {{}, {0}, {1}};

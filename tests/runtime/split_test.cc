@@ -125,12 +125,8 @@ void Attention(bool int8, bool flash) {
   }
   in.push_back(m.Input("mask", DType::kF32, {kBatch, 1, 1, kKeys}));
   in.push_back(m.Input("keep", DType::kBool, {kBatch, kHeads, kRows, 1}));
-  ir::Attrs attrs = {{"num_heads", kHeads},
-                     {"kv_num_heads", int64_t{1}},
-                     {"head_dim", kSize},
-                     {"v_head_dim", kSize},
-                     {"scale", 0.25f},
-                     {"nan_guard", int64_t{1}}};
+  ir::Attrs attrs = {{"num_heads", kHeads}, {"kv_num_heads", int64_t{1}}, {"head_dim", kSize}, {"v_head_dim", kSize},
+                     {"scale", 0.25f},      {"nan_guard", int64_t{1}}};
   if (flash) attrs.Set("flash", int64_t{1});
   const ir::NodeId n = m.g.AddNode(int8 ? Op::kSdpaInt8 : Op::kSdpa, std::move(in), 1, attrs, "attention");
   m.g.AddOutput("y", m.g.node(n).output());

@@ -116,8 +116,9 @@ void Stress(const Subject& s, double seconds) {
   std::vector<std::thread> threads;
   for (int t = 0; t < kThreads; ++t) {
     threads.emplace_back([&, t] {
-      Work(s, want, slot, static_cast<uint32_t>(kStressSeed) + static_cast<uint32_t>(t),
-           [&](int run) { return runs > 0 ? run < runs : run < 3 || in_time(); }, outcome);
+      Work(
+          s, want, slot, static_cast<uint32_t>(kStressSeed) + static_cast<uint32_t>(t),
+          [&](int run) { return runs > 0 ? run < runs : run < 3 || in_time(); }, outcome);
       --working;
     });
   }

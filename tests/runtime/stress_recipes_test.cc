@@ -53,7 +53,8 @@ Subject Recipe(const std::string& file, const std::string& recipe) {
 constexpr const char *kBert = "float/bert.ts17.sdpa.onnx", *kLlama = "models/llama_gqa.dyn23.sdpa.onnx";
 
 TEST(Stress, EveryRecipe) {
-  for (const char* recipe : {"float", "int8", "fp8", "dynamic", "weights4", "weights8"}) Stress(Recipe(kBert, recipe), 1);
+  for (const char* recipe : {"float", "int8", "fp8", "dynamic", "weights4", "weights8"})
+    Stress(Recipe(kBert, recipe), 1);
   Stress(Recipe(kLlama, "int8"), 1);
   Stress(Recipe("models/bert.ts17.sdpa.nncf.onnx", "quantized"), 1);
 }

@@ -135,7 +135,8 @@ std::string TakeProblem() {
 }
 
 bool TilesReleased() {
-  if (__builtin_cpu_supports("amx-tile")) {  // XGETBV tells which parts of the state are in use; bit 17: the tiles' configuration
+  if (__builtin_cpu_supports(
+          "amx-tile")) {  // XGETBV tells which parts of the state are in use; bit 17: the tiles' configuration
     uint32_t low = 0, high = 0;
     asm volatile("xgetbv" : "=a"(low), "=d"(high) : "c"(1));
     if ((low & (1U << 17)) != 0) return false;

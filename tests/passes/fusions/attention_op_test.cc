@@ -33,8 +33,7 @@ TEST(AttentionOpRule, RefusesWithASentence) {
     op(m, in, 1);
   });
   for (const float cap : {-1.0f, std::numeric_limits<float>::quiet_NaN()}) {
-    Refuses("its softcap is negative or NaN", AttentionOp(),
-            [&](Graphs& m) { op(m, qkv(m), 1, {{"softcap", cap}}); });
+    Refuses("its softcap is negative or NaN", AttentionOp(), [&](Graphs& m) { op(m, qkv(m), 1, {{"softcap", cap}}); });
   }
   Refuses("its scale is negative, and it multiplies by the square root of it", AttentionOp(),
           [&](Graphs& m) { op(m, qkv(m), 1, {{"scale", -1.0f}}); });
