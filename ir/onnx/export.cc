@@ -39,16 +39,6 @@ Status ExpandAll(Graph& g) {
   return {};
 }
 
-bool UsesOctavo(const Graph& g) {
-  bool uses = false;
-  for (NodeId id = g.first(); id.valid() && !uses; id = g.node(id).next) {
-    const Node& n = g.node(id);
-    uses = HasBody(n.op);
-    ForEachSubgraph(n, [&](const std::string&, const GraphRef& sub) { uses = uses || UsesOctavo(*sub); });
-  }
-  return uses;
-}
-
 }  // namespace
 
 void DataFile::Place(const Tensor& tensor, pb::TensorProto* proto) {
@@ -107,6 +97,7 @@ Status Exporter::Model(const Graph& graph, pb::ModelProto* model) {
   model->set_ir_version(std::max(g.info.ir_version, needs.ir_version));
   std::map<std::string, int64_t> opsets = g.info.opsets;
   opsets[""] = opset_;
+  opsets.erase("octavo");
   if (options_.functions && UsesOctavo(g)) opsets["octavo"] = 1;
   for (const auto& [domain, version] : opsets) {
     auto* entry = model->add_opset_import();

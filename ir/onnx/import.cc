@@ -107,6 +107,7 @@ Result<Graph> ReadModel(pb::ModelProto& model, ExternalFiles external, int64_t b
   }
   OCTAVO_TRY(Graph g, GraphBuilder(file).Build(graph, std::move(constants), opsets, nullptr, {}, true));
   ReadInfo(model, opsets, g);
+  if (UsesOctavo(g)) g.info.opsets["octavo"] = 1;  // what some vendor ops become
   g.info.limits = options.limits;
   g.info.bytes = bytes;
   const auto is_attention = [&g](NodeId id) { return g.node(id).op == Op::kAttention; };

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "octavo/ir/functions.h"
+
 namespace octavo::ir::onnx {
 
 namespace {
@@ -101,6 +103,16 @@ Needs NeedsOf(const Graph& graph) {
   Needs needs;
   Collect(graph, needs);
   return needs;
+}
+
+bool UsesOctavo(const Graph& g) {
+  bool uses = false;
+  for (NodeId id = g.first(); id.valid() && !uses; id = g.node(id).next) {
+    const Node& n = g.node(id);
+    uses = HasBody(n.op);
+    ForEachSubgraph(n, [&](const std::string&, const GraphRef& sub) { uses = uses || UsesOctavo(*sub); });
+  }
+  return uses;
 }
 
 void ForEachSubgraph(const Node& node, const std::function<void(const std::string&, const GraphRef&)>& visit) {

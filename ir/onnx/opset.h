@@ -20,6 +20,9 @@ struct Needs {
 // Over the nodes, types and subgraphs.
 Needs NeedsOf(const Graph& graph);
 
+// Whether it has ops of octavo's own, which are functions of a domain in the file.
+bool UsesOctavo(const Graph& graph);
+
 // Every subgraph attribute of the node, in attribute order.
 void ForEachSubgraph(const Node& node, const std::function<void(const std::string& name, const GraphRef&)>& visit);
 

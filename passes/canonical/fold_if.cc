@@ -31,6 +31,7 @@ bool InlineIf(Rewriter& rw, NodeId id) {
       copy = rw.CreateN(b.op, std::move(inputs), b.outputs.size(), b.attrs, b.name);
     }
     std::vector<std::string> origin = b.origin;
+    if (origin.empty() && !b.name.empty()) origin.push_back(b.name);
     origin.push_back("pass:fold");
     g.SetOrigin(copy, std::move(origin));
     for (size_t i = 0; i < b.outputs.size(); ++i) {

@@ -31,7 +31,7 @@ Graph Branches() {
     Graph b;
     const ValueId x = b.AddInput("x", {DType::kF32, SymShape{ir::Dim::Symbol("b"), 2, ir::Dim::Symbol("s"), 4}});
     const auto node = [&b](Op op, std::vector<ValueId> in, ir::Attrs attrs = {}) {
-      return b.node(b.AddNode(op, std::move(in), 1, std::move(attrs), attrs.empty() ? "n" : "core")).output();
+      return b.node(b.AddNode(op, std::move(in), 1, std::move(attrs), std::string(ir::InfoOf(op).name))).output();
     };
     if (!attends) return b.AddOutput("o", node(Op::kIdentity, {x})), std::make_shared<const Graph>(b);
     const ValueId k = node(Op::kTranspose, {node(Op::kNeg, {x})}, {{"perm", std::vector<int64_t>{0, 1, 3, 2}}});
