@@ -73,6 +73,15 @@ runtime::CompileOptions CompileOptionsOf(const OptimizeOptions& options) {
           }};
 }
 
+Result<Sample> SampleOf(const Graph& graph, const OptimizeOptions& options) {
+  options.data->Rewind();
+  OCTAVO_TRY(const auto batch, options.data->Next());
+  if (!batch) return Sample{};
+  OCTAVO_TRY(const runtime::Model model, runtime::Model::Compile(graph, CompileOptionsOf(options)));
+  OCTAVO_TRY(ir::TensorMap outputs, NamedOutputs(model, {}, batch->inputs));
+  return Sample{batch->inputs, std::move(outputs)};
+}
+
 namespace {
 
 // What a graph that arrives quantized makes of the recipe; empty: nothing.
@@ -161,16 +170,6 @@ Status FillMoments(const Graph& graph, std::span<const ir::ValueId> values,
   OCTAVO_TRY_STATUS(Calibrated(task, *options.data, options, &first).transform([](const auto&) {}));
   if (options.stop != nullptr && options.stop->load()) return ir::Fail("interrupted");
   return {};
-}
-
-// The first batch and what `graph` makes of it.
-Result<Sample> SampleOf(const Graph& graph, const OptimizeOptions& options) {
-  options.data->Rewind();
-  OCTAVO_TRY(const auto batch, options.data->Next());
-  if (!batch) return Sample{};
-  OCTAVO_TRY(const runtime::Model model, runtime::Model::Compile(graph, CompileOptionsOf(options)));
-  OCTAVO_TRY(ir::TensorMap outputs, NamedOutputs(model, {}, batch->inputs));
-  return Sample{batch->inputs, std::move(outputs)};
 }
 
 passes::ChannelStats StatsOf(const quant::Observer& observer) {

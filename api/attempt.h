@@ -18,6 +18,9 @@ struct Evidence {
   std::map<uint64_t, passes::quantize::ColumnWeights> fitted;  // PassRun
 };
 
+// The first batch and what `graph` makes of it.
+ir::Result<Sample> SampleOf(const ir::Graph& graph, const OptimizeOptions& options);
+
 // Optimize without `layers` and `min_db`. What the evidence has is used, what it lacks is gathered from the data.
 ir::Result<Optimized> OptimizeOnce(ir::Graph graph, const OptimizeOptions& options, Evidence& evidence);
 

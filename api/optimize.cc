@@ -4,9 +4,11 @@
 #include <format>
 
 #include "octavo/api/attempt.h"
+#include "octavo/api/bodies.h"
 #include "octavo/api/callers.h"
 #include "octavo/api/layers.h"
 #include "octavo/ir/closed.h"
+#include "octavo/passes/bodies.h"
 
 namespace octavo::api {
 
@@ -51,16 +53,26 @@ Status LookAtLayers(const Graph& model, const OptimizeOptions& options, Evidence
   return {};
 }
 
-Result<Optimized> OptimizeWatched(Graph graph, const OptimizeOptions& options) {
+Result<Optimized> OptimizeWatched(Graph graph, const OptimizeOptions& options_given) {
   const auto start = std::chrono::steady_clock::now();
-  OCTAVO_TRY_STATUS(Check(graph, options));
+  OCTAVO_TRY_STATUS(Check(graph, options_given));
+  Evidence evidence;
+  const OptimizeOptions options = WithoutNamesWithin(graph, options_given);
+  const Graph whole = options.data != nullptr ? graph : Graph();
+  OCTAVO_TRY(std::vector<OptimizedBody> bodies, OptimizeBodies(graph, options_given, OptimizeWatched));
+  if (!bodies.empty() && options.data != nullptr) {
+    OCTAVO_TRY(evidence.first, SampleOf(whole, options));  // of the model as it came
+  }
   const bool looks = options.layers || options.min_db;
   const Graph model = looks ? graph : Graph();
-  Evidence evidence;
   OptimizeOptions first = options;
   if (options.min_db) first.after_pass = nullptr;  // the last attempt calls it
   OCTAVO_TRY(Optimized result, OptimizeOnce(std::move(graph), first, evidence));
   if (looks) OCTAVO_TRY_STATUS(LookAtLayers(model, options, evidence, result));
+  if (!bodies.empty()) {
+    passes::ShareConstants(result.graph);
+    Join(std::move(bodies), result);
+  }
   for (std::string& note : result.notes)
     note = ir::Cleaned({std::move(note)}).message;  // names of the file are in them
   result.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();

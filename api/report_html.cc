@@ -52,6 +52,7 @@ std::string Candidates(const passes::Report& report) {
     std::string nodes;
     for (const std::string& n : c.nodes)
       nodes += (nodes.empty() ? "" : "<br>") + std::string("<code>") + Escape(n) + "</code>";
+    if (!c.place.empty()) nodes += "<br>in the " + Escape(c.place);
     html += std::format("<tr><td>{}<td>{}<td class={}>{}<td>{}<td>{}</tr>\n", Escape(c.kind), nodes, c.status, c.status,
                         Escape(c.rule), Escape(c.reason));
   }

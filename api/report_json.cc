@@ -29,6 +29,7 @@ std::string ReportJson(const Optimized& result, const FileSizes& bytes) {
   for (const passes::Candidate& c : r.candidates) {
     j["candidates"].push_back(
         {{"kind", c.kind}, {"nodes", c.nodes}, {"status", c.status}, {"rule", c.rule}, {"reason", c.reason}});
+    if (!c.place.empty()) j["candidates"].back()["place"] = c.place;
   }
   j["in_float"] = ordered_json::array();
   for (const passes::FloatWeights& f : r.in_float) {

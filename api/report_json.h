@@ -1,6 +1,6 @@
 // The report for programs. Schema 1:
 // {"schema": 1, "attention": {"found", "fused"}, "qkv": {"found", "fused"}, "linear": {"found", "quantized"},
-//  "candidates": [{"kind", "nodes", "status", "rule", "reason"}], "in_float": [{"op", "weights", "bytes"}], "bytes": {"before", "after"}, "time_s",
+//  "candidates": [{"kind", "nodes", "status", "rule", "reason", "place" (in a branch or body)}], "in_float": [{"op", "weights", "bytes"}], "bytes": {"before", "after"}, "time_s",
 //  "pipeline": [...], "passes": [{"pass", "changed", "ms"}], "ranges": [{"value", "seen", "chosen", "scale", "zero_point"}],
 //  "losses": [{"output", "sqnr_db", "cosine", "exact"}], "layers": [{"node", "output", "share", "sqnr_db", "cosine", "exact"}],
 //  "notes": [...], "data": {"what", "random"}}

@@ -34,6 +34,7 @@ void PrintJson(const Flags& flags, const api::Optimized& r) {
     if (!Wanted(flags, c)) continue;
     json["candidates"].push_back(
         {{"kind", c.kind}, {"nodes", c.nodes}, {"status", c.status}, {"rule", c.rule}, {"reason", c.reason}});
+    if (!c.place.empty()) json["candidates"].back()["place"] = c.place;
   }
   for (const passes::NearMiss& m : r.misses) {
     if (!Wanted(flags, m)) continue;
@@ -87,13 +88,13 @@ int Run(const Flags& flags) {
     std::printf("%s\n", Picture(*rule).c_str());
     for (const passes::Candidate& c : result->report.candidates) {
       if (c.rule == flags.rule && c.status != "left" && Wanted(flags, c))
-        std::printf("%s  fired at %s\n", c.rule.c_str(), ir::Clean(c.nodes[0]).c_str());
+        std::printf("%s  fired at %s\n", c.rule.c_str(), ir::Clean(passes::SourceOf(c)).c_str());
     }
     PrintRule(flags, result->misses);
   } else {
     std::vector<std::vector<std::string>> rows{{"what", "source node", "status", "rule", "reason"}};
     for (const passes::Candidate& c : result->report.candidates) {
-      if (Wanted(flags, c)) rows.push_back({c.kind, c.nodes.empty() ? "" : c.nodes[0], c.status, c.rule, c.reason});
+      if (Wanted(flags, c)) rows.push_back({c.kind, passes::SourceOf(c), c.status, c.rule, c.reason});
     }
     std::fputs(Table(rows).c_str(), stdout);
     const passes::Report& p = result->report;

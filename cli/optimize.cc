@@ -81,7 +81,7 @@ void PrintTable(const api::Optimized& r, const api::FileSizes& bytes, const std:
   for (const passes::Candidate& c : r.report.candidates) {
     if (c.kind == "linear" && c.status == "quantized") continue;
     const std::string more = c.kind == "qkv" && c.nodes.size() > 1 ? std::format(" +{}", c.nodes.size() - 1) : "";
-    rows.push_back({c.kind, c.nodes.empty() ? "" : c.nodes[0] + more, c.status, c.rule, c.reason});
+    rows.push_back({c.kind, passes::SourceOf(c) + more, c.status, c.rule, c.reason});
   }
   std::fputs(Table(rows).c_str(), stdout);
   const passes::Report& p = r.report;
@@ -115,7 +115,7 @@ std::vector<std::string> Missing(const Flags& flags, const passes::Report& repor
       if (c.kind != kind) continue;
       found = true;
       if (c.status == "fused") continue;
-      sentences.push_back(std::format("{} at '{}' is {}: {}", what, c.nodes.empty() ? "?" : c.nodes[0],
+      sentences.push_back(std::format("{} at '{}' is {}: {}", what, passes::SourceOf(c),
                                       c.status == "left" ? "left unfused" : "only quantized", c.reason));
     }
     if (!found) sentences.push_back(std::format("{}: the model has none that octavo can see", what));

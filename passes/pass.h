@@ -47,6 +47,7 @@ struct Candidate {
   std::string rule;                // rule that decided; empty: none came near
   std::string
       reason;  // one sentence where it is not fused: what, which node, way out; fused: what the file itself lost
+  std::string place = {};  // "then_branch of If 'choose'"; empty: the graph itself
 };
 
 // Deepest attempt of one rule at one root, for `explain`.

@@ -290,35 +290,12 @@ void AddOtherSoftmaxes(const Graph& graph, Report& report) {
   }
 }
 
-// Attention inside of If, Loop and Scan, which passes do not enter.
-void AddBodies(const Graph& graph, const std::string& place, Report& report) {
-  for (NodeId id : graph.NodesInOrder()) {
-    const Node& n = graph.node(id);
-    for (const auto& [name, attr] : n.attrs.entries()) {
-      const auto* body = std::get_if<ir::GraphRef>(&attr);
-      if (body == nullptr || *body == nullptr) continue;
-      const std::string here =
-          std::format("{}{} of {}", place.empty() ? "" : place + ", ", name, Describe(graph, n.output()));
-      const ir::Value* condition = n.op == Op::kIf && n.input(0).valid() ? &graph.value(n.input(0)) : nullptr;
-      const bool is_input = condition != nullptr && !condition->producer.valid();
-      for (const AttentionCore& core : FindAttentionCores(**body)) {
-        report.candidates.push_back(
-            {.kind = "attention",
-             .nodes = {OriginName((*body)->node(core.center))},
-             .status = "left",
-             .rule = "",
-             .reason = std::format(
-                 "it is in {}, and octavo fuses nothing inside of a node{}", here,
-                 is_input
-                     ? std::format(": --assume {}=true (or false) takes one branch and fuses that", condition->name)
-                     : ": make the model without it, or split it")});
-      }
-      AddBodies(**body, here, report);
-    }
-  }
-}
-
 }  // namespace
+
+std::string SourceOf(const Candidate& candidate) {
+  const std::string node = candidate.nodes.empty() ? "" : candidate.nodes[0];
+  return candidate.place.empty() ? node : std::format("{} ({})", node, candidate.place);
+}
 
 Report TakeInventory(const Graph& graph) {
   Report report;
@@ -339,7 +316,6 @@ Report TakeInventory(const Graph& graph) {
     report.candidates.push_back(std::move(c));
   }
   AddOtherSoftmaxes(graph, report);
-  AddBodies(graph, "", report);
   return report;
 }
 

@@ -32,7 +32,10 @@ struct Report {
   std::vector<Candidate> candidates;
 };
 
-// Takes stock of the canonical graph, before anything is fused: one candidate each, status "left".
+// For tables: the node that names it, and in which branch or body it is, "/core/Softmax (then_branch of If 'choose')".
+std::string SourceOf(const Candidate& candidate);
+
+// Takes stock of the canonical graph without those inside of its nodes, before anything is fused: one candidate each, status "left".
 Report TakeInventory(const Graph& graph);
 
 // Fills status, rule and reason of every candidate by what stands in the finished graph (by provenance) and, for what was left,

@@ -57,6 +57,10 @@ KernelPtr MakeKernel(const Node& node, const CompileContext& c) {
       return MakeQuantizeTokens(node, c);
     case Op::kLookup:
       return MakeLookup(node, c);
+    case Op::kIf:
+    case Op::kLoop:
+    case Op::kScan:
+      return MakeControl(node, c);
     case Op::kTranspose:
     case Op::kSlice:
     case Op::kConcat:

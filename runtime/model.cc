@@ -139,7 +139,7 @@ void ExpectTypes(Step& step, const CompileContext& context) {
 
 Status BuildSteps(State& s) {
   const Graph& g = s.graph;
-  const CompileContext context{g, s.constants, s.options.arch};
+  const CompileContext context{g, s.constants, s.options.arch, &s.options};
   const std::vector<Chain> chains = s.options.kernels ? FindChains(context) : std::vector<Chain>();
   std::map<ir::NodeId, const Chain*> chain_of;
   for (const Chain& chain : chains) {

@@ -74,10 +74,12 @@ class Kernel {
 };
 
 // What a factory may use to decide and to prepare: constants are known, weights can be packed.
+struct CompileOptions;  // model.h
 struct CompileContext {
   const Graph& graph;
   const std::vector<RtValue>& constants;  // by value index; undefined: not constant
   kernels::Arch arch;
+  const CompileOptions* options = nullptr;  // of the model, for the graphs of control flow; null: those are interpreted
 
   const Tensor* Constant(ValueId v) const {
     return v.valid() && constants[v.index].tensor.defined() ? &constants[v.index].tensor : nullptr;
@@ -108,6 +110,7 @@ KernelPtr MakeMovement(const Node& node, const CompileContext& c);         // Tr
 KernelPtr MakeCacheWrite(const Node& node, const CompileContext& c);       // TensorScatter
 KernelPtr MakeCacheAppend(const Node& node, const CompileContext& c);      // CacheAppend
 KernelPtr MakeRotary(const Node& node, const CompileContext& c);           // RotaryEmbedding
+KernelPtr MakeControl(const Node& node, const CompileContext& c);          // If, Loop, Scan
 KernelPtr MakeInterpreted(const Graph& graph, ir::NodeId node);
 inline std::string InterpreterOf(Op op) { return "interpreter " + std::string(ir::InfoOf(op).name); }
 

@@ -4,6 +4,7 @@
 
 #include <array>
 #include <cstdint>
+#include <functional>
 #include <span>
 #include <vector>
 
@@ -13,6 +14,9 @@
 
 namespace octavo::ir::interpret {
 
+// Runs a graph of a node (a branch, a body) on values in the order of its inputs.
+using RunBody = std::function<Result<std::vector<RtValue>>(const Graph& body, std::span<const RtValue> inputs)>;
+
 // One evaluation of one node. An evaluator's error states only the reason; EvalNode adds op, node name and operands.
 struct Call {
   const Graph& graph;
@@ -20,6 +24,7 @@ struct Call {
   std::span<const RtValue> in;
   std::vector<RtValue> out;  // one per output slot
   const Interrupted& interrupted;
+  const RunBody* run_body = nullptr;  // instead of RunGraph
 
   bool Has(size_t i) const { return i < in.size() && in[i].tensor.defined(); }
   const Tensor& T(size_t i) const { return in[i].tensor; }
@@ -96,6 +101,10 @@ const Table& Evaluators();
 // Runs a graph on values in the order of its inputs; the integers behind quantized values travel along.
 Result<std::vector<RtValue>> RunGraph(const Graph& graph, std::span<const RtValue> inputs,
                                       const InterpretOptions& options = {});
+
+// EvalNode of If, Loop and Scan whose graphs are run by `run_body`.
+Result<std::vector<RtValue>> EvalControl(const Graph& graph, const Node& node, std::span<const RtValue> inputs,
+                                         const Interrupted& interrupted, const RunBody& run_body);
 
 // --- quant_form.cc ---------------------------------------------------------------------------------------------
 // Carries the integers of the operands to the outputs of a view op (interpret.h lists them).

@@ -27,12 +27,17 @@ Result<std::span<const RtValue>> CapturesOf(const Call& call, size_t own) {
   return call.in.last(static_cast<size_t>(n));
 }
 
+Result<std::vector<RtValue>> RunBodyOf(const Call& call, const Graph& body, std::span<const RtValue> inputs) {
+  return call.run_body != nullptr ? (*call.run_body)(body, inputs)
+                                  : RunGraph(body, inputs, {.interrupted = call.interrupted});
+}
+
 Status If(Call& call) {
   OCTAVO_TRY(const bool yes, BoolOf(call.T(0), "the condition"));
   OCTAVO_TRY(const GraphRef g, SubgraphOf(call, yes ? "then_branch" : "else_branch"));
   OCTAVO_TRY(const auto captures, CapturesOf(call, 1));
   if (captures.size() + 1 != call.in.size()) return Fail("{} captures of {} inputs", captures.size(), call.in.size());
-  OCTAVO_TRY(auto results, RunGraph(*g, captures, {.interrupted = call.interrupted}));
+  OCTAVO_TRY(auto results, RunBodyOf(call, *g, captures));
   if (results.size() != call.out.size())
     return Fail("the branch has {} outputs, the op {}", results.size(), call.out.size());
   call.out = std::move(results);
@@ -170,7 +175,7 @@ Status Loop(Call& call) {
                                      {Tensor::Of<uint8_t>(DType::kBool, {}, std::vector<uint8_t>{1}), nullptr}};
     operands.insert(operands.end(), carried.begin(), carried.end());
     operands.insert(operands.end(), captures.begin(), captures.end());
-    OCTAVO_TRY(auto results, RunGraph(*body, operands, {.interrupted = call.interrupted}));
+    OCTAVO_TRY(auto results, RunBodyOf(call, *body, operands));
     OCTAVO_TRY(go, BoolOf(results[0].tensor, "the body's condition"));
     OCTAVO_TRY_STATUS(Carry(carried, std::span(results).subspan(1)));
     for (size_t k = 0; k < stacks.size(); ++k) OCTAVO_TRY_STATUS(stacks[k].Add(results[1 + carried_count + k].tensor));
@@ -250,7 +255,7 @@ Status Scan(Call& call) {
       operands.push_back({std::move(slice), nullptr});
     }
     operands.insert(operands.end(), captures.begin(), captures.end());
-    OCTAVO_TRY(auto results, RunGraph(*body, operands, {.interrupted = call.interrupted}));
+    OCTAVO_TRY(auto results, RunBodyOf(call, *body, operands));
     OCTAVO_TRY_STATUS(Carry(states, results));
     for (size_t k = 0; k < p.outputs; ++k) OCTAVO_TRY_STATUS(stacks[k].Add(results[p.states + k].tensor));
   }

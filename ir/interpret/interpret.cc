@@ -208,12 +208,8 @@ Result<std::vector<RtValue>> Evaluate(const interpret::Evaluator evaluate, inter
   return std::move(call.out);
 }
 
-}  // namespace
-
-bool CanEval(Op op) { return interpret::Evaluators().Find(op) != nullptr; }
-
-Result<std::vector<RtValue>> EvalNode(const Graph& graph, const Node& node, std::span<const RtValue> inputs,
-                                      const Interrupted& interrupted) {
+Result<std::vector<RtValue>> Eval(const Graph& graph, const Node& node, std::span<const RtValue> inputs,
+                                  const Interrupted& interrupted, const interpret::RunBody* run_body) {
   using namespace interpret;
   const Evaluator evaluate = Evaluators().Find(node.op);
   if (evaluate == nullptr) {
@@ -221,11 +217,26 @@ Result<std::vector<RtValue>> EvalNode(const Graph& graph, const Node& node, std:
     return Fail("{}: {}", Where(node, inputs), WhyNot(node));
   }
   try {
-    Call call{graph, node, inputs, std::vector<RtValue>(node.outputs.size()), interrupted};
+    Call call{graph, node, inputs, std::vector<RtValue>(node.outputs.size()), interrupted, run_body};
     return Evaluate(evaluate, call);
   } catch (...) {  // memory that lacks, above all
     return std::unexpected(ErrorOf(std::current_exception(), Where(node, inputs)));
   }
+}
+
+}  // namespace
+
+bool CanEval(Op op) { return interpret::Evaluators().Find(op) != nullptr; }
+
+Result<std::vector<RtValue>> EvalNode(const Graph& graph, const Node& node, std::span<const RtValue> inputs,
+                                      const Interrupted& interrupted) {
+  return Eval(graph, node, inputs, interrupted, nullptr);
+}
+
+Result<std::vector<RtValue>> interpret::EvalControl(const Graph& graph, const Node& node,
+                                                    std::span<const RtValue> inputs, const Interrupted& interrupted,
+                                                    const RunBody& run_body) {
+  return Eval(graph, node, inputs, interrupted, &run_body);
 }
 
 Result<std::vector<Tensor>> Interpret(const Graph& graph, const TensorMap& inputs, const InterpretOptions& options) {

@@ -13,7 +13,7 @@ size_t SlotOf(const std::string& name) {
   return slot;
 }
 
-Status RunBody(Call& call) {
+Status ByItsBody(Call& call) {
   OCTAVO_TRY(const Graph body, BodyOf(call.graph, call.node));
   std::vector<RtValue> operands;
   for (ValueId v : body.inputs()) {
@@ -35,7 +35,7 @@ Status RunBody(Call& call) {
 void RegisterOctavo(Table& t) {
   for (size_t i = 0; i < kOpCount; ++i) {
     const auto op = static_cast<Op>(i);
-    if (HasBody(op)) t.Set(op, RunBody);
+    if (HasBody(op)) t.Set(op, ByItsBody);
   }
 }
 

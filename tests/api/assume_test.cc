@@ -77,16 +77,6 @@ TEST(Assume, Refuses) {
   EXPECT_EQ(g.inputs().size(), 2u);
 }
 
-TEST(Inventory, NamesAttentionInsideOfNodes) {
-  const auto result = Optimize(Branches(), Of("float"));
-  ASSERT_TRUE(result);
-  EXPECT_EQ(result->report.attention.found, 1);
-  ASSERT_FALSE(result->report.candidates.empty());
-  EXPECT_EQ(result->report.candidates[0].reason,
-            "it is in then_branch of If 'choose', and octavo fuses nothing inside of a node: --assume flag=true (or "
-            "false) takes one branch and fuses that");
-}
-
 // Every Softmax is in the report: as attention, or as none, with why.
 TEST(Inventory, NamesEverySoftmax) {
   Graph g;
