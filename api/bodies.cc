@@ -74,9 +74,7 @@ class BranchData : public quant::DataSource {
   }
   void Rewind() override { data_.Rewind(), at_ = 0; }
   int64_t size() const override { return std::ranges::count(takes_, true); }
-  std::string Describe() const override {
-    return std::format("{} of {}, in the {}", size(), data_.Describe(), place_);
-  }
+  std::string Describe() const override { return std::format("{} of {}, in the {}", size(), data_.Describe(), place_); }
   bool random() const override { return data_.random(); }
 
  private:
@@ -139,10 +137,11 @@ Result<OptimizedBody> OptimizeBody(Graph& graph, const passes::Body& body, const
   OptimizedBody done{body.place, {}};
   const bool given = options.data != nullptr || options.calibration != nullptr;
   if (own.data == nullptr && given && NeedsData(own, model)) {
-    const char* why = options.data == nullptr  ? "a .calib file holds no ranges of it"
-                      : up_to == nullptr       ? "data is followed into branches of If alone"
-                                               : "no batch of the data takes it";
-    done.result.notes.push_back(std::format("{}: {}, so its Linears are quantized by recipe 'dynamic'", body.place, why));
+    const char* why = options.data == nullptr ? "a .calib file holds no ranges of it"
+                      : up_to == nullptr      ? "data is followed into branches of If alone"
+                                              : "no batch of the data takes it";
+    done.result.notes.push_back(
+        std::format("{}: {}, so its Linears are quantized by recipe 'dynamic'", body.place, why));
     own.recipe = own.pipeline ? "float" : "dynamic", own.pipeline.reset();
     own.reduce_range = options.reduce_range && own.recipe == "dynamic";
   }
@@ -157,13 +156,18 @@ Result<OptimizedBody> OptimizeBody(Graph& graph, const passes::Body& body, const
   return done;
 }
 
-Status MakeCanonical(Graph& graph, const OptimizeOptions& options) {
+// So that an If that is decided becomes its branch, and what is computed of constants is one.
+Status Fold(Graph& graph, const OptimizeOptions& options) {
   passes::TellSourcesApart(graph);
   OCTAVO_TRY(const passes::Pipeline pipeline, PipelineOf(options, graph));
-  if (std::ranges::find(pipeline.passes, "canonical") == pipeline.passes.end()) return {};
+  const auto has = [&pipeline](const char* name) {
+    return std::ranges::find(pipeline.passes, name) != pipeline.passes.end();
+  };
+  if (!has("canonical") && !has("fold")) return {};
   passes::PassRun run;
   run.arch = options.arch;
-  return passes::RunPasses({"canonical"}, graph, run, {.registry = &RegistryOf(options), .after = {}, .pipeline = &pipeline});
+  return passes::RunPasses({"fold"}, graph, run,
+                           {.registry = &RegistryOf(options), .after = {}, .pipeline = &pipeline});
 }
 
 void NoteTheChoice(const Graph& graph, const Node& n, std::vector<std::string>& notes) {
@@ -180,7 +184,7 @@ Result<std::vector<OptimizedBody>> OptimizeBodies(Graph& graph, const OptimizeOp
                                                   const OptimizeFn& optimize) {
   std::vector<OptimizedBody> all;
   if (passes::BodiesOf(graph).empty()) return all;
-  OCTAVO_TRY_STATUS(MakeCanonical(graph, options));
+  OCTAVO_TRY_STATUS(Fold(graph, options));
   std::vector<passes::Body> bodies = passes::BodiesOf(graph);
   std::map<NodeId, NodeId> sunk;
   for (passes::Body& body : bodies) {

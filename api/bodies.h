@@ -16,7 +16,7 @@ struct OptimizedBody {
 };
 using OptimizeFn = std::function<ir::Result<Optimized>(ir::Graph graph, const OptimizeOptions& options)>;
 
-// Replaces what is in the nodes of `graph`, which has been through the canonical passes then, where the pipeline has them. A branch is
+// Replaces what is in the nodes of `graph`, which has been folded then, where the pipeline does that. A branch is
 // calibrated on what it gets when the data runs through the model. Where there is none (a Loop, a branch that no batch takes, a .calib file), a recipe
 // that needs ranges gives way to `dynamic`, with a note. `optimize` is called for each.
 ir::Result<std::vector<OptimizedBody>> OptimizeBodies(ir::Graph& graph, const OptimizeOptions& options,

@@ -5,8 +5,8 @@
 #include <functional>
 #include <map>
 
+#include "octavo/ir/infer.h"
 #include "octavo/ir/names.h"
-#include "octavo/passes/report.h"
 
 namespace octavo::passes {
 
@@ -33,12 +33,25 @@ size_t CapturesOf(const Node& n) {
   return std::min(n.inputs.size(), static_cast<size_t>(std::max<int64_t>(n.attrs.Int("octavo_captures", 0), 0)));
 }
 
+// By op alone: whether a product has a constant weight shows when captured constants are sunk.
 bool HasWork(const Graph& graph) {
-  if (!TakeInventory(graph).candidates.empty()) return true;
-  bool has = false;
-  for (const NodeId id : graph.NodesInOrder())
-    ForEachBody(graph.node(id), [&](const std::string&, const Graph& body) { has = has || HasWork(body); });
-  return has;
+  return AnyNode(graph, [](const Node& n) {
+    switch (n.op) {
+      case Op::kMatMul:
+      case Op::kGemm:
+      case Op::kEinsum:
+      case Op::kConv:
+      case Op::kMatMulInteger:
+      case Op::kSoftmax:
+      case Op::kExp:
+      case Op::kAttention:
+      case Op::kLayerNormalization:
+      case Op::kReduceMean:
+        return true;
+      default:
+        return false;
+    }
+  });
 }
 
 // The node anew with these inputs and attributes, under the names that it had.
@@ -152,18 +165,17 @@ NodeId SinkConstants(Graph& graph, NodeId node) {
 Graph AsModel(const Graph& graph, const Body& body) {
   const Node& n = graph.node(body.node);
   Graph model = *n.attrs.Subgraph(body.attr);
-  for (size_t i = 0; i < model.inputs().size(); ++i)
-    model.SetType(model.inputs()[i], TypeOfInput(graph, n, model, i));
+  for (size_t i = 0; i < model.inputs().size(); ++i) model.SetType(model.inputs()[i], TypeOfInput(graph, n, model, i));
   model.info = graph.info;
   model.info.metadata.clear();
   return model;
 }
 
 void PutBack(Graph& graph, const Body& body, Graph model) {
+  (void)ir::Inference::Run(
+      model);  // a writer asks for the types of what passes made; where they are not known, it does without
   const GraphRef before = graph.node(body.node).attrs.Subgraph(body.attr);
   model.info = before->info;
-  for (size_t i = 0; i < model.inputs().size(); ++i)
-    model.SetType(model.inputs()[i], before->value(before->inputs()[i]).type);
   graph.SetAttr(body.node, body.attr, std::make_shared<const Graph>(std::move(model)));
 }
 
@@ -172,6 +184,12 @@ void ShareConstants(Graph& graph) {
   const auto key = [](const Tensor& t) {
     return std::pair(t.byte_size(),
                      std::hash<std::string_view>()({reinterpret_cast<const char*>(t.data()), t.byte_size()}));
+  };
+  // ONNX Runtime 1.32 looks for the codes of a block-wise weight in the graph of their node alone, and refuses the file where they are not.
+  const auto must_stay = [](const Graph& g, ValueId v) {
+    return std::ranges::any_of(g.value(v).uses, [&g](const ir::Use& use) {
+      return g.node(use.node).op == Op::kDequantizeLinear || g.node(use.node).op == Op::kLinearBlocked;
+    });
   };
   const auto large = [](const Graph& g, auto&& visit) {
     for (const NodeId id : g.NodesInOrder()) {
@@ -188,7 +206,9 @@ void ShareConstants(Graph& graph) {
     std::map<std::pair<size_t, size_t>, std::vector<Place>> places;
     for (auto& [name, body] : bodies) {
       ShareConstants(body);
-      large(body, [&](ValueId v, const Tensor& t) { places[key(t)].push_back({name, v}); });
+      large(body, [&](ValueId v, const Tensor& t) {
+        if (!must_stay(body, v)) places[key(t)].push_back({name, v});
+      });
     }
     large(graph, [&](ValueId v, const Tensor& t) {
       const auto it = places.find(key(t));
@@ -212,7 +232,8 @@ void ShareConstants(Graph& graph) {
         }
       }
     }
-    attrs.Set("octavo_captures", static_cast<int64_t>(CapturesOf(graph.node(id)) + inputs.size() - graph.node(id).inputs.size()));
+    attrs.Set("octavo_captures",
+              static_cast<int64_t>(CapturesOf(graph.node(id)) + inputs.size() - graph.node(id).inputs.size()));
     for (auto& [name, body] : bodies) attrs.Set(name, std::make_shared<const Graph>(std::move(body)));
     WithoutCaptures(graph, Renew(graph, id, std::move(inputs), std::move(attrs)), {});
   }

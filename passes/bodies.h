@@ -17,7 +17,7 @@ struct Body {
   std::string place;  // "then_branch of If 'choose'"
 };
 
-// Graphs that hold something to fuse or to quantize, at any depth.
+// Graphs that may hold something to fuse or to quantize, at any depth.
 std::vector<Body> BodiesOf(const ir::Graph& graph);
 // Whether `wanted` holds for a node of the graph or of one within.
 bool AnyNode(const ir::Graph& graph, const std::function<bool(const ir::Node&)>& wanted);
@@ -28,6 +28,7 @@ ir::NodeId SinkConstants(ir::Graph& graph, ir::NodeId node);
 ir::Graph AsModel(const ir::Graph& graph, const Body& body);
 void PutBack(ir::Graph& graph, const Body& body, ir::Graph model);
 // What graphs of one node have in common of 1 KB or more, or have in common with `graph`, is captured by them: a file holds it once.
+// Block-wise weights alone stay where they are.
 void ShareConstants(ir::Graph& graph);
 
 }  // namespace octavo::passes

@@ -112,7 +112,8 @@ class ControlKernel : public Kernel {
   Result<std::vector<RtValue>> RunBodyOf(const Graph& body, std::span<const RtValue> in, const StepCall& call) const {
     const auto it = bodies_.find(&body);
     // Codes behind a float tensor, by which the interpreter computes exactly, do not go into a model.
-    const bool plain = std::ranges::all_of(in, [](const RtValue& v) { return v.quant == nullptr && v.tensor.defined(); });
+    const bool plain =
+        std::ranges::all_of(in, [](const RtValue& v) { return v.quant == nullptr && v.tensor.defined(); });
     if (it == bodies_.end() || !plain || in.size() != it->second.names.size())
       return ir::interpret::RunGraph(body, in, {.interrupted = call.interrupted});
     ir::TensorMap inputs;

@@ -1,5 +1,7 @@
 #include "octavo/ir/onnx/fp8_views.h"
 
+#include "octavo/ir/onnx/opset.h"
+
 namespace octavo::ir::onnx {
 
 namespace {
@@ -27,7 +29,9 @@ bool Moves(const Graph& g, const Node& n) {
 
 bool MovesFp8(const Graph& graph) {
   for (NodeId id = graph.first(); id.valid(); id = graph.node(id).next) {
-    if (Moves(graph, graph.node(id))) return true;
+    bool moves = Moves(graph, graph.node(id));
+    ForEachSubgraph(graph.node(id), [&](const std::string&, const GraphRef& sub) { moves = moves || MovesFp8(*sub); });
+    if (moves) return true;
   }
   return false;
 }
@@ -35,6 +39,12 @@ bool MovesFp8(const Graph& graph) {
 void CastMovedFp8(Graph& graph) {
   for (NodeId id : graph.NodesInOrder()) {
     const Node n = graph.node(id);  // a copy: the store grows
+    ForEachSubgraph(n, [&](const std::string& name, const GraphRef& sub) {
+      if (!MovesFp8(*sub)) return;
+      Graph cast = *sub;
+      CastMovedFp8(cast);
+      graph.SetAttr(id, name, std::make_shared<const Graph>(std::move(cast)));
+    });
     if (!Moves(graph, n)) continue;
     const DType fp8 = TypeOf(graph, n.input(0));
     const auto add = [&](Op op, std::vector<ValueId> in, size_t count, ir::Attrs attrs) {

@@ -8,7 +8,7 @@
 namespace octavo::ir::onnx {
 
 bool MovesFp8(const Graph& graph);
-// Such an op reads floats, between two Casts: exact, for every fp8 value is a float. Subgraphs are left alone.
+// Such an op reads floats, between two Casts: exact, for every fp8 value is a float. In subgraphs, too.
 void CastMovedFp8(Graph& graph);
 
 }  // namespace octavo::ir::onnx

@@ -38,6 +38,7 @@ int64_t SinceVersion(const Graph& g, const Node& n) {
     }
     case Op::kLinearBlocked:  // its body dequantizes in blocks
       return 21;
+    case Op::kSdpaInt8:  // its body transposes the codes of K
     case Op::kTranspose:
     case Op::kSqueeze:
     case Op::kUnsqueeze:

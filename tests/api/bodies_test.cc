@@ -16,8 +16,6 @@
 namespace octavo::api {
 namespace {
 
-using ::testing::ElementsAre;
-using ::testing::HasSubstr;
 using ir::Dim;
 using ir::DType;
 using ir::Graph;
@@ -26,6 +24,8 @@ using ir::Op;
 using ir::SymShape;
 using ir::Tensor;
 using ir::ValueId;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
 using Ints = std::vector<int64_t>;
 
 Tensor Random(ir::Shape shape, uint32_t seed) {
@@ -38,7 +38,8 @@ Tensor Random(ir::Shape shape, uint32_t seed) {
 struct Block {
   Graph g;
   ValueId Node(Op op, std::vector<ValueId> in, ir::Attrs attrs = {}, const std::string& name = "") {
-    const NodeId id = g.AddNode(op, std::move(in), 1, std::move(attrs), name.empty() ? std::string(ir::InfoOf(op).name) : name);
+    const NodeId id =
+        g.AddNode(op, std::move(in), 1, std::move(attrs), name.empty() ? std::string(ir::InfoOf(op).name) : name);
     g.SetOrigin(id, {g.node(id).name});
     return g.node(id).output();
   }
@@ -50,9 +51,12 @@ struct Block {
   // Attention over x [b,s,64] with 4 heads, projected by q, k and v [64,64].
   ValueId Attend(ValueId x, ValueId q, ValueId k, ValueId v) {
     const ValueId kt = Node(Op::kTranspose, {Heads(x, k, "k")}, {{"perm", Ints{0, 1, 3, 2}}}, "kt");
-    const ValueId s = Node(Op::kMul, {Node(Op::kMatMul, {Heads(x, q, "q"), kt}, {}, "scores"), g.AddConstant(Tensor::ScalarF32(0.25f))}, {}, "scale");
+    const ValueId s = Node(
+        Op::kMul, {Node(Op::kMatMul, {Heads(x, q, "q"), kt}, {}, "scores"), g.AddConstant(Tensor::ScalarF32(0.25f))},
+        {}, "scale");
     const ValueId p = Node(Op::kSoftmax, {s}, {{"axis", int64_t{-1}}}, "core");
-    const ValueId y = Node(Op::kTranspose, {Node(Op::kMatMul, {p, Heads(x, v, "v")}, {}, "values")}, {{"perm", Ints{0, 2, 1, 3}}}, "back");
+    const ValueId y = Node(Op::kTranspose, {Node(Op::kMatMul, {p, Heads(x, v, "v")}, {}, "values")},
+                           {{"perm", Ints{0, 2, 1, 3}}}, "back");
     return Node(Op::kReshape, {y, g.AddConstant(Tensor::S64({3}, {0, -1, 64}))}, {}, "merge");
   }
 };
@@ -75,7 +79,9 @@ Graph Branches(bool condition_is_input = true) {
   const ValueId x = m.g.AddInput("x", Rows());
   std::vector<ValueId> in{flag, m.Node(Op::kMul, {x, m.g.AddConstant(Tensor::ScalarF32(2))}, {}, "before")};
   for (uint32_t i = 0; i < 3; ++i) in.push_back(m.g.AddConstant(Random({64, 64}, i + 1), "w" + std::to_string(i)));
-  const ValueId y = m.Node(Op::kIf, in, {{"then_branch", branch(false)}, {"else_branch", branch(true)}, {"octavo_captures", int64_t{4}}}, "choose");
+  const ValueId y = m.Node(
+      Op::kIf, in, {{"then_branch", branch(false)}, {"else_branch", branch(true)}, {"octavo_captures", int64_t{4}}},
+      "choose");
   m.g.AddOutput("y", m.Node(Op::kRelu, {y}, {}, "after"));
   EXPECT_TRUE(ir::VerifyStatus(m.g));
   return std::move(m.g);
@@ -85,7 +91,8 @@ std::vector<ir::TensorMap> Batches(bool both) {
   std::vector<ir::TensorMap> all;
   for (uint32_t i = 0; i < 6; ++i) {
     const auto yes = static_cast<uint8_t>(both ? i % 2 : 1);
-    all.push_back({{"flag", Tensor::Of<uint8_t>(DType::kBool, {1}, std::vector<uint8_t>{yes})}, {"x", Random({2, 5, 64}, 20 + i)}});
+    all.push_back({{"flag", Tensor::Of<uint8_t>(DType::kBool, {1}, std::vector<uint8_t>{yes})},
+                   {"x", Random({2, 5, 64}, 20 + i)}});
   }
   return all;
 }
@@ -103,14 +110,15 @@ double Noise(const Tensor& signal, const Tensor& got) {
 
 // By recipe: everything in both branches is found and done, the file computes what the model computed, and holds no weight twice.
 TEST(Bodies, BranchesAreOptimizedByEveryRecipe) {
-  for (const auto& [recipe, most] : std::map<std::string, double>{{"float", 1e-10}, {"int8", 3e-3}, {"dynamic", 3e-3}, {"weights8", 1e-3}}) {
+  for (const auto& [recipe, most] : std::map<std::string, double>{
+           {"float", 1e-10}, {"int8", 3e-3}, {"dynamic", 3e-3}, {"fp8", 1e-2}, {"weights8", 1e-3}}) {
     SCOPED_TRACE(recipe);
     const Graph model = Branches();
     const auto batches = Batches(true);
     const auto data = quant::InMemoryData(batches, quant::InputsOf(model));
     OptimizeOptions options;
     options.recipe = recipe, options.threads = 1;
-    options.data = recipe == "int8" ? data.get() : nullptr;
+    options.data = recipe == "int8" || recipe == "fp8" ? data.get() : nullptr;
     const auto result = Optimize(model, options);
     ASSERT_TRUE(result) << result.error().message;
     EXPECT_EQ(result->report.attention.found, 2);
@@ -149,11 +157,18 @@ TEST(Bodies, ABranchThatNoBatchTakesIsQuantizedDynamically) {
   const auto result = Optimize(model, options);
   ASSERT_TRUE(result) << result.error().message;
   EXPECT_EQ(result->report.linear.done, 6);
-  EXPECT_THAT(result->notes, ::testing::Contains(HasSubstr("else_branch of If 'choose': no batch of the data takes it, so its Linears are quantized by recipe 'dynamic'")));
-  EXPECT_THAT(result->notes, ::testing::Contains(HasSubstr("chooses by the input 'flag': --assume flag=true (or false) keeps one")));
-  const auto calibration = Optimize(model, [] { OptimizeOptions o; o.threads = 1; return o; }());
+  EXPECT_THAT(result->notes, ::testing::Contains(HasSubstr("else_branch of If 'choose': no batch of the data takes it, "
+                                                           "so its Linears are quantized by recipe 'dynamic'")));
+  EXPECT_THAT(result->notes,
+              ::testing::Contains(HasSubstr("chooses by the input 'flag': --assume flag=true (or false) keeps one")));
+  const auto calibration = Optimize(model, [] {
+    OptimizeOptions o;
+    o.threads = 1;
+    return o;
+  }());
   EXPECT_FALSE(calibration);
-  EXPECT_THAT(calibration.error().message, HasSubstr("in the then_branch of If 'choose': this pipeline quantizes 3 Linears and 1 attention cores and needs calibration data"));
+  EXPECT_THAT(calibration.error().message, HasSubstr("in the else_branch of If 'choose': this pipeline quantizes 3 "
+                                                     "Linears and 1 attention cores and needs calibration data"));
 }
 
 TEST(Bodies, NamesOfNodesWithinAreKnown) {
@@ -178,7 +193,8 @@ TEST(Bodies, ALoopIsFusedAndItsModelRuns) {
   Block m;
   m.g.info.opsets[""] = 17;
   const ValueId in = m.g.AddInput("x", {DType::kF32, SymShape{1, 6, 64}});
-  m.g.AddOutput("y", m.Node(Op::kLoop, {m.g.AddConstant(Tensor::ScalarS64(3)), ValueId{}, in}, {{"body", std::make_shared<const Graph>(std::move(body.g))}}, "again"));
+  m.g.AddOutput("y", m.Node(Op::kLoop, {m.g.AddConstant(Tensor::ScalarS64(3)), ValueId{}, in},
+                            {{"body", std::make_shared<const Graph>(std::move(body.g))}}, "again"));
   OptimizeOptions options;
   options.recipe = "float", options.threads = 1;
   const auto result = Optimize(m.g, options);
