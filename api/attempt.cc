@@ -180,6 +180,7 @@ passes::ChannelStats StatsOf(const quant::Observer& observer) {
   for (const quant::Bin& bin : observer.Bins()) sum += static_cast<double>(bin.count) * bin.lo * bin.hi;
   stats.mean_square = sum / static_cast<double>(observer.count());
   stats.rows = observer.count() / stats.ranges.size();
+  stats.row_powers = observer.RowPowers();
   return stats;
 }
 
@@ -331,6 +332,7 @@ class Attempt {
     std::vector<std::string> foreign;
     for (const auto& [name, version] : result_.pipeline.foreign) foreign.push_back(name);
     for (auto& c : passes::RewritesOf(foreign, context_)) result_.report.candidates.push_back(std::move(c));
+    result_.pipeline.dynamic = context_.dynamic;  // with those that choose_rows added
     passes::RecordPipeline(result_.pipeline, graph_);
     result_.graph = std::move(graph_);
     result_.log = std::move(context_.log);

@@ -1,5 +1,6 @@
 #include "octavo/api/optimize.h"
 
+#include <algorithm>
 #include <chrono>
 #include <format>
 
@@ -48,6 +49,11 @@ Status LookAtLayers(const Graph& model, const OptimizeOptions& options, Evidence
   if (!enough) OCTAVO_TRY_STATUS(ChooseTypes(model, layers, chosen, evidence));
   if (options.min_db) {
     OCTAVO_TRY(result, OptimizeOnce(model, chosen, evidence));
+  }
+  for (LayerLoss& layer : layers) {  // choose_rows has a say, too
+    if (layer.type == "quantized" &&
+        std::ranges::find(result.pipeline.dynamic, layer.node) != result.pipeline.dynamic.end())
+      layer.type = "dynamic";
   }
   if (options.layers || !enough) result.layers = std::move(layers);
   return {};

@@ -50,6 +50,14 @@ void AddFloat(Passes& all) {
 
 void AddQuantizing(Passes& all) {
   Add(all,
+      {.name = "choose_rows",
+       .what = "leaves Linears to whose rows one scale does harm to the pass `dynamic`, which gives each row its own",
+       .takes = Form::kFloat,
+       .leaves = Form::kFloat,
+       .needs = Need::kRanges,
+       .options = {OptionInfo{"db", quantize::kRowDb, "what rows must keep of themselves under one scale"}}},
+      quantize::ChooseRows);
+  Add(all,
       {.name = "smooth",
        .what = "evens out the channels that norms and activations hand to Linears, by calibrated channel ranges",
        .takes = Form::kFloat,

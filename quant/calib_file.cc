@@ -18,7 +18,7 @@ using ir::Result;
 using ir::Status;
 
 constexpr std::string_view kMark = "octavo calibration ";
-constexpr std::string_view kVersion = "1";
+constexpr std::string_view kVersion = "2", kWithoutRows = "1";
 
 // FNV-1a: finds accidents, not attacks; every number is checked again when it is parsed.
 uint64_t Checksum(std::string_view bytes) {
@@ -88,7 +88,8 @@ Result<Calibration> Parse(std::string_view bytes, std::string_view place) {
   std::string_view in = bytes;
   const std::string_view first = TakeLine(in);
   if (!first.starts_with(kMark)) return Fail("{} is no calibration file of octavo", place);
-  if (first.substr(kMark.size()) != kVersion) {
+  const bool has_rows = first.substr(kMark.size()) != kWithoutRows;
+  if (has_rows && first.substr(kMark.size()) != kVersion) {
     return Fail("{} has format {}, this octavo reads format {}; calibrate again", place,
                 ir::Quoted(first.substr(kMark.size())), kVersion);
   }
@@ -105,7 +106,7 @@ Result<Calibration> Parse(std::string_view bytes, std::string_view place) {
     if (!length || *length > in.size()) return Fail("{} is damaged: a name ends early", place);
     std::string name(in.substr(0, *length));
     in.remove_prefix(*length);
-    auto observer = Observer::Parse(in);
+    auto observer = Observer::Parse(in, has_rows);
     if (!observer) return Fail("{} is damaged at value {}: {}", place, ir::Quoted(name), observer.error().message);
     held.emplace_back(observer->bytes());
     result.values.insert_or_assign(std::move(name), std::move(*observer));

@@ -64,8 +64,8 @@ class Calibration {
   // A sentence if this was made with another model.
   ir::Status CheckModel(std::string_view fingerprint) const;
 
-  // The .calib format, version 1: a line "octavo calibration 1", a line of JSON that tells a reader what is inside, the
-  // observers, a checksum. Same calibration, same bytes.
+  // The .calib format, version 2: a line "octavo calibration 2", a line of JSON that tells a reader what is inside, the
+  // observers, a checksum. Same calibration, same bytes. Version 1, which knows nothing of rows, is read too.
   std::string ToBytes() const;
   static ir::Result<Calibration> FromBytes(std::string_view bytes, std::string_view place);
   ir::Status Save(const std::filesystem::path& path) const;

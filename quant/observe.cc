@@ -9,6 +9,12 @@
 
 namespace octavo::quant {
 
+namespace {
+
+constexpr int kRowShift = 22;  // leaves sign, exponent and one bit of the mantissa
+
+}  // namespace
+
 Observer& Observer::operator=(const Observer& other) {
   if (this == &other) return *this;
   count_ = other.count_;
@@ -20,6 +26,7 @@ Observer& Observer::operator=(const Observer& other) {
   sum_min_ = other.sum_min_;
   sum_max_ = other.sum_max_;
   channels_ = other.channels_;
+  rows_ = other.rows_;
   for (size_t i = 0; i < kBlocks; ++i) {
     blocks_[i] = other.blocks_[i] ? std::make_unique<Block>(*other.blocks_[i]) : nullptr;
   }
@@ -61,11 +68,27 @@ void Observer::EndSample() {
 void Observer::ObserveChannels(std::span<const float> values, size_t width) {
   if (channels_.empty()) channels_.resize(width);
   for (size_t row = 0; row + width <= values.size(); row += width) {
+    double power = 0;  // squares of floats are exact in double, and a row is always summed in this order
     for (size_t c = 0; c < width; ++c) {
-      channels_[c].lo = std::min(channels_[c].lo, values[row + c]);
-      channels_[c].hi = std::max(channels_[c].hi, values[row + c]);
+      const float v = values[row + c];
+      channels_[c].lo = std::min(channels_[c].lo, v);
+      channels_[c].hi = std::max(channels_[c].hi, v);
+      power += static_cast<double>(v) * static_cast<double>(v);
     }
+    const auto mean = static_cast<float>(std::min(power / static_cast<double>(width), 0x1p127));
+    const uint32_t bits = std::bit_cast<uint32_t>(mean);
+    if (bits != 0) ++rows_[bits >> kRowShift];
   }
+}
+
+std::vector<std::pair<double, uint64_t>> Observer::RowPowers() const {
+  std::vector<std::pair<double, uint64_t>> powers;
+  for (const auto& [bin, n] : rows_) {
+    const double low =
+        std::bit_cast<float>(bin << kRowShift);  // 1 or 1.5 times a power of 2; the class ends at 1.5 or 2
+    powers.emplace_back(low * (bin % 2 == 0 ? std::sqrt(1.5) : std::sqrt(2 / 1.5)), n);
+  }
+  return powers;
 }
 
 void Observer::Merge(const Observer& other) {
@@ -79,6 +102,7 @@ void Observer::Merge(const Observer& other) {
   for (size_t c = 0; c < std::min(channels_.size(), other.channels_.size()); ++c) {
     channels_[c] = {std::min(channels_[c].lo, other.channels_[c].lo), std::max(channels_[c].hi, other.channels_[c].hi)};
   }
+  for (const auto& [bin, n] : other.rows_) rows_[bin] += n;
   for (size_t i = 0; i < kBlocks; ++i) {
     if (!other.blocks_[i]) continue;
     if (!blocks_[i]) blocks_[i] = std::make_unique<Block>();
@@ -157,9 +181,14 @@ void Observer::AppendTo(std::string& out) const {
     AppendVarint(out, std::bit_cast<uint32_t>(c.lo + 0.0f));  // -0 and 0 are one value: same data, same bytes
     AppendVarint(out, std::bit_cast<uint32_t>(c.hi + 0.0f));
   }
+  AppendVarint(out, rows_.size());
+  for (const auto& [bin, n] : rows_) {
+    AppendVarint(out, bin);
+    AppendVarint(out, n);
+  }
 }
 
-ir::Result<Observer> Observer::Parse(std::string_view& in) {
+ir::Result<Observer> Observer::Parse(std::string_view& in, bool has_rows) {
   bool ok = true;
   const auto take = [&] {
     const auto v = TakeVarint(in);
@@ -201,6 +230,11 @@ ir::Result<Observer> Observer::Parse(std::string_view& in) {
     o.channels_.push_back({low, high});
   }
   if (!ok) return ir::Fail("the channel ranges are damaged");
+  for (uint64_t left = has_rows ? take() : 0; ok && left > 0; --left) {
+    const uint64_t bin = take(), n = take();
+    ok = ok && bin < (0x7f800000u >> kRowShift) && n > 0 && o.rows_.emplace(static_cast<uint32_t>(bin), n).second;
+  }
+  if (!ok) return ir::Fail("the powers of rows are damaged");
   return o;
 }
 

@@ -14,6 +14,7 @@
 #include <cstdint>
 #include <functional>
 #include <limits>
+#include <map>
 #include <memory>
 #include <span>
 #include <string>
@@ -46,7 +47,7 @@ class Observer {
   // The sample at hand is complete. One without values is not counted.
   void EndSample();
 
-  // Minimum and maximum of every channel: `values` are whole rows of `width` channels. All calls with one width.
+  // Minimum and maximum of every channel, and the power of rows: `values` are whole rows of `width` channels. All calls with one width.
   void ObserveChannels(std::span<const float> values, size_t width);
   struct ChannelRange {
     float lo = std::numeric_limits<float>::infinity();
@@ -55,6 +56,9 @@ class Observer {
   };
   // Empty unless ObserveChannels was called.
   const std::vector<ChannelRange>& channels() const { return channels_; }
+
+  // Rows by their mean square, to a factor of 2^(1/4): the middle of each class and how many are in it. Rows of zeros are left out.
+  std::vector<std::pair<double, uint64_t>> RowPowers() const;
 
   // As if this observer had seen the other's data too.
   void Merge(const Observer& other);
@@ -74,8 +78,8 @@ class Observer {
 
   // Same state, same bytes.
   void AppendTo(std::string& out) const;
-  // Takes its part off the front of `in`.
-  static ir::Result<Observer> Parse(std::string_view& in);
+  // Takes its part off the front of `in`. has_rows: of format 2 or later.
+  static ir::Result<Observer> Parse(std::string_view& in, bool has_rows = true);
   bool operator==(const Observer& other) const;
 
  private:
@@ -92,6 +96,7 @@ class Observer {
   float sample_max_ = -std::numeric_limits<float>::infinity();
   ExactSum sum_min_, sum_max_;
   std::vector<ChannelRange> channels_;
+  std::map<uint32_t, uint64_t> rows_;  // rows by exponent and first bit of the mantissa of their mean square
   std::array<std::unique_ptr<Block>, kBlocks> blocks_;
 };
 

@@ -34,6 +34,11 @@ Result<bool> Quantize(Graph& graph, PassRun& run);
 // Float tables that Gather reads along axis 0: part of Quantize, also a pass of its own.
 Result<bool> QuantizeTables(Graph& graph, PassRun& run);
 
+// Adds to run.dynamic the Linears to whose rows one scale for all does harm: choose_rows.cc. Uses run.evidence.channels and qparams.
+constexpr double kRowDb =
+    20;  // MiniLM's worst has 19, Gemma 3's products of gates 11 to 18, all others of both more than 20
+Result<bool> ChooseRows(Graph& graph, PassRun& run);
+
 // Evens out the channels that norms and activations hand to Linears (SmoothQuant): smooth.cc. Uses run.evidence.channels.
 Result<bool> Smooth(Graph& graph, PassRun& run);
 

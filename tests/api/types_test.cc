@@ -62,6 +62,9 @@ ir::Result<Optimized> OptimizeCase(const Case& c, OptimizeOptions options) {
   options.data = c.data.get();
   options.threads = 1;
   options.calibrator = quant::Calibrator::kMinMax;
+  // What these tests choose, the recipe would choose by itself.
+  if (options.recipe == "int8" && !options.pipeline && options.pass_options.empty())
+    options.pass_options["choose_rows"] = {{"db", 0.0}};
   return Optimize(c.graph, options);
 }
 
@@ -135,6 +138,26 @@ TEST(Types, EveryRecipeKeepsThem) {
     ASSERT_TRUE(again.has_value()) << again.error().message;
     EXPECT_EQ(*ir::onnx::WriteBytes(again->graph), *ir::onnx::WriteBytes(done->graph));
   }
+}
+
+// One scale for all rows loses most of those of "rows", so the recipe gives each its own.
+TEST(Types, RowsThatOneScaleHarmsGetTheirOwn) {
+  const Case c = ThreeLinears();
+  OptimizeOptions options;
+  const auto all = OptimizeCase(c, options);
+  options.pass_options["choose_rows"] = {{"db", 20.0}};
+  const auto done = OptimizeCase(c, options);
+  ASSERT_TRUE(all.has_value() && done.has_value());
+  EXPECT_THAT(done->pipeline.dynamic, ElementsAre("rows"));
+  EXPECT_THAT(
+      done->notes,
+      ::testing::Contains(::testing::HasSubstr("1 Linears quantize each row by a scale of its own, made at run time")));
+  EXPECT_GT(done->losses.at("of rows").SqnrDb(), all->losses.at("of rows").SqnrDb() + 3);
+  options.pass_options.clear();
+  options.pipeline = *passes::PipelineOfGraph(done->graph);
+  const auto again = OptimizeCase(c, options);
+  ASSERT_TRUE(again.has_value()) << again.error().message;
+  EXPECT_EQ(*ir::onnx::WriteBytes(again->graph), *ir::onnx::WriteBytes(done->graph));
 }
 
 TEST(Types, ADynamicLinearBesideStaticOnes) {

@@ -336,7 +336,7 @@ TEST_F(CalibFile, RoundTrips) {
   EXPECT_EQ(*back->Find("probs"), *calibration_.Find("probs"));
   EXPECT_TRUE(back->CheckModel("f00d"));
   EXPECT_THAT(back->CheckModel("beef").error().message, HasSubstr("another model"));
-  EXPECT_THAT(calibration_.ToBytes(), ::testing::StartsWith("octavo calibration 1\n{\"bytes\":"));
+  EXPECT_THAT(calibration_.ToBytes(), ::testing::StartsWith("octavo calibration 2\n{\"bytes\":"));
 }
 
 TEST_F(CalibFile, EveryTruncationAndEveryFlipIsASentence) {
