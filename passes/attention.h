@@ -32,12 +32,18 @@ std::vector<AttentionCore> FindAttentionCores(const Graph& graph);
 // The Linears that a core's operand comes from, through views, rotary embeddings, norms of q and k, caches, Q/DQ.
 std::vector<NodeId> LinearsBehind(const Graph& graph, ValueId operand);
 
-// Projections of one core that read the same activation: the Linears of q, k and v, or, in cross-attention, of k and v.
+// A view, selection or scale, behind which the channels of a projection are still that.
+bool KeepsChannels(const Graph& graph, const Node& node);
+// The convolution that an operand comes from, through such nodes alone; invalid: none.
+NodeId ConvBehind(const Graph& graph, ValueId operand);
+
+// Projections of one core that read the same activation: the Linears of q, k and v, of k and v alone (cross-attention), or of two others.
+// A core has several where its operands are put together from several activations: text and picture of one joint attention.
 struct ProjectionGroup {
   AttentionCore core;
-  bool cross = false;
+  std::string kind;             // "qkv", "kv", "qk", "qv": of which operands
   ValueId activation;           // what they read (before Q/DQ)
-  std::vector<NodeId> linears;  // distinct, in graph order; one: packed QKV
+  std::vector<NodeId> linears;  // distinct, in graph order; one: packed, as QKV or KV
 };
 std::vector<ProjectionGroup> FindProjectionGroups(const Graph& graph);
 

@@ -78,6 +78,11 @@ std::string CoarseScores(const Graph& g, const Node& attention) {
   return {};
 }
 
+bool MadeBy(const Node& n, std::string_view pass) {
+  return std::ranges::any_of(n.origin,
+                             [&](const std::string& o) { return o.starts_with("pass:") && o.substr(5) == pass; });
+}
+
 // Last rule that made the node.
 std::string RuleOf(const Node& n) {
   for (const std::string& o : n.origin | std::views::reverse) {
@@ -198,7 +203,7 @@ void JudgeQkv(Candidate& c, const OriginIndex& index, const Told& told) {
     return;
   }
   const Node* merged = index.Find(c.nodes[0], {Op::kMatMul});
-  if (merged != nullptr && RuleOf(*merged) == "qkv_float") {
+  if (merged != nullptr && MadeBy(*merged, "qkv_float")) {
     c.status = "fused";
     c.rule = "qkv_float";
     c.reason.clear();
@@ -209,6 +214,11 @@ void JudgeQkv(Candidate& c, const OriginIndex& index, const Told& told) {
     return index.Find(name, {Op::kLinearInt8, Op::kQkvInt8, Op::kLinearBlocked}) != nullptr;
   });
   c.status = all_quantized ? "quantized" : "left";
+  if (const Decision* left = told.decisions.Left(c.nodes[0]); left != nullptr && left->rule == "qkv_float") {
+    c.rule = left->rule;
+    c.reason = left->reason;
+    return;
+  }
   Explain(c, told, "linear", UnlessOtherFloat(index, c.nodes[0], "no pass of this pipeline merges projections"));
 }
 
@@ -223,17 +233,19 @@ void JudgeLinear(Candidate& c, const OriginIndex& index, const Told& told) {
 
 // Groups of projections; cores whose projections form none, with the reason; Linears that share an input otherwise.
 void AddProjections(const Graph& graph, Report& report) {
-  std::set<NodeId> grouped, cores;
+  std::set<NodeId> grouped, whole, crossing;  // cores whose operands are one group, or k and v alone
   for (const ProjectionGroup& group : FindProjectionGroups(graph)) {
-    Candidate c{.kind = group.cross ? "kv" : "qkv", .nodes = {}, .status = "left", .rule = "", .reason = ""};
+    Candidate c{.kind = group.kind, .nodes = {}, .status = "left", .rule = "", .reason = ""};
     for (NodeId id : group.linears) c.nodes.push_back(OriginName(graph.node(id)));
     grouped.insert(group.linears.begin(), group.linears.end());
-    cores.insert(group.core.center);
+    if (group.kind == "qkv") whole.insert(group.core.center);
+    if (group.kind == "kv") crossing.insert(group.core.center);
     report.candidates.push_back(std::move(c));
   }
   for (const AttentionCore& core : FindAttentionCores(graph)) {
-    std::string reason = cores.contains(core.center) ? "" : WhyNoGroup(graph, core);
-    if (reason.empty()) continue;
+    std::string reason = whole.contains(core.center) ? "" : WhyNoGroup(graph, core);
+    // Cross-attention has q from elsewhere: nothing to explain but a projection that no pass can take.
+    if (reason.empty() || (crossing.contains(core.center) && !reason.starts_with("q's projection"))) continue;
     report.candidates.push_back({.kind = "qkv",
                                  .nodes = {OriginName(graph.node(core.center))},
                                  .status = "left",
@@ -248,8 +260,9 @@ void AddProjections(const Graph& graph, Report& report) {
     if (linears.size() < 2) continue;
     Candidate c{.kind = "shared", .nodes = {}, .status = "left", .rule = "", .reason = ""};
     for (NodeId id : linears) c.nodes.push_back(OriginName(graph.node(id)));
-    c.reason = std::to_string(linears.size()) + " Linears read " + Describe(graph, x) +
-               ", but do not project q, k and v of one attention; only those are merged";
+    c.reason = std::format(
+        "{} Linears read {}, but no attention that octavo found takes them as q, k or v; only such are merged",
+        linears.size(), Describe(graph, x));
     report.candidates.push_back(std::move(c));
   }
 }
@@ -333,7 +346,7 @@ void Judge(const Graph& finished, const PassRun& run, Report& report) {
                    : c.kind == "linear"  ? report.linear
                                          : uncounted;
     if (c.kind == "attention") JudgeAttention(c, index, told);
-    if (c.kind == "qkv" || c.kind == "kv") JudgeQkv(c, index, told);
+    if (c.kind == "qkv" || c.kind == "kv" || c.kind == "qk" || c.kind == "qv") JudgeQkv(c, index, told);
     if (c.kind == "linear") JudgeLinear(c, index, told);
     ++count.found;
     if (c.status == "fused" || (c.kind == "linear" && c.status == "quantized")) ++count.done;

@@ -25,6 +25,7 @@ constexpr Step kSteps[] = {
     {"linear", Linear, "brings Gemm, transposed weights and leading biases to MatMul and Add"},
     {"views", Views, "merges Reshape, Transpose, Squeeze, Unsqueeze and Flatten"},
     {"repeat", Repeat, "repeats heads by Unsqueeze, Expand and Reshape"},
+    {"pointwise", Pointwise, "writes convolutions of kernel 1 before and behind attention as Linears"},
     {"packed", Packed, "takes Q, K and V apart along the last axis of a packed projection"},
     {"masks", Masks, "computes masks at their smallest shape"},
     {"widen", Widen, "computes 16-bit attention in f32"},
