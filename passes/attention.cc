@@ -147,28 +147,6 @@ bool IsLinear(const Graph& graph, const Node& node) {
   return (node.op == Op::kMatMul || node.op == Op::kGemm) && IsConstantMatrix(graph, node.inputs[1]);
 }
 
-bool IsRouter(const Graph& graph, NodeId linear) {
-  constexpr int64_t kMostExperts = 1024;
-  const ir::Tensor* w = graph.ConstantOf(graph.node(linear).input(1));
-  if (w == nullptr || w->rank() != 2 || w->shape()[1] > kMostExperts) return false;
-  std::vector<ValueId> front{graph.node(linear).output()};
-  for (int steps = 0; steps < 8 && !front.empty(); ++steps) {
-    std::vector<ValueId> next;
-    for (const ValueId v : front) {
-      for (const ir::Use& u : graph.value(v).uses) {
-        const Node& n = graph.node(u.node);
-        if (n.op == Op::kTopK && u.slot == 0)
-          return !graph.IsGraphOutput(n.output(0)) && !graph.IsGraphOutput(n.output(1));
-        const bool stays = n.op == Op::kAdd || n.op == Op::kSoftmax || n.op == Op::kSigmoid || n.op == Op::kReshape ||
-                           n.op == Op::kCast || n.op == Op::kIdentity;
-        if (stays && n.output().valid() && next.size() < 8) next.push_back(n.output());
-      }
-    }
-    front = std::move(next);
-  }
-  return false;
-}
-
 bool IsAttentionOp(const Node& node) {
   if (node.op == Op::kSdpa || node.op == Op::kSdpaInt8 || node.op == Op::kAttention) return true;
   if (node.op != Op::kOpaque || node.domain != "com.microsoft") return false;

@@ -21,8 +21,6 @@ struct AttentionCore {
 
 // MatMul with a constant rank-2 right operand (possibly behind DequantizeLinear), Gemm with constant B, LinearInt8.
 bool IsLinear(const Graph& graph, const Node& node);
-// A Linear that chooses experts: its few results go to a TopK. A wrong choice costs more than its codes save, so routers stay float.
-bool IsRouter(const Graph& graph, NodeId linear);
 // The node is an attention op of octavo, of ONNX or of com.microsoft.
 bool IsAttentionOp(const Node& node);
 

@@ -11,6 +11,8 @@
 #include "octavo/ir/vendor/lower.h"
 #include "octavo/passes/attention.h"
 #include "octavo/passes/diagnose.h"
+#include "octavo/passes/experts.h"
+#include "octavo/quant/numeric/code8.h"
 
 namespace octavo::passes {
 
@@ -145,6 +147,8 @@ struct Told {
   const Decisions& decisions;
 };
 
+constexpr std::string_view kNoRule = "-";  // a prefix that no rule has
+
 // Told by who asked for it, else by the rule that came nearest, else by what TakeInventory saw in the graph, else by the pass that left it.
 void Explain(Candidate& c, const Told& told, std::string_view prefix, std::string_view otherwise) {
   if (told.decisions.Kept(c)) {
@@ -228,7 +232,37 @@ void JudgeLinear(Candidate& c, const OriginIndex& index, const Told& told) {
     c.rule = n->op == Op::kQkvInt8 ? "qkv_int8" : RuleOf(*n);
     return;
   }
-  Explain(c, told, "linear", UnlessOtherFloat(index, c.nodes[0], "this recipe leaves Linears in float"));
+  // A weight in float is none that a rule for codes missed: what the graph and the passes say of it counts.
+  const Node* n = index.Find(c.nodes[0], {Op::kMatMul});
+  const bool plain = n != nullptr && index.graph().ConstantOf(n->input(1)) != nullptr;
+  Explain(c, told, plain ? kNoRule : "linear",
+          UnlessOtherFloat(index, c.nodes[0], "this recipe leaves Linears in float"));
+}
+
+// Of a mixture of experts: the Gather that takes their matrices, then the product.
+void JudgeExperts(Candidate& c, const OriginIndex& index, const Told& told) {
+  const Node* n = index.Find(c.nodes[0], {Op::kGather, Op::kGatherND});
+  const ir::Tensor* w = n == nullptr ? nullptr : index.graph().ConstantOf(n->input(0));
+  if (w != nullptr && quant::IsCode8(w->dtype())) {
+    c.status = "quantized";
+    c.rule = RuleOf(*n);
+    c.reason.clear();
+    return;
+  }
+  const bool other = w != nullptr && w->dtype() != ir::DType::kF32;
+  Explain(c, told, kNoRule,
+          other ? "its weights are no float32, which alone is quantized: store the model in fp32 first"
+                : "this recipe leaves experts in float, or their matrices are too small to pay");
+}
+
+void AddExperts(const Graph& graph, Report& report) {
+  for (NodeId id : graph.NodesInOrder()) {
+    const std::optional<Experts> experts = ExpertsAt(graph, id);
+    if (!experts) continue;
+    Candidate c{.kind = "experts", .nodes = {}, .status = "left", .rule = "", .reason = ""};
+    for (NodeId node : {experts->gather, experts->product}) AddOrigin(graph, node, c.nodes);
+    report.candidates.push_back(std::move(c));
+  }
 }
 
 // Groups of projections; cores whose projections form none, with the reason; Linears that share an input otherwise.
@@ -324,10 +358,12 @@ Report TakeInventory(const Graph& graph) {
     Candidate c{.kind = "linear", .nodes = {}, .status = "left", .rule = "", .reason = ""};
     if (IsRouter(graph, id))
       c.reason =
-          "it chooses experts (a TopK reads it), where a wrong choice costs more than int8 saves: it stays float";
+          "it chooses experts (a TopK or ArgMax reads it), where a wrong choice costs more than int8 saves: it stays "
+          "float";
     AddOrigin(graph, id, c.nodes);
     report.candidates.push_back(std::move(c));
   }
+  AddExperts(graph, report);
   AddOtherSoftmaxes(graph, report);
   return report;
 }
@@ -348,6 +384,7 @@ void Judge(const Graph& finished, const PassRun& run, Report& report) {
     if (c.kind == "attention") JudgeAttention(c, index, told);
     if (c.kind == "qkv" || c.kind == "kv" || c.kind == "qk" || c.kind == "qv") JudgeQkv(c, index, told);
     if (c.kind == "linear") JudgeLinear(c, index, told);
+    if (c.kind == "experts") JudgeExperts(c, index, told);
     ++count.found;
     if (c.status == "fused" || (c.kind == "linear" && c.status == "quantized")) ++count.done;
   }

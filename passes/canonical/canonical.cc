@@ -22,6 +22,7 @@ constexpr Step kSteps[] = {
     {"cse", Cse, "merges nodes that compute the same thing"},
     {"qdq", Qdq, "moves QuantizeLinear up and DequantizeLinear down across views"},
     {"einsum", Einsum, "writes Einsum of two operands as MatMul"},
+    {"experts", ExpertLinears, "writes products by a constant of one matrix for each expert or head as Linears"},
     {"linear", Linear, "brings Gemm, transposed weights and leading biases to MatMul and Add"},
     {"views", Views, "merges Reshape, Transpose, Squeeze, Unsqueeze and Flatten"},
     {"repeat", Repeat, "repeats heads by Unsqueeze, Expand and Reshape"},
