@@ -44,11 +44,21 @@ void PrintJson(const Flags& flags, const api::Optimized& r) {
   std::printf("%s\n", ir::Dump(json, 1).c_str());
 }
 
-// A rule that is asked for by name: its nearest misses, deepest first.
-void PrintRule(const Flags& flags, std::vector<passes::NearMiss> misses) {
+// A rule or pass that is asked for by name: where it fired, and its nearest misses, deepest first.
+void PrintRule(const Flags& flags, const api::Optimized& result) {
+  std::vector<passes::NearMiss> misses = result.misses;
   std::erase_if(misses, [&](const passes::NearMiss& m) { return !Wanted(flags, m); });
   std::stable_sort(misses.begin(), misses.end(), [](const auto& a, const auto& b) { return a.matched > b.matched; });
-  if (misses.empty()) std::printf("%s: nothing came near without matching\n", flags.rule.c_str());
+  bool told = false;
+  for (const passes::Candidate& c : result.report.candidates) {
+    if (c.rule != flags.rule || !Wanted(flags, c)) continue;
+    if (c.status != "left") std::printf("%s  fired at %s\n", c.rule.c_str(), ir::Clean(passes::SourceOf(c)).c_str());
+    if (c.status != "left" || !misses.empty()) continue;
+    std::printf("%s  left %s\n  no  %s\n", c.rule.c_str(), ir::Clean(passes::SourceOf(c)).c_str(),
+                ir::Clean(c.reason, c.reason.size()).c_str());
+    told = true;
+  }
+  if (misses.empty() && !told) std::printf("%s: nothing came near without matching\n", flags.rule.c_str());
   for (size_t i = 0; i < misses.size() && i < 10; ++i) {
     const passes::NearMiss& m = misses[i];
     std::printf("%s  nearest miss, %d nodes matched, at %s\n  no  %s: %s\n", m.rule.c_str(), m.matched,
@@ -56,22 +66,29 @@ void PrintRule(const Flags& flags, std::vector<passes::NearMiss> misses) {
   }
 }
 
+// What the name stands for: the picture of a rule, or the sentence of a pass that is more than rules. An error that names all there are.
+ir::Result<std::string> PictureOf(const std::string& name, const passes::Registry& registry) {
+  std::set<std::string> known;  // in the order of the alphabet
+  for (const auto* r : registry.rules()) {
+    known.insert(r->name);
+    if (r->name == name) return Picture(*r);
+  }
+  if (const passes::Pass* pass = registry.Find(name)) return std::format("{}  {}\n", name, pass->info().what);
+  for (const auto& pass : registry.passes()) known.insert(pass->info().name);
+  std::string names;
+  for (const std::string& one : known) names += (names.empty() ? "" : ", ") + one;
+  return ir::Fail("there is no rule {}: {}", ir::Quoted(name), names);
+}
+
 int Run(const Flags& flags) {
   const auto registry = LoadedPasses();
   if (!registry) return Fail(registry.error());
-  const passes::pattern::Rule* rule = nullptr;
+  std::string picture;
   if (!flags.rule.empty()) {
-    std::set<std::string> known;  // in the order of the alphabet
-    for (const auto* r : (*registry)->rules()) {
-      known.insert(r->name);
-      if (r->name == flags.rule) rule = r;
-    }
-    if (rule == nullptr) {
-      std::string names;
-      for (const std::string& name : known) names += (names.empty() ? "" : ", ") + name;
-      return Fail({std::format("there is no rule {}: {}", ir::Quoted(flags.rule), names)});
-    }
-    if (flags.model.empty()) return std::fputs(Picture(*rule).c_str(), stdout), kOk;
+    auto found = PictureOf(flags.rule, **registry);
+    if (!found) return Fail(found.error());
+    picture = *std::move(found);
+    if (flags.model.empty()) return std::fputs(picture.c_str(), stdout), kOk;
   }
   if (flags.model.empty()) return Fail("explain needs a model, or --rule alone for the picture of a rule");
   auto graph = ReadModel(flags.model);
@@ -84,13 +101,9 @@ int Run(const Flags& flags) {
   if (!result) return Fail(result.error());
   if (flags.json) {
     PrintJson(flags, *result);
-  } else if (rule != nullptr) {
-    std::printf("%s\n", Picture(*rule).c_str());
-    for (const passes::Candidate& c : result->report.candidates) {
-      if (c.rule == flags.rule && c.status != "left" && Wanted(flags, c))
-        std::printf("%s  fired at %s\n", c.rule.c_str(), ir::Clean(passes::SourceOf(c)).c_str());
-    }
-    PrintRule(flags, result->misses);
+  } else if (!picture.empty()) {
+    std::printf("%s\n", picture.c_str());
+    PrintRule(flags, *result);
   } else {
     std::vector<std::vector<std::string>> rows{{"what", "source node", "status", "rule", "reason"}};
     for (const passes::Candidate& c : result->report.candidates) {
@@ -112,7 +125,7 @@ void AddExplain(Program& program) {
   c->add_option("model", flags->model, "ONNX model")->type_name("MODEL.onnx");
   c->add_option(
       "--rule", flags->rule,
-      "one rule, e.g. sdpa: a picture of its pattern and, with a model, where it fired and its nearest misses");
+      "one rule or pass, e.g. sdpa: a picture of its pattern and, with a model, where it fired and its nearest misses");
   c->add_option("--node", flags->node, "only what concerns source nodes whose name contains this");
   c->add_flag("--json", flags->json, "for programs");
   c->footer("Example:\n  octavo explain model.onnx --rule sdpa");

@@ -55,22 +55,31 @@ bool EndsProjectionWalk(Op op) {
   }
 }
 
-// Inputs beyond these say where and how much, not what: targets of a Reshape, indices, the weight of a norm of q and k.
-size_t DataInputs(const Node& n) {
+// Inputs that are data. Others say where and how much: targets of a Reshape, indices, the weight of a norm of q and k.
+std::vector<ValueId> DataInputs(const Node& n) {
+  size_t count = 1;
   switch (n.op) {
+    case Op::kScatterND:  // k put together in place: the indices are the second
+      return {n.input(0), n.input(2)};
     case Op::kAdd:
     case Op::kSub:
     case Op::kMul:
     case Op::kDiv:
     case Op::kCacheAppend:
-      return 2;
+    case Op::kSkipLayerNorm:
+    case Op::kNormQuant:
+      count = 2;
+      break;
     case Op::kConcat:
-      return n.inputs.size();
+      return n.inputs;
     case Op::kWhere:
-      return 3;
+      count = 3;
+      break;
     default:
-      return 1;
+      break;
   }
+  count = std::min(count, n.inputs.size());
+  return {n.inputs.begin(), n.inputs.begin() + static_cast<std::ptrdiff_t>(count)};
 }
 
 const Node* SkipQuantization(const Graph& g, ValueId& v) {
@@ -80,6 +89,16 @@ const Node* SkipQuantization(const Graph& g, ValueId& v) {
     p = g.Producer(v);
   }
   return p;
+}
+
+// A fused norm of q or k: a rotary embedding before it is a sum like that of a residual, but its rows are heads. A norm of whole rows stands
+// right behind its projection.
+bool IsNormOfHeads(const Graph& g, const Node& n) {
+  if (n.op != Op::kSkipLayerNorm && n.op != Op::kNormQuant) return false;
+  const auto& shape = g.value(n.input(0)).type.shape;
+  if (shape && shape->size() >= 4) return true;
+  const Node* before = g.Producer(n.input(0));
+  return n.op == Op::kNormQuant && !n.input(1).valid() && before != nullptr && IsLinear(g, *before);
 }
 
 bool IsConstantMatrix(const Graph& g, ValueId v) {
@@ -128,28 +147,6 @@ bool IsLinear(const Graph& graph, const Node& node) {
   return (node.op == Op::kMatMul || node.op == Op::kGemm) && IsConstantMatrix(graph, node.inputs[1]);
 }
 
-bool IsRouter(const Graph& graph, NodeId linear) {
-  constexpr int64_t kMostExperts = 1024;
-  const ir::Tensor* w = graph.ConstantOf(graph.node(linear).input(1));
-  if (w == nullptr || w->rank() != 2 || w->shape()[1] > kMostExperts) return false;
-  std::vector<ValueId> front{graph.node(linear).output()};
-  for (int steps = 0; steps < 8 && !front.empty(); ++steps) {
-    std::vector<ValueId> next;
-    for (const ValueId v : front) {
-      for (const ir::Use& u : graph.value(v).uses) {
-        const Node& n = graph.node(u.node);
-        if (n.op == Op::kTopK && u.slot == 0)
-          return !graph.IsGraphOutput(n.output(0)) && !graph.IsGraphOutput(n.output(1));
-        const bool stays = n.op == Op::kAdd || n.op == Op::kSoftmax || n.op == Op::kSigmoid || n.op == Op::kReshape ||
-                           n.op == Op::kCast || n.op == Op::kIdentity;
-        if (stays && n.output().valid() && next.size() < 8) next.push_back(n.output());
-      }
-    }
-    front = std::move(next);
-  }
-  return false;
-}
-
 bool IsAttentionOp(const Node& node) {
   if (node.op == Op::kSdpa || node.op == Op::kSdpaInt8 || node.op == Op::kAttention) return true;
   if (node.op != Op::kOpaque || node.domain != "com.microsoft") return false;
@@ -188,13 +185,48 @@ std::vector<NodeId> LinearsBehind(const Graph& graph, ValueId operand) {
     const NodeId id = graph.value(v).producer;
     if (IsLinear(graph, *p) || p->op == Op::kQkvInt8) {
       if (std::find(found.begin(), found.end(), id) == found.end()) found.push_back(id);
-    } else if (!EndsProjectionWalk(p->op) && !IsAttentionOp(*p)) {
-      const size_t count = std::min(DataInputs(*p), p->inputs.size());
-      work.insert(work.end(), p->inputs.begin(), p->inputs.begin() + static_cast<std::ptrdiff_t>(count));
+    } else if ((!EndsProjectionWalk(p->op) || IsNormOfHeads(graph, *p)) && !IsAttentionOp(*p)) {
+      const std::vector<ValueId> inputs = DataInputs(*p);
+      work.insert(work.end(), inputs.begin(), inputs.end());
     }
   }
   std::sort(found.begin(), found.end(), [&](NodeId a, NodeId b) { return graph.Before(a, b); });
   return found;
+}
+
+bool KeepsChannels(const Graph& graph, const Node& node) {
+  switch (node.op) {
+    case Op::kReshape:
+    case Op::kSqueeze:
+    case Op::kUnsqueeze:
+    case Op::kFlatten:
+    case Op::kTranspose:
+    case Op::kIdentity:
+    case Op::kSplit:
+    case Op::kSlice:
+      return true;
+    case Op::kGather:
+      return graph.ConstantOf(node.input(1)) != nullptr;
+    case Op::kMul:
+    case Op::kDiv: {
+      const ir::Tensor* scale = graph.ConstantOf(node.input(1));
+      return scale != nullptr && scale->size() == 1;
+    }
+    default:
+      return false;
+  }
+}
+
+NodeId ConvBehind(const Graph& graph, ValueId operand) {
+  ValueId v = operand;
+  for (int steps = 0; v.valid() && steps < 64; ++steps) {
+    const Node* n = graph.Producer(v);
+    if (n == nullptr) break;
+    if (n->op == Op::kConv) return graph.value(v).producer;
+    if (!KeepsChannels(graph, *n)) break;
+    v = n->input(0);
+  }
+  return {};
 }
 
 // Two chained products of activations without a Softmax between: no attention that octavo knows, but its projections may share
@@ -213,23 +245,20 @@ std::vector<AttentionCore> FindChainedProducts(const Graph& graph, const std::ve
   return chained;
 }
 
-// The Linears of some operands where all of them have one and all read the same activation; empty otherwise.
-ProjectionGroup Together(const Graph& graph, const AttentionCore& core, std::initializer_list<ValueId> operands) {
-  ProjectionGroup group;
-  group.core = core;
-  for (ValueId operand : operands) {
-    const std::vector<NodeId> linears = LinearsBehind(graph, operand);
-    if (linears.empty()) return {};
-    for (NodeId id : linears) {
+// The Linears behind the operands of one core by what they read, in the order in which they are met; `kind` has the letters of the operands.
+std::vector<ProjectionGroup> ByActivation(const Graph& graph, const AttentionCore& core) {
+  std::vector<ProjectionGroup> groups;
+  for (const auto& [letter, operand] : {std::pair('q', core.q), std::pair('k', core.k), std::pair('v', core.v)}) {
+    for (NodeId id : LinearsBehind(graph, operand)) {
       ValueId x = graph.node(id).inputs[0];
       SkipQuantization(graph, x);
-      if (!group.activation.valid()) group.activation = x;
-      if (x != group.activation) return {};
-      if (std::find(group.linears.begin(), group.linears.end(), id) == group.linears.end()) group.linears.push_back(id);
+      auto it = std::ranges::find(groups, x, &ProjectionGroup::activation);
+      if (it == groups.end()) it = groups.insert(groups.end(), {core, "", x, {}});
+      if (!it->kind.ends_with(letter)) it->kind += letter;
+      if (std::ranges::find(it->linears, id) == it->linears.end()) it->linears.push_back(id);
     }
   }
-  std::sort(group.linears.begin(), group.linears.end(), [&](NodeId a, NodeId b) { return graph.Before(a, b); });
-  return group;
+  return groups;
 }
 
 std::vector<ProjectionGroup> FindProjectionGroups(const Graph& graph) {
@@ -238,13 +267,13 @@ std::vector<ProjectionGroup> FindProjectionGroups(const Graph& graph) {
   const std::vector<AttentionCore> chained = FindChainedProducts(graph, cores);
   cores.insert(cores.end(), chained.begin(), chained.end());
   for (const AttentionCore& core : cores) {
-    ProjectionGroup group = Together(graph, core, {core.q, core.k, core.v});
-    if (group.linears.empty()) {
-      group = Together(graph, core, {core.k, core.v});
-      group.cross = true;
-      if (group.linears.size() < 2) continue;
+    for (ProjectionGroup& group : ByActivation(graph, core)) {
+      // One Linear makes Q, K and V, or K and V. Behind q and k alone it may as well be the angles of a rotary embedding.
+      const bool packed = group.kind == "qkv" || group.kind == "kv";
+      if (group.kind.size() < 2 || (group.linears.size() < 2 && !packed)) continue;
+      std::ranges::sort(group.linears, [&](NodeId a, NodeId b) { return graph.Before(a, b); });
+      groups.push_back(std::move(group));
     }
-    groups.push_back(std::move(group));
   }
   return groups;
 }

@@ -21,8 +21,6 @@ struct AttentionCore {
 
 // MatMul with a constant rank-2 right operand (possibly behind DequantizeLinear), Gemm with constant B, LinearInt8.
 bool IsLinear(const Graph& graph, const Node& node);
-// A Linear that chooses experts: its few results go to a TopK. A wrong choice costs more than its codes save, so routers stay float.
-bool IsRouter(const Graph& graph, NodeId linear);
 // The node is an attention op of octavo, of ONNX or of com.microsoft.
 bool IsAttentionOp(const Node& node);
 
@@ -32,12 +30,18 @@ std::vector<AttentionCore> FindAttentionCores(const Graph& graph);
 // The Linears that a core's operand comes from, through views, rotary embeddings, norms of q and k, caches, Q/DQ.
 std::vector<NodeId> LinearsBehind(const Graph& graph, ValueId operand);
 
-// Projections of one core that read the same activation: the Linears of q, k and v, or, in cross-attention, of k and v.
+// A view, selection or scale, behind which the channels of a projection are still that.
+bool KeepsChannels(const Graph& graph, const Node& node);
+// The convolution that an operand comes from, through such nodes alone; invalid: none.
+NodeId ConvBehind(const Graph& graph, ValueId operand);
+
+// Projections of one core that read the same activation: the Linears of q, k and v, of k and v alone (cross-attention), or of two others.
+// A core has several where its operands are put together from several activations: text and picture of one joint attention.
 struct ProjectionGroup {
   AttentionCore core;
-  bool cross = false;
+  std::string kind;             // "qkv", "kv", "qk", "qv": of which operands
   ValueId activation;           // what they read (before Q/DQ)
-  std::vector<NodeId> linears;  // distinct, in graph order; one: packed QKV
+  std::vector<NodeId> linears;  // distinct, in graph order; one: packed, as QKV or KV
 };
 std::vector<ProjectionGroup> FindProjectionGroups(const Graph& graph);
 

@@ -1,5 +1,6 @@
 #include "octavo/passes/diagnose.h"
 
+#include <algorithm>
 #include <array>
 #include <format>
 #include <set>
@@ -38,6 +39,7 @@ std::string ObstacleAbove(const Graph& g, ValueId v, NodeId product) {
 struct Projection {
   NodeId linear;           // valid: it is a Linear
   NodeId product;          // valid: a MatMul whose weight is no constant
+  NodeId conv;             // valid: a convolution
   ValueId weight, origin;  // the weight; or where the walk ended
 };
 Projection ProjectionOf(const Graph& g, ValueId v) {
@@ -47,6 +49,8 @@ Projection ProjectionOf(const Graph& g, ValueId v) {
     p.linear = linears[0];
     return p;
   }
+  p.conv = ConvBehind(g, v);
+  if (p.conv.valid()) return p;
   for (int steps = 0; steps < 64; ++steps) {
     const Node* n = g.Producer(v);
     if (n == nullptr || n->op == Op::kConstant) break;
@@ -71,6 +75,17 @@ ValueId ActivationOf(const Graph& g, NodeId linear) {
   return x;
 }
 
+// What a Linear reads, in front of the views that passes/canonical/pointwise.cc put there.
+std::string DescribeActivation(const Graph& g, NodeId linear) {
+  ValueId x = ActivationOf(g, linear);
+  for (const Node* n = g.Producer(x); n != nullptr && (n->op == Op::kTranspose || n->op == Op::kReshape) &&
+                                      OriginName(*n) == OriginName(g.node(linear));
+       n = g.Producer(x)) {
+    x = n->input(0);
+  }
+  return Describe(g, x);
+}
+
 // Weights are easiest known by their names; constants that a pass made have none that a user knows.
 std::string NonConstant(const Graph& g, ValueId weight) {
   ValueId v = weight;
@@ -82,6 +97,20 @@ std::string NonConstant(const Graph& g, ValueId weight) {
     if (!v.valid()) break;
   }
   return std::format("it is computed by {}", Describe(g, weight));
+}
+
+// Why passes/canonical/pointwise.cc left a convolution that makes q, k or v.
+std::string WhyNoLinear(const Graph& g, const Node& conv) {
+  const ir::Tensor* w = g.ConstantOf(conv.input(1));
+  if (w == nullptr) return "its weight is not a constant";
+  if (std::any_of(w->shape().begin() + 2, w->shape().end(), [](int64_t d) { return d != 1; }))
+    return "its kernel reaches beyond one position, which no product does";
+  const int64_t groups = conv.attrs.Int("group", 1);
+  if (groups != 1)
+    return std::format("it has {} groups, and as one product it would multiply {} times as much", groups, groups);
+  const auto strides = conv.attrs.Ints("strides");
+  if (std::ranges::any_of(strides, [](int64_t s) { return s != 1; })) return "its stride leaves positions out";
+  return "something else reads its channels as well, it is in 16 bits with a bias, or its sizes are not known";
 }
 
 }  // namespace
@@ -117,7 +146,7 @@ std::string WhyNoGroup(const Graph& g, const AttentionCore& core) {
     const ValueId operand = i == 0 ? core.q : i == 1 ? core.k : core.v;
     if (!operand.valid()) return "";
     p[i] = ProjectionOf(g, operand);
-    projections += p[i].linear.valid() || p[i].product.valid() ? 1 : 0;
+    projections += p[i].linear.valid() || p[i].product.valid() || p[i].conv.valid() ? 1 : 0;
   }
   if (projections < 2) return "";
   for (size_t i = 0; i < 3; ++i) {
@@ -127,6 +156,12 @@ std::string WhyNoGroup(const Graph& g, const AttentionCore& core) {
         kNames[i], Describe(g, g.node(p[i].product).output()), NonConstant(g, p[i].weight));
   }
   for (size_t i = 0; i < 3; ++i) {
+    if (!p[i].conv.valid()) continue;
+    const Node& conv = g.node(p[i].conv);
+    return std::format("{}'s projection {} stays a convolution: {}", kNames[i], Describe(g, conv.output()),
+                       WhyNoLinear(g, conv));
+  }
+  for (size_t i = 0; i < 3; ++i) {
     if (!p[i].linear.valid())
       return std::format("no Linear makes {}: it comes from {}", kNames[i], Describe(g, p[i].origin));
   }
@@ -134,8 +169,8 @@ std::string WhyNoGroup(const Graph& g, const AttentionCore& core) {
   for (const Projection& one : p) activations.insert(ActivationOf(g, one.linear));
   if (activations.size() == 1) return "";
   return std::format("q, k and v do not read one activation: q reads {}, k reads {}, v reads {}",
-                     Describe(g, ActivationOf(g, p[0].linear)), Describe(g, ActivationOf(g, p[1].linear)),
-                     Describe(g, ActivationOf(g, p[2].linear)));
+                     DescribeActivation(g, p[0].linear), DescribeActivation(g, p[1].linear),
+                     DescribeActivation(g, p[2].linear));
 }
 
 std::string WhyNoCore(const Graph& graph, NodeId softmax) {

@@ -97,7 +97,7 @@ void AddQuantizing(Passes& all) {
       quantize::QuantizeCaches);
   Add(all,
       {.name = "quantize_tables",
-       .what = "embedding tables to s8, one scale per row",
+       .what = "embedding tables to s8, one scale per row; experts that Gather takes, one per output",
        .takes = Form::kFloat,
        .leaves = Form::kQdq},
       quantize::QuantizeTables);

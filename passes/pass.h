@@ -41,7 +41,7 @@ struct ColumnWeights {
 // The fate of something that a user may have expected to be fused or quantized.
 struct Candidate {
   std::string
-      kind;  // "attention", "qkv", "kv", "shared", "linear", "cache"; "rewrite": what a pass or rule that is not octavo's own did
+      kind;  // "attention", "qkv", "kv", "qk", "qv", "shared", "linear", "experts", "softmax", "cache"; "rewrite": what a pass or rule that is not octavo's own did
   std::vector<std::string> nodes;  // source ONNX node names, first the one that names it
   std::string status;              // "fused", "quantized" or "left"
   std::string rule;                // rule that decided; empty: none came near

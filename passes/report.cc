@@ -11,6 +11,8 @@
 #include "octavo/ir/vendor/lower.h"
 #include "octavo/passes/attention.h"
 #include "octavo/passes/diagnose.h"
+#include "octavo/passes/experts.h"
+#include "octavo/quant/numeric/code8.h"
 
 namespace octavo::passes {
 
@@ -78,6 +80,11 @@ std::string CoarseScores(const Graph& g, const Node& attention) {
   return {};
 }
 
+bool MadeBy(const Node& n, std::string_view pass) {
+  return std::ranges::any_of(n.origin,
+                             [&](const std::string& o) { return o.starts_with("pass:") && o.substr(5) == pass; });
+}
+
 // Last rule that made the node.
 std::string RuleOf(const Node& n) {
   for (const std::string& o : n.origin | std::views::reverse) {
@@ -140,6 +147,8 @@ struct Told {
   const Decisions& decisions;
 };
 
+constexpr std::string_view kNoRule = "-";  // a prefix that no rule has
+
 // Told by who asked for it, else by the rule that came nearest, else by what TakeInventory saw in the graph, else by the pass that left it.
 void Explain(Candidate& c, const Told& told, std::string_view prefix, std::string_view otherwise) {
   if (told.decisions.Kept(c)) {
@@ -198,7 +207,7 @@ void JudgeQkv(Candidate& c, const OriginIndex& index, const Told& told) {
     return;
   }
   const Node* merged = index.Find(c.nodes[0], {Op::kMatMul});
-  if (merged != nullptr && RuleOf(*merged) == "qkv_float") {
+  if (merged != nullptr && MadeBy(*merged, "qkv_float")) {
     c.status = "fused";
     c.rule = "qkv_float";
     c.reason.clear();
@@ -209,6 +218,11 @@ void JudgeQkv(Candidate& c, const OriginIndex& index, const Told& told) {
     return index.Find(name, {Op::kLinearInt8, Op::kQkvInt8, Op::kLinearBlocked}) != nullptr;
   });
   c.status = all_quantized ? "quantized" : "left";
+  if (const Decision* left = told.decisions.Left(c.nodes[0]); left != nullptr && left->rule == "qkv_float") {
+    c.rule = left->rule;
+    c.reason = left->reason;
+    return;
+  }
   Explain(c, told, "linear", UnlessOtherFloat(index, c.nodes[0], "no pass of this pipeline merges projections"));
 }
 
@@ -218,22 +232,54 @@ void JudgeLinear(Candidate& c, const OriginIndex& index, const Told& told) {
     c.rule = n->op == Op::kQkvInt8 ? "qkv_int8" : RuleOf(*n);
     return;
   }
-  Explain(c, told, "linear", UnlessOtherFloat(index, c.nodes[0], "this recipe leaves Linears in float"));
+  // A weight in float is none that a rule for codes missed: what the graph and the passes say of it counts.
+  const Node* n = index.Find(c.nodes[0], {Op::kMatMul});
+  const bool plain = n != nullptr && index.graph().ConstantOf(n->input(1)) != nullptr;
+  Explain(c, told, plain ? kNoRule : "linear",
+          UnlessOtherFloat(index, c.nodes[0], "this recipe leaves Linears in float"));
+}
+
+// Of a mixture of experts: the Gather that takes their matrices, then the product.
+void JudgeExperts(Candidate& c, const OriginIndex& index, const Told& told) {
+  const Node* n = index.Find(c.nodes[0], {Op::kGather, Op::kGatherND});
+  const ir::Tensor* w = n == nullptr ? nullptr : index.graph().ConstantOf(n->input(0));
+  if (w != nullptr && quant::IsCode8(w->dtype())) {
+    c.status = "quantized";
+    c.rule = RuleOf(*n);
+    c.reason.clear();
+    return;
+  }
+  const bool other = w != nullptr && w->dtype() != ir::DType::kF32;
+  Explain(c, told, kNoRule,
+          other ? "its weights are no float32, which alone is quantized: store the model in fp32 first"
+                : "this recipe leaves experts in float, or their matrices are too small to pay");
+}
+
+void AddExperts(const Graph& graph, Report& report) {
+  for (NodeId id : graph.NodesInOrder()) {
+    const std::optional<Experts> experts = ExpertsAt(graph, id);
+    if (!experts) continue;
+    Candidate c{.kind = "experts", .nodes = {}, .status = "left", .rule = "", .reason = ""};
+    for (NodeId node : {experts->gather, experts->product}) AddOrigin(graph, node, c.nodes);
+    report.candidates.push_back(std::move(c));
+  }
 }
 
 // Groups of projections; cores whose projections form none, with the reason; Linears that share an input otherwise.
 void AddProjections(const Graph& graph, Report& report) {
-  std::set<NodeId> grouped, cores;
+  std::set<NodeId> grouped, whole, crossing;  // cores whose operands are one group, or k and v alone
   for (const ProjectionGroup& group : FindProjectionGroups(graph)) {
-    Candidate c{.kind = group.cross ? "kv" : "qkv", .nodes = {}, .status = "left", .rule = "", .reason = ""};
+    Candidate c{.kind = group.kind, .nodes = {}, .status = "left", .rule = "", .reason = ""};
     for (NodeId id : group.linears) c.nodes.push_back(OriginName(graph.node(id)));
     grouped.insert(group.linears.begin(), group.linears.end());
-    cores.insert(group.core.center);
+    if (group.kind == "qkv") whole.insert(group.core.center);
+    if (group.kind == "kv") crossing.insert(group.core.center);
     report.candidates.push_back(std::move(c));
   }
   for (const AttentionCore& core : FindAttentionCores(graph)) {
-    std::string reason = cores.contains(core.center) ? "" : WhyNoGroup(graph, core);
-    if (reason.empty()) continue;
+    std::string reason = whole.contains(core.center) ? "" : WhyNoGroup(graph, core);
+    // Cross-attention has q from elsewhere: nothing to explain but a projection that no pass can take.
+    if (reason.empty() || (crossing.contains(core.center) && !reason.starts_with("q's projection"))) continue;
     report.candidates.push_back({.kind = "qkv",
                                  .nodes = {OriginName(graph.node(core.center))},
                                  .status = "left",
@@ -248,8 +294,9 @@ void AddProjections(const Graph& graph, Report& report) {
     if (linears.size() < 2) continue;
     Candidate c{.kind = "shared", .nodes = {}, .status = "left", .rule = "", .reason = ""};
     for (NodeId id : linears) c.nodes.push_back(OriginName(graph.node(id)));
-    c.reason = std::to_string(linears.size()) + " Linears read " + Describe(graph, x) +
-               ", but do not project q, k and v of one attention; only those are merged";
+    c.reason = std::format(
+        "{} Linears read {}, but no attention that octavo found takes them as q, k or v; only such are merged",
+        linears.size(), Describe(graph, x));
     report.candidates.push_back(std::move(c));
   }
 }
@@ -311,10 +358,12 @@ Report TakeInventory(const Graph& graph) {
     Candidate c{.kind = "linear", .nodes = {}, .status = "left", .rule = "", .reason = ""};
     if (IsRouter(graph, id))
       c.reason =
-          "it chooses experts (a TopK reads it), where a wrong choice costs more than int8 saves: it stays float";
+          "it chooses experts (a TopK or ArgMax reads it), where a wrong choice costs more than int8 saves: it stays "
+          "float";
     AddOrigin(graph, id, c.nodes);
     report.candidates.push_back(std::move(c));
   }
+  AddExperts(graph, report);
   AddOtherSoftmaxes(graph, report);
   return report;
 }
@@ -333,8 +382,9 @@ void Judge(const Graph& finished, const PassRun& run, Report& report) {
                    : c.kind == "linear"  ? report.linear
                                          : uncounted;
     if (c.kind == "attention") JudgeAttention(c, index, told);
-    if (c.kind == "qkv" || c.kind == "kv") JudgeQkv(c, index, told);
+    if (c.kind == "qkv" || c.kind == "kv" || c.kind == "qk" || c.kind == "qv") JudgeQkv(c, index, told);
     if (c.kind == "linear") JudgeLinear(c, index, told);
+    if (c.kind == "experts") JudgeExperts(c, index, told);
     ++count.found;
     if (c.status == "fused" || (c.kind == "linear" && c.status == "quantized")) ++count.done;
   }

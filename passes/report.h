@@ -27,8 +27,8 @@ struct Report {
   Count attention, qkv, linear;
   // Of the finished graph, most bytes first; matrices and larger of 1 KB or more, the rest weighs nothing.
   std::vector<FloatWeights> in_float;
-  // Each kind in graph order: "attention"; "qkv"; "kv", the projections of cross-attention; "shared", other Linears that share an
-  // input; "linear". The counts are of attention, qkv and linear.
+  // Each kind in graph order: "attention"; "qkv"; "kv", "qk", "qv", the projections of two operands, as in cross-attention; "shared", other Linears that share an
+  // input; "linear"; "experts", weights of a mixture in one tensor; "softmax", no attention. The counts are of attention, qkv and linear.
   std::vector<Candidate> candidates;
 };
 

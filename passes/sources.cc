@@ -66,9 +66,11 @@ void TellSourcesApart(Graph& graph) {
 }
 
 std::string_view GivenName(std::string_view source) {
+  constexpr std::string_view kExpert = "expert ";  // passes/canonical/experts.cc
   const size_t at = source.rfind(" (");
   if (at == std::string_view::npos || !source.ends_with(')')) return source;
-  const std::string_view number = source.substr(at + 2, source.size() - at - 3);
+  std::string_view number = source.substr(at + 2, source.size() - at - 3);
+  if (number.starts_with(kExpert)) number.remove_prefix(kExpert.size());
   const bool is_number = !number.empty() && number.find_first_not_of("0123456789") == std::string_view::npos;
   return is_number ? source.substr(0, at) : source;
 }

@@ -12,7 +12,7 @@ namespace octavo::passes {
 // "fc" becomes "fc (2)". What the importer made of one node of the file keeps one name, but for what the report counts, products and attention.
 // For a graph that no pass has seen; node names stay.
 void TellSourcesApart(ir::Graph& graph);
-// "fc" for "fc (2)"; a name without such a number is its own.
+// "fc" for "fc (2)" and "fc (expert 2)"; a name without such a number is its own.
 std::string_view GivenName(std::string_view source);
 
 }  // namespace octavo::passes

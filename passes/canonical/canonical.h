@@ -29,8 +29,12 @@ Result<bool> Qdq(Graph& graph, PassRun& run);
 Result<bool> Masks(Graph& graph, PassRun& run);
 // Einsum of two operands becomes MatMul. Not bit-exact: see einsum.cc.
 Result<bool> Einsum(Graph& graph, PassRun& run);
+// Products by a constant of one matrix for each expert or head become Linears.
+Result<bool> ExpertLinears(Graph& graph, PassRun& run);
 // Heads that are repeated by Tile, Concat or Gather are repeated by Unsqueeze, Expand, Reshape.
 Result<bool> Repeat(Graph& graph, PassRun& run);
+// Convolutions of kernel 1 before and behind attention become Linears.
+Result<bool> Pointwise(Graph& graph, PassRun& run);
 // Q, K and V that are packed along an axis of their own become slices of the packed projection.
 Result<bool> Packed(Graph& graph, PassRun& run);
 // Attention in f16 or bf16 is computed in f32 between Casts. Not bit-exact: see widen.cc.

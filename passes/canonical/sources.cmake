@@ -4,6 +4,7 @@ target_sources(octavo_passes PRIVATE
   ${CMAKE_CURRENT_LIST_DIR}/cse.cc
   ${CMAKE_CURRENT_LIST_DIR}/dce.cc
   ${CMAKE_CURRENT_LIST_DIR}/einsum.cc
+  ${CMAKE_CURRENT_LIST_DIR}/experts.cc
   ${CMAKE_CURRENT_LIST_DIR}/fold.cc
   ${CMAKE_CURRENT_LIST_DIR}/fold_dims.cc
   ${CMAKE_CURRENT_LIST_DIR}/fold_if.cc
@@ -13,6 +14,7 @@ target_sources(octavo_passes PRIVATE
   ${CMAKE_CURRENT_LIST_DIR}/mask_indices.cc
   ${CMAKE_CURRENT_LIST_DIR}/masks.cc
   ${CMAKE_CURRENT_LIST_DIR}/packed.cc
+  ${CMAKE_CURRENT_LIST_DIR}/pointwise.cc
   ${CMAKE_CURRENT_LIST_DIR}/probabilities.cc
   ${CMAKE_CURRENT_LIST_DIR}/qdq.cc
   ${CMAKE_CURRENT_LIST_DIR}/regroup.cc

@@ -8,7 +8,7 @@
 #include <map>
 
 #include "octavo/ir/functions.h"
-#include "octavo/passes/attention.h"
+#include "octavo/passes/experts.h"
 #include "octavo/passes/rewriter.h"
 #include "octavo/passes/sources.h"
 #include "octavo/quant/numeric/code8.h"
@@ -20,18 +20,10 @@ using ir::Tensor;
 
 namespace {
 
-constexpr size_t kTableBytes = 65536;  // smaller tables do not pay for two gathers and a multiply
-
 bool IsFloatLinear(const Graph& g, const Node& n) {
   if (n.op != Op::kMatMul) return false;
   const Tensor* w = g.ConstantOf(n.inputs[1]);
   return w != nullptr && w->dtype() == DType::kF32 && w->rank() == 2 && w->size() > 0;
-}
-
-bool IsFloatTable(const Graph& g, const Node& n) {
-  if (n.op != Op::kGather || n.attrs.Int("axis", 0) != 0) return false;
-  const Tensor* t = g.ConstantOf(n.inputs[0]);
-  return t != nullptr && t->dtype() == DType::kF32 && t->rank() == 2 && t->byte_size() >= kTableBytes;
 }
 
 // Quantized forms made so far, so that every value and every weight is quantized once.
@@ -97,34 +89,62 @@ class Quantizer {
     return ir::Expand(g_, made);
   }
 
-  void Table(NodeId id) {
-    const Node n = g_.node(id);
-    const Tensor& t = *g_.ConstantOf(n.inputs[0]);
-    b_.At(id, {id});
-    auto [it, fresh] = tables_.try_emplace(n.inputs[0]);
-    if (fresh) {
-      const int64_t rows = t.shape()[0];
-      std::vector<float> scales(static_cast<size_t>(rows));
-      if (quant::ChannelScales(t.as<float>(), 1, rows, t.shape()[1], DType::kS8, scales) >= 0) {
-        tables_.erase(it);
-        return Leave(n, g_.value(n.inputs[0]).name + " (not finite)");
-      }
-      const std::string name = g_.value(n.inputs[0]).name;
-      it->second.q = b_.Constant(QuantizeRows(t, scales), name + "_quantized");
-      it->second.scale = b_.Constant(Tensor::Of<float>(DType::kF32, {rows, 1}, scales), name + "_scale");
+  void Tables(const std::vector<NodeId>& gathers) {
+    for (NodeId id : gathers) {
+      const std::optional<Experts> experts = ExpertsAt(g_, id);
+      experts ? ExpertTable(*experts) : Table(id);
     }
-    const ir::Attrs axis{{"axis", int64_t{0}}};
-    const ValueId q = b_.Create(Op::kGather, {it->second.q, n.inputs[1]}, axis);
-    const ValueId s = b_.Create(Op::kGather, {it->second.scale, n.inputs[1]}, axis);
-    const ValueId f = b_.Create(Op::kCast, {q}, {{"to", static_cast<int64_t>(DType::kF32)}});
-    b_.Replace(n.output(), b_.Create(Op::kMul, {f, s}));
-    b_.EraseDead(id);
   }
 
  private:
   struct Pair {
     ValueId q, scale;
   };
+
+  // Codes of the constant that a Gather reads, made once; `summed`: the axis along which elements share a scale. Null: not finite.
+  const Pair* Codes(const Node& gather, int64_t summed) {
+    const ValueId table = gather.inputs[0];
+    auto [it, fresh] = tables_.try_emplace({table, summed});
+    if (!fresh) return &it->second;
+    const std::string name = g_.value(table).name;
+    const std::optional<ColumnWeights> w = QuantizeTable(*g_.ConstantOf(table), summed);
+    if (!w) {
+      tables_.erase(it);
+      Leave(gather, name + " (not finite)");
+      return nullptr;
+    }
+    it->second = {b_.Constant(w->codes, name + "_quantized"), b_.Constant(w->scale, name + "_scale")};
+    return &it->second;
+  }
+  ValueId AsFloat(ValueId codes) { return b_.Create(Op::kCast, {codes}, {{"to", static_cast<int64_t>(DType::kF32)}}); }
+
+  void Table(NodeId id) {
+    const Node n = g_.node(id);
+    b_.At(id, {id});
+    const Pair* table = Codes(n, 1);
+    if (table == nullptr) return;
+    const ValueId q = b_.Create(n.op, {table->q, n.inputs[1]}, n.attrs);
+    const ValueId s = b_.Create(n.op, {table->scale, n.inputs[1]}, n.attrs);
+    b_.Replace(n.output(), b_.Create(Op::kMul, {AsFloat(q), s}));
+    b_.EraseDead(id);
+  }
+
+  // A scale for each output of the product can stand behind it, where there are fewer elements than in the matrices.
+  void ExpertTable(const Experts& experts) {
+    const Node n = g_.node(experts.gather);
+    b_.At(experts.gather, {experts.gather});
+    const Pair* table = Codes(n, experts.summed);
+    if (table == nullptr) return;
+    const ValueId q = b_.Create(n.op, {table->q, n.inputs[1]}, n.attrs);
+    ValueId s = b_.Create(n.op, {table->scale, n.inputs[1]}, n.attrs);
+    b_.Replace(n.output(), AsFloat(q));
+    b_.EraseDead(experts.gather);
+    b_.At(experts.product, {experts.product});
+    for (const ir::Attrs& flip : experts.flips) s = b_.Create(Op::kTranspose, {s}, flip);
+    const ValueId y = b_.Create(Op::kMatMul, g_.node(experts.product).inputs);
+    b_.Replace(g_.node(experts.product).output(), b_.Create(Op::kMul, {y, s}));
+    b_.EraseDead(experts.product);
+  }
 
   const quant::QParams* Params(ValueId v) const {
     if (activations_.contains(v)) return &known_;  // a value that this pass made itself
@@ -159,17 +179,6 @@ class Quantizer {
   // Of the codes behind a dequantized form.
   DType TypeOf(ValueId dequantized) const { return g_.ConstantOf(g_.Producer(dequantized)->inputs[2])->dtype(); }
 
-  static Tensor QuantizeRows(const Tensor& t, const std::vector<float>& scales) {
-    Tensor q = Tensor::Empty(DType::kS8, t.shape());
-    const auto from = t.as<float>();
-    auto to = q.mutable_as<int8_t>();
-    const auto cols = static_cast<size_t>(t.shape()[1]);
-    for (size_t i = 0; i < from.size(); ++i) {
-      to[i] = static_cast<int8_t>(quant::QuantizeOne(from[i], scales[i / cols], 0, -127, 127));
-    }
-    return q;
-  }
-
   std::optional<Pair> Weight(ValueId v, DType dtype) {
     const auto it = weights_.find(v);
     if (it != weights_.end()) return it->second;
@@ -188,7 +197,7 @@ class Quantizer {
   Rewriter b_;
   std::map<ValueId, ValueId> activations_;  // value -> its dequantized form
   std::map<ValueId, Pair> weights_;
-  std::map<ValueId, Pair> tables_;
+  std::map<std::pair<ValueId, int64_t>, Pair> tables_;
   quant::QParams known_;
 };
 
@@ -250,7 +259,7 @@ Sites FindSites(const Graph& graph, const std::vector<std::string>& keep_float) 
     } else if (n.op == Op::kSdpa) {
       sites.attentions.push_back(id);
       for (ValueId v : {n.inputs[0], n.inputs[1], n.inputs[2], n.output()}) add(v);
-    } else if (IsFloatTable(graph, n)) {
+    } else if (IsFloatTable(graph, n) || AreFloatExperts(graph, id)) {
       sites.tables.push_back(id);
     }
   }
@@ -259,7 +268,7 @@ Sites FindSites(const Graph& graph, const std::vector<std::string>& keep_float) 
 
 Result<bool> QuantizeTables(Graph& graph, PassRun& run) {
   Quantizer q(graph, run);
-  for (NodeId id : FindSites(graph, run.keep_float).tables) q.Table(id);
+  q.Tables(FindSites(graph, run.keep_float).tables);
   return q.changed();
 }
 
@@ -270,7 +279,7 @@ Result<bool> Quantize(Graph& graph, PassRun& run) {
   for (NodeId id : sites.linears) {
     if (!IsNamed(run.dynamic, graph.node(id))) q.Linear(id);
   }
-  for (NodeId id : sites.tables) q.Table(id);
+  q.Tables(sites.tables);
   if (q.changed() && !graph.SortTopologically()) return ir::Fail("quantize made a cycle");
   return q.changed();
 }

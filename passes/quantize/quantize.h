@@ -20,7 +20,7 @@ namespace octavo::passes::quantize {
 struct Sites {
   std::vector<NodeId> linears;     // MatMul
   std::vector<NodeId> attentions;  // Sdpa
-  std::vector<NodeId> tables;      // Gather
+  std::vector<NodeId> tables;      // Gather, or GatherND of experts
   std::vector<ValueId> values;     // activations whose range must be known, each once, in graph order
 };
 // Without the nodes that keep_float names.
@@ -31,8 +31,13 @@ bool IsNamed(const std::vector<std::string>& names, const Node& node);
 // Uses run.evidence.qparams. A site whose activation has no parameters stays float, with a line in run.log; Linears of run.dynamic
 // stay for the pass of that name.
 Result<bool> Quantize(Graph& graph, PassRun& run);
-// Float tables that Gather reads along axis 0: part of Quantize, also a pass of its own.
+// Float tables that Gather reads along axis 0, embeddings and experts: part of Quantize, also a pass of its own.
 Result<bool> QuantizeTables(Graph& graph, PassRun& run);
+// tables.cc: a Gather of rows of a float matrix that is large enough, or of experts' matrices (passes/experts.h) that are.
+bool IsFloatTable(const Graph& g, const Node& n);
+bool AreFloatExperts(const Graph& g, NodeId gather);
+// In s8, with one scale for all elements along the axis `summed`. Empty: it has values that are not finite.
+std::optional<ColumnWeights> QuantizeTable(const ir::Tensor& t, int64_t summed);
 
 // Adds to run.dynamic the Linears to whose rows one scale for all does harm: choose_rows.cc. Uses run.evidence.channels and qparams.
 constexpr double kRowDb =

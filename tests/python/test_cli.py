@@ -390,12 +390,6 @@ def test_wrong_usage(run):
         assert "Example" in run(command, "--help").stdout
 
 
-def test_a_rule_that_is_not_there_is_an_error_that_lists_them(run):
-    done = run("explain", BERT, "--rule", "nosuch")
-    assert done.returncode == 1 and "no rule 'nosuch'" in done.stderr and "sdpa_int8" in done.stderr
-    assert run("explain", BERT, "--rule", "sdpa_int8").returncode == 0
-
-
 @pytest.mark.parametrize("recipe", ["int8", "fp8"])
 def test_inspect_names_the_kind_of_codes(run, calib, recipe):
     assert run("optimize", BERT, "-o", "out.onnx", "--recipe", recipe, "--calib", calib, "-q").returncode == 0

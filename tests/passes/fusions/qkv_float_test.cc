@@ -6,16 +6,17 @@
 namespace octavo::passes::fusions {
 namespace {
 
-// Single-head attention over x [2,5,16]; which of q, k and v have a bias, and what v reads.
-Graphs Projections(std::vector<bool> biased, const char* of_v = "x") {
+// Single-head attention over x [2,5,16]; which of q, k and v have a bias, and whether each reads an activation of its own.
+Graphs Projections(std::vector<bool> biased, bool apart = false) {
   Graphs m(4);
-  const ValueId x = m.Input("x", {2, 5, 16}), other = m.Input("other", {2, 5, 16});
+  const ValueId x = m.Input("x", {2, 5, 16});
+  const ValueId other = m.Input("other", {2, 5, 16}), third = m.Input("third", {2, 5, 16});
   const auto linear = [&](ValueId in, bool bias) {
     const ValueId y = m.Node(Op::kMatMul, {in, m.g.AddConstant(Random({16, 8}, m.rng()))});
     return bias ? m.Node(Op::kAdd, {y, m.g.AddConstant(Random({8}, m.rng()))}) : y;
   };
-  const ValueId q = linear(x, biased[0]), k = linear(x, biased[1]),
-                v = linear(std::string(of_v) == "x" ? x : other, biased[2]);
+  const ValueId q = linear(x, biased[0]), k = linear(apart ? other : x, biased[1]),
+                v = linear(apart ? third : x, biased[2]);
   m.Attention(q, m.Perm(k, {0, 2, 1}), v);
   EXPECT_TRUE(ir::Inference::Run(m.g).has_value());
   return m;
@@ -31,13 +32,14 @@ TEST(QkvFloat, OneProductWithTheSameNumbers) {
     EXPECT_EQ(CountOf(after, Op::kMatMul), 3);  // the projections, and the two of attention
     EXPECT_EQ(CountOf(after, Op::kSplit), 1);
     EXPECT_EQ(CountOf(after, Op::kAdd), biased[0] ? 1 : 0);
-    const ir::TensorMap inputs{{"x", Random({2, 5, 16}, 1)}, {"other", Random({2, 5, 16}, 2)}};
+    const ir::TensorMap inputs{
+        {"x", Random({2, 5, 16}, 1)}, {"other", Random({2, 5, 16}, 2)}, {"third", Random({2, 5, 16}, 3)}};
     EXPECT_EQ(Difference(before.g, after, inputs), 0.0);
   }
 }
 
-TEST(QkvFloat, ProjectionsOfAnotherActivationStay) {
-  Graphs m = Projections({true, true, true}, "other");
+TEST(QkvFloat, ProjectionsOfThreeActivationsStay) {
+  Graphs m = Projections({true, true, true}, true);
   PassRun run;
   EXPECT_FALSE(FuseQkvFloat(m.g, run).value_or(true));
 }

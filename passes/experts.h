@@ -1,0 +1,25 @@
+// Analysis: mixtures of experts, as exporters write them. Read-only.
+#ifndef OCTAVO_PASSES_EXPERTS_H_
+#define OCTAVO_PASSES_EXPERTS_H_
+
+#include <optional>
+#include <vector>
+
+#include "octavo/passes/pass.h"
+
+namespace octavo::passes {
+
+// A Linear that chooses experts: its few results go to a TopK, or to an ArgMax whose index is used. A wrong choice costs more than its codes save, so routers stay float.
+bool IsRouter(const Graph& graph, NodeId linear);
+
+// The weights of all experts in one constant of floats [E,a,b], of which a Gather or GatherND takes the matrices that tokens were sent to.
+struct Experts {
+  NodeId gather, product;
+  int64_t summed = 0;            // the axis of the constant that the product sums over: 1 or 2
+  std::vector<ir::Attrs> flips;  // of the Transposes of the last two dims between Gather and product
+};
+std::optional<Experts> ExpertsAt(const Graph& graph, NodeId gather);
+
+}  // namespace octavo::passes
+
+#endif  // OCTAVO_PASSES_EXPERTS_H_

@@ -1,0 +1,175 @@
+// Mixtures of experts: products by one matrix for each expert as Linears (canonical/experts.cc), matrices that Gather takes as codes
+// (quantize/tables.cc), routers that stay float (experts.h), and what the report says of them.
+#include "octavo/passes/experts.h"
+
+#include <gmock/gmock.h>
+
+#include <cmath>
+
+#include "octavo/passes/pipelines.h"
+#include "octavo/passes/quantize/quantize.h"
+#include "octavo/passes/report.h"
+#include "octavo/tests/passes/canonical_support.h"
+
+namespace octavo::passes::canonical {
+namespace {
+
+using ::testing::HasSubstr;
+
+constexpr int64_t kExperts = 3;
+
+struct Mixture : Builder {
+  ValueId Product(ValueId x, int64_t k, int64_t n, bool bias = true) {
+    const ValueId y = Op1(Op::kMatMul, {x, W({kExperts, k, n}, start += 0.1f)});
+    return bias ? Op1(Op::kAdd, {y, W({kExperts, 1, n}, start)}) : y;
+  }
+  ValueId Summed(ValueId y) {
+    const ValueId share = In("share", {kExperts, Sym("s"), 1});
+    return Op1(Op::kReduceSum, {Op1(Op::kMul, {y, share}), Axis({0})}, Attrs{{"keepdims", int64_t{0}}});
+  }
+  float start = 0.1f;
+};
+
+TEST(CanonicalExperts, WhatAllExpertsReadIsOneLinear) {
+  for (size_t rank : {2u, 3u}) {
+    Mixture m;
+    const ValueId x = rank == 2 ? m.In("x", {Sym("s"), 8}) : m.In("x", {1, Sym("s"), 8});
+    m.Out(m.Product(x, 8, 4, rank == 3));
+    const std::string ops = Check(m.g, ExpertLinears);
+    EXPECT_EQ(ops, rank == 3 ? "MatMul Add Reshape Transpose" : "MatMul Reshape Transpose");
+  }
+}
+
+TEST(CanonicalExperts, AnExpandIsSharedToo) {
+  Mixture m;
+  const ValueId x = m.In("x", {1, 5, 8});
+  m.Out(m.Product(m.Op1(Op::kExpand, {x, m.Axis({kExperts, 1, 1})}), 8, 4));
+  EXPECT_EQ(Check(m.g, ExpertLinears), "MatMul Add Reshape Transpose");
+}
+
+TEST(CanonicalExperts, WhatEachExpertReadsIsALinearEach) {
+  Mixture m;
+  const ValueId hidden = m.Op1(Op::kRelu, {m.Product(m.In("x", {1, Sym("s"), 8}), 8, 4)});
+  m.Out(m.Product(hidden, 4, 8));
+  EXPECT_EQ(Check(m.g, ExpertLinears),
+            "MatMul Add Reshape Transpose Relu Split MatMul Add MatMul Add MatMul Add Concat");
+  Mixture summed;  // no product before it, but the sum behind it
+  summed.Out(summed.Summed(summed.Product(summed.In("x", {kExperts, Sym("s"), 4}), 4, 8, false)));
+  EXPECT_EQ(Check(summed.g, ExpertLinears), "Split MatMul MatMul MatMul Concat Mul ReduceSum");
+}
+
+TEST(CanonicalExperts, EachExpertHasANameOfItsOwn) {
+  Mixture m;
+  m.Out(m.Summed(m.Product(m.In("x", {kExperts, Sym("s"), 4}), 4, 8)));
+  PassRun run;
+  ASSERT_TRUE(ExpertLinears(m.g, run));
+  std::vector<std::string> names;
+  for (const Candidate& c : TakeInventory(m.g).candidates) {
+    if (c.kind == "linear") names.push_back(c.nodes[0].substr(c.nodes[0].find(" (")));
+  }
+  EXPECT_EQ(names, (std::vector<std::string>{" (expert 0)", " (expert 1)", " (expert 2)"}));
+}
+
+TEST(CanonicalExperts, OthersStay) {
+  const auto stays = [](SymShape x, ir::Shape w) {
+    Mixture m;
+    m.Out(m.Op1(Op::kMatMul, {m.In("x", std::move(x)), m.W(std::move(w))}));
+    return Check(m.g, ExpertLinears) == "MatMul";
+  };
+  EXPECT_TRUE(stays({3, Sym("s"), 4}, {3, 4, 8}));     // alone, as positions of heads
+  EXPECT_TRUE(stays({2, 1, Sym("s"), 4}, {3, 4, 8}));  // rank 4
+  EXPECT_TRUE(stays({1, Sym("s"), 4}, {1, 4, 8}));     // one matrix
+  EXPECT_TRUE(stays({1, Sym("s"), 4}, {257, 4, 1}));   // too many
+  EXPECT_FALSE(stays({1, Sym("s"), 4}, {256, 4, 1}));
+}
+
+// What tokens were sent to: y = x W[index] for weights [E,k,n], or as W[index] x for [E,n,k].
+struct Sent : Builder {
+  static constexpr int64_t kRows = 16, kColumns = 24;
+  enum class Form { kRight, kLeft, kFlipped, kNd };
+  explicit Sent(Form form) {
+    const ValueId index = In("index", form == Form::kNd ? SymShape{5, 1} : SymShape{5}, DType::kS64);
+    const bool left = form == Form::kLeft || form == Form::kFlipped;
+    const ValueId w = left ? W({kExperts, kColumns, kRows}) : W({kExperts, kRows, kColumns});
+    const ValueId x = form == Form::kLeft ? In("x", {5, kRows, 1}) : In("x", {5, 1, kRows});
+    ValueId taken = Op1(form == Form::kNd ? Op::kGatherND : Op::kGather, {w, index});
+    if (form == Form::kFlipped) taken = Transpose(taken, {0, 2, 1});
+    Out(form == Form::kLeft ? Op1(Op::kMatMul, {taken, x}) : Op1(Op::kMatMul, {x, taken}));
+  }
+};
+
+TEST(Experts, MatricesThatTokensWereSentToBecomeCodes) {
+  for (const Sent::Form form : {Sent::Form::kRight, Sent::Form::kLeft, Sent::Form::kFlipped, Sent::Form::kNd}) {
+    const Sent m(form);
+    Graph g = m.g;
+    PassRun run;
+    ASSERT_TRUE(ir::Inference::Run(g));
+    Report report = TakeInventory(g);
+    ASSERT_TRUE(quantize::QuantizeTables(g, run).value_or(false));
+    Judge(g, run, report);
+    ASSERT_EQ(report.candidates.size(), 1u);
+    EXPECT_EQ(report.candidates[0].kind, "experts");
+    EXPECT_EQ(report.candidates[0].status, "quantized");
+    EXPECT_EQ(report.candidates[0].nodes.size(), 2u);
+    // One scale for each output: half a step of each of the weights that are summed. Weights are below 2.5, x below 2.
+    const double tolerance = Sent::kRows * 2.0 * 2.5 / 127 / 2;
+    const ir::TensorMap in = RandomInputs(m.g, {}, 1);
+    const auto want = ir::Interpret(m.g, in), got = ir::Interpret(g, in);
+    ASSERT_TRUE(want && got);
+    EXPECT_LE(WorstDifference((*want)[0], (*got)[0]), tolerance);
+    EXPECT_GT(WorstDifference((*want)[0], (*got)[0]), 0);
+    int scales = 0;
+    for (NodeId id : g.NodesInOrder()) {
+      const ir::Tensor* t = g.node(id).op == Op::kConstant ? g.ConstantOf(g.node(id).output()) : nullptr;
+      if (t == nullptr || t->dtype() != DType::kF32) continue;
+      EXPECT_EQ(t->size(), kExperts * Sent::kColumns);
+      ++scales;
+    }
+    EXPECT_EQ(scales, 1);
+  }
+}
+
+TEST(Experts, WhatStaysFloatSaysWhy) {
+  const auto reason = [](Graph g, bool quantize) {
+    PassRun run;
+    EXPECT_TRUE(ir::Inference::Run(g));
+    Report report = TakeInventory(g);
+    if (quantize) {
+      EXPECT_TRUE(quantize::QuantizeTables(g, run));
+    }
+    Judge(g, run, report);
+    EXPECT_EQ(report.candidates.at(0).status, "left");
+    return report.candidates.at(0).reason;
+  };
+  const Sent m(Sent::Form::kRight);
+  EXPECT_THAT(reason(m.g, false),
+              HasSubstr("this recipe leaves experts in float, or their matrices are too small to pay"));
+  Sent half(Sent::Form::kRight), wild(Sent::Form::kRight);
+  const auto replace = [](Graph& g, Tensor w) {
+    const NodeId gather = g.value(g.inputs()[0]).uses.front().node;
+    g.SetInput(gather, 0, g.AddConstant(std::move(w)));
+  };
+  replace(half.g, Tensor::Zeros(DType::kF16, {kExperts, Sent::kRows, Sent::kColumns}));
+  EXPECT_THAT(reason(half.g, true), HasSubstr("its weights are no float32, which alone is quantized"));
+  Tensor w = Tensor::Zeros(DType::kF32, {kExperts, Sent::kRows, Sent::kColumns});
+  w.mutable_as<float>()[100] = INFINITY;
+  replace(wild.g, std::move(w));
+  EXPECT_THAT(reason(wild.g, true), HasSubstr("(not finite)"));
+}
+
+TEST(Experts, ARouterMayChooseByArgMax) {
+  const auto routes = [](bool chooses) {
+    Builder b;
+    const ValueId x = b.In("x", {5, 8});
+    const ValueId scores = b.Op1(Op::kMatMul, {x, b.W({8, 4})});
+    const ValueId best = b.Op1(Op::kArgMax, {scores}, Attrs{{"axis", int64_t{-1}}, {"keepdims", int64_t{1}}});
+    b.Out(chooses ? b.Op1(Op::kGatherElements, {scores, best}, Attrs{{"axis", int64_t{1}}})
+                  : b.Cast(best, DType::kS32));
+    return IsRouter(b.g, b.g.value(scores).producer);
+  };
+  EXPECT_TRUE(routes(true));
+  EXPECT_FALSE(routes(false));  // a class that goes out of the model
+}
+
+}  // namespace
+}  // namespace octavo::passes::canonical
