@@ -126,6 +126,7 @@ ValueId ValidKeys(Rewriter& b, const Node& n, const Operands& o, ValueId k) {
     const ValueId row =
         b.Create(Op::kUnsqueeze,
                  {b.Create(Op::kRange, {scalar(1), b.Create(Op::kAdd, {queries, scalar(1)}), scalar(1)}), axes({1})});
+    end = b.Create(Op::kMax, {end, scalar(0)});  // so that the difference does not leave the integers
     end = b.Create(Op::kAdd, {b.Create(Op::kSub, {end, queries}), row});
   }
   return b.Create(Op::kLess, {keys, end});
