@@ -83,8 +83,8 @@ Verdict CheckAttention(const Graph& g, const Node& n) {
   if (n.attrs.Float("scale", 1.0f) < 0.0f)
     return Illegal("its scale is negative, and it multiplies by the square root of it");
   if (o.q.heads == 0 || o.k.heads == 0 || o.v.heads == 0 || o.k.heads != o.v.heads || o.q.heads % o.k.heads != 0 ||
-      o.q.dim != o.k.dim) {
-    return Shape("the numbers of heads and the head sizes are not known or do not fit each other");
+      o.q.dim == 0 || o.q.dim != o.k.dim || o.v.dim == 0) {
+    return Shape("the numbers of heads and the head sizes are not known, are 0 or do not fit each other");
   }
   return CheckMask(g, n);
 }
