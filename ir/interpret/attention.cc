@@ -61,7 +61,8 @@ Status PlanMask(const Call& call, DType mid, AttentionPlan& p) {
     OCTAVO_TRY(p.valid, IntsOf(call.T(6), "the numbers of valid keys"));
     if (static_cast<int64_t>(p.valid.size()) != p.batch)
       return Fail("{} numbers of keys for a batch of {}", p.valid.size(), p.batch);
-    for (size_t b = 0; b < p.valid.size() && !call.Has(4); ++b) p.offset[b] = p.valid[b] - p.queries;
+    for (size_t b = 0; b < p.valid.size() && !call.Has(4); ++b)
+      p.offset[b] = std::max(p.valid[b], int64_t{0}) - p.queries;
   }
   p.mask_keys = p.keys;
   if (!call.Has(3)) return {};

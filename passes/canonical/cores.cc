@@ -8,7 +8,6 @@
 // bound is that of scale.cc.
 // Only f32, only where nothing else reads the values between, and where the shapes prove that each view keeps rows and keys; never next to Q/DQ.
 #include <algorithm>
-#include <limits>
 
 #include "octavo/passes/canonical/canonical.h"
 #include "octavo/passes/canonical/regroup.h"
@@ -77,18 +76,6 @@ bool Walk(const Graph& g, ValueId v, int depth, Core& core) {
   return false;
 }
 
-// The MatMul that reads v as its first operand, through views.
-NodeId ValuesBehind(const Graph& g, ValueId v) {
-  for (int i = 0; i < kMaxSteps && g.HasOneUse(v); ++i) {
-    const ir::Use& use = g.value(v).uses.front();
-    const Node& n = g.node(use.node);
-    if (n.op == Op::kMatMul) return use.slot == 0 ? use.node : NodeId{};
-    if (!IsReshapeLike(n.op)) return {};
-    v = n.output();
-  }
-  return {};
-}
-
 std::optional<Core> CoreAt(const Graph& g, NodeId id) {
   const Node& n = g.node(id);
   const SymShape* shape = ShapeOf(g, n.output());
@@ -97,7 +84,7 @@ std::optional<Core> CoreAt(const Graph& g, NodeId id) {
   if (axis != -1 && axis != static_cast<int64_t>(shape->size()) - 1) return {};
   Core core;
   core.softmax = id;
-  core.values = ValuesBehind(g, n.output());
+  core.values = ProductBehind(g, n.output());
   if (!core.values.valid() || !Walk(g, n.input(0), kMaxSteps, core)) return {};
   for (const ValueId v : {g.node(core.product).input(0), g.node(core.product).input(1), g.node(core.values).input(1)}) {
     if (ShapeOf(g, v) == nullptr || IsQuantized(g, v)) return {};
@@ -315,32 +302,6 @@ bool HandMadeSoftmax(Rewriter& rw, NodeId id) {
   return true;
 }
 
-// Before: Where(m, 0, Softmax(Where(m, low, s)))     After: Where(IsNaN(p), 0, p) with p = Softmax(Where(m, -inf, s))
-// Probabilities of masked keys are 0 but in a row of which all keys are masked: there the first has zeros too, as the second.
-bool GuardByMask(Rewriter& rw, NodeId id) {
-  const Graph& g = rw.graph();
-  const Node& n = g.node(id);
-  const Node* softmax = n.op == Op::kWhere ? g.Producer(n.input(2)) : nullptr;
-  if (softmax == nullptr || softmax->op != Op::kSoftmax || !g.HasOneUse(n.input(2)) ||
-      ConstScalar(g, n.input(1)) != 0.0)
-    return false;
-  const NodeId inner = g.value(softmax->input(0)).producer;
-  if (!inner.valid() || g.node(inner).op != Op::kWhere || g.node(inner).input(0) != n.input(0) ||
-      !g.HasOneUse(softmax->input(0)))
-    return false;
-  const auto low = ConstScalar(g, g.node(inner).input(1));
-  const SymShape* mask = ShapeOf(g, n.input(0));
-  if (!low || *low > -1e30 || DTypeOf(g, n.output()) != DType::kF32 || mask == nullptr ||
-      RankOf(g, n.input(2)) < static_cast<int64_t>(mask->size()))
-    return false;
-  rw.At(inner, {inner});
-  rw.SetInput(inner, 1, rw.Constant(Tensor::ScalarF32(-std::numeric_limits<float>::infinity())));
-  rw.At(id, {id});
-  const ValueId p = n.input(2);
-  rw.SetInput(id, 0, Make(rw, Op::kIsNaN, {p}, {}, Type{DType::kBool, TypeOf(g, p).shape}));
-  return true;
-}
-
 // Softmax(x - ReduceMax(x)) is Softmax(x), which subtracts it anyway: the same bits.
 bool DropMaximum(Rewriter& rw, NodeId id) {
   const Graph& g = rw.graph();
@@ -363,7 +324,7 @@ Result<bool> Cores(Graph& graph, PassRun& run) {
   OCTAVO_TRY([[maybe_unused]] const ir::Inference inference, ir::Inference::Run(graph));
   Rewriter rw(graph, "cores");
   int brought = 0;
-  for (const auto change : {HandMadeSoftmax, DropMaximum, GuardByMask, TurnProduct}) {
+  for (const auto change : {HandMadeSoftmax, DropMaximum, TurnProduct}) {
     for (NodeId id : graph.NodesInOrder()) {  // asked anew: one may make what the next looks for
       if (graph.IsAlive(id)) change(rw, id);
     }

@@ -144,10 +144,11 @@ bool SimplifyCastOrConcat(Rewriter& rw, NodeId id) {
     if (to == DType::kUndefined) return false;
     Type type = TypeOf(g, n.output());
     type.dtype = to;
+    Attrs attrs = n.attrs;  // saturate and round_mode stay
+    attrs.Set("to", static_cast<int64_t>(to));
     ReplaceNode(rw, id,
-                DTypeOf(g, n.input(0)) == to
-                    ? n.input(0)
-                    : Make(rw, Op::kCast, {n.input(0)}, Attrs{{"to", static_cast<int64_t>(to)}}, std::move(type)));
+                DTypeOf(g, n.input(0)) == to ? n.input(0)
+                                             : Make(rw, Op::kCast, {n.input(0)}, std::move(attrs), std::move(type)));
     return true;
   }
   if (n.op == Op::kCast && g.IsFrom(n.input(0), Op::kCast)) {

@@ -3,6 +3,7 @@
 // Before: Mul(Add(s, alibi), 0.25)                                After: Add(Mul(s, 0.25), Mul(alibi, 0.25))
 // Before: Mul(Tanh(Mul(s, 0.01)), 50)                             After: Mul(Tanh(Div(Mul(s, 0.5), 50)), 50)
 // Before: [b*n,h,s,s] -> [b,n,h,s,s] + mask [1,n,1,s,s] -> back   After: the mask repeated b times (shifted windows)
+// Before: MatMul(Where(m, 0, Softmax(t = Where(m, -3.4e38, s))), v)  After: MatMul(Where(IsInf(ReduceMax(t)), 0, Softmax(t)), v), -inf in t
 // Before: Where(m, -10000, s)                                     After: Where(Not(m), s, -10000)                  last, behind the rest
 // Rounding: sums of masks and products of scales are rounded once more or less, 2^-23 of the terms each. A Where that writes -inf or
 // -3.4e38 becomes a sum: the same bits while |s| < 2^103 (half an ulp). One that writes more, -10000, keeps its form: in a row of which it
@@ -138,6 +139,18 @@ const Node* SplitAdd(const Graph& g, const Node& back, ValueId* x, Step* step) {
   return nullptr;
 }
 
+// Nothing but the Softmax reads v, and perhaps the guard against rows that are masked wholly, which asks for their maximum (GuardByMask).
+bool ReadAsScores(const Graph& g, ValueId v) {
+  int others = 0;
+  for (const ir::Use& use : g.value(v).uses) {
+    const Node& n = g.node(use.node);
+    const bool guard = n.op == Op::kReduceMax && g.HasOneUse(n.output()) &&
+                       g.node(g.value(n.output()).uses.front().node).op == Op::kIsInf;
+    others += guard ? 0 : 1;
+  }
+  return others == 1 && !g.IsGraphOutput(v);
+}
+
 // The Where right before the Softmax that writes what does not swallow scores.
 struct Hiding {
   ValueId scores;
@@ -145,7 +158,7 @@ struct Hiding {
 };
 std::optional<Hiding> HidingOf(const Graph& g, ValueId v) {
   const Node* n = g.Producer(v);
-  if (n == nullptr || n->op != Op::kWhere || !g.HasOneUse(v) || DTypeOf(g, v) != DType::kF32) return {};
+  if (n == nullptr || n->op != Op::kWhere || !ReadAsScores(g, v) || DTypeOf(g, v) != DType::kF32) return {};
   const int slot = ProductSearch(g).DataSlot(*n);
   if (slot < 0 || ReadStep(g, *n, static_cast<size_t>(slot))) return {};
   const ValueId scores = n->input(static_cast<size_t>(slot));
@@ -165,7 +178,8 @@ std::optional<Chain> ChainOf(const Graph& g, ValueId v) {
       std::reverse(c.steps.begin(), c.steps.end());
       return c;
     }
-    if (!g.HasOneUse(v)) return {};  // somebody else needs it: the rule that looks for attention will say so
+    // Where somebody else needs it the rule that looks for attention will say so.
+    if (!(i == 0 ? ReadAsScores(g, v) : g.HasOneUse(v))) return {};
     c.nodes.push_back(g.value(v).producer);
     Step step;
     ValueId next;
@@ -322,8 +336,40 @@ bool ScoresOf(Rewriter& rw, NodeId softmax) {
   }
   if (mask.valid()) v = b.Op2(Op::kAdd, v, mask);
   if (hiding) v = b.Hidden(v, hiding->step);
-  rw.SetInput(softmax, 0, v);
+  rw.Replace(old, v);
   rw.EraseDead(g.value(old).producer);
+  return true;
+}
+
+// Probabilities of masked keys are 0 but in a row of which all keys are masked: there Where(m, 0, .) has zeros too, as has the guard against such
+// rows. A NaN in a score that is not masked makes its row of the product NaN before and after; so a product must be what reads the
+// probabilities. A row of which all scores are -inf counts as masked.
+bool GuardByMask(Rewriter& rw, NodeId id) {
+  const Graph& g = rw.graph();
+  const Node& n = g.node(id);
+  const Node* softmax = n.op == Op::kWhere ? g.Producer(n.input(2)) : nullptr;
+  const int64_t rank = RankOf(g, n.output());
+  if (softmax == nullptr || softmax->op != Op::kSoftmax || !g.HasOneUse(n.input(2)) ||
+      ConstScalar(g, n.input(1)) != 0.0 || rank < 1 || (softmax->attrs.Int("axis", -1) + rank) % rank != rank - 1)
+    return false;
+  const NodeId inner = g.value(softmax->input(0)).producer;
+  if (!inner.valid() || g.node(inner).op != Op::kWhere || g.node(inner).input(0) != n.input(0) ||
+      !g.HasOneUse(softmax->input(0)) || !ProductBehind(g, n.output()).valid())
+    return false;
+  const auto low = ConstScalar(g, g.node(inner).input(1));
+  const SymShape* mask = ShapeOf(g, n.input(0));
+  if (!low || *low > std::numeric_limits<float>::lowest() || DTypeOf(g, n.output()) != DType::kF32 || mask == nullptr ||
+      RankOf(g, n.input(2)) < static_cast<int64_t>(mask->size()))
+    return false;
+  const ValueId scores = softmax->input(0);
+  rw.At(inner, {inner});
+  rw.SetInput(inner, 1, rw.Constant(Tensor::ScalarF32(-std::numeric_limits<float>::infinity())));
+  rw.At(id, {id});
+  SymShape rows = *ShapeOf(g, scores);
+  rows.back() = Dim(1);
+  const ValueId top =
+      Make(rw, Op::kReduceMax, {scores, MakeInts(rw, {-1})}, {{"keepdims", int64_t{1}}}, Type{DType::kF32, rows});
+  rw.SetInput(id, 0, Make(rw, Op::kIsInf, {top}, {{"detect_positive", int64_t{0}}}, Type{DType::kBool, rows}));
   return true;
 }
 
@@ -333,6 +379,7 @@ Result<bool> Scores(Graph& graph, PassRun& run) {
   OCTAVO_TRY([[maybe_unused]] const ir::Inference inference, ir::Inference::Run(graph));
   Rewriter rw(graph, "scores");
   int brought = 0;
+  for (NodeId id : graph.NodesInOrder()) GuardByMask(rw, id);
   for (NodeId id : graph.NodesInOrder()) {
     if (!graph.IsAlive(id) || graph.node(id).op != Op::kSoftmax ||
         DTypeOf(graph, graph.node(id).output()) != DType::kF32)
@@ -341,6 +388,7 @@ Result<bool> Scores(Graph& graph, PassRun& run) {
   }
   if (brought > 0)
     run.log.push_back("scores: " + std::to_string(brought) + " chains from product to Softmax in one order");
+  if (rw.changed() && !graph.SortTopologically()) return ir::Fail("scores made a cycle");
   return rw.changed();
 }
 

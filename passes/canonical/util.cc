@@ -57,6 +57,18 @@ bool IsReshapeLike(Op op) {
   return op == Op::kReshape || op == Op::kSqueeze || op == Op::kUnsqueeze || op == Op::kFlatten;
 }
 
+NodeId ProductBehind(const Graph& g, ValueId v) {
+  constexpr int kMostViews = 24;
+  for (int i = 0; i < kMostViews && g.HasOneUse(v); ++i) {
+    const ir::Use& use = g.value(v).uses.front();
+    const Node& n = g.node(use.node);
+    if (n.op == Op::kMatMul) return use.slot == 0 ? use.node : NodeId{};
+    if (!IsReshapeLike(n.op)) return {};
+    v = n.output();
+  }
+  return {};
+}
+
 bool IsElementwise(Op op) {
   // ops.def lists the unary ones first, Abs to ThresholdedRelu, then the broadcasting ones, Add to CastLike.
   if (op >= Op::kAbs && op <= Op::kXor) return op != Op::kPRelu;

@@ -46,6 +46,8 @@ bool IsReshapeLike(Op op);
 // One result element per position, operands broadcast (Where, Cast, Clip, comparisons included).
 bool IsElementwise(Op op);
 bool HasUses(const Graph& g, ValueId v);
+// The MatMul that alone reads v, through views, as its first operand; invalid: there is none.
+NodeId ProductBehind(const Graph& g, ValueId v);
 // perm of a Transpose of that rank; the default is the reverse.
 Ints PermOf(const Node& node, int64_t rank);
 bool IsIdentityPerm(const Ints& perm);

@@ -83,8 +83,8 @@ Verdict CheckAttention(const Graph& g, const Node& n) {
   if (n.attrs.Float("scale", 1.0f) < 0.0f)
     return Illegal("its scale is negative, and it multiplies by the square root of it");
   if (o.q.heads == 0 || o.k.heads == 0 || o.v.heads == 0 || o.k.heads != o.v.heads || o.q.heads % o.k.heads != 0 ||
-      o.q.dim != o.k.dim) {
-    return Shape("the numbers of heads and the head sizes are not known or do not fit each other");
+      o.q.dim == 0 || o.q.dim != o.k.dim || o.v.dim == 0) {
+    return Shape("the numbers of heads and the head sizes are not known, are 0 or do not fit each other");
   }
   return CheckMask(g, n);
 }
@@ -126,6 +126,7 @@ ValueId ValidKeys(Rewriter& b, const Node& n, const Operands& o, ValueId k) {
     const ValueId row =
         b.Create(Op::kUnsqueeze,
                  {b.Create(Op::kRange, {scalar(1), b.Create(Op::kAdd, {queries, scalar(1)}), scalar(1)}), axes({1})});
+    end = b.Create(Op::kMax, {end, scalar(0)});  // so that the difference does not leave the integers
     end = b.Create(Op::kAdd, {b.Create(Op::kSub, {end, queries}), row});
   }
   return b.Create(Op::kLess, {keys, end});

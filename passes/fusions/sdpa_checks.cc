@@ -70,8 +70,9 @@ Verdict CheckHeads(const Match& m, Var q, Var kt, Var v, const SdpaMiddle& mid) 
         ToString(m.graph().value(m[q]).type), ToString(m.graph().value(m[kt]).type),
         ToString(m.graph().value(m[v]).type)));
   }
-  if (!HeadsOf(*qs).is_number() || !qs->back().is_number() || !vs->back().is_number()) {
-    return Shape(std::format("the number of heads or the head size is not a number: q is {}, v is {}",
+  const auto counts = [](const ir::Dim& d) { return d.is_number() && d.number() > 0; };
+  if (!counts(HeadsOf(*qs)) || !counts(qs->back()) || !counts(vs->back())) {
+    return Shape(std::format("the number of heads or the head size is no number above 0: q is {}, v is {}",
                              ir::ToString(*qs), ir::ToString(*vs)));
   }
   const ir::Dim kv = HeadsOf(*ks);  // one head of K and V for all of Q broadcasts

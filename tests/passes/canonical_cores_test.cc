@@ -110,15 +110,6 @@ TEST(CanonicalCores, SoftmaxByHand) {
   EXPECT_EQ(Check(seen.g, Cores), Ops(seen.g));
 }
 
-TEST(CanonicalCores, ProbabilitiesMaskedOnceMore) {
-  Builder b;
-  const ValueId mask = b.In("mask", {Sym("b"), 1, Sym("t")}, DType::kBool),
-                s = b.In("s", {Sym("b"), Sym("s"), Sym("t")});
-  const ValueId p = b.Op1(Op::kSoftmax, {b.Op1(Op::kWhere, {mask, b.F(-3.4e38f), s})}, Attrs{{"axis", int64_t{-1}}});
-  b.Out(b.Op1(Op::kWhere, {mask, b.F(0), p}));
-  EXPECT_EQ(Check(b.g, Cores), "Where Softmax IsNaN Where");
-}
-
 TEST(CanonicalCores, LeavesWhatIsReadElsewhereOrBroadcast) {
   CoreGraph seen({Sym("b"), 2, 3});
   const ValueId s = seen.Scores();

@@ -95,6 +95,19 @@ TEST(CanonicalFold, NodesThatDoNothingGo) {
   EXPECT_EQ(Check(b.g, Fold), "Neg");
 }
 
+TEST(CanonicalFold, CastLikeKeepsWhatItDoesBeyondTheRange) {
+  Builder b;
+  const ValueId like = b.g.AddConstant(Tensor::Zeros(DType::kE4M3FN, {1}));
+  b.Out(b.Op1(Op::kCastLike, {b.In("x", {Sym("b"), 4}), like}, Attrs{{"saturate", int64_t{0}}}));
+  PassRun context;
+  ASSERT_TRUE(Fold(b.g, context));
+  EXPECT_EQ(Ops(b.g), "Cast");
+  const Tensor far = Tensor::F32({1, 4}, {1e6f, -INFINITY, INFINITY, 1});
+  const auto y = ir::Interpret(b.g, {{"x", far}});
+  ASSERT_TRUE(y) << y.error().message;
+  for (int64_t i = 0; i < 4; ++i) EXPECT_EQ(std::isnan((*y)[0].GetDouble(i)), i < 3) << i;
+}
+
 TEST(CanonicalFold, WhatLooksLikeNothingAndIsNotStays) {
   Builder b;
   const ValueId x = b.In("x", {Sym("b"), 4});

@@ -199,5 +199,43 @@ TEST(CanonicalScale, QuantizedGraphsKeepTheirBits) {
   }
 }
 
+struct MaskedTwice : Builder {
+  explicit MaskedTwice(float low, bool product = true) {
+    const ValueId mask = In("mask", {Sym("b"), 1, Sym("t")}, DType::kBool), s = In("s", {Sym("b"), Sym("s"), Sym("t")});
+    const ValueId p = Op1(Op::kSoftmax, {Op1(Op::kWhere, {mask, F(low), s})}, Attrs{{"axis", int64_t{-1}}});
+    const ValueId masked = Op1(Op::kWhere, {mask, F(0), p});
+    Out(product ? Op1(Op::kMatMul, {masked, In("v", {Sym("b"), Sym("t"), 4})}) : masked);
+  }
+};
+
+TEST(CanonicalScores, ProbabilitiesMaskedOnceMore) {
+  for (const float low : {std::numeric_limits<float>::lowest(), -std::numeric_limits<float>::infinity()})
+    EXPECT_EQ(Check(MaskedTwice(low).g, Scores), "Where Softmax ReduceMax IsInf Where MatMul");
+  const MaskedTwice higher(-3.4e38f), read(std::numeric_limits<float>::lowest(), false);
+  EXPECT_EQ(Check(higher.g, Scores), Ops(higher.g)) << "scores may be lower";
+  EXPECT_EQ(Check(read.g, Scores), Ops(read.g)) << "beside a NaN there are zeros";
+}
+
+// Row 0 has a NaN that counts, row 1 one that is masked, row 2 is masked wholly.
+TEST(CanonicalScores, ProbabilitiesMaskedOnceMoreKeepNaN) {
+  const Graph before = MaskedTwice(std::numeric_limits<float>::lowest()).g;
+  Graph after = before;
+  PassRun context;
+  ASSERT_TRUE(Scores(after, context) && after.node_count() > before.node_count());
+  const float nan = std::nanf("");
+  const Tensor mask = Tensor::Of<uint8_t>(DType::kBool, {3, 1, 2}, std::vector<uint8_t>{0, 1, 1, 0, 1, 1}),
+               s = Tensor::F32({3, 1, 2}, {nan, 1, nan, 1, 2, 3});
+  Tensor v = Tensor::Zeros(DType::kF32, {3, 2, 4});
+  for (float& x : v.mutable_as<float>()) x = 2;
+  for (const Graph* g : {&before, &std::as_const(after)}) {
+    const auto y = ir::Interpret(*g, {{"mask", mask}, {"s", s}, {"v", v}});
+    ASSERT_TRUE(y) << y.error().message;
+    const auto out = (*y)[0].as<float>();
+    EXPECT_TRUE(std::isnan(out[0]));
+    EXPECT_EQ(out[4], 2.0f);
+    EXPECT_EQ(out[8], 0.0f);
+  }
+}
+
 }  // namespace
 }  // namespace octavo::passes::canonical

@@ -9,6 +9,8 @@
 #include "octavo/ir/functions.h"
 #include "octavo/ir/infer.h"
 #include "octavo/ir/interpret.h"
+#include "octavo/ir/text.h"
+#include "octavo/passes/canonical/canonical.h"
 #include "octavo/passes/fusions/fusions.h"
 
 namespace octavo::passes::fusions {
@@ -136,6 +138,28 @@ TEST(MaskedGuard, OfTheBodyIsFoundAgain) {
   ASSERT_NE(sdpa, nullptr);
   EXPECT_EQ(sdpa->attrs.Int("nan_guard", 0), ir::kSdpaGuardMasked);
   ExpectNanStays(b.g, fused);
+}
+
+// Where(m, 0, Softmax(Where(m, low, s))), as DeBERTa has it.
+TEST(MaskedGuard, OfProbabilitiesThatAreMaskedOnceMore) {
+  const Guarded b([](Graphs& g, ir::ValueId s, ir::ValueId) {
+    const auto scalar = [&g](float x) { return g.g.AddConstant(Tensor::ScalarF32(x)); };
+    const ir::ValueId m = g.Make(ir::Op::kLess, {g.mask, scalar(-1)});
+    const ir::ValueId low = scalar(std::numeric_limits<float>::lowest());
+    const ir::ValueId p = g.Make(ir::Op::kSoftmax, {g.Make(ir::Op::kWhere, {m, low, s})}, {{"axis", int64_t{-1}}});
+    return g.Make(ir::Op::kWhere, {m, scalar(0), p});
+  });
+  ir::Graph canonical = b.g;
+  PassRun context;
+  ASSERT_TRUE(canonical::Canonicalize(canonical, context));
+  const ir::Graph fused = Fuse(canonical);
+  const ir::Node* sdpa = SdpaOf(fused);
+  ASSERT_NE(sdpa, nullptr) << ir::ToText(canonical);
+  EXPECT_EQ(sdpa->attrs.Int("nan_guard", 0), ir::kSdpaGuardMasked);
+  ExpectSameMeaning(b.g, fused, Inputs(), 0);
+  ir::TensorMap inputs = Inputs();
+  inputs["q"].mutable_as<float>()[2 * kDim] = std::nanf("");
+  ExpectSameMeaning(b.g, fused, inputs, 1);
 }
 
 TEST(MaskedGuard, DamagedInOnePlaceIsRefused) {

@@ -49,5 +49,15 @@ TEST(AttentionOpRule, RefusesWithASentence) {
   });
 }
 
+TEST(AttentionOpRule, LeavesHeadsWithoutColumns) {
+  for (const int64_t columns : {0, 4}) {
+    const auto attention = [columns](Graphs& m) {
+      const std::vector<ValueId> in{m.In({1, 2, 5, 4}), m.In({1, 2, 5, 4}), m.In({1, 2, 5, columns})};
+      m.g.AddOutput("y", m.g.node(m.g.AddNode(Op::kAttention, in, 1, {}, "attention")).output());
+    };
+    EXPECT_EQ(CountAfter(FuseFloat, Op::kSdpa, attention), columns == 0 ? 0 : 1);
+  }
+}
+
 }  // namespace
 }  // namespace octavo::passes::fusions

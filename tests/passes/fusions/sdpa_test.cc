@@ -101,7 +101,9 @@ TEST(SdpaRule, RefusesWithASentence) {
       "q, k^T and v are not known to have rank 4 (batch, heads, rows, columns) or 3: they are f32[5,4], f32[4,5] and "
       "f32[5,4]",
       Sdpa(), [](Graphs& m) { m.Attention(m.In({5, 4}), m.In({4, 5}), m.In({5, 4})); });
-  Refuses("the number of heads or the head size is not a number: q is [1,h,5,4]", Sdpa(), [](Graphs& m) {
+  Refuses("the number of heads or the head size is no number above 0: q is [1,2,5,4], v is [1,2,5,0]", Sdpa(),
+          [](Graphs& m) { m.Attention(m.In({1, 2, 5, 4}), m.In({1, 2, 4, 5}), m.In({1, 2, 5, 0})); });
+  Refuses("the number of heads or the head size is no number above 0: q is [1,h,5,4]", Sdpa(), [](Graphs& m) {
     const Dim h = Dim::Symbol("h");
     m.Attention(m.In({1, h, 5, 4}), m.In({1, h, 4, 5}), m.In({1, h, 5, 4}));
   });
