@@ -64,7 +64,8 @@ struct ChannelStats {
   std::vector<std::pair<float, float>> ranges;  // smallest and largest value of each; empty: not known
   double mean_square = 0;                       // of all values
   uint64_t rows = 0;
-  std::vector<std::pair<double, uint64_t>> row_powers = {};  // mean squares of rows and how many have them; empty: not known
+  std::vector<std::pair<double, uint64_t>> row_powers =
+      {};  // mean squares of rows and how many have them; empty: not known
 };
 
 using ParallelFor = std::function<void(int64_t n, const std::function<void(int64_t)>& task)>;

@@ -138,7 +138,8 @@ TEST(Inventory, KeepsRoutersInFloat) {
   for (const passes::Candidate& c : result->report.candidates) {
     if (c.kind != "linear" || c.nodes[0] != "router") continue;
     EXPECT_EQ(c.reason,
-              "it chooses experts (a TopK or ArgMax reads it), where a wrong choice costs more than int8 saves: it stays float");
+              "it chooses experts (a TopK or ArgMax reads it), where a wrong choice costs more than int8 saves: it "
+              "stays float");
   }
 }
 

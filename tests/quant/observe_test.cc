@@ -159,6 +159,44 @@ TEST(Observer, MemoryDoesNotGrowWithData) {
   EXPECT_LT(BytesOf(o).size(), 2 * after_first);
 }
 
+// Mean squares 0, 1.25, 1.25, 24.5 and one beyond the largest float: zeros are left out, classes are a factor of 4/3 or 3/2 wide.
+TEST(Observer, RowsByTheirPower) {
+  Observer o;
+  for (const auto& row : std::vector<std::vector<float>>{{0, 0}, {0.5f, 1.5f}, {-1.5f, 0.5f}, {7, 0}, {3e38f, 3e38f}}) {
+    ASSERT_EQ(o.Observe(row), -1);
+    o.ObserveChannels(row, 2);
+    o.EndSample();
+  }
+  const auto powers = o.RowPowers();
+  ASSERT_EQ(powers.size(), 3u);
+  EXPECT_EQ(powers[0].second, 2u);
+  EXPECT_LE(std::abs(std::log2(powers[0].first / 1.25)), 0.3);
+  EXPECT_EQ(powers[1].second, 1u);
+  EXPECT_LE(std::abs(std::log2(powers[1].first / 24.5)), 0.3);
+  EXPECT_GE(powers[2].first, 0x1p126);
+  Observer twice = o;
+  twice.Merge(o);
+  EXPECT_EQ(twice.RowPowers()[0].second, 4u);
+  const std::string bytes = BytesOf(o);
+  std::string_view in = bytes;
+  EXPECT_EQ(*Observer::Parse(in), o);
+}
+
+// A file of format 1 ends each value behind the channels.
+TEST(Observer, ReadsWhatKnowsNoRows) {
+  Observer o;
+  ASSERT_EQ(o.Observe(std::vector<float>{1, 2}), -1);
+  o.EndSample();
+  std::string bytes = BytesOf(o);
+  ASSERT_EQ(bytes.back(), 0);  // no rows
+  bytes.pop_back();
+  std::string_view in = bytes;
+  const auto old = Observer::Parse(in, false);
+  ASSERT_TRUE(old);
+  EXPECT_EQ(*old, o);
+  EXPECT_TRUE(in.empty() && old->RowPowers().empty());
+}
+
 TEST(Observer, BytesRoundTripAndDamageIsNoticed) {
   std::mt19937 random(9);
   const Observer o = Seen(Samples(random, 30));
