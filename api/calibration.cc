@@ -15,14 +15,17 @@ using ir::Result;
 
 namespace {
 
-// What calibration observes: every value that will be quantized, and the channels of what Linears read.
+// What calibration observes: every value that will be quantized, and the channels of what Linears read and of keys.
 std::vector<quant::Tap> TapsOf(const Graph& graph, const passes::Pipeline& pipeline) {
   const passes::quantize::Sites sites = passes::quantize::FindSites(graph, pipeline.keep_float);
   std::vector<quant::Tap> taps;
   for (ir::ValueId v : sites.values) {
     taps.push_back(quant::MakeTap(graph, v));
     taps.back().channels = std::any_of(sites.linears.begin(), sites.linears.end(),
-                                       [&](ir::NodeId id) { return graph.node(id).inputs[0] == v; });
+                                       [&](ir::NodeId id) { return graph.node(id).inputs[0] == v; }) ||
+                           std::any_of(sites.attentions.begin(), sites.attentions.end(), [&](ir::NodeId id) {
+                             return graph.node(id).inputs[1] == v && graph.node(id).attrs.Int("k_rank", 4) == 3;
+                           });
   }
   return taps;
 }

@@ -50,6 +50,14 @@ void AddFloat(Passes& all) {
 
 void AddQuantizing(Passes& all) {
   Add(all,
+      {.name = "center_keys",
+       .what =
+           "takes off keys what all of them have in common, which Softmax does not see, by calibrated channel ranges",
+       .takes = Form::kFloat,
+       .leaves = Form::kFloat,
+       .needs = Need::kRanges},
+      quantize::CenterKeys);
+  Add(all,
       {.name = "choose_rows",
        .what = "leaves Linears to whose rows one scale does harm to the pass `dynamic`, which gives each row its own",
        .takes = Form::kFloat,

@@ -44,6 +44,9 @@ constexpr double kRowDb =
     20;  // MiniLM's worst has 19, Gemma 3's products of gates 11 to 18, all others of both more than 20
 Result<bool> ChooseRows(Graph& graph, PassRun& run);
 
+// Takes off keys what all have in common: center_keys.cc. Uses run.evidence.channels and qparams.
+Result<bool> CenterKeys(Graph& graph, PassRun& run);
+
 // Evens out the channels that norms and activations hand to Linears (SmoothQuant): smooth.cc. Uses run.evidence.channels.
 Result<bool> Smooth(Graph& graph, PassRun& run);
 
