@@ -49,6 +49,12 @@ std::string ObstacleAbove(const Graph& g, ValueId v, NodeId product) {
           "its own",
           Describe(g, v));
     }
+    if (n->op == Op::kWhere && scores.contains(n->input(0))) {
+      return std::format(
+          "the scores themselves decide in {} which of them are hidden (sparse attention), and a mask here is another "
+          "value",
+          Describe(g, v));
+    }
     if (n->op == Op::kConcat) {
       return std::format("{} joins scores of several products before their Softmax, and attention here has one product",
                          Describe(g, v));

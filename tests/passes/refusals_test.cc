@@ -200,6 +200,11 @@ TEST(Refusals, OfAttentionOfOtherKinds) {
           [](Graphs& m, ValueId p, auto) { return m.Node(Op::kSlice, {p, m.Ints({0}), m.Ints({5}), m.Ints({3})}); })
           .find("joins scores of several products before their Softmax, and attention here has one product"),
       std::string::npos);
+  const auto hide = [](Graphs& m, ValueId s) {
+    return m.Node(Op::kWhere, {m.Node(Op::kGreater, {s, m.Real(0)}), s, m.Real(-100)});
+  };
+  EXPECT_NE(reason(hide, same_p).find("which of them are hidden (sparse attention), and a mask here is another value"),
+            std::string::npos);
   EXPECT_NE(reason([](Graphs& m, ValueId s) { return m.Node(Op::kMul, {s, m.In({5, 5})}); }, same_p)
                 .find("multiplies or divides the scores by more than one number a head, which is no scale and no mask"),
             std::string::npos);
