@@ -37,6 +37,9 @@ bool SameType(const Type& a, const Type& b) {
           std::ranges::equal(*a.shape, *b.shape, [](const Dim& x, const Dim& y) { return SameRepresentation(x, y); }));
 }
 
+// Not known, or by no name: a name that a file has for it says more.
+bool IsVague(const Dim& d) { return !d.known() || (!d.is_number() && d.ToString() == "?"); }
+
 // Adds to `inferred` what only `old` knows. The error says where they contradict each other; `inferred` is then as it was.
 Status Refine(Type& inferred, const Type& old) {
   if (inferred.dtype != DType::kUndefined && old.dtype != DType::kUndefined && old.dtype != inferred.dtype) {
@@ -54,7 +57,9 @@ Status Refine(Type& inferred, const Type& old) {
   if (!old.shape) return {};
   if (!inferred.shape) inferred.shape = old.shape;
   for (size_t i = 0; i < old.shape->size(); ++i) {
-    if (!(*inferred.shape)[i].known()) (*inferred.shape)[i] = (*old.shape)[i];
+    Dim& found = (*inferred.shape)[i];
+    const Dim& said = (*old.shape)[i];
+    if (!found.known() || (IsVague(found) && !IsVague(said))) found = said;
   }
   return {};
 }
@@ -209,6 +214,19 @@ void Inferrer::SetContents(size_t output, SymContents contents) {
   if (output < new_contents_.size() && contents.size() <= kMaxContents) new_contents_[output] = std::move(contents);
 }
 
+void Inferrer::ComesOutEven(Dim product, Dim whole) {
+  constexpr size_t kMost = 16;  // different ones in a graph; real ones have one or two
+  for (int64_t p = 2; p <= 64; ++p) {
+    for (Dim a = ExactDiv(product, Dim(p)), b = ExactDiv(whole, Dim(p)); a.known() && b.known();
+         a = ExactDiv(product, Dim(p)), b = ExactDiv(whole, Dim(p))) {
+      product = a, whole = b;
+    }
+  }
+  const auto known = [&](const auto& pair) { return ProvablyEqual(pair.first, product); };
+  if (even_.size() >= kMost || ProvablyEqual(product, whole) || std::ranges::any_of(even_, known)) return;
+  even_.emplace_back(std::move(product), std::move(whole));
+}
+
 void Inferrer::Seed(ValueId input, SymContents contents) {
   if (inference_.contents_.size() <= input.index) inference_.contents_.resize(graph_.value_capacity());
   inference_.contents_[input.index] = std::move(contents);
@@ -257,6 +275,11 @@ Status Inferrer::Store(size_t output) {
   if (contents && refined.shape && FitsContents(*refined.shape, contents->size())) {
     const bool own = quant::IsFloat(refined.dtype) || refined.shape->size() > 1;
     (own ? own_contents_ : inference_.contents_)[v.index] = std::move(contents);
+  }
+  for (const auto& [product, whole] : even_) {
+    for (Dim& d : refined.shape ? std::span<Dim>(*refined.shape) : std::span<Dim>()) {
+      if (ProvablyEqual(d, product)) d = whole;
+    }
   }
   for (Dim& d : refined.shape&& names_sizes_ ? std::span<Dim>(*refined.shape) : std::span<Dim>()) {
     if (!d.known()) d = Dim::Nameless();
@@ -308,6 +331,7 @@ Result<Inference> Inference::Run(Graph& graph) {
   Inferrer inferrer(graph, inference, work);
   inferrer.NameSizes();
   OCTAVO_TRY_STATUS(inferrer.Run());
+  if (UnifySizes(graph)) OCTAVO_TRY_STATUS(inferrer.Run());  // for what is computed of them
   return inference;
 }
 

@@ -35,11 +35,8 @@ Dim Larger(const Dim& a, const Dim& b) {
 }
 
 // ONNX Div on integers truncates (as C does); on floats the quotient is whole only where it is exact.
-Dim Quotient(const Dim& a, const Dim& b, bool whole) {
-  if (whole && a.is_number() && b.is_number() && b.number() != 0 && a.number() != INT64_MIN) {
-    return Dim(a.number() / b.number());
-  }
-  return ExactDiv(a, b);
+Dim Divided(const Dim& a, const Dim& b, bool whole) {
+  return whole && (a.is_number() || a.LowerBound().value_or(-1) >= 0) ? Quotient(a, b) : ExactDiv(a, b);
 }
 
 // fmod = 0: the sign of the divisor (Python); fmod = 1: that of the dividend (C).
@@ -68,7 +65,7 @@ Dim Apply(const Inferrer& c, const Dim& a, const Dim& b) {
     case Op::kMul:
       return a * b;
     case Op::kDiv:
-      return Quotient(a, b, !quant::IsFloat(c.DtypeOf(0)));
+      return Divided(a, b, !quant::IsFloat(c.DtypeOf(0)));
     case Op::kMod:
       return Remainder(a, b, c.node().attrs.Int("fmod", 0) != 0);
     case Op::kPow:

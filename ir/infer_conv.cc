@@ -44,12 +44,17 @@ Dim WindowCount(const Window& w, size_t i, size_t spatial, const Dim& size) {
   const Dim stride(w.strides[i]);
   if (w.auto_pad == "SAME_UPPER" || w.auto_pad == "SAME_LOWER") {
     if (size.is_number()) return Dim(CeilDiv(size.number(), w.strides[i]));
-    return ExactDiv(size, stride);
+    return Quotient(size + stride - Dim(1), stride);
   }
   const int64_t reach = w.dilations[i] * (w.kernel[i] - 1) + 1;
   const int64_t pads = w.auto_pad == "VALID" ? 0 : w.pads[i] + w.pads[spatial + i];
   const Dim span = size + Dim(pads - reach);
-  if (!span.is_number()) return ExactDiv(span, stride) + Dim(1);
+  if (!span.is_number()) {
+    // Without pads no window starts behind the end where it is as long as its stride.
+    const bool rounds_up = w.ceil && pads == 0 && w.strides[i] <= reach;
+    if (w.ceil && !rounds_up) return ExactDiv(span, stride) + Dim(1);
+    return Quotient(rounds_up ? span + stride - Dim(1) : span, stride) + Dim(1);
+  }
   if (span.number() < 0) return Dim();
   if (!w.ceil) return Dim(span.number() / w.strides[i] + 1);
   int64_t count = CeilDiv(span.number(), w.strides[i]) + 1;

@@ -244,7 +244,7 @@ Dim SliceLength(const Dim& size, const Dim& start, const Dim& end, int64_t step)
   const Dim span = backward ? from - to : to - from;
   const Dim stride(backward ? -step : step);
   if (span.is_number()) return Dim(CeilDiv(span.number(), stride.number()));
-  return ExactDiv(span, stride);
+  return span.LowerBound().value_or(-1) < 0 ? ExactDiv(span, stride) : Quotient(span + stride - Dim(1), stride);
 }
 
 Rule IndexingRule(Op op) {

@@ -30,16 +30,19 @@ Status Constant(Inferrer& c) {
 
 // Fills the -1 (or the only unknown element) of a Reshape target so that the element counts agree. `copied` marks
 // target dims that are the input's own: they cancel, even where they are unknown.
-void FillReshape(const SymShape& from, const std::vector<bool>& copied, size_t open, SymShape& to) {
+void FillReshape(Inferrer& c, const SymShape& from, const std::vector<bool>& copied, size_t open, SymShape& to) {
   Dim have(1);
   Dim taken(1);
   for (size_t i = 0; i < from.size(); ++i) {
     if (i >= copied.size() || !copied[i]) have = have * from[i];
   }
   for (size_t i = 0; i < to.size(); ++i) {
-    if (i != open && !copied[i]) taken = taken * to[i];
+    if (i == open || copied[i]) continue;
+    const Dim rest = ExactDiv(have, to[i]);
+    (rest.known() ? have : taken) = rest.known() ? rest : taken * to[i];
   }
-  to[open] = ExactDiv(have, taken);
+  to[open] = Quotient(have, taken);
+  if (to[open].known() && !have.is_number()) c.ComesOutEven(to[open] * taken, have);
 }
 
 Status Reshape(Inferrer& c) {
@@ -75,7 +78,7 @@ Status Reshape(Inferrer& c) {
       ++unknowns;
     }
   }
-  if (from != nullptr && unknowns == 1) FillReshape(*from, copied, open, *target);
+  if (from != nullptr && unknowns == 1) FillReshape(c, *from, copied, open, *target);
   if (from != nullptr) {
     const Dim have = ProductOf(*from);
     const Dim want = ProductOf(*target);

@@ -47,6 +47,8 @@ class Inferrer {
   bool forgives() const { return false_shapes_ != nullptr; }
   // What was found in a graph of the node at hand.
   void TellWithin(std::string_view attr, std::vector<FalseShape> found);
+  // `product`, of a quotient and what it was divided by, is `whole`: a Reshape proves it, which fails where the quotient does not come out even.
+  void ComesOutEven(Dim product, Dim whole);
   // What a caller knows of a graph input's elements (captures of a subgraph).
   void Seed(ValueId input, SymContents contents);
   const SymContents* ContentsOf(ValueId v) const;
@@ -92,6 +94,7 @@ class Inferrer {
   const Node* node_ = nullptr;
   bool names_sizes_ = false;
   std::vector<FalseShape>* false_shapes_ = nullptr;
+  std::vector<std::pair<Dim, Dim>> even_;                 // ComesOutEven
   std::vector<Type> types_;                               // of the node's outputs
   std::vector<std::optional<SymContents>> new_contents_;  // of the node's outputs
   // Contents that are not for the passes, which ask for integers of rank 0 and 1: whole numbers in float tensors (Cast
@@ -131,6 +134,11 @@ bool Meet(Dim& into, const Dim& other);
 Result<MaybeShape> Broadcast(const Inferrer& c, std::span<const size_t> inputs);
 Result<MaybeShape> BroadcastShapes(const Inferrer& c, const SymShape* a, const SymShape* b);
 Dim ProductOf(std::span<const Dim> dims);
+// a / b without the fraction, for sizes: a number, an exact quotient, or for b a number a symbol without a name that is the same wherever a and b are. The
+// caller knows that a is not negative in any run that succeeds.
+Dim Quotient(const Dim& a, const Dim& b);
+// Sizes without a name that must be others, or the run fails: the inner sizes of products, parts of a Concat. True: types have changed.
+bool UnifySizes(Graph& graph);
 // The element type that an attribute names by ONNX's number; undefined where it names none that octavo has.
 DType DTypeOfAttr(const Inferrer& c, std::string_view attr);
 // ceil(n / d) for d > 0; 0 where n is not positive.

@@ -120,6 +120,17 @@ NodeId ScoreProduct(const Graph& g, ValueId scores) {
     const bool product = p->op == Op::kMatMul && g.ConstantOf(p->inputs[1]) == nullptr && !IsLinear(g, *p);
     if (product) return g.value(v).producer;
     if (IsBetweenProducts(p->op)) work.insert(work.end(), p->inputs.begin(), p->inputs.end());
+    if (const ValueId x = BeforeMixedHeads(g, v); x.valid()) work.push_back(x);
+  }
+  return {};
+}
+
+// What `use` makes of v by mixing its heads; invalid: nothing.
+ValueId MixedHeadsOf(const Graph& g, ValueId v, const ir::Use& use) {
+  ValueId made = g.node(use.node).output();
+  for (int i = 0; i < 4 && made.valid(); ++i) {  // Transpose, MatMul, Add, Transpose
+    if (BeforeMixedHeads(g, made) == v) return made;
+    made = g.HasOneUse(made) ? g.node(g.value(made).uses.front().node).output() : ValueId{};
   }
   return {};
 }
@@ -135,6 +146,7 @@ NodeId ValueProduct(const Graph& g, ValueId probabilities) {
       const Node& n = g.node(u.node);
       if (n.op == Op::kMatMul && u.slot == 0) return u.node;
       if (IsBetweenProducts(n.op)) work.insert(work.end(), n.outputs.begin(), n.outputs.end());
+      if (n.op == Op::kTranspose || n.op == Op::kConv) work.push_back(MixedHeadsOf(g, v, u));
     }
   }
   return {};
@@ -153,6 +165,30 @@ bool IsAttentionOp(const Node& node) {
   static const std::set<std::string, std::less<>> vendor = {"Attention", "QAttention", "MultiHeadAttention",
                                                             "GroupQueryAttention", "DecoderMaskedMultiHeadAttention"};
   return vendor.contains(node.op_type);
+}
+
+ValueId BeforeMixedHeads(const Graph& graph, ValueId v) {
+  const auto square = [&](ValueId weight) {  // as many heads as before
+    const ir::Tensor* w = graph.ConstantOf(weight);
+    if (w == nullptr || w->rank() < 2 || w->shape()[0] != w->shape()[1]) return false;
+    return w->size() == w->shape()[0] * w->shape()[1];
+  };
+  const auto rank = [&](ValueId x) { return graph.value(x).type.shape ? graph.value(x).type.shape->size() : 0; };
+  const Node* n = graph.Producer(v);
+  if (n != nullptr && n->op == Op::kConv) return rank(v) == 4 && square(n->input(1)) ? n->input(0) : ValueId{};
+  const Node* last = n;
+  if (last == nullptr || last->op != Op::kTranspose || rank(v) != 4) return {};
+  n = graph.Producer(last->input(0));
+  if (n != nullptr && n->op == Op::kAdd && graph.ConstantOf(n->input(1)) != nullptr) n = graph.Producer(n->input(0));
+  if (n == nullptr || n->op != Op::kMatMul || !square(n->input(1))) return {};
+  const Node* first = graph.Producer(n->input(0));
+  if (first == nullptr || first->op != Op::kTranspose) return {};
+  const std::vector<int64_t> there = first->attrs.Ints("perm"), back = last->attrs.Ints("perm");
+  if (there.size() != 4 || back.size() != 4 || there[3] != 1) return {};  // heads last, for the Linear
+  for (size_t i = 0; i < 4; ++i) {
+    if (there[static_cast<size_t>(back[i])] != static_cast<int64_t>(i)) return {};
+  }
+  return first->input(0);
 }
 
 std::vector<AttentionCore> FindAttentionCores(const Graph& graph) {

@@ -24,6 +24,10 @@ bool IsLinear(const Graph& graph, const Node& node);
 // The node is an attention op of octavo, of ONNX or of com.microsoft.
 bool IsAttentionOp(const Node& node);
 
+// Scores or probabilities [b,h,s,s] before each head got a weighted sum of all (talking heads): v is Transpose(Linear(Transpose(x))) or a convolution of
+// kernel 1. Invalid: v is something else.
+ValueId BeforeMixedHeads(const Graph& graph, ValueId v);
+
 // In order of the graph.
 std::vector<AttentionCore> FindAttentionCores(const Graph& graph);
 

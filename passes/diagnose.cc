@@ -14,25 +14,84 @@ bool IsRowwise(Op op) {
          op == Op::kCast;
 }
 
+// What is computed from the product, as far as one asks for scores.
+std::set<ValueId> ComputedFrom(const Graph& g, NodeId product) {
+  constexpr size_t kMost = 512;
+  std::vector<ValueId> work{g.node(product).output()};
+  std::set<ValueId> seen;
+  while (!work.empty() && seen.size() < kMost) {
+    const ValueId v = work.back();
+    work.pop_back();
+    if (!v.valid() || !seen.insert(v).second) continue;
+    for (const ir::Use& use : g.value(v).uses) {
+      if (g.node(use.node).op != Op::kShape && g.node(use.node).op != Op::kSoftmax)
+        work.push_back(g.node(use.node).output());
+    }
+  }
+  return seen;
+}
+
+// A factor that is neither one number nor one for each head.
+bool IsWideFactor(const Graph& g, const Node& n, ValueId scores) {
+  if (n.op != Op::kMul && n.op != Op::kDiv) return false;
+  const auto& shape = g.value(n.input(0) == scores ? n.input(1) : n.input(0)).type.shape;
+  return shape && !shape->empty() && !ProvablyEqual(shape->back(), ir::Dim(1));
+}
+
 // The first node above `v` that cannot stand between a score product and its Softmax.
 std::string ObstacleAbove(const Graph& g, ValueId v, NodeId product) {
+  const std::set<ValueId> scores = ComputedFrom(g, product);
   for (int steps = 0; steps < 24; ++steps) {
     const Node* n = g.Producer(v);
     if (n == nullptr || g.value(v).producer == product) return "";
+    if (BeforeMixedHeads(g, v).valid()) {
+      return std::format(
+          "{} gives each head scores of all heads before the Softmax (talking heads), so no head has an attention of "
+          "its own",
+          Describe(g, v));
+    }
+    if (n->op == Op::kWhere && scores.contains(n->input(0))) {
+      return std::format(
+          "the scores themselves decide in {} which of them are hidden (sparse attention), and a mask here is another "
+          "value",
+          Describe(g, v));
+    }
+    if (n->op == Op::kConcat) {
+      return std::format("{} joins scores of several products before their Softmax, and attention here has one product",
+                         Describe(g, v));
+    }
     if (!IsRowwise(n->op)) {
       return std::format("the scores pass through {} before their Softmax, which no form of attention here has",
                          Describe(g, v));
     }
     ValueId next;
-    for (ValueId in : n->inputs) {  // the operand that is no constant and no graph input
-      if (in.valid() && g.Producer(in) != nullptr && g.ConstantOf(in) == nullptr &&
-          (!next.valid() || g.Before(g.value(next).producer, g.value(in).producer)))
-        next = in;
+    for (ValueId in : n->inputs) {
+      if (in.valid() && scores.contains(in)) next = in;
     }
     if (!next.valid()) return "";
+    if (IsWideFactor(g, *n, next)) {
+      return std::format(
+          "{} multiplies or divides the scores by more than one number a head, which is no scale and no mask",
+          Describe(g, v));
+    }
     v = next;
   }
   return "";
+}
+
+// Another Softmax whose probabilities are added to these before they meet V.
+ValueId OtherProbabilities(const Graph& g, ValueId p, NodeId center) {
+  std::vector<ValueId> work{p};
+  for (size_t i = 0; i < work.size() && i < 64; ++i) {
+    const Node* n = work[i].valid() ? g.Producer(work[i]) : nullptr;
+    if (n == nullptr || n->op == Op::kMatMul) continue;
+    if (n->op == Op::kSoftmax) {
+      if (g.value(work[i]).producer != center) return work[i];
+      continue;
+    }
+    work.insert(work.end(), n->inputs.begin(), n->inputs.end());
+  }
+  return {};
 }
 
 // The first non-constant weight above an operand; invalid: none.
@@ -134,6 +193,16 @@ std::string WhyNotAttention(const Graph& g, const AttentionCore& core) {
   if (p == softmax.output()) return "";
   const Node* guard = g.Producer(p);
   if (guard != nullptr && guard->op == Op::kWhere && guard->input(2) == softmax.output()) return "";
+  if (BeforeMixedHeads(g, p).valid()) {
+    return std::format(
+        "{} gives each head probabilities of all heads (talking heads), so no head has an attention of its own",
+        Describe(g, p));
+  }
+  if (const ValueId other = OtherProbabilities(g, p, core.center); other.valid()) {
+    return std::format(
+        "V meets a sum of its probabilities and those of {} (gated attention), and attention here has one Softmax",
+        Describe(g, other));
+  }
   return std::format("the probabilities pass through {} before they meet V, which no form of attention here has",
                      Describe(g, p));
 }
@@ -175,17 +244,20 @@ std::string WhyNoGroup(const Graph& g, const AttentionCore& core) {
 
 std::string WhyNoCore(const Graph& graph, NodeId softmax) {
   const Node& n = graph.node(softmax);
+  constexpr size_t kMostSeen = 1024;  // sliding windows by pads and slices take hundreds of nodes
   std::vector<ValueId> work{n.input(0)};
-  bool product = false;
-  for (size_t i = 0; i < work.size() && i < 64 && !product; ++i) {
+  std::set<ValueId> seen;
+  ValueId product;
+  for (size_t i = 0; i < work.size() && i < kMostSeen && !product.valid(); ++i) {
     const Node* p = work[i].valid() ? graph.Producer(work[i]) : nullptr;
-    if (p == nullptr) continue;
-    product = (p->op == Op::kMatMul && !IsLinear(graph, *p)) || p->op == Op::kEinsum;
+    if (p == nullptr || !seen.insert(work[i]).second) continue;
+    if ((p->op == Op::kMatMul && !IsLinear(graph, *p)) || p->op == Op::kEinsum) product = work[i];
     if (p->op != Op::kMatMul && p->op != Op::kConv) work.insert(work.end(), p->inputs.begin(), p->inputs.end());
   }
-  if (!product)
+  if (!product.valid())
     return std::format("not attention: what it normalizes comes from {}, not from a product of queries and keys",
                        Describe(graph, n.input(0)));
+  if (const std::string why = ObstacleAbove(graph, n.input(0), graph.value(product).producer); !why.empty()) return why;
   const auto& uses = graph.value(n.output()).uses;
   if (uses.empty()) return "not attention: its result goes out of the model and meets no values";
   return std::format("its result goes to {}, which is no product with values that octavo knows",

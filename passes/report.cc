@@ -155,7 +155,9 @@ void Explain(Candidate& c, const Told& told, std::string_view prefix, std::strin
     c.reason = kAsAsked;
     return;
   }
-  if (const NearMiss* m = told.misses.Deepest(c, prefix)) {
+  // Where a pattern ended says less than what the inventory saw in its way.
+  const NearMiss* m = told.misses.Deepest(c, prefix);
+  if (m != nullptr && !(c.kind == "attention" && !c.reason.empty() && m->reason.contains("' should be "))) {
     c.rule = m->rule;
     c.reason = m->kind + ": " + m->reason;
     return;

@@ -32,8 +32,12 @@ bool IsQuantized(const Graph& g, ValueId v) {
 // Product, what stands between it and the Softmax, the Softmax, the product with the values.
 struct Core {
   NodeId product, softmax, values;
+  NodeId guard;                 // Where(IsNaN(p), x, p) behind the Softmax; invalid: none
   std::vector<NodeId> between;  // from the product on
   std::vector<size_t> slots;    // of the data in each
+  size_t SlotOf(NodeId step) const {
+    return slots[static_cast<size_t>(std::ranges::find(between, step) - between.begin())];
+  }
 };
 
 bool Passes(const Graph& g, const Node& n) {
@@ -54,10 +58,16 @@ bool Passes(const Graph& g, const Node& n) {
   }
 }
 
+// Read once, but for its sizes.
+bool HasOneReader(const Graph& g, ValueId v) {
+  const auto reads = [&](const ir::Use& use) { return g.node(use.node).op != Op::kShape; };
+  return !g.IsGraphOutput(v) && std::ranges::count_if(g.value(v).uses, reads) == 1;
+}
+
 // The product that v comes from and the nodes on the way, last first; false: there is none.
 bool Walk(const Graph& g, ValueId v, int depth, Core& core) {
   const Node* n = g.Producer(v);
-  if (n == nullptr || depth <= 0 || !g.HasOneUse(v) || ShapeOf(g, v) == nullptr) return false;
+  if (n == nullptr || depth <= 0 || !HasOneReader(g, v) || ShapeOf(g, v) == nullptr) return false;
   if (n->op == Op::kMatMul && !IsConstantLike(g, n->input(1))) {
     core.product = g.value(v).producer;
     return true;
@@ -76,6 +86,33 @@ bool Walk(const Graph& g, ValueId v, int depth, Core& core) {
   return false;
 }
 
+// Where(IsNaN(p), x, p), that alone reads the probabilities.
+NodeId GuardOf(const Graph& g, ValueId p) {
+  if (g.value(p).uses.size() != 2 || g.IsGraphOutput(p)) return {};
+  for (const ir::Use& use : g.value(p).uses) {
+    const Node& n = g.node(use.node);
+    const Node* is_nan = n.op == Op::kWhere && use.slot == 2 ? g.Producer(n.input(0)) : nullptr;
+    if (is_nan != nullptr && is_nan->op == Op::kIsNaN && is_nan->input(0) == p && g.HasOneUse(n.input(0)) &&
+        ConstScalar(g, n.input(1)))
+      return use.node;
+  }
+  return {};
+}
+
+// What is read of sizes in the core says where its own views go, and goes with them.
+bool SizesStayWithin(const Graph& g, const Core& core, NodeId reader, int depth) {
+  const Node& n = g.node(reader);
+  if (std::ranges::contains(core.between, reader)) return IsReshapeLike(n.op);
+  if (depth <= 0) return false;
+  for (const ValueId v : n.outputs) {
+    if (g.IsGraphOutput(v)) return false;
+    for (const ir::Use& use : g.value(v).uses) {
+      if (!SizesStayWithin(g, core, use.node, depth - 1)) return false;
+    }
+  }
+  return true;
+}
+
 std::optional<Core> CoreAt(const Graph& g, NodeId id) {
   const Node& n = g.node(id);
   const SymShape* shape = ShapeOf(g, n.output());
@@ -84,10 +121,17 @@ std::optional<Core> CoreAt(const Graph& g, NodeId id) {
   if (axis != -1 && axis != static_cast<int64_t>(shape->size()) - 1) return {};
   Core core;
   core.softmax = id;
-  core.values = ProductBehind(g, n.output());
+  core.guard = GuardOf(g, n.output());
+  core.values = ProductBehind(g, core.guard.valid() ? g.node(core.guard).output() : n.output());
   if (!core.values.valid() || !Walk(g, n.input(0), kMaxSteps, core)) return {};
   for (const ValueId v : {g.node(core.product).input(0), g.node(core.product).input(1), g.node(core.values).input(1)}) {
     if (ShapeOf(g, v) == nullptr || IsQuantized(g, v)) return {};
+  }
+  constexpr int kMostSizes = 6;  // ops from a Shape to the target of a Reshape
+  for (NodeId step : core.between) {
+    for (const ir::Use& use : g.value(g.node(step).input(core.SlotOf(step))).uses) {
+      if (g.node(use.node).op == Op::kShape && !SizesStayWithin(g, core, use.node, kMostSizes)) return {};
+    }
   }
   return core;
 }
@@ -106,6 +150,14 @@ SymShape Flat(const SymShape& product) {
   return {all, product[batch], product[batch + 1]};
 }
 
+// Dims that are not known to be the same; of shapes of another rank all.
+size_t Differing(const SymShape& a, const SymShape& b) {
+  if (a.size() != b.size()) return std::max(a.size(), b.size());
+  size_t count = 0;
+  for (size_t i = 0; i < a.size(); ++i) count += ProvablyEqual(a[i], b[i]) ? 0 : 1;
+  return count;
+}
+
 // One core brought to its flat form. Everything is looked at before anything is made.
 class Flattening {
  public:
@@ -121,22 +173,29 @@ class Flattening {
     if (!Needed() || !Operands(q, k, v, out) || !Masks()) return false;
     rw_.At(core_.values, {core_.values, core_.softmax, core_.product});
     ValueId left = As(q, Batch(2, *ShapeOf(g(), q)));
+    const ValueId rows = left;  // whose sizes may be read: the scores are to have one reader
     for (const auto& [op, how] : of_q_) {
-      const ValueId scale = Regroup(rw_, how.first, how.second);
+      const ValueId scale = Regroup(rw_, how.first, how.second, rows);
       left = Make(rw_, op, {left, scale}, {}, TypeOf(g(), left));
     }
     ValueId s = Make(rw_, Op::kMatMul, {left, Keys(k)}, {}, Type{DType::kF32, flat_});
     for (const Replay& step : steps_) {
       std::vector<ValueId> in = g().node(step.node).inputs;
-      for (size_t i = 0; i < in.size(); ++i) in[i] = i == step.slot ? s : Regroup(rw_, in[i], step.operands[i]);
+      for (size_t i = 0; i < in.size(); ++i) in[i] = i == step.slot ? s : Regroup(rw_, in[i], step.operands[i], rows);
       const Node n = g().node(step.node);
       s = Make(rw_, n.op, std::move(in), n.attrs, Type{DType::kF32, flat_});
     }
-    const ValueId p = Make(rw_, Op::kSoftmax, {s}, {{"axis", int64_t{-1}}}, Type{DType::kF32, flat_});
+    ValueId p = Make(rw_, Op::kSoftmax, {s}, {{"axis", int64_t{-1}}}, Type{DType::kF32, flat_});
+    if (core_.guard.valid()) {
+      const ValueId is_nan = Make(rw_, Op::kIsNaN, {p}, {}, Type{DType::kBool, flat_});
+      p = Make(rw_, Op::kWhere, {is_nan, g().node(core_.guard).input(1), p}, {}, Type{DType::kF32, flat_});
+    }
     SymShape flat_out = flat_;
     flat_out.back() = out.back();
     const ValueId o = Make(rw_, Op::kMatMul, {p, As(v, Batch(2, *ShapeOf(g(), v)))}, {}, Type{DType::kF32, flat_out});
-    ReplaceNode(rw_, core_.values, As(o, out));
+    const bool copies = CanReshape(flat_out, out);  // without sizes of q
+    ReplaceNode(rw_, core_.values,
+                Differing(flat_out, out) <= 1 ? o : MakeReshape(rw_, o, out, copies ? ValueId{} : q));
     return true;
   }
 
@@ -170,7 +229,8 @@ class Flattening {
     return ProvablyEqual(*ShapeOf(g(), v), to) ? v : MakeReshape(rw_, v, to);
   }
 
-  // The operands have the batch dims of what they make, none is broadcast, and all can be reshaped.
+  // The operands have the batch dims of what they make, none is broadcast, and all can be reshaped. Only views and what keeps the shape stand between the
+  // products, so there are as many probabilities as scores: where all dims but one are the same, that one is too.
   bool Operands(ValueId q, ValueId k, ValueId v, const SymShape& out) const {
     const SymShape &qs = *ShapeOf(g(), q), &ks = *ShapeOf(g(), k), &vs = *ShapeOf(g(), v),
                    &ps = *ShapeOf(g(), g().node(core_.values).input(0));
@@ -178,21 +238,17 @@ class Flattening {
       return a.size() == b.size() && std::equal(a.begin(), a.end() - 2, b.begin(),
                                                 [](const Dim& x, const Dim& y) { return ProvablyEqual(x, y); });
     };
-    if (qs.size() < 3 || !same_batch(qs, scores_) || !same_batch(ks, scores_) || !same_batch(vs, ps) ||
-        !same_batch(out, ps))
+    const bool as_before = Differing(ps, scores_) <= 1;
+    if (qs.size() < 3 || !same_batch(qs, scores_) || !same_batch(ks, scores_) || out.size() != ps.size() ||
+        !(same_batch(vs, ps) || (as_before && same_batch(vs, scores_))))
       return false;
-    Dim all(1), seen(1);
-    for (const Dim& d : scores_) all = all * d;
-    for (const Dim& d : ps) seen = seen * d;
-    if (!ProvablyEqual(all, seen) || !ProvablyEqual(scores_.back(), ps.back()) ||
-        !ProvablyEqual(scores_.end()[-2], ps.end()[-2]))
-      return false;
+    if (!ProvablyEqual(scores_.back(), ps.back()) || !ProvablyEqual(scores_.end()[-2], ps.end()[-2])) return false;
     SymShape flat_out = flat_;
     flat_out.back() = out.back();
     const ValueId keys = Untransposed(k);
     return CanBe(qs, Batch(2, qs)) &&
            CanBe(*ShapeOf(g(), keys.valid() ? keys : k), Batch(2, *ShapeOf(g(), keys.valid() ? keys : k))) &&
-           CanBe(vs, Batch(2, vs)) && CanBe(flat_out, out);
+           CanBe(vs, Batch(2, vs)) && (Differing(flat_out, out) <= 1 || CanReshape(flat_out, out, qs));
   }
 
   // K where the operand is K with its last two axes swapped.

@@ -2,9 +2,10 @@
 // Before: Einsum(q, k; "bihd,bjhd->bhij")        After: MatMul(Transpose(q, b h i d), Transpose(k, b h d j))
 // Before: Einsum(x, W; "bsd,dhk->bshk")          After: Reshape(MatMul(x, Reshape(W, [d, h*k])), [b,s,h,k])
 // Before: Einsum(o, W; "bshk,hkd->bsd")          After: MatMul(Reshape(o, [b,s,h*k]), Reshape(W, [h*k, d]))
+// Before: Einsum(q, k; "bhid,bjd->bhij")         After: MatMul(q, Unsqueeze(Transpose(k, b d j), 1))      (one k for all heads)
 // The same products are summed; their order is that of a MatMul, so float results differ by its rounding, at most K * 2^-24 of the
 // terms. An ellipsis in all three terms stands for letters of its own. Untouched: one or more than two operands, another ellipsis, a letter twice in a term, a letter that is summed in one operand alone,
-// several rows or columns beside a batch.
+// several columns beside a batch.
 #include <algorithm>
 #include <string>
 #include <utility>
@@ -85,7 +86,7 @@ std::optional<Roles> RolesOf(const Terms& t) {
     if (!Has(t.out, c) && !(Has(t.a, c) && Has(t.b, c))) return {};
   }
   if (r.summed.empty() || r.rows.empty() || r.columns.empty()) return {};
-  if (!r.batch.empty() && (r.rows.size() != 1 || r.columns.size() != 1 || r.summed.size() != 1)) return {};
+  if (!r.batch.empty() && (r.columns.size() != 1 || r.summed.size() != 1)) return {};
   return r;
 }
 
@@ -146,6 +147,16 @@ bool EinsumNode(Rewriter& rw, NodeId id) {
   if (roles->batch.empty() && right.size() != 2) {
     const SymShape s = *ShapeOf(g, w);
     w = MakeReshape(rw, w, {Product(s, 0, roles->summed.size()), Product(s, roles->summed.size(), s.size())});
+  }
+  if (!roles->batch.empty() && roles->rows.size() > 1) {  // all rows but the last are batches that b has once
+    SymShape once = *ShapeOf(g, w);
+    Ints axes;
+    for (size_t i = 0; i + 1 < roles->rows.size(); ++i) {
+      const size_t at = roles->batch.size() + i;
+      once.insert(once.begin() + static_cast<std::ptrdiff_t>(at), Dim(1));
+      axes.push_back(static_cast<int64_t>(at));
+    }
+    w = Make(rw, Op::kUnsqueeze, {w, MakeInts(rw, std::move(axes))}, {}, Type{dtype, std::move(once)});
   }
   SymShape flat = MergedFrom(wide, lead);
   ValueId y = Make(rw, Op::kMatMul, {x, w}, {}, Type{dtype, flat});

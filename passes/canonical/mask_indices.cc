@@ -333,35 +333,72 @@ std::vector<ValueId> Components(const Graph& g, ValueId indices) {
   return n->inputs;
 }
 
-bool GatherNdAll(Rewriter& rw, NodeId id, IndexFacts& facts) {
-  const Graph& g = rw.graph();
-  const Node& n = g.node(id);
-  const SymShape* data = ShapeOf(g, n.input(0));
-  const SymShape* out = ShapeOf(g, n.output());
-  const SymShape* index_shape = ShapeOf(g, n.input(1));
-  if (data == nullptr || out == nullptr || index_shape == nullptr || n.attrs.Int("batch_dims", 0) != 0) return false;
-  const std::vector<ValueId> parts = Components(g, n.input(1));
-  if (parts.empty() || parts.size() > data->size()) return false;
+// A constant [d0, d1, ..., n]: its last axis says the position of each of these in a tensor [d0, d1, ...].
+bool SaysPositions(const Tensor& t, const SymShape& data) {
+  const ir::Shape& shape = t.shape();
+  if (!IsPlainInteger(t.dtype()) || t.size() > kMaxScanned || shape.size() != data.size() + 1 ||
+      shape.back() != static_cast<int64_t>(data.size()))
+    return false;
+  for (size_t i = 0; i < data.size(); ++i) {
+    if (!IsNumber(data[i], shape[i])) return false;
+  }
+  const Ints found = t.ToInts();
+  Ints place(data.size(), 0);
+  for (size_t i = 0; i < found.size(); i += place.size()) {
+    if (!std::equal(place.begin(), place.end(), found.begin() + static_cast<std::ptrdiff_t>(i))) return false;
+    for (size_t a = place.size(); a-- > 0 && ++place[a] == shape[a];) place[a] = 0;
+  }
+  return true;
+}
+
+// The index [..., n] names every element (or row) of the data once, in order; beside these positions it has dims of 1 alone.
+bool NamesAll(const Graph& g, ValueId index, const SymShape& data, IndexFacts& facts) {
+  const SymShape* index_shape = ShapeOf(g, index);
+  if (const Tensor* t = g.ConstantOf(index); t != nullptr && SaysPositions(*t, data)) return true;
+  const std::vector<ValueId> parts = Components(g, index);
+  if (index_shape == nullptr || parts.empty() || parts.size() > data.size()) return false;
   const size_t positions = index_shape->size() - 1;
   std::vector<bool> used(positions, false);
   int64_t last = -1;
   for (size_t k = 0; k < parts.size(); ++k) {
     const Affine* part = facts.AffineOf(parts[k]);
     if (part == nullptr || part->step.size() != positions + 1 || !IsZero(part->offset)) return false;
-    if (IsNumber((*data)[k], 1)) continue;  // index 0 everywhere is all there is; anything else is the run's error
+    if (IsNumber(data[k], 1)) continue;  // index 0 everywhere is all there is; anything else is the run's error
     int64_t axis = -1;
     for (size_t a = 0; a < positions; ++a) {
       if (IsZero(part->step[a])) continue;
       if (axis >= 0 || !IsNumber(part->step[a], 1)) return false;
       axis = static_cast<int64_t>(a);
     }
-    if (axis <= last || !ProvablyEqual((*index_shape)[static_cast<size_t>(axis)], (*data)[k])) return false;
+    if (axis <= last || !ProvablyEqual((*index_shape)[static_cast<size_t>(axis)], data[k])) return false;
     used[static_cast<size_t>(axis)] = true;
     last = axis;
   }
   for (size_t a = 0; a < positions; ++a) {
     if (!used[a] && !IsNumber((*index_shape)[a], 1)) return false;
   }
+  return true;
+}
+
+bool ScatterNdAll(Rewriter& rw, NodeId id, IndexFacts& facts) {
+  const Graph& g = rw.graph();
+  const Node& n = g.node(id);
+  const ValueId updates = n.input(2);
+  const SymShape* data = ShapeOf(g, n.input(0));
+  if (data == nullptr || n.attrs.Str("reduction", "none") != "none" || !ir::SameShape(g, n.input(0), updates) ||
+      !NamesAll(g, n.input(1), *data, facts))
+    return false;
+  ReplaceNode(rw, id, updates);
+  return true;
+}
+
+bool GatherNdAll(Rewriter& rw, NodeId id, IndexFacts& facts) {
+  const Graph& g = rw.graph();
+  const Node& n = g.node(id);
+  const SymShape* data = ShapeOf(g, n.input(0));
+  const SymShape* out = ShapeOf(g, n.output());
+  if (data == nullptr || out == nullptr || n.attrs.Int("batch_dims", 0) != 0 || !NamesAll(g, n.input(1), *data, facts))
+    return false;
   const ValueId all = WithOnes(rw, n.input(0), *out);
   if (!all.valid()) return false;
   ReplaceNode(rw, id, all);
@@ -370,9 +407,10 @@ bool GatherNdAll(Rewriter& rw, NodeId id, IndexFacts& facts) {
 
 }  // namespace
 
-bool GatherOfAll(Rewriter& rw, NodeId id, IndexFacts& facts) {
+bool IndexedWhole(Rewriter& rw, NodeId id, IndexFacts& facts) {
   const Node& n = rw.graph().node(id);
   if (n.op == Op::kGather) return GatherAll(rw, id, facts);
+  if (n.op == Op::kScatterND) return ScatterNdAll(rw, id, facts);
   return n.op == Op::kGatherND && GatherNdAll(rw, id, facts);
 }
 

@@ -48,8 +48,9 @@ class IndexFacts {
 
 // Before: GatherND(mask [B,S], (b, s) for all b and s)   After: Unsqueeze(mask) to [B,1,1,S]
 // Before: Gather(Flatten(mask), b*S + s)                 After: the same
+// Before: ScatterND(x, every position of x in order, u)  After: u
 // True if the node was rewritten.
-bool GatherOfAll(Rewriter& rw, NodeId node, IndexFacts& facts);
+bool IndexedWhole(Rewriter& rw, NodeId node, IndexFacts& facts);
 
 }  // namespace octavo::passes::canonical
 

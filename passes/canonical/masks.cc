@@ -212,7 +212,7 @@ Result<bool> Masks(Graph& graph, PassRun&) {
     for (NodeId id : graph.NodesInOrder()) {
       if (!graph.IsAlive(id)) continue;
       rw.At(id, {id});
-      GatherOfAll(rw, id, facts) || DropConstantLogic(rw, id, facts);
+      IndexedWhole(rw, id, facts) || DropConstantLogic(rw, id, facts);
     }
     if (!rw.changed()) {  // plans stand on facts: made when the graph is at rest
       Narrower narrower(rw, facts);

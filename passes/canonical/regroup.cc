@@ -6,9 +6,24 @@ namespace octavo::passes::canonical {
 
 namespace {
 
+using Ends = std::vector<std::pair<size_t, size_t>>;
+
+// From dims (i, j) on, of which no products are known to agree: as long as the last dims are the same, what stands before them is one group, since
+// both shapes have as many elements.
+std::optional<Ends> CutsFromBehind(const SymShape& a, const SymShape& b, size_t i, size_t j) {
+  size_t same = 0;
+  while (i + same < a.size() && j + same < b.size() &&
+         ProvablyEqual(a.end()[-1 - static_cast<int>(same)], b.end()[-1 - static_cast<int>(same)]))
+    ++same;
+  if (same < 1 || i + same == a.size() || j + same == b.size()) return {};
+  Ends cuts;
+  for (size_t k = same + 1; k-- > 0;) cuts.emplace_back(a.size() - k, b.size() - k);
+  return cuts;
+}
+
 // Where the products of leading dims agree: the ends of matching groups in both shapes. Nothing: they never end together.
-std::optional<std::vector<std::pair<size_t, size_t>>> Cuts(const SymShape& a, const SymShape& b) {
-  std::vector<std::pair<size_t, size_t>> cuts;
+std::optional<Ends> Cuts(const SymShape& a, const SymShape& b) {
+  Ends cuts;
   size_t i = 0, j = 0;
   while (i < a.size() || j < b.size()) {
     const size_t first_i = i, first_j = j;
@@ -25,7 +40,12 @@ std::optional<std::vector<std::pair<size_t, size_t>>> Cuts(const SymShape& a, co
         found = true;
       }
     }
-    if (!found) return {};
+    if (!found) {
+      const auto rest = CutsFromBehind(a, b, first_i, first_j);
+      if (!rest) return {};
+      cuts.insert(cuts.end(), rest->begin(), rest->end());
+      return cuts;
+    }
     cuts.emplace_back(i, j);
   }
   return cuts;
@@ -40,6 +60,25 @@ std::optional<std::pair<ValueId, int64_t>> InputWith(const Graph& g, const Dim& 
     }
   }
   return {};
+}
+
+ValueId ReadDim(Rewriter& rw, ValueId v, size_t axis) {
+  const auto at = static_cast<int64_t>(axis);
+  return Make(rw, Op::kShape, {v}, Attrs{{"start", at}, {"end", at + 1}}, Type{DType::kS64, SymShape{Dim(1)}});
+}
+
+// Rows 0, 1, ... n-1, 0, 1, ... along the axis, as many as `like` has.
+ValueId Repeated(Rewriter& rw, ValueId v, size_t axis, ValueId like) {
+  const Graph& g = rw.graph();
+  const Dim count = (*ShapeOf(g, like))[axis];
+  const Type scalar{DType::kS64, SymShape{}}, list{DType::kS64, SymShape{count}};
+  const ValueId zero = rw.Constant(Tensor::ScalarS64(0)), one = rw.Constant(Tensor::ScalarS64(1));
+  const ValueId all = Make(rw, Op::kSqueeze, {ReadDim(rw, like, axis)}, {}, scalar);
+  const ValueId places = Make(rw, Op::kRange, {zero, all, one}, {}, list);
+  const ValueId rows = Make(rw, Op::kMod, {places, ReadDim(rw, v, axis)}, {}, list);
+  SymShape shape = *ShapeOf(g, v);
+  shape[axis] = count;
+  return Make(rw, Op::kGather, {v, rows}, Attrs{{"axis", static_cast<int64_t>(axis)}}, Type{DTypeOf(g, v), shape});
 }
 
 ValueId ExpandTo(Rewriter& rw, ValueId v, const SymShape& now, const SymShape& to) {
@@ -60,8 +99,7 @@ ValueId ExpandTo(Rewriter& rw, ValueId v, const SymShape& now, const SymShape& t
         continue;
       }
       const auto [input, axis] = *InputWith(rw.graph(), to[i]);
-      parts.push_back(Make(rw, Op::kShape, {input}, Attrs{{"start", axis}, {"end", axis + 1}},
-                           Type{DType::kS64, SymShape{Dim(1)}}));
+      parts.push_back(ReadDim(rw, input, static_cast<size_t>(axis)));
     }
     shape = Make(rw, Op::kConcat, std::move(parts), Attrs{{"axis", int64_t{0}}}, target);
   }
@@ -76,6 +114,47 @@ bool SameButForLeadingOnes(const SymShape& now, const SymShape& to) {
          ProvablyEqual(now, SymShape(lead, to.end()));
 }
 
+using Span = std::pair<size_t, size_t>;  // first and behind the last
+
+// Dims of `from` that are dims of `to` together.
+bool AddGroup(const Graph& g, const SymShape& from, const SymShape& to, Span of_from, Span of_to, Regrouping& how) {
+  const auto [i, end_i] = of_from;
+  const auto [j, end_j] = of_to;
+  bool ones = true, full = true, rest_full = true;
+  for (size_t k = i; k < end_i; ++k) {
+    const bool one = IsNumber(how.padded[k], 1), is_full = ProvablyEqual(how.padded[k], from[k]);
+    if (end_i == i + 1 && end_j == j + 1) {  // broadcast as it was, whatever it is
+      how.expanded.push_back(how.padded[k]);
+      how.to.push_back(how.padded[k]);
+      return true;
+    }
+    if (!one && !is_full) return false;
+    ones = ones && one;
+    full = full && is_full;
+    rest_full = rest_full && (k == i || is_full);
+  }
+  if (ones && !full) {
+    how.expanded.insert(how.expanded.end(), end_i - i, Dim(1));
+    how.to.insert(how.to.end(), end_j - j, Dim(1));
+    return true;
+  }
+  const bool repeats = rest_full && !full && !from[i].is_number() && !InputWith(g, from[i]) && end_j == j + 1;
+  Dim rows(1);
+  for (size_t k = i; k < end_i; ++k) {
+    const bool stays = ProvablyEqual(how.padded[k], from[k]) || (repeats && k == i);
+    if (!stays && !from[k].is_number() && !InputWith(g, from[k])) return false;
+    how.expanded.push_back(repeats ? how.padded[k] : from[k]);
+    rows = rows * how.padded[k];
+  }
+  if (repeats) {
+    how.repeated.push_back(j);
+    how.to.push_back(rows);
+  } else {
+    for (size_t k = j; k < end_j; ++k) how.to.push_back(to[k]);
+  }
+  return true;
+}
+
 }  // namespace
 
 std::optional<Regrouping> RegroupingOf(const Graph& g, ValueId tensor, const SymShape& from, const SymShape& to) {
@@ -84,9 +163,6 @@ std::optional<Regrouping> RegroupingOf(const Graph& g, ValueId tensor, const Sym
   Regrouping how;
   how.padded.assign(from.size() - shape->size(), Dim(1));
   how.padded.insert(how.padded.end(), shape->begin(), shape->end());
-  for (size_t i = 0; i < from.size(); ++i) {
-    if (!IsNumber(how.padded[i], 1) && !ProvablyEqual(how.padded[i], from[i])) return {};
-  }
   if (ProvablyEqual(from, to)) {
     how.expanded = how.to = how.padded;
     return how;
@@ -95,29 +171,19 @@ std::optional<Regrouping> RegroupingOf(const Graph& g, ValueId tensor, const Sym
   if (!cuts) return {};
   size_t i = 0, j = 0;
   for (const auto& [end_i, end_j] : *cuts) {
-    bool ones = true, full = true;
-    for (size_t k = i; k < end_i; ++k) {
-      ones = ones && IsNumber(how.padded[k], 1);
-      full = full && ProvablyEqual(how.padded[k], from[k]);
-    }
-    const bool broadcast = ones && !full;
-    for (size_t k = i; k < end_i; ++k) {
-      how.expanded.push_back(broadcast ? Dim(1) : from[k]);
-      const bool made = !broadcast && !ProvablyEqual(how.padded[k], from[k]);
-      if (made && !from[k].is_number() && !InputWith(g, from[k])) return {};
-    }
-    for (size_t k = j; k < end_j; ++k) how.to.push_back(broadcast ? Dim(1) : to[k]);
+    if (!AddGroup(g, from, to, {i, end_i}, {j, end_j}, how)) return {};
     i = end_i, j = end_j;
   }
   const bool expands = !ProvablyEqual(how.padded, how.expanded);
   return CanReshape(expands ? how.expanded : *shape, how.to) ? std::optional(how) : std::nullopt;
 }
 
-ValueId Regroup(Rewriter& rw, ValueId tensor, const Regrouping& how) {
+ValueId Regroup(Rewriter& rw, ValueId tensor, const Regrouping& how, ValueId like) {
   ValueId v = tensor;
   if (!ProvablyEqual(how.padded, how.expanded)) v = ExpandTo(rw, v, how.padded, how.expanded);
-  const SymShape* now = ShapeOf(rw.graph(), v);
-  return SameButForLeadingOnes(*now, how.to) ? v : MakeReshape(rw, v, how.to);
+  if (!SameButForLeadingOnes(*ShapeOf(rw.graph(), v), how.to)) v = MakeReshape(rw, v, how.to);
+  for (const size_t axis : how.repeated) v = Repeated(rw, v, axis, like);
+  return v;
 }
 
 }  // namespace octavo::passes::canonical

@@ -10,16 +10,18 @@
 
 namespace octavo::passes::canonical {
 
-// How to do it: an Expand (empty: none), then a Reshape (both shapes of the tensor itself, dims of 1 where it is broadcast).
+// How to do it: an Expand, then a Reshape (both shapes of the tensor itself, dims of 1 where it is broadcast), then Gathers.
 struct Regrouping {
   SymShape padded;    // the tensor's shape with dims of 1 in front, of the rank of `from`
   SymShape expanded;  // padded, but for dims that must be written out
   SymShape to;
+  std::vector<size_t> repeated;  // axes of `to` along which the tensor is then repeated as often as it takes
 };
-// from: what the tensor is broadcast to now; to: what it shall be broadcast to. Nothing where their dims cannot be matched, or where a dim that must be
-// written out cannot be read at run time.
+// from: what the tensor is broadcast to now; to: what it shall be broadcast to; views of each other. Nothing where their dims cannot be matched, or where a
+// dim that must be written out cannot be read at run time.
 std::optional<Regrouping> RegroupingOf(const Graph& g, ValueId tensor, const SymShape& from, const SymShape& to);
-ValueId Regroup(Rewriter& rw, ValueId tensor, const Regrouping& how);
+// like: a value that the tensor shall be broadcast to, but for its last dims.
+ValueId Regroup(Rewriter& rw, ValueId tensor, const Regrouping& how, ValueId like);
 
 }  // namespace octavo::passes::canonical
 

@@ -4,9 +4,10 @@
 // Before: Mul(Tanh(Mul(s, 0.01)), 50)                             After: Mul(Tanh(Div(Mul(s, 0.5), 50)), 50)
 // Before: [b*n,h,s,s] -> [b,n,h,s,s] + mask [1,n,1,s,s] -> back   After: the mask repeated b times (shifted windows)
 // Before: MatMul(Where(m, 0, Softmax(t = Where(m, -3.4e38, s))), v)  After: MatMul(Where(IsInf(ReduceMax(t)), 0, Softmax(t)), v), -inf in t
+// Before: Max(Add(s, mask), -3.4e38)                              After: Add(s, Max(mask, -3.4e38)), or without the Max where the mask has no less
 // Before: Where(m, -10000, s)                                     After: Where(Not(m), s, -10000)                  last, behind the rest
 // Rounding: sums of masks and products of scales are rounded once more or less, 2^-23 of the terms each. A Where that writes -inf or
-// -3.4e38 becomes a sum: the same bits while |s| < 2^103 (half an ulp). One that writes more, -10000, keeps its form: in a row of which it
+// -3.4e38 becomes a sum, and a Max with -3.4e38 moves to the mask: the same bits while |s| < 2^103 (half an ulp). One that writes more, -10000, keeps its form: in a row of which it
 // hides every key c + s is no constant.
 // Only f32, only where nothing else reads the values between, never next to Q/DQ: such a graph keeps its bits.
 #include <algorithm>
@@ -26,10 +27,10 @@ constexpr int kMaxSteps = 24;  // ops between product and Softmax that are looke
 constexpr double kMaskedOut = std::numeric_limits<float>::lowest();  // or less: swallows what is added to it
 
 struct Step {
-  enum Kind { kScale, kTanh, kMask, kWhere } kind = kScale;
+  enum Kind { kScale, kTanh, kMask, kWhere, kFloor } kind = kScale;
   double scale = 1;      // kScale
   ValueId mask = {};     // kMask: what is added; kWhere: the condition
-  double masked = 0;     // kWhere: what stands for masked scores
+  double masked = 0;     // kWhere: what stands for masked scores; kFloor: the least score
   bool keep = true;      // kWhere: the condition's value where scores stay
   bool negated = false;  // kMask: subtracted
   int64_t windows = 0;   // kMask: the mask [1,n,...] was added to scores split into [b,n,...]
@@ -55,6 +56,9 @@ class ProductSearch {
   // The slot of n whose value comes from a score product; -1: none.
   int DataSlot(const Node& n, int depth = kMaxSteps) {
     switch (n.op) {
+      case Op::kMax:
+        if (n.inputs.size() != 2) return -1;
+        [[fallthrough]];
       case Op::kAdd:
       case Op::kMul:
         return Leads(n.input(0), depth) ? 0 : Leads(n.input(1), depth) ? 1 : -1;
@@ -103,6 +107,11 @@ std::optional<Step> ReadStep(const Graph& g, const Node& n, size_t slot, double 
     case Op::kSub:
       if (DTypeOf(g, other) != DType::kF32 || ShapeOf(g, other) == nullptr) return {};
       return Step{.kind = Step::kMask, .mask = other, .negated = n.op == Op::kSub, .plain = n.op == Op::kAdd};
+    case Op::kMax: {
+      const auto c = ConstScalar(g, other);
+      if (!c || !(*c <= kMaskedOut)) return {};
+      return Step{.kind = Step::kFloor, .masked = *c};
+    }
     case Op::kWhere: {
       const auto c = ConstScalar(g, n.input(3 - slot));
       if (!c || !(*c <= most) || ShapeOf(g, n.input(0)) == nullptr) return {};
@@ -111,6 +120,24 @@ std::optional<Step> ReadStep(const Graph& g, const Node& n, size_t slot, double 
     default:
       return {};
   }
+}
+
+// Whether no element of a mask is below the number, as far as its constants say.
+bool NeverBelow(const Graph& g, ValueId v, double least, int depth = kMaxSteps) {
+  constexpr int64_t kMostScanned = 1 << 16;
+  const Node* n = g.Producer(v);
+  if (n == nullptr || depth <= 0) return false;
+  if (const Tensor* t = g.ConstantOf(v)) {
+    if (t->size() > kMostScanned || !IsPlainFloat(t->dtype())) return false;
+    for (int64_t i = 0; i < t->size(); ++i) {
+      if (!(t->GetDouble(i) >= least)) return false;
+    }
+    return true;
+  }
+  if (n->op == Op::kWhere)
+    return NeverBelow(g, n->input(1), least, depth - 1) && NeverBelow(g, n->input(2), least, depth - 1);
+  const bool view = IsReshapeLike(n->op) || n->op == Op::kExpand || n->op == Op::kSlice || n->op == Op::kTranspose;
+  return view && NeverBelow(g, n->input(0), least, depth - 1);
 }
 
 // v = Reshape(Add(Reshape(x), mask)), back to x's shape: the Add; windows is the dim that the first Reshape parts.
@@ -248,6 +275,10 @@ class Builder {
     return sum.valid() ? Op2(Op::kAdd, sum, m) : m;
   }
 
+  ValueId Floored(ValueId mask, double least) {
+    return NeverBelow(g(), mask, least) ? mask : Op2(Op::kMax, mask, Scalar(least));
+  }
+
   // Where(keep, scores, masked).
   ValueId Hidden(ValueId scores, const Step& s) {
     const ValueId keep = s.keep ? s.mask : Make(rw_, Op::kNot, {s.mask}, {}, TypeOf(g(), s.mask));
@@ -300,7 +331,7 @@ Sums SumUp(const Chain& c) {
     } else if (step.kind == Step::kTanh) {
       s.legal = s.legal && !s.cap && !masked;
       s.cap = true;
-    } else {
+    } else if (step.kind != Step::kFloor) {
       masked = true;
     }
   }
@@ -333,6 +364,7 @@ bool ScoresOf(Rewriter& rw, NodeId softmax) {
   for (const Step& step : chain->steps) {
     if (step.kind == Step::kScale && mask.valid()) mask = b.Scaled(mask, step.scale);
     if (step.kind == Step::kMask || step.kind == Step::kWhere) mask = b.Masked(mask, step, chain->product);
+    if (step.kind == Step::kFloor && mask.valid()) mask = b.Floored(mask, step.masked);
   }
   if (mask.valid()) v = b.Op2(Op::kAdd, v, mask);
   if (hiding) v = b.Hidden(v, hiding->step);

@@ -207,9 +207,10 @@ namespace {
 struct TargetDim {
   int64_t number = 0;
   int64_t read = -1;
+  bool also = false;  // read from the other value
 };
 
-std::optional<std::vector<TargetDim>> TargetDims(const SymShape& in, const SymShape& out) {
+std::optional<std::vector<TargetDim>> TargetDims(const SymShape& in, const SymShape& out, const SymShape& also) {
   std::vector<TargetDim> dims(out.size());
   bool inferred = false, zero = false;
   for (size_t j = 0; j < out.size(); ++j) {
@@ -219,8 +220,10 @@ std::optional<std::vector<TargetDim>> TargetDims(const SymShape& in, const SymSh
       dims[j].number = out[j].number();
       continue;
     }
-    for (size_t i = 0; i < in.size() && dims[j].read < 0; ++i) {
-      if (ProvablyEqual(in[i], out[j])) dims[j].read = static_cast<int64_t>(i);
+    for (const SymShape* from : {&in, &also}) {
+      for (size_t i = 0; i < from->size() && dims[j].read < 0; ++i) {
+        if (ProvablyEqual((*from)[i], out[j])) dims[j] = {0, static_cast<int64_t>(i), from == &also};
+      }
     }
     if (dims[j].read >= 0) continue;
     if (inferred) return {};
@@ -233,26 +236,28 @@ std::optional<std::vector<TargetDim>> TargetDims(const SymShape& in, const SymSh
 
 }  // namespace
 
-bool CanReshape(const SymShape& in, const SymShape& out) {
-  return ReshapeTarget(in, out).has_value() || TargetDims(in, out).has_value();
+bool CanReshape(const SymShape& in, const SymShape& out, const SymShape& also) {
+  return ReshapeTarget(in, out).has_value() || TargetDims(in, out, also).has_value();
 }
 
-ValueId MakeReshape(Rewriter& rw, ValueId x, const SymShape& out) {
+ValueId MakeReshape(Rewriter& rw, ValueId x, const SymShape& out, ValueId also) {
   const Graph& g = rw.graph();
   const SymShape* in = ShapeOf(g, x);
   if (in == nullptr) return {};
   const DType dtype = DTypeOf(g, x);
-  if (const auto target = ReshapeTarget(*in, out)) {
+  const auto target = ReshapeTarget(*in, out);
+  if (target && !(also.valid() && std::ranges::contains(*target, -1))) {
     const ValueId shape = MakeInts(rw, *target);
     return Make(rw, Op::kReshape, {x, shape}, {}, Type{dtype, out});
   }
-  const auto dims = TargetDims(*in, out);
+  const SymShape* other = ShapeOf(g, also);
+  const auto dims = TargetDims(*in, out, other != nullptr ? *other : SymShape{});
   if (!dims) return {};
   std::vector<ValueId> parts;
   for (const TargetDim& d : *dims) {
     parts.push_back(d.read < 0 ? MakeInts(rw, {d.number})
-                               : Make(rw, Op::kShape, {x}, Attrs{{"start", d.read}, {"end", d.read + 1}},
-                                      Type{DType::kS64, SymShape{1}}));
+                               : Make(rw, Op::kShape, {d.also ? also : x},
+                                      Attrs{{"start", d.read}, {"end", d.read + 1}}, Type{DType::kS64, SymShape{1}}));
   }
   const ValueId shape = Make(rw, Op::kConcat, std::move(parts), Attrs{{"axis", int64_t{0}}},
                              Type{DType::kS64, SymShape{static_cast<int64_t>(out.size())}});

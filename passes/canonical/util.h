@@ -70,11 +70,11 @@ std::optional<std::vector<Ints>> GroupDims(const SymShape& fine, const SymShape&
 ValueId Make(Rewriter& rw, Op op, std::vector<ValueId> inputs, Attrs attrs, Type type);
 ValueId MakeInts(Rewriter& rw, Ints values);
 ValueId MakeTranspose(Rewriter& rw, ValueId x, Ints perm);
-// Whether MakeReshape can: every dim of `out` but one is a number or a dim of `in`.
-bool CanReshape(const SymShape& in, const SymShape& out);
-// The target is a constant where ReshapeTarget has one, else it reads dims of x (Shape and Concat). Invalid where
-// CanReshape says no.
-ValueId MakeReshape(Rewriter& rw, ValueId x, const SymShape& out);
+// Whether MakeReshape can: every dim of `out` but one is a number or a dim of `in` or of `also`.
+bool CanReshape(const SymShape& in, const SymShape& out, const SymShape& also = {});
+// The target is a constant where ReshapeTarget has one, else it reads dims of x (Shape and Concat); with `also`, dims that x has not got are read from that
+// instead of left to -1. Invalid where CanReshape says no.
+ValueId MakeReshape(Rewriter& rw, ValueId x, const SymShape& out, ValueId also = {});
 // Output 0 of `node` is replaced by `to`, and what is dead then is erased.
 void ReplaceNode(Rewriter& rw, NodeId node, ValueId to);
 

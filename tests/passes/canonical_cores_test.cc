@@ -33,10 +33,10 @@ TEST(CanonicalCores, ProductsOfRankFiveAndSix) {
     const std::string ops = Check(c.g, Cores);
     EXPECT_NE(ops.find("Reshape Transpose MatMul Mul Softmax"), std::string::npos) << ops;
   }
-  // No number that could be the heads, and no product of symbols that a Reshape could be told.
+  // No number that could be the heads: batches alone, and their sizes are those of q.
   CoreGraph none({Sym("b"), Sym("b"), Sym("b")});
   none.Attend(none.Scores());
-  EXPECT_EQ(Check(none.g, Cores), Ops(none.g));
+  EXPECT_NE(Check(none.g, Cores).find("Concat Reshape MatMul Shape Shape Shape"), std::string::npos);
 }
 
 TEST(CanonicalCores, WindowsWithMasks) {
@@ -108,6 +108,59 @@ TEST(CanonicalCores, SoftmaxByHand) {
   seen.Out(e, "e");
   seen.Out(seen.Op1(Op::kDiv, {e, seen.Op1(Op::kReduceSum, {e, seen.Axis({-1})}, Attrs{{"keepdims", int64_t{1}}})}));
   EXPECT_EQ(Check(seen.g, Cores), Ops(seen.g));
+}
+
+TEST(CanonicalCores, GuardedProbabilities) {  // as BLOOM and DeBERTa write rows that are masked wholly
+  CoreGraph c({Sym("b"), 2, 3});
+  const ValueId p = c.Softmax(c.Op1(Op::kAdd, {c.Scores(), c.W({1, 3, 1, 1})}));
+  const ValueId guarded = c.Op1(Op::kWhere, {c.Op1(Op::kIsNaN, {p}), c.F(0), p});
+  c.Out(c.Op1(Op::kMatMul, {guarded, c.v}));
+  const std::string ops = Check(c.g, Cores);
+  EXPECT_NE(ops.find("Softmax IsNaN Where Reshape MatMul Reshape"), std::string::npos) << ops;
+  CoreGraph seen({Sym("b"), 2, 3});  // somebody else asks for NaN too
+  const ValueId q = seen.Softmax(seen.Scores()), is_nan = seen.Op1(Op::kIsNaN, {q});
+  seen.Out(is_nan, "nan");
+  seen.Out(seen.Op1(Op::kMatMul, {seen.Op1(Op::kWhere, {is_nan, seen.F(0), q}), seen.v}));
+  EXPECT_EQ(Check(seen.g, Cores), Ops(seen.g));
+}
+
+TEST(CanonicalCores, SizesThatOnlyItsOwnViewsAsk) {
+  for (const bool elsewhere : {false, true}) {
+    CoreGraph c({Sym("b"), 2});
+    const ValueId s = c.Scores(), rows = c.DimOf(s, 2);
+    const ValueId five = c.Op1(Op::kReshape, {s, c.Concat({c.Axis({-1, 1, 2}), rows, c.DimOf(s, 3)})});
+    const ValueId masked = c.Op1(Op::kAdd, {five, c.W({1, 1, 2, 1, 1})});
+    c.Attend(c.Op1(Op::kReshape, {masked, c.Concat({c.Axis({-1, 2}), rows, c.DimOf(s, 3)})}));
+    if (elsewhere) c.Out(rows, "rows");
+    const std::string ops = Check(c.g, Cores);
+    EXPECT_EQ(ops == Ops(c.g), elsewhere) << ops;
+  }
+}
+
+// [b*n,h,s,s] seen as [b,n,h,s,s]: how many windows there are tells the mask alone.
+TEST(CanonicalCores, WindowsOfAnyNumber) {
+  CoreGraph c({Sym("b") * Sym("s"), 2});
+  const ValueId mask = c.In("mask", {Sym("s"), 1, 1, 1}), s = c.Scores();
+  const ValueId windows = c.DimOf(mask, 0), batch = c.Op1(Op::kDiv, {c.DimOf(c.q, 0), windows});
+  const auto view = [&](ValueId scores, std::vector<ValueId> leading) {
+    for (const ValueId rows : {c.Axis({2}), c.DimOf(c.q, 2), c.DimOf(c.k, 2)}) leading.push_back(rows);
+    return c.Op1(Op::kReshape, {scores, c.Concat(std::move(leading))});
+  };
+  const ValueId masked = c.Op1(Op::kAdd, {view(s, {batch, windows}), c.Unsqueeze(mask, {0})});
+  c.Attend(view(masked, {c.Axis({-1})}));
+  const std::string ops = Check(c.g, Cores);
+  EXPECT_NE(ops.find("Add Softmax MatMul"), std::string::npos) << ops;
+}
+
+TEST(CanonicalCores, LeadingSizesThatOnlyQHas) {  // local attention: blocks of which nobody knows how many
+  Builder b;
+  const ValueId x = b.In("x", {Sym("b"), Sym("s") * Dim(4), 8}), mask = b.In("mask", {Sym("b"), Sym("s") * Dim(4)});
+  const ValueId q = b.Transpose(b.Reshape(x, {0, -1, 4, 2, 4}), {0, 1, 3, 2, 4});
+  const ValueId s = b.Op1(Op::kMatMul, {q, b.Transpose(q, {0, 1, 2, 4, 3})});
+  const ValueId p = b.Op1(Op::kAdd, {s, b.Reshape(mask, {0, -1, 1, 1, 4})});
+  b.Out(b.Op1(Op::kMatMul, {b.Op1(Op::kSoftmax, {p}, Attrs{{"axis", int64_t{-1}}}), q}));
+  const std::string ops = Check(b.g, Cores);
+  EXPECT_NE(ops.find("Softmax Reshape MatMul Shape Shape Concat Reshape"), std::string::npos) << ops;
 }
 
 TEST(CanonicalCores, LeavesWhatIsReadElsewhereOrBroadcast) {

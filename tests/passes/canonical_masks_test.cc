@@ -76,6 +76,60 @@ TEST(CanonicalMasks, ALookupOfSomethingElseStays) {
   EXPECT_NE(Check(b.g, Canonicalize).find("Gather"), std::string::npos);
 }
 
+// x[:, :] = u, as torch writes it.
+TEST(CanonicalMasks, AScatterToEveryPlaceIsWhatIsScattered) {
+  for (const char* form : {"all", "shifted", "add"}) {
+    MaskGraph m;
+    Builder& b = m.b;
+    const std::string_view kind = form;
+    const ValueId x = b.In("x", {Sym("b"), Sym("s")}), u = b.In("u", {Sym("b"), Sym("s")});
+    const ValueId shape = b.Op1(Op::kShape, {x});
+    ValueId i = b.Unsqueeze(m.Range(x, 0), {1}), j = m.Range(x, 1);
+    if (kind == "shifted") j = b.Op1(Op::kSub, {j, b.I(1)});
+    i = b.Unsqueeze(b.Op1(Op::kExpand, {i, shape}), {-1}), j = b.Unsqueeze(b.Op1(Op::kExpand, {j, shape}), {-1});
+    const ValueId index = b.Concat({i, j}, -1);
+    const Attrs attrs = kind == "add" ? Attrs{{"reduction", std::string("add")}} : Attrs{};
+    b.Out(b.Op1(Op::kScatterND, {x, index, u}, attrs));
+    const std::string ops = Check(b.g, Canonicalize);
+    EXPECT_EQ(ops.find("ScatterND") == std::string::npos, kind == "all") << ops;
+  }
+}
+
+TEST(CanonicalMasks, AScatterByAConstant) {
+  for (const bool whole : {true, false}) {
+    Builder b;
+    const ValueId x = b.In("x", {2, 3}), u = b.In("u", {2, 3});
+    Ints places{0, 0, 0, 1, 0, 2, 1, 0, 1, 1, 1, 2};
+    if (!whole) std::swap(places[1], places[3]);
+    b.Out(b.Op1(Op::kScatterND, {x, b.g.AddConstant(Tensor::S64({2, 3, 2}, places)), b.Op1(Op::kNeg, {u})}));
+    EXPECT_EQ(Check(b.g, Canonicalize), whole ? "Neg" : "Neg ScatterND");
+  }
+}
+
+// Max(s + mask, lowest): scores are nothing beside it, so the mask alone may be less.
+TEST(CanonicalScores, ALeastScoreIsOneOfTheMask) {
+  constexpr float kLowest = std::numeric_limits<float>::lowest();
+  for (const char* mask : {"none", "input", "where", "where_inf", "rounded"}) {
+    Builder b;
+    const std::string_view kind = mask;
+    const ValueId q = b.In("q", {Sym("b"), 2, Sym("s"), 4}), k = b.In("k", {Sym("b"), 2, 4, Sym("t")}),
+                  v = b.In("v", {Sym("b"), 2, Sym("t"), 6});
+    ValueId s = b.Op1(Op::kMatMul, {q, k});
+    const ValueId keep = b.In("keep", {Sym("b"), 1, 1, Sym("t")}, DType::kBool);
+    if (kind == "input") s = b.Op1(Op::kAdd, {s, b.In("m", {Sym("b"), 1, 1, Sym("t")})});
+    if (kind == "where") s = b.Op1(Op::kAdd, {s, b.Op1(Op::kWhere, {keep, b.F(0), b.F(kLowest)})});
+    if (kind == "where_inf") s = b.Op1(Op::kAdd, {s, b.Op1(Op::kWhere, {keep, b.F(0), b.F(-INFINITY)})});
+    s = b.Op1(Op::kMax, {s, b.F(kind == "rounded" ? -100.0f : kLowest)});
+    b.Out(b.Op1(Op::kMatMul, {b.Op1(Op::kSoftmax, {s}, Attrs{{"axis", int64_t{-1}}}), v}));
+    const std::string ops = Check(b.g, Scores);
+    EXPECT_EQ(ops, kind == "input"       ? "MatMul Max Add Softmax MatMul"
+                   : kind == "where_inf" ? "MatMul Where Max Add Softmax MatMul"
+                   : kind == "where"     ? "MatMul Where Add Softmax MatMul"
+                   : kind == "rounded"   ? "MatMul Max Softmax MatMul"
+                                         : "MatMul Softmax MatMul");
+  }
+}
+
 TEST(CanonicalMasks, CausalTriangleStays) {
   MaskGraph m;
   Builder& b = m.b;

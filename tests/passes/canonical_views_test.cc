@@ -220,5 +220,21 @@ TEST(CanonicalQdq, PerAxisFollowsTheAxisOrStays) {
   EXPECT_EQ(Check(b.g, Qdq), "DequantizeLinear Transpose DequantizeLinear Reshape");
 }
 
+// Multi-query attention as x-transformers writes it, and keys that all blocks share.
+TEST(CanonicalEinsum, RowsThatOneOperandHasAlone) {
+  Builder b;
+  const ValueId q = b.In("q", {Sym("b"), 3, Sym("s"), 4}), k = b.In("k", {Sym("b"), Sym("t"), 4});
+  b.Out(b.Op1(Op::kEinsum, {q, k}, Attrs{{"equation", std::string("b h i d, b j d -> b h i j")}}));
+  EXPECT_EQ(Check(b.g, Einsum, 1e-5), "Transpose Unsqueeze MatMul");
+  Builder blocks;
+  const ValueId x = blocks.In("x", {Sym("b"), 2, Sym("s"), 3, 4}), y = blocks.In("y", {Sym("b"), 2, 4, Sym("t")});
+  blocks.Out(blocks.Op1(Op::kEinsum, {x, y}, Attrs{{"equation", std::string("BHNKF,BHFG->BHNKG")}}));
+  EXPECT_EQ(Check(blocks.g, Einsum, 1e-5), "Unsqueeze MatMul");
+  Builder columns;  // of the other operand: no MatMul says that
+  const ValueId u = columns.In("u", {Sym("b"), Sym("s"), 4}), v = columns.In("v", {Sym("b"), 2, Sym("t"), 4});
+  columns.Out(columns.Op1(Op::kEinsum, {u, v}, Attrs{{"equation", std::string("bid,bhjd->bihj")}}));
+  EXPECT_EQ(Check(columns.g, Einsum), "Einsum");
+}
+
 }  // namespace
 }  // namespace octavo::passes::canonical

@@ -165,6 +165,55 @@ TEST(Refusals, OfProjections) {
             std::string::npos);
 }
 
+TEST(Refusals, OfAttentionOfOtherKinds) {
+  const auto reason = [](auto scores_of, auto probabilities_of) {
+    Graphs m;
+    const ValueId x = m.In({1, 3, 5, 4});
+    const ValueId s = m.Node(Op::kMatMul, {x, m.Perm(x, {0, 1, 3, 2})});
+    const auto softmax = [&](ValueId v) { return m.Node(Op::kSoftmax, {v}); };
+    const ValueId p = probabilities_of(m, softmax(scores_of(m, s)), softmax);
+    m.g.AddOutput("y", m.Node(Op::kMatMul, {p, x}));
+    EXPECT_TRUE(ir::Inference::Run(m.g));
+    std::string all;
+    for (const AttentionCore& core : FindAttentionCores(m.g)) all += WhyNotAttention(m.g, core);
+    return all;
+  };
+  const auto same_s = [](Graphs&, ValueId s) { return s; };
+  const auto same_p = [](Graphs&, ValueId p, auto) { return p; };
+  const auto mix = [](Graphs& m, ValueId v) {
+    return m.Perm(m.Node(Op::kMatMul, {m.Perm(v, {0, 2, 3, 1}), m.Filled({3, 3})}), {0, 3, 1, 2});
+  };
+  EXPECT_EQ(reason(same_s, same_p), "");
+  EXPECT_NE(reason(mix, same_p).find("gives each head scores of all heads before the Softmax (talking heads), so no"),
+            std::string::npos);
+  EXPECT_NE(reason([](Graphs& m, ValueId s) { return m.Node(Op::kConv, {s, m.Filled({3, 3, 1, 1})}); }, same_p)
+                .find("gives each head scores of all heads before the Softmax (talking heads), so no head"),
+            std::string::npos);
+  EXPECT_NE(reason(same_s, [&](Graphs& m, ValueId p, auto) { return mix(m, p); })
+                .find("gives each head probabilities of all heads (talking heads), so no head has an attention"),
+            std::string::npos);
+  EXPECT_NE(
+      reason(
+          [](Graphs& m, ValueId s) {
+            return m.Node(Op::kConcat, {s, m.Node(Op::kMul, {s, m.Real(2)})}, {{"axis", int64_t{-1}}});
+          },
+          [](Graphs& m, ValueId p, auto) { return m.Node(Op::kSlice, {p, m.Ints({0}), m.Ints({5}), m.Ints({3})}); })
+          .find("joins scores of several products before their Softmax, and attention here has one product"),
+      std::string::npos);
+  const auto hide = [](Graphs& m, ValueId s) {
+    return m.Node(Op::kWhere, {m.Node(Op::kGreater, {s, m.Real(0)}), s, m.Real(-100)});
+  };
+  EXPECT_NE(reason(hide, same_p).find("which of them are hidden (sparse attention), and a mask here is another value"),
+            std::string::npos);
+  EXPECT_NE(reason([](Graphs& m, ValueId s) { return m.Node(Op::kMul, {s, m.In({5, 5})}); }, same_p)
+                .find("multiplies or divides the scores by more than one number a head, which is no scale and no mask"),
+            std::string::npos);
+  EXPECT_NE(
+      reason(same_s, [](Graphs& m, ValueId p, auto softmax) { return m.Node(Op::kAdd, {p, softmax(m.In({5, 5}))}); })
+          .find("(gated attention), and attention here has one Softmax"),
+      std::string::npos);
+}
+
 TEST(Refusals, OfPipelines) {
   const auto error = [](const char* json) { return PipelineFromJson(json).error().message; };
   EXPECT_EQ(error("[]"), "the pipeline is not a JSON object");

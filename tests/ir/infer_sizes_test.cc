@@ -1,0 +1,145 @@
+// Sizes that only a run knows: one quotient is one size wherever it is computed, and nodes tell of the sizes of others.
+#include <gtest/gtest.h>
+
+#include "octavo/ir/infer.h"
+#include "octavo/ir/interpret.h"
+#include "octavo/ir/text.h"
+
+namespace octavo::ir {
+namespace {
+
+#define INTS(name, count, list) "%" name " = Constant() {value = tensor s64[" count "] (" list ")}\n"
+
+Graph Inferred(const std::string& body) {
+  auto g = ParseText("graph \"\" {" + body + "}");
+  EXPECT_TRUE(g.has_value()) << g.error().message;
+  if (!g) return {};
+  const auto r = Inference::Run(*g);
+  EXPECT_TRUE(r.has_value()) << (r ? "" : r.error().message);
+  const std::string once = ToText(*g);
+  EXPECT_TRUE(Inference::Run(*g).has_value());
+  EXPECT_EQ(ToText(*g), once);
+  return std::move(*g);
+}
+
+Dim DimOf(const Graph& g, const char* value, size_t axis) { return (*g.value(g.FindValue(value)).type.shape)[axis]; }
+
+// Each body makes %y and %z, whose dim 1 is one size by two ways.
+TEST(InferSizes, AQuotientIsOneSizeByAnyWay) {
+  const std::string x = "input %x : f32[b,s,12]" INTS("blocks", "4", "0, -1, 4, 12");
+  const std::string y = x + "%y = Reshape(%x, %blocks)\n";
+  const char* ways[] = {
+      // The mask in blocks of 4.
+      "input %m : s64[b,s]" INTS("t", "3", "0, -1, 4") "%z = Reshape(%m, %t)",
+      // s / 4, computed.
+      "%n = Shape(%x) {start = 1, end = 2}" INTS("four", "1", "4") INTS("one", "1", "1")
+          "%q = Div(%n, %four) %l = Concat(%one, %q) {axis = 0} %z = ConstantOfShape(%l)",
+      // (s + 3) / 4 where s comes out even is another size, 8s / 32 is not, and neither is ((s + 4) / 4) - 1.
+      "%n = Shape(%x) {start = 1, end = 2}" INTS("f", "1", "8") INTS("of", "1", "32") INTS("one", "1", "1")
+          "%e = Mul(%n, %f) %q = Div(%e, %of) %l = Concat(%one, %q) {axis = 0} %z = ConstantOfShape(%l)",
+      "%n = Shape(%x) {start = 1, end = 2}" INTS("four", "1", "4") INTS("one", "1", "1")
+          "%e = Add(%n, %four) %q = Div(%e, %four) %p = Sub(%q, %one) %l = Concat(%one, %p) {axis = 0} "
+          "%z = ConstantOfShape(%l)",
+      // Pools and convolutions of stride 4.
+      "%c = Transpose(%x) {perm = [0, 2, 1]} %p = MaxPool(%c) {kernel_shape = [4], strides = [4]} "
+      "%z = Transpose(%p) {perm = [0, 2, 1]}",
+      "%c = Transpose(%x) {perm = [0, 2, 1]} input %w : f32[5,12,7] %p = Conv(%c, %w) {strides = [4], pads = [3, 0]} "
+      "%z = Transpose(%p) {perm = [0, 2, 1]}",
+  };
+  for (const char* way : ways) {
+    SCOPED_TRACE(way);
+    const Graph g = Inferred(y + way);
+    EXPECT_TRUE(ProvablyEqual(DimOf(g, "y", 1), DimOf(g, "z", 1)));
+    EXPECT_EQ(DimOf(g, "y", 1).ToString(), "?");
+  }
+  const char* others[] = {
+      "%n = Shape(%x) {start = 1, end = 2}" INTS("f", "1", "3") INTS("four", "1", "4")
+          INTS("one", "1",
+               "1") "%e = Add(%n, %f) %q = Div(%e, %four) %l = Concat(%one, %q) {axis = 0} %z = ConstantOfShape(%l)",
+      "input %m : s64[b,t]" INTS("t", "3", "0, -1, 4") "%z = Reshape(%m, %t)",
+      "%c = Transpose(%x) {perm = [0, 2, 1]} %p = MaxPool(%c) {kernel_shape = [4], strides = [4], ceil_mode = 1} "
+      "%z = Transpose(%p) {perm = [0, 2, 1]}",
+  };
+  for (const char* other : others) {
+    SCOPED_TRACE(other);
+    const Graph g = Inferred(y + other);
+    EXPECT_FALSE(ProvablyEqual(DimOf(g, "y", 1), DimOf(g, "z", 1)));
+  }
+}
+
+TEST(InferSizes, RoundedUp) {
+  const Graph g = Inferred("input %x : f32[b,3,s]" INTS("zero", "1", "0") INTS("end", "1", "9223372036854775807") INTS(
+      "axis", "1",
+      "2") INTS("two", "1",
+                "2") "%y = Slice(%x, %zero, %end, %axis, %two)\n"
+                     "%z = AveragePool(%x) {kernel_shape = [2], strides = [2], ceil_mode = 1}\n"
+                     "input %w : f32[3,3,2] %u = Conv(%x, %w) {strides = [2], auto_pad = \"SAME_UPPER\"}");
+  EXPECT_TRUE(ProvablyEqual(DimOf(g, "y", 2), DimOf(g, "z", 2)));
+  EXPECT_TRUE(ProvablyEqual(DimOf(g, "y", 2), DimOf(g, "u", 2)));
+}
+
+// A Reshape into blocks fails where s is no multiple of them: their product is s.
+TEST(InferSizes, WhatComesOutEvenIsWholeAgain) {
+  const Graph g = Inferred("input %x : f32[b,s,12]" INTS("blocks", "4", "0, -1, 4, 12") INTS(
+      "flat", "3", "0, -1, 12") "%y = Reshape(%x, %blocks) %z = Reshape(%y, %flat) %w = Add(%z, %x)");
+  EXPECT_EQ(DimOf(g, "z", 1).ToString(), "s");
+  EXPECT_EQ(DimOf(g, "w", 1).ToString(), "s");
+}
+
+// The inner sizes of a product are one: that of scores whose mask has a length of its own.
+TEST(InferSizes, ProductsTellOfMasks) {
+  const char* head =
+      "input %q : f32[b,s,4] input %k : f32[b,4,t] input %v : f32[b,t,6] input %m : f32[b,1,u] "
+      "input %a : f32[1,1,w] %s = MatMul(%q, %k) %e = Add(%s, %m) %f = Add(%e, %a) %p = Softmax(%f) ";
+  const Graph told = Inferred(std::string(head) + "%o = MatMul(%p, %v)");
+  for (const char* value : {"e", "f", "p"}) EXPECT_EQ(DimOf(told, value, 2).ToString(), "t") << value;
+  const Graph silent = Inferred(head);
+  EXPECT_EQ(DimOf(silent, "p", 2).ToString(), "?");
+}
+
+TEST(InferSizes, PartsAndElementsTellToo) {
+  const Graph g = Inferred(
+      "input %n : s64[1] input %x : f32[b,3,16] input %c : s64[]" INTS("one", "1", "1") INTS(
+          "axes", "1",
+          "2") "%part = Slice(%x, %one, %n, %axes) %y = Concat(%part, %x) {axis = 1}\n"  // as long as x, or it fails
+      INTS("flat", "2", "-1, 16") "%m = NonZero(%x) %t = Transpose(%m) {perm = [1, 0]} %u = Cast(%t) {to = 1}\n" INTS(
+          "back", "2", "7, 3") "%z = Reshape(%u, %back)");
+  EXPECT_EQ(DimOf(g, "part", 2).ToString(), "16");
+  EXPECT_EQ(DimOf(g, "u", 0).ToString(), "7");
+}
+
+// What is said to be one size is one size in a run.
+TEST(InferSizes, HoldInARun) {
+  const Graph g = Inferred("input %x : f32[b,s,12] input %m : f32[b,u]" INTS("blocks", "4", "0, -1, 4, 12") INTS(
+      "turned", "3",
+      "0, -1, 4") "%y = Reshape(%x, %blocks) %t = Transpose(%y) {perm = [0, 1, 3, 2]} %s = MatMul(%y, %t)\n"
+                  "%c = Transpose(%x) {perm = [0, 2, 1]} %l = MaxPool(%c) {kernel_shape = [5], strides = [4], pads = "
+                  "[0, 1]}\n"
+                  "%n = Reshape(%m, %turned)" INTS(
+                      "two", "1",
+                      "2") "%o = Unsqueeze(%n, %two) %e = Add(%s, %o)\n"
+                           "%p = Softmax(%e) %z = MatMul(%p, %y) output \"z\" = %s : ? output \"l\" = %l : ? output "
+                           "\"n\" = %n : ?");
+  for (const int64_t s : {4, 8, 24}) {
+    const auto out =
+        Interpret(g, {{"x", Tensor::Zeros(DType::kF32, {2, s, 12})}, {"m", Tensor::Zeros(DType::kF32, {2, s})}});
+    ASSERT_TRUE(out.has_value()) << out.error().message;
+    EXPECT_TRUE(ProvablyEqual(DimOf(g, "s", 1), DimOf(g, "l", 2)));
+    EXPECT_EQ((*out)[0].shape()[1], (*out)[1].shape()[2]);
+  }
+}
+
+// Sizes that cannot be one in any run: a sentence, now or when it runs, and no other end.
+TEST(InferSizes, WhatNoRunAllowsIsNoCrash) {
+  auto g = ParseText(
+      "graph \"\" { input %x : f32[4,4] %n = NonZero(%x) %f = Cast(%n) {to = 1} input %a : f32[3,5] input %b : "
+      "f32[7,5] "
+      "%p = MatMul(%f, %a) %q = MatMul(%f, %b) output \"p\" = %p : ? output \"q\" = %q : ? }");
+  ASSERT_TRUE(g.has_value()) << g.error().message;
+  const auto r = Inference::Run(*g);
+  ASSERT_FALSE(r.has_value());
+  EXPECT_NE(r.error().message.find("the inner sizes 7 and 3 differ"), std::string::npos) << r.error().message;
+}
+
+}  // namespace
+}  // namespace octavo::ir
