@@ -108,8 +108,8 @@ bool IsConstantMatrix(const Graph& g, ValueId v) {
   return t != nullptr && t->rank() == 2;
 }
 
-// The MatMul of two activations that a softmax's input comes from; invalid if there is none.
-NodeId ScoreProduct(const Graph& g, ValueId scores) {
+// The MatMul that a softmax's input comes from, whose right operand no constant is, or one of learned keys; invalid if there is none.
+NodeId ScoreProduct(const Graph& g, ValueId scores, bool learned_keys) {
   std::vector<ValueId> work{scores};
   for (int steps = 0; !work.empty() && steps < 64; ++steps) {
     const ValueId v = work.front();
@@ -117,7 +117,8 @@ NodeId ScoreProduct(const Graph& g, ValueId scores) {
     const Node* p = v.valid() ? g.Producer(v) : nullptr;
     if (p == nullptr) continue;
     // Q may be a constant: the queries that a decoder of pictures has learned.
-    const bool product = p->op == Op::kMatMul && g.ConstantOf(p->inputs[1]) == nullptr && !IsLinear(g, *p);
+    const bool product =
+        p->op == Op::kMatMul && !IsLinear(g, *p) && (learned_keys || g.ConstantOf(p->inputs[1]) == nullptr);
     if (product) return g.value(v).producer;
     if (IsBetweenProducts(p->op)) work.insert(work.end(), p->inputs.begin(), p->inputs.end());
     if (const ValueId x = BeforeMixedHeads(g, v); x.valid()) work.push_back(x);
@@ -133,6 +134,12 @@ ValueId MixedHeadsOf(const Graph& g, ValueId v, const ir::Use& use) {
     made = g.HasOneUse(made) ? g.node(g.value(made).uses.front().node).output() : ValueId{};
   }
   return {};
+}
+
+// Learned keys count where nothing else was multiplied: beside another product they are positions.
+NodeId ScoreProduct(const Graph& g, ValueId scores) {
+  const NodeId product = ScoreProduct(g, scores, false);
+  return product.valid() ? product : ScoreProduct(g, scores, true);
 }
 
 // The MatMul whose first operand is made from the probabilities.
@@ -297,6 +304,23 @@ std::vector<ProjectionGroup> ByActivation(const Graph& graph, const AttentionCor
   return groups;
 }
 
+// Parts of what the Linear gives go different ways.
+bool IsTakenApart(const Graph& graph, NodeId linear) {
+  std::vector<ValueId> work{graph.node(linear).outputs[0]};
+  int parts = graph.node(linear).op == Op::kQkvInt8 ? 2 : 0;
+  for (size_t i = 0; i < work.size() && i < 16; ++i) {
+    for (const ir::Use& u : graph.value(work[i]).uses) {
+      const Node& n = graph.node(u.node);
+      if (n.op == Op::kSplit) return true;
+      if (n.op == Op::kSlice || n.op == Op::kGather) ++parts;
+      const bool passes = n.op == Op::kAdd || n.op == Op::kReshape || n.op == Op::kTranspose ||
+                          n.op == Op::kQuantizeLinear || n.op == Op::kDequantizeLinear;
+      if (passes) work.push_back(n.output());
+    }
+  }
+  return parts > 1;
+}
+
 std::vector<ProjectionGroup> FindProjectionGroups(const Graph& graph) {
   std::vector<ProjectionGroup> groups;
   std::vector<AttentionCore> cores = FindAttentionCores(graph);
@@ -305,7 +329,7 @@ std::vector<ProjectionGroup> FindProjectionGroups(const Graph& graph) {
   for (const AttentionCore& core : cores) {
     for (ProjectionGroup& group : ByActivation(graph, core)) {
       // One Linear makes Q, K and V, or K and V. Behind q and k alone it may as well be the angles of a rotary embedding.
-      const bool packed = group.kind == "qkv" || group.kind == "kv";
+      const bool packed = group.kind == "qkv" || (group.kind == "kv" && IsTakenApart(graph, group.linears[0]));
       if (group.kind.size() < 2 || (group.linears.size() < 2 && !packed)) continue;
       std::ranges::sort(group.linears, [&](NodeId a, NodeId b) { return graph.Before(a, b); });
       groups.push_back(std::move(group));

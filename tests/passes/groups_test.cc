@@ -125,6 +125,23 @@ TEST(Groups, OneLinearOfKAndVIsPacked) {
   });
   EXPECT_EQ(Summary(seen), "kv 1 fused");
   EXPECT_EQ(seen.groups[0].rule, "packed");
+  const Seen same = Optimized([](Streams& m) {  // keys that are the values as well
+    const ValueId x = m.In({2, 5, 16}), z = m.Heads(m.Linear(m.In({2, 7, 16})));
+    m.Attend(m.Heads(m.Linear(x)), z, z);
+  });
+  EXPECT_EQ(Summary(same), "qkv 1 left");  // q reads another activation; k and v are no pair
+}
+
+TEST(Groups, LearnedKeysAreAttentionToo) {
+  Streams m;
+  const ValueId q = m.Heads(m.Linear(m.In({2, 5, 16})));
+  m.Attend(q, m.g.AddConstant(Random({2, 4, 7, 4}, 1)), m.g.AddConstant(Random({2, 4, 7, 4}, 2)));
+  PassRun run;
+  ASSERT_TRUE(RunPasses({"fold"}, m.g, run));  // K's Transpose is a constant now
+  const std::vector<AttentionCore> cores = FindAttentionCores(m.g);
+  ASSERT_EQ(cores.size(), 1u);
+  EXPECT_EQ(cores[0].q, q);
+  EXPECT_NE(m.g.ConstantOf(cores[0].k), nullptr);
 }
 
 TEST(Groups, KeysThatAreWrittenInPlaceComeFromTheirLinear) {
