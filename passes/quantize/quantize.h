@@ -40,7 +40,8 @@ bool AreFloatExperts(const Graph& g, NodeId gather);
 std::optional<ColumnWeights> QuantizeTable(const ir::Tensor& t, int64_t summed);
 
 // Adds to run.dynamic the Linears to whose rows one scale for all does harm: choose_rows.cc. Uses run.evidence.channels and qparams.
-constexpr double kRowDb = 22;  // the least at which Gemma 3 270M keeps 1 %; two such Linears in MiniLM take 4 % of its time
+constexpr double kRowDb =
+    22;  // the least at which Gemma 3 270M keeps 1 %; two such Linears in MiniLM take 4 % of its time
 Result<bool> ChooseRows(Graph& graph, PassRun& run);
 
 // Takes off keys what all have in common: center_keys.cc. Uses run.evidence.channels and qparams.

@@ -28,7 +28,9 @@ Graphs Attention(const Options& o) {
     t.mutable_as<float>()[k_at + 1] = 100, t.mutable_as<float>()[k_at + 6] = -100;
     return m.g.AddConstant(std::move(t), "bias");
   };
-  const auto linear = [&](int64_t n, ValueId b) { return m.Node(Op::kAdd, {m.Node(Op::kMatMul, {x, m.Reals({8, n})}), b}); };
+  const auto linear = [&](int64_t n, ValueId b) {
+    return m.Node(Op::kAdd, {m.Node(Op::kMatMul, {x, m.Reals({8, n})}), b});
+  };
   ValueId q, k, v;
   if (o.packing == Packing::kNone) {
     q = linear(8, m.Filled({8})), k = linear(8, bias(8, 0)), v = linear(8, m.Filled({8}));
@@ -38,15 +40,17 @@ Graphs Attention(const Options& o) {
       const NodeId split = m.g.AddNode(Op::kSplit, {all, m.Ints({8, 8, 8})}, 3, {{"axis", int64_t{-1}}}, "split");
       q = m.g.node(split).output(0), k = m.g.node(split).output(1), v = m.g.node(split).output(2);
     } else {
-      const auto part = [&](int64_t from) { return m.Node(Op::kSlice, {all, m.Ints({from}), m.Ints({from + 8}), m.Ints({-1})}); };
+      const auto part = [&](int64_t from) {
+        return m.Node(Op::kSlice, {all, m.Ints({from}), m.Ints({from + 8}), m.Ints({-1})});
+      };
       q = part(0), k = part(8), v = part(16);
     }
   }
   m.g.SetName(k, "k");
   if (o.read_twice) m.g.AddOutput("keys", k);
-  ir::Attrs attrs = {{"num_heads", int64_t{2}}, {"kv_num_heads", int64_t{2}}, {"head_dim", int64_t{4}}, {"v_head_dim", int64_t{4}},
-                     {"q_rank", int64_t{3}},    {"k_rank", int64_t{3}},       {"v_rank", int64_t{3}},   {"out_rank", int64_t{3}},
-                     {"scale", 0.5f}};
+  ir::Attrs attrs = {{"num_heads", int64_t{2}},  {"kv_num_heads", int64_t{2}}, {"head_dim", int64_t{4}},
+                     {"v_head_dim", int64_t{4}}, {"q_rank", int64_t{3}},       {"k_rank", int64_t{3}},
+                     {"v_rank", int64_t{3}},     {"out_rank", int64_t{3}},     {"scale", 0.5f}};
   if (o.softcap != 0) attrs.Set("softcap", o.softcap);
   m.g.AddOutput("y", m.Node(Op::kSdpa, {q, k, v}, attrs));
   EXPECT_TRUE(ir::Inference::Run(m.g));
@@ -79,7 +83,8 @@ TEST(CenterKeys, TakesOffWhatSoftmaxDoesNotSee) {
     ASSERT_TRUE(run.own_params.contains("k"));
     EXPECT_LT(run.own_params.at("k").scale, 0.02f);
     Tensor x = Tensor::Zeros(DType::kF32, {1, 5, 8});
-    for (int64_t i = 0; i < x.size(); ++i) x.mutable_as<float>()[static_cast<size_t>(i)] = 0.1f * std::sin(static_cast<float>(i));
+    for (int64_t i = 0; i < x.size(); ++i)
+      x.mutable_as<float>()[static_cast<size_t>(i)] = 0.1f * std::sin(static_cast<float>(i));
     const auto want = ir::Interpret(m.g, {{"x", x}}), got = ir::Interpret(after, {{"x", x}});
     ASSERT_TRUE(want && got);
     // Scores are up to 100 and rounded to 2^-17 of that; what is exact now was off by as much before.
