@@ -137,7 +137,7 @@ Dim ProductOf(std::span<const Dim> dims);
 // a / b without the fraction, for sizes: a number, an exact quotient, or for b a number a symbol without a name that is the same wherever a and b are. The
 // caller knows that a is not negative in any run that succeeds.
 Dim Quotient(const Dim& a, const Dim& b);
-// Sizes without a name that must be others, or the run fails: the inner sizes of products, parts of a Concat. True: types have changed.
+// Sizes that no input has and that must be others, or the run fails: the inner sizes of products, parts of a Concat. True: types have changed.
 bool UnifySizes(Graph& graph);
 // The element type that an attribute names by ONNX's number; undefined where it names none that octavo has.
 DType DTypeOfAttr(const Inferrer& c, std::string_view attr);

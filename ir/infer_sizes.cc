@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <map>
 #include <ranges>
+#include <set>
 
 #include "octavo/ir/infer_rules.h"
 
@@ -29,12 +30,11 @@ std::optional<int64_t> At(const Dim& d, int64_t x) {
   return d.Evaluate([&](std::string_view) { return std::optional(x); });
 }
 
-// The name where the dim is one symbol of Dim::Nameless; else empty. Quotients keep theirs, which says what they are.
-std::string NamelessOf(const Dim& d) {
-  if (!d.known() || d.is_number() || !d.symbol().empty()) return {};
+// The name where the dim is one symbol; else empty.
+std::string SymbolOf(const Dim& d) {
+  if (!d.known() || d.is_number()) return {};
   const std::vector<std::string> names = Factors(d);
-  const bool alone = names.size() == 1 && At(d, 0) == 0 && At(d, 1) == 1;
-  return alone && IsNameless(names[0]) && !names[0].starts_with(kQuotient) ? names[0] : std::string();
+  return names.size() == 1 && At(d, 0) == 0 && At(d, 1) == 1 ? names[0] : std::string();
 }
 
 // A text that no other dim has; empty where that is not easily told.
@@ -91,17 +91,30 @@ Dim Quotient(const Dim& a, const Dim& b) {
 
 namespace {
 
-// Sizes without a name that turned out to be others.
+// Sizes of which nobody says what they are, and that turned out to be others.
 class Sizes {
  public:
-  explicit Sizes(Graph& g) : g_(g) {}
+  explicit Sizes(Graph& g) : g_(g) {
+    for (const ValueId v : g.inputs()) {
+      if (!g.value(v).type.shape) continue;
+      for (const Dim& d : *g.value(v).type.shape) {
+        for (std::string& name : Factors(d)) of_inputs_.insert(std::move(name));
+      }
+    }
+  }
+
+  // The name of a size that is in no input and no quotient: of Dim::Nameless, or that a file has for what a node makes. Else empty.
+  std::string FreeOf(const Dim& d) const {
+    std::string name = SymbolOf(d);
+    return name.starts_with(kQuotient) || of_inputs_.contains(name) ? std::string() : name;
+  }
 
   // The run fails where the two differ.
   void Equal(const Dim& a, const Dim& b) {
     const Dim x = Of(a), y = Of(b);
     if (!x.known() || !y.known() || ProvablyEqual(x, y)) return;
-    for (const auto& [nameless, other] : {std::pair(&x, &y), std::pair(&y, &x)}) {
-      const std::string name = NamelessOf(*nameless);
+    for (const auto& [free, other] : {std::pair(&x, &y), std::pair(&y, &x)}) {
+      const std::string name = FreeOf(*free);
       const auto holds = [&](const std::string& factor) { return factor.find(name) != std::string::npos; };
       if (name.empty() || std::ranges::any_of(Factors(*other), holds)) continue;
       known_.emplace(name, *other);
@@ -110,7 +123,7 @@ class Sizes {
   }
   Dim Of(Dim d) const {
     for (size_t i = 0; i <= known_.size(); ++i) {
-      const auto found = known_.empty() ? known_.end() : known_.find(NamelessOf(d));
+      const auto found = known_.empty() ? known_.end() : known_.find(FreeOf(d));
       if (found == known_.end()) break;
       d = found->second;
     }
@@ -139,6 +152,7 @@ class Sizes {
 
  private:
   Graph& g_;
+  std::set<std::string> of_inputs_;
   std::map<std::string, Dim> known_;
 };
 
@@ -169,7 +183,7 @@ void ThroughBroadcast(const Graph& g, const Node& n, size_t back, const Dim& siz
     const Node* maker = g.Producer(v);
     if (s == nullptr || s->size() <= back || maker == nullptr || !Broadcasts(maker->op)) continue;
     const Dim& mine = s->end()[-1 - static_cast<std::ptrdiff_t>(back)];
-    if (NamelessOf(mine).empty()) continue;
+    if (sizes.FreeOf(mine).empty()) continue;
     for (const ValueId w : maker->inputs) {
       const SymShape* from = ShapeOf(g, w);
       if (from == nullptr || from->size() <= back) continue;
@@ -206,7 +220,7 @@ void OfElements(const SymShape& in, const SymShape& out, Sizes& sizes) {
   }
   for (const size_t side : {0u, 1u}) {
     for (const Dim& d : sides[side]) {
-      if (NamelessOf(d).empty()) continue;
+      if (sizes.FreeOf(d).empty()) continue;
       const Dim rest = ExactDiv(ProductOf(sides[side]), d);
       return sizes.Equal(d, ExactDiv(ProductOf(sides[1 - side]), rest));
     }

@@ -93,6 +93,12 @@ TEST(InferSizes, ProductsTellOfMasks) {
       "input %a : f32[1,1,w] %s = MatMul(%q, %k) %e = Add(%s, %m) %f = Add(%e, %a) %p = Softmax(%f) ";
   const Graph told = Inferred(std::string(head) + "%o = MatMul(%p, %v)");
   for (const char* value : {"e", "f", "p"}) EXPECT_EQ(DimOf(told, value, 2).ToString(), "t") << value;
+  // dynamo has a name for what a broadcast makes, as if it were a size of its own.
+  const Graph named = Inferred(
+      "input %q : f32[b,s,4] input %k : f32[b,4,s] input %v : f32[b,s,6] input %t : f32[9,9] %n = Shape(%q) {start = 1, end = 2}" INTS(
+          "zero", "1", "0") INTS("one", "1", "1") "%m = Slice(%t, %zero, %n, %one) : f32[9,cut] %s = MatMul(%q, %k) "
+      "%e = Add(%s, %m) : f32[b,9,made] %p = Softmax(%e) : f32[b,9,made] %o = MatMul(%p, %v)");
+  EXPECT_EQ(DimOf(named, "p", 2).ToString(), "s");
   const Graph silent = Inferred(head);
   EXPECT_EQ(DimOf(silent, "p", 2).ToString(), "?");
 }

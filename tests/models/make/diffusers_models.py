@@ -20,8 +20,6 @@ BLOCKS = {
     "unet": ("UNet2DConditionModel", dict(sample_size=8, block_out_channels=(8, 16), layers_per_block=1, cross_attention_dim=16, norm_num_groups=4,
              attention_head_dim=4, down_block_types=("CrossAttnDownBlock2D", "DownBlock2D"), up_block_types=("UpBlock2D", "CrossAttnUpBlock2D")),
              {"sample": latents(4, 8, 8), "timestep": STEP, "encoder_hidden_states": TEXT}),
-    "pixart": ("PixArtTransformer2DModel", CROSS | dict(sample_size=8, in_channels=4, out_channels=8, caption_channels=16, num_embeds_ada_norm=10),
-               {"hidden_states": latents(4, 8, 8), "encoder_hidden_states": TEXT, "timestep": STEP}),
     "sana": ("SanaTransformer2DModel", dict(sample_size=8, in_channels=4, out_channels=4, num_attention_heads=2, attention_head_dim=8, num_layers=1,
              num_cross_attention_heads=2, cross_attention_head_dim=8, cross_attention_dim=16, caption_channels=16),
              {"hidden_states": latents(4, 8, 8), "encoder_hidden_states": TEXT, "timestep": STEP}),
@@ -30,8 +28,8 @@ BLOCKS = {
                   {"hidden_states": latents(2, 4, 8, 8), "encoder_hidden_states": TEXT, "timestep": STEP}),
     "hunyuan_dit": ("HunyuanDiT2DModel", dict(num_attention_heads=2, attention_head_dim=16, in_channels=4, patch_size=2, num_layers=2, sample_size=8,
                     hidden_size=32, cross_attention_dim=16, cross_attention_dim_t5=16, pooled_projection_dim=16, text_len=5, text_len_t5=5),
-                    {"hidden_states": latents(4, 8, 8), "timestep": STEP, "encoder_hidden_states": TEXT, "text_embedding_mask": lambda b: torch.ones(b, 5),
-                     "encoder_hidden_states_t5": TEXT, "text_embedding_mask_t5": lambda b: torch.ones(b, 5)}),
+                    {"hidden_states": latents(4, 8, 8), "timestep": STEP, "encoder_hidden_states": TEXT, "text_embedding_mask": lambda b: torch.ones(b, 5, dtype=torch.int64),
+                     "encoder_hidden_states_t5": TEXT, "text_embedding_mask_t5": lambda b: torch.ones(b, 5, dtype=torch.int64)}),
     "dit": ("DiTTransformer2DModel", dict(num_attention_heads=2, attention_head_dim=8, num_layers=1, in_channels=4, out_channels=8, sample_size=8),
             {"hidden_states": latents(4, 8, 8), "timestep": STEP, "class_labels": STEP}),
     "stable_audio": ("StableAudioDiTModel", dict(sample_size=8, in_channels=4, num_layers=1, attention_head_dim=8, num_attention_heads=2, num_key_value_attention_heads=2,
@@ -52,7 +50,7 @@ def family(name, settings, inputs):
     def make():
         case = lambda b: {key: of(b) for key, of in inputs.items()}
         return {"model": getattr(diffusers, name)(**settings), "cases": [case(2), case(3)], "axes": {key: {0: "batch"} for key in inputs},
-                "fixed": {"return_dict": False}}
+                "fixed": {} if name == "UVit2DModel" else {"return_dict": False}}
 
     return make
 

@@ -17,7 +17,7 @@ SMALL = {
     "efficientformerv2": ("efficientformerv2_s0", {}),
     "efficientvit_b0": ("efficientvit_b0", {}),
     "eva02": ("eva02_tiny_patch14_224", {"img_size": 56, "depth": 2, "embed_dim": 32, "num_heads": 2}),
-    "fastvit": ("fastvit_sa12", {"embed_dims": (16, 32, 48, 64), "layers": (1, 1, 1, 1)}),
+    "fastvit": ("fastvit_sa12", {}),
     "gcvit": ("gcvit_xxtiny", {}),
     "levit": ("levit_128s", {}),
     "maxvit": ("maxvit_rmlp_pico_rw_256", {"img_size": 64}),

@@ -160,8 +160,8 @@ FEATURES = {  # (batch, frames, features)
     "patchtst": ("PatchTSTModel", dict(num_input_channels=16, context_length=24, patch_length=4, patch_stride=4, d_model=32, num_hidden_layers=2,
                  num_attention_heads=2, ffn_dim=64, mask_input=False, do_mask_input=False)),
 }
-# Softmaxes that are no softmax(q k) v: convolution kernels, routers, sums of positions.
-OTHERS = {"ConvBertModel": 2, "NllbMoeModel": 2, "SwiftFormerModel": 4}
+# Softmaxes that are no softmax(q k) v of their own: convolution kernels, routers, sums of positions, one that meets two values.
+OTHERS = {"ConvBertModel": 2, "NllbMoeModel": 2, "SwiftFormerModel": 4, "JetMoeModel": 4, "DiffLlamaModel": 2, "LiltModel": 2}
 
 
 def ids(batch, length, limit=90):
