@@ -32,7 +32,8 @@ bool IsQuantized(const Graph& g, ValueId v) {
 // Product, what stands between it and the Softmax, the Softmax, the product with the values.
 struct Core {
   NodeId product, softmax, values;
-  NodeId guard;                 // Where(IsNaN(p), x, p) behind the Softmax; invalid: none
+  NodeId guard;                 // Where(IsNaN(p), x, p) behind the Softmax, or Where(IsInf(top), x, p); invalid: none
+  NodeId top;                   // ReduceMax of what the Softmax reads; invalid: none
   std::vector<NodeId> between;  // from the product on
   std::vector<size_t> slots;    // of the data in each
   size_t SlotOf(NodeId step) const {
@@ -58,16 +59,16 @@ bool Passes(const Graph& g, const Node& n) {
   }
 }
 
-// Read once, but for its sizes.
-bool HasOneReader(const Graph& g, ValueId v) {
-  const auto reads = [&](const ir::Use& use) { return g.node(use.node).op != Op::kShape; };
+// Read once, but for its sizes and the guard.
+bool HasOneReader(const Graph& g, ValueId v, const Core& core) {
+  const auto reads = [&](const ir::Use& use) { return g.node(use.node).op != Op::kShape && use.node != core.top; };
   return !g.IsGraphOutput(v) && std::ranges::count_if(g.value(v).uses, reads) == 1;
 }
 
 // The product that v comes from and the nodes on the way, last first; false: there is none.
 bool Walk(const Graph& g, ValueId v, int depth, Core& core) {
   const Node* n = g.Producer(v);
-  if (n == nullptr || depth <= 0 || !HasOneReader(g, v) || ShapeOf(g, v) == nullptr) return false;
+  if (n == nullptr || depth <= 0 || !HasOneReader(g, v, core) || ShapeOf(g, v) == nullptr) return false;
   if (n->op == Op::kMatMul && !IsConstantLike(g, n->input(1))) {
     core.product = g.value(v).producer;
     return true;
@@ -86,17 +87,31 @@ bool Walk(const Graph& g, ValueId v, int depth, Core& core) {
   return false;
 }
 
-// Where(IsNaN(p), x, p), that alone reads the probabilities.
-NodeId GuardOf(const Graph& g, ValueId p) {
-  if (g.value(p).uses.size() != 2 || g.IsGraphOutput(p)) return {};
+// Along the axis (not negative) alone, which stays.
+bool ReducesAlong(const Graph& g, const Node& n, Op op, int64_t axis, int64_t rank) {
+  const auto axes = n.op == op ? ConstInts(g, n.input(1)) : std::nullopt;
+  return axes && axes->size() == 1 && n.attrs.Int("keepdims", 1) != 0 && ((*axes)[0] + rank) % rank == axis;
+}
+
+// The guard against rows that are masked wholly, alone with the probabilities or with the product of the values.
+void FindGuard(const Graph& g, Core& core) {
+  const Node& softmax = g.node(core.softmax);
+  const ValueId p = softmax.output();
   for (const ir::Use& use : g.value(p).uses) {
     const Node& n = g.node(use.node);
-    const Node* is_nan = n.op == Op::kWhere && use.slot == 2 ? g.Producer(n.input(0)) : nullptr;
-    if (is_nan != nullptr && is_nan->op == Op::kIsNaN && is_nan->input(0) == p && g.HasOneUse(n.input(0)) &&
-        ConstScalar(g, n.input(1)))
-      return use.node;
+    const Node* asks = n.op == Op::kWhere && use.slot == 2 ? g.Producer(n.input(0)) : nullptr;
+    if (asks == nullptr || g.IsGraphOutput(p) || !g.HasOneUse(n.input(0)) || !ConstScalar(g, n.input(1))) continue;
+    if (asks->op == Op::kIsNaN && asks->input(0) == p && g.value(p).uses.size() == 2) core.guard = use.node;
+    const Node* top =
+        asks->op == Op::kIsInf && asks->attrs.Int("detect_positive", 1) == 0 ? g.Producer(asks->input(0)) : nullptr;
+    if (top == nullptr || top->op != Op::kReduceMax || top->input(0) != softmax.input(0) ||
+        !g.HasOneUse(asks->input(0)) || !g.HasOneUse(p))
+      continue;
+    const int64_t rank = RankOf(g, p);
+    if (rank < 1 || !ReducesAlong(g, *top, Op::kReduceMax, rank - 1, rank)) continue;
+    core.guard = use.node;
+    core.top = g.value(asks->input(0)).producer;
   }
-  return {};
 }
 
 // What is read of sizes in the core says where its own views go, and goes with them.
@@ -121,7 +136,7 @@ std::optional<Core> CoreAt(const Graph& g, NodeId id) {
   if (axis != -1 && axis != static_cast<int64_t>(shape->size()) - 1) return {};
   Core core;
   core.softmax = id;
-  core.guard = GuardOf(g, n.output());
+  FindGuard(g, core);
   core.values = ProductBehind(g, core.guard.valid() ? g.node(core.guard).output() : n.output());
   if (!core.values.valid() || !Walk(g, n.input(0), kMaxSteps, core)) return {};
   for (const ValueId v : {g.node(core.product).input(0), g.node(core.product).input(1), g.node(core.values).input(1)}) {
@@ -187,8 +202,8 @@ class Flattening {
     }
     ValueId p = Make(rw_, Op::kSoftmax, {s}, {{"axis", int64_t{-1}}}, Type{DType::kF32, flat_});
     if (core_.guard.valid()) {
-      const ValueId is_nan = Make(rw_, Op::kIsNaN, {p}, {}, Type{DType::kBool, flat_});
-      p = Make(rw_, Op::kWhere, {is_nan, g().node(core_.guard).input(1), p}, {}, Type{DType::kF32, flat_});
+      const ValueId masked = Masked(s, p);
+      p = Make(rw_, Op::kWhere, {masked, g().node(core_.guard).input(1), p}, {}, Type{DType::kF32, flat_});
     }
     SymShape flat_out = flat_;
     flat_out.back() = out.back();
@@ -200,6 +215,15 @@ class Flattening {
   }
 
  private:
+  // What the guard asks, of the flat scores and probabilities.
+  ValueId Masked(ValueId s, ValueId p) {
+    if (!core_.top.valid()) return Make(rw_, Op::kIsNaN, {p}, {}, Type{DType::kBool, flat_});
+    SymShape rows = flat_;
+    rows.back() = Dim(1);
+    const ValueId top =
+        Make(rw_, Op::kReduceMax, {s, MakeInts(rw_, {-1})}, {{"keepdims", int64_t{1}}}, Type{DType::kF32, rows});
+    return Make(rw_, Op::kIsInf, {top}, {{"detect_positive", int64_t{0}}}, Type{DType::kBool, rows});
+  }
   struct Replay {
     NodeId node;
     size_t slot;
@@ -334,12 +358,6 @@ bool TurnProduct(Rewriter& rw, NodeId id) {
                                Type{DTypeOf(g, n.output()), Permuted(out, perm)});
   ReplaceNode(rw, id, MakeTranspose(rw, product, perm));
   return true;
-}
-
-// Along the axis (not negative) alone, which stays.
-bool ReducesAlong(const Graph& g, const Node& n, Op op, int64_t axis, int64_t rank) {
-  const auto axes = n.op == op ? ConstInts(g, n.input(1)) : std::nullopt;
-  return axes && axes->size() == 1 && n.attrs.Int("keepdims", 1) != 0 && ((*axes)[0] + rank) % rank == axis;
 }
 
 // e / ReduceSum(e) with e = Exp(x), a Softmax by hand. Rounding: that of a division instead of a multiplication; where Exp overflows, the Softmax does not.

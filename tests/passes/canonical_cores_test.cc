@@ -117,6 +117,13 @@ TEST(CanonicalCores, GuardedProbabilities) {  // as BLOOM and DeBERTa write rows
   c.Out(c.Op1(Op::kMatMul, {guarded, c.v}));
   const std::string ops = Check(c.g, Cores);
   EXPECT_NE(ops.find("Softmax IsNaN Where Reshape MatMul Reshape"), std::string::npos) << ops;
+  CoreGraph rows({Sym("b"), 2, 3});  // as `scores` writes what is masked twice
+  const ValueId t = rows.Op1(Op::kAdd, {rows.Scores(), rows.W({1, 3, 1, 1})});
+  const ValueId top = rows.Op1(Op::kReduceMax, {t, rows.Axis({-1})}, Attrs{{"keepdims", int64_t{1}}});
+  const ValueId hidden = rows.Op1(Op::kIsInf, {top}, Attrs{{"detect_positive", int64_t{0}}});
+  rows.Out(rows.Op1(Op::kMatMul, {rows.Op1(Op::kWhere, {hidden, rows.F(0), rows.Softmax(t)}), rows.v}));
+  const std::string flat = Check(rows.g, Cores);
+  EXPECT_NE(flat.find("Softmax ReduceMax IsInf Where Reshape MatMul Reshape"), std::string::npos) << flat;
   CoreGraph seen({Sym("b"), 2, 3});  // somebody else asks for NaN too
   const ValueId q = seen.Softmax(seen.Scores()), is_nan = seen.Op1(Op::kIsNaN, {q});
   seen.Out(is_nan, "nan");
