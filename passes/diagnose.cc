@@ -99,6 +99,7 @@ struct Projection {
   NodeId linear;           // valid: it is a Linear
   NodeId product;          // valid: a MatMul whose weight is no constant
   NodeId conv;             // valid: a convolution
+  bool pooled = false;     // a convolution, where the walk ended, changes what a Linear makes
   ValueId weight, origin;  // the weight; or where the walk ended
 };
 Projection ProjectionOf(const Graph& g, ValueId v) {
@@ -112,7 +113,11 @@ Projection ProjectionOf(const Graph& g, ValueId v) {
   if (p.conv.valid()) return p;
   for (int steps = 0; steps < 64; ++steps) {
     const Node* n = g.Producer(v);
-    if (n == nullptr || n->op == Op::kConstant) break;
+    if (n == nullptr || n->op == Op::kConstant || n->op == Op::kSoftmax || n->op == Op::kEinsum) break;
+    if (n->op == Op::kConv) {
+      p.pooled = !LinearsBehind(g, n->input(0)).empty();
+      break;
+    }
     if (n->op == Op::kMatMul || n->op == Op::kGemm) {
       p.product = g.value(v).producer;
       p.weight = n->input(1);
@@ -215,7 +220,7 @@ std::string WhyNoGroup(const Graph& g, const AttentionCore& core) {
     const ValueId operand = i == 0 ? core.q : i == 1 ? core.k : core.v;
     if (!operand.valid()) return "";
     p[i] = ProjectionOf(g, operand);
-    projections += p[i].linear.valid() || p[i].product.valid() || p[i].conv.valid() ? 1 : 0;
+    projections += p[i].linear.valid() || p[i].product.valid() || p[i].conv.valid() || p[i].pooled ? 1 : 0;
   }
   if (projections < 2) return "";
   for (size_t i = 0; i < 3; ++i) {

@@ -240,6 +240,22 @@ TEST(Groups, ConvolutionsThatStaySayWhy) {
   EXPECT_THAT(reason({.constant = false}), HasSubstr("stays a convolution: its weight is not a constant"));
 }
 
+// MViT: a convolution behind the Linear, and what is no view behind that.
+TEST(Groups, WhatAConvolutionMakesOfAProjectionIsNoLinear) {
+  const Seen seen = Optimized([](Streams& m) {
+    const ValueId x = m.In({2, 5, 16});
+    const auto pooled = [&] {
+      const ValueId w = m.g.AddConstant(Random({16, 1, 3}, m.rng()));
+      const ValueId y = m.Node(Op::kConv, {m.Perm(m.Linear(x), {0, 2, 1}), w},
+                               {{"group", int64_t{16}}, {"pads", std::vector<int64_t>{1, 1}}});
+      return m.Heads(m.Perm(m.Node(Op::kTanh, {y}), {0, 2, 1}));
+    };
+    m.Attend(pooled(), pooled(), pooled());
+  });
+  ASSERT_FALSE(seen.groups.empty());
+  EXPECT_THAT(seen.groups[0].reason, HasSubstr("no Linear makes q: it comes from Conv 'n"));
+}
+
 TEST(Groups, AConvolutionAloneOnItsActivationStaysWhereItsChannelsAreReadToo) {
   const Seen seen = Optimized([](Streams& m) {
     const auto conv = [&] {
