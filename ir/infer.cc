@@ -136,6 +136,20 @@ Result<MaybeShape> BroadcastShapes(const Inferrer& c, const SymShape* a, const S
   return MaybeShape(std::move(out));
 }
 
+Result<DType> CommonType(const Inferrer& c, std::span<const size_t> inputs) {
+  DType common = DType::kUndefined;
+  for (const size_t i : inputs) {
+    const DType type = c.DtypeOf(i);
+    if (type == DType::kUndefined) continue;
+    if (common == DType::kUndefined) common = type;
+    if (type != common) {
+      return c.Refuse("its inputs are {} and {}; they must have one element type", quant::Name(common),
+                      quant::Name(type));
+    }
+  }
+  return common;
+}
+
 Result<MaybeShape> Broadcast(const Inferrer& c, std::span<const size_t> inputs) {
   MaybeShape out = c.CopyOf(inputs[0]);
   for (const size_t i : inputs.subspan(1)) {

@@ -14,25 +14,23 @@ Status Binary(Inferrer& c, DType dtype) {
   c.Set(0, dtype, std::move(shape));
   return {};
 }
-// Both operands have the type; one of them may not be known.
 Status Arithmetic(Inferrer& c) {
-  const DType first = c.DtypeOf(0);
-  const DType second = c.DtypeOf(1);
-  if (first != second && first != DType::kUndefined && second != DType::kUndefined) {
-    return c.Refuse("its inputs are {} and {}; they must have one element type", quant::Name(first),
-                    quant::Name(second));
-  }
-  return Binary(c, first != DType::kUndefined ? first : second);
+  OCTAVO_TRY(const DType type, CommonType(c, kBoth));
+  return Binary(c, type);
 }
 Status FirstType(Inferrer& c) { return Binary(c, c.DtypeOf(0)); }
-Status Logic(Inferrer& c) { return Binary(c, DType::kBool); }
+Status Logic(Inferrer& c) {
+  OCTAVO_TRY([[maybe_unused]] const DType type, CommonType(c, kBoth));
+  return Binary(c, DType::kBool);
+}
 
 Status Variadic(Inferrer& c) {
   if (c.node().inputs.empty()) return c.Refuse("it has no inputs");
   std::vector<size_t> all(c.node().inputs.size());
   std::iota(all.begin(), all.end(), size_t{0});
+  OCTAVO_TRY(const DType type, CommonType(c, all));
   OCTAVO_TRY(MaybeShape shape, Broadcast(c, all));
-  c.Set(0, c.DtypeOf(0), std::move(shape));
+  c.Set(0, type, std::move(shape));
   return {};
 }
 
@@ -54,8 +52,9 @@ Status TypeOfSecond(Inferrer& c) {
 
 Status Where(Inferrer& c) {
   constexpr size_t kAll[] = {0, 1, 2};
+  OCTAVO_TRY(const DType type, CommonType(c, std::span(kAll).subspan(1)));
   OCTAVO_TRY(MaybeShape shape, Broadcast(c, kAll));
-  c.Set(0, c.DtypeOf(1) != DType::kUndefined ? c.DtypeOf(1) : c.DtypeOf(2), std::move(shape));
+  c.Set(0, type, std::move(shape));
   return {};
 }
 

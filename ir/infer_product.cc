@@ -27,9 +27,12 @@ Result<MaybeShape> ProductShape(const Inferrer& c, const SymShape* a, const SymS
   return out;
 }
 
+constexpr size_t kFactors[] = {0, 1};
+
 Status MatMul(Inferrer& c) {
+  OCTAVO_TRY(const DType type, CommonType(c, kFactors));
   OCTAVO_TRY(MaybeShape out, ProductShape(c, c.ShapeOf(0), c.ShapeOf(1)));
-  c.Set(0, c.DtypeOf(0) != DType::kUndefined ? c.DtypeOf(0) : c.DtypeOf(1), std::move(out));
+  c.Set(0, type, std::move(out));
   return {};
 }
 
@@ -61,7 +64,8 @@ Status Gemm(Inferrer& c) {
       return c.Refuse("the inner sizes of {} and {} differ", ToString(*a), ToString(*b));
     }
   }
-  c.Set(0, c.DtypeOf(0), std::move(out));
+  OCTAVO_TRY(const DType type, CommonType(c, kFactors));
+  c.Set(0, type, std::move(out));
   return {};
 }
 

@@ -130,6 +130,8 @@ void ForgetNegative(MaybeShape& shape);
 
 // The two sizes must be equal: `into` becomes the one that says more. False where they are different numbers.
 bool Meet(Dim& into, const Dim& other);
+// The element type that these inputs must have in common; those of which none is known count for nothing.
+Result<DType> CommonType(const Inferrer& c, std::span<const size_t> inputs);
 // Numpy broadcasting of the shapes of these inputs; nullopt where a rank is not known.
 Result<MaybeShape> Broadcast(const Inferrer& c, std::span<const size_t> inputs);
 Result<MaybeShape> BroadcastShapes(const Inferrer& c, const SymShape* a, const SymShape* b);
