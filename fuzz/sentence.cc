@@ -77,8 +77,8 @@ bool IsUtf8(std::string_view text) {
 
 std::string WhatIsWrongWith(std::string_view sentence) {
   if (sentence.empty()) return "an empty sentence";
-  if (sentence.find("octavo is at fault") != std::string_view::npos) return "octavo says that it is at fault";
   const std::string own = WithoutQuoted(sentence);
+  if (own.find("octavo is at fault") != std::string::npos) return "octavo says that it is at fault";
   for (const std::string_view words : kForeign) {
     if (own.find(words) != std::string_view::npos) return std::format("words of another library ({})", words);
   }

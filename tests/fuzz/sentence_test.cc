@@ -8,6 +8,7 @@ namespace {
 TEST(Sentence, GoodOnesPass) {
   EXPECT_EQ(WhatIsWrongWith("node 'n' (Conv): group 3 does not divide 4 filters; export it again"), "");
   EXPECT_EQ(WhatIsWrongWith("'std::vector' is the file's own name"), "");
+  EXPECT_EQ(WhatIsWrongWith("there is no pass 'octavo is at fault'"), "");
   EXPECT_EQ(WhatIsWrongWith("na\xc3\xafve \xe2\x82\xac \xf0\x9f\x98\x80"), "");
 }
 
