@@ -77,7 +77,7 @@ using Sizes = std::map<char, Dim>;
 Status BindTerm(Inferrer& c, std::string_view term, const SymShape& shape, Sizes& sizes, SymShape& ellipsis) {
   const size_t letters = term.size() - (term.find('.') != std::string_view::npos ? 3 : 0);
   if (letters > shape.size() || (letters != shape.size() && letters == term.size())) {
-    return c.Refuse("the term '{}' does not fit the shape {}", term, ToString(shape));
+    return c.Refuse("the term {} does not fit the shape {}", Quoted(term), ToString(shape));
   }
   size_t at = 0;
   for (size_t i = 0; i < term.size(); ++i) {
