@@ -1,4 +1,5 @@
-// Sizes that only a run knows: one quotient is one size wherever it is computed, and nodes tell of the sizes of others.
+// Sizes that only a run knows: one quotient is one size wherever it is computed, and nodes tell of the sizes of others. Operands of one element
+// type are held to it.
 #include <gtest/gtest.h>
 
 #include "octavo/ir/infer.h"
@@ -145,6 +146,24 @@ TEST(InferSizes, WhatNoRunAllowsIsNoCrash) {
   const auto r = Inference::Run(*g);
   ASSERT_FALSE(r.has_value());
   EXPECT_NE(r.error().message.find("the inner sizes 7 and 3 differ"), std::string::npos) << r.error().message;
+}
+
+TEST(InferTypes, OperandsHaveOneElementType) {
+  const std::pair<const char*, const char*> cases[] = {
+      {"input %a : f16[2,3] input %b : bool[3,2] %y = MatMul(%a, %b)", "its inputs are f16 and bool"},
+      {"input %a : f32[2,3] input %b : f64[3,2] %y = Gemm(%a, %b)", "its inputs are f32 and f64"},
+      {"input %c : bool[2] input %a : u8[2] input %b : s64[2] %y = Where(%c, %a, %b)", "its inputs are u8 and s64"},
+      {"input %a : f32[2] input %b : s32[2] %y = Equal(%a, %b)", "its inputs are f32 and s32"},
+      {"input %a : f32[2] input %b : f16[2] %y = Max(%a, %b)", "its inputs are f32 and f16"},
+  };
+  for (const auto& [body, sentence] : cases) {
+    SCOPED_TRACE(body);
+    auto g = ParseText(std::string("graph \"\" {") + body + "}");
+    ASSERT_TRUE(g.has_value()) << g.error().message;
+    const auto r = Inference::Run(*g);
+    ASSERT_FALSE(r.has_value());
+    EXPECT_NE(r.error().message.find(sentence), std::string::npos) << r.error().message;
+  }
 }
 
 }  // namespace

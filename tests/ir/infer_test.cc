@@ -474,11 +474,6 @@ TEST(Infer, ContradictionsNameTheNode) {
       {"input %x : f32[2,3] %y = Einsum(%x) {equation = \"ab->aa\"}", "the letter 'a' twice"},
       {"input %q : f32[1,2,8] %y = Attention(%q, %q, %q) {kv_num_heads = 2, left_window_size = 4, q_num_heads = 2}",
        "its left_window_size is 4"},
-      {"input %a : f16[2,3] input %b : bool[3,2] %y = MatMul(%a, %b)", "its inputs are f16 and bool"},
-      {"input %a : f32[2,3] input %b : f64[3,2] %y = Gemm(%a, %b)", "its inputs are f32 and f64"},
-      {"input %c : bool[2] input %a : u8[2] input %b : s64[2] %y = Where(%c, %a, %b)", "its inputs are u8 and s64"},
-      {"input %a : f32[2] input %b : s32[2] %y = Equal(%a, %b)", "its inputs are f32 and s32"},
-      {"input %a : f32[2] input %b : f16[2] %y = Max(%a, %b)", "its inputs are f32 and f16"},
       {"input %c : bool[] input %a : f32[2] input %b : s8[2] %y = If(%c, %a, %b) {octavo_captures = 2, "
        "else_branch = graph \"\" { input %p : ? input %q : ? output \"o\" = %q : ? }, "
        "then_branch = graph \"\" { input %p : ? input %q : ? output \"o\" = %p : ? }}",

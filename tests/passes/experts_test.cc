@@ -150,6 +150,10 @@ TEST(Experts, WhatStaysFloatSaysWhy) {
     g.SetInput(gather, 0, g.AddConstant(std::move(w)));
   };
   replace(half.g, Tensor::Zeros(DType::kF16, {kExperts, Sent::kRows, Sent::kColumns}));
+  for (const ValueId v : half.g.inputs()) {
+    const ir::Type& type = half.g.value(v).type;
+    if (type.dtype == DType::kF32) half.g.SetType(v, {DType::kF16, type.shape});
+  }
   EXPECT_THAT(reason(half.g, true), HasSubstr("its weights are no float32, which alone is quantized"));
   Tensor w = Tensor::Zeros(DType::kF32, {kExperts, Sent::kRows, Sent::kColumns});
   w.mutable_as<float>()[100] = INFINITY;
