@@ -139,6 +139,8 @@ std::optional<Core> CoreAt(const Graph& g, NodeId id) {
   FindGuard(g, core);
   core.values = ProductBehind(g, core.guard.valid() ? g.node(core.guard).output() : n.output());
   if (!core.values.valid() || !Walk(g, n.input(0), kMaxSteps, core)) return {};
+  // Softmax of old opsets takes all behind an axis together, as a view of one long row: that is no row of keys.
+  if (!ProvablyEqual(shape->back(), ShapeOf(g, g.node(core.product).output())->back())) return {};
   for (const ValueId v : {g.node(core.product).input(0), g.node(core.product).input(1), g.node(core.values).input(1)}) {
     if (ShapeOf(g, v) == nullptr || IsQuantized(g, v)) return {};
   }

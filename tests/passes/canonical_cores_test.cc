@@ -170,6 +170,21 @@ TEST(CanonicalCores, LeadingSizesThatOnlyQHas) {  // local attention: blocks of 
   EXPECT_NE(ops.find("Softmax Reshape MatMul Shape Shape Concat Reshape"), std::string::npos) << ops;
 }
 
+// As a Softmax of opset 11 with axis 1: over heads, rows and keys at once.
+TEST(CanonicalCores, ASoftmaxOverMoreThanKeysIsNoAttention) {
+  for (const bool keys_alone : {false, true}) {
+    Builder b;
+    const ValueId q = b.In("q", {Sym("b"), 2, 3, 4}), k = b.In("k", {Sym("b"), 2, 4, 5}),
+                  v = b.In("v", {Sym("b"), 2, 5, 6});
+    const ValueId s = b.Op1(Op::kMatMul, {q, k});
+    const ValueId rows = b.Reshape(s, keys_alone ? Ints{-1, 5} : Ints{0, -1});
+    const ValueId p = b.Op1(Op::kSoftmax, {rows}, Attrs{{"axis", int64_t{-1}}});
+    b.Out(b.Op1(Op::kMatMul, {b.Reshape(p, {-1, 2, 3, 5}), v}));
+    const std::string ops = Check(b.g, Cores);
+    EXPECT_EQ(ops == Ops(b.g), !keys_alone) << ops;
+  }
+}
+
 TEST(CanonicalCores, LeavesWhatIsReadElsewhereOrBroadcast) {
   CoreGraph seen({Sym("b"), 2, 3});
   const ValueId s = seen.Scores();
