@@ -134,22 +134,21 @@ Result<OptimizedBody> OptimizeBody(Graph& graph, const passes::Body& body, const
     OCTAVO_TRY_STATUS(data->Count());
     if (data->size() > 0) own.data = &*data;
   }
-  OptimizedBody done{body.place, {}};
+  std::vector<std::string> notes;
   const bool given = options.data != nullptr || options.calibration != nullptr;
   if (own.data == nullptr && given && NeedsData(own, model)) {
     const char* why = options.data == nullptr ? "a .calib file holds no ranges of it"
                       : up_to == nullptr      ? "data is followed into branches of If alone"
                                               : "no batch of the data takes it";
-    done.result.notes.push_back(
-        std::format("{}: {}, so its Linears are quantized by recipe 'dynamic'", body.place, why));
     own.recipe = own.pipeline ? "float" : "dynamic", own.pipeline.reset();
+    notes.push_back(std::format("{}: {}, so it is optimized by recipe '{}'", body.place, why, own.recipe));
     own.reduce_range = options.reduce_range && own.recipe == "dynamic";
   }
   auto result = optimize(std::move(model), own);
   if (!result) return ir::Fail("in the {}: {}", body.place, result.error().message);
   passes::PutBack(graph, body, std::move(result->graph));
-  std::vector<std::string> notes = std::move(done.result.notes);
-  done.result = std::move(*result);
+  OptimizedBody done{body.place, std::move(*result)};
+  if (done.result.report.linear.found + done.result.report.attention.found == 0) notes.clear();  // nothing to quantize
   done.result.graph = done.result.before = done.result.unfused = Graph();
   for (const std::string& note : done.result.notes) notes.push_back(std::format("in the {}: {}", body.place, note));
   done.result.notes = std::move(notes);

@@ -158,7 +158,7 @@ TEST(Bodies, ABranchThatNoBatchTakesIsQuantizedDynamically) {
   ASSERT_TRUE(result) << result.error().message;
   EXPECT_EQ(result->report.linear.done, 6);
   EXPECT_THAT(result->notes, ::testing::Contains(HasSubstr("else_branch of If 'choose': no batch of the data takes it, "
-                                                           "so its Linears are quantized by recipe 'dynamic'")));
+                                                           "so it is optimized by recipe 'dynamic'")));
   EXPECT_THAT(result->notes,
               ::testing::Contains(HasSubstr("chooses by the input 'flag': --assume flag=true (or false) keeps one")));
   const auto calibration = Optimize(model, [] {
