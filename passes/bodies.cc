@@ -7,6 +7,7 @@
 
 #include "octavo/ir/infer.h"
 #include "octavo/ir/names.h"
+#include "octavo/ir/subgraph.h"
 
 namespace octavo::passes {
 
@@ -16,7 +17,6 @@ using ir::Node;
 using ir::NodeId;
 using ir::Op;
 using ir::Tensor;
-using ir::Type;
 using ir::ValueId;
 
 namespace {
@@ -27,10 +27,6 @@ void ForEachBody(const Node& n, F&& visit) {
     const auto* body = std::get_if<GraphRef>(&attr);
     if (body != nullptr && *body != nullptr) visit(name, **body);
   }
-}
-
-size_t CapturesOf(const Node& n) {
-  return std::min(n.inputs.size(), static_cast<size_t>(std::max<int64_t>(n.attrs.Int("octavo_captures", 0), 0)));
 }
 
 // By op alone: whether a product has a constant weight shows when captured constants are sunk.
@@ -80,7 +76,7 @@ NodeId Renew(Graph& g, NodeId id, std::vector<ValueId> inputs, ir::Attrs attrs) 
 // Captures that `sunk` has a tensor for, or that no graph of the node reads, are no captures any more.
 NodeId WithoutCaptures(Graph& g, NodeId id, const std::map<size_t, Tensor>& sunk) {
   const Node n = g.node(id);
-  const size_t captures = CapturesOf(n), first = n.inputs.size() - captures;
+  const size_t captures = ir::CapturesOf(n), first = n.inputs.size() - captures;
   std::map<std::string, Graph> bodies;
   ForEachBody(n, [&](const std::string& name, const Graph& body) { bodies.emplace(name, body); });
   std::vector<ValueId> inputs(n.inputs.begin(), n.inputs.begin() + static_cast<std::ptrdiff_t>(first));
@@ -111,18 +107,6 @@ NodeId WithoutCaptures(Graph& g, NodeId id, const std::map<size_t, Tensor>& sunk
     attrs.Set(name, std::make_shared<const Graph>(std::move(body)));
   }
   return Renew(g, id, std::move(inputs), std::move(attrs));
-}
-
-// What inference says of input `i` of a graph of the node, for every iteration.
-Type TypeOfInput(const Graph& g, const Node& n, const Graph& body, size_t i) {
-  const size_t captures = CapturesOf(n), from_end = body.inputs().size() - i;
-  const auto type = [&](ValueId v) { return v.valid() ? g.value(v).type : Type{}; };
-  if (from_end <= captures) return type(n.inputs[n.inputs.size() - from_end]);
-  const size_t first = n.op == Op::kLoop ? 2 : 0, own = n.inputs.size() - captures - first;
-  const size_t scans = std::min(own, static_cast<size_t>(std::max<int64_t>(n.attrs.Int("num_scan_inputs", 0), 0)));
-  Type known = body.value(body.inputs()[i]).type;
-  if (i >= first && i - first < own - scans && n.output(i - first).valid()) known = type(n.output(i - first));
-  return known;
 }
 
 struct Place {
@@ -156,7 +140,7 @@ bool AnyNode(const Graph& graph, const std::function<bool(const Node&)>& wanted)
 NodeId SinkConstants(Graph& graph, NodeId node) {
   const Node& n = graph.node(node);
   std::map<size_t, Tensor> sunk;
-  for (size_t i = n.inputs.size() - CapturesOf(n); i < n.inputs.size(); ++i) {
+  for (size_t i = n.inputs.size() - ir::CapturesOf(n); i < n.inputs.size(); ++i) {
     if (const Tensor* t = graph.ConstantOf(n.inputs[i])) sunk[i] = *t;
   }
   return WithoutCaptures(graph, node, sunk);
@@ -165,7 +149,8 @@ NodeId SinkConstants(Graph& graph, NodeId node) {
 Graph AsModel(const Graph& graph, const Body& body) {
   const Node& n = graph.node(body.node);
   Graph model = *n.attrs.Subgraph(body.attr);
-  for (size_t i = 0; i < model.inputs().size(); ++i) model.SetType(model.inputs()[i], TypeOfInput(graph, n, model, i));
+  for (size_t i = 0; i < model.inputs().size(); ++i)
+    model.SetType(model.inputs()[i], ir::TypeOfBodyInput(graph, n, model, i));
   model.info = graph.info;
   model.info.metadata.clear();
   return model;
@@ -233,7 +218,7 @@ void ShareConstants(Graph& graph) {
       }
     }
     attrs.Set("octavo_captures",
-              static_cast<int64_t>(CapturesOf(graph.node(id)) + inputs.size() - graph.node(id).inputs.size()));
+              static_cast<int64_t>(ir::CapturesOf(graph.node(id)) + inputs.size() - graph.node(id).inputs.size()));
     for (auto& [name, body] : bodies) attrs.Set(name, std::make_shared<const Graph>(std::move(body)));
     WithoutCaptures(graph, Renew(graph, id, std::move(inputs), std::move(attrs)), {});
   }

@@ -4,6 +4,7 @@
 #include <map>
 
 #include "octavo/ir/interpret/call.h"
+#include "octavo/ir/subgraph.h"
 #include "octavo/runtime/model.h"
 #include "octavo/runtime/step.h"
 
@@ -42,24 +43,6 @@ struct Body {
   Model model;
 };
 
-// The type that input `i` of the graph `attr` has whenever it runs. What a Loop or Scan carries has that of the output, which inference weakens until
-// it holds for every iteration; slices of a Scan and a Loop's own two inputs keep what their graph says.
-ir::Type TypeOf(const Node& node, const Graph& outer, const Graph& body, size_t i) {
-  const auto captures = static_cast<size_t>(std::max<int64_t>(node.attrs.Int("octavo_captures", 0), 0));
-  const size_t from_end = body.inputs().size() - i;
-  const auto type = [&](ValueId v) { return v.valid() ? outer.value(v).type : ir::Type{}; };
-  if (from_end <= captures) return type(node.input(node.inputs.size() - from_end));
-  ir::Type own = body.value(body.inputs()[i]).type;
-  const size_t first = node.op == Op::kLoop ? 2 : 0;
-  const auto scans = static_cast<size_t>(std::max<int64_t>(node.attrs.Int("num_scan_inputs", 0), 0));
-  const size_t carried = node.inputs.size() - captures - first - std::min(scans, node.inputs.size() - captures - first);
-  if (i >= first && i - first < carried) {
-    own = type(node.output(i - first));
-    if (own.dtype == DType::kUndefined) own.dtype = type(node.input(i)).dtype;
-  }
-  return own;
-}
-
 class ControlKernel : public Kernel {
  public:
   ControlKernel(const Graph& graph, const Node& node) : graph_(graph), node_(node) {}
@@ -82,7 +65,7 @@ class ControlKernel : public Kernel {
         names.emplace_back();
         continue;
       }
-      ir::Type type = TypeOf(node_, c.graph, body, i);
+      ir::Type type = ir::TypeOfBodyInput(c.graph, node_, body, i);
       for (ir::Dim& d : type.shape ? *type.shape : ir::SymShape()) {
         if (!d.is_number()) d = ir::Dim();  // kernels need none of the names, which a run would be held to
       }
@@ -105,9 +88,7 @@ class ControlKernel : public Kernel {
   }
 
  private:
-  bool IsCapture(size_t i, size_t inputs) const {
-    return static_cast<int64_t>(inputs - i) <= node_.attrs.Int("octavo_captures", 0);
-  }
+  bool IsCapture(size_t i, size_t inputs) const { return inputs - i <= ir::CapturesOf(node_); }
 
   Result<std::vector<RtValue>> RunBodyOf(const Graph& body, std::span<const RtValue> in, const StepCall& call) const {
     const auto it = bodies_.find(&body);
