@@ -25,6 +25,7 @@ from ._octavo import (
     cpu,
     load,
 )
+from ._options import SIGNATURE as _SIGNATURE, arguments_of as _arguments_of, doc as _options_doc
 from ._pipeline import Pipeline, json_of as _json_of, passes
 from ._rules import Rule, anything, compiled as _compiled, constant, one_of, scalar
 
@@ -34,17 +35,17 @@ __all__ = [
 ]
 
 
-def optimize(
-    model, recipe="int8", calibration=None, calibrator="mse", threads=0, progress=None, reduce_range=False,
-    quantize_kv_cache=False, keep_float=(), layers=False, dynamic=(), min_db=None, fit=True, max_memory=None, max_nodes=None, *,
-    rules=(), pipeline=None, plugins=(), assume=None,
-):
-    """Fuses and quantizes; __init__.pyi says what each argument is."""
-    return _octavo._optimize(
-        model, recipe, calibration, calibrator, threads, progress, reduce_range, quantize_kv_cache, list(keep_float), layers,
-        list(dynamic), min_db, fit, max_memory, max_nodes, [_compiled(rule) for rule in rules], _json_of(pipeline),
-        [_os.fspath(plugin) for plugin in plugins],
-        [(name, str(value).lower()) for name, value in (assume or {}).items()])
+def optimize(model, *args, **arguments):
+    given = _arguments_of(model, *args, **arguments)
+    given["rules"] = [_compiled(rule) for rule in given["rules"]]
+    given["pipeline"] = _json_of(given["pipeline"])
+    given["plugins"] = [_os.fspath(plugin) for plugin in given["plugins"]]
+    given["assume"] = [(name, str(value).lower()) for name, value in (given["assume"] or {}).items()]
+    given["set"] = [f"{name}={value}" for name, value in (given["set"] or {}).items()]
+    return _octavo._optimize(given.pop("model"), given)
+
+
+optimize.__signature__, optimize.__doc__ = _SIGNATURE, _options_doc()
 
 
 def apply(graph, passes=(), rules=()):

@@ -1,6 +1,6 @@
 import os
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Callable
+from typing import Any, Callable, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -74,11 +74,12 @@ def load(
     max_memory: int | None = None,
     max_nodes: int | None = None,
 ) -> Session: ...
+# begin: api/write_options.py
 def optimize(
     model: str | os.PathLike[str] | bytes | Graph,
-    recipe: str = "int8",
+    recipe: Literal["float", "int8", "fp8", "dynamic", "dynamic4", "weights4", "weights8", "quantized"] = "int8",
     calibration: Iterable[Arrays] | str | os.PathLike[str] | bytes | None = None,
-    calibrator: str = "mse",
+    calibrator: Literal["minmax", "moving_average", "percentile", "entropy", "mse"] = "mse",
     threads: int = 0,
     progress: Callable[[str, int, int], None] | None = None,
     reduce_range: bool = False,
@@ -95,30 +96,48 @@ def optimize(
     pipeline: Pipeline | dict[str, Any] | str | os.PathLike[str] | None = None,
     plugins: Iterable[str | os.PathLike[str]] = (),
     assume: Mapping[str, bool | int | float] | None = None,
+    set: Mapping[str, bool | int | float | str] | None = None,
 ) -> Result:
     """Fuses and quantizes.
 
-    calibration: batches as dicts of arrays, a path as `octavo optimize --calib` takes it ("random:8" included), or the
-    bytes that `calibrate` returned. weights4 and dynamic4 do without, and are nearer to the model with batches.
-    reduce_range: int8 weights use 7 of their 8 bits: faster on CPUs without VNNI, and right sums in runtimes that saturate there.
-    quantize_kv_cache: past keys and values enter, and present ones leave, as the 8-bit codes that attention reads: a quarter of the
-    bytes, the same results (Session.caches).
-    keep_float: Linears, attention cores and tables that are not quantized, by the names that report["candidates"] has; * and ?
-    stand for letters.
-    layers: report["layers"] tells which of them lose most; the first batch runs once for each, quantized alone.
-    dynamic: Linears that recipe int8 gives an activation scale and zero point a row, made at run time; names as in keep_float.
-    min_db: decibels that every output of the first batch keeps against the model as it was; the layers that lose most become dynamic
-    (recipe int8), then float, as few as it takes. report["layers"] has the "type" of each, report["dynamic"] and report["keep_float"] the
-    names. OctavoError where float does not keep them either.
-    max_memory, max_nodes: as of Session.
-    rules: your own rules, which recipes run behind the pass that each names (Rule.after); the report has a candidate of kind "rewrite" for each place,
-    or the nearest miss, and the file records names and versions. What a rule raises ends the call and is raised here.
+    recipe: float: fusions only; int8: static int8 with fused attention; needs calibration data; fp8: the same in E4M3FN; needs calibration
+    data; dynamic: int8 products whose activations are quantized at run time; no data needed, weights are fitted to it where given;
+    dynamic4: the same with weights of 4 bits in blocks: the fastest for one token at a time; weights4: weights alone to 4 bits in blocks,
+    activations float; weights8: weights alone to 8 bits in blocks, activations float; quantized: fuses a graph that is quantized already
+    (int8 of such a graph means this).
+    calibration: batches as dicts of arrays, a path as `octavo optimize --calib` takes it ("random:8" included), or the bytes that
+    calibrate() returned. weights4, dynamic and dynamic4 do without, and are nearer to the model with batches.
+    calibrator: how a range is chosen from what was seen (recipes int8 and fp8).
+    threads: threads for calibration, 0 for all; the file does not depend on it.
+    progress: called with stage, done and total (-1: not known).
+    reduce_range: int8 weights use 7 of their 8 bits: products a quarter faster on CPUs without VNNI, weights half as precise (recipes int8
+    and dynamic). Sums are then right in runtimes that saturate there.
+    quantize_kv_cache: past keys and values enter, and present ones leave, as the 8-bit codes that attention reads: a quarter of the bytes,
+    the same results (recipes int8 and fp8). Session.caches and the file's metadata "octavo.caches" have scale and zero point.
+    keep_float: each is a Linear, attention core or table that is not quantized, by its name in the table of results; * and ? stand for
+    letters (every recipe but float and quantized). Names are those of report["candidates"].
+    layers: tell which layers lose most: with calibration, the first batch runs once for each, quantized alone (every recipe but float and
+    quantized). report["layers"] has them.
+    dynamic: each is a Linear whose activations recipe int8 quantizes at run time, with a scale and zero point a row, instead of one scale
+    for all: nearer to float and about as fast; named as in keep_float (recipe int8).
+    min_db: decibels that every output of the first batch of calibration keeps against the model as it was: the layers that lose most become
+    dynamic (recipe int8), then float, as few as it takes (every recipe but float and quantized). report["layers"] has the "type" of each,
+    report["dynamic"] and report["keep_float"] the names. OctavoError where float does not keep them either.
+    fit: False: weights get the codes nearest to them, where with calibration they would get codes that make up for each other's errors on
+    its data: saves a run of the data, for large models two to four (recipes int8, dynamic, dynamic4 and weights4).
+    max_memory: as of Session.
+    max_nodes: as of Session.
+    rules: your own rules, which recipes run behind the pass that each names (Rule.after); the report has a candidate of kind "rewrite" for
+    each place, or the nearest miss, and the file records names and versions. What a rule raises ends the call and is raised here.
     pipeline: instead of the recipe's: a Pipeline, its JSON as a dict or file, or an optimized .onnx whose pipeline is replayed.
-    assume: inputs that always have these values, as {"use_cache_branch": True}: the model is made for them and no longer has the inputs; an If on one becomes one branch.
     plugins: shared objects with passes and rules (docs/extending.md).
-    fit: with batches, codes of int8 and 4-bit weights make up for each other's errors on them, which takes another run of the batches.
+    assume: inputs that always have these values, as {"use_cache_branch": True}: the model is made for them and no longer has the inputs; an
+    If on one becomes one branch, which is fused and quantized.
+    set: options of passes, as {"weights4.block": 64}; passes() lists them.
+
     Warns (UserWarning) with each of report["notes"]. Ctrl-C ends it between two batches or two Linears.
     """
+# end: api/write_options.py
 
 def calibrate(
     model: str | os.PathLike[str] | bytes | Graph,
