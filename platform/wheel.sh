@@ -17,7 +17,7 @@ release_lock
 notices=$raw/notices
 mkdir -p "$notices"
 carried=(libhwy-dev pybind11-dev nlohmann-json3-dev libcli11-dev libonnx-dev libonnxruntime-dev)
-mapfile -t libraries < <(ldd "$builds/wheel/bin/octavo" "$builds"/wheel/python/octavo/*.so | awk '$2 == "=>" {print $3}' | sort -u | xargs realpath)
+mapfile -t libraries < <(ldd "$builds/wheel/bin/octavo" "$builds"/wheel/python/octavo/*.so "$builds"/wheel/python/octavo/libs/*.so | awk '$2 == "=>" {print $3}' | sort -u | xargs realpath)
 mapfile -t -O "${#carried[@]}" carried < <(dpkg -S "${libraries[@]}" | cut -d: -f1 | sort -u)
 for package in "${carried[@]}"; do
   cp "/usr/share/doc/$package/copyright" "$notices/$package.txt" || fail "the package $package has no copyright file to put into the wheel"

@@ -56,7 +56,7 @@ def apply(graph, passes=(), rules=()):
 
 def onnxruntime_library():
     """Path of the library that gives ONNX Runtime octavo's kernels, for SessionOptions.register_custom_ops_library."""
-    path = _pathlib.Path(__file__).with_name("liboctavo_onnxruntime.so")
+    path = _pathlib.Path(__file__).parent / "libs" / "liboctavo_onnxruntime.so"
     if not path.exists():
         raise OctavoError(f"'{path}' is missing: octavo was built without libonnxruntime-dev; install it and build again")
     return str(path)

@@ -1,13 +1,18 @@
 import os
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Callable, Literal
+from typing import Any, Callable, Literal, Never
 
 import numpy as np
 from numpy.typing import NDArray
 
+__all__ = [
+    "Graph", "Match", "Node", "OctavoError", "OctavoMemoryError", "Pipeline", "Result", "Rewriter", "Rule", "Session", "Value", "__version__",
+    "anything", "apply", "calibrate", "constant", "cpu", "load", "one_of", "onnxruntime_library", "optimize", "passes", "scalar",
+]
+
 __version__: str
 
-Arrays = Mapping[str, NDArray[Any]]
+_Arrays = Mapping[str, NDArray[Any]]
 
 class OctavoError(RuntimeError):
     """Something outside was wrong: one sentence with the place, the reason and the way out."""
@@ -15,7 +20,11 @@ class OctavoError(RuntimeError):
 class OctavoMemoryError(OctavoError, MemoryError):
     """Memory lacks, or a model declares more than max_memory allows."""
 
-class Result:
+class _Type(type):
+    """What pybind11 makes classes of."""
+
+class Result(metaclass=_Type):
+    def __init__(self, *args: Never, **kwargs: Never) -> None: ...  # octavo alone makes one
     @property
     def model(self) -> bytes:
         """The optimized ONNX file."""
@@ -27,7 +36,7 @@ class Result:
         """The report for people: one self-contained HTML page."""
     def save(self, path: str | os.PathLike[str]) -> None: ...
 
-class Session:
+class Session(metaclass=_Type):
     """A compiled model. Immutable: `run` may be called from several threads at once.
 
     threads: 0 means all, at most 1024. fuse: the graph is fused before it is compiled, as `optimize` does it without calibration; a file that is
@@ -47,7 +56,7 @@ class Session:
         max_nodes: int | None = None,
     ) -> None: ...
     def run(
-        self, inputs: Arrays, outputs: Sequence[str] | None = None, donate: Sequence[str] = ()
+        self, inputs: _Arrays, outputs: Sequence[str] | None = None, donate: Sequence[str] = ()
     ) -> list[NDArray[Any]]:
         """Outputs by name, or all in the model's order; theirs is the caller's memory. Inputs that are C-contiguous are not copied.
 
@@ -78,7 +87,7 @@ def load(
 def optimize(
     model: str | os.PathLike[str] | bytes | Graph,
     recipe: Literal["float", "int8", "fp8", "dynamic", "dynamic4", "weights4", "weights8", "quantized"] = "int8",
-    calibration: Iterable[Arrays] | str | os.PathLike[str] | bytes | None = None,
+    calibration: Iterable[_Arrays] | str | os.PathLike[str] | bytes | None = None,
     calibrator: Literal["minmax", "moving_average", "percentile", "entropy", "mse"] = "mse",
     threads: int = 0,
     progress: Callable[[str, int, int], None] | None = None,
@@ -141,16 +150,17 @@ def optimize(
 
 def calibrate(
     model: str | os.PathLike[str] | bytes | Graph,
-    calibration: Iterable[Arrays] | str | os.PathLike[str],
+    calibration: Iterable[_Arrays] | str | os.PathLike[str],
     threads: int = 0,
     max_memory: int | None = None,
     max_nodes: int | None = None,
 ) -> bytes:
     """Ranges of the activations, for optimize(calibration=...); the same bytes as `octavo calibrate` writes."""
 
-class Value:
+class Value(metaclass=_Type):
     """A tensor of a Graph: what a node makes, or an input."""
 
+    def __init__(self, *args: Never, **kwargs: Never) -> None: ...  # octavo alone makes one
     @property
     def name(self) -> str: ...
     @property
@@ -174,9 +184,10 @@ class Value:
     @property
     def is_output(self) -> bool: ...
 
-class Node:
+class Node(metaclass=_Type):
     """One op of a Graph."""
 
+    def __init__(self, *args: Never, **kwargs: Never) -> None: ...  # octavo alone makes one
     @property
     def op(self) -> str: ...
     @property
@@ -195,9 +206,10 @@ class Node:
     def origin(self) -> list[str]:
         """Names of the file's nodes that it stands for, then "pass:NAME" of those who made it."""
 
-class Rewriter:
+class Rewriter(metaclass=_Type):
     """Makes nodes: rewriter.Gelu(x, approximate="tanh"). Numbers take the type of the first tensor beside them."""
 
+    def __init__(self, *args: Never, **kwargs: Never) -> None: ...  # octavo alone makes one
     def create(self, op: str, *operands: Any, _outputs: int = 1, _domain: str = "", **attributes: Any) -> Any:
         """The new value, or a list of them where _outputs is not 1."""
     def __getattr__(self, op: str) -> Callable[..., Any]: ...
@@ -211,7 +223,7 @@ class Rewriter:
     def erase_dead(self, node: Node) -> None:
         """Erases the node if nobody reads its outputs, and what only it read."""
 
-class Graph:
+class Graph(metaclass=_Type):
     """A model as a graph: to read, walk, change, check and write."""
 
     def __init__(
@@ -236,9 +248,10 @@ class Graph:
     def save(self, path: str | os.PathLike[str]) -> None: ...
     def __len__(self) -> int: ...
 
-class Match:
+class Match(metaclass=_Type):
     """Which values of the graph the parts of a pattern stand for. Valid until check or rewrite returns."""
 
+    def __init__(self, *args: Never, **kwargs: Never) -> None: ...  # octavo alone makes one
     def __getitem__(self, name: str) -> Value: ...
     def __contains__(self, name: str) -> bool: ...
     def get(self, name: str) -> Value | None: ...

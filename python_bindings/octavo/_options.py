@@ -12,7 +12,7 @@ FLAGS = {name: option["flag"] for name, option in OPTIONS.items()} | _TABLE["arg
 # What is no option of the table: type, default, sentence.
 OWN = {
     "calibration": (
-        "Iterable[Arrays] | str | os.PathLike[str] | bytes | None", None,
+        "Iterable[_Arrays] | str | os.PathLike[str] | bytes | None", None,
         "batches as dicts of arrays, a path as `octavo optimize --calib` takes it (\"random:8\" included), or the bytes that calibrate() returned. "
         "weights4, dynamic and dynamic4 do without, and are nearer to the model with batches.",
     ),

@@ -1,5 +1,6 @@
 """Options come from one table (api/options.cc): the stub file and docs/recipes.md say what it says, and Python and the program take what it has."""
 
+import ast
 import inspect
 import re
 import subprocess
@@ -15,6 +16,20 @@ from octavo import _options
 def test_stub_and_page_are_written_from_the_table():
     done = subprocess.run([sys.executable, SOURCE / "api/write_options.py", "--check"], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
+
+
+def test_stub_has_what_there_is():
+    """Names, and the signatures of what is written in Python; mypy.stubtest says more."""
+    tree = ast.parse((SOURCE / "python_bindings/octavo/__init__.pyi").read_text())
+    stub = {node.name: node for node in tree.body if isinstance(node, ast.FunctionDef | ast.ClassDef) and not node.name.startswith("_")}
+    values = {node.target.id for node in tree.body if isinstance(node, ast.AnnAssign)}
+    assert {*stub, *values} == set(octavo.__all__)
+    for name, node in stub.items():
+        function = getattr(octavo, name)
+        if isinstance(node, ast.FunctionDef) and inspect.isfunction(function):
+            a = node.args
+            of_stub = [one.arg for one in (*a.posonlyargs, *a.args, a.vararg, *a.kwonlyargs, a.kwarg) if one is not None]
+            assert of_stub == list(inspect.signature(function).parameters), name
 
 
 def test_help_lists_every_option(run):
