@@ -142,6 +142,13 @@ std::vector<Option> MakeOptions() {
        .in_python = "report[\"layers\"] has them.",
        .when = "before {keep_float}",
        .recipes = {"int8", "fp8", "dynamic", "dynamic4", "weights4", "weights8"}},
+      {.name = "calibrate_with",
+       .field = &OptimizeOptions::calibrate_with,
+       .what = "what runs the model on {calibration}: octavo, onnxruntime, or the path of a libonnxruntime.so; a note "
+               "says whether octavo will run the file",
+       .in_python = "onnxruntime is the installed package, if there is one.",
+       .when = "the model has an op that octavo lacks (`octavo inspect` names it)",
+       .word = "RUNTIME"},
       {.name = "threads",
        .field = &OptimizeOptions::threads,
        .what = "threads for calibration, 0 for all; the file does not depend on it",

@@ -7,10 +7,12 @@
 #include "octavo/cli/cli.h"
 #include "octavo/ir/functions.h"
 #include "octavo/ir/infer.h"
+#include "octavo/ir/interpret.h"
 #include "octavo/ir/json.h"
 #include "octavo/ir/text.h"
 #include "octavo/kernels/catalog.h"
 #include "octavo/passes/attention.h"
+#include "octavo/passes/bodies.h"
 #include "octavo/passes/sources.h"
 #include "octavo/passes/vendor/vendor.h"
 
@@ -136,6 +138,16 @@ ordered_json Quantization(const ir::Graph& g) {
           {"fused_fp8", fused_fp8}};
 }
 
+// Ops that octavo's runtime lacks, and how many of each; graphs of If, Loop and Scan too.
+std::map<std::string, int64_t> Lacks(const ir::Graph& g) {
+  std::map<std::string, int64_t> lacks;
+  passes::AnyNode(g, [&lacks](const ir::Node& n) {
+    if (!ir::CanEval(n.op)) ++lacks[OpName(n)];
+    return false;
+  });
+  return lacks;
+}
+
 ordered_json Describe(const ir::Graph& g, int64_t file_bytes) {
   std::map<std::string, int64_t> ops, constant_bytes;
   int64_t constants = 0, external = 0;
@@ -159,6 +171,7 @@ ordered_json Describe(const ir::Graph& g, int64_t file_bytes) {
   j.update(Ports(g));
   j["nodes"] = g.node_count() - static_cast<size_t>(constants);
   j["ops"] = ops;
+  j["lacks"] = Lacks(g);
   j["constants"] = constants;
   j["constant_bytes"] = constant_bytes;
   j["bytes"] = {{"file", file_bytes}, {"external", external}};
@@ -185,6 +198,8 @@ void PrintTable(const ordered_json& j) {
   std::vector<std::vector<std::string>> rows{{"op", "count"}};
   for (const auto& [op, count] : j["ops"].items()) rows.push_back({op, count.dump()});
   std::fputs(Table(rows, {1}).c_str(), stdout);
+  for (const auto& [op, count] : j["lacks"].items())
+    std::printf("octavo cannot run %s; optimize --calibrate-with onnxruntime does without\n", op.c_str());
   rows = {{"constants of", "bytes"}};
   for (const auto& [dtype, bytes] : j["constant_bytes"].items())
     rows.push_back({dtype, HumanBytes(bytes.get<int64_t>())});

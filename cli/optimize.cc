@@ -8,6 +8,7 @@
 #include "octavo/api/report_html.h"
 #include "octavo/api/report_json.h"
 #include "octavo/cli/cli.h"
+#include "octavo/integrations/onnxruntime/session.h"
 #include "octavo/ir/names.h"
 #include "octavo/ir/onnx/onnx.h"
 #include "octavo/ir/text.h"
@@ -160,6 +161,7 @@ int Run(const Flags& flags) {
   const auto registry = LoadedPasses();
   if (!registry) return Fail(registry.error());
   options.registry = *registry;
+  options.other_runtime = integrations::onnxruntime::RuntimeNamed(options.calibrate_with);
   if (auto set = api::SetPassOptions(flags.set, options); !set) return Fail(set.error());
   if (!flags.print_after.empty() && flags.print_after != "all" && (*registry)->Find(flags.print_after) == nullptr)
     return Fail(std::format("--print-after: there is no pass {}; there are: {}", ir::Quoted(flags.print_after),
@@ -223,7 +225,9 @@ class OptionAdder {
         ->allow_extra_args(false);
   }
   void operator()(std::string api::OptimizeOptions::* field) {
-    command_.add_option(flag_, options_.*field, help_)->check(OneOfAllowed())->capture_default_str();
+    CLI::Option* added = command_.add_option(flag_, options_.*field, help_)->capture_default_str();
+    if (!o_.allowed.empty()) added->check(OneOfAllowed());
+    if (!o_.word.empty()) added->type_name(std::string(o_.word));
   }
   void operator()(quant::Calibrator api::OptimizeOptions::* field) {
     const auto set = [&to = options_.*field](const std::string& name) { to = *quant::CalibratorFromName(name); };

@@ -9,6 +9,7 @@
 #include "octavo/api/options.h"
 #include "octavo/api/report_html.h"
 #include "octavo/api/report_json.h"
+#include "octavo/integrations/onnxruntime/session.h"
 #include "octavo/ir/closed.h"
 #include "octavo/ir/onnx/onnx.h"
 #include "octavo/ir/onnx/tensor_file.h"
@@ -124,6 +125,7 @@ OptimizeResult Optimize(const py::object& model, const py::dict& arguments) {
   api::OptimizeOptions options;
   for (const api::Option& option : api::Options())
     std::visit(OptionSetter(option, arguments[py::str(std::string(option.name))], options), option.field);
+  options.other_runtime = integrations::onnxruntime::RuntimeNamed(options.calibrate_with);
   passes::Registry registry;
   AddRules(of("rules").cast<std::vector<PyRule>>(), of("plugins").cast<std::vector<Name>>(), registry);
   options.registry = &registry;
@@ -153,11 +155,12 @@ OptimizeResult Optimize(const py::object& model, const py::dict& arguments) {
 }
 
 std::string Calibrate(const py::object& model, const py::object& calibration, int threads,
-                      std::optional<int64_t> max_memory, std::optional<int64_t> max_nodes) {
+                      std::optional<int64_t> max_memory, std::optional<int64_t> max_nodes, const Name& with) {
   ir::Graph graph = ReadModel(model, LimitsOf(max_memory, max_nodes));
   const std::unique_ptr<quant::DataSource> data = OpenData(calibration, graph, Passes::kOne);
   api::OptimizeOptions options;
   options.threads = threads;
+  options.other_runtime = integrations::onnxruntime::RuntimeNamed(with.bytes);
   options.progress = [](std::string_view stage, int64_t done, int64_t total) { Step({}, stage, done, total); };
   options.interrupted = Interrupted;
   const auto work = [&] {
@@ -186,14 +189,10 @@ void BindOptimize(py::module_& m) {
       });
   m.def("_optimize", &Optimize);
   m.def("_options_json", &api::OptionsJson);
-  m.def(
-      "calibrate",
-      [](const py::object& model, const py::object& calibration, int threads, std::optional<int64_t> max_memory,
-         std::optional<int64_t> max_nodes) {
-        return py::bytes(Calibrate(model, calibration, threads, max_memory, max_nodes));
-      },
-      py::arg("model"), py::arg("calibration"), py::arg("threads") = 0, py::arg("max_memory") = py::none(),
-      py::arg("max_nodes") = py::none(), "Ranges of the activations, for optimize().");
+  m.def("_calibrate", [](const py::object& model, const py::object& calibration, int threads,
+                         std::optional<int64_t> max_memory, std::optional<int64_t> max_nodes, const Name& with) {
+    return py::bytes(Calibrate(model, calibration, threads, max_memory, max_nodes, with));
+  });
 }
 
 }  // namespace octavo::python

@@ -21,10 +21,10 @@ from ._octavo import (
     Session,
     Value,
     __version__,
-    calibrate,
     cpu,
     load,
 )
+from ._onnxruntime import runtime_of as _runtime_of
 from ._options import SIGNATURE as _SIGNATURE, arguments_of as _arguments_of, doc as _options_doc
 from ._pipeline import Pipeline, json_of as _json_of, passes
 from ._rules import Rule, anything, compiled as _compiled, constant, one_of, scalar
@@ -42,10 +42,16 @@ def optimize(model, *args, **arguments):
     given["plugins"] = [_os.fspath(plugin) for plugin in given["plugins"]]
     given["assume"] = [(name, str(value).lower()) for name, value in (given["assume"] or {}).items()]
     given["set"] = [f"{name}={value}" for name, value in (given["set"] or {}).items()]
+    given["calibrate_with"] = _runtime_of(given["calibrate_with"])
     return _octavo._optimize(given.pop("model"), given)
 
 
 optimize.__signature__, optimize.__doc__ = _SIGNATURE, _options_doc()
+
+
+def calibrate(model, calibration, threads=0, max_memory=None, max_nodes=None, *, with_="octavo"):
+    """Ranges of the activations, for optimize(calibration=...); the same bytes as `octavo calibrate` writes. with_: as calibrate_with there."""
+    return _octavo._calibrate(model, calibration, threads, max_memory, max_nodes, _runtime_of(with_))
 
 
 def apply(graph, passes=(), rules=()):

@@ -101,6 +101,7 @@ def optimize(
     max_memory: int | None = None,
     max_nodes: int | None = None,
     *,
+    calibrate_with: str = "octavo",
     rules: Iterable[Rule] = (),
     pipeline: Pipeline | dict[str, Any] | str | os.PathLike[str] | None = None,
     plugins: Iterable[str | os.PathLike[str]] = (),
@@ -136,6 +137,8 @@ def optimize(
     its data: saves a run of the data, for large models two to four (recipes int8, dynamic, dynamic4 and weights4).
     max_memory: as of Session.
     max_nodes: as of Session.
+    calibrate_with: what runs the model on calibration: octavo, onnxruntime, or the path of a libonnxruntime.so; a note says whether octavo
+    will run the file. onnxruntime is the installed package, if there is one.
     rules: your own rules, which recipes run behind the pass that each names (Rule.after); the report has a candidate of kind "rewrite" for
     each place, or the nearest miss, and the file records names and versions. What a rule raises ends the call and is raised here.
     pipeline: instead of the recipe's: a Pipeline, its JSON as a dict or file, or an optimized .onnx whose pipeline is replayed.
@@ -154,8 +157,10 @@ def calibrate(
     threads: int = 0,
     max_memory: int | None = None,
     max_nodes: int | None = None,
+    *,
+    with_: str = "octavo",
 ) -> bytes:
-    """Ranges of the activations, for optimize(calibration=...); the same bytes as `octavo calibrate` writes."""
+    """Ranges of the activations, for optimize(calibration=...); the same bytes as `octavo calibrate` writes. with_: as calibrate_with there."""
 
 class Value(metaclass=_Type):
     """A tensor of a Graph: what a node makes, or an input."""
