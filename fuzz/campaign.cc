@@ -133,6 +133,7 @@ void WalkOne(const std::string& bytes, uint64_t index, const fs::path& folder, R
   const Passage passage = Walk(bytes, {.folder = folder});
   for (const std::string& what : passage.counts) report.Line("count", what);
   for (const Finding& f : passage.findings) report.Line("finding", f.kind + "\t" + f.detail);
+  report.Line("kept", std::to_string(passage.kept));
   report.Line("case", passage.station + "\t" + passage.refusal);
   report.End();
 }
@@ -150,7 +151,8 @@ class Reader {
       field[i] = line.substr(0, end);
       line.remove_prefix(end == std::string_view::npos ? line.size() : end + 1);
     }
-    if (field[0] == "begin") index = std::stoull(field[1]), begun = true;
+    if (field[0] == "begin") index = std::stoull(field[1]), begun = true, kept_ = 0;
+    if (field[0] == "kept") kept_ = std::stoll(field[1]);
     if (field[0] == "count") tally_.Count(field[1]);
     if (field[0] == "case") tally_.Case(field[1], field[2]);
     if (field[0] == "finding") found_(index, {field[1], field[2]});
@@ -158,8 +160,8 @@ class Reader {
       begun = false;
       const int64_t kb = std::stoll(field[1]);
       tally_.Peak(kb);
-      // 1 GB and four times the file.
-      if (kb * 1024 > (int64_t{1} << 30) + 4 * static_cast<int64_t>(size_(index)))
+      // 1 GB and four times the file, beside what the walk itself keeps.
+      if (kb * 1024 - kept_ > (int64_t{1} << 30) + 4 * static_cast<int64_t>(size_(index)))
         found_(index, {"memory", std::format("{} MB", kb / 1024)});
     }
   }
@@ -171,6 +173,7 @@ class Reader {
   Tally& tally_;
   const std::function<void(uint64_t, const Finding&)>& found_;
   const std::function<size_t(uint64_t)>& size_;
+  int64_t kept_ = 0;
 };
 
 // Cases [from, to) in children; a child that dies takes its case along and another goes on behind it.

@@ -140,6 +140,8 @@ class Walker {
     auto truth = Run(graph_, false);
     if (!truth) return Refuse(truth.error());
     truth_ = std::move(*truth);
+    // Up to four at once: these, a recipe's, the same interpreted, and the first of two runs.
+    for (const ir::Tensor& t : truth_) passage_.kept += 4 * static_cast<int64_t>(t.byte_size());
     return true;
   }
 
