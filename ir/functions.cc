@@ -93,8 +93,8 @@ ValueId Product(Body& b, ValueId xd, ValueId w, ValueId w_scale) {
   // The zero point of a row, which few runtimes take in MatMulInteger, times what the weights of a column add up to.
   const auto to = [&b](ValueId v, DType type) { return b.Make(Op::kCast, {v}, {{"to", static_cast<int64_t>(type)}}); };
   const ValueId columns = b.Make(Op::kReduceSum, {to(w, DType::kS32), b.Ints({0})}, {{"keepdims", int64_t{0}}});
-  const ValueId surplus = b.Make(Op::kMul, {to(b.In(2), DType::kS32), columns});
-  const ValueId real = to(b.Make(Op::kSub, {b.Make(Op::kMatMulInteger, {b.In(0), w}), surplus}), DType::kF32);
+  const ValueId compensation = b.Make(Op::kMul, {to(b.In(2), DType::kS32), columns});
+  const ValueId real = to(b.Make(Op::kSub, {b.Make(Op::kMatMulInteger, {b.In(0), w}), compensation}), DType::kF32);
   // Row scale times column scale as the product of a column and a row: one multiplication each, so the same bits as Mul. As
   // Mul, ONNX Runtime's MatMulIntegerToFloat fusion takes the scales and applies that of the first row to all (1.31).
   return b.Make(Op::kMul, {real, b.Make(Op::kMatMul, {b.In(1), b.Reshape(w_scale, {1, -1})})});

@@ -169,13 +169,13 @@ void DecodeOnThreads(kernels::Arch arch, const Args& args, StepCall& call) {
     });
     return;
   }
-  const size_t stride = (kernels::SdpaDecodeSharedBytes(arch, args, parts) + 63) / 64 * 64;
+  const size_t stride = (kernels::SdpaSplitKvBytes(arch, args, parts) + 63) / 64 * 64;
   std::byte* base = call.Scratch(stride * static_cast<size_t>(groups));
-  for (int phase = 0; phase < kernels::kSdpaDecodePhases; ++phase) {
+  for (int step = 0; step < kernels::kSplitKvSteps; ++step) {
     threads.For(groups * parts, [&](int64_t task) {
       const int64_t i = task / parts;
-      kernels::SdpaDecodePhase(arch, args, i / s.kv_heads, i % s.kv_heads, {phase, task % parts, parts},
-                               base + static_cast<size_t>(i) * stride, TaskScratch(scratch).data());
+      kernels::SdpaSplitKv(arch, args, i / s.kv_heads, i % s.kv_heads, {step, task % parts, parts},
+                           base + static_cast<size_t>(i) * stride, TaskScratch(scratch).data());
     });
   }
 }

@@ -197,20 +197,20 @@ size_t SdpaDecodeScratchBytes(Arch arch, const SdpaInt8Args& args);
 void SdpaDecode(Arch arch, const SdpaFloatArgs& args, int64_t batch, int64_t kv_head, void* scratch);
 void SdpaDecode(Arch arch, const SdpaInt8Args& args, int64_t batch, int64_t kv_head, void* scratch);
 
-// The same, and the same bits, by several threads for one kv head: the phases 0 to kSdpaDecodePhases - 1 one after the other, in
+// The same, and the same bits, by several threads for one kv head (split-KV): the steps 0 to kSplitKvSteps - 1 one after the other, in
 // each of them the parts 0 to parts - 1, in any order and at once. `shared` (64-byte aligned, need not be cleared) belongs to the
 // (batch, kv head), scratch (SdpaDecodeScratchBytes) to one thread. int8: at most kSdpaDecodeRows rows of all heads.
-inline constexpr int kSdpaDecodePhases = 4;
-struct SdpaDecodePart {
-  int phase = 0;
+inline constexpr int kSplitKvSteps = 4;
+struct SplitKvPart {
+  int step = 0;
   int64_t part = 0, parts = 1;
 };
-size_t SdpaDecodeSharedBytes(Arch arch, const SdpaFloatArgs& args, int64_t parts);
-size_t SdpaDecodeSharedBytes(Arch arch, const SdpaInt8Args& args, int64_t parts);
-void SdpaDecodePhase(Arch arch, const SdpaFloatArgs& args, int64_t batch, int64_t kv_head, const SdpaDecodePart& part,
-                     void* shared, void* scratch);
-void SdpaDecodePhase(Arch arch, const SdpaInt8Args& args, int64_t batch, int64_t kv_head, const SdpaDecodePart& part,
-                     void* shared, void* scratch);
+size_t SdpaSplitKvBytes(Arch arch, const SdpaFloatArgs& args, int64_t parts);
+size_t SdpaSplitKvBytes(Arch arch, const SdpaInt8Args& args, int64_t parts);
+void SdpaSplitKv(Arch arch, const SdpaFloatArgs& args, int64_t batch, int64_t kv_head, const SplitKvPart& part,
+                 void* shared, void* scratch);
+void SdpaSplitKv(Arch arch, const SdpaInt8Args& args, int64_t batch, int64_t kv_head, const SplitKvPart& part,
+                 void* shared, void* scratch);
 
 // Flash: rows [begin, end) of one (batch, head) over tiles of kSdpaFlashKeys keys with a running maximum m and sum l. K and V
 // are read where they lie, and scratch does not grow with the keys. For each tile with the scores s (as above) of a row:
