@@ -5,11 +5,11 @@ ensure_venv wheel --no-deps || fail "auditwheel could not be fetched from PyPI: 
 raw=$builds/wheel-raw
 rm -rf "$raw"
 with_lock "build-$checkout"
-# Through `source`, as build() does: the compiler cache then knows what it compiled for the other trees.
+# Through `source` and with warnings as errors, as build() does: the compiler cache then knows what it compiled for the other trees.
 ln -sfn "$OCTAVO_PROJECT" "$builds/source"
 step "building the wheel" wheel \
   env CC=/usr/bin/cc CXX=/usr/bin/c++ CMAKE_BUILD_PARALLEL_LEVEL="$jobs" CMAKE_GENERATOR=Ninja python3 -m pip wheel --no-deps --no-build-isolation --no-cache-dir \
-  -w "$raw" -C build-dir="$builds/wheel" -C cmake.source-dir="$builds/source" "$OCTAVO_PROJECT" || fail "the wheel did not build"
+  -w "$raw" -C build-dir="$builds/wheel" -C cmake.source-dir="$builds/source" -C cmake.define.OCTAVO_WERROR=ON "$OCTAVO_PROJECT" || fail "the wheel did not build"
 release_lock
 
 # What stands in it that is not octavo's, compiled in or as a library that auditwheel copies: Debian's copyright file of each
