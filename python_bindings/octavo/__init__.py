@@ -23,6 +23,7 @@ from ._octavo import (
     __version__,
     cpu,
     load,
+    split_if,
 )
 from ._onnxruntime import runtime_of as _runtime_of
 from ._options import SIGNATURE as _SIGNATURE, arguments_of as _arguments_of, doc as _options_doc
@@ -31,7 +32,7 @@ from ._rules import Rule, anything, compiled as _compiled, constant, one_of, sca
 
 __all__ = [
     "Graph", "Match", "Node", "OctavoError", "OctavoMemoryError", "Pipeline", "Result", "Rewriter", "Rule", "Session", "Value", "__version__",
-    "anything", "apply", "calibrate", "constant", "cpu", "load", "one_of", "onnxruntime_library", "optimize", "passes", "scalar",
+    "anything", "apply", "calibrate", "constant", "cpu", "load", "one_of", "onnxruntime_library", "optimize", "passes", "scalar", "split_if",
 ]
 
 

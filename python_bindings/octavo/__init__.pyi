@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 __all__ = [
     "Graph", "Match", "Node", "OctavoError", "OctavoMemoryError", "Pipeline", "Result", "Rewriter", "Rule", "Session", "Value", "__version__",
-    "anything", "apply", "calibrate", "constant", "cpu", "load", "one_of", "onnxruntime_library", "optimize", "passes", "scalar",
+    "anything", "apply", "calibrate", "constant", "cpu", "load", "one_of", "onnxruntime_library", "optimize", "passes", "scalar", "split_if",
 ]
 
 __version__: str
@@ -161,6 +161,10 @@ def calibrate(
     with_: str = "octavo",
 ) -> bytes:
     """Ranges of the activations, for optimize(calibration=...); the same bytes as `octavo calibrate` writes. with_: as calibrate_with there."""
+
+def split_if(model: str | os.PathLike[str] | bytes | Graph, input: str) -> tuple[bytes, bytes]:
+    """The model as two, where an If decides by an input (use_cache_branch of a merged decoder): with True, with False. Each has one branch and the
+    inputs that it reads. Also of a model that optimize() made."""
 
 class Value(metaclass=_Type):
     """A tensor of a Graph: what a node makes, or an input."""
