@@ -51,8 +51,8 @@ std::string_view Fp8Form(Arch arch, bool bf16_pairs) {
   return Fp8InPairs(arch, bf16_pairs) ? "avx512bf16" : FormOf(arch).sdpa_f32;
 }
 
-// Sums of blocks are shorter than a tile of AMX.
-std::string_view BlockedInt8Form(Arch arch) { return FormOf(arch == Arch::kAmx ? Arch::kAvx512Vnni : arch).sdpa_int8; }
+// Attention by parts of the keys has no form for AMX.
+std::string_view PartsInt8Form(Arch arch) { return FormOf(arch == Arch::kAmx ? Arch::kAvx512Vnni : arch).sdpa_int8; }
 
 // "linear_int8_6x64_avx512vnni"; fp8 has many and few rows in one kernel.
 std::string LinearName(std::string_view kind, const LinearQuery& query, Arch arch) {
@@ -159,7 +159,7 @@ Choice ChooseBlocked(const BlockedQuery& query, Arch arch) {
     if (query.block > kMaxBlockOfCodes)
       return Refuse(std::format("blocks of {}; with activations of 8 bits the kernels take up to {}", query.block,
                                 kMaxBlockOfCodes));
-    return {.kernel = std::format("linear_blocked_int8_{}", BlockedInt8Form(arch)), .refusal = {}};
+    return {.kernel = std::format("linear_blocked_int8_{}", FormOf(arch).sdpa_int8), .refusal = {}};
   }
   return {.kernel = std::format("linear_blocked_{}", FormOf(arch).sdpa_f32), .refusal = {}};
 }
@@ -219,7 +219,7 @@ std::vector<std::string> KernelNames() {
         "sdpa_f32_flash", "sdpa_f32_flash_window", "sdpa_f32_decode", "sdpa_f32_decode_window"}) {
     for (const Form& form : kForms) add(kind, form.sdpa_f32);
   }
-  for (const Form& form : kForms) add("linear_blocked_int8", BlockedInt8Form(form.arch));
+  for (const Form& form : kForms) add("linear_blocked_int8", form.sdpa_int8);
   for (std::string_view kind : {"linear_fp8", "qkv_fp8", "sdpa_fp8", "sdpa_fp8_window"})
     add(kind, "avx512bf16"), add(kind, "amx");
   for (std::string_view kind : {"sdpa_int8", "sdpa_int8_window"}) {
@@ -227,7 +227,7 @@ std::vector<std::string> KernelNames() {
   }
   for (std::string_view kind :
        {"sdpa_int8_flash", "sdpa_int8_flash_window", "sdpa_int8_decode", "sdpa_int8_decode_window"}) {
-    for (const Form& form : kForms) add(kind, BlockedInt8Form(form.arch));  // no AMX either
+    for (const Form& form : kForms) add(kind, PartsInt8Form(form.arch));
   }
   for (int family = 0; family < kFamilies; ++family) {
     for (const Form& form : kForms) {
