@@ -2,7 +2,6 @@
 #include <pybind11/stl.h>
 
 #include <format>
-#include <stdexcept>
 
 #include "octavo/api/assume.h"
 #include "octavo/api/optimize.h"
@@ -10,9 +9,8 @@
 #include "octavo/api/report_json.h"
 #include "octavo/ir/closed.h"
 #include "octavo/ir/onnx/onnx.h"
-#include "octavo/ir/onnx/tensor_file.h"
 #include "octavo/ir/whole_file.h"
-#include "octavo/python_bindings/convert.h"
+#include "octavo/python_bindings/data.h"
 #include "octavo/python_bindings/rules.h"
 
 namespace octavo::python {
@@ -22,33 +20,6 @@ namespace {
 struct OptimizeResult {
   std::string model, report, html;
 };
-
-using ProgressFn = std::function<void(const std::string&, int64_t, int64_t)>;
-
-// Paths as the command line takes them, or an iterable of dicts.
-std::unique_ptr<quant::DataSource> OpenData(const py::object& data, const ir::Graph& graph, Passes passes) {
-  const std::optional<std::string> path = PathOf(data);
-  if (!path) return DataFromIterable(data, quant::InputsOf(graph), passes);
-  quant::DataOptions options;
-  options.read_tensor_file = ir::onnx::ReadTensorFile;
-  options.random.limits = quant::IdLimits(graph);
-  options.limits = graph.info.limits;
-  return Unwrap(quant::OpenData(*path, quant::InputsOf(graph), options));
-}
-
-// Between two batches or two Linears: tells Python, and Ctrl-C ends the work there. What Python raises stays pending until the work has ended.
-void Step(const std::optional<ProgressFn>& progress, std::string_view stage, int64_t done, int64_t total) {
-  {
-    const py::gil_scoped_acquire lock;
-    try {
-      if (progress && PyErr_Occurred() == nullptr) (*progress)(std::string(stage), done, total);
-    } catch (py::error_already_set& e) {
-      e.restore();
-    }
-    if (PyErr_Occurred() == nullptr && PyErr_CheckSignals() == 0) return;
-  }
-  throw std::runtime_error("interrupted");
-}
 
 std::vector<std::string> Bytes(const std::vector<Name>& names) {
   std::vector<std::string> list;
@@ -118,12 +89,13 @@ OptimizeResult Optimize(const py::object& model, const std::string& recipe, cons
 }
 
 std::string Calibrate(const py::object& model, const py::object& calibration, int threads,
-                      std::optional<int64_t> max_memory, std::optional<int64_t> max_nodes) {
+                      std::optional<int64_t> max_memory, std::optional<int64_t> max_nodes,
+                      const std::optional<ProgressFn>& progress) {
   ir::Graph graph = ReadModel(model, LimitsOf(max_memory, max_nodes));
   const std::unique_ptr<quant::DataSource> data = OpenData(calibration, graph, Passes::kOne);
   api::OptimizeOptions options;
   options.threads = threads;
-  options.progress = [](std::string_view stage, int64_t done, int64_t total) { Step({}, stage, done, total); };
+  options.progress = [&](std::string_view stage, int64_t done, int64_t total) { Step(progress, stage, done, total); };
   options.interrupted = Interrupted;
   const auto work = [&] {
     const py::gil_scoped_release unlock;
@@ -139,7 +111,7 @@ std::string Calibrate(const py::object& model, const py::object& calibration, in
 }  // namespace
 
 void BindOptimize(py::module_& m) {
-  py::class_<OptimizeResult>(m, "Result")
+  py::class_<OptimizeResult>(m, "Result", "What optimize() gives: the model as bytes, and its report.")
       .def_property_readonly("model", [](const OptimizeResult& r) { return py::bytes(r.model); })
       .def_property_readonly(
           "report", [](const OptimizeResult& r) { return py::module_::import("json").attr("loads")(r.report); })
@@ -165,11 +137,12 @@ void BindOptimize(py::module_& m) {
   m.def(
       "calibrate",
       [](const py::object& model, const py::object& calibration, int threads, std::optional<int64_t> max_memory,
-         std::optional<int64_t> max_nodes) {
-        return py::bytes(Calibrate(model, calibration, threads, max_memory, max_nodes));
+         std::optional<int64_t> max_nodes, const std::optional<ProgressFn>& progress) {
+        return py::bytes(Calibrate(model, calibration, threads, max_memory, max_nodes, progress));
       },
       py::arg("model"), py::arg("calibration"), py::arg("threads") = 0, py::arg("max_memory") = py::none(),
-      py::arg("max_nodes") = py::none(), "Ranges of the activations, for optimize().");
+      py::arg("max_nodes") = py::none(), py::arg("progress") = py::none(),
+      "Ranges of the activations, for optimize().");
 }
 
 }  // namespace octavo::python

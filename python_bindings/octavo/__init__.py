@@ -25,12 +25,15 @@ from ._octavo import (
     cpu,
     load,
 )
+from ._measure import bench, compare, explain, inspect, merge_calibrations, trace
 from ._pipeline import Pipeline, json_of as _json_of, passes
+from ._results import NodeArg, Port
 from ._rules import Rule, anything, compiled as _compiled, constant, one_of, scalar
 
 __all__ = [
-    "Graph", "Match", "Node", "OctavoError", "OctavoMemoryError", "Pipeline", "Result", "Rewriter", "Rule", "Session", "Value", "__version__",
-    "anything", "apply", "calibrate", "constant", "cpu", "load", "one_of", "onnxruntime_library", "optimize", "passes", "scalar",
+    "Graph", "Match", "Node", "NodeArg", "OctavoError", "OctavoMemoryError", "Pipeline", "Port", "Result", "Rewriter", "Rule", "Session", "Value", "__version__",
+    "anything", "apply", "bench", "calibrate", "compare", "constant", "cpu", "explain", "inspect", "load", "merge_calibrations", "one_of",
+    "onnxruntime_library", "optimize", "passes", "scalar", "trace",
 ]
 
 
