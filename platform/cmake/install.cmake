@@ -40,7 +40,7 @@ if(TARGET octavo)
 endif()
 
 if(TARGET octavo_onnxruntime)
-  install(TARGETS octavo_onnxruntime LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
+  install(TARGETS octavo_onnxruntime octavo_ep LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
 endif()
 
 # pkg-config names octavo's own libraries in the order in which they need each other, and the system's by their own files.
@@ -61,7 +61,7 @@ install(FILES ${CMAKE_BINARY_DIR}/octavoConfig.cmake ${CMAKE_BINARY_DIR}/octavoC
 
 # What a wheel has (pyproject.toml): the module, beside it the library for ONNX Runtime, and the program where a wheel has its scripts.
 if(SKBUILD)
-  foreach(part octavo_python octavo_onnxruntime)
+  foreach(part octavo_python octavo_onnxruntime octavo_ep)
     if(TARGET ${part})
       install(TARGETS ${part} LIBRARY DESTINATION octavo COMPONENT python)
     endif()

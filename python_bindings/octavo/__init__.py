@@ -32,7 +32,7 @@ from ._rules import Rule, anything, compiled as _compiled, constant, one_of, sca
 
 __all__ = [
     "Graph", "Match", "Node", "NodeArg", "OctavoError", "OctavoMemoryError", "Pipeline", "Port", "Result", "Rewriter", "Rule", "Session", "Value", "__version__",
-    "anything", "apply", "bench", "calibrate", "compare", "constant", "cpu", "explain", "inspect", "load", "merge_calibrations", "one_of",
+    "anything", "apply", "bench", "calibrate", "compare", "constant", "cpu", "ep_library", "explain", "inspect", "load", "merge_calibrations", "one_of",
     "onnxruntime_library", "optimize", "passes", "scalar", "trace",
 ]
 
@@ -56,9 +56,18 @@ def apply(graph, passes=(), rules=()):
     return _octavo._apply(graph, [*passes, *(rule.name for rule in compiled)], compiled)
 
 
-def onnxruntime_library():
-    """Path of the library that gives ONNX Runtime octavo's kernels, for SessionOptions.register_custom_ops_library."""
-    path = _pathlib.Path(__file__).with_name("liboctavo_onnxruntime.so")
+def _library(name):
+    path = _pathlib.Path(__file__).with_name(name)
     if not path.exists():
         raise OctavoError(f"'{path}' is missing: octavo was built without libonnxruntime-dev; install it and build again")
     return str(path)
+
+
+def onnxruntime_library():
+    """Path of the library that gives ONNX Runtime octavo's kernels, for SessionOptions.register_custom_ops_library."""
+    return _library("liboctavo_onnxruntime.so")
+
+
+def ep_library():
+    """Path of the execution provider for ONNX Runtime 1.24 and later, for onnxruntime.register_execution_provider_library."""
+    return _library("liboctavo_ep.so")

@@ -385,3 +385,16 @@ def onnxruntime_library() -> str:
     >>> options.register_custom_ops_library(octavo.onnxruntime_library())
     >>> session = onnxruntime.InferenceSession("model.int8.onnx", options)
     """
+
+def ep_library() -> str:
+    """Path of the execution provider for ONNX Runtime 1.24 and later: it takes whole parts of any model and leaves the rest to the CPU
+    provider (before 1.27 also If, Loop and Scan).
+
+    >>> onnxruntime.register_execution_provider_library("octavo", octavo.ep_library())
+    >>> options = onnxruntime.SessionOptions()
+    >>> devices = [d for d in onnxruntime.get_ep_devices() if d.ep_name == "OctavoExecutionProvider"]
+    >>> options.add_provider_for_devices(devices, {"threads": "2"})
+    >>> session = onnxruntime.InferenceSession("model.onnx", options)
+
+    Options: threads (0: all), recipe ("dynamic" or another one that needs no data; else the model as it is).
+    """
