@@ -73,12 +73,19 @@ runtime::CompileOptions CompileOptionsOf(const OptimizeOptions& options) {
           }};
 }
 
+Result<GraphRun> RunOf(Graph graph, const OptimizeOptions& options) {
+  if (options.other_runtime) return options.other_runtime(graph, options.threads);
+  OCTAVO_TRY(runtime::Model compiled, runtime::Model::Compile(std::move(graph), CompileOptionsOf(options)));
+  const auto model = std::make_shared<runtime::Model>(std::move(compiled));
+  return GraphRun([model](const ir::TensorMap& inputs) { return model->Run(inputs); });
+}
+
 Result<Sample> SampleOf(const Graph& graph, const OptimizeOptions& options) {
   options.data->Rewind();
   OCTAVO_TRY(const auto batch, options.data->Next());
   if (!batch) return Sample{};
-  OCTAVO_TRY(const runtime::Model model, runtime::Model::Compile(graph, CompileOptionsOf(options)));
-  OCTAVO_TRY(ir::TensorMap outputs, NamedOutputs(model, {}, batch->inputs));
+  OCTAVO_TRY(const GraphRun run, RunOf(graph, options));
+  OCTAVO_TRY(ir::TensorMap outputs, NamedOutputs(run, graph, {}, batch->inputs));
   return Sample{batch->inputs, std::move(outputs)};
 }
 
@@ -231,6 +238,7 @@ class Attempt {
       evidence_.why_unseen = told.error().message;
       result_.notes.push_back("the result could not be compared with the model as it was: " + evidence_.why_unseen);
     }
+    if (options_.other_runtime) NoteWhatDoesNotRun();
     if (result_.random_data)
       result_.notes.emplace_back("the calibration data is random; the ranges, and so the accuracy, mean little");
     return std::move(result_);
@@ -339,6 +347,14 @@ class Attempt {
     std::ranges::move(context_.notes, std::back_inserter(result_.notes));
   }
 
+  // Another runtime ran the model on the data: whether octavo's would.
+  void NoteWhatDoesNotRun() {
+    const auto compiled = runtime::Model::Compile(result_.graph, CompileOptionsOf(options_));
+    if (!compiled)
+      result_.notes.push_back("the data ran through another runtime, and octavo itself will not run the file: " +
+                              compiled.error().message);
+  }
+
   // Fills in losses, and a note where they are large.
   Status TellLosses() {
     if (options_.data == nullptr && evidence_.first.outputs.empty()) return {};
@@ -346,7 +362,8 @@ class Attempt {
     if (evidence_.first.outputs.empty()) {
       OCTAVO_TRY(evidence_.first, SampleOf(model_, options_));
     }
-    OCTAVO_TRY(result_.losses, LossesOf(result_.graph, evidence_.first, CompileOptionsOf(options_)));
+    OCTAVO_TRY(const GraphRun run, RunOf(result_.graph, options_));
+    OCTAVO_TRY(result_.losses, LossesOf(run, result_.graph, evidence_.first));
     if (options_.progress) options_.progress("compare", 1, 1);
     const Losses::value_type* worst = Worst(result_.losses);
     constexpr double kFewDb = 10;  // a tenth of the power is error

@@ -44,6 +44,8 @@ ir::Result<quant::Calibration> Calibrated(const CalibrationTask& task, quant::Da
 std::string Fingerprint(const ir::Graph& graph);
 
 runtime::CompileOptions CompileOptionsOf(const OptimizeOptions& options);
+// What runs the graph on data: octavo's runtime, or that of the options.
+ir::Result<GraphRun> RunOf(ir::Graph graph, const OptimizeOptions& options);
 
 }  // namespace octavo::api
 

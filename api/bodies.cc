@@ -27,7 +27,7 @@ using ir::Status;
 namespace {
 
 // The graph up to an If: its condition and what it captures, as outputs.
-Result<runtime::Model> UpTo(const Graph& graph, NodeId node, const OptimizeOptions& options) {
+Result<GraphRun> UpTo(const Graph& graph, NodeId node, const OptimizeOptions& options) {
   Graph cut = graph;
   const Node& n = cut.node(node);
   const std::vector<ir::ValueId> wanted = n.inputs;
@@ -38,13 +38,13 @@ Result<runtime::Model> UpTo(const Graph& graph, NodeId node, const OptimizeOptio
   for (size_t i = 0; i < wanted.size(); ++i) cut.AddOutput(cut.UniqueName("octavo_given"), wanted[i]);
   passes::PassRun run;
   OCTAVO_TRY_STATUS(passes::canonical::Dce(cut, run).transform([](bool) {}));
-  return runtime::Model::Compile(std::move(cut), CompileOptionsOf(options));
+  return RunOf(std::move(cut), options);
 }
 
 // What one branch of an If gets when the data runs through the model: the batches that take it.
 class BranchData : public quant::DataSource {
  public:
-  BranchData(quant::DataSource& data, const runtime::Model& up_to, std::vector<std::string> names, bool taken,
+  BranchData(quant::DataSource& data, const GraphRun& up_to, std::vector<std::string> names, bool taken,
              std::string place)
       : data_(data), up_to_(up_to), names_(std::move(names)), taken_(taken), place_(std::move(place)) {}
 
@@ -80,7 +80,7 @@ class BranchData : public quant::DataSource {
  private:
   // The condition, then the captures.
   Result<std::vector<ir::Tensor>> Given(const quant::Batch& batch) const {
-    OCTAVO_TRY(std::vector<ir::Tensor> outputs, up_to_.Run(batch.inputs));
+    OCTAVO_TRY(std::vector<ir::Tensor> outputs, up_to_(batch.inputs));
     outputs.erase(outputs.begin(), outputs.end() - static_cast<std::ptrdiff_t>(names_.size() + 1));
     return outputs;
   }
@@ -89,7 +89,7 @@ class BranchData : public quant::DataSource {
   }
 
   quant::DataSource& data_;
-  const runtime::Model& up_to_;
+  const GraphRun& up_to_;
   std::vector<std::string> names_;
   bool taken_;
   std::string place_;
@@ -123,7 +123,7 @@ bool NeedsData(const OptimizeOptions& options, const Graph& body) {
 
 // One graph of the node, replaced by its optimized form.
 Result<OptimizedBody> OptimizeBody(Graph& graph, const passes::Body& body, const OptimizeOptions& options,
-                                   const runtime::Model* up_to, const OptimizeFn& optimize) {
+                                   const GraphRun* up_to, const OptimizeFn& optimize) {
   Graph model = passes::AsModel(graph, body);
   OptimizeOptions own = OptionsWithin(options, model);
   std::vector<std::string> names;
@@ -193,7 +193,7 @@ Result<std::vector<OptimizedBody>> OptimizeBodies(Graph& graph, const OptimizeOp
   }
   OCTAVO_TRY_STATUS(ir::Inference::Run(graph).transform([](const auto&) {}));
   NodeId at;
-  std::optional<runtime::Model> up_to;
+  std::optional<GraphRun> up_to;
   for (const passes::Body& body : bodies) {
     const bool first = std::exchange(at, body.node) != body.node;
     if (first && options.data != nullptr && graph.node(body.node).op == Op::kIf) {

@@ -66,12 +66,12 @@ Result<quant::Calibration> Calibrated(const CalibrationTask& task, quant::DataSo
   Graph tapped = task.graph;
   const size_t own_outputs = tapped.outputs().size();
   for (const quant::Tap& tap : task.taps) tapped.AddOutput("tap:" + tap.value, tapped.FindValue(tap.value));
-  OCTAVO_TRY(const runtime::Model model, runtime::Model::Compile(std::move(tapped), CompileOptionsOf(options)));
+  OCTAVO_TRY(const GraphRun run, RunOf(tapped, options));
   const quant::Runner runner = [&](const ir::TensorMap& inputs) -> Result<ir::TensorMap> {
-    OCTAVO_TRY(std::vector<ir::Tensor> outputs, model.Run(inputs));
+    OCTAVO_TRY(std::vector<ir::Tensor> outputs, run(inputs));
     if (first != nullptr && first->outputs.empty()) {
       first->inputs = inputs;
-      for (size_t i = 0; i < own_outputs; ++i) first->outputs[model.outputs()[i].name] = outputs[i];
+      for (size_t i = 0; i < own_outputs; ++i) first->outputs[tapped.outputs()[i].name] = outputs[i];
     }
     ir::TensorMap values;
     for (size_t i = 0; i < task.taps.size(); ++i) values[task.taps[i].value] = std::move(outputs[own_outputs + i]);

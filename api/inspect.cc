@@ -6,7 +6,9 @@
 #include "octavo/api/optimize.h"
 #include "octavo/ir/functions.h"
 #include "octavo/ir/infer.h"
+#include "octavo/ir/interpret.h"
 #include "octavo/passes/attention.h"
+#include "octavo/passes/bodies.h"
 #include "octavo/passes/sources.h"
 #include "octavo/passes/vendor/vendor.h"
 
@@ -127,6 +129,16 @@ ordered_json Quantization(const ir::Graph& g) {
           {"fused_fp8", fused_fp8}};
 }
 
+// Ops that octavo's runtime lacks, and how many of each; graphs of If, Loop and Scan too.
+std::map<std::string, int64_t> Lacks(const ir::Graph& g) {
+  std::map<std::string, int64_t> lacks;
+  passes::AnyNode(g, [&lacks](const ir::Node& n) {
+    if (!ir::CanEval(n.op)) ++lacks[OpName(n)];
+    return false;
+  });
+  return lacks;
+}
+
 }  // namespace
 
 ir::Result<ordered_json> Describe(ir::Graph g, int64_t file_bytes) {
@@ -153,6 +165,7 @@ ir::Result<ordered_json> Describe(ir::Graph g, int64_t file_bytes) {
   j.update(Ports(g));
   j["nodes"] = g.node_count() - static_cast<size_t>(constants);
   j["ops"] = ops;
+  j["lacks"] = Lacks(g);
   j["constants"] = constants;
   j["constant_bytes"] = constant_bytes;
   j["bytes"] = {{"file", file_bytes}, {"external", external}};

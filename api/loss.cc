@@ -45,21 +45,34 @@ void LeaveOutPadding(const ir::TensorMap& inputs, ir::TensorMap& outputs) {
   }
 }
 
-ir::Result<ir::TensorMap> NamedOutputs(const runtime::Model& model,
-                                       const std::vector<passes::quantize::CodedCache>& caches, ir::TensorMap inputs) {
+namespace {
+
+template <typename Outputs>
+ir::Result<ir::TensorMap> Named(const GraphRun& run, const Outputs& outputs,
+                                const std::vector<passes::quantize::CodedCache>& caches, ir::TensorMap inputs) {
   passes::quantize::EncodeCaches(caches, inputs);
-  OCTAVO_TRY(std::vector<ir::Tensor> tensors, model.Run(std::move(inputs)));
+  OCTAVO_TRY(std::vector<ir::Tensor> tensors, run(inputs));
   ir::TensorMap named;
-  for (size_t i = 0; i < tensors.size(); ++i) named[model.outputs()[i].name] = std::move(tensors[i]);
+  for (size_t i = 0; i < tensors.size(); ++i) named[outputs[i].name] = std::move(tensors[i]);
   passes::quantize::DecodeCaches(caches, named);
   return named;
 }
 
-ir::Result<Losses> LossesOf(const ir::Graph& graph, const Sample& truth, const runtime::CompileOptions& options) {
+}  // namespace
+
+ir::Result<ir::TensorMap> NamedOutputs(const GraphRun& run, const ir::Graph& graph,
+                                       const std::vector<passes::quantize::CodedCache>& caches, ir::TensorMap inputs) {
+  return Named(run, graph.outputs(), caches, std::move(inputs));
+}
+ir::Result<ir::TensorMap> NamedOutputs(const runtime::Model& model,
+                                       const std::vector<passes::quantize::CodedCache>& caches, ir::TensorMap inputs) {
+  return Named([&model](const ir::TensorMap& in) { return model.Run(in); }, model.outputs(), caches, std::move(inputs));
+}
+
+ir::Result<Losses> LossesOf(const GraphRun& run, const ir::Graph& graph, const Sample& truth) {
   ir::TensorMap want = truth.outputs;
   std::erase_if(want, [](const auto& output) { return !quant::IsFloat(output.second.dtype()); });
-  OCTAVO_TRY(const runtime::Model model, runtime::Model::Compile(graph, options));
-  OCTAVO_TRY(ir::TensorMap got, NamedOutputs(model, passes::quantize::CodedCaches(graph), truth.inputs));
+  OCTAVO_TRY(ir::TensorMap got, NamedOutputs(run, graph, passes::quantize::CodedCaches(graph), truth.inputs));
   LeaveOutPadding(truth.inputs, want);
   LeaveOutPadding(truth.inputs, got);
   Losses losses;

@@ -2,6 +2,7 @@
 #ifndef OCTAVO_API_LOSS_H_
 #define OCTAVO_API_LOSS_H_
 
+#include <functional>
 #include <map>
 #include <string>
 #include <vector>
@@ -26,12 +27,17 @@ using Losses = std::map<std::string, quant::ErrorStats>;
 // and 1 dB of padding.
 void LeaveOutPadding(const ir::TensorMap& inputs, ir::TensorMap& outputs);
 
+// Runs the graph that it was made of; the outputs in the graph's order.
+using GraphRun = std::function<ir::Result<std::vector<ir::Tensor>>(const ir::TensorMap& inputs)>;
+
 // Outputs by name. Caches that are codes take floats and give floats here, so that models with and without them compare.
+ir::Result<ir::TensorMap> NamedOutputs(const GraphRun& run, const ir::Graph& graph,
+                                       const std::vector<passes::quantize::CodedCache>& caches, ir::TensorMap inputs);
 ir::Result<ir::TensorMap> NamedOutputs(const runtime::Model& model,
                                        const std::vector<passes::quantize::CodedCache>& caches, ir::TensorMap inputs);
 
-// Compiles and runs the graph. The sample's own graph gives no loss.
-ir::Result<Losses> LossesOf(const ir::Graph& graph, const Sample& truth, const runtime::CompileOptions& options);
+// `run` runs the graph. The sample's own graph gives no loss.
+ir::Result<Losses> LossesOf(const GraphRun& run, const ir::Graph& graph, const Sample& truth);
 
 // What the model loses where one Linear, attention core or table alone is quantized.
 struct LayerLoss {

@@ -41,6 +41,9 @@ struct OptimizeOptions {
   quant::DataSource* data = nullptr;                // for recipes that calibrate; not owned
   const quant::Calibration* calibration = nullptr;  // ranges gathered earlier, instead of data; not owned
   int threads = 0;                                  // of calibration; 0: all
+  std::string calibrate_with = "octavo";            // what other_runtime is made from; program and module read it
+  // Runs graphs on the data in place of octavo's runtime, which may lack an op (integrations/onnxruntime/session.h); empty: octavo's own.
+  std::function<ir::Result<GraphRun>(const ir::Graph& graph, int threads)> other_runtime;
   kernels::Arch arch = kernels::BestArch();
   bool explain = true;  // gather near misses
   // With data: fill in Optimized::layers, by a run of the first batch for each of them. Weights are then not fitted to data.

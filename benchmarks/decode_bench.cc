@@ -48,7 +48,7 @@ void Decode(benchmark::State& state, Arch arch, int64_t keys, int64_t heads) {
   const runtime::Threads threads(0);
   const int64_t parts = threads.count();
   const size_t bytes = kernels::SdpaDecodeScratchBytes(arch, a);
-  AlignedArray<uint8_t> shared(kernels::SdpaDecodeSharedBytes(arch, a, parts));
+  AlignedArray<uint8_t> shared(kernels::SdpaSplitKvBytes(arch, a, parts));
   std::vector<double> one, all;
   int64_t at = 0;
   const auto next = [&] {
@@ -60,10 +60,9 @@ void Decode(benchmark::State& state, Arch arch, int64_t keys, int64_t heads) {
     one.push_back(Microseconds([&] { kernels::SdpaDecode(arch, a, 0, 0, runtime::TaskScratch(bytes).data()); }));
     next();
     all.push_back(Microseconds([&] {
-      for (int phase = 0; phase < kernels::kSdpaDecodePhases; ++phase) {
+      for (int step = 0; step < kernels::kSplitKvSteps; ++step) {
         threads.For(parts, [&](int64_t part) {
-          kernels::SdpaDecodePhase(arch, a, 0, 0, {phase, part, parts}, shared.data(),
-                                   runtime::TaskScratch(bytes).data());
+          kernels::SdpaSplitKv(arch, a, 0, 0, {step, part, parts}, shared.data(), runtime::TaskScratch(bytes).data());
         });
       }
     }));

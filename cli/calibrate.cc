@@ -3,6 +3,7 @@
 
 #include "octavo/api/optimize.h"
 #include "octavo/cli/cli.h"
+#include "octavo/integrations/onnxruntime/session.h"
 
 namespace octavo::cli {
 
@@ -10,6 +11,7 @@ namespace {
 
 struct Flags {
   std::string model, data, out;
+  std::string with = "octavo";
   std::vector<std::string> merge;
   int threads = 0;
 };
@@ -48,6 +50,7 @@ int Run(const Flags& flags) {
   if (!registry) return Fail(registry.error());
   options.registry = *registry;
   options.threads = flags.threads;
+  options.other_runtime = integrations::onnxruntime::RuntimeNamed(flags.with);
   options.stop = &Interrupted();
   Progress progress(true);
   options.progress = [&](std::string_view stage, int64_t done, int64_t total) { progress.Show(stage, done, total); };
@@ -74,6 +77,9 @@ void AddCalibrate(Program& program) {
   c->add_option("-o,--output", flags->out, "file to write")->required()->type_name("OUT.calib");
   c->add_option("--merge", flags->merge, "instead: join calibrations of shards, in any order")
       ->type_name("A.calib B.calib ...");
+  c->add_option("--with", flags->with, "what runs the model: octavo, onnxruntime, or the path of a libonnxruntime.so")
+      ->type_name("RUNTIME")
+      ->capture_default_str();
   c->add_option("--threads", flags->threads, "threads; 0: all")->check(CLI::Range(0, 1024));
   c->footer(
       "Example:\n  octavo calibrate model.onnx --data shard0/ -o a.calib\n  octavo calibrate --merge a.calib b.calib "

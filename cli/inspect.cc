@@ -37,6 +37,8 @@ void PrintTable(const ordered_json& j) {
   std::vector<std::vector<std::string>> rows{{"op", "count"}};
   for (const auto& [op, count] : j["ops"].items()) rows.push_back({op, count.dump()});
   std::fputs(Table(rows, {1}).c_str(), stdout);
+  for (const auto& [op, count] : j["lacks"].items())
+    std::printf("octavo cannot run %s; optimize --calibrate-with onnxruntime does without\n", op.c_str());
   rows = {{"constants of", "bytes"}};
   for (const auto& [dtype, bytes] : j["constant_bytes"].items())
     rows.push_back({dtype, HumanBytes(bytes.get<int64_t>())});

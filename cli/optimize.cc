@@ -4,9 +4,11 @@
 #include <format>
 
 #include "octavo/api/assume.h"
+#include "octavo/api/options.h"
 #include "octavo/api/report_html.h"
 #include "octavo/api/report_json.h"
 #include "octavo/cli/cli.h"
+#include "octavo/integrations/onnxruntime/session.h"
 #include "octavo/ir/names.h"
 #include "octavo/ir/onnx/onnx.h"
 #include "octavo/ir/text.h"
@@ -17,12 +19,10 @@ namespace octavo::cli {
 namespace {
 
 struct Flags {
-  std::string in, out, recipe = "int8", attention = "standard", calib, calibrator = "mse", report, json, pipeline,
-                       print_after;
-  std::vector<std::string> keep_float, dynamic, require, set, assume;
-  std::optional<double> min_db;
-  int threads = 0;
-  bool no_fit = false, reduce_range = false, quantize_kv_cache = false, layers = false, quiet = false;
+  api::OptimizeOptions options;  // those of the table (api/options.h)
+  std::string in, out, attention = "standard", calib, report, json, pipeline, print_after;
+  std::vector<std::string> require, set, assume;
+  bool quiet = false;
 };
 
 std::string Percent(int64_t part, int64_t whole) {
@@ -136,20 +136,6 @@ ir::Status WriteReports(const Flags& flags, const api::Optimized& r, const api::
   return {};
 }
 
-// "PASS.OPTION=VALUE" of every --set, into the pipeline or beside the recipe.
-ir::Status SetOptions(const Flags& flags, const passes::Registry& registry, api::OptimizeOptions& options) {
-  passes::Pipeline chosen;
-  passes::Pipeline& pipeline = options.pipeline ? *options.pipeline : chosen;
-  for (const std::string& one : flags.set) {
-    const size_t dot = one.find('.');
-    if (dot == std::string::npos)
-      return ir::Fail("--set takes PASS.OPTION=VALUE, as in weights4.block=64, not {}", ir::Quoted(one));
-    OCTAVO_TRY_STATUS(SetOption(registry, one.substr(0, dot), one.substr(dot + 1), pipeline));
-  }
-  options.pass_options = std::move(chosen.options);
-  return {};
-}
-
 int Run(const Flags& flags) {
   std::vector<NamedFile> read{{flags.in, "the model that is read", true},
                               {flags.pipeline, "the pipeline that is read"},
@@ -166,19 +152,7 @@ int Run(const Flags& flags) {
   }
   if (!SameFile(flags.in, flags.out)) written.push_back({flags.out + ".data", "weights beside -o"});
   if (const auto files = CheckFiles(read, written); !files) return Fail(files.error());
-  auto calibrator = quant::CalibratorFromName(flags.calibrator);
-  if (!calibrator) return Fail(calibrator.error());
-  api::OptimizeOptions options;
-  options.recipe = flags.recipe;
-  options.reduce_range = flags.reduce_range;
-  options.fit = !flags.no_fit;
-  options.quantize_kv_cache = flags.quantize_kv_cache;
-  options.keep_float = flags.keep_float;
-  options.dynamic = flags.dynamic;
-  options.layers = flags.layers;
-  options.min_db = flags.min_db;
-  options.calibrator = *calibrator;
-  options.threads = flags.threads;
+  api::OptimizeOptions options = flags.options;
   if (!flags.pipeline.empty()) {
     auto pipeline = ReadPipeline(flags.pipeline);
     if (!pipeline) return Fail(pipeline.error());
@@ -187,7 +161,8 @@ int Run(const Flags& flags) {
   const auto registry = LoadedPasses();
   if (!registry) return Fail(registry.error());
   options.registry = *registry;
-  if (auto set = SetOptions(flags, **registry, options); !set) return Fail(set.error());
+  options.other_runtime = integrations::onnxruntime::RuntimeNamed(options.calibrate_with);
+  if (auto set = api::SetPassOptions(flags.set, options); !set) return Fail(set.error());
   if (!flags.print_after.empty() && flags.print_after != "all" && (*registry)->Find(flags.print_after) == nullptr)
     return Fail(std::format("--print-after: there is no pass {}; there are: {}", ir::Quoted(flags.print_after),
                             (*registry)->Names())),
@@ -229,9 +204,54 @@ int Run(const Flags& flags) {
   bytes.after = api::BytesOfModel({}, FileBytes(flags.out)) + FileBytes(flags.out + ".data");
   if (auto ok = WriteReports(flags, *result, bytes); !ok) return Fail(ok.error());
   for (const std::string& note : result->notes) Note(flags.quiet ? std::string() : note);
-  if (!flags.quiet && flags.json != "-") PrintTable(*result, bytes, flags.min_db);
+  if (!flags.quiet && flags.json != "-") PrintTable(*result, bytes, options.min_db);
   return kOk;
 }
+
+// Adds one option of the table as a flag that writes into its field.
+class OptionAdder {
+ public:
+  OptionAdder(const api::Option& option, api::OptimizeOptions& options, CLI::App& command)
+      : o_(option), options_(options), command_(command), flag_(FlagOf(option)), help_(HelpOf(option)) {}
+  void operator()(bool api::OptimizeOptions::* field) {
+    const bool given = !(options_.*field);
+    command_.add_flag_callback(flag_, [&to = options_.*field, given] { to = given; }, help_);
+  }
+  void operator()(int api::OptimizeOptions::* field) { AddNumber<int>(options_.*field); }
+  void operator()(std::optional<double> api::OptimizeOptions::* field) { AddNumber<double>(options_.*field); }
+  void operator()(std::vector<std::string> api::OptimizeOptions::* field) {
+    command_.add_option(flag_, options_.*field, help_ + "; may be given more than once")
+        ->type_name(std::string(o_.word))
+        ->allow_extra_args(false);
+  }
+  void operator()(std::string api::OptimizeOptions::* field) {
+    CLI::Option* added = command_.add_option(flag_, options_.*field, help_)->capture_default_str();
+    if (!o_.allowed.empty()) added->check(OneOfAllowed());
+    if (!o_.word.empty()) added->type_name(std::string(o_.word));
+  }
+  void operator()(quant::Calibrator api::OptimizeOptions::* field) {
+    const auto set = [&to = options_.*field](const std::string& name) { to = *quant::CalibratorFromName(name); };
+    command_.add_option_function<std::string>(flag_, set, help_)
+        ->check(OneOfAllowed())
+        ->default_str(std::string(Name(options_.*field)));
+  }
+
+ private:
+  CLI::IsMember OneOfAllowed() const {
+    return CLI::IsMember(std::vector<std::string>(o_.allowed.begin(), o_.allowed.end()));
+  }
+  template <typename T>
+  void AddNumber(auto& to) {
+    CLI::Option* added =
+        command_.add_option(flag_, to, help_)->check(CLI::Range(static_cast<T>(o_.least), static_cast<T>(o_.most)));
+    if (!o_.word.empty()) added->type_name(std::string(o_.word));
+  }
+
+  const api::Option& o_;
+  api::OptimizeOptions& options_;
+  CLI::App& command_;
+  std::string flag_, help_;
+};
 
 }  // namespace
 
@@ -240,61 +260,22 @@ void AddOptimize(Program& program) {
   CLI::App* c = program.app.add_subcommand("optimize", "fuse and quantize a model");
   c->add_option("model", flags->in, "ONNX model")->required()->type_name("IN.onnx");
   c->add_option("-o,--output", flags->out, "file to write")->required()->type_name("OUT.onnx");
-  std::string recipes;
-  std::vector<std::string> names;
-  for (const passes::Recipe& r : passes::Recipes()) {
-    recipes += std::format("{}{}: {}", recipes.empty() ? "" : "; ", r.name, r.what);
-    names.emplace_back(r.name);
-  }
-  c->add_option("--recipe", flags->recipe, recipes)->check(CLI::IsMember(names))->capture_default_str();
   c->add_option("--calib", flags->calib,
                 "calibration data, whose first batch also tells what optimization took: a folder of .npz batches, one "
                 ".npz, a folder of test_data_set_* folders, random:N, or a "
                 ".calib file that `octavo calibrate` wrote");
-  c->add_option("--calibrator", flags->calibrator, "how a range is chosen from what was seen")
-      ->check(CLI::IsMember({"minmax", "moving_average", "percentile", "entropy", "mse"}))
-      ->capture_default_str();
-  c->add_flag("--no-fit", flags->no_fit,
-              "weights get the codes nearest to them, where with --calib they would get codes that make up for each "
-              "other's errors on its data: saves a run of the data, for large models two to four");
-  c->add_flag(
-      "--reduce-range", flags->reduce_range,
-      "int8 weights use 7 of their 8 bits: products a quarter faster on CPUs without VNNI, weights half as precise");
-  c->add_flag(
-      "--quantize-kv-cache", flags->quantize_kv_cache,
-      "past keys and values enter, and present ones leave, as the 8-bit codes that attention reads: a quarter of "
-      "the bytes, the same results. Recipes int8 and fp8");
+  for (const api::Option& option : api::Options()) std::visit(OptionAdder(option, flags->options, *c), option.field);
   c->add_option("--attention", flags->attention,
                 "what float attention is written as: functions of standard ops, or ONNX Attention of opset 23 where it "
                 "means the same")
       ->check(CLI::IsMember({"standard", "onnx23"}))
       ->capture_default_str();
-  c->add_option("--keep-float", flags->keep_float,
-                "a Linear, attention core or table that is not quantized, by its name in the table of results; * and ? "
-                "stand for letters; may be given more than once")
-      ->type_name("NODE")
-      ->allow_extra_args(false);
-  c->add_option("--dynamic", flags->dynamic,
-                "a Linear whose activations recipe int8 quantizes at run time, with a scale and zero point a row, "
-                "instead of one scale for all: nearer to float and about as fast; as --keep-float")
-      ->type_name("NODE")
-      ->allow_extra_args(false);
-  c->add_option(
-       "--min-db", flags->min_db,
-       "decibels that every output of the first batch of --calib keeps against the model as it was: the layers "
-       "that lose most become dynamic, then float, as few as it takes")
-      ->check(CLI::Range(0.0, 200.0))
-      ->type_name("DB");
-  c->add_flag("--layers", flags->layers,
-              "tell which layers lose most: with --calib, the first batch runs once for each, quantized alone");
   c->add_option("--report", flags->report, "write a self-contained HTML report")->type_name("FILE.html");
   c->add_option("--json", flags->json, "write the report as JSON; - for standard output")->type_name("FILE");
   c->add_option("--require-fused", flags->require,
                 "fail (exit code 3, nothing written) unless all of these are fused: qkv, sdpa")
       ->delimiter(',')
       ->check(CLI::IsMember({"qkv", "sdpa"}));
-  c->add_option("--threads", flags->threads, "threads for calibration; the file does not depend on it")
-      ->check(CLI::Range(0, 1024));
   c->add_option("--pipeline", flags->pipeline,
                 "passes to run: a JSON file, or an optimized .onnx whose pipeline is replayed");
   c->add_option("--assume", flags->assume,

@@ -42,6 +42,7 @@ class Tally {
   void Case(const std::string& station, const std::string& refusal) {
     const std::lock_guard lock(mutex_);
     ++cases_, ++stations_[station];
+    if (cases_ % 5000 == 0) std::printf("%lld cases so far\n", static_cast<long long>(cases_)), std::fflush(stdout);
     if (verbose_ && !refusal.empty()) ++refusals_[station + ": " + WithoutNames(refusal)];
   }
   void Count(const std::string& what) {
@@ -55,7 +56,7 @@ class Tally {
   // True: the first of its kind.
   bool Find(uint64_t index, const std::string& kind, const std::string& detail) {
     const std::lock_guard lock(mutex_);
-    ++found_[kind];
+    found_[kind].push_back(index);
     const bool fresh = kinds_.insert(kind + ": " + WithoutNames(detail)).second;
     if (fresh) std::printf("case %llu: %s: %s\n", static_cast<unsigned long long>(index), kind.c_str(), detail.c_str());
     if (fresh) std::fflush(stdout);
@@ -72,7 +73,12 @@ class Tally {
     for (const auto& [what, n] : refusals_)
       std::printf("  %8lld refused, %s\n", static_cast<long long>(n), what.c_str());
     std::printf("findings: %zu kinds\n", found_.size());
-    for (const auto& [what, n] : found_) std::printf("  %8lld %s\n", static_cast<long long>(n), what.c_str());
+    for (const auto& [what, cases] : found_) {
+      std::printf("  %8zu %s:", cases.size(), what.c_str());
+      for (size_t i = 0; i < std::min<size_t>(cases.size(), 20); ++i)
+        std::printf(" %llu", static_cast<unsigned long long>(cases[i]));
+      std::printf("%s\n", cases.size() > 20 ? " ..." : "");
+    }
     return found_.empty() ? 0 : 1;
   }
 
@@ -98,7 +104,8 @@ class Tally {
   std::mutex mutex_;
   const bool verbose_;
   int64_t cases_ = 0, peak_kb_ = 0;
-  std::map<std::string, int64_t> stations_, counts_, refusals_, found_;
+  std::map<std::string, int64_t> stations_, counts_, refusals_;
+  std::map<std::string, std::vector<uint64_t>> found_;  // the cases
   std::set<std::string> kinds_;
 };
 
@@ -126,6 +133,7 @@ void WalkOne(const std::string& bytes, uint64_t index, const fs::path& folder, R
   const Passage passage = Walk(bytes, {.folder = folder});
   for (const std::string& what : passage.counts) report.Line("count", what);
   for (const Finding& f : passage.findings) report.Line("finding", f.kind + "\t" + f.detail);
+  report.Line("kept", std::to_string(passage.kept));
   report.Line("case", passage.station + "\t" + passage.refusal);
   report.End();
 }
@@ -143,7 +151,8 @@ class Reader {
       field[i] = line.substr(0, end);
       line.remove_prefix(end == std::string_view::npos ? line.size() : end + 1);
     }
-    if (field[0] == "begin") index = std::stoull(field[1]), begun = true;
+    if (field[0] == "begin") index = std::stoull(field[1]), begun = true, kept_ = 0;
+    if (field[0] == "kept") kept_ = std::stoll(field[1]);
     if (field[0] == "count") tally_.Count(field[1]);
     if (field[0] == "case") tally_.Case(field[1], field[2]);
     if (field[0] == "finding") found_(index, {field[1], field[2]});
@@ -151,8 +160,8 @@ class Reader {
       begun = false;
       const int64_t kb = std::stoll(field[1]);
       tally_.Peak(kb);
-      // 1 GB and four times the file.
-      if (kb * 1024 > (int64_t{1} << 30) + 4 * static_cast<int64_t>(size_(index)))
+      // 1 GB and four times the file, beside what the walk itself keeps.
+      if (kb * 1024 - kept_ > (int64_t{1} << 30) + 4 * static_cast<int64_t>(size_(index)))
         found_(index, {"memory", std::format("{} MB", kb / 1024)});
     }
   }
@@ -164,6 +173,7 @@ class Reader {
   Tally& tally_;
   const std::function<void(uint64_t, const Finding&)>& found_;
   const std::function<size_t(uint64_t)>& size_;
+  int64_t kept_ = 0;
 };
 
 // Cases [from, to) in children; a child that dies takes its case along and another goes on behind it.
@@ -200,7 +210,7 @@ std::vector<Finding> FindingsOf(const std::string& bytes, Folder& folder, bool p
   RunCases(
       0, 1, folder, tally, [&](uint64_t) { return bytes; }, [&](uint64_t, const Finding& f) { findings.push_back(f); });
   if (!print) return findings;
-  for (const Finding& f : findings) std::printf("%s: %s\n", f.kind.c_str(), f.detail.c_str());
+  for (const Finding& f : findings) tally.Find(0, f.kind, f.detail);
   tally.Print({});
   return findings;
 }

@@ -22,7 +22,7 @@ constexpr std::string_view kForeign[] = {
     "google::",
     "could not create a",
     "dnnl",
-    "libzip",
+    "zlib",
     "stoi",
     "stol",
     "map::at",

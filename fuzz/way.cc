@@ -22,6 +22,7 @@
 #include "octavo/ir/verify.h"
 #include "octavo/kernels/arch/arch.h"
 #include "octavo/passes/attention.h"
+#include "octavo/passes/bodies.h"
 #include "octavo/passes/vendor/vendor.h"
 #include "octavo/runtime/model.h"
 
@@ -34,10 +35,17 @@ using ir::Graph;
 using ir::Op;
 using ir::Result;
 
+// In the graph or in one of If, Loop and Scan.
 bool HasValueOf(const Graph& g, std::initializer_list<ir::DType> types) {
   for (uint32_t i = 0; i < g.value_capacity(); ++i) {
     const ir::ValueId v{i};
     if (g.IsAlive(v) && std::ranges::count(types, g.value(v).type.dtype) != 0) return true;
+  }
+  for (const ir::NodeId id : g.NodesInOrder()) {
+    for (const auto& [name, attr] : g.node(id).attrs.entries()) {
+      const auto* body = std::get_if<ir::GraphRef>(&attr);
+      if (body != nullptr && HasValueOf(**body, types)) return true;
+    }
   }
   return false;
 }
@@ -47,12 +55,11 @@ bool HasFp8Tiles(const Graph& g) {
   return kernels::BestArch() == kernels::Arch::kAmx && HasValueOf(g, {ir::DType::kE4M3FN, ir::DType::kE5M2});
 }
 
-// Float products, whose sums have no one order: in the graphs of If, Loop and Scan the interpreter makes them itself.
+// Float products, whose sums have no one order.
 bool HasFloatProducts(const Graph& g) {
   static constexpr Op kProducts[] = {Op::kMatMul, Op::kGemm,      Op::kConv,         Op::kEinsum,
                                      Op::kSdpa,   Op::kAttention, Op::kLinearBlocked};
-  return std::ranges::any_of(g.NodesInOrder(),
-                             [&](ir::NodeId id) { return std::ranges::count(kProducts, g.node(id).op) != 0; });
+  return passes::AnyNode(g, [](const ir::Node& n) { return std::ranges::count(kProducts, n.op) != 0; });
 }
 
 uint64_t Hash(std::string_view bytes) {
@@ -133,6 +140,8 @@ class Walker {
     auto truth = Run(graph_, false);
     if (!truth) return Refuse(truth.error());
     truth_ = std::move(*truth);
+    // Up to four at once: these, a recipe's, the same interpreted, and the first of two runs.
+    for (const ir::Tensor& t : truth_) passage_.kept += 4 * static_cast<int64_t>(t.byte_size());
     return true;
   }
 

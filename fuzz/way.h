@@ -21,6 +21,7 @@ struct Passage {
   std::string refusal;              // the sentence that ended the way; empty: none
   std::vector<std::string> counts;  // what was compared: "float equal", "int8 equal", ...
   std::vector<Finding> findings;
+  int64_t kept = 0;  // bytes of outputs that the walk itself held at once, so as to compare them
 };
 
 struct WayOptions {

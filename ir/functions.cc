@@ -93,8 +93,8 @@ ValueId Product(Body& b, ValueId xd, ValueId w, ValueId w_scale) {
   // The zero point of a row, which few runtimes take in MatMulInteger, times what the weights of a column add up to.
   const auto to = [&b](ValueId v, DType type) { return b.Make(Op::kCast, {v}, {{"to", static_cast<int64_t>(type)}}); };
   const ValueId columns = b.Make(Op::kReduceSum, {to(w, DType::kS32), b.Ints({0})}, {{"keepdims", int64_t{0}}});
-  const ValueId surplus = b.Make(Op::kMul, {to(b.In(2), DType::kS32), columns});
-  const ValueId real = to(b.Make(Op::kSub, {b.Make(Op::kMatMulInteger, {b.In(0), w}), surplus}), DType::kF32);
+  const ValueId compensation = b.Make(Op::kMul, {to(b.In(2), DType::kS32), columns});
+  const ValueId real = to(b.Make(Op::kSub, {b.Make(Op::kMatMulInteger, {b.In(0), w}), compensation}), DType::kF32);
   // Row scale times column scale as the product of a column and a row: one multiplication each, so the same bits as Mul. As
   // Mul, ONNX Runtime's MatMulIntegerToFloat fusion takes the scales and applies that of the first row to all (1.31).
   return b.Make(Op::kMul, {real, b.Make(Op::kMatMul, {b.In(1), b.Reshape(w_scale, {1, -1})})});
@@ -226,11 +226,15 @@ ValueId KeyDistance(Body& b) {
   return b.Make(Op::kSub, {b.Count(keys), b.Make(Op::kUnsqueeze, {rows, b.Ints({1})})});
 }
 
+// Codes with the scale and zero point of these slots as numbers; step (0: there is none) stands for the scale.
+ValueId OfCodes(Body& b, ValueId codes, size_t slot, float step) {
+  return b.Make(Op::kDequantizeLinear, {codes, step != 0.0f ? b.Scalar(step) : b.In(slot), b.In(slot + 1)});
+}
+
 // Quantized and dequantized with the scale and zero point of these slots; slot 0, or nothing there: as it is.
-ValueId ThroughCodes(Body& b, ValueId x, size_t slot) {
+ValueId ThroughCodes(Body& b, ValueId x, size_t slot, float step = 0.0f) {
   if (slot == 0 || !b.In(slot)) return x;
-  const ValueId codes = b.Make(Op::kQuantizeLinear, {x, b.In(slot), b.In(slot + 1)});
-  return b.Make(Op::kDequantizeLinear, {codes, b.In(slot), b.In(slot + 1)});
+  return OfCodes(b, b.Make(Op::kQuantizeLinear, {x, b.In(slot), b.In(slot + 1)}), slot, step);
 }
 
 // Slopes and mask are added, the sum goes through the codes of `codes`, hidden keys get their value.
@@ -283,7 +287,7 @@ Graph SdpaBody(Body b, bool int8) {
   const ValueId v = RepeatHeads(b, SplitHeads(b, in_v, b.Int("v_rank", 4), groups, v_dim), groups, heads, v_dim);
 
   ValueId s = b.Make(Op::kMatMul, {dequantize(q, 3, !fp8), dequantize(kt, 5, !fp8)});
-  s = ThroughCodes(b, s, int8 ? kSdpaProductCodes : 0);
+  s = ThroughCodes(b, s, int8 ? kSdpaProductCodes : 0, b.attrs().Float("product_step", 0.0f));
   const float scale = b.attrs().Float("scale", 1.0f);
   if (scale != 1.0f) s = b.Make(Op::kMul, {s, b.Scalar(scale)});
   if (const float c = int8 ? b.attrs().Float("divisor", 0.0f) : 0.0f; c != 0.0f) s = b.Make(Op::kDiv, {s, b.Scalar(c)});
@@ -303,7 +307,7 @@ Graph SdpaBody(Body b, bool int8) {
       p = b.Make(Op::kWhere, {b.Make(Op::kIsNaN, {p}), b.Scalar(0.0f), p});
     }
     p = ThroughCodes(b, p, int8 ? kSdpaProbCodes : 0);
-    if (int8 && (fp8 || !flash)) p = dequantize(b.Make(Op::kQuantizeLinear, {p, b.In(9), b.In(10)}), 9);
+    if (int8 && (fp8 || !flash)) p = ThroughCodes(b, p, 9, b.attrs().Float("p_step", 0.0f));
   }
   ValueId o = b.Make(Op::kMatMul, {p, dequantize(v, 7, !fp8)});
   if (relative) {
@@ -351,7 +355,7 @@ bool HasScoreSteps(const Node& node) {
   for (const size_t slot : {kSdpaProductCodes, kSdpaScaledCodes, kSdpaMaskedCodes, kSdpaProbCodes}) {
     if (node.input(slot).valid()) return true;
   }
-  return node.attrs.Float("divisor", 0.0f) != 0.0f;
+  return node.attrs.Float("divisor", 0.0f) != 0.0f || node.attrs.Float("p_step", 0.0f) != 0.0f;
 }
 
 std::span<const FusedAttr> FusedAttrs() {
@@ -370,7 +374,9 @@ std::span<const FusedAttr> FusedAttrs() {
                                     {"num_heads", kInt},
                                     {"out_rank", kInt},
                                     {"p_relative", kInt},
+                                    {"p_step", 0.0f},
                                     {"per_token", kInt},
+                                    {"product_step", 0.0f},
                                     {"q_rank", kInt},
                                     {"rms", kInt},
                                     {"scale", 0.0f},

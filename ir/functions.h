@@ -20,6 +20,8 @@
 //                 scalars of the operand's dtype; p is u8 or s8. The last four pairs, u8 or s8, each optional: scores are
 //                 quantized and dequantized behind the product, the scale, the mask and slopes, probabilities behind the guard,
 //                 before p. attribute divisor (float; scores are divided by it behind the scale; 0: not). Neither with fp8 or flash
+//                 product_step, p_step (floats, 0: the scale): what a code behind the product, and one of P, stands for when it is
+//                 dequantized, so that scales can say how QLinearMatMul rounds. Not with fp8, flash or p_relative
 //                 p_relative = 1 (u8 and s8, not with flash): P is not Softmax but e = Exp(s - its row's maximum), so that codes are
 //                 relative to the largest of the row, and o is divided by the sum of the row's codes
 //                 flash = 1 (u8 and s8; fp8 stays exact): P is not quantized by the graph's numbers. p_scale and p_zp stand where they
@@ -67,7 +69,7 @@ inline constexpr int64_t kSdpaGuardMasked = 2;  // nan_guard
 // Slots of SdpaInt8: the scales of the codes on the way; each zero point stands behind its scale.
 inline constexpr size_t kSdpaProductCodes = 16, kSdpaScaledCodes = 18, kSdpaMaskedCodes = 20, kSdpaProbCodes = 22;
 
-// Whether scores or probabilities of an SdpaInt8 pass through codes on their way, or scores are divided.
+// Whether scores or probabilities of an SdpaInt8 pass through codes on their way, scores are divided, or codes of P have a step.
 bool HasScoreSteps(const Node& node);
 
 // Op belongs to octavo's own domain and has a body.

@@ -2,11 +2,11 @@
 
 #include <algorithm>
 #include <format>
-#include <optional>
-#include <span>
 
 #include "octavo/kernels/blocked/blocked_int8.h"
-#include "octavo/kernels/fp8/fp8.h"
+#include "octavo/kernels/forms.h"
+#include "octavo/kernels/gemm/gemm.h"
+#include "octavo/kernels/gemm/segments.h"
 #include "octavo/kernels/sdpa/sdpa.h"
 
 namespace octavo::kernels {
@@ -17,48 +17,14 @@ using quant::DType;
 // The largest k for which no weights can overflow int32: 255 * 128 * k < 2^31. Beyond it, it depends on the weights.
 constexpr int64_t kMaxDepth = (int64_t{1} << 31) / (int64_t{255} * 128);  // 65793
 
-constexpr std::string_view kActivations[] = {"none", "relu",    "gelu", "gelu_tanh",
-                                             "silu", "sigmoid", "tanh", "quick_gelu"};
-
-// What runs on an Arch: the tile and method of the products. Where an Arch has no code of its own, the name is that of
-// the code that serves it.
-struct Form {
-  Arch arch;
-  std::string_view linear;
-  std::string_view small;  // 1 to 8 rows
-  std::string_view sdpa_int8;
-  std::string_view sdpa_f32;  // and weights in blocks, and fp8: what has no int8 dot product
-};
-constexpr Form kForms[] = {
-    {Arch::kScalar, "scalar", "scalar", "scalar", "scalar"},
-    {Arch::kAvx2, "6x8_s16_avx2", "m8_s16_avx2", "avx2", "avx2"},
-    {Arch::kAvxVnni, "6x16_avxvnni", "m8_avxvnni", "avxvnni", "avx2"},
-    {Arch::kAvx512, "6x16_s16_avx512", "m8_s16_avx512", "avx512", "avx512"},
-    {Arch::kAvx512Vnni, "6x64_avx512vnni", "m8_avx512vnni", "avx512vnni", "avx512vnni"},
-    {Arch::kAmx, "32x32_amx", "m8_avx512vnni", "amx", "avx512vnni"},
-};
-
-const Form& FormOf(Arch arch) {
-  for (const Form& form : kForms) {
-    if (form.arch == arch) return form;
-  }
-  return kForms[0];
-}
-
-// fp8 runs in floats, in pairs of bf16 or on the bf16 tiles of AMX.
-std::string_view Fp8Form(Arch arch, bool bf16_pairs) {
-  if (arch == Arch::kAmx) return "amx";
-  return Fp8InPairs(arch, bf16_pairs) ? "avx512bf16" : FormOf(arch).sdpa_f32;
-}
-
-// Sums of blocks are shorter than a tile of AMX.
-std::string_view BlockedInt8Form(Arch arch) { return FormOf(arch == Arch::kAmx ? Arch::kAvx512Vnni : arch).sdpa_int8; }
+// Of kernels without a table of forms of their own (norm, softmax, element-wise): vectors of floats or bytes, which need no dot products.
+std::string_view PlainForm(Arch arch) { return internal::SdpaF32Form(arch); }
 
 // "linear_int8_6x64_avx512vnni"; fp8 has many and few rows in one kernel.
 std::string LinearName(std::string_view kind, const LinearQuery& query, Arch arch) {
-  const Form& form = FormOf(arch);
-  if (quant::IsFp8(query.x)) return std::format("{}_fp8_{}", kind, Fp8Form(arch, query.bf16_pairs));
-  return std::format("{}_int8_{}", kind, query.m >= 1 && query.m <= 8 ? form.small : form.linear);
+  if (quant::IsFp8(query.x)) return std::format("{}_fp8_{}", kind, internal::LinearFp8Form(arch, query.bf16_pairs));
+  const bool few = query.m >= 1 && query.m <= internal::kSmallRows;
+  return std::format("{}_int8_{}", kind, few ? internal::GemmFewRowsForm(arch) : internal::GemmForm(arch));
 }
 
 // Beyond, int8 sums over keys may leave int32, by their zero points: |p - zp| * |v - zv| <= 255 * 255. SdpaMostKeys knows them.
@@ -70,10 +36,13 @@ std::string SdpaName(std::string_view type, const SdpaQuery& query, Arch arch) {
   const bool flash = !fp8 && (query.flash || (int8 && query.kv_length > kMaxKeys));
   const int64_t rows = int8 ? query.heads / query.kv_heads * query.q_length : query.q_length;
   const bool few = !fp8 && !flash && rows >= 1 && rows <= kSdpaDecodeRows;
-  if (int8 && (flash || few) && arch == Arch::kAmx) arch = Arch::kAvx512Vnni;  // their tiles are no tiles of AMX
-  const std::string_view form = fp8    ? Fp8Form(arch, query.bf16_pairs)
-                                : int8 ? FormOf(arch).sdpa_int8
-                                       : FormOf(arch).sdpa_f32;
+  const std::string_view form = fp8             ? internal::SdpaFp8Form(arch, query.bf16_pairs)
+                                : int8 && flash ? internal::SdpaFlashInt8Form(arch)
+                                : int8 && few   ? internal::SdpaDecodeInt8Form(arch)
+                                : int8          ? internal::SdpaInt8Form(arch)
+                                : flash         ? internal::SdpaFlashF32Form(arch)
+                                : few           ? internal::SdpaDecodeF32Form(arch)
+                                                : internal::SdpaF32Form(arch);
   return std::format("sdpa_{}{}{}_{}", type,
                      flash ? "_flash"
                      : few ? "_decode"
@@ -82,13 +51,6 @@ std::string SdpaName(std::string_view type, const SdpaQuery& query, Arch arch) {
 }
 
 Choice Refuse(std::string sentence) { return {.kernel = {}, .refusal = std::move(sentence)}; }
-
-bool Known(std::string_view activation) {
-  for (std::string_view known : kActivations) {
-    if (known == activation) return true;
-  }
-  return false;
-}
 
 // Empty, or why no int8 linear kernel takes the query.
 std::string RefuseLinear(const LinearQuery& query) {
@@ -111,7 +73,9 @@ std::string RefuseLinear(const LinearQuery& query) {
       return std::format("output {} is {}; the kernels write f32, bf16, u8, s8 or fp8", i, Name(y));
     }
   }
-  if (!Known(query.activation)) return std::format("the epilogue has no activation '{}'", query.activation);
+  Activation activation;
+  if (!ActivationFromName(query.activation, &activation))
+    return std::format("the epilogue has no activation '{}'", query.activation);
   return {};
 }
 
@@ -159,9 +123,9 @@ Choice ChooseBlocked(const BlockedQuery& query, Arch arch) {
     if (query.block > kMaxBlockOfCodes)
       return Refuse(std::format("blocks of {}; with activations of 8 bits the kernels take up to {}", query.block,
                                 kMaxBlockOfCodes));
-    return {.kernel = std::format("linear_blocked_int8_{}", BlockedInt8Form(arch)), .refusal = {}};
+    return {.kernel = std::format("linear_blocked_int8_{}", internal::BlockedInt8Form(arch)), .refusal = {}};
   }
-  return {.kernel = std::format("linear_blocked_{}", FormOf(arch).sdpa_f32), .refusal = {}};
+  return {.kernel = std::format("linear_blocked_{}", internal::BlockedForm(arch)), .refusal = {}};
 }
 
 Choice ChooseSdpa(const SdpaQuery& query, Arch arch) {
@@ -198,42 +162,35 @@ std::string KernelOf(Family family, Arch arch) {
                                                   "binary",     "lookup",     "linear_f32_few_rows",
                                                   "linear_f32", "matmul_f32", "conv_f32"};
   if (family == Family::kFewRowsF32 && arch == Arch::kScalar) family = Family::kGemmF32;
-  std::string_view form = FormOf(arch).sdpa_f32;
+  std::string_view form = PlainForm(arch);
   if (family == Family::kGemmF32 || family == Family::kMatMulF32 || family == Family::kConvF32) form = "onednn";
   if (family == Family::kLookup && form != "avx512vnni") form = "scalar";  // a byte by two loads
   return std::format("{}_{}", kNames[static_cast<int>(family)], form);
 }
 
 std::vector<std::string> KernelNames() {
+  using namespace internal;  // NOLINT: the tables' names
   std::vector<std::string> names;
-  const auto add = [&names](std::string_view kind, std::string_view form) {
-    std::string name = std::format("{}_{}", kind, form);
+  const auto add = [&names](std::string name) {
     if (std::ranges::count(names, name) == 0) names.push_back(std::move(name));
   };
-  for (std::string_view kind : {"linear_int8", "qkv_int8"}) {
-    for (const Form& form : kForms) add(kind, form.linear);
-    for (const Form& form : kForms) add(kind, form.small);
-  }
-  for (std::string_view kind :
-       {"linear_blocked", "linear_fp8", "qkv_fp8", "sdpa_fp8", "sdpa_fp8_window", "sdpa_f32", "sdpa_f32_window",
-        "sdpa_f32_flash", "sdpa_f32_flash_window", "sdpa_f32_decode", "sdpa_f32_decode_window"}) {
-    for (const Form& form : kForms) add(kind, form.sdpa_f32);
-  }
-  for (const Form& form : kForms) add("linear_blocked_int8", BlockedInt8Form(form.arch));
-  for (std::string_view kind : {"linear_fp8", "qkv_fp8", "sdpa_fp8", "sdpa_fp8_window"})
-    add(kind, "avx512bf16"), add(kind, "amx");
-  for (std::string_view kind : {"sdpa_int8", "sdpa_int8_window"}) {
-    for (const Form& form : kForms) add(kind, form.sdpa_int8);
-  }
-  for (std::string_view kind :
-       {"sdpa_int8_flash", "sdpa_int8_flash_window", "sdpa_int8_decode", "sdpa_int8_decode_window"}) {
-    for (const Form& form : kForms) add(kind, BlockedInt8Form(form.arch));  // no AMX either
-  }
-  for (int family = 0; family < kFamilies; ++family) {
-    for (const Form& form : kForms) {
-      std::string name = KernelOf(static_cast<Family>(family), form.arch);
-      if (std::ranges::count(names, name) == 0) names.push_back(std::move(name));
+  const auto attention = [&](std::string_view kind, std::string_view form) {
+    add(std::format("sdpa_{}_{}", kind, form));
+    add(std::format("sdpa_{}_window_{}", kind, form));
+  };
+  for (const Arch arch : kArchs) {
+    for (std::string_view kind : {"linear", "qkv"}) {
+      add(std::format("{}_int8_{}", kind, GemmForm(arch)));
+      add(std::format("{}_int8_{}", kind, GemmFewRowsForm(arch)));
+      for (const bool pairs : {false, true}) add(std::format("{}_fp8_{}", kind, LinearFp8Form(arch, pairs)));
     }
+    add(std::format("linear_blocked_{}", BlockedForm(arch)));
+    add(std::format("linear_blocked_int8_{}", BlockedInt8Form(arch)));
+    for (const bool pairs : {false, true}) attention("fp8", SdpaFp8Form(arch, pairs));
+    attention("f32", SdpaF32Form(arch)), attention("int8", SdpaInt8Form(arch));
+    attention("f32_flash", SdpaFlashF32Form(arch)), attention("int8_flash", SdpaFlashInt8Form(arch));
+    attention("f32_decode", SdpaDecodeF32Form(arch)), attention("int8_decode", SdpaDecodeInt8Form(arch));
+    for (int family = 0; family < kFamilies; ++family) add(KernelOf(static_cast<Family>(family), arch));
   }
   return names;
 }

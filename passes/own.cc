@@ -187,7 +187,8 @@ void AddInt8(Passes& all) {
 
 void AddVendor(Passes& all) {
   Add(all,
-      {.name = "integer_form", .what = "MatMulInteger with its scales becomes a MatMul of DequantizeLinears; exact"},
+      {.name = "integer_form",
+       .what = "MatMulInteger with its scales, and QLinearMatMul, become a MatMul of DequantizeLinears; exact"},
       vendor::IntegerForm);
   Add(all,
       {.name = "fuse_around",

@@ -62,12 +62,13 @@ std::string CoarseScores(const Graph& g, const Node& attention) {
   constexpr double kCoarse = 1.0;  // neighbouring codes then differ by a factor of e in weight
   constexpr const char* kWayOut = "leave the scores in float, or quantize the float model with octavo";
   const double divisor = attention.attrs.Float("divisor", 0.0f);
+  const double product_step = attention.attrs.Float("product_step", 0.0f);  // of codes; 0: their scale
   const double scaling = attention.attrs.Float("scale", 1.0f) / (divisor == 0 ? 1 : divisor);
   const struct {
     const char* what;
     size_t slot;
     double factor;  // from these codes to what Softmax reads
-  } places[] = {{"products", ir::kSdpaProductCodes, scaling},
+  } places[] = {{"products", ir::kSdpaProductCodes, (product_step == 0 ? 1 : product_step) * scaling},
                 {"scores", ir::kSdpaScaledCodes, 1},
                 {"masked scores", ir::kSdpaMaskedCodes, 1}};
   for (const auto& [what, slot, factor] : places) {

@@ -2,7 +2,7 @@
 # minilm is a Python program (benchmarks/minilm.py): the trained model, and ONNX Runtime from PyPI where it can be fetched.
 word=''
 case ${1:-} in '' | -*) ;; *) word=$1; shift ;; esac
-build release all || exit 1
+build release octavo octavo_python benchmark_programs || exit 1
 use_product "$builds/release"
 cd "$OCTAVO_PROJECT"
 found=0

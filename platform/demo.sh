@@ -1,7 +1,7 @@
 # Sourced by inside.sh: ./dev demo [OPTIONS of demo/demo.py].
 command=demo
 . "$platform/venv.sh"
-build release product || exit 1
+build release octavo octavo_python || exit 1
 use_product "$builds/release"
 options=()
 if ensure_venv demo --no-deps; then

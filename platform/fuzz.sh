@@ -24,17 +24,15 @@ fuzz_seeds() {
 
 # fuzz_one TARGET SECONDS: status 1 where something was found. One line on what was done.
 fuzz_one() {
-  local folder=$OCTAVO_CACHE/fuzz/$1 log=$OCTAVO_CACHE/logs/fuzz-$1.log rc=0 timeout=60 options=()
+  local folder=$OCTAVO_CACHE/fuzz/$1 log=$OCTAVO_CACHE/logs/fuzz-$1.log rc=0 options=()
   mkdir -p "$folder/corpus" "$folder/found"
   rm -rf "$folder/seeds" && fuzz_seeds "$1" "$folder/seeds"
   [ "$1" != npz ] || options+=(-max_len=16384)
   case $1 in onnx | model) options+=(-max_len=65536) ;; esac
-  # libFuzzer's clock does not stop where others have the CPU, and a Loop may run for seconds without sanitizers.
-  [ "$1" != model ] || timeout=300
   if [ -f "$OCTAVO_PROJECT/fuzz/$1.dict" ]; then options+=("-dict=$OCTAVO_PROJECT/fuzz/$1.dict"); fi
-  # rss and malloc: the sanitizers need as much again as octavo's 1 GB.
+  # timeout: libFuzzer's clock does not stop where others have the CPU. rss and malloc: the sanitizers need as much again as octavo's 1 GB.
   ASAN_OPTIONS=allocator_may_return_null=1 ASAN_SYMBOLIZER_PATH=/usr/bin/llvm-symbolizer-19 UBSAN_OPTIONS=print_stacktrace=1 \
-    "$builds/fuzz/fuzz/fuzz_$1" -max_total_time="$2" -timeout="$timeout" -rss_limit_mb=3000 -print_final_stats=1 \
+    "$builds/fuzz/fuzz/fuzz_$1" -max_total_time="$2" -timeout=300 -rss_limit_mb=3000 -print_final_stats=1 \
     -artifact_prefix="$folder/found/" "${options[@]}" "$folder/corpus" "$folder/seeds" >"$log" 2>&1 || rc=$?
   printf '%-12s %10s executions %s\n' "$1" "$(sed -n 's/^stat::number_of_executed_units: *//p' "$log")" \
     "$([ "$rc" -eq 0 ] && echo 'nothing found' || echo "FOUND: $(grep -aoE 'broken law: .*|SUMMARY: .*' "$log" | head -n 1 | cut -c1-200); see $log")"

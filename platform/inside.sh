@@ -42,7 +42,7 @@ use_product() {  # the program and the module of one build tree, and what ./dev 
 }
 
 run_octavo() {
-  build release product || exit 1
+  build release octavo || exit 1
   [ -x "$builds/release/bin/octavo" ] || fail "this checkout has no program octavo: cli/CMakeLists.txt is missing or does not build one"
   exec "$builds/release/bin/octavo" "$@"
 }

@@ -5,11 +5,11 @@ ensure_venv wheel --no-deps || fail "auditwheel could not be fetched from PyPI: 
 raw=$builds/wheel-raw
 rm -rf "$raw"
 with_lock "build-$checkout"
-# Through `source`, as build() does: the compiler cache then knows what it compiled for the other trees.
+# Through `source` and with warnings as errors, as build() does: the compiler cache then knows what it compiled for the other trees.
 ln -sfn "$OCTAVO_PROJECT" "$builds/source"
 step "building the wheel" wheel \
   env CC=/usr/bin/cc CXX=/usr/bin/c++ CMAKE_BUILD_PARALLEL_LEVEL="$jobs" CMAKE_GENERATOR=Ninja python3 -m pip wheel --no-deps --no-build-isolation --no-cache-dir \
-  -w "$raw" -C build-dir="$builds/wheel" -C cmake.source-dir="$builds/source" "$OCTAVO_PROJECT" || fail "the wheel did not build"
+  -w "$raw" -C build-dir="$builds/wheel" -C cmake.source-dir="$builds/source" -C cmake.define.OCTAVO_WERROR=ON "$OCTAVO_PROJECT" || fail "the wheel did not build"
 release_lock
 
 # What stands in it that is not octavo's, compiled in or as a library that auditwheel copies: Debian's copyright file of each
@@ -17,7 +17,7 @@ release_lock
 notices=$raw/notices
 mkdir -p "$notices"
 carried=(libhwy-dev pybind11-dev nlohmann-json3-dev libcli11-dev libonnx-dev libonnxruntime-dev)
-mapfile -t libraries < <(ldd "$builds/wheel/bin/octavo" "$builds"/wheel/python/octavo/*.so | awk '$2 == "=>" {print $3}' | sort -u | xargs realpath)
+mapfile -t libraries < <(ldd "$builds/wheel/bin/octavo" "$builds"/wheel/python/octavo/*.so "$builds"/wheel/python/octavo/libs/*.so | awk '$2 == "=>" {print $3}' | sort -u | xargs realpath)
 mapfile -t -O "${#carried[@]}" carried < <(dpkg -S "${libraries[@]}" | cut -d: -f1 | sort -u)
 for package in "${carried[@]}"; do
   cp "/usr/share/doc/$package/copyright" "$notices/$package.txt" || fail "the package $package has no copyright file to put into the wheel"

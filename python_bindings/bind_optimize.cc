@@ -5,8 +5,10 @@
 
 #include "octavo/api/assume.h"
 #include "octavo/api/optimize.h"
+#include "octavo/api/options.h"
 #include "octavo/api/report_html.h"
 #include "octavo/api/report_json.h"
+#include "octavo/integrations/onnxruntime/session.h"
 #include "octavo/ir/closed.h"
 #include "octavo/ir/onnx/onnx.h"
 #include "octavo/ir/whole_file.h"
@@ -21,11 +23,49 @@ struct OptimizeResult {
   std::string model, report, html;
 };
 
-std::vector<std::string> Bytes(const std::vector<Name>& names) {
-  std::vector<std::string> list;
-  for (const Name& name : names) list.push_back(name.bytes);
-  return list;
+[[noreturn]] void RefuseArgument(std::string_view name, const py::handle& value, const char* wanted) {
+  const std::string sentence = std::format("optimize(): {} takes {}, not {}", name, wanted, TypeOf(value));
+  PyErr_SetString(PyExc_TypeError, sentence.c_str());
+  throw py::error_already_set();
 }
+template <typename T>
+T LoadArgument(std::string_view name, const py::handle& value, bool convert, const char* wanted) {
+  py::detail::make_caster<T> caster;
+  if (!caster.load(value, convert)) RefuseArgument(name, value, wanted);
+  return py::detail::cast_op<T>(std::move(caster));
+}
+
+// A value of Python into the field of an option.
+class OptionSetter {
+ public:
+  OptionSetter(const api::Option& option, const py::handle& value, api::OptimizeOptions& options)
+      : o_(option), value_(value), options_(options) {}
+  void operator()(bool api::OptimizeOptions::* f) { options_.*f = Load<bool>(value_, false, "True or False"); }
+  void operator()(int api::OptimizeOptions::* f) { options_.*f = Load<int>(value_, true, "a whole number"); }
+  void operator()(std::optional<double> api::OptimizeOptions::* f) {
+    options_.*f = Load<std::optional<double>>(value_, true, "a number or None");
+  }
+  void operator()(std::string api::OptimizeOptions::* f) { options_.*f = Load<Name>(value_, false, "a str").bytes; }
+  void operator()(quant::Calibrator api::OptimizeOptions::* f) {
+    options_.*f = Unwrap(quant::CalibratorFromName(Load<Name>(value_, false, "a str").bytes));
+  }
+  void operator()(std::vector<std::string> api::OptimizeOptions::* f) {
+    if (py::isinstance<py::str>(value_) || !py::isinstance<py::iterable>(value_))
+      RefuseArgument(o_.name, value_, "a list of str");
+    for (const py::handle name : py::reinterpret_borrow<py::iterable>(value_))
+      (options_.*f).push_back(Load<Name>(name, false, "a list of str").bytes);
+  }
+
+ private:
+  template <typename T>
+  T Load(const py::handle& value, bool convert, const char* wanted) const {
+    return LoadArgument<T>(o_.name, value, convert, wanted);
+  }
+
+  const api::Option& o_;
+  const py::handle value_;
+  api::OptimizeOptions& options_;
+};
 
 // What optimize() gives, and what Python shall warn of. Without Python's lock.
 ir::Result<OptimizeResult> Work(ir::Graph graph, const api::OptimizeOptions& options, std::vector<std::string>& notes) {
@@ -44,30 +84,27 @@ ir::Result<OptimizeResult> Work(ir::Graph graph, const api::OptimizeOptions& opt
   });
 }
 
-OptimizeResult Optimize(const py::object& model, const std::string& recipe, const py::object& calibration,
-                        const std::string& calibrator, int threads, const std::optional<ProgressFn>& progress,
-                        bool reduce_range, bool quantize_kv_cache, const std::vector<Name>& keep_float, bool layers,
-                        const std::vector<Name>& dynamic, std::optional<double> min_db, bool fit,
-                        std::optional<int64_t> max_memory, std::optional<int64_t> max_nodes,
-                        const std::vector<PyRule>& rules, const std::optional<Name>& pipeline,
-                        const std::vector<Name>& plugins, const std::vector<std::pair<Name, std::string>>& assume) {
-  ir::Graph graph = ReadModel(model, LimitsOf(max_memory, max_nodes));
-  for (const auto& [input, value] : assume) Unwrap(api::Assume(graph, input.bytes, value));
+// arguments: all of optimize() in octavo/_options.py, each in the form that the function reads it in.
+OptimizeResult Optimize(const py::object& model, const py::dict& arguments) {
+  const auto of = [&arguments](const char* name) { return py::reinterpret_borrow<py::object>(arguments[name]); };
+  const auto limit = [&of](const char* name) {
+    return LoadArgument<std::optional<int64_t>>(name, of(name), true, "a whole number or None");
+  };
+  ir::Graph graph = ReadModel(model, LimitsOf(limit("max_memory"), limit("max_nodes")));
+  for (const auto& [input, value] : of("assume").cast<std::vector<std::pair<Name, std::string>>>())
+    Unwrap(api::Assume(graph, input.bytes, value));
   api::OptimizeOptions options;
+  for (const api::Option& option : api::Options())
+    std::visit(OptionSetter(option, arguments[py::str(std::string(option.name))], options), option.field);
+  options.other_runtime = integrations::onnxruntime::RuntimeNamed(options.calibrate_with);
   passes::Registry registry;
-  AddRules(rules, plugins, registry);
+  AddRules(of("rules").cast<std::vector<PyRule>>(), of("plugins").cast<std::vector<Name>>(), registry);
   options.registry = &registry;
-  if (pipeline) options.pipeline = Unwrap(passes::PipelineFromJson(pipeline->bytes));
-  options.recipe = recipe;
-  options.reduce_range = reduce_range;
-  options.keep_float = Bytes(keep_float);
-  options.layers = layers;
-  options.dynamic = Bytes(dynamic);
-  options.min_db = min_db;
-  options.fit = fit;
-  options.quantize_kv_cache = quantize_kv_cache;
-  options.calibrator = Unwrap(quant::CalibratorFromName(calibrator));
-  options.threads = threads;
+  if (const auto pipeline = of("pipeline").cast<std::optional<Name>>())
+    options.pipeline = Unwrap(passes::PipelineFromJson(pipeline->bytes));
+  Unwrap(api::SetPassOptions(of("set").cast<std::vector<std::string>>(), options));
+  const py::object calibration = of("calibration");
+  const auto progress = LoadArgument<std::optional<ProgressFn>>("progress", of("progress"), true, "a function or None");
   std::unique_ptr<quant::DataSource> data;
   quant::Calibration ranges;
   if (py::isinstance<py::bytes>(calibration)) {
@@ -89,12 +126,13 @@ OptimizeResult Optimize(const py::object& model, const std::string& recipe, cons
 }
 
 std::string Calibrate(const py::object& model, const py::object& calibration, int threads,
-                      std::optional<int64_t> max_memory, std::optional<int64_t> max_nodes,
+                      std::optional<int64_t> max_memory, std::optional<int64_t> max_nodes, const Name& with,
                       const std::optional<ProgressFn>& progress) {
   ir::Graph graph = ReadModel(model, LimitsOf(max_memory, max_nodes));
   const std::unique_ptr<quant::DataSource> data = OpenData(calibration, graph, Passes::kOne);
   api::OptimizeOptions options;
   options.threads = threads;
+  options.other_runtime = integrations::onnxruntime::RuntimeNamed(with.bytes);
   options.progress = [&](std::string_view stage, int64_t done, int64_t total) { Step(progress, stage, done, total); };
   options.interrupted = Interrupted;
   const auto work = [&] {
@@ -121,28 +159,13 @@ void BindOptimize(py::module_& m) {
         if (!target) Raise({std::format("the place to save is a path, not {}", TypeOf(path))});
         Unwrap(ir::WriteWholeFile(*target, r.model));
       });
-  m.def(
-      "_optimize", &Optimize, py::arg("model"), py::arg("recipe") = "int8", py::arg("calibration") = py::none(),
-      py::arg("calibrator") = "mse", py::arg("threads") = 0, py::arg("progress") = py::none(),
-      py::arg("reduce_range") = false, py::arg("quantize_kv_cache") = false,
-      py::arg("keep_float") = std::vector<Name>{}, py::arg("layers") = false, py::arg("dynamic") = std::vector<Name>{},
-      py::arg("min_db") = py::none(), py::arg("fit") = true, py::arg("max_memory") = py::none(),
-      py::arg("max_nodes") = py::none(), py::arg("rules") = std::vector<PyRule>{}, py::arg("pipeline") = py::none(),
-      py::arg("plugins") = std::vector<Name>{}, py::arg("assume") = std::vector<std::pair<Name, std::string>>{},
-      "Fuses and quantizes; calibration: dicts of arrays, a path, or what calibrate() returned. reduce_range: int8 "
-      "weights use 7 of their 8 bits, faster on CPUs without VNNI. quantize_kv_cache: past keys and values enter, and "
-      "present ones leave, as the 8-bit codes that attention reads (Session.inputs has their dtype, the model's "
-      "metadata \"octavo.caches\" scale and zero point). keep_float: names of nodes that are not quantized, with * and "
-      "?.");
-  m.def(
-      "calibrate",
-      [](const py::object& model, const py::object& calibration, int threads, std::optional<int64_t> max_memory,
-         std::optional<int64_t> max_nodes, const std::optional<ProgressFn>& progress) {
-        return py::bytes(Calibrate(model, calibration, threads, max_memory, max_nodes, progress));
-      },
-      py::arg("model"), py::arg("calibration"), py::arg("threads") = 0, py::arg("max_memory") = py::none(),
-      py::arg("max_nodes") = py::none(), py::arg("progress") = py::none(),
-      "Ranges of the activations, for optimize().");
+  m.def("_optimize", &Optimize);
+  m.def("_options_json", &api::OptionsJson);
+  m.def("_calibrate", [](const py::object& model, const py::object& calibration, int threads,
+                         std::optional<int64_t> max_memory, std::optional<int64_t> max_nodes, const Name& with,
+                         const std::optional<ProgressFn>& progress) {
+    return py::bytes(Calibrate(model, calibration, threads, max_memory, max_nodes, with, progress));
+  });
 }
 
 }  // namespace octavo::python

@@ -27,6 +27,15 @@ void Translate(std::exception_ptr thrown) {
   }
 }
 
+// Classes that are local to this copy of the module have an attribute by which another copy could take their objects. Ours share none,
+// and the name of the attribute is the compiler's.
+void HideLocals(const py::module_& m) {
+  for (const auto& [name, value] : m.attr("__dict__").cast<py::dict>()) {
+    if (PyType_Check(value.ptr()) && value.attr("__dict__").contains(PYBIND11_MODULE_LOCAL_ID))
+      py::delattr(value, PYBIND11_MODULE_LOCAL_ID);
+  }
+}
+
 }  // namespace
 
 PYBIND11_MODULE(_octavo, m) {
@@ -47,5 +56,6 @@ PYBIND11_MODULE(_octavo, m) {
   octavo::python::BindOptimize(m);
   octavo::python::BindMeasure(m);
   octavo::python::BindSession(m);
+  HideLocals(m);
   m.def("cpu", &octavo::kernels::CpuDescription, "Model name and the instruction set in use.");
 }

@@ -28,50 +28,11 @@ KernelPtr MakeInterpreted(const Graph& graph, ir::NodeId node) {
 
 KernelPtr MakeKernel(const Node& node, const CompileContext& c) {
   switch (node.op) {
-    case Op::kLinearInt8:
-    case Op::kQkvInt8:
-      return MakeLinear(node, c);
-    case Op::kLinearBlocked:
-      return MakeBlocked(node, c);
-    case Op::kSdpa:
-    case Op::kSdpaInt8:
-      return MakeAttention(node, c);
-    case Op::kNormQuant:
-    case Op::kSkipLayerNorm:
-    case Op::kLayerNormalization:
-    case Op::kRMSNormalization:
-    case Op::kSoftmax:
-      return MakeNorm(node, c);
-    case Op::kMatMul:
-      return MakeMatMul(node, c);
-    case Op::kConv:
-      return MakeConv(node, c);
-    case Op::kConvInteger:
-      return MakeConvInteger(node, c);
-    case Op::kQuantizeLinear:
-    case Op::kDequantizeLinear:
-      return MakeQuantize(node, c);
-    case Op::kDynamicQuantizeLinear:
-      return MakeDynamicQuantize(node, c);
-    case Op::kQuantizeTokens:
-      return MakeQuantizeTokens(node, c);
-    case Op::kLookup:
-      return MakeLookup(node, c);
-    case Op::kIf:
-    case Op::kLoop:
-    case Op::kScan:
-      return MakeControl(node, c);
-    case Op::kTranspose:
-    case Op::kSlice:
-    case Op::kConcat:
-    case Op::kSplit:
-      return MakeMovement(node, c);
-    case Op::kTensorScatter:
-      return MakeCacheWrite(node, c);
-    case Op::kRotaryEmbedding:
-      return MakeRotary(node, c);
-    case Op::kCacheAppend:
-      return MakeCacheAppend(node, c);
+#define OCTAVO_STEP(Name, Make) \
+  case Op::k##Name:             \
+    return Make(node, c);
+#include "octavo/runtime/steps.def"
+#undef OCTAVO_STEP
     default:
       return MakeElementwise(node, c);
   }

@@ -93,24 +93,11 @@ void Expect(Kernel& kernel, const CompileContext& c, std::span<const ValueId> in
 
 // Null where no kernel serves the node (the interpreter then does). An error only for what can never run.
 using KernelPtr = std::unique_ptr<Kernel>;
-KernelPtr MakeLinear(const Node& node, const CompileContext& c);     // LinearInt8, QkvInt8
-KernelPtr MakeLinearFp8(const Node& node, const CompileContext& c);  // the same with fp8 operands
-KernelPtr MakeBlocked(const Node& node, const CompileContext& c);    // LinearBlocked
-KernelPtr MakeAttention(const Node& node, const CompileContext& c);  // Sdpa, SdpaInt8
-KernelPtr MakeNorm(const Node& node, const CompileContext& c);  // NormQuant, SkipLayerNorm, LayerNorm, RMSNorm, Softmax
-KernelPtr MakeElementwise(const Node& node, const CompileContext& c);      // f32 unary and binary
-KernelPtr MakeMatMul(const Node& node, const CompileContext& c);           // f32 MatMul
-KernelPtr MakeConv(const Node& node, const CompileContext& c);             // f32 Conv
-KernelPtr MakeConvInteger(const Node& node, const CompileContext& c);      // ConvInteger
-KernelPtr MakeQuantize(const Node& node, const CompileContext& c);         // Quantize-, DequantizeLinear per tensor
-KernelPtr MakeDynamicQuantize(const Node& node, const CompileContext& c);  // DynamicQuantizeLinear
-KernelPtr MakeQuantizeTokens(const Node& node, const CompileContext& c);   // QuantizeTokens
-KernelPtr MakeLookup(const Node& node, const CompileContext& c);           // Lookup
-KernelPtr MakeMovement(const Node& node, const CompileContext& c);         // Transpose, Slice, Concat, Split
-KernelPtr MakeCacheWrite(const Node& node, const CompileContext& c);       // TensorScatter
-KernelPtr MakeCacheAppend(const Node& node, const CompileContext& c);      // CacheAppend
-KernelPtr MakeRotary(const Node& node, const CompileContext& c);           // RotaryEmbedding
-KernelPtr MakeControl(const Node& node, const CompileContext& c);          // If, Loop, Scan
+#define OCTAVO_STEP(Name, Make) KernelPtr Make(const Node& node, const CompileContext& c);
+#include "octavo/runtime/steps.def"
+#undef OCTAVO_STEP
+KernelPtr MakeLinearFp8(const Node& node, const CompileContext& c);    // LinearInt8 and QkvInt8 with fp8 operands
+KernelPtr MakeElementwise(const Node& node, const CompileContext& c);  // f32 unary and binary
 KernelPtr MakeInterpreted(const Graph& graph, ir::NodeId node);
 inline std::string InterpreterOf(Op op) { return "interpreter " + std::string(ir::InfoOf(op).name); }
 

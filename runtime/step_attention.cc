@@ -169,13 +169,13 @@ void DecodeOnThreads(kernels::Arch arch, const Args& args, StepCall& call) {
     });
     return;
   }
-  const size_t stride = (kernels::SdpaDecodeSharedBytes(arch, args, parts) + 63) / 64 * 64;
+  const size_t stride = (kernels::SdpaSplitKvBytes(arch, args, parts) + 63) / 64 * 64;
   std::byte* base = call.Scratch(stride * static_cast<size_t>(groups));
-  for (int phase = 0; phase < kernels::kSdpaDecodePhases; ++phase) {
+  for (int step = 0; step < kernels::kSplitKvSteps; ++step) {
     threads.For(groups * parts, [&](int64_t task) {
       const int64_t i = task / parts;
-      kernels::SdpaDecodePhase(arch, args, i / s.kv_heads, i % s.kv_heads, {phase, task % parts, parts},
-                               base + static_cast<size_t>(i) * stride, TaskScratch(scratch).data());
+      kernels::SdpaSplitKv(arch, args, i / s.kv_heads, i % s.kv_heads, {step, task % parts, parts},
+                           base + static_cast<size_t>(i) * stride, TaskScratch(scratch).data());
     });
   }
 }
@@ -261,6 +261,7 @@ class Int8Attention : public Kernel {
     if (config_.flash || beyond) {
       // Codes of a row without meaning add up to 0 (so the exact form has it with the lowest code as zero point).
       if (beyond) args.guard = kernels::SdpaGuard::kNan;
+      if (args.p_step != 0.0f) args.v_scale *= args.p_step / args.p_scale;  // flash has P itself, not steps of it
       if (const std::string why = kernels::SdpaFlashRefusal(args); !why.empty()) return ir::Fail("{}", why);
       if (call.out[0].tensor.size() > 0) FlashOnThreads(arch_, args, *call.threads);
       return {};
@@ -371,7 +372,9 @@ KernelPtr MakeAttention(const Node& node, const CompileContext& c) {
   }
   p.divisor = a.Float("divisor", 0.0f);
   p.p_relative = a.Int("p_relative", 0) != 0 && !config.flash && !fp8;
-  if (p.divisor != 0.0f && (config.flash || fp8)) return nullptr;
+  p.p_step = a.Float("p_step", 0.0f);
+  if ((p.divisor != 0.0f || p.p_step != 0.0f) && (config.flash || fp8)) return nullptr;
+  if (p.p_step != 0.0f && p.p_relative) return nullptr;
   const std::pair<size_t, kernels::SdpaScoreCodes*> places[] = {{ir::kSdpaProductCodes, &p.product_codes},
                                                                 {ir::kSdpaScaledCodes, &p.scaled_codes},
                                                                 {ir::kSdpaMaskedCodes, &p.masked_codes},
@@ -380,6 +383,7 @@ KernelPtr MakeAttention(const Node& node, const CompileContext& c) {
     if (node.input(slot) && !ReadParams(node, c, slot, &codes->type, &codes->scale, &codes->zero_point)) return nullptr;
     if (codes->exist() && (config.flash || !quant::IsInt8(codes->type) || fp8)) return nullptr;
   }
+  p.product_codes.step = a.Float("product_step", 0.0f);
   const int32_t lowest = p.p_type == DType::kU8 ? 0 : -128;
   if (p.p_relative && (p.prob_codes.exist() || p.p_zero_point != lowest)) return nullptr;
   if (p.p_relative)

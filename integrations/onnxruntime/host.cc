@@ -99,6 +99,7 @@ ir::Status StatusOf(OrtStatus* status) {
   if (status == nullptr) return {};
   std::string message = Api().GetErrorMessage(status);
   Api().ReleaseStatus(status);
+  while (message.ends_with('\n')) message.pop_back();
   return ir::Fail("{}", message);
 }
 

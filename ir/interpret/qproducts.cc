@@ -1,6 +1,6 @@
-// MatMulInteger and QLinearMatMul. QLinearMatMul follows ONNX's own order (onnx/reference/ops/op_qlinear_matmul.py):
-// rint(double(acc) * float(sa * sb / sy) + zero), then clamp: the zero point is added before rounding, in double,
-// because NumPy promotes int32 * float32 to float64.
+// MatMulInteger and QLinearMatMul. QLinearMatMul rounds as ONNX's text says, "x / y_scale to nearest even", and then adds the zero point: clamp(
+// rint(float(acc) * (sa * sb / sy)) + zero) in float32, bit for bit what ONNX Runtime computes. ONNX's reference adds before it rounds, which its
+// own text does not.
 #include <algorithm>
 #include <cmath>
 

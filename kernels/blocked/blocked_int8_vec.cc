@@ -381,29 +381,34 @@ HWY_AFTER_NAMESPACE();
 #endif  // HWY_TARGET <= HWY_AVX2
 
 #if HWY_ONCE
-#include "octavo/kernels/simd/dispatch.h"
+#include "octavo/kernels/forms.h"
 
 namespace octavo::kernels {
 namespace {
 
-using QuantizeFn = void(const PackedBlocked&, const float*, int64_t, int64_t, uint8_t*);
-constexpr PerArch<QuantizeFn> kQuantize = {&internal::QuantizeBlocksReference, &N_AVX2::QuantizeAny<false>,
-                                           &N_AVX3::QuantizeAny<false>, &N_AVX3_DL::QuantizeAny<true>,
-                                           &N_AVX2::QuantizeAny<true>};
-
-using GemmFn = void(const BlockedInt8Args&, Range, Range, void*);
-constexpr PerArch<GemmFn> kGemm = {&internal::GemmBlockedInt8Reference, &N_AVX2::RunAnyCodes<false>,
-                                   &N_AVX3::RunAnyCodes<false>, &N_AVX3_DL::RunAnyCodes<true>,
-                                   &N_AVX2::RunAnyCodes<true>};
+struct Form {
+  std::string_view name;
+  void (*quantize)(const PackedBlocked&, const float*, int64_t, int64_t, uint8_t*);
+  void (*run)(const BlockedInt8Args&, Range, Range, void*);
+};
+// Sums of blocks are shorter than a tile of AMX.
+constexpr Forms<Form> kForms = {
+    .scalar = {"scalar", &internal::QuantizeBlocksReference, &internal::GemmBlockedInt8Reference},
+    .avx2 = {"avx2", &N_AVX2::QuantizeAny<false>, &N_AVX2::RunAnyCodes<false>},
+    .avx512 = {"avx512", &N_AVX3::QuantizeAny<false>, &N_AVX3::RunAnyCodes<false>},
+    .avx512vnni = {"avx512vnni", &N_AVX3_DL::QuantizeAny<true>, &N_AVX3_DL::RunAnyCodes<true>},
+    .avxvnni = Form{"avxvnni", &N_AVX2::QuantizeAny<true>, &N_AVX2::RunAnyCodes<true>}};
 
 }  // namespace
 
+std::string_view internal::BlockedInt8Form(Arch arch) { return kForms[arch].name; }
+
 void QuantizeBlocks(Arch arch, const PackedBlocked& w, const float* x, int64_t x_stride, int64_t rows, uint8_t* out) {
-  kQuantize[arch](w, x, x_stride, rows, out);
+  kForms[arch].quantize(w, x, x_stride, rows, out);
 }
 
 void GemmBlockedInt8(Arch arch, const BlockedInt8Args& args, Range rows, Range blocks, void* scratch) {
-  if (rows.begin < rows.end) kGemm[arch](args, rows, blocks, scratch);
+  if (rows.begin < rows.end) kForms[arch].run(args, rows, blocks, scratch);
 }
 
 }  // namespace octavo::kernels

@@ -301,25 +301,37 @@ HWY_AFTER_NAMESPACE();
 #endif  // HWY_TARGET <= HWY_AVX2
 
 #if HWY_ONCE
-#include "octavo/kernels/simd/dispatch.h"
+#include "octavo/kernels/forms.h"
 
 namespace octavo::kernels {
 namespace {
 
 void Reference(const BlockedArgs& args, Range rows, Range blocks, void*) { GemmBlockedReference(args, rows, blocks); }
 
-constexpr PerArch<decltype(Reference)> kRun = {&Reference, &N_AVX2::RunAny, &N_AVX3::RunAny, &N_AVX3_DL::RunAny};
-
-}  // namespace
-
-size_t BlockedScratchBytes(Arch arch, const PackedBlocked& w) {
-  if (arch == Arch::kScalar) return 0;
+size_t NoScratch(const PackedBlocked&) { return 0; }
+size_t DecodedScratch(const PackedBlocked& w) {
   const int64_t decoded = blocked_sizes::ChunkBlocks(w.block()) * w.block();
   return static_cast<size_t>(blocked_sizes::kRowsAtOnce + decoded) * 64 * sizeof(float);
 }
 
+struct Form {
+  std::string_view name;
+  decltype(&Reference) run;
+  size_t (*scratch)(const PackedBlocked& w);
+};
+constexpr Forms<Form> kForms = {.scalar = {"scalar", &Reference, &NoScratch},
+                                .avx2 = {"avx2", &N_AVX2::RunAny, &DecodedScratch},
+                                .avx512 = {"avx512", &N_AVX3::RunAny, &DecodedScratch},
+                                .avx512vnni = {"avx512vnni", &N_AVX3_DL::RunAny, &DecodedScratch}};
+
+}  // namespace
+
+std::string_view internal::BlockedForm(Arch arch) { return kForms[arch].name; }
+
+size_t BlockedScratchBytes(Arch arch, const PackedBlocked& w) { return kForms[arch].scratch(w); }
+
 void GemmBlocked(Arch arch, const BlockedArgs& args, Range rows, Range blocks, void* scratch) {
-  if (rows.begin < rows.end) kRun[arch](args, rows, blocks, scratch);
+  if (rows.begin < rows.end) kForms[arch].run(args, rows, blocks, scratch);
 }
 
 }  // namespace octavo::kernels

@@ -255,7 +255,7 @@ HWY_AFTER_NAMESPACE();
 #endif  // HWY_TARGET <= HWY_AVX2
 
 #if HWY_ONCE
-#include "octavo/kernels/simd/dispatch.h"
+#include "octavo/kernels/forms.h"
 
 namespace octavo::kernels {
 namespace {
@@ -266,26 +266,37 @@ void Tiles(const Fp8Args& args, Range rows, Range blocks, void* scratch) {
   N_AVX3_DL::RunFp8Tiles(args, rows, blocks, scratch);
 }
 
-constexpr PerArch<decltype(Reference)> kRun = {&Reference,
-                                               &N_AVX2::Run<N_AVX2::FloatForm>,
-                                               &N_AVX3::Run<N_AVX3::FloatForm>,
-                                               &N_AVX3_DL::Run<N_AVX3_DL::FloatForm>,
-                                               nullptr,
-                                               &Tiles};
+size_t NoScratch(int64_t) { return 0; }
+size_t FloatScratch(int64_t k) { return static_cast<size_t>(internal::MakeFp8Layout(k).floats) * sizeof(float); }
+// Pairs need less for a row, but take more rows at once.
+size_t PairScratch(int64_t k) { return static_cast<size_t>(internal::MakeFp8Layout(k, 2).floats) * sizeof(float); }
+size_t TileScratch(int64_t k) { return static_cast<size_t>(internal::MakeFp8TileLayout(k).bytes); }
+
+struct Form {
+  std::string_view name;
+  decltype(&Reference) run;
+  size_t (*scratch)(int64_t k);
+};
+constexpr Forms<Form> kForms = {.scalar = {"scalar", &Reference, &NoScratch},
+                                .avx2 = {"avx2", &N_AVX2::Run<N_AVX2::FloatForm>, &FloatScratch},
+                                .avx512 = {"avx512", &N_AVX3::Run<N_AVX3::FloatForm>, &FloatScratch},
+                                .avx512vnni = {"avx512vnni", &N_AVX3_DL::Run<N_AVX3_DL::FloatForm>, &FloatScratch},
+                                .amx = Form{"amx", &Tiles, &TileScratch}};
+constexpr Form kPairs = {"avx512bf16", &N_AVX3_DL::Run<N_AVX3_DL::PairForm>, &PairScratch};
+
+const Form& FormOf(Arch arch, bool bf16_pairs) { return Fp8InPairs(arch, bf16_pairs) ? kPairs : kForms[arch]; }
 
 }  // namespace
 
+std::string_view internal::LinearFp8Form(Arch arch, bool bf16_pairs) { return FormOf(arch, bf16_pairs).name; }
+
+// Enough for whichever form an Arch then runs.
 size_t Fp8ScratchBytes(Arch arch, int64_t k) {
-  if (arch == Arch::kScalar) return 0;
-  if (arch == Arch::kAmx) return static_cast<size_t>(internal::MakeFp8TileLayout(k).bytes);
-  // Pairs need less for a row, but take more rows at once.
-  const int64_t floats = std::max(internal::MakeFp8Layout(k).floats, internal::MakeFp8Layout(k, 2).floats);
-  return static_cast<size_t>(floats) * sizeof(float);
+  return std::max(FormOf(arch, false).scratch(k), FormOf(arch, true).scratch(k));
 }
 
 void LinearFp8(Arch arch, const Fp8Args& args, Range rows, Range blocks, void* scratch) {
-  if (rows.begin >= rows.end) return;
-  (Fp8InPairs(arch, args.bf16_pairs) ? &N_AVX3_DL::Run<N_AVX3_DL::PairForm> : kRun[arch])(args, rows, blocks, scratch);
+  if (rows.begin < rows.end) FormOf(arch, args.bf16_pairs).run(args, rows, blocks, scratch);
 }
 
 }  // namespace octavo::kernels

@@ -271,7 +271,7 @@ void RunTileBlocks(const internal::SegmentArgs& args, const GemmOutput& y, Range
     const int64_t left = std::min<int64_t>(rows - r, 32);
     for (int64_t i = blocks.begin; i < blocks.end; ++i) {
       TileBlock& block = some[i - blocks.begin];
-      if (r == 0) block.place = BeginProducts(args.x, Surplus::kZeroPoint, y, i, &block.columns);
+      if (r == 0) block.place = BeginProducts(args.x, Compensation::kZeroPoint, y, i, &block.columns);
       int32_t* acc = RunTileProducts<kSigned>(x, r, left, k_tiles, block.place, pending);
       if (r == 0) {  // not before the products: the tables of both together are more than a core looks ahead
         FillEpilogue(args.x, y, rows, &block.columns);

@@ -28,15 +28,16 @@ struct ColumnsOfBlock {
   int columns;
 };
 
-// What a form's sums of x w hold beyond those of (x - zero point) w: nothing (it took the zero point off the rows), the zero point, or
+// What a form's sums of x w hold beyond those of (x - zero point) w, and what is compensated for: nothing (it took the zero point off the rows), the zero point, or
 // for rows of s8, whose top bits are flipped, the zero point and 128.
-enum class Surplus { kNone, kZeroPoint, kFlippedZeroPoint };
+enum class Compensation { kNone, kZeroPoint, kFlippedZeroPoint };
 
-// Fills `init` only if there is a surplus: the column sums lie in memory, and few rows would wait for them.
-HWY_INLINE void FillBlock(const GemmInput& x, Surplus surplus, const GemmOutput& y, int64_t column, BlockColumns* c) {
+// Fills `init` only if there is something to compensate for: the column sums lie in memory, and few rows would wait for them.
+HWY_INLINE void FillBlock(const GemmInput& x, Compensation compensation, const GemmOutput& y, int64_t column,
+                          BlockColumns* c) {
   const auto count = static_cast<int>(std::min<int64_t>(y.w->n() - column, kColumnBlock));
   // sum (x - zx) w = sum x w - zx * sum w, modulo 2^32.
-  const bool flips = surplus == Surplus::kFlippedZeroPoint && x.dtype == quant::DType::kS8;
+  const bool flips = compensation == Compensation::kFlippedZeroPoint && x.dtype == quant::DType::kS8;
   const auto zero_point = static_cast<uint32_t>(x.zero_point + (flips ? 128 : 0));
   const int32_t* sums = y.w->column_sums() + column;
   const float x_scale = x.row_scale != nullptr ? 1.0f : x.scale;
@@ -44,7 +45,7 @@ HWY_INLINE void FillBlock(const GemmInput& x, Surplus surplus, const GemmOutput&
   if (count < kColumnBlock) {  // one row of small k spends more time here than in the product: hence the two loops
     for (int i = 0; i < kColumnBlock; ++i) {
       const bool real = i < count;
-      c->init[i] = real && surplus != Surplus::kNone
+      c->init[i] = real && compensation != Compensation::kNone
                        ? static_cast<int32_t>(0u - zero_point * static_cast<uint32_t>(sums[i]))
                        : 0;
       c->scale[i] = real ? x_scale * y.w_scale[y.w_scale_per_column ? column + i : 0] : 0.0f;
@@ -52,7 +53,7 @@ HWY_INLINE void FillBlock(const GemmInput& x, Surplus surplus, const GemmOutput&
     }
     return;
   }
-  for (int i = 0; surplus != Surplus::kNone && i < kColumnBlock; ++i) {
+  for (int i = 0; compensation != Compensation::kNone && i < kColumnBlock; ++i) {
     c->init[i] = static_cast<int32_t>(0u - zero_point * static_cast<uint32_t>(sums[i]));
   }
   if (y.w_scale_per_column) {
@@ -90,10 +91,10 @@ HWY_INLINE ColumnsOfBlock PlaceOf(const PackedWeights& w, int64_t block) {
 }
 
 // What the products of a block need; FillEpilogue: what its epilogue needs beside it.
-HWY_INLINE ColumnsOfBlock BeginProducts(const GemmInput& x, Surplus surplus, const GemmOutput& y, int64_t block,
-                                        BlockColumns* columns) {
+HWY_INLINE ColumnsOfBlock BeginProducts(const GemmInput& x, Compensation compensation, const GemmOutput& y,
+                                        int64_t block, BlockColumns* columns) {
   const ColumnsOfBlock b = PlaceOf(*y.w, block);
-  FillBlock(x, surplus, y, b.column, columns);
+  FillBlock(x, compensation, y, b.column, columns);
   return b;
 }
 
@@ -106,9 +107,9 @@ HWY_INLINE void FillEpilogue(const GemmInput& x, const GemmOutput& y, int64_t ro
   }
 }
 
-HWY_INLINE ColumnsOfBlock BeginBlock(const GemmInput& x, Surplus surplus, const GemmOutput& y, int64_t block,
+HWY_INLINE ColumnsOfBlock BeginBlock(const GemmInput& x, Compensation compensation, const GemmOutput& y, int64_t block,
                                      int64_t rows, BlockColumns* columns) {
-  const ColumnsOfBlock b = BeginProducts(x, surplus, y, block, columns);
+  const ColumnsOfBlock b = BeginProducts(x, compensation, y, block, columns);
   FillEpilogue(x, y, rows, columns);
   return b;
 }
@@ -151,14 +152,14 @@ HWY_INLINE void EpilogueOfRows(EpilogueTile& tile, int64_t first, int64_t rows) 
 }
 
 // The end of a block of few rows, whose sums [rows][64] began with zeros.
-HWY_NOINLINE void EndOfFewRows(const GemmInput& x, Surplus surplus, const GemmOutput& y, int64_t block, Range rows,
-                               int32_t* acc) {
+HWY_NOINLINE void EndOfFewRows(const GemmInput& x, Compensation compensation, const GemmOutput& y, int64_t block,
+                               Range rows, int32_t* acc) {
   namespace hn = hwy::HWY_NAMESPACE;
   const hn::RebindToSigned<EpilogueD> d;
   BlockColumns columns;
   const int64_t count = rows.end - rows.begin;
-  const ColumnsOfBlock b = BeginBlock(x, surplus, y, block, count, &columns);
-  for (int64_t i = 0; surplus != Surplus::kNone && i < count * kColumnBlock;
+  const ColumnsOfBlock b = BeginBlock(x, compensation, y, block, count, &columns);
+  for (int64_t i = 0; compensation != Compensation::kNone && i < count * kColumnBlock;
        i += static_cast<int64_t>(hn::MaxLanes(d))) {
     hn::Store(hn::Add(hn::Load(d, acc + i), hn::Load(d, columns.init + i % kColumnBlock)), d, acc + i);
   }

@@ -197,20 +197,11 @@ HWY_INLINE void InPlace(float* values, int rows, Op op) {
 
 inline HWY_NOINLINE void ActivateInPlace(Activation activation, float* values, int rows) {
   switch (activation) {
-    case Activation::kRelu:
-      return InPlace(values, rows, [](auto d, auto v) HWY_ATTR { return Relu(d, v); });
-    case Activation::kGelu:
-      return InPlace(values, rows, [](auto d, auto v) HWY_ATTR { return Gelu(d, v); });
-    case Activation::kGeluTanh:
-      return InPlace(values, rows, [](auto d, auto v) HWY_ATTR { return GeluTanh(d, v); });
-    case Activation::kSilu:
-      return InPlace(values, rows, [](auto d, auto v) HWY_ATTR { return Silu(d, v); });
-    case Activation::kSigmoid:
-      return InPlace(values, rows, [](auto d, auto v) HWY_ATTR { return Sigmoid(d, v); });
-    case Activation::kTanh:
-      return InPlace(values, rows, [](auto d, auto v) HWY_ATTR { return Tanh(d, v); });
-    case Activation::kQuickGelu:
-      return InPlace(values, rows, [](auto d, auto v) HWY_ATTR { return QuickGelu(d, v); });
+#define OCTAVO_ACTIVATION(Name, name, scalar, vector) \
+  case Activation::k##Name:                           \
+    return InPlace(values, rows, [](auto d, auto v) HWY_ATTR { return vector; });
+#include "octavo/kernels/gemm/activations.def"
+#undef OCTAVO_ACTIVATION
     case Activation::kNone:
       return;
   }

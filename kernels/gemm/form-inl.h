@@ -1,7 +1,7 @@
 // A form of the product: how rows of x are laid out for it and how a tile of them is multiplied. Per target.
 //
 //   Input               element of a prepared row
-//   kSurplus            of its sums (block-inl.h)
+//   kCompensation            of its sums (block-inl.h)
 //   ReadsInPlace(x, k)  the rows can be read where they lie
 //   PackRow             one prepared row of ceil(k / 4) * 4 elements; padding meets zero weights
 //   kTileRows, Rows     up to kTileRows rows x 64 columns, all of k
@@ -44,7 +44,7 @@ struct PreparedRows {
 // Rows as u8, read where they lie if possible.
 struct BytesForm {
   using Input = uint8_t;
-  static constexpr Surplus kSurplus = Surplus::kFlippedZeroPoint;
+  static constexpr Compensation kCompensation = Compensation::kFlippedZeroPoint;
 
   static bool ReadsInPlace(const GemmInput& x, int64_t k) { return x.dtype == quant::DType::kU8 && k % 4 == 0; }
 
@@ -108,7 +108,7 @@ HWY_INLINE void PackWords(const T* row, int32_t zero_point, size_t k, const int 
 
 struct S16Form {
   using Input = int16_t;
-  static constexpr Surplus kSurplus = Surplus::kNone;
+  static constexpr Compensation kCompensation = Compensation::kNone;
   static constexpr int kTileRows = 6;
   static constexpr int kTileColumns = static_cast<int>(hwy::HWY_NAMESPACE::MaxLanes(TileD()));
 

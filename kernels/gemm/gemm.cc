@@ -7,16 +7,11 @@
 namespace octavo::kernels {
 
 size_t GemmScratchBytes(Arch arch, quant::DType x_dtype, int64_t k) {
-  if (arch == Arch::kScalar) return 0;
-  if (arch == Arch::kAmx) return static_cast<size_t>(internal::TileRowsAtOnce(k) * internal::TileStride(k));
-  const bool vnni = arch == Arch::kAvx512Vnni || arch == Arch::kAvxVnni;
-  if (vnni && x_dtype == quant::DType::kU8 && k % 4 == 0) return 0;  // read where it lies
-  const int64_t k4 = (k + 3) / 4 * 4;
-  if (vnni) return static_cast<size_t>(internal::MostRowsAtOnce(k, 1) * k4);
-  // As s16, behind them as u8 for the certified panels, and a decoded block of weights.
-  const int64_t decoded = k4 <= internal::kMostDecodedK ? kColumnBlock * k4 : 0;
-  return static_cast<size_t>(internal::WideElements(k) + decoded) * sizeof(int16_t);
+  return internal::kGemmForms[arch].scratch(x_dtype, k);
 }
+
+std::string_view internal::GemmForm(Arch arch) { return kGemmForms[arch].name; }
+std::string_view internal::GemmFewRowsForm(Arch arch) { return kGemmForms[arch].few_rows; }
 
 void internal::RunBatches(Arch arch, SegmentArgs args) {
   const Range rows = args.rows;
@@ -27,7 +22,7 @@ void internal::RunBatches(Arch arch, SegmentArgs args) {
   }
   for (int64_t first = rows.begin; first < rows.end; first = args.rows.end) {
     args.rows = {first, std::min(rows.end, (first / of_batch + 1) * of_batch)};
-    kRunSegments[arch](args);
+    kGemmForms[arch].run(args);
   }
 }
 

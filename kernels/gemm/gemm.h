@@ -30,11 +30,13 @@ struct Range {
   int64_t end = 0;
 };
 
-// kGelu is the erf form, kQuickGelu x * Sigmoid(x * 1.702f). Truth: quant/numeric/math.h; relu is x < 0 ? 0 : x, so NaN
-// stays NaN.
-enum class Activation : uint8_t { kNone, kRelu, kGelu, kGeluTanh, kSilu, kSigmoid, kTanh, kQuickGelu };
-// "none", "relu", "gelu", "gelu_tanh", "silu", "sigmoid", "tanh", "quick_gelu": the spelling of the attribute in
-// ir/functions.h.
+enum class Activation : uint8_t {
+  kNone,
+#define OCTAVO_ACTIVATION(Name, name, scalar, vector) k##Name,
+#include "octavo/kernels/gemm/activations.def"
+#undef OCTAVO_ACTIVATION
+};
+// "none", or the name in activations.def.
 std::string_view Name(Activation activation);
 // False for a word that names none.
 bool ActivationFromName(std::string_view name, Activation* activation);

@@ -14,10 +14,10 @@ namespace octavo::kernels {
 namespace {
 
 constexpr std::pair<Activation, std::string_view> kNames[] = {
-    {Activation::kNone, "none"}, {Activation::kRelu, "relu"},
-    {Activation::kGelu, "gelu"}, {Activation::kGeluTanh, "gelu_tanh"},
-    {Activation::kSilu, "silu"}, {Activation::kSigmoid, "sigmoid"},
-    {Activation::kTanh, "tanh"}, {Activation::kQuickGelu, "quick_gelu"},
+    {Activation::kNone, "none"},
+#define OCTAVO_ACTIVATION(Name, name, scalar, vector) {Activation::k##Name, name},
+#include "octavo/kernels/gemm/activations.def"
+#undef OCTAVO_ACTIVATION
 };
 
 int32_t Accumulate(const GemmInput& x, const PackedWeights& w, int64_t m, int64_t n) {
@@ -70,20 +70,11 @@ float ApplyActivation(Activation activation, float x) {
   switch (activation) {
     case Activation::kNone:
       return x;
-    case Activation::kRelu:
-      return x < 0.0f ? 0.0f : x;
-    case Activation::kGelu:
-      return quant::Gelu(x);
-    case Activation::kGeluTanh:
-      return quant::GeluTanh(x);
-    case Activation::kSilu:
-      return quant::Silu(x);
-    case Activation::kSigmoid:
-      return quant::Sigmoid(x);
-    case Activation::kTanh:
-      return quant::Tanh(x);
-    case Activation::kQuickGelu:
-      return x * quant::Sigmoid(x * quant::constants::kQuickGelu);
+#define OCTAVO_ACTIVATION(Name, name, scalar, vector) \
+  case Activation::k##Name:                           \
+    return scalar;
+#include "octavo/kernels/gemm/activations.def"
+#undef OCTAVO_ACTIVATION
   }
   return x;
 }

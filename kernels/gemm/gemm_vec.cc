@@ -122,7 +122,7 @@ template <class Form>
 void RunBlock(const internal::SegmentArgs& args, const GemmOutput& y, int64_t block,
               PreparedRows<typename Form::Input> x, int64_t first, int64_t rows, const int8_t* next) {
   BlockColumns columns;
-  const ColumnsOfBlock b = BeginBlock(args.x, Form::kSurplus, y, block, rows, &columns);
+  const ColumnsOfBlock b = BeginBlock(args.x, Form::kCompensation, y, block, rows, &columns);
   alignas(64) int32_t acc[Form::kTileRows * 64];
   const EpilogueTile tile = TileOf(args.x, y, b, {first, first + rows}, &columns, acc);
   if constexpr (requires { Form::Decode(x, b.panels); }) Form::Decode(x, b.panels);
@@ -141,14 +141,14 @@ void RunBlock(const internal::SegmentArgs& args, const GemmOutput& y, int64_t bl
 }
 
 // Few rows: the sums of many blocks, then their ends, which wait for scales and biases and would keep memory from the weights of the
-// next block (Zen 4, M = 1: a tenth of what it reads). sums_of(w, block, acc) leaves [rows][64] sums and returns their surplus.
+// next block (Zen 4, M = 1: a tenth of what it reads). sums_of(w, block, acc) leaves [rows][64] sums and returns their compensation.
 template <class SumsOf>
 void RunFewRows(const internal::SegmentArgs& args, SumsOf sums_of) {
   using internal::kRowsOfSums;
   struct Pending {
     const GemmOutput* y;
     int64_t block;
-    Surplus surplus;
+    Compensation compensation;
   };
   alignas(64) int32_t acc[kRowsOfSums * 64];
   Pending pending[kRowsOfSums];
@@ -156,7 +156,7 @@ void RunFewRows(const internal::SegmentArgs& args, SumsOf sums_of) {
   int64_t count = 0;
   const auto finish = [&] {
     for (int64_t i = 0; i < count; ++i) {
-      EndOfFewRows(args.x, pending[i].surplus, *pending[i].y, pending[i].block, args.rows, acc + i * rows * 64);
+      EndOfFewRows(args.x, pending[i].compensation, *pending[i].y, pending[i].block, args.rows, acc + i * rows * 64);
     }
     count = 0;
   };
@@ -181,7 +181,7 @@ void RunSegments(const internal::SegmentArgs& args) {
     if (args.rows.end - args.rows.begin <= kSmallRows) {
       return RunFewRows(args, [&](const PackedWeights& w, int64_t block, int32_t* acc) HWY_ATTR {
         Form::Small(x, static_cast<int>(rows), PlaceOf(w, block).panels, args.tuning.one_stream, acc);
-        return Form::kSurplus;
+        return Form::kCompensation;
       });
     }
     for (int s = 0; s < args.count; ++s) {
@@ -229,10 +229,10 @@ inline void RunSegmentsOfPairs(const internal::SegmentArgs& args) {
         const ColumnsOfBlock b = PlaceOf(w, block);
         if (SafeQuadsOf(w, block) == 0) {
           FewS16Form::Small(words, static_cast<int>(rows), b.panels, args.tuning.one_stream, acc);
-          return FewS16Form::kSurplus;
+          return FewS16Form::kCompensation;
         }
         PairForm<1>::Small(bytes, static_cast<int>(rows), b.panels, args.tuning.one_stream, acc);
-        return BytesForm::kSurplus;
+        return BytesForm::kCompensation;
       });
     }
     const bool decodes = args.tuning.decodes_once && rows >= internal::kDecodingRows && k4 <= internal::kMostDecodedK;
@@ -280,14 +280,29 @@ void Reference(const SegmentArgs& args) {
   }
 }
 
+size_t NoScratch(quant::DType, int64_t) { return 0; }
+// Rows of bytes, read where they lie if possible.
+size_t BytesScratch(quant::DType x, int64_t k) {
+  if (x == quant::DType::kU8 && k % 4 == 0) return 0;
+  return static_cast<size_t>(MostRowsAtOnce(k, 1) * ((k + 3) / 4 * 4));
+}
+// Rows as s16, behind them as u8 for the certified panels, and a decoded block of weights.
+size_t PairsScratch(quant::DType, int64_t k) {
+  const int64_t k4 = (k + 3) / 4 * 4;
+  const int64_t decoded = k4 <= kMostDecodedK ? kColumnBlock * k4 : 0;
+  return static_cast<size_t>(WideElements(k) + decoded) * sizeof(int16_t);
+}
+size_t TilesScratch(quant::DType, int64_t k) { return static_cast<size_t>(TileRowsAtOnce(k) * TileStride(k)); }
+
 }  // namespace
 
-const PerArch<SegmentsFn> kRunSegments = {&Reference,
-                                          &N_AVX2::RunSegmentsOfPairs,
-                                          &N_AVX3::RunSegmentsOfPairs,
-                                          &N_AVX3_DL::RunSegments<N_AVX3_DL::VnniForm>,
-                                          &N_AVX2::RunSegments<N_AVX2::VnniForm>,
-                                          &N_AVX3_DL::RunSegmentsAmx};
+const Forms<GemmDescriptor> kGemmForms = {
+    .scalar = {"scalar", "scalar", &Reference, &NoScratch},
+    .avx2 = {"6x8_s16_avx2", "m8_s16_avx2", &N_AVX2::RunSegmentsOfPairs, &PairsScratch},
+    .avx512 = {"6x16_s16_avx512", "m8_s16_avx512", &N_AVX3::RunSegmentsOfPairs, &PairsScratch},
+    .avx512vnni = {"6x64_avx512vnni", "m8_avx512vnni", &N_AVX3_DL::RunSegments<N_AVX3_DL::VnniForm>, &BytesScratch},
+    .avxvnni = GemmDescriptor{"6x16_avxvnni", "m8_avxvnni", &N_AVX2::RunSegments<N_AVX2::VnniForm>, &BytesScratch},
+    .amx = GemmDescriptor{"32x32_amx", "m8_avx512vnni", &N_AVX3_DL::RunSegmentsAmx, &TilesScratch}};
 
 }  // namespace octavo::kernels::internal
 #endif  // HWY_ONCE

@@ -4,9 +4,10 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <string_view>
 
+#include "octavo/kernels/forms.h"
 #include "octavo/kernels/gemm/gemm.h"
-#include "octavo/kernels/simd/dispatch.h"
 
 namespace octavo::kernels::internal {
 
@@ -24,10 +25,16 @@ struct SegmentArgs {
   Tuning tuning;
 };
 
-using SegmentsFn = void(const SegmentArgs& args);
-extern const PerArch<SegmentsFn> kRunSegments;
+// One form of the product.
+struct GemmDescriptor {
+  std::string_view name;      // rows x columns of a tile, what it multiplies in, the Arch
+  std::string_view few_rows;  // at most kSmallRows
+  void (*run)(const SegmentArgs& args);
+  size_t (*scratch)(quant::DType x, int64_t k);  // GemmScratchBytes
+};
+extern const Forms<GemmDescriptor> kGemmForms;
 
-// kRunSegments, where outputs are head-major for one batch at a time: 64 columns in one head of one batch are stored like rows, the
+// GemmDescriptor::run, where outputs are head-major for one batch at a time: 64 columns in one head of one batch are stored like rows, the
 // rest through a copy (3 to 5 % more time with AVX-512 VNNI, 11 to 22 % with AMX). Fewer rows than kRowsOfBatch would read the weights
 // too often.
 inline constexpr int64_t kRowsOfBatch = 32;

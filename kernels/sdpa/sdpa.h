@@ -9,10 +9,10 @@
 //           softcap != 0: s_j = quant::Tanh(s_j / softcap) * softcap
 //           mask, alibi: s_j = s_j + (slope_h * float(j - i - offset) + mask_j), as far as there;  masked_codes
 //           hidden by the window or the bool mask: s_j = hidden_value
-//           (*_codes, where there are any: x = float(QuantizeOne(x, scale, zp) - zp) * scale)
+//           (*_codes, where there are any: x = float(QuantizeOne(x, scale, zp) - zp) * back())
 //   prob  = quant::SoftmaxRow(s);  guard (SdpaGuard);  prob_codes
 //   p_j   = quant::QuantizeOne(prob_j, p_scale, p_zp)
-//   o_c   = float(sum_j (p_j - p_zp)(v_jc - v_zp)) * (p_scale * v_scale), then as it is or QuantizeOne(o_scale, o_zp)
+//   o_c   = float(sum_j (p_j - p_zp)(v_jc - v_zp)) * ValueScale(), then as it is or QuantizeOne(o_scale, o_zp)
 // p_relative: codes of exponentials instead of probabilities, so relative to the largest of the row, and their own sum divides:
 //   e_j   = quant::Exp(s_j - RowMax(s));  p_j = quant::QuantizeOne(e_j, p_scale, p_zp), all p_zp where the sum of e_j is no number
 //   l     = float(max(1, sum_j (p_j - p_zp)));  o_c = (float(sum_j (p_j - p_zp)(v_jc - v_zp)) * v_scale) / l, then as above
@@ -117,7 +117,9 @@ struct SdpaScoreCodes {
   quant::DType type = quant::DType::kF32;  // kU8 or kS8; kF32: they do not
   float scale = 1.0f;
   int32_t zero_point = 0;
+  float step = 0.0f;  // what a code stands for on the way back; 0: scale
 
+  float back() const { return step != 0.0f ? step : scale; }
   bool exist() const { return type != quant::DType::kF32; }
 };
 
@@ -142,10 +144,14 @@ struct SdpaInt8Args {
   // Steps on the way from the product to p: not for fp8 and SdpaDecode; SdpaFlash has all but prob_codes.
   SdpaScoreCodes product_codes, scaled_codes, masked_codes, prob_codes;
   float divisor = 0.0f;  // s = s / divisor behind the scale; exactly 0: not divided
+  // What a code of P stands for in the second product; 0: p_scale. With it, and the step of product_codes, products round as QLinearMatMul does.
+  // Not for fp8, flash and p_relative.
+  float p_step = 0.0f;
   // Codes relative to the row's largest probability; p_zero_point is the lowest code, and there are no prob_codes. Not for fp8; those of
   // SdpaFlash always are.
   bool p_relative = false;
 
+  float ValueScale() const { return p_relative ? v_scale : (p_step != 0.0f ? p_step : p_scale) * v_scale; }
   bool HasScoreSteps() const {
     return product_codes.exist() || scaled_codes.exist() || masked_codes.exist() || divisor != 0.0f;
   }
@@ -191,20 +197,20 @@ size_t SdpaDecodeScratchBytes(Arch arch, const SdpaInt8Args& args);
 void SdpaDecode(Arch arch, const SdpaFloatArgs& args, int64_t batch, int64_t kv_head, void* scratch);
 void SdpaDecode(Arch arch, const SdpaInt8Args& args, int64_t batch, int64_t kv_head, void* scratch);
 
-// The same, and the same bits, by several threads for one kv head: the phases 0 to kSdpaDecodePhases - 1 one after the other, in
+// The same, and the same bits, by several threads for one kv head (split-KV): the steps 0 to kSplitKvSteps - 1 one after the other, in
 // each of them the parts 0 to parts - 1, in any order and at once. `shared` (64-byte aligned, need not be cleared) belongs to the
 // (batch, kv head), scratch (SdpaDecodeScratchBytes) to one thread. int8: at most kSdpaDecodeRows rows of all heads.
-inline constexpr int kSdpaDecodePhases = 4;
-struct SdpaDecodePart {
-  int phase = 0;
+inline constexpr int kSplitKvSteps = 4;
+struct SplitKvPart {
+  int step = 0;
   int64_t part = 0, parts = 1;
 };
-size_t SdpaDecodeSharedBytes(Arch arch, const SdpaFloatArgs& args, int64_t parts);
-size_t SdpaDecodeSharedBytes(Arch arch, const SdpaInt8Args& args, int64_t parts);
-void SdpaDecodePhase(Arch arch, const SdpaFloatArgs& args, int64_t batch, int64_t kv_head, const SdpaDecodePart& part,
-                     void* shared, void* scratch);
-void SdpaDecodePhase(Arch arch, const SdpaInt8Args& args, int64_t batch, int64_t kv_head, const SdpaDecodePart& part,
-                     void* shared, void* scratch);
+size_t SdpaSplitKvBytes(Arch arch, const SdpaFloatArgs& args, int64_t parts);
+size_t SdpaSplitKvBytes(Arch arch, const SdpaInt8Args& args, int64_t parts);
+void SdpaSplitKv(Arch arch, const SdpaFloatArgs& args, int64_t batch, int64_t kv_head, const SplitKvPart& part,
+                 void* shared, void* scratch);
+void SdpaSplitKv(Arch arch, const SdpaInt8Args& args, int64_t batch, int64_t kv_head, const SplitKvPart& part,
+                 void* shared, void* scratch);
 
 // Flash: rows [begin, end) of one (batch, head) over tiles of kSdpaFlashKeys keys with a running maximum m and sum l. K and V
 // are read where they lie, and scratch does not grow with the keys. For each tile with the scores s (as above) of a row:

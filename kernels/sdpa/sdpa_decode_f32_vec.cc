@@ -213,7 +213,7 @@ void DecodeGroup(const SdpaFloatArgs& args, int64_t batch, int64_t kv_head, void
   GroupValues(g, span, {0, layout.rows, 0, static_cast<size_t>(s.v_head_size)});
 }
 
-inline void ScorePhase(const Group& g, const Split& split) {
+inline void SplitScores(const Group& g, const Split& split) {
   SplitHead& head = split.Head(split.at.part);
   head.span = MakeSpan(g.args.shape, internal::SpanOfGroup(g.args, g.batch, g.kv_head));
   const Span own = split.Own();
@@ -225,7 +225,7 @@ inline void ScorePhase(const Group& g, const Split& split) {
 }
 
 // The sums over V run along the keys, so parts split the rows, by four, and then the columns, by sixteen.
-inline Piece PieceOf(const Group& g, const SdpaDecodePart& at) {
+inline Piece PieceOf(const Group& g, const SplitKvPart& at) {
   const size_t fours = (g.layout.rows + 3) / 4, units = g.layout.of.v16 / 16;
   const auto width = static_cast<size_t>(g.args.shape.v_head_size);
   const auto part = static_cast<size_t>(at.part), parts = static_cast<size_t>(at.parts);
@@ -237,7 +237,7 @@ inline Piece PieceOf(const Group& g, const SdpaDecodePart& at) {
 }
 
 // Probabilities come into scratch of the thread, since others still add up the exponentials.
-inline void ValuePhase(const Group& g, const Split& split) {
+inline void SplitValues(const Group& g, const Split& split) {
   SplitHead& head = split.Head(split.at.part);
   const Span& span = head.span;
   Group own = g;
@@ -255,16 +255,16 @@ inline void ValuePhase(const Group& g, const Split& split) {
   if (of.begin < of.end && head.gone) GroupValues(own, span, of);
 }
 
-void DecodePhase(const SdpaFloatArgs& args, int64_t batch, int64_t kv_head, const SdpaDecodePart& part, void* shared,
+void SplitKvStep(const SdpaFloatArgs& args, int64_t batch, int64_t kv_head, const SplitKvPart& part, void* shared,
                  void* scratch) {
   const DecodeLayout layout = MakeDecodeLayout(args.shape);
   const auto sl = internal::MakeSdpaSplitLayout(layout.of, layout.rows, part.parts, false);
   auto* base = static_cast<uint8_t*>(shared);
   const Split split = {sl, base, part};
   const Group g = {args, layout, batch, kv_head, static_cast<uint8_t*>(scratch), base + sl.scores_at};
-  if (part.phase == 0) return ScorePhase(g, split);
-  if (part.phase == 1) return ExpOfPart(split, args.guard, g.Rows(0), layout.rows);
-  if (part.phase == 2) return ValuePhase(g, split);
+  if (part.step == 0) return SplitScores(g, split);
+  if (part.step == 1) return ExpOfPart(split, args.guard, g.Rows(0), layout.rows);
+  if (part.step == 2) return SplitValues(g, split);
   bool gone = true;
   for (int64_t p = 0; p < part.parts; ++p) gone &= split.Head(p).gone;
   if (part.part == 0 && !gone) DecodeGroup(args, batch, kv_head, scratch);
@@ -276,7 +276,7 @@ HWY_AFTER_NAMESPACE();
 #endif  // HWY_TARGET <= HWY_AVX2
 
 #if HWY_ONCE
-#include "octavo/kernels/simd/dispatch.h"
+#include "octavo/kernels/forms.h"
 
 namespace octavo::kernels {
 namespace {
@@ -288,38 +288,44 @@ void DecodeReference(const SdpaFloatArgs& args, int64_t batch, int64_t kv_head, 
   }
 }
 
-using DecodeFn = void(const SdpaFloatArgs&, int64_t, int64_t, void*);
-constexpr PerArch<DecodeFn> kDecode = {&DecodeReference, &N_AVX2::DecodeGroup, &N_AVX3::DecodeGroup,
-                                       &N_AVX3_DL::DecodeGroup};
-
-void PhaseReference(const SdpaFloatArgs& args, int64_t batch, int64_t kv_head, const SdpaDecodePart& part, void*,
-                    void* scratch) {
-  if (part.phase == 0 && part.part == 0) DecodeReference(args, batch, kv_head, scratch);
+void PartReference(const SdpaFloatArgs& args, int64_t batch, int64_t kv_head, const SplitKvPart& part, void*,
+                   void* scratch) {
+  if (part.step == 0 && part.part == 0) DecodeReference(args, batch, kv_head, scratch);
 }
-using PhaseFn = void(const SdpaFloatArgs&, int64_t, int64_t, const SdpaDecodePart&, void*, void*);
-constexpr PerArch<PhaseFn> kPhase = {&PhaseReference, &N_AVX2::DecodePhase, &N_AVX3::DecodePhase,
-                                     &N_AVX3_DL::DecodePhase};
+struct Form {
+  std::string_view name;
+  void (*decode)(const SdpaFloatArgs&, int64_t, int64_t, void*);
+  void (*part)(const SdpaFloatArgs&, int64_t, int64_t, const SplitKvPart&, void*, void*);
+};
+constexpr Forms<Form> kForms = {.scalar = {"scalar", &DecodeReference, &PartReference},
+                                .avx2 = {"avx2", &N_AVX2::DecodeGroup, &N_AVX2::SplitKvStep},
+                                .avx512 = {"avx512", &N_AVX3::DecodeGroup, &N_AVX3::SplitKvStep},
+                                .avx512vnni = {"avx512vnni", &N_AVX3_DL::DecodeGroup, &N_AVX3_DL::SplitKvStep}};
+// The scalar form needs one row of scores and shares nothing.
+bool IsReference(const Form& form) { return form.decode == &DecodeReference; }
 
 }  // namespace
 
+std::string_view internal::SdpaDecodeF32Form(Arch arch) { return kForms[arch].name; }
+
 size_t SdpaDecodeScratchBytes(Arch arch, const SdpaFloatArgs& args) {
-  return arch == Arch::kScalar ? static_cast<size_t>(args.shape.k_len) * sizeof(float)
-                               : MakeDecodeLayout(args.shape).bytes;
+  return IsReference(kForms[arch]) ? static_cast<size_t>(args.shape.k_len) * sizeof(float)
+                                   : MakeDecodeLayout(args.shape).bytes;
 }
 
 void SdpaDecode(Arch arch, const SdpaFloatArgs& args, int64_t batch, int64_t kv_head, void* scratch) {
-  kDecode[arch](args, batch, kv_head, scratch);
+  kForms[arch].decode(args, batch, kv_head, scratch);
 }
 
-size_t SdpaDecodeSharedBytes(Arch arch, const SdpaFloatArgs& args, int64_t parts) {
-  if (arch == Arch::kScalar) return 0;
+size_t SdpaSplitKvBytes(Arch arch, const SdpaFloatArgs& args, int64_t parts) {
+  if (IsReference(kForms[arch])) return 0;
   const DecodeLayout layout = MakeDecodeLayout(args.shape);
   return internal::MakeSdpaSplitLayout(layout.of, layout.rows, parts, false).bytes;
 }
 
-void SdpaDecodePhase(Arch arch, const SdpaFloatArgs& args, int64_t batch, int64_t kv_head, const SdpaDecodePart& part,
-                     void* shared, void* scratch) {
-  kPhase[arch](args, batch, kv_head, part, shared, scratch);
+void SdpaSplitKv(Arch arch, const SdpaFloatArgs& args, int64_t batch, int64_t kv_head, const SplitKvPart& part,
+                 void* shared, void* scratch) {
+  kForms[arch].part(args, batch, kv_head, part, shared, scratch);
 }
 
 }  // namespace octavo::kernels

@@ -271,7 +271,7 @@ void Decode(const SdpaInt8Args& args, int64_t batch, int64_t kv_head, void* scra
 }
 
 template <class E>
-void ScorePhase(const DecodeRows& d, const Split& split, const ProbQuant& quant) {
+void SplitScores(const DecodeRows& d, const Split& split, const ProbQuant& quant) {
   const SdpaInt8Args& args = d.args;
   const SdpaShape& s = args.shape;
   SplitHead& head = split.Head(split.at.part);
@@ -285,7 +285,7 @@ void ScorePhase(const DecodeRows& d, const Split& split, const ProbQuant& quant)
 }
 
 template <class E>
-void ValuePhase(const DecodeRows& d, const Split& split, const ProbQuant& quant) {
+void SplitValues(const DecodeRows& d, const Split& split, const ProbQuant& quant) {
   SplitHead& head = split.Head(split.at.part);
   const Span own = split.Own();
   alignas(64) int32_t terms[kSdpaDecodeRows] = {};
@@ -309,7 +309,7 @@ void ValuePhase(const DecodeRows& d, const Split& split, const ProbQuant& quant)
 }
 
 template <class E>
-void DecodePhase(const SdpaInt8Args& args, int64_t batch, int64_t kv_head, const SdpaDecodePart& part, void* shared,
+void SplitKvStep(const SdpaInt8Args& args, int64_t batch, int64_t kv_head, const SplitKvPart& part, void* shared,
                  void* scratch) {
   const SdpaShape& s = args.shape;
   const internal::SdpaDecodeLayout l = internal::MakeSdpaDecodeLayout(s, E::kPerWord);
@@ -331,9 +331,9 @@ void DecodePhase(const SdpaInt8Args& args, int64_t batch, int64_t kv_head, const
                         kv_head,
                         0,
                         count};
-  if (part.phase == 0) return ScorePhase<E>(d, split, ProbQuantOf<E>(args));
-  if (part.phase == 1) return ExpOfPart(split, args.guard, d.ScoresOf(0), static_cast<size_t>(count));
-  if (part.phase == 2) return ValuePhase<E>(d, split, ProbQuantOf<E>(args));
+  if (part.step == 0) return SplitScores<E>(d, split, ProbQuantOf<E>(args));
+  if (part.step == 1) return ExpOfPart(split, args.guard, d.ScoresOf(0), static_cast<size_t>(count));
+  if (part.step == 2) return SplitValues<E>(d, split, ProbQuantOf<E>(args));
   if (part.part != 0) return;
   if (!split.Head(0).gone) return Decode<E>(args, batch, kv_head, scratch);
   const size_t n = static_cast<size_t>(count) * l.rows.v16;
@@ -352,7 +352,7 @@ HWY_AFTER_NAMESPACE();
 #endif  // HWY_TARGET <= HWY_AVX2
 
 #if HWY_ONCE
-#include "octavo/kernels/simd/dispatch.h"
+#include "octavo/kernels/forms.h"
 
 namespace octavo::kernels {
 namespace {
@@ -364,44 +364,50 @@ void DecodeReference(const SdpaInt8Args& args, int64_t batch, int64_t kv_head, v
   }
 }
 
-void PhaseReference(const SdpaInt8Args& args, int64_t batch, int64_t kv_head, const SdpaDecodePart& part, void*,
-                    void* scratch) {
-  if (part.phase == 0 && part.part == 0) DecodeReference(args, batch, kv_head, scratch);
+void PartReference(const SdpaInt8Args& args, int64_t batch, int64_t kv_head, const SplitKvPart& part, void*,
+                   void* scratch) {
+  if (part.step == 0 && part.part == 0) DecodeReference(args, batch, kv_head, scratch);
 }
 
-using DecodeFn = void(const SdpaInt8Args&, int64_t, int64_t, void*);
-constexpr PerArch<DecodeFn> kDecode = {&DecodeReference, &N_AVX2::Decode<N_AVX2::S16Engine>,
-                                       &N_AVX3::Decode<N_AVX3::S16Engine>, &N_AVX3_DL::Decode<N_AVX3_DL::VnniEngine>,
-                                       &N_AVX2::Decode<N_AVX2::VnniEngine>};
-
-using PhaseFn = void(const SdpaInt8Args&, int64_t, int64_t, const SdpaDecodePart&, void*, void*);
-constexpr PerArch<PhaseFn> kPhase = {
-    &PhaseReference, &N_AVX2::DecodePhase<N_AVX2::S16Engine>, &N_AVX3::DecodePhase<N_AVX3::S16Engine>,
-    &N_AVX3_DL::DecodePhase<N_AVX3_DL::VnniEngine>, &N_AVX2::DecodePhase<N_AVX2::VnniEngine>};
-
-size_t PerWord(Arch arch) { return arch == Arch::kAvx2 || arch == Arch::kAvx512 ? 2 : 4; }
+struct Form {
+  std::string_view name;
+  void (*decode)(const SdpaInt8Args&, int64_t, int64_t, void*);
+  void (*part)(const SdpaInt8Args&, int64_t, int64_t, const SplitKvPart&, void*, void*);
+  size_t per_word;  // values in a word; 0: nothing is laid out, one row of scores is all
+};
+constexpr Forms<Form> kForms = {
+    .scalar = {"scalar", &DecodeReference, &PartReference, 0},
+    .avx2 = {"avx2", &N_AVX2::Decode<N_AVX2::S16Engine>, &N_AVX2::SplitKvStep<N_AVX2::S16Engine>, 2},
+    .avx512 = {"avx512", &N_AVX3::Decode<N_AVX3::S16Engine>, &N_AVX3::SplitKvStep<N_AVX3::S16Engine>, 2},
+    .avx512vnni = {"avx512vnni", &N_AVX3_DL::Decode<N_AVX3_DL::VnniEngine>,
+                   &N_AVX3_DL::SplitKvStep<N_AVX3_DL::VnniEngine>, 4},
+    .avxvnni = Form{"avxvnni", &N_AVX2::Decode<N_AVX2::VnniEngine>, &N_AVX2::SplitKvStep<N_AVX2::VnniEngine>, 4}};
 
 }  // namespace
 
+std::string_view internal::SdpaDecodeInt8Form(Arch arch) { return kForms[arch].name; }
+
 size_t SdpaDecodeScratchBytes(Arch arch, const SdpaInt8Args& args) {
-  if (arch == Arch::kScalar) return static_cast<size_t>(args.shape.k_len) * sizeof(float);
-  return internal::MakeSdpaDecodeLayout(args.shape, PerWord(arch)).bytes;
+  const size_t per_word = kForms[arch].per_word;
+  return per_word == 0 ? static_cast<size_t>(args.shape.k_len) * sizeof(float)
+                       : internal::MakeSdpaDecodeLayout(args.shape, per_word).bytes;
 }
 
 void SdpaDecode(Arch arch, const SdpaInt8Args& args, int64_t batch, int64_t kv_head, void* scratch) {
-  kDecode[arch](args, batch, kv_head, scratch);
+  kForms[arch].decode(args, batch, kv_head, scratch);
 }
 
-size_t SdpaDecodeSharedBytes(Arch arch, const SdpaInt8Args& args, int64_t parts) {
-  if (arch == Arch::kScalar) return 0;
+size_t SdpaSplitKvBytes(Arch arch, const SdpaInt8Args& args, int64_t parts) {
+  const size_t per_word = kForms[arch].per_word;
+  if (per_word == 0) return 0;
   const SdpaShape& s = args.shape;
   const auto rows = static_cast<size_t>(s.heads / s.kv_heads * s.q_len);
-  return internal::MakeSdpaSplitLayout(internal::MakeSdpaDecodeLayout(s, PerWord(arch)).rows, rows, parts, true).bytes;
+  return internal::MakeSdpaSplitLayout(internal::MakeSdpaDecodeLayout(s, per_word).rows, rows, parts, true).bytes;
 }
 
-void SdpaDecodePhase(Arch arch, const SdpaInt8Args& args, int64_t batch, int64_t kv_head, const SdpaDecodePart& part,
-                     void* shared, void* scratch) {
-  kPhase[arch](args, batch, kv_head, part, shared, scratch);
+void SdpaSplitKv(Arch arch, const SdpaInt8Args& args, int64_t batch, int64_t kv_head, const SplitKvPart& part,
+                 void* shared, void* scratch) {
+  kForms[arch].part(args, batch, kv_head, part, shared, scratch);
 }
 
 }  // namespace octavo::kernels

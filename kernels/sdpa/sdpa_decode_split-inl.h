@@ -1,7 +1,7 @@
 // Decoding by several threads, the keys of a row split among them: what the float and the int8 form share. Per target.
 //
 // A softmax needs the maximum of a row before its exponentials, and their sum before its probabilities, so threads meet between
-// phases. A score is the same wherever it is computed; the sum runs over all keys in the order of the contract, so every thread
+// steps. A score is the same wherever it is computed; the sum runs over all keys in the order of the contract, so every thread
 // adds the row up by itself (a quarter of a cycle a key).
 #if defined(OCTAVO_KERNELS_SDPA_SDPA_DECODE_SPLIT_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef OCTAVO_KERNELS_SDPA_SDPA_DECODE_SPLIT_INL_H_
@@ -23,7 +23,7 @@ HWY_BEFORE_NAMESPACE();
 namespace octavo::kernels {
 namespace HWY_NAMESPACE {
 
-// What a part leaves for the phases after it: the keys of the group, which are not looked for twice, its maxima, and the sums of
+// What a part leaves for the steps after it: the keys of the group, which are not looked for twice, its maxima, and the sums of
 // its codes (int8).
 struct SplitHead {
   Span span;
@@ -35,7 +35,7 @@ struct SplitHead {
 struct Split {
   const internal::SdpaSplitLayout& layout;
   uint8_t* shared;
-  SdpaDecodePart at;
+  SplitKvPart at;
 
   SplitHead& Head(int64_t part) const {
     return *reinterpret_cast<SplitHead*>(shared + static_cast<size_t>(part) * layout.head_stride);

@@ -257,7 +257,7 @@ HWY_AFTER_NAMESPACE();
 #endif  // HWY_TARGET <= HWY_AVX2
 
 #if HWY_ONCE
-#include "octavo/kernels/simd/dispatch.h"
+#include "octavo/kernels/forms.h"
 
 namespace octavo::kernels {
 namespace {
@@ -266,21 +266,30 @@ void FlashReference(const SdpaInt8Args& args, int64_t batch, int64_t head, int64
   internal::SdpaFlashReference(args, batch, head, begin, end, static_cast<float*>(scratch));
 }
 
-using FlashFn = void(const SdpaInt8Args&, int64_t, int64_t, int64_t, int64_t, void*);
-constexpr PerArch<FlashFn> kFlash = {
-    &FlashReference, &N_AVX2::FlashInt8<N_AVX2::S16Engine>, &N_AVX3::FlashInt8<N_AVX3::S16Engine>,
-    &N_AVX3_DL::FlashInt8<N_AVX3_DL::VnniEngine>, &N_AVX2::FlashInt8<N_AVX2::VnniEngine>};
+struct Form {
+  std::string_view name;
+  decltype(&FlashReference) run;
+  size_t per_word;  // values in a word; 0: one tile of scores and one row of sums are all
+};
+constexpr Forms<Form> kForms = {.scalar = {"scalar", &FlashReference, 0},
+                                .avx2 = {"avx2", &N_AVX2::FlashInt8<N_AVX2::S16Engine>, 2},
+                                .avx512 = {"avx512", &N_AVX3::FlashInt8<N_AVX3::S16Engine>, 2},
+                                .avx512vnni = {"avx512vnni", &N_AVX3_DL::FlashInt8<N_AVX3_DL::VnniEngine>, 4},
+                                .avxvnni = Form{"avxvnni", &N_AVX2::FlashInt8<N_AVX2::VnniEngine>, 4}};
 
 }  // namespace
 
+std::string_view internal::SdpaFlashInt8Form(Arch arch) { return kForms[arch].name; }
+
 size_t SdpaFlashScratchBytes(Arch arch, const SdpaInt8Args& args, int64_t rows) {
-  if (arch == Arch::kScalar) return static_cast<size_t>(kSdpaFlashKeys + args.shape.v_head_size) * sizeof(float);
-  return internal::MakeSdpaFlashLayout(args.shape, arch == Arch::kAvx2 || arch == Arch::kAvx512 ? 2 : 4, rows).bytes;
+  const size_t per_word = kForms[arch].per_word;
+  return per_word == 0 ? static_cast<size_t>(kSdpaFlashKeys + args.shape.v_head_size) * sizeof(float)
+                       : internal::MakeSdpaFlashLayout(args.shape, per_word, rows).bytes;
 }
 
 void SdpaFlash(Arch arch, const SdpaInt8Args& args, int64_t batch, int64_t head, int64_t begin, int64_t end,
                void* scratch) {
-  kFlash[arch](args, batch, head, begin, end, scratch);
+  kForms[arch].run(args, batch, head, begin, end, scratch);
 }
 
 }  // namespace octavo::kernels

@@ -169,7 +169,7 @@ HWY_AFTER_NAMESPACE();
 #endif  // HWY_TARGET <= HWY_AVX2
 
 #if HWY_ONCE
-#include "octavo/kernels/simd/dispatch.h"
+#include "octavo/kernels/forms.h"
 
 namespace octavo::kernels {
 namespace {
@@ -178,23 +178,38 @@ void FlashReference(const SdpaFloatArgs& args, int64_t batch, int64_t head, int6
   internal::SdpaFlashReference(args, batch, head, begin, end, static_cast<float*>(scratch));
 }
 
-using FlashFn = void(const SdpaFloatArgs&, int64_t, int64_t, int64_t, int64_t, void*);
-constexpr PerArch<FlashFn> kFlash = {&FlashReference, &N_AVX2::FlashRows, &N_AVX3::FlashRows, &N_AVX3_DL::FlashRows};
-
-}  // namespace
-
-size_t SdpaFlashScratchBytes(Arch arch, const SdpaFloatArgs& args, int64_t rows) {
+size_t ReferenceBytes(const SdpaFloatArgs& args, int64_t) {
+  return static_cast<size_t>(kSdpaFlashKeys + args.shape.v_head_size) * sizeof(float);
+}
+size_t TileBytes(const SdpaFloatArgs& args, int64_t rows) {
   SdpaShape tile = args.shape;
   tile.k_len = kSdpaFlashKeys;
-  if (arch == Arch::kScalar) return static_cast<size_t>(kSdpaFlashKeys + tile.v_head_size) * sizeof(float);
   const internal::SdpaLayout l = internal::MakeSdpaLayout(tile, 1);
   return internal::RoundUp(l.packed_bytes, 64) + internal::RoundUp(l.scratch_bytes, 64) +
          2 * static_cast<size_t>(rows) * sizeof(float);
 }
 
+struct Form {
+  std::string_view name;
+  decltype(&FlashReference) run;
+  size_t (*scratch)(const SdpaFloatArgs& args, int64_t rows);
+};
+constexpr Forms<Form> kForms = {.scalar = {"scalar", &FlashReference, &ReferenceBytes},
+                                .avx2 = {"avx2", &N_AVX2::FlashRows, &TileBytes},
+                                .avx512 = {"avx512", &N_AVX3::FlashRows, &TileBytes},
+                                .avx512vnni = {"avx512vnni", &N_AVX3_DL::FlashRows, &TileBytes}};
+
+}  // namespace
+
+std::string_view internal::SdpaFlashF32Form(Arch arch) { return kForms[arch].name; }
+
+size_t SdpaFlashScratchBytes(Arch arch, const SdpaFloatArgs& args, int64_t rows) {
+  return kForms[arch].scratch(args, rows);
+}
+
 void SdpaFlash(Arch arch, const SdpaFloatArgs& args, int64_t batch, int64_t head, int64_t begin, int64_t end,
                void* scratch) {
-  kFlash[arch](args, batch, head, begin, end, scratch);
+  kForms[arch].run(args, batch, head, begin, end, scratch);
 }
 
 }  // namespace octavo::kernels

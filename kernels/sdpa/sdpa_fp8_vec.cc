@@ -204,6 +204,7 @@ HWY_AFTER_NAMESPACE();
 #endif  // HWY_TARGET <= HWY_AVX2
 
 #if HWY_ONCE
+#include "octavo/kernels/forms.h"
 #include "octavo/kernels/fp8/fp8.h"
 
 namespace octavo::kernels::internal {
@@ -212,67 +213,59 @@ namespace {
 using PackFn = void(const SdpaInt8Args&, int64_t, int64_t, void*);
 using RowsFn = void(const SdpaInt8Args&, int64_t, int64_t, int64_t, int64_t, const void*, void*);
 
-// What runs: decoding of K and V, the rows, and how both are laid out.
+// The scalar form reads K and V where they lie and needs one row of scores.
+void PackNothing(const SdpaInt8Args&, int64_t, int64_t, void*) {}
+void RowsReference(const SdpaInt8Args& args, int64_t batch, int64_t head, int64_t begin, int64_t end, const void*,
+                   void* scratch) {
+  SdpaFp8Reference(args, batch, head, begin, end, static_cast<float*>(scratch));
+}
+
+// What runs: decoding of K and V, the rows, and how both are laid out; per_word 0: nothing is packed.
 struct Form {
+  std::string_view name;
   PackFn* pack;
   RowsFn* rows;
   size_t per_word, rows_at_once, steps_to;
   SdpaLayout Layout(const SdpaShape& shape) const { return MakeSdpaLayout(shape, per_word, rows_at_once, steps_to); }
 };
 template <class F>
-constexpr Form MakeForm(PackFn* pack, RowsFn* rows) {
-  return {pack, rows, F::kPerWord, F::kRows, F::kStepsTo};
+constexpr Form MakeForm(std::string_view name, PackFn* pack, RowsFn* rows) {
+  return {name, pack, rows, F::kPerWord, F::kRows, F::kStepsTo};
 }
-constexpr Form kAvx2 =
-    MakeForm<N_AVX2::Fp8Floats>(&N_AVX2::PackFp8Head<N_AVX2::Fp8Floats>, &N_AVX2::RowsFp8<N_AVX2::Fp8Floats>);
-constexpr Form kAvx512 =
-    MakeForm<N_AVX3::Fp8Floats>(&N_AVX3::PackFp8Head<N_AVX3::Fp8Floats>, &N_AVX3::RowsFp8<N_AVX3::Fp8Floats>);
-constexpr Form kAvx512Vnni = MakeForm<N_AVX3_DL::Fp8Floats>(&N_AVX3_DL::PackFp8Head<N_AVX3_DL::Fp8Floats>,
-                                                            &N_AVX3_DL::RowsFp8<N_AVX3_DL::Fp8Floats>);
-constexpr Form kPairs = MakeForm<N_AVX3_DL::Fp8Pairs>(&N_AVX3_DL::PackFp8Head<N_AVX3_DL::Fp8Pairs>,
+constexpr Forms<Form> kForms = {
+    .scalar = {"scalar", &PackNothing, &RowsReference, 0, 0, 0},
+    .avx2 = MakeForm<N_AVX2::Fp8Floats>("avx2", &N_AVX2::PackFp8Head<N_AVX2::Fp8Floats>,
+                                        &N_AVX2::RowsFp8<N_AVX2::Fp8Floats>),
+    .avx512 = MakeForm<N_AVX3::Fp8Floats>("avx512", &N_AVX3::PackFp8Head<N_AVX3::Fp8Floats>,
+                                          &N_AVX3::RowsFp8<N_AVX3::Fp8Floats>),
+    .avx512vnni = MakeForm<N_AVX3_DL::Fp8Floats>("avx512vnni", &N_AVX3_DL::PackFp8Head<N_AVX3_DL::Fp8Floats>,
+                                                 &N_AVX3_DL::RowsFp8<N_AVX3_DL::Fp8Floats>),
+    .amx =
+        MakeForm<N_AVX3_DL::Fp8Tiles>("amx", &N_AVX3_DL::PackFp8Head<N_AVX3_DL::Fp8Tiles>, &N_AVX3_DL::RowsFp8Tiles)};
+constexpr Form kPairs = MakeForm<N_AVX3_DL::Fp8Pairs>("avx512bf16", &N_AVX3_DL::PackFp8Head<N_AVX3_DL::Fp8Pairs>,
                                                       &N_AVX3_DL::RowsFp8<N_AVX3_DL::Fp8Pairs>);
-constexpr Form kTiles =
-    MakeForm<N_AVX3_DL::Fp8Tiles>(&N_AVX3_DL::PackFp8Head<N_AVX3_DL::Fp8Tiles>, &N_AVX3_DL::RowsFp8Tiles);
 
-// Null: scalar.
-const Form* FormOf(Arch arch, bool bf16_pairs) {
-  if (Fp8InPairs(arch, bf16_pairs)) return &kPairs;
-  switch (arch) {
-    case Arch::kScalar:
-      return nullptr;
-    case Arch::kAvx2:
-    case Arch::kAvxVnni:
-      return &kAvx2;
-    case Arch::kAvx512:
-      return &kAvx512;
-    case Arch::kAvx512Vnni:
-      return &kAvx512Vnni;
-    case Arch::kAmx:
-      return &kTiles;
-  }
-  return nullptr;
-}
+const Form& FormOf(Arch arch, bool bf16_pairs) { return Fp8InPairs(arch, bf16_pairs) ? kPairs : kForms[arch]; }
 
 }  // namespace
 
+std::string_view SdpaFp8Form(Arch arch, bool bf16_pairs) { return FormOf(arch, bf16_pairs).name; }
+
 size_t SdpaFp8PackedBytes(Arch arch, const SdpaInt8Args& args) {
-  const Form* form = FormOf(arch, args.bf16_pairs);
-  return form == nullptr ? 0 : form->Layout(args.shape).packed_bytes;
+  const Form& form = FormOf(arch, args.bf16_pairs);
+  return form.per_word == 0 ? 0 : form.Layout(args.shape).packed_bytes;
 }
 size_t SdpaFp8ScratchBytes(Arch arch, const SdpaInt8Args& args) {
-  const Form* form = FormOf(arch, args.bf16_pairs);
-  if (form == nullptr) return static_cast<size_t>(args.shape.k_len) * sizeof(float);
-  return form->Layout(args.shape).scratch_bytes;
+  const Form& form = FormOf(arch, args.bf16_pairs);
+  return form.per_word == 0 ? static_cast<size_t>(args.shape.k_len) * sizeof(float)
+                            : form.Layout(args.shape).scratch_bytes;
 }
 void SdpaFp8Pack(Arch arch, const SdpaInt8Args& args, int64_t batch, int64_t kv_head, void* packed) {
-  const Form* form = FormOf(arch, args.bf16_pairs);
-  if (form != nullptr) form->pack(args, batch, kv_head, packed);
+  FormOf(arch, args.bf16_pairs).pack(args, batch, kv_head, packed);
 }
 void SdpaFp8Rows(Arch arch, const SdpaInt8Args& args, int64_t batch, int64_t head, int64_t begin, int64_t end,
                  const void* packed, void* scratch) {
-  const Form* form = FormOf(arch, args.bf16_pairs);
-  if (form != nullptr) return form->rows(args, batch, head, begin, end, packed, scratch);
-  SdpaFp8Reference(args, batch, head, begin, end, static_cast<float*>(scratch));
+  FormOf(arch, args.bf16_pairs).rows(args, batch, head, begin, end, packed, scratch);
 }
 
 }  // namespace octavo::kernels::internal

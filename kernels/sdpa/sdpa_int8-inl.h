@@ -240,13 +240,14 @@ HWY_INLINE ProbQuant ProbQuantOf(const SdpaInt8Args& args) {
   // A NaN quantizes to the lowest value, unless the guard makes it 0. (Rows that are masked wholly have no NaN: DivisorOf.)
   int32_t centered = args.guard == SdpaGuard::kNan ? 0 : static_cast<int32_t>(lo) - args.p_zero_point;
   if (args.prob_codes.exist()) {
-    const RoundTrip trip = MakeRoundTrip(args.prob_codes.scale, args.prob_codes.zero_point, args.prob_codes.type);
-    const float largest = trip.highest * trip.to.scale;
+    const RoundTrip trip =
+        MakeRoundTrip(args.prob_codes.scale, args.prob_codes.zero_point, args.prob_codes.type, args.prob_codes.back());
+    const float largest = trip.highest * trip.back;
     q.divide =
         q.divide || !(largest <= 1.00001f);  // beyond 1 codes may have to saturate, which the other form excludes
     if (args.guard != SdpaGuard::kNan) {
-      centered = quant::QuantizeOne(trip.lowest * trip.to.scale, args.p_scale, args.p_zero_point,
-                                    static_cast<int32_t>(lo), static_cast<int32_t>(hi)) -
+      centered = quant::QuantizeOne(trip.lowest * trip.back, args.p_scale, args.p_zero_point, static_cast<int32_t>(lo),
+                                    static_cast<int32_t>(hi)) -
                  args.p_zero_point;
     }
   }

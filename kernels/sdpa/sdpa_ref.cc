@@ -30,7 +30,7 @@ int32_t Quantize(float x, quant::DType type, float scale, int32_t zero_point) {
 
 float ThroughCodes(const SdpaScoreCodes& codes, float s) {
   if (!codes.exist()) return s;
-  return static_cast<float>(Quantize(s, codes.type, codes.scale, codes.zero_point) - codes.zero_point) * codes.scale;
+  return static_cast<float>(Quantize(s, codes.type, codes.scale, codes.zero_point) - codes.zero_point) * codes.back();
 }
 
 // Scale, mask and window of one row of scores, in place.
@@ -216,7 +216,7 @@ void SdpaReference(const SdpaInt8Args& args, int64_t batch, int64_t head, int64_
   if (quant::IsFp8(args.q_type)) return SdpaFp8Reference(args, batch, head, begin, end, row);
   const SdpaShape& shape = args.shape;
   const int64_t kv_head = head / (shape.heads / shape.kv_heads);
-  const float value_scale = args.p_relative ? args.v_scale : args.p_scale * args.v_scale;
+  const float value_scale = args.ValueScale();
   for (int64_t i = begin; i < end; ++i) {
     const int64_t o = Offset(args.o_strides, batch, head, i);
     Products(args, batch, head, i, row);

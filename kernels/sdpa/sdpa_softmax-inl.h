@@ -111,7 +111,7 @@ struct ScoreScales {
 template <size_t kR>
 HWY_INLINE void CodesPass(const ScoreRows& rows, const SdpaScoreCodes& codes) {
   if (!codes.exist()) return;
-  const RoundTrip trip = MakeRoundTrip(codes.scale, codes.zero_point, codes.type);
+  const RoundTrip trip = MakeRoundTrip(codes.scale, codes.zero_point, codes.type, codes.back());
   const auto each = [&](auto f) HWY_ATTR {
     for (size_t r = 0; r < kR; ++r) {
       float* p = rows.Row(r);

@@ -71,7 +71,7 @@ HWY_INLINE void StoreOutput(const SdpaInt8Args& args, const Requant& requant, co
     StoreValues(args, requant, [&](size_t c) HWY_ATTR { return hn::Div(OutputAt(acc + c, scale), sum); }, at);
     return;
   }
-  const F16V scale = hn::Set(F16D(), args.p_scale * args.v_scale);
+  const F16V scale = hn::Set(F16D(), args.ValueScale());
   StoreValues(args, requant, [&](size_t c) HWY_ATTR { return OutputAt(acc + c, scale); }, at);
 }
 
@@ -89,7 +89,7 @@ inline OutputForm OutputFormOf(const SdpaInt8Args& args) {
   form.relative = args.p_relative;
   if (args.o_type == quant::DType::kF32) return form;
   form.requant = MakeRequant(args.o_scale, args.o_zero_point, args.o_type);
-  const double scale = static_cast<double>(args.p_relative ? args.v_scale : args.p_scale * args.v_scale);
+  const double scale = static_cast<double>(args.ValueScale());
   const double factor = scale / static_cast<double>(args.o_scale);
   form.factor = static_cast<float>(factor);
   // Of a sum over the codes it is divided by; the magic number takes 2^22.

@@ -252,7 +252,7 @@ HWY_AFTER_NAMESPACE();
 #endif  // HWY_TARGET <= HWY_AVX2
 
 #if HWY_ONCE
-#include "octavo/kernels/simd/dispatch.h"
+#include "octavo/kernels/forms.h"
 
 namespace octavo::kernels {
 namespace {
@@ -266,67 +266,78 @@ void RowsReference(const Args& args, int64_t batch, int64_t head, int64_t begin,
   internal::SdpaReference(args, batch, head, begin, end, static_cast<float*>(scratch));
 }
 
-template <class Args>
-using PackFn = void(const Args&, int64_t, int64_t, void*);
-template <class Args>
-using RowsFn = void(const Args&, int64_t, int64_t, int64_t, int64_t, const void*, void*);
+using internal::SdpaLayout;
 
-constexpr PerArch<PackFn<SdpaInt8Args>> kPackInt8 = {&PackNothing<SdpaInt8Args>,
-                                                     &N_AVX2::PackWords,
-                                                     &N_AVX3::PackWords,
-                                                     &N_AVX3_DL::PackInt8<N_AVX3_DL::VnniEngine>,
-                                                     &N_AVX2::PackInt8<N_AVX2::VnniEngine>,
-                                                     &N_AVX3_DL::PackInt8<N_AVX3_DL::AmxEngine>};
-constexpr PerArch<PackFn<SdpaFloatArgs>> kPackFloat = {&PackNothing<SdpaFloatArgs>, &N_AVX2::PackFloat,
-                                                       &N_AVX3::PackFloat, &N_AVX3_DL::PackFloat};
-constexpr PerArch<RowsFn<SdpaInt8Args>> kRowsInt8 = {&RowsReference<SdpaInt8Args>,
-                                                     &N_AVX2::RowsWords,
-                                                     &N_AVX3::RowsWords,
-                                                     &N_AVX3_DL::RowsInt8<N_AVX3_DL::VnniEngine>,
-                                                     &N_AVX2::RowsInt8<N_AVX2::VnniEngine>,
-                                                     &N_AVX3_DL::RowsAmx};
-constexpr PerArch<RowsFn<SdpaFloatArgs>> kRowsFloat = {&RowsReference<SdpaFloatArgs>, &N_AVX2::RowsFloat,
-                                                       &N_AVX3::RowsFloat, &N_AVX3_DL::RowsFloat};
+// How K and V are packed, how rows run, and where things lie for both; no layout: nothing is packed, and scratch is one row of scores.
+template <class Args>
+struct Form {
+  std::string_view name;
+  void (*pack)(const Args&, int64_t, int64_t, void*);
+  void (*rows)(const Args&, int64_t, int64_t, int64_t, int64_t, const void*, void*);
+  SdpaLayout (*layout)(const Args& args);
 
-// As the int8 engines lay it out (sdpa_tile-inl.h, sdpa_pairs-inl.h, sdpa_amx-inl.h).
-internal::SdpaLayout Int8Layout(Arch arch, const SdpaInt8Args& args) {
-  if (arch == Arch::kAmx) return internal::MakeAmxLayout(args.shape);
-  if (arch != Arch::kAvx2 && arch != Arch::kAvx512) return internal::MakeSdpaLayout(args.shape, 4, 12);
+  size_t PackedBytes(const Args& args) const { return layout == nullptr ? 0 : layout(args).packed_bytes; }
+  size_t ScratchBytes(const Args& args) const {
+    return layout == nullptr ? static_cast<size_t>(args.shape.k_len) * sizeof(float) : layout(args).scratch_bytes;
+  }
+};
+
+SdpaLayout FloatLayout(const SdpaFloatArgs& args) { return internal::MakeSdpaLayout(args.shape, 1); }
+// As the int8 engines lay it out (sdpa_pairs-inl.h, sdpa_tile-inl.h, sdpa_amx-inl.h).
+SdpaLayout PairsLayout(const SdpaInt8Args& args) {
   return internal::MakeSdpaLayout(args.shape, 2, 12, 1, internal::ProbPairsFit(args) ? 4 : 2);
 }
-size_t ReferenceBytes(const SdpaShape& shape) { return static_cast<size_t>(shape.k_len) * sizeof(float); }
+SdpaLayout VnniLayout(const SdpaInt8Args& args) { return internal::MakeSdpaLayout(args.shape, 4, 12); }
+SdpaLayout AmxLayout(const SdpaInt8Args& args) { return internal::MakeAmxLayout(args.shape); }
+
+using FloatForm = Form<SdpaFloatArgs>;
+constexpr Forms<FloatForm> kFloat = {
+    .scalar = {"scalar", &PackNothing<SdpaFloatArgs>, &RowsReference<SdpaFloatArgs>, nullptr},
+    .avx2 = {"avx2", &N_AVX2::PackFloat, &N_AVX2::RowsFloat, &FloatLayout},
+    .avx512 = {"avx512", &N_AVX3::PackFloat, &N_AVX3::RowsFloat, &FloatLayout},
+    .avx512vnni = {"avx512vnni", &N_AVX3_DL::PackFloat, &N_AVX3_DL::RowsFloat, &FloatLayout}};
+
+using Int8Form = Form<SdpaInt8Args>;
+constexpr Forms<Int8Form> kInt8 = {
+    .scalar = {"scalar", &PackNothing<SdpaInt8Args>, &RowsReference<SdpaInt8Args>, nullptr},
+    .avx2 = {"avx2", &N_AVX2::PackWords, &N_AVX2::RowsWords, &PairsLayout},
+    .avx512 = {"avx512", &N_AVX3::PackWords, &N_AVX3::RowsWords, &PairsLayout},
+    .avx512vnni = {"avx512vnni", &N_AVX3_DL::PackInt8<N_AVX3_DL::VnniEngine>,
+                   &N_AVX3_DL::RowsInt8<N_AVX3_DL::VnniEngine>, &VnniLayout},
+    .avxvnni =
+        Int8Form{"avxvnni", &N_AVX2::PackInt8<N_AVX2::VnniEngine>, &N_AVX2::RowsInt8<N_AVX2::VnniEngine>, &VnniLayout},
+    .amx = Int8Form{"amx", &N_AVX3_DL::PackInt8<N_AVX3_DL::AmxEngine>, &N_AVX3_DL::RowsAmx, &AmxLayout}};
 
 }  // namespace
 
-size_t SdpaPackedBytes(Arch arch, const SdpaFloatArgs& args) {
-  return arch == Arch::kScalar ? 0 : internal::MakeSdpaLayout(args.shape, 1).packed_bytes;
-}
+std::string_view internal::SdpaF32Form(Arch arch) { return kFloat[arch].name; }
+std::string_view internal::SdpaInt8Form(Arch arch) { return kInt8[arch].name; }
+
+size_t SdpaPackedBytes(Arch arch, const SdpaFloatArgs& args) { return kFloat[arch].PackedBytes(args); }
 size_t SdpaPackedBytes(Arch arch, const SdpaInt8Args& args) {
   if (quant::IsFp8(args.q_type)) return internal::SdpaFp8PackedBytes(arch, args);
-  return arch == Arch::kScalar ? 0 : Int8Layout(arch, args).packed_bytes;
+  return kInt8[arch].PackedBytes(args);
 }
-size_t SdpaScratchBytes(Arch arch, const SdpaFloatArgs& args) {
-  return arch == Arch::kScalar ? ReferenceBytes(args.shape) : internal::MakeSdpaLayout(args.shape, 1).scratch_bytes;
-}
+size_t SdpaScratchBytes(Arch arch, const SdpaFloatArgs& args) { return kFloat[arch].ScratchBytes(args); }
 size_t SdpaScratchBytes(Arch arch, const SdpaInt8Args& args) {
   if (quant::IsFp8(args.q_type)) return internal::SdpaFp8ScratchBytes(arch, args);
-  return arch == Arch::kScalar ? ReferenceBytes(args.shape) : Int8Layout(arch, args).scratch_bytes;
+  return kInt8[arch].ScratchBytes(args);
 }
 void SdpaPack(Arch arch, const SdpaFloatArgs& args, int64_t batch, int64_t kv_head, void* packed) {
-  kPackFloat[arch](args, batch, kv_head, packed);
+  kFloat[arch].pack(args, batch, kv_head, packed);
 }
 void SdpaPack(Arch arch, const SdpaInt8Args& args, int64_t batch, int64_t kv_head, void* packed) {
   if (quant::IsFp8(args.q_type)) return internal::SdpaFp8Pack(arch, args, batch, kv_head, packed);
-  kPackInt8[arch](args, batch, kv_head, packed);
+  kInt8[arch].pack(args, batch, kv_head, packed);
 }
 void SdpaRows(Arch arch, const SdpaFloatArgs& args, int64_t batch, int64_t head, int64_t begin, int64_t end,
               const void* packed, void* scratch) {
-  kRowsFloat[arch](args, batch, head, begin, end, packed, scratch);
+  kFloat[arch].rows(args, batch, head, begin, end, packed, scratch);
 }
 void SdpaRows(Arch arch, const SdpaInt8Args& args, int64_t batch, int64_t head, int64_t begin, int64_t end,
               const void* packed, void* scratch) {
   if (quant::IsFp8(args.q_type)) return internal::SdpaFp8Rows(arch, args, batch, head, begin, end, packed, scratch);
-  kRowsInt8[arch](args, batch, head, begin, end, packed, scratch);
+  kInt8[arch].rows(args, batch, head, begin, end, packed, scratch);
 }
 
 }  // namespace octavo::kernels

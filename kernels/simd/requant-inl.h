@@ -49,7 +49,7 @@ HWY_INLINE VF ThroughCodes(DF df, const RoundTrip& r, VF x) {
   namespace hn = hwy::HWY_NAMESPACE;
   const VF magic = hn::Set(df, kRoundMagic);
   const VF code = hn::Sub(hn::Add(RequantQuotient<kDivide>(df, r.to, x), magic), magic);
-  return hn::Mul(hn::Min(hn::Max(code, hn::Set(df, r.lowest)), hn::Set(df, r.highest)), hn::Set(df, r.to.scale));
+  return hn::Mul(hn::Min(hn::Max(code, hn::Set(df, r.lowest)), hn::Set(df, r.highest)), hn::Set(df, r.back));
 }
 
 // Bytes that packs of 16 bits have left in the order of 128-bit blocks: dword 4 b + j is block b of vector j and belongs to

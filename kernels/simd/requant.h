@@ -46,11 +46,12 @@ inline Requant MakeRequant(float scale, int32_t zero_point, quant::DType dtype) 
 struct RoundTrip {
   Requant to;
   float lowest, highest;  // codes less the zero point
+  float back;             // what one of them stands for
 };
-inline RoundTrip MakeRoundTrip(float scale, int32_t zero_point, quant::DType dtype) {
+inline RoundTrip MakeRoundTrip(float scale, int32_t zero_point, quant::DType dtype, float back) {
   const auto [lo, hi] = quant::RangeOf(dtype);
   return {MakeRequant(scale, zero_point, dtype), static_cast<float>(lo - zero_point),
-          static_cast<float>(hi - zero_point)};
+          static_cast<float>(hi - zero_point), back};
 }
 
 }  // namespace octavo::kernels

@@ -9,6 +9,7 @@
 // Rounding: sums of masks and products of scales are rounded once more or less, 2^-23 of the terms each. A Where that writes -inf or
 // -3.4e38 becomes a sum, and a Max with -3.4e38 moves to the mask: the same bits while |s| < 2^103 (half an ulp). One that writes more, -10000, keeps its form: in a row of which it
 // hides every key c + s is no constant.
+// A score that is no finite number, of a NaN or an infinity in a hidden row of K, is hidden by a Where, and makes its row NaN where it is a term of a sum.
 // Only f32, only where nothing else reads the values between, never next to Q/DQ: such a graph keeps its bits.
 #include <algorithm>
 #include <cmath>

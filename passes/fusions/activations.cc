@@ -1,5 +1,6 @@
 #include "octavo/passes/fusions/activations.h"
 
+#include <algorithm>
 #include <format>
 
 namespace octavo::passes::fusions {
@@ -14,22 +15,33 @@ Activations MatchActivation(RuleBuilder& r, Var x) {
             silu = r.AnyOrder("silu", Op::kMul, x, r.Op("gate", Op::kSigmoid, {x}));
   const Var steeper = r.AnyOrder("steeper", Op::kMul, x, slope);
   const Var quick_gelu = r.AnyOrder("quick_gelu", Op::kMul, x, r.Op("quick_gate", Op::kSigmoid, {steeper}));
-  return {gelu, relu,       sigmoid, tanh,
-          silu, quick_gelu, slope,   r.OneOf("activation", {gelu, relu, silu, quick_gelu, sigmoid, tanh})};
+  Activations a{{{gelu, "gelu"},
+                 {relu, "relu"},
+                 {silu, "silu"},
+                 {quick_gelu, "quick_gelu"},
+                 {sigmoid, "sigmoid"},
+                 {tanh, "tanh"}},
+                slope,
+                {}};
+  std::vector<Var> alternatives;
+  for (const auto& [form, name] : a.forms) alternatives.push_back(form);
+  a.any = r.OneOf("activation", std::move(alternatives));
+  return a;
 }
 
 Verdict CheckSlope(const Match& m, const Activations& a) {
-  if (!m.Has(a.quick_gelu) || m.scalar(a.slope) == 1.702f) return Ok();
+  const bool gated =
+      m.Has(std::ranges::find(a.forms, std::string_view("quick_gelu"), &decltype(a.forms)::value_type::second)->first);
+  if (!gated || m.scalar(a.slope) == 1.702f) return Ok();
   return Illegal(std::format("its gate has the slope {}, the kernel's is 1.702", m.scalar(a.slope)));
 }
 
 std::string ActivationName(const Match& m, const Activations& a) {
-  if (m.Has(a.gelu)) return m.at(a.gelu).attrs.Str("approximate", "none") == "tanh" ? "gelu_tanh" : "gelu";
-  if (m.Has(a.relu)) return "relu";
-  if (m.Has(a.silu)) return "silu";
-  if (m.Has(a.quick_gelu)) return "quick_gelu";
-  if (m.Has(a.sigmoid)) return "sigmoid";
-  return m.Has(a.tanh) ? "tanh" : "none";
+  for (const auto& [form, name] : a.forms) {
+    if (!m.Has(form)) continue;
+    return m.at(form).attrs.Str("approximate", "none") == "tanh" ? std::string(name) + "_tanh" : std::string(name);
+  }
+  return "none";
 }
 
 }  // namespace octavo::passes::fusions

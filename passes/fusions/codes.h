@@ -28,13 +28,16 @@ inline pattern::Verdict CheckScalarParams(const pattern::Match& m, pattern::Var 
   return pattern::Illegal(std::format("{} is not quantized per tensor with a constant scale and zero point", what));
 }
 
-// Two nodes with the same scale and zero point, as values or as numbers.
+// Two nodes with the same scale (slot 1) or zero point (slot 2), as a value or as a number.
+inline bool SameParam(const Graph& g, const Node& a, const Node& b, size_t slot) {
+  const ir::Tensor *s = g.ConstantOf(a.input(slot)), *t = g.ConstantOf(b.input(slot));
+  return a.input(slot) == b.input(slot) || (s != nullptr && t != nullptr && s->SameBits(*t));
+}
 inline bool SameParams(const Graph& g, const Node& a, const Node& b) {
-  for (size_t slot : {1u, 2u}) {
-    const ir::Tensor *s = g.ConstantOf(a.input(slot)), *t = g.ConstantOf(b.input(slot));
-    if (a.input(slot) != b.input(slot) && (s == nullptr || t == nullptr || !s->SameBits(*t))) return false;
-  }
-  return true;
+  return SameParam(g, a, b, 1) && SameParam(g, a, b, 2);
+}
+inline bool SameZero(const pattern::Match& m, pattern::Var a, pattern::Var b) {
+  return SameParam(m.graph(), m.at(a), m.at(b), 2);
 }
 inline bool SameParams(const pattern::Match& m, pattern::Var a, pattern::Var b) {
   return SameParams(m.graph(), m.at(a), m.at(b));

@@ -58,10 +58,13 @@ Verdict CheckOperandCodes(const Match& m, const SdpaOperands& o) {
 }
 
 Verdict CheckProbabilities(const Match& m, const SdpaMiddle& mid, const SdpaOperands& o) {
+  const bool fp8 = quant::IsFp8(m.dtype(o.q));
   if (!o.sums.valid())
-    return SameParams(m, o.pq, o.pd) ? Ok() : Illegal("P is quantized and dequantized with different parameters");
+    return SameZero(m, o.pq, o.pd) && (!fp8 || SameParams(m, o.pq, o.pd))
+               ? Ok()
+               : Illegal("P is quantized and dequantized with different parameters");
   const Graph& g = m.graph();
-  if (quant::IsFp8(m.dtype(o.q))) return Illegal("codes of exponentials are fp8");
+  if (fp8) return Illegal("codes of exponentials are fp8");
   if (!ReducesRows(g, m.at(mid.top))) return Illegal("the maximum of the scores is not that of each row");
   if (!ReducesRows(g, m.at(o.sums))) return Illegal("the sum of the codes is not that of each row");
   if (g.ConstantOf(m.at(o.pd).input(1))->GetDouble(0) != 1.0)
@@ -80,8 +83,9 @@ Verdict CheckScoreCodes(const Match& m, const SdpaMiddle& mid, bool fp8) {
     for (Var var : {codes.quantized, codes.dequantized}) {
       if (Verdict bad = CheckScalarParams(m, var, "the scores"); !bad.ok()) return bad;
     }
-    if (!SameParams(m, codes.quantized, codes.dequantized))
-      return Illegal("the scores are quantized and dequantized with different parameters");
+    const bool same = &codes == &mid.codes[0] ? SameZero(m, codes.quantized, codes.dequantized)
+                                              : SameParams(m, codes.quantized, codes.dequantized);
+    if (!same) return Illegal("the scores are quantized and dequantized with different parameters");
     const double scale = m.graph().ConstantOf(m.at(codes.quantized).input(1))->GetDouble(0);
     if (&codes == &mid.codes[3] && !(scale > 0 && std::isfinite(scale)))
       return Illegal(std::format("the probabilities are quantized with the scale {}", scale));
@@ -100,8 +104,15 @@ Verdict CheckScoreCodes(const Match& m, const SdpaMiddle& mid, bool fp8) {
   return Ok();
 }
 
+void SetStep(const Match& m, Var quantized, Var dequantized, const char* name, ir::Attrs* attrs) {
+  if (SameParams(m, quantized, dequantized)) return;
+  attrs->Set(name, static_cast<float>(m.graph().ConstantOf(m.at(dequantized).input(1))->GetDouble(0)));
+}
+
 void AddScoreCodes(const Match& m, const SdpaMiddle& mid, ir::Attrs* attrs, std::vector<ValueId>* inputs) {
   if (m.Has(mid.divisor)) attrs->Set("divisor", m.scalar(mid.divisor));
+  if (m.Has(mid.codes[0].dequantized))
+    SetStep(m, mid.codes[0].quantized, mid.codes[0].dequantized, "product_step", attrs);
   if (m.Has(mid.codes[4].quantized)) attrs->Set("hidden_value", HiddenCode(m, mid));
   for (size_t place : {0u, 1u, 2u, 4u, 3u}) {  // as the slots are
     const Var node = mid.codes[place].quantized;

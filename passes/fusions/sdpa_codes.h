@@ -16,10 +16,14 @@ struct SdpaOperands {
 };
 // 8 bits per tensor, all integers or all fp8.
 pattern::Verdict CheckOperandCodes(const pattern::Match& m, const SdpaOperands& o);
-// P comes back by the numbers it went with. Relative: codes of exponentials, whole numbers from 0 on, are divided by their own sum.
+// P comes back by the numbers it went with, but for its scale. Relative: codes of exponentials, whole numbers from 0 on, are divided by their own sum.
 pattern::Verdict CheckProbabilities(const pattern::Match& m, const SdpaMiddle& mid, const SdpaOperands& o);
 
-// u8 or s8, per tensor, back by the same numbers, in integer attention; hidden keys keep a negative score.
+// Codes that come back by another scale than they went with: the attribute `name` has it.
+void SetStep(const pattern::Match& m, pattern::Var quantized, pattern::Var dequantized, const char* name,
+             ir::Attrs* attrs);
+
+// u8 or s8, per tensor, back by the same numbers but for the scale of products, in integer attention; hidden keys keep a negative score.
 pattern::Verdict CheckScoreCodes(const pattern::Match& m, const SdpaMiddle& mid, bool fp8);
 
 // The attributes and, behind the masks, the inputs that say so.

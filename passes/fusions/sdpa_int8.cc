@@ -45,7 +45,7 @@ Rule SdpaInt8(bool quantized_output, bool relative) {
   });
   r.Build([=](Rewriter& b, const Match& m) {
     ir::Attrs attrs = SdpaAttrs(m, o.q, o.kt, o.v, mid);
-    if (relative) attrs.Set("p_relative", int64_t{1});
+    relative ? attrs.Set("p_relative", int64_t{1}) : SetStep(m, o.pq, o.pd, "p_step", &attrs);
     const size_t rank = m.shape(o.q)->size();
     std::vector<ValueId> in{Lifted(b, m[o.q], rank), {}, Lifted(b, m[o.v], rank)};
     for (Var node : {o.qd, o.kd, o.vd, o.pq, o.quantized}) {

@@ -1,12 +1,13 @@
 // Before: y = Mul(Cast(MatMulInteger(xq, w, x_zp, w_zp)), Mul(x_scale, w_scale))     what dynamic quantizers write
 // After:  y = MatMul(DequantizeLinear(xq, x_scale, x_zp), DequantizeLinear(w, w_scale, w_zp))
+//         and QLinearMatMul as requantized.cc says
 // Exact: a MatMul of DequantizeLinears means float(integer product) * (x_scale * w_scale), the
 // same two roundings. The scale of x may be computed at run time, as DynamicQuantizeLinear does. Left, with a line in
 // the log: weights or their scales that are no constants, scales that are neither one nor one per column.
 #include <optional>
 
 #include "octavo/passes/attention.h"
-#include "octavo/passes/rewriter.h"
+#include "octavo/passes/vendor/requantized.h"
 #include "octavo/passes/vendor/vendor.h"
 #include "octavo/quant/numeric/code8.h"
 
@@ -134,6 +135,7 @@ Result<bool> IntegerForm(Graph& graph, PassRun& run) {
   OCTAVO_TRY([[maybe_unused]] const ir::Inference inference, ir::Inference::Run(graph));
   Rewriter rw(graph, "integer_form");
   for (NodeId id : graph.NodesInOrder()) {
+    if (graph.IsAlive(id) && graph.node(id).op == Op::kQLinearMatMul) DequantizeProduct(rw, id);
     if (!graph.IsAlive(id) || graph.node(id).op != Op::kMul) continue;
     std::string why;
     const auto form = FormAt(graph, graph.node(id), why);

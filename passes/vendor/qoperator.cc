@@ -1,20 +1,24 @@
-// QOperator graphs: what stands there of linears, QKV groups and attention, and why it is left. QLinearMatMul rounds
-// rint(acc * scale + zero) in double; the kernels follow QuantizeLinear, rne(y / scale) + zero in float32. At ties, and
-// next to them, the two give neighbouring codes, so a fused op would not be bit for bit what the file says.
+// What stands in QLinearMatMuls that are left: linears, QKV groups and attention, and why. integer_form has taken those whose rounding the
+// kernels follow; a recipe without that pass leaves all.
 #include <algorithm>
 #include <map>
 
 #include "octavo/passes/attention.h"
+#include "octavo/passes/vendor/requantized.h"
 #include "octavo/passes/vendor/vendor.h"
 
 namespace octavo::passes::vendor {
 
 namespace {
 
-constexpr const char* kReason =
-    "QLinearMatMul rounds in an order of its own (the zero point before the rounding), which the kernels do not "
-    "follow; write the "
-    "model in QDQ format (ONNX Runtime: quant_format=QuantFormat.QDQ), or give octavo the float model";
+std::string WhyLeft(const Graph& g, const Node& n) {
+  const std::string why = WhyNotDequantized(g, n);
+  if (!why.empty())
+    return why +
+           "; write the model in QDQ format (ONNX Runtime: quant_format=QuantFormat.QDQ), or give octavo the float "
+           "model";
+  return "this recipe leaves QLinearMatMul as it is; use recipe quantized, which fuses it";
+}
 
 bool IsLinearOperator(const Graph& g, const Node& n) {
   return n.op == Op::kQLinearMatMul && g.ConstantOf(n.input(3)) != nullptr;
@@ -26,11 +30,12 @@ bool IsBetween(Op op) {
          op == Op::kSoftmax || op == Op::kWhere || op == Op::kDiv || op == Op::kIsNaN;
 }
 
-bool ReachesProduct(const Graph& g, NodeId softmax, bool forward) {
+// The QLinearMatMul that is reached; null: none.
+const Node* ReachedProduct(const Graph& g, NodeId softmax, bool forward) {
   std::vector<NodeId> work{softmax};
   for (size_t i = 0; i < work.size() && i < 64; ++i) {
     const Node& n = g.node(work[i]);
-    if (n.op == Op::kQLinearMatMul) return true;
+    if (n.op == Op::kQLinearMatMul) return &n;
     if (!IsBetween(n.op)) continue;
     for (ValueId v : forward ? n.outputs : n.inputs) {
       if (!v.valid()) continue;
@@ -38,27 +43,33 @@ bool ReachesProduct(const Graph& g, NodeId softmax, bool forward) {
       for (const ir::Use& u : forward ? g.value(v).uses : std::vector<ir::Use>()) work.push_back(u.node);
     }
   }
-  return false;
+  return nullptr;
 }
 
 }  // namespace
 
 std::vector<Candidate> QOperatorCandidates(const Graph& graph) {
   std::vector<Candidate> found;
-  std::map<ValueId, std::vector<std::string>> by_activation;
-  const auto add = [&](const char* kind, std::vector<std::string> nodes) {
-    found.push_back({.kind = kind, .nodes = std::move(nodes), .status = "left", .rule = "", .reason = kReason});
+  std::map<ValueId, std::vector<NodeId>> by_activation;
+  const auto add = [&](const char* kind, std::vector<std::string> nodes, std::string reason) {
+    found.push_back(
+        {.kind = kind, .nodes = std::move(nodes), .status = "left", .rule = "", .reason = std::move(reason)});
   };
   for (NodeId id : graph.NodesInOrder()) {
     const Node& n = graph.node(id);
-    if (n.op == Op::kSoftmax && ReachesProduct(graph, id, false) && ReachesProduct(graph, id, true))
-      add("attention", {OriginName(n)});
+    const Node* scores = n.op == Op::kSoftmax ? ReachedProduct(graph, id, false) : nullptr;
+    const Node* values = scores != nullptr ? ReachedProduct(graph, id, true) : nullptr;
+    if (values != nullptr)
+      add("attention", {OriginName(n)}, WhyLeft(graph, WhyNotDequantized(graph, *scores).empty() ? *values : *scores));
     if (!IsLinearOperator(graph, n)) continue;
-    add("linear", {OriginName(n)});
-    by_activation[n.input(0)].push_back(OriginName(n));
+    add("linear", {OriginName(n)}, WhyLeft(graph, n));
+    by_activation[n.input(0)].push_back(id);
   }
-  for (auto& [x, names] : by_activation) {
-    if (names.size() >= 2) add("qkv", std::move(names));
+  for (const auto& [x, products] : by_activation) {
+    if (products.size() < 2) continue;
+    std::vector<std::string> names;
+    for (NodeId id : products) names.push_back(OriginName(graph.node(id)));
+    add("qkv", std::move(names), WhyLeft(graph, graph.node(products[0])));
   }
   return found;
 }

@@ -14,7 +14,7 @@ bool IsQuantized(const Graph& graph);
 // codes that it means, one by one.
 int CountLooseProducts(const Graph& graph);
 
-// Pass: MatMulInteger, Cast and Mul become a MatMul of DequantizeLinears; exact. integer_form.cc
+// Pass: MatMulInteger, Cast and Mul, and QLinearMatMul, become a MatMul of DequantizeLinears; exact. integer_form.cc
 Result<bool> IntegerForm(Graph& graph, PassRun& run);
 
 // Passes: the float rules but attention (Gelu, LayerNorm and their like, which int8 rules build upon), and the

@@ -61,10 +61,9 @@ install(FILES ${CMAKE_BINARY_DIR}/octavoConfig.cmake ${CMAKE_BINARY_DIR}/octavoC
 
 # What a wheel has (pyproject.toml): the module, beside it the library for ONNX Runtime, and the program where a wheel has its scripts.
 if(SKBUILD)
-  foreach(part octavo_python octavo_onnxruntime octavo_ep)
-    if(TARGET ${part})
-      install(TARGETS ${part} LIBRARY DESTINATION octavo COMPONENT python)
-    endif()
-  endforeach()
+  install(TARGETS octavo_python LIBRARY DESTINATION octavo COMPONENT python)
+  if(TARGET octavo_onnxruntime)
+    install(TARGETS octavo_onnxruntime octavo_ep LIBRARY DESTINATION octavo/libs COMPONENT python)
+  endif()
   install(TARGETS octavo RUNTIME DESTINATION ${SKBUILD_SCRIPTS_DIR} COMPONENT python)
 endif()

@@ -21,33 +21,40 @@ from ._octavo import (
     Session,
     Value,
     __version__,
-    calibrate,
     cpu,
     load,
 )
 from ._measure import bench, compare, explain, inspect, merge_calibrations, trace
+from ._onnxruntime import runtime_of as _runtime_of
+from ._options import SIGNATURE as _SIGNATURE, arguments_of as _arguments_of, doc as _options_doc
 from ._pipeline import Pipeline, json_of as _json_of, passes
 from ._results import NodeArg, Port
 from ._rules import Rule, anything, compiled as _compiled, constant, one_of, scalar
 
 __all__ = [
     "Graph", "Match", "Node", "NodeArg", "OctavoError", "OctavoMemoryError", "Pipeline", "Port", "Result", "Rewriter", "Rule", "Session", "Value", "__version__",
-    "anything", "apply", "bench", "calibrate", "compare", "constant", "cpu", "ep_library", "explain", "inspect", "load", "merge_calibrations", "one_of",
-    "onnxruntime_library", "optimize", "passes", "scalar", "trace",
+    "anything", "apply", "bench", "calibrate", "compare", "constant", "cpu", "ep_library", "explain", "inspect", "load", "merge_calibrations",
+    "one_of", "onnxruntime_library", "optimize", "passes", "scalar", "trace",
 ]
 
 
-def optimize(
-    model, recipe="int8", calibration=None, calibrator="mse", threads=0, progress=None, reduce_range=False,
-    quantize_kv_cache=False, keep_float=(), layers=False, dynamic=(), min_db=None, fit=True, max_memory=None, max_nodes=None, *,
-    rules=(), pipeline=None, plugins=(), assume=None,
-):
-    """Fuses and quantizes; __init__.pyi says what each argument is."""
-    return _octavo._optimize(
-        model, recipe, calibration, calibrator, threads, progress, reduce_range, quantize_kv_cache, list(keep_float), layers,
-        list(dynamic), min_db, fit, max_memory, max_nodes, [_compiled(rule) for rule in rules], _json_of(pipeline),
-        [_os.fspath(plugin) for plugin in plugins],
-        [(name, str(value).lower()) for name, value in (assume or {}).items()])
+def optimize(model, *args, **arguments):
+    given = _arguments_of(model, *args, **arguments)
+    given["rules"] = [_compiled(rule) for rule in given["rules"]]
+    given["pipeline"] = _json_of(given["pipeline"])
+    given["plugins"] = [_os.fspath(plugin) for plugin in given["plugins"]]
+    given["assume"] = [(name, str(value).lower()) for name, value in (given["assume"] or {}).items()]
+    given["set"] = [f"{name}={value}" for name, value in (given["set"] or {}).items()]
+    given["calibrate_with"] = _runtime_of(given["calibrate_with"])
+    return _octavo._optimize(given.pop("model"), given)
+
+
+optimize.__signature__, optimize.__doc__ = _SIGNATURE, _options_doc()
+
+
+def calibrate(model, calibration, threads=0, max_memory=None, max_nodes=None, progress=None, *, with_="octavo"):
+    """Ranges of the activations, for optimize(calibration=...); the same bytes as `octavo calibrate` writes. with_: as calibrate_with there; progress: as there."""
+    return _octavo._calibrate(model, calibration, threads, max_memory, max_nodes, _runtime_of(with_), progress)
 
 
 def apply(graph, passes=(), rules=()):
@@ -57,7 +64,7 @@ def apply(graph, passes=(), rules=()):
 
 
 def _library(name):
-    path = _pathlib.Path(__file__).with_name(name)
+    path = _pathlib.Path(__file__).parent / "libs" / name
     if not path.exists():
         raise OctavoError(f"'{path}' is missing: octavo was built without libonnxruntime-dev; install it and build again")
     return str(path)

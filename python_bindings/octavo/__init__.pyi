@@ -1,13 +1,19 @@
 import os
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Callable, Literal, Protocol, overload
+from typing import Any, Callable, Literal, Never, Protocol, overload
 
 import numpy as np
 from numpy.typing import NDArray
 
+__all__ = [
+    "Graph", "Match", "Node", "NodeArg", "OctavoError", "OctavoMemoryError", "Pipeline", "Port", "Result", "Rewriter", "Rule", "Session", "Value", "__version__",
+    "anything", "apply", "bench", "calibrate", "compare", "constant", "cpu", "ep_library", "explain", "inspect", "load", "merge_calibrations",
+    "one_of", "onnxruntime_library", "optimize", "passes", "scalar", "trace",
+]
+
 __version__: str
 
-Arrays = Mapping[str, NDArray[Any]]
+_Arrays = Mapping[str, NDArray[Any]]
 # Called with a stage, how much is done and of how many (-1: not known).
 _Progress = Callable[[str, int, int], None]
 
@@ -20,8 +26,6 @@ class _OpenFile(Protocol):
     def read(self) -> bytes: ...
 
 _Model = str | os.PathLike[str] | bytes | bytearray | memoryview | _InMemory | _OpenFile | Graph
-_Recipe = Literal["float", "int8", "fp8", "dynamic", "dynamic4", "weights4", "weights8", "quantized"]
-_Calibrator = Literal["minmax", "moving_average", "percentile", "entropy", "mse"]
 
 class OctavoError(RuntimeError):
     """Something outside was wrong: one sentence with the place, the reason and the way out."""
@@ -29,7 +33,11 @@ class OctavoError(RuntimeError):
 class OctavoMemoryError(OctavoError, MemoryError):
     """Memory lacks, or a model declares more than max_memory allows."""
 
-class Result:
+class _Type(type):
+    """What pybind11 makes classes of."""
+
+class Result(metaclass=_Type):
+    def __init__(self, *args: Never, **kwargs: Never) -> None: ...  # octavo alone makes one
     @property
     def model(self) -> bytes:
         """The optimized ONNX file."""
@@ -66,7 +74,7 @@ class NodeArg:
     shape: list[int | str | None] | None
     def __init__(self, port: Port) -> None: ...
 
-class Session:
+class Session(metaclass=_Type):
     """A compiled model. Immutable: `run` may be called from several threads at once.
 
     threads: 0 means all, at most 1024. fuse: the graph is fused before it is compiled, as `optimize` does it without calibration; a file that is
@@ -87,7 +95,7 @@ class Session:
     ) -> None: ...
     @overload
     def run(
-        self, inputs: Arrays, outputs: Sequence[str] | None = None, donate: Sequence[str] = ()
+        self, inputs: _Arrays, outputs: Sequence[str] | None = None, donate: Sequence[str] = ()
     ) -> list[NDArray[Any]]:
         """Outputs by name, or all in the model's order; theirs is the caller's memory. Inputs that are C-contiguous are not copied.
 
@@ -98,7 +106,7 @@ class Session:
         where it lies, and the output is that memory; without it the cache is copied in every step. None may share memory with another input.
         """
     @overload
-    def run(self, inputs: Sequence[str] | None, outputs: Arrays, donate: Sequence[str] = ()) -> list[NDArray[Any]]: ...
+    def run(self, inputs: Sequence[str] | None, outputs: _Arrays, donate: Sequence[str] = ()) -> list[NDArray[Any]]: ...
     @property
     def inputs(self) -> list[Port]: ...
     @property
@@ -123,13 +131,14 @@ def load(
     max_memory: int | None = None,
     max_nodes: int | None = None,
 ) -> Session: ...
+# begin: api/write_options.py
 def optimize(
     model: _Model,
-    recipe: _Recipe = "int8",
-    calibration: Iterable[Arrays] | str | os.PathLike[str] | bytes | None = None,
-    calibrator: _Calibrator = "mse",
+    recipe: Literal["float", "int8", "fp8", "dynamic", "dynamic4", "weights4", "weights8", "quantized"] = "int8",
+    calibration: Iterable[_Arrays] | str | os.PathLike[str] | bytes | None = None,
+    calibrator: Literal["minmax", "moving_average", "percentile", "entropy", "mse"] = "mse",
     threads: int = 0,
-    progress: _Progress | None = None,
+    progress: Callable[[str, int, int], None] | None = None,
     reduce_range: bool = False,
     quantize_kv_cache: bool = False,
     keep_float: Sequence[str] = (),
@@ -140,51 +149,74 @@ def optimize(
     max_memory: int | None = None,
     max_nodes: int | None = None,
     *,
+    calibrate_with: str = "octavo",
     rules: Iterable[Rule] = (),
     pipeline: Pipeline | dict[str, Any] | str | os.PathLike[str] | None = None,
     plugins: Iterable[str | os.PathLike[str]] = (),
     assume: Mapping[str, bool | int | float] | None = None,
+    set: Mapping[str, bool | int | float | str] | None = None,
 ) -> Result:
     """Fuses and quantizes.
 
-    calibration: batches as dicts of arrays, a path as `octavo optimize --calib` takes it ("random:8" included), or the
-    bytes that `calibrate` returned. weights4 and dynamic4 do without, and are nearer to the model with batches.
-    reduce_range: int8 weights use 7 of their 8 bits: faster on CPUs without VNNI, and right sums in runtimes that saturate there.
-    quantize_kv_cache: past keys and values enter, and present ones leave, as the 8-bit codes that attention reads: a quarter of the
-    bytes, the same results (Session.caches).
-    keep_float: Linears, attention cores and tables that are not quantized, by the names that report["candidates"] has; * and ?
-    stand for letters.
-    layers: report["layers"] tells which of them lose most; the first batch runs once for each, quantized alone.
-    dynamic: Linears that recipe int8 gives an activation scale and zero point a row, made at run time; names as in keep_float.
-    min_db: decibels that every output of the first batch keeps against the model as it was; the layers that lose most become dynamic
-    (recipe int8), then float, as few as it takes. report["layers"] has the "type" of each, report["dynamic"] and report["keep_float"] the
-    names. OctavoError where float does not keep them either.
-    max_memory, max_nodes: as of Session.
-    rules: your own rules, which recipes run behind the pass that each names (Rule.after); the report has a candidate of kind "rewrite" for each place,
-    or the nearest miss, and the file records names and versions. What a rule raises ends the call and is raised here.
+    recipe: float: fusions only; int8: static int8 with fused attention; needs calibration data; fp8: the same in E4M3FN; needs calibration
+    data; dynamic: int8 products whose activations are quantized at run time; no data needed, weights are fitted to it where given;
+    dynamic4: the same with weights of 4 bits in blocks: the fastest for one token at a time; weights4: weights alone to 4 bits in blocks,
+    activations float; weights8: weights alone to 8 bits in blocks, activations float; quantized: fuses a graph that is quantized already
+    (int8 of such a graph means this).
+    calibration: batches as dicts of arrays, a path as `octavo optimize --calib` takes it ("random:8" included), or the bytes that
+    calibrate() returned. weights4, dynamic and dynamic4 do without, and are nearer to the model with batches.
+    calibrator: how a range is chosen from what was seen (recipes int8 and fp8).
+    threads: threads for calibration, 0 for all; the file does not depend on it.
+    progress: called with stage, done and total (-1: not known).
+    reduce_range: int8 weights use 7 of their 8 bits: products a quarter faster on CPUs without VNNI, weights half as precise (recipes int8
+    and dynamic). Sums are then right in runtimes that saturate there.
+    quantize_kv_cache: past keys and values enter, and present ones leave, as the 8-bit codes that attention reads: a quarter of the bytes,
+    the same results (recipes int8 and fp8). Session.caches and the file's metadata "octavo.caches" have scale and zero point.
+    keep_float: each is a Linear, attention core or table that is not quantized, by its name in the table of results; * and ? stand for
+    letters (every recipe but float and quantized). Names are those of report["candidates"].
+    layers: tell which layers lose most: with calibration, the first batch runs once for each, quantized alone (every recipe but float and
+    quantized). report["layers"] has them.
+    dynamic: each is a Linear whose activations recipe int8 quantizes at run time, with a scale and zero point a row, instead of one scale
+    for all: nearer to float and about as fast; named as in keep_float (recipe int8).
+    min_db: decibels that every output of the first batch of calibration keeps against the model as it was: the layers that lose most become
+    dynamic (recipe int8), then float, as few as it takes (every recipe but float and quantized). report["layers"] has the "type" of each,
+    report["dynamic"] and report["keep_float"] the names. OctavoError where float does not keep them either.
+    fit: False: weights get the codes nearest to them, where with calibration they would get codes that make up for each other's errors on
+    its data: saves a run of the data, for large models two to four (recipes int8, dynamic, dynamic4 and weights4).
+    max_memory: as of Session.
+    max_nodes: as of Session.
+    calibrate_with: what runs the model on calibration: octavo, onnxruntime, or the path of a libonnxruntime.so; a note says whether octavo
+    will run the file. onnxruntime is the installed package, if there is one.
+    rules: your own rules, which recipes run behind the pass that each names (Rule.after); the report has a candidate of kind "rewrite" for
+    each place, or the nearest miss, and the file records names and versions. What a rule raises ends the call and is raised here.
     pipeline: instead of the recipe's: a Pipeline, its JSON as a dict or file, or an optimized .onnx whose pipeline is replayed.
-    assume: inputs that always have these values, as {"use_cache_branch": True}: the model is made for them and no longer has the inputs; an If on one becomes one branch.
     plugins: shared objects with passes and rules (docs/extending.md).
-    fit: with batches, codes of int8 and 4-bit weights make up for each other's errors on them, which takes another run of the batches.
+    assume: inputs that always have these values, as {"use_cache_branch": True}: the model is made for them and no longer has the inputs; an
+    If on one becomes one branch, which is fused and quantized.
+    set: options of passes, as {"weights4.block": 64}; passes() lists them.
+
     Warns (UserWarning) with each of report["notes"]. Ctrl-C ends it between two batches or two Linears.
     """
+# end: api/write_options.py
 
 def calibrate(
     model: _Model,
-    calibration: Iterable[Arrays] | str | os.PathLike[str],
+    calibration: Iterable[_Arrays] | str | os.PathLike[str],
     threads: int = 0,
     max_memory: int | None = None,
     max_nodes: int | None = None,
     progress: _Progress | None = None,
+    *,
+    with_: str = "octavo",
 ) -> bytes:
-    """Ranges of the activations, for optimize(calibration=...); the same bytes as `octavo calibrate` writes."""
+    """Ranges of the activations, for optimize(calibration=...); the same bytes as `octavo calibrate` writes. with_: as calibrate_with there; progress: as there."""
 
 def merge_calibrations(calibrations: Iterable[bytes | str | os.PathLike[str]]) -> bytes:
     """One calibration out of those of shards, in any order: bytes as calibrate() gives them, or paths of .calib files."""
 def compare(
     a: _Model,
     b: _Model,
-    data: Iterable[Arrays] | str | os.PathLike[str],
+    data: Iterable[_Arrays] | str | os.PathLike[str],
     *,
     threads: int = 0,
     progress: _Progress | None = None,
@@ -197,7 +229,7 @@ def compare(
     """
 def bench(
     models: _Model | Sequence[_Model] | Mapping[str, _Model],
-    inputs: Arrays | None = None,
+    inputs: _Arrays | None = None,
     *,
     shapes: Mapping[str, Sequence[int]] | None = None,
     threads: int | Sequence[int] = 0,
@@ -220,7 +252,7 @@ def explain(model: _Model, rule: str = "", node: str = "") -> dict[str, Any]:
     """
 def trace(
     model: _Model,
-    inputs: Arrays | None = None,
+    inputs: _Arrays | None = None,
     path: str | os.PathLike[str] | None = None,
     *,
     shapes: Mapping[str, Sequence[int]] | None = None,
@@ -232,9 +264,10 @@ def trace(
     inputs and shapes: as of bench. The run is the second one: the first prepares what depends on shapes.
     """
 
-class Value:
+class Value(metaclass=_Type):
     """A tensor of a Graph: what a node makes, or an input."""
 
+    def __init__(self, *args: Never, **kwargs: Never) -> None: ...  # octavo alone makes one
     @property
     def name(self) -> str: ...
     @property
@@ -258,9 +291,10 @@ class Value:
     @property
     def is_output(self) -> bool: ...
 
-class Node:
+class Node(metaclass=_Type):
     """One op of a Graph."""
 
+    def __init__(self, *args: Never, **kwargs: Never) -> None: ...  # octavo alone makes one
     @property
     def op(self) -> str: ...
     @property
@@ -279,9 +313,10 @@ class Node:
     def origin(self) -> list[str]:
         """Names of the file's nodes that it stands for, then "pass:NAME" of those who made it."""
 
-class Rewriter:
+class Rewriter(metaclass=_Type):
     """Makes nodes: rewriter.Gelu(x, approximate="tanh"). Numbers take the type of the first tensor beside them."""
 
+    def __init__(self, *args: Never, **kwargs: Never) -> None: ...  # octavo alone makes one
     def create(self, op: str, *operands: Any, _outputs: int = 1, _domain: str = "", **attributes: Any) -> Any:
         """The new value, or a list of them where _outputs is not 1."""
     def __getattr__(self, op: str) -> Callable[..., Any]: ...
@@ -295,7 +330,7 @@ class Rewriter:
     def erase_dead(self, node: Node) -> None:
         """Erases the node if nobody reads its outputs, and what only it read."""
 
-class Graph:
+class Graph(metaclass=_Type):
     """A model as a graph: to read, walk, change, check and write."""
 
     def __init__(
@@ -320,9 +355,10 @@ class Graph:
     def save(self, path: str | os.PathLike[str]) -> None: ...
     def __len__(self) -> int: ...
 
-class Match:
+class Match(metaclass=_Type):
     """Which values of the graph the parts of a pattern stand for. Valid until check or rewrite returns."""
 
+    def __init__(self, *args: Never, **kwargs: Never) -> None: ...  # octavo alone makes one
     def __getitem__(self, name: str) -> Value: ...
     def __contains__(self, name: str) -> bool: ...
     def get(self, name: str) -> Value | None: ...
@@ -365,7 +401,7 @@ class Pipeline:
     options: dict[str, dict[str, Any]]
     foreign: dict[str, str]
     def __init__(
-        self, recipe: _Recipe = "int8", *, rules: Iterable[Rule] = (), plugins: Iterable[str | os.PathLike[str]] = ()
+        self, recipe: str = "int8", *, rules: Iterable[Rule] = (), plugins: Iterable[str | os.PathLike[str]] = ()
     ) -> None: ...
     @classmethod
     def from_json(cls, text: str) -> Pipeline: ...

@@ -327,7 +327,7 @@ TEST(Quantized, Committed) {
       {"sdpa_plain.ts17.ort-int4-nbits", {1, 0, 0, 0, 0, 0, 0}},
       {"sdpa_plain.ts17.ort-int4-qdq", {1, 1, 2, 0, 0, 0, 0}},
       {"sdpa_plain.ts17.ort-qdq-u8s8", {1, 1, 2, 1, 0, 2, 1}},
-      {"sdpa_plain.ts17.ort-qoperator", {0, 0, 0, 0, 0, 0, 1}},
+      {"sdpa_plain.ts17.ort-qoperator", {1, 1, 2, 1, 0, 2, 1}},
   };
   std::map<std::string, Fused> got;
   EXPECT_GE(CheckFolder(fs::path(OCTAVO_SOURCE_DIR) / "tests/data/models", got).size(), 6u);
@@ -364,7 +364,13 @@ TEST(Quantized, Zoo) {
   EXPECT_EQ(fp8.linear.done, 217);  // of 241; the rest are Gemms that the files keep in float
   EXPECT_EQ(nncf.attention.done, 34);
   EXPECT_EQ(sum("ort-dynamic").attention.done, 43);
-  EXPECT_EQ(sum("ort-qoperator").attention.found, 36);  // left, each with its reason
+  const Tally qoperator = sum("ort-qoperator");
+  EXPECT_EQ(qoperator.int8_attention, qoperator.attention.done);
+  EXPECT_EQ(qoperator.attention.done, 36);
+  EXPECT_EQ(qoperator.linear.done, qoperator.linear.found);
+  EXPECT_EQ(qoperator.qkv.done, qoperator.qkv.found);
+  EXPECT_TRUE(tests::FamiliesSay(
+      std::format("in {} of {} of its QOperator files", qoperator.attention.done, qoperator.attention.found)));
   EXPECT_TRUE(tests::FamiliesSay(std::format("attention in {} of {} cores of ONNX Runtime's Q/DQ files",
                                              qdq.attention.done, qdq.attention.found + codes.attention.found)));
   EXPECT_TRUE(tests::FamiliesSay(std::format("in {} of {} of NNCF's", nncf.int8_attention, nncf.attention.found)));

@@ -248,6 +248,53 @@ open('overlap.npz', 'wb').write(data[:start] + many + struct.pack('<4sHHHHIIH', 
   EXPECT_THAT(Error(dir_ / "overlap.npz"), HasSubstr("overlap"));
 }
 
+// Archives beyond 4 GB and 65535 members keep their sizes in other places; Python writes any archive so when its limits are small.
+TEST_F(NpzTest, Reads64BitArchives) {
+  if (!HasNumpy()) GTEST_SKIP() << "no Python with numpy here";
+  ASSERT_TRUE(Python(R"(
+import zipfile
+zipfile.ZIP64_LIMIT = 10
+zipfile.ZIP_FILECOUNT_LIMIT = 1
+np.savez('stored.npz', a=np.arange(6), b=np.float32([2.5]))
+np.savez_compressed('deflated.npz', a=np.arange(6), b=np.float32([2.5]))
+assert open('stored.npz', 'rb').read().count(b'PK\x06\x06') == 1
+)"));
+  for (const char* file : {"stored.npz", "deflated.npz"}) {
+    const auto m = ReadNpz(dir_ / file);
+    ASSERT_TRUE(m) << m.error().message;
+    EXPECT_EQ(m->at("a").ToInts(), (std::vector<int64_t>{0, 1, 2, 3, 4, 5}));
+    EXPECT_EQ(m->at("b"), Tensor::F32({1}, {2.5f}));
+  }
+}
+
+TEST_F(NpzTest, ArchivesThatLieAreSentences) {
+  const std::string mark = std::string("PK\1\2", 4), end = std::string("PK\5\6", 4);
+  for (const bool deflate : {false, true}) {
+    ASSERT_TRUE(WriteNpz(dir_ / "a.npz", {{"x", Tensor::F32({3}, {1, 2, 3})}}, {.deflate = deflate}));
+    const std::string whole = ReadWholeFile(dir_ / "a.npz").value();
+    const size_t entry = whole.find(mark), data = whole.find("x.npy") + 5;
+    const auto changed = [&](size_t at, char to) {
+      std::string bad = whole;
+      bad.at(at) = to;
+      EXPECT_TRUE(WriteWholeFile(dir_ / "bad.npz", bad));
+      return Error(dir_ / "bad.npz");
+    };
+    EXPECT_THAT(changed(whole.find(end), 'Q'), HasSubstr("it has no directory of a zip archive"));
+    EXPECT_THAT(changed(entry, 'Q'), HasSubstr("its directory is damaged"));
+    EXPECT_THAT(changed(entry + 8, 9), HasSubstr("is encrypted"));
+    EXPECT_THAT(changed(entry + 10, 12), HasSubstr("is compressed by method 12"));
+    EXPECT_THAT(changed(entry + 42, 1), HasSubstr("the archive's directory points to something else"));
+    EXPECT_THAT(changed(entry + 16, whole[entry + 16] + 1), HasSubstr("its checksum is another"));
+    EXPECT_THAT(changed(entry + 27, 9), HasSubstr("which the file cannot hold"));
+    if (deflate) {
+      EXPECT_THAT(changed(data, 7), HasSubstr("it cannot be unpacked"));
+      EXPECT_THAT(changed(entry + 20, 20), HasSubstr("its data ends early"));
+    }
+  }
+  EXPECT_THAT(WriteNpz(dir_ / "long.npz", {{std::string(70'000, 'n'), Tensor::ScalarF32(1)}}).error().message,
+              HasSubstr("more than a zip archive takes"));
+}
+
 TEST_F(NpzTest, AllArraysTogetherStayBelowTheLimit) {
   TensorMap arrays;
   for (int i = 0; i < 8; ++i) arrays[std::format("a{}", i)] = Tensor::Zeros(DType::kF32, {250'000});

@@ -84,10 +84,10 @@ void RunAttention(Arch arch, Attention how, const Args& args, std::vector<uint8_
     AlignedArray<uint8_t> scratch(SdpaFlashScratchBytes(arch, args, s.q_len));
     for (int64_t head = 0; head < s.heads; ++head) SdpaFlash(arch, args, 0, head, 0, s.q_len, scratch.data());
   } else {
-    AlignedArray<uint8_t> scratch(SdpaDecodeScratchBytes(arch, args)), shared(SdpaDecodeSharedBytes(arch, args, 3));
-    for (int phase = 0; phase < kSdpaDecodePhases; ++phase) {
+    AlignedArray<uint8_t> scratch(SdpaDecodeScratchBytes(arch, args)), shared(SdpaSplitKvBytes(arch, args, 3));
+    for (int step = 0; step < kSplitKvSteps; ++step) {
       for (int64_t part = 0; part < 3; ++part) {
-        SdpaDecodePhase(arch, args, 0, 0, {phase, part, 3}, shared.data(), scratch.data());
+        SdpaSplitKv(arch, args, 0, 0, {step, part, 3}, shared.data(), scratch.data());
       }
     }
     const auto* o = reinterpret_cast<const uint8_t*>(args.o);

@@ -19,16 +19,16 @@ std::vector<uint8_t> Decode(Arch arch, SdpaInt8Args args, size_t out_bytes) {
   return {p, p + out_bytes};
 }
 
-// As threads would: all parts of a phase, the last one first, each with scratch of its own.
+// As threads would: all parts of a step, the last one first, each with scratch of its own.
 std::vector<uint8_t> DecodeInParts(Arch arch, SdpaInt8Args args, size_t out_bytes, int64_t parts) {
-  Buffer out(out_bytes), shared(SdpaDecodeSharedBytes(arch, args, parts));
+  Buffer out(out_bytes), shared(SdpaSplitKvBytes(arch, args, parts));
   args.o = out.data();
   for (int64_t i = 0; i < args.shape.batch * args.shape.kv_heads; ++i) {
-    for (int phase = 0; phase < kSdpaDecodePhases; ++phase) {
+    for (int step = 0; step < kSplitKvSteps; ++step) {
       for (int64_t part = parts - 1; part >= 0; --part) {
         Buffer scratch(SdpaDecodeScratchBytes(arch, args));
-        SdpaDecodePhase(arch, args, i / args.shape.kv_heads, i % args.shape.kv_heads, {phase, part, parts},
-                        shared.data(), scratch.data());
+        SdpaSplitKv(arch, args, i / args.shape.kv_heads, i % args.shape.kv_heads, {step, part, parts}, shared.data(),
+                    scratch.data());
         EXPECT_TRUE(scratch.FenceStands());
       }
     }

@@ -247,7 +247,7 @@ double ThroughCodes(const SdpaScoreCodes& codes, double s, bool* sure) {
   const double low = static_cast<double>(lo - codes.zero_point), high = static_cast<double>(hi - codes.zero_point);
   const double t = std::clamp(s / codes.scale, low - 1, high + 1);
   *sure = *sure && std::fabs(t - std::floor(t) - 0.5) > 1e-4;
-  return std::clamp(std::nearbyint(t), low, high) * codes.scale;
+  return std::clamp(std::nearbyint(t), low, high) * double{codes.back()};
 }
 
 template <typename Args, typename Score>
@@ -366,7 +366,7 @@ TEST(SdpaTruth, Int8IsTheExactProductOfQuantizedProbabilities) {
           t = std::nearbyint(t);
           if (!row.defined && a.guard == SdpaGuard::kNone) t = nan_code;
           t = std::clamp(t, double(lo - a.p_zero_point), double(hi - a.p_zero_point));
-          const double unit = a.p_relative ? 1 : a.p_scale;
+          const double unit = a.p_relative ? 1 : a.p_step != 0 ? a.p_step : a.p_scale;
           const double v = double(value(a.v, a.v_type, at(a.v_strides, j) + c, a.v_zero_point)) * unit * a.v_scale;
           want += t * v, codes += t;
           if (near < 1e-3) slack += std::fabs(v) * (sure ? 1 : 1 + a.prob_codes.scale / a.p_scale), ++doubtful;

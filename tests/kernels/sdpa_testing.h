@@ -170,6 +170,8 @@ inline void SetScoreCodes(SdpaInt8Args* a, std::mt19937& gen) {
     codes->zero_point =
         static_cast<int32_t>(gen() % 4 != 0 ? 60 + gen() % 140 : gen() % 256) - (codes->type == DType::kS8 ? 128 : 0);
   }
+  if (gen() % 3 == 0) a->product_codes.step = gen() % 4 != 0 ? 0.043f : kScales[gen() % 8];
+  if (!a->p_relative && gen() % 4 == 0) a->p_step = gen() % 2 != 0 ? 1.0f : 0.0113f;
   if (gen() % 4 == 0) a->divisor = gen() % 2 != 0 ? 5.656854f : 0.3f;
   if (gen() % 2 == 0 || a->p_relative) return;
   constexpr float kProbScales[] = {1 / 255.0f, 1 / 256.0f, 1 / 127.0f, 0.02f, 0.0011f};

@@ -42,7 +42,7 @@ struct Truth {
       if (!c.exist()) return s;
       const int32_t q =
           quant::QuantizeOne(s, c.scale, c.zero_point, static_cast<int32_t>(lo), static_cast<int32_t>(hi));
-      return static_cast<float>(q - c.zero_point) * c.scale;
+      return static_cast<float>(q - c.zero_point) * c.back();
     };
     x = through(a.product_codes, x * (a.q_scale * a.k_scale));
     if (a.scale != 1.0f) x = x * a.scale;

@@ -4,6 +4,9 @@
 
 #include <gtest/gtest.h>
 
+#include <functional>
+#include <random>
+
 #include "octavo/ir/infer.h"
 #include "octavo/ir/interpret.h"
 #include "octavo/passes/report.h"
@@ -157,23 +160,76 @@ TEST(Report, OpaqueAttentionHasItsReason) {
       << report.candidates[0].reason;
 }
 
+// y = QLinearMatMul(x, w) with this scale of w, and its zero point.
+ValueId Requantized(Builder& b, ValueId x, ValueId w_scale, ValueId w_zero, const std::string& name,
+                    float y_scale = 0.1f) {
+  return b.Make(Op::kQLinearMatMul,
+                {x, b.Scalar(0.1f), b.Zero(DType::kU8), b.Codes(DType::kS8, {4, 4}, 3), w_scale, w_zero,
+                 b.Scalar(y_scale), b.Zero(DType::kU8)},
+                {}, name);
+}
+
 TEST(QOperator, EveryCandidateHasItsReason) {
   Builder b;
   const ValueId x = b.Input("x", {1, 3, 4}, DType::kU8);
-  const auto linear = [&](const std::string& name) {
-    return b.Make(Op::kQLinearMatMul,
-                  {x, b.Scalar(0.1f), b.Zero(DType::kU8), b.Codes(DType::kS8, {4, 4}, 3), b.Scalar(0.1f),
-                   b.Zero(DType::kS8), b.Scalar(0.1f), b.Zero(DType::kU8)},
-                  {}, name);
-  };
-  b.g.AddOutput("q", linear("q_proj"));
-  b.g.AddOutput("k", linear("k_proj"));
+  for (const char* name : {"q_proj", "k_proj"})
+    b.g.AddOutput(name, Requantized(b, x, b.Scalar(0.1f), b.Zero(DType::kS8), name));
   const std::vector<Candidate> found = QOperatorCandidates(b.g);
   ASSERT_EQ(found.size(), 3u);
   EXPECT_EQ(found[0].kind, "linear");
   EXPECT_EQ(found[2].kind, "qkv");
   EXPECT_EQ(found[2].nodes, (std::vector<std::string>{"q_proj", "k_proj"}));
-  for (const Candidate& c : found) EXPECT_NE(c.reason.find("QDQ format"), std::string::npos);
+  for (const Candidate& c : found) EXPECT_NE(c.reason.find("use recipe quantized, which fuses it"), std::string::npos);
+}
+
+TEST(QOperator, ItsRoundingIsThatOfAProductWithOneFactor) {
+  std::mt19937 gen(28);
+  for (int way = 0; way < 40; ++way) {
+    Builder b;
+    const ValueId x = b.Input("x", {1, 3, 4}, DType::kU8);
+    const auto any = [&] { return static_cast<float>(gen() % 1000 + 1) / 4096; };
+    // Powers of two as factors give ties, where the order of rounding and adding is seen.
+    const ValueId scale =
+        way % 2 == 0 ? b.g.AddConstant(Tensor::F32({4}, {any(), 0.25f, any(), 0.5f})) : b.Scalar(any());
+    const float y_scale = way % 4 < 2 ? 0.1f : any();
+    b.g.AddOutput("y", Requantized(b, x, scale, b.Zero(DType::kS8), "product", y_scale));
+    Graph fused = b.g;
+    PassRun run;
+    auto changed = IntegerForm(fused, run);
+    ASSERT_TRUE(changed && *changed);
+    EXPECT_TRUE(QOperatorCandidates(fused).empty());
+    Tensor codes = Tensor::Empty(DType::kU8, {1, 3, 4});
+    for (uint8_t& c : codes.mutable_as<uint8_t>()) c = static_cast<uint8_t>(gen());
+    const auto want = ir::Interpret(b.g, {{"x", codes}}), got = ir::Interpret(fused, {{"x", codes}});
+    ASSERT_TRUE(want && got);
+    EXPECT_TRUE((*want)[0].SameBits((*got)[0])) << "way " << way;
+  }
+}
+
+TEST(QOperator, StaysWhereNoKernelRoundsSo) {
+  const auto left = [](const std::function<ValueId(Builder&, ValueId)>& make) {
+    Builder b;
+    b.g.AddOutput("y", make(b, b.Input("x", {1, 3, 4}, DType::kU8)));
+    PassRun run;
+    EXPECT_TRUE(IntegerForm(b.g, run));
+    const std::vector<Candidate> found = QOperatorCandidates(b.g);
+    return found.empty() ? std::string() : found[0].reason;
+  };
+  const auto has = [](const std::string& reason, const char* what) {
+    EXPECT_NE(reason.find(what), std::string::npos) << reason;
+    EXPECT_NE(reason.find("write the model in QDQ format"), std::string::npos) << reason;
+  };
+  has(left([](Builder& b, ValueId x) { return Requantized(b, x, b.Input("scale", {}), b.Zero(DType::kS8), "p"); }),
+      "a scale or zero point of QLinearMatMul is neither one constant number nor one for each column");
+  has(left([](Builder& b, ValueId x) { return Requantized(b, x, b.Scalar(-0.1f), b.Zero(DType::kS8), "p"); }),
+      "the scales of QLinearMatMul give a factor that is no positive number");
+  has(left([](Builder& b, ValueId x) {
+        return b.Make(Op::kQLinearMatMul,
+                      {x, b.g.AddConstant(Tensor::Zeros(DType::kF16, {})), b.Zero(DType::kU8),
+                       b.Codes(DType::kS8, {4, 4}, 3), b.g.AddConstant(Tensor::Zeros(DType::kF16, {})),
+                       b.Zero(DType::kS8), b.g.AddConstant(Tensor::Zeros(DType::kF16, {})), b.Zero(DType::kU8)});
+      }),
+      "the scales of QLinearMatMul are not float32");
 }
 
 }  // namespace
