@@ -61,6 +61,7 @@ Status LookAtLayers(const Graph& model, const OptimizeOptions& options, Evidence
 
 Result<Optimized> OptimizeWatched(Graph graph, const OptimizeOptions& options_given) {
   const auto start = std::chrono::steady_clock::now();
+  std::map<std::string, int> source_ops = OpCounts(graph);
   OCTAVO_TRY_STATUS(Check(graph, options_given));
   Evidence evidence;
   const OptimizeOptions options = WithoutNamesWithin(graph, options_given);
@@ -81,11 +82,21 @@ Result<Optimized> OptimizeWatched(Graph graph, const OptimizeOptions& options_gi
   }
   for (std::string& note : result.notes)
     note = ir::Cleaned({std::move(note)}).message;  // names of the file are in them
+  result.source_ops = std::move(source_ops);
   result.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   return result;
 }
 
 }  // namespace
+
+std::map<std::string, int> OpCounts(const Graph& g) {
+  std::map<std::string, int> counts;
+  for (ir::NodeId id : g.NodesInOrder()) {
+    const ir::Node& n = g.node(id);
+    if (n.op != ir::Op::kConstant) ++counts[n.op == ir::Op::kOpaque ? n.op_type : std::string(ir::InfoOf(n.op).name)];
+  }
+  return counts;
+}
 
 Result<Optimized> Optimize(Graph graph, const OptimizeOptions& options) {
   Callers callers(options);

@@ -5,6 +5,7 @@
 
 #include <atomic>
 #include <functional>
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -68,8 +69,9 @@ struct ActivationRange {
 
 struct Optimized {
   ir::Graph graph;
-  ir::Graph before;   // canonical, as the quantizer saw it: for comparisons and drawings
-  ir::Graph unfused;  // int8: the Q/DQ graph that the fused one must equal bit for bit
+  std::map<std::string, int> source_ops;  // nodes of the model as it came, by op
+  ir::Graph before;                       // canonical, as the quantizer saw it: for comparisons and drawings
+  ir::Graph unfused;                      // int8: the Q/DQ graph that the fused one must equal bit for bit
   passes::Pipeline pipeline;
   passes::Report report;
   std::vector<passes::NearMiss> misses;
@@ -84,6 +86,9 @@ struct Optimized {
   bool random_data = false;
   double seconds = 0;
 };
+
+// Nodes by op, without constants.
+std::map<std::string, int> OpCounts(const ir::Graph& graph);
 
 // These calls let no exception out but those of the caller's own functions and data. Tensors may take 768 MB and 16 bytes for each byte of the
 // model, which Limits::max_memory of the graph changes (ir/limits.h).

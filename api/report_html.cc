@@ -1,10 +1,14 @@
 #include "octavo/api/report_html.h"
 
 #include <algorithm>
+#include <cmath>
 #include <format>
 #include <map>
 
+#include "octavo/api/report_page.h"
+#include "octavo/ir/json.h"
 #include "octavo/ir/names.h"
+#include "octavo/version.h"
 
 namespace octavo::api {
 
@@ -34,20 +38,80 @@ std::string Escape(std::string_view text) {
   return out;
 }
 
-constexpr const char* kStyle =
-    R"(body{font:15px/1.45 system-ui,sans-serif;margin:2em auto;max-width:75em;padding:0 1em;color:#1b1f24}
-h1{font-size:1.5em}h2{font-size:1.15em;margin-top:2em}table{border-collapse:collapse;width:100%}
-td,th{padding:.25em .6em;border-bottom:1px solid #e3e6ea;text-align:left;vertical-align:top}
-td.n{text-align:right;font-variant-numeric:tabular-nums}code{font-size:.9em}
-.fused,.quantized{color:#116329}.left{color:#a40e26}.card{display:inline-block;padding:.6em 1.2em;margin:0 .8em .8em 0;border:1px solid #d5d9de;border-radius:6px}
-.card b{display:block;font-size:1.5em}.warn{background:#fff5d6;padding:.6em 1em;border-radius:6px}svg{max-width:100%})";
-
+// Headings stand over their figures.
 std::string Card(std::string_view what, const std::string& figure) {
-  return std::format("<div class=card><b>{}</b>{}</div>\n", figure, what);
+  return std::format("<div class=card><span>{}</span><b>{}</b></div>\n", what, figure);
+}
+
+std::string Bytes(int64_t bytes) {
+  const auto b = static_cast<double>(bytes);
+  return b < 1e6 ? std::format("{:.1f} KB", b / 1e3) : std::format("{:.1f} MB", b / 1e6);
+}
+
+std::string Percent(int64_t part, int64_t whole) {
+  return std::format("{:.1f} %", 100.0 * static_cast<double>(part) / static_cast<double>(whole));
+}
+
+// What a person who reads one sentence should know.
+std::string Verdict(const Optimized& r, const FileSizes& bytes) {
+  std::string text;
+  if (const Losses::value_type* worst = Worst(r.losses)) {
+    const auto& [name, s] = *worst;
+    text = s.exact() ? "The outputs are those of the model as it was"
+                     : std::format("{} keeps {:.1f} dB of the model as it was (cosine {:.6f})",
+                                   r.losses.size() > 1 ? "The worst of " + std::to_string(r.losses.size()) + " outputs"
+                                                       : "The output",
+                                   s.SqnrDb(), s.Cosine());
+    text += ", on the first batch. ";
+  } else {
+    text = "Nobody has measured what the outputs lost: give --calib data. ";
+  }
+  if (bytes.before > 0)
+    text += std::format("The file has {} of its size, {} instead of {}.", Percent(bytes.after, bytes.before),
+                        Bytes(bytes.after), Bytes(bytes.before));
+  return text;
+}
+
+// What the strip is made of, as JSON that cannot end its element.
+std::string Cells(const Optimized& r) {
+  nlohmann::ordered_json cells = nlohmann::ordered_json::array();
+  std::map<std::string, const LayerLoss*> losses;
+  for (const LayerLoss& layer : r.layers) losses[layer.node] = &layer;
+  std::map<std::string, const ActivationRange*> ranges;
+  for (const ActivationRange& a : r.ranges) ranges[a.value] = &a;
+  for (const passes::Candidate& c : r.report.candidates) {
+    if (c.kind == "softmax" || c.kind == "rewrite") continue;
+    nlohmann::ordered_json cell = {{"kind", c.kind}, {"nodes", c.nodes},   {"status", c.status},
+                                   {"rule", c.rule}, {"reason", c.reason}, {"place", c.place}};
+    const auto it = c.nodes.empty() || c.kind == "qkv" ? losses.end() : losses.find(c.nodes[0]);
+    if (it != losses.end()) {
+      const LayerLoss& layer = *it->second;
+      cell["share"] = std::isfinite(layer.share) ? layer.share : 0;
+      cell["db"] = layer.stats.exact() ? "nothing" : std::format("{:.1f} dB", layer.stats.SqnrDb());
+      cell["activation"] = layer.activation;
+      if (!layer.type.empty() && layer.type != "quantized") cell["type"] = layer.type;
+      if (const auto range = ranges.find(layer.activation); range != ranges.end()) {
+        const ActivationRange& a = *range->second;
+        cell["range"] = std::format("seen {:.4g} to {:.4g}, codes reach {:.4g} to {:.4g}", a.seen.lo, a.seen.hi,
+                                    a.chosen.lo, a.chosen.hi);
+      }
+    }
+    cells.push_back(std::move(cell));
+  }
+  const double most = r.layers.empty() ? 1 : std::max(r.layers[0].share, 1e-9);
+  std::string json = ir::Dump(nlohmann::ordered_json{{"most", std::isfinite(most) ? most : 1}, {"cells", cells}});
+  for (size_t at = 0; (at = json.find('<', at)) != std::string::npos;) json.replace(at, 1, "\\u003c");
+  return json;
 }
 
 std::string Candidates(const passes::Report& report) {
-  std::string html = "<table><tr><th>what<th>source nodes<th>status<th>rule<th>reason</tr>\n";
+  std::string html =
+      "<div class=filter><input id=q type=search aria-label=\"Filter\" placeholder=\"words of node, rule or reason\">"
+      "<select id=s aria-label=\"Status\"><option value=\"\">any "
+      "status<option>fused<option>quantized<option>left</select>"
+      "<span id=count></span></div>\n<div class=wide><table id=found><thead><tr><th>what<th>source "
+      "nodes<th>status<th>rule"
+      "<th>reason</tr></thead><tbody>\n";
   for (const passes::Candidate& c : report.candidates) {
     std::string nodes;
     for (const std::string& n : c.nodes)
@@ -56,16 +120,17 @@ std::string Candidates(const passes::Report& report) {
     html += std::format("<tr><td>{}<td>{}<td class={}>{}<td>{}<td>{}</tr>\n", Escape(c.kind), nodes, c.status, c.status,
                         Escape(c.rule), Escape(c.reason));
   }
-  return html + "</table>\n";
+  return html + "</tbody></table></div>\n";
 }
 
-// What was seen (thin) and what was chosen (thick) on one scale for all values.
+// What was seen (thin) and what was chosen (thick) on one scale for all values. The box has its own units, so that no width crops it.
 std::string RangeBar(const ActivationRange& a, float most) {
   const auto x = [most](float v) { return 150.0f + 145.0f * v / most; };
   return std::format(
-      "<svg width=300 height=14><line x1={:.1f} x2={:.1f} y1=7 y2=7 stroke='#9aa4af' stroke-width=2 />"
-      "<line x1={:.1f} x2={:.1f} y1=7 y2=7 stroke='#2463a8' stroke-width=6 />"
-      "<line x1=150 x2=150 y1=0 y2=14 stroke='#1b1f24' /></svg>",
+      "<svg class=range viewBox='0 0 300 14' preserveAspectRatio='none' role=img aria-label='seen and chosen range'>"
+      "<line x1={:.1f} x2={:.1f} y1=7 y2=7 stroke='var(--seen)' stroke-width=2 />"
+      "<line x1={:.1f} x2={:.1f} y1=7 y2=7 stroke='var(--bar)' stroke-width=6 />"
+      "<line x1=150 x2=150 y1=0 y2=14 stroke='var(--ink)' /></svg>",
       x(a.seen.lo), x(a.seen.hi), x(a.chosen.lo), x(a.chosen.hi));
 }
 
@@ -73,7 +138,9 @@ std::string Ranges(const std::vector<ActivationRange>& ranges) {
   float most = 1e-30f;
   for (const ActivationRange& a : ranges) most = std::max({most, -a.seen.lo, a.seen.hi});
   std::string html =
-      "<table><tr><th>value<th>seen<th>chosen<th>scale<th>zero point<th>thin: seen, thick: chosen</tr>\n";
+      "<div class=wide><table id=ranges><tr><th>value<th class=n>seen<th class=n>chosen<th class=n>scale<th "
+      "class=n>zero point"
+      "<th>thin: seen, thick: chosen</tr>\n";
   for (const ActivationRange& a : ranges) {
     html += std::format(
         "<tr><td><code>{}</code><td class=n>{:.4g} .. {:.4g}<td class=n>{:.4g} .. {:.4g}<td class=n>{:.5g}"
@@ -81,91 +148,97 @@ std::string Ranges(const std::vector<ActivationRange>& ranges) {
         Escape(a.value), a.seen.lo, a.seen.hi, a.chosen.lo, a.chosen.hi, a.params.scale, a.params.zero_point,
         RangeBar(a, most));
   }
-  return html + "</table>\n";
+  return html + "</table></div>\n";
 }
 
-std::map<std::string, int> OpCounts(const ir::Graph& g) {
-  std::map<std::string, int> counts;
-  for (ir::NodeId id : g.NodesInOrder()) {
-    const ir::Node& n = g.node(id);
-    if (n.op != ir::Op::kConstant) ++counts[n.op == ir::Op::kOpaque ? n.op_type : std::string(ir::InfoOf(n.op).name)];
-  }
-  return counts;
-}
-
-// The graph before and after, as op counts side by side.
-std::string Ops(const ir::Graph& before, const ir::Graph& after) {
-  const auto a = OpCounts(before);
-  const auto b = OpCounts(after);
+// Nodes of the model as it came and of the one that is written, by op.
+std::string Ops(const std::map<std::string, int>& a, const std::map<std::string, int>& b) {
   std::map<std::string, std::pair<int, int>> both;
   for (const auto& [op, n] : a) both[op].first = n;
   for (const auto& [op, n] : b) both[op].second = n;
-  std::string html = "<table><tr><th>op<th>before (canonical)<th>after</tr>\n";
+  std::string html = "<div class=wide><table><tr><th>op<th class=n>before<th class=n>after</tr>\n";
   for (const auto& [op, n] : both) {
     html += std::format("<tr><td>{}<td class=n>{}<td class=n>{}</tr>\n", Escape(op), n.first, n.second);
   }
-  return html + "</table>\n";
+  return html + "</table></div>\n";
 }
 
 std::string Passes(const std::vector<passes::PassTiming>& timings) {
-  std::string html = "<table><tr><th>pass<th>changed<th>ms</tr>\n";
+  std::string html = "<div class=wide><table><tr><th>pass<th>changed</tr>\n";
   for (const passes::PassTiming& t : timings) {
-    html += std::format("<tr><td>{}<td>{}<td class=n>{:.1f}</tr>\n", Escape(t.pass), t.changed ? "yes" : "no",
-                        t.milliseconds);
+    html += std::format("<tr><td>{}<td>{}</tr>\n", Escape(t.pass), t.changed ? "yes" : "no");
   }
-  return html + "</table>\n";
+  return html + "</table></div>\n";
 }
 
 std::string LossTable(const Losses& losses) {
-  std::string html = "<table><tr><th>output<th>dB<th>cosine<th>largest error</tr>\n";
+  std::string html =
+      "<div class=wide><table><tr><th>output<th class=n>dB<th class=n>cosine<th class=n>largest error</tr>\n";
   for (const auto& [name, s] : losses) {
     html += std::format("<tr><td>{}<td class=n>{}<td class=n>{:.6f}<td class=n>{:.3g}</tr>\n", Escape(name),
                         s.exact() ? "equal" : std::format("{:.1f}", s.SqnrDb()), s.Cosine(), s.MaxAbs());
   }
-  return html + "</table>\n";
+  return html + "</table></div>\n";
 }
 
 std::string LayerTable(const std::vector<LayerLoss>& layers) {
-  std::string html = "<table><tr><th>quantized alone<th>dB<th>share of the loss<th><th></tr>\n";
+  std::string html =
+      "<div class=wide><table><tr><th>quantized alone<th class=n>dB<th class=n>share of the loss<th><th></tr>\n";
   for (const LayerLoss& layer : layers) {
     html += std::format(
-        "<tr><td>{}<td class=n>{}<td class=n>{:.1f} %<td><div "
-        "style='background:#68c;height:.7em;width:{:.0f}px'></div><td>{}</tr>\n",
+        "<tr><td>{}<td class=n>{}<td class=n>{:.1f} %<td style='min-width:8em'><span class=share "
+        "style='width:{:.0f}%'></span><td>{}</tr>\n",
         Escape(layer.node), layer.stats.exact() ? "equal" : std::format("{:.1f}", layer.stats.SqnrDb()),
-        100 * layer.share, 300 * layer.share / std::max(layers[0].share, 1e-9), layer.type);
+        100 * layer.share, 100 * layer.share / std::max(layers[0].share, 1e-9), layer.type);
   }
-  return html + "</table>\n";
+  return html + "</table></div>\n";
+}
+
+std::string Section(std::string_view title, bool open, const std::string& body) {
+  return std::format("<details{}><summary>{}</summary>\n{}</details>\n", open ? " open" : "", title, body);
 }
 
 }  // namespace
 
-std::string ReportHtml(const Optimized& r, const FileSizes& bytes, std::string_view model) {
-  std::string html =
-      std::format("<!doctype html><html lang=en><meta charset=utf-8><title>octavo: {}</title><style>{}</style>\n",
-                  Escape(model), kStyle);
-  html += std::format("<h1>octavo: {}</h1>\n", Escape(model));
-  html += Card("attention cores fused", std::format("{} / {}", r.report.attention.done, r.report.attention.found));
-  html += Card("QKV groups fused", std::format("{} / {}", r.report.qkv.done, r.report.qkv.found));
-  html += Card("Linears quantized", std::format("{} / {}", r.report.linear.done, r.report.linear.found));
-  if (bytes.before > 0) {
-    html += Card("of the size",
-                 std::format("{:.1f} %", 100.0 * static_cast<double>(bytes.after) / static_cast<double>(bytes.before)));
-  }
+std::string ReportHtml(const Optimized& r, const FileSizes& bytes, std::string_view model, std::string_view command) {
+  std::string html = std::format(
+      "<!doctype html><html lang=en><meta charset=utf-8><meta name=viewport "
+      "content='width=device-width,initial-scale=1'>"
+      "<title>octavo: {}</title><style>{}</style>\n",
+      Escape(model), kReportStyle);
+  html += std::format("<h1>octavo: {}</h1>\n<p class=verdict>{}</p>\n<div class=cards>\n", Escape(model),
+                      Verdict(r, bytes));
+  html += Card("attention cores fused", std::format("{} of {}", r.report.attention.done, r.report.attention.found));
+  html += Card("QKV groups fused", std::format("{} of {}", r.report.qkv.done, r.report.qkv.found));
+  html += Card("Linears quantized", std::format("{} of {}", r.report.linear.done, r.report.linear.found));
+  if (bytes.before > 0) html += Card("of the size", Percent(bytes.after, bytes.before));
+  html += "</div>\n";
   for (const std::string& note : r.notes) html += std::format("<p class=warn>Note: {}.</p>\n", Escape(note));
-  if (!r.data.empty()) html += std::format("<p>Calibrated on {}.</p>\n", Escape(r.data));
+  html += "<h2>How to get it again</h2>\n";
+  if (!command.empty()) html += std::format("<pre id=command>{}</pre>\n", Escape(command));
+  html += std::format("<dl><dt>octavo<dd>{}<dt>CPU<dd>{}", OCTAVO_VERSION, Escape(kernels::CpuDescription()));
+  if (!r.data.empty()) html += std::format("<dt>calibrated on<dd>{}", Escape(r.data));
+  html +=
+      "</dl>\n<h2>Layer by layer</h2>\n<p class=legend>One line for each layer, one cell for each product and "
+      "attention core: "
+      "green int8, blue fused, brown quantized row by row at run time, red left in float. The white bar is the share "
+      "of the loss, "
+      "where layers were measured (--layers). Choose a cell for what is known of it.</p>\n<div id=strip "
+      "class=strip></div>\n";
+  html += std::format("<script id=cells type=application/json>{}</script>\n", Cells(r));
   if (!r.losses.empty())
-    html += "<h2>Outputs against the model as it was, on the first batch</h2>\n" + LossTable(r.losses);
+    html += Section("Outputs against the model as it was, on the first batch", true, LossTable(r.losses));
   if (!r.layers.empty()) {
-    html +=
-        "<h2>Which layers lose it</h2>\n<p>The output where one of them alone is quantized. <code>--keep-float "
-        "NODE</code> leaves it in float.</p>\n" +
-        LayerTable(r.layers);
+    html += Section("Which layers lose it", true,
+                    "<p>The output where one of them alone is quantized. <code>--keep-float NODE</code> leaves it in "
+                    "float.</p>\n" +
+                        LayerTable(r.layers));
   }
-  html += "<h2>What was found, and what became of it</h2>\n" + Candidates(r.report);
-  if (!r.ranges.empty()) html += "<h2>Ranges of the activations</h2>\n" + Ranges(r.ranges);
-  html += "<h2>The graph before and after</h2>\n" + Ops(r.before, r.graph);
-  html += "<h2>Passes</h2>\n" + Passes(r.timings);
-  return html + "</html>\n";
+  html += Section("What was found, and what became of it", true, Candidates(r.report));
+  if (!r.ranges.empty()) html += Section("Ranges of the activations", true, Ranges(r.ranges));
+  html += Section("Nodes before and after", false, Ops(r.source_ops, OpCounts(r.graph)));
+  html += Section("Passes", false, Passes(r.timings));
+  return html + std::format("<script>{}</script></html>\n", kReportScript);
 }
 
 }  // namespace octavo::api

@@ -10,7 +10,9 @@
 
 namespace octavo::api {
 
-std::string ReportHtml(const Optimized& result, const FileSizes& bytes, std::string_view model);
+// command: what a person types to get it again; empty: not told. The same optimization gives the same page: no date or time is in it.
+std::string ReportHtml(const Optimized& result, const FileSizes& bytes, std::string_view model,
+                       std::string_view command = {});
 
 }  // namespace octavo::api
 

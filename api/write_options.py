@@ -26,7 +26,7 @@ def type_of(name):
 
 def stub():
     """The function with its docstring."""
-    lines = ["def optimize(", "    model: str | os.PathLike[str] | bytes | Graph,"]
+    lines = ["def optimize(", "    model: _Model,"]
     by_name = False
     for name, parameter in _options.SIGNATURE.parameters.items():
         if name == "model":

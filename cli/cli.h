@@ -36,6 +36,10 @@ void AddInspect(Program& program);
 void AddPrint(Program& program);
 void AddPasses(Program& program);
 
+// What was typed, for a shell; SetCommandLine comes first.
+void SetCommandLine(int argc, char** argv);
+const std::string& CommandLine();
+
 // "octavo: <sentence>" on stderr; returns kFailed.
 int Fail(const ir::Error& error);
 int Fail(const std::string& sentence);

@@ -1,64 +1,37 @@
+#include "octavo/api/explain.h"
+
 #include <algorithm>
 #include <cstdio>
 #include <format>
 #include <set>
 
-#include "octavo/api/optimize.h"
 #include "octavo/cli/cli.h"
-#include "octavo/ir/json.h"
-#include "octavo/passes/vendor/vendor.h"
 
 namespace octavo::cli {
 
 namespace {
 
 struct Flags {
-  std::string model, rule, node;
+  std::string model;
+  api::Wanted wanted;
   bool json = false;
 };
-
-bool Wanted(const Flags& flags, const passes::NearMiss& m) {
-  return (flags.rule.empty() || m.rule == flags.rule) &&
-         (flags.node.empty() || m.root.find(flags.node) != std::string::npos);
-}
-bool Wanted(const Flags& flags, const passes::Candidate& c) {
-  return flags.node.empty() || std::any_of(c.nodes.begin(), c.nodes.end(), [&](const std::string& n) {
-           return n.find(flags.node) != std::string::npos;
-         });
-}
-
-void PrintJson(const Flags& flags, const api::Optimized& r) {
-  nlohmann::ordered_json json = {
-      {"schema", 1}, {"candidates", nlohmann::ordered_json::array()}, {"near_misses", nlohmann::ordered_json::array()}};
-  for (const passes::Candidate& c : r.report.candidates) {
-    if (!Wanted(flags, c)) continue;
-    json["candidates"].push_back(
-        {{"kind", c.kind}, {"nodes", c.nodes}, {"status", c.status}, {"rule", c.rule}, {"reason", c.reason}});
-    if (!c.place.empty()) json["candidates"].back()["place"] = c.place;
-  }
-  for (const passes::NearMiss& m : r.misses) {
-    if (!Wanted(flags, m)) continue;
-    json["near_misses"].push_back(
-        {{"rule", m.rule}, {"root", m.root}, {"matched", m.matched}, {"kind", m.kind}, {"reason", m.reason}});
-  }
-  std::printf("%s\n", ir::Dump(json, 1).c_str());
-}
 
 // A rule or pass that is asked for by name: where it fired, and its nearest misses, deepest first.
 void PrintRule(const Flags& flags, const api::Optimized& result) {
   std::vector<passes::NearMiss> misses = result.misses;
-  std::erase_if(misses, [&](const passes::NearMiss& m) { return !Wanted(flags, m); });
+  std::erase_if(misses, [&](const passes::NearMiss& m) { return !flags.wanted(m); });
   std::stable_sort(misses.begin(), misses.end(), [](const auto& a, const auto& b) { return a.matched > b.matched; });
   bool told = false;
   for (const passes::Candidate& c : result.report.candidates) {
-    if (c.rule != flags.rule || !Wanted(flags, c)) continue;
+    if (c.rule != flags.wanted.rule || !flags.wanted(c)) continue;
     if (c.status != "left") std::printf("%s  fired at %s\n", c.rule.c_str(), ir::Clean(passes::SourceOf(c)).c_str());
     if (c.status != "left" || !misses.empty()) continue;
     std::printf("%s  left %s\n  no  %s\n", c.rule.c_str(), ir::Clean(passes::SourceOf(c)).c_str(),
                 ir::Clean(c.reason, c.reason.size()).c_str());
     told = true;
   }
-  if (misses.empty() && !told) std::printf("%s: nothing came near without matching\n", flags.rule.c_str());
+  if (misses.empty() && !told) std::printf("%s: nothing came near without matching\n", flags.wanted.rule.c_str());
   for (size_t i = 0; i < misses.size() && i < 10; ++i) {
     const passes::NearMiss& m = misses[i];
     std::printf("%s  nearest miss, %d nodes matched, at %s\n  no  %s: %s\n", m.rule.c_str(), m.matched,
@@ -84,8 +57,8 @@ int Run(const Flags& flags) {
   const auto registry = LoadedPasses();
   if (!registry) return Fail(registry.error());
   std::string picture;
-  if (!flags.rule.empty()) {
-    auto found = PictureOf(flags.rule, **registry);
+  if (!flags.wanted.rule.empty()) {
+    auto found = PictureOf(flags.wanted.rule, **registry);
     if (!found) return Fail(found.error());
     picture = *std::move(found);
     if (flags.model.empty()) return std::fputs(picture.c_str(), stdout), kOk;
@@ -93,21 +66,17 @@ int Run(const Flags& flags) {
   if (flags.model.empty()) return Fail("explain needs a model, or --rule alone for the picture of a rule");
   auto graph = ReadModel(flags.model);
   if (!graph) return Fail(graph.error());
-  api::OptimizeOptions options;
-  // Everything that needs no data: what a float model fuses to, or what an already quantized one does.
-  options.registry = *registry;
-  options.recipe = passes::vendor::IsQuantized(*graph) ? "quantized" : "float";
-  auto result = api::Optimize(std::move(*graph), options);
+  const auto result = api::Explain(*std::move(graph), *registry);
   if (!result) return Fail(result.error());
   if (flags.json) {
-    PrintJson(flags, *result);
+    std::printf("%s\n", ir::Dump(api::ExplainJson(*result, flags.wanted), 1).c_str());
   } else if (!picture.empty()) {
     std::printf("%s\n", picture.c_str());
     PrintRule(flags, *result);
   } else {
     std::vector<std::vector<std::string>> rows{{"what", "source node", "status", "rule", "reason"}};
     for (const passes::Candidate& c : result->report.candidates) {
-      if (Wanted(flags, c)) rows.push_back({c.kind, passes::SourceOf(c), c.status, c.rule, c.reason});
+      if (flags.wanted(c)) rows.push_back({c.kind, passes::SourceOf(c), c.status, c.rule, c.reason});
     }
     std::fputs(Table(rows).c_str(), stdout);
     const passes::Report& p = result->report;
@@ -124,9 +93,9 @@ void AddExplain(Program& program) {
   CLI::App* c = program.app.add_subcommand("explain", "which attention fuses, and what the rest misses by");
   c->add_option("model", flags->model, "ONNX model")->type_name("MODEL.onnx");
   c->add_option(
-      "--rule", flags->rule,
+      "--rule", flags->wanted.rule,
       "one rule or pass, e.g. sdpa: a picture of its pattern and, with a model, where it fired and its nearest misses");
-  c->add_option("--node", flags->node, "only what concerns source nodes whose name contains this");
+  c->add_option("--node", flags->wanted.node, "only what concerns source nodes whose name contains this");
   c->add_flag("--json", flags->json, "for programs");
   c->footer("Example:\n  octavo explain model.onnx --rule sdpa");
   c->callback([&program, flags] { program.run = [flags] { return Run(*flags); }; });

@@ -14,6 +14,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
+std::string command_line;
+
 // One file by whatever path: device and inode where it is there, else the path without links.
 std::string IdentityOf(const fs::path& path) {
   struct stat info = {};
@@ -60,6 +62,25 @@ ir::Status CheckFiles(const std::vector<NamedFile>& read, const std::vector<Name
   }
   return {};
 }
+
+void SetCommandLine(int argc, char** argv) {
+  command_line = "octavo";
+  for (int i = 1; i < argc; ++i) {
+    const std::string_view word = argv[i];
+    const bool plain = !word.empty() && word.find_first_not_of(
+                                            "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
+                                            "0123456789_-./:=,+%@") == std::string_view::npos;
+    command_line += ' ';
+    if (plain) {
+      command_line += word;
+      continue;
+    }
+    command_line += '\'';
+    for (const char c : word) command_line += c == '\'' ? std::string("'\\''") : std::string(1, c);
+    command_line += '\'';
+  }
+}
+const std::string& CommandLine() { return command_line; }
 
 bool SameFile(const std::string& a, const std::string& b) { return IdentityOf(a) == IdentityOf(b); }
 

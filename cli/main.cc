@@ -8,6 +8,7 @@
 int main(int argc, char** argv) {
   using namespace octavo::cli;  // NOLINT: the whole program is made of it
   CatchInterrupts();
+  SetCommandLine(argc, argv);
   Program program;
   program.app.set_version_flag("--version", "octavo " OCTAVO_VERSION);
   program.app.name("octavo");

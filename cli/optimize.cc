@@ -134,7 +134,7 @@ ir::Status WriteReports(const Flags& flags, const api::Optimized& r, const api::
       OCTAVO_TRY_STATUS(ir::WriteWholeFile(flags.json, json));
     }
   }
-  if (!flags.report.empty()) OCTAVO_TRY_STATUS(ir::WriteWholeFile(flags.report, api::ReportHtml(r, bytes, flags.in)));
+  if (!flags.report.empty()) OCTAVO_TRY_STATUS(ir::WriteWholeFile(flags.report, api::ReportHtml(r, bytes, flags.in, CommandLine())));
   return {};
 }
 

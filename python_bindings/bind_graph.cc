@@ -72,19 +72,6 @@ py::dict AttrsToPython(const ir::Attrs& attrs) {
   return all;
 }
 
-py::object ShapeToPython(const ir::Type& type) {
-  if (!type.shape) return py::none();
-  py::list dims;
-  for (const ir::Dim& d : *type.shape) {
-    if (d.is_number()) {
-      dims.append(d.number());
-    } else {
-      dims.append(Name{d.ToString()});
-    }
-  }
-  return dims;
-}
-
 Shared Read(const py::object& model, std::optional<int64_t> max_memory, std::optional<int64_t> max_nodes) {
   auto g = std::make_shared<GraphRef>();
   g->own = std::make_unique<ir::Graph>(ReadModel(model, LimitsOf(max_memory, max_nodes)));

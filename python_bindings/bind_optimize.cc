@@ -2,7 +2,6 @@
 #include <pybind11/stl.h>
 
 #include <format>
-#include <stdexcept>
 
 #include "octavo/api/assume.h"
 #include "octavo/api/optimize.h"
@@ -12,9 +11,8 @@
 #include "octavo/integrations/onnxruntime/session.h"
 #include "octavo/ir/closed.h"
 #include "octavo/ir/onnx/onnx.h"
-#include "octavo/ir/onnx/tensor_file.h"
 #include "octavo/ir/whole_file.h"
-#include "octavo/python_bindings/convert.h"
+#include "octavo/python_bindings/data.h"
 #include "octavo/python_bindings/rules.h"
 
 namespace octavo::python {
@@ -24,33 +22,6 @@ namespace {
 struct OptimizeResult {
   std::string model, report, html;
 };
-
-using ProgressFn = std::function<void(const std::string&, int64_t, int64_t)>;
-
-// Paths as the command line takes them, or an iterable of dicts.
-std::unique_ptr<quant::DataSource> OpenData(const py::object& data, const ir::Graph& graph, Passes passes) {
-  const std::optional<std::string> path = PathOf(data);
-  if (!path) return DataFromIterable(data, quant::InputsOf(graph), passes);
-  quant::DataOptions options;
-  options.read_tensor_file = ir::onnx::ReadTensorFile;
-  options.random.limits = quant::IdLimits(graph);
-  options.limits = graph.info.limits;
-  return Unwrap(quant::OpenData(*path, quant::InputsOf(graph), options));
-}
-
-// Between two batches or two Linears: tells Python, and Ctrl-C ends the work there. What Python raises stays pending until the work has ended.
-void Step(const std::optional<ProgressFn>& progress, std::string_view stage, int64_t done, int64_t total) {
-  {
-    const py::gil_scoped_acquire lock;
-    try {
-      if (progress && PyErr_Occurred() == nullptr) (*progress)(std::string(stage), done, total);
-    } catch (py::error_already_set& e) {
-      e.restore();
-    }
-    if (PyErr_Occurred() == nullptr && PyErr_CheckSignals() == 0) return;
-  }
-  throw std::runtime_error("interrupted");
-}
 
 [[noreturn]] void RefuseArgument(std::string_view name, const py::handle& value, const char* wanted) {
   const std::string sentence = std::format("optimize(): {} takes {}, not {}", name, wanted, TypeOf(value));
@@ -155,13 +126,14 @@ OptimizeResult Optimize(const py::object& model, const py::dict& arguments) {
 }
 
 std::string Calibrate(const py::object& model, const py::object& calibration, int threads,
-                      std::optional<int64_t> max_memory, std::optional<int64_t> max_nodes, const Name& with) {
+                      std::optional<int64_t> max_memory, std::optional<int64_t> max_nodes, const Name& with,
+                      const std::optional<ProgressFn>& progress) {
   ir::Graph graph = ReadModel(model, LimitsOf(max_memory, max_nodes));
   const std::unique_ptr<quant::DataSource> data = OpenData(calibration, graph, Passes::kOne);
   api::OptimizeOptions options;
   options.threads = threads;
   options.other_runtime = integrations::onnxruntime::RuntimeNamed(with.bytes);
-  options.progress = [](std::string_view stage, int64_t done, int64_t total) { Step({}, stage, done, total); };
+  options.progress = [&](std::string_view stage, int64_t done, int64_t total) { Step(progress, stage, done, total); };
   options.interrupted = Interrupted;
   const auto work = [&] {
     const py::gil_scoped_release unlock;
@@ -177,7 +149,7 @@ std::string Calibrate(const py::object& model, const py::object& calibration, in
 }  // namespace
 
 void BindOptimize(py::module_& m) {
-  py::class_<OptimizeResult>(m, "Result")
+  py::class_<OptimizeResult>(m, "Result", "What optimize() gives: the model as bytes, and its report.")
       .def_property_readonly("model", [](const OptimizeResult& r) { return py::bytes(r.model); })
       .def_property_readonly(
           "report", [](const OptimizeResult& r) { return py::module_::import("json").attr("loads")(r.report); })
@@ -200,8 +172,9 @@ void BindOptimize(py::module_& m) {
       py::arg("model"), py::arg("input"), "The model as two, where an If decides by an input.");
   m.def("_options_json", &api::OptionsJson);
   m.def("_calibrate", [](const py::object& model, const py::object& calibration, int threads,
-                         std::optional<int64_t> max_memory, std::optional<int64_t> max_nodes, const Name& with) {
-    return py::bytes(Calibrate(model, calibration, threads, max_memory, max_nodes, with));
+                         std::optional<int64_t> max_memory, std::optional<int64_t> max_nodes, const Name& with,
+                         const std::optional<ProgressFn>& progress) {
+    return py::bytes(Calibrate(model, calibration, threads, max_memory, max_nodes, with, progress));
   });
 }
 

@@ -3,6 +3,7 @@
 
 #include <atomic>
 #include <chrono>
+#include <format>
 #include <map>
 #include <thread>
 
@@ -47,9 +48,16 @@ class Session {
     for (const runtime::PortInfo& p : model_.inputs()) graph_inputs_.push_back({p.name, p.type});
   }
 
-  // inputs: any mapping, an open .npz too.
-  std::vector<py::array> Run(const py::object& inputs, const std::optional<std::vector<Name>>& outputs,
-                             const std::vector<Name>& donate) const {
+  // inputs: any mapping, an open .npz too. As ONNX Runtime orders them, names first, they are told apart by what they are.
+  std::vector<py::array> Run(const py::object& first, const py::object& second, const std::vector<Name>& donate) const {
+    const bool names_first = py::hasattr(second, "keys") && !py::hasattr(first, "keys");
+    const py::object &inputs = names_first ? second : first, &names = names_first ? first : second;
+    std::optional<std::vector<Name>> outputs;
+    try {
+      outputs = names.cast<std::optional<std::vector<Name>>>();
+    } catch (const py::cast_error&) {
+      Raise({std::format("outputs are a list of names, or None for all of them, not {}", TypeOf(names))});
+    }
     std::map<size_t, int> wanted;  // an output may be asked for twice
     if (outputs) {
       for (const Name& name : *outputs) ++wanted[Find(name)];
@@ -69,10 +77,11 @@ class Session {
     return chosen;
   }
 
-  static std::vector<std::pair<Name, Name>> Ports(const std::vector<runtime::PortInfo>& ports) {
-    std::vector<std::pair<Name, Name>> list;
-    list.reserve(ports.size());
-    for (const runtime::PortInfo& p : ports) list.emplace_back(Name{p.name}, Name{ToString(p.type)});
+  static py::list Ports(const std::vector<runtime::PortInfo>& ports) {
+    const py::object port = py::module_::import("octavo._results").attr("Port");
+    py::list list;
+    for (const runtime::PortInfo& p : ports)
+      list.append(port(Name{p.name}, Name{ToString(p.type)}, NumpyTypeOf(p.type.dtype), ShapeToPython(p.type)));
     return list;
   }
   std::vector<Name> Kernels() const {

@@ -143,6 +143,27 @@ bool SaysWrongKind(const py::error_already_set& e) {
   return e.matches(PyExc_TypeError) || e.matches(PyExc_ValueError) || e.matches(PyExc_AttributeError);
 }
 
+// The bytes of a model that Python has in memory, None for what holds none.
+py::object BytesOf(const py::object& model) {
+  if (py::isinstance<py::bytes>(model)) return model;
+  if (py::isinstance<py::bytearray>(model) || py::isinstance<py::memoryview>(model))
+    return py::module_::import("builtins").attr("bytes")(model);
+  for (const char* method : {"SerializeToString", "read"}) {  // an onnx.ModelProto, an open file
+    if (!py::hasattr(model, method)) continue;
+    try {
+      const py::object bytes = model.attr(method)();
+      if (py::isinstance<py::bytes>(bytes)) return bytes;
+    } catch (const py::error_already_set& e) {
+      if (!e.matches(PyExc_Exception)) throw;  // Ctrl-C
+      Raise({std::format("the model cannot be read from memory: {}; above 2 GB give the path of its file",
+                         Described(e.value()))});
+    }
+    Raise({std::format("a model's {}() gives bytes, and this one gives something else; open the file in mode 'rb'",
+                       method)});
+  }
+  return py::none();
+}
+
 void CheckDonated(const std::vector<std::string>& donated, const ir::TensorMap& tensors) {
   const auto end = [](const Tensor& t) { return t.data() + t.byte_size(); };
   for (const std::string& name : donated) {
@@ -242,6 +263,30 @@ py::array ToNumpy(Tensor tensor) {
   return py::array(py::dtype(numpy), keep->shape(), keep->data(), owner);
 }
 
+py::object ShapeToPython(const ir::Type& type) {
+  if (!type.shape) return py::none();
+  py::list dims;
+  for (const ir::Dim& d : *type.shape) {
+    if (d.is_number()) {
+      dims.append(d.number());
+    } else if (d.known()) {
+      dims.append(Name{d.ToString()});
+    } else {
+      dims.append(py::none());
+    }
+  }
+  return dims;
+}
+
+py::object NumpyTypeOf(DType dtype) {
+  for (const Kind& k : kKinds) {
+    if (k.dtype == dtype) return py::dtype(k.numpy);
+  }
+  if (dtype == DType::kUndefined) return py::none();
+  if (dtype == DType::kString) return py::dtype("U");
+  return py::dtype(quant::IsFloat(dtype) ? "float32" : "int64");  // as Widened
+}
+
 ir::TensorMap FromDict(const py::object& mapping, std::string_view place, const std::vector<Name>& donate) {
   py::dict arrays;
   try {
@@ -286,12 +331,13 @@ ir::Graph ReadModel(const py::object& model, const ir::Limits& limits) {
     graph.info.limits = limits;
     return graph;
   }
-  if (py::isinstance<py::bytes>(model)) {
-    graph = Unwrap(ir::onnx::ReadBytes(std::string(py::bytes(model)), {.limits = limits}));
-  } else if (const auto path = PathOf(model)) {
+  if (const auto path = PathOf(model)) {
     graph = Unwrap(ir::onnx::ReadFile(*path, {.limits = limits}));
+  } else if (const py::object bytes = BytesOf(model); !bytes.is_none()) {
+    graph = Unwrap(ir::onnx::ReadBytes(bytes.cast<std::string_view>(), {.limits = limits}));
   } else {
-    Raise({std::format("a model is a path, the bytes of a file or a Graph, not {}", TypeOf(model))});
+    Raise(
+        {std::format("a model is a path, the bytes of a file, an onnx.ModelProto or a Graph, not {}", TypeOf(model))});
   }
   Warn(graph.info.notes);
   return graph;

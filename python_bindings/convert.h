@@ -53,13 +53,17 @@ ir::Limits LimitsOf(std::optional<int64_t> max_memory, std::optional<int64_t> ma
 ir::Tensor FromNumpy(const std::string& name, const py::array& array, bool donated = false);
 // The array is the caller's to write: it refers to the tensor's memory where nobody else holds that, to a copy otherwise. bf16, fp8 and 4-bit tensors are widened: numpy has no such types.
 py::array ToNumpy(ir::Tensor tensor);
+// The dtype of the arrays that ToNumpy gives; None where the type is not known.
+py::object NumpyTypeOf(ir::DType dtype);
+// Numbers, names of symbols, None for a size without a name; None where the rank is not known.
+py::object ShapeToPython(const ir::Type& type);
 // `donate`: names of arrays that may be overwritten; none of them may share memory with another one.
 ir::TensorMap FromDict(const py::object& arrays, std::string_view place, const std::vector<Name>& donate = {});
 
 // A UserWarning for each.
 void Warn(const std::vector<std::string>& sentences);
 
-// A path or the bytes of a model.
+// A path, a Graph, or the bytes of a model: bytes, what has them as a buffer, an onnx.ModelProto or an open file.
 ir::Graph ReadModel(const py::object& model, const ir::Limits& limits);
 
 // Batches from a Python iterable of dicts, pulled one at a time. What an iterator yields comes once: it is kept where it shall come again,
@@ -68,6 +72,7 @@ enum class Passes { kOne, kMany };
 std::unique_ptr<quant::DataSource> DataFromIterable(py::object iterable, std::vector<quant::InputSpec> inputs,
                                                     Passes passes);
 
+void BindMeasure(py::module_& m);
 void BindOptimize(py::module_& m);
 void BindSession(py::module_& m);
 

@@ -41,16 +41,20 @@ void HideLocals(const py::module_& m) {
 PYBIND11_MODULE(_octavo, m) {
   m.doc() = "octavo: fused int8 transformers for x86 CPUs";
   m.attr("__version__") = OCTAVO_VERSION;
-  const py::object error =
-      py::reinterpret_steal<py::object>(PyErr_NewException("octavo._octavo.OctavoError", PyExc_RuntimeError, nullptr));
+  const py::object error = py::reinterpret_steal<py::object>(
+      PyErr_NewExceptionWithDoc("octavo._octavo.OctavoError",
+                                "Something outside was wrong: one sentence with the place, the reason and the way out.",
+                                PyExc_RuntimeError, nullptr));
   m.attr("OctavoError") = error;
   const py::tuple bases = py::make_tuple(error, py::reinterpret_borrow<py::object>(PyExc_MemoryError));
-  m.attr("OctavoMemoryError") =
-      py::reinterpret_steal<py::object>(PyErr_NewException("octavo._octavo.OctavoMemoryError", bases.ptr(), nullptr));
+  m.attr("OctavoMemoryError") = py::reinterpret_steal<py::object>(PyErr_NewExceptionWithDoc(
+      "octavo._octavo.OctavoMemoryError", "Memory lacks, or a model declares more than max_memory allows.", bases.ptr(),
+      nullptr));
   py::register_local_exception_translator(Translate);
   octavo::python::BindGraph(m);
   octavo::python::BindRules(m);
   octavo::python::BindOptimize(m);
+  octavo::python::BindMeasure(m);
   octavo::python::BindSession(m);
   HideLocals(m);
   m.def("cpu", &octavo::kernels::CpuDescription, "Model name and the instruction set in use.");

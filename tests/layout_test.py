@@ -23,7 +23,7 @@ ALLOWED = {
     "kernels": {NUMERIC},
     "passes": {NUMERIC, "ir", "quant", "kernels/catalog.h", "kernels/arch/arch.h", "kernels/gemm/gemm_f32.h"},
     "runtime": {NUMERIC, "ir", "quant", "kernels"},
-    "integrations": {NUMERIC, "ir", "kernels", "runtime"},
+    "integrations": {NUMERIC, "ir", "kernels", "runtime", "api"},
     "api": {NUMERIC, "ir", "quant", "kernels", "passes", "runtime"},
     "cli": {NUMERIC, "ir", "quant", "kernels", "passes", "runtime", "api", "integrations"},
     "python_bindings": {NUMERIC, "ir", "quant", "kernels", "passes", "runtime", "api", "integrations"},

@@ -40,7 +40,7 @@ if(TARGET octavo)
 endif()
 
 if(TARGET octavo_onnxruntime)
-  install(TARGETS octavo_onnxruntime LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
+  install(TARGETS octavo_onnxruntime octavo_ep LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
 endif()
 
 # pkg-config names octavo's own libraries in the order in which they need each other, and the system's by their own files.
@@ -63,7 +63,7 @@ install(FILES ${CMAKE_BINARY_DIR}/octavoConfig.cmake ${CMAKE_BINARY_DIR}/octavoC
 if(SKBUILD)
   install(TARGETS octavo_python LIBRARY DESTINATION octavo COMPONENT python)
   if(TARGET octavo_onnxruntime)
-    install(TARGETS octavo_onnxruntime LIBRARY DESTINATION octavo/libs COMPONENT python)
+    install(TARGETS octavo_onnxruntime octavo_ep LIBRARY DESTINATION octavo/libs COMPONENT python)
   endif()
   install(TARGETS octavo RUNTIME DESTINATION ${SKBUILD_SCRIPTS_DIR} COMPONENT python)
 endif()

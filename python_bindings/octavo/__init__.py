@@ -25,14 +25,17 @@ from ._octavo import (
     load,
     split_if,
 )
+from ._measure import bench, compare, explain, inspect, merge_calibrations, trace
 from ._onnxruntime import runtime_of as _runtime_of
 from ._options import SIGNATURE as _SIGNATURE, arguments_of as _arguments_of, doc as _options_doc
 from ._pipeline import Pipeline, json_of as _json_of, passes
+from ._results import NodeArg, Port
 from ._rules import Rule, anything, compiled as _compiled, constant, one_of, scalar
 
 __all__ = [
-    "Graph", "Match", "Node", "OctavoError", "OctavoMemoryError", "Pipeline", "Result", "Rewriter", "Rule", "Session", "Value", "__version__",
-    "anything", "apply", "calibrate", "constant", "cpu", "load", "one_of", "onnxruntime_library", "optimize", "passes", "scalar", "split_if",
+    "Graph", "Match", "Node", "NodeArg", "OctavoError", "OctavoMemoryError", "Pipeline", "Port", "Result", "Rewriter", "Rule", "Session", "Value", "__version__",
+    "anything", "apply", "bench", "calibrate", "compare", "constant", "cpu", "ep_library", "explain", "inspect", "load", "merge_calibrations",
+    "one_of", "onnxruntime_library", "optimize", "passes", "scalar", "split_if", "trace",
 ]
 
 
@@ -50,9 +53,9 @@ def optimize(model, *args, **arguments):
 optimize.__signature__, optimize.__doc__ = _SIGNATURE, _options_doc()
 
 
-def calibrate(model, calibration, threads=0, max_memory=None, max_nodes=None, *, with_="octavo"):
-    """Ranges of the activations, for optimize(calibration=...); the same bytes as `octavo calibrate` writes. with_: as calibrate_with there."""
-    return _octavo._calibrate(model, calibration, threads, max_memory, max_nodes, _runtime_of(with_))
+def calibrate(model, calibration, threads=0, max_memory=None, max_nodes=None, progress=None, *, with_="octavo"):
+    """Ranges of the activations, for optimize(calibration=...); the same bytes as `octavo calibrate` writes. with_: as calibrate_with there; progress: as there."""
+    return _octavo._calibrate(model, calibration, threads, max_memory, max_nodes, _runtime_of(with_), progress)
 
 
 def apply(graph, passes=(), rules=()):
@@ -61,9 +64,18 @@ def apply(graph, passes=(), rules=()):
     return _octavo._apply(graph, [*passes, *(rule.name for rule in compiled)], compiled)
 
 
-def onnxruntime_library():
-    """Path of the library that gives ONNX Runtime octavo's kernels, for SessionOptions.register_custom_ops_library."""
-    path = _pathlib.Path(__file__).parent / "libs" / "liboctavo_onnxruntime.so"
+def _library(name):
+    path = _pathlib.Path(__file__).parent / "libs" / name
     if not path.exists():
         raise OctavoError(f"'{path}' is missing: octavo was built without libonnxruntime-dev; install it and build again")
     return str(path)
+
+
+def onnxruntime_library():
+    """Path of the library that gives ONNX Runtime octavo's kernels, for SessionOptions.register_custom_ops_library."""
+    return _library("liboctavo_onnxruntime.so")
+
+
+def ep_library():
+    """Path of the execution provider for ONNX Runtime 1.24 and later, for onnxruntime.register_execution_provider_library."""
+    return _library("liboctavo_ep.so")

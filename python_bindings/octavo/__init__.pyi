@@ -1,18 +1,31 @@
 import os
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Callable, Literal, Never
+from typing import Any, Callable, Literal, Never, Protocol, overload
 
 import numpy as np
 from numpy.typing import NDArray
 
 __all__ = [
-    "Graph", "Match", "Node", "OctavoError", "OctavoMemoryError", "Pipeline", "Result", "Rewriter", "Rule", "Session", "Value", "__version__",
-    "anything", "apply", "calibrate", "constant", "cpu", "load", "one_of", "onnxruntime_library", "optimize", "passes", "scalar", "split_if",
+    "Graph", "Match", "Node", "NodeArg", "OctavoError", "OctavoMemoryError", "Pipeline", "Port", "Result", "Rewriter", "Rule", "Session", "Value", "__version__",
+    "anything", "apply", "bench", "calibrate", "compare", "constant", "cpu", "ep_library", "explain", "inspect", "load", "merge_calibrations",
+    "one_of", "onnxruntime_library", "optimize", "passes", "scalar", "split_if", "trace",
 ]
 
 __version__: str
 
 _Arrays = Mapping[str, NDArray[Any]]
+# Called with a stage, how much is done and of how many (-1: not known).
+_Progress = Callable[[str, int, int], None]
+
+class _InMemory(Protocol):
+    """An onnx.ModelProto with its weights loaded."""
+
+    def SerializeToString(self) -> bytes: ...
+
+class _OpenFile(Protocol):
+    def read(self) -> bytes: ...
+
+_Model = str | os.PathLike[str] | bytes | bytearray | memoryview | _InMemory | _OpenFile | Graph
 
 class OctavoError(RuntimeError):
     """Something outside was wrong: one sentence with the place, the reason and the way out."""
@@ -34,7 +47,32 @@ class Result(metaclass=_Type):
     @property
     def html(self) -> str:
         """The report for people: one self-contained HTML page."""
-    def save(self, path: str | os.PathLike[str]) -> None: ...
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Writes the optimized ONNX file: whole or not at all."""
+    def save_html(self, path: str | os.PathLike[str]) -> None:
+        """Writes the report for people: one HTML file that needs nothing else."""
+    def _repr_html_(self) -> str:
+        """The report in a frame of its own, so that its style stays its own in a notebook."""
+
+class Port(tuple[str, str]):
+    """An input or output of a Session: the tuple (name, type), as ("x", "f32[batch,384]"), which knows its parts too.
+
+    dtype: of the arrays that run() takes and gives. shape: numbers, names of symbols, None for a size without a name; None: the rank is not known.
+    """
+
+    name: str
+    type: str
+    dtype: np.dtype[Any] | None
+    shape: list[int | str | None] | None
+    def __new__(cls, name: str, type: str, dtype: np.dtype[Any] | None, shape: list[int | str | None] | None) -> Port: ...
+
+class NodeArg:
+    """The same as ONNX Runtime's InferenceSession tells it: name, type as "tensor(float)", shape."""
+
+    name: str
+    type: str
+    shape: list[int | str | None] | None
+    def __init__(self, port: Port) -> None: ...
 
 class Session(metaclass=_Type):
     """A compiled model. Immutable: `run` may be called from several threads at once.
@@ -49,24 +87,34 @@ class Session(metaclass=_Type):
 
     def __init__(
         self,
-        model: str | os.PathLike[str] | bytes | Graph,
+        model: _Model,
         threads: int = 0,
         fuse: bool = True,
         max_memory: int | None = None,
         max_nodes: int | None = None,
     ) -> None: ...
+    @overload
     def run(
         self, inputs: _Arrays, outputs: Sequence[str] | None = None, donate: Sequence[str] = ()
     ) -> list[NDArray[Any]]:
         """Outputs by name, or all in the model's order; theirs is the caller's memory. Inputs that are C-contiguous are not copied.
 
+        Names may come first as in ONNX Runtime: run(None, inputs), run(["logits"], inputs). Other threads of Python go on meanwhile; from asyncio:
+        await asyncio.to_thread(session.run, inputs).
+
         donate: names of inputs that may be overwritten. A KV cache that TensorScatter (opset 24) appends to is then updated
         where it lies, and the output is that memory; without it the cache is copied in every step. None may share memory with another input.
         """
+    @overload
+    def run(self, inputs: Sequence[str] | None, outputs: _Arrays, donate: Sequence[str] = ()) -> list[NDArray[Any]]: ...
     @property
-    def inputs(self) -> list[tuple[str, str]]: ...
+    def inputs(self) -> list[Port]: ...
     @property
-    def outputs(self) -> list[tuple[str, str]]: ...
+    def outputs(self) -> list[Port]: ...
+    def get_inputs(self) -> list[NodeArg]:
+        """The inputs as ONNX Runtime's sessions tell them: objects with name, type and shape."""
+    def get_outputs(self) -> list[NodeArg]:
+        """The outputs as ONNX Runtime's sessions tell them: objects with name, type and shape."""
     @property
     def caches(self) -> dict[str, dict[str, Any]]:
         """KV caches that the model takes as codes, by input: output, dtype, scale, zero_point; code = round(x / scale) + zero_point."""
@@ -77,7 +125,7 @@ class Session(metaclass=_Type):
     def threads(self) -> int: ...
 
 def load(
-    model: str | os.PathLike[str] | bytes | Graph,
+    model: _Model,
     threads: int = 0,
     fuse: bool = True,
     max_memory: int | None = None,
@@ -85,7 +133,7 @@ def load(
 ) -> Session: ...
 # begin: api/write_options.py
 def optimize(
-    model: str | os.PathLike[str] | bytes | Graph,
+    model: _Model,
     recipe: Literal["float", "int8", "fp8", "dynamic", "dynamic4", "weights4", "weights8", "quantized"] = "int8",
     calibration: Iterable[_Arrays] | str | os.PathLike[str] | bytes | None = None,
     calibrator: Literal["minmax", "moving_average", "percentile", "entropy", "mse"] = "mse",
@@ -152,15 +200,70 @@ def optimize(
 # end: api/write_options.py
 
 def calibrate(
-    model: str | os.PathLike[str] | bytes | Graph,
+    model: _Model,
     calibration: Iterable[_Arrays] | str | os.PathLike[str],
     threads: int = 0,
     max_memory: int | None = None,
     max_nodes: int | None = None,
+    progress: _Progress | None = None,
     *,
     with_: str = "octavo",
 ) -> bytes:
-    """Ranges of the activations, for optimize(calibration=...); the same bytes as `octavo calibrate` writes. with_: as calibrate_with there."""
+    """Ranges of the activations, for optimize(calibration=...); the same bytes as `octavo calibrate` writes. with_: as calibrate_with there; progress: as there."""
+
+def merge_calibrations(calibrations: Iterable[bytes | str | os.PathLike[str]]) -> bytes:
+    """One calibration out of those of shards, in any order: bytes as calibrate() gives them, or paths of .calib files."""
+
+def compare(
+    a: _Model,
+    b: _Model,
+    data: Iterable[_Arrays] | str | os.PathLike[str],
+    *,
+    threads: int = 0,
+    progress: _Progress | None = None,
+) -> dict[str, Any]:
+    """How far the outputs of model b are from those of model a.
+
+    data: batches as dicts of arrays, or a path as `octavo compare --data` takes it ("random:8" included). Gives {"batches", "outputs"}, and
+    for each output its name, sqnr_db, cosine, mean_row_cosine, max_abs, mean_abs; outputs of [b, s, ...] without the tokens that an attention mask hides.
+    progress: called with a stage, how much is done and of how many (-1: not known).
+    """
+def bench(
+    models: _Model | Sequence[_Model] | Mapping[str, _Model],
+    inputs: _Arrays | None = None,
+    *,
+    shapes: Mapping[str, Sequence[int]] | None = None,
+    threads: int | Sequence[int] = 0,
+    seconds: float = 3.0,
+    fuse: bool = True,
+    progress: _Progress | None = None,
+) -> dict[str, Any]:
+    """Times models against each other, taking turns.
+
+    models: one, a list of them, or a dict of them by the names that the table shall have. inputs: a dict of arrays; None: random ones, with the
+    sizes of shapes, {"input_ids": (1, 128)}. threads: a number or several to try. seconds: for each. Gives {"cpu", "results"}: of each model
+    its threads, shapes, runs, min_ms, median_ms, p90_ms, p99_ms, samples_per_s, speedup against the first, and kernels_ms.
+    """
+def inspect(model: _Model) -> dict[str, Any]:
+    """What is in a model: inputs, outputs, ops, bytes, how it is quantized, and its attention cores with heads, masks and windows."""
+def explain(model: _Model, rule: str = "", node: str = "") -> dict[str, Any]:
+    """What fuses without data, and what the rest misses by: {"candidates", "near_misses"}.
+
+    rule: near misses of this rule alone. node: only what concerns nodes whose name contains this.
+    """
+def trace(
+    model: _Model,
+    inputs: _Arrays | None = None,
+    path: str | os.PathLike[str] | None = None,
+    *,
+    shapes: Mapping[str, Sequence[int]] | None = None,
+    threads: int = 0,
+    fuse: bool = True,
+) -> dict[str, Any]:
+    """The kernels of one run with their source nodes, as a Chrome trace (chrome://tracing, Perfetto): a dict, which path, if given, gets as a file.
+
+    inputs and shapes: as of bench. The run is the second one: the first prepares what depends on shapes.
+    """
 
 def split_if(model: str | os.PathLike[str] | bytes | Graph, input: str) -> tuple[bytes, bytes]:
     """The model as two, where an If decides by an input (use_cache_branch of a merged decoder): with True, with False. Each has one branch and the
@@ -179,8 +282,8 @@ class Value(metaclass=_Type):
     def dtype(self) -> str | None:
         """As "f32", "s64", "u8"; None: not known."""
     @property
-    def shape(self) -> list[int | str] | None:
-        """Numbers and the names of symbols; None: the rank is not known."""
+    def shape(self) -> list[int | str | None] | None:
+        """Numbers, the names of symbols, None for a size without a name; None: the rank is not known."""
     @property
     def producer(self) -> Node | None:
         """None: an input of the graph."""
@@ -236,7 +339,7 @@ class Graph(metaclass=_Type):
     """A model as a graph: to read, walk, change, check and write."""
 
     def __init__(
-        self, model: str | os.PathLike[str] | bytes | Graph, max_memory: int | None = None, max_nodes: int | None = None
+        self, model: _Model, max_memory: int | None = None, max_nodes: int | None = None
     ) -> None: ...
     @property
     def nodes(self) -> list[Node]:
@@ -308,7 +411,7 @@ class Pipeline:
     @classmethod
     def from_json(cls, text: str) -> Pipeline: ...
     @classmethod
-    def of(cls, model: str | os.PathLike[str] | bytes | Graph) -> Pipeline:
+    def of(cls, model: _Model) -> Pipeline:
         """The pipeline that made an optimized model."""
     def to_json(self) -> str: ...
     def insert(self, name: str, *, after: str | None = None, before: str | None = None, version: str | None = None) -> None: ...
@@ -322,4 +425,17 @@ def onnxruntime_library() -> str:
     >>> options = onnxruntime.SessionOptions()
     >>> options.register_custom_ops_library(octavo.onnxruntime_library())
     >>> session = onnxruntime.InferenceSession("model.int8.onnx", options)
+    """
+
+def ep_library() -> str:
+    """Path of the execution provider for ONNX Runtime 1.24 and later: it takes whole parts of any model and leaves the rest to the CPU
+    provider (before 1.27 also If, Loop and Scan).
+
+    >>> onnxruntime.register_execution_provider_library("octavo", octavo.ep_library())
+    >>> options = onnxruntime.SessionOptions()
+    >>> devices = [d for d in onnxruntime.get_ep_devices() if d.ep_name == "OctavoExecutionProvider"]
+    >>> options.add_provider_for_devices(devices, {"threads": "2"})
+    >>> session = onnxruntime.InferenceSession("model.onnx", options)
+
+    Options: threads (0: all), recipe ("dynamic" or another one that needs no data; else the model as it is).
     """

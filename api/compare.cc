@@ -1,0 +1,54 @@
+#include "octavo/api/compare.h"
+
+#include <cmath>
+
+#include "octavo/api/loss.h"
+
+namespace octavo::api {
+
+using nlohmann::ordered_json;
+
+ir::Result<Comparison> Compare(ir::Graph a, ir::Graph b, const CompareOptions& options) {
+  const auto caches_a = passes::quantize::CodedCaches(a), caches_b = passes::quantize::CodedCaches(b);
+  OCTAVO_TRY(const auto data, options.open_data(caches_a.empty() ? a : b));
+  const auto interrupted = [&] { return options.interrupted && options.interrupted(); };
+  const runtime::CompileOptions how{.threads = options.threads, .interrupted = options.interrupted};
+  OCTAVO_TRY(const runtime::Model first, runtime::Model::Compile(std::move(a), how));
+  OCTAVO_TRY(const runtime::Model second, runtime::Model::Compile(std::move(b), how));
+  Comparison done;
+  while (!interrupted()) {
+    OCTAVO_TRY(auto batch, data->Next());
+    if (!batch) break;
+    auto want = NamedOutputs(first, caches_a, batch->inputs);
+    if (!want && interrupted()) break;
+    if (!want) return ir::Fail("{}: {}", options.a, want.error().message);
+    auto got = NamedOutputs(second, caches_b, batch->inputs);
+    if (!got && interrupted()) break;
+    if (!got) return ir::Fail("{}: {}", options.b, got.error().message);
+    LeaveOutPadding(batch->inputs, *want);
+    LeaveOutPadding(batch->inputs, *got);
+    OCTAVO_TRY_STATUS(quant::AddErrors(*want, *got, done.outputs));
+    ++done.batches;
+    if (options.progress) options.progress("compare", done.batches, data->size());
+  }
+  return done;
+}
+
+ordered_json ToJson(const Comparison& comparison) {
+  const auto number = [](double x) { return std::isfinite(x) ? ordered_json(x) : ordered_json(nullptr); };
+  ordered_json json = {{"schema", 1}, {"batches", comparison.batches}, {"outputs", ordered_json::array()}};
+  for (const auto& [name, s] : comparison.outputs) {
+    json["outputs"].push_back({{"name", name},
+                               {"elements", s.count()},
+                               {"sqnr_db", number(s.SqnrDb())},
+                               {"cosine", s.Cosine()},
+                               {"mean_row_cosine", s.MeanRowCosine()},
+                               {"max_abs", s.MaxAbs()},
+                               {"mean_abs", s.MeanAbs()},
+                               {"mismatches", s.mismatches()},
+                               {"exact", s.exact()}});
+  }
+  return json;
+}
+
+}  // namespace octavo::api

@@ -1,0 +1,57 @@
+// Style and behaviour of the report for people. No script or font from elsewhere, no network.
+#ifndef OCTAVO_API_REPORT_PAGE_H_
+#define OCTAVO_API_REPORT_PAGE_H_
+
+namespace octavo::api {
+
+inline constexpr const char* kReportStyle =
+    R"(:root{color-scheme:light dark;--page:#fff;--ink:#1b1f24;--soft:#57606a;--line:#d9dee4;--panel:#f6f8fa;--good:#116329;--bad:#a40e26;--warn:#fff5d6;
+--quantized:#2f7d4f;--fused:#2463a8;--dynamic:#7a5200;--left:#b3261e;--bar:#2463a8;--seen:#6b7682}
+@media(prefers-color-scheme:dark){:root{--page:#0f1317;--ink:#e6eaee;--soft:#a0aab4;--line:#313840;--panel:#1a2026;--good:#6fd08c;--bad:#ff9a8f;--warn:#3a3212;
+--quantized:#2f7d4f;--fused:#3470b8;--dynamic:#8a6414;--left:#b3403a;--bar:#6ea8e8;--seen:#8b96a2}}
+*{box-sizing:border-box}body{font:15px/1.5 system-ui,sans-serif;margin:0 auto;max-width:78em;padding:1em;color:var(--ink);background:var(--page)}
+h1{font-size:1.4em;margin:.4em 0;overflow-wrap:anywhere}h2{font-size:1.1em}code,pre{font-size:.9em;overflow-wrap:anywhere}pre{white-space:pre-wrap;background:var(--panel);padding:.7em 1em;border-radius:6px}
+.verdict{font-size:1.1em;border-left:4px solid var(--bar);padding:.4em .9em;background:var(--panel)}
+.cards{display:flex;flex-wrap:wrap;gap:.8em;margin:1em 0}.card{padding:.6em 1.1em;border:1px solid var(--line);border-radius:6px}.card span{display:block;color:var(--soft);font-size:.9em}.card b{font-size:1.4em}
+dl{display:grid;grid-template-columns:max-content 1fr;gap:.1em 1em}dt{color:var(--soft)}dd{margin:0;overflow-wrap:anywhere}
+.warn{background:var(--warn);padding:.6em 1em;border-radius:6px}.wide{overflow-x:auto}
+table{border-collapse:collapse;width:100%}td,th{padding:.25em .6em;border-bottom:1px solid var(--line);text-align:left;vertical-align:top}
+td.n,th.n{text-align:right;font-variant-numeric:tabular-nums;white-space:nowrap}td.fused,td.quantized{color:var(--good)}td.left{color:var(--bad)}
+summary{cursor:pointer;font-size:1.1em;font-weight:600;margin:1em 0 .5em}
+.filter{display:flex;flex-wrap:wrap;gap:.6em;margin:.6em 0}input,select{font:inherit;color:inherit;background:var(--page);border:1px solid var(--line);border-radius:6px;padding:.35em .6em;min-width:0;max-width:100%}input{flex:1 1 14em}
+.strip{display:grid;grid-template-columns:max-content 1fr;gap:.3em .8em;align-items:center}.strip .name{color:var(--soft);font-size:.85em;max-width:14em;overflow-wrap:anywhere}
+.cells{display:flex;flex-wrap:wrap;gap:3px}.cell{min-width:2.6em;height:1.9em;border:2px solid transparent;border-radius:4px;color:#fff;font:600 .75em system-ui,sans-serif;padding:0 .4em;cursor:pointer}
+.cell.quantized{background:var(--quantized)}.cell.fused{background:var(--fused)}.cell.dynamic{background:var(--dynamic)}.cell.left,.cell.float{background:var(--left)}
+.cell[aria-expanded=true]{border-color:var(--ink)}.cell:focus-visible,summary:focus-visible,input:focus-visible,select:focus-visible{outline:3px solid var(--bar);outline-offset:1px}
+.cell i{display:block;height:3px;background:#fff;opacity:.85}.legend{color:var(--soft);font-size:.9em}.detail{grid-column:1/-1;background:var(--panel);border-radius:6px;padding:.6em 1em;overflow-wrap:anywhere}
+.range{width:100%;min-width:9em;max-width:22em;height:14px;display:block}.share{display:block;height:.7em;background:var(--bar);border-radius:2px}
+@media(max-width:40em){.strip{grid-template-columns:1fr}dl{grid-template-columns:1fr}dt{margin-top:.3em}})";
+
+// The strip is made of the JSON beside it: one line for each layer, told by the first number in a name's path; a cell opens what is known of it.
+// The filter hides rows that lack a word.
+inline constexpr const char* kReportScript =
+    R"(const byId=id=>document.getElementById(id),make=(tag,cls,text)=>{const e=document.createElement(tag);if(cls)e.className=cls;if(text!==undefined)e.textContent=text;return e};
+const known=JSON.parse(byId('cells').textContent),strip=byId('strip'),lines=new Map();
+const layerOf=n=>{const parts=n.split(/[/.]/),i=parts.findIndex(p=>/^(\D*_)?\d+$/.test(p));return i<0?'other':parts.slice(Math.max(0,i-1),i+1).filter(Boolean).join('.')};
+const short=c=>{if(c.kind==='attention')return 'attn';if(c.kind!=='linear')return c.kind;const p=(c.nodes[0]||'').split(/[/.]/).filter(Boolean);
+return ((/^(MatMul|Gemm|Conv)/.test(p[p.length-1]||'')&&p[p.length-2])||p[p.length-1]||c.kind).slice(0,10)};
+let serial=0;
+for(const c of known.cells){const key=layerOf(c.nodes[0]||'');if(!lines.has(key))lines.set(key,[]);lines.get(key).push(c)}
+const order=[...lines].sort((a,b)=>(a[0]==='other')-(b[0]==='other'));
+for(const [key,cells] of order){const row=make('div','cells');strip.append(make('div','name',key),row);
+for(const c of cells){const id='d'+serial++,type=c.type||c.status,b=make('button','cell '+type,short(c));
+b.title=c.nodes[0]||'';b.setAttribute('aria-expanded','false');b.setAttribute('aria-controls',id);b.setAttribute('aria-label',c.kind+' '+(c.nodes[0]||'')+', '+type);
+if(c.share!==undefined){const i=make('i');i.style.width=Math.max(4,100*c.share/known.most)+'%';b.append(i)}
+const d=make('div','detail');d.id=id;d.hidden=true;const dl=make('dl');
+for(const [k,v] of Object.entries({kind:c.kind,nodes:c.nodes.join(', '),'became':type,'by rule':c.rule,why:c.reason,'in the':c.place,'alone costs':c.db,'share of the loss':c.share===undefined?'':(100*c.share).toFixed(1)+' %','reads':c.activation,'range':c.range}))if(v)dl.append(make('dt','',k),make('dd','',v));
+d.append(dl);strip.append(d);row.append(b);
+b.addEventListener('click',()=>{const open=d.hidden;for(const o of strip.querySelectorAll('.detail'))o.hidden=true;for(const o of strip.querySelectorAll('.cell'))o.setAttribute('aria-expanded','false');d.hidden=!open;b.setAttribute('aria-expanded',String(open))})}}
+const q=byId('q'),s=byId('s');
+function sift(){const words=q.value.toLowerCase().split(/\s+/).filter(Boolean);let n=0;
+for(const r of document.querySelectorAll('#found tbody tr')){const t=r.textContent.toLowerCase(),on=words.every(w=>t.includes(w))&&(!s.value||r.querySelector('td.'+s.value));r.hidden=!on;n+=on?1:0}
+byId('count').textContent=n+' shown'}
+q.addEventListener('input',sift);s.addEventListener('change',sift);sift();)";
+
+}  // namespace octavo::api
+
+#endif  // OCTAVO_API_REPORT_PAGE_H_

@@ -1,0 +1,39 @@
+// Compares ep_abi.h with a header of ONNX Runtime that has the plugin interface, where one is installed.
+#include "octavo/integrations/onnxruntime/ep_abi.h"
+
+#if ORT_API_VERSION >= 23
+namespace octavo::integrations::onnxruntime::abi {
+
+#define SAME_PLACE(member) static_assert(kTailAt + offsetof(Tail, member) == offsetof(OrtApi, member))
+SAME_PLACE(GetValueInfoName);
+SAME_PLACE(GetValueInfoTypeInfo);
+SAME_PLACE(HardwareDevice_Type);
+SAME_PLACE(GetEpApi);
+SAME_PLACE(ValueInfo_GetInitializerValue);
+SAME_PLACE(ValueInfo_IsGraphOutput);
+SAME_PLACE(ValueInfo_IsConstantInitializer);
+SAME_PLACE(ValueInfo_IsFromOuterScope);
+SAME_PLACE(Graph_GetOnnxIRVersion);
+SAME_PLACE(Graph_GetOperatorSets);
+SAME_PLACE(Graph_GetNodes);
+SAME_PLACE(Graph_GetParentNode);
+SAME_PLACE(Node_GetName);
+SAME_PLACE(Node_GetInputs);
+SAME_PLACE(Node_GetImplicitInputs);
+SAME_PLACE(Node_GetAttributes);
+SAME_PLACE(OpAttr_GetTensorAttributeAsOrtValue);
+SAME_PLACE(OpAttr_GetType);
+SAME_PLACE(OpAttr_GetName);
+SAME_PLACE(Node_GetSubgraphs);
+#undef SAME_PLACE
+
+static_assert(kTensor == static_cast<int>(ORT_OP_ATTR_TENSOR) && kGraph == static_cast<int>(ORT_OP_ATTR_GRAPH));
+static_assert(offsetof(EpApi, AddNodesToFuse) == offsetof(OrtEpApi, EpGraphSupportInfo_AddNodesToFuse));
+static_assert(offsetof(ComputeInfo, ReleaseState) == offsetof(OrtNodeComputeInfo, ReleaseState));
+static_assert(offsetof(Ep, ReleaseNodeComputeInfos) == offsetof(OrtEp, ReleaseNodeComputeInfos));
+static_assert(offsetof(Ep, optional) + 7 * sizeof(Unused) == offsetof(OrtEp, GetCompiledModelCompatibilityInfo));
+static_assert(offsetof(Factory, CreateEp) == offsetof(OrtEpFactory, CreateEp));
+static_assert(offsetof(Factory, create_sync_stream) == offsetof(OrtEpFactory, CreateSyncStreamForDevice));
+
+}  // namespace octavo::integrations::onnxruntime::abi
+#endif

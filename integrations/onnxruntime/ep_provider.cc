@@ -1,0 +1,270 @@
+#include "octavo/integrations/onnxruntime/ep_provider.h"
+
+#include <algorithm>
+#include <charconv>
+#include <cstring>
+#include <numeric>
+
+#include "octavo/api/open.h"
+#include "octavo/api/optimize.h"
+#include "octavo/integrations/onnxruntime/ep_claim.h"
+#include "octavo/ir/names.h"
+#include "octavo/ir/onnx/onnx.h"
+
+namespace octavo::integrations::onnxruntime {
+
+namespace {
+
+using ir::Result;
+using ir::Status;
+
+const abi::Tail& Tail() { return abi::TailOf(Api()); }
+
+// The parts of a graph that are worth a border: a border costs copies, and shapes alone are as fast elsewhere.
+bool IsWork(ir::Op op) {
+  const ir::OpInfo& info = ir::InfoOf(op);
+  using enum ir::Op;
+  return info.domain == "octavo" || op == kMatMul || op == kGemm || op == kConv || op == kMatMulInteger ||
+         op == kQLinearMatMul || op == kConvInteger || op == kQLinearConv || op == kEinsum || op == kAttention ||
+         op == kIf || op == kLoop || op == kScan;
+}
+
+// A compiled part, as ONNX Runtime runs it.
+class Compiled : public abi::ComputeInfo {
+ public:
+  Compiled(std::unique_ptr<runtime::Model> model, std::vector<std::string> inputs, std::vector<size_t> outputs)
+      : model_(std::move(model)), inputs_(std::move(inputs)), outputs_(std::move(outputs)) {
+    CreateState = [](abi::ComputeInfo* self, abi::ComputeContext*, void** state) -> OrtStatus* {
+      *state = self;
+      return nullptr;
+    };
+    Compute = [](abi::ComputeInfo* self, void*, OrtKernelContext* context) {
+      return Guarded([&] { return static_cast<Compiled*>(self)->Run(context); });
+    };
+    ReleaseState = [](abi::ComputeInfo*, void*) {};
+  }
+
+ private:
+  Status Run(OrtKernelContext* context) const {
+    ir::TensorMap inputs;
+    for (size_t i = 0; i < inputs_.size(); ++i) {
+      if (inputs_[i].empty()) continue;  // a constant that ONNX Runtime still passes
+      const OrtValue* value = nullptr;
+      OCTAVO_TRY_STATUS(StatusOf(Api().KernelContext_GetInput(context, i, &value)));
+      OCTAVO_TRY(inputs[inputs_[i]], Borrow(value));
+    }
+    OCTAVO_TRY(const std::vector<ir::Tensor> results, model_->Run(std::move(inputs)));
+    for (size_t i = 0; i < outputs_.size(); ++i) {
+      const ir::Tensor& made = results[outputs_[i]];
+      const std::vector<int64_t> dims(made.shape().begin(), made.shape().end());
+      OrtValue* value = nullptr;
+      OCTAVO_TRY_STATUS(StatusOf(Api().KernelContext_GetOutput(context, i, dims.data(), dims.size(), &value)));
+      void* data = nullptr;
+      OCTAVO_TRY_STATUS(StatusOf(Api().GetTensorMutableData(value, &data)));
+      if (made.byte_size() > 0) std::memcpy(data, made.data(), made.byte_size());
+    }
+    return {};
+  }
+
+  std::unique_ptr<runtime::Model> model_;
+  std::vector<std::string> inputs_;  // of the fused node
+  std::vector<size_t> outputs_;      // its outputs, as places among the model's
+};
+
+// What a part computes, told by names: ONNX Runtime asks about the same nodes more than once.
+Result<std::string> KeyOf(const std::vector<const abi::Node*>& nodes, const Part& part) {
+  std::string key;
+  const auto add = [&key](const std::vector<const abi::ValueInfo*>& values) -> Status {
+    for (const abi::ValueInfo* v : values) {
+      OCTAVO_TRY(const std::string name, NameOf(v));
+      key += name + '\n';
+    }
+    key += '\n';
+    return {};
+  };
+  for (const size_t i : part.nodes) {
+    OCTAVO_TRY(const auto inputs, InputsOf(nodes[i]));
+    OCTAVO_TRY(const auto outputs, OutputsOf(nodes[i]));
+    OCTAVO_TRY(const std::string type, TypeOf(nodes[i]));
+    key += type + '\n';
+    OCTAVO_TRY_STATUS(add(inputs));
+    OCTAVO_TRY_STATUS(add(outputs));
+  }
+  OCTAVO_TRY_STATUS(add(part.outputs));
+  return key;
+}
+
+// What octavo has no meaning for, by the numbers of the nodes; `work`: those that are worth a border.
+void Sort(const ir::Graph& graph, std::set<size_t>& refused, std::set<size_t>& work) {
+  for (const ir::NodeId id : graph.NodesInOrder()) {
+    const ir::Node& n = graph.node(id);
+    if (n.op == ir::Op::kConstant) continue;
+    const size_t number = NumberOf(ir::OriginName(n));
+    if (n.op == ir::Op::kOpaque) refused.insert(number);
+    if (IsWork(n.op)) work.insert(number);
+    for (const auto& [name, attr] : n.attrs.entries()) {
+      std::set<size_t> inner, none;
+      if (const auto* body = std::get_if<ir::GraphRef>(&attr)) Sort(**body, inner, none);
+      if (!inner.empty()) refused.insert(number);
+    }
+  }
+}
+
+// Which nodes each node reads.
+Result<std::vector<std::vector<size_t>>> EdgesOf(const std::vector<const abi::Node*>& nodes) {
+  std::map<std::string, size_t> maker;
+  std::vector<std::vector<size_t>> edges(nodes.size());
+  for (size_t i = 0; i < nodes.size(); ++i) {
+    OCTAVO_TRY(auto used, InputsOf(nodes[i]));
+    OCTAVO_TRY(const auto outer, ImplicitInputsOf(nodes[i]));
+    used.insert(used.end(), outer.begin(), outer.end());
+    for (const abi::ValueInfo* v : used) {
+      OCTAVO_TRY(const std::string name, NameOf(v));
+      if (const auto it = maker.find(name); it != maker.end()) edges[i].push_back(it->second);
+    }
+    OCTAVO_TRY(const auto outputs, OutputsOf(nodes[i]));
+    for (const abi::ValueInfo* v : outputs) {
+      OCTAVO_TRY(std::string name, NameOf(v));
+      if (!name.empty()) maker[std::move(name)] = i;
+    }
+  }
+  return edges;
+}
+
+Result<ir::Graph> Read(const abi::Graph* graph, const Part& part) {
+  OCTAVO_TRY(const std::string bytes, ModelOf(graph, part));
+  return ir::onnx::ReadBytes(bytes);
+}
+
+}  // namespace
+
+Result<ProviderOptions> OptionsOf(const OrtSessionOptions* options) {
+  // ONNX Runtime puts what a user gives for a provider under its name in small letters.
+  const auto entry = [&](const char* key) {
+    const std::string name = std::string("ep.octavoexecutionprovider.") + key;
+    size_t size = 0;
+    std::string value;
+    if (!StatusOf(Api().GetSessionConfigEntry(options, name.c_str(), nullptr, &size)) || size < 2) return value;
+    value.resize(size);
+    if (!StatusOf(Api().GetSessionConfigEntry(options, name.c_str(), value.data(), &size))) return std::string();
+    value.resize(size - 1);  // it counts the final zero
+    return value;
+  };
+  ProviderOptions chosen;
+  chosen.recipe = entry("recipe");
+  if (!chosen.recipe.empty()) OCTAVO_TRY_STATUS(passes::PipelineOfRecipe(chosen.recipe).transform([](const auto&) {}));
+  if (const std::string threads = entry("threads"); !threads.empty()) {
+    const auto [end, error] = std::from_chars(threads.data(), threads.data() + threads.size(), chosen.threads);
+    if (error != std::errc() || end != threads.data() + threads.size() || chosen.threads < 0 || chosen.threads > 1024)
+      return ir::Fail("option threads is a number from 0 (all) to 1024, not {}", ir::Quoted(threads));
+  }
+  return chosen;
+}
+
+Provider::Provider(ProviderOptions options) : options_(std::move(options)) {
+  GetName = [](const abi::Ep*) { return kProviderName; };
+  GetCapability = [](abi::Ep* self, const abi::Graph* graph, abi::SupportInfo* info) {
+    return Guarded([&] { return static_cast<Provider*>(self)->Claim(graph, info); });
+  };
+  Compile = [](abi::Ep* self, const abi::Graph** graphs, const abi::Node** fused, size_t count,
+               abi::ComputeInfo** infos, void**) {
+    return Guarded([&]() -> Status {
+      for (size_t i = 0; i < count; ++i) {
+        OCTAVO_TRY(auto made, static_cast<Provider*>(self)->Make(graphs[i], fused[i]));
+        infos[i] = made.release();
+      }
+      return {};
+    });
+  };
+  ReleaseNodeComputeInfos = [](abi::Ep*, abi::ComputeInfo** infos, size_t count) {
+    for (size_t i = 0; i < count; ++i) delete static_cast<Compiled*>(infos[i]);
+  };
+}
+
+Result<runtime::Model> Provider::ModelFor(const abi::Graph* graph, const Part& part) const {
+  OCTAVO_TRY(ir::Graph read, Read(graph, part));
+  if (options_.recipe.empty()) {
+    read = api::FuseToRun(std::move(read)).graph;
+  } else {
+    api::OptimizeOptions options;
+    options.recipe = options_.recipe;
+    options.threads = options_.threads;
+    options.explain = false;
+    OCTAVO_TRY(api::Optimized optimized, api::Optimize(std::move(read), options));
+    read = std::move(optimized.graph);
+  }
+  return runtime::Model::Compile(std::move(read), {.threads = options_.threads});
+}
+
+// Bodies of If, Loop and Scan go with the node that has them.
+Status Provider::Claim(const abi::Graph* graph, abi::SupportInfo* info) {
+  const abi::Node* parent = nullptr;
+  OCTAVO_TRY_STATUS(StatusOf(Tail().Graph_GetParentNode(graph, &parent)));
+  if (parent != nullptr) return {};
+  OCTAVO_TRY(const auto nodes, NodesOf(graph));
+  std::vector<size_t> all(nodes.size());
+  std::iota(all.begin(), all.end(), size_t{0});
+  OCTAVO_TRY(const Part everything, PartOf(graph, all));
+  const auto read = Read(graph, everything);
+  if (!read) return {};  // what octavo cannot read, ONNX Runtime keeps
+  std::set<size_t> refused, work;
+  Sort(*read, refused, work);
+  for (size_t i = 0; options_.no_bodies && i < nodes.size(); ++i) {
+    OCTAVO_TRY(const auto outer, ImplicitInputsOf(nodes[i]));
+    if (!outer.empty()) refused.insert(i);
+  }
+  OCTAVO_TRY(const auto edges, EdgesOf(nodes));
+  for (const std::vector<size_t>& group : Groups(edges, refused)) {
+    const bool worth = std::ranges::any_of(group, [&](size_t i) { return work.contains(i); });
+    if (!worth && group.size() < nodes.size()) continue;
+    OCTAVO_TRY(const Part part, PartOf(graph, group));
+    OCTAVO_TRY(const std::string key, KeyOf(nodes, part));
+    if (!claimed_.contains(key)) {
+      auto model = ModelFor(graph, part);
+      if (!model && !options_.recipe.empty()) return std::unexpected(model.error());  // the user asked for it
+      if (!model) continue;
+      claimed_[key] = std::make_unique<runtime::Model>(std::move(*model));
+    }
+    std::vector<const abi::Node*> chosen;
+    for (const size_t i : group) chosen.push_back(nodes[i]);
+    const abi::FusionOptions options{.drop_constant_initializers = true};  // they are in the model
+    OCTAVO_TRY_STATUS(StatusOf(Tail().GetEpApi()->AddNodesToFuse(info, chosen.data(), chosen.size(), &options)));
+  }
+  return {};
+}
+
+Result<std::unique_ptr<abi::ComputeInfo>> Provider::Make(const abi::Graph* graph, const abi::Node* fused) {
+  OCTAVO_TRY(const auto nodes, NodesOf(graph));
+  std::vector<size_t> all(nodes.size());
+  std::iota(all.begin(), all.end(), size_t{0});
+  Part part{.nodes = std::move(all)};
+  OCTAVO_TRY(part.outputs, OutputsOf(graph));
+  OCTAVO_TRY(const std::string key, KeyOf(nodes, part));
+  std::unique_ptr<runtime::Model> model;
+  if (const auto it = claimed_.find(key); it != claimed_.end()) {
+    model = std::move(it->second);
+    claimed_.erase(it);
+  } else {  // ONNX Runtime orders the nodes or outputs of a part in its own way
+    OCTAVO_TRY(part, PartOf(graph, std::move(part.nodes)));
+    OCTAVO_TRY(runtime::Model made, ModelFor(graph, part));
+    model = std::make_unique<runtime::Model>(std::move(made));
+  }
+  OCTAVO_TRY(const auto fused_inputs, InputsOf(fused));
+  OCTAVO_TRY(const auto fused_outputs, OutputsOf(fused));
+  std::vector<std::string> inputs;
+  for (const abi::ValueInfo* v : fused_inputs) {
+    OCTAVO_TRY(std::string name, NameOf(v));
+    const bool known = std::ranges::contains(model->inputs(), name, &runtime::PortInfo::name);
+    inputs.push_back(known ? std::move(name) : std::string());
+  }
+  std::vector<size_t> outputs;
+  for (const abi::ValueInfo* v : fused_outputs) {
+    OCTAVO_TRY(const std::string name, NameOf(v));
+    const auto it = std::ranges::find(model->outputs(), name, &runtime::PortInfo::name);
+    if (it == model->outputs().end()) return ir::Fail("the nodes that were taken have no output {}", ir::Quoted(name));
+    outputs.push_back(static_cast<size_t>(it - model->outputs().begin()));
+  }
+  return std::make_unique<Compiled>(std::move(model), std::move(inputs), std::move(outputs));
+}
+
+}  // namespace octavo::integrations::onnxruntime

@@ -1,0 +1,73 @@
+"""What a person asks about models: compare, bench, inspect, explain and trace give the dicts that cli/JSON.md describes."""
+
+import json as _json
+import os as _os
+
+from . import _octavo
+
+
+def _name(model, number):
+    """How a table calls a model: its path, or its place in the call."""
+    return _os.fspath(model) if isinstance(model, (str, _os.PathLike)) else f"model {number}"
+
+
+def _shapes(shapes):
+    return {name: [int(size) for size in shape] for name, shape in (shapes or {}).items()}
+
+
+def compare(a, b, data, *, threads=0, progress=None):
+    """How far the outputs of model b are from those of model a.
+
+    data: batches as dicts of arrays, or a path as `octavo compare --data` takes it ("random:8" included). Gives {"batches", "outputs"}, and
+    for each output its name, sqnr_db, cosine, mean_row_cosine, max_abs, mean_abs; outputs of [b, s, ...] without the tokens that an attention mask hides.
+    progress: called with a stage, how much is done and of how many (-1: not known).
+    """
+    return _json.loads(_octavo._compare(a, b, data, threads, progress))
+
+
+def bench(models, inputs=None, *, shapes=None, threads=0, seconds=3.0, fuse=True, progress=None):
+    """Times models against each other, taking turns.
+
+    models: one, a list of them, or a dict of them by the names that the table shall have. inputs: a dict of arrays; None: random ones, with the
+    sizes of shapes, {"input_ids": (1, 128)}. threads: a number or several to try. seconds: for each. Gives {"cpu", "results"}: of each model
+    its threads, shapes, runs, min_ms, median_ms, p90_ms, p99_ms, samples_per_s, speedup against the first, and kernels_ms.
+    """
+    if isinstance(models, dict):
+        named = list(models.items())
+    else:
+        several = models if isinstance(models, (list, tuple)) else [models]
+        named = [(_name(model, number), model) for number, model in enumerate(several, 1)]
+    if not named:
+        raise _octavo.OctavoError("there is no model to time; give one or more")
+    counts = [threads] if isinstance(threads, int) else list(threads)
+    return _json.loads(_octavo._bench(named, inputs, _shapes(shapes), counts, seconds, fuse, progress))
+
+
+def inspect(model):
+    """What is in a model: inputs, outputs, ops, bytes, how it is quantized, and its attention cores with heads, masks and windows."""
+    return _json.loads(_octavo._inspect(model))
+
+
+def explain(model, rule="", node=""):
+    """What fuses without data, and what the rest misses by: {"candidates", "near_misses"}.
+
+    rule: near misses of this rule alone. node: only what concerns nodes whose name contains this.
+    """
+    return _json.loads(_octavo._explain(model, rule, node))
+
+
+def trace(model, inputs=None, path=None, *, shapes=None, threads=0, fuse=True):
+    """The kernels of one run with their source nodes, as a Chrome trace (chrome://tracing, Perfetto): a dict, which path, if given, gets as a file.
+
+    inputs and shapes: as of bench. The run is the second one: the first prepares what depends on shapes.
+    """
+    text = _octavo._trace(model, inputs, _shapes(shapes), threads, fuse)
+    if path is not None:
+        with open(path, "w", encoding="utf-8") as file:
+            file.write(text)
+    return _json.loads(text)
+
+
+def merge_calibrations(calibrations):
+    """One calibration out of those of shards, in any order: bytes as calibrate() gives them, or paths of .calib files."""
+    return _octavo._merge(list(calibrations))

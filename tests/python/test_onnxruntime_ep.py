@@ -1,0 +1,178 @@
+"""octavo as an execution provider of ONNX Runtime: takes whole models, gives Session's bits, leaves the rest to the CPU provider."""
+
+import json
+import subprocess
+import sys
+import threading
+
+import numpy as np
+import octavo
+import onnx
+import pytest
+from conftest import BERT, batch, inputs_of
+from onnx import TensorProto, helper, numpy_helper
+
+ort = pytest.importorskip("onnxruntime", minversion="1.24", reason="no ONNX Runtime here: ./dev venv onnxruntime installs it")
+
+NAME = "OctavoExecutionProvider"
+
+
+@pytest.fixture(scope="module")
+def devices():
+    try:
+        ort.register_execution_provider_library("octavo", octavo.ep_library())
+    except octavo.OctavoError as error:
+        pytest.skip(str(error))
+    return [d for d in ort.get_ep_devices() if d.ep_name == NAME]
+
+
+def session(devices, model, profile=None, **options):
+    wanted = ort.SessionOptions()
+    wanted.log_severity_level = 3
+    if profile:
+        wanted.enable_profiling = True
+        wanted.profile_file_prefix = str(profile)
+    wanted.add_provider_for_devices(devices, {name: str(value) for name, value in options.items()})
+    return ort.InferenceSession(model if isinstance(model, bytes) else str(model), wanted)
+
+
+def ran(runtime_session, feed):
+    """Which provider ran which op, by ONNX Runtime's own profile of one run."""
+    runtime_session.run(None, feed)
+    with open(runtime_session.end_profiling(), encoding="utf-8") as file:
+        events = [e["args"] for e in json.load(file) if e.get("cat") == "Node" and "provider" in e.get("args", {})]
+    return {(e["provider"], e["op_name"]) for e in events}
+
+
+@pytest.fixture(scope="module")
+def data():
+    return [inputs_of(octavo.Session(BERT, threads=1), batch(seed)) for seed in range(3)]
+
+
+@pytest.mark.parametrize("kind", ["float", "int8"])
+def test_a_model_is_taken_whole_and_gives_the_bits_of_a_session(devices, data, kind, tmp_path):
+    model = BERT.read_bytes() if kind == "float" else octavo.optimize(BERT, calibration=data).model
+    ours = octavo.Session(model, threads=2)
+    theirs = session(devices, model, profile=tmp_path / "p", threads=2)
+    assert theirs.get_providers()[0] == NAME
+    for feed in (*data, inputs_of(ours, batch(7, rows=3, length=11))):
+        for a, b in zip(theirs.run(None, feed), ours.run(feed), strict=True):
+            assert a.dtype == b.dtype and np.array_equal(a, b)
+    assert {provider for provider, _ in ran(theirs, data[0])} == {NAME}
+
+
+def test_recipe_dynamic_quantizes_what_is_taken(devices, data):
+    want = octavo.Session(octavo.optimize(BERT, recipe="dynamic").model, threads=1).run(data[0])
+    got = session(devices, BERT, recipe="dynamic", threads=1).run(None, data[0])
+    exact = session(devices, BERT, threads=1).run(None, data[0])
+    error = lambda a, b: np.linalg.norm(a - b) / np.linalg.norm(b)
+    assert 0 < error(got[0], exact[0]) < 0.2 and error(got[0], want[0]) < 1e-3
+
+
+def test_options_that_mean_nothing_are_refused(devices, capfd):
+    """ONNX Runtime's Python prints why a provider is not to be had and goes on without it."""
+    assert NAME not in session(devices, BERT, threads="many").get_providers()
+    assert "octavo: option threads is a number from 0 (all) to 1024, not 'many'" in capfd.readouterr().out
+    assert NAME not in session(devices, BERT, recipe="nothing").get_providers()
+    assert "octavo: there is no recipe 'nothing'" in capfd.readouterr().out
+
+
+def split_by_an_op_of_another():
+    """y = ReLU(ReLU(x W) by an op that octavo does not know, W): two parts with ONNX Runtime's node between them; x also goes around it."""
+    w = numpy_helper.from_array(np.linspace(-1, 1, 16, dtype=np.float32).reshape(4, 4), "w")
+    x, y = (helper.make_tensor_value_info(n, TensorProto.FLOAT, ["rows", 4]) for n in "xy")
+    nodes = [
+        helper.make_node("MatMul", ["x", "w"], ["a"]), helper.make_node("Relu", ["a"], ["b"]),
+        helper.make_node("BiasGelu", ["b", "bias"], ["c"], domain="com.microsoft"),
+        helper.make_node("Inverse", ["square"], ["d"], domain="com.microsoft"),
+        helper.make_node("Gather", ["d", "zero"], ["row"]), helper.make_node("Add", ["c", "row"], ["e"]),
+        helper.make_node("MatMul", ["e", "w"], ["f"]), helper.make_node("Add", ["f", "b"], ["y"]),
+        helper.make_node("MatMul", ["wt", "x4"], ["square"]),
+    ]
+    inits = [w, numpy_helper.from_array(np.ones(4, np.float32), "bias"), numpy_helper.from_array(np.array(0), "zero"),
+             numpy_helper.from_array(np.eye(4, dtype=np.float32) * 2, "wt")]
+    x4 = helper.make_tensor_value_info("x4", TensorProto.FLOAT, [4, 4])
+    graph = helper.make_graph(nodes, "g", [x, x4], [y], inits)
+    opsets = [helper.make_opsetid("", 18), helper.make_opsetid("com.microsoft", 1)]
+    return helper.make_model(graph, opset_imports=opsets, ir_version=9).SerializeToString()
+
+
+def test_what_octavo_does_not_know_runs_on_the_cpu_provider(devices, tmp_path):
+    model = split_by_an_op_of_another()
+    feed = {"x": np.random.default_rng(3).standard_normal((5, 4), dtype=np.float32), "x4": np.eye(4, dtype=np.float32) * 3}
+    want = ort.InferenceSession(model, providers=["CPUExecutionProvider"]).run(None, feed)[0]
+    mixed = session(devices, model, profile=tmp_path / "p", threads=1)
+    np.testing.assert_allclose(mixed.run(None, feed)[0], want, rtol=1e-5, atol=1e-6)
+    who = ran(mixed, feed)
+    assert ("CPUExecutionProvider", "Inverse") in who and any(provider == NAME for provider, _ in who)
+    assert not any(op == "MatMul" for provider, op in who if provider != NAME)
+
+
+def with_if():
+    """y = then: x W, else: x + W's first row; W comes from the graph around."""
+    w = numpy_helper.from_array(np.arange(16, dtype=np.float32).reshape(4, 4), "w")
+    out = lambda name: helper.make_tensor_value_info(name, TensorProto.FLOAT, ["rows", 4])
+    then = helper.make_graph([helper.make_node("MatMul", ["x", "w"], ["t"])], "then", [], [out("t")])
+    other = helper.make_graph(
+        [helper.make_node("Gather", ["w", "zero"], ["r"]), helper.make_node("Add", ["x", "r"], ["e"])], "else", [], [out("e")],
+        [numpy_helper.from_array(np.array(0), "zero")])
+    choose = helper.make_tensor_value_info("choose", TensorProto.BOOL, [])
+    graph = helper.make_graph(
+        [helper.make_node("If", ["choose"], ["y"], then_branch=then, else_branch=other)], "g",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["rows", 4]), choose], [out("y")], [w])
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=9).SerializeToString()
+
+
+def test_branches_go_with_their_if(devices, tmp_path):
+    theirs = session(devices, with_if(), profile=tmp_path / "p", threads=1)
+    x, w = np.ones((2, 4), np.float32), np.arange(16, dtype=np.float32).reshape(4, 4)
+    for choose, want in ((True, x @ w), (False, x + w[0])):
+        assert np.array_equal(theirs.run(None, {"x": x, "choose": np.array(choose)})[0], want)
+    who = {provider for provider, _ in ran(theirs, {"x": x, "choose": np.array(True)})}
+    assert who == {NAME if tuple(map(int, ort.__version__.split(".")[:2])) >= (1, 27) else "CPUExecutionProvider"}
+
+
+def test_threads_share_a_session_and_errors_are_sentences(devices, data):
+    theirs = session(devices, BERT, threads=1)
+    want = [theirs.run(None, feed)[0] for feed in data]
+    got = [None] * len(data)
+
+    def work(i):
+        for _ in range(10):
+            got[i] = theirs.run(None, data[i])[0]
+
+    threads = [threading.Thread(target=work, args=(i,)) for i in range(len(data))]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join()
+    assert all(np.array_equal(a, b) for a, b in zip(want, got))
+    wrong = {**data[0], "input_ids": np.full_like(data[0]["input_ids"], 10**6)}
+    with pytest.raises(Exception, match="octavo: .*outside an axis"):
+        theirs.run(None, wrong)
+
+
+def test_io_binding_writes_where_it_is_told(devices, data):
+    theirs = session(devices, BERT, threads=1)
+    want = theirs.run(None, data[0])
+    binding = theirs.io_binding()
+    for name, array in data[0].items():
+        binding.bind_cpu_input(name, array)
+    outputs = [np.empty_like(array) for array in want]
+    for port, array in zip(theirs.get_outputs(), outputs):
+        binding.bind_output(port.name, "cpu", 0, np.float32, array.shape, array.ctypes.data)
+    theirs.run_with_iobinding(binding)
+    assert all(np.array_equal(a, b) for a, b in zip(outputs, want))
+
+
+def test_a_process_ends_well_with_a_session_in_a_global(devices):
+    code = (
+        "import numpy as np, onnxruntime as ort, octavo, sys\n"
+        "ort.register_execution_provider_library('octavo', octavo.ep_library())\n"
+        f"devices = [d for d in ort.get_ep_devices() if d.ep_name == '{NAME}']\n"
+        "options = ort.SessionOptions()\n"
+        "options.add_provider_for_devices(devices, {})\n"
+        f"kept = ort.InferenceSession({str(BERT)!r}, options)\n"
+        "print(kept.get_providers()[0])\n")
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
+    assert (done.returncode, done.stdout.strip()) == (0, NAME), done.stderr
