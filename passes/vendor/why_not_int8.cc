@@ -49,6 +49,15 @@ std::string Why(const Graph& g, const AttentionCore& core) {
   return {};
 }
 
+// Weights whose codes are not around 0: integer_form has made s8 of those around 128.
+std::string WhyNotLinear(const Graph& g, const Node& n) {
+  const Node* w = IsLinear(g, n) ? g.Producer(n.input(1)) : nullptr;
+  if (w == nullptr || w->op != Op::kDequantizeLinear || g.value(w->input(0)).type.dtype != DType::kU8) return {};
+  return "its weights are u8 with a zero point other than 128, for which there is no kernel; quantize weights to s8 "
+         "(ONNX Runtime: "
+         "weight_type=QuantType.QInt8)";
+}
+
 }  // namespace
 
 Result<bool> WhyNotInt8(Graph& graph, PassRun& run) {
@@ -56,6 +65,10 @@ Result<bool> WhyNotInt8(Graph& graph, PassRun& run) {
   for (const Candidate& c : QOperatorCandidates(graph)) {
     run.misses->push_back(
         {c.kind == "attention" ? "sdpa_int8" : "linear_int8", c.nodes[0], 1000, "NoKernel", c.reason});
+  }
+  for (const NodeId id : graph.NodesInOrder()) {
+    const std::string why = WhyNotLinear(graph, graph.node(id));
+    if (!why.empty()) run.misses->push_back({"linear_int8", OriginName(graph.node(id)), 1000, "NoKernel", why});
   }
   for (const AttentionCore& core : FindAttentionCores(graph)) {
     if (!core.product_qk.valid() || !core.product_pv.valid()) continue;

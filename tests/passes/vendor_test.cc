@@ -169,6 +169,41 @@ ValueId Requantized(Builder& b, ValueId x, ValueId w_scale, ValueId w_zero, cons
                 {}, name);
 }
 
+// MatMul(DequantizeLinear(x), DequantizeLinear(w u8)) with this zero point.
+Graph UnsignedWeights(uint8_t zero) {
+  Builder b;
+  const ValueId x = b.QuantizeDequantize(b.Input("x", {1, 3, 4}), DType::kU8, "codes");
+  const ValueId z = b.g.AddConstant(Tensor::Of<uint8_t>(DType::kU8, {}, std::vector<uint8_t>{zero}));
+  const ValueId w = b.Make(Op::kDequantizeLinear, {b.Codes(DType::kU8, {4, 4}, 3), b.Scalar(0.1f), z});
+  b.g.AddOutput("y", b.Make(Op::kMatMul, {x, w}, {}, "product"));
+  return std::move(b.g);
+}
+
+TEST(IntegerForm, WeightsAround128AreSigned) {
+  const Graph before = UnsignedWeights(128);
+  Graph after = before;
+  RunIntegerForm(after, true);
+  for (NodeId id : after.NodesInOrder()) {
+    const Node& n = after.node(id);
+    if (n.op != Op::kMatMul) continue;
+    EXPECT_EQ(after.value(after.Producer(n.input(1))->input(0)).type.dtype, DType::kS8);
+  }
+  const ir::TensorMap inputs = {{"x", Tensor::F32({1, 3, 4}, {1, -2, 3, 4, 5, 6, -.7f, 8, .9f, 10, 1.1f, 12})}};
+  const auto want = ir::Interpret(before, inputs), got = ir::Interpret(after, inputs);
+  ASSERT_TRUE(want && got);
+  EXPECT_TRUE((*want)[0].SameBits((*got)[0]));
+
+  Graph other = UnsignedWeights(127);
+  RunIntegerForm(other, false);
+  std::vector<NearMiss> misses;
+  PassRun run;
+  run.misses = &misses;
+  ASSERT_TRUE(WhyNotInt8(other, run));
+  ASSERT_EQ(misses.size(), 1u);
+  EXPECT_NE(misses[0].reason.find("its weights are u8 with a zero point other than 128, for which there is no kernel"),
+            std::string::npos);
+}
+
 TEST(QOperator, EveryCandidateHasItsReason) {
   Builder b;
   const ValueId x = b.Input("x", {1, 3, 4}, DType::kU8);
