@@ -3,6 +3,7 @@
 #include "octavo/cli/cli.h"
 #include "octavo/ir/closed.h"
 #include "octavo/kernels/arch/arch.h"
+#include "octavo/kernels/arch/quota.h"
 #include "octavo/version.h"
 
 int main(int argc, char** argv) {
@@ -40,6 +41,9 @@ int main(int argc, char** argv) {
   std::string problem;  // a forced path that cannot be taken is said, whatever the command
   octavo::kernels::BestArch(&problem);
   if (!problem.empty()) Fail(problem);
+  problem.clear();
+  octavo::kernels::DefaultThreads(&problem);
+  Note(problem);
   try {
     const int code = program.run();
     if (Interrupted()) return kInterrupted;

@@ -161,11 +161,11 @@ void BindOptimize(py::module_& m) {
       });
   m.def("_optimize", &Optimize);
   m.def("_options_json", &api::OptionsJson);
-  m.def("_calibrate", [](const py::object& model, const py::object& calibration, int threads,
-                         std::optional<int64_t> max_memory, std::optional<int64_t> max_nodes, const Name& with,
-                         const std::optional<ProgressFn>& progress) {
-    return py::bytes(Calibrate(model, calibration, threads, max_memory, max_nodes, with, progress));
-  });
+  m.def("_calibrate",
+        [](const py::object& model, const py::object& calibration, int threads, std::optional<int64_t> max_memory,
+           std::optional<int64_t> max_nodes, const Name& with, const std::optional<ProgressFn>& progress) {
+          return py::bytes(Calibrate(model, calibration, threads, max_memory, max_nodes, with, progress));
+        });
 }
 
 }  // namespace octavo::python
