@@ -1,11 +1,13 @@
 #include "octavo/api/assume.h"
 
+#include <algorithm>
 #include <charconv>
 #include <format>
 
 #include "octavo/ir/closed.h"
 #include "octavo/ir/interpret/call.h"
 #include "octavo/ir/names.h"
+#include "octavo/passes/pipelines.h"
 
 namespace octavo::api {
 
@@ -44,7 +46,30 @@ ir::Status Run(ir::Graph& graph, std::string_view name, std::string_view value) 
   return {};
 }
 
+std::ptrdiff_t Ifs(const ir::Graph& graph) {
+  return std::ranges::count_if(graph.NodesInOrder(), [&](ir::NodeId id) { return graph.node(id).op == ir::Op::kIf; });
+}
+
+ir::Result<ir::Graph> Branch(ir::Graph graph, std::string_view input, std::string_view value) {
+  const std::ptrdiff_t before = Ifs(graph);
+  OCTAVO_TRY_STATUS(Run(graph, input, value));
+  passes::PassRun run;
+  OCTAVO_TRY_STATUS(passes::RunPasses({"fold", "dce"}, graph, run, {}));
+  if (Ifs(graph) >= before)
+    return ir::Fail("split_if: no If is decided by the input {}; assume takes inputs that decide other things",
+                    ir::Quoted(input));
+  const std::vector<ir::ValueId> inputs = graph.inputs();
+  for (const ir::ValueId v : inputs) {
+    if (graph.value(v).uses.empty() && !graph.IsGraphOutput(v)) graph.DropInput(v);
+  }
+  return graph;
+}
+
 }  // namespace
+
+ir::Result<ir::Graph> BranchOf(ir::Graph graph, std::string_view input, std::string_view value) {
+  return ir::Closed("taking a branch", [&] { return Branch(std::move(graph), input, value); });
+}
 
 ir::Status Assume(ir::Graph& graph, std::string_view input, std::string_view value) {
   return ir::Closed("assuming an input", [&] { return Run(graph, input, value); });

@@ -1,6 +1,7 @@
 #include "octavo/api/optimize.h"
 
 #include <cstdio>
+#include <filesystem>
 #include <format>
 
 #include "octavo/api/assume.h"
@@ -22,6 +23,7 @@ struct Flags {
   api::OptimizeOptions options;  // those of the table (api/options.h)
   std::string in, out, attention = "standard", calib, report, json, pipeline, print_after;
   std::vector<std::string> require, set, assume;
+  std::string split_if;
   bool quiet = false;
 };
 
@@ -136,11 +138,37 @@ ir::Status WriteReports(const Flags& flags, const api::Optimized& r, const api::
   return {};
 }
 
+// "out.true.onnx" beside "out.onnx".
+std::string OfBranch(const std::string& out, const char* value) {
+  const std::filesystem::path path = out;
+  return (path.parent_path() / path.stem()).string() + "." + value + path.extension().string();
+}
+
+// The file, or with --split-if one for each value of the input. Their bytes.
+ir::Result<int64_t> WriteModels(const Flags& flags, const ir::Graph& graph) {
+  const auto form = flags.attention == "onnx23" ? ir::onnx::AttentionForm::kOnnx23 : ir::onnx::AttentionForm::kStandard;
+  const auto write = [&](const ir::Graph& g, const std::string& out) -> ir::Result<int64_t> {
+    OCTAVO_TRY_STATUS(ir::onnx::WriteFile(g, out, {.attention = form}));
+    return api::BytesOfModel({}, FileBytes(out)) + FileBytes(out + ".data");
+  };
+  if (flags.split_if.empty()) return write(graph, flags.out);
+  int64_t bytes = 0;
+  for (const char* value : {"true", "false"}) {
+    OCTAVO_TRY(const ir::Graph branch, api::BranchOf(graph, flags.split_if, value));
+    OCTAVO_TRY(const int64_t more, write(branch, OfBranch(flags.out, value)));
+    bytes += more;
+  }
+  return bytes;
+}
+
 int Run(const Flags& flags) {
   std::vector<NamedFile> read{{flags.in, "the model that is read", true},
                               {flags.pipeline, "the pipeline that is read"},
                               {flags.calib, "the calibration data"}};
   std::vector<NamedFile> written{{flags.out, "-o", true}, {flags.report, "--report"}, {flags.json, "--json"}};
+  for (const char* value : {"true", "false"}) {
+    if (!flags.split_if.empty()) written.push_back({OfBranch(flags.out, value), "a branch of -o"});
+  }
   if (const auto files = CheckFiles(read, written); !files) return Fail(files.error());
   auto graph = ReadModel(flags.in, &read);
   if (!graph) return Fail(graph.error());
@@ -199,9 +227,9 @@ int Run(const Flags& flags) {
     return kNotFused;
   }
   const Patience patience(10);  // files are written to their end
-  const auto form = flags.attention == "onnx23" ? ir::onnx::AttentionForm::kOnnx23 : ir::onnx::AttentionForm::kStandard;
-  if (auto ok = ir::onnx::WriteFile(result->graph, flags.out, {.attention = form}); !ok) return Fail(ok.error());
-  bytes.after = api::BytesOfModel({}, FileBytes(flags.out)) + FileBytes(flags.out + ".data");
+  const auto wrote = WriteModels(flags, result->graph);
+  if (!wrote) return Fail(wrote.error());
+  bytes.after = *wrote;
   if (auto ok = WriteReports(flags, *result, bytes); !ok) return Fail(ok.error());
   for (const std::string& note : result->notes) Note(flags.quiet ? std::string() : note);
   if (!flags.quiet && flags.json != "-") PrintTable(*result, bytes, options.min_db);
@@ -284,6 +312,10 @@ void AddOptimize(Program& program) {
                 "one branch, which is fused and quantized; may be given more than once")
       ->type_name("INPUT=VALUE")
       ->allow_extra_args(false);
+  c->add_option("--split-if", flags->split_if,
+                "an input that an If decides by (use_cache_branch of a merged decoder): instead of OUT.onnx two files, "
+                "OUT.true.onnx and OUT.false.onnx, each with one branch and the inputs that it reads")
+      ->type_name("INPUT");
   c->add_option("--set", flags->set,
                 "an option of a pass, as in weights4.block=64; `octavo passes` lists them; may be given more than once")
       ->type_name("PASS.OPTION=VALUE")

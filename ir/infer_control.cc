@@ -1,6 +1,8 @@
 // Rules of If, Loop and Scan: their subgraphs are inferred in a copy, with the types (and for If the elements) of what
 // they are given. Captures are the last inputs of node and subgraph alike (ops.def).
 #include <algorithm>
+#include <deque>
+#include <memory>
 
 #include "octavo/ir/infer_rules.h"
 
@@ -33,29 +35,45 @@ Status OneDtype(const Inferrer& c, const Type& a, const Type& b, std::string_vie
                   quant::Name(b.dtype));
 }
 
-// Types of the outputs of the subgraph `attr`, given the types of its inputs; elements of captures go in as well.
-Result<std::vector<Type>> RunSubgraph(Inferrer& c, std::string_view attr, const std::vector<Type>& inputs) {
-  const GraphRef body = c.node().attrs.Subgraph(attr);
-  if (body == nullptr) return c.Refuse("it has no graph attribute '{}'", attr);
-  if (body->inputs().size() != inputs.size()) {
-    return c.Refuse("the graph '{}' has {} inputs, {} are given", attr, body->inputs().size(), inputs.size());
+// What a body is given, and what came of it. Bodies do not change (GraphRef), but the graph around one is inferred before every pass:
+// what a body of 100,000 nodes gives is computed once for the same types.
+struct SeenBody {
+  static constexpr size_t kMost = 32, kWorthIt = 64;  // bodies that are remembered; nodes of one
+  std::weak_ptr<const Graph> body;
+  std::vector<Type> inputs;
+  std::vector<std::optional<SymContents>> contents;
+  std::vector<Type> outputs;
+
+  bool Is(const GraphRef& other) const {
+    return !body.owner_before(other) && !other.owner_before(body) && !body.expired();
   }
+  bool SameGiven(const std::vector<Type>& types, const std::vector<std::optional<SymContents>>& elements) const {
+    const auto same = [](const std::optional<SymContents>& a, const std::optional<SymContents>& b) {
+      return a.has_value() == b.has_value() &&
+             (!a || std::ranges::equal(*a, *b, [](const Dim& x, const Dim& y) { return SameRepresentation(x, y); }));
+    };
+    return std::ranges::equal(inputs, types, Same) && std::ranges::equal(contents, elements, same);
+  }
+};
+std::deque<SeenBody>& SeenBodies() {
+  thread_local std::deque<SeenBody> seen;
+  return seen;
+}
+
+Result<std::vector<Type>> InferBody(Inferrer& c, std::string_view attr, const Graph& body,
+                                    const std::vector<Type>& inputs,
+                                    const std::vector<std::optional<SymContents>>& contents) {
   InferenceWork& work = c.work();
-  if (work.nesting >= kMaxNesting) return c.Refuse("graphs are nested deeper than {}", kMaxNesting);
-  Graph copy = *body;
+  Graph copy = body;
   Inference inference;
   Inferrer inner(copy, inference, work);
-  const auto captures = static_cast<size_t>(std::max<int64_t>(c.node().attrs.Int("octavo_captures", 0), 0));
   for (size_t i = 0; i < inputs.size(); ++i) {
     Type type = inputs[i];
     const Type& declared = copy.value(copy.inputs()[i]).type;
     if (type.dtype == DType::kUndefined) type.dtype = declared.dtype;
     if (!type.shape) type.shape = declared.shape;
     copy.SetType(copy.inputs()[i], std::move(type));
-    const size_t from_end = inputs.size() - i;
-    if (from_end > captures || from_end > c.node().inputs.size()) continue;
-    const SymContents* contents = c.Contents(c.node().inputs.size() - from_end);
-    if (contents != nullptr) inner.Seed(copy.inputs()[i], *contents);
+    if (contents[i]) inner.Seed(copy.inputs()[i], *contents[i]);
   }
   std::vector<Inferrer::FalseShape> found;
   if (c.forgives()) inner.Forgive(&found);
@@ -68,6 +86,34 @@ Result<std::vector<Type>> RunSubgraph(Inferrer& c, std::string_view attr, const 
   for (const GraphOutput& o : copy.outputs()) {
     outputs.push_back(copy.IsAlive(o.value) ? copy.value(o.value).type : o.declared);
   }
+  return outputs;
+}
+
+// Types of the outputs of the subgraph `attr`, given the types of its inputs; elements of captures go in as well.
+Result<std::vector<Type>> RunSubgraph(Inferrer& c, std::string_view attr, const std::vector<Type>& inputs) {
+  const GraphRef body = c.node().attrs.Subgraph(attr);
+  if (body == nullptr) return c.Refuse("it has no graph attribute '{}'", attr);
+  if (body->inputs().size() != inputs.size()) {
+    return c.Refuse("the graph '{}' has {} inputs, {} are given", attr, body->inputs().size(), inputs.size());
+  }
+  if (c.work().nesting >= kMaxNesting) return c.Refuse("graphs are nested deeper than {}", kMaxNesting);
+  const auto captures = static_cast<size_t>(std::max<int64_t>(c.node().attrs.Int("octavo_captures", 0), 0));
+  std::vector<std::optional<SymContents>> contents(inputs.size());
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    const size_t from_end = inputs.size() - i;
+    if (from_end > captures || from_end > c.node().inputs.size()) continue;
+    if (const SymContents* of_input = c.Contents(c.node().inputs.size() - from_end)) contents[i] = *of_input;
+  }
+  const bool remembers = body->node_count() >= SeenBody::kWorthIt && c.work().repeating == 0 && !c.forgives();
+  std::deque<SeenBody>& seen = SeenBodies();
+  for (const SeenBody& s : seen) {
+    if (remembers && s.Is(body) && s.SameGiven(inputs, contents)) return s.outputs;
+  }
+  auto outputs = InferBody(c, attr, *body, inputs, contents);
+  if (!outputs || !remembers) return outputs;
+  std::erase_if(seen, [](const SeenBody& s) { return s.body.expired(); });
+  if (seen.size() >= SeenBody::kMost) seen.pop_front();
+  seen.push_back({body, inputs, std::move(contents), *outputs});
   return outputs;
 }
 

@@ -46,8 +46,13 @@ inline constexpr int64_t kGemmColumns[] = {16, 32, kColumnBlock, 8 * kColumnBloc
 // Float rows by weights in blocks, and codes of rows.
 inline constexpr int64_t kBlockedRows[] = {1, 4, 6, blocked_sizes::kSmallRows, blocked_sizes::kRowsAtOnce};
 inline constexpr int64_t kBlockedDepths[] = {16, 32, blocked_sizes::kChunk, 2 * blocked_sizes::kChunk};
-inline constexpr int64_t kCodeRows[] = {1, internal::kMostCodeRows, 2 * internal::kMostCodeRows,
-                                        internal::kCodeRowsAtOnce};
+inline constexpr int64_t kCodeRows[] = {1,
+                                        internal::kMostCodeRows / 2,
+                                        internal::kMostCodeRows,
+                                        internal::kCodeTileRows,
+                                        2 * internal::kCodeTileRows,
+                                        internal::kCodeRowsAtOnce,
+                                        internal::kCodeTileRowsAtOnce};
 inline constexpr int64_t kCodeDepths[] = {16, 32, internal::kCodeDepthAtOnce, 2 * internal::kCodeDepthAtOnce};
 
 inline constexpr int64_t kFp8Rows[] = {1,

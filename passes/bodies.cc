@@ -38,6 +38,7 @@ bool HasWork(const Graph& graph) {
       case Op::kEinsum:
       case Op::kConv:
       case Op::kMatMulInteger:
+      case Op::kQLinearMatMul:
       case Op::kSoftmax:
       case Op::kExp:
       case Op::kAttention:

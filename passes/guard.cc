@@ -98,6 +98,9 @@ Result<Changes> RunAndCheck(const Pass& pass, Graph& graph, PassRun& run) {
   } catch (const std::exception& e) {
     if (pass.own()) throw;
     return ir::Fail("{}", e.what());
+  } catch (...) {
+    if (pass.own()) throw;
+    return ir::Fail("it threw an exception of a type that has no words");
   }
 }
 

@@ -2,7 +2,10 @@
 
 #include <dlfcn.h>
 
+#include <exception>
 #include <format>
+#include <new>
+#include <string_view>
 #include <utility>
 
 #include "octavo/ir/closed.h"
@@ -25,11 +28,14 @@ Result<std::string> Load(const std::string& path, Registry& registry) {
         ir::Quoted(path));
   const Plugin* plugin = entry();
   if (plugin == nullptr || plugin->abi.entry != PluginAbi().entry || plugin->abi != PluginAbi() ||
-      std::string_view(plugin->octavo) != OCTAVO_VERSION)
+      plugin->octavo == nullptr || std::string_view(plugin->octavo) != OCTAVO_VERSION)
     return ir::Fail(
         "plugin {} was built for another octavo or another compiler: build it with the octavo " OCTAVO_VERSION
         " that loads it",
         ir::Quoted(path));
+  if (plugin->name == nullptr || plugin->add == nullptr)
+    return ir::Fail("plugin {} has no name or no function that adds its passes; give OCTAVO_PLUGIN both",
+                    ir::Quoted(path));
   Registry with = registry;
   Status added;
   plugin->add(with, added);
@@ -38,10 +44,27 @@ Result<std::string> Load(const std::string& path, Registry& registry) {
   return std::string(plugin->name);
 }
 
+// What code of a plugin throws is its error, not octavo's.
+Result<std::string> Caught(const std::string& path, Registry& registry) {
+  const auto thrown = [&](std::string_view what) {
+    return ir::Fail("plugin {} throws an exception ({}) when it is loaded; it should set the status instead",
+                    ir::Quoted(path), what);
+  };
+  try {
+    return Load(path, registry);
+  } catch (const std::bad_alloc&) {
+    throw;
+  } catch (const std::exception& e) {
+    return thrown(e.what());
+  } catch (...) {
+    return thrown("of a type that has no words");
+  }
+}
+
 }  // namespace
 
 Result<std::string> LoadPlugin(const std::string& path, Registry& registry) {
-  return ir::Closed("loading a plugin", [&] { return Load(path, registry); });
+  return ir::Closed("loading a plugin", [&] { return Caught(path, registry); });
 }
 
 }  // namespace octavo::passes

@@ -160,6 +160,16 @@ void BindOptimize(py::module_& m) {
         Unwrap(ir::WriteWholeFile(*target, r.model));
       });
   m.def("_optimize", &Optimize);
+  m.def(
+      "split_if",
+      [](const py::object& model, const Name& input) {
+        const ir::Graph graph = ReadModel(model, LimitsOf({}, {}));
+        const auto branch = [&](const char* value) {
+          return py::bytes(Unwrap(ir::onnx::WriteBytes(Unwrap(api::BranchOf(graph, input.bytes, value)))));
+        };
+        return py::make_tuple(branch("true"), branch("false"));
+      },
+      py::arg("model"), py::arg("input"), "The model as two, where an If decides by an input.");
   m.def("_options_json", &api::OptionsJson);
   m.def("_calibrate",
         [](const py::object& model, const py::object& calibration, int threads, std::optional<int64_t> max_memory,

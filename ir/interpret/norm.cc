@@ -64,10 +64,25 @@ Result<Tensor> SpreadTo(const Tensor& t, const Shape& shape, DType mid) {
 
 // Rows of an operand: everything from `axis` on is one row.
 struct RowNorm {
-  Tensor x, gamma, beta;  // in the work type, gamma and beta of the size of a row
+  Tensor x, gamma, beta;  // in the work type, gamma and beta of the size of a row, or of all rows
   size_t axis = 0;
   int64_t n = 1, rows = 1;
+
+  template <typename C>
+  const C* Gamma(int64_t row) const {
+    return Ptr<C>(gamma) + (gamma.size() == n ? 0 : row * n);
+  }
+  template <typename C>
+  const C* Beta(int64_t row) const {
+    return beta.defined() ? Ptr<C>(beta) + (beta.size() == n ? 0 : row * n) : nullptr;
+  }
 };
+// ONNX's bodies of these ops multiply and add like any other Mul and Add, so that a scale may differ from row to row.
+Result<Tensor> SpreadOverRows(const Tensor& t, const Shape& x, const Shape& row, DType mid) {
+  Shape own = t.shape();
+  while (own.size() > row.size() && own.front() == 1) own.erase(own.begin());
+  return own.size() > row.size() ? SpreadTo(t, x, mid) : SpreadTo(t.Reshaped(own), row, mid);
+}
 Result<RowNorm> PrepareRows(const Call& call) {
   RowNorm r;
   const Tensor& x = call.T(0);
@@ -79,19 +94,18 @@ Result<RowNorm> PrepareRows(const Call& call) {
   r.n = ElementCount(row);
   r.rows = Count(x.shape(), 0, r.axis);
   OCTAVO_TRY(r.x, CastTo(x, mid));
-  OCTAVO_TRY(r.gamma, SpreadTo(call.T(1), row, mid));
+  OCTAVO_TRY(r.gamma, SpreadOverRows(call.T(1), x.shape(), row, mid));
   if (call.Has(2)) {
-    OCTAVO_TRY(r.beta, SpreadTo(call.T(2), row, mid));
+    OCTAVO_TRY(r.beta, SpreadOverRows(call.T(2), x.shape(), row, mid));
   }
   return r;
 }
 
 template <typename C>
 void LayerNormRows(const RowNorm& r, float epsilon, Tensor& y, Tensor* mean, Tensor* inverse) {
-  const C* beta = r.beta.defined() ? Ptr<C>(r.beta) : nullptr;
   for (int64_t i = 0; i < r.rows; ++i) {
     const C* row = Ptr<C>(r.x) + i * r.n;
-    LayerNormRow(row, r.n, Ptr<C>(r.gamma), beta, epsilon, MutablePtr<C>(y) + i * r.n);
+    LayerNormRow(row, r.n, r.Gamma<C>(i), r.Beta<C>(i), epsilon, MutablePtr<C>(y) + i * r.n);
     if (mean == nullptr && inverse == nullptr) continue;
     const Moments m = MomentsOf(row, r.n, epsilon);
     if (mean != nullptr) MutablePtr<C>(*mean)[i] = static_cast<C>(m.mean);
@@ -136,9 +150,9 @@ Status RmsNormalization(Call& call) {
   for (int64_t i = 0; i < r.rows; ++i) {
     const int64_t at = i * r.n;
     if (r.x.dtype() == DType::kF64) {
-      RmsNormRow(Ptr<double>(r.x) + at, r.n, Ptr<double>(r.gamma), epsilon, MutablePtr<double>(y) + at);
+      RmsNormRow(Ptr<double>(r.x) + at, r.n, r.Gamma<double>(i), epsilon, MutablePtr<double>(y) + at);
     } else {
-      RmsNormRow(Ptr<float>(r.x) + at, r.n, Ptr<float>(r.gamma), epsilon, MutablePtr<float>(y) + at);
+      RmsNormRow(Ptr<float>(r.x) + at, r.n, r.Gamma<float>(i), epsilon, MutablePtr<float>(y) + at);
     }
   }
   OCTAVO_TRY(y, CastTo(y, call.T(1).dtype()));  // ONNX: the result has the scale's type

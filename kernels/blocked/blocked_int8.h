@@ -31,8 +31,8 @@ inline const float* BlockedRowSums(const PackedBlocked& w, const uint8_t* row) {
 }
 }  // namespace internal
 
-// A row as the product reads it: the codes of all blocks in the order of the Arch, a scale for each block, and the sum of its
-// codes (a float, exact) for zero points. 64-byte aligned.
+// A row as the product reads it: the codes of all blocks in the order of the Arch, a scale for each block, and for zero points the
+// sum of its codes (a float, exact), or where all of them are the middle of the range what they take off (an int32). 64-byte aligned.
 inline int64_t BlockedRowBytes(const PackedBlocked& w) {
   return (internal::BlockedCodeBytes(w) + w.blocks() * 2 * static_cast<int64_t>(sizeof(float)) + 63) / 64 * 64;
 }
@@ -50,10 +50,14 @@ struct BlockedInt8Args {
 };
 
 namespace internal {
-// 64 columns x some blocks of k stay in L1 while so many rows pass, in tiles of up to kMostCodeRows.
-inline constexpr int64_t kCodeRowsAtOnce = 96, kCodeDepthAtOnce = 512, kMostCodeRows = 4;
+// 64 columns x some blocks of k stay in L1 while so many rows pass, in tiles of up to kMostCodeRows (half of them without VNNI on
+// zmm). AMX takes 16 rows and more of kCodeTileRows, as many of them at once as pay for decoding the weights.
+inline constexpr int64_t kCodeRowsAtOnce = 96, kCodeDepthAtOnce = 512, kMostCodeRows = 8;
+inline constexpr int64_t kCodeTileRows = 16, kCodeTileRowsAtOnce = 256;
 }  // namespace internal
-inline constexpr size_t kBlockedInt8ScratchBytes = size_t{internal::kCodeRowsAtOnce} * 64 * sizeof(float);
+// Sums of 64 columns in floats; for AMX also their weights and two tiles of whole sums.
+inline constexpr size_t kBlockedInt8ScratchBytes =
+    size_t{internal::kCodeTileRowsAtOnce} * 64 * sizeof(float) + size_t{internal::kCodeDepthAtOnce} * 64 + 2 * 1024;
 
 // Rows x column blocks (of kColumnBlock) of y. `scratch`: 64-byte aligned, of this call alone.
 void GemmBlockedInt8(Arch arch, const BlockedInt8Args& args, Range rows, Range blocks, void* scratch);

@@ -12,6 +12,7 @@
 #include "hwy/foreach_target.h"  // IWYU pragma: keep
 #include "hwy/highway.h"
 // After foreach_target.h:
+#include "octavo/kernels/blocked/blocked_amx-inl.h"
 #include "octavo/kernels/blocked/store-inl.h"
 #include "octavo/kernels/gemm/tile-inl.h"
 
@@ -52,9 +53,20 @@ HWY_INLINE uint8_t* PutCodes(hn::Vec<hn::RebindToSigned<RowD>> codes, uint8_t* o
   }
 }
 
-// One block of a row; returns its scale and the sum of its codes.
+// What the product needs of the sum of a block's codes: the sum, or what zero points in the middle of the range take off.
+template <int kBits>
+HWY_INLINE void PutSum(int32_t total, bool zeros, float* sum) {
+  const int32_t offset = total * -(1 << (kBits - 1));
+  if (zeros) {
+    *sum = static_cast<float>(total);
+  } else {
+    std::memcpy(sum, &offset, sizeof(offset));
+  }
+}
+
+// One block of a row, its scale and what its sum gives.
 template <int kBits, bool kVnni>
-HWY_INLINE uint8_t* QuantizeBlock(const float* x, int64_t block, uint8_t* out, float* scale, float* sum) {
+HWY_INLINE uint8_t* QuantizeBlock(const float* x, int64_t block, bool zeros, uint8_t* out, float* scale, float* sum) {
   const RowD d;
   const hn::RebindToSigned<RowD> di;
   auto top = hn::Zero(di);  // as bits: an infinity or NaN is larger than all that is finite
@@ -64,7 +76,7 @@ HWY_INLINE uint8_t* QuantizeBlock(const float* x, int64_t block, uint8_t* out, f
     const auto bytes = static_cast<size_t>(block) * (kWay<kBits, kVnni> == Way::kWords ? 2 : 1);
     std::memset(out, 0, bytes);
     *scale = std::numeric_limits<float>::quiet_NaN();
-    *sum = 0.0f;
+    PutSum<kBits>(0, zeros, sum);
     return out + bytes;
   }
   *scale = std::max(most / 127.0f, 0x1p-100f);
@@ -75,26 +87,27 @@ HWY_INLINE uint8_t* QuantizeBlock(const float* x, int64_t block, uint8_t* out, f
     total = hn::Add(total, codes);
     out = PutCodes<kBits, kVnni>(codes, out);
   }
-  *sum = static_cast<float>(hn::ReduceSum(di, total));
+  PutSum<kBits>(hn::ReduceSum(di, total), zeros, sum);
   return out;
 }
 
 template <int kBits, bool kVnni>
 void QuantizeRows(const PackedBlocked& w, const float* x, int64_t x_stride, int64_t rows, uint8_t* out) {
   const int64_t block = w.block(), row_bytes = BlockedRowBytes(w);
+  const bool zeros = w.Zeros(0) != nullptr;
   for (int64_t m = 0; m < rows; ++m, x += x_stride, out += row_bytes) {
     auto* scale = reinterpret_cast<float*>(out + internal::BlockedCodeBytes(w));
     float* sum = scale + w.blocks();
     uint8_t* codes = out;
     int64_t b = 0;
     for (; (b + 1) * block <= w.k(); ++b) {
-      codes = QuantizeBlock<kBits, kVnni>(x + b * block, block, codes, scale + b, sum + b);
+      codes = QuantizeBlock<kBits, kVnni>(x + b * block, block, zeros, codes, scale + b, sum + b);
     }
     if (b < w.blocks()) {
       alignas(64) float rest[kMaxBlockOfCodes];
       std::memset(rest, 0, static_cast<size_t>(block) * sizeof(float));
       std::memcpy(rest, x + b * block, static_cast<size_t>(w.k() - b * block) * sizeof(float));
-      QuantizeBlock<kBits, kVnni>(rest, block, codes, scale + b, sum + b);
+      QuantizeBlock<kBits, kVnni>(rest, block, zeros, codes, scale + b, sum + b);
     }
   }
 }
@@ -183,11 +196,10 @@ HWY_INLINE void PairChunk(const uint8_t* const (&codes)[kV], int64_t k, const ui
   }
 }
 
-// sum = the integer sums of one block, codes as they stand.
+// sum += the integer sums of one block, codes as they stand.
 template <int kBits, Way kHow, int kRows, int kV>
 HWY_INLINE void BlockSums(const uint8_t* const (&codes)[kV], const uint8_t* x, int64_t stride, int64_t block,
                           TileV (&sum)[kRows][kV]) {
-  Clear(sum);
   if constexpr (kHow == Way::kPairs) {
     const TileV ones = hn::BitCast(TileD(), hn::Set(hn::Repartition<int16_t, TileD>(), int16_t{1}));
     int64_t k = 0;
@@ -200,22 +212,33 @@ HWY_INLINE void BlockSums(const uint8_t* const (&codes)[kV], const uint8_t* x, i
   }
 }
 
-// Several rows read slower than memory gives, and their second halves disturb what the hardware asks for (kernels/gemm/small-inl.h
-// has the figures); zmm reads as many streams as vectors, which it follows well. One row asks where the CPU does not follow one stream
-// (Tuning::one_stream), and nearer: Zen 3 reads 23 GB/s 2 KB ahead, 20 at 12 KB, 18 without.
-template <int kRows>
-HWY_INLINE void AskAhead(const uint8_t* record, int64_t bytes) {
-  constexpr int64_t kAhead = kRows == 1 ? 2048 : 12288;
-  if constexpr (HWY_TARGET == HWY_AVX2) {
-    for (int64_t i = 0; i < bytes; i += 64) asm volatile("prefetcht2 (%0)" ::"r"(record + kAhead + i));
+// What a tile asks for with each block: so many bytes of each panel, so far ahead; nothing where the weights are in L1 or L2, or the
+// CPU finds them itself.
+struct Ask {
+  int64_t bytes = 0;
+  int64_t ahead = 0;
+
+  HWY_INLINE void From(const uint8_t* record) const {
+    for (int64_t i = 0; i < bytes; i += 64) asm volatile("prefetcht2 (%0)" ::"r"(record + ahead + i));
   }
+};
+
+// ymm: several rows read slower than memory gives, and their second halves disturb what the hardware asks for
+// (kernels/gemm/small-inl.h has the figures). One row asks where the CPU does not follow one stream (Tuning::one_stream), and nearer:
+// Zen 3 reads 23 GB/s 2 KB ahead, 20 at 12 KB, 18 without. zmm asks where the CPU likes it (Tuning::asks_near), but for
+// 3 and 4 rows, whose tile follows four panels: they would read 5 % more from memory and 20 % less from L3.
+inline Ask AskOf(const Tuning& tuning, int64_t rows, int64_t record_bytes) {
+  if (tuning.asks_near && (rows < 3 || rows > 4)) return {record_bytes, 2048};
+  if (HWY_TARGET != HWY_AVX2 || (rows == 1 && tuning.one_stream)) return {};
+  return {record_bytes, rows == 1 ? 2048 : 12288};
 }
 
 // Rows and vectors of a tile, so that both kinds of sums fit into the registers. ymm takes a panel of 16 columns as two halves,
 // one after the other in each block, so that several rows find the second half in L1.
-constexpr auto kMostRows = static_cast<int>(internal::kMostCodeRows);
+constexpr int kMostRows = static_cast<int>(internal::kMostCodeRows) / (HWY_TARGET <= HWY_AVX3_DL ? 1 : 2);
 constexpr int VectorsOf(int rows) {
-  return HWY_TARGET == HWY_AVX2 ? (rows == 1 ? 2 : 1) : HWY_TARGET == HWY_AVX3 ? 2 : 4;
+  if (HWY_TARGET == HWY_AVX2) return rows == 1 ? 2 : 1;
+  return HWY_TARGET == HWY_AVX3 || rows > 4 ? 2 : 4;
 }
 constexpr int PartsOf(int rows) { return HWY_TARGET == HWY_AVX2 && rows > 1 ? 2 : 1; }
 
@@ -225,7 +248,7 @@ struct Place {
   const uint8_t* record[kVectors];
   const uint8_t* zeros[kVectors];
   const uint8_t* x;
-  const float* scales;  // of the first row, for the block; the sums of its codes stand `to_sums` behind
+  const float* scales;  // of the first row, for the block; what its sums give stands `to_sums` behind
   int64_t stride;       // in bytes, of codes and of scales
   int64_t to_sums;
 };
@@ -238,21 +261,28 @@ HWY_INLINE void Block(const Place<kVectors>& at, int first, int64_t block, const
   const uint8_t* codes[kV];
   HWY_UNROLL(8)
   for (int v = 0; v < kV; ++v) codes[v] = at.record[first + v] + 64;
+  const auto of_row = [&](int r) HWY_ATTR {
+    return reinterpret_cast<const float*>(reinterpret_cast<const uint8_t*>(at.scales) + r * at.stride);
+  };
+  HWY_UNROLL(8)
+  for (int r = 0; r < kRows; ++r) {
+    const TileV start = kZeros ? hn::Zero(TileD()) : Broadcast4(of_row(r) + at.to_sums);
+    HWY_UNROLL(8)
+    for (int v = 0; v < kV; ++v) sum[r][v] = start;
+  }
   BlockSums<kBits, kHow>(codes, at.x, at.stride, block, sum);
   HWY_UNROLL(8)
   for (int v = 0; v < kV; ++v) {
     const auto scale = hn::LoadU(d, reinterpret_cast<const float*>(at.record[first + v]));
-    auto zero = hn::Set(d, kBits == 4 ? 8.0f : 128.0f);
-    if constexpr (kZeros) {
-      const hn::Rebind<uint8_t, RowD> d8;
-      zero = hn::ConvertTo(d, hn::PromoteTo(TileD(), hn::LoadU(d8, at.zeros[first + v])));
-    }
     HWY_UNROLL(8)
     for (int r = 0; r < kRows; ++r) {
-      const auto* of_row = reinterpret_cast<const float*>(reinterpret_cast<const uint8_t*>(at.scales) + r * at.stride);
-      // Exact: whole numbers below 2^24.
-      const auto whole = hn::NegMulAdd(zero, hn::Set(d, of_row[at.to_sums]), hn::ConvertTo(d, sum[r][v]));
-      y.Add(r, first + v, whole, hn::Mul(scale, hn::Set(d, of_row[0])));
+      auto whole = hn::ConvertTo(d, sum[r][v]);  // exact, as what follows: whole numbers below 2^24
+      if constexpr (kZeros) {
+        const hn::Rebind<uint8_t, RowD> d8;
+        const auto zero = hn::ConvertTo(d, hn::PromoteTo(TileD(), hn::LoadU(d8, at.zeros[first + v])));
+        whole = hn::NegMulAdd(zero, hn::Set(d, of_row(r)[at.to_sums]), whole);
+      }
+      y.Add(r, first + v, whole, hn::Mul(scale, hn::Set(d, of_row(r)[0])));
     }
   }
 }
@@ -275,13 +305,12 @@ struct InRegisters {
 };
 
 // The vectors of columns from `column` (of 64) on, blocks [range.begin, range.end) of k, added to acc [kRows][64].
-// `ahead`: bytes to ask for with each block, 0 where the weights are in L1 or L2, or the CPU finds them itself.
-template <int kBits, bool kVnni, bool kZeros, int kRows>
+template <int kBits, bool kVnni, bool kZeros, int kRows, int kV>
 HWY_NOINLINE void CodesTile(const PackedBlocked& w, int64_t first_panel, int column, Range range, const uint8_t* x,
-                            int64_t ahead, float* HWY_RESTRICT acc) {
+                            Ask ask, float* HWY_RESTRICT acc) {
   const RowD d;
   constexpr Way kHow = kWay<kBits, kVnni>;
-  constexpr int kV = VectorsOf(kRows), kVectors = kV * PartsOf(kRows);
+  constexpr int kVectors = kV * PartsOf(kRows);
   const int64_t block = w.block(), record_bytes = w.record_bytes();
   const int64_t of_block = block * (kHow == Way::kWords ? 2 : 1);
   Place<kVectors> at;
@@ -302,7 +331,8 @@ HWY_NOINLINE void CodesTile(const PackedBlocked& w, int64_t first_panel, int col
     for (int v = 0; v < kVectors; ++v) y[v] = hn::Load(d, acc + v * kLanes);
   }
   for (int64_t b = range.begin; b < range.end; ++b) {
-    AskAhead<kRows>(at.record[0], ahead);
+    HWY_UNROLL(8)
+    for (int v = 0; v < kVectors; v += 16 / kLanes) ask.From(at.record[v]);
     HWY_UNROLL(2)
     for (int first = 0; first < kVectors; first += kV) {
       if constexpr (kRows == 1) {
@@ -325,26 +355,37 @@ HWY_NOINLINE void CodesTile(const PackedBlocked& w, int64_t first_panel, int col
   }
 }
 
-template <int kBits, bool kVnni, bool kZeros, int kRows>
-void TileColumns(const PackedBlocked& w, int64_t panel, int columns, Range range, const uint8_t* x, int64_t ahead,
+template <int kBits, bool kVnni, bool kZeros, int kRows, int kV = VectorsOf(kRows)>
+void TileColumns(const PackedBlocked& w, int64_t panel, int columns, Range range, const uint8_t* x, Ask ask,
                  float* acc) {
-  constexpr int kStep = VectorsOf(kRows) * PartsOf(kRows) * kLanes;
-  for (int c = 0; c < columns; c += kStep) CodesTile<kBits, kVnni, kZeros, kRows>(w, panel, c, range, x, ahead, acc);
+  constexpr int kStep = kV * PartsOf(kRows) * kLanes;
+  for (int c = 0; c < columns; c += kStep) CodesTile<kBits, kVnni, kZeros, kRows, kV>(w, panel, c, range, x, ask, acc);
+}
+
+using TileFn = void(const PackedBlocked&, int64_t, int, Range, const uint8_t*, Ask, float*);
+
+// The tile of `rows`, at most kMostRows. One row takes one panel after the other where the CPU reads one stream best.
+template <int kBits, bool kVnni, bool kZeros, int kRows = kMostRows>
+TileFn* TileOf(int64_t rows, bool one_stream) {
+  if constexpr (kRows == 1) {
+    constexpr int kPanel = 16 / kLanes;  // in vectors
+    return one_stream ? TileColumns<kBits, kVnni, kZeros, 1, kPanel> : TileColumns<kBits, kVnni, kZeros, 1>;
+  } else {
+    if (rows == kRows) return TileColumns<kBits, kVnni, kZeros, kRows>;
+    return TileOf<kBits, kVnni, kZeros, kRows - 1>(rows, one_stream);
+  }
 }
 
 constexpr int64_t kRowsAtOnce = internal::kCodeRowsAtOnce, kDepthAtOnce = internal::kCodeDepthAtOnce;
 
 template <int kBits, bool kVnni, bool kZeros>
 void RunCodes(const BlockedInt8Args& args, Range rows, Range blocks, void* scratch) {
-  using Fn = void(const PackedBlocked&, int64_t, int, Range, const uint8_t*, int64_t, float*);
-  constexpr Fn* kFns[kMostRows] = {TileColumns<kBits, kVnni, kZeros, 1>, TileColumns<kBits, kVnni, kZeros, 2>,
-                                   TileColumns<kBits, kVnni, kZeros, 3>, TileColumns<kBits, kVnni, kZeros, 4>};
   const PackedBlocked& w = *args.w;
   const int64_t row_bytes = BlockedRowBytes(w);
   auto* acc = static_cast<float*>(scratch);
   for (int64_t first = rows.begin; first < rows.end; first += kRowsAtOnce) {
     const int64_t count = std::min(rows.end - first, kRowsAtOnce);
-    const int64_t ahead = count == 1 && args.tuning.one_stream ? 0 : w.record_bytes();
+    const Ask ask = AskOf(args.tuning, count, w.record_bytes());
     const int64_t at_once = count <= kMostRows ? w.blocks() : std::max<int64_t>(1, kDepthAtOnce / w.block());
     for (int64_t b = blocks.begin; b < blocks.end; ++b) {
       const auto columns = static_cast<int>(std::min<int64_t>(w.n() - b * kColumnBlock, kColumnBlock));
@@ -352,8 +393,8 @@ void RunCodes(const BlockedInt8Args& args, Range rows, Range blocks, void* scrat
       for (int64_t k = 0; k < w.blocks(); k += at_once) {
         const Range range{k, std::min(w.blocks(), k + at_once)};
         for (int64_t r = 0; r < count; r += kMostRows) {
-          const int64_t left = std::min<int64_t>(kMostRows, count - r);
-          kFns[left - 1](w, b * 4, columns, range, args.x + (first + r) * row_bytes, r == 0 ? ahead : 0, acc + r * 64);
+          TileFn* tile = TileOf<kBits, kVnni, kZeros>(std::min<int64_t>(kMostRows, count - r), args.tuning.one_stream);
+          tile(w, b * 4, columns, range, args.x + (first + r) * row_bytes, r == 0 ? ask : Ask{}, acc + r * 64);
         }
       }
       StoreRows(args, acc, first, count, b * kColumnBlock, columns);
@@ -375,6 +416,20 @@ void RunAnyCodes(const BlockedInt8Args& args, Range rows, Range blocks, void* sc
   return (zeros ? RunCodes<8, kVnni, true> : RunCodes<8, kVnni, false>)(args, rows, blocks, scratch);
 }
 
+#if HWY_TARGET == HWY_AVX3_DL
+// Few rows are bound by memory, and codes of 8 bits less a zero point do not fit into a byte: the vector form.
+void RunCodesAmx(const BlockedInt8Args& args, Range rows, Range blocks, void* scratch) {
+  if (args.w->bits() != 4 || rows.end - rows.begin < internal::kCodeTileRows)
+    return RunAnyCodes<true>(args, rows, blocks, scratch);
+  tile::LoadConfig(BlockedTiles(TileStepOf(args.w->block())));
+  for (int64_t first = rows.begin; first < rows.end; first += internal::kCodeTileRowsAtOnce) {
+    const int64_t count = std::min(rows.end - first, internal::kCodeTileRowsAtOnce);
+    for (int64_t b = blocks.begin; b < blocks.end; ++b) TileBlock(args, first, count, b, static_cast<float*>(scratch));
+  }
+  tile::Release();
+}
+#endif
+
 }  // namespace HWY_NAMESPACE
 }  // namespace octavo::kernels
 HWY_AFTER_NAMESPACE();
@@ -391,13 +446,13 @@ struct Form {
   void (*quantize)(const PackedBlocked&, const float*, int64_t, int64_t, uint8_t*);
   void (*run)(const BlockedInt8Args&, Range, Range, void*);
 };
-// Sums of blocks are shorter than a tile of AMX.
 constexpr Forms<Form> kForms = {
     .scalar = {"scalar", &internal::QuantizeBlocksReference, &internal::GemmBlockedInt8Reference},
     .avx2 = {"avx2", &N_AVX2::QuantizeAny<false>, &N_AVX2::RunAnyCodes<false>},
     .avx512 = {"avx512", &N_AVX3::QuantizeAny<false>, &N_AVX3::RunAnyCodes<false>},
     .avx512vnni = {"avx512vnni", &N_AVX3_DL::QuantizeAny<true>, &N_AVX3_DL::RunAnyCodes<true>},
-    .avxvnni = Form{"avxvnni", &N_AVX2::QuantizeAny<true>, &N_AVX2::RunAnyCodes<true>}};
+    .avxvnni = Form{"avxvnni", &N_AVX2::QuantizeAny<true>, &N_AVX2::RunAnyCodes<true>},
+    .amx = Form{"amx", &N_AVX3_DL::QuantizeAny<true>, &N_AVX3_DL::RunCodesAmx}};
 
 }  // namespace
 

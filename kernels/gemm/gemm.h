@@ -137,9 +137,12 @@ struct Tuning {
   // One row on ymm reads one panel of weights after the other, not four at once. From memory, GB/s: Zen 4 28 so, 17 by four; Zen 3 18, by
   // four 24, where plain reading gives 24; Ice Lake too likes four.
   bool one_stream = true;
+  // 1 to 8 rows times weights in blocks ask for them 2 KB ahead: Intel with AVX-VNNI reads 92 % of what plain reading gives instead of
+  // 76 at one row, 86 instead of 79 at two (docs/lab/blocked-weights.md). Zen 4 loses up to 40 % by that.
+  bool asks_near = false;
 };
 constexpr Tuning TuningOf(const CpuFeatures& f) {
-  return {.decodes_once = !f.four_pipes, .one_stream = f.zen4 || f.avx_vnni};
+  return {.decodes_once = !f.four_pipes, .one_stream = f.zen4 || f.avx_vnni, .asks_near = f.avx_vnni && !f.zen4};
 }
 inline Tuning DetectedTuning() { return TuningOf(DetectedFeatures()); }
 

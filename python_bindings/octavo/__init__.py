@@ -23,6 +23,7 @@ from ._octavo import (
     __version__,
     cpu,
     load,
+    split_if,
 )
 from ._measure import bench, compare, explain, inspect, merge_calibrations, trace
 from ._onnxruntime import runtime_of as _runtime_of
@@ -34,7 +35,7 @@ from ._rules import Rule, anything, compiled as _compiled, constant, one_of, sca
 __all__ = [
     "Graph", "Match", "Node", "NodeArg", "OctavoError", "OctavoMemoryError", "Pipeline", "Port", "Result", "Rewriter", "Rule", "Session", "Value", "__version__",
     "anything", "apply", "bench", "calibrate", "compare", "constant", "cpu", "ep_library", "explain", "inspect", "load", "merge_calibrations",
-    "one_of", "onnxruntime_library", "optimize", "passes", "scalar", "trace",
+    "one_of", "onnxruntime_library", "optimize", "passes", "scalar", "split_if", "trace",
 ]
 
 

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 __all__ = [
     "Graph", "Match", "Node", "NodeArg", "OctavoError", "OctavoMemoryError", "Pipeline", "Port", "Result", "Rewriter", "Rule", "Session", "Value", "__version__",
     "anything", "apply", "bench", "calibrate", "compare", "constant", "cpu", "ep_library", "explain", "inspect", "load", "merge_calibrations",
-    "one_of", "onnxruntime_library", "optimize", "passes", "scalar", "trace",
+    "one_of", "onnxruntime_library", "optimize", "passes", "scalar", "split_if", "trace",
 ]
 
 __version__: str
@@ -263,6 +263,10 @@ def trace(
 
     inputs and shapes: as of bench. The run is the second one: the first prepares what depends on shapes.
     """
+
+def split_if(model: _Model, input: str) -> tuple[bytes, bytes]:
+    """The model as two, where an If decides by an input (use_cache_branch of a merged decoder): with True, with False. Each has one branch and the
+    inputs that it reads. Also of a model that optimize() made."""
 
 class Value(metaclass=_Type):
     """A tensor of a Graph: what a node makes, or an input."""

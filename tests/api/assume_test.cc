@@ -77,6 +77,35 @@ TEST(Assume, Refuses) {
   EXPECT_EQ(g.inputs().size(), 2u);
 }
 
+TEST(Assume, BranchesOfAnOptimizedModel) {
+  auto result = Optimize(Branches(), Of("float"));
+  ASSERT_TRUE(result) << result.error().message;
+  const auto whole = runtime::Model::Compile(result->graph, {.threads = 1});
+  ASSERT_TRUE(whole);
+  const Tensor x = Tensor::F32({1, 2, 2, 4}, {1, 2, -3, 4, 5, -6, 7, 8, .1f, .2f, -.3f, .4f, 1, 2, 3, 4});
+  for (const bool flag : {true, false}) {
+    const auto branch = BranchOf(result->graph, "flag", flag ? "true" : "false");
+    ASSERT_TRUE(branch) << branch.error().message;
+    EXPECT_EQ(branch->inputs().size(), 1u);
+    for (const ir::NodeId id : branch->NodesInOrder()) EXPECT_NE(branch->node(id).op, Op::kIf);
+    const auto part = runtime::Model::Compile(*branch, {.threads = 1});
+    ASSERT_TRUE(part);
+    const auto want =
+        whole->Run({{"flag", Tensor::Of<uint8_t>(DType::kBool, {1}, std::vector<uint8_t>{flag})}, {"x", x}});
+    const auto got = part->Run({{"x", x}});
+    ASSERT_TRUE(want) << want.error().message;
+    ASSERT_TRUE(got) << got.error().message;
+    EXPECT_TRUE((*want)[0].SameBits((*got)[0]));
+  }
+  Graph other;
+  other.AddOutput("y", other
+                           .node(other.AddNode(Op::kCast, {other.AddInput("flag", {DType::kBool, SymShape{}})}, 1,
+                                               {{"to", int64_t{1}}}, "cast"))
+                           .output());
+  EXPECT_THAT(BranchOf(other, "flag", "true").error().message,
+              HasSubstr("split_if: no If is decided by the input 'flag'"));
+}
+
 // Every Softmax is in the report: as attention, or as none, with why.
 TEST(Inventory, NamesEverySoftmax) {
   Graph g;

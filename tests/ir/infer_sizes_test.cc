@@ -166,5 +166,32 @@ TEST(InferTypes, OperandsHaveOneElementType) {
   }
 }
 
+// What a large body gave is remembered for what it was given: other types, and other elements of a capture, give something else.
+TEST(InferBodies, AreInferredForWhatTheyAreGiven) {
+  std::string body = "input %a : ? input %s : ? ";
+  for (int i = 0; i < 100; ++i)
+    body += "%r" + std::to_string(i) + " = Relu(" + (i == 0 ? "%a" : "%r" + std::to_string(i - 1)) + ") ";
+  const std::string graph = body + "%o = Expand(%r99, %s) output \"o\" = %o : ?";
+  auto g = ParseText(
+      "graph \"\" { input %c : bool[] input %x : f32[1,3] input %n : f32[5,3] %s = Shape(%n) %y = If(%c, %x, %s) "
+      "{else_branch = graph \"e\" { " +
+      graph + " }, octavo_captures = 2, then_branch = graph \"t\" { " + graph + " }} }");
+  ASSERT_TRUE(g.has_value()) << g.error().message;
+  const ValueId x = g->FindValue("x"), n = g->FindValue("n"), y = g->FindValue("y");
+  const auto given = [&](DType type, int64_t rows, int64_t columns) {
+    Graph copy = *g;
+    copy.SetType(x, {type, SymShape{1, columns}});
+    copy.SetType(n, {DType::kF32, SymShape{rows, columns}});
+    EXPECT_TRUE(Inference::Run(copy).has_value());
+    return ToString(copy.value(y).type);
+  };
+  for (int round = 0; round < 2; ++round) {
+    EXPECT_EQ(given(DType::kF32, 5, 3), "f32[5,3]");
+    EXPECT_EQ(given(DType::kF16, 5, 3), "f16[5,3]");
+    EXPECT_EQ(given(DType::kF32, 7, 3), "f32[7,3]");
+    EXPECT_EQ(given(DType::kF32, 5, 2), "f32[5,2]");
+  }
+}
+
 }  // namespace
 }  // namespace octavo::ir

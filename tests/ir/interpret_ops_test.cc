@@ -189,6 +189,18 @@ TEST(RotaryEmbedding, RotatesPairs) {
               HasSubstr("index 10"));
 }
 
+// As ONNX's bodies have it, whose last step is a Mul: DiffLlama's norm of heads.
+TEST(RowNorms, AScaleMayDifferFromRowToRow) {
+  const Tensor x = Tensor::F32({2, 3, 2}, {1, 2, 3, -4, 5, 7, -7, 8, 9, 1, 0.5f, 2});
+  const Tensor scale = Tensor::F32({3, 2}, {2, 3, 0.1f, 0.7f, -5, 11}), one = Tensor::F32({2}, {1, 1});
+  for (const Op op : {Op::kRMSNormalization, Op::kLayerNormalization}) {
+    const Tensor want = Eval1(Op::kMul, {Eval1(op, {x, one}, {}), scale});
+    EXPECT_TRUE(Eval1(op, {x, scale}, {}).SameBits(want));
+    EXPECT_TRUE(Eval1(op, {x, scale.Reshaped({1, 3, 2})}, {}).SameBits(want));
+    EXPECT_TRUE(Eval1(op, {x, one.Reshaped({1, 1, 2})}, {}).SameBits(Eval1(op, {x, one}, {})));
+  }
+}
+
 TEST(RmsNormalization, AgreesWithDouble) {
   std::mt19937 rng(kSeed);
   const Tensor x = Random(rng, {3, 37}), g = Random(rng, {37});

@@ -114,7 +114,7 @@ void RunOfCodes(Arch arch, const BlockedArgs& args, int64_t m) {
                               .bias = args.bias,
                               .y = args.y,
                               .y_stride = args.y_stride,
-                              .tuning = {.one_stream = RandomInt(0, 1) != 0}};
+                              .tuning = {.one_stream = RandomInt(0, 1) != 0, .asks_near = RandomInt(0, 1) != 0}};
   const int64_t all = ColumnBlocks(args.w->n()), block = RandomInt(0, static_cast<int>(all));
   for (const Range rows : {Range{0, row}, Range{row, m}}) {
     GemmBlockedInt8(arch, codes, rows, {block, all}, scratch.data());

@@ -136,12 +136,12 @@ TEST(Catalog, WhatIsTunedIsAFunctionOfTheCpu) {
   const auto tuning = [](std::string_view name) {
     const auto cpu = std::ranges::find(kCpus, name, &Cpu::name);
     const Tuning t = TuningOf(cpu->features);
-    return std::pair(t.decodes_once, t.one_stream);
+    return std::tuple(t.decodes_once, t.one_stream, t.asks_near);
   };
-  EXPECT_EQ(tuning("Zen 3"), std::pair(false, false));
-  EXPECT_EQ(tuning("Zen 4"), std::pair(false, true));
-  EXPECT_EQ(tuning("Ice Lake"), std::pair(true, false));
-  EXPECT_EQ(tuning("Alder Lake"), std::pair(true, true));
+  EXPECT_EQ(tuning("Zen 3"), std::tuple(false, false, false));
+  EXPECT_EQ(tuning("Zen 4"), std::tuple(false, true, false));
+  EXPECT_EQ(tuning("Ice Lake"), std::tuple(true, false, false));
+  EXPECT_EQ(tuning("Alder Lake"), std::tuple(true, true, true));
 }
 
 TEST(Catalog, EveryChoiceIsListedAndChosenOrRefusedNeverBoth) {
@@ -189,7 +189,7 @@ TEST(Catalog, ChoosesAndRefusesWeightsInBlocks) {
   EXPECT_THAT(ChooseBlocked({.w = DType::kF32}, Arch::kAvx2).refusal, HasSubstr("4- and 8-bit integers"));
   EXPECT_EQ(ChooseBlocked({.x_bits = 8}, Arch::kAvx2).kernel, "linear_blocked_int8_avx2");
   EXPECT_EQ(ChooseBlocked({.x_bits = 8}, Arch::kAvxVnni).kernel, "linear_blocked_int8_avxvnni");
-  EXPECT_EQ(ChooseBlocked({.x_bits = 8}, Arch::kAmx).kernel, "linear_blocked_int8_avx512vnni");
+  EXPECT_EQ(ChooseBlocked({.x_bits = 8}, Arch::kAmx).kernel, "linear_blocked_int8_amx");
   EXPECT_THAT(ChooseBlocked({.block = 1024, .x_bits = 8}, Arch::kAvx2).refusal, HasSubstr("up to 512"));
   EXPECT_THAT(ChooseBlocked({.x_bits = 4}, Arch::kAvx2).refusal, HasSubstr("floats or 8 bits"));
 }

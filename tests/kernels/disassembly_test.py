@@ -42,6 +42,8 @@ LEAN = [
     ("VnniQuad, 4, 4, 1>", "AVX3_DL", {"vpdpbusd": 64}, 46, 32),  # 4 rows, four quads a turn
     ("VnniQuad, 1, 4, 2>", "AVX3_DL", {"vpdpbusd": 8}, 15, 10),  # one row
     ("Tile2x2<", "AVX3_DL", {"tdpbusd": 4}, 13, 4),
+    ("CodesTile<4, true, false, 1, 1>", "AVX3_DL", {"vpdpbusd": 2}, 11, 3),  # one row by weights of 4 bits, one panel
+    ("CodesTile<4, true, false, 8, 2>", "AVX3_DL", {"vpdpbusd": 32}, 31, 18),  # eight rows
     ("WideTile<6>", "AVX2", {"vpmaddwd": 12}, 24, 8),  # kernel 1, weights decoded before
     ("S16Tile<6>", "AVX2", {"vpmaddwd": 12}, 24, 8),  # widened here
     ("PairTile<4, 2>", "AVX2", {"vpmaddubsw": 16, "vpmaddwd": 8}, 33, 20),

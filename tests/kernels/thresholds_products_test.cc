@@ -85,7 +85,7 @@ void ExpectBlocked(int64_t m, int64_t k, bool codes) {
   ++turn;
   constexpr int64_t kBlocks[] = {32, 16, 48, 128}, n = 70;
   const int64_t block = kBlocks[turn % 4];
-  const DType type = turn % 2 == 0 ? DType::kU8 : DType::kU4;
+  const DType type = turn / 4 % 2 == 0 ? DType::kU8 : DType::kU4;
   SCOPED_TRACE("blocks of " + std::to_string(block) + (codes ? ", codes " : ", floats ") + std::to_string(m) + " x " +
                std::to_string(k));
   const std::vector<uint8_t> q = Bytes(k * n), z = Bytes((k + block - 1) / block * n);
@@ -109,7 +109,7 @@ void ExpectBlocked(int64_t m, int64_t k, bool codes) {
       QuantizeBlocks(arch, *w, x.data(), k, m, codes_of_rows);
       EXPECT_TRUE(rows.FenceStands());
       BlockedInt8Args args{.x = codes_of_rows, .w = &*w, .y = y.data(), .y_stride = n};
-      args.tuning.one_stream = turn % 5 < 2;
+      args.tuning.one_stream = turn % 5 < 2, args.tuning.asks_near = turn % 7 < 3;
       GemmBlockedInt8(arch, args, {0, m}, {0, ColumnBlocks(n)}, scratch.data());
     } else {
       GemmBlocked(arch, {.x = x.data(), .x_stride = k, .w = &*w, .y = y.data(), .y_stride = n}, {0, m},

@@ -4,6 +4,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cstdlib>
+#include <filesystem>
+
 #include "octavo/passes/pipelines.h"
 #include "octavo/passes/plugin.h"
 #include "octavo/passes/report.h"
@@ -50,6 +53,7 @@ class Renames : public Pass {
   Result<Changes> Run(Graph& graph, PassRun& run) const override {
     const std::string to = run.Option("to", std::string());
     if (to == "throw") throw std::runtime_error("it does not want to");
+    if (to == "throw a number") throw 7;
     graph.SetNodeName(graph.last(), to);
     return Changes{.graph = true};
   }
@@ -137,6 +141,33 @@ TEST(Registry, RefusesPluginsThatAreNone) {
   EXPECT_EQ(registry.passes().size(), Registry::Own().passes().size());
 }
 
+TEST(Registry, RefusesPluginsThatGoWrong) {
+  const std::string path = std::filesystem::read_symlink("/proc/self/exe").parent_path() / "libodd_plugin.so";
+  const auto load = [&](const char* way) -> std::string {
+    setenv("OCTAVO_ODD_PLUGIN", way, 1);
+    Registry registry;
+    const auto loaded = LoadPlugin(path, registry);
+    unsetenv("OCTAVO_ODD_PLUGIN");
+    EXPECT_EQ(registry.passes().size(), Registry::Own().passes().size());
+    if (loaded) return *loaded;
+    const std::string message = loaded.error().message;
+    return message.substr(0, message.find(path)) + message.substr(message.find(path) + path.size());
+  };
+  EXPECT_EQ(load(""), "odd");
+  for (const char* way : {"is nothing", "has no version"})
+    EXPECT_THAT(load(way), HasSubstr("was built for another octavo or another compiler: build it with the octavo"));
+  for (const char* way : {"has no name", "adds nothing"}) {
+    EXPECT_EQ(load(way), "plugin '' has no name or no function that adds its passes; give OCTAVO_PLUGIN both");
+  }
+  EXPECT_EQ(
+      load("throws"),
+      "plugin '' throws an exception (it does not want\\x0ato) when it is loaded; it should set the status instead");
+  EXPECT_THAT(load("throws a number"),
+              HasSubstr("throws an exception (of a type that has no words) when it is loaded"));
+  EXPECT_THAT(load("throws at once"), HasSubstr("throws an exception (not now) when it is loaded"));
+  EXPECT_EQ(load("fails"), "plugin '': nothing\\x1b to add");
+}
+
 TEST(Registry, SaysOfARuleThatNothingLooksLikeIt) {
   const std::string names[] = {"mine"};
   EXPECT_EQ(RewritesOf(names, PassRun())[0].reason, "nothing in the model looks like it");
@@ -208,6 +239,10 @@ TEST(Registry, PassesHaveTypedOptions) {
   EXPECT_EQ(run(&notes), "act");
   ASSERT_EQ(notes.size(), 1u);
   EXPECT_EQ(notes[0], "the pass renames was undone, since it went wrong on this model: it does not want to");
+  pipeline.options = {{"renames", {{"to", std::string("throw a number")}}}};
+  notes.clear();
+  EXPECT_EQ(run(&notes), "act");
+  EXPECT_THAT(notes, testing::ElementsAre(HasSubstr("it threw an exception of a type that has no words")));
 }
 
 // What a pattern does not name must not be there.

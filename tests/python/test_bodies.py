@@ -65,3 +65,21 @@ def test_what_is_inside_is_optimized_and_computes_the_same(make, recipe, most):
         want, got = before.run(batch)[0], after.run(batch)[0]
         assert want.shape == got.shape
         assert np.sum((want - got) ** 2) <= most * np.sum(want ** 2)
+
+
+def test_branches_become_files(run, tmp_path):
+    source = two()
+    (tmp_path / "in.onnx").write_bytes(source)
+    done = run("optimize", "in.onnx", "-o", "out.onnx", "--recipe", "dynamic", "--split-if", "c")
+    assert done.returncode == 0, done.stderr
+    assert not (tmp_path / "out.onnx").exists()
+    whole = octavo.optimize(source, recipe="dynamic").model
+    x, d = RNG.normal(size=(2, 5, 32)).astype(np.float32), np.array(True)
+    for value, branch in zip((True, False), octavo.split_if(whole, "c")):
+        want = octavo.Session(whole).run({"c": np.array(value), "d": d, "x": x})[0]
+        for model_of_branch in (branch, tmp_path / f"out.{str(value).lower()}.onnx"):
+            session = octavo.Session(model_of_branch)
+            assert sorted(n for n, _ in session.inputs) == ["d", "x"]
+            assert session.run({"d": d, "x": x})[0].tobytes() == want.tobytes()
+    done = run("optimize", "in.onnx", "-o", "out.onnx", "--recipe", "dynamic", "--split-if", "x")
+    assert done.returncode == 1 and "only inputs of one element can be assumed" in done.stderr
