@@ -71,27 +71,6 @@ std::string Table(const std::vector<std::vector<std::string>>& cells, const std:
   return out;
 }
 
-Progress::Progress(bool enabled) : enabled_(enabled && isatty(STDERR_FILENO) != 0) {}
-Progress::~Progress() { Done(); }
-void Progress::Show(std::string_view stage, int64_t done, int64_t total) {
-  if (!enabled_) return;
-  std::string bar;
-  if (total > 0) {
-    constexpr int64_t kWidth = 30;
-    const int64_t filled = kWidth * done / total;
-    bar = " [" + std::string(static_cast<size_t>(filled), '#') +
-          std::string(static_cast<size_t>(kWidth - filled), '.') + "]";
-  }
-  std::fprintf(stderr, "\r\033[K%s%s %lld%s", std::string(stage).c_str(), bar.c_str(), static_cast<long long>(done),
-               total > 0 ? std::format("/{}", total).c_str() : "");
-  std::fflush(stderr);
-  drawn_ = true;
-}
-void Progress::Done() {
-  if (drawn_) std::fprintf(stderr, "\r\033[K");
-  drawn_ = false;
-}
-
 const std::atomic<bool>& Interrupted() { return interrupted; }
 void CatchInterrupts() {
   std::signal(SIGINT, OnSignal);

@@ -4,6 +4,7 @@
 
 #include <CLI/CLI.hpp>
 #include <atomic>
+#include <chrono>
 #include <functional>
 #include <memory>
 #include <string>
@@ -52,7 +53,7 @@ void Note(const std::string& sentence);
 // Rows of cells as aligned columns; the first row is the heading. Cells in columns of `right` are right-aligned.
 std::string Table(const std::vector<std::vector<std::string>>& rows, const std::vector<size_t>& right = {});
 
-// A progress line on stderr, redrawn in place on a terminal, silent otherwise.
+// A progress line on stderr, redrawn in place on a terminal, silent otherwise: "quantize [####......] 12/36, 8 s, 16 s left".
 class Progress {
  public:
   explicit Progress(bool enabled);
@@ -61,9 +62,16 @@ class Progress {
   void Done();
 
  private:
+  using Clock = std::chrono::steady_clock;
   bool enabled_;
   bool drawn_ = false;
+  std::string stage_;
+  int64_t first_ = 0;                // done when the stage was first seen
+  Clock::time_point began_, shown_;  // the stage; the last drawing
 };
+// The line of a stage that has taken so many seconds for what was done since it began, in at most `width` columns.
+std::string ProgressLine(std::string_view stage, int64_t done, int64_t total, int64_t since, double seconds,
+                         size_t width);
 
 // Ctrl-C ends the program with kInterrupted, at once and without a trace, since files get their names when they are complete. Where what was done so
 // far is worth something, a Patience stands: then work hears it from Interrupted, and the program goes on for at most so many seconds. 0: until a

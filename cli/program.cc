@@ -5,6 +5,7 @@
 #include "octavo/cli/cli.h"
 #include "octavo/ir/closed.h"
 #include "octavo/kernels/arch/arch.h"
+#include "octavo/kernels/arch/quota.h"
 
 namespace octavo::cli {
 
@@ -42,6 +43,9 @@ int Main(int argc, char** argv) {
   std::string problem;  // a forced path that cannot be taken is said, whatever the command
   kernels::BestArch(&problem);
   if (!problem.empty()) Fail(problem);
+  problem.clear();
+  kernels::DefaultThreads(&problem);
+  Note(problem);
   try {
     const int code = program.run();
     if (Interrupted()) return kInterrupted;

@@ -171,11 +171,11 @@ void BindOptimize(py::module_& m) {
       },
       py::arg("model"), py::arg("input"), "The model as two, where an If decides by an input.");
   m.def("_options_json", &api::OptionsJson);
-  m.def("_calibrate", [](const py::object& model, const py::object& calibration, int threads,
-                         std::optional<int64_t> max_memory, std::optional<int64_t> max_nodes, const Name& with,
-                         const std::optional<ProgressFn>& progress) {
-    return py::bytes(Calibrate(model, calibration, threads, max_memory, max_nodes, with, progress));
-  });
+  m.def("_calibrate",
+        [](const py::object& model, const py::object& calibration, int threads, std::optional<int64_t> max_memory,
+           std::optional<int64_t> max_nodes, const Name& with, const std::optional<ProgressFn>& progress) {
+          return py::bytes(Calibrate(model, calibration, threads, max_memory, max_nodes, with, progress));
+        });
 }
 
 }  // namespace octavo::python

@@ -28,7 +28,7 @@ void InChild() {
 [[maybe_unused]] const int kHooked = pthread_atfork(nullptr, nullptr, &InChild);
 
 int DefaultCount() {
-  static const int count = kernels::UsableCpus();  // asks files
+  static const int count = kernels::DefaultThreads();  // asks files
   return count;
 }
 

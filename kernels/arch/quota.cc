@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <charconv>
 #include <cmath>
+#include <cstdlib>
 #include <fstream>
 #include <optional>
 #include <sstream>
@@ -118,6 +119,24 @@ int UsableCpus(int cpus, double quota) {
 int UsableCpus() {
   const int cpus = CpusOfThread();
   return UsableCpus(cpus > 0 ? cpus : static_cast<int>(std::thread::hardware_concurrency()), CpuQuota(TextOf));
+}
+
+int ThreadsOf(std::string_view text) {
+  constexpr int kMost = 1024;
+  int threads = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), threads);
+  return error == std::errc() && end == text.data() + text.size() && threads <= kMost ? std::max(threads, 0) : 0;
+}
+
+int DefaultThreads(std::string* problem) {
+  const char* wanted = std::getenv("OCTAVO_NUM_THREADS");
+  if (wanted == nullptr) return UsableCpus();
+  if (const int threads = ThreadsOf(wanted); threads > 0) return threads;
+  const int usable = UsableCpus();
+  if (problem != nullptr)
+    *problem = "OCTAVO_NUM_THREADS is a number from 1 to 1024, not '" + std::string(wanted) +
+               "'; all of the CPU is used, " + std::to_string(usable);
+  return usable;
 }
 
 }  // namespace octavo::kernels

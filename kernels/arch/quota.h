@@ -5,6 +5,7 @@
 
 #include <functional>
 #include <string>
+#include <string_view>
 
 namespace octavo::kernels {
 
@@ -19,6 +20,12 @@ double CpuQuota(const ReadText& read);
 int UsableCpus();
 // The same for known CPUs and quota.
 int UsableCpus(int cpus, double quota);
+
+// Threads where a caller asks for no number: what the variable OCTAVO_NUM_THREADS says, else UsableCpus. problem: one sentence where it says nothing
+// that can be had.
+int DefaultThreads(std::string* problem = nullptr);
+// What a text of that variable says; 0: nothing that can be had.
+int ThreadsOf(std::string_view text);
 
 }  // namespace octavo::kernels
 

@@ -265,7 +265,7 @@ def trace(
     inputs and shapes: as of bench. The run is the second one: the first prepares what depends on shapes.
     """
 
-def split_if(model: str | os.PathLike[str] | bytes | Graph, input: str) -> tuple[bytes, bytes]:
+def split_if(model: _Model, input: str) -> tuple[bytes, bytes]:
     """The model as two, where an If decides by an input (use_cache_branch of a merged decoder): with True, with False. Each has one branch and the
     inputs that it reads. Also of a model that optimize() made."""
 

@@ -64,6 +64,13 @@ TEST(CpuQuota, WhatIsNoQuotaIsNone) {
   }
 }
 
+TEST(ThreadsOf, TakesWholeNumbersThatCanBeHad) {
+  EXPECT_EQ(ThreadsOf("1"), 1);
+  EXPECT_EQ(ThreadsOf("1024"), 1024);
+  for (const char* wrong : {"", "0", "-1", "1025", "2 ", "two", "2.5", "99999999999999999999"})
+    EXPECT_EQ(ThreadsOf(wrong), 0) << wrong;
+}
+
 TEST(UsableCpus, AreAtLeastOneAndAtMostTheQuotaRoundedUp) {
   EXPECT_EQ(UsableCpus(8, 0), 8);
   EXPECT_EQ(UsableCpus(8, 16), 8);
