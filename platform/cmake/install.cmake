@@ -59,11 +59,11 @@ write_basic_package_version_file(${CMAKE_BINARY_DIR}/octavoConfigVersion.cmake C
 install(FILES ${CMAKE_BINARY_DIR}/octavoConfig.cmake ${CMAKE_BINARY_DIR}/octavoConfigVersion.cmake
         DESTINATION ${package_folder})
 
-# What a wheel has (pyproject.toml): the module, beside it the library for ONNX Runtime, and the program where a wheel has its scripts.
+# What `pip install .` installs (pyproject.toml): the module, beside it the library for ONNX Runtime, and the program.
 if(SKBUILD)
   install(TARGETS octavo_python LIBRARY DESTINATION octavo COMPONENT python)
   if(TARGET octavo_onnxruntime)
     install(TARGETS octavo_onnxruntime octavo_ep LIBRARY DESTINATION octavo/libs COMPONENT python)
   endif()
-  install(TARGETS octavo RUNTIME DESTINATION ${SKBUILD_SCRIPTS_DIR} COMPONENT python)
+  install(TARGETS octavo RUNTIME DESTINATION octavo/bin COMPONENT python)
 endif()

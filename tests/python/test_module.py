@@ -1,6 +1,8 @@
 """The Python face: optimize, Session, calibrate, and errors as exceptions with a sentence."""
 
 import re
+import subprocess
+import sys
 import threading
 import tomllib
 import warnings
@@ -275,6 +277,14 @@ def test_caches_of_codes_give_the_same_tokens():
         cache = codes.caches["past_k"]
         expect = np.clip(np.rint(past[0] / np.float32(cache["scale"])) + cache["zero_point"], 0, 255)
         assert np.array_equal(coded[0], expect) and coded[0].dtype == np.uint8
+
+
+def test_the_package_is_the_program(octavo_program):
+    versions = {subprocess.run([*program, "--version"], check=True, capture_output=True, text=True).stdout
+                for program in ([octavo_program], [sys.executable, "-m", "octavo"])}
+    assert len(versions) == 1 and re.fullmatch(r"octavo [0-9.]+( \([0-9a-f]+\+?\))?\n", versions.pop()), versions
+    wrong = subprocess.run([sys.executable, "-m", "octavo", "no-such-command"], capture_output=True, text=True)
+    assert wrong.returncode == 2 and wrong.stderr
 
 
 def test_a_wheel_has_the_version_of_the_module():
