@@ -88,8 +88,8 @@ class TileGroup {
         stride_(BlockedRowBytes(*at.w)),
         record_bytes_(at.w->record_bytes()),
         x_(at.x + row * stride_ + at.range.begin * length_),
-        row_scales_(reinterpret_cast<const uint8_t*>(internal::BlockedRowScales(*at.w, at.x + row * stride_) +
-                                                     at.range.begin)),
+        row_scales_(
+            reinterpret_cast<const uint8_t*>(internal::BlockedRowScales(*at.w, at.x + row * stride_) + at.range.begin)),
         b_(at.weights + panel * (at.range.end - at.range.begin) * length_ * 16),
         record_(at.w->Panel(std::min(at.first_panel + panel, at.w->panels() - 1)) + at.range.begin * record_bytes_),
         acc_(at.acc + row * 64 + panel * 16) {}
