@@ -7,8 +7,6 @@ import numpy as np
 from ._octavo import OctavoError, Session
 
 _PAST = re.compile(r"past|cache", re.IGNORECASE)
-_TYPE = re.compile(r"(\w+)\[(.*)\]$")
-_DTYPES = {"f32": np.float32, "f16": np.float16, "s64": np.int64, "s32": np.int32, "s8": np.int8, "u8": np.uint8}
 
 
 class _Decoder:
@@ -16,26 +14,26 @@ class _Decoder:
 
     def __init__(self, model, threads=0):
         self.session = model if isinstance(model, Session) else Session(model, threads=threads)
-        types = dict(self.session.inputs)
-        if "input_ids" not in types:
-            raise OctavoError(f"the model has no input 'input_ids' ({', '.join(types)}); generation takes decoders that read token ids")
-        pasts = [name for name in types if _PAST.search(name) and name != "use_cache_branch"]
-        outputs = [name for name, _ in self.session.outputs]
+        ports = {port.name: port for port in self.session.inputs}
+        if "input_ids" not in ports:
+            raise OctavoError(f"the model has no input 'input_ids' ({', '.join(ports)}); generation takes decoders that read token ids")
+        pasts = [name for name in ports if _PAST.search(name) and name != "use_cache_branch"]
+        outputs = [port.name for port in self.session.outputs]
         presents = [name for name in outputs if re.search(r"present|cache", name, re.IGNORECASE)]
         if len(pasts) != len(presents):
             raise OctavoError(f"the model has {len(pasts)} caches as inputs and {len(presents)} as outputs; generation takes as many of both")
         rest = [name for name in outputs if name not in presents]
         self.logits = "logits" if "logits" in rest else rest[0]
         self.present_of = dict(zip(sorted(pasts, key=_in_order), sorted(presents, key=_in_order)))
-        self.types = types
-        for name in types:
+        self.ports = ports
+        for name in ports:
             if name not in pasts and name not in ("input_ids", "attention_mask", "position_ids"):
                 raise OctavoError(f"generation does not know what the model's input '{name}' is given; make it a constant by --assume")
         self.reset()
 
     def reset(self):
         self.tokens = []
-        self.caches = {name: _empty(name, self.types[name]) for name in self.present_of}
+        self.caches = {name: _empty(self.ports[name]) for name in self.present_of}
 
     def run(self, ids):
         """Logits [len(ids), vocabulary] of tokens behind those that were run."""
@@ -48,13 +46,13 @@ class _Decoder:
     def _call(self, ids, before):
         count = len(ids)
         feeds = {"input_ids": np.asarray(ids, np.int64)[None], **self.caches}
-        if "attention_mask" in self.types:
+        if "attention_mask" in self.ports:
             feeds["attention_mask"] = np.ones((1, before + count), np.int64)
-        if "position_ids" in self.types:
+        if "position_ids" in self.ports:
             feeds["position_ids"] = np.arange(before, before + count, dtype=np.int64)[None]
         for name in ("input_ids", "attention_mask", "position_ids"):
             if name in feeds:
-                feeds[name] = feeds[name].astype(_DTYPES[_TYPE.match(self.types[name])[1]])
+                feeds[name] = feeds[name].astype(self.ports[name].dtype)
         wanted = [self.logits, *self.present_of.values()]
         logits, *presents = self.session.run(feeds, outputs=wanted, donate=[n for n, c in self.caches.items() if c.size])
         self.caches = dict(zip(self.present_of, presents))
@@ -66,15 +64,12 @@ def _in_order(name):
     return [int(n) for n in re.findall(r"\d+", name)], "value" in name.lower() or name.lower().endswith("v"), name
 
 
-def _empty(name, text):
+def _empty(port):
     """A cache of no tokens: the first size that is no number is the batch, the others are of tokens."""
-    dtype, sizes = _TYPE.match(text).groups()
-    sizes = [size.strip() for size in sizes.split(",")]
-    if dtype not in _DTYPES or len(sizes) < 3 or all(size.isdigit() for size in sizes[1:]):
-        raise OctavoError(f"the model's input '{name}' of {text} is no cache that grows by tokens; generation takes those alone")
-    shape = [int(size) if size.isdigit() else 0 for size in sizes]
-    shape[0] = shape[0] or 1
-    return np.zeros(shape, _DTYPES[dtype])
+    shape = [size if isinstance(size, int) else 0 for size in port.shape or ()]
+    if len(shape) < 3 or 0 not in shape[1:]:
+        raise OctavoError(f"the model's input '{port.name}' of {port.type} is no cache that grows by tokens; generation takes those alone")
+    return np.zeros([shape[0] or 1, *shape[1:]], port.dtype)
 
 
 def _softmax(logits):
