@@ -25,6 +25,7 @@ from ._octavo import (
     load,
     split_if,
 )
+from ._generate import Generator, perplexity
 from ._measure import bench, compare, explain, inspect, merge_calibrations, trace
 from ._onnxruntime import runtime_of as _runtime_of
 from ._options import SIGNATURE as _SIGNATURE, arguments_of as _arguments_of, doc as _options_doc
@@ -33,9 +34,9 @@ from ._results import NodeArg, Port
 from ._rules import Rule, anything, compiled as _compiled, constant, one_of, scalar
 
 __all__ = [
-    "Graph", "Match", "Node", "NodeArg", "OctavoError", "OctavoMemoryError", "Pipeline", "Port", "Result", "Rewriter", "Rule", "Session", "Value", "__version__",
-    "anything", "apply", "bench", "calibrate", "compare", "constant", "cpu", "ep_library", "explain", "inspect", "load", "merge_calibrations",
-    "one_of", "onnxruntime_library", "optimize", "passes", "scalar", "split_if", "trace",
+    "Generator", "Graph", "Match", "Node", "NodeArg", "OctavoError", "OctavoMemoryError", "Pipeline", "Port", "Result", "Rewriter", "Rule", "Session", "Value",
+    "__version__", "anything", "apply", "bench", "calibrate", "compare", "constant", "cpu", "ep_library", "explain", "inspect", "load", "merge_calibrations",
+    "one_of", "onnxruntime_library", "optimize", "passes", "perplexity", "scalar", "split_if", "trace",
 ]
 
 

@@ -131,6 +131,32 @@ def load(
     max_memory: int | None = None,
     max_nodes: int | None = None,
 ) -> Session: ...
+class Generator:
+    """Writes on behind a prompt with a decoder in ONNX: inputs input_ids, attention_mask and position_ids, and caches that grow by tokens
+    (past... as inputs, present... as outputs), which are kept from token to token; without caches everything is read again.
+
+    tokenizer: the path of a tokenizer.json (needs the package tokenizers), or what has encode(text).ids and decode(ids); tokens() needs none.
+    chunk: how many tokens of a prompt are read at once. One text at a time: a second call begins anew.
+    """
+
+    tokenizer: Any
+    def __init__(self, model: str | os.PathLike[str] | bytes | Graph | Session, tokenizer: Any = None, *, threads: int = 0, chunk: int = 256) -> None: ...
+    def tokens(
+        self, prompt: Iterable[int], max_tokens: int = 128, *, temperature: float = 0.0, top_k: int = 0, top_p: float = 1.0, seed: int = 0,
+        stop_tokens: Iterable[int] = (),
+    ) -> Iterable[int]:
+        """Ids one after the other. temperature 0 takes the likeliest; else one is drawn of the top_k likeliest (0: of all) that together
+        have the probability top_p. The same seed gives the same tokens. Ends behind a token of stop_tokens, which is not given."""
+    def text(self, prompt: str, max_tokens: int = 128, *, stop: str | Iterable[str] = (), **how: Any) -> Iterable[str]:
+        """The same as text, in pieces; ends before the first of the texts `stop`. how: as of tokens()."""
+
+def perplexity(
+    model: str | os.PathLike[str] | bytes | Graph | Session, tokens: Iterable[int], *,
+    against: str | os.PathLike[str] | bytes | Graph | Session | None = None, window: int = 512, threads: int = 0,
+) -> dict[str, Any]:
+    """tokens (told), perplexity; with `against` also kl, the mean divergence in nats of this model from that one, and top1, how often both find
+    the same token likeliest. Windows do not see each other."""
+
 # begin: api/write_options.py
 def optimize(
     model: _Model,

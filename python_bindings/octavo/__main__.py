@@ -1,4 +1,4 @@
-"""`python -m octavo` is the program octavo, and so is the script `octavo` of a wheel."""
+"""`python -m octavo` is the program octavo, and so is the script `octavo` of a wheel; generate and perplexity are this package's, since they need a tokenizer."""
 
 import os
 import pathlib
@@ -15,6 +15,10 @@ def program():
 
 
 def main():
+    if sys.argv[1:2] in (["generate"], ["perplexity"]):
+        from . import _commands
+
+        sys.exit(_commands.main())
     path = program()
     if path is None:
         sys.exit(f"octavo: the program is not beside the package in {pathlib.Path(__file__).parent}; install octavo again")
