@@ -213,6 +213,7 @@ def calibrate(
 
 def merge_calibrations(calibrations: Iterable[bytes | str | os.PathLike[str]]) -> bytes:
     """One calibration out of those of shards, in any order: bytes as calibrate() gives them, or paths of .calib files."""
+
 def compare(
     a: _Model,
     b: _Model,
