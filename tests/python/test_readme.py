@@ -14,7 +14,7 @@ sys.path.insert(0, str(SOURCE / "benchmarks"))
 import minilm  # noqa: E402
 
 README = (SOURCE / "README.md").read_text()
-PYTHON, IN_ONNXRUNTIME = re.findall(r"^```python\n(.*?)^```", README, re.MULTILINE | re.DOTALL)
+PYTHON, IN_ONNXRUNTIME, AS_PROVIDER = re.findall(r"^```python\n(.*?)^```", README, re.MULTILINE | re.DOTALL)
 SESSION = re.search(r"^```\n\$ (octavo optimize .*?)\n(.*?)^```", README, re.MULTILINE | re.DOTALL)
 SHELL = "".join(re.findall(r"^```sh\n(.*?)^```", README, re.MULTILINE | re.DOTALL))
 COMMANDS = [line.split() for line in re.findall(r"^octavo ([^#\n]*)", SHELL, re.MULTILINE)]
@@ -42,6 +42,17 @@ def test_python_in_onnxruntime(names):
     exec(IN_ONNXRUNTIME, names)
     got = names["session"].run(None, {"input_ids": names["ids"], "attention_mask": names["mask"]})
     assert np.array_equal(got[0], names["outputs"][0])
+
+
+def test_python_as_provider_of_onnxruntime(names):
+    names["onnxruntime"] = pytest.importorskip("onnxruntime", minversion="1.24", reason="no ONNX Runtime here: ./dev venv onnxruntime installs it")
+    code = AS_PROVIDER
+    if any(device.ep_name == "OctavoExecutionProvider" for device in names["onnxruntime"].get_ep_devices()):
+        code = code[code.index("\n") + 1 :]  # another test of this process has registered it
+    exec(code, names)
+    feed = {"input_ids": names["ids"], "attention_mask": names["mask"]}
+    assert names["session"].get_providers()[0] == "OctavoExecutionProvider"
+    assert np.array_equal(names["session"].run(None, feed)[0], names["octavo"].Session("model.onnx", threads=2).run(feed)[0])
 
 
 def test_commands(names, run, tmp_path):
