@@ -79,13 +79,15 @@ TEST(Thresholds, ColumnsOfInt8Products) {
   }
 }
 
-// Rows by weights in blocks, as floats or as codes, with zero points in every block.
+// Rows by weights in blocks, as floats or as codes, with zero points in every block and without.
 void ExpectBlocked(int64_t m, int64_t k, bool codes) {
   static int turn = 0;
   ++turn;
   constexpr int64_t kBlocks[] = {32, 16, 48, 128}, n = 70;
   const int64_t block = kBlocks[turn % 4];
-  const DType type = turn / 4 % 2 == 0 ? DType::kU8 : DType::kU4;
+  const bool zeros = turn % 3 != 0;  // signed weights without them have theirs in the middle of the codes
+  const DType eight = zeros ? DType::kU8 : DType::kS8, four = zeros ? DType::kU4 : DType::kS4;
+  const DType type = turn / 4 % 2 == 0 ? eight : four;
   SCOPED_TRACE("blocks of " + std::to_string(block) + (codes ? ", codes " : ", floats ") + std::to_string(m) + " x " +
                std::to_string(k));
   const std::vector<uint8_t> q = Bytes(k * n), z = Bytes((k + block - 1) / block * n);
@@ -98,7 +100,7 @@ void ExpectBlocked(int64_t m, int64_t k, bool codes) {
                               .n = n,
                               .block = block,
                               .scale = s.data(),
-                              .zero_point = turn % 3 == 0 ? nullptr : z.data()});
+                              .zero_point = zeros ? z.data() : nullptr});
   ASSERT_TRUE(w.has_value());
   const auto run = [&](Arch arch) {
     std::vector<float> y(static_cast<size_t>(m * n));
