@@ -1,0 +1,75 @@
+# What a wheel is made of, linked from the objects that the tree has anyway, so that nothing but the bindings is compiled for it: liboctavo.so has
+# everything, and the program, the library for ONNX Runtime and one module for each Python are thin and lie beside it. Against the symbols of
+# glibc 2.28 (platform/wheel/glibc_stubs.py), with the C++ library and all others inside. platform/wheel.sh sets the two variables.
+set(OCTAVO_WHEEL_LIBRARIES "" CACHE PATH "Static libraries and stubs of a wheel (./dev wheel)")
+set(OCTAVO_WHEEL_PYTHONS "" CACHE STRING "VERSION=FOLDER of headers, for each Python that a wheel is made for: 311=/usr/include/python3.11")
+if(NOT OCTAVO_WHEEL_LIBRARIES)
+  return()
+endif()
+
+set(wheel_folder ${CMAKE_BINARY_DIR}/wheel/octavo)
+set(wheel_source ${CMAKE_SOURCE_DIR}/platform/wheel)
+add_custom_target(octavo_wheel)
+# In each part, since each has a C++ library inside that asks for it.
+add_library(octavo_wheel_newer OBJECT EXCLUDE_FROM_ALL ${wheel_source}/newer.c)
+function(octavo_wheel_part target)
+  target_link_directories(${target} BEFORE PRIVATE ${OCTAVO_WHEEL_LIBRARIES}/stubs)
+  target_link_options(${target} PRIVATE -static-libstdc++ -shared-libgcc -Wl,-Bsymbolic -Wl,-z,relro -Wl,-z,now -Wl,--gc-sections
+                      -Wl,--allow-shlib-undefined)
+  target_sources(${target} PRIVATE $<TARGET_OBJECTS:octavo_wheel_newer>)
+  # What one library is since glibc 2.34 is named as the several that it was.
+  target_link_libraries(${target} PRIVATE -Wl,--no-as-needed -lpthread -ldl -Wl,--as-needed)
+  set_target_properties(${target} PROPERTIES BUILD_WITH_INSTALL_RPATH ON EXCLUDE_FROM_ALL ON LIBRARY_OUTPUT_DIRECTORY ${wheel_folder}
+                        RUNTIME_OUTPUT_DIRECTORY ${wheel_folder}/bin)
+  add_dependencies(octavo_wheel ${target})
+endfunction()
+
+set(wheel_archives octavo_cli octavo_onnxruntime_session)
+foreach(room ${rooms})
+  list(APPEND wheel_archives octavo_${room})
+endforeach()
+add_library(octavo_shared SHARED ${wheel_source}/no_graph_api.cc)
+target_link_libraries(octavo_shared PRIVATE octavo_options -Wl,--whole-archive)
+foreach(archive ${wheel_archives})
+  target_link_libraries(octavo_shared PRIVATE $<TARGET_FILE:${archive}>)
+  add_dependencies(octavo_shared ${archive})
+endforeach()
+add_dependencies(octavo_shared octavo_kernels_bench)
+find_package(ZLIB REQUIRED)
+find_package(nlohmann_json CONFIG REQUIRED)
+target_link_libraries(octavo_shared PRIVATE -Wl,--no-whole-archive $<TARGET_FILE:octavo_kernels_bench>)
+foreach(library dnnl hwy tbb onnx_proto protobuf)
+  target_link_libraries(octavo_shared PRIVATE ${OCTAVO_WHEEL_LIBRARIES}/lib/lib${library}.a)
+endforeach()
+target_link_libraries(octavo_shared PRIVATE ZLIB::ZLIB)
+target_link_options(octavo_shared PRIVATE -Wl,--version-script=${wheel_source}/exports.map)
+# Two versions of octavo in one process are two libraries.
+set_target_properties(octavo_shared PROPERTIES OUTPUT_NAME octavo-${PROJECT_VERSION} LINK_DEPENDS ${wheel_source}/exports.map)
+octavo_wheel_part(octavo_shared)
+
+add_executable(octavo_wheel_program ${CMAKE_SOURCE_DIR}/cli/main.cc)
+target_link_libraries(octavo_wheel_program PRIVATE octavo_options octavo_shared)
+set_target_properties(octavo_wheel_program PROPERTIES INSTALL_RPATH "$ORIGIN/..")
+octavo_wheel_part(octavo_wheel_program)
+
+add_library(octavo_wheel_onnxruntime MODULE $<TARGET_OBJECTS:octavo_onnxruntime_objects>)
+target_link_libraries(octavo_wheel_onnxruntime PRIVATE octavo_shared)
+target_link_options(octavo_wheel_onnxruntime PRIVATE -Wl,--version-script=${CMAKE_SOURCE_DIR}/integrations/onnxruntime/exports.map)
+set_target_properties(octavo_wheel_onnxruntime PROPERTIES LINKER_LANGUAGE CXX OUTPUT_NAME octavo_onnxruntime INSTALL_RPATH "$ORIGIN/..")
+octavo_wheel_part(octavo_wheel_onnxruntime)
+set_target_properties(octavo_wheel_onnxruntime PROPERTIES LIBRARY_OUTPUT_DIRECTORY ${wheel_folder}/libs)
+
+get_target_property(bindings octavo_python SOURCES)
+list(TRANSFORM bindings PREPEND ${CMAKE_SOURCE_DIR}/python_bindings/)
+foreach(python ${OCTAVO_WHEEL_PYTHONS})
+  string(REPLACE "=" ";" python ${python})
+  list(GET python 0 version)
+  list(GET python 1 headers)
+  set(module octavo_wheel_python_${version})
+  add_library(${module} MODULE ${bindings})
+  target_include_directories(${module} SYSTEM PRIVATE ${headers})
+  target_link_libraries(${module} PRIVATE octavo_options octavo_shared nlohmann_json::nlohmann_json)
+  set_target_properties(${module} PROPERTIES OUTPUT_NAME _octavo PREFIX "" SUFFIX .cpython-${version}-x86_64-linux-gnu.so INSTALL_RPATH "$ORIGIN"
+                        CXX_VISIBILITY_PRESET hidden VISIBILITY_INLINES_HIDDEN ON)
+  octavo_wheel_part(${module})
+endforeach()
