@@ -43,6 +43,10 @@ struct Forms {
   }
 };
 
+// Of a kernel whose forms differ in nothing but the function.
+template <typename Fn>
+using PerArch = Forms<Fn*>;
+
 // Names of the forms that serve an Arch.
 namespace internal {
 std::string_view GemmForm(Arch arch);         // "6x64_avx512vnni": rows x columns of a tile

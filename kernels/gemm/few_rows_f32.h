@@ -4,7 +4,7 @@
 
 #include <cstdint>
 
-#include "octavo/kernels/simd/dispatch.h"
+#include "octavo/kernels/forms.h"
 
 namespace octavo::kernels {
 

@@ -7,7 +7,7 @@
 #include "hwy/foreach_target.h"  // IWYU pragma: keep
 #include "hwy/highway.h"
 // After foreach_target.h:
-#include "octavo/kernels/simd/dispatch.h"
+#include "octavo/kernels/forms.h"
 #include "octavo/kernels/simd/fp8-inl.h"
 #include "octavo/kernels/simd/requant-inl.h"
 
