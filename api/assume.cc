@@ -8,6 +8,7 @@
 #include "octavo/ir/interpret/call.h"
 #include "octavo/ir/names.h"
 #include "octavo/passes/pipelines.h"
+#include "octavo/quant/dataset.h"
 
 namespace octavo::api {
 
@@ -27,9 +28,8 @@ ir::Status Run(ir::Graph& graph, std::string_view name, std::string_view value) 
   OCTAVO_TRY(const double number, NumberOf(value));
   const ir::ValueId input = graph.FindValue(name);
   if (!input.valid() || graph.value(input).producer.valid()) {
-    std::string inputs;
-    for (const ir::ValueId v : graph.inputs()) inputs += (inputs.empty() ? "" : ", ") + graph.value(v).name;
-    return ir::Fail("assume: the model has no input {}; its inputs are {}", ir::Quoted(name), inputs);
+    return ir::Fail("assume: the model has no input {}; its inputs are: {}", ir::Quoted(name),
+                    quant::NamesOf(quant::InputsOf(graph)));
   }
   const ir::Type type = graph.value(input).type;
   ir::Shape shape;
@@ -56,8 +56,9 @@ ir::Result<ir::Graph> Branch(ir::Graph graph, std::string_view input, std::strin
   passes::PassRun run;
   OCTAVO_TRY_STATUS(passes::RunPasses({"fold", "dce"}, graph, run, {}));
   if (Ifs(graph) >= before)
-    return ir::Fail("split_if: no If is decided by the input {}; assume takes inputs that decide other things",
-                    ir::Quoted(input));
+    return ir::Fail(
+        "split_if: no If is decided by the input {} alone; assume makes an input that decides other things a constant",
+        ir::Quoted(input));
   const std::vector<ir::ValueId> inputs = graph.inputs();
   for (const ir::ValueId v : inputs) {
     if (graph.value(v).uses.empty() && !graph.IsGraphOutput(v)) graph.DropInput(v);

@@ -68,7 +68,9 @@ ir::Result<ir::TensorMap> RandomInputs(const ir::Graph& graph, const Shapes& sha
   options.memory = graph.info.limits;
   for (const auto& [name, shape] : shapes) {
     const auto spec = std::ranges::find(specs, name, &quant::InputSpec::name);
-    if (spec == specs.end()) return ir::Fail("the model has no input {} to give a shape", ir::Quoted(name));
+    if (spec == specs.end())
+      return ir::Fail("the model has no input {} to give a shape; its inputs are: {}", ir::Quoted(name),
+                      quant::NamesOf(specs));
     std::optional<ir::SymShape>& declared = spec->type.shape;
     if (declared && declared->size() != shape.size())
       return ir::Fail("input {} is {}, which has {} dims, and the shape given has {}", ir::Quoted(name),

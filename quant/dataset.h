@@ -23,6 +23,8 @@ struct InputSpec {
   ir::Type type;
 };
 std::vector<InputSpec> InputsOf(const ir::Graph& graph);
+// "a, b, c" for a sentence that says what there is; the first thousand letters or so.
+std::string NamesOf(const std::vector<InputSpec>& inputs);
 // Rows of the tables that graph inputs index, by way of Reshape, Cast and the like too: RandomOptions::limits, so that random ids stay
 // below them.
 std::map<std::string, int64_t> IdLimits(const ir::Graph& graph);

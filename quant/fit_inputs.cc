@@ -142,6 +142,14 @@ std::vector<InputSpec> InputsOf(const ir::Graph& graph) {
   return specs;
 }
 
+std::string NamesOf(const std::vector<InputSpec>& inputs) {
+  std::string names;
+  for (const InputSpec& input : inputs) {
+    if (names.size() < 1000) names += (names.empty() ? "" : ", ") + ir::Clean(input.name);
+  }
+  return names;
+}
+
 namespace {
 
 // What hands ids on as they are: exporters put a Reshape or a Cast between an input and its table.
@@ -186,10 +194,8 @@ namespace {
 Result<ir::TensorMap> Fit(ir::TensorMap arrays, const std::vector<InputSpec>& inputs, std::string_view place,
                           Numbers numbers) {
   std::map<std::string, int64_t> symbols;
-  std::string known;
   ir::TensorMap out;
   for (const auto& [name, type] : inputs) {
-    if (known.size() < 1000) known += (known.empty() ? "" : ", ") + ir::Clean(name);
     const auto it = arrays.find(name);
     if (it == arrays.end()) return Fail("{} has no array {}, which the model needs", place, ir::Quoted(name));
     Tensor tensor = std::move(it->second);
@@ -204,7 +210,7 @@ Result<ir::TensorMap> Fit(ir::TensorMap arrays, const std::vector<InputSpec>& in
   }
   if (!arrays.empty()) {
     return Fail("{} has an array {}, which is no input of the model; its inputs are: {}", place,
-                ir::Quoted(arrays.begin()->first), known);
+                ir::Quoted(arrays.begin()->first), NamesOf(inputs));
   }
   return out;
 }

@@ -45,8 +45,7 @@ std::string WhyNotDequantized(const Graph& g, const Node& n) {
     const auto fits = [&](const Tensor* t) { return IsOne(t) || (slot == kB && IsColumns(g, n, t)); };
     if (!fits(scale) || !fits(zero))
       return "a scale or zero point of QLinearMatMul is neither one constant number nor one for each column of a "
-             "constant "
-             "matrix, for which no kernel rounds";
+             "constant matrix, for which no kernel rounds";
     if (scale->dtype() != DType::kF32) return "the scales of QLinearMatMul are not float32, for which no kernel rounds";
     if (!quant::IsInt8(zero->dtype()))
       return "QLinearMatMul is not of integers of 8 bits, for which there is no kernel";

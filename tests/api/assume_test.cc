@@ -72,7 +72,8 @@ TEST(Assume, TakesOneBranch) {
 TEST(Assume, Refuses) {
   Graph g = Branches();
   EXPECT_EQ(Assume(g, "flag", "maybe").error().message, "assume: 'maybe' is no number, true or false");
-  EXPECT_EQ(Assume(g, "flog", "true").error().message, "assume: the model has no input 'flog'; its inputs are flag, x");
+  EXPECT_EQ(Assume(g, "flog", "true").error().message,
+            "assume: the model has no input 'flog'; its inputs are: flag, x");
   EXPECT_THAT(Assume(g, "x", "1").error().message, HasSubstr("only inputs of one element can be assumed"));
   EXPECT_EQ(g.inputs().size(), 2u);
 }
