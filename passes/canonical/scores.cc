@@ -1,15 +1,15 @@
 // scores: what stands between the score product and its Softmax, in one order: multiply, cap, one additive mask.
-// Before: Where(m, Add(bias, Mul(s, 0.25)), -3.4e38)              After: Add(Mul(s, 0.25), bias + Where(m, 0, -3.4e38))
+// Before: Where(m, Add(bias, Mul(s, 0.25)), -3.4e38)              After: Where(m, Add(Mul(s, 0.25), bias), -3.4e38)
+// Before: Add(Where(m, s, -3.4e38), bias)                         After: Add(s, Where(m, 0, -3.4e38) + bias)
 // Before: Mul(Add(s, alibi), 0.25)                                After: Add(Mul(s, 0.25), Mul(alibi, 0.25))
 // Before: Mul(Tanh(Mul(s, 0.01)), 50)                             After: Mul(Tanh(Div(Mul(s, 0.5), 50)), 50)
 // Before: [b*n,h,s,s] -> [b,n,h,s,s] + mask [1,n,1,s,s] -> back   After: the mask repeated b times (shifted windows)
 // Before: MatMul(Where(m, 0, Softmax(t = Where(m, -3.4e38, s))), v)  After: MatMul(Where(IsInf(ReduceMax(t)), 0, Softmax(t)), v), -inf in t
 // Before: Max(Add(s, mask), -3.4e38)                              After: Add(s, Max(mask, -3.4e38)), or without the Max where the mask has no less
-// Before: Where(m, -10000, s)                                     After: Where(Not(m), s, -10000)                  last, behind the rest
-// Rounding: sums of masks and products of scales are rounded once more or less, 2^-23 of the terms each. A Where that writes -inf or
-// -3.4e38 becomes a sum, and a Max with -3.4e38 moves to the mask: the same bits while |s| < 2^103 (half an ulp). One that writes more, -10000, keeps its form: in a row of which it
-// hides every key c + s is no constant.
-// A score that is no finite number, of a NaN or an infinity in a hidden row of K, is hidden by a Where, and makes its row NaN where it is a term of a sum.
+// Before: Where(m, -10000, Where(keep, s, -10000))                After: Where(And(keep, Not(m)), s, -10000)       last, behind the rest
+// Rounding: sums of masks and products of scales are rounded once more or less, 2^-23 of the terms each. The Wheres that come last keep their form, so what
+// they hide stays hidden, a NaN of a row of K, too. One before a sum is a term of the sum, if it writes -inf or -3.4e38, and a Max with -3.4e38 moves to the
+// mask: the same bits while |s| < 2^103 (half an ulp); a score that is no finite number is hidden no more and makes its row NaN.
 // Only f32, only where nothing else reads the values between, never next to Q/DQ: such a graph keeps its bits.
 #include <algorithm>
 #include <cmath>
@@ -25,7 +25,8 @@ namespace octavo::passes::canonical {
 namespace {
 
 constexpr int kMaxSteps = 24;  // ops between product and Softmax that are looked through
-constexpr double kMaskedOut = std::numeric_limits<float>::lowest();  // or less: swallows what is added to it
+constexpr double kMaskedOut = std::numeric_limits<float>::lowest();         // or less: swallows what is added to it
+constexpr double kLeastHidden = -std::numeric_limits<float>::denorm_min();  // hidden scores are negative
 
 struct Step {
   enum Kind { kScale, kTanh, kMask, kWhere, kFloor } kind = kScale;
@@ -41,6 +42,7 @@ struct Step {
 struct Chain {
   ValueId product;
   std::vector<Step> steps;  // from the product on
+  std::vector<Step> hides;  // the Wheres behind them, right before the Softmax; all write the same number
   std::vector<NodeId> nodes;
 };
 
@@ -179,22 +181,6 @@ bool ReadAsScores(const Graph& g, ValueId v) {
   return others == 1 && !g.IsGraphOutput(v);
 }
 
-// The Where right before the Softmax that writes what does not swallow scores.
-struct Hiding {
-  ValueId scores;
-  Step step;
-};
-std::optional<Hiding> HidingOf(const Graph& g, ValueId v) {
-  const Node* n = g.Producer(v);
-  if (n == nullptr || n->op != Op::kWhere || !ReadAsScores(g, v) || DTypeOf(g, v) != DType::kF32) return {};
-  const int slot = ProductSearch(g).DataSlot(*n);
-  if (slot < 0 || ReadStep(g, *n, static_cast<size_t>(slot))) return {};
-  const ValueId scores = n->input(static_cast<size_t>(slot));
-  auto step = ReadStep(g, *n, static_cast<size_t>(slot), 0);
-  if (!step || step->masked == 0 || !SameShape(g, scores, v)) return {};
-  return Hiding{scores, *step};
-}
-
 std::optional<Chain> ChainOf(const Graph& g, ValueId v) {
   Chain c;
   ProductSearch search(g);
@@ -204,6 +190,7 @@ std::optional<Chain> ChainOf(const Graph& g, ValueId v) {
     if (IsScoreProduct(g, *n)) {
       c.product = v;
       std::reverse(c.steps.begin(), c.steps.end());
+      std::reverse(c.hides.begin(), c.hides.end());
       return c;
     }
     // Where somebody else needs it the rule that looks for attention will say so.
@@ -217,10 +204,18 @@ std::optional<Chain> ChainOf(const Graph& g, ValueId v) {
     } else {
       const int slot = search.DataSlot(*n);
       if (slot < 0) return {};
-      const auto read = ReadStep(g, *n, static_cast<size_t>(slot));
+      const bool last =
+          c.steps.empty();  // what such a Where writes need not swallow what is added behind it: nothing is
+      const auto read = ReadStep(g, *n, static_cast<size_t>(slot), last ? kLeastHidden : kMaskedOut);
       next = n->input(static_cast<size_t>(slot));
       if (!read || !SameShape(g, next, v)) return {};  // a mask that widens the scores
       step = *read;
+      if (last && step.kind == Step::kWhere && (c.hides.empty() || c.hides[0].masked == step.masked)) {
+        c.hides.push_back(step);
+        v = next;
+        continue;
+      }
+      if (step.kind == Step::kWhere && step.masked > kMaskedOut) return {};
     }
     c.steps.push_back(step);
     v = next;
@@ -228,8 +223,8 @@ std::optional<Chain> ChainOf(const Graph& g, ValueId v) {
   return {};
 }
 
-// [scale] [1/c, Tanh, c] [mask], each as the rules expect it.
-bool IsCanonical(const Graph& g, const Chain& c) {
+// [scale] [1/c, Tanh, c] [mask] [one Where that keeps], each as the rules expect it.
+bool IsCanonical(const Chain& c) {
   size_t i = 0;
   const auto is = [&](size_t at, Step::Kind kind) { return at < c.steps.size() && c.steps[at].kind == kind; };
   size_t scales = 0;
@@ -248,8 +243,7 @@ bool IsCanonical(const Graph& g, const Chain& c) {
     if (!c.steps[i].plain || c.steps[i].windows != 0) return false;
     ++i;
   }
-  static_cast<void>(g);
-  return i == c.steps.size();
+  return i == c.steps.size() && (c.hides.empty() || (c.hides.size() == 1 && c.hides[0].keep));
 }
 
 class Builder {
@@ -280,13 +274,21 @@ class Builder {
     return NeverBelow(g(), mask, least) ? mask : Op2(Op::kMax, mask, Scalar(least));
   }
 
-  // Where(keep, scores, masked).
-  ValueId Hidden(ValueId scores, const Step& s) {
-    const ValueId keep = s.keep ? s.mask : Make(rw_, Op::kNot, {s.mask}, {}, TypeOf(g(), s.mask));
-    return Make(rw_, Op::kWhere, {keep, scores, Scalar(s.masked)}, {}, TypeOf(g(), scores));
+  // Where(keep, scores, masked); keep: what no Where hides.
+  ValueId Hidden(ValueId scores, const std::vector<Step>& hides) {
+    ValueId all;
+    for (const Step& s : hides) {
+      const ValueId keep = s.keep ? s.mask : Make(rw_, Op::kNot, {s.mask}, {}, TypeOf(g(), s.mask));
+      all = all.valid() ? Both(all, keep) : keep;
+    }
+    return Make(rw_, Op::kWhere, {all, scores, Scalar(hides[0].masked)}, {}, TypeOf(g(), scores));
   }
 
  private:
+  ValueId Both(ValueId a, ValueId b) {
+    SymShape shape = BroadcastShapes({ShapeOf(g(), a), ShapeOf(g(), b)});
+    return Make(rw_, Op::kAnd, {a, b}, {}, Type{DType::kBool, std::move(shape)});
+  }
   // [1,n,...] for every picture: [b*n,...].
   ValueId Repeated(const Step& s, ValueId like) {
     const auto ints = [&](Ints v) { return MakeInts(rw_, std::move(v)); };
@@ -343,9 +345,8 @@ bool ScoresOf(Rewriter& rw, NodeId softmax) {
   const Graph& g = rw.graph();
   const Node& n = g.node(softmax);
   const ValueId old = n.input(0);
-  const auto hiding = HidingOf(g, old);
-  const auto chain = ChainOf(g, hiding ? hiding->scores : old);
-  if (!chain || ((!hiding || hiding->step.keep) && (chain->steps.empty() || IsCanonical(g, *chain)))) return false;
+  const auto chain = ChainOf(g, old);
+  if (!chain || (chain->steps.empty() && chain->hides.empty()) || IsCanonical(*chain)) return false;
   const Node& product = *g.Producer(chain->product);
   if (ComesFromQuantized(g, product.input(0)) || ComesFromQuantized(g, product.input(1))) return false;
   const Sums sums = SumUp(*chain);
@@ -353,7 +354,6 @@ bool ScoresOf(Rewriter& rw, NodeId softmax) {
   const NodeId at = g.value(chain->product).producer;
   std::vector<NodeId> sources = chain->nodes;
   sources.push_back(at);
-  if (hiding) sources.push_back(g.value(old).producer);
   rw.At(softmax, std::move(sources));
   Builder b(rw);
   ValueId v = b.Scaled(chain->product, sums.cap ? sums.before * sums.after : sums.before);
@@ -368,7 +368,7 @@ bool ScoresOf(Rewriter& rw, NodeId softmax) {
     if (step.kind == Step::kFloor && mask.valid()) mask = b.Floored(mask, step.masked);
   }
   if (mask.valid()) v = b.Op2(Op::kAdd, v, mask);
-  if (hiding) v = b.Hidden(v, hiding->step);
+  if (!chain->hides.empty()) v = b.Hidden(v, chain->hides);
   rw.Replace(old, v);
   rw.EraseDead(g.value(old).producer);
   return true;

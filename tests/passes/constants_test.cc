@@ -123,7 +123,7 @@ TEST(Constants, GeluKeepsItsBound) {
   }
 }
 
-// Where(keep, s, c) is written as an additive mask where c swallows every score (canonical/scores.cc).
+// Where(keep, s, c) + bias is written as an additive mask where c swallows every score (canonical/scores.cc).
 TEST(Constants, LowestScoresAtTheEdge) {
   const float lowest = std::numeric_limits<float>::lowest();
   for (const auto& [low, fuses] :
@@ -134,11 +134,13 @@ TEST(Constants, LowestScoresAtTheEdge) {
     };
     const ValueId s = m.Node(Op::kMatMul, {in("q", {1, 2, 5, 4}), in("kt", {1, 2, 4, 5})});
     const ValueId kept = m.Node(Op::kWhere, {in("keep", {5, 5}, DType::kBool), s, m.Real(low)});
-    m.g.AddOutput("y", m.Node(Op::kMatMul, {m.Node(Op::kSoftmax, {kept}), in("v", {1, 2, 5, 4})}));
+    const ValueId biased = m.Node(Op::kAdd, {kept, in("bias", {5, 5})});
+    m.g.AddOutput("y", m.Node(Op::kMatMul, {m.Node(Op::kSoftmax, {biased}), in("v", {1, 2, 5, 4})}));
     PassRun context;
     ASSERT_TRUE(RunPasses({"scores"}, m.g, context));
     const auto nodes = m.g.NodesInOrder();
-    const bool additive = std::ranges::any_of(nodes, [&](NodeId id) { return m.g.node(id).op == Op::kAdd; });
+    const bool additive = std::ranges::any_of(
+        nodes, [&](NodeId id) { return m.g.node(id).op == Op::kAdd && m.g.node(id).input(0) == s; });
     EXPECT_EQ(additive, fuses) << low;
   }
 }

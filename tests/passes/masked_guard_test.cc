@@ -162,6 +162,67 @@ TEST(MaskedGuard, OfProbabilitiesThatAreMaskedOnceMore) {
   ExpectSameMeaning(b.g, fused, inputs, 1);
 }
 
+// A Where hides what a NaN or an infinity in a row of K makes of scores; a sum with -inf does not, before and after. Key 2 is hidden from all rows but 1,
+// which no key is.
+TEST(MaskedGuard, HiddenKeysMayBeNan) {
+  using Scores = std::function<ir::ValueId(Graphs&, ir::ValueId s, ir::ValueId keep, float low)>;
+  const auto scalar = [](Graphs& g, float x) { return g.g.AddConstant(Tensor::ScalarF32(x)); };
+  const auto hide = [&](Graphs& g, ir::ValueId s, ir::ValueId keep, float low) {
+    return g.Make(ir::Op::kWhere, {keep, s, scalar(g, low)});
+  };
+  const std::vector<std::pair<const char*, Scores>> forms = {
+      {"keeps", hide},
+      {"hides", [&](Graphs& g, ir::ValueId s, ir::ValueId keep,
+                    float low) { return g.Make(ir::Op::kWhere, {g.Make(ir::Op::kNot, {keep}), scalar(g, low), s}); }},
+      {"twice",
+       [&](Graphs& g, ir::ValueId s, ir::ValueId keep, float low) {
+         return hide(g, g.Make(ir::Op::kWhere, {g.Make(ir::Op::kNot, {keep}), scalar(g, low), s}), keep, low);
+       }},
+      {"scaled before", [&](Graphs& g, ir::ValueId s, ir::ValueId keep,
+                            float low) { return hide(g, g.Make(ir::Op::kDiv, {s, scalar(g, 2)}), keep, low); }},
+      {"behind a sum",
+       [&](Graphs& g, ir::ValueId s, ir::ValueId keep, float low) {
+         return hide(g, g.Make(ir::Op::kMul, {g.Make(ir::Op::kAdd, {s, g.mask}), scalar(g, 0.5f)}), keep, low);
+       }},
+      {"capped",
+       [&](Graphs& g, ir::ValueId s, ir::ValueId keep, float low) {
+         return hide(g, g.Make(ir::Op::kMul, {g.Make(ir::Op::kTanh, {s}), scalar(g, 30)}), keep, low);
+       }},
+  };
+  for (const auto& [name, scores] : forms) {
+    for (const float low : {-kInf, std::numeric_limits<float>::lowest(), -1e4f}) {
+      SCOPED_TRACE(std::string(name) + ", " + std::to_string(low));
+      Graphs b;
+      const ir::ValueId keep = b.g.AddInput("keep", {DType::kBool, ir::SymShape{kRows, kKeys}});
+      const ir::ValueId kt = b.Make(ir::Op::kTranspose, {b.k}, {{"perm", std::vector<int64_t>{0, 1, 3, 2}}});
+      const ir::ValueId s = scores(b, b.Make(ir::Op::kMatMul, {b.q, kt}), keep, low);
+      b.g.AddOutput("y", b.Make(ir::Op::kMatMul, {b.Make(ir::Op::kSoftmax, {s}), b.v}));
+      ir::Graph canonical = b.g;
+      PassRun context;
+      ASSERT_TRUE(canonical::Canonicalize(canonical, context));
+      const ir::Graph fused = Fuse(canonical);
+      ASSERT_NE(SdpaOf(fused), nullptr) << ir::ToText(canonical);
+      ir::TensorMap inputs = Inputs();
+      inputs["mask"] = Random({kRows, kKeys}, 4);
+      Tensor& kept = inputs["keep"] = Tensor::Zeros(DType::kBool, {kRows, kKeys});
+      for (int64_t i = 0; i < kRows * kKeys; ++i)
+        reinterpret_cast<uint8_t*>(kept.mutable_data())[i] = i / kKeys == 1 || i % kKeys != 2;
+      for (const float odd : {0.0f, std::nanf(""), kInf, -kInf}) {
+        for (const int64_t head : {0, 1})
+          inputs["k"].mutable_as<float>()[static_cast<size_t>((head * kKeys + 2) * kDim)] = odd;
+        const auto want = ir::Interpret(b.g, inputs), got = ir::Interpret(fused, inputs);
+        ASSERT_TRUE(want.has_value() && got.has_value());
+        for (int64_t i = 0; i < (*want)[0].size(); ++i) {
+          const double x = (*want)[0].GetDouble(i), y = (*got)[0].GetDouble(i);
+          ASSERT_EQ(std::isnan(x), std::isnan(y)) << odd << " at " << i;
+          ASSERT_TRUE(i / kDim % kRows == 1 || !std::isnan(y)) << odd << " at " << i;
+          ASSERT_TRUE(std::isnan(x) || std::fabs(x - y) < 1e-5) << odd << " at " << i;
+        }
+      }
+    }
+  }
+}
+
 TEST(MaskedGuard, DamagedInOnePlaceIsRefused) {
   const auto expect = [](int64_t axis, int64_t positive, float instead, std::string_view sentence) {
     const Guarded b([&](Graphs& g, ir::ValueId s, ir::ValueId p) { return GuardOf(g, s, p, axis, positive, instead); });
