@@ -1,6 +1,7 @@
 #include "octavo/ir/memory.h"
 
 #include <cstdlib>
+#include <cstring>
 #include <limits>
 #include <utility>
 
@@ -44,11 +45,22 @@ MemoryCharge& MemoryCharge::operator=(MemoryCharge&& other) noexcept {
 
 std::byte* AllocateLines(size_t bytes) {
   constexpr size_t kLine = 64;
-  if (bytes > std::numeric_limits<ptrdiff_t>::max() - kLine) throw OutOfMemory(bytes, 0);
+  if (bytes > std::numeric_limits<ptrdiff_t>::max() - 2 * kLine) throw OutOfMemory(bytes, 0);
   const size_t rounded = bytes == 0 ? kLine : (bytes + kLine - 1) / kLine * kLine;
-  void* memory = std::aligned_alloc(kLine, rounded);
+  void* memory = std::malloc(rounded + kLine);
   if (memory == nullptr) throw OutOfMemory(bytes, 0);
-  return static_cast<std::byte*>(memory);
+  // malloc aligns to 16, so between 16 and 64 bytes lie before the first line: what is to be freed is noted there.
+  const size_t before = kLine - reinterpret_cast<uintptr_t>(memory) % kLine;
+  std::byte* lines = static_cast<std::byte*>(memory) + before;
+  std::memcpy(lines - sizeof(void*), &memory, sizeof(void*));
+  return lines;
+}
+
+void FreeLines(std::byte* lines) noexcept {
+  if (lines == nullptr) return;
+  void* memory = nullptr;
+  std::memcpy(&memory, lines - sizeof(void*), sizeof(void*));
+  std::free(memory);
 }
 
 }  // namespace octavo::ir

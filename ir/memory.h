@@ -62,8 +62,11 @@ class MemoryCharge {
   size_t bytes_ = 0;
 };
 
-// `bytes` rounded up to whole cache lines, 64-byte aligned; to be freed by std::free. Throws OutOfMemory.
+// `bytes` rounded up to whole cache lines, 64-byte aligned; to be freed by FreeLines. Throws OutOfMemory.
+// Not aligned_alloc: glibc asks its heap for a line more than it keeps, so a block that comes back is too small for the next of the same size. A Loop
+// that kept 4.6 KB of each iteration took 33 KB.
 std::byte* AllocateLines(size_t bytes);
+void FreeLines(std::byte* lines) noexcept;
 
 }  // namespace octavo::ir
 

@@ -21,7 +21,7 @@ class HeapBuffer : public Buffer {
     exclusive_ = true;
     data_ = AllocateLines(size);
   }
-  ~HeapBuffer() override { std::free(data_); }
+  ~HeapBuffer() override { FreeLines(data_); }
   HeapBuffer(const HeapBuffer&) = delete;
   HeapBuffer& operator=(const HeapBuffer&) = delete;
 

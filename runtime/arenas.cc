@@ -18,7 +18,7 @@ class Arena : public ir::Buffer {
     size_ = std::max<size_t>((bytes + 63) / 64 * 64, 64);
     data_ = ir::AllocateLines(size_);
   }
-  ~Arena() override { std::free(data_); }
+  ~Arena() override { ir::FreeLines(data_); }
   Arena(const Arena&) = delete;
   Arena& operator=(const Arena&) = delete;
 };

@@ -42,6 +42,9 @@ class Model {
   // updates its operand (TensorScatter and CacheAppend, KV caches): then the output is that memory, and nothing is copied.
   ir::Result<std::vector<ir::Tensor>> Run(ir::TensorMap inputs, Profile* profile = nullptr) const;
 
+  // The same for a step of another model's run, to whose memory the tensors count: what it keeps of each run, as a Loop does, is bounded. Throws.
+  ir::Result<std::vector<ir::Tensor>> RunInside(ir::TensorMap inputs, Profile* profile = nullptr) const;
+
   const std::vector<PortInfo>& inputs() const;
   const std::vector<PortInfo>& outputs() const;
   int threads() const;
@@ -58,7 +61,6 @@ class Model {
  private:
   explicit Model(std::unique_ptr<State> state);
   static ir::Result<Model> Make(ir::Graph graph, const CompileOptions& options);
-  ir::Result<std::vector<ir::Tensor>> RunInside(ir::TensorMap inputs, Profile* profile) const;
   std::unique_ptr<State> state_;
 };
 

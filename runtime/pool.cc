@@ -24,7 +24,7 @@ size_t Rounded(size_t bytes) {
 
 struct Pool::Blocks {
   ~Blocks() {
-    for (const auto& [bytes, block] : idle) std::free(block);
+    for (const auto& [bytes, block] : idle) ir::FreeLines(block);
   }
   // Null: none.
   std::byte* Reuse(size_t bytes) {
@@ -44,13 +44,13 @@ struct Pool::Blocks {
     in_use -= bytes;
     while (!idle.empty() && idle_bytes + bytes > most_in_use) {  // of other sizes: shapes have changed
       idle_bytes -= idle.begin()->first;
-      std::free(idle.begin()->second);
+      ir::FreeLines(idle.begin()->second);
       idle.erase(idle.begin());
     }
     try {
       idle.emplace(bytes, block), idle_bytes += bytes;
     } catch (const std::bad_alloc&) {  // no room to note it
-      std::free(block);
+      ir::FreeLines(block);
     }
   }
 
@@ -88,7 +88,7 @@ ir::Tensor Pool::Take(ir::DType dtype, ir::Shape shape) const {
 
 void Pool::Trim() const {
   const std::scoped_lock lock(blocks_->mutex);
-  for (const auto& [bytes, block] : blocks_->idle) std::free(block);
+  for (const auto& [bytes, block] : blocks_->idle) ir::FreeLines(block);
   blocks_->idle.clear(), blocks_->idle_bytes = 0;
   blocks_->most_in_use = blocks_->in_use;
 }

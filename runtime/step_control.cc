@@ -101,7 +101,7 @@ class ControlKernel : public Kernel {
     for (size_t i = 0; i < in.size(); ++i) {
       if (!it->second.names[i].empty()) inputs[it->second.names[i]] = in[i].tensor;
     }
-    OCTAVO_TRY(std::vector<Tensor> outputs, it->second.model.Run(std::move(inputs)));
+    OCTAVO_TRY(std::vector<Tensor> outputs, it->second.model.RunInside(std::move(inputs)));
     std::vector<RtValue> values;
     for (Tensor& t : outputs) values.push_back({std::move(t), nullptr});
     return values;

@@ -83,7 +83,7 @@ struct Block {
 // What a thread keeps between tasks; a task holds two pieces at most.
 struct IdleBlocks {
   ~IdleBlocks() {
-    while (count > 0) std::free(blocks[--count].data);
+    while (count > 0) ir::FreeLines(blocks[--count].data);
   }
   std::array<Block, 2> blocks;
   size_t count = 0;
@@ -102,7 +102,7 @@ TaskScratch::TaskScratch(size_t bytes) {
   if (idle.count > 0)
     block = idle.blocks[--idle.count];  // the last that came back: a task gets what the one before it had
   if (block.data == nullptr || block.size < bytes) {
-    std::free(block.data);
+    ir::FreeLines(block.data);
     block.size = std::max(bytes, size_t{4096});
     block.data = ir::AllocateLines(block.size);
   }
@@ -114,7 +114,7 @@ TaskScratch::~TaskScratch() {
   if (idle.count < idle.blocks.size()) {
     idle.blocks[idle.count++] = {data_, size_};
   } else {
-    std::free(data_);
+    ir::FreeLines(data_);
   }
 }
 
