@@ -80,8 +80,9 @@ Result<Optimized> OptimizeWatched(Graph graph, const OptimizeOptions& options_gi
     passes::ShareConstants(result.graph);
     Join(std::move(bodies), result);
   }
-  for (std::string& note : result.notes)
-    note = ir::Cleaned({std::move(note)}).message;  // names of the file are in them
+  // Names of the file are in sentences.
+  for (std::string& note : result.notes) note = ir::Cleaned({std::move(note)}).message;
+  for (passes::Candidate& c : result.report.candidates) c.reason = ir::Cleaned({std::move(c.reason)}).message;
   result.source_ops = std::move(source_ops);
   result.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   return result;

@@ -12,8 +12,8 @@ void Broken(std::string_view law, std::string_view detail) {
   std::abort();
 }
 
-void CheckSentence(std::string_view sentence) {
-  if (const std::string wrong = WhatIsWrongWith(sentence); !wrong.empty()) Broken(wrong, sentence);
+void CheckSentence(std::string_view sentence, std::string_view file) {
+  if (const std::string wrong = WhatIsWrongWith(sentence, file); !wrong.empty()) Broken(wrong, sentence);
 }
 
 }  // namespace octavo::fuzz

@@ -33,8 +33,8 @@ std::string_view PayloadOf(std::string_view bytes) {
 }
 
 // One of the calibrators a case: a search takes milliseconds, and the cases are many.
-void Use(const ir::Result<quant::Calibration>& read) {
-  if (!read) return CheckSentence(read.error().message);
+void Use(const ir::Result<quant::Calibration>& read, std::string_view file) {
+  if (!read) return CheckSentence(read.error().message, file);
   const std::string written = read->ToBytes();
   const auto again = quant::Calibration::FromBytes(written, "the file");
   if (!again) Broken("octavo reads the calibration that it wrote", again.error().message);
@@ -42,16 +42,16 @@ void Use(const ir::Result<quant::Calibration>& read) {
   static constexpr const char* kNames[] = {"minmax", "moving_average", "percentile", "entropy", "mse"};
   const quant::RangeOptions options{
       .calibrator = *quant::CalibratorFromName(kNames[std::hash<std::string>()(written) % std::size(kNames)])};
-  if (const auto plan = quant::MakePlan(*read, options); !plan) CheckSentence(plan.error().message);
+  if (const auto plan = quant::MakePlan(*read, options); !plan) CheckSentence(plan.error().message, file);
   quant::Calibration merged = *read;
-  if (auto ok = merged.Merge(*again); !ok) CheckSentence(ok.error().message);
+  if (auto ok = merged.Merge(*again); !ok) CheckSentence(ok.error().message, file);
 }
 
 }  // namespace
 
 void FuzzCalibration(std::string_view bytes) {
-  Use(quant::Calibration::FromBytes(bytes, "the file"));
-  if (!bytes.empty()) Use(quant::Calibration::FromBytes(Sealed(PayloadOf(bytes)), "the file"));
+  Use(quant::Calibration::FromBytes(bytes, "the file"), bytes);
+  if (!bytes.empty()) Use(quant::Calibration::FromBytes(Sealed(PayloadOf(bytes)), "the file"), bytes);
 }
 
 }  // namespace octavo::fuzz

@@ -20,6 +20,7 @@ bool SameBits(const Tensors& a, const Tensors& b);
 // element and is at most kNoise. Both signs are tried: a value on the edge between two codes falls over in one of them.
 constexpr float kNoise = 0x1p-16f;
 constexpr float kNoiseF16 = 0x1p-10f;  // twice the rounding of one operation, which a fused graph leaves out
+constexpr float kNoiseBF16 = 0x1p-8f;  // the same
 ir::Result<ir::Graph> WithNoise(const ir::Graph& graph, float sign);
 
 // The graph whose float constants and results have no number beyond a limit: such a one, and an infinity, becomes the limit itself or an

@@ -28,9 +28,9 @@ class MemoryFile {
 
 void ReadArray(std::string_view bytes) {
   const auto array = ir::ParseNpy(bytes, "the array");
-  if (!array) return CheckSentence(array.error().message);
+  if (!array) return CheckSentence(array.error().message, bytes);
   const auto written = ir::NpyBytes(*array);
-  if (!written) return CheckSentence(written.error().message);
+  if (!written) return CheckSentence(written.error().message, bytes);
   const auto again = ir::ParseNpy(*written, "the array");
   if (!again) Broken("octavo reads the array that it wrote", again.error().message);
   if (!again->SameBits(*array)) Broken("an array keeps its bits", quant::Name(array->dtype()));
@@ -43,9 +43,9 @@ void FuzzNpz(std::string_view bytes) {
   if (!bytes.starts_with("PK")) return;
   const MemoryFile file(bytes);
   const auto arrays = ir::ReadNpz(file.path());
-  if (!arrays) return CheckSentence(arrays.error().message);
+  if (!arrays) return CheckSentence(arrays.error().message, bytes);
   for (const auto& [name, array] : *arrays) {
-    if (const auto npy = ir::NpyBytes(array); !npy) CheckSentence(npy.error().message);
+    if (const auto npy = ir::NpyBytes(array); !npy) CheckSentence(npy.error().message, bytes);
   }
 }
 

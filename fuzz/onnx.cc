@@ -10,17 +10,17 @@ namespace octavo::fuzz {
 
 void FuzzOnnx(std::string_view bytes) {
   auto graph = ir::onnx::ReadBytes(bytes);
-  if (!graph) return CheckSentence(graph.error().message);
-  for (const std::string& note : graph->info.notes) CheckSentence(note);
+  if (!graph) return CheckSentence(graph.error().message, bytes);
+  for (const std::string& note : graph->info.notes) CheckSentence(note, bytes);
   ir::ToText(*graph, {.elide_constants_above = 16});
   ir::ToDot(*graph);
   ir::Graph typed = *graph;
   if (auto types = ir::Inference::Run(typed); !types)
-    CheckSentence(types.error().message);
+    CheckSentence(types.error().message, bytes);
   else if (auto legal = ir::VerifyStatus(typed); !legal)
     Broken("what is read is legal", legal.error().message);
   const auto written = ir::onnx::WriteBytes(*graph);
-  if (!written) return CheckSentence(written.error().message);
+  if (!written) return CheckSentence(written.error().message, bytes);
   const auto again = ir::onnx::ReadBytes(*written);
   if (!again) Broken("octavo reads what it writes", again.error().message);
   const auto twice = ir::onnx::WriteBytes(*again);

@@ -57,13 +57,13 @@ ir::TensorMap Inputs() {
 
 void FuzzPipeline(std::string_view bytes) {
   const auto pipeline = passes::PipelineFromJson(bytes);
-  if (!pipeline) return CheckSentence(pipeline.error().message);
+  if (!pipeline) return CheckSentence(pipeline.error().message, bytes);
   const auto again = passes::PipelineFromJson(passes::PipelineToJson(*pipeline));
   if (!again) Broken("a printed pipeline parses", again.error().message);
   if (!(*again == *pipeline)) Broken("a printed pipeline is the same", passes::PipelineToJson(*pipeline));
   for (const auto& more : {passes::WithReducedRange(*pipeline), passes::WithQuantizedCaches(*pipeline),
                            passes::WithFloat(*pipeline, {"*"}), passes::WithDynamic(*pipeline, {"n*"})}) {
-    if (!more) CheckSentence(more.error().message);
+    if (!more) CheckSentence(more.error().message, bytes);
   }
   if (pipeline->passes.size() > kMostPasses) return;
   ir::Graph graph = Block();
@@ -73,10 +73,10 @@ void FuzzPipeline(std::string_view bytes) {
   api::OptimizeOptions options;
   options.pipeline = *pipeline, options.data = data.get(), options.threads = 1;
   const auto result = api::Optimize(std::move(graph), options);
-  if (!result) return CheckSentence(result.error().message);
+  if (!result) return CheckSentence(result.error().message, bytes);
   const auto model = runtime::Model::Compile(result->graph, {.threads = 1});
-  if (!model) return CheckSentence(model.error().message);
-  if (const auto outputs = model->Run(inputs); !outputs) CheckSentence(outputs.error().message);
+  if (!model) return CheckSentence(model.error().message, bytes);
+  if (const auto outputs = model->Run(inputs); !outputs) CheckSentence(outputs.error().message, bytes);
 }
 
 }  // namespace octavo::fuzz

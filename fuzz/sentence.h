@@ -10,8 +10,9 @@ namespace octavo::fuzz {
 // Valid UTF-8: no stray bytes, no overlong forms, no surrogates.
 bool IsUtf8(std::string_view text);
 
-// Empty: nothing. Else one phrase: octavo says that it is at fault, another library speaks, bytes that no terminal should see.
-std::string WhatIsWrongWith(std::string_view sentence);
+// Empty: nothing. Else one phrase: octavo says that it is at fault, another library speaks, bytes that no terminal should see. Words that `file` has,
+// which the sentence is about, are the file's.
+std::string WhatIsWrongWith(std::string_view sentence, std::string_view file = {});
 
 }  // namespace octavo::fuzz
 

@@ -30,8 +30,8 @@ std::span<const Target> AllTargets();
 
 // Ends the process: `law` does not hold.
 [[noreturn]] void Broken(std::string_view law, std::string_view detail);
-// Error sentences of octavo: Broken if anything is wrong with them (sentence.h).
-void CheckSentence(std::string_view sentence);
+// Error sentences of octavo about `file`: Broken if anything is wrong with them (sentence.h).
+void CheckSentence(std::string_view sentence, std::string_view file);
 
 }  // namespace octavo::fuzz
 

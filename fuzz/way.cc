@@ -298,7 +298,8 @@ class Walker {
   void Count(std::string what) { passage_.counts.push_back(std::move(what)); }
   void Find(std::string kind, std::string detail) { passage_.findings.push_back({std::move(kind), std::move(detail)}); }
   bool Sentence(const std::string& sentence) {
-    if (const std::string wrong = WhatIsWrongWith(sentence); !wrong.empty()) Find("sentence", wrong + ": " + sentence);
+    if (const std::string wrong = WhatIsWrongWith(sentence, model_); !wrong.empty())
+      Find("sentence", wrong + ": " + sentence);
     return true;
   }
   bool Refuse(const ir::Error& error) {

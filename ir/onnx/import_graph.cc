@@ -122,12 +122,14 @@ Status GraphBuilder::AddOutputs(const pb::GraphProto& proto, bool main) {
     if (it == top_.values.end() || !it->second.valid()) {
       return Fail("output {} is made by no node", Quoted(output.name()));
     }
-    if (main && !seen.insert(output.name()).second) return Fail("output {} is declared twice", Quoted(output.name()));
+    const bool again = !seen.insert(output.name()).second;
+    if (main && again) return Fail("output {} is declared twice", Quoted(output.name()));
     auto type = file_.symbols.Read(output.type(), output.name(), Symbols::Unnamed::kUnknown);
     if (!type && main && !output.type().has_tensor_type() && output.has_type()) {
       return Fail("output {} is {}; octavo gives tensors only", Quoted(output.name()), DescribeType(output.type()));
     }
-    g_.AddOutput(output.name(), it->second, type.value_or(Type{}));
+    // Outputs of a body are told apart by their places; one may be given twice.
+    g_.AddOutput(again ? names_.Take(output.name()) : output.name(), it->second, type.value_or(Type{}));
   }
   if (main && proto.output_size() == 0) return Fail("the graph has no outputs");
   return {};

@@ -6,7 +6,7 @@
 // f16 has no room for what masks want to say, so exporters write its lowest number, -65504, which swallows every score it is added to. In f32 only the
 // lowest f32 does that, so constants of one element that hold the one get the other (widen.cc does the same). Where such a number is no mask, the
 // model changes by it; a mask that enters the model with -65504 in it hides keys still, but a row in which it hides all is no longer uniform.
-// Untouched: graphs in which an op that octavo does not know, or a subgraph, has such values.
+// Untouched: graphs in which an op that octavo does not know, a subgraph or a BitCast has such values.
 #include <algorithm>
 #include <format>
 #include <limits>
@@ -104,6 +104,7 @@ std::string WhyNot(const Graph& g, bool* any) {
     const bool unknown = n.op == Op::kOpaque && HasUntypedOutput(g, n);  // 16 bits, perhaps
     if (!widens(n) && !unknown) continue;
     if (n.op == Op::kOpaque) return std::format("octavo does not know {} at '{}'", n.op_type, OriginName(n));
+    if (n.op == Op::kBitCast) return std::format("'{}' reads the bits of its operand", OriginName(n));
     if (HasSubgraph(n)) return std::format("'{}' has a subgraph", OriginName(n));
   }
   return {};

@@ -139,6 +139,20 @@ TEST(ToF32, AnUnknownOpWithoutATypeKeepsAModelAsItIs) {
   EXPECT_EQ(m.g.node(strange).attrs.Int("to", 0), static_cast<int64_t>(DType::kF16)) << "its attributes are its own";
 }
 
+TEST(ToF32, BitsThatAreReadStay) {
+  for (const bool reads : {true, false}) {
+    Maker m(DType::kF16);
+    const ValueId x = m.g.AddInput("x", {reads ? DType::kF16 : DType::kS16, ir::SymShape{4}});
+    const ValueId bits = m.Node(Op::kBitCast, {x}, {{"to", static_cast<int64_t>(reads ? DType::kS16 : DType::kF16)}});
+    m.g.AddOutput("y", bits);
+    ASSERT_TRUE(ir::Inference::Run(m.g).has_value());
+    PassRun context;
+    EXPECT_FALSE(*ToF32(m.g, context));
+    ASSERT_EQ(context.log.size(), 1u);
+    EXPECT_NE(context.log[0].find("reads the bits of its operand"), std::string::npos) << context.log[0];
+  }
+}
+
 TEST(ToF32, DtypeAttributesFollow) {
   Maker m(DType::kF16);
   const ValueId n = m.g.AddInput("n", {DType::kS64, ir::SymShape{1}});
