@@ -14,7 +14,7 @@ namespace octavo::fuzz {
 
 using Tensors = std::vector<ir::Tensor>;
 
-bool SameBits(const Tensors& a, const Tensors& b);
+bool SameBits(const Tensors& a, const Tensors& b);  // but for those of NaN
 
 // The graph with noise: each float input and each result that is rounded is multiplied by 1 + sign * d, where d differs from element to
 // element and is at most kNoise. Both signs are tried: a value on the edge between two codes falls over in one of them.

@@ -76,6 +76,13 @@ TEST(Compare, OrdinaryNumbersAreStrict) {
   EXPECT_EQ(c.Judge({}), Verdict::kApart);
 }
 
+TEST(Compare, BitsOfNaNAreNobodys) {
+  const auto one = [](float x) { return Tensors{ir::Tensor::F32({1}, {x})}; };
+  EXPECT_TRUE(SameBits(one(kNaN), one(-kNaN)));
+  EXPECT_FALSE(SameBits(one(0.0f), one(-0.0f)));
+  EXPECT_FALSE(SameBits(one(kNaN), one(1)));
+}
+
 // Element 0 overflows on its way; the others must still be right.
 TEST(Compare, AnElementThatOverflowsIsExcusedAlone) {
   const Case c = Scaled({{3e38f, 2, 2, 2}, {1e-38f, 1, 1, 1}});
