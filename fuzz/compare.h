@@ -23,8 +23,9 @@ constexpr float kNoiseF16 = 0x1p-10f;  // twice the rounding of one operation, w
 constexpr float kNoiseBF16 = 0x1p-8f;  // the same
 ir::Result<ir::Graph> WithNoise(const ir::Graph& graph, float sign);
 
-// The graph whose float constants and results have no number beyond a limit: such a one, and an infinity, becomes the limit itself or an
-// infinity. Everything else, NaN too, keeps its bits.
+// The graph whose float constants, attributes and results have no number beyond a limit: such a one, and an infinity, becomes the limit itself
+// or an infinity; an infinite quotient the limit or NaN, since what is divided by 0 is NaN where it cancels to 0. Everything else, NaN too, keeps
+// its bits.
 constexpr float kHuge = 0x1p63f;     // float32: its square is infinite
 constexpr float kHugeF16 = 0x1p14f;  // float16, which a fused graph widens to float32: four of them are infinite
 enum class Beyond : uint8_t { kHuge, kInfinite };

@@ -78,10 +78,10 @@ bool IsUtf8(std::string_view text) {
 std::string WhatIsWrongWith(std::string_view sentence, std::string_view file) {
   if (sentence.empty()) return "an empty sentence";
   const std::string own = WithoutQuoted(sentence);
-  if (own.find("octavo is at fault") != std::string::npos) return "octavo says that it is at fault";
+  const auto says = [&](std::string_view words) { return own.contains(words) && !file.contains(words); };
+  if (says("octavo is at fault")) return "octavo says that it is at fault";
   for (const std::string_view words : kForeign) {
-    if (own.find(words) != std::string_view::npos && file.find(words) == std::string_view::npos)
-      return std::format("words of another library ({})", words);
+    if (says(words)) return std::format("words of another library ({})", words);
   }
   if (!IsUtf8(sentence)) return "bytes that are no UTF-8";
   if (std::ranges::any_of(sentence, [](char c) { return static_cast<uint8_t>(c) < 0x20 || c == 0x7f; }))

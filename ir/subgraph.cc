@@ -13,6 +13,7 @@ Type TypeOfBodyInput(const Graph& graph, const Node& node, const Graph& body, si
   const auto type = [&graph](ValueId v) { return v.valid() ? graph.value(v).type : Type{}; };
   if (from_end <= captures) return type(node.inputs[node.inputs.size() - from_end]);
   Type known = body.value(body.inputs()[i]).type;
+  if (node.op != Op::kLoop && node.op != Op::kScan) return known;  // FlexAttention gives scores, no operand of its own
   const size_t first = std::min<size_t>(node.op == Op::kLoop ? 2 : 0, node.inputs.size() - captures);
   const size_t own = node.inputs.size() - captures - first;
   const size_t scans = std::min(own, static_cast<size_t>(std::max<int64_t>(node.attrs.Int("num_scan_inputs", 0), 0)));

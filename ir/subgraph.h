@@ -1,4 +1,4 @@
-// What is given to the graphs inside of If, Loop and Scan.
+// What is given to the graphs inside of If, Loop, Scan and FlexAttention.
 #ifndef OCTAVO_IR_SUBGRAPH_H_
 #define OCTAVO_IR_SUBGRAPH_H_
 
