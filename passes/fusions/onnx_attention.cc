@@ -77,6 +77,11 @@ Verdict CheckAttention(const Graph& g, const Node& n) {
   const Operands o = Describe(g, n);
   if (IsUsed(g, n.output(3))) return Illegal("its output 3, the scores, is used");
   if (n.input(4).valid() != n.input(5).valid()) return Illegal("it has a past of only one of K and V");
+  if (n.input(6)) {
+    const ir::Type& valid = g.value(n.input(6)).type;
+    if (!valid.shape || valid.shape->size() != 1)
+      return Illegal(std::format("its nonpad_kv_seqlen is {}, not one number for each batch", ToString(valid)));
+  }
   if (n.input(6) && n.input(4))
     return Illegal("it has a past and nonpad_kv_seqlen, which ONNX does not allow together");
   if (!(n.attrs.Float("softcap", 0.0f) >= 0.0f)) return Illegal("its softcap is negative or NaN");

@@ -32,6 +32,12 @@ TEST(AttentionOpRule, RefusesWithASentence) {
     in.push_back(m.In({1}, DType::kS64));
     op(m, in, 1);
   });
+  Refuses("its nonpad_kv_seqlen is s64[1,1], not one number for each batch", AttentionOp(), [&](Graphs& m) {
+    auto in = qkv(m);
+    in.resize(6);
+    in.push_back(m.In({1, 1}, DType::kS64));
+    op(m, in, 1);
+  });
   for (const float cap : {-1.0f, std::numeric_limits<float>::quiet_NaN()}) {
     Refuses("its softcap is negative or NaN", AttentionOp(), [&](Graphs& m) { op(m, qkv(m), 1, {{"softcap", cap}}); });
   }
