@@ -78,7 +78,9 @@ bool IsUtf8(std::string_view text) {
 std::string WhatIsWrongWith(std::string_view sentence, std::string_view file) {
   if (sentence.empty()) return "an empty sentence";
   const std::string own = WithoutQuoted(sentence);
-  const auto says = [&](std::string_view words) { return own.contains(words) && !file.contains(words); };
+  std::string text(file);
+  std::erase(text, '\'');  // as they are from `own`
+  const auto says = [&](std::string_view words) { return own.contains(words) && !text.contains(words); };
   if (says("octavo is at fault")) return "octavo says that it is at fault";
   for (const std::string_view words : kForeign) {
     if (says(words)) return std::format("words of another library ({})", words);
