@@ -79,15 +79,26 @@ ValueId Limit(ir::Graph& graph, ValueId value, Beyond beyond, ir::NodeId before)
   return node(Op::kMul, {node(Op::kMul, {value, scalar(over)}), scalar(1 / over)});
 }
 
+// Zeros of the padding times NaN: no kernel need multiply by them.
+bool MeetsPadding(const ir::Graph& graph, ValueId weights) {
+  return std::ranges::any_of(graph.value(weights).uses, [&](const ir::Use& use) {
+    const ir::Node& n = graph.node(use.node);
+    const std::vector<int64_t> pads = n.attrs.Ints("pads");
+    const bool padded = std::ranges::any_of(pads, [](int64_t p) { return p != 0; }) || n.attrs.Has("auto_pad");
+    return n.op == Op::kConv && use.slot == 1 && padded;
+  });
+}
+
 void LimitConstant(ir::Graph& graph, ir::NodeId id, Beyond beyond) {
   const ValueId value = graph.node(id).output();
   const Tensor& before = *graph.ConstantOf(value);
   const float huge = HugeOf(before.dtype());
+  const bool without_nan = beyond == Beyond::kHuge && MeetsPadding(graph, value);
   std::vector<float> numbers = before.ToFloats();
-  const auto is_huge = [&](float x) { return std::fabs(x) > huge; };
+  const auto is_huge = [&](float x) { return std::fabs(x) > huge || (without_nan && std::isnan(x)); };
   if (!std::ranges::any_of(numbers, is_huge)) return;
   for (float& x : numbers) {
-    if (is_huge(x)) x = std::copysign(beyond == Beyond::kHuge ? huge : INFINITY, x);
+    if (is_huge(x)) x = std::isnan(x) ? 0 : std::copysign(beyond == Beyond::kHuge ? huge : INFINITY, x);
   }
   graph.ReplaceAllUses(value, graph.AddConstant(TensorOf(before.dtype(), before.shape(), numbers), {}, id));
 }

@@ -25,7 +25,7 @@ ir::Result<ir::Graph> WithNoise(const ir::Graph& graph, float sign);
 
 // The graph whose float constants, attributes and results have no number beyond a limit: such a one, and an infinity, becomes the limit itself
 // or an infinity; an infinite quotient the limit or NaN, since what is divided by 0 is NaN where it cancels to 0. Everything else, NaN too, keeps
-// its bits.
+// its bits, but a NaN in weights of a Conv that pads: it may become 0, since it may meet zeros alone.
 constexpr float kHuge = 0x1p63f;     // float32: its square is infinite
 constexpr float kHugeF16 = 0x1p14f;  // float16, which a fused graph widens to float32: four of them are infinite
 enum class Beyond : uint8_t { kHuge, kInfinite };

@@ -177,7 +177,7 @@ void Mutator::TensorType() {
   static constexpr int kTypes[] = {1, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 16, 17, 19, 21, 22, 0, 99};
   MakeRaw(*t);
   std::vector<float> floats(t->raw_data().size() / sizeof(float));
-  std::memcpy(floats.data(), t->raw_data().data(), floats.size() * sizeof(float));
+  if (!floats.empty()) std::memcpy(floats.data(), t->raw_data().data(), floats.size() * sizeof(float));
   const bool from_float = t->data_type() == pb::TensorProto::FLOAT;
   t->set_data_type(random_.Of(kTypes));
   if (from_float && t->data_type() == pb::TensorProto::DOUBLE) {
