@@ -26,7 +26,8 @@ def _ports(model, without):
     return {port.name: port for port in ports if port.name not in without}
 
 
-def _check(ports):
+def check(ports):
+    """Refuses inputs that a text says nothing of."""
     if _IDS not in ports:
         raise OctavoError(f"the model has no input '{_IDS}' ({', '.join(ports)}); texts become batches for models that read token ids")
     for name, port in ports.items():
@@ -108,7 +109,7 @@ def text_batches(texts, tokenizer, model=None, *, batch_size=32, max_length=128,
     if batch_size < 1 or max_length < 1:
         raise OctavoError(f"batch_size is {batch_size} and max_length {max_length}; both are 1 or more")
     ports = _ports(model, without)
-    _check(ports)
+    check(ports)
     count, length = (_fixed(ports[_IDS], axis) for axis in (0, 1))
     if _MASK in ports:
         rows = _rows(_lines(texts), tokenizer, min(max_length, length or max_length))
