@@ -43,7 +43,8 @@ def _fixed(port, axis):
     return size if isinstance(size, int) else None
 
 
-def _lines(texts):
+def lines(texts):
+    """The texts that say something; a path is a file with one on each line."""
     if isinstance(texts, (str, os.PathLike)):
         try:
             texts = pathlib.Path(texts).read_text(encoding="utf-8").splitlines()
@@ -112,9 +113,9 @@ def text_batches(texts, tokenizer, model=None, *, batch_size=32, max_length=128,
     check(ports)
     count, length = (_fixed(ports[_IDS], axis) for axis in (0, 1))
     if _MASK in ports:
-        rows = _rows(_lines(texts), tokenizer, min(max_length, length or max_length))
+        rows = _rows(lines(texts), tokenizer, min(max_length, length or max_length))
     else:
-        rows = _joined(_rows(_lines(texts), tokenizer, None), length or max_length, length is not None)
+        rows = _joined(_rows(lines(texts), tokenizer, None), length or max_length, length is not None)
     rows.sort(key=lambda row: len(row[0]))  # texts of like lengths beside each other: little is padding
     size = count or batch_size
     parts = [rows[at : at + size] for at in range(0, len(rows), size)]

@@ -19,7 +19,7 @@ import numpy as np
 
 from . import OctavoError, Session, optimize
 from ._generate import empty_cache
-from ._texts import check, cutting, text_batches
+from ._texts import check, cutting, lines, text_batches
 
 _MODEL, _TOKENIZER = "octavo.onnx", "tokenizer.json"
 _OUTPUTS = ("token_embeddings", "last_hidden_state")
@@ -74,15 +74,16 @@ def _transformer_class():
         """Token embeddings of texts by octavo: the first module of a SentenceTransformer.
 
         model: an ONNX file, as path or bytes, with the input input_ids. tokenizer: the path of a tokenizer.json, a tokenizers.Tokenizer, or a fast
-        tokenizer of transformers. threads: as of Session.
+        tokenizer of transformers. max_seq_length: tokens of a text at most. threads: as of Session.
         """
 
         config_file_name = "octavo.json"
-        config_keys = ["max_seq_length"]
+        config_keys = ["max_seq_length", "do_lower_case"]
         save_in_root = True
 
-        def __init__(self, model, tokenizer, max_seq_length=128, threads=0):
+        def __init__(self, model, tokenizer, max_seq_length=128, threads=0, do_lower_case=False):
             super().__init__()
+            self.do_lower_case = do_lower_case
             self._model = model if isinstance(model, bytes) else pathlib.Path(model)
             self._threads = threads
             self.tokenizer = cutting(tokenizer, max_seq_length)
@@ -119,6 +120,8 @@ def _transformer_class():
 
             if prompt:
                 inputs = [(prompt + text[0], *text[1:]) if isinstance(text, tuple) else prompt + text for text in inputs]
+            if self.do_lower_case:
+                inputs = [tuple(part.lower() for part in text) if isinstance(text, tuple) else text.lower() for text in inputs]
             encoded = self.tokenizer.encode_batch(list(inputs))
             features = {
                 "input_ids": torch.tensor([e.ids for e in encoded]),
@@ -212,14 +215,16 @@ def convert(model, folder, texts=None, *, onnx=None, recipe="int8", batch_size=3
     tokenizer = getattr(first, "tokenizer", None)
     if not hasattr(tokenizer, "backend_tokenizer") or not hasattr(first, "auto_model"):
         raise OctavoError(f"the first module is {type(first).__name__}, and octavo takes the place of a Transformer with a fast tokenizer alone")
-    length = model.max_seq_length
+    length, lower = model.max_seq_length, bool(getattr(first, "do_lower_case", False))
+    if lower and texts is not None:
+        texts = [text.lower() for text in lines(texts)]
     with tempfile.TemporaryDirectory(prefix="octavo-") as temporary:
         if onnx is None:
             onnx = pathlib.Path(temporary, "model.onnx")
             _export(model, onnx)
         batches = None if texts is None else text_batches(texts, tokenizer, onnx, batch_size=batch_size, max_length=length)
         result = optimize(onnx, recipe, batches, threads=threads, **options)
-    module = __getattr__("Transformer")(result.model, tokenizer, length, threads)
+    module = __getattr__("Transformer")(result.model, tokenizer, length, threads, lower)
     converted = package.SentenceTransformer(
         modules=[module, *list(model)[1:]], device="cpu", prompts=model.prompts, default_prompt_name=model.default_prompt_name,
         similarity_fn_name=model.similarity_fn_name, truncate_dim=model.truncate_dim)

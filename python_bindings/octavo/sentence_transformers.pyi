@@ -8,12 +8,15 @@ class Transformer:
     """Token embeddings of texts by octavo: the first module of a SentenceTransformer (a torch.nn.Module).
 
     model: an ONNX file, as path or bytes, with the input input_ids. tokenizer: the path of a tokenizer.json, a tokenizers.Tokenizer, or a fast
-    tokenizer of transformers. threads: as of Session.
+    tokenizer of transformers. max_seq_length: tokens of a text at most. threads: as of Session.
     """
 
+    do_lower_case: bool
     max_seq_length: int
     tokenizer: Any
-    def __init__(self, model: str | os.PathLike[str] | bytes, tokenizer: Any, max_seq_length: int = 128, threads: int = 0) -> None: ...
+    def __init__(
+        self, model: str | os.PathLike[str] | bytes, tokenizer: Any, max_seq_length: int = 128, threads: int = 0, do_lower_case: bool = False
+    ) -> None: ...
     def get_embedding_dimension(self) -> int | None: ...
     def preprocess(self, inputs: Sequence[Any], prompt: str | None = None, **_: Any) -> dict[str, Any]: ...
     def tokenize(self, texts: Sequence[Any], **more: Any) -> dict[str, Any]: ...

@@ -186,6 +186,8 @@ def test_a_prompt_stands_before_each_text_and_its_tokens_are_counted(package):
     features = module.preprocess(["a"], prompt="d d ")
     assert features["input_ids"].tolist() == [[1, 6, 6, 3, 2]] and features["prompt_length"] == 3
     assert "prompt_length" not in module.tokenize(["a"])
+    lower = octavo_st.Transformer(BERT, Words(), do_lower_case=True).preprocess(["A b", "b A"], prompt="D ")
+    assert lower["input_ids"].tolist() == [[1, 6, 3, 4, 2], [1, 6, 4, 3, 2]]
 
 
 def test_a_module_goes_to_another_process(package):
@@ -196,13 +198,13 @@ def test_a_module_goes_to_another_process(package):
 
 
 def test_convert_and_load(package, tmp_path):
-    first = types.SimpleNamespace(tokenizer=Fast(), auto_model=None, max_seq_length=9)
+    first = types.SimpleNamespace(tokenizer=Fast(), auto_model=None, max_seq_length=9, do_lower_case=True)
     model = SentenceTransformer(modules=[first, Pooling()], prompts={"query": "a "}, similarity_fn_name="dot")
-    result = octavo_st.convert(model, tmp_path / "m", TEXTS, onnx=BERT, threads=1)
+    result = octavo_st.convert(model, tmp_path / "m", [text.upper() for text in TEXTS], onnx=BERT, threads=1)
     assert result.report["attention"] == {"found": 2, "fused": 2}
     loaded = octavo_st.load(tmp_path / "m", threads=1)
     assert isinstance(loaded, SentenceTransformer) and loaded[0].max_seq_length == 9 and loaded[0].session.threads == 1 and loaded.device == "cpu"
-    got, want = loaded.encode(TEXTS), np.array([alone(text, 9) for text in TEXTS])
+    got, want = loaded.encode([text.upper() for text in TEXTS]), np.array([alone(text, 9) for text in TEXTS])
     assert np.mean((got * want).sum(1) / np.linalg.norm(got, axis=1) / np.linalg.norm(want, axis=1)) > 0.99
     octavo_st.convert(model, tmp_path / "d", onnx=BERT, recipe="dynamic")
     assert (tmp_path / "d" / "octavo.onnx").stat().st_size > 1000
