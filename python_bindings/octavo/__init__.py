@@ -32,11 +32,13 @@ from ._options import SIGNATURE as _SIGNATURE, arguments_of as _arguments_of, do
 from ._pipeline import Pipeline, json_of as _json_of, passes
 from ._results import NodeArg, Port
 from ._rules import Rule, anything, compiled as _compiled, constant, one_of, scalar
+from ._texts import text_batches
 
 __all__ = [
     "Generator", "Graph", "Match", "Node", "NodeArg", "OctavoError", "OctavoMemoryError", "Pipeline", "Port", "Result", "Rewriter", "Rule", "Session", "Value",
     "__version__", "anything", "apply", "bench", "calibrate", "compare", "constant", "cpu", "ep_library", "explain", "inspect", "load", "merge_calibrations",
-    "one_of", "onnxruntime_library", "optimize", "passes", "perplexity", "scalar", "split_if", "trace",
+    "one_of", "onnxruntime_library", "optimize", "passes", "perplexity", "scalar", "split_if",
+    "text_batches", "trace",
 ]
 
 

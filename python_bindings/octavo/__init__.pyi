@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 __all__ = [
     "Graph", "Match", "Node", "NodeArg", "OctavoError", "OctavoMemoryError", "Pipeline", "Port", "Result", "Rewriter", "Rule", "Session", "Value", "__version__",
     "anything", "apply", "bench", "calibrate", "compare", "constant", "cpu", "ep_library", "explain", "inspect", "load", "merge_calibrations",
-    "one_of", "onnxruntime_library", "optimize", "passes", "scalar", "split_if", "trace",
+    "one_of", "onnxruntime_library", "optimize", "passes", "scalar", "split_if", "text_batches", "trace",
 ]
 
 __version__: str
@@ -236,6 +236,29 @@ def calibrate(
     with_: str = "octavo",
 ) -> bytes:
     """Ranges of the activations, for optimize(calibration=...); the same bytes as `octavo calibrate` writes. with_: as calibrate_with there; progress: as there."""
+
+def text_batches(
+    texts: Iterable[str] | str | os.PathLike[str],
+    tokenizer: Any,
+    model: _Model | Session | None = None,
+    *,
+    batch_size: int = 32,
+    max_length: int = 128,
+    without: Iterable[str] = (),
+) -> list[dict[str, NDArray[Any]]]:
+    """Batches of token ids for optimize(calibration=...), calibrate and compare.
+
+    >>> batches = octavo.text_batches("texts.txt", "tokenizer.json", "model.onnx")
+    >>> octavo.optimize("model.onnx", calibration=batches).save("model.int8.onnx")
+
+    texts: some hundred as the model will see them; or a file of UTF-8 with one on each line. tokenizer: the path of a tokenizer.json (needs the
+    package tokenizers), a tokenizers.Tokenizer, a fast tokenizer of transformers, or what has encode(text).ids. model: whose inputs get arrays
+    (input_ids, attention_mask, token_type_ids, position_ids, and caches without tokens), in its types and, where it fixes them, sizes; None: ids
+    and mask. max_length: tokens of a text at most. without: inputs to leave out, as those that optimize is told by assume.
+
+    Texts of like lengths share a batch; the first one is of middle length, since losses are told of it. Where a model has no attention_mask, the
+    texts are joined and cut into rows that are full.
+    """
 
 def merge_calibrations(calibrations: Iterable[bytes | str | os.PathLike[str]]) -> bytes:
     """One calibration out of those of shards, in any order: bytes as calibrate() gives them, or paths of .calib files."""

@@ -1,4 +1,4 @@
-"""`python -m octavo` is the program octavo, and so is the script `octavo` of a wheel; generate and perplexity are this package's, since they need a tokenizer."""
+"""`python -m octavo` is the program octavo, and so is the script `octavo` of a wheel; what needs a tokenizer (generate, perplexity, --calib-text) is this package's."""
 
 import os
 import pathlib
@@ -22,6 +22,11 @@ def main():
     path = program()
     if path is None:
         sys.exit(f"octavo: the program is not beside the package in {pathlib.Path(__file__).parent}; install octavo again")
+    if sys.argv[1:2] in (["optimize"], ["calibrate"]):
+        from . import _calib_text
+
+        if _calib_text.asked(sys.argv[2:]):
+            sys.exit(_calib_text.main(path, sys.argv[1], sys.argv[2:]))
     sys.stdout.flush()
     os.execv(path, ["octavo", *sys.argv[1:]])
 

@@ -17,7 +17,7 @@ class _Decoder:
         ports = {port.name: port for port in self.session.inputs}
         if "input_ids" not in ports:
             raise OctavoError(f"the model has no input 'input_ids' ({', '.join(ports)}); generation takes decoders that read token ids")
-        pasts = [name for name in ports if _PAST.search(name) and name != "use_cache_branch"]
+        pasts = [name for name in ports if is_cache(name)]
         outputs = [port.name for port in self.session.outputs]
         presents = [name for name in outputs if re.search(r"present|cache", name, re.IGNORECASE)]
         if len(pasts) != len(presents):
@@ -33,7 +33,7 @@ class _Decoder:
 
     def reset(self):
         self.tokens = []
-        self.caches = {name: _empty(self.ports[name]) for name in self.present_of}
+        self.caches = {name: empty_cache(self.ports[name]) for name in self.present_of}
 
     def run(self, ids):
         """Logits [len(ids), vocabulary] of tokens behind those that were run."""
@@ -64,12 +64,17 @@ def _in_order(name):
     return [int(n) for n in re.findall(r"\d+", name)], "value" in name.lower() or name.lower().endswith("v"), name
 
 
-def _empty(port):
+def is_cache(name):
+    """Whether an input of this name takes the keys or values of tokens that were."""
+    return bool(_PAST.search(name)) and name != "use_cache_branch"
+
+
+def empty_cache(port, batch=1):
     """A cache of no tokens: the first size that is no number is the batch, the others are of tokens."""
     shape = [size if isinstance(size, int) else 0 for size in port.shape or ()]
     if len(shape) < 3 or 0 not in shape[1:]:
-        raise OctavoError(f"the model's input '{port.name}' of {port.type} is no cache that grows by tokens; generation takes those alone")
-    return np.zeros([shape[0] or 1, *shape[1:]], port.dtype)
+        raise OctavoError(f"the model's input '{port.name}' of {port.type} is no cache that grows by tokens, and none but such a cache begins empty")
+    return np.zeros([shape[0] or batch, *shape[1:]], port.dtype)
 
 
 def _softmax(logits):
@@ -91,15 +96,18 @@ def _choose(logits, temperature, top_k, top_p, random):
 
 
 def read_tokenizer(path):
-    """A tokenizers.Tokenizer of tokenizer.json."""
+    """A tokenizers.Tokenizer of tokenizer.json that gives all tokens of a text: what the file says of limit and padding was for another use."""
     try:
         import tokenizers
     except ImportError:
         raise OctavoError("the package 'tokenizers' is missing, which reads tokenizer.json; pip install tokenizers") from None
     try:
-        return tokenizers.Tokenizer.from_file(str(path))
+        tokenizer = tokenizers.Tokenizer.from_file(str(path))
     except Exception as error:  # the package's own errors have no other base
         raise OctavoError(f"'{path}' is no tokenizer.json: {error}") from None
+    tokenizer.no_truncation()
+    tokenizer.no_padding()
+    return tokenizer
 
 
 class Generator:

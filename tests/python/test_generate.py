@@ -70,6 +70,11 @@ class Letters:
     def decode(self, ids):
         return "".join(chr(ord("a") + i) for i in ids)
 
+    def no_truncation(self):
+        pass
+
+    no_padding = no_truncation
+
 
 @pytest.mark.parametrize("caches", [True, False])
 @pytest.mark.parametrize("chunk", [1, 2, 256])
@@ -133,7 +138,7 @@ def test_refusals():
         (lambda: octavo.perplexity(decoder(), [1]), "has nothing to tell; both are 2 or more"),
         (lambda: octavo.Generator(decoder(extra=[info("speaker", TensorProto.INT64, [1])])), "does not know what the model's input 'speaker' is given"),
         (lambda: octavo.Generator(decoder(extra=[info("past_2", TensorProto.FLOAT, [1, "n", 2])])), "has 2 caches as inputs and 1 as outputs"),
-        (lambda: octavo.Generator(renamed("past", "3")), "is no cache that grows by tokens; generation takes those alone"),
+        (lambda: octavo.Generator(renamed("past", "3")), "is no cache that grows by tokens, and none but such a cache begins empty"),
         (lambda: octavo.Generator(renamed("input_ids", "ids")), "the model has no input 'input_ids'"),
     ]:
         with pytest.raises(octavo.OctavoError, match=words):

@@ -1,0 +1,81 @@
+"""`octavo optimize MODEL --calib-text texts.txt --tokenizer tokenizer.json`, and calibrate alike: the texts become a folder of batches, which the program reads."""
+
+import argparse
+import pathlib
+import subprocess
+import sys
+import tempfile
+
+# The program's own option for such a folder.
+_DATA = {"optimize": "--calib", "calibrate": "--data"}
+_HELP = """
+Calibration data from texts (MODEL comes first):
+  --calib-text FILE           instead of {data}: a file of UTF-8 with a text on each line, some hundred as the model will see them
+  --tokenizer FILE            tokenizer.json of the model (needs the package tokenizers)
+  --calib-tokens N [128]      tokens of a text at most
+  --calib-batch N [32]        texts in a batch
+  --calib-keep FOLDER         where the batches stay, as .npz; unless given they are deleted"""
+
+
+def asked(arguments):
+    """Whether these arguments are for this file."""
+    return any(a in ("-h", "--help") or a.split("=", 1)[0] == "--calib-text" for a in arguments)
+
+
+def _parser(command):
+    parser = argparse.ArgumentParser(prog=f"octavo {command}", usage=f"octavo {command} MODEL --calib-text FILE --tokenizer FILE ...", add_help=False, allow_abbrev=False)
+    for option in ("--calib-text", "--tokenizer", "--calib-keep"):
+        parser.add_argument(option)
+    parser.add_argument("--calib-tokens", type=int, default=128)
+    parser.add_argument("--calib-batch", type=int, default=32)
+    parser.add_argument("--assume", action="append", default=[])
+    return parser
+
+
+def _write(batches, folder):
+    import numpy as np
+
+    folder.mkdir(parents=True, exist_ok=True)
+    for number, batch in enumerate(batches):
+        np.savez(folder / f"batch{number:05}.npz", **batch)
+
+
+def _refusal(command, a, arguments, rest):
+    """What is wrong with the arguments, or None."""
+    if a.tokenizer is None:
+        return "--calib-text needs --tokenizer tokenizer.json, which makes tokens of the texts"
+    if not arguments or arguments[0].startswith("-"):
+        return f"with --calib-text the model comes first, as in octavo {command} model.onnx --calib-text {a.calib_text}"
+    if any(r.split("=", 1)[0] == _DATA[command] for r in rest):
+        return f"--calib-text and {_DATA[command]} are both data; give one of them"
+    if a.calib_keep is not None and pathlib.Path(a.calib_keep).is_dir() and any(pathlib.Path(a.calib_keep).iterdir()):
+        return f"'{a.calib_keep}' of --calib-keep has files in it, which would be calibrated on too; name a new folder"
+    return None
+
+
+def main(program, command, arguments):
+    """Runs the program; its exit status."""
+    if "-h" in arguments or "--help" in arguments:
+        done = subprocess.run([program, command, "--help"], check=False)
+        print(_HELP.format(data=_DATA[command]))
+        return done.returncode
+    a, rest = _parser(command).parse_known_args(arguments)
+    rest += [f"--assume={value}" for value in a.assume]
+    refusal = _refusal(command, a, arguments, rest)
+    if refusal:
+        print(f"octavo: {refusal}", file=sys.stderr)
+        return 2
+    from . import OctavoError, text_batches
+
+    try:
+        without = [value.split("=", 1)[0] for value in a.assume]
+        batches = text_batches(a.calib_text, a.tokenizer, arguments[0], batch_size=a.calib_batch, max_length=a.calib_tokens, without=without)
+        with tempfile.TemporaryDirectory(prefix="octavo-") as temporary:
+            folder = pathlib.Path(a.calib_keep or pathlib.Path(temporary, pathlib.Path(a.calib_text).name))
+            _write(batches, folder)
+            return subprocess.run([program, command, *rest, _DATA[command], folder], check=False).returncode
+    except (OctavoError, OSError) as error:
+        print(f"octavo: {error}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:  # the program has had it too, and has said so
+        return 130

@@ -1,0 +1,125 @@
+"""Batches of token ids from texts: calibration data for models that read text."""
+
+import os
+import pathlib
+
+import numpy as np
+
+from ._generate import empty_cache, is_cache, read_tokenizer
+from ._octavo import Graph, OctavoError, Session
+from ._results import Port
+
+_IDS, _MASK, _TYPES, _PLACES = "input_ids", "attention_mask", "token_type_ids", "position_ids"
+_DTYPES = {"s64": "int64", "s32": "int32", "u8": "uint8", "s8": "int8", "bool": "bool", "f16": "float16", "f32": "float32", "f64": "float64"}
+
+
+def _ports(model, without):
+    """The inputs by name; those of a model that is not given are ids and a mask of any size."""
+    if model is None:
+        return {name: Port(name, "s64", np.dtype(np.int64), [None, None]) for name in (_IDS, _MASK)}
+    if isinstance(model, Session):
+        ports = model.inputs
+    else:
+        graph = model if isinstance(model, Graph) else Graph(model)
+        ports = [Port(v.name, v.type, np.dtype(_DTYPES.get(v.dtype, "V1")), v.shape) for v in graph.inputs]
+    without = set(without)
+    return {port.name: port for port in ports if port.name not in without}
+
+
+def check(ports):
+    """Refuses inputs that a text says nothing of."""
+    if _IDS not in ports:
+        raise OctavoError(f"the model has no input '{_IDS}' ({', '.join(ports)}); texts become batches for models that read token ids")
+    for name, port in ports.items():
+        of_tokens = name in (_IDS, _MASK, _TYPES, _PLACES) and (port.shape is None or len(port.shape) == 2)
+        if not of_tokens and not is_cache(name):
+            raise OctavoError(
+                f"a text does not tell what the model's input '{name}' of {port.type} is given; make batches by hand, or a constant of it by assume")
+
+
+def _fixed(port, axis):
+    """The size of an axis where the model has a number for it."""
+    size = port.shape[axis] if port.shape and len(port.shape) > axis else None
+    return size if isinstance(size, int) else None
+
+
+def lines(texts):
+    """The texts that say something; a path is a file with one on each line."""
+    if isinstance(texts, (str, os.PathLike)):
+        try:
+            texts = pathlib.Path(texts).read_text(encoding="utf-8").splitlines()
+        except UnicodeDecodeError as error:
+            raise OctavoError(f"'{texts}' is no text in UTF-8: {error}") from None
+        except OSError as error:
+            raise OctavoError(f"the texts cannot be read: {error}; give a file with a text on each line, or an iterable of texts") from None
+    return [text for text in texts if text.strip()]
+
+
+def cutting(tokenizer, max_length):
+    """The tokenizer with this limit (None: none) and without padding, of which a tokenizer.json says what was for another use; one that is given stays as it is."""
+    if isinstance(tokenizer, (str, os.PathLike)):
+        tokenizer = read_tokenizer(tokenizer)
+    else:
+        tokenizer = getattr(tokenizer, "backend_tokenizer", tokenizer)  # of a tokenizer of transformers
+        if not hasattr(tokenizer, "enable_truncation"):  # of somebody's own
+            return tokenizer
+        tokenizer = type(tokenizer).from_str(tokenizer.to_str())
+        tokenizer.no_truncation()
+        tokenizer.no_padding()
+    if max_length is not None:
+        tokenizer.enable_truncation(max_length)
+    return tokenizer
+
+
+def _rows(texts, tokenizer, max_length):
+    """Ids and token types of each text that has tokens."""
+    tokenizer = cutting(tokenizer, max_length)
+    rows = []
+    for text in texts:
+        encoded = tokenizer.encode(text)
+        ids = list(encoded.ids)[:max_length]
+        if ids:
+            rows.append((ids, list(getattr(encoded, "type_ids", ()))[:max_length] or [0] * len(ids)))
+    if not rows:
+        raise OctavoError("the texts have no tokens; give some hundred texts as the model will see them, one on each line")
+    return rows
+
+
+def _joined(rows, length, fixed):
+    """Rows that are full, out of all texts one behind another: where no mask can hide what pads a row."""
+    ids, types = ([token for row in rows for token in row[part]] for part in (0, 1))
+    if len(ids) < length:
+        if fixed:
+            raise OctavoError(f"the texts have {len(ids)} tokens, and the model reads {length} at once and has no attention_mask; give more texts")
+        length = len(ids)
+    return [(ids[at : at + length], types[at : at + length]) for at in range(0, len(ids) - length + 1, length)]
+
+
+def _batch(rows, length, ports):
+    shape = len(rows), length
+    known = {name: np.zeros(shape, np.int64) for name in (_IDS, _MASK, _TYPES)}
+    for line, (ids, types) in enumerate(rows):
+        for name, values in ((_IDS, ids), (_MASK, 1), (_TYPES, types)):
+            known[name][line, : len(ids)] = values
+    known[_PLACES] = np.broadcast_to(np.arange(length), shape)
+    return {name: np.ascontiguousarray(known[name], port.dtype) if name in known else empty_cache(port, len(rows)) for name, port in ports.items()}
+
+
+def text_batches(texts, tokenizer, model=None, *, batch_size=32, max_length=128, without=()):
+    """Batches for optimize(calibration=...), calibrate and compare; __init__.pyi says what is given."""
+    if batch_size < 1 or max_length < 1:
+        raise OctavoError(f"batch_size is {batch_size} and max_length {max_length}; both are 1 or more")
+    ports = _ports(model, without)
+    check(ports)
+    count, length = (_fixed(ports[_IDS], axis) for axis in (0, 1))
+    if _MASK in ports:
+        rows = _rows(lines(texts), tokenizer, min(max_length, length or max_length))
+    else:
+        rows = _joined(_rows(lines(texts), tokenizer, None), length or max_length, length is not None)
+    rows.sort(key=lambda row: len(row[0]))  # texts of like lengths beside each other: little is padding
+    size = count or batch_size
+    parts = [rows[at : at + size] for at in range(0, len(rows), size)]
+    if count:  # the last one is filled up with its own rows
+        parts[-1] = [parts[-1][line % len(parts[-1])] for line in range(count)]
+    middle = len(parts) // 2  # first: losses are told, and min_db is kept, on the first batch
+    return [_batch(part, length or max(len(row[0]) for row in part), ports) for part in parts[middle:] + parts[:middle]]
