@@ -1,10 +1,11 @@
 import os
+from abc import ABCMeta
 from collections.abc import Iterable, Sequence
 from typing import Any
 
 from . import Result
 
-class Transformer:
+class Transformer(metaclass=ABCMeta):
     """Token embeddings of texts by octavo: the first module of a SentenceTransformer (a torch.nn.Module).
 
     model: an ONNX file, as path or bytes, with the input input_ids. tokenizer: the path of a tokenizer.json, a tokenizers.Tokenizer, or a fast
