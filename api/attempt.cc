@@ -165,14 +165,14 @@ Status KeepNamed(const Graph& graph, passes::PassRun& context) {
   return {};
 }
 
-// What the passes weights4 and fit_weights ask for: the data through the graph as it stood before that pass.
-Status FillMoments(const Graph& graph, std::span<const ir::ValueId> values,
-                   std::span<passes::quantize::SecondMoments> into, const OptimizeOptions& options, Sample& first) {
+// What passes::Evidence::rows says.
+Status WatchRows(const Graph& graph, std::span<const ir::ValueId> values,
+                 const std::function<void(size_t index, std::span<const float> rows, size_t width)>& see,
+                 const OptimizeOptions& options, Sample& first) {
   CalibrationTask task{graph, {}, Fingerprint(graph)};
-  auto next = into.begin();
-  for (const ir::ValueId value : values) {
-    task.taps.push_back(quant::MakeTap(graph, value));
-    task.taps.back().rows = [&moments = *next++](std::span<const float> rows, size_t) { moments.Add(rows); };
+  for (size_t i = 0; i < values.size(); ++i) {
+    task.taps.push_back(quant::MakeTap(graph, values[i]));
+    task.taps.back().rows = [&see, i](std::span<const float> rows, size_t width) { see(i, rows, width); };
   }
   OCTAVO_TRY_STATUS(Calibrated(task, *options.data, options, &first).transform([](const auto&) {}));
   if (options.stop != nullptr && options.stop->load()) return ir::Fail("interrupted");
@@ -202,6 +202,7 @@ class Attempt {
     if (options.data != nullptr && evidence.first.outputs.empty()) model_ = graph_;
     context_.arch = options.arch;
     context_.fitted = std::move(evidence.fitted);
+    context_.core_db = std::move(evidence.core_db);
     context_.misses = options.explain ? &result_.misses : nullptr;
     context_.parallel = [this](int64_t n, const std::function<void(int64_t)>& task) { threads_.For(n, task); };
     context_.step = [&options](int64_t done, int64_t total) {
@@ -233,6 +234,7 @@ class Attempt {
       OCTAVO_TRY_STATUS(RunPasses(halves.after));
     }
     evidence_.fitted = std::move(context_.fitted);
+    evidence_.core_db = std::move(context_.core_db);
     Report();
     if (const Status told = TellLosses(); !told) {
       evidence_.why_unseen = told.error().message;
@@ -291,7 +293,8 @@ class Attempt {
     }
     if (options_.data == nullptr || !options_.fit) return {};
     context_.evidence.moments = [this, at_hand = graph_](auto values, auto into) {
-      return FillMoments(at_hand, values, into, options_, evidence_.first);
+      const auto add = [&into](size_t i, std::span<const float> rows, size_t) { into[i].Add(rows); };
+      return WatchRows(at_hand, values, add, options_, evidence_.first);
     };
     UseData();
     return {};
@@ -311,6 +314,10 @@ class Attempt {
       return observer == nullptr ? passes::ChannelStats() : StatsOf(*observer);
     };
     context_.evidence.qparams = [this](std::string_view value) { return result_.plan.ParamsOf(value); };
+    if (options_.data == nullptr) return {};
+    context_.evidence.rows = [this](const Graph& graph, auto values, const auto& see) {
+      return WatchRows(graph, values, see, options_, evidence_.first);
+    };
     return {};
   }
 
@@ -340,7 +347,8 @@ class Attempt {
     std::vector<std::string> foreign;
     for (const auto& [name, version] : result_.pipeline.foreign) foreign.push_back(name);
     for (auto& c : passes::RewritesOf(foreign, context_)) result_.report.candidates.push_back(std::move(c));
-    result_.pipeline.dynamic = context_.dynamic;  // with those that choose_rows added
+    result_.pipeline.dynamic = context_.dynamic;  // with those that choose_rows and choose_cores added
+    result_.pipeline.keep_float = context_.keep_float;
     passes::RecordPipeline(result_.pipeline, graph_);
     result_.graph = std::move(graph_);
     result_.log = std::move(context_.log);

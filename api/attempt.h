@@ -16,6 +16,7 @@ struct Evidence {
   std::string why_unseen;     // the error where the outputs could not be compared
   quant::Calibration ranges;  // of all that the recipe quantizes; empty: not gathered yet
   std::map<uint64_t, passes::quantize::ColumnWeights> fitted;  // PassRun
+  std::map<std::string, double, std::less<>> core_db;                       // PassRun
 };
 
 // The first batch and what `graph` makes of it.

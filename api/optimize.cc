@@ -50,7 +50,11 @@ Status LookAtLayers(const Graph& model, const OptimizeOptions& options, Evidence
   if (options.min_db) {
     OCTAVO_TRY(result, OptimizeOnce(model, chosen, evidence));
   }
-  for (LayerLoss& layer : layers) {  // choose_rows has a say, too
+  for (LayerLoss& layer : layers) {  // choose_rows and choose_cores have a say, too
+    const bool left = std::ranges::any_of(result.report.candidates, [&layer](const passes::Candidate& c) {
+      return c.kind == "attention" && c.reason.starts_with("choose_cores: ") && c.nodes[0] == layer.node;
+    });
+    if (layer.type == "quantized" && left) layer.type = "float";
     if (layer.type == "quantized" &&
         std::ranges::find(result.pipeline.dynamic, layer.node) != result.pipeline.dynamic.end())
       layer.type = "dynamic";

@@ -66,6 +66,16 @@ void AddQuantizing(Passes& all) {
        .options = {OptionInfo{"db", quantize::kRowDb, "what rows must keep of themselves under one scale"}}},
       quantize::ChooseRows);
   Add(all,
+      {.name = "choose_cores",
+       .what =
+           "leaves attention cores float that probabilities of 8 bits do harm to, as measured on the calibration data",
+       .takes = Form::kFloat,
+       .leaves = Form::kFloat,
+       .needs = Need::kRanges,
+       .options = {OptionInfo{"db", quantize::kCoreDb,
+                              "what they must leave of what tells a core's rows apart; 0: not measured"}}},
+      quantize::ChooseCores);
+  Add(all,
       {.name = "smooth",
        .what = "evens out the channels that norms and activations hand to Linears, by calibrated channel ranges",
        .takes = Form::kFloat,

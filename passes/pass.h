@@ -97,6 +97,10 @@ struct Evidence {
   std::function<ChannelStats(std::string_view)> channels;
   // Fills in the second moments of these activations, by running the calibration data once more.
   std::function<Status(std::span<const ValueId> values, std::span<quantize::SecondMoments> into)> moments;
+  // Runs the data through `graph`, a copy to which a pass has added, and hands the rows of these values (by index) that are no padding, some at a time.
+  std::function<Status(const Graph& graph, std::span<const ValueId> values,
+                       const std::function<void(size_t index, std::span<const float> rows, size_t width)>& see)>
+      rows;
 };
 
 using OptionValue = std::variant<bool, int64_t, double, std::string>;
@@ -119,6 +123,8 @@ struct PassRun {
   std::vector<std::string> keep_float;  // names of nodes, with * and ?, that stay as they are: quantize::FindSites
   std::vector<std::string> dynamic;     // of Linears that `quantize` leaves to the pass `dynamic`
   std::map<uint64_t, quantize::ColumnWeights> fitted;  // int8 weights that were fitted to data, by a hash of the floats
+  std::map<std::string, double, std::less<>>
+      core_db;             // decibels that probabilities of 8 bits leave of attention cores: choose_cores
   int weight_limit = 127;  // of the codes of int8 weights, either sign; reduce_range makes it 64
   bool careful = false;    // a pass of several parts checks each of them (guard.h): set where it went wrong without
   bool given_up = false;   // the error of this pass is the caller's own: its data's, or it has had enough

@@ -130,6 +130,11 @@ class Decisions {
   bool Kept(const Candidate& c) const {
     return std::ranges::any_of(c.nodes, [this](const std::string& name) { return kept_.contains(name); });
   }
+  // What this pass said where it left the node; empty: nothing.
+  std::string WhyLeft(const Node& node, std::string_view pass) const {
+    const Decision* left = Left(OriginName(node));
+    return left != nullptr && left->rule == pass ? left->reason : "";
+  }
   const Decision* Left(const std::string& node) const {
     const auto it = left_.find(node);
     return it == left_.end() ? nullptr : it->second;
@@ -184,7 +189,9 @@ void JudgeAttention(Candidate& c, const OriginIndex& index, const Told& told) {
   if (const Node* n = index.Find(c.nodes[0], {Op::kSdpaInt8, Op::kSdpa})) {
     c.status = "fused";
     c.rule = n->op == Op::kSdpaInt8 ? "sdpa_int8" : "sdpa";
-    c.reason = n->op == Op::kSdpaInt8 ? CoarseScores(index.graph(), *n) : told.decisions.Kept(c) ? kAsAsked : "";
+    c.reason = n->op == Op::kSdpaInt8   ? CoarseScores(index.graph(), *n)
+               : told.decisions.Kept(c) ? kAsAsked
+                                        : told.decisions.WhyLeft(*n, "choose_cores");
     return;
   }
   Explain(c, told, "sdpa",

@@ -148,20 +148,14 @@ class Quantizer {
 
   const quant::QParams* Params(ValueId v) const {
     if (activations_.contains(v)) return &known_;  // a value that this pass made itself
-    const auto own = run_.own_params.find(g_.value(v).name);
-    if (own != run_.own_params.end()) return &own->second;
-    return run_.evidence.qparams ? run_.evidence.qparams(g_.value(v).name) : nullptr;
+    return ParamsOf(g_.value(v).name, run_);
   }
   void Leave(const Node& n, const std::string& value) {
     run_.Leave("quantize", n, std::format("stays float: no range for '{}'", value));
   }
 
   ValueId Scale(float s) { return b_.Constant(Tensor::ScalarF32(s)); }
-  ValueId Zero(const quant::QParams& p) {
-    Tensor t = Tensor::Zeros(p.dtype, {});
-    t.mutable_as<uint8_t>()[0] = static_cast<uint8_t>(p.zero_point);
-    return b_.Constant(std::move(t));
-  }
+  ValueId Zero(const quant::QParams& p) { return b_.Constant(ZeroPoint(p)); }
 
   // The dequantized form of v; made on first use, right behind v, because users of v may stand anywhere after it.
   ValueId Activation(ValueId v, const quant::QParams& p) {
@@ -202,6 +196,18 @@ class Quantizer {
 };
 
 }  // namespace
+
+const quant::QParams* ParamsOf(std::string_view value, const PassRun& run) {
+  const auto own = run.own_params.find(value);
+  if (own != run.own_params.end()) return &own->second;
+  return run.evidence.qparams ? run.evidence.qparams(value) : nullptr;
+}
+
+Tensor ZeroPoint(const quant::QParams& params) {
+  Tensor t = Tensor::Zeros(params.dtype, {});
+  t.mutable_as<uint8_t>()[0] = static_cast<uint8_t>(params.zero_point);
+  return t;
+}
 
 std::optional<std::vector<float>> ColumnScales(const Tensor& w, DType dtype, int limit) {
   std::vector<float> scales(static_cast<size_t>(w.shape()[1]));

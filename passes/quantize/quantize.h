@@ -44,6 +44,14 @@ constexpr double kRowDb =
     22;  // the least at which Gemma 3 270M keeps 1 %; two such Linears in MiniLM take 4 % of its time
 Result<bool> ChooseRows(Graph& graph, PassRun& run);
 
+// Adds to run.keep_float the attention cores to which probabilities of 8 bits do harm: choose_cores.cc. Uses run.evidence.rows and qparams.
+// Never: what helps a ViT (33.6) also takes Whisper's encoder, which loses nothing by its codes (docs/lab/quantization.md).
+constexpr double kCoreDb = 0;
+Result<bool> ChooseCores(Graph& graph, PassRun& run);
+// Parameters of a value, a pass's own first; null: none.
+const quant::QParams* ParamsOf(std::string_view value, const PassRun& run);
+ir::Tensor ZeroPoint(const quant::QParams& params);
+
 // Takes off keys what all have in common: center_keys.cc. Uses run.evidence.channels and qparams.
 Result<bool> CenterKeys(Graph& graph, PassRun& run);
 
