@@ -35,6 +35,14 @@ Status Modify(const Call& call, std::string_view name, DType precision, Tensor& 
   if (graph == nullptr) return {};
   std::vector<RtValue> in(1);
   OCTAVO_TRY(in[0].tensor, CastTo(scores, precision));
+  // Sizes that the graph declares are folded in it (subgraph.h), so they must be those of the scores.
+  const auto& declared = graph->inputs().empty() ? std::nullopt : graph->value(graph->inputs()[0]).type.shape;
+  const auto differs = [&](size_t d) {
+    return (*declared)[d].is_number() && (*declared)[d].number() != scores.shape()[d];
+  };
+  if (declared && (declared->size() != 4 || differs(0) || differs(1) || differs(2) || differs(3)))
+    return Fail("{} declares scores of {}, and they are {}; export the model without the shape", name,
+                ToString(*declared), ToString(scores.shape()));
   const auto captures = static_cast<size_t>(std::max<int64_t>(0, call.Int("octavo_captures", 0)));
   if (captures > call.in.size()) return Fail("it has more captures than inputs");
   in.insert(in.end(), call.in.end() - static_cast<int64_t>(captures), call.in.end());
