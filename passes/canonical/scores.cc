@@ -8,7 +8,7 @@
 // Before: Max(Add(s, mask), -3.4e38)                              After: Add(s, Max(mask, -3.4e38)), or without the Max where the mask has no less
 // Before: Where(m, -10000, Where(keep, s, -10000))                After: Where(And(keep, Not(m)), s, -10000)       last, behind the rest
 // Rounding: sums of masks and products of scales are rounded once more or less, 2^-23 of the terms each. The Wheres that come last keep their form, so what
-// they hide stays hidden, a NaN of a row of K, too. One before a sum is a term of the sum, if it writes -inf or -3.4e38, and a Max with -3.4e38 moves to the
+// they hide stays hidden, a NaN of a row of K, too, as does what one with -inf hides before a scale. One before a sum is a term of the sum, if it writes -inf or -3.4e38, and a Max with -3.4e38 moves to the
 // mask: the same bits while |s| < 2^103 (half an ulp); a score that is no finite number is hidden no more and makes its row NaN.
 // Only f32, only where nothing else reads the values between, never next to Q/DQ: such a graph keeps its bits.
 #include <algorithm>
@@ -25,7 +25,8 @@ namespace octavo::passes::canonical {
 namespace {
 
 constexpr int kMaxSteps = 24;  // ops between product and Softmax that are looked through
-constexpr double kMaskedOut = std::numeric_limits<float>::lowest();         // or less: swallows what is added to it
+constexpr double kMaskedOut = std::numeric_limits<float>::lowest();  // or less: swallows what is added to it
+constexpr double kInfinity = std::numeric_limits<double>::infinity();
 constexpr double kLeastHidden = -std::numeric_limits<float>::denorm_min();  // hidden scores are negative
 
 struct Step {
@@ -39,11 +40,14 @@ struct Step {
   bool plain = false;    // written as the canonical form has it
 };
 
+bool IsScale(const Step& s) { return s.kind == Step::kScale; }
+
 struct Chain {
   ValueId product;
   std::vector<Step> steps;  // from the product on
   std::vector<Step> hides;  // the Wheres behind them, right before the Softmax; all write the same number
   std::vector<NodeId> nodes;
+  bool scaled_behind = false;  // a step comes behind `hides`
 };
 
 bool IsScoreProduct(const Graph& g, const Node& n) {
@@ -204,14 +208,16 @@ std::optional<Chain> ChainOf(const Graph& g, ValueId v) {
     } else {
       const int slot = search.DataSlot(*n);
       if (slot < 0) return {};
-      const bool last =
-          c.steps.empty();  // what such a Where writes need not swallow what is added behind it: nothing is
+      const bool last = c.steps.empty();  // nothing is added behind such a Where, so what it writes need not swallow it
       const auto read = ReadStep(g, *n, static_cast<size_t>(slot), last ? kLeastHidden : kMaskedOut);
       next = n->input(static_cast<size_t>(slot));
       if (!read || !SameShape(g, next, v)) return {};  // a mask that widens the scores
       step = *read;
-      if (last && step.kind == Step::kWhere && (c.hides.empty() || c.hides[0].masked == step.masked)) {
+      // -inf stays what it is behind a scale.
+      const bool comes_last = last || (step.masked == -kInfinity && std::ranges::all_of(c.steps, IsScale));
+      if (comes_last && step.kind == Step::kWhere && (c.hides.empty() || c.hides[0].masked == step.masked)) {
         c.hides.push_back(step);
+        c.scaled_behind = !last;
         v = next;
         continue;
       }
@@ -243,7 +249,7 @@ bool IsCanonical(const Chain& c) {
     if (!c.steps[i].plain || c.steps[i].windows != 0) return false;
     ++i;
   }
-  return i == c.steps.size() && (c.hides.empty() || (c.hides.size() == 1 && c.hides[0].keep));
+  return i == c.steps.size() && !c.scaled_behind && (c.hides.empty() || (c.hides.size() == 1 && c.hides[0].keep));
 }
 
 class Builder {
