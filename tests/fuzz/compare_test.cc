@@ -36,8 +36,8 @@ struct Case {
     return Tensor::Of<uint16_t>(type, {size}, halves);
   }
   ValueId Input() { return graph.AddInput("x", {type, ir::SymShape{4}}); }
-  ValueId Node(Op op, std::vector<ValueId> in) {
-    return graph.node(graph.AddNode(op, std::move(in), 1, {}, "n")).output();
+  ValueId Node(Op op, std::vector<ValueId> in, ir::Attrs attrs = {}) {
+    return graph.node(graph.AddNode(op, std::move(in), 1, std::move(attrs), "n")).output();
   }
   ValueId Numbers(const std::vector<float>& v) { return graph.AddConstant(Make(v)); }
   ir::Result<Tensors> Run(const Graph& g) const { return ir::Interpret(g, {{"x", Make(x)}}); }
@@ -165,6 +165,51 @@ TEST(Compare, EveryOutputIsJudged) {
   const Tensors truth = c.Truth();
   EXPECT_EQ(c.Judge({Tensor::F32({4}, {kNaN, -4, 1, 6}), truth[1]}), Verdict::kUnstable);
   EXPECT_EQ(c.Judge({Tensor::F32({4}, {kNaN, -4, 1, 6}), Tensor::F32({4}, {2, -1, 1.5f, 4.1f})}), Verdict::kApart);
+}
+
+// A score that cancels to 0 in another order is NaN where it is divided by 0; one that is divided by 1 is a score.
+TEST(Compare, AQuotientByZeroIsExcusedAlone) {
+  Case c;
+  c.graph.AddOutput("y", c.Node(Op::kTanh, {c.Node(Op::kDiv, {c.Input(), c.Numbers({0, 1, 1, 1})})}));
+  EXPECT_EQ(c.Truth()[0].ToFloats()[0], 1);
+  EXPECT_EQ(c.JudgeWith(0, kNaN), Verdict::kUnstable);
+  EXPECT_EQ(c.JudgeWith(1, kNaN), Verdict::kApart);
+}
+
+TEST(Compare, AHugeAttributeIsExcused) {
+  for (const float alpha : {3.4e38f, 2.0f}) {
+    Case c;
+    c.graph.AddOutput("y", c.Node(Op::kLeakyRelu, {c.Input()}, {{"alpha", alpha}}));
+    EXPECT_EQ(c.JudgeWith(1, -3e38f), alpha > 2 ? Verdict::kUnstable : Verdict::kApart);  // the only one below 0
+    EXPECT_EQ(c.JudgeWith(0, 5), Verdict::kApart);
+  }
+}
+
+// bf16 has steps of 2 at 448, which a fused graph, in float32, does not round to.
+TEST(Compare, BFloat16RoundsMore) {
+  Case c;
+  const auto cast = [&](ValueId v, ir::DType to) { return c.Node(Op::kCast, {v}, {{"to", static_cast<int64_t>(to)}}); };
+  const auto coarse = [&](ValueId v) { return cast(v, ir::DType::kBF16); };
+  const ValueId sum = c.Node(Op::kAdd, {coarse(c.Input()), coarse(c.Numbers({448, 448, 448, 448}))});
+  c.graph.AddOutput("y", cast(sum, ir::DType::kF32));
+  EXPECT_EQ(c.Truth()[0].ToFloats()[2], 448);
+  EXPECT_EQ(c.JudgeWith(2, 448.5f), Verdict::kWithin);
+  EXPECT_EQ(c.JudgeWith(2, 460), Verdict::kApart);
+}
+
+// NaN in weights of a Conv: kernels may leave out what meets padding, and nothing else.
+TEST(Compare, NaNMeetsPadding) {
+  for (const bool pads : {true, false}) {
+    Case c;
+    const auto reshaped = [&](ValueId v, std::vector<int64_t> to) {
+      return c.Node(Op::kReshape, {v, c.graph.AddConstant(Tensor::S64({static_cast<int64_t>(to.size())}, to))});
+    };
+    const ValueId w = c.graph.AddConstant(Tensor::F32({1, 1, 3}, {kNaN, 1, 1}));
+    const ValueId y = c.Node(Op::kConv, {reshaped(c.Input(), {1, 1, 4}), w},
+                             pads ? ir::Attrs{{"pads", std::vector<int64_t>{1, 1}}} : ir::Attrs{});
+    c.graph.AddOutput("y", reshaped(y, {-1}));
+    EXPECT_EQ(c.JudgeWith(0, -1), pads ? Verdict::kUnstable : Verdict::kApart);
+  }
 }
 
 TEST(Compare, ALimitKeepsTheBitsOfAllElse) {
