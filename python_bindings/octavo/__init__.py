@@ -37,8 +37,7 @@ from ._texts import text_batches
 __all__ = [
     "Generator", "Graph", "Match", "Node", "NodeArg", "OctavoError", "OctavoMemoryError", "Pipeline", "Port", "Result", "Rewriter", "Rule", "Session", "Value",
     "__version__", "anything", "apply", "bench", "calibrate", "compare", "constant", "cpu", "ep_library", "explain", "inspect", "load", "merge_calibrations",
-    "one_of", "onnxruntime_library", "optimize", "passes", "perplexity", "scalar", "split_if",
-    "text_batches", "trace",
+    "one_of", "onnxruntime_library", "optimize", "passes", "perplexity", "scalar", "split_if", "text_batches", "trace",
 ]
 
 

@@ -6,9 +6,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 __all__ = [
-    "Graph", "Match", "Node", "NodeArg", "OctavoError", "OctavoMemoryError", "Pipeline", "Port", "Result", "Rewriter", "Rule", "Session", "Value", "__version__",
+    "Generator", "Graph", "Match", "Node", "NodeArg", "OctavoError", "OctavoMemoryError", "Pipeline", "Port", "Result", "Rewriter", "Rule", "Session", "Value", "__version__",
     "anything", "apply", "bench", "calibrate", "compare", "constant", "cpu", "ep_library", "explain", "inspect", "load", "merge_calibrations",
-    "one_of", "onnxruntime_library", "optimize", "passes", "scalar", "split_if", "text_batches", "trace",
+    "one_of", "onnxruntime_library", "optimize", "passes", "perplexity", "scalar", "split_if", "text_batches", "trace",
 ]
 
 __version__: str

@@ -24,6 +24,8 @@ def test_stub_has_what_there_is():
     stub = {node.name: node for node in tree.body if isinstance(node, ast.FunctionDef | ast.ClassDef) and not node.name.startswith("_")}
     values = {node.target.id for node in tree.body if isinstance(node, ast.AnnAssign)}
     assert {*stub, *values} == set(octavo.__all__)
+    listed = next(node.value for node in tree.body if isinstance(node, ast.Assign) and node.targets[0].id == "__all__")
+    assert set(ast.literal_eval(listed)) == set(octavo.__all__)
     for name, node in stub.items():
         function = getattr(octavo, name)
         if isinstance(node, ast.FunctionDef) and inspect.isfunction(function):
