@@ -49,9 +49,9 @@ def lines(texts):
         try:
             texts = pathlib.Path(texts).read_text(encoding="utf-8").splitlines()
         except UnicodeDecodeError as error:
-            raise OctavoError(f"'{texts}' is no text in UTF-8: {error}") from None
+            raise OctavoError(f"'{texts}' is no text in UTF-8: byte {error.start} is not; convert it, as by iconv") from None
         except OSError as error:
-            raise OctavoError(f"the texts cannot be read: {error}; give a file with a text on each line, or an iterable of texts") from None
+            raise OctavoError(f"'{texts}' cannot be read ({error.strerror}); give a file with a text on each line") from None
     return [text for text in texts if text.strip()]
 
 
