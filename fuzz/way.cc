@@ -157,6 +157,9 @@ class Walker {
     auto truth = Run(graph_, false);
     if (!truth) return Refuse(truth.error());
     truth_ = std::move(*truth);
+    double work = 0;  // of sizes that only the inputs tell, as a Resize's; twice, since they are compared too
+    for (const ir::Tensor& t : truth_) work += 20 * static_cast<double>(t.size());
+    if (work > kMostWork) return Count("too much work to be run"), false;
     // Up to four at once: these, a recipe's, the same interpreted, and the first of two runs.
     for (const ir::Tensor& t : truth_) passage_.kept += 4 * static_cast<int64_t>(t.byte_size());
     return true;
