@@ -4,6 +4,7 @@
 #include <format>
 #include <utility>
 
+#include "octavo/api/options.h"
 #include "octavo/passes/quantize/moments.h"
 #include "octavo/passes/quantize/quantize.h"
 #include "octavo/passes/sources.h"
@@ -42,10 +43,14 @@ const passes::Registry& RegistryOf(const OptimizeOptions& options) {
 }
 
 Result<passes::Pipeline> PipelineOf(const OptimizeOptions& options, const Graph& graph) {
-  if (options.pipeline && (options.reduce_range || options.quantize_kv_cache))
-    return ir::Fail(
-        "reduce_range and quantize_kv_cache go with a recipe; in a pipeline of your own put the pass 'reduce_range' "
-        "before 'fit_weights' and 'quantize', 'quantize_caches' behind them");
+  const std::vector<const Option*> adding = AddingOptions(options);
+  if (options.pipeline && !adding.empty()) {
+    const passes::AddedPass& a = adding[0]->adds;
+    std::string places;
+    for (const std::string_view place : a.places) places += std::format("{}'{}'", places.empty() ? "" : ", ", place);
+    return ir::Fail("{} goes with a recipe; in a pipeline of your own put the pass '{}' {} the first of {}",
+                    adding[0]->name, a.pass, a.behind ? "behind" : "before", places);
+  }
   const passes::Registry& registry = RegistryOf(options);
   if (options.pipeline) {
     OCTAVO_TRY_STATUS(CheckPasses(*options.pipeline, registry));
@@ -53,11 +58,8 @@ Result<passes::Pipeline> PipelineOf(const OptimizeOptions& options, const Graph&
   }
   const bool fuses = (options.recipe == "int8" || options.recipe == "fp8") && passes::vendor::IsQuantized(graph);
   OCTAVO_TRY(passes::Pipeline pipeline, passes::PipelineOfRecipe(fuses ? "quantized" : options.recipe, registry));
-  if (options.reduce_range) {
-    OCTAVO_TRY(pipeline, passes::WithReducedRange(std::move(pipeline)));
-  }
-  if (options.quantize_kv_cache) {
-    OCTAVO_TRY(pipeline, passes::WithQuantizedCaches(std::move(pipeline)));
+  for (const Option* option : adding) {
+    OCTAVO_TRY(pipeline, passes::WithPass(std::move(pipeline), option->adds));
   }
   if (!options.fit || options.data == nullptr) std::erase(pipeline.passes, "fit_weights");
   pipeline.options = options.pass_options;

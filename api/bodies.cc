@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "octavo/api/attempt.h"
+#include "octavo/api/options.h"
 #include "octavo/ir/infer.h"
 #include "octavo/ir/names.h"
 #include "octavo/passes/bodies.h"
@@ -142,7 +143,7 @@ Result<OptimizedBody> OptimizeBody(Graph& graph, const passes::Body& body, const
                                               : "no batch of the data takes it";
     own.recipe = own.pipeline ? "float" : "dynamic", own.pipeline.reset();
     notes.push_back(std::format("{}: {}, so it is optimized by recipe '{}'", body.place, why, own.recipe));
-    own.reduce_range = options.reduce_range && own.recipe == "dynamic";
+    if (own.recipe == "float") own = WithoutAdded(std::move(own));
   }
   auto result = optimize(std::move(model), own);
   if (!result) return ir::Fail("in the {}: {}", body.place, result.error().message);

@@ -50,7 +50,7 @@ ordered_json ScoreSteps(const ir::Node& n) {
 
 // How scores are changed between the product and the Softmax, as the recognized form says it.
 ordered_json Form(const ir::Graph& g, const ir::Node& n) {
-  const bool int8 = n.op == ir::Op::kSdpaInt8;
+  const bool int8 = n.op == ir::Op::kQuantizedSdpa;
   const ir::ValueId mask = n.input(int8 ? 13 : 3);
   const auto& a = n.attrs;
   ordered_json form = {
@@ -88,7 +88,7 @@ ordered_json Attention(ir::Graph g) {
   if (!fused) return cores;
   for (ir::NodeId id : fused->graph.NodesInOrder()) {
     const ir::Node& n = fused->graph.node(id);
-    if (n.op != ir::Op::kSdpa && n.op != ir::Op::kSdpaInt8) continue;
+    if (n.op != ir::Op::kSdpa && n.op != ir::Op::kQuantizedSdpa) continue;
     for (auto& core : cores) {
       const bool same = std::find(n.origin.begin(), n.origin.end(), core["node"].get<std::string>()) != n.origin.end();
       if (same && core["form"].is_null()) core["form"] = Form(fused->graph, n);
@@ -109,7 +109,7 @@ ordered_json Quantization(const ir::Graph& g) {
     fixed += n.op == ir::Op::kQuantizeLinear;
     dynamic += n.op == ir::Op::kDynamicQuantizeLinear;
     integer += n.op == ir::Op::kMatMulInteger || n.op == ir::Op::kQLinearMatMul;
-    if (n.op != ir::Op::kLinearInt8 && n.op != ir::Op::kQkvInt8 && n.op != ir::Op::kSdpaInt8) continue;
+    if (n.op != ir::Op::kQuantizedLinear && n.op != ir::Op::kQuantizedQkv && n.op != ir::Op::kQuantizedSdpa) continue;
     ++(quant::IsFp8(g.value(n.input(0)).type.dtype) ? fused_fp8 : fused);  // the ops carry codes of either kind
   }
   const char* state = fused_fp8 > fused  ? "fp8, fused by octavo"

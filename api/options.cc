@@ -101,7 +101,11 @@ std::vector<Option> MakeOptions() {
        .when = "on AVX2; also where ONNX Runtime will run the file on such a CPU, since its sums saturate there "
                "without it",
        .recipes = {"int8", "dynamic"},
-       .acts = {"reduce_range"}},
+       .acts = {"reduce_range"},
+       .adds = {.pass = "reduce_range",
+                .places = {"smooth", "fit_weights", "dynamic"},
+                .refusal = "reduce_range is for weights that octavo quantizes to int8: leave it out, or use the "
+                           "recipes int8 and dynamic of a float graph"}},
       {.name = "quantize_kv_cache",
        .field = &OptimizeOptions::quantize_kv_cache,
        .what = "past keys and values enter, and present ones leave, as the 8-bit codes that attention reads: a quarter "
@@ -109,7 +113,12 @@ std::vector<Option> MakeOptions() {
        .in_python = "Session.caches and the file's metadata \"octavo.caches\" have scale and zero point.",
        .when = "decoders; a token of GPT-2 takes a third less, of a Llama with four kv heads a seventh less",
        .recipes = {"int8", "fp8"},
-       .acts = {"quantize_caches"}},
+       .acts = {"quantize_caches"},
+       .adds = {.pass = "quantize_caches",
+                .places = {"quantize", "quantize_fp8"},
+                .behind = true,
+                .refusal = "caches become codes by the ranges of a calibration: leave quantize_kv_cache out, or use "
+                           "the recipes int8 and fp8 of a float graph"}},
       {.name = "keep_float",
        .field = &OptimizeOptions::keep_float,
        .what = "a Linear, attention core or table that is not quantized, by its name in the table of results; * and ? "
@@ -162,6 +171,20 @@ std::vector<Option> MakeOptions() {
 const std::vector<Option>& Options() {
   static const auto* const options = new std::vector<Option>(MakeOptions());
   return *options;
+}
+
+std::vector<const Option*> AddingOptions(const OptimizeOptions& options) {
+  std::vector<const Option*> given;
+  for (const Option& option : Options()) {
+    const auto* flag = std::get_if<bool OptimizeOptions::*>(&option.field);
+    if (flag != nullptr && !option.adds.pass.empty() && options.*(*flag)) given.push_back(&option);
+  }
+  return given;
+}
+
+OptimizeOptions WithoutAdded(OptimizeOptions options) {
+  for (const Option* option : AddingOptions(options)) options.*std::get<bool OptimizeOptions::*>(option->field) = false;
+  return options;
 }
 
 std::string FlagOf(const Option& option) {

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "octavo/api/optimize.h"
+#include "octavo/passes/pipelines.h"
 
 namespace octavo::api {
 
@@ -29,10 +30,14 @@ struct Option {
   std::vector<std::string_view> allowed = {};  // names; empty: any
   double least = 0, most = 0;                  // of numbers
   std::string_view word = {};                  // what help calls a value: NODE
+  passes::AddedPass adds = {};                 // by a flag
 };
 
 // In the order in which help lists them.
 const std::vector<Option>& Options();
+// The flags that add a pass and are given; and the options without them.
+std::vector<const Option*> AddingOptions(const OptimizeOptions& options);
+OptimizeOptions WithoutAdded(OptimizeOptions options);
 // "--keep-float"; "--no-fit" where the default is true.
 std::string FlagOf(const Option& option);
 // `what` with flags in place of the names in braces, then the recipes.

@@ -1,6 +1,6 @@
 // Any bytes as a pipeline's JSON. One that parses is the same after printing, and its passes run on a small attention block, in whatever
 // order they stand.
-#include "octavo/api/optimize.h"
+#include "octavo/api/options.h"
 #include "octavo/fuzz/random.h"
 #include "octavo/fuzz/targets.h"
 #include "octavo/passes/pipelines.h"
@@ -61,8 +61,12 @@ void FuzzPipeline(std::string_view bytes) {
   const auto again = passes::PipelineFromJson(passes::PipelineToJson(*pipeline));
   if (!again) Broken("a printed pipeline parses", again.error().message);
   if (!(*again == *pipeline)) Broken("a printed pipeline is the same", passes::PipelineToJson(*pipeline));
-  for (const auto& more : {passes::WithReducedRange(*pipeline), passes::WithQuantizedCaches(*pipeline),
-                           passes::WithFloat(*pipeline, {"*"}), passes::WithDynamic(*pipeline, {"n*"})}) {
+  std::vector<ir::Result<passes::Pipeline>> wider{passes::WithFloat(*pipeline, {"*"}),
+                                                  passes::WithDynamic(*pipeline, {"n*"})};
+  for (const api::Option& option : api::Options()) {
+    if (!option.adds.pass.empty()) wider.push_back(passes::WithPass(*pipeline, option.adds));
+  }
+  for (const auto& more : wider) {
     if (!more) CheckSentence(more.error().message, bytes);
   }
   if (pipeline->passes.size() > kMostPasses) return;

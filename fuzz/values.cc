@@ -115,7 +115,7 @@ void SpoilBytes(Random& random, std::string& bytes) {
 std::span<const OpName> KnownOps() {
   static const std::vector<OpName> kOps = [] {
     std::vector<OpName> ops = {
-#define OCTAVO_OP(Name, domain, min_in, max_in, min_out, max_out) {domain, #Name, min_in},
+#define OCTAVO_OP(Name, domain, min_in, max_in, min_out, max_out) {domain, #Name, ir::InfoOf(ir::Op::k##Name).min_inputs},
 #include "octavo/ir/ops.def"
 #undef OCTAVO_OP
     };

@@ -59,7 +59,7 @@ class Sizes {
       case Op::kMatMulInteger:
       case Op::kQLinearMatMul:
       case Op::kLinearBlocked:
-      case Op::kLinearInt8:
+      case Op::kQuantizedLinear:
         return Dim(a, -1);
       case Op::kGemm:
         return std::max(Dim(a, 0), Dim(a, 1));

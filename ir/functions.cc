@@ -112,12 +112,12 @@ ValueId Linear(Body& b, ValueId xd, size_t first, const std::string& activation,
   return y;
 }
 
-Graph LinearInt8Body(Body b) {
+Graph QuantizedLinearBody(Body b) {
   const ValueId xd = Dequantized(b);
   return b.Finish({Linear(b, xd, 3, b.attrs().Str("activation", "none"), b.In(8), b.In(9))});
 }
 
-Graph QkvInt8Body(Body b, size_t branches) {
+Graph QuantizedQkvBody(Body b, size_t branches) {
   const ValueId xd = Dequantized(b);
   std::vector<ValueId> outputs;
   outputs.reserve(branches);
@@ -392,6 +392,8 @@ std::span<const FusedAttr> FusedAttrs() {
 
 bool HasBody(Op op) { return InfoOf(op).domain == "octavo"; }
 
+bool IsSkipNorm(Op op) { return op == Op::kSkipLayerNorm || op == Op::kNormQuant; }
+
 std::vector<Op> FusedOps() {
   std::vector<Op> ops = {
 #define OCTAVO_OP(Name, domain, min_in, max_in, min_out, max_out) Op::k##Name,
@@ -406,8 +408,8 @@ Result<Graph> BodyOf(const Graph& graph, const Node& node) {
   switch (node.op) {
     case Op::kCacheAppend:
       return CacheAppendBody({graph, node});
-    case Op::kLinearInt8:
-      return LinearInt8Body({graph, node});
+    case Op::kQuantizedLinear:
+      return QuantizedLinearBody({graph, node});
     case Op::kLookup:
       if (const auto& shape = graph.value(node.input(1)).type.shape;
           shape && (shape->size() != 1 || !ProvablyEqual((*shape)[0], Dim(256)))) {
@@ -425,16 +427,16 @@ Result<Graph> BodyOf(const Graph& graph, const Node& node) {
         return Fail("node {} (LinearBlocked): with x_bits the shape of its weights must be known", Quoted(node.name));
       }
       return LinearBlockedBody({graph, node}, DepthOfBlocked(graph, node));
-    case Op::kQkvInt8: {
+    case Op::kQuantizedQkv: {
       const size_t branches = node.outputs.size();
       if (node.inputs.size() > 3 + 5 * branches || node.inputs.size() + 3 < 3 + 5 * branches) {
-        return Fail("node {} (QkvInt8): {} inputs do not fit {} branches of 5", Quoted(node.name), node.inputs.size(),
+        return Fail("node {} (QuantizedQkv): {} inputs do not fit {} branches of 5", Quoted(node.name), node.inputs.size(),
                     branches);
       }
-      return QkvInt8Body({graph, node}, branches);
+      return QuantizedQkvBody({graph, node}, branches);
     }
     case Op::kSdpa:
-    case Op::kSdpaInt8: {
+    case Op::kQuantizedSdpa: {
       const int64_t heads = node.attrs.Int("num_heads", 0);
       const int64_t groups = node.attrs.Int("kv_num_heads", heads);
       const int64_t dim = node.attrs.Int("head_dim", 0), v_dim = node.attrs.Int("v_head_dim", dim);
@@ -450,9 +452,9 @@ Result<Graph> BodyOf(const Graph& graph, const Node& node) {
           return Fail("node {} ({}): {} is {}; it is 3 or 4", Quoted(node.name), InfoOf(node.op).name, rank, n);
       }
       if (node.attrs.Int("p_relative", 0) != 0 && node.input(kSdpaProbCodes)) {
-        return Fail("node {} (SdpaInt8): p_relative has no probabilities that pass through codes", Quoted(node.name));
+        return Fail("node {} (QuantizedSdpa): p_relative has no probabilities that pass through codes", Quoted(node.name));
       }
-      return SdpaBody({graph, node}, node.op == Op::kSdpaInt8);
+      return SdpaBody({graph, node}, node.op == Op::kQuantizedSdpa);
     }
     case Op::kSkipLayerNorm:
       return SkipLayerNormBody({graph, node}, node.output(1).valid());

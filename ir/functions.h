@@ -13,7 +13,7 @@
 //                 causal: window_right = 0), bottom_right (1: offset = Sk - Sq, else 0), hidden_value (float, default
 //                 -inf: the score of hidden keys), flash (1: the kernel sums over tiles of keys, in memory that does
 //                 not grow with them; Sdpa: differs from the body by rounding)
-//  SdpaInt8       q k v (u8/s8) | q_scale q_zp k_scale k_zp v_scale v_zp | p_scale p_zp | [o_scale] [o_zp] | [mask]
+//  QuantizedSdpa       q k v (u8/s8) | q_scale q_zp k_scale k_zp v_scale v_zp | p_scale p_zp | [o_scale] [o_zp] | [mask]
 //                 input order: q k v q_scale q_zp k_scale k_zp v_scale v_zp p_scale p_zp o_scale o_zp mask keep slopes
 //                 product_scale product_zp scaled_scale scaled_zp masked_scale masked_zp prob_scale prob_zp
 //                 (o_* absent: output f32; mask absent: none). Attributes as Sdpa. Scales f32 scalars, zero points
@@ -29,7 +29,7 @@
 //                 kernel rounds it to codes relative to the running maximum and is off by at most
 //                 (sum_j C_j |v_j - y|) / (2 l) <= k_len / (2 l) times the spread of v, l >= 255 (kernels/sdpa/sdpa.h), before
 //                 the output is quantized
-//  LinearInt8     x x_scale x_zp w w_scale [bias] [y_scale] [y_zp] [post_scale] [residual]: x u8/s8 [...,K], w s8 [K,N] symmetric,
+//  QuantizedLinear     x x_scale x_zp w w_scale [bias] [y_scale] [y_zp] [post_scale] [residual]: x u8/s8 [...,K], w s8 [K,N] symmetric,
 //                 w_scale f32 [N] (or scalar), bias f32 [N], y_* absent: output f32. post_scale f32 [N]
 //                 multiplies after the activation (smoothing of the next Linear's input). residual f32, of the shape of y, is added after
 //                 that. attribute activation: "none", "relu", "gelu" (erf), "gelu_tanh", "silu", "sigmoid", "tanh", "quick_gelu"
@@ -42,7 +42,7 @@
 //                 Float: the fused kernel scales sums of blocks, the body weights, so they differ by rounding.
 //                 attribute x_bits = 8: each block of a row of x (finite) is rounded to codes of 8 bits on the way, c = rne(x / s) with
 //                 s = max(max|x| / 127, 2^-100); the kernel multiplies the codes. 0: x is taken as it is
-//  QkvInt8        x x_scale x_zp then per branch: w w_scale [bias] [y_scale] [y_zp]; one output per branch, 2..8 branches; per_token
+//  QuantizedQkv        x x_scale x_zp then per branch: w w_scale [bias] [y_scale] [y_zp]; one output per branch, 2..8 branches; per_token
 //  SkipLayerNorm  x skip gamma [beta], attributes epsilon, rms -> LayerNormalization(x + skip, axis -1), [x + skip]; with
 //                 rms = 1 RMSNormalization, without beta
 //  NormQuant      x [skip] gamma [beta] q_scale q_zp [q_gamma] [q_beta] [q_index] -> y f32 (optional output), quantized y (u8, s8 or fp8),
@@ -66,14 +66,16 @@
 namespace octavo::ir {
 
 inline constexpr int64_t kSdpaGuardMasked = 2;  // nan_guard
-// Slots of SdpaInt8: the scales of the codes on the way; each zero point stands behind its scale.
+// Slots of QuantizedSdpa: the scales of the codes on the way; each zero point stands behind its scale.
 inline constexpr size_t kSdpaProductCodes = 16, kSdpaScaledCodes = 18, kSdpaMaskedCodes = 20, kSdpaProbCodes = 22;
 
-// Whether scores or probabilities of an SdpaInt8 pass through codes on their way, scores are divided, or codes of P have a step.
+// Whether scores or probabilities of an QuantizedSdpa pass through codes on their way, scores are divided, or codes of P have a step.
 bool HasScoreSteps(const Node& node);
 
 // Op belongs to octavo's own domain and has a body.
 bool HasBody(Op op);
+// SkipLayerNorm and NormQuant: norms of what may be a sum, which is input 0 and, where it is there, input 1.
+bool IsSkipNorm(Op op);
 std::vector<Op> FusedOps();  // all of them
 
 // Every attribute that a node with a body may have, with an empty value of its kind: a runtime that can only ask for attributes by name

@@ -96,7 +96,7 @@ DType NormedType(const Inferrer& c, size_t gamma) {
   return c.node().attrs.Int("rms", 0) != 0 ? c.DtypeOf(gamma) : c.DtypeOf(0);
 }
 
-Status SdpaInt8(Inferrer& c) {
+Status QuantizedSdpa(Inferrer& c) {
   OCTAVO_TRY(SymShape out, SdpaShape(c));
   c.Set(0, QuantizedOutput(c, 11, 12), std::move(out));
   return {};
@@ -169,10 +169,10 @@ Status LinearBlocked(Inferrer& c) {
   return {};
 }
 
-Status LinearInt8(Inferrer& c) { return Project(c, 0, 3, QuantizedOutput(c, 6, 7)); }
+Status QuantizedLinear(Inferrer& c) { return Project(c, 0, 3, QuantizedOutput(c, 6, 7)); }
 
 // x x_scale x_zp, then per branch: w w_scale bias y_scale y_zp.
-Status QkvInt8(Inferrer& c) {
+Status QuantizedQkv(Inferrer& c) {
   for (size_t i = 0; i < c.node().outputs.size(); ++i) {
     const size_t base = 3 + 5 * i;
     OCTAVO_TRY_STATUS(Project(c, i, base, QuantizedOutput(c, base + 3, base + 4)));
@@ -214,20 +214,20 @@ Rule AttentionRule(Op op) {
       return CacheAppend;
     case Op::kLinearBlocked:
       return LinearBlocked;
-    case Op::kLinearInt8:
-      return LinearInt8;
+    case Op::kQuantizedLinear:
+      return QuantizedLinear;
     case Op::kLookup:
       return Lookup;
     case Op::kNormQuant:
       return NormQuant;
     case Op::kQuantizeTokens:
       return QuantizeTokens;
-    case Op::kQkvInt8:
-      return QkvInt8;
+    case Op::kQuantizedQkv:
+      return QuantizedQkv;
     case Op::kSdpa:
       return Sdpa;
-    case Op::kSdpaInt8:
-      return SdpaInt8;
+    case Op::kQuantizedSdpa:
+      return QuantizedSdpa;
     case Op::kSkipLayerNorm:
       return SkipLayerNorm;
     default:

@@ -9,19 +9,6 @@
 
 namespace octavo::ir {
 
-bool MayBeAbsent(Op op, size_t slot) {
-  switch (op) {
-    case Op::kLoop:
-      return slot < 2;  // trip count, condition
-    case Op::kNormQuant:
-      return slot == 1 || slot == 3 || slot >= 6;  // skip, beta; a second gamma and beta, an index
-    case Op::kQkvInt8:
-      return slot >= 3 && (slot - 3) % 5 >= 2;  // per branch: bias, y_scale, y_zp
-    default:
-      return static_cast<int>(slot) >= InfoOf(op).min_inputs;
-  }
-}
-
 namespace {
 
 // Ops of any number of inputs none of which may be absent.

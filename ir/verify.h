@@ -14,9 +14,6 @@ struct Violation {
   std::string message;  // one sentence
 };
 
-// Whether the op takes a node that leaves this input out: beyond min_inputs, and some before.
-bool MayBeAbsent(Op op, size_t slot);
-
 // All violations, not the first: dangling handles, use lists that disagree, order, arity (ops.def), duplicate names,
 // constants without "value" or whose type disagrees, types that contradict inference where both are known, outputs
 // that are not bound, subgraph captures. Empty: the graph is legal.

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <set>
 
+#include "octavo/ir/functions.h"
+
 namespace octavo::passes {
 
 namespace {
@@ -44,14 +46,12 @@ bool EndsProjectionWalk(Op op) {
     case Op::kMatMul:
     case Op::kGemm:
     case Op::kSoftmax:
-    case Op::kSkipLayerNorm:
-    case Op::kNormQuant:
     case Op::kConv:
     case Op::kEinsum:
     case Op::kShape:
       return true;
     default:
-      return false;
+      return ir::IsSkipNorm(op);
   }
 }
 
@@ -66,8 +66,6 @@ std::vector<ValueId> DataInputs(const Node& n) {
     case Op::kMul:
     case Op::kDiv:
     case Op::kCacheAppend:
-    case Op::kSkipLayerNorm:
-    case Op::kNormQuant:
       count = 2;
       break;
     case Op::kConcat:
@@ -76,6 +74,7 @@ std::vector<ValueId> DataInputs(const Node& n) {
       count = 3;
       break;
     default:
+      if (ir::IsSkipNorm(n.op)) count = 2;
       break;
   }
   count = std::min(count, n.inputs.size());
@@ -94,11 +93,11 @@ const Node* SkipQuantization(const Graph& g, ValueId& v) {
 // A fused norm of q or k: a rotary embedding before it is a sum like that of a residual, but its rows are heads. A norm of whole rows stands
 // right behind its projection.
 bool IsNormOfHeads(const Graph& g, const Node& n) {
-  if (n.op != Op::kSkipLayerNorm && n.op != Op::kNormQuant) return false;
+  if (!ir::IsSkipNorm(n.op)) return false;
   const auto& shape = g.value(n.input(0)).type.shape;
   if (shape && shape->size() >= 4) return true;
   const Node* before = g.Producer(n.input(0));
-  return n.op == Op::kNormQuant && !n.input(1).valid() && before != nullptr && IsLinear(g, *before);
+  return !n.input(1).valid() && before != nullptr && IsLinear(g, *before);
 }
 
 bool IsConstantMatrix(const Graph& g, ValueId v) {
@@ -162,12 +161,12 @@ NodeId ValueProduct(const Graph& g, ValueId probabilities) {
 }  // namespace
 
 bool IsLinear(const Graph& graph, const Node& node) {
-  if (node.op == Op::kLinearInt8 || node.op == Op::kLinearBlocked) return true;
+  if (node.op == Op::kQuantizedLinear || node.op == Op::kLinearBlocked) return true;
   return (node.op == Op::kMatMul || node.op == Op::kGemm) && IsConstantMatrix(graph, node.inputs[1]);
 }
 
 bool IsAttentionOp(const Node& node) {
-  if (node.op == Op::kSdpa || node.op == Op::kSdpaInt8 || node.op == Op::kAttention) return true;
+  if (node.op == Op::kSdpa || node.op == Op::kQuantizedSdpa || node.op == Op::kAttention) return true;
   if (node.op != Op::kOpaque || node.domain != "com.microsoft") return false;
   static const std::set<std::string, std::less<>> vendor = {"Attention", "QAttention", "MultiHeadAttention",
                                                             "GroupQueryAttention", "DecoderMaskedMultiHeadAttention"};
@@ -226,7 +225,7 @@ std::vector<NodeId> LinearsBehind(const Graph& graph, ValueId operand) {
     const Node* p = graph.Producer(v);
     if (p == nullptr) continue;
     const NodeId id = graph.value(v).producer;
-    if (IsLinear(graph, *p) || p->op == Op::kQkvInt8) {
+    if (IsLinear(graph, *p) || p->op == Op::kQuantizedQkv) {
       if (std::find(found.begin(), found.end(), id) == found.end()) found.push_back(id);
     } else if ((!EndsProjectionWalk(p->op) || IsNormOfHeads(graph, *p)) && !IsAttentionOp(*p)) {
       const std::vector<ValueId> inputs = DataInputs(*p);
@@ -307,7 +306,7 @@ std::vector<ProjectionGroup> ByActivation(const Graph& graph, const AttentionCor
 // Parts of what the Linear gives go different ways.
 bool IsTakenApart(const Graph& graph, NodeId linear) {
   std::vector<ValueId> work{graph.node(linear).outputs[0]};
-  int parts = graph.node(linear).op == Op::kQkvInt8 ? 2 : 0;
+  int parts = graph.node(linear).op == Op::kQuantizedQkv ? 2 : 0;
   for (size_t i = 0; i < work.size() && i < 16; ++i) {
     for (const ir::Use& u : graph.value(work[i]).uses) {
       const Node& n = graph.node(u.node);

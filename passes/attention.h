@@ -19,7 +19,7 @@ struct AttentionCore {
   NodeId product_pv;
 };
 
-// MatMul with a constant rank-2 right operand (possibly behind DequantizeLinear), Gemm with constant B, LinearInt8.
+// MatMul with a constant rank-2 right operand (possibly behind DequantizeLinear), Gemm with constant B, QuantizedLinear.
 bool IsLinear(const Graph& graph, const Node& node);
 // The node is an attention op of octavo, of ONNX or of com.microsoft.
 bool IsAttentionOp(const Node& node);

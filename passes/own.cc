@@ -114,7 +114,7 @@ void AddQuantizing(Passes& all) {
        .what = "float Linears to int8, activations quantized at run time with one scale and zero point a row",
        .takes = Form::kFloat,
        .leaves = Form::kInt8},
-      quantize::Dynamic);
+      fusions::EpilogueRules(), quantize::Dynamic);
 }
 
 void AddBlocks(Passes& all) {
@@ -160,17 +160,17 @@ void AddBlocks(Passes& all) {
 
 void AddInt8(Passes& all) {
   Add(all,
-      {.name = "fuse_int8",
+      {.name = "fuse_quantized",
        .what = "Q/DQ attention, linears and norms become int8 ops; exact",
        .takes = Form::kQdq,
        .leaves = Form::kInt8},
-      fusions::Int8Rules(), fusions::FuseInt8);
+      fusions::QuantizedRules(), fusions::FuseQuantized);
   Add(all,
-      {.name = "qkv_int8",
+      {.name = "quantized_qkv",
        .what = "int8 projections of one attention become one op; exact",
        .takes = Form::kInt8,
        .leaves = Form::kInt8},
-      fusions::PackedRules(), fusions::FuseQkvInt8);
+      fusions::PackedRules(), fusions::FuseQuantizedQkv);
   Add(all,
       {.name = "relative_probs",
        .what = "int8 attention quantizes exponentials, relative to the largest of a row, instead of probabilities",

@@ -52,6 +52,9 @@ Result<Pipeline> FromJson(std::string_view text) {
     if (!list) return ir::Fail("the pipeline's \"{}\" must be a list of names", key);
     *names = std::move(*list);
   }
+  for (std::string& name : pipeline.passes) {
+    if (const Pass* pass = Registry::Own().Find(name)) name = pass->info().name;  // an old name
+  }
   if (parsed.contains("options")) OCTAVO_TRY_STATUS(ReadOptions(parsed["options"], pipeline));
   if (parsed.contains("foreign")) {
     if (!parsed["foreign"].is_object()) return ir::Fail("the pipeline's \"foreign\" must be {{\"PASS\": \"version\"}}");

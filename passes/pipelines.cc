@@ -24,17 +24,17 @@ const std::vector<Recipe>& Recipes() {
       {"int8",
        "static int8 with fused attention; needs calibration data",
        {"to_f32", "canonical", "fuse_float", "canonical", kCalibrate, "center_keys", "choose_rows", "smooth",
-        "fit_weights", "quantize", "dynamic", "cse", "qdq", "relative_probs", "fuse_int8", "qkv_int8", "windows", "cse",
+        "fit_weights", "quantize", "dynamic", "cse", "qdq", "relative_probs", "fuse_quantized", "quantized_qkv", "windows", "cse",
         "dce"}},
       // No smoothing: fp8 keeps its relative precision over 15 binary orders, whatever the channels' sizes.
       {"fp8",
        "the same in E4M3FN; needs calibration data",
-       {"to_f32", "canonical", "fuse_float", "canonical", kCalibrate, "quantize_fp8", "cse", "qdq", "fuse_int8",
-        "qkv_int8", "windows", "cse", "dce"}},
+       {"to_f32", "canonical", "fuse_float", "canonical", kCalibrate, "quantize_fp8", "cse", "qdq", "fuse_quantized",
+        "quantized_qkv", "windows", "cse", "dce"}},
       {"dynamic",
        "int8 products whose activations are quantized at run time; no data needed, weights are fitted to it where "
        "given",
-       {"to_f32", "canonical", "fuse_float", "canonical", "fit_weights", "dynamic", "quantize_tables", "qkv_int8",
+       {"to_f32", "canonical", "fuse_float", "canonical", "fit_weights", "dynamic", "quantize_tables", "quantized_qkv",
         "windows", "cse", "dce"}},
       {"dynamic4",
        "the same with weights of 4 bits in blocks: the fastest for one token at a time",
@@ -51,7 +51,7 @@ const std::vector<Recipe>& Recipes() {
       // No scale is chosen, none is changed.
       {"quantized",
        "fuses a graph that is quantized already (int8 of such a graph means this)",
-       {"canonical", "integer_form", "fuse_around", "canonical", "fuse_int8", "qkv_int8", "tables", "fuse_weights",
+       {"canonical", "integer_form", "fuse_around", "canonical", "fuse_quantized", "quantized_qkv", "tables", "fuse_weights",
         "why_not_int8", "fuse_left", "windows", "cse", "dce"}},
   };
   return *recipes;
@@ -71,23 +71,11 @@ Result<Pipeline> PipelineOfRecipe(std::string_view name, const Registry& registr
   return pipeline;
 }
 
-namespace {
-
-// Puts `pass` before or behind the first of `places`, or gives `refusal`.
-Result<Pipeline> With(Pipeline pipeline, const char* pass, std::initializer_list<std::string_view> places, bool behind,
-                      std::string_view refusal) {
-  const auto it = std::ranges::find_first_of(pipeline.passes, places);
-  if (it == pipeline.passes.end()) return ir::Fail("{}", refusal);
-  pipeline.passes.insert(it + (behind ? 1 : 0), pass);
+Result<Pipeline> WithPass(Pipeline pipeline, const AddedPass& added) {
+  const auto it = std::ranges::find_first_of(pipeline.passes, added.places);
+  if (it == pipeline.passes.end()) return ir::Fail("{}", added.refusal);
+  pipeline.passes.insert(it + (added.behind ? 1 : 0), std::string(added.pass));
   return pipeline;
-}
-
-}  // namespace
-
-Result<Pipeline> WithReducedRange(Pipeline pipeline) {
-  return With(std::move(pipeline), "reduce_range", {"smooth", "fit_weights", "dynamic"}, false,
-              "reduce_range is for weights that octavo quantizes to int8: leave it out, or use the recipes int8 and "
-              "dynamic of a float graph");
 }
 
 Result<Pipeline> WithFloat(Pipeline pipeline, const std::vector<std::string>& keep_float) {
@@ -107,19 +95,16 @@ Result<Pipeline> WithDynamic(Pipeline pipeline, const std::vector<std::string>& 
     return std::ranges::find(pipeline.passes, pass) != pipeline.passes.end();
   };
   if (!has("quantize") || !has("dynamic")) {
-    OCTAVO_TRY(pipeline, With(std::move(pipeline), "dynamic", {"quantize"}, true,
-                              "dynamic names Linears that recipe int8 of a float graph would give one activation scale "
-                              "for all rows: leave it out, or use that recipe"));
+    OCTAVO_TRY(pipeline,
+               WithPass(std::move(pipeline),
+                        {"dynamic",
+                         {"quantize"},
+                         true,
+                         "dynamic names Linears that recipe int8 of a float graph would give one activation scale "
+                         "for all rows: leave it out, or use that recipe"}));
   }
   std::ranges::copy(linears, std::back_inserter(pipeline.dynamic));
   return pipeline;
-}
-
-Result<Pipeline> WithQuantizedCaches(Pipeline pipeline) {
-  return With(
-      std::move(pipeline), "quantize_caches", {"quantize", "quantize_fp8"}, true,
-      "caches become codes by the ranges of a calibration: leave quantize_kv_cache out, or use the recipes int8 "
-      "and fp8 of a float graph");
 }
 
 bool CarriesPipeline(const Graph& graph) { return graph.info.metadata.contains(kPipelineKey); }

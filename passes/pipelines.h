@@ -39,14 +39,18 @@ Status CheckPasses(const Pipeline& pipeline, const Registry& registry);
 Result<PassOptions> OptionsOf(const PassInfo& pass, const Pipeline& pipeline);
 // "block=64" for the pass "weights4", the value read as the type that the option has.
 Status SetOption(const Registry& registry, std::string_view pass, std::string_view name_and_value, Pipeline& pipeline);
-// Puts reduce_range before the passes that choose or make int8 weights; an error where there are none.
-Result<Pipeline> WithReducedRange(Pipeline pipeline);
+// A pass that stands before or behind the first of `places`, and what to say where a pipeline has none of them.
+struct AddedPass {
+  std::string_view pass = {};
+  std::vector<std::string_view> places = {};
+  bool behind = false;
+  std::string_view refusal = {};
+};
+Result<Pipeline> WithPass(Pipeline pipeline, const AddedPass& added);
 // Adds names to keep_float; an error where there are some and no pass quantizes.
 Result<Pipeline> WithFloat(Pipeline pipeline, const std::vector<std::string>& keep_float);
 // Adds names to dynamic, with the pass of that name behind `quantize`; an error where there are some and that is not there.
 Result<Pipeline> WithDynamic(Pipeline pipeline, const std::vector<std::string>& linears);
-// Puts quantize_caches behind the pass that quantizes attention; an error where there is none.
-Result<Pipeline> WithQuantizedCaches(Pipeline pipeline);
 // {"octavo_pipeline": 1, "passes": ["canonical", ...], "keep_float": [...], "dynamic": [...], "options": {"weights4": {"block": 64}},
 // "foreign": {"quick_gelu": "1.0"}}, all but the first two where there are some. A pass that is neither octavo's own nor named under "foreign" is an error.
 Result<Pipeline> PipelineFromJson(std::string_view json);

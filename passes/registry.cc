@@ -10,6 +10,14 @@
 
 namespace octavo::passes {
 
+namespace {
+
+// What pipelines of 0.1.0 call passes that take fp8 as well.
+constexpr std::pair<std::string_view, std::string_view> kOldNames[] = {{"fuse_int8", "fuse_quantized"},
+                                                                       {"qkv_int8", "quantized_qkv"}};
+
+}  // namespace
+
 Registry::Registry() : passes_(OwnPasses()) {}
 
 const Registry& Registry::Own() {
@@ -18,6 +26,7 @@ const Registry& Registry::Own() {
 }
 
 const Pass* Registry::Find(std::string_view name) const {
+  for (const auto& [old, now] : kOldNames) name = name == old ? now : name;
   const auto it = std::ranges::find_if(passes_, [name](const auto& p) { return p->info().name == name; });
   return it == passes_.end() ? nullptr : it->get();
 }
@@ -30,10 +39,13 @@ Status Registry::Add(std::shared_ptr<const Pass> pass, Placement where) {
     if (known->info().version == pass->info().version && known->info().what == pass->info().what) return {};
     return ir::Fail("there is a pass {} already: give yours another name", ir::Quoted(name));
   }
-  for (const std::string* anchor : {&where.after, &where.before}) {
-    if (!anchor->empty() && Find(*anchor) == nullptr)
+  for (std::string* anchor : {&where.after, &where.before}) {
+    if (anchor->empty()) continue;
+    const Pass* beside = Find(*anchor);
+    if (beside == nullptr)
       return ir::Fail("{} cannot stand beside {}, which is no pass; there are: {}", ir::Quoted(name),
                       ir::Quoted(*anchor), Names());
+    *anchor = beside->info().name;
   }
   if (!where.after.empty())
     places_.push_back({name, std::move(where.after), true});

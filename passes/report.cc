@@ -181,10 +181,10 @@ std::string UnlessOtherFloat(const OriginIndex& index, const std::string& name, 
 }
 
 void JudgeAttention(Candidate& c, const OriginIndex& index, const Told& told) {
-  if (const Node* n = index.Find(c.nodes[0], {Op::kSdpaInt8, Op::kSdpa})) {
+  if (const Node* n = index.Find(c.nodes[0], {Op::kQuantizedSdpa, Op::kSdpa})) {
     c.status = "fused";
-    c.rule = n->op == Op::kSdpaInt8 ? "sdpa_int8" : "sdpa";
-    c.reason = n->op == Op::kSdpaInt8 ? CoarseScores(index.graph(), *n) : told.decisions.Kept(c) ? kAsAsked : "";
+    c.rule = n->op == Op::kQuantizedSdpa ? "quantized_sdpa" : "sdpa";
+    c.reason = n->op == Op::kQuantizedSdpa ? CoarseScores(index.graph(), *n) : told.decisions.Kept(c) ? kAsAsked : "";
     return;
   }
   Explain(c, told, "sdpa",
@@ -193,18 +193,18 @@ void JudgeAttention(Candidate& c, const OriginIndex& index, const Told& told) {
 
 void JudgeQkv(Candidate& c, const OriginIndex& index, const Told& told) {
   std::set<const Node*> fused;
-  for (const std::string& name : c.nodes) fused.insert(index.Find(name, {Op::kQkvInt8}));
+  for (const std::string& name : c.nodes) fused.insert(index.Find(name, {Op::kQuantizedQkv}));
   if (fused.size() == 1 && *fused.begin() != nullptr) {
     c.status = "fused";
-    c.rule = "qkv_int8";
+    c.rule = "quantized_qkv";
     c.reason.clear();
     return;
   }
   if (c.nodes.size() == 1 && c.reason.empty()) {  // packed: one Linear is the group
-    const Node* n = index.Find(c.nodes[0], {Op::kLinearInt8, Op::kLinearBlocked, Op::kMatMul});
+    const Node* n = index.Find(c.nodes[0], {Op::kQuantizedLinear, Op::kLinearBlocked, Op::kMatMul});
     c.status = n != nullptr ? "fused" : "left";
     c.rule = n == nullptr || n->op == Op::kMatMul ? "packed"
-             : n->op == Op::kLinearInt8           ? "linear_int8"
+             : n->op == Op::kQuantizedLinear           ? "quantized_linear"
                                                   : "linear_blocked";
     if (n == nullptr) Explain(c, told, "linear", "the packed projection is no product of this pipeline's ops");
     return;
@@ -218,7 +218,7 @@ void JudgeQkv(Candidate& c, const OriginIndex& index, const Told& told) {
   }
   if (c.kind == "qkv" && !c.reason.empty()) return;  // no group to begin with: `nodes` names the core
   const bool all_quantized = std::all_of(c.nodes.begin(), c.nodes.end(), [&](const std::string& name) {
-    return index.Find(name, {Op::kLinearInt8, Op::kQkvInt8, Op::kLinearBlocked}) != nullptr;
+    return index.Find(name, {Op::kQuantizedLinear, Op::kQuantizedQkv, Op::kLinearBlocked}) != nullptr;
   });
   c.status = all_quantized ? "quantized" : "left";
   if (const Decision* left = told.decisions.Left(c.nodes[0]); left != nullptr && left->rule == "qkv_float") {
@@ -230,9 +230,9 @@ void JudgeQkv(Candidate& c, const OriginIndex& index, const Told& told) {
 }
 
 void JudgeLinear(Candidate& c, const OriginIndex& index, const Told& told) {
-  if (const Node* n = index.Find(c.nodes[0], {Op::kLinearInt8, Op::kQkvInt8, Op::kLinearBlocked})) {
+  if (const Node* n = index.Find(c.nodes[0], {Op::kQuantizedLinear, Op::kQuantizedQkv, Op::kLinearBlocked})) {
     c.status = "quantized";
-    c.rule = n->op == Op::kQkvInt8 ? "qkv_int8" : RuleOf(*n);
+    c.rule = n->op == Op::kQuantizedQkv ? "quantized_qkv" : RuleOf(*n);
     return;
   }
   // A weight in float is none that a rule for codes missed: what the graph and the passes say of it counts.

@@ -13,7 +13,7 @@ namespace {
 
 // What becomes a candidate of the report.
 bool IsCounted(const Node& n) {
-  return n.op == Op::kMatMul || n.op == Op::kGemm || n.op == Op::kSoftmax || n.op == Op::kLinearInt8 ||
+  return n.op == Op::kMatMul || n.op == Op::kGemm || n.op == Op::kSoftmax || n.op == Op::kQuantizedLinear ||
          n.op == Op::kLinearBlocked || n.op == Op::kQLinearMatMul || n.op == Op::kMatMulInteger || IsAttentionOp(n);
 }
 

@@ -7,6 +7,7 @@
 #include <ranges>
 #include <set>
 
+#include "octavo/ir/functions.h"
 #include "octavo/ir/infer.h"
 #include "octavo/kernels/elementwise/elementwise.h"
 #include "octavo/kernels/quantize/quantize.h"
@@ -56,7 +57,7 @@ bool MayEnd(const CompileContext& c, const Node& n) {
   const auto& uses = c.graph.value(n.output()).uses;
   return !c.graph.IsGraphOutput(n.output()) && std::all_of(uses.begin(), uses.end(), [&](const ir::Use& use) {
     const Op op = c.graph.node(use.node).op;
-    return op == Op::kNormQuant || op == Op::kSkipLayerNorm || op == Op::kLayerNormalization;
+    return ir::IsSkipNorm(op) || op == Op::kLayerNormalization;
   });
 }
 

@@ -96,7 +96,7 @@ using KernelPtr = std::unique_ptr<Kernel>;
 #define OCTAVO_STEP(Name, Make) KernelPtr Make(const Node& node, const CompileContext& c);
 #include "octavo/runtime/steps.def"
 #undef OCTAVO_STEP
-KernelPtr MakeLinearFp8(const Node& node, const CompileContext& c);    // LinearInt8 and QkvInt8 with fp8 operands
+KernelPtr MakeLinearFp8(const Node& node, const CompileContext& c);    // QuantizedLinear and QuantizedQkv with fp8 operands
 KernelPtr MakeElementwise(const Node& node, const CompileContext& c);  // f32 unary and binary
 KernelPtr MakeInterpreted(const Graph& graph, ir::NodeId node);
 inline std::string InterpreterOf(Op op) { return "interpreter " + std::string(ir::InfoOf(op).name); }

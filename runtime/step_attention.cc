@@ -1,4 +1,4 @@
-// Sdpa and SdpaInt8: strides say whether an operand is [B,S,H*D] or [B,H,S,D]; work is split by heads, by rows where heads
+// Sdpa and QuantizedSdpa: strides say whether an operand is [B,S,H*D] or [B,H,S,D]; work is split by heads, by rows where heads
 // are few.
 #include <algorithm>
 #include <array>

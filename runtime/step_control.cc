@@ -21,11 +21,11 @@ bool IsWorthIt(const Graph& g) {
       case Op::kGemm:
       case Op::kConv:
       case Op::kMatMulInteger:
-      case Op::kLinearInt8:
+      case Op::kQuantizedLinear:
       case Op::kLinearBlocked:
-      case Op::kQkvInt8:
+      case Op::kQuantizedQkv:
       case Op::kSdpa:
-      case Op::kSdpaInt8:
+      case Op::kQuantizedSdpa:
         return true;
       default:
         break;

@@ -1,4 +1,4 @@
-// LinearInt8 and QkvInt8: weights are packed once at compile time; a run splits rows, and columns where rows are few.
+// QuantizedLinear and QuantizedQkv: weights are packed once at compile time; a run splits rows, and columns where rows are few.
 #include <algorithm>
 
 #include "octavo/kernels/qkv/qkv.h"
@@ -132,7 +132,7 @@ bool MakeBranch(const Node& node, const CompileContext& c, size_t first, Branch*
 }  // namespace
 
 KernelPtr MakeLinear(const Node& node, const CompileContext& c) {
-  if (node.op == Op::kLinearInt8 && (node.inputs.size() > 10 || !c.Is(node.input(9), DType::kF32))) return nullptr;
+  if (node.op == Op::kQuantizedLinear && (node.inputs.size() > 10 || !c.Is(node.input(9), DType::kF32))) return nullptr;
   if (quant::IsFp8(c.graph.value(node.inputs[0]).type.dtype)) return MakeLinearFp8(node, c);
   if (!quant::IsInt8(c.graph.value(node.inputs[0]).type.dtype) || !c.Is(node.input(1), DType::kF32)) return nullptr;
   const Tensor* xs = c.Constant(node.input(1));
@@ -151,16 +151,16 @@ KernelPtr MakeLinear(const Node& node, const CompileContext& c) {
       (xs == nullptr || xz == nullptr || xs->size() != 1 || xz->size() != 1 || !quant::IsInt8(xz->dtype()))) {
     return nullptr;
   }
-  const std::string kind = node.op == Op::kQkvInt8 ? "qkv_int8 " : "linear_int8 ";
+  const std::string kind = node.op == Op::kQuantizedQkv ? "qkv_int8 " : "linear_int8 ";
   auto kernel = std::make_unique<LinearKernel>(c.arch, kind + std::string(Name(c.arch)));
   kernel->at_run_time_ = at_run_time;
   kernel->per_token_ = per_token;
-  kernel->has_residual_ = node.op == Op::kLinearInt8 && node.input(9).valid();
+  kernel->has_residual_ = node.op == Op::kQuantizedLinear && node.input(9).valid();
   if (!per_token && !at_run_time) {
     kernel->x_scale_ = ScalarF32(*xs);
     kernel->x_zero_ = ScalarInt(*xz);
   }
-  const size_t branches = node.op == Op::kQkvInt8 ? node.outputs.size() : 1;
+  const size_t branches = node.op == Op::kQuantizedQkv ? node.outputs.size() : 1;
   if (branches > kernels::kMaxBranches) return nullptr;
   for (size_t i = 0; i < branches; ++i) {
     Branch b;
@@ -169,7 +169,7 @@ KernelPtr MakeLinear(const Node& node, const CompileContext& c) {
     if (!kernels::ActivationFromName(node.attrs.Str("activation", "none"), &b.activation)) return nullptr;
     b.by_heads = FindByHeads(c.graph, node, i);
     if (b.by_heads && b.by_heads->columns() != b.w.n()) return nullptr;
-    if (node.op == Op::kLinearInt8 && node.input(8)) {
+    if (node.op == Op::kQuantizedLinear && node.input(8)) {
       const Tensor* post = c.Constant(node.input(8));
       if (post == nullptr || post->size() != b.w.n()) return nullptr;
       b.post_scale = post->ToFloats();

@@ -1,4 +1,4 @@
-// LinearInt8 and QkvInt8 with fp8 operands: packed once at compile time, split as step_linear.cc does.
+// QuantizedLinear and QuantizedQkv with fp8 operands: packed once at compile time, split as step_linear.cc does.
 #include <algorithm>
 
 #include "octavo/kernels/fp8/fp8.h"
@@ -131,7 +131,7 @@ KernelPtr MakeLinearFp8(const Node& node, const CompileContext& c) {
   if (xs == nullptr || xs->size() != 1 || node.attrs.Int("per_token", 0) != 0) return nullptr;
   kernels::Activation activation;
   if (!kernels::ActivationFromName(node.attrs.Str("activation", "none"), &activation)) return nullptr;
-  const bool qkv = node.op == Op::kQkvInt8;
+  const bool qkv = node.op == Op::kQuantizedQkv;
   const size_t count = qkv ? node.outputs.size() : 1;
   if (count > kernels::kMaxFp8Outputs) return nullptr;
   std::vector<Branch> branches(count);

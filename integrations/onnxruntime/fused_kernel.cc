@@ -31,7 +31,7 @@ ir::Result<std::string> NodeName(const OrtKernelInfo* info) {
 
 // A scalar looks like an unknown rank. Where it matters, the scale and zero point of a Linear's input, it is a scalar.
 bool MustBeScalar(ir::Op op, size_t slot) {
-  return (op == ir::Op::kLinearInt8 || op == ir::Op::kQkvInt8) && (slot == 1 || slot == 2);
+  return (op == ir::Op::kQuantizedLinear || op == ir::Op::kQuantizedQkv) && (slot == 1 || slot == 2);
 }
 
 ir::Result<Operand> OperandOf(ir::Op op, const OrtKernelInfo* info, size_t i) {

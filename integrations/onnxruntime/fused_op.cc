@@ -11,18 +11,22 @@ namespace octavo::integrations::onnxruntime {
 
 namespace {
 
-constexpr size_t kMostBranches = 8;  // of QkvInt8
+constexpr size_t kMostBranches = 8;  // of QuantizedQkv
 
 const FusedOp& Self(const OrtCustomOp* op) { return *static_cast<const FusedOp*>(op); }
 
+// How many slots ONNX Runtime must know of, where an op takes any number of branches.
+size_t Slots(const ir::Operands& o) { return o.once.size() + o.each.size() * kMostBranches; }
+
 // Outputs that every node with so many inputs has. Nothing tells inference how many there are, and hosts before 1.28 end the process when the
-// type of one more is set. The sums behind them get the right type unasked: NormQuant's is always f32, SkipLayerNorm's that of its inputs.
+// type of one more is set. Those behind them get the right type unasked: one that is f32 is declared so, others have that of the inputs.
 size_t CertainOutputs(const FusedOp& self, size_t inputs) {
-  if (self.op == ir::Op::kQkvInt8) return std::min(kMostBranches, (inputs + 1) / 5);
-  if (self.op == ir::Op::kNormQuant) return 2;
-  return self.op == ir::Op::kSkipLayerNorm ? 1 : self.outputs;
+  const ir::Operands &operands = ir::OperandsOf(self.op), &results = ir::ResultsOf(self.op);
+  if (operands.each.empty()) return results.least();
+  // The last group may lack what it may leave out.
+  const size_t group = operands.each.size(), missing = operands.once.size() + group - operands.least();
+  return std::min(kMostBranches, (inputs + missing - operands.once.size()) / group);
 }
-constexpr size_t kNormQuantSum = 2;
 
 // ONNX Runtime takes a dim by number or by name; what is not known gets a name of its own.
 ir::Status SetOutput(OrtShapeInferContext* context, size_t i, const ir::Type& type) {
@@ -73,9 +77,8 @@ ir::Status Infer(const FusedOp& self, OrtShapeInferContext* context) {
 }  // namespace
 
 FusedOp::FusedOp(ir::Op fused, std::string spelled) : OrtCustomOp{}, op(fused), name(std::move(spelled)) {
-  const ir::OpInfo& known = ir::InfoOf(op);
-  inputs = known.max_inputs < 0 ? 3 + 5 * kMostBranches : static_cast<size_t>(known.max_inputs);
-  outputs = known.max_outputs < 0 ? kMostBranches : static_cast<size_t>(known.max_outputs);
+  inputs = Slots(ir::OperandsOf(op));
+  outputs = Slots(ir::ResultsOf(op));
   version = kApiVersion;
   GetName = [](const OrtCustomOp* o) { return Self(o).name.c_str(); };
   GetExecutionProviderType = [](const OrtCustomOp*) -> const char* { return nullptr; };
@@ -83,8 +86,9 @@ FusedOp::FusedOp(ir::Op fused, std::string spelled) : OrtCustomOp{}, op(fused), 
   GetOutputTypeCount = [](const OrtCustomOp* o) { return Self(o).outputs; };
   GetInputType = [](const OrtCustomOp*, size_t) { return ONNX_TENSOR_ELEMENT_DATA_TYPE_UNDEFINED; };  // any
   GetOutputType = [](const OrtCustomOp* o, size_t i) {
-    return Self(o).op == ir::Op::kNormQuant && i == kNormQuantSum ? ONNX_TENSOR_ELEMENT_DATA_TYPE_FLOAT
-                                                                  : ONNX_TENSOR_ELEMENT_DATA_TYPE_UNDEFINED;
+    const ir::Operand* result = ir::ResultsOf(Self(o).op).At(i);
+    return result != nullptr && result->is_f32 ? ONNX_TENSOR_ELEMENT_DATA_TYPE_FLOAT
+                                               : ONNX_TENSOR_ELEMENT_DATA_TYPE_UNDEFINED;
   };
   GetInputCharacteristic = [](const OrtCustomOp*, size_t) { return INPUT_OUTPUT_OPTIONAL; };
   GetOutputCharacteristic = GetInputCharacteristic;

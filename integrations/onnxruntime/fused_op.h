@@ -10,7 +10,7 @@ namespace octavo::integrations::onnxruntime {
 
 constexpr uint32_t kApiVersion = 17;  // the first with shape inference and ParallelFor for custom ops
 
-// `name`: the op's, as a file spells it ("LinearInt8__2": the suffix tells the bodies of one file apart). Must outlive the session.
+// `name`: the op's, as a file spells it ("QuantizedLinear__2": the suffix tells the bodies of one file apart). Must outlive the session.
 struct FusedOp : OrtCustomOp {
   FusedOp(ir::Op op, std::string name);
 

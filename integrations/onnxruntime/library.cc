@@ -5,6 +5,7 @@
 #include <format>
 #include <mutex>
 #include <string>
+#include <vector>
 
 #include "octavo/integrations/onnxruntime/fused_op.h"
 #include "octavo/ir/functions.h"
@@ -39,10 +40,11 @@ ir::Result<OrtCustomOpDomain*> Domain() {
   if (domain != nullptr) return domain;
   OrtCustomOpDomain* made = nullptr;
   OCTAVO_TRY_STATUS(StatusOf(Api().CreateCustomOpDomain("octavo", &made)));
-  for (const ir::Op op : ir::FusedOps()) {
-    const std::string name(ir::InfoOf(op).name);
+  std::vector<ir::OldName> names(ir::OldNames().begin(), ir::OldNames().end());
+  for (const ir::Op op : ir::FusedOps()) names.push_back({ir::InfoOf(op).name, op});
+  for (const auto& [name, op] : names) {
     for (int i = 1; i <= kMostBodies; ++i) {
-      ops.emplace_back(op, name + "__" + std::to_string(i));
+      ops.emplace_back(op, std::format("{}__{}", name, i));
       OCTAVO_TRY_STATUS(StatusOf(Api().CustomOpDomain_Add(made, &ops.back())));
     }
   }

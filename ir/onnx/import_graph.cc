@@ -320,9 +320,10 @@ Status GraphBuilder::CheckInputs(Op op, std::span<const ValueId> inputs) {
   }
   const bool variadic = op == Op::kConcat || op == Op::kMax || op == Op::kMin || op == Op::kSum || op == Op::kMean ||
                         op == Op::kEinsum || op == Op::kLoop || op == Op::kScan;
-  for (int i = 0; i < (variadic ? given : info.min_inputs); ++i) {
-    const bool optional =
-        (op == Op::kLoop && i < 2) || (op == Op::kNormQuant && (i == 1 || i == 3)) || (op == Op::kQkvInt8 && i >= 5);
+  const Operands& own = OperandsOf(op);
+  for (int i = 0; i < (variadic || !own.each.empty() ? given : info.min_inputs); ++i) {
+    const Operand* operand = own.At(static_cast<size_t>(i));
+    const bool optional = operand != nullptr ? operand->optional : op == Op::kLoop && i < 2;
     if (!optional && !inputs[static_cast<size_t>(i)].valid()) return Fail("it leaves out input {}, which it needs", i);
   }
   return {};

@@ -18,7 +18,7 @@ constexpr int64_t kNodeBytes = 2000;  // about what a node takes with its values
 
 std::string Normalized(const std::string& domain) { return domain == "ai.onnx" ? std::string() : domain; }
 
-// "LinearInt8__3" is "LinearInt8": the suffix only tells the bodies in one file apart.
+// "QuantizedLinear__3" is "QuantizedLinear": the suffix only tells the bodies in one file apart.
 std::string WithoutSuffix(const std::string& op_type) {
   const size_t at = op_type.rfind("__");
   if (at == std::string::npos || at + 2 == op_type.size()) return op_type;
@@ -95,7 +95,7 @@ Status GraphBuilder::AddNode(const pb::NodeProto& node, Scope& scope) {
     const auto it = file_.functions.find({d.domain, d.op_type, node.overload()});
     if (it != file_.functions.end()) return Inline(node, it->second, scope);
   }
-  if (ours) d.op_type = WithoutSuffix(d.op_type);
+  if (ours) d.op_type = InfoOf(OpFromName(d.domain, WithoutSuffix(d.op_type))).name;
   d.scope = &scope;
   d.name = scope.in_function && !node.name().empty() ? scope.prefix + std::string(Stem(node.name())) : node.name();
   d.origin = scope.in_function ? scope.origin : OriginOf(node, d.domain);

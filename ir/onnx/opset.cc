@@ -12,9 +12,6 @@ namespace {
 int64_t SinceVersion(const Graph& g, const Node& n) {
   const auto dtype = [&](size_t i) { return n.input(i).valid() ? g.value(n.input(i)).type.dtype : DType::kUndefined; };
   switch (n.op) {
-    case Op::kSkipLayerNorm:
-    case Op::kNormQuant:
-      return n.attrs.Int("rms", 0) != 0 ? 23 : kFormOpset;  // RMSNormalization in the body of their function
     case Op::kGelu:
       return 20;
     case Op::kGroupNormalization:
@@ -36,9 +33,7 @@ int64_t SinceVersion(const Graph& g, const Node& n) {
       if (q == DType::kU16 || q == DType::kS16) return 21;
       return wide_scale ? 19 : kFormOpset;
     }
-    case Op::kLinearBlocked:  // its body dequantizes in blocks
-      return 21;
-    case Op::kSdpaInt8:  // its body transposes the codes of K
+    case Op::kQuantizedSdpa:  // its body is content with 19; files have said 21 since 0.1.0, whose body moved codes of fp8
     case Op::kTranspose:
     case Op::kSqueeze:
     case Op::kUnsqueeze:
@@ -91,6 +86,10 @@ void Collect(const Graph& g, Needs& needs) {
   for (NodeId id = g.first(); id.valid(); id = g.node(id).next) {
     const Node& n = g.node(id);
     needs.opset = std::max(needs.opset, SinceVersion(g, n));
+    if (HasBody(n.op)) {
+      // A node whose body cannot be made is refused by whoever writes it.
+      if (const Result<Graph> body = BodyOf(g, n)) Collect(*body, needs);
+    }
     for (ValueId v : n.outputs) {
       if (v.valid()) AddType(g.value(v).type.dtype, needs);
     }

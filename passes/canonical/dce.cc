@@ -7,6 +7,16 @@
 
 namespace octavo::passes::canonical {
 
+namespace {
+
+// Result i, not the first.
+bool MayBeLeftOut(Op op, size_t i) {
+  if (const ir::Operand* own = ir::ResultsOf(op).At(i)) return own->optional;
+  return op == Op::kLayerNormalization || op == Op::kDropout || op == Op::kMaxPool || op == Op::kAttention;
+}
+
+}  // namespace
+
 Result<bool> Dce(Graph& graph, PassRun&) {
   std::vector<bool> is_output(graph.value_capacity(), false);
   for (const ir::GraphOutput& o : graph.outputs()) {
@@ -24,10 +34,8 @@ Result<bool> Dce(Graph& graph, PassRun&) {
       changed = true;
       continue;
     }
-    const bool optional_outputs = n.op == Op::kLayerNormalization || n.op == Op::kDropout || n.op == Op::kMaxPool ||
-                                  n.op == Op::kAttention || n.op == Op::kSkipLayerNorm || n.op == Op::kNormQuant;
-    for (size_t i = n.op == Op::kNormQuant ? 2 : 1; optional_outputs && i < n.outputs.size(); ++i) {
-      if (n.outputs[i].valid() && !wanted(n.outputs[i])) {
+    for (size_t i = 1; i < n.outputs.size(); ++i) {
+      if (n.outputs[i].valid() && MayBeLeftOut(n.op, i) && !wanted(n.outputs[i])) {
         graph.DropOutput(*it, i);
         changed = true;
       }

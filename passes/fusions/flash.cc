@@ -1,5 +1,5 @@
 // Before: Sdpa(q, k, v, ...)      After: Sdpa(q, k, v, ...) {flash = 1}
-//         SdpaInt8(q, k, v, ...)         SdpaInt8(q, k, v, ...) {flash = 1}      (u8 and s8 operands)
+//         QuantizedSdpa(q, k, v, ...)         QuantizedSdpa(q, k, v, ...) {flash = 1}      (u8 and s8 operands)
 // The kernel then needs no memory that grows with the keys. Float: rounding differs. int8: the probabilities are no longer
 // quantized by the graph's numbers but relative to the running maximum (kernels/sdpa/sdpa.h has both, with bounds). So no recipe
 // has this pass: it runs where a pipeline names it.
@@ -17,12 +17,12 @@ Result<bool> UseFlash(Graph& graph, PassRun& run) {
   int real = 0, int8 = 0, fp8 = 0, coded = 0;
   for (NodeId id : graph.NodesInOrder()) {
     const Node& n = graph.node(id);
-    if ((n.op != Op::kSdpa && n.op != Op::kSdpaInt8) || n.attrs.Int("flash", 0) != 0) continue;
-    if (n.op == Op::kSdpaInt8 && quant::IsFp8(graph.value(n.input(0)).type.dtype)) {
+    if ((n.op != Op::kSdpa && n.op != Op::kQuantizedSdpa) || n.attrs.Int("flash", 0) != 0) continue;
+    if (n.op == Op::kQuantizedSdpa && quant::IsFp8(graph.value(n.input(0)).type.dtype)) {
       ++fp8;
       continue;
     }
-    if (n.op == Op::kSdpaInt8 && ir::HasScoreSteps(n)) {
+    if (n.op == Op::kQuantizedSdpa && ir::HasScoreSteps(n)) {
       ++coded;
       continue;
     }

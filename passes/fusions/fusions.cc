@@ -22,22 +22,22 @@ const std::vector<Rule>& FloatRules() {
   return *rules;
 }
 
-const std::vector<Rule>& Int8Rules() {
+const std::vector<Rule>& QuantizedRules() {
   static const auto* const rules = new std::vector<Rule>{
-      SdpaInt8(true, true),
-      SdpaInt8(false, true),
-      SdpaInt8(true),
-      SdpaInt8(false),
-      SdpaRepeat(ir::Op::kSdpaInt8),
-      SdpaSplitQ(ir::Op::kSdpaInt8),
-      SdpaSplitK(ir::Op::kSdpaInt8),
-      SdpaSplitV(ir::Op::kSdpaInt8),
-      SdpaMerge(ir::Op::kSdpaInt8),
-      LinearInt8(true, true),  // the widest first: what it does not take is left to the narrower forms
-      LinearInt8(true, false),
-      LinearInt8(false, true),
-      LinearInt8(false, false, true),
-      LinearInt8(false, false),
+      QuantizedSdpa(true, true),
+      QuantizedSdpa(false, true),
+      QuantizedSdpa(true),
+      QuantizedSdpa(false),
+      SdpaRepeat(ir::Op::kQuantizedSdpa),
+      SdpaSplitQ(ir::Op::kQuantizedSdpa),
+      SdpaSplitK(ir::Op::kQuantizedSdpa),
+      SdpaSplitV(ir::Op::kQuantizedSdpa),
+      SdpaMerge(ir::Op::kQuantizedSdpa),
+      QuantizedLinear(true, true),  // the widest first: what it does not take is left to the narrower forms
+      QuantizedLinear(true, false),
+      QuantizedLinear(false, true),
+      QuantizedLinear(false, false, true),
+      QuantizedLinear(false, false),
       NormQuant(ir::Op::kSkipLayerNorm),
       NormQuant(ir::Op::kLayerNormalization),
       NormQuant(ir::Op::kRMSNormalization),
@@ -61,8 +61,13 @@ const std::vector<Rule>& PackedRules() {
   return *rules;
 }
 
+const std::vector<Rule>& EpilogueRules() {
+  static const auto* const rules = new std::vector<Rule>{LinearBias(), LinearActivation()};
+  return *rules;
+}
+
 Result<bool> FuseFloat(Graph& graph, PassRun& run) { return pattern::ApplyRules(FloatRules(), graph, run); }
-Result<bool> FuseInt8(Graph& graph, PassRun& run) { return pattern::ApplyRules(Int8Rules(), graph, run); }
+Result<bool> FuseQuantized(Graph& graph, PassRun& run) { return pattern::ApplyRules(QuantizedRules(), graph, run); }
 Result<bool> FuseWeights(Graph& graph, PassRun& run) { return pattern::ApplyRules(BlockRules(), graph, run); }
 
 }  // namespace octavo::passes::fusions

@@ -29,7 +29,7 @@ Rule AttentionOp();
 Rule RmsNorm();
 Rule SkipLayerNorm(ir::Op op);  // kLayerNormalization or kRMSNormalization
 
-// Layout of Sdpa and SdpaInt8: exact.
+// Layout of Sdpa and QuantizedSdpa: exact.
 Rule SdpaSplitQ(ir::Op op);
 Rule SdpaSplitK(ir::Op op);
 Rule SdpaSplitV(ir::Op op);
@@ -38,10 +38,12 @@ Rule SdpaMerge(ir::Op op);
 
 // int8 on Q/DQ graphs: exact, bit for bit.
 // `bias`: must be there. A rule that ends in the product itself would take it before the bias is seen.
-Rule LinearInt8(bool quantized_output, bool activation, bool bias = false);
+Rule QuantizedLinear(bool quantized_output, bool activation, bool bias = false);
 Rule LinearResidual(bool quantized_output);
+Rule LinearBias();
+Rule LinearActivation();
 Rule LinearBlocked(bool bias);  // its body keeps every bit, its kernel rounds otherwise
-Rule SdpaInt8(bool quantized_output, bool relative = false);
+Rule QuantizedSdpa(bool quantized_output, bool relative = false);
 Rule NormQuant(ir::Op op);  // kLayerNormalization, kRMSNormalization or kSkipLayerNorm
 Rule TwinNorm(ir::Op op);   // of one of these
 Rule NormColumns();
@@ -49,13 +51,14 @@ Rule QkvPacked();
 
 // The ordered lists.
 const std::vector<Rule>& FloatRules();
-const std::vector<Rule>& Int8Rules();
+const std::vector<Rule>& QuantizedRules();
 const std::vector<Rule>& BlockRules();
 const std::vector<Rule>& PackedRules();
+const std::vector<Rule>& EpilogueRules();
 
 // Passes (pass.h): the rules above, and what chooses over the whole graph.
 Result<bool> FuseFloat(Graph& graph, PassRun& run);
-Result<bool> FuseInt8(Graph& graph, PassRun& run);
+Result<bool> FuseQuantized(Graph& graph, PassRun& run);
 // Causal and window masks -> attributes of the attention.
 Result<bool> FuseWindows(Graph& graph, PassRun& run);
 // Float attention in memory that does not grow with the keys; rounding differs.
@@ -66,9 +69,9 @@ Result<bool> RelativeProbs(Graph& graph, PassRun& run);
 Result<bool> FuseWeights(Graph& graph, PassRun& run);
 // Element-wise chains from codes of 8 bits to codes of 8 bits -> Lookup.
 Result<bool> FuseTables(Graph& graph, PassRun& run);
-// 2..8 LinearInt8 of one activation, at least two of which feed one attention -> QkvInt8. PackedRules first.
-Result<bool> FuseQkvInt8(Graph& graph, PassRun& run);
-// The same as FuseQkvInt8 in float: one MatMul over the concatenated weights and a Split.
+// 2..8 QuantizedLinear of one activation, at least two of which feed one attention -> QuantizedQkv. PackedRules first.
+Result<bool> FuseQuantizedQkv(Graph& graph, PassRun& run);
+// The same as FuseQuantizedQkv in float: one MatMul over the concatenated weights and a Split.
 Result<bool> FuseQkvFloat(Graph& graph, PassRun& run);
 
 }  // namespace octavo::passes::fusions

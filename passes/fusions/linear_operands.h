@@ -1,4 +1,4 @@
-// What LinearInt8 asks of the product that it stands for.
+// What QuantizedLinear asks of the product that it stands for.
 #ifndef OCTAVO_PASSES_FUSIONS_LINEAR_OPERANDS_H_
 #define OCTAVO_PASSES_FUSIONS_LINEAR_OPERANDS_H_
 

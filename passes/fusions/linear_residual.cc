@@ -1,6 +1,6 @@
-// Before: y = Add(LinearInt8(x, w, ..), residual) [QuantizeLinear]
-// After:  y = LinearInt8(x, w, .., y_scale, y_zp, post_scale, residual)
-// Exact: the body of LinearInt8 adds it where the Add stood. Norms have taken their sums before: what is left stands before
+// Before: y = Add(QuantizedLinear(x, w, ..), residual) [QuantizeLinear]
+// After:  y = QuantizedLinear(x, w, .., y_scale, y_zp, post_scale, residual)
+// Exact: the body of QuantizedLinear adds it where the Add stood. Norms have taken their sums before: what is left stands before
 // another Add (attention and MLP side by side) or at the end.
 // Refuses: another shape (broadcasting stays outside), a constant, integer operands with an fp8 output.
 #include "octavo/passes/fusions/codes.h"
@@ -31,10 +31,10 @@ Verdict CheckOutput(const Match& m, Var q) {
 }  // namespace
 
 Rule LinearResidual(bool quantized_output) {
-  RuleBuilder r(quantized_output ? "linear_residual_quant_int8" : "linear_residual_int8",
-                "LinearInt8 + residual [Q] -> LinearInt8");
+  RuleBuilder r(quantized_output ? "quantized_linear_residual_out" : "quantized_linear_residual",
+                "QuantizedLinear + residual [Q] -> QuantizedLinear");
   const Var residual = r.Input("residual", {.dtypes = {DType::kF32}});
-  const Var linear = r.Open(r.Op("linear", Op::kLinearInt8, {}));
+  const Var linear = r.Open(r.Op("linear", Op::kQuantizedLinear, {}));
   const Var sum = r.AnyOrder("sum", Op::kAdd, linear, residual);
   const Var q = quantized_output ? r.Open(r.Op("quantized", Op::kQuantizeLinear, {sum})) : Var();
   r.Root(quantized_output ? q : sum);
@@ -48,7 +48,7 @@ Rule LinearResidual(bool quantized_output) {
     in.resize(10);
     if (quantized_output) in[6] = m.at(q).input(1), in[7] = m.at(q).input(2);
     in[9] = m[residual];
-    return b.Create(Op::kLinearInt8, std::move(in), n.attrs);
+    return b.Create(Op::kQuantizedLinear, std::move(in), n.attrs);
   });
   return r.Finish();
 }

@@ -1,6 +1,6 @@
-// Before: q = LinearInt8(x, wq, ..)  k = LinearInt8(x, wk, ..)  v = LinearInt8(x, wv, ..)     that feed one attention
-// After:  q, k, v = QkvInt8(x, [wq ..], [wk ..], [wv ..])          x is read once, each branch keeps its own scales
-// Exact: the body of QkvInt8 is the body of the branches. Any widths (GQA), 2 to 8 branches of one core of attention: a choice over the whole
+// Before: q = QuantizedLinear(x, wq, ..)  k = QuantizedLinear(x, wk, ..)  v = QuantizedLinear(x, wv, ..)     that feed one attention
+// After:  q, k, v = QuantizedQkv(x, [wq ..], [wk ..], [wv ..])          x is read once, each branch keeps its own scales
+// Exact: the body of QuantizedQkv is the body of the branches. Any widths (GQA), 2 to 8 branches of one core of attention: a choice over the whole
 // graph, and so a pass and not a Rule.
 #include <algorithm>
 
@@ -17,7 +17,7 @@ std::vector<NodeId> BranchesOf(const Graph& g, const AttentionCore& core) {
   for (ValueId operand : {core.q, core.k, core.v}) {
     for (NodeId id : LinearsBehind(g, operand)) {
       const Node& n = g.node(id);
-      if (n.op != Op::kLinearInt8 || n.attrs.Str("activation", "none") != "none" || n.input(8) || n.input(9)) continue;
+      if (n.op != Op::kQuantizedLinear || n.attrs.Str("activation", "none") != "none" || n.input(8) || n.input(9)) continue;
       if (std::find(branches.begin(), branches.end(), id) == branches.end()) branches.push_back(id);
     }
   }
@@ -26,7 +26,7 @@ std::vector<NodeId> BranchesOf(const Graph& g, const AttentionCore& core) {
 
 void Fuse(Graph& g, const std::vector<NodeId>& branches) {
   const NodeId first = *std::ranges::min_element(branches, [&g](NodeId a, NodeId b) { return g.Before(a, b); });
-  Rewriter b(g, "qkv_int8");
+  Rewriter b(g, "quantized_qkv");
   b.At(first, branches);
   const Node& head = g.node(branches[0]);
   std::vector<ValueId> inputs{head.input(0), head.input(1), head.input(2)};
@@ -36,7 +36,7 @@ void Fuse(Graph& g, const std::vector<NodeId>& branches) {
   while (!inputs.back().valid()) inputs.pop_back();
   ir::Attrs attrs;  // one scale a row goes with the activation
   if (head.attrs.Int("per_token", 0) != 0) attrs.Set("per_token", int64_t{1});
-  const NodeId made = b.CreateN(Op::kQkvInt8, std::move(inputs), branches.size(), std::move(attrs));
+  const NodeId made = b.CreateN(Op::kQuantizedQkv, std::move(inputs), branches.size(), std::move(attrs));
   for (size_t i = 0; i < branches.size(); ++i) {
     b.Replace(g.node(branches[i]).output(), g.node(made).output(i));
     b.EraseDead(branches[i]);
@@ -45,7 +45,7 @@ void Fuse(Graph& g, const std::vector<NodeId>& branches) {
 
 }  // namespace
 
-Result<bool> FuseQkvInt8(Graph& graph, PassRun& run) {
+Result<bool> FuseQuantizedQkv(Graph& graph, PassRun& run) {
   OCTAVO_TRY(bool changed, pattern::ApplyRules(PackedRules(), graph, run));
   for (const AttentionCore& core : FindAttentionCores(graph)) {
     // Branches by activation: self-attention has one set, cross-attention one for q and one for k and v.
@@ -60,10 +60,10 @@ Result<bool> FuseQkvInt8(Graph& graph, PassRun& run) {
       if (set.size() < 2 || set.size() > 8) continue;
       Fuse(graph, set);
       changed = true;
-      run.log.push_back("qkv_int8: " + std::to_string(set.size()) + " projections into one");
+      run.log.push_back("quantized_qkv: " + std::to_string(set.size()) + " projections into one");
     }
   }
-  if (changed && !graph.SortTopologically()) return ir::Fail("qkv_int8 made a cycle");
+  if (changed && !graph.SortTopologically()) return ir::Fail("quantized_qkv made a cycle");
   return changed;
 }
 

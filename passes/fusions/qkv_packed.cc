@@ -1,7 +1,7 @@
-// Before: q, k, v = Split(LinearInt8(x, w [K,N], ..))  [QuantizeLinear each]      packed projections: GPT-2, timm's ViT
-// After:  q, k, v = QkvInt8(x, [columns of w ..], [..], [..])                     each part in its own codes, nothing copied
+// Before: q, k, v = Split(QuantizedLinear(x, w [K,N], ..))  [QuantizeLinear each]      packed projections: GPT-2, timm's ViT
+// After:  q, k, v = QuantizedQkv(x, [columns of w ..], [..], [..])                     each part in its own codes, nothing copied
 // Exact: the columns of a product do not know each other.
-// Refuses: activations, scales behind them and residuals, which QkvInt8 lacks; parts whose widths are no numbers.
+// Refuses: activations, scales behind them and residuals, which QuantizedQkv lacks; parts whose widths are no numbers.
 #include "octavo/passes/fusions/packed_parts.h"
 #include "octavo/passes/fusions/projections.h"
 #include "octavo/quant/numeric/code8.h"
@@ -30,7 +30,7 @@ void Rewrite(Rewriter& b, NodeId id, NodeId product, const std::vector<int64_t>&
   while (!inputs.back().valid()) inputs.pop_back();
   ir::Attrs attrs;
   if (linear.attrs.Int("per_token", 0) != 0) attrs.Set("per_token", int64_t{1});
-  const NodeId made = b.CreateN(Op::kQkvInt8, std::move(inputs), widths.size(), std::move(attrs));
+  const NodeId made = b.CreateN(Op::kQuantizedQkv, std::move(inputs), widths.size(), std::move(attrs));
   for (size_t i = 0; i < widths.size(); ++i) {
     b.Replace(replaced[i], g.node(made).output(i));
     const NodeId quantize = g.value(replaced[i]).producer;
@@ -42,11 +42,11 @@ void Rewrite(Rewriter& b, NodeId id, NodeId product, const std::vector<int64_t>&
 }  // namespace
 
 Rule QkvPacked() {
-  RuleBuilder r("qkv_int8", "Split of a LinearInt8 along its columns -> QkvInt8");
+  RuleBuilder r("quantized_qkv", "Split of a QuantizedLinear along its columns -> QuantizedQkv");
   const Var w = r.Constant("w", {.shape = {{"K", "N"}}}), scale = r.Constant("w_scale");
   const Var any = Anything();
   const Var linear =
-      r.Open(r.Op("linear", Op::kLinearInt8, {any, any, any, w, scale, any, any, any, Absent(), Absent()}));
+      r.Open(r.Op("linear", Op::kQuantizedLinear, {any, any, any, w, scale, any, any, any, Absent(), Absent()}));
   const Var split = r.Open(r.Op("split", Op::kSplit, {linear}));
   r.Root(split);
   r.Guard([=](const Match& m) {

@@ -1,5 +1,5 @@
 // The codes of Q/DQ attention: those of its operands, and scores and probabilities that pass through codes of 8 bits on their way, or scores that
-// are divided: what SdpaInt8 has steps for (ir/functions.h).
+// are divided: what QuantizedSdpa has steps for (ir/functions.h).
 #ifndef OCTAVO_PASSES_FUSIONS_SDPA_CODES_H_
 #define OCTAVO_PASSES_FUSIONS_SDPA_CODES_H_
 

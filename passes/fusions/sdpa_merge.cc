@@ -1,6 +1,6 @@
 // Before: Reshape(Transpose(Sdpa(...), 0 2 1 3), [B,S,H*Dv])                        (or [B*S,H*Dv], GPT-2)
 // After:  Sdpa(...) {out_rank = 3} writes [B,S,H*Dv] itself                         (a Reshape to [B*S,H*Dv] stays)
-// Exact: only addresses change. Works alike on Sdpa and SdpaInt8.
+// Exact: only addresses change. Works alike on Sdpa and QuantizedSdpa.
 // Refuses: a merge that changes more than the last axis.
 #include <format>
 

@@ -1,6 +1,6 @@
 // Before: Sdpa(q, Reshape(Expand(Unsqueeze(k [B,G,S,D], 2))), the same of v)        (grouped queries)
 // After:  Sdpa(q, k, v) {kv_num_heads = G}
-// Exact: only addresses change. Works alike on Sdpa and SdpaInt8.
+// Exact: only addresses change. Works alike on Sdpa and QuantizedSdpa.
 #include "octavo/passes/fusions/fusions.h"
 
 namespace octavo::passes::fusions {

@@ -1,6 +1,6 @@
 // Before: Sdpa(Transpose(Reshape(x [B,S,H*D], [B,S,H,D]), 0 2 1 3), ...)            (q, k or v)
 // After:  Sdpa(x, ...) {q_rank = 3}, which finds the heads itself
-// Exact: only addresses change. Works alike on Sdpa and SdpaInt8.
+// Exact: only addresses change. Works alike on Sdpa and QuantizedSdpa.
 // Refuses: a split that changes more than the last axis.
 #include <format>
 

@@ -1,4 +1,4 @@
-// Before: o = Sdpa(q, k, v, Where(And(key <= query [+ past], key > query - w, m), 0, low))          (SdpaInt8 alike)
+// Before: o = Sdpa(q, k, v, Where(And(key <= query [+ past], key > query - w, m), 0, low))          (QuantizedSdpa alike)
 // After:  o = Sdpa(q, k, v, Where(m, 0, low)) {window_left, window_right, bottom_right, hidden_value = low}
 // Also:   the bounds in a bool mask;  Where(Equal(Trilu(ones), 0), low, 0);  the sum of two such masks where low is -inf.
 // The kernel leaves out what the window hides, and the mask keeps the shape of what is left, [B,1,1,Sk] or nothing.
@@ -30,7 +30,7 @@ bool Lift(Rewriter& b, NodeId id, canonical::IndexFacts& facts) {
   b.At(id, {id});
   const bool in_keep = n.input(keep).valid();
   // Slopes join the sum that low has to swallow, and where masked scores become codes, hidden keys do not get low, but its code.
-  const bool coded = n.op == Op::kSdpaInt8 && n.input(ir::kSdpaMaskedCodes);
+  const bool coded = n.op == Op::kQuantizedSdpa && n.input(ir::kSdpaMaskedCodes);
   if (!in_keep && (!n.input(mask) || n.input(mask + 2) || coded)) return false;
   const auto found = in_keep ? BoundsOfKeep(b, facts, queries, keys, n.input(keep))
                              : BoundsOfMask(b, facts, queries, keys, n.input(mask));
@@ -59,7 +59,7 @@ Result<bool> FuseWindows(Graph& graph, PassRun& run) {
   canonical::IndexFacts facts(graph, inference);
   int lifted = 0;
   for (NodeId id : graph.NodesInOrder()) {
-    const bool attends = graph.IsAlive(id) && (graph.node(id).op == Op::kSdpa || graph.node(id).op == Op::kSdpaInt8);
+    const bool attends = graph.IsAlive(id) && (graph.node(id).op == Op::kSdpa || graph.node(id).op == Op::kQuantizedSdpa);
     if (attends && Lift(b, id, facts)) ++lifted;
   }
   if (lifted > 0)

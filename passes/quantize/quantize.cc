@@ -45,7 +45,7 @@ class Quantizer {
     b_.SetInput(id, 1, b_.Create(Op::kDequantizeLinear, {w->q, w->scale}, {{"axis", int64_t{1}}}));
   }
 
-  // The node becomes SdpaInt8, which is then expanded to the Q/DQ form it means.
+  // The node becomes QuantizedSdpa, which is then expanded to the Q/DQ form it means.
   Status Attention(NodeId id) {
     const Node n = g_.node(id);
     std::vector<ValueId> inputs(16);
@@ -78,7 +78,7 @@ class Quantizer {
     ir::Attrs attrs = n.attrs;
     // Integers are no NaN, so the guard of masked rows is the plain one, of which there are more forms (relative_probs).
     if (!quant::IsFp8(type) && attrs.Int("nan_guard", 0) == ir::kSdpaGuardMasked) attrs.Set("nan_guard", int64_t{1});
-    const ValueId q = b_.Create(Op::kSdpaInt8, std::move(inputs), std::move(attrs));
+    const ValueId q = b_.Create(Op::kQuantizedSdpa, std::move(inputs), std::move(attrs));
     const ValueId out = b_.Create(Op::kDequantizeLinear, {q, o_scale, o_zero});
     const NodeId made = g_.value(q).producer;
     activations_[out] = out;

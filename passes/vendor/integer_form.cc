@@ -124,8 +124,8 @@ bool IsQuantized(const Graph& graph) {
     const Tensor* table = op == Op::kDequantizeLinear ? graph.ConstantOf(n.input(0)) : nullptr;
     if (table != nullptr && table->rank() >= 2) return true;
     if (op == Op::kQuantizeLinear || op == Op::kDynamicQuantizeLinear || op == Op::kMatMulInteger ||
-        op == Op::kQLinearMatMul || op == Op::kLinearBlocked || op == Op::kLinearInt8 || op == Op::kQkvInt8 ||
-        op == Op::kSdpaInt8) {
+        op == Op::kQLinearMatMul || op == Op::kLinearBlocked || op == Op::kQuantizedLinear || op == Op::kQuantizedQkv ||
+        op == Op::kQuantizedSdpa) {
       return true;
     }
   }

@@ -64,18 +64,18 @@ Result<bool> WhyNotInt8(Graph& graph, PassRun& run) {
   if (run.misses == nullptr) return false;
   for (const Candidate& c : QOperatorCandidates(graph)) {
     run.misses->push_back(
-        {c.kind == "attention" ? "sdpa_int8" : "linear_int8", c.nodes[0], 1000, "NoKernel", c.reason});
+        {c.kind == "attention" ? "quantized_sdpa" : "quantized_linear", c.nodes[0], 1000, "NoKernel", c.reason});
   }
   for (const NodeId id : graph.NodesInOrder()) {
     const std::string why = WhyNotLinear(graph, graph.node(id));
-    if (!why.empty()) run.misses->push_back({"linear_int8", OriginName(graph.node(id)), 1000, "NoKernel", why});
+    if (!why.empty()) run.misses->push_back({"quantized_linear", OriginName(graph.node(id)), 1000, "NoKernel", why});
   }
   for (const AttentionCore& core : FindAttentionCores(graph)) {
     if (!core.product_qk.valid() || !core.product_pv.valid()) continue;
     const std::string why = Why(graph, core);
     if (why.empty()) continue;
     // Deeper than any attempt of a rule: this is the reason, the attempts are its consequences.
-    run.misses->push_back({"sdpa_int8", OriginName(graph.node(core.center)), 1000, "NoKernel", why});
+    run.misses->push_back({"quantized_sdpa", OriginName(graph.node(core.center)), 1000, "NoKernel", why});
   }
   return false;
 }

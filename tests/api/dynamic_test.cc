@@ -88,7 +88,7 @@ TEST(Dynamic, BitsAreThoseOfTheBodyOnEveryArchAndThreadCount) {
   for (int i = 0; i < 40; ++i) {
     const Chain c = RandomChain(rng);
     const Optimized optimized = Dynamic(c.graph);
-    EXPECT_EQ(CountOf(optimized.graph, Op::kLinearInt8), 3);
+    EXPECT_EQ(CountOf(optimized.graph, Op::kQuantizedLinear), 3);
     EXPECT_EQ(CountOf(optimized.graph, Op::kMatMul) + CountOf(optimized.graph, Op::kSigmoid) +
                   CountOf(optimized.graph, Op::kMul),
               0);
@@ -158,7 +158,7 @@ TEST(Dynamic, BertKeepsItsMeaningAndComesBackFromItsFile) {
   EXPECT_GE(optimized.report.linear.found, 12);
   EXPECT_EQ(optimized.report.linear.done, optimized.report.linear.found);
   EXPECT_EQ(optimized.report.qkv.done, optimized.report.qkv.found);
-  EXPECT_EQ(CountOf(optimized.graph, Op::kQkvInt8), 2);
+  EXPECT_EQ(CountOf(optimized.graph, Op::kQuantizedQkv), 2);
   EXPECT_GT(CountOf(optimized.graph, Op::kQuantizeTokens), 0);
   auto want = ir::Interpret(*graph, inputs), got = ir::Interpret(optimized.graph, inputs);
   ASSERT_TRUE(want.has_value() && got.has_value());
@@ -174,7 +174,7 @@ TEST(Dynamic, BertKeepsItsMeaningAndComesBackFromItsFile) {
     ASSERT_TRUE(bytes.has_value()) << bytes.error().message;
     auto back = ir::onnx::ReadBytes(*bytes);
     ASSERT_TRUE(back.has_value()) << back.error().message;
-    EXPECT_EQ(CountOf(*back, Op::kQkvInt8), functions ? 2 : 0);
+    EXPECT_EQ(CountOf(*back, Op::kQuantizedQkv), functions ? 2 : 0);
     auto again = ir::Interpret(*back, inputs);
     ASSERT_TRUE(again.has_value()) << again.error().message;
     EXPECT_TRUE((*got)[0].SameBits((*again)[0]));

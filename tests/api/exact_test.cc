@@ -176,7 +176,7 @@ bool HasSignal(const Tensor& t) {
   return std::any_of(v.begin(), v.end(), [](float x) { return x != 0.0f; });
 }
 
-bool IsResidualLinear(const Graph&, const ir::Node& n) { return n.op == Op::kLinearInt8 && n.input(9).valid(); }
+bool IsResidualLinear(const Graph&, const ir::Node& n) { return n.op == Op::kQuantizedLinear && n.input(9).valid(); }
 bool IsNormQuant(const Graph&, const ir::Node& n) { return n.op == Op::kNormQuant; }
 bool WritesFp8(const Graph& g, const ir::Node& n) {
   return n.op == Op::kNormQuant && quant::IsFp8(g.value(n.output(1)).type.dtype);
@@ -203,7 +203,7 @@ TEST(Exact, RandomBlocks) {
     EXPECT_EQ(optimized->report.qkv.done, 1);
     for (ir::NodeId id : optimized->graph.NodesInOrder()) {  // the window that quantization wrote out is found again
       const ir::Node& n = optimized->graph.node(id);
-      if (n.op != Op::kSdpaInt8) continue;
+      if (n.op != Op::kQuantizedSdpa) continue;
       EXPECT_EQ(n.attrs.Int("window_left", -1), block.left);
       EXPECT_EQ(n.attrs.Int("window_right", -1), block.right);
     }

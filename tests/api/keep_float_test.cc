@@ -66,7 +66,7 @@ TEST(KeepFloat, AnAttentionCore) {
   const auto done = OptimizeBert(Keeping("int8", {name}));
   ASSERT_TRUE(done.has_value()) << done.error().message;
   EXPECT_EQ(count(done->graph, ir::Op::kSdpa), 1);
-  EXPECT_EQ(count(done->graph, ir::Op::kSdpaInt8), 1);
+  EXPECT_EQ(count(done->graph, ir::Op::kQuantizedSdpa), 1);
   EXPECT_EQ(Find(*done, "attention", name).rule, "sdpa");
   EXPECT_EQ(Find(*done, "attention", name).reason, "stays float, as asked");
 }

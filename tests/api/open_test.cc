@@ -85,7 +85,7 @@ TEST(FuseToRun, KeepsTheNumbersOfEveryModel) {
     const bool codes = passes::vendor::IsQuantized(g);
     const Opened opened = FuseToRun(g);
     const std::set<Op> ops = OpsOf(opened.graph);
-    fused += ops.contains(Op::kSdpa) || ops.contains(Op::kSdpaInt8);
+    fused += ops.contains(Op::kSdpa) || ops.contains(Op::kQuantizedSdpa);
     quantized += codes;
     const double db = Agreement(OutputsOf(g, e.path()), OutputsOf(opened.graph, e.path()));
     const std::string name = e.path().stem().string();
@@ -109,7 +109,7 @@ TEST(FuseToRun, ANodeOfCodesBecomesAKernelOfCodes) {
   EXPECT_GT(passes::vendor::CountLooseProducts(g), 0);
   const Opened opened = FuseToRun(g);
   EXPECT_EQ(passes::vendor::CountLooseProducts(opened.graph), 0);
-  EXPECT_TRUE(OpsOf(opened.graph).contains(Op::kSdpaInt8));
+  EXPECT_TRUE(OpsOf(opened.graph).contains(Op::kQuantizedSdpa));
   EXPECT_EQ(opened.note, "");
 }
 
@@ -118,6 +118,22 @@ TEST(FuseToRun, AFileOfOctavoStaysAsItIs) {
   ASSERT_TRUE(optimized) << optimized.error().message;
   const std::string before = ir::ToText(optimized->graph);
   EXPECT_EQ(ir::ToText(FuseToRun(optimized->graph).graph), before);
+}
+
+// tests/data/old/README.md
+TEST(OldFiles, OpsAreKnownByTheirOldNamesAndRunWithTheSameBits) {
+  std::set<Op> all;
+  for (const char* name : {"bert.ts17.sdpa.nncf.onnx", "sdpa_plain.ts17.fp8.onnx"}) {
+    SCOPED_TRACE(name);
+    const Graph old = Read(kModels.parent_path() / "old" / name);
+    auto today = Optimize(Read(kModels / name), {});
+    ASSERT_TRUE(today) << today.error().message;
+    EXPECT_EQ(OpsOf(old), OpsOf(today->graph));
+    EXPECT_EQ(Agreement(OutputsOf(today->graph, kModels / name), OutputsOf(old, kModels / name)), kExact);
+    all.merge(OpsOf(old));
+  }
+  for (const Op op : {Op::kQuantizedLinear, Op::kQuantizedQkv, Op::kQuantizedSdpa}) EXPECT_TRUE(all.contains(op));
+  EXPECT_FALSE(all.contains(Op::kOpaque));
 }
 
 // x * 0.5 * (1 + Erf(x / sqrt 2)) of x [2,3].

@@ -61,8 +61,8 @@ TEST(Optimize, FileReadsBackAsTheSameFusedGraph) {
   int qkv = 0;
   int sdpa = 0;
   for (ir::NodeId id : back->NodesInOrder()) {
-    qkv += back->node(id).op == ir::Op::kQkvInt8;
-    sdpa += back->node(id).op == ir::Op::kSdpaInt8;
+    qkv += back->node(id).op == ir::Op::kQuantizedQkv;
+    sdpa += back->node(id).op == ir::Op::kQuantizedSdpa;
   }
   EXPECT_EQ(qkv, 2);
   EXPECT_EQ(sdpa, 2);
@@ -99,7 +99,7 @@ TEST(Optimize, ReducedRangeCertifiesEveryPanel) {
     int matrices = 0, largest = 0;
     for (const ir::NodeId id : result->graph.NodesInOrder()) {
       const ir::Node& n = result->graph.node(id);
-      if (n.op != ir::Op::kLinearInt8 && n.op != ir::Op::kQkvInt8) continue;
+      if (n.op != ir::Op::kQuantizedLinear && n.op != ir::Op::kQuantizedQkv) continue;
       for (const ir::ValueId v : n.inputs) {
         const ir::Tensor* w = v.valid() ? result->graph.ConstantOf(v) : nullptr;
         if (w == nullptr || w->dtype() != ir::DType::kS8 || w->rank() != 2) continue;

@@ -86,9 +86,9 @@ void ExpectKnownScales(const ir::Graph& before, const ir::Graph& after) {
   };
   for (ir::NodeId id : after.NodesInOrder()) {
     const ir::Node& n = after.node(id);
-    if (n.op == Op::kLinearInt8) {
+    if (n.op == Op::kQuantizedLinear) {
       EXPECT_TRUE(known(n.input(1)) && known(n.input(4)) && known(n.input(6))) << n.name;
-    } else if (n.op == Op::kSdpaInt8) {
+    } else if (n.op == Op::kQuantizedSdpa) {
       EXPECT_TRUE(known(n.input(3)) && known(n.input(5)) && known(n.input(7))) << n.name;
     }
   }
@@ -119,9 +119,9 @@ Fused FusedIn(const Optimized& o) {
   Fused f{.attention = r.attention.done, .qkv = r.qkv.done, .linear = r.linear.done};
   for (ir::NodeId id : o.graph.NodesInOrder()) {
     const Op op = o.graph.node(id).op;
-    f.sdpa_int8 += op == Op::kSdpaInt8;
-    f.qkv_int8 += op == Op::kQkvInt8;
-    f.linear_int8 += op == Op::kLinearInt8;
+    f.sdpa_int8 += op == Op::kQuantizedSdpa;
+    f.qkv_int8 += op == Op::kQuantizedQkv;
+    f.linear_int8 += op == Op::kQuantizedLinear;
     f.norm_quant += op == Op::kNormQuant;
   }
   return f;
@@ -141,7 +141,7 @@ void CheckFile(const fs::path& file, Tally& tally, std::map<std::string, Fused>&
   Add(tally.attention, o->report.attention);
   Add(tally.qkv, o->report.qkv);
   Add(tally.linear, o->report.linear);
-  for (ir::NodeId id : o->graph.NodesInOrder()) tally.int8_attention += o->graph.node(id).op == Op::kSdpaInt8 ? 1 : 0;
+  for (ir::NodeId id : o->graph.NodesInOrder()) tally.int8_attention += o->graph.node(id).op == Op::kQuantizedSdpa ? 1 : 0;
   for (const passes::Candidate& c : o->report.candidates)
     EXPECT_TRUE(c.status != "left" || !c.reason.empty()) << c.kind;
   const ir::TensorMap inputs = InputsOf(*g, *arrays);
@@ -240,7 +240,7 @@ TEST(Quantized, DynamicQkvIsOneStep) {
     ASSERT_TRUE(o) << o.error().message;
     std::map<Op, int> ops;
     for (ir::NodeId id : o->graph.NodesInOrder()) ++ops[o->graph.node(id).op];
-    EXPECT_EQ(ops[Op::kQkvInt8], 1);
+    EXPECT_EQ(ops[Op::kQuantizedQkv], 1);
     EXPECT_EQ(ops[Op::kDynamicQuantizeLinear], 1);
     EXPECT_EQ(ops[Op::kMatMulInteger] + ops[Op::kMatMul], 0);
     auto want = ir::Interpret(block.graph, block.inputs);
@@ -304,7 +304,7 @@ TEST(Quantized, IntegerProductsEndInFp8) {
   for (ir::NodeId id : o->graph.NodesInOrder()) ++ops[o->graph.node(id).op];
   EXPECT_EQ(ops[Op::kQuantizeLinear], 1);
   EXPECT_EQ(ops[Op::kMatMul] + ops[Op::kDequantizeLinear], 0);
-  EXPECT_EQ(ops[Op::kLinearInt8], 4);
+  EXPECT_EQ(ops[Op::kQuantizedLinear], 4);
   for (kernels::Arch arch : kernels::SupportedArchs()) {
     auto model = runtime::Model::Compile(o->graph, {.arch = arch, .threads = 2});
     ASSERT_TRUE(model) << model.error().message;
@@ -315,7 +315,7 @@ TEST(Quantized, IntegerProductsEndInFp8) {
 }
 
 TEST(Quantized, Committed) {
-  // Attention, QKV, Linears; SdpaInt8, QkvInt8, LinearInt8, NormQuant.
+  // Attention, QKV, Linears; QuantizedSdpa, QuantizedQkv, QuantizedLinear, NormQuant.
   const std::map<std::string, Fused> want = {
       {"b_gemm2d.ts17.ort-qdq-u16s8-matmul", {0, 0, 0, 0, 0, 0, 0}},
       {"bert.ts14.eager.ort-fused-dynamic", {2, 2, 12, 0, 2, 6, 0}},

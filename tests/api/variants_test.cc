@@ -178,7 +178,7 @@ TEST(Variants, FuseWithoutHarm) {
   EXPECT_LE(unfused_fails * 20, static_cast<int>(count));
   if (count < 500) return;
   for (const char* op : {"Gelu", "LayerNormalization", "RMSNormalization", "SkipLayerNorm", "NormQuant", "Sdpa",
-                         "SdpaInt8", "LinearInt8", "Lookup"})
+                         "QuantizedSdpa", "QuantizedLinear", "Lookup"})
     EXPECT_GT(fused[op], 0) << op;
 }
 

@@ -38,8 +38,8 @@ TEST(AttrTable, OtherDomains) {
   EXPECT_EQ(Said("com.microsoft", "FusedMatMul", {{"transA", int64_t{1}}}), "known");
   EXPECT_EQ(Said("com.microsoft", "FusedMatMul", {{"transC", int64_t{1}}}), "unknown");
   EXPECT_THAT(Said("com.microsoft", "FusedMatMul", {{"alpha", int64_t{1}}}), HasSubstr("takes a float"));
-  EXPECT_EQ(Said("octavo", "LinearInt8", {{"activation", std::string("gelu")}}), "known");
-  EXPECT_THAT(Said("octavo", "LinearInt8", {{"per_token", 1.0f}}), HasSubstr("takes an integer"));
+  EXPECT_EQ(Said("octavo", "QuantizedLinear", {{"activation", std::string("gelu")}}), "known");
+  EXPECT_THAT(Said("octavo", "QuantizedLinear", {{"per_token", 1.0f}}), HasSubstr("takes an integer"));
   EXPECT_THAT(Said("octavo", "Sdpa", {{"sinks", int64_t{1}}}), HasSubstr("does not know"));
 }
 

@@ -194,20 +194,20 @@ TEST(Infer, AttentionAndQuantization) {
        "%y = Sdpa(%q, %k, %v) {k_rank = 4, kv_num_heads = 2, num_heads = 4, out_rank = 3, q_rank = 3, v_rank = 3}",
        "f32[b,s,12]"},
       {"input %q : u8[b,s,8] input %k : u8[b,2,t,2] input %v : u8[b,t,6] input %c : f32[] input %n : u8[] "
-       "%y = SdpaInt8(%q, %k, %v, %c, %n, %c, %n, %c, %n, %c, %n) {kv_num_heads = 2, num_heads = 4, out_rank = 4}",
+       "%y = QuantizedSdpa(%q, %k, %v, %c, %n, %c, %n, %c, %n, %c, %n) {kv_num_heads = 2, num_heads = 4, out_rank = 4}",
        "f32[b,4,s,3]"},
       {"input %q : u8[b,s,8] input %k : u8[b,2,t,2] input %v : u8[b,t,6] input %c : f32[] input %n : u8[] input %m : "
        "s8[] "
-       "%y = SdpaInt8(%q, %k, %v, %c, %n, %c, %n, %c, %n, %c, %n, %c, %m) {kv_num_heads = 2, num_heads = 4, out_rank = "
+       "%y = QuantizedSdpa(%q, %k, %v, %c, %n, %c, %n, %c, %n, %c, %n, %c, %m) {kv_num_heads = 2, num_heads = 4, out_rank = "
        "3}",
        "s8[b,s,12]"},
       {"input %x : u8[b,s,8] input %c : f32[] input %n : u8[] input %w : s8[8,4] input %v : s8[8,6] input %d : f32[4] "
-       "%y, %z = QkvInt8(%x, %c, %n, %w, %d, _, _, _, %v, %c, _, %c, %n)",
+       "%y, %z = QuantizedQkv(%x, %c, %n, %w, %d, _, _, _, %v, %c, _, %c, %n)",
        "f32[b,s,4]", "u8[b,s,6]"},
       {"input %x : s8[b,s,8] input %c : f32[] input %n : s8[] input %w : s8[8,4] "
-       "%y = LinearInt8(%x, %c, %n, %w, %c, _, %c, %n)",
+       "%y = QuantizedLinear(%x, %c, %n, %w, %c, _, %c, %n)",
        "s8[b,s,4]"},
-      {"input %x : s8[b,s,8] input %c : f32[] input %n : s8[] input %w : s8[8,4] %y = LinearInt8(%x, %c, %n, %w, %c)",
+      {"input %x : s8[b,s,8] input %c : f32[] input %n : s8[] input %w : s8[8,4] %y = QuantizedLinear(%x, %c, %n, %w, %c)",
        "f32[b,s,4]"},
       {"input %x : f32[b,s,8] input %k : f32[b,s,8] input %g : f32[8] %y, %z = SkipLayerNorm(%x, %k, %g)", "f32[b,s,8]",
        "f32[b,s,8]"},

@@ -228,7 +228,7 @@ TEST(OctavoOps, MeanTheirBody) {
   const Tensor x = RandomU8(rng, {2, 3, 8}), w = RandomS8(rng, {8, 4});
   const Tensor xs = Tensor::ScalarF32(0.02f), xz = U8({}, {120}), ws = Tensor::F32({4}, {0.01f, 0.02f, 0.03f, 0.04f});
   const Tensor bias = Tensor::F32({4}, {1, -1, 0.5f, 0}), ys = Tensor::ScalarF32(0.05f), yz = U8({}, {10});
-  const Tensor y = Eval1(Op::kLinearInt8, {x, xs, xz, w, ws, bias, ys, yz}, {{"activation", std::string("gelu")}});
+  const Tensor y = Eval1(Op::kQuantizedLinear, {x, xs, xz, w, ws, bias, ys, yz}, {{"activation", std::string("gelu")}});
   ASSERT_EQ(y.dtype(), DType::kU8);
   for (int64_t r = 0; r < 6; ++r) {
     for (int64_t n = 0; n < 4; ++n) {

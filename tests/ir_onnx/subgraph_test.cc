@@ -262,23 +262,23 @@ TEST(Function, OctavoOpIsTheOpAgain) {
   const ir::ValueId ws = g.AddConstant(ir::Tensor::F32({2}, {0.5f, 0.25f}), "ws");
   for (int i = 0; i < 3; ++i) {
     const std::string activation = i == 2 ? "relu" : "none";
-    const ir::NodeId n = g.AddNode(ir::Op::kLinearInt8, {x, xs, xz, w, ws}, 1, {{"activation", activation}},
+    const ir::NodeId n = g.AddNode(ir::Op::kQuantizedLinear, {x, xs, xz, w, ws}, 1, {{"activation", activation}},
                                    "linear" + std::to_string(i));
-    g.SetOrigin(n, {"first", "second", "pass:linear_int8"});
+    g.SetOrigin(n, {"first", "second", "pass:quantized_linear"});
     g.AddOutput("y" + std::to_string(i), g.node(n).output(), {ir::DType::kF32, {{ir::Dim::Symbol("n"), 2}}});
   }
   onnx::ModelProto model;
   ASSERT_TRUE(model.ParseFromString(*ir::onnx::WriteBytes(g)));
   ASSERT_EQ(model.functions_size(), 2) << "equal bodies are shared";
-  EXPECT_EQ(model.functions(0).name(), "LinearInt8__1");
+  EXPECT_EQ(model.functions(0).name(), "QuantizedLinear__1");
   EXPECT_EQ(model.functions(0).domain(), "octavo");
   EXPECT_EQ(model.functions(0).attribute(0), "activation");
-  EXPECT_EQ(model.graph().node(1).op_type(), "LinearInt8__1");
-  EXPECT_EQ(model.graph().node(2).op_type(), "LinearInt8__2");
+  EXPECT_EQ(model.graph().node(1).op_type(), "QuantizedLinear__1");
+  EXPECT_EQ(model.graph().node(2).op_type(), "QuantizedLinear__2");
   const ir::Graph again = Again(g);
-  EXPECT_EQ(Ops(again), "LinearInt8 LinearInt8 LinearInt8");
-  EXPECT_EQ(Find(again, "LinearInt8").origin, (std::vector<std::string>{"first", "second", "pass:linear_int8"}));
-  EXPECT_EQ(Find(again, "LinearInt8").attrs.Str("activation", ""), "none");
+  EXPECT_EQ(Ops(again), "QuantizedLinear QuantizedLinear QuantizedLinear");
+  EXPECT_EQ(Find(again, "QuantizedLinear").origin, (std::vector<std::string>{"first", "second", "pass:quantized_linear"}));
+  EXPECT_EQ(Find(again, "QuantizedLinear").attrs.Str("activation", ""), "none");
   EXPECT_EQ(Difference(again, Again(again)), "");
   // A runtime that does not know octavo runs the body: so does a reader to whom the domain is foreign.
   for (auto& f : *model.mutable_functions()) f.set_domain("foreign");

@@ -36,7 +36,7 @@ Measured Optimize(int layers, bool int8) {
   context.evidence.qparams = SomeParams;
   const std::vector<std::string> rest =
       int8 ? std::vector<std::string>{"fuse_float", "canonical", "quantize", "cse", "qdq",
-                                      "fuse_int8",  "qkv_int8",  "cse",      "dce"}
+                                      "fuse_quantized",  "quantized_qkv",  "cse",      "dce"}
            : std::vector<std::string>{"fuse_float", "qkv_float", "canonical"};
   if (s) s = RunPasses(rest, graph, context);
   Judge(graph, context, run.report);

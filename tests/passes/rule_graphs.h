@@ -64,7 +64,7 @@ struct Graphs : Maker {
   ValueId Linear(ValueId x, ValueId scale, ValueId zero) {
     ir::Tensor w = ir::Tensor::Empty(ir::DType::kS8, {16, 8});
     for (uint8_t& v : w.mutable_as<uint8_t>()) v = static_cast<uint8_t>(rng());
-    return Node(Op::kLinearInt8, {x, scale, zero, g.AddConstant(std::move(w)), Reals({8})});
+    return Node(Op::kQuantizedLinear, {x, scale, zero, g.AddConstant(std::move(w)), Reals({8})});
   }
 };
 

@@ -118,8 +118,8 @@ def test_run_bench_compare_explain_inspect_print(run, calib, tmp_path):
     cores = json.loads(done.stdout)["attention"]
     assert len(cores) == 2 and all(core["form"]["quantized"] and core["form"]["heads"] == 2 for core in cores), cores
     assert json.loads(done.stdout)["quantization"]["state"] == "int8, fused by octavo"
-    assert json.loads(done.stdout)["ops"]["octavo::SdpaInt8"] == 2
-    assert "SdpaInt8" in run("print", "out.onnx").stdout
+    assert json.loads(done.stdout)["ops"]["octavo::QuantizedSdpa"] == 2
+    assert "QuantizedSdpa" in run("print", "out.onnx").stdout
 
 
 def test_every_json_key_is_documented(run, calib, tmp_path):

@@ -32,8 +32,8 @@ def test_options_recipes_and_functions_are_there():
 
 
 def test_the_graph_is_counted():
-    before, after, pairs = (int(n) for n in re.search(r"(\d+) nodes as .*?\| octavo `int8` \| (\d+) \| (\d+) `QkvInt8`, \d+ `SdpaInt8`", PAGE, re.DOTALL).groups())
+    before, after, pairs = (int(n) for n in re.search(r"(\d+) nodes as .*?\| octavo `int8` \| (\d+) \| (\d+) `QuantizedQkv`, \d+ `QuantizedSdpa`", PAGE, re.DOTALL).groups())
     session = octavo.Session(BERT, threads=1)
     nodes = onnx.load_from_string(octavo.optimize(BERT, calibration=[inputs_of(session, batch(seed)) for seed in range(3)]).model).graph.node
     assert (len(onnx.load(BERT).graph.node), len(nodes)) == (before, after)
-    assert all(sum(node.op_type.startswith(op) for node in nodes) == pairs for op in ("QkvInt8", "SdpaInt8"))
+    assert all(sum(node.op_type.startswith(op) for node in nodes) == pairs for op in ("QuantizedQkv", "QuantizedSdpa"))

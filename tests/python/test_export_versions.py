@@ -52,5 +52,5 @@ def test_fp8_files_pass_the_checker():
         if {entry.domain: entry.version for entry in model.opset_import}[""] > onnx.defs.onnx_opset_version():
             continue
         onnx.checker.check_model(model, full_check=True)  # with types: ONNX moves no fp8 before opset 21, and never by Expand
-        checked += any(f.name.startswith("SdpaInt8") for f in model.functions)
+        checked += any(f.name.startswith("QuantizedSdpa") for f in model.functions)
     assert checked >= 5

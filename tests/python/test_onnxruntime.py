@@ -118,7 +118,7 @@ def test_every_recipe_agrees_with_octavo(name, recipe, least):
 
 def test_an_error_names_node_and_reason():
     model = onnx.load_from_string(optimized(BERT, "int8")[0])
-    node = next(n for n in model.graph.node if n.op_type.startswith("SdpaInt8"))
+    node = next(n for n in model.graph.node if n.op_type.startswith("QuantizedSdpa"))
     next(a for a in node.attribute if a.name == "num_heads").i = 5
     with pytest.raises(Exception, match="octavo: .*heads") as raised:
         it = session(model.SerializeToString())

@@ -47,7 +47,7 @@ class ByHeadsTest : public ::testing::Test {
       in.push_back(codes ? Number(0.1f) : ValueId{});
       in.push_back(codes ? g_.AddConstant(Bytes(DType::kU8, {}, 128, 128)) : ValueId{});
     }
-    return g_.AddNode(branches > 1 ? Op::kQkvInt8 : Op::kLinearInt8, in, branches,
+    return g_.AddNode(branches > 1 ? Op::kQuantizedQkv : Op::kQuantizedLinear, in, branches,
                       {{"activation", std::string("none")}}, "product");
   }
   ValueId Reshape(ValueId v, std::vector<int64_t> to) {

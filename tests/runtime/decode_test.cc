@@ -38,7 +38,7 @@ ir::Graph Attention(const Case& c) {
                      {"v_head_dim", kSize},
                      {"scale", 0.125f}};
   if (c.causal) attrs.Set("window_right", int64_t{0}), attrs.Set("bottom_right", int64_t{1});
-  const ir::NodeId o = g.AddNode(c.int8 ? ir::Op::kSdpaInt8 : ir::Op::kSdpa, std::move(in), 1, attrs);
+  const ir::NodeId o = g.AddNode(c.int8 ? ir::Op::kQuantizedSdpa : ir::Op::kSdpa, std::move(in), 1, attrs);
   g.AddOutput("y", g.node(o).output());
   return g;
 }

@@ -105,14 +105,14 @@ void Linear(Maker& m, DType x, DType w, bool residual) {
   in.push_back({});
   if (residual) in.push_back(m.Input("residual", DType::kF32, {kBatch, kRows, kN}, -1, 1));
   while (!in.back().valid()) in.pop_back();
-  m.Output(m.Node(Op::kLinearInt8, in, {{"activation", std::string("gelu")}}));
+  m.Output(m.Node(Op::kQuantizedLinear, in, {{"activation", std::string("gelu")}}));
 }
 
 void Qkv(Maker& m, DType x, DType w) {
   std::vector<ValueId> in;
   CodesOfX(m, x, in);
   for (int i = 0; i < 3; ++i) Branch(m, in, w, kN, i == 1);
-  const ValueId first = m.Node(Op::kQkvInt8, in, {{"activation", std::string("none")}}, 3);
+  const ValueId first = m.Node(Op::kQuantizedQkv, in, {{"activation", std::string("none")}}, 3);
   const std::vector<ValueId> outputs = m.graph.node(m.graph.value(first).producer).outputs;
   for (const ValueId v : outputs) m.Output(v);
 }
@@ -126,7 +126,7 @@ void Dynamic(Maker& m, bool per_token) {
   in.resize(in.size() - 2);
   ir::Attrs attrs = {{"activation", std::string("none")}};
   if (per_token) attrs.Set("per_token", int64_t{1});
-  m.Output(m.Node(Op::kLinearInt8, in, attrs));
+  m.Output(m.Node(Op::kQuantizedLinear, in, attrs));
 }
 
 void Blocked(Maker& m, DType dtype, int64_t x_bits) {
@@ -171,7 +171,7 @@ void Attend(Maker& m, const Attention& a) {
   if (a.causal || a.window) attrs.Set("window_right", int64_t{0}), attrs.Set("bottom_right", int64_t{1});
   if (a.window) attrs.Set("window_left", int64_t{20});
   if (a.flash) attrs.Set("flash", int64_t{1});
-  m.Output(m.Node(f32 ? Op::kSdpa : Op::kSdpaInt8, std::move(in), attrs));
+  m.Output(m.Node(f32 ? Op::kSdpa : Op::kQuantizedSdpa, std::move(in), attrs));
 }
 
 ValueId RowOfX(Maker& m, double lo, double hi) { return m.Constant(DType::kF32, {kK}, lo, hi); }

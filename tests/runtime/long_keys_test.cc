@@ -87,7 +87,7 @@ ir::Graph GraphOf(const SdpaInt8Args& a) {
                      {"p_relative", int64_t{a.p_relative}}};
   attrs.Set("window_left", a.visibility.window.left), attrs.Set("window_right", a.visibility.window.right);
   attrs.Set("bottom_right", int64_t{a.visibility.window.bottom_right});
-  g.AddOutput("y", g.node(g.AddNode(ir::Op::kSdpaInt8, std::move(in), 1, attrs)).output());
+  g.AddOutput("y", g.node(g.AddNode(ir::Op::kQuantizedSdpa, std::move(in), 1, attrs)).output());
   return g;
 }
 

@@ -209,7 +209,7 @@ ir::Graph LongInt8Attention(bool flash) {
     in.push_back(g.AddConstant(Tensor::ScalarF32(scale)));
     in.push_back(g.AddConstant(in.size() < 7 ? signed_zero : zero));
   }
-  const ir::NodeId o = g.AddNode(ir::Op::kSdpaInt8, std::move(in), 1,
+  const ir::NodeId o = g.AddNode(ir::Op::kQuantizedSdpa, std::move(in), 1,
                                  {{"num_heads", int64_t{2}},
                                   {"kv_num_heads", int64_t{2}},
                                   {"head_dim", int64_t{16}},

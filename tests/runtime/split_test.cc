@@ -72,7 +72,7 @@ struct Maker {
 TEST(Split, EveryRowHasItsResidual) {
   Maker m;
   const ValueId x = m.Input("x", DType::kU8, {3, 37, 24}), residual = m.Input("residual", DType::kF32, {3, 37, 70});
-  const ir::NodeId n = m.g.AddNode(Op::kLinearInt8,
+  const ir::NodeId n = m.g.AddNode(Op::kQuantizedLinear,
                                    {x,
                                     m.Real(0.02f),
                                     m.Constant(DType::kU8, {}),
@@ -128,7 +128,7 @@ void Attention(bool int8, bool flash) {
   ir::Attrs attrs = {{"num_heads", kHeads}, {"kv_num_heads", int64_t{1}}, {"head_dim", kSize}, {"v_head_dim", kSize},
                      {"scale", 0.25f},      {"nan_guard", int64_t{1}}};
   if (flash) attrs.Set("flash", int64_t{1});
-  const ir::NodeId n = m.g.AddNode(int8 ? Op::kSdpaInt8 : Op::kSdpa, std::move(in), 1, attrs, "attention");
+  const ir::NodeId n = m.g.AddNode(int8 ? Op::kQuantizedSdpa : Op::kSdpa, std::move(in), 1, attrs, "attention");
   m.g.AddOutput("y", m.g.node(n).output());
   // Float: a chain of kKeys products of values below 2 with probabilities that sum to 1, and scores whose error (a chain of
   // kSize products below 4, a quarter of it) moves each of these by as much: 2 * (70 + 2 * 16 * 2) * 2^-24.

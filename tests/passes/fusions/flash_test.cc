@@ -19,7 +19,7 @@ NodeId Attend(Graph& g, const std::string& name, DType type) {
     in.push_back(g.AddConstant(Tensor::Zeros(type, {})));
   }
   const NodeId o = g.AddNode(
-      type == DType::kF32 ? Op::kSdpa : Op::kSdpaInt8, std::move(in), 1,
+      type == DType::kF32 ? Op::kSdpa : Op::kQuantizedSdpa, std::move(in), 1,
       {{"num_heads", int64_t{2}}, {"kv_num_heads", int64_t{2}}, {"head_dim", int64_t{4}}, {"v_head_dim", int64_t{4}}});
   g.AddOutput(name, g.node(o).output());
   return o;
@@ -47,7 +47,7 @@ TEST(Flash, LeavesQuantizedScores) {
   std::vector<ValueId> in = g.node(id).inputs;
   in.resize(16);
   in.push_back(in[3]), in.push_back(in[4]);
-  const NodeId coded = g.AddNode(Op::kSdpaInt8, std::move(in), 1, g.node(id).attrs);
+  const NodeId coded = g.AddNode(Op::kQuantizedSdpa, std::move(in), 1, g.node(id).attrs);
   g.AddOutput("y", g.node(coded).output());
   PassRun context;
   EXPECT_TRUE(UseFlash(g, context).value_or(false));

@@ -1,4 +1,4 @@
-// linear_residual.cc: a residual of every row goes into the Linear; fp8 and quantized sums are in linear_int8_test.cc.
+// linear_residual.cc: a residual of every row goes into the Linear; fp8 and quantized sums are in quantized_linear_test.cc.
 #include <gtest/gtest.h>
 
 #include "octavo/tests/passes/rule_graphs.h"
@@ -16,8 +16,8 @@ TEST(LinearResidualRule, AResidualHasEveryRow) {
       m.g.AddOutput("y", m.Node(Op::kAdd, {y, m.Input("residual", shape)}));
     };
   };
-  EXPECT_EQ(CountAfter(FuseInt8, Op::kAdd, residual({2, 5, 8})), 0);
-  EXPECT_EQ(CountAfter(FuseInt8, Op::kAdd, residual({1, 5, 8})), 1);
+  EXPECT_EQ(CountAfter(FuseQuantized, Op::kAdd, residual({2, 5, 8})), 0);
+  EXPECT_EQ(CountAfter(FuseQuantized, Op::kAdd, residual({1, 5, 8})), 1);
 }
 
 TEST(LinearResidualRule, RefusesWithASentence) {
@@ -26,7 +26,7 @@ TEST(LinearResidualRule, RefusesWithASentence) {
                             m.Real(0.1f)};
     in.resize(10);
     in[9] = m.In({2, 8});
-    m.g.AddOutput("y", m.Node(Op::kAdd, {m.Node(Op::kLinearInt8, in), m.In({2, 8})}));
+    m.g.AddOutput("y", m.Node(Op::kAdd, {m.Node(Op::kQuantizedLinear, in), m.In({2, 8})}));
   });
 }
 

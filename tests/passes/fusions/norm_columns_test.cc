@@ -63,7 +63,7 @@ TEST(NormColumnsRule, TheNormWritesThem) {
   Columns c({0, 1, 2, 3, 4, 5, 6, 7, 2, 2, 5, 0});
   const std::vector<Tensor> want = c.Run();
   PassRun context;
-  ASSERT_TRUE(FuseInt8(c.g, context).value());
+  ASSERT_TRUE(FuseQuantized(c.g, context).value());
   EXPECT_THAT(c.Ops(), ElementsAre(Op::kNormQuant));
   ASSERT_TRUE(ir::Inference::Run(c.g).has_value());
   EXPECT_EQ(c.g.value(c.g.outputs()[0].value).type.shape->back().number(), 12);
@@ -76,7 +76,7 @@ TEST(NormColumnsRule, AnotherOrderOrAnotherReaderKeepsTheGather) {
                     Columns({0, 1, 2, 3, 4, 5, 6, 7, 2}, true, true)}) {
     const std::vector<Tensor> want = c.Run();
     PassRun context;
-    ASSERT_TRUE(FuseInt8(c.g, context).value());
+    ASSERT_TRUE(FuseQuantized(c.g, context).value());
     EXPECT_THAT(c.Ops(), ElementsAre(Op::kNormQuant, Op::kGather));
     EXPECT_TRUE(c.Run()[0].SameBits(want[0]));
   }

@@ -18,7 +18,7 @@ Fused FuseNorm(const Graph& g) {
   EXPECT_TRUE(ir::Inference::Run(f.graph).has_value());
   PassRun context;
   context.misses = &f.misses;
-  auto changed = FuseInt8(f.graph, context);
+  auto changed = FuseQuantized(f.graph, context);
   EXPECT_TRUE(changed.has_value()) << changed.error().message;
   return f;
 }

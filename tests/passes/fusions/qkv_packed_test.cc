@@ -1,4 +1,4 @@
-// Packed int8 projections become one product with an output a part, with the same bits; what QkvInt8 cannot say stays.
+// Packed int8 projections become one product with an output a part, with the same bits; what QuantizedQkv cannot say stays.
 #include <gtest/gtest.h>
 
 #include <functional>
@@ -38,7 +38,7 @@ struct Maker : passes::Maker {
                                bias ? Reals({columns}, 0.5f) : ValueId{}};
     in.insert(in.end(), more.begin(), more.end());
     while (!in.back().valid()) in.pop_back();
-    return Node(Op::kLinearInt8, std::move(in), std::move(attrs));
+    return Node(Op::kQuantizedLinear, std::move(in), std::move(attrs));
   }
   std::vector<ValueId> Split(ValueId x, const std::vector<int64_t>& widths) {
     const NodeId n = g.AddNode(Op::kSplit, {x, Ints(widths)}, widths.size(), {{"axis", int64_t{-1}}}, "split");
@@ -49,12 +49,12 @@ struct Maker : passes::Maker {
   }
 };
 
-// "QkvInt8 3x" and so on: what is left beside constants, and the outputs of each node.
+// "QuantizedQkv 3x" and so on: what is left beside constants, and the outputs of each node.
 std::string Check(Maker& m) {
   EXPECT_TRUE(ir::Inference::Run(m.g).has_value());
   Graph after = m.g;
   PassRun context;
-  const auto changed = FuseQkvInt8(after, context);
+  const auto changed = FuseQuantizedQkv(after, context);
   EXPECT_TRUE(changed.has_value()) << changed.error().message;
   std::string ops;
   for (NodeId id : after.NodesInOrder()) {
@@ -73,7 +73,7 @@ TEST(QkvPacked, EachPartGetsItsOwnCodes) {
       Maker m;
       const std::vector<ValueId> parts = m.Split(m.Linear(24, one_scale, bias), {12, 4, 8});
       for (size_t i = 0; i < 3; ++i) m.g.AddOutput("y" + std::to_string(i), m.Quantize(parts[i]));
-      EXPECT_EQ(Check(m), "QkvInt8 3 ");
+      EXPECT_EQ(Check(m), "QuantizedQkv 3 ");
     }
   }
 }
@@ -84,7 +84,7 @@ TEST(QkvPacked, PartsThatOthersReadStayFloat) {
   m.g.AddOutput("codes", m.Quantize(parts[0]));
   m.g.AddOutput("more", m.Quantize(parts[1]));
   m.g.AddOutput("real", parts[1]);
-  EXPECT_EQ(Check(m), "QkvInt8 2 QuantizeLinear 1 ");
+  EXPECT_EQ(Check(m), "QuantizedQkv 2 QuantizeLinear 1 ");
 }
 
 TEST(QkvPacked, CodesInFrontOfTheSplitAreThoseOfEveryPart) {
@@ -92,7 +92,7 @@ TEST(QkvPacked, CodesInFrontOfTheSplitAreThoseOfEveryPart) {
   const ValueId scale = m.Reals({}, 0.3f), zero = m.Bytes(DType::kU8, {});
   const std::vector<ValueId> parts = m.Split(m.Linear(24, false, true, {scale, zero}), {8, 8, 8});
   for (size_t i = 0; i < 3; ++i) m.g.AddOutput("y" + std::to_string(i), parts[i]);
-  EXPECT_EQ(Check(m), "QkvInt8 3 ");
+  EXPECT_EQ(Check(m), "QuantizedQkv 3 ");
 }
 
 TEST(QkvPacked, WhatBranchesLackStays) {
@@ -103,7 +103,7 @@ TEST(QkvPacked, WhatBranchesLackStays) {
     m.g.AddOutput("b", m.Quantize(parts[1]));
     EXPECT_EQ(Check(m), ops);
   };
-  const char* const all = "LinearInt8 1 Split 2 QuantizeLinear 1 QuantizeLinear 1 ";
+  const char* const all = "QuantizedLinear 1 Split 2 QuantizeLinear 1 QuantizeLinear 1 ";
   stays([](Maker& m) { return m.Linear(24, false, true, {}, {{"activation", "relu"}}); }, all);
   stays([](Maker& m) { return m.Linear(24, false, true, {{}, {}, m.Reals({24}, 1)}); }, all);
   stays([](Maker& m) { return m.Linear(24, false, true, {{}, {}, {}, m.Reals({2, 5, 24}, 1)}); }, all);
@@ -121,7 +121,7 @@ TEST(QkvPacked, RefusesWithASentence) {
     std::vector<ValueId> in{m.In({2, 6, 16}, DType::kU8), m.Real(0.02f), m.Zero(DType::kU8, 100), m.Codes({16, 6}),
                             m.Real(0.01f)};
     in.insert(in.end(), more.begin(), more.end());
-    const ValueId y = m.Node(Op::kLinearInt8, in, std::move(attrs));
+    const ValueId y = m.Node(Op::kQuantizedLinear, in, std::move(attrs));
     const NodeId parts = m.g.AddNode(Op::kSplit, {y, m.Ints({2, 4})}, 2, {{"axis", axis}}, "split");
     for (size_t i = 0; i < 2; ++i) m.g.AddOutput("y" + std::to_string(i), m.g.node(parts).output(i));
   };

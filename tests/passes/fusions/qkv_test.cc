@@ -8,7 +8,7 @@ namespace {
 
 using ir::DType;
 
-TEST(QkvInt8, BranchesOfOneProductHaveOneZeroPoint) {
+TEST(QuantizedQkv, BranchesOfOneProductHaveOneZeroPoint) {
   const auto branches = [](int64_t zero_of_k) {
     return [zero_of_k](Graphs& m) {
       const ValueId x = m.Input("x", {2, 5, 16}, DType::kU8), scale = m.Real(0.02f);
@@ -19,8 +19,8 @@ TEST(QkvInt8, BranchesOfOneProductHaveOneZeroPoint) {
       m.g.AddOutput("y", m.Node(Op::kMatMul, {m.Node(Op::kSoftmax, {s}, {{"axis", int64_t{-1}}}), v}));
     };
   };
-  EXPECT_EQ(CountAfter(FuseQkvInt8, Op::kLinearInt8, branches(100)), 0);
-  EXPECT_EQ(CountAfter(FuseQkvInt8, Op::kLinearInt8, branches(90)), 1);
+  EXPECT_EQ(CountAfter(FuseQuantizedQkv, Op::kQuantizedLinear, branches(100)), 0);
+  EXPECT_EQ(CountAfter(FuseQuantizedQkv, Op::kQuantizedLinear, branches(90)), 1);
 }
 
 }  // namespace

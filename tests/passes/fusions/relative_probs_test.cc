@@ -107,12 +107,12 @@ TEST(RelativeProbs, FuseToTheSameBits) {
     ASSERT_TRUE(RelativeProbs(a.g, context).value_or(false));
     ASSERT_TRUE(ir::Inference::Run(a.g).has_value());
     Graph fused = a.g;
-    ASSERT_TRUE(FuseInt8(fused, context).value_or(false));
+    ASSERT_TRUE(FuseQuantized(fused, context).value_or(false));
     int ops = 0;
     for (NodeId id : fused.NodesInOrder()) {
       const ir::Node& n = fused.node(id);
       EXPECT_TRUE(n.op != Op::kExp && n.op != Op::kDiv) << "left beside the op";
-      if (n.op != Op::kSdpaInt8) continue;
+      if (n.op != Op::kQuantizedSdpa) continue;
       ops += n.attrs.Int("p_relative", 0) == 1;
       EXPECT_EQ(fused.ConstantOf(n.input(9))->GetDouble(0), double{(bits & 4) != 0 ? 1 / 128.0f : 1 / 255.0f});
     }
@@ -156,11 +156,11 @@ TEST(RelativeProbs, TheRuleRefusesWhatMeansSomethingElse) {
     EXPECT_TRUE(ir::Inference::Run(a.g).has_value());
     std::vector<NearMiss> misses;
     context.misses = &misses;
-    EXPECT_TRUE(FuseInt8(a.g, context).has_value());
+    EXPECT_TRUE(FuseQuantized(a.g, context).has_value());
     std::string best;
     int depth = -1;
     for (const NearMiss& m : misses) {
-      if (m.rule.starts_with("sdpa_int8_relative") && m.matched > depth) depth = m.matched, best = m.reason;
+      if (m.rule.starts_with("quantized_sdpa_relative") && m.matched > depth) depth = m.matched, best = m.reason;
     }
     return best;
   };

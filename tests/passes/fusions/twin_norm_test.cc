@@ -40,7 +40,7 @@ TEST(TwinNormRule, FiresForEachNormWithTheSameBits) {
     const Pair before(op, of_twin, of_codes, outputs);
     Graph after = before.g;
     PassRun run;
-    EXPECT_TRUE(FuseInt8(after, run).value_or(false)) << ir::InfoOf(op).name;
+    EXPECT_TRUE(FuseQuantized(after, run).value_or(false)) << ir::InfoOf(op).name;
     EXPECT_EQ(CountOf(after, Op::kNormQuant), 1);
     EXPECT_EQ(CountOf(after, op), 0);
     ir::TensorMap given{{"x", inputs.at("x")}};
@@ -61,8 +61,8 @@ TEST(TwinNormRule, TwinsHaveOneEpsilon) {
       m.g.AddOutput("q", m.g.node(coded).output(1));
     };
   };
-  EXPECT_EQ(CountAfter(FuseInt8, Op::kSkipLayerNorm, twins(1e-5f)), 0);
-  EXPECT_EQ(CountAfter(FuseInt8, Op::kSkipLayerNorm, twins(1e-6f)), 1);
+  EXPECT_EQ(CountAfter(FuseQuantized, Op::kSkipLayerNorm, twins(1e-5f)), 0);
+  EXPECT_EQ(CountAfter(FuseQuantized, Op::kSkipLayerNorm, twins(1e-6f)), 1);
 }
 
 TEST(TwinNormRule, RefusesWithASentence) {
@@ -82,7 +82,7 @@ TEST(TwinNormRule, RefusesWithASentence) {
             "NotWorth: the mean or deviation of the twin is used");
   Pair twice(Op::kSkipLayerNorm, {}, {});
   PassRun run;
-  EXPECT_TRUE(FuseInt8(twice.g, run).value_or(false));
+  EXPECT_TRUE(FuseQuantized(twice.g, run).value_or(false));
   const Node made = *twice.g.Producer(twice.g.outputs()[1].value);
   twice.g.AddOutput("again",
                     twice.Node(Op::kSkipLayerNorm, {made.input(0), made.input(1), made.input(2), made.input(3)}));

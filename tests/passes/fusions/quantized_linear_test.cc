@@ -1,4 +1,4 @@
-// linear_int8.cc and linear_residual.cc on integers and fp8: they fire, the fused op means what stood there, and each guard has its sentence.
+// quantized_linear.cc and linear_residual.cc on integers and fp8: they fire, the fused op means what stood there, and each guard has its sentence.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -79,17 +79,17 @@ FusedLinear FuseLinear(const Graph& g) {
   EXPECT_TRUE(ir::Inference::Run(f.graph).has_value());
   PassRun context;
   context.misses = &f.misses;
-  auto changed = FuseInt8(f.graph, context);
+  auto changed = FuseQuantized(f.graph, context);
   EXPECT_TRUE(changed.has_value()) << changed.error().message;
   for (NodeId id : f.graph.NodesInOrder()) {
     const Op op = f.graph.node(id).op;
-    f.ops += op == Op::kLinearInt8;
-    f.others += op != Op::kConstant && op != Op::kLinearInt8;
+    f.ops += op == Op::kQuantizedLinear;
+    f.others += op != Op::kConstant && op != Op::kQuantizedLinear;
   }
   return f;
 }
 
-TEST(LinearInt8Rule, FiresAndMeansWhatStoodThere) {
+TEST(QuantizedLinearRule, FiresAndMeansWhatStoodThere) {
   int cases = 0;
   for (DType x : {DType::kE4M3FN, DType::kE5M2, DType::kU8, DType::kS8}) {
     for (DType w : {DType::kE4M3FN, DType::kE5M2, DType::kS8}) {
@@ -121,12 +121,12 @@ std::string Reason(const Form& form) {
   const FusedLinear f = FuseLinear(Make(form));
   EXPECT_EQ(f.ops, 0);
   for (const NearMiss& m : f.misses) {
-    if (m.rule == "linear_int8") return m.kind + ": " + m.reason;
+    if (m.rule == "quantized_linear") return m.kind + ": " + m.reason;
   }
   return "";
 }
 
-TEST(LinearInt8Rule, RefusesWithASentence) {
+TEST(QuantizedLinearRule, RefusesWithASentence) {
   EXPECT_EQ(Reason({.x = DType::kU8, .y = DType::kF32, .bias = false}),
             "Illegal: one operand is fp8, the other an integer");
   EXPECT_EQ(Reason({.w = DType::kS8, .y = DType::kF32, .bias = false}),
@@ -136,7 +136,7 @@ TEST(LinearInt8Rule, RefusesWithASentence) {
 }
 
 // What a quantized output forbids leaves the product and bias fused.
-TEST(LinearInt8Rule, LeavesTheQuantizationThatDoesNotSaturate) {
+TEST(QuantizedLinearRule, LeavesTheQuantizationThatDoesNotSaturate) {
   const FusedLinear f = FuseLinear(Make({.saturate = 0}));
   EXPECT_EQ(f.ops, 1);
   EXPECT_EQ(f.others, 2);
@@ -149,19 +149,19 @@ TEST(LinearInt8Rule, LeavesTheQuantizationThatDoesNotSaturate) {
   EXPECT_EQ(sum.others, 2);
 }
 
-TEST(LinearInt8Rule, RefusesWhatNoKernelTakes) {
+TEST(QuantizedLinearRule, RefusesWhatNoKernelTakes) {
   const auto product = [](Graphs& m, ValueId scale, int64_t axis) {
     const ValueId w = m.Node(Op::kDequantizeLinear, {m.Codes({16, 8}), scale}, {{"axis", axis}});
     return m.Node(Op::kMatMul, {m.Coded(m.In({2, 16}), 0.1f, 128), w});
   };
   Refuses("the weight's scale is neither per tensor nor per output column (16 values, axis 0)",
-          LinearInt8(false, false), [&](Graphs& m) { m.g.AddOutput("y", product(m, m.Filled({16}), 0)); });
-  Refuses("its gate has the slope 1.7019999, the kernel's is 1.702", LinearInt8(false, true), [&](Graphs& m) {
+          QuantizedLinear(false, false), [&](Graphs& m) { m.g.AddOutput("y", product(m, m.Filled({16}), 0)); });
+  Refuses("its gate has the slope 1.7019999, the kernel's is 1.702", QuantizedLinear(false, true), [&](Graphs& m) {
     const ValueId y = m.Node(Op::kAdd, {product(m, m.Filled({8}), 1), m.Filled({8})}),
                   slope = m.Real(std::nextafter(1.702f, 1.0f));
     m.g.AddOutput("y", m.Node(Op::kMul, {y, m.Node(Op::kSigmoid, {m.Node(Op::kMul, {y, slope})})}));
   });
-  Refuses("the product is f16, for which there is no kernel: its scales must be f32", LinearInt8(false, false),
+  Refuses("the product is f16, for which there is no kernel: its scales must be f32", QuantizedLinear(false, false),
           [](Graphs& m) {
             const ValueId scale = m.g.AddConstant(Tensor::Of<uint16_t>(DType::kF16, {}, std::vector<uint16_t>{0x2e66}));
             const ValueId x =

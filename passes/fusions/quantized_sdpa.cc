@@ -1,7 +1,7 @@
 // Before: p = Softmax(MatMul(DQ q, DQ kT) [* scale] [+ mask]);  [Where(keep, ., hidden) before it, NaN guard behind it];  o = MatMul(DQ(Q(p)), DQ v);  [o = Q(o)]
 //         [DQ(Q(.)) behind the product, the scale (or a division), the mask or the Where, the guard]
 //         relative: e = Exp(s - ReduceMax(s)) for p;  o = MatMul(DQ(Q(e), 1), DQ v) / Max(ReduceSum(DQ(Q(e), 1)), 1)
-// After:  o = SdpaInt8(q, k, v, scales and zero points, mask, keep), rank 4 (sdpa_split.cc and sdpa_merge.cc absorb what is done to heads)
+// After:  o = QuantizedSdpa(q, k, v, scales and zero points, mask, keep), rank 4 (sdpa_split.cc and sdpa_merge.cc absorb what is done to heads)
 // Exact: integer products, float32 in the graph's order, P quantized where the graph says (exact mode).
 // fp8: sums of exact products in order (kernels/fp8/fp8.h); q, k, v, P and o are all integers or all fp8.
 // Refuses: what sdpa refuses, operands that are not 8 bits per tensor.
@@ -16,9 +16,9 @@ using namespace pattern;  // NOLINT: the vocabulary of rules
 using ir::DType;
 using ir::Op;
 
-Rule SdpaInt8(bool quantized_output, bool relative) {
-  RuleBuilder r(std::format("sdpa_int8{}{}", relative ? "_relative" : "", quantized_output ? "" : "_float_out"),
-                "Q/DQ attention -> SdpaInt8");
+Rule QuantizedSdpa(bool quantized_output, bool relative) {
+  RuleBuilder r(std::format("quantized_sdpa{}{}", relative ? "_relative" : "", quantized_output ? "" : "_float_out"),
+                "Q/DQ attention -> QuantizedSdpa");
   const Spec int8{.dtypes = {DType::kU8, DType::kS8, DType::kE4M3FN, DType::kE5M2}};
   const auto dequantized = [&](const char* name, Var codes) {
     return r.MayEscape(r.Open(r.Op(name, Op::kDequantizeLinear, {codes})));
@@ -54,7 +54,7 @@ Rule SdpaInt8(bool quantized_output, bool relative) {
     AddMasks(b, m, mid, rank, &in);
     AddScoreCodes(m, mid, &attrs, &in);
     in[1] = Untransposed(b, Lifted(b, m[o.kt], rank));
-    return Lowered(b, b.Create(Op::kSdpaInt8, std::move(in), attrs), rank);
+    return Lowered(b, b.Create(Op::kQuantizedSdpa, std::move(in), attrs), rank);
   });
   return r.Finish();
 }

@@ -1,8 +1,8 @@
 // Before: y = MatMul(DequantizeLinear(x), DequantizeLinear(w)) [+ bias] [activation] [QuantizeLinear]
-// After:  y = LinearInt8(x, w, bias, y_scale, y_zp), activation as attribute
+// After:  y = QuantizedLinear(x, w, bias, y_scale, y_zp), activation as attribute
 // Shapes: x u8/s8 [..,K], per tensor, its parameters constant or computed (dynamic)   w s8 [K,N] constant, symmetric, per tensor or per column   bias f32 [N] constant
 //         or x and w both fp8 (E4M3FN or E5M2), then the output may be fp8 too
-// Exact: the body of LinearInt8 is what stood there (ir/functions.h).
+// Exact: the body of QuantizedLinear is what stood there (ir/functions.h).
 // Refuses: weights with a zero point, blocked scales, bias that is not a constant vector of the columns.
 #include "octavo/passes/fusions/activations.h"
 #include "octavo/passes/fusions/linear_operands.h"
@@ -13,12 +13,12 @@ using namespace pattern;  // NOLINT: the vocabulary of rules
 using ir::DType;
 using ir::Op;
 
-Rule LinearInt8(bool quantized_output, bool activation, bool bias_required) {
-  const char* name = activation         ? "linear_act_int8"
-                     : quantized_output ? "linear_quant_int8"
-                     : bias_required    ? "linear_bias_int8"
-                                        : "linear_int8";
-  RuleBuilder r(name, "MatMul(DQ x, DQ w) + bias [activation] [Q] -> LinearInt8");
+Rule QuantizedLinear(bool quantized_output, bool activation, bool bias_required) {
+  const char* name = activation         ? "quantized_linear_act"
+                     : quantized_output ? "quantized_linear_out"
+                     : bias_required    ? "quantized_linear_bias"
+                                        : "quantized_linear";
+  RuleBuilder r(name, "MatMul(DQ x, DQ w) + bias [activation] [Q] -> QuantizedLinear");
   LinearParts p;
   p.x = r.Input("x", {.dtypes = {DType::kU8, DType::kS8, DType::kE4M3FN, DType::kE5M2}});
   p.w = r.Constant("w", {.dtypes = {DType::kS8, DType::kE4M3FN, DType::kE5M2}});
@@ -50,7 +50,7 @@ Rule LinearInt8(bool quantized_output, bool activation, bool bias_required) {
       if (m.Has(p.post_scale)) in.push_back(m[p.post_scale]);
     }
     while (!in.back().valid()) in.pop_back();
-    return b.Create(Op::kLinearInt8, std::move(in), {{"activation", activation ? ActivationName(m, act) : "none"}});
+    return b.Create(Op::kQuantizedLinear, std::move(in), {{"activation", activation ? ActivationName(m, act) : "none"}});
   });
   return r.Finish();
 }

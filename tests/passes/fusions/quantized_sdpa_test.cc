@@ -108,9 +108,9 @@ Fused Fuse(const Graph& g) {
   std::vector<NearMiss> misses;
   PassRun context;
   context.misses = &misses;
-  const auto changed = FuseInt8(f.graph, context);
+  const auto changed = FuseQuantized(f.graph, context);
   EXPECT_TRUE(changed.has_value()) << changed.error().message;
-  for (NodeId id : f.graph.NodesInOrder()) f.cores += f.graph.node(id).op == Op::kSdpaInt8;
+  for (NodeId id : f.graph.NodesInOrder()) f.cores += f.graph.node(id).op == Op::kQuantizedSdpa;
   for (const NearMiss& miss : misses) f.reasons += miss.reason + "\n";
   return f;
 }
@@ -250,13 +250,13 @@ TEST(ScoreCodes, AMaskBeforeCodesIsNoWindow) {
 }
 
 TEST(ScoreCodes, OperandsAreOfOneKind) {
-  Refuses("q, k, v, P and the output are partly fp8, partly integers", SdpaInt8(false), [](Graphs& m) {
+  Refuses("q, k, v, P and the output are partly fp8, partly integers", QuantizedSdpa(false), [](Graphs& m) {
     const auto real = [&](ir::SymShape shape, DType t) { return m.Dequantize(m.In(std::move(shape), t), 0.1f, 0, t); };
     const ValueId s = m.Node(Op::kMatMul, {real({1, 2, 5, 4}, DType::kU8), real({1, 2, 4, 5}, DType::kE4M3FN)});
     const ValueId p = m.Coded(m.Node(Op::kSoftmax, {s}), 1 / 255.0f, 0);
     m.g.AddOutput("y", m.Node(Op::kMatMul, {p, real({1, 2, 5, 4}, DType::kU8)}));
   });
-  Refuses("attention between its codes is not f32, for which there is no kernel", SdpaInt8(false), [](Graphs& m) {
+  Refuses("attention between its codes is not f32, for which there is no kernel", QuantizedSdpa(false), [](Graphs& m) {
     const ValueId scale = m.g.AddConstant(Tensor::Of<uint16_t>(DType::kF16, {}, std::vector<uint16_t>{0x2e66}));
     const ValueId zero = m.Zero(DType::kU8, 0);
     const auto real = [&](ValueId q) { return m.Node(Op::kDequantizeLinear, {q, scale, zero}); };
