@@ -10,7 +10,7 @@ import numpy as np
 import onnxruntime
 import torch
 
-EXPORTERS = {"ts14": 14, "ts17": 17, "dyn18": 18}
+EXPORTERS = {"ts14": 14, "ts17": 17, "dyn18": 18, "dyn23": 23}
 
 
 class Count(torch.overrides.TorchFunctionMode):

@@ -52,6 +52,12 @@ SMALL = {
     "swiftformer": ("swiftformer_xs", {}),
     "rdnet": ("rdnet_tiny", {}),
     "starnet": ("starnet_s050", {}),
+    "coat": ("coat_lite_tiny", {"img_size": 96}),
+    "qwen3_vit": ("qwen3_vit_88m", {"img_size": 64, "depth": 2, "embed_dim": 32, "num_heads": 2}),
+    "vit_map": ("vit_so150m_patch16_reg4_map_256", {"img_size": 64, "depth": 2, "embed_dim": 32, "num_heads": 2}),
+    "eva_clip": ("eva02_base_patch16_clip_224", {"img_size": 64, "depth": 2, "embed_dim": 32, "num_heads": 2}),
+    "vit_rope_ape": ("vit_small_patch16_rope_ape_224", {"img_size": 64, "depth": 2, "embed_dim": 32, "num_heads": 2}),
+    "pe_core": ("vit_pe_core_tiny_patch16_384", {"img_size": 64, "depth": 2, "embed_dim": 32, "num_heads": 2}),
 }
 
 # Softmaxes that are no softmax(q k) v: over the keys alone (lambda), over positions (separable attention), of positions (gated attention).
