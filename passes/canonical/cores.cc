@@ -4,10 +4,12 @@
 // Before: Mul(MatMul(q, kT), scale [h,1,1])                                                  After: MatMul(Mul(q, scale), kT)             (one scale a head)
 // Before: MatMul(v^T, Transpose(p))                                                          After: Transpose(MatMul(p, v))
 // Before: Exp(x - ReduceMax(x)) divided by its ReduceSum; Softmax(x - ReduceMax(x))          After: Softmax(x)
+// Before: MatMul(q [1,h,s,d], kT [B,h,d,n])                                                  After: MatMul(Expand(q) [B,h,s,d], kT)                   (one batch)
 // What is batch, head or window is the same to attention: batches of products. Exact but for the scale a head, which rounds q instead of the scores: the
 // bound is that of scale.cc.
 // Only f32, only where nothing else reads the values between, and where the shapes prove that each view keeps rows and keys; never next to Q/DQ.
 #include <algorithm>
+#include <numeric>
 
 #include "octavo/passes/canonical/canonical.h"
 #include "octavo/passes/canonical/regroup.h"
@@ -173,6 +175,73 @@ size_t Differing(const SymShape& a, const SymShape& b) {
   size_t count = 0;
   for (size_t i = 0; i < a.size(); ++i) count += ProvablyEqual(a[i], b[i]) ? 0 : 1;
   return count;
+}
+
+// What an operand of a product with this result, or with these probabilities, is broadcast to: its dims in front of the last two become theirs. A size that is not known stands beside a number above
+// 1, which it then is, or 1. One head of K and V stays: every rule knows it.
+std::optional<SymShape> Broadcast(const SymShape& own, const SymShape& scores, bool one_head) {
+  if (own.size() < 2 || own.size() > scores.size()) return {};
+  SymShape to(scores.begin(), scores.end() - 2);
+  const size_t shift = scores.size() - own.size();
+  for (size_t i = 0; i < to.size(); ++i) {
+    const Dim now = i < shift ? Dim(1) : own[i - shift];
+    if (one_head && i == 1) to[i] = Dim(1);
+    if (ProvablyEqual(now, to[i]) || IsNumber(now, 1)) continue;
+    if (now.is_number() || !to[i].is_number() || to[i].number() < 2) return {};
+  }
+  to.insert(to.end(), own.end() - 2, own.end());
+  return to;
+}
+
+// An operand broadcast to `to`. K that was turned for the product is expanded before it is turned, as every rule has it.
+ValueId ExpandOperand(Rewriter& rw, ValueId v, const SymShape& to, std::span<const ValueId> like) {
+  const Graph& g = rw.graph();
+  const SymShape& from = *ShapeOf(g, v);
+  SymShape padded(to.size() - from.size(), Dim(1));
+  padded.insert(padded.end(), from.begin(), from.end());
+  const Node* turned = g.Producer(v);
+  Ints perm(to.size());
+  std::iota(perm.begin(), perm.end(), 0);
+  std::swap(perm[perm.size() - 1], perm[perm.size() - 2]);
+  if (turned == nullptr || turned->op != Op::kTranspose || to.size() != from.size() ||
+      PermOf(*turned, static_cast<int64_t>(perm.size())) != perm)
+    return ExpandTo(rw, v, padded, to, like);
+  return MakeTranspose(rw, ExpandTo(rw, turned->input(0), Permuted(padded, perm), Permuted(to, perm), like), perm);
+}
+
+// The operands of both products are expanded to the batch of the scores, where one of them is broadcast to it: queries that are constants, for example.
+bool OneBatch(Rewriter& rw, const Core& core) {
+  const Graph& g = rw.graph();
+  const NodeId nodes[] = {core.product, core.product, core.values};
+  const size_t slots[] = {0, 1, 1};
+  // Views may stand between the products, so V is broadcast to the probabilities.
+  const SymShape scores = *ShapeOf(g, g.node(core.product).output());
+  const SymShape* probabilities = ShapeOf(g, g.node(core.values).input(0));
+  if (probabilities == nullptr) return false;
+  ValueId operands[3];
+  SymShape from[3], to[3];
+  for (size_t i = 0; i < 3; ++i) {
+    operands[i] = g.node(nodes[i]).input(slots[i]);
+    from[i] = *ShapeOf(g, operands[i]);
+  }
+  const auto has_one_head = [](const SymShape& s) { return s.size() == 4 && IsNumber(s[1], 1); };
+  const bool one_head = has_one_head(from[1]) && has_one_head(from[2]) && scores.size() == probabilities->size();
+  for (size_t i = 0; i < 3; ++i) {
+    const auto wide = Broadcast(from[i], i == 2 ? *probabilities : scores, one_head && i > 0);
+    if (!wide) return false;
+    to[i] = *wide;
+  }
+  bool changed = false;
+  for (size_t i = 0; i < 3; ++i) {
+    if (ProvablyEqual(from[i], to[i])) continue;
+    rw.At(core.values, {core.values, core.softmax, core.product});
+    const NodeId old = g.value(operands[i]).producer;
+    operands[i] = ExpandOperand(rw, operands[i], to[i], operands);
+    rw.SetInput(nodes[i], slots[i], operands[i]);
+    if (i == 1 && old.valid()) rw.EraseDead(old);
+    changed = true;
+  }
+  return changed;
 }
 
 // One core brought to its flat form. Everything is looked at before anything is made.
@@ -407,6 +476,7 @@ Result<bool> Cores(Graph& graph, PassRun& run) {
   }
   for (NodeId id : graph.NodesInOrder()) {
     const auto core = graph.IsAlive(id) ? CoreAt(graph, id) : std::nullopt;
+    if (core) OneBatch(rw, *core);
     brought += core && Flattening(rw, *core).Run() ? 1 : 0;
   }
   if (brought > 0)

@@ -81,29 +81,15 @@ ValueId Repeated(Rewriter& rw, ValueId v, size_t axis, ValueId like) {
   return Make(rw, Op::kGather, {v, rows}, Attrs{{"axis", static_cast<int64_t>(axis)}}, Type{DTypeOf(g, v), shape});
 }
 
-ValueId ExpandTo(Rewriter& rw, ValueId v, const SymShape& now, const SymShape& to) {
-  std::vector<ValueId> parts;
-  Ints numbers;
-  bool constant = true;
-  for (size_t i = 0; i < to.size(); ++i) {
-    const bool stays = ProvablyEqual(now[i], to[i]) && !to[i].is_number();  // 1 leaves a dim as it is
-    numbers.push_back(stays ? 1 : to[i].is_number() ? to[i].number() : 0);
-    constant = constant && (stays || to[i].is_number());
+// The size of a graph input, or of that axis of one of `like`, that is to[axis].
+ValueId ReadSize(Rewriter& rw, std::span<const ValueId> like, const SymShape& to, size_t axis) {
+  if (const auto input = InputWith(rw.graph(), to[axis]))
+    return ReadDim(rw, input->first, static_cast<size_t>(input->second));
+  for (const ValueId v : like) {
+    const SymShape& s = *ShapeOf(rw.graph(), v);
+    if (s.size() == to.size() && ProvablyEqual(s[axis], to[axis])) return ReadDim(rw, v, axis);
   }
-  const Type target{DType::kS64, SymShape{Dim(static_cast<int64_t>(to.size()))}};
-  ValueId shape = constant ? MakeInts(rw, numbers) : ValueId{};
-  if (!constant) {
-    for (size_t i = 0; i < to.size(); ++i) {
-      if (numbers[i] != 0) {
-        parts.push_back(MakeInts(rw, {numbers[i]}));
-        continue;
-      }
-      const auto [input, axis] = *InputWith(rw.graph(), to[i]);
-      parts.push_back(ReadDim(rw, input, static_cast<size_t>(axis)));
-    }
-    shape = Make(rw, Op::kConcat, std::move(parts), Attrs{{"axis", int64_t{0}}}, target);
-  }
-  return Make(rw, Op::kExpand, {v, shape}, {}, Type{DTypeOf(rw.graph(), v), to});
+  return {};
 }
 
 // Leading ones change nothing in what broadcasts.
@@ -176,6 +162,30 @@ std::optional<Regrouping> RegroupingOf(const Graph& g, ValueId tensor, const Sym
   }
   const bool expands = !ProvablyEqual(how.padded, how.expanded);
   return CanReshape(expands ? how.expanded : *shape, how.to) ? std::optional(how) : std::nullopt;
+}
+
+ValueId ExpandTo(Rewriter& rw, ValueId v, const SymShape& now, const SymShape& to, std::span<const ValueId> like) {
+  std::vector<ValueId> parts;
+  Ints numbers;
+  bool constant = true;
+  for (size_t i = 0; i < to.size(); ++i) {
+    const bool stays = ProvablyEqual(now[i], to[i]) && !to[i].is_number();  // 1 leaves a dim as it is
+    numbers.push_back(stays ? 1 : to[i].is_number() ? to[i].number() : 0);
+    constant = constant && (stays || to[i].is_number());
+  }
+  const Type target{DType::kS64, SymShape{Dim(static_cast<int64_t>(to.size()))}};
+  ValueId shape = constant ? MakeInts(rw, numbers) : ValueId{};
+  if (!constant) {
+    for (size_t i = 0; i < to.size(); ++i) {
+      if (numbers[i] != 0) {
+        parts.push_back(MakeInts(rw, {numbers[i]}));
+        continue;
+      }
+      parts.push_back(ReadSize(rw, like, to, i));
+    }
+    shape = Make(rw, Op::kConcat, std::move(parts), Attrs{{"axis", int64_t{0}}}, target);
+  }
+  return Make(rw, Op::kExpand, {v, shape}, {}, Type{DTypeOf(rw.graph(), v), to});
 }
 
 ValueId Regroup(Rewriter& rw, ValueId tensor, const Regrouping& how, ValueId like) {

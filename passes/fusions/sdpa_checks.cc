@@ -81,8 +81,8 @@ Verdict CheckHeads(const Match& m, Var q, Var kt, Var v, const SdpaMiddle& mid) 
         std::format("heads disagree: q {}, k^T {}, v {}", ir::ToString(*qs), ir::ToString(*ks), ir::ToString(*vs)));
   }
   if (!ProvablyEqual((*qs)[0], (*ks)[0]) || !ProvablyEqual((*qs)[0], (*vs)[0])) {
-    return Illegal(
-        std::format("batches disagree: q {}, k^T {}, v {}", ir::ToString(*qs), ir::ToString(*ks), ir::ToString(*vs)));
+    return Illegal(std::format("the batches of q {}, k^T {} and v {} are not known to be the same", ir::ToString(*qs),
+                               ir::ToString(*ks), ir::ToString(*vs)));
   }
   if (Verdict bad = CheckGuard(m, mid); !bad.ok()) return bad;
   if (m.Has(mid.cap) && m.scalar(mid.cap) != m.scalar(mid.cap_again)) {

@@ -109,7 +109,7 @@ TEST(SdpaRule, RefusesWithASentence) {
   });
   Refuses("heads disagree: q [1,2,5,4], k^T [1,2,4,5], v [1,1,5,4]", Sdpa(),
           [](Graphs& m) { m.Attention(m.In({1, 2, 5, 4}), m.In({1, 2, 4, 5}), m.In({1, 1, 5, 4})); });
-  Refuses("batches disagree: q [b,2,5,4], k^T [1,2,4,5], v [1,2,5,4]", Sdpa(),
+  Refuses("the batches of q [b,2,5,4], k^T [1,2,4,5] and v [1,2,5,4] are not known to be the same", Sdpa(),
           [](Graphs& m) { m.Attention(m.In({Dim::Symbol("b"), 2, 5, 4}), m.In({1, 2, 4, 5}), m.In({1, 2, 5, 4})); });
 }
 
