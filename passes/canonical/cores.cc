@@ -179,17 +179,19 @@ size_t Differing(const SymShape& a, const SymShape& b) {
 
 // What an operand of a product with this result, or with these probabilities, is broadcast to: its dims in front of the last two become theirs. A size that is not known stands beside a number above
 // 1, which it then is, or 1. One head of K and V stays: every rule knows it.
-std::optional<SymShape> Broadcast(const SymShape& own, const SymShape& scores, bool one_head) {
+std::optional<SymShape> Broadcast(const Graph& g, const SymShape& own, const SymShape& scores, bool one_head,
+                                  std::span<const ValueId> like) {
   if (own.size() < 2 || own.size() > scores.size()) return {};
-  SymShape to(scores.begin(), scores.end() - 2);
   const size_t shift = scores.size() - own.size();
-  for (size_t i = 0; i < to.size(); ++i) {
+  SymShape to(scores.begin(), scores.end() - 2);
+  to.insert(to.end(), own.end() - 2, own.end());
+  for (size_t i = 0; i + 2 < to.size(); ++i) {
     const Dim now = i < shift ? Dim(1) : own[i - shift];
     if (one_head && i == 1) to[i] = Dim(1);
-    if (ProvablyEqual(now, to[i]) || IsNumber(now, 1)) continue;
+    if (ProvablyEqual(now, to[i])) continue;
+    if (IsNumber(now, 1) && CanRead(g, to, i, like)) continue;
     if (now.is_number() || !to[i].is_number() || to[i].number() < 2) return {};
   }
-  to.insert(to.end(), own.end() - 2, own.end());
   return to;
 }
 
@@ -227,7 +229,7 @@ bool OneBatch(Rewriter& rw, const Core& core) {
   const auto has_one_head = [](const SymShape& s) { return s.size() == 4 && IsNumber(s[1], 1); };
   const bool one_head = has_one_head(from[1]) && has_one_head(from[2]) && scores.size() == probabilities->size();
   for (size_t i = 0; i < 3; ++i) {
-    const auto wide = Broadcast(from[i], i == 2 ? *probabilities : scores, one_head && i > 0);
+    const auto wide = Broadcast(g, from[i], i == 2 ? *probabilities : scores, one_head && i > 0, operands);
     if (!wide) return false;
     to[i] = *wide;
   }

@@ -81,16 +81,23 @@ ValueId Repeated(Rewriter& rw, ValueId v, size_t axis, ValueId like) {
   return Make(rw, Op::kGather, {v, rows}, Attrs{{"axis", static_cast<int64_t>(axis)}}, Type{DTypeOf(g, v), shape});
 }
 
-// The size of a graph input, or of that axis of one of `like`, that is to[axis].
-ValueId ReadSize(Rewriter& rw, std::span<const ValueId> like, const SymShape& to, size_t axis) {
-  if (const auto input = InputWith(rw.graph(), to[axis]))
-    return ReadDim(rw, input->first, static_cast<size_t>(input->second));
+// Which of `like` has to[axis] at the same axis; invalid: none.
+ValueId LikeWith(const Graph& g, std::span<const ValueId> like, const SymShape& to, size_t axis) {
   for (const ValueId v : like) {
-    const SymShape& s = *ShapeOf(rw.graph(), v);
-    if (s.size() == to.size() && ProvablyEqual(s[axis], to[axis])) return ReadDim(rw, v, axis);
+    const SymShape& s = *ShapeOf(g, v);
+    if (s.size() == to.size() && ProvablyEqual(s[axis], to[axis])) return v;
   }
   return {};
 }
+
+ValueId ReadSize(Rewriter& rw, std::span<const ValueId> like, const SymShape& to, size_t axis) {
+  if (const auto input = InputWith(rw.graph(), to[axis]))
+    return ReadDim(rw, input->first, static_cast<size_t>(input->second));
+  return ReadDim(rw, LikeWith(rw.graph(), like, to, axis), axis);
+}
+
+// 1 in the target of an Expand leaves a dim as it is. A size that nobody knows is the tensor's own: it cannot have been asked for.
+bool Stays(const Dim& now, const Dim& to) { return !to.is_number() && (!to.known() || ProvablyEqual(now, to)); }
 
 // Leading ones change nothing in what broadcasts.
 bool SameButForLeadingOnes(const SymShape& now, const SymShape& to) {
@@ -164,12 +171,16 @@ std::optional<Regrouping> RegroupingOf(const Graph& g, ValueId tensor, const Sym
   return CanReshape(expands ? how.expanded : *shape, how.to) ? std::optional(how) : std::nullopt;
 }
 
+bool CanRead(const Graph& g, const SymShape& to, size_t axis, std::span<const ValueId> like) {
+  return to[axis].is_number() || (to[axis].known() && (InputWith(g, to[axis]) || LikeWith(g, like, to, axis).valid()));
+}
+
 ValueId ExpandTo(Rewriter& rw, ValueId v, const SymShape& now, const SymShape& to, std::span<const ValueId> like) {
   std::vector<ValueId> parts;
   Ints numbers;
   bool constant = true;
   for (size_t i = 0; i < to.size(); ++i) {
-    const bool stays = ProvablyEqual(now[i], to[i]) && !to[i].is_number();  // 1 leaves a dim as it is
+    const bool stays = Stays(now[i], to[i]);
     numbers.push_back(stays ? 1 : to[i].is_number() ? to[i].number() : 0);
     constant = constant && (stays || to[i].is_number());
   }

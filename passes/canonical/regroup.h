@@ -21,8 +21,9 @@ struct Regrouping {
 // from: what the tensor is broadcast to now; to: what it shall be broadcast to; views of each other. Nothing where their dims cannot be matched, or where a
 // dim that must be written out cannot be read at run time.
 std::optional<Regrouping> RegroupingOf(const Graph& g, ValueId tensor, const SymShape& from, const SymShape& to);
-// v, whose shape is `now` behind dims of 1, broadcast to `to`. A dim that is no number and that `now` has not got is a size of a graph input or of one of
-// `like`, at the same axis.
+// Whether that size can be told at run time: a number, or a size of a graph input or, at the same axis, of one of `like`.
+bool CanRead(const Graph& g, const SymShape& to, size_t axis, std::span<const ValueId> like);
+// v, whose shape is `now` behind dims of 1, broadcast to `to`. CanRead told of the dims that `now` has not got.
 ValueId ExpandTo(Rewriter& rw, ValueId v, const SymShape& now, const SymShape& to, std::span<const ValueId> like = {});
 // like: a value that the tensor shall be broadcast to, but for its last dims.
 ValueId Regroup(Rewriter& rw, ValueId tensor, const Regrouping& how, ValueId like);

@@ -229,6 +229,19 @@ TEST(CanonicalCores, BatchesOfWhichNobodyKnowsThatTheyAreOne) {
   }
 }
 
+TEST(CanonicalCores, SizesThatNobodyKnowsStayThoseOfTheOperand) {
+  const Dim any = Dim::Unknown();
+  Operands one;
+  one.Attend({3, 2, 5, 4}, {3, 2, 4, 7}, {any, any, any, 6});
+  PassRun run;
+  EXPECT_TRUE(*Cores(one.g, run));
+  EXPECT_EQ(Ops(one.g), "MatMul Softmax Expand MatMul");
+  EXPECT_TRUE(ir::VerifyStatus(one.g)) << ir::VerifyStatus(one.g).error().message;
+  Operands other;  // what the queries would be broadcast to cannot be read
+  other.Attend({1, 2, 5, 4}, {any, 2, 4, 7}, {any, 2, 7, 6});
+  EXPECT_FALSE(*Cores(other.g, run)) << ir::ToText(other.g);
+}
+
 TEST(CanonicalCores,
      ValuesGoWithTheProbabilities) {  // DeBERTa of TorchScript: scores by heads, probabilities by batches
   Builder b;
