@@ -6,9 +6,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 __all__ = [
-    "Generator", "Graph", "Match", "Node", "NodeArg", "OctavoError", "OctavoMemoryError", "Pipeline", "Port", "Result", "Rewriter", "Rule", "Session", "Value", "__version__",
+    "Generator", "Graph", "Match", "Node", "NodeArg", "OctavoError", "OctavoMemoryError", "Pipeline", "Port", "Result", "Rewriter", "Rule", "Session", "Tuned", "Value", "__version__",
     "anything", "apply", "bench", "calibrate", "compare", "constant", "cpu", "ep_library", "explain", "inspect", "load", "merge_calibrations",
-    "one_of", "onnxruntime_library", "optimize", "passes", "perplexity", "scalar", "split_if", "text_batches", "trace",
+    "one_of", "onnxruntime_library", "optimize", "passes", "perplexity", "scalar", "split_if", "text_batches", "trace", "tune",
 ]
 
 __version__: str
@@ -293,6 +293,50 @@ def bench(
     sizes of shapes, {"input_ids": (1, 128)}. threads: a number or several to try. seconds: for each. Gives {"cpu", "results"}: of each model
     its threads, shapes, runs, min_ms, median_ms, p90_ms, p99_ms, samples_per_s, speedup against the first, and kernels_ms.
     """
+class Tuned:
+    """The plan that tune() chose, and what it compared.
+
+    result: as of optimize. name: of the plan, as "int8, attention float". pipeline: what makes the model again, by optimize(pipeline=...) or `octavo optimize
+    --pipeline`; save_plan writes it as JSON, to be read, edited and compared. baseline: the metric of the model as it was.
+    plans: of each its name, recipe, ms (median), speedup (against octavo's float), bytes, metric, loss (a share of baseline; metric and loss are None
+    where nobody asked), within (the budget) and front (no other is both faster and better).
+    """
+
+    result: Result
+    name: str
+    pipeline: Pipeline
+    baseline: float
+    plans: list[dict[str, Any]]
+    @property
+    def model(self) -> bytes: ...
+    def save(self, path: str | os.PathLike[str]) -> None: ...
+    def save_plan(self, path: str | os.PathLike[str]) -> None: ...
+    def svg(self) -> str:
+        """Milliseconds and metric of each plan, drawn."""
+    def _repr_html_(self) -> str: ...
+
+def tune(
+    model: _Model,
+    metric: Callable[[Session], float],
+    calibration: Iterable[_Arrays] | str | os.PathLike[str],
+    *,
+    budget: float = 0.01,
+    lower_is_better: bool = False,
+    threads: int = 0,
+    seconds: float = 1.0,
+    inputs: _Arrays | None = None,
+    everything: bool = False,
+    progress: _Progress | None = None,
+) -> Tuned:
+    """The fastest plan that keeps a metric of yours.
+
+    metric: gets a Session and gives a number, on data that calibration does not have; the higher the better, or with lower_is_better the lower.
+    budget: the share of the model's own metric that may be lost, 0.005 for half a percent. calibration: as of optimize, but for .calib files. Plans are timed
+    in turns for `seconds` each on inputs (the first batch of calibration, where that is a list; else random ones), then the metric is asked from the
+    fastest to the slowest until one is within; everything: of all. Where int8 misses, plans between it and float are tried: scales a row for more Linears,
+    attention in float. It takes about three times as long as optimize, and the metric's own time.
+    """
+
 def inspect(model: _Model) -> dict[str, Any]:
     """What is in a model: inputs, outputs, ops, bytes, how it is quantized, and its attention cores with heads, masks and windows."""
 def explain(model: _Model, rule: str = "", node: str = "") -> dict[str, Any]:

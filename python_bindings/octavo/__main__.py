@@ -1,4 +1,4 @@
-"""`python -m octavo` is the program octavo, and so is the script `octavo` of a wheel; what needs a tokenizer (generate, perplexity, --calib-text) is this package's."""
+"""`python -m octavo` is the program octavo, and so is the script `octavo` of a wheel; what needs a tokenizer (generate, perplexity, --calib-text) and tune are this package's."""
 
 import os
 import pathlib
@@ -15,7 +15,7 @@ def program():
 
 
 def main():
-    if sys.argv[1:2] in (["generate"], ["perplexity"]):
+    if sys.argv[1:2] in (["generate"], ["perplexity"], ["tune"]):
         from . import _commands
 
         sys.exit(_commands.main())

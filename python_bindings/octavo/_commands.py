@@ -1,12 +1,16 @@
-"""The commands generate and perplexity of `python -m octavo`."""
+"""The commands generate, perplexity and tune of `python -m octavo`."""
 
 import argparse
 import json
 import pathlib
+import shlex
+import subprocess
 import sys
+import tempfile
 
 from . import Generator, OctavoError, perplexity
 from ._generate import read_tokenizer
+from ._tune import search, table
 
 
 def _parser():
@@ -24,6 +28,7 @@ def _parser():
     p.add_argument("--text", required=True, help="a file of UTF-8")
     p.add_argument("--window", type=int, default=512, help="tokens that are read at once, each window anew")
     p.add_argument("--against", help="another model: the mean divergence from it, and how often both find the same token likeliest")
+    _add_tune(commands)
     for command in (g, p):
         command.add_argument("model")
         command.add_argument("--tokenizer", required=True, help="tokenizer.json")
@@ -31,9 +36,78 @@ def _parser():
     return parser
 
 
+def _share(text):
+    """"0.5%" or 0.005."""
+    return float(text[:-1]) / 100 if text.endswith("%") else float(text)
+
+
+def _add_tune(commands):
+    t = commands.add_parser(
+        "tune", help="the fastest plan that keeps a metric of yours",
+        description="Optimizes a model in several ways, times them, and asks your program for the metric of each, from fast to slow, until one keeps it.",
+        epilog="Example: python -m octavo tune model.onnx -o model.tuned.onnx --calib batches/ --metric 'python eval.py {model}' --budget 0.5%% --plan plan.json")
+    t.add_argument("model")
+    t.add_argument("-o", "--output", required=True, help="file to write")
+    t.add_argument("--metric", required=True, help="a command that prints the metric as its last word; {model} becomes the path of a model")
+    t.add_argument("--calib", required=True, help="calibration data as `octavo optimize --calib` takes it; the metric needs other data")
+    t.add_argument("--budget", type=_share, default=0.01, help="how much of the model's own metric may be lost, as 0.5%% (1%%)")
+    t.add_argument("--lower-is-better", action="store_true", help="the metric is an error or a perplexity")
+    t.add_argument("--everything", action="store_true", help="ask the metric of all plans, not only until one keeps it")
+    t.add_argument("--seconds", type=float, default=1.0, help="for timing each plan")
+    t.add_argument("--threads", type=int, default=0)
+    t.add_argument("--plan", help="write the plan as JSON, which `octavo optimize --pipeline` takes")
+    t.add_argument("--plot", help="write an SVG of metric against time")
+    t.add_argument("--json", help="write all plans as JSON; - for standard output")
+
+
+def _command_metric(command, folder):
+    """What the command says of a model."""
+    def ask(model):
+        path = model
+        if isinstance(model, bytes):
+            path = folder / "candidate.onnx"
+            path.write_bytes(model)
+        done = subprocess.run(command.replace("{model}", shlex.quote(str(path))), shell=True, capture_output=True, text=True, check=False)
+        words = done.stdout.split()
+        if done.returncode != 0 or not words:
+            last = (done.stderr.strip().splitlines() or ["it printed nothing"])[-1]
+            raise OctavoError(f"the metric's command ended with {done.returncode}: {last}")
+        return words[-1]
+    return ask
+
+
+def _tune(a):
+    if "{model}" not in a.metric:
+        raise OctavoError("--metric has no {model}, where the path of a model would stand")
+    def tell(stage, done, total):
+        if sys.stderr.isatty():
+            print(f"\r\033[K{stage} {done}/{total}", end="", file=sys.stderr, flush=True)
+    with tempfile.TemporaryDirectory(prefix="octavo-") as temporary:
+        tuned = search(a.model, _command_metric(a.metric, pathlib.Path(temporary)), a.calib, budget=a.budget, lower_is_better=a.lower_is_better,
+                       threads=a.threads, seconds=a.seconds, everything=a.everything, progress=tell)
+    if sys.stderr.isatty():
+        print("\r\033[K", end="", file=sys.stderr)
+    tuned.save(a.output)
+    if a.plan:
+        tuned.save_plan(a.plan)
+    if a.plot:
+        pathlib.Path(a.plot).write_text(tuned.svg(), encoding="utf-8")
+    if a.json:
+        text = json.dumps({"schema": 1, "baseline": tuned.baseline, "chosen": tuned.name, "plans": tuned.plans}, indent=1)
+        if a.json == "-":
+            print(text)
+        else:
+            pathlib.Path(a.json).write_text(text + "\n", encoding="utf-8")
+    if a.json != "-":
+        print(table(tuned))
+    return 0
+
+
 def main(arguments=None):
     a = _parser().parse_args(arguments)
     try:
+        if a.command == "tune":
+            return _tune(a)
         if a.command == "perplexity":
             ids = read_tokenizer(a.tokenizer).encode(pathlib.Path(a.text).read_text(encoding="utf-8")).ids
             print(json.dumps(perplexity(a.model, ids, against=a.against, window=a.window, threads=a.threads)))

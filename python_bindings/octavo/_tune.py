@@ -1,0 +1,254 @@
+"""The fastest plan that keeps a metric of the user's own: which recipe, which Linears with a scale a row, which attention in float."""
+
+import json
+import math
+import os
+import pathlib
+
+import numpy as np
+
+
+from ._measure import bench
+from ._octavo import OctavoError, Session
+
+# What is tried first. Weights of 4 bits for one token at a time, fp8 for CPUs that multiply it.
+_RECIPES = ("dynamic4", "int8", "fp8", "dynamic", "float")
+# Where int8 misses: harm comes from one scale for rows of very different size (choose_rows' default is 22 dB), or from probabilities as codes.
+_MIXED = (
+    ("int8, rows from 28 dB", {"set": {"choose_rows.db": 28}}, False),
+    ("int8, rows from 36 dB", {"set": {"choose_rows.db": 36}}, False),
+    ("int8, attention float", {}, True),
+    ("int8, rows from 36 dB, attention float", {"set": {"choose_rows.db": 36}}, True),
+)
+
+
+class Tuned:
+    """What tune() gives; __init__.pyi says what each is."""
+
+    def __init__(self, result, plans, chosen, baseline):
+        self.result, self.plans, self.baseline = result, plans, baseline
+        self.name = chosen
+        self.pipeline = _pipeline_of(result)
+
+    @property
+    def model(self):
+        return self.result.model
+
+    def save(self, path):
+        self.result.save(path)
+
+    def save_plan(self, path):
+        text = json.dumps(json.loads(self.pipeline.to_json()), indent=1)
+        pathlib.Path(path).write_text(text + "\n", encoding="utf-8")
+
+    def svg(self):
+        return _drawn(self.plans, self.baseline, self.name)
+
+    def _repr_html_(self):
+        return self.svg()
+
+    def __repr__(self):
+        plan = next(p for p in self.plans if p["name"] == self.name)
+        return f"<octavo.Tuned {self.name}: metric {plan['metric']:.6g} of {self.baseline:.6g}, {plan['speedup']:.2f} times octavo's float>"
+
+
+def _pipeline_of(result):
+    from ._pipeline import Pipeline
+
+    return Pipeline.of(result.model)
+
+
+def _first_of(calibration):
+    """A batch to time with, where the data is at hand; None: random inputs."""
+    if isinstance(calibration, list):
+        return calibration[0] if calibration else None
+    path = pathlib.Path(os.fspath(calibration))
+    files = sorted(path.glob("*.npz")) if path.is_dir() else [path] if path.suffix == ".npz" and path.is_file() else []
+    if not files:
+        return None
+    with np.load(files[0]) as arrays:
+        return None if any("/" in name for name in arrays.files) else {name: arrays[name] for name in arrays.files}
+
+
+class _Search:
+    def __init__(self, model, measure, calibration, budget, lower_is_better, threads, seconds, inputs, everything, progress):
+        from . import calibrate, optimize
+
+        self.optimize, self.calibrate = optimize, calibrate
+        self.model, self.measure, self.calibration = model, measure, calibration
+        self.budget, self.sign = budget, -1.0 if lower_is_better else 1.0
+        self.threads, self.seconds, self.inputs = threads, seconds, inputs
+        self.everything, self.progress = everything, progress
+        self.plans, self.results = [], {}
+        self.baseline = None
+
+    def tell(self, stage, done, total):
+        if self.progress is not None:
+            self.progress(stage, done, total)
+
+    def ask(self, model, name):
+        """The metric of a model, as a number that can be compared."""
+        value = self.measure(model)
+        try:
+            value = float(value)
+        except (TypeError, ValueError):
+            raise OctavoError(f"the metric of {name} is {value!r}, which is no number; give a function that returns one") from None
+        if math.isnan(value):
+            raise OctavoError(f"the metric of {name} is not a number (NaN); look at what it divides by")
+        return value
+
+    def make(self, name, calibration, **how):
+        self.results[name] = self.optimize(self.model, calibration=calibration, threads=self.threads, **how)
+        self.plans.append({"name": name, "bytes": len(self.results[name].model), "metric": None, "loss": None, "within": None, **how})
+
+    def time(self):
+        """Median milliseconds of all plans, in turns."""
+        fresh = {p["name"]: self.results[p["name"]].model for p in self.plans}
+        self.tell("time", 0, len(fresh))
+        measured = bench(fresh, self.inputs, threads=self.threads, seconds=self.seconds)["results"]
+        ms = {m["model"]: m["median_ms"] for m in measured}
+        for plan in self.plans:
+            plan["ms"] = ms[plan["name"]]
+            plan["speedup"] = ms["float"] / ms[plan["name"]]
+
+    def judge(self, plan):
+        if plan["metric"] is not None:
+            return
+        plan["metric"] = self.ask(self.results[plan["name"]].model, plan["name"])
+        plan["loss"] = self.sign * (self.baseline - plan["metric"]) / abs(self.baseline)
+        plan["within"] = plan["loss"] <= self.budget
+
+    def fastest(self):
+        """The fastest plan within the budget, asking from fast to slow; None: there is none."""
+        chosen = None
+        order = sorted(self.plans, key=lambda p: p["ms"])
+        for number, plan in enumerate(order):
+            if chosen is not None and not self.everything:
+                break
+            self.tell("metric", number, len(order))
+            self.judge(plan)
+            if chosen is None and plan["within"]:
+                chosen = plan
+        return chosen
+
+    def add_mixed(self):
+        ranges = self.calibrate(self.model, self.calibration, threads=self.threads)
+        cores = [c["nodes"][0] for c in self.results["int8"].report["candidates"] if c["kind"] == "attention"]
+        for number, (name, how, without_attention) in enumerate(_MIXED):
+            self.tell("mixed", number, len(_MIXED))
+            if without_attention:
+                if not cores:
+                    continue
+                how = {**how, "keep_float": cores}
+            self.make(name, ranges, recipe="int8", **how)
+
+    def run(self):
+        self.baseline = self.ask(self.model, "the model as it is")
+        if self.baseline == 0 or math.isinf(self.baseline):
+            raise OctavoError(f"the metric of the model as it is is {self.baseline}, of which no share can be kept; give another metric")
+        for number, recipe in enumerate(_RECIPES):
+            self.tell("recipes", number, len(_RECIPES))
+            self.make(recipe, self.calibration if recipe in ("int8", "fp8") else None, recipe=recipe)
+        self.time()
+        chosen = self.fastest()
+        static = next(p for p in self.plans if p["name"] == "int8")
+        if static["metric"] is None or not static["within"]:  # slower than what was chosen, or it misses
+            if static["metric"] is not None:
+                self.add_mixed()
+                self.time()
+                chosen = self.fastest()
+        if chosen is None:
+            chosen = next(p for p in self.plans if p["name"] == "float")
+        return self.fitted(chosen)
+
+    def fitted(self, plan):
+        """Mixed plans were made of ranges alone; with the data itself weights are fitted to it, which is kept where the metric says so."""
+        if plan["name"] in _RECIPES:
+            return plan
+        how = {key: plan[key] for key in ("recipe", "set", "keep_float") if key in plan}
+        result = self.optimize(self.model, calibration=self.calibration, threads=self.threads, **how)
+        metric = self.ask(result.model, plan["name"])
+        loss = self.sign * (self.baseline - metric) / abs(self.baseline)
+        if loss <= plan["loss"]:
+            self.results[plan["name"]] = result
+            plan.update(metric=metric, loss=loss, within=loss <= self.budget, bytes=len(result.model))
+        return plan
+
+
+def search(model, measure, calibration, *, budget=0.01, lower_is_better=False, threads=0, seconds=1.0, inputs=None, everything=False, progress=None):
+    """tune() with a metric that takes a model's path or bytes."""
+    if isinstance(budget, bool) or not isinstance(budget, (int, float)) or not 0 <= budget < 1:
+        raise OctavoError(f"budget is {budget!r}; it is the share of the metric that may be lost, as 0.005 for half a percent")
+    if not (isinstance(calibration, (str, bytes)) or hasattr(calibration, "__fspath__")):
+        calibration = list(calibration)
+    if isinstance(calibration, bytes) or (not isinstance(calibration, list) and os.fspath(calibration).endswith(".calib")):
+        raise OctavoError("tune() runs the calibration data itself; ranges gathered earlier (.calib) are not enough")
+    it = _Search(model, measure, calibration, budget, lower_is_better, threads, seconds, _first_of(calibration) if inputs is None else inputs,
+                 everything, progress)
+    chosen = it.run()
+    mark_front(it.plans, it.sign)
+    return Tuned(it.results[chosen["name"]], it.plans, chosen["name"], it.baseline)
+
+
+def mark_front(plans, sign):
+    """front: no other plan whose metric is known is both faster and better."""
+    known = [p for p in plans if p["metric"] is not None]
+    for plan in plans:
+        plan["front"] = plan["metric"] is not None and not any(
+            (o["ms"] <= plan["ms"] and sign * o["metric"] > sign * plan["metric"]) or (o["ms"] < plan["ms"] and sign * o["metric"] >= sign * plan["metric"])
+            for o in known)
+
+
+def tune(model, metric, calibration, *, budget=0.01, lower_is_better=False, threads=0, seconds=1.0, inputs=None, everything=False, progress=None):
+    """The fastest plan that keeps a metric of yours; __init__.pyi says what each argument is."""
+    if not callable(metric):
+        raise TypeError(f"tune(): metric takes a function of a Session, not {type(metric).__name__}")
+    return search(model, lambda m: metric(Session(m, threads=threads)), calibration, budget=budget, lower_is_better=lower_is_better, threads=threads,
+                  seconds=seconds, inputs=inputs, everything=everything, progress=progress)
+
+
+def table(tuned):
+    """For a person."""
+    rows = [("plan", "metric", "loss", "ms", "times float", "MB", "")]
+    for p in sorted(tuned.plans, key=lambda p: p["ms"]):
+        known = p["metric"] is not None
+        mark = "chosen" if p["name"] == tuned.name else "" if not known else "misses" if not p["within"] else "front" if p["front"] else ""
+        rows.append((p["name"], f"{p['metric']:.6g}" if known else "not asked", f"{100 * p['loss']:.2f} %" if known else "", f"{p['ms']:.2f}",
+                     f"{p['speedup']:.2f}", f"{p['bytes'] / 1e6:.1f}", mark))
+    widths = [max(len(row[i]) for row in rows) for i in range(7)]
+    lines = ["  ".join(c.ljust(w) if i in (0, 6) else c.rjust(w) for i, (c, w) in enumerate(zip(row, widths))).rstrip() for row in rows]
+    return "\n".join([*lines, f"metric of the model as it is: {tuned.baseline:.6g}"])
+
+
+def _drawn(plans, baseline, chosen):
+    """Milliseconds against the metric, the front as a line."""
+    from html import escape
+
+    known = sorted((p for p in plans if p["metric"] is not None), key=lambda p: p["ms"])
+    wide, high, left, top = 640, 360, 70, 20
+    xs, ys = [0.0, *(p["ms"] for p in known)], [baseline, *(p["metric"] for p in known)]
+    span = (max(ys) - min(ys)) or abs(baseline) or 1.0
+    low, most = min(ys) - 0.08 * span, max(ys) + 0.08 * span
+
+    def at(p):
+        return left + (wide - left - 150) * p["ms"] / (max(xs) or 1.0), top + (high - top - 50) * (most - p["metric"]) / (most - low)
+
+    parts = [f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {wide} {high}" role="img" font-family="sans-serif" font-size="12">',
+             f"<title>Metric and time of {len(known)} plans; chosen: {escape(chosen)}</title>",
+             f'<rect width="{wide}" height="{high}" fill="#fff"/>']
+    line = at({"ms": 0.0, "metric": baseline})[1]
+    parts.append(f'<path d="M{left} {top}V{high - 50}H{wide - 20}" fill="none" stroke="#555"/>')
+    parts.append(f'<path d="M{left} {line:.1f}H{wide - 20}" stroke="#999" stroke-dasharray="4 4"/>')
+    parts.append(f'<text x="{left - 6}" y="{line + 4:.1f}" text-anchor="end" fill="#333">{baseline:.4g}</text>')
+    parts.append(f'<text x="{wide / 2}" y="{high - 12}" text-anchor="middle" fill="#333">milliseconds (0 to {max(xs):.3g}); above: the metric, dashed: the model as it is</text>')
+    front = [at(p) for p in known if p["front"]]
+    if len(front) > 1:
+        parts.append('<path d="M' + "L".join(f"{x:.1f} {y:.1f}" for x, y in front) + '" fill="none" stroke="#1664a8"/>')
+    for p in known:
+        x, y = at(p)
+        colour = "#1664a8" if p["within"] else "#b3401c"
+        parts.append(f'<circle cx="{x:.1f}" cy="{y:.1f}" r="{6 if p["name"] == chosen else 4}" fill="{colour}"/>')
+        parts.append(f'<text x="{x + 8:.1f}" y="{y - 6:.1f}" fill="#222">{escape(p["name"])}</text>')
+    return "".join([*parts, "</svg>"])
+
+
