@@ -1,6 +1,15 @@
-# Sourced by inside.sh: ./dev wheel [FOLDER]. A wheel for this Python and every Linux whose C library is at least as new as auditwheel says in its name.
+# Sourced by inside.sh: ./dev wheel [FOLDER]. One wheel for this Python, Debian 12's and those of OCTAVO_PYTHONS (interpreters, separated by spaces,
+# in folders that OCTAVO_BIND shows), and for every Linux with glibc 2.34 or later.
+#
+# It has what the tests ran: Debian 13's compiler and libraries. They use little that older systems lack, and wheel/older.py gives them that.
+# Another toolchain, or libraries built anew, would be another product.
 out=$(realpath -m "${1:-dist}")
+system=manylinux_2_34_x86_64
+. "$platform/debian.sh"
 . "$platform/venv.sh"
+. "$platform/wheel/headers.sh"
+debian_12_headers || fail "the headers of Python 3.11 could not be fetched: check the network and the mirror, then run the same command again"
+pythons=$(other_pythons) || fail "an interpreter of OCTAVO_PYTHONS does not run here: name those in folders that OCTAVO_BIND shows"
 ensure_venv wheel --no-deps || fail "auditwheel could not be fetched from PyPI: check the network and pip's settings, then run the same command again"
 raw=$builds/wheel-raw
 rm -rf "$raw"
@@ -9,27 +18,39 @@ with_lock "build-$checkout"
 ln -sfn "$OCTAVO_PROJECT" "$builds/source"
 step "building the wheel" wheel \
   env CC=/usr/bin/cc CXX=/usr/bin/c++ CMAKE_BUILD_PARALLEL_LEVEL="$jobs" CMAKE_GENERATOR=Ninja python3 -m pip wheel --no-deps --no-build-isolation --no-cache-dir \
-  -w "$raw" -C build-dir="$builds/wheel" -C cmake.source-dir="$builds/source" -C cmake.define.OCTAVO_WERROR=ON "$OCTAVO_PROJECT" || fail "the wheel did not build"
-release_lock
+  -w "$raw" -C build-dir="$builds/wheel" -C cmake.source-dir="$builds/source" -C cmake.define.OCTAVO_WERROR=ON -C cmake.define.OCTAVO_SHARED=ON \
+  -C cmake.define.OCTAVO_OTHER_PYTHONS="$pythons" "$OCTAVO_PROJECT" || fail "the wheel did not build"
 
-# What stands in it that is not octavo's, compiled in or as a library that auditwheel copies: Debian's copyright file of each
-# package, and the licences that those name.
-notices=$raw/notices
-mkdir -p "$notices"
+# The libraries that a wheel carries: all but those that every system of its tag has.
+python3 "$platform/wheel/pack.py" unpack "$raw"/octavo-*.whl "$raw/files"
+parts=("$raw"/files/octavo/*.so "$raw"/files/octavo/libs/*.so "$raw/files/octavo/bin/octavo")
+mkdir "$raw/libraries" "$raw/notices"
+mapfile -t libraries < <(ldd "$builds/wheel/bin/octavo" "$builds"/wheel/python/octavo/*.so "$builds"/wheel/python/octavo/libs/*.so | awk '$2 == "=>" {print $3}' |
+  grep -vE '/(libc|libm|libz|libgcc_s|libstdc\+\+|ld-linux-x86-64)\.so' | sort -u)
+cp -L "${libraries[@]}" "$raw/libraries/"
+release_lock
+older=$raw/libraries/liboctavo_older.so
+c++ -std=c++23 -O2 -fPIC -shared -Wl,--version-script="$platform/wheel/older.map" -Wl,-soname,liboctavo_older.so -o "$older" "$platform/wheel/older.cc"
+strip --strip-unneeded "$raw"/libraries/liboctavo_*.so
+for part in "${parts[@]}" "$raw"/libraries/*; do
+  [ "$part" = "$older" ] || patchelf --remove-rpath --add-needed liboctavo_older.so "$part"
+done
+python3 "$platform/wheel/older.py" "${parts[@]}" "$raw"/libraries/* || fail "the wheel would not run on older systems"
+
+# What stands in it that is not octavo's, compiled in or as a library: Debian's copyright file of each package, and the licences that those name.
 carried=(libhwy-dev pybind11-dev nlohmann-json3-dev libcli11-dev libonnx-dev libonnxruntime-dev)
-mapfile -t libraries < <(ldd "$builds/wheel/bin/octavo" "$builds"/wheel/python/octavo/*.so "$builds"/wheel/python/octavo/libs/*.so | awk '$2 == "=>" {print $3}' | sort -u | xargs realpath)
+mapfile -t libraries < <(printf '%s\n' "${libraries[@]}" | grep -v "^$builds" | xargs realpath)
 mapfile -t -O "${#carried[@]}" carried < <(dpkg -S "${libraries[@]}" | cut -d: -f1 | sort -u)
 for package in "${carried[@]}"; do
-  cp "/usr/share/doc/$package/copyright" "$notices/$package.txt" || fail "the package $package has no copyright file to put into the wheel"
+  cp "/usr/share/doc/$package/copyright" "$raw/notices/$package.txt" || fail "the package $package has no copyright file to put into the wheel"
 done
-grep -ohE '/usr/share/common-licenses/[A-Za-z0-9.-]*[A-Za-z0-9]' "$notices"/*.txt | sort -u | xargs -I{} cp {} "$notices/"
-python3 - "$raw"/octavo-*.whl "$notices" <<'EOF'
-import pathlib, sys, zipfile
-with zipfile.ZipFile(sys.argv[1], "a", zipfile.ZIP_DEFLATED) as wheel:
-    info = next(n for n in wheel.namelist() if n.endswith(".dist-info/METADATA")).removesuffix("METADATA")
-    for notice in sorted(pathlib.Path(sys.argv[2]).iterdir()):
-        wheel.write(notice, f"{info}licenses/third_party/{notice.name}")
-EOF
+grep -ohE '/usr/share/common-licenses/[A-Za-z0-9.-]*[A-Za-z0-9]' "$raw"/notices/*.txt | sort -u | xargs -I{} cp {} "$raw/notices/"
 
+wheel=$(python3 "$platform/wheel/pack.py" pack "$raw/files" "$raw/notices" "$raw/packed")
+LD_LIBRARY_PATH=$raw/libraries "$venv/bin/auditwheel" repair --plat "$system" --only-plat -w "$raw/repaired" "$wheel" || fail "the wheel needs more than $system has"
+wheel=$(basename "$wheel")
 mkdir -p "$out"
-"$venv/bin/auditwheel" repair -w "$out" "$raw"/octavo-*.whl
+rm -f "$out/${wheel%%-cp*}"-*.whl  # of this version, for other systems
+mv "$raw"/repaired/octavo-*.whl "$out/"
+step "trying the wheel" wheel-test python3 "$OCTAVO_PROJECT/tests/install/try_wheel.py" "$out/${wheel%%-cp*}"-*.whl || fail "the wheel does not work where it was installed"
+say "$(ls -s --block-size=kB "$out/${wheel%%-cp*}"-*.whl)"
