@@ -47,7 +47,7 @@ done
 grep -ohE '/usr/share/common-licenses/[A-Za-z0-9.-]*[A-Za-z0-9]' "$raw"/notices/*.txt | sort -u | xargs -I{} cp {} "$raw/notices/"
 
 wheel=$(python3 "$platform/wheel/pack.py" pack "$raw/files" "$raw/notices" "$raw/packed")
-LD_LIBRARY_PATH=$raw/libraries "$venv/bin/auditwheel" repair --plat "$system" --only-plat -w "$raw/repaired" "$wheel" || fail "the wheel needs more than $system has"
+LD_LIBRARY_PATH=$raw/libraries "$venv/bin/auditwheel" repair -z 9 --plat "$system" --only-plat -w "$raw/repaired" "$wheel" || fail "the wheel needs more than $system has"
 wheel=$(basename "$wheel")
 mkdir -p "$out"
 rm -f "$out/${wheel%%-cp*}"-*.whl  # of this version, for other systems
