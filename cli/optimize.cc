@@ -24,6 +24,7 @@ struct Flags {
   std::string in, out, attention = "standard", calib, report, json, pipeline, print_after;
   std::vector<std::string> require, set, assume;
   std::string split_if;
+  std::string calib_name, typed;  // what a caller that made --calib out of something else wants people to read
   bool quiet = false;
 };
 
@@ -134,7 +135,9 @@ ir::Status WriteReports(const Flags& flags, const api::Optimized& r, const api::
       OCTAVO_TRY_STATUS(ir::WriteWholeFile(flags.json, json));
     }
   }
-  if (!flags.report.empty()) OCTAVO_TRY_STATUS(ir::WriteWholeFile(flags.report, api::ReportHtml(r, bytes, flags.in, CommandLine())));
+  if (!flags.report.empty())
+    OCTAVO_TRY_STATUS(ir::WriteWholeFile(
+        flags.report, api::ReportHtml(r, bytes, flags.in, flags.typed.empty() ? CommandLine() : flags.typed)));
   return {};
 }
 
@@ -221,6 +224,9 @@ int Run(const Flags& flags) {
   auto result = api::Optimize(std::move(*graph), options);
   progress.Done();
   if (!result) return Fail(result.error());
+  if (const size_t at = result->data.rfind(ir::Quoted(flags.calib));
+      !flags.calib_name.empty() && at != std::string::npos)
+    result->data.replace(at, std::string::npos, ir::Quoted(flags.calib_name));
   const std::vector<std::string> missing = Missing(flags, result->report);
   if (!missing.empty()) {
     for (const std::string& sentence : missing) Fail(sentence);
@@ -323,6 +329,8 @@ void AddOptimize(Program& program) {
   c->add_option("--print-after", flags->print_after, "print the graph after this pass, or after all that change it")
       ->type_name("PASS");
   c->add_flag("-q,--quiet", flags->quiet, "print nothing but errors");
+  c->add_option("--calib-name", flags->calib_name, "of a temporary --calib: what results call it")->group("");
+  c->add_option("--typed", flags->typed, "what the report says was typed")->group("");
   c->footer(
       "Example:\n  octavo optimize bert.onnx -o bert.int8.onnx --calib batches/ --report report.html --require-fused "
       "qkv,sdpa");

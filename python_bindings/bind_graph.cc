@@ -11,6 +11,7 @@
 #include "octavo/ir/verify.h"
 #include "octavo/ir/whole_file.h"
 #include "octavo/python_bindings/graph.h"
+#include "octavo/quant/dataset.h"
 #include "octavo/quant/numeric/dtype.h"
 
 namespace octavo::python {
@@ -285,6 +286,14 @@ void BindGraph(py::module_& m) {
                                  all[py::cast(Name{key})] = Name{value};
                                return all;
                              })
+      .def(
+          "_id_limit",
+          [](const Shared& g, const Name& input) -> std::optional<int64_t> {
+            const auto limits = quant::IdLimits(Of(g));
+            const auto it = limits.find(input.bytes);
+            return it == limits.end() ? std::nullopt : std::optional(it->second);
+          },
+          "Rows of the table that this input indexes, or None.")
       .def(
           "rewriter",
           [](const Shared& g, const std::string& name) {

@@ -16,9 +16,12 @@ def program():
 
 def main():
     if sys.argv[1:2] in (["generate"], ["perplexity"], ["tune"]):
-        from . import _commands
+        try:
+            from . import _commands
 
-        sys.exit(_commands.main())
+            sys.exit(_commands.main())
+        except KeyboardInterrupt:  # while it was loaded
+            sys.exit(130)
     path = program()
     if path is None:
         sys.exit(f"octavo: the program is not beside the package in {pathlib.Path(__file__).parent}; install octavo again")

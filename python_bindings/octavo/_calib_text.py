@@ -2,6 +2,7 @@
 
 import argparse
 import pathlib
+import shlex
 import subprocess
 import sys
 import tempfile
@@ -73,9 +74,11 @@ def main(program, command, arguments):
         with tempfile.TemporaryDirectory(prefix="octavo-") as temporary:
             folder = pathlib.Path(a.calib_keep or pathlib.Path(temporary, pathlib.Path(a.calib_text).name))
             _write(batches, folder)
+            if command == "optimize" and a.calib_keep is None:  # nobody will find that folder again
+                rest += ["--calib-name", a.calib_text, "--typed", shlex.join(["octavo", command, *arguments])]
             return subprocess.run([program, command, *rest, _DATA[command], folder], check=False).returncode
     except (OctavoError, OSError) as error:
         print(f"octavo: {error}", file=sys.stderr)
         return 1
-    except KeyboardInterrupt:  # the program has had it too, and has said so
+    except KeyboardInterrupt:  # the program has had it too
         return 130

@@ -105,6 +105,7 @@ def _tune(a):
 
 def main(arguments=None):
     a = _parser().parse_args(arguments)
+    begun = False  # a line of text, which a sentence must not go on with
     try:
         if a.command == "tune":
             return _tune(a)
@@ -115,8 +116,12 @@ def main(arguments=None):
         how = {"temperature": a.temperature, "top_k": a.top_k, "top_p": a.top_p, "seed": a.seed, "stop": a.stop}
         for piece in Generator(a.model, a.tokenizer, threads=a.threads).text(a.prompt, a.max_tokens, **how):
             print(piece, end="", flush=True)
+            begun = True
         print()
         return 0
     except (OctavoError, OSError) as error:
         print(f"octavo: {error}", file=sys.stderr)
         return 1
+    except KeyboardInterrupt:
+        print("\n" * begun + "octavo: interrupted", file=sys.stderr)
+        return 130

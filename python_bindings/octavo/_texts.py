@@ -14,16 +14,18 @@ _DTYPES = {"s64": "int64", "s32": "int32", "u8": "uint8", "s8": "int8", "bool": 
 
 
 def _ports(model, without):
-    """The inputs by name; those of a model that is not given are ids and a mask of any size."""
+    """The inputs by name, and how many tokens the model knows (None: not told); inputs of a model that is not given are ids and a mask of any size."""
     if model is None:
-        return {name: Port(name, "s64", np.dtype(np.int64), [None, None]) for name in (_IDS, _MASK)}
+        return {name: Port(name, "s64", np.dtype(np.int64), [None, None]) for name in (_IDS, _MASK)}, None
+    most = None
     if isinstance(model, Session):
         ports = model.inputs
     else:
         graph = model if isinstance(model, Graph) else Graph(model)
         ports = [Port(v.name, v.type, np.dtype(_DTYPES.get(v.dtype, "V1")), v.shape) for v in graph.inputs]
+        most = graph._id_limit(_IDS)
     without = set(without)
-    return {port.name: port for port in ports if port.name not in without}
+    return {port.name: port for port in ports if port.name not in without}, most
 
 
 def check(ports):
@@ -71,8 +73,8 @@ def cutting(tokenizer, max_length):
     return tokenizer
 
 
-def _rows(texts, tokenizer, max_length):
-    """Ids and token types of each text that has tokens."""
+def _rows(texts, tokenizer, max_length, known):
+    """Ids and token types of each text that has tokens; known: rows of the model's table of them, or None."""
     tokenizer = cutting(tokenizer, max_length)
     rows = []
     for text in texts:
@@ -82,6 +84,9 @@ def _rows(texts, tokenizer, max_length):
             rows.append((ids, list(getattr(encoded, "type_ids", ()))[:max_length] or [0] * len(ids)))
     if not rows:
         raise OctavoError("the texts have no tokens; give some hundred texts as the model will see them, one on each line")
+    most = max(max(ids) for ids, _ in rows)
+    if known is not None and most >= known:
+        raise OctavoError(f"the tokenizer gives the id {most}, and the model knows {known} tokens; another model's tokenizer?")
     return rows
 
 
@@ -109,13 +114,13 @@ def text_batches(texts, tokenizer, model=None, *, batch_size=32, max_length=128,
     """Batches for optimize(calibration=...), calibrate and compare; __init__.pyi says what is given."""
     if batch_size < 1 or max_length < 1:
         raise OctavoError(f"batch_size is {batch_size} and max_length {max_length}; both are 1 or more")
-    ports = _ports(model, without)
+    ports, known = _ports(model, without)
     check(ports)
     count, length = (_fixed(ports[_IDS], axis) for axis in (0, 1))
     if _MASK in ports:
-        rows = _rows(lines(texts), tokenizer, min(max_length, length or max_length))
+        rows = _rows(lines(texts), tokenizer, min(max_length, length or max_length), known)
     else:
-        rows = _joined(_rows(lines(texts), tokenizer, None), length or max_length, length is not None)
+        rows = _joined(_rows(lines(texts), tokenizer, None, known), length or max_length, length is not None)
     rows.sort(key=lambda row: len(row[0]))  # texts of like lengths beside each other: little is padding
     size = count or batch_size
     parts = [rows[at : at + size] for at in range(0, len(rows), size)]

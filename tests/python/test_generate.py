@@ -181,3 +181,29 @@ def test_the_commands(tmp_path, capsys, monkeypatch):
     assert json.loads(capsys.readouterr().out)["top1"] == 1.0
     assert main(["generate", str(model), "--tokenizer", "no.json", "--prompt", prompt]) == 1
     assert "'no.json' is no tokenizer.json: not there" in capsys.readouterr().err
+
+
+def test_an_interrupt_of_a_command_is_one_line(tmp_path, capsys, monkeypatch):
+    (tmp_path / "decoder.onnx").write_bytes(decoder())
+    monkeypatch.setitem(sys.modules, "tokenizers", types.SimpleNamespace(Tokenizer=types.SimpleNamespace(from_file=lambda path: Letters())))
+    monkeypatch.setattr(Letters, "decode", interrupted_after(3, Letters.decode))
+    words = ["--tokenizer", "t.json", "--prompt", "abcab"]
+    assert main(["generate", str(tmp_path / "decoder.onnx"), *words]) == 130
+    shown = capsys.readouterr()
+    assert shown.err == "\noctavo: interrupted\n" and shown.out and "\n" not in shown.out
+    monkeypatch.setattr(octavo._commands, "perplexity", interrupted_after(0, octavo.perplexity))
+    (tmp_path / "text.txt").write_text("abcabdbcadcab", encoding="utf-8")
+    assert main(["perplexity", str(tmp_path / "decoder.onnx"), "--tokenizer", "t.json", "--text", str(tmp_path / "text.txt")]) == 130
+    assert capsys.readouterr().err == "octavo: interrupted\n"
+
+
+def interrupted_after(calls, function):
+    """The function, and Ctrl-C at the call behind so many."""
+    left = iter(range(calls))
+
+    def call(*arguments, **more):
+        if next(left, None) is None:
+            raise KeyboardInterrupt
+        return function(*arguments, **more)
+
+    return call

@@ -71,12 +71,19 @@ def test_recipe_dynamic_quantizes_what_is_taken(devices, data):
     assert 0 < error(got[0], exact[0]) < 0.2 and error(got[0], want[0]) < 1e-3
 
 
+def refusal(devices, capfd, **options):
+    """Why there is no session on octavo: ONNX Runtime's Python raises that from 1.32 on; before, it prints that and goes on without the provider."""
+    try:
+        assert NAME not in session(devices, BERT, **options).get_providers()
+    except Exception as error:  # its own classes have no other base
+        assert not isinstance(error, AssertionError), error
+        return str(error)
+    return capfd.readouterr().out
+
+
 def test_options_that_mean_nothing_are_refused(devices, capfd):
-    """ONNX Runtime's Python prints why a provider is not to be had and goes on without it."""
-    assert NAME not in session(devices, BERT, threads="many").get_providers()
-    assert "octavo: option threads is a number from 0 (all) to 1024, not 'many'" in capfd.readouterr().out
-    assert NAME not in session(devices, BERT, recipe="nothing").get_providers()
-    assert "octavo: there is no recipe 'nothing'" in capfd.readouterr().out
+    assert "octavo: option threads is a number from 0 (all) to 1024, not 'many'" in refusal(devices, capfd, threads="many")
+    assert "octavo: there is no recipe 'nothing'" in refusal(devices, capfd, recipe="nothing")
 
 
 def split_by_an_op_of_another():

@@ -31,6 +31,14 @@ def reader(**inputs):
     return helper.make_model(helper.make_graph(nodes, "g", ports, outputs), opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
 
 
+def table(rows):
+    """A model that gathers rows of a table, as many as it knows tokens."""
+    ports = [helper.make_tensor_value_info(name, *what) for name, what in (("input_ids", (TensorProto.INT64, ["b", "s"])), ("y", (TensorProto.FLOAT, ["b", "s", 2])))]
+    weights = helper.make_tensor("w", TensorProto.FLOAT, [rows, 2], [0.0] * (2 * rows))
+    graph = helper.make_graph([helper.make_node("Gather", ["w", "input_ids"], ["y"])], "g", ports[:1], ports[1:], [weights])
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
+
+
 def rows_of(batches):
     return sorted(tuple(row[mask != 0]) for batch in batches for row, mask in zip(batch["input_ids"], batch["attention_mask"]))
 
@@ -85,6 +93,10 @@ def test_they_calibrate_encoders_and_decoders():
     octavo.optimize(model, calibration=octavo.text_batches(["b", "c"], Words(), model, batch_size=1))
 
 
+def test_as_many_tokens_as_a_model_knows_may_be_given():
+    assert octavo.text_batches(["a z"], Words(), table(29))[0]["input_ids"].max() == 28
+
+
 def test_refusals(tmp_path):
     i64 = TensorProto.INT64
     (tmp_path / "latin").write_bytes("caf\xe9".encode("latin-1"))
@@ -97,6 +109,7 @@ def test_refusals(tmp_path):
         (TEXTS, {"model": reader(input_ids=(i64, [1, 2]), speaker=(i64, [1]))}, r"what the model's input 'speaker' of s64\[1\] is given; make batches by hand"),
         (TEXTS, {"model": reader(input_ids=(i64, [1, 2]), attention_mask=(i64, [1, 1, 2, 2]))}, "a text does not tell what the model's input 'attention_mask'"),
         (TEXTS[:1], {"model": reader(input_ids=(i64, [1, 9]))}, "have 4 tokens, and the model reads 9 at once and has no attention_mask; give more texts"),
+        (["a z"], {"model": table(20)}, "the tokenizer gives the id 28, and the model knows 20 tokens; another model's tokenizer\\?"),
         (TEXTS, {"tokenizer": tmp_path / "none.json"}, "the package 'tokenizers' is missing|is no tokenizer.json"),
     ]:
         with pytest.raises(octavo.OctavoError, match=words):
@@ -144,6 +157,11 @@ def test_the_program_takes_texts(tokenizer, tmp_path):
     assert all(np.array_equal(a[name], b[name]) for a, b in zip(kept, want, strict=True) for name in b)
     assert (tmp_path / "a.onnx").read_bytes() == octavo.optimize(BERT, calibration=want).model
     assert read_json(tmp_path / "a.json")["attention"]["fused"] == 2
+    done = module("optimize", BERT, "-o", "b.onnx", *given, "--json", "b.json", "--report", "b.html", cwd=tmp_path)
+    assert done.returncode == 0 and "calibrated on 1 batches from 'texts.txt'\n" in done.stdout.replace("1 batch ", "1 batches "), done.stdout + done.stderr
+    page = (tmp_path / "b.html").read_text(encoding="utf-8")
+    assert f"octavo optimize {BERT} -o b.onnx --calib-text texts.txt --tokenizer t.json --json b.json --report b.html" in page
+    assert "octavo-" not in page + (tmp_path / "b.json").read_text() + done.stdout  # where the batches were, and are no more
     done = module("calibrate", BERT, *given, "--calib-batch=3", "-o", "a.calib", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert (tmp_path / "a.calib").read_bytes() == octavo.calibrate(BERT, want)
@@ -161,7 +179,9 @@ def test_arguments_of_the_program_are_passed_on(monkeypatch, tmp_path):
     given = ["m.onnx", "--calib-text=texts.txt", "--tokenizer", "t.json", "--assume", "x=true", "-o", "o.onnx", "--calib-tokens", "7"]
     assert _calib_text.main("octavo", "optimize", given) == 3
     *head, folder = calls[0]
-    assert head == ["octavo", "optimize", "m.onnx", "-o", "o.onnx", "--assume=x=true", "--calib"] and folder.name == "texts.txt"
+    typed = "octavo optimize m.onnx --calib-text=texts.txt --tokenizer t.json --assume x=true -o o.onnx --calib-tokens 7"
+    assert head == ["octavo", "optimize", "m.onnx", "-o", "o.onnx", "--assume=x=true", "--calib-name", "texts.txt", "--typed", typed, "--calib"]
+    assert folder.name == "texts.txt"
     assert made == [(("texts.txt", "t.json", "m.onnx"), {"batch_size": 32, "max_length": 7, "without": ["x"]})]
 
 
