@@ -91,6 +91,7 @@ Status Exporter::Model(const Graph& graph, pb::ModelProto* model) {
   }
   const Graph& g = changed ? *changed : graph;
   model_ = model;
+  modules_ = Modules(g.info.metadata);
   const Needs needs = NeedsOf(g);
   const auto it = g.info.opsets.find("");
   opset_ = std::max(it == g.info.opsets.end() ? int64_t{0} : it->second, needs.opset);
@@ -264,6 +265,7 @@ Status Exporter::WriteNode(const Graph& g, const Node& n, const Names& names, Un
     entry->set_key("octavo.origin");
     entry->set_value(text);
   }
+  modules_.Write(n.origin, proto);
   return WriteAttributes(n, names, captured, proto);
 }
 

@@ -11,6 +11,7 @@
 
 #include "octavo/ir/graph.h"
 #include "octavo/ir/names.h"
+#include "octavo/ir/onnx/modules.h"
 #include "octavo/ir/onnx/onnx.h"
 
 namespace onnx {
@@ -81,6 +82,7 @@ class Exporter {
   DataFile* data_;  // null: everything inline
   pb::ModelProto* model_ = nullptr;
   int64_t opset_ = 0;
+  Modules modules_;
   std::map<std::string, std::string> functions_;  // serialized body -> name
   std::map<std::string, int> function_count_;     // per op
 };

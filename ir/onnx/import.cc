@@ -92,6 +92,9 @@ void MendShapes(Graph& g) {
 Result<Graph> ReadModel(pb::ModelProto& model, ExternalFiles external, int64_t bytes, const ReadOptions& options) {
   if (!model.has_graph()) return Fail("it holds no graph; it is not an ONNX model");
   FileContext file(std::move(external), NodeLimit(options.limits, bytes));
+  std::map<std::string, std::string> metadata;
+  for (const auto& entry : model.metadata_props()) metadata[entry.key()] = entry.value();
+  file.modules = Modules(metadata);
   file.attention_before_122 = MeansAttentionBefore122(model, options.attention_order);
   OCTAVO_TRY(Opsets opsets, ReadOpsets(model.opset_import(), "the model"));
   if (model.opset_import().empty()) return Fail("it does not say which opset it uses; it is older than ONNX 1.0");
@@ -107,6 +110,7 @@ Result<Graph> ReadModel(pb::ModelProto& model, ExternalFiles external, int64_t b
   }
   OCTAVO_TRY(Graph g, GraphBuilder(file).Build(graph, std::move(constants), opsets, nullptr, {}, true));
   ReadInfo(model, opsets, g);
+  file.modules.Keep(g.info.metadata);
   if (UsesOctavo(g)) g.info.opsets["octavo"] = 1;  // what some vendor ops become
   g.info.limits = options.limits;
   g.info.bytes = bytes;

@@ -15,6 +15,7 @@
 #include "octavo/ir/memory.h"
 #include "octavo/ir/names.h"
 #include "octavo/ir/onnx/external.h"
+#include "octavo/ir/onnx/modules.h"
 #include "octavo/ir/onnx/symbols.h"
 
 namespace onnx {
@@ -49,6 +50,7 @@ class FileContext {
   FileContext(ExternalFiles external, int64_t most_nodes) : files(std::move(external)), most_nodes_(most_nodes) {}
   ExternalFiles files;
   Symbols symbols;
+  Modules modules;
   std::map<std::tuple<std::string, std::string, std::string>, Function> functions;
   std::vector<const Function*> active;  // being inlined: a function that calls itself has no end
   bool attention_before_122 = false;

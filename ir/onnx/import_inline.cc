@@ -28,7 +28,8 @@ std::string WithoutSuffix(const std::string& op_type) {
 }
 
 // What export wrote where the origin is not the node itself (export.cc).
-std::vector<std::string> OriginOf(const pb::NodeProto& node, const std::string& domain) {
+std::vector<std::string> OriginOf(const pb::NodeProto& node, const std::string& domain, Modules& modules) {
+  const std::string module = modules.Read(node);
   for (const auto& entry : node.metadata_props()) {
     if (entry.key() != "octavo.origin") continue;
     std::vector<std::string> origin;
@@ -40,12 +41,13 @@ std::vector<std::string> OriginOf(const pb::NodeProto& node, const std::string& 
     }
     return origin;
   }
-  if (!node.name().empty()) return {node.name()};
+  const std::string in = module.empty() ? module : module + "/";
+  if (!node.name().empty()) return {in + node.name()};
   std::string first;
   for (const std::string& o : node.output()) {
     if (first.empty()) first = o;
   }
-  return {(domain == "octavo" ? WithoutSuffix(node.op_type()) : node.op_type()) + "(" + first + ")"};
+  return {in + (domain == "octavo" ? WithoutSuffix(node.op_type()) : node.op_type()) + "(" + first + ")"};
 }
 
 // An op of octavo as it is today. A file of an older octavo may hold an op of the same name with fewer outputs: its function says what it
@@ -98,7 +100,7 @@ Status GraphBuilder::AddNode(const pb::NodeProto& node, Scope& scope) {
   if (ours) d.op_type = InfoOf(OpFromName(d.domain, WithoutSuffix(d.op_type))).name;
   d.scope = &scope;
   d.name = scope.in_function && !node.name().empty() ? scope.prefix + std::string(Stem(node.name())) : node.name();
-  d.origin = scope.in_function ? scope.origin : OriginOf(node, d.domain);
+  d.origin = scope.in_function ? scope.origin : OriginOf(node, d.domain, file_.modules);
   const auto version = scope.opsets->find(d.domain);
   if (version == scope.opsets->end() && d.domain.empty()) {
     return Fail("the model imports no opset of ONNX's own domain");
@@ -199,7 +201,7 @@ Status GraphBuilder::Inline(const pb::NodeProto& node, const Function& callee, S
   inner.opsets = &callee.opsets;
   inner.bindings = &bindings;
   inner.in_function = true;
-  inner.origin = scope.in_function ? scope.origin : Stems(OriginOf(node, node.domain()));
+  inner.origin = scope.in_function ? scope.origin : Stems(OriginOf(node, node.domain(), file_.modules));
   int64_t bytes = 0;
   for (const std::string& name : inner.origin) bytes += static_cast<int64_t>(name.size());
   OCTAVO_TRY_STATUS(file_.Spend(callee.cost * (1 + bytes / kNodeBytes)));
