@@ -45,7 +45,7 @@ def test_a_glob_takes_a_layer(run, folder):
     _, report = optimized(run, folder, "--keep-float", "encoder.layer.0.*")
     assert len(kept(report)) == 6 and all(name.startswith("encoder.layer.0.") for name in kept(report))
     assert {c["nodes"][0].split("/")[0]: c["rule"] for c in report["candidates"] if c["kind"] == "attention"} == {
-        "encoder.layer.0.attention.self": "sdpa", "encoder.layer.1.attention.self": "sdpa_int8"}
+        "encoder.layer.0.attention.self": "sdpa", "encoder.layer.1.attention.self": "quantized_sdpa"}
     _, report = optimized(run, folder, "--keep-float", "*.query/*")
     assert kept(report) == {f"encoder.layer.{layer}.attention.self.query" for layer in range(2)}
     (plain,) = [node.name for node in onnx.load(MODEL).graph.node if node.op_type == "MatMul" and "layer.1.intermediate" in told(node)["namespace"]]
@@ -59,7 +59,7 @@ def test_fused_nodes_keep_the_hierarchy(run, folder):
     of = {}
     for node in model.graph.node:
         of.setdefault(node.op_type.split("__")[0], []).append((node, told(node)))
-    for layer, (node, what) in enumerate(of["SdpaInt8"]):
+    for layer, (node, what) in enumerate(of["QuantizedSdpa"]):
         assert ast.literal_eval(what["pkg.torch.onnx.name_scopes"]) == [
             "", "encoder", *(f"encoder.layer.{layer}{part}" for part in ("", ".attention", ".attention.self")), node.name]
         classes = ast.literal_eval(what["pkg.torch.onnx.class_hierarchy"])
