@@ -101,8 +101,8 @@ std::string WhyNot(const Node& node) {
   if (is("ImageDecoder")) return "octavo reads no picture files; decode the picture before the model";
   if (is("RegexFullMatch")) return "octavo has no regular expressions; match the texts before the model";
   if (is("Sequence") || is("SplitToSequence") || is("ConcatFromSequence") || is("Optional"))
-    return "octavo's values are tensors, neither sequences nor optionals; export with tensors, as Split, Concat and If "
-           "give them";
+    return "octavo's values are tensors; of sequences it knows those whose elements the file tells by number, so export "
+           "with tensors, as Split, Concat and If give them";
   const std::string domain = node.domain.empty() ? "" : node.domain + ".";
   return std::format("octavo has no meaning for this op ({}{}); the graph can be converted but not run", domain,
                      node.op_type);

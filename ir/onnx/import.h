@@ -172,6 +172,8 @@ Status Upgrade(Draft& draft, GraphBuilder& builder);
 Status FromVendor(Draft& draft, GraphBuilder& builder);
 // softmax_form.cc: softmax over several trailing axes (before opset 13) once ranks are known.
 void ResolveSoftmax(Graph& graph);
+// sequences.cc: sequences whose elements are known become tensors.
+void ResolveSequences(Graph& graph);
 inline constexpr std::string_view kFlattenSoftmax = "octavo_flatten";
 
 }  // namespace octavo::ir::onnx
