@@ -8,7 +8,7 @@ here=$OCTAVO_PROJECT/platform
 lists=("$here/packages.txt")
 [ "$1" != lint ] || lists+=("$here/packages-tools.txt")
 case "$1 $* " in fuzz\ * | test\ *' --all '*) lists+=("$here/packages-fuzz.txt") ;; esac
-[ "$1" != wheel ] || lists+=("$here/packages-wheel.txt")
+case $1 in wheel | release) lists+=("$here/packages-wheel.txt") ;; esac
 if [ "$1" = test ] && wants_emulation "$@"; then lists+=("$here/packages-emulation.txt"); fi
 
 if [ "$(debian_version)" -ge 13 ]; then

@@ -46,7 +46,13 @@ for package in "${carried[@]}"; do
 done
 grep -ohE '/usr/share/common-licenses/[A-Za-z0-9.-]*[A-Za-z0-9]' "$raw"/notices/*.txt | sort -u | xargs -I{} cp {} "$raw/notices/"
 
-wheel=$(python3 "$platform/wheel/pack.py" pack "$raw/files" "$raw/notices" "$raw/packed")
+mkdir "$raw/sboms"
+own=$(sed -n 's/.*define OCTAVO_VERSION "\(.*\)".*/\1/p' "$OCTAVO_PROJECT/version.h")
+numpy=$(sed -n 's/^dependencies = \["\(.*\)"\]$/\1/p' "$OCTAVO_PROJECT/pyproject.toml")
+python3 "$platform/wheel/sbom.py" "$own" "$(git -C "$OCTAVO_PROJECT" describe --always --dirty=+ --abbrev=10 2>/dev/null || echo unknown)" "$numpy" "${carried[@]}" \
+  >"$raw/sboms/octavo.cdx.json" || fail "what the wheel is made of could not be listed: the line above says why"
+
+wheel=$(python3 "$platform/wheel/pack.py" pack "$raw/files" "$raw/notices" "$raw/sboms" "$raw/packed")
 LD_LIBRARY_PATH=$raw/libraries "$venv/bin/auditwheel" repair -z 9 --plat "$system" --only-plat -w "$raw/repaired" "$wheel" || fail "the wheel needs more than $system has"
 wheel=$(basename "$wheel")
 mkdir -p "$out"

@@ -5,10 +5,13 @@ import subprocess
 import sys
 
 import octavo
+import pytest
 from conftest import SOURCE
 
 sys.path.insert(0, str(SOURCE / "platform" / "wheel"))
+import notes  # noqa: E402
 import older  # noqa: E402
+import sbom  # noqa: E402
 
 # What every system has, by the tag of the wheel.
 OF_THE_SYSTEM = ("libc.so", "libm.so", "libz.so", "libgcc_s.so", "libstdc++.so", "ld-linux")
@@ -44,3 +47,34 @@ def test_what_is_added_is_defined():
     text = (SOURCE / "platform" / "wheel" / "older.map").read_text()
     exported = [word.rstrip(";") for word in text.split() if word.startswith("_")]
     assert all(any(name == pattern or pattern.endswith("*") and name.startswith(pattern[:-1]) for pattern in exported) for name in older.ADDED)
+
+
+def test_what_it_is_made_of_is_told(octavo_program):
+    paths = [str(pathlib.Path(path).resolve()) for path in carried(octavo_program)[4:]]
+    packages = {line.split(":")[0] for line in subprocess.run(["dpkg", "-S", *paths], check=True, capture_output=True, text=True).stdout.splitlines()}
+    bill = sbom.bill(octavo.__version__, "0123456789", "numpy>=1.24", [*packages, "libhwy-dev"])
+    found = {c["name"]: c for c in bill["components"]}
+    assert found.keys() == packages | {"libhwy-dev", "numpy"} and len(packages) > 4
+    for name in packages:
+        assert found[name]["purl"].startswith(f"pkg:deb/debian/{name}@") and found[name]["version"][0].isdigit()
+    assert found["libhwy-dev"]["licenses"] == [{"license": {"name": "Apache-2.0"}}]
+    (whole,) = bill["dependencies"]
+    assert sorted(whole["dependsOn"]) == sorted(c["bom-ref"] for c in bill["components"]) and whole["ref"] == bill["metadata"]["component"]["bom-ref"]
+    with pytest.raises(SystemExit, match="the package no-such is not installed"):
+        sbom.component("no-such")
+
+
+def test_a_license_is_read_from_the_paragraph_of_most_files():
+    assert sbom.license_of("Format: x\n\nFiles: debian/*\nLicense: GPL-2+\n\nFiles: *\nCopyright: a\nLicense: MIT\n text\n") == "MIT"
+    assert sbom.license_of("This package is free.") is None
+
+
+def test_notes_are_what_the_changelog_says(tmp_path):
+    text = "# Changelog\n\n## [Unreleased]\n\n- open\n\n## [0.2.0] - 2026-01-01\n\n### Added\n- second\n\n## [0.1.0]\n- first\n"
+    assert notes.section(text, "0.2.0") == "### Added\n- second" and notes.section(text, "0.1.0") == "- first" and notes.section(text, "9") == "- open"
+    with pytest.raises(SystemExit, match="no section of 9 and nothing under Unreleased"):
+        notes.section("# Changelog\n\n## [Unreleased]\n", "9")
+    (tmp_path / "octavo-0.2.0-x.whl").write_bytes(b"abc")
+    said = notes.notes("0.2.0", "0123456789", [tmp_path / "octavo-0.2.0-x.whl"], text)
+    assert "- second" in said and "- open" not in said
+    assert "| octavo-0.2.0-x.whl | 3 | `ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad` |" in said
