@@ -57,6 +57,16 @@ ir::Result<ir::TensorMap> InputsOf(const ir::Graph& graph, const std::optional<i
   return quant::FitInputs(*given, quant::InputsOf(graph), "inputs", quant::Numbers::kMayBeNaN);
 }
 
+py::dict Inputs(const py::object& model, const py::object& inputs, const api::Shapes& shapes) {
+  py::dict arrays;
+  const ir::Graph graph = ReadModel(model, {});
+  const std::optional<ir::TensorMap> given =
+      inputs.is_none() ? std::nullopt : std::optional(FromDict(inputs, "inputs"));
+  for (auto& [name, tensor] : Unwrap(InputsOf(graph, given, shapes)))
+    arrays[py::cast(Name{name})] = ToNumpy(std::move(tensor));
+  return arrays;
+}
+
 ir::Result<runtime::Model> Opened(ir::Graph graph, int threads, bool fuse) {
   api::Opened opened = fuse ? api::FuseToRun(std::move(graph)) : api::Opened{std::move(graph), {}};
   return runtime::Model::Compile(std::move(opened.graph), {.threads = threads, .interrupted = Interrupted});
@@ -148,6 +158,8 @@ py::bytes Merge(const std::vector<py::object>& calibrations) {
 void BindMeasure(py::module_& m) {
   m.def("_compare", &Compare);
   m.def("_bench", &Bench);
+  m.def("_inputs", &Inputs);
+  m.def("_parse_shapes", [](const std::vector<std::string>& texts) { return Unwrap(api::ParseShapes(texts)); });
   m.def("_trace", &Trace);
   m.def("_inspect", &Inspect);
   m.def("_explain", &Explain);

@@ -286,12 +286,15 @@ def bench(
     seconds: float = 3.0,
     fuse: bool = True,
     progress: _Progress | None = None,
+    against: str | Sequence[str] = (),
 ) -> dict[str, Any]:
     """Times models against each other, taking turns.
 
     models: one, a list of them, or a dict of them by the names that the table shall have. inputs: a dict of arrays; None: random ones, with the
     sizes of shapes, {"input_ids": (1, 128)}. threads: a number or several to try. seconds: for each. Gives {"cpu", "results"}: of each model
     its threads, shapes, runs, min_ms, median_ms, p90_ms, p99_ms, samples_per_s, speedup against the first, and kernels_ms.
+    against: "onnxruntime" and "openvino" (packages of these names) run the same models on the same inputs, in turn; then results have the "runtime"
+    instead of kernels_ms, or the "error" of one that cannot run the model.
     """
 class Tuned:
     """The plan that tune() chose, and what it compared.

@@ -1,4 +1,5 @@
-"""`python -m octavo` is the program octavo, and so is the script `octavo` of a wheel; what needs a tokenizer (generate, perplexity, --calib-text) and tune are this package's."""
+"""`python -m octavo` is the program octavo, and so is the script `octavo` of a wheel; what needs a tokenizer (generate, perplexity, --calib-text), other
+runtimes (--against) or your own program (tune) is this package's."""
 
 import os
 import pathlib
@@ -30,6 +31,11 @@ def main():
 
         if _calib_text.asked(sys.argv[2:]):
             sys.exit(_calib_text.main(path, sys.argv[1], sys.argv[2:]))
+    if sys.argv[1:2] == ["bench"]:
+        from . import _against
+
+        if _against.asked(sys.argv[2:]):
+            sys.exit(_against.main(path, sys.argv[2:]))
     sys.stdout.flush()
     os.execv(path, ["octavo", *sys.argv[1:]])
 

@@ -25,12 +25,14 @@ def compare(a, b, data, *, threads=0, progress=None):
     return _json.loads(_octavo._compare(a, b, data, threads, progress))
 
 
-def bench(models, inputs=None, *, shapes=None, threads=0, seconds=3.0, fuse=True, progress=None):
+def bench(models, inputs=None, *, shapes=None, threads=0, seconds=3.0, fuse=True, progress=None, against=()):
     """Times models against each other, taking turns.
 
     models: one, a list of them, or a dict of them by the names that the table shall have. inputs: a dict of arrays; None: random ones, with the
     sizes of shapes, {"input_ids": (1, 128)}. threads: a number or several to try. seconds: for each. Gives {"cpu", "results"}: of each model
     its threads, shapes, runs, min_ms, median_ms, p90_ms, p99_ms, samples_per_s, speedup against the first, and kernels_ms.
+    against: "onnxruntime" and "openvino" (packages of these names) run the same models on the same inputs, in turn; then results have the "runtime"
+    instead of kernels_ms, or the "error" of one that cannot run the model.
     """
     if isinstance(models, dict):
         named = list(models.items())
@@ -40,6 +42,11 @@ def bench(models, inputs=None, *, shapes=None, threads=0, seconds=3.0, fuse=True
     if not named:
         raise _octavo.OctavoError("there is no model to time; give one or more")
     counts = [threads] if isinstance(threads, int) else list(threads)
+    if against:
+        from . import _against
+
+        batches = {name: [_against.batch_of(model, inputs, _shapes(shapes))] for name, model in named}
+        return _against.bench(named, batches, [against] if isinstance(against, str) else list(against), threads=counts, seconds=seconds, fuse=fuse, progress=progress)
     return _json.loads(_octavo._bench(named, inputs, _shapes(shapes), counts, seconds, fuse, progress))
 
 

@@ -70,6 +70,75 @@ def test_bench_of_the_program_says_its_shapes(run):
     assert "has 2 shapes where another input has 3" in two.stderr
 
 
+@pytest.fixture
+def runtimes(monkeypatch):
+    """Other runtimes by name: one that runs octavo itself, one that cannot run anything, one that is not installed."""
+    from octavo import _against
+
+    def cannot(model, threads):
+        raise RuntimeError("no such op\nand much more")
+
+    def missing(model, threads):
+        raise ImportError
+
+    fakes = {"twin": lambda model, threads: ("twin 1.0", octavo.Session(model, threads=threads).run), "poor": cannot, "absent": missing}
+    monkeypatch.setattr(_against, "RUNTIMES", fakes)
+
+
+def test_bench_against_other_runtimes(runtimes, result):
+    calls = []
+    told = octavo.bench({"float": BERT, "int8": result.model}, shapes={"input_ids": (2, 5)}, threads=[1, 2], seconds=0.01, against=["twin", "poor"],
+                        progress=lambda *a: calls.append(a))
+    rows = told["results"]
+    own = f"octavo {octavo.__version__}"
+    assert [(r["model"], r["threads"], r["runtime"]) for r in rows] == [
+        (model, threads, runtime) for model in ("float", "int8") for threads in (1, 2) for runtime in (own, "twin 1.0", "poor")]
+    for r in rows:
+        if r["runtime"] == "poor":
+            assert r["error"] == "no such op" and "min_ms" not in r
+        else:
+            assert r["runs"] >= 5 and 0 < r["min_ms"] <= r["median_ms"] <= r["p90_ms"] <= r["p99_ms"] and set(map(tuple, r["shapes"].values())) == {(2, 5)}
+            assert r["speedup"] == pytest.approx(rows[0]["median_ms"] / r["median_ms"]) and r["samples_per_s"] == pytest.approx(2e3 / r["median_ms"])
+    assert calls[0] == ("bench", 1, -1)
+    with pytest.raises(octavo.OctavoError, match="there is no runtime 'torch' to compare with; there are: twin, poor, absent"):
+        octavo.bench(BERT, against="torch")
+    with pytest.raises(octavo.OctavoError, match="the package 'absent' is missing; pip install absent"):
+        octavo.bench(BERT, against=["absent"])
+
+
+def test_the_command_prints_them(runtimes, tmp_path, capsys):
+    from octavo import _against
+
+    def out(*arguments, status=0):
+        assert _against.main("octavo", [str(BERT), *arguments]) == status
+        return capsys.readouterr()
+
+    few = ["--seconds", "0.01", "--threads", "1"]
+    assert _against.asked(["--against=x"]) and _against.asked(["-h"]) and not _against.asked(["m.onnx", "--json"])
+    shown = out("--against", "twin,poor", "--shape", "input_ids=1x4,3x6", *few).out.splitlines()
+    assert shown[0] == octavo.cpu() and shown[1].startswith("shapes: ") and shown[2].startswith("shapes: ") and len(shown) == 3 + 1 + 6
+    assert shown[3].split()[:3] == ["model", "runtime", "shapes"] and shown[6].endswith("cannot run it: no such op")
+    assert out("--against", "twin", *few, "--format", "md").out.startswith("| model | runtime |")
+    rows = out("--against", "twin", *few, "--format", "csv").out.splitlines()
+    assert len(rows) == 3 and rows[2].startswith(f"{BERT},twin 1.0,")
+    assert [r["runtime"] for r in json.loads(out("--against", "twin", *few, "--json").out)["results"]] == [f"octavo {octavo.__version__}", "twin 1.0"]
+    np.savez(tmp_path / "x.npz", **inputs_of(octavo.Session(BERT, threads=1), batch(1)))
+    assert "2x7" in out("--against", "twin", "--inputs", str(tmp_path / "x.npz"), *few).out
+    for arguments, status, words in [
+        (["--threads", "x"], 2, "--threads takes numbers from 0"), (["--shape", "input_ids=1y4"], 1, "a shape is sizes with x between them"),
+        (["--inputs", str(tmp_path / "none.npz")], 1, "No such file"), (["--inputs", "a", "--shape", "b=1"], 2, "there is one"),
+    ]:
+        assert words in out("--against", "twin", *arguments, status=status).err
+
+
+@pytest.mark.parametrize("runtime", ["onnxruntime", "openvino"])
+def test_real_runtimes_run_what_octavo_wrote(runtime, result):
+    pytest.importorskip(runtime, reason="not installed here")
+    told = octavo.bench({"float": BERT, "int8": result.model}, threads=1, seconds=0.01, against=runtime)
+    assert [r["runtime"].split()[0] for r in told["results"]] == ["octavo", runtime] * 2
+    assert all(r.get("median_ms", 0) > 0 for r in told["results"][:2]), told
+
+
 def test_a_shape_that_the_model_fixes_is_kept():
     x = helper.make_tensor_value_info("x", TensorProto.FLOAT, [2, 3])
     graph = helper.make_graph([helper.make_node("Relu", ["x"], ["y"])], "g", [x], [helper.make_empty_tensor_value_info("y")])
