@@ -1,7 +1,7 @@
 // Before: q = QuantizedLinear(x, wq, ..)  k = QuantizedLinear(x, wk, ..)  v = QuantizedLinear(x, wv, ..)     that feed one attention
 // After:  q, k, v = QuantizedQkv(x, [wq ..], [wk ..], [wv ..])          x is read once, each branch keeps its own scales
-// Exact: the body of QuantizedQkv is the body of the branches. Any widths (GQA), 2 to 8 branches of one core of attention: a choice over the whole
-// graph, and so a pass and not a Rule.
+// Exact: the body of QuantizedQkv is the body of the branches. 2 to 8 of one core, of any widths (GQA): a choice over the whole graph, and so a pass and
+// not a Rule. What qkv_packed.cc has taken apart, as for a rotary embedding of some columns, brings its branches.
 #include <algorithm>
 
 #include "octavo/passes/attention.h"
@@ -11,36 +11,48 @@ namespace octavo::passes::fusions {
 
 namespace {
 
-// The branches of one attention core that read the same activation with the same parameters.
-std::vector<NodeId> BranchesOf(const Graph& g, const AttentionCore& core) {
-  std::vector<NodeId> branches;
-  for (ValueId operand : {core.q, core.k, core.v}) {
-    for (NodeId id : LinearsBehind(g, operand)) {
-      const Node& n = g.node(id);
-      if (n.op != Op::kQuantizedLinear || n.attrs.Str("activation", "none") != "none" || n.input(8) || n.input(9)) continue;
-      if (std::find(branches.begin(), branches.end(), id) == branches.end()) branches.push_back(id);
-    }
-  }
-  return branches;
+// Operands of a QuantizedQkv: three of the activation, five of each branch. A QuantizedLinear's are those of one.
+constexpr size_t kFirstBranch = 3, kBranch = 5, kMostBranches = 8;
+
+bool IsProjection(const Node& n) {
+  if (n.op != Op::kQuantizedLinear) return n.op == Op::kQuantizedQkv;
+  return n.attrs.Str("activation", "none") == "none" && n.inputs.size() <= kFirstBranch + kBranch;
 }
 
-void Fuse(Graph& g, const std::vector<NodeId>& branches) {
-  const NodeId first = *std::ranges::min_element(branches, [&g](NodeId a, NodeId b) { return g.Before(a, b); });
-  Rewriter b(g, "quantized_qkv");
-  b.At(first, branches);
-  const Node& head = g.node(branches[0]);
-  std::vector<ValueId> inputs{head.input(0), head.input(1), head.input(2)};
-  for (NodeId id : branches) {
-    for (size_t slot = 3; slot < 8; ++slot) inputs.push_back(g.node(id).input(slot));
+// What projects for one core of attention, by activation: self-attention has one set, cross-attention one for q and one for k and v.
+std::vector<std::vector<NodeId>> ProjectionsOf(const Graph& g, const AttentionCore& core) {
+  std::vector<std::vector<NodeId>> sets;
+  for (ValueId operand : {core.q, core.k, core.v}) {
+    for (NodeId id : LinearsBehind(g, operand)) {
+      const auto known = [id](const auto& s) { return std::ranges::find(s, id) != s.end(); };
+      if (!IsProjection(g.node(id)) || std::ranges::any_of(sets, known)) continue;
+      const auto it = std::ranges::find_if(sets, [&, &n = g.node(id)](const std::vector<NodeId>& s) {
+        return g.node(s[0]).input(0) == n.input(0) && SameParams(g, g.node(s[0]), n);
+      });
+      it == sets.end() ? sets.push_back({id}) : it->push_back(id);
+    }
   }
+  return sets;
+}
+
+bool Fuse(Graph& g, const std::vector<NodeId>& set) {
+  const Node& head = g.node(set[0]);
+  std::vector<ValueId> inputs{head.input(0), head.input(1), head.input(2)}, outputs;
+  for (NodeId id : set) {
+    const Node& n = g.node(id);
+    for (size_t i = 0; i < kBranch * n.outputs.size(); ++i) inputs.push_back(n.input(kFirstBranch + i));
+    outputs.insert(outputs.end(), n.outputs.begin(), n.outputs.end());
+  }
+  if (set.size() < 2 || outputs.size() > kMostBranches) return false;
   while (!inputs.back().valid()) inputs.pop_back();
+  Rewriter b(g, "quantized_qkv");
+  b.At(*std::ranges::min_element(set, [&g](NodeId x, NodeId y) { return g.Before(x, y); }), set);
   ir::Attrs attrs;  // one scale a row goes with the activation
   if (head.attrs.Int("per_token", 0) != 0) attrs.Set("per_token", int64_t{1});
-  const NodeId made = b.CreateN(Op::kQuantizedQkv, std::move(inputs), branches.size(), std::move(attrs));
-  for (size_t i = 0; i < branches.size(); ++i) {
-    b.Replace(g.node(branches[i]).output(), g.node(made).output(i));
-    b.EraseDead(branches[i]);
-  }
+  const NodeId made = b.CreateN(Op::kQuantizedQkv, std::move(inputs), outputs.size(), std::move(attrs));
+  for (size_t i = 0; i < outputs.size(); ++i) b.Replace(outputs[i], g.node(made).output(i));
+  for (NodeId id : set) b.EraseDead(id);
+  return true;
 }
 
 }  // namespace
@@ -48,20 +60,7 @@ void Fuse(Graph& g, const std::vector<NodeId>& branches) {
 Result<bool> FuseQuantizedQkv(Graph& graph, PassRun& run) {
   OCTAVO_TRY(bool changed, pattern::ApplyRules(PackedRules(), graph, run));
   for (const AttentionCore& core : FindAttentionCores(graph)) {
-    // Branches by activation: self-attention has one set, cross-attention one for q and one for k and v.
-    std::vector<std::vector<NodeId>> sets;
-    for (NodeId id : BranchesOf(graph, core)) {
-      const auto it = std::ranges::find_if(sets, [&, &n = graph.node(id)](const std::vector<NodeId>& s) {
-        return graph.node(s[0]).input(0) == n.input(0) && SameParams(graph, graph.node(s[0]), n);
-      });
-      it == sets.end() ? sets.push_back({id}) : it->push_back(id);
-    }
-    for (const std::vector<NodeId>& set : sets) {
-      if (set.size() < 2 || set.size() > 8) continue;
-      Fuse(graph, set);
-      changed = true;
-      run.log.push_back("quantized_qkv: " + std::to_string(set.size()) + " projections into one");
-    }
+    for (const std::vector<NodeId>& set : ProjectionsOf(graph, core)) changed = Fuse(graph, set) || changed;
   }
   if (changed && !graph.SortTopologically()) return ir::Fail("quantized_qkv made a cycle");
   return changed;
