@@ -39,7 +39,8 @@ Halves Cut(const passes::Pipeline& pipeline);
 CalibrationTask TaskOf(ir::Graph graph, const passes::Pipeline& pipeline);
 // RunCalibration without the wall of a public call.
 ir::Result<quant::Calibration> Calibrated(const CalibrationTask& task, quant::DataSource& data,
-                                          const OptimizeOptions& options, Sample* first);
+                                          const OptimizeOptions& options, Sample* first,
+                                          const quant::Calibration* resume = nullptr);
 // FNV-1a over the text form without large constants: the same model and the same octavo give the same fingerprint.
 std::string Fingerprint(const ir::Graph& graph);
 

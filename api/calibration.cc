@@ -62,7 +62,7 @@ Result<CalibrationTask> Prepare(Graph graph, const OptimizeOptions& options) {
 }  // namespace
 
 Result<quant::Calibration> Calibrated(const CalibrationTask& task, quant::DataSource& data,
-                                      const OptimizeOptions& options, Sample* first) {
+                                      const OptimizeOptions& options, Sample* first, const quant::Calibration* resume) {
   Graph tapped = task.graph;
   const size_t own_outputs = tapped.outputs().size();
   for (const quant::Tap& tap : task.taps) tapped.AddOutput("tap:" + tap.value, tapped.FindValue(tap.value));
@@ -80,6 +80,7 @@ Result<quant::Calibration> Calibrated(const CalibrationTask& task, quant::DataSo
   quant::CalibrateOptions how;
   how.model = task.fingerprint;
   how.stop = options.stop;
+  how.resume = resume;
   if (options.progress) {
     how.progress = [&](int64_t done, int64_t total) { options.progress("calibrate", done, total); };
   }
@@ -93,10 +94,11 @@ Result<CalibrationTask> PrepareCalibration(Graph graph, const OptimizeOptions& o
 }
 
 Result<quant::Calibration> RunCalibration(const CalibrationTask& task, quant::DataSource& data,
-                                          const OptimizeOptions& options, Sample* first) {
+                                          const OptimizeOptions& options, Sample* first,
+                                          const quant::Calibration* resume) {
   Callers callers(options, &data);
   return callers.Closed("calibrating", task.graph,
-                        [&] { return Calibrated(task, *callers.options().data, callers.options(), first); });
+                        [&] { return Calibrated(task, *callers.options().data, callers.options(), first, resume); });
 }
 
 }  // namespace octavo::api

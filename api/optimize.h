@@ -101,9 +101,11 @@ struct CalibrationTask {
   std::string fingerprint;  // of graph and taps
 };
 ir::Result<CalibrationTask> PrepareCalibration(ir::Graph graph, const OptimizeOptions& options);
-// first: gets the first batch with the outputs of the task's graph, unless it has one already.
+// first: gets the first batch with the outputs of the task's graph, unless it has one already. resume: what was seen of this data before an interrupt; as
+// many samples are passed over.
 ir::Result<quant::Calibration> RunCalibration(const CalibrationTask& task, quant::DataSource& data,
-                                              const OptimizeOptions& options, Sample* first = nullptr);
+                                              const OptimizeOptions& options, Sample* first = nullptr,
+                                              const quant::Calibration* resume = nullptr);
 
 }  // namespace octavo::api
 

@@ -1,9 +1,13 @@
+#include <cinttypes>
 #include <cstdio>
+#include <filesystem>
 #include <format>
+#include <optional>
 
 #include "octavo/api/optimize.h"
 #include "octavo/cli/cli.h"
 #include "octavo/integrations/onnxruntime/session.h"
+#include "octavo/ir/names.h"
 
 namespace octavo::cli {
 
@@ -11,7 +15,8 @@ namespace {
 
 struct Flags {
   std::string model, data, out;
-  std::string with = "octavo";
+  std::string with = "octavo", shard;
+  bool resume = false;
   std::vector<std::string> merge;
   int threads = 0;
 };
@@ -34,6 +39,16 @@ int Merge(const Flags& flags) {
   return kOk;
 }
 
+// "2/8": the second of eight.
+ir::Result<std::pair<int64_t, int64_t>> ShardFrom(const std::string& text) {
+  int64_t index = 0, count = 0;
+  int read = 0;
+  if (std::sscanf(text.c_str(), "%4" SCNd64 "/%4" SCNd64 "%n", &index, &count, &read) != 2 ||
+      static_cast<size_t>(read) != text.size() || index < 1 || index > count)
+    return ir::Fail("--shard is I/N, from 1/N to N/N, not {}", ir::Quoted(text));
+  return std::pair(index - 1, count);
+}
+
 int Run(const Flags& flags) {
   if (!flags.merge.empty()) return Merge(flags);
   if (flags.model.empty() || flags.data.empty())
@@ -45,6 +60,17 @@ int Run(const Flags& flags) {
   if (const auto files = CheckFiles(read, {{flags.out, "-o"}}); !files) return Fail(files.error());
   auto data = OpenDataFor(*graph, flags.data);
   if (!data) return Fail(data.error());
+  if (!flags.shard.empty()) {
+    const auto shard = ShardFrom(flags.shard);
+    if (!shard) return Fail(shard.error()), kUsage;
+    data = quant::ShardOf(std::move(*data), shard->first, shard->second);
+  }
+  std::optional<quant::Calibration> before;
+  if (flags.resume && std::filesystem::exists(flags.out)) {
+    auto loaded = quant::Calibration::Load(flags.out);
+    if (!loaded) return Fail(loaded.error());
+    before = std::move(*loaded);
+  }
   api::OptimizeOptions options;
   const auto registry = LoadedPasses();
   if (!registry) return Fail(registry.error());
@@ -57,12 +83,12 @@ int Run(const Flags& flags) {
   auto task = api::PrepareCalibration(std::move(*graph), options);
   if (!task) return Fail(task.error());
   const Patience patience(10);
-  auto calibration = api::RunCalibration(*task, **data, options);
+  auto calibration = api::RunCalibration(*task, **data, options, nullptr, before ? &*before : nullptr);
   progress.Done();
   if (!calibration) return Fail(calibration.error());
   if (auto ok = calibration->Save(flags.out); !ok) return Fail(ok.error());
   Summary(*calibration, flags.out);
-  if (Interrupted()) std::printf("interrupted: the file holds what was seen so far\n");
+  if (Interrupted()) std::printf("interrupted: the file holds what was seen so far; --resume goes on from there\n");
   return Interrupted() ? kInterrupted : kOk;
 }
 
@@ -75,6 +101,9 @@ void AddCalibrate(Program& program) {
   c->add_option("model", flags->model, "ONNX model")->type_name("MODEL.onnx");
   c->add_option("--data", flags->data, "batches, as for optimize --calib");
   c->add_option("-o,--output", flags->out, "file to write")->required()->type_name("OUT.calib");
+  c->add_option("--shard", flags->shard, "only this part of the batches, as 2/8 for the second of eight machines")
+      ->type_name("I/N");
+  c->add_flag("--resume", flags->resume, "go on from OUT.calib, where an interrupt has left one");
   c->add_option("--merge", flags->merge, "instead: join calibrations of shards, in any order")
       ->type_name("A.calib B.calib ...");
   c->add_option("--with", flags->with, "what runs the model: octavo, onnxruntime, or the path of a libonnxruntime.so")
@@ -82,7 +111,8 @@ void AddCalibrate(Program& program) {
       ->capture_default_str();
   c->add_option("--threads", flags->threads, "threads; 0: all")->check(CLI::Range(0, 1024));
   c->footer(
-      "Example:\n  octavo calibrate model.onnx --data shard0/ -o a.calib\n  octavo calibrate --merge a.calib b.calib "
+      "Example, on two machines and then on one:\n  octavo calibrate model.onnx --data batches/ --shard 1/2 -o a.calib\n"
+      "  octavo calibrate model.onnx --data batches/ --shard 2/2 -o b.calib\n  octavo calibrate --merge a.calib b.calib "
       "-o all.calib");
   c->callback([&program, flags] { program.run = [flags] { return Run(*flags); }; });
 }

@@ -127,9 +127,11 @@ OptimizeResult Optimize(const py::object& model, const py::dict& arguments) {
 
 std::string Calibrate(const py::object& model, const py::object& calibration, int threads,
                       std::optional<int64_t> max_memory, std::optional<int64_t> max_nodes, const Name& with,
-                      const std::optional<ProgressFn>& progress) {
+                      const std::optional<ProgressFn>& progress,
+                      const std::optional<std::pair<int64_t, int64_t>>& shard) {
   ir::Graph graph = ReadModel(model, LimitsOf(max_memory, max_nodes));
-  const std::unique_ptr<quant::DataSource> data = OpenData(calibration, graph, Passes::kOne);
+  std::unique_ptr<quant::DataSource> data = OpenData(calibration, graph, Passes::kOne);
+  if (shard) data = quant::ShardOf(std::move(data), shard->first - 1, shard->second);
   api::OptimizeOptions options;
   options.threads = threads;
   options.other_runtime = integrations::onnxruntime::RuntimeNamed(with.bytes);
@@ -173,8 +175,9 @@ void BindOptimize(py::module_& m) {
   m.def("_options_json", &api::OptionsJson);
   m.def("_calibrate",
         [](const py::object& model, const py::object& calibration, int threads, std::optional<int64_t> max_memory,
-           std::optional<int64_t> max_nodes, const Name& with, const std::optional<ProgressFn>& progress) {
-          return py::bytes(Calibrate(model, calibration, threads, max_memory, max_nodes, with, progress));
+           std::optional<int64_t> max_nodes, const Name& with, const std::optional<ProgressFn>& progress,
+           const std::optional<std::pair<int64_t, int64_t>>& shard) {
+          return py::bytes(Calibrate(model, calibration, threads, max_memory, max_nodes, with, progress, shard));
         });
 }
 

@@ -135,6 +135,40 @@ std::unique_ptr<DataSource> InMemoryData(std::vector<ir::TensorMap> batches, std
 
 namespace {
 
+class Shard : public DataSource {
+ public:
+  Shard(std::unique_ptr<DataSource> all, int64_t index, int64_t count)
+      : all_(std::move(all)), index_(index), count_(count) {}
+  Result<std::optional<Batch>> Next() override {
+    for (;;) {
+      OCTAVO_TRY(auto batch, all_->Next());
+      if (!batch || next_++ % count_ == index_) return batch;
+    }
+  }
+  void Rewind() override {
+    next_ = 0;
+    all_->Rewind();
+  }
+  int64_t size() const override { return (all_->size() - index_ + count_ - 1) / count_; }
+  std::string Describe() const override {
+    return std::format("shard {} of {} of {}", index_ + 1, count_, all_->Describe());
+  }
+  bool random() const override { return all_->random(); }
+
+ private:
+  std::unique_ptr<DataSource> all_;
+  int64_t index_, count_, next_ = 0;
+};
+
+}  // namespace
+
+std::unique_ptr<DataSource> ShardOf(std::unique_ptr<DataSource> data, int64_t index, int64_t count) {
+  OCTAVO_CHECK(index >= 0 && index < count, "shard {} of {}", index, count);
+  return std::make_unique<Shard>(std::move(data), index, count);
+}
+
+namespace {
+
 Result<std::unique_ptr<DataSource>> Open(const std::string& where, std::vector<InputSpec> inputs,
                                          const DataOptions& options) {
   constexpr std::string_view kRandom = "random:";

@@ -56,9 +56,15 @@ def optimize(model, *args, **arguments):
 optimize.__signature__, optimize.__doc__ = _SIGNATURE, _options_doc()
 
 
-def calibrate(model, calibration, threads=0, max_memory=None, max_nodes=None, progress=None, *, with_="octavo"):
-    """Ranges of the activations, for optimize(calibration=...); the same bytes as `octavo calibrate` writes. with_: as calibrate_with there; progress: as there."""
-    return _octavo._calibrate(model, calibration, threads, max_memory, max_nodes, _runtime_of(with_), progress)
+def calibrate(model, calibration, threads=0, max_memory=None, max_nodes=None, progress=None, *, with_="octavo", shard=None):
+    """Ranges of the activations, for optimize(calibration=...); the same bytes as `octavo calibrate` writes. with_: as calibrate_with there; progress: as there.
+
+    shard: (2, 8) takes the second of eight parts of the batches, for one of eight machines; merge_calibrations() joins what they give, to the bytes that one
+    machine would have given. octavo.dask does that on a cluster.
+    """
+    if shard is not None and (len(shard) != 2 or not 1 <= shard[0] <= shard[1]):
+        raise OctavoError(f"shard is {tuple(shard)}; it is (i, n) with i from 1 to n")
+    return _octavo._calibrate(model, calibration, threads, max_memory, max_nodes, _runtime_of(with_), progress, shard)
 
 
 def apply(graph, passes=(), rules=()):

@@ -234,8 +234,13 @@ def calibrate(
     progress: _Progress | None = None,
     *,
     with_: str = "octavo",
+    shard: tuple[int, int] | None = None,
 ) -> bytes:
-    """Ranges of the activations, for optimize(calibration=...); the same bytes as `octavo calibrate` writes. with_: as calibrate_with there; progress: as there."""
+    """Ranges of the activations, for optimize(calibration=...); the same bytes as `octavo calibrate` writes. with_: as calibrate_with there; progress: as there.
+
+    shard: (2, 8) takes the second of eight parts of the batches, for one of eight machines; merge_calibrations() joins what they give, to the bytes that one
+    machine would have given. octavo.dask does that on a cluster.
+    """
 
 def text_batches(
     texts: Iterable[str] | str | os.PathLike[str],

@@ -1,0 +1,81 @@
+"""One calibration out of parts: shards, interrupts, batches of other sizes, threads: the same bytes."""
+
+import numpy as np
+import octavo
+import pytest
+from conftest import BERT, batch as _batch
+
+
+def batch(seed, **sizes):
+    return {name: array for name, array in _batch(seed, **sizes).items() if name != "token_type_ids"}
+
+
+BATCHES = [batch(seed, rows=1 + seed % 3, length=4 + seed % 5) for seed in range(9)]
+WHOLE = octavo.calibrate(BERT, BATCHES, threads=1)
+
+
+@pytest.fixture
+def data(tmp_path):
+    folder = tmp_path / "data"
+    folder.mkdir()
+    for number, arrays in enumerate(BATCHES):
+        np.savez(folder / f"{number:02}.npz", **arrays)
+    return folder
+
+
+@pytest.mark.parametrize("count", [1, 4, 40])
+def test_shards_join_to_the_bytes_of_one_process(count):
+    parts = []
+    for i in range(1, count + 1):
+        try:
+            parts.append(octavo.calibrate(BERT, BATCHES, threads=1 + i % 2, shard=(i, count)))
+        except octavo.OctavoError as error:  # more shards than batches
+            assert "there is no data to calibrate with: shard" in str(error) and i > len(BATCHES)
+    assert len(parts) == min(count, len(BATCHES))
+    assert octavo.merge_calibrations(parts[::-1]) == WHOLE
+
+
+def test_batches_of_other_sizes_give_the_same_model():
+    rows = [{name: array[i : i + 1] for name, array in arrays.items()} for arrays in BATCHES for i in range(len(arrays["input_ids"]))]
+    one_by_one = octavo.calibrate(BERT, rows, threads=2)
+    assert one_by_one == WHOLE
+    assert octavo.optimize(BERT, calibration=one_by_one, threads=2).model == octavo.optimize(BERT, calibration=WHOLE, threads=1).model
+
+
+def test_the_program_takes_shards(run, data, tmp_path):
+    for i in (1, 2, 3):
+        done = run("calibrate", BERT, "--data", data, "--shard", f"{i}/3", "-o", f"{i}.calib")
+        assert done.returncode == 0 and "3 values" not in done.stdout, done.stderr
+    assert run("calibrate", "--merge", "3.calib", "1.calib", "2.calib", "-o", "all.calib").returncode == 0
+    assert (tmp_path / "all.calib").read_bytes() == WHOLE
+
+
+def test_an_interrupted_calibration_goes_on(run, data, tmp_path):
+    """What an interrupt leaves is what the first batches give."""
+    (tmp_path / "out.calib").write_bytes(octavo.calibrate(BERT, BATCHES[:4]))
+    done = run("calibrate", BERT, "--data", data, "-o", "out.calib", "--resume")
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "out.calib").read_bytes() == WHOLE
+    again = run("calibrate", BERT, "--data", data, "-o", "out.calib", "--resume")  # there is nothing left to do
+    assert again.returncode == 0 and (tmp_path / "out.calib").read_bytes() == WHOLE
+    assert run("calibrate", BERT, "--data", data, "-o", "new.calib", "--resume").returncode == 0
+    assert (tmp_path / "new.calib").read_bytes() == WHOLE
+
+
+def test_the_rest_of_other_data_is_refused(run, data, tmp_path):
+    (tmp_path / "out.calib").write_bytes(octavo.calibrate(BERT, [{n: a[:1] for n, a in BATCHES[2].items()}]))
+    np.savez(data / "00.npz", **batch(0, rows=5))
+    done = run("calibrate", BERT, "--data", data, "-o", "out.calib", "--resume")
+    assert done.returncode == 1 and "cannot go on: the calibration ended within" in done.stderr
+
+
+@pytest.mark.parametrize("shard", ["0/3", "4/3", "1", "1/0", "a/b", "1/2x", "-1/2", "1/2/3"])
+def test_a_shard_is_one_of_n(run, data, shard):
+    done = run("calibrate", BERT, "--data", data, f"--shard={shard}", "-o", "x.calib")
+    assert done.returncode == 2 and "--shard is I/N, from 1/N to N/N" in done.stderr
+
+
+@pytest.mark.parametrize("shard", [(0, 3), (4, 3), (1,)])
+def test_python_says_so_too(shard):
+    with pytest.raises(octavo.OctavoError, match="it is \\(i, n\\) with i from 1 to n"):
+        octavo.calibrate(BERT, BATCHES, shard=shard)
