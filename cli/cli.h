@@ -39,6 +39,7 @@ void AddExplain(Program& program);
 void AddInspect(Program& program);
 void AddPrint(Program& program);
 void AddPasses(Program& program);
+void AddShell(Program& program);  // octavo completion, octavo man
 
 // What was typed, for a shell; SetCommandLine comes first.
 void SetCommandLine(int argc, char** argv);

@@ -33,6 +33,7 @@ int Main(int argc, char** argv) {
   AddInspect(program);
   AddPrint(program);
   AddPasses(program);
+  AddShell(program);
   AddReadOptions(program.app);
   for (CLI::App* command : program.app.get_subcommands({})) AddReadOptions(*command);
   try {

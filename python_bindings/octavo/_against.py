@@ -67,7 +67,9 @@ def _quantile(values, q):
 
 
 def _first_line(error):
-    return (str(error).strip() or type(error).__name__).splitlines()[0]
+    """What an error says first, behind the place in somebody's sources that OpenVINO begins with."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip() and not line.startswith("Exception from ")]
+    return lines[0] if lines else type(error).__name__
 
 
 def _other(name, runtime, model, threads, feed):

@@ -59,6 +59,13 @@ if(pkg_config)
   octavo_expect("octavo_api")
 endif()
 
+# Pages for man and completions are what the program tells.
+foreach(told man/man1/octavo.1 man/man1/octavo-optimize.1 bash-completion/completions/octavo fish/vendor_completions.d/octavo.fish)
+  file(READ ${prefix}/share/${told} text)
+  if(NOT text MATCHES "optimize")
+    message(FATAL_ERROR "installed, but empty: ${told}")
+  endif()
+endforeach()
 # What must not be installed: vector code, headers of tests, and whatever octavo.h does not include.
 file(GLOB_RECURSE wrong ${prefix}/include/*-inl.h ${prefix}/include/octavo/tests/* ${prefix}/include/octavo/kernels/gemm/*)
 if(wrong)
