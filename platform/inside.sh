@@ -58,5 +58,5 @@ run_shell() {
 case $1 in
   octavo) shift; run_octavo "$@" ;;
   shell) shift; run_shell "$@" ;;
-  test | bench | lint | demo | venv | wheel | release | fuzz) command=$1; shift; . "$platform/$command.sh" ;;
+  test | bench | lint | demo | venv | wheel | release | docs | fuzz) command=$1; shift; . "$platform/$command.sh" ;;
 esac
