@@ -1,8 +1,11 @@
 #include "octavo/api/compare.h"
 
 #include <cmath>
+#include <optional>
 
+#include "octavo/api/compare_layers.h"
 #include "octavo/api/loss.h"
+
 
 namespace octavo::api {
 
@@ -13,6 +16,8 @@ ir::Result<Comparison> Compare(ir::Graph a, ir::Graph b, const CompareOptions& o
   OCTAVO_TRY(const auto data, options.open_data(caches_a.empty() ? a : b));
   const auto interrupted = [&] { return options.interrupted && options.interrupted(); };
   const runtime::CompileOptions how{.threads = options.threads, .interrupted = options.interrupted};
+  std::optional<LayerPairs> layers;
+  if (options.layers) layers.emplace(a, b);
   OCTAVO_TRY(const runtime::Model first, runtime::Model::Compile(std::move(a), how));
   OCTAVO_TRY(const runtime::Model second, runtime::Model::Compile(std::move(b), how));
   Comparison done;
@@ -25,12 +30,14 @@ ir::Result<Comparison> Compare(ir::Graph a, ir::Graph b, const CompareOptions& o
     auto got = NamedOutputs(second, caches_b, batch->inputs);
     if (!got && interrupted()) break;
     if (!got) return ir::Fail("{}: {}", options.b, got.error().message);
+    if (layers) OCTAVO_TRY_STATUS(layers->Add(batch->inputs, *want, *got));
     LeaveOutPadding(batch->inputs, *want);
     LeaveOutPadding(batch->inputs, *got);
     OCTAVO_TRY_STATUS(quant::AddErrors(*want, *got, done.outputs));
     ++done.batches;
     if (options.progress) options.progress("compare", done.batches, data->size());
   }
+  if (layers) done.layers = layers->Differences();
   return done;
 }
 
@@ -47,6 +54,19 @@ ordered_json ToJson(const Comparison& comparison) {
                                {"mean_abs", s.MeanAbs()},
                                {"mismatches", s.mismatches()},
                                {"exact", s.exact()}});
+  }
+  for (const LayerDifference& d : comparison.layers) {
+    json["layers"].push_back({{"node", d.node},
+                              {"op", d.op},
+                              {"elements", d.elements},
+                              {"sqnr_db", number(d.sqnr_db)},
+                              {"cosine", d.cosine},
+                              {"scaled", d.scaled},
+                              {"enters_db", number(d.enters_db)},
+                              {"own_db", number(d.own_db)},
+                              {"clipped", d.clipped},
+                              {"flushed", d.flushed},
+                              {"advice", AdviceFor(d)}});
   }
   return json;
 }

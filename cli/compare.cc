@@ -1,5 +1,6 @@
 #include "octavo/api/compare.h"
 
+#include <cmath>
 #include <cstdio>
 #include <format>
 
@@ -12,8 +13,21 @@ namespace {
 struct Flags {
   std::string a, b, data;
   int threads = 0;
-  bool json = false;
+  bool json = false, layers = false;
 };
+
+std::string Db(double db) { return std::isinf(db) ? (db > 0 ? "equal" : "lost") : std::format("{:.1f}", db); }
+
+std::string Layers(const std::vector<api::LayerDifference>& layers) {
+  if (layers.empty()) return "\nno layer of the second model names nodes of the first: was it made of it?\n";
+  std::vector<std::vector<std::string>> rows{{"layer", "op", "dB", "enters", "own", "clipped", "to 0", "advice"}};
+  for (const api::LayerDifference& d : layers) {
+    rows.push_back({d.node, d.op, Db(d.sqnr_db), std::isinf(d.enters_db) ? "-" : Db(d.enters_db), Db(d.own_db),
+                    std::format("{:.2f} %", 100 * d.clipped), std::format("{:.1f} %", 100 * d.flushed),
+                    api::AdviceFor(d)});
+  }
+  return "\nlayers, those that add most noise of their own first\n" + Table(rows, {2, 3, 4, 5, 6});
+}
 
 void Print(const Flags& flags, const api::Comparison& comparison) {
   if (flags.json) {
@@ -29,6 +43,7 @@ void Print(const Flags& flags, const api::Comparison& comparison) {
   }
   std::printf("%s against %s, %lld batches\n%s", flags.b.c_str(), flags.a.c_str(),
               static_cast<long long>(comparison.batches), Table(rows, {1, 2, 3, 4, 5, 6}).c_str());
+  if (flags.layers) std::fputs(Layers(comparison.layers).c_str(), stdout);
 }
 
 int Run(const Flags& flags) {
@@ -37,7 +52,7 @@ int Run(const Flags& flags) {
   auto b = ReadModel(flags.b);
   if (!b) return Fail(b.error());
   Progress progress(!flags.json);
-  api::CompareOptions options{.a = flags.a, .b = flags.b, .threads = flags.threads};
+  api::CompareOptions options{.a = flags.a, .b = flags.b, .threads = flags.threads, .layers = flags.layers};
   options.open_data = [&](const ir::Graph& graph) { return OpenDataFor(graph, flags.data); };
   options.progress = [&](std::string_view stage, int64_t done, int64_t total) { progress.Show(stage, done, total); };
   options.interrupted = [] { return Interrupted().load(); };
@@ -60,6 +75,8 @@ void AddCompare(Program& program) {
   c->add_option("b", flags->b, "the model to judge")->required()->type_name("B.onnx");
   c->add_option("--data", flags->data, "batches, as for optimize --calib")->required();
   c->add_option("--threads", flags->threads, "threads; 0: all")->check(CLI::Range(0, 1024));
+  c->add_flag("--per-layer", flags->layers,
+              "where B, which octavo made of A, loses: every fused or quantized layer against what it stands for");
   c->add_flag("--json", flags->json, "for programs");
   c->footer("Example:\n  octavo compare model.onnx model.int8.onnx --data batches/");
   c->callback([&program, flags] { program.run = [flags] { return Run(*flags); }; });

@@ -32,9 +32,10 @@ auto ProgressOf(const std::optional<ProgressFn>& progress) {
 }
 
 std::string Compare(const py::object& a, const py::object& b, const py::object& data, int threads,
-                    const std::optional<ProgressFn>& progress) {
+                    const std::optional<ProgressFn>& progress, bool layers) {
   ir::Graph first = ReadModel(a, {}), second = ReadModel(b, {});
-  api::CompareOptions options{.threads = threads, .progress = ProgressOf(progress), .interrupted = Interrupted};
+  api::CompareOptions options{
+      .threads = threads, .layers = layers, .progress = ProgressOf(progress), .interrupted = Interrupted};
   options.open_data = [&](const ir::Graph& graph) -> ir::Result<std::unique_ptr<quant::DataSource>> {
     const py::gil_scoped_acquire lock;
     try {

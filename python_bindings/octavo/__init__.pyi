@@ -275,12 +275,14 @@ def compare(
     *,
     threads: int = 0,
     progress: _Progress | None = None,
+    per_layer: bool = False,
 ) -> dict[str, Any]:
     """How far the outputs of model b are from those of model a.
 
     data: batches as dicts of arrays, or a path as `octavo compare --data` takes it ("random:8" included). Gives {"batches", "outputs"}, and
     for each output its name, sqnr_db, cosine, mean_row_cosine, max_abs, mean_abs; outputs of [b, s, ...] without the tokens that an attention mask hides.
-    progress: called with a stage, how much is done and of how many (-1: not known).
+    progress: called with a stage, how much is done and of how many (-1: not known). per_layer: b was made of a by octavo; "layers" then has where it
+    loses, most noise of its own first: node, op, sqnr_db, enters_db (the worst of what it reads), own_db, clipped, flushed, advice.
     """
 def bench(
     models: _Model | Sequence[_Model] | Mapping[str, _Model],

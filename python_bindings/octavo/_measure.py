@@ -15,14 +15,15 @@ def _shapes(shapes):
     return {name: [int(size) for size in shape] for name, shape in (shapes or {}).items()}
 
 
-def compare(a, b, data, *, threads=0, progress=None):
+def compare(a, b, data, *, threads=0, progress=None, per_layer=False):
     """How far the outputs of model b are from those of model a.
 
     data: batches as dicts of arrays, or a path as `octavo compare --data` takes it ("random:8" included). Gives {"batches", "outputs"}, and
     for each output its name, sqnr_db, cosine, mean_row_cosine, max_abs, mean_abs; outputs of [b, s, ...] without the tokens that an attention mask hides.
-    progress: called with a stage, how much is done and of how many (-1: not known).
+    progress: called with a stage, how much is done and of how many (-1: not known). per_layer: b was made of a by octavo; "layers" then has where it
+    loses, most noise of its own first: node, op, sqnr_db, enters_db (the worst of what it reads), own_db, clipped, flushed, advice.
     """
-    return _json.loads(_octavo._compare(a, b, data, threads, progress))
+    return _json.loads(_octavo._compare(a, b, data, threads, progress, per_layer))
 
 
 def bench(models, inputs=None, *, shapes=None, threads=0, seconds=3.0, fuse=True, progress=None, against=()):

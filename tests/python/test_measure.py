@@ -271,3 +271,27 @@ def test_everything_public_has_a_docstring():
     for name in octavo.__all__:
         thing = getattr(octavo, name)
         assert name in ("__version__", "anything") or thing.__doc__, name
+
+
+def without_types(arrays):
+    return {name: array for name, array in arrays.items() if name != "token_type_ids"}
+
+
+def test_compare_tells_where_a_model_loses(run, tmp_path):
+    model = octavo.optimize(BERT, calibration=[without_types(batch(1))]).model
+    (tmp_path / "int8.onnx").write_bytes(model)
+    np.savez(tmp_path / "held.npz", **without_types(batch(2)))
+    told = octavo.compare(BERT, model, [without_types(batch(2))], per_layer=True)
+    layers = told["layers"]
+    assert {layer["op"] for layer in layers} >= {"QuantizedLinear", "QuantizedQkv", "QuantizedSdpa", "NormQuant"}
+    own = [layer["own_db"] if layer["own_db"] is not None else np.inf for layer in layers]
+    assert own == sorted(own) and own[0] > 10
+    assert all(layer["sqnr_db"] is None or layer["sqnr_db"] > 15 for layer in layers)
+    assert sum("Softmax" in layer["node"] for layer in layers if layer["op"] == "QuantizedSdpa") == 2
+    # q, k and v of one op have their own names.
+    assert len({layer["node"] for layer in layers if layer["op"] == "QuantizedQkv"}) == 6
+    done = run("compare", BERT, "int8.onnx", "--data", "held.npz", "--per-layer")
+    assert done.returncode == 0 and "add most noise of their own first" in done.stdout and layers[0]["node"] in done.stdout
+    assert "layers" not in octavo.compare(BERT, model, [without_types(batch(2))])
+    other = run("compare", BERT, BERT, "--data", "held.npz", "--per-layer")
+    assert other.returncode == 0, other.stderr
