@@ -163,6 +163,46 @@ std::string NonConstant(const Graph& g, ValueId weight) {
   return std::format("it is computed by {}", Describe(g, weight));
 }
 
+// No Linear: what it multiplies with is computed, or learned for each head.
+bool IsProductOfValues(const Graph& g, const Node& n) {
+  if (n.op == Op::kMatMul) return !IsLinear(g, n);
+  const ir::Tensor* w = n.op == Op::kEinsum && n.inputs.size() > 1 ? g.ConstantOf(n.input(1)) : nullptr;
+  return n.op == Op::kEinsum && (w == nullptr || w->rank() > 2);
+}
+
+// What an op makes of probabilities still is made of them: views, masks, sums, windows, and a matrix or norm over the heads.
+bool CarriesProbabilities(const Graph& g, const ir::Use& use, const ir::Dim& heads) {
+  const Node& n = g.node(use.node);
+  switch (n.op) {
+    case Op::kMatMul:
+    case Op::kGemm: {
+      const ir::Tensor* w = use.slot == 0 ? g.ConstantOf(n.input(1)) : nullptr;
+      return w != nullptr && w->rank() == 2 && w->shape()[0] == w->shape()[1] && heads.is_number() &&
+             heads.number() == w->shape()[0];
+    }
+    case Op::kWhere:
+      return use.slot > 0;
+    case Op::kScatterND:
+    case Op::kScatterElements:
+      return use.slot != 1;
+    case Op::kAdd:
+    case Op::kSub:
+    case Op::kMul:
+    case Op::kDiv:
+    case Op::kConcat:
+    case Op::kEinsum:
+      return true;
+    case Op::kConv:
+    case Op::kShape:
+    case Op::kSoftmax:
+    case Op::kTopK:
+    case Op::kArgMax:
+      return false;
+    default:
+      return use.slot == 0;
+  }
+}
+
 // Why passes/canonical/pointwise.cc left a convolution that makes q, k or v.
 std::string WhyNoLinear(const Graph& g, const Node& conv) {
   const ir::Tensor* w = g.ConstantOf(conv.input(1));
@@ -247,26 +287,50 @@ std::string WhyNoGroup(const Graph& g, const AttentionCore& core) {
                      DescribeActivation(g, p[2].linear));
 }
 
-std::string WhyNoCore(const Graph& graph, NodeId softmax) {
-  const Node& n = graph.node(softmax);
+ValueId ScoresOf(const Graph& graph, NodeId softmax) {
   constexpr size_t kMostSeen = 1024;  // sliding windows by pads and slices take hundreds of nodes
-  std::vector<ValueId> work{n.input(0)};
+  std::vector<ValueId> work{graph.node(softmax).input(0)};
   std::set<ValueId> seen;
-  ValueId product;
-  for (size_t i = 0; i < work.size() && i < kMostSeen && !product.valid(); ++i) {
+  for (size_t i = 0; i < work.size() && i < kMostSeen; ++i) {
     const Node* p = work[i].valid() ? graph.Producer(work[i]) : nullptr;
     if (p == nullptr || !seen.insert(work[i]).second) continue;
-    if ((p->op == Op::kMatMul && !IsLinear(graph, *p)) || p->op == Op::kEinsum) product = work[i];
+    if (IsProductOfValues(graph, *p)) return work[i];
     if (p->op != Op::kMatMul && p->op != Op::kConv) work.insert(work.end(), p->inputs.begin(), p->inputs.end());
   }
+  return {};
+}
+
+bool MeetsValues(const Graph& graph, NodeId softmax) {
+  constexpr size_t kMostSeen = 1024;
+  const ValueId p = graph.node(softmax).output();
+  const auto& shape = graph.value(p).type.shape;
+  const ir::Dim heads = shape && shape->size() > 2 ? (*shape)[shape->size() - 3] : ir::Dim();
+  std::vector<ValueId> work{p};
+  std::set<ValueId> seen;
+  for (size_t i = 0; i < work.size() && i < kMostSeen; ++i) {
+    if (!work[i].valid() || !seen.insert(work[i]).second) continue;
+    for (const ir::Use& use : graph.value(work[i]).uses) {
+      const Node& n = graph.node(use.node);
+      if (IsProductOfValues(graph, n)) return true;
+      if (CarriesProbabilities(graph, use, heads)) work.insert(work.end(), n.outputs.begin(), n.outputs.end());
+    }
+  }
+  return false;
+}
+
+std::string WhyNoCore(const Graph& graph, NodeId softmax) {
+  const Node& n = graph.node(softmax);
+  const ValueId product = ScoresOf(graph, softmax);
   if (!product.valid())
     return std::format("not attention: what it normalizes comes from {}, not from a product of queries and keys",
                        Describe(graph, n.input(0)));
   if (const std::string why = ObstacleAbove(graph, n.input(0), graph.value(product).producer); !why.empty()) return why;
   const auto& uses = graph.value(n.output()).uses;
   if (uses.empty()) return "not attention: its result goes out of the model and meets no values";
-  return std::format("its result goes to {}, which is no product with values that octavo knows",
-                     Describe(graph, graph.node(uses[0].node).output()));
+  const std::string next = Describe(graph, graph.node(uses[0].node).output());
+  if (!MeetsValues(graph, softmax))
+    return std::format("its result goes to {}, which is no product with values that octavo knows", next);
+  return std::format("the probabilities pass through {} before they meet V, which no form of attention here has", next);
 }
 
 }  // namespace octavo::passes

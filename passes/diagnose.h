@@ -15,6 +15,11 @@ std::string Describe(const Graph& graph, ValueId value);
 // What stands between the Softmax of a core and its products that is not scale, cap, mask or guard; empty: nothing.
 std::string WhyNotAttention(const Graph& graph, const AttentionCore& core);
 
+// The product of queries and keys that a Softmax normalizes, whatever stands between; invalid: there is none.
+ValueId ScoresOf(const Graph& graph, NodeId softmax);
+// Whether what a Softmax gives is multiplied with values, whatever stands between: with ScoresOf it is attention, also where no form of it here has that.
+bool MeetsValues(const Graph& graph, NodeId softmax);
+
 // Why a Softmax is the center of no attention core.
 std::string WhyNoCore(const Graph& graph, NodeId softmax);
 

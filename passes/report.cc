@@ -204,13 +204,14 @@ void JudgeQkv(Candidate& c, const OriginIndex& index, const Told& told) {
     const Node* n = index.Find(c.nodes[0], {Op::kQuantizedLinear, Op::kLinearBlocked, Op::kMatMul});
     c.status = n != nullptr ? "fused" : "left";
     c.rule = n == nullptr || n->op == Op::kMatMul ? "packed"
-             : n->op == Op::kQuantizedLinear           ? "quantized_linear"
+             : n->op == Op::kQuantizedLinear      ? "quantized_linear"
                                                   : "linear_blocked";
     if (n == nullptr) Explain(c, told, "linear", "the packed projection is no product of this pipeline's ops");
     return;
   }
   const Node* merged = index.Find(c.nodes[0], {Op::kMatMul});
-  if (merged != nullptr && MadeBy(*merged, "qkv_float")) {
+  const auto is_in_it = [&](const std::string& name) { return index.Find(name, {Op::kMatMul}) == merged; };
+  if (merged != nullptr && MadeBy(*merged, "qkv_float") && std::ranges::all_of(c.nodes, is_in_it)) {
     c.status = "fused";
     c.rule = "qkv_float";
     c.reason.clear();
@@ -326,13 +327,14 @@ std::vector<FloatWeights> WeightsInFloat(const Graph& g) {
   return all;
 }
 
-// A Softmax that belongs to no core, and why it is none.
+// A Softmax that belongs to no core, and why it is none. Where scores go in and values meet what comes out it is attention all the same, and counts as such.
 void AddOtherSoftmaxes(const Graph& graph, Report& report) {
   std::set<NodeId> centers;
   for (const AttentionCore& core : FindAttentionCores(graph)) centers.insert(core.center);
   for (NodeId id : graph.NodesInOrder()) {
     if (graph.node(id).op != Op::kSoftmax || centers.contains(id)) continue;
-    report.candidates.push_back({.kind = "softmax",
+    const bool attends = ScoresOf(graph, id).valid() && MeetsValues(graph, id);
+    report.candidates.push_back({.kind = attends ? "attention" : "softmax",
                                  .nodes = {OriginName(graph.node(id))},
                                  .status = "left",
                                  .rule = "",

@@ -1,6 +1,7 @@
 #include "octavo/passes/fusions/projections.h"
 
 #include <cstring>
+#include <format>
 
 namespace octavo::passes::fusions {
 
@@ -69,6 +70,21 @@ ValueId Columns(Rewriter& b, ValueId v, int64_t first, int64_t count) {
                 all->data() + static_cast<size_t>(r * columns + first) * element, static_cast<size_t>(count) * element);
   }
   return b.Constant(std::move(part));
+}
+
+std::string WhyNotOneProduct(const Graph& g, const ProjectionGroup& group, std::vector<Projection>* parts) {
+  const size_t count = group.linears.size();
+  if (count > 8) return std::format("is one of {} projections of one attention, and at most 8 are merged", count);
+  const ValueId x = g.node(group.linears[0]).inputs[0];
+  for (NodeId id : group.linears) {
+    const auto p = ProjectionAt(g, id);
+    const std::string other = OriginName(g.node(id));
+    if (!p) return std::format("is not merged: the weight or bias of '{}' is no constant of floats", other);
+    parts->push_back(*p);
+    if (p->w->dtype() != (*parts)[0].w->dtype() || g.node(id).inputs[0] != x)
+      return std::format("is not merged: '{}' reads another form of the activation", other);
+  }
+  return g.value(x).type.shape ? "" : "is not merged: the rank of what it reads is not known";
 }
 
 }  // namespace octavo::passes::fusions

@@ -3,8 +3,10 @@
 #define OCTAVO_PASSES_FUSIONS_PROJECTIONS_H_
 
 #include <optional>
+#include <string>
 #include <vector>
 
+#include "octavo/passes/attention.h"
 #include "octavo/passes/fusions/fusions.h"
 
 namespace octavo::passes::fusions {
@@ -19,6 +21,9 @@ struct Projection {
 };
 // nullopt: no MatMul by a constant matrix of floats, or one with a bias of another type.
 std::optional<Projection> ProjectionAt(const Graph& g, NodeId product);
+
+// Empty, with the parts of the product that these Linears are; or why they are none.
+std::string WhyNotOneProduct(const Graph& g, const ProjectionGroup& group, std::vector<Projection>* parts);
 
 // Row by row the columns of all parts: of their weights [K,N], or of their biases [N]. A part without a bias has zeros.
 ir::Tensor WeightsOf(const std::vector<Projection>& parts);

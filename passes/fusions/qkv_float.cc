@@ -4,29 +4,13 @@
 // others none (Whisper's K), those get zeros, which change nothing but the sign of a zero. A choice over the whole graph: a pass and not a Rule.
 #include <algorithm>
 #include <format>
+#include <map>
 
-#include "octavo/passes/attention.h"
 #include "octavo/passes/fusions/projections.h"
 
 namespace octavo::passes::fusions {
 
 namespace {
-
-// Empty, or why these are not one product.
-std::string WhyNot(const Graph& g, const ProjectionGroup& group, std::vector<Projection>* parts) {
-  const size_t count = group.linears.size();
-  if (count > 8) return std::format("is one of {} projections of one attention, and at most 8 are merged", count);
-  const ValueId x = g.node(group.linears[0]).inputs[0];
-  for (NodeId id : group.linears) {
-    const auto p = ProjectionAt(g, id);
-    const std::string other = OriginName(g.node(id));
-    if (!p) return std::format("is not merged: the weight or bias of '{}' is no constant of floats", other);
-    parts->push_back(*p);
-    if (p->w->dtype() != (*parts)[0].w->dtype() || g.node(id).inputs[0] != x)
-      return std::format("is not merged: '{}' reads another form of the activation", other);
-  }
-  return g.value(x).type.shape ? "" : "is not merged: the rank of what it reads is not known";
-}
 
 void Fuse(Graph& g, const std::vector<NodeId>& linears, const std::vector<Projection>& parts) {
   std::vector<int64_t> sizes;
@@ -51,11 +35,19 @@ void Fuse(Graph& g, const std::vector<NodeId>& linears, const std::vector<Projec
 
 Result<bool> FuseQkvFloat(Graph& graph, PassRun& run) {
   bool changed = false;
-  for (const ProjectionGroup& group : FindProjectionGroups(graph)) {
-    const bool merged = std::ranges::any_of(group.linears, [&](NodeId id) { return !graph.IsAlive(id); });
-    if (merged || group.linears.size() < 2) continue;  // with another attention; packed
+  const std::vector<ProjectionGroup> groups = FindProjectionGroups(graph);
+  std::map<NodeId, size_t> most;  // Linears that one can be merged with: two attentions may read one k and v
+  for (const ProjectionGroup& group : groups) {
     std::vector<Projection> parts;
-    const std::string why = WhyNot(graph, group, &parts);
+    if (!WhyNotOneProduct(graph, group, &parts).empty()) continue;
+    for (NodeId id : group.linears) most[id] = std::max(most[id], group.linears.size());
+  }
+  for (const ProjectionGroup& group : groups) {
+    const bool elsewhere = std::ranges::any_of(
+        group.linears, [&](NodeId id) { return !graph.IsAlive(id) || most[id] > group.linears.size(); });
+    if (elsewhere || group.linears.size() < 2) continue;  // with another attention; packed
+    std::vector<Projection> parts;
+    const std::string why = WhyNotOneProduct(graph, group, &parts);
     if (why.empty()) {
       Fuse(graph, group.linears, parts);
       run.log.push_back(std::format("qkv_float: {} projections into one", parts.size())), changed = true;

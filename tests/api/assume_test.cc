@@ -4,6 +4,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <functional>
+
 #include "octavo/api/optimize.h"
 #include "octavo/ir/verify.h"
 #include "octavo/runtime/model.h"
@@ -144,6 +147,42 @@ TEST(Inventory, NamesEverySoftmax) {
   ASSERT_TRUE(odd);
   EXPECT_THAT(odd->report.candidates.back().reason,
               HasSubstr("its result goes to Pow 'power', which is no product with values that octavo knows"));
+}
+
+// Attention that no form here has: scores of a window of keys, written in place; a norm over the heads of the probabilities; not a second Softmax of them.
+TEST(Inventory, CountsAttentionOfUnknownForms) {
+  const auto found = [](const std::function<ValueId(Graph&, ValueId)>& scores,
+                        const std::function<ValueId(Graph&, ValueId)>& behind) {
+    Graph g;
+    g.info.opsets[""] = 17;
+    const auto add = [&g](Op op, std::vector<ValueId> in) {
+      return g.node(g.AddNode(op, std::move(in), 1, {}, "")).output();
+    };
+    const ValueId q = g.AddInput("q", {DType::kF32, SymShape{2, 3, 3}});
+    const ValueId p = add(Op::kSoftmax, {scores(g, add(Op::kMatMul, {q, q}))});
+    g.AddOutput("y", behind(g, p));
+    const auto result = Optimize(std::move(g), Of("float"));
+    EXPECT_TRUE(result) << result.error().message;
+    std::vector<std::string> all;
+    for (const passes::Candidate& c : result->report.candidates) {
+      if (c.kind == "attention" || c.kind == "softmax") all.push_back(c.kind + " " + c.status);
+    }
+    EXPECT_EQ(result->report.attention.found, std::ranges::count(all, "attention left")) << testing::PrintToString(all);
+    return all;
+  };
+  const auto one = [](Op op, ir::Attrs attrs = {}) {
+    return [=](Graph& g, ValueId v) { return g.node(g.AddNode(op, {v}, 1, attrs, "")).output(); };
+  };
+  const auto met = [](Op op) {
+    return [op](Graph& g, ValueId p) {
+      const ValueId seen = g.node(g.AddNode(op, {p}, 1, {}, "")).output();
+      return g.node(g.AddNode(Op::kMatMul, {seen, g.inputs()[0]}, 1, {}, "")).output();
+    };
+  };
+  using Strings = std::vector<std::string>;
+  EXPECT_EQ(found(one(Op::kFloor), met(Op::kFloor)), Strings{"attention left"});
+  EXPECT_EQ(found(one(Op::kFloor), one(Op::kFloor)), Strings{"softmax left"});
+  EXPECT_EQ(found(one(Op::kFloor), one(Op::kSoftmax)), (Strings{"softmax left", "softmax left"}));
 }
 
 // The MatMul that a TopK reads stays float, with the reason; the others are quantized.

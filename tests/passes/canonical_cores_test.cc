@@ -227,6 +227,13 @@ TEST(CanonicalCores, BatchesOfWhichNobodyKnowsThatTheyAreOne) {
     PassRun run;
     EXPECT_FALSE(*Cores(c.g, run)) << ir::ToText(c.g);
   }
+  // A mask of any batch: V has no size to read that is the batch of the probabilities.
+  Builder m;
+  const ValueId s = m.Op1(Op::kMatMul, {m.In("q", {1, 2, 5, 4}), m.In("k", {1, 2, 4, 5})});
+  const ValueId masked = m.Op1(Op::kAdd, {s, m.In("mask", {Dim(), 1, 1, 5})});
+  m.Out(m.Op1(Op::kMatMul, {m.Op1(Op::kSoftmax, {masked}, Attrs{{"axis", int64_t{-1}}}), m.In("v", {1, 2, 5, 6})}));
+  PassRun run;
+  EXPECT_FALSE(*Cores(m.g, run)) << ir::ToText(m.g);
 }
 
 TEST(CanonicalCores, SizesThatNobodyKnowsStayThoseOfTheOperand) {

@@ -24,10 +24,10 @@ struct Streams : Graphs {
   ValueId Join(std::vector<ValueId> parts, int64_t axis = 2) {
     return Node(Op::kConcat, std::move(parts), {{"axis", axis}});
   }
-  void Attend(ValueId q, ValueId k, ValueId v) {
+  void Attend(ValueId q, ValueId k, ValueId v, const char* name = "y") {
     const ValueId s = Node(Op::kMul, {Node(Op::kMatMul, {q, Perm(k, {0, 1, 3, 2})}), Real(0.5f)});
     const ValueId o = Node(Op::kMatMul, {Node(Op::kSoftmax, {s}, {{"axis", int64_t{-1}}}), v});
-    g.AddOutput("y", Reshape(Perm(o, {0, 2, 1, 3}), {2, -1, 16}));
+    g.AddOutput(name, Reshape(Perm(o, {0, 2, 1, 3}), {2, -1, 16}));
   }
   // x * c + (-x2, x1) * s, as rotary embeddings turn pairs.
   ValueId Turned(ValueId x) {
@@ -115,6 +115,17 @@ TEST(Groups, TwoOperandsOfThreeAreOneToo) {
   EXPECT_EQ(Summary(attention("x", "x", "z")), "qk 2 fused, qkv 1 left");  // and why v is not in it
   EXPECT_EQ(Summary(attention("x", "z", "x")), "qv 2 fused, qkv 1 left");
   EXPECT_LT(attention("x", "x", "z").difference, kRounding);
+}
+
+// Pegasus X: tokens that see all take k and v of the others too, whose own attention has q, k and v.
+TEST(Groups, KAndVOfTwoAttentionsAreMergedWithTheQOfOne) {
+  const Seen seen = Optimized([](Streams& m) {
+    const ValueId x = m.In({2, 5, 16}), global = m.In({2, 3, 16});
+    const ValueId k = m.Heads(m.Linear(x)), v = m.Heads(m.Linear(x));
+    m.Attend(m.Heads(m.Linear(global)), m.Join({m.Heads(m.Linear(global)), k}), m.Join({m.Heads(m.Linear(global)), v}));
+    m.Attend(m.Heads(m.Linear(x)), k, v, "local");
+  });
+  EXPECT_EQ(Summary(seen), "qkv 3 fused, kv 2 fused, qkv 3 fused");
 }
 
 TEST(Groups, OneLinearOfKAndVIsPacked) {
