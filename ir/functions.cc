@@ -256,10 +256,36 @@ ValueId Visible(Body& b, ValueId s, ValueId mask, ValueId keep, ValueId slopes, 
                 {keep, s, b.Scalar(b.attrs().Float("hidden_value", -std::numeric_limits<float>::infinity()))});
 }
 
+// Of each row of scores, relative to its largest.
+ValueId Exponentials(Body& b, ValueId s) {
+  const ValueId top = b.Make(Op::kReduceMax, {s, b.Ints({-1})}, {{"keepdims", int64_t{1}}});
+  return b.Make(Op::kExp, {b.Make(Op::kSub, {s, top})});
+}
+
+// Their codes as whole numbers: the largest of a row is 1 / p_scale. A row without meaning is 0. What rounding leaves of a key goes to the
+// sixteenth behind it: sums of 256ths along such keys, cut to whole codes, less those of the sums before.
+ValueId DiffusedCodes(Body& b, ValueId s) {
+  const auto s64 = static_cast<int64_t>(DType::kS64);
+  const ValueId n = b.Make(Op::kRound, {b.Make(Op::kDiv, {b.Scalar(1.0f), b.In(9)})});
+  const ValueId parts = b.Make(Op::kMul, {Exponentials(b, s), b.Make(Op::kMul, {n, b.Scalar(256.0f)})});
+  const ValueId known = b.Make(Op::kWhere, {b.Make(Op::kIsNaN, {parts}), b.Scalar(0.0f), parts});
+  const ValueId whole = b.Make(Op::kCast, {b.Make(Op::kRound, {known})}, {{"to", s64}});
+  const ValueId keys = b.Make(Op::kUnsqueeze, {b.Size(1, b.Int("k_rank", 4) - 2), b.Ints({0})});
+  const ValueId rest = b.Make(Op::kMod, {b.Make(Op::kNeg, {keys}), b.Ints({16})});
+  const ValueId pads = b.Make(Op::kConcat, {b.Ints({0, 0, 0, 0, 0, 0, 0}), rest}, {{"axis", int64_t{0}}});
+  const ValueId lanes = b.Reshape(b.Make(Op::kPad, {whole, pads}), {0, 0, 0, -1, 16});
+  const ValueId sums = b.Make(Op::kAdd, {b.Make(Op::kCumSum, {lanes, b.Whole(3)}), b.Whole(128)});
+  const auto cut = [&](ValueId x) { return b.Make(Op::kDiv, {x, b.Whole(256)}); };
+  const ValueId codes = b.Make(Op::kSub, {cut(sums), cut(b.Make(Op::kSub, {sums, lanes}))});
+  const ValueId row = b.Make(Op::kSlice, {b.Reshape(codes, {0, 0, 0, -1}), b.Ints({0}), keys, b.Ints({3})});
+  const ValueId bytes = b.Make(Op::kCast, {row}, {{"to", static_cast<int64_t>(DType::kU8)}});
+  return b.Make(Op::kDequantizeLinear, {bytes, b.Scalar(1.0f)});
+}
+
 // The codes of exponentials as whole numbers: of each row of scores the largest is 1 / p_scale. A row without meaning is 0.
 ValueId RelativeCodes(Body& b, ValueId s) {
-  const ValueId top = b.Make(Op::kReduceMax, {s, b.Ints({-1})}, {{"keepdims", int64_t{1}}});
-  const ValueId e = b.Make(Op::kExp, {b.Make(Op::kSub, {s, top})});
+  if (b.Int("p_relative") == kSdpaDiffused) return DiffusedCodes(b, s);
+  const ValueId e = Exponentials(b, s);
   return b.Make(Op::kDequantizeLinear, {b.Make(Op::kQuantizeLinear, {e, b.In(9), b.In(10)}), b.Scalar(1.0f), b.In(10)});
 }
 
@@ -351,59 +377,6 @@ Graph NormQuantBody(Body b, bool wants_sum) {
 
 }  // namespace
 
-bool HasScoreSteps(const Node& node) {
-  for (const size_t slot : {kSdpaProductCodes, kSdpaScaledCodes, kSdpaMaskedCodes, kSdpaProbCodes}) {
-    if (node.input(slot).valid()) return true;
-  }
-  return node.attrs.Float("divisor", 0.0f) != 0.0f || node.attrs.Float("p_step", 0.0f) != 0.0f;
-}
-
-std::span<const FusedAttr> FusedAttrs() {
-  constexpr int64_t kInt = 0;
-  static const FusedAttr attrs[] = {{"activation", std::string()},
-                                    {"block_size", kInt},
-                                    {"bottom_right", kInt},
-                                    {"divisor", 0.0f},
-                                    {"epsilon", 0.0f},
-                                    {"flash", kInt},
-                                    {"head_dim", kInt},
-                                    {"hidden_value", 0.0f},
-                                    {"k_rank", kInt},
-                                    {"kv_num_heads", kInt},
-                                    {"nan_guard", kInt},
-                                    {"num_heads", kInt},
-                                    {"out_rank", kInt},
-                                    {"p_relative", kInt},
-                                    {"p_step", 0.0f},
-                                    {"per_token", kInt},
-                                    {"product_step", 0.0f},
-                                    {"q_rank", kInt},
-                                    {"rms", kInt},
-                                    {"scale", 0.0f},
-                                    {"softcap", 0.0f},
-                                    {"transposed", kInt},
-                                    {"v_head_dim", kInt},
-                                    {"v_rank", kInt},
-                                    {"window_left", kInt},
-                                    {"window_right", kInt},
-                                    {"x_bits", kInt}};
-  return attrs;
-}
-
-bool HasBody(Op op) { return InfoOf(op).domain == "octavo"; }
-
-bool IsSkipNorm(Op op) { return op == Op::kSkipLayerNorm || op == Op::kNormQuant; }
-
-std::vector<Op> FusedOps() {
-  std::vector<Op> ops = {
-#define OCTAVO_OP(Name, domain, min_in, max_in, min_out, max_out) Op::k##Name,
-#include "octavo/ir/ops.def"
-#undef OCTAVO_OP
-  };
-  std::erase_if(ops, [](Op op) { return !HasBody(op); });
-  return ops;
-}
-
 Result<Graph> BodyOf(const Graph& graph, const Node& node) {
   switch (node.op) {
     case Op::kCacheAppend:
@@ -430,8 +403,8 @@ Result<Graph> BodyOf(const Graph& graph, const Node& node) {
     case Op::kQuantizedQkv: {
       const size_t branches = node.outputs.size();
       if (node.inputs.size() > 3 + 5 * branches || node.inputs.size() + 3 < 3 + 5 * branches) {
-        return Fail("node {} (QuantizedQkv): {} inputs do not fit {} branches of 5", Quoted(node.name), node.inputs.size(),
-                    branches);
+        return Fail("node {} (QuantizedQkv): {} inputs do not fit {} branches of 5", Quoted(node.name),
+                    node.inputs.size(), branches);
       }
       return QuantizedQkvBody({graph, node}, branches);
     }
@@ -452,7 +425,8 @@ Result<Graph> BodyOf(const Graph& graph, const Node& node) {
           return Fail("node {} ({}): {} is {}; it is 3 or 4", Quoted(node.name), InfoOf(node.op).name, rank, n);
       }
       if (node.attrs.Int("p_relative", 0) != 0 && node.input(kSdpaProbCodes)) {
-        return Fail("node {} (QuantizedSdpa): p_relative has no probabilities that pass through codes", Quoted(node.name));
+        return Fail("node {} (QuantizedSdpa): p_relative has no probabilities that pass through codes",
+                    Quoted(node.name));
       }
       return SdpaBody({graph, node}, node.op == Op::kQuantizedSdpa);
     }

@@ -24,6 +24,8 @@
 //                 dequantized, so that scales can say how QLinearMatMul rounds. Not with fp8, flash or p_relative
 //                 p_relative = 1 (u8 and s8, not with flash): P is not Softmax but e = Exp(s - its row's maximum), so that codes are
 //                 relative to the largest of the row, and o is divided by the sum of the row's codes
+//                 p_relative = 2: and what rounding leaves of a code goes to the sixteenth key behind it, so that a tail of keys below
+//                 half a code keeps its weight; p_scale is 1 / n with n from 1 to 255, p_zp the lowest code (kernels/sdpa/sdpa.h)
 //                 flash = 1 (u8 and s8; fp8 stays exact): P is not quantized by the graph's numbers. p_scale and p_zp stand where they
 //                 stood and nothing reads them, so that without the attribute the node is exact again. The body has float P; the
 //                 kernel rounds it to codes relative to the running maximum and is off by at most
@@ -66,6 +68,7 @@
 namespace octavo::ir {
 
 inline constexpr int64_t kSdpaGuardMasked = 2;  // nan_guard
+inline constexpr int64_t kSdpaDiffused = 2;     // p_relative
 // Slots of QuantizedSdpa: the scales of the codes on the way; each zero point stands behind its scale.
 inline constexpr size_t kSdpaProductCodes = 16, kSdpaScaledCodes = 18, kSdpaMaskedCodes = 20, kSdpaProbCodes = 22;
 

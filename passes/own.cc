@@ -178,6 +178,13 @@ void AddInt8(Passes& all) {
        .leaves = Form::kQdq},
       fusions::RelativeProbs);
   Add(all,
+      {.name = "diffuse_probs",
+       .what = "int8 attention keeps what rounding leaves of an exponential's code for later keys, so that long tails "
+               "count",
+       .takes = Form::kQdq,
+       .leaves = Form::kQdq},
+      fusions::DiffuseProbs);
+  Add(all,
       {.name = "tables",
        .what = "element-wise functions between codes of 8 bits become tables of 256 codes; exact",
        .takes = Form::kQdq,

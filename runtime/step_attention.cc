@@ -372,6 +372,7 @@ KernelPtr MakeAttention(const Node& node, const CompileContext& c) {
   }
   p.divisor = a.Float("divisor", 0.0f);
   p.p_relative = a.Int("p_relative", 0) != 0 && !config.flash && !fp8;
+  p.p_diffused = p.p_relative && a.Int("p_relative", 0) == ir::kSdpaDiffused;
   p.p_step = a.Float("p_step", 0.0f);
   if ((p.divisor != 0.0f || p.p_step != 0.0f) && (config.flash || fp8)) return nullptr;
   if (p.p_step != 0.0f && p.p_relative) return nullptr;

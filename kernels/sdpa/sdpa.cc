@@ -103,6 +103,11 @@ std::string SdpaRefusal(const SdpaInt8Args& args) {
       refusal = "The zero point of relative probabilities is not their lowest code.";
     if (args.prob_codes.exist()) refusal = "Relative probabilities do not pass through codes of their own.";
   }
+  if (refusal.empty() && args.p_diffused) {
+    const float codes = args.LargestCode();
+    if (!args.p_relative || !(codes >= 1.0f && codes <= 255.0f) || args.p_scale != 1.0f / codes)
+      refusal = "Diffused probabilities are relative ones with a scale of 1 / n, n from 1 to 255.";
+  }
   if (!refusal.empty()) return refusal;
   if (args.shape.k_len > SdpaMostKeys(args)) {
     return "With " + std::to_string(args.shape.k_len) +
@@ -122,7 +127,7 @@ std::string SdpaFlashRefusal(const SdpaInt8Args& args) {
   SdpaInt8Args tile = args;  // the sums of one tile at a time
   if (args.shape.k_len <= kMaxRows) tile.shape.k_len = std::min(args.shape.k_len, kSdpaFlashKeys);
   tile.p_type = quant::DType::kU8, tile.p_scale = 1.0f / 255.0f, tile.p_zero_point = 0;
-  tile.p_relative = false, tile.prob_codes = {};
+  tile.p_relative = tile.p_diffused = false, tile.prob_codes = {};
   return SdpaRefusal(tile);
 }
 

@@ -17,6 +17,9 @@
 //   e_j   = quant::Exp(s_j - RowMax(s));  p_j = quant::QuantizeOne(e_j, p_scale, p_zp), all p_zp where the sum of e_j is no number
 //   l     = float(max(1, sum_j (p_j - p_zp)));  o_c = (float(sum_j (p_j - p_zp)(v_jc - v_zp)) * v_scale) / l, then as above
 //   Flat rows keep their codes, where those of probabilities with scale 1/255 lose all beyond 510 keys; the weights sum to 1.
+// p_diffused, with p_relative and p_scale = 1 / n: what rounding leaves of a key goes to the sixteenth key behind it, so that a tail of keys below half a
+//   code keeps its weight: c = rest_(j mod 16) + the integer nearest to float(e_j * (256 n)), each rest 128 at first;
+//   p_j = p_zp + c div 256, and the rest is c mod 256. All p_zp where the sum of e_j is no number; l as above.
 // fp8 (all of q, k, v, p fp8, each E4M3FN or E5M2; o fp8 or float): acc_j and the sum over j are floats, products added one after
 //   the other from 0 in order of d and of j (exact products: with or without FMA), p_j = quant::QuantizeFp8One(prob_j, p_scale).
 // float: acc_j = fma over d in order from 0; s, softmax and guard as above; o_c = fma(prob_j, v_jc, o_c) over j in
@@ -29,6 +32,7 @@
 #ifndef OCTAVO_KERNELS_SDPA_SDPA_H_
 #define OCTAVO_KERNELS_SDPA_SDPA_H_
 
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <limits>
@@ -150,8 +154,12 @@ struct SdpaInt8Args {
   // Codes relative to the row's largest probability; p_zero_point is the lowest code, and there are no prob_codes. Not for fp8; those of
   // SdpaFlash always are.
   bool p_relative = false;
+  // With p_relative: rests of codes go to later keys. SdpaFlash has none.
+  bool p_diffused = false;
 
   float ValueScale() const { return p_relative ? v_scale : (p_step != 0.0f ? p_step : p_scale) * v_scale; }
+  // p_diffused: the code of the largest of a row.
+  float LargestCode() const { return std::nearbyint(1.0f / p_scale); }
   bool HasScoreSteps() const {
     return product_codes.exist() || scaled_codes.exist() || masked_codes.exist() || divisor != 0.0f;
   }

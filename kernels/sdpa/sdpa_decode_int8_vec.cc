@@ -299,8 +299,15 @@ void SplitValues(const DecodeRows& d, const Split& split, const ProbQuant& quant
     uint8_t* row_p = d.probs + at * d.layout.rows.p_stride;
     RowSlots<float> divisor = {{DivisorOf(d.args.guard, sum)}};
     if (d.args.p_relative) LeaveUndivided<1>(divisor);
-    QuantizeRow<E>(quant, row.Row(0) + own.begin, own.end - own.begin, own.padded - own.begin, divisor[0],
-                   reinterpret_cast<typename E::Prob*>(row_p) + own.begin, &row_sum);
+    auto* p = reinterpret_cast<typename E::Prob*>(row_p) + own.begin;
+    if (quant.diffusion != 0.0f) {
+      Rest rest;
+      rest.After(quant, row.Row(0), head.span.begin, HWY_MIN(own.begin, own.end));
+      row_sum = DiffuseRow(quant, Part(row, own.begin, own.end), divisor[0], p, rest);
+    } else {
+      QuantizeRow<E>(quant, row.Row(0) + own.begin, own.end - own.begin, own.padded - own.begin, divisor[0], p,
+                     &row_sum);
+    }
     d.codes[i] = d.args.p_relative ? SumOfCodes<E>(own, row_p, row_sum) : 0;
     terms[i] = ValueTerm<E>(d, i, own, row_sum);
   }

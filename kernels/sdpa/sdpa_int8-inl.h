@@ -13,6 +13,7 @@
 
 #include "hwy/highway.h"
 #include "octavo/kernels/sdpa/sdpa_blocks-inl.h"
+#include "octavo/kernels/sdpa/sdpa_diffuse-inl.h"
 #include "octavo/kernels/sdpa/sdpa_layout.h"
 #include "octavo/kernels/sdpa/sdpa_pack-inl.h"
 #include "octavo/kernels/sdpa/sdpa_pack512-inl.h"
@@ -252,6 +253,7 @@ HWY_INLINE ProbQuant ProbQuantOf(const SdpaInt8Args& args) {
     }
   }
   q.nan = E::kPerWord == 4 ? centered + zero : centered;
+  q.diffusion = args.p_diffused ? 256.0f * args.LargestCode() : 0.0f;
   return q;
 }
 
@@ -275,6 +277,11 @@ template <class E>
 HWY_INLINE void QuantizeSpan(const ProbQuant& quant, const ScoreRows& rows, size_t r, const Span& span, size_t k16,
                              float sum, uint8_t* p_row, int32_t* row_sum) {
   auto* p = reinterpret_cast<typename E::Prob*>(p_row);
+  if (quant.diffusion != 0.0f) {
+    Rest rest;
+    *row_sum = DiffuseRow(quant, Part(rows.From(r), span.begin, span.end), sum, p + span.begin, rest);
+    return;  // the zero point of the u8 form is 0
+  }
   QuantizeRow<E>(quant, rows.Row(r) + span.begin, span.end - span.begin, span.padded - span.begin, sum, p + span.begin,
                  row_sum);
   if (E::kPerWord != 4 || quant.zero == 0) return;  // the second product leaves them out
@@ -325,6 +332,10 @@ template <class E, size_t kR>
 HWY_INLINE void QuantizeSpans(const ProbQuant& quant, const ScoreRows& rows, const Span& span, size_t k16,
                               const RowSlots<float>& sum, uint8_t* p, size_t stride, RowSlots<int32_t>& row_sums) {
   if constexpr (E::kPerWord == 4) {  // codes of a byte, and without VNNI pairs
+    if (quant.diffusion != 0.0f) {
+      DiffuseRows<typename E::Prob, kR>(quant, Part(rows, span.begin, span.end), sum, p + span.begin, stride, row_sums);
+      return;
+    }
     constexpr bool kPairs = std::is_same_v<typename E::Prob, PairCode>;
     if ((quant.zero == 0 || span.whole) && QuantizeRowsByInterval<kPairs, kR>(quant, Part(rows, span.begin, span.end),
                                                                               sum, p + span.begin, stride, row_sums)) {

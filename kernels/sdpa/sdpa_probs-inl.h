@@ -26,6 +26,8 @@ struct ProbQuant {
   int32_t high;  // s16: largest centered value
   int32_t nan;   // what a row without meaning becomes
   bool divide;   // the scale is so far from 1 that the reciprocal form could under- or overflow
+  float
+      diffusion;  // 256ths of a code that an exponential of 1 has where rests go to later keys (sdpa_diffuse-inl.h); 0: they do not
 };
 
 // RN(RN(e / sum) / p_scale), rounded half to even. The quotients are RN(x r) corrected once by the exact remainder
@@ -98,15 +100,17 @@ HWY_INLINE S32V OrXor(S32V doubt, S32V a, S32V b) {
 inline constexpr float kProbMagic = 12582912.0f;  // 1.5 * 2^23: added to a float, it leaves the integer in the low bits
 
 using CodeV = hwy::HWY_NAMESPACE::Vec<hwy::HWY_NAMESPACE::Repartition<uint8_t, S32D>>;
-// Four vectors of bits of 1.5 * 2^23 + code, codes of a byte, as bytes in order. Three shifts and two to four xor put byte j
+// Four vectors of bits of 1.5 * 2^23 + code (kMagic), or of codes alone, codes of a byte, as bytes in order. Three shifts and two to four xor put byte j
 // of all four into dword j (what the exponents leave there is a constant). VBMI: one permutation, where vpermt2b takes
 // three slots a pair; else two, where packing takes five operations more for 32 codes.
+template <bool kMagic = true>
 HWY_INLINE CodeV LowBytes(S32V v0, S32V v1, S32V v2, S32V v3) {
   namespace hn = hwy::HWY_NAMESPACE;
   constexpr uint32_t kBits = 0x4B400000, kRest = kBits ^ (kBits << 8) ^ (kBits << 16) ^ (kBits << 24);
   const S32D d;
   const S32V v012 = hn::Xor3(v0, hn::ShiftLeft<8>(v1), hn::ShiftLeft<16>(v2));
-  const S32V all = hn::Xor3(v012, hn::ShiftLeft<24>(v3), hn::Set(d, static_cast<int32_t>(kRest)));
+  S32V all = hn::Xor(v012, hn::ShiftLeft<24>(v3));
+  if constexpr (kMagic) all = hn::Xor3(v012, hn::ShiftLeft<24>(v3), hn::Set(d, static_cast<int32_t>(kRest)));
   constexpr size_t kLanes = hn::MaxLanes(S32D());
 #if HWY_TARGET <= HWY_AVX3_DL
   struct Order {

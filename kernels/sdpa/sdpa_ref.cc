@@ -189,6 +189,21 @@ void SdpaProbabilities(const SdpaInt8Args& args, int64_t batch, int64_t head, in
 
 namespace {
 
+// The codes of exponentials, less their zero point, whose rests go on to later keys.
+float Diffuse(const SdpaInt8Args& args, float* row) {
+  int32_t rests[16], sum = 0;
+  std::fill_n(rests, 16, 128);
+  const float factor = 256.0f * args.LargestCode();
+  for (int64_t j = 0; j < args.shape.k_len; ++j) {
+    int32_t& rest = rests[j % 16];
+    rest += static_cast<int32_t>(std::nearbyint(row[j] * factor));
+    row[j] = static_cast<float>(rest / 256);
+    sum += rest / 256;
+    rest %= 256;
+  }
+  return static_cast<float>(sum);
+}
+
 // Scores to p_j - p_zp; returns what their sums are divided by, in floats. Exact: whole numbers below 2^24.
 float CodesOfRow(const SdpaInt8Args& args, int64_t batch, int64_t head, int64_t i, float* row) {
   const int64_t keys = args.shape.k_len;
@@ -202,6 +217,7 @@ float CodesOfRow(const SdpaInt8Args& args, int64_t batch, int64_t head, int64_t 
     for (int64_t j = 0; j < keys; ++j) row[j] = ThroughCodes(args.prob_codes, row[j]);
   }
   const bool nothing = sum != sum;
+  if (args.p_diffused && !nothing) return std::max(1.0f, Diffuse(args, row));
   float codes = 0.0f;
   for (int64_t j = 0; j < keys; ++j) {
     const int32_t code = Quantize(row[j], args.p_type, args.p_scale, args.p_zero_point) - args.p_zero_point;

@@ -65,6 +65,8 @@ Result<bool> FuseWindows(Graph& graph, PassRun& run);
 Result<bool> UseFlash(Graph& graph, PassRun& run);
 // Codes of probabilities become codes of exponentials, before int8 rules. relative_probs.cc
 Result<bool> RelativeProbs(Graph& graph, PassRun& run);
+// What rounding leaves of these codes goes to later keys. diffuse_probs.cc
+Result<bool> DiffuseProbs(Graph& graph, PassRun& run);
 // Products with weights in blocks -> LinearBlocked.
 Result<bool> FuseWeights(Graph& graph, PassRun& run);
 // Element-wise chains from codes of 8 bits to codes of 8 bits -> Lookup.

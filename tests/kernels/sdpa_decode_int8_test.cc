@@ -95,6 +95,7 @@ TEST_P(SdpaDecodeInt8Test, MostCodesAreZero) {
     a.p_zero_point = seed % 3 == 0 ? 5 : a.p_type == DType::kU8 ? 0 : -128;
     a.p_relative = a.p_relative && seed % 3 != 0;
     a.p_scale = seed % 5 == 0 ? 4.0f : 1 / 255.0f;
+    a.p_diffused = a.p_diffused && a.p_relative && seed % 5 != 0;
     const bool floats = a.o_type == DType::kF32;
     const size_t bytes = p->out_elements * (floats ? 4 : 1);
     ExpectSame(Decode(GetParam(), a, bytes), Attend(Arch::kScalar, a, bytes, false), floats);

@@ -111,7 +111,7 @@ TEST(SdpaFlashInt8Truth, FlatRowsKeepTheirCodes) {
   const auto p = MakeProblem({1, 1, 1, 2, 2000, 8, 4}, 3);
   SdpaInt8Args& a = p->int8;
   a.mask = {}, a.softcap = 0.0f, a.o_type = DType::kF32, a.q_scale = 1e-9f;
-  a.p_type = DType::kU8, a.p_zero_point = 0, a.p_scale = 1 / 255.0f, a.p_relative = false;
+  a.p_type = DType::kU8, a.p_zero_point = 0, a.p_scale = 1 / 255.0f, a.p_relative = a.p_diffused = false;
   a.v_type = DType::kU8, a.v_zero_point = 0, a.v_scale = 0.01f;
   double largest = 0;
   ExpectNearTruth(*p, &largest);
@@ -149,7 +149,8 @@ TEST(SdpaFlashInt8Truth, AnyNumberOfKeysWithEveryStep) {
         std::mt19937 gen(seed);
         if (way == 1) {
           a.product_codes = {DType::kU8, 0.11f, 120}, a.scaled_codes = {DType::kS8, 0.07f, 3}, a.divisor = 1.7f;
-          a.masked_codes = {DType::kU8, 0.2f, 200}, a.prob_codes = {DType::kU8, 1 / 255.0f, 0}, a.p_relative = false;
+          a.masked_codes = {DType::kU8, 0.2f, 200}, a.prob_codes = {DType::kU8, 1 / 255.0f, 0},
+          a.p_relative = a.p_diffused = false;
         }
         if (way == 2) a.visibility.window = {40000, 0, true};
         const Hidden hidden = MakeHidden(p->shape, gen);

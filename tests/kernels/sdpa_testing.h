@@ -157,6 +157,10 @@ inline std::unique_ptr<Problem> MakeProblem(const SdpaShape& shape, uint32_t see
   a.p_scale = kProbScales[gen() % 3 != 0 ? gen() % 3 : gen() % 8];
   a.o_scale = uniform(0.001f, 0.1f);
   if (gen() % 3 == 0) a.p_relative = true, a.p_zero_point = a.p_type == DType::kU8 ? 0 : -128;
+  if (a.p_relative && gen() % 2 == 0) {
+    constexpr float kScales[] = {1 / 255.0f, 1 / 128.0f, 1 / 127.0f, 1 / 3.0f};
+    a.p_diffused = true, a.p_scale = kScales[gen() % 4];
+  }
   return p;
 }
 

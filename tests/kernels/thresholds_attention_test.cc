@@ -47,11 +47,11 @@ std::vector<uint8_t> Decode(Arch arch, Args args, size_t out_bytes) {
 
 enum Forms : unsigned { kExact = 1, kFlash = 2, kDecode = 4, kFloat = 8, kInt8 = 16, kAll = 31 };
 
-// Probabilities as the recipes have them in turns: codes of 1/255, relative codes of 1/128 and of 1/255, whatever is drawn.
+// Probabilities as the recipes have them in turns: codes of 1/255, relative codes of 1/128 and of 1/255, these mostly diffused, whatever is drawn.
 void SetProbabilities(SdpaInt8Args& a, int turn) {
   if (turn % 4 == 3) return;
   a.p_type = DType::kU8, a.p_zero_point = 0, a.p_scale = turn % 4 == 1 ? 1 / 128.0f : 1 / 255.0f;
-  a.p_relative = turn % 4 != 0;
+  a.p_relative = turn % 4 != 0, a.p_diffused = a.p_relative && turn % 3 != 0;
 }
 
 void ExpectAttention(const SdpaShape& shape, unsigned forms) {

@@ -39,7 +39,7 @@ Case Make(int64_t rows, int64_t keys, int way, uint32_t seed) {
   a.q_scale = 0.012f, a.k_scale = 0.013f, a.v_scale = 0.02f, a.scale = 0.35f;
   a.q_zero_point = 120, a.k_zero_point = 131, a.v_zero_point = way % 2 == 0 ? 128 : 0;
   a.p_scale = 1 / 255.0f, a.p_zero_point = way == 4 ? 128 : 0;
-  if (way == 1) a.p_relative = true;
+  if (way == 1 || way == 5) a.p_relative = true, a.p_diffused = way == 5;
   if (way == 2) {
     a.product_codes = {DType::kU8, 0.11f, 120}, a.scaled_codes = {DType::kU8, 0.07f, 130}, a.divisor = 1.7f;
     a.prob_codes = {DType::kU8, 1 / 255.0f, 0};
@@ -84,7 +84,7 @@ ir::Graph GraphOf(const SdpaInt8Args& a) {
                      {"divisor", a.divisor},
                      {"product_step", a.product_codes.step},
                      {"p_step", a.p_step},
-                     {"p_relative", int64_t{a.p_relative}}};
+                     {"p_relative", int64_t{a.p_relative} + int64_t{a.p_diffused}}};
   attrs.Set("window_left", a.visibility.window.left), attrs.Set("window_right", a.visibility.window.right);
   attrs.Set("bottom_right", int64_t{a.visibility.window.bottom_right});
   g.AddOutput("y", g.node(g.AddNode(ir::Op::kQuantizedSdpa, std::move(in), 1, attrs)).output());
@@ -93,7 +93,7 @@ ir::Graph GraphOf(const SdpaInt8Args& a) {
 
 TEST(LongKeys, NoRunEndsAtTheLimitAndBeyondItFlashServes) {
   double largest = 0;
-  for (int way = 0; way < 5; ++way) {
+  for (int way = 0; way < 6; ++way) {
     const Case any = Make(1, 1, way, 1);
     const auto model = Model::Compile(GraphOf(any.args), {.threads = 2});
     const auto plain = Model::Compile(GraphOf(any.args), {.threads = 1, .kernels = false});
