@@ -9,8 +9,8 @@ system=manylinux_2_34_x86_64
 . "$platform/venv.sh"
 . "$platform/wheel/headers.sh"
 debian_12_headers || fail "the headers of Python 3.11 could not be fetched: check the network and the mirror, then run the same command again"
-pythons=$(other_pythons) || fail "an interpreter of OCTAVO_PYTHONS does not run here: name those in folders that OCTAVO_BIND shows"
 ensure_venv wheel --no-deps || fail "auditwheel could not be fetched from PyPI: check the network and pip's settings, then run the same command again"
+pythons=$(other_pythons) || fail "an interpreter of OCTAVO_PYTHONS does not run here: name those in folders that OCTAVO_BIND shows"
 raw=$builds/wheel-raw
 rm -rf "$raw"
 with_lock "build-$checkout"
@@ -50,6 +50,7 @@ mkdir "$raw/sboms"
 own=$(sed -n 's/.*define OCTAVO_VERSION "\(.*\)".*/\1/p' "$OCTAVO_PROJECT/version.h")
 numpy=$(sed -n 's/^dependencies = \["\(.*\)"\]$/\1/p' "$OCTAVO_PROJECT/pyproject.toml")
 python3 "$platform/wheel/sbom.py" "$own" "$(git -C "$OCTAVO_PROJECT" describe --always --dirty=+ --abbrev=10 2>/dev/null || echo unknown)" "$numpy" "${carried[@]}" \
+  $(case $pythons in *pybind11*) sed -n 's/^\(pybind11\)==\(.*\)$/pypi:\1@\2/p' "$platform/requirements-wheel.txt" ;; esac) \
   >"$raw/sboms/octavo.cdx.json" || fail "what the wheel is made of could not be listed: the line above says why"
 
 wheel=$(python3 "$platform/wheel/pack.py" pack "$raw/files" "$raw/notices" "$raw/sboms" "$raw/packed")

@@ -16,11 +16,18 @@ debian_12_headers() {
     rm -rf lists libpython3.11-dev_*.deb usr/lib usr/share'
 }
 
-# other_pythons: VERSION=FOLDERS;... as python_bindings/CMakeLists.txt takes it, of Debian 12's Python and the interpreters of OCTAVO_PYTHONS.
+# other_pythons: VERSION=FOLDERS;... as python_bindings/CMakeLists.txt takes it, of Debian 12's Python and the interpreters of OCTAVO_PYTHONS. Debian 13's pybind11
+# ends at Python 3.13, so newer ones get PyPI's.
 other_pythons() {
-  local folder=$OCTAVO_CACHE/python-3.11/usr/include python
+  local folder=$OCTAVO_CACHE/python-3.11/usr/include python newer
+  newer=$("$venv/bin/python3" -c 'import pybind11; print(pybind11.get_include())') || return
   printf '311=%s:%s' "$folder/python3.11" "$folder"
   for python in ${OCTAVO_PYTHONS:-}; do
-    "$python" -c 'import sys, sysconfig; print(";%d%d=%s" % (*sys.version_info[:2], sysconfig.get_path("include")), end="")' || return
+    "$python" - "$newer" <<'EOF' || return
+import os, sys, sysconfig
+version, own = sys.version_info[:2], sysconfig.get_path("include")
+folders = [*([sys.argv[1]] if version > (3, 13) else []), own, os.path.dirname(own)]
+print(";%d%d=%s" % (*version, ":".join(folders)), end="")
+EOF
   done
 }

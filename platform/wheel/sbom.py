@@ -1,7 +1,8 @@
 """What a wheel is made of, as CycloneDX 1.6 JSON: octavo, the Debian packages whose libraries it carries or whose headers were compiled in, and what pip
 installs beside it. Wheels have it in DIST-INFO/sboms (PEP 770).
 
-usage: sbom.py VERSION COMMIT NUMPY PACKAGE...     NUMPY: what pip is asked for, "numpy>=1.24"; PACKAGE: installed Debian packages; prints the JSON
+usage: sbom.py VERSION COMMIT NUMPY PACKAGE...     NUMPY: what pip is asked for, "numpy>=1.24"; PACKAGE: installed Debian packages, or what came from PyPI,
+pypi:pybind11@3.1.0; prints the JSON
 """
 
 import json
@@ -32,6 +33,9 @@ def license_of(text):
 
 
 def component(package):
+    if package.startswith("pypi:"):
+        name, version = package.removeprefix("pypi:").split("@")
+        return {"type": "library", "bom-ref": f"pkg:pypi/{name}@{version}", "name": name, "version": version, "purl": f"pkg:pypi/{name}@{version}"}
     version, architecture, source = installed(package)
     purl = f"pkg:deb/debian/{package}@{version.replace('+', '%2B')}?arch={architecture}"
     found = {"type": "library", "bom-ref": purl, "name": package, "version": version, "purl": purl}

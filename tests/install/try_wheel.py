@@ -4,6 +4,7 @@ usage: PYTHON try_wheel.py WHEEL     with any Python of 3.10 or later that has v
 """
 
 import ctypes
+import json
 import os
 import pathlib
 import subprocess
@@ -32,6 +33,10 @@ def audit(wheel):
         if "liboctavo_older" in name:
             added |= {symbol for _, symbol, _, is_here in library.symbols() if is_here}
     assert older.ADDED <= added, f"older.cc does not define {older.ADDED - added}"
+    (bill,) = [json.loads(data) for name, data in files.items() if name.endswith(".dist-info/sboms/octavo.cdx.json")]
+    licences = {pathlib.PurePath(name).name for name in files if "/licenses/third_party/" in name}
+    for component in bill["components"]:  # whose licence is in it, where it is carried
+        assert component["purl"].startswith("pkg:pypi/") or f"{component['name']}.txt" in licences, component
     newest = max(tuple(map(int, version.partition("_")[2].split("."))) for version in asked)
     assert newest <= older.LIMITS["GLIBC"], newest
     print(f"{wheel.name}: {wheel.stat().st_size / 1e6:.1f} MB, {len(libraries)} programs and libraries, at most glibc {newest[0]}.{newest[1]}", flush=True)

@@ -60,6 +60,7 @@ def test_what_it_is_made_of_is_told(octavo_program):
     assert found["libhwy-dev"]["licenses"] == [{"license": {"name": "Apache-2.0"}}]
     (whole,) = bill["dependencies"]
     assert sorted(whole["dependsOn"]) == sorted(c["bom-ref"] for c in bill["components"]) and whole["ref"] == bill["metadata"]["component"]["bom-ref"]
+    assert sbom.component("pypi:pybind11@3.1.0")["purl"] == "pkg:pypi/pybind11@3.1.0"
     with pytest.raises(SystemExit, match="the package no-such is not installed"):
         sbom.component("no-such")
 
