@@ -3,6 +3,7 @@
 #include <cstdio>
 
 #include "octavo/cli/cli.h"
+#include "octavo/cli/help.h"
 #include "octavo/ir/closed.h"
 #include "octavo/kernels/arch/arch.h"
 #include "octavo/kernels/arch/quota.h"
@@ -13,6 +14,7 @@ int Main(int argc, char** argv) {
   CatchInterrupts();
   SetCommandLine(argc, argv);
   Program program;
+  program.app.formatter(HelpFormatter());
   program.app.set_version_flag("--version", VersionText());
   program.app.name("octavo");
   program.app.require_subcommand(1);

@@ -56,3 +56,41 @@ def test_the_environment_says_how_many_threads(octavo_program):
     assert used(bench("3", "--threads", "2")) == 2  # who says a number gets it
     wrong = bench("many")
     assert "OCTAVO_NUM_THREADS is a number from 1 to 1024, not 'many'" in wrong.stderr and used(wrong) >= 1
+
+
+@pytest.mark.parametrize("columns", [60, 80, 120])
+@pytest.mark.parametrize("command", [[], ["optimize"], ["bench"]])
+def test_help_is_wrapped_at_words(octavo_program, columns, command):
+    def told(width):
+        environment = {**os.environ, "COLUMNS": str(width)}
+        return subprocess.run([octavo_program, *command, "--help"], capture_output=True, text=True, env=environment, check=True).stdout
+
+    def lists(text):
+        return text[text.index("ptions:") : text.index("Example:")]
+
+    lines = [line for line in lists(told(columns)).splitlines() if not line.startswith("  -")]  # but for what is no description
+    assert max(map(len, lines)) <= columns, lines
+    assert len(lists(told(columns)).splitlines()) > len(lists(told(140)).splitlines())
+    assert lists(told(columns)).split() == lists(told(140)).split()
+    assert "\n  -h,--help " in told(columns)
+
+
+def test_help_fits_the_terminal(octavo_program, tmp_path):
+    main, side = pty.openpty()
+    fcntl.ioctl(side, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 72, 0, 0))
+    with subprocess.Popen([octavo_program, "passes", "--help"], cwd=tmp_path, stdout=side) as process:
+        os.close(side)
+        seen = b""
+        while part := read(main):
+            seen += part
+    os.close(main)
+    lines = seen.decode().replace("\r", "").splitlines()
+    assert process.returncode == 0 and 60 < max(map(len, lines)) <= 72, lines
+
+
+def read(file):
+    """What has come, empty at the end."""
+    try:
+        return os.read(file, 65536)
+    except OSError:  # the last writer is gone
+        return b""

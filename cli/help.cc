@@ -1,0 +1,63 @@
+#include "octavo/cli/help.h"
+
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <sstream>
+
+namespace octavo::cli {
+
+namespace {
+
+constexpr size_t kMost = 140;  // a longer line is hard to read, however wide the terminal is
+
+size_t Columns() {
+  winsize size = {};
+  if (ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0) return size.ws_col;
+  const char* columns = std::getenv("COLUMNS");
+  const long said = columns == nullptr ? 0 : std::strtol(columns, nullptr, 10);
+  return said > 0 ? static_cast<size_t>(said) : 100;
+}
+
+class Formatter : public CLI::Formatter {
+ public:
+  Formatter() : columns_(std::min(Columns(), kMost)) { column_width(columns_ < 70 ? 20 : 30); }
+  std::string make_option_desc(const CLI::Option* option) const override {
+    return Wrapped(CLI::Formatter::make_option_desc(option), Room());
+  }
+  std::string make_subcommand(const CLI::App* command) const override {
+    std::ostringstream line;
+    CLI::detail::format_help(line, command->get_display_name(true), Wrapped(command->get_description(), Room()),
+                             get_column_width());
+    return line.str();
+  }
+
+ private:
+  size_t Room() const {
+    return std::max<size_t>(columns_ > get_column_width() ? columns_ - get_column_width() : 0, 20);
+  }
+  size_t columns_;
+};
+
+}  // namespace
+
+std::string Wrapped(std::string_view text, size_t width) {
+  std::string out;
+  size_t used = 0;
+  while (true) {
+    while (text.starts_with(' ')) text.remove_prefix(1);
+    if (text.empty()) return out;
+    const std::string_view word = text.substr(0, text.find(' '));
+    text.remove_prefix(word.size());
+    const bool fits = used + 1 + word.size() <= width;
+    if (used > 0) out += fits ? ' ' : '\n';
+    out += word;
+    used = used > 0 && fits ? used + 1 + word.size() : word.size();
+  }
+}
+
+std::shared_ptr<CLI::FormatterBase> HelpFormatter() { return std::make_shared<Formatter>(); }
+
+}  // namespace octavo::cli
