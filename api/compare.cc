@@ -61,7 +61,7 @@ ordered_json ToJson(const Comparison& comparison) {
                               {"elements", d.elements},
                               {"sqnr_db", number(d.sqnr_db)},
                               {"cosine", d.cosine},
-                              {"scaled", d.scaled},
+                              {"fitted", d.fitted},
                               {"enters_db", number(d.enters_db)},
                               {"own_db", number(d.own_db)},
                               {"clipped", d.clipped},

@@ -29,7 +29,7 @@ struct LayerDifference {
   std::string node = {}, op = {};  // source name, op in b
   int64_t elements = 0;            // without padding
   double sqnr_db = 0, cosine = 1;
-  bool scaled = false;             // channels of b are multiples of those of a (the pass `smooth`), which is no loss and left out
+  bool fitted = false;  // channels of b are multiples of those of a, or less a constant, which no other layer sees: left out
   double enters_db = 0;            // the worst of the layers that it reads; infinite: none of them
   double own_db = 0;               // what it adds to that, as decibels of its own values
   double clipped = 0, flushed = 0;  // shares: beyond the range of its codes, and 0 in b alone; 0 where it has no codes

@@ -125,7 +125,8 @@ LayerPairs::LayerPairs(Graph& a, Graph& b) {
       if (!v.valid() || (b.value(v).uses.empty() && !b.IsGraphOutput(v))) continue;
       const bool coded = !IsNumeric(b.value(v).type.dtype);
       Pair p{.op = std::string(ir::InfoOf(n.op).name), .before = before};
-      p.may_be_scaled = ir::IsSkipNorm(n.op) || (n.op == Op::kQuantizedLinear && n.input(kPostScale).valid());
+      const bool scales = ir::IsSkipNorm(n.op) || (n.op == Op::kQuantizedLinear && n.input(kPostScale).valid());
+      p.fit = scales ? Fit::kMultiples : n.op == Op::kQuantizedQkv ? Fit::kShift : Fit::kNone;
       if (coded && !(p.codes = CodesOf(b, n, i))) continue;
       p.got = std::format("layer {}", pairs_.size());
       b.AddOutput(p.got, v);
@@ -153,7 +154,8 @@ void LayerPairs::Sums::Add(const Tensor& want, const Tensor& got, const std::opt
         finite = finite && (std::isnan(a) ? std::isnan(b) : a == b);
         continue;
       }
-      channels[c].ww += a * a, channels[c].wy += a * b, channels[c].yy += b * b;
+      Channel& sums = channels[c];
+      sums.n += 1, sums.w += a, sums.y += b, sums.ww += a * a, sums.wy += a * b, sums.yy += b * b;
       if (!codes) continue;
       clipped += a < codes->lo - codes->scale / 2 || a > codes->hi + codes->scale / 2;
       flushed += a != 0 && b == 0;
@@ -162,28 +164,24 @@ void LayerPairs::Sums::Add(const Tensor& want, const Tensor& got, const std::opt
   count += want.size();
 }
 
-double LayerPairs::Sums::Db(bool scaled) const {
+double LayerPairs::Sums::Db(Fit fit) const {
   double signal = 0, error = 0;
   for (const Channel& c : channels) {
-    // The nearest multiple of a channel leaves yy - wy^2 / ww of it.
-    const double left = scaled && c.ww > 0 ? c.yy - c.wy * c.wy / c.ww : c.ww - 2 * c.wy + c.yy;
-    signal += scaled ? c.yy : c.ww, error += std::max(left, 0.0);
+    double left = c.ww - 2 * c.wy + c.yy;
+    if (fit == Fit::kMultiples && c.ww > 0) left = c.yy - c.wy * c.wy / c.ww;
+    if (fit == Fit::kShift && c.n > 0) left -= (c.y - c.w) * (c.y - c.w) / c.n;
+    signal += fit == Fit::kMultiples ? c.yy : c.ww, error += std::max(left, 0.0);
   }
   if (!finite || (signal == 0 && error > 0)) return -std::numeric_limits<double>::infinity();
   return error == 0 ? std::numeric_limits<double>::infinity() : 10 * std::log10(signal / error);
 }
 
-// Noise does not go away by multiples of channels; what smoothing did does.
-bool LayerPairs::Sums::IsScaled() const {
-  constexpr double kFound = 3;
-  return Db(true) > Db(false) + kFound;
-}
-
-double LayerPairs::Sums::Cosine(bool scaled) const {
+double LayerPairs::Sums::Cosine(Fit fit) const {
   double ww = 0, wy = 0, yy = 0;
   for (const Channel& c : channels) {
-    const double by = scaled && c.ww > 0 ? c.wy / c.ww : 1;
-    ww += by * by * c.ww, wy += by * c.wy, yy += c.yy;
+    const double by = fit == Fit::kMultiples && c.ww > 0 ? c.wy / c.ww : 1;
+    const double shift = fit == Fit::kShift && c.n > 0 ? (c.y - c.w) / c.n : 0;
+    ww += by * by * c.ww + 2 * shift * c.w + shift * shift * c.n, wy += by * c.wy + shift * c.y, yy += c.yy;
   }
   return ww > 0 && yy > 0 ? wy / std::sqrt(ww * yy) : ww == yy ? 1 : 0;
 }
@@ -219,18 +217,22 @@ std::vector<LayerDifference> LayerPairs::Differences() const {
     const Pair& p = pairs_[k];
     const Sums* best = nullptr;
     double best_db = 0;
-    bool scaled = false;
+    Fit fit = Fit::kNone;
     for (const Sums& sums : p.sums) {
-      const bool as_multiples = p.may_be_scaled && sums.IsScaled();
-      const double of = sums.Db(as_multiples);
-      if (sums.count > 0 && (best == nullptr || of > best_db)) best = &sums, best_db = of, scaled = as_multiples;
+      constexpr double kMuch = 3;  // noise does not go away so
+      const double plain = sums.Db(Fit::kNone), fitted = sums.Db(p.fit);
+      const double of = fitted > plain + kMuch ? fitted : plain;
+      if (sums.count > 0 && (best == nullptr || of > best_db)) {
+        best = &sums, best_db = of;
+        fit = of > plain ? p.fit : Fit::kNone;
+      }
     }
     double enters = std::numeric_limits<double>::infinity();
     for (const size_t before : p.before) enters = std::min(enters, db[before]);
     db[k] = best != nullptr ? best_db : enters;
     if (best == nullptr) continue;
     const auto share = [&](int64_t n) {  // what is beyond a range cannot be told of multiples
-      return scaled ? 0.0 : static_cast<double>(n) / static_cast<double>(best->count);
+      return fit != Fit::kNone ? 0.0 : static_cast<double>(n) / static_cast<double>(best->count);
     };
     // Noise of layers adds up where it is not correlated: what is here beyond what came in.
     const double own = Power(best_db) - Power(enters);
@@ -238,8 +240,8 @@ std::vector<LayerDifference> LayerPairs::Differences() const {
                    .op = p.op,
                    .elements = best->count,
                    .sqnr_db = best_db,
-                   .cosine = best->Cosine(scaled),
-                   .scaled = scaled,
+                   .cosine = best->Cosine(fit),
+                   .fitted = fit != Fit::kNone,
                    .enters_db = enters,
                    .own_db = own > 0 ? -10 * std::log10(own) : std::numeric_limits<double>::infinity(),
                    .clipped = share(best->clipped),

@@ -26,22 +26,24 @@ class LayerPairs {
   };
   // Of a channel, the last axis: w of a, y of b.
   struct Channel {
-    double ww = 0, wy = 0, yy = 0;
+    double n = 0, w = 0, y = 0, ww = 0, wy = 0, yy = 0;
   };
+  // What no other layer sees, and so is no loss: channels that are multiples of those of a (the pass `smooth`, whose readers have the weights for it),
+  // or less a constant (`center_keys`: Softmax does not see it).
+  enum class Fit : uint8_t { kNone, kMultiples, kShift };
   struct Sums {
     std::vector<Channel> channels = {};
     int64_t count = 0, clipped = 0, flushed = 0;
     bool finite = true;
     void Add(const ir::Tensor& want, const ir::Tensor& got, const std::optional<Codes>& codes);
-    double Db(bool scaled) const;
-    bool IsScaled() const;
-    double Cosine(bool scaled) const;
+    double Db(Fit fit) const;
+    double Cosine(Fit fit) const;
   };
   struct Pair {
     std::string op;
     std::string got = {};                       // output of b
     std::vector<std::string> want = {}, names = {};  // outputs of a, one of which it is, and how they are called
-    bool may_be_scaled = false;
+    Fit fit = Fit::kNone;  // where that leaves much less
     std::optional<Codes> codes = {};
     std::vector<size_t> before = {};  // pairs whose values it reads
     std::vector<Sums> sums = {};

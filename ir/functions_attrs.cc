@@ -49,7 +49,10 @@ std::span<const FusedAttr> FusedAttrs() {
 
 bool HasBody(Op op) { return InfoOf(op).domain == "octavo"; }
 
-bool IsSkipNorm(Op op) { return op == Op::kSkipLayerNorm || op == Op::kNormQuant; }
+bool IsSkipNorm(Op op) {
+  const Operand* second = OperandsOf(op).At(1);
+  return second != nullptr && second->name == "skip";
+}
 
 std::vector<Op> FusedOps() {
   std::vector<Op> ops = {
