@@ -11,6 +11,7 @@
 #include "octavo/ir/names.h"
 #include "octavo/passes/quantize/caches.h"
 #include "octavo/python_bindings/convert.h"
+#include "octavo/runtime/cache_state.h"
 #include "octavo/runtime/model.h"
 
 namespace octavo::python {
@@ -39,6 +40,12 @@ void EndRuns() {
   }
 }
 
+// Keeps the model that its caches are of.
+struct State {
+  py::object session;
+  std::unique_ptr<runtime::CacheState> caches;
+};
+
 class Session {
  public:
   Session(const py::object& model, int threads, bool fuse, std::optional<int64_t> max_memory,
@@ -46,10 +53,15 @@ class Session {
       : graph_inputs_(),
         model_(Compile(Open(ReadModel(model, LimitsOf(max_memory, max_nodes)), fuse, caches_), threads)) {
     for (const runtime::PortInfo& p : model_.inputs()) graph_inputs_.push_back({p.name, p.type});
+    for (size_t i = 0; i < graph_inputs_.size(); ++i) {
+      const bool kept = std::ranges::find(model_.caches(), i, &runtime::CachePort::input) != model_.caches().end();
+      if (!kept) given_inputs_.push_back(graph_inputs_[i]);
+    }
   }
 
   // inputs: any mapping, an open .npz too. As ONNX Runtime orders them, names first, they are told apart by what they are.
-  std::vector<py::array> Run(const py::object& first, const py::object& second, const std::vector<Name>& donate) const {
+  std::vector<py::array> Run(const py::object& first, const py::object& second, const std::vector<Name>& donate,
+                             const State* state) const {
     const bool names_first = py::hasattr(second, "keys") && !py::hasattr(first, "keys");
     const py::object &inputs = names_first ? second : first, &names = names_first ? first : second;
     std::optional<std::vector<Name>> outputs;
@@ -60,14 +72,17 @@ class Session {
     }
     std::map<size_t, int> wanted;  // an output may be asked for twice
     if (outputs) {
-      for (const Name& name : *outputs) ++wanted[Find(name)];
+      for (const Name& name : *outputs) ++wanted[state != nullptr ? FindUnkept(name) : Find(name)];
     }
-    ir::TensorMap arrays = Unwrap(
-        quant::FitInputs(FromDict(inputs, "inputs", donate), graph_inputs_, "inputs", quant::Numbers::kMayBeNaN));
-    std::vector<ir::Tensor> results = Unlocked(std::move(arrays));
+    ir::TensorMap arrays =
+        Unwrap(quant::FitInputs(FromDict(inputs, "inputs", donate), state != nullptr ? given_inputs_ : graph_inputs_,
+                                "inputs", quant::Numbers::kMayBeNaN));
+    std::vector<ir::Tensor> results = Unlocked(std::move(arrays), state != nullptr ? state->caches.get() : nullptr);
     std::vector<py::array> chosen;
     if (!outputs) {
-      for (ir::Tensor& t : results) chosen.push_back(ToNumpy(std::move(t)));
+      for (ir::Tensor& t : results) {
+        if (t.defined()) chosen.push_back(ToNumpy(std::move(t)));  // caches stay in the state
+      }
       return chosen;
     }
     for (const Name& name : *outputs) {
@@ -90,6 +105,15 @@ class Session {
     return list;
   }
   const runtime::Model& model() const { return model_; }
+  // Of the caches that a state keeps: the input's name and the rows, dense.
+  py::dict Kept(const State& state) const {
+    py::dict all;
+    const std::vector<ir::Tensor> tensors = state.caches->Tensors();
+    for (size_t i = 0; i < tensors.size(); ++i) {
+      all[py::cast(Name{model_.inputs()[model_.caches()[i].input].name})] = ToNumpy(tensors[i]);
+    }
+    return all;
+  }
   py::dict Caches() const {
     py::dict all;
     for (const passes::quantize::CodedCache& c : caches_) {
@@ -102,7 +126,7 @@ class Session {
   }
 
  private:
-  std::vector<ir::Tensor> Unlocked(ir::TensorMap arrays) const {
+  std::vector<ir::Tensor> Unlocked(ir::TensorMap arrays, runtime::CacheState* state) const {
     if (ending && !OnMainThread()) {
       const py::gil_scoped_release unlock;
       Park();
@@ -110,7 +134,7 @@ class Session {
     const OnItsWay here;
     auto results = [&] {
       const py::gil_scoped_release unlock;
-      return model_.Run(std::move(arrays));
+      return state != nullptr ? model_.Run(std::move(arrays), *state) : model_.Run(std::move(arrays));
     }();
     return Unwrap(std::move(results));
   }
@@ -140,9 +164,14 @@ class Session {
     }
     Raise({"the model has no output " + ir::Quoted(name.bytes)});
   }
+  size_t FindUnkept(const Name& name) const {
+    const size_t at = Find(name);
+    if (std::ranges::find(model_.caches(), at, &runtime::CachePort::output) == model_.caches().end()) return at;
+    Raise({std::format("output {} is a cache that the state keeps; state.caches() has it", ir::Quoted(name.bytes))});
+  }
 
-  std::vector<passes::quantize::CodedCache> caches_;  // before model_, whose making fills it
-  std::vector<quant::InputSpec> graph_inputs_;
+  std::vector<passes::quantize::CodedCache> caches_;           // before model_, whose making fills it
+  std::vector<quant::InputSpec> graph_inputs_, given_inputs_;  // all; without those that a state keeps
   runtime::Model model_;
 };
 
@@ -150,14 +179,40 @@ class Session {
 
 void BindSession(py::module_& m) {
   py::module_::import("atexit").attr("register")(py::cpp_function(EndRuns));
+  py::class_<State>(m, "State", "KV caches of a Session between its runs.")
+      .def("__len__", [](const State& s) { return s.caches->length(); })
+      .def_property_readonly("inputs",
+                             [](const State& s) {
+                               const auto& model = s.session.cast<const Session&>().model();
+                               std::vector<Name> names;
+                               for (const auto& port : model.caches())
+                                 names.push_back({model.inputs()[port.input].name});
+                               return names;
+                             })
+      .def("reset", [](State& s) { s.caches->Reset(); })
+      .def("copy", [](const State& s) { return State{s.session, std::make_unique<runtime::CacheState>(*s.caches)}; })
+      .def("caches", [](const State& s) { return s.session.cast<const Session&>().Kept(s); });
   py::class_<Session>(m, "Session", "A compiled model; run() may be called from several threads at once.")
       .def(py::init<const py::object&, int, bool, std::optional<int64_t>, std::optional<int64_t>>(), py::arg("model"),
            py::arg("threads") = 0, py::arg("fuse") = true, py::arg("max_memory") = py::none(),
            py::arg("max_nodes") = py::none())
       .def("run", &Session::Run, py::arg("inputs"), py::arg("outputs") = py::none(),
-           py::arg("donate") = std::vector<Name>(),
+           py::arg("donate") = std::vector<Name>(), py::arg("state") = py::none(),
            "Outputs by name, or all in the model's order. Inputs named in donate may be overwritten (a KV cache in "
-           "place).")
+           "place). state: keeps the caches, which are neither given nor returned.")
+      .def(
+          "state",
+          [](const py::object& self, int64_t tokens) {
+            const auto& model = self.cast<const Session&>().model();
+            if (model.caches().empty()) {
+              Raise({"the model has no caches for a state to keep (no output is an input with rows appended)"});
+            }
+            constexpr int64_t kMost = int64_t{1} << 24;
+            if (tokens < 0 || tokens > kMost)
+              Raise({std::format("tokens is {}; a state has room for 0 to {}", tokens, kMost)});
+            return State{self, std::make_unique<runtime::CacheState>(tokens)};
+          },
+          py::arg("tokens") = 0, "Caches that run(state=...) keeps and appends to in place.")
       .def_property_readonly("inputs", [](const Session& s) { return Session::Ports(s.model().inputs()); })
       .def_property_readonly("outputs", [](const Session& s) { return Session::Ports(s.model().outputs()); })
       .def_property_readonly("caches", &Session::Caches)

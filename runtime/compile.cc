@@ -1,13 +1,18 @@
 // Which kernel each node gets, and the steps of last resort.
 #include "octavo/runtime/compile.h"
 
+#include "octavo/ir/vendor/lower.h"
+#include "octavo/runtime/step_blocked.h"
+
 namespace octavo::runtime {
 
 namespace {
 
 class InterpretedKernel : public Kernel {
  public:
-  InterpretedKernel(const Graph& graph, ir::NodeId node) : graph_(graph), node_(graph.node(node)) {}
+  InterpretedKernel(const Graph& graph, ir::NodeId node) : graph_(graph), node_(graph.node(node)) {
+    takes_rooms = node_.op == Op::kShape;  // reads no element
+  }
   std::string name() const override { return InterpreterOf(node_.op); }
   Status Execute(StepCall& call) const override {
     call.interpreted = true;
@@ -36,6 +41,24 @@ KernelPtr MakeKernel(const Node& node, const CompileContext& c) {
     default:
       return MakeElementwise(node, c);
   }
+}
+
+KernelPtr MakeKernel(const CompileContext& c, std::vector<ir::NodeId>& nodes) {
+  std::vector<ir::NodeId> beside = BlockedBeside(c.graph, nodes[0]);
+  if (beside.size() > 1 && beside[0] == nodes[0]) {
+    if (KernelPtr group = MakeBlockedGroup(beside, c)) {
+      nodes = std::move(beside);
+      return group;
+    }
+  }
+  return MakeKernel(c.graph.node(nodes[0]), c);
+}
+
+std::unexpected<ir::Error> NothingRuns(const Graph& graph, const Node& node) {
+  if (const std::string why = ir::vendor::WhyOpaque(graph, node); !why.empty()) return ir::Fail("{}", why);
+  return ir::Fail(
+      "node '{}': octavo has no implementation of {}{}{}; nothing runs it", DisplayName(node), node.domain,
+      node.domain.empty() ? "" : "::", node.op == Op::kOpaque ? node.op_type : std::string(ir::InfoOf(node.op).name));
 }
 
 }  // namespace octavo::runtime

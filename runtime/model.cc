@@ -10,13 +10,15 @@
 #include "octavo/ir/closed.h"
 #include "octavo/ir/infer.h"
 #include "octavo/ir/limits.h"
-#include "octavo/ir/vendor/lower.h"
 #include "octavo/runtime/arenas.h"
 #include "octavo/runtime/by_heads.h"
+#include "octavo/runtime/cache_state.h"
+#include "octavo/runtime/caches.h"
 #include "octavo/runtime/chain.h"
 #include "octavo/runtime/compile.h"
 #include "octavo/runtime/plan.h"
 #include "octavo/runtime/pool.h"
+#include "octavo/runtime/room.h"
 
 namespace octavo::runtime {
 
@@ -51,6 +53,7 @@ struct Model::State {
   std::vector<RtValue> constants;  // by value index
   std::vector<Step> steps;
   std::vector<PortInfo> inputs, outputs;
+  std::vector<CachePort> caches;
   std::mutex plans_mutex;
   int64_t bytes = 0;  // of the model's file, or of its constants: what a run may take depends on them
   std::map<std::vector<int64_t>, std::shared_ptr<ShapePlan>> plans;  // by concatenated input shapes
@@ -157,20 +160,21 @@ Status BuildSteps(State& s) {
                                    [&](ValueId v) { return !v.valid() || s.constants[v.index].tensor.defined(); });
     if (known && !n.outputs.empty()) continue;
     Step step;
-    step.node = id, step.origin = n.origin;
-    if (s.options.kernels) step.kernel = MakeKernel(n, context);
+    step.node = id;
+    std::vector<ir::NodeId> nodes{id};
+    if (s.options.kernels) step.kernel = MakeKernel(context, nodes);
     const bool has_kernel = step.kernel != nullptr;
     if (!has_kernel) {
-      if (!ir::CanEval(n.op)) {
-        if (const std::string why = ir::vendor::WhyOpaque(g, n); !why.empty()) return ir::Fail("{}", why);
-        return ir::Fail(
-            "node '{}': octavo has no implementation of {}{}{}; nothing runs it", DisplayName(n), n.domain,
-            n.domain.empty() ? "" : "::", n.op == Op::kOpaque ? n.op_type : std::string(ir::InfoOf(n.op).name));
-      }
+      if (!ir::CanEval(n.op)) return NothingRuns(g, n);
       step.kernel = MakeInterpreted(g, id);
     }
     for (ValueId v : n.inputs) step.inputs.push_back(v.index);
-    for (ValueId v : n.outputs) step.outputs.push_back(v.index);
+    for (const ir::NodeId of : nodes) {
+      const Node& one = g.node(of);
+      served.insert(of);
+      step.origin.insert(step.origin.end(), one.origin.begin(), one.origin.end());
+      for (ValueId v : one.outputs) step.outputs.push_back(v.index);
+    }
     if (has_kernel) StoreByHeads(g, n, step, served);
     s.steps.push_back(std::move(step));
   }
@@ -415,6 +419,7 @@ Result<Model> Model::Make(Graph graph, const CompileOptions& options) {
   s.options.threads = s.threads->count();
   for (ValueId v : s.graph.inputs()) s.inputs.push_back({s.graph.value(v).name, s.graph.value(v).type});
   for (const auto& o : s.graph.outputs()) s.outputs.push_back({o.name, s.graph.value(o.value).type});
+  s.caches = FindCaches(s.graph);
   OCTAVO_TRY_STATUS(EvaluateConstants(s));
   OCTAVO_TRY_STATUS(BuildSteps(s));
   FindLastUses(s);
@@ -431,11 +436,21 @@ Result<std::vector<Tensor>> Model::Run(ir::TensorMap inputs, Profile* profile) c
   return ir::Closed("running the model", most, [&] { return RunInside(std::move(inputs), profile); });
 }
 
+Result<std::vector<Tensor>> Model::Run(ir::TensorMap inputs, CacheState& state, Profile* profile) const {
+  int64_t elements = state.elements();
+  for (const auto& [name, t] : inputs) elements += t.size();
+  const size_t most = ir::MemoryLimit(state_->graph.info.limits, state_->bytes, elements);
+  return ir::Closed("running the model", most, [&] {
+    return state.Step(*this, std::move(inputs), [&](ir::TensorMap all) { return RunInside(std::move(all), profile); });
+  });
+}
+
 Result<std::vector<Tensor>> Model::RunInside(ir::TensorMap inputs, Profile* profile) const {
   State& s = *state_;
   std::vector<RtValue> values = s.constants;
   std::vector<int64_t> key;
   OCTAVO_TRY_STATUS(BindInputs(s, inputs, values, key));
+  const bool rooms = std::ranges::any_of(inputs, [](const auto& input) { return IsInRoom(input.second); });
   inputs.clear();
   std::shared_ptr<ShapePlan> plan;
   {
@@ -444,7 +459,7 @@ Result<std::vector<Tensor>> Model::RunInside(ir::TensorMap inputs, Profile* prof
     if (it != s.plans.end()) plan = it->second;
   }
   PlannedCall call;
-  call.interrupted = s.options.interrupted;
+  call.interrupted = s.options.interrupted, call.rooms = rooms;
   call.threads = s.threads.get(), call.pool = &s.pool, call.scratch = &s.scratch;
   if (plan != nullptr) {
     call.plan = plan.get();
@@ -467,6 +482,7 @@ Result<std::vector<Tensor>> Model::RunInside(ir::TensorMap inputs, Profile* prof
 
 const std::vector<PortInfo>& Model::inputs() const { return state_->inputs; }
 const std::vector<PortInfo>& Model::outputs() const { return state_->outputs; }
+const std::vector<CachePort>& Model::caches() const { return state_->caches; }
 int Model::threads() const { return state_->options.threads; }
 kernels::Arch Model::arch() const { return state_->options.arch; }
 size_t Model::arena_bytes() const { return state_->last_arena_bytes; }

@@ -28,6 +28,16 @@ struct PortInfo {
   ir::Type type;
 };
 
+// An input that is a KV cache, and the output that is the same cache with the rows of this run. Told by the graph: Concat, CacheAppend,
+// TensorScatter and the scatters lead from one to the other; where a graph inside of a node does it, by the names (past..., present...).
+struct CachePort {
+  size_t input = 0, output = 0;  // of Model::inputs() and outputs()
+  int64_t axis = -1;             // along which it grows; -1: rows are written into a cache whose length stays
+  bool in_room = false;          // rows are appended where the cache lies, and read there
+};
+
+class CacheState;  // cache_state.h
+
 class Model {
  public:
   // The graph should have been through the passes; any legal graph runs. Errors name the node and the reason. Neither this nor Run
@@ -42,11 +52,15 @@ class Model {
   // updates its operand (TensorScatter and CacheAppend, KV caches): then the output is that memory, and nothing is copied.
   ir::Result<std::vector<ir::Tensor>> Run(ir::TensorMap inputs, Profile* profile = nullptr) const;
 
+  // The same where `state` keeps the caches from run to run: they are left out of the inputs, and undefined among the outputs.
+  ir::Result<std::vector<ir::Tensor>> Run(ir::TensorMap inputs, CacheState& state, Profile* profile = nullptr) const;
+
   // The same for a step of another model's run, to whose memory the tensors count: what it keeps of each run, as a Loop does, is bounded. Throws.
   ir::Result<std::vector<ir::Tensor>> RunInside(ir::TensorMap inputs, Profile* profile = nullptr) const;
 
   const std::vector<PortInfo>& inputs() const;
   const std::vector<PortInfo>& outputs() const;
+  const std::vector<CachePort>& caches() const;
   int threads() const;
   kernels::Arch arch() const;
   // "kernel name" per step in order, for reports: which kernel each node got, or "interpreter OP".

@@ -1,8 +1,13 @@
 #include "octavo/runtime/step.h"
 
+#include "octavo/runtime/room.h"
+
 namespace octavo::runtime {
 
 Status Kernel::Run(StepCall& call) const {
+  if (call.rooms && !takes_rooms) {
+    for (RtValue& v : call.in) v.tensor = Dense(v.tensor);
+  }
   const Status fits = needs.Check(call.in);
   if (!fits && otherwise == nullptr) return fits;
   OCTAVO_TRY_STATUS(fits ? Execute(call) : otherwise->Run(call));

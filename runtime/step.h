@@ -38,6 +38,7 @@ class StepCall {
   const Threads* threads = nullptr;
   ir::Interrupted interrupted;  // for the interpreter's loops
   bool interpreted = false;     // set by the interpreter's step, on which others fall back
+  bool rooms = false;           // the run has caches with room for rows to come (room.h)
 
   const Tensor& T(size_t i) const { return in[i].tensor; }
   bool Has(size_t i) const { return i < in.size() && in[i].tensor.defined(); }
@@ -63,6 +64,8 @@ class Kernel {
   Needs needs;  // Execute relies on them
   // Serves operands that have a meaning although no kernel has them (a mask that widens the scores); null: there are none.
   std::unique_ptr<Kernel> otherwise = nullptr;
+  // Reads operands that lie in a room, by its strides; other kernels are given dense copies.
+  bool takes_rooms = false;
 
  protected:
   virtual Status Execute(StepCall& call) const = 0;
@@ -96,7 +99,8 @@ using KernelPtr = std::unique_ptr<Kernel>;
 #define OCTAVO_STEP(Name, Make) KernelPtr Make(const Node& node, const CompileContext& c);
 #include "octavo/runtime/steps.def"
 #undef OCTAVO_STEP
-KernelPtr MakeLinearFp8(const Node& node, const CompileContext& c);    // QuantizedLinear and QuantizedQkv with fp8 operands
+KernelPtr MakeLinearFp8(const Node& node,
+                        const CompileContext& c);  // QuantizedLinear and QuantizedQkv with fp8 operands
 KernelPtr MakeElementwise(const Node& node, const CompileContext& c);  // f32 unary and binary
 KernelPtr MakeInterpreted(const Graph& graph, ir::NodeId node);
 inline std::string InterpreterOf(Op op) { return "interpreter " + std::string(ir::InfoOf(op).name); }

@@ -11,6 +11,7 @@
 #include "octavo/ir/functions.h"
 #include "octavo/kernels/sdpa/sdpa.h"
 #include "octavo/quant/numeric/code8.h"
+#include "octavo/runtime/room.h"
 #include "octavo/runtime/step.h"
 
 namespace octavo::runtime {
@@ -63,8 +64,10 @@ Needs NeedsOf(const Config& c, const Node& node, std::array<DType, 3> dtypes, si
 Dims Describe(const Tensor& t, int64_t heads, int64_t dim, kernels::SdpaStrides* strides) {
   const Shape& s = t.shape();
   const int64_t rows = s.size() == 3 ? s[1] : s[2];
-  *strides = s.size() == 3 ? kernels::SdpaStrides{rows * heads * dim, dim, heads * dim}
-                           : kernels::SdpaStrides{heads * rows * dim, rows * dim, dim};
+  const Room* room = StridesOf(t);
+  const int64_t apart = room != nullptr ? room->capacity() : rows;
+  *strides = s.size() == 3 ? kernels::SdpaStrides{apart * heads * dim, dim, heads * dim}
+                           : kernels::SdpaStrides{heads * apart * dim, apart * dim, dim};
   return Dims{s[0], rows};
 }
 
@@ -84,6 +87,7 @@ Mask DescribeMask(const Tensor& t, const T* data) {
 // Mask, bool mask and slopes, which follow each other from `slot` on.
 template <typename Args>
 void FillMasks(const Config& c, StepCall& call, size_t slot, Args& args) {
+  for (size_t i = slot; call.rooms && i < call.in.size(); ++i) call.in[i].tensor = Dense(call.T(i));
   args.visibility.window = c.window;
   args.visibility.hidden_value = c.hidden_value;
   if (call.Has(slot)) args.mask = DescribeMask<kernels::SdpaMask>(call.T(slot), call.T(slot).as<float>().data());
@@ -350,6 +354,7 @@ KernelPtr MakeAttention(const Node& node, const CompileContext& c) {
     if (!kernels::SdpaRefusal(args).empty()) return nullptr;
     auto kernel = std::make_unique<FloatAttention>(c.arch, config);
     kernel->needs = NeedsOf(config, node, {DType::kF32, DType::kF32, DType::kF32}, mask);
+    kernel->takes_rooms = true;
     kernel->otherwise = WiderMasks(node, c, mask);
     return kernel;
   }
@@ -393,6 +398,7 @@ KernelPtr MakeAttention(const Node& node, const CompileContext& c) {
   if (!(config.flash ? kernels::SdpaFlashRefusal(p) : kernels::SdpaRefusal(p)).empty()) return nullptr;
   auto kernel = std::make_unique<Int8Attention>(c.arch, config, p);
   kernel->needs = NeedsOf(config, node, {p.q_type, p.k_type, p.v_type}, mask);
+  kernel->takes_rooms = true;
   kernel->otherwise = WiderMasks(node, c, mask);
   return kernel;
 }

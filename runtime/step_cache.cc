@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "octavo/ir/interpret/cache_write.h"
+#include "octavo/runtime/room.h"
 #include "octavo/runtime/step.h"
 
 namespace octavo::runtime {
@@ -49,6 +50,7 @@ class AppendKernel : public Kernel {
     for (const size_t slot : {0, 1}) needs.Exactly(slot, dtype, {batch, heads, Needs::Size::Any(), columns});
     needs.Exactly(2, DType::kS64, {batch});
     needs.Exactly(3, DType::kS64, {});
+    takes_rooms = true;
   }
   std::string name() const override { return "cache_append"; }
   Status Execute(StepCall& call) const override {
@@ -56,6 +58,13 @@ class AppendKernel : public Kernel {
     const Tensor& now = call.T(1);
     const int64_t rows = call.T(3).as<int64_t>()[0], old = past[2], fresh = now.shape()[2];
     if (rows < 0) return ir::Fail("a cache of {} rows cannot be; its input rows must not be negative", rows);
+    if (call.rooms) {
+      if (IsAppend(call, old, fresh, rows)) {
+        call.out[0].tensor = AppendRows(call.T(0), now, *call.threads);
+        return {};
+      }
+      for (RtValue& v : call.in) v.tensor = Dense(v.tensor);
+    }
     Tensor own = old == rows ? call.Take(0) : Tensor();
     const bool in_place = own.defined();
     if (in_place) {
@@ -87,6 +96,12 @@ class AppendKernel : public Kernel {
   }
 
  private:
+  // Every entry keeps all rows of a cache in a room, and gets all new ones.
+  static bool IsAppend(const StepCall& call, int64_t old, int64_t fresh, int64_t rows) {
+    return IsInRoom(call.T(0), 2) && StridesOf(call.T(1)) == nullptr && rows == old + fresh &&
+           std::ranges::all_of(call.T(2).as<int64_t>(), [&](int64_t before) { return before == old; });
+  }
+
   DType dtype_;
 };
 

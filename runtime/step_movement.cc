@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "octavo/ir/interpret/movement.h"
+#include "octavo/runtime/room.h"
 #include "octavo/runtime/step.h"
 
 namespace octavo::runtime {
@@ -46,14 +47,23 @@ class MovementKernel : public Kernel {
       : node_(node), plan_(plan), fallback_(std::move(fallback)) {
     // What leaves the run shall not keep a larger tensor alive.
     for (const ValueId v : node.outputs) copied_.push_back(v.valid() && graph.IsGraphOutput(v));
+    takes_rooms = node.op == Op::kConcat;
   }
   std::string name() const override { return "move " + std::string(ir::InfoOf(node_.op).name); }
 
   Status Execute(StepCall& call) const override {
     const DType dtype = call.T(0).dtype();
     const bool codes = std::ranges::any_of(call.in, [](const RtValue& v) { return v.quant != nullptr; });
-    if (codes || dtype == DType::kString || quant::BitsOf(dtype) < 8) return fallback_->Run(call);
+    if (codes || dtype == DType::kString || quant::BitsOf(dtype) < 8)
+      return fallback_->Run(call);  // which takes no rooms
     OCTAVO_TRY(const ir::interpret::Movement m, plan_(node_, call.in));
+    if (Appends(call)) {
+      call.out[0].tensor = AppendRows(call.T(0), call.T(1), *call.threads);
+      return {};
+    }
+    if (call.rooms) {
+      for (RtValue& v : call.in) v.tensor = Dense(v.tensor);
+    }
     const int64_t element = quant::BitsOf(dtype) / 8;
     std::vector<std::byte*> to(m.results.size());
     std::vector<Move> tasks;
@@ -76,6 +86,13 @@ class MovementKernel : public Kernel {
   }
 
  private:
+  // A Concat of a cache, in a room, and rows along its axis.
+  bool Appends(const StepCall& call) const {
+    if (!call.rooms || call.in.size() != 2 || !takes_rooms || StridesOf(call.T(1)) != nullptr) return false;
+    const int64_t axis = node_.attrs.Int("axis", 0), rank = call.T(0).rank();
+    return IsInRoom(call.T(0), static_cast<size_t>(axis < 0 ? axis + rank : axis));
+  }
+
   const Node& node_;
   ir::interpret::MovementPlanner plan_;
   KernelPtr fallback_;

@@ -19,6 +19,7 @@ from ._octavo import (
     Result,
     Rewriter,
     Session,
+    State,
     Value,
     __version__,
     cpu,
@@ -36,7 +37,7 @@ from ._texts import text_batches
 from ._tune import Tuned, tune
 
 __all__ = [
-    "Generator", "Graph", "Match", "Node", "NodeArg", "OctavoError", "OctavoMemoryError", "Pipeline", "Port", "Result", "Rewriter", "Rule", "Session", "Tuned", "Value",
+    "Generator", "Graph", "Match", "Node", "NodeArg", "OctavoError", "OctavoMemoryError", "Pipeline", "Port", "Result", "Rewriter", "Rule", "Session", "State", "Tuned", "Value",
     "__version__", "anything", "apply", "bench", "calibrate", "compare", "constant", "cpu", "ep_library", "explain", "inspect", "load", "merge_calibrations",
     "one_of", "onnxruntime_library", "optimize", "passes", "perplexity", "scalar", "split_if", "text_batches", "trace", "tune",
 ]

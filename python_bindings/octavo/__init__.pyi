@@ -95,7 +95,7 @@ class Session(metaclass=_Type):
     ) -> None: ...
     @overload
     def run(
-        self, inputs: _Arrays, outputs: Sequence[str] | None = None, donate: Sequence[str] = ()
+        self, inputs: _Arrays, outputs: Sequence[str] | None = None, donate: Sequence[str] = (), state: State | None = None
     ) -> list[NDArray[Any]]:
         """Outputs by name, or all in the model's order; theirs is the caller's memory. Inputs that are C-contiguous are not copied.
 
@@ -104,9 +104,16 @@ class Session(metaclass=_Type):
 
         donate: names of inputs that may be overwritten. A KV cache that TensorScatter (opset 24) appends to is then updated
         where it lies, and the output is that memory; without it the cache is copied in every step. None may share memory with another input.
+
+        state: has the KV caches and appends to them where they lie; they are left out of the inputs and of the outputs.
         """
     @overload
-    def run(self, inputs: Sequence[str] | None, outputs: _Arrays, donate: Sequence[str] = ()) -> list[NDArray[Any]]: ...
+    def run(
+        self, inputs: Sequence[str] | None, outputs: _Arrays, donate: Sequence[str] = (), state: State | None = None
+    ) -> list[NDArray[Any]]: ...
+    def state(self, tokens: int = 0) -> State:
+        """Empty caches for run(..., state=). tokens: memory for so many at once, else it grows by half whenever it is full; the length of caches
+        of fixed length that the model does not tell."""
     @property
     def inputs(self) -> list[Port]: ...
     @property
@@ -123,6 +130,23 @@ class Session(metaclass=_Type):
         """Which kernel each step got, in order."""
     @property
     def threads(self) -> int: ...
+
+class State:
+    """The KV caches of one sequence, or batch, between the runs of a Session: inputs that outputs carry on by Concat, TensorScatter, ScatterND or
+    GroupQueryAttention. Rows are appended where the caches lie. In one run at a time; a run that fails leaves caches that grow as they were.
+    """
+
+    @property
+    def inputs(self) -> list[str]:
+        """Names of the inputs that it keeps."""
+    def __len__(self) -> int:
+        """Tokens in the caches that grow."""
+    def reset(self) -> None:
+        """No tokens again."""
+    def copy(self) -> State:
+        """The same tokens, in the same memory until both go on: a prompt is run once for all that follow it."""
+    def caches(self) -> dict[str, NDArray[Any]]:
+        """Copies of the caches, by input."""
 
 def load(
     model: _Model,

@@ -29,17 +29,30 @@ class _Decoder:
         for name in ports:
             if name not in pasts and name not in ("input_ids", "attention_mask", "position_ids"):
                 raise OctavoError(f"generation does not know what the model's input '{name}' is given; make it a constant by --assume")
+        self.state = self._state(set(pasts))
         self.reset()
+
+    def _state(self, pasts):
+        """What keeps the caches, or None where the model is none whose caches a session can tell."""
+        try:
+            state = self.session.state()
+        except OctavoError:
+            return None
+        return state if set(state.inputs) == pasts else None
 
     def reset(self):
         self.tokens = []
-        self.caches = {name: empty_cache(self.ports[name]) for name in self.present_of}
+        if self.state is not None:
+            self.state.reset()
+            self.caches = {}
+        else:
+            self.caches = {name: empty_cache(self.ports[name]) for name in self.present_of}
 
     def run(self, ids):
         """Logits [len(ids), vocabulary] of tokens behind those that were run."""
         before = len(self.tokens)
         self.tokens += [int(i) for i in ids]
-        if not self.caches:  # everything again
+        if self.state is None and not self.caches:  # everything again
             return self._call(self.tokens, 0)[before:]
         return self._call(ids, before)
 
@@ -53,6 +66,9 @@ class _Decoder:
         for name in ("input_ids", "attention_mask", "position_ids"):
             if name in feeds:
                 feeds[name] = feeds[name].astype(self.ports[name].dtype)
+        if self.state is not None:
+            (logits,) = self.session.run(feeds, [self.logits], state=self.state)
+            return logits[0].astype(np.float32)
         wanted = [self.logits, *self.present_of.values()]
         logits, *presents = self.session.run(feeds, outputs=wanted, donate=[n for n, c in self.caches.items() if c.size])
         self.caches = dict(zip(self.present_of, presents))

@@ -1,0 +1,147 @@
+#include "octavo/runtime/cache_state.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "octavo/ir/names.h"
+#include "octavo/runtime/room.h"
+
+namespace octavo::runtime {
+
+namespace {
+
+using ir::Result;
+using ir::Status;
+using ir::Tensor;
+
+// What the inputs of this run say of a size, else -1.
+int64_t SizeOf(const std::string& symbol, const Model& model, const ir::TensorMap& inputs) {
+  for (const PortInfo& port : model.inputs()) {
+    const auto it = inputs.find(port.name);
+    if (symbol.empty() || it == inputs.end() || !port.type.shape) continue;
+    const ir::SymShape& shape = *port.type.shape;
+    for (size_t d = 0; d < shape.size() && d < it->second.shape().size(); ++d) {
+      if (!shape[d].is_number() && shape[d].symbol() == symbol) return it->second.shape()[d];
+    }
+  }
+  return -1;
+}
+
+// Of a batch that no other input names: that of the first input that has one.
+int64_t BatchOf(const Model& model, const ir::TensorMap& inputs) {
+  for (const PortInfo& port : model.inputs()) {
+    const auto it = inputs.find(port.name);
+    if (it != inputs.end() && it->second.rank() >= 2) return it->second.shape()[0];
+  }
+  return 1;
+}
+
+}  // namespace
+
+CacheState::CacheState(const CacheState& other)
+    : tokens_(other.tokens_), model_(other.model_), ports_(other.ports_), caches_(other.caches_), lost_(other.lost_) {}
+
+int64_t CacheState::length() const {
+  for (size_t i = 0; i < caches_.size(); ++i) {
+    if (ports_[i].axis >= 0) return caches_[i].shape()[static_cast<size_t>(ports_[i].axis)];
+  }
+  return 0;
+}
+
+int64_t CacheState::elements() const {
+  int64_t sum = 0;
+  for (const Tensor& t : caches_) sum += t.defined() ? t.size() : 0;
+  return sum;
+}
+
+std::vector<Tensor> CacheState::Tensors() const {
+  std::vector<Tensor> dense;
+  for (const Tensor& t : caches_) dense.push_back(Dense(t));
+  return dense;
+}
+
+void CacheState::Reset() { model_ = nullptr, caches_.clear(), ports_.clear(), lost_ = false; }
+
+Result<Tensor> CacheState::Empty(const Model& model, const CachePort& port, const ir::TensorMap& inputs) const {
+  const PortInfo& info = model.inputs()[port.input];
+  if (!info.type.shape || info.type.dtype == ir::DType::kUndefined || info.type.dtype == ir::DType::kString) {
+    return ir::Fail(
+        "input '{}' ({}) is a cache of which the model does not tell type and rank; give it by hand, without a state",
+        info.name, ToString(info.type));
+  }
+  ir::Shape shape;
+  for (size_t d = 0; d < info.type.shape->size(); ++d) {
+    const ir::Dim& dim = (*info.type.shape)[d];
+    if (dim.is_number()) {
+      shape.push_back(dim.number());
+    } else if (static_cast<int64_t>(d) == port.axis) {
+      shape.push_back(0);
+    } else if (const int64_t known = SizeOf(dim.symbol(), model, inputs); known >= 0) {
+      shape.push_back(known);
+    } else if (d == 0) {
+      shape.push_back(BatchOf(model, inputs));
+    } else if (port.axis < 0 && tokens_ > 0) {
+      shape.push_back(tokens_);
+    } else {
+      return ir::Fail(
+          "input '{}' ({}) is a cache of a length that nothing tells; make the state for a number of tokens", info.name,
+          ToString(info.type));
+    }
+  }
+  Tensor dense = Tensor::Zeros(info.type.dtype, shape);
+  if (!port.in_room || quant::BitsOf(info.type.dtype) < 8) return dense;
+  const auto axis = static_cast<size_t>(port.axis);
+  const bool alone = ir::ElementCount(std::span(shape).first(axis)) == 1;
+  // Kernels know strides between heads; where other rows lie beside each other, all would be copied for them.
+  if (!alone && axis + 2 != shape.size()) return dense;
+  return IntoRoom(dense, axis, tokens_);
+}
+
+Status CacheState::Begin(const Model& model, const ir::TensorMap& inputs) {
+  if (model.caches().empty()) {
+    return ir::Fail(
+        "the model has no caches for a state to keep (no output is an input with rows appended); run it without one");
+  }
+  std::vector<Tensor> caches;
+  for (const CachePort& port : model.caches()) {
+    OCTAVO_TRY(Tensor cache, Empty(model, port, inputs));
+    caches.push_back(std::move(cache));
+  }
+  caches_ = std::move(caches), ports_ = model.caches(), model_ = &model.caches();
+  return {};
+}
+
+Result<std::vector<Tensor>> CacheState::Step(const Model& model, ir::TensorMap inputs, const RunAll& run) {
+  if (running_.exchange(true))
+    return ir::Fail("the state is in another run; give each run at one time a state of its own");
+  struct Release {
+    std::atomic<bool>& running;
+    ~Release() { running = false; }
+  } release{running_};
+  return StepAlone(model, std::move(inputs), run);
+}
+
+Result<std::vector<Tensor>> CacheState::StepAlone(const Model& model, ir::TensorMap inputs, const RunAll& run) {
+  if (lost_) return ir::Fail("the caches of this state were lost in a run that failed; reset it and begin anew");
+  if (model_ != nullptr && model_ != &model.caches())
+    return ir::Fail("the state is of another model; make one for each");
+  for (const CachePort& port : model.caches()) {
+    const std::string& name = model.inputs()[port.input].name;
+    if (inputs.contains(name))
+      return ir::Fail("input {} is a cache that the state keeps; leave it out", ir::Quoted(name));
+  }
+  if (model_ == nullptr) OCTAVO_TRY_STATUS(Begin(model, inputs));
+  for (size_t i = 0; i < ports_.size(); ++i) {
+    // A cache of fixed length is written where it lies; one that grows keeps its rows whatever becomes of the run.
+    Tensor& cache = caches_[i];
+    const bool moves = ports_[i].axis < 0;
+    inputs[model.inputs()[ports_[i].input].name] = moves ? std::exchange(cache, Tensor()) : cache;
+    lost_ |= moves;
+  }
+  OCTAVO_TRY(std::vector<Tensor> outputs, run(std::move(inputs)));
+  for (size_t i = 0; i < ports_.size(); ++i) caches_[i] = std::exchange(outputs[ports_[i].output], Tensor());
+  lost_ = false;
+  return outputs;
+}
+
+}  // namespace octavo::runtime

@@ -1,0 +1,49 @@
+// The KV caches of one sequence, or of a batch of them, between the runs of a model.
+#ifndef OCTAVO_RUNTIME_CACHE_STATE_H_
+#define OCTAVO_RUNTIME_CACHE_STATE_H_
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <vector>
+
+#include "octavo/runtime/model.h"
+
+namespace octavo::runtime {
+
+// Begins empty: growing caches without rows, those of fixed length as zeros. A run appends where the caches lie; when their memory is
+// full, it grows by half. A run that fails leaves growing caches as they were. Of one model, whose Run checks it.
+class CacheState {
+ public:
+  // tokens: memory for so many at once, so that nothing moves until then; the length of caches of fixed length that the model does not tell.
+  explicit CacheState(int64_t tokens = 0) : tokens_(tokens) {}
+  // The same rows, in the same memory; the first of two that appends goes on there, the other in a copy. So a prompt is run once
+  // for all that follow it.
+  CacheState(const CacheState& other);
+  CacheState& operator=(const CacheState&) = delete;
+
+  int64_t length() const;    // rows of the caches that grow; 0 where none does
+  int64_t elements() const;  // of all caches
+  // By Model::caches(), dense; empty before the first run.
+  std::vector<ir::Tensor> Tensors() const;
+  void Reset();
+
+ private:
+  friend class Model;
+  using RunAll = std::function<ir::Result<std::vector<ir::Tensor>>(ir::TensorMap)>;
+  ir::Result<std::vector<ir::Tensor>> Step(const Model& model, ir::TensorMap inputs, const RunAll& run);
+  ir::Result<std::vector<ir::Tensor>> StepAlone(const Model& model, ir::TensorMap inputs, const RunAll& run);
+  ir::Status Begin(const Model& model, const ir::TensorMap& inputs);
+  ir::Result<ir::Tensor> Empty(const Model& model, const CachePort& port, const ir::TensorMap& inputs) const;
+
+  int64_t tokens_;
+  const void* model_ = nullptr;
+  std::vector<CachePort> ports_;
+  std::vector<ir::Tensor> caches_;
+  bool lost_ = false;
+  std::atomic<bool> running_ = false;
+};
+
+}  // namespace octavo::runtime
+
+#endif  // OCTAVO_RUNTIME_CACHE_STATE_H_

@@ -1,0 +1,199 @@
+// Caches with room for rows to come: appended in place, copied when full or when another tensor went on from the same row.
+#include "octavo/runtime/room.h"
+
+#include <gtest/gtest.h>
+
+#include <numeric>
+#include <vector>
+
+#include "octavo/runtime/cache_state.h"
+#include "octavo/runtime/model.h"
+
+namespace octavo::runtime {
+namespace {
+
+using ir::Shape;
+using ir::Tensor;
+
+Tensor Counted(Shape shape, float from) {
+  Tensor t = Tensor::Zeros(ir::DType::kF32, std::move(shape));
+  std::iota(t.mutable_as<float>().begin(), t.mutable_as<float>().end(), from);
+  return t;
+}
+
+// [2, 3, rows, 4]: past, then now.
+Tensor Joined(const Tensor& past, const Tensor& now) {
+  const int64_t a = past.shape()[2], b = now.shape()[2];
+  Tensor t = Tensor::Zeros(ir::DType::kF32, {2, 3, a + b, 4});
+  for (int64_t head = 0; head < 6; ++head) {
+    float* to = t.mutable_as<float>().data() + head * (a + b) * 4;
+    std::copy_n(past.as<float>().data() + head * a * 4, a * 4, to);
+    std::copy_n(now.as<float>().data() + head * b * 4, b * 4, to + a * 4);
+  }
+  return t;
+}
+
+TEST(Room, RowsAreAppendedWhereTheyLie) {
+  const Threads threads(2);
+  Tensor want = Counted({2, 3, 2, 4}, 1), got = IntoRoom(want, 2, 7);
+  const std::byte* memory = got.data();
+  for (const int64_t rows : {1, 3, 0, 1, 5}) {
+    const Tensor now = Counted({2, 3, rows, 4}, 1000);
+    want = Joined(want, now), got = AppendRows(got, now, threads);
+    EXPECT_EQ(got.shape(), want.shape());
+    EXPECT_TRUE(Dense(got).SameBits(want));
+    EXPECT_EQ(got.data() == memory, want.shape()[2] <= 7) << want.shape()[2];
+  }
+}
+
+TEST(Room, TheSecondThatGoesOnFromARowGetsACopy) {
+  const Threads threads(1);
+  const Tensor past = Counted({2, 3, 2, 4}, 1), in_room = IntoRoom(past, 2, 9);
+  const Tensor a = Counted({2, 3, 1, 4}, 100), b = Counted({2, 3, 2, 4}, 200);
+  const Tensor first = AppendRows(in_room, a, threads), second = AppendRows(in_room, b, threads);
+  EXPECT_EQ(first.data(), in_room.data());
+  EXPECT_NE(second.data(), in_room.data());
+  EXPECT_TRUE(Dense(first).SameBits(Joined(past, a)));
+  EXPECT_TRUE(Dense(second).SameBits(Joined(past, b)));
+  EXPECT_TRUE(Dense(in_room).SameBits(past));
+}
+
+// y = the sum of all rows that are there, beside Sdpa for the strides.
+ir::Graph Decoder(bool readers_know_rooms) {
+  ir::Graph g;
+  const ir::Dim all = ir::Dim::Symbol("past");
+  const auto now = g.AddInput("now", {ir::DType::kF32, ir::SymShape{1, 3, ir::Dim::Symbol("rows"), 4}});
+  const auto past = g.AddInput("past", {ir::DType::kF32, ir::SymShape{1, 3, all, 4}});
+  const auto present = g.node(g.AddNode(ir::Op::kConcat, {past, now}, 1, {{"axis", int64_t{-2}}}, "append")).output();
+  g.AddOutput("present", present);
+  if (readers_know_rooms) {
+    const ir::Attrs attrs = {{"num_heads", int64_t{3}},
+                             {"kv_num_heads", int64_t{3}},
+                             {"head_dim", int64_t{4}},
+                             {"v_head_dim", int64_t{4}},
+                             {"scale", 0.5f}};
+    g.AddOutput("y", g.node(g.AddNode(ir::Op::kSdpa, {now, present, present}, 1, attrs, "attention")).output());
+  } else {
+    g.AddOutput(
+        "y", g.node(g.AddNode(ir::Op::kTranspose, {present}, 1, {{"perm", std::vector<int64_t>{0, 2, 1, 3}}}, "reader"))
+                 .output());
+  }
+  return g;
+}
+
+TEST(CacheState, EveryReaderGetsTheRowsThatAreThere) {
+  for (const bool know : {true, false}) {
+    auto model = Model::Compile(Decoder(know), {.threads = 2});
+    ASSERT_TRUE(model.has_value()) << model.error().message;
+    ASSERT_EQ(model->caches().size(), 1u);
+    EXPECT_TRUE(model->caches()[0].in_room);
+    CacheState state;
+    Tensor past = Tensor::Zeros(ir::DType::kF32, {1, 3, 0, 4});
+    for (const int64_t rows : {5, 1, 1, 90, 1}) {
+      const Tensor now = Counted({1, 3, rows, 4}, static_cast<float>(rows) / 8);
+      const auto want = model->Run({{"past", past}, {"now", now}});
+      const auto got = model->Run({{"now", now}}, state);
+      ASSERT_TRUE(want && got) << got.error().message;
+      EXPECT_TRUE((*got)[1].SameBits((*want)[1])) << know << " " << rows;
+      EXPECT_FALSE((*got)[0].defined());
+      past = (*want)[0];
+      EXPECT_TRUE(state.Tensors()[0].SameBits(past));
+      EXPECT_EQ(state.length(), past.shape()[2]);
+    }
+  }
+}
+
+TEST(CacheState, ACopyGoesOnByItself) {
+  auto model = Model::Compile(Decoder(true), {.threads = 1});
+  ASSERT_TRUE(model.has_value());
+  CacheState first(16);
+  ASSERT_TRUE(model->Run({{"now", Counted({1, 3, 4, 4}, 1)}}, first).has_value());
+  CacheState second(first);
+  const Tensor a = Counted({1, 3, 1, 4}, 50), b = Counted({1, 3, 1, 4}, -9);
+  ASSERT_TRUE(model->Run({{"now", a}}, first) && model->Run({{"now", b}}, second));
+  const auto row = [](const CacheState& s) { return s.Tensors()[0].as<float>()[4 * 4]; };
+  EXPECT_EQ(row(first), 50);
+  EXPECT_EQ(row(second), -9);
+  second.Reset();
+  EXPECT_EQ(second.length(), 0);
+  EXPECT_EQ(first.length(), 5);
+}
+
+TEST(CacheState, AFailedRunLeavesTheRows) {
+  auto model = Model::Compile(Decoder(true), {.threads = 1});
+  ASSERT_TRUE(model.has_value());
+  CacheState state;
+  ASSERT_TRUE(model->Run({{"now", Counted({1, 3, 4, 4}, 1)}}, state).has_value());
+  const Tensor before = state.Tensors()[0];
+  EXPECT_FALSE(model->Run({{"now", Counted({2, 3, 1, 4}, 1)}}, state).has_value());
+  EXPECT_TRUE(state.Tensors()[0].SameBits(before));
+  EXPECT_TRUE(model->Run({{"now", Counted({1, 3, 1, 4}, 1)}}, state).has_value());
+}
+
+TEST(CacheState, Refuses) {
+  auto model = Model::Compile(Decoder(true), {.threads = 1}), other = Model::Compile(Decoder(true), {.threads = 1});
+  ASSERT_TRUE(model && other);
+  const Tensor now = Counted({1, 3, 1, 4}, 1);
+  CacheState state;
+  const auto sentence = [&](const Model& m, ir::TensorMap inputs) {
+    const auto result = m.Run(std::move(inputs), state);
+    return result ? std::string() : result.error().message;
+  };
+  EXPECT_EQ(sentence(*model, {{"now", now}, {"past", now}}),
+            "input 'past' is a cache that the state keeps; leave it out");
+  EXPECT_EQ(sentence(*model, {{"now", now}}), "");
+  EXPECT_EQ(sentence(*other, {{"now", now}}), "the state is of another model; make one for each");
+  ir::Graph plain;
+  const auto x = plain.AddInput("x", {ir::DType::kF32, ir::SymShape{1}});
+  plain.AddOutput("y", plain.node(plain.AddNode(ir::Op::kNeg, {x}, 1, {}, "n")).output());
+  auto without = Model::Compile(std::move(plain));
+  ASSERT_TRUE(without.has_value());
+  state.Reset();
+  EXPECT_EQ(
+      sentence(*without, {{"x", Counted({1}, 1)}}),
+      "the model has no caches for a state to keep (no output is an input with rows appended); run it without one");
+}
+
+// A cache of fixed length: TensorScatter writes where it lies.
+ir::Graph Fixed(ir::Dim length) {
+  ir::Graph g;
+  const auto past = g.AddInput("past", {ir::DType::kF32, ir::SymShape{1, 2, length, 4}});
+  const auto now = g.AddInput("now", {ir::DType::kF32, ir::SymShape{1, 2, 1, 4}});
+  const auto at = g.AddInput("at", {ir::DType::kS64, ir::SymShape{1}});
+  g.AddOutput("present", g.node(g.AddNode(ir::Op::kTensorScatter, {past, now, at}, 1, {}, "append")).output());
+  return g;
+}
+
+TEST(CacheState, CachesOfFixedLengthAreWrittenInPlace) {
+  auto model = Model::Compile(Fixed(6), {.threads = 1});
+  ASSERT_TRUE(model.has_value());
+  ASSERT_EQ(model->caches().size(), 1u);
+  EXPECT_EQ(model->caches()[0].axis, -1);
+  CacheState state;
+  const void* memory = nullptr;
+  for (int64_t i = 0; i < 3; ++i) {
+    ASSERT_TRUE(model->Run({{"now", Counted({1, 2, 1, 4}, 7)}, {"at", Tensor::S64({1}, {i})}}, state).has_value());
+    const Tensor cache = state.Tensors()[0];
+    EXPECT_EQ(i > 0, cache.data() == memory);
+    memory = cache.data();
+    EXPECT_EQ(cache.as<float>()[static_cast<size_t>(i) * 4], 7);
+    EXPECT_EQ(cache.as<float>()[static_cast<size_t>(i + 1) * 4], 0);
+  }
+  EXPECT_FALSE(model->Run({{"now", Counted({1, 2, 1, 4}, 7)}, {"at", Tensor::S64({1}, {9})}}, state).has_value());
+  const auto after = model->Run({{"now", Counted({1, 2, 1, 4}, 7)}, {"at", Tensor::S64({1}, {0})}}, state);
+  ASSERT_FALSE(after.has_value());
+  EXPECT_EQ(after.error().message, "the caches of this state were lost in a run that failed; reset it and begin anew");
+
+  auto open = Model::Compile(Fixed(ir::Dim::Symbol("length")), {.threads = 1});
+  ASSERT_TRUE(open.has_value());
+  CacheState unknown, known(5);
+  const ir::TensorMap inputs = {{"now", Counted({1, 2, 1, 4}, 7)}, {"at", Tensor::S64({1}, {0})}};
+  const auto refused = open->Run(inputs, unknown);
+  ASSERT_FALSE(refused.has_value());
+  EXPECT_NE(refused.error().message.find("of a length that nothing tells; make the state for a number of tokens"),
+            std::string::npos);
+  EXPECT_TRUE(open->Run(inputs, known).has_value());
+}
+
+}  // namespace
+}  // namespace octavo::runtime
