@@ -12,6 +12,7 @@
 #include "octavo/kernels/elementwise/elementwise.h"
 #include "octavo/kernels/quantize/quantize.h"
 #include "octavo/quant/numeric/code8.h"
+#include "octavo/runtime/rotate_half.h"
 
 namespace octavo::runtime {
 
@@ -233,7 +234,10 @@ std::vector<Chain> FindChains(const CompileContext& c) {
   for (size_t i = 0; i < order.size(); ++i) {
     if (IsLink(c, g.node(order[i]))) links[order[i]] = i;
   }
-  std::vector<Chain> chains;
+  std::vector<Chain> chains = FindRotateHalves(c);
+  for (const Chain& chain : chains) {
+    for (const ir::NodeId id : chain.nodes) links.erase(id);
+  }
   for (const ir::NodeId end : std::views::reverse(order)) {
     if (!links.contains(end) || !MayEnd(c, g.node(end))) continue;
     std::set<ir::NodeId> inside{end};
@@ -268,6 +272,9 @@ std::vector<Chain> FindChains(const CompileContext& c) {
   return chains;
 }
 
-KernelPtr MakeChain(const Chain& chain, const CompileContext& c) { return std::make_unique<ChainKernel>(chain, c); }
+KernelPtr MakeChain(const Chain& chain, const CompileContext& c) {
+  if (chain.rotates > 0) return MakeRotateHalf(chain, c);
+  return std::make_unique<ChainKernel>(chain, c);
+}
 
 }  // namespace octavo::runtime

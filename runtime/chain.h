@@ -14,6 +14,7 @@ namespace octavo::runtime {
 struct Chain {
   std::vector<ir::NodeId> nodes;
   std::vector<ValueId> inputs;  // of the step: what is no constant and comes from outside
+  int64_t rotates = 0;          // a rotary embedding of so many columns (rotate_half.h), which movements belong to
 };
 
 // Two or more nodes of those that MakeElementwise, MakeQuantize and MakeLookup serve, each node in at most one chain. Operands

@@ -1,6 +1,7 @@
 // Products with weights in blocks that read one activation are one step, with the bits of a step each.
 #include <gtest/gtest.h>
 
+#include <cstring>
 #include <string>
 #include <vector>
 
@@ -35,6 +36,12 @@ class Numbers {
     for (size_t i = 0; i < t.byte_size(); ++i) t.mutable_data()[i] = static_cast<std::byte>(Next());
     return t;
   }
+  // Zero points of 8, which weights take off when they are packed.
+  static Tensor Middle(ir::Shape shape) {
+    Tensor t = Tensor::Zeros(DType::kU4, std::move(shape));
+    std::memset(t.mutable_data(), 0x88, t.byte_size());
+    return t;
+  }
 
  private:
   uint32_t state_ = 20261125;
@@ -55,7 +62,7 @@ ir::Graph Products(const std::vector<Weights>& products, const std::vector<size_
     const Tensor zero = numbers.Codes({blocks, p.columns}), bias = numbers.Floats({p.columns});
     if (std::ranges::find(kept, i) == kept.end()) continue;
     std::vector<ir::ValueId> in{x[p.x], g.AddConstant(w), g.AddConstant(scale),
-                                p.zero_points ? g.AddConstant(zero) : ir::ValueId{},
+                                g.AddConstant(p.zero_points ? zero : numbers.Middle({blocks, p.columns})),
                                 p.bias ? g.AddConstant(bias) : ir::ValueId{}};
     const ir::Attrs attrs = {{"block_size", p.block}, {"transposed", int64_t{0}}, {"x_bits", p.x_bits}};
     const std::string name = "p" + std::to_string(i);
