@@ -158,7 +158,7 @@ std::optional<Core> CoreAt(const Graph& g, NodeId id) {
 // [batch..., rows, keys] of rank 4, or 3 where no number is known that could be the heads.
 SymShape Flat(const SymShape& product) {
   const size_t batch = product.size() - 2;
-  if (batch <= 2) return product;
+  if (batch < 2 || (batch == 2 && product[1].is_number())) return product;
   for (size_t cut = 1; cut < batch; ++cut) {
     Dim front(1), heads(1);
     for (size_t i = 0; i < batch; ++i) (i < cut ? front : heads) = (i < cut ? front : heads) * product[i];

@@ -1,11 +1,12 @@
 // probabilities: what changes probabilities after the Softmax is moved to where the attention rules do not see it.
 // Before: MatMul(Mul(p [B,H,Sq,Sk], m [B,1,1,Sk]), v)                After: MatMul(p, Mul(v, m as [B,1,Sk,1]))
-// Before: p = Softmax(Concat(s, sink [1,H,1,1] expanded)); MatMul(Slice(p, without the last column), v)      (attention sinks)
+// Before: p = Softmax(Concat(s, sink [1,H,1,1] expanded)); MatMul(Slice(p, without the last column), v)      (attention sinks; also one for each query)
 // After:  MatMul(Softmax(s' + sink's mask), v'), K and V with a key of zeros more, whose score is the sink
 // The first: (p m) v = p (m v), the same bits where m is 0 or 1, one rounding per term otherwise. The second: the same bits for
-// finite Q; the sink's probability meets a value of zero.
+// finite Q; the sink's probability meets a value of zero. Of several masks the sum is taken first: one rounding.
 // Only f32 and only where nothing else reads the probabilities; masks that depend on the query or the head stay.
 #include "octavo/passes/canonical/canonical.h"
+#include "octavo/passes/canonical/regroup.h"
 #include "octavo/passes/canonical/util.h"
 
 namespace octavo::passes::canonical {
@@ -42,7 +43,9 @@ bool MaskToValues(Rewriter& rw, NodeId id) {
 
 struct SinkForm {
   ValueId scores, sink, mask, probabilities;
+  std::vector<ValueId> masks;  // more than one, or beside a sink that is none for each head: `mask` is then invalid
   NodeId product, scale, softmax, values;  // scale invalid: none
+  SymShape wide;                           // what masks and sink are then expanded to, without the sink's column
 };
 
 // The parameter [1,H,1,1] behind an Expand over the queries.
@@ -64,6 +67,35 @@ bool DropsLast(const Graph& g, const Node& slice, const Dim& keys) {
          steps == Ints{1} && (axes == Ints{3} || axes == Ints{-1});
 }
 
+// Masks and sink, and the operands of the product, whose sizes may be asked.
+std::vector<ValueId> Sized(const Graph& g, const SinkForm& f) {
+  std::vector<ValueId> like = f.masks;
+  like.insert(like.end(), {f.sink, g.node(f.product).input(0), g.node(f.product).input(1)});
+  return like;
+}
+
+// What masks and sink are broadcast to; false: nobody knows it, or it cannot be read.
+bool Widen(const Graph& g, SinkForm& f) {
+  f.wide = SymShape(3, Dim(1));
+  f.wide.push_back(ShapeOf(g, f.scores)->back());
+  const std::vector<ValueId> like = Sized(g, f);
+  for (const ValueId v : like) {
+    if (RankOf(g, v) != 4) return false;
+  }
+  for (size_t i = 0; i <= f.masks.size(); ++i) {
+    const SymShape& s = *ShapeOf(g, like[i]);
+    for (size_t axis = 0; axis < 3; ++axis) {
+      if (IsOne(s, axis) || ProvablyEqual(s[axis], f.wide[axis])) continue;
+      if (!IsOne(f.wide, axis)) return false;
+      f.wide[axis] = s[axis];
+    }
+  }
+  for (size_t axis = 0; axis < 4; ++axis) {
+    if (!CanRead(g, f.wide, axis, like)) return false;
+  }
+  return true;
+}
+
 std::optional<SinkForm> ReadSink(const Graph& g, NodeId id) {
   SinkForm f;
   f.values = id;
@@ -80,15 +112,18 @@ std::optional<SinkForm> ReadSink(const Graph& g, NodeId id) {
     return {};
   f.scores = concat->input(0);
   f.sink = Narrow(g, concat->input(1));
-  const SymShape* scores = ShapeOf(g, f.scores);
-  if (!f.sink.valid() || scores == nullptr || scores->size() != 4 || !DropsLast(g, *slice, scores->back())) return {};
+  const bool one_for_each_head = f.sink.valid();
+  if (!one_for_each_head) f.sink = concat->input(1);
+  const SymShape *scores = ShapeOf(g, f.scores), *sink = ShapeOf(g, f.sink);
+  if (sink == nullptr || sink->size() != 4 || !IsOne(*sink, 3) || scores == nullptr || scores->size() != 4 ||
+      !DropsLast(g, *slice, scores->back()))
+    return {};
   ValueId v = f.scores;
   const Node* n = g.Producer(v);
-  if (n != nullptr && n->op == Op::kAdd && g.HasOneUse(v)) {
-    f.mask = n->input(1);
+  for (; n != nullptr && n->op == Op::kAdd && g.HasOneUse(v); n = g.Producer(v)) {
+    f.masks.push_back(n->input(1));
     v = n->input(0);
-    n = g.Producer(v);
-    if (RankOf(g, f.mask) != 4 || DTypeOf(g, f.mask) != DType::kF32) return {};
+    if (RankOf(g, f.masks.back()) != 4 || DTypeOf(g, f.masks.back()) != DType::kF32) return {};
   }
   if (n != nullptr && n->op == Op::kMul && ConstScalar(g, n->input(1)) && g.HasOneUse(v)) {
     f.scale = g.value(v).producer;
@@ -97,7 +132,12 @@ std::optional<SinkForm> ReadSink(const Graph& g, NodeId id) {
   }
   if (n == nullptr || n->op != Op::kMatMul || !g.HasOneUse(v) || DTypeOf(g, v) != DType::kF32) return {};
   f.product = g.value(v).producer;
-  return f;
+  if (one_for_each_head && f.masks.size() < 2) {
+    if (!f.masks.empty()) f.mask = f.masks[0];
+    f.masks.clear();
+    return f;
+  }
+  return Widen(g, f) ? std::optional(f) : std::nullopt;
 }
 
 // One more column of zeros at the end of `axis`.
@@ -143,6 +183,24 @@ ValueId SinkMask(Rewriter& rw, const SinkForm& f) {
   return concat({wide, last}, 3, Type{DType::kF32, all});
 }
 
+// The sum of the masks for every head and query, then the sink.
+ValueId WideSinkMask(Rewriter& rw, const SinkForm& f) {
+  const Graph& g = rw.graph();
+  const std::vector<ValueId> like = Sized(g, f);
+  ValueId mask;
+  for (const ValueId m : f.masks) {
+    const Type type{DType::kF32, BroadcastShapes({ShapeOf(g, m), ShapeOf(g, mask.valid() ? mask : m)})};
+    mask = mask.valid() ? Make(rw, Op::kAdd, {mask, m}, {}, type) : m;
+  }
+  if (!mask.valid()) mask = rw.Constant(Tensor::F32({1, 1, 1, 1}, {0.0f}));
+  SymShape column = f.wide, all = f.wide;
+  column[3] = Dim(1);
+  all[3] = all[3] + Dim(1);
+  const ValueId wide = ExpandTo(rw, mask, *ShapeOf(g, mask), f.wide, like);
+  const ValueId last = ExpandTo(rw, f.sink, *ShapeOf(g, f.sink), column, like);
+  return Make(rw, Op::kConcat, {wide, last}, {{"axis", int64_t{3}}}, Type{DType::kF32, all});
+}
+
 bool SinkToKey(Rewriter& rw, NodeId id) {
   const Graph& g = rw.graph();
   const auto f = ReadSink(g, id);
@@ -158,7 +216,7 @@ bool SinkToKey(Rewriter& rw, NodeId id) {
   const Node qk = g.node(f->product);
   ValueId s = Make(rw, Op::kMatMul, {qk.input(0), Padded(rw, qk.input(1), 3)}, {}, type);
   if (f->scale.valid()) s = Make(rw, Op::kMul, {s, g.node(f->scale).input(1)}, {}, type);
-  s = Make(rw, Op::kAdd, {s, SinkMask(rw, *f)}, {}, type);
+  s = Make(rw, Op::kAdd, {s, f->wide.empty() ? SinkMask(rw, *f) : WideSinkMask(rw, *f)}, {}, type);
   const ValueId p = Make(rw, Op::kSoftmax, {s}, {{"axis", int64_t{-1}}}, type);
   const NodeId old = g.value(g.node(id).input(0)).producer;
   const ValueId values = Padded(rw, g.node(id).input(1), 2);

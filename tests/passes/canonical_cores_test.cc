@@ -39,6 +39,17 @@ TEST(CanonicalCores, ProductsOfRankFiveAndSix) {
   EXPECT_NE(Check(none.g, Cores).find("Concat Reshape MatMul Shape Shape Shape"), std::string::npos);
 }
 
+// Attention over what layers made of one token: batch and sequence are both batches (Inkling).
+TEST(CanonicalCores, BatchesWhereHeadsAreWanted) {
+  CoreGraph c({Sym("b"), Sym("n")});
+  c.Attend(c.Op1(Op::kMul, {c.Scores(), c.F(0.5f)}));
+  EXPECT_EQ(Count(Check(c.g, Cores), "Reshape"), 4u);
+  PassRun run;
+  EXPECT_TRUE(*Cores(c.g, run));
+  for (const NodeId id : c.g.NodesInOrder())
+    EXPECT_FALSE(c.g.node(id).op == Op::kSoftmax && RankOf(c.g, c.g.node(id).output()) != 3);
+}
+
 TEST(CanonicalCores, WindowsWithMasks) {
   CoreGraph c({Sym("b") * Dim(3), 2});
   c.In("picture", {Sym("b")});  // what says how many b is
@@ -276,6 +287,44 @@ TEST(CanonicalCores, LeavesWhatIsReadElsewhere) {
   seen.Out(s, "scores");
   seen.Attend(s);
   EXPECT_EQ(Check(seen.g, Cores), Ops(seen.g));
+}
+
+// Softmax(Concat(masked scores, a sink)), without the sink's column, times v.
+struct SinkGraph : CoreGraph {
+  SinkGraph() : CoreGraph({Sym("b"), 2}) {}
+  SinkGraph& With(ValueId sink, const std::vector<ValueId>& masks) {
+    ValueId s = Op1(Op::kMul, {Scores(), F(0.5f)});
+    for (const ValueId m : masks) s = Op1(Op::kAdd, {s, m});
+    const ValueId p = Softmax(Op1(Op::kConcat, {s, sink}, Attrs{{"axis", int64_t{3}}}));
+    Out(Op1(Op::kMatMul, {Op1(Op::kSlice, {p, Axis({0}), Axis({-1}), Axis({3}), Axis({1})}), v}));
+    return *this;
+  }
+  std::string Ops() { return Check(g, Probabilities, 1e-5); }
+};
+
+TEST(CanonicalProbabilities, ASinkOfEachQueryIsAKey) {
+  const Dim b = Sym("b"), s = Sym("s"), t = Sym("t");
+  SinkGraph one, bare, heads;
+  const std::string ops =
+      one.With(one.In("sink", {b, 2, s, 1}), {one.In("m", {b, 1, 1, t}), one.W({1, 2, 1, 1})}).Ops();
+  EXPECT_EQ(Count(ops, "Slice"), 0u) << ops;
+  EXPECT_EQ(Count(ops, "Pad"), 2u) << ops;
+  EXPECT_EQ(Count(bare.With(bare.In("sink", {b, 2, s, 1}), {}).Ops(), "Slice"), 0u);
+  // One for each head, behind two masks.
+  const ValueId sizes =
+      heads.Concat({heads.DimOf(heads.q, 0), heads.Axis({2}), heads.DimOf(heads.q, 2), heads.Axis({1})});
+  const ValueId sink = heads.Op1(Op::kExpand, {heads.W({1, 2, 1, 1}), sizes});
+  EXPECT_EQ(Count(heads.With(sink, {heads.In("m", {b, 1, s, t}), heads.W({1, 2, 1, 1}, 0.3f)}).Ops(), "Slice"), 0u);
+}
+
+TEST(CanonicalProbabilities, ASinkOfOtherSizesStays) {
+  const Dim b = Sym("b"), s = Sym("s"), t = Sym("t");
+  for (const SymShape& sink : {SymShape{Sym("c"), 2, s, 1}, SymShape{b, 2, t, 1}}) {
+    SinkGraph c;
+    c.With(c.In("sink", sink), {c.In("m", {b, 1, s, t})});
+    PassRun run;
+    EXPECT_FALSE(*Probabilities(c.g, run)) << ir::ToText(c.g);
+  }
 }
 
 }  // namespace
