@@ -110,6 +110,7 @@ class Session {
     py::dict all;
     const std::vector<ir::Tensor> tensors = state.caches->Tensors();
     for (size_t i = 0; i < tensors.size(); ++i) {
+      if (!tensors[i].defined()) continue;  // a run has it
       all[py::cast(Name{model_.inputs()[model_.caches()[i].input].name})] = ToNumpy(tensors[i]);
     }
     return all;

@@ -38,10 +38,13 @@ int64_t BatchOf(const Model& model, const ir::TensorMap& inputs) {
 
 }  // namespace
 
-CacheState::CacheState(const CacheState& other)
-    : tokens_(other.tokens_), model_(other.model_), ports_(other.ports_), caches_(other.caches_), lost_(other.lost_) {}
+CacheState::CacheState(const CacheState& other) : tokens_(other.tokens_) {
+  const std::scoped_lock lock(other.mutex_);
+  model_ = other.model_, ports_ = other.ports_, caches_ = other.caches_, lost_ = other.lost_;
+}
 
 int64_t CacheState::length() const {
+  const std::scoped_lock lock(mutex_);
   for (size_t i = 0; i < caches_.size(); ++i) {
     if (ports_[i].axis >= 0) return caches_[i].shape()[static_cast<size_t>(ports_[i].axis)];
   }
@@ -49,18 +52,26 @@ int64_t CacheState::length() const {
 }
 
 int64_t CacheState::elements() const {
+  const std::scoped_lock lock(mutex_);
   int64_t sum = 0;
   for (const Tensor& t : caches_) sum += t.defined() ? t.size() : 0;
   return sum;
 }
 
 std::vector<Tensor> CacheState::Tensors() const {
-  std::vector<Tensor> dense;
-  for (const Tensor& t : caches_) dense.push_back(Dense(t));
+  std::vector<Tensor> dense, caches;
+  {
+    const std::scoped_lock lock(mutex_);
+    caches = caches_;
+  }
+  for (const Tensor& t : caches) dense.push_back(Dense(t));
   return dense;
 }
 
-void CacheState::Reset() { model_ = nullptr, caches_.clear(), ports_.clear(), lost_ = false; }
+void CacheState::Reset() {
+  const std::scoped_lock lock(mutex_);
+  model_ = nullptr, caches_.clear(), ports_.clear(), lost_ = false;
+}
 
 Result<Tensor> CacheState::Empty(const Model& model, const CachePort& port, const ir::TensorMap& inputs) const {
   const PortInfo& info = model.inputs()[port.input];
@@ -121,7 +132,8 @@ Result<std::vector<Tensor>> CacheState::Step(const Model& model, ir::TensorMap i
   return StepAlone(model, std::move(inputs), run);
 }
 
-Result<std::vector<Tensor>> CacheState::StepAlone(const Model& model, ir::TensorMap inputs, const RunAll& run) {
+Status CacheState::Give(const Model& model, ir::TensorMap& inputs) {
+  const std::scoped_lock lock(mutex_);
   if (lost_) return ir::Fail("the caches of this state were lost in a run that failed; reset it and begin anew");
   if (model_ != nullptr && model_ != &model.caches())
     return ir::Fail("the state is of another model; make one for each");
@@ -138,9 +150,23 @@ Result<std::vector<Tensor>> CacheState::StepAlone(const Model& model, ir::Tensor
     inputs[model.inputs()[ports_[i].input].name] = moves ? std::exchange(cache, Tensor()) : cache;
     lost_ |= moves;
   }
+  return {};
+}
+
+void CacheState::Keep(const Model& model, std::vector<Tensor>& outputs) {
+  const std::scoped_lock lock(mutex_);
+  const bool ours = model_ == &model.caches();  // not reset meanwhile
+  for (size_t i = 0; i < model.caches().size(); ++i) {
+    Tensor cache = std::exchange(outputs[model.caches()[i].output], Tensor());
+    if (ours) caches_[i] = std::move(cache);
+  }
+  lost_ &= !ours;
+}
+
+Result<std::vector<Tensor>> CacheState::StepAlone(const Model& model, ir::TensorMap inputs, const RunAll& run) {
+  OCTAVO_TRY_STATUS(Give(model, inputs));
   OCTAVO_TRY(std::vector<Tensor> outputs, run(std::move(inputs)));
-  for (size_t i = 0; i < ports_.size(); ++i) caches_[i] = std::exchange(outputs[ports_[i].output], Tensor());
-  lost_ = false;
+  Keep(model, outputs);
   return outputs;
 }
 

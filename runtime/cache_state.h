@@ -5,6 +5,7 @@
 #include <atomic>
 #include <cstdint>
 #include <functional>
+#include <mutex>
 #include <vector>
 
 #include "octavo/runtime/model.h"
@@ -12,7 +13,7 @@
 namespace octavo::runtime {
 
 // Begins empty: growing caches without rows, those of fixed length as zeros. A run appends where the caches lie; when their memory is
-// full, it grows by half. A run that fails leaves growing caches as they were. Of one model, whose Run checks it.
+// full, it grows by half. Other calls beside a run see what was before it; Reset makes an end of what it gives. A run that fails leaves growing caches as they were. Of one model, whose Run checks it.
 class CacheState {
  public:
   // tokens: memory for so many at once, so that nothing moves until then; the length of caches of fixed length that the model does not tell.
@@ -33,10 +34,13 @@ class CacheState {
   using RunAll = std::function<ir::Result<std::vector<ir::Tensor>>(ir::TensorMap)>;
   ir::Result<std::vector<ir::Tensor>> Step(const Model& model, ir::TensorMap inputs, const RunAll& run);
   ir::Result<std::vector<ir::Tensor>> StepAlone(const Model& model, ir::TensorMap inputs, const RunAll& run);
+  ir::Status Give(const Model& model, ir::TensorMap& inputs);
+  void Keep(const Model& model, std::vector<ir::Tensor>& outputs);
   ir::Status Begin(const Model& model, const ir::TensorMap& inputs);
   ir::Result<ir::Tensor> Empty(const Model& model, const CachePort& port, const ir::TensorMap& inputs) const;
 
   int64_t tokens_;
+  mutable std::mutex mutex_;  // of what follows
   const void* model_ = nullptr;
   std::vector<CachePort> ports_;
   std::vector<ir::Tensor> caches_;
