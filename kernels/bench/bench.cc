@@ -255,7 +255,7 @@ struct AttentionProblem {
     a.q_zero_point = a.k_zero_point = a.v_zero_point = a.o_zero_point = 121;
     a.q_scale = a.k_scale = a.v_scale = a.o_scale = 0.02f, a.p_scale = 1 / 255.0f;
     a.scale = 1 / std::sqrt(static_cast<float>(kHeadSize));
-    a.p_relative = relative;
+    a.p_relative = a.p_diffused = relative;
     if (with_mask) a.mask.data = mask.data();
     packed = AlignedArray<uint8_t>(SdpaPackedBytes(arch, a));
     scratch = AlignedArray<uint8_t>(SdpaScratchBytes(arch, a));
