@@ -1,6 +1,7 @@
 """Texts as calibration data: octavo.text_batches, and --calib-text of `python -m octavo`."""
 
 import json
+import os
 import subprocess
 import sys
 import types
@@ -143,7 +144,7 @@ def test_what_a_file_says_of_limit_and_padding_is_not_taken(tokenizer, tmp_path)
 
 
 def module(*arguments, cwd):
-    return subprocess.run([sys.executable, "-m", "octavo", *map(str, arguments)], cwd=cwd, capture_output=True, text=True, timeout=300, check=False)
+    return subprocess.run([sys.executable, "-m", "octavo", *map(str, arguments)], cwd=cwd, env=os.environ, capture_output=True, text=True, timeout=300, check=False)
 
 
 def test_the_program_takes_texts(tokenizer, tmp_path):
