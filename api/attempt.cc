@@ -82,13 +82,21 @@ Result<GraphRun> RunOf(Graph graph, const OptimizeOptions& options) {
   return GraphRun([model](const ir::TensorMap& inputs) { return model->Run(inputs); });
 }
 
-Result<Sample> SampleOf(const Graph& graph, const OptimizeOptions& options) {
-  options.data->Rewind();
-  OCTAVO_TRY(const auto batch, options.data->Next());
-  if (!batch) return Sample{};
+Result<std::vector<Sample>> SamplesOf(const Graph& graph, const OptimizeOptions& options, const Evidence& evidence) {
+  constexpr size_t kMostBytes = 256 << 20;  // of outputs, which are kept; one batch whatever it takes
+  constexpr size_t kMost = 16;
+  quant::DataSource& data = evidence.held_out != nullptr ? *evidence.held_out : *options.data;
+  std::vector<Sample> samples;
+  data.Rewind();
   OCTAVO_TRY(const GraphRun run, RunOf(graph, options));
-  OCTAVO_TRY(ir::TensorMap outputs, NamedOutputs(run, graph, {}, batch->inputs));
-  return Sample{batch->inputs, std::move(outputs)};
+  for (size_t bytes = 0; samples.size() < (evidence.held_out != nullptr ? kMost : 1) && bytes < kMostBytes;) {
+    OCTAVO_TRY(auto batch, data.Next());
+    if (!batch) break;
+    OCTAVO_TRY(ir::TensorMap outputs, NamedOutputs(run, graph, {}, batch->inputs));
+    for (const auto& [name, output] : outputs) bytes += output.byte_size();
+    samples.push_back({std::move(batch->inputs), std::move(outputs)});
+  }
+  return samples;
 }
 
 namespace {
@@ -169,14 +177,14 @@ Status KeepNamed(const Graph& graph, passes::PassRun& context) {
 
 // What the passes weights4 and fit_weights ask for: the data through the graph as it stood before that pass.
 Status FillMoments(const Graph& graph, std::span<const ir::ValueId> values,
-                   std::span<passes::quantize::SecondMoments> into, const OptimizeOptions& options, Sample& first) {
+                   std::span<passes::quantize::SecondMoments> into, const OptimizeOptions& options) {
   CalibrationTask task{graph, {}, Fingerprint(graph)};
   auto next = into.begin();
   for (const ir::ValueId value : values) {
     task.taps.push_back(quant::MakeTap(graph, value));
     task.taps.back().rows = [&moments = *next++](std::span<const float> rows, size_t) { moments.Add(rows); };
   }
-  OCTAVO_TRY_STATUS(Calibrated(task, *options.data, options, &first).transform([](const auto&) {}));
+  OCTAVO_TRY_STATUS(Calibrated(task, *options.data, options).transform([](const auto&) {}));
   if (options.stop != nullptr && options.stop->load()) return ir::Fail("interrupted");
   return {};
 }
@@ -201,7 +209,7 @@ class Attempt {
         registry_(RegistryOf(options)),
         threads_(options.threads),
         evidence_(evidence) {
-    if (options.data != nullptr && evidence.first.outputs.empty()) model_ = graph_;
+    if (options.data != nullptr && evidence.samples.empty()) model_ = graph_;
     context_.arch = options.arch;
     context_.fitted = std::move(evidence.fitted);
     context_.misses = options.explain ? &result_.misses : nullptr;
@@ -293,7 +301,7 @@ class Attempt {
     }
     if (options_.data == nullptr || !options_.fit) return {};
     context_.evidence.moments = [this, at_hand = graph_](auto values, auto into) {
-      return FillMoments(at_hand, values, into, options_, evidence_.first);
+      return FillMoments(at_hand, values, into, options_);
     };
     UseData();
     return {};
@@ -325,7 +333,7 @@ class Attempt {
     UseData();
     if (!evidence_.ranges.values.empty()) return {};
     if (options_.data != nullptr) {
-      OCTAVO_TRY(evidence_.ranges, Calibrated(task, *options_.data, options_, &evidence_.first));
+      OCTAVO_TRY(evidence_.ranges, Calibrated(task, *options_.data, options_));
       return {};
     }
     const passes::quantize::Sites sites = passes::quantize::FindSites(graph_, context_.keep_float);
@@ -359,22 +367,23 @@ class Attempt {
 
   // Fills in losses, and a note where they are large.
   Status TellLosses() {
-    if (options_.data == nullptr && evidence_.first.outputs.empty()) return {};
+    if (options_.data == nullptr && evidence_.samples.empty()) return {};
     if (options_.progress) options_.progress("compare", 0, 1);
-    if (evidence_.first.outputs.empty()) {
-      OCTAVO_TRY(evidence_.first, SampleOf(model_, options_));
+    if (evidence_.samples.empty()) {
+      OCTAVO_TRY(evidence_.samples, SamplesOf(model_, options_, evidence_));
     }
     OCTAVO_TRY(const GraphRun run, RunOf(result_.graph, options_));
-    OCTAVO_TRY(result_.losses, LossesOf(run, result_.graph, evidence_.first));
+    OCTAVO_TRY(result_.losses, LossesOf(run, result_.graph, evidence_.samples, &result_.loss_details));
+    result_.loss_details.held_out = evidence_.held_out != nullptr;
     if (options_.progress) options_.progress("compare", 1, 1);
     const Losses::value_type* worst = Worst(result_.losses);
     constexpr double kFewDb = 10;  // a tenth of the power is error
     if (worst == nullptr || Decibels(worst->second) >= kFewDb) return {};
-    result_.notes.push_back(std::format(
-        "output '{}' is far from that of the model as it was, {:.1f} dB (cosine {:.4f}) on the first batch: "
-        "min_db chooses types until it is near enough; other data, another calibrator or the recipe "
-        "'dynamic' may keep more; `octavo compare` looks at all batches",
-        worst->first, worst->second.SqnrDb(), worst->second.Cosine()));
+    result_.notes.push_back(
+        std::format("output '{}' is far from that of the model as it was, {:.1f} dB (cosine {:.4f}) on {}: "
+                    "min_db chooses types until it is near enough; other data, another calibrator or the recipe "
+                    "'dynamic' may keep more; `octavo compare` looks at all batches",
+                    worst->first, worst->second.SqnrDb(), worst->second.Cosine(), WhatWasSeen(result_.loss_details)));
     return {};
   }
 

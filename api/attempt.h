@@ -12,14 +12,17 @@
 namespace octavo::api {
 
 struct Evidence {
-  Sample first;               // of the data, and what the model as it came makes of it; empty: not seen yet
-  std::string why_unseen;     // the error where the outputs could not be compared
-  quant::Calibration ranges;  // of all that the recipe quantizes; empty: not gathered yet
+  quant::DataSource* held_out =
+      nullptr;  // batches that losses are measured on; null: the first of the data, which calibration sees
+  std::vector<Sample> samples;  // of them, and what the model as it came makes of it; empty: not seen yet
+  std::string why_unseen;       // the error where the outputs could not be compared
+  quant::Calibration ranges;    // of all that the recipe quantizes; empty: not gathered yet
   std::map<uint64_t, passes::quantize::ColumnWeights> fitted;  // PassRun
 };
 
-// The first batch and what `graph` makes of it.
-ir::Result<Sample> SampleOf(const ir::Graph& graph, const OptimizeOptions& options);
+// Batches to measure on and what `graph` makes of them: those that are held out, as many as fit, or the first of the data.
+ir::Result<std::vector<Sample>> SamplesOf(const ir::Graph& graph, const OptimizeOptions& options,
+                                          const Evidence& evidence);
 
 // Optimize without `layers` and `min_db`. What the evidence has is used, what it lacks is gathered from the data.
 ir::Result<Optimized> OptimizeOnce(ir::Graph graph, const OptimizeOptions& options, Evidence& evidence);
@@ -39,7 +42,7 @@ Halves Cut(const passes::Pipeline& pipeline);
 CalibrationTask TaskOf(ir::Graph graph, const passes::Pipeline& pipeline);
 // RunCalibration without the wall of a public call.
 ir::Result<quant::Calibration> Calibrated(const CalibrationTask& task, quant::DataSource& data,
-                                          const OptimizeOptions& options, Sample* first,
+                                          const OptimizeOptions& options,
                                           const quant::Calibration* resume = nullptr);
 // FNV-1a over the text form without large constants: the same model and the same octavo give the same fingerprint.
 std::string Fingerprint(const ir::Graph& graph);

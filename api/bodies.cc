@@ -111,6 +111,7 @@ OptimizeOptions OptionsWithin(const OptimizeOptions& options, const Graph& body)
   OptimizeOptions own = options;
   own.data = nullptr, own.calibration = nullptr;
   own.layers = false, own.min_db = std::nullopt;
+  own.held_out = 0;               // the whole has its own
   own.quantize_kv_cache = false;  // inputs and outputs of a branch are those of the graph around it
   own.after_pass = nullptr;
   own.keep_float = NamesIn(body, options.keep_float), own.dynamic = NamesIn(body, options.dynamic);

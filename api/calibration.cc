@@ -62,17 +62,13 @@ Result<CalibrationTask> Prepare(Graph graph, const OptimizeOptions& options) {
 }  // namespace
 
 Result<quant::Calibration> Calibrated(const CalibrationTask& task, quant::DataSource& data,
-                                      const OptimizeOptions& options, Sample* first, const quant::Calibration* resume) {
+                                      const OptimizeOptions& options, const quant::Calibration* resume) {
   Graph tapped = task.graph;
   const size_t own_outputs = tapped.outputs().size();
   for (const quant::Tap& tap : task.taps) tapped.AddOutput("tap:" + tap.value, tapped.FindValue(tap.value));
   OCTAVO_TRY(const GraphRun run, RunOf(tapped, options));
   const quant::Runner runner = [&](const ir::TensorMap& inputs) -> Result<ir::TensorMap> {
     OCTAVO_TRY(std::vector<ir::Tensor> outputs, run(inputs));
-    if (first != nullptr && first->outputs.empty()) {
-      first->inputs = inputs;
-      for (size_t i = 0; i < own_outputs; ++i) first->outputs[tapped.outputs()[i].name] = outputs[i];
-    }
     ir::TensorMap values;
     for (size_t i = 0; i < task.taps.size(); ++i) values[task.taps[i].value] = std::move(outputs[own_outputs + i]);
     return values;
@@ -94,11 +90,10 @@ Result<CalibrationTask> PrepareCalibration(Graph graph, const OptimizeOptions& o
 }
 
 Result<quant::Calibration> RunCalibration(const CalibrationTask& task, quant::DataSource& data,
-                                          const OptimizeOptions& options, Sample* first,
-                                          const quant::Calibration* resume) {
+                                          const OptimizeOptions& options, const quant::Calibration* resume) {
   Callers callers(options, &data);
   return callers.Closed("calibrating", task.graph,
-                        [&] { return Calibrated(task, *callers.options().data, callers.options(), first, resume); });
+                        [&] { return Calibrated(task, *callers.options().data, callers.options(), resume); });
 }
 
 }  // namespace octavo::api

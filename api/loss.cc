@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <format>
 #include <limits>
 
 #include "octavo/quant/calibrate.h"
@@ -69,15 +70,59 @@ ir::Result<ir::TensorMap> NamedOutputs(const runtime::Model& model,
   return Named([&model](const ir::TensorMap& in) { return model.Run(in); }, model.outputs(), caches, std::move(inputs));
 }
 
-ir::Result<Losses> LossesOf(const GraphRun& run, const ir::Graph& graph, const Sample& truth) {
+namespace {
+
+// One batch, into losses and rows.
+ir::Status AddLosses(const GraphRun& run, const ir::Graph& graph, const Sample& truth, Losses& losses,
+                     std::map<std::string, quant::Agreement>& rows) {
   ir::TensorMap want = truth.outputs;
   std::erase_if(want, [](const auto& output) { return !quant::IsFloat(output.second.dtype()); });
   OCTAVO_TRY(ir::TensorMap got, NamedOutputs(run, graph, passes::quantize::CodedCaches(graph), truth.inputs));
   LeaveOutPadding(truth.inputs, want);
   LeaveOutPadding(truth.inputs, got);
-  Losses losses;
   OCTAVO_TRY_STATUS(quant::AddErrors(want, got, losses));
-  return losses;
+  for (const auto& [name, output] : want) {
+    const auto known = rows.find(name);
+    const quant::RowKind kind = known != rows.end() ? known->second.kind() : quant::KindOf(name, output);
+    if (kind != quant::RowKind::kVector) rows[name].Add(kind, output, got.at(name));
+  }
+  return {};
+}
+
+}  // namespace
+
+ir::Result<Losses> LossesOf(const GraphRun& run, const ir::Graph& graph, const std::vector<Sample>& truth,
+                            LossDetails* details) {
+  Losses all;
+  details->batches = 0, details->each.clear(), details->rows.clear();
+  for (const Sample& sample : truth) {
+    Losses one;
+    OCTAVO_TRY_STATUS(AddLosses(run, graph, sample, one, details->rows));
+    for (const auto& [name, stats] : one) all[name].Merge(stats);
+    details->each.push_back(std::move(one));
+    ++details->batches;
+  }
+  return all;
+}
+
+std::string WhatWasSeen(const LossDetails& details) {
+  if (!details.held_out) return "one batch, which calibration saw";
+  return std::format("{} batch{} held out of calibration", details.batches, details.batches == 1 ? "" : "es");
+}
+
+std::pair<double, double> Spread(const LossDetails& details, const std::string& output) {
+  double low = std::numeric_limits<double>::infinity(), high = -low;
+  for (const Losses& batch : details.each) {
+    const auto it = batch.find(output);
+    if (it == batch.end()) continue;
+    low = std::min(low, Decibels(it->second)), high = std::max(high, Decibels(it->second));
+  }
+  return {low, std::max(low, high)};
+}
+
+int64_t HeldOutOf(int64_t size, int asked) {
+  if (size < 2) return 0;
+  return asked < 0 ? std::max<int64_t>(1, size / 8) : std::min<int64_t>(asked, size - 1);
 }
 
 double Decibels(const quant::ErrorStats& stats) {

@@ -1,4 +1,4 @@
-// What optimization took, on one batch: the outputs of the model as it was are the truth.
+// What optimization took, on batches that it did not see: the outputs of the model as it was are the truth.
 #ifndef OCTAVO_API_LOSS_H_
 #define OCTAVO_API_LOSS_H_
 
@@ -9,18 +9,35 @@
 
 #include "octavo/ir/graph.h"
 #include "octavo/passes/quantize/caches.h"
+#include "octavo/quant/agreement.h"
+#include "octavo/quant/dataset.h"
 #include "octavo/quant/error.h"
 #include "octavo/runtime/model.h"
 
 namespace octavo::api {
 
-// Inputs, and what the model as it was makes of them, by name. Empty: none was seen.
+// Inputs, and what the model as it was makes of them, by name.
 struct Sample {
   ir::TensorMap inputs, outputs;
 };
 
 // By float output; those of integers, as ArgMax gives them, are left out.
 using Losses = std::map<std::string, quant::ErrorStats>;
+
+// What the losses were measured on, and how far they spread.
+struct LossDetails {
+  int64_t batches = 0;
+  bool held_out = false;                         // of batches that neither calibration nor fitting saw
+  std::vector<Losses> each;                      // by batch
+  std::map<std::string, quant::Agreement> rows;  // outputs whose rows are logits or probabilities
+};
+// "3 batches held out of calibration", "the only batch, which calibration saw".
+std::string WhatWasSeen(const LossDetails& details);
+// Lowest and highest decibels of an output, batch by batch; both infinite where nothing differs.
+std::pair<double, double> Spread(const LossDetails& details, const std::string& output);
+
+// How many batches of `size` are held out: as asked, at most all but one; -1 asks for an eighth, and one of two or more.
+int64_t HeldOutOf(int64_t size, int asked);
 
 // Takes the rows of padding out of outputs [b, s, ...], [b, h, s, d] and [b * s, n], [rows left, ...] then: where the batch's mask
 // [b, s] (quant::OnlyMask) is 0. Nobody reads them, calibration leaves them out too, and so they may be all error: MiniLM in int8 keeps 22 dB of real tokens
@@ -36,8 +53,9 @@ ir::Result<ir::TensorMap> NamedOutputs(const GraphRun& run, const ir::Graph& gra
 ir::Result<ir::TensorMap> NamedOutputs(const runtime::Model& model,
                                        const std::vector<passes::quantize::CodedCache>& caches, ir::TensorMap inputs);
 
-// `run` runs the graph. The sample's own graph gives no loss.
-ir::Result<Losses> LossesOf(const GraphRun& run, const ir::Graph& graph, const Sample& truth);
+// `run` runs the graph. The samples' own graph gives no loss. details: gets batches, each and rows.
+ir::Result<Losses> LossesOf(const GraphRun& run, const ir::Graph& graph, const std::vector<Sample>& truth,
+                            LossDetails* details);
 
 // What the model loses where one Linear, attention core or table alone is quantized.
 struct LayerLoss {

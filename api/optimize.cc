@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <chrono>
 #include <format>
+#include <memory>
 
 #include "octavo/api/attempt.h"
 #include "octavo/api/bodies.h"
@@ -25,7 +26,7 @@ Status Check(const Graph& graph, const OptimizeOptions& options) {
   const char* what = options.min_db ? "min_db" : "layers";
   if (!options.layers && !options.min_db) return {};
   if (options.data == nullptr)
-    return ir::Fail("{} runs the first batch of calibration data: give that (--calib); a .calib file has none", what);
+    return ir::Fail("{} runs batches of calibration data: give that (--calib); a .calib file has none", what);
   if (!passes::WithFloat(pipeline, {"*"}))
     return ir::Fail("{} is about layers that are quantized, and this recipe quantizes none: leave it out", what);
   return {};
@@ -59,16 +60,32 @@ Status LookAtLayers(const Graph& model, const OptimizeOptions& options, Evidence
   return {};
 }
 
+// The data in two parts: what calibration and fitting see, and what losses are measured on.
+struct Parts {
+  std::unique_ptr<quant::DataSource> seen, held_out;
+
+  explicit Parts(const OptimizeOptions& options) {
+    if (options.data == nullptr) return;
+    const int64_t size = options.data->size(), held = HeldOutOf(size, options.held_out);
+    if (held == 0) return;
+    seen = quant::PartOf(*options.data, 0, size - held);
+    held_out = quant::PartOf(*options.data, size - held, held);
+  }
+};
+
 Result<Optimized> OptimizeWatched(Graph graph, const OptimizeOptions& options_given) {
   const auto start = std::chrono::steady_clock::now();
   std::map<std::string, int> source_ops = OpCounts(graph);
   OCTAVO_TRY_STATUS(Check(graph, options_given));
   Evidence evidence;
-  const OptimizeOptions options = WithoutNamesWithin(graph, options_given);
+  const Parts parts(options_given);
+  OptimizeOptions parted = options_given;
+  if (parts.seen) parted.data = parts.seen.get(), evidence.held_out = parts.held_out.get();
+  const OptimizeOptions options = WithoutNamesWithin(graph, parted);
   const Graph whole = options.data != nullptr ? graph : Graph();
-  OCTAVO_TRY(std::vector<OptimizedBody> bodies, OptimizeBodies(graph, options_given, OptimizeWatched));
+  OCTAVO_TRY(std::vector<OptimizedBody> bodies, OptimizeBodies(graph, parted, OptimizeWatched));
   if (!bodies.empty() && options.data != nullptr) {
-    OCTAVO_TRY(evidence.first, SampleOf(whole, options));  // of the model as it came
+    OCTAVO_TRY(evidence.samples, SamplesOf(whole, options, evidence));  // of the model as it came
   }
   const bool looks = options.layers || options.min_db;
   const Graph model = looks ? graph : Graph();

@@ -40,19 +40,20 @@ struct OptimizeOptions {
   quant::Calibrator calibrator = quant::kDefaultCalibrator;
   quant::DataSource* data = nullptr;                // for recipes that calibrate; not owned
   const quant::Calibration* calibration = nullptr;  // ranges gathered earlier, instead of data; not owned
-  int threads = 0;                                  // of calibration; 0: all
-  std::string calibrate_with = "octavo";            // what other_runtime is made from; program and module read it
+  int held_out = -1;  // batches at the end of data that only losses are measured on; -1: an eighth, at least one of two
+  int threads = 0;    // of calibration; 0: all
+  std::string calibrate_with = "octavo";  // what other_runtime is made from; program and module read it
   // Runs graphs on the data in place of octavo's runtime, which may lack an op (integrations/onnxruntime/session.h); empty: octavo's own.
   std::function<ir::Result<GraphRun>(const ir::Graph& graph, int threads)> other_runtime;
   kernels::Arch arch = kernels::BestArch();
   bool explain = true;  // gather near misses
-  // With data: fill in Optimized::layers, by a run of the first batch for each of them. Weights are then not fitted to data.
+  // With data: fill in Optimized::layers, by a run of the held-out batches for each of them. Weights are then not fitted to data.
   bool layers = false;
-  // With data: fewer layers as the recipe says, until every output of the first batch keeps so many decibels (loss.h). First Linears
+  // With data: fewer layers as the recipe says, until every output keeps so many decibels (loss.h) on the held-out batches. First Linears
   // become dynamic (recipe int8), then layers stay float, those that lose most before others. Fills in Optimized::layers too.
   std::optional<double> min_db;
   std::function<void(std::string_view pass, const ir::Graph& graph)> after_pass;
-  // Stages for a person: "calibrate", batches done of total (-1: not known); "quantize", Linears; "compare", the first batch; "layers"; "types", attempts to reach min_db.
+  // Stages for a person: "calibrate", batches done of total (-1: not known); "quantize", Linears; "compare", the held-out batches; "layers"; "types", attempts to reach min_db.
   std::function<void(std::string_view stage, int64_t done, int64_t total)> progress;
   const std::atomic<bool>* stop = nullptr;
   std::function<bool()>
@@ -80,7 +81,8 @@ struct Optimized {
   std::vector<ActivationRange> ranges;
   std::vector<std::string> log;
   std::vector<std::string> notes;  // what a person should know who reads nothing else
-  Losses losses;  // against the model as it was, on the first batch of the data; empty: no data, no float outputs
+  Losses losses;  // against the model as it was, over the batches of loss_details; empty: no data, no float outputs
+  LossDetails loss_details;
   std::vector<LayerLoss> layers;  // most loss first: OptimizeOptions::layers, min_db
   std::string data;               // "12 batches from 'calib/'"; empty: none used
   bool random_data = false;
@@ -101,10 +103,9 @@ struct CalibrationTask {
   std::string fingerprint;  // of graph and taps
 };
 ir::Result<CalibrationTask> PrepareCalibration(ir::Graph graph, const OptimizeOptions& options);
-// first: gets the first batch with the outputs of the task's graph, unless it has one already. resume: what was seen of this data before an interrupt; as
-// many samples are passed over.
+// resume: what was seen of this data before an interrupt; as many samples are passed over.
 ir::Result<quant::Calibration> RunCalibration(const CalibrationTask& task, quant::DataSource& data,
-                                              const OptimizeOptions& options, Sample* first = nullptr,
+                                              const OptimizeOptions& options,
                                               const quant::Calibration* resume = nullptr);
 
 }  // namespace octavo::api

@@ -137,8 +137,9 @@ std::vector<Option> MakeOptions() {
        .word = "NODE"},
       {.name = "min_db",
        .field = &OptimizeOptions::min_db,
-       .what = "decibels that every output of the first batch of {calibration} keeps against the model as it was: the "
-               "layers that lose most become dynamic (recipe int8), then float, as few as it takes",
+       .what =
+           "decibels that every output keeps against the model as it was on {held_out} batches of {calibration}: the "
+           "layers that lose most become dynamic (recipe int8), then float, as few as it takes",
        .in_python = "report[\"layers\"] has the \"type\" of each, report[\"dynamic\"] and report[\"keep_float\"] the "
                     "names. OctavoError where float does not keep them either.",
        .when = "a fixed accuracy is asked for",
@@ -147,10 +148,21 @@ std::vector<Option> MakeOptions() {
        .word = "DB"},
       {.name = "layers",
        .field = &OptimizeOptions::layers,
-       .what = "tell which layers lose most: with {calibration}, the first batch runs once for each, quantized alone",
+       .what =
+           "tell which layers lose most: with {calibration}, its {held_out} batches run once for each, quantized alone",
        .in_python = "report[\"layers\"] has them.",
        .when = "before {keep_float}",
        .recipes = {"int8", "fp8", "dynamic", "dynamic4", "weights4", "weights8"}},
+      {.name = "held_out",
+       .field = &OptimizeOptions::held_out,
+       .what =
+           "batches at the end of {calibration} that neither calibration nor fitting sees, so that the loss told is "
+           "that of new data; -1 is an eighth, at least one of two; 0 tells the loss of the first batch, which was "
+           "seen",
+       .when = "data is scarce (0), or the loss shall be told more surely",
+       .least = -1,
+       .most = 1000000,
+       .word = "N"},
       {.name = "calibrate_with",
        .field = &OptimizeOptions::calibrate_with,
        .what = "what runs the model on {calibration}: octavo, onnxruntime, or the path of a libonnxruntime.so; a note "

@@ -62,7 +62,7 @@ std::string Verdict(const Optimized& r, const FileSizes& bytes) {
                                    r.losses.size() > 1 ? "The worst of " + std::to_string(r.losses.size()) + " outputs"
                                                        : "The output",
                                    s.SqnrDb(), s.Cosine());
-    text += ", on the first batch. ";
+    text += ", on " + WhatWasSeen(r.loss_details) + ". ";
   } else {
     text = "Nobody has measured what the outputs lost: give --calib data. ";
   }
@@ -171,12 +171,20 @@ std::string Passes(const std::vector<passes::PassTiming>& timings) {
   return html + "</table></div>\n";
 }
 
-std::string LossTable(const Losses& losses) {
+std::string LossTable(const Optimized& r) {
   std::string html =
-      "<div class=wide><table><tr><th>output<th class=n>dB<th class=n>cosine<th class=n>largest error</tr>\n";
-  for (const auto& [name, s] : losses) {
-    html += std::format("<tr><td>{}<td class=n>{}<td class=n>{:.6f}<td class=n>{:.3g}</tr>\n", Escape(name),
-                        s.exact() ? "equal" : std::format("{:.1f}", s.SqnrDb()), s.Cosine(), s.MaxAbs());
+      "<div class=wide><table><tr><th>output<th class=n>dB<th class=n>batch by batch<th class=n>cosine<th class=n>"
+      "largest error<th class=n>same first choice<th class=n>KL</tr>\n";
+  for (const auto& [name, s] : r.losses) {
+    const auto [low, high] = Spread(r.loss_details, name);
+    const auto it = r.loss_details.rows.find(name);
+    const bool rows = it != r.loss_details.rows.end();
+    html += std::format(
+        "<tr><td>{}<td class=n>{}<td class=n>{}<td class=n>{:.6f}<td class=n>{:.3g}<td class=n>{}<td class=n>{}</tr>\n",
+        Escape(name), s.exact() ? "equal" : std::format("{:.1f}", s.SqnrDb()),
+        s.exact() ? "" : std::format("{:.1f} to {:.1f}", low, high), s.Cosine(), s.MaxAbs(),
+        rows ? std::format("{:.2f} %", 100 * it->second.Top1()) : "",
+        rows ? std::format("{:.3g}", it->second.MeanKl()) : "");
   }
   return html + "</table></div>\n";
 }
@@ -227,7 +235,7 @@ std::string ReportHtml(const Optimized& r, const FileSizes& bytes, std::string_v
       "class=strip></div>\n";
   html += std::format("<script id=cells type=application/json>{}</script>\n", Cells(r));
   if (!r.losses.empty())
-    html += Section("Outputs against the model as it was, on the first batch", true, LossTable(r.losses));
+    html += Section("Outputs against the model as it was, on " + WhatWasSeen(r.loss_details), true, LossTable(r));
   if (!r.layers.empty()) {
     html += Section("Which layers lose it", true,
                     "<p>The output where one of them alone is quantized. <code>--keep-float NODE</code> leaves it in "

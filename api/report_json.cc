@@ -53,11 +53,22 @@ std::string ReportJson(const Optimized& result, const FileSizes& bytes) {
                            {"zero_point", a.params.zero_point}});
   }
   j["losses"] = ordered_json::array();
+  const auto number = [](double x) { return std::isfinite(x) ? ordered_json(x) : ordered_json(nullptr); };
   for (const auto& [name, s] : result.losses) {
     ordered_json loss = LossJson(s);
     loss["output"] = name;
+    loss["row_cosine"] = s.MeanRowCosine();
+    const auto [low, high] = Spread(result.loss_details, name);
+    loss["lowest_db"] = number(low), loss["highest_db"] = number(high);
+    if (const auto it = result.loss_details.rows.find(name); it != result.loss_details.rows.end()) {
+      loss["kind"] = quant::NameOf(it->second.kind()), loss["top1"] = it->second.Top1();
+      loss["kl"] = it->second.MeanKl();
+    } else {
+      loss["kind"] = quant::NameOf(quant::RowKind::kVector);
+    }
     j["losses"].push_back(std::move(loss));
   }
+  j["losses_of"] = {{"batches", result.loss_details.batches}, {"held_out", result.loss_details.held_out}};
   j["layers"] = ordered_json::array();
   for (const LayerLoss& layer : result.layers) {
     ordered_json loss = LossJson(layer.stats);

@@ -1,5 +1,5 @@
 // min_db: the fewest layers that leave the type their recipe gives them, found by bisection: each attempt is the whole model, optimized
-// and run on the first batch, since losses add up only about. Two steps: Linears to a scale a row made at run time (as fast as
+// and run on the held-out batches, since losses add up only about. Two steps: Linears to a scale a row made at run time (as fast as
 // static int8 to a tenth), then anything to float.
 #include <algorithm>
 #include <bit>

@@ -83,7 +83,7 @@ int Run(const Flags& flags) {
   auto task = api::PrepareCalibration(std::move(*graph), options);
   if (!task) return Fail(task.error());
   const Patience patience(10);
-  auto calibration = api::RunCalibration(*task, **data, options, nullptr, before ? &*before : nullptr);
+  auto calibration = api::RunCalibration(*task, **data, options, before ? &*before : nullptr);
   progress.Done();
   if (!calibration) return Fail(calibration.error());
   if (auto ok = calibration->Save(flags.out); !ok) return Fail(ok.error());

@@ -285,7 +285,7 @@ def text_batches(
     (input_ids, attention_mask, token_type_ids, position_ids, and caches without tokens), in its types and, where it fixes them, sizes; None: ids
     and mask. max_length: tokens of a text at most. without: inputs to leave out, as those that optimize is told by assume.
 
-    Texts of like lengths share a batch; the first one is of middle length, since losses are told of it. Where a model has no attention_mask, the
+    Texts of like lengths share a batch; the last eighth has texts of all lengths, since losses are told of it. Where a model has no attention_mask, the
     texts are joined and cut into rows that are full.
     """
 

@@ -66,7 +66,8 @@ def _describe_result(self):
         parts.append(f"{kind} {report[kind][done]}/{report[kind]['found']} {done}")
     known = [loss["sqnr_db"] for loss in report["losses"] if loss["sqnr_db"] is not None]
     if known:
-        parts.append(f"{min(known):.1f} dB on the first batch")
+        told = report["losses_of"]
+        parts.append(f"{min(known):.1f} dB on {told['batches']} {'held-out ' if told['held_out'] else ''}batches")
     return f"<octavo.Result {', '.join(parts)}>"
 
 

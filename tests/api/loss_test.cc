@@ -6,6 +6,7 @@
 
 #include <cmath>
 #include <filesystem>
+#include <tuple>
 
 #include "octavo/api/optimize.h"
 #include "octavo/ir/interpret.h"
@@ -33,8 +34,8 @@ ir::Result<Optimized> OptimizeWith(ir::Graph graph, const std::string& recipe, q
   return Optimize(std::move(graph), options);
 }
 
-// Whether calibration has seen the batch, the fit of 4-bit weights has, or nobody.
-TEST(Loss, IsThatOfTheFirstBatchForEveryRecipe) {
+// Whether calibration runs, the fit of 4-bit weights does, or neither.
+TEST(Loss, IsThatOfTheHeldOutBatchForEveryRecipe) {
   struct Case {
     const char* recipe;
     double least, most;  // dB
@@ -58,7 +59,10 @@ TEST(Loss, IsThatOfTheFirstBatchForEveryRecipe) {
     EXPECT_LE(stats.SqnrDb(), c.most);
     if (c.least > 80) continue;  // what follows has other sums
     // The same by hand.
+    EXPECT_TRUE(done->loss_details.held_out);
+    EXPECT_EQ(done->loss_details.batches, 1);
     (*data)->Rewind();
+    for (int i = 0; i < 2; ++i) ASSERT_TRUE((*data)->Next()->has_value());
     const ir::TensorMap inputs = (*(*data)->Next())->inputs;
     const auto want = ir::Interpret(model, inputs), got = ir::Interpret(done->graph, inputs);
     ASSERT_TRUE(want.has_value() && got.has_value());
@@ -177,12 +181,62 @@ TEST(Loss, LayersNeedDataAndARecipeThatQuantizes) {
   options.layers = true;
   auto done = Optimize(model, options);
   ASSERT_FALSE(done.has_value());
-  EXPECT_THAT(done.error().message, HasSubstr("layers runs the first batch"));
+  EXPECT_THAT(done.error().message, HasSubstr("layers runs batches of calibration data"));
   options.recipe = "float";
   options.data = data->get();
   done = Optimize(model, options);
   ASSERT_FALSE(done.has_value());
   EXPECT_THAT(done.error().message, HasSubstr("this recipe quantizes none"));
+}
+
+// What is held out changes nothing but the loss; what is not, changes the file.
+TEST(Loss, CalibrationAndFitDoNotSeeWhatIsHeldOut) {
+  const ir::Graph model = Read("float/bert.ts17.sdpa.onnx");
+  const quant::RandomOptions ids{.limits = {{"input_ids", 60}, {"token_type_ids", 2}}};
+  std::vector<ir::TensorMap> batches;
+  auto random = quant::RandomData(20, quant::InputsOf(model), ids);
+  ASSERT_TRUE(random.has_value());
+  for (int i = 0; i < 20; ++i) batches.push_back((*(*random)->Next())->inputs);
+  const auto optimized = [&](size_t first, size_t last, int held_out) {
+    std::vector<ir::TensorMap> some(batches.begin() + static_cast<std::ptrdiff_t>(first),
+                                    batches.begin() + static_cast<std::ptrdiff_t>(last));
+    const auto data = quant::InMemoryData(std::move(some), quant::InputsOf(model));
+    OptimizeOptions options;
+    options.data = data.get(), options.threads = 1, options.held_out = held_out;
+    auto done = Optimize(model, options);
+    EXPECT_TRUE(done.has_value()) << done.error().message;
+    return std::move(*done);
+  };
+  const auto bytes = [](const Optimized& done) { return *ir::onnx::WriteBytes(done.graph); };
+  const Optimized eighth = optimized(0, 20, -1), all = optimized(0, 18, 0), other = optimized(1, 19, 0);
+  EXPECT_EQ(eighth.data, "18 of 20 batches in memory");
+  EXPECT_EQ(bytes(eighth), bytes(all));
+  EXPECT_NE(bytes(eighth), bytes(other)) << "other batches give the same file: the test shows nothing";
+  EXPECT_EQ(eighth.loss_details.batches, 2);
+  EXPECT_TRUE(eighth.loss_details.held_out);
+  EXPECT_EQ(WhatWasSeen(eighth.loss_details), "2 batches held out of calibration");
+  const auto& [name, stats] = *Worst(eighth.losses);
+  const auto [low, high] = Spread(eighth.loss_details, name);
+  EXPECT_LT(low, high);
+  EXPECT_GE(stats.SqnrDb(), low - 1e-9);
+  EXPECT_LE(stats.SqnrDb(), high + 1e-9);
+  EXPECT_FALSE(all.loss_details.held_out);
+  EXPECT_EQ(WhatWasSeen(all.loss_details), "one batch, which calibration saw");
+  EXPECT_FALSE(optimized(0, 1, -1).loss_details.held_out) << "there is only one";
+}
+
+TEST(Loss, HowManyAreHeldOut) {
+  for (const auto& [size, asked, held] : std::initializer_list<std::tuple<int64_t, int, int64_t>>{{0, -1, 0},
+                                                                                                  {1, -1, 0},
+                                                                                                  {1, 3, 0},
+                                                                                                  {2, -1, 1},
+                                                                                                  {15, -1, 1},
+                                                                                                  {16, -1, 2},
+                                                                                                  {40, -1, 5},
+                                                                                                  {8, 0, 0},
+                                                                                                  {8, 3, 3},
+                                                                                                  {3, 9, 2}})
+    EXPECT_EQ(HeldOutOf(size, asked), held) << size << " " << asked;
 }
 
 TEST(Loss, WithoutDataNothingIsTold) {

@@ -67,7 +67,7 @@ def test_bytes_paths_and_calibration_bytes_give_the_same_model():
     ranges = octavo.calibrate(BERT, data)
     with pytest.warns(UserWarning, match="holds ranges"):
         of_ranges = octavo.optimize(BERT, calibration=ranges)
-    assert of_ranges.model == octavo.optimize(BERT, calibration=data, fit=False).model != fitted.model
+    assert of_ranges.model == octavo.optimize(BERT, calibration=data, fit=False, held_out=0).model != fitted.model
 
 
 def test_calibrate_holds_no_batch_that_a_generator_is_past():
@@ -242,7 +242,7 @@ def test_a_number_of_threads_that_nobody_has_is_refused(threads):
 
 
 def test_calibration_takes_what_the_command_line_takes(tmp_path):
-    by_random = octavo.optimize(BERT, calibration="random:2", fit=False)  # ids stay inside their tables
+    by_random = octavo.optimize(BERT, calibration="random:2", fit=False, held_out=0)  # ids stay inside their tables
     (tmp_path / "r.calib").write_bytes(octavo.calibrate(BERT, "random:2"))
     assert octavo.optimize(BERT, calibration=tmp_path / "r.calib").model == by_random.model
 

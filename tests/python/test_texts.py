@@ -152,7 +152,7 @@ def test_the_program_takes_texts(tokenizer, tmp_path):
     (tmp_path / "texts.txt").write_text("\n".join(TEXTS), encoding="utf-8")
     given = ["--calib-text", "texts.txt", "--tokenizer", "t.json"]
     done = module("optimize", BERT, "-o", "a.onnx", *given, "--json", "a.json", "--calib-batch", 3, "--calib-keep", "kept", cwd=tmp_path)
-    assert done.returncode == 0 and "calibrated on 3 batches from 'kept'" in done.stdout, done.stderr
+    assert done.returncode == 0 and "calibrated on 2 of 3 batches from 'kept'" in done.stdout, done.stderr
     want = octavo.text_batches(TEXTS, Words(), BERT, batch_size=3)
     kept = [dict(np.load(file)) for file in sorted((tmp_path / "kept").iterdir())]
     assert all(np.array_equal(a[name], b[name]) for a, b in zip(kept, want, strict=True) for name in b)
