@@ -64,12 +64,22 @@ Status LookAtLayers(const Graph& model, const OptimizeOptions& options, Evidence
 struct Parts {
   std::unique_ptr<quant::DataSource> seen, held_out;
 
-  explicit Parts(const OptimizeOptions& options) {
-    if (options.data == nullptr) return;
-    const int64_t size = options.data->size(), held = HeldOutOf(size, options.held_out);
-    if (held == 0) return;
-    seen = quant::PartOf(*options.data, 0, size - held);
-    held_out = quant::PartOf(*options.data, size - held, held);
+  static Result<Parts> Of(const OptimizeOptions& options) {
+    Parts parts;
+    if (options.data == nullptr || options.held_out == 0) return parts;
+    int64_t size = options.data->size();
+    if (size < 0) {  // an iterator of Python, which keeps what it gives
+      options.data->Rewind();
+      for (size = 0;; ++size) {
+        OCTAVO_TRY(const auto batch, options.data->Next());
+        if (!batch) break;
+      }
+    }
+    if (const int64_t held = HeldOutOf(size, options.held_out); held > 0) {
+      parts.seen = quant::PartOf(*options.data, 0, size - held);
+      parts.held_out = quant::PartOf(*options.data, size - held, held);
+    }
+    return parts;
   }
 };
 
@@ -78,7 +88,7 @@ Result<Optimized> OptimizeWatched(Graph graph, const OptimizeOptions& options_gi
   std::map<std::string, int> source_ops = OpCounts(graph);
   OCTAVO_TRY_STATUS(Check(graph, options_given));
   Evidence evidence;
-  const Parts parts(options_given);
+  OCTAVO_TRY(const Parts parts, Parts::Of(options_given));
   OptimizeOptions parted = options_given;
   if (parts.seen) parted.data = parts.seen.get(), evidence.held_out = parts.held_out.get();
   const OptimizeOptions options = WithoutNamesWithin(graph, parted);

@@ -104,7 +104,10 @@ class IterableData : public quant::DataSource {
     if (length < 0) PyErr_Clear();
     return length;
   }
-  std::string Describe() const override { return std::format("{} batches from Python", count_); }
+  std::string Describe() const override {
+    const int64_t known = once_ ? -1 : size(), seen = std::max(count_, static_cast<int64_t>(kept_.size()));
+    return std::format("{} batches from Python", known < 0 ? seen : known);
+  }
 
  private:
   ir::Result<std::optional<quant::Batch>> Pull() {

@@ -47,7 +47,8 @@ struct AttentionRow {
   int64_t s = 0;
   bool mask = false;
   double cycles_per_score = 0;
-  double relative_cycles_per_score = 0;              // with codes of exponentials whose rests go on (p_diffused), as recipe int8 has them
+  double relative_cycles_per_score =
+      0;  // with codes of exponentials whose rests go on (p_diffused), as recipe int8 has them
   double over_onednn_int8 = 0, over_onednn_f32 = 0;  // its matmul + softmax + matmul / ours
   double over_graph_int8 = 0, over_graph_f32 = 0;    // its Graph API's one partition / ours; 0: no such peer
   double speedup = 0;                                // as LinearRow's

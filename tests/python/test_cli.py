@@ -163,7 +163,7 @@ def test_calibrate_shards_merge_to_the_whole(run, calib, tmp_path):
     merged = run("calibrate", "--merge", "2.calib", "0.calib", "1.calib", "-o", "merged.calib")
     assert merged.returncode == 0, merged.stderr
     assert (tmp_path / "merged.calib").read_bytes() == (tmp_path / "whole.calib").read_bytes()
-    optimize(run, calib, "--no-fit")
+    optimize(run, calib, "--no-fit", "--held-out", "0")
     done = run("optimize", BERT, "-o", "from_ranges.onnx", "--calib", "merged.calib")
     assert done.returncode == 0 and "a .calib file holds ranges" in done.stderr, done.stderr
     assert (tmp_path / "from_ranges.onnx").read_bytes() == (tmp_path / "out.onnx").read_bytes()

@@ -46,7 +46,7 @@ def rows_of(batches):
 
 def test_each_text_is_a_row_and_padding_is_masked():
     batches = octavo.text_batches(TEXTS, Words(), batch_size=3)
-    assert [batch["input_ids"].shape for batch in batches] == [(3, 7), (1, 8), (3, 4)]
+    assert [batch["input_ids"].shape for batch in batches] == [(3, 4), (1, 8), (3, 7)]  # the middle one last: it is held out
     assert rows_of(batches) == sorted(tuple(Words().encode(text).ids) for text in TEXTS)
     for batch in batches:
         assert set(batch) == {"input_ids", "attention_mask"} and all(a.dtype == np.int64 for a in batch.values())
