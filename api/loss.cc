@@ -122,7 +122,7 @@ std::pair<double, double> Spread(const LossDetails& details, const std::string& 
 
 int64_t HeldOutOf(int64_t size, int asked) {
   if (size < 2) return 0;
-  return asked < 0 ? std::max<int64_t>(1, size / 8) : std::min<int64_t>(asked, size - 1);
+  return asked < 0 ? size / 8 : std::min<int64_t>(asked, size - 1);
 }
 
 double Decibels(const quant::ErrorStats& stats) {

@@ -36,7 +36,7 @@ std::string WhatWasSeen(const LossDetails& details);
 // Lowest and highest decibels of an output, batch by batch; both infinite where nothing differs.
 std::pair<double, double> Spread(const LossDetails& details, const std::string& output);
 
-// How many batches of `size` are held out: as asked, at most all but one; -1 asks for an eighth, and one of two or more.
+// How many batches of `size` are held out: as asked, at most all but one; -1 asks for an eighth, so none of fewer than eight: calibration needs them more.
 int64_t HeldOutOf(int64_t size, int asked);
 
 // Takes the rows of padding out of outputs [b, s, ...], [b, h, s, d] and [b * s, n], [rows left, ...] then: where the batch's mask

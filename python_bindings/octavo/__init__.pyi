@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 __all__ = [
-    "Generator", "Graph", "Match", "Node", "NodeArg", "OctavoError", "OctavoMemoryError", "Pipeline", "Port", "Result", "Rewriter", "Rule", "Session", "Tuned", "Value", "__version__",
+    "Generator", "Graph", "Match", "Node", "NodeArg", "OctavoError", "OctavoMemoryError", "Pipeline", "Port", "Result", "Rewriter", "Rule", "Session", "State", "Tuned", "Value", "__version__",
     "anything", "apply", "bench", "calibrate", "compare", "constant", "cpu", "ep_library", "explain", "inspect", "load", "merge_calibrations",
     "one_of", "onnxruntime_library", "optimize", "passes", "perplexity", "scalar", "split_if", "text_batches", "trace", "tune",
 ]
@@ -237,7 +237,7 @@ def optimize(
     max_memory: as of Session.
     max_nodes: as of Session.
     held_out: batches at the end of calibration that neither calibration nor fitting sees, so that the loss told is that of new data; -1 is
-    an eighth, at least one of two; 0 tells the loss of the first batch, which was seen.
+    an eighth, none of fewer than eight; 0 tells the loss of the first batch, which was seen.
     calibrate_with: what runs the model on calibration: octavo, onnxruntime, or the path of a libonnxruntime.so; a note says whether octavo
     will run the file. onnxruntime is the installed package, if there is one.
     rules: your own rules, which recipes run behind the pass that each names (Rule.after); the report has a candidate of kind "rewrite" for

@@ -67,7 +67,8 @@ def _describe_result(self):
     known = [loss["sqnr_db"] for loss in report["losses"] if loss["sqnr_db"] is not None]
     if known:
         told = report["losses_of"]
-        parts.append(f"{min(known):.1f} dB on {told['batches']} {'held-out ' if told['held_out'] else ''}batches")
+        seen = f"held-out batches: {told['batches']}" if told["held_out"] else "one batch that calibration saw"
+        parts.append(f"{min(known):.1f} dB on {seen}")
     return f"<octavo.Result {', '.join(parts)}>"
 
 

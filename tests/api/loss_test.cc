@@ -49,7 +49,7 @@ TEST(Loss, IsThatOfTheHeldOutBatchForEveryRecipe) {
                         {"weights8", 25, 70},
                         {"float", 90, HUGE_VAL}}) {
     SCOPED_TRACE(c.recipe);
-    auto data = quant::RandomData(3, quant::InputsOf(model), {.limits = {{"input_ids", 60}, {"token_type_ids", 2}}});
+    auto data = quant::RandomData(8, quant::InputsOf(model), {.limits = {{"input_ids", 60}, {"token_type_ids", 2}}});
     ASSERT_TRUE(data.has_value());
     const auto done = OptimizeWith(model, c.recipe, **data);
     ASSERT_TRUE(done.has_value()) << done.error().message;
@@ -62,7 +62,7 @@ TEST(Loss, IsThatOfTheHeldOutBatchForEveryRecipe) {
     EXPECT_TRUE(done->loss_details.held_out);
     EXPECT_EQ(done->loss_details.batches, 1);
     (*data)->Rewind();
-    for (int i = 0; i < 2; ++i) ASSERT_TRUE((*data)->Next()->has_value());
+    for (int i = 0; i < 7; ++i) ASSERT_TRUE((*data)->Next()->has_value());
     const ir::TensorMap inputs = (*(*data)->Next())->inputs;
     const auto want = ir::Interpret(model, inputs), got = ir::Interpret(done->graph, inputs);
     ASSERT_TRUE(want.has_value() && got.has_value());
@@ -229,7 +229,8 @@ TEST(Loss, HowManyAreHeldOut) {
   for (const auto& [size, asked, held] : std::initializer_list<std::tuple<int64_t, int, int64_t>>{{0, -1, 0},
                                                                                                   {1, -1, 0},
                                                                                                   {1, 3, 0},
-                                                                                                  {2, -1, 1},
+                                                                                                  {2, -1, 0},
+                                                                                                  {7, -1, 0},
                                                                                                   {15, -1, 1},
                                                                                                   {16, -1, 2},
                                                                                                   {40, -1, 5},

@@ -156,7 +156,7 @@ def test_non_contiguous_and_narrow_inputs():
 def test_progress_is_called():
     calls = []
     octavo.optimize(BERT, calibration=batches(), progress=lambda *a: calls.append(a))
-    assert ("calibrate", 2, 2) in calls  # the last of three is held out
+    assert ("calibrate", 3, 3) in calls
 
 
 def cache_model():
