@@ -76,8 +76,8 @@ struct Parts {
       }
     }
     if (const int64_t held = HeldOutOf(size, options.held_out); held > 0) {
-      parts.seen = quant::PartOf(*options.data, 0, size - held);
-      parts.held_out = quant::PartOf(*options.data, size - held, held);
+      parts.seen = quant::WithoutHeldOut(*options.data, size, held);
+      parts.held_out = quant::HeldOut(*options.data, size, held);
     }
     return parts;
   }

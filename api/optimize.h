@@ -40,7 +40,7 @@ struct OptimizeOptions {
   quant::Calibrator calibrator = quant::kDefaultCalibrator;
   quant::DataSource* data = nullptr;                // for recipes that calibrate; not owned
   const quant::Calibration* calibration = nullptr;  // ranges gathered earlier, instead of data; not owned
-  int held_out = -1;  // batches at the end of data that only losses are measured on; -1: an eighth, none of fewer than eight
+  int held_out = -1;  // batches, spread over data, that only losses are measured on; -1: an eighth, none of fewer than eight
   int threads = 0;    // of calibration; 0: all
   std::string calibrate_with = "octavo";  // what other_runtime is made from; program and module read it
   // Runs graphs on the data in place of octavo's runtime, which may lack an op (integrations/onnxruntime/session.h); empty: octavo's own.

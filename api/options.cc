@@ -156,7 +156,7 @@ std::vector<Option> MakeOptions() {
       {.name = "held_out",
        .field = &OptimizeOptions::held_out,
        .what =
-           "batches at the end of {calibration} that neither calibration nor fitting sees, so that the loss told is "
+           "batches of {calibration}, spread over it, that neither calibration nor fitting sees, so that the loss told is "
            "that of new data; -1 is an eighth, none of fewer than eight; 0 tells the loss of the first batch, which "
            "was seen",
        .when = "data is scarce (0), or the loss shall be told more surely",

@@ -76,8 +76,11 @@ ir::Result<std::unique_ptr<DataSource>> OpenData(const std::string& where, std::
 std::unique_ptr<DataSource> InMemoryData(std::vector<ir::TensorMap> batches, std::vector<InputSpec> inputs);
 // Every count-th batch from the one at `index` (0 to count - 1) on: what one of `count` machines calibrates on, each a part that no other has.
 std::unique_ptr<DataSource> ShardOf(std::unique_ptr<DataSource> data, int64_t index, int64_t count);
-// `count` batches of `data`, which outlives it, from `first` on. It moves the place of `data`, so rewind before reading another part.
-std::unique_ptr<DataSource> PartOf(DataSource& data, int64_t first, int64_t count);
+// `held` of the `size` batches of `data`, which outlives it, spread over them evenly, since data is often sorted by length; and the others. They move the
+// place of `data`, so rewind before reading the other part.
+bool IsHeldOut(int64_t batch, int64_t size, int64_t held);
+std::unique_ptr<DataSource> HeldOut(DataSource& data, int64_t size, int64_t held);
+std::unique_ptr<DataSource> WithoutHeldOut(DataSource& data, int64_t size, int64_t held);
 // N plausible batches, the same on every machine: ids uniform below their limit, masks of ones with some padding at the
 // end, token types 0 and 1, positions counting up, floats roughly N(0, 1).
 ir::Result<std::unique_ptr<DataSource>> RandomData(int64_t batches, std::vector<InputSpec> inputs,

@@ -236,8 +236,8 @@ def optimize(
     its data: saves a run of the data, for large models two to four (recipes int8, dynamic, dynamic4 and weights4).
     max_memory: as of Session.
     max_nodes: as of Session.
-    held_out: batches at the end of calibration that neither calibration nor fitting sees, so that the loss told is that of new data; -1 is
-    an eighth, none of fewer than eight; 0 tells the loss of the first batch, which was seen.
+    held_out: batches of calibration, spread over it, that neither calibration nor fitting sees, so that the loss told is that of new data;
+    -1 is an eighth, none of fewer than eight; 0 tells the loss of the first batch, which was seen.
     calibrate_with: what runs the model on calibration: octavo, onnxruntime, or the path of a libonnxruntime.so; a note says whether octavo
     will run the file. onnxruntime is the installed package, if there is one.
     rules: your own rules, which recipes run behind the pass that each names (Rule.after); the report has a candidate of kind "rewrite" for
@@ -288,7 +288,7 @@ def text_batches(
     (input_ids, attention_mask, token_type_ids, position_ids, and caches without tokens), in its types and, where it fixes them, sizes; None: ids
     and mask. max_length: tokens of a text at most. without: inputs to leave out, as those that optimize is told by assume.
 
-    Texts of like lengths share a batch; the last eighth has texts of all lengths, since losses are told of it. Where a model has no attention_mask, the
+    Texts of like lengths share a batch, the short ones first. Where a model has no attention_mask, the
     texts are joined and cut into rows that are full.
     """
 

@@ -126,11 +126,7 @@ def text_batches(texts, tokenizer, model=None, *, batch_size=32, max_length=128,
     parts = [rows[at : at + size] for at in range(0, len(rows), size)]
     if count:  # the last one is filled up with its own rows
         parts[-1] = [parts[-1][line % len(parts[-1])] for line in range(count)]
-    # Losses are told, and min_db is kept, on the last eighth of the batches: texts of all lengths go there. Of fewer than eight: on the first.
-    held_out = len(parts) // 8
-    if not held_out:
+    if len(parts) < 8:  # none is held out, and losses are told, and min_db is kept, on the first
         middle = len(parts) // 2
         parts = parts[middle:] + parts[:middle]
-    last = {(2 * i + 1) * len(parts) // (2 * held_out) for i in range(held_out)}
-    parts = [part for i, part in enumerate(parts) if i not in last] + [parts[i] for i in sorted(last)]
     return [_batch(part, length or max(len(row[0]) for row in part), ports) for part in parts]
