@@ -18,12 +18,17 @@ build_files() {
   find "$OCTAVO_PROJECT" -path "$OCTAVO_PROJECT/.git" -prune -o \( -name CMakeLists.txt -o -name '*.cmake' \) -print | sort
 }
 
+# $builds/source: the sources by a path that every tree of this clone compiles by, so that the compiler cache knows them.
+link_source() {
+  mkdir -p "$builds"
+  ln -sfn "$OCTAVO_PROJECT" "$builds/source"
+}
+
 # build PRESET TARGET...: configures when there is no build tree, builds; silent when there is nothing to do.
 build() {
   local preset=$1 tree=$builds/$1 rc=0
   shift
-  mkdir -p "$builds"
-  ln -sfn "$OCTAVO_PROJECT" "$builds/source"
+  link_source
   with_lock "build-$checkout"
   if [ ! -f "$tree/build.ninja" ] || [ "$(build_files)" != "$(cat "$tree/octavo-build-files" 2>/dev/null)" ]; then
     step "configuring ($preset)" "configure-$preset" \

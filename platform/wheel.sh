@@ -15,7 +15,7 @@ raw=$builds/wheel-raw
 rm -rf "$raw"
 with_lock "build-$checkout"
 # Through `source` and with warnings as errors, as build() does: the compiler cache then knows what it compiled for the other trees.
-ln -sfn "$OCTAVO_PROJECT" "$builds/source"
+link_source
 step "building the wheel" wheel \
   env CC=/usr/bin/cc CXX=/usr/bin/c++ CMAKE_BUILD_PARALLEL_LEVEL="$jobs" CMAKE_GENERATOR=Ninja python3 -m pip wheel --no-deps --no-build-isolation --no-cache-dir \
   -w "$raw" -C build-dir="$builds/wheel" -C cmake.source-dir="$builds/source" -C cmake.define.OCTAVO_WERROR=ON -C cmake.define.OCTAVO_SHARED=ON \
