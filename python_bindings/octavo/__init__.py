@@ -63,8 +63,10 @@ def calibrate(model, calibration, threads=0, max_memory=None, max_nodes=None, pr
     shard: (2, 8) takes the second of eight parts of the batches, for one of eight machines; merge_calibrations() joins what they give, to the bytes that one
     machine would have given. octavo.dask does that on a cluster.
     """
-    if shard is not None and (len(shard) != 2 or not 1 <= shard[0] <= shard[1]):
-        raise OctavoError(f"shard is {tuple(shard)}; it is (i, n) with i from 1 to n")
+    if shard is not None:
+        whole = isinstance(shard, (tuple, list)) and len(shard) == 2 and all(type(number) is int for number in shard)
+        if not whole or not 1 <= shard[0] <= shard[1]:
+            raise OctavoError(f"shard is {shard!r}; it is (i, n) with i from 1 to n")
     return _octavo._calibrate(model, calibration, threads, max_memory, max_nodes, _runtime_of(with_), progress, shard)
 
 

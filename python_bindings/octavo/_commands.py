@@ -7,6 +7,8 @@ import shlex
 import subprocess
 import sys
 import tempfile
+import time
+import warnings
 
 from . import Generator, OctavoError, perplexity
 from ._generate import read_tokenizer
@@ -79,14 +81,17 @@ def _command_metric(command, folder):
 def _tune(a):
     if "{model}" not in a.metric:
         raise OctavoError("--metric has no {model}, where the path of a model would stand")
+    began = time.monotonic()
     def tell(stage, done, total):
         if sys.stderr.isatty():
-            print(f"\r\033[K{stage} {done}/{total}", end="", file=sys.stderr, flush=True)
-    with tempfile.TemporaryDirectory(prefix="octavo-") as temporary:
+            print(f"\r\033[K{stage} {done}/{total}, {time.monotonic() - began:.0f} s", end="", file=sys.stderr, flush=True)
+    with tempfile.TemporaryDirectory(prefix="octavo-") as temporary, warnings.catch_warnings(record=True) as notes:
         tuned = search(a.model, _command_metric(a.metric, pathlib.Path(temporary)), a.calib, budget=a.budget, lower_is_better=a.lower_is_better,
                        threads=a.threads, seconds=a.seconds, everything=a.everything, progress=tell)
     if sys.stderr.isatty():
         print("\r\033[K", end="", file=sys.stderr)
+    for note in {str(note.message): None for note in notes}:
+        print(f"octavo: note: {note}", file=sys.stderr)
     tuned.save(a.output)
     if a.plan:
         tuned.save_plan(a.plan)

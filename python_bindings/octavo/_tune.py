@@ -4,6 +4,7 @@ import json
 import math
 import os
 import pathlib
+import warnings
 
 import numpy as np
 
@@ -98,7 +99,10 @@ class _Search:
         return value
 
     def make(self, name, calibration, **how):
-        self.results[name] = self.optimize(self.model, calibration=calibration, threads=self.threads, **how)
+        with warnings.catch_warnings():
+            if isinstance(calibration, bytes):  # that weights are not fitted to ranges alone is known here: fitted() mends it
+                warnings.simplefilter("ignore")
+            self.results[name] = self.optimize(self.model, calibration=calibration, threads=self.threads, **how)
         self.plans.append({"name": name, "bytes": len(self.results[name].model), "metric": None, "loss": None, "within": None, **how})
 
     def time(self):
@@ -180,6 +184,8 @@ def search(model, measure, calibration, *, budget=0.01, lower_is_better=False, t
     if isinstance(budget, bool) or not isinstance(budget, (int, float)) or not 0 <= budget < 1:
         raise OctavoError(f"budget is {budget!r}; it is the share of the metric that may be lost, as 0.005 for half a percent")
     if not (isinstance(calibration, (str, bytes)) or hasattr(calibration, "__fspath__")):
+        if calibration is None or not hasattr(calibration, "__iter__"):
+            raise OctavoError(f"calibration is {calibration!r}; tune() needs batches, or a path as octavo optimize --calib takes it")
         calibration = list(calibration)
     if isinstance(calibration, bytes) or (not isinstance(calibration, list) and os.fspath(calibration).endswith(".calib")):
         raise OctavoError("tune() runs the calibration data itself; ranges gathered earlier (.calib) are not enough")
@@ -187,6 +193,9 @@ def search(model, measure, calibration, *, budget=0.01, lower_is_better=False, t
                  everything, progress)
     chosen = it.run()
     mark_front(it.plans, it.sign)
+    if not chosen["within"]:
+        warnings.warn(f"no plan loses at most {100 * budget:g} % of the metric, so the float one is chosen, which loses {100 * chosen['loss']:.2f} %; "
+                      "look at what else the metric depends on, or allow more", stacklevel=3)
     return Tuned(it.results[chosen["name"]], it.plans, chosen["name"], it.baseline)
 
 

@@ -75,7 +75,7 @@ def test_a_shard_is_one_of_n(run, data, shard):
     assert done.returncode == 2 and "--shard is I/N, from 1/N to N/N" in done.stderr
 
 
-@pytest.mark.parametrize("shard", [(0, 3), (4, 3), (1,)])
+@pytest.mark.parametrize("shard", [(0, 3), (4, 3), (1,), 3, "1/3", (1.5, 3), (True, 3)])
 def test_python_says_so_too(shard):
     with pytest.raises(octavo.OctavoError, match="it is \\(i, n\\) with i from 1 to n"):
         octavo.calibrate(BERT, BATCHES, shard=shard)
