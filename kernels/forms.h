@@ -1,17 +1,19 @@
 // The compiled forms of a kernel. Each kernel has one table of them, beside its code (the part of *_vec.cc that is compiled once): a
-// descriptor for each form, with its name, its functions, and how it lays out what it packs and needs for a while. Dispatch, packing and scratch read the
-// table, and the catalog takes names and lists from it.
+// descriptor for each form, with its name, the tile that it works in, its functions, and how it lays out what it packs and needs for a
+// while. Dispatch, packing, scratch and the shares of threads read the table, and the catalog takes names and lists from it.
 //
-//   struct Form { std::string_view name; Fn* run; size_t (*scratch)(int64_t k); };
+//   struct Form { std::string_view name; Tile tile; Fn* run; size_t (*scratch)(int64_t k); };
 //   constexpr Forms<Form> kForms = {{"scalar", ...}, {"avx2", ...}, {"avx512", ...}, {"avx512vnni", ...}};   // in the #if HWY_ONCE part
 //   kForms[arch].run(args);
 #ifndef OCTAVO_KERNELS_FORMS_H_
 #define OCTAVO_KERNELS_FORMS_H_
 
 #include <optional>
+#include <string>
 #include <string_view>
 
 #include "octavo/kernels/arch/arch.h"
+#include "octavo/kernels/tile/tile.h"
 
 namespace octavo::kernels {
 
@@ -49,8 +51,8 @@ using PerArch = Forms<Fn*>;
 
 // Names of the forms that serve an Arch.
 namespace internal {
-std::string_view GemmForm(Arch arch);         // "6x64_avx512vnni": rows x columns of a tile
-std::string_view GemmFewRowsForm(Arch arch);  // "m8_avx512vnni"
+std::string GemmForm(Arch arch);         // "6x64_avx512vnni": rows x columns of a tile
+std::string GemmFewRowsForm(Arch arch);  // "m8_avx512vnni"
 std::string_view LinearFp8Form(Arch arch, bool bf16_pairs);
 std::string_view BlockedForm(Arch arch);
 std::string_view BlockedInt8Form(Arch arch);

@@ -122,10 +122,11 @@ void RunOnThreads(kernels::Arch arch, const Args& args, StepCall& call) {
   threads.For(kv, [&](int64_t i) {
     kernels::SdpaPack(arch, args, i / s.kv_heads, i % s.kv_heads, all + static_cast<size_t>(i) * stride);
   });
-  const int64_t row_parts = PartsOf(s.q_len, 12, threads.count());
+  const kernels::Tile tile = kernels::SdpaTile(arch, args);
+  const int64_t row_parts = PartsOf(s.q_len, tile.share, threads.count());
   threads.For(flat * row_parts, [&](int64_t task) {
     const int64_t head = task / row_parts;
-    const Part p = PartOf(s.q_len, row_parts, task % row_parts, 6);
+    const Part p = PartOf(s.q_len, row_parts, task % row_parts, tile.rows);
     if (p.begin >= p.end) return;
     const int64_t kv_index = head / s.heads * s.kv_heads + head % s.heads / group;
     kernels::SdpaRows(arch, args, head / s.heads, head % s.heads, p.begin, p.end,
@@ -138,10 +139,11 @@ template <typename Args>
 void FlashOnThreads(kernels::Arch arch, const Args& args, const Threads& threads) {
   const kernels::SdpaShape& s = args.shape;
   const int64_t flat = s.batch * s.heads;
-  const int64_t row_parts = flat >= int64_t{2} * threads.count() ? 1 : PartsOf(s.q_len, 12, threads.count());
+  const kernels::Tile tile = kernels::SdpaFlashTile(arch, args);
+  const int64_t row_parts = flat >= int64_t{2} * threads.count() ? 1 : PartsOf(s.q_len, tile.share, threads.count());
   threads.For(flat * row_parts, [&](int64_t task) {
     const int64_t head = task / row_parts;
-    const Part p = PartOf(s.q_len, row_parts, task % row_parts, 6);
+    const Part p = PartOf(s.q_len, row_parts, task % row_parts, tile.rows);
     if (p.begin >= p.end) return;
     const TaskScratch scratch(kernels::SdpaFlashScratchBytes(arch, args, p.end - p.begin));
     kernels::SdpaFlash(arch, args, head / s.heads, head % s.heads, p.begin, p.end, scratch.data());

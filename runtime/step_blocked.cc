@@ -67,9 +67,10 @@ class BlockedKernel : public Kernel {
   void ForParts(StepCall& call, int64_t rows, const Task& task) const {
     const int threads = call.threads->count();
     const int64_t column_parts = PartsOf(column_blocks_, 1, threads);
-    const int64_t row_parts = column_parts >= threads ? 1 : PartsOf(rows, 48, threads);
+    const kernels::Tile tile = codes_ ? kernels::BlockedInt8Tile(arch_) : kernels::BlockedTile(arch_);
+    const int64_t row_parts = column_parts >= threads ? 1 : PartsOf(rows, tile.share, threads);
     call.threads->For(row_parts * column_parts, [&](int64_t i) {
-      const Part r = PartOf(rows, row_parts, i / column_parts, 12);  // of both kernels' tiles
+      const Part r = PartOf(rows, row_parts, i / column_parts, tile.rows);
       const Part c = PartOf(column_blocks_, column_parts, i % column_parts, 1);
       int64_t first = 0;  // column block of the product
       for (size_t p = 0; p < products_.size() && r.begin < r.end; ++p) {
@@ -92,7 +93,7 @@ class BlockedKernel : public Kernel {
 
   // Codes of some rows at a time: 4 MB of them, not those of a whole prompt.
   void RunCodes(StepCall& call, const float* x, int64_t rows, std::vector<float*> y) const {
-    constexpr int64_t kBytes = 4 << 20, kRowsOfKernel = 96;
+    constexpr int64_t kBytes = 4 << 20, kRowsOfKernel = kernels::blocked_sizes::kRowsAtOnce;
     const int64_t at_once = std::max(kRowsOfKernel, kBytes / row_bytes_ / kRowsOfKernel * kRowsOfKernel);
     const int64_t bytes = std::min(at_once, rows) * row_bytes_;
     auto* codes = reinterpret_cast<uint8_t*>(call.Scratch(static_cast<size_t>(bytes)));

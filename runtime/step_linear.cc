@@ -51,10 +51,11 @@ class LinearKernel : public Kernel {
     if (rows == 0) return {};
     const int64_t blocks = kernels::QkvBlocks(args);
     const int threads = call.threads->count();
-    const auto [row_parts, column_parts] = kernels::SharesOf(rows, blocks, threads);
+    const auto [row_parts, column_parts] = kernels::SharesOf(arch_, rows, blocks, threads);
+    const int64_t unit = kernels::GemmTile(arch_).rows;
     const size_t scratch = kernels::GemmScratchBytes(arch_, x.dtype(), k);
     call.threads->For(row_parts * column_parts, [&](int64_t task) {
-      const Part r = PartOf(rows, row_parts, task / column_parts, 6);
+      const Part r = PartOf(rows, row_parts, task / column_parts, unit);
       const Part c = PartOf(blocks, column_parts, task % column_parts, 1);
       if (r.begin < r.end && c.begin < c.end) {
         kernels::Qkv(arch_, args, {r.begin, r.end}, {c.begin, c.end}, TaskScratch(scratch).data());

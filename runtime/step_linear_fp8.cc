@@ -56,12 +56,12 @@ class LinearFp8Kernel : public Kernel {
     if (rows == 0) return {};
     const int64_t blocks = kernels::Fp8Blocks(args);
     const int threads = call.threads->count();
-    // Fewer rows than 96 do not pay for decoding the weights once more in each thread: columns are split instead.
-    const int64_t row_parts = PartsOf(rows, 96, threads);
+    const kernels::Tile tile = kernels::Fp8Tile(arch_, args.bf16_pairs);
+    const int64_t row_parts = PartsOf(rows, tile.share, threads);  // fewer: columns are split instead
     const int64_t column_parts = row_parts >= threads ? 1 : std::min<int64_t>(blocks, threads);
     const size_t scratch = kernels::Fp8ScratchBytes(arch_, k);
     call.threads->For(row_parts * column_parts, [&](int64_t task) {
-      const Part r = PartOf(rows, row_parts, task / column_parts, 6);
+      const Part r = PartOf(rows, row_parts, task / column_parts, tile.rows);
       const Part c = PartOf(blocks, column_parts, task % column_parts, 1);
       if (r.begin < r.end && c.begin < c.end) {
         kernels::LinearFp8(arch_, args, {r.begin, r.end}, {c.begin, c.end}, TaskScratch(scratch).data());

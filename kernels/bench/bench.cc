@@ -154,7 +154,7 @@ double Speedup(const Options& options, const std::function<void()>& one, const s
 double MeasureSpeedup(int64_t m, const Options& options) {
   LinearProblem problem(m, options.arch, kSetsBeyondAllL2);
   const int64_t blocks = QkvBlocks(problem.args[0]);
-  const Shares shares = SharesOf(m, blocks, options.threads);
+  const Shares shares = SharesOf(options.arch, m, blocks, options.threads);
   const size_t bytes = (GemmScratchBytes(options.arch, quant::DType::kU8, kWidth) + 63) / 64 * 64;
   AlignedArray<uint8_t> scratch(static_cast<size_t>(shares.rows * shares.blocks) * bytes);
   const auto share = [&](int64_t i) {

@@ -100,6 +100,9 @@ inline int64_t ChunkBlocks(int64_t block) { return std::max<int64_t>(1, kChunk /
 // Scratch that one call of GemmBlocked needs.
 size_t BlockedScratchBytes(Arch arch, const PackedBlocked& w);
 
+// Of more than a few rows; how threads split them.
+Tile BlockedTile(Arch arch);
+
 // Rows x column blocks (of kColumnBlock) of y. Up to 8 rows stream the weights once; more rows decode 64 columns at a time
 // to float and reuse them. `scratch`: 64-byte aligned, of this call alone.
 void GemmBlocked(Arch arch, const BlockedArgs& args, Range rows, Range blocks, void* scratch);

@@ -59,6 +59,9 @@ inline constexpr int64_t kCodeTileRows = 16, kCodeTileRowsAtOnce = 256;
 inline constexpr size_t kBlockedInt8ScratchBytes =
     size_t{internal::kCodeTileRowsAtOnce} * 64 * sizeof(float) + size_t{internal::kCodeDepthAtOnce} * 64 + 2 * 1024;
 
+// Of more than a few rows; how threads split them.
+Tile BlockedInt8Tile(Arch arch);
+
 // Rows x column blocks (of kColumnBlock) of y. `scratch`: 64-byte aligned, of this call alone.
 void GemmBlockedInt8(Arch arch, const BlockedInt8Args& args, Range rows, Range blocks, void* scratch);
 

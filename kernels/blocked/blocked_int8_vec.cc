@@ -15,6 +15,7 @@
 #include "octavo/kernels/blocked/blocked_amx-inl.h"
 #include "octavo/kernels/blocked/store-inl.h"
 #include "octavo/kernels/gemm/tile-inl.h"
+#include "octavo/kernels/tile/rows-inl.h"
 
 #if HWY_TARGET <= HWY_AVX2
 HWY_BEFORE_NAMESPACE();
@@ -362,18 +363,16 @@ void TileColumns(const PackedBlocked& w, int64_t panel, int columns, Range range
   for (int c = 0; c < columns; c += kStep) CodesTile<kBits, kVnni, kZeros, kRows, kV>(w, panel, c, range, x, ask, acc);
 }
 
-using TileFn = void(const PackedBlocked&, int64_t, int, Range, const uint8_t*, Ask, float*);
-
-// The tile of `rows`, at most kMostRows. One row takes one panel after the other where the CPU reads one stream best.
-template <int kBits, bool kVnni, bool kZeros, int kRows = kMostRows>
-TileFn* TileOf(int64_t rows, bool one_stream) {
-  if constexpr (kRows == 1) {
-    constexpr int kPanel = 16 / kLanes;  // in vectors
-    return one_stream ? TileColumns<kBits, kVnni, kZeros, 1, kPanel> : TileColumns<kBits, kVnni, kZeros, 1>;
-  } else {
-    if (rows == kRows) return TileColumns<kBits, kVnni, kZeros, kRows>;
-    return TileOf<kBits, kVnni, kZeros, kRows - 1>(rows, one_stream);
+// One row takes one panel after the other where the CPU reads one stream best.
+template <int kBits, bool kVnni, bool kZeros>
+void TileRows(int64_t rows, bool one_stream, const PackedBlocked& w, int64_t panel, int columns, Range range,
+              const uint8_t* x, Ask ask, float* acc) {
+  constexpr int kPanel = 16 / kLanes;  // in vectors
+  if (rows == 1 && one_stream) {
+    return TileColumns<kBits, kVnni, kZeros, 1, kPanel>(w, panel, columns, range, x, ask, acc);
   }
+  WithRows<kMostRows>(
+      rows, [&]<int kRows>() { TileColumns<kBits, kVnni, kZeros, kRows>(w, panel, columns, range, x, ask, acc); });
 }
 
 constexpr int64_t kRowsAtOnce = internal::kCodeRowsAtOnce, kDepthAtOnce = internal::kCodeDepthAtOnce;
@@ -393,8 +392,9 @@ void RunCodes(const BlockedInt8Args& args, Range rows, Range blocks, void* scrat
       for (int64_t k = 0; k < w.blocks(); k += at_once) {
         const Range range{k, std::min(w.blocks(), k + at_once)};
         for (int64_t r = 0; r < count; r += kMostRows) {
-          TileFn* tile = TileOf<kBits, kVnni, kZeros>(std::min<int64_t>(kMostRows, count - r), args.tuning.one_stream);
-          tile(w, b * 4, columns, range, args.x + (first + r) * row_bytes, r == 0 ? ask : Ask{}, acc + r * 64);
+          TileRows<kBits, kVnni, kZeros>(std::min<int64_t>(kMostRows, count - r), args.tuning.one_stream, w, b * 4,
+                                         columns, range, args.x + (first + r) * row_bytes, r == 0 ? ask : Ask{},
+                                         acc + r * 64);
         }
       }
       StoreRows(args, acc, first, count, b * kColumnBlock, columns);
@@ -443,20 +443,29 @@ namespace {
 
 struct Form {
   std::string_view name;
+  Tile tile;
   void (*quantize)(const PackedBlocked&, const float*, int64_t, int64_t, uint8_t*);
   void (*run)(const BlockedInt8Args&, Range, Range, void*);
 };
+constexpr Tile Codes(int rows, int64_t columns) {
+  return {.rows = rows, .columns = columns, .depth = internal::kCodeDepthAtOnce, .share = 48};
+}
+constexpr Tile kYmmTile = Codes(N_AVX2::kMostRows, N_AVX2::VectorsOf(N_AVX2::kMostRows) * N_AVX2::kLanes);
+constexpr Tile kZmmTile = Codes(N_AVX3::kMostRows, N_AVX3::VectorsOf(N_AVX3::kMostRows) * N_AVX3::kLanes);
+constexpr Tile kVnniTile = Codes(N_AVX3_DL::kMostRows, N_AVX3_DL::VectorsOf(N_AVX3_DL::kMostRows) * N_AVX3_DL::kLanes);
 constexpr Forms<Form> kForms = {
-    .scalar = {"scalar", &internal::QuantizeBlocksReference, &internal::GemmBlockedInt8Reference},
-    .avx2 = {"avx2", &N_AVX2::QuantizeAny<false>, &N_AVX2::RunAnyCodes<false>},
-    .avx512 = {"avx512", &N_AVX3::QuantizeAny<false>, &N_AVX3::RunAnyCodes<false>},
-    .avx512vnni = {"avx512vnni", &N_AVX3_DL::QuantizeAny<true>, &N_AVX3_DL::RunAnyCodes<true>},
-    .avxvnni = Form{"avxvnni", &N_AVX2::QuantizeAny<true>, &N_AVX2::RunAnyCodes<true>},
-    .amx = Form{"amx", &N_AVX3_DL::QuantizeAny<true>, &N_AVX3_DL::RunCodesAmx}};
+    .scalar = {"scalar", Tile{}, &internal::QuantizeBlocksReference, &internal::GemmBlockedInt8Reference},
+    .avx2 = {"avx2", kYmmTile, &N_AVX2::QuantizeAny<false>, &N_AVX2::RunAnyCodes<false>},
+    .avx512 = {"avx512", kZmmTile, &N_AVX3::QuantizeAny<false>, &N_AVX3::RunAnyCodes<false>},
+    .avx512vnni = {"avx512vnni", kVnniTile, &N_AVX3_DL::QuantizeAny<true>, &N_AVX3_DL::RunAnyCodes<true>},
+    .avxvnni = Form{"avxvnni", kYmmTile, &N_AVX2::QuantizeAny<true>, &N_AVX2::RunAnyCodes<true>},
+    .amx = Form{"amx", Codes(internal::kCodeTileRows, 16), &N_AVX3_DL::QuantizeAny<true>, &N_AVX3_DL::RunCodesAmx}};
 
 }  // namespace
 
 std::string_view internal::BlockedInt8Form(Arch arch) { return kForms[arch].name; }
+
+Tile BlockedInt8Tile(Arch arch) { return kForms[arch].tile; }
 
 void QuantizeBlocks(Arch arch, const PackedBlocked& w, const float* x, int64_t x_stride, int64_t rows, uint8_t* out) {
   kForms[arch].quantize(w, x, x_stride, rows, out);

@@ -11,6 +11,8 @@
 #include "hwy/highway.h"
 // After foreach_target.h:
 #include "octavo/kernels/blocked/store-inl.h"
+#include "octavo/kernels/tile/decoded-inl.h"
+#include "octavo/kernels/tile/rows-inl.h"
 
 #if HWY_TARGET <= HWY_AVX2
 HWY_BEFORE_NAMESPACE();
@@ -23,8 +25,13 @@ using V = hn::Vec<D>;
 using DI = hn::RebindToSigned<D>;
 constexpr int kLanes = static_cast<int>(hn::MaxLanes(D()));
 
-// sum = fma(w, a, sum) in the register of the sum. Around the intrinsic GCC 14.2 copies, pinned or not, or spills.
-HWY_INLINE void Fma(V& sum, V w, V a) { asm("vfmadd231ps %2, %1, %0" : "+v"(sum.raw) : "v"(w.raw), "v"(a.raw)); }
+// sum = fma(w, a, sum) in the register of the sum. Around the intrinsic GCC 14.2 copies, pinned or not, or spills; fp8's tiles, which it
+// serves well, have a fifth fewer instructions with it.
+struct FmaEngine {
+  static HWY_INLINE void Dot(V& sum, V a, V w) {
+    asm("vfmadd231ps %2, %1, %0" : "+v"(sum.raw) : "v"(w.raw), "v"(a.raw));
+  }
+};
 
 // q - z of one k for a vector of columns. The float whose bits are 0x4B000000 + q is 2^23 + q, and taking 2^23 + z off is
 // exact; where the target looks up 16 floats in one instruction, 4-bit codes go that way.
@@ -73,7 +80,7 @@ HWY_INLINE void Step(const Dec (&decoders)[kV], const hn::Vec<DI> (&codes)[kV], 
   for (int r = 0; r < kRows; ++r) {
     const V a = hn::Set(d, x[r * stride + kStep]);
     HWY_UNROLL(8)
-    for (int v = 0; v < kV; ++v) Fma(sum[r][v], w[v], a);
+    for (int v = 0; v < kV; ++v) FmaEngine::Dot(sum[r][v], a, w[v]);
   }
 }
 
@@ -161,11 +168,8 @@ void SmallRows(const PackedBlocked& w, int64_t panel, int columns, const float* 
 template <int kBits, bool kZeros>
 void Small(const PackedBlocked& w, int64_t panel, int columns, const float* x, int64_t stride, int64_t rows,
            float* acc) {
-  using Fn = void(const PackedBlocked&, int64_t, int, const float*, int64_t, float*);
-  constexpr Fn* kFns[] = {SmallRows<kBits, kZeros, 1>, SmallRows<kBits, kZeros, 2>, SmallRows<kBits, kZeros, 3>,
-                          SmallRows<kBits, kZeros, 4>, SmallRows<kBits, kZeros, 5>, SmallRows<kBits, kZeros, 6>,
-                          SmallRows<kBits, kZeros, 7>, SmallRows<kBits, kZeros, 8>};
-  kFns[rows - 1](w, panel, columns, x, stride, acc);
+  WithRows<blocked_sizes::kSmallRows>(
+      rows, [&]<int kRows>() { SmallRows<kBits, kZeros, kRows>(w, panel, columns, x, stride, acc); });
 }
 
 // [steps][64] of q - z for blocks [first, first + count), rounded up to whole lanes of k.
@@ -198,54 +202,18 @@ HWY_NOINLINE void DecodeChunk(const PackedBlocked& w, int64_t first_panel, int64
   }
 }
 
-// Adds one block to acc [kRows][64]: kV vectors of columns; w: [length][64] decoded, scale: of these columns.
-template <int kRows, int kV>
-HWY_NOINLINE void FloatTile(const float* HWY_RESTRICT x, int64_t stride, const float* HWY_RESTRICT w, int64_t length,
-                            const float* const* scale, float* HWY_RESTRICT acc) {
-  const D d;
-  V sum[kRows][kV];
-  HWY_UNROLL(8)
-  for (int r = 0; r < kRows; ++r) {
-    HWY_UNROLL(8)
-    for (int v = 0; v < kV; ++v) sum[r][v] = hn::Zero(d);
-  }
-  for (int64_t i = 0; i < length; ++i) {
-    V b[kV];
-    HWY_UNROLL(8)
-    for (int v = 0; v < kV; ++v) b[v] = hn::Load(d, w + i * 64 + v * kLanes);
-    HWY_UNROLL(8)
-    for (int r = 0; r < kRows; ++r) {
-      const V a = hn::Set(d, x[r * stride + i]);
-      HWY_UNROLL(8)
-      for (int v = 0; v < kV; ++v) Fma(sum[r][v], b[v], a);
-    }
-  }
-  // Unrolled as the loops above: one index that is no constant, and GCC keeps all sums in memory.
-  HWY_UNROLL(8)
-  for (int v = 0; v < kV; ++v) {
-    const V s = hn::LoadU(d, scale[v]);
-    HWY_UNROLL(8)
-    for (int r = 0; r < kRows; ++r) {
-      float* at = acc + r * 64 + v * kLanes;
-      hn::Store(hn::MulAdd(sum[r][v], s, hn::Load(d, at)), d, at);
-    }
-  }
-}
+// The sums of a block, times its scale, are added to acc [rows][64].
+struct BlockSums {
+  const float* const* scale;  // of each vector of columns
+  float* acc;
 
-constexpr int kTileVectors = HWY_TARGET == HWY_AVX2 ? 2 : 4;
-
-void FloatRows(const float* x, int64_t stride, const float* w, int64_t length, const float* const* scale, int64_t rows,
-               float* acc) {
-  using Fn = void(const float*, int64_t, const float*, int64_t, const float* const*, float*);
-  constexpr Fn* kFns[] = {FloatTile<1, kTileVectors>, FloatTile<2, kTileVectors>, FloatTile<3, kTileVectors>,
-                          FloatTile<4, kTileVectors>, FloatTile<5, kTileVectors>, FloatTile<6, kTileVectors>};
-  for (int64_t r = 0; r < rows; r += 6) {
-    const int64_t left = std::min<int64_t>(6, rows - r);
-    for (int v = 0; v < 64 / kLanes; v += kTileVectors) {
-      kFns[left - 1](x + r * stride, stride, w + v * kLanes, length, scale + v, acc + r * 64 + v * kLanes);
-    }
+  BlockSums From(int column) const { return {scale + column / kLanes, acc + column}; }
+  HWY_INLINE V First(int, int) const { return hn::Zero(D()); }
+  HWY_INLINE void Last(int r, int v, V sum) const {
+    float* at = acc + r * 64 + v * kLanes;
+    hn::Store(hn::MulAdd(sum, hn::LoadU(D(), scale[v]), hn::Load(D(), at)), D(), at);
   }
-}
+};
 
 // Many rows: 64 columns of a few blocks are decoded and multiplied by all rows while they are in L1.
 template <int kBits, bool kZeros>
@@ -263,7 +231,11 @@ void Large(const PackedBlocked& w, int64_t first_panel, const float* x, int64_t 
         scale[v] = reinterpret_cast<const float*>(w.Panel(panel) + b * w.record_bytes()) + v * kLanes % 16;
       }
       const int64_t length = std::min(w.block(), w.k() - b * w.block());
-      FloatRows(x + b * w.block(), stride, decoded + (b - first) * w.block() * 64, length, scale, rows, acc);
+      const float* weights = decoded + (b - first) * w.block() * 64;
+      for (int64_t r = 0; r < rows; r += kDecodedRows) {
+        DecodedRows<FmaEngine>(x + r * stride + b * w.block(), stride, std::min<int64_t>(kDecodedRows, rows - r),
+                               weights, length, BlockSums{scale, acc + r * 64});
+      }
     }
   }
 }
@@ -316,17 +288,24 @@ size_t DecodedScratch(const PackedBlocked& w) {
 
 struct Form {
   std::string_view name;
+  Tile tile;
   decltype(&Reference) run;
   size_t (*scratch)(const PackedBlocked& w);
 };
-constexpr Forms<Form> kForms = {.scalar = {"scalar", &Reference, &NoScratch},
-                                .avx2 = {"avx2", &N_AVX2::RunAny, &DecodedScratch},
-                                .avx512 = {"avx512", &N_AVX3::RunAny, &DecodedScratch},
-                                .avx512vnni = {"avx512vnni", &N_AVX3_DL::RunAny, &DecodedScratch}};
+constexpr Tile Decoded(int64_t columns) {
+  return {.rows = N_AVX2::kDecodedRows, .columns = columns, .depth = blocked_sizes::kChunk, .share = 48};
+}
+constexpr Forms<Form> kForms = {
+    .scalar = {"scalar", Tile{}, &Reference, &NoScratch},
+    .avx2 = {"avx2", Decoded(N_AVX2::kDecodedColumns), &N_AVX2::RunAny, &DecodedScratch},
+    .avx512 = {"avx512", Decoded(N_AVX3::kDecodedColumns), &N_AVX3::RunAny, &DecodedScratch},
+    .avx512vnni = {"avx512vnni", Decoded(N_AVX3_DL::kDecodedColumns), &N_AVX3_DL::RunAny, &DecodedScratch}};
 
 }  // namespace
 
 std::string_view internal::BlockedForm(Arch arch) { return kForms[arch].name; }
+
+Tile BlockedTile(Arch arch) { return kForms[arch].tile; }
 
 size_t BlockedScratchBytes(Arch arch, const PackedBlocked& w) { return kForms[arch].scratch(w); }
 

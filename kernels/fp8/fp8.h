@@ -71,6 +71,9 @@ int64_t Fp8Blocks(const Fp8Args& args);
 // Scratch that one call needs. May be 0.
 size_t Fp8ScratchBytes(Arch arch, int64_t k);
 
+// Of more than a few rows; how threads split them.
+Tile Fp8Tile(Arch arch, bool bf16_pairs);
+
 // Rows x column blocks. `scratch`: Fp8ScratchBytes, 64-byte aligned, of this call alone.
 void LinearFp8(Arch arch, const Fp8Args& args, Range rows, Range blocks, void* scratch);
 

@@ -13,6 +13,7 @@
 #include "octavo/kernels/fp8/fp8.h"
 #include "octavo/kernels/fp8/fp8_layout.h"
 #include "octavo/kernels/simd/bf16-inl.h"
+#include "octavo/kernels/tile/rows-inl.h"
 
 #if HWY_TARGET == HWY_AVX3_DL
 HWY_BEFORE_NAMESPACE();
@@ -83,9 +84,7 @@ struct PairForm {
   }
   static void Small(quant::DType type, const uint8_t* w, int64_t k, const float* x, int64_t stride, int64_t rows,
                     float* acc) {
-    using Fn = void(quant::DType, const uint8_t*, int64_t, const float*, int64_t, float*);
-    constexpr Fn* kFns[] = {SmallPairs<1>, SmallPairs<2>, SmallPairs<3>, SmallPairs<4>};
-    kFns[rows - 1](type, w, k, x, stride, acc);
+    WithRows<kSmallRows>(rows, [&]<int kRows>() { SmallPairs<kRows>(type, w, k, x, stride, acc); });
   }
   static void DecodeChunk(quant::DType type, const uint8_t* w, int64_t length, float* out) {
     DecodePairs(type, w, length, (length + 1) / 2, 256, 64, reinterpret_cast<uint8_t*>(out));

@@ -1,6 +1,5 @@
 // The tiles of LinearFp8, compiled once per target. Few rows decode weights in registers, so that each is read once; more
-// rows decode 64 columns of 128 k (32 KB) and reuse them. Sums stay in registers over such a chunk and are pinned after
-// every step.
+// rows decode 64 columns of 128 k (32 KB) and reuse them. Sums stay in registers over such a chunk.
 #include <algorithm>
 #include <cstring>
 
@@ -15,6 +14,8 @@
 #include "octavo/kernels/fp8/fp8_layout.h"
 #include "octavo/kernels/fp8/fp8_pairs-inl.h"
 #include "octavo/kernels/simd/fp8-inl.h"
+#include "octavo/kernels/tile/decoded-inl.h"
+#include "octavo/kernels/tile/rows-inl.h"
 
 #if HWY_TARGET <= HWY_AVX2
 HWY_BEFORE_NAMESPACE();
@@ -27,12 +28,11 @@ constexpr int kLanes = static_cast<int>(hn::MaxLanes(Fp8D()));
 using Codes = hn::ScalableTag<uint16_t>;
 constexpr int kLoads = 32 / static_cast<int>(hn::MaxLanes(Codes()));  // vectors of codes in the 64 of one k
 
-HWY_INLINE void Pin(Fp8V& v) { asm("" : "+v"(v.raw)); }
-
+// Pinned after every step, or GCC copies sums.
 struct FmaEngine {
   static HWY_INLINE void Dot(Fp8V& acc, Fp8V a, Fp8V b) {
     acc = hn::MulAdd(b, a, acc);
-    Pin(acc);
+    asm("" : "+v"(acc.raw));
   }
 };
 
@@ -99,10 +99,7 @@ void SmallRows(const uint8_t* w, int64_t k, const float* x, int64_t stride, floa
 
 template <bool kE4M3>
 void SmallFloats(const uint8_t* w, int64_t k, const float* x, int64_t stride, int64_t rows, float* acc) {
-  using Fn = void(const uint8_t*, int64_t, const float*, int64_t, float*);
-  constexpr Fn* kFns[] = {SmallRows<kE4M3, 1>, SmallRows<kE4M3, 2>, SmallRows<kE4M3, 3>, SmallRows<kE4M3, 4>,
-                          SmallRows<kE4M3, 5>, SmallRows<kE4M3, 6>, SmallRows<kE4M3, 7>, SmallRows<kE4M3, 8>};
-  kFns[rows - 1](w, k, x, stride, acc);
+  WithRows<internal::kFp8SmallRows>(rows, [&]<int kRows>() { SmallRows<kE4M3, kRows>(w, k, x, stride, acc); });
 }
 
 // [length][64] floats.
@@ -125,49 +122,17 @@ HWY_NOINLINE void DecodeFloats(const uint8_t* HWY_RESTRICT w, int64_t length, fl
   }
 }
 
-// Adds a chunk to acc [kRows][64], kV vectors of columns of it; w: [words][64] decoded. first: acc begins with 0. A word of a
-// row meets one of each column: a float, or a pair of bf16.
-template <class E, int kRows, int kV>
-HWY_NOINLINE void ChunkTile(const float* HWY_RESTRICT x, int64_t stride, const float* HWY_RESTRICT w, int64_t words,
-                            bool first, float* HWY_RESTRICT acc) {
-  const Fp8D d;
-  Fp8V sum[kRows][kV];
-  HWY_UNROLL(8)
-  for (int r = 0; r < kRows; ++r) {
-    HWY_UNROLL(8)
-    for (int v = 0; v < kV; ++v) sum[r][v] = first ? hn::Zero(d) : hn::Load(d, acc + r * 64 + v * kLanes);
-  }
-  for (int64_t i = 0; i < words; ++i) {
-    Fp8V b[kV];
-    HWY_UNROLL(8)
-    for (int v = 0; v < kV; ++v) b[v] = hn::Load(d, w + i * 64 + v * kLanes);
-    HWY_UNROLL(8)
-    for (int r = 0; r < kRows; ++r) {
-      const Fp8V a = hn::Set(d, x[r * stride + i]);
-      HWY_UNROLL(8)
-      for (int v = 0; v < kV; ++v) E::Dot(sum[r][v], a, b[v]);
-    }
-  }
-  HWY_UNROLL(8)
-  for (int r = 0; r < kRows; ++r) {
-    HWY_UNROLL(8)
-    for (int v = 0; v < kV; ++v) hn::Store(sum[r][v], d, acc + r * 64 + v * kLanes);
-  }
-}
+// The sums of a chunk go on from those of the chunks before, acc [rows][64].
+struct ChunkSums {
+  float* acc;
+  bool first;  // acc begins with 0
 
-constexpr int kTileVectors = HWY_TARGET == HWY_AVX2 ? 2 : 4;
-
-// 1 to 6 rows x 64 columns.
-template <class E>
-void ChunkRows(const float* x, int64_t stride, int64_t rows, const float* w, int64_t words, bool first, float* acc) {
-  using Fn = void(const float*, int64_t, const float*, int64_t, bool, float*);
-  constexpr Fn* kFns[] = {ChunkTile<E, 1, kTileVectors>, ChunkTile<E, 2, kTileVectors>, ChunkTile<E, 3, kTileVectors>,
-                          ChunkTile<E, 4, kTileVectors>, ChunkTile<E, 5, kTileVectors>, ChunkTile<E, 6, kTileVectors>};
-  for (int c = 0; c < 64; c += kTileVectors * kLanes) kFns[rows - 1](x, stride, w + c, words, first, acc + c);
-}
-
-// Never one or two rows at the end, whose few chains cannot hide the latency of an FMA, if it can be helped.
-HWY_INLINE int64_t RowsOfTile(int64_t left) { return left > 9 ? 6 : left > 6 ? (left + 1) / 2 : left; }
+  ChunkSums From(int column) const { return {acc + column, first}; }
+  HWY_INLINE DecodedV First(int r, int v) const {
+    return first ? hn::Zero(DecodedD()) : hn::Load(DecodedD(), acc + r * 64 + v * kLanes);
+  }
+  HWY_INLINE void Last(int r, int v, DecodedV sum) const { hn::Store(sum, DecodedD(), acc + r * 64 + v * kLanes); }
+};
 
 // How LinearFp8 multiplies: in floats, or in pairs of bf16 (PairForm).
 struct FloatForm {
@@ -213,9 +178,9 @@ void RunBlock(const Fp8Args& args, const Fp8Output& out, int64_t block, int64_t 
     const int64_t words = (length + F::kPerWord - 1) / F::kPerWord;
     F::DecodeChunk(out.w->dtype(), w + at * 64, length, decoded);
     for (int64_t r = 0; r < rows;) {
-      const int64_t count = RowsOfTile(rows - r);
-      ChunkRows<typename F::Engine>(x + r * l.x_stride + at / F::kPerWord, l.x_stride, count, decoded, words, at == 0,
-                                    acc + r * 64);
+      const int64_t count = RowsOfTile(rows - r, kDecodedRows);
+      DecodedRows<typename F::Engine>(x + r * l.x_stride + at / F::kPerWord, l.x_stride, count, decoded, words,
+                                      ChunkSums{acc + r * 64, at == 0});
       if (at + length == k) epilogue.Run(acc + r * 64, first + r, count);
       r += count;
     }
@@ -274,21 +239,32 @@ size_t TileScratch(int64_t k) { return static_cast<size_t>(internal::MakeFp8Tile
 
 struct Form {
   std::string_view name;
+  Tile tile;
   decltype(&Reference) run;
   size_t (*scratch)(int64_t k);
 };
-constexpr Forms<Form> kForms = {.scalar = {"scalar", &Reference, &NoScratch},
-                                .avx2 = {"avx2", &N_AVX2::Run<N_AVX2::FloatForm>, &FloatScratch},
-                                .avx512 = {"avx512", &N_AVX3::Run<N_AVX3::FloatForm>, &FloatScratch},
-                                .avx512vnni = {"avx512vnni", &N_AVX3_DL::Run<N_AVX3_DL::FloatForm>, &FloatScratch},
-                                .amx = Form{"amx", &Tiles, &TileScratch}};
-constexpr Form kPairs = {"avx512bf16", &N_AVX3_DL::Run<N_AVX3_DL::PairForm>, &PairScratch};
+// Fewer rows than 96 do not pay for decoding the weights once more in each thread.
+constexpr Tile Decoded(int64_t columns) {
+  return {.rows = N_AVX2::kDecodedRows, .columns = columns, .depth = internal::kFp8Chunk, .share = 96};
+}
+constexpr Tile kAmxTile = {.rows = 32, .columns = 32, .share = 96};
+constexpr Forms<Form> kForms = {
+    .scalar = {"scalar", Tile{}, &Reference, &NoScratch},
+    .avx2 = {"avx2", Decoded(N_AVX2::kDecodedColumns), &N_AVX2::Run<N_AVX2::FloatForm>, &FloatScratch},
+    .avx512 = {"avx512", Decoded(N_AVX3::kDecodedColumns), &N_AVX3::Run<N_AVX3::FloatForm>, &FloatScratch},
+    .avx512vnni = {"avx512vnni", Decoded(N_AVX3_DL::kDecodedColumns), &N_AVX3_DL::Run<N_AVX3_DL::FloatForm>,
+                   &FloatScratch},
+    .amx = Form{"amx", kAmxTile, &Tiles, &TileScratch}};
+constexpr Form kPairs = {"avx512bf16", Decoded(N_AVX3_DL::kDecodedColumns), &N_AVX3_DL::Run<N_AVX3_DL::PairForm>,
+                         &PairScratch};
 
 const Form& FormOf(Arch arch, bool bf16_pairs) { return Fp8InPairs(arch, bf16_pairs) ? kPairs : kForms[arch]; }
 
 }  // namespace
 
 std::string_view internal::LinearFp8Form(Arch arch, bool bf16_pairs) { return FormOf(arch, bf16_pairs).name; }
+
+Tile Fp8Tile(Arch arch, bool bf16_pairs) { return FormOf(arch, bf16_pairs).tile; }
 
 // Enough for whichever form an Arch then runs.
 size_t Fp8ScratchBytes(Arch arch, int64_t k) {

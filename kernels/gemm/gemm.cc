@@ -1,6 +1,7 @@
 #include "octavo/kernels/gemm/gemm.h"
 
 #include <algorithm>
+#include <format>
 
 #include "octavo/kernels/gemm/segments.h"
 
@@ -10,8 +11,18 @@ size_t GemmScratchBytes(Arch arch, quant::DType x_dtype, int64_t k) {
   return internal::kGemmForms[arch].scratch(x_dtype, k);
 }
 
-std::string_view internal::GemmForm(Arch arch) { return kGemmForms[arch].name; }
-std::string_view internal::GemmFewRowsForm(Arch arch) { return kGemmForms[arch].few_rows; }
+Tile GemmTile(Arch arch) { return internal::kGemmForms[arch].tile; }
+
+std::string internal::GemmForm(Arch arch) {
+  const GemmDescriptor& form = kGemmForms[arch];
+  if (form.tile.columns == 1) return std::string(form.name);
+  return std::format("{}x{}_{}", form.tile.rows, form.tile.columns, form.name);
+}
+std::string internal::GemmFewRowsForm(Arch arch) {
+  const GemmDescriptor& form = kGemmForms[arch];
+  if (form.tile.columns == 1) return std::string(form.few_rows);
+  return std::format("m{}_{}", kSmallRows, form.few_rows);
+}
 
 void internal::RunBatches(Arch arch, SegmentArgs args) {
   const Range rows = args.rows;

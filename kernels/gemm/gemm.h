@@ -20,6 +20,7 @@
 #include "octavo/kernels/arch/arch.h"
 #include "octavo/kernels/simd/aligned.h"
 #include "octavo/kernels/simd/weights.h"
+#include "octavo/kernels/tile/tile.h"
 #include "octavo/quant/numeric/dtype.h"
 
 namespace octavo::kernels {
@@ -158,6 +159,9 @@ inline constexpr int64_t ColumnBlocks(int64_t n) { return (n + kColumnBlock - 1)
 
 // Scratch that one call of Gemm or Qkv needs; depends on nothing but these. May be 0.
 size_t GemmScratchBytes(Arch arch, quant::DType x_dtype, int64_t k);
+
+// Of more than a few rows; how threads split them (SharesOf in qkv.h).
+Tile GemmTile(Arch arch);
 
 // Rows x column blocks of y. `scratch`: GemmScratchBytes, 64-byte aligned, of this call alone. An Arch without a kernel
 // of its own uses the next lower one that has one. The CPU must have `arch`.

@@ -11,6 +11,7 @@
 #include "octavo/kernels/gemm/block-inl.h"
 #include "octavo/kernels/gemm/form-inl.h"
 #include "octavo/kernels/gemm/segments.h"
+#include "octavo/kernels/tile/rows-inl.h"
 
 #if HWY_TARGET <= HWY_AVX2
 HWY_BEFORE_NAMESPACE();
@@ -31,27 +32,6 @@ PreparedRows<typename Form::Input> PrepareRows(const internal::SegmentArgs& args
     Form::PackRow(args.x, x + r * args.x.stride, static_cast<size_t>(k), out + static_cast<size_t>(r) * k4);
   }
   return {out, k4, k4};
-}
-
-// f.operator()<rows>(): rows as a constant, at most kMost of them (4 or 6).
-template <int kMost, class F>
-HWY_INLINE void WithRows(int rows, F f) {
-  switch (rows) {
-    case 1:
-      return f.template operator()<1>();
-    case 2:
-      return f.template operator()<2>();
-    case 3:
-      return f.template operator()<3>();
-    case 4:
-      return f.template operator()<4>();
-  }
-  if constexpr (kMost > 4) rows == 5 ? f.template operator()<5>() : f.template operator()<6>();
-}
-
-// Never leaves one or two rows, whose few chains cannot hide the latency of the dot product, if it can be helped.
-inline int RowsOfTile(int64_t left, int64_t most) {
-  return static_cast<int>(left > most + most / 2 ? most : left > most ? (left + 1) / 2 : left);
 }
 
 // The next block's weights come to L2 while this one is multiplied: four panels of k / 4 lines, spread over `tiles`.
@@ -81,7 +61,7 @@ template <class Form>
 void RunTilesOfSums(const ColumnsOfBlock& b, PreparedRows<typename Form::Input> x, int64_t first, int64_t rows,
                     EpilogueTile tile) {
   for (int64_t r = 0; r < rows; r += tile.rows) {
-    tile.rows = RowsOfTile(rows - r, Form::kTileRows);
+    tile.rows = static_cast<int>(RowsOfTile(rows - r, Form::kTileRows));
     tile.row = first + r;
     PrefetchOutput(tile);
     WithRows<Form::kTileRows>(tile.rows, [&]<int kRows>() HWY_ATTR {
@@ -101,7 +81,7 @@ void RunFinishedTiles(const ColumnsOfBlock& b, PreparedRows<typename Form::Input
   uint8_t* out = tile.out + first * stride + tile.column;
   uint32_t doubt = 0;
   for (int64_t r = 0; r < rows; r += tile.rows) {
-    tile.rows = RowsOfTile(rows - r, Form::kTileRows);
+    tile.rows = static_cast<int>(RowsOfTile(rows - r, Form::kTileRows));
     const FixedFinish<kPlain> finish{&tile.columns_of->fixed, out, stride, tile.acc, &doubt};
     WithRows<Form::kTileRows>(tile.rows, [&]<int kRows>() HWY_ATTR {
       Form::template FinishedRows<kRows>(x, r, b.panels, tile.columns_of->init, finish);
@@ -294,15 +274,25 @@ size_t PairsScratch(quant::DType, int64_t k) {
 }
 size_t TilesScratch(quant::DType, int64_t k) { return static_cast<size_t>(TileRowsAtOnce(k) * TileStride(k)); }
 
+// 12 rows in two tiles: to read a block of weights takes as long as 8 rows (SharesOf).
+constexpr Tile Registers(int64_t rows, int64_t columns) { return {.rows = rows, .columns = columns, .share = 12}; }
+constexpr Tile kYmmTile = Registers(N_AVX2::S16Form::kTileRows, N_AVX2::S16Form::kTileColumns);
+constexpr Tile kZmmTile = Registers(N_AVX3::S16Form::kTileRows, N_AVX3::S16Form::kTileColumns);
+constexpr Tile kYmmVnniTile = Registers(N_AVX2::VnniForm::kTileRows, 16);
+constexpr Tile kZmmVnniTile = Registers(N_AVX3_DL::VnniForm::kTileRows, kColumnBlock);
+constexpr Tile kAmxTile = {.rows = 32, .columns = 32, .depth = kTileDepth * kWholeDepth, .share = 32};
+
 }  // namespace
 
 const Forms<GemmDescriptor> kGemmForms = {
-    .scalar = {"scalar", "scalar", &Reference, &NoScratch},
-    .avx2 = {"6x8_s16_avx2", "m8_s16_avx2", &N_AVX2::RunSegmentsOfPairs, &PairsScratch},
-    .avx512 = {"6x16_s16_avx512", "m8_s16_avx512", &N_AVX3::RunSegmentsOfPairs, &PairsScratch},
-    .avx512vnni = {"6x64_avx512vnni", "m8_avx512vnni", &N_AVX3_DL::RunSegments<N_AVX3_DL::VnniForm>, &BytesScratch},
-    .avxvnni = GemmDescriptor{"6x16_avxvnni", "m8_avxvnni", &N_AVX2::RunSegments<N_AVX2::VnniForm>, &BytesScratch},
-    .amx = GemmDescriptor{"32x32_amx", "m8_avx512vnni", &N_AVX3_DL::RunSegmentsAmx, &TilesScratch}};
+    .scalar = {"scalar", "scalar", Tile{}, &Reference, &NoScratch},
+    .avx2 = {"s16_avx2", "s16_avx2", kYmmTile, &N_AVX2::RunSegmentsOfPairs, &PairsScratch},
+    .avx512 = {"s16_avx512", "s16_avx512", kZmmTile, &N_AVX3::RunSegmentsOfPairs, &PairsScratch},
+    .avx512vnni = {"avx512vnni", "avx512vnni", kZmmVnniTile, &N_AVX3_DL::RunSegments<N_AVX3_DL::VnniForm>,
+                   &BytesScratch},
+    .avxvnni =
+        GemmDescriptor{"avxvnni", "avxvnni", kYmmVnniTile, &N_AVX2::RunSegments<N_AVX2::VnniForm>, &BytesScratch},
+    .amx = GemmDescriptor{"amx", "avx512vnni", kAmxTile, &N_AVX3_DL::RunSegmentsAmx, &TilesScratch}};
 
 }  // namespace octavo::kernels::internal
 #endif  // HWY_ONCE

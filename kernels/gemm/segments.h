@@ -27,8 +27,9 @@ struct SegmentArgs {
 
 // One form of the product.
 struct GemmDescriptor {
-  std::string_view name;      // rows x columns of a tile, what it multiplies in, the Arch
-  std::string_view few_rows;  // at most kSmallRows
+  std::string_view name;      // what it multiplies in, the Arch
+  std::string_view few_rows;  // the same with at most kSmallRows
+  Tile tile;
   void (*run)(const SegmentArgs& args);
   size_t (*scratch)(quant::DType x, int64_t k);  // GemmScratchBytes
 };

@@ -20,14 +20,14 @@ struct QkvArgs {
 // Column blocks of all branches together: each branch is rounded up to whole blocks. The unit for splitting.
 int64_t QkvBlocks(const QkvArgs& args);
 
-// How `threads` share a product: parts of the rows (in sixes) and parts of the column blocks.
+// How `threads` share a product: parts of the rows (in tiles of GemmTile) and parts of the column blocks.
 struct Shares {
   int64_t rows = 1;
   int64_t blocks = 1;
 };
 // Columns first: a thread that takes half of the columns reads half of the weights, one that takes half of the rows
 // reads them all.
-Shares SharesOf(int64_t rows, int64_t blocks, int threads);
+Shares SharesOf(Arch arch, int64_t rows, int64_t blocks, int threads);
 
 // As Gemm; `blocks` counts through the branches in order. Scratch: GemmScratchBytes.
 void Qkv(Arch arch, const QkvArgs& args, Range rows, Range blocks, void* scratch);

@@ -39,6 +39,7 @@
 #include <string>
 
 #include "octavo/kernels/arch/arch.h"
+#include "octavo/kernels/tile/tile.h"
 #include "octavo/quant/numeric/dtype.h"
 
 namespace octavo::kernels {
@@ -180,6 +181,8 @@ int64_t SdpaMostKeys(const SdpaInt8Args& args);
 // head) into the order that the kernel reads; it is shared by all heads of the group and all their rows. Rows computes
 // the query rows [begin, end) of one (batch, head). Scratch belongs to one thread. Both buffers are 64-byte aligned and
 // need not be cleared. Bytes may be 0.
+Tile SdpaTile(Arch arch, const SdpaFloatArgs& args);  // how threads split rows
+Tile SdpaTile(Arch arch, const SdpaInt8Args& args);
 size_t SdpaPackedBytes(Arch arch, const SdpaFloatArgs& args);
 size_t SdpaPackedBytes(Arch arch, const SdpaInt8Args& args);
 size_t SdpaScratchBytes(Arch arch, const SdpaFloatArgs& args);
@@ -226,6 +229,8 @@ void SdpaSplitKv(Arch arch, const SdpaInt8Args& args, int64_t batch, int64_t kv_
 // and in the end o / l. Bit-identical on every Arch, but not the exact mode's bits: where that divides before it adds V, this
 // does after, and every new maximum rounds o and l once more (one tile in kSdpaFlashKeys keys: at most 2^-23 of o each).
 inline constexpr int64_t kSdpaFlashKeys = 512;
+Tile SdpaFlashTile(Arch arch, const SdpaFloatArgs& args);
+Tile SdpaFlashTile(Arch arch, const SdpaInt8Args& args);
 size_t SdpaFlashScratchBytes(Arch arch, const SdpaFloatArgs& args, int64_t rows);
 void SdpaFlash(Arch arch, const SdpaFloatArgs& args, int64_t batch, int64_t head, int64_t begin, int64_t end,
                void* scratch);

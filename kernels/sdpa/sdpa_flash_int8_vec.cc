@@ -268,18 +268,22 @@ void FlashReference(const SdpaInt8Args& args, int64_t batch, int64_t head, int64
 
 struct Form {
   std::string_view name;
+  Tile tile;
   decltype(&FlashReference) run;
   size_t per_word;  // values in a word; 0: one tile of scores and one row of sums are all
 };
-constexpr Forms<Form> kForms = {.scalar = {"scalar", &FlashReference, 0},
-                                .avx2 = {"avx2", &N_AVX2::FlashInt8<N_AVX2::S16Engine>, 2},
-                                .avx512 = {"avx512", &N_AVX3::FlashInt8<N_AVX3::S16Engine>, 2},
-                                .avx512vnni = {"avx512vnni", &N_AVX3_DL::FlashInt8<N_AVX3_DL::VnniEngine>, 4},
-                                .avxvnni = Form{"avxvnni", &N_AVX2::FlashInt8<N_AVX2::VnniEngine>, 4}};
+constexpr Forms<Form> kForms = {
+    .scalar = {"scalar", Tile{}, &FlashReference, 0},
+    .avx2 = {"avx2", internal::kSdpaYmmTile, &N_AVX2::FlashInt8<N_AVX2::S16Engine>, 2},
+    .avx512 = {"avx512", internal::kSdpaZmmTile, &N_AVX3::FlashInt8<N_AVX3::S16Engine>, 2},
+    .avx512vnni = {"avx512vnni", internal::kSdpaZmmTile, &N_AVX3_DL::FlashInt8<N_AVX3_DL::VnniEngine>, 4},
+    .avxvnni = Form{"avxvnni", internal::kSdpaYmmTile, &N_AVX2::FlashInt8<N_AVX2::VnniEngine>, 4}};
 
 }  // namespace
 
 std::string_view internal::SdpaFlashInt8Form(Arch arch) { return kForms[arch].name; }
+
+Tile SdpaFlashTile(Arch arch, const SdpaInt8Args&) { return kForms[arch].tile; }
 
 size_t SdpaFlashScratchBytes(Arch arch, const SdpaInt8Args& args, int64_t rows) {
   const size_t per_word = kForms[arch].per_word;

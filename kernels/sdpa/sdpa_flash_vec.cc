@@ -191,17 +191,21 @@ size_t TileBytes(const SdpaFloatArgs& args, int64_t rows) {
 
 struct Form {
   std::string_view name;
+  Tile tile;
   decltype(&FlashReference) run;
   size_t (*scratch)(const SdpaFloatArgs& args, int64_t rows);
 };
-constexpr Forms<Form> kForms = {.scalar = {"scalar", &FlashReference, &ReferenceBytes},
-                                .avx2 = {"avx2", &N_AVX2::FlashRows, &TileBytes},
-                                .avx512 = {"avx512", &N_AVX3::FlashRows, &TileBytes},
-                                .avx512vnni = {"avx512vnni", &N_AVX3_DL::FlashRows, &TileBytes}};
+constexpr Forms<Form> kForms = {
+    .scalar = {"scalar", Tile{}, &FlashReference, &ReferenceBytes},
+    .avx2 = {"avx2", internal::kSdpaYmmTile, &N_AVX2::FlashRows, &TileBytes},
+    .avx512 = {"avx512", internal::kSdpaZmmTile, &N_AVX3::FlashRows, &TileBytes},
+    .avx512vnni = {"avx512vnni", internal::kSdpaZmmTile, &N_AVX3_DL::FlashRows, &TileBytes}};
 
 }  // namespace
 
 std::string_view internal::SdpaFlashF32Form(Arch arch) { return kForms[arch].name; }
+
+Tile SdpaFlashTile(Arch arch, const SdpaFloatArgs&) { return kForms[arch].tile; }
 
 size_t SdpaFlashScratchBytes(Arch arch, const SdpaFloatArgs& args, int64_t rows) {
   return kForms[arch].scratch(args, rows);

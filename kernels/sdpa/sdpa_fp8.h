@@ -6,6 +6,7 @@
 
 namespace octavo::kernels::internal {
 
+Tile SdpaFp8Tile(Arch arch, const SdpaInt8Args& args);
 size_t SdpaFp8PackedBytes(Arch arch, const SdpaInt8Args& args);
 size_t SdpaFp8ScratchBytes(Arch arch, const SdpaInt8Args& args);
 void SdpaFp8Pack(Arch arch, const SdpaInt8Args& args, int64_t batch, int64_t kv_head, void* packed);

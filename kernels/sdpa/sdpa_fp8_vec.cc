@@ -223,27 +223,29 @@ void RowsReference(const SdpaInt8Args& args, int64_t batch, int64_t head, int64_
 // What runs: decoding of K and V, the rows, and how both are laid out; per_word 0: nothing is packed.
 struct Form {
   std::string_view name;
+  Tile tile;
   PackFn* pack;
   RowsFn* rows;
   size_t per_word, rows_at_once, steps_to;
   SdpaLayout Layout(const SdpaShape& shape) const { return MakeSdpaLayout(shape, per_word, rows_at_once, steps_to); }
 };
 template <class F>
-constexpr Form MakeForm(std::string_view name, PackFn* pack, RowsFn* rows) {
-  return {name, pack, rows, F::kPerWord, F::kRows, F::kStepsTo};
+constexpr Form MakeForm(std::string_view name, Tile tile, PackFn* pack, RowsFn* rows) {
+  return {name, tile, pack, rows, F::kPerWord, F::kRows, F::kStepsTo};
 }
 constexpr Forms<Form> kForms = {
-    .scalar = {"scalar", &PackNothing, &RowsReference, 0, 0, 0},
-    .avx2 = MakeForm<N_AVX2::Fp8Floats>("avx2", &N_AVX2::PackFp8Head<N_AVX2::Fp8Floats>,
+    .scalar = {"scalar", Tile{}, &PackNothing, &RowsReference, 0, 0, 0},
+    .avx2 = MakeForm<N_AVX2::Fp8Floats>("avx2", kSdpaYmmTile, &N_AVX2::PackFp8Head<N_AVX2::Fp8Floats>,
                                         &N_AVX2::RowsFp8<N_AVX2::Fp8Floats>),
-    .avx512 = MakeForm<N_AVX3::Fp8Floats>("avx512", &N_AVX3::PackFp8Head<N_AVX3::Fp8Floats>,
+    .avx512 = MakeForm<N_AVX3::Fp8Floats>("avx512", kSdpaZmmTile, &N_AVX3::PackFp8Head<N_AVX3::Fp8Floats>,
                                           &N_AVX3::RowsFp8<N_AVX3::Fp8Floats>),
-    .avx512vnni = MakeForm<N_AVX3_DL::Fp8Floats>("avx512vnni", &N_AVX3_DL::PackFp8Head<N_AVX3_DL::Fp8Floats>,
-                                                 &N_AVX3_DL::RowsFp8<N_AVX3_DL::Fp8Floats>),
-    .amx =
-        MakeForm<N_AVX3_DL::Fp8Tiles>("amx", &N_AVX3_DL::PackFp8Head<N_AVX3_DL::Fp8Tiles>, &N_AVX3_DL::RowsFp8Tiles)};
-constexpr Form kPairs = MakeForm<N_AVX3_DL::Fp8Pairs>("avx512bf16", &N_AVX3_DL::PackFp8Head<N_AVX3_DL::Fp8Pairs>,
-                                                      &N_AVX3_DL::RowsFp8<N_AVX3_DL::Fp8Pairs>);
+    .avx512vnni =
+        MakeForm<N_AVX3_DL::Fp8Floats>("avx512vnni", kSdpaZmmTile, &N_AVX3_DL::PackFp8Head<N_AVX3_DL::Fp8Floats>,
+                                       &N_AVX3_DL::RowsFp8<N_AVX3_DL::Fp8Floats>),
+    .amx = MakeForm<N_AVX3_DL::Fp8Tiles>("amx", kSdpaAmxTile, &N_AVX3_DL::PackFp8Head<N_AVX3_DL::Fp8Tiles>,
+                                         &N_AVX3_DL::RowsFp8Tiles)};
+constexpr Form kPairs = MakeForm<N_AVX3_DL::Fp8Pairs>(
+    "avx512bf16", kSdpaZmmTile, &N_AVX3_DL::PackFp8Head<N_AVX3_DL::Fp8Pairs>, &N_AVX3_DL::RowsFp8<N_AVX3_DL::Fp8Pairs>);
 
 const Form& FormOf(Arch arch, bool bf16_pairs) { return Fp8InPairs(arch, bf16_pairs) ? kPairs : kForms[arch]; }
 
@@ -251,6 +253,7 @@ const Form& FormOf(Arch arch, bool bf16_pairs) { return Fp8InPairs(arch, bf16_pa
 
 std::string_view SdpaFp8Form(Arch arch, bool bf16_pairs) { return FormOf(arch, bf16_pairs).name; }
 
+Tile SdpaFp8Tile(Arch arch, const SdpaInt8Args& args) { return FormOf(arch, args.bf16_pairs).tile; }
 size_t SdpaFp8PackedBytes(Arch arch, const SdpaInt8Args& args) {
   const Form& form = FormOf(arch, args.bf16_pairs);
   return form.per_word == 0 ? 0 : form.Layout(args.shape).packed_bytes;

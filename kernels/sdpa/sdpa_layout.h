@@ -13,6 +13,10 @@
 namespace octavo::kernels::internal {
 
 inline constexpr size_t kSdpaRows = 6;  // query rows at a time: 6 x 4 accumulators, and best for the softmax
+// Of both products; fewer rows than the share do not pay for waking a thread.
+inline constexpr Tile kSdpaYmmTile = {.rows = kSdpaRows, .columns = 16, .share = 12};
+inline constexpr Tile kSdpaZmmTile = {.rows = kSdpaRows, .columns = 64, .share = 12};
+inline constexpr Tile kSdpaAmxTile = {.rows = 16, .columns = 64, .share = 16};
 
 constexpr size_t RoundUp(size_t n, size_t to) { return (n + to - 1) / to * to; }
 

@@ -272,6 +272,7 @@ using internal::SdpaLayout;
 template <class Args>
 struct Form {
   std::string_view name;
+  Tile tile;
   void (*pack)(const Args&, int64_t, int64_t, void*);
   void (*rows)(const Args&, int64_t, int64_t, int64_t, int64_t, const void*, void*);
   SdpaLayout (*layout)(const Args& args);
@@ -290,29 +291,35 @@ SdpaLayout PairsLayout(const SdpaInt8Args& args) {
 SdpaLayout VnniLayout(const SdpaInt8Args& args) { return internal::MakeSdpaLayout(args.shape, 4, 12); }
 SdpaLayout AmxLayout(const SdpaInt8Args& args) { return internal::MakeAmxLayout(args.shape); }
 
+using internal::kSdpaAmxTile, internal::kSdpaYmmTile, internal::kSdpaZmmTile;
+
 using FloatForm = Form<SdpaFloatArgs>;
 constexpr Forms<FloatForm> kFloat = {
-    .scalar = {"scalar", &PackNothing<SdpaFloatArgs>, &RowsReference<SdpaFloatArgs>, nullptr},
-    .avx2 = {"avx2", &N_AVX2::PackFloat, &N_AVX2::RowsFloat, &FloatLayout},
-    .avx512 = {"avx512", &N_AVX3::PackFloat, &N_AVX3::RowsFloat, &FloatLayout},
-    .avx512vnni = {"avx512vnni", &N_AVX3_DL::PackFloat, &N_AVX3_DL::RowsFloat, &FloatLayout}};
+    .scalar = {"scalar", Tile{}, &PackNothing<SdpaFloatArgs>, &RowsReference<SdpaFloatArgs>, nullptr},
+    .avx2 = {"avx2", kSdpaYmmTile, &N_AVX2::PackFloat, &N_AVX2::RowsFloat, &FloatLayout},
+    .avx512 = {"avx512", kSdpaZmmTile, &N_AVX3::PackFloat, &N_AVX3::RowsFloat, &FloatLayout},
+    .avx512vnni = {"avx512vnni", kSdpaZmmTile, &N_AVX3_DL::PackFloat, &N_AVX3_DL::RowsFloat, &FloatLayout}};
 
 using Int8Form = Form<SdpaInt8Args>;
 constexpr Forms<Int8Form> kInt8 = {
-    .scalar = {"scalar", &PackNothing<SdpaInt8Args>, &RowsReference<SdpaInt8Args>, nullptr},
-    .avx2 = {"avx2", &N_AVX2::PackWords, &N_AVX2::RowsWords, &PairsLayout},
-    .avx512 = {"avx512", &N_AVX3::PackWords, &N_AVX3::RowsWords, &PairsLayout},
-    .avx512vnni = {"avx512vnni", &N_AVX3_DL::PackInt8<N_AVX3_DL::VnniEngine>,
+    .scalar = {"scalar", Tile{}, &PackNothing<SdpaInt8Args>, &RowsReference<SdpaInt8Args>, nullptr},
+    .avx2 = {"avx2", kSdpaYmmTile, &N_AVX2::PackWords, &N_AVX2::RowsWords, &PairsLayout},
+    .avx512 = {"avx512", kSdpaZmmTile, &N_AVX3::PackWords, &N_AVX3::RowsWords, &PairsLayout},
+    .avx512vnni = {"avx512vnni", kSdpaZmmTile, &N_AVX3_DL::PackInt8<N_AVX3_DL::VnniEngine>,
                    &N_AVX3_DL::RowsInt8<N_AVX3_DL::VnniEngine>, &VnniLayout},
-    .avxvnni =
-        Int8Form{"avxvnni", &N_AVX2::PackInt8<N_AVX2::VnniEngine>, &N_AVX2::RowsInt8<N_AVX2::VnniEngine>, &VnniLayout},
-    .amx = Int8Form{"amx", &N_AVX3_DL::PackInt8<N_AVX3_DL::AmxEngine>, &N_AVX3_DL::RowsAmx, &AmxLayout}};
+    .avxvnni = Int8Form{"avxvnni", kSdpaYmmTile, &N_AVX2::PackInt8<N_AVX2::VnniEngine>,
+                        &N_AVX2::RowsInt8<N_AVX2::VnniEngine>, &VnniLayout},
+    .amx = Int8Form{"amx", kSdpaAmxTile, &N_AVX3_DL::PackInt8<N_AVX3_DL::AmxEngine>, &N_AVX3_DL::RowsAmx, &AmxLayout}};
 
 }  // namespace
 
 std::string_view internal::SdpaF32Form(Arch arch) { return kFloat[arch].name; }
 std::string_view internal::SdpaInt8Form(Arch arch) { return kInt8[arch].name; }
 
+Tile SdpaTile(Arch arch, const SdpaFloatArgs&) { return kFloat[arch].tile; }
+Tile SdpaTile(Arch arch, const SdpaInt8Args& args) {
+  return quant::IsFp8(args.q_type) ? internal::SdpaFp8Tile(arch, args) : kInt8[arch].tile;
+}
 size_t SdpaPackedBytes(Arch arch, const SdpaFloatArgs& args) { return kFloat[arch].PackedBytes(args); }
 size_t SdpaPackedBytes(Arch arch, const SdpaInt8Args& args) {
   if (quant::IsFp8(args.q_type)) return internal::SdpaFp8PackedBytes(arch, args);

@@ -53,7 +53,7 @@ LEAN = [
     ("S16PairEngine, 6ul, 2ul,", "AVX2", {"vpmaddwd": 12}, 24, 9),
     ("::PairEngine, 6ul, 2ul,", "AVX2", {"vpmaddubsw": 12}, 24, 9),
     ("VnniEngine, 6ul, 2ul,", "AVX2", {"vpdpbusd": 12}, 12, 8),
-    ("Bf16Engine, 6, 4>", "AVX3_DL", {"vdpbf16ps": 24}, 14, 10),
+    ("Bf16Engine, 6,", "AVX3_DL", {"vdpbf16ps": 24}, 14, 10),
     ("Bf16Columns<4>", "tile", {"tdpbf16ps": 4}, 13, 5),
 ]
 

@@ -1,8 +1,10 @@
 #include "octavo/kernels/qkv/qkv.h"
 
 #include <algorithm>
+#include <iterator>
 #include <vector>
 
+#include "octavo/kernels/forms.h"
 #include "testing.h"
 
 namespace octavo::kernels {
@@ -75,7 +77,7 @@ QkvArgs WithOutputs(const Problem& p, std::vector<std::vector<uint8_t>>& outputs
 
 TEST(Shares, ColumnsFirstAndEven) {
   const auto is = [](int64_t rows, int64_t blocks, int threads, int64_t by_rows, int64_t by_blocks) {
-    const Shares s = SharesOf(rows, blocks, threads);
+    const Shares s = SharesOf(Arch::kAvx512Vnni, rows, blocks, threads);
     EXPECT_EQ(s.rows, by_rows) << rows << " x " << blocks << " by " << threads;
     EXPECT_EQ(s.blocks, by_blocks) << rows << " x " << blocks << " by " << threads;
   };
@@ -90,11 +92,12 @@ TEST(Shares, NeverSlowerThanOneThreadAndNeverEmpty) {
   for (int trial = 0; trial < 2000; ++trial) {
     const int64_t rows = RandomInt(1, 600), blocks = RandomInt(1, 50);
     const int threads = RandomInt(1, 64);
-    const Shares s = SharesOf(rows, blocks, threads);
+    const Arch arch = kArchs[RandomInt(0, std::size(kArchs) - 1)];
+    const Shares s = SharesOf(arch, rows, blocks, threads);
     ASSERT_GE(s.rows, 1);
     ASSERT_GE(s.blocks, 1);
     ASSERT_LE(s.blocks, blocks);
-    ASSERT_LE(s.rows, std::max<int64_t>(rows / 12, 1));
+    ASSERT_LE(s.rows, std::max<int64_t>(rows / GemmTile(arch).share, 1));
     ASSERT_LE(s.rows * s.blocks, 2 * threads);
     if (blocks >= threads && threads > 1) {
       ASSERT_GT(s.rows * s.blocks, 1) << rows << " x " << blocks << " by " << threads;
