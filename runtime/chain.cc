@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <iterator>
 #include <map>
 #include <optional>
 #include <ranges>
@@ -12,6 +13,7 @@
 #include "octavo/kernels/elementwise/elementwise.h"
 #include "octavo/kernels/quantize/quantize.h"
 #include "octavo/quant/numeric/code8.h"
+#include "octavo/runtime/expert_products.h"
 #include "octavo/runtime/rotate_half.h"
 
 namespace octavo::runtime {
@@ -225,7 +227,45 @@ class ChainKernel : public Kernel {
   std::map<ValueId, ir::NodeId> last_use_;
 };
 
+// The nodes one after the other.
+class NodesKernel : public Kernel {
+ public:
+  NodesKernel(const Chain& chain, const CompileContext& c, std::string name)
+      : graph_(c.graph), nodes_(chain.nodes), inputs_(chain.inputs), name_(std::move(name)) {
+    for (const ir::NodeId id : nodes_) {
+      for (const ValueId v : graph_.node(id).inputs) {
+        if (v.valid() && c.Constant(v) != nullptr) constants_[v] = c.constants[v.index];
+      }
+    }
+  }
+  std::string name() const override { return name_; }
+  Status Execute(StepCall& call) const override {
+    std::map<ValueId, RtValue> values = constants_;
+    for (size_t i = 0; i < inputs_.size(); ++i) values[inputs_[i]] = call.in[i];
+    call.interpreted = true;
+    for (const ir::NodeId id : nodes_) {
+      const Node& n = graph_.node(id);
+      std::vector<RtValue> in;
+      for (const ValueId v : n.inputs) in.push_back(v.valid() ? values[v] : RtValue{});
+      OCTAVO_TRY(call.out, ir::EvalNode(graph_, n, in, call.interrupted));
+      values[n.output()] = call.out[0];
+    }
+    return {};
+  }
+
+ private:
+  const Graph& graph_;
+  std::vector<ir::NodeId> nodes_;
+  std::vector<ValueId> inputs_;
+  std::map<ValueId, RtValue> constants_;
+  std::string name_;
+};
+
 }  // namespace
+
+KernelPtr MakeNodes(const Chain& chain, const CompileContext& c, std::string name) {
+  return std::make_unique<NodesKernel>(chain, c, std::move(name));
+}
 
 std::vector<Chain> FindChains(const CompileContext& c) {
   const Graph& g = c.graph;
@@ -235,6 +275,7 @@ std::vector<Chain> FindChains(const CompileContext& c) {
     if (IsLink(c, g.node(order[i]))) links[order[i]] = i;
   }
   std::vector<Chain> chains = FindRotateHalves(c);
+  std::ranges::move(FindExpertProducts(c), std::back_inserter(chains));
   for (const Chain& chain : chains) {
     for (const ir::NodeId id : chain.nodes) links.erase(id);
   }
@@ -256,7 +297,8 @@ std::vector<Chain> FindChains(const CompileContext& c) {
       }
     }
     if (inside.size() < 2) continue;
-    Chain chain{{inside.begin(), inside.end()}, {}};
+    Chain chain;
+    chain.nodes.assign(inside.begin(), inside.end());
     std::ranges::sort(chain.nodes, {}, [&](ir::NodeId id) { return links.at(id); });
     for (const ir::NodeId id : chain.nodes) {
       const Node& n = g.node(id);
@@ -274,6 +316,7 @@ std::vector<Chain> FindChains(const CompileContext& c) {
 
 KernelPtr MakeChain(const Chain& chain, const CompileContext& c) {
   if (chain.rotates > 0) return MakeRotateHalf(chain, c);
+  if (chain.experts_slot) return MakeExpertProducts(chain, c);
   return std::make_unique<ChainKernel>(chain, c);
 }
 

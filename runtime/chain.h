@@ -3,6 +3,8 @@
 #ifndef OCTAVO_RUNTIME_CHAIN_H_
 #define OCTAVO_RUNTIME_CHAIN_H_
 
+#include <optional>
+#include <string>
 #include <vector>
 
 #include "octavo/runtime/step.h"
@@ -15,6 +17,7 @@ struct Chain {
   std::vector<ir::NodeId> nodes;
   std::vector<ValueId> inputs;  // of the step: what is no constant and comes from outside
   int64_t rotates = 0;          // a rotary embedding of so many columns (rotate_half.h), which movements belong to
+  std::optional<size_t> experts_slot;  // the operand of a product that experts' weights are (expert_products.h)
 };
 
 // Two or more nodes of those that MakeElementwise, MakeQuantize and MakeLookup serve, each node in at most one chain. Operands
@@ -22,6 +25,9 @@ struct Chain {
 std::vector<Chain> FindChains(const CompileContext& c);
 
 KernelPtr MakeChain(const Chain& chain, const CompileContext& c);
+
+// The nodes one after the other by the interpreter, for operands that a chain's kernel does not take.
+KernelPtr MakeNodes(const Chain& chain, const CompileContext& c, std::string name);
 
 }  // namespace octavo::runtime
 

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <array>
-#include <map>
 #include <optional>
 #include <utility>
 
@@ -66,39 +65,6 @@ std::optional<Chain> Match(const CompileContext& c, NodeId root, size_t plain, s
   chain.rotates = dim;
   return chain;
 }
-
-// The nodes one after the other, where a table is wider than x.
-class NodesKernel : public Kernel {
- public:
-  NodesKernel(const Chain& chain, const CompileContext& c)
-      : graph_(c.graph), nodes_(chain.nodes), inputs_(chain.inputs) {
-    for (const NodeId id : nodes_) {
-      for (const ValueId v : graph_.node(id).inputs) {
-        if (v.valid() && c.Constant(v) != nullptr) constants_[v] = c.constants[v.index];
-      }
-    }
-  }
-  std::string name() const override { return "rotary of single nodes"; }
-  Status Execute(StepCall& call) const override {
-    std::map<ValueId, RtValue> values = constants_;
-    for (size_t i = 0; i < inputs_.size(); ++i) values[inputs_[i]] = call.in[i];
-    call.interpreted = true;
-    for (const NodeId id : nodes_) {
-      const Node& n = graph_.node(id);
-      std::vector<RtValue> in;
-      for (const ValueId v : n.inputs) in.push_back(v.valid() ? values[v] : RtValue{});
-      OCTAVO_TRY(call.out, ir::EvalNode(graph_, n, in, call.interrupted));
-      values[n.output()] = call.out[0];
-    }
-    return {};
-  }
-
- private:
-  const Graph& graph_;
-  std::vector<NodeId> nodes_;
-  std::vector<ValueId> inputs_;
-  std::map<ValueId, RtValue> constants_;
-};
 
 // Where the row of x's line [b, h, s] lies in a table that broadcasts.
 std::array<int64_t, 3> StridesOf(const Tensor& table) {
@@ -174,7 +140,7 @@ std::vector<Chain> FindRotateHalves(const CompileContext& c) {
 
 KernelPtr MakeRotateHalf(const Chain& chain, const CompileContext& c) {
   auto kernel = std::make_unique<RotateHalfKernel>(chain.rotates);
-  kernel->otherwise = std::make_unique<NodesKernel>(chain, c);
+  kernel->otherwise = MakeNodes(chain, c, "rotary of single nodes");
   return kernel;
 }
 

@@ -1,0 +1,265 @@
+#include "octavo/runtime/expert_products.h"
+
+#include <algorithm>
+#include <cstring>
+#include <numeric>
+#include <optional>
+#include <utility>
+
+#include "octavo/kernels/blocked/blocked.h"
+#include "octavo/kernels/gemm/gemm_f32.h"
+
+namespace octavo::runtime {
+
+namespace {
+
+using ir::NodeId;
+
+// What a product reads of the experts.
+struct Weights {
+  const Tensor* w = nullptr;  // [E,a,b]
+  ValueId index;
+  bool tuples = false;   // indices are [...,1] (GatherND)
+  bool flipped = false;  // the product reads [b,a]
+};
+
+// A Transpose of the last two dims alone.
+bool IsFlip(const Node& n) {
+  std::vector<int64_t> perm = n.attrs.Ints("perm");
+  if (perm.size() < 2) return false;
+  std::swap(perm[perm.size() - 1], perm[perm.size() - 2]);
+  return std::ranges::is_sorted(perm) && perm.back() == static_cast<int64_t>(perm.size()) - 1;
+}
+
+bool Holds(const Tensor* w) {
+  return w != nullptr && w->rank() == 3 && w->size() > 0 &&
+         (w->dtype() == DType::kF32 || w->dtype() == DType::kS8 || w->dtype() == DType::kU8);
+}
+
+// Of a whole matrix for each index; none where the indices are constants, since then there is one product for each expert.
+std::optional<Weights> Gathered(const CompileContext& c, const Node& n, Weights found) {
+  if (n.op != Op::kGather && n.op != Op::kGatherND) return {};
+  found.w = c.Constant(n.input(0)), found.index = n.input(1), found.tuples = n.op == Op::kGatherND;
+  if (!Holds(found.w) || !found.index.valid() || c.Constant(found.index) != nullptr) return {};
+  if (!found.tuples) return n.attrs.Int("axis", 0) == 0 ? std::optional(found) : std::nullopt;
+  const auto& shape = c.graph.value(found.index).type.shape;
+  const bool single = shape && !shape->empty() && shape->back().is_number() && shape->back().number() == 1;
+  return single && n.attrs.Int("batch_dims", 0) == 0 ? std::optional(found) : std::nullopt;
+}
+
+// The weights that make v, through nodes that nobody else reads.
+std::optional<Weights> WeightsOf(const CompileContext& c, ValueId v, std::vector<NodeId>& nodes) {
+  constexpr int kMostNodes = 6;
+  Weights found;
+  for (int i = 0; i < kMostNodes; ++i) {
+    if (!v.valid() || c.graph.IsGraphOutput(v) || c.graph.value(v).uses.size() != 1) return {};
+    const NodeId id = c.graph.value(v).producer;
+    if (!id.valid() || c.graph.value(v).type.dtype == DType::kUndefined) return {};
+    const Node& n = c.graph.node(id);
+    nodes.push_back(id);
+    const bool passes = n.op == Op::kCast || (n.op == Op::kTranspose && IsFlip(n));
+    if (!passes) return Gathered(c, n, found);
+    if (n.op == Op::kTranspose) found.flipped = !found.flipped;
+    v = n.input(0);
+  }
+  return {};
+}
+
+// Rows of one call of the float product, by shape alone: whatever the number of rows, few numbers are seen (gemm_f32.h says why).
+int64_t FloatRows(int64_t left) {
+  constexpr int64_t kMost = 128;
+  return left >= kMost                  ? kMost
+         : left >= kernels::kRowUnitF32 ? left / kernels::kRowUnitF32 * kernels::kRowUnitF32
+                                        : left;
+}
+
+class ExpertProducts : public Kernel {
+ public:
+  // `slot`: of the weights among the product's operands. Matrices are [K,N], or [N,K] if `transposed`.
+  ExpertProducts(kernels::Arch arch, const Weights& weights, size_t slot)
+      : arch_(arch), slot_(slot), tuples_(weights.tuples), transposed_((slot == 0) != weights.flipped), w_(*weights.w) {
+    experts_ = w_.shape()[0];
+    k_ = w_.shape()[transposed_ ? 2 : 1], n_ = w_.shape()[transposed_ ? 1 : 2];
+    needs.Typed(0, DType::kF32), needs.Typed(1, DType::kUndefined);
+  }
+  std::string name() const override { return codes_.empty() ? "experts_f32" : "experts_int8"; }
+
+  // False: no kernel has them.
+  bool Pack() {
+    if (w_.dtype() == DType::kF32) return true;
+    constexpr int64_t kBlock =
+        128;  // 64 columns of them are decoded at once; their scale is 1, the true one stands behind the product
+    const std::vector<float> ones(static_cast<size_t>((k_ + kBlock - 1) / kBlock * n_), 1.0f);
+    for (int64_t e = 0; e < experts_; ++e) {
+      auto packed = kernels::PackBlocked({.data = w_.data() + e * k_ * n_,
+                                          .dtype = w_.dtype(),
+                                          .k = k_,
+                                          .n = n_,
+                                          .block = kBlock,
+                                          .transposed = transposed_,
+                                          .scale = ones.data()});
+      if (!packed) return false;
+      codes_.push_back(std::move(*packed));
+    }
+    w_ = Tensor();
+    return true;
+  }
+
+  Status Execute(StepCall& call) const override {
+    const std::optional<Rows> rows = RowsOf(call.T(0), call.T(1));
+    if (!rows) return otherwise->Run(call);
+    const float* x = call.T(0).as<float>().data();
+    float* y = call.Allocate(0, DType::kF32, rows->result).mutable_as<float>().data();
+    if (rows->in_order) return Multiply(call, *rows, x, y);
+    const auto count = static_cast<int64_t>(rows->order.size());
+    auto* sorted_x = reinterpret_cast<float*>(call.Scratch(static_cast<size_t>(count * (k_ + n_)) * sizeof(float)));
+    float* sorted_y = sorted_x + count * k_;
+    Move(call, count, k_, [&](int64_t i) { return std::pair{x + rows->order[i] * k_, sorted_x + i * k_}; });
+    OCTAVO_TRY_STATUS(Multiply(call, *rows, sorted_x, sorted_y));
+    Move(call, count, n_, [&](int64_t i) { return std::pair{sorted_y + i * n_, y + rows->order[i] * n_}; });
+    return {};
+  }
+
+ private:
+  // The rows of x by expert.
+  struct Rows {
+    Shape result;
+    std::vector<int64_t> order;  // of x's rows, those of an expert one after the other
+    std::vector<int64_t> first;  // of each expert in that order, and the end
+    bool in_order = true;
+  };
+
+  // None: operands that broadcast, or an index without an expert, of which the single nodes tell.
+  std::optional<Rows> RowsOf(const Tensor& x, const Tensor& index) const {
+    Shape tokens = index.shape();
+    if (tuples_) tokens.pop_back();
+    const auto batch = static_cast<int64_t>(tokens.size());
+    const Shape& s = x.shape();
+    if (x.rank() < 2 || (batch > 0 && x.rank() != batch + 2) || !std::ranges::equal(tokens, std::span(s).first(batch)))
+      return {};
+    const int64_t m = s[s.size() - 2], last = s.back();
+    if (slot_ == 0 ? m != k_ || last != 1 || x.rank() != batch + 2 : last != k_) return {};
+    Rows rows{.result = s, .order = {}, .first = std::vector<int64_t>(static_cast<size_t>(experts_) + 1)};
+    slot_ == 0 ? rows.result[s.size() - 2] = n_ : rows.result.back() = n_;
+    const int64_t each = slot_ == 0 ? 1 : batch == 0 ? LeadingRows(s) : m;
+    std::vector<int64_t> expert(static_cast<size_t>(ir::ElementCount(tokens)));
+    for (size_t t = 0; t < expert.size(); ++t) {
+      const int64_t e = index.GetInt(static_cast<int64_t>(t));
+      expert[t] = e < 0 ? e + experts_ : e;
+      if (expert[t] < 0 || expert[t] >= experts_) return {};
+      rows.first[static_cast<size_t>(expert[t]) + 1] += each;
+    }
+    rows.in_order = std::ranges::is_sorted(expert);
+    std::partial_sum(rows.first.begin(), rows.first.end(), rows.first.begin());
+    rows.order.resize(expert.size() * static_cast<size_t>(each));
+    std::vector<int64_t> next = rows.first;
+    for (size_t row = 0; row < rows.order.size(); ++row) {
+      const auto e = static_cast<size_t>(expert[row / static_cast<size_t>(each)]);
+      rows.order[static_cast<size_t>(next[e]++)] = static_cast<int64_t>(row);
+    }
+    return rows;
+  }
+
+  // Lines of `size` floats; `line` says from where the i-th goes where.
+  template <class Line>
+  static void Move(StepCall& call, int64_t count, int64_t size, const Line& line) {
+    const int64_t parts = PartsOf(count, std::max(int64_t{1}, kElementGrain / size), call.threads->count());
+    call.threads->For(parts, [&](int64_t part) {
+      const Part p = PartOf(count, parts, part, 1);
+      for (int64_t i = p.begin; i < p.end; ++i) {
+        const auto [from, to] = line(i);
+        std::memcpy(to, from, static_cast<size_t>(size) * sizeof(float));
+      }
+    });
+  }
+
+  // Each chosen expert's columns in parts: of codes as many as threads can use, of floats by width alone, since a split may change their sums.
+  Status Multiply(StepCall& call, const Rows& rows, const float* x, float* y) const {
+    constexpr int64_t kFloatColumns = 512;
+    const int64_t blocks = kernels::ColumnBlocks(n_), threads = call.threads->count();
+    const int64_t parts = codes_.empty() ? (n_ + kFloatColumns - 1) / kFloatColumns
+                          : threads == 1 ? 1
+                                         : std::min(blocks, 2 * threads);
+    std::vector<size_t> chosen;
+    for (size_t e = 0; e + 1 < rows.first.size(); ++e) {
+      if (rows.first[e] < rows.first[e + 1]) chosen.push_back(e);
+    }
+    std::vector<std::string> errors(chosen.size() * static_cast<size_t>(parts));
+    call.threads->For(static_cast<int64_t>(errors.size()), [&](int64_t task) {
+      const size_t e = chosen[static_cast<size_t>(task / parts)];
+      const kernels::Range of{rows.first[e], rows.first[e + 1]};
+      if (codes_.empty()) {
+        errors[static_cast<size_t>(task)] =
+            Floats(static_cast<int64_t>(e), of, PartOf(n_, parts, task % parts, 16), x, y);
+      } else {
+        const Part p = PartOf(blocks, parts, task % parts, 1);
+        const kernels::BlockedArgs args{.x = x, .x_stride = k_, .w = &codes_[e], .y = y, .y_stride = n_};
+        kernels::GemmBlocked(arch_, args, of, {p.begin, p.end},
+                             TaskScratch(kernels::BlockedScratchBytes(arch_, codes_[e])).data());
+      }
+    });
+    for (const std::string& error : errors) {
+      if (!error.empty()) return ir::Fail("{}", error);
+    }
+    return {};
+  }
+
+  std::string Floats(int64_t expert, kernels::Range rows, Part columns, const float* x, float* y) const {
+    if (columns.begin >= columns.end) return {};
+    kernels::MatMulF32Args args{.k = k_, .n = columns.end - columns.begin, .a_row = k_, .c_row = n_};
+    args.b = w_.as<float>().data() + expert * k_ * n_ + columns.begin * (transposed_ ? k_ : 1);
+    args.b_row = transposed_ ? 1 : n_, args.b_column = transposed_ ? k_ : 1;
+    for (int64_t row = rows.begin; row < rows.end; row += args.m) {
+      args.m = FloatRows(rows.end - row);
+      args.a = x + row * k_, args.c = y + row * n_ + columns.begin;
+      if (std::string error = kernels::MatMulF32(args, {0, 1}); !error.empty()) return error;
+    }
+    return {};
+  }
+
+  kernels::Arch arch_;
+  size_t slot_;
+  bool tuples_, transposed_;
+  Tensor w_;  // of floats
+  std::vector<kernels::PackedBlocked> codes_;
+  int64_t experts_ = 0, k_ = 0, n_ = 0;
+};
+
+// The product `root` of experts' weights in operand `slot`.
+std::optional<Chain> Match(const CompileContext& c, NodeId root, size_t slot) {
+  Chain chain;
+  chain.nodes = {root};
+  const Node& product = c.graph.node(root);
+  const std::optional<Weights> found = WeightsOf(c, product.input(slot), chain.nodes);
+  if (!found || c.graph.value(product.input(1 - slot)).type.dtype != DType::kF32) return {};
+  chain.inputs = {product.input(1 - slot), found->index};
+  chain.experts_slot = slot;
+  return chain;
+}
+
+}  // namespace
+
+std::vector<Chain> FindExpertProducts(const CompileContext& c) {
+  std::vector<Chain> found;
+  for (const NodeId id : c.graph.NodesInOrder()) {
+    if (c.graph.node(id).op != Op::kMatMul) continue;
+    std::optional<Chain> chain = Match(c, id, 0);
+    if (!chain) chain = Match(c, id, 1);
+    if (!chain) continue;
+    std::ranges::sort(chain->nodes, [&c](NodeId a, NodeId b) { return c.graph.Before(a, b); });
+    found.push_back(std::move(*chain));
+  }
+  return found;
+}
+
+KernelPtr MakeExpertProducts(const Chain& chain, const CompileContext& c) {
+  std::vector<NodeId> nodes;
+  const std::optional<Weights> found = WeightsOf(c, c.graph.node(chain.nodes.back()).input(*chain.experts_slot), nodes);
+  auto kernel = std::make_unique<ExpertProducts>(c.arch, *found, *chain.experts_slot);
+  KernelPtr single = MakeNodes(chain, c, "experts of single nodes");
+  if (!kernel->Pack()) return single;
+  kernel->otherwise = std::move(single);
+  return kernel;
+}
+
+}  // namespace octavo::runtime
