@@ -76,7 +76,9 @@ Result<SymShape> SdpaShape(const Inferrer& c) {
        {std::pair{&core.q.heads, heads}, {&core.k.heads, kv_heads}, {&core.v.heads, kv_heads}}) {
     if (dim->is_number() && dim->number() != count) return c.Refuse("it has {} heads, not {}", dim->number(), count);
   }
-  return OutputShape(core, attrs.Int("out_rank", 4) == 4);
+  SymShape out = OutputShape(core, attrs.Int("out_rank", 4) == 4);
+  out[0] = BroadcastDim(BroadcastDim(out[0], core.k.batch), core.v.batch);  // batches under other names, as MatMul has them
+  return out;
 }
 
 Status Sdpa(Inferrer& c) {

@@ -81,6 +81,19 @@ std::string CoarseScores(const Graph& g, const Node& attention) {
   return {};
 }
 
+// Empty, or that a run compares what the graph does not tell: the batches of q, k and v.
+std::string ComparedAtRunTime(const Graph& g, const Node& attention) {
+  const auto batch = [&](size_t slot) {
+    const auto& shape = g.value(attention.input(slot)).type.shape;
+    return shape && !shape->empty() ? shape->front() : ir::Dim();
+  };
+  if (ProvablyEqual(batch(0), batch(1)) && ProvablyEqual(batch(0), batch(2))) return {};
+  return std::format(
+      "with a check at run time: q, k and v have the batches {}, {} and {}, and a run in which they differ takes the "
+      "single ops; name the dims of the inputs alike if they are always the same",
+      batch(0).ToString(), batch(1).ToString(), batch(2).ToString());
+}
+
 bool MadeBy(const Node& n, std::string_view pass) {
   return std::ranges::any_of(n.origin,
                              [&](const std::string& o) { return o.starts_with("pass:") && o.substr(5) == pass; });
@@ -185,6 +198,7 @@ void JudgeAttention(Candidate& c, const OriginIndex& index, const Told& told) {
     c.status = "fused";
     c.rule = n->op == Op::kQuantizedSdpa ? "quantized_sdpa" : "sdpa";
     c.reason = n->op == Op::kQuantizedSdpa ? CoarseScores(index.graph(), *n) : told.decisions.Kept(c) ? kAsAsked : "";
+    if (c.reason.empty()) c.reason = ComparedAtRunTime(index.graph(), *n);
     return;
   }
   Explain(c, told, "sdpa",

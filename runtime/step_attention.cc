@@ -305,10 +305,19 @@ kernels::SdpaShape OneOfEach(const Config& c) {
   return {.heads = c.heads, .kv_heads = c.groups, .head_size = c.dim, .v_head_size = c.v_dim};
 }
 
-// Sizes with names of their own are taken to be equal when a mask is fused. Where a run proves that wrong the body, which broadcasts the
-// scores, says what the graph means.
-KernelPtr WiderMasks(const Node& node, const CompileContext& c, size_t mask) {
-  if (!node.input(mask) && !node.input(mask + 1)) return nullptr;
+// Whether q, k and v are known to be of one batch before a run.
+bool OneBatch(const Node& node, const CompileContext& c) {
+  const auto batch = [&](size_t slot) {
+    const auto& shape = c.graph.value(node.input(slot)).type.shape;
+    return shape && !shape->empty() ? shape->front() : ir::Dim();
+  };
+  return ProvablyEqual(batch(0), batch(1)) && ProvablyEqual(batch(0), batch(2));
+}
+
+// Sizes with names of their own, of masks and of batches, are taken to be equal when attention is fused. Where a run proves that wrong the
+// body, which broadcasts, says what the graph means.
+KernelPtr WhereSizesDiffer(const Node& node, const CompileContext& c, size_t mask) {
+  if (!node.input(mask) && !node.input(mask + 1) && OneBatch(node, c)) return nullptr;
   return MakeInterpreted(c.graph, c.graph.value(node.output()).producer);
 }
 
@@ -357,7 +366,7 @@ KernelPtr MakeAttention(const Node& node, const CompileContext& c) {
     auto kernel = std::make_unique<FloatAttention>(c.arch, config);
     kernel->needs = NeedsOf(config, node, {DType::kF32, DType::kF32, DType::kF32}, mask);
     kernel->takes_rooms = true;
-    kernel->otherwise = WiderMasks(node, c, mask);
+    kernel->otherwise = WhereSizesDiffer(node, c, mask);
     return kernel;
   }
   kernels::SdpaInt8Args p;
@@ -401,7 +410,7 @@ KernelPtr MakeAttention(const Node& node, const CompileContext& c) {
   auto kernel = std::make_unique<Int8Attention>(c.arch, config, p);
   kernel->needs = NeedsOf(config, node, {p.q_type, p.k_type, p.v_type}, mask);
   kernel->takes_rooms = true;
-  kernel->otherwise = WiderMasks(node, c, mask);
+  kernel->otherwise = WhereSizesDiffer(node, c, mask);
   return kernel;
 }
 

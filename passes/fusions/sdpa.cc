@@ -4,6 +4,7 @@
 // Shapes: q [B,H,Sq,D]  kT [B,H,D,Sk]  v [B,H,Sk,Dv]  mask broadcastable to [B,H,Sq,Sk]; K and V may have one head for all of
 //         Q. Rank 3, [N,S,D], is attention with one head.
 // Exact: the same operations in the same order. A mask of -inf or -3.4e38 keeps its meaning.
+//        Batches with names of their own are compared when the graph runs; where they differ, the body of the op does what the graph did.
 // Refuses: softmax over another axis, unknown head counts, masks that are or may be wider than the scores.
 #include "octavo/passes/fusions/sdpa_parts.h"
 

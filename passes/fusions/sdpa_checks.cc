@@ -45,6 +45,11 @@ Verdict CheckMask(const Match& m, Var mask, ir::DType type, const ir::SymShape& 
   return Ok();
 }
 
+// The same, or sizes under two names: a run compares them, and where they differ the body means what the graph did (runtime/step_attention.cc).
+bool MayBeOneBatch(const ir::Dim& a, const ir::Dim& b) {
+  return ProvablyEqual(a, b) || (!a.is_number() && !b.is_number());
+}
+
 Verdict CheckGuard(const Match& m, const SdpaMiddle& mid) {
   for (Var guard : {mid.guard, mid.masked_guard}) {
     if (m.Has(guard) && m.graph().ConstantOf(m.at(guard).input(1))->GetDouble(0) != 0.0)
@@ -80,7 +85,7 @@ Verdict CheckHeads(const Match& m, Var q, Var kt, Var v, const SdpaMiddle& mid) 
     return Illegal(
         std::format("heads disagree: q {}, k^T {}, v {}", ir::ToString(*qs), ir::ToString(*ks), ir::ToString(*vs)));
   }
-  if (!ProvablyEqual((*qs)[0], (*ks)[0]) || !ProvablyEqual((*qs)[0], (*vs)[0])) {
+  if (!MayBeOneBatch((*qs)[0], (*ks)[0]) || !MayBeOneBatch((*qs)[0], (*vs)[0])) {
     return Illegal(std::format("the batches of q {}, k^T {} and v {} are not known to be the same", ir::ToString(*qs),
                                ir::ToString(*ks), ir::ToString(*vs)));
   }

@@ -229,6 +229,58 @@ TEST(Exact, RandomBlocks) {
   }
 }
 
+// Two inputs whose batches have names of their own: attention is fused, a run compares, and one of the two may be 1.
+Graph CrossAttention() {
+  Graph g;
+  g.info.opsets[""] = 21;
+  std::mt19937_64 rng(5);
+  const auto input = [&](const char* name, const char* batch, const char* rows) {
+    return g.AddInput(name, {DType::kF32, ir::SymShape{ir::Dim::Symbol(batch), ir::Dim::Symbol(rows), ir::Dim(16)}});
+  };
+  const auto make = [&](Op op, std::vector<ValueId> in, ir::Attrs attrs = {}) {
+    return g.node(g.AddNode(op, std::move(in), 1, std::move(attrs))).output();
+  };
+  const ValueId x = input("x", "b", "s"), memory = input("memory", "c", "t");
+  const auto heads = [&](ValueId of, std::vector<int64_t> perm) {
+    const ValueId y = make(Op::kMatMul, {of, g.AddConstant(RandomTensor(rng, {16, 16}, 0.3f))});
+    const ValueId split = make(Op::kReshape, {y, g.AddConstant(Tensor::S64({4}, {0, 0, 2, 8}))});
+    return make(Op::kTranspose, {split}, {{"perm", std::move(perm)}});
+  };
+  const ValueId q = heads(x, {0, 2, 1, 3}), kt = heads(memory, {0, 2, 3, 1}), v = heads(memory, {0, 2, 1, 3});
+  const ValueId p = make(Op::kSoftmax, {make(Op::kMatMul, {q, kt})}, {{"axis", int64_t{-1}}});
+  const ValueId o = make(Op::kTranspose, {make(Op::kMatMul, {p, v})}, {{"perm", std::vector<int64_t>{0, 2, 1, 3}}});
+  g.AddOutput("y", make(Op::kReshape, {o, g.AddConstant(Tensor::S64({3}, {0, 0, 16}))}));
+  return g;
+}
+
+TEST(Exact, BatchesUnderOtherNamesAreComparedAtRunTime) {
+  std::mt19937_64 rng(6);
+  const auto batches = [&](int64_t b, int64_t c) {
+    return ir::TensorMap{{"x", RandomTensor(rng, {b, 5, 16}, 1)}, {"memory", RandomTensor(rng, {c, 7, 16}, 1)}};
+  };
+  const Graph graph = CrossAttention();
+  auto data = quant::InMemoryData({batches(2, 2)}, quant::InputsOf(graph));
+  for (const char* recipe : {"int8", "fp8"}) {
+    OptimizeOptions options;
+    options.recipe = recipe;
+    options.data = data.get();
+    auto optimized = Optimize(graph, options);
+    ASSERT_TRUE(optimized.has_value()) << optimized.error().message;
+    ASSERT_EQ(optimized->report.attention.done, 1);
+    const auto core = std::ranges::find(optimized->report.candidates, "attention", &passes::Candidate::kind);
+    ASSERT_NE(core, optimized->report.candidates.end());
+    EXPECT_EQ(core->reason,
+              "with a check at run time: q, k and v have the batches b, c and c, and a run in which they differ takes "
+              "the single ops; name the dims of the inputs alike if they are always the same");
+    for (const auto& [b, c] : {std::pair{int64_t{2}, int64_t{2}}, {1, 3}, {3, 1}}) {
+      ExpectExact(*optimized, batches(b, c), std::format("{}, batches {} and {}", recipe, b, c));
+    }
+    auto model = runtime::Model::Compile(optimized->graph, {.threads = 1});
+    ASSERT_TRUE(model.has_value()) << model.error().message;
+    EXPECT_FALSE(model->Run(batches(3, 2)));
+  }
+}
+
 // Models whose int8 form has no float MatMul left (a float MatMul is oneDNN's sum order).
 void ExpectExactModel(const std::filesystem::path& path, const quant::RandomOptions& random, const std::string& what,
                       const std::string& recipe = "int8") {

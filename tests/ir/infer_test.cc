@@ -193,9 +193,9 @@ TEST(Infer, AttentionAndQuantization) {
       {"input %q : f32[b,s,8] input %k : f32[b,2,t,2] input %v : f32[b,t,6] "
        "%y = Sdpa(%q, %k, %v) {k_rank = 4, kv_num_heads = 2, num_heads = 4, out_rank = 3, q_rank = 3, v_rank = 3}",
        "f32[b,s,12]"},
-      {"input %q : u8[b,s,8] input %k : u8[b,2,t,2] input %v : u8[b,t,6] input %c : f32[] input %n : u8[] "
+      {"input %q : u8[b,s,8] input %k : u8[a,2,t,2] input %v : u8[b,t,6] input %c : f32[] input %n : u8[] "
        "%y = QuantizedSdpa(%q, %k, %v, %c, %n, %c, %n, %c, %n, %c, %n) {kv_num_heads = 2, num_heads = 4, out_rank = 4}",
-       "f32[b,4,s,3]"},
+       "f32[?,4,s,3]"},
       {"input %q : u8[b,s,8] input %k : u8[b,2,t,2] input %v : u8[b,t,6] input %c : f32[] input %n : u8[] input %m : "
        "s8[] "
        "%y = QuantizedSdpa(%q, %k, %v, %c, %n, %c, %n, %c, %n, %c, %n, %c, %m) {kv_num_heads = 2, num_heads = 4, out_rank = "

@@ -205,5 +205,44 @@ TEST(Deviations, MasksThatWidenTheScoresMeanWhatTheBodySays) {
   EXPECT_FALSE(model->Run(wrong));
 }
 
+// So may batches that have names of their own; those that the graph tells are the same are an error where they differ.
+TEST(Deviations, BatchesThatDifferMeanWhatTheBodySays) {
+  const auto model_of = [](const char* of_keys) {
+    Graph g;
+    g.info.opsets[""] = 21;
+    const auto input = [&](const char* name, const char* batch) {
+      return g.AddInput(name, {DType::kF32, ir::SymShape{ir::Dim::Symbol(batch), ir::Dim(2), ir::Dim(3), ir::Dim(4)}});
+    };
+    std::vector<ValueId> in = {input("q", "b"), input("k", of_keys), input("v", of_keys)};
+    const ir::Attrs attrs = {{"num_heads", int64_t{2}}, {"head_dim", int64_t{4}}, {"scale", 0.5f}};
+    g.AddOutput("y", g.node(g.AddNode(Op::kSdpa, std::move(in), 1, attrs)).output());
+    return g;
+  };
+  const auto inputs = [](int64_t q, int64_t k) {
+    const auto wave = [](int64_t batch, float step) {
+      Tensor t = Tensor::Zeros(DType::kF32, {batch, 2, 3, 4});
+      float at = 0;
+      for (float& x : t.mutable_as<float>()) x = std::sin(at += step);
+      return t;
+    };
+    return ir::TensorMap{{"q", wave(q, 0.7f)}, {"k", wave(k, 0.9f)}, {"v", wave(k, 1.1f)}};
+  };
+  const auto model = Model::Compile(model_of("c"), {.threads = 1}),
+             plain = Model::Compile(model_of("c"), {.threads = 1, .kernels = false}),
+             same = Model::Compile(model_of("b"), {.threads = 1});
+  ASSERT_TRUE(model && plain && same);
+  EXPECT_EQ(model->KernelOfEachStep()[0].find("sdpa_f32"), 0u);
+  for (const auto& [q, k] : {std::pair{int64_t{2}, int64_t{2}}, {1, 3}, {3, 1}}) {
+    const auto got = model->Run(inputs(q, k)), want = plain->Run(inputs(q, k));
+    ASSERT_TRUE(got && want) << q << ", " << k;
+    ASSERT_EQ((*got)[0].shape(), (ir::Shape{std::max(q, k), 2, 3, 4}));
+    for (size_t i = 0; i < (*want)[0].as<float>().size(); ++i) {
+      EXPECT_NEAR((*got)[0].as<float>()[i], (*want)[0].as<float>()[i], 1e-6);  // sums of 4 numbers below 1
+    }
+    EXPECT_EQ(same->Run(inputs(q, k)).has_value(), q == k);
+  }
+  EXPECT_FALSE(model->Run(inputs(3, 2)));
+}
+
 }  // namespace
 }  // namespace octavo::runtime

@@ -88,6 +88,15 @@ TEST(SdpaRule, ACapHasOneConstant) {
   EXPECT_EQ(CountAfter(FuseFloat, Op::kSdpa, cap(5, 4)), 0);
 }
 
+TEST(SdpaRule, BatchesMayHaveNamesOfTheirOwn) {
+  const auto attention = [](ir::SymShape q, ir::SymShape kt, ir::SymShape v) {
+    return [=](Graphs& m) { m.Attention(m.In(q), m.In(kt), m.In(v)); };
+  };
+  const Dim b = Dim::Symbol("b"), c = Dim::Symbol("c"), d = Dim::Symbol("d");
+  EXPECT_EQ(CountAfter(FuseFloat, Op::kSdpa, attention({b, 2, 5, 4}, {c, 2, 4, 5}, {d, 2, 5, 4})), 1);
+  EXPECT_EQ(CountAfter(FuseFloat, Op::kSdpa, attention({b, 2, 5, 4}, {c, 2, 4, 5}, {3, 2, 5, 4})), 0);
+}
+
 TEST(SdpaRule, RefusesWithASentence) {
   Refuses("the mask 'in0' may be wider than the scores: [1,1,5,5] and [1,2,s,5]", Sdpa(), [](Graphs& m) {
     const ValueId mask = m.In({1, 1, 5, 5});
