@@ -29,9 +29,9 @@ Result<Opsets> ReadOpsets(const auto& imports, std::string_view what) {
     opsets[entry.domain() == "ai.onnx" ? std::string() : entry.domain()] = entry.version();
   }
   const auto it = opsets.find("");
-  if (it != opsets.end() && (it->second < kMinOpset || it->second > kMaxOpset)) {
+  if (it != opsets.end() && (it->second < kOldestOpset || it->second > kMaxOpset)) {
     return Fail("{} uses ONNX opset {}; octavo reads {} to {}, so export it again with one of these", what, it->second,
-                kMinOpset, kMaxOpset);
+                kOldestOpset, kMaxOpset);
   }
   return opsets;
 }

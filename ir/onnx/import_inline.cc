@@ -7,7 +7,9 @@
 #include "octavo/ir/attr_table.h"
 #include "octavo/ir/names.h"
 #include "octavo/ir/onnx/import.h"
+#include "octavo/ir/onnx/opset.h"
 #include "octavo/ir/onnx/tensor_proto.h"
+#include "octavo/ir/onnx/upgrade.h"
 
 namespace octavo::ir::onnx {
 
@@ -112,6 +114,7 @@ Status GraphBuilder::AddNode(const pb::NodeProto& node, Scope& scope) {
   for (const std::string& output : node.output()) d.outputs.emplace_back(output);
   std::vector<ValueId> captured;
   OCTAVO_TRY(d.attrs, ReadAttributes(node, scope, captured));
+  if (d.domain.empty() && d.version < kMinOpset) OCTAVO_TRY_STATUS(FromBefore7(d, *this));
   OCTAVO_TRY(const bool known, CheckAttributes(d.domain, d.op_type, d.attrs));
   d.captures = captured.size();
   if (!captured.empty()) {

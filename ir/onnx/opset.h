@@ -9,6 +9,8 @@
 
 namespace octavo::ir::onnx {
 
+constexpr int64_t kOldestOpset =
+    1;  // of a file; what it has of ops before kMinOpset is brought to that (upgrade_before7.cc)
 constexpr int64_t kMinOpset = 7;    // numpy broadcasting begins here
 constexpr int64_t kFormOpset = 18;  // ops.def states the forms of this opset
 constexpr int64_t kMaxOpset = 28;

@@ -63,6 +63,8 @@ Dim Symbols::Named(const std::string& dim_param) {
 }
 
 std::optional<Type> Symbols::Read(const pb::TypeProto& proto, std::string_view value, Unnamed unnamed) {
+  if (proto.has_optional_type() && proto.optional_type().elem_type().has_tensor_type())
+    return Read(proto.optional_type().elem_type(), value, unnamed);
   if (!proto.has_tensor_type() || !IsKnownDType(proto.tensor_type().elem_type())) return std::nullopt;
   Type type;
   type.dtype = static_cast<DType>(proto.tensor_type().elem_type());

@@ -29,6 +29,7 @@ class Symbols {
   // Unnamed dynamic dims of a graph input get a fresh symbol "<input>_d0": equal unknown dims are never assumed, yet
   // everything computed from this dim can be related to it. Elsewhere they stay unknown.
   enum class Unnamed { kFreshSymbol, kUnknown };
+  // An optional tensor is a tensor here: one that is not given is no operand at all.
   // nullopt: not a tensor, of an element type octavo does not have, or of too many dims.
   std::optional<Type> Read(const ::onnx::TypeProto& proto, std::string_view value, Unnamed unnamed);
 

@@ -124,9 +124,6 @@ Status ScatterToElements(Draft& d, GraphBuilder&) {
   d.op_type = "ScatterElements";
   return {};
 }
-Status OldScan(Draft&, GraphBuilder&) {
-  return Fail("Scan of opset 8 has a batch axis that later ones do not have; export it with opset 9 or later");
-}
 Status GroupNormPerChannel(Draft& d, GraphBuilder& b) {
   if (d.inputs.size() != 3) return Fail("it has {} inputs, not 3", d.inputs.size());
   // Scale and bias of group g hold for its C/G channels; since opset 21 they are given per channel.
@@ -206,7 +203,7 @@ constexpr Entry kRules[] = {
     {"Resize", 11, ResizeFrom10},
     {"Resize", 13, ResizeFrom11},
     {"RoiAlign", 16, RoiAlignMode},
-    {"Scan", 9, OldScan},
+    {"Scan", 9, ScanFrom8},
     {"Scatter", 11, ScatterToElements},
     {"Slice", 10, SliceInputs},
     {"Softmax", 13, SoftmaxAxes},

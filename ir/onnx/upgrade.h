@@ -8,6 +8,12 @@ namespace octavo::ir::onnx {
 
 using UpgradeRule = Status (*)(Draft& draft, GraphBuilder& builder);
 
+// upgrade_before7.cc: an op of opset 1 to 6 in the form of opset 7.
+Status FromBefore7(Draft& d, GraphBuilder& b);
+
+// upgrade_scan.cc
+Status ScanFrom8(Draft& d, GraphBuilder& b);
+
 // upgrade_vision.cc
 Status ResizeFrom10(Draft& d, GraphBuilder& b);
 Status ResizeFrom11(Draft& d, GraphBuilder& b);

@@ -11,15 +11,24 @@ namespace {
 Status Asymmetric(Draft& d, GraphBuilder& b, ValueId scales) {
   const std::string mode = d.attrs.Str("mode", "nearest");
   if (mode == "nearest") {
-    // Opset 10 rounds down when it enlarges and up when it shrinks.
+    // Opset 10 rounds down along a dim that it enlarges and up along one that it shrinks.
     const Tensor* t = b.graph().ConstantOf(scales);
     const std::vector<float> factors = t != nullptr ? t->ToFloats() : std::vector<float>();
     const bool enlarges = std::ranges::all_of(factors, [](float f) { return f >= 1.0f; });
     const bool shrinks = std::ranges::all_of(factors, [](float f) { return f <= 1.0f; });
     if (t == nullptr || (!enlarges && !shrinks)) {
-      return Fail("its rounding depends on scales that are not known; export it with opset 11 or later");
+      const ValueId one = b.Constant(d, "one", Tensor::ScalarF32(1.0f));
+      Attrs down = d.attrs;
+      down.Set("mode", mode);
+      down.Set("nearest_mode", std::string("floor"));
+      down.Set("coordinate_transformation_mode", std::string("asymmetric"));
+      const ValueId larger = b.Emit(d, "larger", Op::kMax, {scales, one});
+      d.inputs[0] = b.Emit(d, "enlarged", Op::kResize, {d.input(0), ValueId{}, larger}, std::move(down));
+      scales = b.Emit(d, "smaller", Op::kMin, {scales, one});
+      d.attrs.Set("nearest_mode", std::string("ceil"));
+    } else {
+      d.attrs.Set("nearest_mode", std::string(enlarges ? "floor" : "ceil"));
     }
-    d.attrs.Set("nearest_mode", std::string(enlarges ? "floor" : "ceil"));
   }
   d.attrs.Set("coordinate_transformation_mode", std::string("asymmetric"));
   d.op_type = "Resize";

@@ -1,7 +1,12 @@
 #include "octavo/tests/ir/node_case.h"
 
+#include <unistd.h>
+
 #include <cmath>
 #include <format>
+#include <fstream>
+#include <iterator>
+#include <optional>
 
 #include "octavo/ir/infer.h"
 #include "octavo/ir/interpret.h"
@@ -54,13 +59,41 @@ std::string Sentence(const Error& error) {
   return end == std::string::npos ? error.message : error.message.substr(end + 3);
 }
 
+// An OptionalProto: name (1), kind (2) and the tensor (3), which is read from a file of its own. Absent: there is none in it.
+Result<std::optional<std::pair<std::string, Tensor>>> ReadOptional(const fs::path& path) {
+  std::ifstream in(path, std::ios::binary);
+  const std::string bytes((std::istreambuf_iterator<char>(in)), {});
+  size_t at = 0;
+  while (at + 1 < bytes.size()) {
+    const int tag = bytes[at], length = bytes[at + 1];  // all shorter than 128
+    if (tag == 0x1a) {
+      const fs::path alone = fs::temp_directory_path() / std::format("octavo_node_case_{}.pb", getpid());
+      std::ofstream(alone, std::ios::binary) << bytes.substr(at + 2, static_cast<size_t>(length));
+      auto t = onnx::ReadTensorFile(alone);
+      fs::remove(alone);
+      if (!t) return std::unexpected(t.error());
+      return std::optional(std::move(*t));
+    }
+    if (tag != 0x0a && tag != 0x10) return Fail("it is no optional");
+    at += 2 + (tag == 0x0a ? static_cast<size_t>(length) : 0);
+  }
+  return std::optional<std::pair<std::string, Tensor>>();
+}
+
 Result<TensorMap> InputsOf(const Graph& g, const Place& data) {
   TensorMap inputs;
   for (size_t i = 0; i < g.inputs().size(); ++i) {
     const Value& value = g.value(g.inputs()[i]);
-    OCTAVO_TRY(auto t, onnx::ReadTensorFile(data.File(std::format("input_{}.pb", i))));
-    AsBFloat(value.type.dtype, t.second);
-    inputs[value.name] = std::move(t.second);
+    const fs::path file = data.File(std::format("input_{}.pb", i));
+    auto t = onnx::ReadTensorFile(file);
+    if (!t) {
+      auto optional = ReadOptional(file);
+      if (!optional) return std::unexpected(t.error());
+      if (!*optional) continue;
+      t = std::move(**optional);
+    }
+    AsBFloat(value.type.dtype, t->second);
+    inputs[value.name] = std::move(t->second);
   }
   return inputs;
 }
