@@ -8,6 +8,7 @@
 #include "octavo/api/options.h"
 #include "octavo/api/report_html.h"
 #include "octavo/api/report_json.h"
+#include "octavo/api/weights.h"
 #include "octavo/cli/cli.h"
 #include "octavo/integrations/onnxruntime/session.h"
 #include "octavo/ir/names.h"
@@ -23,7 +24,7 @@ struct Flags {
   api::OptimizeOptions options;  // those of the table (api/options.h)
   std::string in, out, attention = "standard", calib, report, json, pipeline, print_after;
   std::vector<std::string> require, set, assume;
-  std::string split_if;
+  std::string split_if, weights;
   std::string calib_name, typed;  // what a caller that made --calib out of something else wants people to read
   bool quiet = false;
 };
@@ -177,7 +178,8 @@ ir::Result<int64_t> WriteModels(const Flags& flags, const ir::Graph& graph) {
 int Run(const Flags& flags) {
   std::vector<NamedFile> read{{flags.in, "the model that is read", true},
                               {flags.pipeline, "the pipeline that is read"},
-                              {flags.calib, "the calibration data"}};
+                              {flags.calib, "the calibration data"},
+                              {flags.weights, "the weights"}};
   std::vector<NamedFile> written{{flags.out, "-o", true}, {flags.report, "--report"}, {flags.json, "--json"}};
   for (const char* value : {"true", "false"}) {
     if (!flags.split_if.empty()) written.push_back({OfBranch(flags.out, value), "a branch of -o"});
@@ -190,6 +192,11 @@ int Run(const Flags& flags) {
     if (equal == std::string::npos)
       return Fail(std::format("--assume takes INPUT=VALUE, not {}", ir::Quoted(one))), kUsage;
     if (auto ok = api::Assume(*graph, one.substr(0, equal), one.substr(equal + 1)); !ok) return Fail(ok.error());
+  }
+  if (!flags.weights.empty()) {
+    const auto taken = api::TakeWeights(*graph, flags.weights);
+    if (!taken) return Fail(taken.error());
+    for (const std::string& note : taken->notes) Note(flags.quiet ? std::string() : note);
   }
   if (!SameFile(flags.in, flags.out)) written.push_back({flags.out + ".data", "weights beside -o"});
   if (const auto files = CheckFiles(read, written); !files) return Fail(files.error());
@@ -329,6 +336,11 @@ void AddOptimize(Program& program) {
                 "one branch, which is fused and quantized; may be given more than once")
       ->type_name("INPUT=VALUE")
       ->allow_extra_args(false);
+  c->add_option(
+       "--weights", flags->weights,
+       "a GGUF file whose tensors take the place of the model's weights, in the codes that they have (Q4_0, Q5_0, "
+       "Q8_0, Q2_K to Q6_K; others become floats)")
+      ->type_name("FILE.gguf");
   c->add_option("--split-if", flags->split_if,
                 "an input that an If decides by (use_cache_branch of a merged decoder): instead of OUT.onnx two files, "
                 "OUT.true.onnx and OUT.false.onnx, each with one branch and the inputs that it reads")

@@ -8,6 +8,7 @@
 #include "octavo/api/options.h"
 #include "octavo/api/report_html.h"
 #include "octavo/api/report_json.h"
+#include "octavo/api/weights.h"
 #include "octavo/integrations/onnxruntime/session.h"
 #include "octavo/ir/closed.h"
 #include "octavo/ir/onnx/onnx.h"
@@ -93,6 +94,11 @@ OptimizeResult Optimize(const py::object& model, const py::dict& arguments) {
   ir::Graph graph = ReadModel(model, LimitsOf(limit("max_memory"), limit("max_nodes")));
   for (const auto& [input, value] : of("assume").cast<std::vector<std::pair<Name, std::string>>>())
     Unwrap(api::Assume(graph, input.bytes, value));
+  if (const auto weights = PathOf(of("weights"))) {
+    Warn(Unwrap(api::TakeWeights(graph, *weights)).notes);
+  } else if (!of("weights").is_none()) {
+    RefuseArgument("weights", of("weights"), "a path or None");
+  }
   api::OptimizeOptions options;
   for (const api::Option& option : api::Options())
     std::visit(OptionSetter(option, arguments[py::str(std::string(option.name))], options), option.field);

@@ -205,6 +205,7 @@ def optimize(
     pipeline: Pipeline | dict[str, Any] | str | os.PathLike[str] | None = None,
     plugins: Iterable[str | os.PathLike[str]] = (),
     assume: Mapping[str, bool | int | float] | None = None,
+    weights: str | os.PathLike[str] | None = None,
     set: Mapping[str, bool | int | float | str] | None = None,
 ) -> Result:
     """Fuses and quantizes.
@@ -246,6 +247,8 @@ def optimize(
     plugins: shared objects with passes and rules (docs/extending.md).
     assume: inputs that always have these values, as {"use_cache_branch": True}: the model is made for them and no longer has the inputs; an
     If on one becomes one branch, which is fused and quantized.
+    weights: a GGUF file whose tensors take the place of the model's weights, in the codes that they have (Q4_0, Q5_0, Q8_0, Q2_K to Q6_K;
+    others become floats).
     set: options of passes, as {"weights4.block": 64}; passes() lists them.
 
     Warns (UserWarning) with each of report["notes"]. Ctrl-C ends it between two batches or two Linears.

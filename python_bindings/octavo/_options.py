@@ -34,6 +34,11 @@ OWN = {
         "inputs that always have these values, as {\"use_cache_branch\": True}: the model is made for them and no longer has the inputs; an If on "
         "one becomes one branch, which is fused and quantized.",
     ),
+    "weights": (
+        "str | os.PathLike[str] | None", None,
+        "a GGUF file whose tensors take the place of the model's weights, in the codes that they have (Q4_0, Q5_0, Q8_0, Q2_K to Q6_K; others become "
+        "floats).",
+    ),
     "set": (
         "Mapping[str, bool | int | float | str] | None", None,
         "options of passes, as {\"weights4.block\": 64}; passes() lists them.",
