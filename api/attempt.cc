@@ -313,7 +313,14 @@ class Attempt {
     if (!task.taps.empty()) {
       OCTAVO_TRY_STATUS(GatherRanges(task));
       const ir::DType dtype = DTypeOf(result_.pipeline, registry_);
-      OCTAVO_TRY(result_.plan, quant::MakePlan(evidence_.ranges, {.calibrator = options_.calibrator, .dtype = dtype}));
+      const auto known = evidence_.plans.find({options_.calibrator, dtype});
+      if (known != evidence_.plans.end()) {
+        result_.plan = known->second;
+      } else {
+        OCTAVO_TRY(result_.plan,
+                   quant::MakePlan(evidence_.ranges, {.calibrator = options_.calibrator, .dtype = dtype}));
+        evidence_.plans[{options_.calibrator, dtype}] = result_.plan;
+      }
       result_.ranges = RangesOf(result_.plan, evidence_.ranges);
     }
     context_.evidence.channels = [this](std::string_view value) {
@@ -327,13 +334,14 @@ class Attempt {
   Status GatherRanges(const CalibrationTask& task) {
     if (options_.calibration != nullptr) {
       OCTAVO_TRY_STATUS(options_.calibration->CheckModel(task.fingerprint));
-      evidence_.ranges = *options_.calibration;
+      evidence_.ranges = *options_.calibration, evidence_.plans.clear();
       return {};
     }
     UseData();
-    if (!evidence_.ranges.values.empty()) return {};
+    if (Known(task)) return {};
     if (options_.data != nullptr) {
       OCTAVO_TRY(evidence_.ranges, Calibrated(task, *options_.data, options_));
+      evidence_.plans.clear();
       return {};
     }
     const passes::quantize::Sites sites = passes::quantize::FindSites(graph_, context_.keep_float);
@@ -341,6 +349,17 @@ class Attempt {
         "this pipeline quantizes {} Linears and {} attention cores and needs calibration data: give a folder of .npz "
         "batches, or random:N to try it out",
         sites.linears.size(), sites.attentions.size());
+  }
+
+  // Whether earlier attempts have gathered these ranges. Without data there is no choice.
+  bool Known(const CalibrationTask& task) const {
+    const quant::Calibration& ranges = evidence_.ranges;
+    if (ranges.values.empty()) return false;
+    return options_.data == nullptr ||
+           (ranges.model == task.fingerprint && std::ranges::all_of(task.taps, [&](const quant::Tap& tap) {
+              const quant::Observer* seen = ranges.Find(tap.value);
+              return seen != nullptr && (!tap.channels || !seen->channels().empty());
+            }));
   }
 
   void Report() {

@@ -4,6 +4,7 @@
 
 #include <map>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "octavo/api/optimize.h"
@@ -17,7 +18,8 @@ struct Evidence {
   std::vector<Sample> samples;  // of them, and what the model as it came makes of it; empty: not seen yet
   std::string why_unseen;       // the error where the outputs could not be compared
   quant::Calibration ranges;    // of all that the recipe quantizes; empty: not gathered yet
-  std::map<uint64_t, passes::quantize::ColumnWeights> fitted;  // PassRun
+  std::map<std::pair<quant::Calibrator, ir::DType>, quant::QuantPlan> plans;  // made of these ranges
+  std::map<uint64_t, passes::quantize::ColumnWeights> fitted;                 // PassRun
 };
 
 // Batches to measure on and what `graph` makes of them: those that are held out, as many as fit, or the first of the data.
@@ -26,6 +28,8 @@ ir::Result<std::vector<Sample>> SamplesOf(const ir::Graph& graph, const Optimize
 
 // Optimize without `layers` and `min_db`. What the evidence has is used, what it lacks is gathered from the data.
 ir::Result<Optimized> OptimizeOnce(ir::Graph graph, const OptimizeOptions& options, Evidence& evidence);
+// Optimize, with what earlier attempts at the same model on the same data have learned. held_out is its own.
+ir::Result<Optimized> OptimizeAgain(ir::Graph graph, const OptimizeOptions& options, Evidence& evidence);
 
 const passes::Registry& RegistryOf(const OptimizeOptions& options);
 // The recipe's, or that of the options. A graph that arrives quantized keeps its scales: int8 then means to fuse what is there.
@@ -42,8 +46,7 @@ Halves Cut(const passes::Pipeline& pipeline);
 CalibrationTask TaskOf(ir::Graph graph, const passes::Pipeline& pipeline);
 // RunCalibration without the wall of a public call.
 ir::Result<quant::Calibration> Calibrated(const CalibrationTask& task, quant::DataSource& data,
-                                          const OptimizeOptions& options,
-                                          const quant::Calibration* resume = nullptr);
+                                          const OptimizeOptions& options, const quant::Calibration* resume = nullptr);
 // FNV-1a over the text form without large constants: the same model and the same octavo give the same fingerprint.
 std::string Fingerprint(const ir::Graph& graph);
 

@@ -83,18 +83,25 @@ struct Parts {
   }
 };
 
-Result<Optimized> OptimizeWatched(Graph graph, const OptimizeOptions& options_given) {
+Result<Optimized> OptimizeWatched(Graph graph, const OptimizeOptions& options) {
+  Evidence evidence;
+  return OptimizeAgain(std::move(graph), options, evidence);
+}
+
+}  // namespace
+
+Result<Optimized> OptimizeAgain(Graph graph, const OptimizeOptions& options_given, Evidence& evidence) {
   const auto start = std::chrono::steady_clock::now();
   std::map<std::string, int> source_ops = OpCounts(graph);
   OCTAVO_TRY_STATUS(Check(graph, options_given));
-  Evidence evidence;
   OCTAVO_TRY(const Parts parts, Parts::Of(options_given));
   OptimizeOptions parted = options_given;
-  if (parts.seen) parted.data = parts.seen.get(), evidence.held_out = parts.held_out.get();
+  if (parts.seen) parted.data = parts.seen.get();
+  evidence.held_out = parts.held_out.get();
   const OptimizeOptions options = WithoutNamesWithin(graph, parted);
   const Graph whole = options.data != nullptr ? graph : Graph();
   OCTAVO_TRY(std::vector<OptimizedBody> bodies, OptimizeBodies(graph, parted, OptimizeWatched));
-  if (!bodies.empty() && options.data != nullptr) {
+  if (!bodies.empty() && options.data != nullptr && evidence.samples.empty()) {
     OCTAVO_TRY(evidence.samples, SamplesOf(whole, options, evidence));  // of the model as it came
   }
   const bool looks = options.layers || options.min_db;
@@ -103,6 +110,7 @@ Result<Optimized> OptimizeWatched(Graph graph, const OptimizeOptions& options_gi
   if (options.min_db) first.after_pass = nullptr;  // the last attempt calls it
   OCTAVO_TRY(Optimized result, OptimizeOnce(std::move(graph), first, evidence));
   if (looks) OCTAVO_TRY_STATUS(LookAtLayers(model, options, evidence, result));
+  evidence.held_out = nullptr;  // which ends with this call
   if (!bodies.empty()) {
     passes::ShareConstants(result.graph);
     Join(std::move(bodies), result);
@@ -114,8 +122,6 @@ Result<Optimized> OptimizeWatched(Graph graph, const OptimizeOptions& options_gi
   result.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   return result;
 }
-
-}  // namespace
 
 std::map<std::string, int> OpCounts(const Graph& g) {
   std::map<std::string, int> counts;

@@ -8,6 +8,7 @@
 #include "octavo/api/options.h"
 #include "octavo/api/report_html.h"
 #include "octavo/api/report_json.h"
+#include "octavo/api/tries.h"
 #include "octavo/api/weights.h"
 #include "octavo/integrations/onnxruntime/session.h"
 #include "octavo/ir/closed.h"
@@ -68,13 +69,14 @@ class OptionSetter {
   api::OptimizeOptions& options_;
 };
 
-// What optimize() gives, and what Python shall warn of. Without Python's lock.
-ir::Result<OptimizeResult> Work(ir::Graph graph, const api::OptimizeOptions& options, std::vector<std::string>& notes) {
+// What optimize() gives, and what Python shall warn of. Without Python's lock. optimize: takes the graph.
+template <typename F>
+ir::Result<OptimizeResult> Work(ir::Graph graph, F&& optimize, std::vector<std::string>& notes) {
   const py::gil_scoped_release unlock;
   return ir::Closed("optimizing", [&]() -> ir::Result<OptimizeResult> {
     api::FileSizes bytes;
     bytes.before = api::BytesOfModel(graph, 0);
-    OCTAVO_TRY(const api::Optimized result, api::Optimize(std::move(graph), options));
+    OCTAVO_TRY(const api::Optimized result, optimize(std::move(graph)));
     OptimizeResult out;
     OCTAVO_TRY(out.model, ir::onnx::WriteBytes(result.graph));
     bytes.after = static_cast<int64_t>(out.model.size());
@@ -126,10 +128,63 @@ OptimizeResult Optimize(const py::object& model, const py::dict& arguments) {
   options.progress = [&](std::string_view stage, int64_t done, int64_t total) { Step(progress, stage, done, total); };
   options.interrupted = Interrupted;
   std::vector<std::string> notes;
-  OptimizeResult out = Unwrap(Work(std::move(graph), options, notes));
+  OptimizeResult out =
+      Unwrap(Work(std::move(graph), [&](ir::Graph g) { return api::Optimize(std::move(g), options); }, notes));
   Warn(notes);
   return out;
 }
+
+// api::Tries for tune(): one model and its data.
+class PyTries {
+ public:
+  PyTries(const py::object& model, const py::object& calibration, int threads)
+      : PyTries(ReadModel(model, LimitsOf({}, {})), calibration, threads) {}
+
+  // recipe, keep_float and dynamic: as of optimize(). What is noted of a result whose weights are not refined is not told: it is compared, not used.
+  OptimizeResult Optimize(const std::string& recipe, const std::vector<std::string>& keep_float,
+                          const std::vector<std::string>& dynamic, bool refine,
+                          const std::optional<ProgressFn>& progress) {
+    api::OptimizeOptions options = Options(progress);
+    options.recipe = recipe, options.keep_float = keep_float, options.dynamic = dynamic;
+    std::vector<std::string> notes;
+    const auto optimize = [&](const ir::Graph&) { return tries_.Optimize(options, refine); };
+    OptimizeResult out = Unwrap(Work(tries_.model(), optimize, notes));
+    if (refine) Warn(notes);
+    return out;
+  }
+  std::vector<std::tuple<std::string, std::string, std::string>> Layers() {
+    const auto layers = Unwrap(Free([&] { return tries_.Layers(Options({})); }));
+    std::vector<std::tuple<std::string, std::string, std::string>> rows;
+    rows.reserve(layers.size());
+    for (const api::LayerLoss& layer : layers) rows.emplace_back(layer.node, layer.kind, layer.activation);
+    return rows;
+  }
+  double NoiseOf(const std::vector<std::string>& nodes, bool dynamic) {
+    return Unwrap(Free([&] { return tries_.NoiseOf(nodes, dynamic, Options({})); }));
+  }
+
+ private:
+  PyTries(ir::Graph graph, const py::object& calibration, int threads)
+      : data_(OpenData(calibration, graph, Passes::kMany)), tries_(std::move(graph), *data_), threads_(threads) {}
+  api::OptimizeOptions Options(const std::optional<ProgressFn>& progress) const {
+    api::OptimizeOptions options;
+    options.threads = threads_, options.explain = false, options.interrupted = Interrupted;
+    if (progress)
+      options.progress = [&progress](std::string_view stage, int64_t done, int64_t total) {
+        Step(progress, stage, done, total);
+      };
+    return options;
+  }
+  template <typename F>
+  std::invoke_result_t<F> Free(F&& work) {
+    const py::gil_scoped_release unlock;
+    return ir::Closed("looking at layers", std::forward<F>(work));
+  }
+
+  std::unique_ptr<quant::DataSource> data_;
+  api::Tries tries_;
+  int threads_;
+};
 
 std::string Calibrate(const py::object& model, const py::object& calibration, int threads,
                       std::optional<int64_t> max_memory, std::optional<int64_t> max_nodes, const Name& with,
@@ -168,6 +223,13 @@ void BindOptimize(py::module_& m) {
         Unwrap(ir::WriteWholeFile(*target, r.model));
       });
   m.def("_optimize", &Optimize);
+  py::class_<PyTries>(m, "_Tries")
+      .def(py::init<const py::object&, const py::object&, int>())
+      .def("optimize", &PyTries::Optimize, py::arg("recipe"), py::arg("keep_float") = std::vector<std::string>(),
+           py::arg("dynamic") = std::vector<std::string>(), py::arg("refine") = false,
+           py::arg("progress") = std::nullopt)
+      .def("layers", &PyTries::Layers)
+      .def("noise_of", &PyTries::NoiseOf, py::arg("nodes"), py::arg("dynamic"));
   m.def(
       "split_if",
       [](const py::object& model, const Name& input) {

@@ -336,10 +336,11 @@ def bench(
 class Tuned:
     """The plan that tune() chose, and what it compared.
 
-    result: as of optimize. name: of the plan, as "int8, attention float". pipeline: what makes the model again, by optimize(pipeline=...) or `octavo optimize
+    result: as of optimize. name: of the plan, as "int8, 3 dynamic, 2 float". pipeline: what makes the model again, by optimize(pipeline=...) or `octavo optimize
     --pipeline`; save_plan writes it as JSON, to be read, edited and compared. baseline: the metric of the model as it was.
     plans: of each its name, recipe, ms (median), speedup (against octavo's float), bytes, metric, loss (a share of baseline; metric and loss are None
-    where nobody asked), within (the budget) and front (no other is both faster and better).
+    where nobody asked), within (the budget) and front (no other is both faster and better); of plans between int8 and float keep_float and dynamic.
+    layers: where int8 missed, of each layer its node, kind, type in the chosen plan, alone_db (what it alone leaves of the worst output), measured, float_ms, int8_ms.
     """
 
     result: Result
@@ -347,6 +348,7 @@ class Tuned:
     pipeline: Pipeline
     baseline: float
     plans: list[dict[str, Any]]
+    layers: list[dict[str, Any]]
     @property
     def model(self) -> bytes: ...
     def save(self, path: str | os.PathLike[str]) -> None: ...
@@ -373,8 +375,8 @@ def tune(
     metric: gets a Session and gives a number, on data that calibration does not have; the higher the better, or with lower_is_better the lower.
     budget: the share of the model's own metric that may be lost, 0.005 for half a percent. calibration: as of optimize, but for .calib files. Plans are timed
     in turns for `seconds` each on inputs (the first batch of calibration, where that is a list; else random ones), then the metric is asked from the
-    fastest to the slowest until one is within; everything: of all. Where int8 misses, plans between it and float are tried: scales a row for more Linears,
-    attention in float. It takes about three times as long as optimize, and the metric's own time.
+    fastest to the slowest until one is within; everything: of all. Where int8 misses, layers leave it for a scale a row or for floats, those
+    first that add most noise for their time, as few as it takes. It takes about three times as long as optimize, and the metric's own time.
     """
 
 def inspect(model: _Model) -> dict[str, Any]:

@@ -98,7 +98,7 @@ def _tune(a):
     if a.plot:
         pathlib.Path(a.plot).write_text(tuned.svg(), encoding="utf-8")
     if a.json:
-        text = json.dumps({"schema": 1, "baseline": tuned.baseline, "chosen": tuned.name, "plans": tuned.plans}, indent=1)
+        text = json.dumps({"schema": 1, "baseline": tuned.baseline, "chosen": tuned.name, "plans": tuned.plans, "layers": tuned.layers}, indent=1)
         if a.json == "-":
             print(text)
         else:

@@ -1,34 +1,28 @@
-"""The fastest plan that keeps a metric of the user's own: which recipe, which Linears with a scale a row, which attention in float."""
+"""The fastest plan that keeps a metric of the user's own: which recipe, or which layers leave int8 for a scale a row or for floats."""
 
 import json
 import math
 import os
 import pathlib
+import time
 import warnings
 
 import numpy as np
 
-
-from ._measure import bench
-from ._octavo import OctavoError, Session
+from . import _tune_layers as by_layer
+from ._measure import bench, trace
+from ._octavo import OctavoError, Session, _Tries
 
 # What is tried first. Weights of 4 bits for one token at a time, fp8 for CPUs that multiply it.
 _RECIPES = ("dynamic4", "int8", "fp8", "dynamic", "float")
-# Where int8 misses: harm comes from one scale for rows of very different size (choose_rows' default is 22 dB), or from probabilities as codes.
-_MIXED = (
-    ("int8, rows from 28 dB", {"set": {"choose_rows.db": 28}}, False),
-    ("int8, rows from 36 dB", {"set": {"choose_rows.db": 36}}, False),
-    ("int8, attention float", {}, True),
-    ("int8, rows from 36 dB, attention float", {"set": {"choose_rows.db": 36}}, True),
-)
 
 
 class Tuned:
     """What tune() gives; __init__.pyi says what each is."""
 
-    def __init__(self, result, plans, chosen, baseline):
+    def __init__(self, result, plans, chosen, baseline, layers):
         self.result, self.plans, self.baseline = result, plans, baseline
-        self.name = chosen
+        self.name, self.layers = chosen, layers
         self.pipeline = _pipeline_of(result)
 
     @property
@@ -73,15 +67,13 @@ def _first_of(calibration):
 
 class _Search:
     def __init__(self, model, measure, calibration, budget, lower_is_better, threads, seconds, inputs, everything, progress):
-        from . import calibrate, optimize
-
-        self.optimize, self.calibrate = optimize, calibrate
-        self.model, self.measure, self.calibration = model, measure, calibration
+        self.model, self.measure = model, measure
+        self.tries = _Tries(model, calibration, threads)
         self.budget, self.sign = budget, -1.0 if lower_is_better else 1.0
         self.threads, self.seconds, self.inputs = threads, seconds, inputs
         self.everything, self.progress = everything, progress
-        self.plans, self.results = [], {}
-        self.baseline = None
+        self.plans, self.results, self.layers = [], {}, []
+        self.baseline, self.plain = None, 0.0
 
     def tell(self, stage, done, total):
         if self.progress is not None:
@@ -98,29 +90,27 @@ class _Search:
             raise OctavoError(f"the metric of {name} is not a number (NaN); look at what it divides by")
         return value
 
-    def make(self, name, calibration, **how):
-        with warnings.catch_warnings():
-            if isinstance(calibration, bytes):  # that weights are not fitted to ranges alone is known here: fitted() mends it
-                warnings.simplefilter("ignore")
-            self.results[name] = self.optimize(self.model, calibration=calibration, threads=self.threads, **how)
-        self.plans.append({"name": name, "bytes": len(self.results[name].model), "metric": None, "loss": None, "within": None, **how})
+    def make(self, name, recipe, refine=False, **how):
+        self.results[name] = self.tries.optimize(recipe, refine=refine, **how)
+        self.plans.append({"name": name, "recipe": recipe, **how, "bytes": len(self.results[name].model), "metric": None, "loss": None, "within": None})
+        return self.plans[-1]
 
-    def time(self):
-        """Median milliseconds of all plans, in turns."""
-        fresh = {p["name"]: self.results[p["name"]].model for p in self.plans}
+    def time(self, plans, seconds):
+        """Median milliseconds of plans, in turns with octavo's float, which ties these times to those of other turns."""
+        fresh = {"float": self.results["float"].model, **{p["name"]: self.results[p["name"]].model for p in plans}}
         self.tell("time", 0, len(fresh))
-        measured = bench(fresh, self.inputs, threads=self.threads, seconds=self.seconds)["results"]
-        ms = {m["model"]: m["median_ms"] for m in measured}
-        for plan in self.plans:
-            plan["ms"] = ms[plan["name"]]
+        ms = {m["model"]: m["median_ms"] for m in bench(fresh, self.inputs, threads=self.threads, seconds=seconds)["results"]}
+        base = next(p for p in self.plans if p["name"] == "float").setdefault("ms", ms["float"])
+        for plan in plans:
             plan["speedup"] = ms["float"] / ms[plan["name"]]
+            plan["ms"] = base / plan["speedup"]
 
     def judge(self, plan):
-        if plan["metric"] is not None:
-            return
-        plan["metric"] = self.ask(self.results[plan["name"]].model, plan["name"])
-        plan["loss"] = self.sign * (self.baseline - plan["metric"]) / abs(self.baseline)
-        plan["within"] = plan["loss"] <= self.budget
+        if plan["metric"] is None:
+            plan["metric"] = self.ask(self.results[plan["name"]].model, plan["name"])
+            plan["loss"] = self.sign * (self.baseline - plan["metric"]) / abs(self.baseline)
+            plan["within"] = plan["loss"] <= self.budget
+        return plan["within"]
 
     def fastest(self):
         """The fastest plan within the budget, asking from fast to slow; None: there is none."""
@@ -130,21 +120,61 @@ class _Search:
             if chosen is not None and not self.everything:
                 break
             self.tell("metric", number, len(order))
-            self.judge(plan)
-            if chosen is None and plan["within"]:
+            if self.judge(plan) and chosen is None:
                 chosen = plan
         return chosen
 
-    def add_mixed(self):
-        ranges = self.calibrate(self.model, self.calibration, threads=self.threads)
-        cores = [c["nodes"][0] for c in self.results["int8"].report["candidates"] if c["kind"] == "attention"]
-        for number, (name, how, without_attention) in enumerate(_MIXED):
-            self.tell("mixed", number, len(_MIXED))
-            if without_attention:
-                if not cores:
-                    continue
-                how = {**how, "keep_float": cores}
-            self.make(name, ranges, recipe="int8", **how)
+    def look_at_layers(self):
+        """What each layer adds to the noise and saves of the time, in half as long as one optimization takes."""
+        groups = by_layer.groups_of(self.tries.layers())
+        if groups:
+            by_layer.measure(groups, self.tries.noise_of, 0.5 * self.plain, self.tell)
+            traces = [trace(self.results[name].model, self.inputs, threads=self.threads)["traceEvents"] for name in ("float", "int8")]
+            by_layer.take_times(groups, *traces)
+        return groups
+
+    def between(self, chosen):
+        """Plans between int8, which misses, and what was chosen: layers leave int8 until the metric is kept, as few as it takes."""
+        groups = self.look_at_layers()
+        steps = by_layer.steps_of(groups)
+        int8 = next(p for p in self.plans if p["name"] == "int8")
+        # More steps take longer than what is there already.
+        ms, limit, made = [int8["ms"]], math.inf if chosen is None else chosen["ms"], {}
+        for step in steps:
+            if ms[-1] + step.ms >= limit:
+                break
+            ms.append(ms[-1] + step.ms)
+        most = len(ms) - 1
+
+        def within(count):
+            how = by_layer.names(steps[:count])
+            name = f"int8, {len(how['dynamic'])} dynamic, {len(how['keep_float'])} float"
+            if name in self.results:
+                name += f" ({count})"
+            self.tell("mixed", len(made), -1)
+            made[count] = self.make(name, "int8", **how)
+            return self.judge(made[count])
+
+        best = None
+        if most > 0:
+            first = by_layer.guess(steps, self.budget / int8["loss"])
+            found = by_layer.fewest(within, ms.__getitem__, most, first, 0.03 * int8["ms"])
+            best = None if found is None else self.refined(made[found])
+            self.time(list(made.values()), 0.4 * self.seconds)
+        self.layers = by_layer.described(groups, best or {"keep_float": [], "dynamic": []})
+        kept = [p for p in (best, chosen) if p is not None and p["within"]]
+        return min(kept, key=lambda p: p["ms"], default=None)
+
+    def refined(self, plan):
+        """Plans in between are compared without fitting more weights; those of the best are, and kept where the metric says so."""
+        how = {key: plan[key] for key in ("keep_float", "dynamic")}
+        result = self.tries.optimize("int8", refine=True, **how)
+        metric = self.ask(result.model, plan["name"])
+        loss = self.sign * (self.baseline - metric) / abs(self.baseline)
+        if loss <= plan["loss"]:
+            self.results[plan["name"]] = result
+            plan.update(metric=metric, loss=loss, within=loss <= self.budget, bytes=len(result.model))
+        return plan
 
     def run(self):
         self.baseline = self.ask(self.model, "the model as it is")
@@ -152,31 +182,19 @@ class _Search:
             raise OctavoError(f"the metric of the model as it is is {self.baseline}, of which no share can be kept; give another metric")
         for number, recipe in enumerate(_RECIPES):
             self.tell("recipes", number, len(_RECIPES))
-            self.make(recipe, self.calibration if recipe in ("int8", "fp8") else None, recipe=recipe)
-        self.time()
+            began = time.monotonic()
+            self.make(recipe, recipe, refine=recipe == "int8")
+            if recipe == "int8":
+                self.plain = time.monotonic() - began
+        self.time(self.plans, self.seconds)
         chosen = self.fastest()
         static = next(p for p in self.plans if p["name"] == "int8")
-        if static["metric"] is None or not static["within"]:  # slower than what was chosen, or it misses
-            if static["metric"] is not None:
-                self.add_mixed()
-                self.time()
-                chosen = self.fastest()
+        if static["metric"] is not None and not static["within"]:
+            chosen = self.between(chosen)
         if chosen is None:
             chosen = next(p for p in self.plans if p["name"] == "float")
-        return self.fitted(chosen)
-
-    def fitted(self, plan):
-        """Mixed plans were made of ranges alone; with the data itself weights are fitted to it, which is kept where the metric says so."""
-        if plan["name"] in _RECIPES:
-            return plan
-        how = {key: plan[key] for key in ("recipe", "set", "keep_float") if key in plan}
-        result = self.optimize(self.model, calibration=self.calibration, threads=self.threads, **how)
-        metric = self.ask(result.model, plan["name"])
-        loss = self.sign * (self.baseline - metric) / abs(self.baseline)
-        if loss <= plan["loss"]:
-            self.results[plan["name"]] = result
-            plan.update(metric=metric, loss=loss, within=loss <= self.budget, bytes=len(result.model))
-        return plan
+            self.judge(chosen)
+        return chosen
 
 
 def search(model, measure, calibration, *, budget=0.01, lower_is_better=False, threads=0, seconds=1.0, inputs=None, everything=False, progress=None):
@@ -196,7 +214,7 @@ def search(model, measure, calibration, *, budget=0.01, lower_is_better=False, t
     if not chosen["within"]:
         warnings.warn(f"no plan loses at most {100 * budget:g} % of the metric, so the float one is chosen, which loses {100 * chosen['loss']:.2f} %; "
                       "look at what else the metric depends on, or allow more", stacklevel=3)
-    return Tuned(it.results[chosen["name"]], it.plans, chosen["name"], it.baseline)
+    return Tuned(it.results[chosen["name"]], it.plans, chosen["name"], it.baseline, it.layers)
 
 
 def mark_front(plans, sign):

@@ -9,7 +9,8 @@ import octavo
 import pytest
 from conftest import BERT
 from octavo._commands import main
-from octavo._tune import _MIXED, mark_front, search
+from octavo import _tune_layers as by_layer
+from octavo._tune import mark_front, search
 
 
 def batches():
@@ -46,7 +47,7 @@ def test_the_fastest_within_the_budget_is_chosen():
     assert tuned.name in repr(tuned) and tuned.svg().startswith("<svg") and tuned.name in tuned.svg()
 
 
-def test_where_int8_misses_mixed_plans_are_tried():
+def test_where_int8_misses_layers_leave_it_until_the_metric_is_kept():
     calls = []
 
     def metric(session):
@@ -54,14 +55,93 @@ def test_where_int8_misses_mixed_plans_are_tried():
         return nearness(session)
 
     loss = 1 - nearness(octavo.Session(octavo.optimize(BERT, calibration=CALIBRATION).model))
-    tuned = octavo.tune(BERT, metric, CALIBRATION, budget=loss * 0.999, seconds=0.05, threads=1, everything=True)
-    names = {p["name"] for p in tuned.plans}
-    assert {name for name, _, _ in _MIXED} <= names
+    tuned = octavo.tune(BERT, metric, CALIBRATION, budget=loss * 0.7, seconds=0.05, threads=1)
     plans = {p["name"]: p for p in tuned.plans}
-    assert not plans["int8"]["within"] and plans["int8, attention float"]["loss"] < plans["int8"]["loss"]
-    assert all(p["metric"] is not None for p in tuned.plans) and len(calls) in (len(names) + 1, len(names) + 2)
-    cores = plans["int8, attention float"]["keep_float"]
-    assert len(cores) == 2 and all("Softmax" in core for core in cores)
+    assert not plans["int8"]["within"] and plans[tuned.name]["within"]
+    between = [p for p in tuned.plans if p["name"].startswith("int8, ")]
+    assert between and len(calls) <= 1 + len(plans) + 1  # each once, the model as it is, and the best one with its weights fitted
+    assert all(p["recipe"] == "int8" and p["keep_float"] + p["dynamic"] and p["ms"] > 0 for p in between)
+    # A row for each layer, that says what it alone loses and what became of it.
+    kinds = [layer["kind"] for layer in tuned.layers]
+    assert kinds.count("attention") == 2 and kinds.count("linear") >= 12 and all(layer["alone_db"] > 0 for layer in tuned.layers)
+    if tuned.name.startswith("int8, "):
+        chosen = plans[tuned.name]
+        assert {layer["node"] for layer in tuned.layers if layer["type"] == "float"} == set(chosen["keep_float"])
+        assert {layer["node"] for layer in tuned.layers if layer["type"] == "dynamic"} == set(chosen["dynamic"])
+
+
+def test_a_plan_of_layers_is_edited_and_given_back(tmp_path):
+    tries = octavo._octavo._Tries(BERT, CALIBRATION, 1)
+    tries.optimize("int8", refine=True)
+    layers = tries.layers()
+    linear = next(node for node, kind, _ in layers if kind == "linear")
+    core = next(node for node, kind, _ in layers if kind == "attention")
+    made = tries.optimize("int8", refine=True, keep_float=[core], dynamic=[linear])
+    plan = json.loads(octavo.Pipeline.of(made.model).to_json())
+    assert plan["keep_float"] == [core] and linear in plan["dynamic"]
+    # The same bytes as one call that knows of no other attempt.
+    assert octavo.optimize(BERT, calibration=CALIBRATION, pipeline=plan, threads=1).model == made.model
+    plan["keep_float"] = []
+    (tmp_path / "plan.json").write_text(json.dumps(plan))
+    edited = octavo.optimize(BERT, calibration=CALIBRATION, pipeline=tmp_path / "plan.json", threads=1)
+    assert octavo.Pipeline.of(edited.model).keep_float == [] and edited.model != made.model
+
+
+def test_attempts_learn_of_each_other_and_change_nothing():
+    tries = octavo._octavo._Tries(BERT, CALIBRATION, 1)
+    for recipe in ("int8", "fp8", "dynamic", "float", "int8"):
+        alone = octavo.optimize(BERT, recipe, calibration=CALIBRATION, threads=1).model
+        assert tries.optimize(recipe, refine=True).model == alone, recipe
+
+
+def test_the_noise_of_a_layer_is_its_own():
+    tries = octavo._octavo._Tries(BERT, CALIBRATION, 1)
+    with pytest.raises(octavo.OctavoError, match="there is nothing to measure"):
+        tries.noise_of(["a"], False)
+    first = tries.optimize("int8", refine=True).model
+    layers = tries.layers()
+    noise = {node: tries.noise_of([node], False) for node, _, _ in layers}
+    assert all(0 < n < 0.1 for n in noise.values()) and len(set(noise.values())) > len(noise) / 2
+    everything = tries.noise_of([node for node, _, _ in layers], False)
+    assert max(noise.values()) < everything < 4 * sum(noise.values())
+    # Of one group, and with a scale a row for each of its Linears, which is another noise.
+    group = [g for g in by_layer.groups_of(layers) if len(g.nodes) == 3][0]
+    assert 0 < tries.noise_of(group.nodes, True) != tries.noise_of(group.nodes, False) > max(noise[n] for n in group.nodes) / 4
+    assert tries.optimize("int8", refine=True).model == first
+
+
+def test_layers_leave_int8_in_the_order_of_noise_for_time():
+    a, b = by_layer.Group(["l.0.fc", "l.0.fc2"], "linear", 8.0, 2.0, 3.0, 1.0), by_layer.Group(["l.1.fc"], "linear", 1.0, 0.9, 3.0, 1.0)
+    core, table = by_layer.Group(["l.0.core"], "attention", 4.0, None, 2.0, 1.0), by_layer.Group(["t"], "table", 0.0, None, 0.0, 0.0)
+    steps = by_layer.steps_of([a, b, core, table])
+    assert [(s.group.nodes[0], s.type) for s in steps] == [("l.0.fc", "dynamic"), ("l.0.core", "float"), ("l.0.fc", "float"), ("l.1.fc", "dynamic"),
+                                                           ("l.1.fc", "float"), ("t", "float")]
+    assert by_layer.names(steps[:2]) == {"keep_float": ["l.0.core"], "dynamic": ["l.0.fc", "l.0.fc2"]}
+    assert by_layer.names(steps[:4]) == {"keep_float": ["l.0.fc", "l.0.fc2", "l.0.core"], "dynamic": ["l.1.fc"]}
+    assert sum(s.less for s in steps) == 13 and by_layer.guess(steps, 0.5) == 2 and by_layer.guess(steps, 0) == 5
+
+
+@pytest.mark.parametrize("least", range(1, 12))
+@pytest.mark.parametrize("first", [1, 4, 30])
+def test_the_fewest_steps_are_found(least, first):
+    asked = []
+
+    def within(count):
+        asked.append(count)
+        return count >= least
+
+    found = by_layer.fewest(within, lambda count: float(count), 10, first, 0)
+    assert found == (least if least <= 10 else None) and len(asked) == len(set(asked)) <= 6
+    near = by_layer.fewest(within, lambda count: float(count), 10, first, 2.5)
+    assert near is None if least > 10 else least <= near < least + 3
+
+
+def test_layers_that_time_did_not_suffice_for_take_after_their_like():
+    groups = [by_layer.Group([f"l.{i}.fc"], "linear") for i in range(5)] + [by_layer.Group(["pool"], "linear")]
+    by_layer.measure(groups, lambda nodes, dynamic: 0.5 if dynamic else 1.0 + int(nodes[0][2]) if nodes[0] != "pool" else 9.0, 1e-9, lambda *_: None)
+    assert [g.measured for g in groups] == [True, False, False, False, False, False] and {g.noise for g in groups} == {1.0}
+    assert all(g.rows_noise == 0.5 for g in groups)
+    assert [g.nodes[0] for g in by_layer.spread(groups)][:3] == ["l.0.fc", "pool", "l.4.fc"]
 
 
 def test_a_loss_in_the_other_direction():
@@ -74,7 +154,7 @@ def test_float_is_left_where_nothing_keeps_the_metric():
     asked = iter([1.0, *[0.5] * 20])
     with pytest.warns(UserWarning, match="no plan loses at most 1 % of the metric, so the float one is chosen, which loses 50.00 %"):
         tuned = octavo.tune(BERT, lambda s: next(asked), CALIBRATION, budget=0.01, seconds=0.05, threads=1)
-    assert tuned.name == "float" and len({p["name"] for p in tuned.plans}) > 5
+    assert tuned.name == "float" and len({p["name"] for p in tuned.plans}) > 5 and all(layer["type"] == "int8" for layer in tuned.layers)
 
 
 def test_the_plan_is_given_back(tmp_path):
@@ -144,7 +224,7 @@ def test_command(folder, tmp_path_factory, capsys):
     assert json.loads((out / "plan.json").read_text())["octavo_pipeline"] == 1 and (out / "plot.svg").read_text().startswith("<svg")
     assert octavo.Session(out / "out.onnx").run(HELD_OUT)[0].shape == TRUTH.shape
     assert main([*arguments, "--json", "-"]) == 0
-    assert {"schema", "baseline", "chosen", "plans"} == set(json.loads(capsys.readouterr().out))
+    assert {"schema", "baseline", "chosen", "plans", "layers"} == set(json.loads(capsys.readouterr().out))
 
 
 @pytest.mark.parametrize("metric, sentence", [

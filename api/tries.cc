@@ -1,0 +1,102 @@
+#include "octavo/api/tries.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <utility>
+
+#include "octavo/api/attempt.h"
+#include "octavo/api/callers.h"
+#include "octavo/api/layers.h"
+
+namespace octavo::api {
+
+using ir::Result;
+
+namespace {
+
+constexpr int64_t kRows = 4;
+
+ir::Tensor FirstRows(const ir::Tensor& t) {
+  ir::Shape shape = t.shape();
+  const auto all = static_cast<size_t>(std::exchange(shape[0], kRows));
+  ir::Tensor few = ir::Tensor::Empty(t.dtype(), std::move(shape));
+  std::memcpy(few.mutable_data(), t.data(), t.byte_size() / all * kRows);
+  return few;
+}
+
+// The sample with its first rows alone, if the model says that all its inputs are rows of one batch: each attempt then takes a fraction of the time.
+Result<Sample> FewRows(const ir::Graph& model, Sample sample, const OptimizeOptions& options) {
+  std::string batch;
+  for (const ir::ValueId v : model.inputs()) {
+    const ir::Value& input = model.value(v);
+    const auto given = sample.inputs.find(input.name);
+    const bool has_rows = given != sample.inputs.end() && input.type.shape && !input.type.shape->empty() &&
+                          given->second.rank() > 0 && given->second.shape()[0] > kRows &&
+                          quant::BitsOf(given->second.dtype()) >= 8;
+    const std::string symbol = has_rows ? input.type.shape->front().symbol() : "";
+    if (symbol.empty() || (!batch.empty() && symbol != batch)) return sample;
+    batch = symbol;
+  }
+  Sample few;
+  for (const auto& [name, tensor] : sample.inputs) few.inputs[name] = FirstRows(tensor);
+  OCTAVO_TRY(const GraphRun run, RunOf(model, options));
+  auto outputs = NamedOutputs(run, model, {}, few.inputs);
+  if (!outputs) return sample;  // whatever it is that it wants of a batch
+  few.outputs = std::move(*outputs);
+  return few;
+}
+
+}  // namespace
+
+Tries::Tries(ir::Graph model, quant::DataSource& data)
+    : model_(std::move(model)), data_(data), evidence_(std::make_unique<Evidence>()) {}
+Tries::~Tries() = default;
+
+Result<Optimized> Tries::Optimize(OptimizeOptions options, bool refine) {
+  options.data = &data_;
+  options.fit = options.fit && refine;
+  Callers callers(options);
+  auto result = callers.Closed("optimizing the model", model_,
+                               [&] { return OptimizeAgain(model_, callers.options(), *evidence_); });
+  if (result && options.recipe == "int8" && options.keep_float.empty()) report_ = result->report;
+  return result;
+}
+
+Result<std::vector<LayerLoss>> Tries::Layers(OptimizeOptions options) {
+  options.recipe = "int8", options.data = nullptr;
+  Callers callers(options);
+  return callers.Closed("looking for layers", model_, [&]() -> Result<std::vector<LayerLoss>> {
+    OCTAVO_TRY(layers_, LayersOf(model_, report_, callers.options()));
+    return layers_;
+  });
+}
+
+Result<double> Tries::NoiseOf(const std::vector<std::string>& nodes, bool dynamic, OptimizeOptions options) {
+  if (layers_.empty() || evidence_->samples.empty())
+    return ir::Fail(
+        "there is nothing to measure: the model has no layer that int8 quantizes, or no batch ran through it");
+  options.recipe = "int8", options.data = nullptr, options.explain = false;
+  if (dynamic) options.dynamic = nodes;
+  for (const LayerLoss& layer : layers_) {
+    if (std::ranges::find(nodes, layer.node) == nodes.end()) options.keep_float.push_back(layer.node);
+  }
+  Callers callers(options);
+  return callers.Closed("quantizing a layer alone", model_, [&]() -> Result<double> {
+    if (few_.empty()) {
+      OCTAVO_TRY(Sample few, FewRows(model_, evidence_->samples[0], callers.options()));
+      few_.push_back(std::move(few));
+    }
+    std::vector<Sample> whole = std::exchange(evidence_->samples, few_);
+    auto alone = OptimizeOnce(model_, callers.options(), *evidence_);
+    evidence_->samples = std::move(whole);
+    if (!alone) return std::unexpected(alone.error());
+    const Losses::value_type* worst = Worst(alone->losses);
+    if (worst == nullptr) return ir::Fail("there is nothing to measure: the model has no float output");
+    const double db = Decibels(worst->second);
+    return std::isinf(db) && db < 0 ? std::numeric_limits<double>::max() : std::pow(10, -db / 10);
+  });
+}
+
+}  // namespace octavo::api
