@@ -8,6 +8,7 @@
 
 #include "octavo/kernels/blocked/blocked.h"
 #include "octavo/kernels/gemm/gemm_f32.h"
+#include "octavo/runtime/packed_once.h"
 
 namespace octavo::runtime {
 
@@ -73,37 +74,44 @@ int64_t FloatRows(int64_t left) {
                                         : left;
 }
 
+using Codes = std::vector<kernels::PackedBlocked>;  // of each expert
+
+// None: no kernel has them.
+std::optional<Codes> PackCodes(const Tensor& w, bool transposed) {
+  constexpr int64_t kBlock =
+      128;  // 64 columns of them are decoded at once; their scale is 1, the true one stands behind the product
+  const int64_t k = w.shape()[transposed ? 2 : 1], n = w.shape()[transposed ? 1 : 2];
+  const std::vector<float> ones(static_cast<size_t>((k + kBlock - 1) / kBlock * n), 1.0f);
+  Codes codes;
+  for (int64_t e = 0; e < w.shape()[0]; ++e) {
+    auto packed = kernels::PackBlocked({.data = w.data() + e * k * n,
+                                        .dtype = w.dtype(),
+                                        .k = k,
+                                        .n = n,
+                                        .block = kBlock,
+                                        .transposed = transposed,
+                                        .scale = ones.data()});
+    if (!packed) return {};
+    codes.push_back(std::move(*packed));
+  }
+  return codes;
+}
+
 class ExpertProducts : public Kernel {
  public:
   // `slot`: of the weights among the product's operands. Matrices are [K,N], or [N,K] if `transposed`.
-  ExpertProducts(kernels::Arch arch, const Weights& weights, size_t slot)
-      : arch_(arch), slot_(slot), tuples_(weights.tuples), transposed_((slot == 0) != weights.flipped), w_(*weights.w) {
-    experts_ = w_.shape()[0];
-    k_ = w_.shape()[transposed_ ? 2 : 1], n_ = w_.shape()[transposed_ ? 1 : 2];
+  ExpertProducts(kernels::Arch arch, const Weights& weights, size_t slot, std::shared_ptr<const Codes> codes)
+      : arch_(arch),
+        slot_(slot),
+        tuples_(weights.tuples),
+        transposed_((slot == 0) != weights.flipped),
+        codes_(std::move(codes)) {
+    const Shape& s = weights.w->shape();
+    experts_ = s[0], k_ = s[transposed_ ? 2 : 1], n_ = s[transposed_ ? 1 : 2];
+    if (codes_ == nullptr) w_ = *weights.w;
     needs.Typed(0, DType::kF32), needs.Typed(1, DType::kUndefined);
   }
-  std::string name() const override { return codes_.empty() ? "experts_f32" : "experts_int8"; }
-
-  // False: no kernel has them.
-  bool Pack() {
-    if (w_.dtype() == DType::kF32) return true;
-    constexpr int64_t kBlock =
-        128;  // 64 columns of them are decoded at once; their scale is 1, the true one stands behind the product
-    const std::vector<float> ones(static_cast<size_t>((k_ + kBlock - 1) / kBlock * n_), 1.0f);
-    for (int64_t e = 0; e < experts_; ++e) {
-      auto packed = kernels::PackBlocked({.data = w_.data() + e * k_ * n_,
-                                          .dtype = w_.dtype(),
-                                          .k = k_,
-                                          .n = n_,
-                                          .block = kBlock,
-                                          .transposed = transposed_,
-                                          .scale = ones.data()});
-      if (!packed) return false;
-      codes_.push_back(std::move(*packed));
-    }
-    w_ = Tensor();
-    return true;
-  }
+  std::string name() const override { return codes_ == nullptr ? "experts_f32" : "experts_int8"; }
 
   Status Execute(StepCall& call) const override {
     const std::optional<Rows> rows = RowsOf(call.T(0), call.T(1));
@@ -177,9 +185,9 @@ class ExpertProducts : public Kernel {
   Status Multiply(StepCall& call, const Rows& rows, const float* x, float* y) const {
     constexpr int64_t kFloatColumns = 512;
     const int64_t blocks = kernels::ColumnBlocks(n_), threads = call.threads->count();
-    const int64_t parts = codes_.empty() ? (n_ + kFloatColumns - 1) / kFloatColumns
-                          : threads == 1 ? 1
-                                         : std::min(blocks, 2 * threads);
+    const int64_t parts = codes_ == nullptr ? (n_ + kFloatColumns - 1) / kFloatColumns
+                          : threads == 1    ? 1
+                                            : std::min(blocks, 2 * threads);
     std::vector<size_t> chosen;
     for (size_t e = 0; e + 1 < rows.first.size(); ++e) {
       if (rows.first[e] < rows.first[e + 1]) chosen.push_back(e);
@@ -188,14 +196,14 @@ class ExpertProducts : public Kernel {
     call.threads->For(static_cast<int64_t>(errors.size()), [&](int64_t task) {
       const size_t e = chosen[static_cast<size_t>(task / parts)];
       const kernels::Range of{rows.first[e], rows.first[e + 1]};
-      if (codes_.empty()) {
+      if (codes_ == nullptr) {
         errors[static_cast<size_t>(task)] =
             Floats(static_cast<int64_t>(e), of, PartOf(n_, parts, task % parts, 16), x, y);
       } else {
         const Part p = PartOf(blocks, parts, task % parts, 1);
-        const kernels::BlockedArgs args{.x = x, .x_stride = k_, .w = &codes_[e], .y = y, .y_stride = n_};
+        const kernels::BlockedArgs args{.x = x, .x_stride = k_, .w = &(*codes_)[e], .y = y, .y_stride = n_};
         kernels::GemmBlocked(arch_, args, of, {p.begin, p.end},
-                             TaskScratch(kernels::BlockedScratchBytes(arch_, codes_[e])).data());
+                             TaskScratch(kernels::BlockedScratchBytes(arch_, (*codes_)[e])).data());
       }
     });
     for (const std::string& error : errors) {
@@ -220,8 +228,8 @@ class ExpertProducts : public Kernel {
   kernels::Arch arch_;
   size_t slot_;
   bool tuples_, transposed_;
-  Tensor w_;  // of floats
-  std::vector<kernels::PackedBlocked> codes_;
+  Tensor w_;                            // of floats
+  std::shared_ptr<const Codes> codes_;  // null: floats
   int64_t experts_ = 0, k_ = 0, n_ = 0;
 };
 
@@ -254,10 +262,16 @@ std::vector<Chain> FindExpertProducts(const CompileContext& c) {
 
 KernelPtr MakeExpertProducts(const Chain& chain, const CompileContext& c) {
   std::vector<NodeId> nodes;
-  const std::optional<Weights> found = WeightsOf(c, c.graph.node(chain.nodes.back()).input(*chain.experts_slot), nodes);
-  auto kernel = std::make_unique<ExpertProducts>(c.arch, *found, *chain.experts_slot);
+  const size_t slot = *chain.experts_slot;
+  const Weights found = *WeightsOf(c, c.graph.node(chain.nodes.back()).input(slot), nodes);
   KernelPtr single = MakeNodes(chain, c, "experts of single nodes");
-  if (!kernel->Pack()) return single;
+  std::shared_ptr<const Codes> codes;
+  if (found.w->dtype() != DType::kF32) {
+    const bool transposed = (slot == 0) != found.flipped;
+    codes = PackedOnce<Codes>(c, *found.w, transposed ? "turned" : "", [&] { return PackCodes(*found.w, transposed); });
+    if (codes == nullptr) return single;
+  }
+  auto kernel = std::make_unique<ExpertProducts>(c.arch, found, slot, std::move(codes));
   kernel->otherwise = std::move(single);
   return kernel;
 }

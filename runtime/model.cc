@@ -16,6 +16,7 @@
 #include "octavo/runtime/caches.h"
 #include "octavo/runtime/chain.h"
 #include "octavo/runtime/compile.h"
+#include "octavo/runtime/packed_once.h"
 #include "octavo/runtime/plan.h"
 #include "octavo/runtime/pool.h"
 #include "octavo/runtime/room.h"
@@ -414,6 +415,7 @@ Result<Model> Model::Make(Graph graph, const CompileOptions& options) {
   State& s = *state;
   s.graph = std::move(graph);
   s.options = options;
+  if (s.options.packed == nullptr) s.options.packed = std::make_shared<PackedWeightsSet>();
   OCTAVO_TRY_STATUS(ir::Inference::Run(s.graph).transform([](const auto&) {}));  // kernels are chosen by dtype
   s.threads = std::make_unique<Threads>(options.threads);
   s.options.threads = s.threads->count();
@@ -422,6 +424,7 @@ Result<Model> Model::Make(Graph graph, const CompileOptions& options) {
   s.caches = FindCaches(s.graph);
   OCTAVO_TRY_STATUS(EvaluateConstants(s));
   OCTAVO_TRY_STATUS(BuildSteps(s));
+  s.options.packed = nullptr;
   FindLastUses(s);
   s.bytes = s.graph.info.bytes;
   for (const RtValue& v : s.constants)

@@ -15,12 +15,15 @@
 
 namespace octavo::runtime {
 
+struct PackedWeightsSet;  // packed_once.h
+
 struct CompileOptions {
   kernels::Arch arch = kernels::BestArch();
   int threads = 0;      // <= 0: as many as the machine has
   bool kernels = true;  // false: every node by the reference interpreter
   // Asked by long runs between steps, ten times a second, on the thread that called Run; true: the run ends with an error.
   std::function<bool()> interrupted = {};
+  std::shared_ptr<PackedWeightsSet> packed = {};  // of the model around; what packed_once.h keeps while it is compiled
 };
 
 struct PortInfo {

@@ -4,6 +4,7 @@
 #include "octavo/kernels/qkv/qkv.h"
 #include "octavo/quant/numeric/code8.h"
 #include "octavo/runtime/by_heads.h"
+#include "octavo/runtime/packed_once.h"
 #include "octavo/runtime/step.h"
 
 namespace octavo::runtime {
@@ -11,7 +12,7 @@ namespace octavo::runtime {
 namespace {
 
 struct Branch {
-  kernels::PackedWeights w;
+  std::shared_ptr<const kernels::PackedWeights> w;
   std::vector<float> w_scale;
   std::vector<float> bias;
   bool has_bias = false;
@@ -31,7 +32,7 @@ class LinearKernel : public Kernel {
 
   Status Execute(StepCall& call) const override {
     const Tensor& x = call.T(0);
-    const int64_t k = branches_[0].w.k();
+    const int64_t k = branches_[0].w->k();
     kernels::QkvArgs args;
     // Parameters of a dynamically quantized activation come with it.
     const int32_t zero = at_run_time_ ? ScalarInt(call.T(2)) : x_zero_;
@@ -46,7 +47,7 @@ class LinearKernel : public Kernel {
     args.count = static_cast<int>(branches_.size());
     for (size_t i = 0; i < branches_.size(); ++i) args.branch[i] = Output(call, i, x.shape());
     if (has_residual_) args.branch[0].residual = call.T(9).as<float>().data();
-    args.branch[0].residual_stride = branches_[0].w.n();
+    args.branch[0].residual_stride = branches_[0].w->n();
     const int64_t rows = LeadingRows(x.shape());
     if (rows == 0) return {};
     const int64_t blocks = kernels::QkvBlocks(args);
@@ -66,13 +67,13 @@ class LinearKernel : public Kernel {
 
   // `x`: the type of the activation.
   void Need(DType x) {
-    needs.EndsIn(0, x, {branches_[0].w.k()});
+    needs.EndsIn(0, x, {branches_[0].w->k()});
     for (const Branch& b : branches_) {
-      if (b.by_heads) needs.Exactly(0, x, {Needs::Size::Any(), Needs::Size::Any(), b.w.k()});
+      if (b.by_heads) needs.Exactly(0, x, {Needs::Size::Any(), Needs::Size::Any(), b.w->k()});
     }
     if (at_run_time_) needs.Count(1, DType::kF32, 1), needs.Count(2, DType::kUndefined, 1);
     if (per_token_) needs.EndsIn(1, DType::kF32, {1}), needs.EndsIn(2, DType::kU8, {1});
-    if (has_residual_) needs.EndsIn(9, DType::kF32, {branches_[0].w.n()});
+    if (has_residual_) needs.EndsIn(9, DType::kF32, {branches_[0].w->n()});
   }
 
   std::vector<Branch> branches_;
@@ -85,7 +86,7 @@ class LinearKernel : public Kernel {
  private:
   kernels::GemmOutput Output(StepCall& call, size_t i, const Shape& x_shape) const {
     const Branch& b = branches_[i];
-    kernels::GemmOutput y = {.w = &b.w,
+    kernels::GemmOutput y = {.w = b.w.get(),
                              .w_scale = b.w_scale.data(),
                              .w_scale_per_column = b.w_scale.size() > 1,
                              .bias = b.has_bias ? b.bias.data() : nullptr,
@@ -94,7 +95,7 @@ class LinearKernel : public Kernel {
                              .dtype = b.y_dtype,
                              .scale = b.y_scale,
                              .zero_point = b.y_zero};
-    y.y = call.Allocate(i, b.y_dtype, PlaceOutput(b.by_heads, x_shape, b.w.n(), &y)).mutable_data();
+    y.y = call.Allocate(i, b.y_dtype, PlaceOutput(b.by_heads, x_shape, b.w->n(), &y)).mutable_data();
     return y;
   }
 
@@ -107,14 +108,15 @@ bool MakeBranch(const Node& node, const CompileContext& c, size_t first, Branch*
   const Tensor* w = c.Constant(node.input(first));
   const Tensor* scale = c.Constant(node.input(first + 1));
   if (w == nullptr || scale == nullptr || w->rank() != 2 || !quant::IsInt8(w->dtype())) return false;
-  auto packed = kernels::PackWeights({.data = w->data(), .dtype = w->dtype(), .k = w->shape()[0], .n = w->shape()[1]});
-  if (!packed) return false;
-  out->w = std::move(*packed);
+  out->w = PackedOnce<kernels::PackedWeights>(c, *w, "", [w] {
+    return kernels::PackWeights({.data = w->data(), .dtype = w->dtype(), .k = w->shape()[0], .n = w->shape()[1]});
+  });
+  if (out->w == nullptr) return false;
   out->w_scale = scale->ToFloats();
-  if (out->w_scale.size() != 1 && static_cast<int64_t>(out->w_scale.size()) != out->w.n()) return false;
+  if (out->w_scale.size() != 1 && static_cast<int64_t>(out->w_scale.size()) != out->w->n()) return false;
   if (node.input(first + 2)) {
     const Tensor* bias = c.Constant(node.input(first + 2));
-    if (bias == nullptr || bias->size() != out->w.n()) return false;
+    if (bias == nullptr || bias->size() != out->w->n()) return false;
     out->bias = bias->ToFloats();
     out->has_bias = true;
   }
@@ -166,13 +168,13 @@ KernelPtr MakeLinear(const Node& node, const CompileContext& c) {
   for (size_t i = 0; i < branches; ++i) {
     Branch b;
     if (!MakeBranch(node, c, 3 + 5 * i, &b)) return nullptr;
-    if (!kernel->branches_.empty() && kernel->branches_[0].w.k() != b.w.k()) return nullptr;
+    if (!kernel->branches_.empty() && kernel->branches_[0].w->k() != b.w->k()) return nullptr;
     if (!kernels::ActivationFromName(node.attrs.Str("activation", "none"), &b.activation)) return nullptr;
     b.by_heads = FindByHeads(c.graph, node, i);
-    if (b.by_heads && b.by_heads->columns() != b.w.n()) return nullptr;
+    if (b.by_heads && b.by_heads->columns() != b.w->n()) return nullptr;
     if (node.op == Op::kQuantizedLinear && node.input(8)) {
       const Tensor* post = c.Constant(node.input(8));
-      if (post == nullptr || post->size() != b.w.n()) return nullptr;
+      if (post == nullptr || post->size() != b.w->n()) return nullptr;
       b.post_scale = post->ToFloats();
     }
     kernel->branches_.push_back(std::move(b));

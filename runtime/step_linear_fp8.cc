@@ -4,6 +4,7 @@
 #include "octavo/kernels/fp8/fp8.h"
 #include "octavo/quant/numeric/code8.h"
 #include "octavo/runtime/by_heads.h"
+#include "octavo/runtime/packed_once.h"
 #include "octavo/runtime/step.h"
 
 namespace octavo::runtime {
@@ -11,7 +12,7 @@ namespace octavo::runtime {
 namespace {
 
 struct Branch {
-  kernels::PackedFp8 w;
+  std::shared_ptr<const kernels::PackedFp8> w;
   std::vector<float> w_scale, bias, post_scale;  // empty: none
   DType y_dtype = DType::kF32;
   float y_scale = 1.0f;
@@ -30,28 +31,28 @@ class LinearFp8Kernel : public Kernel {
         activation_(activation),
         branches_(std::move(branches)),
         has_residual_(has_residual) {
-    const int64_t k = branches_[0].w.k();
+    const int64_t k = branches_[0].w->k();
     needs.EndsIn(0, x, {k});
     for (const Branch& b : branches_) {
       if (b.by_heads) needs.Exactly(0, x, {Needs::Size::Any(), Needs::Size::Any(), k});
     }
-    if (has_residual_) needs.EndsIn(9, DType::kF32, {branches_[0].w.n()});
+    if (has_residual_) needs.EndsIn(9, DType::kF32, {branches_[0].w->n()});
   }
 
   std::string name() const override { return name_; }
 
   Status Execute(StepCall& call) const override {
     const Tensor& x = call.T(0);
-    const int64_t k = branches_[0].w.k();
+    const int64_t k = branches_[0].w->k();
     kernels::Fp8Args args;
     args.x = {.data = x.data(), .dtype = x.dtype(), .stride = k, .scale = x_scale_};
     args.count = static_cast<int>(branches_.size());
     for (size_t i = 0; i < branches_.size(); ++i) {
-      args.out[i].w = &branches_[i].w;
+      args.out[i].w = branches_[i].w.get();
       args.out[i].y = Output(call, i, x.shape());
     }
     if (has_residual_) args.out[0].y.residual = call.T(9).as<float>().data();
-    args.out[0].y.residual_stride = branches_[0].w.n();
+    args.out[0].y.residual_stride = branches_[0].w->n();
     const int64_t rows = LeadingRows(x.shape());
     if (rows == 0) return {};
     const int64_t blocks = kernels::Fp8Blocks(args);
@@ -81,7 +82,7 @@ class LinearFp8Kernel : public Kernel {
                              .dtype = b.y_dtype,
                              .scale = b.y_scale,
                              .zero_point = b.y_zero};
-    y.y = call.Allocate(i, b.y_dtype, PlaceOutput(b.by_heads, x_shape, b.w.n(), &y)).mutable_data();
+    y.y = call.Allocate(i, b.y_dtype, PlaceOutput(b.by_heads, x_shape, b.w->n(), &y)).mutable_data();
     return y;
   }
 
@@ -107,12 +108,13 @@ bool MakeBranch(const Node& node, const CompileContext& c, size_t first, Branch*
   const Tensor* w = c.Constant(node.input(first));
   const Tensor* scale = c.Constant(node.input(first + 1));
   if (w == nullptr || scale == nullptr || w->rank() != 2) return false;
-  auto packed = kernels::PackFp8({.data = w->data(), .dtype = w->dtype(), .k = w->shape()[0], .n = w->shape()[1]});
-  if (!packed) return false;
-  out->w = std::move(*packed);
+  out->w = PackedOnce<kernels::PackedFp8>(c, *w, "", [w] {
+    return kernels::PackFp8({.data = w->data(), .dtype = w->dtype(), .k = w->shape()[0], .n = w->shape()[1]});
+  });
+  if (out->w == nullptr) return false;
   out->w_scale = scale->ToFloats();
-  if (out->w_scale.size() != 1 && static_cast<int64_t>(out->w_scale.size()) != out->w.n()) return false;
-  if (!ReadColumns(c, node.input(first + 2), out->w.n(), &out->bias)) return false;
+  if (out->w_scale.size() != 1 && static_cast<int64_t>(out->w_scale.size()) != out->w->n()) return false;
+  if (!ReadColumns(c, node.input(first + 2), out->w->n(), &out->bias)) return false;
   if (!node.input(first + 3)) return true;
   const Tensor* ys = c.Constant(node.input(first + 3));
   const Tensor* yz = c.Constant(node.input(first + 4));
@@ -136,11 +138,11 @@ KernelPtr MakeLinearFp8(const Node& node, const CompileContext& c) {
   if (count > kernels::kMaxFp8Outputs) return nullptr;
   std::vector<Branch> branches(count);
   for (size_t i = 0; i < count; ++i) {
-    if (!MakeBranch(node, c, 3 + 5 * i, &branches[i]) || branches[i].w.k() != branches[0].w.k()) return nullptr;
+    if (!MakeBranch(node, c, 3 + 5 * i, &branches[i]) || branches[i].w->k() != branches[0].w->k()) return nullptr;
     branches[i].by_heads = FindByHeads(c.graph, node, i);
-    if (branches[i].by_heads && branches[i].by_heads->columns() != branches[i].w.n()) return nullptr;
+    if (branches[i].by_heads && branches[i].by_heads->columns() != branches[i].w->n()) return nullptr;
   }
-  if (!qkv && !ReadColumns(c, node.input(8), branches[0].w.n(), &branches[0].post_scale)) return nullptr;
+  if (!qkv && !ReadColumns(c, node.input(8), branches[0].w->n(), &branches[0].post_scale)) return nullptr;
   std::string name = (qkv ? "qkv_fp8 " : "linear_fp8 ") + std::string(Name(c.arch));
   return std::make_unique<LinearFp8Kernel>(c.arch, std::move(name), c.graph.value(node.input(0)).type.dtype,
                                            ScalarF32(*xs), activation, std::move(branches),

@@ -5,6 +5,7 @@
 #include <mutex>
 
 #include "octavo/kernels/gemm/gemm_f32.h"
+#include "octavo/runtime/packed_once.h"
 #include "octavo/runtime/step.h"
 
 namespace octavo::runtime {
@@ -30,13 +31,15 @@ class FirstError {
   std::string message_;
 };
 
+using Parts = std::vector<kernels::PackedF32>;  // of the columns
+
 class WeightMatMul : public Kernel {
  public:
   // The columns of the weights in parts.
-  WeightMatMul(kernels::Arch arch, std::vector<kernels::PackedF32> parts, KernelPtr fallback)
+  WeightMatMul(kernels::Arch arch, std::shared_ptr<const Parts> parts, KernelPtr fallback)
       : arch_(arch), parts_(std::move(parts)), fallback_(std::move(fallback)) {
-    for (const kernels::PackedF32& w : parts_) first_.push_back(columns_), columns_ += w.n();
-    needs.EndsIn(0, DType::kF32, {parts_[0].k()});
+    for (const kernels::PackedF32& w : *parts_) first_.push_back(columns_), columns_ += w.n();
+    needs.EndsIn(0, DType::kF32, {(*parts_)[0].k()});
   }
   std::string name() const override { return "matmul_f32"; }
   Status Execute(StepCall& call) const override {
@@ -46,14 +49,14 @@ class WeightMatMul : public Kernel {
     shape.back() = columns_;
     const int64_t rows = LeadingRows(shape);
     float* y = call.Allocate(0, DType::kF32, shape).mutable_as<float>().data();
-    const auto parts = static_cast<int64_t>(parts_.size());
+    const auto parts = static_cast<int64_t>(parts_->size());
     FirstError error;
     call.threads->For((rows + kRowsPerCall - 1) / kRowsPerCall * parts, [&](int64_t i) {
       const auto part = static_cast<size_t>(i % parts);
       const int64_t row = i / parts * kRowsPerCall;
       const kernels::GemmF32Args args{.x = x.as<float>().data(),
                                       .x_stride = x.shape().back(),
-                                      .w = &parts_[part],
+                                      .w = &(*parts_)[part],
                                       .bias = nullptr,
                                       .y = y + first_[part],
                                       .y_stride = columns_,
@@ -65,7 +68,7 @@ class WeightMatMul : public Kernel {
 
  private:
   kernels::Arch arch_;
-  std::vector<kernels::PackedF32> parts_;
+  std::shared_ptr<const Parts> parts_;
   std::vector<int64_t> first_;  // column of each
   int64_t columns_ = 0;
   KernelPtr fallback_;
@@ -110,10 +113,10 @@ class BatchedMatMul : public Kernel {
   KernelPtr fallback_;
 };
 
-// Parts of about equal width, whole vectors each; empty where oneDNN refuses.
-std::vector<kernels::PackedF32> PackColumns(const Tensor& w) {
+// Parts of about equal width, whole vectors each; none where oneDNN refuses.
+std::optional<Parts> PackColumns(const Tensor& w) {
   const int64_t k = w.shape()[0], n = w.shape()[1], count = (n + kColumnsPerCall - 1) / kColumnsPerCall;
-  std::vector<kernels::PackedF32> parts;
+  Parts parts;
   for (int64_t i = 0; i < count; ++i) {
     const Part part = PartOf(n, count, i, 16);
     auto packed =
@@ -133,7 +136,7 @@ KernelPtr MakeMatMul(const Node& node, const CompileContext& c) {
   const ir::NodeId id = c.graph.value(node.output()).producer;
   const Tensor* w = c.Constant(node.input(1));
   if (w != nullptr && w->rank() == 2 && w->size() > 0) {
-    if (auto parts = PackColumns(*w); !parts.empty()) {
+    if (auto parts = PackedOnce<Parts>(c, *w, "", [w] { return PackColumns(*w); })) {
       return std::make_unique<WeightMatMul>(c.arch, std::move(parts), MakeInterpreted(c.graph, id));
     }
   }

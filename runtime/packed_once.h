@@ -1,0 +1,43 @@
+// Weights are packed once for all products of a model that read them in one way: the branches of an If often hold one decoder twice, with caches and without.
+#ifndef OCTAVO_RUNTIME_PACKED_ONCE_H_
+#define OCTAVO_RUNTIME_PACKED_ONCE_H_
+
+#include <format>
+#include <map>
+#include <memory>
+#include <string>
+#include <tuple>
+#include <typeindex>
+#include <utility>
+
+#include "octavo/runtime/model.h"
+#include "octavo/runtime/step.h"
+
+namespace octavo::runtime {
+
+// What was packed while a model and the graphs in it are compiled; then each product holds its own.
+struct PackedWeightsSet {
+  struct Entry {
+    Tensor w;  // keeps the memory that is the key
+    std::shared_ptr<const void> packed;
+  };
+  std::map<std::tuple<const std::byte*, std::type_index, std::string>, Entry> entries;
+};
+
+// What `make`, which gives a T or an error, packs of the constant `w`. `how`: all else that it depends on. Null where it refuses.
+template <class T, class Make>
+std::shared_ptr<const T> PackedOnce(const CompileContext& c, const Tensor& w, std::string how, const Make& make) {
+  const auto packed = [&]() -> std::shared_ptr<const T> {
+    auto made = make();
+    return made ? std::make_shared<const T>(std::move(*made)) : nullptr;
+  };
+  if (c.options == nullptr || c.options->packed == nullptr) return packed();
+  how = std::format("{} {} {}", quant::Name(w.dtype()), ir::ToString(w.shape()), how);
+  auto [it, fresh] = c.options->packed->entries.try_emplace({w.data(), std::type_index(typeid(T)), std::move(how)});
+  if (fresh) it->second = {w, packed()};
+  return std::static_pointer_cast<const T>(it->second.packed);
+}
+
+}  // namespace octavo::runtime
+
+#endif  // OCTAVO_RUNTIME_PACKED_ONCE_H_
