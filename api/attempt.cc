@@ -322,6 +322,8 @@ class Attempt {
         evidence_.plans[{options_.calibrator, dtype}] = result_.plan;
       }
       result_.ranges = RangesOf(result_.plan, evidence_.ranges);
+      for (std::string& note : NotesOfData(graph_, evidence_.seen, evidence_.ranges))
+        result_.notes.push_back(std::move(note));
     }
     context_.evidence.channels = [this](std::string_view value) {
       const quant::Observer* observer = evidence_.ranges.Find(value);
@@ -340,7 +342,8 @@ class Attempt {
     UseData();
     if (Known(task)) return {};
     if (options_.data != nullptr) {
-      OCTAVO_TRY(evidence_.ranges, Calibrated(task, *options_.data, options_));
+      evidence_.seen = {};
+      OCTAVO_TRY(evidence_.ranges, Calibrated(task, *options_.data, options_, nullptr, &evidence_.seen));
       evidence_.plans.clear();
       return {};
     }

@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "octavo/api/data_notes.h"
 #include "octavo/api/optimize.h"
 #include "octavo/runtime/model.h"
 
@@ -19,6 +20,7 @@ struct Evidence {
   std::string why_unseen;       // the error where the outputs could not be compared
   quant::Calibration ranges;    // of all that the recipe quantizes; empty: not gathered yet
   std::map<std::pair<quant::Calibrator, ir::DType>, quant::QuantPlan> plans;  // made of these ranges
+  DataSeen seen;                                                              // by which they were gathered
   std::map<uint64_t, passes::quantize::ColumnWeights> fitted;                 // PassRun
 };
 
@@ -46,7 +48,8 @@ Halves Cut(const passes::Pipeline& pipeline);
 CalibrationTask TaskOf(ir::Graph graph, const passes::Pipeline& pipeline);
 // RunCalibration without the wall of a public call.
 ir::Result<quant::Calibration> Calibrated(const CalibrationTask& task, quant::DataSource& data,
-                                          const OptimizeOptions& options, const quant::Calibration* resume = nullptr);
+                                          const OptimizeOptions& options, const quant::Calibration* resume = nullptr,
+                                          DataSeen* seen = nullptr);
 // FNV-1a over the text form without large constants: the same model and the same octavo give the same fingerprint.
 std::string Fingerprint(const ir::Graph& graph);
 

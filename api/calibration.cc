@@ -62,13 +62,15 @@ Result<CalibrationTask> Prepare(Graph graph, const OptimizeOptions& options) {
 }  // namespace
 
 Result<quant::Calibration> Calibrated(const CalibrationTask& task, quant::DataSource& data,
-                                      const OptimizeOptions& options, const quant::Calibration* resume) {
+                                      const OptimizeOptions& options, const quant::Calibration* resume,
+                                      DataSeen* seen) {
   Graph tapped = task.graph;
   const size_t own_outputs = tapped.outputs().size();
   for (const quant::Tap& tap : task.taps) tapped.AddOutput("tap:" + tap.value, tapped.FindValue(tap.value));
   OCTAVO_TRY(const GraphRun run, RunOf(tapped, options));
   const quant::Runner runner = [&](const ir::TensorMap& inputs) -> Result<ir::TensorMap> {
     OCTAVO_TRY(std::vector<ir::Tensor> outputs, run(inputs));
+    if (seen != nullptr) seen->Add(task.graph, inputs);
     ir::TensorMap values;
     for (size_t i = 0; i < task.taps.size(); ++i) values[task.taps[i].value] = std::move(outputs[own_outputs + i]);
     return values;

@@ -64,7 +64,7 @@ double Power(double db) { return std::pow(10, -db / 10); }
 
 }  // namespace
 
-std::optional<LayerPairs::Codes> LayerPairs::CodesOf(const Graph& b, const Node& node, size_t output) const {
+std::optional<Codes> CodesOf(const Graph& b, const Node& node, size_t output) {
   const auto body = ir::BodyOf(b, node);
   if (!body) return {};
   for (const ir::GraphOutput& o : body->outputs()) {
@@ -254,7 +254,8 @@ std::vector<LayerDifference> LayerPairs::Differences() const {
 std::string AdviceFor(const LayerDifference& d) {
   constexpr double kMuch = 0.01, kMost = 0.5, kHarm = 28;
   if (d.clipped > kMuch) return "values beyond the calibrated range: calibrate on data like this";
-  if (d.flushed > kMost) return "most values become 0: few large ones make the range; leave it float, or its Linear dynamic";
+  if (d.flushed > kMost)
+    return "most values become 0: few large ones make the range; leave it float, or its Linear dynamic";
   if (d.own_db < kHarm) return "loses most here: try --keep-float, or --dynamic for a Linear";
   return {};
 }

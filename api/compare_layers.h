@@ -10,6 +10,12 @@
 
 namespace octavo::api {
 
+struct Codes {
+  double scale, zero, lo, hi;  // lo, hi: of what they stand for
+};
+// Of an output of one of octavo's own ops that is codes of one scale; nothing: it is not.
+std::optional<Codes> CodesOf(const ir::Graph& graph, const ir::Node& node, size_t output);
+
 class LayerPairs {
  public:
   // Every op of octavo's own in b, and every product, with the values of its sources in a; these become outputs of both graphs.
@@ -21,9 +27,6 @@ class LayerPairs {
   std::vector<LayerDifference> Differences() const;
 
  private:
-  struct Codes {
-    double scale, zero, lo, hi;  // lo, hi: of what they stand for
-  };
   // Of a channel, the last axis: w of a, y of b.
   struct Channel {
     double n = 0, w = 0, y = 0, ww = 0, wy = 0, yy = 0;
@@ -41,15 +44,13 @@ class LayerPairs {
   };
   struct Pair {
     std::string op;
-    std::string got = {};                       // output of b
+    std::string got = {};                            // output of b
     std::vector<std::string> want = {}, names = {};  // outputs of a, one of which it is, and how they are called
-    Fit fit = Fit::kNone;  // where that leaves much less
+    Fit fit = Fit::kNone;                            // where that leaves much less
     std::optional<Codes> codes = {};
     std::vector<size_t> before = {};  // pairs whose values it reads
     std::vector<Sums> sums = {};
   };
-  std::optional<Codes> CodesOf(const ir::Graph& b, const ir::Node& node, size_t output) const;
-
   std::vector<Pair> pairs_;
 };
 

@@ -7,6 +7,7 @@
 #include <map>
 #include <thread>
 
+#include "octavo/api/clipped.h"
 #include "octavo/api/open.h"
 #include "octavo/ir/names.h"
 #include "octavo/passes/quantize/caches.h"
@@ -49,9 +50,13 @@ struct State {
 class Session {
  public:
   Session(const py::object& model, int threads, bool fuse, std::optional<int64_t> max_memory,
-          std::optional<int64_t> max_nodes)
+          std::optional<int64_t> max_nodes, bool count_clipped)
       : graph_inputs_(),
-        model_(Compile(Open(ReadModel(model, LimitsOf(max_memory, max_nodes)), fuse, caches_), threads)) {
+        model_(Compile(
+            Counted(Open(ReadModel(model, LimitsOf(max_memory, max_nodes)), fuse, caches_), count_clipped, clipped_),
+            threads)) {
+    const size_t taps = clipped_ == nullptr ? 0 : clipped_->size();
+    outputs_.assign(model_.outputs().begin(), model_.outputs().end() - static_cast<ptrdiff_t>(taps));
     for (const runtime::PortInfo& p : model_.inputs()) graph_inputs_.push_back({p.name, p.type});
     for (size_t i = 0; i < graph_inputs_.size(); ++i) {
       const bool kept = std::ranges::find(model_.caches(), i, &runtime::CachePort::input) != model_.caches().end();
@@ -78,6 +83,11 @@ class Session {
         Unwrap(quant::FitInputs(FromDict(inputs, "inputs", donate), state != nullptr ? given_inputs_ : graph_inputs_,
                                 "inputs", quant::Numbers::kMayBeNaN));
     std::vector<ir::Tensor> results = Unlocked(std::move(arrays), state != nullptr ? state->caches.get() : nullptr);
+    if (clipped_ != nullptr) {
+      const py::gil_scoped_release unlock;
+      clipped_->Count(std::span(results).subspan(outputs_.size()));
+    }
+    results.resize(outputs_.size());
     std::vector<py::array> chosen;
     if (!outputs) {
       for (ir::Tensor& t : results) {
@@ -105,6 +115,18 @@ class Session {
     return list;
   }
   const runtime::Model& model() const { return model_; }
+  const std::vector<runtime::PortInfo>& outputs() const { return outputs_; }  // without those that are counted
+  py::dict ClippedValues() const {
+    if (clipped_ == nullptr) Raise({"this session counts nothing; make it with count_clipped=True"});
+    py::dict all;
+    for (const api::Clipped& c : clipped_->Counts()) {
+      py::dict one;
+      one["node"] = Name{c.node}, one["range"] = py::make_tuple(c.lo, c.hi);
+      one["low"] = c.low, one["high"] = c.high, one["count"] = c.count;
+      all[py::cast(Name{c.value})] = one;
+    }
+    return all;
+  }
   // Of the caches that a state keeps: the input's name and the rows, dense.
   py::dict Kept(const State& state) const {
     py::dict all;
@@ -150,6 +172,10 @@ class Session {
     if (!opened.note.empty()) Warn({opened.note});
     return std::move(opened.graph);
   }
+  static ir::Graph Counted(ir::Graph graph, bool counts, std::unique_ptr<api::ClipCounter>& counter) {
+    if (counts) counter = std::make_unique<api::ClipCounter>(graph);
+    return graph;
+  }
   static runtime::Model Compile(ir::Graph graph, int threads) { return Unwrap(Compiled(std::move(graph), threads)); }
   static ir::Result<runtime::Model> Compiled(ir::Graph graph, int threads) {
     const py::gil_scoped_release unlock;
@@ -160,8 +186,8 @@ class Session {
     return runtime::Model::Compile(std::move(graph), {.threads = threads, .interrupted = interrupted});
   }
   size_t Find(const Name& name) const {
-    for (size_t i = 0; i < model_.outputs().size(); ++i) {
-      if (model_.outputs()[i].name == name.bytes) return i;
+    for (size_t i = 0; i < outputs_.size(); ++i) {
+      if (outputs_[i].name == name.bytes) return i;
     }
     Raise({"the model has no output " + ir::Quoted(name.bytes)});
   }
@@ -171,7 +197,9 @@ class Session {
     Raise({std::format("output {} is a cache that the state keeps; state.caches() has it", ir::Quoted(name.bytes))});
   }
 
-  std::vector<passes::quantize::CodedCache> caches_;           // before model_, whose making fills it
+  std::vector<passes::quantize::CodedCache> caches_;  // before model_, whose making fills it, and the next
+  std::unique_ptr<api::ClipCounter> clipped_;
+  std::vector<runtime::PortInfo> outputs_;
   std::vector<quant::InputSpec> graph_inputs_, given_inputs_;  // all; without those that a state keeps
   runtime::Model model_;
 };
@@ -194,9 +222,9 @@ void BindSession(py::module_& m) {
       .def("copy", [](const State& s) { return State{s.session, std::make_unique<runtime::CacheState>(*s.caches)}; })
       .def("caches", [](const State& s) { return s.session.cast<const Session&>().Kept(s); });
   py::class_<Session>(m, "Session", "A compiled model; run() may be called from several threads at once.")
-      .def(py::init<const py::object&, int, bool, std::optional<int64_t>, std::optional<int64_t>>(), py::arg("model"),
-           py::arg("threads") = 0, py::arg("fuse") = true, py::arg("max_memory") = py::none(),
-           py::arg("max_nodes") = py::none())
+      .def(py::init<const py::object&, int, bool, std::optional<int64_t>, std::optional<int64_t>, bool>(),
+           py::arg("model"), py::arg("threads") = 0, py::arg("fuse") = true, py::arg("max_memory") = py::none(),
+           py::arg("max_nodes") = py::none(), py::kw_only(), py::arg("count_clipped") = false)
       .def("run", &Session::Run, py::arg("inputs"), py::arg("outputs") = py::none(),
            py::arg("donate") = std::vector<Name>(), py::arg("state") = py::none(),
            "Outputs by name, or all in the model's order. Inputs named in donate may be overwritten (a KV cache in "
@@ -215,7 +243,8 @@ void BindSession(py::module_& m) {
           },
           py::arg("tokens") = 0, "Caches that run(state=...) keeps and appends to in place.")
       .def_property_readonly("inputs", [](const Session& s) { return Session::Ports(s.model().inputs()); })
-      .def_property_readonly("outputs", [](const Session& s) { return Session::Ports(s.model().outputs()); })
+      .def_property_readonly("outputs", [](const Session& s) { return Session::Ports(s.outputs()); })
+      .def("clipped", &Session::ClippedValues)
       .def_property_readonly("caches", &Session::Caches)
       .def_property_readonly("kernels", &Session::Kernels)
       .def_property_readonly("threads", [](const Session& s) { return s.model().threads(); });
@@ -223,7 +252,7 @@ void BindSession(py::module_& m) {
       "load",
       [](const py::object& model, int threads, bool fuse, std::optional<int64_t> max_memory,
          std::optional<int64_t> max_nodes) {
-        return std::make_unique<Session>(model, threads, fuse, max_memory, max_nodes);
+        return std::make_unique<Session>(model, threads, fuse, max_memory, max_nodes, false);
       },
       py::arg("model"), py::arg("threads") = 0, py::arg("fuse") = true, py::arg("max_memory") = py::none(),
       py::arg("max_nodes") = py::none(), "Session(model, threads, fuse, max_memory, max_nodes).");

@@ -161,7 +161,8 @@ def measure(kind, arguments, folder):
         value = task.score(answers, truth)
         lost = (base - value if task.more else value - base) / (base if base > 0 else 1)
         row.setdefault("systems", []).append({"system": name, task.metric: value, "lost": lost, "seconds": seconds,
-                                              "speed": base_seconds / seconds, "notes": notes.get(name, [])})
+                                              "speed": base_seconds / seconds, "notes": notes.get(name, []),
+                                              "others": task.others(answers, truth) if hasattr(task, "others") else {}})
     return {**row, "items": len(items)}
 
 
@@ -173,7 +174,8 @@ def print_table(row):
         if "missing" in s:
             print(f"  {s['system']:<28} not measured: {s['missing']}")
         else:
-            print(f"  {s['system']:<28}{s[row['metric']]:>10.4f}{100 * s['lost']:>9.2f} % lost{s['seconds']:>9.2f} s{s['speed']:>7.2f} x", flush=True)
+            print(f"  {s['system']:<28}{s[row['metric']]:>10.4f}{100 * s['lost']:>9.2f} % lost{s['seconds']:>9.2f} s{s['speed']:>7.2f} x"
+                  + "".join(f"  {name} {value:.4f}" for name, value in s["others"].items()), flush=True)
 
 
 def main():

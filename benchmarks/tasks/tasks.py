@@ -2,7 +2,7 @@
 
 A task has: name, model (what it is and where from), metric, more (whether more of it is better), models {part: path},
 calibration {part: [inputs]}, items, answer(parts, item) with parts {part: inputs -> {output: array}}, and
-score(answers, truth): the metric, where `truth` are the answers of the model in floats.
+score(answers, truth): the metric, where `truth` are the answers of the model in floats. It may have others(answers, truth): more figures by name.
 """
 
 import gzip
@@ -121,6 +121,13 @@ class Pictures:
     def score(self, answers, truth):
         return float(np.mean(self.nearest(answers) == self.nearest(truth)))
 
+    def others(self, answers, truth):
+        """What a probe of neighbours would say: whether the nearest crop is of the same photograph. And cosines to floats."""
+        cosines = (np.concatenate(answers) * np.concatenate(truth)).sum(axis=1)
+        photograph = np.repeat(np.arange(len(answers)), self.CROPS)
+        return {"same photograph": float(np.mean(photograph[self.nearest(answers)] == photograph)), "cosine": float(cosines.mean()),
+                "worst cosine": float(cosines.min())}
+
 
 class Speech:
     name, metric, more = "speech", "word errors", False
@@ -186,6 +193,9 @@ class Speech:
     def score(self, answers, truth):
         errors = sum(whisper.word_errors(t, a) for a, t in zip(answers, truth))
         return errors / sum(len(t) for t in truth)
+
+    def others(self, answers, truth):
+        return {"clips word for word": share_equal(answers, truth)}
 
 
 class Text:

@@ -48,7 +48,7 @@ Result<bool> FitWeights(Graph& graph, PassRun& run) {
     sites.push_back({id, n.inputs[0], n.inputs[1]});
   }
   GroupByActivation(sites);
-  Fits fits(graph, run, sites);
+  Fits fits(graph, run, sites, run.weight_limit);
   for (size_t i = 0; i < sites.size(); ++i) {
     if (!run.step(static_cast<int64_t>(i), static_cast<int64_t>(sites.size())))
       return run.given_up = true, ir::Fail("interrupted");

@@ -12,9 +12,13 @@ void GroupByActivation(std::vector<FitSite>& sites) {
   std::ranges::stable_sort(sites, {}, [&](const FitSite& s) { return seen.at(s.x); });
 }
 
-Fits::Fits(const Graph& g, PassRun& run, const std::vector<FitSite>& sites) : g_(g), run_(run) {
+Fits::Fits(const Graph& g, PassRun& run, const std::vector<FitSite>& sites, int limit)
+    : g_(g), run_(run), limit_(limit) {
+  constexpr int64_t kDeepest = 2048;
+  const auto depth = [&g](const FitSite& s) { return g.ConstantOf(s.w)->shape()[0]; };
   int64_t weights = 0;
   for (const FitSite& s : sites) {
+    if (depth(s) <= kDeepest && (!probe_ || depth(s) > depth(*probe_))) probe_ = s;
     weights += g.ConstantOf(s.w)->size();
     if (values_.empty() || values_.back() != s.x)
       values_.push_back(s.x), depths_.push_back(g.ConstantOf(s.w)->shape()[0]);
@@ -26,6 +30,8 @@ Result<const Compensation*> Fits::Of(ValueId x) {
   if (run_.evidence.moments && x != at_) {
     at_ = x;
     if (next_ == group_.size()) OCTAVO_TRY_STATUS(Gather());
+    if (probe_ && x == probe_->x)
+      lost_ = LostByFitting(*g_.ConstantOf(probe_->w), limit_, group_[next_].TakeHalves(), run_.parallel);
     fit_ = Factor(std::move(group_[next_++]), run_.parallel);
     if (!fit_) silent_.push_back(x);
   }
@@ -33,6 +39,13 @@ Result<const Compensation*> Fits::Of(ValueId x) {
 }
 
 void Fits::Tell() const {
+  if (lost_ && *lost_ > 0) {
+    run_.notes.push_back(std::format(
+        "there is too little calibration data to fit weights to: those of '{}', fitted to one half of it, are {:.0f} % "
+        "farther from the model on the other half than unfitted ones; give more batches, or leave the fit out "
+        "(--no-fit)",
+        OriginName(g_.node(probe_->id)), 100 * *lost_));
+  }
   if (silent_.empty()) return;
   run_.notes.push_back(
       std::format("the calibration data is zero in {} of {} activations that enter products, '{}' first: their "
@@ -47,6 +60,7 @@ Status Fits::Gather() {
     floats += depths_[done_] * depths_[done_];
     if (floats > at_once_ && done_ > first) break;
     group_.emplace_back(depths_[done_], run_.parallel);
+    if (probe_ && probe_->x == values_[done_]) group_.back().Halve();
   }
   next_ = 0;
   Status gathered = run_.evidence.moments({values_.data() + first, group_.size()}, group_);

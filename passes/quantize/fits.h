@@ -21,8 +21,8 @@ void GroupByActivation(std::vector<FitSite>& sites);
 // activation.
 class Fits {
  public:
-  // Linears of one activation stand together.
-  Fits(const Graph& g, PassRun& run, const std::vector<FitSite>& sites);
+  // Linears of one activation stand together. limit: of the codes.
+  Fits(const Graph& g, PassRun& run, const std::vector<FitSite>& sites, int limit);
 
   // Of the activation at hand or the one after it. Null: there is no data, or it is zero there.
   Result<const Compensation*> Of(ValueId x);
@@ -43,6 +43,10 @@ class Fits {
   ValueId at_;
   std::optional<Compensation> fit_;
   std::vector<ValueId> silent_;
+  // The Linear on which it is tried whether the data is enough: the deepest that does not take long, which wants most.
+  std::optional<FitSite> probe_;
+  int limit_;
+  std::optional<double> lost_;
 };
 
 }  // namespace octavo::passes::quantize

@@ -10,7 +10,7 @@ namespace octavo::passes::quantize {
 
 namespace {
 
-constexpr int64_t kRowsAtOnce = 512, kStripe = 128, kSlice = 512;
+constexpr int64_t kRowsOfAPart = 256, kRowsAtOnce = 512, kStripe = 128, kSlice = 512;
 
 // to[i][j] += sign * sum_r a[r][i] a[r][j] for j >= the stripe of i: the upper triangle, and a little beside it. a: [rows][k], `stride` apart.
 // Cut by shape, not by threads: the bits are the same for any number of them.
@@ -76,6 +76,12 @@ void FactorRest(float* h, int64_t k, int64_t begin, int64_t end, const ParallelF
 }  // namespace
 
 void SecondMoments::Add(std::span<const float> rows) {
+  rows_ += static_cast<int64_t>(rows.size()) / k_;
+  if (!halves_.empty()) {
+    const auto part = static_cast<size_t>(kRowsOfAPart * k_);
+    for (std::span<const float> rest = rows; !rest.empty(); rest = rest.subspan(std::min(part, rest.size())))
+      halves_[static_cast<size_t>(parts_++ % 2)].Add(rest.first(std::min(part, rest.size())));
+  }
   waiting_.insert(waiting_.end(), rows.begin(), rows.end());
   if (static_cast<int64_t>(waiting_.size()) >= kRowsAtOnce * k_) Flush();
 }

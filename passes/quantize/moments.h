@@ -10,6 +10,8 @@
 #include <cstdint>
 #include <optional>
 #include <span>
+#include <string>
+#include <utility>
 #include <vector>
 
 #include "octavo/passes/pass.h"
@@ -27,6 +29,10 @@ class SecondMoments {
   void Add(std::span<const float> rows);
   // Of all rows so far; the lower triangle is not filled.
   const float* Sums();
+  // From here on also of two halves of the rows, so that one can judge what was learned of the other: calls of Add go to them in turns, long ones in parts.
+  void Halve() { halves_.assign(2, SecondMoments(k_, *parallel_)); }
+  std::vector<SecondMoments> TakeHalves() { return std::exchange(halves_, {}); }
+  bool empty() const { return rows_ == 0; }
 
  private:
   void Flush();
@@ -34,6 +40,8 @@ class SecondMoments {
   const ParallelFor* parallel_;
   std::vector<float> sums_;     // [k][k]
   std::vector<float> waiting_;  // rows; some hundred make one product
+  int64_t rows_ = 0, parts_ = 0;
+  std::vector<SecondMoments> halves_;
 };
 
 // v_kj for j > k of [k][k], and u_kk^2.
@@ -43,6 +51,11 @@ struct Compensation {
 // H gets a tenth of its mean diagonal on the diagonal, since data is never all there is. MiniLM on other texts, dB with 1 % (GPTQ's) and 10 %: data of
 // 200 tokens 14.0 and 15.1 (4 bits), 21.0 and 21.5 (7 bits); of 6,000 the same. Nothing: H is zero, or not finite.
 std::optional<Compensation> Factor(SecondMoments moments, const ParallelFor& parallel);
+
+// Whether codes of w [k,n] that are fitted to one half of the data are nearer to w on the other half than the nearest codes are. Nothing: they are, or it
+// cannot be told; else how much farther they are, as a share. limit: of the codes.
+std::optional<double> LostByFitting(const ir::Tensor& w, int limit, std::vector<SecondMoments> halves,
+                                    const ParallelFor& parallel);
 
 // owed [rows][n] = sum over j behind the rows of v_kj e_j. errors: [k][n].
 struct Rows {

@@ -54,7 +54,7 @@ Result<bool> Run(Graph& graph, PassRun& run, DType dtype, int64_t block) {
   Rewriter b(graph, "weights");
   const std::vector<FitSite> linears = LinearsOf(graph, run);
   const bool fits_data = quant::BitsOf(format.dtype) == 4;
-  Fits fits(graph, run, linears);
+  Fits fits(graph, run, linears, 7);
   std::map<ValueId, ValueId> done;  // weight -> its dequantized form; shared weights are quantized once
   for (size_t i = 0; i < linears.size(); ++i) {
     const auto& [id, x, w] = linears[i];

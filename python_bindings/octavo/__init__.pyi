@@ -83,6 +83,7 @@ class Session(metaclass=_Type):
     max_memory: bytes of all tensors that reading, compiling or one run may hold at once; None: 768 MB, and four and a sixteenth of the number of elements of
     the inputs for each byte of the model. max_nodes: nodes that the model may have with its functions inlined; None: 200,000, and one for
     every 16 bytes of the model. Names that are no UTF-8 have lone surrogates for the other bytes, as names of files do (os.fsdecode).
+    count_clipped: clipped() then tells how many values of a quantized model came to lie at an end of the range that calibration gave them; runs are slower.
     """
 
     def __init__(
@@ -92,6 +93,8 @@ class Session(metaclass=_Type):
         fuse: bool = True,
         max_memory: int | None = None,
         max_nodes: int | None = None,
+        *,
+        count_clipped: bool = False,
     ) -> None: ...
     @overload
     def run(
@@ -125,6 +128,9 @@ class Session(metaclass=_Type):
     @property
     def caches(self) -> dict[str, dict[str, Any]]:
         """KV caches that the model takes as codes, by input: output, dtype, scale, zero_point; code = round(x / scale) + zero_point."""
+    def clipped(self) -> dict[str, dict[str, Any]]:
+        """Of each tensor of codes with a calibrated scale: node, range, and of all runs so far the values at its low and its high end, and the count of all. What
+        lies beyond an end is cut off there: many on new data say that calibration did not see data like it. low is 0 where the range begins at 0 (ReLU)."""
     @property
     def kernels(self) -> list[str]:
         """Which kernel each step got, in order."""

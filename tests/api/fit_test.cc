@@ -106,6 +106,28 @@ TEST_F(Fit, ErrorsCancelOnRowsThatWereNotSeen) {
   }
 }
 
+// Rows that have nothing in common teach nothing of other rows; one half of the data says so of the other.
+TEST_F(Fit, TooLittleDataIsTold) {
+  const auto told = [](const Optimized& r) {
+    return std::ranges::count_if(r.notes, [](const auto& n) {
+      return n.starts_with("there is too little calibration data to fit weights to: those of 'a', fitted to one half") &&
+             n.ends_with("give more batches, or leave the fit out (--no-fit)");
+    });
+  };
+  std::vector<ir::TensorMap> few;
+  for (int i = 0; i < 4; ++i) few.push_back({{"x", Random({9, kDepth})}});
+  for (const char* recipe : {"int8", "dynamic4", "weights4"}) {
+    SCOPED_TRACE(recipe);
+    const auto enough = Data(), little = quant::InMemoryData(few, quant::InputsOf(g));
+    EXPECT_EQ(told(With(recipe, [&](OptimizeOptions& o) { o.data = enough.get(); })), 0);
+    EXPECT_EQ(told(With(recipe, [&](OptimizeOptions& o) { o.data = little.get(); })), 1);
+    EXPECT_EQ(told(With(recipe, [&](OptimizeOptions& o) { o.data = little.get(), o.fit = false; })), 0);
+  }
+  // One call of one row: there are no halves.
+  const auto one = quant::InMemoryData({{{"x", Random({1, kDepth})}}}, quant::InputsOf(g));
+  EXPECT_EQ(told(With("int8", [&](OptimizeOptions& o) { o.data = one.get(); })), 0);
+}
+
 TEST_F(Fit, TheFileDoesNotDependOnThreads) {
   std::string bytes[2];
   for (const int threads : {1, 2}) {

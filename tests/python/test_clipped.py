@@ -1,0 +1,76 @@
+"""Session(count_clipped=True): how many values lie at an end of their range while a model runs on what comes."""
+
+import threading
+
+import numpy as np
+import octavo
+import pytest
+from conftest import BERT
+from test_tune import CALIBRATION, HELD_OUT
+
+
+@pytest.fixture(scope="module")
+def model():
+    return octavo.optimize(BERT, calibration=CALIBRATION).model
+
+
+def total(session):
+    return {value: (c["low"], c["high"], c["count"]) for value, c in session.clipped().items()}
+
+
+def test_outputs_stay_and_values_are_counted(model):
+    plain, counting = octavo.Session(model), octavo.Session(model, count_clipped=True)
+    assert [tuple(o) for o in plain.outputs] == [tuple(o) for o in counting.outputs]
+    assert all(c["count"] == 0 for c in counting.clipped().values())
+    for _ in range(2):
+        for a, b in zip(plain.run(HELD_OUT), counting.run(HELD_OUT)):
+            assert np.array_equal(a, b)
+    counts = counting.clipped()
+    assert len(counts) > 10 and all(c["count"] > 0 and c["range"][0] < c["range"][1] and c["node"] for c in counts.values())
+    # Few on data like that of calibration, whose ranges end where values do.
+    assert sum(c["low"] + c["high"] for c in counts.values()) < 0.02 * sum(c["count"] for c in counts.values())
+    with pytest.raises(octavo.OctavoError, match="the model has no output 'codes 1'"):
+        counting.run(HELD_OUT, ["codes 1"])
+
+
+def test_what_a_range_cuts_off_shows(model):
+    """A Linear of its own: its input's codes are known to the last."""
+    graph = np.random.default_rng(3)
+    weights, x = graph.normal(size=(64, 64)).astype(np.float32), graph.normal(size=(32, 64)).astype(np.float32)
+    onnx = pytest.importorskip("onnx")
+    h = onnx.helper
+    made = h.make_model(h.make_graph(
+        [h.make_node("MatMul", ["x", "w"], ["y"], name="fc")], "g", [h.make_tensor_value_info("x", 1, ["s", 64])],
+        [h.make_tensor_value_info("y", 1, ["s", 64])], [onnx.numpy_helper.from_array(weights, "w")]), opset_imports=[h.make_opsetid("", 18)], ir_version=9)
+    small = octavo.optimize(made, calibration=[{"x": x}], calibrator="minmax").model
+    session = octavo.Session(small, count_clipped=True)
+    session.run({"x": x})
+    (value, counts), = session.clipped().items()
+    assert counts["count"] == x.size and counts["low"] + counts["high"] <= 4, value
+    low, high = counts["range"]
+    assert abs(low - x.min()) < 0.05 and abs(high - x.max()) < 0.05
+    session.run({"x": 3 * x})
+    step = (high - low) / 255
+    beyond = int(np.sum(3 * x > high - step / 2)), int(np.sum(3 * x < low + step / 2))
+    (_, after), = session.clipped().items()
+    assert abs(after["high"] - counts["high"] - beyond[0]) <= 1 and abs(after["low"] - counts["low"] - beyond[1]) <= 1
+    assert after["count"] == 2 * x.size and beyond[0] > 100
+
+
+def test_threads_count_together(model):
+    one, many = octavo.Session(model, count_clipped=True), octavo.Session(model, count_clipped=True)
+    one.run(HELD_OUT)
+    threads = [threading.Thread(target=many.run, args=(HELD_OUT,)) for _ in range(6)]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join()
+    assert total(many) == {value: tuple(6 * n for n in counts) for value, counts in total(one).items()}
+
+
+def test_models_without_codes_have_none_and_sessions_that_do_not_count_say_so():
+    assert octavo.Session(BERT, count_clipped=True).clipped() == {}
+    with pytest.raises(octavo.OctavoError, match="this session counts nothing; make it with count_clipped=True"):
+        octavo.Session(BERT).clipped()
+    with pytest.raises(TypeError):
+        octavo.Session(BERT, 0, True, None, None, True)
