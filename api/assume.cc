@@ -57,7 +57,8 @@ ir::Result<ir::Graph> Branch(ir::Graph graph, std::string_view input, std::strin
   OCTAVO_TRY_STATUS(passes::RunPasses({"fold", "dce"}, graph, run, {}));
   if (Ifs(graph) >= before)
     return ir::Fail(
-        "split_if: no If is decided by the input {} alone; assume makes an input that decides other things a constant",
+        "split_if: no If is decided by the input {} alone; an input that decides other things becomes a constant by "
+        "assume",
         ir::Quoted(input));
   const std::vector<ir::ValueId> inputs = graph.inputs();
   for (const ir::ValueId v : inputs) {

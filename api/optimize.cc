@@ -93,6 +93,7 @@ Result<Optimized> OptimizeWatched(Graph graph, const OptimizeOptions& options) {
 Result<Optimized> OptimizeAgain(Graph graph, const OptimizeOptions& options_given, Evidence& evidence) {
   const auto start = std::chrono::steady_clock::now();
   std::map<std::string, int> source_ops = OpCounts(graph);
+  Drawing source = Draw(graph);
   OCTAVO_TRY_STATUS(Check(graph, options_given));
   OCTAVO_TRY(const Parts parts, Parts::Of(options_given));
   OptimizeOptions parted = options_given;
@@ -119,6 +120,7 @@ Result<Optimized> OptimizeAgain(Graph graph, const OptimizeOptions& options_give
   for (std::string& note : result.notes) note = ir::Cleaned({std::move(note)}).message;
   for (passes::Candidate& c : result.report.candidates) c.reason = ir::Cleaned({std::move(c.reason)}).message;
   result.source_ops = std::move(source_ops);
+  result.source = std::move(source);
   result.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   return result;
 }

@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "octavo/api/drawing.h"
 #include "octavo/api/loss.h"
 #include "octavo/ir/graph.h"
 #include "octavo/passes/pipelines.h"
@@ -40,8 +41,9 @@ struct OptimizeOptions {
   quant::Calibrator calibrator = quant::kDefaultCalibrator;
   quant::DataSource* data = nullptr;                // for recipes that calibrate; not owned
   const quant::Calibration* calibration = nullptr;  // ranges gathered earlier, instead of data; not owned
-  int held_out = -1;  // batches, spread over data, that only losses are measured on; -1: an eighth, none of fewer than eight
-  int threads = 0;    // of calibration; 0: all
+  int held_out =
+      -1;  // batches, spread over data, that only losses are measured on; -1: an eighth, none of fewer than eight
+  int threads = 0;                        // of calibration; 0: all
   std::string calibrate_with = "octavo";  // what other_runtime is made from; program and module read it
   // Runs graphs on the data in place of octavo's runtime, which may lack an op (integrations/onnxruntime/session.h); empty: octavo's own.
   std::function<ir::Result<GraphRun>(const ir::Graph& graph, int threads)> other_runtime;
@@ -71,6 +73,7 @@ struct ActivationRange {
 struct Optimized {
   ir::Graph graph;
   std::map<std::string, int> source_ops;  // nodes of the model as it came, by op
+  Drawing source;                         // the model as it came
   ir::Graph before;                       // canonical, as the quantizer saw it: for comparisons and drawings
   ir::Graph unfused;                      // int8: the Q/DQ graph that the fused one must equal bit for bit
   passes::Pipeline pipeline;

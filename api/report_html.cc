@@ -4,7 +4,10 @@
 #include <cmath>
 #include <format>
 #include <map>
+#include <tuple>
 
+#include "octavo/api/drawing.h"
+#include "octavo/api/report_drawing.h"
 #include "octavo/api/report_page.h"
 #include "octavo/ir/json.h"
 #include "octavo/ir/names.h"
@@ -72,7 +75,13 @@ std::string Verdict(const Optimized& r, const FileSizes& bytes) {
   return text;
 }
 
-// What the strip is made of, as JSON that cannot end its element.
+// As JSON that cannot end its element.
+std::string InScript(std::string json) {
+  for (size_t at = 0; (at = json.find('<', at)) != std::string::npos;) json.replace(at, 1, "\\u003c");
+  return json;
+}
+
+// What the strip is made of.
 std::string Cells(const Optimized& r) {
   nlohmann::ordered_json cells = nlohmann::ordered_json::array();
   std::map<std::string, const LayerLoss*> losses;
@@ -99,9 +108,7 @@ std::string Cells(const Optimized& r) {
     cells.push_back(std::move(cell));
   }
   const double most = r.layers.empty() ? 1 : std::max(r.layers[0].share, 1e-9);
-  std::string json = ir::Dump(nlohmann::ordered_json{{"most", std::isfinite(most) ? most : 1}, {"cells", cells}});
-  for (size_t at = 0; (at = json.find('<', at)) != std::string::npos;) json.replace(at, 1, "\\u003c");
-  return json;
+  return InScript(ir::Dump(nlohmann::ordered_json{{"most", std::isfinite(most) ? most : 1}, {"cells", cells}}));
 }
 
 std::string Candidates(const passes::Report& report) {
@@ -202,32 +209,67 @@ std::string LayerTable(const std::vector<LayerLoss>& layers) {
   return html + "</table></div>\n";
 }
 
+// The script behind fills them in once the section is open.
+std::string Drawings(const Drawing& before, const Drawing& after) {
+  if (before.nodes.empty() || after.nodes.empty()) {
+    return std::format("<p>Not drawn: {} nodes as it came and {} as it is are more than {} or none.</p>\n",
+                       before.count, after.count, Drawing::kMost);
+  }
+  std::string html =
+      "<p class=legend>Each layer of the model is one box: choose it and it opens. Choose a node for what is known of "
+      "it; what it became, or was made of, is framed in the other drawing. Arrow keys go from box to box. Green: "
+      "products of codes, blue: several nodes in one, dashed: to and from codes.</p>\n"
+      "<div class=graphs>";
+  for (const auto& [side, title, count] :
+       {std::tuple("before", "as it came", before.count), std::tuple("after", "as it is", after.count)}) {
+    html += std::format(
+        "<section id=graph-{0} data-side={0}><h3>The model {1}: {2} nodes</h3><div class=tools></div><div class=canvas "
+        "role=group aria-label='Drawing of the model {1}'><svg viewBox='0 0 1 1'></svg></div><div class=detail "
+        "aria-live=polite hidden></div></section>\n",
+        side, title, count);
+  }
+  return html + std::format("</div><script id=graphs type=application/json>{}</script>\n",
+                            InScript(DrawingsJson(before, after)));
+}
+
 std::string Section(std::string_view title, bool open, const std::string& body) {
   return std::format("<details{}><summary>{}</summary>\n{}</details>\n", open ? " open" : "", title, body);
 }
 
-}  // namespace
-
-std::string ReportHtml(const Optimized& r, const FileSizes& bytes, std::string_view model, std::string_view command) {
-  std::string html = std::format(
-      "<!doctype html><html lang=en><meta charset=utf-8><meta name=viewport "
-      "content='width=device-width,initial-scale=1'>"
-      "<title>octavo: {}</title><style>{}</style>\n",
-      Escape(model), kReportStyle);
-  html += std::format("<h1>octavo: {}</h1>\n<p class=verdict>{}</p>\n<div class=cards>\n", Escape(model),
-                      Verdict(r, bytes));
+std::string Top(const Optimized& r, const FileSizes& bytes, std::string_view model) {
+  std::string html = std::format("<h1>octavo: {}</h1>\n<p class=verdict>{}</p>\n<div class=cards>\n", Escape(model),
+                                 Verdict(r, bytes));
   html += Card("attention cores fused", std::format("{} of {}", r.report.attention.done, r.report.attention.found));
   html += Card("QKV groups fused", std::format("{} of {}", r.report.qkv.done, r.report.qkv.found));
   html += Card("Linears quantized", std::format("{} of {}", r.report.linear.done, r.report.linear.found));
   if (bytes.before > 0) html += Card("of the size", Percent(bytes.after, bytes.before));
   html += "</div>\n";
   for (const std::string& note : r.notes) html += std::format("<p class=warn>Note: {}.</p>\n", Escape(note));
-  html += "<h2>How to get it again</h2>\n";
-  if (!command.empty()) html += std::format("<pre id=command>{}</pre>\n", Escape(command));
-  html += std::format("<dl><dt>octavo<dd>{}<dt>CPU<dd>{}", OCTAVO_VERSION, Escape(kernels::CpuDescription()));
+  return html;
+}
+
+std::string Again(const Optimized& r, const Provenance& from) {
+  std::string html = "<h2>How to get it again</h2>\n";
+  if (!from.command.empty()) html += std::format("<pre id=command>{}</pre>\n", Escape(from.command));
+  html += std::format("<dl><dt>octavo<dd>{}<dt>CPU<dd>{}", from.version.empty() ? OCTAVO_VERSION : Escape(from.version),
+                      Escape(kernels::CpuDescription()));
   if (!r.data.empty()) html += std::format("<dt>calibrated on<dd>{}", Escape(r.data));
+  for (const auto& [what, hash] : from.sha256)
+    html += std::format("<dt>SHA-256<dd>{}<br><code>{}</code>", Escape(what), Escape(hash));
+  return html + "</dl>\n";
+}
+
+}  // namespace
+
+std::string ReportHtml(const Optimized& r, const FileSizes& bytes, std::string_view model, const Provenance& from) {
+  std::string html = std::format(
+      "<!doctype html><html lang=en><meta charset=utf-8><meta name=viewport "
+      "content='width=device-width,initial-scale=1'>"
+      "<title>octavo: {}</title><style>{}{}</style>\n",
+      Escape(model), kReportStyle, kDrawingStyle);
+  html += Top(r, bytes, model) + Again(r, from);
   html +=
-      "</dl>\n<h2>Layer by layer</h2>\n<p class=legend>One line for each layer, one cell for each product and "
+      "<h2>Layer by layer</h2>\n<p class=legend>One line for each layer, one cell for each product and "
       "attention core: "
       "green int8, blue fused, brown quantized row by row at run time, red left in float. The white bar is the share "
       "of the loss, "
@@ -236,6 +278,7 @@ std::string ReportHtml(const Optimized& r, const FileSizes& bytes, std::string_v
   html += std::format("<script id=cells type=application/json>{}</script>\n", Cells(r));
   if (!r.losses.empty())
     html += Section("Outputs against the model as it was, on " + WhatWasSeen(r.loss_details), true, LossTable(r));
+  html += Section("The graph as it came and as it is", true, Drawings(r.source, Draw(r.graph)));
   if (!r.layers.empty()) {
     html += Section("Which layers lose it", true,
                     "<p>The output where one of them alone is quantized. <code>--keep-float NODE</code> leaves it in "
@@ -246,7 +289,7 @@ std::string ReportHtml(const Optimized& r, const FileSizes& bytes, std::string_v
   if (!r.ranges.empty()) html += Section("Ranges of the activations", true, Ranges(r.ranges));
   html += Section("Nodes before and after", false, Ops(r.source_ops, OpCounts(r.graph)));
   html += Section("Passes", false, Passes(r.timings));
-  return html + std::format("<script>{}</script></html>\n", kReportScript);
+  return html + std::format("<script>{}{}</script></html>\n", kReportScript, kDrawingScript);
 }
 
 }  // namespace octavo::api

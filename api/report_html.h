@@ -4,15 +4,25 @@
 
 #include <string>
 #include <string_view>
+#include <utility>
+#include <vector>
 
 #include "octavo/api/optimize.h"
 #include "octavo/api/report_json.h"
 
 namespace octavo::api {
 
-// command: what a person types to get it again; empty: not told. The same optimization gives the same page: no date or time is in it.
+// What a person needs to get the page again, as far as the caller knows it.
+struct Provenance {
+  std::string command = {};  // what to type
+  std::string version = {};  // with the commit; empty: octavo's number
+  std::vector<std::pair<std::string, std::string>> sha256 =
+      {};  // of files and folders, by what they are: "model m.onnx"
+};
+
+// The same optimization gives the same page: no date or time is in it.
 std::string ReportHtml(const Optimized& result, const FileSizes& bytes, std::string_view model,
-                       std::string_view command = {});
+                       const Provenance& from = {});
 
 }  // namespace octavo::api
 

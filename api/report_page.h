@@ -27,18 +27,20 @@ summary{cursor:pointer;font-size:1.1em;font-weight:600;margin:1em 0 .5em}
 .range{width:100%;min-width:9em;max-width:22em;height:14px;display:block}.share{display:block;height:.7em;background:var(--bar);border-radius:2px}
 @media(max-width:40em){.strip{grid-template-columns:1fr}dl{grid-template-columns:1fr}dt{margin-top:.3em}})";
 
-// The strip is made of the JSON beside it: one line for each layer, told by the first number in a name's path; a cell opens what is known of it.
+// The strip is made of the JSON beside it: one line for each layer, told by a name's path up to its first number; a cell opens what is known of it.
 // The filter hides rows that lack a word.
 inline constexpr const char* kReportScript =
     R"(const byId=id=>document.getElementById(id),make=(tag,cls,text)=>{const e=document.createElement(tag);if(cls)e.className=cls;if(text!==undefined)e.textContent=text;return e};
 const known=JSON.parse(byId('cells').textContent),strip=byId('strip'),lines=new Map();
-const layerOf=n=>{const parts=n.split(/[/.]/),i=parts.findIndex(p=>/^(\D*_)?\d+$/.test(p));return i<0?'other':parts.slice(Math.max(0,i-1),i+1).filter(Boolean).join('.')};
+const pathOf=n=>{const parts=n.split(/[/.]/).filter(Boolean),i=parts.findIndex((p,k)=>/^\d+$/.test(p)||k<parts.length-1&&/^\D*_\d+$/.test(p));return i<0?'':parts.slice(0,i+1).join('.')};
+const titlesOf=keys=>{const all=[...new Set(keys)].map(k=>k.split('.'));let n=0;while(all.length&&all.every(p=>p.length>n+2&&p[n]===all[0][n]))n++;return new Map(all.map(p=>[p.join('.'),p.slice(n).join('.')]))};
 const short=c=>{if(c.kind==='attention')return 'attn';if(c.kind!=='linear')return c.kind;const p=(c.nodes[0]||'').split(/[/.]/).filter(Boolean);
 return ((/^(MatMul|Gemm|Conv)/.test(p[p.length-1]||'')&&p[p.length-2])||p[p.length-1]||c.kind).slice(0,10)};
 let serial=0;
-for(const c of known.cells){const key=layerOf(c.nodes[0]||'');if(!lines.has(key))lines.set(key,[]);lines.get(key).push(c)}
+for(const c of known.cells){const key=pathOf(c.nodes[0]||'')||'other';if(!lines.has(key))lines.set(key,[]);lines.get(key).push(c)}
+const named=titlesOf([...lines.keys()].filter(k=>k!=='other'));
 const order=[...lines].sort((a,b)=>(a[0]==='other')-(b[0]==='other'));
-for(const [key,cells] of order){const row=make('div','cells');strip.append(make('div','name',key),row);
+for(const [key,cells] of order){const row=make('div','cells');strip.append(make('div','name',named.get(key)||key),row);
 for(const c of cells){const id='d'+serial++,type=c.type||c.status,b=make('button','cell '+type,short(c));
 b.title=c.nodes[0]||'';b.setAttribute('aria-expanded','false');b.setAttribute('aria-controls',id);b.setAttribute('aria-label',c.kind+' '+(c.nodes[0]||'')+', '+type);
 if(c.share!==undefined){const i=make('i');i.style.width=Math.max(4,100*c.share/known.most)+'%';b.append(i)}

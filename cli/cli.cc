@@ -3,12 +3,15 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cctype>
 #include <csignal>
 #include <cstdio>
+#include <cstdlib>
 #include <filesystem>
 #include <format>
 #include <map>
 
+#include "octavo/api/options.h"
 #include "octavo/ir/names.h"
 #include "octavo/ir/npz/npz.h"
 #include "octavo/ir/onnx/onnx.h"
@@ -36,16 +39,57 @@ size_t Width(const std::string& s) {
   return static_cast<size_t>(std::count_if(s.begin(), s.end(), [](char c) { return (c & 0xc0) != 0x80; }));
 }
 
+// Headings, and what became of a node.
+std::string Coloured(const std::string& cell, bool heading) {
+  const char* const colour = heading                                  ? "1"
+                             : cell == "fused" || cell == "quantized" ? "32"
+                             : cell == "left"                         ? "31"
+                                                                      : nullptr;
+  return colour == nullptr ? cell : std::format("\033[{}m{}\033[0m", colour, cell);
+}
+
+bool IsOfName(char c) { return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '_' || c == '-' || c == '.'; }
+
 }  // namespace
 
+std::string InFlags(std::string sentence) {
+  std::vector<std::pair<std::string, std::string>> names{{"split_if", "--split-if"}, {"assume", "--assume"}};
+  for (const api::Option& option : api::Options()) names.emplace_back(option.name, FlagOf(option));
+  for (const auto& [name, flag] : names) {
+    for (size_t at = 0; (at = sentence.find(name, at)) != std::string::npos; at += flag.size()) {
+      const std::string_view before = std::string_view(sentence).substr(0, at),
+                             after = std::string_view(sentence).substr(at + name.size());
+      const bool whole = (before.empty() || !IsOfName(before.back())) && (after.empty() || !IsOfName(after.front()));
+      const bool quoted = std::ranges::count(before, '\'') % 2 == 1;  // out of the model, or what the caller wrote
+      // A word that people use as well is meant where it begins a sentence of its own or is said to do something.
+      const bool meant = name.contains('_') || (before.empty() && after.starts_with(": ")) || before.ends_with(" by ");
+      if (whole && !quoted && meant) sentence.replace(at, name.size(), flag);
+    }
+  }
+  return sentence;
+}
+
+bool HasColours(std::FILE* stream) {
+  const auto set = [](const char* name) {
+    const char* const value = std::getenv(name);
+    return value == nullptr ? std::string_view() : std::string_view(value);
+  };
+  return set("NO_COLOR").empty() && set("TERM") != "dumb" && !set("TERM").empty() && isatty(fileno(stream)) == 1;
+}
+
 int Fail(const std::string& sentence) {
-  std::fprintf(stderr, "octavo: %s\n", ir::Clean(sentence, sentence.size()).c_str());
+  const bool red = HasColours(stderr);
+  std::fprintf(stderr, "%soctavo:%s %s\n", red ? "\033[31m" : "", red ? "\033[0m" : "",
+               ir::Clean(sentence, sentence.size()).c_str());
   return kFailed;
 }
-int Fail(const ir::Error& error) { return Fail(error.message); }
+int Fail(const ir::Error& error) { return Fail(InFlags(error.message)); }
 
 void Note(const std::string& sentence) {
-  if (!sentence.empty()) std::fprintf(stderr, "octavo: note: %s\n", ir::Clean(sentence, sentence.size()).c_str());
+  if (sentence.empty()) return;
+  const bool yellow = HasColours(stderr);
+  std::fprintf(stderr, "octavo: %snote:%s %s\n", yellow ? "\033[33m" : "", yellow ? "\033[0m" : "",
+               ir::Clean(sentence, sentence.size()).c_str());
 }
 
 std::string Table(const std::vector<std::vector<std::string>>& cells, const std::vector<size_t>& right) {
@@ -59,12 +103,14 @@ std::string Table(const std::vector<std::vector<std::string>>& cells, const std:
     for (size_t i = 0; i < row.size(); ++i) widths[i] = std::max(widths[i], Width(row[i]));
   }
   std::string out;
+  const bool colours = HasColours(stdout);
   for (const auto& row : rows) {
     for (size_t i = 0; i < row.size(); ++i) {
       const std::string pad(widths[i] - Width(row[i]), ' ');
       const bool at_right = std::find(right.begin(), right.end(), i) != right.end();
       const bool last = i + 1 == row.size();
-      out += at_right ? pad + row[i] : row[i] + (last ? "" : pad);
+      const std::string cell = colours ? Coloured(row[i], &row == &rows.front()) : row[i];
+      out += at_right ? pad + cell : cell + (last ? "" : pad);
       out += last ? "\n" : "  ";
     }
   }

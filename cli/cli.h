@@ -5,6 +5,7 @@
 #include <CLI/CLI.hpp>
 #include <atomic>
 #include <chrono>
+#include <cstdio>
 #include <functional>
 #include <memory>
 #include <string>
@@ -45,13 +46,18 @@ void AddShell(Program& program);  // octavo completion, octavo man
 void SetCommandLine(int argc, char** argv);
 const std::string& CommandLine();
 
+// A sentence of the library, which calls options as Python does, with the flags of this program: "keep_float: no Linear" -> "--keep-float: no Linear".
+std::string InFlags(std::string sentence);
 // "octavo: <sentence>" on stderr; returns kFailed.
 int Fail(const ir::Error& error);
 int Fail(const std::string& sentence);
 // The same and the work goes on; empty: nothing.
 void Note(const std::string& sentence);
 
-// Rows of cells as aligned columns; the first row is the heading. Cells in columns of `right` are right-aligned.
+// A terminal that shows colours, and nobody asked for none by NO_COLOR.
+bool HasColours(std::FILE* stream);
+
+// For standard output: rows of cells as aligned columns; the first row is the heading. Cells in columns of `right` are right-aligned.
 std::string Table(const std::vector<std::vector<std::string>>& rows, const std::vector<size_t>& right = {});
 
 // A progress line on stderr, redrawn in place on a terminal, silent otherwise: "quantize [####......] 12/36, 8 s, 16 s left".

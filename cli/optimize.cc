@@ -13,6 +13,7 @@
 #include "octavo/integrations/onnxruntime/session.h"
 #include "octavo/ir/names.h"
 #include "octavo/ir/onnx/onnx.h"
+#include "octavo/ir/sha256.h"
 #include "octavo/ir/text.h"
 #include "octavo/ir/whole_file.h"
 
@@ -137,7 +138,23 @@ std::vector<std::string> Missing(const Flags& flags, const passes::Report& repor
   return sentences;
 }
 
-ir::Status WriteReports(const Flags& flags, const api::Optimized& r, const api::FileSizes& bytes) {
+// Of the files that were read, before one of them is written over. Pipes have none.
+ir::Result<api::Provenance> ProvenanceOf(const Flags& flags, const std::vector<NamedFile>& read) {
+  api::Provenance from{.command = flags.typed.empty() ? CommandLine() : flags.typed, .version = VersionText()};
+  for (const NamedFile& file : read) {
+    std::error_code none;
+    if (!std::filesystem::is_regular_file(file.path, none) && !std::filesystem::is_directory(file.path, none)) continue;
+    OCTAVO_TRY(std::string hash, ir::HashOf(file.path));
+    const bool made = file.path == flags.calib && !flags.calib_name.empty();
+    const std::string what = file.what.substr(0, file.what.find(" '"));  // "data of the model 'm.onnx'"
+    from.sha256.emplace_back(std::format("{}: {}", what, made ? "made of " + flags.calib_name : file.path),
+                             std::move(hash));
+  }
+  return from;
+}
+
+ir::Status WriteReports(const Flags& flags, const api::Optimized& r, const api::FileSizes& bytes,
+                        const api::Provenance& from) {
   if (!flags.json.empty()) {
     const std::string json = api::ReportJson(r, bytes);
     if (flags.json == "-") {
@@ -147,8 +164,7 @@ ir::Status WriteReports(const Flags& flags, const api::Optimized& r, const api::
     }
   }
   if (!flags.report.empty())
-    OCTAVO_TRY_STATUS(ir::WriteWholeFile(
-        flags.report, api::ReportHtml(r, bytes, flags.in, flags.typed.empty() ? CommandLine() : flags.typed)));
+    OCTAVO_TRY_STATUS(ir::WriteWholeFile(flags.report, api::ReportHtml(r, bytes, flags.in, from)));
   return {};
 }
 
@@ -249,11 +265,13 @@ int Run(const Flags& flags) {
     for (const std::string& sentence : missing) Fail(sentence);
     return kNotFused;
   }
+  auto from = flags.report.empty() ? ir::Result<api::Provenance>() : ProvenanceOf(flags, read);
+  if (!from) return Fail(from.error());
   const Patience patience(10);  // files are written to their end
   const auto wrote = WriteModels(flags, result->graph);
   if (!wrote) return Fail(wrote.error());
   bytes.after = *wrote;
-  if (auto ok = WriteReports(flags, *result, bytes); !ok) return Fail(ok.error());
+  if (auto ok = WriteReports(flags, *result, bytes, *from); !ok) return Fail(ok.error());
   for (const std::string& note : result->notes) Note(flags.quiet ? std::string() : note);
   if (!flags.quiet && flags.json != "-") PrintTable(*result, bytes, options.min_db);
   return kOk;

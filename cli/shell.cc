@@ -5,6 +5,7 @@
 #include <format>
 
 #include "octavo/cli/cli.h"
+#include "octavo/ir/json.h"
 #include "octavo/ir/names.h"
 #include "octavo/version.h"
 
@@ -177,16 +178,45 @@ std::string Page(CLI::App& app, const std::string& name) {
   return page + ".SH SEE ALSO\n" + (name.empty() ? "octavo COMMAND \\-\\-help\n" : ".BR octavo (1)\n");
 }
 
+// Commands and options that are not this program's but the caller's, as of Python's package, which runs this one: {"tune": {"what": "...", "options":
+// [{"flags": "-o,--output", "value": "FILE", "what": "..."}]}}. A value of "": it takes none.
+ir::Status AddOthers(CLI::App& app, const std::string& text) {
+  if (text.empty()) return {};
+  OCTAVO_TRY(const ir::Json commands, ir::ParseJson(text, "--also"));
+  for (const auto& [name, command] : commands.items()) {
+    const auto& known = app.get_subcommands({});
+    const auto it = std::ranges::find(known, name, &CLI::App::get_name);
+    CLI::App* const to =
+        it != known.end() ? *it : app.add_subcommand(name, ir::Get<std::string>(command, "what").value_or(""));
+    if (!command.is_object() || !command.contains("options")) continue;
+    for (const ir::Json& option : command["options"]) {
+      const std::string flags = ir::Get<std::string>(option, "flags").value_or(""),
+                        value = ir::Get<std::string>(option, "value").value_or(""),
+                        what = ir::Get<std::string>(option, "what").value_or("");
+      if (to->get_option_no_throw(flags.substr(flags.rfind(',') + 1)) != nullptr) continue;
+      if (value.empty()) {
+        to->add_flag(flags, what);
+      } else {
+        to->add_option(flags, what)->type_name(value)->expected(1);
+      }
+    }
+  }
+  return {};
+}
+
 }  // namespace
 
 void AddShell(Program& program) {
-  const auto shell = std::make_shared<std::string>(), name = std::make_shared<std::string>();
+  const auto shell = std::make_shared<std::string>(), name = std::make_shared<std::string>(),
+             also = std::make_shared<std::string>();
   CLI::App* c =
       program.app.add_subcommand("completion", "print a script that completes commands, options and values in a shell");
   c->add_option("shell", *shell, "bash, zsh or fish")->required()->check(CLI::IsMember({"bash", "zsh", "fish"}));
   c->footer("Example:\n  eval \"$(octavo completion bash)\"");
-  c->callback([&program, shell] {
-    program.run = [&app = program.app, shell] {
+  c->add_option("--also", *also)->group("");
+  c->callback([&program, shell, also] {
+    program.run = [&app = program.app, shell, also]() -> int {
+      if (const auto added = AddOthers(app, *also); !added) return Fail(added.error()), kUsage;
       if (*shell == "zsh") std::fputs("autoload -U +X bashcompinit && bashcompinit\n", stdout);
       std::fputs((*shell == "fish" ? Fish(app) : Bash(app)).c_str(), stdout);
       return kOk;
@@ -195,8 +225,10 @@ void AddShell(Program& program) {
   CLI::App* m = program.app.add_subcommand("man", "print a page for man, of the program or of a command");
   m->add_option("command", *name, "a command")->type_name("COMMAND");
   m->footer("Example:\n  octavo man optimize | man -l -");
-  m->callback([&program, name] {
-    program.run = [&app = program.app, name]() -> int {
+  m->add_option("--also", *also)->group("");
+  m->callback([&program, name, also] {
+    program.run = [&app = program.app, name, also]() -> int {
+      if (const auto added = AddOthers(app, *also); !added) return Fail(added.error()), kUsage;
       const std::vector<std::string> words = WordsOf(app);
       if (!name->empty() && std::ranges::find(words, *name) == words.end())
         return Fail(std::format("there is no command {}; there are: {}", ir::Quoted(*name), Joined(words, ", "))),

@@ -11,8 +11,15 @@ case "$1 $* " in fuzz\ * | test\ *' --all '*) lists+=("$here/packages-fuzz.txt")
 case $1 in wheel | release) lists+=("$here/packages-wheel.txt") ;; esac
 if [ "$1" = test ] && wants_emulation "$@"; then lists+=("$here/packages-emulation.txt"); fi
 
+# wants_pages ARGS: a run with Python tests. Those of packages-pages.txt are skipped where it does not install.
+wants_pages() {
+  case "$1 $* " in test\ *' -R '* | test\ *' --mutants '* | test\ *' --asan '* | test\ *' --tsan '* | test\ *' --debug '*) return 1 ;; test\ *) return 0 ;; *) return 1 ;; esac
+}
+no_pages() { say 'no Chromium or Pillow: the tests of the report in a browser, and of pictures, are skipped'; }
+
 if [ "$(debian_version)" -ge 13 ]; then
   for list in "${lists[@]}"; do ensure_packages_here "$list"; done
+  if wants_pages "$@"; then ( ensure_packages_here "$here/packages-pages.txt" ) || no_pages; fi
   exec bash "$here/inside.sh" "$@"
 fi
 
@@ -20,6 +27,7 @@ fi
 . "$here/in-root.sh"
 workdir=$OCTAVO_PROJECT
 ensure_root "${lists[@]}"
+if wants_pages "$@"; then ( ensure_root "$here/packages-pages.txt" ) || no_pages; fi
 show_callers_folders "$@"
 if [ "$1" = demo ] && [ -r /var/lib/dpkg/status ]; then
   # The demo searches the descriptions of the packages of this system, which has more of them than the one inside.

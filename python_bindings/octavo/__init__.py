@@ -27,6 +27,7 @@ from ._octavo import (
     split_if,
 )
 from ._generate import Generator, perplexity
+from ._images import image_batches
 from ._measure import bench, compare, explain, inspect, merge_calibrations, trace
 from ._onnxruntime import runtime_of as _runtime_of
 from ._options import SIGNATURE as _SIGNATURE, arguments_of as _arguments_of, doc as _options_doc
@@ -38,7 +39,7 @@ from ._tune import Tuned, tune
 
 __all__ = [
     "Generator", "Graph", "Match", "Node", "NodeArg", "OctavoError", "OctavoMemoryError", "Pipeline", "Port", "Result", "Rewriter", "Rule", "Session", "State", "Tuned", "Value",
-    "__version__", "anything", "apply", "bench", "calibrate", "compare", "constant", "cpu", "ep_library", "explain", "inspect", "load", "merge_calibrations",
+    "__version__", "anything", "apply", "bench", "calibrate", "compare", "constant", "cpu", "ep_library", "explain", "image_batches", "inspect", "load", "merge_calibrations",
     "one_of", "onnxruntime_library", "optimize", "passes", "perplexity", "scalar", "split_if", "text_batches", "trace", "tune",
 ]
 

@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 __all__ = [
     "Generator", "Graph", "Match", "Node", "NodeArg", "OctavoError", "OctavoMemoryError", "Pipeline", "Port", "Result", "Rewriter", "Rule", "Session", "State", "Tuned", "Value", "__version__",
-    "anything", "apply", "bench", "calibrate", "compare", "constant", "cpu", "ep_library", "explain", "inspect", "load", "merge_calibrations",
+    "anything", "apply", "bench", "calibrate", "compare", "constant", "cpu", "ep_library", "explain", "image_batches", "inspect", "load", "merge_calibrations",
     "one_of", "onnxruntime_library", "optimize", "passes", "perplexity", "scalar", "split_if", "text_batches", "trace", "tune",
 ]
 
@@ -299,6 +299,26 @@ def text_batches(
 
     Texts of like lengths share a batch, the short ones first. Where a model has no attention_mask, the
     texts are joined and cut into rows that are full.
+    """
+
+def image_batches(
+    images: Iterable[Any] | str | os.PathLike[str],
+    processor: Any,
+    model: _Model | Session,
+    *,
+    batch_size: int = 8,
+    without: Iterable[str] = (),
+) -> list[dict[str, NDArray[Any]]]:
+    """Batches of pictures for optimize(calibration=...), calibrate and compare; needs the package pillow.
+
+    >>> batches = octavo.image_batches("pictures/", "preprocessor_config.json", "model.onnx")
+    >>> octavo.optimize("model.onnx", calibration=batches).save("model.int8.onnx")
+
+    images: a folder, whose pictures are taken by name, those in folders within it too; or pictures of Pillow, or their paths; some hundred as the model
+    will see them. processor: the path of the model's preprocessor_config.json, or its contents as a dict: size, crop, rescaling, mean and
+    deviation are done as Hugging Face's processor of that class does them; or a function that makes an array [3, height, width] of a picture of Pillow.
+    model: whose one input gets the arrays, in its type and, where it is fixed, its batch. without: inputs to leave out, as those that optimize is
+    told by assume.
     """
 
 def merge_calibrations(calibrations: Iterable[bytes | str | os.PathLike[str]]) -> bytes:

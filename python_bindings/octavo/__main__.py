@@ -1,4 +1,4 @@
-"""`python -m octavo` is the program octavo, and so is the script `octavo` of a wheel; what needs a tokenizer (generate, perplexity, --calib-text), other
+"""`python -m octavo` is the program octavo, and so is the script `octavo` of a wheel; what needs a tokenizer or pictures (generate, perplexity, --calib-text, --calib-images), other
 runtimes (--against) or your own program (tune) is this package's."""
 
 import os
@@ -27,17 +27,22 @@ def main():
     if path is None:
         sys.exit(f"octavo: the program is not beside the package in {pathlib.Path(__file__).parent}; install octavo again")
     if sys.argv[1:2] in (["optimize"], ["calibrate"]):
-        from . import _calib_text
+        from . import _calib_made
 
-        if _calib_text.asked(sys.argv[2:]):
-            sys.exit(_calib_text.main(path, sys.argv[1], sys.argv[2:]))
+        if _calib_made.asked(sys.argv[2:]):
+            sys.exit(_calib_made.main(path, sys.argv[1], sys.argv[2:]))
     if sys.argv[1:2] == ["bench"]:
         from . import _against
 
         if _against.asked(sys.argv[2:]):
             sys.exit(_against.main(path, sys.argv[2:]))
+    more = []
+    if sys.argv[1:2] in (["completion"], ["man"]):
+        from . import _completion
+
+        more = ["--also", _completion.also()]
     sys.stdout.flush()
-    os.execv(path, ["octavo", *sys.argv[1:]])
+    os.execv(path, ["octavo", *sys.argv[1:], *more])
 
 
 if __name__ == "__main__":

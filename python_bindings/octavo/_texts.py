@@ -13,19 +13,25 @@ _IDS, _MASK, _TYPES, _PLACES = "input_ids", "attention_mask", "token_type_ids", 
 _DTYPES = {"s64": "int64", "s32": "int32", "u8": "uint8", "s8": "int8", "bool": "bool", "f16": "float16", "f32": "float32", "f64": "float64"}
 
 
-def _ports(model, without):
-    """The inputs by name, and how many tokens the model knows (None: not told); inputs of a model that is not given are ids and a mask of any size."""
-    if model is None:
-        return {name: Port(name, "s64", np.dtype(np.int64), [None, None]) for name in (_IDS, _MASK)}, None
-    most = None
+def ports_of(model, without=()):
+    """The inputs of a Session, a Graph or whatever is read as a model, by name."""
     if isinstance(model, Session):
         ports = model.inputs
     else:
         graph = model if isinstance(model, Graph) else Graph(model)
         ports = [Port(v.name, v.type, np.dtype(_DTYPES.get(v.dtype, "V1")), v.shape) for v in graph.inputs]
-        most = graph._id_limit(_IDS)
     without = set(without)
-    return {port.name: port for port in ports if port.name not in without}, most
+    return {port.name: port for port in ports if port.name not in without}
+
+
+def _ports(model, without):
+    """The inputs by name, and how many tokens the model knows (None: not told); inputs of a model that is not given are ids and a mask of any size."""
+    if model is None:
+        return {name: Port(name, "s64", np.dtype(np.int64), [None, None]) for name in (_IDS, _MASK)}, None
+    if isinstance(model, Session):
+        return ports_of(model, without), None
+    graph = model if isinstance(model, Graph) else Graph(model)
+    return ports_of(graph, without), graph._id_limit(_IDS)
 
 
 def check(ports):

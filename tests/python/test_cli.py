@@ -78,7 +78,7 @@ def test_min_db_is_kept_by_types_that_the_report_tells(run, calib, tmp_path):
     assert types.count("dynamic") == len(report["dynamic"]) and types.count("float") == len(report["keep_float"])
     assert f"to keep {want:.1f} dB: {types.count('dynamic')} of {len(types)} layers dynamic, {types.count('float')} in float" in done.stdout
     assert report["layers"][0]["type"] in (tmp_path / "report.html").read_text()
-    sentence(run("optimize", BERT, "-o", "no.onnx", "--recipe", "dynamic", "--min-db", "20"), "min_db", "--calib")
+    sentence(run("optimize", BERT, "-o", "no.onnx", "--recipe", "dynamic", "--min-db", "20"), "--min-db", "--calib")
     sentence(run("optimize", BERT, "-o", "no.onnx", "--calib", calib, "--dynamic", "nobody"), "'nobody'")
     assert not (tmp_path / "no.onnx").exists()
 

@@ -75,3 +75,14 @@ def test_options_of_passes_are_set():
         octavo.optimize(BERT, "weights4", set={"block": 64})
     with pytest.raises(octavo.OctavoError, match="weights5"):
         octavo.optimize(BERT, "weights4", set={"weights5.block": 64})
+
+
+def test_sentences_call_options_by_their_flags(run):
+    def said(*more):
+        return run("optimize", BERT, "-o", "o.onnx", *more).stderr
+
+    assert "octavo: --keep-float: no Linear, attention core or table is called 'keep_float'" in said("--calib", "random:2", "--keep-float", "keep_float")
+    assert "octavo: --dynamic: no Linear is called 'x'" in said("--calib", "random:2", "--dynamic", "x")
+    assert "octavo: --assume: the model has no input 'split_if'" in said("--recipe", "float", "--assume", "split_if=1")
+    assert "becomes a constant by --assume" in said("--recipe", "float", "--split-if", "input_ids")
+    assert "octavo: --min-db runs batches of calibration data" in said("--recipe", "dynamic", "--min-db", "20")

@@ -1,8 +1,10 @@
 """`octavo completion` and `octavo man`: what a shell and man get of the options that the program parses."""
 
+import os
 import re
 import shutil
 import subprocess
+import sys
 
 import pytest
 from octavo import _options
@@ -10,7 +12,10 @@ from octavo import _options
 
 def completed(run, *words):
     """What bash offers for the last of these words."""
-    script = run("completion", "bash").stdout
+    return offered(run("completion", "bash").stdout, *words)
+
+
+def offered(script, *words):
     line = " ".join(f"'{word}'" for word in words)
     asked = f"{script}\nCOMP_WORDS=({line}); COMP_CWORD={len(words) - 1}; _octavo; printf '%s\\n' \"${{COMPREPLY[@]}}\""
     done = subprocess.run(["bash", "-euc", asked], capture_output=True, text=True, check=True)
@@ -55,3 +60,21 @@ def test_pages_for_man(run, command):
 def test_a_page_of_no_command(run):
     done = run("man", "nothing")
     assert done.returncode == 2 and "there is no command 'nothing'; there are: optimize, run, " in done.stderr
+
+
+def test_the_packages_own_commands_are_completed_too(run):
+    def ask(*words):
+        done = subprocess.run([sys.executable, "-m", "octavo", *words], capture_output=True, text=True, check=True, env=os.environ)
+        return done.stdout
+
+    script = ask("completion", "bash")
+    assert {"optimize", "tune", "generate", "perplexity"} <= offered(script, "octavo", "") and "tune" not in completed(run, "octavo", "")
+    assert offered(script, "octavo", "tune", "--me") == {"--metric"} and offered(script, "octavo", "generate", "--top") == {"--top-k", "--top-p"}
+    assert offered(script, "octavo", "optimize", "m.onnx", "--calib-t") == {"--calib-text", "--calib-tokens"}
+    assert offered(script, "octavo", "calibrate", "--proc") == {"--processor"} and offered(script, "octavo", "bench", "--ag") == {"--against"}
+    assert "--calib-text" not in run("completion", "bash").stdout
+    page = ask("man", "tune")
+    assert "the fastest plan that keeps a metric of yours" in page and "\\-\\-metric" in page and "may be lost, as 0.5% (1%)" in page
+    assert "a folder of pictures" in ask("man", "optimize") and "complete -c octavo -n '__fish_seen_subcommand_from tune'" in ask("completion", "fish")
+    wrong = run("completion", "bash", "--also", "{")
+    assert wrong.returncode == 2 and "--also is no JSON" in wrong.stderr

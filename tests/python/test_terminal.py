@@ -12,11 +12,12 @@ import pytest
 from conftest import BERT
 
 
-def on_a_terminal(program, arguments, columns, folder):
-    """What a terminal of so many columns gets on stderr."""
+def on_a_terminal(program, arguments, columns, folder, status=0, stdout=False, **environment):
+    """What a terminal of so many columns gets on stderr, and on stdout."""
     main, side = pty.openpty()
     fcntl.ioctl(side, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
-    with subprocess.Popen([program, *map(str, arguments)], cwd=folder, stdout=subprocess.DEVNULL, stderr=side) as process:
+    with subprocess.Popen([program, *map(str, arguments)], cwd=folder, stdout=side if stdout else subprocess.DEVNULL, stderr=side,
+                          env={**os.environ, **environment}) as process:
         os.close(side)
         seen = b""
         while True:
@@ -28,7 +29,7 @@ def on_a_terminal(program, arguments, columns, folder):
                 break
             seen += part
     os.close(main)
-    assert process.returncode == 0, seen
+    assert process.returncode == status, seen
     return seen.decode()
 
 
@@ -94,3 +95,18 @@ def read(file):
         return os.read(file, 65536)
     except OSError:  # the last writer is gone
         return b""
+
+
+def test_colours_where_a_terminal_has_them(octavo_program, tmp_path, run):
+    optimize = ["optimize", BERT, "-o", "o.onnx", "--recipe", "float"]
+    plain = run(*optimize).stdout
+    assert "\x1b" not in plain and " left " in plain and " fused " in plain
+    seen = on_a_terminal(octavo_program, optimize, 200, tmp_path, stdout=True, TERM="xterm", NO_COLOR="")
+    assert "\x1b[32mfused\x1b[0m" in seen and "\x1b[31mleft\x1b[0m" in seen and "\x1b[1mwhat\x1b[0m" in seen
+    clean = [re.sub(r"\x1b\[\d*[mK]", "", line) for line in seen.split("\r\n")]
+    assert all(line in clean for line in plain.splitlines() if not re.search(r"\d s$", line))  # aligned as without
+    for environment in ({"TERM": "dumb", "NO_COLOR": ""}, {"TERM": "xterm", "NO_COLOR": "1"}):
+        seen = on_a_terminal(octavo_program, optimize, 200, tmp_path, stdout=True, **environment)
+        assert "fused" in seen and not re.search(r"\x1b\[\d+m", seen)
+    failed = on_a_terminal(octavo_program, ["inspect", "none.onnx"], 80, tmp_path, status=1, TERM="xterm", NO_COLOR="")
+    assert failed.startswith("\x1b[31moctavo:\x1b[0m ")

@@ -171,14 +171,14 @@ def test_the_program_takes_texts(tokenizer, tmp_path):
 
 
 def test_arguments_of_the_program_are_passed_on(monkeypatch, tmp_path):
-    from octavo import _calib_text
+    from octavo import _calib_made
 
     (tmp_path / "texts.txt").write_text("\n".join(TEXTS), encoding="utf-8")
     calls, made = [], []
     monkeypatch.setattr(subprocess, "run", lambda command, **_: calls.append(command) or types.SimpleNamespace(returncode=3))
     monkeypatch.setattr(octavo, "text_batches", lambda *a, **k: made.append((a, k)) or [])
     given = ["m.onnx", "--calib-text=texts.txt", "--tokenizer", "t.json", "--assume", "x=true", "-o", "o.onnx", "--calib-tokens", "7"]
-    assert _calib_text.main("octavo", "optimize", given) == 3
+    assert _calib_made.main("octavo", "optimize", given) == 3
     *head, folder = calls[0]
     typed = "octavo optimize m.onnx --calib-text=texts.txt --tokenizer t.json --assume x=true -o o.onnx --calib-tokens 7"
     assert head == ["octavo", "optimize", "m.onnx", "-o", "o.onnx", "--assume=x=true", "--calib-name", "texts.txt", "--typed", typed, "--calib"]

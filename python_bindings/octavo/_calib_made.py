@@ -1,4 +1,5 @@
-"""`octavo optimize MODEL --calib-text texts.txt --tokenizer tokenizer.json`, and calibrate alike: the texts become a folder of batches, which the program reads."""
+"""`octavo optimize MODEL --calib-text texts.txt --tokenizer tokenizer.json` or `--calib-images FOLDER --processor preprocessor_config.json`, and calibrate
+alike: texts and pictures become a folder of batches, which the program reads."""
 
 import argparse
 import pathlib
@@ -10,25 +11,34 @@ import tempfile
 # The program's own option for such a folder.
 _DATA = {"optimize": "--calib", "calibrate": "--data"}
 _HELP = """
-Calibration data from texts (MODEL comes first):
+Calibration data from texts or pictures (MODEL comes first):
   --calib-text FILE           instead of {data}: a file of UTF-8 with a text on each line, some hundred as the model will see them
   --tokenizer FILE            tokenizer.json of the model (needs the package tokenizers)
   --calib-tokens N [128]      tokens of a text at most
-  --calib-batch N [32]        texts in a batch
+  --calib-images FOLDER       instead of {data}: a folder of pictures, some hundred as the model will see them (needs the package pillow)
+  --processor FILE            preprocessor_config.json of the model: size, crop, mean and the rest, as Hugging Face's processors mean them
+  --calib-batch N [32]        texts in a batch; pictures [8]
   --calib-keep FOLDER         where the batches stay, as .npz; unless given they are deleted"""
+_MADE = ("--calib-text", "--calib-images")
+
+
+def sentences(command):
+    """Of the help, by option."""
+    lines = (line.split(None, 2) for line in _HELP.format(data=_DATA[command]).splitlines() if line.startswith("  --"))
+    return {option: rest.removeprefix("N ") if rest.startswith("[") else rest for option, _, rest in lines}
 
 
 def asked(arguments):
     """Whether these arguments are for this file."""
-    return any(a in ("-h", "--help") or a.split("=", 1)[0] == "--calib-text" for a in arguments)
+    return any(a in ("-h", "--help") or a.split("=", 1)[0] in _MADE for a in arguments)
 
 
 def _parser(command):
     parser = argparse.ArgumentParser(prog=f"octavo {command}", usage=f"octavo {command} MODEL --calib-text FILE --tokenizer FILE ...", add_help=False, allow_abbrev=False)
-    for option in ("--calib-text", "--tokenizer", "--calib-keep"):
+    for option in ("--calib-text", "--tokenizer", "--calib-images", "--processor", "--calib-keep"):
         parser.add_argument(option)
     parser.add_argument("--calib-tokens", type=int, default=128)
-    parser.add_argument("--calib-batch", type=int, default=32)
+    parser.add_argument("--calib-batch", type=int)
     parser.add_argument("--assume", action="append", default=[])
     return parser
 
@@ -43,15 +53,30 @@ def _write(batches, folder):
 
 def _refusal(command, a, arguments, rest):
     """What is wrong with the arguments, or None."""
-    if a.tokenizer is None:
+    if a.calib_text is not None and a.calib_images is not None:
+        return "--calib-text and --calib-images are both data; give one of them"
+    name, given = ("--calib-text", a.calib_text) if a.calib_images is None else ("--calib-images", a.calib_images)
+    if name == "--calib-text" and a.tokenizer is None:
         return "--calib-text needs --tokenizer tokenizer.json, which makes tokens of the texts"
+    if name == "--calib-images" and a.processor is None:
+        return "--calib-images needs --processor preprocessor_config.json, which says the size and scale that the model wants"
     if not arguments or arguments[0].startswith("-"):
-        return f"with --calib-text the model comes first, as in octavo {command} model.onnx --calib-text {a.calib_text}"
+        return f"with {name} the model comes first, as in octavo {command} model.onnx {name} {given}"
     if any(r.split("=", 1)[0] == _DATA[command] for r in rest):
-        return f"--calib-text and {_DATA[command]} are both data; give one of them"
+        return f"{name} and {_DATA[command]} are both data; give one of them"
     if a.calib_keep is not None and pathlib.Path(a.calib_keep).is_dir() and any(pathlib.Path(a.calib_keep).iterdir()):
         return f"'{a.calib_keep}' of --calib-keep has files in it, which would be calibrated on too; name a new folder"
     return None
+
+
+def _batches(a, model):
+    from . import image_batches, text_batches
+
+    without = [value.split("=", 1)[0] for value in a.assume]
+    if a.calib_images is not None:
+        return image_batches(a.calib_images, a.processor, model, batch_size=8 if a.calib_batch is None else a.calib_batch, without=without)
+    size = 32 if a.calib_batch is None else a.calib_batch
+    return text_batches(a.calib_text, a.tokenizer, model, batch_size=size, max_length=a.calib_tokens, without=without)
 
 
 def main(program, command, arguments):
@@ -66,16 +91,16 @@ def main(program, command, arguments):
     if refusal:
         print(f"octavo: {refusal}", file=sys.stderr)
         return 2
-    from . import OctavoError, text_batches
+    from . import OctavoError
 
+    source = a.calib_text if a.calib_images is None else a.calib_images
     try:
-        without = [value.split("=", 1)[0] for value in a.assume]
-        batches = text_batches(a.calib_text, a.tokenizer, arguments[0], batch_size=a.calib_batch, max_length=a.calib_tokens, without=without)
+        batches = _batches(a, arguments[0])
         with tempfile.TemporaryDirectory(prefix="octavo-") as temporary:
-            folder = pathlib.Path(a.calib_keep or pathlib.Path(temporary, pathlib.Path(a.calib_text).name))
+            folder = pathlib.Path(a.calib_keep or pathlib.Path(temporary, pathlib.Path(source).name or "data"))
             _write(batches, folder)
             if command == "optimize" and a.calib_keep is None:  # nobody will find that folder again
-                rest += ["--calib-name", a.calib_text, "--typed", shlex.join(["octavo", command, *arguments])]
+                rest += ["--calib-name", source, "--typed", shlex.join(["octavo", command, *arguments])]
             return subprocess.run([program, command, *rest, _DATA[command], folder], check=False).returncode
     except (OctavoError, OSError) as error:
         print(f"octavo: {error}", file=sys.stderr)

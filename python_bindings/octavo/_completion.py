@@ -1,0 +1,32 @@
+"""What `octavo completion` and `octavo man` are told of this package's own commands and options, which the program does not parse."""
+
+import argparse
+import json
+
+from . import _against, _calib_made, _commands
+
+_OF_BENCH = {"--against": "other runtimes, as onnxruntime,openvino, that take turns with octavo"}
+
+
+def _options(parser, what):
+    """Of an argparse parser, as the program's hidden option --also takes them; what: sentences for those that have no help."""
+    for action in parser._actions:
+        if not action.option_strings or isinstance(action, argparse._HelpAction):
+            continue
+        flag = action.nargs == 0
+        value = "" if flag else action.metavar or ("{" + ",".join(map(str, action.choices)) + "}" if action.choices else "VALUE")
+        sentence = (action.help or what.get(action.option_strings[-1], "")).replace("%%", "%")
+        yield {"flags": ",".join(action.option_strings), "value": value, "what": sentence}
+
+
+def also():
+    """The JSON of all of them."""
+    commands = {}
+    (subparsers,) = (action for action in _commands._parser()._actions if isinstance(action, argparse._SubParsersAction))
+    helps = {choice.dest: choice.help for choice in subparsers._choices_actions}
+    for name, parser in subparsers.choices.items():
+        commands[name] = {"what": helps[name], "options": list(_options(parser, {}))}
+    for name in ("optimize", "calibrate"):
+        commands[name] = {"options": list(_options(_calib_made._parser(name), _calib_made.sentences(name)))}
+    commands["bench"] = {"options": [option for option in _options(_against._parser(), _OF_BENCH) if option["flags"] == "--against"]}
+    return json.dumps(commands)
