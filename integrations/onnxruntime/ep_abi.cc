@@ -7,6 +7,7 @@ namespace octavo::integrations::onnxruntime::abi {
 #define SAME_PLACE(member) static_assert(kTailAt + offsetof(Tail, member) == offsetof(OrtApi, member))
 SAME_PLACE(GetValueInfoName);
 SAME_PLACE(GetValueInfoTypeInfo);
+SAME_PLACE(GetModelEditorApi);
 SAME_PLACE(HardwareDevice_Type);
 SAME_PLACE(GetEpApi);
 SAME_PLACE(ValueInfo_GetInitializerValue);
@@ -28,6 +29,7 @@ SAME_PLACE(Node_GetSubgraphs);
 #undef SAME_PLACE
 
 static_assert(kTensor == static_cast<int>(ORT_OP_ATTR_TENSOR) && kGraph == static_cast<int>(ORT_OP_ATTR_GRAPH));
+static_assert(offsetof(ModelEditorApi, CreateNode) == offsetof(OrtModelEditorApi, CreateNode));
 static_assert(offsetof(EpApi, AddNodesToFuse) == offsetof(OrtEpApi, EpGraphSupportInfo_AddNodesToFuse));
 static_assert(offsetof(ComputeInfo, ReleaseState) == offsetof(OrtNodeComputeInfo, ReleaseState));
 static_assert(offsetof(Ep, ReleaseNodeComputeInfos) == offsetof(OrtEp, ReleaseNodeComputeInfos));

@@ -32,7 +32,8 @@ struct Tail {
   Unused of_22_release[4];  // ValueInfo, Node, Graph, Model
   Status (*GetValueInfoName)(const ValueInfo*, const char** name);
   Status (*GetValueInfoTypeInfo)(const ValueInfo*, const OrtTypeInfo** type);
-  Unused of_22_model[4];    // GetModelEditorApi to GetCompileApi
+  const struct ModelEditorApi* (*GetModelEditorApi)();
+  Unused of_22_model[3];    // CreateTensorWithDataAndDeleterAsOrtValue to GetCompileApi
   Unused of_22_pairs[6];    // CreateKeyValuePairs to ReleaseKeyValuePairs
   Unused of_22_session[6];  // RegisterExecutionProviderLibrary to SessionOptionsSetEpSelectionPolicyDelegate
   int (*HardwareDevice_Type)(const HardwareDevice*);  // 0: a CPU
@@ -101,6 +102,14 @@ struct EpApi {
   Status (*AddNodesToFuse)(SupportInfo*, const Node* const* nodes, size_t count, const FusionOptions*);
 };
 
+struct ModelEditorApi {
+  Unused of_types[5];  // CreateTensorTypeInfo to CreateOptionalTypeInfo
+  Unused create_value_info;
+  Status (*CreateNode)(const char* op, const char* domain, const char* name, const char* const* inputs,
+                       size_t input_count, const char* const* outputs, size_t output_count, OrtOpAttr** attributes,
+                       size_t attribute_count, Node** node);
+};
+
 struct ComputeInfo {
   uint32_t version = kVersion;
   Status (*CreateState)(ComputeInfo*, ComputeContext*, void** state) = nullptr;
@@ -113,7 +122,7 @@ struct Ep {
   const char* (*GetName)(const Ep*) = nullptr;
   Status (*GetCapability)(Ep*, const Graph*, SupportInfo*) = nullptr;
   Status (*Compile)(Ep*, const Graph** graphs, const Node** fused, size_t count, ComputeInfo** infos,
-                    void** context_nodes) = nullptr;
+                    Node** context_nodes) = nullptr;
   void (*ReleaseNodeComputeInfos)(Ep*, ComputeInfo** infos, size_t count) = nullptr;
   Unused optional[8] = {};  // GetPreferredDataLayout to GetCompiledModelCompatibilityInfo
 };

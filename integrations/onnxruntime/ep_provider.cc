@@ -8,6 +8,7 @@
 #include "octavo/api/open.h"
 #include "octavo/api/optimize.h"
 #include "octavo/integrations/onnxruntime/ep_claim.h"
+#include "octavo/integrations/onnxruntime/ep_context.h"
 #include "octavo/ir/names.h"
 #include "octavo/ir/onnx/onnx.h"
 
@@ -140,8 +141,7 @@ Result<ir::Graph> Read(const abi::Graph* graph, const Part& part) {
 
 Result<ProviderOptions> OptionsOf(const OrtSessionOptions* options) {
   // ONNX Runtime puts what a user gives for a provider under its name in small letters.
-  const auto entry = [&](const char* key) {
-    const std::string name = std::string("ep.octavoexecutionprovider.") + key;
+  const auto setting = [&](const std::string& name) {
     size_t size = 0;
     std::string value;
     if (!StatusOf(Api().GetSessionConfigEntry(options, name.c_str(), nullptr, &size)) || size < 2) return value;
@@ -150,7 +150,9 @@ Result<ProviderOptions> OptionsOf(const OrtSessionOptions* options) {
     value.resize(size - 1);  // it counts the final zero
     return value;
   };
+  const auto entry = [&](const char* key) { return setting(std::string("ep.octavoexecutionprovider.") + key); };
   ProviderOptions chosen;
+  chosen.context = setting("ep.context_enable") == "1";
   chosen.recipe = entry("recipe");
   if (!chosen.recipe.empty()) OCTAVO_TRY_STATUS(passes::PipelineOfRecipe(chosen.recipe).transform([](const auto&) {}));
   if (const std::string threads = entry("threads"); !threads.empty()) {
@@ -166,12 +168,12 @@ Provider::Provider(ProviderOptions options) : options_(std::move(options)) {
   GetCapability = [](abi::Ep* self, const abi::Graph* graph, abi::SupportInfo* info) {
     return Guarded([&] { return static_cast<Provider*>(self)->Claim(graph, info); });
   };
-  Compile = [](abi::Ep* self, const abi::Graph** graphs, const abi::Node** fused, size_t count,
-               abi::ComputeInfo** infos, void**) {
+  abi::Ep::Compile = [](abi::Ep* self, const abi::Graph** graphs, const abi::Node** fused, size_t count,
+                        abi::ComputeInfo** infos, abi::Node** contexts) {
     return Guarded([&]() -> Status {
       for (size_t i = 0; i < count; ++i) {
-        OCTAVO_TRY(auto made, static_cast<Provider*>(self)->Make(graphs[i], fused[i]));
-        infos[i] = made.release();
+        OCTAVO_TRY_STATUS(static_cast<Provider*>(self)->Compile(graphs[i], fused[i], &infos[i],
+                                                                contexts == nullptr ? nullptr : &contexts[i]));
       }
       return {};
     });
@@ -181,7 +183,7 @@ Provider::Provider(ProviderOptions options) : options_(std::move(options)) {
   };
 }
 
-Result<runtime::Model> Provider::ModelFor(const abi::Graph* graph, const Part& part) const {
+Result<Provider::Made> Provider::ModelFor(const abi::Graph* graph, const Part& part) const {
   OCTAVO_TRY(ir::Graph read, Read(graph, part));
   if (options_.recipe.empty()) {
     read = api::FuseToRun(std::move(read)).graph;
@@ -193,7 +195,26 @@ Result<runtime::Model> Provider::ModelFor(const abi::Graph* graph, const Part& p
     OCTAVO_TRY(api::Optimized optimized, api::Optimize(std::move(read), options));
     read = std::move(optimized.graph);
   }
-  return runtime::Model::Compile(std::move(read), {.threads = options_.threads});
+  Made made;
+  if (options_.context) {
+    OCTAVO_TRY(made.context, ir::onnx::WriteBytes(read));
+  }
+  OCTAVO_TRY(runtime::Model model, runtime::Model::Compile(std::move(read), {.threads = options_.threads}));
+  made.model = std::make_unique<runtime::Model>(std::move(model));
+  return made;
+}
+
+// Each node of what octavo has compiled before is a part of its own. The others' numbers are not in the result.
+Result<std::set<size_t>> Provider::ClaimContexts(const std::vector<const abi::Node*>& nodes, abi::SupportInfo* info) {
+  std::set<size_t> ours;
+  for (size_t i = 0; i < nodes.size(); ++i) {
+    OCTAVO_TRY(const auto context, ContextOf(nodes[i]));
+    if (!context) continue;
+    ours.insert(i);
+    const abi::FusionOptions options;
+    OCTAVO_TRY_STATUS(StatusOf(Tail().GetEpApi()->AddNodesToFuse(info, &nodes[i], 1, &options)));
+  }
+  return ours;
 }
 
 // Bodies of If, Loop and Scan go with the node that has them.
@@ -202,6 +223,8 @@ Status Provider::Claim(const abi::Graph* graph, abi::SupportInfo* info) {
   OCTAVO_TRY_STATUS(StatusOf(Tail().Graph_GetParentNode(graph, &parent)));
   if (parent != nullptr) return {};
   OCTAVO_TRY(const auto nodes, NodesOf(graph));
+  OCTAVO_TRY(const std::set<size_t> compiled, ClaimContexts(nodes, info));
+  if (!compiled.empty()) return {};  // what such a model leaves to others was theirs before
   std::vector<size_t> all(nodes.size());
   std::iota(all.begin(), all.end(), size_t{0});
   OCTAVO_TRY(const Part everything, PartOf(graph, all));
@@ -223,7 +246,7 @@ Status Provider::Claim(const abi::Graph* graph, abi::SupportInfo* info) {
       auto model = ModelFor(graph, part);
       if (!model && !options_.recipe.empty()) return std::unexpected(model.error());  // the user asked for it
       if (!model) continue;
-      claimed_[key] = std::make_unique<runtime::Model>(std::move(*model));
+      claimed_[key] = std::move(*model);
     }
     std::vector<const abi::Node*> chosen;
     for (const size_t i : group) chosen.push_back(nodes[i]);
@@ -233,22 +256,33 @@ Status Provider::Claim(const abi::Graph* graph, abi::SupportInfo* info) {
   return {};
 }
 
-Result<std::unique_ptr<abi::ComputeInfo>> Provider::Make(const abi::Graph* graph, const abi::Node* fused) {
+Result<Provider::Made> Provider::MadeOf(const abi::Graph* graph) {
   OCTAVO_TRY(const auto nodes, NodesOf(graph));
+  if (nodes.size() == 1) {
+    OCTAVO_TRY(auto context, ContextOf(nodes[0]));
+    if (context) {
+      OCTAVO_TRY(ir::Graph read, ir::onnx::ReadBytes(*context));
+      OCTAVO_TRY(runtime::Model model, runtime::Model::Compile(std::move(read), {.threads = options_.threads}));
+      return Made{std::make_unique<runtime::Model>(std::move(model)), std::move(*context)};
+    }
+  }
   std::vector<size_t> all(nodes.size());
   std::iota(all.begin(), all.end(), size_t{0});
   Part part{.nodes = std::move(all)};
   OCTAVO_TRY(part.outputs, OutputsOf(graph));
   OCTAVO_TRY(const std::string key, KeyOf(nodes, part));
-  std::unique_ptr<runtime::Model> model;
-  if (const auto it = claimed_.find(key); it != claimed_.end()) {
-    model = std::move(it->second);
-    claimed_.erase(it);
-  } else {  // ONNX Runtime orders the nodes or outputs of a part in its own way
-    OCTAVO_TRY(part, PartOf(graph, std::move(part.nodes)));
-    OCTAVO_TRY(runtime::Model made, ModelFor(graph, part));
-    model = std::make_unique<runtime::Model>(std::move(made));
+  if (auto known = claimed_.extract(key)) return std::move(known.mapped());
+  OCTAVO_TRY(part, PartOf(graph, std::move(part.nodes)));  // ONNX Runtime orders nodes or outputs in its own way
+  return ModelFor(graph, part);
+}
+
+Status Provider::Compile(const abi::Graph* graph, const abi::Node* fused, abi::ComputeInfo** info,
+                         abi::Node** context) {
+  OCTAVO_TRY(Made made, MadeOf(graph));
+  if (options_.context && context != nullptr) {
+    OCTAVO_TRY(*context, ContextNode(fused, made.context));
   }
+  std::unique_ptr<runtime::Model> model = std::move(made.model);
   OCTAVO_TRY(const auto fused_inputs, InputsOf(fused));
   OCTAVO_TRY(const auto fused_outputs, OutputsOf(fused));
   std::vector<std::string> inputs;
@@ -264,7 +298,8 @@ Result<std::unique_ptr<abi::ComputeInfo>> Provider::Make(const abi::Graph* graph
     if (it == model->outputs().end()) return ir::Fail("the nodes that were taken have no output {}", ir::Quoted(name));
     outputs.push_back(static_cast<size_t>(it - model->outputs().begin()));
   }
-  return std::make_unique<Compiled>(std::move(model), std::move(inputs), std::move(outputs));
+  *info = std::make_unique<Compiled>(std::move(model), std::move(inputs), std::move(outputs)).release();
+  return {};
 }
 
 }  // namespace octavo::integrations::onnxruntime

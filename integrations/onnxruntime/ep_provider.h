@@ -4,7 +4,9 @@
 
 #include <map>
 #include <memory>
+#include <set>
 #include <string>
+#include <vector>
 
 #include "octavo/integrations/onnxruntime/ep_model.h"
 #include "octavo/runtime/model.h"
@@ -17,6 +19,7 @@ inline constexpr const char* kProviderName = "OctavoExecutionProvider";
 struct ProviderOptions {
   int threads = 0;          // 0: all
   std::string recipe = {};  // "": as the model is; "dynamic" and the other recipes that need no data
+  bool context = false;     // what is compiled is wanted as EPContext nodes
   bool no_bodies = false;   // before 1.27 what the bodies of a node read from outside is not passed to who takes it
 };
 ir::Result<ProviderOptions> OptionsOf(const OrtSessionOptions* options);
@@ -27,12 +30,18 @@ class Provider : public abi::Ep {
 
  private:
   ir::Status Claim(const abi::Graph* graph, abi::SupportInfo* info);
-  ir::Result<std::unique_ptr<abi::ComputeInfo>> Make(const abi::Graph* graph, const abi::Node* fused);
-  ir::Result<runtime::Model> ModelFor(const abi::Graph* graph, const Part& part) const;
+  // A compiled part, and where it is wanted the bytes that give it again.
+  struct Made {
+    std::unique_ptr<runtime::Model> model;
+    std::string context = {};
+  };
+  ir::Status Compile(const abi::Graph* graph, const abi::Node* fused, abi::ComputeInfo** info, abi::Node** context);
+  ir::Result<std::set<size_t>> ClaimContexts(const std::vector<const abi::Node*>& nodes, abi::SupportInfo* info);
+  ir::Result<Made> MadeOf(const abi::Graph* graph);
+  ir::Result<Made> ModelFor(const abi::Graph* graph, const Part& part) const;
 
   ProviderOptions options_;
-  std::map<std::string, std::unique_ptr<runtime::Model>>
-      claimed_;  // by the names of the outputs, until ONNX Runtime asks for it
+  std::map<std::string, Made> claimed_;  // by the names of the outputs, until ONNX Runtime asks for it
 };
 
 }  // namespace octavo::integrations::onnxruntime
