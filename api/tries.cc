@@ -57,9 +57,13 @@ Tries::~Tries() = default;
 Result<Optimized> Tries::Optimize(OptimizeOptions options, bool refine) {
   options.data = &data_;
   options.fit = options.fit && refine;
+  // What int8 has fitted is no part of what another recipe makes without.
+  std::map<uint64_t, passes::quantize::ColumnWeights> aside;
+  if (!refine && options.recipe != "int8") aside.swap(evidence_->fitted);
   Callers callers(options);
   auto result = callers.Closed("optimizing the model", model_,
                                [&] { return OptimizeAgain(model_, callers.options(), *evidence_); });
+  evidence_->fitted.merge(aside);
   if (result && options.recipe == "int8" && options.keep_float.empty()) report_ = result->report;
   return result;
 }

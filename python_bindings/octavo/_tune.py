@@ -159,22 +159,22 @@ class _Search:
         if most > 0:
             first = by_layer.guess(steps, self.budget / int8["loss"])
             found = by_layer.fewest(within, ms.__getitem__, most, first, 0.03 * int8["ms"])
-            best = None if found is None else self.refined(made[found])
+            enough = [made[count] for count in sorted(made) if found is not None and count >= found and made[count]["within"]]
+            best = next((plan for plan in enough if self.refine(plan)), None)
             self.time(list(made.values()), 0.4 * self.seconds)
         self.layers = by_layer.described(groups, best or {"keep_float": [], "dynamic": []})
         kept = [p for p in (best, chosen) if p is not None and p["within"]]
         return min(kept, key=lambda p: p["ms"], default=None)
 
-    def refined(self, plan):
-        """Plans in between are compared without fitting more weights; those of the best are, and kept where the metric says so."""
-        how = {key: plan[key] for key in ("keep_float", "dynamic")}
-        result = self.tries.optimize("int8", refine=True, **how)
+    def refine(self, plan):
+        """Plans are compared without fitting weights to data; those that shall be used are made as one call of optimize makes them. Whether the metric is kept."""
+        how = {key: plan[key] for key in ("keep_float", "dynamic") if key in plan}
+        result = self.tries.optimize(plan["recipe"], refine=True, **how)
         metric = self.ask(result.model, plan["name"])
         loss = self.sign * (self.baseline - metric) / abs(self.baseline)
-        if loss <= plan["loss"]:
-            self.results[plan["name"]] = result
-            plan.update(metric=metric, loss=loss, within=loss <= self.budget, bytes=len(result.model))
-        return plan
+        self.results[plan["name"]] = result
+        plan.update(metric=metric, loss=loss, within=loss <= self.budget, bytes=len(result.model))
+        return plan["within"]
 
     def run(self):
         self.baseline = self.ask(self.model, "the model as it is")
@@ -191,6 +191,11 @@ class _Search:
         static = next(p for p in self.plans if p["name"] == "int8")
         if static["metric"] is not None and not static["within"]:
             chosen = self.between(chosen)
+        fresh = {"dynamic", "dynamic4"}  # whose weights are not fitted yet
+        while chosen is not None and chosen["name"] in fresh:
+            fresh.remove(chosen["name"])
+            if not self.refine(chosen):
+                chosen = self.fastest()
         if chosen is None:
             chosen = next(p for p in self.plans if p["name"] == "float")
             self.judge(chosen)

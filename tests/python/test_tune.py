@@ -59,7 +59,7 @@ def test_where_int8_misses_layers_leave_it_until_the_metric_is_kept():
     plans = {p["name"]: p for p in tuned.plans}
     assert not plans["int8"]["within"] and plans[tuned.name]["within"]
     between = [p for p in tuned.plans if p["name"].startswith("int8, ")]
-    assert between and len(calls) <= 1 + len(plans) + 1  # each once, the model as it is, and the best one with its weights fitted
+    assert between and len(calls) <= 1 + len(plans) + 2  # each once, the model as it is, and the best ones with their weights fitted
     assert all(p["recipe"] == "int8" and p["keep_float"] + p["dynamic"] and p["ms"] > 0 for p in between)
     # A row for each layer, that says what it alone loses and what became of it.
     kinds = [layer["kind"] for layer in tuned.layers]
@@ -164,6 +164,13 @@ def test_the_plan_is_given_back(tmp_path):
     assert octavo.Pipeline.of(again.model) == tuned.pipeline
     tuned.save(tmp_path / "out.onnx")
     assert (tmp_path / "out.onnx").read_bytes() == tuned.model
+
+
+@pytest.mark.parametrize("budget", [0.2, 0.05, 0.02])
+def test_what_is_chosen_is_what_its_plan_makes(budget):
+    """Whatever is fitted on the way: one call of optimize with the plan and the data gives the same bytes."""
+    tuned = octavo.tune(BERT, nearness, CALIBRATION, budget=budget, seconds=0.02, threads=1)
+    assert octavo.optimize(BERT, calibration=CALIBRATION, pipeline=tuned.pipeline, threads=1).model == tuned.model, tuned.name
 
 
 def test_front():
