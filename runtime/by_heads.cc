@@ -30,7 +30,9 @@ Shape PlaceOutput(const std::optional<ByHeads>& by_heads, const Shape& x, int64_
 }
 
 std::optional<ByHeads> FindByHeads(const Graph& g, const Node& node, size_t i) {
-  if (node.op != Op::kQuantizedQkv && (node.op != Op::kQuantizedLinear || node.input(9).valid())) return std::nullopt;
+  const bool stores = node.op == Op::kQuantizedQkv || node.op == Op::kLinearBlocked ||
+                      (node.op == Op::kQuantizedLinear && !node.input(9).valid());
+  if (!stores) return std::nullopt;
   ByHeads found;
   const ValueId y = node.outputs[i];
   const Node* reshape = OnlyReader(g, y, Op::kReshape, &found.reshape);

@@ -1,5 +1,5 @@
-// Products that write their outputs by heads: a Reshape to [B,S,H,D] and a Transpose to [B,H,S,D] behind QuantizedLinear or QuantizedQkv (what
-// exporters write before a KV cache or a rotary embedding) are no steps, the product stores there at once.
+// Products that write their outputs by heads: a Reshape to [B,S,H,D] and a Transpose to [B,H,S,D] behind QuantizedLinear, QuantizedQkv or LinearBlocked
+// (what exporters write before a KV cache or a rotary embedding) are no steps, the product stores there at once.
 #ifndef OCTAVO_RUNTIME_BY_HEADS_H_
 #define OCTAVO_RUNTIME_BY_HEADS_H_
 
@@ -20,7 +20,7 @@ struct ByHeads {
 // The shape of an output of n columns for an activation of this shape, [B,S,K] where there are heads, and strides and heads of `y`.
 Shape PlaceOutput(const std::optional<ByHeads>& by_heads, const Shape& x, int64_t n, kernels::GemmOutput* y);
 
-// Output `i` of a QuantizedLinear or QuantizedQkv; none where it is read otherwise, or the node adds a residual.
+// Output `i` of a QuantizedLinear, QuantizedQkv or LinearBlocked; none where it is read otherwise, or the node adds a residual.
 std::optional<ByHeads> FindByHeads(const Graph& g, const Node& node, size_t i);
 
 }  // namespace octavo::runtime

@@ -1,14 +1,18 @@
 // LinearBlocked: weights are packed once at compile time; a run splits columns, so that each weight is read by one thread. With
 // x_bits rows become codes first, once for all threads. Products that read the same x are one step: its rows become codes once for all
-// of them, and threads share the columns of all.
+// of them, and threads share the columns of all. What is read by heads (by_heads.h) is stored so: head by head where each begins with a block of
+// columns, else in a copy.
 #include "octavo/runtime/step_blocked.h"
 
 #include <algorithm>
+#include <cstring>
 #include <format>
 #include <numeric>
+#include <utility>
 
 #include "octavo/kernels/blocked/blocked_int8.h"
 #include "octavo/kernels/catalog.h"
+#include "octavo/runtime/by_heads.h"
 
 namespace octavo::runtime {
 
@@ -18,10 +22,37 @@ namespace {
 struct Product {
   kernels::PackedBlocked w;
   std::vector<float> bias;  // empty: none
-  size_t codes = 0;         // of which product the rows' codes are: with its own block and kind of zero points
+  std::optional<ByHeads> by_heads = {};
+  size_t codes = 0;  // of which product the rows' codes are: with its own block and kind of zero points
 
   const float* bias_data() const { return bias.empty() ? nullptr : bias.data(); }
   int64_t column_blocks() const { return kernels::ColumnBlocks(w.n()); }
+};
+
+// Where a product's rows go: [rows, n], or [batch, heads, rows of one, size].
+struct Output {
+  float* y = nullptr;
+  int64_t n = 0, heads = 1,
+          rows = 0;     // heads that begin with a block of columns each, rows of one batch entry; one head: [rows, n]
+  bool copied = false;  // the heads do not: `y` is scratch, [rows, n]
+
+  // f(y, stride, rows, columns) for each piece in which row i and column j lie at y + i * stride + j. `first` is the place of row 0.
+  template <class F>
+  void ForPieces(int64_t first, kernels::Range r, kernels::Range blocks, const F& f) const {
+    if (heads == 1) return f(y + first * n, n, r, blocks);
+    const int64_t size = n / heads, blocks_of_head = size / kernels::kColumnBlock;
+    for (int64_t row = r.begin; row < r.end;) {
+      const int64_t batch = (first + row) / rows, end = std::min(r.end, (batch + 1) * rows - first);
+      for (int64_t c = blocks.begin; c < blocks.end;) {
+        const int64_t head = c / blocks_of_head, last = std::min(blocks.end, (head + 1) * blocks_of_head);
+        // No pointer leaves the output: rows is no less than 1 and n no less than size.
+        float* const at = y + batch * rows * (n - size) + first * size + head * (rows - 1) * size;
+        f(at, size, kernels::Range{row, end}, kernels::Range{c, last});
+        c = last;
+      }
+      row = end;
+    }
+  }
 };
 
 bool SameCodes(const kernels::PackedBlocked& a, const kernels::PackedBlocked& b) {
@@ -39,29 +70,72 @@ class BlockedKernel : public Kernel {
       for (p.codes = 0; !SameCodes(products_[p.codes].w, p.w);) ++p.codes;
       if (p.codes == i) row_bytes_ += kernels::BlockedRowBytes(p.w);
       column_blocks_ += p.column_blocks();
+      if (p.by_heads) needs.Exactly(0, DType::kF32, {Needs::Size::Any(), Needs::Size::Any(), p.w.k()});
     }
   }
   std::string name() const override { return name_; }
 
   Status Execute(StepCall& call) const override {
     const Tensor& x = call.T(0);
-    Shape shape = x.shape();
-    const int64_t rows = LeadingRows(shape);
-    std::vector<float*> y;
+    const int64_t rows = LeadingRows(x.shape()), at_once = RowsAtOnce();
+    std::vector<Output> y;
+    int64_t copied = 0;  // columns that are stored by heads behind the product
     for (size_t i = 0; i < products_.size(); ++i) {
-      shape.back() = products_[i].w.n();
-      y.push_back(call.Allocate(i, DType::kF32, shape).mutable_as<float>().data());
+      y.push_back(Place(call, i));
+      copied += y.back().copied ? y.back().n : 0;
+    }
+    const int64_t code_bytes = codes_ ? std::min(at_once, rows) * row_bytes_ : 0;
+    const auto bytes = code_bytes + rows * copied * static_cast<int64_t>(sizeof(float));
+    std::byte* scratch = bytes > 0 ? call.Scratch(static_cast<size_t>(bytes)) : nullptr;
+    auto* plain = reinterpret_cast<float*>(scratch + code_bytes);
+    std::vector<float*> by_heads;
+    for (Output& o : y) {
+      by_heads.push_back(o.y);
+      if (o.copied) o.y = std::exchange(plain, plain + rows * o.n);
     }
     const float* from = x.as<float>().data();
     if (codes_) {
-      RunCodes(call, from, rows, y);
+      auto* codes = reinterpret_cast<uint8_t*>(scratch);
+      for (int64_t first = 0; first < rows; first += at_once)
+        RunSomeCodes(call, from + first * products_[0].w.k(), first, std::min(at_once, rows - first), codes, y);
     } else {
       RunFloats(call, from, rows, y);
+    }
+    for (size_t i = 0; i < y.size(); ++i) {
+      if (y[i].copied) CopyByHeads(call, y[i], products_[i].by_heads->heads, x.shape(), by_heads[i]);
     }
     return {};
   }
 
  private:
+  // Memory of output `i`.
+  Output Place(StepCall& call, size_t i) const {
+    const Product& p = products_[i];
+    Shape shape = call.T(0).shape();
+    Output o{.n = p.w.n()};
+    const bool turns = p.by_heads && shape[1] > 1;  // one row lies the same in both
+    o.copied = turns && p.by_heads->size % kernels::kColumnBlock != 0;
+    if (turns && !o.copied) o.heads = p.by_heads->heads, o.rows = shape[1];
+    shape.back() = o.n;
+    if (p.by_heads) shape = {shape[0], p.by_heads->heads, shape[1], p.by_heads->size};
+    o.y = call.Allocate(i, DType::kF32, std::move(shape)).mutable_as<float>().data();
+    return o;
+  }
+
+  static void CopyByHeads(StepCall& call, const Output& from, int64_t heads, const Shape& x, float* to) {
+    const int64_t batch_rows = x[1], rows = x[0] * x[1], size = from.n / heads;
+    const int64_t parts = PartsOf(rows, std::max<int64_t>(1, kElementGrain / from.n), call.threads->count());
+    call.threads->For(parts, [&](int64_t i) {
+      const Part r = PartOf(rows, parts, i, 1);
+      for (int64_t row = r.begin; row < r.end; ++row) {
+        for (int64_t h = 0; h < heads; ++h) {
+          float* line = to + ((row / batch_rows * heads + h) * batch_rows + row % batch_rows) * size;
+          std::memcpy(line, from.y + row * from.n + h * size, static_cast<size_t>(size) * sizeof(float));
+        }
+      }
+    });
+  }
+
   // task(product, rows, column blocks of it), on all threads.
   template <class Task>
   void ForParts(StepCall& call, int64_t rows, const Task& task) const {
@@ -82,29 +156,27 @@ class BlockedKernel : public Kernel {
     });
   }
 
-  void RunFloats(StepCall& call, const float* x, int64_t rows, const std::vector<float*>& y) const {
+  void RunFloats(StepCall& call, const float* x, int64_t rows, const std::vector<Output>& y) const {
     ForParts(call, rows, [&](size_t p, kernels::Range r, kernels::Range c) {
       const kernels::PackedBlocked& w = products_[p].w;
-      const kernels::BlockedArgs args{
-          .x = x, .x_stride = w.k(), .w = &w, .bias = products_[p].bias_data(), .y = y[p], .y_stride = w.n()};
-      kernels::GemmBlocked(arch_, args, r, c, TaskScratch(kernels::BlockedScratchBytes(arch_, w)).data());
+      const TaskScratch scratch(kernels::BlockedScratchBytes(arch_, w));
+      y[p].ForPieces(0, r, c, [&](float* to, int64_t stride, kernels::Range some, kernels::Range blocks) {
+        const kernels::BlockedArgs args{
+            .x = x, .x_stride = w.k(), .w = &w, .bias = products_[p].bias_data(), .y = to, .y_stride = stride};
+        kernels::GemmBlocked(arch_, args, some, blocks, scratch.data());
+      });
     });
   }
 
   // Codes of some rows at a time: 4 MB of them, not those of a whole prompt.
-  void RunCodes(StepCall& call, const float* x, int64_t rows, std::vector<float*> y) const {
+  int64_t RowsAtOnce() const {
     constexpr int64_t kBytes = 4 << 20, kRowsOfKernel = kernels::blocked_sizes::kRowsAtOnce;
-    const int64_t at_once = std::max(kRowsOfKernel, kBytes / row_bytes_ / kRowsOfKernel * kRowsOfKernel);
-    const int64_t bytes = std::min(at_once, rows) * row_bytes_;
-    auto* codes = reinterpret_cast<uint8_t*>(call.Scratch(static_cast<size_t>(bytes)));
-    for (int64_t first = 0; first < rows; first += at_once) {
-      const int64_t some = std::min(at_once, rows - first);
-      RunSomeCodes(call, x + first * products_[0].w.k(), some, codes, y);
-      for (size_t p = 0; p < products_.size(); ++p) y[p] += some * products_[p].w.n();
-    }
+    return std::max(kRowsOfKernel, kBytes / row_bytes_ / kRowsOfKernel * kRowsOfKernel);
   }
 
-  void RunSomeCodes(StepCall& call, const float* x, int64_t rows, uint8_t* codes, const std::vector<float*>& y) const {
+  // x: of the rows from `first` on.
+  void RunSomeCodes(StepCall& call, const float* x, int64_t first, int64_t rows, uint8_t* codes,
+                    const std::vector<Output>& y) const {
     const int64_t k = products_[0].w.k();
     std::vector<uint8_t*> codes_of(products_.size());
     for (size_t p = 0; p < products_.size(); ++p) {
@@ -123,9 +195,12 @@ class BlockedKernel : public Kernel {
     });
     ForParts(call, rows, [&](size_t p, kernels::Range r, kernels::Range c) {
       const kernels::PackedBlocked& w = products_[p].w;
-      const kernels::BlockedInt8Args args{
-          .x = codes_of[products_[p].codes], .w = &w, .bias = products_[p].bias_data(), .y = y[p], .y_stride = w.n()};
-      kernels::GemmBlockedInt8(arch_, args, r, c, TaskScratch(kernels::kBlockedInt8ScratchBytes).data());
+      const TaskScratch scratch(kernels::kBlockedInt8ScratchBytes);
+      y[p].ForPieces(first, r, c, [&](float* to, int64_t stride, kernels::Range some, kernels::Range blocks) {
+        const kernels::BlockedInt8Args args{
+            .x = codes_of[products_[p].codes], .w = &w, .bias = products_[p].bias_data(), .y = to, .y_stride = stride};
+        kernels::GemmBlockedInt8(arch_, args, some, blocks, scratch.data());
+      });
     });
   }
 
@@ -165,7 +240,10 @@ std::optional<Product> ProductOf(const Node& node, const CompileContext& c) {
   if (!packed) return {};
   const int64_t x_bits = node.attrs.Int("x_bits", 0);
   if (!kernels::ChooseBlocked({.w = w->dtype(), .block = block, .x_bits = x_bits}, c.arch).ok()) return {};
-  return Product{std::move(*packed), bias != nullptr ? bias->ToFloats() : std::vector<float>{}};
+  Product product{std::move(*packed), bias != nullptr ? bias->ToFloats() : std::vector<float>{}};
+  product.by_heads = FindByHeads(c.graph, node, 0);
+  if (product.by_heads && product.by_heads->columns() != n) return {};
+  return product;
 }
 
 }  // namespace

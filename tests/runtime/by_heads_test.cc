@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include <cstring>
 #include <random>
 
 #include "octavo/ir/interpret.h"
@@ -49,6 +50,15 @@ class ByHeadsTest : public ::testing::Test {
     }
     return g_.AddNode(branches > 1 ? Op::kQuantizedQkv : Op::kQuantizedLinear, in, branches,
                       {{"activation", std::string("none")}}, "product");
+  }
+  // Float x times weights of 4 bits in blocks of 16; of that many heads.
+  ValueId Blocked(ValueId x, int64_t n, int64_t x_bits) {
+    const ValueId w = g_.AddConstant(Bytes(DType::kU4, {kK, n}, 0, 255));
+    const ValueId zero = g_.AddConstant(Bytes(DType::kU4, {kK / 16, n}, 0, 255));
+    return g_
+        .node(g_.AddNode(Op::kLinearBlocked, {x, w, g_.AddConstant(Floats({kK / 16, n}, 0.01f, 0.1f)), zero}, 1,
+                         {{"block_size", int64_t{16}}, {"x_bits", x_bits}}, "blocked"))
+        .output();
   }
   ValueId Reshape(ValueId v, std::vector<int64_t> to) {
     const auto rank = static_cast<int64_t>(to.size());
@@ -118,6 +128,55 @@ TEST_F(ByHeadsTest, OneLinear) {
 TEST_F(ByHeadsTest, Fp8) {
   g_.AddOutput("y", Transpose(Reshape(g_.node(Product(kTokens, 1, DType::kE4M3FN)).output(), {0, 0, kHeads, kSize})));
   ExpectRuns({2, 17, kK}, false, DType::kE4M3FN);
+}
+
+// Heads of a whole block of columns are stored in place, others in a copy; one product of the step has none.
+TEST_F(ByHeadsTest, Blocked) {
+  for (const int64_t x_bits : {0, 8}) {
+    g_ = Graph();
+    g_.info.opsets[""] = 21;
+    const ValueId x = g_.AddInput("x", {DType::kF32, kTokens});
+    g_.AddOutput("q", Transpose(Reshape(Blocked(x, 3 * 128, x_bits), {0, 0, 3, 128})));
+    g_.AddOutput("k", Transpose(Reshape(Blocked(x, 2 * 64, x_bits), {0, 0, 2, 64})));
+    g_.AddOutput("v", Transpose(Reshape(Blocked(x, 5 * 24, x_bits), {0, 0, 5, 24})));
+    g_.AddOutput("gate", Blocked(x, 70, x_bits));
+    for (const int threads : {1, 2}) {
+      const auto model = Model::Compile(g_, {.threads = threads});
+      ASSERT_TRUE(model) << model.error().message;
+      EXPECT_EQ(model->KernelOfEachStep().size(), 1u);
+      // 4 MB of codes are 32,736 rows of this k: the second part begins within a batch entry.
+      for (const Shape& shape : {Shape{1, 1, kK}, Shape{3, 1, kK}, Shape{2, 7, kK}, Shape{1, 40, kK}, Shape{5, 13, kK},
+                                 Shape{2, 0, kK}, Shape{3, 11001, kK}}) {
+        if (shape[1] > 1000 && (x_bits == 0 || threads == 1)) continue;
+        const ir::TensorMap inputs = {{"x", Floats(shape, -1, 1)}};
+        const auto got = model->Run(inputs), again = model->Run(inputs);
+        ASSERT_TRUE(got && again) << got.error().message;
+        Graph rows = g_;  // the products' own outputs
+        for (size_t i = 0; i < 3; ++i)
+          rows.SetOutput(i, rows.node(rows.value(rows.outputs()[i].value).producer).input(0));
+        const auto plain = Model::Compile(rows, {.threads = 1});
+        ASSERT_TRUE(plain) << plain.error().message;
+        const auto want = plain->Run(inputs);
+        ASSERT_TRUE(want) << want.error().message;
+        for (size_t i = 0; i < 4; ++i) {
+          const Tensor& y = (*got)[i];
+          ASSERT_TRUE(y.SameBits((*again)[i]));
+          const Shape& s = (*want)[i].shape();
+          if (i == 3) {
+            ASSERT_TRUE(y.SameBits((*want)[i]));
+            continue;
+          }
+          ASSERT_EQ(y.shape(), (Shape{s[0], s[2], s[1], s[3]}));
+          for (int64_t line = 0; line < s[0] * s[1] * s[2]; ++line) {
+            const int64_t row = line % s[1], head = line / s[1] % s[2],
+                          from = (line / s[1] / s[2] * s[1] + row) * s[2] + head;
+            const auto *a = y.as<float>().data() + line * s[3], *w = (*want)[i].as<float>().data() + from * s[3];
+            ASSERT_EQ(std::memcmp(a, w, static_cast<size_t>(s[3]) * sizeof(float)), 0) << i << " " << line;
+          }
+        }
+      }
+    }
+  }
 }
 
 TEST_F(ByHeadsTest, NotWhereSomebodyElseReads) {
