@@ -101,14 +101,28 @@ Result<std::vector<Sample>> SamplesOf(const Graph& graph, const OptimizeOptions&
 
 namespace {
 
+// Nothing is quantized but weights, in blocks: fuse_weights takes them in every recipe that has it.
+bool OnlyWeightsInBlocks(const Graph& graph) {
+  Graph without = graph;
+  for (const ir::NodeId id : without.NodesInOrder()) {
+    const ir::Node& n = without.node(id);
+    const bool weights =
+        n.op == ir::Op::kLinearBlocked || (n.op == ir::Op::kDequantizeLinear && n.attrs.Int("block_size", 0) > 0);
+    if (weights) without.ReplaceAllUses(n.output(), n.input(0)), without.Erase(id);
+  }
+  return !passes::vendor::IsQuantized(without);
+}
+
 // What a graph that arrives quantized makes of the recipe; empty: nothing.
-std::string NoteOfQuantized(const OptimizeOptions& options, const Graph& graph) {
+std::string NoteOfQuantized(const OptimizeOptions& options, const Graph& graph, const passes::Pipeline& pipeline) {
   if (options.pipeline || options.recipe == "quantized" || !passes::vendor::IsQuantized(graph)) return {};
   if (options.recipe == "int8" || options.recipe == "fp8") {
     return std::format(
         "the model is quantized already: '{}' fuses it with the scales it has and quantizes nothing more",
         options.recipe);
   }
+  const bool fuses = std::ranges::find(pipeline.passes, "fuse_weights") != pipeline.passes.end();
+  if (fuses && OnlyWeightsInBlocks(graph)) return {};
   return std::format(
       "the model is quantized already, at least in part, and '{}' leaves that part as it is: recipe "
       "'quantized' fuses it",
@@ -227,7 +241,8 @@ class Attempt {
     OCTAVO_TRY(result_.pipeline, PipelineOf(options_, graph_));
     context_.keep_float = result_.pipeline.keep_float;
     context_.dynamic = result_.pipeline.dynamic;
-    if (std::string note = NoteOfQuantized(options_, graph_); !note.empty()) result_.notes.push_back(std::move(note));
+    if (std::string note = NoteOfQuantized(options_, graph_, result_.pipeline); !note.empty())
+      result_.notes.push_back(std::move(note));
     const Halves halves = Cut(result_.pipeline);
     if (options_.data == nullptr && options_.fit && Any(halves.after, registry_, [](const auto& p) {
           return p.leaves == passes::Form::kQdq && p.needs == passes::Need::kRanges;

@@ -15,6 +15,7 @@
 #include "octavo/quant/numeric/code8.h"
 #include "octavo/runtime/expert_products.h"
 #include "octavo/runtime/rotate_half.h"
+#include "octavo/runtime/write_rows.h"
 
 namespace octavo::runtime {
 
@@ -276,6 +277,7 @@ std::vector<Chain> FindChains(const CompileContext& c) {
   }
   std::vector<Chain> chains = FindRotateHalves(c);
   std::ranges::move(FindExpertProducts(c), std::back_inserter(chains));
+  std::ranges::move(FindWrittenRows(c), std::back_inserter(chains));
   for (const Chain& chain : chains) {
     for (const ir::NodeId id : chain.nodes) links.erase(id);
   }
@@ -317,6 +319,7 @@ std::vector<Chain> FindChains(const CompileContext& c) {
 KernelPtr MakeChain(const Chain& chain, const CompileContext& c) {
   if (chain.rotates > 0) return MakeRotateHalf(chain, c);
   if (chain.experts_slot) return MakeExpertProducts(chain, c);
+  if (chain.writes) return MakeWrittenRows(chain, c);
   return std::make_unique<ChainKernel>(chain, c);
 }
 

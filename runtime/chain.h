@@ -18,6 +18,7 @@ struct Chain {
   std::vector<ValueId> inputs;  // of the step: what is no constant and comes from outside
   int64_t rotates = 0;          // a rotary embedding of so many columns (rotate_half.h), which movements belong to
   std::optional<size_t> experts_slot;  // the operand of a product that experts' weights are (expert_products.h)
+  bool writes = false;                 // rows into a cache (write_rows.h)
 };
 
 // Two or more nodes of those that MakeElementwise, MakeQuantize and MakeLookup serve, each node in at most one chain. Operands

@@ -121,8 +121,8 @@ Step ChainStep(const Chain& chain, const CompileContext& context) {
   return step;
 }
 
-// What the kernel of a product does beside it (by_heads.h). The outputs of node n are those of the step from `first` on.
-void StoreByHeads(const Graph& g, const Node& n, size_t first, Step& step, std::set<ir::NodeId>& served) {
+// What the kernel of a product does beside it (by_heads.h); its outputs are the last of the step.
+void StoreByHeads(const Graph& g, const Node& n, Step& step, std::set<ir::NodeId>& served) {
   for (size_t i = 0; i < n.outputs.size(); ++i) {
     const std::optional<ByHeads> by_heads = FindByHeads(g, n, i);
     if (!by_heads) continue;
@@ -130,7 +130,7 @@ void StoreByHeads(const Graph& g, const Node& n, size_t first, Step& step, std::
       served.insert(id);
       step.origin.insert(step.origin.end(), g.node(id).origin.begin(), g.node(id).origin.end());
     }
-    step.outputs[first + i] = g.node(by_heads->transpose).output().index;
+    step.outputs[step.outputs.size() - n.outputs.size() + i] = g.node(by_heads->transpose).output().index;
   }
 }
 
@@ -174,9 +174,8 @@ Status BuildSteps(State& s) {
       const Node& one = g.node(of);
       served.insert(of);
       step.origin.insert(step.origin.end(), one.origin.begin(), one.origin.end());
-      const size_t first = step.outputs.size();
       for (ValueId v : one.outputs) step.outputs.push_back(v.index);
-      if (has_kernel) StoreByHeads(g, one, first, step, served);
+      if (has_kernel) StoreByHeads(g, one, step, served);
     }
     s.steps.push_back(std::move(step));
   }
@@ -414,8 +413,7 @@ Result<Model> Model::Make(Graph graph, const CompileOptions& options) {
     return ir::Fail("{} threads: give 0 (all of the CPU) to {}", options.threads, kMostThreads);
   auto state = std::make_unique<State>();
   State& s = *state;
-  s.graph = std::move(graph);
-  s.options = options;
+  s.graph = std::move(graph), s.options = options;
   if (s.options.packed == nullptr) s.options.packed = std::make_shared<PackedWeightsSet>();
   OCTAVO_TRY_STATUS(ir::Inference::Run(s.graph).transform([](const auto&) {}));  // kernels are chosen by dtype
   s.threads = std::make_unique<Threads>(options.threads);
