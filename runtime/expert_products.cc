@@ -268,7 +268,8 @@ KernelPtr MakeExpertProducts(const Chain& chain, const CompileContext& c) {
   std::shared_ptr<const Codes> codes;
   if (found.w->dtype() != DType::kF32) {
     const bool transposed = (slot == 0) != found.flipped;
-    codes = PackedOnce<Codes>(c, *found.w, transposed ? "turned" : "", [&] { return PackCodes(*found.w, transposed); });
+    codes =
+        PackedOnce<Codes>(c, {found.w}, transposed ? "turned" : "", [&] { return PackCodes(*found.w, transposed); });
     if (codes == nullptr) return single;
   }
   auto kernel = std::make_unique<ExpertProducts>(c.arch, found, slot, std::move(codes));

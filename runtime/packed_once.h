@@ -3,12 +3,13 @@
 #define OCTAVO_RUNTIME_PACKED_ONCE_H_
 
 #include <format>
+#include <initializer_list>
 #include <map>
 #include <memory>
 #include <string>
-#include <tuple>
 #include <typeindex>
 #include <utility>
+#include <vector>
 
 #include "octavo/runtime/model.h"
 #include "octavo/runtime/step.h"
@@ -18,23 +19,30 @@ namespace octavo::runtime {
 // What was packed while a model and the graphs in it are compiled; then each product holds its own.
 struct PackedWeightsSet {
   struct Entry {
-    Tensor w;  // keeps the memory that is the key
+    std::vector<Tensor> from;  // keep the memory that is in the key
     std::shared_ptr<const void> packed;
   };
-  std::map<std::tuple<const std::byte*, std::type_index, std::string>, Entry> entries;
+  std::map<std::pair<std::type_index, std::string>, Entry> entries;
 };
 
-// What `make`, which gives a T or an error, packs of the constant `w`. `how`: all else that it depends on. Null where it refuses.
+// What `make`, which gives a T or an error, packs of these constants, null where one is absent. `how`: all else that it depends on. Null where it refuses.
 template <class T, class Make>
-std::shared_ptr<const T> PackedOnce(const CompileContext& c, const Tensor& w, std::string how, const Make& make) {
+std::shared_ptr<const T> PackedOnce(const CompileContext& c, std::initializer_list<const Tensor*> of, std::string how,
+                                    const Make& make) {
   const auto packed = [&]() -> std::shared_ptr<const T> {
     auto made = make();
     return made ? std::make_shared<const T>(std::move(*made)) : nullptr;
   };
   if (c.options == nullptr || c.options->packed == nullptr) return packed();
-  how = std::format("{} {} {}", quant::Name(w.dtype()), ir::ToString(w.shape()), how);
-  auto [it, fresh] = c.options->packed->entries.try_emplace({w.data(), std::type_index(typeid(T)), std::move(how)});
-  if (fresh) it->second = {w, packed()};
+  std::vector<Tensor> from;
+  for (const Tensor* t : of) {
+    if (t != nullptr) from.push_back(*t);
+    how += t == nullptr ? std::string(" none")
+                        : std::format(" {} {} {}", quant::Name(t->dtype()), ir::ToString(t->shape()),
+                                      static_cast<const void*>(t->data()));
+  }
+  auto [it, fresh] = c.options->packed->entries.try_emplace({std::type_index(typeid(T)), std::move(how)});
+  if (fresh) it->second = {std::move(from), packed()};
   return std::static_pointer_cast<const T>(it->second.packed);
 }
 

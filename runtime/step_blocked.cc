@@ -13,6 +13,7 @@
 #include "octavo/kernels/blocked/blocked_int8.h"
 #include "octavo/kernels/catalog.h"
 #include "octavo/runtime/by_heads.h"
+#include "octavo/runtime/packed_once.h"
 
 namespace octavo::runtime {
 
@@ -20,13 +21,14 @@ namespace {
 
 // One of the products of a step.
 struct Product {
-  kernels::PackedBlocked w;
+  std::shared_ptr<const kernels::PackedBlocked> packed;
   std::vector<float> bias;  // empty: none
   std::optional<ByHeads> by_heads = {};
   size_t codes = 0;  // of which product the rows' codes are: with its own block and kind of zero points
 
   const float* bias_data() const { return bias.empty() ? nullptr : bias.data(); }
-  int64_t column_blocks() const { return kernels::ColumnBlocks(w.n()); }
+  const kernels::PackedBlocked& w() const { return *packed; }
+  int64_t column_blocks() const { return kernels::ColumnBlocks(w().n()); }
 };
 
 // Where a product's rows go: [rows, n], or [batch, heads, rows of one, size].
@@ -64,13 +66,13 @@ class BlockedKernel : public Kernel {
  public:
   BlockedKernel(kernels::Arch arch, std::vector<Product> products, bool codes, std::string name)
       : arch_(arch), products_(std::move(products)), codes_(codes), name_(std::move(name)) {
-    needs.EndsIn(0, DType::kF32, {products_[0].w.k()});
+    needs.EndsIn(0, DType::kF32, {products_[0].w().k()});
     for (size_t i = 0; i < products_.size(); ++i) {
       Product& p = products_[i];
-      for (p.codes = 0; !SameCodes(products_[p.codes].w, p.w);) ++p.codes;
-      if (p.codes == i) row_bytes_ += kernels::BlockedRowBytes(p.w);
+      for (p.codes = 0; !SameCodes(products_[p.codes].w(), p.w());) ++p.codes;
+      if (p.codes == i) row_bytes_ += kernels::BlockedRowBytes(p.w());
       column_blocks_ += p.column_blocks();
-      if (p.by_heads) needs.Exactly(0, DType::kF32, {Needs::Size::Any(), Needs::Size::Any(), p.w.k()});
+      if (p.by_heads) needs.Exactly(0, DType::kF32, {Needs::Size::Any(), Needs::Size::Any(), p.w().k()});
     }
   }
   std::string name() const override { return name_; }
@@ -97,7 +99,7 @@ class BlockedKernel : public Kernel {
     if (codes_) {
       auto* codes = reinterpret_cast<uint8_t*>(scratch);
       for (int64_t first = 0; first < rows; first += at_once)
-        RunSomeCodes(call, from + first * products_[0].w.k(), first, std::min(at_once, rows - first), codes, y);
+        RunSomeCodes(call, from + first * products_[0].w().k(), first, std::min(at_once, rows - first), codes, y);
     } else {
       RunFloats(call, from, rows, y);
     }
@@ -112,7 +114,7 @@ class BlockedKernel : public Kernel {
   Output Place(StepCall& call, size_t i) const {
     const Product& p = products_[i];
     Shape shape = call.T(0).shape();
-    Output o{.n = p.w.n()};
+    Output o{.n = p.w().n()};
     const bool turns = p.by_heads && shape[1] > 1;  // one row lies the same in both
     o.copied = turns && p.by_heads->size % kernels::kColumnBlock != 0;
     if (turns && !o.copied) o.heads = p.by_heads->heads, o.rows = shape[1];
@@ -158,7 +160,7 @@ class BlockedKernel : public Kernel {
 
   void RunFloats(StepCall& call, const float* x, int64_t rows, const std::vector<Output>& y) const {
     ForParts(call, rows, [&](size_t p, kernels::Range r, kernels::Range c) {
-      const kernels::PackedBlocked& w = products_[p].w;
+      const kernels::PackedBlocked& w = products_[p].w();
       const TaskScratch scratch(kernels::BlockedScratchBytes(arch_, w));
       y[p].ForPieces(0, r, c, [&](float* to, int64_t stride, kernels::Range some, kernels::Range blocks) {
         const kernels::BlockedArgs args{
@@ -177,24 +179,24 @@ class BlockedKernel : public Kernel {
   // x: of the rows from `first` on.
   void RunSomeCodes(StepCall& call, const float* x, int64_t first, int64_t rows, uint8_t* codes,
                     const std::vector<Output>& y) const {
-    const int64_t k = products_[0].w.k();
+    const int64_t k = products_[0].w().k();
     std::vector<uint8_t*> codes_of(products_.size());
     for (size_t p = 0; p < products_.size(); ++p) {
       codes_of[p] = codes;
-      if (products_[p].codes == p) codes += rows * kernels::BlockedRowBytes(products_[p].w);
+      if (products_[p].codes == p) codes += rows * kernels::BlockedRowBytes(products_[p].w());
     }
     const int64_t parts = PartsOf(rows, std::max<int64_t>(1, kElementGrain / k), call.threads->count());
     call.threads->For(parts, [&](int64_t i) {
       const Part r = PartOf(rows, parts, i, 1);
       for (size_t p = 0; p < products_.size(); ++p) {
-        const kernels::PackedBlocked& w = products_[p].w;
+        const kernels::PackedBlocked& w = products_[p].w();
         if (products_[p].codes != p) continue;
         uint8_t* to = codes_of[p] + r.begin * kernels::BlockedRowBytes(w);
         kernels::QuantizeBlocks(arch_, w, x + r.begin * k, k, r.end - r.begin, to);
       }
     });
     ForParts(call, rows, [&](size_t p, kernels::Range r, kernels::Range c) {
-      const kernels::PackedBlocked& w = products_[p].w;
+      const kernels::PackedBlocked& w = products_[p].w();
       const TaskScratch scratch(kernels::kBlockedInt8ScratchBytes);
       y[p].ForPieces(first, r, c, [&](float* to, int64_t stride, kernels::Range some, kernels::Range blocks) {
         const kernels::BlockedInt8Args args{
@@ -229,18 +231,21 @@ std::optional<Product> ProductOf(const Node& node, const CompileContext& c) {
   if (scale->dtype() != DType::kF32 || scale->shape() != wanted) return {};
   if (zero != nullptr && (zero->dtype() != w->dtype() || zero->shape() != wanted)) return {};
   if (bias != nullptr && (bias->dtype() != DType::kF32 || bias->size() != n)) return {};
-  auto packed = kernels::PackBlocked({.data = w->data(),
-                                      .dtype = w->dtype(),
-                                      .k = k,
-                                      .n = n,
-                                      .block = block,
-                                      .transposed = transposed,
-                                      .scale = scale->as<float>().data(),
-                                      .zero_point = zero != nullptr ? zero->data() : nullptr});
-  if (!packed) return {};
+  auto packed = PackedOnce<kernels::PackedBlocked>(
+      c, {w, scale, zero}, std::format("block {} {}", block, transposed ? "turned" : ""), [&] {
+        return kernels::PackBlocked({.data = w->data(),
+                                     .dtype = w->dtype(),
+                                     .k = k,
+                                     .n = n,
+                                     .block = block,
+                                     .transposed = transposed,
+                                     .scale = scale->as<float>().data(),
+                                     .zero_point = zero != nullptr ? zero->data() : nullptr});
+      });
+  if (packed == nullptr) return {};
   const int64_t x_bits = node.attrs.Int("x_bits", 0);
   if (!kernels::ChooseBlocked({.w = w->dtype(), .block = block, .x_bits = x_bits}, c.arch).ok()) return {};
-  Product product{std::move(*packed), bias != nullptr ? bias->ToFloats() : std::vector<float>{}};
+  Product product{std::move(packed), bias != nullptr ? bias->ToFloats() : std::vector<float>{}};
   product.by_heads = FindByHeads(c.graph, node, 0);
   if (product.by_heads && product.by_heads->columns() != n) return {};
   return product;
@@ -276,7 +281,7 @@ KernelPtr MakeBlockedGroup(std::span<const ir::NodeId> nodes, const CompileConte
     products.push_back(std::move(*product));
   }
   const bool codes = c.graph.node(nodes[0]).attrs.Int("x_bits", 0) == 8;
-  std::string name = std::format("linear_blocked{}{} {}", products[0].w.bits(), codes ? "_int8" : "", Name(c.arch));
+  std::string name = std::format("linear_blocked{}{} {}", products[0].w().bits(), codes ? "_int8" : "", Name(c.arch));
   return std::make_unique<BlockedKernel>(c.arch, std::move(products), codes, std::move(name));
 }
 

@@ -108,7 +108,7 @@ bool MakeBranch(const Node& node, const CompileContext& c, size_t first, Branch*
   const Tensor* w = c.Constant(node.input(first));
   const Tensor* scale = c.Constant(node.input(first + 1));
   if (w == nullptr || scale == nullptr || w->rank() != 2 || !quant::IsInt8(w->dtype())) return false;
-  out->w = PackedOnce<kernels::PackedWeights>(c, *w, "", [w] {
+  out->w = PackedOnce<kernels::PackedWeights>(c, {w}, "", [w] {
     return kernels::PackWeights({.data = w->data(), .dtype = w->dtype(), .k = w->shape()[0], .n = w->shape()[1]});
   });
   if (out->w == nullptr) return false;

@@ -136,7 +136,7 @@ KernelPtr MakeMatMul(const Node& node, const CompileContext& c) {
   const ir::NodeId id = c.graph.value(node.output()).producer;
   const Tensor* w = c.Constant(node.input(1));
   if (w != nullptr && w->rank() == 2 && w->size() > 0) {
-    if (auto parts = PackedOnce<Parts>(c, *w, "", [w] { return PackColumns(*w); })) {
+    if (auto parts = PackedOnce<Parts>(c, {w}, "", [w] { return PackColumns(*w); })) {
       return std::make_unique<WeightMatMul>(c.arch, std::move(parts), MakeInterpreted(c.graph, id));
     }
   }

@@ -23,7 +23,7 @@ TEST(PackedOnce, OnceForOneMemoryAndOneWay) {
   const CompileContext c{graph, constants, kernels::Arch::kScalar, &options};
   int made = 0;
   const auto get = [&](const CompileContext& context, const Tensor& w, std::string how) {
-    return PackedOnce<Packed>(context, w, std::move(how),
+    return PackedOnce<Packed>(context, {&w}, std::move(how),
                               [&] { return std::expected<Packed, std::string>(Packed{++made}); });
   };
   const Tensor a = Tensor::F32({2, 3}, {1, 2, 3, 4, 5, 6}), b = Tensor::F32({2, 3}, {1, 2, 3, 4, 5, 6});
@@ -33,10 +33,15 @@ TEST(PackedOnce, OnceForOneMemoryAndOneWay) {
   EXPECT_NE(get(c, a.Reshaped({3, 2}), ""), first);
   EXPECT_NE(get(c, b, ""), first);
   EXPECT_EQ(made, 4);
-  EXPECT_EQ((PackedOnce<int>(c, a, "", [] { return std::expected<int, std::string>(7); })),
-            (PackedOnce<int>(c, a, "", [] { return std::expected<int, std::string>(8); })));
+  const auto pair = [&](const Tensor* scale) {
+    return PackedOnce<Packed>(c, {&a, scale}, "", [&] { return std::expected<Packed, std::string>(Packed{++made}); });
+  };
+  EXPECT_EQ(pair(&b), pair(&b));
+  EXPECT_NE(pair(&b), pair(nullptr));
+  EXPECT_EQ((PackedOnce<int>(c, {&a}, "", [] { return std::expected<int, std::string>(7); })),
+            (PackedOnce<int>(c, {&a}, "", [] { return std::expected<int, std::string>(8); })));
   const auto refused = [&] { return std::expected<Packed, std::string>(std::unexpect, "no"); };
-  EXPECT_EQ(PackedOnce<Packed>(c, a, "refused", refused), nullptr);
+  EXPECT_EQ(PackedOnce<Packed>(c, {&a}, "refused", refused), nullptr);
   const CompileContext alone{graph, constants, kernels::Arch::kScalar};
   EXPECT_NE(get(alone, a, ""), get(alone, a, ""));
 }
