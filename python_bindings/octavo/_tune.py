@@ -252,6 +252,10 @@ def table(tuned):
     return "\n".join([*lines, f"metric of the model as it is: {tuned.baseline:.6g}"])
 
 
+# Where the name of a point may stand, from its line on: beside it, then below, where the front leaves room, then above.
+_LABEL_PLACES = [-6, *(-6 + 13 * step for step in range(1, 9)), *(-6 - 13 * step for step in range(1, 9))]
+
+
 def _drawn(plans, baseline, chosen):
     """Milliseconds against the metric, the front as a line."""
     from html import escape
@@ -276,11 +280,21 @@ def _drawn(plans, baseline, chosen):
     front = [at(p) for p in known if p["front"]]
     if len(front) > 1:
         parts.append('<path d="M' + "L".join(f"{x:.1f} {y:.1f}" for x, y in front) + '" fill="none" stroke="#1664a8"/>')
+    labels = []  # where names stand, so that none covers another, or a point
     for p in known:
         x, y = at(p)
         colour = "#1664a8" if p["within"] else "#b3401c"
         parts.append(f'<circle cx="{x:.1f}" cy="{y:.1f}" r="{6 if p["name"] == chosen else 4}" fill="{colour}"/>')
-        parts.append(f'<text x="{x + 8:.1f}" y="{y - 6:.1f}" fill="#222">{escape(p["name"])}</text>')
+        x0, width = x + 8, 6.5 * len(p["name"])
+        if x0 + width > wide:
+            x0 = x - 8 - width
+        free = next((dy for dy in _LABEL_PLACES
+                     if not any(abs(y + dy - b) < 12 and x0 < a + w and a < x0 + width for a, b, w in labels)
+                     and not any(x0 - 6 < a < x0 + width + 6 and -4 < y + dy - b < 14 for a, b in map(at, known))), -6)
+        labels.append((x0, y + free, width))
+        if abs(free) > 20:
+            parts.append(f'<path d="M{x:.1f} {y:.1f}L{x0 - 2:.1f} {y + free - 4:.1f}" stroke="#bbb"/>')
+        parts.append(f'<text x="{x0:.1f}" y="{y + free:.1f}" fill="#222" stroke="#fff" stroke-width="3" paint-order="stroke">{escape(p["name"])}</text>')
     return "".join([*parts, "</svg>"])
 
 

@@ -1,6 +1,7 @@
 """tune: the fastest plan that keeps a metric, asked as seldom as it takes; the plan can be given back."""
 
 import json
+import re
 import subprocess
 import sys
 
@@ -249,3 +250,18 @@ def test_command_says_what_is_wrong(folder, tmp_path, capsys, metric, sentence):
 def test_help_of_the_program():
     done = subprocess.run([sys.executable, "-m", "octavo", "tune", "--help"], capture_output=True, text=True, check=False)
     assert done.returncode == 0 and "--budget" in done.stdout and "0.5%" in done.stdout
+
+
+def test_names_in_the_drawing_cover_no_point_and_no_other_name():
+    from octavo._tune import _drawn
+
+    places = ((3.1, 0.833), (6.9, 0.8401), (3.9, 0.8428), (3.3, 0.839), (3.5, 0.8401), (3.8, 0.8402), (4.1, 0.8412), (11.2, 0.8431))
+    plans = [{"name": f"int8, rows from {30 + n} dB", "ms": ms, "metric": metric, "within": True, "front": False} for n, (ms, metric) in enumerate(places)]
+    svg = _drawn(plans, 0.8431, plans[0]["name"])
+    names = [(float(x), float(y), 6.5 * len(name)) for x, y, name in re.findall(r'<text x="([\d.]+)" y="([\d.-]+)" fill="#222"[^>]*>([^<]*)', svg)]
+    points = [tuple(map(float, point)) for point in re.findall(r'<circle cx="([\d.]+)" cy="([\d.]+)"', svg)]
+    assert len(names) == len(points) == len(plans)
+    for i, (x, y, width) in enumerate(names):
+        assert 0 <= x and x + width <= 640 and 10 < y < 360
+        assert not any(abs(y - b) < 12 and x < a + w and a < x + width for a, b, w in names[i + 1 :])
+        assert not any(x < a < x + width and y - 12 < b < y + 3 for a, b in points)
