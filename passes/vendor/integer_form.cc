@@ -1,6 +1,6 @@
 // Before: y = Mul(Cast(MatMulInteger(xq, w, x_zp, w_zp)), Mul(x_scale, w_scale))     what dynamic quantizers write
 // After:  y = MatMul(DequantizeLinear(xq, x_scale, x_zp), DequantizeLinear(w, w_scale, w_zp))
-//         and QLinearMatMul as requantized.cc says; weights of u8 around 128 become s8
+//         and QLinearMatMul as requantized.cc says; weights around any zero point as centered.cc says
 // Exact: a MatMul of DequantizeLinears means float(integer product) * (x_scale * w_scale), the
 // same two roundings. The scale of x may be computed at run time, as DynamicQuantizeLinear does. Left, with a line in
 // the log: weights or their scales that are no constants, scales that are neither one nor one per column.
@@ -8,6 +8,7 @@
 #include <optional>
 
 #include "octavo/passes/attention.h"
+#include "octavo/passes/vendor/centered.h"
 #include "octavo/passes/vendor/requantized.h"
 #include "octavo/passes/vendor/vendor.h"
 #include "octavo/quant/numeric/code8.h"
@@ -98,22 +99,6 @@ bool Rewrite(Rewriter& rw, NodeId id, const Form& form) {
   return true;
 }
 
-// DequantizeLinear(w u8, scale, 128) is DequantizeLinear(w - 128 as s8, scale, 0), which kernels take.
-void CenterWeights(Rewriter& rw, NodeId id) {
-  const Graph& g = rw.graph();
-  const Node n = g.node(id);
-  const Tensor *codes = g.ConstantOf(n.input(0)), *zero = n.input(2).valid() ? g.ConstantOf(n.input(2)) : nullptr;
-  if (codes == nullptr || zero == nullptr || codes->dtype() != DType::kU8 || codes->rank() != 2) return;
-  if (!std::ranges::all_of(zero->ToInts(), [](int64_t z) { return z == 128; })) return;
-  std::vector<uint8_t> centered(codes->as<uint8_t>().begin(), codes->as<uint8_t>().end());
-  for (uint8_t& c : centered) c ^= 0x80;
-  rw.At(id, {id});
-  const ValueId w = rw.Constant(Tensor::Of<uint8_t>(DType::kS8, codes->shape(), centered));
-  const ValueId middle = rw.Constant(Tensor::Zeros(DType::kS8, zero->shape()));
-  rw.Replace(n.output(), rw.Create(Op::kDequantizeLinear, {w, n.input(1), middle}, n.attrs));
-  rw.EraseDead(id);
-}
-
 }  // namespace
 
 bool IsQuantized(const Graph& graph) {
@@ -153,13 +138,14 @@ Result<bool> IntegerForm(Graph& graph, PassRun& run) {
   Rewriter rw(graph, "integer_form");
   for (NodeId id : graph.NodesInOrder()) {
     if (graph.IsAlive(id) && graph.node(id).op == Op::kQLinearMatMul) DequantizeProduct(rw, id);
-    if (graph.IsAlive(id) && graph.node(id).op == Op::kDequantizeLinear) CenterWeights(rw, id);
     if (!graph.IsAlive(id) || graph.node(id).op != Op::kMul) continue;
     std::string why;
     const auto form = FormAt(graph, graph.node(id), why);
     if (form && !Rewrite(rw, id, *form)) why = "its zero points are not constants of the form of their scales";
     if (!why.empty()) run.Leave("integer_form", graph.node(id), "stays as it is: " + why);
   }
+  OCTAVO_TRY([[maybe_unused]] const ir::Inference typed, ir::Inference::Run(graph));  // of what is new
+  CenterWeights(rw);
   return rw.changed();
 }
 

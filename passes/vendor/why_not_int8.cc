@@ -49,13 +49,12 @@ std::string Why(const Graph& g, const AttentionCore& core) {
   return {};
 }
 
-// Weights whose codes are not around 0: integer_form has made s8 of those around 128.
+// Weights that integer_form could not bring to s8 around 0 (centered.cc).
 std::string WhyNotLinear(const Graph& g, const Node& n) {
   const Node* w = IsLinear(g, n) ? g.Producer(n.input(1)) : nullptr;
   if (w == nullptr || w->op != Op::kDequantizeLinear || g.value(w->input(0)).type.dtype != DType::kU8) return {};
-  return "its weights are u8 with a zero point other than 128, for which there is no kernel; quantize weights to s8 "
-         "(ONNX Runtime: "
-         "weight_type=QuantType.QInt8)";
+  return "its weights are u8 and some lie more than 128 below or 127 above their zero point, which takes an activation "
+         "in codes with one scale; quantize weights to s8 (ONNX Runtime: weight_type=QuantType.QInt8)";
 }
 
 }  // namespace

@@ -121,6 +121,45 @@ TEST(Movement, EqualsTheInterpreter) {
   EXPECT_GT(large, 20);  // some are cut into tasks
 }
 
+// Columns of codes in any order, some again, some from the end; floats, other axes and columns that are not there stay the interpreter's.
+TEST(Movement, ColumnsEqualTheInterpreter) {
+  std::mt19937 gen(17);
+  const auto kernel = [&](DType dtype, Shape shape, std::vector<int64_t> index, int64_t axis) {
+    Graph g;
+    g.info.opsets[""] = 18;
+    ir::SymShape open(shape.begin(), shape.end());
+    open[0] = ir::Dim::Symbol("n");
+    const auto n = static_cast<int64_t>(index.size());
+    const ValueId x = g.AddInput("x", {dtype, open}), columns = g.AddConstant(Tensor::S64({n}, std::move(index)));
+    g.AddOutput("y", g.node(g.AddNode(Op::kGather, {x, columns}, 1, {{"axis", axis}}, "n")).output());
+    const ir::TensorMap inputs = {{"x", Random(dtype, shape, gen)}};
+    const auto want = ir::Interpret(g, inputs);
+    auto model = Model::Compile(g, {.threads = 2});
+    EXPECT_TRUE(model) << model.error().message;
+    const auto got = model->Run(inputs);
+    EXPECT_EQ(want.has_value(), got.has_value());
+    if (want && got) {
+      EXPECT_TRUE((*got)[0].SameBits((*want)[0]));
+    }
+    return model->KernelOfEachStep()[0];
+  };
+  for (int trial = 0; trial < 60; ++trial) {
+    const int64_t dim = 1 + static_cast<int64_t>(gen() % 40), rows = trial % 9 == 0 ? 3000 : static_cast<int64_t>(gen() % 9);
+    std::vector<int64_t> index;
+    for (int64_t i = 0; trial % 2 == 0 && i < dim; ++i) index.push_back(i);
+    for (size_t i = 0, more = gen() % 50; i < more; ++i)
+      index.push_back(static_cast<int64_t>(gen() % static_cast<uint64_t>(2 * dim)) - dim);
+    const bool three = trial % 3 == 0;
+    const Shape shape = three ? Shape{rows, 2, dim} : Shape{rows, dim};
+    EXPECT_EQ(kernel(trial % 4 < 2 ? DType::kU8 : DType::kS8, shape, index, trial % 5 == 0 ? (three ? 2 : 1) : -1),
+              "move columns");
+  }
+  EXPECT_EQ(kernel(DType::kF32, {3, 4}, {0, 2}, -1), "interpreter Gather");
+  EXPECT_EQ(kernel(DType::kU8, {3, 4}, {0, 2}, 0), "interpreter Gather");
+  EXPECT_EQ(kernel(DType::kU8, {3, 4}, {0, 4}, 1), "interpreter Gather");
+  EXPECT_EQ(kernel(DType::kU8, {3, 4}, {-5}, 1), "interpreter Gather");
+}
+
 // Caches that grow, keep their length or are cut; entries of all lengths, below zero and beyond the past; in place where the run holds
 // the past alone.
 TEST(Movement, CacheAppendEqualsItsBody) {
