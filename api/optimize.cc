@@ -88,6 +88,19 @@ Result<Optimized> OptimizeWatched(Graph graph, const OptimizeOptions& options) {
   return OptimizeAgain(std::move(graph), options, evidence);
 }
 
+// A table without rows is easily taken for a success.
+Result<Optimized> WithNoteOfNothing(Result<Optimized> result) {
+  if (!result) return result;
+  const passes::Report& report = result->report;
+  const bool found = report.attention.found + report.qkv.found + report.linear.found > 0 ||
+                     std::ranges::any_of(report.candidates, [](const auto& c) { return c.kind == "experts"; });
+  if (!found)
+    result->notes.emplace_back(
+        "neither attention nor a Linear was found in the model, so there is nothing that octavo fuses or quantizes but "
+        "chains of element-wise ops and tables");
+  return result;
+}
+
 }  // namespace
 
 Result<Optimized> OptimizeAgain(Graph graph, const OptimizeOptions& options_given, Evidence& evidence) {
@@ -137,7 +150,7 @@ std::map<std::string, int> OpCounts(const Graph& g) {
 Result<Optimized> Optimize(Graph graph, const OptimizeOptions& options) {
   Callers callers(options);
   return callers.Closed("optimizing the model", graph,
-                        [&] { return OptimizeWatched(std::move(graph), callers.options()); });
+                        [&] { return WithNoteOfNothing(OptimizeWatched(std::move(graph), callers.options())); });
 }
 
 }  // namespace octavo::api

@@ -89,7 +89,7 @@ std::string Cells(const Optimized& r) {
   std::map<std::string, const ActivationRange*> ranges;
   for (const ActivationRange& a : r.ranges) ranges[a.value] = &a;
   for (const passes::Candidate& c : r.report.candidates) {
-    if (c.kind == "softmax" || c.kind == "rewrite") continue;
+    if (c.kind == "softmax" || c.kind == "product" || c.kind == "rewrite") continue;
     nlohmann::ordered_json cell = {{"kind", c.kind}, {"nodes", c.nodes},   {"status", c.status},
                                    {"rule", c.rule}, {"reason", c.reason}, {"place", c.place}};
     const auto it = c.nodes.empty() || c.kind == "qkv" ? losses.end() : losses.find(c.nodes[0]);

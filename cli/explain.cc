@@ -82,6 +82,7 @@ int Run(const Flags& flags) {
     const passes::Report& p = result->report;
     std::printf("\nattention %d/%d fused, qkv %d/%d fused (by the passes that need no calibration data)\n",
                 p.attention.done, p.attention.found, p.qkv.done, p.qkv.found);
+    if (result->report.candidates.empty()) std::puts("no attention, no Linear and no Softmax was found in the model");
   }
   return kOk;
 }

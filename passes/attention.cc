@@ -100,8 +100,14 @@ bool IsNormOfHeads(const Graph& g, const Node& n) {
   return !n.input(1).valid() && before != nullptr && IsLinear(g, *before);
 }
 
+// Codes in blocks lie transposed: Transpose(DequantizeLinear(codes [N,K])).
 bool IsConstantMatrix(const Graph& g, ValueId v) {
   const Node* p = SkipQuantization(g, v);
+  if (p != nullptr && p->op == Op::kTranspose) {
+    v = p->input(0);
+    const Node* before = g.Producer(v);
+    p = before != nullptr && before->op == Op::kDequantizeLinear ? SkipQuantization(g, v) : nullptr;
+  }
   if (p == nullptr || p->op != Op::kConstant) return false;
   const ir::Tensor* t = g.ConstantOf(v);
   return t != nullptr && t->rank() == 2;

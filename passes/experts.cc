@@ -1,6 +1,10 @@
 #include "octavo/passes/experts.h"
 
+#include <algorithm>
+#include <set>
 #include <utility>
+
+#include "octavo/passes/attention.h"
 
 namespace octavo::passes {
 
@@ -57,6 +61,11 @@ bool TakesMatrices(const Graph& g, const Node& n) {
   return indices && !indices->empty() && indices->back().is_number() && indices->back().number() == 1;
 }
 
+bool IsView(const Node& n) {
+  return n.op == Op::kTranspose || n.op == Op::kReshape || n.op == Op::kSqueeze || n.op == Op::kUnsqueeze ||
+         n.op == Op::kFlatten || n.op == Op::kIdentity;
+}
+
 // A Transpose of the last two dims alone.
 bool IsFlip(const Graph& g, const Node& n) {
   const auto& shape = g.value(n.input(0)).type.shape;
@@ -76,20 +85,87 @@ std::optional<Experts> ExpertsAt(const Graph& graph, NodeId gather) {
   const ir::Tensor* w = graph.ConstantOf(n.input(0));
   if (w == nullptr || w->rank() != 3 || !quant::IsFloat(w->dtype()) || w->shape()[0] < 2) return {};
   if (!TakesMatrices(graph, n)) return {};
-  std::vector<ir::Attrs> flips;
+  Experts e{.gather = gather, .product = {}, .flips = {}};
   ValueId v = n.output();
-  for (int steps = 0; steps < 4 && graph.HasOneUse(v); ++steps) {
+  for (int steps = 0; steps < 6 && graph.HasOneUse(v); ++steps) {
     const ir::Use use = graph.value(v).uses.front();
     const Node& reader = graph.node(use.node);
-    if (reader.op == Op::kMatMul) {
-      const bool flipped = flips.size() % 2 == 1;
-      return Experts{gather, use.node, (use.slot == 0) != flipped ? 2 : 1, std::move(flips)};
+    e.direct = e.direct && reader.op != Op::kEinsum;
+    if (reader.op == Op::kMatMul || reader.op == Op::kEinsum) {
+      e.product = use.node;
+      if (e.direct) e.summed = (use.slot == 0) != (e.flips.size() % 2 == 1) ? 2 : 1;
+      return e;
     }
-    if (!IsFlip(graph, reader)) return {};
-    flips.push_back(reader.attrs);
+    if (!IsView(reader) || use.slot != 0) return {};
+    if (IsFlip(graph, reader)) {
+      e.flips.push_back(reader.attrs);
+    } else {
+      e.direct = false;
+    }
     v = reader.output();
   }
   return {};
+}
+
+namespace {
+
+// The constant that v is a view of, that it dequantizes or takes matrices of; null: none.
+const ir::Tensor* WeightsBehind(const Graph& g, ValueId v) {
+  for (int steps = 0; steps < 8 && v.valid(); ++steps) {
+    if (const ir::Tensor* t = g.ConstantOf(v)) return t;
+    const Node* n = g.Producer(v);
+    if (n == nullptr) return nullptr;
+    const ir::Tensor* taken = n->op == Op::kGather || n->op == Op::kGatherND ? g.ConstantOf(n->input(0)) : nullptr;
+    if (taken != nullptr) return taken->rank() >= 3 ? taken : nullptr;
+    if (!IsView(*n) && n->op != Op::kDequantizeLinear && n->op != Op::kCast) return nullptr;
+    v = n->input(0);
+  }
+  return nullptr;
+}
+
+// Of two dims that are no vectors: an outer product, as of frequencies and positions, has no weights.
+bool HoldsMatrices(const ir::Tensor& t) {
+  return std::ranges::count_if(t.shape(), [](int64_t d) { return d > 1; }) >= 2;
+}
+
+// Empty: it is no product with a constant of matrices.
+std::string WhyNoLinear(const Graph& g, const Node& n) {
+  if (n.op == Op::kConv) {
+    const ir::Tensor* w = WeightsBehind(g, n.input(1));
+    const bool pointwise =
+        w != nullptr && w->rank() >= 3 && HoldsMatrices(*w) && n.attrs.Int("group", 1) == 1 &&
+        std::ranges::all_of(w->shape().begin() + 2, w->shape().end(), [](int64_t d) { return d == 1; });
+    return pointwise ? "it is a convolution of kernel 1, which octavo writes as a Linear beside attention alone" : "";
+  }
+  if (n.op != Op::kMatMul && n.op != Op::kGemm && n.op != Op::kEinsum) return "";
+  for (size_t i = 0; i < (n.op == Op::kGemm ? 2 : n.inputs.size()); ++i) {
+    const ir::Tensor* w = WeightsBehind(g, n.input(i));
+    if (w == nullptr || !HoldsMatrices(*w)) continue;
+    if (n.op == Op::kEinsum) return "octavo knows no products that Einsum '" + n.attrs.Str("equation", "") + "' is";
+    if (!quant::IsFloat(w->dtype()) || quant::IsFp8(w->dtype()))
+      return "its constant is codes already, and is no matrix of its own: it is multiplied as floats";
+    return i == 0 ? "its constant is the left operand: what it multiplies is no row of activations"
+                  : "its constant has a matrix for each entry of a batch, as positions of heads: octavo quantizes "
+                    "products "
+                    "with one matrix";
+  }
+  return "";
+}
+
+}  // namespace
+
+std::vector<OtherProduct> OtherProducts(const Graph& graph) {
+  std::set<NodeId> known;
+  for (const AttentionCore& core : FindAttentionCores(graph)) known.insert({core.product_qk, core.product_pv});
+  for (NodeId id : graph.NodesInOrder()) {
+    if (const auto experts = ExpertsAt(graph, id)) known.insert(experts->product);
+  }
+  std::vector<OtherProduct> all;
+  for (NodeId id : graph.NodesInOrder()) {
+    if (known.contains(id) || IsLinear(graph, graph.node(id))) continue;
+    if (std::string why = WhyNoLinear(graph, graph.node(id)); !why.empty()) all.push_back({id, std::move(why)});
+  }
+  return all;
 }
 
 }  // namespace octavo::passes

@@ -283,9 +283,18 @@ void AddExperts(const Graph& graph, Report& report) {
   }
 }
 
+void AddOtherProducts(const Graph& graph, Report& report) {
+  for (OtherProduct& product : OtherProducts(graph)) {
+    Candidate c{.kind = "product", .nodes = {}, .status = "left", .rule = "", .reason = std::move(product.reason)};
+    AddOrigin(graph, product.node, c.nodes);
+    report.candidates.push_back(std::move(c));
+  }
+}
+
 // Groups of projections; cores whose projections form none, with the reason; Linears that share an input otherwise.
 void AddProjections(const Graph& graph, Report& report) {
   std::set<NodeId> grouped, whole, crossing;  // cores whose operands are one group, or k and v alone
+  std::set<NodeId> projections;
   for (const ProjectionGroup& group : FindProjectionGroups(graph)) {
     Candidate c{.kind = group.kind, .nodes = {}, .status = "left", .rule = "", .reason = ""};
     for (NodeId id : group.linears) c.nodes.push_back(OriginName(graph.node(id)));
@@ -295,6 +304,10 @@ void AddProjections(const Graph& graph, Report& report) {
     report.candidates.push_back(std::move(c));
   }
   for (const AttentionCore& core : FindAttentionCores(graph)) {
+    for (ValueId operand : {core.q, core.k, core.v}) {
+      const std::vector<NodeId> linears = LinearsBehind(graph, operand);
+      projections.insert(linears.begin(), linears.end());
+    }
     std::string reason = whole.contains(core.center) ? "" : WhyNoGroup(graph, core);
     // Cross-attention has q from elsewhere: nothing to explain but a projection that no pass can take.
     if (reason.empty() || (crossing.contains(core.center) && !reason.starts_with("q's projection"))) continue;
@@ -312,9 +325,10 @@ void AddProjections(const Graph& graph, Report& report) {
     if (linears.size() < 2) continue;
     Candidate c{.kind = "shared", .nodes = {}, .status = "left", .rule = "", .reason = ""};
     for (NodeId id : linears) c.nodes.push_back(OriginName(graph.node(id)));
-    c.reason = std::format(
-        "{} Linears read {}, but no attention that octavo found takes them as q, k or v; only such are merged",
-        linears.size(), Describe(graph, x));
+    const bool project = std::ranges::all_of(linears, [&](NodeId id) { return projections.contains(id); });
+    c.reason = std::format("{} Linears read {}, but {}", linears.size(), Describe(graph, x),
+                           project ? "they project for different attentions; only those of one are merged"
+                                   : "no attention that octavo found takes them as q, k or v; only such are merged");
     report.candidates.push_back(std::move(c));
   }
 }
@@ -383,6 +397,7 @@ Report TakeInventory(const Graph& graph) {
     report.candidates.push_back(std::move(c));
   }
   AddExperts(graph, report);
+  AddOtherProducts(graph, report);
   AddOtherSoftmaxes(graph, report);
   return report;
 }

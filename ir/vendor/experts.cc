@@ -1,5 +1,9 @@
 // com.microsoft MoE and QMoE: each token goes to its k best experts. The standard form runs every expert on every token, and weighs
-// those that were not chosen with 0: the meaning, not a way to run it fast.
+// those that were not chosen with 0: the meaning, not a way to run it fast. Experts in codes are Linears of their own, as
+// MatMulNBits is one.
+#include <algorithm>
+#include <initializer_list>
+
 #include "octavo/ir/vendor/packed.h"
 #include "octavo/ir/vendor/rules.h"
 
@@ -7,9 +11,10 @@ namespace octavo::ir::vendor {
 
 namespace {
 
-// One projection of all experts: weights [E, N, K] as float, and a bias [E, N] or none.
+// One projection of all experts: weights [E, N, K] as float, and a bias [E, N] or none; or of one expert, [N, K] and [N].
 struct Projection {
   ValueId weight = {}, bias = {};
+  bool one = false;
 };
 
 struct Activation {
@@ -38,8 +43,10 @@ Result<Activation> ReadActivation(const Site& s) {
 
 // x [E or 1, T, K] -> [E, T, N]
 ValueId Project(Site& s, ValueId x, const Projection& p) {
-  const ValueId y = s.Make(Op::kMatMul, {x, s.Transpose(p.weight, {0, 2, 1})});
-  return p.bias.valid() ? s.Make(Op::kAdd, {y, s.Unsqueeze(p.bias, {1})}) : y;
+  const ValueId y = s.Make(
+      Op::kMatMul, {x, s.Transpose(p.weight, p.one ? std::vector<int64_t>{1, 0} : std::vector<int64_t>{0, 2, 1})});
+  if (!p.bias.valid()) return y;
+  return s.Make(Op::kAdd, {y, p.one ? p.bias : s.Unsqueeze(p.bias, {1})});
 }
 
 ValueId Silu(Site& s, ValueId x, float alpha) {
@@ -85,28 +92,47 @@ ValueId Shares(Site& s, ValueId router, ValueId weights, int64_t k) {
   return s.Unsqueeze(s.Transpose(placed, {1, 0}), {2});
 }
 
-Status Mix(Site& s, const Activation& a, const Projection& in, const Projection& out, const Projection& gate,
-           ValueId weights) {
-  if (s.DTypeOf(s.In(0)) != DType::kF32) return s.Refuse("its operand is not float32");
-  const int64_t k = s.attrs().Int("k", 1);
-  if (k < 1) return s.Refuse("k is {}", k);
-  const ValueId x = s.In(0), shape = s.Make(Op::kShape, {x});
-  const ValueId columns = s.Make(Op::kShape, {x}, {{"start", int64_t{-1}}});
-  const ValueId flat =
-      s.Make(Op::kReshape, {x, s.Make(Op::kConcat, {s.Ints({1, -1}), columns}, {{"axis", int64_t{0}}})});
-  const ValueId hidden = Project(s, flat, in);
-  const ValueId y = Project(s, Activated(s, a, hidden, gate.weight.valid() ? Project(s, flat, gate) : ValueId{}), out);
+// The operand as [1, T, K].
+ValueId Flat(Site& s) {
+  const ValueId x = s.In(0), columns = s.Make(Op::kShape, {x}, {{"start", int64_t{-1}}});
+  return s.Make(Op::kReshape, {x, s.Make(Op::kConcat, {s.Ints({1, -1}), columns}, {{"axis", int64_t{0}}})});
+}
+
+// y [E, T, N] of all experts, weighed and summed in the shape of the operand.
+void Weigh(Site& s, ValueId y, ValueId weights, int64_t k) {
   const ValueId share = Shares(s, s.In(1), weights, k);
   // An expert that was not asked may give infinity, which times 0 would be NaN.
   const ValueId asked =
       s.Make(Op::kWhere, {s.Make(Op::kEqual, {share, s.Float(0.0f)}), s.Float(0.0f), s.Make(Op::kMul, {y, share})});
-  s.Return(0, s.Make(Op::kReshape, {s.Make(Op::kReduceSum, {asked, s.Ints({0})}, {{"keepdims", int64_t{0}}}), shape}));
-  return {};
+  const ValueId sum = s.Make(Op::kReduceSum, {asked, s.Ints({0})}, {{"keepdims", int64_t{0}}});
+  s.Return(0, s.Make(Op::kReshape, {sum, s.Make(Op::kShape, {s.In(0)})}));
 }
 
-// Codes [E, N, K] and their scales as one float weight.
-Result<ValueId> Weight(Site& s, size_t codes, size_t scales, size_t zeros, int64_t bits) {
-  const Tensor *w = s.Const(s.In(codes)), *scale = s.Const(s.In(scales)), *zero = s.Const(s.In(zeros));
+Result<int64_t> Chosen(const Site& s) {
+  if (s.DTypeOf(s.In(0)) != DType::kF32) return s.Refuse("its operand is not float32");
+  const int64_t k = s.attrs().Int("k", 1);
+  if (k < 1) return s.Refuse("k is {}", k);
+  return k;
+}
+
+// One expert, or all of them where weights are [E, N, K] and x is [1, T, K].
+ValueId Expert(Site& s, const Activation& a, ValueId x, const Projection& in, const Projection& out,
+               const Projection& gate) {
+  const ValueId hidden = Project(s, x, in);
+  return Project(s, Activated(s, a, hidden, gate.weight.valid() ? Project(s, x, gate) : ValueId{}), out);
+}
+
+// Codes [E, N, K] with a scale for each row or each block of it.
+struct Codes {
+  const Tensor *weights = nullptr, *scales = nullptr, *zeros = nullptr;
+  ValueId bias = {};
+  Shape shape;
+  int64_t bits = 4, block = 0, blocks = 1;
+  bool alone = false;  // nothing else reads the weights
+};
+
+Result<Codes> ReadCodes(Site& s, size_t codes, size_t zeros, int64_t bits) {
+  const Tensor *w = s.Const(s.In(codes)), *scale = s.Const(s.In(codes + 1)), *zero = s.Const(s.In(zeros));
   const int64_t block = s.attrs().Int("block_size", 0);
   if (w == nullptr || scale == nullptr || (s.Has(zeros) && zero == nullptr))
     return s.Refuse("its weights, scales or zero points are no constants");
@@ -116,19 +142,48 @@ Result<ValueId> Weight(Site& s, size_t codes, size_t scales, size_t zeros, int64
   const Shape shape = {w->shape()[0], w->shape()[1], w->shape()[2] * (8 / bits)};
   const int64_t blocks = block > 0 ? shape[2] / block : 1;
   const Shape scale_shape = block > 0 ? Shape{shape[0], shape[1], blocks} : Shape{shape[0], shape[1]};
-  if (shape[2] < 1 || (block > 0 && shape[2] % block != 0) || scale->shape() != scale_shape)
+  if (shape[0] < 1 || shape[2] < 1 || (block > 0 && shape[2] % block != 0) || scale->shape() != scale_shape)
     return s.Refuse("its scales do not have the shape that weights and block_size ask for");
-  const Shape flat = {shape[0] * shape[1], shape[2]};
-  const Shape points = block > 0 ? Shape{flat[0], blocks} : Shape{shape[0], shape[1]};
-  if (zero != nullptr && (zero->dtype() != DType::kU8 || zero->size() != points[0] * BytesOfCodes(points[1], bits)))
+  // Rows of zero points begin on a byte; without blocks they are those of an expert, one for each row.
+  const int64_t rows = block > 0 ? shape[0] * shape[1] : shape[0], count = block > 0 ? blocks : shape[1];
+  if (zero != nullptr && (zero->dtype() != DType::kU8 || zero->size() != rows * BytesOfCodes(count, bits)))
     return s.Refuse("its zero points do not have the shape that weights and block_size ask for");
-  Tensor z = zero != nullptr ? UnpackCodes(*zero, points[0], points[1], bits) : MidCodes(flat[0], blocks, bits);
-  const ValueId values =
+  return Codes{
+      w, scale, zero, s.In(codes + 2), shape, bits, block > 0 ? block : shape[2], blocks, s.IsReadOnce(s.In(codes))};
+}
+
+// Experts [first, first + count) as one float weight: [N, K], transposed, for one; [count, N, K] otherwise.
+Projection Dequantized(Site& s, const Codes& c, int64_t first, int64_t count, bool one) {
+  const auto part = [&](const Tensor& t) {
+    const size_t bytes = t.byte_size() / static_cast<size_t>(c.shape[0]);
+    const int64_t size = t.size() / c.shape[0] * count;
+    return Tensor::View(t.dtype(), {size}, t.buffer(),
+                        static_cast<size_t>(t.data() - t.buffer()->data()) + bytes * static_cast<size_t>(first));
+  };
+  const int64_t rows = count * c.shape[1];
+  const bool each = c.blocks == 1 && c.block == c.shape[2] && s.attrs().Int("block_size", 0) <= 0;
+  Tensor z = c.zeros == nullptr ? MidCodes(rows, c.blocks, c.bits)
+             : each             ? UnpackCodes(part(*c.zeros), count, c.shape[1], c.bits)
+                                : UnpackCodes(part(*c.zeros), rows, c.blocks, c.bits);
+  const ValueId w =
       s.Make(Op::kDequantizeLinear,
-             {s.Constant(UnpackCodes(*w, flat[0], flat[1], bits)), s.Constant(scale->Reshaped({flat[0], blocks})),
-              s.Constant(z.Reshaped({flat[0], blocks}))},
-             {{"axis", int64_t{1}}, {"block_size", block > 0 ? block : shape[2]}});
-  return s.Make(Op::kReshape, {values, s.Ints(shape)});
+             {s.Constant(UnpackCodes(part(*c.weights), rows, c.shape[2], c.bits)),
+              s.Constant(part(*c.scales).Reshaped({rows, c.blocks})), s.Constant(z.Reshaped({rows, c.blocks}))},
+             {{"axis", int64_t{1}}, {"block_size", c.block}});
+  if (one) {
+    const ValueId bias =
+        c.bias.valid() ? s.Make(Op::kGather, {c.bias, s.Int(first)}, {{"axis", int64_t{0}}}) : ValueId{};
+    return {w, bias, true};
+  }
+  return {s.Make(Op::kReshape, {w, s.Ints({count, c.shape[1], c.shape[2]})}), c.bias};
+}
+
+// Whether each expert is a Linear of its own: their nodes are few beside the bytes of the weights.
+bool AreApart(std::initializer_list<const Codes*> all) {
+  constexpr int64_t kMostExperts = 512, kLeast = 1024;
+  return std::ranges::all_of(all, [](const Codes* c) {
+    return c == nullptr || (c->alone && c->shape[0] <= kMostExperts && c->shape[1] * c->shape[2] >= kLeast);
+  });
 }
 
 }  // namespace
@@ -137,7 +192,10 @@ Status MixtureOfExperts(Site& s) {
   OCTAVO_TRY(const Activation a, ReadActivation(s));
   const bool gated = a.type == "swiglu" && s.Has(6);
   if (s.Has(6) != gated) return s.Refuse("it has fc3_experts_weights, which belong to swiglu");
-  return Mix(s, a, {s.In(2), s.In(3)}, {s.In(4), s.In(5)}, gated ? Projection{s.In(6), s.In(7)} : Projection{}, {});
+  OCTAVO_TRY(const int64_t k, Chosen(s));
+  const Projection gate = gated ? Projection{s.In(6), s.In(7)} : Projection{};
+  Weigh(s, Expert(s, a, Flat(s), {s.In(2), s.In(3)}, {s.In(4), s.In(5)}, gate), {}, k);
+  return {};
 }
 
 Status QuantizedExperts(Site& s) {
@@ -148,13 +206,29 @@ Status QuantizedExperts(Site& s) {
   const int64_t bits = s.attrs().Int("expert_weight_bits", 4);
   const bool gated = a.type == "swiglu" && s.Has(8);
   if (s.Has(8) != gated) return s.Refuse("it has fc3_experts_weights, which belong to swiglu");
-  Projection in{{}, s.In(4)}, out{{}, s.In(7)}, gate{{}, s.In(10)};
-  OCTAVO_TRY(in.weight, Weight(s, 2, 3, 11, s.attrs().Int("fc1_expert_weight_bits", bits)));
-  OCTAVO_TRY(out.weight, Weight(s, 5, 6, 12, s.attrs().Int("fc2_expert_weight_bits", bits)));
+  OCTAVO_TRY(const Codes in, ReadCodes(s, 2, 11, s.attrs().Int("fc1_expert_weight_bits", bits)));
+  OCTAVO_TRY(const Codes out, ReadCodes(s, 5, 12, s.attrs().Int("fc2_expert_weight_bits", bits)));
+  Codes third;
   if (gated) {
-    OCTAVO_TRY(gate.weight, Weight(s, 8, 9, 13, s.attrs().Int("fc3_expert_weight_bits", bits)));
+    OCTAVO_TRY(third, ReadCodes(s, 8, 13, s.attrs().Int("fc3_expert_weight_bits", bits)));
   }
-  return Mix(s, a, in, out, gate, s.In(14));
+  const int64_t experts = in.shape[0];
+  if (out.shape[0] != experts || (gated && third.shape[0] != experts))
+    return s.Refuse("its projections are of different numbers of experts");
+  OCTAVO_TRY(const int64_t k, Chosen(s));
+  const ValueId x = Flat(s);
+  const auto some = [&](int64_t first, int64_t count, bool one) {
+    return Expert(s, a, x, Dequantized(s, in, first, count, one), Dequantized(s, out, first, count, one),
+                  gated ? Dequantized(s, third, first, count, one) : Projection{});
+  };
+  if (!AreApart({&in, &out, gated ? &third : nullptr})) {
+    Weigh(s, some(0, experts, false), s.In(14), k);
+    return {};
+  }
+  std::vector<ValueId> each;
+  for (int64_t e = 0; e < experts; ++e) each.push_back(some(e, 1, true));
+  Weigh(s, s.Make(Op::kConcat, std::move(each), {{"axis", int64_t{0}}}), s.In(14), k);
+  return {};
 }
 
 }  // namespace octavo::ir::vendor

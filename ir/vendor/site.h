@@ -29,6 +29,8 @@ class Site {
   int64_t Rank(ValueId v) const;              // -1: not known
   int64_t SizeOf(ValueId v, int axis) const;  // -1: not known; a negative axis counts from the back
   const Tensor* Const(ValueId v) const { return v.valid() ? graph_.ConstantOf(v) : nullptr; }
+  // Nothing but this node reads it, and that once.
+  bool IsReadOnce(ValueId v) const { return graph_.HasOneUse(v); }
   template <typename... Args>
   std::unexpected<Error> Refuse(std::format_string<Args...> text, Args&&... args) const {
     return RefuseText(std::format(text, std::forward<Args>(args)...));

@@ -137,8 +137,9 @@ class Quantizer {
     if (table == nullptr) return;
     const ValueId q = b_.Create(n.op, {table->q, n.inputs[1]}, n.attrs);
     ValueId s = b_.Create(n.op, {table->scale, n.inputs[1]}, n.attrs);
-    b_.Replace(n.output(), AsFloat(q));
+    b_.Replace(n.output(), experts.direct ? AsFloat(q) : b_.Create(Op::kMul, {AsFloat(q), s}));
     b_.EraseDead(experts.gather);
+    if (!experts.direct) return;
     b_.At(experts.product, {experts.product});
     for (const ir::Attrs& flip : experts.flips) s = b_.Create(Op::kTranspose, {s}, flip);
     const ValueId y = b_.Create(Op::kMatMul, g_.node(experts.product).inputs);

@@ -212,5 +212,21 @@ TEST(Inventory, KeepsRoutersInFloat) {
   }
 }
 
+// An empty table is not a success; where something is in it, there is no such note.
+TEST(Inventory, SaysWhereNothingIsFound) {
+  for (const bool product : {false, true}) {
+    Graph g;
+    g.info.opsets[""] = 17;
+    const ValueId x = g.AddInput("x", {DType::kF32, SymShape{5, 32}});
+    const ValueId w = g.AddConstant(Tensor::Zeros(DType::kF32, {32, 8}));
+    const ValueId y = product ? g.node(g.AddNode(Op::kMatMul, {x, w}, 1, {}, "product")).output() : x;
+    g.AddOutput("y", g.node(g.AddNode(Op::kRelu, {y}, 1, {}, "relu")).output());
+    const auto result = Optimize(std::move(g), Of("float"));
+    ASSERT_TRUE(result) << result.error().message;
+    const auto says = [](const std::string& n) { return n.starts_with("neither attention nor a Linear was found"); };
+    EXPECT_EQ(std::ranges::count_if(result->notes, says), product ? 0 : 1);
+  }
+}
+
 }  // namespace
 }  // namespace octavo::api

@@ -141,7 +141,8 @@ void CheckFile(const fs::path& file, Tally& tally, std::map<std::string, Fused>&
   Add(tally.attention, o->report.attention);
   Add(tally.qkv, o->report.qkv);
   Add(tally.linear, o->report.linear);
-  for (ir::NodeId id : o->graph.NodesInOrder()) tally.int8_attention += o->graph.node(id).op == Op::kQuantizedSdpa ? 1 : 0;
+  for (ir::NodeId id : o->graph.NodesInOrder())
+    tally.int8_attention += o->graph.node(id).op == Op::kQuantizedSdpa ? 1 : 0;
   for (const passes::Candidate& c : o->report.candidates)
     EXPECT_TRUE(c.status != "left" || !c.reason.empty()) << c.kind;
   const ir::TensorMap inputs = InputsOf(*g, *arrays);
@@ -324,7 +325,7 @@ TEST(Quantized, Committed) {
       {"sdpa_plain.ts17.fp8", {1, 1, 2, 1, 0, 2, 1}},
       {"sdpa_plain.ts17.nncf", {1, 1, 2, 0, 0, 2, 0}},
       {"sdpa_plain.ts17.ort-dynamic", {1, 1, 2, 0, 0, 2, 0}},
-      {"sdpa_plain.ts17.ort-int4-nbits", {1, 0, 0, 0, 0, 0, 0}},
+      {"sdpa_plain.ts17.ort-int4-nbits", {1, 1, 2, 0, 0, 0, 0}},
       {"sdpa_plain.ts17.ort-int4-qdq", {1, 1, 2, 0, 0, 0, 0}},
       {"sdpa_plain.ts17.ort-qdq-u8s8", {1, 1, 2, 1, 0, 2, 1}},
       {"sdpa_plain.ts17.ort-qoperator", {1, 1, 2, 1, 0, 2, 1}},

@@ -5,6 +5,7 @@
 #include <gmock/gmock.h>
 
 #include <cmath>
+#include <format>
 
 #include "octavo/passes/pipelines.h"
 #include "octavo/passes/quantize/quantize.h"
@@ -58,6 +59,42 @@ TEST(CanonicalExperts, WhatEachExpertReadsIsALinearEach) {
   EXPECT_EQ(Check(summed.g, ExpertLinears), "Split MatMul MatMul MatMul Concat Mul ReduceSum");
 }
 
+TEST(CanonicalExperts, DimsInFrontStay) {
+  Mixture shared;
+  shared.Out(shared.Product(shared.In("x", {2, 1, Sym("s"), 8}), 8, 4));
+  EXPECT_EQ(Check(shared.g, ExpertLinears), "MatMul Add Reshape Transpose");
+  Mixture each;
+  const ValueId hidden = each.Op1(Op::kRelu, {each.Product(each.In("x", {2, 1, Sym("s"), 8}), 8, 4)});
+  each.Out(each.Product(hidden, 4, 8));
+  EXPECT_EQ(Check(each.g, ExpertLinears),
+            "MatMul Add Reshape Transpose Relu Split MatMul Add MatMul Add MatMul Add Concat");
+  Mixture wide;  // a dim of 1 in front of the matrices
+  wide.Out(wide.Op1(Op::kMatMul, {wide.In("x", {2, 1, Sym("s"), 8}), wide.W({1, kExperts, 8, 4})}));
+  EXPECT_EQ(Check(wide.g, ExpertLinears), "MatMul Reshape Transpose");
+}
+
+// W x for columns x, as `einsum('eck,bk->bec')` of one token is written.
+TEST(CanonicalExperts, MatricesOnTheLeft) {
+  Mixture m;
+  const ValueId x = m.In("x", {Sym("s"), 1, 8, 1});
+  const ValueId hidden = m.Op1(Op::kRelu, {m.Op1(Op::kMatMul, {m.W({kExperts, 4, 8}), x})});
+  m.Out(m.Op1(Op::kMatMul, {m.W({kExperts, 6, 4}), hidden}));
+  EXPECT_EQ(Check(m.g, ExpertLinears),
+            "Transpose MatMul Reshape Transpose Transpose Relu Transpose Split MatMul MatMul MatMul Concat Transpose");
+}
+
+// Products that neither meet each other nor a sum are experts where a router chooses among as many.
+TEST(CanonicalExperts, ARouterTellsThatTheyAre) {
+  for (const int64_t choices : {kExperts, kExperts + 1}) {
+    Mixture m;
+    const ValueId scores = m.Op1(Op::kMatMul, {m.In("t", {5, 8}), m.W({8, choices})});
+    const ValueId best = m.Op1(Op::kArgMax, {scores}, Attrs{{"axis", int64_t{-1}}, {"keepdims", int64_t{1}}});
+    m.Out(m.Op1(Op::kGatherElements, {scores, best}, Attrs{{"axis", int64_t{1}}}), "chosen");
+    m.Out(m.Product(m.In("x", {kExperts, Sym("s"), 4}), 4, 8, false));
+    EXPECT_EQ(Check(m.g, ExpertLinears).find("Split") != std::string::npos, choices == kExperts);
+  }
+}
+
 TEST(CanonicalExperts, EachExpertHasANameOfItsOwn) {
   Mixture m;
   m.Out(m.Summed(m.Product(m.In("x", {kExperts, Sym("s"), 4}), 4, 8)));
@@ -76,10 +113,11 @@ TEST(CanonicalExperts, OthersStay) {
     m.Out(m.Op1(Op::kMatMul, {m.In("x", std::move(x)), m.W(std::move(w))}));
     return Check(m.g, ExpertLinears) == "MatMul";
   };
-  EXPECT_TRUE(stays({3, Sym("s"), 4}, {3, 4, 8}));     // alone, as positions of heads
-  EXPECT_TRUE(stays({2, 1, Sym("s"), 4}, {3, 4, 8}));  // rank 4
-  EXPECT_TRUE(stays({1, Sym("s"), 4}, {1, 4, 8}));     // one matrix
-  EXPECT_TRUE(stays({1, Sym("s"), 4}, {257, 4, 1}));   // too many
+  EXPECT_TRUE(stays({3, Sym("s"), 4}, {3, 4, 8}));        // alone, as positions of heads
+  EXPECT_TRUE(stays({2, 3, Sym("s"), 4}, {3, 4, 8}));     // alone too
+  EXPECT_TRUE(stays({2, 1, Sym("s"), 4}, {2, 3, 4, 8}));  // two kinds of matrices
+  EXPECT_TRUE(stays({1, Sym("s"), 4}, {1, 4, 8}));        // one matrix
+  EXPECT_TRUE(stays({1, Sym("s"), 4}, {257, 4, 1}));      // too many
   EXPECT_FALSE(stays({1, Sym("s"), 4}, {256, 4, 1}));
 }
 
@@ -159,6 +197,73 @@ TEST(Experts, WhatStaysFloatSaysWhy) {
   w.mutable_as<float>()[100] = INFINITY;
   replace(wild.g, std::move(w));
   EXPECT_THAT(reason(wild.g, true), HasSubstr("(not finite)"));
+}
+
+// An Einsum of taken matrices becomes a product behind views of them: the scale stands in front of these then.
+TEST(Experts, MatricesBehindOtherViewsBecomeCodesToo) {
+  Builder b;
+  const ValueId taken = b.Op1(Op::kGather, {b.W({kExperts, 16, 24}), b.In("index", {5, 2}, DType::kS64)});
+  const ValueId rows = b.Op1(Op::kReshape, {b.Transpose(taken, {0, 2, 1, 3}), b.Axis({5, 16, 48})});
+  b.Out(b.Op1(Op::kMatMul, {b.In("x", {5, 1, 16}), rows}));
+  Graph g = b.g;
+  PassRun run;
+  ASSERT_TRUE(ir::Inference::Run(g));
+  Report report = TakeInventory(g);
+  ASSERT_TRUE(quantize::QuantizeTables(g, run).value_or(false));
+  Judge(g, run, report);
+  ASSERT_EQ(report.candidates.size(), 1u);
+  EXPECT_EQ(report.candidates[0].kind + " " + report.candidates[0].status, "experts quantized");
+  Builder sum;  // and before it becomes one
+  sum.Out(sum.Op1(
+      Op::kEinsum,
+      {sum.In("x", {5, 16}), sum.Op1(Op::kGather, {sum.W({kExperts, 16, 24}), sum.In("index", {5, 2}, DType::kS64)})},
+      Attrs{{"equation", std::string("td,tkdf->tkf")}}));
+  EXPECT_EQ(TakeInventory(sum.g).candidates.at(0).kind, "experts");
+  const ir::TensorMap in = RandomInputs(b.g, {}, 1);
+  const auto want = ir::Interpret(b.g, in), got = ir::Interpret(g, in);
+  ASSERT_TRUE(want && got);
+  EXPECT_LE(WorstDifference((*want)[0], (*got)[0]), 16 * 2.0 * 2.5 / 127 / 2);
+  EXPECT_GT(WorstDifference((*want)[0], (*got)[0]), 0);
+}
+
+// Every product with a constant of matrices is in the list, with why it is no Linear.
+TEST(Experts, OtherProductsAreListed) {
+  const auto reason = [](const Builder& b) {
+    const std::vector<OtherProduct> all = OtherProducts(b.g);
+    return all.size() == 1 ? all[0].reason : std::format("{} entries", all.size());
+  };
+  Builder heads, left, einsum, conv, codes, outer;
+  heads.Out(heads.Op1(Op::kMatMul, {heads.In("x", {3, 5, 8}), heads.W({3, 8, 4})}));
+  EXPECT_EQ(
+      reason(heads),
+      "its constant has a matrix for each entry of a batch, as positions of heads: octavo quantizes products with "
+      "one matrix");
+  left.Out(left.Op1(Op::kMatMul, {left.W({4, 5}), left.In("x", {3, 5, 8})}));
+  EXPECT_EQ(reason(left), "its constant is the left operand: what it multiplies is no row of activations");
+  einsum.Out(einsum.Op1(Op::kEinsum, {einsum.In("x", {5, 8}), einsum.W({8, 8})},
+                        Attrs{{"equation", std::string("ab,bb->ab")}}));
+  EXPECT_EQ(reason(einsum), "octavo knows no products that Einsum 'ab,bb->ab' is");
+  conv.Out(conv.Op1(Op::kConv, {conv.In("x", {1, 8, 5, 5}), conv.W({4, 8, 1, 1})}));
+  EXPECT_EQ(reason(conv), "it is a convolution of kernel 1, which octavo writes as a Linear beside attention alone");
+  const ValueId q = codes.g.AddConstant(Tensor::Zeros(DType::kS8, {3, 8, 4}));
+  const ValueId scale = codes.g.AddConstant(Tensor::ScalarF32(0.1f));
+  codes.Out(codes.Op1(Op::kMatMul, {codes.In("x", {3, 5, 8}), codes.Op1(Op::kDequantizeLinear, {q, scale})}));
+  EXPECT_EQ(reason(codes), "its constant is codes already, and is no matrix of its own: it is multiplied as floats");
+  Builder blocks;  // which a Linear has too
+  const ValueId rows = blocks.g.AddConstant(Tensor::Zeros(DType::kU8, {4, 32}));
+  const ValueId steps = blocks.g.AddConstant(Tensor::Zeros(DType::kF32, {4, 2}));
+  const ValueId floats =
+      blocks.Op1(Op::kDequantizeLinear, {rows, steps}, Attrs{{"axis", int64_t{1}}, {"block_size", int64_t{16}}});
+  blocks.Out(blocks.Op1(Op::kMatMul, {blocks.In("x", {5, 32}), blocks.Transpose(floats, {1, 0})}));
+  EXPECT_EQ(reason(blocks), "0 entries");
+  EXPECT_EQ(TakeInventory(blocks.g).candidates.at(0).kind, "linear");
+  // Frequencies and positions: no weights.
+  outer.Out(outer.Op1(Op::kMatMul, {outer.W({1, 16, 1}), outer.In("x", {1, 1, 5})}));
+  EXPECT_EQ(reason(outer), "0 entries");
+  Report report = TakeInventory(heads.g);
+  Judge(heads.g, {}, report);
+  ASSERT_EQ(report.candidates.size(), 1u);
+  EXPECT_EQ(report.candidates[0].kind + " " + report.candidates[0].status, "product left");
 }
 
 TEST(Experts, ARouterMayChooseByArgMax) {

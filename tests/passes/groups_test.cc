@@ -179,6 +179,18 @@ TEST(Groups, OthersThatShareAnInputSayThatNoAttentionTakesThem) {
                                                "takes them as q, k or v; only such are merged"));
 }
 
+// Keys of two attentions, as decoder layers read one memory of positions: attention takes both, but not one.
+TEST(Groups, ProjectionsOfDifferentAttentionsSayThat) {
+  const Seen seen = Optimized([](Streams& m) {
+    const ValueId memory = m.In({2, 5, 16});
+    for (int layer = 0; layer < 2; ++layer)
+      m.Attend(m.Heads(m.Linear(m.In({2, 5, 16}))), m.Heads(m.Linear(memory)), m.Heads(m.Linear(m.In({2, 5, 16}))));
+  });
+  const auto shared = std::ranges::find(seen.groups, "shared", &Candidate::kind);
+  ASSERT_NE(shared, seen.groups.end()) << Summary(seen);
+  EXPECT_THAT(shared->reason, HasSubstr("they project for different attentions; only those of one are merged"));
+}
+
 // What `qkv_float` leaves it says by name, and the report repeats it.
 TEST(Groups, WhatIsNotMergedHasAReason) {
   const auto reason = [](const std::function<void(Streams&)>& build) {

@@ -417,6 +417,18 @@ def experts():
     quantized_case("4_zeros", 4, block=16, zeros=True)
 
 
+def experts_apart():
+    """Large enough that each is a Linear of its own."""
+    count, hidden, inner, block = 3, 32, 32, 16
+    shape = lambda n, k: (count, n, k // block)
+    c = {"w1": codes(np.uint8, count, 2 * inner, hidden // 2), "w2": codes(np.uint8, count, hidden, inner // 2)}
+    c |= {"s1": (rng.random(shape(2 * inner, hidden)) * 0.05).astype(np.float32), "s2": (rng.random(shape(hidden, inner)) * 0.05).astype(np.float32)}
+    c |= {"z1": codes(np.uint8, count, 2 * inner, 1), "z2": codes(np.uint8, count, hidden, 1), "b1": normal(count, 2 * inner), "b2": normal(count, hidden)}
+    model("qmoe_apart", "QMoE", dict(_order=["x", "r", "w1", "s1", "b1", "w2", "s2", "b2", "", "", "", "z1", "z2"], k=2, activation_type="swiglu",
+                                     swiglu_fusion=1, expert_weight_bits=4, normalize_routing_weights=1, weights_prepacked=0, block_size=block),
+          {"x": (["t", hidden], lambda d: normal(d["b"] * d["s"], hidden)), "r": (["t", count], lambda d: normal(d["b"] * d["s"], count))}, c, {"y": (F, 2)})
+
+
 def linear_attention():
     b, t = "b", "s"
     part = lambda columns, scale=1.0: ([b, t, columns], lambda d: normal(d["b"], d["s"], columns, scale=scale))
@@ -476,7 +488,7 @@ def attention_more():
 
 
 if __name__ == "__main__":
-    groups = [attention, qattention, multi_head, group_query, rotary, embed, norms_and_activations, products, quantized, level4, lookups, experts, linear_attention, small, attention_more]
+    groups = [attention, qattention, multi_head, group_query, rotary, embed, norms_and_activations, products, quantized, level4, lookups, experts, linear_attention, small, attention_more, experts_apart]
     for i, group in enumerate(groups):
         rng = np.random.default_rng(20261121 + i)
         if len(sys.argv) < 2 or group.__name__ in sys.argv[1:]:
