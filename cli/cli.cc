@@ -63,7 +63,9 @@ std::string InFlags(std::string sentence) {
       const bool quoted = std::ranges::count(before, '\'') % 2 == 1;  // out of the model, or what the caller wrote
       // A word that people use as well is meant where it begins a sentence of its own or is said to do something.
       const bool meant = name.contains('_') || (before.empty() && after.starts_with(": ")) || before.ends_with(" by ");
-      if (whole && !quoted && meant) sentence.replace(at, name.size(), flag);
+      // A pass may have the option's name, and stands in a list of passes.
+      const bool listed = before.ends_with(", ") && (after.empty() || after.starts_with(", "));
+      if (whole && !quoted && meant && !listed) sentence.replace(at, name.size(), flag);
     }
   }
   return sentence;
