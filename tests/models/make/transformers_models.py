@@ -70,15 +70,20 @@ DECODERS = {
     "falcon_h1": ("FalconH1Model", KV2 | dict(mamba_d_ssm=32, mamba_n_heads=4, mamba_d_head=8, mamba_d_state=8)),
     "falcon_alibi": ("FalconModel", TINY | dict(alibi=True, multi_query=True, new_decoder_architecture=False, parallel_attn=False)),
     "gemma3": ("Gemma3TextModel", KV2 | dict(sliding_window=4, query_pre_attn_scalar=8, layer_types=["sliding_attention", "full_attention"])),
+    "dots1": ("Dots1Model", KV2 | MOE | dict(n_group=1, topk_group=1, first_k_dense_replace=1, n_shared_experts=1)),
+    "ernie45_moe": ("Ernie4_5_MoeModel", KV2 | MOE | dict(moe_num_experts=4, moe_k=2, moe_layer_start_index=0)), "flex_olmo": ("FlexOlmoModel", KV2 | MOE),
     "glm": ("GlmModel", KV2), "glm4_moe": ("Glm4MoeModel", KV2 | MOE | dict(n_group=1, topk_group=1)),
     "gpt_bigcode": ("GPTBigCodeModel", GPT2), "gpt_neo": ("GPTNeoModel", dict(vocab_size=99, hidden_size=32, num_layers=2, num_heads=2,
                     max_position_embeddings=64, window_size=4, attention_types=[[["global", "local"], 1]], use_cache=False)),
     "gpt_neox_japanese": ("GPTNeoXJapaneseModel", TINY | dict(intermediate_multiple_size=2)),
     "granite": ("GraniteModel", KV2), "granite_moe": ("GraniteMoeModel", KV2 | MOE), "granite_hybrid": ("GraniteMoeHybridModel", KV2 | MOE | dict(
                     layer_types=["attention", "attention"])),
+    "gpt_oss": ("GptOssModel", KV2 | MOE | dict(sliding_window=4, layer_types=["sliding_attention", "full_attention"])),
+    "granite_shared": ("GraniteMoeSharedModel", KV2 | MOE | dict(shared_intermediate_size=64)), "hunyuan_moe": ("HunYuanMoEV1Model", KV2 | MOE | dict(moe_topk=2)),
     "helium": ("HeliumModel", KV2), "hunyuan": ("HunYuanDenseV1Model", KV2), "imagegpt": ("ImageGPTModel", GPT2),
     "jamba": ("JambaModel", KV2 | MOE | dict(attn_layer_period=1, attn_layer_offset=0, expert_layer_period=2, use_mamba_kernels=False)),
     "jetmoe": ("JetMoeModel", TINY | dict(num_key_value_heads=2, kv_channels=16, num_local_experts=4)),
+    "lfm2_moe": ("Lfm2MoeModel", KV2 | MOE | dict(layer_types=["full_attention", "full_attention"], num_dense_layers=0)), "olmoe": ("OlmoeModel", KV2 | MOE),
     "lfm2": ("Lfm2Model", KV2 | dict(layer_types=["full_attention", "conv"])), "minicpm3": ("MiniCPM3Model", MLA), "minimax": ("MiniMaxModel", KV2 | MOE | dict(
                     layer_types=["full_attention", "linear_attention"], block_size=4)),
     "ministral": ("MinistralModel", KV2 | dict(sliding_window=4)),
@@ -202,6 +207,11 @@ def family(kind, name, wanted, settings):
         config._attn_implementation = wanted
         config.return_dict = True
         model = model_class._from_config(config, attn_implementation=wanted) if hasattr(model_class, "_from_config") else model_class(config)
+        if "MOE" in name.upper() or getattr(config, "num_experts_per_tok", None):
+            try:  # the default of transformers 5 is an op that no exporter writes; older ones have loops
+                model.set_experts_implementation("batched_mm")
+            except (AttributeError, ValueError):
+                pass
         if kind == "text" or kind == "decoder":
             length = 32 if name in ("CanineModel", "BigBirdModel", "MraModel") else 16 if name == "NystromformerModel" else 8
             cases, axes = text(name != "FNetModel", length)
