@@ -1,6 +1,6 @@
 // com.microsoft MoE and QMoE: each token goes to its k best experts. The standard form runs every expert on every token, and weighs
 // those that were not chosen with 0: the meaning, not a way to run it fast. Experts in codes are Linears of their own, as
-// MatMulNBits is one.
+// MatMulNBits is one, and see the tokens alone that were sent to them.
 #include <algorithm>
 #include <initializer_list>
 
@@ -15,6 +15,7 @@ namespace {
 struct Projection {
   ValueId weight = {}, bias = {};
   bool one = false;
+  int64_t columns = 0;  // N; 0: not known
 };
 
 struct Activation {
@@ -64,14 +65,15 @@ ValueId SwiGlu(Site& s, const Activation& a, ValueId gate, ValueId linear) {
   return s.Make(Op::kMul, {Silu(s, gate, a.alpha), linear});
 }
 
-ValueId Activated(Site& s, const Activation& a, ValueId x, ValueId other) {
+// x of `columns`; 0: not known.
+ValueId Activated(Site& s, const Activation& a, ValueId x, ValueId other, int64_t columns) {
   if (a.type == "relu") return s.Make(Op::kRelu, {x});
   if (a.type == "gelu") return s.Make(Op::kGelu, {x}, {{"approximate", std::string("tanh")}});  // as ONNX Runtime
   if (a.type == "silu") return Silu(s, x, 1.0f);
   if (a.type == "identity") return x;
   if (other.valid()) return SwiGlu(s, a, x, other);
-  if (a.fusion == 1) {  // pairs of gate and linear part
-    const ValueId pairs = s.Make(Op::kReshape, {x, s.Ints({0, 0, -1, 2})});
+  if (a.fusion == 1) {  // pairs of gate and linear part; of no rows a -1 would be any number
+    const ValueId pairs = s.Make(Op::kReshape, {x, s.Ints({0, 0, columns > 0 ? columns / 2 : -1, 2})});
     return SwiGlu(s, a, s.Make(Op::kGather, {pairs, s.Int(0)}, {{"axis", int64_t{3}}}),
                   s.Make(Op::kGather, {pairs, s.Int(1)}, {{"axis", int64_t{3}}}));
   }
@@ -79,17 +81,23 @@ ValueId Activated(Site& s, const Activation& a, ValueId x, ValueId other) {
   return SwiGlu(s, a, halves[0], halves[1]);
 }
 
-// [E, T, 1]: what each expert counts for each token; 0 for those that are not among its k best.
-ValueId Shares(Site& s, ValueId router, ValueId weights, int64_t k) {
-  const ValueId all = s.Make(Op::kSoftmax, {router}, {{"axis", int64_t{-1}}});
+// [T, k]: the experts of each token, and what each of them counts.
+struct Best {
+  ValueId experts, shares;
+};
+Best BestOf(Site& s, ValueId weights, int64_t k) {
+  const ValueId router = s.In(1), all = s.Make(Op::kSoftmax, {router}, {{"axis", int64_t{-1}}});
   const auto best = s.MakeN(Op::kTopK, {weights.valid() ? router : all, s.Ints({k})}, 2, {{"axis", int64_t{-1}}});
   ValueId values = weights.valid() ? s.Make(Op::kGatherElements, {weights, best[1]}, {{"axis", int64_t{1}}}) : best[0];
   if (s.attrs().Int("normalize_routing_weights", 0) != 0) {
     values = s.Make(Op::kDiv, {values, s.Make(Op::kReduceSum, {values, s.Ints({-1})})});
   }
-  const ValueId none = s.Make(Op::kConstantOfShape, {s.Make(Op::kShape, {router})});
-  const ValueId placed = s.Make(Op::kScatterElements, {none, best[1], values}, {{"axis", int64_t{1}}});
-  return s.Unsqueeze(s.Transpose(placed, {1, 0}), {2});
+  return {best[1], values};
+}
+
+// What was made for nothing may be infinite, which times 0 would be NaN.
+ValueId Weighed(Site& s, ValueId y, ValueId share) {
+  return s.Make(Op::kWhere, {s.Make(Op::kEqual, {share, s.Float(0.0f)}), s.Float(0.0f), s.Make(Op::kMul, {y, share})});
 }
 
 // The operand as [1, T, K].
@@ -98,14 +106,18 @@ ValueId Flat(Site& s) {
   return s.Make(Op::kReshape, {x, s.Make(Op::kConcat, {s.Ints({1, -1}), columns}, {{"axis", int64_t{0}}})});
 }
 
-// y [E, T, N] of all experts, weighed and summed in the shape of the operand.
-void Weigh(Site& s, ValueId y, ValueId weights, int64_t k) {
-  const ValueId share = Shares(s, s.In(1), weights, k);
-  // An expert that was not asked may give infinity, which times 0 would be NaN.
-  const ValueId asked =
-      s.Make(Op::kWhere, {s.Make(Op::kEqual, {share, s.Float(0.0f)}), s.Float(0.0f), s.Make(Op::kMul, {y, share})});
-  const ValueId sum = s.Make(Op::kReduceSum, {asked, s.Ints({0})}, {{"keepdims", int64_t{0}}});
+// The sum of y along `axis`, in the shape of the operand.
+void ReturnSum(Site& s, ValueId y, int64_t axis) {
+  const ValueId sum = s.Make(Op::kReduceSum, {y, s.Ints({axis})}, {{"keepdims", int64_t{0}}});
   s.Return(0, s.Make(Op::kReshape, {sum, s.Make(Op::kShape, {s.In(0)})}));
+}
+
+// y [E, T, N] of all experts; those that are not among a token's best count 0.
+void Weigh(Site& s, ValueId y, ValueId weights, int64_t k) {
+  const Best best = BestOf(s, weights, k);
+  const ValueId none = s.Make(Op::kConstantOfShape, {s.Make(Op::kShape, {s.In(1)})});
+  const ValueId shares = s.Make(Op::kScatterElements, {none, best.experts, best.shares}, {{"axis", int64_t{1}}});
+  ReturnSum(s, Weighed(s, y, s.Unsqueeze(s.Transpose(shares, {1, 0}), {2})), 0);
 }
 
 Result<int64_t> Chosen(const Site& s) {
@@ -119,7 +131,7 @@ Result<int64_t> Chosen(const Site& s) {
 ValueId Expert(Site& s, const Activation& a, ValueId x, const Projection& in, const Projection& out,
                const Projection& gate) {
   const ValueId hidden = Project(s, x, in);
-  return Project(s, Activated(s, a, hidden, gate.weight.valid() ? Project(s, x, gate) : ValueId{}), out);
+  return Project(s, Activated(s, a, hidden, gate.weight.valid() ? Project(s, x, gate) : ValueId{}, in.columns), out);
 }
 
 // Codes [E, N, K] with a scale for each row or each block of it.
@@ -173,9 +185,29 @@ Projection Dequantized(Site& s, const Codes& c, int64_t first, int64_t count, bo
   if (one) {
     const ValueId bias =
         c.bias.valid() ? s.Make(Op::kGather, {c.bias, s.Int(first)}, {{"axis", int64_t{0}}}) : ValueId{};
-    return {w, bias, true};
+    return {w, bias, true, c.shape[1]};
   }
   return {s.Make(Op::kReshape, {w, s.Ints({count, c.shape[1], c.shape[2]})}), c.bias};
+}
+
+// Experts of their own: expert(e, rows) of the rows [1, n, K] that were sent to e gives [1, n, columns]. Each token has k places, each of one expert.
+template <class One>
+void SendRows(Site& s, int64_t experts, ValueId x, int64_t columns, ValueId weights, int64_t k, const One& expert) {
+  const Best best = BestOf(s, weights, k);
+  const ValueId places = s.Make(Op::kReshape, {best.experts, s.Ints({-1})});
+  std::vector<ValueId> at, results;
+  for (int64_t e = 0; e < experts; ++e) {
+    const ValueId own = s.Make(Op::kNonZero, {s.Make(Op::kEqual, {places, s.Int(e)})});
+    at.push_back(s.Make(Op::kReshape, {own, s.Ints({-1})}));
+    const ValueId tokens = s.Make(Op::kDiv, {at.back(), s.Int(k)});
+    results.push_back(expert(e, s.Make(Op::kGather, {x, tokens}, {{"axis", int64_t{1}}})));
+  }
+  const ValueId all =
+      s.Make(Op::kSqueeze, {s.Make(Op::kConcat, std::move(results), {{"axis", int64_t{1}}}), s.Ints({0})});
+  const ValueId none = s.Make(Op::kConstantOfShape, {s.Make(Op::kShape, {all})});
+  const ValueId order = s.Unsqueeze(s.Make(Op::kConcat, std::move(at), {{"axis", int64_t{0}}}), {1});
+  const ValueId placed = s.Reshape(s.Make(Op::kScatterND, {none, order, all}), {-1, k, columns});
+  ReturnSum(s, Weighed(s, placed, s.Unsqueeze(best.shares, {2})), 1);
 }
 
 // Whether each expert is a Linear of its own: their nodes are few beside the bytes of the weights.
@@ -217,17 +249,15 @@ Status QuantizedExperts(Site& s) {
     return s.Refuse("its projections are of different numbers of experts");
   OCTAVO_TRY(const int64_t k, Chosen(s));
   const ValueId x = Flat(s);
-  const auto some = [&](int64_t first, int64_t count, bool one) {
-    return Expert(s, a, x, Dequantized(s, in, first, count, one), Dequantized(s, out, first, count, one),
+  const auto some = [&](ValueId rows, int64_t first, int64_t count, bool one) {
+    return Expert(s, a, rows, Dequantized(s, in, first, count, one), Dequantized(s, out, first, count, one),
                   gated ? Dequantized(s, third, first, count, one) : Projection{});
   };
-  if (!AreApart({&in, &out, gated ? &third : nullptr})) {
-    Weigh(s, some(0, experts, false), s.In(14), k);
-    return {};
+  if (AreApart({&in, &out, gated ? &third : nullptr})) {
+    SendRows(s, experts, x, out.shape[1], s.In(14), k, [&](int64_t e, ValueId rows) { return some(rows, e, 1, true); });
+  } else {
+    Weigh(s, some(x, 0, experts, false), s.In(14), k);
   }
-  std::vector<ValueId> each;
-  for (int64_t e = 0; e < experts; ++e) each.push_back(some(e, 1, true));
-  Weigh(s, s.Make(Op::kConcat, std::move(each), {{"axis", int64_t{0}}}), s.In(14), k);
   return {};
 }
 
