@@ -29,6 +29,7 @@ struct Centered {
   bool is_signed = false;
   std::vector<int64_t> zeros;  // one, or one for each column or row
   bool by_column = true, in_blocks = false;
+  bool scales_rows = false;  // a scale for each row of w, which is a column of x: no product of integers reads that
 
   int At(int64_t row, int64_t column) const {
     const uint8_t code = codes[static_cast<size_t>(row * columns + column)];
@@ -50,10 +51,14 @@ std::optional<Centered> CenteredOf(const Graph& g, const Node* n) {
   c.codes = {reinterpret_cast<const uint8_t*>(codes->data()), static_cast<size_t>(codes->size())};
   c.is_signed = codes->dtype() == DType::kS8;
   c.zeros = zero != nullptr ? zero->ToInts() : std::vector<int64_t>{0};
-  if (std::ranges::adjacent_find(c.zeros, std::not_equal_to()) == c.zeros.end()) c.zeros.resize(1);  // the same everywhere
+  if (std::ranges::adjacent_find(c.zeros, std::not_equal_to()) == c.zeros.end())
+    c.zeros.resize(1);  // the same everywhere
   c.in_blocks = n->attrs.Int("block_size", 0) != 0;
   const int64_t axis = n->attrs.Int("axis", 1);
   c.by_column = axis == 1 || axis == -1;
+  const auto& scale = g.value(n->input(1)).type.shape;
+  c.scales_rows =
+      !c.by_column && (!scale || std::ranges::any_of(*scale, [](const ir::Dim& d) { return !ProvablyEqual(d, 1); }));
   const auto count = static_cast<int64_t>(c.zeros.size());
   return count == 1 || (!c.in_blocks && count == (c.by_column ? c.columns : c.rows)) ? std::optional(c) : std::nullopt;
 }
@@ -138,9 +143,8 @@ void WriteColumnsAgain(Rewriter& rw, ValueId x, const std::vector<NodeId>& produ
   }
   if (static_cast<int64_t>(index.size()) > kMostRows) return;
   rw.At(products[0], products);
-  const ValueId columns =
-      rw.Create(Op::kGather, {x, rw.Constant(Tensor::S64({static_cast<int64_t>(index.size())}, index))},
-                {{"axis", int64_t{-1}}});
+  const ValueId columns = rw.Create(
+      Op::kGather, {x, rw.Constant(Tensor::S64({static_cast<int64_t>(index.size())}, index))}, {{"axis", int64_t{-1}}});
   for (size_t i = 0; i < products.size(); ++i) {
     const Node n = g.node(products[i]);
     const Node of_x = *g.Producer(n.input(0)), of_w = *g.Producer(n.input(1));
@@ -165,7 +169,7 @@ void CenterWeights(Rewriter& rw) {
     const Node& n = g.node(id);
     const Node* x = n.op == Op::kMatMul ? CodedInput(g, n) : nullptr;
     const auto w = x != nullptr ? CenteredOf(g, g.Producer(n.input(1))) : std::nullopt;
-    if (w && !w->in_blocks) readers[x->input(0)].push_back(id);
+    if (w && !w->in_blocks && !w->scales_rows) readers[x->input(0)].push_back(id);
   }
   for (const auto& [x, products] : readers) WriteColumnsAgain(rw, x, products);
 }

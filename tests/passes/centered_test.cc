@@ -26,9 +26,9 @@ struct Case : Maker {
   Case(Form form, DType type, std::vector<int64_t> zeros, int range) : Maker(9), type(type) {
     x = g.AddInput("x", {DType::kF32, ir::SymShape{ir::Dim::Symbol("b"), 5, kIn}});
     zero = Bytes(type, zeros.size() == 1 ? ir::Shape{} : ir::Shape{kOut}, [&](size_t i) { return zeros[i]; });
-    scale = g.AddConstant(
-        zeros.size() == 1 ? Tensor::ScalarF32(0.01f)
-                          : Tensor::F32({kOut}, {0.01f, 0.02f, 0.015f, 0.03f, 0.005f, 0.01f, 0.012f}));
+    scale =
+        g.AddConstant(zeros.size() == 1 ? Tensor::ScalarF32(0.01f)
+                                        : Tensor::F32({kOut}, {0.01f, 0.02f, 0.015f, 0.03f, 0.005f, 0.01f, 0.012f}));
     const auto code = [&](size_t) { return static_cast<int64_t>(rng() % 256) * range / 256 + (256 - range) / 2; };
     for (int i = 0; i < 2; ++i) {
       const ValueId w = Bytes(type, {kIn, kOut}, [&](size_t at) {
@@ -133,6 +133,16 @@ TEST(CenteredWeights, OthersAreLeft) {
     }
   };
   EXPECT_EQ(left(by_channel, {Form::kCodes, DType::kU8, {100}, 256}), 0);
+  const auto by_row = [](Case& c) {  // so has w for each of its rows, whose zero points are all the same
+    for (NodeId id : c.g.NodesInOrder()) {
+      const Node n = c.g.node(id);
+      if (n.op != Op::kDequantizeLinear || c.g.ConstantOf(n.input(0)) == nullptr) continue;
+      c.g.SetAttr(id, "axis", int64_t{-2});
+      c.g.SetInput(id, 1, c.g.AddConstant(Tensor::F32({kIn}, std::vector<float>(kIn, 0.02f))));
+      c.g.SetInput(id, 2, c.Bytes(DType::kU8, {kIn}, [](size_t) { return 100; }));
+    }
+  };
+  EXPECT_EQ(left(by_row, {Form::kCodes, DType::kU8, {100}, 256}), 0);
 }
 
 }  // namespace
