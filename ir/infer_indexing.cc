@@ -9,8 +9,10 @@ namespace octavo::ir {
 
 namespace {
 
-// A bound of a slice as a place in 0..size, or unknown. Numbers beyond the int32 range mean "to the end", as exporters
-// write it. `lowest`: where a backward slice may end (-1) or a forward one starts (0).
+// A bound that means the end of whatever dim. Exporters write the largest integers, tf2onnx this one.
+constexpr int64_t kToTheEnd = 1'000'000'000;
+
+// A bound of a slice as a place in 0..size, or unknown. `lowest`: where a backward slice may end (-1) or a forward one starts (0).
 Dim SliceBound(const Dim& size, const Dim& bound, int64_t lowest, bool backward) {
   const int64_t past_end = backward ? 1 : 0;  // a backward slice starts at size - 1
   if (!bound.known()) return {};
@@ -21,8 +23,8 @@ Dim SliceBound(const Dim& size, const Dim& bound, int64_t lowest, bool backward)
   }
   if (bound.is_number()) {
     const int64_t b = bound.number();
-    if (b >= INT32_MAX) return size - past_end;
-    if (b <= -INT32_MAX) return Dim(lowest);
+    if (b >= kToTheEnd) return size - past_end;
+    if (b <= -kToTheEnd) return Dim(lowest);
     if (b == 0) return Dim(0);
     const int64_t least = size.LowerBound().value_or(0);
     // The first or the last element is asked of tensors that have one; more must be proved to exist.

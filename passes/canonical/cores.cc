@@ -13,6 +13,7 @@
 
 #include "octavo/passes/canonical/canonical.h"
 #include "octavo/passes/canonical/regroup.h"
+#include "octavo/passes/canonical/sizes.h"
 
 namespace octavo::passes::canonical {
 
@@ -38,6 +39,7 @@ struct Core {
   NodeId top;                   // ReduceMax of what the Softmax reads; invalid: none
   std::vector<NodeId> between;  // from the product on
   std::vector<size_t> slots;    // of the data in each
+  std::vector<NodeId> strays;   // Shapes of what stands between whose sizes are used elsewhere
   size_t SlotOf(NodeId step) const {
     return slots[static_cast<size_t>(std::ranges::find(between, step) - between.begin())];
   }
@@ -149,7 +151,8 @@ std::optional<Core> CoreAt(const Graph& g, NodeId id) {
   constexpr int kMostSizes = 6;  // ops from a Shape to the target of a Reshape
   for (NodeId step : core.between) {
     for (const ir::Use& use : g.value(g.node(step).input(core.SlotOf(step))).uses) {
-      if (g.node(use.node).op == Op::kShape && !SizesStayWithin(g, core, use.node, kMostSizes)) return {};
+      if (g.node(use.node).op == Op::kShape && !SizesStayWithin(g, core, use.node, kMostSizes))
+        core.strays.push_back(use.node);
     }
   }
   return core;
@@ -254,6 +257,16 @@ class Flattening {
     flat_ = Flat(scores_);
   }
 
+  // Whether anything is not as the attention rules want it.
+  bool Needed() const {
+    if (!ProvablyEqual(flat_, scores_)) return true;
+    for (size_t i = 0; i < core_.between.size(); ++i) {
+      const Node& n = g().node(core_.between[i]);
+      if (IsReshapeLike(n.op) || (i == 0 && ScalesHeads(n, core_.slots[i]))) return true;
+    }
+    return !ProvablyEqual(*ShapeOf(g(), g().node(core_.values).input(0)), scores_);
+  }
+
   bool Run() {
     const Node product = g().node(core_.product), values = g().node(core_.values);
     const SymShape out = *ShapeOf(g(), values.output());
@@ -304,16 +317,6 @@ class Flattening {
   };
 
   const Graph& g() const { return rw_.graph(); }
-
-  // Whether anything is not as the attention rules want it.
-  bool Needed() const {
-    if (!ProvablyEqual(flat_, scores_)) return true;
-    for (size_t i = 0; i < core_.between.size(); ++i) {
-      const Node& n = g().node(core_.between[i]);
-      if (IsReshapeLike(n.op) || (i == 0 && ScalesHeads(n, core_.slots[i]))) return true;
-    }
-    return !ProvablyEqual(*ShapeOf(g(), g().node(core_.values).input(0)), scores_);
-  }
 
   // The flat batch dims with the last `keep` dims of a shape.
   SymShape Batch(size_t keep, const SymShape& of) const {
@@ -477,7 +480,9 @@ Result<bool> Cores(Graph& graph, PassRun& run) {
     }
   }
   for (NodeId id : graph.NodesInOrder()) {
-    const auto core = graph.IsAlive(id) ? CoreAt(graph, id) : std::nullopt;
+    auto core = graph.IsAlive(id) ? CoreAt(graph, id) : std::nullopt;
+    if (core && !core->strays.empty() && !(Flattening(rw, *core).Needed() && ReadSizesOfInputs(rw, core->strays)))
+      continue;
     if (core) OneBatch(rw, *core);
     brought += core && Flattening(rw, *core).Run() ? 1 : 0;
   }

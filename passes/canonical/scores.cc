@@ -6,6 +6,7 @@
 // Before: [b*n,h,s,s] -> [b,n,h,s,s] + mask [1,n,1,s,s] -> back   After: the mask repeated b times (shifted windows)
 // Before: MatMul(Where(m, 0, Softmax(t = Where(m, -3.4e38, s))), v)  After: MatMul(Where(IsInf(ReduceMax(t)), 0, Softmax(t)), v), -inf in t
 // Before: Max(Add(s, mask), -3.4e38)                              After: Add(s, Max(mask, -3.4e38)), or without the Max where the mask has no less
+// Before: Add(Mul(Cast(m), s), Mul(Cast(Not(m)), -2.4e38))       After: Where(m, s, -2.4e38)                                first (select.cc)
 // Before: Where(m, -10000, Where(keep, s, -10000))                After: Where(And(keep, Not(m)), s, -10000)       last, behind the rest
 // Rounding: sums of masks and products of scales are rounded once more or less, 2^-23 of the terms each. The Wheres that come last keep their form, so what
 // they hide stays hidden, a NaN of a row of K, too, as does what one with -inf hides before a scale. One before a sum is a term of the sum, if it writes -inf or -3.4e38, and a Max with -3.4e38 moves to the
@@ -18,6 +19,7 @@
 #include <utility>
 
 #include "octavo/passes/canonical/canonical.h"
+#include "octavo/passes/canonical/select.h"
 #include "octavo/passes/canonical/util.h"
 
 namespace octavo::passes::canonical {
@@ -418,7 +420,9 @@ Result<bool> Scores(Graph& graph, PassRun& run) {
   OCTAVO_TRY([[maybe_unused]] const ir::Inference inference, ir::Inference::Run(graph));
   Rewriter rw(graph, "scores");
   int brought = 0;
-  for (NodeId id : graph.NodesInOrder()) GuardByMask(rw, id);
+  for (NodeId id : graph.NodesInOrder()) {
+    if (!SelectBySum(rw, id)) GuardByMask(rw, id);
+  }
   for (NodeId id : graph.NodesInOrder()) {
     if (!graph.IsAlive(id) || graph.node(id).op != Op::kSoftmax ||
         DTypeOf(graph, graph.node(id).output()) != DType::kF32)

@@ -21,7 +21,9 @@ target_sources(octavo_passes PRIVATE
   ${CMAKE_CURRENT_LIST_DIR}/repeat.cc
   ${CMAKE_CURRENT_LIST_DIR}/scale.cc
   ${CMAKE_CURRENT_LIST_DIR}/scores.cc
+  ${CMAKE_CURRENT_LIST_DIR}/select.cc
   ${CMAKE_CURRENT_LIST_DIR}/sink.cc
+  ${CMAKE_CURRENT_LIST_DIR}/sizes.cc
   ${CMAKE_CURRENT_LIST_DIR}/util.cc
   ${CMAKE_CURRENT_LIST_DIR}/views.cc
   ${CMAKE_CURRENT_LIST_DIR}/widen.cc)

@@ -1,0 +1,16 @@
+// Scores that are chosen by arithmetic.
+#ifndef OCTAVO_PASSES_CANONICAL_SELECT_H_
+#define OCTAVO_PASSES_CANONICAL_SELECT_H_
+
+#include "octavo/passes/rewriter.h"
+
+namespace octavo::passes::canonical {
+
+// Before: Softmax(Add(Mul(Cast(m), s), Mul(Cast(Not(m)), -2.4e38)))   After: Softmax(Where(m, s, -2.4e38))
+// How tf2onnx writes a select, and so Keras' masks. The same bits while s is finite: 0 times a number below 0 is -0, which changes no sum. Part of `scores`;
+// true if the node was rewritten.
+bool SelectBySum(Rewriter& rw, ir::NodeId node);
+
+}  // namespace octavo::passes::canonical
+
+#endif  // OCTAVO_PASSES_CANONICAL_SELECT_H_

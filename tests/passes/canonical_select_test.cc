@@ -1,0 +1,72 @@
+// Masks that are chosen by arithmetic, as tf2onnx writes a select, and sizes that such masks read of the scores.
+#include "canonical_support.h"
+#include "octavo/passes/canonical/util.h"
+
+namespace octavo::passes::canonical {
+namespace {
+
+struct Select {
+  bool not_first = false;  // the mask says what is hidden
+  bool swapped = false, turned = false;
+  float low = -2.4e38f;
+  bool other_mask = false, read_again = false, no_softmax = false;
+};
+
+struct SelectGraph : Builder {
+  explicit SelectGraph(const Select& f) {
+    const ValueId q = In("q", {Sym("b"), 2, Sym("s"), 4}), k = In("k", {Sym("b"), 2, Sym("s"), 4}),
+                  v = In("v", {Sym("b"), 2, Sym("s"), 4});
+    const ValueId mask = In("mask", {Sym("s"), Sym("s")}, DType::kBool);
+    const ValueId other = In("other", {Sym("s"), Sym("s")}, DType::kBool);
+    const ValueId s = Op1(Op::kMatMul, {q, Transpose(k, {0, 1, 3, 2})});
+    const ValueId no = Op1(Op::kNot, {f.other_mask ? other : mask});
+    const ValueId kept = Times(s, Cast(f.not_first ? no : mask, DType::kF32), f.swapped);
+    const ValueId hidden = Times(F(f.low), Cast(f.not_first ? mask : no, DType::kF32), f.turned);
+    const ValueId sum = Op1(Op::kAdd, f.turned ? std::vector{hidden, kept} : std::vector{kept, hidden});
+    if (f.read_again) Out(kept, "kept");
+    Out(f.no_softmax ? sum : Op1(Op::kMatMul, {Op1(Op::kSoftmax, {sum}, Attrs{{"axis", int64_t{-1}}}), v}));
+  }
+  ValueId Times(ValueId a, ValueId b, bool swap) { return Op1(Op::kMul, swap ? std::vector{b, a} : std::vector{a, b}); }
+};
+
+TEST(CanonicalSelect, ArithmeticBecomesWhere) {
+  for (int i = 0; i < 8; ++i) {
+    const std::string ops =
+        Check(SelectGraph({.not_first = (i & 1) != 0, .swapped = (i & 2) != 0, .turned = (i & 4) != 0}).g, Scores);
+    EXPECT_EQ(Count(ops, "Where"), 1u) << ops;
+    EXPECT_EQ(Count(ops, "Add") + Count(ops, "Mul"), 0u) << ops;
+  }
+  EXPECT_EQ(Count(Check(SelectGraph({.low = -1e4f}).g, Scores), "Where"), 1u);
+}
+
+TEST(CanonicalSelect, OthersStay) {
+  for (const Select& f : {Select{.low = 0}, Select{.low = 3}, Select{.low = -INFINITY}, Select{.other_mask = true},
+                          Select{.read_again = true}, Select{.no_softmax = true}}) {
+    EXPECT_EQ(Count(Check(SelectGraph(f).g, Scores), "Where"), 0u) << f.low;
+  }
+}
+
+// Scores of rank 3 seen as rank 4, whose Shape says how large the mask is.
+TEST(CanonicalSelect, SizesOfScoresAreReadOfInputs) {
+  for (const bool known : {true, false}) {
+    Builder c;
+    const Dim b = known ? Sym("b") : Sym("b") * Dim(2);
+    const ValueId q = c.In("q", {b * Dim(2), Sym("s"), 4}), k = c.In("k", {b * Dim(2), Sym("s"), 4}),
+                  v = c.In("v", {b * Dim(2), Sym("s"), 4});
+    c.In("ids", {Sym("b"), Sym("s")});
+    const ValueId s = c.Op1(Op::kMatMul, {q, c.Transpose(k, {0, 2, 1})});
+    const ValueId four = c.Op1(Op::kReshape, {s, c.Concat({c.Axis({-1, 2}), c.DimOf(q, 1), c.DimOf(q, 1)})});
+    const ValueId scores = c.Op1(Op::kMul, {four, c.F(0.5f)});
+    const ValueId sizes = c.Op1(Op::kShape, {scores});
+    const ValueId masked = c.Op1(Op::kAdd, {scores, c.W({1, 2, 1, 1})});
+    const ValueId p = c.Op1(Op::kSoftmax, {masked}, Attrs{{"axis", int64_t{-1}}});
+    const ValueId three = c.Op1(Op::kReshape, {p, c.Op1(Op::kShape, {s})});
+    c.Out(c.Op1(Op::kMatMul, {three, v}));
+    c.Out(c.Op1(Op::kConstantOfShape, {sizes}), "ones");
+    const std::string ops = Check(c.g, Cores);
+    EXPECT_EQ(ops == Ops(c.g), !known) << ops;
+  }
+}
+
+}  // namespace
+}  // namespace octavo::passes::canonical
