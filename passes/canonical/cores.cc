@@ -104,7 +104,8 @@ void FindGuard(const Graph& g, Core& core) {
   for (const ir::Use& use : g.value(p).uses) {
     const Node& n = g.node(use.node);
     const Node* asks = n.op == Op::kWhere && use.slot == 2 ? g.Producer(n.input(0)) : nullptr;
-    if (asks == nullptr || g.IsGraphOutput(p) || !g.HasOneUse(n.input(0)) || !ConstScalar(g, n.input(1))) continue;
+    if (asks == nullptr || g.IsGraphOutput(p) || !g.HasOneUse(n.input(0)) || !ConstScalarBeside(g, n.input(1), p))
+      continue;
     if (asks->op == Op::kIsNaN && asks->input(0) == p && g.value(p).uses.size() == 2) core.guard = use.node;
     const Node* top =
         asks->op == Op::kIsInf && asks->attrs.Int("detect_positive", 1) == 0 ? g.Producer(asks->input(0)) : nullptr;

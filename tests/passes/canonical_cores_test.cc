@@ -140,6 +140,12 @@ TEST(CanonicalCores, GuardedProbabilities) {  // as BLOOM and DeBERTa write rows
   seen.Out(is_nan, "nan");
   seen.Out(seen.Op1(Op::kMatMul, {seen.Op1(Op::kWhere, {is_nan, seen.F(0), q}), seen.v}));
   EXPECT_EQ(Check(seen.g, Cores), Ops(seen.g));
+  CoreGraph wide(
+      {Sym("b"), 2, 3});  // the guard's number has more dims than the probabilities, and so has what it gives
+  const ValueId r = wide.Softmax(wide.Scores()),
+                zero = wide.g.AddConstant(Tensor::Zeros(DType::kF32, {1, 1, 1, 1, 1, 1}));
+  wide.Out(wide.Op1(Op::kMatMul, {wide.Op1(Op::kWhere, {wide.Op1(Op::kIsNaN, {r}), zero, r}), wide.v}));
+  EXPECT_EQ(Check(wide.g, Cores), Ops(wide.g));
 }
 
 TEST(CanonicalCores, SizesThatItsOwnViewsAskOrInputsTell) {
