@@ -76,7 +76,7 @@ std::string CoarseScores(const Graph& g, const Node& attention) {
     const double step = scale == nullptr ? 0 : std::fabs(scale->GetDouble(0) * factor);
     if (step < kCoarse) continue;
     return std::format("the file quantizes the {} in steps of {:.3g}, so keys get equal weights{}; {}", what, step,
-                       std::isfinite(step) ? "" : " or NaN", kWayOut);
+                       std::isfinite(step) ? "" : " or NaN, for which every runtime has another code", kWayOut);
   }
   return {};
 }
@@ -206,6 +206,8 @@ void JudgeAttention(Candidate& c, const OriginIndex& index, const Told& told) {
 }
 
 void JudgeQkv(Candidate& c, const OriginIndex& index, const Told& told) {
+  // No group to begin with: `nodes` names the core, and what two of its projections became may name it too.
+  if (c.kind == "qkv" && c.nodes.size() == 1 && !c.reason.empty()) return;
   std::set<const Node*> fused;
   for (const std::string& name : c.nodes) fused.insert(index.Find(name, {Op::kQuantizedQkv}));
   if (fused.size() == 1 && *fused.begin() != nullptr) {
@@ -214,7 +216,7 @@ void JudgeQkv(Candidate& c, const OriginIndex& index, const Told& told) {
     c.reason.clear();
     return;
   }
-  if (c.nodes.size() == 1 && c.reason.empty()) {  // packed: one Linear is the group
+  if (c.nodes.size() == 1) {  // packed: one Linear is the group
     const Node* n = index.Find(c.nodes[0], {Op::kQuantizedLinear, Op::kLinearBlocked, Op::kMatMul});
     c.status = n != nullptr ? "fused" : "left";
     c.rule = n == nullptr || n->op == Op::kMatMul ? "packed"
@@ -231,7 +233,7 @@ void JudgeQkv(Candidate& c, const OriginIndex& index, const Told& told) {
     c.reason.clear();
     return;
   }
-  if (c.kind == "qkv" && !c.reason.empty()) return;  // no group to begin with: `nodes` names the core
+  if (c.kind == "qkv" && !c.reason.empty()) return;  // products whose operator says why they are left
   const bool all_quantized = std::all_of(c.nodes.begin(), c.nodes.end(), [&](const std::string& name) {
     return index.Find(name, {Op::kQuantizedLinear, Op::kQuantizedQkv, Op::kLinearBlocked}) != nullptr;
   });

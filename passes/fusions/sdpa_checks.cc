@@ -1,3 +1,5 @@
+#include <algorithm>
+#include <array>
 #include <format>
 
 #include "octavo/passes/fusions/sdpa_parts.h"
@@ -63,18 +65,50 @@ Verdict CheckGuard(const Match& m, const SdpaMiddle& mid) {
                                                        : Illegal("the guard of masked rows does not look at rows");
 }
 
+// More dims in front than heads and one batch: what pass cores did not know of them. Of operands with as many dims; `?` is no size that equals itself.
+Verdict RefuseRanks(const Match& m, const std::array<Var, 3>& operands, const SdpaMiddle& mid) {
+  const auto type = [&](Var x) -> const ir::Type& { return m.graph().value(m[x]).type; };
+  const auto& [q, kt, v] = operands;
+  const auto deep = [&](Var x) { return type(x).shape && type(x).shape->size() > 4; };
+  if (!std::ranges::all_of(operands, deep)) {
+    return Shape(std::format(
+        "q, k^T and v are not known to have rank 4 (batch, heads, rows, columns) or 3: they are {}, {} and {}",
+        ToString(type(q)), ToString(type(kt)), ToString(type(v))));
+  }
+  const ir::SymShape& qs = *type(q).shape;
+  const auto in_front = [&](Var x) {
+    const ir::SymShape& own = *type(x).shape;
+    return own.size() == qs.size() &&
+           std::equal(qs.begin(), qs.end() - 2, own.begin(),
+                      [](const ir::Dim& a, const ir::Dim& b) { return ProvablyEqual(a, b); });
+  };
+  if (!in_front(kt) || !in_front(v)) {
+    return Shape(std::format(
+        "dims in front of rows and columns are one batch only where they are known to be the same, as by names of the "
+        "model's inputs: q is {}, k^T {} and v {}",
+        ToString(type(q)), ToString(type(kt)), ToString(type(v))));
+  }
+  for (Var mask : {mid.mask, mid.keep, mid.hide}) {
+    if (!m.Has(mask)) continue;
+    return Shape(std::format(
+        "q is {}, and its dims in front of rows and columns are one batch only where the mask '{}' is known to have "
+        "each of them or 1: it is {}",
+        ToString(type(q)), m.graph().value(m[mask]).name, ToString(type(mask))));
+  }
+  return Shape(std::format(
+      "dims in front of rows and columns did not become one batch (pass cores), for what stands between the products "
+      "or for sizes that only a run knows: q is {}, k^T {} and v {}",
+      ToString(type(q)), ToString(type(kt)), ToString(type(v))));
+}
+
 }  // namespace
 
 Verdict CheckHeads(const Match& m, Var q, Var kt, Var v, const SdpaMiddle& mid) {
   const ir::SymShape* qs = ShapeOfHeads(m, q);
   const ir::SymShape* ks = ShapeOfHeads(m, kt);
   const ir::SymShape* vs = ShapeOfHeads(m, v);
-  if (qs == nullptr || ks == nullptr || vs == nullptr || qs->size() != ks->size() || qs->size() != vs->size()) {
-    return Shape(std::format(
-        "q, k^T and v are not known to have rank 4 (batch, heads, rows, columns) or 3: they are {}, {} and {}",
-        ToString(m.graph().value(m[q]).type), ToString(m.graph().value(m[kt]).type),
-        ToString(m.graph().value(m[v]).type)));
-  }
+  if (qs == nullptr || ks == nullptr || vs == nullptr || qs->size() != ks->size() || qs->size() != vs->size())
+    return RefuseRanks(m, {q, kt, v}, mid);
   const auto counts = [](const ir::Dim& d) { return d.is_number() && d.number() > 0; };
   if (!counts(HeadsOf(*qs)) || !counts(qs->back()) || !counts(vs->back())) {
     return Shape(std::format("the number of heads or the head size is no number above 0: q is {}, v is {}",

@@ -295,5 +295,20 @@ TEST(Groups, AConvolutionAloneOnItsActivationStaysWhereItsChannelsAreReadToo) {
       HasSubstr("something else reads its channels as well, it is in 16 bits with a bias, or its sizes are not known"));
 }
 
+// Q and K are one product, which the core's name leads to, and V comes from elsewhere.
+TEST(Groups, WhatNoLinearMakesIsNotFusedByTheNameOfItsCore) {
+  for (const std::string why : {"no Linear makes v: it comes from Conv 'n'", ""}) {
+    Streams m;
+    const ValueId x = m.In({2, 5, 16});
+    const NodeId made = m.g.value(m.Node(Op::kQuantizedQkv, {x, x})).producer;
+    Report report;
+    report.candidates.push_back(
+        {.kind = "qkv", .nodes = {OriginName(m.g.node(made))}, .status = "left", .rule = "", .reason = why});
+    Judge(m.g, PassRun(), report);
+    EXPECT_EQ(report.candidates[0].status, why.empty() ? "fused" : "left");
+    EXPECT_EQ(report.candidates[0].reason, why);
+  }
+}
+
 }  // namespace
 }  // namespace octavo::passes

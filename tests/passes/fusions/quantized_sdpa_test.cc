@@ -222,7 +222,7 @@ TEST(ScoreCodes, CoarseStepsAreReported) {
   for (const auto& [scale, said] :
        {std::pair{0.06f, ""},
         {1.33e36f, "the file quantizes the masked scores in steps of 1.33e+36, so keys get equal weights;"},
-        {kInf, "in steps of inf, so keys get equal weights or NaN;"}}) {
+        {kInf, "in steps of inf, so keys get equal weights or NaN, for which every runtime has another code;"}}) {
     const Graph before = Make({.codes = {true, false, true, false}, .masked_scale = scale});
     Report report = TakeInventory(before);
     const Fused after = Fuse(before);

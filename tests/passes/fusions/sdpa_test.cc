@@ -110,6 +110,26 @@ TEST(SdpaRule, RefusesWithASentence) {
       "q, k^T and v are not known to have rank 4 (batch, heads, rows, columns) or 3: they are f32[5,4], f32[4,5] and "
       "f32[5,4]",
       Sdpa(), [](Graphs& m) { m.Attention(m.In({5, 4}), m.In({4, 5}), m.In({5, 4})); });
+  const Dim b = Dim::Symbol("b"), c = Dim::Symbol("c");
+  Refuses(
+      "dims in front of rows and columns are one batch only where they are known to be the same, as by names of the "
+      "model's inputs: q is f32[1,b,2,5,4], k^T f32[1,c,2,4,5] and v f32[1,c,2,5,4]",
+      Sdpa(), [=](Graphs& m) { m.Attention(m.In({1, b, 2, 5, 4}), m.In({1, c, 2, 4, 5}), m.In({1, c, 2, 5, 4})); });
+  Refuses(
+      "known to be the same, as by names of the model's inputs: q is f32[1,b,2,5,4], k^T f32[1,b,2,4,5] and v "
+      "f32[1,c,2,5,4]",
+      Sdpa(), [=](Graphs& m) { m.Attention(m.In({1, b, 2, 5, 4}), m.In({1, b, 2, 4, 5}), m.In({1, c, 2, 5, 4})); });
+  Refuses(
+      "q is f32[1,b,2,5,4], and its dims in front of rows and columns are one batch only where the mask 'in0' is known "
+      "to have each of them or 1: it is f32[1,c,2,5,5]",
+      Sdpa(), [=](Graphs& m) {
+        const ValueId mask = m.In({1, c, 2, 5, 5});
+        m.Attention(m.In({1, b, 2, 5, 4}), m.In({1, b, 2, 4, 5}), m.In({1, b, 2, 5, 4}), mask);
+      });
+  Refuses(
+      "dims in front of rows and columns did not become one batch (pass cores), for what stands between the products "
+      "or for sizes that only a run knows: q is f32[1,b,2,5,4], k^T f32[1,b,2,4,5] and v f32[1,b,2,5,4]",
+      Sdpa(), [=](Graphs& m) { m.Attention(m.In({1, b, 2, 5, 4}), m.In({1, b, 2, 4, 5}), m.In({1, b, 2, 5, 4})); });
   Refuses("the number of heads or the head size is no number above 0: q is [1,2,5,4], v is [1,2,5,0]", Sdpa(),
           [](Graphs& m) { m.Attention(m.In({1, 2, 5, 4}), m.In({1, 2, 4, 5}), m.In({1, 2, 5, 0})); });
   Refuses("the number of heads or the head size is no number above 0: q is [1,h,5,4]", Sdpa(), [](Graphs& m) {
