@@ -205,12 +205,30 @@ void JudgeAttention(Candidate& c, const OriginIndex& index, const Told& told) {
           "no attention rule came near: what stands around it is none of the forms in passes/canonical/README.md");
 }
 
+// Empty, or what keeps products of codes apart: the first with an activation in its epilogue. Codes of x are made once and have the name of one product, which then leads
+// to the others too: names of its own count first.
+std::string HasActivation(const Candidate& c, const OriginIndex& index) {
+  for (const bool shared : {false, true}) {
+    for (const std::string& name : c.nodes) {
+      if (!shared && index.Find(name, {Op::kQuantizedQkv}) != nullptr) continue;
+      const Node* n = index.Find(name, {Op::kQuantizedLinear});
+      const std::string activation = n == nullptr ? "none" : n->attrs.Str("activation", "none");
+      if (activation == "none") continue;
+      return std::format(
+          "'{}' has the activation {} in it, which no merged product has; the others are one where they can", name,
+          activation);
+    }
+  }
+  return {};
+}
+
 void JudgeQkv(Candidate& c, const OriginIndex& index, const Told& told) {
   // No group to begin with: `nodes` names the core, and what two of its projections became may name it too.
   if (c.kind == "qkv" && c.nodes.size() == 1 && !c.reason.empty()) return;
   std::set<const Node*> fused;
   for (const std::string& name : c.nodes) fused.insert(index.Find(name, {Op::kQuantizedQkv}));
-  if (fused.size() == 1 && *fused.begin() != nullptr) {
+  const bool one = fused.size() == 1 && *fused.begin() != nullptr;
+  if (one && (*fused.begin())->outputs.size() >= c.nodes.size()) {  // fewer: of two of them, found by a shared name
     c.status = "fused";
     c.rule = "quantized_qkv";
     c.reason.clear();
@@ -243,7 +261,9 @@ void JudgeQkv(Candidate& c, const OriginIndex& index, const Told& told) {
     c.reason = left->reason;
     return;
   }
-  Explain(c, told, "linear", UnlessOtherFloat(index, c.nodes[0], "no pass of this pipeline merges projections"));
+  c.reason = HasActivation(c, index);
+  if (c.reason.empty())
+    Explain(c, told, "linear", UnlessOtherFloat(index, c.nodes[0], "no pass of this pipeline merges projections"));
 }
 
 void JudgeLinear(Candidate& c, const OriginIndex& index, const Told& told) {

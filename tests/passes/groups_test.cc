@@ -310,5 +310,33 @@ TEST(Groups, WhatNoLinearMakesIsNotFusedByTheNameOfItsCore) {
   }
 }
 
+// A gate behind V is in the epilogue of its product, so Q and K alone are merged.
+TEST(Groups, AnActivationInAProductKeepsItApart) {
+  Streams m;
+  const ValueId x = m.In({2, 5, 16});
+  const auto name = [&](ValueId v) { return OriginName(m.g.node(m.g.value(v).producer)); };
+  const std::string merged = name(m.Node(Op::kQuantizedQkv, {x, x}));
+  const std::string gated = name(m.Node(Op::kQuantizedLinear, {x, x}, {{"activation", std::string("sigmoid")}}));
+  Report report;
+  report.candidates.push_back({.kind = "qkv", .nodes = {merged, gated}, .status = "left", .rule = "", .reason = ""});
+  Judge(m.g, PassRun(), report);
+  EXPECT_EQ(report.candidates[0].status, "quantized");
+  EXPECT_EQ(report.candidates[0].reason,
+            "'" + gated +
+                "' has the activation sigmoid in it, which no merged product has; the others are one where they can");
+}
+
+TEST(Groups, AProductOfTwoIsNoGroupOfThree) {
+  Streams m;
+  const ValueId x = m.In({2, 5, 16});
+  ir::Graph& g = m.g;
+  const NodeId made = g.value(m.Node(Op::kQuantizedQkv, {x, x})).producer;
+  Report report;
+  const std::string name = OriginName(g.node(made));
+  report.candidates.push_back({.kind = "qkv", .nodes = {name, name, name}, .status = "left", .rule = "", .reason = ""});
+  Judge(g, PassRun(), report);
+  EXPECT_EQ(report.candidates[0].status, "quantized");
+}
+
 }  // namespace
 }  // namespace octavo::passes
