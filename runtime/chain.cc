@@ -264,6 +264,14 @@ class NodesKernel : public Kernel {
 
 }  // namespace
 
+const Node* OnlyMaker(const CompileContext& c, ValueId v, Op op, std::vector<ir::NodeId>& nodes) {
+  if (!v.valid() || c.graph.IsGraphOutput(v) || c.graph.value(v).uses.size() != 1) return nullptr;
+  const ir::NodeId id = c.graph.value(v).producer;
+  if (!id.valid() || c.graph.node(id).op != op) return nullptr;
+  nodes.push_back(id);
+  return &c.graph.node(id);
+}
+
 KernelPtr MakeNodes(const Chain& chain, const CompileContext& c, std::string name) {
   return std::make_unique<NodesKernel>(chain, c, std::move(name));
 }

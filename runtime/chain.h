@@ -27,6 +27,9 @@ std::vector<Chain> FindChains(const CompileContext& c);
 
 KernelPtr MakeChain(const Chain& chain, const CompileContext& c);
 
+// The node of this kind that makes v for one reader alone, which joins `nodes`; null: there is none.
+const Node* OnlyMaker(const CompileContext& c, ValueId v, Op op, std::vector<ir::NodeId>& nodes);
+
 // The nodes one after the other by the interpreter, for operands that a chain's kernel does not take.
 KernelPtr MakeNodes(const Chain& chain, const CompileContext& c, std::string name);
 

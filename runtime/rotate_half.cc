@@ -11,15 +11,6 @@ namespace {
 
 using ir::NodeId;
 
-// The node of this kind that makes v, for one reader alone.
-const Node* OnlyMaker(const CompileContext& c, ValueId v, Op op, std::vector<NodeId>& nodes) {
-  if (!v.valid() || c.graph.IsGraphOutput(v) || c.graph.value(v).uses.size() != 1) return nullptr;
-  const NodeId id = c.graph.value(v).producer;
-  if (!id.valid() || c.graph.node(id).op != op) return nullptr;
-  nodes.push_back(id);
-  return &c.graph.node(id);
-}
-
 bool IsOne(const CompileContext& c, ValueId v, std::initializer_list<int64_t> allowed) {
   const Tensor* t = c.Constant(v);
   return t != nullptr && t->size() == 1 && (t->dtype() == DType::kS64 || t->dtype() == DType::kS32) &&

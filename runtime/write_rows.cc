@@ -113,15 +113,6 @@ class WriteRowsKernel : public Kernel {
   KernelPtr single_;
 };
 
-// The node of this kind that makes v, for one reader alone.
-const Node* OnlyMaker(const CompileContext& c, ValueId v, Op op, std::vector<NodeId>& nodes) {
-  if (!v.valid() || c.graph.IsGraphOutput(v) || c.graph.value(v).uses.size() != 1) return nullptr;
-  const NodeId id = c.graph.value(v).producer;
-  if (!id.valid() || c.graph.node(id).op != op) return nullptr;
-  nodes.push_back(id);
-  return &c.graph.node(id);
-}
-
 bool IsInput(const CompileContext& c, ValueId v) {
   return std::ranges::find(c.graph.inputs(), v) != c.graph.inputs().end();
 }
