@@ -4,8 +4,8 @@ namespace octavo::fuzz {
 
 std::span<const Target> AllTargets() {
   static constexpr Target kTargets[] = {
-      {"onnx", &FuzzOnnx},         {"text", &FuzzText},     {"npz", &FuzzNpz},    {"calibration", &FuzzCalibration},
-      {"pipeline", &FuzzPipeline}, {"report", &FuzzReport}, {"model", &FuzzModel}};
+      {"onnx", &FuzzOnnx}, {"text", &FuzzText},         {"npz", &FuzzNpz},       {"calibration", &FuzzCalibration},
+      {"gguf", &FuzzGguf}, {"pipeline", &FuzzPipeline}, {"report", &FuzzReport}, {"model", &FuzzModel}};
   return kTargets;
 }
 

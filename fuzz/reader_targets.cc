@@ -3,8 +3,11 @@
 namespace octavo::fuzz {
 
 std::span<const Target> ReaderTargets() {
-  static constexpr Target kTargets[] = {
-      {"onnx", &FuzzOnnx}, {"text", &FuzzText}, {"npz", &FuzzNpz}, {"calibration", &FuzzCalibration}};
+  static constexpr Target kTargets[] = {{"onnx", &FuzzOnnx},
+                                        {"text", &FuzzText},
+                                        {"npz", &FuzzNpz},
+                                        {"calibration", &FuzzCalibration},
+                                        {"gguf", &FuzzGguf}};
   return kTargets;
 }
 

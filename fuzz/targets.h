@@ -15,6 +15,7 @@ void FuzzOnnx(std::string_view bytes);         // an ONNX file: read, infer, pri
 void FuzzText(std::string_view bytes);         // the text form: its law, and Graphviz
 void FuzzNpz(std::string_view bytes);          // .npy and .npz: read, write, read again
 void FuzzCalibration(std::string_view bytes);  // a .calib file, also with the checksum put right
+void FuzzGguf(std::string_view bytes);         // a GGUF file: its tensors as codes and as floats
 // These need all of octavo.
 void FuzzPipeline(std::string_view bytes);  // a pipeline's JSON, run on a small model in whatever order
 void FuzzReport(std::string_view bytes);    // the writers of HTML and JSON: names and numbers of any kind

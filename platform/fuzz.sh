@@ -1,6 +1,6 @@
 # Sourced by inside.sh: ./dev fuzz [TARGET...] [--seconds N], ./dev fuzz campaign [ARGS of octavo_campaign].
 # What a target finds stays in $OCTAVO_CACHE/fuzz/TARGET/found, what reaches new code in .../corpus: the next run goes on from there.
-fuzz_targets=(onnx text npz calibration pipeline report model)
+fuzz_targets=(onnx text npz calibration gguf pipeline report model)
 
 fuzz_usage() {
   cat <<TEXT
@@ -18,6 +18,7 @@ fuzz_seeds() {
   case $1 in
     onnx | model) find "$data" -name '*.onnx' -size -32k -exec cp -t "$2" {} + ;;
     npz) find "$data" -name '*.npz' -size -16k -exec cp -t "$2" {} + ;;
+    gguf) find "$data" -name '*.gguf' -exec cp -t "$2" {} + ;;
   esac
   if [ -d "$OCTAVO_PROJECT/fuzz/seeds/$1" ]; then cp "$OCTAVO_PROJECT/fuzz/seeds/$1"/* "$2"; fi
 }
@@ -28,7 +29,7 @@ fuzz_one() {
   mkdir -p "$folder/corpus" "$folder/found"
   rm -rf "$folder/seeds" && fuzz_seeds "$1" "$folder/seeds"
   [ "$1" != npz ] || options+=(-max_len=16384)
-  case $1 in onnx | model) options+=(-max_len=65536) ;; esac
+  case $1 in onnx | model) options+=(-max_len=65536) ;; gguf) options+=(-max_len=262144) ;; esac
   if [ -f "$OCTAVO_PROJECT/fuzz/$1.dict" ]; then options+=("-dict=$OCTAVO_PROJECT/fuzz/$1.dict"); fi
   # timeout: libFuzzer's clock does not stop where others have the CPU. rss and malloc: the sanitizers need as much again as octavo's 1 GB.
   ASAN_OPTIONS=allocator_may_return_null=1 ASAN_SYMBOLIZER_PATH=/usr/bin/llvm-symbolizer-19 UBSAN_OPTIONS=print_stacktrace=1 \

@@ -3,7 +3,7 @@
 # go to OUT. Locally, what ./dev fuzz does: CXX=clang++-19 CC=clang-19 CXXFLAGS="-O1 -fsanitize=fuzzer-no-link,address" OUT=... WORK=...
 # LIB_FUZZING_ENGINE=-fsanitize=fuzzer fuzz/oss-fuzz/build.sh
 cd "$(dirname "$(readlink -f "$0")")/../.." 2>/dev/null && [ -f CMakePresets.json ] || cd "$SRC/octavo"
-targets=(onnx text npz calibration pipeline report model)
+targets=(onnx text npz calibration gguf pipeline report model)
 
 cmake -S . -B "$WORK/build" -G Ninja -DCMAKE_BUILD_TYPE=None -DOCTAVO_FUZZ=ON -DOCTAVO_TESTS=OFF -DOCTAVO_BENCHMARKS=OFF -DOCTAVO_PYTHON=OFF
 ninja -C "$WORK/build" "${targets[@]/#/fuzz_}"
@@ -23,6 +23,7 @@ for target in "${targets[@]}"; do
   case $target in
     onnx | model) find tests/data -name '*.onnx' -size -32k -exec cp -t "$seeds" {} + ;;
     npz) find tests/data -name '*.npz' -size -16k -exec cp -t "$seeds" {} + ;;
+    gguf) find tests/data -name '*.gguf' -exec cp -t "$seeds" {} + ;;
   esac
   [ ! -d "fuzz/seeds/$target" ] || cp "fuzz/seeds/$target"/* "$seeds"
   if [ -d tests/data/hostile ]; then find tests/data/hostile -type f ! -name '*.md' -size -32k -exec cp -t "$seeds" {} +; fi
