@@ -26,6 +26,14 @@ std::optional<Share> ShareOf(const Graph& g, ValueId v, size_t slot) {
   return s;
 }
 
+// What is added to `scores` to make v of them, a number below 0; nothing: v is something else.
+std::optional<double> Lowered(const Graph& g, ValueId v, ValueId scores) {
+  const Node* n = g.Producer(v);
+  if (n == nullptr || !g.HasOneUse(v) || n->input(0) != scores || (n->op != Op::kSub && n->op != Op::kAdd)) return {};
+  const auto by = ConstScalarBeside(g, n->input(1), scores);
+  return by ? std::optional(n->op == Op::kSub ? -*by : *by) : std::nullopt;
+}
+
 // Whether a Softmax alone reads v, through views.
 bool AreScores(const Graph& g, ValueId v) {
   constexpr int kMostViews = 4;
@@ -48,10 +56,16 @@ bool SelectBySum(Rewriter& rw, NodeId id) {
     const size_t first = form & 1;
     const auto kept = ShareOf(g, n.input(first), form >> 1 & 1), hidden = ShareOf(g, n.input(1 - first), form >> 2);
     if (!kept || !hidden || kept->base != hidden->base || kept->negated == hidden->negated) continue;
-    const auto low = ConstScalarBeside(g, hidden->of, n.output());
+    const auto lowered = Lowered(g, hidden->of, kept->of);
+    const auto low = lowered ? lowered : ConstScalarBeside(g, hidden->of, n.output());
     if (!low || !(*low < 0) || std::isinf(*low)) continue;
     rw.At(id, {id});
-    const ValueId scores = Make(rw, Op::kWhere, {kept->condition, kept->of, hidden->of}, {}, TypeOf(g, n.output()));
+    const Type type = TypeOf(g, n.output()), mask{DType::kF32, TypeOf(g, kept->condition).shape};
+    const auto number = [&](double x) { return rw.Constant(Tensor::ScalarF32(static_cast<float>(x))); };
+    const ValueId scores =
+        lowered ? Make(rw, Op::kAdd,
+                       {kept->of, Make(rw, Op::kWhere, {kept->condition, number(0), number(*low)}, {}, mask)}, {}, type)
+                : Make(rw, Op::kWhere, {kept->condition, kept->of, hidden->of}, {}, type);
     rw.Replace(n.output(), scores);
     rw.EraseDead(id);
     return true;

@@ -7,6 +7,7 @@
 namespace octavo::passes::canonical {
 
 // Before: Softmax(Add(Mul(Cast(m), s), Mul(Cast(Not(m)), -2.4e38)))   After: Softmax(Where(m, s, -2.4e38))
+// Before: Softmax(Add(Mul(Cast(m), s), Mul(Cast(Not(m)), Sub(s, 1e9))))   After: Softmax(Add(s, Where(m, 0, -1e9)))
 // How tf2onnx writes a select, and so Keras' masks. The same bits while s is finite: 0 times a number below 0 is -0, which changes no sum. Part of `scores`;
 // true if the node was rewritten.
 bool SelectBySum(Rewriter& rw, ir::NodeId node);

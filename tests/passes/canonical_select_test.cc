@@ -10,6 +10,8 @@ struct Select {
   bool swapped = false, turned = false;
   float low = -2.4e38f;
   bool other_mask = false, read_again = false, no_softmax = false;
+  Op lowers = Op::kConstant;  // Add, Sub: what is hidden are the scores and this number
+  bool lowers_others = false, lowered_again = false;
 };
 
 struct SelectGraph : Builder {
@@ -21,7 +23,10 @@ struct SelectGraph : Builder {
     const ValueId s = Op1(Op::kMatMul, {q, Transpose(k, {0, 1, 3, 2})});
     const ValueId no = Op1(Op::kNot, {f.other_mask ? other : mask});
     const ValueId kept = Times(s, Cast(f.not_first ? no : mask, DType::kF32), f.swapped);
-    const ValueId hidden = Times(F(f.low), Cast(f.not_first ? mask : no, DType::kF32), f.turned);
+    const ValueId low =
+        f.lowers == Op::kConstant ? F(f.low) : Op1(f.lowers, {f.lowers_others ? Op1(Op::kExp, {s}) : s, F(f.low)});
+    if (f.lowered_again) Out(low, "low");
+    const ValueId hidden = Times(low, Cast(f.not_first ? mask : no, DType::kF32), f.turned);
     const ValueId sum = Op1(Op::kAdd, f.turned ? std::vector{hidden, kept} : std::vector{kept, hidden});
     if (f.read_again) Out(kept, "kept");
     Out(f.no_softmax ? sum : Op1(Op::kMatMul, {Op1(Op::kSoftmax, {sum}, Attrs{{"axis", int64_t{-1}}}), v}));
@@ -39,7 +44,32 @@ TEST(CanonicalSelect, ArithmeticBecomesWhere) {
   EXPECT_EQ(Count(Check(SelectGraph({.low = -1e4f}).g, Scores), "Where"), 1u);
 }
 
+// Keras' Attention: where all of a row is hidden, its scores still tell keys apart.
+TEST(CanonicalSelect, LoweredScoresGetAMask) {
+  for (int i = 0; i < 8; ++i) {
+    for (const auto& [lowers, low] : {std::pair(Op::kSub, 100.0f), std::pair(Op::kAdd, -100.0f)}) {
+      const std::string ops = Check(SelectGraph({.not_first = (i & 1) != 0,
+                                                 .swapped = (i & 2) != 0,
+                                                 .turned = (i & 4) != 0,
+                                                 .low = low,
+                                                 .lowers = lowers})
+                                        .g,
+                                    Scores);
+      EXPECT_EQ(Count(ops, "Where"), 1u) << ops;
+      EXPECT_EQ(Count(ops, "Add"), 1u) << ops;
+      EXPECT_EQ(Count(ops, "Mul") + Count(ops, "Sub"), 0u) << ops;
+    }
+  }
+}
+
 TEST(CanonicalSelect, OthersStay) {
+  for (const Select& f :
+       {Select{.low = -1e9f, .lowers = Op::kSub}, Select{.low = INFINITY, .lowers = Op::kSub},
+        Select{.low = 1e9f, .lowers = Op::kSub, .lowers_others = true},
+        Select{.low = 1e9f, .lowers = Op::kSub, .lowered_again = true}, Select{.low = 1e9f, .lowers = Op::kAdd}}) {
+    EXPECT_EQ(Count(Check(SelectGraph(f).g, Scores), "Where"), 0u) << f.low;
+  }
+
   for (const Select& f : {Select{.low = 0}, Select{.low = 3}, Select{.low = -INFINITY}, Select{.other_mask = true},
                           Select{.read_again = true}, Select{.no_softmax = true}}) {
     EXPECT_EQ(Count(Check(SelectGraph(f).g, Scores), "Where"), 0u) << f.low;
