@@ -85,9 +85,10 @@ struct Tile {
   int64_t at, rows, cols, column;
 };
 
-class ChainKernel : public Kernel {
+// What runs a tile through the nodes of a chain.
+class Links final : public Tail {
  public:
-  ChainKernel(const Chain& chain, const CompileContext& c) : arch_(c.arch) {
+  Links(const Chain& chain, const CompileContext& c) : arch_(c.arch) {
     const Graph& g = c.graph;
     for (const ir::NodeId id : chain.nodes) {
       const Node& n = g.node(id);
@@ -110,38 +111,29 @@ class ChainKernel : public Kernel {
       }
       links_.push_back(link);
     }
-    name_ = "chain " + Names(chain, g) + " " + std::string(Name(arch_));
+    name_ = Names(chain, g);
     output_ = g.value(g.node(chain.nodes.back()).output()).type.dtype;
+    for (const ValueId v : chain.inputs) inputs_.push_back(g.value(v).type.dtype);
     tile_of_.clear(), last_use_.clear();
-    for (size_t i = 0; i < chain.inputs.size(); ++i) {
-      const DType dtype = g.value(chain.inputs[i]).type.dtype;
-      columns_ == 0 ? needs.EndsIn(i, dtype, {}) : needs.EndsIn(i, dtype, {columns_});
-    }
   }
-  std::string name() const override { return name_; }
+  const std::string& name() const override { return name_; }
+  DType output() const override { return output_; }
+  int64_t columns() const { return columns_; }  // of the constants by column; 0: there are none
+  size_t scratch_bytes() const { return tiles_ * kTile * sizeof(float); }
 
-  Status Execute(StepCall& call) const override {
-    const Shape shape = call.T(0).shape();
-    const int64_t size = ir::ElementCount(shape);
-    std::byte* out = call.Allocate(0, output_, shape).mutable_data();
-    const int64_t cols = columns_ == 0 ? 1 : columns_, rows = size / cols;
-    const int64_t rows_at_once = std::max<int64_t>(1, kTile / cols), cols_at_once = std::min(cols, kTile);
-    const int64_t parts = PartsOf(rows, std::max<int64_t>(1, kElementGrain / cols), call.threads->count());
-    call.threads->For(parts, [&](int64_t i) {
-      const Part p = PartOf(rows, parts, i, columns_ == 0 ? 64 : 1);
-      const TaskScratch scratch(tiles_ * kTile * sizeof(float));
-      std::byte* tiles = scratch.data();
-      for (int64_t r = p.begin; r < p.end; r += rows_at_once) {
-        const int64_t n = std::min(rows_at_once, p.end - r);
-        for (int64_t column = 0; column < cols; column += cols_at_once) {
-          const int64_t width = std::min(cols_at_once, cols - column);
-          // Without constants by column everything is one row.
-          const Tile tile = columns_ == 0 ? Tile{r, 1, n, 0} : Tile{r * cols + column, n, width, column};
-          for (const Link& link : links_) RunLink(link, call, tile, tiles, out);
-        }
+  void Run(std::span<const std::byte* const> in, const Tile& tile, std::byte* tiles, std::byte* out) const {
+    for (const Link& link : links_) RunLink(link, in, tile, tiles, out);
+  }
+
+  void RunPiece(std::span<const std::byte* const> in, int64_t n, kernels::Range rows, kernels::Range columns,
+                std::byte* out) const override {
+    const TaskScratch scratch(scratch_bytes());
+    for (int64_t r = rows.begin; r < rows.end; ++r) {
+      for (int64_t column = columns.begin; column < columns.end; column += kTile) {
+        const int64_t width = std::min(kTile, columns.end - column);
+        Run(in, Tile{r * n + column, 1, width, column}, scratch.data(), out);
       }
-    });
-    return {};
+    }
   }
 
  private:
@@ -185,17 +177,18 @@ class ChainKernel : public Kernel {
   }
 
   // Element 0 of the tile in an operand; a tile between two links begins with it.
-  const std::byte* Read(Link::From from, size_t index, Spread spread, StepCall& call, const Tile& tile,
-                        const std::byte* tiles) const {
+  const std::byte* Read(Link::From from, size_t index, Spread spread, std::span<const std::byte* const> in,
+                        const Tile& tile, const std::byte* tiles) const {
     if (from == Link::From::kTile) return tiles + index * kTile * sizeof(float);
-    const Tensor& t = from == Link::From::kInput ? call.T(index) : constants_[index];
-    const int64_t at = from == Link::From::kInput ? tile.at : spread == Spread::kColumns ? tile.column : 0;
-    return t.data() + at * quant::BitsOf(t.dtype()) / 8;
+    if (from == Link::From::kInput) return in[index] + tile.at * quant::BitsOf(inputs_[index]) / 8;
+    const Tensor& t = constants_[index];
+    return t.data() + (spread == Spread::kColumns ? tile.column : 0) * quant::BitsOf(t.dtype()) / 8;
   }
 
-  void RunLink(const Link& l, StepCall& call, const Tile& tile, std::byte* tiles, std::byte* out) const {
+  void RunLink(const Link& l, std::span<const std::byte* const> in, const Tile& tile, std::byte* tiles,
+               std::byte* out) const {
     const int64_t n = tile.rows * tile.cols;
-    const std::byte* a = Read(l.from_a, l.a, l.spread_a, call, tile, tiles);
+    const std::byte* a = Read(l.from_a, l.a, l.spread_a, in, tile, tiles);
     std::byte* y = l.to ? tiles + *l.to * kTile * sizeof(float) : out + tile.at * quant::BitsOf(output_) / 8;
     const auto floats = [](const std::byte* p) { return reinterpret_cast<const float*>(p); };
     if (l.op == Op::kQuantizeLinear) {
@@ -211,7 +204,7 @@ class ChainKernel : public Kernel {
       const auto operand = [&](const std::byte* p, Spread spread) {
         return kernels::Operand{floats(p), spread == Spread::kNone ? tile.cols : 0, spread == Spread::kNumber ? 0 : 1};
       };
-      const std::byte* b = Read(l.from_b, l.b, l.spread_b, call, tile, tiles);
+      const std::byte* b = Read(l.from_b, l.b, l.spread_b, in, tile, tiles);
       kernels::Binary(arch_, *l.binary, operand(a, l.spread_a), operand(b, l.spread_b), reinterpret_cast<float*>(y),
                       tile.cols, 0, tile.rows, tile.cols);
     }
@@ -221,11 +214,51 @@ class ChainKernel : public Kernel {
   std::string name_;
   std::vector<Link> links_;
   std::vector<Tensor> constants_;
-  int64_t columns_ = 0;  // of the constants by column; 0: there are none
-  size_t tiles_ = 0;     // at once between links
+  std::vector<DType> inputs_;
+  int64_t columns_ = 0;
+  size_t tiles_ = 0;  // at once between links
   DType output_ = DType::kUndefined;
   std::map<ValueId, size_t> tile_of_;  // while the chain is made
   std::map<ValueId, ir::NodeId> last_use_;
+};
+
+class ChainKernel : public Kernel {
+ public:
+  ChainKernel(const Chain& chain, const CompileContext& c) : links_(chain, c), arch_(c.arch) {
+    for (size_t i = 0; i < chain.inputs.size(); ++i) {
+      const DType dtype = c.graph.value(chain.inputs[i]).type.dtype;
+      links_.columns() == 0 ? needs.EndsIn(i, dtype, {}) : needs.EndsIn(i, dtype, {links_.columns()});
+    }
+  }
+  std::string name() const override { return "chain " + links_.name() + " " + std::string(Name(arch_)); }
+
+  Status Execute(StepCall& call) const override {
+    const Shape shape = call.T(0).shape();
+    std::vector<const std::byte*> in;
+    for (const RtValue& v : call.in) in.push_back(v.tensor.data());
+    std::byte* out = call.Allocate(0, links_.output(), shape).mutable_data();
+    const bool one_row = links_.columns() == 0;  // without constants by column everything is
+    const int64_t cols = one_row ? 1 : links_.columns(), rows = ir::ElementCount(shape) / cols;
+    const int64_t rows_at_once = std::max<int64_t>(1, kTile / cols), cols_at_once = std::min(cols, kTile);
+    const int64_t parts = PartsOf(rows, std::max<int64_t>(1, kElementGrain / cols), call.threads->count());
+    call.threads->For(parts, [&](int64_t i) {
+      const Part p = PartOf(rows, parts, i, one_row ? 64 : 1);
+      const TaskScratch scratch(links_.scratch_bytes());
+      for (int64_t r = p.begin; r < p.end; r += rows_at_once) {
+        const int64_t n = std::min(rows_at_once, p.end - r);
+        for (int64_t column = 0; column < cols; column += cols_at_once) {
+          const int64_t width = std::min(cols_at_once, cols - column);
+          const Tile tile = one_row ? Tile{r, 1, n, 0} : Tile{r * cols + column, n, width, column};
+          links_.Run(in, tile, scratch.data(), out);
+        }
+      }
+    });
+    return {};
+  }
+
+ private:
+  Links links_;
+  kernels::Arch arch_;
 };
 
 // The nodes one after the other.
@@ -322,6 +355,22 @@ std::vector<Chain> FindChains(const CompileContext& c) {
     chains.push_back(std::move(chain));
   }
   return chains;
+}
+
+std::optional<Chain> ChainOf(const CompileContext& c, ir::NodeId id) {
+  const Node& n = c.graph.node(id);
+  if (!IsLink(c, n) || !MayEnd(c, n)) return {};
+  Chain chain;
+  chain.nodes = {id};
+  for (size_t i = 0; i < DataInputs(n); ++i) {
+    if (c.Constant(n.input(i)) == nullptr && !std::ranges::contains(chain.inputs, n.input(i)))
+      chain.inputs.push_back(n.input(i));
+  }
+  return chain;
+}
+
+std::unique_ptr<Tail> MakeTail(const Chain& chain, const CompileContext& c) {
+  return std::make_unique<Links>(chain, c);
 }
 
 KernelPtr MakeChain(const Chain& chain, const CompileContext& c) {

@@ -3,10 +3,13 @@
 #ifndef OCTAVO_RUNTIME_CHAIN_H_
 #define OCTAVO_RUNTIME_CHAIN_H_
 
+#include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
+#include "octavo/kernels/gemm/gemm.h"
 #include "octavo/runtime/step.h"
 
 namespace octavo::runtime {
@@ -26,6 +29,21 @@ struct Chain {
 std::vector<Chain> FindChains(const CompileContext& c);
 
 KernelPtr MakeChain(const Chain& chain, const CompileContext& c);
+
+// The node alone as a chain of element-wise nodes; none: it is no such node.
+std::optional<Chain> ChainOf(const CompileContext& c, ir::NodeId id);
+
+// A chain of element-wise nodes as the end of another step (tail.h), for pieces that this step has just made.
+class Tail {
+ public:
+  virtual ~Tail() = default;
+  virtual const std::string& name() const = 0;
+  virtual DType output() const = 0;
+  // These rows and columns of matrices of n columns each; `in` by Chain::inputs.
+  virtual void RunPiece(std::span<const std::byte* const> in, int64_t n, kernels::Range rows, kernels::Range columns,
+                        std::byte* out) const = 0;
+};
+std::unique_ptr<Tail> MakeTail(const Chain& chain, const CompileContext& c);
 
 // The node of this kind that makes v for one reader alone, which joins `nodes`; null: there is none.
 const Node* OnlyMaker(const CompileContext& c, ValueId v, Op op, std::vector<ir::NodeId>& nodes);

@@ -3,6 +3,7 @@
 
 #include "octavo/ir/vendor/lower.h"
 #include "octavo/runtime/step_blocked.h"
+#include "octavo/runtime/step_linear.h"
 
 namespace octavo::runtime {
 
@@ -43,15 +44,13 @@ KernelPtr MakeKernel(const Node& node, const CompileContext& c) {
   }
 }
 
-KernelPtr MakeKernel(const CompileContext& c, std::vector<ir::NodeId>& nodes) {
-  std::vector<ir::NodeId> beside = BlockedBeside(c.graph, nodes[0]);
-  if (beside.size() > 1 && beside[0] == nodes[0]) {
-    if (KernelPtr group = MakeBlockedGroup(beside, c)) {
-      nodes = std::move(beside);
-      return group;
-    }
-  }
-  return MakeKernel(c.graph.node(nodes[0]), c);
+Made MakeKernel(ir::NodeId id, const CompileContext& c, const ChainsByNode& chains) {
+  const Node& node = c.graph.node(id);
+  Made made;
+  if (node.op == Op::kLinearBlocked) made = MakeBlockedGroup(id, c, chains);
+  if (node.op == Op::kQuantizedLinear) made = MakeLinearGroup(id, c, chains);
+  if (made.kernel != nullptr) return made;
+  return {.kernel = MakeKernel(node, c), .nodes = {id}, .inputs = node.inputs, .outputs = node.outputs};
 }
 
 std::unexpected<ir::Error> NothingRuns(const Graph& graph, const Node& node) {

@@ -4,15 +4,22 @@
 #include <expected>
 #include <vector>
 
-#include "octavo/runtime/step.h"
+#include "octavo/runtime/tail.h"
 
 namespace octavo::runtime {
 
 // The kernel for a node on c.arch; null: the interpreter's.
 KernelPtr MakeKernel(const Node& node, const CompileContext& c);
 
-// The same for the first of `nodes`; those behind it that its step serves too are added.
-KernelPtr MakeKernel(const CompileContext& c, std::vector<ir::NodeId>& nodes);
+// A kernel, the nodes whose work it does, and what it reads and makes.
+struct Made {
+  KernelPtr kernel = nullptr;
+  std::vector<ir::NodeId> nodes = {};
+  std::vector<ValueId> inputs = {}, outputs = {};
+};
+
+// The same with what its step does beside it: products of the same activation, and what stands behind them (tail.h).
+Made MakeKernel(ir::NodeId id, const CompileContext& c, const ChainsByNode& chains);
 
 // Why neither a kernel nor the interpreter runs it.
 std::unexpected<ir::Error> NothingRuns(const Graph& graph, const Node& node);

@@ -11,10 +11,9 @@
 #include "octavo/ir/infer.h"
 #include "octavo/ir/limits.h"
 #include "octavo/runtime/arenas.h"
-#include "octavo/runtime/by_heads.h"
+#include "octavo/runtime/build.h"
 #include "octavo/runtime/cache_state.h"
 #include "octavo/runtime/caches.h"
-#include "octavo/runtime/chain.h"
 #include "octavo/runtime/compile.h"
 #include "octavo/runtime/packed_once.h"
 #include "octavo/runtime/plan.h"
@@ -24,17 +23,6 @@
 namespace octavo::runtime {
 
 namespace {
-
-struct Step {
-  ir::NodeId node;  // of a chain the last one
-  std::vector<std::string> origin;
-  KernelPtr kernel;
-  std::vector<uint32_t> inputs;   // value indices; kNone: absent
-  std::vector<uint32_t> outputs;  // value indices; kNone: not wanted
-  std::vector<uint32_t> frees;    // values nobody needs after this step
-  std::vector<bool> leaves;       // by output: one of the graph
-};
-constexpr uint32_t kNone = ValueId::kNone;
 
 // What a first run with given input shapes taught: which step outputs lie where. Keyed by value index.
 struct ShapePlan {
@@ -104,82 +92,6 @@ Status EvaluateConstants(State& s) {
       OCTAVO_TRY_STATUS(FitsType(s, n, n.outputs[i]));
     }
   }
-  return {};
-}
-
-// The step of a chain, in the place of its last node.
-Step ChainStep(const Chain& chain, const CompileContext& context) {
-  const Graph& g = context.graph;
-  Step step;
-  step.node = chain.nodes.back();
-  step.kernel = MakeChain(chain, context);
-  for (const ir::NodeId id : chain.nodes) {
-    step.origin.insert(step.origin.end(), g.node(id).origin.begin(), g.node(id).origin.end());
-  }
-  for (const ValueId v : chain.inputs) step.inputs.push_back(v.index);
-  step.outputs.push_back(g.node(step.node).output().index);
-  return step;
-}
-
-// What the kernel of a product does beside it (by_heads.h); its outputs are the last of the step.
-void StoreByHeads(const Graph& g, const Node& n, Step& step, std::set<ir::NodeId>& served) {
-  for (size_t i = 0; i < n.outputs.size(); ++i) {
-    const std::optional<ByHeads> by_heads = FindByHeads(g, n, i);
-    if (!by_heads) continue;
-    for (const ir::NodeId id : {by_heads->reshape, by_heads->transpose}) {
-      served.insert(id);
-      step.origin.insert(step.origin.end(), g.node(id).origin.begin(), g.node(id).origin.end());
-    }
-    step.outputs[step.outputs.size() - n.outputs.size() + i] = g.node(by_heads->transpose).output().index;
-  }
-}
-
-void ExpectTypes(Step& step, const CompileContext& context) {
-  std::vector<ValueId> in, out;
-  for (const uint32_t v : step.inputs) in.push_back(ValueId{v});
-  for (const uint32_t v : step.outputs) out.push_back(ValueId{v});
-  Expect(*step.kernel, context, in, out);
-}
-
-Status BuildSteps(State& s) {
-  const Graph& g = s.graph;
-  const CompileContext context{g, s.constants, s.options.arch, &s.options};
-  const std::vector<Chain> chains = s.options.kernels ? FindChains(context) : std::vector<Chain>();
-  std::map<ir::NodeId, const Chain*> chain_of;
-  for (const Chain& chain : chains) {
-    for (const ir::NodeId id : chain.nodes) chain_of[id] = &chain;
-  }
-  std::set<ir::NodeId> served;  // by the step of another node
-  for (ir::NodeId id : g.NodesInOrder()) {
-    const Node& n = g.node(id);
-    if (served.contains(id)) continue;
-    if (const auto it = chain_of.find(id); it != chain_of.end()) {
-      if (id == it->second->nodes.back()) s.steps.push_back(ChainStep(*it->second, context));
-      continue;
-    }
-    const bool known = std::all_of(n.outputs.begin(), n.outputs.end(),
-                                   [&](ValueId v) { return !v.valid() || s.constants[v.index].tensor.defined(); });
-    if (known && !n.outputs.empty()) continue;
-    Step step;
-    step.node = id;
-    std::vector<ir::NodeId> nodes{id};
-    if (s.options.kernels) step.kernel = MakeKernel(context, nodes);
-    const bool has_kernel = step.kernel != nullptr;
-    if (!has_kernel) {
-      if (!ir::CanEval(n.op)) return NothingRuns(g, n);
-      step.kernel = MakeInterpreted(g, id);
-    }
-    for (ValueId v : n.inputs) step.inputs.push_back(v.index);
-    for (const ir::NodeId of : nodes) {
-      const Node& one = g.node(of);
-      served.insert(of);
-      step.origin.insert(step.origin.end(), one.origin.begin(), one.origin.end());
-      for (ValueId v : one.outputs) step.outputs.push_back(v.index);
-      if (has_kernel) StoreByHeads(g, one, step, served);
-    }
-    s.steps.push_back(std::move(step));
-  }
-  for (Step& step : s.steps) ExpectTypes(step, context);
   return {};
 }
 
@@ -422,7 +334,7 @@ Result<Model> Model::Make(Graph graph, const CompileOptions& options) {
   for (const auto& o : s.graph.outputs()) s.outputs.push_back({o.name, s.graph.value(o.value).type});
   s.caches = FindCaches(s.graph);
   OCTAVO_TRY_STATUS(EvaluateConstants(s));
-  OCTAVO_TRY_STATUS(BuildSteps(s));
+  OCTAVO_TRY(s.steps, BuildSteps({s.graph, s.constants, s.options.arch, &s.options}));
   s.options.packed = nullptr;
   FindLastUses(s);
   s.bytes = s.graph.info.bytes;

@@ -1,7 +1,7 @@
 // LinearBlocked: weights are packed once at compile time; a run splits columns, so that each weight is read by one thread. With
 // x_bits rows become codes first, once for all threads. Products that read the same x are one step: its rows become codes once for all
 // of them, and threads share the columns of all. What is read by heads (by_heads.h) is stored so: head by head where each begins with a block of
-// columns, else in a copy.
+// columns, else in a copy. Element-wise nodes behind products (tail.h) run on each piece of them.
 #include "octavo/runtime/step_blocked.h"
 
 #include <algorithm>
@@ -29,6 +29,16 @@ struct Product {
   const float* bias_data() const { return bias.empty() ? nullptr : bias.data(); }
   const kernels::PackedBlocked& w() const { return *packed; }
   int64_t column_blocks() const { return kernels::ColumnBlocks(w().n()); }
+};
+
+// An output of a step: of one product, or of what stands behind some, which then go through their columns side by side.
+struct Strand {
+  struct Operand {
+    size_t product = 0, slot = 0;  // slot 0: what the product makes
+  };
+  std::vector<size_t> products;
+  std::unique_ptr<Tail> tail = nullptr;  // null: one product
+  std::vector<Operand> in = {};          // of the tail
 };
 
 // Where a product's rows go: [rows, n], or [batch, heads, rows of one, size].
@@ -64,8 +74,17 @@ bool SameCodes(const kernels::PackedBlocked& a, const kernels::PackedBlocked& b)
 
 class BlockedKernel : public Kernel {
  public:
-  BlockedKernel(kernels::Arch arch, std::vector<Product> products, bool codes, std::string name)
-      : arch_(arch), products_(std::move(products)), codes_(codes), name_(std::move(name)) {
+  BlockedKernel(kernels::Arch arch, std::vector<Product> products, std::vector<Strand> strands, bool codes)
+      : arch_(arch), products_(std::move(products)), strands_(std::move(strands)), codes_(codes) {
+    name_ = std::format("linear_blocked{}{}", products_[0].w().bits(), codes ? "_int8" : "");
+    for (const Strand& s : strands_) {
+      if (s.tail == nullptr) continue;
+      name_ += "+" + s.tail->name();
+      for (const Strand::Operand& in : s.in) {
+        if (in.slot != 0) needs.EndsIn(in.slot, DType::kUndefined, {products_[s.products[0]].w().n()});
+      }
+    }
+    name_ += " " + std::string(Name(arch));
     needs.EndsIn(0, DType::kF32, {products_[0].w().k()});
     for (size_t i = 0; i < products_.size(); ++i) {
       Product& p = products_[i];
@@ -80,48 +99,53 @@ class BlockedKernel : public Kernel {
   Status Execute(StepCall& call) const override {
     const Tensor& x = call.T(0);
     const int64_t rows = LeadingRows(x.shape()), at_once = RowsAtOnce();
-    std::vector<Output> y;
-    int64_t copied = 0;  // columns that are stored by heads behind the product
-    for (size_t i = 0; i < products_.size(); ++i) {
-      y.push_back(Place(call, i));
-      copied += y.back().copied ? y.back().n : 0;
+    std::vector<Output> y(products_.size());
+    std::vector<std::byte*> out(strands_.size());
+    int64_t copied = 0;  // columns that are read behind the product
+    for (size_t i = 0; i < strands_.size(); ++i) {
+      out[i] = Place(call, i, y);
+      for (const size_t p : strands_[i].products) copied += y[p].copied ? y[p].n : 0;
     }
     const int64_t code_bytes = codes_ ? std::min(at_once, rows) * row_bytes_ : 0;
     const auto bytes = code_bytes + rows * copied * static_cast<int64_t>(sizeof(float));
     std::byte* scratch = bytes > 0 ? call.Scratch(static_cast<size_t>(bytes)) : nullptr;
     auto* plain = reinterpret_cast<float*>(scratch + code_bytes);
-    std::vector<float*> by_heads;
     for (Output& o : y) {
-      by_heads.push_back(o.y);
       if (o.copied) o.y = std::exchange(plain, plain + rows * o.n);
     }
     const float* from = x.as<float>().data();
     if (codes_) {
       auto* codes = reinterpret_cast<uint8_t*>(scratch);
       for (int64_t first = 0; first < rows; first += at_once)
-        RunSomeCodes(call, from + first * products_[0].w().k(), first, std::min(at_once, rows - first), codes, y);
+        RunSomeCodes(call, from + first * products_[0].w().k(), first, std::min(at_once, rows - first), codes, y, out);
     } else {
-      RunFloats(call, from, rows, y);
+      RunFloats(call, from, rows, y, out);
     }
-    for (size_t i = 0; i < y.size(); ++i) {
-      if (y[i].copied) CopyByHeads(call, y[i], products_[i].by_heads->heads, x.shape(), by_heads[i]);
+    for (size_t i = 0; i < strands_.size(); ++i) {
+      const size_t p = strands_[i].products[0];
+      if (strands_[i].tail != nullptr || !y[p].copied) continue;
+      CopyByHeads(call, y[p], products_[p].by_heads->heads, x.shape(), reinterpret_cast<float*>(out[i]));
     }
     return {};
   }
 
  private:
-  // Memory of output `i`.
-  Output Place(StepCall& call, size_t i) const {
-    const Product& p = products_[i];
+  // Memory of output `i`, and where its products store.
+  std::byte* Place(StepCall& call, size_t i, std::vector<Output>& y) const {
+    const Strand& strand = strands_[i];
     Shape shape = call.T(0).shape();
-    Output o{.n = p.w().n()};
+    for (const size_t p : strand.products) y[p].n = products_[p].w().n(), y[p].copied = strand.tail != nullptr;
+    const Product& p = products_[strand.products[0]];
+    Output& o = y[strand.products[0]];
+    shape.back() = o.n;
+    if (strand.tail != nullptr) return call.Allocate(i, strand.tail->output(), std::move(shape)).mutable_data();
     const bool turns = p.by_heads && shape[1] > 1;  // one row lies the same in both
     o.copied = turns && p.by_heads->size % kernels::kColumnBlock != 0;
     if (turns && !o.copied) o.heads = p.by_heads->heads, o.rows = shape[1];
-    shape.back() = o.n;
     if (p.by_heads) shape = {shape[0], p.by_heads->heads, shape[1], p.by_heads->size};
-    o.y = call.Allocate(i, DType::kF32, std::move(shape)).mutable_as<float>().data();
-    return o;
+    Tensor& t = call.Allocate(i, DType::kF32, std::move(shape));
+    o.y = t.mutable_as<float>().data();
+    return t.mutable_data();
   }
 
   static void CopyByHeads(StepCall& call, const Output& from, int64_t heads, const Shape& x, float* to) {
@@ -138,9 +162,10 @@ class BlockedKernel : public Kernel {
     });
   }
 
-  // task(product, rows, column blocks of it), on all threads.
+  // task(product, rows, column blocks of it), on all threads, and behind it the tails; rows from `first` on.
   template <class Task>
-  void ForParts(StepCall& call, int64_t rows, const Task& task) const {
+  void ForParts(StepCall& call, int64_t first, int64_t rows, const std::vector<Output>& y,
+                const std::vector<std::byte*>& out, const Task& task) const {
     const int threads = call.threads->count();
     const int64_t column_parts = PartsOf(column_blocks_, 1, threads);
     const kernels::Tile tile = codes_ ? kernels::BlockedInt8Tile(arch_) : kernels::BlockedTile(arch_);
@@ -148,18 +173,42 @@ class BlockedKernel : public Kernel {
     call.threads->For(row_parts * column_parts, [&](int64_t i) {
       const Part r = PartOf(rows, row_parts, i / column_parts, tile.rows);
       const Part c = PartOf(column_blocks_, column_parts, i % column_parts, 1);
-      int64_t first = 0;  // column block of the product
-      for (size_t p = 0; p < products_.size() && r.begin < r.end; ++p) {
-        const int64_t blocks = products_[p].column_blocks();
-        const int64_t begin = std::max(c.begin - first, int64_t{0}), end = std::min(c.end - first, blocks);
-        if (begin < end) task(p, kernels::Range{r.begin, r.end}, kernels::Range{begin, end});
-        first += blocks;
+      int64_t before = 0;  // column blocks of the strands before this one
+      for (size_t s = 0; s < strands_.size() && r.begin < r.end; ++s) {
+        const Strand& strand = strands_[s];
+        const int64_t blocks = products_[strand.products[0]].column_blocks();
+        const auto beside = static_cast<int64_t>(strand.products.size());
+        const auto of_strand = [&](int64_t at) {
+          return std::clamp((at - before + beside - 1) / beside, int64_t{0}, blocks);
+        };
+        const kernels::Range own{of_strand(c.begin), of_strand(c.end)};
+        before += blocks * beside;
+        if (own.begin >= own.end) continue;
+        if (strand.tail == nullptr) {
+          task(strand.products[0], kernels::Range{r.begin, r.end}, own);
+          continue;
+        }
+        const std::vector<const std::byte*> in = Operands(call, strand, y);
+        const int64_t n = products_[strand.products[0]].w().n();
+        ForPieces({r.begin, r.end}, own, [&](kernels::Range some, kernels::Range piece) {
+          for (const size_t p : strand.products) task(p, some, piece);
+          strand.tail->RunPiece(in, n, {first + some.begin, first + some.end}, ColumnsOf(piece, n), out[s]);
+        });
       }
     });
   }
 
-  void RunFloats(StepCall& call, const float* x, int64_t rows, const std::vector<Output>& y) const {
-    ForParts(call, rows, [&](size_t p, kernels::Range r, kernels::Range c) {
+  static std::vector<const std::byte*> Operands(const StepCall& call, const Strand& strand,
+                                                const std::vector<Output>& y) {
+    std::vector<const std::byte*> in;
+    for (const Strand::Operand& o : strand.in)
+      in.push_back(o.slot == 0 ? reinterpret_cast<const std::byte*>(y[o.product].y) : call.T(o.slot).data());
+    return in;
+  }
+
+  void RunFloats(StepCall& call, const float* x, int64_t rows, const std::vector<Output>& y,
+                 const std::vector<std::byte*>& out) const {
+    ForParts(call, 0, rows, y, out, [&](size_t p, kernels::Range r, kernels::Range c) {
       const kernels::PackedBlocked& w = products_[p].w();
       const TaskScratch scratch(kernels::BlockedScratchBytes(arch_, w));
       y[p].ForPieces(0, r, c, [&](float* to, int64_t stride, kernels::Range some, kernels::Range blocks) {
@@ -178,7 +227,7 @@ class BlockedKernel : public Kernel {
 
   // x: of the rows from `first` on.
   void RunSomeCodes(StepCall& call, const float* x, int64_t first, int64_t rows, uint8_t* codes,
-                    const std::vector<Output>& y) const {
+                    const std::vector<Output>& y, const std::vector<std::byte*>& out) const {
     const int64_t k = products_[0].w().k();
     std::vector<uint8_t*> codes_of(products_.size());
     for (size_t p = 0; p < products_.size(); ++p) {
@@ -195,7 +244,7 @@ class BlockedKernel : public Kernel {
         kernels::QuantizeBlocks(arch_, w, x + r.begin * k, k, r.end - r.begin, to);
       }
     });
-    ForParts(call, rows, [&](size_t p, kernels::Range r, kernels::Range c) {
+    ForParts(call, first, rows, y, out, [&](size_t p, kernels::Range r, kernels::Range c) {
       const kernels::PackedBlocked& w = products_[p].w();
       const TaskScratch scratch(kernels::kBlockedInt8ScratchBytes);
       y[p].ForPieces(first, r, c, [&](float* to, int64_t stride, kernels::Range some, kernels::Range blocks) {
@@ -208,6 +257,7 @@ class BlockedKernel : public Kernel {
 
   kernels::Arch arch_;
   std::vector<Product> products_;
+  std::vector<Strand> strands_;  // by output
   bool codes_;
   std::string name_;
   int64_t row_bytes_ = 0, column_blocks_ = 0;
@@ -251,8 +301,7 @@ std::optional<Product> ProductOf(const Node& node, const CompileContext& c) {
   return product;
 }
 
-}  // namespace
-
+// The LinearBlocked that read what `id` reads in the same way, in the graph's order, `id` among them.
 std::vector<ir::NodeId> BlockedBeside(const Graph& g, ir::NodeId id) {
   const Node& n = g.node(id);
   const auto depth = [&g](const Node& node) {
@@ -261,7 +310,6 @@ std::vector<ir::NodeId> BlockedBeside(const Graph& g, ir::NodeId id) {
     return shape && shape->size() == 2 && (*shape)[axis].is_number() ? (*shape)[axis].number() : -1;
   };
   std::vector<ir::NodeId> all;
-  if (n.op != Op::kLinearBlocked) return {id};
   for (const ir::Use& use : g.value(n.input(0)).uses) {
     const Node& other = g.node(use.node);
     if (other.op != Op::kLinearBlocked || use.slot != 0 || depth(other) != depth(n) ||
@@ -273,21 +321,77 @@ std::vector<ir::NodeId> BlockedBeside(const Graph& g, ir::NodeId id) {
   return all;
 }
 
-KernelPtr MakeBlockedGroup(std::span<const ir::NodeId> nodes, const CompileContext& c) {
+// Empty where no kernel serves one of them.
+std::vector<Product> ProductsOf(std::span<const ir::NodeId> nodes, const CompileContext& c) {
   std::vector<Product> products;
   for (const ir::NodeId id : nodes) {
     std::optional<Product> product = ProductOf(c.graph.node(id), c);
-    if (!product) return nullptr;
+    if (!product) return {};
     products.push_back(std::move(*product));
   }
-  const bool codes = c.graph.node(nodes[0]).attrs.Int("x_bits", 0) == 8;
-  std::string name = std::format("linear_blocked{}{} {}", products[0].w().bits(), codes ? "_int8" : "", Name(c.arch));
-  return std::make_unique<BlockedKernel>(c.arch, std::move(products), codes, std::move(name));
+  return products;
+}
+
+bool HasCodes(const CompileContext& c, ir::NodeId id) { return c.graph.node(id).attrs.Int("x_bits", 0) == 8; }
+
+// Which of the nodes makes v; their number: none.
+size_t ProductOfValue(const Graph& g, std::span<const ir::NodeId> nodes, ValueId v) {
+  return static_cast<size_t>(std::ranges::find_if(nodes, [&](ir::NodeId id) { return g.node(id).output() == v; }) -
+                             nodes.begin());
+}
+
+// The strand of product `i`, and what it does to `made`; none: it is that of another product.
+std::optional<Strand> StrandOf(const CompileContext& c, std::span<const ir::NodeId> nodes, size_t i,
+                               std::span<const Chain> tails, Made& made) {
+  const ValueId y = c.graph.node(nodes[i]).output();
+  const auto tail = std::ranges::find_if(tails, [&](const Chain& t) { return std::ranges::contains(t.inputs, y); });
+  if (tail == tails.end()) {
+    made.outputs.push_back(y);
+    return Strand{{i}};
+  }
+  Strand strand;
+  for (const ValueId v : tail->inputs) {
+    const size_t p = ProductOfValue(c.graph, nodes, v);
+    if (p < i) return std::nullopt;
+    if (p < nodes.size()) strand.products.push_back(p);
+  }
+  for (const ValueId v : tail->inputs) {
+    const size_t p = ProductOfValue(c.graph, nodes, v);
+    strand.in.push_back({p, p < nodes.size() ? 0 : made.inputs.size()});
+    if (p == nodes.size()) made.inputs.push_back(v);
+  }
+  strand.tail = MakeTail(*tail, c);
+  made.nodes.insert(made.nodes.end(), tail->nodes.begin(), tail->nodes.end());
+  made.outputs.push_back(c.graph.node(tail->nodes.back()).output());
+  return strand;
+}
+
+}  // namespace
+
+Made MakeBlockedGroup(ir::NodeId id, const CompileContext& c, const ChainsByNode& chains) {
+  std::vector<ir::NodeId> nodes = BlockedBeside(c.graph, id);
+  std::vector<Product> products;
+  if (nodes[0] == id) products = ProductsOf(nodes, c);
+  if (products.empty()) nodes = {id}, products = ProductsOf(nodes, c);
+  if (products.empty()) return {};
+  const std::vector<Chain> tails = FindTails(c, nodes, chains);
+  Made made{.nodes = nodes, .inputs = c.graph.node(id).inputs};
+  made.inputs.resize(5);
+  std::vector<Strand> strands;
+  for (size_t i = 0; i < products.size(); ++i) {
+    if (std::optional<Strand> strand = StrandOf(c, nodes, i, tails, made)) strands.push_back(std::move(*strand));
+  }
+  made.kernel = std::make_unique<BlockedKernel>(c.arch, std::move(products), std::move(strands), HasCodes(c, id));
+  return made;
 }
 
 KernelPtr MakeBlocked(const Node& node, const CompileContext& c) {
   const ir::NodeId id = c.graph.value(node.output()).producer;
-  return MakeBlockedGroup({&id, 1}, c);
+  std::vector<Product> products = ProductsOf({&id, 1}, c);
+  if (products.empty()) return nullptr;
+  std::vector<Strand> strands;
+  strands.push_back(Strand{{0}});
+  return std::make_unique<BlockedKernel>(c.arch, std::move(products), std::move(strands), HasCodes(c, id));
 }
 
 }  // namespace octavo::runtime

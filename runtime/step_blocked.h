@@ -2,18 +2,13 @@
 #ifndef OCTAVO_RUNTIME_STEP_BLOCKED_H_
 #define OCTAVO_RUNTIME_STEP_BLOCKED_H_
 
-#include <span>
-#include <vector>
-
-#include "octavo/runtime/step.h"
+#include "octavo/runtime/compile.h"
 
 namespace octavo::runtime {
 
-// The LinearBlocked that read what `id` reads in the same way, in the graph's order, `id` among them; of another op `id` alone.
-std::vector<ir::NodeId> BlockedBeside(const Graph& g, ir::NodeId id);
-
-// With an output for each node. Null where no kernel serves one of them.
-KernelPtr MakeBlockedGroup(std::span<const ir::NodeId> nodes, const CompileContext& c);
+// `id` and the LinearBlocked that read what it reads in the same way, with an output for each, or for what stands behind them. No kernel:
+// none serves `id`.
+Made MakeBlockedGroup(ir::NodeId id, const CompileContext& c, const ChainsByNode& chains);
 
 }  // namespace octavo::runtime
 

@@ -1,5 +1,10 @@
-// QuantizedLinear and QuantizedQkv: weights are packed once at compile time; a run splits rows, and columns where rows are few.
+// QuantizedLinear and QuantizedQkv: weights are packed once at compile time; a run splits rows, and columns where rows are few. Element-wise
+// nodes behind QuantizedLinears of one activation (tail.h) run on each piece of them.
+#include "octavo/runtime/step_linear.h"
+
 #include <algorithm>
+#include <format>
+#include <utility>
 
 #include "octavo/kernels/qkv/qkv.h"
 #include "octavo/quant/numeric/code8.h"
@@ -22,6 +27,11 @@ struct Branch {
   float y_scale = 1.0f;
   int32_t y_zero = 0;
   std::optional<ByHeads> by_heads;
+};
+
+// Of a tail: what a branch makes, or the operand of the step in a slot that is not 0.
+struct TailOperand {
+  size_t branch = 0, slot = 0;
 };
 
 class LinearKernel : public Kernel {
@@ -49,6 +59,7 @@ class LinearKernel : public Kernel {
     if (has_residual_) args.branch[0].residual = call.T(9).as<float>().data();
     args.branch[0].residual_stride = branches_[0].w->n();
     const int64_t rows = LeadingRows(x.shape());
+    if (tail_ != nullptr) return RunWithTail(call, args, rows);
     if (rows == 0) return {};
     const int64_t blocks = kernels::QkvBlocks(args);
     const int threads = call.threads->count();
@@ -74,6 +85,14 @@ class LinearKernel : public Kernel {
     if (at_run_time_) needs.Count(1, DType::kF32, 1), needs.Count(2, DType::kUndefined, 1);
     if (per_token_) needs.EndsIn(1, DType::kF32, {1}), needs.EndsIn(2, DType::kU8, {1});
     if (has_residual_) needs.EndsIn(9, DType::kF32, {branches_[0].w->n()});
+    for (const TailOperand& o : operands_) {
+      if (o.slot != 0) needs.EndsIn(o.slot, DType::kUndefined, {branches_[0].w->n()});
+    }
+  }
+  void EndIn(const Chain& chain, std::vector<TailOperand> operands, const CompileContext& c) {
+    tail_ = MakeTail(chain, c);
+    operands_ = std::move(operands);
+    name_ = std::format("linear_int8+{} {}", tail_->name(), Name(arch_));
   }
 
   std::vector<Branch> branches_;
@@ -95,12 +114,43 @@ class LinearKernel : public Kernel {
                              .dtype = b.y_dtype,
                              .scale = b.y_scale,
                              .zero_point = b.y_zero};
+    if (tail_ != nullptr) return y.stride = b.w->n(), y;
     y.y = call.Allocate(i, b.y_dtype, PlaceOutput(b.by_heads, x_shape, b.w->n(), &y)).mutable_data();
     return y;
   }
 
+  // The branches go through their columns side by side, into memory of the step.
+  Status RunWithTail(StepCall& call, kernels::QkvArgs& args, int64_t rows) const {
+    Shape shape = call.T(0).shape();
+    const int64_t n = shape.back() = branches_[0].w->n();
+    std::byte* out = call.Allocate(0, tail_->output(), std::move(shape)).mutable_data();
+    if (rows == 0) return {};
+    const auto bytes = (static_cast<size_t>(rows * n) * sizeof(float) + 63) / 64 * 64;  // of any type
+    std::byte* scratch = call.Scratch(bytes * branches_.size());
+    for (size_t i = 0; i < branches_.size(); ++i) args.branch[i].y = scratch + i * bytes;
+    std::vector<const std::byte*> in;
+    for (const TailOperand& o : operands_)
+      in.push_back(o.slot == 0 ? scratch + o.branch * bytes : call.T(o.slot).data());
+    const int64_t blocks = kernels::ColumnBlocks(n);
+    const auto [row_parts, column_parts] = kernels::SharesOf(arch_, rows, blocks, call.threads->count());
+    const int64_t unit = kernels::GemmTile(arch_).rows;
+    call.threads->For(row_parts * column_parts, [&](int64_t task) {
+      const Part r = PartOf(rows, row_parts, task / column_parts, unit);
+      const Part c = PartOf(blocks, column_parts, task % column_parts, 1);
+      const TaskScratch own(kernels::GemmScratchBytes(arch_, args.x.dtype, branches_[0].w->k()));
+      ForPieces({r.begin, r.end}, {c.begin, c.end}, [&](kernels::Range some, kernels::Range piece) {
+        for (int i = 0; i < args.count; ++i)
+          kernels::Gemm(arch_, {.x = args.x, .y = args.branch[i]}, some, piece, own.data());
+        tail_->RunPiece(in, n, some, ColumnsOf(piece, n), out);
+      });
+    });
+    return {};
+  }
+
   kernels::Arch arch_;
   std::string name_;
+  std::unique_ptr<Tail> tail_;  // null: an output for each branch
+  std::vector<TailOperand> operands_;
 };
 
 // Slots first .. first+4: w, w_scale, bias, y_scale, y_zp. False where something is not constant or not supported.
@@ -132,11 +182,26 @@ bool MakeBranch(const Node& node, const CompileContext& c, size_t first, Branch*
   return true;
 }
 
-}  // namespace
+// Branch `i` of a node.
+bool AddBranch(const Node& node, const CompileContext& c, size_t i, LinearKernel& kernel) {
+  Branch b;
+  if (!MakeBranch(node, c, 3 + 5 * i, &b)) return false;
+  if (!kernel.branches_.empty() && kernel.branches_[0].w->k() != b.w->k()) return false;
+  if (!kernels::ActivationFromName(node.attrs.Str("activation", "none"), &b.activation)) return false;
+  b.by_heads = FindByHeads(c.graph, node, i);
+  if (b.by_heads && b.by_heads->columns() != b.w->n()) return false;
+  if (node.op == Op::kQuantizedLinear && node.input(8)) {
+    const Tensor* post = c.Constant(node.input(8));
+    if (post == nullptr || post->size() != b.w->n()) return false;
+    b.post_scale = post->ToFloats();
+  }
+  kernel.branches_.push_back(std::move(b));
+  return true;
+}
 
-KernelPtr MakeLinear(const Node& node, const CompileContext& c) {
+// Without branches; null: no kernel serves such an activation.
+std::unique_ptr<LinearKernel> KernelFor(const Node& node, const CompileContext& c) {
   if (node.op == Op::kQuantizedLinear && (node.inputs.size() > 10 || !c.Is(node.input(9), DType::kF32))) return nullptr;
-  if (quant::IsFp8(c.graph.value(node.inputs[0]).type.dtype)) return MakeLinearFp8(node, c);
   if (!quant::IsInt8(c.graph.value(node.inputs[0]).type.dtype) || !c.Is(node.input(1), DType::kF32)) return nullptr;
   const Tensor* xs = c.Constant(node.input(1));
   const Tensor* xz = c.Constant(node.input(2));
@@ -163,21 +228,67 @@ KernelPtr MakeLinear(const Node& node, const CompileContext& c) {
     kernel->x_scale_ = ScalarF32(*xs);
     kernel->x_zero_ = ScalarInt(*xz);
   }
+  return kernel;
+}
+
+// The QuantizedLinears that read the codes that `node` reads, in the graph's order.
+std::vector<ir::NodeId> LinearsBeside(const Graph& g, const Node& node) {
+  std::vector<ir::NodeId> all;
+  for (const ir::Use& use : g.value(node.input(0)).uses) {
+    const Node& other = g.node(use.node);
+    const bool same = other.op == Op::kQuantizedLinear && use.slot == 0 && other.input(1) == node.input(1) &&
+                      other.input(2) == node.input(2) && !other.input(9).valid() &&
+                      other.attrs.Int("per_token", 0) == node.attrs.Int("per_token", 0);
+    if (same) all.push_back(use.node);
+  }
+  std::ranges::sort(all, [&g](ir::NodeId a, ir::NodeId b) { return g.Before(a, b); });
+  return all;
+}
+
+}  // namespace
+
+Made MakeLinearGroup(ir::NodeId id, const CompileContext& c, const ChainsByNode& chains) {
+  const Graph& g = c.graph;
+  const Node& node = g.node(id);
+  if (!quant::IsInt8(g.value(node.input(0)).type.dtype) || node.input(9).valid()) return {};
+  const std::vector<Chain> tails = FindTails(c, LinearsBeside(g, node), chains);
+  const auto reads = [](const Chain& chain, ValueId v) { return std::ranges::contains(chain.inputs, v); };
+  const auto tail = std::ranges::find_if(tails, [&](const Chain& t) { return reads(t, node.output()); });
+  if (tail == tails.end()) return {};
+  Made made{.inputs = node.inputs, .outputs = {g.node(tail->nodes.back()).output()}};
+  made.inputs.resize(10);
+  for (const ir::NodeId other : LinearsBeside(g, node)) {
+    if (reads(*tail, g.node(other).output())) made.nodes.push_back(other);
+  }
+  std::unique_ptr<LinearKernel> kernel = KernelFor(node, c);
+  if (kernel == nullptr || made.nodes[0] != id || made.nodes.size() > kernels::kMaxBranches) return {};
+  std::vector<TailOperand> operands;
+  for (const ValueId v : tail->inputs) {
+    const auto at = std::ranges::find_if(made.nodes, [&](ir::NodeId other) { return g.node(other).output() == v; });
+    const bool made_here = at != made.nodes.end();
+    operands.push_back({static_cast<size_t>(at - made.nodes.begin()), made_here ? 0 : made.inputs.size()});
+    if (!made_here) made.inputs.push_back(v);
+  }
+  for (const ir::NodeId other : made.nodes) {
+    if (!AddBranch(g.node(other), c, 0, *kernel)) return {};
+  }
+  kernel->EndIn(*tail, std::move(operands), c);
+  kernel->Need(g.value(node.input(0)).type.dtype);
+  made.nodes.insert(made.nodes.end(), tail->nodes.begin(), tail->nodes.end());
+  made.kernel = std::move(kernel);
+  return made;
+}
+
+KernelPtr MakeLinear(const Node& node, const CompileContext& c) {
+  if (quant::IsFp8(c.graph.value(node.inputs[0]).type.dtype)) {
+    const bool known = node.op == Op::kQuantizedQkv || (node.inputs.size() <= 10 && c.Is(node.input(9), DType::kF32));
+    return known ? MakeLinearFp8(node, c) : nullptr;
+  }
+  std::unique_ptr<LinearKernel> kernel = KernelFor(node, c);
   const size_t branches = node.op == Op::kQuantizedQkv ? node.outputs.size() : 1;
-  if (branches > kernels::kMaxBranches) return nullptr;
+  if (kernel == nullptr || branches > kernels::kMaxBranches) return nullptr;
   for (size_t i = 0; i < branches; ++i) {
-    Branch b;
-    if (!MakeBranch(node, c, 3 + 5 * i, &b)) return nullptr;
-    if (!kernel->branches_.empty() && kernel->branches_[0].w->k() != b.w->k()) return nullptr;
-    if (!kernels::ActivationFromName(node.attrs.Str("activation", "none"), &b.activation)) return nullptr;
-    b.by_heads = FindByHeads(c.graph, node, i);
-    if (b.by_heads && b.by_heads->columns() != b.w->n()) return nullptr;
-    if (node.op == Op::kQuantizedLinear && node.input(8)) {
-      const Tensor* post = c.Constant(node.input(8));
-      if (post == nullptr || post->size() != b.w->n()) return nullptr;
-      b.post_scale = post->ToFloats();
-    }
-    kernel->branches_.push_back(std::move(b));
+    if (!AddBranch(node, c, i, *kernel)) return nullptr;
   }
   kernel->Need(c.graph.value(node.input(0)).type.dtype);
   return kernel;

@@ -139,6 +139,39 @@ void Blocked(Maker& m, DType dtype, int64_t x_bits) {
                   {{"block_size", kBlock}, {"x_bits", x_bits}}));
 }
 
+// Gate and up, and what stands behind them.
+void Gated(Maker& m, int64_t x_bits) {
+  constexpr int64_t kBlock = 32, kWide = 256;
+  const ValueId x = m.Input("x", DType::kF32, {kBatch, kRows, kK}, -2, 2);
+  const ValueId z = m.Input("z", DType::kF32, {kBatch, kRows, kWide}, -2, 2);
+  const auto product = [&] {
+    return m.Node(
+        Op::kLinearBlocked,
+        {x, m.Constant(DType::kU4, {kK, kWide}, 0, 255), m.Constant(DType::kF32, {kK / kBlock, kWide}, 0.001, 0.01)},
+        {{"block_size", kBlock}, {"x_bits", x_bits}});
+  };
+  const ValueId gate = product(), up = product();
+  const ValueId silu = m.Node(Op::kMul, {gate, m.Node(Op::kSigmoid, {gate})});
+  m.Output(m.Node(Op::kAdd, {m.Node(Op::kMul, {silu, up}), z}));
+}
+
+// The same in codes.
+void GatedLinear(Maker& m) {
+  constexpr int64_t kWide = 256;
+  const ValueId x = m.Input("x", DType::kU8, {kBatch, kRows, kK}, 0, 255);
+  const ValueId z = m.Input("z", DType::kF32, {kBatch, kRows, kWide}, -2, 2);
+  std::vector<ValueId> codes{x};
+  m.Codes(codes, DType::kU8, 0.02f, 128);
+  const auto product = [&] {
+    std::vector<ValueId> in = codes;
+    in.insert(in.end(),
+              {m.Constant(DType::kS8, {kK, kWide}, -128, 127), m.Constant(DType::kF32, {kWide}, 0.001, 0.01)});
+    return m.Node(Op::kQuantizedLinear, in);
+  };
+  const ValueId gate = product();
+  m.Output(m.Node(Op::kAdd, {m.Node(Op::kMul, {gate, product()}), z}));
+}
+
 struct Attention {
   DType q = DType::kF32;
   int64_t heads = kHeads, groups = kHeads, rows = kRows;
@@ -249,6 +282,9 @@ std::vector<Family> Products() {
       {"qkv_fp8", "qkv_fp8 ", [](Maker& m) { Qkv(m, DType::kE4M3FN, DType::kE4M3FN); }},
       {"blocked4", "linear_blocked4 ", [](Maker& m) { Blocked(m, DType::kU4, 0); }},
       {"blocked8", "linear_blocked8 ", [](Maker& m) { Blocked(m, DType::kU8, 0); }},
+      {"gated", "linear_blocked4+", [](Maker& m) { Gated(m, 0); }},
+      {"gated_codes", "linear_blocked4_int8+", [](Maker& m) { Gated(m, 8); }},
+      {"gated_linear", "linear_int8+", GatedLinear},
       {"blocked4_codes", "linear_blocked4_int8 ", [](Maker& m) { Blocked(m, DType::kU4, 8); }},
       {"matmul", "matmul_f32",
        [](Maker& m) { m.Output(m.Node(Op::kMatMul, {Floats(m, "x"), m.Constant(DType::kF32, {kK, 600}, -1, 1)})); }},

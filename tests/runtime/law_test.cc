@@ -94,15 +94,22 @@ class Law {
   std::vector<Site> Sites() const {
     const CompileContext context{graph_, constants_, kernels::BestArch()};
     std::vector<Site> sites;
-    std::set<ir::NodeId> chained;
-    for (const Chain& chain : FindChains(context)) {
-      chained.insert(chain.nodes.begin(), chain.nodes.end());
-      sites.push_back({MakeChain(chain, context), chain.nodes, chain.inputs, graph_.node(chain.nodes.back()).outputs});
+    const std::vector<Chain> chains = FindChains(context);
+    ChainsByNode chain_of;
+    for (const Chain& chain : chains) {
+      for (const ir::NodeId id : chain.nodes) chain_of[id] = &chain;
     }
+    std::set<ir::NodeId> served;
     for (const ir::NodeId id : graph_.NodesInOrder()) {
-      const Node& n = graph_.node(id);
-      if (n.op == Op::kConstant || chained.contains(id)) continue;
-      if (KernelPtr kernel = MakeKernel(n, context)) sites.push_back({std::move(kernel), {id}, n.inputs, n.outputs});
+      if (graph_.node(id).op == Op::kConstant || chain_of.contains(id) || served.contains(id)) continue;
+      Made made = MakeKernel(id, context, chain_of);
+      served.insert(made.nodes.begin(), made.nodes.end());
+      std::ranges::sort(made.nodes, [&](ir::NodeId a, ir::NodeId b) { return graph_.Before(a, b); });
+      if (made.kernel != nullptr) sites.push_back({std::move(made.kernel), made.nodes, made.inputs, made.outputs});
+    }
+    for (const Chain& chain : chains) {
+      if (served.contains(chain.nodes[0])) continue;
+      sites.push_back({MakeChain(chain, context), chain.nodes, chain.inputs, graph_.node(chain.nodes.back()).outputs});
     }
     for (Site& s : sites) Expect(*s.kernel, context, s.in, s.out);
     return sites;
