@@ -92,6 +92,7 @@ ir::Result<ir::TensorMap> RandomInputs(const ir::Graph& graph, const Shapes& sha
 
 ir::Status Bench(std::vector<Timing>& timings, const BenchOptions& options) {
   const auto interrupted = [&] { return options.interrupted && options.interrupted(); };
+  if (!(options.seconds >= 0)) return ir::Fail("seconds is {}; it is a number from 0 on", options.seconds);
   for (Timing& t : timings) {
     for (int warm = 0; warm < 2; ++warm) OCTAVO_TRY_STATUS(t.compiled.Run(t.inputs).transform([](const auto&) {}));
   }

@@ -17,6 +17,10 @@
 namespace octavo::python {
 
 ir::Graph& Of(const Shared& graph) {
+  if (graph == nullptr) {  // None fits every argument that is shared
+    PyErr_SetString(PyExc_TypeError, "a Graph is wanted here, not None");
+    throw py::error_already_set();
+  }
   if (graph->graph == nullptr)
     Raise({"this graph is gone: what a rule is given is valid until its check or rewrite returns"});
   return *graph->graph;
@@ -166,7 +170,9 @@ void BindValue(py::module_& m) {
                                return t == nullptr ? py::object(py::none()) : ToNumpy(*t);
                              })
       .def_property_readonly("is_output", [](const PyValue& v) { return Of(v), Of(v.graph).IsGraphOutput(v.id); })
-      .def("__eq__", [](const PyValue& a, const PyValue& b) { return a.graph == b.graph && a.id == b.id; })
+      .def(
+          "__eq__", [](const PyValue& a, const PyValue& b) { return a.graph == b.graph && a.id == b.id; },
+          py::is_operator())
       .def("__hash__", [](const PyValue& v) { return std::hash<uint32_t>()(v.id.index); })
       .def("__repr__",
            [](const PyValue& v) { return Name{std::format("<Value {} {}>", Of(v).name, ToString(Of(v).type))}; });
@@ -186,7 +192,9 @@ void BindNode(py::module_& m) {
                                for (const std::string& o : Of(n).origin) names.push_back({o});
                                return names;
                              })
-      .def("__eq__", [](const PyNode& a, const PyNode& b) { return a.graph == b.graph && a.id == b.id; })
+      .def(
+          "__eq__", [](const PyNode& a, const PyNode& b) { return a.graph == b.graph && a.id == b.id; },
+          py::is_operator())
       .def("__hash__", [](const PyNode& n) { return std::hash<uint32_t>()(n.id.index); })
       .def("__repr__",
            [](const PyNode& n) { return Name{std::format("<Node {} {}>", OpOf(Of(n)).bytes, OriginName(Of(n)))}; });
@@ -205,6 +213,7 @@ void BindRewriter(py::module_& m) {
           [](PyRewriter& rw, const std::string& op, const py::args& operands, const py::kwargs& attrs) {
             return Create(rw, op, operands, attrs);
           },
+          py::arg("op"),
           "A node of any op; the same as rewriter.OP(...). _outputs: how many; _domain: of an op that is not ONNX's.")
       .def("__getattr__",
            [](const std::shared_ptr<PyRewriter>& rw, const std::string& op) {
@@ -214,22 +223,34 @@ void BindRewriter(py::module_& m) {
              });
            })
       .def(
-          "at", [](PyRewriter& rw, const PyNode& node) { Of(node), Of(rw).At(node.id, {node.id}); },
+          "at", [](PyRewriter& rw, const PyNode& node) { Of(node), Of(rw).At(node.id, {node.id}); }, py::arg("node"),
           "New nodes stand before this one from here on, and are named after it.")
-      .def("constant", [](PyRewriter& rw,
-                          const py::array& a) { return PyValue{rw.graph, Of(rw).Constant(FromNumpy("constant", a))}; })
+      .def(
+          "constant",
+          [](PyRewriter& rw, const py::array& a) {
+            return PyValue{rw.graph, Of(rw).Constant(FromNumpy("constant", a))};
+          },
+          py::arg("array"))
       .def(
           "replace",
           [](PyRewriter& rw, const PyValue& from, const PyValue& to) {
             Of(from), Of(to), Of(rw).Replace(from.id, to.id);
           },
-          "Whoever reads the first value reads the second from here on.")
-      .def("set_input", [](PyRewriter& rw, const PyNode& n, size_t i,
-                           const PyValue& v) { Of(n), Of(v), Of(rw).SetInput(n.id, i, v.id); })
-      .def("set_attr", [](PyRewriter& rw, const PyNode& n, const std::string& name,
-                          const py::object& value) { Of(n), Of(rw).SetAttr(n.id, name, AttrOf(name, value)); })
+          py::arg("old"), py::arg("new"), "Whoever reads the first value reads the second from here on.")
       .def(
-          "erase_dead", [](PyRewriter& rw, const PyNode& n) { Of(n), Of(rw).EraseDead(n.id); },
+          "set_input",
+          [](PyRewriter& rw, const PyNode& n, size_t i, const PyValue& v) {
+            Of(n), Of(v), Of(rw).SetInput(n.id, i, v.id);
+          },
+          py::arg("node"), py::arg("index"), py::arg("value"))
+      .def(
+          "set_attr",
+          [](PyRewriter& rw, const PyNode& n, const std::string& name, const py::object& value) {
+            Of(n), Of(rw).SetAttr(n.id, name, AttrOf(name, value));
+          },
+          py::arg("node"), py::arg("name"), py::arg("value"))
+      .def(
+          "erase_dead", [](PyRewriter& rw, const PyNode& n) { Of(n), Of(rw).EraseDead(n.id); }, py::arg("node"),
           "Erases the node if nobody reads its outputs, and what only it read.");
 }
 
@@ -278,7 +299,7 @@ void BindGraph(py::module_& m) {
                              })
       .def(
           "value", [](const Shared& g, const Name& name) { return ValueOrNone(g, Of(g).FindValue(name.bytes)); },
-          "The value of that name, or None.")
+          py::arg("name"), "The value of that name, or None.")
       .def_property_readonly("metadata",
                              [](const Shared& g) {
                                py::dict all;
@@ -293,7 +314,7 @@ void BindGraph(py::module_& m) {
             const auto it = limits.find(input.bytes);
             return it == limits.end() ? std::nullopt : std::optional(it->second);
           },
-          "Rows of the table that this input indexes, or None.")
+          py::arg("input"), "Rows of the table that this input indexes, or None.")
       .def(
           "rewriter",
           [](const Shared& g, const std::string& name) {
@@ -322,12 +343,14 @@ void BindGraph(py::module_& m) {
       .def(
           "to_bytes", [](const Shared& g) { return py::bytes(Unwrap(ir::onnx::WriteBytes(Of(g)))); },
           "The graph as an ONNX file.")
-      .def("save",
-           [](const Shared& g, const py::object& path) {
-             const auto target = PathOf(path);
-             if (!target) Raise({std::format("the place to save is a path, not {}", TypeOf(path))});
-             Unwrap(ir::onnx::WriteFile(Of(g), *target));
-           })
+      .def(
+          "save",
+          [](const Shared& g, const py::object& path) {
+            const auto target = PathOf(path);
+            if (!target) Raise({std::format("the place to save is a path, not {}", TypeOf(path))});
+            Unwrap(ir::onnx::WriteFile(Of(g), *target));
+          },
+          py::arg("path"))
       .def("__len__", [](const Shared& g) { return Of(g).node_count(); })
       .def("__str__", [](const Shared& g) { return Name{ir::ToText(Of(g), {.elide_constants_above = 16})}; });
 }

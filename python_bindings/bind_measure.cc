@@ -157,14 +157,17 @@ py::bytes Merge(const std::vector<py::object>& calibrations) {
 }  // namespace
 
 void BindMeasure(py::module_& m) {
-  m.def("_compare", &Compare);
-  m.def("_bench", &Bench);
-  m.def("_inputs", &Inputs);
+  // The names are those of the public functions: sentences about wrong calls have them.
+  m.def("_compare", &Compare, py::arg("a"), py::arg("b"), py::arg("data"), py::arg("threads"), py::arg("progress"),
+        py::arg("per_layer"));
+  m.def("_bench", &Bench, py::arg("models"), py::arg("inputs"), py::arg("shapes"), py::arg("threads"),
+        py::arg("seconds"), py::arg("fuse"), py::arg("progress"));
+  m.def("_inputs", &Inputs, py::arg("model"), py::arg("inputs"), py::arg("shapes"));
   m.def("_parse_shapes", [](const std::vector<std::string>& texts) { return Unwrap(api::ParseShapes(texts)); });
-  m.def("_trace", &Trace);
-  m.def("_inspect", &Inspect);
-  m.def("_explain", &Explain);
-  m.def("_merge", &Merge);
+  m.def("_trace", &Trace, py::arg("model"), py::arg("inputs"), py::arg("shapes"), py::arg("threads"), py::arg("fuse"));
+  m.def("_inspect", &Inspect, py::arg("model"));
+  m.def("_explain", &Explain, py::arg("model"), py::arg("rule"), py::arg("node"));
+  m.def("_merge", &Merge, py::arg("calibrations"));
 }
 
 }  // namespace octavo::python

@@ -217,12 +217,15 @@ void BindOptimize(py::module_& m) {
       .def_property_readonly(
           "report", [](const OptimizeResult& r) { return py::module_::import("json").attr("loads")(r.report); })
       .def_property_readonly("html", [](const OptimizeResult& r) { return r.html; })
-      .def("save", [](const OptimizeResult& r, const py::object& path) {
-        const auto target = PathOf(path);
-        if (!target) Raise({std::format("the place to save is a path, not {}", TypeOf(path))});
-        Unwrap(ir::WriteWholeFile(*target, r.model));
-      });
-  m.def("_optimize", &Optimize);
+      .def(
+          "save",
+          [](const OptimizeResult& r, const py::object& path) {
+            const auto target = PathOf(path);
+            if (!target) Raise({std::format("the place to save is a path, not {}", TypeOf(path))});
+            Unwrap(ir::WriteWholeFile(*target, r.model));
+          },
+          py::arg("path"));
+  m.def("_optimize", &Optimize, py::arg("model"), py::arg("arguments"));
   py::class_<PyTries>(m, "_Tries")
       .def(py::init<const py::object&, const py::object&, int>())
       .def("optimize", &PyTries::Optimize, py::arg("recipe"), py::arg("keep_float") = std::vector<std::string>(),
@@ -241,12 +244,15 @@ void BindOptimize(py::module_& m) {
       },
       py::arg("model"), py::arg("input"), "The model as two, where an If decides by an input.");
   m.def("_options_json", &api::OptionsJson);
-  m.def("_calibrate",
-        [](const py::object& model, const py::object& calibration, int threads, std::optional<int64_t> max_memory,
-           std::optional<int64_t> max_nodes, const Name& with, const std::optional<ProgressFn>& progress,
-           const std::optional<std::pair<int64_t, int64_t>>& shard) {
-          return py::bytes(Calibrate(model, calibration, threads, max_memory, max_nodes, with, progress, shard));
-        });
+  m.def(
+      "_calibrate",
+      [](const py::object& model, const py::object& calibration, int threads, std::optional<int64_t> max_memory,
+         std::optional<int64_t> max_nodes, const Name& with, const std::optional<ProgressFn>& progress,
+         const std::optional<std::pair<int64_t, int64_t>>& shard) {
+        return py::bytes(Calibrate(model, calibration, threads, max_memory, max_nodes, with, progress, shard));
+      },
+      py::arg("model"), py::arg("calibration"), py::arg("threads"), py::arg("max_memory"), py::arg("max_nodes"),
+      py::arg("with_"), py::arg("progress"), py::arg("shard"));
 }
 
 }  // namespace octavo::python

@@ -196,7 +196,7 @@ void BindMatch(py::module_& m) {
              return found;
            })
       .def("__contains__", [](const PyMatch& match, const std::string& name) { return match.values.contains(name); })
-      .def("get", &Find, "The value of that name, or None where this match has none.")
+      .def("get", &Find, py::arg("name"), "The value of that name, or None where this match has none.")
       .def(
           "number",
           [](const PyMatch& match, const std::string& name) {
@@ -205,7 +205,7 @@ void BindMatch(py::module_& m) {
             if (t == nullptr || t->size() != 1) Raise({std::format("{} is no scalar of this match", ir::Quoted(name))});
             return t->GetDouble(0);
           },
-          "What a scalar of the pattern is in this match.")
+          py::arg("name"), "What a scalar of the pattern is in this match.")
       .def_property_readonly("nodes", [](const PyMatch& match) {
         std::vector<PyNode> nodes;
         for (const ir::NodeId id : match.nodes) nodes.push_back({match.graph, id});
@@ -231,7 +231,8 @@ void BindRules(py::module_& m) {
                         const std::string& version, const std::string& after, const std::string& before) {
         return b.Finish(root, check, rewrite, {.version = version, .after = after, .before = before});
       });
-  m.def("_apply", [](const Shared& g, const std::vector<std::string>& names, const std::vector<PyRule>& rules) {
+  const auto apply = [](const Shared& g, const std::vector<std::string>& names, const std::vector<PyRule>& rules) {
+    ir::Graph& graph = Of(g);
     passes::Registry registry;
     AddRules(rules, {}, registry);
     passes::PassRun run;
@@ -239,7 +240,7 @@ void BindRules(py::module_& m) {
     run.misses = &misses;
     const passes::Status done = [&] {
       const py::gil_scoped_release unlock;
-      return passes::RunPasses(names, Of(g), run, {.registry = &registry, .after = {}});
+      return passes::RunPasses(names, graph, run, {.registry = &registry, .after = {}});
     }();
     Unwrap(done);
     py::list decisions;
@@ -259,22 +260,29 @@ void BindRules(py::module_& m) {
     }
     Warn(run.notes);
     return decisions;
-  });
-  m.def("_passes_json", [](const std::vector<Name>& plugins) {
+  };
+  m.def("_apply", apply, py::arg("graph"), py::arg("passes"), py::arg("rules"));
+  const auto passes_json = [](const std::vector<Name>& plugins) {
     passes::Registry registry;
     AddRules({}, plugins, registry);
     return Name{api::PassesJson(registry)};
-  });
-  m.def("_recipe_json",
-        [](const std::string& recipe, const std::vector<PyRule>& rules, const std::vector<Name>& plugins) {
-          passes::Registry registry;
-          AddRules(rules, plugins, registry);
-          return Name{passes::PipelineToJson(Unwrap(passes::PipelineOfRecipe(recipe, registry)))};
-        });
-  m.def("_pipeline_of",
-        [](const Shared& g) { return Name{passes::PipelineToJson(Unwrap(passes::PipelineOfGraph(Of(g))))}; });
-  m.def("_check_pipeline",
-        [](const Name& json) { return Name{passes::PipelineToJson(Unwrap(passes::PipelineFromJson(json.bytes)))}; });
+  };
+  m.def("_passes_json", passes_json, py::arg("plugins"));
+  const auto recipe_json = [](const std::string& recipe, const std::vector<PyRule>& rules,
+                              const std::vector<Name>& plugins) {
+    passes::Registry registry;
+    AddRules(rules, plugins, registry);
+    return Name{passes::PipelineToJson(Unwrap(passes::PipelineOfRecipe(recipe, registry)))};
+  };
+  m.def("_recipe_json", recipe_json, py::arg("recipe"), py::arg("rules"), py::arg("plugins"));
+  const auto pipeline_of = [](const Shared& g) {
+    return Name{passes::PipelineToJson(Unwrap(passes::PipelineOfGraph(Of(g))))};
+  };
+  m.def("_pipeline_of", pipeline_of, py::arg("model"));
+  const auto check_pipeline = [](const Name& json) {
+    return Name{passes::PipelineToJson(Unwrap(passes::PipelineFromJson(json.bytes)))};
+  };
+  m.def("_check_pipeline", check_pipeline, py::arg("text"));
 }
 
 }  // namespace octavo::python

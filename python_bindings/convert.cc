@@ -322,7 +322,7 @@ ir::TensorMap FromDict(const py::object& mapping, std::string_view place, const 
 
 void Warn(const std::vector<std::string>& sentences) {
   for (const std::string& sentence : sentences) {
-    if (PyErr_WarnEx(PyExc_UserWarning, ir::Clean(sentence, sentence.size()).c_str(), 1) != 0)
+    if (PyErr_WarnEx(PyExc_UserWarning, ir::Clean(sentence, sentence.size()).c_str(), 2) != 0)
       throw py::error_already_set();
   }
 }

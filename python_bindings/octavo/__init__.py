@@ -9,7 +9,7 @@
 import os as _os
 import pathlib as _pathlib
 
-from . import _octavo
+from . import _octavo, _words
 from ._octavo import (
     Graph,
     Match,
@@ -37,6 +37,14 @@ from ._rules import Rule, anything, compiled as _compiled, constant, one_of, sca
 from ._texts import text_batches
 from ._tune import Tuned, tune
 
+tune = _words.takes(
+    budget="number", lower_is_better="flag", threads="whole", seconds="number", inputs="mapping", everything="flag", progress="function",
+)(tune)
+perplexity = _words.takes(tokens="wholes", window="whole", threads="whole")(perplexity)
+Generator.__init__ = _words.takes(threads="whole", chunk="whole")(Generator.__init__)
+# Of optimize; those of the table are checked where they are read.
+_OWN_KINDS = {"rules": "list", "plugins": "paths", "assume": "mapping|none", "set": "mapping|none"}
+
 __all__ = [
     "Generator", "Graph", "Match", "Node", "NodeArg", "OctavoError", "OctavoMemoryError", "Pipeline", "Port", "Result", "Rewriter", "Rule", "Session", "State", "Tuned", "Value",
     "__version__", "anything", "apply", "bench", "calibrate", "compare", "constant", "cpu", "ep_library", "explain", "image_batches", "inspect", "load", "merge_calibrations",
@@ -46,6 +54,8 @@ __all__ = [
 
 def optimize(model, *args, **arguments):
     given = _arguments_of(model, *args, **arguments)
+    for name, (kinds, value) in {name: (_OWN_KINDS[name], given[name]) for name in _OWN_KINDS}.items():
+        _words.check("optimize", name, value, kinds)
     given["rules"] = [_compiled(rule) for rule in given["rules"]]
     given["pipeline"] = _json_of(given["pipeline"])
     given["plugins"] = [_os.fspath(plugin) for plugin in given["plugins"]]
@@ -55,9 +65,9 @@ def optimize(model, *args, **arguments):
     return _octavo._optimize(given.pop("model"), given)
 
 
-optimize.__signature__, optimize.__doc__ = _SIGNATURE, _options_doc()
 
 
+@_words.takes(threads="whole", max_memory="whole", max_nodes="whole", progress="function", with_="word")
 def calibrate(model, calibration, threads=0, max_memory=None, max_nodes=None, progress=None, *, with_="octavo", shard=None):
     """Ranges of the activations, for optimize(calibration=...); the same bytes as `octavo calibrate` writes. with_: as calibrate_with there; progress: as there.
 
@@ -71,6 +81,7 @@ def calibrate(model, calibration, threads=0, max_memory=None, max_nodes=None, pr
     return _octavo._calibrate(model, calibration, threads, max_memory, max_nodes, _runtime_of(with_), progress, shard)
 
 
+@_words.takes(passes="words", rules="list")
 def apply(graph, passes=(), rules=()):
     """Runs passes, then rules, on a Graph in place and tells what became of which node: the way to try a rule out."""
     compiled = [_compiled(rule) for rule in rules]
@@ -92,3 +103,7 @@ def onnxruntime_library():
 def ep_library():
     """Path of the execution provider for ONNX Runtime 1.24 and later, for onnxruntime.register_execution_provider_library."""
     return _library("liboctavo_ep.so")
+
+
+_words.put_texts(globals())
+optimize.__signature__, optimize.__doc__ = _SIGNATURE, _options_doc()

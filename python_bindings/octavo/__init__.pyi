@@ -137,11 +137,12 @@ class Session(metaclass=_Type):
     @property
     def threads(self) -> int: ...
 
-class State:
+class State(metaclass=_Type):
     """The KV caches of one sequence, or batch, between the runs of a Session: inputs that outputs carry on by Concat, TensorScatter, ScatterND or
     GroupQueryAttention. Rows are appended where the caches lie. In one run at a time; a run that fails leaves caches that grow as they were.
     """
 
+    def __init__(self, *args: Never, **kwargs: Never) -> None: ...  # Session.state() makes one
     @property
     def inputs(self) -> list[str]:
         """Names of the inputs that it keeps."""
@@ -375,6 +376,9 @@ class Tuned:
     baseline: float
     plans: list[dict[str, Any]]
     layers: list[dict[str, Any]]
+    def __init__(
+        self, result: Result, plans: list[dict[str, Any]], chosen: str, baseline: float, layers: list[dict[str, Any]]
+    ) -> None: ...
     @property
     def model(self) -> bytes: ...
     def save(self, path: str | os.PathLike[str]) -> None: ...

@@ -8,6 +8,7 @@ import numpy as np
 
 from ._octavo import OctavoError
 from ._texts import ports_of
+from ._words import takes
 
 # What a processor takes for granted whose file does not say it, by the name of its class: the filter, and whether one number as size means the shorter side.
 _KINDS = {
@@ -186,6 +187,7 @@ def _check(port, values, picture):
             raise OctavoError(f"{picture} becomes {' x '.join(map(str, values.shape))}, and axis {axis} of the model's input '{port.name}' is {want}; another model's processor?")
 
 
+@takes(images="file|list", batch_size="whole", without="words")
 def image_batches(images, processor, model, *, batch_size=8, without=()):
     """Batches for optimize(calibration=...), calibrate and compare; __init__.pyi says what is given."""
     if batch_size < 1:

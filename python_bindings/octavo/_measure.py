@@ -4,6 +4,7 @@ import json as _json
 import os as _os
 
 from . import _octavo
+from ._words import check, takes
 
 
 def _name(model, number):
@@ -12,6 +13,10 @@ def _name(model, number):
 
 
 def _shapes(shapes):
+    for name, shape in (shapes or {}).items():
+        check("shapes", f"{name!r}", shape, "list")
+        for size in shape:
+            check("shapes", f"a size of {name!r}", size, "whole")
     return {name: [int(size) for size in shape] for name, shape in (shapes or {}).items()}
 
 
@@ -26,6 +31,7 @@ def compare(a, b, data, *, threads=0, progress=None, per_layer=False):
     return _json.loads(_octavo._compare(a, b, data, threads, progress, per_layer))
 
 
+@takes(inputs="mapping", shapes="mapping", threads="whole|wholes", seconds="number", fuse="flag", progress="function", against="word|words")
 def bench(models, inputs=None, *, shapes=None, threads=0, seconds=3.0, fuse=True, progress=None, against=()):
     """Times models against each other, taking turns.
 
@@ -64,6 +70,7 @@ def explain(model, rule="", node=""):
     return _json.loads(_octavo._explain(model, rule, node))
 
 
+@takes(inputs="mapping", path="path", shapes="mapping", threads="whole", fuse="flag")
 def trace(model, inputs=None, path=None, *, shapes=None, threads=0, fuse=True):
     """The kernels of one run with their source nodes, as a Chrome trace (chrome://tracing, Perfetto): a dict, which path, if given, gets as a file.
 
@@ -76,6 +83,7 @@ def trace(model, inputs=None, path=None, *, shapes=None, threads=0, fuse=True):
     return _json.loads(text)
 
 
+@takes(calibrations="list")
 def merge_calibrations(calibrations):
     """One calibration out of those of shards, in any order: bytes as calibrate() gives them, or paths of .calib files."""
     return _octavo._merge(list(calibrations))

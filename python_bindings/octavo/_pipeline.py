@@ -6,8 +6,10 @@ import os
 from . import _octavo
 from ._octavo import OctavoError
 from ._rules import compiled
+from ._words import check, takes
 
 
+@takes(plugins="paths")
 def passes(plugins=()):
     """Every pass, in no particular order: dicts with name, what, takes, leaves, needs, version (None: octavo's own), options and rules."""
     return json.loads(_octavo._passes_json([os.fspath(p) for p in plugins]))["passes"]
@@ -20,6 +22,7 @@ class Pipeline:
     foreign: versions of the passes that are not octavo's own.
     """
 
+    @takes(recipe="word", rules="list", plugins="paths")
     def __init__(self, recipe="int8", *, rules=(), plugins=()):
         self._read(_octavo._recipe_json(recipe, [compiled(r) for r in rules], [os.fspath(p) for p in plugins]))
 
@@ -81,6 +84,7 @@ def json_of(pipeline):
         return pipeline.to_json()
     if isinstance(pipeline, dict):
         return json.dumps(pipeline)
+    check("optimize", "pipeline", pipeline, "path|mapping|none")
     path = os.fspath(pipeline)
     if os.fsdecode(path).endswith(".onnx"):
         return Pipeline.of(path).to_json()

@@ -5,6 +5,7 @@ import re
 
 from . import _octavo
 from ._octavo import OctavoError
+from ._words import takes
 
 # Ops whose two operands may stand in either order in a graph, whichever the pattern writes.
 _COMMUTATIVE = frozenset({"Add", "Mul", "Max", "Min", "And", "Or", "Xor", "Equal", "BitwiseAnd", "BitwiseOr", "BitwiseXor"})
@@ -22,11 +23,13 @@ class _Built:
         self._builder, self._index = builder, index
 
 
+@takes(value="number", tolerance="number", name="word")
 def scalar(value=None, *, tolerance=1e-6, name=None):
     """A constant of one element. value: what it must be, up to a relative tolerance; None: any number (match.number(name) tells it)."""
     return _Part(lambda ops: ops._builder.scalar(name or ops._fresh("scalar"), value, tolerance if value else 0.0))
 
 
+@takes(name="word")
 def constant(name=None):
     """Any constant tensor."""
     return _Part(lambda ops: ops._builder.constant(name or ops._fresh("constant")))

@@ -8,6 +8,7 @@ import numpy as np
 from ._generate import empty_cache, is_cache, read_tokenizer
 from ._octavo import Graph, OctavoError, Session
 from ._results import Port
+from ._words import takes
 
 _IDS, _MASK, _TYPES, _PLACES = "input_ids", "attention_mask", "token_type_ids", "position_ids"
 _DTYPES = {"s64": "int64", "s32": "int32", "u8": "uint8", "s8": "int8", "bool": "bool", "f16": "float16", "f32": "float32", "f64": "float64"}
@@ -116,6 +117,7 @@ def _batch(rows, length, ports):
     return {name: np.ascontiguousarray(known[name], port.dtype) if name in known else empty_cache(port, len(rows)) for name, port in ports.items()}
 
 
+@takes(texts="file|words", tokenizer="tokenizer", batch_size="whole", max_length="whole", without="words")
 def text_batches(texts, tokenizer, model=None, *, batch_size=32, max_length=128, without=()):
     """Batches for optimize(calibration=...), calibrate and compare; __init__.pyi says what is given."""
     if batch_size < 1 or max_length < 1:

@@ -19,7 +19,7 @@ def test_stub_and_page_are_written_from_the_table():
 
 
 def test_stub_has_what_there_is():
-    """Names, and the signatures of what is written in Python; mypy.stubtest says more."""
+    """Names, and the signatures of functions and methods; mypy.stubtest says more."""
     tree = ast.parse((SOURCE / "python_bindings/octavo/__init__.pyi").read_text())
     stub = {node.name: node for node in tree.body if isinstance(node, ast.FunctionDef | ast.ClassDef) and not node.name.startswith("_")}
     values = {node.target.id for node in tree.body if isinstance(node, ast.AnnAssign)}
@@ -27,11 +27,28 @@ def test_stub_has_what_there_is():
     listed = next(node.value for node in tree.body if isinstance(node, ast.Assign) and node.targets[0].id == "__all__")
     assert set(ast.literal_eval(listed)) == set(octavo.__all__)
     for name, node in stub.items():
-        function = getattr(octavo, name)
-        if isinstance(node, ast.FunctionDef) and inspect.isfunction(function):
-            a = node.args
-            of_stub = [one.arg for one in (*a.posonlyargs, *a.args, a.vararg, *a.kwonlyargs, a.kwarg) if one is not None]
-            assert of_stub == list(inspect.signature(function).parameters), name
+        if isinstance(node, ast.FunctionDef):
+            compare_with_stub(name, node, getattr(octavo, name))
+            continue
+        seen = set()
+        for member in (m for m in node.body if isinstance(m, ast.FunctionDef)):
+            function = inspect.getattr_static(getattr(octavo, name), member.name, None)
+            assert function is not None, f"{name}.{member.name}"
+            if member.name not in seen and inspect.isfunction(function) and not member.name.startswith("__"):
+                compare_with_stub(f"{name}.{member.name}", member, function)
+            seen.add(member.name)
+
+
+def compare_with_stub(name, node, function):
+    a = node.args
+    of_stub = [one.arg for one in (*a.posonlyargs, *a.args, a.vararg, *a.kwonlyargs, a.kwarg) if one is not None]
+    there = list(inspect.signature(function).parameters)
+    assert of_stub == there or there[-2:] == ["args", "kwargs"], name  # so pybind11 calls the rest
+    told = ast.get_docstring(node)
+    if told:
+        assert inspect.getdoc(function).split() == told.split(), name
+    else:
+        assert "(self" not in (function.__doc__ or ""), name
 
 
 def test_help_lists_every_option(run):

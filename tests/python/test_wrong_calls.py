@@ -1,0 +1,176 @@
+"""What a person reads who calls something wrongly: one sentence in words of Python, whatever is given for which argument; and never a crash."""
+
+import asyncio
+import concurrent.futures
+import inspect
+import threading
+import time
+
+import numpy as np
+import octavo
+import pytest
+from conftest import BERT, batch, inputs_of
+
+WRONG = [None, -3, 10**13, 3.5, float("nan"), "yes", b"x", [], [3], (1, 2), {"a": "b"}, {3}, object(), len, np.zeros(3)]
+# Words of the binding and of Python's insides, which say nothing to a person.
+INSIDES = ("pybind", "incompatible", "Invoked with", "arg0", "object has no attribute", "_octavo._", "argument must be", "is not iterable", "not callable")
+
+
+def calls():
+    """(name, function, arguments that fit): all public callables but classes that octavo alone makes."""
+    session = octavo.Session(BERT, threads=1)
+    feed = inputs_of(session, batch(0))
+    graph = octavo.Graph(BERT)
+    value, node = graph.inputs[0], graph.nodes[0]
+    rewriter = graph.rewriter()
+    result = octavo.optimize(BERT, recipe="float")
+    model = {"model": str(BERT)}
+    texts = {"texts": ["a"], "tokenizer": type("T", (), {"encode": lambda self, text: type("E", (), {"ids": [1, 2]})})(), "model": BERT}
+    return [
+        ("Session", octavo.Session, model), ("load", octavo.load, model), ("run", session.run, {"inputs": feed}), ("state", session.state, {}),
+        ("calibrate", octavo.calibrate, model | {"calibration": [feed]}), ("compare", octavo.compare, {"a": BERT, "b": BERT, "data": [feed]}),
+        ("bench", octavo.bench, {"models": BERT, "seconds": 0.0}), ("inspect", octavo.inspect, model), ("explain", octavo.explain, model),
+        ("trace", octavo.trace, model), ("merge_calibrations", octavo.merge_calibrations, {"calibrations": []}),
+        ("split_if", octavo.split_if, model | {"input": "x"}), ("apply", octavo.apply, {"graph": graph}), ("Graph", octavo.Graph, model),
+        ("value", graph.value, {"name": "x"}), ("rewriter", graph.rewriter, {}), ("at", rewriter.at, {"node": node}),
+        ("constant", rewriter.constant, {"array": np.zeros(1)}), ("replace", rewriter.replace, {"old": value, "new": value}),
+        ("set_input", rewriter.set_input, {"node": node, "index": 0, "value": value}), ("set_attr", rewriter.set_attr, {"node": node, "name": "a", "value": 1}),
+        ("erase_dead", rewriter.erase_dead, {"node": node}), ("Graph.save", graph.save, {"path": "/nowhere/a.onnx"}), ("save", result.save, {"path": "/nowhere/a"}),
+        ("Pipeline", octavo.Pipeline, {}), ("Pipeline.of", octavo.Pipeline.of, model), ("Pipeline.from_json", octavo.Pipeline.from_json, {"text": "{}"}),
+        ("passes", octavo.passes, {}), ("text_batches", octavo.text_batches, texts),
+        ("image_batches", octavo.image_batches, {"images": [], "processor": len, "model": BERT}),
+        ("Generator", octavo.Generator, model), ("perplexity", octavo.perplexity, model | {"tokens": [1, 2]}),
+        ("scalar", octavo.scalar, {}), ("part", octavo.constant, {}), ("optimize", octavo.optimize, model | {"recipe": "float"}),
+        ("tune", octavo.tune, model | {"metric": lambda s: 1.0, "calibration": None}),
+    ]
+
+
+@pytest.fixture(scope="module")
+def fitting():
+    return {name: (function, fits) for name, function, fits in calls()}
+
+
+def said(function, *args, **kwargs):
+    """The sentence, or None where the call is right after all."""
+    try:
+        function(*args, **kwargs)
+    except (TypeError, ValueError, OSError, octavo.OctavoError) as error:
+        return str(error)
+    return None
+
+
+# Each of them reads the arguments' names off the function, so that a new argument is tried too.
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("name", [
+    "Session", "load", "run", "state", "calibrate", "compare", "bench", "inspect", "explain", "trace", "merge_calibrations", "split_if", "apply", "Graph", "value",
+    "rewriter", "at", "constant", "replace", "set_input", "set_attr", "erase_dead", "Graph.save", "save", "Pipeline", "Pipeline.of", "Pipeline.from_json", "passes",
+    "text_batches", "image_batches", "Generator", "perplexity", "scalar", "part", "optimize", "tune",
+])
+def test_a_wrong_call_is_one_sentence(fitting, name, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    function, fits = fitting[name]
+    parameters = [p for p, how in inspect.signature(function).parameters.items() if how.kind not in (how.VAR_POSITIONAL, how.VAR_KEYWORD)]
+    bad, refused = [], 0
+    for parameter in parameters:
+        for wrong in WRONG:
+            if parameter == "seconds" and isinstance(wrong, int) and wrong > 0:
+                continue  # is a number, and a long time
+            if name == "trace" and parameter == "path" or name == "set_attr" and parameter == "value":
+                continue
+            told = said(function, **fits | {parameter: wrong})
+            refused += told is not None
+            if told is not None and ("\n" in told.strip() or not told.strip() or any(inside in told for inside in INSIDES)):
+                bad.append((parameter, repr(wrong), told))
+    for args, kwargs in (([], {"unheard_of": 1}), ([1] * 30, {}), ([], {})):
+        told = said(function, *args, **kwargs)
+        if told is not None and ("\n" in told or any(inside in told for inside in INSIDES)):
+            bad.append((args, kwargs, told))
+    assert not bad
+    assert refused >= 5 or name in ("scalar", "part", "passes", "set_attr")
+
+
+@pytest.mark.parametrize("call, words", [
+    (lambda: octavo.Session(BERT, count_clipped="yes"), "Session(): count_clipped takes True or False, not str"),
+    (lambda: octavo.Session(BERT, threads="two"), "Session(): threads takes a whole number, not str"),
+    (lambda: octavo.Session(BERT, thread=2), "Session() got an unexpected keyword argument 'thread'; it takes model, threads, fuse, max_memory, max_nodes, count_clipped"),
+    (lambda: octavo.Session(), "Session() missing a required argument: 'model'; it takes model, threads, fuse, max_memory, max_nodes, count_clipped"),
+    (lambda: octavo.Session(BERT, threads=10**13), "Session(): threads is 10000000000000, which is beyond what it can be"),
+    (lambda: octavo.Session(BERT, max_memory="1 GB"), "Session(): max_memory takes a whole number or None, not str"),
+    (lambda: octavo.apply(None), "a Graph is wanted here, not None"),
+    (lambda: octavo.bench(BERT, shapes={"input_ids": 3}), "shapes(): 'input_ids' takes a list, not int"),
+    (lambda: octavo.bench(BERT, seconds=float("nan")), "bench(): seconds takes a number, not nan"),
+    (lambda: octavo.optimize(BERT, assume=["x"]), "optimize(): assume takes a dict or None, not list"),
+    (lambda: octavo.calibrate(BERT), "calibrate() missing a required argument: 'calibration'"),
+])
+def test_the_sentence_names_function_argument_and_what_it_takes(call, words):
+    with pytest.raises(TypeError) as error:
+        call()
+    assert str(error.value) == words
+
+
+def test_what_is_no_part_of_a_graph_is_not_equal_to_one():
+    graph = octavo.Graph(BERT)
+    assert graph.inputs[0] != 3 and graph.nodes[0] != "x" and graph.inputs[0] == graph.inputs[0]
+
+
+def test_help_shows_signatures_and_texts():
+    assert list(inspect.signature(octavo.Session.run).parameters) == ["self", "inputs", "outputs", "donate", "state"]
+    assert inspect.signature(octavo.Session).parameters["threads"].default == 0
+    assert "Outputs by name" in octavo.Session.run.__doc__ and "octavo._octavo" not in octavo.Session.run.__doc__
+
+
+def test_run_leaves_pythons_lock_to_others():
+    """While one thread is in run, another one counts: had run kept the lock, it would stand still until the end."""
+    session = octavo.Session(BERT, threads=1)
+    feed = inputs_of(session, batch(0, rows=256, length=48))
+    session.run(feed)
+    took, ticks, done = 0.0, 0, threading.Event()
+
+    def work():
+        nonlocal took
+        start = time.perf_counter()
+        for _ in range(3):
+            session.run(feed)
+        took = time.perf_counter() - start
+        done.set()
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    last, longest = time.perf_counter(), 0.0
+    while not done.is_set():
+        time.sleep(0.0005)
+        now = time.perf_counter()
+        longest, last, ticks = max(longest, now - last), now, ticks + 1
+    thread.join()
+    assert ticks > 5 and longest < took / 2, (took, longest, ticks)
+
+
+def test_asyncio_awaits_runs():
+    """As the FAQ has it: runs in threads, the loop goes on, and each result is that of its own input."""
+    session = octavo.Session(BERT, threads=1)
+    feeds = [inputs_of(session, batch(seed)) for seed in range(8)]
+    want = [session.run(feed) for feed in feeds]
+
+    async def serve():
+        beats = 0
+
+        async def beat():
+            nonlocal beats
+            while True:
+                await asyncio.sleep(0)
+                beats += 1
+
+        pulse = asyncio.create_task(beat())
+        own = concurrent.futures.ThreadPoolExecutor(2)
+        got = await asyncio.gather(*(asyncio.to_thread(session.run, feed) for feed in feeds))
+        loop = asyncio.get_running_loop()
+        again = await asyncio.gather(*(loop.run_in_executor(own, session.run, feed) for feed in feeds))
+        pulse.cancel()
+        return got, again, beats
+
+    got, again, beats = asyncio.run(serve())
+    assert beats > 0
+    for outputs in (got, again):
+        for one, expected in zip(outputs, want):
+            for a, b in zip(one, expected):
+                np.testing.assert_array_equal(a, b)
