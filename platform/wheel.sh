@@ -1,10 +1,10 @@
 # Sourced by inside.sh: ./dev wheel [FOLDER]. One wheel for this Python, Debian 12's and those of OCTAVO_PYTHONS (interpreters, separated by spaces,
-# in folders that OCTAVO_BIND shows), and for every Linux with glibc 2.34 or later.
+# in folders that OCTAVO_BIND shows), and for every Linux with glibc 2.28 or later.
 #
 # It has what the tests ran: Debian 13's compiler and libraries. They use little that older systems lack, and wheel/older.py gives them that.
 # Another toolchain, or libraries built anew, would be another product.
 out=$(realpath -m "${1:-dist}")
-system=manylinux_2_34_x86_64
+system=manylinux_2_28_x86_64
 . "$platform/debian.sh"
 . "$platform/venv.sh"
 . "$platform/wheel/headers.sh"
@@ -29,16 +29,21 @@ mapfile -t libraries < <(ldd "$builds/wheel/bin/octavo" "$builds"/wheel/python/o
   grep -vE '/(libc|libm|libz|libgcc_s|libstdc\+\+|ld-linux-x86-64)\.so' | sort -u)
 cp -L "${libraries[@]}" "$raw/libraries/"
 release_lock
-older=$raw/libraries/liboctavo_older.so
-c++ -std=c++23 -O2 -fPIC -shared -Wl,--version-script="$platform/wheel/older.map" -Wl,-soname,liboctavo_older.so -o "$older" "$platform/wheel/older.cc"
-strip --strip-unneeded "$raw"/libraries/liboctavo_*.so
-for part in "${parts[@]}" "$raw"/libraries/*; do
-  [ "$part" = "$older" ] || patchelf --remove-rpath --add-needed liboctavo_older.so "$part"
-done
-python3 "$platform/wheel/older.py" "${parts[@]}" "$raw"/libraries/* || fail "the wheel would not run on older systems"
+older=$raw/liboctavo_older.so
+mkdir "$raw/gcc"
+( cd "$raw/gcc" && ar x "$(c++ -print-file-name=libstdc++.a)" fs_dir.o fs_ops.o fs_path.o floating_from_chars.o floating_to_chars.o memory_resource.o )
+python3 "$platform/wheel/older.py" map "${parts[@]}" "$raw"/libraries/* >"$raw/older.map"
+c++ -std=c++23 -O2 -fPIC -ffunction-sections -shared -Wl,--gc-sections -Wl,--version-script="$raw/older.map" -Wl,-soname,liboctavo_older.so \
+  -o "$older" "$platform/wheel/older.cc" "$raw"/gcc/*.o || fail "what older systems lack did not build"
+strip --strip-unneeded "$older" "$raw"/libraries/liboctavo_*.so
+for part in "${parts[@]}" "$raw"/libraries/*; do patchelf --remove-rpath --add-needed liboctavo_older.so "$part"; done
+# Before glibc 2.34 they were libraries of their own; since then they are empty.
+patchelf --add-needed libpthread.so.0 --add-needed libdl.so.2 "$older"
+python3 "$platform/wheel/older.py" change "$older" "${parts[@]}" "$raw"/libraries/* || fail "the wheel would not run on older systems"
+mv "$older" "$raw/libraries/"
 
 # What stands in it that is not octavo's, compiled in or as a library: Debian's copyright file of each package, and the licences that those name.
-carried=(libhwy-dev pybind11-dev nlohmann-json3-dev libcli11-dev libonnx-dev libonnxruntime-dev)
+carried=(libstdc++-14-dev libhwy-dev pybind11-dev nlohmann-json3-dev libcli11-dev libonnx-dev libonnxruntime-dev)
 mapfile -t libraries < <(printf '%s\n' "${libraries[@]}" | grep -v "^$builds" | xargs realpath)
 mapfile -t -O "${#carried[@]}" carried < <(dpkg -S "${libraries[@]}" | cut -d: -f1 | sort -u)
 for package in "${carried[@]}"; do

@@ -14,6 +14,7 @@
 #include "octavo/ir/memory.h"
 #include "octavo/kernels/arch/quota.h"
 #include "octavo/quant/numeric/float_mode.h"
+#include "octavo/runtime/host_threads.h"
 #include "octavo/runtime/tbb_arena.h"
 
 namespace octavo::runtime {
@@ -27,6 +28,9 @@ void InChild() {
 }
 [[maybe_unused]] const int kHooked = pthread_atfork(nullptr, nullptr, &InChild);
 
+// Where this thread compiles for a host.
+thread_local const Threads::Host* host_of_compiled = nullptr;
+
 int DefaultCount() {
   static const int count = kernels::DefaultThreads();  // asks files
   return count;
@@ -34,7 +38,15 @@ int DefaultCount() {
 
 }  // namespace
 
+CompileForHost::CompileForHost(Threads::Host host)
+    : host_(std::move(host)), before_(std::exchange(host_of_compiled, &host_)) {}
+CompileForHost::~CompileForHost() { host_of_compiled = before_; }
+
 Threads::Threads(int count) : count_(count > 0 ? count : DefaultCount()) {
+  if (host_of_compiled != nullptr) {
+    host_ = *host_of_compiled;
+    return;
+  }
   if (workers_lost) count_ = 1;
   if (count_ == 1) return;
   has_workers = true;

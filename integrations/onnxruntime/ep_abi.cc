@@ -14,6 +14,7 @@ SAME_PLACE(ValueInfo_GetInitializerValue);
 SAME_PLACE(ValueInfo_IsGraphOutput);
 SAME_PLACE(ValueInfo_IsConstantInitializer);
 SAME_PLACE(ValueInfo_IsFromOuterScope);
+SAME_PLACE(Graph_GetModelPath);
 SAME_PLACE(Graph_GetOnnxIRVersion);
 SAME_PLACE(Graph_GetOperatorSets);
 SAME_PLACE(Graph_GetNodes);

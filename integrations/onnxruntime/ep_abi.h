@@ -48,7 +48,8 @@ struct Tail {
   Status (*ValueInfo_IsGraphOutput)(const ValueInfo*, bool* is);
   Status (*ValueInfo_IsConstantInitializer)(const ValueInfo*, bool* is);
   Status (*ValueInfo_IsFromOuterScope)(const ValueInfo*, bool* is);
-  Unused of_23_name[2];  // Graph_GetName, Graph_GetModelPath
+  Unused of_23_name;
+  Status (*Graph_GetModelPath)(const Graph*, const char** path);  // "": from memory
   Status (*Graph_GetOnnxIRVersion)(const Graph*, int64_t* version);
   Status (*Graph_GetNumOperatorSets)(const Graph*, size_t* count);
   Status (*Graph_GetOperatorSets)(const Graph*, const char** domains, int64_t* versions, size_t count);

@@ -41,9 +41,10 @@ struct OctavoFactory : abi::Factory {
       return nullptr;
     };
     CreateEp = [](abi::Factory* self, const abi::HardwareDevice* const*, const abi::KeyValuePairs* const*, size_t,
-                  const OrtSessionOptions* options, const OrtLogger*, abi::Ep** ep) {
+                  const OrtSessionOptions* options, const OrtLogger* logger, abi::Ep** ep) {
       return Guarded([&]() -> ir::Status {
         OCTAVO_TRY(ProviderOptions chosen, OptionsOf(options));
+        chosen.logger = logger;
         chosen.no_bodies = static_cast<OctavoFactory*>(self)->no_bodies;
         *ep = new Provider(std::move(chosen));
         return {};

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <charconv>
 #include <cstring>
+#include <format>
 #include <numeric>
 
 #include "octavo/api/open.h"
@@ -11,6 +12,7 @@
 #include "octavo/integrations/onnxruntime/ep_context.h"
 #include "octavo/ir/names.h"
 #include "octavo/ir/onnx/onnx.h"
+#include "octavo/runtime/host_threads.h"
 
 namespace octavo::integrations::onnxruntime {
 
@@ -30,6 +32,25 @@ bool IsWork(ir::Op op) {
          op == kIf || op == kLoop || op == kScan;
 }
 
+// The run that this thread is in, whose session lends its threads; null on those.
+thread_local OrtKernelContext* run_of_thread = nullptr;
+
+class InRun {
+ public:
+  explicit InRun(OrtKernelContext* context) : before_(std::exchange(run_of_thread, context)) {}
+  InRun(const InRun&) = delete;
+  InRun& operator=(const InRun&) = delete;
+  ~InRun() { run_of_thread = before_; }
+
+ private:
+  OrtKernelContext* before_;
+};
+
+void OnThreadsOfSession(int64_t n, const std::function<void(int64_t)>& task) {
+  if (run_of_thread != nullptr) return ForOnSession(run_of_thread, n, task);
+  for (int64_t i = 0; i < n; ++i) task(i);
+}
+
 // A compiled part, as ONNX Runtime runs it.
 class Compiled : public abi::ComputeInfo {
  public:
@@ -47,6 +68,7 @@ class Compiled : public abi::ComputeInfo {
 
  private:
   Status Run(OrtKernelContext* context) const {
+    const InRun here(context);
     ir::TensorMap inputs;
     for (size_t i = 0; i < inputs_.size(); ++i) {
       if (inputs_[i].empty()) continue;  // a constant that ONNX Runtime still passes
@@ -132,9 +154,34 @@ Result<std::vector<std::vector<size_t>>> EdgesOf(const std::vector<const abi::No
   return edges;
 }
 
+// Of a node's model, in which its compiled part may lie beside it; "": nobody knows.
+std::filesystem::path FolderOf(const std::filesystem::path& model, const std::filesystem::path& context) {
+  const std::filesystem::path& file = model.empty() ? context : model;
+  if (file.empty()) return {};
+  return file.has_parent_path() ? file.parent_path() : ".";
+}
+
+// "Inverse, Trilu", each once.
+Result<std::string> TypesOf(const std::vector<const abi::Node*>& nodes, const std::set<size_t>& which) {
+  std::set<std::string> types;
+  for (const size_t i : which) {
+    OCTAVO_TRY(std::string type, TypeOf(nodes[i]));
+    types.insert(std::move(type));
+  }
+  std::string text;
+  for (const std::string& type : types) text += (text.empty() ? "" : ", ") + type;
+  return text;
+}
+
 Result<ir::Graph> Read(const abi::Graph* graph, const Part& part) {
   OCTAVO_TRY(const std::string bytes, ModelOf(graph, part));
   return ir::onnx::ReadBytes(bytes);
+}
+
+// What a session says of itself where it is asked to (log_severity_level 1).
+void Log(const OrtLogger* logger, const std::string& text) {
+  if (logger == nullptr) return;
+  (void)StatusOf(Api().Logger_LogMessage(logger, ORT_LOGGING_LEVEL_INFO, text.c_str(), "octavo", 0, "GetCapability"));
 }
 
 }  // namespace
@@ -153,12 +200,16 @@ Result<ProviderOptions> OptionsOf(const OrtSessionOptions* options) {
   const auto entry = [&](const char* key) { return setting(std::string("ep.octavoexecutionprovider.") + key); };
   ProviderOptions chosen;
   chosen.context = setting("ep.context_enable") == "1";
+  chosen.context_inside = setting("ep.context_embed_mode") == "1";
+  chosen.context_file = setting("ep.context_file_path");
   chosen.recipe = entry("recipe");
   if (!chosen.recipe.empty()) OCTAVO_TRY_STATUS(passes::PipelineOfRecipe(chosen.recipe).transform([](const auto&) {}));
   if (const std::string threads = entry("threads"); !threads.empty()) {
-    const auto [end, error] = std::from_chars(threads.data(), threads.data() + threads.size(), chosen.threads);
-    if (error != std::errc() || end != threads.data() + threads.size() || chosen.threads < 0 || chosen.threads > 1024)
+    int count = -1;
+    const auto [end, error] = std::from_chars(threads.data(), threads.data() + threads.size(), count);
+    if (error != std::errc() || end != threads.data() + threads.size() || count < 0 || count > 1024)
       return ir::Fail("option threads is a number from 0 (all) to 1024, not {}", ir::Quoted(threads));
+    chosen.threads = count;
   }
   return chosen;
 }
@@ -190,7 +241,7 @@ Result<Provider::Made> Provider::ModelFor(const abi::Graph* graph, const Part& p
   } else {
     api::OptimizeOptions options;
     options.recipe = options_.recipe;
-    options.threads = options_.threads;
+    options.threads = options_.threads.value_or(0);
     options.explain = false;
     OCTAVO_TRY(api::Optimized optimized, api::Optimize(std::move(read), options));
     read = std::move(optimized.graph);
@@ -199,17 +250,39 @@ Result<Provider::Made> Provider::ModelFor(const abi::Graph* graph, const Part& p
   if (options_.context) {
     OCTAVO_TRY(made.context, ir::onnx::WriteBytes(read));
   }
-  OCTAVO_TRY(runtime::Model model, runtime::Model::Compile(std::move(read), {.threads = options_.threads}));
-  made.model = std::make_unique<runtime::Model>(std::move(model));
+  OCTAVO_TRY(made.model, ModelOfGraph(std::move(read)));
   return made;
+}
+
+Result<std::unique_ptr<runtime::Model>> Provider::ModelOfGraph(ir::Graph graph) const {
+  std::optional<runtime::CompileForHost> for_session;
+  if (!options_.threads) for_session.emplace(OnThreadsOfSession);
+  OCTAVO_TRY(runtime::Model model,
+             runtime::Model::Compile(std::move(graph), {.threads = options_.threads.value_or(0)}));
+  return std::make_unique<runtime::Model>(std::move(model));
+}
+
+// Where the session's model lies.
+Status Provider::Place(const abi::Graph* graph) {
+  const char* path = nullptr;
+  OCTAVO_TRY_STATUS(StatusOf(Tail().Graph_GetModelPath(graph, &path)));
+  model_file_ = path == nullptr ? "" : path;
+  return {};
+}
+
+// The model beside which compiled parts are written; "": they are written into it, or nobody says where it will lie.
+std::filesystem::path Provider::Beside() const {
+  if (options_.context_inside) return {};
+  if (!options_.context_file.empty() || model_file_.empty()) return options_.context_file;
+  return model_file_.parent_path() / (model_file_.stem().string() + "_ctx.onnx");
 }
 
 // Each node of what octavo has compiled before is a part of its own. The others' numbers are not in the result.
 Result<std::set<size_t>> Provider::ClaimContexts(const std::vector<const abi::Node*>& nodes, abi::SupportInfo* info) {
   std::set<size_t> ours;
   for (size_t i = 0; i < nodes.size(); ++i) {
-    OCTAVO_TRY(const auto context, ContextOf(nodes[i]));
-    if (!context) continue;
+    OCTAVO_TRY(const bool is, IsContext(nodes[i]));
+    if (!is) continue;
     ours.insert(i);
     const abi::FusionOptions options;
     OCTAVO_TRY_STATUS(StatusOf(Tail().GetEpApi()->AddNodesToFuse(info, &nodes[i], 1, &options)));
@@ -222,21 +295,34 @@ Status Provider::Claim(const abi::Graph* graph, abi::SupportInfo* info) {
   const abi::Node* parent = nullptr;
   OCTAVO_TRY_STATUS(StatusOf(Tail().Graph_GetParentNode(graph, &parent)));
   if (parent != nullptr) return {};
+  OCTAVO_TRY_STATUS(Place(graph));
   OCTAVO_TRY(const auto nodes, NodesOf(graph));
   OCTAVO_TRY(const std::set<size_t> compiled, ClaimContexts(nodes, info));
-  if (!compiled.empty()) return {};  // what such a model leaves to others was theirs before
+  if (!compiled.empty()) {  // what such a model leaves to others was theirs before
+    Log(options_.logger, std::format("octavo: {} compiled parts", compiled.size()));
+    return {};
+  }
   std::vector<size_t> all(nodes.size());
   std::iota(all.begin(), all.end(), size_t{0});
   OCTAVO_TRY(const Part everything, PartOf(graph, all));
   const auto read = Read(graph, everything);
-  if (!read) return {};  // what octavo cannot read, ONNX Runtime keeps
+  if (!read) {  // what octavo cannot read, ONNX Runtime keeps
+    Log(options_.logger, std::format("octavo: takes nothing of {} nodes: {}", nodes.size(), read.error().message));
+    return {};
+  }
   std::set<size_t> refused, work;
   Sort(*read, refused, work);
   for (size_t i = 0; options_.no_bodies && i < nodes.size(); ++i) {
     OCTAVO_TRY(const auto outer, ImplicitInputsOf(nodes[i]));
     if (!outer.empty()) refused.insert(i);
   }
+  return ClaimParts(graph, nodes, refused, work, info);
+}
+
+Status Provider::ClaimParts(const abi::Graph* graph, const std::vector<const abi::Node*>& nodes,
+                            const std::set<size_t>& refused, const std::set<size_t>& work, abi::SupportInfo* info) {
   OCTAVO_TRY(const auto edges, EdgesOf(nodes));
+  size_t taken = 0, parts = 0;
   for (const std::vector<size_t>& group : Groups(edges, refused)) {
     const bool worth = std::ranges::any_of(group, [&](size_t i) { return work.contains(i); });
     if (!worth && group.size() < nodes.size()) continue;
@@ -245,25 +331,33 @@ Status Provider::Claim(const abi::Graph* graph, abi::SupportInfo* info) {
     if (!claimed_.contains(key)) {
       auto model = ModelFor(graph, part);
       if (!model && !options_.recipe.empty()) return std::unexpected(model.error());  // the user asked for it
-      if (!model) continue;
+      if (!model) {
+        Log(options_.logger,
+            std::format("octavo: a part of {} nodes is left to ONNX Runtime: {}", group.size(), model.error().message));
+        continue;
+      }
       claimed_[key] = std::move(*model);
     }
     std::vector<const abi::Node*> chosen;
     for (const size_t i : group) chosen.push_back(nodes[i]);
     const abi::FusionOptions options{.drop_constant_initializers = true};  // they are in the model
     OCTAVO_TRY_STATUS(StatusOf(Tail().GetEpApi()->AddNodesToFuse(info, chosen.data(), chosen.size(), &options)));
+    taken += group.size(), ++parts;
   }
+  OCTAVO_TRY(const std::string unknown, TypesOf(nodes, refused));
+  Log(options_.logger, std::format("octavo: takes {} of {} nodes in {} parts{}{}", taken, nodes.size(), parts,
+                                   unknown.empty() ? "" : "; it has no meaning for ", unknown));
   return {};
 }
 
 Result<Provider::Made> Provider::MadeOf(const abi::Graph* graph) {
   OCTAVO_TRY(const auto nodes, NodesOf(graph));
   if (nodes.size() == 1) {
-    OCTAVO_TRY(auto context, ContextOf(nodes[0]));
+    OCTAVO_TRY(auto context, ContextOf(nodes[0], FolderOf(model_file_, options_.context_file)));
     if (context) {
       OCTAVO_TRY(ir::Graph read, ir::onnx::ReadBytes(*context));
-      OCTAVO_TRY(runtime::Model model, runtime::Model::Compile(std::move(read), {.threads = options_.threads}));
-      return Made{std::make_unique<runtime::Model>(std::move(model)), std::move(*context)};
+      OCTAVO_TRY(auto model, ModelOfGraph(std::move(read)));
+      return Made{std::move(model), std::move(*context)};
     }
   }
   std::vector<size_t> all(nodes.size());
@@ -280,7 +374,7 @@ Status Provider::Compile(const abi::Graph* graph, const abi::Node* fused, abi::C
                          abi::Node** context) {
   OCTAVO_TRY(Made made, MadeOf(graph));
   if (options_.context && context != nullptr) {
-    OCTAVO_TRY(*context, ContextNode(fused, made.context));
+    OCTAVO_TRY(*context, ContextNode(fused, made.context, Beside()));
   }
   std::unique_ptr<runtime::Model> model = std::move(made.model);
   OCTAVO_TRY(const auto fused_inputs, InputsOf(fused));

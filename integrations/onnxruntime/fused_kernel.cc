@@ -140,16 +140,8 @@ ir::Status FusedKernel::Run(OrtKernelContext* context) const {
     OCTAVO_TRY_STATUS(StatusOf(Api().KernelContext_GetInput(context, i, &value)));
     OCTAVO_TRY(in[i].tensor, Borrow(value));
   }
-  const runtime::Threads threads(0, [&](int64_t n, const std::function<void(int64_t)>& task) {
-    const auto run = [](void* data, size_t i) {
-      (*static_cast<const std::function<void(int64_t)>*>(data))(static_cast<int64_t>(i));
-    };
-    auto* data = const_cast<std::function<void(int64_t)>*>(&task);
-    const auto count = static_cast<size_t>(n);
-    if (!StatusOf(Api().KernelContext_ParallelFor(context, run, count, 0, data))) {
-      for (int64_t i = 0; i < n; ++i) task(i);
-    }
-  });
+  const runtime::Threads threads(
+      0, [&](int64_t n, const std::function<void(int64_t)>& task) { ForOnSession(context, n, task); });
   HostCall call(context);
   call.in = in;
   call.out.resize(outputs_.size());

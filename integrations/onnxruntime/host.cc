@@ -140,4 +140,14 @@ ir::Result<ir::Tensor> Borrow(const OrtValue* value) {
 ir::Attrs AttrsOf(const OrtKernelInfo* info) { return ReadAttrs(info); }
 ir::Attrs AttrsOf(const OrtShapeInferContext* context) { return ReadAttrs(context); }
 
+void ForOnSession(OrtKernelContext* context, int64_t n, const std::function<void(int64_t)>& task) {
+  const auto run = [](void* data, size_t i) {
+    (*static_cast<const std::function<void(int64_t)>*>(data))(static_cast<int64_t>(i));
+  };
+  auto* data = const_cast<std::function<void(int64_t)>*>(&task);
+  if (!StatusOf(Api().KernelContext_ParallelFor(context, run, static_cast<size_t>(n), 0, data))) {
+    for (int64_t i = 0; i < n; ++i) task(i);
+  }
+}
+
 }  // namespace octavo::integrations::onnxruntime

@@ -4,7 +4,9 @@
 
 #include <onnxruntime_c_api.h>
 
+#include <cstdint>
 #include <exception>
+#include <functional>
 #include <memory>
 #include <string>
 
@@ -45,6 +47,9 @@ ir::Result<ir::Type> TypeOf(const OrtTensorTypeAndShapeInfo* info, bool scalar);
 
 // A tensor that refers to the memory of `value`, which must outlive it; undefined where `value` is null.
 ir::Result<ir::Tensor> Borrow(const OrtValue* value);
+
+// task(i) for i in [0, n) on the threads of the session whose run `context` belongs to.
+void ForOnSession(OrtKernelContext* context, int64_t n, const std::function<void(int64_t)>& task);
 
 // The attributes of a fused op as either of the two places tells them.
 ir::Attrs AttrsOf(const OrtKernelInfo* info);

@@ -30,6 +30,7 @@ from ._generate import Generator, perplexity
 from ._images import image_batches
 from ._measure import bench, compare, explain, inspect, merge_calibrations, trace
 from ._onnxruntime import runtime_of as _runtime_of
+from ._onnxruntime import session_options_on as _session_options_on
 from ._options import SIGNATURE as _SIGNATURE, arguments_of as _arguments_of, doc as _options_doc
 from ._pipeline import Pipeline, json_of as _json_of, passes
 from ._results import NodeArg, Port
@@ -48,7 +49,7 @@ _OWN_KINDS = {"rules": "list", "plugins": "paths", "assume": "mapping|none", "se
 __all__ = [
     "Generator", "Graph", "Match", "Node", "NodeArg", "OctavoError", "OctavoMemoryError", "Pipeline", "Port", "Result", "Rewriter", "Rule", "Session", "State", "Tuned", "Value",
     "__version__", "anything", "apply", "bench", "calibrate", "compare", "constant", "cpu", "ep_library", "explain", "image_batches", "inspect", "load", "merge_calibrations",
-    "one_of", "onnxruntime_library", "optimize", "passes", "perplexity", "scalar", "split_if", "text_batches", "trace", "tune",
+    "one_of", "onnxruntime_library", "optimize", "passes", "perplexity", "scalar", "session_options", "split_if", "text_batches", "trace", "tune",
 ]
 
 
@@ -103,6 +104,11 @@ def onnxruntime_library():
 def ep_library():
     """Path of the execution provider for ONNX Runtime 1.24 and later, for onnxruntime.register_execution_provider_library."""
     return _library("liboctavo_ep.so")
+
+
+def session_options(options=None, *, recipe=None, threads=None):
+    """onnxruntime.SessionOptions whose sessions run on octavo what it can compute, and the rest on ONNX Runtime's CPU provider."""
+    return _session_options_on(ep_library(), options, {"recipe": recipe, "threads": threads})
 
 
 _words.put_texts(globals())

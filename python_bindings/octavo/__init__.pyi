@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 __all__ = [
     "Generator", "Graph", "Match", "Node", "NodeArg", "OctavoError", "OctavoMemoryError", "Pipeline", "Port", "Result", "Rewriter", "Rule", "Session", "State", "Tuned", "Value", "__version__",
     "anything", "apply", "bench", "calibrate", "compare", "constant", "cpu", "ep_library", "explain", "image_batches", "inspect", "load", "merge_calibrations",
-    "one_of", "onnxruntime_library", "optimize", "passes", "perplexity", "scalar", "split_if", "text_batches", "trace", "tune",
+    "one_of", "onnxruntime_library", "optimize", "passes", "perplexity", "scalar", "session_options", "split_if", "text_batches", "trace", "tune",
 ]
 
 __version__: str
@@ -602,5 +602,14 @@ def ep_library() -> str:
     >>> options.add_provider_for_devices(devices, {"threads": "2"})
     >>> session = onnxruntime.InferenceSession("model.onnx", options)
 
-    Options: threads (0: all), recipe ("dynamic" or another one that needs no data; else the model as it is).
+    Options: threads (of octavo's own, 0: all; else those of the session are used), recipe ("dynamic" or another one that needs no data; else the model as it is).
+    """
+
+def session_options(options: Any = None, *, recipe: str | None = None, threads: int | None = None) -> Any:
+    """onnxruntime.SessionOptions whose sessions run on octavo what it can compute, and the rest on ONNX Runtime's CPU provider.
+
+    >>> session = onnxruntime.InferenceSession("model.onnx", octavo.session_options())
+
+    `options` are your own, which get the provider; `recipe` and `threads` are ep_library's options. The providers must not be given to
+    InferenceSession as well: ONNX Runtime would take those instead.
     """

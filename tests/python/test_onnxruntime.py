@@ -96,7 +96,7 @@ def test_the_kernels_run_not_the_bodies(tmp_path):
 @pytest.mark.parametrize("name, recipe, least", [
     ("float/bert.ts17.sdpa", "float", 110),
     ("float/bert.ts17.sdpa", "fp8", np.inf),
-    ("float/bert.ts17.sdpa", "dynamic", 110),
+    ("float/bert.ts17.sdpa", "dynamic", 50),  # in ONNX Runtime 1.24 a number lies so near to the middle between two codes that it gets the other
     ("float/bert.ts17.sdpa", "weights4", 110),
     ("float/bert.ts17.sdpa", "dynamic4", 50),
     ("float/bert.ts17.sdpa", "weights8", 110),

@@ -1,6 +1,7 @@
 """octavo as an execution provider of ONNX Runtime: takes whole models, gives Session's bits, leaves the rest to the CPU provider."""
 
 import json
+import re
 import subprocess
 import sys
 import threading
@@ -28,9 +29,13 @@ def devices():
     return [d for d in ort.get_ep_devices() if d.ep_name == NAME]
 
 
-def session(devices, model, profile=None, **options):
+def session(devices, model, profile=None, config=None, of_session=None, **options):
     wanted = ort.SessionOptions()
     wanted.log_severity_level = 3
+    for name, value in (of_session or {}).items():
+        setattr(wanted, name, value)
+    for name, value in (config or {}).items():
+        wanted.add_session_config_entry(name, str(value))
     if profile:
         wanted.enable_profiling = True
         wanted.profile_file_prefix = str(profile)
@@ -71,14 +76,18 @@ def test_recipe_dynamic_quantizes_what_is_taken(devices, data):
     assert 0 < error(got[0], exact[0]) < 0.2 and error(got[0], want[0]) < 1e-3
 
 
-def refusal(devices, capfd, **options):
+def failure(make, capfd):
     """Why there is no session on octavo: ONNX Runtime's Python raises that from 1.32 on; before, it prints that and goes on without the provider."""
     try:
-        assert NAME not in session(devices, BERT, **options).get_providers()
+        assert NAME not in make().get_providers()
     except Exception as error:  # its own classes have no other base
         assert not isinstance(error, AssertionError), error
         return str(error)
     return capfd.readouterr().out
+
+
+def refusal(devices, capfd, **options):
+    return failure(lambda: session(devices, BERT, **options), capfd)
 
 
 def test_options_that_mean_nothing_are_refused(devices, capfd):
@@ -187,14 +196,9 @@ def test_a_process_ends_well_with_a_session_in_a_global(devices):
     assert (done.returncode, done.stdout.strip()) == (0, NAME), done.stderr
 
 
-def compiled(devices, model, path, **options):
-    wanted = ort.SessionOptions()
-    wanted.log_severity_level = 3
-    wanted.add_session_config_entry("ep.context_enable", "1")
-    wanted.add_session_config_entry("ep.context_file_path", str(path))
-    wanted.add_session_config_entry("ep.context_embed_mode", "1")
-    wanted.add_provider_for_devices(devices, {name: str(value) for name, value in options.items()})
-    ort.InferenceSession(str(model), wanted)
+def compiled(devices, model, path, embed=1, **options):
+    config = {"ep.context_enable": 1, "ep.context_file_path": path, "ep.context_embed_mode": embed}
+    session(devices, model, config=config, **options)
     return onnx.load(path)
 
 
@@ -211,6 +215,80 @@ def test_what_is_compiled_is_kept_and_gives_the_same_bits(devices, data, recipe,
     for a, b in zip(again.run(None, data[1]), session(devices, BERT, **options).run(None, data[1]), strict=True):
         assert np.array_equal(a, b)
     assert {provider for provider, _ in ran(again, data[0])} == {NAME}
+
+
+@pytest.mark.parametrize("embed", [0, ""])  # "": ONNX Runtime's default, which is 0
+def test_what_is_compiled_lies_in_a_file_beside_its_model(devices, data, embed, tmp_path):
+    want = session(devices, BERT, recipe="dynamic", threads=1).run(None, data[1])
+    (tmp_path / "a").mkdir()
+    kept = compiled(devices, BERT, tmp_path / "a" / "c.onnx", embed=embed, recipe="dynamic", threads=1)
+    attrs = {a.name: helper.get_attribute_value(a) for a in kept.graph.node[0].attribute}
+    name = attrs["ep_cache_context"].decode()
+    assert attrs["embed_mode"] == 0 and sorted(p.name for p in (tmp_path / "a").iterdir()) == sorted(["c.onnx", name])
+    assert "QuantizedLinear" in {node.op_type.split("__")[0] for node in onnx.load(tmp_path / "a" / name).graph.node}
+    (tmp_path / "a").rename(tmp_path / "b")  # the two belong together, wherever they are
+    again = session(devices, tmp_path / "b" / "c.onnx", profile=tmp_path / "p", threads=1)
+    assert all(np.array_equal(a, b) for a, b in zip(again.run(None, data[1]), want, strict=True))
+    assert {provider for provider, _ in ran(again, data[0])} == {NAME}
+    as_bytes = (tmp_path / "b" / "c.onnx").read_bytes()
+    from_memory = session(devices, as_bytes, config={"ep.context_file_path": tmp_path / "b" / "c.onnx"}, threads=1)
+    assert np.array_equal(from_memory.run(None, data[1])[0], want[0])
+    twice = compiled(devices, tmp_path / "b" / "c.onnx", tmp_path / "b" / "cc.onnx", embed=embed)
+    other = helper.get_attribute_value(next(a for a in twice.graph.node[0].attribute if a.name == "ep_cache_context"))
+    assert (tmp_path / "b" / other.decode()).read_bytes() == (tmp_path / "b" / name).read_bytes()
+
+
+def test_a_file_that_is_not_beside_its_model_is_told(devices, tmp_path, capfd):
+    kept = compiled(devices, BERT, tmp_path / "c.onnx", embed=0)
+    (named,) = [a for a in kept.graph.node[0].attribute if a.name == "ep_cache_context"]
+    name = named.s.decode()
+    told = failure(lambda: session(devices, kept.SerializeToString()), capfd)
+    assert "the model was given as bytes" in told and "set ep.context_file_path" in told
+    for wrong in ("../" + name, str(tmp_path / name), "", "a/../../" + name):
+        named.s = wrong.encode()
+        onnx.save(kept, tmp_path / "wrong.onnx")
+        assert "which is no file in the folder of its model" in failure(lambda: session(devices, tmp_path / "wrong.onnx"), capfd), wrong
+    (tmp_path / name).unlink()
+    told = failure(lambda: session(devices, tmp_path / "c.onnx"), capfd)
+    assert "octavo: cannot read" in told and name[:8] in told
+
+
+def threads_of(code):
+    """How many threads a process has at most, from a session's making to the end of its runs."""
+    head = (
+        "import os, numpy as np, onnxruntime as ort, octavo\n"
+        "count = lambda: len(os.listdir('/proc/self/task'))\n"
+        "ort.register_execution_provider_library('octavo', octavo.ep_library())\n"
+        f"devices = [d for d in ort.get_ep_devices() if d.ep_name == '{NAME}']\n"
+        "options = ort.SessionOptions()\n")
+    tail = (
+        f"session = ort.InferenceSession({str(BERT)!r}, options)\n"
+        "feed = {'input_ids': np.ones((8, 64), np.int64), 'attention_mask': np.ones((8, 64), np.int64)}\n"
+        "before = count()\n"
+        "for _ in range(3): out = session.run(None, feed)\n"
+        "print(session.get_providers()[0], count() - before, before - base, repr(float(out[0].sum())))\n")
+    done = subprocess.run([sys.executable, "-c", head + "base = count()\n" + code + tail], capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    name, own, hosts, total = done.stdout.split()
+    assert name == NAME
+    return int(own), int(hosts), total
+
+
+def test_threads_are_those_of_the_session_unless_the_option_says_otherwise(devices):
+    for count in (1, 3):
+        own, hosts, total = threads_of(f"options.intra_op_num_threads = {count}\noptions.add_provider_for_devices(devices, {{}})\n")
+        assert (own, hosts) == (0, count - 1)
+        assert total == threads_of("options.intra_op_num_threads = 1\noptions.add_provider_for_devices(devices, {'threads': '3'})\n")[2]
+    quiet = "options.intra_op_num_threads = 2\noptions.add_session_config_entry('session.intra_op.allow_spinning', '0')\n"
+    assert threads_of(quiet + "options.add_provider_for_devices(devices, {})\n")[:2] == (0, 1)
+
+
+def test_the_log_says_what_is_taken_and_why_the_rest_is_not(devices, capfd):
+    session(devices, split_by_an_op_of_another(), of_session={"log_severity_level": 1}, threads=1)
+    told = capfd.readouterr().err
+    assert re.search(r"octavo: takes (7 of 8|8 of 9) nodes in 2 parts; it has no meaning for Inverse", told), told
+    session(devices, split_by_an_op_of_another(), threads=1)
+    assert "octavo: takes" not in capfd.readouterr().err
 
 
 def test_contexts_beside_nodes_of_others_and_of_others(devices, tmp_path):

@@ -4,7 +4,9 @@
 
 #include <atomic>
 #include <cstdint>
+#include <functional>
 #include <limits>
+#include <optional>
 #include <set>
 #include <stdexcept>
 #include <thread>
@@ -12,6 +14,7 @@
 #include <vector>
 
 #include "octavo/ir/memory.h"
+#include "octavo/runtime/host_threads.h"
 
 namespace octavo::runtime {
 namespace {
@@ -44,6 +47,35 @@ TEST(Threads, DoEveryTaskOnce) {
 }
 
 // A waiting thread may run other tasks: whoever holds scratch memory keeps it.
+TEST(Threads, AreTheHostsWhereAModelIsCompiledForOne) {
+  std::atomic<int> calls = 0;
+  const auto host = [&calls](int64_t n, const std::function<void(int64_t)>& task) {
+    ++calls;
+    for (int64_t i = n; i-- > 0;) task(i);
+  };
+  std::optional<Threads> lent, inner, own;
+  {
+    const CompileForHost around(host);
+    lent.emplace(3);
+    {
+      const CompileForHost nested([](int64_t, const std::function<void(int64_t)>&) {});
+      inner.emplace(3);
+    }
+    own.emplace(3);  // `around` counts again
+  }
+  std::vector<int> done(5);
+  const auto once = [&done](int64_t i) { ++done[static_cast<size_t>(i)]; };
+  lent->For(5, once);
+  own->For(5, once);
+  EXPECT_EQ(calls, 2);
+  EXPECT_EQ(done, std::vector<int>(5, 2));
+  inner->For(5, once);
+  Threads(3).For(5, once);
+  EXPECT_EQ(calls, 2);
+  EXPECT_EQ(done, std::vector<int>(5, 3));
+  EXPECT_EQ(lent->count(), 3);
+}
+
 TEST(TaskScratch, IsOfItsHolderAndNotOfTheThread) {
   const TaskScratch outer(100000);
   const TaskScratch inner(200000), third(300000), fourth(10);
