@@ -9,6 +9,7 @@
 #include <cerrno>
 #include <cstring>
 
+#include "octavo/ir/mapped.h"
 #include "octavo/ir/names.h"
 
 namespace octavo::ir::onnx {
@@ -16,20 +17,6 @@ namespace octavo::ir::onnx {
 namespace fs = std::filesystem;
 
 namespace {
-
-class MappedFile : public Buffer {
- public:
-  MappedFile(void* data, size_t size, std::string label) {
-    data_ = static_cast<std::byte*>(data);
-    size_ = size;
-    file_ = std::move(label);
-  }
-  ~MappedFile() override {
-    if (size_ != 0) munmap(data_, size_);
-  }
-  MappedFile(const MappedFile&) = delete;
-  MappedFile& operator=(const MappedFile&) = delete;
-};
 
 // `inner` is `folder` or lies below it; both canonical.
 bool IsInside(const fs::path& inner, const fs::path& folder) {

@@ -8,6 +8,7 @@
 #include <map>
 
 #include "octavo/ir/functions.h"
+#include "octavo/ir/mapped.h"
 #include "octavo/passes/experts.h"
 #include "octavo/passes/rewriter.h"
 #include "octavo/passes/sources.h"
@@ -226,6 +227,7 @@ std::optional<ColumnWeights> QuantizeColumns(const Tensor& w, DType dtype, int l
     to[i] = quant::IsFp8(dtype) ? quant::QuantizeFp8One(from[i], scale, dtype)
                                 : static_cast<uint8_t>(quant::QuantizeOne(from[i], scale, 0, -limit, limit));
   }
+  ir::ForgetPages(w);
   return out;
 }
 

@@ -1,4 +1,5 @@
 // Codes of tables that a Gather reads: embeddings with a scale for each row, experts with one for each output of each matrix.
+#include "octavo/ir/mapped.h"
 #include "octavo/passes/experts.h"
 #include "octavo/passes/quantize/quantize.h"
 #include "octavo/quant/numeric/code8.h"
@@ -50,6 +51,7 @@ std::optional<ColumnWeights> QuantizeTable(const Tensor& t, int64_t summed) {
     }
   }
   out.scale = Tensor::Of<float>(DType::kF32, std::move(shape), scales);
+  ir::ForgetPages(t);
   return out;
 }
 

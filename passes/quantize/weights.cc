@@ -10,6 +10,7 @@
 #include <format>
 #include <map>
 
+#include "octavo/ir/mapped.h"
 #include "octavo/passes/attention.h"
 #include "octavo/passes/quantize/fits.h"
 #include "octavo/passes/quantize/quantize.h"
@@ -37,7 +38,9 @@ std::vector<FitSite> LinearsOf(const Graph& g, PassRun& run) {
   std::vector<FitSite> linears;
   for (NodeId id : FindSites(g, run.keep_float).linears) {
     const Node& n = g.node(id);
-    if (const std::string why = WhyFloat(*g.ConstantOf(n.inputs[1])); !why.empty()) {
+    const std::string why = WhyFloat(*g.ConstantOf(n.inputs[1]));
+    ir::ForgetPages(*g.ConstantOf(n.inputs[1]));
+    if (!why.empty()) {
       run.Leave("weights", n, "stays float: " + why);
       continue;
     }
@@ -69,6 +72,7 @@ Result<bool> Run(Graph& graph, PassRun& run, DType dtype, int64_t block) {
       b.At(id, {id});
       const std::string name = graph.value(w).name;
       OCTAVO_TRY(const Blocked q, RoundInBlocks(*graph.ConstantOf(w), format, fit, run.parallel));
+      ir::ForgetPages(*graph.ConstantOf(w));
       std::vector<ValueId> in{b.Constant(q.codes, name + "_quantized"), b.Constant(q.scale, name + "_scale")};
       if (quant::RangeOf(format.dtype).lo == 0) in.push_back(b.Constant(q.zero, name + "_zero_point"));
       it->second = b.Create(Op::kDequantizeLinear, std::move(in), {{"axis", int64_t{0}}, {"block_size", format.block}});

@@ -287,6 +287,24 @@ std::vector<Arch> AllForms() {
 }
 INSTANTIATE_TEST_SUITE_P(All, BlockedArch, ::testing::ValuesIn(AllForms()), ArchTestName);
 
+TEST(Blocked, PackingKeepsEachCode) {
+  for (int trial = 0; trial < 80; ++trial) {
+    const Problem p = RandomProblem(1);
+    const PackedBlocked w = Packed(p);
+    const int up = -Lowest(p.dtype);
+    for (int64_t k = 0; k < p.k; ++k) {
+      const int64_t b = k / p.block;
+      for (int64_t n = 0; n < p.n; ++n) {
+        const auto parameter = static_cast<size_t>(b * p.n + n);
+        ASSERT_EQ(w.Code(b, k % p.block, n), p.q[static_cast<size_t>(k * p.n + n)] + up)
+            << trial << " " << k << " " << n;
+        ASSERT_EQ(w.Zero(b, n), p.z[parameter] + up) << trial;
+        ASSERT_EQ(w.Scale(b, n), p.scale[parameter]) << trial;
+      }
+    }
+  }
+}
+
 TEST(Blocked, RefusesWithASentence) {
   const float scale = 1;
   const uint8_t data[64] = {};
