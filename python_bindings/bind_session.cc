@@ -41,6 +41,21 @@ void EndRuns() {
   }
 }
 
+// What `run` gives, while other threads of Python go on.
+template <class Run>
+auto Unlocked(const Run& run) {
+  if (ending && !OnMainThread()) {
+    const py::gil_scoped_release unlock;
+    Park();
+  }
+  const OnItsWay here;
+  auto results = [&] {
+    const py::gil_scoped_release unlock;
+    return run();
+  }();
+  return Unwrap(std::move(results));
+}
+
 // Keeps the model that its caches are of.
 struct State {
   py::object session;
@@ -82,23 +97,37 @@ class Session {
     ir::TensorMap arrays =
         Unwrap(quant::FitInputs(FromDict(inputs, "inputs", donate), state != nullptr ? given_inputs_ : graph_inputs_,
                                 "inputs", quant::Numbers::kMayBeNaN));
-    std::vector<ir::Tensor> results = Unlocked(std::move(arrays), state != nullptr ? state->caches.get() : nullptr);
-    if (clipped_ != nullptr) {
-      const py::gil_scoped_release unlock;
-      clipped_->Count(std::span(results).subspan(outputs_.size()));
+    std::vector<ir::Tensor> results = Unlocked([&] {
+      return state != nullptr ? model_.Run(std::move(arrays), *state->caches) : model_.Run(std::move(arrays));
+    });
+    return Chosen(std::move(results), outputs, std::move(wanted));
+  }
+
+  // Several runs at once, each with its own inputs and, if given, state.
+  std::vector<std::vector<py::array>> RunTogether(const std::vector<py::object>& inputs,
+                                                  const std::optional<std::vector<Name>>& outputs,
+                                                  const std::optional<std::vector<State*>>& states) const {
+    std::map<size_t, int> wanted;
+    if (outputs) {
+      for (const Name& name : *outputs) ++wanted[states ? FindUnkept(name) : Find(name)];
     }
-    results.resize(outputs_.size());
-    std::vector<py::array> chosen;
-    if (!outputs) {
-      for (ir::Tensor& t : results) {
-        if (t.defined()) chosen.push_back(ToNumpy(std::move(t)));  // caches stay in the state
+    std::vector<ir::TensorMap> all;
+    for (const py::object& one : inputs) {
+      all.push_back(Unwrap(quant::FitInputs(FromDict(one, "inputs", {}), states ? given_inputs_ : graph_inputs_,
+                                            "inputs", quant::Numbers::kMayBeNaN)));
+    }
+    std::vector<runtime::CacheState*> caches;
+    if (states) {
+      for (State* state : *states) {
+        if (state == nullptr) Raise({"states has None; give a state for each run, or no states"});
+        caches.push_back(state->caches.get());
       }
-      return chosen;
+      if (caches.size() != all.size())
+        Raise({std::format("{} states for {} runs; give one for each, or none", caches.size(), all.size())});
     }
-    for (const Name& name : *outputs) {
-      const size_t i = Find(name);
-      chosen.push_back(ToNumpy(--wanted[i] == 0 ? std::move(results[i]) : results[i]));
-    }
+    auto results = Unlocked([&] { return model_.RunTogether(std::move(all), caches); });
+    std::vector<std::vector<py::array>> chosen;
+    for (std::vector<ir::Tensor>& one : results) chosen.push_back(Chosen(std::move(one), outputs, wanted));
     return chosen;
   }
 
@@ -149,18 +178,27 @@ class Session {
   }
 
  private:
-  std::vector<ir::Tensor> Unlocked(ir::TensorMap arrays, runtime::CacheState* state) const {
-    if (ending && !OnMainThread()) {
+  std::vector<py::array> Chosen(std::vector<ir::Tensor> results, const std::optional<std::vector<Name>>& outputs,
+                                std::map<size_t, int> wanted) const {
+    if (clipped_ != nullptr) {
       const py::gil_scoped_release unlock;
-      Park();
+      clipped_->Count(std::span(results).subspan(outputs_.size()));
     }
-    const OnItsWay here;
-    auto results = [&] {
-      const py::gil_scoped_release unlock;
-      return state != nullptr ? model_.Run(std::move(arrays), *state) : model_.Run(std::move(arrays));
-    }();
-    return Unwrap(std::move(results));
+    results.resize(outputs_.size());
+    std::vector<py::array> chosen;
+    if (!outputs) {
+      for (ir::Tensor& t : results) {
+        if (t.defined()) chosen.push_back(ToNumpy(std::move(t)));  // caches stay in the state
+      }
+      return chosen;
+    }
+    for (const Name& name : *outputs) {
+      const size_t i = Find(name);
+      chosen.push_back(ToNumpy(--wanted[i] == 0 ? std::move(results[i]) : results[i]));
+    }
+    return chosen;
   }
+
   static ir::Graph Open(ir::Graph graph, bool fuse, std::vector<passes::quantize::CodedCache>& caches) {
     caches = passes::quantize::CodedCaches(graph);
     if (!fuse) return graph;
@@ -219,6 +257,8 @@ void BindSession(py::module_& m) {
                                return names;
                              })
       .def("reset", [](State& s) { s.caches->Reset(); })
+      .def(
+          "cut", [](State& s, int64_t tokens) { Unwrap(s.caches->Cut(tokens)); }, py::arg("tokens"))
       .def("copy", [](const State& s) { return State{s.session, std::make_unique<runtime::CacheState>(*s.caches)}; })
       .def("caches", [](const State& s) { return s.session.cast<const Session&>().Kept(s); });
   py::class_<Session>(m, "Session", "A compiled model; run() may be called from several threads at once.")
@@ -229,6 +269,8 @@ void BindSession(py::module_& m) {
            py::arg("donate") = std::vector<Name>(), py::arg("state") = py::none(),
            "Outputs by name, or all in the model's order. Inputs named in donate may be overwritten (a KV cache in "
            "place). state: keeps the caches, which are neither given nor returned.")
+      .def("run_together", &Session::RunTogether, py::arg("inputs"), py::arg("outputs") = py::none(),
+           py::arg("states") = py::none(), "Several runs at once: a product reads its weights once for all of them.")
       .def(
           "state",
           [](const py::object& self, int64_t tokens) {

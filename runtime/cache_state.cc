@@ -73,6 +73,24 @@ void CacheState::Reset() {
   model_ = nullptr, caches_.clear(), ports_.clear(), lost_ = false;
 }
 
+Status CacheState::Cut(int64_t rows) {
+  if (running_) return ir::Fail("the state is in a run; cut it before or behind one");
+  const int64_t have = length();
+  if (rows < 0 || rows > have) return ir::Fail("{} rows of a state that has {}; give 0 to {}", rows, have, have);
+  const std::scoped_lock lock(mutex_);
+  for (size_t i = 0; i < caches_.size(); ++i) {
+    if (ports_[i].axis < 0 || quant::BitsOf(caches_[i].dtype()) < 8)
+      return ir::Fail(
+          "a cache of fixed length, or of fewer than 8 bits, cannot be cut; reset the state, or keep a copy of it");
+  }
+  for (size_t i = 0; i < caches_.size(); ++i) {
+    const auto axis = static_cast<size_t>(ports_[i].axis);
+    Tensor& cache = caches_[i];
+    if (cache.shape()[axis] != rows) cache = CutRows(cache, axis, rows);
+  }
+  return {};
+}
+
 Result<Tensor> CacheState::Empty(const Model& model, const CachePort& port, const ir::TensorMap& inputs) const {
   const PortInfo& info = model.inputs()[port.input];
   if (!info.type.shape || info.type.dtype == ir::DType::kUndefined || info.type.dtype == ir::DType::kString) {
@@ -122,16 +140,6 @@ Status CacheState::Begin(const Model& model, const ir::TensorMap& inputs) {
   return {};
 }
 
-Result<std::vector<Tensor>> CacheState::Step(const Model& model, ir::TensorMap inputs, const RunAll& run) {
-  if (running_.exchange(true))
-    return ir::Fail("the state is in another run; give each run at one time a state of its own");
-  struct Release {
-    std::atomic<bool>& running;
-    ~Release() { running = false; }
-  } release{running_};
-  return StepAlone(model, std::move(inputs), run);
-}
-
 Status CacheState::Give(const Model& model, ir::TensorMap& inputs) {
   const std::scoped_lock lock(mutex_);
   if (lost_) return ir::Fail("the caches of this state were lost in a run that failed; reset it and begin anew");
@@ -163,10 +171,33 @@ void CacheState::Keep(const Model& model, std::vector<Tensor>& outputs) {
   lost_ &= !ours;
 }
 
-Result<std::vector<Tensor>> CacheState::StepAlone(const Model& model, ir::TensorMap inputs, const RunAll& run) {
-  OCTAVO_TRY_STATUS(Give(model, inputs));
-  OCTAVO_TRY(std::vector<Tensor> outputs, run(std::move(inputs)));
-  Keep(model, outputs);
+Result<std::vector<Tensor>> CacheState::Step(const Model& model, ir::TensorMap inputs, const RunAll& run) {
+  std::vector<ir::TensorMap> one;
+  one.push_back(std::move(inputs));
+  const auto each = [&](std::vector<ir::TensorMap> all) -> Result<Outputs> {
+    OCTAVO_TRY(std::vector<Tensor> outputs, run(std::move(all[0])));
+    return Outputs{std::move(outputs)};
+  };
+  OCTAVO_TRY(Outputs outputs, Step(model, std::move(one), {this}, each));
+  return std::move(outputs[0]);
+}
+
+Result<CacheState::Outputs> CacheState::Step(const Model& model, std::vector<ir::TensorMap> inputs,
+                                             const std::vector<CacheState*>& states, const RunEach& run) {
+  struct Release {
+    std::vector<CacheState*> held;
+    ~Release() {
+      for (CacheState* state : held) state->running_ = false;
+    }
+  } release;
+  for (CacheState* state : states) {
+    if (state->running_.exchange(true))
+      return ir::Fail("the state is in another run; give each run at one time a state of its own");
+    release.held.push_back(state);
+  }
+  for (size_t i = 0; i < states.size(); ++i) OCTAVO_TRY_STATUS(states[i]->Give(model, inputs[i]));
+  OCTAVO_TRY(Outputs outputs, run(std::move(inputs)));
+  for (size_t i = 0; i < states.size(); ++i) states[i]->Keep(model, outputs[i]);
   return outputs;
 }
 

@@ -28,12 +28,18 @@ class CacheState {
   // By Model::caches(), dense; empty before the first run.
   std::vector<ir::Tensor> Tensors() const;
   void Reset();
+  // Keeps the first `rows` rows of the caches that grow. What was appended behind them is written over by the next run, or stays with a copy.
+  ir::Status Cut(int64_t rows);
 
  private:
   friend class Model;
   using RunAll = std::function<ir::Result<std::vector<ir::Tensor>>(ir::TensorMap)>;
   ir::Result<std::vector<ir::Tensor>> Step(const Model& model, ir::TensorMap inputs, const RunAll& run);
-  ir::Result<std::vector<ir::Tensor>> StepAlone(const Model& model, ir::TensorMap inputs, const RunAll& run);
+  using Outputs = std::vector<std::vector<ir::Tensor>>;
+  using RunEach = std::function<ir::Result<Outputs>(std::vector<ir::TensorMap>)>;
+  // The same for several of them, none of them twice.
+  static ir::Result<Outputs> Step(const Model& model, std::vector<ir::TensorMap> inputs,
+                                  const std::vector<CacheState*>& states, const RunEach& run);
   ir::Status Give(const Model& model, ir::TensorMap& inputs);
   void Keep(const Model& model, std::vector<ir::Tensor>& outputs);
   ir::Status Begin(const Model& model, const ir::TensorMap& inputs);

@@ -225,6 +225,7 @@ class Links final : public Tail {
 class ChainKernel : public Kernel {
  public:
   ChainKernel(const Chain& chain, const CompileContext& c) : links_(chain, c), arch_(c.arch) {
+    by_rows = true;
     for (size_t i = 0; i < chain.inputs.size(); ++i) {
       const DType dtype = c.graph.value(chain.inputs[i]).type.dtype;
       links_.columns() == 0 ? needs.EndsIn(i, dtype, {}) : needs.EndsIn(i, dtype, {links_.columns()});

@@ -58,6 +58,11 @@ class Model {
   // The same where `state` keeps the caches from run to run: they are left out of the inputs, and undefined among the outputs.
   ir::Result<std::vector<ir::Tensor>> Run(ir::TensorMap inputs, CacheState& state, Profile* profile = nullptr) const;
 
+  // The same for several at once, each with a state of its own: a product reads its weights once for all of them. The bits of each are those that
+  // it has alone, whoever its neighbours are. Returns the outputs of each; an error ends all, and leaves each state as one run does.
+  ir::Result<std::vector<std::vector<ir::Tensor>>> RunTogether(std::vector<ir::TensorMap> inputs,
+                                                               const std::vector<CacheState*>& states = {}) const;
+
   // The same for a step of another model's run, to whose memory the tensors count: what it keeps of each run, as a Loop does, is bounded. Throws.
   ir::Result<std::vector<ir::Tensor>> RunInside(ir::TensorMap inputs, Profile* profile = nullptr) const;
 

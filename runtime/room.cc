@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 #include <memory>
+#include <utility>
 
 #include "octavo/runtime/step.h"
 
@@ -91,6 +92,20 @@ Tensor IntoRoom(const Tensor& dense, size_t axis, int64_t capacity) {
   CopyRuns(outer, dense.data(), bytes, room->Row(0, 0), static_cast<size_t>(room->capacity()) * row_bytes, bytes,
            nullptr);
   return Tensor::View(dense.dtype(), dense.shape(), std::move(room), 0);
+}
+
+Tensor CutRows(const Tensor& t, size_t axis, int64_t rows) {
+  Shape shape = t.shape();
+  const int64_t had = std::exchange(shape[axis], rows);
+  if (Room* room = RoomBehind(t); room != nullptr && room->axis() == axis) {
+    if (t.buffer().use_count() == 1) room->Release(rows);
+    return Tensor::View(t.dtype(), std::move(shape), t.buffer(), 0);
+  }
+  Tensor copy = Tensor::Empty(t.dtype(), std::move(shape));
+  const size_t row_bytes = RowBytes(t, axis), bytes = static_cast<size_t>(rows) * row_bytes;
+  CopyRuns(Outer(t.shape(), axis), t.data(), static_cast<size_t>(had) * row_bytes, copy.mutable_data(), bytes, bytes,
+           nullptr);
+  return copy;
 }
 
 Tensor AppendRows(const Tensor& past, const Tensor& now, const Threads& threads) {

@@ -31,6 +31,8 @@ class Room final : public ir::Buffer {
   // Rows [at, at + count) are the caller's to write. False where they have an owner (another tensor of this room was appended to from
   // the same row on), or no place.
   bool Claim(int64_t at, int64_t count);
+  // Rows from `at` on have no owner again. For who alone holds the room.
+  void Release(int64_t at) { used_ = at; }
 
  private:
   ir::Tensor memory_;
@@ -47,6 +49,9 @@ ir::Tensor Dense(const ir::Tensor& t);
 ir::Tensor IntoRoom(const ir::Tensor& dense, size_t axis, int64_t capacity);
 bool IsInRoom(const ir::Tensor& t, size_t axis);
 bool IsInRoom(const ir::Tensor& t);
+
+// The first `rows` rows along `axis`: where they lie, if that is in a room of this axis, else a copy.
+ir::Tensor CutRows(const ir::Tensor& t, size_t axis, int64_t rows);
 
 // past and, along the axis of its room, the rows of `now`, which has the same dtype and other sizes: in the room of past where nobody
 // else has appended to it, else in a new one with half as much again.

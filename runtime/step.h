@@ -66,6 +66,9 @@ class Kernel {
   std::unique_ptr<Kernel> otherwise = nullptr;
   // Reads operands that lie in a room, by its strides; other kernels are given dense copies.
   bool takes_rooms = false;
+  // Each row of the results depends on the same row of the operands alone, and its bits do not depend on how many there are; operands that are
+  // no constants have their rows along all dims but the last. Rows of several runs may be given at once (together.h).
+  bool by_rows = false;
 
  protected:
   virtual Status Execute(StepCall& call) const = 0;

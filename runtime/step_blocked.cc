@@ -76,6 +76,7 @@ class BlockedKernel : public Kernel {
  public:
   BlockedKernel(kernels::Arch arch, std::vector<Product> products, std::vector<Strand> strands, bool codes)
       : arch_(arch), products_(std::move(products)), strands_(std::move(strands)), codes_(codes) {
+    by_rows = true;
     name_ = std::format("linear_blocked{}{}", products_[0].w().bits(), codes ? "_int8" : "");
     for (const Strand& s : strands_) {
       if (s.tail == nullptr) continue;

@@ -59,6 +59,7 @@ class QuantizeTokensKernel : public Kernel {
  public:
   explicit QuantizeTokensKernel(kernels::Arch arch) : arch_(arch) {
     needs.EndsIn(0, DType::kF32, {Needs::Size::Any()});
+    by_rows = true;
   }
   std::string name() const override { return "quantize_tokens " + std::string(Name(arch_)); }
 

@@ -78,6 +78,7 @@ class LinearKernel : public Kernel {
 
   // `x`: the type of the activation.
   void Need(DType x) {
+    by_rows = !at_run_time_;
     needs.EndsIn(0, x, {branches_[0].w->k()});
     for (const Branch& b : branches_) {
       if (b.by_heads) needs.Exactly(0, x, {Needs::Size::Any(), Needs::Size::Any(), b.w->k()});

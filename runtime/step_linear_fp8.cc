@@ -32,6 +32,7 @@ class LinearFp8Kernel : public Kernel {
         branches_(std::move(branches)),
         has_residual_(has_residual) {
     const int64_t k = branches_[0].w->k();
+    by_rows = true;
     needs.EndsIn(0, x, {k});
     for (const Branch& b : branches_) {
       if (b.by_heads) needs.Exactly(0, x, {Needs::Size::Any(), Needs::Size::Any(), k});

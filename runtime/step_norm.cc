@@ -195,6 +195,7 @@ KernelPtr MakeNorm(const Node& node, const CompileContext& c) {
   }
   auto kernel = std::make_unique<NormKernel>(c.arch, roles, fixed, name + std::string(Name(c.arch)), std::move(wanted));
   kernel->needs = std::move(needs);
+  kernel->by_rows = true;
   return kernel;
 }
 

@@ -114,6 +114,13 @@ class Session(metaclass=_Type):
     def run(
         self, inputs: Sequence[str] | None, outputs: _Arrays, donate: Sequence[str] = (), state: State | None = None
     ) -> list[NDArray[Any]]: ...
+    def run_together(
+        self, inputs: Sequence[_Arrays], outputs: Sequence[str] | None = None, states: Sequence[State] | None = None
+    ) -> list[list[NDArray[Any]]]:
+        """Several runs at once, each with its own inputs and, if given, its own state; outputs as of run(), of each. Products over weights in integers
+        read them once for all runs whose rows are alike, so eight sequences of a decoder take little more than one. The bits of each are those it has
+        alone. A run that fails ends all of them.
+        """
     def state(self, tokens: int = 0) -> State:
         """Empty caches for run(..., state=). tokens: memory for so many at once, else it grows by half whenever it is full; the length of caches
         of fixed length that the model does not tell."""
@@ -150,6 +157,8 @@ class State(metaclass=_Type):
         """Tokens in the caches that grow."""
     def reset(self) -> None:
         """No tokens again."""
+    def cut(self, tokens: int) -> None:
+        """Keeps the first tokens of caches that grow, as behind a guess that was wrong."""
     def copy(self) -> State:
         """The same tokens, in the same memory until both go on: a prompt is run once for all that follow it."""
     def caches(self) -> dict[str, NDArray[Any]]:
@@ -163,30 +172,45 @@ def load(
     max_nodes: int | None = None,
 ) -> Session: ...
 class Generator:
-    """Writes on behind a prompt with a decoder in ONNX: inputs input_ids, attention_mask and position_ids, and caches that grow by tokens
+    """Writes on behind prompts with a decoder in ONNX: inputs input_ids, attention_mask and position_ids, and caches that grow by tokens
     (past... as inputs, present... as outputs), which are kept from token to token; without caches everything is read again.
 
     tokenizer: the path of a tokenizer.json (needs the package tokenizers), or what has encode(text).ids and decode(ids); tokens() needs none.
-    chunk: how many tokens of a prompt are read at once. One text at a time: a second call begins anew.
+    chunk: how many tokens of a prompt are read at once. Each call begins anew.
     """
 
     tokenizer: Any
     def __init__(self, model: str | os.PathLike[str] | bytes | Graph | Session, tokenizer: Any = None, *, threads: int = 0, chunk: int = 256) -> None: ...
     def tokens(
         self, prompt: Iterable[int], max_tokens: int = 128, *, temperature: float = 0.0, top_k: int = 0, top_p: float = 1.0, seed: int = 0,
-        stop_tokens: Iterable[int] = (),
+        stop_tokens: Iterable[int] = (), lookup: int = 0,
     ) -> Iterable[int]:
         """Ids one after the other. temperature 0 takes the likeliest; else one is drawn of the top_k likeliest (0: of all) that together
-        have the probability top_p. The same seed gives the same tokens. Ends behind a token of stop_tokens, which is not given."""
+        have the probability top_p. The same seed gives the same tokens. Ends behind a token of stop_tokens, which is not given.
+
+        lookup: where the last tokens stood in prompt or text before, guesses that so many tokens follow as they did there, and reads them in one run; what the
+        model tells otherwise is taken instead. The tokens are the same, up to the rounding of attention; texts that repeat their prompt come faster.
+        """
+    def many_tokens(self, prompts: Iterable[Iterable[int]], max_tokens: int = 128, *, at_once: int = 8, **how: Any) -> Iterable[tuple[int, int | None]]:
+        """The place of a prompt, and a token, or None behind its last one, as they are made: at_once prompts are written on side by side, and when one ends, the next of prompts,
+        which may be an iterator, takes its place. Each gets the tokens of tokens(prompt, seed=seed + place), whoever its neighbours are; products over weights
+        in integers read them once for all (Session.run_together)."""
     def text(self, prompt: str, max_tokens: int = 128, *, stop: str | Iterable[str] = (), **how: Any) -> Iterable[str]:
         """The same as text, in pieces; ends before the first of the texts `stop`. how: as of tokens()."""
+    def many(
+        self, prompts: Iterable[str], max_tokens: int = 128, *, at_once: int = 8, stop: str | Iterable[str] = (), **how: Any
+    ) -> Iterable[tuple[int, str | None]]:
+        """The same of many prompts: the place of a prompt, and a piece of its text, or None behind the last."""
 
 def perplexity(
     model: str | os.PathLike[str] | bytes | Graph | Session, tokens: Iterable[int], *,
-    against: str | os.PathLike[str] | bytes | Graph | Session | None = None, window: int = 512, threads: int = 0,
+    against: str | os.PathLike[str] | bytes | Graph | Session | None = None, window: int = 512, stride: int | None = None, chunk: int | None = None,
+    threads: int = 0,
 ) -> dict[str, Any]:
     """tokens (told), perplexity; with `against` also kl, the mean divergence in nats of this model from that one, and top1, how often both find
-    the same token likeliest. Windows do not see each other."""
+    the same token likeliest. Windows do not see each other; they begin `stride` tokens apart (as many as they are long), and of each the tokens count that none
+    before it told. chunk: read so many tokens of a window at once, behind the caches of those before (1: as generate does), not all without caches.
+    """
 
 # begin: api/write_options.py
 def optimize(

@@ -18,17 +18,28 @@ from ._tune import search, table
 def _parser():
     parser = argparse.ArgumentParser(prog="octavo")
     commands = parser.add_subparsers(dest="command", required=True)
-    g = commands.add_parser("generate", help="writes on behind a prompt")
-    g.add_argument("--prompt", required=True)
+    g = commands.add_parser(
+        "generate", help="writes on behind a prompt",
+        description="Writes on behind a prompt with a decoder in ONNX whose caches are inputs. Several prompts are written on at once, and printed as a line of JSON each when they end.",
+        epilog="Example: octavo generate model.int8.onnx --tokenizer tokenizer.json --prompt 'Once upon a time' --max-tokens 64")
+    g.add_argument("--prompt", action="append", default=[], help="may be given again")
+    g.add_argument("--prompts", help="a file with a prompt on each line")
+    g.add_argument("--at-once", type=int, default=8, help="how many of several prompts are written on side by side (8)")
     g.add_argument("--max-tokens", type=int, default=128)
     g.add_argument("--temperature", type=float, default=0.0, help="0: the likeliest token each time")
     g.add_argument("--top-k", type=int, default=0)
     g.add_argument("--top-p", type=float, default=1.0)
     g.add_argument("--seed", type=int, default=0)
+    g.add_argument("--lookup", type=int, default=0, help="guess so many tokens where the last ones stood in the text before: faster where a text repeats its prompt")
+    g.add_argument("--chunk", type=int, default=256, help="tokens of a prompt that are read at once (256)")
     g.add_argument("--stop", action="append", default=[], help="a text before which to end; may be given again")
-    p = commands.add_parser("perplexity", help="how well a model tells a text")
+    p = commands.add_parser(
+        "perplexity", help="how well a model tells a text",
+        epilog="Example: octavo perplexity model.int8.onnx --tokenizer tokenizer.json --text book.txt --against model.onnx --stride 256")
     p.add_argument("--text", required=True, help="a file of UTF-8")
     p.add_argument("--window", type=int, default=512, help="tokens that are read at once, each window anew")
+    p.add_argument("--stride", type=int, help="windows begin so many tokens apart, and tokens count that none before told (as --window)")
+    p.add_argument("--chunk", type=int, help="read so many tokens of a window at once, behind the caches of those before (1: as generate does); without it whole, and no caches")
     p.add_argument("--against", help="another model: the mean divergence from it, and how often both find the same token likeliest")
     _add_tune(commands)
     for command in (g, p):
@@ -108,6 +119,20 @@ def _tune(a):
     return 0
 
 
+def _many(generator, prompts, max_tokens, how):
+    """Each text as a line, in the order of the prompts, as soon as it and those before it have ended."""
+    texts, ended, shown = [""] * len(prompts), set(), 0
+    for i, piece in generator.many(prompts, max_tokens, **how):
+        if piece is not None:
+            texts[i] += piece
+            continue
+        ended.add(i)
+        while shown in ended:
+            print(json.dumps({"prompt": prompts[shown], "text": texts[shown]}, ensure_ascii=False), flush=True)
+            shown += 1
+    return 0
+
+
 def main(arguments=None):
     a = _parser().parse_args(arguments)
     begun = False  # a line of text, which a sentence must not go on with
@@ -116,10 +141,16 @@ def main(arguments=None):
             return _tune(a)
         if a.command == "perplexity":
             ids = read_tokenizer(a.tokenizer).encode(pathlib.Path(a.text).read_text(encoding="utf-8")).ids
-            print(json.dumps(perplexity(a.model, ids, against=a.against, window=a.window, threads=a.threads)))
+            print(json.dumps(perplexity(a.model, ids, against=a.against, window=a.window, stride=a.stride, chunk=a.chunk, threads=a.threads)))
             return 0
-        how = {"temperature": a.temperature, "top_k": a.top_k, "top_p": a.top_p, "seed": a.seed, "stop": a.stop}
-        for piece in Generator(a.model, a.tokenizer, threads=a.threads).text(a.prompt, a.max_tokens, **how):
+        how = {"temperature": a.temperature, "top_k": a.top_k, "top_p": a.top_p, "seed": a.seed, "stop": a.stop, "lookup": a.lookup}
+        prompts = a.prompt + (pathlib.Path(a.prompts).read_text(encoding="utf-8").splitlines() if a.prompts else [])
+        if not prompts:
+            raise OctavoError("there is no prompt; give --prompt TEXT, or --prompts FILE with one on each line")
+        generator = Generator(a.model, a.tokenizer, threads=a.threads, chunk=a.chunk)
+        if len(prompts) > 1:
+            return _many(generator, prompts, a.max_tokens, {"at_once": a.at_once, **how})
+        for piece in generator.text(prompts[0], a.max_tokens, **how):
             print(piece, end="", flush=True)
             begun = True
         print()

@@ -1,5 +1,6 @@
 """Text of decoders: Generator, and perplexity of token ids."""
 
+import itertools
 import re
 
 import numpy as np
@@ -9,8 +10,11 @@ from ._octavo import OctavoError, Session
 _PAST = re.compile(r"past|cache", re.IGNORECASE)
 
 
+_GIVEN = ("input_ids", "attention_mask", "position_ids", "use_cache_branch", "num_logits_to_keep", "logits_to_keep")
+
+
 class _Decoder:
-    """A model and its caches: logits of tokens that follow those before."""
+    """A model whose sequences can be run: logits of tokens that follow those before."""
 
     def __init__(self, model, threads=0):
         self.session = model if isinstance(model, Session) else Session(model, threads=threads)
@@ -27,52 +31,66 @@ class _Decoder:
         self.present_of = dict(zip(sorted(pasts, key=_in_order), sorted(presents, key=_in_order)))
         self.ports = ports
         for name in ports:
-            if name not in pasts and name not in ("input_ids", "attention_mask", "position_ids"):
+            if name not in pasts and name not in _GIVEN:
                 raise OctavoError(f"generation does not know what the model's input '{name}' is given; make it a constant by --assume")
-        self.state = self._state(set(pasts))
-        self.reset()
-
-    def _state(self, pasts):
-        """What keeps the caches, or None where the model is none whose caches a session can tell."""
-        try:
-            state = self.session.state()
+        try:  # of no model but one whose caches a session can tell
+            self.keeps = set(self.session.state().inputs) == set(pasts)
         except OctavoError:
-            return None
-        return state if set(state.inputs) == pasts else None
+            self.keeps = False
+        _Sequence(self)  # says what caches cannot begin empty
 
-    def reset(self):
-        self.tokens = []
-        if self.state is not None:
-            self.state.reset()
-            self.caches = {}
+    def run(self, reads):
+        """Logits [tokens, vocabulary] of what each sequence reads next: pairs of a sequence, and its tokens."""
+        feeds = [sequence.feeds(ids) for sequence, ids in reads]
+        if not self.keeps:
+            return [sequence.run(one) for (sequence, _), one in zip(reads, feeds)]
+        if len(reads) == 1:
+            results = [self.session.run(feeds[0], [self.logits], state=reads[0][0].state)]
         else:
-            self.caches = {name: empty_cache(self.ports[name]) for name in self.present_of}
+            results = self.session.run_together(feeds, [self.logits], [sequence.state for sequence, _ in reads])
+        return [logits[0].astype(np.float32) for (logits,) in results]
 
-    def run(self, ids):
-        """Logits [len(ids), vocabulary] of tokens behind those that were run."""
-        before = len(self.tokens)
+
+class _Sequence:
+    """Tokens that a decoder was given, and its caches of them."""
+
+    def __init__(self, decoder, room=0):
+        self.decoder, self.tokens = decoder, []
+        self.state = decoder.session.state(room) if decoder.keeps else None
+        self.caches = {} if decoder.keeps else {name: empty_cache(decoder.ports[name]) for name in decoder.present_of}
+
+    def feeds(self, ids):
+        """What the model is given for tokens behind those that were run."""
+        before, ports = len(self.tokens), self.decoder.ports
         self.tokens += [int(i) for i in ids]
+        self.asked = len(ids)
         if self.state is None and not self.caches:  # everything again
-            return self._call(self.tokens, 0)[before:]
-        return self._call(ids, before)
-
-    def _call(self, ids, before):
+            ids, before = self.tokens, 0
         count = len(ids)
-        feeds = {"input_ids": np.asarray(ids, np.int64)[None], **self.caches}
-        if "attention_mask" in self.ports:
-            feeds["attention_mask"] = np.ones((1, before + count), np.int64)
-        if "position_ids" in self.ports:
-            feeds["position_ids"] = np.arange(before, before + count, dtype=np.int64)[None]
-        for name in ("input_ids", "attention_mask", "position_ids"):
-            if name in feeds:
-                feeds[name] = feeds[name].astype(self.ports[name].dtype)
+        feeds = {"input_ids": np.asarray(ids, np.int64)[None], "attention_mask": np.ones((1, before + count), np.int64),
+                 "position_ids": np.arange(before, before + count, dtype=np.int64)[None]}
+        for name, one in (("use_cache_branch", before > 0), ("num_logits_to_keep", count), ("logits_to_keep", count)):
+            if name in ports:
+                feeds[name] = np.full([1] * len(ports[name].shape or ()), one)
+        return {name: array.astype(ports[name].dtype) for name, array in feeds.items() if name in ports}
+
+    def run(self, feeds):
+        """Logits where the caches are kept here."""
+        wanted = [self.decoder.logits, *self.decoder.present_of.values()]
+        donate = [name for name, cache in self.caches.items() if cache.size]
+        logits, *presents = self.decoder.session.run({**feeds, **self.caches}, outputs=wanted, donate=donate)
+        self.caches = dict(zip(self.decoder.present_of, presents))
+        return logits[0][-self.asked :].astype(np.float32)
+
+    def cut(self, tokens):
+        """Forgets all but the first tokens."""
         if self.state is not None:
-            (logits,) = self.session.run(feeds, [self.logits], state=self.state)
-            return logits[0].astype(np.float32)
-        wanted = [self.logits, *self.present_of.values()]
-        logits, *presents = self.session.run(feeds, outputs=wanted, donate=[n for n, c in self.caches.items() if c.size])
-        self.caches = dict(zip(self.present_of, presents))
-        return logits[0].astype(np.float32)
+            self.state.cut(tokens)
+        for name, cache in self.caches.items():
+            shape = self.decoder.ports[name].shape
+            axis = next(d for d in range(1, len(shape)) if not isinstance(shape[d], int))
+            self.caches[name] = cache.take(range(tokens), axis)
+        del self.tokens[tokens:]
 
 
 def _in_order(name):
@@ -126,8 +144,86 @@ def read_tokenizer(path):
     return tokenizer
 
 
+class _Writing:
+    """A sequence on its way: what it reads next, and what becomes of the logits."""
+
+    def __init__(self, decoder, prompt, chunk, max_tokens=128, *, temperature=0.0, top_k=0, top_p=1.0, seed=0, stop_tokens=(), lookup=0):
+        self.prompt = list(prompt)
+        if not self.prompt:
+            raise OctavoError("the prompt has no tokens; give at least one (a model's first token will do)")
+        if temperature < 0 or top_k < 0 or not 0 < top_p <= 1:
+            raise OctavoError(f"temperature {temperature}, top_k {top_k}, top_p {top_p}: the first two are 0 or more, the last in (0, 1]")
+        if lookup < 0:
+            raise OctavoError(f"lookup is {lookup}; give the number of tokens to guess, or 0")
+        self.how = temperature, top_k, top_p, np.random.default_rng(seed)
+        self.chunk, self.left, self.stops, self.lookup = chunk, max_tokens, set(stop_tokens), lookup
+        self.sequence = _Sequence(decoder, len(self.prompt) + max_tokens + lookup)
+        self.written, self.guess = [], []
+        self.done = False
+
+    def reads(self):
+        before = len(self.sequence.tokens)
+        if before < len(self.prompt):
+            return self.prompt[before : before + self.chunk]
+        self.guess = _seen_before(self.prompt + self.written, min(self.lookup, self.left - 1))
+        return [self.written[-1], *self.guess]
+
+    def takes(self, logits):
+        """Tokens that the logits of what was read tell; of a guess those that it got right, and one more."""
+        if len(self.sequence.tokens) < len(self.prompt):
+            return []
+        new, guess = [], self.guess
+        self.guess = []
+        for i, row in enumerate(logits[len(logits) - len(guess) - 1 :]):
+            token = _choose(row, *self.how)
+            self.left -= 1
+            self.done = token in self.stops or self.left == 0
+            if token not in self.stops:
+                new.append(token)
+            if self.done or i == len(guess) or guess[i] != token:
+                if not self.done and i < len(guess):
+                    self.sequence.cut(len(self.sequence.tokens) - len(guess) + i)
+                break
+        self.written += new
+        return new
+
+
+def _seen_before(tokens, count):
+    """What stood behind the last tokens when they stood there before: of the last three, or two, the latest place."""
+    for length in (3, 2):
+        end = tokens[-length:]
+        for at in range(len(tokens) - length - 1, -1, -1) if count > 0 else ():
+            if tokens[at : at + length] == end:
+                return tokens[at + length : at + length + count]
+    return []
+
+
+class _Pieces:
+    """Text out of tokens, in pieces whose characters are whole, up to the first of the texts `stop`."""
+
+    def __init__(self, tokenizer, stop):
+        self.tokenizer, self.stop = tokenizer, [stop] if isinstance(stop, str) else list(stop)
+        self.held = max((len(s) for s in self.stop), default=1) - 1
+        self.ids, self.given, self.ended = [], 0, False
+
+    def put(self, token):
+        self.ids.append(token)
+        whole = self.tokenizer.decode(self.ids)
+        ends = [at for at in (whole.find(s) for s in self.stop) if at >= 0]
+        self.ended = bool(ends)
+        ready = min(ends) if ends else len(whole) - self.held if not whole.endswith("\ufffd") else self.given
+        return self._piece(whole[:ready])
+
+    def rest(self):
+        return "" if self.ended else self._piece(self.tokenizer.decode(self.ids))
+
+    def _piece(self, text):
+        piece, self.given = text[self.given :], max(self.given, len(text))
+        return piece
+
+
 class Generator:
-    """Writes on behind a prompt, token by token; __init__.pyi says what each argument is."""
+    """Writes on behind prompts, token by token; __init__.pyi says what each argument is."""
 
     def __init__(self, model, tokenizer=None, *, threads=0, chunk=256):
         if chunk < 1:
@@ -137,63 +233,74 @@ class Generator:
         named = isinstance(tokenizer, str) or hasattr(tokenizer, "__fspath__")
         self.tokenizer = read_tokenizer(tokenizer) if named else tokenizer
 
-    def tokens(self, prompt, max_tokens=128, *, temperature=0.0, top_k=0, top_p=1.0, seed=0, stop_tokens=()):
-        """Token ids behind `prompt` (ids), one after the other as they are made; ends behind one of stop_tokens, which is not given."""
-        prompt = list(prompt)
-        if not prompt:
-            raise OctavoError("the prompt has no tokens; give at least one (a model's first token will do)")
-        if temperature < 0 or top_k < 0 or not 0 < top_p <= 1:
-            raise OctavoError(f"temperature {temperature}, top_k {top_k}, top_p {top_p}: the first two are 0 or more, the last in (0, 1]")
-        random = np.random.default_rng(seed)
-        self._decoder.reset()
-        logits = None
-        for first in range(0, len(prompt), self._chunk):
-            logits = self._decoder.run(prompt[first : first + self._chunk])
-        for i in range(max_tokens):
-            token = _choose(logits[-1], temperature, top_k, top_p, random)
-            if token in stop_tokens:
+    def _write(self, prompts, max_tokens, at_once, seed=0, **how):
+        """(place of a prompt, its _Writing, new tokens), as they are made. Whoever sets done ends one."""
+        if at_once < 1:
+            raise OctavoError(f"at_once is {at_once}; at least one prompt is written on at a time")
+        waiting, active = enumerate(prompts), {}
+        while True:
+            active = {i: writing for i, writing in active.items() if not writing.done}
+            for i, prompt in itertools.islice(waiting, at_once - len(active)):
+                active[i] = _Writing(self._decoder, prompt, self._chunk, max_tokens, seed=seed + i, **how)
+            if not active or max_tokens < 1:
                 return
-            yield token
-            if i + 1 < max_tokens:
-                logits = self._decoder.run([token])
+            for writing, logits in zip(active.values(), self._decoder.run([(w.sequence, w.reads()) for w in active.values()])):
+                writing.new = writing.takes(logits)
+            for i, writing in active.items():
+                yield i, writing, writing.new
 
-    def text(self, prompt, max_tokens=128, *, stop=(), **how):
+    def tokens(self, prompt, max_tokens=128, **how):
+        """Token ids behind `prompt` (ids), one after the other as they are made; ends behind one of stop_tokens, which is not given."""
+        for _, _, new in self._write([prompt], max_tokens, 1, **how):
+            yield from new
+
+    def many_tokens(self, prompts, max_tokens=128, *, at_once=8, **how):
+        """The same of many prompts: their place, and a token, or None behind the last."""
+        for i, writing, new in self._write(prompts, max_tokens, at_once, **how):
+            yield from ((i, token) for token in [*new, *[None] * writing.done])
+
+    def text(self, prompt, max_tokens=128, **how):
         """The same as text, in pieces whose characters are whole; ends before the first of the texts `stop`."""
+        for _, piece in self.many([prompt], max_tokens, at_once=1, **how):
+            if piece is not None:
+                yield piece
+
+    def many(self, prompts, max_tokens=128, *, at_once=8, stop=(), **how):
+        """Place of a prompt, and a piece of its text, or None behind the last."""
         if self.tokenizer is None:
             raise OctavoError("this Generator has no tokenizer; give one, or use tokens()")
-        stop = [stop] if isinstance(stop, str) else list(stop)
-        held = max((len(s) for s in stop), default=1) - 1
-        ids, given = [], 0
-        for token in self.tokens(self.tokenizer.encode(prompt).ids, max_tokens, **how):
-            ids.append(token)
-            whole = self.tokenizer.decode(ids)
-            ends = [at for at in (whole.find(s) for s in stop) if at >= 0]
-            if ends:
-                yield whole[given : min(ends)]
-                return
-            ready = len(whole) - held if not whole.endswith("\ufffd") else given
-            if ready > given:
-                yield whole[given:ready]
-                given = ready
-        rest = self.tokenizer.decode(ids)[given:]
-        if rest:
-            yield rest
+        texts = {}
+        for i, writing, new in self._write((self.tokenizer.encode(p).ids for p in prompts), max_tokens, at_once, **how):
+            pieces = texts.setdefault(i, _Pieces(self.tokenizer, stop))
+            told = [pieces.put(token) for token in itertools.takewhile(lambda _: not pieces.ended, new)]
+            writing.done |= pieces.ended
+            if writing.done:
+                told.append(texts.pop(i).rest())
+            yield from ((i, piece) for piece in told if piece)
+            if writing.done:
+                yield i, None
 
 
-def perplexity(model, tokens, *, against=None, window=512, threads=0):
+def perplexity(model, tokens, *, against=None, window=512, stride=None, chunk=None, threads=0):
     """How well a decoder tells the tokens of a text; __init__.pyi says what is given."""
-    tokens = list(tokens)
+    tokens, stride = list(tokens), window if stride is None else stride
     if len(tokens) < 2 or window < 2:
         raise OctavoError(f"a text of {len(tokens)} tokens in windows of {window} has nothing to tell; both are 2 or more")
+    if not 1 <= stride <= window or (chunk is not None and chunk < 1):
+        raise OctavoError(f"stride {stride}, chunk {chunk}: windows of {window} tokens begin 1 to {window} apart, and are read by at least one token at a time")
     mine, other = _Decoder(model, threads), None if against is None else _Decoder(against, threads)
     nats, divergence, same, count = 0.0, 0.0, 0, 0
-    for first in range(0, len(tokens) - 1, window):
+    for first in range(0, len(tokens) - 1, stride):
         ids = tokens[first : first + window + 1]
-        log = _log_softmax(mine, ids[:-1])
-        nats -= log[np.arange(len(ids) - 1), ids[1:]].sum()
-        count += len(ids) - 1
+        old = first + window - stride if first else first  # told by the window before
+        new = slice(old - first, len(ids) - 1)
+        if new.start >= new.stop:
+            break
+        log = _log_softmax(mine, ids[:-1], chunk)[new]
+        nats -= log[np.arange(len(log)), ids[1:][new]].sum()
+        count += len(log)
         if other is not None:
-            reference = _log_softmax(other, ids[:-1])
+            reference = _log_softmax(other, ids[:-1], chunk)[new]
             divergence += (np.exp(reference) * (reference - log)).sum()
             same += int((reference.argmax(-1) == log.argmax(-1)).sum())
     result = {"tokens": count, "perplexity": float(np.exp(nats / count))}
@@ -202,8 +309,9 @@ def perplexity(model, tokens, *, against=None, window=512, threads=0):
     return result
 
 
-def _log_softmax(decoder, ids):
-    decoder.reset()
-    logits = decoder.run(ids).astype(np.float64)
+def _log_softmax(decoder, ids, chunk):
+    sequence, chunk = _Sequence(decoder, len(ids)), chunk or len(ids)
+    parts = [decoder.run([(sequence, ids[i : i + chunk])])[0] for i in range(0, len(ids), chunk)]
+    logits = np.concatenate(parts).astype(np.float64)
     logits -= logits.max(-1, keepdims=True)
     return logits - np.log(np.exp(logits).sum(-1, keepdims=True))

@@ -113,6 +113,107 @@ def test_text_comes_in_pieces_and_ends_before_a_stop():
     assert "".join(generator.text(prompt, 12, stop=["zz", "yyyy"])) == whole
 
 
+PROMPTS = [[3, 1, 4, 1, 5], [2], [9, 2, 6, 5, 3, 5, 8], [10, 0], [7, 7, 7, 7, 7, 7, 7, 7, 7], [1, 2, 3]]
+
+
+def collect(pairs):
+    """What came for each prompt; the None behind the last is checked and left out."""
+    found, ended = {}, set()
+    for i, piece in pairs:
+        assert i not in ended
+        ended |= {i} if piece is None else set()
+        found.setdefault(i, []).extend([] if piece is None else [piece])
+    assert ended == set(found)
+    return [found[i] for i in sorted(found)]
+
+
+@pytest.mark.parametrize("caches", [True, False])
+@pytest.mark.parametrize("at_once", [1, 2, 3, 8])
+def test_many_prompts_get_the_tokens_they_get_alone(caches, at_once):
+    generator = octavo.Generator(decoder(caches), threads=1, chunk=2)
+    want = [greedy(prompt, 9) for prompt in PROMPTS]
+    assert collect(generator.many_tokens(iter(PROMPTS), 9, at_once=at_once)) == want
+    how = {"temperature": 3.0, "top_k": 5}
+    alone = [list(generator.tokens(prompt, 9, seed=4 + i, **how)) for i, prompt in enumerate(PROMPTS)]
+    assert collect(generator.many_tokens(PROMPTS, 9, at_once=at_once, seed=4, **how)) == alone
+    assert collect(generator.many_tokens(PROMPTS, 0, at_once=at_once)) == []
+
+
+def test_a_prompt_begins_when_another_ends():
+    """Continuous batching: a prompt is taken from the iterator when there is a place, no sooner."""
+    generator, taken = octavo.Generator(decoder(), threads=1), []
+
+    def prompts():
+        for i, prompt in enumerate(PROMPTS):
+            taken.append(i)
+            yield prompt
+
+    want = [greedy(prompt, 4) for prompt in PROMPTS]
+    stop = want[0][1]
+    ends = [w[: w.index(stop)] if stop in w else w for w in want]
+    for i, token in generator.many_tokens(prompts(), 4, at_once=2, stop_tokens=[stop]):
+        assert i in taken and len(taken) <= i + 2 or token is not None
+    assert taken == list(range(len(PROMPTS)))
+    assert collect(generator.many_tokens(PROMPTS, 4, at_once=2, stop_tokens=[stop])) == ends
+
+
+@pytest.mark.parametrize("caches", [True, False])
+@pytest.mark.parametrize("lookup", [1, 2, 5])
+def test_guesses_do_not_change_the_tokens(caches, lookup, monkeypatch):
+    cuts, runs = [], []
+    monkeypatch.setattr(octavo._generate._Sequence, "cut", counted(octavo._generate._Sequence.cut, cuts))
+    monkeypatch.setattr(octavo._generate._Decoder, "run", counted(octavo._generate._Decoder.run, runs))
+    generator = octavo.Generator(decoder(caches), threads=1)
+    prompt = [1, 2, 3, 4, 5, 1, 2, 3] * 2
+    want = greedy(prompt, 40)
+    assert list(generator.tokens(prompt, 40)) == want
+    alone, runs[:] = len(runs), []
+    assert list(generator.tokens(prompt, 40, lookup=lookup)) == want
+    assert len(runs) < alone  # some guesses were right
+    drawn = list(generator.tokens(prompt, 40, temperature=1.5, seed=7))
+    assert list(generator.tokens(prompt, 40, temperature=1.5, seed=7, lookup=lookup)) == drawn
+    assert cuts  # and others wrong
+    assert collect(generator.many_tokens([prompt, prompt[3:]], 40, lookup=lookup)) == [want, greedy(prompt[3:], 40)]
+    stop = want[5]
+    assert list(generator.tokens(prompt, 40, stop_tokens=[stop], lookup=lookup)) == want[: want.index(stop)]
+
+
+def counted(function, calls):
+    def call(*arguments):
+        calls.append(arguments[1:])
+        return function(*arguments)
+    return call
+
+
+def test_many_texts_end_at_their_stops():
+    generator = octavo.Generator(decoder(), Letters(), threads=1)
+    texts = [Letters().decode(greedy(prompt, 12)) for prompt in PROMPTS]
+    stop = texts[0][4:6]
+    prompts = [Letters().decode(prompt) for prompt in PROMPTS]
+    pieces = collect(generator.many(prompts, 12, at_once=3, stop=stop, lookup=2))
+    assert ["".join(one) for one in pieces] == [text.split(stop)[0] for text in texts]
+
+
+def logs_of(part):
+    logits = logits_of(part[:-1])
+    return logits - np.log(np.exp(logits).sum(-1, keepdims=True))
+
+
+@pytest.mark.parametrize("chunk", [None, 1, 3])
+def test_a_stride_tells_each_token_once_behind_more_of_the_text(chunk):
+    ids = RANDOM.integers(0, V, 41).tolist()
+    for window, stride in [(16, 5), (16, 16), (8, 1), (64, 3)]:
+        nats, told = 0.0, 1
+        while told < len(ids):
+            # The first window that reaches this token.
+            first = max(0, -(-(told - window) // stride) * stride)
+            part = ids[first : first + window + 1]
+            nats -= logs_of(part)[told - 1 - first, ids[told]]
+            told += 1
+        result = octavo.perplexity(decoder(), ids, window=window, stride=stride, chunk=chunk, threads=1)
+        assert result["tokens"] == 40 and result["perplexity"] == pytest.approx(np.exp(nats / 40), rel=1e-4)
+
+
 def test_perplexity_is_that_of_the_numbers():
     ids = RANDOM.integers(0, V, 40).tolist()
     nats = 0.0
@@ -135,6 +236,10 @@ def test_refusals():
         (lambda: list(generator.tokens([])), "the prompt has no tokens"),
         (lambda: list(generator.tokens(PROMPT, top_p=0.0)), "the first two are 0 or more, the last in"),
         (lambda: list(generator.text("abc")), "this Generator has no tokenizer; give one, or use tokens"),
+        (lambda: list(generator.many_tokens([PROMPT], at_once=0)), "at_once is 0; at least one prompt is written on at a time"),
+        (lambda: list(generator.tokens(PROMPT, lookup=-1)), "lookup is -1; give the number of tokens to guess, or 0"),
+        (lambda: octavo.perplexity(decoder(), PROMPT, stride=0), "stride 0, chunk None: windows of 512 tokens begin 1 to 512 apart"),
+        (lambda: octavo.perplexity(decoder(), PROMPT, chunk=0), "are read by at least one token at a time"),
         (lambda: octavo.perplexity(decoder(), [1]), "has nothing to tell; both are 2 or more"),
         (lambda: octavo.Generator(decoder(extra=[info("speaker", TensorProto.INT64, [1])])), "does not know what the model's input 'speaker' is given"),
         (lambda: octavo.Generator(decoder(extra=[info("past_2", TensorProto.FLOAT, [1, "n", 2])])), "has 2 caches as inputs and 1 as outputs"),
@@ -179,6 +284,14 @@ def test_the_commands(tmp_path, capsys, monkeypatch):
     assert capsys.readouterr().out == Letters().decode(greedy(PROMPT, 9)) + "\n"
     assert main(["perplexity", str(model), "--tokenizer", "t.json", "--text", str(text), "--against", str(model)]) == 0
     assert json.loads(capsys.readouterr().out)["top1"] == 1.0
+    (tmp_path / "prompts.txt").write_text(prompt + "\nabc\n", encoding="utf-8")
+    words = ["--tokenizer", "t.json", "--prompts", str(tmp_path / "prompts.txt"), "--prompt", "cab", "--at-once", "2", "--max-tokens", "6", "--lookup", "3"]
+    assert main(["generate", str(model), *words]) == 0
+    lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert [line["prompt"] for line in lines] == ["cab", prompt, "abc"]
+    assert all(line["text"] == Letters().decode(greedy(Letters().encode(line["prompt"]).ids, 6)) for line in lines)
+    assert main(["generate", str(model), "--tokenizer", "t.json"]) == 1
+    assert "there is no prompt; give --prompt TEXT" in capsys.readouterr().err
     assert main(["generate", str(model), "--tokenizer", "no.json", "--prompt", prompt]) == 1
     assert "'no.json' is no tokenizer.json: not there" in capsys.readouterr().err
 

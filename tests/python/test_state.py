@@ -99,6 +99,79 @@ def test_a_state_gives_the_bits_of_caches_fed_by_hand(model):
     assert len(state) == 0 and state.caches() == {}
 
 
+@pytest.mark.parametrize("model", [concat(), fixed("TensorScatter"), fixed("ScatterND"), group_query()], ids=["Concat", "TensorScatter", "ScatterND", "GQA"])
+def test_runs_together_give_the_bits_of_runs_alone(model):
+    session = octavo.Session(model, threads=2)
+    alone, together = [session.state() for _ in range(4)], [session.state() for _ in range(4)]
+    before = [0, 0, 0, 0]
+    for rows in ([3, 1, 2, 5], [1, 1, 1, 1], [1, 2, 1, 1]):
+        feeds = [feeds_of(session, b, r) for b, r in zip(before, rows)]
+        want = [session.run(one, state=state) for one, state in zip(feeds, alone)]
+        found = session.run_together(feeds, states=together)
+        assert all(np.array_equal(a, b) for one, other in zip(want, found) for a, b in zip(one, other, strict=True))
+        before = [b + r for b, r in zip(before, rows)]
+    for one, other in zip(alone, together):
+        assert all(np.array_equal(one.caches()[name], other.caches()[name]) for name in one.inputs)
+
+
+def projected(recipe):
+    """Products around a cache, quantized by a recipe."""
+    node, random = helper.make_node, np.random.default_rng(5)
+    wide = HEADS * SIZE
+    weights = {n: random.normal(0, 0.3, shape).astype(np.float32) for n, shape in [("wq", (wide, wide)), ("wk", (wide, wide)), ("wo", (wide, 40))]}
+    constants = {**weights, "heads": np.array([0, 0, HEADS, SIZE]), "flat": np.array([0, 0, wide]), "gamma": np.ones(wide, np.float32)}
+    nodes = [node("RMSNormalization", ["x", "gamma"], ["n"], axis=-1), node("MatMul", ["n", "wq"], ["q0"]), node("MatMul", ["n", "wk"], ["k0"]),
+             node("Reshape", ["q0", "heads"], ["q1"]), node("Transpose", ["q1"], ["now"], perm=[0, 2, 1, 3]),
+             node("Reshape", ["k0", "heads"], ["k1"]), node("Transpose", ["k1"], ["k2"], perm=[0, 2, 1, 3]),
+             node("Concat", ["past", "k2"], ["present"], axis=2), *attention("present")[:-1], node("MatMul", ["p", "present"], ["o"]),
+             node("Transpose", ["o"], ["o1"], perm=[0, 2, 1, 3]), node("Reshape", ["o1", "flat"], ["o2"]), node("Sigmoid", ["o2"], ["s"]),
+             node("Mul", ["o2", "s"], ["o3"]), node("MatMul", ["o3", "wo"], ["y"])]
+    graph = model_of(nodes, [info("x", ["b", "rows", wide]), info("past", ["b", HEADS, "past", SIZE])],
+                     [info("y", ["b", "rows", 40]), info("present", ["b", HEADS, "all", SIZE])], constants)
+    if recipe == "int8":
+        data = [{"x": random.normal(0, 1, (1, 6, wide)).astype(np.float32), "past": random.normal(0, 1, (1, HEADS, 3, SIZE)).astype(np.float32)}]
+        return octavo.optimize(graph, recipe, data).model
+    return octavo.optimize(graph, recipe).model
+
+
+@pytest.mark.parametrize("recipe", ["float", "int8", "dynamic", "dynamic4", "weights4", "weights8"])
+def test_a_sequence_has_its_bits_whoever_its_neighbours_are(recipe):
+    session = octavo.Session(projected(recipe), threads=2)
+    rows = lambda n, seed: {"x": np.random.default_rng(seed).normal(0, 1, (1, n, HEADS * SIZE)).astype(np.float32)}
+    alone = session.state()
+    mine = [rows(n, n) for n in (7, 1, 1, 3, 1, 1)]
+    want = [session.run(one, ["y"], state=alone)[0] for one in mine]
+    for neighbours in (1, 2, 7, 16):
+        state, others = session.state(), [session.state() for _ in range(neighbours)]
+        for i, one in enumerate(mine):
+            beside = [rows(1 + (i + j) % 3, 100 * i + j) for j in range(neighbours)]
+            at = (i * 3) % (neighbours + 1)
+            found = session.run_together([*beside[:at], one, *beside[at:]], ["y"], [*others[:at], state, *others[at:]])
+            assert np.array_equal(found[at][0], want[i]), (neighbours, i)
+
+
+@pytest.mark.parametrize("model", [concat(), group_query()], ids=["Concat", "GQA"])
+def test_a_state_that_is_cut_goes_on_as_if_the_rest_had_not_been(model):
+    session = octavo.Session(model, threads=1)
+    straight, guessed = session.state(), session.state(64)
+    first = feeds_of(session, 0, 3)
+    session.run(first, state=straight), session.run(first, state=guessed)
+    copy = guessed.copy()
+    for before in range(3, 9):
+        session.run(feeds_of(session, before, 4), state=guessed)
+        assert len(guessed) == before + 4
+        guessed.cut(before)
+        feeds = feeds_of(session, before, 1)
+        assert all(np.array_equal(a, b) for a, b in zip(session.run(feeds, state=straight), session.run(feeds, state=guessed), strict=True))
+        kept, want = guessed.caches(), straight.caches()
+        assert len(guessed) == before + 1 and all(np.array_equal(kept[name], want[name]) for name in want)
+    assert len(copy) == 3  # what a copy has stays
+    guessed.cut(3)
+    assert all(np.array_equal(copy.caches()[name], guessed.caches()[name]) for name in copy.inputs)
+    feeds = feeds_of(session, 3, 1)
+    assert np.array_equal(session.run(feeds, ["y"], state=copy)[0], session.run(feeds, ["y"], state=guessed)[0])
+
+
 def test_refusals():
     session = octavo.Session(concat(), threads=1)
     state, feeds = session.state(), feeds_of(session, 0, 1)
@@ -108,6 +181,10 @@ def test_refusals():
         (lambda: session.run(feeds, ["present"], state=state), "output 'present' is a cache that the state keeps; state.caches"),
         (lambda: session.state(-1), "tokens is -1; a state has room for 0 to 16777216"),
         (lambda: octavo.Session(concat(), threads=1).run(feeds, state=run_once(session)), "the state is of another model; make one for each"),
+        (lambda: session.run_together([feeds], states=[]), "0 states for 1 runs; give one for each, or none"),
+        (lambda: session.run_together([feeds, feeds], states=[state, state]), "the state is in another run; give each run at one time a state of its own"),
+        (lambda: run_once(session).cut(2), "2 rows of a state that has 1; give 0 to 1"),
+        (lambda: run_once(octavo.Session(fixed("TensorScatter"), threads=1)).cut(0), "cannot be cut; reset the state, or keep a copy of it"),
         (lambda: octavo.Session(attention_alone()).state(), "the model has no caches for a state to keep"),
     ]:
         with pytest.raises(octavo.OctavoError, match=words):

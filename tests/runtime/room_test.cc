@@ -117,6 +117,31 @@ TEST(CacheState, ACopyGoesOnByItself) {
   EXPECT_EQ(first.length(), 5);
 }
 
+TEST(CacheState, ACutStateLeavesItsCopyAlone) {
+  auto model = Model::Compile(Decoder(true), {.threads = 1});
+  ASSERT_TRUE(model.has_value());
+  CacheState state(16);
+  ASSERT_TRUE(model->Run({{"now", Counted({1, 3, 4, 4}, 1)}}, state).has_value());
+  const void* memory = state.Tensors()[0].data();
+  {
+    const CacheState copy(state);
+    const Tensor before = copy.Tensors()[0];
+    ASSERT_TRUE(state.Cut(2).has_value());
+    ASSERT_TRUE(model->Run({{"now", Counted({1, 3, 1, 4}, 90)}}, state).has_value());
+    EXPECT_TRUE(copy.Tensors()[0].SameBits(before));
+  }
+  EXPECT_EQ(state.length(), 3);
+  EXPECT_EQ(state.Tensors()[0].as<float>()[2 * 4], 90);
+  ASSERT_TRUE(state.Cut(1).has_value());  // alone again: written over
+  ASSERT_TRUE(model->Run({{"now", Counted({1, 3, 1, 4}, 70)}}, state).has_value());
+  EXPECT_EQ(state.Tensors()[0].as<float>()[1 * 4], 70);
+  EXPECT_NE(state.Tensors()[0].data(), memory);
+  EXPECT_EQ(state.Cut(3).error().message, "3 rows of a state that has 2; give 0 to 2");
+  EXPECT_EQ(state.Cut(-1).error().message, "-1 rows of a state that has 2; give 0 to 2");
+  EXPECT_TRUE(state.Cut(0).has_value());
+  EXPECT_EQ(state.length(), 0);
+}
+
 TEST(CacheState, AFailedRunLeavesTheRows) {
   auto model = Model::Compile(Decoder(true), {.threads = 1});
   ASSERT_TRUE(model.has_value());
@@ -191,6 +216,8 @@ TEST(CacheState, CachesOfFixedLengthAreWrittenInPlace) {
   EXPECT_NE(refused.error().message.find("of a length that nothing tells; make the state for a number of tokens"),
             std::string::npos);
   EXPECT_TRUE(open->Run(inputs, known).has_value());
+  EXPECT_EQ(known.Cut(0).error().message,
+            "a cache of fixed length, or of fewer than 8 bits, cannot be cut; reset the state, or keep a copy of it");
 }
 
 }  // namespace
