@@ -5,6 +5,7 @@
 #include <format>
 #include <memory>
 
+#include "octavo/api/alternatives.h"
 #include "octavo/api/attempt.h"
 #include "octavo/api/bodies.h"
 #include "octavo/api/callers.h"
@@ -88,6 +89,15 @@ Result<Optimized> OptimizeWatched(Graph graph, const OptimizeOptions& options) {
   return OptimizeAgain(std::move(graph), options, evidence);
 }
 
+// The same, and what else would keep more where much was lost.
+Result<Optimized> OptimizeAdvised(Graph graph, const OptimizeOptions& options) {
+  Evidence evidence;
+  const Graph model = options.data != nullptr ? graph : Graph();
+  OCTAVO_TRY(Optimized result, OptimizeAgain(std::move(graph), options, evidence));
+  OCTAVO_TRY_STATUS(NoteAlternatives(model, options, evidence, result));
+  return result;
+}
+
 // A table without rows is easily taken for a success.
 Result<Optimized> WithNoteOfNothing(Result<Optimized> result) {
   if (!result) return result;
@@ -150,7 +160,7 @@ std::map<std::string, int> OpCounts(const Graph& g) {
 Result<Optimized> Optimize(Graph graph, const OptimizeOptions& options) {
   Callers callers(options);
   return callers.Closed("optimizing the model", graph,
-                        [&] { return WithNoteOfNothing(OptimizeWatched(std::move(graph), callers.options())); });
+                        [&] { return WithNoteOfNothing(OptimizeAdvised(std::move(graph), callers.options())); });
 }
 
 }  // namespace octavo::api

@@ -6,6 +6,7 @@ score(answers, truth): the metric, where `truth` are the answers of the model in
 """
 
 import gzip
+import json
 import pathlib
 import re
 import wave
@@ -277,7 +278,53 @@ class Letters:
         return sum(whisper.word_errors(want, got) for want, got in pairs) / sum(len(want) for want, _ in pairs)
 
 
-TASKS = (Sentences, Pictures, Speech, Text, Letters)
+class Phonemes:
+    """A tagger: a BERT over the letters of a word says of each letter e of Indonesian which of its two vowels it is. The lexicon beside it knows."""
+
+    name, metric, more = "phonemes", "vowels as the lexicon has them", True
+    model = "BERT of letters, 0.3 M, exported by Keras (PyPI g2p-id-py)"
+    FOR_CALIBRATION, BATCH, TRIED = 256, 32, 128
+
+    def __init__(self, _folder):
+        package = fetch.wheel("g2p-id-py", "0.4.2")
+        file = fetch.only(package, "**/bert_mlm.onnx")[0]
+        self.models = {"model": file}
+        codes, settings = (json.loads((file.parent / name).read_text()) for name in ("token2id.json", "config.json"))
+        self.mask, self.pad, self.width = codes[settings["mask_token"]], codes[settings["pad_token"]], settings["max_seq_length"]
+        lexicon = fetch.only(package, "**/lexicon_id.tsv")[0].read_text(encoding="utf-8").splitlines()
+        words = [word for word in map(self.word, lexicon) if word and all(c in codes for c in [*word[0], *word[1]])]
+        np.random.default_rng(7).shuffle(words)
+        batches = [self.batch(words[i : i + self.BATCH], codes) for i in range(0, len(words), self.BATCH)]
+        split = self.FOR_CALIBRATION // self.BATCH
+        self.calibration = {"model": [{"input_1": ids} for ids, _ in batches[:split]]}
+        self.items = batches[split : split + self.TRIED]
+
+    @staticmethod
+    def word(line):
+        """(letters, how they are read) of a word that has an e and as many sounds as letters."""
+        letters, _, sounds = line.partition("\t")
+        sounds = sounds.split(" ")
+        if len(letters) != len(sounds) or "e" not in letters or any((c == "e") != (s in "eə") for c, s in zip(letters, sounds)):
+            return None
+        return letters, [s for s in sounds if s in "eə"]
+
+    def batch(self, words, codes):
+        ids = np.full((len(words), self.width), self.pad, np.int64)
+        for row, (letters, _) in zip(ids, words):
+            row[: len(letters)] = [self.mask if c == "e" else codes[c] for c in letters]
+        return ids, [codes[s] for _, sounds in words for s in sounds]
+
+    def answer(self, parts, item):
+        ids, truth = item
+        codes = next(iter(parts["model"]({"input_1": ids}).values())).argmax(axis=-1)
+        return np.stack([codes[ids == self.mask], truth])
+
+    def score(self, answers, truth):
+        got, want = np.concatenate(answers, axis=1)
+        return float(np.mean(got == want))
+
+
+TASKS = (Sentences, Pictures, Speech, Text, Letters, Phonemes)
 
 
 def system(model, threads=0):

@@ -1,0 +1,20 @@
+// Where an optimized model may lose more than a hundredth of what it is for: what else would keep, measured. For api/ alone.
+#ifndef OCTAVO_API_ALTERNATIVES_H_
+#define OCTAVO_API_ALTERNATIVES_H_
+
+#include "octavo/api/attempt.h"
+
+namespace octavo::api {
+
+// Held-out batches alone speak. Logits and probabilities: a Kullback-Leibler divergence of 0.01 is a hundredth of a perplexity. Other outputs: what
+// sentence encoders and vision transformers had lost when neighbours began to differ (docs/lab/quantization.md).
+constexpr double kMostKl = 0.01, kMostTurn = 0.0015;  // of 1 - cosine
+
+// A note in result where it lost more: other ways, each tried once on the same batches with weights that no data is run for, best first. Nothing is tried
+// where less was lost, no batch was held out, min_db steers already, or a pipeline of one's own says what is done.
+ir::Status NoteAlternatives(const ir::Graph& model, const OptimizeOptions& options, Evidence& evidence,
+                            Optimized& result);
+
+}  // namespace octavo::api
+
+#endif  // OCTAVO_API_ALTERNATIVES_H_

@@ -1,0 +1,112 @@
+// Where much was lost on held-out batches a note says what else would keep more, with figures that are true; else there is none.
+#include "octavo/api/alternatives.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <format>
+#include <random>
+
+#include "octavo/api/optimize.h"
+
+namespace octavo::api {
+namespace {
+
+using ir::DType;
+using ir::Graph;
+using ir::Op;
+using ir::Tensor;
+using ir::ValueId;
+using ::testing::AllOf;
+using ::testing::Contains;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+constexpr int64_t kDepth = 256, kClasses = 24, kSpoiled = 64;
+
+// x [rows, 256] times a matrix. spoiled: in its last rows, which x meets with zeros, are numbers a thousand times the others, so that a scale for a column
+// leaves nothing of the others, and one for a block of rows does.
+Graph Model(const char* output, bool spoiled) {
+  std::mt19937 rng(3);
+  std::normal_distribution<float> normal;
+  Tensor w = Tensor::Empty(DType::kF32, {kDepth, kClasses});
+  for (int64_t at = 0; float& v : w.mutable_as<float>()) {
+    v = normal(rng) * (spoiled && at++ / kClasses >= kDepth - kSpoiled ? 300 : 0.2f);
+  }
+  Graph g;
+  g.info.opsets[""] = 18;
+  const ValueId x = g.AddInput("x", {DType::kF32, ir::SymShape{ir::Dim::Symbol("rows"), kDepth}});
+  const ValueId y = g.node(g.AddNode(Op::kMatMul, {x, g.AddConstant(w, "w")}, 1, {}, "fc")).output();
+  g.AddOutput(output, y);
+  return g;
+}
+
+std::unique_ptr<quant::DataSource> Data(const Graph& g, int batches) {
+  std::mt19937 rng(4);
+  std::normal_distribution<float> normal;
+  std::vector<ir::TensorMap> all;
+  for (int i = 0; i < batches; ++i) {
+    Tensor x = Tensor::Empty(DType::kF32, {64, kDepth});
+    for (int64_t at = 0; float& v : x.mutable_as<float>()) v = at++ % kDepth >= kDepth - kSpoiled ? 0 : normal(rng);
+    all.push_back({{"x", x}});
+  }
+  return quant::InMemoryData(std::move(all), quant::InputsOf(g));
+}
+
+Optimized Done(const Graph& g, int batches, const std::function<void(OptimizeOptions&)>& change) {
+  const auto data = Data(g, batches);
+  OptimizeOptions options;
+  options.data = data.get(), options.threads = 1;
+  change(options);
+  auto done = Optimize(g, options);
+  EXPECT_TRUE(done.has_value()) << done.error().message;
+  return std::move(*done);
+}
+
+const auto kInt8 = [](OptimizeOptions&) {};
+
+TEST(Alternatives, OfLogitsAreToldWithTheirDivergence) {
+  const Graph g = Model("logits", true);
+  const Optimized lost = Done(g, 8, kInt8);
+  EXPECT_GT(lost.loss_details.rows.at("logits").MeanKl(), 10 * kMostKl);
+  const Optimized other = Done(g, 8, [](OptimizeOptions& o) { o.recipe = "weights8"; });
+  const double kl = other.loss_details.rows.at("logits").MeanKl();
+  EXPECT_LT(kl, kMostKl);
+  EXPECT_THAT(lost.notes, Contains(AllOf(HasSubstr("output 'logits' may lose more than a hundredth"),
+                                         HasSubstr("on 1 batch held out of calibration. Measured there: "),
+                                         HasSubstr(std::format("{:.4f} by recipe weights8", kl)))));
+  for (const std::string& note : other.notes) EXPECT_THAT(note, Not(HasSubstr("may lose more")));
+}
+
+TEST(Alternatives, OfOtherOutputsAreToldWithTheirCosine) {
+  const Graph g = Model("hidden", true);
+  const Optimized lost = Done(g, 8, kInt8);
+  const Optimized other = Done(g, 8, [](OptimizeOptions& o) { o.recipe = "weights8"; });
+  EXPECT_THAT(
+      lost.notes,
+      Contains(AllOf(HasSubstr(std::format("cosine {:.4f}", lost.losses.at("hidden").MeanRowCosine())),
+                     HasSubstr(std::format("{:.4f} by recipe weights8", other.losses.at("hidden").MeanRowCosine())))));
+}
+
+// What loses as much, as a scale a row does here, is not offered.
+TEST(Alternatives, WhatGainsNothingIsNotNamed) {
+  const Optimized lost = Done(Model("logits", true), 8, kInt8);
+  for (const std::string& note : lost.notes) EXPECT_THAT(note, Not(HasSubstr("recipe dynamic")));
+  const Optimized none = Done(Model("logits", true), 8, [](OptimizeOptions& o) { o.recipe = "fp8"; });
+  EXPECT_THAT(none.notes, Not(Contains(HasSubstr("calibrator"))));
+}
+
+TEST(Alternatives, NothingIsSaidWhereNothingIsLostOrNobodyAsked) {
+  const Graph g = Model("logits", true);
+  const auto says = Contains(HasSubstr("may lose more"));
+  EXPECT_THAT(Done(Model("logits", false), 8, kInt8).notes, Not(says));
+  EXPECT_THAT(Done(Model("hidden", false), 8, kInt8).notes, Not(says));
+  EXPECT_THAT(Done(g, 7, kInt8).notes, Not(says)) << "no batch is held out";
+  EXPECT_THAT(Done(g, 8, [](OptimizeOptions& o) { o.held_out = 0; }).notes, Not(says));
+  EXPECT_THAT(Done(g, 8, [](OptimizeOptions& o) { o.min_db = 1; }).notes, Not(says));
+  EXPECT_THAT(Done(g, 8, [](OptimizeOptions& o) { o.pipeline = *passes::PipelineOfRecipe("int8"); }).notes, Not(says));
+}
+
+}  // namespace
+}  // namespace octavo::api
