@@ -15,10 +15,10 @@ import sys
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 # The order of the menu; documents that no entry names stand under "Insides".
 MENU = [
-    ("Start", ["README.md", "docs/recipes.md", "docs/families.md", "docs/embeddings.md", "docs/faq.md"]),
+    ("Start", ["README.md", "docs/concepts.md", "docs/recipes.md", "docs/accuracy.md", "docs/families.md", "docs/embeddings.md", "docs/faq.md"]),
     ("Reference", ["reference/program.md", "reference/python.md", "cli/JSON.md", "docs/environment.md", "docs/onnxruntime_ops.md"]),
     ("Extending", ["docs/extending.md", "HACKING.md"]),
-    ("Measured", ["docs/comparison.md", "docs/compare.md", "benchmarks/results/*.md", "docs/lab/*.md"]),
+    ("Benchmarks", ["docs/comparison.md", "docs/compare.md", "benchmarks/results/*.md", "docs/lab/*.md"]),
     ("About", ["CHANGELOG.md", "SECURITY.md"]),
 ]
 CONFIG = {

@@ -34,6 +34,25 @@ def test_every_document_is_a_page_of_the_menu(octavo_program, tmp_path):
                 assert os.path.isfile(path.parent / target.partition("#")[0]) or f"`[{words}" in text, f"{page}: {target}"
                 links += 1
     assert links > 50 and (tmp_path / "docs" / "docs" / "block.svg").is_file()
+    for drawing in ("way", "codes", "file"):
+        assert (tmp_path / "docs" / "docs" / f"concepts-{drawing}.svg").is_file()
+    menu = {name: list(pages_of([entry])) for entry in json.loads((tmp_path / "mkdocs.yml").read_text())["nav"] for name in entry}
+    assert {"docs/concepts.md", "docs/recipes.md", "docs/accuracy.md", "docs/faq.md"} <= set(menu["Start"]) and "SECURITY.md" in menu["About"]
+    assert "docs/comparison.md" in menu["Benchmarks"]
+
+
+def test_words_of_drawings_lie_within_their_boxes():
+    """By letters of 0.54 of the font's size, and no text is beyond the drawing."""
+    import xml.etree.ElementTree as tree
+
+    for path in sorted((SOURCE / "docs").glob("*.svg")):
+        root = tree.parse(path).getroot()
+        assert root.find("{*}title").text and root.find("{*}desc").text
+        width = float(root.get("width"))
+        for text in root.iter("{*}text"):
+            x, wide = float(text.get("x")), 0.54 * float(text.get("font-size", 13)) * len(text.text or "")
+            left = {"start": x, "middle": x - wide / 2, "end": x - wide}[text.get("text-anchor", "start")]
+            assert left >= 0 and left + wide <= width, f"{path.name}: {text.text}"
 
 
 def test_links_elsewhere_become_paths():
