@@ -4,7 +4,6 @@
 #include <map>
 #include <set>
 
-#include "octavo/runtime/by_heads.h"
 #include "octavo/runtime/chain.h"
 #include "octavo/runtime/compile.h"
 #include "octavo/runtime/model.h"
@@ -26,19 +25,6 @@ Step StepOf(const CompileContext& c, ir::NodeId node, Made made) {
   for (const ValueId v : made.outputs) step.outputs.push_back(v.index);
   Expect(*step.kernel, c, made.inputs, made.outputs);
   return step;
-}
-
-// What the kernel of a product does beside it (by_heads.h).
-void StoreByHeads(const CompileContext& c, Made& made) {
-  for (ValueId& v : made.outputs) {
-    if (!v.valid()) continue;
-    const Node& n = c.graph.node(c.graph.value(v).producer);
-    const auto slot = std::ranges::find(n.outputs, v) - n.outputs.begin();
-    const std::optional<ByHeads> by_heads = FindByHeads(c.graph, n, static_cast<size_t>(slot));
-    if (!by_heads) continue;
-    made.nodes.insert(made.nodes.end(), {by_heads->reshape, by_heads->transpose});
-    v = c.graph.node(by_heads->transpose).output();
-  }
 }
 
 bool IsKnown(const CompileContext& c, const Node& n) {
@@ -75,9 +61,7 @@ Result<std::vector<Step>> BuildSteps(const CompileContext& c) {
     if (IsKnown(c, n)) continue;
     Made made;
     if (kernels) made = MakeKernel(id, c, chain_of);
-    if (made.kernel != nullptr) {
-      StoreByHeads(c, made);
-    } else {
+    if (made.kernel == nullptr) {
       if (!ir::CanEval(n.op)) return NothingRuns(g, n);
       made = {.kernel = MakeInterpreted(g, id), .nodes = {id}, .inputs = n.inputs, .outputs = n.outputs};
     }

@@ -5,9 +5,6 @@
 
 namespace octavo::runtime {
 
-namespace {
-
-// The only node that reads v, as its data, if it is of this kind and v does not leave the graph.
 const Node* OnlyReader(const Graph& g, ValueId v, Op op, ir::NodeId* id) {
   if (!v.valid() || g.IsGraphOutput(v) || g.value(v).uses.size() != 1) return nullptr;
   const ir::Use use = g.value(v).uses[0];
@@ -15,8 +12,6 @@ const Node* OnlyReader(const Graph& g, ValueId v, Op op, ir::NodeId* id) {
   *id = use.node;
   return reader.op == op && use.slot == 0 && reader.output().valid() ? &reader : nullptr;
 }
-
-}  // namespace
 
 Shape PlaceOutput(const std::optional<ByHeads>& by_heads, const Shape& x, int64_t n, kernels::GemmOutput* y) {
   y->stride = n;
@@ -29,23 +24,28 @@ Shape PlaceOutput(const std::optional<ByHeads>& by_heads, const Shape& x, int64_
   return Shape{batch, heads, rows, size};
 }
 
+std::optional<ByHeads> HeadsOf(const Graph& g, ValueId v, ValueId reshaped) {
+  const auto& from = g.value(v).type.shape;
+  const auto& to = g.value(reshaped).type.shape;
+  if (!from || !to || from->size() != 3 || to->size() != 4) return std::nullopt;
+  const ir::SymShape rows_from{(*from)[0], (*from)[1]}, rows_to{(*to)[0], (*to)[1]};
+  if (!ir::ProvablyEqual(rows_from, rows_to) || !(*to)[2].is_number() || !(*to)[3].is_number()) return std::nullopt;
+  const ByHeads found{.heads = (*to)[2].number(), .size = (*to)[3].number(), .reshape = {}, .transpose = {}};
+  return found.heads > 0 && found.size > 0 ? std::optional(found) : std::nullopt;
+}
+
 std::optional<ByHeads> FindByHeads(const Graph& g, const Node& node, size_t i) {
   const bool stores = node.op == Op::kQuantizedQkv || node.op == Op::kLinearBlocked ||
                       (node.op == Op::kQuantizedLinear && !node.input(9).valid());
   if (!stores) return std::nullopt;
-  ByHeads found;
-  const ValueId y = node.outputs[i];
-  const Node* reshape = OnlyReader(g, y, Op::kReshape, &found.reshape);
+  ir::NodeId reshape_id, transpose_id;
+  const Node* reshape = OnlyReader(g, node.outputs[i], Op::kReshape, &reshape_id);
   if (reshape == nullptr) return std::nullopt;
-  const Node* transpose = OnlyReader(g, reshape->output(), Op::kTranspose, &found.transpose);
+  const Node* transpose = OnlyReader(g, reshape->output(), Op::kTranspose, &transpose_id);
   if (transpose == nullptr || transpose->attrs.Ints("perm") != std::vector<int64_t>{0, 2, 1, 3}) return std::nullopt;
-  const auto& from = g.value(y).type.shape;
-  const auto& to = g.value(reshape->output()).type.shape;
-  if (!from || !to || from->size() != 3 || to->size() != 4) return std::nullopt;
-  const ir::SymShape rows_from{(*from)[0], (*from)[1]}, rows_to{(*to)[0], (*to)[1]};
-  if (!ir::ProvablyEqual(rows_from, rows_to) || !(*to)[2].is_number() || !(*to)[3].is_number()) return std::nullopt;
-  found.heads = (*to)[2].number(), found.size = (*to)[3].number();
-  return found.heads > 0 && found.size > 0 ? std::optional(found) : std::nullopt;
+  std::optional<ByHeads> found = HeadsOf(g, node.outputs[i], reshape->output());
+  if (found) found->reshape = reshape_id, found->transpose = transpose_id;
+  return found;
 }
 
 }  // namespace octavo::runtime

@@ -20,6 +20,11 @@ struct ByHeads {
 // The shape of an output of n columns for an activation of this shape, [B,S,K] where there are heads, and strides and heads of `y`.
 Shape PlaceOutput(const std::optional<ByHeads>& by_heads, const Shape& x, int64_t n, kernels::GemmOutput* y);
 
+// The only node that reads v, as its data, if it is of this kind and v does not leave the graph; else null.
+const Node* OnlyReader(const Graph& g, ValueId v, Op op, ir::NodeId* id);
+// Heads and their size where a Reshape makes [B,S,H,D] of [B,S,n].
+std::optional<ByHeads> HeadsOf(const Graph& g, ValueId from, ValueId to);
+
 // Output `i` of a QuantizedLinear, QuantizedQkv or LinearBlocked; none where it is read otherwise, or the node adds a residual.
 std::optional<ByHeads> FindByHeads(const Graph& g, const Node& node, size_t i);
 

@@ -1,7 +1,10 @@
 // Which kernel each node gets, and the steps of last resort.
 #include "octavo/runtime/compile.h"
 
+#include <algorithm>
+
 #include "octavo/ir/vendor/lower.h"
+#include "octavo/runtime/by_heads.h"
 #include "octavo/runtime/step_blocked.h"
 #include "octavo/runtime/step_linear.h"
 
@@ -26,6 +29,19 @@ class InterpretedKernel : public Kernel {
   const Node& node_;
 };
 
+// What the kernel of a product does beside it (by_heads.h).
+void StoreByHeads(const CompileContext& c, Made& made) {
+  for (ValueId& v : made.outputs) {
+    if (!v.valid()) continue;
+    const Node& n = c.graph.node(c.graph.value(v).producer);
+    const auto slot = std::ranges::find(n.outputs, v) - n.outputs.begin();
+    const std::optional<ByHeads> by_heads = FindByHeads(c.graph, n, static_cast<size_t>(slot));
+    if (!by_heads) continue;
+    made.nodes.insert(made.nodes.end(), {by_heads->reshape, by_heads->transpose});
+    v = c.graph.node(by_heads->transpose).output();
+  }
+}
+
 }  // namespace
 
 KernelPtr MakeInterpreted(const Graph& graph, ir::NodeId node) {
@@ -48,9 +64,11 @@ Made MakeKernel(ir::NodeId id, const CompileContext& c, const ChainsByNode& chai
   const Node& node = c.graph.node(id);
   Made made;
   if (node.op == Op::kLinearBlocked) made = MakeBlockedGroup(id, c, chains);
-  if (node.op == Op::kQuantizedLinear) made = MakeLinearGroup(id, c, chains);
-  if (made.kernel != nullptr) return made;
-  return {.kernel = MakeKernel(node, c), .nodes = {id}, .inputs = node.inputs, .outputs = node.outputs};
+  if (node.op == Op::kQuantizedLinear || node.op == Op::kQuantizedQkv) made = MakeLinearGroup(id, c, chains);
+  if (made.kernel == nullptr)
+    made = {.kernel = MakeKernel(node, c), .nodes = {id}, .inputs = node.inputs, .outputs = node.outputs};
+  if (made.kernel != nullptr) StoreByHeads(c, made);
+  return made;
 }
 
 std::unexpected<ir::Error> NothingRuns(const Graph& graph, const Node& node) {

@@ -11,13 +11,6 @@ namespace octavo::runtime {
 // The kernel for a node on c.arch; null: the interpreter's.
 KernelPtr MakeKernel(const Node& node, const CompileContext& c);
 
-// A kernel, the nodes whose work it does, and what it reads and makes.
-struct Made {
-  KernelPtr kernel = nullptr;
-  std::vector<ir::NodeId> nodes = {};
-  std::vector<ValueId> inputs = {}, outputs = {};
-};
-
 // The same with what its step does beside it: products of the same activation, and what stands behind them (tail.h).
 Made MakeKernel(ir::NodeId id, const CompileContext& c, const ChainsByNode& chains);
 

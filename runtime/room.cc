@@ -108,28 +108,33 @@ Tensor CutRows(const Tensor& t, size_t axis, int64_t rows) {
   return copy;
 }
 
-Tensor AppendRows(const Tensor& past, const Tensor& now, const Threads& threads) {
+Tensor ExtendRows(const Tensor& past, int64_t rows, const Threads& threads) {
   std::shared_ptr<const ir::Buffer> owner = past.buffer();
   Room* room = RoomBehind(past);
-  const size_t axis = room->axis();
-  const int64_t old = past.shape()[axis], fresh = now.shape()[axis];
-  const size_t row_bytes = room->row_bytes(), fresh_bytes = static_cast<size_t>(fresh) * row_bytes;
-  if (!room->Claim(old, fresh)) {
+  const size_t axis = room->axis(), row_bytes = room->row_bytes();
+  const int64_t old = past.shape()[axis];
+  if (!room->Claim(old, rows)) {
     constexpr int64_t kUnit = 64;
-    const int64_t wanted = (old + fresh) + (old + fresh) / 2;
+    const int64_t wanted = (old + rows) + (old + rows) / 2;
     auto larger = std::make_shared<Room>(
         room->outer(), std::max(room->capacity(), (wanted + kUnit - 1) / kUnit * kUnit), row_bytes, axis);
-    larger->Claim(0, old + fresh);
+    larger->Claim(0, old + rows);
     CopyRuns(room->outer(), room->Row(0, 0), static_cast<size_t>(room->capacity()) * row_bytes, larger->Row(0, 0),
              static_cast<size_t>(larger->capacity()) * row_bytes, static_cast<size_t>(old) * row_bytes, &threads);
-    room = larger.get();
     owner = std::move(larger);
   }
-  CopyRuns(room->outer(), now.data(), fresh_bytes, room->Row(0, old), static_cast<size_t>(room->capacity()) * row_bytes,
-           fresh_bytes, &threads);
   Shape shape = past.shape();
-  shape[axis] = old + fresh;
+  shape[axis] = old + rows;
   return Tensor::View(past.dtype(), std::move(shape), std::move(owner), 0);
+}
+
+Tensor AppendRows(const Tensor& past, const Tensor& now, const Threads& threads) {
+  Tensor all = ExtendRows(past, now.shape()[RoomBehind(past)->axis()], threads);
+  Room* room = RoomBehind(all);
+  const size_t bytes = static_cast<size_t>(now.shape()[room->axis()]) * room->row_bytes();
+  CopyRuns(room->outer(), now.data(), bytes, room->Row(0, past.shape()[room->axis()]),
+           static_cast<size_t>(room->capacity()) * room->row_bytes(), bytes, &threads);
+  return all;
 }
 
 }  // namespace octavo::runtime

@@ -56,6 +56,8 @@ ir::Tensor CutRows(const ir::Tensor& t, size_t axis, int64_t rows);
 // past and, along the axis of its room, the rows of `now`, which has the same dtype and other sizes: in the room of past where nobody
 // else has appended to it, else in a new one with half as much again.
 ir::Tensor AppendRows(const ir::Tensor& past, const ir::Tensor& now, const Threads& threads);
+// The same, where the caller still writes the rows that come: `rows` of each run.
+ir::Tensor ExtendRows(const ir::Tensor& past, int64_t rows, const Threads& threads);
 
 }  // namespace octavo::runtime
 

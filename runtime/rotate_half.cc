@@ -57,18 +57,6 @@ std::optional<Chain> Match(const CompileContext& c, NodeId root, size_t plain, s
   return chain;
 }
 
-// Where the row of x's line [b, h, s] lies in a table that broadcasts.
-std::array<int64_t, 3> StridesOf(const Tensor& table) {
-  std::array<int64_t, 3> strides{};
-  int64_t step = table.shape().back();
-  for (int64_t d = table.rank() - 2; d >= 0; --d) {
-    const int64_t size = table.shape()[static_cast<size_t>(d)];
-    strides[static_cast<size_t>(d + 4 - table.rank())] = size == 1 ? 0 : step;
-    step *= size;
-  }
-  return strides;
-}
-
 class RotateHalfKernel : public Kernel {
  public:
   explicit RotateHalfKernel(int64_t dim) : dim_(dim) {
@@ -83,7 +71,7 @@ class RotateHalfKernel : public Kernel {
   Status Execute(StepCall& call) const override {
     const Tensor& x = call.T(0);
     const Shape& s = x.shape();
-    const auto cos_strides = StridesOf(call.T(1)), sin_strides = StridesOf(call.T(2));
+    const auto cos_strides = TableStrides(call.T(1)), sin_strides = TableStrides(call.T(2));
     const auto *cos = call.T(1).as<float>().data(), *sin = call.T(2).as<float>().data(), *in = x.as<float>().data();
     float* out = call.Allocate(0, DType::kF32, s).mutable_as<float>().data();
     const int64_t lines = s[0] * s[1] * s[2];
@@ -95,25 +83,37 @@ class RotateHalfKernel : public Kernel {
         const auto row = [&](const std::array<int64_t, 3>& strides) {
           return at[0] * strides[0] + at[1] * strides[1] + at[2] * strides[2];
         };
-        Rotate(in + line * dim_, cos + row(cos_strides), sin + row(sin_strides), out + line * dim_);
+        RotateHalf(in + line * dim_, cos + row(cos_strides), sin + row(sin_strides), dim_, out + line * dim_);
       }
     });
     return {};
   }
 
  private:
-  void Rotate(const float* x, const float* cos, const float* sin, float* y) const {
-    const int64_t half = dim_ / 2;
-    for (int64_t i = 0; i < half; ++i) {
-      const float a = x[i], b = x[i + half];
-      y[i] = a * cos[i] + -b * sin[i];
-      y[i + half] = b * cos[i + half] + a * sin[i + half];
-    }
-  }
   int64_t dim_;
 };
 
 }  // namespace
+
+void RotateHalf(const float* x, const float* cos, const float* sin, int64_t dim, float* y) {
+  const int64_t half = dim / 2;
+  for (int64_t i = 0; i < half; ++i) {
+    const float a = x[i], b = x[i + half];
+    y[i] = a * cos[i] + -b * sin[i];
+    y[i + half] = b * cos[i + half] + a * sin[i + half];
+  }
+}
+
+std::array<int64_t, 3> TableStrides(const Tensor& table) {
+  std::array<int64_t, 3> strides{};
+  int64_t step = table.shape().back();
+  for (int64_t d = table.rank() - 2; d >= 0; --d) {
+    const int64_t size = table.shape()[static_cast<size_t>(d)];
+    strides[static_cast<size_t>(d + 4 - table.rank())] = size == 1 ? 0 : step;
+    step *= size;
+  }
+  return strides;
+}
 
 std::vector<Chain> FindRotateHalves(const CompileContext& c) {
   std::vector<Chain> found;

@@ -1,18 +1,20 @@
 // LinearBlocked: weights are packed once at compile time; a run splits columns, so that each weight is read by one thread. With
 // x_bits rows become codes first, once for all threads. Products that read the same x are one step: its rows become codes once for all
 // of them, and threads share the columns of all. What is read by heads (by_heads.h) is stored so: head by head where each begins with a block of
-// columns, else in a copy. Element-wise nodes behind products (tail.h) run on each piece of them.
+// columns, else in a copy. What stands behind products (tail.h, heads_tail.h) runs on each piece of them.
 #include "octavo/runtime/step_blocked.h"
 
 #include <algorithm>
 #include <cstring>
 #include <format>
+#include <iterator>
 #include <numeric>
 #include <utility>
 
 #include "octavo/kernels/blocked/blocked_int8.h"
 #include "octavo/kernels/catalog.h"
 #include "octavo/runtime/by_heads.h"
+#include "octavo/runtime/heads_tail.h"
 #include "octavo/runtime/packed_once.h"
 
 namespace octavo::runtime {
@@ -31,14 +33,16 @@ struct Product {
   int64_t column_blocks() const { return kernels::ColumnBlocks(w().n()); }
 };
 
-// An output of a step: of one product, or of what stands behind some, which then go through their columns side by side.
+// What a step makes of one product, or of some whose columns go side by side to what stands behind them.
 struct Strand {
   struct Operand {
     size_t product = 0, slot = 0;  // slot 0: what the product makes
   };
   std::vector<size_t> products;
+  size_t output = 0;                     // slot of the step
   std::unique_ptr<Tail> tail = nullptr;  // null: one product
   std::vector<Operand> in = {};          // of the tail
+  std::optional<HeadsTail> heads = {};   // of one product: outputs from the slot on
 };
 
 // Where a product's rows go: [rows, n], or [batch, heads, rows of one, size].
@@ -78,14 +82,21 @@ class BlockedKernel : public Kernel {
       : arch_(arch), products_(std::move(products)), strands_(std::move(strands)), codes_(codes) {
     by_rows = true;
     name_ = std::format("linear_blocked{}{}", products_[0].w().bits(), codes ? "_int8" : "");
+    std::string heads;
     for (const Strand& s : strands_) {
+      lanes_.push_back({products_[s.products[0]].column_blocks(), static_cast<int64_t>(s.products.size()),
+                        s.heads ? s.heads->unit() : 1});
+      if (s.heads) s.heads->Need(needs, DType::kF32, products_[0].w().k());
+      if (s.heads) std::ranges::move(s.heads->Pasts(), std::back_inserter(pasts_));
+      if (s.heads && s.heads->name().size() > heads.size()) heads = s.heads->name();
       if (s.tail == nullptr) continue;
       name_ += "+" + s.tail->name();
       for (const Strand::Operand& in : s.in) {
         if (in.slot != 0) needs.EndsIn(in.slot, DType::kUndefined, {products_[s.products[0]].w().n()});
       }
     }
-    name_ += " " + std::string(Name(arch));
+    name_ += heads + " " + std::string(Name(arch));
+    takes_rooms = !heads.empty();
     needs.EndsIn(0, DType::kF32, {products_[0].w().k()});
     for (size_t i = 0; i < products_.size(); ++i) {
       Product& p = products_[i];
@@ -98,13 +109,15 @@ class BlockedKernel : public Kernel {
   std::string name() const override { return name_; }
 
   Status Execute(StepCall& call) const override {
+    MakeDenseBut(call, pasts_);
     const Tensor& x = call.T(0);
     const int64_t rows = LeadingRows(x.shape()), at_once = RowsAtOnce();
-    std::vector<Output> y(products_.size());
-    std::vector<std::byte*> out(strands_.size());
+    Places to{std::vector<Output>(products_.size()), std::vector<std::byte*>(strands_.size()),
+              std::vector<std::vector<HeadsTail::Place>>(strands_.size())};
+    std::vector<Output>& y = to.y;
     int64_t copied = 0;  // columns that are read behind the product
     for (size_t i = 0; i < strands_.size(); ++i) {
-      out[i] = Place(call, i, y);
+      Place(call, i, to);
       for (const size_t p : strands_[i].products) copied += y[p].copied ? y[p].n : 0;
     }
     const int64_t code_bytes = codes_ ? std::min(at_once, rows) * row_bytes_ : 0;
@@ -118,35 +131,50 @@ class BlockedKernel : public Kernel {
     if (codes_) {
       auto* codes = reinterpret_cast<uint8_t*>(scratch);
       for (int64_t first = 0; first < rows; first += at_once)
-        RunSomeCodes(call, from + first * products_[0].w().k(), first, std::min(at_once, rows - first), codes, y, out);
+        RunSomeCodes(call, from + first * products_[0].w().k(), first, std::min(at_once, rows - first), codes, to);
     } else {
-      RunFloats(call, from, rows, y, out);
+      RunFloats(call, from, rows, to);
     }
     for (size_t i = 0; i < strands_.size(); ++i) {
       const size_t p = strands_[i].products[0];
-      if (strands_[i].tail != nullptr || !y[p].copied) continue;
-      CopyByHeads(call, y[p], products_[p].by_heads->heads, x.shape(), reinterpret_cast<float*>(out[i]));
+      if (strands_[i].tail != nullptr || strands_[i].heads || !y[p].copied) continue;
+      CopyByHeads(call, y[p], products_[p].by_heads->heads, x.shape(), reinterpret_cast<float*>(to.out[i]));
     }
     return {};
   }
 
  private:
-  // Memory of output `i`, and where its products store.
-  std::byte* Place(StepCall& call, size_t i, std::vector<Output>& y) const {
+  // Where a run stores.
+  struct Places {
+    std::vector<Output> y;        // by product
+    std::vector<std::byte*> out;  // by strand
+    std::vector<std::vector<HeadsTail::Place>> heads;
+  };
+
+  // Memory of what strand `i` makes, and where its products store.
+  void Place(StepCall& call, size_t i, Places& to) const {
     const Strand& strand = strands_[i];
+    const bool behind = strand.tail != nullptr || strand.heads;
+    for (const size_t p : strand.products) to.y[p].n = products_[p].w().n(), to.y[p].copied = behind;
+    if (strand.heads) {
+      to.heads[i] = strand.heads->Open(call);
+      return;
+    }
     Shape shape = call.T(0).shape();
-    for (const size_t p : strand.products) y[p].n = products_[p].w().n(), y[p].copied = strand.tail != nullptr;
     const Product& p = products_[strand.products[0]];
-    Output& o = y[strand.products[0]];
+    Output& o = to.y[strand.products[0]];
     shape.back() = o.n;
-    if (strand.tail != nullptr) return call.Allocate(i, strand.tail->output(), std::move(shape)).mutable_data();
+    if (strand.tail != nullptr) {
+      to.out[i] = call.Allocate(strand.output, strand.tail->output(), std::move(shape)).mutable_data();
+      return;
+    }
     const bool turns = p.by_heads && shape[1] > 1;  // one row lies the same in both
     o.copied = turns && p.by_heads->size % kernels::kColumnBlock != 0;
     if (turns && !o.copied) o.heads = p.by_heads->heads, o.rows = shape[1];
     if (p.by_heads) shape = {shape[0], p.by_heads->heads, shape[1], p.by_heads->size};
-    Tensor& t = call.Allocate(i, DType::kF32, std::move(shape));
+    Tensor& t = call.Allocate(strand.output, DType::kF32, std::move(shape));
     o.y = t.mutable_as<float>().data();
-    return t.mutable_data();
+    to.out[i] = t.mutable_data();
   }
 
   static void CopyByHeads(StepCall& call, const Output& from, int64_t heads, const Shape& x, float* to) {
@@ -163,10 +191,9 @@ class BlockedKernel : public Kernel {
     });
   }
 
-  // task(product, rows, column blocks of it), on all threads, and behind it the tails; rows from `first` on.
+  // task(product, rows, column blocks of it), on all threads, and what stands behind them; rows from `first` on.
   template <class Task>
-  void ForParts(StepCall& call, int64_t first, int64_t rows, const std::vector<Output>& y,
-                const std::vector<std::byte*>& out, const Task& task) const {
+  void ForParts(StepCall& call, int64_t first, int64_t rows, const Places& to, const Task& task) const {
     const int threads = call.threads->count();
     const int64_t column_parts = PartsOf(column_blocks_, 1, threads);
     const kernels::Tile tile = codes_ ? kernels::BlockedInt8Tile(arch_) : kernels::BlockedTile(arch_);
@@ -174,28 +201,20 @@ class BlockedKernel : public Kernel {
     call.threads->For(row_parts * column_parts, [&](int64_t i) {
       const Part r = PartOf(rows, row_parts, i / column_parts, tile.rows);
       const Part c = PartOf(column_blocks_, column_parts, i % column_parts, 1);
-      int64_t before = 0;  // column blocks of the strands before this one
-      for (size_t s = 0; s < strands_.size() && r.begin < r.end; ++s) {
+      if (r.begin == r.end) return;
+      ForLanes(lanes_, c.begin, c.end, [&](size_t s, kernels::Range own) {
         const Strand& strand = strands_[s];
-        const int64_t blocks = products_[strand.products[0]].column_blocks();
-        const auto beside = static_cast<int64_t>(strand.products.size());
-        const auto of_strand = [&](int64_t at) {
-          return std::clamp((at - before + beside - 1) / beside, int64_t{0}, blocks);
-        };
-        const kernels::Range own{of_strand(c.begin), of_strand(c.end)};
-        before += blocks * beside;
-        if (own.begin >= own.end) continue;
-        if (strand.tail == nullptr) {
-          task(strand.products[0], kernels::Range{r.begin, r.end}, own);
-          continue;
-        }
-        const std::vector<const std::byte*> in = Operands(call, strand, y);
-        const int64_t n = products_[strand.products[0]].w().n();
-        ForPieces({r.begin, r.end}, own, [&](kernels::Range some, kernels::Range piece) {
+        const size_t product = strand.products[0];
+        if (strand.tail == nullptr && !strand.heads) return task(product, kernels::Range{r.begin, r.end}, own);
+        const std::vector<const std::byte*> in = Operands(call, strand, to.y);
+        const int64_t n = products_[product].w().n();
+        ForPieces({r.begin, r.end}, own, lanes_[s].unit, [&](kernels::Range some, kernels::Range piece) {
           for (const size_t p : strand.products) task(p, some, piece);
-          strand.tail->RunPiece(in, n, {first + some.begin, first + some.end}, ColumnsOf(piece, n), out[s]);
+          some.begin += first, some.end += first;
+          if (strand.heads) return strand.heads->Store(call, to.heads[s], to.y[product].y, some, ColumnsOf(piece, n));
+          strand.tail->RunPiece(in, n, some, ColumnsOf(piece, n), to.out[s]);
         });
-      }
+      });
     });
   }
 
@@ -207,12 +226,11 @@ class BlockedKernel : public Kernel {
     return in;
   }
 
-  void RunFloats(StepCall& call, const float* x, int64_t rows, const std::vector<Output>& y,
-                 const std::vector<std::byte*>& out) const {
-    ForParts(call, 0, rows, y, out, [&](size_t p, kernels::Range r, kernels::Range c) {
+  void RunFloats(StepCall& call, const float* x, int64_t rows, const Places& to_all) const {
+    ForParts(call, 0, rows, to_all, [&](size_t p, kernels::Range r, kernels::Range c) {
       const kernels::PackedBlocked& w = products_[p].w();
       const TaskScratch scratch(kernels::BlockedScratchBytes(arch_, w));
-      y[p].ForPieces(0, r, c, [&](float* to, int64_t stride, kernels::Range some, kernels::Range blocks) {
+      to_all.y[p].ForPieces(0, r, c, [&](float* to, int64_t stride, kernels::Range some, kernels::Range blocks) {
         const kernels::BlockedArgs args{
             .x = x, .x_stride = w.k(), .w = &w, .bias = products_[p].bias_data(), .y = to, .y_stride = stride};
         kernels::GemmBlocked(arch_, args, some, blocks, scratch.data());
@@ -228,7 +246,7 @@ class BlockedKernel : public Kernel {
 
   // x: of the rows from `first` on.
   void RunSomeCodes(StepCall& call, const float* x, int64_t first, int64_t rows, uint8_t* codes,
-                    const std::vector<Output>& y, const std::vector<std::byte*>& out) const {
+                    const Places& to_all) const {
     const int64_t k = products_[0].w().k();
     std::vector<uint8_t*> codes_of(products_.size());
     for (size_t p = 0; p < products_.size(); ++p) {
@@ -245,10 +263,10 @@ class BlockedKernel : public Kernel {
         kernels::QuantizeBlocks(arch_, w, x + r.begin * k, k, r.end - r.begin, to);
       }
     });
-    ForParts(call, first, rows, y, out, [&](size_t p, kernels::Range r, kernels::Range c) {
+    ForParts(call, first, rows, to_all, [&](size_t p, kernels::Range r, kernels::Range c) {
       const kernels::PackedBlocked& w = products_[p].w();
       const TaskScratch scratch(kernels::kBlockedInt8ScratchBytes);
-      y[p].ForPieces(first, r, c, [&](float* to, int64_t stride, kernels::Range some, kernels::Range blocks) {
+      to_all.y[p].ForPieces(first, r, c, [&](float* to, int64_t stride, kernels::Range some, kernels::Range blocks) {
         const kernels::BlockedInt8Args args{
             .x = codes_of[products_[p].codes], .w = &w, .bias = products_[p].bias_data(), .y = to, .y_stride = stride};
         kernels::GemmBlockedInt8(arch_, args, some, blocks, scratch.data());
@@ -258,7 +276,9 @@ class BlockedKernel : public Kernel {
 
   kernels::Arch arch_;
   std::vector<Product> products_;
-  std::vector<Strand> strands_;  // by output
+  std::vector<Strand> strands_;
+  std::vector<Lane> lanes_;    // by strand
+  std::vector<size_t> pasts_;  // operands whose rooms are read
   bool codes_;
   std::string name_;
   int64_t row_bytes_ = 0, column_blocks_ = 0;
@@ -343,14 +363,16 @@ size_t ProductOfValue(const Graph& g, std::span<const ir::NodeId> nodes, ValueId
 
 // The strand of product `i`, and what it does to `made`; none: it is that of another product.
 std::optional<Strand> StrandOf(const CompileContext& c, std::span<const ir::NodeId> nodes, size_t i,
-                               std::span<const Chain> tails, Made& made) {
+                               std::span<const Chain> tails, const ChainsByNode& chains, Made& made) {
   const ValueId y = c.graph.node(nodes[i]).output();
   const auto tail = std::ranges::find_if(tails, [&](const Chain& t) { return std::ranges::contains(t.inputs, y); });
+  Strand strand{.products = {}, .output = made.outputs.size()};
   if (tail == tails.end()) {
-    made.outputs.push_back(y);
-    return Strand{{i}};
+    strand.products = {i};
+    std::vector<HeadsPart> parts = FindHeadsParts(c, nodes[0], y, chains);
+    parts.empty() ? made.outputs.push_back(y) : void(strand.heads.emplace(std::move(parts), c, made));
+    return strand;
   }
-  Strand strand;
   for (const ValueId v : tail->inputs) {
     const size_t p = ProductOfValue(c.graph, nodes, v);
     if (p < i) return std::nullopt;
@@ -380,7 +402,8 @@ Made MakeBlockedGroup(ir::NodeId id, const CompileContext& c, const ChainsByNode
   made.inputs.resize(5);
   std::vector<Strand> strands;
   for (size_t i = 0; i < products.size(); ++i) {
-    if (std::optional<Strand> strand = StrandOf(c, nodes, i, tails, made)) strands.push_back(std::move(*strand));
+    if (std::optional<Strand> strand = StrandOf(c, nodes, i, tails, chains, made))
+      strands.push_back(std::move(*strand));
   }
   made.kernel = std::make_unique<BlockedKernel>(c.arch, std::move(products), std::move(strands), HasCodes(c, id));
   return made;
@@ -391,7 +414,7 @@ KernelPtr MakeBlocked(const Node& node, const CompileContext& c) {
   std::vector<Product> products = ProductsOf({&id, 1}, c);
   if (products.empty()) return nullptr;
   std::vector<Strand> strands;
-  strands.push_back(Strand{{0}});
+  strands.push_back(Strand{.products = {0}});
   return std::make_unique<BlockedKernel>(c.arch, std::move(products), std::move(strands), HasCodes(c, id));
 }
 

@@ -4,11 +4,13 @@
 
 #include <algorithm>
 #include <format>
+#include <iterator>
 #include <utility>
 
 #include "octavo/kernels/qkv/qkv.h"
 #include "octavo/quant/numeric/code8.h"
 #include "octavo/runtime/by_heads.h"
+#include "octavo/runtime/heads_tail.h"
 #include "octavo/runtime/packed_once.h"
 #include "octavo/runtime/step.h"
 
@@ -41,6 +43,7 @@ class LinearKernel : public Kernel {
   std::string name() const override { return name_; }
 
   Status Execute(StepCall& call) const override {
+    MakeDenseBut(call, pasts_);
     const Tensor& x = call.T(0);
     const int64_t k = branches_[0].w->k();
     kernels::QkvArgs args;
@@ -59,7 +62,7 @@ class LinearKernel : public Kernel {
     if (has_residual_) args.branch[0].residual = call.T(9).as<float>().data();
     args.branch[0].residual_stride = branches_[0].w->n();
     const int64_t rows = LeadingRows(x.shape());
-    if (tail_ != nullptr) return RunWithTail(call, args, rows);
+    if (!lanes_.empty()) return RunBehind(call, args, rows);
     if (rows == 0) return {};
     const int64_t blocks = kernels::QkvBlocks(args);
     const int threads = call.threads->count();
@@ -86,6 +89,9 @@ class LinearKernel : public Kernel {
     if (at_run_time_) needs.Count(1, DType::kF32, 1), needs.Count(2, DType::kUndefined, 1);
     if (per_token_) needs.EndsIn(1, DType::kF32, {1}), needs.EndsIn(2, DType::kU8, {1});
     if (has_residual_) needs.EndsIn(9, DType::kF32, {branches_[0].w->n()});
+    for (const auto& heads : heads_) {
+      if (heads) heads->Need(needs, x, branches_[0].w->k());
+    }
     for (const TailOperand& o : operands_) {
       if (o.slot != 0) needs.EndsIn(o.slot, DType::kUndefined, {branches_[0].w->n()});
     }
@@ -93,7 +99,23 @@ class LinearKernel : public Kernel {
   void EndIn(const Chain& chain, std::vector<TailOperand> operands, const CompileContext& c) {
     tail_ = MakeTail(chain, c);
     operands_ = std::move(operands);
+    heads_.resize(branches_.size());
+    lanes_ = {{kernels::ColumnBlocks(branches_[0].w->n()), static_cast<int64_t>(branches_.size())}};
     name_ = std::format("linear_int8+{} {}", tail_->name(), Name(arch_));
+  }
+  // An entry for each branch.
+  void EndInHeads(std::vector<std::optional<HeadsTail>> heads, std::vector<size_t> slots, std::string_view kind) {
+    heads_ = std::move(heads), slots_ = std::move(slots);
+    std::string behind;
+    for (size_t i = 0; i < branches_.size(); ++i) {
+      lanes_.push_back({kernels::ColumnBlocks(branches_[i].w->n()), 1, heads_[i] ? heads_[i]->unit() : 1});
+      if (!heads_[i]) continue;
+      branches_[i].by_heads.reset();
+      std::ranges::move(heads_[i]->Pasts(), std::back_inserter(pasts_));
+      if (heads_[i]->name().size() > behind.size()) behind = heads_[i]->name();
+    }
+    takes_rooms = true;
+    name_ = std::format("{}{} {}", kind, behind, Name(arch_));
   }
 
   std::vector<Branch> branches_;
@@ -115,43 +137,74 @@ class LinearKernel : public Kernel {
                              .dtype = b.y_dtype,
                              .scale = b.y_scale,
                              .zero_point = b.y_zero};
-    if (tail_ != nullptr) return y.stride = b.w->n(), y;
-    y.y = call.Allocate(i, b.y_dtype, PlaceOutput(b.by_heads, x_shape, b.w->n(), &y)).mutable_data();
+    if (tail_ != nullptr || (!heads_.empty() && heads_[i])) return y.stride = b.w->n(), y;
+    y.y = call.Allocate(slots_.empty() ? i : slots_[i], b.y_dtype, PlaceOutput(b.by_heads, x_shape, b.w->n(), &y))
+              .mutable_data();
     return y;
   }
 
-  // The branches go through their columns side by side, into memory of the step.
-  Status RunWithTail(StepCall& call, kernels::QkvArgs& args, int64_t rows) const {
+  // What branches make for others behind them lies in memory of the step.
+  Status RunBehind(StepCall& call, kernels::QkvArgs& args, int64_t rows) const {
+    std::vector<std::vector<HeadsTail::Place>> places(branches_.size());
+    for (size_t i = 0; i < branches_.size(); ++i) {
+      if (heads_[i]) places[i] = heads_[i]->Open(call);
+    }
     Shape shape = call.T(0).shape();
     const int64_t n = shape.back() = branches_[0].w->n();
-    std::byte* out = call.Allocate(0, tail_->output(), std::move(shape)).mutable_data();
+    std::byte* out = tail_ != nullptr ? call.Allocate(0, tail_->output(), std::move(shape)).mutable_data() : nullptr;
     if (rows == 0) return {};
-    const auto bytes = (static_cast<size_t>(rows * n) * sizeof(float) + 63) / 64 * 64;  // of any type
-    std::byte* scratch = call.Scratch(bytes * branches_.size());
-    for (size_t i = 0; i < branches_.size(); ++i) args.branch[i].y = scratch + i * bytes;
+    std::vector<size_t> begin(branches_.size() + 1);
+    for (size_t i = 0; i < branches_.size(); ++i) {
+      const bool behind = tail_ != nullptr || heads_[i];
+      const int64_t bytes = behind ? rows * branches_[i].w->n() * static_cast<int64_t>(sizeof(float)) : 0;
+      begin[i + 1] = begin[i] + (static_cast<size_t>(bytes) + 63) / 64 * 64;  // of any type
+    }
+    std::byte* scratch = call.Scratch(begin.back());
+    for (size_t i = 0; i < branches_.size(); ++i) {
+      if (tail_ != nullptr || heads_[i]) args.branch[i].y = scratch + begin[i];
+    }
     std::vector<const std::byte*> in;
     for (const TailOperand& o : operands_)
-      in.push_back(o.slot == 0 ? scratch + o.branch * bytes : call.T(o.slot).data());
-    const int64_t blocks = kernels::ColumnBlocks(n);
+      in.push_back(o.slot == 0 ? scratch + begin[o.branch] : call.T(o.slot).data());
+    ForParts(call, args, rows, [&](size_t i, kernels::Range some, kernels::Range piece) {
+      if (tail_ != nullptr) return tail_->RunPiece(in, n, some, ColumnsOf(piece, n), out);
+      if (!heads_[i]) return;
+      heads_[i]->Store(call, places[i], static_cast<const float*>(args.branch[i].y), some,
+                       ColumnsOf(piece, branches_[i].w->n()));
+    });
+    return {};
+  }
+
+  // Products, and behind(lane, rows, column blocks) for each piece of them.
+  template <class Behind>
+  void ForParts(StepCall& call, const kernels::QkvArgs& args, int64_t rows, const Behind& behind) const {
+    int64_t blocks = 0;
+    for (const Lane& lane : lanes_) blocks += lane.blocks * lane.beside;
     const auto [row_parts, column_parts] = kernels::SharesOf(arch_, rows, blocks, call.threads->count());
     const int64_t unit = kernels::GemmTile(arch_).rows;
     call.threads->For(row_parts * column_parts, [&](int64_t task) {
       const Part r = PartOf(rows, row_parts, task / column_parts, unit);
       const Part c = PartOf(blocks, column_parts, task % column_parts, 1);
       const TaskScratch own(kernels::GemmScratchBytes(arch_, args.x.dtype, branches_[0].w->k()));
-      ForPieces({r.begin, r.end}, {c.begin, c.end}, [&](kernels::Range some, kernels::Range piece) {
-        for (int i = 0; i < args.count; ++i)
-          kernels::Gemm(arch_, {.x = args.x, .y = args.branch[i]}, some, piece, own.data());
-        tail_->RunPiece(in, n, some, ColumnsOf(piece, n), out);
+      ForLanes(lanes_, c.begin, c.end, [&](size_t lane, kernels::Range share) {
+        ForPieces({r.begin, r.end}, share, lanes_[lane].unit, [&](kernels::Range some, kernels::Range piece) {
+          for (int64_t i = 0; i < lanes_[lane].beside; ++i)
+            kernels::Gemm(arch_, {.x = args.x, .y = args.branch[lane + static_cast<size_t>(i)]}, some, piece,
+                          own.data());
+          behind(lane, some, piece);
+        });
       });
     });
-    return {};
   }
 
   kernels::Arch arch_;
   std::string name_;
   std::unique_ptr<Tail> tail_;  // null: an output for each branch
   std::vector<TailOperand> operands_;
+  std::vector<std::optional<HeadsTail>> heads_;  // by branch; empty: nothing stands behind any
+  std::vector<Lane> lanes_;
+  std::vector<size_t> pasts_;  // operands whose rooms are read
+  std::vector<size_t> slots_;  // of the branches' outputs; empty: in their order
 };
 
 // Slots first .. first+4: w, w_scale, bias, y_scale, y_zp. False where something is not constant or not supported.
@@ -246,16 +299,42 @@ std::vector<ir::NodeId> LinearsBeside(const Graph& g, const Node& node) {
   return all;
 }
 
+// Heads behind branches of one node; none: the node alone.
+Made WithHeads(ir::NodeId id, const CompileContext& c, const ChainsByNode& chains) {
+  const Node& node = c.graph.node(id);
+  const bool qkv = node.op == Op::kQuantizedQkv;
+  Made made{.nodes = {id}, .inputs = node.inputs};
+  made.inputs.resize(std::max<size_t>(node.inputs.size(), 10));
+  std::unique_ptr<LinearKernel> kernel = KernelFor(node, c);
+  const size_t branches = qkv ? node.outputs.size() : 1;
+  if (kernel == nullptr || branches > kernels::kMaxBranches) return {};
+  std::vector<std::optional<HeadsTail>> heads(branches);
+  std::vector<size_t> slots;
+  for (size_t i = 0; i < branches; ++i) {
+    if (!AddBranch(node, c, i, *kernel)) return {};
+    slots.push_back(made.outputs.size());
+    std::vector<HeadsPart> parts = FindHeadsParts(c, id, node.outputs[i], chains);
+    parts.empty() ? made.outputs.push_back(node.outputs[i]) : void(heads[i].emplace(std::move(parts), c, made));
+  }
+  if (std::ranges::none_of(heads, [](const auto& h) { return h.has_value(); })) return {};
+  kernel->EndInHeads(std::move(heads), std::move(slots), qkv ? "qkv_int8" : "linear_int8");
+  kernel->Need(c.graph.value(node.input(0)).type.dtype);
+  made.kernel = std::move(kernel);
+  return made;
+}
+
 }  // namespace
 
 Made MakeLinearGroup(ir::NodeId id, const CompileContext& c, const ChainsByNode& chains) {
   const Graph& g = c.graph;
   const Node& node = g.node(id);
-  if (!quant::IsInt8(g.value(node.input(0)).type.dtype) || node.input(9).valid()) return {};
+  if (!quant::IsInt8(g.value(node.input(0)).type.dtype)) return {};
+  if (node.op == Op::kQuantizedQkv) return WithHeads(id, c, chains);
+  if (node.input(9).valid()) return {};
   const std::vector<Chain> tails = FindTails(c, LinearsBeside(g, node), chains);
   const auto reads = [](const Chain& chain, ValueId v) { return std::ranges::contains(chain.inputs, v); };
   const auto tail = std::ranges::find_if(tails, [&](const Chain& t) { return reads(t, node.output()); });
-  if (tail == tails.end()) return {};
+  if (tail == tails.end()) return WithHeads(id, c, chains);
   Made made{.inputs = node.inputs, .outputs = {g.node(tail->nodes.back()).output()}};
   made.inputs.resize(10);
   for (const ir::NodeId other : LinearsBeside(g, node)) {

@@ -1,4 +1,4 @@
-// Products of codes that what stands behind them reads together (gate and up) as one step.
+// Products of codes and what stands behind them as one step: gate and up, q, k and v.
 #ifndef OCTAVO_RUNTIME_STEP_LINEAR_H_
 #define OCTAVO_RUNTIME_STEP_LINEAR_H_
 
@@ -6,7 +6,8 @@
 
 namespace octavo::runtime {
 
-// The QuantizedLinear `id`, those beside it that read the same codes, and the element-wise nodes behind them. No kernel: there are none.
+// The QuantizedLinear or QuantizedQkv `id`, QuantizedLinears beside it that read the same codes, and what stands behind them (tail.h,
+// heads_tail.h). No kernel: nothing does.
 Made MakeLinearGroup(ir::NodeId id, const CompileContext& c, const ChainsByNode& chains);
 
 }  // namespace octavo::runtime

@@ -16,11 +16,6 @@ bool IsReadInside(const Graph& g, ValueId v, const Chain& chain) {
   });
 }
 
-bool IsThereBefore(const Graph& g, ValueId v, ir::NodeId node) {
-  const ir::NodeId producer = g.value(v).producer;
-  return !producer.valid() || g.Before(producer, node);
-}
-
 std::optional<Chain> ChainBehind(const CompileContext& c, ValueId v, const ChainsByNode& chains) {
   const auto& uses = c.graph.value(v).uses;
   if (uses.empty()) return {};
@@ -32,6 +27,11 @@ std::optional<Chain> ChainBehind(const CompileContext& c, ValueId v, const Chain
 }
 
 }  // namespace
+
+bool IsThereBefore(const Graph& g, ValueId v, ir::NodeId node) {
+  const ir::NodeId producer = g.value(v).producer;
+  return !producer.valid() || g.Before(producer, node);
+}
 
 std::vector<Chain> FindTails(const CompileContext& c, std::span<const ir::NodeId> products,
                              const ChainsByNode& chains) {

@@ -18,15 +18,45 @@ using ChainsByNode = std::map<ir::NodeId, const Chain*>;
 // before the first of the products.
 std::vector<Chain> FindTails(const CompileContext& c, std::span<const ir::NodeId> products, const ChainsByNode& chains);
 
-// f(rows, column blocks) for pieces of a task, the results of one of which stay in L2 until the tail has read them.
+// Whether v is made before the node in the graph's order.
+bool IsThereBefore(const Graph& g, ValueId v, ir::NodeId node);
+
+// A kernel, the nodes whose work it does, and what it reads and makes.
+struct Made {
+  KernelPtr kernel = nullptr;
+  std::vector<ir::NodeId> nodes = {};
+  std::vector<ValueId> inputs = {}, outputs = {};
+};
+
+// f(rows, column blocks) for pieces of a task of whole units, the results of one of which stay in L2 until the tail has read them.
 template <class F>
-void ForPieces(kernels::Range rows, kernels::Range blocks, const F& f) {
+void ForPieces(kernels::Range rows, kernels::Range blocks, int64_t unit, const F& f) {
   constexpr int64_t kRows = 768, kFloats = 32768;  // rows: whole runs of the kernels' tiles
   for (int64_t r = rows.begin; r < rows.end; r += kRows) {
     const kernels::Range some{r, std::min(rows.end, r + kRows)};
-    const int64_t wide = std::max<int64_t>(1, kFloats / ((some.end - some.begin) * kernels::kColumnBlock));
+    const int64_t floats = (some.end - some.begin) * kernels::kColumnBlock * unit;
+    const int64_t wide = std::max<int64_t>(1, kFloats / floats) * unit;
     for (int64_t b = blocks.begin; b < blocks.end; b += wide)
       f(some, kernels::Range{b, std::min(blocks.end, b + wide)});
+  }
+}
+
+// Column blocks of products: `beside` of so many blocks each that go side by side, in units that stay whole.
+struct Lane {
+  int64_t blocks = 0, beside = 1, unit = 1;
+};
+// f(lane, its blocks) for what lies in [begin, end) of the blocks of all lanes, one behind the other.
+template <class F>
+void ForLanes(std::span<const Lane> lanes, int64_t begin, int64_t end, const F& f) {
+  int64_t before = 0;  // blocks of the lanes before this one
+  for (size_t i = 0; i < lanes.size(); ++i) {
+    const Lane& lane = lanes[i];
+    const int64_t step = lane.beside * lane.unit;
+    const auto own = [&](int64_t at) {
+      return std::clamp((at - before + step - 1) / step * lane.unit, int64_t{0}, lane.blocks);
+    };
+    if (own(begin) < own(end)) f(i, kernels::Range{own(begin), own(end)});
+    before += lane.blocks * lane.beside;
   }
 }
 

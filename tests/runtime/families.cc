@@ -155,7 +155,29 @@ void Gated(Maker& m, int64_t x_bits) {
   m.Output(m.Node(Op::kAdd, {m.Node(Op::kMul, {silu, up}), z}));
 }
 
-// The same in codes.
+// A product by heads behind the rows of a cache, turned by a rotary embedding.
+void TurnedHeads(Maker& m) {
+  constexpr int64_t kBlock = 32, kWide = kHeads * kDim;
+  const ValueId x = m.Input("x", DType::kF32, {kBatch, kRows, kK}, -2, 2);
+  const ValueId past = m.Input("past", DType::kF32, {kBatch, kHeads, kKeys, kDim}, -2, 2);
+  const ValueId cos = m.Input("cos", DType::kF32, {kBatch, 1, kRows, kDim}, -1, 1);
+  const ValueId sin = m.Input("sin", DType::kF32, {kBatch, 1, kRows, kDim}, -1, 1);
+  const ValueId w = m.Constant(DType::kU4, {kK, kWide}, 0, 255);
+  const ValueId y = m.Node(Op::kLinearBlocked, {x, w, m.Constant(DType::kF32, {kK / kBlock, kWide}, 0.001, 0.01)},
+                           {{"block_size", kBlock}, {"x_bits", int64_t{8}}});
+  const auto ints = [&](std::vector<int64_t> values) {
+    return m.graph.AddConstant(Tensor::S64({static_cast<int64_t>(values.size())}, values));
+  };
+  const ValueId by_heads = m.Node(Op::kReshape, {y, ints({0, 0, kHeads, kDim})});
+  const ValueId h = m.Node(Op::kTranspose, {by_heads}, {{"perm", std::vector<int64_t>{0, 2, 1, 3}}});
+  const ValueId high = m.Node(Op::kSlice, {h, ints({kDim / 2}), ints({kDim}), ints({3})});
+  const ValueId low = m.Node(Op::kSlice, {h, ints({0}), ints({kDim / 2}), ints({3})});
+  const ValueId turned = m.Node(Op::kConcat, {m.Node(Op::kNeg, {high}), low}, {{"axis", int64_t{-1}}});
+  const ValueId sum = m.Node(Op::kAdd, {m.Node(Op::kMul, {h, cos}), m.Node(Op::kMul, {turned, sin})});
+  m.Output(m.Node(Op::kConcat, {past, sum}, {{"axis", int64_t{2}}}));
+}
+
+// Gate and up as products of codes.
 void GatedLinear(Maker& m) {
   constexpr int64_t kWide = 256;
   const ValueId x = m.Input("x", DType::kU8, {kBatch, kRows, kK}, 0, 255);
@@ -284,6 +306,7 @@ std::vector<Family> Products() {
       {"blocked8", "linear_blocked8 ", [](Maker& m) { Blocked(m, DType::kU8, 0); }},
       {"gated", "linear_blocked4+", [](Maker& m) { Gated(m, 0); }},
       {"gated_codes", "linear_blocked4_int8+", [](Maker& m) { Gated(m, 8); }},
+      {"turned_heads", "linear_blocked4_int8+rotary+append", TurnedHeads},
       {"gated_linear", "linear_int8+", GatedLinear},
       {"blocked4_codes", "linear_blocked4_int8 ", [](Maker& m) { Blocked(m, DType::kU4, 8); }},
       {"matmul", "matmul_f32",
