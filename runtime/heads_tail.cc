@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <iterator>
 #include <numeric>
 #include <utility>
 
@@ -221,6 +222,16 @@ std::vector<size_t> HeadsTail::Pasts() const {
   return slots;
 }
 
+std::vector<size_t> HeadsTail::Apart() const {
+  std::vector<size_t> slots;
+  for (const Part& p : parts_) {
+    for (const size_t slot : {p.past, p.cos, p.sin}) {
+      if (slot != 0) slots.push_back(slot);
+    }
+  }
+  return slots;
+}
+
 void MakeDenseBut(StepCall& call, std::span<const size_t> slots) {
   if (!call.rooms) return;
   for (size_t i = 0; i < call.in.size(); ++i) {
@@ -230,7 +241,8 @@ void MakeDenseBut(StepCall& call, std::span<const size_t> slots) {
 
 std::vector<HeadsTail::Place> HeadsTail::Open(StepCall& call) const {
   std::vector<Place> places;
-  for (size_t i = 0; i < parts_.size(); ++i) {
+  for (StepCall* one : call.apart) std::ranges::move(Open(*one), std::back_inserter(places));
+  for (size_t i = 0; i < parts_.size() && call.apart.empty(); ++i) {
     places.push_back(OpenOne(call, i));
     Place& place = places.back();
     if (parts_[i].cos == 0) continue;
@@ -271,14 +283,15 @@ HeadsTail::Place HeadsTail::OpenOne(StepCall& call, size_t i) const {
 void HeadsTail::Store(const StepCall& call, const std::vector<Place>& places, const float* product, kernels::Range rows,
                       kernels::Range columns) const {
   const int64_t n = this->columns(), size = parts_[0].size, of_batch = call.T(0).shape()[1];
+  const int64_t of_run = call.T(0).shape()[0] / std::max<int64_t>(1, std::ssize(call.apart));  // batch entries
   const TaskScratch scratch(static_cast<size_t>(size) * 5 * sizeof(float));
   for (size_t i = 0; i < parts_.size(); ++i) {
     const Part& p = parts_[i];
-    const Place& to = places[i];
     const int64_t begin = std::clamp((columns.begin - p.first) / size, int64_t{0}, p.heads),
                   end = std::clamp((columns.end - p.first) / size, int64_t{0}, p.heads);
     for (int64_t r = rows.begin; r < rows.end; ++r) {
-      const int64_t batch = r / of_batch, row = r % of_batch;
+      const int64_t batch = r / of_batch % of_run, row = r % of_batch;
+      const Place& to = places[static_cast<size_t>(r / of_batch / of_run) * parts_.size() + i];
       const auto of_row = [&](const std::array<int64_t, 3>& strides) { return batch * strides[0] + row * strides[2]; };
       const float* cos = p.cos == 0 ? nullptr : to.cos + of_row(to.cos_strides);
       const float* sin = p.cos == 0 ? nullptr : to.sin + of_row(to.sin_strides);

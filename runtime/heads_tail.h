@@ -50,9 +50,10 @@ class HeadsTail {
     const float *cos = nullptr, *sin = nullptr;  // tables of a rotary embedding, and their steps by [b, h, s]
     std::array<int64_t, 3> cos_strides = {}, sin_strides = {};
   };
-  // Slots of operands whose rooms it reads.
+  // Slots of operands whose rooms it reads, and of all that each of several runs has for itself.
   std::vector<size_t> Pasts() const;
-  // Memory of the outputs, in which the rows of the past lie.
+  std::vector<size_t> Apart() const;
+  // Memory of the outputs, in which the rows of the past lie; of several runs one behind the other.
   std::vector<Place> Open(StepCall& call) const;
   // Rows and columns, whole heads, of a product [rows, columns()].
   void Store(const StepCall& call, const std::vector<Place>& places, const float* product, kernels::Range rows,

@@ -8,10 +8,20 @@ Status Kernel::Run(StepCall& call) const {
   if (call.rooms && !takes_rooms) {
     for (RtValue& v : call.in) v.tensor = Dense(v.tensor);
   }
-  const Status fits = needs.Check(call.in);
+  const Status fits = Fits(call);
   if (!fits && otherwise == nullptr) return fits;
   OCTAVO_TRY_STATUS(fits ? Execute(call) : otherwise->Run(call));
-  // What another step reads is compared there. Kernels make what they were made for, so in between only the interpreter is asked.
+  return call.apart.empty() ? Made(call) : Status{};
+}
+
+Status Kernel::Fits(const StepCall& call) const {
+  if (call.apart.empty()) return needs.Check(call.in);
+  for (const StepCall* one : call.apart) OCTAVO_TRY_STATUS(needs.Check(one->in));
+  return {};
+}
+
+// What another step reads is compared there. Kernels make what they were made for, so in between only the interpreter is asked.
+Status Kernel::Made(const StepCall& call) const {
   return call.interpreted || leaves_ ? needs.CheckMade(call.out) : Status{};
 }
 

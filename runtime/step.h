@@ -36,9 +36,10 @@ class StepCall {
   std::span<RtValue> in;
   std::vector<RtValue> out;  // one per output slot
   const Threads* threads = nullptr;
-  ir::Interrupted interrupted;  // for the interpreter's loops
-  bool interpreted = false;     // set by the interpreter's step, on which others fall back
-  bool rooms = false;           // the run has caches with room for rows to come (room.h)
+  ir::Interrupted interrupted;   // for the interpreter's loops
+  bool interpreted = false;      // set by the interpreter's step, on which others fall back
+  bool rooms = false;            // the run has caches with room for rows to come (room.h)
+  std::vector<StepCall*> apart;  // of a call for the rows of several runs: theirs, for Kernel::apart
 
   const Tensor& T(size_t i) const { return in[i].tensor; }
   bool Has(size_t i) const { return i < in.size() && in[i].tensor.defined(); }
@@ -60,6 +61,10 @@ class Kernel {
   // inference says.
   Status Run(StepCall& call) const;
   virtual std::string name() const = 0;
+  // Whether the operands, of several runs those of each, are what `needs` says.
+  Status Fits(const StepCall& call) const;
+  // Whether the results are what inference says, where nobody behind asks.
+  Status Made(const StepCall& call) const;
 
   Needs needs;  // Execute relies on them
   // Serves operands that have a meaning although no kernel has them (a mask that widens the scores); null: there are none.
@@ -69,6 +74,8 @@ class Kernel {
   // Each row of the results depends on the same row of the operands alone, and its bits do not depend on how many there are; operands that are
   // no constants have their rows along all dims but the last. Rows of several runs may be given at once (together.h).
   bool by_rows = false;
+  // Operands of which each of these runs has its own (a cache, tables of its positions), and what is made of them: read and made in StepCall::apart.
+  std::vector<size_t> apart = {};
 
  protected:
   virtual Status Execute(StepCall& call) const = 0;

@@ -88,6 +88,7 @@ class BlockedKernel : public Kernel {
                         s.heads ? s.heads->unit() : 1});
       if (s.heads) s.heads->Need(needs, DType::kF32, products_[0].w().k());
       if (s.heads) std::ranges::move(s.heads->Pasts(), std::back_inserter(pasts_));
+      if (s.heads) std::ranges::move(s.heads->Apart(), std::back_inserter(apart));
       if (s.heads && s.heads->name().size() > heads.size()) heads = s.heads->name();
       if (s.tail == nullptr) continue;
       name_ += "+" + s.tail->name();

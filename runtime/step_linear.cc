@@ -112,6 +112,7 @@ class LinearKernel : public Kernel {
       if (!heads_[i]) continue;
       branches_[i].by_heads.reset();
       std::ranges::move(heads_[i]->Pasts(), std::back_inserter(pasts_));
+      std::ranges::move(heads_[i]->Apart(), std::back_inserter(apart));
       if (heads_[i]->name().size() > behind.size()) behind = heads_[i]->name();
     }
     takes_rooms = true;

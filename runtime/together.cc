@@ -1,5 +1,6 @@
 #include "octavo/runtime/together.h"
 
+#include <algorithm>
 #include <cstring>
 #include <map>
 #include <memory>
@@ -8,6 +9,7 @@
 #include <utility>
 
 #include "octavo/runtime/one_run.h"
+#include "octavo/runtime/room.h"
 
 namespace octavo::runtime {
 
@@ -30,17 +32,21 @@ class StackedCall final : public StepCall {
   Tensor scratch_;
 };
 
-bool IsConstant(const Model::State& s, uint32_t v) { return v == kNone || s.constants[v].tensor.defined(); }
+// Whether the runs' operands `j` lie side by side in a stacked step.
+bool IsStacked(const Model::State& s, const Step& step, size_t j) {
+  const uint32_t v = step.inputs[j];
+  return v != kNone && !s.constants[v].tensor.defined() && !std::ranges::contains(step.kernel->apart, j);
+}
 
 // The shapes of a run's operands where they can be stacked along their first dim: all begin with the same number, and no integers come along.
 std::optional<std::vector<int64_t>> StackKey(const Model::State& s, const Step& step, std::span<const RtValue> in) {
   std::vector<int64_t> key;
   const Tensor* first = nullptr;
   for (size_t j = 0; j < in.size(); ++j) {
-    if (IsConstant(s, step.inputs[j])) continue;
+    if (!IsStacked(s, step, j)) continue;
     const Tensor& t = in[j].tensor;
-    if (!t.defined() || in[j].quant != nullptr || t.rank() < 2 || t.size() == 0 || t.dtype() == DType::kString ||
-        quant::BitsOf(t.dtype()) < 8)
+    if (!t.defined() || IsInRoom(t) || in[j].quant != nullptr || t.rank() < 2 || t.size() == 0 ||
+        t.dtype() == DType::kString || quant::BitsOf(t.dtype()) < 8)
       return {};
     if (first == nullptr) first = &t;
     if (t.rank() != first->rank() || t.shape()[0] != first->shape()[0]) return {};
@@ -92,12 +98,15 @@ bool RunStacked(Model::State& s, const Step& step, const Runs& runs) {
   StackedCall call(s.scratch);
   std::vector<RtValue> in;
   for (size_t j = 0; j < step.inputs.size(); ++j) {
-    in.push_back(IsConstant(s, step.inputs[j]) ? runs[0]->call().in[j] : RtValue{Stack(runs, j, s.scratch), nullptr});
+    in.push_back(IsStacked(s, step, j) ? RtValue{Stack(runs, j, s.scratch), nullptr} : runs[0]->call().in[j]);
   }
   call.in = in;
   call.out.resize(step.outputs.size());
   call.threads = s.threads.get(), call.interrupted = s.options.interrupted;
-  if (!step.kernel->needs.Check(call.in) || !step.kernel->Run(call)) return false;
+  if (!step.kernel->apart.empty()) {
+    for (OneRun* run : runs) call.apart.push_back(&run->call());
+  }
+  if (!step.kernel->Fits(call) || !step.kernel->Run(call)) return false;
   const auto count = static_cast<int64_t>(runs.size());
   for (const RtValue& out : call.out) {
     const Tensor& t = out.tensor;
@@ -108,7 +117,8 @@ bool RunStacked(Model::State& s, const Step& step, const Runs& runs) {
     for (size_t i = 0; i < runs.size(); ++i)
       runs[i]->call().out[o].tensor = PartOfStack(call.out[o].tensor, i, runs.size(), step.leaves[o], s.pool);
   }
-  return true;
+  const auto made = [&](OneRun* run) { return step.kernel->Made(run->call()).has_value(); };
+  return call.apart.empty() || std::ranges::all_of(runs, made);
 }
 
 Status RunStep(Model::State& s, size_t i, const Runs& runs) {
