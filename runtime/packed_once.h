@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "octavo/ir/mapped.h"
 #include "octavo/runtime/model.h"
 #include "octavo/runtime/step.h"
 
@@ -42,7 +43,10 @@ std::shared_ptr<const T> PackedOnce(const CompileContext& c, std::initializer_li
                                       static_cast<const void*>(t->data()));
   }
   auto [it, fresh] = c.options->packed->entries.try_emplace({std::type_index(typeid(T)), std::move(how)});
-  if (fresh) it->second = {std::move(from), packed()};
+  if (fresh) {
+    it->second = {std::move(from), packed()};
+    for (const Tensor& t : it->second.from) ir::ForgetPages(t);  // a run reads what was packed
+  }
   return std::static_pointer_cast<const T>(it->second.packed);
 }
 

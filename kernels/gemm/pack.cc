@@ -1,5 +1,7 @@
 #include <algorithm>
+#include <array>
 #include <cstdlib>
+#include <cstring>
 #include <format>
 #include <limits>
 
@@ -19,13 +21,63 @@ int32_t ZeroPoint(const WeightSource& s, int64_t n) {
   return s.zero_point[s.zero_point_per_column ? n : 0];
 }
 
+// Four rows of 16 columns, `stride` apart, less the zero points of the columns. False where one leaves s8.
+template <typename T>
+bool PackFour(const T* rows, int64_t stride, const int32_t* zero_point, int8_t* out, int32_t* sums,
+              int32_t* magnitude) {
+  int32_t lo = 0, hi = 0;
+  std::array<std::array<int32_t, 16>, 4> w;
+  for (int r = 0; r < 4; ++r) {
+    for (int j = 0; j < 16; ++j) {
+      const int32_t v = rows[r * stride + j] - zero_point[j];
+      w[r][j] = v;
+      lo = std::min(lo, v), hi = std::max(hi, v);
+      sums[j] += v;
+      magnitude[j] += v < 0 ? -v : v;
+    }
+  }
+  std::array<uint32_t, 16> words;
+  for (int j = 0; j < 16; ++j) {
+    words[j] = static_cast<uint32_t>(w[0][j] & 255) | static_cast<uint32_t>(w[1][j] & 255) << 8 |
+               static_cast<uint32_t>(w[2][j] & 255) << 16 | static_cast<uint32_t>(w[3][j] & 255) << 24;
+  }
+  std::memcpy(out, words.data(), 64);
+  return lo >= -128 && hi <= 127;
+}
+
+// The first rows of a whole panel, by fours. How many they are; none that an error stands in.
+int64_t PackWhole(const WeightSource& s, int64_t first, const int32_t* zero_point, int8_t* panel, int32_t* sums,
+                  int64_t* magnitude) {
+  constexpr int64_t kAtOnce = 1 << 16;  // sums of so many stay in int32
+  const auto* at = static_cast<const uint8_t*>(s.data) + first;
+  for (int64_t k = 0; k + 4 <= s.k;) {
+    std::array<int32_t, 16> part{}, size{};
+    const int64_t begin = k, end = std::min(s.k / 4 * 4, k + kAtOnce);
+    for (; k < end; k += 4) {
+      int8_t* out = panel + k / 4 * 64;
+      const bool fits =
+          s.dtype == quant::DType::kU8
+              ? PackFour(at + k * s.n, s.n, zero_point, out, part.data(), size.data())
+              : PackFour(reinterpret_cast<const int8_t*>(at) + k * s.n, s.n, zero_point, out, part.data(), size.data());
+      if (!fits) return begin;
+    }
+    for (int j = 0; j < 16; ++j) {
+      sums[j] = static_cast<int32_t>(static_cast<uint32_t>(sums[j]) + static_cast<uint32_t>(part[j]));
+      magnitude[j] += size[j];
+    }
+  }
+  return s.k / 4 * 4;
+}
+
 // Up to 16 columns, from `first` on, into their panel. Empty, or why it cannot be done.
 std::string PackPanel(const WeightSource& s, int64_t first, int8_t* panel, int32_t* sums) {
   const int64_t columns = std::min<int64_t>(16, s.n - first);
   int64_t magnitude[16] = {};
-  int32_t zero_point[16];
+  int32_t zero_point[16] = {};
   for (int64_t j = 0; j < columns; ++j) zero_point[j] = ZeroPoint(s, first + j);
-  for (int64_t k = 0; k < s.k; ++k) {
+  const bool whole = columns == 16 && !s.transposed &&
+                     std::ranges::all_of(zero_point, [](int32_t z) { return z >= -128 && z <= 255; });
+  for (int64_t k = whole ? PackWhole(s, first, zero_point, panel, sums, magnitude) : 0; k < s.k; ++k) {
     for (int64_t j = 0; j < columns; ++j) {
       const int32_t w = At(s, k, first + j) - zero_point[j];
       if (w < -128 || w > 127) {

@@ -33,14 +33,12 @@ std::string WhyFloat(const Tensor& w) {
   return {};
 }
 
-// Those to quantize, with the Linears of one activation together, in the order of the first.
+// With the Linears of one activation together, in the order of the first. What weights are fitted to is gathered for those alone that can be quantized.
 std::vector<FitSite> LinearsOf(const Graph& g, PassRun& run) {
   std::vector<FitSite> linears;
   for (NodeId id : FindSites(g, run.keep_float).linears) {
     const Node& n = g.node(id);
-    const std::string why = WhyFloat(*g.ConstantOf(n.inputs[1]));
-    ir::ForgetPages(*g.ConstantOf(n.inputs[1]));
-    if (!why.empty()) {
+    if (const std::string why = run.evidence.moments ? WhyFloat(*g.ConstantOf(n.inputs[1])) : ""; !why.empty()) {
       run.Leave("weights", n, "stays float: " + why);
       continue;
     }
@@ -58,7 +56,8 @@ Result<bool> Run(Graph& graph, PassRun& run, DType dtype, int64_t block) {
   const std::vector<FitSite> linears = LinearsOf(graph, run);
   const bool fits_data = quant::BitsOf(format.dtype) == 4;
   Fits fits(graph, run, linears, 7);
-  std::map<ValueId, ValueId> done;  // weight -> its dequantized form; shared weights are quantized once
+  std::map<ValueId, ValueId> done;      // weight -> its dequantized form; shared weights are quantized once
+  std::map<ValueId, std::string> left;  // why a weight stays float
   for (size_t i = 0; i < linears.size(); ++i) {
     const auto& [id, x, w] = linears[i];
     if (!run.step(static_cast<int64_t>(i), static_cast<int64_t>(linears.size())))
@@ -68,6 +67,13 @@ Result<bool> Run(Graph& graph, PassRun& run, DType dtype, int64_t block) {
       OCTAVO_TRY(fit, fits.Of(x));
     }
     auto [it, fresh] = done.try_emplace(w);
+    // A weight is read, quantized and let go before the next one, since all of them may be more than the memory holds.
+    if (std::string why = fresh ? WhyFloat(*graph.ConstantOf(w)) : std::string(); !why.empty())
+      left[w] = std::move(why);
+    if (left.contains(w)) {
+      run.Leave("weights", graph.node(id), "stays float: " + left[w]);
+      continue;
+    }
     if (fresh) {
       b.At(id, {id});
       const std::string name = graph.value(w).name;

@@ -274,6 +274,9 @@ TEST(PackWeights, OverflowIsProvenNotGuessed) {
   EXPECT_THAT(too_deep.error(), HasSubstr("leaves int32"));
   w[0] = 0;  // it is the sum of the magnitudes that counts
   EXPECT_TRUE(PackWeights({.data = w.data(), .k = 65794, .n = 1}).has_value());
+  std::vector<int8_t> wide(size_t{65796} * 16, -128);
+  EXPECT_TRUE(PackWeights({.data = wide.data(), .k = 65793, .n = 16}).has_value());
+  EXPECT_FALSE(PackWeights({.data = wide.data(), .k = 65796, .n = 16}).has_value());
 }
 
 // ---- Every vector form against the reference, bit for bit.
