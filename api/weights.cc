@@ -154,7 +154,7 @@ class Taker {
     if (ir::gguf::FormOf(t.type) == nullptr)
       return ir::Fail(
           "weights: the tensor {} has the type {} of GGUF; octavo reads F32, F16, BF16, Q4_0 to Q8_0 and "
-          "Q2_K to Q6_K: quantize the file to one of them",
+          "Q2_K to Q6_K, IQ4_NL, IQ4_XS, MXFP4: quantize the file to one of them",
           ir::Quoted(t.name), t.type);
     site.tensor = &t;
     placed_.insert(&t);

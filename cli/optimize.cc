@@ -357,7 +357,7 @@ void AddOptimize(Program& program) {
   c->add_option(
        "--weights", flags->weights,
        "a GGUF file whose tensors take the place of the model's weights, in the codes that they have (Q4_0, Q5_0, "
-       "Q8_0, Q2_K to Q6_K; others become floats)")
+       "Q8_0, Q2_K to Q6_K, IQ4_NL, IQ4_XS, MXFP4; others become floats)")
       ->type_name("FILE.gguf");
   c->add_option("--split-if", flags->split_if,
                 "an input that an If decides by (use_cache_branch of a merged decoder): instead of OUT.onnx two files, "

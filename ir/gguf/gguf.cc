@@ -32,6 +32,9 @@ constexpr Form kForms[] = {
      .mins = true},
     {.type = Type::kQ5_K, .name = "Q5_K", .elements = 256, .bytes = 176, .group = 32, .mins = true},
     {.type = Type::kQ6_K, .name = "Q6_K", .elements = 256, .bytes = 210, .group = 16},
+    {.type = Type::kIQ4_NL, .name = "IQ4_NL", .elements = 32, .bytes = 18, .group = 32},
+    {.type = Type::kIQ4_XS, .name = "IQ4_XS", .elements = 256, .bytes = 136, .group = 32},
+    {.type = Type::kMXFP4, .name = "MXFP4", .elements = 32, .bytes = 17, .group = 32},
 };
 
 // The types of metadata, by the file's numbers.

@@ -32,7 +32,10 @@ enum class Type : uint32_t {
   kQ4_K = 12,
   kQ5_K = 13,
   kQ6_K = 14,
+  kIQ4_NL = 20,
+  kIQ4_XS = 23,
   kBF16 = 30,
+  kMXFP4 = 39,
 };
 
 // How a type stores a row: blocks of so many elements in so many bytes. What it means:

@@ -89,13 +89,47 @@ TEST(Gguf, TellsWhatIsInIt) {
   EXPECT_EQ(FormOf(t->type)->name, "Q5_K");
   EXPECT_EQ(file->Find("blk.1.attn_k.weight"), nullptr);
   std::set<std::string_view> types;
-  for (const char* name : {"k_quants.gguf", "simple.gguf"}) {
+  for (const char* name : {"k_quants.gguf", "simple.gguf", "tables.gguf"}) {
     const auto any = Parsed(Of(name));
     ASSERT_TRUE(any.has_value());
     for (const TensorInfo& tensor : any->tensors()) types.insert(FormOf(tensor.type)->name);
     Use(*any);
   }
-  EXPECT_EQ(types.size(), 13u);  // all that octavo reads
+  EXPECT_EQ(types.size(), 16u);  // all that octavo reads
+}
+
+// By hand: what the types' definitions say of a few bytes.
+TEST(Gguf, CodesThatArePlacesInATable) {
+  const auto floats = [](uint32_t type, uint64_t k, std::string block) {
+    std::string text = Padded(Head(1, 0) + Info("w", {k, 1}, type, 0), 0);
+    const auto file = Parsed(text + block);
+    EXPECT_TRUE(file.has_value()) << file.error().message;
+    return *FloatsOf(*file->Find("w"), {});
+  };
+  std::string mx(17, '\0');
+  mx[0] = static_cast<char>(129), mx[1] = 0x72, mx[16] = static_cast<char>(0xF1);  // a scale of 4
+  const Tensor a = floats(39, 32, mx);
+  EXPECT_EQ(a.GetDouble(0), 4.0);     // 1.0
+  EXPECT_EQ(a.GetDouble(16), 24.0);   // 6.0
+  EXPECT_EQ(a.GetDouble(15), 2.0);    // 0.5
+  EXPECT_EQ(a.GetDouble(31), -24.0);  // -6.0
+  EXPECT_EQ(a.GetDouble(1), 0.0);
+  std::string nl(18, '\0');
+  nl[1] = 0x3C, nl[2] = 0x0F, nl[3] = static_cast<char>(0x80);  // d = 1
+  const Tensor b = floats(20, 32, nl);
+  EXPECT_EQ(b.GetDouble(0), 113.0);
+  EXPECT_EQ(b.GetDouble(16), -127.0);
+  EXPECT_EQ(b.GetDouble(17), 1.0);
+  std::string xs(136, '\0');
+  xs[1] = 0x3C;
+  xs[2] = 0x04, xs[3] = static_cast<char>(0xC0);  // upper bits: 1 of block 1, 3 of block 7
+  xs[4] = 0x50, xs[7] = 0x20;                     // lower: 5 of block 1, 2 of block 7
+  xs[8 + 16] = 0x0F, xs[8 + 7 * 16 + 15] = static_cast<char>(0x90);
+  const Tensor c = floats(23, 256, xs);
+  EXPECT_EQ(c.GetDouble(0), -127.0 * -32);
+  EXPECT_EQ(c.GetDouble(32), 113.0 * (16 + 5 - 32));
+  EXPECT_EQ(c.GetDouble(255), 13.0 * (48 + 2 - 32));
+  EXPECT_EQ(c.GetDouble(7 * 32 + 15), -127.0 * (48 + 2 - 32));
 }
 
 TEST(Gguf, RowsComeInTheOrderAskedFor) {

@@ -38,18 +38,18 @@ def ops(result):
 
 
 @pytest.mark.filterwarnings(UNRELATED)
-@pytest.mark.parametrize("file", ["k_quants", "simple"])
+@pytest.mark.parametrize("file", ["k_quants", "simple", "tables"])
 @pytest.mark.parametrize("style", ["named", "folded"])
 def test_logits_are_those_of_the_floats_that_the_tensors_mean(file, style):
     result = made(file, style)
     assert error(result, file) < 3e-5
     count, _ = ops(result)
     # every matrix in codes is read in codes: those with mins by two products
-    assert count["LinearBlocked"] == (11 if file == "k_quants" else 3)
+    assert count["LinearBlocked"] == {"k_quants": 11, "simple": 3, "tables": 8}[file]
 
 
 @pytest.mark.filterwarnings(UNRELATED)
-@pytest.mark.parametrize("file", ["k_quants", "simple"])
+@pytest.mark.parametrize("file", ["k_quants", "simple", "tables"])
 def test_other_recipes_and_types_take_them(file):
     assert error(made(file, "named", "quantized"), file) < 3e-5
     assert error(made(file, "named", "int8"), file) < 3e-5  # means quantized

@@ -4,6 +4,7 @@ python3 tests/data/gguf/make.py
 
 k_quants.gguf: architecture llama, a type of super-blocks for each matrix of 256 columns, tied embeddings (random blocks: the package does not write these types).
 simple.gguf: architecture qwen2 (rows of q and k are not reordered), an output of its own, the simple types.
+tables.gguf: the same with types whose codes are places in a table.
 logits.npz: what the model gives for the ids 3, 1, 4, 1, 5, 9 with the floats that the package's own reader makes of the tensors, by onnx's reference evaluator.
 """
 
@@ -21,8 +22,11 @@ K_QUANTS = {"token_embd": Q.Q6_K, "blk.0.attn_q": Q.Q4_K, "blk.0.attn_k": Q.Q5_K
             "blk.0.ffn_gate": Q.Q3_K, "blk.0.ffn_up": Q.Q2_K, "blk.0.ffn_down": Q.Q5_0}
 SIMPLE = {"token_embd": Q.Q4_0, "blk.0.attn_q": Q.Q4_0, "blk.0.attn_k": Q.Q8_0, "blk.0.attn_v": Q.Q5_1, "blk.0.attn_output": Q.F16,
           "blk.0.ffn_gate": Q.BF16, "blk.0.ffn_up": Q.Q4_1, "blk.0.ffn_down": Q.F32}
+TABLES = {"token_embd": Q.IQ4_NL, "blk.0.attn_q": Q.MXFP4, "blk.0.attn_k": Q.IQ4_XS, "blk.0.attn_v": Q.IQ4_NL, "blk.0.attn_output": Q.MXFP4,
+          "blk.0.ffn_gate": Q.IQ4_XS, "blk.0.ffn_up": Q.MXFP4, "blk.0.ffn_down": Q.IQ4_NL}
 # Where halves lie in a super-block: of them all, d and, where there are mins, dmin.
-HALVES = {Q.Q2_K: [80, 82], Q.Q3_K: [108], Q.Q4_K: [0, 2], Q.Q5_K: [0, 2], Q.Q6_K: [208]}
+HALVES = {Q.Q2_K: [80, 82], Q.Q3_K: [108], Q.Q4_K: [0, 2], Q.Q5_K: [0, 2], Q.Q6_K: [208],
+          Q.IQ4_NL: [0], Q.IQ4_XS: [0], Q.MXFP4: []}
 rng = np.random.default_rng(30)
 
 
@@ -37,6 +41,9 @@ def blocks(kind, rows, k):
             values = (d * (mean if i else 1) * np.linspace(0.7, 1.3, rows * k // block)).astype(np.float16)
             data[:, :, at : at + 2] = values.reshape(rows, k // block, 1).view(np.uint8)
 
+    if kind == Q.MXFP4:  # a power of two
+        data[:, :, 0] = rng.integers(120, 124, data.shape[:2])
+        return data.reshape(rows, -1)
     fill(1 / 64)
     size_now = float(np.sqrt(np.mean(gguf.dequantize(data.reshape(rows, -1), kind) ** 2)))
     fill(1 / 64 / size_now / 16)
@@ -85,4 +92,4 @@ def write(name, architecture, kinds):
     return onnx.reference.ReferenceEvaluator(m.model(back)).run(None, {"ids": ids})[0]
 
 
-np.savez(HERE / "logits.npz", k_quants=write("k_quants", "llama", K_QUANTS), simple=write("simple", "qwen2", SIMPLE))
+np.savez(HERE / "logits.npz", k_quants=write("k_quants", "llama", K_QUANTS), simple=write("simple", "qwen2", SIMPLE), tables=write("tables", "qwen2", TABLES))
