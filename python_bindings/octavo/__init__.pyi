@@ -194,7 +194,8 @@ class Generator:
     def many_tokens(self, prompts: Iterable[Iterable[int]], max_tokens: int = 128, *, at_once: int = 8, **how: Any) -> Iterable[tuple[int, int | None]]:
         """The place of a prompt, and a token, or None behind its last one, as they are made: at_once prompts are written on side by side, and when one ends, the next of prompts,
         which may be an iterator, takes its place. Each gets the tokens of tokens(prompt, seed=seed + place), whoever its neighbours are; products over weights
-        in integers read them once for all (Session.run_together)."""
+        in integers read them once for all (Session.run_together). What prompts have in common at their beginning (a system's prompt) is read once, in whole
+        chunks."""
     def text(self, prompt: str, max_tokens: int = 128, *, stop: str | Iterable[str] = (), **how: Any) -> Iterable[str]:
         """The same as text, in pieces; ends before the first of the texts `stop`. how: as of tokens()."""
     def many(
@@ -278,7 +279,7 @@ def optimize(
     plugins: shared objects with passes and rules (docs/extending.md).
     assume: inputs that always have these values, as {"use_cache_branch": True}: the model is made for them and no longer has the inputs; an
     If on one becomes one branch, which is fused and quantized.
-    weights: a GGUF file whose tensors take the place of the model's weights, in the codes that they have (Q4_0, Q5_0, Q8_0, Q2_K to Q6_K;
+    weights: a GGUF file whose tensors take the place of the model's weights, in the codes that they have (Q4_0, Q5_0, Q8_0, Q2_K to Q6_K, IQ4_NL, IQ4_XS, MXFP4;
     others become floats).
     set: options of passes, as {"weights4.block": 64}; passes() lists them.
 

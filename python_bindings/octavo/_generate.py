@@ -59,6 +59,16 @@ class _Sequence:
         self.state = decoder.session.state(room) if decoder.keeps else None
         self.caches = {} if decoder.keeps else {name: empty_cache(decoder.ports[name]) for name in decoder.present_of}
 
+    def copy(self, tokens):
+        """The first tokens once more, to go on elsewhere."""
+        other = _Sequence.__new__(_Sequence)
+        other.decoder, other.tokens = self.decoder, list(self.tokens)
+        other.state = self.state and self.state.copy()
+        other.caches = {name: cache.copy() for name, cache in self.caches.items()}
+        if tokens < len(self.tokens):
+            other.cut(tokens)
+        return other
+
     def feeds(self, ids):
         """What the model is given for tokens behind those that were run."""
         before, ports = len(self.tokens), self.decoder.ports
@@ -161,6 +171,18 @@ class _Writing:
         self.written, self.guess = [], []
         self.done = False
 
+    def begin_as(self, others):
+        """Takes what another prompt has read that begins as this one does: whole chunks, so that all are read in the same pieces and have the same bits."""
+        best, longest = None, len(self.sequence.tokens)
+        for other in others:
+            length = min(len(self.prompt) - 1, len(other.prompt), len(other.sequence.tokens)) // self.chunk * self.chunk
+            while length > longest and self.prompt[:length] != other.prompt[:length]:
+                length -= self.chunk
+            if length > longest:
+                best, longest = other, length
+        if best is not None:
+            self.sequence = best.sequence.copy(longest)
+
     def reads(self):
         before = len(self.sequence.tokens)
         if before < len(self.prompt):
@@ -244,10 +266,26 @@ class Generator:
                 active[i] = _Writing(self._decoder, prompt, self._chunk, max_tokens, seed=seed + i, **how)
             if not active or max_tokens < 1:
                 return
-            for writing, logits in zip(active.values(), self._decoder.run([(w.sequence, w.reads()) for w in active.values()])):
+            turns = self._turns(list(active.values()))
+            for writing, logits in zip(turns, self._decoder.run([(w.sequence, w.reads()) for w in turns])):
                 writing.new = writing.takes(logits)
             for i, writing in active.items():
-                yield i, writing, writing.new
+                if writing in turns:
+                    yield i, writing, writing.new
+
+    def _turns(self, writings):
+        """Those that read now: of several prompts that go on with the same chunk the first, whose caches the others take in the next turn."""
+        turns, chunks = [], set()
+        for writing in writings:
+            before = len(writing.sequence.tokens)
+            if before < len(writing.prompt):
+                writing.begin_as(writings)
+                before = len(writing.sequence.tokens)
+            chunk = tuple(writing.prompt[: before + self._chunk]) if before + self._chunk < len(writing.prompt) else None
+            if chunk is None or chunk not in chunks:
+                turns.append(writing)
+                chunks.add(chunk)
+        return turns
 
     def tokens(self, prompt, max_tokens=128, **how):
         """Token ids behind `prompt` (ids), one after the other as they are made; ends behind one of stop_tokens, which is not given."""

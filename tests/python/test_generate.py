@@ -158,6 +158,24 @@ def test_a_prompt_begins_when_another_ends():
 
 
 @pytest.mark.parametrize("caches", [True, False])
+def test_prompts_that_begin_alike_are_read_once(caches, monkeypatch):
+    """Whole chunks of them: a system's prompt before those of users. Among those that begin together, and behind those that are on their way."""
+    reads = []
+    monkeypatch.setattr(octavo._generate._Sequence, "feeds", counted(octavo._generate._Sequence.feeds, reads))
+    generator = octavo.Generator(decoder(caches), threads=1, chunk=4)
+    head = [3, 1, 4, 1, 5, 9, 2, 6]
+    prompts = [head + [5, 3, 5], head + [8], head[:5] + [0, 0, 0, 0], head, [1, 2], head + [5, 3, 5, 8, 9], head + [5, 3, 5]]
+    want = [greedy(prompt, 7) for prompt in prompts]
+    for at_once in (7, 3):
+        reads.clear()
+        assert collect(generator.many_tokens(prompts, 7, at_once=at_once)) == want
+        # Behind the chunks of 4 that prompts share: one token each turn but for the last, and what of a prompt nobody else had read.
+        read, chunks = sum(len(ids) for (ids,) in reads), 4 + 4 + 3 + 1 + 5 + 4 + 2 + 4 + 1 + 3
+        assert read <= chunks + 7 * 6 + (0 if at_once == 7 else 8)
+        assert list(generator.tokens(prompts[5], 7)) == want[5]
+
+
+@pytest.mark.parametrize("caches", [True, False])
 @pytest.mark.parametrize("lookup", [1, 2, 5])
 def test_guesses_do_not_change_the_tokens(caches, lookup, monkeypatch):
     cuts, runs = [], []
