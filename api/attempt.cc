@@ -129,13 +129,30 @@ std::string NoteOfQuantized(const OptimizeOptions& options, const Graph& graph, 
       options.recipe);
 }
 
+// In 40 parts; empty where all values are one.
+std::vector<uint64_t> HistogramOf(const quant::Observer& observer) {
+  constexpr size_t kParts = 40;
+  const double low = observer.min(), width = (static_cast<double>(observer.max()) - low) / kParts;
+  if (!(width > 0)) return {};
+  std::vector<uint64_t> parts(kParts, 0);
+  for (const quant::Bin& bin : observer.Bins()) {  // narrower than a part, but near 0 and at the ends
+    const double middle = (bin.lo + bin.hi) / 2;
+    parts[static_cast<size_t>(std::clamp((middle - low) / width, 0.0, kParts - 1.0))] += bin.count;
+  }
+  return parts;
+}
+
 // What the report says of every value that got parameters.
 std::vector<ActivationRange> RangesOf(const quant::QuantPlan& plan, const quant::Calibration& calibration) {
   std::vector<ActivationRange> ranges;
   for (const auto& [value, entry] : plan.entries()) {
     const quant::Observer* observer = calibration.Find(value);
     if (!entry.params || !entry.range || observer == nullptr) continue;
-    ranges.push_back({value, {observer->min(), observer->max()}, *entry.range, *entry.params});
+    ranges.push_back({.value = value,
+                      .seen = {observer->min(), observer->max()},
+                      .chosen = *entry.range,
+                      .params = *entry.params,
+                      .histogram = HistogramOf(*observer)});
   }
   return ranges;
 }

@@ -68,6 +68,7 @@ struct ActivationRange {
   quant::Range seen;
   quant::Range chosen;
   quant::QParams params;
+  std::vector<uint64_t> histogram = {};  // of what was seen, in parts of the same width from its low to its high end
 };
 
 struct Optimized {

@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "octavo/api/measured.h"
 #include "octavo/api/optimize.h"
 #include "octavo/api/report_json.h"
 
@@ -20,9 +21,9 @@ struct Provenance {
       {};  // of files and folders, by what they are: "model m.onnx"
 };
 
-// The same optimization gives the same page: no date or time is in it.
+// The same optimization gives the same page: no date is in it, and times only where they were measured. measured: null, or where that failed the reason.
 std::string ReportHtml(const Optimized& result, const FileSizes& bytes, std::string_view model,
-                       const Provenance& from = {});
+                       const Provenance& from = {}, const ir::Result<Measured>* measured = nullptr);
 
 }  // namespace octavo::api
 

@@ -18,7 +18,7 @@ ordered_json LossJson(const quant::ErrorStats& s) {
 
 }  // namespace
 
-std::string ReportJson(const Optimized& result, const FileSizes& bytes) {
+std::string ReportJson(const Optimized& result, const FileSizes& bytes, const Measured* measured) {
   const passes::Report& r = result.report;
   ordered_json j;
   j["schema"] = 1;
@@ -81,6 +81,7 @@ std::string ReportJson(const Optimized& result, const FileSizes& bytes) {
   }
   j["notes"] = result.notes;
   j["data"] = {{"what", result.data}, {"random", result.random_data}};
+  if (measured != nullptr) j["measured"] = ToJson(*measured);
   return ir::Dump(j, 1) + "\n";
 }
 

@@ -36,6 +36,12 @@ const pathOf=n=>{const parts=n.split(/[/.]/).filter(Boolean),i=parts.findIndex((
 const titlesOf=keys=>{const all=[...new Set(keys)].map(k=>k.split('.'));let n=0;while(all.length&&all.every(p=>p.length>n+2&&p[n]===all[0][n]))n++;return new Map(all.map(p=>[p.join('.'),p.slice(n).join('.')]))};
 const short=c=>{if(c.kind==='attention')return 'attn';if(c.kind!=='linear')return c.kind;const p=(c.nodes[0]||'').split(/[/.]/).filter(Boolean);
 return ((/^(MatMul|Gemm|Conv)/.test(p[p.length-1]||'')&&p[p.length-2])||p[p.length-1]||c.kind).slice(0,10)};
+const svgOf=()=>{const d=make('div');d.innerHTML='<svg></svg>';return d.firstChild};
+const histogram=r=>{const box=make('figure','hist'),svg=svgOf(),n=r.parts.length,el=(tag,set)=>{const e=document.createElementNS(svg.namespaceURI,tag);for(const k in set)e.setAttribute(k,set[k]);svg.append(e)};
+const [lo,hi]=[Math.min(r.seen[0],r.chosen[0]),Math.max(r.seen[1],r.chosen[1])],x=v=>hi>lo?300*(v-lo)/(hi-lo):150,w=n?(r.seen[1]-r.seen[0])/n:0;
+svg.setAttribute('viewBox','0 0 300 60');svg.setAttribute('preserveAspectRatio','none');svg.setAttribute('role','img');svg.setAttribute('aria-label','how often values were seen; '+r.text);
+r.parts.forEach((p,i)=>{if(!p)return;const a=r.seen[0]+i*w,m=a+w/2,h=58*Math.log1p(p)/Math.log1p(99);el('rect',{x:x(a),width:Math.max(.5,x(a+w)-x(a)-.4),y:60-h,height:h,class:m>=r.chosen[0]&&m<=r.chosen[1]?'kept':''})});
+for(const end of r.chosen)el('line',{x1:x(end),x2:x(end),y1:0,y2:60});box.append(svg,make('figcaption','',r.value+': '+r.text));return box};
 let serial=0;
 for(const c of known.cells){const key=pathOf(c.nodes[0]||'')||'other';if(!lines.has(key))lines.set(key,[]);lines.get(key).push(c)}
 const named=titlesOf([...lines.keys()].filter(k=>k!=='other'));
@@ -45,8 +51,8 @@ for(const c of cells){const id='d'+serial++,type=c.type||c.status,b=make('button
 b.title=c.nodes[0]||'';b.setAttribute('aria-expanded','false');b.setAttribute('aria-controls',id);b.setAttribute('aria-label',c.kind+' '+(c.nodes[0]||'')+', '+type);
 if(c.share!==undefined){const i=make('i');i.style.width=Math.max(4,100*c.share/known.most)+'%';b.append(i)}
 const d=make('div','detail');d.id=id;d.hidden=true;const dl=make('dl');
-for(const [k,v] of Object.entries({kind:c.kind,nodes:c.nodes.join(', '),'became':type,'by rule':c.rule,why:c.reason,'in the':c.place,'alone costs':c.db,'share of the loss':c.share===undefined?'':(100*c.share).toFixed(1)+' %','reads':c.activation,'range':c.range}))if(v)dl.append(make('dt','',k),make('dd','',v));
-d.append(dl);strip.append(d);row.append(b);
+for(const [k,v] of Object.entries({kind:c.kind,nodes:c.nodes.join(', '),'became':type,'by rule':c.rule,why:c.reason,'in the':c.place,takes:c.takes,gives:c.gives,'ms of its step':c.ms&&(c.ms+(c.ms_before?', '+c.ms_before+' before':'')),'alone costs':c.db,'share of the loss':c.share===undefined?'':(100*c.share).toFixed(1)+' %'}))if(v)dl.append(make('dt','',k),make('dd','',v));
+d.append(dl);for(const r of c.ranges||[])d.append(histogram(known.ranges[r]));strip.append(d);row.append(b);
 b.addEventListener('click',()=>{const open=d.hidden;for(const o of strip.querySelectorAll('.detail'))o.hidden=true;for(const o of strip.querySelectorAll('.cell'))o.setAttribute('aria-expanded','false');d.hidden=!open;b.setAttribute('aria-expanded',String(open))})}}
 const q=byId('q'),s=byId('s');
 function sift(){const words=q.value.toLowerCase().split(/\s+/).filter(Boolean);let n=0;

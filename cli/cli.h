@@ -20,9 +20,6 @@ namespace octavo::cli {
 // Exit codes, documented in `octavo --help`.
 enum ExitCode : int { kOk = 0, kFailed = 1, kUsage = 2, kNotFused = 3, kInterrupted = 130 };
 
-// "octavo 0.1.0 (1a2b3c4d5e)": the version and the commit, with a + where files differ from it.
-std::string VersionText();
-
 // Every command parses into its own state and sets `run`.
 struct Program {
   CLI::App app{"octavo: fused int8 transformers for x86 CPUs"};

@@ -8,8 +8,10 @@
 #include "octavo/api/options.h"
 #include "octavo/api/report_html.h"
 #include "octavo/api/report_json.h"
+#include "octavo/api/version_text.h"
 #include "octavo/api/weights.h"
 #include "octavo/cli/cli.h"
+#include "octavo/cli/measure.h"
 #include "octavo/integrations/onnxruntime/session.h"
 #include "octavo/ir/names.h"
 #include "octavo/ir/onnx/onnx.h"
@@ -27,7 +29,7 @@ struct Flags {
   std::vector<std::string> require, set, assume;
   std::string split_if, weights;
   std::string calib_name, typed;  // what a caller that made --calib out of something else wants people to read
-  bool quiet = false;
+  bool quiet = false, measure = true;
 };
 
 std::string Percent(int64_t part, int64_t whole) {
@@ -140,7 +142,7 @@ std::vector<std::string> Missing(const Flags& flags, const passes::Report& repor
 
 // Of the files that were read, before one of them is written over. Pipes have none.
 ir::Result<api::Provenance> ProvenanceOf(const Flags& flags, const std::vector<NamedFile>& read) {
-  api::Provenance from{.command = flags.typed.empty() ? CommandLine() : flags.typed, .version = VersionText()};
+  api::Provenance from{.command = flags.typed.empty() ? CommandLine() : flags.typed, .version = api::VersionText()};
   for (const NamedFile& file : read) {
     std::error_code none;
     if (!std::filesystem::is_regular_file(file.path, none) && !std::filesystem::is_directory(file.path, none)) continue;
@@ -153,10 +155,12 @@ ir::Result<api::Provenance> ProvenanceOf(const Flags& flags, const std::vector<N
   return from;
 }
 
+using Measured = std::optional<ir::Result<api::Measured>>;
+
 ir::Status WriteReports(const Flags& flags, const api::Optimized& r, const api::FileSizes& bytes,
-                        const api::Provenance& from) {
+                        const api::Provenance& from, const Measured& measured) {
   if (!flags.json.empty()) {
-    const std::string json = api::ReportJson(r, bytes);
+    const std::string json = api::ReportJson(r, bytes, measured && *measured ? &**measured : nullptr);
     if (flags.json == "-") {
       std::fputs(json.c_str(), stdout);
     } else {
@@ -164,7 +168,8 @@ ir::Status WriteReports(const Flags& flags, const api::Optimized& r, const api::
     }
   }
   if (!flags.report.empty())
-    OCTAVO_TRY_STATUS(ir::WriteWholeFile(flags.report, api::ReportHtml(r, bytes, flags.in, from)));
+    OCTAVO_TRY_STATUS(
+        ir::WriteWholeFile(flags.report, api::ReportHtml(r, bytes, flags.in, from, measured ? &*measured : nullptr)));
   return {};
 }
 
@@ -252,6 +257,8 @@ int Run(const Flags& flags) {
   }
   Progress progress(!flags.quiet);
   options.progress = [&](std::string_view stage, int64_t done, int64_t total) { progress.Show(stage, done, total); };
+  const bool measures = flags.measure && !flags.report.empty();
+  ToMeasure what{.came = measures ? *graph : ir::Graph(), .before = flags.in, .after = flags.out, .data = data.get()};
   api::FileSizes bytes;
   bytes.before = api::BytesOfModel(*graph, FileBytes(flags.in));
   auto result = api::Optimize(std::move(*graph), options);
@@ -271,7 +278,13 @@ int Run(const Flags& flags) {
   const auto wrote = WriteModels(flags, result->graph);
   if (!wrote) return Fail(wrote.error());
   bytes.after = *wrote;
-  if (auto ok = WriteReports(flags, *result, bytes, *from); !ok) return Fail(ok.error());
+  Measured measured;
+  if (measures) {
+    progress.Show("measure", 0, -1);
+    measured = MeasureHere(std::move(what), result->graph);
+    progress.Done();
+  }
+  if (auto ok = WriteReports(flags, *result, bytes, *from, measured); !ok) return Fail(ok.error());
   for (const std::string& note : result->notes) Note(flags.quiet ? std::string() : note);
   if (!flags.quiet && flags.json != "-") PrintTable(*result, bytes, options.min_db);
   return kOk;
@@ -341,6 +354,11 @@ void AddOptimize(Program& program) {
       ->check(CLI::IsMember({"standard", "onnx23"}))
       ->capture_default_str();
   c->add_option("--report", flags->report, "write a self-contained HTML report")->type_name("FILE.html");
+  c->add_flag_callback(
+      "--no-measure", [flags] { flags->measure = false; },
+      "with --report: do not time the model as it was and as it is on the first batch, nor look at their memory; "
+      "without times the same "
+      "command writes the same page");
   c->add_option("--json", flags->json, "write the report as JSON; - for standard output")->type_name("FILE");
   c->add_option("--require-fused", flags->require,
                 "fail (exit code 3, nothing written) unless all of these are fused: qkv, sdpa")

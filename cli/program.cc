@@ -2,6 +2,7 @@
 
 #include <cstdio>
 
+#include "octavo/api/version_text.h"
 #include "octavo/cli/cli.h"
 #include "octavo/cli/help.h"
 #include "octavo/ir/closed.h"
@@ -15,7 +16,7 @@ int Main(int argc, char** argv) {
   SetCommandLine(argc, argv);
   Program program;
   program.app.formatter(HelpFormatter());
-  program.app.set_version_flag("--version", VersionText());
+  program.app.set_version_flag("--version", api::VersionText());
   program.app.name("octavo");
   program.app.require_subcommand(1);
   program.app.fallthrough();  // options of the program may follow those of the command

@@ -1,18 +1,22 @@
 #include <pybind11/functional.h>
 #include <pybind11/stl.h>
 
+#include <filesystem>
 #include <format>
 
 #include "octavo/api/assume.h"
+#include "octavo/api/bench.h"
 #include "octavo/api/optimize.h"
 #include "octavo/api/options.h"
 #include "octavo/api/report_html.h"
 #include "octavo/api/report_json.h"
 #include "octavo/api/tries.h"
+#include "octavo/api/version_text.h"
 #include "octavo/api/weights.h"
 #include "octavo/integrations/onnxruntime/session.h"
 #include "octavo/ir/closed.h"
 #include "octavo/ir/onnx/onnx.h"
+#include "octavo/ir/sha256.h"
 #include "octavo/ir/whole_file.h"
 #include "octavo/python_bindings/data.h"
 #include "octavo/python_bindings/rules.h"
@@ -69,19 +73,66 @@ class OptionSetter {
   api::OptimizeOptions& options_;
 };
 
+// What the report says of where things came from.
+struct Page {
+  std::string title = "model", command = {};
+  std::vector<std::pair<std::string, std::string>> files = {};  // what, path
+  std::string_view bytes_given = {};                            // the model's, where it is no file
+  bool measure = false;
+  quant::DataSource* data = nullptr;
+  int64_t bytes = 0;  // of the model's file
+};
+
+ir::Result<api::Provenance> ProvenanceOf(const Page& page) {
+  api::Provenance from{.command = page.command, .version = api::VersionText()};
+  if (!page.bytes_given.empty()) {
+    ir::Sha256 hash;
+    hash.Add(page.bytes_given);
+    from.sha256.emplace_back("the model's bytes", hash.Hex());
+  }
+  for (const auto& [what, path] : page.files) {
+    std::error_code none;
+    if (!std::filesystem::is_regular_file(path, none) && !std::filesystem::is_directory(path, none)) continue;
+    OCTAVO_TRY(std::string hash, ir::HashOf(path));
+    from.sha256.emplace_back(what + ": " + path, std::move(hash));
+  }
+  return from;
+}
+
+// On the first batch of the data, or a random one. The outer error is one of Python's.
+ir::Result<std::optional<ir::Result<api::Measured>>> MeasuredFor(const Page& page, ir::Graph came,
+                                                                 const api::Optimized& result) {
+  if (!page.measure) return std::nullopt;
+  ir::TensorMap inputs;
+  bool random = page.data == nullptr || page.data->random();
+  if (page.data != nullptr) {
+    page.data->Rewind();
+    OCTAVO_TRY(auto batch, page.data->Next());
+    if (batch) inputs = std::move(batch->inputs);
+  }
+  if (inputs.empty()) {
+    OCTAVO_TRY(inputs, api::RandomInputs(came, {}));
+    random = true;
+  }
+  return api::Measure(std::move(came), result.graph, inputs, random, {.interrupted = Interrupted});
+}
+
 // What optimize() gives, and what Python shall warn of. Without Python's lock. optimize: takes the graph.
 template <typename F>
-ir::Result<OptimizeResult> Work(ir::Graph graph, F&& optimize, std::vector<std::string>& notes) {
+ir::Result<OptimizeResult> Work(ir::Graph graph, F&& optimize, std::vector<std::string>& notes, const Page& page = {}) {
   const py::gil_scoped_release unlock;
   return ir::Closed("optimizing", [&]() -> ir::Result<OptimizeResult> {
     api::FileSizes bytes;
-    bytes.before = api::BytesOfModel(graph, 0);
+    bytes.before = page.bytes > 0 ? page.bytes : api::BytesOfModel(graph, 0);
+    ir::Graph came = page.measure ? graph : ir::Graph();
     OCTAVO_TRY(const api::Optimized result, optimize(std::move(graph)));
     OptimizeResult out;
     OCTAVO_TRY(out.model, ir::onnx::WriteBytes(result.graph));
     bytes.after = static_cast<int64_t>(out.model.size());
-    out.report = api::ReportJson(result, bytes);
-    out.html = api::ReportHtml(result, bytes, "model");
+    OCTAVO_TRY(const std::optional<ir::Result<api::Measured>> measured, MeasuredFor(page, std::move(came), result));
+    out.report = api::ReportJson(result, bytes, measured && *measured ? &**measured : nullptr);
+    OCTAVO_TRY(const api::Provenance from, ProvenanceOf(page));
+    out.html = api::ReportHtml(result, bytes, page.title, from, measured ? &*measured : nullptr);
     notes = result.notes;
     return out;
   });
@@ -128,8 +179,22 @@ OptimizeResult Optimize(const py::object& model, const py::dict& arguments) {
   options.progress = [&](std::string_view stage, int64_t done, int64_t total) { Step(progress, stage, done, total); };
   options.interrupted = Interrupted;
   std::vector<std::string> notes;
+  Page page{.command = of("call").cast<Name>().bytes,
+            .measure = LoadArgument<bool>("measure", of("measure"), false, "True or False"),
+            .data = data.get()};
+  if (const auto path = PathOf(model); path && !py::isinstance<py::bytes>(model)) {
+    std::error_code none;
+    const auto size = std::filesystem::file_size(*path, none);
+    if (!none) page.bytes = api::BytesOfModel(graph, static_cast<int64_t>(size));
+    page.title = *path, page.files.emplace_back("the model", *path);
+  } else if (py::isinstance<py::bytes>(model)) {
+    page.bytes_given =
+        std::string_view(PyBytes_AS_STRING(model.ptr()), static_cast<size_t>(PyBytes_GET_SIZE(model.ptr())));
+  }
+  if (const auto path = PathOf(calibration); path && !py::isinstance<py::bytes>(calibration))
+    page.files.emplace_back("the calibration data", *path);
   OptimizeResult out =
-      Unwrap(Work(std::move(graph), [&](ir::Graph g) { return api::Optimize(std::move(g), options); }, notes));
+      Unwrap(Work(std::move(graph), [&](ir::Graph g) { return api::Optimize(std::move(g), options); }, notes, page));
   Warn(notes);
   return out;
 }

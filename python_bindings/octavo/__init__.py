@@ -31,7 +31,7 @@ from ._images import image_batches
 from ._measure import bench, compare, explain, inspect, merge_calibrations, trace
 from ._onnxruntime import runtime_of as _runtime_of
 from ._onnxruntime import session_options_on as _session_options_on
-from ._options import SIGNATURE as _SIGNATURE, arguments_of as _arguments_of, doc as _options_doc
+from ._options import SIGNATURE as _SIGNATURE, arguments_of as _arguments_of, default as _default, doc as _options_doc
 from ._pipeline import Pipeline, json_of as _json_of, passes
 from ._results import NodeArg, Port
 from ._rules import Rule, anything, compiled as _compiled, constant, one_of, scalar
@@ -53,8 +53,21 @@ __all__ = [
 ]
 
 
+def _call_of(given):
+    """The call as a person would type it again: what is a default is left out, what has no short form is named."""
+    words = []
+    for name, value in given.items():
+        if name != "model" and (value is _default(name) or type(value) is type(_default(name)) and value == _default(name)):
+            continue
+        plain = isinstance(value, (str, int, float, _os.PathLike, type(None))) or name in ("keep_float", "dynamic", "assume", "set")
+        text = repr(_os.fspath(value)) if isinstance(value, _os.PathLike) else repr(value) if plain else "..."
+        words.append(text if name == "model" else f"{name}={text}")
+    return f"octavo.optimize({', '.join(words)})"
+
+
 def optimize(model, *args, **arguments):
     given = _arguments_of(model, *args, **arguments)
+    given["call"] = _call_of(given)
     for name, (kinds, value) in {name: (_OWN_KINDS[name], given[name]) for name in _OWN_KINDS}.items():
         _words.check("optimize", name, value, kinds)
     given["rules"] = [_compiled(rule) for rule in given["rules"]]

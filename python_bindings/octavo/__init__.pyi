@@ -238,6 +238,7 @@ def optimize(
     plugins: Iterable[str | os.PathLike[str]] = (),
     assume: Mapping[str, bool | int | float] | None = None,
     weights: str | os.PathLike[str] | None = None,
+    measure: bool = False,
     set: Mapping[str, bool | int | float | str] | None = None,
 ) -> Result:
     """Fuses and quantizes.
@@ -281,6 +282,8 @@ def optimize(
     If on one becomes one branch, which is fused and quantized.
     weights: a GGUF file whose tensors take the place of the model's weights, in the codes that they have (Q4_0, Q5_0, Q8_0, Q2_K to Q6_K, IQ4_NL, IQ4_XS, MXFP4;
     others become floats).
+    measure: time the model as it was and as it is, in turn, on the first batch of calibration (else a random one): the report then has
+    speed, the milliseconds of each layer and a timeline, and report["measured"]; without it the same call makes the same page.
     set: options of passes, as {"weights4.block": 64}; passes() lists them.
 
     Warns (UserWarning) with each of report["notes"]. Ctrl-C ends it between two batches or two Linears.

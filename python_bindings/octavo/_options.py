@@ -39,6 +39,11 @@ OWN = {
         "a GGUF file whose tensors take the place of the model's weights, in the codes that they have (Q4_0, Q5_0, Q8_0, Q2_K to Q6_K; others become "
         "floats).",
     ),
+    "measure": (
+        "bool", False,
+        "time the model as it was and as it is, in turn, on the first batch of calibration (else a random one): the report then has speed, the "
+        "milliseconds of each layer and a timeline, and report[\"measured\"]; without it the same call makes the same page.",
+    ),
     "set": (
         "Mapping[str, bool | int | float | str] | None", None,
         "options of passes, as {\"weights4.block\": 64}; passes() lists them.",

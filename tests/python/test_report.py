@@ -4,9 +4,11 @@ no network."""
 import html
 import json
 import re
+import resource
 import shutil
 import subprocess
 
+import numpy as np
 import octavo
 import pytest
 from conftest import BERT, batch, inputs_of
@@ -25,7 +27,14 @@ frame.onload=()=>{
   found.cells=find('.cell').length;
   const cell=find('.cell')[0];cell.click();
   found.open=find('.detail').filter(d=>!d.hidden).map(d=>d.textContent);found.expanded=cell.getAttribute('aria-expanded');
-  cell.click();found.closed=find('.detail').every(d=>d.hidden);
+  found.shown={};cell.click();for(const c of find('.cell')){c.click();for(const d of find('.detail').filter(d=>!d.hidden&&d.closest('#strip'))){
+      for(const t of d.querySelectorAll('dt'))found.shown[t.textContent]=(found.shown[t.textContent]||0)+1;
+      for(const f of d.querySelectorAll('figure')){const box=f.querySelector('svg').getBoundingClientRect(),rects=[...f.querySelectorAll('rect')].map(r=>r.getBoundingClientRect());
+        (found.histograms??=[]).push({bars:rects.length,kept:f.querySelectorAll('rect.kept').length,ends:f.querySelectorAll('line').length,
+          out:rects.filter(r=>r.left<box.left-1||r.right>box.right+1||r.top<box.top-1||r.bottom>box.bottom+1).length,text:f.textContent})}}}
+  find('.cell').forEach(c=>c.getAttribute('aria-expanded')==='true'&&c.click());
+  found.lanes=find('.lanes svg').map(s=>{const box=s.getBoundingClientRect(),r=[...s.querySelectorAll('rect')];const last=r[r.length-1].getBoundingClientRect();return {steps:r.length,end:(last.right-box.left)/box.width,titles:r.filter(x=>x.querySelector('title').textContent).length}});
+  found.closed=find('.detail').every(d=>d.hidden);
   const rows=()=>find('#found tbody tr').filter(r=>!r.hidden).length,q=doc.getElementById('q'),s=doc.getElementById('s');
   found.rows=[rows()];q.value='softmax';q.dispatchEvent(new Event('input'));found.rows.push(rows());
   q.value='';s.value='left';s.dispatchEvent(new Event('change'));found.rows.push(rows());
@@ -75,6 +84,9 @@ def look(page, folder, dark=False):
 
 
 def check(found):
+    assert {"kind", "became", "takes", "gives"} <= set(found["shown"]) and found["shown"]["takes"] == found["cells"]
+    assert found["histograms"] and all(h["ends"] == 2 and h["out"] == 0 and 0 < h["kept"] <= h["bars"] for h in found["histograms"])
+    assert all(re.search(r": seen -?[\d.e+-]+ to -?[\d.e+-]+, codes reach", h["text"]) for h in found["histograms"])
     assert found["errors"] == []
     assert all(over <= 0 for over in found["over"].values()), found["over"]
     assert found["bars"] and found["cells"] > 0 and found["unnamed"] == 0
@@ -116,6 +128,109 @@ def test_the_report_says_the_same_each_time_and_asks_nobody(page):
     assert octavo.__version__ in page and octavo.cpu().split(",")[0] in html.unescape(page)
 
 
+def test_of_python_it_says_command_commit_and_hashes(page, calib):
+    assert re.search(r"<dt>octavo<dd>octavo \d+\.\d+\.\d+ \([0-9a-f]{10}\+?\)", page) or "octavo " + octavo.__version__ in page
+    again = octavo.optimize(BERT, calibration=str(calib), layers=True, threads=1).html
+    told = html.unescape(re.sub("<[^>]*>", " ", again[again.index("How to get it again") :]))
+    assert f"octavo.optimize('{BERT}', calibration='{calib}', threads=1, layers=True)" in told
+    sums = {subprocess.run(["sha256sum", BERT], capture_output=True, text=True).stdout.split()[0]}
+    whole = subprocess.run(f"cat $(find '{calib}' -type f | LC_ALL=C sort) | sha256sum", shell=True, capture_output=True, text=True).stdout.split()[0]
+    assert sums | {whole} <= set(told.split())
+    data = BERT.read_bytes()
+    of_bytes = octavo.optimize(data, recipe="float").html
+    assert sums <= set(re.sub("<[^>]*>", " ", of_bytes).split()) and "octavo.optimize(..., recipe='float')" in html.unescape(of_bytes)
+
+
+def test_what_is_measured_is_told_and_left_out_where_the_page_shall_be_the_same(run, calib, tmp_path):
+    for name in ("a.html", "b.html"):
+        assert run("optimize", BERT, "-o", "m.onnx", "--calib", calib, "--report", name, "--no-measure").returncode == 0
+    first, second = ((tmp_path / name).read_text() for name in ("a.html", "b.html"))
+    assert first.replace("a.html", "b.html") == second and "Where the milliseconds are" not in first
+    assert run("optimize", BERT, "-o", "m.onnx", "--calib", calib, "--report", "c.html", "--json", "c.json").returncode == 0
+    told, measured = (tmp_path / "c.html").read_text(), json.loads((tmp_path / "c.json").read_text())["measured"]
+    assert "Where the milliseconds are" in told and "times as " in told and "peak memory, before and now" in told and "Speed was not measured" not in told
+    for side in (measured["before"], measured["after"]):
+        assert side["runs"] >= 3 and 0 < side["p10_ms"] <= side["median_ms"] <= side["p90_ms"]
+        assert 5e6 < side["peak_bytes"] < 1e9 and side["steps"] and all(step["ms"] >= 0 and step["kernel"] for step in side["steps"])
+    assert measured["speedup"] == pytest.approx(measured["before"]["median_ms"] / measured["after"]["median_ms"])
+    assert measured["random"] is False and "input_ids 2x7" in measured["shapes"]
+    assert len(measured["after"]["steps"]) < len(measured["before"]["steps"])
+
+
+def layered(layers, path):
+    """A decoder-like model of many nodes: torch-like names, layer norms and gelus written out."""
+    import onnx
+    from onnx import TensorProto, helper, numpy_helper
+
+    rng, nodes, weights, width, heads = np.random.default_rng(1), [], [], 32, 4
+
+    def const(name, array):
+        weights.append(numpy_helper.from_array(np.asarray(array), name))
+        return name
+
+    two, eps, root, half, one = (const(n, np.float32(v)) for n, v in (("two", 2), ("eps", 1e-5), ("root", 2**0.5), ("half", 0.5), ("one", 1)))
+    split, joined, scale = const("split", np.array([0, 0, heads, width // heads])), const("joined", np.array([0, 0, width])), const("scale", np.float32(8**-0.5))
+
+    def op(kind, name, *operands, **attributes):
+        nodes.append(helper.make_node(kind, list(operands), [f"{name}_output"], name=name, **attributes))
+        return f"{name}_output"
+
+    def norm(x, at):
+        mean = op("ReduceMean", f"{at}/ReduceMean", x, axes=[-1])
+        off = op("Sub", f"{at}/Sub", x, mean)
+        spread = op("Sqrt", f"{at}/Sqrt", op("Add", f"{at}/Add", op("ReduceMean", f"{at}/ReduceMean_1", op("Pow", f"{at}/Pow", off, two), axes=[-1]), eps))
+        scaled = op("Mul", f"{at}/Mul", op("Div", f"{at}/Div", off, spread), const(f"{at}.weight", np.ones(width, np.float32)))
+        return op("Add", f"{at}/Add_1", scaled, const(f"{at}.bias", np.zeros(width, np.float32)))
+
+    def linear(x, at, a, b):
+        w = const(f"{at}.weight", rng.normal(0, a**-0.5, (a, b)).astype(np.float32))
+        return op("Add", f"{at}/Add", op("MatMul", f"{at}/MatMul", x, w), const(f"{at}.bias", np.zeros(b, np.float32)))
+
+    x = "x"
+    for i in range(layers):
+        at = f"/model/layers.{i}"
+        y = norm(x, f"{at}/input_layernorm")
+        parts = [op("Transpose", f"{at}/self_attn/{n}_t", op("Reshape", f"{at}/self_attn/{n}_r", linear(y, f"{at}/self_attn/{n}_proj", width, width), split),
+                    perm=[0, 2, 3, 1] if n == "k" else [0, 2, 1, 3]) for n in "qkv"]
+        scores = op("Mul", f"{at}/self_attn/Mul", op("MatMul", f"{at}/self_attn/MatMul", *parts[:2]), scale)
+        core = op("MatMul", f"{at}/self_attn/MatMul_1", op("Softmax", f"{at}/self_attn/Softmax", scores, axis=-1), parts[2])
+        back = op("Reshape", f"{at}/self_attn/Reshape", op("Transpose", f"{at}/self_attn/Transpose", core, perm=[0, 2, 1, 3]), joined)
+        x = op("Add", f"{at}/Add", x, linear(back, f"{at}/self_attn/o_proj", width, width))
+        up = linear(norm(x, f"{at}/post_attention_layernorm"), f"{at}/mlp/up_proj", width, 2 * width)
+        erf = op("Add", f"{at}/mlp/act/Add", op("Erf", f"{at}/mlp/act/Erf", op("Div", f"{at}/mlp/act/Div", up, root)), one)
+        act = op("Mul", f"{at}/mlp/act/Mul_1", op("Mul", f"{at}/mlp/act/Mul", up, erf), half)
+        x = op("Add", f"{at}/Add_1", x, linear(act, f"{at}/mlp/down_proj", 2 * width, width))
+    shape = ["batch", "tokens", width]
+    graph = helper.make_graph(nodes, "g", [helper.make_tensor_value_info("x", TensorProto.FLOAT, shape)], [helper.make_tensor_value_info(x, TensorProto.FLOAT, shape)], weights)
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), path)
+    return len(nodes)
+
+
+def seconds_to_open(page):
+    """Of the processor, which other work on the machine does not count to: what the browser takes for this page beyond an empty one, the least of three."""
+    def took(address):
+        before = resource.getrusage(resource.RUSAGE_CHILDREN)
+        flags = ["--headless", "--no-sandbox", "--disable-gpu", "--single-process", "--no-zygote", "--dump-dom"]
+        done = subprocess.run([BROWSER, *flags, address], capture_output=True, timeout=120)
+        after = resource.getrusage(resource.RUSAGE_CHILDREN)
+        return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime, len(done.stdout)
+
+    empty, whole = (min(took(address) for _ in range(3)) for address in ("about:blank", page.as_uri()))
+    assert whole[1] > page.stat().st_size  # it was drawn
+    return whole[0] - empty[0]
+
+
+@pytest.mark.skipif(BROWSER is None, reason="no Chromium here")
+def test_thirty_two_layers_are_small_and_quickly_open(tmp_path):
+    count = layered(32, tmp_path / "m.onnx")
+    result = octavo.optimize(tmp_path / "m.onnx", calibration="random:2", layers=False, measure=True)
+    assert count > 1500 and result.report["attention"] == {"found": 32, "fused": 32}
+    page = tmp_path / "page.html"
+    result.save_html(page)
+    assert "Where the milliseconds are" in result.html and page.stat().st_size < 3e6
+    assert seconds_to_open(page) < 1
+
+
 def test_nodes_before_are_those_of_the_file(page):
     table = page[page.index("Nodes before and after") :]
     counts = {op: int(before) for op, before in re.findall(r"<tr><td>(\w+)<td class=n>(\d+)<td class=n>", table)}
@@ -135,3 +250,16 @@ def test_the_report_in_a_browser(page, tmp_path, dark):
     found = look(page, tmp_path, dark)
     assert found["dark"] == dark
     check(found)
+
+
+@pytest.mark.skipif(BROWSER is None, reason="no Chromium here")
+@pytest.mark.parametrize("dark", [False, True])
+def test_the_report_with_times_in_a_browser(tmp_path, dark):
+    session = octavo.Session(BERT, threads=1)
+    data = [inputs_of(session, batch(seed)) for seed in range(2)]
+    found = look(octavo.optimize(BERT, calibration=data, layers=True, measure=True).html, tmp_path, dark)
+    check(found)
+    before, after = found["lanes"]
+    assert before["steps"] > after["steps"] > 3 and before["titles"] == before["steps"]
+    assert max(before["end"], after["end"]) == pytest.approx(1, abs=0.02) and min(before["end"], after["end"]) > 0
+    assert found["shown"]["ms of its step"] > 0

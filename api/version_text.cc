@@ -1,14 +1,14 @@
 // The only file that knows the commit, so that a commit compiles one file anew.
-#include "commit.h"  // made by the build (platform/cmake/commit.cmake)
+#include "octavo/api/version_text.h"
 
-#include "octavo/cli/cli.h"
+#include "commit.h"  // made by the build (platform/cmake/commit.cmake)
 #include "octavo/version.h"
 
-namespace octavo::cli {
+namespace octavo::api {
 
 std::string VersionText() {
   const std::string commit = OCTAVO_COMMIT;
   return "octavo " OCTAVO_VERSION + (commit.empty() ? commit : " (" + commit + ")");
 }
 
-}  // namespace octavo::cli
+}  // namespace octavo::api
