@@ -5,6 +5,7 @@
 #include <format>
 
 #include "octavo/api/assume.h"
+#include "octavo/api/made.h"
 #include "octavo/api/options.h"
 #include "octavo/api/report_html.h"
 #include "octavo/api/report_json.h"
@@ -29,7 +30,7 @@ struct Flags {
   std::vector<std::string> require, set, assume;
   std::string split_if, weights;
   std::string calib_name, typed;  // what a caller that made --calib out of something else wants people to read
-  bool quiet = false, measure = true;
+  bool quiet = false, measure = true, record = false;
 };
 
 std::string Percent(int64_t part, int64_t whole) {
@@ -272,8 +273,10 @@ int Run(const Flags& flags) {
     for (const std::string& sentence : missing) Fail(sentence);
     return kNotFused;
   }
-  auto from = flags.report.empty() ? ir::Result<api::Provenance>() : ProvenanceOf(flags, read);
+  auto from = flags.report.empty() && !flags.record ? api::Provenance{.version = api::VersionText()}
+                                                    : ProvenanceOf(flags, read);
   if (!from) return Fail(from.error());
+  api::RecordMade(options, *from, *result, flags.record);
   const Patience patience(10);  // files are written to their end
   const auto wrote = WriteModels(flags, result->graph);
   if (!wrote) return Fail(wrote.error());
@@ -387,6 +390,8 @@ void AddOptimize(Program& program) {
       ->allow_extra_args(false);
   c->add_option("--print-after", flags->print_after, "print the graph after this pass, or after all that change it")
       ->type_name("PASS");
+  c->add_flag("--record", flags->record,
+              "the file tells data, loss and SHA-256 of model and data, not only version, calibrator and passes");
   c->add_flag("-q,--quiet", flags->quiet, "print nothing but errors");
   c->add_option("--calib-name", flags->calib_name, "of a temporary --calib: what results call it")->group("");
   c->add_option("--typed", flags->typed, "what the report says was typed")->group("");

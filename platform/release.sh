@@ -14,7 +14,8 @@ mkdir -p "$release"
 . "$platform/wheel.sh" "$release"
 for python in ${OCTAVO_PYTHONS:-}; do
   step "numpy for $python" pip-numpy "$python" -m pip download --disable-pip-version-check --no-deps -d "$raw/numpy" numpy || fail "numpy could not be fetched for $python: check the network"
-  step "trying the wheel by $python" wheel-test env PIP_FIND_LINKS="$raw/numpy" "$python" "$OCTAVO_PROJECT/tests/install/try_wheel.py" "$release"/octavo-*.whl ||
+  tag=$("$python" -c 'import sys; print("cp%d%d" % sys.version_info[:2])')
+  step "trying the wheel by $python" wheel-test env PIP_FIND_LINKS="$raw/numpy" "$python" "$OCTAVO_PROJECT/tests/install/try_wheel.py" "$release"/octavo-*[-.]"$tag"[-.]*.whl ||
     fail "the wheel does not work with $python"
 done
 cp "$raw/sboms/octavo.cdx.json" "$release/octavo-$version.cdx.json"
@@ -32,7 +33,7 @@ sources() {
   [ ! -s "$raw/whole/missing" ] || { cat "$raw/whole/missing"; return 1; }
   cmake -S "$raw/whole/source" -B "$raw/whole/release" -G Ninja -DCMAKE_BUILD_TYPE=Release -DOCTAVO_WERROR=ON -DOCTAVO_TESTS=OFF -DOCTAVO_BENCHMARKS=OFF
   ninja -C "$raw/whole/release" -j "$jobs" octavo_commit "${OCTAVO_RELEASE_SOURCES:-octavo_numeric}"
-  grep -F "\"$commit\"" "$raw/whole/release/cli/made/commit.h"
+  grep -F "\"$commit\"" "$raw/whole/release/api/made/commit.h"
 }
 cd "$OCTAVO_PROJECT"
 step "sources" release-sources sources || fail "the sources do not build by themselves"

@@ -6,6 +6,7 @@
 
 #include "octavo/api/assume.h"
 #include "octavo/api/bench.h"
+#include "octavo/api/made.h"
 #include "octavo/api/optimize.h"
 #include "octavo/api/options.h"
 #include "octavo/api/report_html.h"
@@ -119,19 +120,21 @@ ir::Result<std::optional<ir::Result<api::Measured>>> MeasuredFor(const Page& pag
 
 // What optimize() gives, and what Python shall warn of. Without Python's lock. optimize: takes the graph.
 template <typename F>
-ir::Result<OptimizeResult> Work(ir::Graph graph, F&& optimize, std::vector<std::string>& notes, const Page& page = {}) {
+ir::Result<OptimizeResult> Work(ir::Graph graph, const api::OptimizeOptions& options, F&& optimize,
+                                std::vector<std::string>& notes, const Page& page = {}) {
   const py::gil_scoped_release unlock;
   return ir::Closed("optimizing", [&]() -> ir::Result<OptimizeResult> {
     api::FileSizes bytes;
     bytes.before = page.bytes > 0 ? page.bytes : api::BytesOfModel(graph, 0);
     ir::Graph came = page.measure ? graph : ir::Graph();
-    OCTAVO_TRY(const api::Optimized result, optimize(std::move(graph)));
+    OCTAVO_TRY(api::Optimized result, optimize(std::move(graph)));
+    OCTAVO_TRY(const api::Provenance from, ProvenanceOf(page));
+    api::RecordMade(options, from, result);
     OptimizeResult out;
     OCTAVO_TRY(out.model, ir::onnx::WriteBytes(result.graph));
     bytes.after = static_cast<int64_t>(out.model.size());
     OCTAVO_TRY(const std::optional<ir::Result<api::Measured>> measured, MeasuredFor(page, std::move(came), result));
     out.report = api::ReportJson(result, bytes, measured && *measured ? &**measured : nullptr);
-    OCTAVO_TRY(const api::Provenance from, ProvenanceOf(page));
     out.html = api::ReportHtml(result, bytes, page.title, from, measured ? &*measured : nullptr);
     notes = result.notes;
     return out;
@@ -193,8 +196,8 @@ OptimizeResult Optimize(const py::object& model, const py::dict& arguments) {
   }
   if (const auto path = PathOf(calibration); path && !py::isinstance<py::bytes>(calibration))
     page.files.emplace_back("the calibration data", *path);
-  OptimizeResult out =
-      Unwrap(Work(std::move(graph), [&](ir::Graph g) { return api::Optimize(std::move(g), options); }, notes, page));
+  const auto optimize = [&](ir::Graph g) { return api::Optimize(std::move(g), options); };
+  OptimizeResult out = Unwrap(Work(std::move(graph), options, optimize, notes, page));
   Warn(notes);
   return out;
 }
@@ -213,7 +216,7 @@ class PyTries {
     options.recipe = recipe, options.keep_float = keep_float, options.dynamic = dynamic;
     std::vector<std::string> notes;
     const auto optimize = [&](const ir::Graph&) { return tries_.Optimize(options, refine); };
-    OptimizeResult out = Unwrap(Work(tries_.model(), optimize, notes));
+    OptimizeResult out = Unwrap(Work(tries_.model(), options, optimize, notes));
     if (refine) Warn(notes);
     return out;
   }

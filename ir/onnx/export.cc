@@ -99,7 +99,7 @@ Status Exporter::Model(const Graph& graph, pb::ModelProto* model) {
   std::map<std::string, int64_t> opsets = g.info.opsets;
   opsets[""] = opset_;
   opsets.erase("octavo");
-  if (options_.functions && UsesOctavo(g)) opsets["octavo"] = 1;
+  if (options_.functions && UsesOctavo(g)) opsets["octavo"] = kOctavoVersion;
   for (const auto& [domain, version] : opsets) {
     auto* entry = model->add_opset_import();
     entry->set_domain(domain);

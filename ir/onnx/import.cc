@@ -33,6 +33,10 @@ Result<Opsets> ReadOpsets(const auto& imports, std::string_view what) {
     return Fail("{} uses ONNX opset {}; octavo reads {} to {}, so export it again with one of these", what, it->second,
                 kOldestOpset, kMaxOpset);
   }
+  if (const auto own = opsets.find("octavo"); own != opsets.end() && own->second > kOctavoVersion) {
+    return Fail("{} has octavo's ops of version {}, and this octavo knows them up to version {}: take a newer octavo",
+                what, own->second, kOctavoVersion);
+  }
   return opsets;
 }
 
@@ -111,7 +115,7 @@ Result<Graph> ReadModel(pb::ModelProto& model, ExternalFiles external, int64_t b
   OCTAVO_TRY(Graph g, GraphBuilder(file).Build(graph, std::move(constants), opsets, nullptr, {}, true));
   ReadInfo(model, opsets, g);
   file.modules.Keep(g.info.metadata);
-  if (UsesOctavo(g)) g.info.opsets["octavo"] = 1;  // what some vendor ops become
+  if (UsesOctavo(g)) g.info.opsets["octavo"] = kOctavoVersion;  // what some vendor ops become
   g.info.limits = options.limits;
   g.info.bytes = bytes;
   const auto is_attention = [&g](NodeId id) { return g.node(id).op == Op::kAttention; };

@@ -13,6 +13,8 @@
 #include <thread>
 #include <vector>
 
+#include "octavo/kernels/arch/cpus.h"
+
 namespace octavo::kernels {
 namespace {
 
@@ -129,8 +131,9 @@ int ThreadsOf(std::string_view text) {
 }
 
 int DefaultThreads(std::string* problem) {
+  const auto cpus = static_cast<int>(WantedCpus(problem).size());
   const char* wanted = std::getenv("OCTAVO_NUM_THREADS");
-  if (wanted == nullptr) return UsableCpus();
+  if (wanted == nullptr) return cpus > 0 ? UsableCpus(cpus, CpuQuota(TextOf)) : UsableCpus();
   if (const int threads = ThreadsOf(wanted); threads > 0) return threads;
   const int usable = UsableCpus();
   if (problem != nullptr)

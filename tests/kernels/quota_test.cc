@@ -2,9 +2,14 @@
 #include "octavo/kernels/arch/quota.h"
 
 #include <gtest/gtest.h>
+#include <sched.h>
 
+#include <cstdlib>
 #include <map>
 #include <string>
+#include <vector>
+
+#include "octavo/kernels/arch/cpus.h"
 
 namespace octavo::kernels {
 namespace {
@@ -69,6 +74,37 @@ TEST(ThreadsOf, TakesWholeNumbersThatCanBeHad) {
   EXPECT_EQ(ThreadsOf("1024"), 1024);
   for (const char* wrong : {"", "0", "-1", "1025", "2 ", "two", "2.5", "99999999999999999999"})
     EXPECT_EQ(ThreadsOf(wrong), 0) << wrong;
+}
+
+TEST(CpusOf, ReadsListsAndNothingElse) {
+  EXPECT_EQ(CpusOf("0"), std::vector<int>{0});
+  EXPECT_EQ(CpusOf("0-3,8"), (std::vector<int>{0, 1, 2, 3, 8}));
+  EXPECT_EQ(CpusOf("8,2-3,3,2"), (std::vector<int>{8, 2, 3}));
+  for (const char* wrong : {"", ",", "0,", ",0", "3-1", "-1", "1-", "0-1-2", "0 1", " 0", "a", "0-9999999", "1024",
+                            "99999999999", "0x1", "1.5"})
+    EXPECT_TRUE(CpusOf(wrong).empty()) << wrong;
+}
+
+TEST(WantedCpus, AreThoseThatTheProcessMayUse) {
+  cpu_set_t allowed;
+  ASSERT_EQ(sched_getaffinity(0, sizeof(allowed), &allowed), 0);
+  int mine = 0;
+  while (!CPU_ISSET(static_cast<size_t>(mine), &allowed)) ++mine;
+  const auto with = [](const std::string& text, std::string* problem) {
+    setenv("OCTAVO_CPUS", text.c_str(), 1);
+    const std::vector<int> cpus = WantedCpus(problem);
+    unsetenv("OCTAVO_CPUS");
+    return cpus;
+  };
+  std::string problem;
+  EXPECT_EQ(with(std::to_string(mine) + ",1023", &problem), std::vector<int>{mine});
+  EXPECT_EQ(problem, "");
+  EXPECT_TRUE(with("1023", &problem).empty());
+  EXPECT_NE(problem.find("OCTAVO_CPUS names no CPU that this process may run on: 1023"), std::string::npos) << problem;
+  EXPECT_TRUE(with("all", &problem).empty());
+  EXPECT_NE(problem.find("OCTAVO_CPUS is a list such as 0-3,8, not 'all'"), std::string::npos) << problem;
+  EXPECT_TRUE(with("", &(problem = "")).empty());
+  EXPECT_EQ(problem, "");
 }
 
 TEST(UsableCpus, AreAtLeastOneAndAtMostTheQuotaRoundedUp) {

@@ -4,6 +4,7 @@ import pathlib
 import re
 import subprocess
 import sys
+import zipfile
 
 import octavo
 import pytest
@@ -12,6 +13,7 @@ from conftest import SOURCE
 sys.path.insert(0, str(SOURCE / "platform" / "wheel"))
 import notes  # noqa: E402
 import older  # noqa: E402
+import pack  # noqa: E402
 import sbom  # noqa: E402
 
 # What every system has, by the tag of the wheel.
@@ -109,3 +111,23 @@ def test_notes_are_what_the_changelog_says(tmp_path):
     said = notes.notes("0.2.0", "0123456789", [tmp_path / "octavo-0.2.0-x.whl"], text)
     assert "- second" in said and "- open" not in said
     assert "| octavo-0.2.0-x.whl | 3 | `ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad` |" in said
+
+
+def test_each_python_is_in_one_wheel_and_none_has_more_than_two(tmp_path):
+    folder = tmp_path / "files"
+    (folder / "octavo" / "bin").mkdir(parents=True)
+    info = folder / "octavo-1.2.dist-info"
+    for name in ("notices", "sboms", info.relative_to(tmp_path)):
+        (tmp_path / name).mkdir(parents=True)
+    (info / "WHEEL").write_text("Wheel-Version: 1.0\nTag: cp313-cp313-linux_x86_64\n")
+    (folder / "octavo" / "bin" / "octavo").write_text("program")
+    for python in (313, 39, 310, 311, 314):
+        (folder / "octavo" / f"_octavo.cpython-{python}-x86_64-linux-gnu.so").write_text(f"{python}")
+    wheels = pack.pack(folder, tmp_path / "notices", tmp_path / "sboms", tmp_path / "out")
+    assert [path.name.split("-")[2] for path in wheels] == ["cp39.cp310", "cp311.cp313", "cp314"]
+    for path in wheels:
+        with zipfile.ZipFile(path) as archive:
+            modules = {name.split("-")[1] for name in archive.namelist() if "cpython" in name}
+            tags = re.findall(r"^Tag: cp(\d+)-", archive.read("octavo-1.2.dist-info/WHEEL").decode(), re.MULTILINE)
+            assert modules == set(tags) == {tag.removeprefix("cp") for tag in path.name.split("-")[2].split(".")}
+            assert archive.read("octavo/bin/octavo") == b"program"
