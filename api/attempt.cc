@@ -31,6 +31,11 @@ Halves Cut(const passes::Pipeline& pipeline) {
 
 namespace {
 
+// Whether weights can be fitted without the data.
+bool HasMoments(const OptimizeOptions& options) {
+  return options.calibration != nullptr && !options.calibration->moments.empty();
+}
+
 Result<passes::Pipeline> WithNames(passes::Pipeline pipeline, const OptimizeOptions& options) {
   OCTAVO_TRY(pipeline, passes::WithDynamic(std::move(pipeline), options.dynamic));
   return passes::WithFloat(std::move(pipeline), options.keep_float);
@@ -61,7 +66,7 @@ Result<passes::Pipeline> PipelineOf(const OptimizeOptions& options, const Graph&
   for (const Option* option : adding) {
     OCTAVO_TRY(pipeline, passes::WithPass(std::move(pipeline), option->adds));
   }
-  if (!options.fit || options.data == nullptr) std::erase(pipeline.passes, "fit_weights");
+  if (!options.fit || (options.data == nullptr && !HasMoments(options))) std::erase(pipeline.passes, "fit_weights");
   pipeline.options = options.pass_options;
   OCTAVO_TRY_STATUS(CheckPasses(pipeline, registry));
   return WithNames(std::move(pipeline), options);
@@ -206,20 +211,6 @@ Status KeepNamed(const Graph& graph, passes::PassRun& context) {
   return {};
 }
 
-// What the passes weights4 and fit_weights ask for: the data through the graph as it stood before that pass.
-Status FillMoments(const Graph& graph, std::span<const ir::ValueId> values,
-                   std::span<passes::quantize::SecondMoments> into, const OptimizeOptions& options) {
-  CalibrationTask task{graph, {}, Fingerprint(graph)};
-  auto next = into.begin();
-  for (const ir::ValueId value : values) {
-    task.taps.push_back(quant::MakeTap(graph, value));
-    task.taps.back().rows = [&moments = *next++](std::span<const float> rows, size_t) { moments.Add(rows); };
-  }
-  OCTAVO_TRY_STATUS(Calibrated(task, *options.data, options).transform([](const auto&) {}));
-  if (options.stop != nullptr && options.stop->load()) return ir::Fail("interrupted");
-  return {};
-}
-
 passes::ChannelStats StatsOf(const quant::Observer& observer) {
   passes::ChannelStats stats;
   for (const auto& c : observer.channels()) stats.ranges.emplace_back(c.lo, c.hi);
@@ -260,19 +251,20 @@ class Attempt {
     context_.dynamic = result_.pipeline.dynamic;
     if (std::string note = NoteOfQuantized(options_, graph_, result_.pipeline); !note.empty())
       result_.notes.push_back(std::move(note));
-    const Halves halves = Cut(result_.pipeline);
-    if (options_.data == nullptr && options_.fit && Any(halves.after, registry_, [](const auto& p) {
-          return p.leaves == passes::Form::kQdq && p.needs == passes::Need::kRanges;
-        })) {
+    halves_ = Cut(result_.pipeline);
+    if (options_.data == nullptr && !HasMoments(options_) && options_.fit &&
+        Any(halves_.after, registry_,
+            [](const auto& p) { return p.leaves == passes::Form::kQdq && p.needs == passes::Need::kRanges; })) {
       result_.notes.emplace_back(
-          "a .calib file holds ranges: with the data itself weights would be fitted to it, which is nearer to the "
-          "model");
+          "a .calib file holds ranges: with the data itself, or a file of `octavo calibrate --moments`, weights would "
+          "be "
+          "fitted to it, which is nearer to the model");
     }
-    OCTAVO_TRY_STATUS(RunPasses(halves.before));
+    OCTAVO_TRY_STATUS(RunPasses(halves_.before));
     result_.before = graph_;
-    if (halves.calibrates) {
+    if (halves_.calibrates) {
       OCTAVO_TRY_STATUS(MakePlan());
-      OCTAVO_TRY_STATUS(RunPasses(halves.after));
+      OCTAVO_TRY_STATUS(RunPasses(halves_.after));
     }
     evidence_.fitted = std::move(context_.fitted);
     Report();
@@ -327,13 +319,18 @@ class Attempt {
   Status KeepNames() { return std::exchange(kept_, true) ? Status() : KeepNamed(graph_, context_); }
 
   Status OfferMoments(const passes::PassInfo& pass) {
-    if (options_.data == nullptr && options_.calibration != nullptr && passes::Quantizes(pass)) {
-      return ir::Fail("a .calib file holds ranges; {} fits weights to the data itself, so give that, or nothing",
-                      pass.name);
+    const quant::Calibration* file = options_.data == nullptr ? options_.calibration : nullptr;
+    if (file != nullptr && file->moments.empty() && passes::Quantizes(pass)) {
+      return ir::Fail(
+          "a .calib file holds ranges; {} fits weights to the data itself, so give that, or a file that `octavo "
+          "calibrate --moments` wrote, or nothing",
+          pass.name);
     }
-    if (options_.data == nullptr || !options_.fit) return {};
-    context_.evidence.moments = [this, at_hand = graph_](auto values, auto into) {
-      return FillMoments(at_hand, values, into, options_);
+    if (!options_.fit || (file == nullptr ? options_.data == nullptr : file->moments.empty())) return {};
+    if (file != nullptr && !halves_.calibrates) OCTAVO_TRY_STATUS(file->CheckModel(Fingerprint(graph_)));
+    context_.evidence.moments = [this, file, at_hand = graph_](auto values, auto into) -> Status {
+      const MomentsAsked asked{at_hand, halves_.calibrates ? result_.before : at_hand, context_, values, into};
+      return file != nullptr ? MomentsOfFile(asked, *file) : MomentsOfData(asked, options_);
     };
     UseData();
     return {};
@@ -448,6 +445,7 @@ class Attempt {
   Evidence& evidence_;
   passes::PassRun context_;
   Optimized result_;
+  Halves halves_;
   bool inventory_ = false, unfused_ = false, kept_ = false;
 };
 

@@ -3,6 +3,7 @@
 #define OCTAVO_API_ATTEMPT_H_
 
 #include <map>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -50,6 +51,19 @@ CalibrationTask TaskOf(ir::Graph graph, const passes::Pipeline& pipeline);
 ir::Result<quant::Calibration> Calibrated(const CalibrationTask& task, quant::DataSource& data,
                                           const OptimizeOptions& options, const quant::Calibration* resume = nullptr,
                                           DataSeen* seen = nullptr);
+// The same, with the moments of what Linears read.
+ir::Result<quant::Calibration> CalibratedWithMoments(const CalibrationTask& task, quant::DataSource& data,
+                                                     const OptimizeOptions& options, const quant::Calibration* resume);
+// What a pass that fits weights asks for: moments.cc.
+struct MomentsAsked {
+  const ir::Graph& at_hand;     // as it stands before that pass
+  const ir::Graph& calibrated;  // as ranges were gathered, where they were; else the same
+  const passes::PassRun& run;
+  std::span<const ir::ValueId> values;  // of at_hand
+  std::span<passes::quantize::SecondMoments> into;
+};
+ir::Status MomentsOfData(const MomentsAsked& asked, const OptimizeOptions& options);
+ir::Status MomentsOfFile(const MomentsAsked& asked, const quant::Calibration& file);
 // FNV-1a over the text form without large constants: the same model and the same octavo give the same fingerprint.
 std::string Fingerprint(const ir::Graph& graph);
 

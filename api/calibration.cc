@@ -21,11 +21,12 @@ std::vector<quant::Tap> TapsOf(const Graph& graph, const passes::Pipeline& pipel
   std::vector<quant::Tap> taps;
   for (ir::ValueId v : sites.values) {
     taps.push_back(quant::MakeTap(graph, v));
-    taps.back().channels = std::any_of(sites.linears.begin(), sites.linears.end(),
-                                       [&](ir::NodeId id) { return graph.node(id).inputs[0] == v; }) ||
-                           std::any_of(sites.attentions.begin(), sites.attentions.end(), [&](ir::NodeId id) {
-                             return graph.node(id).inputs[1] == v && graph.node(id).attrs.Int("k_rank", 4) == 3;
-                           });
+    taps.back().moments = std::any_of(sites.linears.begin(), sites.linears.end(),
+                                      [&](ir::NodeId id) { return graph.node(id).inputs[0] == v; });
+    taps.back().channels =
+        taps.back().moments || std::any_of(sites.attentions.begin(), sites.attentions.end(), [&](ir::NodeId id) {
+          return graph.node(id).inputs[1] == v && graph.node(id).attrs.Int("k_rank", 4) == 3;
+        });
   }
   return taps;
 }
@@ -94,8 +95,12 @@ Result<CalibrationTask> PrepareCalibration(Graph graph, const OptimizeOptions& o
 Result<quant::Calibration> RunCalibration(const CalibrationTask& task, quant::DataSource& data,
                                           const OptimizeOptions& options, const quant::Calibration* resume) {
   Callers callers(options, &data);
-  return callers.Closed("calibrating", task.graph,
-                        [&] { return Calibrated(task, *callers.options().data, callers.options(), resume); });
+  return callers.Closed("calibrating", task.graph, [&] {
+    quant::DataSource& closed = *callers.options().data;
+    const bool goes_on = resume != nullptr && !resume->moments.empty();
+    return options.moments || goes_on ? CalibratedWithMoments(task, closed, callers.options(), resume)
+                                      : Calibrated(task, closed, callers.options(), resume);
+  });
 }
 
 }  // namespace octavo::api

@@ -43,6 +43,7 @@ struct OptimizeOptions {
   const quant::Calibration* calibration = nullptr;  // ranges gathered earlier, instead of data; not owned
   int held_out =
       -1;  // batches, spread over data, that only losses are measured on; -1: an eighth, none of fewer than eight
+  bool moments = false;                   // RunCalibration: gather what weights are fitted to, too
   int threads = 0;                        // of calibration; 0: all
   std::string calibrate_with = "octavo";  // what other_runtime is made from; program and module read it
   // Runs graphs on the data in place of octavo's runtime, which may lack an op (integrations/onnxruntime/session.h); empty: octavo's own.

@@ -16,7 +16,7 @@ namespace {
 struct Flags {
   std::string model, data, out;
   std::string with = "octavo", shard;
-  bool resume = false;
+  bool resume = false, moments = false;
   std::vector<std::string> merge;
   int threads = 0;
 };
@@ -76,6 +76,7 @@ int Run(const Flags& flags) {
   if (!registry) return Fail(registry.error());
   options.registry = *registry;
   options.threads = flags.threads;
+  options.moments = flags.moments;
   options.other_runtime = integrations::onnxruntime::RuntimeNamed(flags.with);
   options.stop = &Interrupted();
   Progress progress(true);
@@ -103,6 +104,10 @@ void AddCalibrate(Program& program) {
   c->add_option("-o,--output", flags->out, "file to write")->required()->type_name("OUT.calib");
   c->add_option("--shard", flags->shard, "only this part of the batches, as 2/8 for the second of eight machines")
       ->type_name("I/N");
+  c->add_flag("--moments", flags->moments,
+              "also gather what weights are fitted to, so that optimize does that without the data; the file is "
+              "larger: 7 bytes "
+              "for each pair of channels of an activation");
   c->add_flag("--resume", flags->resume, "go on from OUT.calib, where an interrupt has left one");
   c->add_option("--merge", flags->merge, "instead: join calibrations of shards, in any order")
       ->type_name("A.calib B.calib ...");
@@ -111,8 +116,10 @@ void AddCalibrate(Program& program) {
       ->capture_default_str();
   c->add_option("--threads", flags->threads, "threads; 0: all")->check(CLI::Range(0, 1024));
   c->footer(
-      "Example, on two machines and then on one:\n  octavo calibrate model.onnx --data batches/ --shard 1/2 -o a.calib\n"
-      "  octavo calibrate model.onnx --data batches/ --shard 2/2 -o b.calib\n  octavo calibrate --merge a.calib b.calib "
+      "Example, on two machines and then on one:\n  octavo calibrate model.onnx --data batches/ --shard 1/2 -o "
+      "a.calib\n"
+      "  octavo calibrate model.onnx --data batches/ --shard 2/2 -o b.calib\n  octavo calibrate --merge a.calib "
+      "b.calib "
       "-o all.calib");
   c->callback([&program, flags] { program.run = [flags] { return Run(*flags); }; });
 }

@@ -32,6 +32,13 @@ using ir::ValueId;
 
 namespace quantize {
 class SecondMoments;
+// How a value that a pass made comes of one that was calibrated: column i is channel index[i], divided by divisor[index[i]].
+struct Columns {
+  std::string of;  // the calibrated value
+  int64_t channels = 0;
+  std::vector<int64_t> index;
+  std::vector<float> divisor;
+};
 // Codes and one scale a column of a float matrix [k,n].
 struct ColumnWeights {
   ir::Tensor codes, scale;
@@ -95,7 +102,8 @@ struct Evidence {
   // Parameters of an activation by value name.
   std::function<const quant::QParams*(std::string_view)> qparams;
   std::function<ChannelStats(std::string_view)> channels;
-  // Fills in the second moments of these activations, by running the calibration data once more.
+  // Fills in the second moments of these activations, by running the calibration data once more or as a calibration file has them. Those of
+  // which nothing is known stay empty.
   std::function<Status(std::span<const ValueId> values, std::span<quantize::SecondMoments> into)> moments;
 };
 
@@ -116,6 +124,8 @@ struct PassRun {
   std::function<bool(int64_t done, int64_t total)> step = [](int64_t, int64_t) { return true; };
   // Parameters of values that passes made after calibration; looked at before evidence.qparams.
   std::map<std::string, quant::QParams, std::less<>> own_params;
+  std::map<std::string, quantize::Columns, std::less<>>
+      columns;                          // of such values, where they are columns of calibrated ones
   std::vector<std::string> keep_float;  // names of nodes, with * and ?, that stay as they are: quantize::FindSites
   std::vector<std::string> dynamic;     // of Linears that `quantize` leaves to the pass `dynamic`
   std::map<uint64_t, quantize::ColumnWeights> fitted;  // int8 weights that were fitted to data, by a hash of the floats

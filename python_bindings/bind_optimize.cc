@@ -257,12 +257,13 @@ class PyTries {
 std::string Calibrate(const py::object& model, const py::object& calibration, int threads,
                       std::optional<int64_t> max_memory, std::optional<int64_t> max_nodes, const Name& with,
                       const std::optional<ProgressFn>& progress,
-                      const std::optional<std::pair<int64_t, int64_t>>& shard) {
+                      const std::optional<std::pair<int64_t, int64_t>>& shard, bool moments) {
   ir::Graph graph = ReadModel(model, LimitsOf(max_memory, max_nodes));
   std::unique_ptr<quant::DataSource> data = OpenData(calibration, graph, Passes::kOne);
   if (shard) data = quant::ShardOf(std::move(data), shard->first - 1, shard->second);
   api::OptimizeOptions options;
   options.threads = threads;
+  options.moments = moments;
   options.other_runtime = integrations::onnxruntime::RuntimeNamed(with.bytes);
   options.progress = [&](std::string_view stage, int64_t done, int64_t total) { Step(progress, stage, done, total); };
   options.interrupted = Interrupted;
@@ -316,11 +317,11 @@ void BindOptimize(py::module_& m) {
       "_calibrate",
       [](const py::object& model, const py::object& calibration, int threads, std::optional<int64_t> max_memory,
          std::optional<int64_t> max_nodes, const Name& with, const std::optional<ProgressFn>& progress,
-         const std::optional<std::pair<int64_t, int64_t>>& shard) {
-        return py::bytes(Calibrate(model, calibration, threads, max_memory, max_nodes, with, progress, shard));
+         const std::optional<std::pair<int64_t, int64_t>>& shard, bool moments) {
+        return py::bytes(Calibrate(model, calibration, threads, max_memory, max_nodes, with, progress, shard, moments));
       },
       py::arg("model"), py::arg("calibration"), py::arg("threads"), py::arg("max_memory"), py::arg("max_nodes"),
-      py::arg("with_"), py::arg("progress"), py::arg("shard"));
+      py::arg("with_"), py::arg("progress"), py::arg("shard"), py::arg("moments"));
 }
 
 }  // namespace octavo::python

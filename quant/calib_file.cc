@@ -18,7 +18,7 @@ using ir::Result;
 using ir::Status;
 
 constexpr std::string_view kMark = "octavo calibration ";
-constexpr std::string_view kVersion = "2", kWithoutRows = "1";
+constexpr std::string_view kVersion = "2", kWithoutRows = "1", kWithMoments = "3";
 
 // FNV-1a: finds accidents, not attacks; every number is checked again when it is parsed.
 uint64_t Checksum(std::string_view bytes) {
@@ -41,12 +41,17 @@ std::string HeaderLine(const Calibration& c, size_t payload) {
     values.push_back(
         {{"name", name}, {"count", o.count()}, {"samples", o.samples()}, {"min", o.min()}, {"max", o.max()}});
   }
-  const Json header = {{"bytes", payload},
-                       {"model", c.model},
-                       {"random_data", c.random_data},
-                       {"samples", c.samples},
-                       {"skip_padding", c.skip_padding},
-                       {"values", std::move(values)}};
+  Json header = {{"bytes", payload},
+                 {"model", c.model},
+                 {"random_data", c.random_data},
+                 {"samples", c.samples},
+                 {"skip_padding", c.skip_padding},
+                 {"values", std::move(values)}};
+  if (!c.moments.empty()) {
+    Json& moments = header["moments"] = Json::array();
+    for (const auto& [name, m] : c.moments)
+      moments.push_back({{"name", name}, {"channels", m.k()}, {"rows", m.rows()}});
+  }
   return ir::Dump(header);
 }
 
@@ -70,13 +75,19 @@ Result<Calibration> ParseHeader(std::string_view line, size_t payload, std::stri
 
 std::string Calibration::ToBytes() const {
   std::string payload;
-  AppendVarint(payload, values.size());
-  for (const auto& [name, observer] : values) {
-    AppendVarint(payload, name.size());
-    payload += name;
-    observer.AppendTo(payload);
-  }
-  std::string out = std::format("{}{}\n{}\n", kMark, kVersion, HeaderLine(*this, payload.size())) + payload;
+  const auto append = [&payload](const auto& named) {
+    AppendVarint(payload, named.size());
+    for (const auto& [name, state] : named) {
+      AppendVarint(payload, name.size());
+      payload += name;
+      state.AppendTo(payload);
+    }
+  };
+  append(values);
+  if (!moments.empty()) append(moments);
+  std::string out =
+      std::format("{}{}\n{}\n", kMark, moments.empty() ? kVersion : kWithMoments, HeaderLine(*this, payload.size()));
+  out += payload;
   const uint64_t sum = Checksum(out);
   out.append(reinterpret_cast<const char*>(&sum), sizeof(sum));
   return out;
@@ -88,10 +99,11 @@ Result<Calibration> Parse(std::string_view bytes, std::string_view place) {
   std::string_view in = bytes;
   const std::string_view first = TakeLine(in);
   if (!first.starts_with(kMark)) return Fail("{} is no calibration file of octavo", place);
-  const bool has_rows = first.substr(kMark.size()) != kWithoutRows;
-  if (has_rows && first.substr(kMark.size()) != kVersion) {
-    return Fail("{} has format {}, this octavo reads format {}; calibrate again", place,
-                ir::Quoted(first.substr(kMark.size())), kVersion);
+  const std::string_view version = first.substr(kMark.size());
+  const bool has_rows = version != kWithoutRows, has_moments = version == kWithMoments;
+  if (has_rows && !has_moments && version != kVersion) {
+    return Fail("{} has format {}, this octavo reads format {}; calibrate again", place, ir::Quoted(version),
+                kWithMoments);
   }
   const std::string_view header = TakeLine(in);
   uint64_t sum = 0;
@@ -101,16 +113,21 @@ Result<Calibration> Parse(std::string_view bytes, std::string_view place) {
   if (sum != Checksum(bytes.substr(0, bytes.size() - sizeof(sum)))) return Fail("{} is damaged: wrong checksum", place);
   in.remove_suffix(sizeof(sum));
   std::vector<ir::MemoryCharge> held;  // a histogram of a few bytes takes kilobytes
-  for (uint64_t left = TakeVarint(in).value_or(0); left > 0; --left) {
-    const auto length = TakeVarint(in);
-    if (!length || *length > in.size()) return Fail("{} is damaged: a name ends early", place);
-    std::string name(in.substr(0, *length));
-    in.remove_prefix(*length);
-    auto observer = Observer::Parse(in, has_rows);
-    if (!observer) return Fail("{} is damaged at value {}: {}", place, ir::Quoted(name), observer.error().message);
-    held.emplace_back(observer->bytes());
-    result.values.insert_or_assign(std::move(name), std::move(*observer));
-  }
+  const auto parse = [&](auto& named, auto&& parse_one) -> Status {
+    for (uint64_t left = TakeVarint(in).value_or(0); left > 0; --left) {
+      const auto length = TakeVarint(in);
+      if (!length || *length > in.size()) return Fail("{} is damaged: a name ends early", place);
+      std::string name(in.substr(0, *length));
+      in.remove_prefix(*length);
+      auto state = parse_one(in);
+      if (!state) return Fail("{} is damaged at value {}: {}", place, ir::Quoted(name), state.error().message);
+      held.emplace_back(state->bytes());
+      named.insert_or_assign(std::move(name), std::move(*state));
+    }
+    return {};
+  };
+  OCTAVO_TRY_STATUS(parse(result.values, [&](std::string_view& from) { return Observer::Parse(from, has_rows); }));
+  if (has_moments) OCTAVO_TRY_STATUS(parse(result.moments, Moments::Parse));
   if (!in.empty()) return Fail("{} is damaged: {} bytes too many", place, in.size());
   return result;
 }

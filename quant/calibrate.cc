@@ -221,10 +221,37 @@ Status ObserveBatch(std::span<const Tap> taps, const Batch& batch, const Runner&
   return {};
 }
 
+// A name that one of them lacks.
+template <typename T>
+std::string InOneAlone(const std::map<std::string, T>& a, const std::map<std::string, T>& b) {
+  for (const auto& [name, value] : a) {
+    if (!b.contains(name)) return name;
+  }
+  for (const auto& [name, value] : b) {
+    if (!a.contains(name)) return name;
+  }
+  return {};
+}
+
+Status MergeRanges(const Calibration& from, Calibration& into) {
+  if (into.model != from.model) {
+    return Fail("calibrations of different models cannot be merged (fingerprints {} and {})", into.model, from.model);
+  }
+  if (into.skip_padding != from.skip_padding) {
+    return Fail("calibrations that treat padding differently cannot be merged: one leaves it out, one does not");
+  }
+  if (const std::string one = InOneAlone(into.values, from.values); !one.empty())
+    return Fail("value '{}' is in one of the calibrations only, they cannot be merged", one);
+  for (auto& [name, observer] : into.values) observer.Merge(from.values.at(name));
+  into.samples += from.samples;
+  into.random_data |= from.random_data;
+  return {};
+}
+
 Result<Calibration> Start(std::span<const Tap> taps, const DataSource& data, const CalibrateOptions& options) {
   Calibration start{.model = options.model, .skip_padding = options.skip_padding, .random_data = data.random()};
   for (const Tap& tap : taps) start.values[tap.value];
-  if (options.resume != nullptr) OCTAVO_TRY_STATUS(start.Merge(*options.resume));
+  if (options.resume != nullptr) OCTAVO_TRY_STATUS(MergeRanges(*options.resume, start));
   return start;
 }
 
@@ -242,23 +269,18 @@ Status Calibration::CheckModel(std::string_view fingerprint) const {
 }
 
 Status Calibration::Merge(const Calibration& other) {
-  if (model != other.model) {
-    return Fail("calibrations of different models cannot be merged (fingerprints {} and {})", model, other.model);
+  if (moments.empty() != other.moments.empty()) {
+    return Fail(
+        "one of the calibrations has what weights are fitted to and the other does not; gather all of them with "
+        "--moments, or none");
   }
-  if (skip_padding != other.skip_padding) {
-    return Fail("calibrations that treat padding differently cannot be merged: one leaves it out, one does not");
+  if (const std::string one = InOneAlone(moments, other.moments); !one.empty())
+    return Fail("the moments of value '{}' are in one of the calibrations only, they cannot be merged", one);
+  OCTAVO_TRY_STATUS(MergeRanges(other, *this));
+  for (auto& [name, ours] : moments) {
+    if (const Status merged = ours.Merge(other.moments.at(name)); !merged)
+      return Fail("the moments of value '{}' cannot be merged: {}", name, merged.error().message);
   }
-  for (const auto& [name, observer] : values) {
-    if (!other.values.contains(name))
-      return Fail("value '{}' is in one of the calibrations only, they cannot be merged", name);
-  }
-  for (const auto& [name, observer] : other.values) {
-    if (!values.contains(name))
-      return Fail("value '{}' is in one of the calibrations only, they cannot be merged", name);
-  }
-  for (auto& [name, observer] : values) observer.Merge(other.values.at(name));
-  samples += other.samples;
-  random_data |= other.random_data;
   return {};
 }
 

@@ -14,6 +14,7 @@
 
 #include "octavo/ir/graph.h"
 #include "octavo/quant/dataset.h"
+#include "octavo/quant/moments.h"
 #include "octavo/quant/observe.h"
 #include "octavo/quant/range.h"
 
@@ -32,6 +33,7 @@ struct Tap {
   std::vector<int> seq_axes = {};
   bool flat = false;
   bool channels = false;  // also gather the range of every channel (last axis)
+  bool moments = false;   // weights are fitted to its rows: for whoever gathers Calibration::moments
   bool by_sizes = false;  // find mask and axes by the sizes of each batch, see Calibrate
   // Also gets all rows (last axis) of `width` values that are no padding, some at a time, in the order of the data.
   std::function<void(std::span<const float> rows, size_t width)> rows = {};
@@ -55,17 +57,20 @@ class Calibration {
   bool random_data = false;  // part of the data was random: ranges mean little
   uint64_t samples = 0;      // of the data
   std::map<std::string, Observer> values = {};
+  std::map<std::string, Moments> moments =
+      {};  // what weights are fitted to, where that was asked for: no part of Calibrate
 
   const Observer* Find(std::string_view value) const;
 
   // As if the data of both had gone through one calibration. Refused for another model, other values, other treatment
-  // of padding.
+  // of padding, or where one alone has moments.
   ir::Status Merge(const Calibration& other);
   // A sentence if this was made with another model.
   ir::Status CheckModel(std::string_view fingerprint) const;
 
   // The .calib format, version 2: a line "octavo calibration 2", a line of JSON that tells a reader what is inside, the
-  // observers, a checksum. Same calibration, same bytes. Version 1, which knows nothing of rows, is read too.
+  // observers, a checksum. Same calibration, same bytes. Version 3 has moments behind the observers and is written where there are some. Version 1,
+  // which knows nothing of rows, is read too.
   std::string ToBytes() const;
   static ir::Result<Calibration> FromBytes(std::string_view bytes, std::string_view place);
   ir::Status Save(const std::filesystem::path& path) const;

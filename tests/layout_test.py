@@ -21,7 +21,7 @@ ALLOWED = {
     "ir": {NUMERIC},
     "quant": {NUMERIC, "ir"},
     "kernels": {NUMERIC},
-    "passes": {NUMERIC, "ir", "quant", "kernels/catalog.h", "kernels/arch/arch.h", "kernels/gemm/gemm_f32.h"},
+    "passes": {NUMERIC, "ir", "quant", "kernels/catalog.h", "kernels/arch/arch.h", "kernels/gemm/gemm_f32.h", "kernels/gemm/gram.h"},
     "runtime": {NUMERIC, "ir", "quant", "kernels"},
     "integrations": {NUMERIC, "ir", "kernels", "runtime", "api"},
     "api": {NUMERIC, "ir", "quant", "kernels", "passes", "runtime"},

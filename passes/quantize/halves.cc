@@ -23,7 +23,7 @@ Tensor FirstColumns(const Tensor& w) {
 }
 
 // tr(E' H E) of the errors E = W - codes * scales.
-double ErrorOn(const float* h, const Tensor& w, const Tensor& codes, std::span<const float> scales) {
+double ErrorOn(const std::vector<float>& h, const Tensor& w, const Tensor& codes, std::span<const float> scales) {
   const auto k = static_cast<size_t>(w.shape()[0]), n = static_cast<size_t>(w.shape()[1]);
   std::vector<double> e(k * n), row(n);
   for (size_t i = 0; i < k * n; ++i)
@@ -53,7 +53,7 @@ std::optional<double> LostByFitting(const Tensor& w, int limit, std::vector<Seco
   if (!scales || !nearest || !fit) return {};
   const auto fitted = RoundColumns(few, *scales, limit, *fit, parallel);
   if (!fitted) return {};
-  const float* other = halves[1].Sums();
+  const std::vector<float> other = halves[1].Sums();
   const double with = ErrorOn(other, few, *fitted, *scales), without = ErrorOn(other, few, nearest->codes, *scales);
   if (!(without > 0) || !std::isfinite(with) || with < without) return {};
   return with / without - 1;

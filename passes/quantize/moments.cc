@@ -5,12 +5,16 @@
 #include <cmath>
 
 #include "octavo/kernels/gemm/gemm_f32.h"
+#include "octavo/kernels/gemm/gram.h"
 
 namespace octavo::passes::quantize {
 
 namespace {
 
-constexpr int64_t kRowsOfAPart = 256, kRowsAtOnce = 512, kStripe = 128, kSlice = 512;
+constexpr int64_t kRowsOfAPart = 256, kStripe = 128, kSlice = 512;
+// Products of codes of 12 bits: so many rows fit in 32 bits.
+constexpr int64_t kRowsAtOnce = 256, kPairs = kRowsAtOnce / 2, kPanel = kernels::kGramColumns;
+static_assert(kRowsAtOnce * int64_t{quant::Moments::kLargest} * quant::Moments::kLargest < int64_t{1} << 31);
 
 // to[i][j] += sign * sum_r a[r][i] a[r][j] for j >= the stripe of i: the upper triangle, and a little beside it. a: [rows][k], `stride` apart.
 // Cut by shape, not by threads: the bits are the same for any number of them.
@@ -75,34 +79,104 @@ void FactorRest(float* h, int64_t k, int64_t begin, int64_t end, const ParallelF
 
 }  // namespace
 
-void SecondMoments::Add(std::span<const float> rows) {
-  rows_ += static_cast<int64_t>(rows.size()) / k_;
-  if (!halves_.empty()) {
-    const auto part = static_cast<size_t>(kRowsOfAPart * k_);
-    for (std::span<const float> rest = rows; !rest.empty(); rest = rest.subspan(std::min(part, rest.size())))
-      halves_[static_cast<size_t>(parts_++ % 2)].Add(rest.first(std::min(part, rest.size())));
-  }
-  waiting_.insert(waiting_.end(), rows.begin(), rows.end());
-  if (static_cast<int64_t>(waiting_.size()) >= kRowsAtOnce * k_) Flush();
+void SecondMoments::Through(const Columns& columns) {
+  columns_ = columns, sums_ = quant::Moments(columns.channels);
+  for (SecondMoments& half : halves_) half.Through(columns);
 }
 
-void SecondMoments::Flush() {
-  const int64_t rows = static_cast<int64_t>(waiting_.size()) / k_;
-  if (rows > 0 && !AddProduct(waiting_.data(), rows, k_, k_, 1.0f, sums_.data(), k_, *parallel_)) {
-    sums_[0] = std::nanf("");  // Factor gives nothing then
+void SecondMoments::Halve() { halves_.assign(2, *this); }
+
+void SecondMoments::Add(std::span<const float> rows) {
+  if (halves_.empty()) return AddRows(rows);
+  const auto part = static_cast<size_t>(kRowsOfAPart * sums_.k());
+  for (std::span<const float> rest = rows; !rest.empty(); rest = rest.subspan(std::min(part, rest.size())))
+    halves_[static_cast<size_t>(parts_++ % 2)].AddRows(rest.first(std::min(part, rest.size())));
+}
+
+void SecondMoments::AddRows(std::span<const float> rows) {
+  const int64_t k = sums_.k(), panels = (k + kPanel - 1) / kPanel;
+  codes_.resize(static_cast<size_t>(k));
+  for (; !rows.empty(); rows = rows.subspan(static_cast<size_t>(k))) {
+    sums_.CountRows(1);
+    const auto exponent = quant::Moments::Code(rows.first(static_cast<size_t>(k)), codes_.data());
+    if (!exponent) continue;
+    Waiting& waiting = waiting_[*exponent];
+    if (waiting.rows == 0) waiting.panels.assign(static_cast<size_t>(panels * kPairs * kPanel * 2), 0);
+    int16_t* to = waiting.panels.data() + waiting.rows / 2 * kPanel * 2 + waiting.rows % 2;
+    for (int64_t i = 0; i < k; ++i)
+      to[(i / kPanel * kPairs * kPanel + i % kPanel) * 2] = codes_[static_cast<size_t>(i)];
+    if (++waiting.rows == kRowsAtOnce) Flush(*exponent, waiting);
   }
+}
+
+void SecondMoments::Flush(int exponent, Waiting& waiting) {
+  if (waiting.rows == 0) return;
+  const auto [sums, shift] = sums_.Of(exponent);
+  const int64_t k = sums_.k(), panels = (k + kPanel - 1) / kPanel;
+  const kernels::Arch arch = kernels::BestArch();
+  (*parallel_)(panels, [&, sums = sums, shift = shift](int64_t at) {
+    int32_t product[kPanel * kPanel];
+    kernels::GramArgs args{
+        .pairs = (waiting.rows + 1) / 2, .a = waiting.panels.data() + at * kPairs * kPanel * 2, .c = product};
+    for (int64_t other = at; other < panels; ++other) {
+      args.b = waiting.panels.data() + other * kPairs * kPanel * 2;
+      kernels::Gram(arch, args);
+      for (int64_t i = at * kPanel; i < std::min(k, (at + 1) * kPanel); ++i) {
+        const int64_t first = std::max(i, other * kPanel), last = std::min(k, (other + 1) * kPanel);
+        const int32_t* row = product + i % kPanel * kPanel - other * kPanel;
+        int64_t* to = sums + sums_.Index(i, i) - i;
+        for (int64_t j = first; j < last; ++j) to[j] += int64_t{row[j]} << shift;
+      }
+    }
+  });
+  waiting.rows = 0;
+}
+
+void SecondMoments::FlushAll() {
+  for (auto& [exponent, waiting] : waiting_) Flush(exponent, waiting);
   waiting_.clear();
 }
 
-const float* SecondMoments::Sums() {
-  Flush();
-  return sums_.data();
+std::vector<SecondMoments> SecondMoments::TakeHalves() {
+  for (SecondMoments& half : halves_) {
+    half.FlushAll();
+    const Status merged = sums_.Merge(half.sums_);
+    OCTAVO_CHECK(merged.has_value(), "halves of other rows");
+  }
+  return std::exchange(halves_, {});
+}
+
+quant::Moments SecondMoments::Take() {
+  TakeHalves();
+  FlushAll();
+  return std::exchange(sums_, quant::Moments(sums_.k()));
+}
+
+std::vector<float> SecondMoments::Sums() {
+  TakeHalves();
+  FlushAll();
+  const int64_t k = this->k();
+  const quant::Moments& sums = borrowed_ != nullptr ? *borrowed_ : sums_;
+  std::vector<float> h(static_cast<size_t>(k * k));
+  (*parallel_)(k, [&](int64_t i) {
+    for (int64_t j = i; j < k; ++j) {
+      double sum = 0;
+      if (!columns_) {
+        sum = sums.At(i, j);
+      } else {
+        const int64_t a = columns_->index[static_cast<size_t>(i)], b = columns_->index[static_cast<size_t>(j)];
+        sum = sums.At(std::min(a, b), std::max(a, b)) / columns_->divisor[static_cast<size_t>(a)] /
+              columns_->divisor[static_cast<size_t>(b)];
+      }
+      h[static_cast<size_t>(i * k + j)] = static_cast<float>(sum);
+    }
+  });
+  return h;
 }
 
 std::optional<Compensation> Factor(SecondMoments moments, const ParallelFor& parallel) {
   const int64_t k = moments.k();
-  const float* sums = moments.Sums();
-  Compensation c{.v = {sums, sums + k * k}, .weight = {}};
+  Compensation c{.v = moments.Sums(), .weight = {}};
   float* u = c.v.data();
   double mean = 0;
   for (int64_t i = 0; i < k; ++i) mean += static_cast<double>(u[i * k + i]) / static_cast<double>(k);

@@ -8,6 +8,7 @@
 #define OCTAVO_PASSES_QUANTIZE_MOMENTS_H_
 
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <span>
 #include <string>
@@ -15,33 +16,48 @@
 #include <vector>
 
 #include "octavo/passes/pass.h"
+#include "octavo/quant/moments.h"
 
 namespace octavo::passes::quantize {
 
-// H of one activation, in f32.
+// H of one activation.
 class SecondMoments {
  public:
   // parallel: outlives the moments.
-  SecondMoments(int64_t k, const ParallelFor& parallel)
-      : k_(k), parallel_(&parallel), sums_(static_cast<size_t>(k * k)) {}
-  int64_t k() const { return k_; }
-  // Whole rows, k values each.
+  SecondMoments(int64_t k, const ParallelFor& parallel) : sums_(k), parallel_(&parallel) {}
+  int64_t k() const { return columns_ ? static_cast<int64_t>(columns_->index.size()) : sums_.k(); }
+  // From here on H is that of columns made of the rows that Add gets (PassRun::columns).
+  void Through(const Columns& columns);
+  // Whole rows.
   void Add(std::span<const float> rows);
-  // Of all rows so far; the lower triangle is not filled.
-  const float* Sums();
+  // All that was added.
+  quant::Moments Take();
+  // H is that of rows that another has seen; sums outlive this.
+  void Borrow(const quant::Moments& sums) { borrowed_ = &sums; }
+  // H of all rows so far, [k][k]; the lower triangle is not filled.
+  std::vector<float> Sums();
   // From here on also of two halves of the rows, so that one can judge what was learned of the other: calls of Add go to them in turns, long ones in parts.
-  void Halve() { halves_.assign(2, SecondMoments(k_, *parallel_)); }
-  std::vector<SecondMoments> TakeHalves() { return std::exchange(halves_, {}); }
-  bool empty() const { return rows_ == 0; }
+  void Halve();
+  std::vector<SecondMoments> TakeHalves();
+  bool empty() const { return borrowed_ == nullptr && sums_.rows() == 0; }
 
  private:
-  void Flush();
-  int64_t k_;
+  struct Waiting {
+    std::vector<int16_t> panels;  // [panel][pair][column][row of the pair]
+    int64_t rows = 0;
+  };
+  void AddRows(std::span<const float> rows);
+  void Flush(int exponent, Waiting& waiting);
+  void FlushAll();
+
+  quant::Moments sums_;
+  const quant::Moments* borrowed_ = nullptr;
   const ParallelFor* parallel_;
-  std::vector<float> sums_;     // [k][k]
-  std::vector<float> waiting_;  // rows; some hundred make one product
-  int64_t rows_ = 0, parts_ = 0;
-  std::vector<SecondMoments> halves_;
+  std::map<int, Waiting> waiting_;  // rows by their exponents; some hundred make one product
+  std::vector<int16_t> codes_;
+  int64_t parts_ = 0;
+  std::vector<SecondMoments> halves_;  // two of them have all rows, until they are taken
+  std::optional<Columns> columns_;
 };
 
 // v_kj for j > k of [k][k], and u_kk^2.

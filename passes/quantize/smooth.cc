@@ -232,6 +232,7 @@ bool SmoothOne(Graph& g, NodeId id, PassRun& run) {
   const ValueId smooth = norm ? SplitNorm(b, id, *norm, s) : widens ? widening.Make(s) : widening.Divide(s);
   const auto [lo, hi] = RangeOf(stats, s);
   run.own_params[g.value(smooth).name] = quant::AffineParams(lo, hi, ir::DType::kU8);
+  run.columns[g.value(smooth).name] = {g.value(y).name, static_cast<int64_t>(channels), s.index, s.divisor};
   for (NodeId linear : linears) {
     b.At(linear, {linear});
     const ValueId w = g.node(linear).inputs[1];

@@ -79,20 +79,20 @@ def optimize(model, *args, **arguments):
     return _octavo._optimize(given.pop("model"), given)
 
 
-
-
-@_words.takes(threads="whole", max_memory="whole", max_nodes="whole", progress="function", with_="word")
-def calibrate(model, calibration, threads=0, max_memory=None, max_nodes=None, progress=None, *, with_="octavo", shard=None):
+@_words.takes(threads="whole", max_memory="whole", max_nodes="whole", progress="function", with_="word", moments="flag")
+def calibrate(model, calibration, threads=0, max_memory=None, max_nodes=None, progress=None, *, with_="octavo", shard=None, moments=False):
     """Ranges of the activations, for optimize(calibration=...); the same bytes as `octavo calibrate` writes. with_: as calibrate_with there; progress: as there.
 
     shard: (2, 8) takes the second of eight parts of the batches, for one of eight machines; merge_calibrations() joins what they give, to the bytes that one
     machine would have given. octavo.dask does that on a cluster.
+    moments: gather what weights are fitted to, too, so that optimize(calibration=...) does that without the data; about 7 bytes for each pair of channels of
+    an activation.
     """
     if shard is not None:
         whole = isinstance(shard, (tuple, list)) and len(shard) == 2 and all(type(number) is int for number in shard)
         if not whole or not 1 <= shard[0] <= shard[1]:
             raise OctavoError(f"shard is {shard!r}; it is (i, n) with i from 1 to n")
-    return _octavo._calibrate(model, calibration, threads, max_memory, max_nodes, _runtime_of(with_), progress, shard)
+    return _octavo._calibrate(model, calibration, threads, max_memory, max_nodes, _runtime_of(with_), progress, shard, moments)
 
 
 @_words.takes(passes="words", rules="list")

@@ -300,11 +300,14 @@ def calibrate(
     *,
     with_: str = "octavo",
     shard: tuple[int, int] | None = None,
+    moments: bool = False,
 ) -> bytes:
     """Ranges of the activations, for optimize(calibration=...); the same bytes as `octavo calibrate` writes. with_: as calibrate_with there; progress: as there.
 
     shard: (2, 8) takes the second of eight parts of the batches, for one of eight machines; merge_calibrations() joins what they give, to the bytes that one
     machine would have given. octavo.dask does that on a cluster.
+    moments: gather what weights are fitted to, too, so that optimize(calibration=...) does that without the data; about 7 bytes for each pair of channels of
+    an activation.
     """
 
 def text_batches(

@@ -16,10 +16,10 @@ from . import OctavoError, calibrate as _calibrate_here, merge_calibrations
 _AT_ONCE = 8  # calibrations that one task joins
 
 
-def _part(model, batches, threads):
+def _part(model, batches, threads, moments):
     """Of the batches of one partition; none: nothing."""
     batches = list(batches)
-    return _calibrate_here(model, batches, threads=threads) if batches else None
+    return _calibrate_here(model, batches, threads=threads, moments=moments) if batches else None
 
 
 def _joined(parts):
@@ -27,10 +27,11 @@ def _joined(parts):
     return merge_calibrations(parts) if parts else None
 
 
-def calibrate(model, bag, client, *, threads=1, progress=None):
+def calibrate(model, bag, client, *, threads=1, progress=None, moments=False):
     """What octavo.calibrate gives for all batches of the bag, byte for byte, however they are cut into partitions.
 
     model: a path that every worker can read, or bytes. threads: of each task. progress: called with "calibrate", partitions done and of how many.
+    moments: as in octavo.calibrate.
     """
     from dask.distributed import as_completed
 
@@ -38,7 +39,7 @@ def calibrate(model, bag, client, *, threads=1, progress=None):
         model = os.fspath(model)
     else:
         model = client.scatter(bytes(model), broadcast=True)
-    parts = [client.submit(_part, model, future, threads, pure=False) for future in client.compute(bag.to_delayed())]
+    parts = [client.submit(_part, model, future, threads, moments, pure=False) for future in client.compute(bag.to_delayed())]
     total = len(parts)
     if progress is not None:
         for done, _ in enumerate(as_completed(parts), 1):

@@ -1,5 +1,6 @@
 // Int8 weights fitted to the data of calibration: nearer on rows that it did not hold, the same file for any number of threads, nothing
 // where there is no data.
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -110,7 +111,8 @@ TEST_F(Fit, ErrorsCancelOnRowsThatWereNotSeen) {
 TEST_F(Fit, TooLittleDataIsTold) {
   const auto told = [](const Optimized& r) {
     return std::ranges::count_if(r.notes, [](const auto& n) {
-      return n.starts_with("there is too little calibration data to fit weights to: those of 'a', fitted to one half") &&
+      return n.starts_with(
+                 "there is too little calibration data to fit weights to: those of 'a', fitted to one half") &&
              n.ends_with("give more batches, or leave the fit out (--no-fit)");
     });
   };
@@ -154,6 +156,99 @@ TEST_F(Fit, RangesAloneFitNothingAndSaySo) {
   EXPECT_TRUE(std::ranges::none_of(nearest.notes, [](const auto& n) { return n.contains("fitted"); }));
   const Optimized without = With("dynamic", [](OptimizeOptions&) {});
   EXPECT_TRUE(without.notes.empty());
+}
+
+// A file of moments fits as the data itself does, to the byte, however its rows were cut and by how many threads.
+TEST_F(Fit, AFileOfMomentsFitsAsTheDataDoes) {
+  const auto data = Data();
+  for (const char* recipe : {"int8", "dynamic", "weights4", "dynamic4"}) {
+    SCOPED_TRACE(recipe);
+    const Optimized of_data = With(recipe, [&](OptimizeOptions& o) { o.data = data.get(), o.held_out = 0; });
+    auto task = PrepareCalibration(g, {});
+    ASSERT_TRUE(task.has_value());
+    std::string bytes;
+    for (const int64_t shards : {1, 2}) {
+      quant::Calibration sum;
+      for (int64_t i = shards; i-- > 0;) {
+        const auto part = quant::ShardOf(Data(), i, shards);
+        OptimizeOptions options;
+        options.moments = true, options.threads = 1 + static_cast<int>(i);
+        const auto calibration = RunCalibration(*task, *part, options);
+        ASSERT_TRUE(calibration.has_value()) << calibration.error().message;
+        if (i == shards - 1) {
+          sum = *calibration;
+        } else {
+          ASSERT_TRUE(sum.Merge(*calibration).has_value());
+        }
+      }
+      EXPECT_TRUE(bytes.empty() || bytes == sum.ToBytes()) << shards;
+      bytes = sum.ToBytes();
+      const auto read = quant::Calibration::FromBytes(bytes, "it");
+      ASSERT_TRUE(read.has_value()) << read.error().message;
+      const Optimized of_file = With(recipe, [&](OptimizeOptions& o) { o.calibration = &*read; });
+      EXPECT_EQ(*ir::onnx::WriteBytes(of_file.graph), *ir::onnx::WriteBytes(of_data.graph));
+      EXPECT_TRUE(std::ranges::none_of(of_file.notes, [](const auto& n) { return n.contains("fitted"); }));
+    }
+  }
+}
+
+// A Linear behind a norm with channels that stick out reads columns of what was calibrated.
+TEST_F(Fit, AFileOfMomentsKnowsSmoothedColumns) {
+  const ir::ValueId x = g.AddInput("z", {ir::DType::kF32, ir::SymShape{ir::Dim::Symbol("s"), kDepth}});
+  Tensor gamma = Random({kDepth});
+  for (const size_t channel : {3u, 70u}) gamma.mutable_as<float>()[channel] = 40.0f;
+  const ir::ValueId norm =
+      g.node(g.AddNode(ir::Op::kLayerNormalization, {x, g.AddConstant(std::move(gamma), "gamma")}, 1, {}, "norm"))
+          .output();
+  const ir::ValueId w = g.AddConstant(Random({kDepth, kWidth}), "w_n");
+  g.AddOutput("n", g.node(g.AddNode(ir::Op::kMatMul, {norm, w}, 1, {}, "n")).output());
+  std::vector<ir::TensorMap> batches;
+  for (int i = 0; i < 2; ++i) batches.push_back({{"x", Batch(300)}, {"z", Batch(300)}});
+  const auto data = quant::InMemoryData(batches, quant::InputsOf(g));
+  auto task = PrepareCalibration(g, {});
+  ASSERT_TRUE(task.has_value());
+  OptimizeOptions options;
+  options.moments = true;
+  const auto calibration = RunCalibration(*task, *data, options);
+  ASSERT_TRUE(calibration.has_value()) << calibration.error().message;
+  const Optimized of_file = With("int8", [&](OptimizeOptions& o) { o.calibration = &*calibration; });
+  const Optimized of_data = With("int8", [&](OptimizeOptions& o) { o.data = data.get(), o.held_out = 0; });
+  const Optimized unfitted =
+      With("int8", [&](OptimizeOptions& o) { o.data = data.get(), o.held_out = 0, o.fit = false; });
+  const auto codes = [](const Optimized& r) {
+    return *r.unfused.ConstantOf(r.unfused.FindValue("w_n_smooth_quantized"));
+  };
+  ASSERT_GT(codes(of_file).shape()[0], kDepth) << "nothing was split";
+  EXPECT_TRUE(codes(of_file).SameBits(codes(of_data)));
+  EXPECT_FALSE(codes(of_file).SameBits(codes(unfitted)));
+  EXPECT_EQ(*ir::onnx::WriteBytes(of_file.graph), *ir::onnx::WriteBytes(of_data.graph));
+}
+
+TEST_F(Fit, MomentsAreForAllShardsOrNone) {
+  const auto data = Data();
+  auto task = PrepareCalibration(g, {});
+  ASSERT_TRUE(task.has_value());
+  OptimizeOptions options;
+  auto without = RunCalibration(*task, *data, options);
+  options.moments = true;
+  auto with = RunCalibration(*task, *data, options);
+  ASSERT_TRUE(with.has_value() && without.has_value());
+  EXPECT_THAT(without->Merge(*with).error().message, testing::HasSubstr("gather all of them with --moments, or none"));
+  EXPECT_THAT(RunCalibration(*task, *data, options, &*without).error().message,
+              testing::HasSubstr("has no moments, so go on without --moments, or begin anew"));
+  // A calibration that has some goes on with them.
+  options.moments = false;
+  const auto again = RunCalibration(*task, *data, options, &*with);
+  ASSERT_TRUE(again.has_value()) << again.error().message;
+  EXPECT_EQ(again->ToBytes(), with->ToBytes()) << "nothing of the data was left";
+  // Those of another model are refused by recipes that gather no ranges, too.
+  with->model = "other";
+  options = {};
+  options.recipe = "dynamic", options.calibration = &*with;
+  EXPECT_THAT(Optimize(g, options).error().message, testing::HasSubstr("was made with another model"));
+  options.recipe = "weights4", options.calibration = &*without;
+  EXPECT_THAT(Optimize(g, options).error().message,
+              testing::HasSubstr("a file that `octavo calibrate --moments` wrote"));
 }
 
 // What one attempt has fitted the next one takes; other weights are fitted anew.

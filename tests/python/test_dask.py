@@ -29,20 +29,20 @@ def client():
 
 @pytest.fixture(scope="module")
 def whole():
-    return octavo.calibrate(BERT, BATCHES)
+    return octavo.calibrate(BERT, BATCHES, moments=True)
 
 
 @pytest.mark.parametrize("partitions", [1, 5, 12])
 def test_partitions_give_the_bytes_of_one_process(client, whole, partitions):
     told = []
-    ranges = octavo.dask.calibrate(BERT, bag.from_sequence(BATCHES, npartitions=partitions), client, progress=lambda *step: told.append(step))
+    ranges = octavo.dask.calibrate(BERT, bag.from_sequence(BATCHES, npartitions=partitions), client, moments=True, progress=lambda *step: told.append(step))
     assert ranges == whole
     assert told[-1] == ("calibrate", len(told), len(told))
 
 
 def test_the_model_may_be_bytes_and_partitions_empty(client, whole):
     batches = bag.from_sequence([*BATCHES, None], npartitions=13).filter(lambda b: b is not None)
-    assert octavo.dask.calibrate(BERT.read_bytes(), batches, client) == whole
+    assert octavo.dask.calibrate(BERT.read_bytes(), batches, client, moments=True) == whole
     with pytest.raises(octavo.OctavoError, match="the bag has no batches"):
         octavo.dask.calibrate(BERT, bag.from_sequence([None]).filter(lambda b: b is not None), client)
 
@@ -55,8 +55,9 @@ def test_a_worker_that_dies_loses_nothing(client, whole):
     pids = list(client.run(os.getpid).values())
     killer = threading.Timer(1.0, os.kill, (pids[0], signal.SIGKILL))
     killer.start()
-    ranges = octavo.dask.calibrate(BERT, bag.from_sequence(BATCHES, npartitions=12).map(slow), client)
+    ranges = octavo.dask.calibrate(BERT, bag.from_sequence(BATCHES, npartitions=12).map(slow), client, moments=True)
     killer.join()
     assert ranges == whole
+    assert octavo.optimize(BERT, calibration=ranges).model == octavo.optimize(BERT, calibration=BATCHES, held_out=0).model, "and so weights are fitted"
     client.wait_for_workers(2, timeout=60)
     assert pids[0] not in client.run(os.getpid).values()

@@ -1,5 +1,7 @@
 """One calibration out of parts: shards, interrupts, batches of other sizes, threads: the same bytes."""
 
+import warnings
+
 import numpy as np
 import octavo
 import pytest
@@ -40,6 +42,60 @@ def test_batches_of_other_sizes_give_the_same_model():
     one_by_one = octavo.calibrate(BERT, rows, threads=2)
     assert one_by_one == WHOLE
     assert octavo.optimize(BERT, calibration=one_by_one, threads=2).model == octavo.optimize(BERT, calibration=WHOLE, threads=1).model
+
+
+def of_the_fit(model, calibration, threads):
+    """The model in the recipes that fit weights, from a calibration alone."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return [octavo.optimize(model, calibration=calibration, recipe=recipe, threads=threads).model for recipe in ("int8", "dynamic", "weights4")]
+
+
+def test_one_four_and_forty_shards_rows_of_one_and_all_threads_give_one_model():
+    """Ranges and what weights are fitted to: the same file and the same models as one process makes of the batches themselves."""
+    rows = [{name: array[i : i + 1] for name, array in arrays.items()} for arrays in BATCHES for i in range(len(arrays["input_ids"]))]
+    whole = octavo.calibrate(BERT, BATCHES, threads=1, moments=True)
+    assert len(whole) > 1.5 * len(WHOLE)
+    for count, batches in ((1, rows), (4, BATCHES), (4, rows), (40, rows)):
+        parts = [octavo.calibrate(BERT, batches, threads=1 + i % 2, shard=(i, count), moments=True) for i in range(1, min(count, len(batches)) + 1)]
+        assert octavo.merge_calibrations(parts[::-1]) == whole, count
+    models = of_the_fit(BERT, whole, threads=2)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for recipe, model in zip(("int8", "dynamic", "weights4"), models):
+            for batches, threads in ((BATCHES, 1), (rows, 2)):
+                assert octavo.optimize(BERT, calibration=batches, recipe=recipe, held_out=0, threads=threads).model == model, recipe
+            unfitted = octavo.optimize(BERT, calibration=BATCHES, recipe=recipe, held_out=0, fit=False).model
+            assert unfitted != model, "nothing was fitted"
+
+
+def test_calibrators_of_one_file_with_moments():
+    """The calibrator is chosen when the file is used: for each of them the model of one process."""
+    whole = octavo.calibrate(BERT, BATCHES, moments=True)
+    merged = octavo.merge_calibrations([octavo.calibrate(BERT, BATCHES, shard=(i, 3), moments=True) for i in (2, 3, 1)])
+    made = set()
+    for calibrator in ("minmax", "moving_average", "percentile", "entropy", "mse"):
+        one, other = (octavo.optimize(BERT, calibration=file, calibrator=calibrator).model for file in (whole, merged))
+        assert one == other, calibrator
+        made.add(one)
+    assert len(made) > 2
+
+
+def test_an_interrupted_calibration_goes_on_with_moments(run, data, tmp_path):
+    (tmp_path / "out.calib").write_bytes(octavo.calibrate(BERT, BATCHES[:4], moments=True))
+    done = run("calibrate", BERT, "--data", data, "-o", "out.calib", "--resume")
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "out.calib").read_bytes() == octavo.calibrate(BERT, BATCHES, moments=True)
+    (tmp_path / "old.calib").write_bytes(octavo.calibrate(BERT, BATCHES[:4]))
+    done = run("calibrate", BERT, "--data", data, "-o", "old.calib", "--resume", "--moments")
+    assert done.returncode == 1 and "has no moments" in done.stderr
+
+
+def test_moments_are_for_all_shards_or_none():
+    with pytest.raises(octavo.OctavoError, match="gather all of them with --moments, or none"):
+        octavo.merge_calibrations([octavo.calibrate(BERT, BATCHES[:2]), octavo.calibrate(BERT, BATCHES[2:], moments=True)])
+    with pytest.raises(octavo.OctavoError, match="moments is 1; it is True or False"):
+        octavo.calibrate(BERT, BATCHES, moments=1)
 
 
 def test_the_program_takes_shards(run, data, tmp_path):

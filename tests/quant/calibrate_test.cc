@@ -353,7 +353,7 @@ TEST_F(CalibFile, EveryTruncationAndEveryFlipIsASentence) {
   EXPECT_THAT(Error("PK\3\4"), HasSubstr("no calibration file"));
   std::string later = bytes;
   later[std::string_view("octavo calibration ").size()] = '9';
-  EXPECT_EQ(Error(later), "'x.calib' has format '9', this octavo reads format 2; calibrate again");
+  EXPECT_EQ(Error(later), "'x.calib' has format '9', this octavo reads format 3; calibrate again");
 }
 
 TEST_F(CalibFile, RefusesToMergeWhatDoesNotBelongTogether) {
