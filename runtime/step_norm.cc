@@ -1,6 +1,11 @@
-// LayerNormalization, RMSNormalization, SkipLayerNorm, NormQuant over the last axis, and Softmax over the last axis.
-#include <algorithm>
+// LayerNormalization, RMSNormalization, SkipLayerNorm, NormQuant over the last axis, and Softmax over the last axis. An RMSNormalization that
+// a SkipLayerNorm or NormQuant alone reads (Gemma has one behind each product) runs in its step, row by row.
+#include "octavo/runtime/step_norm.h"
 
+#include <algorithm>
+#include <optional>
+
+#include "octavo/ir/infer.h"
 #include "octavo/kernels/norm/norm.h"
 #include "octavo/kernels/softmax/softmax.h"
 #include "octavo/quant/numeric/code8.h"
@@ -39,6 +44,12 @@ bool IsOneRow(const CompileContext& c, ValueId v, ValueId x) {
   return ones && ((n.is_number() && n.number() > 1) || (rows && !rows->empty() && ProvablyEqual(n, rows->back())));
 }
 
+// An RMSNormalization in front of an operand.
+struct NormBefore {
+  int operand = -1, gamma = -1;  // slots
+  float epsilon = 0;
+};
+
 class NormKernel : public Kernel {
  public:
   NormKernel(kernels::Arch arch, Roles roles, kernels::NormArgs fixed, std::string name, std::vector<bool> wanted)
@@ -73,13 +84,43 @@ class NormKernel : public Kernel {
     const int64_t parts = PartsOf(rows, kRowGrain, call.threads->count());
     call.threads->For(parts, [&](int64_t i) {
       const Part p = PartOf(rows, parts, i, 1);
+      if (before_) return RunBoth(call, a, p);
       const TaskScratch scratch(kernels::NormScratchFloats(a) * sizeof(float));
       kernels::NormRows(arch_, a, p.begin, p.end, reinterpret_cast<float*>(scratch.data()));
     });
     return {};
   }
 
+  void TakeBefore(const NormBefore& before) {
+    before_ = before;
+    needs.Count(Slot(before.gamma), DType::kF32, Needs::Size::Same(0));
+    name_ = "rms_norm+" + name_;
+  }
+
  private:
+  // Each row of the operand goes through its norm first.
+  void RunBoth(StepCall& call, const kernels::NormArgs& a, Part part) const {
+    const TaskScratch scratch((static_cast<size_t>(a.n) + kernels::NormScratchFloats(a)) * sizeof(float));
+    auto *normed = reinterpret_cast<float*>(scratch.data()), *rest = normed + a.n;
+    const bool is_skip = before_->operand == roles_.skip;
+    for (int64_t r = part.begin; r < part.end; ++r) {
+      const kernels::NormArgs first = {.n = a.n,
+                                       .x = (is_skip ? a.skip : a.x) + r * a.n,
+                                       .gamma = Vector(call, before_->gamma),
+                                       .epsilon = before_->epsilon,
+                                       .rms = true,
+                                       .y = normed};
+      kernels::NormRows(arch_, first, 0, 1, rest);
+      kernels::NormArgs row = a;
+      row.x = is_skip ? a.x + r * a.n : normed;
+      if (a.skip != nullptr) row.skip = is_skip ? normed : a.skip + r * a.n;
+      if (a.sum != nullptr) row.sum = a.sum + r * a.n;
+      if (a.y != nullptr) row.y = a.y + r * a.n;
+      if (a.q != nullptr) row.q = static_cast<std::byte*>(a.q) + r * a.q_stride;  // codes of a byte
+      kernels::NormRows(arch_, row, 0, 1, rest);
+    }
+  }
+
   bool Wanted(int slot) const { return slot >= 0 && wanted_[Slot(slot)]; }
   static const float* Vector(StepCall& call, int slot) {
     return slot < 0 || !call.Has(Slot(slot)) ? nullptr : call.T(Slot(slot)).as<float>().data();
@@ -90,6 +131,7 @@ class NormKernel : public Kernel {
   kernels::NormArgs fixed_;  // q_again points into a constant of the graph
   std::string name_;
   std::vector<bool> wanted_;
+  std::optional<NormBefore> before_;
 };
 
 // q_index of a NormQuant whose rows have n channels: all in order, then those that stand there again. False: another order.
@@ -197,6 +239,32 @@ KernelPtr MakeNorm(const Node& node, const CompileContext& c) {
   kernel->needs = std::move(needs);
   kernel->by_rows = true;
   return kernel;
+}
+
+Made MakeNormGroup(ir::NodeId id, const CompileContext& c) {
+  const Graph& g = c.graph;
+  const Node& norm = g.node(id);
+  const ValueId y = norm.output();
+  if (!IsLastAxis(norm, c, -1) || !IsF32(c, norm.input(0)) || !IsF32(c, norm.input(1)) || g.IsGraphOutput(y) ||
+      g.value(y).uses.size() != 1 || !IsOneRow(c, norm.input(1), norm.input(0)))
+    return {};
+  const ir::Use use = g.value(y).uses[0];
+  const Node& reader = g.node(use.node);
+  const bool sums = reader.op == Op::kSkipLayerNorm || reader.op == Op::kNormQuant;
+  if (!sums || use.slot > 1 || !ir::SameShape(g, norm.input(0), y)) return {};
+  Made made{.kernel = MakeNorm(reader, c), .nodes = {id, use.node}, .inputs = reader.inputs, .outputs = reader.outputs};
+  for (const ValueId v : reader.inputs) {
+    if (v.valid() && v != y && c.Constant(v) == nullptr && !IsThereBefore(g, v, id)) return {};
+  }
+  if (made.kernel == nullptr) return {};
+  made.inputs.resize(9);  // all that the op may have
+  made.inputs[use.slot] = norm.input(0);
+  made.inputs.push_back(norm.input(1));
+  static_cast<NormKernel&>(*made.kernel)
+      .TakeBefore({.operand = static_cast<int>(use.slot),
+                   .gamma = static_cast<int>(made.inputs.size() - 1),
+                   .epsilon = norm.attrs.Float("epsilon", 1e-5f)});
+  return made;
 }
 
 }  // namespace octavo::runtime
