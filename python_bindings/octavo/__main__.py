@@ -36,6 +36,10 @@ def main():
 
         if _against.asked(sys.argv[2:]):
             sys.exit(_against.main(path, sys.argv[2:]))
+    if sys.argv[1:] in (["--help"], ["-h"]):
+        from . import _completion
+
+        sys.exit(_completion.help_of(path))
     more = []
     if sys.argv[1:2] in (["completion"], ["man"]):
         from . import _completion

@@ -2,6 +2,8 @@
 
 import argparse
 import json
+import subprocess
+import sys
 
 from . import _against, _calib_made, _commands
 
@@ -17,6 +19,17 @@ def _options(parser, what):
         value = "" if flag else action.metavar or ("{" + ",".join(map(str, action.choices)) + "}" if action.choices else "VALUE")
         sentence = (action.help or what.get(action.option_strings[-1], "")).replace("%%", "%")
         yield {"flags": ",".join(action.option_strings), "value": value, "what": sentence}
+
+
+def help_of(program):
+    """Prints the program's help, with this package's commands among the others."""
+    done = subprocess.run([program, "--help"], capture_output=True, text=True)
+    head, mark, tail = done.stdout.partition("\nExample:")
+    commands = json.loads(also())
+    own = "".join(f"  {name:<28}{commands[name]['what']}\n" for name in commands if "what" in commands[name])
+    sys.stdout.write(head + own + mark + tail)
+    sys.stderr.write(done.stderr)
+    return done.returncode
 
 
 def also():

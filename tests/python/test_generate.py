@@ -1,6 +1,8 @@
 """Generator and perplexity, on a decoder of one head that is small enough to be told again in numpy."""
 
 import json
+import re
+import subprocess
 import sys
 import types
 
@@ -312,6 +314,14 @@ def test_the_commands(tmp_path, capsys, monkeypatch):
     assert "there is no prompt; give --prompt TEXT" in capsys.readouterr().err
     assert main(["generate", str(model), "--tokenizer", "no.json", "--prompt", prompt]) == 1
     assert "'no.json' is no tokenizer.json: not there" in capsys.readouterr().err
+
+
+def test_the_help_of_the_package_names_its_commands():
+    for asked in ("--help", "-h"):
+        done = subprocess.run([sys.executable, "-m", "octavo", asked], capture_output=True, text=True, check=True)
+        for command in ("optimize", "generate", "perplexity", "tune"):
+            assert re.search(rf"^  {command} +\w", done.stdout, re.MULTILINE), done.stdout
+        assert done.stdout.rstrip().endswith("130 interrupted.")
 
 
 def test_an_interrupt_of_a_command_is_one_line(tmp_path, capsys, monkeypatch):
