@@ -355,7 +355,7 @@ class Flattening {
   // K where the operand is K with its last two axes swapped.
   ValueId Untransposed(ValueId k) const {
     const Node* n = g().Producer(k);
-    if (n == nullptr || n->op != Op::kTranspose) return {};
+    if (n == nullptr || n->op != Op::kTranspose || ShapeOf(g(), n->input(0)) == nullptr) return {};
     const auto rank = static_cast<int64_t>(scores_.size());
     Ints perm = PermOf(*n, rank);
     std::swap(perm[static_cast<size_t>(rank) - 1], perm[static_cast<size_t>(rank) - 2]);

@@ -39,6 +39,19 @@ TEST(CanonicalCores, ProductsOfRankFiveAndSix) {
   EXPECT_NE(Check(none.g, Cores).find("Concat Reshape MatMul Shape Shape Shape"), std::string::npos);
 }
 
+// A file may say what a Transpose makes and not of what.
+TEST(CanonicalCores, KeysOfUnknownRank) {
+  CoreGraph c({Sym("b"), 2, 3});
+  const ValueId shape = c.In("shape", {Dim::Unknown()}, DType::kS64);
+  const ValueId turned = c.Transpose(c.Op1(Op::kReshape, {c.k, shape}), {0, 1, 2, 4, 3});
+  c.g.SetType(turned, {DType::kF32, SymShape{Sym("b"), 2, 3, 4, Sym("t")}});
+  c.Attend(c.Op1(Op::kMul, {c.Op1(Op::kMatMul, {c.q, turned}), c.F(0.5f)}));
+  PassRun run;
+  EXPECT_TRUE(*Cores(c.g, run));
+  for (const NodeId id : c.g.NodesInOrder())
+    EXPECT_FALSE(c.g.node(id).op == Op::kSoftmax && RankOf(c.g, c.g.node(id).output()) != 4);
+}
+
 // Attention over what layers made of one token: batch and sequence are both batches (Inkling).
 TEST(CanonicalCores, BatchesWhereHeadsAreWanted) {
   CoreGraph c({Sym("b"), Sym("n")});
