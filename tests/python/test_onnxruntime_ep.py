@@ -283,6 +283,18 @@ def test_threads_are_those_of_the_session_unless_the_option_says_otherwise(devic
     assert threads_of(quiet + "options.add_provider_for_devices(devices, {})\n")[:2] == (0, 1)
 
 
+def test_the_provider_goes_by_its_name(devices, data):
+    """As optimum's classes and transformers' pipelines on them ask for one."""
+    if tuple(map(int, ort.__version__.split(".")[:2])) < (1, 31):
+        return  # it knows such providers by their devices alone
+    assert NAME in ort.get_available_providers()
+    quiet = ort.SessionOptions()
+    quiet.log_severity_level = 3
+    named = ort.InferenceSession(str(BERT), quiet, providers=[NAME], provider_options=[{"threads": "1"}])
+    assert named.get_providers()[0] == NAME
+    assert np.array_equal(named.run(None, data[0])[0], session(devices, BERT, threads=1).run(None, data[0])[0])
+
+
 def test_the_log_says_what_is_taken_and_why_the_rest_is_not(devices, capfd):
     session(devices, split_by_an_op_of_another(), of_session={"log_severity_level": 1}, threads=1)
     told = capfd.readouterr().err
