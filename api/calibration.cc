@@ -15,7 +15,7 @@ using ir::Result;
 
 namespace {
 
-// What calibration observes: every value that will be quantized, and the channels of what Linears read and of keys.
+// What calibration observes: every value that will be quantized, and the channels of what Linears read, of keys, and of queries by heads.
 std::vector<quant::Tap> TapsOf(const Graph& graph, const passes::Pipeline& pipeline) {
   const passes::quantize::Sites sites = passes::quantize::FindSites(graph, pipeline.keep_float);
   std::vector<quant::Tap> taps;
@@ -25,7 +25,10 @@ std::vector<quant::Tap> TapsOf(const Graph& graph, const passes::Pipeline& pipel
                                       [&](ir::NodeId id) { return graph.node(id).inputs[0] == v; });
     taps.back().channels =
         taps.back().moments || std::any_of(sites.attentions.begin(), sites.attentions.end(), [&](ir::NodeId id) {
-          return graph.node(id).inputs[1] == v && graph.node(id).attrs.Int("k_rank", 4) == 3;
+          const ir::Node& n = graph.node(id);
+          const int64_t k_rank = n.attrs.Int("k_rank", 4);
+          const bool by_heads = k_rank == 4 && n.attrs.Int("q_rank", 4) == 4;
+          return (n.inputs[1] == v && (k_rank == 3 || by_heads)) || (n.inputs[0] == v && by_heads);
         });
   }
   return taps;

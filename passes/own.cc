@@ -58,6 +58,14 @@ void AddQuantizing(Passes& all) {
        .needs = Need::kRanges},
       quantize::CenterKeys);
   Add(all,
+      {.name = "balance_keys",
+       .what = "evens out the channels of queries and keys behind a rotary embedding or a norm, by calibrated channel "
+               "ranges",
+       .takes = Form::kFloat,
+       .leaves = Form::kFloat,
+       .needs = Need::kRanges},
+      quantize::BalanceKeys);
+  Add(all,
       {.name = "choose_rows",
        .what = "leaves Linears to whose rows one scale does harm to the pass `dynamic`, which gives each row its own",
        .takes = Form::kFloat,

@@ -118,11 +118,11 @@ def reason(error):
 
 
 def answers_of(task, systems, items, failed):
-    """{system: (answers, seconds)}; a system that fails on the way leaves, with its reason."""
-    result = {name: ([], [0.0]) for name in systems}
+    """{system: (answers, seconds, seconds of all threads)}; a system that fails on the way leaves, with its reason."""
+    result = {name: ([], [0.0, 0.0]) for name in systems}
     for number, item in enumerate([items[0], *items]):  # the first one twice: warm
         for name in list(systems):
-            start = time.perf_counter()
+            start, used = time.perf_counter(), time.process_time()
             try:
                 answer = task.answer(systems[name], item)
             except Exception as error:  # whatever a peer raises is the reason in its row
@@ -132,7 +132,8 @@ def answers_of(task, systems, items, failed):
             if number > 0:
                 result[name][0].append(answer)
                 result[name][1][0] += time.perf_counter() - start
-    return {name: (answers, seconds[0]) for name, (answers, seconds) in result.items()}
+                result[name][1][1] += time.process_time() - used
+    return {name: (answers, *seconds) for name, (answers, seconds) in result.items()}
 
 
 def measure(kind, arguments, folder):
@@ -151,17 +152,17 @@ def measure(kind, arguments, folder):
             failed[name] = reason(error)
     items = task.items[:: arguments.every]
     result = answers_of(task, systems, items, failed)
-    truth, base_seconds = result[BASE]
+    truth, base_seconds, base_cpu = result[BASE]
     base = task.score(truth, truth)
     for name in (BASE, *makers(arguments)):
         if name not in result:
             row.setdefault("systems", []).append({"system": name, "missing": failed[name]})
             continue
-        answers, seconds = result[name]
+        answers, seconds, cpu = result[name]
         value = task.score(answers, truth)
         lost = (base - value if task.more else value - base) / (base if base > 0 else 1)
         row.setdefault("systems", []).append({"system": name, task.metric: value, "lost": lost, "seconds": seconds,
-                                              "speed": base_seconds / seconds, "notes": notes.get(name, []),
+                                              "speed": base_seconds / seconds, "cpu_seconds": cpu, "cpu_speed": base_cpu / cpu, "notes": notes.get(name, []),
                                               "others": task.others(answers, truth) if hasattr(task, "others") else {}})
     return {**row, "items": len(items)}
 
@@ -174,7 +175,7 @@ def print_table(row):
         if "missing" in s:
             print(f"  {s['system']:<28} not measured: {s['missing']}")
         else:
-            print(f"  {s['system']:<28}{s[row['metric']]:>10.4f}{100 * s['lost']:>9.2f} % lost{s['seconds']:>9.2f} s{s['speed']:>7.2f} x"
+            print(f"  {s['system']:<28}{s[row['metric']]:>10.4f}{100 * s['lost']:>9.2f} % lost{s['seconds']:>9.2f} s{s['speed']:>7.2f} x{s['cpu_speed']:>7.2f} x CPU"
                   + "".join(f"  {name} {value:.4f}" for name, value in s["others"].items()), flush=True)
 
 

@@ -47,6 +47,9 @@ Result<bool> ChooseRows(Graph& graph, PassRun& run);
 // Takes off keys what all have in common: center_keys.cc. Uses run.evidence.channels and qparams.
 Result<bool> CenterKeys(Graph& graph, PassRun& run);
 
+// Evens out channels of queries and keys: balance_keys.cc. Uses run.evidence.channels and qparams.
+Result<bool> BalanceKeys(Graph& graph, PassRun& run);
+
 // Evens out the channels that norms and activations hand to Linears (SmoothQuant): smooth.cc. Uses run.evidence.channels.
 Result<bool> Smooth(Graph& graph, PassRun& run);
 
