@@ -56,7 +56,7 @@ TEST(Together, StackedStepsFollowOneAnother) {
   maker.family = "two";
   const ir::ValueId x = maker.Input("x", DType::kF32, {testing::kBatch, testing::kRows, 32}, -1, 1);
   const auto product = [&](ir::ValueId in) {
-    const ir::ValueId w = maker.Constant(DType::kU4, {32, 32}, 0, 0),
+    const ir::ValueId w = maker.Constant(DType::kU4, {32, 32}, 0, 255),
                       scale = maker.Constant(DType::kF32, {1, 32}, 0.01, 0.02);
     return maker.Node(ir::Op::kLinearBlocked, {in, w, scale}, {{"block_size", int64_t{32}}, {"x_bits", int64_t{8}}});
   };
@@ -72,6 +72,7 @@ TEST(Together, StackedStepsFollowOneAnother) {
   ASSERT_TRUE(got.has_value()) << got.error().message;
   for (size_t i = 0; i < inputs.size(); ++i) {
     EXPECT_EQ((*got)[i], *model->Run(inputs[i])) << i;
+    EXPECT_NE((*got)[i][1], (*got)[(i + 2) % inputs.size()][1]) << i;  // they do differ
     // What leaves keeps nobody else's memory.
     EXPECT_TRUE(std::ranges::all_of((*got)[i], [](const Tensor& t) { return t.sole(); })) << i;
   }
@@ -81,7 +82,7 @@ TEST(Together, StackedStepsFollowOneAnother) {
 TEST(Together, ABatchThatIsANumberIsKept) {
   Maker maker(5);
   const ir::ValueId x = maker.graph.AddInput("x", {DType::kF32, ir::SymShape{1, ir::Dim::Symbol("rows"), 32}});
-  const ir::ValueId w = maker.Constant(DType::kU4, {32, 32}, 0, 0),
+  const ir::ValueId w = maker.Constant(DType::kU4, {32, 32}, 0, 255),
                     scale = maker.Constant(DType::kF32, {1, 32}, 0.01, 0.02);
   maker.Output(maker.Node(ir::Op::kLinearBlocked, {x, w, scale}, {{"block_size", int64_t{32}}}));
   auto model = Model::Compile(maker.graph);
