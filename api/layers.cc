@@ -2,7 +2,10 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
+#include <optional>
 #include <set>
+#include <utility>
 
 #include "octavo/api/options.h"
 #include "octavo/passes/quantize/quantize.h"
@@ -37,22 +40,112 @@ Result<std::vector<LayerLoss>> LayersOf(const Graph& model, const passes::Report
   return layers;
 }
 
-Status QuantizeAlone(const Graph& model, const std::vector<LayerLoss>& all, std::vector<LayerLoss>& measured,
-                     const OptimizeOptions& options, Evidence& evidence) {
+namespace {
+
+constexpr int64_t kRows = 4;
+
+ir::Tensor FirstRows(const ir::Tensor& t) {
+  ir::Shape shape = t.shape();
+  const auto all = static_cast<size_t>(std::exchange(shape[0], kRows));
+  ir::Tensor few = ir::Tensor::Empty(t.dtype(), std::move(shape));
+  std::memcpy(few.mutable_data(), t.data(), t.byte_size() / all * kRows);
+  return few;
+}
+
+}  // namespace
+
+Result<Sample> FewRows(const ir::Graph& model, Sample sample, const OptimizeOptions& options) {
+  std::string batch;
+  for (const ir::ValueId v : model.inputs()) {
+    const ir::Value& input = model.value(v);
+    const auto given = sample.inputs.find(input.name);
+    const bool has_rows = given != sample.inputs.end() && input.type.shape && !input.type.shape->empty() &&
+                          given->second.rank() > 0 && given->second.shape()[0] > kRows &&
+                          quant::BitsOf(given->second.dtype()) >= 8;
+    const std::string symbol = has_rows ? input.type.shape->front().symbol() : "";
+    if (symbol.empty() || (!batch.empty() && symbol != batch)) return sample;
+    batch = symbol;
+  }
+  Sample few;
+  for (const auto& [name, tensor] : sample.inputs) few.inputs[name] = FirstRows(tensor);
+  OCTAVO_TRY(const GraphRun run, RunOf(model, options));
+  auto outputs = NamedOutputs(run, model, {}, few.inputs);
+  if (!outputs) return sample;  // whatever it is that it wants of a batch
+  few.outputs = std::move(*outputs);
+  return few;
+}
+
+namespace {
+
+// The worst output where only these nodes are quantized; nothing: there is none to measure.
+Result<std::optional<Losses::value_type>> WorstOf(const Graph& model, const std::vector<LayerLoss>& all,
+                                                  const std::vector<std::string>& nodes, OptimizeOptions one,
+                                                  Evidence& evidence) {
+  for (const LayerLoss& other : all) {
+    if (!std::ranges::contains(nodes, other.node)) one.keep_float.push_back(other.node);
+  }
+  OCTAVO_TRY(const Optimized alone, OptimizeOnce(model, one, evidence));
+  const Losses::value_type* worst = Worst(alone.losses);
+  return worst == nullptr ? std::nullopt : std::optional(*worst);
+}
+
+// For one layer or group: what a search asks for is left out.
+OptimizeOptions ForOne(const OptimizeOptions& options) {
   OptimizeOptions one = options;
   one.data = nullptr, one.calibration = nullptr, one.explain = false, one.progress = nullptr, one.after_pass = nullptr;
+  return one;
+}
+
+Status NextOf(const OptimizeOptions& options, size_t done, size_t total) {
+  if (options.progress) options.progress("layers", static_cast<int64_t>(done), static_cast<int64_t>(total));
+  return options.stop != nullptr && options.stop->load() ? ir::Fail("interrupted") : Status();
+}
+
+}  // namespace
+
+Status QuantizeGroups(const Graph& model, const std::vector<LayerLoss>& all, std::vector<LayerLoss>& measured,
+                      const OptimizeOptions& options, Evidence& evidence) {
+  if (evidence.samples.empty()) return {};
+  std::vector<std::vector<size_t>> groups;
+  for (size_t i = 0; i < measured.size(); ++i) {
+    const auto together = std::ranges::find_if(groups, [&](const std::vector<size_t>& group) {
+      return !measured[i].activation.empty() && measured[group[0]].activation == measured[i].activation;
+    });
+    (together == groups.end() ? groups.emplace_back() : *together).push_back(i);
+  }
+  OCTAVO_TRY(Sample few, FewRows(model, evidence.samples[0], options));
+  std::vector<Sample> whole = std::exchange(evidence.samples, {std::move(few)});
+  double sum = 0;
+  const auto measure = [&]() -> Status {
+    for (size_t g = 0; g < groups.size(); ++g) {
+      OCTAVO_TRY_STATUS(NextOf(options, g, groups.size()));
+      std::vector<std::string> nodes;
+      for (const size_t i : groups[g]) nodes.push_back(measured[i].node);
+      OCTAVO_TRY(const auto worst, WorstOf(model, all, nodes, ForOne(options), evidence));
+      if (!worst) return {};
+      for (const size_t i : groups[g]) {
+        measured[i].output = worst->first, measured[i].stats = worst->second;
+        measured[i].share = std::pow(10, -worst->second.SqnrDb() / 10) / static_cast<double>(nodes.size());
+        sum += measured[i].share;
+      }
+    }
+    for (LayerLoss& layer : measured) layer.share = sum > 0 ? layer.share / sum : 0;
+    std::ranges::stable_sort(measured, std::greater(), &LayerLoss::share);
+    return {};
+  };
+  const Status done = measure();
+  evidence.samples = std::move(whole);
+  return done;
+}
+
+Status QuantizeAlone(const Graph& model, const std::vector<LayerLoss>& all, std::vector<LayerLoss>& measured,
+                     const OptimizeOptions& options, Evidence& evidence) {
   double sum = 0;
   for (size_t i = 0; i < measured.size(); ++i) {
     LayerLoss& layer = measured[i];
-    if (options.progress) options.progress("layers", static_cast<int64_t>(i), static_cast<int64_t>(measured.size()));
-    if (options.stop != nullptr && options.stop->load()) return ir::Fail("interrupted");
-    one.keep_float = options.keep_float;
-    for (const LayerLoss& other : all) {
-      if (other.node != layer.node) one.keep_float.push_back(other.node);
-    }
-    OCTAVO_TRY(const Optimized alone, OptimizeOnce(model, one, evidence));
-    const Losses::value_type* worst = Worst(alone.losses);
-    if (worst == nullptr) return measured.clear(), Status();
+    OCTAVO_TRY_STATUS(NextOf(options, i, measured.size()));
+    OCTAVO_TRY(const auto worst, WorstOf(model, all, {layer.node}, ForOne(options), evidence));
+    if (!worst) return measured.clear(), Status();
     layer.output = worst->first;
     layer.stats = worst->second;
     layer.share = std::pow(10, -worst->second.SqnrDb() / 10);

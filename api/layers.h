@@ -12,13 +12,20 @@ namespace octavo::api {
 ir::Result<std::vector<LayerLoss>> LayersOf(const ir::Graph& model, const passes::Report& report,
                                             const OptimizeOptions& options);
 
+// The sample with its first four rows alone, if the model says that all its inputs are rows of one batch: a run then takes a fraction of the time.
+ir::Result<Sample> FewRows(const ir::Graph& model, Sample sample, const OptimizeOptions& options);
+
 // Each of `measured` once, all others of `all` in float: fills in the losses, most first. 4-bit weights are not fitted to data.
 ir::Status QuantizeAlone(const ir::Graph& model, const std::vector<LayerLoss>& all, std::vector<LayerLoss>& measured,
                          const OptimizeOptions& options, Evidence& evidence);
 
-// options.min_db: adds names to options.dynamic and options.keep_float until it is kept, and tells the layers their types. An error where floats do not keep it.
+// As far as an order needs it: on four rows of the first batch, and Linears that read one activation together, whose loss each of them then has.
+ir::Status QuantizeGroups(const ir::Graph& model, const std::vector<LayerLoss>& all, std::vector<LayerLoss>& measured,
+                          const OptimizeOptions& options, Evidence& evidence);
+
+// now_db: what is kept without. options.min_db: adds names to options.dynamic and options.keep_float until it is kept, and tells the layers their types. An error where floats do not keep it.
 ir::Status ChooseTypes(const ir::Graph& model, std::vector<LayerLoss>& layers, OptimizeOptions& options,
-                       Evidence& evidence);
+                       Evidence& evidence, double now_db);
 
 }  // namespace octavo::api
 

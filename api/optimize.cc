@@ -46,9 +46,13 @@ Status LookAtLayers(const Graph& model, const OptimizeOptions& options, Evidence
   OCTAVO_TRY(const std::vector<LayerLoss> all, LayersOf(model, result.report, options));
   OCTAVO_TRY(const bool enough, options.min_db ? Keeps(result, evidence, *options.min_db) : true);
   std::vector<LayerLoss> layers = all;
-  if (options.layers || !enough) OCTAVO_TRY_STATUS(QuantizeAlone(model, all, layers, options, evidence));
+  if (options.layers) OCTAVO_TRY_STATUS(QuantizeAlone(model, all, layers, options, evidence));
   OptimizeOptions chosen = options;
-  if (!enough) OCTAVO_TRY_STATUS(ChooseTypes(model, layers, chosen, evidence));
+  if (!enough) {
+    const Losses::value_type* worst = Worst(result.losses);
+    if (!options.layers) OCTAVO_TRY_STATUS(QuantizeGroups(model, all, layers, options, evidence));
+    OCTAVO_TRY_STATUS(ChooseTypes(model, layers, chosen, evidence, worst == nullptr ? 0 : Decibels(worst->second)));
+  }
   if (options.min_db) {
     OCTAVO_TRY(result, OptimizeOnce(model, chosen, evidence));
   }

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstring>
 #include <limits>
 #include <utility>
 
@@ -13,42 +12,6 @@
 namespace octavo::api {
 
 using ir::Result;
-
-namespace {
-
-constexpr int64_t kRows = 4;
-
-ir::Tensor FirstRows(const ir::Tensor& t) {
-  ir::Shape shape = t.shape();
-  const auto all = static_cast<size_t>(std::exchange(shape[0], kRows));
-  ir::Tensor few = ir::Tensor::Empty(t.dtype(), std::move(shape));
-  std::memcpy(few.mutable_data(), t.data(), t.byte_size() / all * kRows);
-  return few;
-}
-
-// The sample with its first rows alone, if the model says that all its inputs are rows of one batch: each attempt then takes a fraction of the time.
-Result<Sample> FewRows(const ir::Graph& model, Sample sample, const OptimizeOptions& options) {
-  std::string batch;
-  for (const ir::ValueId v : model.inputs()) {
-    const ir::Value& input = model.value(v);
-    const auto given = sample.inputs.find(input.name);
-    const bool has_rows = given != sample.inputs.end() && input.type.shape && !input.type.shape->empty() &&
-                          given->second.rank() > 0 && given->second.shape()[0] > kRows &&
-                          quant::BitsOf(given->second.dtype()) >= 8;
-    const std::string symbol = has_rows ? input.type.shape->front().symbol() : "";
-    if (symbol.empty() || (!batch.empty() && symbol != batch)) return sample;
-    batch = symbol;
-  }
-  Sample few;
-  for (const auto& [name, tensor] : sample.inputs) few.inputs[name] = FirstRows(tensor);
-  OCTAVO_TRY(const GraphRun run, RunOf(model, options));
-  auto outputs = NamedOutputs(run, model, {}, few.inputs);
-  if (!outputs) return sample;  // whatever it is that it wants of a batch
-  few.outputs = std::move(*outputs);
-  return few;
-}
-
-}  // namespace
 
 Tries::Tries(ir::Graph model, quant::DataSource& data)
     : model_(std::move(model)), data_(data), evidence_(std::make_unique<Evidence>()) {}

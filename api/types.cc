@@ -1,5 +1,5 @@
-// min_db: the fewest layers that leave the type their recipe gives them, found by bisection: each attempt is the whole model, optimized
-// and run on the held-out batches, since losses add up only about. Two steps: Linears to a scale a row made at run time (as fast as
+// min_db: the fewest layers that leave the type their recipe gives them: each attempt is the whole model, optimized and run on the held-out
+// batches, since losses add up only about; where they say it will be is where the search begins. Two steps: Linears to a scale a row made at run time (as fast as
 // static int8 to a tenth), then anything to float.
 #include <algorithm>
 #include <bit>
@@ -32,8 +32,9 @@ std::vector<Group> GroupsOf(const std::vector<LayerLoss>& layers) {
     auto it = groups.end();
     if (!layer.activation.empty()) it = std::ranges::find(groups, layer.activation, &Group::activation);
     if (it == groups.end()) it = groups.insert(groups.end(), {{}, layer.activation, 0});
+    const double power = std::pow(10, -Decibels(layer.stats) / 10);
+    if (it->nodes.empty() || power != it->power) it->power += power;  // the same: they were measured together
     it->nodes.push_back(layer.node);
-    it->power += std::pow(10, -Decibels(layer.stats) / 10);
   }
   std::ranges::stable_sort(groups, std::greater(), &Group::power);
   return groups;
@@ -45,6 +46,20 @@ void Name(const std::vector<Group>& groups, size_t count, std::vector<std::strin
   for (const Group& group : groups | std::views::take(count)) std::ranges::copy(group.nodes, std::back_inserter(names));
 }
 
+double PowerOf(double db) { return std::pow(10, -db / 10); }
+
+// How many of the groups it takes, if their powers add up to that of the whole and four fifths of a group's go with its type.
+int64_t Guess(const std::vector<Group>& groups, double now_db, double min_db) {
+  double sum = 0, gone = 0;
+  for (const Group& group : groups) sum += group.power;
+  const double needed = 1 - PowerOf(min_db) / PowerOf(now_db);  // of the power
+  for (size_t i = 0; i < groups.size(); ++i) {
+    gone += 0.8 * groups[i].power / sum;
+    if (gone >= needed) return static_cast<int64_t>(i) + 1;
+  }
+  return static_cast<int64_t>(groups.size());
+}
+
 class Search {
  public:
   Search(const Graph& model, const OptimizeOptions& options, Evidence& evidence)
@@ -53,26 +68,29 @@ class Search {
   double best() const { return best_; }
 
   // How many of the groups this list must name for min_db to be kept: more than `few`, which is known not to do (-1: nothing is), and at
-  // most all, which is known to do where `all_keep`. Nothing: all do not.
-  Result<std::optional<size_t>> Fewest(Names list, const std::vector<Group>& groups, int64_t few, bool all_keep) {
-    auto many = static_cast<int64_t>(groups.size());
+  // most all, which is known to do where `all_keep`. Nothing: all do not. It looks near `guess` first, then twice as far each time, and bisects what is left.
+  Result<std::optional<size_t>> Fewest(Names list, const std::vector<Group>& groups, int64_t few, bool all_keep,
+                                       int64_t guess) {
+    const auto all = static_cast<int64_t>(groups.size());
+    if (few >= all) return all_keep ? std::optional(groups.size()) : std::nullopt;
+    int64_t many = all_keep ? all : all + 1;  // known to do; all + 1: nothing is
     attempts_ = 0;
-    total_ = std::bit_width(static_cast<uint64_t>(many - few)) - (all_keep ? 1 : 0);
-    if (!all_keep) {
-      OCTAVO_TRY(const bool enough, Keeps(list, groups, many));
-      if (!enough) return std::nullopt;
-    }
-    while (many - few > 1) {
-      const int64_t middle = (few + many) / 2;
-      OCTAVO_TRY(const bool kept, Keeps(list, groups, middle));
-      (kept ? many : few) = middle;
+    total_ = std::bit_width(static_cast<uint64_t>(many - few));
+    for (int64_t next = std::clamp(guess, few + 1, all), step = 1; many - few > 1;) {
+      OCTAVO_TRY(const bool kept, Keeps(list, groups, next));
+      (kept ? many : few) = next;
+      if (few == all) return std::nullopt;
+      next = many > all ? std::min(all, few + step)
+                        : (few < guess - step ? std::max(few + 1, many - step) : (few + many) / 2);
+      step *= 2;
     }
     return static_cast<size_t>(many);
   }
 
  private:
   Result<bool> Keeps(Names list, const std::vector<Group>& groups, int64_t count) {
-    if (options_.progress) options_.progress("types", attempts_++, total_);
+    if (options_.progress) options_.progress("types", attempts_, std::max(total_, attempts_ + 1));
+    ++attempts_;
     if (options_.stop != nullptr && options_.stop->load()) return ir::Fail("interrupted");
     OptimizeOptions attempt = options_;
     attempt.explain = false, attempt.progress = nullptr, attempt.after_pass = nullptr;
@@ -97,7 +115,9 @@ bool IsIn(const std::string& name, const std::vector<std::string>& names) {
 
 }  // namespace
 
-Status ChooseTypes(const Graph& model, std::vector<LayerLoss>& layers, OptimizeOptions& options, Evidence& evidence) {
+Status ChooseTypes(const Graph& model, std::vector<LayerLoss>& layers, OptimizeOptions& options, Evidence& evidence,
+                   double now_db) {
+  const double min_db = *options.min_db;
   OCTAVO_TRY(const passes::Pipeline pipeline, PipelineOf(options, model));
   const bool is_static = std::ranges::find(pipeline.passes, "quantize") != pipeline.passes.end();
   std::vector<LayerLoss> linears, now = layers;
@@ -107,19 +127,22 @@ Status ChooseTypes(const Graph& model, std::vector<LayerLoss>& layers, OptimizeO
   bool kept = false;
   if (!rows.empty()) {
     Search search(model, options, evidence);
-    OCTAVO_TRY(const std::optional<size_t> count, search.Fewest(&OptimizeOptions::dynamic, rows, 0, false));
+    OCTAVO_TRY(const std::optional<size_t> count,
+               search.Fewest(&OptimizeOptions::dynamic, rows, 0, false, Guess(GroupsOf(layers), now_db, min_db)));
     kept = count.has_value();
+    now_db = std::max(now_db, search.best());
     Name(rows, count.value_or(rows.size()), options.dynamic);
   }
   if (!kept && !rows.empty()) {  // what they lose now tells which of them to leave in float
-    OCTAVO_TRY_STATUS(QuantizeAlone(model, layers, linears, options, evidence));
+    OCTAVO_TRY_STATUS(QuantizeGroups(model, layers, linears, options, evidence));
     std::erase_if(now, [](const LayerLoss& l) { return l.kind == "linear"; });
     std::ranges::copy(linears, std::back_inserter(now));
   }
   if (!kept) {
     const std::vector<Group> groups = GroupsOf(now);
     Search search(model, options, evidence);
-    OCTAVO_TRY(const std::optional<size_t> count, search.Fewest(&OptimizeOptions::keep_float, groups, 0, false));
+    OCTAVO_TRY(const std::optional<size_t> count,
+               search.Fewest(&OptimizeOptions::keep_float, groups, 0, false, Guess(groups, now_db, min_db)));
     if (!count) {
       return ir::Fail("min_db: {:.1f} dB are not kept even with every layer in float, which keeps {:.1f}: ask for less",
                       *options.min_db, search.best());
@@ -129,7 +152,8 @@ Status ChooseTypes(const Graph& model, std::vector<LayerLoss>& layers, OptimizeO
     std::erase_if(rows, [&](const Group& group) { return IsIn(group.nodes[0], options.keep_float); });
     options.dynamic = asked;
     OCTAVO_TRY(const std::optional<size_t> still,
-               Search(model, options, evidence).Fewest(&OptimizeOptions::dynamic, rows, -1, true));
+               Search(model, options, evidence)
+                   .Fewest(&OptimizeOptions::dynamic, rows, -1, true, static_cast<int64_t>(rows.size()) / 2));
     Name(rows, *still, options.dynamic);
   }
   for (LayerLoss& layer : layers) {
