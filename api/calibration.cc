@@ -63,6 +63,18 @@ Result<CalibrationTask> Prepare(Graph graph, const OptimizeOptions& options) {
   return TaskOf(std::move(graph), pipeline);
 }
 
+// Whether the model says that all its inputs are rows of one batch, and that what is observed has such rows.
+bool TakesRows(const CalibrationTask& task) {
+  std::string batch;
+  for (const ir::ValueId v : task.graph.inputs()) {
+    const auto& shape = task.graph.value(v).type.shape;
+    const std::string symbol = shape && !shape->empty() ? shape->front().symbol() : "";
+    if (symbol.empty() || (!batch.empty() && symbol != batch)) return false;
+    batch = symbol;
+  }
+  return std::ranges::none_of(task.taps, [](const quant::Tap& tap) { return tap.batch_axis < 0 && !tap.by_sizes; });
+}
+
 }  // namespace
 
 Result<quant::Calibration> Calibrated(const CalibrationTask& task, quant::DataSource& data,
@@ -76,16 +88,21 @@ Result<quant::Calibration> Calibrated(const CalibrationTask& task, quant::DataSo
     OCTAVO_TRY(std::vector<ir::Tensor> outputs, run(inputs));
     if (seen != nullptr) seen->Add(task.graph, inputs);
     ir::TensorMap values;
+    // The model's own outputs take room, too.
+    for (size_t i = 0; i < own_outputs; ++i) values[std::format("output {} of the model", i)] = std::move(outputs[i]);
     for (size_t i = 0; i < task.taps.size(); ++i) values[task.taps[i].value] = std::move(outputs[own_outputs + i]);
     return values;
   };
   quant::CalibrateOptions how;
   how.model = task.fingerprint;
+  // Values lie in the arena, as outputs, and idle in pools of other sizes at once.
+  how.in_rows = TakesRows(task), how.most_bytes = size_t{64} << 20;
   how.stop = options.stop;
   how.resume = resume;
-  if (options.progress) {
-    how.progress = [&](int64_t done, int64_t total) { options.progress("calibrate", done, total); };
-  }
+  how.progress = [&](int64_t done, int64_t total) {
+    if (seen != nullptr) seen->batches = done;  // and not their parts
+    if (options.progress) options.progress("calibrate", done, total);
+  };
   return quant::Calibrate(task.taps, data, runner, how);
 }
 

@@ -75,6 +75,9 @@ Result<Calibration> ParseHeader(std::string_view line, size_t payload, std::stri
 
 std::string Calibration::ToBytes() const {
   std::string payload;
+  size_t room = 0;  // so that it is not copied to grow; what stays unused is no memory
+  for (const auto& [name, m] : moments) room += m.bytes();
+  payload.reserve(room);
   const auto append = [&payload](const auto& named) {
     AppendVarint(payload, named.size());
     for (const auto& [name, state] : named) {
@@ -85,12 +88,11 @@ std::string Calibration::ToBytes() const {
   };
   append(values);
   if (!moments.empty()) append(moments);
-  std::string out =
-      std::format("{}{}\n{}\n", kMark, moments.empty() ? kVersion : kWithMoments, HeaderLine(*this, payload.size()));
-  out += payload;
-  const uint64_t sum = Checksum(out);
-  out.append(reinterpret_cast<const char*>(&sum), sizeof(sum));
-  return out;
+  payload.insert(0, std::format("{}{}\n{}\n", kMark, moments.empty() ? kVersion : kWithMoments,
+                                HeaderLine(*this, payload.size())));
+  const uint64_t sum = Checksum(payload);
+  payload.append(reinterpret_cast<const char*>(&sum), sizeof(sum));
+  return payload;
 }
 
 namespace {

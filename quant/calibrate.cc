@@ -1,6 +1,7 @@
 #include "octavo/quant/calibrate.h"
 
 #include <algorithm>
+#include <cstring>
 #include <utility>
 
 namespace octavo::quant {
@@ -125,8 +126,9 @@ class SampleVisitor {
 // One batch of one tapped value.
 class ValueObservation {
  public:
-  ValueObservation(const Tap& tap, const Batch& batch, int64_t batch_size, uint64_t first_sample)
-      : tap_(tap), batch_(batch), batch_size_(batch_size), first_sample_(first_sample) {}
+  // first_row: where the batch is a part of one, of that.
+  ValueObservation(const Tap& tap, const Batch& batch, int64_t batch_size, uint64_t first_sample, int64_t first_row)
+      : tap_(tap), batch_(batch), batch_size_(batch_size), first_sample_(first_sample), first_row_(first_row) {}
 
   Status Run(const Tensor& t, bool skip_padding, Observer& observer) {
     if (!IsFloat(t.dtype())) {
@@ -193,17 +195,19 @@ class ValueObservation {
     const auto number = first_sample_ + static_cast<uint64_t>(sample);
     return Fail("value '{}' has a NaN or infinity in {} ({}); look for it in the data, or leave the value unquantized",
                 tap_.value, whole ? std::string("a batch") : std::format("sample {}", number),
-                whole ? batch_.name : std::format("row {} of {}", sample, batch_.name));
+                whole ? batch_.name : std::format("row {} of {}", first_row_ + sample, batch_.name));
   }
 
   Tap tap_;
   const Batch& batch_;
   int64_t batch_size_;
   uint64_t first_sample_;
+  int64_t first_row_;
 };
 
-Status ObserveBatch(std::span<const Tap> taps, const Batch& batch, const Runner& runner,
-                    const CalibrateOptions& options, Calibration& into) {
+// Gives the bytes of the values.
+Result<size_t> ObserveBatch(std::span<const Tap> taps, const Batch& batch, int64_t first_row, const Runner& runner,
+                            const CalibrateOptions& options, Calibration& into) {
   auto outputs = runner(batch.inputs);
   if (!outputs) return Fail("calibration on {} failed: {}", batch.name, outputs.error().message);
   const int64_t batch_size = BatchSize(batch.inputs);
@@ -213,13 +217,70 @@ Status ObserveBatch(std::span<const Tap> taps, const Batch& batch, const Runner&
     if (out == outputs->end() && in == batch.inputs.end()) {
       return Fail("the model run for calibration gives no value '{}'", tap.value);
     }
-    ValueObservation observation(tap, batch, batch_size, into.samples);
+    ValueObservation observation(tap, batch, batch_size, into.samples, first_row);
     OCTAVO_TRY_STATUS(observation.Run(out != outputs->end() ? out->second : in->second, options.skip_padding,
                                       into.values[tap.value]));
   }
   into.samples += static_cast<uint64_t>(batch_size);
-  return {};
+  size_t bytes = 0;
+  for (const auto& [name, value] : *outputs) bytes += value.byte_size();
+  return bytes;
 }
+
+size_t BytesOf(const ir::TensorMap& tensors) {
+  size_t bytes = 0;
+  for (const auto& [name, t] : tensors) bytes += t.byte_size();
+  return bytes;
+}
+
+// A batch in parts of some rows, as many as their values have room for.
+class Parts {
+ public:
+  Parts(std::span<const Tap> taps, const Runner& runner, const CalibrateOptions& options, Calibration& into)
+      : taps_(taps), runner_(runner), options_(options), into_(into) {}
+
+  static bool HasRows(const ir::TensorMap& inputs, int64_t rows) {
+    return rows > 1 && std::ranges::all_of(inputs, [rows](const auto& input) {
+             const Tensor& t = input.second;
+             return t.rank() > 0 && t.shape()[0] == rows && BitsOf(t.dtype()) >= 8 && t.dtype() != DType::kString;
+           });
+  }
+
+  // first: rows that were seen before.
+  Status Observe(const Batch& batch, int64_t first) {
+    const int64_t size = BatchSize(batch.inputs);
+    if (!options_.in_rows || !HasRows(batch.inputs, size))
+      return ObserveBatch(taps_, batch, 0, runner_, options_, into_).transform([](size_t) {});
+    const auto row = std::max<size_t>(1, BytesOf(batch.inputs) / static_cast<size_t>(size));
+    while (first < size) {
+      const auto room =
+          static_cast<int64_t>(static_cast<double>(options_.most_bytes) / (per_byte_ * static_cast<double>(row)));
+      const int64_t rows = per_byte_ == 0 ? 1 : std::clamp<int64_t>(room, 1, size - first);
+      Batch part{batch.name, {}};
+      for (const auto& [name, t] : batch.inputs) part.inputs[name] = RowsOf(t, first, rows);
+      OCTAVO_TRY(const size_t bytes, ObserveBatch(taps_, part, first, runner_, options_, into_));
+      per_byte_ =
+          std::max(per_byte_, static_cast<double>(bytes) / static_cast<double>(row * static_cast<size_t>(rows)));
+      first += rows;
+    }
+    return {};
+  }
+
+ private:
+  static Tensor RowsOf(const Tensor& t, int64_t first, int64_t rows) {
+    ir::Shape shape = t.shape();
+    const size_t row = t.byte_size() / static_cast<size_t>(std::exchange(shape[0], rows));
+    Tensor some = Tensor::Empty(t.dtype(), std::move(shape));
+    std::memcpy(some.mutable_data(), t.data() + static_cast<size_t>(first) * row, some.byte_size());
+    return some;
+  }
+
+  std::span<const Tap> taps_;
+  const Runner& runner_;
+  const CalibrateOptions& options_;
+  Calibration& into_;
+  double per_byte_ = 0;  // of the values, for each of the inputs'
+};
 
 // A name that one of them lacks.
 template <typename T>
@@ -288,6 +349,7 @@ Result<Calibration> Calibrate(std::span<const Tap> taps, DataSource& data, const
                               const CalibrateOptions& options) {
   OCTAVO_TRY(Calibration result, Start(taps, data, options));
   uint64_t pass_over = result.samples;
+  Parts parts(taps, runner, options, result);
   data.Rewind();
   for (int64_t done = 0;; ++done) {
     if (options.stop != nullptr && options.stop->load()) return result;
@@ -296,11 +358,11 @@ Result<Calibration> Calibrate(std::span<const Tap> taps, DataSource& data, const
     const auto size = static_cast<uint64_t>(BatchSize(batch->inputs));
     if (pass_over >= size) {
       pass_over -= size;
-    } else if (pass_over > 0) {
+    } else if (pass_over > 0 && !(options.in_rows && Parts::HasRows(batch->inputs, static_cast<int64_t>(size)))) {
       return Fail("cannot go on: the calibration ended within what is now {}; the data was cut into other batches then",
                   batch->name);
     } else {
-      const Status seen = ObserveBatch(taps, *batch, runner, options, result);
+      const Status seen = parts.Observe(*batch, static_cast<int64_t>(std::exchange(pass_over, 0)));
       if (!seen && options.stop != nullptr && options.stop->load())
         break;  // the run was interrupted: what was seen before it counts
       OCTAVO_TRY_STATUS(seen);

@@ -277,6 +277,55 @@ TEST(Calibrate, StopsAndGoesOn) {
   EXPECT_THAT(r.error().message, HasSubstr("cannot go on"));
 }
 
+// However little room there is: the same bytes, parts no larger than that, and the place to go on from may be any row.
+TEST(Calibrate, BatchesInPartsTakeNoMoreThanTheyMay) {
+  std::mt19937 random(9);
+  const auto texts = Texts(random, 24);
+  const auto batches = Batches(texts, random);
+  const std::string truth = Done(batches).ToBytes();
+  for (const size_t room : {size_t{1}, size_t{700}, size_t{4000}, size_t{1} << 30}) {
+    size_t most = 0, runs = 0;
+    const Runner watched = [&](const TensorMap& inputs) -> ir::Result<TensorMap> {
+      OCTAVO_TRY(TensorMap values, FakeModel(inputs));
+      size_t bytes = 0;
+      for (const auto& [name, t] : values) bytes += t.byte_size();
+      if (inputs.begin()->second.shape()[0] > 1) most = std::max(most, bytes);
+      ++runs;
+      return values;
+    };
+    std::atomic<bool> stop = false;
+    auto data = InMemoryData(batches, Inputs());
+    const auto whole = Calibrate(Taps(), *data, watched, {.in_rows = true, .most_bytes = room});
+    ASSERT_TRUE(whole) << whole.error().message;
+    EXPECT_EQ(whole->ToBytes(), truth) << room;
+    EXPECT_LE(most, room);
+    EXPECT_TRUE(room > 1 || runs == 24) << runs;
+    const size_t last = runs / 2;
+    runs = 0;
+    const Runner interrupted = [&](const TensorMap& inputs) -> ir::Result<TensorMap> {
+      if (runs == last) return stop = true, ir::Fail("interrupted");
+      return watched(inputs);
+    };
+    const auto half = Calibrate(Taps(), *data, interrupted, {.in_rows = true, .most_bytes = room, .stop = &stop});
+    ASSERT_TRUE(half) << half.error().message;
+    const auto rest = Calibrate(Taps(), *data, watched, {.resume = &*half, .in_rows = true, .most_bytes = room});
+    ASSERT_TRUE(rest) << rest.error().message;
+    EXPECT_EQ(rest->ToBytes(), truth) << room;
+  }
+  // An error names the row of the batch, not of the part.
+  const Runner nan = [](const TensorMap& inputs) -> ir::Result<TensorMap> {
+    const Tensor& ids = inputs.at("input_ids");
+    const bool bad = ids.shape()[0] == 1 && ids.GetInt(0) == 3;
+    return TensorMap{{"x", Tensor::F32({1, 1}, {bad ? NAN : 0.0f})}};
+  };
+  const std::vector<Text> two = {{1}, {3}};
+  auto data = InMemoryData({BatchOf(two, 0)}, Inputs());
+  const std::vector<Tap> taps = {{.value = "x"}};
+  const auto r = Calibrate(taps, *data, nan, {.in_rows = true, .most_bytes = 1});
+  ASSERT_FALSE(r);
+  EXPECT_THAT(r.error().message, HasSubstr("row 1 of batch 0"));
+}
+
 TEST(Calibrate, ErrorsNameValueAndSample) {
   const std::vector<Text> texts = {{1, 2}, {3, 4}};
   const auto error = [&](const Runner& runner, std::vector<Tap> taps, std::vector<TensorMap> batches) {
