@@ -205,10 +205,9 @@ class ValueObservation {
   int64_t first_row_;
 };
 
-// Gives the bytes of the values.
-Result<size_t> ObserveBatch(std::span<const Tap> taps, const Batch& batch, int64_t first_row, const Runner& runner,
-                            const CalibrateOptions& options, Calibration& into) {
-  auto outputs = runner(batch.inputs);
+// Of what the runner gave. Gives the bytes of the values.
+Result<size_t> ObserveBatch(std::span<const Tap> taps, const Batch& batch, int64_t first_row,
+                            const Result<ir::TensorMap>& outputs, const CalibrateOptions& options, Calibration& into) {
   if (!outputs) return Fail("calibration on {} failed: {}", batch.name, outputs.error().message);
   const int64_t batch_size = BatchSize(batch.inputs);
   for (const Tap& tap : taps) {
@@ -233,7 +232,7 @@ size_t BytesOf(const ir::TensorMap& tensors) {
   return bytes;
 }
 
-// A batch in parts of some rows, as many as their values have room for.
+// A batch in parts of some rows, as many as their values have room for; whole where a model does not run a part, whatever it says of its inputs.
 class Parts {
  public:
   Parts(std::span<const Tap> taps, const Runner& runner, const CalibrateOptions& options, Calibration& into)
@@ -249,8 +248,7 @@ class Parts {
   // first: rows that were seen before.
   Status Observe(const Batch& batch, int64_t first) {
     const int64_t size = BatchSize(batch.inputs);
-    if (!options_.in_rows || !HasRows(batch.inputs, size))
-      return ObserveBatch(taps_, batch, 0, runner_, options_, into_).transform([](size_t) {});
+    if (!in_rows_ || !HasRows(batch.inputs, size)) return Whole(batch);
     const auto row = std::max<size_t>(1, BytesOf(batch.inputs) / static_cast<size_t>(size));
     while (first < size) {
       const auto room =
@@ -258,7 +256,12 @@ class Parts {
       const int64_t rows = per_byte_ == 0 ? 1 : std::clamp<int64_t>(room, 1, size - first);
       Batch part{batch.name, {}};
       for (const auto& [name, t] : batch.inputs) part.inputs[name] = RowsOf(t, first, rows);
-      OCTAVO_TRY(const size_t bytes, ObserveBatch(taps_, part, first, runner_, options_, into_));
+      const auto outputs = runner_(part.inputs);
+      if (!outputs && first == 0 && rows < size) {
+        in_rows_ = false;
+        return Whole(batch);
+      }
+      OCTAVO_TRY(const size_t bytes, ObserveBatch(taps_, part, first, outputs, options_, into_));
       per_byte_ =
           std::max(per_byte_, static_cast<double>(bytes) / static_cast<double>(row * static_cast<size_t>(rows)));
       first += rows;
@@ -267,6 +270,9 @@ class Parts {
   }
 
  private:
+  Status Whole(const Batch& batch) {
+    return ObserveBatch(taps_, batch, 0, runner_(batch.inputs), options_, into_).transform([](size_t) {});
+  }
   static Tensor RowsOf(const Tensor& t, int64_t first, int64_t rows) {
     ir::Shape shape = t.shape();
     const size_t row = t.byte_size() / static_cast<size_t>(std::exchange(shape[0], rows));
@@ -279,6 +285,7 @@ class Parts {
   const Runner& runner_;
   const CalibrateOptions& options_;
   Calibration& into_;
+  bool in_rows_ = options_.in_rows;
   double per_byte_ = 0;  // of the values, for each of the inputs'
 };
 

@@ -36,7 +36,7 @@ OWN = {
     ),
     "weights": (
         "str | os.PathLike[str] | None", None,
-        "a GGUF file whose tensors take the place of the model's weights, in the codes that they have (Q4_0, Q5_0, Q8_0, Q2_K to Q6_K; others become "
+        "a GGUF file whose tensors take the place of the model's weights, in the codes that they have (Q4_0, Q5_0, Q8_0, Q2_K to Q6_K, IQ4_NL, IQ4_XS, MXFP4; others become "
         "floats).",
     ),
     "measure": (

@@ -312,6 +312,15 @@ TEST(Calibrate, BatchesInPartsTakeNoMoreThanTheyMay) {
     ASSERT_TRUE(rest) << rest.error().message;
     EXPECT_EQ(rest->ToBytes(), truth) << room;
   }
+  // A model that runs no part, whatever it says of its inputs, runs the batch.
+  const Runner no_part = [](const TensorMap& inputs) -> ir::Result<TensorMap> {
+    if (const int64_t rows = inputs.begin()->second.shape()[0]; rows != 12) return ir::Fail("{} rows", rows);
+    return FakeModel(inputs);
+  };
+  auto all = InMemoryData({BatchOf(std::span(texts).first(12), 0), BatchOf(std::span(texts).last(12), 1)}, Inputs());
+  const auto in_one = Calibrate(Taps(), *all, no_part, {.in_rows = true, .most_bytes = 1});
+  ASSERT_TRUE(in_one) << in_one.error().message;
+  EXPECT_EQ(in_one->ToBytes(), truth);
   // An error names the row of the batch, not of the part.
   const Runner nan = [](const TensorMap& inputs) -> ir::Result<TensorMap> {
     const Tensor& ids = inputs.at("input_ids");
