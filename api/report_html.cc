@@ -52,7 +52,7 @@ std::string Verdict(const Optimized& r, const FileSizes& bytes, const Measured* 
   if (bytes.before > 0)
     text += std::format("The file has {} of its size, {} instead of {}.", Percent(bytes.after, bytes.before),
                         Bytes(bytes.after), Bytes(bytes.before));
-  if (measured != nullptr) text += " " + SpeedSentence(*measured);
+  if (measured != nullptr) text += " " + Escape(SpeedSentence(*measured));
   return text;
 }
 

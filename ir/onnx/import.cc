@@ -33,7 +33,10 @@ Result<Opsets> ReadOpsets(const auto& imports, std::string_view what) {
     return Fail("{} uses ONNX opset {}; octavo reads {} to {}, so export it again with one of these", what, it->second,
                 kOldestOpset, kMaxOpset);
   }
-  if (const auto own = opsets.find("octavo"); own != opsets.end() && own->second > kOctavoVersion) {
+  // A process that has the library for ONNX Runtime open is told 1000 for a domain that no node of the model is of.
+  constexpr int64_t kOfAnyModel = 1000;
+  if (const auto own = opsets.find("octavo");
+      own != opsets.end() && own->second > kOctavoVersion && own->second != kOfAnyModel) {
     return Fail("{} has octavo's ops of version {}, and this octavo knows them up to version {}: take a newer octavo",
                 what, own->second, kOctavoVersion);
   }

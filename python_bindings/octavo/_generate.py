@@ -287,8 +287,9 @@ class Generator:
                 chunks.add(chunk)
         return turns
 
-    def tokens(self, prompt, max_tokens=128, **how):
+    def tokens(self, prompt, max_tokens=128, *, temperature=0.0, top_k=0, top_p=1.0, seed=0, stop_tokens=(), lookup=0):
         """Token ids behind `prompt` (ids), one after the other as they are made; ends behind one of stop_tokens, which is not given."""
+        how = {"temperature": temperature, "top_k": top_k, "top_p": top_p, "seed": seed, "stop_tokens": stop_tokens, "lookup": lookup}
         for _, _, new in self._write([prompt], max_tokens, 1, **how):
             yield from new
 
@@ -297,9 +298,9 @@ class Generator:
         for i, writing, new in self._write(prompts, max_tokens, at_once, **how):
             yield from ((i, token) for token in [*new, *[None] * writing.done])
 
-    def text(self, prompt, max_tokens=128, **how):
+    def text(self, prompt, max_tokens=128, *, stop=(), **how):
         """The same as text, in pieces whose characters are whole; ends before the first of the texts `stop`."""
-        for _, piece in self.many([prompt], max_tokens, at_once=1, **how):
+        for _, piece in self.many([prompt], max_tokens, at_once=1, stop=stop, **how):
             if piece is not None:
                 yield piece
 
