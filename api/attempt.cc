@@ -379,7 +379,8 @@ class Attempt {
     const passes::quantize::Sites sites = passes::quantize::FindSites(graph_, context_.keep_float);
     return ir::Fail(
         "this pipeline quantizes {} Linears and {} attention cores and needs calibration data: give a folder of .npz "
-        "batches, or random:N to try it out",
+        "batches, texts or pictures (--calib-text, --calib-images; in Python octavo.text_batches, "
+        "octavo.image_batches), or random:N to try it out",
         sites.linears.size(), sites.attentions.size());
   }
 
