@@ -10,8 +10,10 @@
 #include <filesystem>
 #include <format>
 #include <map>
+#include <numeric>
 
 #include "octavo/api/options.h"
+#include "octavo/cli/help.h"
 #include "octavo/ir/names.h"
 #include "octavo/ir/npz/npz.h"
 #include "octavo/ir/onnx/onnx.h"
@@ -46,6 +48,49 @@ std::string Coloured(const std::string& cell, bool heading) {
                              : cell == "left"                         ? "31"
                                                                       : nullptr;
   return colour == nullptr ? cell : std::format("\033[{}m{}\033[0m", colour, cell);
+}
+
+// A name without its middle.
+std::string Elided(const std::string& s, size_t width) {
+  std::vector<size_t> starts;  // of characters
+  for (size_t i = 0; i < s.size(); ++i) {
+    if ((s[i] & 0xc0) != 0x80) starts.push_back(i);
+  }
+  if (starts.size() <= width) return s;
+  const size_t head = (width - 1) / 2, tail = width - 1 - head;
+  return s.substr(0, starts[head]) + "…" + s.substr(starts[starts.size() - tail]);
+}
+
+// Where a table is wider than the terminal that shows it: what stands last is wrapped, and names in the widest columns before it lose their middle.
+void FitToTerminal(std::vector<std::vector<std::string>>& rows, std::vector<size_t>& widths,
+                   const std::vector<size_t>& right) {
+  constexpr size_t kLeast = 12, kLeastOfLast = 20;
+  const size_t columns = isatty(STDOUT_FILENO) != 0 ? Columns() : 0, n = widths.size();
+  const auto is_text = [&right](size_t i) { return std::ranges::find(right, i) == right.end(); };
+  const auto total = [&widths, n] { return std::accumulate(widths.begin(), widths.end(), 2 * (n - 1)); };
+  if (columns == 0 || n == 0 || total() <= columns) return;
+  if (is_text(n - 1)) widths[n - 1] = std::min(widths[n - 1], std::max(kLeastOfLast, columns / 3));
+  while (total() > columns) {
+    size_t widest = n;
+    for (size_t i = 0; i + 1 < n; ++i) {
+      if (is_text(i) && widths[i] > kLeast && (widest == n || widths[i] > widths[widest])) widest = i;
+    }
+    if (widest == n) break;
+    --widths[widest];
+  }
+  size_t before = 2 * (n - 1);
+  for (size_t i = 0; i + 1 < n; ++i) before += widths[i];
+  if (is_text(n - 1)) widths[n - 1] = std::max(kLeastOfLast, columns > before ? columns - before : 0);
+  for (auto& row : rows) {
+    for (size_t i = 0; i + 1 < row.size(); ++i) row[i] = Elided(row[i], widths[i]);
+    if (row.size() != n || !is_text(n - 1)) continue;
+    std::string wrapped;
+    for (const char c : Wrapped(row[n - 1], widths[n - 1])) {
+      wrapped += c;
+      if (c == '\n') wrapped.append(before, ' ');
+    }
+    row[n - 1] = std::move(wrapped);
+  }
 }
 
 bool IsOfName(char c) { return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '_' || c == '-' || c == '.'; }
@@ -104,11 +149,12 @@ std::string Table(const std::vector<std::vector<std::string>>& cells, const std:
     if (widths.size() < row.size()) widths.resize(row.size());
     for (size_t i = 0; i < row.size(); ++i) widths[i] = std::max(widths[i], Width(row[i]));
   }
+  FitToTerminal(rows, widths, right);
   std::string out;
   const bool colours = HasColours(stdout);
   for (const auto& row : rows) {
     for (size_t i = 0; i < row.size(); ++i) {
-      const std::string pad(widths[i] - Width(row[i]), ' ');
+      const std::string pad(widths[i] - std::min(widths[i], Width(row[i])), ' ');
       const bool at_right = std::find(right.begin(), right.end(), i) != right.end();
       const bool last = i + 1 == row.size();
       const std::string cell = colours ? Coloured(row[i], &row == &rows.front()) : row[i];

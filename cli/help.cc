@@ -13,14 +13,6 @@ namespace {
 
 constexpr size_t kMost = 140;  // a longer line is hard to read, however wide the terminal is
 
-size_t Columns() {
-  winsize size = {};
-  if (ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0) return size.ws_col;
-  const char* columns = std::getenv("COLUMNS");
-  const long said = columns == nullptr ? 0 : std::strtol(columns, nullptr, 10);
-  return said > 0 ? static_cast<size_t>(said) : 100;
-}
-
 class Formatter : public CLI::Formatter {
  public:
   Formatter() : columns_(std::min(Columns(), kMost)) { column_width(columns_ < 70 ? 20 : 30); }
@@ -42,6 +34,14 @@ class Formatter : public CLI::Formatter {
 };
 
 }  // namespace
+
+size_t Columns() {
+  winsize size = {};
+  if (ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0) return size.ws_col;
+  const char* columns = std::getenv("COLUMNS");
+  const long said = columns == nullptr ? 0 : std::strtol(columns, nullptr, 10);
+  return said > 0 ? static_cast<size_t>(said) : 100;
+}
 
 std::string Wrapped(std::string_view text, size_t width) {
   std::string out;

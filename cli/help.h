@@ -9,9 +9,11 @@
 
 namespace octavo::cli {
 
+// Of the terminal that stdout is, else what COLUMNS says, else 100.
+size_t Columns();
 // Lines of at most `width` columns; a word that is longer stands alone.
 std::string Wrapped(std::string_view text, size_t width);
-// For the program, before it has commands. Columns are the terminal's, else COLUMNS, else 100.
+// For the program, before it has commands.
 std::shared_ptr<CLI::FormatterBase> HelpFormatter();
 
 }  // namespace octavo::cli
