@@ -280,8 +280,8 @@ def optimize(
     plugins: shared objects with passes and rules (docs/extending.md).
     assume: inputs that always have these values, as {"use_cache_branch": True}: the model is made for them and no longer has the inputs; an
     If on one becomes one branch, which is fused and quantized.
-    weights: a GGUF file whose tensors take the place of the model's weights, in the codes that they have (Q4_0, Q5_0, Q8_0, Q2_K to Q6_K, IQ4_NL, IQ4_XS, MXFP4;
-    others become floats).
+    weights: a GGUF file whose tensors take the place of the model's weights, in the codes that they have (Q4_0, Q5_0, Q8_0, Q2_K to Q6_K,
+    IQ4_NL, IQ4_XS, MXFP4; others become floats).
     measure: time the model as it was and as it is, in turn, on the first batch of calibration (else a random one): the report then has
     speed, the milliseconds of each layer and a timeline, and report["measured"]; without it the same call makes the same page.
     set: options of passes, as {"weights4.block": 64}; passes() lists them.
