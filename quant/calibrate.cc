@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <optional>
 #include <utility>
 
 namespace octavo::quant {
@@ -248,20 +249,20 @@ class Parts {
   // first: rows that were seen before.
   Status Observe(const Batch& batch, int64_t first) {
     const int64_t size = BatchSize(batch.inputs);
-    if (!in_rows_ || !HasRows(batch.inputs, size)) return Whole(batch);
-    const auto row = std::max<size_t>(1, BytesOf(batch.inputs) / static_cast<size_t>(size));
+    const auto row = std::max<size_t>(1, BytesOf(batch.inputs) / static_cast<size_t>(std::max<int64_t>(1, size)));
+    if (first == 0 && size <= kProbe) return Whole(batch);
+    const bool rows_alone = in_rows_ && HasRows(batch.inputs, size) && Probed(batch, row);
+    const bool fits = per_byte_ * static_cast<double>(row) * static_cast<double>(size) <= double(options_.most_bytes);
+    if (first > 0 && (!rows_alone || !Independent(batch)))
+      return Fail("cannot go on: the calibration ended within what is now {}; the data was cut into other batches then",
+                  batch.name);
+    if (first == 0 && (!rows_alone || fits || !Independent(batch))) return Whole(batch);
     while (first < size) {
       const auto room =
           static_cast<int64_t>(static_cast<double>(options_.most_bytes) / (per_byte_ * static_cast<double>(row)));
-      const int64_t rows = per_byte_ == 0 ? 1 : std::clamp<int64_t>(room, 1, size - first);
-      Batch part{batch.name, {}};
-      for (const auto& [name, t] : batch.inputs) part.inputs[name] = RowsOf(t, first, rows);
-      const auto outputs = runner_(part.inputs);
-      if (!outputs && first == 0 && rows < size) {
-        in_rows_ = false;
-        return Whole(batch);
-      }
-      OCTAVO_TRY(const size_t bytes, ObserveBatch(taps_, part, first, outputs, options_, into_));
+      const int64_t rows = std::clamp<int64_t>(room, 1, size - first);
+      const Batch part = PartOf(batch, first, rows);
+      OCTAVO_TRY(const size_t bytes, ObserveBatch(taps_, part, first, runner_(part.inputs), options_, into_));
       per_byte_ =
           std::max(per_byte_, static_cast<double>(bytes) / static_cast<double>(row * static_cast<size_t>(rows)));
       first += rows;
@@ -270,6 +271,40 @@ class Parts {
   }
 
  private:
+  static constexpr int64_t kProbe = 2;  // rows that tell how much room values take
+
+  // False: the model does not run some rows of the batch, whatever it says of its inputs.
+  bool Probed(const Batch& batch, size_t row) {
+    if (per_byte_ > 0) return true;
+    probe_ = runner_(PartOf(batch, 0, kProbe).inputs);
+    in_rows_ = probe_.has_value();
+    if (in_rows_) per_byte_ = std::max(1e-9, double(BytesOf(*probe_)) / double(row * kProbe));
+    return in_rows_;
+  }
+  // Whether each of the probe's rows gives alone what it gave beside the other: rows may be those of one sequence.
+  bool Independent(const Batch& batch) {
+    if (independent_) return *independent_;
+    bool same = true;
+    if (!probe_ || probe_->empty()) probe_ = runner_(PartOf(batch, 0, kProbe).inputs);
+    for (int64_t row = 0; same && row < kProbe; ++row) {
+      const auto alone = probe_ ? runner_(PartOf(batch, row, 1).inputs) : probe_;
+      same = alone && alone->size() == probe_->size() && std::ranges::all_of(*alone, [&](const auto& value) {
+               const auto both = probe_->find(value.first);
+               const Tensor& one = value.second;
+               return both != probe_->end() && both->second.byte_size() == kProbe * one.byte_size() &&
+                      std::memcmp(both->second.data() + static_cast<size_t>(row) * one.byte_size(), one.data(),
+                                  one.byte_size()) == 0;
+             });
+    }
+    probe_ = ir::TensorMap();
+    independent_ = same, in_rows_ = same;
+    return same;
+  }
+  static Batch PartOf(const Batch& batch, int64_t first, int64_t rows) {
+    Batch part{batch.name, {}};
+    for (const auto& [name, t] : batch.inputs) part.inputs[name] = RowsOf(t, first, rows);
+    return part;
+  }
   Status Whole(const Batch& batch) {
     return ObserveBatch(taps_, batch, 0, runner_(batch.inputs), options_, into_).transform([](size_t) {});
   }
@@ -287,6 +322,8 @@ class Parts {
   Calibration& into_;
   bool in_rows_ = options_.in_rows;
   double per_byte_ = 0;  // of the values, for each of the inputs'
+  Result<ir::TensorMap> probe_ = ir::TensorMap();
+  std::optional<bool> independent_;
 };
 
 // A name that one of them lacks.
@@ -365,9 +402,6 @@ Result<Calibration> Calibrate(std::span<const Tap> taps, DataSource& data, const
     const auto size = static_cast<uint64_t>(BatchSize(batch->inputs));
     if (pass_over >= size) {
       pass_over -= size;
-    } else if (pass_over > 0 && !(options.in_rows && Parts::HasRows(batch->inputs, static_cast<int64_t>(size)))) {
-      return Fail("cannot go on: the calibration ended within what is now {}; the data was cut into other batches then",
-                  batch->name);
     } else {
       const Status seen = parts.Observe(*batch, static_cast<int64_t>(std::exchange(pass_over, 0)));
       if (!seen && options.stop != nullptr && options.stop->load())
