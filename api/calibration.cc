@@ -95,8 +95,7 @@ Result<quant::Calibration> Calibrated(const CalibrationTask& task, quant::DataSo
   };
   quant::CalibrateOptions how;
   how.model = task.fingerprint;
-  // Values lie in the arena, as outputs, and idle in pools of other sizes at once.
-  how.in_rows = TakesRows(task), how.most_bytes = size_t{64} << 20;
+  how.in_rows = TakesRows(task);
   how.stop = options.stop;
   how.resume = resume;
   how.progress = [&](int64_t done, int64_t total) {

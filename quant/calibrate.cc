@@ -206,6 +206,12 @@ class ValueObservation {
   int64_t first_row_;
 };
 
+size_t BytesOf(const ir::TensorMap& tensors) {
+  size_t bytes = 0;
+  for (const auto& [name, t] : tensors) bytes += t.byte_size();
+  return bytes;
+}
+
 // Of what the runner gave. Gives the bytes of the values.
 Result<size_t> ObserveBatch(std::span<const Tap> taps, const Batch& batch, int64_t first_row,
                             const Result<ir::TensorMap>& outputs, const CalibrateOptions& options, Calibration& into) {
@@ -222,15 +228,7 @@ Result<size_t> ObserveBatch(std::span<const Tap> taps, const Batch& batch, int64
                                       into.values[tap.value]));
   }
   into.samples += static_cast<uint64_t>(batch_size);
-  size_t bytes = 0;
-  for (const auto& [name, value] : *outputs) bytes += value.byte_size();
-  return bytes;
-}
-
-size_t BytesOf(const ir::TensorMap& tensors) {
-  size_t bytes = 0;
-  for (const auto& [name, t] : tensors) bytes += t.byte_size();
-  return bytes;
+  return BytesOf(*outputs);
 }
 
 // A batch in parts of some rows, as many as their values have room for; whole where a model does not run a part, whatever it says of its inputs.
@@ -240,73 +238,78 @@ class Parts {
       : taps_(taps), runner_(runner), options_(options), into_(into) {}
 
   static bool HasRows(const ir::TensorMap& inputs, int64_t rows) {
-    return rows > 1 && std::ranges::all_of(inputs, [rows](const auto& input) {
-             const Tensor& t = input.second;
-             return t.rank() > 0 && t.shape()[0] == rows && BitsOf(t.dtype()) >= 8 && t.dtype() != DType::kString;
-           });
+    return std::ranges::all_of(inputs, [rows](const auto& input) {
+      const Tensor& t = input.second;
+      return t.rank() > 0 && t.shape()[0] == rows && BitsOf(t.dtype()) >= 8 && t.dtype() != DType::kString;
+    });
   }
 
   // first: rows that were seen before.
   Status Observe(const Batch& batch, int64_t first) {
     const int64_t size = BatchSize(batch.inputs);
-    const auto row = std::max<size_t>(1, BytesOf(batch.inputs) / static_cast<size_t>(std::max<int64_t>(1, size)));
-    if (first == 0 && size <= kProbe) return Whole(batch);
-    const bool rows_alone = in_rows_ && HasRows(batch.inputs, size) && Probed(batch, row);
-    const bool fits = per_byte_ * static_cast<double>(row) * static_cast<double>(size) <= double(options_.most_bytes);
-    if (first > 0 && (!rows_alone || !Independent(batch)))
+    const bool in_parts = Measured(batch, size) && (first > 0 || Room(batch, size) < size) && RowsStandAlone(batch);
+    if (!in_parts && first > 0)
       return Fail("cannot go on: the calibration ended within what is now {}; the data was cut into other batches then",
                   batch.name);
-    if (first == 0 && (!rows_alone || fits || !Independent(batch))) return Whole(batch);
+    if (!in_parts)
+      return ObserveBatch(taps_, batch, 0, runner_(batch.inputs), options_, into_).transform([](size_t) {});
     while (first < size) {
-      const auto room =
-          static_cast<int64_t>(static_cast<double>(options_.most_bytes) / (per_byte_ * static_cast<double>(row)));
-      const int64_t rows = std::clamp<int64_t>(room, 1, size - first);
+      const int64_t rows = std::min(Room(batch, size), size - first);
       const Batch part = PartOf(batch, first, rows);
       OCTAVO_TRY(const size_t bytes, ObserveBatch(taps_, part, first, runner_(part.inputs), options_, into_));
-      per_byte_ =
-          std::max(per_byte_, static_cast<double>(bytes) / static_cast<double>(row * static_cast<size_t>(rows)));
+      Took(part, bytes);
       first += rows;
     }
     return {};
   }
 
  private:
-  static constexpr int64_t kProbe = 2;  // rows that tell how much room values take
+  static constexpr int64_t kProbe = 2;  // rows of which a model is asked what it makes of a part
 
-  // False: the model does not run some rows of the batch, whatever it says of its inputs.
-  bool Probed(const Batch& batch, size_t row) {
+  // Whether it is known what room values take. A model may run no part, whatever it says of its inputs.
+  bool Measured(const Batch& batch, int64_t size) {
+    if (!options_.in_rows || fails_ || size <= kProbe || !HasRows(batch.inputs, size)) return false;
     if (per_byte_ > 0) return true;
-    probe_ = runner_(PartOf(batch, 0, kProbe).inputs);
-    in_rows_ = probe_.has_value();
-    if (in_rows_) per_byte_ = std::max(1e-9, double(BytesOf(*probe_)) / double(row * kProbe));
-    return in_rows_;
+    const Batch part = PartOf(batch, 0, kProbe);
+    const auto values = runner_(part.inputs);
+    if (values) Took(part, BytesOf(*values));
+    fails_ = !values.has_value();
+    return !fails_;
   }
-  // Whether each of the probe's rows gives alone what it gave beside the other: rows may be those of one sequence.
-  bool Independent(const Batch& batch) {
-    if (independent_) return *independent_;
-    bool same = true;
-    if (!probe_ || probe_->empty()) probe_ = runner_(PartOf(batch, 0, kProbe).inputs);
-    for (int64_t row = 0; same && row < kProbe; ++row) {
-      const auto alone = probe_ ? runner_(PartOf(batch, row, 1).inputs) : probe_;
-      same = alone && alone->size() == probe_->size() && std::ranges::all_of(*alone, [&](const auto& value) {
-               const auto both = probe_->find(value.first);
-               const Tensor& one = value.second;
-               return both != probe_->end() && both->second.byte_size() == kProbe * one.byte_size() &&
-                      std::memcmp(both->second.data() + static_cast<size_t>(row) * one.byte_size(), one.data(),
-                                  one.byte_size()) == 0;
-             });
+  void Took(const Batch& part, size_t bytes) {
+    constexpr double kLeast = 1e-9;
+    per_byte_ = std::max({per_byte_, kLeast, double(bytes) / double(std::max<size_t>(1, BytesOf(part.inputs)))});
+  }
+  // Rows that there is room for.
+  int64_t Room(const Batch& batch, int64_t size) const {
+    const double row = per_byte_ * double(BytesOf(batch.inputs)) / double(size);
+    return static_cast<int64_t>(std::clamp(double(options_.most_bytes) / std::max(row, 1e-9), 1.0, double(size)));
+  }
+  // Whether each of two rows gives alone what it gives beside the other: what looks like a batch may be one sequence.
+  bool RowsStandAlone(const Batch& batch) {
+    if (stand_alone_) return *stand_alone_;
+    const auto both = runner_(PartOf(batch, 0, kProbe).inputs);
+    stand_alone_ = both.has_value();
+    for (int64_t row = 0; *stand_alone_ && row < kProbe; ++row) {
+      const auto alone = runner_(PartOf(batch, row, 1).inputs);
+      stand_alone_ = alone && std::ranges::all_of(*both, [&](const auto& value) {
+                       const auto one = alone->find(value.first);
+                       return one != alone->end() && IsRowOf(value.second, one->second, row);
+                     });
     }
-    probe_ = ir::TensorMap();
-    independent_ = same, in_rows_ = same;
-    return same;
+    return *stand_alone_;
+  }
+  // Or what no row has a part in.
+  static bool IsRowOf(const Tensor& both, const Tensor& one, int64_t row) {
+    const size_t bytes = one.byte_size();
+    const size_t at = both.byte_size() == bytes ? 0 : static_cast<size_t>(row) * bytes;
+    return (both.byte_size() == bytes || both.byte_size() == kProbe * bytes) &&
+           (bytes == 0 || std::memcmp(both.data() + at, one.data(), bytes) == 0);
   }
   static Batch PartOf(const Batch& batch, int64_t first, int64_t rows) {
     Batch part{batch.name, {}};
     for (const auto& [name, t] : batch.inputs) part.inputs[name] = RowsOf(t, first, rows);
     return part;
-  }
-  Status Whole(const Batch& batch) {
-    return ObserveBatch(taps_, batch, 0, runner_(batch.inputs), options_, into_).transform([](size_t) {});
   }
   static Tensor RowsOf(const Tensor& t, int64_t first, int64_t rows) {
     ir::Shape shape = t.shape();
@@ -320,10 +323,9 @@ class Parts {
   const Runner& runner_;
   const CalibrateOptions& options_;
   Calibration& into_;
-  bool in_rows_ = options_.in_rows;
-  double per_byte_ = 0;  // of the values, for each of the inputs'
-  Result<ir::TensorMap> probe_ = ir::TensorMap();
-  std::optional<bool> independent_;
+  double per_byte_ = 0;  // of the values, for each of the inputs'; 0: not known
+  bool fails_ = false;   // no part runs
+  std::optional<bool> stand_alone_;
 };
 
 // A name that one of them lacks.

@@ -87,7 +87,7 @@ struct CalibrateOptions {
   // The inputs are rows of one batch, and rows give what they would give in any other batch: a batch then runs in parts, the values of each of
   // which take most_bytes, or one row.
   bool in_rows = false;
-  size_t most_bytes = size_t{256} << 20;
+  size_t most_bytes = size_t{64} << 20;  // they lie in the arena, as outputs, and idle in pools of other sizes at once
   // After each batch: batches done, batches in all (-1: not known).
   std::function<void(int64_t done, int64_t total)> progress = {};
   // Set from outside to end after the batch at hand; what was gathered so far is returned and can be resumed.
