@@ -308,7 +308,10 @@ TEST(Calibrate, BatchesInPartsTakeNoMoreThanTheyMay) {
         return watched(inputs);
       };
       const auto half = Calibrate(Taps(), *data, interrupted, {.in_rows = true, .most_bytes = room, .stop = &stop});
-      ASSERT_TRUE(half) << half.error().message;
+      if (!half) {  // before a row was seen
+        EXPECT_LT(last, 5u) << half.error().message;
+        continue;
+      }
       const auto rest = Calibrate(Taps(), *data, watched, {.resume = &*half, .in_rows = true, .most_bytes = room});
       ASSERT_TRUE(rest) << rest.error().message;
       EXPECT_EQ(rest->ToBytes(), truth) << room << ", interrupted at run " << last;
