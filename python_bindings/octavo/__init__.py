@@ -119,6 +119,7 @@ def ep_library():
     return _library("liboctavo_ep.so")
 
 
+@_words.takes(recipe="word", threads="whole")
 def session_options(options=None, *, recipe=None, threads=None):
     """onnxruntime.SessionOptions whose sessions run on octavo what it can compute, and the rest on ONNX Runtime's CPU provider."""
     return _session_options_on(ep_library(), options, {"recipe": recipe, "threads": threads})

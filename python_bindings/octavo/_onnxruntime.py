@@ -3,6 +3,8 @@
 import importlib.util
 import pathlib
 
+from ._octavo import OctavoError
+
 
 def runtime_of(name):
     """The name of a runtime as the compiled module takes it: for "onnxruntime" the library of the package, where there is one."""
@@ -15,8 +17,14 @@ def runtime_of(name):
 
 def session_options_on(library, options, settings):
     """`options` with the execution provider of `library`, which this process registers once."""
-    import onnxruntime
-
+    try:
+        import onnxruntime
+    except ImportError as error:
+        raise OctavoError("session_options() needs the package onnxruntime, 1.24 or later: pip install onnxruntime") from error
+    if not hasattr(onnxruntime, "get_ep_devices"):
+        raise OctavoError(f"session_options() needs onnxruntime 1.24 or later, and {onnxruntime.__version__} is installed")
+    if options is not None and not isinstance(options, onnxruntime.SessionOptions):
+        raise TypeError(f"session_options(): options takes onnxruntime.SessionOptions or None, not {type(options).__name__}")
     name = "OctavoExecutionProvider"
     if not any(device.ep_name == name for device in onnxruntime.get_ep_devices()):
         onnxruntime.register_execution_provider_library("octavo", library)

@@ -84,8 +84,8 @@ def _wants(type_text, value):
     several = re.match(r"(?:typing\.|collections\.abc\.)?(?:list|List|Sequence)\[(.*)\]$", type_text)
     if several:
         words = _wants(several[1], None)[0].split(" ", 1)[-1]
-        plain = not isinstance(value, (str, bytes)) and hasattr(value, "__iter__") and hasattr(value, "__len__")
-        return f"a list of {words}", plain and all(_wants(several[1], one)[1] for one in value)
+        plain = not isinstance(value, (str, bytes, dict)) and hasattr(value, "__iter__") and hasattr(value, "__len__")
+        return "a list" if words == "object" else f"a list of {words}", plain and all(_wants(several[1], one)[1] for one in value)
     if "Callable" in type_text:
         return "a function", callable(value)
     if type_text.startswith(("tuple", "Tuple")):
@@ -117,11 +117,12 @@ def _told(name, signature, args, kwargs):
             continue
         words, fits = _wants(parameter.annotation, value)
         if not fits and not (value is None and parameter.default is None):
-            return f"{name}(): {key} takes {words}, not {_of(value)}"
+            inside = f" with {_of(value[0])}" if isinstance(value, (list, tuple)) and value and words.startswith("a list") else ""
+            return f"{name}(): {key} takes {words}, not {_of(value)}{inside}"
         for number in value if isinstance(value, (list, tuple)) else [value]:
             if "int" in parameter.annotation.lower() and hasattr(number, "__index__") and not -(2**31) <= int(number) < 2**31:
                 return f"{name}(): {key} is {number}, which is beyond what it can be"
-    return f"{name}{signature}: the arguments do not fit"
+    return f"{name}({', '.join(p for p in signature.parameters if p != 'self')}): the arguments do not fit"
 
 
 def _with_words(function, name):

@@ -8,6 +8,7 @@ import time
 
 import numpy as np
 import octavo
+import octavo.transformers
 import pytest
 from conftest import BERT, batch, inputs_of
 
@@ -28,6 +29,8 @@ def calls():
     texts = {"texts": ["a"], "tokenizer": type("T", (), {"encode": lambda self, text: type("E", (), {"ids": [1, 2]})})(), "model": BERT}
     return [
         ("Session", octavo.Session, model), ("load", octavo.load, model), ("run", session.run, {"inputs": feed}), ("state", session.state, {}),
+        ("run_together", session.run_together, {"inputs": [feed]}), ("session_options", octavo.session_options, {}),
+        ("export_and_optimize", octavo.transformers.export_and_optimize, {"model": "/nowhere", "out": "a.onnx"}),
         ("calibrate", octavo.calibrate, model | {"calibration": [feed]}), ("compare", octavo.compare, {"a": BERT, "b": BERT, "data": [feed]}),
         ("bench", octavo.bench, {"models": BERT, "seconds": 0.0}), ("inspect", octavo.inspect, model), ("explain", octavo.explain, model),
         ("trace", octavo.trace, model), ("merge_calibrations", octavo.merge_calibrations, {"calibrations": []}),
@@ -64,7 +67,7 @@ def said(function, *args, **kwargs):
 @pytest.mark.parametrize("name", [
     "Session", "load", "run", "state", "calibrate", "compare", "bench", "inspect", "explain", "trace", "merge_calibrations", "split_if", "apply", "Graph", "value",
     "rewriter", "at", "constant", "replace", "set_input", "set_attr", "erase_dead", "Graph.save", "save", "Pipeline", "Pipeline.of", "Pipeline.from_json", "passes",
-    "text_batches", "image_batches", "Generator", "perplexity", "scalar", "part", "optimize", "tune",
+    "text_batches", "image_batches", "Generator", "perplexity", "scalar", "part", "optimize", "tune", "run_together", "session_options", "export_and_optimize",
 ])
 def test_a_wrong_call_is_one_sentence(fitting, name, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
@@ -96,6 +99,9 @@ def test_a_wrong_call_is_one_sentence(fitting, name, tmp_path, monkeypatch):
     (lambda: octavo.Session(), "Session() missing a required argument: 'model'; it takes model, threads, fuse, max_memory, max_nodes, count_clipped"),
     (lambda: octavo.Session(BERT, threads=10**13), "Session(): threads is 10000000000000, which is beyond what it can be"),
     (lambda: octavo.Session(BERT, max_memory="1 GB"), "Session(): max_memory takes a whole number or None, not str"),
+    (lambda: octavo.Session(BERT).run_together(batch(0)), "Session.run_together(): inputs takes a list, not dict"),
+    (lambda: octavo.Session(BERT).run_together([batch(0)], states=[1]), "Session.run_together(): states takes a list of State or None, not list with int"),
+    (lambda: octavo.session_options(threads="two"), "session_options(): threads takes a whole number or None, not str"),
     (lambda: octavo.apply(None), "a Graph is wanted here, not None"),
     (lambda: octavo.bench(BERT, shapes={"input_ids": 3}), "shapes(): 'input_ids' takes a list, not int"),
     (lambda: octavo.bench(BERT, seconds=float("nan")), "bench(): seconds takes a number, not nan"),
