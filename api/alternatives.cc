@@ -143,7 +143,7 @@ Status NoteAlternatives(const Graph& model, const OptimizeOptions& options, Evid
   const std::vector<Way> ways = WaysFrom(options, result);
   std::vector<std::pair<double, std::string>> tried;
   for (size_t i = 0; i < ways.size(); ++i) {
-    if (options.progress) options.progress("types", static_cast<int64_t>(i), static_cast<int64_t>(ways.size()));
+    if (options.progress) options.progress("alternatives", static_cast<int64_t>(i), static_cast<int64_t>(ways.size()));
     if (options.stop != nullptr && options.stop->load()) return ir::Fail("interrupted");
     OptimizeOptions other = options;
     other.data = nullptr, other.calibration = nullptr, other.explain = false, other.layers = false;
