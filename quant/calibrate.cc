@@ -247,7 +247,8 @@ class Parts {
   // first: rows that were seen before.
   Status Observe(const Batch& batch, int64_t first) {
     const int64_t size = BatchSize(batch.inputs);
-    const bool in_parts = Measured(batch, size) && (first > 0 || Room(batch, size) < size) && RowsStandAlone(batch);
+    const bool in_parts = (first > 0 || size > kProbe) && Measured(batch, size) &&
+                          (first > 0 || Room(batch, size) < size) && RowsStandAlone(batch);
     if (!in_parts && first > 0)
       return Fail("cannot go on: the calibration ended within what is now {}; the data was cut into other batches then",
                   batch.name);
@@ -268,7 +269,7 @@ class Parts {
 
   // Whether it is known what room values take. A model may run no part, whatever it says of its inputs.
   bool Measured(const Batch& batch, int64_t size) {
-    if (!options_.in_rows || fails_ || size <= kProbe || !HasRows(batch.inputs, size)) return false;
+    if (!options_.in_rows || fails_ || !HasRows(batch.inputs, size)) return false;
     if (per_byte_ > 0) return true;
     const Batch part = PartOf(batch, 0, kProbe);
     const auto values = runner_(part.inputs);
