@@ -351,6 +351,7 @@ class Attempt {
         evidence_.plans[{options_.calibrator, dtype}] = result_.plan;
       }
       result_.ranges = RangesOf(result_.plan, evidence_.ranges);
+      if (!evidence_.ranges.random_data) result_.ids = evidence_.ranges.ids;
       for (std::string& note : NotesOfData(graph_, evidence_.seen, evidence_.ranges))
         result_.notes.push_back(std::move(note));
     }

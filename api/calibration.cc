@@ -98,6 +98,7 @@ Result<quant::Calibration> Calibrated(const CalibrationTask& task, quant::DataSo
   how.in_rows = TakesRows(task);
   how.stop = options.stop;
   how.resume = resume;
+  for (const auto& [input, rows] : quant::IdLimits(task.graph)) how.ids.push_back(input);
   how.progress = [&](int64_t done, int64_t total) {
     if (seen != nullptr) seen->batches = done;  // and not their parts
     if (options.progress) options.progress("calibrate", done, total);

@@ -6,7 +6,9 @@
 #include <optional>
 
 #include "octavo/api/compare_layers.h"
+#include "octavo/api/made.h"
 #include "octavo/ir/functions.h"
+#include "octavo/quant/calibrate.h"
 
 namespace octavo::api {
 
@@ -32,6 +34,12 @@ std::optional<Codes> CodesOfQuantize(const Graph& g, const Node& n) {
 }  // namespace
 
 ClipCounter::ClipCounter(Graph& graph) {
+  const auto told = graph.info.metadata.find(kIdsKey);
+  const auto ranges = told == graph.info.metadata.end() ? std::nullopt : quant::IdRangesOf(told->second);
+  for (const ir::ValueId input : graph.inputs()) {
+    const std::string& name = graph.value(input).name;
+    if (ranges && ranges->contains(name)) ids_.push_back({.input = name, .range = ranges->at(name)});
+  }
   for (const NodeId id : graph.NodesInOrder()) {
     const Node& n = graph.node(id);
     for (size_t i = 0; i < n.outputs.size(); ++i) {
@@ -61,6 +69,29 @@ void ClipCounter::Count(std::span<const Tensor> codes) {
     tap.counts.high += std::ranges::count(bytes, tap.high);
     tap.counts.count += static_cast<int64_t>(bytes.size());
   }
+}
+
+ir::TensorMap ClipCounter::IdsOf(const ir::TensorMap& inputs) const {
+  ir::TensorMap kept;
+  if (ids_.empty()) return kept;
+  for (const StrangeIds& ids : ids_) {
+    if (const auto it = inputs.find(ids.input); it != inputs.end()) kept.insert(*it);
+  }
+  if (const auto mask = inputs.find(quant::OnlyMask(inputs)); mask != inputs.end()) kept.insert(*mask);
+  return kept;
+}
+
+void ClipCounter::CountIds(const ir::TensorMap& inputs) {
+  const std::lock_guard lock(mutex_);
+  for (StrangeIds& ids : ids_) {
+    const quant::IdsSeen seen = quant::LookAtIds(inputs, ids.input, ids.range);
+    ids.below += seen.below, ids.above += seen.above, ids.count += seen.count;
+  }
+}
+
+std::vector<StrangeIds> ClipCounter::Ids() const {
+  const std::lock_guard lock(mutex_);
+  return ids_;
 }
 
 std::vector<Clipped> ClipCounter::Counts() const {

@@ -1,4 +1,5 @@
-// How many values of a quantized model lie at an end of their range while it runs on what comes: whether calibration has seen data like it.
+// How many values of a quantized model lie at an end of their range while it runs on what comes, and how many ids calibration did not reach: whether it
+// has seen data like it.
 #ifndef OCTAVO_API_CLIPPED_H_
 #define OCTAVO_API_CLIPPED_H_
 
@@ -8,7 +9,9 @@
 #include <vector>
 
 #include "octavo/ir/graph.h"
+#include "octavo/ir/interpret.h"
 #include "octavo/ir/tensor.h"
+#include "octavo/quant/ids.h"
 
 namespace octavo::api {
 
@@ -20,6 +23,13 @@ struct Clipped {
           count = 0;  // values at its ends, of how many; low is 0 where the range begins at 0, as that of ReLU does
 };
 
+// Of an input of ids, by what the file tells of its calibration. Padding is left out.
+struct StrangeIds {
+  std::string input;
+  quant::IdRange range;
+  int64_t below = 0, above = 0, count = 0;  // of those that runs were given
+};
+
 class ClipCounter {
  public:
   // The tensors become outputs of the graph, behind its own.
@@ -28,6 +38,10 @@ class ClipCounter {
   // The outputs that the constructor added, of one run. From any thread.
   void Count(std::span<const ir::Tensor> codes);
   std::vector<Clipped> Counts() const;
+  // Of the inputs of a run those that CountIds looks at. They share memory with `inputs`, so that a run may take these.
+  ir::TensorMap IdsOf(const ir::TensorMap& inputs) const;
+  void CountIds(const ir::TensorMap& ids);
+  std::vector<StrangeIds> Ids() const;
 
  private:
   struct Tap {
@@ -36,6 +50,7 @@ class ClipCounter {
     bool counts_low;
   };
   std::vector<Tap> taps_;
+  std::vector<StrangeIds> ids_;
   mutable std::mutex mutex_;
 };
 

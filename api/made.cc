@@ -36,6 +36,9 @@ void RecordMade(const OptimizeOptions& options, const Provenance& from, Optimize
   tell("octavo.calibrator", calibrated ? std::string(quant::Name(options.calibrator)) : std::string());
   const bool fitted = std::ranges::find(result.pipeline.passes, "fit_weights") != result.pipeline.passes.end();
   tell("octavo.fit", !calibrated ? "" : fitted ? "yes" : "no");
+  quant::IdRanges ids = result.ids;
+  std::erase_if(ids, [](const auto& input) { return input.second.empty(); });
+  tell(kIdsKey, ids.empty() ? "" : ToText(ids));
   tell("octavo.data", whole ? result.data : std::string());
   tell("octavo.loss", whole ? LossText(result) : std::string());
   std::string hashes;

@@ -7,7 +7,10 @@
 
 namespace octavo::api {
 
-// octavo.version with the commit, octavo.calibrator and octavo.fit, which follow from model, options and data, however they came; the same
+// The least and the largest id of each input that calibration saw: quant::ToText(IdRanges).
+constexpr char kIdsKey[] = "octavo.ids";
+
+// octavo.version with the commit, octavo.calibrator, octavo.fit and octavo.ids, which follow from model, options and data, however they came; the same
 // model is then the same file. whole: also octavo.data, octavo.loss and octavo.sha256, which tell the names and files of this time.
 void RecordMade(const OptimizeOptions& options, const Provenance& from, Optimized& result, bool whole = false);
 

@@ -84,6 +84,7 @@ struct Optimized {
   std::vector<passes::PassTiming> timings;
   quant::QuantPlan plan;  // int8: what became of every calibrated value
   std::vector<ActivationRange> ranges;
+  quant::IdRanges ids;  // of what the model was calibrated with, where that is data
   std::vector<std::string> log;
   std::vector<std::string> notes;  // what a person should know who reads nothing else
   Losses losses;  // against the model as it was, over the batches of loss_details; empty: no data, no float outputs

@@ -97,10 +97,11 @@ class Session {
     ir::TensorMap arrays =
         Unwrap(quant::FitInputs(FromDict(inputs, "inputs", donate), state != nullptr ? given_inputs_ : graph_inputs_,
                                 "inputs", quant::Numbers::kMayBeNaN));
+    const ir::TensorMap ids = clipped_ == nullptr ? ir::TensorMap() : clipped_->IdsOf(arrays);
     std::vector<ir::Tensor> results = Unlocked([&] {
       return state != nullptr ? model_.Run(std::move(arrays), *state->caches) : model_.Run(std::move(arrays));
     });
-    return Chosen(std::move(results), outputs, std::move(wanted));
+    return Chosen(std::move(results), outputs, std::move(wanted), ids);
   }
 
   // Several runs at once, each with its own inputs and, if given, state.
@@ -125,9 +126,12 @@ class Session {
       if (caches.size() != all.size())
         Raise({std::format("{} states for {} runs; give one for each, or none", caches.size(), all.size())});
     }
+    std::vector<ir::TensorMap> ids(all.size());
+    for (size_t i = 0; clipped_ != nullptr && i < all.size(); ++i) ids[i] = clipped_->IdsOf(all[i]);
     auto results = Unlocked([&] { return model_.RunTogether(std::move(all), caches); });
     std::vector<std::vector<py::array>> chosen;
-    for (std::vector<ir::Tensor>& one : results) chosen.push_back(Chosen(std::move(one), outputs, wanted));
+    for (size_t i = 0; i < results.size(); ++i)
+      chosen.push_back(Chosen(std::move(results[i]), outputs, wanted, ids[i]));
     return chosen;
   }
 
@@ -150,9 +154,15 @@ class Session {
     py::dict all;
     for (const api::Clipped& c : clipped_->Counts()) {
       py::dict one;
-      one["node"] = Name{c.node}, one["range"] = py::make_tuple(c.lo, c.hi);
+      one["kind"] = "codes", one["node"] = Name{c.node}, one["range"] = py::make_tuple(c.lo, c.hi);
       one["low"] = c.low, one["high"] = c.high, one["count"] = c.count;
       all[py::cast(Name{c.value})] = one;
+    }
+    for (const api::StrangeIds& ids : clipped_->Ids()) {
+      py::dict one;
+      one["kind"] = "ids", one["node"] = "", one["range"] = py::make_tuple(ids.range.lo, ids.range.hi);
+      one["low"] = ids.below, one["high"] = ids.above, one["count"] = ids.count;
+      all[py::cast(Name{ids.input})] = one;
     }
     return all;
   }
@@ -179,10 +189,11 @@ class Session {
 
  private:
   std::vector<py::array> Chosen(std::vector<ir::Tensor> results, const std::optional<std::vector<Name>>& outputs,
-                                std::map<size_t, int> wanted) const {
+                                std::map<size_t, int> wanted, const ir::TensorMap& ids) const {
     if (clipped_ != nullptr) {
       const py::gil_scoped_release unlock;
       clipped_->Count(std::span(results).subspan(outputs_.size()));
+      clipped_->CountIds(ids);
     }
     results.resize(outputs_.size());
     std::vector<py::array> chosen;

@@ -47,6 +47,7 @@ std::string HeaderLine(const Calibration& c, size_t payload) {
                  {"samples", c.samples},
                  {"skip_padding", c.skip_padding},
                  {"values", std::move(values)}};
+  if (!c.ids.empty()) header["ids"] = ToText(c.ids);
   if (!c.moments.empty()) {
     Json& moments = header["moments"] = Json::array();
     for (const auto& [name, m] : c.moments)
@@ -67,8 +68,15 @@ Result<Calibration> ParseHeader(std::string_view line, size_t payload, std::stri
   if (*bytes != payload) {
     return Fail("{} is cut off or has something added: {} bytes of data, {} expected", place, payload, *bytes);
   }
-  return Calibration{
-      .model = std::move(*model), .skip_padding = *skip_padding, .random_data = *random, .samples = *samples};
+  std::optional<IdRanges> ids = IdRanges();
+  if (header->contains("ids"))
+    ids = IdRangesOf(ir::Get<std::string>(*header, "ids").value_or(""));  // files of before have none
+  if (!ids) return Fail("{} is damaged: the ids in its header cannot be understood; calibrate again", place);
+  return Calibration{.model = std::move(*model),
+                     .skip_padding = *skip_padding,
+                     .random_data = *random,
+                     .samples = *samples,
+                     .ids = std::move(*ids)};
 }
 
 }  // namespace

@@ -212,6 +212,19 @@ size_t BytesOf(const ir::TensorMap& tensors) {
   return bytes;
 }
 
+// Data of before that tells nothing of an input's ids, as older files do, leaves nothing to add to.
+void ObserveIds(const ir::TensorMap& inputs, const std::vector<std::string>& names, Calibration& into) {
+  for (const std::string& name : names) {
+    const IdRange reach = LookAtIds(inputs, name).reach;
+    const auto known = into.ids.find(name);
+    if (known != into.ids.end()) {
+      known->second.Add(reach);
+    } else if (into.samples == 0) {
+      into.ids[name] = reach;
+    }
+  }
+}
+
 // Of what the runner gave. Gives the bytes of the values.
 Result<size_t> ObserveBatch(std::span<const Tap> taps, const Batch& batch, int64_t first_row,
                             const Result<ir::TensorMap>& outputs, const CalibrateOptions& options, Calibration& into) {
@@ -227,6 +240,7 @@ Result<size_t> ObserveBatch(std::span<const Tap> taps, const Batch& batch, int64
     OCTAVO_TRY_STATUS(observation.Run(out != outputs->end() ? out->second : in->second, options.skip_padding,
                                       into.values[tap.value]));
   }
+  ObserveIds(batch.inputs, options.ids, into);
   into.samples += static_cast<uint64_t>(batch_size);
   return BytesOf(*outputs);
 }
@@ -351,6 +365,11 @@ Status MergeRanges(const Calibration& from, Calibration& into) {
   if (const std::string one = InOneAlone(into.values, from.values); !one.empty())
     return Fail("value '{}' is in one of the calibrations only, they cannot be merged", one);
   for (auto& [name, observer] : into.values) observer.Merge(from.values.at(name));
+  if (into.samples == 0) into.ids = from.ids;
+  if (from.samples > 0) {
+    std::erase_if(into.ids, [&](const auto& input) { return !from.ids.contains(input.first); });
+    for (auto& [name, range] : into.ids) range.Add(from.ids.at(name));
+  }
   into.samples += from.samples;
   into.random_data |= from.random_data;
   return {};

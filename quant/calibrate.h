@@ -14,6 +14,7 @@
 
 #include "octavo/ir/graph.h"
 #include "octavo/quant/dataset.h"
+#include "octavo/quant/ids.h"
 #include "octavo/quant/moments.h"
 #include "octavo/quant/observe.h"
 #include "octavo/quant/range.h"
@@ -58,7 +59,8 @@ class Calibration {
   uint64_t samples = 0;      // of the data
   std::map<std::string, Observer> values = {};
   std::map<std::string, Moments> moments =
-      {};  // what weights are fitted to, where that was asked for: no part of Calibrate
+      {};             // what weights are fitted to, where that was asked for: no part of Calibrate
+  IdRanges ids = {};  // of the inputs that were asked for; none that a part of the data does not tell of
 
   const Observer* Find(std::string_view value) const;
 
@@ -83,6 +85,7 @@ using Runner = std::function<ir::Result<ir::TensorMap>(const ir::TensorMap& inpu
 struct CalibrateOptions {
   std::string model = {};  // goes into Calibration::model
   bool skip_padding = true;
+  std::vector<std::string> ids = {};    // inputs: Calibration::ids
   const Calibration* resume = nullptr;  // go on from here: as many samples of the data are passed over
   // The inputs are rows of one batch, and rows give what they would give in any other batch: a batch then runs in parts, the values of each of
   // which take most_bytes, or one row.

@@ -137,7 +137,9 @@ class Session(metaclass=_Type):
         """KV caches that the model takes as codes, by input: output, dtype, scale, zero_point; code = round(x / scale) + zero_point."""
     def clipped(self) -> dict[str, dict[str, Any]]:
         """Of each tensor of codes with a calibrated scale: node, range, and of all runs so far the values at its low and its high end, and the count of all. What
-        lies beyond an end is cut off there: many on new data say that calibration did not see data like it. low is 0 where the range begins at 0 (ReLU)."""
+        lies beyond an end is cut off there: many on new data say that calibration did not see data like it. low is 0 where the range begins at 0 (ReLU).
+        kind is "codes", or "ids" for an input that chooses rows of a table, by its name: range is what calibration saw (the file tells: octavo.ids), low and
+        high are the ids below and above it, padding aside. Many are a sign of another tokenizer."""
     @property
     def kernels(self) -> list[str]:
         """Which kernel each step got, in order."""

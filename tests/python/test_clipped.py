@@ -26,7 +26,8 @@ def test_outputs_stay_and_values_are_counted(model):
         for a, b in zip(plain.run(HELD_OUT), counting.run(HELD_OUT)):
             assert np.array_equal(a, b)
     counts = counting.clipped()
-    assert len(counts) > 10 and all(c["count"] > 0 and c["range"][0] < c["range"][1] and c["node"] for c in counts.values())
+    assert len(counts) > 10 and all(c["count"] > 0 and c["range"][0] < c["range"][1] for c in counts.values())
+    assert all(bool(c["node"]) == (c["kind"] == "codes") for c in counts.values())
     # Few on data like that of calibration, whose ranges end where values do.
     assert sum(c["low"] + c["high"] for c in counts.values()) < 0.02 * sum(c["count"] for c in counts.values())
     with pytest.raises(octavo.OctavoError, match="the model has no output 'codes 1'"):
@@ -55,6 +56,42 @@ def test_what_a_range_cuts_off_shows(model):
     (_, after), = session.clipped().items()
     assert abs(after["high"] - counts["high"] - beyond[0]) <= 1 and abs(after["low"] - counts["low"] - beyond[1]) <= 1
     assert after["count"] == 2 * x.size and beyond[0] > 100
+
+
+def with_ids(low, high, shape=(2, 8), shown=8):
+    """A batch whose ids lie from low to high; what the mask hides is far beyond both."""
+    ids = np.random.default_rng(high).integers(low, high + 1, shape)
+    ids[0, :2] = low, high
+    mask = np.ones(shape, np.int64)
+    mask[:, shown:] = 0
+    ids[mask == 0] = 0
+    return {"input_ids": ids, "attention_mask": mask}
+
+
+def test_ids_that_calibration_did_not_reach_are_counted():
+    """However the ranges came."""
+    batches = [with_ids(5, 30), with_ids(11, 40, shown=5)]
+    for data in (batches, octavo.calibrate(BERT, batches)):
+        model = octavo.optimize(BERT, calibration=data).model
+        session = octavo.Session(model, count_clipped=True)
+        session.run(with_ids(7, 38))
+        ids = session.clipped()["input_ids"]
+        assert ids == {"kind": "ids", "node": "", "range": (5, 40), "low": 0, "high": 0, "count": 16}
+        strange = with_ids(2, 55, shown=6)
+        session.run(strange)
+        shown = strange["input_ids"][strange["attention_mask"] == 1]
+        ids = session.clipped()["input_ids"]
+        assert (ids["low"], ids["high"], ids["count"]) == (np.sum(shown < 5), np.sum(shown > 40), 28) and ids["high"] > 0 < ids["low"]
+        together = octavo.Session(model, count_clipped=True)
+        together.run_together([with_ids(7, 38), strange])
+        assert together.clipped() == session.clipped()
+        with pytest.raises(octavo.OctavoError):
+            session.run(with_ids(0, 10**6))  # beyond the table: a run that fails counts nothing
+        assert session.clipped()["input_ids"] == ids
+
+
+def test_random_data_tells_no_ids():
+    assert "input_ids" not in octavo.Session(octavo.optimize(BERT, calibration="random:2").model, count_clipped=True).clipped()
 
 
 def test_threads_count_together(model):

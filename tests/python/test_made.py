@@ -1,6 +1,7 @@
 """What a file tells of how it was made: version with the commit, data, calibrator, fit, loss, hashes."""
 
 import hashlib
+import json
 import re
 import shutil
 
@@ -48,6 +49,8 @@ def test_without_the_option_a_file_tells_what_is_the_same_however_it_was_made(ru
     data = data_in(tmp_path / "batches")
     assert run("optimize", BERT, "-o", "a.onnx", "--calib", data).returncode == 0
     made = told(tmp_path / "a.onnx")
+    ids = json.loads(made.pop("octavo.ids"))
+    assert ids["input_ids"][0] >= 0 and ids["input_ids"][0] < ids["input_ids"][1]
     assert made == {"octavo.version": made["octavo.version"], "octavo.calibrator": "mse", "octavo.fit": "yes"}
     session = octavo.Session(BERT, threads=1)
     of_arrays = octavo.optimize(BERT.read_bytes(), calibration=[inputs_of(session, batch(i)) for i in range(9)]).model

@@ -104,7 +104,10 @@ std::vector<TensorMap> Batches(const std::vector<Text>& texts, std::mt19937& ran
   return batches;
 }
 
-Calibration Done(std::vector<TensorMap> batches, const CalibrateOptions& options = {}) {
+const std::vector<std::string> kIds = {"input_ids"};
+
+Calibration Done(std::vector<TensorMap> batches, CalibrateOptions options = {}) {
+  options.ids = kIds;
   auto data = InMemoryData(std::move(batches), Inputs());
   auto r = Calibrate(Taps(), *data, FakeModel, options);
   EXPECT_TRUE(r) << r.error().message;
@@ -133,6 +136,40 @@ TEST(Calibrate, BatchesOrderPaddingAndShardsDoNotMatter) {
     EXPECT_TRUE(ab.ToBytes() == bytes);
     EXPECT_TRUE(ba.ToBytes() == bytes);
   }
+}
+
+// Padding is id 0, which no text has; a batch of padding alone tells of the input all the same.
+TEST(Calibrate, IdsAreThoseThatNoMaskHides) {
+  EXPECT_EQ(Done({BatchOf({{{3, 4}, {5, 6, 7}}}, 2)}).ids, (IdRanges{{"input_ids", {3, 7}}}));
+  TensorMap padding = BatchOf({{{9, 9}}}, 0);
+  padding["attention_mask"] = Tensor::S64({1, 2}, {0, 1});
+  padding["input_ids"] = Tensor::S64({1, 2}, {-8, 9});
+  EXPECT_EQ(Done({padding}).ids, (IdRanges{{"input_ids", {9, 9}}}));
+  EXPECT_EQ(Done({padding, BatchOf({{{3}, {5}}}, 0)}).ids, (IdRanges{{"input_ids", {3, 9}}}));
+}
+
+TEST(Calibrate, DataThatTellsNoIdsLeavesNone) {
+  const std::vector<Text> texts = {{3, 4}, {5, 6, 7}};
+  const Calibration some = Done({BatchOf(texts, 0)});
+  Calibration none = some, both = some;
+  none.ids.clear();  // as octavo 0.1 wrote them
+  ASSERT_TRUE(both.Merge(none));
+  EXPECT_TRUE(both.ids.empty());
+  both = none;
+  ASSERT_TRUE(both.Merge(some));
+  EXPECT_TRUE(both.ids.empty());
+  EXPECT_TRUE(Done({BatchOf(texts, 0), BatchOf({{{100}}}, 0)}, {.resume = &none}).ids.empty());
+  EXPECT_EQ(Done({BatchOf(texts, 0), BatchOf({{{100}}}, 0)}, {.resume = &some}).ids,
+            (IdRanges{{"input_ids", {3, 100}}}));
+}
+
+TEST(IdRanges, TextThatIsNoneIsToldFromText) {
+  const IdRanges ranges{{"a", {-3, 5}}, {"b", {}}, {"c", {7, 7}}};
+  EXPECT_EQ(ToText(ranges), R"({"a":[-3,5],"b":[],"c":[7,7]})");
+  EXPECT_EQ(IdRangesOf(ToText(ranges)), ranges);
+  for (const char* bad : {"", "[]", "{", R"({"a":1})", R"({"a":[1]})", R"({"a":[1,2,3]})", R"({"a":[2,1]})",
+                          R"({"a":[0.5,1]})", R"({"a":["0",1]})", R"({"a":[0,18446744073709551615]})"})
+    EXPECT_EQ(IdRangesOf(bad), std::nullopt) << bad;
 }
 
 TEST(Calibrate, SeesExactlyTheRealPositions) {
@@ -295,7 +332,7 @@ TEST(Calibrate, BatchesInPartsTakeNoMoreThanTheyMay) {
     };
     std::atomic<bool> stop = false;
     auto data = InMemoryData(batches, Inputs());
-    const auto whole = Calibrate(Taps(), *data, watched, {.in_rows = true, .most_bytes = room});
+    const auto whole = Calibrate(Taps(), *data, watched, {.ids = kIds, .in_rows = true, .most_bytes = room});
     ASSERT_TRUE(whole) << whole.error().message;
     EXPECT_EQ(whole->ToBytes(), truth) << room;
     EXPECT_LE(most, room);
@@ -307,12 +344,14 @@ TEST(Calibrate, BatchesInPartsTakeNoMoreThanTheyMay) {
         if (runs == last) return stop = true, ir::Fail("interrupted");
         return watched(inputs);
       };
-      const auto half = Calibrate(Taps(), *data, interrupted, {.in_rows = true, .most_bytes = room, .stop = &stop});
+      const auto half =
+          Calibrate(Taps(), *data, interrupted, {.ids = kIds, .in_rows = true, .most_bytes = room, .stop = &stop});
       if (!half) {  // before a row was seen
         EXPECT_LT(last, 5u) << half.error().message;
         continue;
       }
-      const auto rest = Calibrate(Taps(), *data, watched, {.resume = &*half, .in_rows = true, .most_bytes = room});
+      const auto rest =
+          Calibrate(Taps(), *data, watched, {.ids = kIds, .resume = &*half, .in_rows = true, .most_bytes = room});
       ASSERT_TRUE(rest) << rest.error().message;
       EXPECT_EQ(rest->ToBytes(), truth) << room << ", interrupted at run " << last;
     }
@@ -323,7 +362,7 @@ TEST(Calibrate, BatchesInPartsTakeNoMoreThanTheyMay) {
     return FakeModel(inputs);
   };
   auto all = InMemoryData({BatchOf(std::span(texts).first(12), 0), BatchOf(std::span(texts).last(12), 1)}, Inputs());
-  const auto in_one = Calibrate(Taps(), *all, no_part, {.in_rows = true, .most_bytes = 1});
+  const auto in_one = Calibrate(Taps(), *all, no_part, {.ids = kIds, .in_rows = true, .most_bytes = 1});
   ASSERT_TRUE(in_one) << in_one.error().message;
   EXPECT_EQ(in_one->ToBytes(), truth);
   // Rows of one sequence, which see those before them: the batch is no batch.
@@ -414,6 +453,8 @@ TEST_F(CalibFile, RoundTrips) {
   EXPECT_EQ(back->ToBytes(), calibration_.ToBytes());
   EXPECT_EQ(back->model, "f00d");
   EXPECT_EQ(back->samples, 10u);
+  EXPECT_EQ(back->ids, calibration_.ids);
+  EXPECT_EQ(back->ids.size(), 1u);
   EXPECT_EQ(*back->Find("probs"), *calibration_.Find("probs"));
   EXPECT_TRUE(back->CheckModel("f00d"));
   EXPECT_THAT(back->CheckModel("beef").error().message, HasSubstr("another model"));
