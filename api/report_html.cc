@@ -24,14 +24,14 @@ std::string Percent(int64_t part, int64_t whole) {
   return std::format("{:.1f} %", 100.0 * static_cast<double>(part) / static_cast<double>(whole));
 }
 
-// " (batch by batch 30.1 to 32.9)", "; the same first choice in 98.2 % of 512 rows, KL 0.0031".
+// " (batch by batch 30.1 to 32.9)", "; the same first choice in 98.2 % of 512 rows, KL 0.0031 +- 0.0002".
 std::string HowSure(const LossDetails& details, const std::string& name) {
   std::string text;
   if (const auto [low, high] = Spread(details, name); details.batches > 1 && std::isfinite(low))
     text += std::format("; batch by batch {:.1f} to {:.1f} dB", low, high);
   if (const auto it = details.rows.find(name); it != details.rows.end())
-    text += std::format("; the same first choice in {:.2f} % of rows, KL {:.2g}", 100 * it->second.Top1(),
-                        it->second.MeanKl());
+    text += std::format("; the same first choice in {:.2f} % of rows, KL {:.2g} +- {:.1g}", 100 * it->second.Top1(),
+                        it->second.MeanKl(), it->second.KlError());
   return text;
 }
 

@@ -57,12 +57,12 @@ std::string ReportJson(const Optimized& result, const FileSizes& bytes, const Me
   for (const auto& [name, s] : result.losses) {
     ordered_json loss = LossJson(s);
     loss["output"] = name;
-    loss["row_cosine"] = s.MeanRowCosine();
+    loss["row_cosine"] = s.MeanRowCosine(), loss["row_cosine_error"] = s.RowCosineError();
     const auto [low, high] = Spread(result.loss_details, name);
     loss["lowest_db"] = number(low), loss["highest_db"] = number(high);
     if (const auto it = result.loss_details.rows.find(name); it != result.loss_details.rows.end()) {
       loss["kind"] = quant::NameOf(it->second.kind()), loss["top1"] = it->second.Top1();
-      loss["kl"] = it->second.MeanKl();
+      loss["kl"] = it->second.MeanKl(), loss["kl_error"] = it->second.KlError();
     } else {
       loss["kind"] = quant::NameOf(quant::RowKind::kVector);
     }

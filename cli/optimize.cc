@@ -62,7 +62,8 @@ std::string Loss(const api::Optimized& r) {
         std::format("{:.1f} dB ({}cosine {:.4f}", stats.SqnrDb(),
                     r.loss_details.batches > 1 ? std::format("{:.1f} to {:.1f}; ", low, high) : "", stats.Cosine());
     if (const auto it = r.loss_details.rows.find(name); it != r.loss_details.rows.end())
-      figures += std::format("; same first choice {:.1f} %, KL {:.2g}", 100 * it->second.Top1(), it->second.MeanKl());
+      figures += std::format("; same first choice {:.1f} %, KL {:.2g} +- {:.1g}", 100 * it->second.Top1(),
+                             it->second.MeanKl(), it->second.KlError());
     figures += ")";
   }
   return std::format("against the model as it was, on {}: {}{} {}\n", api::WhatWasSeen(r.loss_details),

@@ -83,6 +83,7 @@ void Agreement::Add(RowKind kind, const Tensor& want, const Tensor& got) {
     double kl = 0;
     for (size_t i = 0; i < a.size(); ++i) kl += std::exp(a[i]) * (a[i] - b[i]);
     kl_ += std::max(kl, 0.0);
+    kl_squares_ += kl * kl;
   }
 }
 

@@ -6,6 +6,7 @@
 #include <string_view>
 
 #include "octavo/ir/tensor.h"
+#include "octavo/quant/error.h"
 
 namespace octavo::quant {
 
@@ -31,12 +32,13 @@ class Agreement {
   // Of the rows, how many have their largest number at the same place; 1 where there are none.
   double Top1() const { return rows_ == 0 ? 1 : static_cast<double>(same_) / static_cast<double>(rows_); }
   // Mean over rows of the Kullback-Leibler divergence of `got` from `want`, in nats.
+  double KlError() const { return StandardError(kl_, kl_squares_, finite_); }
   double MeanKl() const { return finite_ == 0 ? 0 : kl_ / static_cast<double>(finite_); }
 
  private:
   RowKind kind_ = RowKind::kVector;
   int64_t rows_ = 0, same_ = 0, finite_ = 0;
-  double kl_ = 0;
+  double kl_ = 0, kl_squares_ = 0;
 };
 
 }  // namespace octavo::quant

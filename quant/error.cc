@@ -46,7 +46,9 @@ ir::Status ErrorStats::Add(const ir::Tensor& want, const ir::Tensor& got) {
         worst_element_ = i;
       }
     }
-    row_cosine_sum_ += CosineOf(dot, want_sum, got_sum);
+    const double cosine = CosineOf(dot, want_sum, got_sum);
+    row_cosine_sum_ += cosine;
+    row_turn_squares_ += (1 - cosine) * (1 - cosine);
     ++rows_;
     dot_ += dot;
     want_sum_ += want_sum;
@@ -72,6 +74,13 @@ void ErrorStats::Merge(const ErrorStats& other) {
   error_sum_ += other.error_sum_;
   abs_sum_ += other.abs_sum_;
   row_cosine_sum_ += other.row_cosine_sum_;
+  row_turn_squares_ += other.row_turn_squares_;
+}
+
+double StandardError(double sum, double squares, int64_t n) {
+  if (n < 2) return 0;
+  const double number = static_cast<double>(n), mean = sum / number;
+  return std::sqrt(std::max(0.0, squares / number - mean * mean) / (number - 1));
 }
 
 double ErrorStats::SqnrDb() const {

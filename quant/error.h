@@ -11,6 +11,9 @@
 
 namespace octavo::quant {
 
+// How surely the mean of `n` values is that of all there might be, if they were drawn apart: by their sum and the sum of their squares. 0 for one.
+double StandardError(double sum, double squares, int64_t n);
+
 class ErrorStats {
  public:
   // `got` against `want`, both of any numeric type. An error if the shapes differ. Elements that are the same NaN or
@@ -27,6 +30,9 @@ class ErrorStats {
   double Cosine() const;
   // Mean of the cosines of the rows along the last axis: the figure for embeddings.
   double MeanRowCosine() const { return rows_ == 0 ? 1 : row_cosine_sum_ / static_cast<double>(rows_); }
+  double RowCosineError() const {
+    return StandardError(static_cast<double>(rows_) - row_cosine_sum_, row_turn_squares_, rows_);
+  }
   double MaxAbs() const { return max_abs_; }
   double MeanAbs() const { return count_ == 0 ? 0 : abs_sum_ / static_cast<double>(count_); }
   // Where the largest error was: number of the Add (from 0) and element; -1: nowhere.
@@ -36,6 +42,7 @@ class ErrorStats {
  private:
   int64_t count_ = 0, mismatches_ = 0, rows_ = 0, batches_ = 0;
   double want_sum_ = 0, got_sum_ = 0, dot_ = 0, error_sum_ = 0, abs_sum_ = 0, max_abs_ = 0, row_cosine_sum_ = 0;
+  double row_turn_squares_ = 0;  // of 1 - cosine
   int64_t worst_batch_ = -1, worst_element_ = -1;
 };
 

@@ -42,7 +42,7 @@ def test_optimize_report_follows_the_contract(run, calib, tmp_path):
     assert report["bytes"]["after"] == (tmp_path / "out.onnx").stat().st_size
     assert report["time_s"] > 0
     assert "attention 2/2 fused" in done.stdout
-    assert [set(loss) for loss in report["losses"]] == [{"output", "sqnr_db", "cosine", "row_cosine", "lowest_db", "highest_db", "kind", "exact"}]
+    assert [set(loss) for loss in report["losses"]] == [{"output", "sqnr_db", "cosine", "row_cosine", "row_cosine_error", "lowest_db", "highest_db", "kind", "exact"}]
     assert report["losses_of"] == {"batches": 1, "held_out": False} and "on one batch, which calibration saw: " in done.stdout
     assert report["losses"][0]["sqnr_db"] > 20 and not report["losses"][0]["exact"]
     assert f"'{report['losses'][0]['output']}' {report['losses'][0]['sqnr_db']:.1f} dB (cosine" in done.stdout

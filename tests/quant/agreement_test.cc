@@ -34,6 +34,7 @@ TEST(Agreement, KnownAnswers) {
   EXPECT_EQ(a.rows(), 2);
   EXPECT_EQ(a.Top1(), 0.5);  // of equals the first
   EXPECT_NEAR(a.MeanKl(), (0.25 * std::log(0.5) + 0.75 * std::log(1.5)) / 2, 1e-9);
+  EXPECT_NEAR(a.KlError(), a.MeanKl(), 1e-9) << "of x and 0 both are x / 2";
   Agreement l;
   // Softmax does not see a constant.
   l.Add(RowKind::kLogits, Tensor::F32({1, 3}, {100, 101, 98}), Tensor::F32({1, 3}, {0, 1, -2}));

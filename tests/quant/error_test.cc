@@ -24,6 +24,7 @@ TEST(ErrorStats, KnownAnswers) {
   EXPECT_FALSE(e.exact());
   ASSERT_TRUE(e.Add(Tensor::F32({1, 2}, {1, 0}), Tensor::F32({1, 2}, {0, 1})));
   EXPECT_DOUBLE_EQ(e.MeanRowCosine(), 2.0 / 3);
+  EXPECT_NEAR(e.RowCosineError(), 1.0 / 3, 1e-12);  // of 1, 1 and 0: a deviation of the root of a third over that of 3
   EXPECT_EQ(e.count(), 6);
   EXPECT_EQ(e.worst_batch(), 0) << "the first of equals";
 }
@@ -69,6 +70,7 @@ TEST(ErrorStats, MergeIsAddingBoth) {
   EXPECT_EQ(first.SqnrDb(), both.SqnrDb());
   EXPECT_EQ(first.Cosine(), both.Cosine());
   EXPECT_EQ(first.MeanRowCosine(), both.MeanRowCosine());
+  EXPECT_EQ(first.RowCosineError(), both.RowCosineError());
   EXPECT_EQ(first.MaxAbs(), 2);
   EXPECT_EQ(first.worst_batch(), 1);
   EXPECT_EQ(first.worst_element(), 0);
