@@ -208,12 +208,13 @@ class PyTries {
   PyTries(const py::object& model, const py::object& calibration, int threads)
       : PyTries(ReadModel(model, LimitsOf({}, {})), calibration, threads) {}
 
-  // recipe, keep_float and dynamic: as of optimize(). What is noted of a result whose weights are not refined is not told: it is compared, not used.
+  // recipe, keep_float, dynamic and reduce_range: as of optimize(). What is noted of a result whose weights are not refined is not told: it is compared, not used.
   OptimizeResult Optimize(const std::string& recipe, const std::vector<std::string>& keep_float,
-                          const std::vector<std::string>& dynamic, bool refine,
+                          const std::vector<std::string>& dynamic, bool refine, bool reduce_range,
                           const std::optional<ProgressFn>& progress) {
     api::OptimizeOptions options = Options(progress);
     options.recipe = recipe, options.keep_float = keep_float, options.dynamic = dynamic;
+    options.reduce_range = reduce_range;
     std::vector<std::string> notes;
     const auto optimize = [&](const ir::Graph&) { return tries_.Optimize(options, refine); };
     OptimizeResult out = Unwrap(Work(tries_.model(), options, optimize, notes));
@@ -298,7 +299,7 @@ void BindOptimize(py::module_& m) {
   py::class_<PyTries>(m, "_Tries")
       .def(py::init<const py::object&, const py::object&, int>())
       .def("optimize", &PyTries::Optimize, py::arg("recipe"), py::arg("keep_float") = std::vector<std::string>(),
-           py::arg("dynamic") = std::vector<std::string>(), py::arg("refine") = false,
+           py::arg("dynamic") = std::vector<std::string>(), py::arg("refine") = false, py::arg("reduce_range") = false,
            py::arg("progress") = std::nullopt)
       .def("layers", &PyTries::Layers)
       .def("noise_of", &PyTries::NoiseOf, py::arg("nodes"), py::arg("dynamic"));

@@ -399,7 +399,8 @@ class Tuned:
     result: as of optimize. name: of the plan, as "int8, 3 dynamic, 2 float". pipeline: what makes the model again, by optimize(pipeline=...) or `octavo optimize
     --pipeline`; save_plan writes it as JSON, to be read, edited and compared. baseline: the metric of the model as it was.
     plans: of each its name, recipe, ms (median), speedup (against octavo's float), bytes, metric, loss (a share of baseline; metric and loss are None
-    where nobody asked), within (the budget) and front (no other is both faster and better); of plans between int8 and float keep_float and dynamic.
+    where nobody asked), within (the budget) and front (no other is both faster and better); of plans between int8 and float keep_float and dynamic;
+    reduce_range where weights have 7 bits (CPUs without VNNI).
     layers: where int8 missed, of each layer its node, kind, type in the chosen plan, alone_db (what it alone leaves of the worst output), measured, float_ms, int8_ms.
     """
 

@@ -48,7 +48,14 @@ def test_the_fastest_within_the_budget_is_chosen():
     assert tuned.name in repr(tuned) and tuned.svg().startswith("<svg") and tuned.name in tuned.svg()
 
 
-def test_where_int8_misses_layers_leave_it_until_the_metric_is_kept():
+def times_of_a_quiet_machine(models, *_args, **_how):
+    """For bench(): what is asked in which order shall not depend on what else runs here."""
+    ms = {"float": 9.0, "fp8": 9.0, "dynamic4": 9.0, "dynamic": 5.0, "dynamic of 7 bits": 4.0, "int8": 2.0, "int8 of 7 bits": 1.5}
+    return {"results": [{"model": name, "median_ms": ms.get(name, 1.8 if "7 bits" in name else 2.2)} for name in models]}
+
+
+def test_where_int8_misses_layers_leave_it_until_the_metric_is_kept(monkeypatch):
+    monkeypatch.setattr(sys.modules["octavo._tune"], "bench", times_of_a_quiet_machine)
     calls = []
 
     def metric(session):
@@ -59,13 +66,13 @@ def test_where_int8_misses_layers_leave_it_until_the_metric_is_kept():
     tuned = octavo.tune(BERT, metric, CALIBRATION, budget=loss * 0.7, seconds=0.05, threads=1)
     plans = {p["name"]: p for p in tuned.plans}
     assert not plans["int8"]["within"] and plans[tuned.name]["within"]
-    between = [p for p in tuned.plans if p["name"].startswith("int8, ")]
-    assert between and len(calls) <= 1 + len(plans) + 2  # each once, the model as it is, and the best ones with their weights fitted
+    between = [p for p in tuned.plans if re.match("int8( of 7 bits)?, ", p["name"])]
+    assert between and len(calls) <= 1 + len(plans) + 4  # each once, the model as it is, and the best ones with their weights fitted
     assert all(p["recipe"] == "int8" and p["keep_float"] + p["dynamic"] and p["ms"] > 0 for p in between)
     # A row for each layer, that says what it alone loses and what became of it.
     kinds = [layer["kind"] for layer in tuned.layers]
     assert kinds.count("attention") == 2 and kinds.count("linear") >= 12 and all(layer["alone_db"] > 0 for layer in tuned.layers)
-    if tuned.name.startswith("int8, "):
+    if plans[tuned.name] in between:
         chosen = plans[tuned.name]
         assert {layer["node"] for layer in tuned.layers if layer["type"] == "float"} == set(chosen["keep_float"])
         assert {layer["node"] for layer in tuned.layers if layer["type"] == "dynamic"} == set(chosen["dynamic"])
@@ -152,7 +159,7 @@ def test_a_loss_in_the_other_direction():
 
 
 def test_float_is_left_where_nothing_keeps_the_metric():
-    asked = iter([1.0, *[0.5] * 20])
+    asked = iter([1.0, *[0.5] * 40])
     with pytest.warns(UserWarning, match="no plan loses at most 1 % of the metric, so the float one is chosen, which loses 50.00 %"):
         tuned = octavo.tune(BERT, lambda s: next(asked), CALIBRATION, budget=0.01, seconds=0.05, threads=1)
     assert tuned.name == "float" and len({p["name"] for p in tuned.plans}) > 5 and all(layer["type"] == "int8" for layer in tuned.layers)
@@ -172,6 +179,21 @@ def test_what_is_chosen_is_what_its_plan_makes(budget):
     """Whatever is fitted on the way: one call of optimize with the plan and the data gives the same bytes."""
     tuned = octavo.tune(BERT, nearness, CALIBRATION, budget=budget, seconds=0.02, threads=1)
     assert octavo.optimize(BERT, calibration=CALIBRATION, pipeline=tuned.pipeline, threads=1).model == tuned.model, tuned.name
+
+
+@pytest.mark.skipif(re.search("vnni|amx", octavo.cpu()) is not None, reason="eight bits are as fast here")
+def test_weights_of_7_bits_are_a_plan_where_they_are_faster():
+    """The plan says so, and is given back; fitted to the data they keep what they miss by little."""
+    plans = {p["name"]: p for p in octavo.tune(BERT, nearness, CALIBRATION, budget=0.2, seconds=0.05, threads=1).plans}
+    assert plans["int8 of 7 bits"]["recipe"] == "int8" and plans["dynamic of 7 bits"]["reduce_range"]
+    seven = octavo.optimize(BERT, calibration=CALIBRATION, reduce_range=True).model
+    loss = 1 - nearness(octavo.Session(seven))
+    tuned = octavo.tune(BERT, nearness, CALIBRATION, budget=loss * 1.001, seconds=0.05, threads=1)
+    chosen = next(p for p in tuned.plans if p["name"] == tuned.name)
+    assert chosen["within"]
+    plan = next(p for p in tuned.plans if p["name"] == "int8 of 7 bits")
+    if plan["metric"] is not None:
+        assert plan["within"] and plan["metric"] == pytest.approx(1 - loss, abs=1e-6)
 
 
 def test_front():
