@@ -59,9 +59,9 @@ def write_calibration(folder, task=TASK):
 
 
 def recall(vectors, k=1):
-    """Share of queries whose own document is among the k nearest; vectors: {(kind, row): vector}."""
-    count = sum(kind == "query" for kind, _ in vectors)
-    queries, documents = (np.stack([vectors[kind, i] for i in range(count)]) for kind in ("query", "doc"))
+    """Share of queries whose own document is among the k nearest; vectors: {(kind, row): vector}. Rows that lack one of both are left out."""
+    rows = [row for kind, row in sorted(vectors) if kind == "query" and ("doc", row) in vectors]
+    queries, documents = (np.stack([vectors[kind, row] for row in rows]) for kind in ("query", "doc"))
     scores = queries @ documents.T
     return float(np.mean(np.sum(scores > np.diag(scores)[:, None], axis=1) < k))
 

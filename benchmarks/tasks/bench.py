@@ -10,15 +10,17 @@ import json
 import pathlib
 import sys
 import tempfile
-import time
 import warnings
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))  # minilm
 
+import budget
 import fetch
 import minilm
+import order
 import plot
 import tasks
+from answers import answers_of, lost, reason, spread
 
 RECIPES = ("float", "int8", "dynamic", "fp8", "dynamic4")
 BASE = "octavo, as it is"
@@ -112,30 +114,6 @@ def makers(arguments):
     return made
 
 
-def reason(error):
-    text = " ".join(str(error).split()) or type(error).__name__
-    return text if len(text) <= 160 else text[:157] + "..."
-
-
-def answers_of(task, systems, items, failed):
-    """{system: (answers, seconds, seconds of all threads)}; a system that fails on the way leaves, with its reason."""
-    result = {name: ([], [0.0, 0.0]) for name in systems}
-    for number, item in enumerate([items[0], *items]):  # the first one twice: warm
-        for name in list(systems):
-            start, used = time.perf_counter(), time.process_time()
-            try:
-                answer = task.answer(systems[name], item)
-            except Exception as error:  # whatever a peer raises is the reason in its row
-                failed[name] = reason(error)
-                del systems[name], result[name]
-                continue
-            if number > 0:
-                result[name][0].append(answer)
-                result[name][1][0] += time.perf_counter() - start
-                result[name][1][1] += time.process_time() - used
-    return {name: (answers, *seconds) for name, (answers, seconds) in result.items()}
-
-
 def measure(kind, arguments, folder):
     """The row of a task: its figures, or the reason why it has none."""
     row = {"task": kind.name, "model": kind.model, "metric": kind.metric, "more_is_better": kind.more}
@@ -143,6 +121,11 @@ def measure(kind, arguments, folder):
         task = kind(folder)
     except (fetch.Missing, ImportError, OSError) as error:
         return {**row, "missing": reason(error), "systems": []}
+    if arguments.order:
+        print(f"\n{row['task']}: {row['model']}; {row['metric']}, order of variants", flush=True)
+        return {**row, "order": order.measure(task, arguments), "systems": []}
+    if arguments.budget:
+        return {**row, "budget": budget.measure(task, arguments), "systems": []}
     systems, failed, notes = {BASE: {p: tasks.system(f, arguments.threads) for p, f in task.models.items()}}, {}, {}
     for name, make in makers(arguments).items():
         print(f"{kind.name}: making {name}", file=sys.stderr)
@@ -150,7 +133,7 @@ def measure(kind, arguments, folder):
             systems[name], notes[name] = make(task, folder)
         except Exception as error:  # whatever a peer raises is the reason in its row
             failed[name] = reason(error)
-    items = task.items[:: arguments.every]
+    items = task.part(0, arguments.every)
     result = answers_of(task, systems, items, failed)
     truth, base_seconds, base_cpu = result[BASE]
     base = task.score(truth, truth)
@@ -160,22 +143,27 @@ def measure(kind, arguments, folder):
             continue
         answers, seconds, cpu = result[name]
         value = task.score(answers, truth)
-        lost = (base - value if task.more else value - base) / (base if base > 0 else 1)
-        row.setdefault("systems", []).append({"system": name, task.metric: value, "lost": lost, "seconds": seconds,
-                                              "speed": base_seconds / seconds, "cpu_seconds": cpu, "cpu_speed": base_cpu / cpu, "notes": notes.get(name, []),
-                                              "others": task.others(answers, truth) if hasattr(task, "others") else {}})
+        def figure(ours, truth):
+            return lost(task, task.score(ours, truth), task.score(truth, truth))
+        row.setdefault("systems", []).append({"system": name, task.metric: value, "lost": lost(task, value, base), "error": spread(task, figure, answers, truth),
+                                              "seconds": seconds, "speed": base_seconds / seconds, "cpu_seconds": cpu, "cpu_speed": base_cpu / cpu,
+                                              "notes": notes.get(name, []), "others": task.others(answers, truth)})
     return {**row, "items": len(items)}
 
 
 def print_table(row):
+    if "order" in row:
+        return order.print_agreement(row["order"])
     print(f"\n{row['task']}: {row['model']}; {row['metric']}, {row.get('items', 0)} items")
+    if "budget" in row:
+        budget.print_budget(row["budget"])
     if "missing" in row:
         print(f"  not measured: {row['missing']}")
     for s in row["systems"]:
         if "missing" in s:
             print(f"  {s['system']:<28} not measured: {s['missing']}")
         else:
-            print(f"  {s['system']:<28}{s[row['metric']]:>10.4f}{100 * s['lost']:>9.2f} % lost{s['seconds']:>9.2f} s{s['speed']:>7.2f} x{s['cpu_speed']:>7.2f} x CPU"
+            print(f"  {s['system']:<28}{s[row['metric']]:>10.4f}{100 * s['lost']:>9.2f} % lost +- {100 * s['error']:.2f}{s['seconds']:>9.2f} s{s['speed']:>7.2f} x{s['cpu_speed']:>7.2f} x CPU"
                   + "".join(f"  {name} {value:.4f}" for name, value in s["others"].items()), flush=True)
 
 
@@ -185,6 +173,9 @@ def main():
     parser.add_argument("--tasks", nargs="+", default=names, choices=names)
     parser.add_argument("--recipes", nargs="+", default=RECIPES, help="of octavo")
     parser.add_argument("--every", type=int, default=1, help="take only each Nth item: quicker, and rougher")
+    parser.add_argument("--order", action="store_true", help="instead: whether the loss that octavo tells orders ways to make a model as the task does")
+    parser.add_argument("--variants", nargs="+", help="of --order: these alone (the table in order.py, and of a task those of tasks.py)")
+    parser.add_argument("--budget", type=float, help="instead: what octavo.tune finds that keeps this share of the metric, as 0.005 for half a percent")
     parser.add_argument("--no-peers", dest="peers", action="store_false", help="octavo only")
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--json", type=pathlib.Path, help="write the figures here")

