@@ -86,7 +86,10 @@ int Run(const Flags& flags) {
   const Patience patience(10);
   auto calibration = api::RunCalibration(*task, **data, options, before ? &*before : nullptr);
   progress.Done();
-  if (!calibration) return Fail(calibration.error());
+  if (!calibration) {
+    const int failed = Fail(calibration.error());
+    return Interrupted() ? kInterrupted : failed;
+  }
   if (auto ok = calibration->Save(flags.out); !ok) return Fail(ok.error());
   Summary(*calibration, flags.out);
   if (Interrupted()) std::printf("interrupted: the file holds what was seen so far; --resume goes on from there\n");

@@ -414,11 +414,12 @@ Status Calibration::Merge(const Calibration& other) {
 Result<Calibration> Calibrate(std::span<const Tap> taps, DataSource& data, const Runner& runner,
                               const CalibrateOptions& options) {
   OCTAVO_TRY(Calibration result, Start(taps, data, options));
+  const auto stopped = [&options] { return options.stop != nullptr && options.stop->load(); };
   uint64_t pass_over = result.samples;
   Parts parts(taps, runner, options, result);
   data.Rewind();
   for (int64_t done = 0;; ++done) {
-    if (options.stop != nullptr && options.stop->load()) return result;
+    if (stopped()) break;
     OCTAVO_TRY(const auto batch, data.Next());
     if (!batch) break;
     const auto size = static_cast<uint64_t>(BatchSize(batch->inputs));
@@ -426,14 +427,14 @@ Result<Calibration> Calibrate(std::span<const Tap> taps, DataSource& data, const
       pass_over -= size;
     } else {
       const Status seen = parts.Observe(*batch, static_cast<int64_t>(std::exchange(pass_over, 0)));
-      if (!seen && options.stop != nullptr && options.stop->load())
-        break;  // the run was interrupted: what was seen before it counts
+      if (!seen && stopped()) break;  // the run was interrupted: what was seen before it counts
       OCTAVO_TRY_STATUS(seen);
     }
     if (options.progress) options.progress(done + 1, data.size());
   }
-  if (result.samples == 0) return Fail("there is no data to calibrate with: {}", data.Describe());
-  return result;
+  if (result.samples > 0) return result;
+  if (stopped()) return Fail("calibration was interrupted before its first row: there is nothing to go on from");
+  return Fail("there is no data to calibrate with: {}", data.Describe());
 }
 
 }  // namespace octavo::quant

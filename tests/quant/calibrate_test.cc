@@ -312,6 +312,11 @@ TEST(Calibrate, StopsAndGoesOn) {
   const auto r = Calibrate(Taps(), *data, FakeModel, {.resume = &half});
   ASSERT_FALSE(r);
   EXPECT_THAT(r.error().message, HasSubstr("cannot go on"));
+  stop = true;
+  const auto nothing = Calibrate(Taps(), *data, FakeModel, {.stop = &stop});
+  ASSERT_FALSE(nothing);
+  EXPECT_EQ(nothing.error().message,
+            "calibration was interrupted before its first row: there is nothing to go on from");
 }
 
 // However little room there is: the same bytes, parts no larger than that, and the place to go on from may be any row.
