@@ -75,4 +75,22 @@ std::string_view GivenName(std::string_view source) {
   return is_number ? source.substr(0, at) : source;
 }
 
+std::string ByModules(std::string_view source) {
+  const size_t node = source.rfind('/');
+  if (!source.starts_with('/') || node == 0) return {};
+  std::string path;
+  std::string_view above;
+  for (size_t begin = 1; begin < node;) {
+    const size_t end = source.find('/', begin);
+    const std::string_view part = source.substr(begin, end - begin);
+    begin = end + 1;
+    const bool repeats = !above.empty() && part.starts_with(above) && part.substr(above.size()).starts_with('.');
+    if (repeats) path.resize(path.size() - above.size());
+    if (!repeats && !path.empty() && !part.empty()) path += '.';
+    path += part;
+    above = part;
+  }
+  return path.empty() ? path : path + std::string(source.substr(node));
+}
+
 }  // namespace octavo::passes

@@ -2,6 +2,7 @@
 #ifndef OCTAVO_PASSES_SOURCES_H_
 #define OCTAVO_PASSES_SOURCES_H_
 
+#include <string>
 #include <string_view>
 
 #include "octavo/ir/graph.h"
@@ -14,6 +15,9 @@ namespace octavo::passes {
 void TellSourcesApart(ir::Graph& graph);
 // "fc" for "fc (2)" and "fc (expert 2)"; a name without such a number is its own.
 std::string_view GivenName(std::string_view source);
+// "encoder.layer.0.query/MatMul", the module's path and the node, for "/encoder/layer.0/query/MatMul" as torch's TorchScript exporter writes it;
+// "mlp.0/Gemm" for "/mlp/mlp.0/Gemm" of a Sequential. Nothing for another name.
+std::string ByModules(std::string_view source);
 
 }  // namespace octavo::passes
 

@@ -237,9 +237,14 @@ Result<bool> ReduceRange(Graph&, PassRun& run) {
 }
 
 bool IsNamed(const std::vector<std::string>& names, const Node& node) {
+  if (names.empty()) return false;
   const auto fits = [&](const std::string& name) {
+    const std::string by_modules = ByModules(name);
+    const auto is_like = [](const std::string& pattern, const std::string& text) {
+      return fnmatch(pattern.c_str(), text.c_str(), FNM_NOESCAPE) == 0;
+    };
     return std::ranges::any_of(names, [&](const std::string& pattern) {
-      return pattern == name || fnmatch(pattern.c_str(), name.c_str(), FNM_NOESCAPE) == 0;
+      return pattern == name || is_like(pattern, name) || (!by_modules.empty() && is_like(pattern, by_modules));
     });
   };
   return fits(node.name) || std::ranges::any_of(node.origin, [&](const std::string& source) {

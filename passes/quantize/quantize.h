@@ -25,7 +25,7 @@ struct Sites {
 };
 // Without the nodes that keep_float names.
 Sites FindSites(const Graph& graph, const std::vector<std::string>& keep_float = {});
-// Whether the node, or one that it was made of, has one of these names; * stands for any letters, ? for one.
+// Whether the node, or one that it was made of, has one of these names, as it is or ByModules; * stands for any letters, ? for one.
 bool IsNamed(const std::vector<std::string>& names, const Node& node);
 
 // Uses run.evidence.qparams. A site whose activation has no parameters stays float, with a line in run.log; Linears of run.dynamic

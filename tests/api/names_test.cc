@@ -120,5 +120,40 @@ TEST(Names, GivenName) {
     EXPECT_EQ(passes::GivenName(whole), whole);
 }
 
+TEST(Names, ByModules) {
+  for (const auto& [source, path] : std::vector<std::pair<const char*, const char*>>{
+           {"/encoder/layer.0/attention/self/query/MatMul", "encoder.layer.0.attention.self.query/MatMul"},
+           {"/mlp/mlp.0/Gemm", "mlp.0/Gemm"},
+           {"/a/a.0/a.0.1/MatMul", "a.0.1/MatMul"},
+           {"/a/ab/MatMul", "a.ab/MatMul"},
+           {"/a/a/MatMul", "a.a/MatMul"},
+           {"//m/a/MatMul", "m.a/MatMul"},
+           {"/a/MatMul (2)", "a/MatMul (2)"},
+           {"/MatMul", ""},
+           {"///MatMul", ""},
+           {"/", ""},
+           {"a/MatMul", ""},
+           {"encoder.layer.0.query/node_MatMul_66", ""},
+           {"", ""}})
+    EXPECT_EQ(passes::ByModules(source), path) << source;
+}
+
+TEST(Names, KeepFloatByModules) {
+  const Graph g = Products({{"/encoder/layer.0/fc/MatMul", Kind::kPlain},
+                            {"/encoder/layer.0/fc/MatMul", Kind::kPlain},
+                            {"/encoder/layer.10/fc/MatMul", Kind::kPlain}});
+  for (const auto& [keep, quantized] : {std::pair{"encoder.layer.0.*", 1},
+                                        {"encoder.layer.*", 0},
+                                        {"encoder.layer.0.fc/MatMul", 1},
+                                        {"*.layer.10.*", 2},
+                                        {"/encoder/layer.0/*", 1}}) {
+    OptimizeOptions options;
+    options.recipe = "dynamic", options.keep_float = {keep};
+    const auto result = Optimize(g, options);
+    ASSERT_TRUE(result) << result.error().message;
+    EXPECT_EQ(result->report.linear.done, quantized) << keep;
+  }
+}
+
 }  // namespace
 }  // namespace octavo::api

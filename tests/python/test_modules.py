@@ -6,7 +6,7 @@ import numpy as np
 import octavo
 import onnx
 import pytest
-from conftest import SOURCE, read_json
+from conftest import BERT, SOURCE, read_json
 
 MODEL = SOURCE / "tests" / "data" / "modules" / "bert.onnx"
 
@@ -51,6 +51,14 @@ def test_a_glob_takes_a_layer(run, folder):
     (plain,) = [node.name for node in onnx.load(MODEL).graph.node if node.op_type == "MatMul" and "layer.1.intermediate" in told(node)["namespace"]]
     _, report = optimized(run, folder, "--keep-float", plain)  # its own name alone
     assert kept(report) == {"encoder.layer.1.intermediate.dense"}
+
+
+def test_the_same_glob_takes_a_layer_of_torchscript():
+    """Which writes the modules' path into the names of nodes."""
+    for glob, left in (("m.encoder.layer.0.*", 6), ("*.query/*", 2), ("/m/encoder/layer.0/*", 6)):
+        report = octavo.optimize(BERT, recipe="dynamic", keep_float=[glob]).report
+        names = [c["nodes"][0] for c in report["candidates"] if c["kind"] == "linear" and c["status"] == "left"]
+        assert len(names) == left and all("layer.0" in name or "query" in name for name in names), names
 
 
 def test_fused_nodes_keep_the_hierarchy(run, folder):
