@@ -9,6 +9,7 @@
 #include "octavo/api/made.h"
 #include "octavo/api/optimize.h"
 #include "octavo/api/options.h"
+#include "octavo/api/peak.h"
 #include "octavo/api/report_html.h"
 #include "octavo/api/report_json.h"
 #include "octavo/api/tries.h"
@@ -74,35 +75,79 @@ class OptionSetter {
   api::OptimizeOptions& options_;
 };
 
-// What the report says of where things came from.
+// What report and file say of where things came from, and what is measured of them.
 struct Page {
   std::string title = "model", command = {};
   std::vector<std::pair<std::string, std::string>> files = {};  // what, path
-  std::string_view bytes_given = {};                            // the model's, where it is no file
-  bool measure = false;
+  bool measure = false, record = false;
+  std::string program = {};     // that tells the peak of memory; empty: there is none
+  std::string file = {};        // the model's, empty where it came otherwise
+  std::string_view given = {};  // its bytes, then
+  std::string_view calibration_given = {};
   quant::DataSource* data = nullptr;
+  bool data_in_memory = false;
   int64_t bytes = 0;  // of the model's file
 };
 
+std::string HashOfBytes(std::string_view bytes) {
+  ir::Sha256 hash;
+  hash.Add(bytes);
+  return hash.Hex();
+}
+
+// Of all batches, one behind the other: of each array its name, type and shape as text, and its bytes.
+ir::Result<std::string> HashOfBatches(quant::DataSource& data) {
+  ir::Sha256 hash;
+  data.Rewind();
+  for (;;) {
+    OCTAVO_TRY(const auto batch, data.Next());
+    if (!batch) return hash.Hex();
+    for (const auto& [name, tensor] : batch->inputs) {
+      std::string head = name + " " + std::string(quant::Name(tensor.dtype()));
+      for (const int64_t size : tensor.shape()) head += " " + std::to_string(size);
+      hash.Add(head + "\n");
+      hash.Add({reinterpret_cast<const char*>(tensor.data()), tensor.byte_size()});
+    }
+  }
+}
+
 ir::Result<api::Provenance> ProvenanceOf(const Page& page) {
   api::Provenance from{.command = page.command, .version = api::VersionText()};
-  if (!page.bytes_given.empty()) {
-    ir::Sha256 hash;
-    hash.Add(page.bytes_given);
-    from.sha256.emplace_back("the model's bytes", hash.Hex());
-  }
+  if (!page.given.empty()) from.sha256.emplace_back("the model's bytes", HashOfBytes(page.given));
   for (const auto& [what, path] : page.files) {
     std::error_code none;
     if (!std::filesystem::is_regular_file(path, none) && !std::filesystem::is_directory(path, none)) continue;
     OCTAVO_TRY(std::string hash, ir::HashOf(path));
     from.sha256.emplace_back(what + ": " + path, std::move(hash));
   }
+  if (!page.calibration_given.empty())
+    from.sha256.emplace_back("the calibration's bytes", HashOfBytes(page.calibration_given));
+  if (page.record && page.data_in_memory) {
+    OCTAVO_TRY(std::string hash, HashOfBatches(*page.data));
+    from.sha256.emplace_back("the calibration data's arrays", std::move(hash));
+  }
   return from;
 }
 
+// Of the model in a file, which is written where it came without one, and of what was made of it.
+void MeasurePeaks(const Page& page, const ir::Graph& came, std::string_view made, const ir::TensorMap& inputs,
+                  api::Measured& measured) {
+  const api::TemporaryFolder folder;
+  if (page.program.empty() || folder.path.empty()) return;
+  api::PeakFiles files{.program = page.program, .before = page.file, .after = (folder.path / "after.onnx").string()};
+  if (!ir::WriteWholeFile(files.after, made)) return;
+  if (files.before.empty()) {
+    files.before = (folder.path / "before.onnx").string();
+    const auto wrote =
+        page.given.empty() ? ir::onnx::WriteFile(came, files.before, {}) : ir::WriteWholeFile(files.before, page.given);
+    if (!wrote) return;
+  }
+  api::MeasurePeaks(files, inputs, Interrupted, measured);
+}
+
 // On the first batch of the data, or a random one. The outer error is one of Python's.
-ir::Result<std::optional<ir::Result<api::Measured>>> MeasuredFor(const Page& page, ir::Graph came,
-                                                                 const api::Optimized& result) {
+ir::Result<std::optional<ir::Result<api::Measured>>> MeasuredFor(const Page& page, const ir::Graph& came,
+                                                                 const api::Optimized& result, std::string_view made) {
   if (!page.measure) return std::nullopt;
   ir::TensorMap inputs;
   bool random = page.data == nullptr || page.data->random();
@@ -115,7 +160,9 @@ ir::Result<std::optional<ir::Result<api::Measured>>> MeasuredFor(const Page& pag
     OCTAVO_TRY(inputs, api::RandomInputs(came, {}));
     random = true;
   }
-  return api::Measure(std::move(came), result.graph, inputs, random, {.interrupted = Interrupted});
+  auto measured = api::Measure(came, result.graph, inputs, random, {.interrupted = Interrupted});
+  if (measured) MeasurePeaks(page, came, made, inputs, *measured);
+  return measured;
 }
 
 // What optimize() gives, and what Python shall warn of. Without Python's lock. optimize: takes the graph.
@@ -129,16 +176,43 @@ ir::Result<OptimizeResult> Work(ir::Graph graph, const api::OptimizeOptions& opt
     ir::Graph came = page.measure ? graph : ir::Graph();
     OCTAVO_TRY(api::Optimized result, optimize(std::move(graph)));
     OCTAVO_TRY(const api::Provenance from, ProvenanceOf(page));
-    api::RecordMade(options, from, result);
+    api::RecordMade(options, from, result, page.record);
     OptimizeResult out;
     OCTAVO_TRY(out.model, ir::onnx::WriteBytes(result.graph));
     bytes.after = static_cast<int64_t>(out.model.size());
-    OCTAVO_TRY(const std::optional<ir::Result<api::Measured>> measured, MeasuredFor(page, std::move(came), result));
+    OCTAVO_TRY(const std::optional<ir::Result<api::Measured>> measured, MeasuredFor(page, came, result, out.model));
     out.report = api::ReportJson(result, bytes, measured && *measured ? &**measured : nullptr);
     out.html = api::ReportHtml(result, bytes, page.title, from, measured ? &*measured : nullptr);
     notes = result.notes;
     return out;
   });
+}
+
+// Before the graph is worked on. model_bytes: what came instead of a path, null where that was a Graph.
+Page PageOf(const py::dict& arguments, const py::object& model, const py::object& model_bytes, const ir::Graph& graph,
+            quant::DataSource* data) {
+  const auto of = [&arguments](const char* name) { return py::reinterpret_borrow<py::object>(arguments[name]); };
+  const auto flag = [&of](const char* name) { return LoadArgument<bool>(name, of(name), false, "True or False"); };
+  Page page{.command = of("call").cast<Name>().bytes, .measure = flag("measure"), .record = flag("record")};
+  page.program = of("program").cast<Name>().bytes;
+  page.data = data;
+  if (model_bytes) {
+    page.given = model_bytes.cast<std::string_view>();
+  } else if (const auto path = PathOf(model)) {
+    std::error_code none;
+    const auto size = std::filesystem::file_size(*path, none);
+    if (!none) page.bytes = api::BytesOfModel(graph, static_cast<int64_t>(size));
+    page.title = page.file = *path, page.files.emplace_back("the model", *path);
+  }
+  const py::object calibration = of("calibration");
+  if (py::isinstance<py::bytes>(calibration)) {
+    page.calibration_given = calibration.cast<std::string_view>();
+  } else if (const auto path = PathOf(calibration)) {
+    page.files.emplace_back("the calibration data", *path);
+  } else {
+    page.data_in_memory = data != nullptr;
+  }
+  return page;
 }
 
 // arguments: all of optimize() in octavo/_options.py, each in the form that the function reads it in.
@@ -147,7 +221,8 @@ OptimizeResult Optimize(const py::object& model, const py::dict& arguments) {
   const auto limit = [&of](const char* name) {
     return LoadArgument<std::optional<int64_t>>(name, of(name), true, "a whole number or None");
   };
-  ir::Graph graph = ReadModel(model, LimitsOf(limit("max_memory"), limit("max_nodes")));
+  py::object model_bytes;
+  ir::Graph graph = ReadModel(model, LimitsOf(limit("max_memory"), limit("max_nodes")), &model_bytes);
   for (const auto& [input, value] : of("assume").cast<std::vector<std::pair<Name, std::string>>>())
     Unwrap(api::Assume(graph, input.bytes, value));
   if (const auto weights = PathOf(of("weights"))) {
@@ -182,20 +257,7 @@ OptimizeResult Optimize(const py::object& model, const py::dict& arguments) {
   options.progress = [&](std::string_view stage, int64_t done, int64_t total) { Step(progress, stage, done, total); };
   options.interrupted = Interrupted;
   std::vector<std::string> notes;
-  Page page{.command = of("call").cast<Name>().bytes,
-            .measure = LoadArgument<bool>("measure", of("measure"), false, "True or False"),
-            .data = data.get()};
-  if (const auto path = PathOf(model); path && !py::isinstance<py::bytes>(model)) {
-    std::error_code none;
-    const auto size = std::filesystem::file_size(*path, none);
-    if (!none) page.bytes = api::BytesOfModel(graph, static_cast<int64_t>(size));
-    page.title = *path, page.files.emplace_back("the model", *path);
-  } else if (py::isinstance<py::bytes>(model)) {
-    page.bytes_given =
-        std::string_view(PyBytes_AS_STRING(model.ptr()), static_cast<size_t>(PyBytes_GET_SIZE(model.ptr())));
-  }
-  if (const auto path = PathOf(calibration); path && !py::isinstance<py::bytes>(calibration))
-    page.files.emplace_back("the calibration data", *path);
+  const Page page = PageOf(arguments, model, model_bytes, graph, data.get());
   const auto optimize = [&](ir::Graph g) { return api::Optimize(std::move(g), options); };
   OptimizeResult out = Unwrap(Work(std::move(graph), options, optimize, notes, page));
   Warn(notes);

@@ -327,7 +327,7 @@ void Warn(const std::vector<std::string>& sentences) {
   }
 }
 
-ir::Graph ReadModel(const py::object& model, const ir::Limits& limits) {
+ir::Graph ReadModel(const py::object& model, const ir::Limits& limits, py::object* bytes) {
   ir::Graph graph;
   if (py::isinstance<GraphRef>(model)) {
     graph = Of(model.cast<Shared>());
@@ -336,8 +336,9 @@ ir::Graph ReadModel(const py::object& model, const ir::Limits& limits) {
   }
   if (const auto path = PathOf(model)) {
     graph = Unwrap(ir::onnx::ReadFile(*path, {.limits = limits}));
-  } else if (const py::object bytes = BytesOf(model); !bytes.is_none()) {
-    graph = Unwrap(ir::onnx::ReadBytes(bytes.cast<std::string_view>(), {.limits = limits}));
+  } else if (py::object given = BytesOf(model); !given.is_none()) {
+    graph = Unwrap(ir::onnx::ReadBytes(given.cast<std::string_view>(), {.limits = limits}));
+    if (bytes != nullptr) *bytes = std::move(given);
   } else {
     Raise(
         {std::format("a model is a path, the bytes of a file, an onnx.ModelProto or a Graph, not {}", TypeOf(model))});

@@ -33,6 +33,7 @@ from ._onnxruntime import runtime_of as _runtime_of
 from ._onnxruntime import session_options_on as _session_options_on
 from ._options import SIGNATURE as _SIGNATURE, arguments_of as _arguments_of, default as _default, doc as _options_doc
 from ._pipeline import Pipeline, json_of as _json_of, passes
+from ._program import program as _program
 from ._results import NodeArg, Port
 from ._rules import Rule, anything, compiled as _compiled, constant, one_of, scalar
 from ._texts import text_batches
@@ -67,7 +68,7 @@ def _call_of(given):
 
 def optimize(model, *args, **arguments):
     given = _arguments_of(model, *args, **arguments)
-    given["call"] = _call_of(given)
+    given["call"], given["program"] = _call_of(given), _os.fspath(_program() or "")
     for name, (kinds, value) in {name: (_OWN_KINDS[name], given[name]) for name in _OWN_KINDS}.items():
         _words.check("optimize", name, value, kinds)
     given["rules"] = [_compiled(rule) for rule in given["rules"]]

@@ -241,6 +241,7 @@ def optimize(
     assume: Mapping[str, bool | int | float] | None = None,
     weights: str | os.PathLike[str] | None = None,
     measure: bool = False,
+    record: bool = False,
     set: Mapping[str, bool | int | float | str] | None = None,
 ) -> Result:
     """Fuses and quantizes.
@@ -285,7 +286,9 @@ def optimize(
     weights: a GGUF file whose tensors take the place of the model's weights, in the codes that they have (Q4_0, Q5_0, Q8_0, Q2_K to Q6_K,
     IQ4_NL, IQ4_XS, MXFP4; others become floats).
     measure: time the model as it was and as it is, in turn, on the first batch of calibration (else a random one): the report then has
-    speed, the milliseconds of each layer and a timeline, and report["measured"]; without it the same call makes the same page.
+    speed, the milliseconds of each layer, peak memory and a timeline, and report["measured"]; without it the same call makes the same page.
+    record: the file tells data, loss and SHA-256 of model and data ("octavo.data", "octavo.loss", "octavo.sha256" of its metadata), not
+    only version, calibrator and passes.
     set: options of passes, as {"weights4.block": 64}; passes() lists them.
 
     Warns (UserWarning) with each of report["notes"]. Ctrl-C ends it between two batches or two Linears.

@@ -5,14 +5,7 @@ import os
 import pathlib
 import sys
 
-
-def program():
-    """The program that belongs to this package: in a wheel beside it, in a build tree in the folder above; or None."""
-    package = pathlib.Path(__file__).resolve().parent
-    for path in (package / "bin" / "octavo", package.parents[1] / "bin" / "octavo"):
-        if os.access(path, os.X_OK) and path.is_file():
-            return path
-    return None
+from ._program import program
 
 
 def main():

@@ -42,7 +42,12 @@ OWN = {
     "measure": (
         "bool", False,
         "time the model as it was and as it is, in turn, on the first batch of calibration (else a random one): the report then has speed, the "
-        "milliseconds of each layer and a timeline, and report[\"measured\"]; without it the same call makes the same page.",
+        "milliseconds of each layer, peak memory and a timeline, and report[\"measured\"]; without it the same call makes the same page.",
+    ),
+    "record": (
+        "bool", False,
+        "the file tells data, loss and SHA-256 of model and data (\"octavo.data\", \"octavo.loss\", \"octavo.sha256\" of its metadata), not only version, "
+        "calibrator and passes.",
     ),
     "set": (
         "Mapping[str, bool | int | float | str] | None", None,

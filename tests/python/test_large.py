@@ -6,7 +6,7 @@ import sys
 
 import onnx
 import pytest
-from octavo.__main__ import program
+from octavo._program import program
 from onnx import TensorProto, helper
 
 SIZE, LAYERS = 4096, 6

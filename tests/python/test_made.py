@@ -8,6 +8,7 @@ import shutil
 import numpy as np
 import octavo
 import onnx
+import pytest
 from conftest import BERT, batch, inputs_of
 
 
@@ -57,3 +58,37 @@ def test_without_the_option_a_file_tells_what_is_the_same_however_it_was_made(ru
     assert of_arrays == (tmp_path / "a.onnx").read_bytes()
     made = told(octavo.optimize(BERT, calibration=data, fit=False, calibrator="entropy").model)
     assert made["octavo.fit"] == "no" and made["octavo.calibrator"] == "entropy"
+
+
+def arrays_hash(batches):
+    """Of each array its name, type and shape as a line, and its bytes."""
+    names = {np.dtype(np.int64): "s64"}
+    whole = hashlib.sha256()
+    for one in batches:
+        for name in sorted(one):
+            whole.update(" ".join([name, names[one[name].dtype], *map(str, one[name].shape)]).encode() + b"\n" + one[name].tobytes())
+    return whole.hexdigest()
+
+
+def test_python_records_it_too(run, tmp_path):
+    """Of a path what the command line writes, but for what it calls the model; of arrays and of bytes their own hashes."""
+    data = data_in(tmp_path / "batches")
+    assert run("optimize", BERT, "-o", "a.onnx", "--calib", data, "--record").returncode == 0
+    of_program, of_path = told(tmp_path / "a.onnx"), told(octavo.optimize(BERT, calibration=data, record=True).model)
+    assert of_path.pop("octavo.sha256") == of_program.pop("octavo.sha256").replace("that is read", "").replace(" \n", "\n")
+    assert of_path == of_program and {"octavo.data", "octavo.loss"} <= set(of_path)
+    session = octavo.Session(BERT, threads=1)
+    batches = [inputs_of(session, batch(i)) for i in range(9)]
+    model = hashlib.sha256(BERT.read_bytes()).hexdigest()
+    for batches_given in (batches, iter(batches), (one for one in batches)):
+        made = told(octavo.optimize(BERT.read_bytes(), calibration=batches_given, record=True).model)
+        assert made["octavo.data"] == "8 of 9 batches from Python" and made["octavo.loss"] == of_path["octavo.loss"]
+        assert made["octavo.sha256"] == f"{model} the model's bytes\n{arrays_hash(batches)} the calibration data's arrays"
+    proto = onnx.load(BERT)
+    ranges = octavo.calibrate(BERT, batches)
+    made = told(octavo.optimize(proto, calibration=ranges, record=True).model)["octavo.sha256"]
+    assert made == f"{hashlib.sha256(proto.SerializeToString()).hexdigest()} the model's bytes\n{hashlib.sha256(ranges).hexdigest()} the calibration's bytes"
+    assert "octavo.sha256" not in told(octavo.optimize(octavo.Graph(BERT), recipe="float", record=True).model)  # it has neither file nor bytes
+    assert "octavo.sha256" not in told(octavo.optimize(BERT, recipe="float").model)
+    with pytest.raises(TypeError, match=r"optimize\(\): record takes True or False, not str"):
+        octavo.optimize(BERT, recipe="float", record="yes")

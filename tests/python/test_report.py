@@ -157,6 +157,19 @@ def test_what_is_measured_is_told_and_left_out_where_the_page_shall_be_the_same(
     assert len(measured["after"]["steps"]) < len(measured["before"]["steps"])
 
 
+@pytest.mark.parametrize("model", [BERT, BERT.read_bytes(), octavo.Graph(BERT)], ids=["path", "bytes", "graph"])
+def test_python_tells_peak_memory_too(model):
+    result = octavo.optimize(model, recipe="dynamic", measure=True)
+    assert all(5e6 < result.report["measured"][side]["peak_bytes"] < 1e9 for side in ("before", "after"))
+    assert "peak memory, before and now" in result.html
+
+
+def test_without_the_program_nothing_is_told_of_memory(monkeypatch):
+    monkeypatch.setattr(octavo, "_program", lambda: None)
+    measured = octavo.optimize(BERT, recipe="dynamic", measure=True).report["measured"]
+    assert measured["before"]["median_ms"] > 0 and "peak_bytes" not in measured["before"]
+
+
 def layered(layers, path):
     """A decoder-like model of many nodes: torch-like names, layer norms and gelus written out."""
     import onnx
