@@ -69,7 +69,8 @@ frame.onload=()=>{
 
 def look(page, folder, dark=False):
     """What PROBE finds in a page that lies in a folder of its own."""
-    watch = "<script>window.failed=[];addEventListener('error',e=>failed.push(String(e.message)))</script>"
+    watch = ("<script>window.failed=[];addEventListener('error',e=>failed.push(String(e.message)));"
+             "for(const said of ['error','warn'])console[said]=(...words)=>failed.push(words.join(' '))</script>")
     (folder / "probe.html").write_text(
         f"<!doctype html><meta charset=utf-8><body style='margin:0'><iframe style='width:400px;height:900px;border:0' "
         f"srcdoc=\"{html.escape(watch + page)}\"></iframe><script>{PROBE}</script>")
@@ -263,6 +264,13 @@ def test_the_report_in_a_browser(page, tmp_path, dark):
     found = look(page, tmp_path, dark)
     assert found["dark"] == dark
     check(found)
+
+
+@pytest.mark.skipif(BROWSER is None, reason="no Chromium here")
+@pytest.mark.parametrize(("script", "said"), [("nowhere()", "nowhere is not defined"), ("console.error('e',1)", "e 1")])
+def test_errors_of_the_page_would_be_noticed(page, tmp_path, script, said):
+    (error,) = look(page.replace("</html>", f"<script>{script}</script></html>"), tmp_path)["errors"]
+    assert said in error
 
 
 @pytest.mark.skipif(BROWSER is None, reason="no Chromium here")
