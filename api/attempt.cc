@@ -36,6 +36,10 @@ bool HasMoments(const OptimizeOptions& options) {
   return options.calibration != nullptr && !options.calibration->moments.empty();
 }
 
+bool Takes(const Option& option, const std::string& recipe) {
+  return option.recipes.empty() || std::ranges::find(option.recipes, recipe) != option.recipes.end();
+}
+
 Result<passes::Pipeline> WithNames(passes::Pipeline pipeline, const OptimizeOptions& options) {
   OCTAVO_TRY(pipeline, passes::WithDynamic(std::move(pipeline), options.dynamic));
   return passes::WithFloat(std::move(pipeline), options.keep_float);
@@ -64,6 +68,7 @@ Result<passes::Pipeline> PipelineOf(const OptimizeOptions& options, const Graph&
   const bool fuses = (options.recipe == "int8" || options.recipe == "fp8") && passes::vendor::IsQuantized(graph);
   OCTAVO_TRY(passes::Pipeline pipeline, passes::PipelineOfRecipe(fuses ? "quantized" : options.recipe, registry));
   for (const Option* option : adding) {
+    if (!Takes(*option, options.recipe)) return ir::Fail("{}", option->adds.refusal);
     OCTAVO_TRY(pipeline, passes::WithPass(std::move(pipeline), option->adds));
   }
   if (!options.fit || (options.data == nullptr && !HasMoments(options))) std::erase(pipeline.passes, "fit_weights");
@@ -253,8 +258,9 @@ class Attempt {
       result_.notes.push_back(std::move(note));
     halves_ = Cut(result_.pipeline);
     if (options_.data == nullptr && !HasMoments(options_) && options_.fit &&
-        Any(halves_.after, registry_,
-            [](const auto& p) { return p.leaves == passes::Form::kQdq && p.needs == passes::Need::kRanges; })) {
+        Any(halves_.after, registry_, [](const auto& p) {
+          return (p.leaves == passes::Form::kQdq || p.leaves == passes::Form::kFp8) && p.needs == passes::Need::kRanges;
+        })) {
       result_.notes.emplace_back(
           "a .calib file holds ranges: with the data itself, or a file of `octavo calibrate --moments`, weights would "
           "be "

@@ -91,7 +91,7 @@ std::vector<Option> MakeOptions() {
        .what = "weights get the codes nearest to them, where with {calibration} they would get codes that make up for "
                "each other's errors on its data: saves a run of the data, for large models two to four",
        .when = "set-up time matters",
-       .recipes = {"int8", "dynamic", "dynamic4", "weights4"},
+       .recipes = {"int8", "fp8", "dynamic", "dynamic4", "weights4"},
        .acts = {"fit_weights", "weights4"}},
       {.name = "reduce_range",
        .field = &OptimizeOptions::reduce_range,
@@ -156,7 +156,8 @@ std::vector<Option> MakeOptions() {
       {.name = "held_out",
        .field = &OptimizeOptions::held_out,
        .what =
-           "batches of {calibration}, spread over it, that neither calibration nor fitting sees, so that the loss told is "
+           "batches of {calibration}, spread over it, that neither calibration nor fitting sees, so that the loss told "
+           "is "
            "that of new data; -1 is an eighth, none of fewer than eight; 0 tells the loss of the first batch, which "
            "was seen",
        .when = "data is scarce (0), or the loss shall be told more surely",

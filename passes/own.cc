@@ -86,7 +86,7 @@ void AddQuantizing(Passes& all) {
       quantize::ReduceRange);
   Add(all,
       {.name = "fit_weights",
-       .what = "finds codes of int8 weights that make up for each other's errors on the calibration data",
+       .what = "finds codes of int8 and fp8 weights that make up for each other's errors on the calibration data",
        .takes = Form::kFloat,
        .leaves = Form::kFloat,
        .needs = Need::kMoments},

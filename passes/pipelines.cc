@@ -29,8 +29,8 @@ const std::vector<Recipe>& Recipes() {
       // No smoothing: fp8 keeps its relative precision over 15 binary orders, whatever the channels' sizes.
       {"fp8",
        "the same in E4M3FN; needs calibration data",
-       {"to_f32", "canonical", "fuse_float", "canonical", kCalibrate, "quantize_fp8", "cse", "qdq", "fuse_quantized",
-        "quantized_qkv", "windows", "cse", "dce"}},
+       {"to_f32", "canonical", "fuse_float", "canonical", kCalibrate, "fit_weights", "quantize_fp8", "cse", "qdq",
+        "fuse_quantized", "quantized_qkv", "windows", "cse", "dce"}},
       {"dynamic",
        "int8 products whose activations are quantized at run time; no data needed, weights are fitted to it where "
        "given",

@@ -35,7 +35,7 @@ Result<bool> Dynamic(Graph& graph, PassRun& run) {
     const Node& n = graph.node(id);
     const ValueId x = n.inputs[0], w = n.inputs[1];
     auto [columns, fresh] = weights.try_emplace(w);
-    if (fresh) columns->second = QuantizeInt8(*graph.ConstantOf(w), run);
+    if (fresh) columns->second = QuantizeWeight(*graph.ConstantOf(w), DType::kS8, run);
     const auto& shape = graph.ConstantOf(w)->shape();
     const kernels::Choice choice =
         kernels::ChooseLinear({.y = {DType::kF32}, .k = shape[0], .n = {shape[1]}}, kernels::Arch::kScalar);
@@ -57,9 +57,8 @@ Result<bool> Dynamic(Graph& graph, PassRun& run) {
                         b.Constant(columns->second->scale, name + "_scale")};
     }
     const auto& [codes, scale, zero] = at->second;
-    const ValueId y =
-        b.Create(Op::kQuantizedLinear, {codes, scale, zero, stored->second.first, stored->second.second},
-                 {{"activation", "none"}, {"per_token", int64_t{1}}});
+    const ValueId y = b.Create(Op::kQuantizedLinear, {codes, scale, zero, stored->second.first, stored->second.second},
+                               {{"activation", "none"}, {"per_token", int64_t{1}}});
     b.Replace(graph.node(id).output(), y);
     b.EraseDead(id);
   }

@@ -51,7 +51,7 @@ std::optional<double> LostByFitting(const Tensor& w, int limit, std::vector<Seco
   const auto nearest = QuantizeColumns(few, DType::kS8, limit);
   const auto fit = Factor(std::move(halves[0]), parallel);
   if (!scales || !nearest || !fit) return {};
-  const auto fitted = RoundColumns(few, *scales, limit, *fit, parallel);
+  const auto fitted = RoundColumns(few, *scales, {DType::kS8, limit}, *fit, parallel);
   if (!fitted) return {};
   const std::vector<float> other = halves[1].Sums();
   const double with = ErrorOn(other, few, *fitted, *scales), without = ErrorOn(other, few, nearest->codes, *scales);

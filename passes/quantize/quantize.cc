@@ -184,9 +184,7 @@ class Quantizer {
   std::optional<Pair> Weight(ValueId v, DType dtype) {
     const auto it = weights_.find(v);
     if (it != weights_.end()) return it->second;
-    const Tensor& float_weight = *g_.ConstantOf(v);
-    std::optional<ColumnWeights> w =
-        quant::IsFp8(dtype) ? QuantizeColumns(float_weight, dtype) : QuantizeInt8(float_weight, run_);
+    std::optional<ColumnWeights> w = QuantizeWeight(*g_.ConstantOf(v), dtype, run_);
     if (!w) return std::nullopt;
     const std::string name = g_.value(v).name;
     const Pair pair{b_.Constant(std::move(w->codes), name + "_quantized"),

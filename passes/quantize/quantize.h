@@ -57,8 +57,8 @@ Result<bool> Smooth(Graph& graph, PassRun& run);
 // and every panel has it); or fp8. Empty: it has values that are not finite.
 std::optional<std::vector<float>> ColumnScales(const ir::Tensor& w, ir::DType dtype, int limit);
 std::optional<ColumnWeights> QuantizeColumns(const ir::Tensor& w, ir::DType dtype = ir::DType::kS8, int limit = 127);
-// In s8; codes that FitWeights found for them.
-std::optional<ColumnWeights> QuantizeInt8(const ir::Tensor& w, const PassRun& run);
+// In s8 or fp8; codes that FitWeights found for them.
+std::optional<ColumnWeights> QuantizeWeight(const ir::Tensor& w, ir::DType dtype, const PassRun& run);
 // Finds such codes for all Linears where run.evidence.moments is there. Changes run.fitted alone. fit_weights.cc
 Result<bool> FitWeights(Graph& graph, PassRun& run);
 // Int8 weights of the passes behind it get 7 of their 8 bits, which CPUs without VNNI multiply by vpmaddubsw without saturating.

@@ -142,14 +142,27 @@ class BlockQuantizer {
     }
   }
 
+  struct Code {
+    int32_t code;
+    float steps;  // of the scale
+  };
+  Code Nearest(float x, float scale, int32_t zero) const {
+    if (quant::IsFp8(f_.dtype)) {
+      const uint8_t code = quant::QuantizeFp8One(x, scale, f_.dtype);
+      return {code, quant::Fp8ToF32(code, f_.dtype)};
+    }
+    const int32_t code = quant::QuantizeOne(x, scale, zero, lowest_, highest_);
+    return {code, static_cast<float>(code - zero)};
+  }
+
   // What the row loses goes to those above it in the block.
   void RoundRow(int64_t i, int64_t first, int64_t count, Part& part, Tensor& codes) {
     float lost[kColumns] = {};
     for (int64_t c = 0; c < count; ++c) {
       const int64_t at = (begin_ + i) * n_ + columns_.begin + first + c;
-      const int32_t code = quant::QuantizeOne(part.w[i][c], part.scale[c], part.zero[c], lowest_, highest_);
+      const auto [code, steps] = Nearest(part.w[i][c], part.scale[c], part.zero[c]);
       Put(codes, at, code);
-      lost[c] = x_[static_cast<size_t>(at)] - static_cast<float>(code - part.zero[c]) * part.scale[c];
+      lost[c] = x_[static_cast<size_t>(at)] - steps * part.scale[c];
       if (fit_ != nullptr) errors_[static_cast<size_t>((begin_ + i) * columns_.count + first + c)] = lost[c];
     }
     for (int64_t above = 0; fit_ != nullptr && above < i; ++above) {
@@ -201,9 +214,10 @@ Result<Blocked> RoundInBlocks(const Tensor& w, BlockFormat format, const Compens
   return Round(w, format, range.lo < 0 ? -highest : 0, highest, {}, fit, parallel);
 }
 
-Result<Tensor> RoundColumns(const Tensor& w, std::span<const float> scales, int limit, const Compensation& fit,
-                            const ParallelFor& parallel) {
-  OCTAVO_TRY(Blocked q, Round(w, {DType::kS8, kLongestBlock}, -limit, limit, scales, &fit, parallel));
+Result<Tensor> RoundColumns(const Tensor& w, std::span<const float> scales, ColumnFormat format,
+                            const Compensation& fit, const ParallelFor& parallel) {
+  const int limit = format.limit;
+  OCTAVO_TRY(Blocked q, Round(w, {format.dtype, kLongestBlock}, -limit, limit, scales, &fit, parallel));
   return std::move(q.codes);
 }
 

@@ -23,9 +23,13 @@ struct Blocked {
 Result<Blocked> RoundInBlocks(const ir::Tensor& w, BlockFormat format, const Compensation* fit,
                               const ParallelFor& parallel);
 
-// Codes [k,n] in s8, -limit to limit, with these scales of the columns.
-Result<ir::Tensor> RoundColumns(const ir::Tensor& w, std::span<const float> scales, int limit, const Compensation& fit,
-                                const ParallelFor& parallel);
+// Codes [k,n] with these scales of the columns: s8, -limit to limit, or fp8, which knows no limit.
+struct ColumnFormat {
+  ir::DType dtype;
+  int limit;
+};
+Result<ir::Tensor> RoundColumns(const ir::Tensor& w, std::span<const float> scales, ColumnFormat format,
+                                const Compensation& fit, const ParallelFor& parallel);
 
 }  // namespace octavo::passes::quantize
 

@@ -270,7 +270,7 @@ def optimize(
     become dynamic (recipe int8), then float, as few as it takes (every recipe but float and quantized). report["layers"] has the "type" of
     each, report["dynamic"] and report["keep_float"] the names. OctavoError where float does not keep them either.
     fit: False: weights get the codes nearest to them, where with calibration they would get codes that make up for each other's errors on
-    its data: saves a run of the data, for large models two to four (recipes int8, dynamic, dynamic4 and weights4).
+    its data: saves a run of the data, for large models two to four (every recipe but float, weights8 and quantized).
     max_memory: as of Session.
     max_nodes: as of Session.
     held_out: batches of calibration, spread over it, that neither calibration nor fitting sees, so that the loss told is that of new data;

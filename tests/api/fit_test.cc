@@ -91,8 +91,9 @@ class Fit : public testing::Test {
 };
 
 TEST_F(Fit, ErrorsCancelOnRowsThatWereNotSeen) {
-  for (const char* recipe : {"int8", "dynamic"}) {
+  for (const char* recipe : {"int8", "dynamic", "fp8"}) {
     for (const bool reduce_range : {false, true}) {
+      if (reduce_range && std::string(recipe) == "fp8") continue;
       double error[2];
       for (const bool fit : {false, true}) {
         const auto data = Data();
@@ -118,7 +119,7 @@ TEST_F(Fit, TooLittleDataIsTold) {
   };
   std::vector<ir::TensorMap> few;
   for (int i = 0; i < 4; ++i) few.push_back({{"x", Random({9, kDepth})}});
-  for (const char* recipe : {"int8", "dynamic4", "weights4"}) {
+  for (const char* recipe : {"int8", "fp8", "dynamic4", "weights4"}) {
     SCOPED_TRACE(recipe);
     const auto enough = Data(), little = quant::InMemoryData(few, quant::InputsOf(g));
     EXPECT_EQ(told(With(recipe, [&](OptimizeOptions& o) { o.data = enough.get(); })), 0);

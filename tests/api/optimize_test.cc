@@ -118,10 +118,13 @@ TEST(Optimize, ReducedRangeCertifiesEveryPanel) {
 
 TEST(Optimize, ReducedRangeWhereThereIsNoneIsRefused) {
   OptimizeOptions options;
-  options.recipe = "float", options.reduce_range = true;
-  auto result = Optimize(Bert(), options);
-  ASSERT_FALSE(result.has_value());
-  EXPECT_NE(result.error().message.find("recipes int8 and dynamic"), std::string::npos) << result.error().message;
+  options.reduce_range = true;
+  for (const char* recipe : {"float", "fp8"}) {
+    options.recipe = recipe;
+    auto result = Optimize(Bert(), options);
+    ASSERT_FALSE(result.has_value());
+    EXPECT_NE(result.error().message.find("recipes int8 and dynamic"), std::string::npos) << result.error().message;
+  }
 }
 
 TEST(Optimize, FloatRecipeFusesAndReportsLinearsAsLeft) {

@@ -138,7 +138,7 @@ TEST(Rounding, ColumnsByTheFactor) {
   w.mutable_as<float>()[3] = 40.0f;  // beyond the scale: the code stays at the limit
   std::vector<float> scales(static_cast<size_t>(n));
   for (size_t j = 0; j < scales.size(); ++j) scales[j] = 0.04f + 0.0001f * static_cast<float>(j);
-  const auto codes = RoundColumns(w, scales, limit, *c, kBackwards);
+  const auto codes = RoundColumns(w, scales, {ir::DType::kS8, limit}, *c, kBackwards);
   ASSERT_TRUE(codes.has_value());
   ASSERT_EQ(codes->shape(), w.shape());
   int moved = 0;
@@ -156,6 +156,37 @@ TEST(Rounding, ColumnsByTheFactor) {
     }
   }
   EXPECT_GT(moved, k * n / 20) << "codes that are not the nearest to their weights";
+}
+
+// The same in fp8, whose codes lie as far apart as their own size says.
+TEST(Rounding, Fp8ColumnsByTheFactor) {
+  const int64_t k = 150, n = 37;
+  std::mt19937 rng(6);
+  std::normal_distribution<float> normal;
+  SecondMoments moments(k, kBackwards);
+  moments.Add(Rows(400, k, rng));
+  const auto c = Factor(std::move(moments), kBackwards);
+  ASSERT_TRUE(c.has_value());
+  ir::Tensor w = ir::Tensor::Empty(ir::DType::kF32, {k, n});
+  for (float& v : w.mutable_as<float>()) v = normal(rng);
+  w.mutable_as<float>()[3] = 40.0f;  // beyond the scale: the code stays at the largest
+  const std::vector<float> scales(static_cast<size_t>(n), 4.0f / 448);
+  const auto codes = RoundColumns(w, scales, {ir::DType::kE4M3FN, 127}, *c, kBackwards);
+  ASSERT_TRUE(codes.has_value());
+  ASSERT_EQ(codes->dtype(), ir::DType::kE4M3FN);
+  for (int64_t j = 0; j < n; ++j) {
+    std::vector<double> lost(static_cast<size_t>(k));
+    for (int64_t i = k - 1; i >= 0; --i) {
+      double want = w.GetDouble(i * n + j);
+      for (int64_t behind = i + 1; behind < k; ++behind)
+        want += static_cast<double>(c->v[static_cast<size_t>(i * k + behind)]) * lost[static_cast<size_t>(behind)];
+      const double scale = scales[static_cast<size_t>(j)], code = codes->GetDouble(i * n + j);
+      const double nearest = std::clamp(want / scale, -448.0, 448.0);
+      const double step = std::ldexp(1.0, std::max(std::ilogb(nearest), -6) - 3);
+      ASSERT_LE(std::fabs(code - nearest), 0.501 * step) << i << ", " << j;
+      lost[static_cast<size_t>(i)] = w.GetDouble(i * n + j) - code * scale;
+    }
+  }
 }
 
 }  // namespace
