@@ -129,13 +129,14 @@ void AddBlocks(Passes& all) {
   const auto block = [](int64_t rows) {
     return OptionInfo{"block", rows, "rows of a weight that share a scale: 16, 32 or 64"};
   };
+  const OptionInfo bits{"bits", 4.0, "of a weight's codes on the mean, 4 to 8: those that lose most by 4 get 8"};
   Add(all,
       {.name = "weights4",
        .what = "weights to u4 in blocks with zero points; activations stay float",
        .takes = Form::kFloat,
        .leaves = Form::kBlocks,
        .needs = Need::kMoments,
-       .options = {block(quantize::kBlock4)}},
+       .options = {block(quantize::kBlock4), bits}},
       quantize::Weights4);
   Add(all,
       {.name = "weights4_symmetric",
@@ -143,7 +144,7 @@ void AddBlocks(Passes& all) {
        .takes = Form::kFloat,
        .leaves = Form::kBlocks,
        .needs = Need::kMoments,
-       .options = {block(quantize::kBlock4)}},
+       .options = {block(quantize::kBlock4), bits}},
       quantize::Weights4Symmetric);
   Add(all,
       {.name = "weights8",

@@ -98,6 +98,8 @@ class BlockQuantizer {
     owed_.resize(static_cast<size_t>(f.block * columns.count));
   }
 
+  double error() const { return error_; }
+
   Status Run(Blocked& out) {
     for (int64_t b = (k_ + f_.block - 1) / f_.block - 1; b >= 0; --b) {
       begin_ = b * f_.block, rows_ = std::min(k_ - begin_, f_.block);
@@ -163,6 +165,8 @@ class BlockQuantizer {
       const auto [code, steps] = Nearest(part.w[i][c], part.scale[c], part.zero[c]);
       Put(codes, at, code);
       lost[c] = x_[static_cast<size_t>(at)] - steps * part.scale[c];
+      const double off = part.w[i][c] - steps * part.scale[c];
+      error_ += static_cast<double>(part.weight[i]) * off * off;
       if (fit_ != nullptr) errors_[static_cast<size_t>((begin_ + i) * columns_.count + first + c)] = lost[c];
     }
     for (int64_t above = 0; fit_ != nullptr && above < i; ++above) {
@@ -181,6 +185,7 @@ class BlockQuantizer {
   std::vector<float> errors_;  // [k] of its columns, in the rows that have codes
   std::vector<float> owed_;    // [block][n]
   int64_t begin_ = 0, rows_ = 0;
+  double error_ = 0;
 };
 
 // Columns do not know of each other. They are cut by shape, not by threads, so that products of floats have the same bits for any number.
@@ -194,14 +199,17 @@ Result<Blocked> Round(const Tensor& w, BlockFormat f, int32_t lowest, int32_t hi
   const int64_t at_once = shares_bytes ? n : 256;
   std::mutex lock;
   Status status;
+  std::vector<double> errors(static_cast<size_t>((n + at_once - 1) / at_once));
   parallel((n + at_once - 1) / at_once, [&](int64_t part) {
     const int64_t begin = part * at_once;
-    const Status done =
-        BlockQuantizer(w, f, lowest, highest, scales, fit, {begin, std::min(at_once, n - begin)}).Run(out);
+    BlockQuantizer columns(w, f, lowest, highest, scales, fit, {begin, std::min(at_once, n - begin)});
+    const Status done = columns.Run(out);
+    errors[static_cast<size_t>(part)] = columns.error();
     const std::lock_guard guard(lock);
     if (!done) status = done;
   });
   if (!status) return std::unexpected(status.error());
+  for (const double error : errors) out.error += error;
   return out;
 }
 

@@ -17,6 +17,7 @@ struct BlockFormat {
 };
 struct Blocked {
   ir::Tensor codes, scale, zero;  // [k,n], [ceil(k / block),n] twice
+  double error = 0;  // of the products with the data's rows, squared (moments.h); without data of the weights
 };
 // 4 bits: of 8 ranges around that of the block the one whose codes c are nearest to w, that is with the largest (w c)^2 / (c c), and
 // then the scale of least squares, (w c) / (c c). A tenth less squared error than the range itself. fit: null where there is no data.

@@ -113,6 +113,51 @@ TEST_P(Weights, FileHasOpset21AndComesBackWithTheSameBits) {
 INSTANTIATE_TEST_SUITE_P(Recipes, Weights, testing::Values("weights4", "weights8", "dynamic4"),
                          [](const auto& info) { return std::string(info.param); });
 
+// Option `bits`: as many weights in 8 bits as the mean allows, the rest in 4; nearer to float, the more.
+TEST(MixedBits, TheMeanIsKept) {
+  const Graph graph = Bert();
+  const ir::TensorMap inputs = InputsOfBert(graph);
+  auto want = ir::Interpret(graph, inputs);
+  ASSERT_TRUE(want.has_value());
+  double before = 0;
+  for (const double bits : {4.0, 5.0, 6.5, 8.0}) {
+    OptimizeOptions options;
+    options.recipe = "dynamic4", options.pass_options["weights4"]["bits"] = bits;
+    auto optimized = Optimize(graph, options);
+    ASSERT_TRUE(optimized.has_value()) << optimized.error().message;
+    EXPECT_EQ(CountOf(optimized->graph, ir::Op::kLinearBlocked), optimized->report.linear.found);
+    double weights = 0, sum = 0;
+    for (const ir::NodeId id : optimized->graph.NodesInOrder()) {
+      const ir::Node& n = optimized->graph.node(id);
+      if (n.op != ir::Op::kLinearBlocked) continue;
+      const Tensor& w = *optimized->graph.ConstantOf(n.input(1));
+      weights += static_cast<double>(w.size());
+      sum += static_cast<double>(w.size()) * (w.dtype() == ir::DType::kS8 ? 8 : 4);
+      EXPECT_EQ(n.attrs.Int("x_bits", 0), 8);
+    }
+    EXPECT_LE(sum / weights, bits);
+    EXPECT_GT(sum / weights, bits - 0.5);
+    const auto told =
+        std::ranges::count_if(optimized->notes, [](const auto& n) { return n.ends_with("scales not counted"); });
+    EXPECT_EQ(told, bits > 4 ? 1 : 0);
+    const double near = Cosine((*want)[0], RunModel(optimized->graph, inputs, kernels::BestArch(), 1)[0]);
+    EXPECT_GT(near, before) << bits;
+    before = near;
+  }
+  EXPECT_GT(before, 0.999);
+}
+
+TEST(MixedBits, OtherMeansAreRefused) {
+  for (const double bits : {3.9, 8.1, std::nan("")}) {
+    OptimizeOptions options;
+    options.recipe = "weights4", options.pass_options["weights4"]["bits"] = bits;
+    const auto refused = Optimize(Bert(), options);
+    ASSERT_FALSE(refused.has_value());
+    EXPECT_NE(refused.error().message.find("bits on the mean: use 4 to 8"), std::string::npos)
+        << refused.error().message;
+  }
+}
+
 // Squared error of one block of a column by its own range: 15 steps, zero among them.
 double ErrorOfRange(const std::vector<double>& w) {
   const double lo = std::min(0.0, *std::ranges::min_element(w)), hi = std::max(0.0, *std::ranges::max_element(w));

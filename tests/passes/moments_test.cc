@@ -6,6 +6,7 @@
 #include <cmath>
 #include <random>
 
+#include "octavo/passes/quantize/mixed_bits.h"
 #include "octavo/passes/quantize/rounding.h"
 
 namespace octavo::passes::quantize {
@@ -187,6 +188,57 @@ TEST(Rounding, Fp8ColumnsByTheFactor) {
       lost[static_cast<size_t>(i)] = w.GetDouble(i * n + j) - code * scale;
     }
   }
+}
+
+// What rounding says that products lose, and what their power is, in double.
+TEST(Rounding, TellsWhatProductsLose) {
+  const int64_t k = 80, n = 12;
+  std::mt19937 rng(7);
+  std::normal_distribution<float> normal;
+  SecondMoments moments(k, kBackwards);
+  moments.Add(Rows(300, k, rng));
+  const auto c = Factor(std::move(moments), kBackwards);
+  ASSERT_TRUE(c.has_value());
+  ir::Tensor w = ir::Tensor::Empty(ir::DType::kF32, {k, n});
+  for (float& v : w.mutable_as<float>()) v = normal(rng);
+  for (const Compensation* fit : {&*c, static_cast<const Compensation*>(nullptr)}) {
+    const auto q = RoundInBlocks(w, {ir::DType::kU4, 32}, fit, kBackwards);
+    ASSERT_TRUE(q.has_value());
+    double error = 0, power = 0;
+    for (int64_t j = 0; j < n; ++j) {
+      std::vector<double> lost(static_cast<size_t>(k));
+      for (int64_t i = k - 1; i >= 0; --i) {
+        const int64_t block = i / 32 * n + j;
+        double off = w.GetDouble(i * n + j) -
+                     (q->codes.GetDouble(i * n + j) - q->zero.GetDouble(block)) * q->scale.GetDouble(block);
+        double product = w.GetDouble(i * n + j);
+        lost[static_cast<size_t>(i)] = off;
+        for (int64_t behind = i + 1; fit != nullptr && behind < k; ++behind) {
+          const double share = fit->v[static_cast<size_t>(i * k + behind)];
+          off += share * lost[static_cast<size_t>(behind)], product += share * w.GetDouble(behind * n + j);
+        }
+        const double weight = fit != nullptr ? fit->weight[static_cast<size_t>(i)] : 1;
+        error += weight * off * off, power += weight * product * product;
+      }
+    }
+    // Off by the roundings of some 80 floats in each of the sums.
+    EXPECT_NEAR(q->error, error, 1e-4 * error);
+    EXPECT_NEAR(PowerOfProducts(w, fit), power, 1e-9 * power);
+    EXPECT_GT(error, 1e-4 * power);
+  }
+}
+
+TEST(MixedBits, WhatLosesMostForEachWeightGetsEight) {
+  const ValueId x{1}, y{2}, z{3};
+  const std::vector<FourBits> all{{x, 100, 0.01}, {y, 400, 0.09}, {x, 100, 0.03}, {z, 300, 0.03}};
+  using Indices = std::vector<size_t>;
+  EXPECT_EQ(WorthEightBits(all, 4), Indices());
+  EXPECT_EQ(WorthEightBits(all, 4.8), Indices());         // 180 weights: none of them fits
+  EXPECT_EQ(WorthEightBits(all, 5), (Indices{0, 2}));     // 225: y, which loses most, is too large; x is not
+  EXPECT_EQ(WorthEightBits(all, 6), (Indices{1}));        // 450
+  EXPECT_EQ(WorthEightBits(all, 7), (Indices{1, 0, 2}));  // 675
+  EXPECT_EQ(WorthEightBits(all, 8), (Indices{1, 0, 2, 3}));
+  EXPECT_EQ(WorthEightBits({}, 6), Indices());
 }
 
 }  // namespace

@@ -192,7 +192,7 @@ def test_a_graph_can_be_walked_and_changed():
 def test_passes_are_listed():
     by_name = {p["name"]: p for p in octavo.passes()}
     assert by_name["quantize"]["needs"] == "ranges" and by_name["quantize"]["leaves"] == "qdq"
-    assert {o["name"]: o["default"] for o in by_name["weights4"]["options"]} == {"block": 32}
+    assert {o["name"]: o["default"] for o in by_name["weights4"]["options"]} == {"block": 32, "bits": 4.0}
     assert {"gelu_erf", "sdpa"} <= {r["name"] for r in by_name["fuse_float"]["rules"]}
 
 
