@@ -50,6 +50,14 @@ void AddFloat(Passes& all) {
 
 void AddQuantizing(Passes& all) {
   Add(all,
+      {.name = "rotate_values",
+       .what = "turns values of attention by an orthogonal matrix, and back in the product behind it; exact but for "
+               "rounding",
+       .takes = Form::kFloat,
+       .leaves = Form::kFloat,
+       .options = {OptionInfo{"on", false, "whether it does; `compare --per-layer` then takes values for lost"}}},
+      quantize::RotateValues);
+  Add(all,
       {.name = "center_keys",
        .what =
            "takes off keys what all of them have in common, which Softmax does not see, by calibrated channel ranges",

@@ -47,6 +47,9 @@ Result<bool> ChooseRows(Graph& graph, PassRun& run);
 // Takes off keys what all have in common: center_keys.cc. Uses run.evidence.channels and qparams.
 Result<bool> CenterKeys(Graph& graph, PassRun& run);
 
+// Turns values of attention by an orthogonal matrix, and back in the product behind it: rotate_values.cc.
+Result<bool> RotateValues(Graph& graph, PassRun& run);
+
 // Evens out channels of queries and keys: balance_keys.cc. Uses run.evidence.channels and qparams.
 Result<bool> BalanceKeys(Graph& graph, PassRun& run);
 
