@@ -1,6 +1,7 @@
-// com.microsoft MoE and QMoE: each token goes to its k best experts. The standard form runs every expert on every token, and weighs
-// those that were not chosen with 0: the meaning, not a way to run it fast. Experts in codes are Linears of their own, as
-// MatMulNBits is one, and see the tokens alone that were sent to them.
+// com.microsoft MoE and QMoE: each token goes to its k best experts. Float constants are gathered for each token, as transformers exports its
+// mixtures, which one step runs where they lie. Experts in codes are Linears of their own, as MatMulNBits is one, and see the tokens alone
+// that were sent to them. What is left (weights that are no constants, small codes) runs every expert on every token, and weighs those
+// that were not chosen with 0: the meaning, not a way to run it fast.
 #include <algorithm>
 #include <initializer_list>
 
@@ -81,12 +82,15 @@ ValueId Activated(Site& s, const Activation& a, ValueId x, ValueId other, int64_
   return SwiGlu(s, a, halves[0], halves[1]);
 }
 
+// In f32, whatever the node's type is: 16 bits are a format of storage here, as in ONNX Runtime.
+ValueId Wide(Site& s, ValueId v) { return s.DTypeOf(s.In(0)) == DType::kF32 ? v : s.Cast(v, DType::kF32); }
+
 // [T, k]: the experts of each token, and what each of them counts.
 struct Best {
   ValueId experts, shares;
 };
 Best BestOf(Site& s, ValueId weights, int64_t k) {
-  const ValueId router = s.In(1), all = s.Make(Op::kSoftmax, {router}, {{"axis", int64_t{-1}}});
+  const ValueId router = Wide(s, s.In(1)), all = s.Make(Op::kSoftmax, {router}, {{"axis", int64_t{-1}}});
   const auto best = s.MakeN(Op::kTopK, {weights.valid() ? router : all, s.Ints({k})}, 2, {{"axis", int64_t{-1}}});
   ValueId values = weights.valid() ? s.Make(Op::kGatherElements, {weights, best[1]}, {{"axis", int64_t{1}}}) : best[0];
   if (s.attrs().Int("normalize_routing_weights", 0) != 0) {
@@ -102,14 +106,30 @@ ValueId Weighed(Site& s, ValueId y, ValueId share) {
 
 // The operand as [1, T, K].
 ValueId Flat(Site& s) {
-  const ValueId x = s.In(0), columns = s.Make(Op::kShape, {x}, {{"start", int64_t{-1}}});
+  const ValueId x = Wide(s, s.In(0)), columns = s.Make(Op::kShape, {x}, {{"start", int64_t{-1}}});
   return s.Make(Op::kReshape, {x, s.Make(Op::kConcat, {s.Ints({1, -1}), columns}, {{"axis", int64_t{0}}})});
 }
 
 // The sum of y along `axis`, in the shape of the operand.
 void ReturnSum(Site& s, ValueId y, int64_t axis) {
-  const ValueId sum = s.Make(Op::kReduceSum, {y, s.Ints({axis})}, {{"keepdims", int64_t{0}}});
-  s.Return(0, s.Make(Op::kReshape, {sum, s.Make(Op::kShape, {s.In(0)})}));
+  ValueId sum = s.Make(Op::kReduceSum, {y, s.Ints({axis})}, {{"keepdims", int64_t{0}}});
+  if (const DType type = s.DTypeOf(s.In(0)); type != DType::kF32) sum = s.Cast(sum, type);
+  s.Return(0, s.Make(Op::kReshape, {sum, s.Make(Op::kShape, {s.In(0)})}, {{"allowzero", int64_t{1}}}));
+}
+
+// The operand's rows, one for each place: [T * k, 1, K].
+ValueId RowsOfPlaces(Site& s, int64_t k) {
+  const ValueId x = s.Make(Op::kSqueeze, {Flat(s), s.Ints({0})});
+  const ValueId columns = s.Make(Op::kShape, {x}, {{"start", int64_t{-1}}});
+  const ValueId each = s.Make(Op::kExpand, {s.Unsqueeze(x, {1}), s.Ints({1, k, 1})});
+  return s.Make(Op::kReshape, {each, s.Make(Op::kConcat, {s.Ints({-1, 1}), columns}, {{"axis", int64_t{0}}})});
+}
+
+bool AreConstant(const Site& s, std::initializer_list<size_t> weights) {
+  return std::ranges::all_of(weights, [&s](size_t i) {
+    const Tensor* w = s.Const(s.In(i));
+    return w != nullptr && w->rank() == 3;
+  });
 }
 
 // y [E, T, N] of all experts; those that are not among a token's best count 0.
@@ -121,7 +141,6 @@ void Weigh(Site& s, ValueId y, ValueId weights, int64_t k) {
 }
 
 Result<int64_t> Chosen(const Site& s) {
-  if (s.DTypeOf(s.In(0)) != DType::kF32) return s.Refuse("its operand is not float32");
   const int64_t k = s.attrs().Int("k", 1);
   if (k < 1) return s.Refuse("k is {}", k);
   return k;
@@ -225,8 +244,26 @@ Status MixtureOfExperts(Site& s) {
   const bool gated = a.type == "swiglu" && s.Has(6);
   if (s.Has(6) != gated) return s.Refuse("it has fc3_experts_weights, which belong to swiglu");
   OCTAVO_TRY(const int64_t k, Chosen(s));
-  const Projection gate = gated ? Projection{s.In(6), s.In(7)} : Projection{};
-  Weigh(s, Expert(s, a, Flat(s), {s.In(2), s.In(3)}, {s.In(4), s.In(5)}, gate), {}, k);
+  const DType type = s.DTypeOf(s.In(0));
+  if (type != DType::kF32 && type != DType::kF16 && type != DType::kBF16)
+    return s.Refuse("its operand is not float32, float16 or bfloat16");
+  if (AreConstant(s, {2, 4, gated ? size_t{6} : 2})) {
+    const Best best = BestOf(s, {}, k);
+    const ValueId places = s.Make(Op::kReshape, {best.experts, s.Ints({-1})});
+    const auto own = [&](size_t weight) {  // of each place, and not more of 16 bits than that
+      const auto taken = [&](ValueId v) { return Wide(s, s.Make(Op::kGather, {v, places}, {{"axis", int64_t{0}}})); };
+      const ValueId bias = s.Has(weight + 1) ? taken(s.In(weight + 1)) : ValueId{};
+      return Projection{taken(s.In(weight)), bias, false, s.SizeOf(s.In(weight), 1)};
+    };
+    const ValueId y = Expert(s, a, RowsOfPlaces(s, k), own(2), own(4), gated ? own(6) : Projection{});
+    const ValueId placed = s.Make(Op::kReshape, {y, s.Ints({-1, k, s.SizeOf(s.In(4), 1)})});
+    ReturnSum(s, Weighed(s, placed, s.Unsqueeze(best.shares, {2})), 1);
+    return {};
+  }
+  const auto all = [&](size_t weight) {
+    return Projection{Wide(s, s.In(weight)), s.Has(weight + 1) ? Wide(s, s.In(weight + 1)) : ValueId{}};
+  };
+  Weigh(s, Expert(s, a, Flat(s), all(2), all(4), gated ? all(6) : Projection{}), {}, k);
   return {};
 }
 
@@ -248,6 +285,7 @@ Status QuantizedExperts(Site& s) {
   if (out.shape[0] != experts || (gated && third.shape[0] != experts))
     return s.Refuse("its projections are of different numbers of experts");
   OCTAVO_TRY(const int64_t k, Chosen(s));
+  if (s.DTypeOf(s.In(0)) != DType::kF32) return s.Refuse("its operand is not float32");
   const ValueId x = Flat(s);
   const auto some = [&](ValueId rows, int64_t first, int64_t count, bool one) {
     return Expert(s, a, rows, Dequantized(s, in, first, count, one), Dequantized(s, out, first, count, one),

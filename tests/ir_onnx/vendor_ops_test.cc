@@ -10,6 +10,7 @@
 
 #include "octavo/ir/infer.h"
 #include "octavo/ir/interpret.h"
+#include "octavo/ir/interpret/call.h"
 #include "octavo/ir/npz/npz.h"
 #include "octavo/ir/onnx/onnx.h"
 #include "octavo/ir/vendor/lower.h"
@@ -88,6 +89,87 @@ TEST(VendorOps, AccuracyLevel4QuantizesActivations) {
     int of_codes = 0;
     for (NodeId id : g->NodesInOrder()) of_codes += g->node(id).attrs.Int("x_bits", 0) == 8;
     EXPECT_EQ(of_codes, 1) << name;
+  }
+}
+
+// A mixture with its weights as constants, or as inputs ("c0" and so on), over tokens [T,8] or [2,T,8].
+struct Mixture {
+  DType type = DType::kF32;
+  int64_t experts = 7, k = 2, inner = 6;
+  bool constants = true, batched = false, gated = false;
+};
+Graph MixtureOf(const Mixture& m, TensorMap& inputs) {
+  Graph g;
+  auto numbers = [&, state = uint32_t{5}](Shape shape) mutable {
+    std::vector<float> v(static_cast<size_t>(ElementCount(shape)));
+    for (float& x : v) state = state * 1664525 + 1013904223, x = static_cast<float>(state >> 16) / 65536 - 0.5f;
+    return interpret::CastTo(Tensor::F32(std::move(shape), std::move(v)), m.type).value();
+  };
+  std::vector<ValueId> in;
+  const auto input = [&](const std::string& name, const Tensor& t, SymShape shape) {
+    inputs[name] = t;
+    in.push_back(g.AddInput(name, {m.type, std::move(shape)}));
+  };
+  const Dim tokens = Dim::Symbol("t");
+  input("x", numbers(m.batched ? Shape{2, 3, 8} : Shape{5, 8}),
+        m.batched ? SymShape{2, tokens, 8} : SymShape{tokens, 8});
+  input("r", numbers({m.batched ? 6 : 5, m.experts}), {Dim::Symbol("r"), m.experts});
+  std::vector<Shape> weights = {{m.experts, m.inner, 8}, {m.experts, m.inner}, {m.experts, 8, m.inner}, {m.experts, 8}};
+  if (m.gated) weights.insert(weights.end(), {weights[0], weights[1]});
+  for (const Shape& shape : weights) {
+    const Tensor w = numbers(shape);
+    if (m.constants) {
+      in.push_back(g.AddConstant(w));
+    } else {
+      input("c" + std::to_string(in.size()), w, SymShape(shape.begin(), shape.end()));
+    }
+  }
+  const NodeId id = g.AddOpaque("com.microsoft", "MoE", in, 1,
+                                {{"k", m.k}, {"activation_type", std::string(m.gated ? "swiglu" : "silu")}}, "n");
+  g.AddOutput("y", g.node(id).output());
+  EXPECT_TRUE(vendor::Lower(g));
+  return g;
+}
+
+// Only a token's own experts: their constants are gathered, and nothing else reads them.
+TEST(VendorOps, AMixtureReadsTheChosenExpertsAlone) {
+  for (const bool gated : {false, true}) {
+    TensorMap inputs;
+    const Graph g = MixtureOf({.gated = gated}, inputs);
+    int64_t gathered = 0;
+    for (NodeId id : g.NodesInOrder()) {
+      const Tensor* w = g.node(id).op == Op::kConstant ? g.ConstantOf(g.node(id).output()) : nullptr;
+      if (w == nullptr || w->size() < 7 || w->shape()[0] != 7) continue;
+      for (const Use& use : g.value(g.node(id).output()).uses) EXPECT_EQ(g.node(use.node).op, Op::kGather);
+      ++gathered;
+    }
+    EXPECT_EQ(gathered, gated ? 6 : 4);
+  }
+}
+
+// What ONNX Runtime does on CPUs (its float16 kernel computes in float, too): sums in float, the result rounded once.
+TEST(VendorOps, AMixtureInOtherTypesAndFormsMeansTheSame) {
+  for (const DType type : {DType::kF32, DType::kF16, DType::kBF16}) {
+    for (const Mixture m : {Mixture{type}, Mixture{type, 7, 1}, Mixture{type, 7, 7}, Mixture{type, 1, 1, 33},
+                            Mixture{type, 3, 2, 6, true, true}, Mixture{type, 3, 2, 6, true, false, true}}) {
+      Mixture dense = m;
+      dense.constants = false;
+      TensorMap inputs, all;
+      const Graph g = MixtureOf(m, inputs), want = MixtureOf(dense, all);
+      const auto a = Interpret(g, inputs), b = Interpret(want, all);
+      ASSERT_TRUE(a && b) << (a ? b.error().message : a.error().message);
+      ASSERT_EQ((*a)[0].dtype(), type);
+      ASSERT_EQ((*a)[0].shape(), (*b)[0].shape());
+      // Experts are summed in another order: their number times half a unit of the last place, and one for the type. Values are below 2.
+      const double unit = type == DType::kF32 ? 1e-7 : type == DType::kF16 ? 1e-3 : 8e-3;
+      for (int64_t i = 0; i < (*a)[0].size(); ++i)
+        EXPECT_NEAR((*a)[0].GetDouble(i), (*b)[0].GetDouble(i), unit + 7 * 1.2e-7);
+      const Shape empty = m.batched ? Shape{2, 0, 8} : Shape{0, 8};
+      inputs["x"] = Tensor::Zeros(type, empty), inputs["r"] = Tensor::Zeros(type, {0, m.experts});
+      const auto none = Interpret(g, inputs);
+      ASSERT_TRUE(none) << none.error().message;
+      EXPECT_EQ((*none)[0].shape(), empty);
+    }
   }
 }
 
