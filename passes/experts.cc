@@ -92,7 +92,7 @@ std::optional<Experts> ExpertsAt(const Graph& graph, NodeId gather) {
     const Node& reader = graph.node(use.node);
     e.direct = e.direct && reader.op != Op::kEinsum;
     if (reader.op == Op::kMatMul || reader.op == Op::kEinsum) {
-      e.product = use.node;
+      e.product = use.node, e.slot = use.slot;
       if (e.direct) e.summed = (use.slot == 0) != (e.flips.size() % 2 == 1) ? 2 : 1;
       return e;
     }

@@ -16,6 +16,7 @@ bool IsRouter(const Graph& graph, NodeId linear);
 // The weights of all experts in one constant of floats [E,a,b], of which a Gather or GatherND takes the matrices that tokens were sent to.
 struct Experts {
   NodeId gather, product;
+  size_t slot = 1;               // of the matrices among the product's operands
   int64_t summed = 1;            // the axis of the constant that the product sums over: 1 or 2
   std::vector<ir::Attrs> flips;  // of the Transposes of the last two dims between Gather and product
   bool direct = true;            // nothing but these; else other views, and which axis is summed is not told

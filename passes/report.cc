@@ -281,6 +281,12 @@ void JudgeLinear(Candidate& c, const OriginIndex& index, const Told& told) {
 
 // Of a mixture of experts: the Gather that takes their matrices, then the product.
 void JudgeExperts(Candidate& c, const OriginIndex& index, const Told& told) {
+  if (const Node* columns = index.Find(c.nodes[0], {Op::kLinearBlocked, Op::kQuantizedLinear})) {
+    c.status = "quantized";
+    c.rule = RuleOf(*columns);
+    c.reason.clear();
+    return;
+  }
   const Node* n = index.Find(c.nodes[0], {Op::kGather, Op::kGatherND});
   const ir::Tensor* w = n == nullptr ? nullptr : index.graph().ConstantOf(n->input(0));
   if (w != nullptr && quant::IsCode8(w->dtype())) {

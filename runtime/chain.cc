@@ -13,6 +13,7 @@
 #include "octavo/kernels/elementwise/elementwise.h"
 #include "octavo/kernels/quantize/quantize.h"
 #include "octavo/quant/numeric/code8.h"
+#include "octavo/runtime/expert_columns.h"
 #include "octavo/runtime/expert_products.h"
 #include "octavo/runtime/rotate_half.h"
 #include "octavo/runtime/write_rows.h"
@@ -319,6 +320,7 @@ std::vector<Chain> FindChains(const CompileContext& c) {
   }
   std::vector<Chain> chains = FindRotateHalves(c);
   std::ranges::move(FindExpertProducts(c), std::back_inserter(chains));
+  std::ranges::move(FindExpertColumns(c), std::back_inserter(chains));
   std::ranges::move(FindWrittenRows(c), std::back_inserter(chains));
   for (const Chain& chain : chains) {
     for (const ir::NodeId id : chain.nodes) links.erase(id);
@@ -377,6 +379,7 @@ std::unique_ptr<Tail> MakeTail(const Chain& chain, const CompileContext& c) {
 KernelPtr MakeChain(const Chain& chain, const CompileContext& c) {
   if (chain.rotates > 0) return MakeRotateHalf(chain, c);
   if (chain.experts_slot) return MakeExpertProducts(chain, c);
+  if (chain.takes_columns) return MakeExpertColumns(chain, c);
   if (chain.writes) return MakeWrittenRows(chain, c);
   return std::make_unique<ChainKernel>(chain, c);
 }

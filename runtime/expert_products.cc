@@ -1,13 +1,12 @@
 #include "octavo/runtime/expert_products.h"
 
 #include <algorithm>
-#include <cstring>
-#include <numeric>
 #include <optional>
 #include <utility>
 
 #include "octavo/kernels/blocked/blocked.h"
 #include "octavo/kernels/gemm/gemm_f32.h"
+#include "octavo/runtime/expert_rows.h"
 #include "octavo/runtime/packed_once.h"
 
 namespace octavo::runtime {
@@ -34,7 +33,8 @@ bool IsFlip(const Node& n) {
 
 bool Holds(const Tensor* w) {
   return w != nullptr && w->rank() == 3 && w->size() > 0 &&
-         (w->dtype() == DType::kF32 || w->dtype() == DType::kS8 || w->dtype() == DType::kU8);
+         (w->dtype() == DType::kF32 || w->dtype() == DType::kF16 || w->dtype() == DType::kBF16 ||
+          w->dtype() == DType::kS8 || w->dtype() == DType::kU8);
 }
 
 // Of a whole matrix for each index; none where the indices are constants, since then there is one product for each expert.
@@ -58,7 +58,8 @@ std::optional<Weights> WeightsOf(const CompileContext& c, ValueId v, std::vector
     if (!id.valid() || c.graph.value(v).type.dtype == DType::kUndefined) return {};
     const Node& n = c.graph.node(id);
     nodes.push_back(id);
-    const bool passes = n.op == Op::kCast || (n.op == Op::kTranspose && IsFlip(n));
+    const bool widens = n.op == Op::kCast && n.attrs.Int("to", 0) == static_cast<int64_t>(DType::kF32);
+    const bool passes = widens || (n.op == Op::kTranspose && IsFlip(n));
     if (!passes) return Gathered(c, n, found);
     if (n.op == Op::kTranspose) found.flipped = !found.flipped;
     v = n.input(0);
@@ -97,18 +98,25 @@ std::optional<Codes> PackCodes(const Tensor& w, bool transposed) {
   return codes;
 }
 
+// Of 16 bits behind a Cast: as a Cast of the constant would have them.
+Tensor FloatsOf(const CompileContext& c, const Tensor& w) {
+  if (w.dtype() == DType::kF32) return w;
+  return *PackedOnce<Tensor>(c, {&w}, "floats", [&] { return std::optional(Tensor::F32(w.shape(), w.ToFloats())); });
+}
+
 class ExpertProducts : public Kernel {
  public:
   // `slot`: of the weights among the product's operands. Matrices are [K,N], or [N,K] if `transposed`.
-  ExpertProducts(kernels::Arch arch, const Weights& weights, size_t slot, std::shared_ptr<const Codes> codes)
+  ExpertProducts(kernels::Arch arch, const Weights& weights, size_t slot, std::shared_ptr<const Codes> codes,
+                 Tensor floats)
       : arch_(arch),
         slot_(slot),
         tuples_(weights.tuples),
         transposed_((slot == 0) != weights.flipped),
+        w_(std::move(floats)),
         codes_(std::move(codes)) {
     const Shape& s = weights.w->shape();
     experts_ = s[0], k_ = s[transposed_ ? 2 : 1], n_ = s[transposed_ ? 1 : 2];
-    if (codes_ == nullptr) w_ = *weights.w;
     needs.Typed(0, DType::kF32), needs.Typed(1, DType::kUndefined);
   }
   std::string name() const override { return codes_ == nullptr ? "experts_f32" : "experts_int8"; }
@@ -119,22 +127,18 @@ class ExpertProducts : public Kernel {
     const float* x = call.T(0).as<float>().data();
     float* y = call.Allocate(0, DType::kF32, rows->result).mutable_as<float>().data();
     if (rows->in_order) return Multiply(call, *rows, x, y);
-    const auto count = static_cast<int64_t>(rows->order.size());
+    const int64_t count = rows->count();
     auto* sorted_x = reinterpret_cast<float*>(call.Scratch(static_cast<size_t>(count * (k_ + n_)) * sizeof(float)));
     float* sorted_y = sorted_x + count * k_;
-    Move(call, count, k_, [&](int64_t i) { return std::pair{x + rows->order[i] * k_, sorted_x + i * k_}; });
+    MoveLines(call, count, k_, [&](int64_t i) { return std::pair{x + rows->order[i] * k_, sorted_x + i * k_}; });
     OCTAVO_TRY_STATUS(Multiply(call, *rows, sorted_x, sorted_y));
-    Move(call, count, n_, [&](int64_t i) { return std::pair{sorted_y + i * n_, y + rows->order[i] * n_}; });
+    MoveLines(call, count, n_, [&](int64_t i) { return std::pair{sorted_y + i * n_, y + rows->order[i] * n_}; });
     return {};
   }
 
  private:
-  // The rows of x by expert.
-  struct Rows {
+  struct Rows : ExpertRows {
     Shape result;
-    std::vector<int64_t> order;  // of x's rows, those of an expert one after the other
-    std::vector<int64_t> first;  // of each expert in that order, and the end
-    bool in_order = true;
   };
 
   // None: operands that broadcast, or an index without an expert, of which the single nodes tell.
@@ -147,38 +151,12 @@ class ExpertProducts : public Kernel {
       return {};
     const int64_t m = s[s.size() - 2], last = s.back();
     if (slot_ == 0 ? m != k_ || last != 1 || x.rank() != batch + 2 : last != k_) return {};
-    Rows rows{.result = s, .order = {}, .first = std::vector<int64_t>(static_cast<size_t>(experts_) + 1)};
-    slot_ == 0 ? rows.result[s.size() - 2] = n_ : rows.result.back() = n_;
     const int64_t each = slot_ == 0 ? 1 : batch == 0 ? LeadingRows(s) : m;
-    std::vector<int64_t> expert(static_cast<size_t>(ir::ElementCount(tokens)));
-    for (size_t t = 0; t < expert.size(); ++t) {
-      const int64_t e = index.GetInt(static_cast<int64_t>(t));
-      expert[t] = e < 0 ? e + experts_ : e;
-      if (expert[t] < 0 || expert[t] >= experts_) return {};
-      rows.first[static_cast<size_t>(expert[t]) + 1] += each;
-    }
-    rows.in_order = std::ranges::is_sorted(expert);
-    std::partial_sum(rows.first.begin(), rows.first.end(), rows.first.begin());
-    rows.order.resize(expert.size() * static_cast<size_t>(each));
-    std::vector<int64_t> next = rows.first;
-    for (size_t row = 0; row < rows.order.size(); ++row) {
-      const auto e = static_cast<size_t>(expert[row / static_cast<size_t>(each)]);
-      rows.order[static_cast<size_t>(next[e]++)] = static_cast<int64_t>(row);
-    }
+    std::optional<ExpertRows> sorted = SortByExpert(index, each, experts_);
+    if (!sorted) return {};
+    Rows rows{std::move(*sorted), s};
+    slot_ == 0 ? rows.result[s.size() - 2] = n_ : rows.result.back() = n_;
     return rows;
-  }
-
-  // Lines of `size` floats; `line` says from where the i-th goes where.
-  template <class Line>
-  static void Move(StepCall& call, int64_t count, int64_t size, const Line& line) {
-    const int64_t parts = PartsOf(count, std::max(int64_t{1}, kElementGrain / size), call.threads->count());
-    call.threads->For(parts, [&](int64_t part) {
-      const Part p = PartOf(count, parts, part, 1);
-      for (int64_t i = p.begin; i < p.end; ++i) {
-        const auto [from, to] = line(i);
-        std::memcpy(to, from, static_cast<size_t>(size) * sizeof(float));
-      }
-    });
   }
 
   // Each chosen expert's columns in parts: of codes as many as threads can use, of floats by width alone, since a split may change their sums.
@@ -188,10 +166,7 @@ class ExpertProducts : public Kernel {
     const int64_t parts = codes_ == nullptr ? (n_ + kFloatColumns - 1) / kFloatColumns
                           : threads == 1    ? 1
                                             : std::min(blocks, 2 * threads);
-    std::vector<size_t> chosen;
-    for (size_t e = 0; e + 1 < rows.first.size(); ++e) {
-      if (rows.first[e] < rows.first[e + 1]) chosen.push_back(e);
-    }
+    const std::vector<size_t> chosen = rows.Chosen();
     std::vector<std::string> errors(chosen.size() * static_cast<size_t>(parts));
     call.threads->For(static_cast<int64_t>(errors.size()), [&](int64_t task) {
       const size_t e = chosen[static_cast<size_t>(task / parts)];
@@ -266,13 +241,16 @@ KernelPtr MakeExpertProducts(const Chain& chain, const CompileContext& c) {
   const Weights found = *WeightsOf(c, c.graph.node(chain.nodes.back()).input(slot), nodes);
   KernelPtr single = MakeNodes(chain, c, "experts of single nodes");
   std::shared_ptr<const Codes> codes;
-  if (found.w->dtype() != DType::kF32) {
+  Tensor floats;
+  if (quant::IsFloat(found.w->dtype())) {
+    floats = FloatsOf(c, *found.w);
+  } else {
     const bool transposed = (slot == 0) != found.flipped;
     codes =
         PackedOnce<Codes>(c, {found.w}, transposed ? "turned" : "", [&] { return PackCodes(*found.w, transposed); });
     if (codes == nullptr) return single;
   }
-  auto kernel = std::make_unique<ExpertProducts>(c.arch, found, slot, std::move(codes));
+  auto kernel = std::make_unique<ExpertProducts>(c.arch, found, slot, std::move(codes), std::move(floats));
   kernel->otherwise = std::move(single);
   return kernel;
 }

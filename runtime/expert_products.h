@@ -9,7 +9,7 @@
 
 namespace octavo::runtime {
 
-// Chains whose inputs are the rows and the index. W is a constant of floats, or of codes that a Cast makes floats; Transposes of the last two
+// Chains whose inputs are the rows and the index. W is a constant of f32, or of 16 bits or codes that a Cast makes floats; Transposes of the last two
 // dims may stand between. Nobody else reads what stands between.
 std::vector<Chain> FindExpertProducts(const CompileContext& c);
 

@@ -323,8 +323,8 @@ std::optional<Product> ProductOf(const Node& node, const CompileContext& c) {
   return product;
 }
 
-// The LinearBlocked that read what `id` reads in the same way, in the graph's order, `id` among them.
-std::vector<ir::NodeId> BlockedBeside(const Graph& g, ir::NodeId id) {
+// The LinearBlocked that read what `id` reads in the same way, in the graph's order, `id` among them, without those of chains.
+std::vector<ir::NodeId> BlockedBeside(const Graph& g, ir::NodeId id, const ChainsByNode& chains) {
   const Node& n = g.node(id);
   const auto depth = [&g](const Node& node) {
     const auto& shape = g.value(node.input(1)).type.shape;
@@ -334,7 +334,7 @@ std::vector<ir::NodeId> BlockedBeside(const Graph& g, ir::NodeId id) {
   std::vector<ir::NodeId> all;
   for (const ir::Use& use : g.value(n.input(0)).uses) {
     const Node& other = g.node(use.node);
-    if (other.op != Op::kLinearBlocked || use.slot != 0 || depth(other) != depth(n) ||
+    if (other.op != Op::kLinearBlocked || use.slot != 0 || chains.contains(use.node) || depth(other) != depth(n) ||
         other.attrs.Int("x_bits", 0) != n.attrs.Int("x_bits", 0))
       continue;
     all.push_back(use.node);
@@ -393,7 +393,7 @@ std::optional<Strand> StrandOf(const CompileContext& c, std::span<const ir::Node
 }  // namespace
 
 Made MakeBlockedGroup(ir::NodeId id, const CompileContext& c, const ChainsByNode& chains) {
-  std::vector<ir::NodeId> nodes = BlockedBeside(c.graph, id);
+  std::vector<ir::NodeId> nodes = BlockedBeside(c.graph, id, chains);
   std::vector<Product> products;
   if (nodes[0] == id) products = ProductsOf(nodes, c);
   if (products.empty()) nodes = {id}, products = ProductsOf(nodes, c);

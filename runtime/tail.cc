@@ -21,9 +21,7 @@ std::optional<Chain> ChainBehind(const CompileContext& c, ValueId v, const Chain
   if (uses.empty()) return {};
   const auto it = chains.find(uses[0].node);
   if (it == chains.end()) return ChainOf(c, uses[0].node);
-  const Chain& chain = *it->second;
-  const bool element_wise = chain.rotates == 0 && !chain.experts_slot && !chain.writes;
-  return element_wise ? std::optional(chain) : std::nullopt;
+  return it->second->is_element_wise() ? std::optional(*it->second) : std::nullopt;
 }
 
 }  // namespace

@@ -4,12 +4,14 @@
 // After:  q, s, z = QuantizeTokens(x)   y = QuantizedLinear(q, s, z, Wq, w_scale; per_token = 1)
 // Bias and activation behind it go in by the rules of fusions/linear_bias.cc and linear_activation.cc. Linears that read the same x share its codes. Attention stays
 // float.
+// Experts that a Gather takes are columns of such a product (expert_codes.h).
 // Left, with a line in the log: weights that are not finite, k beyond what int32 sums hold.
 #include <map>
 
 #include "octavo/kernels/catalog.h"
 #include "octavo/passes/attention.h"
 #include "octavo/passes/fusions/fusions.h"
+#include "octavo/passes/quantize/expert_codes.h"
 #include "octavo/passes/quantize/quantize.h"
 #include "octavo/passes/rewriter.h"
 
@@ -62,9 +64,11 @@ Result<bool> Dynamic(Graph& graph, PassRun& run) {
     b.Replace(graph.node(id).output(), y);
     b.EraseDead(id);
   }
-  if (b.changed() && !graph.SortTopologically()) return ir::Fail("dynamic made a cycle");
+  OCTAVO_TRY(const bool experts, ExpertTokens(graph, run));
+  const bool changed = b.changed() || experts;
+  if (changed && !graph.SortTopologically()) return ir::Fail("dynamic made a cycle");
   OCTAVO_TRY(const bool merged, pattern::ApplyRules(fusions::EpilogueRules(), graph, run));
-  return b.changed() || merged;
+  return changed || merged;
 }
 
 }  // namespace octavo::passes::quantize

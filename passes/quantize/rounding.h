@@ -24,6 +24,9 @@ struct Blocked {
 Result<Blocked> RoundInBlocks(const ir::Tensor& w, BlockFormat format, const Compensation* fit,
                               const ParallelFor& parallel);
 
+// Why a matrix of floats stays one; empty: it has blocks. weights.cc
+std::string WhyInFloat(const ir::Tensor& w);
+
 // Codes [k,n] with these scales of the columns: s8, -limit to limit, or fp8, which knows no limit.
 struct ColumnFormat {
   ir::DType dtype;

@@ -14,6 +14,7 @@
 
 #include "octavo/ir/mapped.h"
 #include "octavo/passes/attention.h"
+#include "octavo/passes/quantize/expert_codes.h"
 #include "octavo/passes/quantize/fits.h"
 #include "octavo/passes/quantize/mixed_bits.h"
 #include "octavo/passes/quantize/quantize.h"
@@ -25,10 +26,8 @@ namespace octavo::passes::quantize {
 using ir::DType;
 using ir::Tensor;
 
-namespace {
-
-// Empty, or why the weight stays float. Ranges must not overflow, and a scale must not vanish.
-std::string WhyFloat(const Tensor& w) {
+// Ranges must not overflow, and a scale must not vanish.
+std::string WhyInFloat(const Tensor& w) {
   if (w.shape()[0] < 16) return std::format("its k is {}, less than a block of 16", w.shape()[0]);
   for (float v : w.as<float>()) {
     if (!(std::fabs(v) <= 1e37f)) return "its weight has values that are not finite or beyond 1e37";
@@ -36,12 +35,14 @@ std::string WhyFloat(const Tensor& w) {
   return {};
 }
 
+namespace {
+
 // With the Linears of one activation together, in the order of the first. What weights are fitted to is gathered for those alone that can be quantized.
 std::vector<FitSite> LinearsOf(const Graph& g, PassRun& run) {
   std::vector<FitSite> linears;
   for (NodeId id : FindSites(g, run.keep_float).linears) {
     const Node& n = g.node(id);
-    if (const std::string why = run.evidence.moments ? WhyFloat(*g.ConstantOf(n.inputs[1])) : ""; !why.empty()) {
+    if (const std::string why = run.evidence.moments ? WhyInFloat(*g.ConstantOf(n.inputs[1])) : ""; !why.empty()) {
       run.Leave("weights", n, "stays float: " + why);
       continue;
     }
@@ -71,7 +72,7 @@ class Weights {
       if (codes_.contains(site.w) || left_.contains(site.w)) continue;
       // A weight is read, quantized and let go before the next one, since all of them may be more than the memory holds.
       const Tensor& w = *g_.ConstantOf(site.w);
-      if (std::string why = WhyFloat(w); !why.empty()) {
+      if (std::string why = WhyInFloat(w); !why.empty()) {
         left_[site.w] = std::move(why);
         continue;
       }
@@ -100,8 +101,10 @@ class Weights {
       if (fresh) it->second = Dequantized(b, id, w);
       b.SetInput(id, 1, it->second);
     }
-    if (b.changed() && !g_.SortTopologically()) return ir::Fail("weights made a cycle");
-    return b.changed();
+    OCTAVO_TRY(const bool experts, ExpertBlocks(g_, run_, format_));
+    const bool changed = b.changed() || experts;
+    if (changed && !g_.SortTopologically()) return ir::Fail("weights made a cycle");
+    return changed;
   }
 
  private:

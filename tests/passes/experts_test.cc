@@ -7,6 +7,8 @@
 #include <cmath>
 #include <format>
 
+#include "octavo/passes/fusions/fusions.h"
+#include "octavo/passes/pattern/pattern.h"
 #include "octavo/passes/pipelines.h"
 #include "octavo/passes/quantize/quantize.h"
 #include "octavo/passes/report.h"
@@ -165,6 +167,85 @@ TEST(Experts, MatricesThatTokensWereSentToBecomeCodes) {
     }
     EXPECT_EQ(scales, 1);
   }
+}
+
+// In blocks, and with activations in codes, experts are columns of a product with all of them, which an index takes.
+TEST(Experts, AreColumnsOfOneProduct) {
+  const std::string blocks = "DequantizeLinear MatMul Reshape", tokens = "QuantizeTokens QuantizedLinear Reshape";
+  for (const Sent::Form form : {Sent::Form::kRight, Sent::Form::kLeft, Sent::Form::kFlipped, Sent::Form::kNd}) {
+    for (const bool in_blocks : {true, false}) {
+      const Sent m(form);
+      Graph g = m.g;
+      PassRun run;
+      ASSERT_TRUE(ir::Inference::Run(g));
+      Report report = TakeInventory(g);
+      ASSERT_TRUE((in_blocks ? quantize::Weights8 : quantize::Dynamic)(g, run).value_or(false));
+      const std::string ops = Ops(g), made = in_blocks ? blocks : tokens;
+      EXPECT_EQ(ops, form == Sent::Form::kNd ? "Squeeze " + made + " GatherND Unsqueeze"
+                                             : "Squeeze " + made + " Unsqueeze GatherND Unsqueeze");
+      if (in_blocks) {
+        ASSERT_TRUE(ir::Inference::Run(g));
+        ASSERT_TRUE(pattern::ApplyRules(fusions::BlockRules(), g, run).value_or(false));
+      }
+      Judge(g, run, report);
+      ASSERT_EQ(report.candidates.size(), 1u);
+      EXPECT_EQ(report.candidates[0].kind + " " + report.candidates[0].status, "experts quantized");
+      // Half a step of 127 of each weight (below 2.5) times x (below 2); x has steps of its range / 255 times the weights, or none.
+      const double tolerance = Sent::kRows * (2.0 * 2.5 / 127 / 2 + (in_blocks ? 0.0 : 2.5 * 4.0 / 255 / 2));
+      const ir::TensorMap in = RandomInputs(m.g, {}, 1);
+      const auto want = ir::Interpret(m.g, in), got = ir::Interpret(g, in);
+      ASSERT_TRUE(want && got);
+      EXPECT_LE(WorstDifference((*want)[0], (*got)[0]), tolerance);
+      EXPECT_GT(WorstDifference((*want)[0], (*got)[0]), 0);
+    }
+  }
+}
+
+TEST(Experts, OneIndexForAllRowsTakesColumnsToo) {
+  for (const bool fixed : {true, false}) {
+    Builder b;
+    const ValueId taken = b.Op1(Op::kGather, {b.W({kExperts, 16, 25}), b.In("index", {}, DType::kS64)});
+    b.Out(b.Op1(Op::kMatMul, {b.In("x", fixed ? SymShape{5, 16} : SymShape{2, Sym("s"), 16}), taken}));
+    Graph g = b.g;
+    PassRun run;
+    ASSERT_TRUE(ir::Inference::Run(g));
+    ASSERT_TRUE(quantize::Weights4(g, run).value_or(false));
+    EXPECT_EQ(Ops(g), "DequantizeLinear MatMul Reshape Gather");
+    const ir::TensorMap in = RandomInputs(b.g, {}, 1);
+    const auto want = ir::Interpret(b.g, in), got = ir::Interpret(g, in);
+    ASSERT_TRUE(want && got);
+    EXPECT_LE(WorstDifference((*want)[0], (*got)[0]), 16 * 2.0 * 2.5 / 15);  // a step of each weight at most
+    EXPECT_GT(WorstDifference((*want)[0], (*got)[0]), 0);
+  }
+}
+
+// Rows that broadcast, views between, and matrices that are no numbers.
+TEST(Experts, WhatHasNoColumnsKeepsItsForm) {
+  const auto stays = [](const Builder& b, const std::string& in_blocks, const std::string& of_tokens) {
+    for (const bool blocks : {true, false}) {
+      Graph g = b.g;
+      PassRun run;
+      EXPECT_TRUE(ir::Inference::Run(g));
+      EXPECT_FALSE((blocks ? quantize::Weights4 : quantize::Dynamic)(g, run).value_or(true));
+      EXPECT_THAT(run.log.empty() ? "" : run.log[0], HasSubstr(blocks ? in_blocks : of_tokens));
+    }
+  };
+  const auto product = [](SymShape x, SymShape index, Tensor w) {
+    Builder b;
+    const ValueId taken =
+        b.Op1(Op::kGather, {b.g.AddConstant(std::move(w)), b.In("index", std::move(index), DType::kS64)});
+    b.Out(b.Op1(Op::kMatMul, {b.In("x", std::move(x)), taken}));
+    return b;
+  };
+  const Tensor w = Tensor::Zeros(DType::kF32, {kExperts, 16, 24});
+  stays(product({1, 1, 16}, {5}, w), "", "");                // one row for all
+  stays(product({Sym("a"), 1, 16}, {Sym("b")}, w), "", "");  // which it may be
+  stays(product({5, 3, 16}, {5}, w), "", "");                // several rows of each
+  stays(product({1, 16}, {5}, w), "", "");
+  Tensor infinite = Tensor::Zeros(DType::kF32, {kExperts, 16, 24});
+  infinite.mutable_as<float>()[500] = INFINITY;
+  stays(product({5, 1, 16}, {5}, infinite), "has no blocks: its weight has values that are not finite",
+        "stays float: its weight has values that are not finite");
 }
 
 TEST(Experts, WhatStaysFloatSaysWhy) {

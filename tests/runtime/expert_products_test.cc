@@ -4,6 +4,7 @@
 
 #include <vector>
 
+#include "octavo/quant/numeric/float16.h"
 #include "octavo/runtime/model.h"
 
 namespace octavo::runtime {
@@ -24,6 +25,7 @@ struct Form {
   bool tuples = false;  // GatherND
   DType index = DType::kS64;
   bool cast_last = false, shown = false;
+  DType by = DType::kUndefined;  // a type on the way
 };
 
 ValueId Made(ir::Graph& g, Op op, std::vector<ValueId> in, ir::Attrs attrs = {}) {
@@ -35,6 +37,9 @@ Tensor WholeNumbers(Shape shape, DType type, uint32_t state) {
   for (int64_t i = 0; i < t.size(); ++i) {
     state = state * 1664525 + 1013904223;
     const int v = static_cast<int>(state >> 24) % 15 - (type == DType::kU8 ? 0 : 7);
+    if (type == DType::kF16) t.mutable_as<uint16_t>()[static_cast<size_t>(i)] = quant::F32ToF16(static_cast<float>(v));
+    if (type == DType::kBF16)
+      t.mutable_as<uint16_t>()[static_cast<size_t>(i)] = quant::F32ToBF16(static_cast<float>(v));
     if (type == DType::kF32) t.mutable_as<float>()[static_cast<size_t>(i)] = static_cast<float>(v);
     if (type == DType::kS8) t.mutable_as<int8_t>()[static_cast<size_t>(i)] = static_cast<int8_t>(v);
     if (type == DType::kU8) t.mutable_as<uint8_t>()[static_cast<size_t>(i)] = static_cast<uint8_t>(v < 0 ? -v : v);
@@ -56,8 +61,10 @@ ir::Graph Product(const Form& f, int64_t x_rank, int64_t index_rank) {
   ValueId w = g.AddConstant(
       WholeNumbers(transposed ? Shape{kExperts, kWidth, kDepth} : Shape{kExperts, kDepth, kWidth}, f.codes, 7));
   w = f.tuples ? Made(g, Op::kGatherND, {w, index}) : Made(g, Op::kGather, {w, index}, {{"axis", int64_t{0}}});
+  const auto to = [&](DType type) { w = Made(g, Op::kCast, {w}, {{"to", static_cast<int64_t>(type)}}); };
   const auto cast = [&] {
-    if (f.codes != DType::kF32) w = Made(g, Op::kCast, {w}, {{"to", static_cast<int64_t>(DType::kF32)}});
+    if (f.by != DType::kUndefined) to(f.by), to(DType::kF32);
+    if (f.codes != DType::kF32) to(DType::kF32);
   };
   if (!f.cast_last) cast();
   const int64_t rank = index_rank - (f.tuples ? 1 : 0) + 2;
@@ -114,8 +121,8 @@ std::string Served(const Form& f, const Shape& x, const Shape& index,
 }
 
 TEST(ExpertProducts, OneStepForAllForms) {
-  for (const DType codes : {DType::kF32, DType::kS8, DType::kU8}) {
-    const std::string name = codes == DType::kF32 ? "experts_f32" : "experts_int8";
+  for (const DType codes : {DType::kF32, DType::kF16, DType::kBF16, DType::kS8, DType::kU8}) {
+    const std::string name = quant::IsFloat(codes) ? "experts_f32" : "experts_int8";
     for (const bool tuples : {false, true}) {
       for (const int flips : {0, 1, 2}) {
         for (const int64_t tokens : {1, 6, 40, 150}) {
@@ -156,6 +163,7 @@ TEST(ExpertProducts, OthersAreWhatTheSingleNodesSay) {
   EXPECT_EQ(Served({.slot = 0}, {kDepth, 3}, {}), "experts_f32");
   EXPECT_EQ(Served({}, {6, 1, kDepth + 1}, {6}), "experts_f32");  // does not fit
   EXPECT_EQ(Served({.shown = true}, {6, 1, kDepth}, {6}), "");
+  EXPECT_EQ(Served({.by = DType::kS8}, {6, 1, kDepth}, {6}), "");  // rounded on the way
 }
 
 }  // namespace
