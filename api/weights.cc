@@ -9,10 +9,12 @@
 #include <set>
 #include <utility>
 
+#include "octavo/api/weights_experts.h"
 #include "octavo/ir/closed.h"
 #include "octavo/ir/infer.h"
 #include "octavo/ir/interpret/call.h"
 #include "octavo/ir/names.h"
+#include "octavo/passes/expert_columns.h"
 
 namespace octavo::api {
 
@@ -29,7 +31,7 @@ using ir::gguf::TensorInfo;
 
 namespace {
 
-enum class Use { kTable, kProduct, kPlain };
+enum class Use { kTable, kProduct, kExperts, kPlain };
 
 // One node that reads a float constant, behind Casts and Transposes.
 struct Site {
@@ -38,17 +40,19 @@ struct Site {
   uint32_t slot = 0;
   Use use = Use::kPlain;
   bool turned = false;  // the node reads the constant transposed
-  bool rows = false;    // the constant is [N, K], as the file has it
+  bool rows = false;    // the constant is [N, K], as the file has it; of experts [E, N, K]
   int64_t rank = -1;    // of the indices of a table, or of what is multiplied; -1: not known
   const TensorInfo* tensor = nullptr;
 };
 
 // Relative distance of what a site has now from what it gets, over some thousand elements.
 double Distance(const Tensor& now, const Tensor& then, bool same_layout) {
-  const int64_t n = now.size(), step = (n / 4093) | 1, k = then.shape().back(), rows = n / k;
+  const Shape& shape = then.shape();
+  const int64_t n = now.size(), step = (n / 4093) | 1, k = shape.back(), rows = shape.size() == 3 ? shape[1] : n / k;
   double apart = 0, all = 0;
   for (int64_t i = 0; i < n; i += step) {
-    const double a = now.GetDouble(same_layout ? i : i % k * rows + i / k),
+    const int64_t matrix = i / (rows * k) * (rows * k), own = i - matrix;
+    const double a = now.GetDouble(same_layout ? i : matrix + own % k * rows + own / k),
                  b = then.as<float>()[static_cast<size_t>(i)];
     apart += (a - b) * (a - b);
     all += std::max(a * a, b * b);
@@ -60,13 +64,15 @@ constexpr double kEqual = 1e-3;
 
 class Taker {
  public:
-  Taker(Graph& graph, const ir::gguf::File& file) : graph_(graph), typed_(graph), file_(file) {}
+  Taker(Graph& graph, const ir::gguf::File& file)
+      : graph_(graph), typed_(graph), b_(graph, "weights"), file_(file), tensors_(file, {}) {}
 
   Result<Taken> Run() {
     OCTAVO_TRY_STATUS(ir::Inference::Run(typed_).transform([](const auto&) {}));
     FindSites();
+    tensors_ = GgufTensors(file_, Stacked());
     for (Site& site : sites_) OCTAVO_TRY_STATUS(PlaceByName(site));
-    for (const TensorInfo& t : file_.tensors()) OCTAVO_TRY_STATUS(PlaceByValues(t));
+    for (const TensorInfo& t : tensors_.all()) OCTAVO_TRY_STATUS(PlaceByValues(t));
     OCTAVO_TRY_STATUS(Judge());
     for (const Site& site : sites_) {
       if (site.tensor != nullptr) OCTAVO_TRY_STATUS(Fill(site));
@@ -86,7 +92,27 @@ class Taker {
       const Tensor* t = graph_.ConstantOf(n.output());
       const bool is_float = t->dtype() == DType::kF32 || t->dtype() == DType::kF16 || t->dtype() == DType::kBF16;
       if (is_float && t->size() > 1 && (t->rank() == 1 || t->rank() == 2)) Follow(n.output(), n.output(), false);
+      if (is_float && t->rank() == 3) FindExperts(n.output());
     }
+  }
+
+  void FindExperts(ValueId constant) {
+    for (const ir::Use& use : graph_.value(constant).uses) {
+      const auto columns = passes::ExpertColumnsAt(typed_, use.node);
+      if (!columns) continue;
+      Site site{constant, constant, use.node, use.slot};
+      site.use = Use::kExperts, site.rows = columns->experts.summed == 2;
+      sites_.push_back(site);
+    }
+  }
+
+  // Shapes of all experts in one tensor, as the file has them.
+  std::set<Shape> Stacked() const {
+    std::set<Shape> all;
+    for (const Site& site : sites_) {
+      if (site.use == Use::kExperts) all.insert(AsInFile(site));
+    }
+    return all;
   }
 
   void Follow(ValueId constant, ValueId at, bool turned) {
@@ -115,9 +141,17 @@ class Taker {
 
   const Tensor& Now(const Site& site) const { return *graph_.ConstantOf(site.constant); }
 
-  bool Fits(const Site& site, const TensorInfo& t) const {
+  Shape AsInFile(const Site& site) const {
     Shape shape = Now(site).shape();
-    if (site.use == Use::kProduct && !site.rows) std::ranges::reverse(shape);
+    if (HasTurned(site)) std::swap(shape[shape.size() - 2], shape.back());
+    return shape;
+  }
+  static bool HasTurned(const Site& site) {
+    return (site.use == Use::kProduct || site.use == Use::kExperts) && !site.rows;
+  }
+
+  bool Fits(const Site& site, const TensorInfo& t) const {
+    const Shape shape = AsInFile(site);
     if (t.shape.size() > shape.size()) return false;
     return shape == t.shape;
   }
@@ -132,7 +166,7 @@ class Taker {
   // The tensor that a path's module has in the file.
   const TensorInfo* ByPath(const Site& site, const std::string& path) const {
     for (const std::string& name : TensorsOfModule(path, site.use == Use::kProduct)) {
-      if (const TensorInfo* t = file_.Find(name + (IsBias(site) ? ".bias" : ".weight"))) return t;
+      if (const TensorInfo* t = tensors_.Find(name + (IsBias(site) ? ".bias" : ".weight"))) return t;
     }
     return nullptr;
   }
@@ -201,7 +235,7 @@ class Taker {
   }
 
   double DistanceOf(const Site& site, const Tensor& floats) const {
-    return Distance(Now(site), AddsOne(site) ? LessOne(floats) : floats, site.use != Use::kProduct || site.rows);
+    return Distance(Now(site), AddsOne(site) ? LessOne(floats) : floats, !HasTurned(site));
   }
 
   static Tensor LessOne(const Tensor& t) {
@@ -237,7 +271,7 @@ class Taker {
       if (site.tensor == nullptr && site.use != Use::kPlain && left++ == 0)
         first_left = graph_.value(site.constant).name;
     }
-    for (const TensorInfo& t : file_.tensors()) {
+    for (const TensorInfo& t : tensors_.all()) {
       if (!by_tensor.contains(&t)) continue;
       OCTAVO_TRY(const Tensor floats, ir::gguf::FloatsOf(t, OrderOf(t)));
       const auto distance = [&](const Site* site) { return DistanceOf(*site, floats); };
@@ -280,7 +314,9 @@ class Taker {
   Result<Parts*> PartsOf(const TensorInfo& t) {
     auto [it, fresh] = parts_.try_emplace(&t);
     if (!fresh) return &it->second;
-    OCTAVO_TRY(const ir::gguf::Blocks blocks, ir::gguf::BlocksOf(t, OrderOf(t), tables_.contains(&t)));
+    TensorInfo rows = t;  // of experts those of all
+    if (rows.shape.size() == 3) rows.shape = {t.shape[0] * t.shape[1], t.shape[2]};
+    OCTAVO_TRY(const ir::gguf::Blocks blocks, ir::gguf::BlocksOf(rows, OrderOf(t), tables_.contains(&t)));
     const auto constant = [&](const Tensor& tensor, const char* what) {
       return tensor.defined() ? graph_.AddConstant(tensor, t.name + what, graph_.first()) : ValueId();
     };
@@ -311,6 +347,7 @@ class Taker {
     const ir::gguf::Form& form = *ir::gguf::FormOf(t.type);
     const ir::Node& n = graph_.node(site.user);
     const bool scaled = n.op == Op::kGemm && (n.attrs.Float("alpha", 1) != 1 || n.attrs.Int("transA", 0) != 0);
+    if (site.use == Use::kExperts) return form.group != 0 ? FillExperts(site) : FillFloats(site);
     const bool in_codes = form.group != 0 && site.use != Use::kPlain && t.shape.size() == 2 &&
                           site.rank >= (site.use == Use::kTable ? 0 : 1) && !(form.mins && scaled);
     if (!in_codes) return FillFloats(site);
@@ -322,8 +359,10 @@ class Taker {
     const DType dtype = typed_.value(site.at).type.dtype;
     OCTAVO_TRY(Tensor floats, Floats(*site.tensor, dtype, AddsOne(site)));
     ValueId v = graph_.AddConstant(std::move(floats), site.tensor->name, graph_.first());
-    const bool as_it_is = site.use != Use::kProduct || site.rows != site.turned;
-    if (!as_it_is) v = Make(Op::kTranspose, {v}, {{"perm", std::vector<int64_t>{1, 0}}}, site.user);
+    const bool as_it_is = site.use == Use::kExperts ? site.rows : site.use != Use::kProduct || site.rows != site.turned;
+    const std::vector<int64_t> perm =
+        site.use == Use::kExperts ? std::vector<int64_t>{0, 2, 1} : std::vector<int64_t>{1, 0};
+    if (!as_it_is) v = Make(Op::kTranspose, {v}, {{"perm", perm}}, site.user);
     graph_.SetInput(site.user, site.slot, v);
     return {};
   }
@@ -365,24 +404,47 @@ class Taker {
       p.wide[1] = Make(Op::kTranspose, {p.wide[0]}, {{"perm", std::vector<int64_t>{1, 0}}}, product);
     graph_.SetInput(product, 1, p.wide[turn ? 1 : 0]);
     if (!p.min_codes.valid()) return {};
-    if (!p.mins.valid()) {
-      const ValueId mins = Cast(Wide(p.min_codes, p.min_scales, 16, product), dtype, product);
-      p.mins = Make(Op::kTranspose, {mins}, {{"perm", std::vector<int64_t>{1, 0}}}, product);
-    }
-    // The mins of 16 elements are one number, so they multiply the sum of 16 activations.
     const ValueId x = graph_.node(product).inputs[0], y = graph_.node(product).output();
-    ValueId& sums = sums_[x];
-    if (!sums.valid()) {
-      std::vector<int64_t> split(static_cast<size_t>(site.rank - 1), 0);
-      split.insert(split.end(), {site.tensor->shape[1] / 16, 16});
-      const ValueId apart = Make(Op::kReshape, {x, Ints(split)}, {}, product);
-      sums = Make(Op::kReduceSum, {apart, Ints({-1})}, {{"keepdims", int64_t{0}}}, product);
-    }
-    const ValueId offset = Make(Op::kMatMul, {sums, p.mins}, {}, product);
+    const ValueId offset = Offset(p, x, site.rank, site.tensor->shape.back(), dtype, product);
     const NodeId sum = graph_.AddNode(Op::kAdd, {offset, offset}, 1, {}, graph_.node(product).name);
     graph_.SetOrigin(sum, {graph_.node(product).name});
     graph_.ReplaceAllUses(y, graph_.node(sum).output());
     graph_.SetInput(sum, 0, y);
+    return {};
+  }
+
+  // What the mins of a tensor with blocks along k add to the product of x with it. Those of 16 elements are one number, so they multiply the sum of 16 activations.
+  ValueId Offset(Parts& p, ValueId x, int64_t rank, int64_t k, DType dtype, NodeId before) {
+    if (!p.mins.valid()) {
+      const ValueId mins = Cast(Wide(p.min_codes, p.min_scales, 16, before), dtype, before);
+      p.mins = Make(Op::kTranspose, {mins}, {{"perm", std::vector<int64_t>{1, 0}}}, before);
+    }
+    ValueId& sums = sums_[x];
+    if (!sums.valid()) {
+      std::vector<int64_t> split(static_cast<size_t>(rank - 1), 0);
+      split.insert(split.end(), {k / 16, 16});
+      const ValueId apart = Make(Op::kReshape, {x, Ints(split)}, {}, before);
+      sums = Make(Op::kReduceSum, {apart, Ints({-1})}, {{"keepdims", int64_t{0}}}, before);
+    }
+    return Make(Op::kMatMul, {sums, p.mins}, {}, before);
+  }
+
+  Status FillExperts(const Site& site) {
+    passes::ExpertColumns columns = *passes::ExpertColumnsAt(typed_, site.user);
+    const NodeId product = columns.experts.product;
+    // Other tensors may have changed what stands before it.
+    columns.x = graph_.node(product).input(columns.left ? 1 : 0), columns.index = graph_.node(site.user).input(1);
+    const DType dtype = typed_.value(site.at).type.dtype;
+    OCTAVO_TRY(Parts * parts, PartsOf(*site.tensor));
+    const int64_t rank = columns.dims == 0 ? columns.x_rank : columns.dims + 1, k = site.tensor->shape.back();
+    const ValueId wide = Cast(Wide(parts->codes, parts->scale, parts->group, product), dtype, product);
+    const ValueId all = Make(Op::kTranspose, {wide}, {{"perm", std::vector<int64_t>{1, 0}}}, product);
+    b_.At(product, {site.user, product});
+    passes::TakeExpertColumns(b_, columns, [&](ValueId rows) {
+      const ValueId y = Make(Op::kMatMul, {rows, all}, {}, product);
+      return parts->min_codes.valid() ? Make(Op::kAdd, {y, Offset(*parts, rows, rank, k, dtype, product)}, {}, product)
+                                      : y;
+    });
     return {};
   }
 
@@ -399,7 +461,9 @@ class Taker {
 
   Graph& graph_;
   Graph typed_;
+  passes::Rewriter b_;
   const ir::gguf::File& file_;
+  GgufTensors tensors_;
   std::vector<Site> sites_;
   std::set<const TensorInfo*> placed_, tables_;
   std::map<const TensorInfo*, Parts> parts_;

@@ -60,9 +60,30 @@ const std::vector<Module>& Modules() {
       {"mlp.c_proj", true, {"ffn_down"}},
       {"fc2", true, {"ffn_down"}},
       {"dense_4h_to_h", true, {"ffn_down"}},
+      {"mlp.gate", true, {"ffn_gate_inp"}},
+      {"mlp.router", true, {"ffn_gate_inp"}},
+      {"block_sparse_moe.gate", true, {"ffn_gate_inp"}},
+      {"mlp.shared_expert_gate", true, {"ffn_gate_inp_shexp"}},
+      {"e_score_correction_bias", true, {"exp_probs_b"}},
   };
   return *modules;
 }
+
+// Projections of experts: of one ("experts.3.w1"), of all in one tensor ("experts.gate_up_proj"), of those that every token goes to.
+struct Projection {
+  std::string_view path, tensor;
+};
+constexpr Projection kProjections[] = {
+    {"w1", "ffn_gate"},
+    {"gate_proj", "ffn_gate"},
+    {"w3", "ffn_up"},
+    {"up_proj", "ffn_up"},
+    {"w2", "ffn_down"},
+    {"down_proj", "ffn_down"},
+    {"down_proj_bias", "ffn_down"},
+    {"gate_up_proj", "ffn_gate_up"},
+    {"gate_up_proj_bias", "ffn_gate_up"},
+};
 
 std::vector<std::string_view> Parts(std::string_view path) {
   std::vector<std::string_view> parts;
@@ -84,6 +105,23 @@ bool EndsIn(std::span<const std::string_view> parts, std::string_view module) {
   return parts.size() >= wanted.size() && std::ranges::equal(wanted, parts.last(wanted.size()));
 }
 
+// `parts` behind the number of the layer. Empty: no expert's.
+std::string TensorOfExperts(std::span<const std::string_view> parts) {
+  const auto experts = std::ranges::find_if(parts, [](std::string_view p) {
+    return p == "experts" || p == "shared_expert" || p == "shared_experts" || p == "shared_mlp";
+  });
+  if (experts == parts.end()) return {};
+  const std::span<const std::string_view> behind(experts + 1, parts.end());
+  const bool one = !behind.empty() && IsNumber(behind[0]);
+  for (const std::string_view part : behind) {
+    const auto* const found = std::ranges::find(kProjections, part, &Projection::path);
+    if (found == std::end(kProjections)) continue;
+    if (*experts != "experts") return std::string(found->tensor) + "_shexp";
+    return one ? std::format("{}.{}", found->tensor, behind[0]) : std::string(found->tensor) + "_exps";
+  }
+  return {};
+}
+
 }  // namespace
 
 std::vector<std::string> TensorsOfModule(std::string_view path, bool product) {
@@ -94,6 +132,10 @@ std::vector<std::string> TensorsOfModule(std::string_view path, bool product) {
     static constexpr std::string_view kLayers[] = {"layers", "h", "layer", "blocks"};
     if (!IsNumber(parts[i]) || std::ranges::find(kLayers, parts[i - 1]) == std::end(kLayers)) continue;
     layer = std::format("blk.{}.", parts[i]), inside = i + 1;
+  }
+  if (!layer.empty()) {
+    if (const std::string name = TensorOfExperts(std::span(parts).subspan(inside)); !name.empty())
+      return {layer + name};
   }
   for (size_t end = parts.size(); end > inside; --end) {
     for (const Module& m : Modules()) {

@@ -26,6 +26,22 @@ TEST(GgufNames, OfModules) {
   EXPECT_EQ(TensorsOfModule("model.embed_tokens.weight", true), (Names{"output", "token_embd"}));
 }
 
+TEST(GgufNames, OfExperts) {
+  const auto of = [](const char* path) { return TensorsOfModule(path, false); };
+  EXPECT_EQ(of("model.layers.3.mlp.experts.gate_up_proj"), Names{"blk.3.ffn_gate_up_exps"});  // transformers 5
+  EXPECT_EQ(of("model.layers.3.mlp.experts.gate_up_proj_bias"), Names{"blk.3.ffn_gate_up_exps"});
+  EXPECT_EQ(of("model.layers.3.mlp.experts.down_proj"), Names{"blk.3.ffn_down_exps"});
+  EXPECT_EQ(of("/model/layers.3/block_sparse_moe/experts.17/w1/MatMul"), Names{"blk.3.ffn_gate.17"});  // transformers 4
+  EXPECT_EQ(of("model.layers.3.block_sparse_moe.experts.17.w3.weight"), Names{"blk.3.ffn_up.17"});
+  EXPECT_EQ(of("model.layers.3.mlp.experts.0.down_proj.weight"), Names{"blk.3.ffn_down.0"});
+  EXPECT_EQ(of("model.layers.3.mlp.shared_experts.up_proj.weight"), Names{"blk.3.ffn_up_shexp"});
+  EXPECT_EQ(of("model.layers.3.mlp.shared_expert.gate_proj.weight"), Names{"blk.3.ffn_gate_shexp"});
+  EXPECT_EQ(of("model.layers.3.mlp.shared_expert_gate.weight"), Names{"blk.3.ffn_gate_inp_shexp"});
+  EXPECT_EQ(of("model.layers.3.block_sparse_moe.gate.weight"), Names{"blk.3.ffn_gate_inp"});
+  EXPECT_EQ(of("model.layers.3.mlp.router.weight"), Names{"blk.3.ffn_gate_inp"});
+  EXPECT_EQ(of("model.layers.3.mlp.gate.e_score_correction_bias"), Names{"blk.3.exp_probs_b"});
+}
+
 TEST(GgufNames, OfWhatIsNone) {
   for (const char* path :
        {"", "/", "val_12", "onnx::MatMul_714", "/model/layers.0/self_attn/MatMul", "model.layers.0.norm.weight",

@@ -117,14 +117,14 @@ def test_the_program_takes_them(tmp_path):
 
 
 def gguf_of(path, tensors, architecture="gpt2"):
-    """A file of tensors in Q8_0 (a matrix) and F32."""
+    """A file of tensors in Q8_0 (a matrix, or several) and F32."""
     text = lambda s: struct.pack("<Q", len(s)) + s.encode()  # noqa: E731
     head = struct.pack("<4sIQQ", b"GGUF", 3, len(tensors), 1) + text("general.architecture") + struct.pack("<I", 8) + text(architecture)
     data = b""
     for name, t in tensors.items():
         data += bytes(-len(data) % 32)
-        head += text(name) + struct.pack("<I", t.ndim) + struct.pack(f"<{t.ndim}Q", *t.shape[::-1]) + struct.pack("<IQ", 8 if t.ndim == 2 else 0, len(data))
-        if t.ndim == 2:
+        head += text(name) + struct.pack("<I", t.ndim) + struct.pack(f"<{t.ndim}Q", *t.shape[::-1]) + struct.pack("<IQ", 8 if t.ndim > 1 and "bias" not in name and "inp" not in name else 0, len(data))
+        if t.ndim > 1 and "bias" not in name and "inp" not in name:
             blocks = t.reshape(-1, 32)
             scale = (np.abs(blocks).max(1) / 127).astype(np.float16)
             codes = np.rint(blocks / scale[:, None].astype(np.float32)).astype(np.int8)
@@ -159,3 +159,66 @@ def test_conv1d_of_gpt2_with_its_bias(tmp_path, gemm):
     gguf_of(file, {"blk.3.attn_qkv.weight": w.T.copy(), "blk.3.attn_qkv.bias": b, "blk.4.attn_qkv.bias": b + 1})
     with pytest.raises(octavo.OctavoError, match="the tensor 'blk.4.attn_qkv.bias' .* finds no place"):
         octavo.optimize(model, "float", weights=file)
+
+
+EXPERTS, OUT, IN = 5, 64, 96
+
+
+def q8(w):
+    """What its codes in Q8_0 mean."""
+    blocks = w.reshape(-1, 32)
+    scale = (np.abs(blocks).max(1, keepdims=True) / 127).astype(np.float16).astype(np.float32)
+    return (np.rint(blocks / scale) * scale).reshape(w.shape)
+
+
+def mixture(form):
+    """Gate and up of experts: gathered for each row, in one tensor ("gathered", "turned" for [E, K, N]) or two ("apart"), or a Linear each ("loop")."""
+    node, info, value = onnx.helper.make_node, onnx.helper.make_tensor_value_info, onnx.numpy_helper.from_array
+    path, rng = "model.layers.2.mlp.experts.", np.random.default_rng(1)
+    shapes = {"gathered": {"gate_up_proj": (EXPERTS, 2 * OUT, IN)}, "turned": {"gate_up_proj": (EXPERTS, IN, 2 * OUT)},
+              "apart": {"w1": (EXPERTS, OUT, IN), "w3": (EXPERTS, OUT, IN)},
+              "loop": {f"{e}.{p}": (OUT, IN) for e in range(EXPERTS) for p in ("gate_proj", "up_proj")}}[form]
+    constants = [value(rng.standard_normal(s).astype(np.float32), path + n + (".weight" if form == "loop" else "")) for n, s in shapes.items()]
+    nodes, outputs = [], []
+    for c in constants:
+        if form == "loop":
+            nodes += [node("Transpose", [c.name], [c.name + ".t"], perm=[1, 0]), node("MatMul", ["x", c.name + ".t"], [c.name + ".y"])]
+            outputs.append(info(c.name + ".y", 1, ["t", OUT]))
+            continue
+        nodes += [node("Gather", [c.name, "index"], [c.name + ".w"], axis=0), node("Unsqueeze", ["x", "axis"], [c.name + ".x"])]
+        nodes.append(node("MatMul", [c.name + ".x", c.name + ".w"] if form == "turned" else [c.name + ".w", c.name + ".x"], [c.name + ".1"]))
+        nodes.append(node("Squeeze", [c.name + ".1", "axis"], [c.name + ".y"]))
+        outputs.append(info(c.name + ".y", 1, None))
+    inputs = [info("x", 1, ["t", IN])] + ([info("index", 7, ["t"])] if form != "loop" else [])
+    constants.append(value(np.array([1 if form == "turned" else 2]), "axis"))
+    graph = onnx.helper.make_graph(nodes, "g", inputs, outputs, constants)
+    return onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 18)], ir_version=9)
+
+
+@pytest.mark.filterwarnings(UNRELATED)
+@pytest.mark.parametrize("form", ["gathered", "turned", "apart", "loop"])
+@pytest.mark.parametrize("split", [False, True])
+@pytest.mark.parametrize("architecture", ["llama", "gpt-oss"])
+def test_experts_find_their_tensors(tmp_path, form, split, architecture):
+    """llama.cpp has gate and up apart, in one tensor of all experts or (split) one of each; rows of both take turns in gpt-oss."""
+    rng = np.random.default_rng(3)
+    gate, up = (rng.standard_normal((EXPERTS, OUT, IN)).astype(np.float32) for _ in range(2))
+    if split:
+        tensors = {f"blk.2.ffn_{n}.{e}.weight": w[e] for n, w in (("gate", gate), ("up", up)) for e in range(EXPERTS)}
+    else:
+        tensors = {"blk.2.ffn_gate_exps.weight": gate, "blk.2.ffn_up_exps.weight": up}
+    result = octavo.optimize(mixture(form), "float", weights=gguf_of(tmp_path / "w.gguf", tensors, architecture))
+    gate, up = q8(gate), q8(up)
+    x, index = rng.standard_normal((7, IN)).astype(np.float32), np.array([3, 0, 4, 4, 1, 2, 0])
+    feeds = {"x": x} | ({"index": index} if form != "loop" else {})
+    got = octavo.Session(result.model).run(feeds)
+    both = np.stack([gate, up], 2).reshape(EXPERTS, 2 * OUT, IN) if architecture == "gpt-oss" else np.concatenate([gate, up], 1)
+    if form == "loop":
+        want = [x @ w[e].T for e in range(EXPERTS) for w in (gate, up)]
+    else:
+        want = [np.einsum("tnk,tk->tn", w[index], x) for w in ((gate, up) if form == "apart" else (both,))]
+    for a, b in zip(got, want, strict=True):
+        assert a.shape == b.shape and np.abs(a - b).max() < 1e-4  # 96 products below 16, rounded
+    count, _ = ops(result)
+    assert count["LinearBlocked"] == {"gathered": 1, "turned": 1, "apart": 2, "loop": 2 * EXPERTS}[form]
+    assert count["GatherND"] == {"gathered": 1, "turned": 1, "apart": 2, "loop": 0}[form]
