@@ -3,6 +3,8 @@
 
     ./dev bench llm                         22 layers of 2048 (1.1 B parameters), one and two threads: 10 GB of disk
     ./dev bench llm --layers 6 --threads 1  smaller
+    ./dev bench llm --moe --layers 2        8 experts, two of them for each token, beside a model of one FFN as large as all of them together;
+                                            9 layers are 8 x 0.3 B parameters, of which a token takes what it takes of 2: times go by layers
     OCTAVO_ARCH=avx2 ./dev bench llm --llama-bench PATH/OF/AN/AVX2/BUILD/llama-bench
 
 Files are made once in --folder. Weights are random, so this is about speed alone. A system that cannot be had is left out, and says so.
@@ -126,7 +128,7 @@ class LlamaCpp:
         return [1e3 * rows / speed for speed in result["samples_ts"]]
 
 
-def files(folder, shape):
+def files(folder, shape, wanted=("export", "genai", "gguf")):
     """Each file by its name, made where it is not there yet."""
     import octavo
 
@@ -134,7 +136,7 @@ def files(folder, shape):
     weights = graphs.Weights(shape)
     made = {"export": folder / "export.onnx", "genai": folder / "genai.onnx", "gguf": folder / "model.gguf"}
     for name, write in (("export", graphs.write_export), ("genai", graphs.write_genai), ("gguf", graphs.write_gguf)):
-        if not made[name].exists():
+        if name in wanted and not made[name].exists():
             print(f"writing {made[name]}", flush=True)
             write(made[name], shape, weights)
     for recipe in ("dynamic4", "dynamic"):
@@ -143,6 +145,32 @@ def files(folder, shape):
             print(f"writing {made[recipe]}", flush=True)
             octavo.optimize(str(made["export"]), recipe, max_memory=64 << 30).save(str(made[recipe]))
     return made
+
+
+def llamas(args):
+    shape = graphs.Shape(layers=args.layers)
+    made = files(args.folder / f"{args.layers}-layers", shape)
+    return {
+        "octavo dynamic4": lambda t: Octavo(made["dynamic4"], shape, t),
+        "octavo dynamic": lambda t: Octavo(made["dynamic"], shape, t),
+        "octavo, genai's form": lambda t: Octavo(made["genai"], shape, t),
+        "llama.cpp Q4_0": lambda t: LlamaCpp(made["gguf"], shape, t, args.llama_bench),
+        "ONNX Runtime, genai's form": lambda t: OnnxRuntime(made["genai"], shape, t),
+        "OpenVINO int4": lambda t: OpenVino(made["export"], shape, t),
+    }
+
+
+def mixtures(args):
+    systems = {}
+    plain = graphs.Shape(layers=args.layers)
+    for name, shape in (("", graphs.Shape(layers=args.layers, experts=8)), (", dense", graphs.Shape(layers=args.layers, ffn=8 * plain.ffn))):
+        made = files(args.folder / f"{args.layers}-layers-{'dense' if name else 'moe'}", shape, ("export", "gguf"))
+        systems |= {
+            f"octavo dynamic4{name}": lambda t, made=made, shape=shape: Octavo(made["dynamic4"], shape, t),
+            f"octavo dynamic{name}": lambda t, made=made, shape=shape: Octavo(made["dynamic"], shape, t),
+            f"llama.cpp Q4_0{name}": lambda t, made=made, shape=shape: LlamaCpp(made["gguf"], shape, t, args.llama_bench),
+        }
+    return systems
 
 
 def main():
@@ -155,17 +183,9 @@ def main():
     parser.add_argument("--llama-bench", type=pathlib.Path, help="llama.cpp's program")
     parser.add_argument("--only", nargs="+", help="systems whose name has one of these words")
     parser.add_argument("--tasks", nargs="+", default=list(TASKS), choices=list(TASKS))
+    parser.add_argument("--moe", action="store_true", help="a mixture of 8 experts beside a dense model of its size")
     args = parser.parse_args()
-    shape = graphs.Shape(layers=args.layers)
-    made = files(args.folder / f"{args.layers}-layers", shape)
-    systems = {
-        "octavo dynamic4": lambda t: Octavo(made["dynamic4"], shape, t),
-        "octavo dynamic": lambda t: Octavo(made["dynamic"], shape, t),
-        "octavo, genai's form": lambda t: Octavo(made["genai"], shape, t),
-        "llama.cpp Q4_0": lambda t: LlamaCpp(made["gguf"], shape, t, args.llama_bench),
-        "ONNX Runtime, genai's form": lambda t: OnnxRuntime(made["genai"], shape, t),
-        "OpenVINO int4": lambda t: OpenVino(made["export"], shape, t),
-    }
+    systems = (mixtures if args.moe else llamas)(args)
     wanted = [n for n in systems if not args.only or any(word in n for word in args.only)]
     for threads in args.threads:
         times = {name: {task: [] for task in args.tasks} for name in wanted}

@@ -1,6 +1,7 @@
-"""A Llama of random weights in three files: as torch exports it (rotary embedding, causal mask and repeated heads written out, caches as
+"""A Llama, or a Mixtral, of random weights in three files: as torch exports it (rotary embedding, causal mask and repeated heads written out, caches as
 inputs), with the ops that onnxruntime-genai's builder writes (GroupQueryAttention, MatMulNBits, SkipSimplifiedLayerNormalization), and as
-GGUF for llama.cpp. The same shapes, and weights of the same bits."""
+GGUF for llama.cpp. The same shapes, and weights of the same bits. A Mixtral has its experts as transformers 5 exports them (one tensor of all, of which a
+Gather takes the matrices of each token), and no file in genai's form."""
 
 import dataclasses
 
@@ -18,6 +19,8 @@ class Shape:
     ffn: int = 5632
     vocabulary: int = 32000
     longest: int = 16384
+    experts: int = 0  # 0: a Llama
+    chosen: int = 2
 
     @property
     def size(self):
@@ -38,6 +41,14 @@ class Weights:
     def matrix(self, layer, name):  # [in, out]
         rows, columns = self.shape.projections()[name]
         return self._random((layer + 1) * 100 + list(self.shape.projections()).index(name), rows, columns) / np.float32(rows**0.5)
+
+    def experts(self, layer, name):  # [experts, out, in], as PyTorch stores them
+        rows, columns = self.shape.projections()[name]
+        seed = (layer + 1) * 100 + 50 + list(self.shape.projections()).index(name)
+        return self._random(seed, self.shape.experts * columns, rows).reshape(self.shape.experts, columns, rows) / np.float32(rows**0.5)
+
+    def router(self, layer):  # [in, experts]
+        return self._random((layer + 1) * 100 + 99, self.shape.hidden, self.shape.experts) / np.float32(self.shape.hidden**0.5)
 
     def table(self):
         return self._random(1, self.shape.vocabulary, self.shape.hidden)
@@ -144,6 +155,9 @@ def write_export(path, shape, weights):
         out = n("Reshape", [n("Transpose", [out], p + "mixed.t", perm=[0, 2, 1, 3]), "merged"], p + "mixed.r")
         h = n("Add", [h, linear(out, "o")], p + "attended")
         x = norm(h, p + "post_norm")
+        if shape.experts:
+            h = n("Add", [h, mixture(w, x, p + "mlp.", shape, weights, i)], p + "out")
+            continue
         gate = linear(x, "gate")
         silu = n("Mul", [gate, n("Sigmoid", [gate], p + "sigmoid")], p + "silu")
         h = n("Add", [h, linear(n("Mul", [silu, linear(x, "up")], p + "product"), "down")], p + "out")
@@ -152,6 +166,29 @@ def write_export(path, shape, weights):
     port = helper.make_tensor_value_info
     ids = [port("input_ids", 7, ["batch", "sequence"]), port("attention_mask", 7, ["batch", "total"]), port("position_ids", 7, ["batch", "sequence"])]
     w.save(ids + past, out, [("", 18)])
+
+
+def mixture(w, x, p, shape, weights, layer):
+    """transformers' batched_mm: every token once for each of its experts."""
+    n, c = w.node, w.constant
+    ints = lambda name, *values: c(p + name, np.array(values, np.int64))
+    flat = n("Reshape", [x, ints("flat", -1, shape.hidden)], p + "tokens")
+    shares = n("Softmax", [n("MatMul", [flat, c(p + "gate.weight", weights.router(layer))], p + "gate")], p + "shares", axis=-1)
+    n("TopK", [shares, ints("k", shape.chosen)], [p + "best", p + "index"], axis=-1)
+    best = n("Div", [p + "best", n("ReduceSum", [p + "best", "last"], p + "sum", keepdims=1)], p + "weights")
+    index = n("Reshape", [p + "index", "last"], p + "places")
+    rows = n("Expand", [n("Unsqueeze", [flat, "one"], p + "each"), ints("times", 1, shape.chosen, 1)], p + "rows")
+    rows = n("Reshape", [rows, ints("column", -1, shape.hidden, 1)], p + "columns")
+
+    def product(x, name, matrices):
+        return n("MatMul", [n("Gather", [c(p + "experts." + name, matrices), index], p + name + ".taken", axis=0), x], p + name)
+
+    both = np.concatenate([weights.experts(layer, "gate"), weights.experts(layer, "up")], 1)
+    n("Split", [product(rows, "gate_up_proj", both)], [p + "gate_part", p + "up_part"], axis=1, num_outputs=2)
+    silu = n("Mul", [p + "gate_part", n("Sigmoid", [p + "gate_part"], p + "sigmoid")], p + "silu")
+    y = product(n("Mul", [silu, p + "up_part"], p + "product"), "down_proj", weights.experts(layer, "down"))
+    y = n("Mul", [n("Reshape", [y, ints("placed", -1, shape.chosen, shape.hidden)], p + "by_token"), n("Unsqueeze", [best, "last"], p + "w")], p + "weighed")
+    return n("Reshape", [n("ReduceSum", [y, "one"], p + "all", keepdims=0), n("Shape", [x], p + "shape")], p + "out")
 
 
 def blocks_of_4_bits(matrix, block=32):
@@ -212,6 +249,8 @@ def write_gguf(path, shape, weights):
     out.add_feed_forward_length(shape.ffn), out.add_head_count(shape.heads), out.add_head_count_kv(shape.kv_heads)
     out.add_layer_norm_rms_eps(1e-5), out.add_rope_dimension_count(shape.size), out.add_vocab_size(shape.vocabulary)
     out.add_file_type(gguf.LlamaFileType.MOSTLY_Q4_0), out.add_tokenizer_model("no_vocab")
+    if shape.experts:
+        out.add_expert_count(shape.experts), out.add_expert_used_count(shape.chosen)
 
     def add(name, matrix):  # [out, in]
         kind = gguf.GGMLQuantizationType.Q4_0
@@ -226,6 +265,11 @@ def write_gguf(path, shape, weights):
         for norm in ("attn_norm", "ffn_norm"):
             out.add_tensor(f"blk.{i}.{norm}.weight", ones)
         for ours, theirs in names.items():
-            add(f"blk.{i}.{theirs}.weight", weights.matrix(i, ours).T)
+            if shape.experts and theirs.startswith("ffn"):
+                add(f"blk.{i}.{theirs}_exps.weight", weights.experts(i, ours))
+            else:
+                add(f"blk.{i}.{theirs}.weight", weights.matrix(i, ours).T)
+        if shape.experts:
+            out.add_tensor(f"blk.{i}.ffn_gate_inp.weight", np.ascontiguousarray(weights.router(i).T))
     out.write_header_to_file(), out.write_kv_data_to_file(), out.write_tensors_to_file()
     out.close()
