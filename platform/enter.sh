@@ -9,6 +9,10 @@ lists=("$here/packages.txt")
 [ "$1" != lint ] || lists+=("$here/packages-tools.txt")
 case "$1 $* " in fuzz\ * | test\ *' --all '*) lists+=("$here/packages-fuzz.txt") ;; esac
 case $1 in wheel | release) lists+=("$here/packages-wheel.txt") ;; esac
+if [ "$1" = release ]; then
+  . "$here/wheel/headers.sh"
+  with_own_interpreters
+fi
 if [ "$1" = test ] && wants_emulation "$@"; then lists+=("$here/packages-emulation.txt"); fi
 
 # wants_pages ARGS: a run with Python tests. Those of packages-pages.txt are skipped where it does not install.

@@ -1,5 +1,5 @@
-# Sourced by inside.sh: ./dev wheel [FOLDER]. Wheels for this Python, Debian 12's and those of OCTAVO_PYTHONS (interpreters, separated by spaces,
-# in folders that OCTAVO_BIND shows), and for every Linux with glibc 2.28 or later.
+# Sourced by inside.sh: ./dev wheel [FOLDER]. A wheel for this Python, Debian 12's and those of OCTAVO_PYTHONS (interpreters, separated by spaces, in folders
+# that OCTAVO_BIND shows), and for every Linux with glibc 2.28 or later. That of a release is also for 3.14 of Debian's testing, and for 3.10 and 3.12 of pyenv or uv.
 #
 # It has what the tests ran: Debian 13's compiler and libraries. They use little that older systems lack, and wheel/older.py gives them that.
 # Another toolchain, or libraries built anew, would be another product.
@@ -8,7 +8,8 @@ system=manylinux_2_28_x86_64
 . "$platform/debian.sh"
 . "$platform/venv.sh"
 . "$platform/wheel/headers.sh"
-debian_12_headers || fail "the headers of Python 3.11 could not be fetched: check the network and the mirror, then run the same command again"
+debian_headers 3.11 bookworm || fail "the headers of Python 3.11 could not be fetched: check the network and the mirror, then run the same command again"
+[ "$command" != release ] || debian_headers 3.14 forky || say "the headers of Python 3.14 could not be fetched: the wheel is made without it"
 ensure_venv wheel --no-deps || fail "auditwheel could not be fetched from PyPI: check the network and pip's settings, then run the same command again"
 pythons=$(other_pythons) || fail "an interpreter of OCTAVO_PYTHONS does not run here: name those in folders that OCTAVO_BIND shows"
 raw=$builds/wheel-raw

@@ -72,6 +72,11 @@ def use():
         raise AssertionError("a report was read as a model")
     except (OSError, ValueError, RuntimeError) as error:  # thrown in C++, caught in Python
         assert str(error)
+    try:
+        octavo.Session(MODEL, threads="two")
+        raise AssertionError("a word was taken for a number of threads")
+    except TypeError as error:  # made of what this Python's binding says of its functions
+        assert str(error) == "Session(): threads takes a whole number, not str", error
     for library in (octavo.onnxruntime_library(), octavo.ep_library()):
         ctypes.CDLL(library, mode=os.RTLD_NOW)  # every function that it needs is there
     libc = os.confstr("CS_GNU_LIBC_VERSION")

@@ -1,5 +1,6 @@
 """What `./dev wheel` relies on, asked of this build: octavo and its libraries use nothing newer than older.py knows how to do without."""
 
+import os
 import pathlib
 import re
 import subprocess
@@ -131,3 +132,28 @@ def test_each_python_is_in_one_wheel_and_none_has_more_than_two(tmp_path):
             tags = re.findall(r"^Tag: cp(\d+)-", archive.read("octavo-1.2.dist-info/WHEEL").decode(), re.MULTILINE)
             assert modules == set(tags) == {tag.removeprefix("cp") for tag in path.name.split("-")[2].split(".")}
             assert archive.read("octavo/bin/octavo") == b"program"
+
+
+def own_interpreters(home, then="own_interpreters", **settings):
+    script = f'. "{SOURCE}/platform/wheel/headers.sh"; {then}'
+    done = subprocess.run(["bash", "-euc", script], env={"HOME": str(home), "PATH": os.environ["PATH"], **settings}, check=True, capture_output=True, text=True)
+    return done.stdout.split()
+
+
+def test_interpreters_of_pyenv_and_uv_are_found(tmp_path):
+    """The newest of pyenv that has headers, else of uv, of the Pythons that no Debian has headers of."""
+    made = [".pyenv/versions/3.10.9", ".pyenv/versions/3.10.13", ".pyenv/versions/3.11.7", ".local/share/uv/python/cpython-3.12.4-linux-x86_64-gnu", ".pyenv/versions/3.12.1"]
+    for place in (*made, ".pyenv/versions/3.10.99"):
+        version = re.search(r"3\.\d+", place)[0]
+        (tmp_path / place / "bin").mkdir(parents=True)
+        (tmp_path / place / "bin" / "python").write_text("")
+        (tmp_path / place / "bin" / "python").chmod(0o755)
+        if place in made:  # the other one has no headers
+            (tmp_path / place / "include" / f"python{version}").mkdir(parents=True)
+            (tmp_path / place / "include" / f"python{version}" / "Python.h").write_text("")
+    found = own_interpreters(tmp_path)
+    assert found == [f"{tmp_path}/{place}/bin/python" for place in (made[1], made[4])]
+    shown = 'with_own_interpreters; echo "$OCTAVO_BIND"; echo $OCTAVO_PYTHONS'
+    assert own_interpreters(tmp_path, shown, OCTAVO_BIND="/a") == [f"/a:{tmp_path}/{made[1]}:{tmp_path}/{made[4]}", *found]
+    assert own_interpreters(tmp_path, shown, OCTAVO_BIND="/a", OCTAVO_PYTHONS="") == ["/a"]
+    assert own_interpreters(tmp_path / "nobody") == []
