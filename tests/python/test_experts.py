@@ -148,7 +148,9 @@ def test_a_file_means_the_same_elsewhere(tmp_path):
     onnxruntime = pytest.importorskip("onnxruntime")
     mixture = Mixture()
     x = np.random.default_rng(0).standard_normal((1, 7, HIDDEN)).astype(np.float32)
-    for recipe in ("weights4", "dynamic"):
+    options = onnxruntime.SessionOptions()  # which would make weights4 a product of codes
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    for recipe in ("weights4", "dynamic4"):  # its MatMulInteger, which dynamic has, saturates on CPUs without VNNI
         result = octavo.optimize(mixture.model(), recipe)
-        theirs = onnxruntime.InferenceSession(result.model, providers=["CPUExecutionProvider"]).run(None, {"x": x})[0]
-        assert np.abs(theirs - octavo.Session(result.model).run({"x": x})[0]).max() < 2e-3 * theirs.std(), recipe
+        theirs = onnxruntime.InferenceSession(result.model, options, providers=["CPUExecutionProvider"]).run(None, {"x": x})[0]
+        assert np.abs(theirs - octavo.Session(result.model).run({"x": x})[0]).max() < 2e-3 * theirs.std(), recipe  # a code of a row may differ by one
