@@ -130,7 +130,7 @@ Result<bool> ExpertTokens(Graph& graph, PassRun& run) {
     const kernels::Choice choice = kernels::ChooseLinear(
         {.y = {DType::kF32}, .k = matrix.shape()[0], .n = {matrix.shape()[1]}}, kernels::Arch::kScalar);
     if (!choice.ok()) return why = "stays float: " + choice.refusal, Parts();
-    std::optional<ColumnWeights> q = QuantizeInt8(matrix, run);
+    std::optional<ColumnWeights> q = QuantizeWeight(matrix, DType::kS8, run);
     if (!q) return why = "stays float: its weight has values that are not finite", Parts();
     return Parts{std::move(q->codes), std::move(q->scale)};
   };
