@@ -103,12 +103,22 @@ enum class SdpaGuard : uint8_t {
   kMasked,  // rows of nothing but -inf become 0, all other NaN stay: ONNX's Attention
 };
 
+// The first keys of an operand where they lie elsewhere than the others, which many sequences share.
+struct SdpaPrefix {
+  const float* data = nullptr;
+  SdpaStrides strides;
+  int64_t keys = 0;  // a multiple of 16
+};
+
 struct SdpaFloatArgs {
   SdpaShape shape;
   const float* q = nullptr;
   const float* k = nullptr;
   const float* v = nullptr;
   float* o = nullptr;
+  // SdpaDecode and SdpaSplitKv: rows of codes (quant/numeric/coded_row.h) with strides in bytes. The bits are those of their values.
+  bool k_coded = false, v_coded = false;
+  SdpaPrefix k_prefix, v_prefix;  // the same: k and v are the rows behind
   SdpaStrides q_strides, k_strides, v_strides, o_strides;
   SdpaMask mask;
   SdpaVisibility visibility;

@@ -1,6 +1,8 @@
 // Few query rows against many keys (decoding), in float: all heads that share a K and V at once, so that both come from memory
 // once. K is packed by 64 keys, which stay in L1 until every row has met them; V is read where it lies, 64 keys at a time for
-// the same reason. Sums run over the keys in the order of the other forms, hence equal bits.
+// the same reason. Sums run over the keys in the order of the other forms, hence equal bits. Rows of codes become floats there, 16 keys of K
+// and 64 of V at a time.
+#include <algorithm>
 #include <cstring>
 
 #include "octavo/kernels/sdpa/sdpa_layout.h"
@@ -12,6 +14,7 @@
 #include "hwy/foreach_target.h"  // IWYU pragma: keep
 #include "hwy/highway.h"
 #include "octavo/kernels/sdpa/sdpa_blocks-inl.h"
+#include "octavo/kernels/sdpa/sdpa_coded-inl.h"
 #include "octavo/kernels/sdpa/sdpa_decode_split-inl.h"
 #include "octavo/kernels/sdpa/sdpa_softmax-inl.h"
 
@@ -20,18 +23,21 @@
 namespace octavo::kernels {
 namespace {
 
-// Scratch in bytes: 64 keys of K, the scores of all rows, their sums over V.
+// Scratch in bytes: 64 keys of K, the scores of all rows, their sums over V; of codes also words of 16 keys of K, and 64 keys of V.
 struct DecodeLayout {
   internal::SdpaLayout of;
-  size_t rows, scores_at, sums_at, bytes;
+  size_t rows, scores_at, sums_at, words_at, values_at, bytes;
 };
-DecodeLayout MakeDecodeLayout(const SdpaShape& s) {
+DecodeLayout MakeDecodeLayout(const SdpaFloatArgs& args) {
+  const SdpaShape& s = args.shape;
   DecodeLayout l{};
   l.of = internal::MakeSdpaLayout(s, 1);
   l.rows = static_cast<size_t>(s.heads / s.kv_heads * s.q_len);
   l.scores_at = internal::RoundUp(l.of.d_steps * 256, 64);
   l.sums_at = l.scores_at + l.rows * l.of.score_stride;
-  l.bytes = l.sums_at + l.rows * l.of.out_stride;
+  l.words_at = internal::RoundUp(l.sums_at + l.rows * l.of.out_stride, 64);
+  l.values_at = l.words_at + (args.k_coded ? internal::RoundUp(l.of.d_steps, 16) * 16 : 0);
+  l.bytes = l.values_at + (args.v_coded ? 64 * l.of.v16 * sizeof(float) : 0);
   return l;
 }
 
@@ -66,6 +72,29 @@ struct Group {
   }
 };
 
+// Rows of an operand from key `at` on that lie one behind the other.
+struct Keys {
+  const float* data;
+  int64_t stride;
+  size_t count;
+
+  HWY_INLINE HeadRows<float> Floats(int64_t width) const { return {data, stride, count, static_cast<size_t>(width)}; }
+  HWY_INLINE CodedRows Codes(int64_t width) const {
+    return {reinterpret_cast<const uint8_t*>(data), stride, count, static_cast<size_t>(width)};
+  }
+};
+HWY_INLINE Keys KeysFrom(const Group& g, const float* data, const SdpaStrides& strides, const SdpaPrefix& prefix,
+                         bool coded, size_t at) {
+  const auto first = static_cast<size_t>(prefix.keys);
+  const bool in_front = at < first;
+  const SdpaStrides& s = in_front ? prefix.strides : strides;
+  const int64_t offset = OffsetOf(s, g.batch, g.kv_head, static_cast<int64_t>(in_front ? at : at - first));
+  const float* base = in_front ? prefix.data : data;
+  const auto* bytes = reinterpret_cast<const uint8_t*>(base) + offset * static_cast<int64_t>(coded ? 1 : sizeof(float));
+  return {reinterpret_cast<const float*>(bytes), s.row,
+          (in_front ? first : static_cast<size_t>(g.args.shape.k_len)) - at};
+}
+
 // f(number of rows as a constant, first head of the group, first query row, `of_heads`): rows that follow each other at one
 // stride. One query row a head: the rows are the heads.
 template <class F>
@@ -76,18 +105,31 @@ HWY_INLINE void ForRuns(const Group& g, bool of_heads, F f) {
   }
 }
 
+// Keys [at, at + columns) of the group's head, columns a multiple of 16, as panels.
+inline void PackKeys(const Group& g, size_t at, size_t columns) {
+  const SdpaFloatArgs& args = g.args;
+  const size_t steps = g.layout.of.d_steps;
+  for (size_t i = 0; i < columns; i += 16) {
+    uint8_t* out = g.scratch + i * steps * sizeof(float);
+    const Keys keys = KeysFrom(g, args.k, args.k_strides, args.k_prefix, args.k_coded, at + i);
+    if (args.k_coded) {
+      PackCodedPanel(keys.Codes(args.shape.head_size), 0, g.scratch + g.layout.words_at, reinterpret_cast<float*>(out));
+      continue;
+    }
+    const HeadRows<float> part = keys.Floats(args.shape.head_size);
+    PackRowsAsColumns(16, steps, [&](size_t row, size_t step) HWY_ATTR { return LoadFloats(part, row, step); }, out);
+  }
+}
+
 inline void GroupScores(const Group& g, const Span& span) {
   const SdpaFloatArgs& args = g.args;
   const SdpaShape& s = args.shape;
   const internal::SdpaLayout& l = g.layout.of;
   const bool of_heads = s.q_len == 1;
   const auto stride = static_cast<size_t>(of_heads ? args.q_strides.head : args.q_strides.row) * sizeof(float);
-  const auto k = RowsOf<float>(args.k, args.k_strides, g.batch, g.kv_head, s.k_len, s.head_size);
   for (size_t at = span.begin; at < span.padded; at += 64) {
     const size_t columns = HWY_MIN(span.padded - at, size_t{64});
-    const HeadRows<float> part = {k.data + static_cast<int64_t>(at) * k.stride, k.stride, k.count - at, k.width};
-    PackRowsAsColumns(
-        columns, l.d_steps, [&](size_t row, size_t step) HWY_ATTR { return LoadFloats(part, row, step); }, g.scratch);
+    PackKeys(g, at, columns);
     ForRuns(g, of_heads, [&](auto count, int64_t head, int64_t row) HWY_ATTR {
       const float* q = args.q + OffsetOf(args.q_strides, g.batch, g.kv_head * g.heads() + head, row);
       auto* out = reinterpret_cast<float*>(g.Scores(static_cast<size_t>(head * s.q_len + row))) + at;
@@ -162,19 +204,18 @@ HWY_INLINE void ValueRows(const Group& g, size_t first, const HeadRows<float>& v
   constexpr size_t kC = kF16Lanes == 16 ? 4 : 1;  // 16 of 32 zmm, 8 of 16 ymm
   const size_t p_stride = g.layout.of.score_stride / sizeof(float), v16 = g.layout.of.v16;
   const float* p = reinterpret_cast<const float*>(g.Scores(first)) + at;
-  const float* from = v.data + static_cast<int64_t>(at) * v.stride;
   size_t c = of.begin;
   for (; c + 16 * kC <= of.end; c += 16 * kC) {
-    ValueTile<kR, kC>(p, p_stride, from + c, v.stride, keys, 16, g.Sums(first) + c, v16);
+    ValueTile<kR, kC>(p, p_stride, v.data + c, v.stride, keys, 16, g.Sums(first) + c, v16);
   }
   if constexpr (kC == 4) {
     if (c + 32 <= of.end) {
-      ValueTile<kR, 2>(p, p_stride, from + c, v.stride, keys, 16, g.Sums(first) + c, v16);
+      ValueTile<kR, 2>(p, p_stride, v.data + c, v.stride, keys, 16, g.Sums(first) + c, v16);
       c += 32;
     }
   }
   for (; c < of.end; c += 16) {
-    ValueTile<kR, 1>(p, p_stride, from + c, v.stride, keys, HWY_MIN(of.end - c, size_t{16}), g.Sums(first) + c, v16);
+    ValueTile<kR, 1>(p, p_stride, v.data + c, v.stride, keys, HWY_MIN(of.end - c, size_t{16}), g.Sums(first) + c, v16);
   }
 }
 
@@ -182,10 +223,17 @@ HWY_INLINE void ValueRows(const Group& g, size_t first, const HeadRows<float>& v
 inline void GroupValues(const Group& g, const Span& span, const Piece& of) {
   const SdpaFloatArgs& args = g.args;
   const SdpaShape& s = args.shape;
-  const auto v = RowsOf<float>(args.v, args.v_strides, g.batch, g.kv_head, s.k_len, s.v_head_size);
+  auto* values = reinterpret_cast<float*>(g.scratch + g.layout.values_at);
+  const auto first = static_cast<size_t>(args.v_prefix.keys);
   std::memset(g.Sums(of.first_row), 0, (of.end_row - of.first_row) * g.layout.of.out_stride);
-  for (size_t at = span.begin; at < span.end; at += 64) {
-    const size_t keys = HWY_MIN(span.end - at, size_t{64});
+  for (size_t at = span.begin, keys = 0; at < span.end; at += keys) {
+    keys = HWY_MIN((at < first ? HWY_MIN(first, span.end) : span.end) - at, size_t{64});
+    const Keys rows = KeysFrom(g, args.v, args.v_strides, args.v_prefix, args.v_coded, at);
+    HeadRows<float> v = rows.Floats(s.v_head_size);
+    if (args.v_coded) {
+      UnpackCodedRows(rows.Codes(s.v_head_size), 0, keys, of.begin, of.end, values, g.layout.of.v16);
+      v.data = values, v.stride = static_cast<int64_t>(g.layout.of.v16);
+    }
     size_t row = of.first_row;
     for (; row + 4 <= of.end_row; row += 4) ValueRows<4>(g, row, v, of, at, keys);
     for (; row < of.end_row; ++row) ValueRows<1>(g, row, v, of, at, keys);
@@ -200,7 +248,7 @@ inline void GroupValues(const Group& g, const Span& span, const Piece& of) {
 
 void DecodeGroup(const SdpaFloatArgs& args, int64_t batch, int64_t kv_head, void* scratch) {
   const SdpaShape& s = args.shape;
-  const DecodeLayout layout = MakeDecodeLayout(s);
+  const DecodeLayout layout = MakeDecodeLayout(args);
   auto* own = static_cast<uint8_t*>(scratch);
   const Group g = {args, layout, batch, kv_head, own, own + layout.scores_at};
   Span span = MakeSpan(s, internal::SpanOfGroup(args, batch, kv_head));
@@ -257,7 +305,7 @@ inline void SplitValues(const Group& g, const Split& split) {
 
 void SplitKvStep(const SdpaFloatArgs& args, int64_t batch, int64_t kv_head, const SplitKvPart& part, void* shared,
                  void* scratch) {
-  const DecodeLayout layout = MakeDecodeLayout(args.shape);
+  const DecodeLayout layout = MakeDecodeLayout(args);
   const auto sl = internal::MakeSdpaSplitLayout(layout.of, layout.rows, part.parts, false);
   auto* base = static_cast<uint8_t*>(shared);
   const Split split = {sl, base, part};
@@ -281,11 +329,38 @@ HWY_AFTER_NAMESPACE();
 namespace octavo::kernels {
 namespace {
 
-void DecodeReference(const SdpaFloatArgs& args, int64_t batch, int64_t kv_head, void* scratch) {
-  const int64_t group = args.shape.heads / args.shape.kv_heads;
-  for (int64_t head = kv_head * group; head < (kv_head + 1) * group; ++head) {
-    internal::SdpaReference(args, batch, head, 0, args.shape.q_len, static_cast<float*>(scratch));
+// Rows of one head as floats, one behind the other, at `to`; returns the end. The operand becomes that.
+float* Gathered(const SdpaShape& s, int64_t width, int64_t batch, int64_t kv_head, bool coded, const SdpaPrefix& prefix,
+                const float*& data, SdpaStrides& strides, float* to) {
+  for (int64_t j = 0; j < s.k_len; ++j) {
+    const bool in_front = j < prefix.keys;
+    const SdpaStrides& at = in_front ? prefix.strides : strides;
+    const int64_t offset = batch * at.batch + kv_head * at.head + (in_front ? j : j - prefix.keys) * at.row;
+    const float* base = in_front ? prefix.data : data;
+    if (coded) {
+      quant::DecodeRow(reinterpret_cast<const std::byte*>(base) + offset, width, to + j * width);
+    } else {
+      std::copy_n(base + offset, width, to + j * width);
+    }
   }
+  data = to, strides = {0, 0, width};
+  return to + s.k_len * width;
+}
+bool IsPlain(const SdpaFloatArgs& args) {
+  return !args.k_coded && !args.v_coded && args.k_prefix.keys == 0 && args.v_prefix.keys == 0;
+}
+
+void DecodeReference(const SdpaFloatArgs& args, int64_t batch, int64_t kv_head, void* scratch) {
+  SdpaFloatArgs plain = args;
+  const SdpaShape& s = args.shape;
+  auto* row = static_cast<float*>(scratch);
+  if (!IsPlain(args)) {
+    row = Gathered(s, s.head_size, batch, kv_head, args.k_coded, args.k_prefix, plain.k, plain.k_strides, row);
+    row = Gathered(s, s.v_head_size, batch, kv_head, args.v_coded, args.v_prefix, plain.v, plain.v_strides, row);
+  }
+  const int64_t group = s.heads / s.kv_heads;
+  for (int64_t head = kv_head * group; head < (kv_head + 1) * group; ++head)
+    internal::SdpaReference(plain, batch, head, 0, s.q_len, row);
 }
 
 void PartReference(const SdpaFloatArgs& args, int64_t batch, int64_t kv_head, const SplitKvPart& part, void*,
@@ -309,8 +384,9 @@ bool IsReference(const Form& form) { return form.decode == &DecodeReference; }
 std::string_view internal::SdpaDecodeF32Form(Arch arch) { return kForms[arch].name; }
 
 size_t SdpaDecodeScratchBytes(Arch arch, const SdpaFloatArgs& args) {
-  return IsReference(kForms[arch]) ? static_cast<size_t>(args.shape.k_len) * sizeof(float)
-                                   : MakeDecodeLayout(args.shape).bytes;
+  if (!IsReference(kForms[arch])) return MakeDecodeLayout(args).bytes;
+  const int64_t gathered = IsPlain(args) ? 0 : args.shape.head_size + args.shape.v_head_size;
+  return static_cast<size_t>(args.shape.k_len * (1 + gathered)) * sizeof(float);
 }
 
 void SdpaDecode(Arch arch, const SdpaFloatArgs& args, int64_t batch, int64_t kv_head, void* scratch) {
@@ -319,7 +395,7 @@ void SdpaDecode(Arch arch, const SdpaFloatArgs& args, int64_t batch, int64_t kv_
 
 size_t SdpaSplitKvBytes(Arch arch, const SdpaFloatArgs& args, int64_t parts) {
   if (IsReference(kForms[arch])) return 0;
-  const DecodeLayout layout = MakeDecodeLayout(args.shape);
+  const DecodeLayout layout = MakeDecodeLayout(args);
   return internal::MakeSdpaSplitLayout(layout.of, layout.rows, parts, false).bytes;
 }
 

@@ -3,7 +3,9 @@
 #include <sys/mman.h>
 
 #include <algorithm>
+#include <span>
 
+#include "octavo/quant/numeric/coded_row.h"
 #include "sdpa_testing.h"
 
 namespace octavo::kernels {
@@ -90,6 +92,121 @@ TEST_P(SdpaDecodeF32Test, TheHiddenTailOfACacheIsNotRead) {
   EXPECT_TRUE(std::ranges::any_of(want, [](uint8_t b) { return b != 0; }));
   munmap(const_cast<float*>(args.k), kBytes);
   munmap(const_cast<float*>(args.v), kBytes);
+}
+
+// Rows of an operand as codes, and as the floats that those stand for.
+struct CodedOperand {
+  std::vector<std::byte> codes;
+  std::vector<float> floats;
+
+  CodedOperand(const SdpaShape& s, const float* data, const SdpaStrides& strides, int64_t width) {
+    const int64_t rows = s.batch * s.kv_heads * s.k_len;
+    codes.resize(static_cast<size_t>(rows) * quant::CodedRowBytes(width));
+    floats.resize(static_cast<size_t>(rows * width));
+    for (int64_t r = 0; r < rows; ++r) {
+      const int64_t head = r / s.k_len;
+      const float* x =
+          data + head / s.kv_heads * strides.batch + head % s.kv_heads * strides.head + r % s.k_len * strides.row;
+      std::byte* row = codes.data() + static_cast<size_t>(r) * quant::CodedRowBytes(width);
+      quant::EncodeRow(x, width, row);
+      quant::DecodeRow(row, width, floats.data() + r * width);
+    }
+  }
+  static SdpaStrides Strides(const SdpaShape& s, int64_t row) {
+    return {s.kv_heads * s.k_len * row, s.k_len * row, row};
+  }
+};
+
+TEST_P(SdpaDecodeF32Test, RowsOfCodesAreTheFloatsThatTheyStandFor) {
+  for (int trial = 0; trial < 300; ++trial) {
+    const int64_t kv = RandomInt(1, 2);
+    const SdpaShape shape = {RandomInt(1, 2),
+                             kv * RandomInt(1, 9),
+                             kv,
+                             trial % 2 == 0 ? 1 : RandomInt(1, kSdpaDecodeRows),
+                             RandomInt(1, 300),
+                             RandomInt(1, trial % 3 == 0 ? 130 : 40),
+                             RandomInt(1, trial % 5 == 0 ? 200 : 40)};
+    const auto seed = static_cast<uint32_t>(RandomInt(0, 1 << 30));
+    SCOPED_TRACE("seed " + std::to_string(seed));
+    const auto p = MakeProblem(shape, seed);
+    std::mt19937 gen(seed + 1);
+    const Hidden hidden = MakeHidden(shape, gen);
+    if (seed % 3 != 0) p->real.visibility = hidden.see;
+    const CodedOperand k(shape, p->real.k, p->real.k_strides, shape.head_size);
+    const CodedOperand v(shape, p->real.v, p->real.v_strides, shape.v_head_size);
+    SdpaFloatArgs plain = p->real, coded;
+    const bool both = trial % 4 != 0, keys = both || trial % 8 == 0;
+    plain.k = k.floats.data(), plain.k_strides = CodedOperand::Strides(shape, shape.head_size);
+    plain.v = v.floats.data(), plain.v_strides = CodedOperand::Strides(shape, shape.v_head_size);
+    coded = plain;
+    if (keys) {
+      coded.k = reinterpret_cast<const float*>(k.codes.data()), coded.k_coded = true;
+      coded.k_strides = CodedOperand::Strides(shape, static_cast<int64_t>(quant::CodedRowBytes(shape.head_size)));
+    }
+    if (both || !keys) {
+      coded.v = reinterpret_cast<const float*>(v.codes.data()), coded.v_coded = true;
+      coded.v_strides = CodedOperand::Strides(shape, static_cast<int64_t>(quant::CodedRowBytes(shape.v_head_size)));
+    }
+    const std::vector<uint8_t> want = Attend(Arch::kScalar, plain, p->out_elements * 4, false);
+    ExpectSame(Decode(GetParam(), coded, p->out_elements * 4), want, true);
+    ExpectSame(DecodeInParts(GetParam(), coded, p->out_elements * 4, RandomInt(1, 5)), want, true);
+    if (HasFatalFailure()) return;
+  }
+}
+
+TEST_P(SdpaDecodeF32Test, KeysMayLieInTwoPlaces) {
+  for (int trial = 0; trial < 200; ++trial) {
+    const int64_t kv = RandomInt(1, 3);
+    const SdpaShape shape = {RandomInt(1, 2),
+                             kv * RandomInt(1, 9),
+                             kv,
+                             trial % 2 == 0 ? 1 : RandomInt(1, kSdpaDecodeRows),
+                             RandomInt(17, 400),
+                             RandomInt(1, 70),
+                             RandomInt(1, 70)};
+    const auto seed = static_cast<uint32_t>(RandomInt(0, 1 << 30));
+    SCOPED_TRACE("seed " + std::to_string(seed));
+    const auto p = MakeProblem(shape, seed);
+    std::mt19937 gen(seed + 1);
+    const Hidden hidden = MakeHidden(shape, gen);
+    if (seed % 3 != 0) p->real.visibility = hidden.see;
+    const bool coded = trial % 2 == 0;
+    const int64_t front = RandomInt(1, (shape.k_len - 1) / 16) * 16;
+    SdpaFloatArgs plain = p->real, split;
+    const CodedOperand k(shape, p->real.k, p->real.k_strides, shape.head_size);
+    const CodedOperand v(shape, p->real.v, p->real.v_strides, shape.v_head_size);
+    plain.k = k.floats.data(), plain.k_strides = CodedOperand::Strides(shape, shape.head_size);
+    plain.v = v.floats.data(), plain.v_strides = CodedOperand::Strides(shape, shape.v_head_size);
+    split = plain, split.k_coded = split.v_coded = coded;
+    // The rows in front are read from a copy of the operand, whose own rows there are others.
+    std::vector<std::vector<std::byte>> copies;
+    const auto part = [&](const CodedOperand& whole, int64_t width, const float*& data, SdpaStrides& strides,
+                          SdpaPrefix& prefix) {
+      const int64_t row = coded ? static_cast<int64_t>(quant::CodedRowBytes(width)) : width;
+      const std::span<const std::byte> bytes =
+          coded ? std::span<const std::byte>(whole.codes) : std::as_bytes(std::span(whole.floats));
+      const size_t row_bytes = static_cast<size_t>(row) * (coded ? 1 : sizeof(float));
+      copies.emplace_back(bytes.begin(), bytes.end());
+      std::vector<std::byte>& in_front = copies.back();
+      copies.emplace_back(bytes.begin(), bytes.end());
+      std::vector<std::byte>& behind = copies.back();
+      for (size_t r = 0; r < bytes.size() / row_bytes; ++r) {
+        std::vector<std::byte>& wrong = static_cast<int64_t>(r) % shape.k_len < front ? behind : in_front;
+        std::fill_n(wrong.begin() + static_cast<ptrdiff_t>(r * row_bytes), row_bytes, std::byte{0x3f});
+      }
+      strides = CodedOperand::Strides(shape, row);
+      prefix = {reinterpret_cast<const float*>(in_front.data()), strides, front};
+      data = reinterpret_cast<const float*>(behind.data() + static_cast<size_t>(front) * row_bytes);
+    };
+    copies.reserve(4);
+    part(k, shape.head_size, split.k, split.k_strides, split.k_prefix);
+    part(v, shape.v_head_size, split.v, split.v_strides, split.v_prefix);
+    const std::vector<uint8_t> want = Attend(Arch::kScalar, plain, p->out_elements * 4, false);
+    ExpectSame(Decode(GetParam(), split, p->out_elements * 4), want, true);
+    ExpectSame(DecodeInParts(GetParam(), split, p->out_elements * 4, RandomInt(1, 5)), want, true);
+    if (HasFatalFailure()) return;
+  }
 }
 
 std::string NameOf(const testing::TestParamInfo<Arch>& info) { return std::string(Name(info.param)); }
