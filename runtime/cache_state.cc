@@ -38,7 +38,7 @@ int64_t BatchOf(const Model& model, const ir::TensorMap& inputs) {
 
 }  // namespace
 
-CacheState::CacheState(const CacheState& other) : tokens_(other.tokens_) {
+CacheState::CacheState(const CacheState& other) : tokens_(other.tokens_), codes_(other.codes_) {
   const std::scoped_lock lock(other.mutex_);
   model_ = other.model_, ports_ = other.ports_, caches_ = other.caches_, lost_ = other.lost_;
 }
@@ -56,6 +56,13 @@ int64_t CacheState::elements() const {
   int64_t sum = 0;
   for (const Tensor& t : caches_) sum += t.defined() ? t.size() : 0;
   return sum;
+}
+
+int64_t CacheState::bytes() const {
+  const std::scoped_lock lock(mutex_);
+  size_t sum = 0;
+  for (const Tensor& t : caches_) sum += t.defined() ? MemoryOf(t) : 0;
+  return static_cast<int64_t>(sum);
 }
 
 std::vector<Tensor> CacheState::Tensors() const {
@@ -123,7 +130,9 @@ Result<Tensor> CacheState::Empty(const Model& model, const CachePort& port, cons
   const bool alone = ir::ElementCount(std::span(shape).first(axis)) == 1;
   // Kernels know strides between heads; where other rows lie beside each other, all would be copied for them.
   if (!alone && axis + 2 != shape.size()) return dense;
-  return IntoRoom(dense, axis, tokens_);
+  // Attention takes codes of whole heads.
+  const bool by_heads = info.type.dtype == ir::DType::kF32 && shape.size() == 4 && axis == 2 && shape[3] > 0;
+  return IntoRoom(dense, axis, tokens_, codes_ == CacheCodes::kInt8 && by_heads);
 }
 
 Status CacheState::Begin(const Model& model, const ir::TensorMap& inputs) {
@@ -135,6 +144,12 @@ Status CacheState::Begin(const Model& model, const ir::TensorMap& inputs) {
   for (const CachePort& port : model.caches()) {
     OCTAVO_TRY(Tensor cache, Empty(model, port, inputs));
     caches.push_back(std::move(cache));
+  }
+  if (codes_ != CacheCodes::kNone && std::ranges::none_of(caches, IsCoded)) {
+    return ir::Fail(
+        "no cache of the model can be kept as int8, which takes f32 [batch, heads, rows, size] that grow by rows; make "
+        "the state "
+        "without");
   }
   caches_ = std::move(caches), ports_ = model.caches(), model_ = &model.caches();
   return {};
@@ -168,6 +183,7 @@ void CacheState::Keep(const Model& model, std::vector<Tensor>& outputs) {
     Tensor cache = std::exchange(outputs[model.caches()[i].output], Tensor());
     if (ours) caches_[i] = std::move(cache);
   }
+  for (Tensor& t : outputs) t = t.defined() ? Dense(t) : t;  // a cache under another name
   lost_ &= !ours;
 }
 

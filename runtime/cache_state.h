@@ -12,12 +12,17 @@
 
 namespace octavo::runtime {
 
+enum class CacheCodes : uint8_t {
+  kNone,  // caches as the model has them
+  kInt8,  // rows of floats that are appended as codes of 8 bits (quant/numeric/coded_row.h): attention reads a third of the memory
+};
+
 // Begins empty: growing caches without rows, those of fixed length as zeros. A run appends where the caches lie; when their memory is
 // full, it grows by half. Other calls beside a run see what was before it; Reset makes an end of what it gives. A run that fails leaves growing caches as they were. Of one model, whose Run checks it.
 class CacheState {
  public:
   // tokens: memory for so many at once, so that nothing moves until then; the length of caches of fixed length that the model does not tell.
-  explicit CacheState(int64_t tokens = 0) : tokens_(tokens) {}
+  explicit CacheState(int64_t tokens = 0, CacheCodes codes = CacheCodes::kNone) : tokens_(tokens), codes_(codes) {}
   // The same rows, in the same memory; the first of two that appends goes on there, the other in a copy. So a prompt is run once
   // for all that follow it.
   CacheState(const CacheState& other);
@@ -25,6 +30,7 @@ class CacheState {
 
   int64_t length() const;    // rows of the caches that grow; 0 where none does
   int64_t elements() const;  // of all caches
+  int64_t bytes() const;  // of their memory, room for rows to come included, without rows that are shared with another
   // By Model::caches(), dense; empty before the first run.
   std::vector<ir::Tensor> Tensors() const;
   void Reset();
@@ -46,6 +52,7 @@ class CacheState {
   ir::Result<ir::Tensor> Empty(const Model& model, const CachePort& port, const ir::TensorMap& inputs) const;
 
   int64_t tokens_;
+  CacheCodes codes_;
   mutable std::mutex mutex_;  // of what follows
   const void* model_ = nullptr;
   std::vector<CachePort> ports_;

@@ -15,7 +15,7 @@
 #include "octavo/quant/numeric/code8.h"
 #include "octavo/runtime/expert_columns.h"
 #include "octavo/runtime/expert_products.h"
-#include "octavo/runtime/rotate_half.h"
+#include "octavo/runtime/rotary_chain.h"
 #include "octavo/runtime/write_rows.h"
 
 namespace octavo::runtime {
@@ -318,7 +318,7 @@ std::vector<Chain> FindChains(const CompileContext& c) {
   for (size_t i = 0; i < order.size(); ++i) {
     if (IsLink(c, g.node(order[i]))) links[order[i]] = i;
   }
-  std::vector<Chain> chains = FindRotateHalves(c);
+  std::vector<Chain> chains = FindRotaryChains(c);
   std::ranges::move(FindExpertProducts(c), std::back_inserter(chains));
   std::ranges::move(FindExpertColumns(c), std::back_inserter(chains));
   std::ranges::move(FindWrittenRows(c), std::back_inserter(chains));
@@ -377,7 +377,7 @@ std::unique_ptr<Tail> MakeTail(const Chain& chain, const CompileContext& c) {
 }
 
 KernelPtr MakeChain(const Chain& chain, const CompileContext& c) {
-  if (chain.rotates > 0) return MakeRotateHalf(chain, c);
+  if (chain.rotation.columns > 0) return MakeRotaryChain(chain, c);
   if (chain.experts_slot) return MakeExpertProducts(chain, c);
   if (chain.takes_columns) return MakeExpertColumns(chain, c);
   if (chain.writes) return MakeWrittenRows(chain, c);

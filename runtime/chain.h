@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "octavo/kernels/gemm/gemm.h"
+#include "octavo/runtime/rotation.h"
 #include "octavo/runtime/step.h"
 
 namespace octavo::runtime {
@@ -18,13 +19,13 @@ namespace octavo::runtime {
 // the others write.
 struct Chain {
   std::vector<ir::NodeId> nodes;
-  std::vector<ValueId> inputs;  // of the step: what is no constant and comes from outside
-  int64_t rotates = 0;          // a rotary embedding of so many columns (rotate_half.h), which movements belong to
+  std::vector<ValueId> inputs;         // of the step: what is no constant and comes from outside
+  Rotation rotation = {};              // of a rotary embedding (rotary_chain.h), which movements belong to
   std::optional<size_t> experts_slot;  // the operand of a product that experts' weights are (expert_products.h)
   bool takes_columns = false;          // of the experts that rows were sent to (expert_columns.h)
   bool writes = false;                 // rows into a cache (write_rows.h)
 
-  bool is_element_wise() const { return rotates == 0 && !experts_slot && !takes_columns && !writes; }
+  bool is_element_wise() const { return rotation.columns == 0 && !experts_slot && !takes_columns && !writes; }
 };
 
 // Two or more nodes of those that MakeElementwise, MakeQuantize and MakeLookup serve, each node in at most one chain. Operands

@@ -5,6 +5,7 @@
 #include <memory>
 #include <utility>
 
+#include "octavo/quant/numeric/coded_row.h"
 #include "octavo/runtime/step.h"
 
 namespace octavo::runtime {
@@ -14,90 +15,148 @@ namespace {
 using ir::Shape;
 using ir::Tensor;
 
-Room* RoomBehind(const Tensor& t) {
-  return const_cast<Room*>(
-      dynamic_cast<const Room*>(t.buffer().get()));  // rows that nobody claimed are still to be written
-}
-
 int64_t Outer(const Shape& shape, size_t axis) { return ir::ElementCount(std::span(shape).first(axis)); }
 size_t RowBytes(const Tensor& t, size_t axis) {
   return quant::BytesOf(t.dtype(), static_cast<size_t>(ir::ElementCount(std::span(t.shape()).subspan(axis + 1))));
 }
 
+// f(run) for each of `outer` runs of rows, `bytes` each.
+template <class F>
+void ForRuns(int64_t outer, size_t bytes, const Threads* threads, const F& f) {
+  if (bytes == 0) return;
+  const auto some = [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) f(i);
+  };
+  constexpr size_t kGrain = 65536;  // bytes of a task
+  if (threads == nullptr) return some(0, outer);
+  const int64_t parts = PartsOf(outer, static_cast<int64_t>(std::max(size_t{1}, kGrain / bytes)), threads->count());
+  if (parts <= 1) return some(0, outer);
+  threads->For(parts, [&](int64_t i) {
+    const Part p = PartOf(outer, parts, i, 1);
+    some(p.begin, p.end);
+  });
+}
+
 // Rows of each of `outer` runs, whose first ones lie `from_step` and `to_step` bytes apart.
 void CopyRuns(int64_t outer, const std::byte* from, size_t from_step, std::byte* to, size_t to_step, size_t bytes,
               const Threads* threads) {
-  if (bytes == 0) return;
-  const auto copy = [&](int64_t begin, int64_t end) {
-    for (int64_t i = begin; i < end; ++i) {
-      std::memcpy(to + static_cast<size_t>(i) * to_step, from + static_cast<size_t>(i) * from_step, bytes);
-    }
-  };
-  constexpr size_t kGrain = 65536;  // bytes of a task
-  if (threads == nullptr) return copy(0, outer);
-  const int64_t parts = PartsOf(outer, static_cast<int64_t>(std::max(size_t{1}, kGrain / bytes)), threads->count());
-  if (parts <= 1) return copy(0, outer);
-  threads->For(parts, [&](int64_t i) {
-    const Part p = PartOf(outer, parts, i, 1);
-    copy(p.begin, p.end);
+  ForRuns(outer, bytes, threads, [&](int64_t i) {
+    std::memcpy(to + static_cast<size_t>(i) * to_step, from + static_cast<size_t>(i) * from_step, bytes);
   });
+}
+
+// `rows` dense rows of each run to the place `at` of the room.
+void WriteRows(const std::byte* dense, Room& room, int64_t at, int64_t rows, const Threads* threads) {
+  const int64_t columns = room.coded();
+  const size_t row_bytes = columns > 0 ? static_cast<size_t>(columns) * sizeof(float) : room.row_bytes();
+  const size_t bytes = static_cast<size_t>(rows) * row_bytes;
+  ForRuns(room.outer(), bytes, threads, [&](int64_t i) {
+    const std::byte* from = dense + static_cast<size_t>(i) * bytes;
+    if (columns == 0) std::memcpy(room.Row(i, at), from, bytes);
+    for (int64_t row = 0; row < rows && columns > 0; ++row)
+      quant::EncodeRow(reinterpret_cast<const float*>(from) + row * columns, columns, room.Row(i, at + row));
+  });
+}
+
+// Rows [begin, end) of each run of the room to where they lie in a dense tensor of `rows` rows.
+void ReadRows(const Room& room, int64_t begin, int64_t end, Tensor& dense, int64_t rows) {
+  const int64_t columns = room.coded();
+  for (int64_t i = 0; i < room.outer(); ++i) {
+    if (columns > 0) {
+      float* to = dense.mutable_as<float>().data() + (i * rows + begin) * columns;
+      for (int64_t row = begin; row < end; ++row, to += columns) quant::DecodeRow(room.Row(i, row), columns, to);
+    } else if (end > begin) {
+      std::memcpy(dense.mutable_data() + static_cast<size_t>(i * rows + begin) * room.row_bytes(), room.Row(i, begin),
+                  static_cast<size_t>(end - begin) * room.row_bytes());
+    }
+  }
 }
 
 }  // namespace
 
-Room::Room(int64_t outer, int64_t capacity, size_t row_bytes, size_t axis)
+Room::Room(int64_t outer, int64_t capacity, size_t row_bytes, size_t axis, int64_t coded)
     : memory_(Tensor::Empty(ir::DType::kU8, {outer, capacity, static_cast<int64_t>(row_bytes)})),
       outer_(outer),
       capacity_(capacity),
       row_bytes_(row_bytes),
-      axis_(axis) {
+      axis_(axis),
+      coded_(coded) {
   data_ = memory_.mutable_data();
   size_ = memory_.byte_size();
+  if (coded == 0) return;
+  data_ = nullptr;  // whoever takes codes for the floats that the tensor promises shall not go on
+  size_ = static_cast<size_t>(outer * capacity * coded) * sizeof(float);
+}
+
+Room::Room(std::shared_ptr<const Room> front, int64_t shared, int64_t capacity)
+    : Room(front->outer(), capacity, front->row_bytes(), front->axis(), front->coded()) {
+  front_ = std::move(front), shared_ = used_ = shared;
+  // Of rows that lie in two places nobody shall take one for all.
+  const size_t of_row = coded_ > 0 ? static_cast<size_t>(coded_) * sizeof(float) : row_bytes_;
+  data_ = nullptr, size_ = static_cast<size_t>(outer_ * (shared + capacity)) * of_row;
 }
 
 bool Room::Claim(int64_t at, int64_t count) {
-  if (at + count > capacity_) return false;
+  if (at < shared_ || at + count > shared_ + capacity_) return false;
   int64_t expected = at;
   return used_.compare_exchange_strong(expected, at + count);
 }
 
+Room* RoomOf(const Tensor& t) {
+  return const_cast<Room*>(
+      dynamic_cast<const Room*>(t.buffer().get()));  // rows that nobody claimed are still to be written
+}
+
 const Room* StridesOf(const Tensor& t) {
-  const Room* room = RoomBehind(t);
-  return room != nullptr && room->outer() > 1 ? room : nullptr;
+  const Room* room = RoomOf(t);
+  return room != nullptr && (room->outer() > 1 || room->coded() > 0 || room->front() != nullptr) ? room : nullptr;
 }
 
 bool IsInRoom(const Tensor& t, size_t axis) {
-  const Room* room = RoomBehind(t);
+  const Room* room = RoomOf(t);
   return room != nullptr && room->axis() == axis;
 }
 
-bool IsInRoom(const Tensor& t) { return RoomBehind(t) != nullptr; }
+bool IsInRoom(const Tensor& t) { return RoomOf(t) != nullptr; }
+bool IsCoded(const Tensor& t) {
+  const Room* room = RoomOf(t);
+  return room != nullptr && room->coded() > 0;
+}
+
+bool IsApart(const Tensor& t) {
+  const Room* room = RoomOf(t);
+  return room != nullptr && (room->coded() > 0 || room->front() != nullptr);
+}
+
+size_t MemoryOf(const Tensor& t) {
+  const Room* room = RoomOf(t);
+  return room == nullptr ? t.byte_size() : static_cast<size_t>(room->outer() * room->capacity()) * room->row_bytes();
+}
 
 Tensor Dense(const Tensor& t) {
   const Room* room = StridesOf(t);
   if (room == nullptr) return t;
   Tensor dense = Tensor::Empty(t.dtype(), t.shape());
-  const size_t bytes = static_cast<size_t>(t.shape()[room->axis()]) * room->row_bytes();
-  CopyRuns(room->outer(), room->Row(0, 0), static_cast<size_t>(room->capacity()) * room->row_bytes(),
-           dense.mutable_data(), bytes, bytes, nullptr);
+  const int64_t rows = t.shape()[room->axis()], shared = std::min(rows, room->shared());
+  if (shared > 0) ReadRows(*room->front(), 0, shared, dense, rows);
+  ReadRows(*room, shared, rows, dense, rows);
   return dense;
 }
 
-Tensor IntoRoom(const Tensor& dense, size_t axis, int64_t capacity) {
-  const int64_t rows = dense.shape()[axis], outer = Outer(dense.shape(), axis);
-  const size_t row_bytes = RowBytes(dense, axis);
-  auto room = std::make_shared<Room>(outer, std::max(rows, capacity), row_bytes, axis);
+Tensor IntoRoom(const Tensor& dense, size_t axis, int64_t capacity, bool coded) {
+  const int64_t rows = dense.shape()[axis], outer = Outer(dense.shape(), axis), columns = dense.shape().back();
+  const size_t row_bytes = coded ? quant::CodedRowBytes(columns) : RowBytes(dense, axis);
+  auto room = std::make_shared<Room>(outer, std::max(rows, capacity), row_bytes, axis, coded ? columns : 0);
   room->Claim(0, rows);
-  const size_t bytes = static_cast<size_t>(rows) * row_bytes;
-  CopyRuns(outer, dense.data(), bytes, room->Row(0, 0), static_cast<size_t>(room->capacity()) * row_bytes, bytes,
-           nullptr);
+  WriteRows(dense.data(), *room, 0, rows, nullptr);
   return Tensor::View(dense.dtype(), dense.shape(), std::move(room), 0);
 }
 
 Tensor CutRows(const Tensor& t, size_t axis, int64_t rows) {
   Shape shape = t.shape();
   const int64_t had = std::exchange(shape[axis], rows);
-  if (Room* room = RoomBehind(t); room != nullptr && room->axis() == axis) {
+  if (Room* room = RoomOf(t); room != nullptr && room->axis() == axis) {
+    if (rows < room->shared()) return Tensor::View(t.dtype(), std::move(shape), room->front(), 0);
     if (t.buffer().use_count() == 1) room->Release(rows);
     return Tensor::View(t.dtype(), std::move(shape), t.buffer(), 0);
   }
@@ -108,32 +167,53 @@ Tensor CutRows(const Tensor& t, size_t axis, int64_t rows) {
   return copy;
 }
 
-Tensor ExtendRows(const Tensor& past, int64_t rows, const Threads& threads) {
-  std::shared_ptr<const ir::Buffer> owner = past.buffer();
-  Room* room = RoomBehind(past);
-  const size_t axis = room->axis(), row_bytes = room->row_bytes();
-  const int64_t old = past.shape()[axis];
-  if (!room->Claim(old, rows)) {
-    constexpr int64_t kUnit = 64;
-    const int64_t wanted = (old + rows) + (old + rows) / 2;
-    auto larger = std::make_shared<Room>(
-        room->outer(), std::max(room->capacity(), (wanted + kUnit - 1) / kUnit * kUnit), row_bytes, axis);
-    larger->Claim(0, old + rows);
-    CopyRuns(room->outer(), room->Row(0, 0), static_cast<size_t>(room->capacity()) * row_bytes, larger->Row(0, 0),
-             static_cast<size_t>(larger->capacity()) * row_bytes, static_cast<size_t>(old) * row_bytes, &threads);
-    owner = std::move(larger);
+namespace {
+
+constexpr int64_t kUnit = 64;
+int64_t WithHalfMore(int64_t rows) { return (rows + rows / 2 + kUnit - 1) / kUnit * kUnit; }
+
+// A room in which the first `old` rows of `past` are, and `rows` more belong to the caller: what another went on from is shared where
+// attention can read it in two places.
+std::shared_ptr<Room> RoomBehind(const Tensor& past, int64_t old, int64_t rows, const Threads& threads) {
+  const auto own = std::static_pointer_cast<const Room>(past.buffer());
+  const bool full = old + rows > own->shared() + own->capacity();
+  const bool by_heads = past.rank() == 4 && past.dtype() == ir::DType::kF32 && own->axis() == 2;
+  std::shared_ptr<const Room> front = own->front();
+  int64_t shared = own->shared();
+  if (front == nullptr && !full && by_heads && old >= Room::kSharedUnit)
+    front = own, shared = old / Room::kSharedUnit * Room::kSharedUnit;
+  std::shared_ptr<Room> next;
+  if (front != nullptr) {
+    next = std::make_shared<Room>(front, shared, WithHalfMore(old + rows - shared));
+  } else {
+    next = std::make_shared<Room>(own->outer(), std::max(own->capacity(), WithHalfMore(old + rows)), own->row_bytes(),
+                                  own->axis(), own->coded());
   }
+  next->Claim(shared, old + rows - shared);
+  if (old > shared) {
+    CopyRuns(own->outer(), own->Row(0, shared), static_cast<size_t>(own->capacity()) * own->row_bytes(),
+             next->Row(0, shared), static_cast<size_t>(next->capacity()) * own->row_bytes(),
+             static_cast<size_t>(old - shared) * own->row_bytes(), &threads);
+  }
+  return next;
+}
+
+}  // namespace
+
+Tensor ExtendRows(const Tensor& past, int64_t rows, const Threads& threads) {
+  Room* room = RoomOf(past);
+  const int64_t old = past.shape()[room->axis()];
+  std::shared_ptr<const ir::Buffer> owner = past.buffer();
+  if (!room->Claim(old, rows)) owner = RoomBehind(past, old, rows, threads);
   Shape shape = past.shape();
-  shape[axis] = old + rows;
+  shape[room->axis()] = old + rows;
   return Tensor::View(past.dtype(), std::move(shape), std::move(owner), 0);
 }
 
 Tensor AppendRows(const Tensor& past, const Tensor& now, const Threads& threads) {
-  Tensor all = ExtendRows(past, now.shape()[RoomBehind(past)->axis()], threads);
-  Room* room = RoomBehind(all);
-  const size_t bytes = static_cast<size_t>(now.shape()[room->axis()]) * room->row_bytes();
-  CopyRuns(room->outer(), now.data(), bytes, room->Row(0, past.shape()[room->axis()]),
-           static_cast<size_t>(room->capacity()) * room->row_bytes(), bytes, &threads);
+  Tensor all = ExtendRows(past, now.shape()[RoomOf(past)->axis()], threads);
+  Room& room = *RoomOf(all);
+  WriteRows(now.data(), room, past.shape()[room.axis()], now.shape()[room.axis()], &threads);
   return all;
 }
 

@@ -118,7 +118,7 @@ class BlockedKernel : public Kernel {
     std::vector<Output>& y = to.y;
     int64_t copied = 0;  // columns that are read behind the product
     for (size_t i = 0; i < strands_.size(); ++i) {
-      Place(call, i, to);
+      OCTAVO_TRY_STATUS(Place(call, i, to));
       for (const size_t p : strands_[i].products) copied += y[p].copied ? y[p].n : 0;
     }
     const int64_t code_bytes = codes_ ? std::min(at_once, rows) * row_bytes_ : 0;
@@ -153,13 +153,13 @@ class BlockedKernel : public Kernel {
   };
 
   // Memory of what strand `i` makes, and where its products store.
-  void Place(StepCall& call, size_t i, Places& to) const {
+  Status Place(StepCall& call, size_t i, Places& to) const {
     const Strand& strand = strands_[i];
     const bool behind = strand.tail != nullptr || strand.heads;
     for (const size_t p : strand.products) to.y[p].n = products_[p].w().n(), to.y[p].copied = behind;
     if (strand.heads) {
-      to.heads[i] = strand.heads->Open(call);
-      return;
+      OCTAVO_TRY(to.heads[i], strand.heads->Open(call));
+      return {};
     }
     Shape shape = call.T(0).shape();
     const Product& p = products_[strand.products[0]];
@@ -167,7 +167,7 @@ class BlockedKernel : public Kernel {
     shape.back() = o.n;
     if (strand.tail != nullptr) {
       to.out[i] = call.Allocate(strand.output, strand.tail->output(), std::move(shape)).mutable_data();
-      return;
+      return {};
     }
     const bool turns = p.by_heads && shape[1] > 1;  // one row lies the same in both
     o.copied = turns && p.by_heads->size % kernels::kColumnBlock != 0;
@@ -176,6 +176,7 @@ class BlockedKernel : public Kernel {
     Tensor& t = call.Allocate(strand.output, DType::kF32, std::move(shape));
     o.y = t.mutable_as<float>().data();
     to.out[i] = t.mutable_data();
+    return {};
   }
 
   static void CopyByHeads(StepCall& call, const Output& from, int64_t heads, const Shape& x, float* to) {

@@ -17,7 +17,8 @@ class CacheKernel : public Kernel {
   std::string name() const override { return "cache_write"; }
   Status Execute(StepCall& call) const override {
     OCTAVO_TRY(const ir::interpret::CacheWrite write,
-               ir::interpret::PlanCacheWrite(node_, call.T(0), call.T(1), call.Has(2) ? &call.T(2) : nullptr));
+               ir::interpret::PlanCacheWrite(node_, call.T(0), ir::interpret::TypeOf(call.T(1)),
+                                             call.Has(2) ? &call.T(2) : nullptr));
     if (Tensor own = call.Take(0); own.defined()) {
       call.out[0].tensor = std::move(own);
     } else {

@@ -148,7 +148,8 @@ class LinearKernel : public Kernel {
   Status RunBehind(StepCall& call, kernels::QkvArgs& args, int64_t rows) const {
     std::vector<std::vector<HeadsTail::Place>> places(branches_.size());
     for (size_t i = 0; i < branches_.size(); ++i) {
-      if (heads_[i]) places[i] = heads_[i]->Open(call);
+      if (!heads_[i]) continue;
+      OCTAVO_TRY(places[i], heads_[i]->Open(call));
     }
     Shape shape = call.T(0).shape();
     const int64_t n = shape.back() = branches_[0].w->n();

@@ -20,7 +20,9 @@ struct CacheWrite {
 };
 
 // `at`: [batch] positions, null: 0. Fails on shapes, dtypes and positions that do not fit, before anything is written.
-Result<CacheWrite> PlanCacheWrite(const Node& node, const Tensor& cache, const Tensor& update, const Tensor* at);
+// The update is known by its type alone, whose shape is numbers.
+Result<CacheWrite> PlanCacheWrite(const Node& node, const Tensor& cache, const Type& update, const Tensor* at);
+inline Type TypeOf(const Tensor& t) { return {t.dtype(), SymShape(t.shape().begin(), t.shape().end())}; }
 void WriteCache(const CacheWrite& write, const Tensor& update, Tensor& cache);
 
 }  // namespace octavo::ir::interpret

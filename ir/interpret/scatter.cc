@@ -109,7 +109,7 @@ Status ScatterND(Call& call) {
 
 Status TensorScatter(Call& call) {
   OCTAVO_TRY(const CacheWrite write,
-             PlanCacheWrite(call.node, call.T(0), call.T(1), call.Has(2) ? &call.T(2) : nullptr));
+             PlanCacheWrite(call.node, call.T(0), TypeOf(call.T(1)), call.Has(2) ? &call.T(2) : nullptr));
   Tensor y = CopyOf(call.T(0));
   WriteCache(write, call.T(1), y);
   call.Return(std::move(y));
@@ -118,7 +118,7 @@ Status TensorScatter(Call& call) {
 
 }  // namespace
 
-Result<CacheWrite> PlanCacheWrite(const Node& node, const Tensor& cache, const Tensor& update, const Tensor* at) {
+Result<CacheWrite> PlanCacheWrite(const Node& node, const Tensor& cache, const Type& update, const Tensor* at) {
   const int64_t axis = node.attrs.Int("axis", -2) + (node.attrs.Int("axis", -2) < 0 ? cache.rank() : 0);
   if (axis <= 0 || axis >= cache.rank()) {
     return Fail("axis {} is not one of the axes 1 to {} that a batch leaves", node.attrs.Int("axis", -2),
@@ -127,18 +127,19 @@ Result<CacheWrite> PlanCacheWrite(const Node& node, const Tensor& cache, const T
   const std::string mode = node.attrs.Str("mode", "linear");
   if (mode != "linear" && mode != "circular") return Fail("mode is '{}'; it must be linear or circular", mode);
   const auto a = static_cast<size_t>(axis);
-  bool fits = update.rank() == cache.rank() && update.dtype() == cache.dtype();
+  const SymShape& rows = *update.shape;
+  bool fits = rows.size() == cache.shape().size() && update.dtype == cache.dtype();
   for (size_t d = 0; fits && d < cache.shape().size(); ++d) {
-    fits = d == a ? update.shape()[d] <= cache.shape()[d] : update.shape()[d] == cache.shape()[d];
+    fits = d == a ? rows[d].number() <= cache.shape()[d] : rows[d].number() == cache.shape()[d];
   }
   if (cache.dtype() == DType::kString || quant::BitsOf(cache.dtype()) % 8 != 0) {
     return Fail("a cache of {} has no whole bytes to write", quant::Name(cache.dtype()));
   }
   if (!fits)
-    return Fail("the update {} does not fit the cache {} along axis {}", Describe(update), Describe(cache), axis);
+    return Fail("the update {} does not fit the cache {} along axis {}", ToString(update), Describe(cache), axis);
   CacheWrite w;
   w.rows = cache.shape()[a];
-  w.new_rows = update.shape()[a];
+  w.new_rows = rows[a].number();
   w.outer = Count(cache.shape(), 0, a);
   w.row_bytes =
       static_cast<size_t>(Count(cache.shape(), a + 1, cache.shape().size()) * quant::BitsOf(cache.dtype()) / 8);

@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <numeric>
 #include <vector>
 
@@ -56,6 +57,28 @@ TEST(Room, TheSecondThatGoesOnFromARowGetsACopy) {
   EXPECT_TRUE(Dense(first).SameBits(Joined(past, a)));
   EXPECT_TRUE(Dense(second).SameBits(Joined(past, b)));
   EXPECT_TRUE(Dense(in_room).SameBits(past));
+}
+
+TEST(Room, RowsOfCodesAreWithinHalfAStepOfTheFloats) {
+  const Threads threads(2);
+  Tensor want = Counted({2, 3, 2, 4}, 1), got = IntoRoom(want, 2, 7, true);
+  EXPECT_TRUE(IsCoded(got));
+  for (const int64_t rows : {1, 3, 0, 9}) {
+    const Tensor now = Counted({2, 3, rows, 4}, -100);
+    const Tensor before = Dense(got);
+    want = Joined(want, now), got = AppendRows(got, now, threads);
+    const Tensor all = Dense(got);
+    ASSERT_EQ(all.shape(), want.shape());
+    for (size_t row = 0; row < all.as<float>().size(); row += 4) {
+      const std::span<const float> exact = want.as<float>().subspan(row, 4), coded = all.as<float>().subspan(row, 4);
+      float most = 0;
+      for (const float x : exact) most = std::max(most, std::abs(x));
+      // Half a step, and the roundings of scale, quotient and product: 2^-22 of the largest.
+      for (size_t i = 0; i < 4; ++i) EXPECT_LE(std::abs(exact[i] - coded[i]), most * (0.5 / 127 + 0x1p-22)) << row;
+    }
+    EXPECT_TRUE(Dense(CutRows(got, 2, before.shape()[2])).SameBits(before)) << "rows that were there, " << rows;
+  }
+  EXPECT_EQ(MemoryOf(got) % (6 * (4 + 16)), 0u);  // a scale and 16 bytes of codes a row
 }
 
 // Whose present is read by attention, or by a kernel that knows no strides.
@@ -175,6 +198,109 @@ TEST(CacheState, Refuses) {
   EXPECT_EQ(
       sentence(*without, {{"x", Counted({1}, 1)}}),
       "the model has no caches for a state to keep (no output is an input with rows appended); run it without one");
+}
+
+// Attention of `now` over all rows.
+ir::Graph AttentionAlone() {
+  ir::Graph g;
+  const auto now = g.AddInput("now", {ir::DType::kF32, ir::SymShape{1, 3, ir::Dim::Symbol("rows"), 4}});
+  const auto all = g.AddInput("all", {ir::DType::kF32, ir::SymShape{1, 3, ir::Dim::Symbol("keys"), 4}});
+  const ir::Attrs attrs = {{"num_heads", int64_t{3}},
+                           {"kv_num_heads", int64_t{3}},
+                           {"head_dim", int64_t{4}},
+                           {"v_head_dim", int64_t{4}},
+                           {"scale", 0.5f}};
+  g.AddOutput("y", g.node(g.AddNode(ir::Op::kSdpa, {now, all, all}, 1, attrs, "attention")).output());
+  return g;
+}
+
+TEST(CacheState, OfCodesHasTheBitsOfTheRoundedRows) {
+  auto truth = Model::Compile(AttentionAlone(), {.threads = 1});
+  for (const int threads : {1, 2, 5}) {
+    for (const bool know : {true, false}) {
+      auto model = Model::Compile(Decoder(know), {.threads = threads});
+      ASSERT_TRUE(model && truth);
+      CacheState state(0, CacheCodes::kInt8), plain;
+      for (const int64_t rows : {5, 1, 1, 90, 1, 2600, 1}) {
+        Tensor now = Counted({1, 3, rows, 4}, static_cast<float>(rows) / 8);
+        for (float& x : now.mutable_as<float>()) x = std::sin(x * x);
+        const auto got = model->Run({{"now", now}}, state);
+        ASSERT_TRUE(got && model->Run({{"now", now}}, plain)) << got.error().message;
+        const Tensor all = state.Tensors()[0];
+        if (know) {
+          const auto want = truth->Run({{"now", now}, {"all", all}});
+          ASSERT_TRUE(want.has_value());
+          EXPECT_TRUE((*got)[1].SameBits((*want)[0])) << rows << " rows, " << threads << " threads";
+        } else {
+          const std::span<const float> negated = (*got)[1].as<float>(), x = all.as<float>();
+          for (size_t i = 0; i < x.size(); ++i) ASSERT_EQ(negated[i], -x[i]);
+        }
+        const Tensor floats = plain.Tensors()[0];
+        const std::span<const float> exact = floats.as<float>(), x = all.as<float>();
+        for (size_t i = 0; i < x.size(); ++i) ASSERT_NEAR(x[i], exact[i], 0.51 / 127);
+      }
+      EXPECT_EQ(state.length(), 2699);
+      EXPECT_EQ(state.bytes() * 16, plain.bytes() * 20);  // 4 floats a row; a scale and 16 bytes
+      CacheState copy(state);
+      ASSERT_TRUE(state.Cut(3).has_value());
+      EXPECT_EQ(state.length(), 3);
+      EXPECT_EQ(copy.length(), 2699);
+    }
+  }
+}
+
+// A prompt that many go on from lies in memory once; each has the bits that it has alone.
+TEST(CacheState, CopiesShareThePrompt) {
+  using Runs = std::vector<std::pair<float, int64_t>>;
+  for (const CacheCodes codes : {CacheCodes::kNone, CacheCodes::kInt8}) {
+    for (const bool know : {true, false}) {
+      auto model = Model::Compile(Decoder(know), {.threads = 2});
+      ASSERT_TRUE(model.has_value());
+      const auto run = [&](CacheState& state, float from, int64_t rows) {
+        const auto got = model->Run({{"now", Counted({1, 3, rows, 4}, from)}}, state);
+        EXPECT_TRUE(got.has_value());
+        return got ? (*got)[1] : Tensor();
+      };
+      const auto go_on = [&](CacheState& state, CacheState& truth, const Runs& runs) {
+        for (const auto& [from, rows] : runs)
+          EXPECT_TRUE(run(state, from, rows).SameBits(run(truth, from, rows))) << from << " " << rows;
+        EXPECT_TRUE(state.Tensors()[0].SameBits(truth.Tensors()[0]));
+      };
+      CacheState prompt(1000, codes), of_prompt(2000, codes), of_a(2000, codes), of_b(2000, codes), of_c(2000, codes);
+      for (CacheState* state : {&prompt, &of_prompt, &of_a, &of_b, &of_c}) run(*state, -700, 500);
+      CacheState a(prompt), b(prompt);
+      go_on(prompt, of_prompt, {{9, 1}});
+      go_on(a, of_a, {{1, 20}, {2, 1}, {3, 70}, {4, 1}});
+      go_on(b, of_b, {{5, 1}, {6, 20}});
+      CacheState c(b);
+      go_on(b, of_b, {{7, 1}, {8, 3}, {2, 200}, {2, 1}});
+      run(of_c, 5, 1), run(of_c, 6, 20);
+      go_on(c, of_c, {{9, 5}, {10, 1}});
+      EXPECT_LT(3 * a.bytes(), prompt.bytes());
+      EXPECT_LT(3 * c.bytes(), prompt.bytes());
+      ASSERT_TRUE(a.Cut(10) && of_a.Cut(10) && b.Cut(470) && of_b.Cut(470));
+      go_on(a, of_a, {{3, 2}, {4, 1}});
+      go_on(b, of_b, {{3, 2}, {4, 1}});
+      go_on(prompt, of_prompt, {{9, 3}});
+    }
+  }
+}
+
+TEST(CacheState, CodesAreOfRowsOfFloatsThatGrow) {
+  CacheState state(8, CacheCodes::kInt8);
+  ir::Graph g;
+  const auto past = g.AddInput("past", {ir::DType::kF32, ir::SymShape{1, 2, 6, 4}});
+  const auto now = g.AddInput("now", {ir::DType::kF32, ir::SymShape{1, 2, 1, 4}});
+  const auto at = g.AddInput("at", {ir::DType::kS64, ir::SymShape{1}});
+  g.AddOutput("present", g.node(g.AddNode(ir::Op::kTensorScatter, {past, now, at}, 1, {}, "append")).output());
+  auto model = Model::Compile(std::move(g), {.threads = 1});
+  ASSERT_TRUE(model.has_value());
+  const auto got = model->Run({{"now", Counted({1, 2, 1, 4}, 7)}, {"at", Tensor::S64({1}, {0})}}, state);
+  ASSERT_FALSE(got.has_value());
+  EXPECT_EQ(got.error().message,
+            "no cache of the model can be kept as int8, which takes f32 [batch, heads, rows, size] that grow by rows; "
+            "make the state "
+            "without");
 }
 
 // A cache of fixed length: TensorScatter writes where it lies.
