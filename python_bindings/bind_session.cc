@@ -267,6 +267,7 @@ void BindSession(py::module_& m) {
                                  names.push_back({model.inputs()[port.input].name});
                                return names;
                              })
+      .def_property_readonly("nbytes", [](const State& s) { return s.caches->bytes(); })
       .def("reset", [](State& s) { s.caches->Reset(); })
       .def(
           "cut", [](State& s, int64_t tokens) { Unwrap(s.caches->Cut(tokens)); }, py::arg("tokens"))
@@ -284,7 +285,7 @@ void BindSession(py::module_& m) {
            py::arg("states") = py::none(), "Several runs at once: a product reads its weights once for all of them.")
       .def(
           "state",
-          [](const py::object& self, int64_t tokens) {
+          [](const py::object& self, int64_t tokens, const std::optional<std::string>& cache) {
             const auto& model = self.cast<const Session&>().model();
             if (model.caches().empty()) {
               Raise({"the model has no caches for a state to keep (no output is an input with rows appended)"});
@@ -292,9 +293,14 @@ void BindSession(py::module_& m) {
             constexpr int64_t kMost = int64_t{1} << 24;
             if (tokens < 0 || tokens > kMost)
               Raise({std::format("tokens is {}; a state has room for 0 to {}", tokens, kMost)});
-            return State{self, std::make_unique<runtime::CacheState>(tokens)};
+            if (cache && *cache != "int8")
+              Raise({std::format("cache is {}; a state keeps 'int8', or None for what the model has",
+                                 ir::Quoted(*cache))});
+            const auto codes = cache ? runtime::CacheCodes::kInt8 : runtime::CacheCodes::kNone;
+            return State{self, std::make_unique<runtime::CacheState>(tokens, codes)};
           },
-          py::arg("tokens") = 0, "Caches that run(state=...) keeps and appends to in place.")
+          py::arg("tokens") = 0, py::kw_only(), py::arg("cache") = py::none(),
+          "Caches that run(state=...) keeps and appends to in place.")
       .def_property_readonly("inputs", [](const Session& s) { return Session::Ports(s.model().inputs()); })
       .def_property_readonly("outputs", [](const Session& s) { return Session::Ports(s.outputs()); })
       .def("clipped", &Session::ClippedValues)

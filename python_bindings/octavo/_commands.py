@@ -46,6 +46,7 @@ def _parser():
         command.add_argument("model")
         command.add_argument("--tokenizer", required=True, help="tokenizer.json")
         command.add_argument("--threads", type=int, default=0)
+        command.add_argument("--cache", choices=["int8"], help="keep the caches as codes of 8 bits: 0.28 of their memory, and long texts are read faster")
     return parser
 
 
@@ -141,13 +142,13 @@ def main(arguments=None):
             return _tune(a)
         if a.command == "perplexity":
             ids = read_tokenizer(a.tokenizer).encode(pathlib.Path(a.text).read_text(encoding="utf-8")).ids
-            print(json.dumps(perplexity(a.model, ids, against=a.against, window=a.window, stride=a.stride, chunk=a.chunk, threads=a.threads)))
+            print(json.dumps(perplexity(a.model, ids, against=a.against, window=a.window, stride=a.stride, chunk=a.chunk, threads=a.threads, cache=a.cache)))
             return 0
         how = {"temperature": a.temperature, "top_k": a.top_k, "top_p": a.top_p, "seed": a.seed, "stop": a.stop, "lookup": a.lookup}
         prompts = a.prompt + (pathlib.Path(a.prompts).read_text(encoding="utf-8").splitlines() if a.prompts else [])
         if not prompts:
             raise OctavoError("there is no prompt; give --prompt TEXT, or --prompts FILE with one on each line")
-        generator = Generator(a.model, a.tokenizer, threads=a.threads, chunk=a.chunk)
+        generator = Generator(a.model, a.tokenizer, threads=a.threads, chunk=a.chunk, cache=a.cache)
         if len(prompts) > 1:
             return _many(generator, prompts, a.max_tokens, {"at_once": a.at_once, **how})
         for piece in generator.text(prompts[0], a.max_tokens, **how):

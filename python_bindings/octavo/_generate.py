@@ -16,7 +16,8 @@ _GIVEN = ("input_ids", "attention_mask", "position_ids", "use_cache_branch", "nu
 class _Decoder:
     """A model whose sequences can be run: logits of tokens that follow those before."""
 
-    def __init__(self, model, threads=0):
+    def __init__(self, model, threads=0, cache=None):
+        self.cache = cache
         self.session = model if isinstance(model, Session) else Session(model, threads=threads)
         ports = {port.name: port for port in self.session.inputs}
         if "input_ids" not in ports:
@@ -37,6 +38,8 @@ class _Decoder:
             self.keeps = set(self.session.state().inputs) == set(pasts)
         except OctavoError:
             self.keeps = False
+        if cache is not None and not self.keeps:
+            raise OctavoError("the model's caches are none that a session keeps, so they stay what the model has; leave `cache` out")
         _Sequence(self)  # says what caches cannot begin empty
 
     def run(self, reads):
@@ -56,7 +59,7 @@ class _Sequence:
 
     def __init__(self, decoder, room=0):
         self.decoder, self.tokens = decoder, []
-        self.state = decoder.session.state(room) if decoder.keeps else None
+        self.state = decoder.session.state(room, cache=decoder.cache) if decoder.keeps else None
         self.caches = {} if decoder.keeps else {name: empty_cache(decoder.ports[name]) for name in decoder.present_of}
 
     def copy(self, tokens):
@@ -247,10 +250,10 @@ class _Pieces:
 class Generator:
     """Writes on behind prompts, token by token; __init__.pyi says what each argument is."""
 
-    def __init__(self, model, tokenizer=None, *, threads=0, chunk=256):
+    def __init__(self, model, tokenizer=None, *, threads=0, chunk=256, cache=None):
         if chunk < 1:
             raise OctavoError(f"chunk is {chunk}; a prompt is read in pieces of at least one token")
-        self._decoder = _Decoder(model, threads)
+        self._decoder = _Decoder(model, threads, cache)
         self._chunk = chunk
         named = isinstance(tokenizer, str) or hasattr(tokenizer, "__fspath__")
         self.tokenizer = read_tokenizer(tokenizer) if named else tokenizer
@@ -320,14 +323,14 @@ class Generator:
                 yield i, None
 
 
-def perplexity(model, tokens, *, against=None, window=512, stride=None, chunk=None, threads=0):
+def perplexity(model, tokens, *, against=None, window=512, stride=None, chunk=None, threads=0, cache=None):
     """How well a decoder tells the tokens of a text; __init__.pyi says what is given."""
     tokens, stride = list(tokens), window if stride is None else stride
     if len(tokens) < 2 or window < 2:
         raise OctavoError(f"a text of {len(tokens)} tokens in windows of {window} has nothing to tell; both are 2 or more")
     if not 1 <= stride <= window or (chunk is not None and chunk < 1):
         raise OctavoError(f"stride {stride}, chunk {chunk}: windows of {window} tokens begin 1 to {window} apart, and are read by at least one token at a time")
-    mine, other = _Decoder(model, threads), None if against is None else _Decoder(against, threads)
+    mine, other = _Decoder(model, threads, cache), None if against is None else _Decoder(against, threads)
     nats, divergence, same, count = 0.0, 0.0, 0, 0
     for first in range(0, len(tokens) - 1, stride):
         ids = tokens[first : first + window + 1]
