@@ -41,15 +41,16 @@ def timed(run):
 
 
 class Octavo:
-    def __init__(self, path, shape, threads):
+    def __init__(self, path, shape, threads, cache=None):
         import octavo
 
-        self.session, self.shape = octavo.Session(str(path), threads=threads), shape
+        self.session, self.shape, self.cache = octavo.Session(str(path), threads=threads), shape, cache
         self.names = [p.name for p in self.session.inputs]
 
     def times(self, past, rows, count):
         v, out = self.shape.vocabulary, []
-        state = self.session.state(self.shape.longest if "total" not in str(self.session.outputs) else past + rows * count + 1)
+        longest = self.shape.longest if "total" not in str(self.session.outputs) else past + rows * count + 1
+        state = self.session.state(longest, cache=self.cache)
         for begin in range(0, past, 512):
             self.session.run(feeds(self.names, begin, ids(512, v)), ["logits"], state=state)
         for i in range(count):
@@ -152,6 +153,7 @@ def llamas(args):
     made = files(args.folder / f"{args.layers}-layers", shape)
     return {
         "octavo dynamic4": lambda t: Octavo(made["dynamic4"], shape, t),
+        "octavo dynamic4, int8 caches": lambda t: Octavo(made["dynamic4"], shape, t, "int8"),
         "octavo dynamic": lambda t: Octavo(made["dynamic"], shape, t),
         "octavo, genai's form": lambda t: Octavo(made["genai"], shape, t),
         "llama.cpp Q4_0": lambda t: LlamaCpp(made["gguf"], shape, t, args.llama_bench),
