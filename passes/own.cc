@@ -54,8 +54,7 @@ void AddQuantizing(Passes& all) {
        .what = "turns values of attention by an orthogonal matrix, and back in the product behind it; exact but for "
                "rounding",
        .takes = Form::kFloat,
-       .leaves = Form::kFloat,
-       .options = {OptionInfo{"on", false, "whether it does; `compare --per-layer` then takes values for lost"}}},
+       .leaves = Form::kFloat},
       quantize::RotateValues);
   Add(all,
       {.name = "center_keys",

@@ -23,10 +23,9 @@ const std::vector<Recipe>& Recipes() {
       {"float", "fusions only", {"canonical", "fuse_float", "fuse_weights", "qkv_float", "windows", "canonical"}},
       {"int8",
        "static int8 with fused attention; needs calibration data",
-       {"to_f32",       "canonical",      "fuse_float",    "canonical",      "rotate_values", kCalibrate, "center_keys",
-        "balance_keys", "choose_rows",    "smooth",        "fit_weights",    "quantize",      "dynamic",  "cse",
-        "qdq",          "relative_probs", "diffuse_probs", "fuse_quantized", "quantized_qkv", "windows",  "cse",
-        "dce"}},
+       {"to_f32",         "canonical",     "fuse_float",     "canonical",     kCalibrate, "center_keys", "balance_keys",
+        "choose_rows",    "smooth",        "fit_weights",    "quantize",      "dynamic",  "cse",         "qdq",
+        "relative_probs", "diffuse_probs", "fuse_quantized", "quantized_qkv", "windows",  "cse",         "dce"}},
       // No smoothing: fp8 keeps its relative precision over 15 binary orders, whatever the channels' sizes.
       {"fp8",
        "the same in E4M3FN; needs calibration data",

@@ -99,7 +99,6 @@ std::optional<Site> SiteOf(const Graph& g, NodeId id) {
 }  // namespace
 
 Result<bool> RotateValues(Graph& graph, PassRun& run) {
-  if (!run.Option("on", true)) return false;
   Rewriter b(graph, "rotate_values");
   for (NodeId id : FindSites(graph, run.keep_float).attentions) {
     const auto site = SiteOf(graph, id);
