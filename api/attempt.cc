@@ -80,6 +80,7 @@ Result<passes::Pipeline> PipelineOf(const OptimizeOptions& options, const Graph&
 runtime::CompileOptions CompileOptionsOf(const OptimizeOptions& options) {
   return {.arch = options.arch,
           .threads = options.threads,
+          .rows_alone = true,
           .interrupted = [stop = options.stop, asked = options.interrupted] {
             return (stop != nullptr && stop->load()) || (asked && asked());
           }};

@@ -21,6 +21,9 @@ struct CompileOptions {
   kernels::Arch arch = kernels::BestArch();
   int threads = 0;      // <= 0: as many as the machine has
   bool kernels = true;  // false: every node by the reference interpreter
+  // A float product gives each row the bits that it has alone, however many rows there are: what calibration sees does not depend on how its data was
+  // cut into batches. On CPUs without AVX-512 such products take up to twice the time.
+  bool rows_alone = false;
   // Asked by long runs between steps, ten times a second, on the thread that called Run; true: the run ends with an error.
   std::function<bool()> interrupted = {};
   std::shared_ptr<PackedWeightsSet> packed = {};  // of the model around; what packed_once.h keeps while it is compiled

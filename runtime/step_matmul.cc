@@ -36,8 +36,11 @@ using Parts = std::vector<kernels::PackedF32>;  // of the columns
 class WeightMatMul : public Kernel {
  public:
   // The columns of the weights in parts.
-  WeightMatMul(kernels::Arch arch, std::shared_ptr<const Parts> parts, KernelPtr fallback)
-      : arch_(arch), parts_(std::move(parts)), fallback_(std::move(fallback)) {
+  WeightMatMul(const CompileContext& c, std::shared_ptr<const Parts> parts, KernelPtr fallback)
+      : arch_(c.arch),
+        rows_alone_(c.options != nullptr && c.options->rows_alone),
+        parts_(std::move(parts)),
+        fallback_(std::move(fallback)) {
     for (const kernels::PackedF32& w : *parts_) first_.push_back(columns_), columns_ += w.n();
     needs.EndsIn(0, DType::kF32, {(*parts_)[0].k()});
   }
@@ -60,7 +63,8 @@ class WeightMatMul : public Kernel {
                                       .bias = nullptr,
                                       .y = y + first_[part],
                                       .y_stride = columns_,
-                                      .arch = arch_};
+                                      .arch = arch_,
+                                      .rows_alone = rows_alone_};
       error.Set(kernels::GemmF32(args, {row, std::min(rows, row + kRowsPerCall)}));
     });
     return error.Take();
@@ -68,6 +72,7 @@ class WeightMatMul : public Kernel {
 
  private:
   kernels::Arch arch_;
+  bool rows_alone_;
   std::shared_ptr<const Parts> parts_;
   std::vector<int64_t> first_;  // column of each
   int64_t columns_ = 0;
@@ -137,7 +142,7 @@ KernelPtr MakeMatMul(const Node& node, const CompileContext& c) {
   const Tensor* w = c.Constant(node.input(1));
   if (w != nullptr && w->rank() == 2 && w->size() > 0) {
     if (auto parts = PackedOnce<Parts>(c, {w}, "", [w] { return PackColumns(*w); })) {
-      return std::make_unique<WeightMatMul>(c.arch, std::move(parts), MakeInterpreted(c.graph, id));
+      return std::make_unique<WeightMatMul>(c, std::move(parts), MakeInterpreted(c.graph, id));
     }
   }
   return std::make_unique<BatchedMatMul>(MakeInterpreted(c.graph, id));

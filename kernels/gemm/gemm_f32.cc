@@ -173,16 +173,19 @@ std::string GemmF32(const GemmF32Args& args, Range rows) {
   if (m <= 0) return {};
   const PackedF32::State& state = args.w->state();
   auto* const few = kFewRowsOf[args.arch];
-  if (few != nullptr && state.plain && m <= kFewRowsF32 && state.n <= kFewRowsColumns) {
-    few({.m = m,
-         .k = state.k,
-         .n = state.n,
-         .x = args.x + rows.begin * args.x_stride,
-         .x_stride = args.x_stride,
-         .w = static_cast<const float*>(state.weights.get_data_handle()),
-         .bias = args.bias,
-         .y = args.y + rows.begin * args.y_stride,
-         .y_stride = args.y_stride});
+  const bool is_few = m <= kFewRowsF32 && state.n <= kFewRowsColumns;
+  if (few != nullptr && state.plain && (is_few || args.rows_alone)) {
+    for (int64_t row = rows.begin; row < rows.end; row += kFewRowsF32) {
+      few({.m = std::min(kFewRowsF32, rows.end - row),
+           .k = state.k,
+           .n = state.n,
+           .x = args.x + row * args.x_stride,
+           .x_stride = args.x_stride,
+           .w = static_cast<const float*>(state.weights.get_data_handle()),
+           .bias = args.bias,
+           .y = args.y + row * args.y_stride,
+           .y_stride = args.y_stride});
+    }
     return {};
   }
   if (m > 2 * kRowUnitF32 && m % kRowUnitF32 != 0) {

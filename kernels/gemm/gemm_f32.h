@@ -54,6 +54,9 @@ struct GemmF32Args {
   int64_t y_stride = 0;
   Arch arch =
       BestArch();  // of the form for up to four rows, where weights lie as they came; oneDNN asks the CPU itself
+  // The bits of a row do not depend on how many there are. oneDNN's gemm:jit, which takes weights as they came (AVX2), sums in another order for another
+  // number of rows, so all go four by four; its other products keep the order.
+  bool rows_alone = false;
 };
 // Rows [rows.begin, rows.end) of y = x * w + bias. Empty on success, otherwise oneDNN's reason in a sentence.
 std::string GemmF32(const GemmF32Args& args, Range rows);

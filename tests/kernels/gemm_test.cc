@@ -8,6 +8,7 @@
 
 #include "gmock/gmock.h"
 #include "octavo/kernels/gemm/few_rows_f32.h"
+#include "octavo/kernels/gemm/gemm_f32.h"
 #include "testing.h"
 
 namespace octavo::kernels {
@@ -466,6 +467,24 @@ TEST_P(FewRows, AreChainsOfFmaInTheOrderOfK) {
 }
 
 INSTANTIATE_TEST_SUITE_P(All, FewRows, ::testing::ValuesIn(VectorArchs()), ArchTestName);
+
+TEST_P(FewRows, RowsAloneHaveTheBitsThatTheyHaveInAnyCompany) {
+  for (int trial = 0; trial < 20; ++trial) {
+    const int64_t m = RandomInt(2, 70), k = RandomInt(1, 200), n = RandomInt(1, 90);
+    std::vector<float> x(static_cast<size_t>(m * k)), w(static_cast<size_t>(k * n)), y(static_cast<size_t>(m * n)),
+        alone = y;
+    for (auto* values : {&x, &w}) {
+      for (float& v : *values) v = RandomFloat(-1, 1);
+    }
+    const auto packed = PackWeightsF32(w.data(), k, n, false, 128);
+    ASSERT_TRUE(packed.has_value());
+    GemmF32Args args{.x = x.data(), .x_stride = k, .w = &*packed, .y = y.data(), .y_stride = n, .arch = GetParam(), .rows_alone = true};
+    ASSERT_EQ(GemmF32(args, {0, m}), "");
+    args.y = alone.data();
+    for (int64_t row = 0; row < m; ++row) ASSERT_EQ(GemmF32(args, {row, row + 1}), "");
+    ASSERT_EQ(y, alone) << m << " x " << k << " x " << n;
+  }
+}
 
 }  // namespace
 }  // namespace octavo::kernels
