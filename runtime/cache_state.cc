@@ -148,8 +148,7 @@ Status CacheState::Begin(const Model& model, const ir::TensorMap& inputs) {
   if (codes_ != CacheCodes::kNone && std::ranges::none_of(caches, IsCoded)) {
     return ir::Fail(
         "no cache of the model can be kept as int8, which takes f32 [batch, heads, rows, size] that grow by rows; make "
-        "the state "
-        "without");
+        "the state without");
   }
   caches_ = std::move(caches), ports_ = model.caches(), model_ = &model.caches();
   return {};

@@ -172,9 +172,11 @@ std::string GemmF32(const GemmF32Args& args, Range rows) {
   const int64_t m = rows.end - rows.begin;
   if (m <= 0) return {};
   const PackedF32::State& state = args.w->state();
-  auto* const few = kFewRowsOf[args.arch];
+  // The plain forms (Arch::kScalar) have oneDNN compute here, too: where its order will not do, the CPU's own form takes its place.
+  const bool alone = args.rows_alone && state.plain;
+  auto* const few = kFewRowsOf[alone ? BestArch() : args.arch];
   const bool is_few = m <= kFewRowsF32 && state.n <= kFewRowsColumns;
-  if (few != nullptr && state.plain && (is_few || args.rows_alone)) {
+  if (few != nullptr && (alone || (is_few && state.plain))) {
     for (int64_t row = rows.begin; row < rows.end; row += kFewRowsF32) {
       few({.m = std::min(kFewRowsF32, rows.end - row),
            .k = state.k,

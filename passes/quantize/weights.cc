@@ -2,7 +2,7 @@
 //
 //   weights4            u4, blocks of 32, each with its own zero point: the range of a block is rarely symmetric, and of 15
 //                       steps none is to be wasted
-//   weights4_symmetric  s4, the same without zero points: 4.5 instead of 4.63 bits a weight in the file
+//   weights4_symmetric  s4, the same without zero points: 5 instead of 5.13 bits a weight in the file, scales in floats
 //   weights8            s8, blocks of 64, symmetric
 //
 // With the option `bits`, weights that lose most by 4 bits get 8 (mixed_bits.h).
