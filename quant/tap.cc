@@ -1,5 +1,7 @@
 // Which elements of a value are padding, told from symbolic shapes.
 #include <algorithm>
+#include <optional>
+#include <vector>
 
 #include "octavo/quant/calibrate.h"
 
@@ -38,6 +40,34 @@ Tap Along(const ir::SymShape& shape, const ir::Dim& batch, const ir::Dim& seq, c
   return tap;
 }
 
+// Batches of the inputs that the mask may belong to. torch's dynamo gives each input a batch of its own name, unless something made it compare them; what
+// is as long as the mask then tells whose it is. Empty: nothing tells.
+std::vector<ir::Dim> BatchesOf(const ir::Graph& graph, ir::ValueId mask) {
+  const ir::Dim &batch = (*graph.value(mask).type.shape)[0], &seq = (*graph.value(mask).type.shape)[1];
+  std::vector<ir::Dim> as_long;
+  for (const ir::ValueId id : graph.inputs()) {
+    const auto& dims = graph.value(id).type.shape;
+    if (id == mask || !dims) continue;
+    if (std::ranges::any_of(*dims, [&](const ir::Dim& d) { return ProvablyEqual(d, batch); })) return {batch};
+    if (dims->size() >= 2 && ProvablyEqual((*dims)[1], seq)) as_long.push_back((*dims)[0]);
+  }
+  return as_long;
+}
+
+// Of a model without masks, whose batch is that of the first input by name (calibrate.cc). None: shapes do not tell.
+std::optional<Tap> WithoutMask(const ir::Graph& graph, const ir::SymShape& shape) {
+  const ir::Value* first = nullptr;
+  for (const ir::ValueId id : graph.inputs()) {
+    const ir::Value& input = graph.value(id);
+    if (!input.type.shape || IsMask(input.name, input.type.dtype, input.type.shape->size())) return {};
+    if (!input.type.shape->empty() && (first == nullptr || input.name < first->name)) first = &input;
+  }
+  const ir::Dim batch = first != nullptr ? (*first->type.shape)[0] : ir::Dim();
+  if (!batch.known() || batch.is_number()) return {};
+  Tap tap = Along(shape, batch, ir::Dim(), "");
+  return tap.batch_axis < 0 ? std::nullopt : std::optional(std::move(tap));
+}
+
 }  // namespace
 
 Tap MakeTap(const ir::Graph& graph, ir::ValueId value) {
@@ -54,10 +84,20 @@ Tap MakeTap(const ir::Graph& graph, ir::ValueId value) {
       continue;
     }
     Tap tap = Along(*v.type.shape, (*dims)[0], (*dims)[1], input.name);
+    if (tap.batch_axis < 0) {
+      const std::vector<ir::Dim> batches = BatchesOf(graph, id);
+      if (batches.empty()) continue;
+      for (const ir::Dim& batch : batches) {
+        if (tap.batch_axis < 0) tap = Along(*v.type.shape, batch, (*dims)[1], input.name);
+      }
+    }
     tap.value = v.name;
     if (found && (best.mask.empty() <= tap.mask.empty())) continue;  // the first that fits
     best = std::move(tap);
     found = true;
+  }
+  if (!found) {
+    if (auto tap = WithoutMask(graph, *v.type.shape)) best = std::move(*tap), best.value = v.name;
   }
   return best;
 }

@@ -235,34 +235,6 @@ TEST(Calibrate, RowsAreThoseThatAreNoPadding) {
   }
 }
 
-TEST(Calibrate, TapsFromSymbolicShapes) {
-  ir::Graph g;
-  const ir::Dim b = ir::Dim::Symbol("batch"), s = ir::Dim::Symbol("seq");
-  g.AddInput("input_ids", {DType::kS64, ir::SymShape{b, s}});
-  g.AddInput("attention_mask", {DType::kS64, ir::SymShape{b, s}});
-  const auto tap = [&](const char* name, std::optional<ir::SymShape> shape) {
-    return MakeTap(g, g.AddInput(name, {DType::kF32, std::move(shape)}));
-  };
-  const Tap hidden = tap("hidden", ir::SymShape{b, s, 384});
-  EXPECT_EQ(hidden.value, "hidden");
-  EXPECT_EQ(hidden.mask, "attention_mask");
-  EXPECT_EQ(hidden.seq_axes, std::vector<int>{1});
-  EXPECT_FALSE(hidden.by_sizes);
-  EXPECT_EQ(tap("heads", ir::SymShape{b, 12, s, 32}).seq_axes, std::vector<int>{2});
-  EXPECT_EQ(tap("probs", ir::SymShape{b, 12, s, s}).seq_axes, (std::vector<int>{2, 3}));
-  EXPECT_EQ(tap("merged", ir::SymShape{b * 12, s, 32}).seq_axes, std::vector<int>{1});
-  EXPECT_EQ(tap("transposed", ir::SymShape{s, b, 384}).batch_axis, 1);
-  const Tap flat = tap("flat", ir::SymShape{b * s, 384});
-  EXPECT_TRUE(flat.flat);
-  EXPECT_EQ(flat.mask, "attention_mask");
-  const Tap pooled = tap("pooled", ir::SymShape{b, 384});
-  EXPECT_EQ(pooled.batch_axis, 0);
-  EXPECT_EQ(pooled.mask, "");
-  EXPECT_FALSE(pooled.by_sizes);
-  EXPECT_EQ(tap("bias", ir::SymShape{1, 12, s, s}).batch_axis, -1);
-  EXPECT_TRUE(tap("unknown", std::nullopt).by_sizes);
-}
-
 TEST(Calibrate, SequenceFirst) {
   const std::vector<Text> texts = {{3, 4}, {5, 6, 7}};
   const TensorMap batch = BatchOf(texts, 0);
