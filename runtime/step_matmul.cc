@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <mutex>
 
+#include "octavo/kernels/gemm/few_rows_f32.h"
 #include "octavo/kernels/gemm/gemm_f32.h"
 #include "octavo/runtime/packed_once.h"
 #include "octavo/runtime/step.h"
@@ -81,7 +82,8 @@ class WeightMatMul : public Kernel {
 
 class BatchedMatMul : public Kernel {
  public:
-  explicit BatchedMatMul(KernelPtr fallback) : fallback_(std::move(fallback)) {
+  // plain: in the order of k, on every CPU.
+  BatchedMatMul(bool plain, KernelPtr fallback) : plain_(plain), fallback_(std::move(fallback)) {
     needs.Typed(0, DType::kF32), needs.Typed(1, DType::kF32);
   }
   std::string name() const override { return "matmul_f32_batched"; }
@@ -110,11 +112,29 @@ class BatchedMatMul : public Kernel {
     args.c_row = n;
     args.c_batch = m * n;
     FirstError error;
-    call.threads->For(a.size() / (m * k), [&](int64_t i) { error.Set(kernels::MatMulF32(args, {i, i + 1})); });
+    call.threads->For(a.size() / (m * k), [&](int64_t i) {
+      if (plain_) return InOrder(args, i);
+      error.Set(kernels::MatMulF32(args, {i, i + 1}));
+    });
     return error.Take();
   }
 
  private:
+  static void InOrder(const kernels::MatMulF32Args& args, int64_t batch) {
+    for (int64_t row = 0; row < args.m; row += kernels::kFewRowsF32) {
+      kernels::kFewRowsOf[kernels::BestArch()]({.m = std::min(kernels::kFewRowsF32, args.m - row),
+                                                .k = args.k,
+                                                .n = args.n,
+                                                .x = args.a + batch * args.a_batch + row * args.k,
+                                                .x_stride = args.k,
+                                                .w = args.b + batch * args.b_batch,
+                                                .bias = nullptr,
+                                                .y = args.c + batch * args.c_batch + row * args.n,
+                                                .y_stride = args.n});
+    }
+  }
+
+  bool plain_;
   KernelPtr fallback_;
 };
 
@@ -145,7 +165,10 @@ KernelPtr MakeMatMul(const Node& node, const CompileContext& c) {
       return std::make_unique<WeightMatMul>(c, std::move(parts), MakeInterpreted(c.graph, id));
     }
   }
-  return std::make_unique<BatchedMatMul>(MakeInterpreted(c.graph, id));
+  // oneDNN's order differs from CPU to CPU; who calibrates with the plain forms wants the same ranges everywhere.
+  const bool plain = c.arch == kernels::Arch::kScalar && c.options != nullptr && c.options->rows_alone &&
+                     kernels::kFewRowsOf[kernels::BestArch()] != nullptr;
+  return std::make_unique<BatchedMatMul>(plain, MakeInterpreted(c.graph, id));
 }
 
 }  // namespace octavo::runtime
