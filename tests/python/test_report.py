@@ -220,8 +220,9 @@ def layered(layers, path):
     return len(nodes)
 
 
-def seconds_to_open(page):
-    """Of the processor, which other work on the machine does not count to: what the browser takes for this page beyond an empty one, the least of three."""
+def empty_pages_to_open(page):
+    """Time of the processor, which other work on the machine does not count to, that the browser takes for this page beyond an empty one, in times of the
+    empty one, so that a slow CPU makes no difference: the least of three."""
     def took(address):
         before = resource.getrusage(resource.RUSAGE_CHILDREN)
         flags = ["--headless", "--no-sandbox", "--disable-gpu", "--single-process", "--no-zygote", "--dump-dom"]
@@ -231,7 +232,7 @@ def seconds_to_open(page):
 
     empty, whole = (min(took(address) for _ in range(3)) for address in ("about:blank", page.as_uri()))
     assert whole[1] > page.stat().st_size  # it was drawn
-    return whole[0] - empty[0]
+    return whole[0] / empty[0] - 1
 
 
 @pytest.mark.skipif(BROWSER is None, reason="no Chromium here")
@@ -242,7 +243,7 @@ def test_thirty_two_layers_are_small_and_quickly_open(tmp_path):
     page = tmp_path / "page.html"
     result.save_html(page)
     assert "Where the milliseconds are" in result.html and page.stat().st_size < 3e6
-    assert seconds_to_open(page) < 1
+    assert empty_pages_to_open(page) < 5  # 3.2 on a Zen 3 at 2.4 GHz, where it is a second
 
 
 def test_nodes_before_are_those_of_the_file(page):
