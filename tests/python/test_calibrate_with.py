@@ -53,7 +53,8 @@ def test_what_octavo_cannot_run_is_optimized(scaled):
     with pytest.raises(octavo.OctavoError, match="octavo has no implementation of ai.onnx.ml::Scaler; nothing runs it"):
         octavo.optimize(path, calibration=data)
     with pytest.warns(UserWarning, match="octavo itself will not run the file: node 'scaler'"):
-        result = octavo.optimize(path, calibration=data, calibrate_with="onnxruntime")
+        # ONNX Runtime's sums of 8 bits saturate on CPUs without VNNI (12 dB), those of 7 nowhere.
+        result = octavo.optimize(path, calibration=data, calibrate_with="onnxruntime", reduce_range=True)
     assert result.report["attention"] == {"found": 1, "fused": 1} and result.report["linear"] == {"found": 4, "quantized": 4}
     want, got = outputs(str(path), data[0]), outputs(result.model, data[0])
     db = 10 * np.log10(np.sum(want**2) / np.sum((want - got) ** 2))
