@@ -478,7 +478,13 @@ TEST_P(FewRows, RowsAloneHaveTheBitsThatTheyHaveInAnyCompany) {
     }
     const auto packed = PackWeightsF32(w.data(), k, n, false, 128);
     ASSERT_TRUE(packed.has_value());
-    GemmF32Args args{.x = x.data(), .x_stride = k, .w = &*packed, .y = y.data(), .y_stride = n, .arch = GetParam(), .rows_alone = true};
+    GemmF32Args args{.x = x.data(),
+                     .x_stride = k,
+                     .w = &*packed,
+                     .y = y.data(),
+                     .y_stride = n,
+                     .arch = GetParam(),
+                     .rows_alone = true};
     ASSERT_EQ(GemmF32(args, {0, m}), "");
     args.y = alone.data();
     for (int64_t row = 0; row < m; ++row) ASSERT_EQ(GemmF32(args, {row, row + 1}), "");
