@@ -129,8 +129,9 @@ TEST(GgufExperts, WhatIsNotWholeStays) {
   EXPECT_TRUE(
       stays({{"blk.0.ffn_gate.0x.weight", {2, 1}}, {"blk.0.ffn_gate..weight", {2, 1}}, {"0", {2, 1}}, {".", {2, 1}}}));
   EXPECT_TRUE(stays({{"blk.0.ffn_gate_exps.weight", {3, 2, 1}}}) == false);  // taken apart
+  // F16 and BF16, which have as many bytes.
   const ir::gguf::File types =
-      FileOf({{"blk.0.ffn_gate_exps.weight", {2, 2, 1}}, {"blk.0.ffn_up_exps.weight", {2, 2, 1}, 1}});
+      FileOf({{"blk.0.ffn_gate_exps.weight", {2, 2, 1}, 1}, {"blk.0.ffn_up_exps.weight", {2, 2, 1}, 30}});
   EXPECT_EQ(GgufTensors(types, {{2, 4, 1}}).Find("blk.0.ffn_gate_up_exps.weight"), nullptr);
 }
 
