@@ -423,6 +423,10 @@ class Attempt {
     if (!compiled)
       result_.notes.push_back("the data ran through another runtime, and octavo itself will not run the file: " +
                               compiled.error().message);
+    if (!compiled && !options_.reduce_range && (options_.recipe == "int8" || options_.recipe == "dynamic"))
+      result_.notes.push_back(
+          "ONNX Runtime's sums of 8 bits saturate on CPUs without VNNI, so the file loses more there; --reduce-range "
+          "keeps them right");
   }
 
   // Fills in losses, and a note where they are large.
