@@ -96,8 +96,8 @@ def openvino_systems(task, kind, _folder, threads):
 
             model = nncf.quantize(model, nncf.Dataset(task.calibration[part]), model_type=nncf.ModelType.TRANSFORMER)
         compiled = core.compile_model(model, "CPU", {"INFERENCE_NUM_THREADS": threads} if threads else {})
-        names = [output.get_any_name() for output in compiled.outputs]
-        parts[part] = lambda inputs, compiled=compiled, names=names: dict(zip(names, compiled(inputs).values()))
+        # An output has every name that the graph gives its value.
+        parts[part] = lambda inputs, compiled=compiled: {name: value for port, value in compiled(inputs).items() for name in port.get_names()}
     return parts, []
 
 
