@@ -1,5 +1,5 @@
 // The canonical passes: graphs of different exporters are brought to one form, so that fusion rules stay few.
-// Each keeps the meaning of the graph bit for bit, except `scale`, `scores`,
+// Each keeps the meaning of the graph bit for bit, except `scale`, `scores`, `means`, `turned`,
 // `einsum`, `probabilities` and `widen`, which say what they cost.
 // Each runs to its own fixed point: a second run of the same pass on its result changes nothing.
 // What the forms look like: README.md in this folder.
@@ -39,6 +39,10 @@ Result<bool> Pointwise(Graph& graph, PassRun& run);
 Result<bool> Packed(Graph& graph, PassRun& run);
 // Attention in f16 or bf16 is computed in f32 between Casts. Not bit-exact: see widen.cc.
 Result<bool> Widen(Graph& graph, PassRun& run);
+// A mean over the last axis of three is a ReduceMean. Not bit-exact: it may sum in another order.
+Result<bool> Means(Graph& graph, PassRun& run);
+// Products of attention that were computed transposed are computed the other way round. Not bit-exact: a product may sum in another order.
+Result<bool> Turned(Graph& graph, PassRun& run);
 // Scales on Q and K become one multiply on the scores. Not bit-exact: see scale.cc.
 Result<bool> Scale(Graph& graph, PassRun& run);
 // Changes of the probabilities after the Softmax are moved away. Not bit-exact: see probabilities.cc.

@@ -2,7 +2,6 @@
 // Before: MatMul(q [b,h,w,s,d], kT)  Softmax  MatMul(., v)                                    After: of q [b,h*w,s,d] and so on, the result as before
 // Before: Add(Reshape(s [b*w,h,s,s], [b,w,h,s,s]), mask [1,w,1,s,s]), reshaped back          After: s + the mask as [b*w,1,s,s]
 // Before: Mul(MatMul(q, kT), scale [h,1,1])                                                  After: MatMul(Mul(q, scale), kT)             (one scale a head)
-// Before: MatMul(v^T, Transpose(p))                                                          After: Transpose(MatMul(p, v))
 // Before: Exp(x - ReduceMax(x)) divided by its ReduceSum; Softmax(x - ReduceMax(x))          After: Softmax(x)
 // Before: MatMul(q [1,h,s,d], kT [B,h,d,n])                                                  After: MatMul(Expand(q) [B,h,s,d], kT)                   (one batch)
 // What is batch, head or window is the same to attention: batches of products. Exact but for the scale a head, which rounds q instead of the scores: the
@@ -416,27 +415,6 @@ class Flattening {
   std::vector<std::pair<Op, std::pair<ValueId, Regrouping>>> of_q_;  // scales that go to q
 };
 
-// MatMul(v, Transpose(p)) as Transpose(MatMul(p, Transpose(v))).
-bool TurnProduct(Rewriter& rw, NodeId id) {
-  const Graph& g = rw.graph();
-  const Node n = g.node(id);
-  const Node* turned = n.op == Op::kMatMul ? g.Producer(n.input(1)) : nullptr;
-  if (turned == nullptr || turned->op != Op::kTranspose || !g.IsFrom(turned->input(0), Op::kSoftmax)) return false;
-  const int64_t rank = RankOf(g, n.output());
-  if (rank < 2 || RankOf(g, n.input(0)) != rank || RankOf(g, n.input(1)) != rank || IsQuantized(g, n.input(0)))
-    return false;
-  Ints perm;
-  for (int64_t i = 0; i < rank; ++i) perm.push_back(i);
-  std::swap(perm[perm.size() - 1], perm[perm.size() - 2]);
-  if (PermOf(*turned, rank) != perm || !g.HasOneUse(n.input(1)) || !g.HasOneUse(turned->input(0))) return false;
-  rw.At(id, {id});
-  const SymShape out = *ShapeOf(g, n.output());
-  const ValueId product = Make(rw, Op::kMatMul, {turned->input(0), MakeTranspose(rw, n.input(0), perm)}, {},
-                               Type{DTypeOf(g, n.output()), Permuted(out, perm)});
-  ReplaceNode(rw, id, MakeTranspose(rw, product, perm));
-  return true;
-}
-
 // e / ReduceSum(e) with e = Exp(x), a Softmax by hand. Rounding: that of a division instead of a multiplication; where Exp overflows, the Softmax does not.
 bool HandMadeSoftmax(Rewriter& rw, NodeId id) {
   const Graph& g = rw.graph();
@@ -475,7 +453,7 @@ Result<bool> Cores(Graph& graph, PassRun& run) {
   OCTAVO_TRY([[maybe_unused]] const ir::Inference inference, ir::Inference::Run(graph));
   Rewriter rw(graph, "cores");
   int brought = 0;
-  for (const auto change : {HandMadeSoftmax, DropMaximum, TurnProduct}) {
+  for (const auto change : {HandMadeSoftmax, DropMaximum}) {
     for (NodeId id : graph.NodesInOrder()) {  // asked anew: one may make what the next looks for
       if (graph.IsAlive(id)) change(rw, id);
     }

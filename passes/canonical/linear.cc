@@ -3,6 +3,7 @@
 // Before: Gemm(x, W [N,K], b, transB=1)                 After: Add(MatMul(x, W^T), b)
 // Before: MatMul(x, Transpose(DequantizeLinear(Wq)))    After: MatMul(x, DequantizeLinear(Wq^T))    by `qdq` and `fold`
 // Before: MatMul(x, W [1,K,N])                          After: MatMul(x, W [K,N])
+// Before: Add(Reshape(MatMul(x, W), [0,0,4,16]), b [4,16])   After: Reshape(Add(MatMul(x, W), b [64]), [0,0,4,16])   (Keras: a bias by heads)
 // Gemm between Reshapes to 2-D and back: the Reshapes go in `views`. alpha and beta become a Mul unless exactly 1.
 // Floats: addition commutes exactly, and the interpreter's Gemm is its MatMul, then the sum, in that order.
 #include <utility>
@@ -107,6 +108,32 @@ bool FlattenConstants(Rewriter& rw, NodeId id) {
   return linear && DropLeadingOnes(rw, id, 1, 1);
 }
 
+// The elements of a bias by heads, where the Linear has its columns.
+bool BiasBeforeReshape(Rewriter& rw, NodeId id) {
+  const Graph& g = rw.graph();
+  const Node n = g.node(id);
+  const Node* view = n.op == Op::kAdd ? g.Producer(n.input(0)) : nullptr;
+  if (view == nullptr || !IsReshapeLike(view->op) || !g.HasOneUse(n.input(0))) return false;
+  const Node* product = g.Producer(view->input(0));
+  const Tensor* bias = g.ConstantOf(n.input(1));
+  const SymShape *in = ShapeOf(g, view->input(0)), *out = ShapeOf(g, n.input(0));
+  if (product == nullptr || product->op != Op::kMatMul || !IsConstantLike(g, product->input(1)) || bias == nullptr ||
+      in == nullptr || out == nullptr || !g.HasOneUse(view->input(0)))
+    return false;
+  const auto rank = static_cast<size_t>(bias->rank());
+  if (rank < 2 || in->empty() || out->size() != in->size() - 1 + rank) return false;
+  for (size_t i = 0; i < out->size(); ++i) {
+    const bool leads = i + 1 < in->size();
+    if (!ProvablyEqual((*out)[i], leads ? (*in)[i] : Dim(bias->shape()[i + 1 - in->size()]))) return false;
+  }
+  const SymShape target = *out;
+  const ValueId flat = rw.Constant(bias->Reshaped({bias->size()}), g.value(n.input(1)).name);
+  const ValueId sum = Make(rw, Op::kAdd, {view->input(0), flat}, {}, TypeOf(g, view->input(0)));
+  const ValueId y = MakeReshape(rw, sum, target);
+  ReplaceNode(rw, id, y);
+  return true;
+}
+
 }  // namespace
 
 Result<bool> Linear(Graph& graph, PassRun&) {
@@ -117,7 +144,7 @@ Result<bool> Linear(Graph& graph, PassRun&) {
     for (NodeId id : graph.NodesInOrder()) {
       if (!graph.IsAlive(id)) continue;
       rw.At(id, {id});
-      LowerGemm(rw, id) || ConstantSecond(rw, id) || FlattenConstants(rw, id);
+      LowerGemm(rw, id) || ConstantSecond(rw, id) || FlattenConstants(rw, id) || BiasBeforeReshape(rw, id);
     }
     if (!rw.changed()) break;
     changed = true;

@@ -13,6 +13,7 @@ target_sources(octavo_passes PRIVATE
   ${CMAKE_CURRENT_LIST_DIR}/linear.cc
   ${CMAKE_CURRENT_LIST_DIR}/mask_indices.cc
   ${CMAKE_CURRENT_LIST_DIR}/masks.cc
+  ${CMAKE_CURRENT_LIST_DIR}/means.cc
   ${CMAKE_CURRENT_LIST_DIR}/packed.cc
   ${CMAKE_CURRENT_LIST_DIR}/pointwise.cc
   ${CMAKE_CURRENT_LIST_DIR}/probabilities.cc
@@ -24,6 +25,7 @@ target_sources(octavo_passes PRIVATE
   ${CMAKE_CURRENT_LIST_DIR}/select.cc
   ${CMAKE_CURRENT_LIST_DIR}/sink.cc
   ${CMAKE_CURRENT_LIST_DIR}/sizes.cc
+  ${CMAKE_CURRENT_LIST_DIR}/turned.cc
   ${CMAKE_CURRENT_LIST_DIR}/util.cc
   ${CMAKE_CURRENT_LIST_DIR}/views.cc
   ${CMAKE_CURRENT_LIST_DIR}/widen.cc)

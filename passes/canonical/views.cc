@@ -3,6 +3,8 @@
 // Before: Transpose(Transpose(x))        After: Transpose(x), or x
 // Before: k [b,h,s,d] -> Reshape [b*h,s,d] -> Transpose 0,2,1 -> Reshape [b,h,d,s]      (dynamo sdpa)
 // After:  k -> Transpose 0,1,3,2, and with the head split in front: Reshape [0,0,h,d] -> Transpose 0,2,3,1
+// Before: Transpose(Unsqueeze(x))        After: Unsqueeze(Transpose(x))                  (einsum of tf2onnx)
+// Before: [b,s,64] -> Reshape [b,1,s,4,16] -> Transpose 0,3,1,2,4      After: [b,s,64] -> Reshape [b,s,4,16] -> Transpose 0,2,1,3 -> Reshape (dims of 1)
 // The normal form around one Transpose: a Reshape that splits what the Transpose or a later Reshape parts (and merges
 // what both leave together), the Transpose at its smallest rank, a Reshape that merges the rest.
 // Refused: empty dims, targets with two dims that are neither numbers nor dims of the operand.
@@ -224,15 +226,39 @@ void Coarsen(NormalForm& f) {
   f.perm = std::move(perm);
 }
 
+SymShape WithoutOnes(SymShape s) {
+  std::erase_if(s, [](const Dim& d) { return IsNumber(d, 1); });
+  return s;
+}
+
+// Dims of 1 that a Reshape has put between others move behind the Transpose; false: there are none. What stays has rank 4 at least, for the dim of 1
+// in [b,s,1,64] are heads.
+bool DropOnes(const SymShape& x, Chain& c, SymShape& z) {
+  const SymShape middle = WithoutOnes(c.middle);
+  if (middle.size() < 4 || middle.size() == c.middle.size() || CountOnes(x) > 0) return false;
+  Ints place(c.middle.size());  // of each dim among those that stay
+  for (size_t i = 1; i < place.size(); ++i) place[i] = place[i - 1] + (IsNumber(c.middle[i - 1], 1) ? 0 : 1);
+  Ints perm;
+  for (int64_t p : c.perm) {
+    if (!IsNumber(c.middle[static_cast<size_t>(p)], 1)) perm.push_back(place[static_cast<size_t>(p)]);
+  }
+  c.middle = middle;
+  c.perm = std::move(perm);
+  z = WithoutOnes(z);
+  return true;
+}
+
 bool NormalizeChain(Rewriter& rw, NodeId id) {
   const Graph& g = rw.graph();
-  const auto chain = ChainAround(g, id);
+  auto chain = ChainAround(g, id);
   if (!chain) return false;
   const SymShape x = *ShapeOf(g, chain->x), z = *ShapeOf(g, chain->y);
-  auto form = Normalize(x, *chain, z);
+  SymShape end = z;
+  const bool fewer = DropOnes(x, *chain, end);
+  auto form = Normalize(x, *chain, end);
   if (!form) return false;
   Coarsen(*form);
-  if (ProvablyEqual(form->split, chain->middle) && form->perm == chain->perm) return false;  // normal already
+  if (!fewer && ProvablyEqual(form->split, chain->middle) && form->perm == chain->perm) return false;  // normal already
   const SymShape moved = Permuted(form->split, form->perm);
   const bool split = !ProvablyEqual(form->split, x), merge = !ProvablyEqual(moved, z);
   // Everything must be expressible before anything is made.
@@ -267,10 +293,36 @@ bool MergeTransposes(Rewriter& rw, NodeId id) {
   return true;
 }
 
+// The dims of 1 are added behind the Transpose, where a Reshape that follows takes them, too.
+bool SinkUnsqueeze(Rewriter& rw, NodeId id) {
+  const Graph& g = rw.graph();
+  const Node& n = g.node(id);
+  const Node* inner = g.Producer(n.input(0));
+  const SymShape *in = inner == nullptr ? nullptr : ShapeOf(g, inner->input(0)), *out = ShapeOf(g, n.output());
+  if (in == nullptr || out == nullptr || inner->op != Op::kUnsqueeze) return false;
+  const auto added = AxesOf(g, *inner);
+  if (!added) return false;
+  const Ints perm = PermOf(n, static_cast<int64_t>(out->size()));
+  Ints axes, kept;
+  for (size_t i = 0; i < perm.size(); ++i) {
+    const auto before = std::ranges::lower_bound(*added, perm[i]);
+    if (before != added->end() && *before == perm[i]) {
+      axes.push_back(static_cast<int64_t>(i));
+    } else {
+      kept.push_back(perm[i] - (before - added->begin()));
+    }
+  }
+  const Type type{DTypeOf(g, n.output()), *out};
+  const ValueId x = inner->input(0);
+  const ValueId moved = IsIdentityPerm(kept) ? x : MakeTranspose(rw, x, kept);
+  ReplaceNode(rw, id, Make(rw, Op::kUnsqueeze, {moved, MakeInts(rw, axes)}, {}, type));
+  return true;
+}
+
 bool ViewsNode(Rewriter& rw, NodeId id) {
   const Node& n = rw.graph().node(id);
   rw.At(id, {id});
-  if (n.op == Op::kTranspose) return MergeTransposes(rw, id) || NormalizeChain(rw, id);
+  if (n.op == Op::kTranspose) return MergeTransposes(rw, id) || SinkUnsqueeze(rw, id) || NormalizeChain(rw, id);
   if (IsReshapeLike(n.op)) return MergeReshapes(rw, id) || NormalizeAxes(rw, id);
   return SinkReshape(rw, id);
 }

@@ -5,6 +5,8 @@ namespace octavo::passes::fusions {
 const std::vector<Rule>& FloatRules() {
   static const auto* const rules = new std::vector<Rule>{
       LayerNorm(),
+      LayerNormTerms(true),
+      LayerNormTerms(false),
       RmsNorm(),
       GeluErf(),
       GeluErfScaled(),

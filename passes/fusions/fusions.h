@@ -21,6 +21,7 @@ pattern::Verdict CheckVectors(const Graph& g, ValueId x, std::initializer_list<V
 
 // Float. Each changes float results by rounding at most; the bound is stated in the rule's file.
 Rule LayerNorm();
+Rule LayerNormTerms(bool has_beta);
 Rule GeluErf();
 Rule GeluErfScaled();
 Rule GeluTanh();

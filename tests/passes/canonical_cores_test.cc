@@ -97,15 +97,6 @@ TEST(CanonicalCores, RowsAndKeysInTwoParts) {  // relative positions of pictures
   EXPECT_EQ(Check(b.g, Cores), "Transpose MatMul Expand Reshape Add Expand Reshape Add Softmax MatMul");
 }
 
-TEST(CanonicalCores, ProbabilitiesOnTheRight) {
-  Builder b;
-  const ValueId q = b.In("q", {Sym("b"), Sym("s"), 4}), k = b.In("k", {Sym("b"), 4, Sym("t")}),
-                v = b.In("v", {Sym("b"), 6, Sym("t")});
-  const ValueId p = b.Op1(Op::kSoftmax, {b.Op1(Op::kMatMul, {q, k})}, Attrs{{"axis", int64_t{-1}}});
-  b.Out(b.Op1(Op::kMatMul, {v, b.Transpose(p, {0, 2, 1})}));
-  EXPECT_EQ(Check(b.g, Cores, 1e-6), "MatMul Softmax Transpose MatMul Transpose");
-}
-
 TEST(CanonicalCores, MaximumThatTheSoftmaxTakesAnyway) {
   for (const int64_t axis : {int64_t{-1}, int64_t{1}}) {
     Builder b;
