@@ -22,7 +22,7 @@ struct CompileOptions {
   int threads = 0;      // <= 0: as many as the machine has
   bool kernels = true;  // false: every node by the reference interpreter
   // A float product gives each row the bits that it has alone, however many rows there are: what calibration sees does not depend on how its data was
-  // cut into batches. On CPUs without AVX-512 such products take up to twice the time.
+  // cut into batches. On CPUs without AVX-512 it is sums in the order of k (gemm_f32.h).
   bool rows_alone = false;
   // Asked by long runs between steps, ten times a second, on the thread that called Run; true: the run ends with an error.
   std::function<bool()> interrupted = {};

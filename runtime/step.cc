@@ -1,5 +1,6 @@
 #include "octavo/runtime/step.h"
 
+#include "octavo/runtime/model.h"
 #include "octavo/runtime/room.h"
 
 namespace octavo::runtime {
@@ -23,6 +24,10 @@ Status Kernel::Fits(const StepCall& call) const {
 // What another step reads is compared there. Kernels make what they were made for, so in between only the interpreter is asked.
 Status Kernel::Made(const StepCall& call) const {
   return call.interpreted || leaves_ ? needs.CheckMade(call.out) : Status{};
+}
+
+bool CompileContext::SumsInOrder() const {
+  return arch == kernels::Arch::kScalar && options != nullptr && options->rows_alone;
 }
 
 void Expect(Kernel& kernel, const CompileContext& c, std::span<const ValueId> in, std::span<const ValueId> out) {

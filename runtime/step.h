@@ -99,6 +99,8 @@ struct CompileContext {
   }
   // Absent, or of this type. Kernels read memory by what they expect, so they must ask.
   bool Is(ValueId v, DType t) const { return !v.valid() || graph.value(v).type.dtype == t; }
+  // oneDNN sums in another order on another CPU: who calibrates (rows_alone) with the plain forms wants the same ranges everywhere.
+  bool SumsInOrder() const;
 };
 
 // The types of a step's operands and outputs, by slot, as inference knows them, join what the kernel needs and makes.

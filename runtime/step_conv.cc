@@ -57,8 +57,7 @@ KernelPtr MakeConv(const Node& node, const CompileContext& c) {
   const Tensor* w = c.Constant(node.input(1));
   if (w == nullptr || w->dtype() != DType::kF32 || w->size() == 0) return nullptr;
   if (!c.Is(node.input(0), DType::kF32) || !c.Is(node.input(2), DType::kF32)) return nullptr;
-  // oneDNN sums in another order on another CPU. Who calibrates with the plain forms wants the same ranges everywhere.
-  if (c.arch == kernels::Arch::kScalar && c.options != nullptr && c.options->rows_alone) return nullptr;
+  if (c.SumsInOrder()) return nullptr;
   auto shape = ConvShapeOf(node, w->shape());
   if (!shape) return nullptr;
   return std::make_unique<ConvKernel>(*w, std::move(*shape), node.input(2).valid(),

@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <mutex>
 
-#include "octavo/kernels/gemm/few_rows_f32.h"
 #include "octavo/kernels/gemm/gemm_f32.h"
 #include "octavo/runtime/packed_once.h"
 #include "octavo/runtime/step.h"
@@ -82,8 +81,7 @@ class WeightMatMul : public Kernel {
 
 class BatchedMatMul : public Kernel {
  public:
-  // plain: in the order of k, on every CPU.
-  BatchedMatMul(bool plain, KernelPtr fallback) : plain_(plain), fallback_(std::move(fallback)) {
+  BatchedMatMul(bool in_order, KernelPtr fallback) : in_order_(in_order), fallback_(std::move(fallback)) {
     needs.Typed(0, DType::kF32), needs.Typed(1, DType::kF32);
   }
   std::string name() const override { return "matmul_f32_batched"; }
@@ -101,7 +99,7 @@ class BatchedMatMul : public Kernel {
     const int64_t m = a.shape()[a.shape().size() - 2];
     const int64_t k = a.shape().back();
     const int64_t n = b.shape().back();
-    kernels::MatMulF32Args args{.m = m, .k = k, .n = n};
+    kernels::MatMulF32Args args{.m = m, .k = k, .n = n, .in_order = in_order_};
     args.a = a.as<float>().data();
     args.a_row = k;
     args.a_batch = m * k;
@@ -112,29 +110,12 @@ class BatchedMatMul : public Kernel {
     args.c_row = n;
     args.c_batch = m * n;
     FirstError error;
-    call.threads->For(a.size() / (m * k), [&](int64_t i) {
-      if (plain_) return InOrder(args, i);
-      error.Set(kernels::MatMulF32(args, {i, i + 1}));
-    });
+    call.threads->For(a.size() / (m * k), [&](int64_t i) { error.Set(kernels::MatMulF32(args, {i, i + 1})); });
     return error.Take();
   }
 
  private:
-  static void InOrder(const kernels::MatMulF32Args& args, int64_t batch) {
-    for (int64_t row = 0; row < args.m; row += kernels::kFewRowsF32) {
-      kernels::kFewRowsOf[kernels::BestArch()]({.m = std::min(kernels::kFewRowsF32, args.m - row),
-                                                .k = args.k,
-                                                .n = args.n,
-                                                .x = args.a + batch * args.a_batch + row * args.k,
-                                                .x_stride = args.k,
-                                                .w = args.b + batch * args.b_batch,
-                                                .bias = nullptr,
-                                                .y = args.c + batch * args.c_batch + row * args.n,
-                                                .y_stride = args.n});
-    }
-  }
-
-  bool plain_;
+  bool in_order_;
   KernelPtr fallback_;
 };
 
@@ -165,10 +146,7 @@ KernelPtr MakeMatMul(const Node& node, const CompileContext& c) {
       return std::make_unique<WeightMatMul>(c, std::move(parts), MakeInterpreted(c.graph, id));
     }
   }
-  // oneDNN's order differs from CPU to CPU; who calibrates with the plain forms wants the same ranges everywhere.
-  const bool plain = c.arch == kernels::Arch::kScalar && c.options != nullptr && c.options->rows_alone &&
-                     kernels::kFewRowsOf[kernels::BestArch()] != nullptr;
-  return std::make_unique<BatchedMatMul>(plain, MakeInterpreted(c.graph, id));
+  return std::make_unique<BatchedMatMul>(c.SumsInOrder(), MakeInterpreted(c.graph, id));
 }
 
 }  // namespace octavo::runtime

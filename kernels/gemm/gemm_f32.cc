@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "octavo/kernels/gemm/few_rows_f32.h"
+#include "octavo/kernels/gemm/in_order_f32.h"
 #include "octavo/kernels/gemm/onednn.h"
 
 namespace octavo::kernels {
@@ -174,20 +175,34 @@ std::string GemmF32(const GemmF32Args& args, Range rows) {
   const PackedF32::State& state = args.w->state();
   // The plain forms (Arch::kScalar) have oneDNN compute here, too: where its order will not do, the CPU's own form takes its place.
   const bool alone = args.rows_alone && state.plain;
-  auto* const few = kFewRowsOf[alone ? BestArch() : args.arch];
   const bool is_few = m <= kFewRowsF32 && state.n <= kFewRowsColumns;
-  if (few != nullptr && (alone || (is_few && state.plain))) {
-    for (int64_t row = rows.begin; row < rows.end; row += kFewRowsF32) {
-      few({.m = std::min(kFewRowsF32, rows.end - row),
-           .k = state.k,
-           .n = state.n,
-           .x = args.x + row * args.x_stride,
-           .x_stride = args.x_stride,
-           .w = static_cast<const float*>(state.weights.get_data_handle()),
-           .bias = args.bias,
-           .y = args.y + row * args.y_stride,
-           .y_stride = args.y_stride});
-    }
+  const auto* w = static_cast<const float*>(state.weights.get_data_handle());
+  const float* x = args.x + rows.begin * args.x_stride;
+  float* y = args.y + rows.begin * args.y_stride;
+  if (auto* const few = kFewRowsOf[alone ? BestArch() : args.arch]; few != nullptr && is_few && state.plain) {
+    few({.m = m,
+         .k = state.k,
+         .n = state.n,
+         .x = x,
+         .x_stride = args.x_stride,
+         .w = w,
+         .bias = args.bias,
+         .y = y,
+         .y_stride = args.y_stride});
+    return {};
+  }
+  if (auto* const in_order = kInOrderOf[BestArch()]; in_order != nullptr && alone) {
+    in_order({.m = m,
+              .k = state.k,
+              .n = state.n,
+              .x = x,
+              .x_stride = args.x_stride,
+              .w = w,
+              .w_stride = state.n,
+              .bias = args.bias,
+              .y = y,
+              .y_stride = args.y_stride,
+              .panel = ThisThread().Row(state.k * kInOrderPanelColumns)});
     return {};
   }
   if (m > 2 * kRowUnitF32 && m % kRowUnitF32 != 0) {
@@ -199,9 +214,8 @@ std::string GemmF32(const GemmF32Args& args, Range rows) {
     const bool spread = state.n == 1 && args.y_stride != 1;
     const std::shared_ptr<const Product> product =
         state.Find(m, args.x_stride, spread ? 1 : args.y_stride, args.bias != nullptr);
-    float* y = args.y + rows.begin * args.y_stride;
     float* out = spread ? ThisThread().Column(m) : y;
-    Execute(*product, args.x + rows.begin * args.x_stride, state.weights.get_data_handle(), args.bias, out);
+    Execute(*product, x, w, args.bias, out);
     for (int64_t i = 0; spread && i < m; ++i) y[i * args.y_stride] = out[i];
   } catch (const dnnl::error& error) {
     return Sentence(error, m, state.k, state.n);
@@ -212,6 +226,23 @@ std::string GemmF32(const GemmF32Args& args, Range rows) {
 std::string MatMulF32(const MatMulF32Args& args, Range batches) {
   if (batches.begin >= batches.end || args.m <= 0 || args.n <= 0) return {};
   if (args.k <= 0) return "a float product of depth 0 has no kernel; write zeros instead";
+  if (auto* const in_order = kInOrderOf[BestArch()];
+      args.in_order && in_order != nullptr && args.a_column == 1 && args.b_column == 1) {
+    float* const panel = ThisThread().Row(args.k * kInOrderPanelColumns);
+    for (int64_t i = batches.begin; i < batches.end; ++i) {
+      in_order({.m = args.m,
+                .k = args.k,
+                .n = args.n,
+                .x = args.a + i * args.a_batch,
+                .x_stride = args.a_row,
+                .w = args.b + i * args.b_batch,
+                .w_stride = args.b_row,
+                .y = args.c + i * args.c_batch,
+                .y_stride = args.c_row,
+                .panel = panel});
+    }
+    return {};
+  }
   const bool gather = args.m == 1 && args.a_column != 1;
   const bool spread = args.n == 1 && args.c_row != 1;
   if (!gather && !spread) return RunMatMul(args, batches);

@@ -55,7 +55,7 @@ struct GemmF32Args {
   Arch arch =
       BestArch();  // of the form for up to four rows, where weights lie as they came; oneDNN asks the CPU itself
   // The bits of a row do not depend on how many there are. oneDNN's gemm:jit, which takes weights as they came (AVX2), sums in another order for another
-  // number of rows, so all go four by four; its other products keep the order.
+  // number of rows, so they are sums in the order of k; its other products keep the order.
   bool rows_alone = false;
 };
 // Rows [rows.begin, rows.end) of y = x * w + bias. Empty on success, otherwise oneDNN's reason in a sentence.
@@ -73,6 +73,8 @@ struct MatMulF32Args {
   int64_t b_row = 0, b_column = 1, b_batch = 0;
   float* c = nullptr;  // [m][n], columns contiguous
   int64_t c_row = 0, c_batch = 0;
+  // Sums in the order of k on every CPU with AVX2, where columns of a and b are contiguous.
+  bool in_order = false;
 };
 // Batches [batches.begin, batches.end). Several batch dimensions: call once per outer index, with shifted pointers.
 std::string MatMulF32(const MatMulF32Args& args, Range batches);

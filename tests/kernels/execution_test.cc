@@ -14,6 +14,7 @@
 #include "octavo/kernels/fp8/fp8.h"
 #include "octavo/kernels/gemm/few_rows_f32.h"
 #include "octavo/kernels/gemm/gemm_f32.h"
+#include "octavo/kernels/gemm/in_order_f32.h"
 #include "octavo/kernels/norm/norm.h"
 #include "octavo/kernels/qkv/qkv.h"
 #include "octavo/kernels/quantize/quantize.h"
@@ -302,15 +303,14 @@ std::vector<uint8_t> Elementwise(Arch arch, Family family, const std::vector<flo
 std::vector<uint8_t> FloatProducts(Arch arch, Family family, const std::vector<uint8_t>& data) {
   std::vector<float> x(data.begin(), data.begin() + 9000), y(20 * kWidth);
   if (family == Family::kFewRowsF32 || family == Family::kGemmF32) {
-    const int64_t rows = family == Family::kFewRowsF32 ? kFewRowsF32 : 20;
-    for (int64_t m = rows == 20 ? 20 : 1; m <= rows; ++m) {
-      if (rows < 20 && kFewRowsOf[arch] != nullptr) {
-        kFewRowsOf[arch]({m, kDepth, kWidth, x.data(), kDepth, x.data() + 1000, x.data() + 500, y.data(), kWidth});
-        continue;
-      }
-      const auto w = PackWeightsF32(x.data() + 1000, kDepth, kWidth, false, 20);
-      EXPECT_TRUE(w);
-      EXPECT_EQ(GemmF32({x.data(), kDepth, &*w, x.data() + 500, y.data(), kWidth, Arch::kScalar}, {0, m}), "");
+    const bool own = family == Family::kFewRowsF32 && kFewRowsOf[arch] != nullptr;
+    AlignedArray<float> pan(kDepth * kInOrderPanelColumns);
+    const auto w = PackWeightsF32(x.data() + 1000, kDepth, kWidth, false, 20);
+    for (const int64_t m : family == Family::kGemmF32 ? std::vector{20L} : std::vector{13L, 1L, 2L, 3L, 4L}) {
+      const float *a = x.data(), *b = a + 1000, *bias = a + 500;
+      EXPECT_EQ(own ? "" : GemmF32({a, kDepth, &*w, bias, y.data(), kWidth, Arch::kScalar}, {0, m}), "");
+      if (own && m <= 4) kFewRowsOf[arch]({m, kDepth, kWidth, a, kDepth, b, bias, y.data(), kWidth});
+      if (own && m > 4) kInOrderOf[arch]({m, kDepth, kWidth, a, kDepth, b, kWidth, bias, y.data(), kWidth, pan.data()});
     }
   } else if (family == Family::kMatMulF32) {
     MatMulF32Args args{

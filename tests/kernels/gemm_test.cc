@@ -7,8 +7,6 @@
 #include <vector>
 
 #include "gmock/gmock.h"
-#include "octavo/kernels/gemm/few_rows_f32.h"
-#include "octavo/kernels/gemm/gemm_f32.h"
 #include "testing.h"
 
 namespace octavo::kernels {
@@ -429,68 +427,6 @@ TEST_P(GemmArch, SplitsGiveTheSameBits) {
 }
 
 INSTANTIATE_TEST_SUITE_P(All, GemmArch, ::testing::ValuesIn(VectorArchs()), ArchTestName);
-
-class FewRows : public ArchTest {};
-
-TEST_P(FewRows, AreChainsOfFmaInTheOrderOfK) {
-  const auto floats = [](int64_t count) {
-    std::vector<float> v(static_cast<size_t>(count));
-    for (auto& x : v) x = RandomFloat(-1, 1);
-    return v;
-  };
-  for (int trial = 0; trial < 60; ++trial) {
-    const int64_t m = RandomInt(1, kFewRowsF32), k = RandomInt(1, 90), n = RandomInt(1, trial % 6 == 0 ? 1200 : 100);
-    const int64_t x_stride = k + RandomInt(0, 5), y_stride = n + RandomInt(0, 5);
-    const std::vector<float> x = floats(m * x_stride), w = floats(k * n), bias = floats(n);
-    const bool with_bias = RandomInt(0, 1) == 0;
-    std::vector<float> y(static_cast<size_t>(m * y_stride), 77.0f), want = y;
-    for (int64_t i = 0; i < m; ++i) {
-      for (int64_t j = 0; j < n; ++j) {
-        float sum = with_bias ? bias[static_cast<size_t>(j)] : 0.0f;
-        for (int64_t l = 0; l < k; ++l) {
-          sum = std::fma(x[static_cast<size_t>(i * x_stride + l)], w[static_cast<size_t>(l * n + j)], sum);
-        }
-        want[static_cast<size_t>(i * y_stride + j)] = sum;
-      }
-    }
-    kFewRowsOf[GetParam()]({.m = m,
-                            .k = k,
-                            .n = n,
-                            .x = x.data(),
-                            .x_stride = x_stride,
-                            .w = w.data(),
-                            .bias = with_bias ? bias.data() : nullptr,
-                            .y = y.data(),
-                            .y_stride = y_stride});
-    ASSERT_EQ(y, want) << m << " x " << k << " x " << n;
-  }
-}
-
-INSTANTIATE_TEST_SUITE_P(All, FewRows, ::testing::ValuesIn(VectorArchs()), ArchTestName);
-
-TEST_P(FewRows, RowsAloneHaveTheBitsThatTheyHaveInAnyCompany) {
-  for (int trial = 0; trial < 20; ++trial) {
-    const int64_t m = RandomInt(2, 70), k = RandomInt(1, 200), n = RandomInt(1, 90);
-    std::vector<float> x(static_cast<size_t>(m * k)), w(static_cast<size_t>(k * n)), y(static_cast<size_t>(m * n)),
-        alone = y;
-    for (auto* values : {&x, &w}) {
-      for (float& v : *values) v = RandomFloat(-1, 1);
-    }
-    const auto packed = PackWeightsF32(w.data(), k, n, false, 128);
-    ASSERT_TRUE(packed.has_value());
-    GemmF32Args args{.x = x.data(),
-                     .x_stride = k,
-                     .w = &*packed,
-                     .y = y.data(),
-                     .y_stride = n,
-                     .arch = GetParam(),
-                     .rows_alone = true};
-    ASSERT_EQ(GemmF32(args, {0, m}), "");
-    args.y = alone.data();
-    for (int64_t row = 0; row < m; ++row) ASSERT_EQ(GemmF32(args, {row, row + 1}), "");
-    ASSERT_EQ(y, alone) << m << " x " << k << " x " << n;
-  }
-}
 
 }  // namespace
 }  // namespace octavo::kernels
