@@ -4,10 +4,12 @@ Every rule is checked on the files that git tracks or would track; without git, 
 """
 
 import collections
+import os
 import pathlib
 import re
 import subprocess
 import sys
+import tempfile
 import unittest
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
@@ -183,6 +185,15 @@ class Layout(unittest.TestCase):
         wrong += [f"{name_of(p)}: there is no tests/passes/fusions/{p.stem}_test.cc" for p in rules
                   if not (ROOT / "tests/passes/fusions" / f"{p.stem}_test.cc").is_file()]
         self.check(wrong, f"a rule says before and after, has at most {MAX_LINES_OF_A_RULE} lines, and a test of its own (HACKING.md)")
+
+    def test_help_of_a_command_prints_its_lines_and_starts_nothing(self):
+        words = re.search(r"^  (demo \|.*)\) exec", (ROOT / "dev").read_text(), re.M)[1].split(" | ") + ["clean"]
+        with tempfile.TemporaryDirectory() as cache:
+            for word in set(words) - {"octavo", "fuzz"}:  # which have a help of their own
+                run = subprocess.run(["bash", str(ROOT / "dev"), word, "--help"], capture_output=True, text=True, check=True,
+                                     timeout=60, env=os.environ | {"OCTAVO_CACHE": cache})
+                self.assertTrue(run.stdout.startswith(f"  {word} "), word)
+                self.assertEqual([run.stderr, os.listdir(cache)], ["", []], word)
 
     def test_file_length(self):
         lengths = {name_of(p): len(p.read_text(errors="replace").splitlines()) for p in FILES
