@@ -149,6 +149,22 @@ class Layout(unittest.TestCase):
                  for target in LINK.findall(re.sub(r"(?ms)^```.*?^```", "", p.read_text())) if not (p.parent / target).exists()]
         self.check(wrong, "links of documents name files")
 
+    def test_paths_in_backticks_exist(self):
+        """Of this tree, from its root or from the document's folder; what a document says of a day (lab notes, the changelog) stays as it was."""
+        names = {name_of(p) for p in FILES}
+        rooms = {name.split("/")[0] for name in names if "/" in name}
+        names |= {str(parent) for name in names for parent in pathlib.PurePosixPath(name).parents}
+        wrong = []
+        for p in FILES:
+            name = pathlib.PurePosixPath(name_of(p))
+            if p.suffix != ".md" or name.is_relative_to("docs/lab") or name.name == "CHANGELOG.md":
+                continue
+            for path in re.findall(r"`([a-z0-9_]+/[a-z0-9_./-]*)`", p.read_text()):
+                path = path.rstrip("/")
+                if path.split("/")[0] in rooms and not {path, str(name.parent / path)} & names:
+                    wrong.append(f"{name}: {path}")
+        self.check(wrong, "a path in backticks is there")
+
     def test_every_test_is_run(self):
         def named(path):
             words = path.stem.removesuffix("_test").split("_")
