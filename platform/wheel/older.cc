@@ -37,7 +37,12 @@ OLD_AFFINITY(pthread_getaffinity_np, pthread_t, cpu_set_t*)
 OLD_AFFINITY(pthread_setaffinity_np, pthread_t, const cpu_set_t*)
 OLD_AFFINITY(pthread_attr_setaffinity_np, pthread_attr_t*, const cpu_set_t*)
 
-// How an exception_ptr is copied and destroyed, which old libraries have as a whole.
+// How an exception_ptr is copied and destroyed, which old libraries have as a whole. New ones call the parts that stand below, by name: in a process
+// where octavo is what loads the C++ library, they find these. So a library that has parts of its own is asked for them.
+void* OwnOfLibrary(const char* name) {
+  static void* const library = dlopen("libstdc++.so.6", RTLD_LAZY | RTLD_NOLOAD);
+  return library == nullptr ? nullptr : dlvsym(library, name, "CXXABI_1.3.13");
+}
 extern "C" void copy_exception_ptr(void* to, const void* from) __asm__("_ZNSt15__exception_ptr13exception_ptrC1ERKS0_");
 extern "C" void destroy_exception_ptr(void* it) __asm__("_ZNSt15__exception_ptr13exception_ptrD1Ev");
 
@@ -81,10 +86,16 @@ void __throw_bad_array_new_length() { throw bad_array_new_length(); }
 // One owner more, and one less. (GCC 11)
 namespace __exception_ptr {
 void exception_ptr::_M_addref() noexcept {
+  static const auto own =
+      reinterpret_cast<void (*)(exception_ptr*)>(OwnOfLibrary("_ZNSt15__exception_ptr13exception_ptr9_M_addrefEv"));
+  if (own != nullptr) return own(this);
   void* copy;
   copy_exception_ptr(&copy, this);
 }
 void exception_ptr::_M_release() noexcept {
+  static const auto own =
+      reinterpret_cast<void (*)(exception_ptr*)>(OwnOfLibrary("_ZNSt15__exception_ptr13exception_ptr10_M_releaseEv"));
+  if (own != nullptr) return own(this);
   destroy_exception_ptr(this);
   _M_exception_object = nullptr;
 }

@@ -78,6 +78,13 @@ def test_what_is_added_is_defined(octavo_program, tmp_path):
         "assert sum(bin(b).count('1') for b in bytes(cpus)) == len(os.sched_getaffinity(0))\n"
         "to = (ctypes.c_char * 144)()\n"
         "assert it.stat(sys.argv[1].encode(), to) == 0 and int.from_bytes(bytes(to)[48:56], 'little') == os.stat(sys.argv[1]).st_size\n"
+        # What loads the C++ library is where that looks for its own functions first: they must not come back to it.
+        "library = ctypes.CDLL('libstdc++.so.6')\n"
+        "library.__cxa_allocate_exception.restype = ctypes.c_void_p\n"
+        "thrown, copy = ctypes.c_void_p(library.__cxa_allocate_exception(8)), ctypes.c_void_p()\n"
+        "library._ZNSt15__exception_ptr13exception_ptrC1ERKS0_(ctypes.byref(copy), ctypes.byref(thrown))\n"
+        "assert copy.value == thrown.value\n"
+        "library._ZNSt15__exception_ptr13exception_ptrD1Ev(ctypes.byref(copy))\n"
         "print(it.__isoc23_strtol(b'0x1f', None, 16))\n")
     assert subprocess.run([sys.executable, "-c", code, made], check=True, capture_output=True, text=True).stdout == "31\n"
 
