@@ -90,9 +90,7 @@ void Run(benchmark::State& state, const Shape& shape, Arch arch) {
     int8_s.push_back(bench::Seconds([&] { int8.Run(); }));
     if (packed) {
       float_s.push_back(bench::Seconds([&] {
-        if (!kernels::GemmF32({x.data(), shape.k, &*packed, nullptr, y.data(), n, kernels::Arch::kScalar}, {0, m})
-                 .empty())
-          std::abort();
+        if (!kernels::GemmF32({x.data(), shape.k, &*packed, nullptr, y.data(), n}, {0, m}).empty()) std::abort();
       }));
     }
     if (peak.macs != 0) peak_s.push_back(bench::Seconds(peak.run));

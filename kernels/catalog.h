@@ -70,7 +70,7 @@ enum class Family : uint8_t {
   kUnary,
   kBinary,
   kLookup,
-  kFewRowsF32,  // of plain weights; Arch::kScalar has none and takes kGemmF32
+  kPanelsF32,  // of weights that oneDNN would take as they came; Arch::kScalar has none and takes kGemmF32
   kGemmF32,
   kMatMulF32,
   kConvF32,

@@ -7,7 +7,7 @@
 
 #include "octavo/kernels/blocked/blocked_int8.h"
 #include "octavo/kernels/fp8/fp8_layout.h"
-#include "octavo/kernels/gemm/few_rows_f32.h"
+#include "octavo/kernels/gemm/panels_f32.h"
 #include "octavo/kernels/gemm/segments.h"
 #include "octavo/kernels/sdpa/sdpa_layout.h"
 #include "octavo/kernels/sdpa/sdpa_window.h"
@@ -65,8 +65,8 @@ inline constexpr int64_t kFp8Rows[] = {1,
                                        internal::kFp8MostTileRows};
 inline constexpr int64_t kFp8Depths[] = {2, 16, 32, internal::kFp8Chunk, 2 * internal::kFp8Chunk};
 
-inline constexpr int64_t kFewFloatRows[] = {1, kFewRowsF32};
-inline constexpr int64_t kFewFloatColumns[] = {8, 16, kFewRowsColumns};
+inline constexpr int64_t kPanelRows[] = {1, kPanelFewRows, kPanelTileRows, 2 * kPanelTileRows};
+inline constexpr int64_t kPanelsColumns[] = {8, kPanelColumns, 4 * kPanelColumns};
 
 // Attention. Rows: groups of 6, two of them, rows on AMX, rows that share a packed tile of flash.
 inline constexpr int64_t kSdpaRowsAtOnce[] = {1, 6, 8, 12, 16, 32, static_cast<int64_t>(internal::kMostAmxRows)};

@@ -21,8 +21,8 @@ struct CompileOptions {
   kernels::Arch arch = kernels::BestArch();
   int threads = 0;      // <= 0: as many as the machine has
   bool kernels = true;  // false: every node by the reference interpreter
-  // A float product gives each row the bits that it has alone, however many rows there are: what calibration sees does not depend on how its data was
-  // cut into batches. On CPUs without AVX-512 it is sums in the order of k (gemm_f32.h).
+  // What calibration sees depends neither on the CPU nor on how its data was cut into batches: with the plain forms, products of two activations are sums in
+  // the order of k and convolutions the interpreter's, not oneDNN's. Linears need no word: a row of theirs has the same bits in any company (gemm_f32.h).
   bool rows_alone = false;
   // Asked by long runs between steps, ten times a second, on the thread that called Run; true: the run ends with an error.
   std::function<bool()> interrupted = {};

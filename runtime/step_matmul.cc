@@ -36,11 +36,8 @@ using Parts = std::vector<kernels::PackedF32>;  // of the columns
 class WeightMatMul : public Kernel {
  public:
   // The columns of the weights in parts.
-  WeightMatMul(const CompileContext& c, std::shared_ptr<const Parts> parts, KernelPtr fallback)
-      : arch_(c.arch),
-        rows_alone_(c.options != nullptr && c.options->rows_alone),
-        parts_(std::move(parts)),
-        fallback_(std::move(fallback)) {
+  WeightMatMul(std::shared_ptr<const Parts> parts, KernelPtr fallback)
+      : parts_(std::move(parts)), fallback_(std::move(fallback)) {
     for (const kernels::PackedF32& w : *parts_) first_.push_back(columns_), columns_ += w.n();
     needs.EndsIn(0, DType::kF32, {(*parts_)[0].k()});
   }
@@ -62,17 +59,13 @@ class WeightMatMul : public Kernel {
                                       .w = &(*parts_)[part],
                                       .bias = nullptr,
                                       .y = y + first_[part],
-                                      .y_stride = columns_,
-                                      .arch = arch_,
-                                      .rows_alone = rows_alone_};
+                                      .y_stride = columns_};
       error.Set(kernels::GemmF32(args, {row, std::min(rows, row + kRowsPerCall)}));
     });
     return error.Take();
   }
 
  private:
-  kernels::Arch arch_;
-  bool rows_alone_;
   std::shared_ptr<const Parts> parts_;
   std::vector<int64_t> first_;  // column of each
   int64_t columns_ = 0;
@@ -143,7 +136,7 @@ KernelPtr MakeMatMul(const Node& node, const CompileContext& c) {
   const Tensor* w = c.Constant(node.input(1));
   if (w != nullptr && w->rank() == 2 && w->size() > 0) {
     if (auto parts = PackedOnce<Parts>(c, {w}, "", [w] { return PackColumns(*w); })) {
-      return std::make_unique<WeightMatMul>(c, std::move(parts), MakeInterpreted(c.graph, id));
+      return std::make_unique<WeightMatMul>(std::move(parts), MakeInterpreted(c.graph, id));
     }
   }
   return std::make_unique<BatchedMatMul>(c.SumsInOrder(), MakeInterpreted(c.graph, id));

@@ -201,8 +201,7 @@ LinearRow MeasureLinear(int64_t m, const Options& options, Report& report) {
   const size_t mine = turns.Add([&] { ours.Run(options.arch, m); });
   const size_t theirs = turns.Add([&] { int8[turn++ % int8.size()]->Run(); });
   const size_t floats = turns.Add(!packed ? std::function<void()>() : [&] {
-    if (!GemmF32({x.data(), kWidth, &*packed, nullptr, y.data(), 3 * kWidth, Arch::kScalar}, {0, m}).empty())
-      std::abort();
+    if (!GemmF32({x.data(), kWidth, &*packed, nullptr, y.data(), 3 * kWidth}, {0, m}).empty()) std::abort();
   });
   const size_t peak = turns.Add(dot.run);
   const size_t read =

@@ -8,9 +8,8 @@
 #include <unordered_map>
 #include <utility>
 
-#include "octavo/kernels/gemm/few_rows_f32.h"
-#include "octavo/kernels/gemm/in_order_f32.h"
 #include "octavo/kernels/gemm/onednn.h"
+#include "octavo/kernels/gemm/panels_f32.h"
 
 namespace octavo::kernels {
 namespace {
@@ -72,9 +71,9 @@ std::string Sentence(const dnnl::error& error, int64_t m, int64_t k, int64_t n) 
 struct PackedF32::State {
   int64_t k = 0;
   int64_t n = 0;
-  WeightArray<std::byte> storage;  // of `weights`
-  memory weights;
-  bool plain = false;  // [k][n], rows one after the other
+  WeightArray<std::byte> storage;                  // of `weights`, or of panels
+  memory weights;                                  // oneDNN's
+  void (*panels)(const PanelsF32Args&) = nullptr;  // ours; null: oneDNN's
   // The products used last, by rows, stride of x, stride of y, bias or none.
   struct Recent {
     std::array<int64_t, 4> key = {};
@@ -106,7 +105,7 @@ PackedF32::PackedF32(PackedF32&&) noexcept = default;
 PackedF32& PackedF32::operator=(PackedF32&&) noexcept = default;
 int64_t PackedF32::k() const { return state_->k; }
 int64_t PackedF32::n() const { return state_->n; }
-size_t PackedF32::bytes() const { return state_->weights.get_desc().get_size(); }
+size_t PackedF32::bytes() const { return state_->storage.size(); }
 size_t PackedF32::products() const {
   const std::lock_guard lock(state_->mutex);
   return static_cast<size_t>(std::ranges::count_if(state_->recent, [](const auto& r) { return r.product != nullptr; }));
@@ -130,9 +129,16 @@ std::expected<PackedF32, std::string> PackWeightsF32(const float* w, int64_t k, 
     packed.state_ = std::make_unique<PackedF32::State>();
     packed.state_->k = k;
     packed.state_->n = n;
+    // Where oneDNN would take weights as they came it copies them in each call.
+    if (auto* const panels = kPanelsF32Of[BestArch()];
+        panels != nullptr && product.desc.weights_desc() == memory::desc({k, n}, kF32, Dims{n, 1})) {
+      packed.state_->panels = panels;
+      packed.state_->storage = WeightArray<std::byte>(static_cast<size_t>(PanelsF32Size(k, n)) * sizeof(float));
+      PackPanelsF32(w, k, n, strides[0], strides[1], reinterpret_cast<float*>(packed.state_->storage.data()));
+      return packed;
+    }
     packed.state_->storage = WeightArray<std::byte>(product.desc.weights_desc().get_size());
     packed.state_->weights = memory(product.desc.weights_desc(), Engine(), packed.state_->storage.data());
-    packed.state_->plain = product.desc.weights_desc() == memory::desc({k, n}, kF32, Dims{n, 1});
     dnnl::reorder(plain, packed.state_->weights).execute(thread.stream, plain, packed.state_->weights);
     thread.stream.wait();
     return packed;
@@ -173,36 +179,18 @@ std::string GemmF32(const GemmF32Args& args, Range rows) {
   const int64_t m = rows.end - rows.begin;
   if (m <= 0) return {};
   const PackedF32::State& state = args.w->state();
-  // The plain forms (Arch::kScalar) have oneDNN compute here, too: where its order will not do, the CPU's own form takes its place.
-  const bool alone = args.rows_alone && state.plain;
-  const bool is_few = m <= kFewRowsF32 && state.n <= kFewRowsColumns;
-  const auto* w = static_cast<const float*>(state.weights.get_data_handle());
   const float* x = args.x + rows.begin * args.x_stride;
   float* y = args.y + rows.begin * args.y_stride;
-  if (auto* const few = kFewRowsOf[alone ? BestArch() : args.arch]; few != nullptr && is_few && state.plain) {
-    few({.m = m,
-         .k = state.k,
-         .n = state.n,
-         .x = x,
-         .x_stride = args.x_stride,
-         .w = w,
-         .bias = args.bias,
-         .y = y,
-         .y_stride = args.y_stride});
-    return {};
-  }
-  if (auto* const in_order = kInOrderOf[BestArch()]; in_order != nullptr && alone) {
-    in_order({.m = m,
-              .k = state.k,
-              .n = state.n,
-              .x = x,
-              .x_stride = args.x_stride,
-              .w = w,
-              .w_stride = state.n,
-              .bias = args.bias,
-              .y = y,
-              .y_stride = args.y_stride,
-              .panel = ThisThread().Row(state.k * kInOrderPanelColumns)});
+  if (state.panels != nullptr) {
+    state.panels({.m = m,
+                  .k = state.k,
+                  .n = state.n,
+                  .x = x,
+                  .x_stride = args.x_stride,
+                  .panels = reinterpret_cast<const float*>(state.storage.data()),
+                  .bias = args.bias,
+                  .y = y,
+                  .y_stride = args.y_stride});
     return {};
   }
   if (m > 2 * kRowUnitF32 && m % kRowUnitF32 != 0) {
@@ -215,7 +203,7 @@ std::string GemmF32(const GemmF32Args& args, Range rows) {
     const std::shared_ptr<const Product> product =
         state.Find(m, args.x_stride, spread ? 1 : args.y_stride, args.bias != nullptr);
     float* out = spread ? ThisThread().Column(m) : y;
-    Execute(*product, x, w, args.bias, out);
+    Execute(*product, x, state.weights.get_data_handle(), args.bias, out);
     for (int64_t i = 0; spread && i < m; ++i) y[i * args.y_stride] = out[i];
   } catch (const dnnl::error& error) {
     return Sentence(error, m, state.k, state.n);
@@ -226,20 +214,18 @@ std::string GemmF32(const GemmF32Args& args, Range rows) {
 std::string MatMulF32(const MatMulF32Args& args, Range batches) {
   if (batches.begin >= batches.end || args.m <= 0 || args.n <= 0) return {};
   if (args.k <= 0) return "a float product of depth 0 has no kernel; write zeros instead";
-  if (auto* const in_order = kInOrderOf[BestArch()];
-      args.in_order && in_order != nullptr && args.a_column == 1 && args.b_column == 1) {
-    float* const panel = ThisThread().Row(args.k * kInOrderPanelColumns);
+  if (auto* const panels = kPanelsF32Of[BestArch()]; args.in_order && panels != nullptr && args.a_column == 1) {
+    float* const copy = ThisThread().Row(PanelsF32Size(args.k, args.n));
     for (int64_t i = batches.begin; i < batches.end; ++i) {
-      in_order({.m = args.m,
-                .k = args.k,
-                .n = args.n,
-                .x = args.a + i * args.a_batch,
-                .x_stride = args.a_row,
-                .w = args.b + i * args.b_batch,
-                .w_stride = args.b_row,
-                .y = args.c + i * args.c_batch,
-                .y_stride = args.c_row,
-                .panel = panel});
+      PackPanelsF32(args.b + i * args.b_batch, args.k, args.n, args.b_row, args.b_column, copy);
+      panels({.m = args.m,
+              .k = args.k,
+              .n = args.n,
+              .x = args.a + i * args.a_batch,
+              .x_stride = args.a_row,
+              .panels = copy,
+              .y = args.c + i * args.c_batch,
+              .y_stride = args.c_row});
     }
     return {};
   }

@@ -1,4 +1,5 @@
-// Float32 matrix products, by oneDNN (a few rows by ours), always on the calling thread: callers split the work.
+// Float32 matrix products, always on the calling thread: callers split the work. By oneDNN where it packs weights (AVX-512) and for two activations, over
+// panels of ours where it does not (AVX2).
 //
 // Bits: a fixed (CPU, m, n, k, strides) gives fixed bits. Another split of the rows may change the order in which
 // oneDNN sums, so split by shape, never by the number of threads.
@@ -19,7 +20,7 @@ namespace octavo::kernels {
 inline constexpr int64_t kRowUnitF32 = 16;
 inline constexpr size_t kPackedF32Products = 48;
 
-// Weights in the layout that oneDNN prefers, with the primitives used last. Immutable to callers; safe to share.
+// Weights in panels, or in the layout that oneDNN prefers with the primitives used last. Immutable to callers; safe to share.
 class PackedF32 {
  public:
   PackedF32();
@@ -52,11 +53,6 @@ struct GemmF32Args {
   const float* bias = nullptr;  // n values or null
   float* y = nullptr;           // [m][n]
   int64_t y_stride = 0;
-  Arch arch =
-      BestArch();  // of the form for up to four rows, where weights lie as they came; oneDNN asks the CPU itself
-  // The bits of a row do not depend on how many there are. oneDNN's gemm:jit, which takes weights as they came (AVX2), sums in another order for another
-  // number of rows, so they are sums in the order of k; its other products keep the order.
-  bool rows_alone = false;
 };
 // Rows [rows.begin, rows.end) of y = x * w + bias. Empty on success, otherwise oneDNN's reason in a sentence.
 std::string GemmF32(const GemmF32Args& args, Range rows);
@@ -73,7 +69,7 @@ struct MatMulF32Args {
   int64_t b_row = 0, b_column = 1, b_batch = 0;
   float* c = nullptr;  // [m][n], columns contiguous
   int64_t c_row = 0, c_batch = 0;
-  // Sums in the order of k on every CPU with AVX2, where columns of a and b are contiguous.
+  // Sums in the order of k on every CPU with AVX2, where columns of a are contiguous.
   bool in_order = false;
 };
 // Batches [batches.begin, batches.end). Several batch dimensions: call once per outer index, with shifted pointers.

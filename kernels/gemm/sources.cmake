@@ -3,8 +3,7 @@ target_sources(octavo_kernels PRIVATE
   ${CMAKE_CURRENT_LIST_DIR}/gemm_ref.cc
   ${CMAKE_CURRENT_LIST_DIR}/gemm_vec.cc
   ${CMAKE_CURRENT_LIST_DIR}/gemm.cc
-  ${CMAKE_CURRENT_LIST_DIR}/few_rows_f32_vec.cc
-  ${CMAKE_CURRENT_LIST_DIR}/in_order_f32_vec.cc
+  ${CMAKE_CURRENT_LIST_DIR}/panels_f32_vec.cc
   ${CMAKE_CURRENT_LIST_DIR}/gram_ref.cc
   ${CMAKE_CURRENT_LIST_DIR}/gram_vec.cc
   ${CMAKE_CURRENT_LIST_DIR}/gemm_f32.cc)

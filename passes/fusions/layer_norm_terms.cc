@@ -49,12 +49,11 @@ Rule LayerNormTerms(bool has_beta) {
                                           r.Op("one_over", Op::kDiv, {r.Scalar("one", 1.0), root})});
   const Var gamma = r.Input("gamma"), beta = has_beta ? r.Input("beta") : gamma;
   const Var factor = r.AnyOrder("factor", Op::kMul, inverse, gamma);
-  const Var minus = r.Op("minus_mean", Op::kNeg, {mean});
-  const Var back = r.AnyOrder("back", Op::kMul, minus, factor);
+  const Var moved = r.AnyOrder("moved", Op::kMul, mean, factor);
+  const Var back = r.AnyOrder("back", Op::kMul, r.Op("minus_mean", Op::kNeg, {mean}), factor);
   const Var offset =
-      has_beta ? r.OneOf("offset", {r.Op("less", Op::kSub, {beta, r.AnyOrder("moved", Op::kMul, mean, factor)}),
-                                    r.AnyOrder("more", Op::kAdd, back, beta)})
-               : back;
+      has_beta ? r.OneOf("offset", {r.Op("less", Op::kSub, {beta, moved}), r.AnyOrder("more", Op::kAdd, back, beta)})
+               : r.OneOf("offset", {r.Op("minus", Op::kNeg, {moved}), back});
   r.Root(r.AnyOrder("shifted", Op::kAdd, r.AnyOrder("scaled", Op::kMul, x, factor), offset));
   r.Guard([=](const Match& m) {
     const Verdict of_gamma = IsVector(m.graph(), m[x], m[gamma]);

@@ -12,9 +12,8 @@
 #include "octavo/kernels/conv/conv_f32.h"
 #include "octavo/kernels/elementwise/elementwise.h"
 #include "octavo/kernels/fp8/fp8.h"
-#include "octavo/kernels/gemm/few_rows_f32.h"
 #include "octavo/kernels/gemm/gemm_f32.h"
-#include "octavo/kernels/gemm/in_order_f32.h"
+#include "octavo/kernels/gemm/panels_f32.h"
 #include "octavo/kernels/norm/norm.h"
 #include "octavo/kernels/qkv/qkv.h"
 #include "octavo/kernels/quantize/quantize.h"
@@ -302,16 +301,16 @@ std::vector<uint8_t> Elementwise(Arch arch, Family family, const std::vector<flo
 // Whole numbers, whose sums are exact in any order: oneDNN's and ours agree.
 std::vector<uint8_t> FloatProducts(Arch arch, Family family, const std::vector<uint8_t>& data) {
   std::vector<float> x(data.begin(), data.begin() + 9000), y(20 * kWidth);
-  if (family == Family::kFewRowsF32 || family == Family::kGemmF32) {
-    const bool own = family == Family::kFewRowsF32 && kFewRowsOf[arch] != nullptr;
-    AlignedArray<float> pan(kDepth * kInOrderPanelColumns);
-    const auto w = PackWeightsF32(x.data() + 1000, kDepth, kWidth, false, 20);
-    for (const int64_t m : family == Family::kGemmF32 ? std::vector{20L} : std::vector{13L, 1L, 2L, 3L, 4L}) {
-      const float *a = x.data(), *b = a + 1000, *bias = a + 500;
-      EXPECT_EQ(own ? "" : GemmF32({a, kDepth, &*w, bias, y.data(), kWidth, Arch::kScalar}, {0, m}), "");
-      if (own && m <= 4) kFewRowsOf[arch]({m, kDepth, kWidth, a, kDepth, b, bias, y.data(), kWidth});
-      if (own && m > 4) kInOrderOf[arch]({m, kDepth, kWidth, a, kDepth, b, kWidth, bias, y.data(), kWidth, pan.data()});
-    }
+  const float *a = x.data(), *b = a + 1000, *bias = a + 500;
+  if (family == Family::kPanelsF32 && kPanelsF32Of[arch] != nullptr) {
+    AlignedArray<float> panels(static_cast<size_t>(PanelsF32Size(kDepth, kWidth)));
+    PackPanelsF32(b, kDepth, kWidth, kWidth, 1, panels.data());
+    for (const int64_t m : {13, 1, 2, 3, 4})
+      kPanelsF32Of[arch]({m, kDepth, kWidth, a, kDepth, panels.data(), bias, y.data(), kWidth});
+  } else if (family == Family::kPanelsF32 || family == Family::kGemmF32) {
+    const auto w = PackWeightsF32(b, kDepth, kWidth, false, 20);
+    for (const int64_t m : family == Family::kGemmF32 ? std::vector<int64_t>{20} : std::vector<int64_t>{13, 1, 2, 3, 4})
+      EXPECT_EQ(GemmF32({a, kDepth, &*w, bias, y.data(), kWidth}, {0, m}), "");
   } else if (family == Family::kMatMulF32) {
     MatMulF32Args args{
         .m = 20, .k = kDepth, .n = kWidth, .a = x.data(), .a_row = kDepth, .b = x.data() + 1000, .b_row = kWidth};

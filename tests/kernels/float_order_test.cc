@@ -1,10 +1,9 @@
-// Float products whose every sum is one chain of FMA in the order of k: a few rows over weights as they lie, and any number over panels.
+// Float products over panels: every sum is one chain of FMA in the order of k, for any number of rows.
 #include <cmath>
 #include <vector>
 
-#include "octavo/kernels/gemm/few_rows_f32.h"
 #include "octavo/kernels/gemm/gemm_f32.h"
-#include "octavo/kernels/gemm/in_order_f32.h"
+#include "octavo/kernels/gemm/panels_f32.h"
 #include "testing.h"
 
 namespace octavo::kernels {
@@ -49,46 +48,33 @@ struct Product {
 class FloatOrder : public ArchTest {};
 INSTANTIATE_TEST_SUITE_P(All, FloatOrder, ::testing::ValuesIn(VectorArchs()), ArchTestName);
 
-TEST_P(FloatOrder, FewRowsAreChains) {
-  for (int trial = 0; trial < 60; ++trial) {
-    Product p(RandomInt(1, kFewRowsF32), RandomInt(1, 90), RandomInt(1, trial % 6 == 0 ? 1200 : 100), 0);
-    kFewRowsOf[GetParam()]({.m = p.m,
-                            .k = p.k,
-                            .n = p.n,
-                            .x = p.x.data(),
-                            .x_stride = p.x_stride,
-                            .w = p.w.data(),
-                            .bias = p.Bias(),
-                            .y = p.y.data(),
-                            .y_stride = p.y_stride});
-    ASSERT_EQ(p.y, p.want) << p.m << " x " << p.k << " x " << p.n;
-  }
+void ExpectChains(Arch arch, Product& p) {
+  AlignedArray<float> panels(static_cast<size_t>(PanelsF32Size(p.k, p.n)));
+  PackPanelsF32(p.w.data(), p.k, p.n, p.w_stride, 1, panels.data());
+  kPanelsF32Of[arch]({.m = p.m,
+                      .k = p.k,
+                      .n = p.n,
+                      .x = p.x.data(),
+                      .x_stride = p.x_stride,
+                      .panels = panels.data(),
+                      .bias = p.Bias(),
+                      .y = p.y.data(),
+                      .y_stride = p.y_stride});
+  ASSERT_EQ(p.y, p.want) << p.m << " x " << p.k << " x " << p.n;
 }
 
-// Every rest of a tile's rows, behind none, one and two whole tiles, and of its columns.
-TEST_P(FloatOrder, ManyRowsAreChains) {
-  for (int64_t m = 1; m <= 2 * kInOrderRows + 1; ++m) {
-    for (int64_t n = 1; n <= 2 * kInOrderPanelColumns + 1; ++n) {
+// Every rest of a tile's rows, behind none, one and two whole tiles, and of the columns of several panels.
+TEST_P(FloatOrder, RowsAreChains) {
+  for (int64_t m = 1; m <= 2 * kPanelTileRows + 1; ++m) {
+    for (int64_t n = 1; n <= 5 * kPanelColumns + 1; n += m > kPanelFewRows ? 3 : 1) {
       Product p(m, RandomInt(1, 40), n, RandomInt(0, 5));
-      AlignedArray<float> panel(static_cast<size_t>(p.k * kInOrderPanelColumns));
-      kInOrderOf[GetParam()]({.m = p.m,
-                              .k = p.k,
-                              .n = p.n,
-                              .x = p.x.data(),
-                              .x_stride = p.x_stride,
-                              .w = p.w.data(),
-                              .w_stride = p.w_stride,
-                              .bias = p.Bias(),
-                              .y = p.y.data(),
-                              .y_stride = p.y_stride,
-                              .panel = panel.data()});
-      ASSERT_EQ(p.y, p.want) << p.m << " x " << p.k << " x " << p.n;
+      ExpectChains(GetParam(), p);
     }
   }
 }
 
 TEST(FloatMatMul, ProductsOfActivationsAreChainsWhereThatIsAsked) {
-  if (kInOrderOf[BestArch()] == nullptr) GTEST_SKIP() << "no AVX2";
+  if (kPanelsF32Of[BestArch()] == nullptr) GTEST_SKIP() << "no AVX2";
   for (int trial = 0; trial < 40; ++trial) {
     Product p(RandomInt(1, 40), RandomInt(1, 90), RandomInt(1, 90), RandomInt(0, 5), false);
     const MatMulF32Args args{.m = p.m,
@@ -106,23 +92,19 @@ TEST(FloatMatMul, ProductsOfActivationsAreChainsWhereThatIsAsked) {
   }
 }
 
-TEST_P(FloatOrder, RowsAloneHaveTheBitsThatTheyHaveInAnyCompany) {
+TEST(FloatRows, HaveTheBitsThatTheyHaveInAnyCompany) {
+  if (kPanelsF32Of[BestArch()] == nullptr) GTEST_SKIP() << "no AVX2";
   for (int trial = 0; trial < 20; ++trial) {
-    const int64_t m = RandomInt(2, 70), k = RandomInt(1, 200), n = RandomInt(1, 90);
+    const int64_t m = RandomInt(2, 70), k = RandomInt(1, 600), n = RandomInt(1, 90);
+    const bool transposed = RandomInt(0, 1) == 1;
     std::vector<float> x(static_cast<size_t>(m * k)), w(static_cast<size_t>(k * n)), y(static_cast<size_t>(m * n)),
         alone = y;
     for (auto* values : {&x, &w}) {
       for (float& v : *values) v = RandomFloat(-1, 1);
     }
-    const auto packed = PackWeightsF32(w.data(), k, n, false, 128);
+    const auto packed = PackWeightsF32(w.data(), k, n, transposed, 128);
     ASSERT_TRUE(packed.has_value());
-    GemmF32Args args{.x = x.data(),
-                     .x_stride = k,
-                     .w = &*packed,
-                     .y = y.data(),
-                     .y_stride = n,
-                     .arch = GetParam(),
-                     .rows_alone = true};
+    GemmF32Args args{.x = x.data(), .x_stride = k, .w = &*packed, .y = y.data(), .y_stride = n};
     ASSERT_EQ(GemmF32(args, {0, m}), "");
     args.y = alone.data();
     for (int64_t row = 0; row < m; ++row) ASSERT_EQ(GemmF32(args, {row, row + 1}), "");

@@ -185,30 +185,33 @@ TEST(Thresholds, RowsAndDepthsOfFp8) {
 }
 
 // Whole numbers: every order of sums is exact, oneDNN's and ours.
-TEST(Thresholds, FewFloatRows) {
-  for (const int64_t m : Around(thresholds::kFewFloatRows)) {
-    for (const int64_t n : Around(thresholds::kFewFloatColumns)) {
-      constexpr int64_t k = 37;
-      std::vector<float> x(static_cast<size_t>(m * k)), w(static_cast<size_t>(k * n));
-      for (auto* values : {&x, &w}) {
-        for (float& v : *values) v = static_cast<float>(RandomInt(-99, 99));
-      }
-      const auto packed = PackWeightsF32(w.data(), k, n, false, m);
-      ASSERT_TRUE(packed.has_value()) << packed.error();
-      std::vector<float> want(static_cast<size_t>(m * n));
-      for (int64_t i = 0; i < m * n; ++i) {
-        for (int64_t j = 0; j < k; ++j)
-          want[static_cast<size_t>(i)] += x[static_cast<size_t>(i / n * k + j)] * w[static_cast<size_t>(j * n + i % n)];
-      }
-      for (const Arch arch : RunnableArchs()) {
-        std::vector<float> y(want.size()), own(want.size());
-        ASSERT_EQ(GemmF32({x.data(), k, &*packed, nullptr, y.data(), n, arch}, {0, m}), "");
-        EXPECT_EQ(y, want) << Name(arch) << " " << m << " rows, " << n << " columns";
-        if (kFewRowsOf[arch] == nullptr || m > kFewRowsF32) continue;  // whatever layout oneDNN likes here
-        kFewRowsOf[arch]({m, k, n, x.data(), k, w.data(), nullptr, own.data(), n});
-        EXPECT_EQ(own, want) << Name(arch) << " " << m << " rows, " << n << " columns";
-      }
-    }
+void ExpectFloats(int64_t m, int64_t k, int64_t n) {
+  std::vector<float> x(static_cast<size_t>(m * k)), w(static_cast<size_t>(k * n));
+  for (auto* values : {&x, &w}) {
+    for (float& v : *values) v = static_cast<float>(RandomInt(-99, 99));
+  }
+  const auto packed = PackWeightsF32(w.data(), k, n, false, m);
+  ASSERT_TRUE(packed.has_value()) << packed.error();
+  std::vector<float> want(static_cast<size_t>(m * n)), y(want.size());
+  for (int64_t i = 0; i < m * n; ++i) {
+    for (int64_t j = 0; j < k; ++j)
+      want[static_cast<size_t>(i)] += x[static_cast<size_t>(i / n * k + j)] * w[static_cast<size_t>(j * n + i % n)];
+  }
+  ASSERT_EQ(GemmF32({x.data(), k, &*packed, nullptr, y.data(), n}, {0, m}), "");
+  EXPECT_EQ(y, want) << m << " x " << k << " x " << n;
+  AlignedArray<float> panels(static_cast<size_t>(PanelsF32Size(k, n)));
+  PackPanelsF32(w.data(), k, n, n, 1, panels.data());
+  for (const Arch arch : RunnableArchs()) {
+    if (kPanelsF32Of[arch] == nullptr) continue;
+    std::vector<float> own(want.size());
+    kPanelsF32Of[arch]({m, k, n, x.data(), k, panels.data(), nullptr, own.data(), n});
+    EXPECT_EQ(own, want) << Name(arch) << " " << m << " x " << k << " x " << n;
+  }
+}
+
+TEST(Thresholds, PanelsOfFloats) {
+  for (const int64_t m : Around(thresholds::kPanelRows)) {
+    for (const int64_t n : Around(thresholds::kPanelsColumns)) ExpectFloats(m, 37, n);
   }
 }
 

@@ -30,14 +30,15 @@ void Terms(Graphs& m, Form form = {}) {
     const ValueId back = m.Node(Op::kMul, {m.Node(Op::kNeg, {of_x}), factor});
     offset = form.beta ? m.Node(Op::kAdd, {back, beta}) : back;
   } else {
-    offset = m.Node(Op::kSub, {beta, m.Node(Op::kMul, {of_x, factor})});
+    const ValueId moved = m.Node(Op::kMul, {of_x, factor});
+    offset = form.beta ? m.Node(Op::kSub, {beta, moved}) : m.Node(Op::kNeg, {moved});
   }
   m.g.AddOutput("y", m.Node(Op::kAdd, {m.Node(Op::kMul, {x, factor}), offset}));
   if (form.wanted) m.g.AddOutput("factor", m.Node(Op::kNeg, {factor}));
 }
 
 TEST(LayerNormTermsRule, Fires) {
-  for (const Form form : {Form{}, Form{.keras = true}, Form{.keras = true, .beta = false}}) {
+  for (const Form form : {Form{}, Form{.beta = false}, Form{.keras = true}, Form{.keras = true, .beta = false}}) {
     Graphs b(3, 18);
     Terms(b, form);
     const Fused f = Fuse(b.g);
