@@ -87,7 +87,10 @@ std::vector<Way> WaysFrom(const OptimizeOptions& options, const Optimized& resul
   const std::string& from = options.recipe;
   std::vector<Way> ways;
   const auto recipe = [&](const char* name, const char* what) {
-    ways.push_back({std::format("recipe {}, {}", name, what), [name](OptimizeOptions& o) { o.recipe = name; }});
+    ways.push_back({std::format("recipe {}, {}", name, what), [name](OptimizeOptions& o) {
+                      o.recipe = name;
+                      if (o.recipe != "weights4") o.bits.reset();  // the others have 8
+                    }});
   };
   if (from == "int8") {
     for (const Calibrator other : {Calibrator::kMse, Calibrator::kEntropy, Calibrator::kMinMax}) {

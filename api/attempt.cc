@@ -40,6 +40,18 @@ bool Takes(const Option& option, const std::string& recipe) {
   return option.recipes.empty() || std::ranges::find(option.recipes, recipe) != option.recipes.end();
 }
 
+// `bits` is an option of the pass, so that a file's metadata replays it.
+ir::Status SetBits(const OptimizeOptions& options, passes::Pipeline& pipeline) {
+  if (!options.bits) return {};
+  if (std::ranges::find(pipeline.passes, "weights4") == pipeline.passes.end())
+    return ir::Fail("bits: there are no weights of 4 bits; leave it out, or use the recipes dynamic4 and weights4");
+  auto& of_pass = pipeline.options["weights4"];
+  if (of_pass.contains("bits"))
+    return ir::Fail("bits: the option bits of the pass weights4 says the same; give one of them");
+  of_pass["bits"] = *options.bits;
+  return {};
+}
+
 Result<passes::Pipeline> WithNames(passes::Pipeline pipeline, const OptimizeOptions& options) {
   OCTAVO_TRY(pipeline, passes::WithDynamic(std::move(pipeline), options.dynamic));
   return passes::WithFloat(std::move(pipeline), options.keep_float);
@@ -62,6 +74,9 @@ Result<passes::Pipeline> PipelineOf(const OptimizeOptions& options, const Graph&
   }
   const passes::Registry& registry = RegistryOf(options);
   if (options.pipeline) {
+    if (options.bits)
+      return ir::Fail(
+          "bits: it goes with a recipe; in a pipeline of your own set the option bits of the pass weights4");
     OCTAVO_TRY_STATUS(CheckPasses(*options.pipeline, registry));
     return WithNames(*options.pipeline, options);
   }
@@ -73,6 +88,7 @@ Result<passes::Pipeline> PipelineOf(const OptimizeOptions& options, const Graph&
   }
   if (!options.fit || (options.data == nullptr && !HasMoments(options))) std::erase(pipeline.passes, "fit_weights");
   pipeline.options = options.pass_options;
+  OCTAVO_TRY_STATUS(SetBits(options, pipeline));
   OCTAVO_TRY_STATUS(CheckPasses(pipeline, registry));
   return WithNames(std::move(pipeline), options);
 }

@@ -19,7 +19,8 @@ using ir::Status;
 Result<std::vector<LayerLoss>> LayersOf(const Graph& model, const passes::Report& report,
                                         const OptimizeOptions& options) {
   OptimizeOptions any = WithoutAdded(options);
-  any.recipe = "int8", any.pipeline.reset(), any.keep_float.clear(), any.dynamic.clear(), any.pass_options.clear();
+  any.recipe = "int8", any.pipeline.reset(), any.keep_float.clear(), any.dynamic.clear(), any.pass_options.clear(),
+  any.bits.reset();
   OCTAVO_TRY(const CalibrationTask task, PrepareCalibration(model, any));
   const passes::quantize::Sites sites = passes::quantize::FindSites(task.graph, options.keep_float);
   std::set<std::string> centers;

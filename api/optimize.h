@@ -55,6 +55,7 @@ struct OptimizeOptions {
   // With data: fewer layers as the recipe says, until every output keeps so many decibels (loss.h) on the held-out batches. First Linears
   // become dynamic (recipe int8), then layers stay float, those that lose most before others. Fills in Optimized::layers too.
   std::optional<double> min_db;
+  std::optional<double> bits;  // recipes dynamic4 and weights4: of a weight's codes on the mean, 4 to 8
   std::function<void(std::string_view pass, const ir::Graph& graph)> after_pass;
   // Stages for a person: "calibrate", batches done of total (-1: not known); "quantize", Linears; "compare", the held-out batches; "layers"; "types", attempts to reach min_db.
   std::function<void(std::string_view stage, int64_t done, int64_t total)> progress;

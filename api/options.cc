@@ -146,6 +146,17 @@ std::vector<Option> MakeOptions() {
        .recipes = {"int8", "fp8", "dynamic", "dynamic4", "weights4", "weights8"},
        .most = 200,
        .word = "DB"},
+      {.name = "bits",
+       .field = &OptimizeOptions::bits,
+       .what = "bits that a weight's codes have on the mean, 4 to 8: those Linears that lose most by 4 bits get 8, by "
+               "what their products lose on {calibration}, without data by what their weights lose",
+       .in_python = "report[\"notes\"] says how many do, the log which.",
+       .when = "4 bits lose too much, and 8 are too large",
+       .recipes = {"dynamic4", "weights4"},
+       .acts = {"weights4"},
+       .least = 4,
+       .most = 8,
+       .word = "BITS"},
       {.name = "layers",
        .field = &OptimizeOptions::layers,
        .what =

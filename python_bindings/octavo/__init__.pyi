@@ -240,6 +240,7 @@ def optimize(
     max_memory: int | None = None,
     max_nodes: int | None = None,
     *,
+    bits: float | None = None,
     held_out: int = -1,
     calibrate_with: str = "octavo",
     rules: Iterable[Rule] = (),
@@ -280,6 +281,8 @@ def optimize(
     its data: saves a run of the data, for large models two to four (every recipe but float, weights8 and quantized).
     max_memory: as of Session.
     max_nodes: as of Session.
+    bits: bits that a weight's codes have on the mean, 4 to 8: those Linears that lose most by 4 bits get 8, by what their products lose on
+    calibration, without data by what their weights lose (recipes dynamic4 and weights4). report["notes"] says how many do, the log which.
     held_out: batches of calibration, spread over it, that neither calibration nor fitting sees, so that the loss told is that of new data;
     -1 is an eighth, none of fewer than eight; 0 tells the loss of the first batch, which was seen.
     calibrate_with: what runs the model on calibration: octavo, onnxruntime, or the path of a libonnxruntime.so; a note says whether octavo

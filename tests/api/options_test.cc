@@ -38,12 +38,14 @@ TEST(Options, RecipesTakeWhatIsForThem) {
   const ir::Graph graph;
   int refused = 0;
   for (const Option& o : Options()) {
-    if (o.name != "reduce_range" && o.name != "quantize_kv_cache" && o.name != "keep_float" && o.name != "dynamic")
+    if (o.name != "reduce_range" && o.name != "quantize_kv_cache" && o.name != "keep_float" && o.name != "dynamic" &&
+        o.name != "bits")
       continue;
     for (const passes::Recipe& recipe : passes::Recipes()) {
       OptimizeOptions options;
       options.recipe = recipe.name;
       if (const auto* flag = std::get_if<bool OptimizeOptions::*>(&o.field)) options.** flag = true;
+      if (const auto* number = std::get_if<std::optional<double> OptimizeOptions::*>(&o.field)) options.** number = 5;
       if (const auto* names = std::get_if<std::vector<std::string> OptimizeOptions::*>(&o.field))
         (options.**names).emplace_back("*");
       const bool is_for = std::ranges::find(o.recipes, recipe.name) != o.recipes.end();
@@ -51,7 +53,7 @@ TEST(Options, RecipesTakeWhatIsForThem) {
       refused += is_for ? 0 : 1;
     }
   }
-  EXPECT_EQ(refused, 6 + 6 + 2 + 7);
+  EXPECT_EQ(refused, 6 + 6 + 2 + 7 + 6);
 }
 
 TEST(Options, JsonHasTypesAndDefaults) {

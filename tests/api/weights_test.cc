@@ -122,7 +122,7 @@ TEST(MixedBits, TheMeanIsKept) {
   double before = 0;
   for (const double bits : {4.0, 5.0, 6.5, 8.0}) {
     OptimizeOptions options;
-    options.recipe = "dynamic4", options.pass_options["weights4"]["bits"] = bits;
+    options.recipe = "dynamic4", options.bits = bits;
     auto optimized = Optimize(graph, options);
     ASSERT_TRUE(optimized.has_value()) << optimized.error().message;
     EXPECT_EQ(CountOf(optimized->graph, ir::Op::kLinearBlocked), optimized->report.linear.found);
@@ -150,12 +150,42 @@ TEST(MixedBits, TheMeanIsKept) {
 TEST(MixedBits, OtherMeansAreRefused) {
   for (const double bits : {3.9, 8.1, std::nan("")}) {
     OptimizeOptions options;
-    options.recipe = "weights4", options.pass_options["weights4"]["bits"] = bits;
+    options.recipe = "weights4", options.bits = bits;
     const auto refused = Optimize(Bert(), options);
     ASSERT_FALSE(refused.has_value());
     EXPECT_NE(refused.error().message.find("bits on the mean: use 4 to 8"), std::string::npos)
         << refused.error().message;
   }
+}
+
+TEST(MixedBits, WhereThereIsNothingOfFourBitsTheFlagIsRefused) {
+  const auto said = [](OptimizeOptions options) {
+    options.bits = 5;
+    const auto refused = Optimize(Bert(), options);
+    return refused ? std::string() : refused.error().message;
+  };
+  OptimizeOptions options;
+  for (const char* recipe : {"float", "dynamic", "weights8", "quantized"}) {
+    options.recipe = recipe;
+    EXPECT_EQ(said(options),
+              "bits: there are no weights of 4 bits; leave it out, or use the recipes dynamic4 and weights4");
+  }
+  options.recipe = "weights4", options.pass_options["weights4"]["bits"] = 6.0;
+  EXPECT_EQ(said(options), "bits: the option bits of the pass weights4 says the same; give one of them");
+  options = {};
+  options.pipeline = *passes::PipelineOfRecipe("weights4");
+  EXPECT_EQ(said(options),
+            "bits: it goes with a recipe; in a pipeline of your own set the option bits of the pass weights4");
+}
+
+TEST(MixedBits, TheFlagIsTheOptionOfThePass) {
+  OptimizeOptions flag, pass;
+  flag.recipe = pass.recipe = "weights4";
+  flag.bits = 5, pass.pass_options["weights4"]["bits"] = 5.0;
+  const auto a = Optimize(Bert(), flag), b = Optimize(Bert(), pass);
+  ASSERT_TRUE(a && b);
+  EXPECT_EQ(passes::PipelineToJson(a->pipeline), passes::PipelineToJson(b->pipeline));
+  EXPECT_EQ(*ir::onnx::WriteBytes(a->graph), *ir::onnx::WriteBytes(b->graph));
 }
 
 // Squared error of one block of a column by its own range: 15 steps, zero among them.

@@ -75,7 +75,8 @@ def test_signature_and_help_of_python():
         ({"recipe": None}, "recipe takes a str, not NoneType"),
         ({"progress": 3}, "progress takes a function or None, not int"),
         ({"max_memory": "4GB"}, "max_memory takes a whole number or None, not str"),
-        ({"bits": 4}, "got an unexpected keyword argument 'bits'"),
+        ({"bits": "5"}, "bits takes a number or None, not str"),
+        ({"bit": 4}, "got an unexpected keyword argument 'bit'"),
     ],
 )
 def test_types_are_checked(arguments, sentence):
@@ -102,4 +103,6 @@ def test_sentences_call_options_by_their_flags(run):
     assert "octavo: --dynamic: no Linear is called 'x'" in said("--calib", "random:2", "--dynamic", "x")
     assert "octavo: --assume: the model has no input 'split_if'" in said("--recipe", "float", "--assume", "split_if=1")
     assert "becomes a constant by --assume" in said("--recipe", "float", "--split-if", "input_ids")
+    assert "octavo: --bits: there are no weights of 4 bits; leave it out, or use the recipes dynamic4 and weights4" in said("--calib", "random:2", "--bits", "5")
+    assert "--bits: Value 9 not in range" in said("--recipe", "dynamic4", "--bits", "9")
     assert "octavo: --min-db runs batches of calibration data" in said("--recipe", "dynamic", "--min-db", "20")
