@@ -4,7 +4,8 @@
 // Before: y = x W + b -> Reshape [B,S,H,3,D] -> Gather 0, 1, 2 of axis 3          (BLOOM; NeoX: [B,S,H,3*D], Falcon: groups)
 // After:  the same of y' = x W' + b', W' the columns of W with those of Q first, then K's, then V's
 // Exact: columns of a product do not depend on each other, and a projection that is read by nothing else may write them in any
-// order. Untouched: a projection with other readers, parts that overlap or leave something out, weights that are no constants.
+// order. Untouched: a projection with other readers, parts that overlap or leave something out, weights that are no constants, and
+// heads of which a part is turned: Concat(rotary of x[..., :r], x[..., r:]) is whole heads again, and the runtime has it in one step.
 #include <algorithm>
 #include <cstring>
 
@@ -158,6 +159,33 @@ std::vector<NodeId> Projection(const Graph& g, ValueId y, int64_t columns) {
   return {};
 }
 
+// Whether v is made of `part`, by at most as many nodes as a rotary embedding has.
+bool IsMadeOf(const Graph& g, ValueId v, ValueId part) {
+  constexpr size_t kNodesOfRotation = 16;
+  std::vector<ValueId> work{v};
+  for (size_t i = 0; i < work.size() && i < 2 * kNodesOfRotation; ++i) {
+    if (work[i] == part) return true;
+    const Node* n = g.Producer(work[i]);
+    if (n != nullptr) work.insert(work.end(), n->inputs.begin(), n->inputs.end());
+  }
+  return false;
+}
+
+// The second of two parts goes behind what is made of the first, as the columns that a rotary embedding of a part leaves.
+bool AreOneHead(const Graph& g, const std::vector<Part>& parts, int64_t size) {
+  const auto rest = std::ranges::find_if(parts, [&](const Part& p) { return p.start + p.length == size; });
+  if (parts.size() < 2 || rest == parts.end() || rest->start == 0 || !g.HasOneUse(rest->out)) return false;
+  const ir::Use use = g.value(rest->out).uses[0];
+  const Node& concat = g.node(use.node);
+  const SymShape* whole = ShapeOf(g, concat.output());
+  if (concat.op != Op::kConcat || concat.inputs.size() != 2 || use.slot != 1 || whole == nullptr) return false;
+  const auto last = static_cast<int64_t>(whole->size()) - 1;
+  const int64_t axis = concat.attrs.Int("axis", 0);
+  if ((axis != last && axis != -1) || !ProvablyEqual(whole->back(), Dim(size))) return false;
+  const ValueId first = concat.input(0);
+  return std::ranges::any_of(parts, [&](const Part& p) { return p.start == 0 && IsMadeOf(g, first, p.out); });
+}
+
 // Columns in the order of the ranges, heads in order within each.
 Ints ColumnOrder(const Unpacking& u, const std::vector<std::pair<int64_t, int64_t>>& ranges) {
   Ints order;
@@ -200,6 +228,7 @@ bool Unpack(Rewriter& rw, NodeId id) {
   const auto u = SizesOf(*from, *to, parts[0].axis);
   std::vector<std::pair<int64_t, int64_t>> ranges;
   if (!u || !Ranges(parts, u->packed, &ranges)) return false;
+  if (AreOneHead(g, parts, u->packed)) return false;
   const SymShape unpacked = *to;
   if (u->before != 1) {
     const std::vector<NodeId> nodes = Projection(g, y, u->before * u->packed * u->after);

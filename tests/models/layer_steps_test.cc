@@ -66,8 +66,8 @@ TEST(LayerSteps, AreAsFewAsTheyWere) {
            {"float/qwen2.dyn18.sdpa", "int8", 7},
            {"float/gemma2.dyn18.eager", "dynamic4", 7},
            {"float/gemma2.dyn18.eager", "int8", 7},
-           {"float/phi.dyn18.sdpa", "dynamic4", 7},
-           {"float/phi.dyn18.sdpa", "int8", 10},
+           {"float/phi.dyn18.sdpa", "dynamic4", 5},
+           {"float/phi.dyn18.sdpa", "int8", 6},
            {"float/gpt2_past.dyn18.sdpa", "dynamic4", 7},
            {"float/gpt2_past.dyn18.sdpa", "int8", 9},
        }) {

@@ -236,5 +236,32 @@ TEST(CanonicalEinsum, RowsThatOneOperandHasAlone) {
   EXPECT_EQ(Check(columns.g, Einsum), "Einsum");
 }
 
+// Heads of 16 columns of which the first 4 are turned, or what stands in the place of that.
+std::string OfAPart(bool rest_behind, bool of_first) {
+  Builder b;
+  const ValueId x = b.In("x", {Sym("batch"), Sym("rows"), 32});
+  const ValueId heads = b.Reshape(b.Op1(Op::kMatMul, {x, b.W({32, 48})}), {0, 0, 3, 16});
+  const ValueId y = b.Transpose(heads, {0, 2, 1, 3});
+  const auto slice = [&](int64_t begin, int64_t end) {
+    return b.Op1(Op::kSlice, {y, b.Axis({begin}), b.Axis({end}), b.Axis({3})});
+  };
+  const ValueId part = slice(0, 4), rest = slice(4, 16);
+  const ValueId other = b.In("z", {Sym("batch"), 3, Sym("rows"), 4});
+  const ValueId turned = b.Op1(Op::kNeg, {of_first ? part : other});
+  if (!of_first) b.Out(part, "part");
+  b.Out(b.Concat(rest_behind ? std::vector{turned, rest} : std::vector{rest, turned}, 3));
+  return Check(b.g, Packed, 1e-5);
+}
+
+TEST(CanonicalPacked, HeadsOfWhichAPartIsTurnedStayWhole) {
+  EXPECT_EQ(OfAPart(true, true), "MatMul Reshape Transpose Slice Slice Neg Concat");
+}
+
+TEST(CanonicalPacked, PartsThatAreNoHeadAgainAreTakenApart) {
+  const auto is_apart = [](const std::string& ops) { return Count(ops, "Split") == 1 && Count(ops, "Slice") == 0; };
+  EXPECT_TRUE(is_apart(OfAPart(false, true))) << "the rest comes first";
+  EXPECT_TRUE(is_apart(OfAPart(true, false))) << "something else stands before the rest";
+}
+
 }  // namespace
 }  // namespace octavo::passes::canonical
