@@ -1,5 +1,6 @@
 #include "octavo/passes/canonical/select.h"
 
+#include <algorithm>
 #include <cmath>
 #include <optional>
 
@@ -46,7 +47,53 @@ bool AreScores(const Graph& g, ValueId v) {
   return false;
 }
 
+// A bool as a number, or a constant of zeros and ones, through what moves elements alone.
+bool IsZeroOrOne(const Graph& g, ValueId v) {
+  constexpr int kMostMoves = 12;
+  for (int i = 0; i < kMostMoves; ++i) {
+    if (const Tensor* t = g.ConstantOf(v); t != nullptr) {
+      if (t->dtype() != DType::kF32) return false;
+      return std::ranges::all_of(t->as<float>(), [](float x) { return x == 0.0f || x == 1.0f; });
+    }
+    const Node* n = g.Producer(v);
+    if (n == nullptr) return false;
+    if (n->op == Op::kCast && DTypeOf(g, n->input(0)) == DType::kBool) return true;
+    if (!IsReshapeLike(n->op) && n->op != Op::kTranspose && n->op != Op::kSlice && n->op != Op::kExpand &&
+        n->op != Op::kGather)
+      return false;
+    v = n->input(0);
+  }
+  return false;
+}
+
 }  // namespace
+
+bool SelectByDifference(Rewriter& rw, NodeId id) {
+  const Graph& g = rw.graph();
+  const Node n = g.node(id);
+  if (n.op != Op::kSub || DTypeOf(g, n.output()) != DType::kF32 || !AreScores(g, n.output())) return false;
+  const Node *kept = g.Producer(n.input(0)), *hidden = g.Producer(n.input(1));
+  if (kept == nullptr || hidden == nullptr || kept->op != Op::kMul || hidden->op != Op::kMul ||
+      !g.HasOneUse(n.input(0)))
+    return false;
+  for (int form = 0; form < 4; ++form) {
+    const size_t slot = form & 1, at = form >> 1;
+    const ValueId mask = kept->input(slot), scores = kept->input(1 - slot);
+    const Node* rest = g.Producer(hidden->input(at));
+    const auto low = ConstScalarBeside(g, hidden->input(1 - at), n.output());
+    if (rest == nullptr || rest->op != Op::kSub || rest->input(1) != mask || !low || !(*low > 0) || std::isinf(*low) ||
+        ConstScalarBeside(g, rest->input(0), n.output()) != 1.0 || !IsZeroOrOne(g, mask))
+      continue;
+    rw.At(id, {id});
+    const Type type = TypeOf(g, n.output()), is{DType::kBool, TypeOf(g, mask).shape};
+    const ValueId shows = Make(rw, Op::kCast, {mask}, {{"to", static_cast<int64_t>(DType::kBool)}}, is);
+    const ValueId hides = rw.Constant(Tensor::ScalarF32(static_cast<float>(-*low)));
+    rw.Replace(n.output(), Make(rw, Op::kWhere, {shows, scores, hides}, {}, type));
+    rw.EraseDead(id);
+    return true;
+  }
+  return false;
+}
 
 bool SelectBySum(Rewriter& rw, NodeId id) {
   const Graph& g = rw.graph();

@@ -11,6 +11,9 @@ namespace octavo::passes::canonical {
 // How tf2onnx writes a select, and so Keras' masks. The same bits while s is finite: 0 times a number below 0 is -0, which changes no sum. Part of `scores`;
 // true if the node was rewritten.
 bool SelectBySum(Rewriter& rw, ir::NodeId node);
+// Before: Softmax(Sub(Mul(s, m), Mul(Sub(1, m), 1e4)))   After: Softmax(Where(Cast(m), s, -1e4))   m: 0 or 1 everywhere (GPT-2 until transformers 4.0)
+// The same bits while s is finite, and part of `scores`, too.
+bool SelectByDifference(Rewriter& rw, ir::NodeId node);
 
 }  // namespace octavo::passes::canonical
 

@@ -98,5 +98,53 @@ TEST(CanonicalSelect, SizesOfScoresAreReadOfInputs) {
   }
 }
 
+// s * m - (1 - m) * 1e4, as GPT-2 was written first.
+struct Difference {
+  bool swapped = false, turned = false;
+  float one = 1, low = 1e4f, least = 0;  // least: what the mask has for 0
+  bool cast = false, other_mask = false, read_again = false;
+};
+Builder DifferenceOf(const Difference& f) {
+  Builder b;
+  const ValueId q = b.In("q", {Sym("b"), 2, Sym("s"), 4}), k = b.In("k", {Sym("b"), 2, Sym("s"), 4}),
+                v = b.In("v", {Sym("b"), 2, Sym("s"), 4});
+  const auto mask_of = [&](float least) {
+    std::vector<float> m(64);
+    for (size_t i = 0; i < 64; ++i) m[i] = i % 8 <= i / 8 ? 1.0f : least;
+    const ValueId whole = b.g.AddConstant(Tensor::F32({1, 1, 8, 8}, std::move(m)));
+    const ValueId rows = b.DimOf(q, 2);
+    return b.Op1(Op::kSlice, {whole, b.Axis({0, 0}), b.Concat({rows, rows}), b.Axis({2, 3})});
+  };
+  const ValueId mask =
+      f.cast ? b.Cast(b.In("mask", {Sym("s"), Sym("s")}, DType::kBool), DType::kF32) : mask_of(f.least);
+  const ValueId s = b.Op1(Op::kMatMul, {q, b.Transpose(k, {0, 1, 3, 2})});
+  const auto times = [&](ValueId x, ValueId y, bool swap) {
+    return b.Op1(Op::kMul, swap ? std::vector{y, x} : std::vector{x, y});
+  };
+  const ValueId kept = times(s, mask, f.swapped);
+  const ValueId rest = b.Op1(Op::kSub, {b.F(f.one), f.other_mask ? mask_of(0.5f) : mask});
+  const ValueId sum = b.Op1(Op::kSub, {kept, times(rest, b.F(f.low), f.turned)});
+  if (f.read_again) b.Out(kept, "kept");
+  b.Out(b.Op1(Op::kMatMul, {b.Op1(Op::kSoftmax, {sum}, Attrs{{"axis", int64_t{-1}}}), v}));
+  return b;
+}
+
+TEST(CanonicalSelect, ADifferenceBecomesWhere) {
+  for (int i = 0; i < 8; ++i) {
+    const std::string ops =
+        Check(DifferenceOf({.swapped = (i & 1) != 0, .turned = (i & 2) != 0, .cast = (i & 4) != 0}).g, Scores);
+    EXPECT_EQ(Count(ops, "Where"), 1u) << ops;
+    EXPECT_EQ(Count(ops, "Sub") + Count(ops, "Mul"), 0u) << ops;
+  }
+}
+
+TEST(CanonicalSelect, DifferencesThatAreNoSelect) {
+  for (const Difference& f : {Difference{.one = 2}, Difference{.low = -1e4f}, Difference{.least = 0.5f},
+                              Difference{.other_mask = true}, Difference{.read_again = true}}) {
+    const std::string ops = Check(DifferenceOf(f).g, Scores, 1e-5);
+    EXPECT_EQ(Count(ops, "Where"), 0u) << ops;
+  }
+}
+
 }  // namespace
 }  // namespace octavo::passes::canonical
