@@ -5,6 +5,7 @@
 #include <set>
 
 #include "octavo/runtime/chain.h"
+#include "octavo/runtime/codes_first.h"
 #include "octavo/runtime/compile.h"
 #include "octavo/runtime/model.h"
 #include "octavo/runtime/tail.h"
@@ -65,8 +66,13 @@ Result<std::vector<Step>> BuildSteps(const CompileContext& c) {
       if (!ir::CanEval(n.op)) return NothingRuns(g, n);
       made = {.kernel = MakeInterpreted(g, id), .nodes = {id}, .inputs = n.inputs, .outputs = n.outputs};
     }
+    for (const ir::NodeId other : made.nodes) {  // a step that came before joins this one
+      if (g.Before(other, id)) std::erase_if(steps, [other](const Step& step) { return step.node == other; });
+    }
     served.insert(made.nodes.begin(), made.nodes.end());
-    steps.push_back(StepOf(c, id, std::move(made)));
+    Step step = StepOf(c, id, std::move(made));
+    if (kernels && n.op == Op::kQuantizedSdpa) TakeCodesOfOperands(c, steps, step);
+    steps.push_back(std::move(step));
   }
   return steps;
 }

@@ -70,6 +70,7 @@ Made MakeKernel(ir::NodeId id, const CompileContext& c, const ChainsByNode& chai
   if (made.kernel == nullptr)
     made = {.kernel = MakeKernel(node, c), .nodes = {id}, .inputs = node.inputs, .outputs = node.outputs};
   if (made.kernel != nullptr) StoreByHeads(c, made);
+  if (node.op == Op::kQuantizedLinear || node.op == Op::kQuantizedQkv) TakeRowsToCode(id, c, made);
   return made;
 }
 

@@ -133,6 +133,36 @@ void TakeAppend(const CompileContext& c, ir::NodeId product, HeadsPart& part) {
   part.out = append.output();
 }
 
+// The rows go to places of a cache of fixed length, by ScatterND between Transposes that have the axis of the rows in front (write_rows.h).
+void TakeScatter(const CompileContext& c, ir::NodeId product, const ChainsByNode& chains, bool by_heads,
+                 HeadsPart& part) {
+  const Graph& g = c.graph;
+  const std::vector<int64_t> front{2, 0, 1, 3}, of_rows_first{1, 0, 2, 3};  // of [B,H,S,size] and [B,S,H,size]
+  ir::NodeId id;
+  const Node* turn = OnlyReader(g, part.out, Op::kTranspose, &id);
+  if (turn == nullptr || turn->attrs.Ints("perm") != (by_heads ? front : of_rows_first)) return;
+  if (g.IsGraphOutput(turn->output()) || g.value(turn->output()).uses.size() != 1) return;
+  const ir::Use use = g.value(turn->output()).uses[0];
+  const auto it = chains.find(use.node);
+  if (it == chains.end() || !it->second->writes || g.node(use.node).op != Op::kScatterND || use.slot != 2) return;
+  const Node& scatter = g.node(use.node);
+  const ValueId past = it->second->inputs[0], indices = scatter.input(1);
+  const Node* first = g.Producer(scatter.input(0));
+  if (first == nullptr || first->op != Op::kTranspose || first->attrs.Ints("perm") != front) return;
+  const auto &of_past = g.value(past).type.shape, &of_rows = g.value(part.out).type.shape;
+  const auto& of_indices = g.value(indices).type.shape;
+  if (!of_past || !of_rows || !of_indices || of_past->size() != 4 || of_indices->size() != 2) return;
+  if (g.value(past).type.dtype != g.value(part.out).type.dtype || !c.Is(indices, DType::kS64)) return;
+  if (!IsThereBefore(g, indices, product) || !ProvablyEqual((*of_indices)[1], ir::Dim(1))) return;
+  for (const size_t d : {size_t{0}, size_t{1}, size_t{3}}) {
+    if (!ProvablyEqual((*of_past)[d], (*of_rows)[d == 1 && !by_heads ? 2 : d])) return;
+  }
+  part.append = &scatter, part.past = past;
+  part.nodes.push_back(id);
+  part.nodes.insert(part.nodes.end(), it->second->nodes.begin(), it->second->nodes.end());
+  part.out = g.node(it->second->nodes.back()).output();
+}
+
 std::optional<HeadsPart> PartOf(const CompileContext& c, ir::NodeId product, ValueId v, const ChainsByNode& chains) {
   const Graph& g = c.graph;
   if (!IsFloats(c, v)) return {};
@@ -153,7 +183,10 @@ std::optional<HeadsPart> PartOf(const CompileContext& c, ir::NodeId product, Val
   if (part.rotation.columns == 0) TakeNorm(c, part.out, part);
   part.rows_first = true;
   TakeRotation(c, product, chains, part);
+  TakeCodes(c, chains, part);
   part.rows_first = part.rotation.columns > 0 && !part.rotation.by_pair;
+  TakeScatter(c, product, chains, false, part);
+  if (part.append != nullptr) return part;
   const Node* transpose = OnlyReader(g, part.out, Op::kTranspose, &id);
   if (transpose == nullptr || transpose->attrs.Ints("perm") != std::vector<int64_t>{0, 2, 1, 3}) {
     if (in_rows.heads == 0) return {};
@@ -163,10 +196,13 @@ std::optional<HeadsPart> PartOf(const CompileContext& c, ir::NodeId product, Val
   part.nodes.push_back(id);
   part.out = transpose->output();
   if (!g.value(part.out).type.shape || g.value(part.out).type.shape->size() != 4) return {};
-  if (part.norm == nullptr && part.rotation.columns == 0) TakeNorm(c, part.out, part);
-  TakeRotation(c, product, chains, part);
-  TakeCodes(c, chains, part);
+  if (part.codes == nullptr) {
+    if (part.norm == nullptr && part.rotation.columns == 0) TakeNorm(c, part.out, part);
+    TakeRotation(c, product, chains, part);
+    TakeCodes(c, chains, part);
+  }
   TakeAppend(c, product, part);
+  if (part.append == nullptr) TakeScatter(c, product, chains, true, part);
   return part;
 }
 

@@ -19,7 +19,7 @@ struct HeadsPart {
   ValueId cos = {}, sin = {}, positions = {};  // of the rotation; by_pair: of a RotaryEmbedding
   bool rows_first = false;                     // tables broadcast to [B,S,1,columns]
   const Node* codes = nullptr;                 // QuantizeLinear
-  const Node* append = nullptr;                // Concat, CacheAppend or TensorScatter
+  const Node* append = nullptr;                // Concat, CacheAppend, TensorScatter or ScatterND
   ValueId past = {};                           // its cache
   ValueId out = {};
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 #include <iterator>
+#include <map>
 #include <numeric>
 #include <utility>
 
@@ -36,8 +37,11 @@ HeadsTail::HeadsTail(std::vector<HeadsPart> parts, const CompileContext& c, Made
     part.rotation = p.rotation, part.rows_first = p.rows_first;
     part.cos = slot(p.cos), part.sin = slot(p.sin), part.positions = slot(p.positions);
     part.append = p.append, part.past = slot(p.past);
-    if (p.append != nullptr && p.append->op != Op::kConcat)
+    if (p.append != nullptr && p.append->op == Op::kScatterND) {
+      part.append_at = slot(p.append->input(1));
+    } else if (p.append != nullptr && p.append->op != Op::kConcat) {
       part.append_at = slot(p.append->input(2)), part.append_rows = slot(p.append->input(3));
+    }
     parts_.push_back(std::move(part));
     made.outputs.push_back(p.out);
     made.nodes.insert(made.nodes.end(), p.nodes.begin(), p.nodes.end());
@@ -62,6 +66,7 @@ void HeadsTail::Need(Needs& needs, DType x, int64_t k) const {
   needs.Exactly(0, x, {batch, rows, k});
   for (const Part& p : parts_) {
     if (p.past != 0) needs.Exactly(p.past, p.dtype, {batch, p.heads, any, p.size});
+    if (p.append != nullptr && p.append->op == Op::kScatterND) needs.Exactly(p.append_at, DType::kS64, {rows, 1});
     if (p.append_rows != 0)
       needs.Exactly(p.append_at, DType::kS64, {batch}), needs.Exactly(p.append_rows, DType::kS64, {});
     for (const size_t slot : {p.cos, p.sin}) {  // their last dim is a number that inference says
@@ -142,6 +147,20 @@ Result<HeadsTail::Place> HeadsTail::OpenOne(StepCall& call, size_t i) const {
       .y = y, .batch = p.bytes(fresh * n), .head = p.bytes(fresh * p.size), .row = p.bytes(p.size), .rows = fresh};
 }
 
+// Where ScatterND writes each row: of two at one place the later one stays.
+Result<std::vector<int64_t>> PlacesOf(const Tensor& indices, int64_t rows) {
+  std::vector<int64_t> places;
+  std::map<int64_t, size_t> last;
+  for (const int64_t i : indices.as<int64_t>()) {
+    if (i < -rows || i >= rows) return ir::Fail("index {} is outside axis 0 of size {}", i, rows);
+    const int64_t at = i < 0 ? i + rows : i;
+    if (const auto it = last.find(at); it != last.end()) places[it->second] = -1;
+    last[at] = places.size();
+    places.push_back(at);
+  }
+  return places;
+}
+
 // Where each entry's rows begin, and how many the cache then has; in the cache's room if that is all that happens.
 Result<HeadsTail::Place> HeadsTail::PlaceInCache(StepCall& call, const Part& p, size_t slot) const {
   const Shape& x = call.T(0).shape();
@@ -152,6 +171,11 @@ Result<HeadsTail::Place> HeadsTail::PlaceInCache(StepCall& call, const Part& p, 
     const Tensor* at = p.append_at != 0 ? &call.T(p.append_at) : nullptr;
     OCTAVO_TRY(ir::interpret::CacheWrite write, ir::interpret::PlanCacheWrite(*p.append, call.T(p.past), now, at));
     place.rows = old, place.at = std::move(write.start), place.circular = true;
+    return CopyOfCache(call, p, slot, std::move(place));
+  }
+  if (p.append->op == Op::kScatterND) {
+    OCTAVO_TRY(place.of_row, PlacesOf(call.T(p.append_at), old));
+    place.rows = old;
     return CopyOfCache(call, p, slot, std::move(place));
   }
   if (p.append->op == Op::kCacheAppend) {
@@ -192,8 +216,9 @@ HeadsTail::Place HeadsTail::CopyOfCache(StepCall& call, const Part& p, size_t sl
     const auto share = runtime::PartOf(heads, parts, task, 1);
     for (int64_t h = share.begin; h < share.end; ++h) {
       const int64_t at = place.at[static_cast<size_t>(h / p.heads)];
-      const int64_t kept = place.circular ? place.rows : std::clamp(at, int64_t{0}, place.rows);
-      const int64_t end = place.circular ? place.rows : std::clamp(at + x[1], kept, place.rows);
+      const bool all = place.circular || p.append->op == Op::kScatterND;
+      const int64_t kept = all ? place.rows : std::clamp(at, int64_t{0}, place.rows);
+      const int64_t end = all ? place.rows : std::clamp(at + x[1], kept, place.rows);
       std::byte* y = place.y + p.bytes(h * run);
       if (!taken && kept > 0)
         std::memcpy(y, past.data() + p.bytes(h * old * p.size), static_cast<size_t>(p.bytes(kept * p.size)));
@@ -218,6 +243,7 @@ void HeadsTail::Store(const StepCall& call, const std::vector<Place>& places, co
       const int64_t batch = r / of_batch % of_run, row = r % of_batch;
       const Place& to = places[static_cast<size_t>(r / of_batch / of_run) * parts_.size() + i];
       int64_t place = row + (to.at.empty() ? 0 : to.at[static_cast<size_t>(batch)]);
+      if (!to.of_row.empty()) place = to.of_row[static_cast<size_t>(row)];
       if (to.circular) place %= to.rows;
       if (place < 0 || place >= to.rows) continue;
       const float* cos = p.cos == 0 ? nullptr : to.angles.Cos(batch, row);

@@ -30,7 +30,8 @@ class HeadsTail {
     int64_t rows = 0;              // of a head
     std::vector<int64_t> at = {};  // row 0 of each batch entry; empty: 0. Rows that are not among `rows` are left out
     bool circular = false;         // they are counted from the first one on
-    bool coded = false;            // rows of codes (room.h)
+    std::vector<int64_t> of_row = {};  // where each row goes, of all batch entries, in place of `at`; -1: nowhere
+    bool coded = false;                // rows of codes (room.h)
     Angles angles = {};
   };
   // Slots of operands whose rooms it reads, and of all that each of several runs has for itself.

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "octavo/runtime/rotary_chain.h"
+#include "octavo/runtime/write_rows.h"
 
 namespace octavo::runtime {
 
@@ -29,6 +30,11 @@ std::vector<ValueId> WantedEarly(const CompileContext& c) {
     if (n.op == Op::kRotaryEmbedding) first = 1;
     if (n.op == Op::kCacheAppend || n.op == Op::kTensorScatter) first = 2;
     for (size_t i = first; i < n.inputs.size(); ++i) wanted.push_back(n.input(i));
+  }
+  for (const Chain& chain : FindWrittenRows(c)) {
+    for (const NodeId id : chain.nodes) {
+      if (c.graph.node(id).op == Op::kScatterND) wanted.push_back(c.graph.node(id).input(1));
+    }
   }
   for (const Chain& chain : FindRotaryChains(c))
     wanted.insert(wanted.end(), chain.inputs.begin() + 1, chain.inputs.end());

@@ -5,13 +5,13 @@
 
 #include "octavo/kernels/quantize/quantize.h"
 #include "octavo/quant/numeric/rounding.h"
-#include "octavo/runtime/step.h"
+#include "octavo/runtime/step_linear.h"
 
 namespace octavo::runtime {
 
 namespace {
 
-constexpr int64_t kElementGrain = 32768;
+constexpr int64_t kGrain = 32768;
 
 uint8_t ZeroPoint(float lo, float scale) {
   return static_cast<uint8_t>(quant::RoundHalfEven(std::fmin(255.0f, std::fmax(0.0f, 0.0f - lo / scale))));
@@ -25,7 +25,7 @@ class DynamicQuantizeKernel : public Kernel {
   Status Execute(StepCall& call) const override {
     const Tensor& x = call.T(0);
     const float* in = x.as<float>().data();
-    const int64_t parts = PartsOf(x.size(), kElementGrain, call.threads->count());
+    const int64_t parts = PartsOf(x.size(), kGrain, call.threads->count());
     std::vector<kernels::MinMax> ranges(static_cast<size_t>(parts));
     call.threads->For(parts, [&](int64_t i) {
       const Part p = PartOf(x.size(), parts, i, 64);
@@ -54,7 +54,6 @@ class DynamicQuantizeKernel : public Kernel {
   kernels::Arch arch_;
 };
 
-// A row is read twice, the second time from L1.
 class QuantizeTokensKernel : public Kernel {
  public:
   explicit QuantizeTokensKernel(kernels::Arch arch) : arch_(arch) {
@@ -64,26 +63,7 @@ class QuantizeTokensKernel : public Kernel {
   std::string name() const override { return "quantize_tokens " + std::string(Name(arch_)); }
 
   Status Execute(StepCall& call) const override {
-    const Tensor& x = call.T(0);
-    const int64_t n = x.shape().back(), rows = LeadingRows(x.shape());
-    Shape of_scale = x.shape();
-    of_scale.back() = 1;
-    const float* in = x.as<float>().data();
-    std::byte* codes = call.Allocate(0, DType::kU8, x.shape()).mutable_data();
-    float* scale = call.Allocate(1, DType::kF32, of_scale).mutable_as<float>().data();
-    auto* zero = call.Allocate(2, DType::kU8, std::move(of_scale)).mutable_as<uint8_t>().data();
-    const int64_t parts =
-        PartsOf(rows, std::max<int64_t>(1, kElementGrain / std::max<int64_t>(1, n)), call.threads->count());
-    call.threads->For(parts, [&](int64_t i) {
-      const Part p = PartOf(rows, parts, i, 1);
-      for (int64_t r = p.begin; r < p.end; ++r) {
-        const kernels::MinMax range = kernels::FindMinMax(arch_, in + r * n, n);
-        const float lo = std::min(range.min, 0.0f), hi = std::max(range.max, 0.0f);
-        scale[r] = std::max(hi / 255.0f - lo / 255.0f, 0x1p-100f);
-        zero[r] = ZeroPoint(lo, scale[r]);
-        kernels::QuantizeLinear(arch_, in + r * n, n, scale[r], zero[r], DType::kU8, codes + r * n);
-      }
-    });
+    QuantizeRows(arch_, call, 0);
     return {};
   }
 
@@ -92,6 +72,29 @@ class QuantizeTokensKernel : public Kernel {
 };
 
 }  // namespace
+
+// A row is read twice, the second time from L1.
+void QuantizeRows(kernels::Arch arch, StepCall& call, size_t first) {
+  const Tensor& x = call.T(0);
+  const int64_t n = x.shape().back(), rows = LeadingRows(x.shape());
+  Shape of_scale = x.shape();
+  of_scale.back() = 1;
+  const float* in = x.as<float>().data();
+  std::byte* codes = call.Allocate(first, DType::kU8, x.shape()).mutable_data();
+  float* scale = call.Allocate(first + 1, DType::kF32, of_scale).mutable_as<float>().data();
+  auto* zero = call.Allocate(first + 2, DType::kU8, std::move(of_scale)).mutable_as<uint8_t>().data();
+  const int64_t parts = PartsOf(rows, std::max<int64_t>(1, kGrain / std::max<int64_t>(1, n)), call.threads->count());
+  call.threads->For(parts, [&](int64_t i) {
+    const Part p = PartOf(rows, parts, i, 1);
+    for (int64_t r = p.begin; r < p.end; ++r) {
+      const kernels::MinMax range = kernels::FindMinMax(arch, in + r * n, n);
+      const float lo = std::min(range.min, 0.0f), hi = std::max(range.max, 0.0f);
+      scale[r] = std::max(hi / 255.0f - lo / 255.0f, 0x1p-100f);
+      zero[r] = ZeroPoint(lo, scale[r]);
+      kernels::QuantizeLinear(arch, in + r * n, n, scale[r], zero[r], DType::kU8, codes + r * n);
+    }
+  });
+}
 
 KernelPtr MakeQuantizeTokens(const Node& node, const CompileContext& c) {
   if (!node.output(0).valid() || !node.output(1).valid() || !node.output(2).valid()) return nullptr;

@@ -44,7 +44,9 @@ class LinearKernel : public Kernel {
 
   Status Execute(StepCall& call) const override {
     MakeDenseBut(call, pasts_);
-    const Tensor& x = call.T(0);
+    if (codes_ != 0) QuantizeRows(arch_, call, codes_);
+    const auto of_x = [&](size_t i) -> const Tensor& { return codes_ != 0 ? call.out[codes_ + i].tensor : call.T(i); };
+    const Tensor& x = of_x(0);
     const int64_t k = branches_[0].w->k();
     kernels::QkvArgs args;
     // Parameters of a dynamically quantized activation come with it.
@@ -55,8 +57,8 @@ class LinearKernel : public Kernel {
               .stride = k,
               .zero_point = zero,
               .scale = scale,
-              .row_scale = per_token_ ? call.T(1).as<float>().data() : nullptr,
-              .row_zero_point = per_token_ ? call.T(2).as<uint8_t>().data() : nullptr};
+              .row_scale = per_token_ ? of_x(1).as<float>().data() : nullptr,
+              .row_zero_point = per_token_ ? of_x(2).as<uint8_t>().data() : nullptr};
     args.count = static_cast<int>(branches_.size());
     for (size_t i = 0; i < branches_.size(); ++i) args.branch[i] = Output(call, i, x.shape());
     if (has_residual_) args.branch[0].residual = call.T(9).as<float>().data();
@@ -87,7 +89,7 @@ class LinearKernel : public Kernel {
       if (b.by_heads) needs.Exactly(0, x, {Needs::Size::Any(), Needs::Size::Any(), b.w->k()});
     }
     if (at_run_time_) needs.Count(1, DType::kF32, 1), needs.Count(2, DType::kUndefined, 1);
-    if (per_token_) needs.EndsIn(1, DType::kF32, {1}), needs.EndsIn(2, DType::kU8, {1});
+    if (per_token_ && codes_ == 0) needs.EndsIn(1, DType::kF32, {1}), needs.EndsIn(2, DType::kU8, {1});
     if (has_residual_) needs.EndsIn(9, DType::kF32, {branches_[0].w->n()});
     for (const auto& heads : heads_) {
       if (heads) heads->Need(needs, x, branches_[0].w->k());
@@ -117,6 +119,13 @@ class LinearKernel : public Kernel {
     }
     takes_rooms = true;
     name_ = std::format("{}{} {}", kind, behind, Name(arch_));
+  }
+
+  // The activation is floats, whose rows become codes in this output and their parameters in the two behind it.
+  void BeginInRows(size_t codes) {
+    codes_ = codes, name_ = "quantize_tokens+" + name_;
+    needs = {};
+    Need(DType::kF32);
   }
 
   std::vector<Branch> branches_;
@@ -206,6 +215,7 @@ class LinearKernel : public Kernel {
   std::vector<std::optional<HeadsTail>> heads_;  // by branch; empty: nothing stands behind any
   std::vector<Lane> lanes_;
   std::vector<size_t> pasts_;  // operands whose rooms are read
+  size_t codes_ = 0;           // 0: they come from another step
   std::vector<size_t> slots_;  // of the branches' outputs; empty: in their order
 };
 
@@ -359,6 +369,25 @@ Made MakeLinearGroup(ir::NodeId id, const CompileContext& c, const ChainsByNode&
   made.nodes.insert(made.nodes.end(), tail->nodes.begin(), tail->nodes.end());
   made.kernel = std::move(kernel);
   return made;
+}
+
+void TakeRowsToCode(ir::NodeId id, const CompileContext& c, Made& made) {
+  const Graph& g = c.graph;
+  auto* kernel = dynamic_cast<LinearKernel*>(made.kernel.get());
+  const ir::NodeId maker = g.value(g.node(id).input(0)).producer;
+  if (kernel == nullptr || !kernel->per_token_ || !maker.valid() || g.node(maker).op != Op::kQuantizeTokens) return;
+  const Node& rows = g.node(maker);
+  for (size_t i = 0; i < 3; ++i) {
+    const ValueId v = i < rows.outputs.size() ? rows.outputs[i] : ValueId{};
+    if (!v.valid() || v != g.node(id).input(i) || g.IsGraphOutput(v)) return;
+    const auto reads = [&](const ir::Use& use) { return use.slot == i && std::ranges::contains(made.nodes, use.node); };
+    if (!std::ranges::all_of(g.value(v).uses, reads)) return;
+  }
+  if (g.value(rows.input(0)).type.dtype != DType::kF32 || c.Constant(rows.output(0)) != nullptr) return;
+  kernel->BeginInRows(made.outputs.size());
+  made.outputs.insert(made.outputs.end(), rows.outputs.begin(), rows.outputs.end());
+  made.inputs[0] = rows.input(0), made.inputs[1] = made.inputs[2] = {};
+  made.nodes.push_back(maker);
 }
 
 KernelPtr MakeLinear(const Node& node, const CompileContext& c) {

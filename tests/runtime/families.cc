@@ -298,7 +298,7 @@ std::vector<Family> Products() {
       {"linear_int8", "linear_int8 ", [](Maker& m) { Linear(m, DType::kU8, DType::kS8, false); }},
       {"linear_residual", "linear_int8 ", [](Maker& m) { Linear(m, DType::kS8, DType::kS8, true); }},
       {"linear_dynamic", "linear_int8 ", [](Maker& m) { Dynamic(m, false); }},
-      {"linear_per_token", "linear_int8 ", [](Maker& m) { Dynamic(m, true); }},
+      {"linear_per_token", "quantize_tokens+linear_int8 ", [](Maker& m) { Dynamic(m, true); }},
       {"qkv_int8", "qkv_int8 ", [](Maker& m) { Qkv(m, DType::kU8, DType::kS8); }},
       {"linear_fp8", "linear_fp8 ", [](Maker& m) { Linear(m, DType::kE4M3FN, DType::kE4M3FN, true); }},
       {"qkv_fp8", "qkv_fp8 ", [](Maker& m) { Qkv(m, DType::kE4M3FN, DType::kE4M3FN); }},

@@ -23,7 +23,7 @@ constexpr int64_t kDepth = 96;
 
 // Rotary embeddings: written out, with pairs half of the columns apart or side by side, or the op, whose x has heads or is rows.
 enum class Rotary { kNone, kHalf, kPairs, kOp, kOpOfRows };
-enum class Cache { kNone, kConcat, kAppend, kScatter };
+enum class Cache { kNone, kConcat, kAppend, kScatter, kScatterNd };
 
 struct Form {
   int64_t heads = 4, size = 64;
@@ -40,6 +40,7 @@ struct Form {
   bool table_of_product = false;
   bool batch_of_table = true;  // else one for all
   bool table_widens = false;   // its batch is another
+  bool merged = false;         // the Transpose of v's heads and that in front of ScatterND are one
 };
 
 class Maker {
@@ -77,7 +78,9 @@ class Maker {
     return products.back();
   }
   int64_t rotated() const { return f_.rotated == 0 ? f_.size : f_.rotated; }
-  ValueId Transposed(ValueId y) { return Node(Op::kTranspose, {y}, {{"perm", std::vector<int64_t>{0, 2, 1, 3}}}); }
+  ValueId Transposed(ValueId y, std::vector<int64_t> perm = {0, 2, 1, 3}) {
+    return Node(Op::kTranspose, {y}, {{"perm", std::move(perm)}});
+  }
   ValueId Rows(ValueId y) {
     y = Node(Op::kReshape, {y, g.AddConstant(Tensor::S64({4}, {0, 0, f_.heads, f_.size}))});
     if (f_.norm) y = Node(Op::kRMSNormalization, {y, Constant(DType::kF32, {f_.size})}, {{"axis", int64_t{-1}}});
@@ -118,13 +121,18 @@ class Maker {
     y = Transposed(y);
     return turns && !f_.rows_first && f_.rotary != Rotary::kOpOfRows ? Rotated(y) : y;
   }
-  ValueId Appended(ValueId past, ValueId y) {
+  ValueId Appended(ValueId past, ValueId y, bool rows_first) {
     if (f_.append == Cache::kConcat) return Node(Op::kConcat, {past, y}, {{"axis", int64_t{2}}});
     if (f_.append == Cache::kScatter)
       return Node(Op::kTensorScatter, {past, y, before}, {{"mode", std::string("circular")}});
+    if (f_.append == Cache::kScatterNd) {
+      const std::vector<int64_t> front = {2, 0, 1, 3};
+      const ValueId now = Transposed(y, rows_first ? std::vector<int64_t>{1, 0, 2, 3} : front);
+      return Transposed(Node(Op::kScatterND, {Transposed(past, front), places, now}), {1, 2, 0, 3});
+    }
     return Node(Op::kCacheAppend, {past, y, before, total});
   }
-  ValueId cos, sin, positions, before, total;
+  ValueId cos, sin, positions, before, total, places;
 
  private:
   Form f_;
@@ -133,6 +141,7 @@ class Maker {
 
 const ir::Dim kBatch = ir::Dim::Symbol("b"), kRows = ir::Dim::Symbol("s"), kPast = ir::Dim::Symbol("p");
 constexpr int64_t kPositions = 300;
+constexpr int64_t kFixed = 140;  // rows of a cache that does not grow
 
 bool IsOp(const Form& f) { return f.rotary == Rotary::kOp || f.rotary == Rotary::kOpOfRows; }
 
@@ -150,6 +159,7 @@ void Attend(Maker& m, const Form& f) {
   m.positions = g.AddInput("positions", {DType::kS64, ir::SymShape{kBatch, kRows}});
   m.before = g.AddInput("before", {DType::kS64, ir::SymShape{kBatch}});
   m.total = g.AddInput("total", {DType::kS64, ir::SymShape{}});
+  m.places = g.AddInput("places", {DType::kS64, ir::SymShape{kRows, 1}});
   std::vector<ValueId> qkv;
   if (f.packed) {
     const int64_t n = f.heads * f.size;
@@ -169,11 +179,13 @@ void Attend(Maker& m, const Form& f) {
       g.AddOutput("q", qkv[i]);
       continue;
     }
-    ValueId y = m.Heads(qkv[i], f.rotary != Rotary::kNone && i < 2);
+    const bool rows_first = f.merged && i == 2;
+    ValueId y = rows_first ? m.Rows(qkv[i]) : m.Heads(qkv[i], f.rotary != Rotary::kNone && i < 2);
     const std::string name = std::string(1, "qkv"[i]);
     const bool appends = f.append != Cache::kNone && i > 0;
     if (appends)
-      y = m.Appended(g.AddInput("past." + name, {DType::kF32, ir::SymShape{kBatch, f.heads, kPast, f.size}}), y);
+      y = m.Appended(g.AddInput("past." + name, {DType::kF32, ir::SymShape{kBatch, f.heads, kPast, f.size}}), y,
+                     rows_first);
     g.AddOutput(appends ? "present." + name : name, y);
   }
 }
@@ -190,6 +202,10 @@ ir::TensorMap InputsOf(Maker& m, const Form& f, int64_t rows, int64_t old) {
   inputs["positions"] = at;
   inputs["before"] = Tensor::S64({2}, {old, old});
   inputs["total"] = Tensor::ScalarS64(old + rows);
+  Tensor places = Tensor::Zeros(DType::kS64, {rows, 1});  // from the end, too, and one twice
+  for (int64_t i = 0; i < rows; ++i)
+    places.mutable_as<int64_t>()[static_cast<size_t>(i)] = i == 4 ? old + 2 : i % 7 == 3 ? old + i - kFixed : old + i;
+  inputs["places"] = places;
   return inputs;
 }
 
@@ -211,7 +227,7 @@ size_t Steps(const Form& f) {
     ir::TensorMap caches;
     int64_t old = 0;
     for (const char* name : {"past.k", "past.v"}) {
-      if (f.append != Cache::kNone) caches[name] = m.Random(DType::kF32, {2, f.heads, grows ? 0 : 140, f.size});
+      if (f.append != Cache::kNone) caches[name] = m.Random(DType::kF32, {2, f.heads, grows ? 0 : kFixed, f.size});
     }
     for (const int64_t rows : {5, 1, 1, 130, 1}) {
       ir::TensorMap inputs = InputsOf(m, f, rows, old);
@@ -270,6 +286,27 @@ TEST(HeadsTail, CachesThatAreWrittenByOps) {
   EXPECT_EQ(Steps({.rotary = Rotary::kOp, .append = Cache::kAppend, .codes = true}), 3u);
   EXPECT_EQ(Steps({.size = 80, .append = Cache::kScatter}), 1u);
   EXPECT_EQ(Steps({.append = Cache::kScatter, .packed = true}), 1u);
+  EXPECT_EQ(Steps({.append = Cache::kScatterNd}), 1u);
+  EXPECT_EQ(Steps({.size = 32, .norm = true, .append = Cache::kScatterNd, .merged = true}), 1u);
+  EXPECT_EQ(Steps({.size = 80, .append = Cache::kScatterNd, .packed = true}), 1u);
+  EXPECT_EQ(Steps({.rotary = Rotary::kOp, .append = Cache::kScatterNd, .codes = true}), 3u);
+}
+
+// ScatterND writes where the cache lies if it was given away.
+TEST(HeadsTail, RowsThatScatterNdWritesGoIntoACacheThatWasGivenAway) {
+  const Form f = {.append = Cache::kScatterNd};
+  Maker m(f);
+  Attend(m, f);
+  auto model = Model::Compile(m.g, {.threads = 2});
+  ASSERT_TRUE(model);
+  ir::TensorMap inputs = InputsOf(m, f, 5, 10);
+  for (const char* name : {"past.k", "past.v"}) inputs[name] = m.Random(DType::kF32, {2, f.heads, kFixed, f.size});
+  const auto want = model->Run(inputs);
+  const std::byte* memory = inputs["past.k"].data();
+  const auto taken = model->Run(std::move(inputs));
+  ASSERT_TRUE(want && taken);
+  for (size_t i = 0; i < 3; ++i) EXPECT_TRUE((*taken)[i].SameBits((*want)[i]));
+  EXPECT_EQ((*taken)[1].data(), memory);
 }
 
 TEST(HeadsTail, PartsOfAPackedProductToo) {
@@ -342,6 +379,11 @@ TEST(HeadsTail, SaysWhatTheOpsSay) {
   EXPECT_EQ(
       has(sentence({.append = Cache::kScatter}, [](auto& in) { in["before"] = Tensor::S64({2}, {0, 10}); }), write),
       write);
+  const char* place = "index 9 is outside axis 0 of size 9";
+  EXPECT_EQ(
+      has(sentence({.append = Cache::kScatterNd}, [](auto& in) { in["places"] = Tensor::S64({3, 1}, {0, 9, 1}); }),
+          place),
+      place);
   const char* rows = "a cache of -1 rows cannot be; its input rows must not be negative";
   EXPECT_EQ(has(sentence({.append = Cache::kAppend}, [](auto& in) { in["total"] = Tensor::ScalarS64(-1); }), rows),
             rows);
