@@ -35,7 +35,14 @@ std::optional<Codes> CodesOfQuantize(const Graph& g, const Node& n) {
 
 ClipCounter::ClipCounter(Graph& graph) {
   const auto told = graph.info.metadata.find(kIdsKey);
-  const auto ranges = told == graph.info.metadata.end() ? std::nullopt : quant::IdRangesOf(told->second);
+  const bool tells = told != graph.info.metadata.end();
+  const auto ranges = tells ? quant::IdRangesOf(told->second) : std::nullopt;
+  if (tells && !ranges)
+    note_ = std::format(
+        "metadata '{}' of the file cannot be read, so ids that calibration did not reach are not counted: make the "
+        "file "
+        "anew by optimize, or take the entry out",
+        kIdsKey);
   for (const ir::ValueId input : graph.inputs()) {
     const std::string& name = graph.value(input).name;
     if (ranges && ranges->contains(name)) ids_.push_back({.input = name, .range = ranges->at(name)});

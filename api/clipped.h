@@ -35,6 +35,8 @@ class ClipCounter {
   // The tensors become outputs of the graph, behind its own.
   explicit ClipCounter(ir::Graph& graph);
   size_t size() const { return taps_.size(); }
+  // A sentence where the file's metadata tells of ids in a way that cannot be read: they are not counted then.
+  const std::string& note() const { return note_; }
   // The outputs that the constructor added, of one run. From any thread.
   void Count(std::span<const ir::Tensor> codes);
   std::vector<Clipped> Counts() const;
@@ -51,6 +53,7 @@ class ClipCounter {
   };
   std::vector<Tap> taps_;
   std::vector<StrangeIds> ids_;
+  std::string note_;
   mutable std::mutex mutex_;
 };
 

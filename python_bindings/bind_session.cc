@@ -222,7 +222,9 @@ class Session {
     return std::move(opened.graph);
   }
   static ir::Graph Counted(ir::Graph graph, bool counts, std::unique_ptr<api::ClipCounter>& counter) {
-    if (counts) counter = std::make_unique<api::ClipCounter>(graph);
+    if (!counts) return graph;
+    counter = std::make_unique<api::ClipCounter>(graph);
+    if (!counter->note().empty()) Warn({counter->note()});
     return graph;
   }
   static runtime::Model Compile(ir::Graph graph, int threads) { return Unwrap(Compiled(std::move(graph), threads)); }

@@ -111,3 +111,13 @@ def test_models_without_codes_have_none_and_sessions_that_do_not_count_say_so():
         octavo.Session(BERT).clipped()
     with pytest.raises(TypeError):
         octavo.Session(BERT, 0, True, None, None, True)
+
+
+def test_ids_that_cannot_be_read_are_told_and_the_rest_is_counted(model):
+    onnx = pytest.importorskip("onnx")
+    damaged = onnx.load_model_from_string(model)
+    next(entry for entry in damaged.metadata_props if entry.key == "octavo.ids").value = '{"input_ids": [5]}'
+    with pytest.warns(UserWarning, match="metadata 'octavo.ids' of the file cannot be read, so ids"):
+        session = octavo.Session(damaged, count_clipped=True)
+    assert session.clipped() and "input_ids" not in session.clipped()
+    octavo.Session(damaged)  # who does not count them is told nothing
