@@ -102,9 +102,11 @@ runtime::CompileOptions CompileOptionsOf(const OptimizeOptions& options) {
           }};
 }
 
-Result<GraphRun> RunOf(Graph graph, const OptimizeOptions& options) {
+Result<GraphRun> RunOf(Graph graph, const OptimizeOptions& options, std::shared_ptr<runtime::PackedWeightsSet> packed) {
   if (options.other_runtime) return options.other_runtime(graph, options.threads);
-  OCTAVO_TRY(runtime::Model compiled, runtime::Model::Compile(std::move(graph), CompileOptionsOf(options)));
+  runtime::CompileOptions how = CompileOptionsOf(options);
+  how.packed = std::move(packed);
+  OCTAVO_TRY(runtime::Model compiled, runtime::Model::Compile(std::move(graph), how));
   const auto model = std::make_shared<runtime::Model>(std::move(compiled));
   return GraphRun([model](const ir::TensorMap& inputs) { return model->Run(inputs); });
 }
@@ -283,7 +285,7 @@ class Attempt {
           "be "
           "fitted to it, which is nearer to the model");
     }
-    OCTAVO_TRY_STATUS(RunPasses(halves_.before));
+    OCTAVO_TRY_STATUS(RunFirstHalf());
     result_.before = graph_;
     if (halves_.calibrates) {
       OCTAVO_TRY_STATUS(MakePlan());
@@ -323,6 +325,23 @@ class Attempt {
       if (const passes::Pass* pass = registry_.Find(name)) OCTAVO_TRY_STATUS(Prepare(pass->info()));
       OCTAVO_TRY_STATUS(passes::RunPasses({name}, graph_, context_, manager));
     }
+    return {};
+  }
+
+  // The passes before ranges are gathered, where no attempt before this one has been through them.
+  Status RunFirstHalf() {
+    const bool searches = halves_.calibrates && !options_.explain && !options_.after_pass && !options_.pipeline &&
+                          result_.pipeline.foreign.empty();  // whose passes may ask for what differs
+    std::optional<Start>& start = evidence_.start;
+    if (searches && start && start->IsOf(halves_.before, options_.pass_options)) {
+      graph_ = start->graph, result_.report = start->report, result_.timings = start->timings;
+      inventory_ = true;
+      TellAgain(start->told, context_);
+      return {};
+    }
+    OCTAVO_TRY_STATUS(RunPasses(halves_.before));
+    if (searches && inventory_)
+      start = {halves_.before, options_.pass_options, graph_, ToldBy(context_), result_.report, result_.timings};
     return {};
   }
 
@@ -452,7 +471,9 @@ class Attempt {
     if (evidence_.samples.empty()) {
       OCTAVO_TRY(evidence_.samples, SamplesOf(model_, options_, evidence_));
     }
-    OCTAVO_TRY(const GraphRun run, RunOf(result_.graph, options_));
+    const auto packed = evidence_.start ? evidence_.start->packed : nullptr;
+    OCTAVO_TRY(const GraphRun run, RunOf(result_.graph, options_, packed));
+    if (packed != nullptr) KeepPackedOf(evidence_.start->graph, *packed);
     OCTAVO_TRY(result_.losses, LossesOf(run, result_.graph, evidence_.samples, &result_.loss_details));
     result_.loss_details.held_out = evidence_.held_out != nullptr;
     if (options_.progress) options_.progress("compare", 1, 1);

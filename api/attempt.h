@@ -3,6 +3,8 @@
 #define OCTAVO_API_ATTEMPT_H_
 
 #include <map>
+#include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <utility>
@@ -10,6 +12,7 @@
 
 #include "octavo/api/data_notes.h"
 #include "octavo/api/optimize.h"
+#include "octavo/api/start.h"
 #include "octavo/runtime/model.h"
 
 namespace octavo::api {
@@ -23,6 +26,7 @@ struct Evidence {
   std::map<std::pair<quant::Calibrator, ir::DType>, quant::QuantPlan> plans;  // made of these ranges
   DataSeen seen;                                                              // by which they were gathered
   std::map<uint64_t, passes::quantize::ColumnWeights> fitted;                 // PassRun
+  std::optional<Start> start;                                                 // of the attempts of one search
 };
 
 // Batches to measure on and what `graph` makes of them: those that are held out, as many as fit, or the first of the data.
@@ -68,8 +72,9 @@ ir::Status MomentsOfFile(const MomentsAsked& asked, const quant::Calibration& fi
 std::string Fingerprint(const ir::Graph& graph);
 
 runtime::CompileOptions CompileOptionsOf(const OptimizeOptions& options);
-// What runs the graph on data: octavo's runtime, or that of the options.
-ir::Result<GraphRun> RunOf(ir::Graph graph, const OptimizeOptions& options);
+// What runs the graph on data: octavo's runtime, or that of the options. packed: weights that runs before this one have packed.
+ir::Result<GraphRun> RunOf(ir::Graph graph, const OptimizeOptions& options,
+                           std::shared_ptr<runtime::PackedWeightsSet> packed = nullptr);
 
 }  // namespace octavo::api
 

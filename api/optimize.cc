@@ -88,6 +88,18 @@ struct Parts {
   }
 };
 
+// What evidence has of one call alone: the batches held out end with it, and where attempts start are bodies as this recipe made them.
+class OfOneCall {
+ public:
+  explicit OfOneCall(Evidence& evidence) : evidence_(evidence) { evidence_.start.reset(); }
+  ~OfOneCall() { evidence_.start.reset(), evidence_.held_out = nullptr; }
+  OfOneCall(const OfOneCall&) = delete;
+  OfOneCall& operator=(const OfOneCall&) = delete;
+
+ private:
+  Evidence& evidence_;
+};
+
 Result<Optimized> OptimizeWatched(Graph graph, const OptimizeOptions& options) {
   Evidence evidence;
   return OptimizeAgain(std::move(graph), options, evidence);
@@ -123,6 +135,7 @@ Result<Optimized> OptimizeAgain(Graph graph, const OptimizeOptions& options_give
   Drawing source = Draw(graph);
   OCTAVO_TRY_STATUS(Check(graph, options_given));
   OCTAVO_TRY(const Parts parts, Parts::Of(options_given));
+  const OfOneCall call(evidence);
   OptimizeOptions parted = options_given;
   if (parts.seen) parted.data = parts.seen.get();
   evidence.held_out = parts.held_out.get();
@@ -138,7 +151,6 @@ Result<Optimized> OptimizeAgain(Graph graph, const OptimizeOptions& options_give
   if (options.min_db) first.after_pass = nullptr;  // the last attempt calls it
   OCTAVO_TRY(Optimized result, OptimizeOnce(std::move(graph), first, evidence));
   if (looks) OCTAVO_TRY_STATUS(LookAtLayers(model, options, evidence, result));
-  evidence.held_out = nullptr;  // which ends with this call
   if (!bodies.empty()) {
     passes::ShareConstants(result.graph);
     Join(std::move(bodies), result);

@@ -116,6 +116,30 @@ TEST(Types, EachLayerGetsTheNextTypeThatIsEnough) {
   EXPECT_GE(Decibels(Worst(all->losses)->second), rows + 1);
 }
 
+// A pipeline of one's own goes through all passes in each attempt: the recipe's attempts begin behind those that are the same for all.
+TEST(Types, AttemptsThatStartTogetherChooseTheSame) {
+  const Case c = Exported("float/bert.ts17.sdpa.onnx");
+  const auto plain = OptimizeCase(c, OptimizeOptions());
+  ASSERT_TRUE(plain.has_value()) << plain.error().message;
+  const double db = Decibels(Worst(plain->losses)->second) + 3;
+  auto together = OptimizeCase(c, AtLeast("int8", db));
+  ASSERT_TRUE(together.has_value()) << together.error().message;
+  OptimizeOptions options = AtLeast("int8", db);
+  options.pipeline = passes::PipelineOfRecipe("int8", passes::Registry::Own()).value();
+  options.pipeline->options["choose_rows"] = {{"db", 0.0}};
+  auto alone = OptimizeCase(c, options);
+  ASSERT_TRUE(alone.has_value()) << alone.error().message;
+  ASSERT_EQ(together->layers.size(), alone->layers.size());
+  for (size_t i = 0; i < alone->layers.size(); ++i) {
+    EXPECT_EQ(together->layers[i].node, alone->layers[i].node);
+    EXPECT_EQ(together->layers[i].type, alone->layers[i].type);
+    EXPECT_EQ(together->layers[i].stats.SqnrDb(), alone->layers[i].stats.SqnrDb());
+  }
+  EXPECT_FALSE(alone->pipeline.dynamic.empty() && alone->pipeline.keep_float.empty());
+  together->graph.info.metadata.clear(), alone->graph.info.metadata.clear();
+  EXPECT_EQ(*ir::onnx::WriteBytes(together->graph), *ir::onnx::WriteBytes(alone->graph));
+}
+
 TEST(Types, EveryRecipeKeepsThem) {
   for (const char* recipe : {"int8", "fp8", "dynamic", "dynamic4", "weights4", "weights8"}) {
     SCOPED_TRACE(recipe);
