@@ -335,13 +335,14 @@ class Attempt {
     std::optional<Start>& start = evidence_.start;
     if (searches && start && start->IsOf(halves_.before, options_.pass_options)) {
       graph_ = start->graph, result_.report = start->report, result_.timings = start->timings;
-      inventory_ = true;
+      inventory_ = at_start_ = true;
       TellAgain(start->told, context_);
       return {};
     }
     OCTAVO_TRY_STATUS(RunPasses(halves_.before));
-    if (searches && inventory_)
-      start = {halves_.before, options_.pass_options, graph_, ToldBy(context_), result_.report, result_.timings};
+    at_start_ = searches && inventory_;
+    if (at_start_)
+      start = {halves_.before, options_.pass_options, graph_, {}, ToldBy(context_), result_.report, result_.timings};
     return {};
   }
 
@@ -380,7 +381,8 @@ class Attempt {
 
   Status MakePlan() {
     OCTAVO_TRY_STATUS(KeepNames());
-    const CalibrationTask task = TaskOf(graph_, result_.pipeline);
+    const CalibrationTask task = TaskOf(graph_, result_.pipeline, at_start_ ? evidence_.start->fingerprint : "");
+    if (at_start_) evidence_.start->fingerprint = task.fingerprint;
     if (!task.taps.empty()) {
       OCTAVO_TRY_STATUS(GatherRanges(task));
       const ir::DType dtype = DTypeOf(result_.pipeline, registry_);
@@ -471,7 +473,7 @@ class Attempt {
     if (evidence_.samples.empty()) {
       OCTAVO_TRY(evidence_.samples, SamplesOf(model_, options_, evidence_));
     }
-    const auto packed = evidence_.start ? evidence_.start->packed : nullptr;
+    const auto packed = at_start_ ? evidence_.start->packed : nullptr;
     OCTAVO_TRY(const GraphRun run, RunOf(result_.graph, options_, packed));
     if (packed != nullptr) KeepPackedOf(evidence_.start->graph, *packed);
     OCTAVO_TRY(result_.losses, LossesOf(run, result_.graph, evidence_.samples, &result_.loss_details));
@@ -496,7 +498,7 @@ class Attempt {
   passes::PassRun context_;
   Optimized result_;
   Halves halves_;
-  bool inventory_ = false, unfused_ = false, kept_ = false;
+  bool inventory_ = false, unfused_ = false, kept_ = false, at_start_ = false;
 };
 
 }  // namespace

@@ -49,8 +49,8 @@ struct Halves {
 };
 Halves Cut(const passes::Pipeline& pipeline);
 
-// Where calibration looks in a graph that has been through the first half: calibration.cc.
-CalibrationTask TaskOf(ir::Graph graph, const passes::Pipeline& pipeline);
+// Where calibration looks in a graph that has been through the first half: calibration.cc. fingerprint: of the graph, where it is known.
+CalibrationTask TaskOf(ir::Graph graph, const passes::Pipeline& pipeline, std::string fingerprint = {});
 // RunCalibration without the wall of a public call.
 ir::Result<quant::Calibration> Calibrated(const CalibrationTask& task, quant::DataSource& data,
                                           const OptimizeOptions& options, const quant::Calibration* resume = nullptr,

@@ -43,10 +43,10 @@ std::string Fingerprint(const Graph& graph) {
   return std::format("{:016x}", h);
 }
 
-CalibrationTask TaskOf(Graph graph, const passes::Pipeline& pipeline) {
+CalibrationTask TaskOf(Graph graph, const passes::Pipeline& pipeline, std::string fingerprint) {
   CalibrationTask task;
   task.taps = TapsOf(graph, pipeline);
-  task.fingerprint = Fingerprint(graph);
+  task.fingerprint = fingerprint.empty() ? Fingerprint(graph) : std::move(fingerprint);
   task.graph = std::move(graph);
   return task;
 }

@@ -21,6 +21,8 @@ struct Start {
   std::map<std::string, passes::PassOptions, std::less<>> options;
   // What these passes have left.
   ir::Graph graph;
+  // Of the graph; empty: nobody has asked. It reads every constant, a third of what one attempt of MiniLM took.
+  std::string fingerprint;
   passes::PassRun told;  // what they reported and handed on; none of what the caller of a pipeline gives
   passes::Report report;
   std::vector<passes::PassTiming> timings;
