@@ -17,7 +17,7 @@ Calibration data from texts or pictures (MODEL comes first):
   --calib-tokens N [128]      tokens of a text at most
   --calib-images FOLDER       instead of {data}: a folder of pictures, some hundred as the model will see them (needs the package pillow)
   --processor FILE            preprocessor_config.json of the model: size, crop, mean and the rest, as Hugging Face's processors mean them
-  --calib-batch N [32]        texts in a batch; pictures [8]
+  --calib-batch N [32]        texts in a batch, fewer where that would make less than eight batches; pictures [8]
   --calib-keep FOLDER         where the batches stay, as .npz; unless given they are deleted"""
 _MADE = ("--calib-text", "--calib-images")
 
@@ -75,8 +75,7 @@ def _batches(a, model):
     without = [value.split("=", 1)[0] for value in a.assume]
     if a.calib_images is not None:
         return image_batches(a.calib_images, a.processor, model, batch_size=8 if a.calib_batch is None else a.calib_batch, without=without)
-    size = 32 if a.calib_batch is None else a.calib_batch
-    return text_batches(a.calib_text, a.tokenizer, model, batch_size=size, max_length=a.calib_tokens, without=without)
+    return text_batches(a.calib_text, a.tokenizer, model, batch_size=a.calib_batch, max_length=a.calib_tokens, without=without)
 
 
 def main(program, command, arguments):

@@ -11,6 +11,7 @@ from ._results import Port
 from ._words import takes
 
 _IDS, _MASK, _TYPES, _PLACES = "input_ids", "attention_mask", "token_type_ids", "position_ids"
+_MOST, _BATCHES = 32, 8  # texts of a batch; from so many batches on some are held out of calibration
 _DTYPES = {"s64": "int64", "s32": "int32", "u8": "uint8", "s8": "int8", "bool": "bool", "f16": "float16", "f32": "float32", "f64": "float64"}
 
 
@@ -118,9 +119,9 @@ def _batch(rows, length, ports):
 
 
 @takes(texts="file|words", tokenizer="tokenizer", batch_size="whole", max_length="whole", without="words")
-def text_batches(texts, tokenizer, model=None, *, batch_size=32, max_length=128, without=()):
+def text_batches(texts, tokenizer, model=None, *, batch_size=None, max_length=128, without=()):
     """Batches for optimize(calibration=...), calibrate and compare; __init__.pyi says what is given."""
-    if batch_size < 1 or max_length < 1:
+    if max_length < 1 or batch_size is not None and batch_size < 1:
         raise OctavoError(f"batch_size is {batch_size} and max_length {max_length}; both are 1 or more")
     ports, known = _ports(model, without)
     check(ports)
@@ -130,11 +131,11 @@ def text_batches(texts, tokenizer, model=None, *, batch_size=32, max_length=128,
     else:
         rows = _joined(_rows(lines(texts), tokenizer, None, known), length or max_length, length is not None)
     rows.sort(key=lambda row: len(row[0]))  # texts of like lengths beside each other: little is padding
-    size = count or batch_size
+    size = count or batch_size or max(1, min(_MOST, len(rows) // _BATCHES))
     parts = [rows[at : at + size] for at in range(0, len(rows), size)]
     if count:  # the last one is filled up with its own rows
         parts[-1] = [parts[-1][line % len(parts[-1])] for line in range(count)]
-    if len(parts) < 8:  # none is held out, and losses are told, and min_db is kept, on the first
+    if len(parts) < _BATCHES:  # none is held out, and losses are told, and min_db is kept, on the first
         middle = len(parts) // 2
         parts = parts[middle:] + parts[:middle]
     return [_batch(part, length or max(len(row[0]) for row in part), ports) for part in parts]

@@ -201,12 +201,12 @@ def _export(model, path):
         raise OctavoError(f"torch cannot export the model ({why}); pip install onnx onnxscript, or give the model's ONNX file as onnx=") from error
 
 
-def convert(model, folder, texts=None, *, onnx=None, recipe="int8", batch_size=32, threads=0, **options):
+def convert(model, folder, texts=None, *, onnx=None, recipe="int8", batch_size=None, threads=0, **options):
     """Writes a folder that load() and SentenceTransformer open, with the first module quantized and fused by octavo; the Result of optimize.
 
     model: a SentenceTransformer, or its name or folder. texts: some hundred as the model will see them, or a file with one on each line; recipes that
     need no data do without. onnx: the ONNX file of the first module (token embeddings of input_ids and attention_mask); None: torch exports it, with
-    the packages onnx and onnxscript. batch_size: texts in a batch of calibration. options: those of optimize.
+    the packages onnx and onnxscript. batch_size: texts in a batch of calibration, as text_batches has it. options: those of optimize.
     """
     package = _package()
     if isinstance(model, (str, os.PathLike)):

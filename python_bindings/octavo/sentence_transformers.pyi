@@ -31,7 +31,7 @@ def convert(
     *,
     onnx: str | os.PathLike[str] | None = None,
     recipe: str = "int8",
-    batch_size: int = 32,
+    batch_size: int | None = None,
     threads: int = 0,
     **options: Any,
 ) -> Result:
@@ -39,7 +39,7 @@ def convert(
 
     model: a SentenceTransformer, or its name or folder. texts: some hundred as the model will see them, or a file with one on each line; recipes that
     need no data do without. onnx: the ONNX file of the first module (token embeddings of input_ids and attention_mask); None: torch exports it, with
-    the packages onnx and onnxscript. batch_size: texts in a batch of calibration. options: those of optimize.
+    the packages onnx and onnxscript. batch_size: texts in a batch of calibration, as text_batches has it. options: those of optimize.
     """
 
 def load(folder: str | os.PathLike[str], *, threads: int = 0, **arguments: Any) -> Any:

@@ -111,7 +111,7 @@ def export_and_optimize(model, output, *, texts=None, images=None, tokenizer=Non
             path = pathlib.Path(temporary, "model.onnx")
             _export(_loaded(folder) if folder is not None else model, path)
         if texts is not None:
-            calibration = text_batches(texts, tokenizer, path, batch_size=batch_size or 32, max_length=max_length)
+            calibration = text_batches(texts, tokenizer, path, batch_size=batch_size, max_length=max_length)
         elif images is not None:
             calibration = image_batches(images, processor, path, batch_size=batch_size or 8)
         result = optimize(path, recipe, calibration, **options)

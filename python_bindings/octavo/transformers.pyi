@@ -26,5 +26,5 @@ def export_and_optimize(
     taken as it is; others need torch, transformers, onnx and onnxscript. output: the ONNX file to write. Decoders are exported without caches.
     texts, images, calibration: the data, one of them: a file with a text on each line or texts; a folder of pictures or pictures; what optimize
     takes. Recipes that need no data do without. tokenizer, processor: as of text_batches and image_batches; None: the folder's tokenizer.json and
-    preprocessor_config.json. batch_size: 32 texts or 8 pictures. max_length: tokens of a text at most. options: those of optimize.
+    preprocessor_config.json. batch_size: 32 texts (fewer where that would be less than eight batches) or 8 pictures. max_length: tokens of a text at most. options: those of optimize.
     """

@@ -53,6 +53,12 @@ def test_each_text_is_a_row_and_padding_is_masked():
         assert not batch["input_ids"][batch["attention_mask"] == 0].any()
 
 
+def test_few_texts_make_eight_batches_so_that_some_are_held_out():
+    for count, batches, most in ((5, 5, 1), (200, 8, 25), (255, 9, 31), (1000, 32, 32)):
+        made = octavo.text_batches(["a b c"] * count, Words())
+        assert (len(made), max(len(batch["input_ids"]) for batch in made)) == (batches, most)
+
+
 def test_a_limit_cuts_and_files_have_a_text_on_each_line(tmp_path):
     file = tmp_path / "texts.txt"
     file.write_text("\n".join(TEXTS[:3]) + "\n\n   \n", encoding="utf-8")
@@ -183,7 +189,7 @@ def test_arguments_of_the_program_are_passed_on(monkeypatch, tmp_path):
     typed = "octavo optimize m.onnx --calib-text=texts.txt --tokenizer t.json --assume x=true -o o.onnx --calib-tokens 7"
     assert head == ["octavo", "optimize", "m.onnx", "-o", "o.onnx", "--assume=x=true", "--calib-name", "texts.txt", "--typed", typed, "--calib"]
     assert folder.name == "texts.txt"
-    assert made == [(("texts.txt", "t.json", "m.onnx"), {"batch_size": 32, "max_length": 7, "without": ["x"]})]
+    assert made == [(("texts.txt", "t.json", "m.onnx"), {"batch_size": None, "max_length": 7, "without": ["x"]})]
 
 
 @pytest.mark.parametrize("arguments, status, words", [
