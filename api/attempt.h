@@ -47,7 +47,9 @@ struct Halves {
   std::vector<std::string> before, after;
   bool calibrates = false;
 };
-Halves Cut(const passes::Pipeline& pipeline);
+Halves Cut(const passes::Pipeline& pipeline);  // pipeline_of.cc
+// Whether weights can be fitted without the data.
+bool HasMoments(const OptimizeOptions& options);
 
 // Where calibration looks in a graph that has been through the first half: calibration.cc. fingerprint: of the graph, where it is known.
 CalibrationTask TaskOf(ir::Graph graph, const passes::Pipeline& pipeline, std::string fingerprint = {});
