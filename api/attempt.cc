@@ -4,7 +4,6 @@
 #include <format>
 #include <utility>
 
-#include "octavo/api/options.h"
 #include "octavo/passes/quantize/moments.h"
 #include "octavo/passes/quantize/quantize.h"
 #include "octavo/passes/sources.h"
