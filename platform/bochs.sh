@@ -64,10 +64,11 @@ kernels_in_bochs() {
 ./arch_test --gtest_brief=1 --gtest_filter=*Bf16*
 ./execution_test
 ./fp8_test --gtest_brief=1 --gtest_filter=Fp8Pairs*Tail:Fp8Pairs*Order*
-./gemm_test --gtest_brief=1 --gtest_filter=*EveryTail*/avx*:*EveryActivation*/avx*:*FewRows*/avx*
+./gemm_test --gtest_brief=1 --gtest_filter=*EveryTail*/avx*:*EveryActivation*/avx*
+./float_order_test --gtest_brief=1 --gtest_filter=*RowsAreChains/avx512*
 ./qkv_test --gtest_brief=1 --gtest_filter=*/avx512*-*BlocksAfterBlocks*
 ./blocked_test --gtest_brief=1 --gtest_filter=*BlockOfCodes*/avx*:*CodesHave*/avx512vnni
 ./sdpa_test --gtest_brief=1 --gtest_filter=*EveryTail/avx512*
 ./sdpa_decode_int8_test --gtest_brief=1 --gtest_filter=*MostCodes*/avx512*' \
-    "$tests"/{trap,arch,execution,fp8,gemm,qkv,blocked,sdpa,sdpa_decode_int8}_test
+    "$tests"/{trap,arch,execution,fp8,gemm,float_order,qkv,blocked,sdpa,sdpa_decode_int8}_test
 }
