@@ -106,6 +106,7 @@ PackedF32& PackedF32::operator=(PackedF32&&) noexcept = default;
 int64_t PackedF32::k() const { return state_->k; }
 int64_t PackedF32::n() const { return state_->n; }
 size_t PackedF32::bytes() const { return state_->storage.size(); }
+bool PackedF32::in_panels() const { return state_->panels != nullptr; }
 size_t PackedF32::products() const {
   const std::lock_guard lock(state_->mutex);
   return static_cast<size_t>(std::ranges::count_if(state_->recent, [](const auto& r) { return r.product != nullptr; }));

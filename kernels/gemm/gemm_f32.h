@@ -30,7 +30,8 @@ class PackedF32 {
   int64_t k() const;
   int64_t n() const;
   size_t bytes() const;
-  size_t products() const;  // remembered now, at most kPackedF32Products
+  size_t products() const;  // remembered now, at most kPackedF32Products; none where the weights lie in panels
+  bool in_panels() const;
 
   struct State;
   const State& state() const { return *state_; }

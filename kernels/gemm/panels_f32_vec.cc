@@ -104,12 +104,22 @@ namespace octavo::kernels {
 const PerArch<void(const PanelsF32Args&)> kPanelsF32Of = {nullptr, &N_AVX2::Panels, &N_AVX3::Panels,
                                                           &N_AVX3_DL::Panels};
 
+// Rows are read as they lie: panels are as many streams of writes, or columns as many streams of reads.
 void PackPanelsF32(const float* w, int64_t k, int64_t n, int64_t row, int64_t column, float* panels) {
-  for (int64_t j = 0; j < n; j += kPanelColumns) {
+  const auto pack = [&](int64_t l, int64_t j) {
     const int64_t columns = std::min(kPanelColumns, n - j);
-    for (int64_t l = 0; l < k; ++l, panels += kPanelColumns) {
-      const float* from = w + l * row + j * column;
-      for (int64_t c = 0; c < kPanelColumns; ++c) panels[c] = c < columns ? from[c * column] : 0.0f;
+    const float* from = w + l * row + j * column;
+    float* to = panels + j * k + l * kPanelColumns;
+    for (int64_t c = 0; c < columns; ++c) to[c] = from[c * column];
+    std::fill(to + columns, to + kPanelColumns, 0.0f);
+  };
+  if (column == 1) {
+    for (int64_t l = 0; l < k; ++l) {
+      for (int64_t j = 0; j < n; j += kPanelColumns) pack(l, j);
+    }
+  } else {
+    for (int64_t j = 0; j < n; j += kPanelColumns) {
+      for (int64_t l = 0; l < k; ++l) pack(l, j);
     }
   }
 }
