@@ -8,7 +8,6 @@
 // bound is that of scale.cc.
 // Only f32, only where nothing else reads the values between, and where the shapes prove that each view keeps rows and keys; never next to Q/DQ.
 #include <algorithm>
-#include <numeric>
 
 #include "octavo/passes/canonical/canonical.h"
 #include "octavo/passes/canonical/regroup.h"
@@ -19,17 +18,6 @@ namespace octavo::passes::canonical {
 namespace {
 
 constexpr int kMaxSteps = 24;
-
-bool IsQuantized(const Graph& g, ValueId v) {
-  for (int i = 0; i < kMaxSteps && v.valid(); ++i) {
-    const Node* n = g.Producer(v);
-    if (n == nullptr) return false;
-    if (n->op == Op::kDequantizeLinear) return true;
-    if (!IsReshapeLike(n->op) && n->op != Op::kTranspose) return false;
-    v = n->input(0);
-  }
-  return false;
-}
 
 // Product, what stands between it and the Softmax, the Softmax, the product with the values.
 struct Core {
@@ -146,7 +134,7 @@ std::optional<Core> CoreAt(const Graph& g, NodeId id) {
   // Softmax of old opsets takes all behind an axis together, as a view of one long row: that is no row of keys.
   if (!ProvablyEqual(shape->back(), ShapeOf(g, g.node(core.product).output())->back())) return {};
   for (const ValueId v : {g.node(core.product).input(0), g.node(core.product).input(1), g.node(core.values).input(1)}) {
-    if (ShapeOf(g, v) == nullptr || IsQuantized(g, v)) return {};
+    if (ShapeOf(g, v) == nullptr || IsDequantized(g, v)) return {};
   }
   constexpr int kMostSizes = 6;  // ops from a Shape to the target of a Reshape
   for (NodeId step : core.between) {
@@ -205,9 +193,7 @@ ValueId ExpandOperand(Rewriter& rw, ValueId v, const SymShape& to, std::span<con
   SymShape padded(to.size() - from.size(), Dim(1));
   padded.insert(padded.end(), from.begin(), from.end());
   const Node* turned = g.Producer(v);
-  Ints perm(to.size());
-  std::iota(perm.begin(), perm.end(), 0);
-  std::swap(perm[perm.size() - 1], perm[perm.size() - 2]);
+  const Ints perm = LastTwoSwapped(static_cast<int64_t>(to.size()));
   if (turned == nullptr || turned->op != Op::kTranspose || to.size() != from.size() ||
       PermOf(*turned, static_cast<int64_t>(perm.size())) != perm)
     return ExpandTo(rw, v, padded, to, like);
@@ -356,18 +342,13 @@ class Flattening {
     const Node* n = g().Producer(k);
     if (n == nullptr || n->op != Op::kTranspose || ShapeOf(g(), n->input(0)) == nullptr) return {};
     const auto rank = static_cast<int64_t>(scores_.size());
-    Ints perm = PermOf(*n, rank);
-    std::swap(perm[static_cast<size_t>(rank) - 1], perm[static_cast<size_t>(rank) - 2]);
-    return IsIdentityPerm(perm) ? n->input(0) : ValueId{};
+    return PermOf(*n, rank) == LastTwoSwapped(rank) ? n->input(0) : ValueId{};
   }
   ValueId Keys(ValueId k) {
     const ValueId plain = Untransposed(k);
     if (!plain.valid()) return As(k, Batch(2, *ShapeOf(g(), k)));
     const ValueId flat = As(plain, Batch(2, *ShapeOf(g(), plain)));
-    Ints perm;
-    for (size_t i = 0; i < flat_.size(); ++i) perm.push_back(static_cast<int64_t>(i));
-    std::swap(perm[perm.size() - 1], perm[perm.size() - 2]);
-    return MakeTranspose(rw_, flat, perm);
+    return MakeTranspose(rw_, flat, LastTwoSwapped(static_cast<int64_t>(flat_.size())));
   }
 
   // x * scale or x / scale with one scale for each head: nothing that depends on the key, more than one element.

@@ -209,12 +209,7 @@ ValueId Separate(Rewriter& rw, const Product& p, const Tensor* bias) {
   return Make(rw, Op::kConcat, std::move(parts), along, {p.w.dtype(), out});
 }
 
-ValueId FlipLast(Rewriter& rw, ValueId v) {
-  Ints perm(ShapeOf(rw.graph(), v)->size());
-  std::iota(perm.begin(), perm.end(), int64_t{0});
-  std::swap(perm[perm.size() - 2], perm.back());
-  return MakeTranspose(rw, v, std::move(perm));
-}
+ValueId FlipLast(Rewriter& rw, ValueId v) { return MakeTranspose(rw, v, LastTwoSwapped(RankOf(rw.graph(), v))); }
 
 ValueId AsLinears(Rewriter& rw, Product p) {
   const Tensor* bias = p.sum.valid() ? rw.graph().ConstantOf(rw.graph().node(p.sum).input(1)) : nullptr;

@@ -71,12 +71,7 @@ std::optional<Merge> TransposedMergeOf(const Graph& g, ValueId v) {
 ValueId Operand(Rewriter& rw, const Merge& m) {
   const Graph& g = rw.graph();
   ValueId x = m.source;
-  if (m.transposed) {
-    Ints perm;
-    for (int64_t i = 0; i < RankOf(g, x); ++i) perm.push_back(i);
-    std::swap(perm[perm.size() - 1], perm[perm.size() - 2]);
-    x = MakeTranspose(rw, x, perm);
-  }
+  if (m.transposed) x = MakeTranspose(rw, x, LastTwoSwapped(RankOf(g, x)));
   if (!m.dequantize.valid()) return x;
   const Node n = g.node(m.dequantize);
   std::vector<ValueId> inputs = n.inputs;

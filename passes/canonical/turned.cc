@@ -3,8 +3,6 @@
 // Before: MatMul(v^T, Transpose(p))                                   After: Transpose(MatMul(p, v))
 // Every element is the same sum of the same products: exact but for the order in which a product sums.
 // Refused: a Transpose of other axes than the last two, values between that others read, and what is next to Q/DQ.
-#include <numeric>
-
 #include "octavo/passes/canonical/canonical.h"
 #include "octavo/passes/canonical/util.h"
 
@@ -14,27 +12,10 @@ namespace {
 
 constexpr int kMostSteps = 12;  // between the product, its Transpose and the Softmax
 
-Ints LastTwoSwapped(int64_t rank) {
-  Ints perm(static_cast<size_t>(rank));
-  std::iota(perm.begin(), perm.end(), 0);
-  std::swap(perm.end()[-1], perm.end()[-2]);
-  return perm;
-}
-
 bool IsTurn(const Graph& g, const Node& n) {
   const int64_t rank = RankOf(g, n.output());
   return n.op == Op::kTranspose && rank >= 2 && PermOf(n, rank) == LastTwoSwapped(rank) &&
          DTypeOf(g, n.output()) == DType::kF32;
-}
-
-bool IsQuantized(const Graph& g, ValueId v) {
-  for (int i = 0; i < kMostSteps && v.valid(); ++i) {
-    const Node* n = g.Producer(v);
-    if (n == nullptr || n->op == Op::kDequantizeLinear) return n != nullptr;
-    if (!IsReshapeLike(n->op) && n->op != Op::kTranspose) return false;
-    v = n->input(0);
-  }
-  return false;
 }
 
 bool KeepsLastTwo(const Graph& g, const Node& n) {
@@ -78,7 +59,7 @@ bool TurnScores(Rewriter& rw, NodeId id) {
   const Node matmul = g.node(product);
   const int64_t rank = RankOf(g, matmul.output());
   for (const ValueId v : matmul.inputs) {
-    if (rank < 2 || RankOf(g, v) != rank || IsConstantLike(g, v) || IsQuantized(g, v)) return false;
+    if (rank < 2 || RankOf(g, v) != rank || IsConstantLike(g, v) || IsDequantized(g, v)) return false;
   }
   for (const NodeId step : between) {
     const SymShape *in = ShapeOf(g, g.node(step).input(0)), *out = ShapeOf(g, g.node(step).output());
@@ -107,7 +88,7 @@ bool TurnValues(Rewriter& rw, NodeId id) {
   const Node* turned = n.op == Op::kMatMul ? g.Producer(n.input(1)) : nullptr;
   if (turned == nullptr || !IsTurn(g, *turned) || !g.HasOneUse(n.input(1))) return false;
   const Node* p = g.Producer(turned->input(0));
-  if (p == nullptr || p->op != Op::kSoftmax || !g.HasOneUse(turned->input(0)) || IsQuantized(g, n.input(0)))
+  if (p == nullptr || p->op != Op::kSoftmax || !g.HasOneUse(turned->input(0)) || IsDequantized(g, n.input(0)))
     return false;
   const int64_t rank = RankOf(g, n.output());
   if (RankOf(g, n.input(0)) != rank || RankOf(g, n.input(1)) != rank) return false;

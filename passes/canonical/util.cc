@@ -1,6 +1,7 @@
 #include "octavo/passes/canonical/util.h"
 
 #include <algorithm>
+#include <numeric>
 #include <utility>
 
 namespace octavo::passes::canonical {
@@ -95,6 +96,24 @@ Ints PermOf(const Node& node, int64_t rank) {
   for (int64_t& p : perm) p += p < 0 ? rank : 0;
   return perm;
 }
+Ints LastTwoSwapped(int64_t rank) {
+  Ints perm(static_cast<size_t>(rank));
+  std::iota(perm.begin(), perm.end(), int64_t{0});
+  std::swap(perm.end()[-1], perm.end()[-2]);
+  return perm;
+}
+
+bool IsDequantized(const Graph& g, ValueId v) {
+  constexpr int kMostViews = 24;
+  for (int i = 0; i < kMostViews && v.valid(); ++i) {
+    const Node* n = g.Producer(v);
+    if (n == nullptr || n->op == Op::kDequantizeLinear) return n != nullptr;
+    if (!IsReshapeLike(n->op) && n->op != Op::kTranspose) return false;
+    v = n->input(0);
+  }
+  return false;
+}
+
 bool IsIdentityPerm(const Ints& perm) {
   for (size_t i = 0; i < perm.size(); ++i) {
     if (perm[i] != static_cast<int64_t>(i)) return false;

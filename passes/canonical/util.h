@@ -37,6 +37,8 @@ std::optional<double> ConstScalar(const Graph& g, ValueId v);
 std::optional<double> ConstScalarBeside(const Graph& g, ValueId v, ValueId x);
 // Constant, or DequantizeLinear of a Constant: what a quantizer leaves of a weight.
 bool IsConstantLike(const Graph& g, ValueId v);
+// Made by DequantizeLinear, views aside: next to it a graph keeps its bits.
+bool IsDequantized(const Graph& g, ValueId v);
 // f16, bf16, f32, f64.
 bool IsPlainFloat(DType d);
 bool IsPlainInteger(DType d);  // signed and unsigned of 8 bits and more; not bool
@@ -51,6 +53,8 @@ NodeId ProductBehind(const Graph& g, ValueId v);
 // perm of a Transpose of that rank; the default is the reverse.
 Ints PermOf(const Node& node, int64_t rank);
 bool IsIdentityPerm(const Ints& perm);
+// That of a Transpose that makes columns of rows.
+Ints LastTwoSwapped(int64_t rank);
 // The axes (not negative, sorted) that a Squeeze removes or an Unsqueeze adds (counted in the output).
 std::optional<Ints> AxesOf(const Graph& g, const Node& node);
 SymShape Permuted(const SymShape& shape, const Ints& perm);
