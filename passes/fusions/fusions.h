@@ -12,13 +12,6 @@ namespace octavo::passes::fusions {
 
 using pattern::Rule;
 
-// Why a ReduceMean is not one over the last axis that keeps it; empty: it is.
-std::string MeanOfLast(const Graph& g, const Node& n);
-
-// Gamma and beta of a norm must be vectors of the rows of x, and so not widen them. `strict`: by their dims; else where the norm is an op, whose
-// definition lets them be shorter only as one element.
-pattern::Verdict CheckVectors(const Graph& g, ValueId x, std::initializer_list<ValueId> vectors, bool strict);
-
 // Float. Each changes float results by rounding at most; the bound is stated in the rule's file.
 Rule LayerNorm();
 Rule LayerNormTerms(bool has_beta);

@@ -5,7 +5,7 @@
 // Refuses: another axis, gamma or beta that is no constant vector of the last dimension (dims of 1 may stand in front of it).
 #include <format>
 
-#include "octavo/passes/fusions/fusions.h"
+#include "octavo/passes/fusions/norm_parts.h"
 
 namespace octavo::passes::fusions {
 
@@ -40,15 +40,9 @@ Rule LayerNormTerms(bool has_beta) {
   const Var x = r.Input("x", {.dtypes = {ir::DType::kF32}});
   const Var mean = r.Op("mean", Op::kReduceMean, {x, Anything()}, MeanOfLast);
   const Var d = r.Op("centered", Op::kSub, {x, mean});
-  const Var square =
-      r.OneOf("square", {r.Op("pow", Op::kPow, {d, r.Scalar("two", 2.0)}), r.Op("dd", Op::kMul, {d, d})});
-  const Var var = r.Op("variance", Op::kReduceMean, {square, Anything()}, MeanOfLast);
-  const Var eps = r.Scalar("epsilon");
-  const Var root = r.Op("deviation", Op::kSqrt, {r.AnyOrder("stable", Op::kAdd, var, eps)});
-  const Var inverse = r.OneOf("inverse", {r.Op("reciprocal", Op::kReciprocal, {root}),
-                                          r.Op("one_over", Op::kDiv, {r.Scalar("one", 1.0), root})});
+  const auto [eps, root] = RootOf(r, MeanOfSquare(r, d));
   const Var gamma = r.Input("gamma"), beta = has_beta ? r.Input("beta") : gamma;
-  const Var factor = r.AnyOrder("factor", Op::kMul, inverse, gamma);
+  const Var factor = r.AnyOrder("factor", Op::kMul, InverseOf(r, root), gamma);
   const Var moved = r.AnyOrder("moved", Op::kMul, mean, factor);
   const Var back = r.AnyOrder("back", Op::kMul, r.Op("minus_mean", Op::kNeg, {mean}), factor);
   const Var offset =

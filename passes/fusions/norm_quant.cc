@@ -4,6 +4,7 @@
 // q: u8, s8, E4M3FN or E5M2.
 // Refuses: quantization per channel or without saturation, a norm whose mean or deviation is used.
 #include "octavo/passes/fusions/codes.h"
+#include "octavo/passes/fusions/norm_parts.h"
 
 namespace octavo::passes::fusions {
 

@@ -2,7 +2,7 @@
 // After:  RMSNormalization(x, gamma), axis -1
 // Exporters write the chain: before opset 23 there is no op. The float result differs by rounding: a few ulp.
 // Refuses: another axis, gamma that is not a vector of the last dimension.
-#include "octavo/passes/fusions/fusions.h"
+#include "octavo/passes/fusions/norm_parts.h"
 
 namespace octavo::passes::fusions {
 
@@ -12,15 +12,9 @@ using ir::Op;
 Rule RmsNorm() {
   RuleBuilder r("rms_norm", "x / sqrt(mean(x^2) + eps) * gamma -> RMSNormalization");
   const Var x = r.Input("x", {.dtypes = {ir::DType::kF32}});
-  const Var square =
-      r.OneOf("square", {r.Op("pow", Op::kPow, {x, r.Scalar("two", 2.0)}), r.Op("xx", Op::kMul, {x, x})});
-  const Var mean = r.Op("mean", Op::kReduceMean, {square, Anything()}, MeanOfLast);
-  const Var eps = r.Scalar("epsilon");
-  const Var root = r.Op("deviation", Op::kSqrt, {r.AnyOrder("stable", Op::kAdd, mean, eps)});
-  const Var inverse = r.OneOf("inverse", {r.Op("reciprocal", Op::kReciprocal, {root}),
-                                          r.Op("one_over", Op::kDiv, {r.Scalar("one", 1.0), root})});
+  const auto [eps, root] = RootOf(r, MeanOfSquare(r, x));
   const Var normal =
-      r.OneOf("normalized", {r.AnyOrder("times", Op::kMul, x, inverse), r.Op("over", Op::kDiv, {x, root})});
+      r.OneOf("normalized", {r.AnyOrder("times", Op::kMul, x, InverseOf(r, root)), r.Op("over", Op::kDiv, {x, root})});
   const Var gamma = r.Input("gamma");
   r.Root(r.AnyOrder("scaled", Op::kMul, normal, gamma));
   r.Guard([=](const Match& m) { return CheckVectors(m.graph(), m[x], {m[gamma]}, true); });

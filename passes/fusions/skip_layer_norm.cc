@@ -1,7 +1,7 @@
 // Before: s = x + skip;  y = LayerNormalization(s, gamma, beta) or RMSNormalization(s, gamma), axis -1
 // After:  y, s = SkipLayerNorm(x, skip, gamma, beta), attribute rms for the second
 // Exact: the same two operations. x and skip must have the same shape (broadcasting stays outside).
-#include "octavo/passes/fusions/fusions.h"
+#include "octavo/passes/fusions/norm_parts.h"
 
 namespace octavo::passes::fusions {
 

@@ -56,6 +56,39 @@ TEST(LayerNormRule, WhatLiesInsideAndIsWantedStays) {
   EXPECT_EQ(CountAfter(FuseFloat, Op::kLayerNormalization, chain(Wanted::kReader)), 0);
 }
 
+// Flax: the variance as a difference of means, which may come out below 0.
+TEST(LayerNormRule, VarianceAsADifference) {
+  struct Form {
+    bool floor = false, inverse = false, swapped = false;
+    float least = 0;
+  };
+  const auto graph = [](const Form& f) {
+    Graphs b(3, 18);
+    const ValueId x = b.Input("x", {2, 3, 8});
+    const auto mean = [&](ValueId v) { return b.Node(Op::kReduceMean, {v, b.Ints({-1})}, {{"keepdims", int64_t{1}}}); };
+    const ValueId of_x = mean(x), of_square = mean(b.Node(Op::kMul, {x, x})), square = b.Node(Op::kMul, {of_x, of_x});
+    ValueId variance = b.Node(Op::kSub, f.swapped ? std::vector{square, of_square} : std::vector{of_square, square});
+    if (f.floor) variance = b.Node(Op::kMax, {variance, b.Real(f.least)});
+    const ValueId root = b.Node(Op::kSqrt, {b.Node(Op::kAdd, {variance, b.Real(1e-3f)})});
+    const ValueId d = b.Node(Op::kSub, {x, of_x});
+    const ValueId normal =
+        f.inverse ? b.Node(Op::kMul, {d, b.Node(Op::kDiv, {b.Real(1.0f), root})}) : b.Node(Op::kDiv, {d, root});
+    b.g.AddOutput("y", b.Node(Op::kAdd, {b.Node(Op::kMul, {normal, b.Vector(8, 0.5f)}), b.Vector(8, -0.2f)}));
+    return b;
+  };
+  for (const bool floor : {false, true}) {
+    for (const bool inverse : {false, true}) {
+      const Graphs b = graph({.floor = floor, .inverse = inverse});
+      const Fused f = Fuse(b.g);
+      EXPECT_EQ(CountOf(f.graph, Op::kLayerNormalization), 1) << DeepestReason(f, "layer_norm");
+      EXPECT_EQ(CountOf(f.graph, Op::kReduceMean), 0);
+      EXPECT_LT(Difference(b.g, f.graph, {{"x", Random({2, 3, 8}, 1)}}), 4e-6);
+    }
+  }
+  for (const Form& f : {Form{.floor = true, .least = 0.5f}, Form{.swapped = true}})
+    EXPECT_EQ(CountOf(Fuse(graph(f).g).graph, Op::kLayerNormalization), 0);
+}
+
 // (x - mean(x)) / deviation * gamma + beta, with this mean.
 void Chain(Graphs& m, ValueId x, ValueId mean) {
   const ValueId d = m.Node(Op::kSub, {x, mean});

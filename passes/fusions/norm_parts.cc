@@ -1,0 +1,53 @@
+#include "octavo/passes/fusions/norm_parts.h"
+
+#include <format>
+
+namespace octavo::passes::fusions {
+
+using namespace pattern;  // NOLINT: the vocabulary of rules
+using ir::Op;
+
+// Axes are input 1 (ops.def).
+std::string MeanOfLast(const Graph& g, const Node& n) {
+  const auto& shape = g.value(n.inputs[0]).type.shape;
+  const ir::Tensor* axes = g.ConstantOf(n.input(1));
+  if (axes == nullptr || axes->size() != 1) return "its axes are not one constant";
+  const int64_t axis = axes->GetInt(0);
+  const bool last = axis == -1 || (shape && axis == static_cast<int64_t>(shape->size()) - 1);
+  if (!last) return "its axis " + std::to_string(axis) + " is not the last one";
+  return n.attrs.Int("keepdims", 1) == 1 ? "" : "it drops the dimension";
+}
+
+Verdict CheckVectors(const Graph& g, ValueId x, std::initializer_list<ValueId> vectors, bool strict) {
+  const auto& rows = g.value(x).type.shape;
+  for (const ValueId v : vectors) {
+    if (!v.valid()) continue;
+    const auto& shape = g.value(v).type.shape;
+    const bool vector =
+        rows && !rows->empty() && shape && shape->size() == 1 && g.value(v).type.dtype == g.value(x).type.dtype;
+    const bool fits = vector && ProvablyEqual(rows->back(), shape->back());
+    const bool is_op = vector && !strict && shape->back().is_number() && shape->back().number() != 1;
+    if (fits || is_op) continue;
+    return Illegal(std::format("gamma or beta is no vector of the last dimension: '{}' is {}, x is {}", g.value(v).name,
+                               ToString(g.value(v).type), ToString(g.value(x).type)));
+  }
+  return Ok();
+}
+
+Var MeanOfSquare(RuleBuilder& r, Var x) {
+  const Var square =
+      r.OneOf("square", {r.Op("pow", Op::kPow, {x, r.Scalar("two", 2.0)}), r.Op("xx", Op::kMul, {x, x})});
+  return r.Op("mean_square", Op::kReduceMean, {square, Anything()}, MeanOfLast);
+}
+
+StableRoot RootOf(RuleBuilder& r, Var x) {
+  const Var epsilon = r.Scalar("epsilon");
+  return {epsilon, r.Op("deviation", Op::kSqrt, {r.AnyOrder("stable", Op::kAdd, x, epsilon)})};
+}
+
+Var InverseOf(RuleBuilder& r, Var x) {
+  return r.OneOf("inverse",
+                 {r.Op("reciprocal", Op::kReciprocal, {x}), r.Op("one_over", Op::kDiv, {r.Scalar("one", 1.0), x})});
+}
+
+}  // namespace octavo::passes::fusions

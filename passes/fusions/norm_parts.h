@@ -1,0 +1,31 @@
+// What the rules of norms share.
+#ifndef OCTAVO_PASSES_FUSIONS_NORM_PARTS_H_
+#define OCTAVO_PASSES_FUSIONS_NORM_PARTS_H_
+
+#include <initializer_list>
+#include <string>
+
+#include "octavo/passes/fusions/fusions.h"
+
+namespace octavo::passes::fusions {
+
+// Why a ReduceMean is not one over the last axis that keeps it; empty: it is.
+std::string MeanOfLast(const Graph& g, const Node& n);
+
+// Gamma and beta of a norm must be vectors of the rows of x, and so not widen them. `strict`: by their dims; else where the norm is an op, whose
+// definition lets them be shorter only as one element.
+pattern::Verdict CheckVectors(const Graph& g, ValueId x, std::initializer_list<ValueId> vectors, bool strict);
+
+// ReduceMean(x^2 or x * x) over the last axis.
+pattern::Var MeanOfSquare(pattern::RuleBuilder& r, pattern::Var x);
+// Sqrt(x + epsilon)
+struct StableRoot {
+  pattern::Var epsilon, root;
+};
+StableRoot RootOf(pattern::RuleBuilder& r, pattern::Var x);
+// 1 / x, as Reciprocal or as Div.
+pattern::Var InverseOf(pattern::RuleBuilder& r, pattern::Var x);
+
+}  // namespace octavo::passes::fusions
+
+#endif  // OCTAVO_PASSES_FUSIONS_NORM_PARTS_H_
