@@ -1,16 +1,15 @@
-// fp8 products (E4M3FN in and out, bias) beside the float product of the same shapes, as the float recipe runs it, one
+// fp8 products (E4M3FN in and out, bias) beside oneDNN's float product of the same shapes, one
 // thread. Both run in turns, so that both see the same clock; the fastest samples are compared.
 //   fp8_bench --benchmark_filter='ffn1.*/avx512vnni'
 #include <algorithm>
-#include <cstdlib>
 #include <random>
 #include <string>
 #include <vector>
 
 #include "benchmark/benchmark.h"
+#include "octavo/kernels/bench/onednn.h"
 #include "octavo/kernels/bench/peak.h"
 #include "octavo/kernels/fp8/fp8.h"
-#include "octavo/kernels/gemm/gemm_f32.h"
 
 namespace octavo::benchmarks {
 namespace {
@@ -71,10 +70,7 @@ void Run(benchmark::State& state, const Shape& shape, Arch arch, bool pairs) {
   Problem ours(shape, m, arch, pairs);
   int64_t n = 0;
   for (int64_t width : shape.n) n += width;
-  std::vector<float> x(static_cast<size_t>(m * shape.k), 0.5f), w(static_cast<size_t>(shape.k * n), 0.25f),
-      y(static_cast<size_t>(m * n)), bias(static_cast<size_t>(n), 0.5f);
-  auto packed = kernels::PackWeightsF32(w.data(), shape.k, n, false, m);
-  if (!packed) return state.SkipWithError("oneDNN packs no such weights");
+  bench::OneDnnFloat in_float(m, shape.k, n, true);
   const int64_t blocks = kernels::Fp8Blocks(ours.args);
   std::vector<double> ours_s, float_s;
   for (auto _ : state) {
@@ -82,9 +78,7 @@ void Run(benchmark::State& state, const Shape& shape, Arch arch, bool pairs) {
         bench::Seconds([&] { kernels::LinearFp8(arch, ours.args, {0, m}, {0, blocks}, ours.scratch.data()); });
     state.SetIterationTime(s);
     ours_s.push_back(s);
-    float_s.push_back(bench::Seconds([&] {
-      if (!kernels::GemmF32({x.data(), shape.k, &*packed, bias.data(), y.data(), n}, {0, m}).empty()) std::abort();
-    }));
+    float_s.push_back(bench::Seconds([&] { in_float.Run(); }));
   }
   const double mine = Fastest(ours_s);
   state.counters["GMAC/s"] = static_cast<double>(m * shape.k * n) / mine * 1e-9;

@@ -3,7 +3,6 @@
 // What runs between two samples of ours displaces its weights from L2, as the rest of a model does.
 //   kernels_bench --benchmark_filter='qkv/avx512vnni'
 #include <algorithm>
-#include <cstdlib>
 #include <functional>
 #include <random>
 #include <string>
@@ -12,7 +11,6 @@
 #include "benchmark/benchmark.h"
 #include "octavo/kernels/bench/onednn.h"
 #include "octavo/kernels/bench/peak.h"
-#include "octavo/kernels/gemm/gemm_f32.h"
 #include "octavo/kernels/qkv/qkv.h"
 
 namespace octavo::benchmarks {
@@ -77,9 +75,7 @@ void Run(benchmark::State& state, const Shape& shape, Arch arch) {
   int64_t n = 0;
   for (int64_t width : shape.n) n += width;
   bench::OneDnnInt8 int8(m, shape.k, n);
-  std::vector<float> x(static_cast<size_t>(m * shape.k), 0.5f), w(static_cast<size_t>(shape.k * n), 0.25f),
-      y(static_cast<size_t>(m * n));
-  auto packed = kernels::PackWeightsF32(w.data(), shape.k, n, false, m);
+  bench::OneDnnFloat in_float(m, shape.k, n, false);
   const int64_t blocks = kernels::QkvBlocks(ours.args);
   const bench::PeakLoop peak = bench::DotPeak(arch);
   std::vector<double> ours_s, int8_s, float_s, peak_s;
@@ -88,11 +84,7 @@ void Run(benchmark::State& state, const Shape& shape, Arch arch) {
     state.SetIterationTime(s);
     ours_s.push_back(s);
     int8_s.push_back(bench::Seconds([&] { int8.Run(); }));
-    if (packed) {
-      float_s.push_back(bench::Seconds([&] {
-        if (!kernels::GemmF32({x.data(), shape.k, &*packed, nullptr, y.data(), n}, {0, m}).empty()) std::abort();
-      }));
-    }
+    float_s.push_back(bench::Seconds([&] { in_float.Run(); }));
     if (peak.macs != 0) peak_s.push_back(bench::Seconds(peak.run));
   }
   const auto macs = static_cast<double>(m * shape.k * n);

@@ -12,7 +12,6 @@
 #include "octavo/kernels/bench/onednn.h"
 #include "octavo/kernels/bench/onednn_graph.h"
 #include "octavo/kernels/bench/peak.h"
-#include "octavo/kernels/gemm/gemm_f32.h"
 #include "octavo/kernels/qkv/qkv.h"
 #include "octavo/kernels/sdpa/sdpa.h"
 #include "octavo/kernels/simd/aligned.h"
@@ -181,9 +180,7 @@ LinearRow MeasureLinear(int64_t m, const Options& options, Report& report) {
   int8.reserve(static_cast<size_t>(copies));
   for (int64_t c = 0; c < copies; ++c) int8.push_back(std::make_unique<OneDnnInt8>(m, kWidth, 3 * kWidth));
   size_t turn = 0;
-  std::vector<float> x(static_cast<size_t>(m * kWidth), 0.5f), w(static_cast<size_t>(weight_bytes), 0.25f),
-      y(static_cast<size_t>(3 * m * kWidth));
-  const auto packed = PackWeightsF32(w.data(), kWidth, 3 * kWidth, false, m);
+  OneDnnFloat in_float(m, kWidth, 3 * kWidth, false);
   const PeakLoop dot = DotPeak(options.arch);
   // Read plainly where as many weights lie, as often as each set of them: all at once in every round would stay in a large L3
   // that the weights, each once in `copies` rounds, have left.
@@ -200,9 +197,7 @@ LinearRow MeasureLinear(int64_t m, const Options& options, Report& report) {
   Turns turns;
   const size_t mine = turns.Add([&] { ours.Run(options.arch, m); });
   const size_t theirs = turns.Add([&] { int8[turn++ % int8.size()]->Run(); });
-  const size_t floats = turns.Add(!packed ? std::function<void()>() : [&] {
-    if (!GemmF32({x.data(), kWidth, &*packed, nullptr, y.data(), 3 * kWidth}, {0, m}).empty()) std::abort();
-  });
+  const size_t floats = turns.Add([&] { in_float.Run(); });
   const size_t peak = turns.Add(dot.run);
   const size_t read =
       turns.Add([&] { ReadAll(options.arch, plain.data() + read_turn++ * weight_bytes % read_bytes, weight_bytes); });
@@ -227,7 +222,7 @@ LinearRow MeasureLinear(int64_t m, const Options& options, Report& report) {
     row.certified_over_onednn_int8 = turns[theirs] / turns[certified];
   }
   row.over_onednn_int8 = turns[theirs] / turns[mine];
-  row.over_onednn_f32 = packed ? turns[floats] / turns[mine] : 0;
+  row.over_onednn_f32 = turns[floats] / turns[mine];
   row.speedup = MeasureSpeedup(m, options);
   return row;
 }

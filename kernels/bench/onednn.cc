@@ -94,6 +94,36 @@ int OneDnnInt8::CodesOff() const {
   return worst;
 }
 
+struct OneDnnFloat::State {
+  dnnl::engine engine{dnnl::engine::kind::cpu, 0};
+  dnnl::stream stream{engine};
+  dnnl::matmul primitive;
+  Args args;
+};
+
+OneDnnFloat::OneDnnFloat(int64_t m, int64_t k, int64_t n, bool bias) : state_(std::make_unique<State>()) {
+  const onednn::OneThread alone;
+  const dnnl::engine& engine = state_->engine;
+  const memory::desc x({m, k}, dt::f32, tag::ab), w({k, n}, dt::f32, tag::any), b({1, n}, dt::f32, tag::ab),
+      y({m, n}, dt::f32, tag::ab);
+  const auto desc =
+      bias ? dnnl::matmul::primitive_desc(engine, x, w, b, y) : dnnl::matmul::primitive_desc(engine, x, w, y);
+  state_->primitive = dnnl::matmul(desc);
+  state_->args = {{DNNL_ARG_SRC, Filled(engine, x, 0.5f)},
+                  {DNNL_ARG_WEIGHTS, Filled(engine, desc.weights_desc(), 0.25f)},
+                  {DNNL_ARG_DST, memory(y, engine)}};
+  if (bias) state_->args.insert({DNNL_ARG_BIAS, Filled(engine, b, 0.5f)});
+}
+
+OneDnnFloat::~OneDnnFloat() = default;
+
+void OneDnnFloat::Run() {
+  const onednn::OneThread alone;
+  const onednn::SignalsHeld held;
+  state_->primitive.execute(state_->stream, state_->args);
+  state_->stream.wait();
+}
+
 struct OneDnnAttention::State {
   dnnl::engine engine{dnnl::engine::kind::cpu, 0};
   dnnl::stream stream{engine};

@@ -29,6 +29,18 @@ class OneDnnInt8 {
   std::unique_ptr<State> state_;
 };
 
+// f32 x f32 -> f32, with a bias or none. Weights lie as oneDNN likes them for m rows.
+class OneDnnFloat {
+ public:
+  OneDnnFloat(int64_t m, int64_t k, int64_t n, bool bias);
+  ~OneDnnFloat();
+  void Run();
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
 // matmul, softmax, matmul on [heads, s, d], scale and a float mask as post-operations of the first. int8: u8 queries and
 // probabilities, s8 keys and values (the only weights it takes), u8 output.
 class OneDnnAttention {
