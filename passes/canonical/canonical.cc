@@ -31,6 +31,7 @@ constexpr Step kSteps[] = {
     {"means", Means, "writes a mean over the last axis as ReduceMean"},
     {"masks", Masks, "computes masks at their smallest shape"},
     {"widen", Widen, "computes 16-bit attention in f32"},
+    {"softmax_axis", SoftmaxAxis, "computes the Softmax of attention scores over their last axis"},
     {"turned", Turned, "writes products of attention that were computed transposed the other way round"},
     {"scale", Scale, "scales attention scores once, behind the product"},
     {"probabilities", Probabilities, "moves masks and sinks of the probabilities to V and K"},

@@ -3,9 +3,10 @@
 // Before: Einsum(x, W; "bsd,dhk->bshk")          After: Reshape(MatMul(x, Reshape(W, [d, h*k])), [b,s,h,k])
 // Before: Einsum(o, W; "bshk,hkd->bsd")          After: MatMul(Reshape(o, [b,s,h*k]), Reshape(W, [h*k, d]))
 // Before: Einsum(q, k; "bhid,bjd->bhij")         After: MatMul(q, Unsqueeze(Transpose(k, b d j), 1))      (one k for all heads)
+// Before: Einsum(q, k; "rinhd,rjnhd->hnij")      After: MatMul(Reshape(Transpose(q, h n i r d), [h,n,i,r*d]), Reshape(Transpose(k, h n r d j), [h,n,r*d,j]))
 // The same products are summed; their order is that of a MatMul, so float results differ by its rounding, at most K * 2^-24 of the
-// terms. An ellipsis in all three terms stands for letters of its own. Untouched: one or more than two operands, another ellipsis, a letter twice in a term, a letter that is summed in one operand alone,
-// several columns beside a batch.
+// terms. An ellipsis in all three terms stands for letters of its own.
+// Untouched: one or more than two operands, another ellipsis, a letter twice in a term, a letter that is summed in one operand alone.
 #include <algorithm>
 #include <string>
 #include <utility>
@@ -69,7 +70,8 @@ std::string Spelled(std::string text, size_t rank_a, size_t rank_b) {
 
 bool Has(const std::string& term, char c) { return term.find(c) != std::string::npos; }
 
-// Letters by their part in the product, each in the order of `out`, the summed ones in the order of b.
+// Letters by their part in the product, each in the order of `out`, the summed ones in the order of b; the batch in the order
+// of a where a begins with it and `out` does not: probabilities stay as they are, what attention gives is transposed anyway.
 struct Roles {
   std::string batch, rows, columns, summed;
 };
@@ -86,7 +88,10 @@ std::optional<Roles> RolesOf(const Terms& t) {
     if (!Has(t.out, c) && !(Has(t.a, c) && Has(t.b, c))) return {};
   }
   if (r.summed.empty() || r.rows.empty() || r.columns.empty()) return {};
-  if (!r.batch.empty() && (r.columns.size() != 1 || r.summed.size() != 1)) return {};
+  const auto begins = [&r](const std::string& term) {
+    return std::is_permutation(r.batch.begin(), r.batch.end(), term.begin(), term.begin() + std::ssize(r.batch));
+  };
+  if (begins(t.a) && !begins(t.out)) r.batch = t.a.substr(0, r.batch.size());
   return r;
 }
 
@@ -144,9 +149,13 @@ bool EinsumNode(Rewriter& rw, NodeId id) {
   ValueId x = Ordered(rw, n.input(0), terms->a, left), w = Ordered(rw, n.input(1), terms->b, right);
   const size_t lead = roles->batch.size() + roles->rows.size();
   if (roles->summed.size() > 1) x = MakeReshape(rw, x, MergedFrom(*ShapeOf(g, x), lead));
-  if (roles->batch.empty() && right.size() != 2) {
-    const SymShape s = *ShapeOf(g, w);
-    w = MakeReshape(rw, w, {Product(s, 0, roles->summed.size()), Product(s, roles->summed.size(), s.size())});
+  if (roles->summed.size() > 1 || roles->columns.size() > 1) {
+    SymShape s = *ShapeOf(g, w);
+    const size_t summed = roles->batch.size(), columns = summed + roles->summed.size();
+    const Dim k = Product(s, summed, columns), merged = Product(s, columns, s.size());
+    s.resize(summed);
+    s.insert(s.end(), {k, merged});
+    w = MakeReshape(rw, w, s);
   }
   if (!roles->batch.empty() && roles->rows.size() > 1) {  // all rows but the last are batches that b has once
     SymShape once = *ShapeOf(g, w);

@@ -25,6 +25,7 @@ target_sources(octavo_passes PRIVATE
   ${CMAKE_CURRENT_LIST_DIR}/select.cc
   ${CMAKE_CURRENT_LIST_DIR}/sink.cc
   ${CMAKE_CURRENT_LIST_DIR}/sizes.cc
+  ${CMAKE_CURRENT_LIST_DIR}/softmax_axis.cc
   ${CMAKE_CURRENT_LIST_DIR}/turned.cc
   ${CMAKE_CURRENT_LIST_DIR}/util.cc
   ${CMAKE_CURRENT_LIST_DIR}/views.cc

@@ -2,7 +2,9 @@
 // Before: Softmax(Transpose(Reshape(Mul(MatMul(k, q^T), 0.25))))      After: Softmax(Reshape(Mul(MatMul(q, k^T), 0.25)))
 // Before: MatMul(v^T, Transpose(p))                                   After: Transpose(MatMul(p, v))
 // Every element is the same sum of the same products: exact but for the order in which a product sums.
-// Refused: a Transpose of other axes than the last two, values between that others read, and what is next to Q/DQ.
+// Refused: a Transpose of other axes than the last two, values between that others read but by a Softmax, and what is next to Q/DQ.
+#include <algorithm>
+
 #include "octavo/passes/canonical/canonical.h"
 #include "octavo/passes/canonical/util.h"
 
@@ -40,6 +42,16 @@ bool EndsInSoftmax(const Graph& g, ValueId v) {
   return false;
 }
 
+// v goes to the next step alone, or to a Softmax of its own as well: attention of both ways from one product (LightGlue).
+bool GoesOn(const Graph& g, ValueId v) {
+  if (g.HasOneUse(v)) return true;
+  const auto& uses = g.value(v).uses;
+  return uses.size() == 2 && std::any_of(uses.begin(), uses.end(), [&](const ir::Use& use) {
+           const Node& n = g.node(use.node);
+           return n.op == Op::kSoftmax || (IsScaled(g, n) && EndsInSoftmax(g, n.output()));
+         });
+}
+
 // The Transpose of scores goes up to their product, which takes its operands the other way round.
 bool TurnScores(Rewriter& rw, NodeId id) {
   const Graph& g = rw.graph();
@@ -48,7 +60,7 @@ bool TurnScores(Rewriter& rw, NodeId id) {
   NodeId product;
   for (ValueId v = g.node(id).input(0); !product.valid(); v = g.node(between.back()).input(0)) {
     const Node* n = g.Producer(v);
-    if (n == nullptr || !g.HasOneUse(v) || between.size() == kMostSteps) return false;
+    if (n == nullptr || !GoesOn(g, v) || between.size() == kMostSteps) return false;
     if (n->op == Op::kMatMul) {
       product = g.value(v).producer;
       break;

@@ -1,4 +1,6 @@
 // turned and means: what tf2onnx writes of TensorFlow's einsums and means. Sums run in another order: 8 terms below 4 of a product, 2^-22 each.
+#include <algorithm>
+
 #include "canonical_support.h"
 #include "octavo/passes/canonical/util.h"
 
@@ -63,6 +65,55 @@ TEST(CanonicalTurned, WhatStays) {
   Turn no_softmax;
   no_softmax.Out(no_softmax.Transpose(no_softmax.Scores(), {0, 2, 1}));
   Stays(no_softmax);
+}
+
+// LightGlue: two images attend to each other by the same scores.
+TEST(CanonicalTurned, ScoresOfBothWays) {
+  Turn t;
+  const ValueId scores = t.Scores();
+  t.Out(t.Op1(Op::kSoftmax, {t.Op1(Op::kMul, {scores, t.F(0.5f)})}, {{"axis", int64_t{-1}}}), "there");
+  t.End(scores, {0, 2, 1});
+  const std::string ops = Check(t.g, Turned, kRounding);
+  EXPECT_EQ(std::count(ops.begin(), ops.end(), 'M'), 5) << ops;  // two products of MatMul, one Mul
+}
+
+// LoFTR: scores [n, l, s, h], heads last.
+struct HeadsLast : Builder {
+  ValueId q = In("q", {Sym("n"), 2, Sym("l"), 4}), k = In("k", {Sym("n"), 2, 4, Sym("s")});
+  ValueId Scores(const Ints& perm = {0, 2, 3, 1}) { return Transpose(Op1(Op::kMatMul, {q, k}), perm); }
+  void End(ValueId s, int64_t axis) { Out(Op1(Op::kSoftmax, {s}, {{"axis", axis}})); }
+};
+
+TEST(CanonicalSoftmaxAxis, HeadsBehindTheKeys) {
+  for (const int64_t axis : {2, -2}) {
+    HeadsLast b;
+    b.End(b.Op1(Op::kMul, {b.Scores(), b.F(0.5f)}), axis);
+    EXPECT_EQ(Check(b.g, SoftmaxAxis, kRounding), "MatMul Mul Softmax Transpose");
+  }
+  HeadsLast masked;
+  const ValueId mask = masked.In("mask", {Sym("n"), Sym("l"), Sym("s"), 1});
+  masked.End(masked.Op1(Op::kAdd, {mask, masked.Scores()}), 2);
+  EXPECT_EQ(Check(masked.g, SoftmaxAxis, kRounding), "MatMul Transpose Add Softmax Transpose");
+}
+
+TEST(CanonicalSoftmaxAxis, WhatStays) {
+  const auto stays = [](HeadsLast& b) {
+    const std::string ops = Ops(b.g);
+    EXPECT_EQ(Check(b.g, SoftmaxAxis), ops);
+  };
+  HeadsLast last, queries, read, low, other;
+  last.End(last.Scores(), 3);  // over heads
+  stays(last);
+  queries.End(queries.Scores(), 1);  // over queries
+  stays(queries);
+  const ValueId scores = read.Scores();
+  read.Out(read.Op1(Op::kNeg, {scores}), "scores");
+  read.End(scores, 2);
+  stays(read);
+  low.End(low.Op1(Op::kAdd, {low.Scores(), low.W({2})}), 2);  // a bias for each head, of rank 1
+  stays(low);
+  other.End(other.Transpose(other.Op1(Op::kNeg, {other.q}), {0, 2, 3, 1}), 2);  // no scores
+  stays(other);
 }
 
 TEST(CanonicalTurned, ValuesTimesTransposedProbabilities) {

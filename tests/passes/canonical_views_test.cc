@@ -236,6 +236,29 @@ TEST(CanonicalEinsum, RowsThatOneOperandHasAlone) {
   EXPECT_EQ(Check(columns.g, Einsum), "Einsum");
 }
 
+// The MSA transformer of ESM: attention that all rows of an alignment share, and attention of columns.
+TEST(CanonicalEinsum, SeveralLettersBesideABatch) {
+  const auto with = [](Dim rows, const char* equation, bool probabilities) {
+    Builder b;
+    const ValueId x =
+        probabilities ? b.In("p", {2, Sym("n"), Sym("i"), Sym("j")}) : b.In("q", {rows, Sym("i"), Sym("n"), 2, 4});
+    const ValueId y = b.In("k", {rows, Sym("j"), Sym("n"), 2, 4});
+    b.Out(b.Op1(Op::kEinsum, {x, y}, Attrs{{"equation", std::string(equation)}}));
+    return Check(b.g, Einsum, 1e-5);
+  };
+  EXPECT_EQ(with(3, "rinhd,rjnhd->hnij", false), "Transpose Transpose Reshape Reshape MatMul");
+  EXPECT_EQ(with(3, "hnij,rjnhd->rinhd", true), "Transpose Reshape MatMul Reshape Transpose");
+  EXPECT_EQ(with(Sym("r"), "rinhd,rjnhd->hnij", false), "Einsum");  // no constant says how to merge r and d
+}
+
+TEST(CanonicalEinsum, ProbabilitiesStayAsTheyAre) {
+  Builder b;
+  const ValueId p = b.In("p", {2, Sym("c"), Sym("n"), Sym("i"), Sym("j")}),
+                v = b.In("v", {Sym("j"), Sym("c"), Sym("n"), 2, 4});
+  b.Out(b.Op1(Op::kEinsum, {p, v}, Attrs{{"equation", std::string("hcnij,jcnhd->icnhd")}}));
+  EXPECT_EQ(Check(b.g, Einsum, 1e-5), "Transpose MatMul Transpose");
+}
+
 // Heads of 16 columns of which the first 4 are turned, or what stands in the place of that.
 std::string OfAPart(bool rest_behind, bool of_first) {
   Builder b;
