@@ -70,6 +70,8 @@ class VariantBuilder {
   ir::ValueId Nearly(double value) {
     return Number(Chance(92) ? value : value * Of({1 + 1e-7, 1 - 1e-7, 1.0001, 1.1}));
   }
+  // A whole exponent, now and then another one. One that is nearly whole makes NaN of a negative base and 0 of -0, and kernels may round to -0.
+  ir::ValueId Exponent(double value) { return Number(Chance(92) ? value : value + Of({-1.0, 1.0, 2.0})); }
   // An axis, from either end.
   int64_t Axis(int64_t axis, int64_t rank) { return Chance(50) ? axis : axis - rank; }
 

@@ -78,7 +78,7 @@ ValueId Gelu(VariantBuilder& b, ValueId x) {
   if (b.Chance(50))
     return HalfProduct(b, x, b.Node(Op::kErf, {b.Either(Op::kMul, x, b.Nearly(std::numbers::sqrt2 / 2))}));
   const ValueId cube =
-      b.Chance(50) ? b.Node(Op::kPow, {x, b.Nearly(3.0)}) : b.Either(Op::kMul, b.Node(Op::kMul, {x, x}), x);
+      b.Chance(50) ? b.Node(Op::kPow, {x, b.Exponent(3.0)}) : b.Either(Op::kMul, b.Node(Op::kMul, {x, x}), x);
   const ValueId sum = b.Either(Op::kAdd, x, b.Either(Op::kMul, cube, b.Nearly(0.044715)));
   return HalfProduct(b, x, b.Node(Op::kTanh, {b.Either(Op::kMul, sum, b.Nearly(0.7978845608028654))}));
 }
@@ -92,7 +92,7 @@ ValueId MeanOf(VariantBuilder& b, ValueId x) {
 }
 
 ValueId Squared(VariantBuilder& b, ValueId x) {
-  return b.Chance(60) ? b.Node(Op::kPow, {x, b.Nearly(2.0)}) : b.Node(Op::kMul, {x, x});
+  return b.Chance(60) ? b.Node(Op::kPow, {x, b.Exponent(2.0)}) : b.Node(Op::kMul, {x, x});
 }
 
 ValueId Norm(VariantBuilder& b, ValueId x) {
