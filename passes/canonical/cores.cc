@@ -274,8 +274,8 @@ class Flattening {
     }
     ValueId p = Make(rw_, Op::kSoftmax, {s}, {{"axis", int64_t{-1}}}, Type{DType::kF32, flat_});
     if (core_.guard.valid()) {
-      const ValueId masked = Masked(s, p);
-      p = Make(rw_, Op::kWhere, {masked, g().node(core_.guard).input(1), p}, {}, Type{DType::kF32, flat_});
+      const ValueId masked = Masked(s, p), instead = g().node(core_.guard).input(1);  // one number, of any rank
+      p = Make(rw_, Op::kWhere, {masked, As(instead, {}), p}, {}, Type{DType::kF32, flat_});
     }
     SymShape flat_out = flat_;
     flat_out.back() = out.back();

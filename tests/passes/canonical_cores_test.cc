@@ -150,6 +150,12 @@ TEST(CanonicalCores, GuardedProbabilities) {  // as BLOOM and DeBERTa write rows
                 zero = wide.g.AddConstant(Tensor::Zeros(DType::kF32, {1, 1, 1, 1, 1, 1}));
   wide.Out(wide.Op1(Op::kMatMul, {wide.Op1(Op::kWhere, {wide.Op1(Op::kIsNaN, {r}), zero, r}), wide.v}));
   EXPECT_EQ(Check(wide.g, Cores), Ops(wide.g));
+  CoreGraph flattened({Sym("b"), Sym("b"), Sym("b")});  // the number has the rank that the probabilities had
+  const ValueId u = flattened.Softmax(flattened.Scores()),
+                none = flattened.g.AddConstant(Tensor::Zeros(DType::kF32, {1, 1, 1, 1, 1}));
+  flattened.Out(
+      flattened.Op1(Op::kMatMul, {flattened.Op1(Op::kWhere, {flattened.Op1(Op::kIsNaN, {u}), none, u}), flattened.v}));
+  EXPECT_NE(Check(flattened.g, Cores).find("Softmax IsNaN Reshape Where"), std::string::npos);
 }
 
 TEST(CanonicalCores, SizesThatItsOwnViewsAskOrInputsTell) {
