@@ -15,6 +15,7 @@ import json
 import pathlib
 import statistics
 import subprocess
+import sys
 import time
 
 import graphs
@@ -32,6 +33,11 @@ def feeds(names, before, ids_):
     rows = ids_.shape[1]
     every = {"input_ids": ids_, "attention_mask": np.ones((1, before + rows), np.int64), "position_ids": np.arange(before, before + rows)[None]}
     return {name: value for name, value in every.items() if name in names}
+
+
+def progress(done, steps, seconds, what):
+    left = f", about {seconds / done * (steps - done):.0f} s left" if done else ""
+    print(f"[{done + 1}/{steps}] {what}: {seconds:.0f} s passed{left}", file=sys.stderr, flush=True)
 
 
 def timed(run):
@@ -197,10 +203,13 @@ def main():
                 ready[name] = systems[name](threads)
             except Exception as e:  # noqa: BLE001: whatever a peer lacks
                 print(f"{name}: left out ({e})", flush=True)
+        steps, done, start = (args.rounds + 1) * len(args.tasks) * len(ready), 0, time.perf_counter()
         for round_ in range(args.rounds + 1):  # the first one warms up
             for task in args.tasks:
                 past, rows = TASKS[task]
                 for name, system in ready.items():
+                    progress(done, steps, time.perf_counter() - start, f"{task}, {name}")
+                    done += 1
                     time.sleep(0.1)
                     try:
                         got = system.times(past, rows, args.tokens if past else 3)
