@@ -5,6 +5,8 @@
 #include <iterator>
 #include <utility>
 
+#include "octavo/ir/attr_table.h"
+#include "octavo/ir/names.h"
 #include "octavo/ir/verify.h"
 
 namespace octavo::passes {
@@ -76,9 +78,23 @@ std::string WhyWrong(const Graph& graph, size_t first) { return Part(graph, firs
 
 namespace {
 
+// Octavo's own passes are tested; another one may have written "approximte", which would be the default in silence.
+Status CheckAttributes(const Graph& graph, size_t first) {
+  for (size_t i = first; i < graph.node_capacity(); ++i) {
+    const NodeId id{static_cast<uint32_t>(i)};
+    if (!graph.IsAlive(id) || graph.node(id).op == Op::kOpaque) continue;
+    const Node& n = graph.node(id);
+    const auto known = ir::CheckAttributes(ir::InfoOf(n.op).domain, ir::InfoOf(n.op).name, n.attrs);
+    if (!known) return ir::Fail("node {}: {}", ir::Quoted(n.name), known.error().message);
+  }
+  return {};
+}
+
 Result<Changes> Checked(const Pass& pass, Graph& graph, PassRun& run) {
+  const size_t first = graph.node_capacity();
   OCTAVO_TRY(Changes changes, pass.Run(graph, run));
   if (changes.graph) {
+    if (!pass.own()) OCTAVO_TRY_STATUS(CheckAttributes(graph, first));
     OCTAVO_TRY_STATUS(ir::Inference::Run(graph).transform([](const auto&) {}));
     OCTAVO_TRY_STATUS(ir::VerifyStatus(graph));
   }

@@ -39,6 +39,9 @@ Status Registry::Add(std::shared_ptr<const Pass> pass, Placement where) {
     if (known->info().version == pass->info().version && known->info().what == pass->info().what) return {};
     return ir::Fail("there is a pass {} already: give yours another name", ir::Quoted(name));
   }
+  if (!where.after.empty() && !where.before.empty())
+    return ir::Fail("the pass {} has two places, after {} and before {}: give one", ir::Quoted(name),
+                    ir::Quoted(where.after), ir::Quoted(where.before));
   for (std::string* anchor : {&where.after, &where.before}) {
     if (anchor->empty()) continue;
     const Pass* beside = Find(*anchor);

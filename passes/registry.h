@@ -29,10 +29,11 @@ class Registry {
   Registry();  // octavo's own passes
   static const Registry& Own();
 
-  // An error where the name is taken, `after` or `before` names no pass, or a name or version is missing. The same pass twice is harmless.
-  Status Add(std::shared_ptr<const Pass> pass, Placement where = {});
+  // An error where the name is taken, `after` or `before` names no pass or both are given, or a name or version is missing. The same pass twice
+  // is harmless.
+  [[nodiscard]] Status Add(std::shared_ptr<const Pass> pass, Placement where = {});
   // A pass of that one rule, with its name.
-  Status Add(pattern::Rule rule, Placement where);
+  [[nodiscard]] Status Add(pattern::Rule rule, Placement where);
 
   const Pass* Find(std::string_view name) const;  // null: none
   // In no particular order, octavo's own first.

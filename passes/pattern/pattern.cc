@@ -1,7 +1,11 @@
 #include "octavo/passes/pattern/pattern.h"
 
 #include <algorithm>
+#include <format>
+#include <set>
 #include <utility>
+
+#include "octavo/ir/attr_table.h"
 
 namespace octavo::passes::pattern {
 
@@ -134,10 +138,47 @@ std::vector<std::string> RuleBuilder::Unreached() const {
   return names;
 }
 
+namespace {
+
+// Of an op that octavo knows.
+std::string WhyWrongOp(const PatternNode& p) {
+  const ir::OpInfo& info = ir::InfoOf(p.op);
+  const auto given = static_cast<int>(p.inputs.size());
+  const auto there = static_cast<int>(std::ranges::count_if(p.inputs, [](Var v) { return v != Absent(); }));
+  const bool few = there < info.min_inputs && !p.open, many = info.max_inputs >= 0 && given > info.max_inputs;
+  if (few || many)
+    return std::format("'{}' has {} operand{}, and {} takes {}{}", p.name, there, there == 1 ? "" : "s", info.name,
+                       many && info.min_inputs != info.max_inputs ? "at most " : "",
+                       many ? info.max_inputs : info.min_inputs);
+  const auto known = ir::CheckAttributes(info.domain, info.name, p.named);
+  return known ? "" : std::format("'{}' can match nothing: {}", p.name, known.error().message);
+}
+
+}  // namespace
+
+std::string RuleBuilder::WhyWrong() const {
+  if (rule_.root.valid()) {
+    const PatternNode::What root = rule_.at(rule_.root).what;
+    if (root != PatternNode::What::kOp && root != PatternNode::What::kOneOf)
+      return std::format("its root '{}' is no op", rule_.at(rule_.root).name);
+  }
+  std::set<std::string_view> inputs;
+  for (const PatternNode& p : rule_.nodes) {
+    if (p.what == PatternNode::What::kInput && !inputs.insert(p.name).second)
+      return std::format("it has two inputs '{}'; where the same value is meant, it is one", p.name);
+    if (p.what != PatternNode::What::kOp || p.op == ir::Op::kOpaque) continue;
+    std::string why = WhyWrongOp(p);
+    if (!why.empty()) return why;
+  }
+  return {};
+}
+
 Rule RuleBuilder::Finish() {
   OCTAVO_CHECK(rule_.root.valid() && rule_.build, "rule {} has no root or no build step", rule_.name);
   const std::vector<std::string> unreached = Unreached();
   OCTAVO_CHECK(unreached.empty(), "rule {}: '{}' cannot be reached from the root", rule_.name, unreached[0]);
+  const std::string wrong = WhyWrong();
+  OCTAVO_CHECK(wrong.empty(), "rule {}: {}", rule_.name, wrong);
   return std::move(rule_);
 }
 

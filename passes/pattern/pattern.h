@@ -161,7 +161,9 @@ class RuleBuilder {
   void Build(std::function<ValueId(Rewriter&, const Match&)> build) { rule_.build = std::move(build); }
   // Names of the parts that the root does not lead to.
   std::vector<std::string> Unreached() const;
-  // Checks the declaration: root set, build set, every named part reachable from the root.
+  // Why the rule can match nothing, or anything: "'y' has 1 operand, and Add takes 2". Empty: nothing of that kind was found.
+  std::string WhyWrong() const;
+  // Checks the declaration: root set, build set, every named part reachable from the root, and the above.
   Rule Finish();
 
  private:

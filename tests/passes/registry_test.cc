@@ -189,6 +189,14 @@ TEST(Registry, RefusesWhatItCannotTell) {
               HasSubstr("'mine' cannot stand beside 'nothing', which is no pass"));
 }
 
+TEST(Registry, TakesOnePlaceAlone) {
+  Registry registry;
+  const Status added = registry.Add(QuickGelu(), {.version = "1", .after = "canonical", .before = "fold"});
+  ASSERT_FALSE(added);
+  EXPECT_EQ(added.error().message,
+            "the pass 'my_quick_gelu' has two places, after 'canonical' and before 'fold': give one");
+}
+
 TEST(Registry, PlacesThoseOfOnePlaceInOrder) {
   Registry registry;
   const auto add = [&registry](const char* name, Placement where) {
@@ -278,6 +286,33 @@ TEST(Patterns, AreStrict) {
 }
 
 // Exp(x) and x - y: the second root is found among the readers of what the first one reads.
+TEST(Patterns, SayWhatCanMatchNothing) {
+  const auto wrong = [](const std::function<Var(RuleBuilder&, Var)>& declare) {
+    RuleBuilder r("odd", "a rule");
+    const Var x = r.Input("x");
+    r.Root(declare(r, x));
+    return r.WhyWrong();
+  };
+  EXPECT_EQ(wrong([](RuleBuilder& r, Var x) { return r.Op("sum", Op::kAdd, {x}); }),
+            "'sum' has 1 operand, and Add takes 2");
+  EXPECT_EQ(wrong([](RuleBuilder& r, Var x) { return r.Op("sum", Op::kAdd, {x, pattern::Absent()}); }),
+            "'sum' has 1 operand, and Add takes 2");
+  EXPECT_EQ(wrong([](RuleBuilder& r, Var x) { return r.Open(r.Op("sum", Op::kAdd, {x})); }), "");
+  EXPECT_EQ(wrong([](RuleBuilder& r, Var x) { return r.Op("y", Op::kRelu, {x, x}); }),
+            "'y' has 2 operands, and Relu takes 1");
+  EXPECT_EQ(wrong([](RuleBuilder& r, Var x) { return r.Op("y", Op::kClip, {x, x, x, x}); }),
+            "'y' has 4 operands, and Clip takes at most 3");
+  EXPECT_EQ(wrong([](RuleBuilder& r, Var x) { return r.Named(r.Op("y", Op::kRelu, {x}), {{"axis", int64_t{1}}}); }),
+            "'y' can match nothing: it has the attribute 'axis', which Relu does not know");
+  EXPECT_EQ(wrong([](RuleBuilder&, Var x) { return x; }), "its root 'x' is no op");
+  EXPECT_EQ(wrong([](RuleBuilder& r, Var x) { return r.Op("sum", Op::kAdd, {x, r.Input("x")}); }),
+            "it has two inputs 'x'; where the same value is meant, it is one");
+  RuleBuilder r("odd", "a rule");
+  r.Root(r.Op("sum", Op::kAdd, {r.Input("x")}));
+  r.Build([](Rewriter&, const Match&) { return ValueId(); });
+  EXPECT_THROW(r.Finish(), ir::CheckError);
+}
+
 TEST(Patterns, HaveSeveralRoots) {
   RuleBuilder r("exp_and_difference", "Exp(x), x - y -> y, x");
   const Var x = r.Input("x"), y = r.Input("y");

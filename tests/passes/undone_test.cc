@@ -169,6 +169,29 @@ TEST(Undone, PassesToo) {
   }
 }
 
+// "approximate" it should be: the op would take its default in silence.
+TEST(Undone, AttributesThatAnOpDoesNotHave) {
+  Graph g = Relus(1);
+  ASSERT_TRUE(ir::Inference::Run(g));
+  const FunctionPass pass({.name = "to_gelu", .what = "", .version = "1"}, [](Graph& graph, PassRun&) -> Result<bool> {
+    const NodeId last = graph.last();
+    Rewriter b(graph, "to_gelu");
+    b.At(last, {last});
+    const ValueId made = b.Create(Op::kGelu, {graph.node(last).input(0)}, {{"approximte", std::string("tanh")}});
+    b.Replace(graph.node(last).output(), made);
+    b.EraseDead(last);
+    return true;
+  });
+  PassRun run;
+  const Result<bool> changed = RunPass(pass, g, run);
+  ASSERT_TRUE(changed);
+  EXPECT_FALSE(*changed);
+  EXPECT_EQ(CountOf(g, Op::kRelu), 1);
+  ASSERT_EQ(run.notes.size(), 1u);
+  EXPECT_NE(run.notes[0].find("it has the attribute 'approximte', which Gelu does not know"), std::string::npos)
+      << run.notes[0];
+}
+
 TEST(Undone, PartsOfAPassForThemselves) {
   Graph g = CastAtTheEnd();
   PassRun context;
