@@ -240,15 +240,12 @@ class Attempt {
   }
 
   Status RunPasses(const std::vector<std::string>& list) {
-    const passes::ManagerOptions manager{.registry = &registry_,
-                                         .after = options_.after_pass,
-                                         .timings = &result_.timings,
-                                         .pipeline = &result_.pipeline};
-    for (const std::string& name : list) {
-      if (const passes::Pass* pass = registry_.Find(name)) OCTAVO_TRY_STATUS(Prepare(pass->info()));
-      OCTAVO_TRY_STATUS(passes::RunPasses({name}, graph_, context_, manager));
-    }
-    return {};
+    return passes::RunPasses(list, graph_, context_,
+                             {.registry = &registry_,
+                              .before = [this](const passes::Pass& pass) { return Prepare(pass.info()); },
+                              .after = options_.after_pass,
+                              .timings = &result_.timings,
+                              .pipeline = &result_.pipeline});
   }
 
   // The passes before ranges are gathered, where no attempt before this one has been through them.
@@ -260,13 +257,26 @@ class Attempt {
       graph_ = start->graph, result_.report = start->report, result_.timings = start->timings;
       inventory_ = at_start_ = true;
       TellAgain(start->told, context_);
+      KeepForOthers();
       return {};
     }
     OCTAVO_TRY_STATUS(RunPasses(halves_.before));
     at_start_ = searches && inventory_;
-    if (at_start_)
-      start = {halves_.before, options_.pass_options, graph_, {}, ToldBy(context_), result_.report, result_.timings};
+    if (at_start_) {
+      start = Start{.passes = halves_.before,
+                    .options = options_.pass_options,
+                    .graph = graph_,
+                    .told = ToldBy(context_),
+                    .report = result_.report,
+                    .timings = result_.timings};
+      KeepForOthers();
+    }
     return {};
+  }
+
+  // What the attempts behind this one need not make again.
+  void KeepForOthers() {
+    if (options_.min_db) kept_for_others_ = &*evidence_.start, context_.tables = &kept_for_others_->tables;
   }
 
   // What must be there before the pass runs.
@@ -295,7 +305,9 @@ class Attempt {
     if (!options_.fit || (file == nullptr ? options_.data == nullptr : file->moments.empty())) return {};
     if (file != nullptr && !halves_.calibrates) OCTAVO_TRY_STATUS(file->CheckModel(Fingerprint(graph_)));
     context_.evidence.moments = [this, file, at_hand = graph_](auto values, auto into) -> Status {
-      const MomentsAsked asked{at_hand, halves_.calibrates ? result_.before : at_hand, context_, values, into};
+      const MomentsAsked asked{at_hand,  halves_.calibrates ? result_.before : at_hand,
+                               context_, values,
+                               into,     kept_for_others_ != nullptr ? &kept_for_others_->moments : nullptr};
       return file != nullptr ? MomentsOfFile(asked, *file) : MomentsOfData(asked, options_);
     };
     UseData();
@@ -309,15 +321,14 @@ class Attempt {
     if (!task.taps.empty()) {
       OCTAVO_TRY_STATUS(GatherRanges(task));
       const ir::DType dtype = DTypeOf(result_.pipeline, registry_);
-      const auto known = evidence_.plans.find({options_.calibrator, dtype});
-      if (known != evidence_.plans.end()) {
-        result_.plan = known->second;
-      } else {
-        OCTAVO_TRY(result_.plan,
-                   quant::MakePlan(evidence_.ranges, {.calibrator = options_.calibrator, .dtype = dtype}));
-        evidence_.plans[{options_.calibrator, dtype}] = result_.plan;
+      const auto [known, fresh] = evidence_.plans.try_emplace({options_.calibrator, dtype});
+      if (fresh) {
+        auto made = quant::MakePlan(evidence_.ranges, {.calibrator = options_.calibrator, .dtype = dtype});
+        if (!made) return evidence_.plans.erase(known), std::unexpected(std::move(made).error());
+        known->second.ranges = RangesOf(*made, evidence_.ranges);
+        known->second.plan = std::move(*made);
       }
-      result_.ranges = RangesOf(result_.plan, evidence_.ranges);
+      result_.plan = known->second.plan, result_.ranges = known->second.ranges;
       if (!evidence_.ranges.random_data) result_.ids = evidence_.ranges.ids;
       for (std::string& note : NotesOfData(graph_, evidence_.seen, evidence_.ranges))
         result_.notes.push_back(std::move(note));
@@ -385,7 +396,7 @@ class Attempt {
                               compiled.error().message);
     if (!compiled && !options_.reduce_range && (options_.recipe == "int8" || options_.recipe == "dynamic"))
       result_.notes.push_back(
-          "ONNX Runtime's sums of 8 bits saturate on CPUs without VNNI, so the file loses more there; --reduce-range "
+          "ONNX Runtime's sums of 8 bits saturate on CPUs without VNNI, so the file loses more there; reduce_range "
           "keeps them right");
   }
 
@@ -421,6 +432,7 @@ class Attempt {
   passes::PassRun context_;
   Optimized result_;
   Halves halves_;
+  Start* kept_for_others_ = nullptr;
   bool inventory_ = false, unfused_ = false, kept_ = false, at_start_ = false;
 };
 

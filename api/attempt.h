@@ -23,10 +23,14 @@ struct Evidence {
   std::vector<Sample> samples;  // of them, and what the model as it came makes of it; empty: not seen yet
   std::string why_unseen;       // the error where the outputs could not be compared
   quant::Calibration ranges;    // of all that the recipe quantizes; empty: not gathered yet
-  std::map<std::pair<quant::Calibrator, ir::DType>, quant::QuantPlan> plans;  // made of these ranges
-  DataSeen seen;                                                              // by which they were gathered
-  std::map<uint64_t, passes::quantize::ColumnWeights> fitted;                 // PassRun
-  std::optional<Start> start;                                                 // of the attempts of one search
+  struct Plan {
+    quant::QuantPlan plan;
+    std::vector<ActivationRange> ranges;
+  };
+  std::map<std::pair<quant::Calibrator, ir::DType>, Plan> plans;  // made of these ranges
+  DataSeen seen;                                                  // by which they were gathered
+  std::map<uint64_t, passes::quantize::ColumnWeights> fitted;     // PassRun
+  std::optional<Start> start;                                     // of the attempts of one search
 };
 
 // Batches to measure on and what `graph` makes of them: those that are held out, as many as fit, or the first of the data.
@@ -67,6 +71,8 @@ struct MomentsAsked {
   const passes::PassRun& run;
   std::span<const ir::ValueId> values;  // of at_hand
   std::span<passes::quantize::SecondMoments> into;
+  // Of attempts before this one and for those behind; null: none.
+  std::map<std::string, quant::Moments>* kept = nullptr;
 };
 ir::Status MomentsOfData(const MomentsAsked& asked, const OptimizeOptions& options);
 ir::Status MomentsOfFile(const MomentsAsked& asked, const quant::Calibration& file);

@@ -174,9 +174,10 @@ Status Fold(Graph& graph, const OptimizeOptions& options) {
 void NoteTheChoice(const Graph& graph, const Node& n, std::vector<std::string>& notes) {
   if (n.op != Op::kIf || graph.value(n.input(0)).producer.valid()) return;
   const std::string& input = graph.value(n.input(0)).name;
-  notes.push_back(std::format(
-      "If {} keeps both branches in the file and chooses by the input {}: --assume {}=true (or false) keeps one",
-      ir::Quoted(OriginName(n)), ir::Quoted(input), input));
+  notes.push_back(
+      std::format("If {} keeps both branches in the file and chooses by the input {}: one alone is kept by assume "
+                  "{}=true (or false)",
+                  ir::Quoted(OriginName(n)), ir::Quoted(input), input));
 }
 
 }  // namespace

@@ -28,6 +28,15 @@ Source SourceOf(const MomentsAsked& asked, ir::ValueId value) {
   return made == asked.run.columns.end() ? Source{name} : Source{made->second.of, &made->second};
 }
 
+// As far as there is room: BERT-base has 300 to 600 MB of them.
+void Keep(const std::string& value, SecondMoments& moments, std::map<std::string, quant::Moments>& kept) {
+  constexpr size_t kMostBytes = size_t{1} << 29;
+  size_t bytes = 0;
+  for (const auto& [name, known] : kept) bytes += known.bytes();
+  quant::Moments copy = moments.Copy();
+  if (bytes + copy.bytes() <= kMostBytes) kept.emplace(value, std::move(copy));
+}
+
 }  // namespace
 
 Status MomentsOfFile(const MomentsAsked& asked, const quant::Calibration& file) {
@@ -51,15 +60,26 @@ Status MomentsOfData(const MomentsAsked& asked, const OptimizeOptions& options) 
   }
   // A pass of someone else's may have made values that no calibrated one tells of.
   const ir::Graph& graph = known ? asked.calibrated : asked.at_hand;
-  CalibrationTask task{graph, {}, Fingerprint(graph)};
+  std::map<std::string, quant::Moments>* const kept = known ? asked.kept : nullptr;
+  CalibrationTask task{graph, {}, {}};
+  std::vector<size_t> seen;
   for (size_t i = 0; i < sources.size(); ++i) {
     SecondMoments& moments = asked.into[i];
     if (known && sources[i].columns != nullptr) moments.Through(*sources[i].columns);
+    if (kept != nullptr && kept->contains(sources[i].name)) {
+      moments.Borrow(kept->at(sources[i].name));
+      continue;
+    }
     task.taps.push_back(quant::MakeTap(graph, known ? graph.FindValue(sources[i].name) : asked.values[i]));
     task.taps.back().rows = [&moments](std::span<const float> rows, size_t) { moments.Add(rows); };
+    seen.push_back(i);
   }
+  if (task.taps.empty()) return {};
+  task.fingerprint = Fingerprint(graph);
   OCTAVO_TRY_STATUS(Calibrated(task, *options.data, options).transform([](const auto&) {}));
   if (options.stop != nullptr && options.stop->load()) return ir::Fail("interrupted");
+  if (kept == nullptr) return {};
+  for (const size_t i : seen) Keep(sources[i].name, asked.into[i], *kept);
   return {};
 }
 

@@ -4,6 +4,7 @@
 #include <chrono>
 #include <format>
 #include <memory>
+#include <optional>
 
 #include "octavo/api/alternatives.h"
 #include "octavo/api/attempt.h"
@@ -48,12 +49,15 @@ Status LookAtLayers(const Graph& model, const OptimizeOptions& options, Evidence
   std::vector<LayerLoss> layers = all;
   if (options.layers) OCTAVO_TRY_STATUS(QuantizeAlone(model, all, layers, options, evidence));
   OptimizeOptions chosen = options;
+  std::optional<Optimized> made;
   if (!enough) {
     const Losses::value_type* worst = Worst(result.losses);
     if (!options.layers) OCTAVO_TRY_STATUS(QuantizeGroups(model, all, layers, options, evidence));
-    OCTAVO_TRY_STATUS(ChooseTypes(model, layers, chosen, evidence, worst == nullptr ? 0 : Decibels(worst->second)));
+    OCTAVO_TRY(made, ChooseTypes(model, layers, chosen, evidence, worst == nullptr ? 0 : Decibels(worst->second)));
   }
-  if (options.min_db) {
+  if (made && !options.explain && !options.after_pass) {
+    result = std::move(*made);
+  } else if (options.min_db && (!enough || options.after_pass)) {
     OCTAVO_TRY(result, OptimizeOnce(model, chosen, evidence));
   }
   for (LayerLoss& layer : layers) {  // choose_rows has a say, too

@@ -11,6 +11,7 @@
 #include "octavo/passes/pass.h"
 #include "octavo/passes/pipelines.h"
 #include "octavo/passes/report.h"
+#include "octavo/quant/moments.h"
 #include "octavo/runtime/model.h"
 
 namespace octavo::api {
@@ -22,7 +23,10 @@ struct Start {
   // What these passes have left.
   ir::Graph graph;
   // Of the graph; empty: nobody has asked. It reads every constant, a third of what one attempt of MiniLM took.
-  std::string fingerprint;
+  std::string fingerprint = {};
+  // What the passes behind it have made or asked the data for, which is the same in every attempt.
+  std::map<std::string, quant::Moments> moments = {};  // by calibrated values, as far as there is room
+  passes::quantize::TableCodes tables = {};
   passes::PassRun told;  // what they reported and handed on; none of what the caller of a pipeline gives
   passes::Report report;
   std::vector<passes::PassTiming> timings;

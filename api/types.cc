@@ -7,6 +7,7 @@
 #include <format>
 #include <limits>
 #include <ranges>
+#include <utility>
 
 #include "octavo/api/layers.h"
 
@@ -66,6 +67,8 @@ class Search {
       : model_(model), options_(options), evidence_(evidence) {}
 
   double best() const { return best_; }
+  // The model of the last attempt that kept it: that of what Fewest has found, unless it was known before.
+  std::optional<Optimized> Take() { return std::exchange(kept_, std::nullopt); }
 
   // How many of the groups this list must name for min_db to be kept: more than `few`, which is known not to do (-1: nothing is), and at
   // most all, which is known to do where `all_keep`. Nothing: all do not. It looks near `guess` first, then twice as far each time, and bisects what is left.
@@ -95,16 +98,19 @@ class Search {
     OptimizeOptions attempt = options_;
     attempt.explain = false, attempt.progress = nullptr, attempt.after_pass = nullptr;
     Name(groups, static_cast<size_t>(count), attempt.*list);
-    OCTAVO_TRY(const Optimized result, OptimizeOnce(model_, attempt, evidence_));
+    OCTAVO_TRY(Optimized result, OptimizeOnce(model_, attempt, evidence_));
     const Losses::value_type* worst = Worst(result.losses);
     const double kept = worst == nullptr ? -std::numeric_limits<double>::infinity() : Decibels(worst->second);
     best_ = std::max(best_, kept);
-    return kept >= *options_.min_db;
+    if (kept < *options_.min_db) return false;
+    kept_ = std::move(result);
+    return true;
   }
 
   const Graph& model_;
   const OptimizeOptions& options_;
   Evidence& evidence_;
+  std::optional<Optimized> kept_;
   double best_ = -std::numeric_limits<double>::infinity();
   int64_t attempts_ = 0, total_ = 0;
 };
@@ -115,8 +121,8 @@ bool IsIn(const std::string& name, const std::vector<std::string>& names) {
 
 }  // namespace
 
-Status ChooseTypes(const Graph& model, std::vector<LayerLoss>& layers, OptimizeOptions& options, Evidence& evidence,
-                   double now_db) {
+Result<std::optional<Optimized>> ChooseTypes(const Graph& model, std::vector<LayerLoss>& layers,
+                                             OptimizeOptions& options, Evidence& evidence, double now_db) {
   const double min_db = *options.min_db;
   OCTAVO_TRY(const passes::Pipeline pipeline, PipelineOf(options, model));
   const bool is_static = std::ranges::find(pipeline.passes, "quantize") != pipeline.passes.end();
@@ -125,11 +131,13 @@ Status ChooseTypes(const Graph& model, std::vector<LayerLoss>& layers, OptimizeO
   std::vector<Group> rows = is_static ? GroupsOf(linears) : std::vector<Group>();
   const std::vector<std::string> asked = options.dynamic;
   bool kept = false;
+  std::optional<Optimized> chosen;
   if (!rows.empty()) {
     Search search(model, options, evidence);
     OCTAVO_TRY(const std::optional<size_t> count,
                search.Fewest(&OptimizeOptions::dynamic, rows, 0, false, Guess(GroupsOf(layers), now_db, min_db)));
     kept = count.has_value();
+    if (kept) chosen = search.Take();
     now_db = std::max(now_db, search.best());
     Name(rows, count.value_or(rows.size()), options.dynamic);
   }
@@ -151,17 +159,18 @@ Status ChooseTypes(const Graph& model, std::vector<LayerLoss>& layers, OptimizeO
     // With these in float fewer of the others have to be dynamic.
     std::erase_if(rows, [&](const Group& group) { return IsIn(group.nodes[0], options.keep_float); });
     options.dynamic = asked;
+    Search last(model, options, evidence);
     OCTAVO_TRY(const std::optional<size_t> still,
-               Search(model, options, evidence)
-                   .Fewest(&OptimizeOptions::dynamic, rows, -1, true, static_cast<int64_t>(rows.size()) / 2));
+               last.Fewest(&OptimizeOptions::dynamic, rows, -1, true, static_cast<int64_t>(rows.size()) / 2));
     Name(rows, *still, options.dynamic);
+    chosen = last.Take();
   }
   for (LayerLoss& layer : layers) {
     layer.type = IsIn(layer.node, options.keep_float) ? "float"
                  : IsIn(layer.node, options.dynamic)  ? "dynamic"
                                                       : "quantized";
   }
-  return {};
+  return chosen;
 }
 
 }  // namespace octavo::api

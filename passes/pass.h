@@ -43,6 +43,12 @@ struct Columns {
 struct ColumnWeights {
   ir::Tensor codes, scale;
 };
+// Of tables, by where their floats lie, which stay there, and the axis along which elements share a scale.
+struct TableCode {
+  ir::Tensor of;
+  ColumnWeights made;
+};
+using TableCodes = std::map<std::pair<const std::byte*, int64_t>, TableCode>;
 }  // namespace quantize
 
 // The fate of something that a user may have expected to be fused or quantized.
@@ -129,6 +135,8 @@ struct PassRun {
   std::vector<std::string> keep_float;  // names of nodes, with * and ?, that stay as they are: quantize::FindSites
   std::vector<std::string> dynamic;     // of Linears that `quantize` leaves to the pass `dynamic`
   std::map<uint64_t, quantize::ColumnWeights> fitted;  // int8 weights that were fitted to data, by a hash of the floats
+  // What the next run at the same model need not make again; null: there is none.
+  quantize::TableCodes* tables = nullptr;
   int weight_limit = 127;  // of the codes of int8 weights, either sign; reduce_range makes it 64
   bool careful = false;    // a pass of several parts checks each of them (guard.h): set where it went wrong without
   bool given_up = false;   // the error of this pass is the caller's own: its data's, or it has had enough

@@ -132,6 +132,7 @@ Status RunAll(const std::vector<std::string>& passes, Graph& graph, PassRun& run
     if (pass == nullptr) return ir::Fail("there is no pass '{}'; there are: {}", name, registry.Names());
     OCTAVO_TRY(const PassOptions given,
                OptionsOf(pass->info(), options.pipeline != nullptr ? *options.pipeline : Pipeline()));
+    if (options.before) OCTAVO_TRY_STATUS(options.before(*pass));
     run.options = &given;
     const auto start = std::chrono::steady_clock::now();
     Result<bool> changed = RunPass(*pass, graph, run);

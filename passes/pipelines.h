@@ -71,8 +71,10 @@ struct PassTiming {
 
 struct ManagerOptions {
   const Registry* registry = nullptr;  // null: octavo's own passes
+  // Before each pass. An error of it ends the run.
+  std::function<Status(const Pass& pass)> before = {};
   // After every pass that changed the graph, before the next; for --print-after.
-  std::function<void(std::string_view pass, const Graph& graph)> after;
+  std::function<void(std::string_view pass, const Graph& graph)> after = {};
   std::vector<PassTiming>* timings = nullptr;
   const Pipeline* pipeline = nullptr;  // whose options passes get; null: the defaults
 };

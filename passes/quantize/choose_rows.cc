@@ -46,7 +46,7 @@ Result<bool> ChooseRows(Graph& graph, PassRun& run) {
   if (chosen > 0) {
     run.notes.push_back(std::format(
         "{} each row by a scale of its own, made at run time: one scale for all would leave down to {:.0f} dB "
-        "of {} rows (--set choose_rows.db={:g} says from where on; 0 is never)",
+        "of {} rows (set choose_rows.db={:g} says from where on; 0 is never)",
         chosen == 1 ? "1 Linear quantizes" : std::format("{} Linears quantize", chosen), worst,
         chosen == 1 ? "its" : "their", least));
   }

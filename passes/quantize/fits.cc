@@ -43,7 +43,7 @@ void Fits::Tell() const {
     run_.notes.push_back(std::format(
         "there is too little calibration data to fit weights to: those of '{}', fitted to one half of it, are {:.0f} % "
         "farther from the model on the other half than unfitted ones; give more batches, or leave the fit out "
-        "(--no-fit)",
+        "(fit=False)",
         OriginName(g_.node(probe_->id)), 100 * *lost_));
   }
   if (silent_.empty()) return;

@@ -152,6 +152,17 @@ quant::Moments SecondMoments::Take() {
   return std::exchange(sums_, quant::Moments(sums_.k()));
 }
 
+quant::Moments SecondMoments::Copy() {
+  FlushAll();
+  quant::Moments all = sums_;
+  for (SecondMoments& half : halves_) {
+    half.FlushAll();
+    const Status merged = all.Merge(half.sums_);
+    OCTAVO_CHECK(merged.has_value(), "halves of other rows");
+  }
+  return all;
+}
+
 std::vector<float> SecondMoments::Sums() {
   TakeHalves();
   FlushAll();

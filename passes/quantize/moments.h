@@ -32,6 +32,8 @@ class SecondMoments {
   void Add(std::span<const float> rows);
   // All that was added.
   quant::Moments Take();
+  // The same, and it stays.
+  quant::Moments Copy();
   // H is that of rows that another has seen; sums outlive this.
   void Borrow(const quant::Moments& sums) { borrowed_ = &sums; }
   // H of all rows so far, [k][k]; the lower triangle is not filled.

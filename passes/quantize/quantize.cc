@@ -102,13 +102,22 @@ class Quantizer {
     ValueId q, scale;
   };
 
+  std::optional<ColumnWeights> Made(const Tensor& table, int64_t summed) {
+    if (run_.tables == nullptr) return QuantizeTable(table, summed);
+    const auto known = run_.tables->find({table.data(), summed});
+    if (known != run_.tables->end()) return known->second.made;
+    std::optional<ColumnWeights> made = QuantizeTable(table, summed);
+    if (made) run_.tables->emplace(std::pair(table.data(), summed), TableCode{table, *made});
+    return made;
+  }
+
   // Codes of the constant that a Gather reads, made once; `summed`: the axis along which elements share a scale. Null: not finite.
   const Pair* Codes(const Node& gather, int64_t summed) {
     const ValueId table = gather.inputs[0];
     auto [it, fresh] = tables_.try_emplace({table, summed});
     if (!fresh) return &it->second;
     const std::string name = g_.value(table).name;
-    const std::optional<ColumnWeights> w = QuantizeTable(*g_.ConstantOf(table), summed);
+    const std::optional<ColumnWeights> w = Made(*g_.ConstantOf(table), summed);
     if (!w) {
       tables_.erase(it);
       Leave(gather, name + " (not finite)");

@@ -159,8 +159,9 @@ TEST(Bodies, ABranchThatNoBatchTakesIsQuantizedDynamically) {
   EXPECT_EQ(result->report.linear.done, 6);
   EXPECT_THAT(result->notes, ::testing::Contains(HasSubstr("else_branch of If 'choose': no batch of the data takes it, "
                                                            "so it is optimized by recipe 'dynamic'")));
-  EXPECT_THAT(result->notes,
-              ::testing::Contains(HasSubstr("chooses by the input 'flag': --assume flag=true (or false) keeps one")));
+  EXPECT_THAT(
+      result->notes,
+      ::testing::Contains(HasSubstr("chooses by the input 'flag': one alone is kept by assume flag=true (or false)")));
   const auto calibration = Optimize(model, [] {
     OptimizeOptions o;
     o.threads = 1;

@@ -114,7 +114,7 @@ TEST_F(Fit, TooLittleDataIsTold) {
     return std::ranges::count_if(r.notes, [](const auto& n) {
       return n.starts_with(
                  "there is too little calibration data to fit weights to: those of 'a', fitted to one half") &&
-             n.ends_with("give more batches, or leave the fit out (--no-fit)");
+             n.ends_with("give more batches, or leave the fit out (fit=False)");
     });
   };
   std::vector<ir::TensorMap> few;
