@@ -98,7 +98,8 @@ bool IsOfName(char c) { return std::isalnum(static_cast<unsigned char>(c)) != 0 
 }  // namespace
 
 std::string InFlags(std::string sentence) {
-  std::vector<std::pair<std::string, std::string>> names{{"split_if", "--split-if"}, {"assume", "--assume"}};
+  std::vector<std::pair<std::string, std::string>> names{
+      {"split_if", "--split-if"}, {"assume", "--assume"}, {"set", "--set"}, {"fit=False", "--no-fit"}};
   for (const api::Option& option : api::Options()) names.emplace_back(option.name, FlagOf(option));
   for (const auto& [name, flag] : names) {
     for (size_t at = 0; (at = sentence.find(name, at)) != std::string::npos; at += flag.size()) {
@@ -106,8 +107,9 @@ std::string InFlags(std::string sentence) {
                              after = std::string_view(sentence).substr(at + name.size());
       const bool whole = (before.empty() || !IsOfName(before.back())) && (after.empty() || !IsOfName(after.front()));
       const bool quoted = std::ranges::count(before, '\'') % 2 == 1;  // out of the model, or what the caller wrote
-      // A word that people use as well is meant where it begins a sentence of its own or is said to do something.
-      const bool meant = name.contains('_') || (before.empty() && after.starts_with(": ")) || before.ends_with(" by ");
+      // A word that people use as well is meant where it begins a sentence of its own or a bracket, or is said to do something.
+      const bool meant = name.contains('_') || (before.empty() && after.starts_with(": ")) ||
+                         before.ends_with(" by ") || before.ends_with('(');
       // A pass may have the option's name, and stands in a list of passes.
       const bool listed = before.ends_with(", ") && (after.empty() || after.starts_with(", "));
       if (whole && !quoted && meant && !listed) sentence.replace(at, name.size(), flag);

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cstdio>
 #include <format>
-#include <set>
 
 #include "octavo/cli/cli.h"
 
@@ -39,34 +38,20 @@ void PrintRule(const Flags& flags, const api::Optimized& result) {
   }
 }
 
-// What the name stands for: the picture of a rule, or the sentence of a pass that is more than rules. An error that names all there are.
-ir::Result<std::string> PictureOf(const std::string& name, const passes::Registry& registry) {
-  std::set<std::string> known;  // in the order of the alphabet
-  for (const auto* r : registry.rules()) {
-    known.insert(r->name);
-    if (r->name == name) return Picture(*r);
-  }
-  if (const passes::Pass* pass = registry.Find(name)) return std::format("{}  {}\n", name, pass->info().what);
-  for (const auto& pass : registry.passes()) known.insert(pass->info().name);
-  std::string names;
-  for (const std::string& one : known) names += (names.empty() ? "" : ", ") + one;
-  return ir::Fail("there is no rule {}: {}", ir::Quoted(name), names);
-}
-
 int Run(const Flags& flags) {
   const auto registry = LoadedPasses();
   if (!registry) return Fail(registry.error());
   std::string picture;
   if (!flags.wanted.rule.empty()) {
-    auto found = PictureOf(flags.wanted.rule, **registry);
+    auto found = api::PictureOf(flags.wanted.rule, **registry);
     if (!found) return Fail(found.error());
     picture = *std::move(found);
     if (flags.model.empty()) return std::fputs(picture.c_str(), stdout), kOk;
   }
-  if (flags.model.empty()) return Fail("explain needs a model, or --rule alone for the picture of a rule");
+  if (flags.model.empty()) return Fail("explain needs a model, or --rule alone for the picture of a rule"), kUsage;
   auto graph = ReadModel(flags.model);
   if (!graph) return Fail(graph.error());
-  const auto result = api::Explain(*std::move(graph), *registry);
+  const auto result = api::Explain(*std::move(graph), flags.wanted, *registry);
   if (!result) return Fail(result.error());
   if (flags.json) {
     std::printf("%s\n", ir::Dump(api::ExplainJson(*result, flags.wanted), 1).c_str());

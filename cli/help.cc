@@ -58,6 +58,22 @@ std::string Wrapped(std::string_view text, size_t width) {
   }
 }
 
+std::string ValuesOf(const CLI::Option& option) {
+  const std::string type = option.get_type_name();
+  const size_t open = type.rfind('{'), close = type.rfind('}');
+  if (open == std::string::npos || close == std::string::npos || close < open) return {};
+  std::string values = type.substr(open + 1, close - open - 1);
+  std::ranges::replace(values, ',', ' ');
+  return values;
+}
+
+std::string TypeOf(const CLI::Option& option) {
+  const std::string type = option.get_type_name();
+  const size_t colon = type.find(':');
+  if (colon == std::string::npos) return type;
+  return type.ends_with('}') ? type.substr(colon + 1) : type.substr(0, colon);
+}
+
 std::shared_ptr<CLI::FormatterBase> HelpFormatter() { return std::make_shared<Formatter>(); }
 
 }  // namespace octavo::cli

@@ -13,6 +13,10 @@ namespace octavo::cli {
 size_t Columns();
 // Lines of at most `width` columns; a word that is longer stands alone.
 std::string Wrapped(std::string_view text, size_t width);
+// What stands between the last braces of an option's type: "TEXT:{md,csv,json}" has "md csv json".
+std::string ValuesOf(const CLI::Option& option);
+// What help writes for people without what it writes for itself: "TEXT:{md,csv}" is {md,csv}, "INT:INT in [0 - 1024]" is INT.
+std::string TypeOf(const CLI::Option& option);
 // For the program, before it has commands.
 std::shared_ptr<CLI::FormatterBase> HelpFormatter();
 

@@ -233,7 +233,7 @@ int Run(const Flags& flags) {
   if (!registry) return Fail(registry.error());
   options.registry = *registry;
   options.other_runtime = integrations::onnxruntime::RuntimeNamed(options.calibrate_with);
-  if (auto set = api::SetPassOptions(flags.set, options); !set) return Fail(set.error());
+  if (auto set = api::SetPassOptions(flags.set, options); !set) return Fail(set.error()), kUsage;
   if (!flags.print_after.empty() && flags.print_after != "all" && (*registry)->Find(flags.print_after) == nullptr)
     return Fail(std::format("--print-after: there is no pass {}; there are: {}", ir::Quoted(flags.print_after),
                             (*registry)->Names())),
@@ -289,7 +289,7 @@ int Run(const Flags& flags) {
     progress.Done();
   }
   if (auto ok = WriteReports(flags, *result, bytes, *from, measured); !ok) return Fail(ok.error());
-  for (const std::string& note : result->notes) Note(flags.quiet ? std::string() : note);
+  for (const std::string& note : result->notes) Note(flags.quiet ? std::string() : InFlags(note));
   if (!flags.quiet && flags.json != "-") PrintTable(*result, bytes, options.min_db);
   return kOk;
 }

@@ -5,6 +5,7 @@
 #include "octavo/api/version_text.h"
 #include "octavo/cli/cli.h"
 #include "octavo/cli/help.h"
+#include "octavo/cli/usage.h"
 #include "octavo/ir/closed.h"
 #include "octavo/kernels/arch/arch.h"
 #include "octavo/kernels/arch/quota.h"
@@ -42,7 +43,8 @@ int Main(int argc, char** argv) {
   try {
     program.app.parse(argc, argv);
   } catch (const CLI::ParseError& e) {
-    return program.app.exit(e) == 0 ? kOk : kUsage;
+    if (e.get_exit_code() == 0) return program.app.exit(e);  // --help, --version
+    return Fail(WrongUsage(program.app, e)), kUsage;
   }
   std::string problem;  // a forced path that cannot be taken is said, whatever the command
   kernels::BestArch(&problem);

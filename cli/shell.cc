@@ -5,6 +5,7 @@
 #include <format>
 
 #include "octavo/cli/cli.h"
+#include "octavo/cli/help.h"
 #include "octavo/ir/json.h"
 #include "octavo/ir/names.h"
 #include "octavo/version.h"
@@ -32,24 +33,6 @@ std::vector<std::string> FlagsOf(const CLI::Option& option) {
 }
 
 bool TakesValue(const CLI::Option& option) { return option.get_items_expected_max() > 0; }
-
-// What stands between the last braces of the type: "TEXT:{md,csv,json}" has md, csv and json.
-std::string ValuesOf(const CLI::Option& option) {
-  const std::string type = option.get_type_name();
-  const size_t open = type.rfind('{'), close = type.rfind('}');
-  if (open == std::string::npos || close == std::string::npos || close < open) return {};
-  std::string values = type.substr(open + 1, close - open - 1);
-  std::ranges::replace(values, ',', ' ');
-  return values;
-}
-
-// What help writes for people without what it writes for itself: "TEXT:{md,csv}" is {md,csv}, "INT:INT in [0 - 1024]" is INT.
-std::string TypeOf(const CLI::Option& option) {
-  const std::string type = option.get_type_name();
-  const size_t colon = type.find(':');
-  if (colon == std::string::npos) return type;
-  return type.ends_with('}') ? type.substr(colon + 1) : type.substr(0, colon);
-}
 
 std::string Joined(const std::vector<std::string>& words, std::string_view between) {
   std::string all;
