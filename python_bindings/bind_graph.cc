@@ -2,6 +2,7 @@
 
 #include <format>
 
+#include "octavo/ir/attr_table.h"
 #include "octavo/ir/closed.h"
 #include "octavo/ir/infer.h"
 #include "octavo/ir/interpret/call.h"
@@ -122,6 +123,8 @@ py::object Create(PyRewriter& rw, const std::string& op_type, const py::args& op
       outputs = value.cast<size_t>();
     } else if (name == "_domain") {
       domain = value.cast<std::string>();
+    } else if (name.starts_with('_') && !name.starts_with("__")) {
+      Raise({std::format("op.{}: there is no {}; what begins with _ is _outputs or _domain", op_type, name)});
     } else {
       attrs.Set(name, AttrOf(name, value));
     }
@@ -131,6 +134,7 @@ py::object Create(PyRewriter& rw, const std::string& op_type, const py::args& op
   if (op == ir::Op::kOpaque && domain.empty())
     Raise({std::format("octavo knows no op {} of ONNX: _domain=\"...\" makes one of another domain",
                        ir::Quoted(op_type))});
+  FitAttrs("op." + op_type, op == ir::Op::kOpaque ? domain : ir::InfoOf(op).domain, op_type, attrs);
   const ir::DType beside = TypeBeside(rw.graph, operands);
   std::vector<ir::ValueId> inputs;
   for (const py::handle& o : operands) inputs.push_back(OperandOf(rw, o, beside));
@@ -246,7 +250,10 @@ void BindRewriter(py::module_& m) {
       .def(
           "set_attr",
           [](PyRewriter& rw, const PyNode& n, const std::string& name, const py::object& value) {
-            Of(n), Of(rw).SetAttr(n.id, name, AttrOf(name, value));
+            ir::Attrs attrs;
+            attrs.Set(name, AttrOf(name, value));
+            FitAttrs("set_attr()", DomainOf(Of(n)).bytes, OpOf(Of(n)).bytes, attrs);
+            Of(rw).SetAttr(n.id, name, *attrs.Find(name));
           },
           py::arg("node"), py::arg("name"), py::arg("value"))
       .def(
@@ -255,6 +262,24 @@ void BindRewriter(py::module_& m) {
 }
 
 }  // namespace
+
+void FitAttrs(std::string_view place, std::string_view domain, std::string_view op, ir::Attrs& attrs) {
+  const std::vector<ir::AttrRule>* rules = ir::AttrRulesOf(domain, op);
+  for (const ir::AttrRule& rule : rules != nullptr ? *rules : std::vector<ir::AttrRule>()) {
+    const ir::Attr* given = attrs.Find(rule.name);
+    const auto* one = given == nullptr ? nullptr : std::get_if<int64_t>(given);
+    const auto* many = given == nullptr ? nullptr : std::get_if<std::vector<int64_t>>(given);
+    if (rule.kind == 'f' && one != nullptr) attrs.Set(rule.name, static_cast<float>(*one));
+    if (rule.kind == 'F' && many != nullptr) attrs.Set(rule.name, std::vector<float>(many->begin(), many->end()));
+    if (rule.kind == 'S' && many != nullptr && many->empty()) attrs.Set(rule.name, std::vector<std::string>());
+  }
+  const auto known = ir::CheckAttributes(domain, op, attrs);
+  if (known) return;
+  std::string names;
+  for (const ir::AttrRule& rule : rules != nullptr ? *rules : std::vector<ir::AttrRule>())
+    names += std::format("{}{}", names.empty() ? "; its attributes are " : ", ", rule.name);
+  Raise({std::format("{}: {}{}", place, known.error().message, names)});
+}
 
 ir::Attr AttrOf(const std::string& name, const py::handle& value) {
   if (py::isinstance<py::bool_>(value)) return static_cast<int64_t>(value.cast<bool>());

@@ -135,7 +135,7 @@ std::string Explain(const py::object& model, const Name& rule, const Name& node)
   ir::Graph graph = ReadModel(model, {});
   const api::Wanted wanted{rule.bytes, node.bytes};
   return Free("explaining", [&]() -> ir::Result<std::string> {
-    OCTAVO_TRY(const api::Optimized result, api::Explain(std::move(graph)));
+    OCTAVO_TRY(const api::Optimized result, api::Explain(std::move(graph), wanted));
     return ir::Dump(api::ExplainJson(result, wanted));
   });
 }

@@ -49,9 +49,13 @@ class OptionSetter {
   OptionSetter(const api::Option& option, const py::handle& value, api::OptimizeOptions& options)
       : o_(option), value_(value), options_(options) {}
   void operator()(bool api::OptimizeOptions::* f) { options_.*f = Load<bool>(value_, false, "True or False"); }
-  void operator()(int api::OptimizeOptions::* f) { options_.*f = Load<int>(value_, true, "a whole number"); }
+  void operator()(int api::OptimizeOptions::* f) {
+    options_.*f = Load<int>(value_, true, "a whole number");
+    CheckRange(options_.*f);
+  }
   void operator()(std::optional<double> api::OptimizeOptions::* f) {
     options_.*f = Load<std::optional<double>>(value_, true, "a number or None");
+    if (options_.*f) CheckRange(*(options_.*f));
   }
   void operator()(std::string api::OptimizeOptions::* f) { options_.*f = Load<Name>(value_, false, "a str").bytes; }
   void operator()(quant::Calibrator api::OptimizeOptions::* f) {
@@ -68,6 +72,10 @@ class OptionSetter {
   template <typename T>
   T Load(const py::handle& value, bool convert, const char* wanted) const {
     return LoadArgument<T>(o_.name, value, convert, wanted);
+  }
+  void CheckRange(double value) const {
+    if (!(value >= o_.least && value <= o_.most))
+      Raise({std::format("{} is {:g}; it takes a number from {:g} to {:.0f}", o_.name, value, o_.least, o_.most)});
   }
 
   const api::Option& o_;

@@ -97,6 +97,8 @@ class PyRuleBuilder {
     if (op == ir::Op::kOpaque && domain.empty())
       Raise({std::format("rule {}: octavo knows no op {} of ONNX: _domain=\"...\" names one of another domain", name_,
                          ir::Quoted(op_type))});
+    FitAttrs(std::format("rule {}: op.{}", name_, op_type), op == ir::Op::kOpaque ? domain : ir::InfoOf(op).domain,
+             op_type, named);
     const Var v = op == ir::Op::kOpaque ? builder_.Opaque(name, domain, op_type, std::move(inputs))
                   : any_order           ? builder_.AnyOrder(name, op, inputs.at(0), inputs.at(1))
                                         : builder_.Op(name, op, std::move(inputs));
@@ -114,12 +116,14 @@ class PyRuleBuilder {
 
   PyRule Finish(int64_t root, const py::object& check, const py::object& rewrite, const passes::Placement& where) {
     builder_.Root(At(root));
-    builder_.Guard([check = Kept(check), names = names_](const Match& m) { return Check(*check, names, m); });
-    builder_.Build([rewrite = Kept(rewrite), names = names_](passes::Rewriter& rewriter, const Match& m) {
-      return Rewrite(*rewrite, names, rewriter, m);
+    builder_.Guard(
+        [check = Kept(check), names = names_, rule = name_](const Match& m) { return Check(*check, names, rule, m); });
+    builder_.Build([rewrite = Kept(rewrite), names = names_, rule = name_](passes::Rewriter& rewriter, const Match& m) {
+      return Rewrite(*rewrite, names, rule, rewriter, m);
     });
     for (const std::string& part : builder_.Unreached())
       Raise({std::format("rule {}: its pattern does not use {}", name_, ir::Quoted(part))});
+    if (const std::string why = builder_.WhyWrong(); !why.empty()) Raise({std::format("rule {}: {}", name_, why)});
     return {builder_.Finish(), where};
   }
 
@@ -134,19 +138,19 @@ class PyRuleBuilder {
     return vars_.size() - 1;
   }
 
-  static Verdict Check(const py::object& check, const Names& names, const Match& m) {
+  static Verdict Check(const py::object& check, const Names& names, const std::string& rule, const Match& m) {
     return Called([&]() -> Verdict {
       const Showing showing(m.graph());
       const py::object why = check(ToPython(m, names, showing.ref()));
       if (why.is_none()) return passes::pattern::Ok();
       if (!py::isinstance<py::str>(why))
-        Raise({std::format("a rule's check returns None or a sentence, not {}", TypeOf(why))});
+        Raise({std::format("rule {}: a rule's check returns None or a sentence, not {}", rule, TypeOf(why))});
       return passes::pattern::Illegal(why.cast<Name>().bytes);
     });
   }
 
-  static ir::ValueId Rewrite(const py::object& rewrite, const Names& names, passes::Rewriter& rewriter,
-                             const Match& m) {
+  static ir::ValueId Rewrite(const py::object& rewrite, const Names& names, const std::string& rule,
+                             passes::Rewriter& rewriter, const Match& m) {
     return Called([&]() -> ir::ValueId {
       const Showing showing(rewriter.graph());
       const auto op = std::make_shared<PyRewriter>(PyRewriter{showing.ref(), nullptr, &rewriter});
@@ -161,8 +165,9 @@ class PyRuleBuilder {
       if (made.is_none()) return {};
       if (!py::isinstance<PyValue>(made))
         Raise({std::format(
-            "a rule's rewrite returns the value that takes the root's place, or None where it has replaced it, not {}",
-            TypeOf(made))});
+            "rule {}: a rule's rewrite returns the value that takes the root's place, or None where it has "
+            "replaced it, not {}",
+            rule, TypeOf(made))});
       return made.cast<PyValue>().id;
     });
   }
@@ -176,6 +181,12 @@ class PyRuleBuilder {
 py::object Find(const PyMatch& m, const std::string& name) {
   const auto it = m.values.find(name);
   return it == m.values.end() ? py::object(py::none()) : py::cast(PyValue{m.graph, it->second});
+}
+
+std::string NoSuch(const PyMatch& match, const std::string& name) {
+  std::string names;
+  for (const auto& [known, value] : match.values) names += (names.empty() ? "" : ", ") + known;
+  return std::format("this match has no {}; it has {}", ir::Quoted(name), names);
 }
 
 }  // namespace
@@ -192,7 +203,10 @@ void BindMatch(py::module_& m) {
       .def("__getitem__",
            [](const PyMatch& match, const std::string& name) {
              const py::object found = Find(match, name);
-             if (found.is_none()) throw py::key_error(name);
+             if (found.is_none()) {
+               PyErr_SetString(PyExc_KeyError, NoSuch(match, name).c_str());
+               throw py::error_already_set();
+             }
              return found;
            })
       .def("__contains__", [](const PyMatch& match, const std::string& name) { return match.values.contains(name); })

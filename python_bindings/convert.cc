@@ -320,9 +320,26 @@ ir::TensorMap FromDict(const py::object& mapping, std::string_view place, const 
   return tensors;
 }
 
+namespace {
+
+// Of the first line that is not the package's own: how deep a call went in it is no affair of the caller's.
+Py_ssize_t LevelOfCaller() {
+  const auto folder = py::module_::import("octavo").attr("__path__").cast<py::list>()[0].cast<Name>().bytes + "/";
+  Py_ssize_t level = 1;
+  py::object frame = py::reinterpret_borrow<py::object>(reinterpret_cast<PyObject*>(PyEval_GetFrame()));
+  for (; frame && !frame.is_none(); frame = frame.attr("f_back"), ++level) {
+    if (!frame.attr("f_code").attr("co_filename").cast<Name>().bytes.starts_with(folder)) return level;
+  }
+  return 1;
+}
+
+}  // namespace
+
 void Warn(const std::vector<std::string>& sentences) {
+  if (sentences.empty()) return;
+  const Py_ssize_t level = LevelOfCaller();
   for (const std::string& sentence : sentences) {
-    if (PyErr_WarnEx(PyExc_UserWarning, ir::Clean(sentence, sentence.size()).c_str(), 2) != 0)
+    if (PyErr_WarnEx(PyExc_UserWarning, ir::Clean(sentence, sentence.size()).c_str(), level) != 0)
       throw py::error_already_set();
   }
 }

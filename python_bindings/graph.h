@@ -37,6 +37,8 @@ struct PyRewriter {
 ir::Graph& Of(const Shared& graph);
 const ir::Value& Of(const PyValue& value);
 ir::Attr AttrOf(const std::string& name, const py::handle& value);
+// Whole numbers become what the op has there; raises where it has no such attribute, or one of another kind. place: "op.Gelu".
+void FitAttrs(std::string_view place, std::string_view domain, std::string_view op, ir::Attrs& attrs);
 
 void BindGraph(py::module_& m);
 void BindRules(py::module_& m);

@@ -184,6 +184,20 @@ void Log(const OrtLogger* logger, const std::string& text) {
   (void)StatusOf(Api().Logger_LogMessage(logger, ORT_LOGGING_LEVEL_INFO, text.c_str(), "octavo", 0, "GetCapability"));
 }
 
+// Before the session is made: where a part cannot be compiled, ONNX Runtime logs why and runs it itself.
+Status CheckRecipe(const std::string& recipe) {
+  OCTAVO_TRY(const passes::Pipeline pipeline, passes::PipelineOfRecipe(recipe));
+  for (const std::string& name : pipeline.passes) {
+    const passes::Pass* pass = passes::Registry::Own().Find(name);
+    if (pass != nullptr && pass->info().needs == passes::Need::kRanges)
+      return ir::Fail(
+          "recipe {} needs calibration data, which a session has not: open the file that octavo.optimize made of the "
+          "model, or take a recipe without, as dynamic",
+          ir::Quoted(recipe));
+  }
+  return {};
+}
+
 }  // namespace
 
 Result<ProviderOptions> OptionsOf(const OrtSessionOptions* options) {
@@ -203,7 +217,7 @@ Result<ProviderOptions> OptionsOf(const OrtSessionOptions* options) {
   chosen.context_inside = setting("ep.context_embed_mode") == "1";
   chosen.context_file = setting("ep.context_file_path");
   chosen.recipe = entry("recipe");
-  if (!chosen.recipe.empty()) OCTAVO_TRY_STATUS(passes::PipelineOfRecipe(chosen.recipe).transform([](const auto&) {}));
+  if (!chosen.recipe.empty()) OCTAVO_TRY_STATUS(CheckRecipe(chosen.recipe));
   if (const std::string threads = entry("threads"); !threads.empty()) {
     int count = -1;
     const auto [end, error] = std::from_chars(threads.data(), threads.data() + threads.size(), count);

@@ -13,6 +13,7 @@ import warnings
 from . import Generator, OctavoError, perplexity
 from ._generate import read_tokenizer
 from ._tune import search, table
+from ._whole import write as _write
 
 
 def _parser():
@@ -108,13 +109,13 @@ def _tune(a):
     if a.plan:
         tuned.save_plan(a.plan)
     if a.plot:
-        pathlib.Path(a.plot).write_text(tuned.svg(), encoding="utf-8")
+        _write(a.plot, tuned.svg())
     if a.json:
         text = json.dumps({"schema": 1, "baseline": tuned.baseline, "chosen": tuned.name, "plans": tuned.plans, "layers": tuned.layers}, indent=1)
         if a.json == "-":
             print(text)
         else:
-            pathlib.Path(a.json).write_text(text + "\n", encoding="utf-8")
+            _write(a.json, text + "\n")
     if a.json != "-":
         print(table(tuned))
     return 0

@@ -33,7 +33,7 @@ class _Decoder:
         self.ports = ports
         for name in ports:
             if name not in pasts and name not in _GIVEN:
-                raise OctavoError(f"generation does not know what the model's input '{name}' is given; make it a constant by --assume")
+                raise OctavoError(f"generation does not know what the model's input '{name}' is given; make it a constant by optimize's option assume")
         try:  # of no model but one whose caches a session can tell
             self.keeps = set(self.session.state().inputs) == set(pasts)
         except OctavoError:

@@ -4,6 +4,7 @@ import json as _json
 import os as _os
 
 from . import _octavo
+from ._whole import write as _write
 from ._words import check, takes
 
 
@@ -78,8 +79,7 @@ def trace(model, inputs=None, path=None, *, shapes=None, threads=0, fuse=True):
     """
     text = _octavo._trace(model, inputs, _shapes(shapes), threads, fuse)
     if path is not None:
-        with open(path, "w", encoding="utf-8") as file:
-            file.write(text)
+        _write(path, text)
     return _json.loads(text)
 
 

@@ -1,8 +1,10 @@
 """octavo in the installed package onnxruntime: where its shared library is, and sessions on octavo's execution provider."""
 
 import importlib.util
+import json
 import pathlib
 
+from . import _octavo
 from ._octavo import OctavoError
 
 
@@ -15,6 +17,18 @@ def runtime_of(name):
     return name
 
 
+def _check(recipe, threads):
+    """What a session would be refused for, or only log, when it is made."""
+    if threads is not None and not 0 <= threads <= 1024:
+        raise OctavoError(f"session_options(): threads is {threads}; it takes 0 (all of the CPU) to 1024, or None for the session's own")
+    if recipe is None:
+        return
+    of_data = {one["name"] for one in json.loads(_octavo._passes_json([]))["passes"] if one["needs"] == "ranges"}
+    if of_data.intersection(json.loads(_octavo._recipe_json(recipe, [], []))["passes"]):
+        raise OctavoError(f"session_options(): recipe '{recipe}' needs calibration data, which a session has not: open the file that octavo.optimize made, "
+                          "or take a recipe without, as 'dynamic'")
+
+
 def session_options_on(library, options, settings):
     """`options` with the execution provider of `library`, which this process registers once."""
     try:
@@ -25,6 +39,7 @@ def session_options_on(library, options, settings):
         raise OctavoError(f"session_options() needs onnxruntime 1.24 or later, and {onnxruntime.__version__} is installed")
     if options is not None and not isinstance(options, onnxruntime.SessionOptions):
         raise TypeError(f"session_options(): options takes onnxruntime.SessionOptions or None, not {type(options).__name__}")
+    _check(settings.get("recipe"), settings.get("threads"))
     name = "OctavoExecutionProvider"
     if not any(device.ep_name == name for device in onnxruntime.get_ep_devices()):
         onnxruntime.register_execution_provider_library("octavo", library)

@@ -3,6 +3,7 @@
 import html as _html
 
 from ._octavo import Result, Session
+from ._whole import write as _write
 
 # ONNX Runtime's names of element types, where they are not numpy's.
 _RUNTIME_TYPES = {
@@ -74,8 +75,7 @@ def _describe_result(self):
 
 def _save_html(self, path):
     """Writes the report for people: one HTML file that needs nothing else."""
-    with open(path, "w", encoding="utf-8") as file:
-        file.write(self.html)
+    _write(path, self.html)
 
 
 def _repr_html(self):

@@ -69,6 +69,9 @@ class _PatternOps:
         return operand._index
 
     def _op(self, op, operands, *, _name=None, _domain="", _open=False, _escape=False, _output=0, **attrs):
+        unknown = next((key for key in attrs if key.startswith("_") and not key.startswith("__")), None)
+        if unknown:
+            raise OctavoError(f"op.{op}: there is no {unknown}; what begins with _ is _name, _domain, _open, _escape or _output")
         indices = [self._index(operand) for operand in operands]
         either = op in _COMMUTATIVE and not _domain and len(indices) == 2 and min(indices) >= 0
         name = _name or self._fresh(op.lower())
@@ -104,14 +107,14 @@ class Rule:
         An op matches with the operands and attributes that are named and no others (_open=True: with others too). What it makes must not be used
         outside the pattern (_escape=True: it may be). _name: what match[...] calls it; _domain: of an op that is not ONNX's; _output: which of its outputs.
         """
-        raise NotImplementedError
+        raise NotImplementedError(f"{type(self).__name__} has no pattern(self, op, ...), which every octavo.Rule writes for itself")
 
     def check(self, match):
         """None, or a sentence that says why this match is left alone."""
 
     def rewrite(self, op, match):
         """The value that takes the place of the pattern's, made with op.NAME(...)."""
-        raise NotImplementedError
+        raise NotImplementedError(f"{type(self).__name__} has no rewrite(self, op, match), which every octavo.Rule writes for itself")
 
     def __str__(self):
         return str(compiled(self))
@@ -133,6 +136,6 @@ def compiled(rule):
     parts = [_Built(builder, builder.input(p)) for p in inputs]
     root = rule.pattern(ops, *parts)
     if not isinstance(root, _Built):
-        raise OctavoError(f"rule {name}: its pattern returns no op")
+        raise OctavoError(f"rule {name}: its pattern returns no op, as op.Mul(x, y) makes one")
     before = rule.before or ""
     return builder.finish(root._index, rule.check, rule.rewrite, rule.version, "" if before else rule.after or "", before)

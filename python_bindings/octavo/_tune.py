@@ -12,6 +12,7 @@ import numpy as np
 from . import _tune_layers as by_layer
 from ._measure import bench, trace
 from ._octavo import OctavoError, Session, _Tries, cpu
+from ._whole import write as _write
 
 # What is tried first. Weights of 4 bits for one token at a time, fp8 for CPUs that multiply it.
 _RECIPES = ("dynamic4", "int8", "fp8", "dynamic", "float")
@@ -47,7 +48,7 @@ class Tuned:
 
     def save_plan(self, path):
         text = json.dumps(json.loads(self.pipeline.to_json()), indent=1)
-        pathlib.Path(path).write_text(text + "\n", encoding="utf-8")
+        _write(path, text + "\n")
 
     def svg(self):
         return _drawn(self.plans, self.baseline, self.name)

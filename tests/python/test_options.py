@@ -104,5 +104,5 @@ def test_sentences_call_options_by_their_flags(run):
     assert "octavo: --assume: the model has no input 'split_if'" in said("--recipe", "float", "--assume", "split_if=1")
     assert "becomes a constant by --assume" in said("--recipe", "float", "--split-if", "input_ids")
     assert "octavo: --bits: there are no weights of 4 bits; leave it out, or use the recipes dynamic4 and weights4" in said("--calib", "random:2", "--bits", "5")
-    assert "--bits: Value 9 not in range" in said("--recipe", "dynamic4", "--bits", "9")
+    assert "octavo: --bits takes a number from 4 to 8, not '9'" in said("--recipe", "dynamic4", "--bits", "9")
     assert "octavo: --min-db runs batches of calibration data" in said("--recipe", "dynamic", "--min-db", "20")

@@ -94,8 +94,15 @@ def test_a_wrong_rewrite_is_undone():
         (dict(pattern=lambda self, op, x: op.Sigmiod(x)), "rule wrong: octavo knows no op 'Sigmiod' of ONNX"),
         (dict(pattern=lambda self, op, x: 1), "rule wrong: its pattern returns no op"),
         (dict(rewrite=lambda self, op, match: op.Geul(match["x"])), "octavo knows no op 'Geul' of ONNX"),
-        (dict(rewrite=lambda self, op, match: 1), "a rule's rewrite returns the value"),
-        (dict(check=lambda self, match: 1), "a rule's check returns None or a sentence, not int"),
+        (dict(rewrite=lambda self, op, match: 1), "rule wrong: a rule's rewrite returns the value"),
+        (dict(check=lambda self, match: 1), "rule wrong: a rule's check returns None or a sentence, not int"),
+        (dict(pattern=lambda self, op, x: op.Add(x)), "rule wrong: 'add' has 1 operand, and Add takes 2"),
+        (dict(pattern=lambda self, op, x: x), "rule wrong: its root 'x' is no op"),
+        (dict(pattern=lambda self, op, x: op.Sigmoid(x, axis=1)), "rule wrong: op.Sigmoid: it has the attribute 'axis', which Sigmoid does not know"),
+        (dict(pattern=lambda self, op, x: op.Sigmoid(x, _nme="y")), "op.Sigmoid: there is no _nme; what begins with _ is _name, _domain, _open, _escape or _output"),
+        (dict(rewrite=lambda self, op, match: op.Gelu(match["x"], approximte="tanh")), "op.Gelu: it has the attribute 'approximte', which Gelu does not know; its attributes are approximate"),
+        (dict(rewrite=lambda self, op, match: op.Gelu(match["x"], approximate=1)), "op.Gelu: its attribute 'approximate' is an integer; Gelu takes a text"),
+        (dict(rewrite=lambda self, op, match: op.Gelu(match["x"], _output=1)), "op.Gelu: there is no _output; what begins with _ is _outputs or _domain"),
         (dict(after="nothing"), "'wrong' cannot stand beside 'nothing', which is no pass"),
         (dict(name="cse"), "there is a pass 'cse' already"),
         (dict(version=""), "has no version"),
@@ -104,6 +111,33 @@ def test_a_wrong_rewrite_is_undone():
 def test_refusals(change, sentence):
     with pytest.raises(octavo.OctavoError, match=sentence.replace("(", r"\(")):
         octavo.optimize(model(), recipe="float", rules=[type("Wrong", (QuickGelu,), change)()])
+
+
+def test_what_a_match_does_not_have_is_told():
+    class Misspelt(QuickGelu):
+        def rewrite(self, op, match):
+            return match["X"]
+
+    with pytest.raises(KeyError, match="this match has no 'X'; it has .*sigmoid.*x"):
+        octavo.optimize(model(), recipe="float", rules=[Misspelt()])
+
+
+def test_a_rule_that_writes_nothing_is_told_what_to_write():
+    with pytest.raises(NotImplementedError, match=r"Empty has no pattern\(self, op, ...\)"):
+        octavo.optimize(model(), recipe="float", rules=[type("Empty", (octavo.Rule,), {})()])
+
+
+def test_whole_numbers_become_what_the_op_has():
+    class ToElu(octavo.Rule):
+        def pattern(self, op, x):
+            return op.Sigmoid(x)
+
+        def rewrite(self, op, match):
+            return op.Elu(match["x"], alpha=3)
+
+    result = octavo.optimize(model(), recipe="float", rules=[ToElu()])
+    (elu,) = (node for node in onnx.load_from_string(result.model).graph.node if node.op_type == "Elu")
+    assert [(a.name, a.f) for a in elu.attribute] == [("alpha", 3.0)]
 
 
 def test_what_is_no_rule():

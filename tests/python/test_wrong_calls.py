@@ -106,6 +106,7 @@ def test_a_wrong_call_is_one_sentence(fitting, name, tmp_path, monkeypatch):
     (lambda: octavo.bench(BERT, shapes={"input_ids": 3}), "shapes(): 'input_ids' takes a list, not int"),
     (lambda: octavo.bench(BERT, seconds=float("nan")), "bench(): seconds takes a number, not nan"),
     (lambda: octavo.optimize(BERT, assume=["x"]), "optimize(): assume takes a dict or None, not list"),
+    (lambda: octavo.text_batches(["a", 5], "tokenizer.json", BERT), "text_batches(): texts takes a path or a list of str, not list with int"),
     (lambda: octavo.calibrate(BERT), "calibrate() missing a required argument: 'calibration'"),
 ])
 def test_the_sentence_names_function_argument_and_what_it_takes(call, words):
@@ -114,9 +115,52 @@ def test_the_sentence_names_function_argument_and_what_it_takes(call, words):
     assert str(error.value) == words
 
 
+@pytest.mark.parametrize("arguments, sentence", [
+    ({"held_out": -5}, "held_out is -5; it takes a number from -1 to 1000000"),
+    ({"min_db": -5}, "min_db is -5; it takes a number from 0 to 200"),
+    ({"min_db": float("nan")}, "min_db is nan; it takes a number from 0 to 200"),
+    ({"bits": 9}, "bits is 9; it takes a number from 4 to 8"),
+    ({"threads": -1}, "threads is -1; it takes a number from 0 to 1024"),
+])
+def test_numbers_have_the_range_of_the_flags(arguments, sentence):
+    with pytest.raises(octavo.OctavoError) as error:
+        octavo.optimize(BERT, "dynamic", **arguments)
+    assert str(error.value) == sentence
+
+
+def test_a_file_is_written_whole_or_not_at_all(tmp_path):
+    result = octavo.optimize(BERT, "float")
+    page = tmp_path / "page.html"
+    page.write_text("before")
+    page.chmod(0o640)
+    with pytest.raises(octavo.OctavoError, match="cannot write '/dev/full': No space left on device"):
+        result.save_html("/dev/full")
+    with pytest.raises(octavo.OctavoError, match="cannot write '.*nowhere/page.html': No such file or directory"):
+        result.save_html(tmp_path / "nowhere" / "page.html")
+    result.save_html(page)
+    assert page.read_text() == result.html and page.stat().st_mode & 0o777 == 0o640 and [p.name for p in tmp_path.iterdir()] == ["page.html"]
+
+
+def test_a_warning_is_told_at_the_callers_line(tmp_path):
+    with pytest.warns(UserWarning) as told:
+        octavo.optimize(BERT, calibration="random:1")
+    assert {warning.filename for warning in told} == {__file__}
+
+
 def test_what_is_no_part_of_a_graph_is_not_equal_to_one():
     graph = octavo.Graph(BERT)
     assert graph.inputs[0] != 3 and graph.nodes[0] != "x" and graph.inputs[0] == graph.inputs[0]
+
+
+def test_the_line_of_every_function_made_in_cpp_is_understood():
+    compiled = octavo._octavo
+    things = {name: thing for name, thing in vars(compiled).items() if callable(thing) and not isinstance(thing, type)}
+    for name, thing in vars(compiled).items():
+        if isinstance(thing, type) and type(thing).__name__ == "pybind11_type":
+            things |= {f"{name}.{m}": f for m, f in vars(thing).items() if callable(f) and (m == "__init__" or not m.startswith("_"))}
+    assert len(things) > 60
+    without = {name for name, thing in things.items() if not hasattr(thing, "__wrapped__") and not inspect.isfunction(thing)}
+    assert without == {f"{made}.__init__" for made in ("Match", "CompiledRule", "Result", "State", "Rewriter", "Node", "Value")}  # by octavo alone
 
 
 def test_help_shows_signatures_and_texts():
