@@ -43,14 +43,15 @@ patchelf --add-needed libpthread.so.0 --add-needed libdl.so.2 "$older"
 python3 "$platform/wheel/older.py" change "$older" "${parts[@]}" "$raw"/libraries/* || fail "the wheel would not run on older systems"
 mv "$older" "$raw/libraries/"
 
-# What stands in it that is not octavo's, compiled in or as a library: Debian's copyright file of each package, and the licences that those name.
+# What stands in it that is not octavo's, compiled in or as a library: Debian's copyright file of each source package, and the licences that those name.
 carried=(libstdc++-14-dev libhwy-dev pybind11-dev nlohmann-json3-dev libcli11-dev libonnx-dev libonnxruntime-dev)
 mapfile -t libraries < <(printf '%s\n' "${libraries[@]}" | grep -v "^$builds" | xargs realpath)
 mapfile -t -O "${#carried[@]}" carried < <(dpkg -S "${libraries[@]}" | cut -d: -f1 | sort -u)
 for package in "${carried[@]}"; do
-  cp "/usr/share/doc/$package/copyright" "$raw/notices/$package.txt" || fail "the package $package has no copyright file to put into the wheel"
+  source=$(dpkg-query --show --showformat='${source:Package}\n' "$package" | head -n 1)
+  cp "/usr/share/doc/$package/copyright" "$raw/notices/$source.txt" || fail "the package $package has no copyright file to put into the wheel"
 done
-grep -ohE '/usr/share/common-licenses/[A-Za-z0-9.-]*[A-Za-z0-9]' "$raw"/notices/*.txt | sort -u | xargs -I{} cp {} "$raw/notices/"
+grep -ohE '/usr/share/common-licenses/[A-Za-z0-9.-]*[A-Za-z0-9]' "$raw"/notices/*.txt | xargs realpath | sort -u | xargs -I{} cp {} "$raw/notices/"
 
 mkdir "$raw/sboms"
 own=$(sed -n 's/.*define OCTAVO_VERSION "\(.*\)".*/\1/p' "$OCTAVO_PROJECT/version.h")

@@ -42,7 +42,7 @@ def component(package):
     name = license_of(pathlib.Path(f"/usr/share/doc/{package}/copyright").read_text(encoding="utf-8"))
     if name:
         found["licenses"] = [{"license": {"name": name}}]
-    found["properties"] = [{"name": "octavo:source-package", "value": source}, {"name": "octavo:copyright", "value": f"licenses/third_party/{package}.txt"}]
+    found["properties"] = [{"name": "octavo:source-package", "value": source}, {"name": "octavo:copyright", "value": f"licenses/third_party/{source}.txt"}]
     return found
 
 
