@@ -216,9 +216,8 @@ HeadsTail::Place HeadsTail::CopyOfCache(StepCall& call, const Part& p, size_t sl
     const auto share = runtime::PartOf(heads, parts, task, 1);
     for (int64_t h = share.begin; h < share.end; ++h) {
       const int64_t at = place.at[static_cast<size_t>(h / p.heads)];
-      const bool all = place.circular || p.append->op == Op::kScatterND;
-      const int64_t kept = all ? place.rows : std::clamp(at, int64_t{0}, place.rows);
-      const int64_t end = all ? place.rows : std::clamp(at + x[1], kept, place.rows);
+      const int64_t kept = place.circular ? place.rows : std::clamp(at, int64_t{0}, place.rows);
+      const int64_t end = place.circular ? place.rows : std::clamp(at + x[1], kept, place.rows);
       std::byte* y = place.y + p.bytes(h * run);
       if (!taken && kept > 0)
         std::memcpy(y, past.data() + p.bytes(h * old * p.size), static_cast<size_t>(p.bytes(kept * p.size)));
