@@ -56,7 +56,7 @@ def test_what_octavo_cannot_run_is_optimized(scaled):
         # ONNX Runtime's sums of 8 bits saturate on CPUs without VNNI (12 dB), those of 7 nowhere.
         result = octavo.optimize(path, calibration=data, calibrate_with="onnxruntime", reduce_range=True)
     assert result.report["attention"] == {"found": 1, "fused": 1} and result.report["linear"] == {"found": 4, "quantized": 4}
-    with pytest.warns(UserWarning, match="saturate on CPUs without VNNI, so the file loses more there; --reduce-range keeps"):
+    with pytest.warns(UserWarning, match="saturate on CPUs without VNNI, so the file loses more there; reduce_range keeps"):
         octavo.optimize(path, calibration=data, calibrate_with="onnxruntime")
     want, got = outputs(str(path), data[0]), outputs(result.model, data[0])
     db = 10 * np.log10(np.sum(want**2) / np.sum((want - got) ** 2))
