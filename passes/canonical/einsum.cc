@@ -137,8 +137,7 @@ bool EinsumNode(Rewriter& rw, NodeId id) {
       if (letters->size() > 1 && !d.is_number()) return false;
     }
   }
-  for (size_t i = 0; i < roles->summed.size(); ++i) {  // ONNX lets a 1 broadcast; a MatMul does not
-    const char c = roles->summed[i];
+  for (const char c : roles->summed) {  // ONNX lets a 1 broadcast; a MatMul does not
     if (!ProvablyEqual((*a)[terms->a.find(c)], (*b)[terms->b.find(c)])) return false;
   }
   const DType dtype = DTypeOf(g, n.output());
@@ -187,7 +186,7 @@ Result<bool> Einsum(Graph& graph, PassRun& run) {
     rw.At(id, {id});
     EinsumNode(rw, id);
   }
-  if (rw.changed()) run.log.push_back("einsum: products of two operands are MatMuls");
+  if (rw.changed()) run.log.emplace_back("einsum: products of two operands are MatMuls");
   return rw.changed();
 }
 

@@ -4,6 +4,7 @@
 // The same exponentials are summed: exact but for the order in which a Softmax sums.
 // Refused: scores that others read, a mask of lower rank, and what does not come of a product of two activations.
 #include <algorithm>
+#include <ranges>
 
 #include "octavo/passes/canonical/canonical.h"
 #include "octavo/passes/canonical/util.h"
@@ -52,7 +53,7 @@ bool SoftmaxAxisNode(Rewriter& rw, NodeId id) {
   const Graph& g = rw.graph();
   const Node n = g.node(id);
   const int64_t rank = n.op == Op::kSoftmax ? RankOf(g, n.output()) : 0;
-  if (rank < 2 || DTypeOf(g, n.output()) != DType::kF32) return false;
+  if (rank < 2) return false;
   const int64_t axis = n.attrs.Int("axis", -1), at = axis < 0 ? axis + rank : axis;
   std::vector<Step> steps;
   const NodeId transpose = at == rank - 1 ? NodeId{} : TransposeAbove(g, n.input(0), rank, steps);
@@ -64,11 +65,11 @@ bool SoftmaxAxisNode(Rewriter& rw, NodeId id) {
   const auto type = [&](ValueId v) { return Type{DTypeOf(g, v), Permuted(*ShapeOf(g, v), back)}; };
   rw.At(id, {id});
   ValueId v = g.node(transpose).input(0);
-  for (auto step = steps.rbegin(); step != steps.rend(); ++step) {
-    const Node old = g.node(step->node);
+  for (const Step& step : std::views::reverse(steps)) {
+    const Node old = g.node(step.node);
     std::vector<ValueId> inputs = old.inputs;
     for (size_t i = 0; i < inputs.size(); ++i) {
-      if (i == step->input) {
+      if (i == step.input) {
         inputs[i] = v;
       } else if (RankOf(g, inputs[i]) == rank) {
         inputs[i] = MakeTranspose(rw, inputs[i], back);

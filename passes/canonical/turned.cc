@@ -4,6 +4,7 @@
 // Every element is the same sum of the same products: exact but for the order in which a product sums.
 // Refused: a Transpose of other axes than the last two, values between that others read but by a Softmax, and what is next to Q/DQ.
 #include <algorithm>
+#include <ranges>
 
 #include "octavo/passes/canonical/canonical.h"
 #include "octavo/passes/canonical/util.h"
@@ -85,8 +86,8 @@ bool TurnScores(Rewriter& rw, NodeId id) {
     return Type{t.dtype, Permuted(*t.shape, LastTwoSwapped(static_cast<int64_t>(t.shape->size())))};
   };
   ValueId v = Make(rw, Op::kMatMul, {turn(matmul.input(1)), turn(matmul.input(0))}, {}, type(matmul.output()));
-  for (auto step = between.rbegin(); step != between.rend(); ++step) {
-    const Node n = g.node(*step);
+  for (const NodeId step : std::views::reverse(between)) {
+    const Node n = g.node(step);
     v = IsReshapeLike(n.op) ? MakeReshape(rw, v, *type(n.output()).shape)
                             : Make(rw, n.op, {v, n.input(1)}, n.attrs, type(n.output()));
   }

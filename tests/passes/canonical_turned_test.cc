@@ -79,7 +79,9 @@ TEST(CanonicalTurned, ScoresOfBothWays) {
 
 // LoFTR: scores [n, l, s, h], heads last.
 struct HeadsLast : Builder {
-  ValueId q = In("q", {Sym("n"), 2, Sym("l"), 4}), k = In("k", {Sym("n"), 2, 4, Sym("s")});
+  explicit HeadsLast(DType type = DType::kF32)
+      : q(In("q", {Sym("n"), 2, Sym("l"), 4}, type)), k(In("k", {Sym("n"), 2, 4, Sym("s")}, type)) {}
+  ValueId q, k;
   ValueId Scores(const Ints& perm = {0, 2, 3, 1}) { return Transpose(Op1(Op::kMatMul, {q, k}), perm); }
   void End(ValueId s, int64_t axis) { Out(Op1(Op::kSoftmax, {s}, {{"axis", axis}})); }
 };
@@ -90,6 +92,9 @@ TEST(CanonicalSoftmaxAxis, HeadsBehindTheKeys) {
     b.End(b.Op1(Op::kMul, {b.Scores(), b.F(0.5f)}), axis);
     EXPECT_EQ(Check(b.g, SoftmaxAxis, kRounding), "MatMul Mul Softmax Transpose");
   }
+  HeadsLast half(DType::kF16);
+  half.End(half.Scores(), 2);
+  EXPECT_EQ(Check(half.g, SoftmaxAxis, 0x1p-9), "MatMul Softmax Transpose");  // each probability is rounded once, 2^-11
   HeadsLast masked;
   const ValueId mask = masked.In("mask", {Sym("n"), Sym("l"), Sym("s"), 1});
   masked.End(masked.Op1(Op::kAdd, {mask, masked.Scores()}), 2);
