@@ -118,6 +118,8 @@ Result<NewFile> NewFile::Create(const fs::path& wish) {
   }
   file.fd_ = OpenNameless(folder);
   if (file.fd_ < 0) OCTAVO_TRY_STATUS(file.OpenNamed());
+  // Who may read the file that it takes the place of may read it, and nobody else.
+  if (fs::exists(status)) fchmod(file.fd_, static_cast<mode_t>(status.permissions() & fs::perms::all));
   return file;
 }
 

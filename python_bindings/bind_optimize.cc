@@ -349,6 +349,12 @@ std::string Calibrate(const py::object& model, const py::object& calibration, in
   return Unwrap(work());
 }
 
+void Write(const py::object& path, std::string_view bytes) {
+  const auto target = PathOf(path);
+  if (!target) Raise({std::format("the place to save is a path, not {}", TypeOf(path))});
+  Unwrap(ir::WriteWholeFile(*target, bytes));
+}
+
 }  // namespace
 
 void BindOptimize(py::module_& m) {
@@ -357,14 +363,10 @@ void BindOptimize(py::module_& m) {
       .def_property_readonly(
           "report", [](const OptimizeResult& r) { return py::module_::import("json").attr("loads")(r.report); })
       .def_property_readonly("html", [](const OptimizeResult& r) { return r.html; })
-      .def(
-          "save",
-          [](const OptimizeResult& r, const py::object& path) {
-            const auto target = PathOf(path);
-            if (!target) Raise({std::format("the place to save is a path, not {}", TypeOf(path))});
-            Unwrap(ir::WriteWholeFile(*target, r.model));
-          },
-          py::arg("path"));
+      .def("save", [](const OptimizeResult& r, const py::object& path) { Write(path, r.model); }, py::arg("path"));
+  m.def(
+      "_write", [](const py::object& path, const Name& text) { Write(path, text.bytes); }, py::arg("path"),
+      py::arg("text"));
   m.def("_optimize", &Optimize, py::arg("model"), py::arg("arguments"));
   py::class_<PyTries>(m, "_Tries")
       .def(py::init<const py::object&, const py::object&, int>())

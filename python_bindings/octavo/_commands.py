@@ -12,8 +12,8 @@ import warnings
 
 from . import Generator, OctavoError, perplexity
 from ._generate import read_tokenizer
+from ._octavo import _write
 from ._tune import search, table
-from ._whole import write as _write
 
 
 def _parser():

@@ -4,7 +4,6 @@ import json as _json
 import os as _os
 
 from . import _octavo
-from ._whole import write as _write
 from ._words import check, takes
 
 
@@ -79,7 +78,7 @@ def trace(model, inputs=None, path=None, *, shapes=None, threads=0, fuse=True):
     """
     text = _octavo._trace(model, inputs, _shapes(shapes), threads, fuse)
     if path is not None:
-        _write(path, text)
+        _octavo._write(path, text)
     return _json.loads(text)
 
 

@@ -18,7 +18,7 @@ def runtime_of(name):
 
 
 def _check(recipe, threads):
-    """What a session would be refused for, or only log, when it is made."""
+    """What a session is refused for when it is made; ONNX Runtime before 1.32 prints that and goes on without octavo."""
     if threads is not None and not 0 <= threads <= 1024:
         raise OctavoError(f"session_options(): threads is {threads}; it takes 0 (all of the CPU) to 1024, or None for the session's own")
     if recipe is None:

@@ -2,8 +2,7 @@
 
 import html as _html
 
-from ._octavo import Result, Session
-from ._whole import write as _write
+from ._octavo import Result, Session, _write
 
 # ONNX Runtime's names of element types, where they are not numpy's.
 _RUNTIME_TYPES = {

@@ -11,8 +11,7 @@ import numpy as np
 
 from . import _tune_layers as by_layer
 from ._measure import bench, trace
-from ._octavo import OctavoError, Session, _Tries, cpu
-from ._whole import write as _write
+from ._octavo import OctavoError, Session, _Tries, _write, cpu
 
 # What is tried first. Weights of 4 bits for one token at a time, fp8 for CPUs that multiply it.
 _RECIPES = ("dynamic4", "int8", "fp8", "dynamic", "float")

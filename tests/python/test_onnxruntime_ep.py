@@ -93,6 +93,11 @@ def refusal(devices, capfd, **options):
 def test_options_that_mean_nothing_are_refused(devices, capfd):
     assert "octavo: option threads is a number from 0 (all) to 1024, not 'many'" in refusal(devices, capfd, threads="many")
     assert "octavo: there is no recipe 'nothing'" in refusal(devices, capfd, recipe="nothing")
+    assert "octavo: recipe 'int8' needs calibration data, which a session has not" in refusal(devices, capfd, recipe="int8")
+    for options, sentence in (({"recipe": "fp8"}, "recipe 'fp8' needs calibration data, which a session has not"), ({"recipe": "nothing"}, "there is no recipe 'nothing'"),
+                              ({"threads": -1}, "threads is -1; it takes 0 .all of the CPU. to 1024")):
+        with pytest.raises(octavo.OctavoError, match=sentence):
+            octavo.session_options(**options)
 
 
 def split_by_an_op_of_another():

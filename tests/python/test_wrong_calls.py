@@ -135,9 +135,15 @@ def test_a_file_is_written_whole_or_not_at_all(tmp_path):
     page.chmod(0o640)
     with pytest.raises(octavo.OctavoError, match="cannot write '/dev/full': No space left on device"):
         result.save_html("/dev/full")
-    with pytest.raises(octavo.OctavoError, match="cannot write '.*nowhere/page.html': No such file or directory"):
+    with pytest.raises(octavo.OctavoError, match="cannot write '.*nowhere/page.html': the folder '.*nowhere' does not exist"):
         result.save_html(tmp_path / "nowhere" / "page.html")
     result.save_html(page)
+    model = tmp_path / "model.onnx"
+    model.write_text("before")
+    model.chmod(0o600)
+    result.save(model)
+    assert model.read_bytes() == result.model and model.stat().st_mode & 0o777 == 0o600
+    model.unlink()
     assert page.read_text() == result.html and page.stat().st_mode & 0o777 == 0o640 and [p.name for p in tmp_path.iterdir()] == ["page.html"]
 
 
