@@ -356,11 +356,14 @@ class Attempt {
       return {};
     }
     const passes::quantize::Sites sites = passes::quantize::FindSites(graph_, context_.keep_float);
+    const auto counted = [](size_t n, std::string_view what) {
+      return std::format("{} {}{}", n, what, n == 1 ? "" : "s");
+    };
     return ir::Fail(
-        "this pipeline quantizes {} Linears and {} attention cores and needs calibration data: give a folder of .npz "
+        "this pipeline quantizes {} and {} and needs calibration data: give a folder of .npz "
         "batches, texts or pictures (--calib-text, --calib-images; in Python octavo.text_batches, "
         "octavo.image_batches), or random:N to try it out",
-        sites.linears.size(), sites.attentions.size());
+        counted(sites.linears.size(), "Linear"), counted(sites.attentions.size(), "attention core"));
   }
 
   // Whether earlier attempts have gathered these ranges. Without data there is no choice.

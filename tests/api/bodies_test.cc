@@ -169,7 +169,7 @@ TEST(Bodies, ABranchThatNoBatchTakesIsQuantizedDynamically) {
   }());
   EXPECT_FALSE(calibration);
   EXPECT_THAT(calibration.error().message, HasSubstr("in the else_branch of If 'choose': this pipeline quantizes 3 "
-                                                     "Linears and 1 attention cores and needs calibration data"));
+                                                     "Linears and 1 attention core and needs calibration data"));
 }
 
 TEST(Bodies, NamesOfNodesWithinAreKnown) {
