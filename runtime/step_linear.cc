@@ -311,28 +311,44 @@ std::vector<ir::NodeId> LinearsBeside(const Graph& g, const Node& node) {
   return all;
 }
 
-// Heads behind branches of one node; none: the node alone.
-Made WithHeads(ir::NodeId id, const CompileContext& c, const ChainsByNode& chains) {
-  const Node& node = c.graph.node(id);
-  const bool qkv = node.op == Op::kQuantizedQkv;
-  Made made{.nodes = {id}, .inputs = node.inputs};
-  made.inputs.resize(std::max<size_t>(node.inputs.size(), 10));
-  std::unique_ptr<LinearKernel> kernel = KernelFor(node, c);
-  const size_t branches = qkv ? node.outputs.size() : 1;
-  if (kernel == nullptr || branches > kernels::kMaxBranches) return {};
-  std::vector<std::optional<HeadsTail>> heads(branches);
+// Heads behind branches of these nodes; none: each node alone.
+Made WithHeads(const std::vector<ir::NodeId>& ids, const CompileContext& c, const ChainsByNode& chains) {
+  const Node& first = c.graph.node(ids[0]);
+  const bool qkv = first.op == Op::kQuantizedQkv;
+  Made made{.nodes = ids, .inputs = first.inputs};
+  made.inputs.resize(std::max<size_t>(first.inputs.size(), 10));
+  std::unique_ptr<LinearKernel> kernel = KernelFor(first, c);
+  if (kernel == nullptr) return {};
+  std::vector<std::optional<HeadsTail>> heads;
   std::vector<size_t> slots;
-  for (size_t i = 0; i < branches; ++i) {
-    if (!AddBranch(node, c, i, *kernel)) return {};
-    slots.push_back(made.outputs.size());
-    std::vector<HeadsPart> parts = FindHeadsParts(c, id, node.outputs[i], chains);
-    parts.empty() ? made.outputs.push_back(node.outputs[i]) : void(heads[i].emplace(std::move(parts), c, made));
+  for (const ir::NodeId id : ids) {
+    const Node& node = c.graph.node(id);
+    for (size_t i = 0; i < (qkv ? node.outputs.size() : 1); ++i) {
+      if (heads.size() == kernels::kMaxBranches || !AddBranch(node, c, i, *kernel)) return {};
+      slots.push_back(made.outputs.size());
+      std::vector<HeadsPart> parts = FindHeadsParts(c, ids[0], node.outputs[i], chains);
+      std::optional<HeadsTail>& behind = heads.emplace_back();
+      parts.empty() ? made.outputs.push_back(node.outputs[i]) : void(behind.emplace(std::move(parts), c, made));
+    }
   }
   if (std::ranges::none_of(heads, [](const auto& h) { return h.has_value(); })) return {};
   kernel->EndInHeads(std::move(heads), std::move(slots), qkv ? "qkv_int8" : "linear_int8");
-  kernel->Need(c.graph.value(node.input(0)).type.dtype);
+  kernel->Need(c.graph.value(first.input(0)).type.dtype);
   made.kernel = std::move(kernel);
   return made;
+}
+
+// Heads behind the node and those beside it that no chain needs, of which it is the first; else behind it alone.
+Made WithHeadsBeside(ir::NodeId id, const CompileContext& c, std::span<const Chain> tails, const ChainsByNode& chains) {
+  std::vector<ir::NodeId> ids = LinearsBeside(c.graph, c.graph.node(id));
+  std::erase_if(ids, [&](ir::NodeId other) {
+    const ValueId y = c.graph.node(other).output();
+    return chains.contains(other) ||
+           std::ranges::any_of(tails, [&](const Chain& t) { return std::ranges::contains(t.inputs, y); });
+  });
+  Made made;
+  if (ids.size() > 1 && ids[0] == id) made = WithHeads(ids, c, chains);
+  return made.kernel != nullptr ? std::move(made) : WithHeads({id}, c, chains);
 }
 
 }  // namespace
@@ -341,12 +357,12 @@ Made MakeLinearGroup(ir::NodeId id, const CompileContext& c, const ChainsByNode&
   const Graph& g = c.graph;
   const Node& node = g.node(id);
   if (!quant::IsInt8(g.value(node.input(0)).type.dtype)) return {};
-  if (node.op == Op::kQuantizedQkv) return WithHeads(id, c, chains);
+  if (node.op == Op::kQuantizedQkv) return WithHeads({id}, c, chains);
   if (node.input(9).valid()) return {};
   const std::vector<Chain> tails = FindTails(c, LinearsBeside(g, node), chains);
   const auto reads = [](const Chain& chain, ValueId v) { return std::ranges::contains(chain.inputs, v); };
   const auto tail = std::ranges::find_if(tails, [&](const Chain& t) { return reads(t, node.output()); });
-  if (tail == tails.end()) return WithHeads(id, c, chains);
+  if (tail == tails.end()) return WithHeadsBeside(id, c, tails, chains);
   Made made{.inputs = node.inputs, .outputs = {g.node(tail->nodes.back()).output()}};
   made.inputs.resize(10);
   for (const ir::NodeId other : LinearsBeside(g, node)) {
