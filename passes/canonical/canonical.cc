@@ -32,6 +32,7 @@ constexpr Step kSteps[] = {
     {"masks", Masks, "computes masks at their smallest shape"},
     {"widen", Widen, "computes 16-bit attention in f32"},
     {"softmax_axis", SoftmaxAxis, "computes the Softmax of attention scores over their last axis"},
+    {"renormalized", Renormalized, "masks scores where probabilities are masked and divided by what is left of them"},
     {"turned", Turned, "writes products of attention that were computed transposed the other way round"},
     {"scale", Scale, "scales attention scores once, behind the product"},
     {"probabilities", Probabilities, "moves masks and sinks of the probabilities to V and K"},

@@ -1,5 +1,5 @@
 // The canonical passes: graphs of different exporters are brought to one form, so that fusion rules stay few.
-// Each keeps the meaning of the graph bit for bit, except `scale`, `scores`, `means`, `softmax_axis`, `turned`,
+// Each keeps the meaning of the graph bit for bit, except `scale`, `scores`, `means`, `softmax_axis`, `renormalized`, `turned`,
 // `einsum`, `probabilities` and `widen`, which say what they cost.
 // Each runs to its own fixed point: a second run of the same pass on its result changes nothing.
 // What the forms look like: README.md in this folder.
@@ -43,6 +43,7 @@ Result<bool> Widen(Graph& graph, PassRun& run);
 Result<bool> Means(Graph& graph, PassRun& run);
 // A Softmax of attention scores is computed over their last axis. Not bit-exact: it may sum in another order.
 Result<bool> SoftmaxAxis(Graph& graph, PassRun& run);
+Result<bool> Renormalized(Graph& graph, PassRun& run);
 // Products of attention that were computed transposed are computed the other way round. Not bit-exact: a product may sum in another order.
 Result<bool> Turned(Graph& graph, PassRun& run);
 // Scales on Q and K become one multiply on the scores. Not bit-exact: see scale.cc.

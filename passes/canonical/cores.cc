@@ -78,12 +78,6 @@ bool Walk(const Graph& g, ValueId v, int depth, Core& core) {
   return false;
 }
 
-// Along the axis (not negative) alone, which stays.
-bool ReducesAlong(const Graph& g, const Node& n, Op op, int64_t axis, int64_t rank) {
-  const auto axes = n.op == op ? ConstInts(g, n.input(1)) : std::nullopt;
-  return axes && axes->size() == 1 && n.attrs.Int("keepdims", 1) != 0 && ((*axes)[0] + rank) % rank == axis;
-}
-
 // The guard against rows that are masked wholly, alone with the probabilities or with the product of the values.
 void FindGuard(const Graph& g, Core& core) {
   const Node& softmax = g.node(core.softmax);

@@ -3,7 +3,7 @@
 // Before: Gemm(x, W [N,K], b, transB=1)                 After: Add(MatMul(x, W^T), b)
 // Before: MatMul(x, Transpose(DequantizeLinear(Wq)))    After: MatMul(x, DequantizeLinear(Wq^T))    by `qdq` and `fold`
 // Before: MatMul(x, W [1,K,N])                          After: MatMul(x, W [K,N])
-// Before: Add(Reshape(MatMul(x, W), [0,0,4,16]), b [4,16])   After: Reshape(Add(MatMul(x, W), b [64]), [0,0,4,16])   (Keras: a bias by heads)
+// Before: Add(Reshape(MatMul(x, W), [0,0,4,16]), b [4,16])   After: Reshape(Add(MatMul(x, W), b [64]), [0,0,4,16])   (Keras, JAX: a bias by heads)
 // Gemm between Reshapes to 2-D and back: the Reshapes go in `views`. alpha and beta become a Mul unless exactly 1.
 // Floats: addition commutes exactly, and the interpreter's Gemm is its MatMul, then the sum, in that order.
 #include <utility>
@@ -120,11 +120,13 @@ bool BiasBeforeReshape(Rewriter& rw, NodeId id) {
   if (product == nullptr || product->op != Op::kMatMul || !IsConstantLike(g, product->input(1)) || bias == nullptr ||
       in == nullptr || out == nullptr || !g.HasOneUse(view->input(0)))
     return false;
-  const auto rank = static_cast<size_t>(bias->rank());
-  if (rank < 2 || in->empty() || out->size() != in->size() - 1 + rank) return false;
+  if (in->empty() || out->size() <= in->size()) return false;
+  const size_t lead = in->size() - 1, rank = out->size() - lead;
+  if (bias->shape().size() < rank || bias->shape().size() > out->size()) return false;
+  ir::Shape heads(bias->shape().end() - static_cast<int64_t>(rank), bias->shape().end());
+  if (bias->size() != ir::ElementCount(heads)) return false;  // JAX writes dims of 1 in front
   for (size_t i = 0; i < out->size(); ++i) {
-    const bool leads = i + 1 < in->size();
-    if (!ProvablyEqual((*out)[i], leads ? (*in)[i] : Dim(bias->shape()[i + 1 - in->size()]))) return false;
+    if (!ProvablyEqual((*out)[i], i < lead ? (*in)[i] : Dim(heads[i - lead]))) return false;
   }
   const SymShape target = *out;
   const ValueId flat = rw.Constant(bias->Reshaped({bias->size()}), g.value(n.input(1)).name);

@@ -19,6 +19,7 @@ target_sources(octavo_passes PRIVATE
   ${CMAKE_CURRENT_LIST_DIR}/probabilities.cc
   ${CMAKE_CURRENT_LIST_DIR}/qdq.cc
   ${CMAKE_CURRENT_LIST_DIR}/regroup.cc
+  ${CMAKE_CURRENT_LIST_DIR}/renormalized.cc
   ${CMAKE_CURRENT_LIST_DIR}/repeat.cc
   ${CMAKE_CURRENT_LIST_DIR}/scale.cc
   ${CMAKE_CURRENT_LIST_DIR}/scores.cc

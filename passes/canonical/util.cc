@@ -145,6 +145,11 @@ std::optional<Ints> AxesOf(const Graph& g, const Node& node) {
   return axes;
 }
 
+bool ReducesAlong(const Graph& g, const Node& n, Op op, int64_t axis, int64_t rank) {
+  const auto axes = n.op == op ? ConstInts(g, n.input(1)) : std::nullopt;
+  return axes && axes->size() == 1 && n.attrs.Int("keepdims", 1) != 0 && ((*axes)[0] + rank) % rank == axis;
+}
+
 SymShape Permuted(const SymShape& shape, const Ints& perm) {
   SymShape out;
   for (int64_t p : perm) out.push_back(shape[static_cast<size_t>(p)]);

@@ -57,6 +57,8 @@ bool IsIdentityPerm(const Ints& perm);
 Ints LastTwoSwapped(int64_t rank);
 // The axes (not negative, sorted) that a Squeeze removes or an Unsqueeze adds (counted in the output).
 std::optional<Ints> AxesOf(const Graph& g, const Node& node);
+// Along the axis (not negative) alone, which stays.
+bool ReducesAlong(const Graph& g, const Node& n, Op op, int64_t axis, int64_t rank);
 SymShape Permuted(const SymShape& shape, const Ints& perm);
 // Broadcast of shapes; unknown dims where it cannot be told.
 SymShape BroadcastShapes(const std::vector<const SymShape*>& shapes);

@@ -3,7 +3,7 @@
 // After:  LayerNormalization(x, gamma, beta), axis -1
 // Exporters of opset < 17 write the chain. The float result differs by rounding: a few ulp of the terms. Chains of 16 bits,
 // which round after every op, are computed in f32 and rounded once. A variance as a difference loses what both means share; the op does not.
-// Refuses: another axis, f64, gamma or beta that is not a vector of the last dimension (one element, or a last dimension that may be 1, would
+// Refuses: another axis, f64, gamma or beta that is not a vector of the last dimension (dims of 1 in front may stand there; one element, or a last dimension that may be 1, would
 // widen the result).
 #include "octavo/passes/fusions/norm_parts.h"
 
@@ -29,7 +29,7 @@ Rule LayerNorm() {
   r.Root(r.AnyOrder("shifted", Op::kAdd, scaled, beta));
   r.Guard([=](const Match& m) { return CheckVectors(m.graph(), m[x], {m[gamma], m[beta]}, true); });
   r.Build([=](Rewriter& b, const Match& m) {
-    return b.Create(Op::kLayerNormalization, {m[x], m[gamma], m[beta]},
+    return b.Create(Op::kLayerNormalization, {m[x], FlatVector(b, m[gamma]), FlatVector(b, m[beta])},
                     {{"axis", int64_t{-1}}, {"epsilon", m.scalar(eps)}});
   });
   return r.Finish();

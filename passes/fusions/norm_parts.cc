@@ -1,5 +1,6 @@
 #include "octavo/passes/fusions/norm_parts.h"
 
+#include <algorithm>
 #include <format>
 
 namespace octavo::passes::fusions {
@@ -18,13 +19,21 @@ std::string MeanOfLast(const Graph& g, const Node& n) {
   return n.attrs.Int("keepdims", 1) == 1 ? "" : "it drops the dimension";
 }
 
+// What v has beside its last dim: nothing, or in a constant dims of 1, which x has room for.
+static bool IsRow(const Graph& g, ValueId v, size_t most) {
+  const auto& shape = g.value(v).type.shape;
+  if (!shape || shape->empty() || shape->size() > most) return false;
+  const auto is_one = [](const ir::Dim& d) { return d.is_number() && d.number() == 1; };
+  return shape->size() == 1 || (g.ConstantOf(v) != nullptr && std::all_of(shape->begin(), shape->end() - 1, is_one));
+}
+
 Verdict CheckVectors(const Graph& g, ValueId x, std::initializer_list<ValueId> vectors, bool strict) {
   const auto& rows = g.value(x).type.shape;
   for (const ValueId v : vectors) {
     if (!v.valid()) continue;
     const auto& shape = g.value(v).type.shape;
     const bool vector =
-        rows && !rows->empty() && shape && shape->size() == 1 && g.value(v).type.dtype == g.value(x).type.dtype;
+        rows && IsRow(g, v, strict ? rows->size() : 1) && g.value(v).type.dtype == g.value(x).type.dtype;
     const bool fits = vector && ProvablyEqual(rows->back(), shape->back());
     const bool is_op = vector && !strict && shape->back().is_number() && shape->back().number() != 1;
     if (fits || is_op) continue;
@@ -32,6 +41,11 @@ Verdict CheckVectors(const Graph& g, ValueId x, std::initializer_list<ValueId> v
                                ToString(g.value(v).type), ToString(g.value(x).type)));
   }
   return Ok();
+}
+
+ValueId FlatVector(Rewriter& b, ValueId v) {
+  const ir::Tensor* t = v.valid() ? b.graph().ConstantOf(v) : nullptr;
+  return t == nullptr || t->rank() == 1 ? v : b.Constant(t->Reshaped({t->size()}), b.graph().value(v).name);
 }
 
 Var MeanOfSquare(RuleBuilder& r, Var x) {

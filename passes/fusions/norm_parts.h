@@ -12,9 +12,12 @@ namespace octavo::passes::fusions {
 // Why a ReduceMean is not one over the last axis that keeps it; empty: it is.
 std::string MeanOfLast(const Graph& g, const Node& n);
 
-// Gamma and beta of a norm must be vectors of the rows of x, and so not widen them. `strict`: by their dims; else where the norm is an op, whose
+// Gamma and beta of a norm must be vectors of the rows of x, and so not widen them. `strict`: by their dims, and a constant may have dims of 1 in front (FlatVector); else where the norm is an op, whose
 // definition lets them be shorter only as one element.
 pattern::Verdict CheckVectors(const Graph& g, ValueId x, std::initializer_list<ValueId> vectors, bool strict);
+
+// A constant vector without dims of 1 in front.
+ValueId FlatVector(Rewriter& b, ValueId v);
 
 // ReduceMean(x^2 or x * x) over the last axis.
 pattern::Var MeanOfSquare(pattern::RuleBuilder& r, pattern::Var x);

@@ -19,7 +19,8 @@ Rule RmsNorm() {
   r.Root(r.AnyOrder("scaled", Op::kMul, normal, gamma));
   r.Guard([=](const Match& m) { return CheckVectors(m.graph(), m[x], {m[gamma]}, true); });
   r.Build([=](Rewriter& b, const Match& m) {
-    return b.Create(Op::kRMSNormalization, {m[x], m[gamma]}, {{"axis", int64_t{-1}}, {"epsilon", m.scalar(eps)}});
+    return b.Create(Op::kRMSNormalization, {m[x], FlatVector(b, m[gamma])},
+                    {{"axis", int64_t{-1}}, {"epsilon", m.scalar(eps)}});
   });
   return r.Finish();
 }

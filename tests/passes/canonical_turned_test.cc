@@ -167,9 +167,10 @@ TEST(CanonicalLinear, BiasByHeadsStandsBeforeTheSplit) {
     return Check(b.g, Linear);
   };
   EXPECT_EQ(with({2, 4}), "MatMul Add Reshape");
-  EXPECT_EQ(with({4}), "MatMul Reshape Add");            // the same for each head
-  EXPECT_EQ(with({2, 1}), "MatMul Reshape Add");         // one number a head
-  EXPECT_EQ(with({2, 4}, false), "MatMul Reshape Add");  // no Linear
+  EXPECT_EQ(with({1, 1, 2, 4}), "MatMul Add Reshape");     // JAX
+  EXPECT_EQ(with({4}), "MatMul Reshape Add");              // the same for each head
+  EXPECT_EQ(with({2, 1}), "MatMul Reshape Add");           // one number a head
+  EXPECT_EQ(with({2, 4}, false), "MatMul Reshape Add");    // no Linear
 }
 
 TEST(CanonicalMeans, OfTheLastOfThreeAxes) {
@@ -179,6 +180,115 @@ TEST(CanonicalMeans, OfTheLastOfThreeAxes) {
   Builder four;
   four.Out(four.Op1(Op::kGlobalAveragePool, {four.In("x", {Sym("b"), 3, 8, 8})}));
   EXPECT_EQ(Check(four.g, Means), "GlobalAveragePool");
+}
+
+// JAX sums and divides; torch takes a mean without the axis and gives it back.
+TEST(CanonicalMeans, OfSumsAndWithoutTheAxis) {
+  const auto rows = [](Builder& b) { return b.In("x", {Sym("b"), 3, 5, 8}); };
+  for (const Op op : {Op::kReduceSum, Op::kReduceSumSquare}) {
+    const std::string want = op == Op::kReduceSum ? "ReduceMean" : "Mul ReduceMean";
+    Builder over, times, dropped;
+    over.Out(over.Op1(Op::kDiv, {over.Op1(op, {rows(over), over.Axis({3})}), over.F(8)}));
+    EXPECT_EQ(Check(over.g, Means, kRounding), want);
+    times.Out(times.Op1(Op::kMul, {times.Op1(op, {rows(times), times.Axis({-1})}), times.F(0.125f)}));
+    EXPECT_EQ(Check(times.g, Means, kRounding), want);
+    const ValueId sum = dropped.Op1(op, {rows(dropped), dropped.Axis({-1})}, {{"keepdims", int64_t{0}}});
+    dropped.Out(dropped.Op1(Op::kDiv, {dropped.Unsqueeze(sum, {-1}), dropped.F(8)}));
+    EXPECT_EQ(Check(dropped.g, Means, kRounding), want);
+  }
+  Builder given_back;
+  const ValueId mean =
+      given_back.Op1(Op::kReduceMean, {rows(given_back), given_back.Axis({-1})}, {{"keepdims", int64_t{0}}});
+  given_back.Out(given_back.Reshape(mean, {0, 3, 5, 1}));
+  EXPECT_EQ(Check(given_back.g, Means, kRounding), "ReduceMean");
+}
+
+TEST(CanonicalMeans, WhatIsNone) {
+  const auto stays = [](Op op, int64_t axis, float by, ir::SymShape shape) {
+    Builder b;
+    b.Out(b.Op1(Op::kDiv, {b.Op1(op, {b.In("x", std::move(shape)), b.Axis({axis})}), b.F(by)}));
+    const std::string ops = Ops(b.g);
+    EXPECT_EQ(Check(b.g, Means), ops);
+  };
+  stays(Op::kReduceSum, -1, 7, {Sym("b"), 8, 8});         // another count
+  stays(Op::kReduceSum, 1, 8, {Sym("b"), 8, 8});          // another axis
+  stays(Op::kReduceMax, -1, 8, {Sym("b"), 8, 8});         // no sum
+  stays(Op::kReduceSum, -1, 8, {Sym("b"), 8, Sym("c")});  // nobody knows how many
+  Builder moved;
+  const ValueId mean =
+      moved.Op1(Op::kReduceMean, {moved.In("x", {3, 5, 8}), moved.Axis({-1})}, {{"keepdims", int64_t{0}}});
+  moved.Out(moved.Reshape(mean, {5, 3, 1}));  // other rows
+  EXPECT_EQ(Check(moved.g, Means), "ReduceMean Reshape");
+}
+
+// jax2onnx: the mask behind the Softmax, and what is left of a row becomes 1 again. Scores [b,2,s,t].
+struct Left : Builder {
+  ValueId s = In("s", {Sym("b"), 2, Sym("s"), Sym("t")}), m = In("m", {Sym("b"), 1, Sym("s"), Sym("t")}, DType::kBool);
+  ValueId Of(ValueId p) { return Op1(Op::kMul, {p, Op1(Op::kCast, {m}, {{"to", int64_t{1}}})}); }
+  ValueId Softmax(int64_t axis = -1) { return Op1(Op::kSoftmax, {s}, {{"axis", axis}}); }
+  ValueId Sum(ValueId w, int64_t axis = -1) { return Op1(Op::kReduceSum, {w, Axis({axis})}); }
+  ValueId Ones(float other = 0.0f) {  // and another number, [1,1,1,1,..] of the rows
+    Tensor t = Tensor::Zeros(DType::kF32, {2, 1, 1});
+    t.mutable_as<float>()[0] = 1.0f, t.mutable_as<float>()[1] = other;
+    return g.AddConstant(t);
+  }
+  ValueId Any(ValueId sum) { return Op1(Op::kGreater, {sum, F(0)}); }
+  void Guarded(ValueId w, float one, bool twice) {
+    const ValueId sum = Sum(w), by = Op1(Op::kWhere, {Any(sum), sum, F(one)}), p = Op1(Op::kDiv, {w, by});
+    Out(twice ? Op1(Op::kWhere, {Any(sum), p, F(0)}) : p);
+  }
+};
+
+TEST(CanonicalRenormalized, IsAMaskedSoftmax) {
+  Left plain, where, by_hand, shifted, guarded, twice;
+  const ValueId w = plain.Of(plain.Softmax(3));
+  plain.Out(plain.Op1(Op::kDiv, {w, plain.Sum(w, 3)}));
+  EXPECT_EQ(Check(plain.g, Renormalized, kRounding), "Where Softmax");
+  const ValueId kept = where.Op1(Op::kWhere, {where.m, where.Softmax(), where.F(0)});
+  where.Out(where.Op1(Op::kDiv, {kept, where.Sum(kept)}));
+  EXPECT_EQ(Check(where.g, Renormalized, kRounding), "Where Softmax");
+  by_hand.Guarded(by_hand.Of(by_hand.Op1(Op::kExp, {by_hand.s})), 1, false);
+  EXPECT_EQ(Check(by_hand.g, Renormalized, kRounding), "Where Softmax IsNaN Where");
+  const ValueId top = shifted.Op1(Op::kReduceMax, {shifted.s, shifted.Axis({-1})});
+  shifted.Guarded(shifted.Of(shifted.Op1(Op::kExp, {shifted.Op1(Op::kSub, {shifted.s, top})})), 1, false);
+  EXPECT_EQ(Check(shifted.g, Renormalized, kRounding), "Where Softmax IsNaN Where");
+  guarded.Guarded(guarded.Of(guarded.Softmax()), 1, false);
+  EXPECT_EQ(Check(guarded.g, Renormalized, kRounding), "Where Softmax IsNaN Where");
+  Left numbers;
+  numbers.Guarded(numbers.Op1(Op::kMul, {numbers.Softmax(), numbers.Ones()}), 1, false);
+  EXPECT_EQ(Check(numbers.g, Renormalized, kRounding), "Cast Where Softmax IsNaN Where");
+  twice.Guarded(twice.Of(twice.Softmax()), 1, true);
+  EXPECT_EQ(Check(twice.g, Renormalized, kRounding), "Where Softmax IsNaN Where");
+}
+
+TEST(CanonicalRenormalized, WhatStays) {
+  const auto stays = [](Left& b) {
+    const std::string ops = Ops(b.g);
+    EXPECT_EQ(Check(b.g, Renormalized), ops);
+  };
+  Left queries, other_sum, read, factors, half, wide;
+  ValueId w = queries.Of(queries.Softmax(2));  // over queries
+  queries.Out(queries.Op1(Op::kDiv, {w, queries.Sum(w)}));
+  stays(queries);
+  w = other_sum.Of(other_sum.Softmax());
+  other_sum.Out(other_sum.Op1(Op::kDiv, {w, other_sum.Sum(w, -2)}));
+  stays(other_sum);
+  const ValueId p = read.Softmax();
+  read.Out(p, "p");
+  w = read.Of(p);
+  read.Out(read.Op1(Op::kDiv, {w, read.Sum(w)}));
+  stays(read);
+  w = factors.Op1(Op::kMul, {factors.Softmax(), factors.In("f", {1, 1, 1, Sym("t")})});  // not 0 or 1
+  factors.Out(factors.Op1(Op::kDiv, {w, factors.Sum(w)}));
+  stays(factors);
+  Left halves;
+  halves.Guarded(halves.Op1(Op::kMul, {halves.Softmax(), halves.Ones(0.5f)}), 1, false);
+  stays(halves);
+  half.Guarded(half.Of(half.Softmax()), 0.5f, false);  // 0 / 0.5 is 0 as well, but nobody writes it
+  stays(half);
+  w = wide.Of(wide.Op1(Op::kSoftmax, {wide.In("narrow", {Sym("b"), 2, Sym("s"), 1})}, {{"axis", int64_t{-1}}}));
+  wide.Out(wide.Op1(Op::kDiv, {w, wide.Sum(w)}));  // one probability for all keys
+  stays(wide);
 }
 
 }  // namespace

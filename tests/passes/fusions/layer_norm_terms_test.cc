@@ -66,7 +66,7 @@ TEST(LayerNormTermsRule, RefusesWithASentence) {
       m.g.AddOutput("y", m.Node(Op::kAdd, {m.Node(Op::kMul, {x, factor}), offset}));
     };
   };
-  const std::string sentence = "gamma or beta is no constant vector of the last dimension";
+  const std::string sentence = "gamma or beta is no vector of the last dimension";
   Refuses(sentence, LayerNormTerms(true), with({1}));           // one number for all
   Refuses(sentence, LayerNormTerms(true), with({3, 8}));        // one vector for each row
   Refuses(sentence, LayerNormTerms(true), with({1, 1, 1, 8}));  // would give the result a dimension more
