@@ -295,10 +295,12 @@ void BindSession(py::module_& m) {
             constexpr int64_t kMost = int64_t{1} << 24;
             if (tokens < 0 || tokens > kMost)
               Raise({std::format("tokens is {}; a state has room for 0 to {}", tokens, kMost)});
-            if (cache && *cache != "int8")
-              Raise({std::format("cache is {}; a state keeps 'int8', or None for what the model has",
+            if (cache && *cache != "int8" && *cache != "int4")
+              Raise({std::format("cache is {}; a state keeps 'int8', 'int4', or None for what the model has",
                                  ir::Quoted(*cache))});
-            const auto codes = cache ? runtime::CacheCodes::kInt8 : runtime::CacheCodes::kNone;
+            const auto codes = !cache             ? runtime::CacheCodes::kNone
+                               : *cache == "int8" ? runtime::CacheCodes::kInt8
+                                                  : runtime::CacheCodes::kInt4;
             return State{self, std::make_unique<runtime::CacheState>(tokens, codes)};
           },
           py::arg("tokens") = 0, py::kw_only(), py::arg("cache") = py::none(),

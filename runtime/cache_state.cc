@@ -36,6 +36,8 @@ int64_t BatchOf(const Model& model, const ir::TensorMap& inputs) {
   return 1;
 }
 
+int BitsOfCodes(CacheCodes codes) { return codes == CacheCodes::kInt8 ? 8 : codes == CacheCodes::kInt4 ? 4 : 0; }
+
 }  // namespace
 
 CacheState::CacheState(const CacheState& other) : tokens_(other.tokens_), codes_(other.codes_) {
@@ -132,7 +134,7 @@ Result<Tensor> CacheState::Empty(const Model& model, const CachePort& port, cons
   if (!alone && axis + 2 != shape.size()) return dense;
   // Attention takes codes of whole heads.
   const bool by_heads = info.type.dtype == ir::DType::kF32 && shape.size() == 4 && axis == 2 && shape[3] > 0;
-  return IntoRoom(dense, axis, tokens_, codes_ == CacheCodes::kInt8 && by_heads);
+  return IntoRoom(dense, axis, tokens_, by_heads ? BitsOfCodes(codes_) : 0);
 }
 
 Status CacheState::Begin(const Model& model, const ir::TensorMap& inputs) {
@@ -147,8 +149,10 @@ Status CacheState::Begin(const Model& model, const ir::TensorMap& inputs) {
   }
   if (codes_ != CacheCodes::kNone && std::ranges::none_of(caches, IsCoded)) {
     return ir::Fail(
-        "no cache of the model can be kept as int8, which takes f32 [batch, heads, rows, size] that grow by rows; make "
-        "the state without");
+        "no cache of the model can be kept as int{}, which takes f32 [batch, heads, rows, size] that grow by rows; "
+        "make "
+        "the state without",
+        BitsOfCodes(codes_));
   }
   caches_ = std::move(caches), ports_ = model.caches(), model_ = &model.caches();
   return {};

@@ -15,6 +15,7 @@ namespace octavo::runtime {
 enum class CacheCodes : uint8_t {
   kNone,  // caches as the model has them
   kInt8,  // rows of floats that are appended as codes of 8 bits (quant/numeric/coded_row.h): attention reads a third of the memory
+  kInt4,  // the same with 4 bits: a sixth
 };
 
 // Begins empty: growing caches without rows, those of fixed length as zeros. A run appends where the caches lie; when their memory is

@@ -193,7 +193,7 @@ Result<HeadsTail::Place> HeadsTail::PlaceInCache(StepCall& call, const Part& p, 
   place.y = room.Row(0, room.shared());
   for (int64_t& at : place.at) at -= room.shared();
   place.rows -= room.shared();
-  place.row = static_cast<int64_t>(room.row_bytes()), place.coded = room.coded() > 0;
+  place.row = static_cast<int64_t>(room.row_bytes()), place.bits = room.bits();
   place.head = room.capacity() * place.row, place.batch = p.heads * place.head;
   return place;
 }
@@ -250,9 +250,9 @@ void HeadsTail::Store(const StepCall& call, const std::vector<Place>& places, co
       for (int64_t h = begin; h < end; ++h) {
         std::byte* y = to.y + batch * to.batch + h * to.head + place * to.row;
         float* line = own + 5 * size;
-        StoreLine(p, cos, sin, product + r * n + p.first + h * size, to.coded ? reinterpret_cast<std::byte*>(line) : y,
-                  own);
-        if (to.coded) quant::EncodeRow(line, size, y);
+        StoreLine(p, cos, sin, product + r * n + p.first + h * size,
+                  to.bits > 0 ? reinterpret_cast<std::byte*>(line) : y, own);
+        if (to.bits > 0) quant::EncodeRow(line, size, to.bits, y);
       }
     }
   }

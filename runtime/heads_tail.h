@@ -31,7 +31,7 @@ class HeadsTail {
     std::vector<int64_t> at = {};  // row 0 of each batch entry; empty: 0. Rows that are not among `rows` are left out
     bool circular = false;         // they are counted from the first one on
     std::vector<int64_t> of_row = {};  // where each row goes, of all batch entries, in place of `at`; -1: nowhere
-    bool coded = false;                // rows of codes (room.h)
+    int bits = 0;                      // rows of codes of so many (room.h); 0: of floats
     Angles angles = {};
   };
   // Slots of operands whose rooms it reads, and of all that each of several runs has for itself.

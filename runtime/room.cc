@@ -54,7 +54,8 @@ void WriteRows(const std::byte* dense, Room& room, int64_t at, int64_t rows, con
     const std::byte* from = dense + static_cast<size_t>(i) * bytes;
     if (columns == 0) std::memcpy(room.Row(i, at), from, bytes);
     for (int64_t row = 0; row < rows && columns > 0; ++row)
-      quant::EncodeRow(reinterpret_cast<const float*>(from) + row * columns, columns, room.Row(i, at + row));
+      quant::EncodeRow(reinterpret_cast<const float*>(from) + row * columns, columns, room.bits(),
+                       room.Row(i, at + row));
   });
 }
 
@@ -64,7 +65,8 @@ void ReadRows(const Room& room, int64_t begin, int64_t end, Tensor& dense, int64
   for (int64_t i = 0; i < room.outer(); ++i) {
     if (columns > 0) {
       float* to = dense.mutable_as<float>().data() + (i * rows + begin) * columns;
-      for (int64_t row = begin; row < end; ++row, to += columns) quant::DecodeRow(room.Row(i, row), columns, to);
+      for (int64_t row = begin; row < end; ++row, to += columns)
+        quant::DecodeRow(room.Row(i, row), columns, room.bits(), to);
     } else if (end > begin) {
       std::memcpy(dense.mutable_data() + static_cast<size_t>(i * rows + begin) * room.row_bytes(), room.Row(i, begin),
                   static_cast<size_t>(end - begin) * room.row_bytes());
@@ -74,13 +76,14 @@ void ReadRows(const Room& room, int64_t begin, int64_t end, Tensor& dense, int64
 
 }  // namespace
 
-Room::Room(int64_t outer, int64_t capacity, size_t row_bytes, size_t axis, int64_t coded)
+Room::Room(int64_t outer, int64_t capacity, size_t row_bytes, size_t axis, int64_t coded, int bits)
     : memory_(Tensor::Empty(ir::DType::kU8, {outer, capacity, static_cast<int64_t>(row_bytes)})),
       outer_(outer),
       capacity_(capacity),
       row_bytes_(row_bytes),
       axis_(axis),
-      coded_(coded) {
+      coded_(coded),
+      bits_(bits) {
   data_ = memory_.mutable_data();
   size_ = memory_.byte_size();
   if (coded == 0) return;
@@ -89,7 +92,7 @@ Room::Room(int64_t outer, int64_t capacity, size_t row_bytes, size_t axis, int64
 }
 
 Room::Room(std::shared_ptr<const Room> front, int64_t shared, int64_t capacity)
-    : Room(front->outer(), capacity, front->row_bytes(), front->axis(), front->coded()) {
+    : Room(front->outer(), capacity, front->row_bytes(), front->axis(), front->coded(), front->bits()) {
   front_ = std::move(front), shared_ = used_ = shared;
   // Of rows that lie in two places nobody shall take one for all.
   const size_t of_row = coded_ > 0 ? static_cast<size_t>(coded_) * sizeof(float) : row_bytes_;
@@ -143,10 +146,10 @@ Tensor Dense(const Tensor& t) {
   return dense;
 }
 
-Tensor IntoRoom(const Tensor& dense, size_t axis, int64_t capacity, bool coded) {
+Tensor IntoRoom(const Tensor& dense, size_t axis, int64_t capacity, int bits) {
   const int64_t rows = dense.shape()[axis], outer = Outer(dense.shape(), axis), columns = dense.shape().back();
-  const size_t row_bytes = coded ? quant::CodedRowBytes(columns) : RowBytes(dense, axis);
-  auto room = std::make_shared<Room>(outer, std::max(rows, capacity), row_bytes, axis, coded ? columns : 0);
+  const size_t row_bytes = bits > 0 ? quant::CodedRowBytes(columns, bits) : RowBytes(dense, axis);
+  auto room = std::make_shared<Room>(outer, std::max(rows, capacity), row_bytes, axis, bits > 0 ? columns : 0, bits);
   room->Claim(0, rows);
   WriteRows(dense.data(), *room, 0, rows, nullptr);
   return Tensor::View(dense.dtype(), dense.shape(), std::move(room), 0);
@@ -187,7 +190,7 @@ std::shared_ptr<Room> RoomBehind(const Tensor& past, int64_t old, int64_t rows, 
     next = std::make_shared<Room>(front, shared, WithHalfMore(old + rows - shared));
   } else {
     next = std::make_shared<Room>(own->outer(), std::max(own->capacity(), WithHalfMore(old + rows)), own->row_bytes(),
-                                  own->axis(), own->coded());
+                                  own->axis(), own->coded(), own->bits());
   }
   next->Claim(shared, old + rows - shared);
   if (old > shared) {

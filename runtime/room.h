@@ -20,8 +20,8 @@ class Room final : public ir::Buffer {
  public:
   static constexpr int64_t kSharedUnit = 64;  // rows: what attention brings into L1 at once
 
-  // coded: the columns of a row of floats that lies there as codes, in row_bytes; 0: rows as they are.
-  Room(int64_t outer, int64_t capacity, size_t row_bytes, size_t axis, int64_t coded = 0);
+  // coded: the columns of a row of floats that lies there as codes of `bits` bits, in row_bytes; 0: rows as they are.
+  Room(int64_t outer, int64_t capacity, size_t row_bytes, size_t axis, int64_t coded = 0, int bits = 0);
   // Of the rows behind the first `shared` ones of another room, which has no such itself; capacity counts from row `shared` on.
   Room(std::shared_ptr<const Room> front, int64_t shared, int64_t capacity);
 
@@ -30,6 +30,7 @@ class Room final : public ir::Buffer {
   size_t row_bytes() const { return row_bytes_; }
   size_t axis() const { return axis_; }  // of the rows
   int64_t coded() const { return coded_; }
+  int bits() const { return bits_; }                                   // 0: no codes
   const std::shared_ptr<const Room>& front() const { return front_; }  // null: no rows are shared
   int64_t shared() const { return shared_; }
   // Of those that are not shared.
@@ -51,6 +52,7 @@ class Room final : public ir::Buffer {
   int64_t outer_, capacity_;
   size_t row_bytes_, axis_;
   int64_t coded_;
+  int bits_;
   std::shared_ptr<const Room> front_ = nullptr;
   int64_t shared_ = 0;
   std::atomic<int64_t> used_ = 0;
@@ -63,7 +65,7 @@ Room* RoomOf(const ir::Tensor& t);
 ir::Tensor Dense(const ir::Tensor& t);
 
 // A copy of `dense` in a room for `capacity` rows along `axis`, or for as many as it has; as codes, if it is of floats.
-ir::Tensor IntoRoom(const ir::Tensor& dense, size_t axis, int64_t capacity, bool coded = false);
+ir::Tensor IntoRoom(const ir::Tensor& dense, size_t axis, int64_t capacity, int bits = 0);
 bool IsInRoom(const ir::Tensor& t, size_t axis);
 bool IsInRoom(const ir::Tensor& t);
 bool IsCoded(const ir::Tensor& t);

@@ -239,8 +239,8 @@ class FloatAttention : public Kernel {
       if (IsApart(call.T(i)) && !reads_rooms) call.in[i].tensor = Dense(call.T(i));
     }
     FillCommon(config_, call, 3, DType::kF32, args);
-    if (IsApart(call.T(1))) ReadRoom(call.T(1), config_.groups, args.k, args.k_strides, args.k_prefix, args.k_coded);
-    if (IsApart(call.T(2))) ReadRoom(call.T(2), config_.groups, args.v, args.v_strides, args.v_prefix, args.v_coded);
+    if (IsApart(call.T(1))) ReadRoom(call.T(1), config_.groups, args.k, args.k_strides, args.k_prefix, args.k_bits);
+    if (IsApart(call.T(2))) ReadRoom(call.T(2), config_.groups, args.v, args.v_strides, args.v_prefix, args.v_bits);
     if (NoKeys(args.shape, 0, call.out[0].tensor)) return {};
     const bool decodes = args.shape.q_len <= kernels::kSdpaDecodeRows;
     if (!config_.flash && !decodes) return Launch(arch_, args, call);
@@ -254,10 +254,10 @@ class FloatAttention : public Kernel {
   int64_t RowsOfQ(const StepCall& call) const { return call.T(0).shape()[config_.q_rank == 3 ? 1 : 2]; }
   // Of [B,H,S,size], rows of codes or behind rows that are shared.
   static void ReadRoom(const Tensor& t, int64_t heads, const float*& data, kernels::SdpaStrides& strides,
-                       kernels::SdpaPrefix& prefix, bool& coded) {
+                       kernels::SdpaPrefix& prefix, int& bits) {
     const Room& room = *RoomOf(t);
-    coded = room.coded() > 0;
-    const auto size = static_cast<int64_t>(room.row_bytes() / (coded ? 1 : sizeof(float)));
+    bits = room.bits();
+    const auto size = static_cast<int64_t>(room.row_bytes() / (bits > 0 ? 1 : sizeof(float)));
     const auto of = [&](const Room& r) {
       return kernels::SdpaStrides{heads * r.capacity() * size, r.capacity() * size, size};
     };

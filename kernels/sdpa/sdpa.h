@@ -117,7 +117,7 @@ struct SdpaFloatArgs {
   const float* v = nullptr;
   float* o = nullptr;
   // SdpaDecode and SdpaSplitKv: rows of codes (quant/numeric/coded_row.h) with strides in bytes. The bits are those of their values.
-  bool k_coded = false, v_coded = false;
+  int k_bits = 0, v_bits = 0;     // of a code; 0: floats
   SdpaPrefix k_prefix, v_prefix;  // the same: k and v are the rows behind
   SdpaStrides q_strides, k_strides, v_strides, o_strides;
   SdpaMask mask;

@@ -18,7 +18,7 @@ HWY_BEFORE_NAMESPACE();
 namespace octavo::kernels {
 namespace HWY_NAMESPACE {
 
-// Rows of one head as they lie; `stride` in bytes.
+// Rows of one head as they lie, of 8 bits a code; `stride` in bytes.
 struct CodedRows {
   const uint8_t* data;
   int64_t stride;
@@ -33,6 +33,28 @@ struct CodedRows {
     return scale;
   }
 };
+
+// `count` rows of codes of 4 bits as such of 8, one behind the other at `to`.
+inline CodedRows WithBytes(const CodedRows& rows, size_t count, uint8_t* to) {
+  namespace hn = hwy::HWY_NAMESPACE;
+  const hn::FixedTag<uint8_t, 16> d;
+  const hn::Half<decltype(d)> half;
+  const auto low = hn::Set(half, 15);
+  const auto zero = hn::Set(d, 8);
+  const size_t bytes = rows.codes_at() + rows.padded();
+  for (size_t row = 0; row < count; ++row) {
+    const uint8_t* from = rows.Row(row);
+    uint8_t* out = to + row * bytes;
+    std::memcpy(out, from, rows.codes_at());
+    from += rows.codes_at(), out += rows.codes_at();
+    for (size_t at = 0; at < rows.padded(); at += 16) {
+      const auto pairs = hn::LoadU(half, from + at / 2);
+      const auto codes = hn::Combine(d, hn::ShiftRight<4>(pairs), hn::And(pairs, low));
+      hn::StoreU(hn::Sub(codes, zero), d, out + at);
+    }
+  }
+  return {to, static_cast<int64_t>(bytes), count, rows.width};
+}
 
 // The byte of each word that shifting left by `left` brings to the top, as a float, times scale.
 HWY_INLINE F16V CodeOfWord(hwy::HWY_NAMESPACE::Vec<hwy::HWY_NAMESPACE::RebindToSigned<F16D>> words, int left,

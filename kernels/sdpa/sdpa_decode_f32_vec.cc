@@ -23,10 +23,11 @@
 namespace octavo::kernels {
 namespace {
 
-// Scratch in bytes: 64 keys of K, the scores of all rows, their sums over V; of codes also words of 16 keys of K, and 64 keys of V.
+// Scratch in bytes: 64 keys of K, the scores of all rows, their sums over V; of codes also words of 16 keys of K, and 64 keys of V; of 4
+// bits the bytes of these keys.
 struct DecodeLayout {
   internal::SdpaLayout of;
-  size_t rows, scores_at, sums_at, words_at, values_at, bytes;
+  size_t rows, scores_at, sums_at, words_at, values_at, codes_at, bytes;
 };
 DecodeLayout MakeDecodeLayout(const SdpaFloatArgs& args) {
   const SdpaShape& s = args.shape;
@@ -36,8 +37,11 @@ DecodeLayout MakeDecodeLayout(const SdpaFloatArgs& args) {
   l.scores_at = internal::RoundUp(l.of.d_steps * 256, 64);
   l.sums_at = l.scores_at + l.rows * l.of.score_stride;
   l.words_at = internal::RoundUp(l.sums_at + l.rows * l.of.out_stride, 64);
-  l.values_at = l.words_at + (args.k_coded ? internal::RoundUp(l.of.d_steps, 16) * 16 : 0);
-  l.bytes = l.values_at + (args.v_coded ? 64 * l.of.v16 * sizeof(float) : 0);
+  l.values_at = l.words_at + (args.k_bits > 0 ? internal::RoundUp(l.of.d_steps, 16) * 16 : 0);
+  l.codes_at = l.values_at + (args.v_bits > 0 ? 64 * l.of.v16 * sizeof(float) : 0);
+  const size_t k_codes = args.k_bits == 4 ? 16 * quant::CodedRowBytes(s.head_size, 8) : 0;
+  const size_t v_codes = args.v_bits == 4 ? 64 * quant::CodedRowBytes(s.v_head_size, 8) : 0;
+  l.bytes = internal::RoundUp(l.codes_at + std::max(k_codes, v_codes), 64);
   return l;
 }
 
@@ -79,8 +83,10 @@ struct Keys {
   size_t count;
 
   HWY_INLINE HeadRows<float> Floats(int64_t width) const { return {data, stride, count, static_cast<size_t>(width)}; }
-  HWY_INLINE CodedRows Codes(int64_t width) const {
-    return {reinterpret_cast<const uint8_t*>(data), stride, count, static_cast<size_t>(width)};
+  // Those of `most` keys at the most; `scratch` for codes of 4 bits.
+  HWY_INLINE CodedRows Codes(int64_t width, int bits, size_t most, uint8_t* scratch) const {
+    const CodedRows rows = {reinterpret_cast<const uint8_t*>(data), stride, count, static_cast<size_t>(width)};
+    return bits == 4 ? WithBytes(rows, HWY_MIN(count, most), scratch) : rows;
   }
 };
 HWY_INLINE Keys KeysFrom(const Group& g, const float* data, const SdpaStrides& strides, const SdpaPrefix& prefix,
@@ -111,9 +117,10 @@ inline void PackKeys(const Group& g, size_t at, size_t columns) {
   const size_t steps = g.layout.of.d_steps;
   for (size_t i = 0; i < columns; i += 16) {
     uint8_t* out = g.scratch + i * steps * sizeof(float);
-    const Keys keys = KeysFrom(g, args.k, args.k_strides, args.k_prefix, args.k_coded, at + i);
-    if (args.k_coded) {
-      PackCodedPanel(keys.Codes(args.shape.head_size), 0, g.scratch + g.layout.words_at, reinterpret_cast<float*>(out));
+    const Keys keys = KeysFrom(g, args.k, args.k_strides, args.k_prefix, args.k_bits > 0, at + i);
+    if (args.k_bits > 0) {
+      const CodedRows codes = keys.Codes(args.shape.head_size, args.k_bits, 16, g.scratch + g.layout.codes_at);
+      PackCodedPanel(codes, 0, g.scratch + g.layout.words_at, reinterpret_cast<float*>(out));
       continue;
     }
     const HeadRows<float> part = keys.Floats(args.shape.head_size);
@@ -228,10 +235,11 @@ inline void GroupValues(const Group& g, const Span& span, const Piece& of) {
   std::memset(g.Sums(of.first_row), 0, (of.end_row - of.first_row) * g.layout.of.out_stride);
   for (size_t at = span.begin, keys = 0; at < span.end; at += keys) {
     keys = HWY_MIN((at < first ? HWY_MIN(first, span.end) : span.end) - at, size_t{64});
-    const Keys rows = KeysFrom(g, args.v, args.v_strides, args.v_prefix, args.v_coded, at);
+    const Keys rows = KeysFrom(g, args.v, args.v_strides, args.v_prefix, args.v_bits > 0, at);
     HeadRows<float> v = rows.Floats(s.v_head_size);
-    if (args.v_coded) {
-      UnpackCodedRows(rows.Codes(s.v_head_size), 0, keys, of.begin, of.end, values, g.layout.of.v16);
+    if (args.v_bits > 0) {
+      const CodedRows codes = rows.Codes(s.v_head_size, args.v_bits, keys, g.scratch + g.layout.codes_at);
+      UnpackCodedRows(codes, 0, keys, of.begin, of.end, values, g.layout.of.v16);
       v.data = values, v.stride = static_cast<int64_t>(g.layout.of.v16);
     }
     size_t row = of.first_row;
@@ -330,15 +338,15 @@ namespace octavo::kernels {
 namespace {
 
 // Rows of one head as floats, one behind the other, at `to`; returns the end. The operand becomes that.
-float* Gathered(const SdpaShape& s, int64_t width, int64_t batch, int64_t kv_head, bool coded, const SdpaPrefix& prefix,
+float* Gathered(const SdpaShape& s, int64_t width, int64_t batch, int64_t kv_head, int bits, const SdpaPrefix& prefix,
                 const float*& data, SdpaStrides& strides, float* to) {
   for (int64_t j = 0; j < s.k_len; ++j) {
     const bool in_front = j < prefix.keys;
     const SdpaStrides& at = in_front ? prefix.strides : strides;
     const int64_t offset = batch * at.batch + kv_head * at.head + (in_front ? j : j - prefix.keys) * at.row;
     const float* base = in_front ? prefix.data : data;
-    if (coded) {
-      quant::DecodeRow(reinterpret_cast<const std::byte*>(base) + offset, width, to + j * width);
+    if (bits > 0) {
+      quant::DecodeRow(reinterpret_cast<const std::byte*>(base) + offset, width, bits, to + j * width);
     } else {
       std::copy_n(base + offset, width, to + j * width);
     }
@@ -347,7 +355,7 @@ float* Gathered(const SdpaShape& s, int64_t width, int64_t batch, int64_t kv_hea
   return to + s.k_len * width;
 }
 bool IsPlain(const SdpaFloatArgs& args) {
-  return !args.k_coded && !args.v_coded && args.k_prefix.keys == 0 && args.v_prefix.keys == 0;
+  return args.k_bits == 0 && args.v_bits == 0 && args.k_prefix.keys == 0 && args.v_prefix.keys == 0;
 }
 
 void DecodeReference(const SdpaFloatArgs& args, int64_t batch, int64_t kv_head, void* scratch) {
@@ -355,8 +363,8 @@ void DecodeReference(const SdpaFloatArgs& args, int64_t batch, int64_t kv_head, 
   const SdpaShape& s = args.shape;
   auto* row = static_cast<float*>(scratch);
   if (!IsPlain(args)) {
-    row = Gathered(s, s.head_size, batch, kv_head, args.k_coded, args.k_prefix, plain.k, plain.k_strides, row);
-    row = Gathered(s, s.v_head_size, batch, kv_head, args.v_coded, args.v_prefix, plain.v, plain.v_strides, row);
+    row = Gathered(s, s.head_size, batch, kv_head, args.k_bits, args.k_prefix, plain.k, plain.k_strides, row);
+    row = Gathered(s, s.v_head_size, batch, kv_head, args.v_bits, args.v_prefix, plain.v, plain.v_strides, row);
   }
   const int64_t group = s.heads / s.kv_heads;
   for (int64_t head = kv_head * group; head < (kv_head + 1) * group; ++head)

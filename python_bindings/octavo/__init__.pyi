@@ -121,9 +121,9 @@ class Session(metaclass=_Type):
         read them once for all runs whose rows are alike, so eight sequences of a decoder take little more than one. The bits of each are those it has
         alone. A run that fails ends all of them.
         """
-    def state(self, tokens: int = 0, *, cache: Literal["int8"] | None = None) -> State:
+    def state(self, tokens: int = 0, *, cache: Literal["int8", "int4"] | None = None) -> State:
         """Empty caches for run(..., state=). tokens: memory for so many at once, else it grows by half whenever it is full; the length of caches
-        of fixed length that the model does not tell. cache: "int8" keeps rows of f32 that are appended as codes of 8 bits, 0.28 of the memory; long texts are
+        of fixed length that the model does not tell. cache: "int8" keeps rows of f32 that are appended as codes of 8 bits, 0.28 of the memory, "int4" as codes of 4, 0.16; long texts are
         read faster, and the results are those of the rounded rows. None: caches as the model has them."""
     @property
     def inputs(self) -> list[Port]: ...
@@ -188,7 +188,7 @@ class Generator:
     tokenizer: Any
     def __init__(
         self, model: str | os.PathLike[str] | bytes | Graph | Session, tokenizer: Any = None, *, threads: int = 0, chunk: int = 256,
-        cache: Literal["int8"] | None = None,
+        cache: Literal["int8", "int4"] | None = None,
     ) -> None: ...
     def tokens(
         self, prompt: Iterable[int], max_tokens: int = 128, *, temperature: float = 0.0, top_k: int = 0, top_p: float = 1.0, seed: int = 0,
@@ -215,7 +215,7 @@ class Generator:
 def perplexity(
     model: str | os.PathLike[str] | bytes | Graph | Session, tokens: Iterable[int], *,
     against: str | os.PathLike[str] | bytes | Graph | Session | None = None, window: int = 512, stride: int | None = None, chunk: int | None = None,
-    threads: int = 0, cache: Literal["int8"] | None = None,
+    threads: int = 0, cache: Literal["int8", "int4"] | None = None,
 ) -> dict[str, Any]:
     """tokens (told), perplexity; with `against` also kl, the mean divergence in nats of this model from that one, and top1, how often both find
     the same token likeliest. Windows do not see each other; they begin `stride` tokens apart (as many as they are long), and of each the tokens count that none

@@ -47,7 +47,7 @@ def _parser():
         command.add_argument("model")
         command.add_argument("--tokenizer", required=True, help="tokenizer.json")
         command.add_argument("--threads", type=int, default=0)
-        command.add_argument("--cache", choices=["int8"], help="keep the caches as codes of 8 bits: 0.28 of their memory, and long texts are read faster")
+        command.add_argument("--cache", choices=["int8", "int4"], help="keep the caches as codes of 8 or 4 bits: 0.28 or 0.16 of their memory, and long texts are read faster")
     return parser
 
 

@@ -99,17 +99,17 @@ struct CodedOperand {
   std::vector<std::byte> codes;
   std::vector<float> floats;
 
-  CodedOperand(const SdpaShape& s, const float* data, const SdpaStrides& strides, int64_t width) {
+  CodedOperand(const SdpaShape& s, const float* data, const SdpaStrides& strides, int64_t width, int bits) {
     const int64_t rows = s.batch * s.kv_heads * s.k_len;
-    codes.resize(static_cast<size_t>(rows) * quant::CodedRowBytes(width));
+    codes.resize(static_cast<size_t>(rows) * quant::CodedRowBytes(width, bits));
     floats.resize(static_cast<size_t>(rows * width));
     for (int64_t r = 0; r < rows; ++r) {
       const int64_t head = r / s.k_len;
       const float* x =
           data + head / s.kv_heads * strides.batch + head % s.kv_heads * strides.head + r % s.k_len * strides.row;
-      std::byte* row = codes.data() + static_cast<size_t>(r) * quant::CodedRowBytes(width);
-      quant::EncodeRow(x, width, row);
-      quant::DecodeRow(row, width, floats.data() + r * width);
+      std::byte* row = codes.data() + static_cast<size_t>(r) * quant::CodedRowBytes(width, bits);
+      quant::EncodeRow(x, width, bits, row);
+      quant::DecodeRow(row, width, bits, floats.data() + r * width);
     }
   }
   static SdpaStrides Strides(const SdpaShape& s, int64_t row) {
@@ -133,20 +133,23 @@ TEST_P(SdpaDecodeF32Test, RowsOfCodesAreTheFloatsThatTheyStandFor) {
     std::mt19937 gen(seed + 1);
     const Hidden hidden = MakeHidden(shape, gen);
     if (seed % 3 != 0) p->real.visibility = hidden.see;
-    const CodedOperand k(shape, p->real.k, p->real.k_strides, shape.head_size);
-    const CodedOperand v(shape, p->real.v, p->real.v_strides, shape.v_head_size);
+    const int k_bits = RandomInt(0, 1) == 0 ? 4 : 8, v_bits = RandomInt(0, 1) == 0 ? 4 : 8;
+    const CodedOperand k(shape, p->real.k, p->real.k_strides, shape.head_size, k_bits);
+    const CodedOperand v(shape, p->real.v, p->real.v_strides, shape.v_head_size, v_bits);
     SdpaFloatArgs plain = p->real, coded;
     const bool both = trial % 4 != 0, keys = both || trial % 8 == 0;
     plain.k = k.floats.data(), plain.k_strides = CodedOperand::Strides(shape, shape.head_size);
     plain.v = v.floats.data(), plain.v_strides = CodedOperand::Strides(shape, shape.v_head_size);
     coded = plain;
     if (keys) {
-      coded.k = reinterpret_cast<const float*>(k.codes.data()), coded.k_coded = true;
-      coded.k_strides = CodedOperand::Strides(shape, static_cast<int64_t>(quant::CodedRowBytes(shape.head_size)));
+      coded.k = reinterpret_cast<const float*>(k.codes.data()), coded.k_bits = k_bits;
+      coded.k_strides =
+          CodedOperand::Strides(shape, static_cast<int64_t>(quant::CodedRowBytes(shape.head_size, k_bits)));
     }
     if (both || !keys) {
-      coded.v = reinterpret_cast<const float*>(v.codes.data()), coded.v_coded = true;
-      coded.v_strides = CodedOperand::Strides(shape, static_cast<int64_t>(quant::CodedRowBytes(shape.v_head_size)));
+      coded.v = reinterpret_cast<const float*>(v.codes.data()), coded.v_bits = v_bits;
+      coded.v_strides =
+          CodedOperand::Strides(shape, static_cast<int64_t>(quant::CodedRowBytes(shape.v_head_size, v_bits)));
     }
     const std::vector<uint8_t> want = Attend(Arch::kScalar, plain, p->out_elements * 4, false);
     ExpectSame(Decode(GetParam(), coded, p->out_elements * 4), want, true);
@@ -174,16 +177,17 @@ TEST_P(SdpaDecodeF32Test, KeysMayLieInTwoPlaces) {
     const bool coded = trial % 2 == 0;
     const int64_t front = RandomInt(1, (shape.k_len - 1) / 16) * 16;
     SdpaFloatArgs plain = p->real, split;
-    const CodedOperand k(shape, p->real.k, p->real.k_strides, shape.head_size);
-    const CodedOperand v(shape, p->real.v, p->real.v_strides, shape.v_head_size);
+    const int bits = trial % 4 == 0 ? 4 : 8;
+    const CodedOperand k(shape, p->real.k, p->real.k_strides, shape.head_size, bits);
+    const CodedOperand v(shape, p->real.v, p->real.v_strides, shape.v_head_size, bits);
     plain.k = k.floats.data(), plain.k_strides = CodedOperand::Strides(shape, shape.head_size);
     plain.v = v.floats.data(), plain.v_strides = CodedOperand::Strides(shape, shape.v_head_size);
-    split = plain, split.k_coded = split.v_coded = coded;
+    split = plain, split.k_bits = split.v_bits = coded ? bits : 0;
     // The rows in front are read from a copy of the operand, whose own rows there are others.
     std::vector<std::vector<std::byte>> copies;
     const auto part = [&](const CodedOperand& whole, int64_t width, const float*& data, SdpaStrides& strides,
                           SdpaPrefix& prefix) {
-      const int64_t row = coded ? static_cast<int64_t>(quant::CodedRowBytes(width)) : width;
+      const int64_t row = coded ? static_cast<int64_t>(quant::CodedRowBytes(width, bits)) : width;
       const std::span<const std::byte> bytes =
           coded ? std::span<const std::byte>(whole.codes) : std::as_bytes(std::span(whole.floats));
       const size_t row_bytes = static_cast<size_t>(row) * (coded ? 1 : sizeof(float));

@@ -61,7 +61,7 @@ TEST(Room, TheSecondThatGoesOnFromARowGetsACopy) {
 
 TEST(Room, RowsOfCodesAreWithinHalfAStepOfTheFloats) {
   const Threads threads(2);
-  Tensor want = Counted({2, 3, 2, 4}, 1), got = IntoRoom(want, 2, 7, true);
+  Tensor want = Counted({2, 3, 2, 4}, 1), got = IntoRoom(want, 2, 7, 8);
   EXPECT_TRUE(IsCoded(got));
   for (const int64_t rows : {1, 3, 0, 9}) {
     const Tensor now = Counted({2, 3, rows, 4}, -100);
@@ -217,10 +217,14 @@ ir::Graph AttentionAlone() {
 TEST(CacheState, OfCodesHasTheBitsOfTheRoundedRows) {
   auto truth = Model::Compile(AttentionAlone(), {.threads = 1});
   for (const int threads : {1, 2, 5}) {
-    for (const bool know : {true, false}) {
+    for (const auto& [know, codes] : {std::pair(true, CacheCodes::kInt8),
+                                      {false, CacheCodes::kInt8},
+                                      {true, CacheCodes::kInt4},
+                                      {false, CacheCodes::kInt4}}) {
+      const bool bytes = codes == CacheCodes::kInt8;
       auto model = Model::Compile(Decoder(know), {.threads = threads});
       ASSERT_TRUE(model && truth);
-      CacheState state(0, CacheCodes::kInt8), plain;
+      CacheState state(0, codes), plain;
       for (const int64_t rows : {5, 1, 1, 90, 1, 2600, 1}) {
         Tensor now = Counted({1, 3, rows, 4}, static_cast<float>(rows) / 8);
         for (float& x : now.mutable_as<float>()) x = std::sin(x * x);
@@ -237,10 +241,10 @@ TEST(CacheState, OfCodesHasTheBitsOfTheRoundedRows) {
         }
         const Tensor floats = plain.Tensors()[0];
         const std::span<const float> exact = floats.as<float>(), x = all.as<float>();
-        for (size_t i = 0; i < x.size(); ++i) ASSERT_NEAR(x[i], exact[i], 0.51 / 127);
+        for (size_t i = 0; i < x.size(); ++i) ASSERT_NEAR(x[i], exact[i], bytes ? 0.51 / 127 : 1.01 / 8);
       }
       EXPECT_EQ(state.length(), 2699);
-      EXPECT_EQ(state.bytes() * 16, plain.bytes() * 20);  // 4 floats a row; a scale and 16 bytes
+      EXPECT_EQ(state.bytes() * 16, plain.bytes() * (bytes ? 20 : 12));  // 4 floats a row; a scale and 16 codes
       CacheState copy(state);
       ASSERT_TRUE(state.Cut(3).has_value());
       EXPECT_EQ(state.length(), 3);
@@ -252,7 +256,7 @@ TEST(CacheState, OfCodesHasTheBitsOfTheRoundedRows) {
 // A prompt that many go on from lies in memory once; each has the bits that it has alone.
 TEST(CacheState, CopiesShareThePrompt) {
   using Runs = std::vector<std::pair<float, int64_t>>;
-  for (const CacheCodes codes : {CacheCodes::kNone, CacheCodes::kInt8}) {
+  for (const CacheCodes codes : {CacheCodes::kNone, CacheCodes::kInt8, CacheCodes::kInt4}) {
     for (const bool know : {true, false}) {
       auto model = Model::Compile(Decoder(know), {.threads = 2});
       ASSERT_TRUE(model.has_value());
