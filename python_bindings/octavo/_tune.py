@@ -4,6 +4,7 @@ import json
 import math
 import os
 import pathlib
+import tempfile
 import time
 import warnings
 
@@ -19,6 +20,8 @@ _RECIPES = ("dynamic4", "int8", "fp8", "dynamic", "float")
 _SEVEN_BITS = {f"{recipe} of 7 bits": {"recipe": recipe, "reduce_range": True} for recipe in ("int8", "dynamic")}
 # Weights that are fitted to data may keep what they miss by no more than this (their error halves: docs/lab/quantization.md).
 _NEAR = 3
+# Bytes of plans in memory. Others lie in files and are made once more if they are chosen: seven of a model of 1 GB took 20 GB.
+_IN_MEMORY = 512 << 20
 # What a plan asks optimize() for besides its recipe.
 _ASKED = ("keep_float", "dynamic", "reduce_range")
 
@@ -79,13 +82,14 @@ def _first_of(calibration):
 
 
 class _Search:
-    def __init__(self, model, measure, calibration, budget, lower_is_better, threads, seconds, inputs, everything, progress):
-        self.model, self.measure = model, measure
+    def __init__(self, model, measure, calibration, budget, lower_is_better, threads, seconds, inputs, everything, progress, folder):
+        self.model, self.measure, self.folder = model, measure, folder
         self.tries = _Tries(model, calibration, threads)
         self.budget, self.sign = budget, -1.0 if lower_is_better else 1.0
         self.threads, self.seconds, self.inputs = threads, seconds, inputs
         self.everything, self.progress = everything, progress
-        self.plans, self.results, self.layers = [], {}, []
+        self.plans, self.layers = [], []
+        self.files, self.results, self.refined = {}, {}, set()  # by name: paths; results of the last ones; whose weights are fitted
         self.baseline, self.plain = None, 0.0
         self.fresh = {"dynamic", "dynamic4", *_SEVEN_BITS}  # whose weights are not fitted yet
 
@@ -109,23 +113,46 @@ class _Search:
         return {key: plan[key] for key in _ASKED if key in plan}
 
     def make(self, name, recipe, refine=False, **how):
-        self.results[name] = self.tries.optimize(recipe, refine=refine, **how)
-        self.plans.append({"name": name, "recipe": recipe, **how, "bytes": len(self.results[name].model), "metric": None, "loss": None, "within": None})
+        self.plans.append({"name": name, "recipe": recipe, **how, "bytes": 0, "metric": None, "loss": None, "within": None})
+        self.remake(self.plans[-1], refine)
         return self.plans[-1]
+
+    def remake(self, plan, refine):
+        name = plan["name"]
+        result = self.tries.optimize(plan["recipe"], refine=refine, **self.asked(plan))
+        path = self.files.setdefault(name, os.path.join(self.folder, f"plan{len(self.files)}.onnx"))
+        result.save(path)
+        plan["bytes"] = os.path.getsize(path)
+        self.results.pop(name, None)
+        self.results[name] = result
+        while len(self.results) > 1 and sum(os.path.getsize(self.files[n]) for n in self.results) > _IN_MEMORY:
+            del self.results[next(iter(self.results))]
+        if refine:
+            self.refined.add(name)
+        return path
+
+    def result_of(self, plan):
+        if plan["name"] not in self.results:
+            self.tell("chosen", 0, 1)
+            self.remake(plan, plan["name"] in self.refined)
+        return self.results[plan["name"]]
 
     def time(self, plans, seconds):
         """Median milliseconds of plans, in turns with octavo's float, which ties these times to those of other turns."""
-        fresh = {"float": self.results["float"].model, **{p["name"]: self.results[p["name"]].model for p in plans}}
-        self.tell("time", 0, len(fresh))
-        ms = {m["model"]: m["median_ms"] for m in bench(fresh, self.inputs, threads=self.threads, seconds=seconds)["results"]}
-        base = next(p for p in self.plans if p["name"] == "float").setdefault("ms", ms["float"])
-        for plan in plans:
-            plan["speedup"] = ms["float"] / ms[plan["name"]]
-            plan["ms"] = base / plan["speedup"]
+        at_once = len(plans) if sum(p["bytes"] for p in plans) <= _IN_MEMORY else 1  # a session has a model's weights once more
+        for begin in range(0, len(plans), at_once):
+            some = plans[begin : begin + at_once]
+            self.tell("time", begin, len(plans))
+            fresh = {name: self.files[name] for name in ("float", *(p["name"] for p in some))}
+            ms = {m["model"]: m["median_ms"] for m in bench(fresh, self.inputs, threads=self.threads, seconds=seconds)["results"]}
+            base = next(p for p in self.plans if p["name"] == "float").setdefault("ms", ms["float"])
+            for plan in some:
+                plan["speedup"] = ms["float"] / ms[plan["name"]]
+                plan["ms"] = base / plan["speedup"]
 
     def judge(self, plan):
         if plan["metric"] is None:
-            plan["metric"] = self.ask(self.results[plan["name"]].model, plan["name"])
+            plan["metric"] = self.ask(self.files[plan["name"]], plan["name"])
             plan["loss"] = self.sign * (self.baseline - plan["metric"]) / abs(self.baseline)
             plan["within"] = plan["loss"] <= self.budget
         return plan["within"]
@@ -150,7 +177,7 @@ class _Search:
         groups = by_layer.groups_of(self.tries.layers())
         if groups:
             by_layer.measure(groups, self.tries.noise_of, 0.5 * self.plain, self.tell)
-            traces = [trace(self.results[name].model, self.inputs, threads=self.threads)["traceEvents"] for name in ("float", "int8")]
+            traces = [trace(self.files[name], self.inputs, threads=self.threads)["traceEvents"] for name in ("float", "int8")]
             by_layer.take_times(groups, *traces)
         return groups
 
@@ -169,7 +196,7 @@ class _Search:
             how = by_layer.names(steps[:count])
             name = f"{int8['name']}, {len(how['dynamic'])} dynamic, {len(how['keep_float'])} float"
             how.update(self.asked(int8))
-            if name in self.results:
+            if name in self.files:
                 name += f" ({count})"
             self.tell("mixed", len(made), -1)
             made[count] = self.make(name, "int8", **how)
@@ -190,11 +217,9 @@ class _Search:
     def refine(self, plan):
         """Plans are compared without fitting weights to data; those that shall be used are made as one call of optimize makes them. Whether the metric is kept."""
         self.fresh.discard(plan["name"])
-        result = self.tries.optimize(plan["recipe"], refine=True, **self.asked(plan))
-        metric = self.ask(result.model, plan["name"])
+        metric = self.ask(self.remake(plan, refine=True), plan["name"])
         loss = self.sign * (self.baseline - metric) / abs(self.baseline)
-        self.results[plan["name"]] = result
-        plan.update(metric=metric, loss=loss, within=loss <= self.budget, bytes=len(result.model))
+        plan.update(metric=metric, loss=loss, within=loss <= self.budget)
         return plan["within"]
 
     def run(self):
@@ -233,14 +258,16 @@ def search(model, measure, calibration, *, budget=0.01, lower_is_better=False, t
         calibration = list(calibration)
     if isinstance(calibration, bytes) or (not isinstance(calibration, list) and os.fspath(calibration).endswith(".calib")):
         raise OctavoError("tune() runs the calibration data itself; ranges gathered earlier (.calib) are not enough")
-    it = _Search(model, measure, calibration, budget, lower_is_better, threads, seconds, _first_of(calibration) if inputs is None else inputs,
-                 everything, progress)
-    chosen = it.run()
+    with tempfile.TemporaryDirectory(prefix="octavo-") as folder:
+        it = _Search(model, measure, calibration, budget, lower_is_better, threads, seconds, _first_of(calibration) if inputs is None else inputs,
+                     everything, progress, folder)
+        chosen = it.run()
+        result = it.result_of(chosen)
     mark_front(it.plans, it.sign)
     if not chosen["within"]:
         warnings.warn(f"no plan loses at most {100 * budget:g} % of the metric, so the float one is chosen, which loses {100 * chosen['loss']:.2f} %; "
                       "look at what else the metric depends on, or allow more", stacklevel=3)
-    return Tuned(it.results[chosen["name"]], it.plans, chosen["name"], it.baseline, it.layers)
+    return Tuned(result, it.plans, chosen["name"], it.baseline, it.layers)
 
 
 def mark_front(plans, sign):

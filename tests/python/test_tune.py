@@ -54,6 +54,27 @@ def times_of_a_quiet_machine(models, *_args, **_how):
     return {"results": [{"model": name, "median_ms": ms.get(name, 1.8 if "7 bits" in name else 2.2)} for name in models]}
 
 
+def test_plans_that_memory_has_no_room_for_are_the_same(monkeypatch):
+    monkeypatch.setattr(sys.modules["octavo._tune"], "bench", times_of_a_quiet_machine)
+    kept = octavo.tune(BERT, nearness, CALIBRATION, budget=0.2, seconds=0.05, threads=1)
+    monkeypatch.setattr(sys.modules["octavo._tune"], "_IN_MEMORY", 0)
+    timed = []
+
+    def two_at_a_time(models, *args, **how):
+        timed.append(sorted(models))
+        return times_of_a_quiet_machine(models, *args, **how)
+
+    monkeypatch.setattr(sys.modules["octavo._tune"], "bench", two_at_a_time)
+    made_again = octavo.tune(BERT, nearness, CALIBRATION, budget=0.2, seconds=0.05, threads=1)
+    assert len(timed) == len(made_again.plans) and max(map(len, timed)) == 2
+    assert (made_again.name, made_again.model, made_again.plans) == (kept.name, kept.model, kept.plans)
+    # One that was not made last is made again.
+    everything = [octavo.tune(BERT, lambda _: 1.0, CALIBRATION, budget=0.2, seconds=0.05, threads=1, everything=True)]
+    monkeypatch.setattr(sys.modules["octavo._tune"], "_IN_MEMORY", 1 << 30)
+    everything.append(octavo.tune(BERT, lambda _: 1.0, CALIBRATION, budget=0.2, seconds=0.05, threads=1, everything=True))
+    assert everything[0].name == everything[1].name and everything[0].model == everything[1].model
+
+
 def test_where_int8_misses_layers_leave_it_until_the_metric_is_kept(monkeypatch):
     monkeypatch.setattr(sys.modules["octavo._tune"], "bench", times_of_a_quiet_machine)
     calls = []
