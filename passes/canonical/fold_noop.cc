@@ -1,6 +1,6 @@
 // fold, second part: nodes that hand an input on unchanged.
 // Before: y = Identity(x) | Cast(x) to its own type | Dropout(x) outside training | Reshape/Expand/Transpose/Slice/Pad/
-//         Tile/Concat that changes nothing | x*1, x/1, x-0 | integer x+0 | Where(IsNaN(x), c, x) of dequantized integers
+//         Tile/Concat that changes nothing | x*1, x/1, x-0 | integer x+0 | Max(x, -inf) | Where(IsNaN(x), c, x) of dequantized integers
 // After:  x
 // Symbolic shapes decide: "provably the same", never "the same for the shapes seen". x + (+0.0) stays, for it turns -0
 // into +0; x + (-0.0) and x - (+0.0) go. NaN payloads may differ, as ONNX leaves them open.
@@ -64,6 +64,11 @@ ValueId NeutralOperand(const Graph& g, const Node& n) {
       return is_zero(right, true) ? n.input(0) : is_zero(left, true) ? n.input(1) : ValueId{};
     case Op::kSub:
       return is_zero(right, false) ? n.input(0) : ValueId{};
+    case Op::kMax:
+    case Op::kMin: {
+      const double end = n.op == Op::kMax ? -INFINITY : INFINITY;
+      return right == end ? n.input(0) : left == end ? n.input(1) : ValueId{};
+    }
     default:
       return {};
   }
@@ -125,7 +130,9 @@ ValueId UnchangedInput(const Graph& g, const Node& n) {
     case Op::kMul:
     case Op::kDiv:
     case Op::kAdd:
-    case Op::kSub: {
+    case Op::kSub:
+    case Op::kMax:
+    case Op::kMin: {
       const ValueId same = NeutralOperand(g, n);
       return same.valid() && SameShape(g, same, y) ? same : ValueId{};
     }

@@ -30,6 +30,7 @@ namespace {
 constexpr int kMaxSteps = 24;  // ops between product and Softmax that are looked through
 constexpr double kMaskedOut = std::numeric_limits<float>::lowest();  // or less: swallows what is added to it
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
+constexpr double kHiddenTwice = -1e4;  // or less (NeMo): e^-1e4 is 0 beside any visible score above -9,890
 constexpr double kLeastHidden = -std::numeric_limits<float>::denorm_min();  // hidden scores are negative
 
 struct Step {
@@ -384,34 +385,38 @@ bool ScoresOf(Rewriter& rw, NodeId softmax) {
 }
 
 // Probabilities of masked keys are 0 but in a row of which all keys are masked: there Where(m, 0, .) has zeros too, as has the guard against such
-// rows. A NaN in a score that is not masked makes its row of the product NaN before and after; so a product must be what reads the
+// rows; and Where(shown, ., 0). A NaN in a score that is not masked makes its row of the product NaN before and after; so a product must be what reads the
 // probabilities. A row of which all scores are -inf counts as masked.
 bool GuardByMask(Rewriter& rw, NodeId id) {
   const Graph& g = rw.graph();
   const Node& n = g.node(id);
-  const Node* softmax = n.op == Op::kWhere ? g.Producer(n.input(2)) : nullptr;
+  const size_t kept = n.op == Op::kWhere && g.IsFrom(n.input(1), Op::kSoftmax) ? 1 : 2;
+  const ValueId p = n.input(kept), zero = n.input(3 - kept);
+  const Node* softmax = n.op == Op::kWhere ? g.Producer(p) : nullptr;
   const int64_t rank = RankOf(g, n.output());
-  if (softmax == nullptr || softmax->op != Op::kSoftmax || !g.HasOneUse(n.input(2)) ||
-      ConstScalar(g, n.input(1)) != 0.0 || rank < 1 || (softmax->attrs.Int("axis", -1) + rank) % rank != rank - 1)
+  if (softmax == nullptr || softmax->op != Op::kSoftmax || !g.HasOneUse(p) || ConstScalar(g, zero) != 0.0 || rank < 1 ||
+      (softmax->attrs.Int("axis", -1) + rank) % rank != rank - 1)
     return false;
   const NodeId inner = g.value(softmax->input(0)).producer;
   if (!inner.valid() || g.node(inner).op != Op::kWhere || g.node(inner).input(0) != n.input(0) ||
       !g.HasOneUse(softmax->input(0)) || !ProductBehind(g, n.output()).valid())
     return false;
-  const auto low = ConstScalar(g, g.node(inner).input(1));
+  const auto low = ConstScalar(g, g.node(inner).input(3 - kept));
   const SymShape* mask = ShapeOf(g, n.input(0));
-  if (!low || *low > std::numeric_limits<float>::lowest() || DTypeOf(g, n.output()) != DType::kF32 || mask == nullptr ||
-      RankOf(g, n.input(2)) < static_cast<int64_t>(mask->size()))
+  if (!low || !(*low <= kHiddenTwice) || DTypeOf(g, n.output()) != DType::kF32 || mask == nullptr ||
+      RankOf(g, p) < static_cast<int64_t>(mask->size()))
     return false;
   const ValueId scores = softmax->input(0);
   rw.At(inner, {inner});
-  rw.SetInput(inner, 1, rw.Constant(Tensor::ScalarF32(-std::numeric_limits<float>::infinity())));
+  rw.SetInput(inner, 3 - kept, rw.Constant(Tensor::ScalarF32(-std::numeric_limits<float>::infinity())));
   rw.At(id, {id});
   SymShape rows = *ShapeOf(g, scores);
   rows.back() = Dim(1);
   const ValueId top =
       Make(rw, Op::kReduceMax, {scores, MakeInts(rw, {-1})}, {{"keepdims", int64_t{1}}}, Type{DType::kF32, rows});
   rw.SetInput(id, 0, Make(rw, Op::kIsInf, {top}, {{"detect_positive", int64_t{0}}}, Type{DType::kBool, rows}));
+  rw.SetInput(id, 1, zero);
+  rw.SetInput(id, 2, p);
   return true;
 }
 

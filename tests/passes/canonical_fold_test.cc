@@ -89,6 +89,7 @@ TEST(CanonicalFold, NodesThatDoNothingGo) {
   y = b.Reshape(y, {0, 0, 4});
   y = b.Op1(Op::kExpand, {y, b.Op1(Op::kShape, {x})});
   y = b.Op1(Op::kMul, {y, b.F(1.0f)});
+  y = b.Op1(Op::kMin, {b.Op1(Op::kMax, {b.F(-INFINITY), y}), b.F(INFINITY)});
   y = b.Op1(Op::kSlice, {y, b.Axis({0}), b.Axis({INT64_MAX}), b.Axis({2}), b.Axis({1})});
   y = b.Concat({y});
   b.Out(b.Op1(Op::kNeg, {y}));
@@ -114,7 +115,8 @@ TEST(CanonicalFold, WhatLooksLikeNothingAndIsNotStays) {
   const ValueId reversed = b.Op1(Op::kSlice, {x, b.Axis({-1}), b.Axis({INT64_MIN}), b.Axis({1}), b.Axis({-1})});
   const ValueId widened = b.Op1(Op::kMul, {reversed, b.W({1, 1, 1}, 2.5f)});  // rank 3 now
   b.Out(b.Op1(Op::kAdd, {widened, b.F(0.0f)}));                               // -0 + 0 is +0
-  EXPECT_EQ(Check(b.g, Fold), "Slice Mul Add");
+  b.Out(b.Op1(Op::kMax, {x, b.F(INFINITY)}), "most");
+  EXPECT_EQ(Check(b.g, Fold), "Slice Mul Add Max");
 }
 
 TEST(CanonicalFold, CastsMergeOnlyWhereTheInnerLosesNothing) {

@@ -254,20 +254,26 @@ TEST(CanonicalScale, QuantizedGraphsKeepTheirBits) {
 }
 
 struct MaskedTwice : Builder {
-  explicit MaskedTwice(float low, bool product = true) {
+  explicit MaskedTwice(float low, bool product = true, bool shown = false, bool turned = false) {
     const ValueId mask = In("mask", {Sym("b"), 1, Sym("t")}, DType::kBool), s = In("s", {Sym("b"), Sym("s"), Sym("t")});
-    const ValueId p = Op1(Op::kSoftmax, {Op1(Op::kWhere, {mask, F(low), s})}, Attrs{{"axis", int64_t{-1}}});
-    const ValueId masked = Op1(Op::kWhere, {mask, F(0), p});
+    const auto hide = [&](ValueId v, float by, bool where_true) {
+      return Op1(Op::kWhere, where_true ? std::vector{mask, v, F(by)} : std::vector{mask, F(by), v});
+    };
+    const ValueId p = Op1(Op::kSoftmax, {hide(s, low, shown)}, Attrs{{"axis", int64_t{-1}}});
+    const ValueId masked = hide(p, 0, shown != turned);
     Out(product ? Op1(Op::kMatMul, {masked, In("v", {Sym("b"), Sym("t"), 4})}) : masked);
   }
 };
 
 TEST(CanonicalScores, ProbabilitiesMaskedOnceMore) {
-  for (const float low : {std::numeric_limits<float>::lowest(), -std::numeric_limits<float>::infinity()})
-    EXPECT_EQ(Check(MaskedTwice(low).g, Scores), "Where Softmax ReduceMax IsInf Where MatMul");
-  const MaskedTwice higher(-3.4e38f), read(std::numeric_limits<float>::lowest(), false);
+  for (const float low : {std::numeric_limits<float>::lowest(), -std::numeric_limits<float>::infinity(), -1e4f}) {
+    for (const bool shown : {false, true})
+      EXPECT_EQ(Check(MaskedTwice(low, true, shown).g, Scores), "Where Softmax ReduceMax IsInf Where MatMul");
+  }
+  const MaskedTwice higher(-9999), read(std::numeric_limits<float>::lowest(), false), turned(-1e4f, true, true, true);
   EXPECT_EQ(Check(higher.g, Scores), Ops(higher.g)) << "scores may be lower";
   EXPECT_EQ(Check(read.g, Scores), Ops(read.g)) << "beside a NaN there are zeros";
+  EXPECT_EQ(Check(turned.g, Scores), Ops(turned.g)) << "keys that were shown are hidden";
 }
 
 // Row 0 has a NaN that counts, row 1 one that is masked, row 2 is masked wholly.

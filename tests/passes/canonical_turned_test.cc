@@ -167,10 +167,10 @@ TEST(CanonicalLinear, BiasByHeadsStandsBeforeTheSplit) {
     return Check(b.g, Linear);
   };
   EXPECT_EQ(with({2, 4}), "MatMul Add Reshape");
-  EXPECT_EQ(with({1, 1, 2, 4}), "MatMul Add Reshape");     // JAX
-  EXPECT_EQ(with({4}), "MatMul Reshape Add");              // the same for each head
-  EXPECT_EQ(with({2, 1}), "MatMul Reshape Add");           // one number a head
-  EXPECT_EQ(with({2, 4}, false), "MatMul Reshape Add");    // no Linear
+  EXPECT_EQ(with({1, 1, 2, 4}), "MatMul Add Reshape");   // JAX
+  EXPECT_EQ(with({4}), "MatMul Reshape Add");            // the same for each head
+  EXPECT_EQ(with({2, 1}), "MatMul Reshape Add");         // one number a head
+  EXPECT_EQ(with({2, 4}, false), "MatMul Reshape Add");  // no Linear
 }
 
 TEST(CanonicalMeans, OfTheLastOfThreeAxes) {
@@ -201,6 +201,11 @@ TEST(CanonicalMeans, OfSumsAndWithoutTheAxis) {
       given_back.Op1(Op::kReduceMean, {rows(given_back), given_back.Axis({-1})}, {{"keepdims", int64_t{0}}});
   given_back.Out(given_back.Reshape(mean, {0, 3, 5, 1}));
   EXPECT_EQ(Check(given_back.g, Means, kRounding), "ReduceMean");
+  for (const Op op : {Op::kReduceMax, Op::kReduceSum}) {
+    Builder b;
+    b.Out(b.Unsqueeze(b.Op1(op, {rows(b), b.Axis({3})}, {{"keepdims", int64_t{0}}}), {-1}));
+    EXPECT_EQ(Check(b.g, Means), op == Op::kReduceMax ? "ReduceMax" : "ReduceSum");
+  }
 }
 
 TEST(CanonicalMeans, WhatIsNone) {
