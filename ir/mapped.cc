@@ -1,10 +1,16 @@
 #include "octavo/ir/mapped.h"
 
+#include <fcntl.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <cstdint>
+#include <cstring>
 #include <utility>
+
+#include "octavo/ir/names.h"
 
 namespace octavo::ir {
 
@@ -16,6 +22,28 @@ MappedFile::MappedFile(void* data, size_t size, std::string label) {
 
 MappedFile::~MappedFile() {
   if (size_ != 0) munmap(data_, size_);
+}
+
+Result<std::shared_ptr<const Buffer>> MapFile(const std::filesystem::path& path, std::string label) {
+  const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);  // a pipe must not block the program
+  if (fd < 0) return Fail("{} cannot be opened: {}", Quoted(path.string()), std::strerror(errno));
+  struct stat info = {};
+  if (fstat(fd, &info) != 0 || !S_ISREG(info.st_mode)) {
+    close(fd);
+    return Fail("{} is not a regular file", Quoted(path.string()));
+  }
+  const auto size = static_cast<size_t>(info.st_size);
+  void* data = nullptr;
+  if (size != 0) {
+    data = mmap(nullptr, size, PROT_READ, MAP_PRIVATE, fd, 0);
+    if (data == MAP_FAILED) {
+      const int error = errno;
+      close(fd);
+      return Fail("{} cannot be mapped: {}", Quoted(path.string()), std::strerror(error));
+    }
+  }
+  close(fd);
+  return std::make_shared<MappedFile>(data, size, std::move(label));
 }
 
 void ForgetPages(const Tensor& t) {

@@ -2,6 +2,8 @@
 #ifndef OCTAVO_IR_MAPPED_H_
 #define OCTAVO_IR_MAPPED_H_
 
+#include <filesystem>
+#include <memory>
 #include <string>
 
 #include "octavo/ir/tensor.h"
@@ -16,6 +18,9 @@ class MappedFile final : public Buffer {
   MappedFile(const MappedFile&) = delete;
   MappedFile& operator=(const MappedFile&) = delete;
 };
+
+// The whole file, mapped read-only.
+Result<std::shared_ptr<const Buffer>> MapFile(const std::filesystem::path& path, std::string label);
 
 // Where the tensor lies in a mapped file, the memory of its pages goes back to the system; who reads it again gets them from the file. For whoever has
 // read a weight that is not needed for a while: of a model that is larger than the memory not all weights lie there at once.

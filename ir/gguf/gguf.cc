@@ -5,8 +5,8 @@
 #include <utility>
 
 #include "octavo/ir/closed.h"
+#include "octavo/ir/mapped.h"
 #include "octavo/ir/names.h"
-#include "octavo/ir/onnx/external.h"
 
 namespace octavo::ir::gguf {
 
@@ -205,7 +205,7 @@ Result<File> File::Parse(std::shared_ptr<const Buffer> bytes, std::string_view p
 Result<File> File::Read(const std::filesystem::path& path) {
   const std::string place = Quoted(path.string());
   return Closed(place, [&]() -> Result<File> {
-    OCTAVO_TRY(auto bytes, onnx::MapFile(path, {}));
+    OCTAVO_TRY(auto bytes, MapFile(path, {}));
     return Parse(std::move(bytes), place);
   });
 }

@@ -1,13 +1,6 @@
 #include "octavo/ir/onnx/external.h"
 
-#include <fcntl.h>
-#include <sys/mman.h>
-#include <sys/stat.h>
-#include <unistd.h>
-
 #include <algorithm>
-#include <cerrno>
-#include <cstring>
 
 #include "octavo/ir/mapped.h"
 #include "octavo/ir/names.h"
@@ -25,28 +18,6 @@ bool IsInside(const fs::path& inner, const fs::path& folder) {
 }
 
 }  // namespace
-
-Result<std::shared_ptr<const Buffer>> MapFile(const fs::path& path, std::string label) {
-  const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);  // a pipe must not block the program
-  if (fd < 0) return Fail("{} cannot be opened: {}", Quoted(path.string()), std::strerror(errno));
-  struct stat info = {};
-  if (fstat(fd, &info) != 0 || !S_ISREG(info.st_mode)) {
-    close(fd);
-    return Fail("{} is not a regular file", Quoted(path.string()));
-  }
-  const auto size = static_cast<size_t>(info.st_size);
-  void* data = nullptr;
-  if (size != 0) {
-    data = mmap(nullptr, size, PROT_READ, MAP_PRIVATE, fd, 0);
-    if (data == MAP_FAILED) {
-      const int error = errno;
-      close(fd);
-      return Fail("{} cannot be mapped: {}", Quoted(path.string()), std::strerror(error));
-    }
-  }
-  close(fd);
-  return std::make_shared<MappedFile>(data, size, std::move(label));
-}
 
 Result<ExternalFiles::File*> ExternalFiles::Find(const std::string& location) {
   if (const auto it = by_location_.find(location); it != by_location_.end()) return it->second.get();

@@ -12,9 +12,6 @@
 
 namespace octavo::ir::onnx {
 
-// The whole file, mapped read-only.
-Result<std::shared_ptr<const Buffer>> MapFile(const std::filesystem::path& path, std::string label);
-
 class ExternalFiles {
  public:
   struct File {

@@ -13,6 +13,7 @@
 
 #include "octavo/ir/closed.h"
 #include "octavo/ir/infer.h"
+#include "octavo/ir/mapped.h"
 #include "octavo/ir/names.h"
 #include "octavo/ir/onnx/cost.h"
 #include "octavo/ir/onnx/onnx.h"

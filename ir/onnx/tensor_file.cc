@@ -6,6 +6,7 @@
 
 #include "octavo/ir/closed.h"
 #include "octavo/ir/limits.h"
+#include "octavo/ir/mapped.h"
 #include "octavo/ir/names.h"
 #include "octavo/ir/onnx/cost.h"
 #include "octavo/ir/onnx/external.h"

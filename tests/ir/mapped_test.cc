@@ -11,8 +11,6 @@
 #include <string>
 #include <vector>
 
-#include "octavo/ir/onnx/external.h"
-
 namespace octavo::ir {
 namespace {
 
@@ -40,7 +38,7 @@ TEST(ForgetPages, GivesMemoryBackAndTheBytesStay) {
     for (size_t i = 0; i < some.size(); ++i) some[i] = static_cast<char>(i * 31 + i / 4096);
     for (int64_t at = 0; at < kBytes; at += static_cast<int64_t>(some.size())) file.write(some.data(), 1 << 20);
   }
-  auto file = onnx::MapFile(path, "label");
+  auto file = MapFile(path, "label");
   ASSERT_TRUE(file.has_value());
   std::filesystem::remove(path);
   const Tensor whole = Tensor::View(DType::kU8, {kBytes}, *file, 0);
