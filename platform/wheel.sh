@@ -44,7 +44,7 @@ python3 "$platform/wheel/older.py" change "$older" "${parts[@]}" "$raw"/librarie
 mv "$older" "$raw/libraries/"
 
 # What stands in it that is not octavo's, compiled in or as a library: Debian's copyright file of each source package, and the licences that those name.
-carried=(libstdc++-14-dev libhwy-dev pybind11-dev nlohmann-json3-dev libcli11-dev libonnx-dev libonnxruntime-dev)
+carried=(libstdc++-14-dev libhwy-dev libxxhash-dev pybind11-dev nlohmann-json3-dev libcli11-dev libonnx-dev libonnxruntime-dev)
 mapfile -t libraries < <(printf '%s\n' "${libraries[@]}" | grep -v "^$builds" | xargs realpath)
 mapfile -t -O "${#carried[@]}" carried < <(dpkg -S "${libraries[@]}" | cut -d: -f1 | sort -u)
 for package in "${carried[@]}"; do

@@ -104,20 +104,26 @@ class InBlocks : public ExpertMatrices {
   int64_t row_bytes_ = 0;
 };
 
+// Of an expert, without data.
+kernels::BlockedSource BlocksOf(const Node& node, const Tensor& w, int64_t n) {
+  const bool transposed = node.attrs.Int("transposed", 0) != 0;
+  return {.dtype = w.dtype(),
+          .k = w.shape()[transposed ? 1 : 0],
+          .n = n,
+          .block = node.attrs.Int("block_size", 0),
+          .transposed = transposed};
+}
+
 std::optional<InBlocks::Packed> PackBlocks(const Node& node, const Constants& of, int64_t count, int64_t n) {
   const bool transposed = node.attrs.Int("transposed", 0) != 0;
   InBlocks::Packed packed;
   for (int64_t e = 0; e < count; ++e) {
     const auto own = [&](const Tensor& t) { return ColumnsOf(t, transposed, e * n, n); };
     const Tensor codes = own(*of.w), scales = own(*of.scale), zeros = of.zero != nullptr ? own(*of.zero) : Tensor();
-    auto one = kernels::PackBlocked({.data = codes.data(),
-                                     .dtype = codes.dtype(),
-                                     .k = codes.shape()[transposed ? 1 : 0],
-                                     .n = n,
-                                     .block = node.attrs.Int("block_size", 0),
-                                     .transposed = transposed,
-                                     .scale = scales.as<float>().data(),
-                                     .zero_point = of.zero != nullptr ? zeros.data() : nullptr});
+    kernels::BlockedSource source = BlocksOf(node, *of.w, n);
+    source.data = codes.data(), source.scale = scales.as<float>().data();
+    source.zero_point = of.zero != nullptr ? zeros.data() : nullptr;
+    auto one = kernels::PackBlocked(source);
     if (!one) return {};
     packed.push_back(std::move(*one));
   }
@@ -217,14 +223,21 @@ std::unique_ptr<ExpertMatrices> MatricesOfExperts(const Node& product, const Com
     const Constants of = ConstantsOf(product, c, kBlockedSlots);
     const std::string how = std::format("{} experts, block {} {}", count, product.attrs.Int("block_size", 0),
                                         product.attrs.Int("transposed", 0) != 0 ? "turned" : "");
-    auto packed = PackedOnce<InBlocks::Packed>(c, {of.w, of.scale, of.zero}, how,
-                                               [&] { return PackBlocks(product, of, count, n); });
+    auto packed = PackedOnce<InBlocks::Packed>(
+        c, {of.w, of.scale, of.zero}, how, [&] { return PackBlocks(product, of, count, n); },
+        [&](const PackedFile::Arrays& arrays) {
+          return MatricesOf<kernels::PackedBlocked>(arrays, count, BlocksOf(product, *of.w, n));
+        });
     if (packed == nullptr) return nullptr;
     return std::make_unique<InBlocks>(c, std::move(packed), FloatsOf(of.bias), product.attrs.Int("x_bits", 0) == 8);
   }
   const Constants of = ConstantsOf(product, c, kTokensSlots);
-  auto packed = PackedOnce<OfTokens::Packed>(c, {of.w}, std::format("{} experts", count),
-                                             [&] { return PackTokens(*of.w, count, n); });
+  auto packed = PackedOnce<OfTokens::Packed>(
+      c, {of.w}, std::format("{} experts", count), [&] { return PackTokens(*of.w, count, n); },
+      [&](const PackedFile::Arrays& arrays) {
+        return MatricesOf<kernels::PackedWeights>(
+            arrays, count, kernels::WeightSource{.dtype = of.w->dtype(), .k = of.w->shape()[0], .n = n});
+      });
   if (packed == nullptr) return nullptr;
   return std::make_unique<OfTokens>(c, std::move(packed), of.scale->ToFloats(), FloatsOf(of.bias));
 }

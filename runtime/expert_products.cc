@@ -77,21 +77,24 @@ int64_t FloatRows(int64_t left) {
 
 using Codes = std::vector<kernels::PackedBlocked>;  // of each expert
 
+// Of an expert, without data. 64 columns of a block are decoded at once; its scale is 1, the true one stands behind the product.
+kernels::BlockedSource CodesOf(const Tensor& w, bool transposed) {
+  return {.dtype = w.dtype(),
+          .k = w.shape()[transposed ? 2 : 1],
+          .n = w.shape()[transposed ? 1 : 2],
+          .block = 128,
+          .transposed = transposed};
+}
+
 // None: no kernel has them.
 std::optional<Codes> PackCodes(const Tensor& w, bool transposed) {
-  constexpr int64_t kBlock =
-      128;  // 64 columns of them are decoded at once; their scale is 1, the true one stands behind the product
-  const int64_t k = w.shape()[transposed ? 2 : 1], n = w.shape()[transposed ? 1 : 2];
-  const std::vector<float> ones(static_cast<size_t>((k + kBlock - 1) / kBlock * n), 1.0f);
+  kernels::BlockedSource source = CodesOf(w, transposed);
+  const std::vector<float> ones(static_cast<size_t>((source.k + source.block - 1) / source.block * source.n), 1.0f);
+  source.scale = ones.data();
   Codes codes;
   for (int64_t e = 0; e < w.shape()[0]; ++e) {
-    auto packed = kernels::PackBlocked({.data = w.data() + e * k * n,
-                                        .dtype = w.dtype(),
-                                        .k = k,
-                                        .n = n,
-                                        .block = kBlock,
-                                        .transposed = transposed,
-                                        .scale = ones.data()});
+    source.data = w.data() + e * source.k * source.n;
+    auto packed = kernels::PackBlocked(source);
     if (!packed) return {};
     codes.push_back(std::move(*packed));
   }
@@ -246,8 +249,11 @@ KernelPtr MakeExpertProducts(const Chain& chain, const CompileContext& c) {
     floats = FloatsOf(c, *found.w);
   } else {
     const bool transposed = (slot == 0) != found.flipped;
-    codes =
-        PackedOnce<Codes>(c, {found.w}, transposed ? "turned" : "", [&] { return PackCodes(*found.w, transposed); });
+    codes = PackedOnce<Codes>(
+        c, {found.w}, transposed ? "turned" : "", [&] { return PackCodes(*found.w, transposed); },
+        [&](const PackedFile::Arrays& arrays) {
+          return MatricesOf<kernels::PackedBlocked>(arrays, found.w->shape()[0], CodesOf(*found.w, transposed));
+        });
     if (codes == nullptr) return single;
   }
   auto kernel = std::make_unique<ExpertProducts>(c.arch, found, slot, std::move(codes), std::move(floats));

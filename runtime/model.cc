@@ -59,6 +59,15 @@ Status EvaluateConstants(State& s) {
   return {};
 }
 
+// Graphs of control flow share what the model around them packs.
+Status OpenPacked(CompileOptions& options) {
+  if (options.packed != nullptr) return {};
+  options.packed = std::make_shared<PackedWeightsSet>();
+  if (options.packed_file.empty()) return {};
+  OCTAVO_TRY(options.packed->file, PackedFile::Open(options.packed_file, options.packed_by, options.arch));
+  return {};
+}
+
 // Which step is the last to touch each value; graph outputs are never freed.
 void FindLastUses(State& s) {
   std::vector<int32_t> last(s.graph.value_capacity(), -1);
@@ -102,7 +111,7 @@ Result<Model> Model::Make(Graph graph, const CompileOptions& options) {
   auto state = std::make_unique<State>();
   State& s = *state;
   s.graph = std::move(graph), s.options = options;
-  if (s.options.packed == nullptr) s.options.packed = std::make_shared<PackedWeightsSet>();
+  OCTAVO_TRY_STATUS(OpenPacked(s.options));
   OCTAVO_TRY_STATUS(ir::Inference::Run(s.graph).transform([](const auto&) {}));  // kernels are chosen by dtype
   s.threads = std::make_unique<Threads>(options.threads);
   s.options.threads = s.threads->count();
@@ -112,6 +121,7 @@ Result<Model> Model::Make(Graph graph, const CompileOptions& options) {
   OCTAVO_TRY_STATUS(EvaluateConstants(s));
   if (options.kernels) HoistOperandsOfHeads({s.graph, s.constants, s.options.arch, &s.options}, s.graph);
   OCTAVO_TRY(s.steps, BuildSteps({s.graph, s.constants, s.options.arch, &s.options}));
+  if (s.options.packed->file && options.packed == nullptr) s.packed = s.options.packed->file->Finish();
   s.options.packed = nullptr;
   FindLastUses(s);
   s.bytes = s.graph.info.bytes;
@@ -162,6 +172,7 @@ Result<std::vector<Tensor>> Model::RunInside(ir::TensorMap inputs, Profile* prof
 const std::vector<PortInfo>& Model::inputs() const { return state_->inputs; }
 const std::vector<PortInfo>& Model::outputs() const { return state_->outputs; }
 const std::vector<CachePort>& Model::caches() const { return state_->caches; }
+const PackedReport& Model::packed() const { return state_->packed; }
 int Model::threads() const { return state_->options.threads; }
 kernels::Arch Model::arch() const { return state_->options.arch; }
 size_t Model::arena_bytes() const { return state_->last_arena_bytes; }

@@ -26,12 +26,22 @@ struct CompileOptions {
   bool rows_alone = false;
   // Asked by long runs between steps, ten times a second, on the thread that called Run; true: the run ends with an error.
   std::function<bool()> interrupted = {};
+  // Packed weights are kept in this file from one process to the next and mapped from it (packed_file.h), if `packed_by`, the version that made it, and
+  // `arch` are the same; where they cannot be written, the model runs all the same. Empty: nowhere.
+  std::string packed_file = {};
+  std::string packed_by = {};
   std::shared_ptr<PackedWeightsSet> packed = {};  // of the model around; what packed_once.h keeps while it is compiled
 };
 
 struct PortInfo {
   std::string name;
   ir::Type type;
+};
+
+// What came of CompileOptions::packed_file: how many packed weights were taken from it, and made. A note says why what was made is not kept.
+struct PackedReport {
+  int64_t taken = 0, made = 0;
+  std::string note = {};
 };
 
 // An input that is a KV cache, and the output that is the same cache with the rows of this run. Told by the graph: Concat, CacheAppend,
@@ -72,6 +82,7 @@ class Model {
   const std::vector<PortInfo>& inputs() const;
   const std::vector<PortInfo>& outputs() const;
   const std::vector<CachePort>& caches() const;
+  const PackedReport& packed() const;
   int threads() const;
   kernels::Arch arch() const;
   // "kernel name" per step in order, for reports: which kernel each node got, or "interpreter OP".

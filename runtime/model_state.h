@@ -35,6 +35,7 @@ struct Model::State {
   std::vector<Step> steps;
   std::vector<PortInfo> inputs, outputs;
   std::vector<CachePort> caches;
+  PackedReport packed;
   std::mutex plans_mutex;
   int64_t bytes = 0;  // of the model's file, or of its constants: what a run may take depends on them
   std::map<std::vector<int64_t>, std::shared_ptr<ShapePlan>> plans;  // by concatenated input shapes

@@ -304,17 +304,18 @@ std::optional<Product> ProductOf(const Node& node, const CompileContext& c) {
   if (scale->dtype() != DType::kF32 || scale->shape() != wanted) return {};
   if (zero != nullptr && (zero->dtype() != w->dtype() || zero->shape() != wanted)) return {};
   if (bias != nullptr && (bias->dtype() != DType::kF32 || bias->size() != n)) return {};
+  const kernels::BlockedSource source{.data = w->data(),
+                                      .dtype = w->dtype(),
+                                      .k = k,
+                                      .n = n,
+                                      .block = block,
+                                      .transposed = transposed,
+                                      .scale = scale->as<float>().data(),
+                                      .zero_point = zero != nullptr ? zero->data() : nullptr};
   auto packed = PackedOnce<kernels::PackedBlocked>(
-      c, {w, scale, zero}, std::format("block {} {}", block, transposed ? "turned" : ""), [&] {
-        return kernels::PackBlocked({.data = w->data(),
-                                     .dtype = w->dtype(),
-                                     .k = k,
-                                     .n = n,
-                                     .block = block,
-                                     .transposed = transposed,
-                                     .scale = scale->as<float>().data(),
-                                     .zero_point = zero != nullptr ? zero->data() : nullptr});
-      });
+      c, {w, scale, zero}, std::format("block {} {}", block, transposed ? "turned" : ""),
+      [&] { return kernels::PackBlocked(source); },
+      [&](const PackedFile::Arrays& arrays) { return kernels::PackedBlocked::Of(source, arrays); });
   if (packed == nullptr) return {};
   const int64_t x_bits = node.attrs.Int("x_bits", 0);
   if (!kernels::ChooseBlocked({.w = w->dtype(), .block = block, .x_bits = x_bits}, c.arch).ok()) return {};

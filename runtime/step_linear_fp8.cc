@@ -109,9 +109,10 @@ bool MakeBranch(const Node& node, const CompileContext& c, size_t first, Branch*
   const Tensor* w = c.Constant(node.input(first));
   const Tensor* scale = c.Constant(node.input(first + 1));
   if (w == nullptr || scale == nullptr || w->rank() != 2) return false;
-  out->w = PackedOnce<kernels::PackedFp8>(c, {w}, "", [w] {
-    return kernels::PackFp8({.data = w->data(), .dtype = w->dtype(), .k = w->shape()[0], .n = w->shape()[1]});
-  });
+  const kernels::WeightSource source{.data = w->data(), .dtype = w->dtype(), .k = w->shape()[0], .n = w->shape()[1]};
+  out->w = PackedOnce<kernels::PackedFp8>(
+      c, {w}, "", [&] { return kernels::PackFp8(source); },
+      [&](const PackedFile::Arrays& arrays) { return kernels::PackedFp8::Of(source, arrays); });
   if (out->w == nullptr) return false;
   out->w_scale = scale->ToFloats();
   if (out->w_scale.size() != 1 && static_cast<int64_t>(out->w_scale.size()) != out->w->n()) return false;

@@ -14,7 +14,10 @@
 #include <cstdint>
 #include <cstring>
 #include <expected>
+#include <optional>
+#include <span>
 #include <string>
+#include <vector>
 
 #include "octavo/kernels/gemm/gemm.h"
 
@@ -65,15 +68,20 @@ class PackedBlocked {
   }
   // What a product of one row reads.
   size_t bytes() const { return data_.size() + zeros_.size(); }
+  // As those of PackedWeights.
+  static constexpr size_t kArrays = 2;
+  std::vector<WeightBytes> Arrays() const { return {data_.bytes(), zeros_.bytes()}; }
+  static std::optional<PackedBlocked> Of(const BlockedSource& source, std::span<const WeightBytes> arrays);
 
  private:
   friend std::expected<PackedBlocked, std::string> PackBlocked(const BlockedSource& source);
+  static PackedBlocked FormOf(const BlockedSource& source);  // all but the arrays
   int64_t k_ = 0;
   int64_t n_ = 0;
   int64_t block_ = 0;
   int bits_ = 4;
   WeightArray<uint8_t> data_;
-  AlignedArray<uint8_t> zeros_;
+  WeightArray<uint8_t> zeros_;  // empty: all are the middle
 };
 
 // Refuses, with a sentence: other types, an empty matrix, a block that is no multiple of 16 up to 1024.

@@ -4,6 +4,7 @@
 #include <array>
 #include <cstring>
 #include <format>
+#include <utility>
 
 #include "octavo/kernels/blocked/blocked.h"
 
@@ -121,13 +122,29 @@ class Packer {
 
 }  // namespace
 
-std::expected<PackedBlocked, std::string> PackBlocked(const BlockedSource& s) {
-  if (std::string why = Refusal(s); !why.empty()) return std::unexpected(std::move(why));
+PackedBlocked PackedBlocked::FormOf(const BlockedSource& s) {
   PackedBlocked p;
   p.k_ = s.k;
   p.n_ = s.n;
   p.block_ = s.block;
   p.bits_ = quant::IsInt8(s.dtype) ? 8 : 4;
+  return p;
+}
+
+std::optional<PackedBlocked> PackedBlocked::Of(const BlockedSource& s, std::span<const WeightBytes> arrays) {
+  if (arrays.size() != kArrays || !Refusal(s).empty()) return {};
+  PackedBlocked p = FormOf(s);
+  const auto records = static_cast<size_t>(p.panels() * p.blocks());
+  auto data = WeightArray<uint8_t>::View(arrays[0], records * static_cast<size_t>(p.record_bytes()));
+  auto zeros = WeightArray<uint8_t>::View(arrays[1], arrays[1].size == 0 ? 0 : records * 16);
+  if (!data || !zeros) return {};
+  p.data_ = std::move(*data), p.zeros_ = std::move(*zeros);
+  return p;
+}
+
+std::expected<PackedBlocked, std::string> PackBlocked(const BlockedSource& s) {
+  if (std::string why = Refusal(s); !why.empty()) return std::unexpected(std::move(why));
+  PackedBlocked p = PackedBlocked::FormOf(s);
   const int64_t blocks = p.blocks(), panels = p.panels();
   const auto middle = static_cast<uint8_t>(1 << (p.bits_ - 1));
   p.data_ = WeightArray<uint8_t>(static_cast<size_t>(panels * blocks * p.record_bytes()));
@@ -151,7 +168,9 @@ std::expected<PackedBlocked, std::string> PackBlocked(const BlockedSource& s) {
   // As the source lies.
   for (int64_t i = 0; i < panels * blocks; ++i)
     s.transposed ? pack(i / blocks, i % blocks) : pack(i % panels, i / panels);
-  if (!all_middle) p.zeros_ = std::move(zeros);
+  if (all_middle) return p;
+  p.zeros_ = WeightArray<uint8_t>(zeros.size());
+  std::memcpy(p.zeros_.data(), zeros.data(), zeros.size());
   return p;
 }
 

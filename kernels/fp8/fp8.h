@@ -31,6 +31,10 @@ class PackedFp8 {
     return Block(n / 64)[k * 64 + c % 32 * 2 + c / 32];
   }
   size_t bytes() const { return data_.size(); }
+  // As those of PackedWeights.
+  static constexpr size_t kArrays = 1;
+  std::vector<WeightBytes> Arrays() const { return {data_.bytes()}; }
+  static std::optional<PackedFp8> Of(const WeightSource& source, std::span<const WeightBytes> arrays);
 
  private:
   friend std::expected<PackedFp8, std::string> PackFp8(const WeightSource& source);

@@ -41,6 +41,18 @@ const std::array<float, 256>& Fp8Values(DType t) {
   return t == DType::kE4M3FN ? e4m3 : e5m2;
 }
 
+std::optional<PackedFp8> PackedFp8::Of(const WeightSource& s, std::span<const WeightBytes> arrays) {
+  if (arrays.size() != kArrays || !quant::IsFp8(s.dtype) || s.k <= 0 || s.n <= 0) return {};
+  auto data = WeightArray<uint8_t>::View(arrays[0], static_cast<size_t>(ColumnBlocks(s.n) * s.k * 64));
+  if (!data) return {};
+  PackedFp8 w;
+  w.k_ = s.k;
+  w.n_ = s.n;
+  w.dtype_ = s.dtype;
+  w.data_ = std::move(*data);
+  return w;
+}
+
 std::expected<PackedFp8, std::string> PackFp8(const WeightSource& s) {
   if (!quant::IsFp8(s.dtype)) return std::unexpected(std::format("the weights are {}, not fp8", Name(s.dtype)));
   if (s.k <= 0 || s.n <= 0) return std::unexpected(std::format("the weights are an empty matrix, {} x {}", s.k, s.n));

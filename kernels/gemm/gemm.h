@@ -14,8 +14,11 @@
 #include <cstddef>
 #include <cstdint>
 #include <expected>
+#include <optional>
+#include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "octavo/kernels/arch/arch.h"
 #include "octavo/kernels/simd/aligned.h"
@@ -69,6 +72,11 @@ class PackedWeights {
   // activation. 2: any two neighbouring quads, added up; 1: each alone; 0: some pair of weights can saturate.
   int SafeQuads(int64_t panel) const { return safe_quads_.data()[panel]; }
   size_t bytes() const { return data_.size() + sums_.size() * sizeof(int32_t) + safe_quads_.size(); }
+  // What a file keeps of it, and what it is made of again without reading the source's data. None where these are no arrays of such
+  // weights: their sizes alone are looked at, and no content lets a product leave its memory.
+  static constexpr size_t kArrays = 3;
+  std::vector<WeightBytes> Arrays() const { return {data_.bytes(), sums_.bytes(), safe_quads_.bytes()}; }
+  static std::optional<PackedWeights> Of(const WeightSource& source, std::span<const WeightBytes> arrays);
 
  private:
   friend std::expected<PackedWeights, std::string> PackWeights(const WeightSource& source);
@@ -76,7 +84,7 @@ class PackedWeights {
   int64_t n_ = 0;
   WeightArray<int8_t> data_;
   WeightArray<int32_t> sums_;
-  AlignedArray<uint8_t> safe_quads_;  // one a panel
+  WeightArray<uint8_t> safe_quads_;  // one a panel
 };
 
 // Refuses, with a sentence: a column whose sum could leave int32 (255 * sum_k |w| >= 2^31: never below k = 65,794), a

@@ -4,6 +4,7 @@
 #include <cstring>
 #include <format>
 #include <limits>
+#include <utility>
 
 #include "octavo/kernels/gemm/gemm.h"
 
@@ -130,6 +131,20 @@ int SafeQuadsOf(const int8_t* panel, int64_t k_padded) {
 
 }  // namespace
 
+std::optional<PackedWeights> PackedWeights::Of(const WeightSource& source, std::span<const WeightBytes> arrays) {
+  if (arrays.size() != kArrays || source.k <= 0 || source.n <= 0) return {};
+  PackedWeights packed;
+  packed.k_ = source.k;
+  packed.n_ = source.n;
+  const auto padded = static_cast<size_t>(packed.n_padded());
+  auto data = WeightArray<int8_t>::View(arrays[0], static_cast<size_t>(packed.k_padded()) * padded);
+  auto sums = WeightArray<int32_t>::View(arrays[1], padded);
+  auto safe_quads = WeightArray<uint8_t>::View(arrays[2], padded / 16);
+  if (!data || !sums || !safe_quads) return {};
+  packed.data_ = std::move(*data), packed.sums_ = std::move(*sums), packed.safe_quads_ = std::move(*safe_quads);
+  return packed;
+}
+
 std::expected<PackedWeights, std::string> PackWeights(const WeightSource& source) {
   if (source.data == nullptr || source.k <= 0 || source.n <= 0) {
     return std::unexpected(std::format("weights of shape [{}, {}] have no elements to pack", source.k, source.n));
@@ -142,7 +157,7 @@ std::expected<PackedWeights, std::string> PackWeights(const WeightSource& source
   packed.n_ = source.n;
   packed.data_ = WeightArray<int8_t>(static_cast<size_t>(packed.k_padded() * packed.n_padded()));
   packed.sums_ = WeightArray<int32_t>(static_cast<size_t>(packed.n_padded()));
-  packed.safe_quads_ = AlignedArray<uint8_t>(static_cast<size_t>(packed.n_padded() / 16));
+  packed.safe_quads_ = WeightArray<uint8_t>(static_cast<size_t>(packed.n_padded() / 16));
   for (int64_t n = 0; n < source.n; n += 16) {
     int8_t* panel = packed.data_.data() + n / 16 * packed.k_padded() * 16;
     std::string reason = PackPanel(source, n, panel, packed.sums_.data() + n);

@@ -2,9 +2,14 @@
 #include "octavo/runtime/packed_once.h"
 
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <expected>
+#include <filesystem>
+#include <format>
 #include <set>
+
+#include "octavo/kernels/gemm/gemm.h"
 
 namespace octavo::runtime {
 namespace {
@@ -44,6 +49,51 @@ TEST(PackedOnce, OnceForOneMemoryAndOneWay) {
   EXPECT_EQ(PackedOnce<Packed>(c, {&a}, "refused", refused), nullptr);
   const CompileContext alone{graph, constants, kernels::Arch::kScalar};
   EXPECT_NE(get(alone, a, ""), get(alone, a, ""));
+}
+
+// Of a file that another may have written.
+TEST(PackedOnce, MatricesAreThoseOfAllArrays) {
+  const std::vector<int8_t> codes(8 * 4, 3);
+  const kernels::WeightSource source{.data = codes.data(), .dtype = DType::kS8, .k = 8, .n = 4};
+  std::vector<kernels::PackedWeights> packed;
+  for (int i = 0; i < 2; ++i) packed.push_back(std::move(*kernels::PackWeights(source)));
+  PackedFile::Arrays arrays = ArraysOf(packed);
+  ASSERT_EQ(arrays.size(), 2 * kernels::PackedWeights::kArrays);
+  const auto again = MatricesOf<kernels::PackedWeights>(arrays, 2, source);
+  ASSERT_TRUE(again && again->size() == 2);
+  EXPECT_EQ((*again)[1].data(), packed[1].data());
+  EXPECT_EQ((*again)[1].column_sums()[3], 24);
+  EXPECT_FALSE(MatricesOf<kernels::PackedWeights>(arrays, 1, source));
+  EXPECT_FALSE(MatricesOf<kernels::PackedWeights>(arrays, 3, source));
+  std::swap(arrays[0], arrays[1]);
+  EXPECT_FALSE(MatricesOf<kernels::PackedWeights>(arrays, 2, source));
+}
+
+TEST(PackedOnce, AFileTellsApartTheWays) {
+  const auto path = std::filesystem::temp_directory_path() / std::format("octavo_packed_once_test.{}", getpid());
+  const std::vector<int8_t> codes(8 * 4, 3);
+  const Tensor w = Tensor::Of<int8_t>(DType::kS8, {8, 4}, codes);
+  const kernels::WeightSource source{.data = codes.data(), .dtype = DType::kS8, .k = 8, .n = 4};
+  const Graph graph;
+  const std::vector<RtValue> constants;
+  const auto made = [&](std::initializer_list<const char*> ways) {
+    CompileOptions options;
+    options.packed = std::make_shared<PackedWeightsSet>();
+    options.packed->file = std::move(*PackedFile::Open(path, "me", kernels::Arch::kScalar));
+    const CompileContext c{graph, constants, kernels::Arch::kScalar, &options};
+    for (const char* how : ways) {
+      const auto packed = PackedOnce<kernels::PackedWeights>(
+          c, {&w}, how, [&] { return kernels::PackWeights(source); },
+          [&](const PackedFile::Arrays& arrays) { return kernels::PackedWeights::Of(source, arrays); });
+      EXPECT_EQ(packed->column_sums()[3], 24);
+    }
+    return options.packed->file->Finish().made;
+  };
+  EXPECT_EQ(made({"a"}), 1);
+  EXPECT_EQ(made({"a"}), 0);
+  EXPECT_EQ(made({"a", "b", "b"}), 1);
+  EXPECT_EQ(made({"b", "a"}), 0);
+  std::filesystem::remove(path);
 }
 
 // What stands for a branch: x times w, with codes or floats.
