@@ -1,5 +1,6 @@
 #include "octavo/api/open.h"
 
+#include <filesystem>
 #include <format>
 
 #include "octavo/api/optimize.h"
@@ -58,6 +59,10 @@ Opened FuseToRun(ir::Graph graph) {
   return {std::move(graph), std::format("the model runs unfused and slowly: {}; `octavo explain FILE` "
                                         "shows what its nodes lack",
                                         fused.error().message)};
+}
+
+std::string PackedBeside(const std::string& model) {
+  return std::filesystem::path(model).replace_extension("octavo-packed").string();
 }
 
 }  // namespace octavo::api

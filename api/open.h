@@ -19,6 +19,9 @@ struct Opened {
 // stands, with a note: whatever goes wrong, the model is not lost. Throws nothing but std::bad_alloc.
 Opened FuseToRun(ir::Graph graph);
 
+// CompileOptions::packed_file for a model in a file: beside it, model.octavo-packed for model.onnx.
+std::string PackedBeside(const std::string& model);
+
 }  // namespace octavo::api
 
 #endif  // OCTAVO_API_OPEN_H_

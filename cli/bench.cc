@@ -6,6 +6,7 @@
 #include <optional>
 
 #include "octavo/api/open.h"
+#include "octavo/api/version_text.h"
 #include "octavo/cli/cli.h"
 #include "octavo/ir/names.h"
 #include "octavo/runtime/model.h"
@@ -23,6 +24,7 @@ struct Flags {
   bool kernels = false;
   bool as_is = false;
   bool json = false;
+  PackedFlags packed;
 };
 
 // The batches that each model is timed with: the file's, or random ones of the shapes asked for.
@@ -115,6 +117,8 @@ int Run(const Flags& flags) {
   if (flags.kernels)
     return BenchKernels(flags.seconds.value_or(1), flags.threads.empty() ? 2 : flags.threads[0], flags.json);
   if (flags.models.empty()) return Fail("bench needs a model, or --kernels"), kUsage;
+  if (!flags.packed.file.empty() && flags.models.size() > 1)
+    return Fail("--packed-file is for one model; --packed keeps a file beside each"), kUsage;
   const auto interrupted = [] { return Interrupted().load(); };
   std::vector<api::Timing> timings;
   for (const std::string& path : flags.models) {
@@ -124,10 +128,16 @@ int Run(const Flags& flags) {
     if (!batches) return Fail(batches.error());
     const api::Opened opened = flags.as_is ? api::Opened{std::move(*graph), {}} : api::FuseToRun(std::move(*graph));
     Note(opened.note);
+    const std::string packed = flags.packed.PathFor(path);
+    if (const auto files = CheckFiles({{path, "the model that is read"}}, {{packed, "--packed"}}); !files)
+      return Fail(files.error());
     for (int threads : flags.threads.empty() ? std::vector<int>{0} : flags.threads) {
       for (const ir::TensorMap& inputs : *batches) {
-        auto model = runtime::Model::Compile(opened.graph, {.threads = threads, .interrupted = interrupted});
+        auto model = runtime::Model::Compile(
+            opened.graph,
+            {.threads = threads, .interrupted = interrupted, .packed_file = packed, .packed_by = api::VersionText()});
         if (!model) return Fail(model.error());
+        Note(model->packed().note);
         timings.push_back({path, model->threads(), std::move(*model), inputs});
       }
     }
@@ -159,6 +169,7 @@ void AddBench(Program& program) {
   c->add_option("--seconds", flags->seconds, "per model and thread count, 3 unless given; with --kernels per row, 1")
       ->check(CLI::PositiveNumber);
   c->add_flag("--as-is", flags->as_is, "do not fuse the graphs before they run");
+  AddPacked(*c, flags->packed);
   c->add_flag("--kernels", flags->kernels,
               "no model: the kernel pair on this CPU against its measured peak and oneDNN");
   c->add_option("--format", flags->format, "md, csv or json instead of a table for a terminal")

@@ -12,6 +12,7 @@
 #include <map>
 #include <numeric>
 
+#include "octavo/api/open.h"
 #include "octavo/api/options.h"
 #include "octavo/cli/help.h"
 #include "octavo/ir/names.h"
@@ -178,6 +179,17 @@ Patience::Patience(int seconds) { patience = seconds; }
 Patience::~Patience() {
   patience = -1;
   alarm(0);
+}
+
+std::string PackedFlags::PathFor(const std::string& model) const {
+  return !file.empty() ? file : beside ? api::PackedBeside(model) : std::string();
+}
+
+void AddPacked(CLI::App& command, PackedFlags& flags) {
+  command.add_flag(
+      "--packed", flags.beside,
+      "keep the weights as products read them in MODEL.octavo-packed, from which the next start maps them");
+  command.add_option("--packed-file", flags.file, "the same in this file")->type_name("FILE")->excludes("--packed");
 }
 
 void AddReadOptions(CLI::App& command) {

@@ -26,6 +26,13 @@ struct Program {
   std::function<int()> run;
 };
 
+// Where a command that runs a model keeps its packed weights (runtime/packed_file.h).
+struct PackedFlags {
+  bool beside = false;
+  std::string file;
+  std::string PathFor(const std::string& model) const;  // empty: nowhere
+};
+void AddPacked(CLI::App& command, PackedFlags& flags);
 void AddReadOptions(CLI::App& command);  // of every command that reads a model
 void AddOptimize(Program& program);
 void AddRun(Program& program);

@@ -2,6 +2,7 @@
 #include <format>
 
 #include "octavo/api/open.h"
+#include "octavo/api/version_text.h"
 #include "octavo/cli/cli.h"
 #include "octavo/ir/npz/npz.h"
 #include "octavo/ir/whole_file.h"
@@ -15,6 +16,7 @@ struct Flags {
   std::string model, inputs, outputs, trace;
   int threads = 0;
   bool as_is = false;
+  PackedFlags packed;
 };
 
 // Name, type, and what a person checks first: the range.
@@ -39,7 +41,8 @@ void PrintOutputs(const runtime::Model& model, const std::vector<ir::Tensor>& ou
 
 int Run(const Flags& flags) {
   std::vector<NamedFile> read{{flags.model, "the model that is read"}, {flags.inputs, "the inputs"}};
-  const std::vector<NamedFile> written{{flags.outputs, "--outputs"}, {flags.trace, "--trace"}};
+  const std::vector<NamedFile> written{
+      {flags.outputs, "--outputs"}, {flags.trace, "--trace"}, {flags.packed.PathFor(flags.model), "--packed"}};
   if (const auto files = CheckFiles(read, written); !files) return Fail(files.error());
   auto graph = ReadModel(flags.model, &read);
   if (!graph) return Fail(graph.error());
@@ -48,9 +51,12 @@ int Run(const Flags& flags) {
   if (!inputs) return Fail(inputs.error());
   api::Opened opened = flags.as_is ? api::Opened{std::move(*graph), {}} : api::FuseToRun(std::move(*graph));
   Note(opened.note);
-  auto model = runtime::Model::Compile(std::move(opened.graph),
-                                       {.threads = flags.threads, .interrupted = [] { return Interrupted().load(); }});
+  auto model = runtime::Model::Compile(std::move(opened.graph), {.threads = flags.threads,
+                                                                 .interrupted = [] { return Interrupted().load(); },
+                                                                 .packed_file = flags.packed.PathFor(flags.model),
+                                                                 .packed_by = api::VersionText()});
   if (!model) return Fail(model.error());
+  Note(model->packed().note);
   runtime::Profile profile;
   const Patience patience(2);
   auto outputs = model->Run(*inputs);
@@ -81,6 +87,7 @@ void AddRun(Program& program) {
   c->add_option("--outputs,--output", flags->outputs, "write the outputs here")->type_name("Y.npz");
   c->add_option("--threads", flags->threads, "threads; 0: all")->check(CLI::Range(0, 1024));
   c->add_flag("--as-is", flags->as_is, "do not fuse the graph before it runs");
+  AddPacked(*c, flags->packed);
   c->add_option("--trace", flags->trace,
                 "write a Chrome trace of a second run: every kernel with its source ONNX nodes")
       ->type_name("T.json");

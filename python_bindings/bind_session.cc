@@ -9,6 +9,7 @@
 
 #include "octavo/api/clipped.h"
 #include "octavo/api/open.h"
+#include "octavo/api/version_text.h"
 #include "octavo/ir/names.h"
 #include "octavo/passes/quantize/caches.h"
 #include "octavo/python_bindings/convert.h"
@@ -65,11 +66,13 @@ struct State {
 class Session {
  public:
   Session(const py::object& model, int threads, bool fuse, std::optional<int64_t> max_memory,
-          std::optional<int64_t> max_nodes, bool count_clipped)
-      : graph_inputs_(),
+          std::optional<int64_t> max_nodes, bool count_clipped, const py::object& packed)
+      : packed_file_(PackedFileOf(model, packed)),
+        graph_inputs_(),
         model_(Compile(
             Counted(Open(ReadModel(model, LimitsOf(max_memory, max_nodes)), fuse, caches_), count_clipped, clipped_),
-            threads)) {
+            threads, packed_file_)) {
+    if (!model_.packed().note.empty()) Warn({model_.packed().note});
     const size_t taps = clipped_ == nullptr ? 0 : clipped_->size();
     outputs_.assign(model_.outputs().begin(), model_.outputs().end() - static_cast<ptrdiff_t>(taps));
     for (const runtime::PortInfo& p : model_.inputs()) graph_inputs_.push_back({p.name, p.type});
@@ -166,6 +169,12 @@ class Session {
     }
     return all;
   }
+  py::object Packed() const {
+    if (packed_file_.empty()) return py::none();
+    py::dict all;
+    all["file"] = Name{packed_file_}, all["taken"] = model_.packed().taken, all["made"] = model_.packed().made;
+    return all;
+  }
   // Of the caches that a state keeps: the input's name and the rows, dense.
   py::dict Kept(const State& state) const {
     py::dict all;
@@ -227,14 +236,27 @@ class Session {
     if (!counter->note().empty()) Warn({counter->note()});
     return graph;
   }
-  static runtime::Model Compile(ir::Graph graph, int threads) { return Unwrap(Compiled(std::move(graph), threads)); }
-  static ir::Result<runtime::Model> Compiled(ir::Graph graph, int threads) {
+  // packed: None, True for beside the model's file, or a path.
+  static std::string PackedFileOf(const py::object& model, const py::object& packed) {
+    if (packed.is_none() || packed.is(py::bool_(false))) return {};
+    const std::optional<std::string> place = PathOf(packed.is(py::bool_(true)) ? model : packed);
+    if (place) return packed.is(py::bool_(true)) ? api::PackedBeside(*place) : *place;
+    if (packed.is(py::bool_(true)))
+      Raise({"packed=True keeps packed weights beside the model's file, and this model is none; give packed a path"});
+    Raise({std::format("packed takes True, a path or None, not {}", TypeOf(packed))});
+  }
+  static runtime::Model Compile(ir::Graph graph, int threads, const std::string& packed_file) {
+    return Unwrap(Compiled(std::move(graph), threads, packed_file));
+  }
+  static ir::Result<runtime::Model> Compiled(ir::Graph graph, int threads, const std::string& packed_file) {
     const py::gil_scoped_release unlock;
     const auto interrupted = [] {
       if (ending && !OnMainThread()) --running, Park();
       return Interrupted();
     };
-    return runtime::Model::Compile(std::move(graph), {.threads = threads, .interrupted = interrupted});
+    return runtime::Model::Compile(
+        std::move(graph),
+        {.threads = threads, .interrupted = interrupted, .packed_file = packed_file, .packed_by = api::VersionText()});
   }
   size_t Find(const Name& name) const {
     for (size_t i = 0; i < outputs_.size(); ++i) {
@@ -248,6 +270,7 @@ class Session {
     Raise({std::format("output {} is a cache that the state keeps; state.caches() has it", ir::Quoted(name.bytes))});
   }
 
+  std::string packed_file_;                           // empty: none
   std::vector<passes::quantize::CodedCache> caches_;  // before model_, whose making fills it, and the next
   std::unique_ptr<api::ClipCounter> clipped_;
   std::vector<runtime::PortInfo> outputs_;
@@ -276,9 +299,11 @@ void BindSession(py::module_& m) {
       .def("copy", [](const State& s) { return State{s.session, std::make_unique<runtime::CacheState>(*s.caches)}; })
       .def("caches", [](const State& s) { return s.session.cast<const Session&>().Kept(s); });
   py::class_<Session>(m, "Session", "A compiled model; run() may be called from several threads at once.")
-      .def(py::init<const py::object&, int, bool, std::optional<int64_t>, std::optional<int64_t>, bool>(),
+      .def(py::init<const py::object&, int, bool, std::optional<int64_t>, std::optional<int64_t>, bool,
+                    const py::object&>(),
            py::arg("model"), py::arg("threads") = 0, py::arg("fuse") = true, py::arg("max_memory") = py::none(),
-           py::arg("max_nodes") = py::none(), py::kw_only(), py::arg("count_clipped") = false)
+           py::arg("max_nodes") = py::none(), py::kw_only(), py::arg("count_clipped") = false,
+           py::arg("packed") = py::none())
       .def("run", &Session::Run, py::arg("inputs"), py::arg("outputs") = py::none(),
            py::arg("donate") = std::vector<Name>(), py::arg("state") = py::none(),
            "Outputs by name, or all in the model's order. Inputs named in donate may be overwritten (a KV cache in "
@@ -309,13 +334,14 @@ void BindSession(py::module_& m) {
       .def_property_readonly("outputs", [](const Session& s) { return Session::Ports(s.outputs()); })
       .def("clipped", &Session::ClippedValues)
       .def_property_readonly("caches", &Session::Caches)
+      .def_property_readonly("packed", &Session::Packed)
       .def_property_readonly("kernels", &Session::Kernels)
       .def_property_readonly("threads", [](const Session& s) { return s.model().threads(); });
   m.def(
       "load",
       [](const py::object& model, int threads, bool fuse, std::optional<int64_t> max_memory,
          std::optional<int64_t> max_nodes) {
-        return std::make_unique<Session>(model, threads, fuse, max_memory, max_nodes, false);
+        return std::make_unique<Session>(model, threads, fuse, max_memory, max_nodes, false, py::none());
       },
       py::arg("model"), py::arg("threads") = 0, py::arg("fuse") = true, py::arg("max_memory") = py::none(),
       py::arg("max_nodes") = py::none(), "Session(model, threads, fuse, max_memory, max_nodes).");

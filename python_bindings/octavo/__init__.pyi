@@ -84,6 +84,8 @@ class Session(metaclass=_Type):
     the inputs for each byte of the model. max_nodes: nodes that the model may have with its functions inlined; None: 200,000, and one for
     every 16 bytes of the model. Names that are no UTF-8 have lone surrogates for the other bytes, as names of files do (os.fsdecode).
     count_clipped: clipped() then tells how many values of a quantized model came to lie at an end of the range that calibration gave them; runs are slower.
+    packed: a file that keeps the weights (integers and fp8) as products read them, for the next process that opens this model with this octavo on such a CPU:
+    it maps them instead of packing them. True: beside the model's file, model.octavo-packed. What does not fit is made and written anew.
     """
 
     def __init__(
@@ -95,6 +97,7 @@ class Session(metaclass=_Type):
         max_nodes: int | None = None,
         *,
         count_clipped: bool = False,
+        packed: bool | str | os.PathLike[str] | None = None,
     ) -> None: ...
     @overload
     def run(
@@ -142,6 +145,9 @@ class Session(metaclass=_Type):
         kind is "codes", or "ids" for an input that chooses rows of a table, by its name: range is what calibration saw (the file tells: octavo.ids), low and
         high are the ids below and above it, padding aside. Many are a sign of another tokenizer."""
     @property
+    def packed(self) -> dict[str, Any] | None:
+        """Of the option `packed`: file, and how many packed weights were taken from it and made anew. None without it."""
+    @property
     def kernels(self) -> list[str]:
         """Which kernel each step got, in order."""
     @property
@@ -182,13 +188,13 @@ class Generator:
     (past... as inputs, present... as outputs), which are kept from token to token; without caches everything is read again.
 
     tokenizer: the path of a tokenizer.json (needs the package tokenizers), or what has encode(text).ids and decode(ids); tokens() needs none.
-    chunk: how many tokens of a prompt are read at once. cache: as of Session.state(). Each call begins anew.
+    chunk: how many tokens of a prompt are read at once. cache: as of Session.state(). packed: as of Session. Each call begins anew.
     """
 
     tokenizer: Any
     def __init__(
         self, model: str | os.PathLike[str] | bytes | Graph | Session, tokenizer: Any = None, *, threads: int = 0, chunk: int = 256,
-        cache: Literal["int8", "int4"] | None = None,
+        cache: Literal["int8", "int4"] | None = None, packed: bool | str | os.PathLike[str] | None = None,
     ) -> None: ...
     def tokens(
         self, prompt: Iterable[int], max_tokens: int = 128, *, temperature: float = 0.0, top_k: int = 0, top_p: float = 1.0, seed: int = 0,

@@ -33,6 +33,9 @@ def _parser():
     g.add_argument("--seed", type=int, default=0)
     g.add_argument("--lookup", type=int, default=0, help="guess so many tokens where the last ones stood in the text before: faster where a text repeats its prompt")
     g.add_argument("--chunk", type=int, default=256, help="tokens of a prompt that are read at once (256)")
+    packed = g.add_mutually_exclusive_group()
+    packed.add_argument("--packed", action="store_true", help="keep the weights as products read them in MODEL.octavo-packed, from which the next start maps them")
+    packed.add_argument("--packed-file", metavar="FILE", help="the same in this file")
     g.add_argument("--stop", action="append", default=[], help="a text before which to end; may be given again")
     p = commands.add_parser(
         "perplexity", help="how well a model tells a text",
@@ -149,7 +152,7 @@ def main(arguments=None):
         prompts = a.prompt + (pathlib.Path(a.prompts).read_text(encoding="utf-8").splitlines() if a.prompts else [])
         if not prompts:
             raise OctavoError("there is no prompt; give --prompt TEXT, or --prompts FILE with one on each line")
-        generator = Generator(a.model, a.tokenizer, threads=a.threads, chunk=a.chunk, cache=a.cache)
+        generator = Generator(a.model, a.tokenizer, threads=a.threads, chunk=a.chunk, cache=a.cache, packed=a.packed_file or a.packed)
         if len(prompts) > 1:
             return _many(generator, prompts, a.max_tokens, {"at_once": a.at_once, **how})
         for piece in generator.text(prompts[0], a.max_tokens, **how):

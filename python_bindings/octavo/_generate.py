@@ -16,9 +16,9 @@ _GIVEN = ("input_ids", "attention_mask", "position_ids", "use_cache_branch", "nu
 class _Decoder:
     """A model whose sequences can be run: logits of tokens that follow those before."""
 
-    def __init__(self, model, threads=0, cache=None):
+    def __init__(self, model, threads=0, cache=None, packed=None):
         self.cache = cache
-        self.session = model if isinstance(model, Session) else Session(model, threads=threads)
+        self.session = model if isinstance(model, Session) else Session(model, threads=threads, packed=packed)
         ports = {port.name: port for port in self.session.inputs}
         if "input_ids" not in ports:
             raise OctavoError(f"the model has no input 'input_ids' ({', '.join(ports)}); generation takes decoders that read token ids")
@@ -250,10 +250,10 @@ class _Pieces:
 class Generator:
     """Writes on behind prompts, token by token; __init__.pyi says what each argument is."""
 
-    def __init__(self, model, tokenizer=None, *, threads=0, chunk=256, cache=None):
+    def __init__(self, model, tokenizer=None, *, threads=0, chunk=256, cache=None, packed=None):
         if chunk < 1:
             raise OctavoError(f"chunk is {chunk}; a prompt is read in pieces of at least one token")
-        self._decoder = _Decoder(model, threads, cache)
+        self._decoder = _Decoder(model, threads, cache, packed)
         self._chunk = chunk
         named = isinstance(tokenizer, str) or hasattr(tokenizer, "__fspath__")
         self.tokenizer = read_tokenizer(tokenizer) if named else tokenizer
