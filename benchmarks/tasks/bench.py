@@ -164,7 +164,7 @@ def measure(kind, arguments, folder):
 def print_table(row):
     if "order" in row:
         return order.print_agreement(row["order"])
-    print(f"\n{row['task']}: {row['model']}; {row['metric']}, {row.get('items', 0)} items")
+    print(f"\n{row['task']}: {row['model']}; {row['metric']}" + (f", {row['items']} items" if "items" in row else ""))
     if "budget" in row:
         budget.print_budget(row["budget"])
     if "missing" in row:
