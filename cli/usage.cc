@@ -2,12 +2,12 @@
 
 #include <algorithm>
 #include <format>
-#include <numeric>
 #include <string_view>
 #include <vector>
 
 #include "octavo/cli/help.h"
 #include "octavo/ir/names.h"
+#include "octavo/ir/near.h"
 
 namespace octavo::cli {
 
@@ -17,35 +17,6 @@ namespace {
 constexpr std::string_view kOfPython[] = {"generate",      "perplexity",     "tune",           "--calib-text",
                                           "--tokenizer",   "--calib-tokens", "--calib-images", "--processor",
                                           "--calib-batch", "--calib-keep",   "--against"};
-
-// Letters to change, add, leave out or swap with the next.
-size_t Distance(std::string_view a, std::string_view b) {
-  std::vector<std::vector<size_t>> d(a.size() + 1, std::vector<size_t>(b.size() + 1));
-  std::iota(d[0].begin(), d[0].end(), size_t{0});
-  for (size_t i = 1; i <= a.size(); ++i) {
-    d[i][0] = i;
-    for (size_t j = 1; j <= b.size(); ++j) {
-      d[i][j] = std::min({d[i - 1][j] + 1, d[i][j - 1] + 1, d[i - 1][j - 1] + (a[i - 1] != b[j - 1])});
-      if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1])
-        d[i][j] = std::min(d[i][j], d[i - 2][j - 2] + 1);
-    }
-  }
-  return d[a.size()][b.size()];
-}
-
-// "; did you mean --recipe?", where one of the words is that near.
-std::string Near(std::string_view word, const std::vector<std::string>& words) {
-  const auto best = std::ranges::min_element(words, {}, [&](const std::string& w) { return Distance(word, w); });
-  if (best == words.end() || Distance(word, *best) > std::min<size_t>(2, word.size() / 3)) return {};
-  return std::format("; did you mean {}?", *best);
-}
-
-std::string Listed(const std::vector<std::string>& words, std::string_view last) {
-  std::string all;
-  for (size_t i = 0; i < words.size(); ++i)
-    all += (i == 0 ? "" : i + 1 == words.size() ? std::format(" {} ", last) : ", ") + words[i];
-  return all;
-}
 
 std::vector<std::string> Split(std::string text, char at) {
   std::vector<std::string> words;
@@ -59,7 +30,7 @@ std::vector<std::string> Split(std::string text, char at) {
 // "a whole number from 0 to 1024".
 std::string Taken(const CLI::Option& option) {
   const std::string values = ValuesOf(option), all = option.get_type_name(), type = TypeOf(option);
-  if (!values.empty()) return Listed(Split(values, ' '), "or");
+  if (!values.empty()) return ir::Listed(Split(values, ' '), "or");
   const size_t range = all.find(" in ["), to = all.find(" - ", range == std::string::npos ? 0 : range);
   const std::string number = all.contains("INT") ? "a whole number" : "a number";
   if (range != std::string::npos && to != std::string::npos)
@@ -90,16 +61,16 @@ std::string Unexpected(CLI::App& app, CLI::App& command) {
       for (const std::string& name : o->get_lnames()) flags.push_back("--" + name);
     }
     return std::format("{} has no option {}{}; {} --help lists those that there are", call, ir::Quoted(word),
-                       Near(word, flags), call);
+                       ir::Near(word, flags), call);
   }
   if (&command != &app)
     return std::format("{} is one word too many for {}; {} --help says what it takes", ir::Quoted(word), call, call);
   std::vector<std::string> commands;
   for (const CLI::App* c : app.get_subcommands([](CLI::App* c) { return !c->get_group().empty(); }))
     commands.push_back(c->get_name());
-  if (word.empty()) return std::format("octavo needs a command: {}", Listed(commands, "or"));
-  return std::format("there is no command {}{}; there are: {}", ir::Quoted(word), Near(word, commands),
-                     Listed(commands, "and"));
+  if (word.empty()) return std::format("octavo needs a command: {}", ir::Listed(commands, "or"));
+  return std::format("there is no command {}{}; there are: {}", ir::Quoted(word), ir::Near(word, commands),
+                     ir::Listed(commands, "and"));
 }
 
 std::string Missing(CLI::App& app, CLI::App& command, const std::string& name) {

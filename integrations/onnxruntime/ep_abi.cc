@@ -8,6 +8,8 @@ namespace octavo::integrations::onnxruntime::abi {
 SAME_PLACE(GetValueInfoName);
 SAME_PLACE(GetValueInfoTypeInfo);
 SAME_PLACE(GetModelEditorApi);
+SAME_PLACE(GetKeyValuePairs);
+SAME_PLACE(ReleaseKeyValuePairs);
 SAME_PLACE(HardwareDevice_Type);
 SAME_PLACE(GetEpApi);
 SAME_PLACE(ValueInfo_GetInitializerValue);
@@ -27,6 +29,7 @@ SAME_PLACE(OpAttr_GetTensorAttributeAsOrtValue);
 SAME_PLACE(OpAttr_GetType);
 SAME_PLACE(OpAttr_GetName);
 SAME_PLACE(Node_GetSubgraphs);
+SAME_PLACE(GetSessionOptionsConfigEntries);
 #undef SAME_PLACE
 
 static_assert(kTensor == static_cast<int>(ORT_OP_ATTR_TENSOR) && kGraph == static_cast<int>(ORT_OP_ATTR_GRAPH));

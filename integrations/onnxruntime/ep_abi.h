@@ -33,8 +33,11 @@ struct Tail {
   Status (*GetValueInfoName)(const ValueInfo*, const char** name);
   Status (*GetValueInfoTypeInfo)(const ValueInfo*, const OrtTypeInfo** type);
   const struct ModelEditorApi* (*GetModelEditorApi)();
-  Unused of_22_model[3];    // CreateTensorWithDataAndDeleterAsOrtValue to GetCompileApi
-  Unused of_22_pairs[6];    // CreateKeyValuePairs to ReleaseKeyValuePairs
+  Unused of_22_model[3];  // CreateTensorWithDataAndDeleterAsOrtValue to GetCompileApi
+  Unused of_22_pairs[3];  // CreateKeyValuePairs to GetKeyValue
+  void (*GetKeyValuePairs)(const KeyValuePairs*, const char* const** keys, const char* const** values, size_t* count);
+  Unused of_22_remove;
+  void (*ReleaseKeyValuePairs)(KeyValuePairs*);
   Unused of_22_session[6];  // RegisterExecutionProviderLibrary to SessionOptionsSetEpSelectionPolicyDelegate
   int (*HardwareDevice_Type)(const HardwareDevice*);  // 0: a CPU
   Unused of_22_device[4];                             // HardwareDevice_VendorId to HardwareDevice_Metadata
@@ -82,6 +85,13 @@ struct Tail {
   Status (*OpAttr_GetName)(const OrtOpAttr*, const char** name);
   Status (*Node_GetNumSubgraphs)(const Node*, size_t* count);
   Status (*Node_GetSubgraphs)(const Node*, const Graph** graphs, size_t count, const char** attribute_names);
+  Unused of_23_node[2];         // Node_GetGraph, Node_GetEpName
+  Unused of_23_initializer[4];  // ReleaseExternalInitializerInfo to ExternalInitializerInfo_GetByteSize
+  Unused of_23_run_config;
+  Unused of_23_memory_info;
+  Unused of_23_allocator[3];  // CreateSharedAllocator to ReleaseSharedAllocator
+  Unused of_23_data;          // GetTensorData
+  Status (*GetSessionOptionsConfigEntries)(const OrtSessionOptions*, KeyValuePairs** entries);
 };
 constexpr size_t kTailAt = offsetof(OrtApi, SetEpDynamicOptions) + sizeof(Unused);
 inline const Tail& TailOf(const OrtApi& api) {

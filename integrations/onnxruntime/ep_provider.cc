@@ -11,6 +11,7 @@
 #include "octavo/integrations/onnxruntime/ep_claim.h"
 #include "octavo/integrations/onnxruntime/ep_context.h"
 #include "octavo/ir/names.h"
+#include "octavo/ir/near.h"
 #include "octavo/ir/onnx/onnx.h"
 #include "octavo/runtime/host_threads.h"
 
@@ -198,20 +199,37 @@ Status CheckRecipe(const std::string& recipe) {
   return {};
 }
 
+// ONNX Runtime puts what a user gives for a provider under its name in small letters.
+constexpr std::string_view kPrefix = "ep.octavoexecutionprovider.";
+
+// All that the session was given by name.
+Result<std::map<std::string, std::string>> EntriesOf(const OrtSessionOptions* options) {
+  abi::KeyValuePairs* pairs = nullptr;
+  OCTAVO_TRY_STATUS(StatusOf(Tail().GetSessionOptionsConfigEntries(options, &pairs)));
+  std::map<std::string, std::string> entries;
+  if (pairs == nullptr) return entries;
+  const char* const* names = nullptr;
+  const char* const* values = nullptr;
+  size_t count = 0;
+  Tail().GetKeyValuePairs(pairs, &names, &values, &count);
+  for (size_t i = 0; i < count; ++i) entries.emplace(names[i], values[i]);
+  Tail().ReleaseKeyValuePairs(pairs);
+  return entries;
+}
+
 }  // namespace
 
 Result<ProviderOptions> OptionsOf(const OrtSessionOptions* options) {
-  // ONNX Runtime puts what a user gives for a provider under its name in small letters.
+  OCTAVO_TRY(const auto entries, EntriesOf(options));
   const auto setting = [&](const std::string& name) {
-    size_t size = 0;
-    std::string value;
-    if (!StatusOf(Api().GetSessionConfigEntry(options, name.c_str(), nullptr, &size)) || size < 2) return value;
-    value.resize(size);
-    if (!StatusOf(Api().GetSessionConfigEntry(options, name.c_str(), value.data(), &size))) return std::string();
-    value.resize(size - 1);  // it counts the final zero
-    return value;
+    const auto it = entries.find(name);
+    return it == entries.end() ? std::string() : it->second;
   };
-  const auto entry = [&](const char* key) { return setting(std::string("ep.octavoexecutionprovider.") + key); };
+  for (const auto& [name, value] : entries) {
+    if (!name.starts_with(kPrefix)) continue;
+    OCTAVO_TRY_STATUS(ir::KnownWord("the execution provider", name.substr(kPrefix.size()), {"recipe", "threads"}));
+  }
+  const auto entry = [&](const char* key) { return setting(std::string(kPrefix) + key); };
   ProviderOptions chosen;
   chosen.context = setting("ep.context_enable") == "1";
   chosen.context_inside = setting("ep.context_embed_mode") == "1";

@@ -94,6 +94,11 @@ def test_options_that_mean_nothing_are_refused(devices, capfd):
     assert "octavo: option threads is a number from 0 (all) to 1024, not 'many'" in refusal(devices, capfd, threads="many")
     assert "octavo: there is no recipe 'nothing'" in refusal(devices, capfd, recipe="nothing")
     assert "octavo: recipe 'int8' needs calibration data, which a session has not" in refusal(devices, capfd, recipe="int8")
+    assert "octavo: the execution provider takes recipe or threads, not 'recip'; did you mean recipe?" in refusal(devices, capfd, recip="dynamic")
+    assert "octavo: the execution provider takes recipe or threads, not 'device_id'" in refusal(devices, capfd, recipe="dynamic", device_id=0)
+    by_hand = {"ep.octavoexecutionprovider.thread": 2}  # as sessions are configured by a file
+    assert "not 'thread'; did you mean threads?" in failure(lambda: session(devices, BERT, config=by_hand), capfd)
+    assert NAME in session(devices, BERT, config={"ep.another.recip": 1, "session.set_denormal_as_zero": 1}).get_providers()
     for options, sentence in (({"recipe": "fp8"}, "recipe 'fp8' needs calibration data, which a session has not"), ({"recipe": "nothing"}, "there is no recipe 'nothing'"),
                               ({"threads": -1}, "threads is -1; it takes 0 .all of the CPU. to 1024")):
         with pytest.raises(octavo.OctavoError, match=sentence):
