@@ -14,8 +14,7 @@ mkdir -p "$release"
 . "$platform/wheel.sh" "$release"
 for python in ${OCTAVO_PYTHONS:-}; do
   step "numpy for $python" pip-numpy "$python" -m pip download --disable-pip-version-check --no-deps -d "$raw/numpy" numpy || fail "numpy could not be fetched for $python: check the network"
-  tag=$("$python" -c 'import sys; print("cp%d%d" % sys.version_info[:2])')
-  step "trying the wheel by $python" wheel-test env PIP_FIND_LINKS="$raw/numpy" "$python" "$OCTAVO_PROJECT/tests/install/try_wheel.py" "$release"/octavo-*[-.]"$tag"[-.]*.whl ||
+  step "trying the wheel by $python" wheel-test env PIP_FIND_LINKS="$raw/numpy" "$python" "$OCTAVO_PROJECT/tests/install/try_wheel.py" "$wheel" ||
     fail "the wheel does not work with $python"
 done
 cp "$raw/sboms/octavo.cdx.json" "$release/octavo-$version.cdx.json"

@@ -1,4 +1,4 @@
-# Sourced by inside.sh: ./dev wheel [FOLDER]. A wheel for this Python, Debian 12's and those of OCTAVO_PYTHONS (interpreters, separated by spaces, in folders
+# Sourced by inside.sh: ./dev wheel [FOLDER]. One wheel for this Python, Debian 12's and those of OCTAVO_PYTHONS (interpreters, separated by spaces, in folders
 # that OCTAVO_BIND shows), and for every Linux with glibc 2.28 or later. That of a release is also for 3.14 of Debian's testing, and for 3.10 and 3.12 of pyenv or uv.
 #
 # It has what the tests ran: Debian 13's compiler and libraries. They use little that older systems lack, and wheel/older.py gives them that.
@@ -36,7 +36,7 @@ mkdir "$raw/gcc"
 python3 "$platform/wheel/older.py" map "${parts[@]}" "$raw"/libraries/* >"$raw/older.map"
 c++ -std=c++23 -O2 -fPIC -ffunction-sections -shared -Wl,--gc-sections -Wl,--version-script="$raw/older.map" -Wl,-soname,liboctavo_older.so \
   -o "$older" "$platform/wheel/older.cc" "$raw"/gcc/*.o || fail "what older systems lack did not build"
-strip --strip-unneeded "$older" "$raw"/libraries/liboctavo_*.so
+strip --strip-unneeded "$older" "$raw"/libraries/liboctavo.so
 for part in "${parts[@]}" "$raw"/libraries/*; do patchelf --remove-rpath --add-needed liboctavo_older.so "$part"; done
 # Before glibc 2.34 they were libraries of their own; since then they are empty.
 patchelf --add-needed libpthread.so.0 --add-needed libdl.so.2 "$older"
@@ -60,25 +60,20 @@ python3 "$platform/wheel/sbom.py" "$own" "$(git -C "$OCTAVO_PROJECT" describe --
   $(case $pythons in *pybind11*) sed -n 's/^\(pybind11\)==\(.*\)$/pypi:\1@\2/p' "$platform/requirements-wheel.txt" ;; esac) \
   >"$raw/sboms/octavo.cdx.json" || fail "what the wheel is made of could not be listed: the line above says why"
 
-python3 "$platform/wheel/pack.py" pack "$raw/files" "$raw/notices" "$raw/sboms" "$raw/packed" >"$raw/packed.list" || fail "the wheel could not be put together"
+packed=$(python3 "$platform/wheel/pack.py" pack "$raw/files" "$raw/notices" "$raw/sboms" "$raw/packed") || fail "the wheel could not be put together"
 # Deflate as before, by a packer that searches longer than zlib: 3 % less, for half a minute.
 smaller() {
   local from=$1 to=$2
   rm -rf "$raw/small" && mkdir "$raw/small" && ( cd "$raw/small" && 7z x -bd "$from" && find . -type f -printf '%P\n' | LC_ALL=C sort >"$raw/small.list" && 7z a -bd -tzip -mm=Deflate -mx=9 "$to" "@$raw/small.list" )
 }
+LD_LIBRARY_PATH=$raw/libraries "$venv/bin/auditwheel" repair -z 9 --plat "$system" --only-plat -w "$raw/repaired" "$packed" || fail "the wheel needs more than $system has"
+repaired=$(ls "$raw"/repaired/octavo-*.whl)
+wheel=$out/$(basename "$repaired")
 mkdir -p "$raw/smaller" "$out"
+step "packing the wheel" wheel-pack smaller "$repaired" "$raw/smaller/wheel.whl" || fail "the wheel could not be packed"
 rm -f "$out/octavo-$own"-*.whl  # of this version, for other systems
-while read -r wheel <&3; do
-  LD_LIBRARY_PATH=$raw/libraries "$venv/bin/auditwheel" repair -z 9 --plat "$system" --only-plat -w "$raw/repaired" "$wheel" || fail "the wheel needs more than $system has"
-  repaired=$(ls "$raw"/repaired/octavo-*.whl)
-  step "packing $(basename "$repaired")" wheel-pack smaller "$repaired" "$raw/smaller/$(basename "$repaired")" || fail "the wheel could not be packed"
-  rm "$repaired"
-done 3<"$raw/packed.list"
-mv "$raw"/smaller/octavo-*.whl "$out/"
-# Each is read; the one for this Python is installed and used.
-for wheel in "$out/octavo-$own"-*.whl; do
-  step "trying the wheel" wheel-test python3 "$OCTAVO_PROJECT/tests/install/try_wheel.py" "$wheel" || fail "the wheel does not work where it was installed"
-  say "$(ls -s --block-size=kB "$wheel")"
-  # What people wait for.
-  [ "$(stat -c %s "$wheel")" -lt 20000000 ] || fail "the wheel has more than 20 MB: look what has grown (python3 -m zipfile -l)"
-done
+mv "$raw/smaller/wheel.whl" "$wheel"
+step "trying the wheel" wheel-test python3 "$OCTAVO_PROJECT/tests/install/try_wheel.py" "$wheel" || fail "the wheel does not work where it was installed"
+say "$(ls -s --block-size=kB "$wheel")"
+# What people wait for.
+[ "$(stat -c %s "$wheel")" -lt 20000000 ] || fail "the wheel has more than 20 MB: look what has grown (python3 -m zipfile -l)"

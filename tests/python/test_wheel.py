@@ -121,7 +121,7 @@ def test_notes_are_what_the_changelog_says(tmp_path):
     assert "| octavo-0.2.0-x.whl | 3 | `ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad` |" in said
 
 
-def test_each_python_is_in_one_wheel_and_none_has_more_than_two(tmp_path):
+def test_one_wheel_is_for_every_python_whose_module_lies_in_it(tmp_path):
     folder = tmp_path / "files"
     (folder / "octavo" / "bin").mkdir(parents=True)
     info = folder / "octavo-1.2.dist-info"
@@ -131,14 +131,39 @@ def test_each_python_is_in_one_wheel_and_none_has_more_than_two(tmp_path):
     (folder / "octavo" / "bin" / "octavo").write_text("program")
     for python in (313, 39, 310, 311, 314):
         (folder / "octavo" / f"_octavo.cpython-{python}-x86_64-linux-gnu.so").write_text(f"{python}")
-    wheels = pack.pack(folder, tmp_path / "notices", tmp_path / "sboms", tmp_path / "out")
-    assert [path.name.split("-")[2] for path in wheels] == ["cp39.cp310", "cp311.cp313", "cp314"]
-    for path in wheels:
-        with zipfile.ZipFile(path) as archive:
-            modules = {name.split("-")[1] for name in archive.namelist() if "cpython" in name}
-            tags = re.findall(r"^Tag: cp(\d+)-", archive.read("octavo-1.2.dist-info/WHEEL").decode(), re.MULTILINE)
-            assert modules == set(tags) == {tag.removeprefix("cp") for tag in path.name.split("-")[2].split(".")}
-            assert archive.read("octavo/bin/octavo") == b"program"
+    path = pack.pack(folder, tmp_path / "notices", tmp_path / "sboms", tmp_path / "out")
+    assert path.name == "octavo-1.2-cp39.cp310.cp311.cp313.cp314-cp39.cp310.cp311.cp313.cp314-linux_x86_64.whl"
+    with zipfile.ZipFile(path) as archive:
+        modules = {name.split("-")[1] for name in archive.namelist() if "cpython" in name}
+        tags = re.findall(r"^Tag: cp(\d+)-cp\1-linux_x86_64$", archive.read("octavo-1.2.dist-info/WHEEL").decode(), re.MULTILINE)
+        assert tags == ["39", "310", "311", "313", "314"] and modules == set(tags)
+        assert archive.read("octavo/bin/octavo") == b"program"
+
+
+def test_the_library_of_a_wheel_exports_what_objects_call(tmp_path):
+    """As one_library.cmake links it: of an archive what is called, each name once, and a name that nothing defines fails the link."""
+    (tmp_path / "room.cc").write_text("namespace octavo::ir { int Called() { return 7; } int Other() { return 8; } }\nint Foreign() { return 9; }\n")
+    (tmp_path / "unused.cc").write_text("namespace octavo::ir { int Unused() { return 8; } }\n")
+    call = "namespace octavo::ir { int Called(); %s }\nint Foreign();\nint main() { return octavo::ir::Called() + %s; }\n"
+    (tmp_path / "face.cc").write_text(call % ("", "Foreign()"))
+    (tmp_path / "face2.cc").write_text(call % ("int Own(); ", "octavo::ir::Own()"))
+    (tmp_path / "own.cc").write_text("namespace octavo::ir { int Own() { return 1; } }\n")
+    (tmp_path / "wrong.cc").write_text(call % ("int Missing(); ", "octavo::ir::Missing()"))
+    for name in ("room", "unused", "face", "face2", "own", "wrong"):
+        subprocess.run(["c++", "-fPIC", "-c", f"{name}.cc"], check=True, cwd=tmp_path)
+    subprocess.run(["ar", "rc", "rooms.a", "room.o", "unused.o"], check=True, cwd=tmp_path)
+
+    def link(*objects):
+        script = ["cmake", "-DNM=nm", "-DEXPORTS=exports.ld", "-P", SOURCE / "platform" / "cmake" / "exports.cmake", "--", *objects]
+        subprocess.run(script, check=True, cwd=tmp_path)
+        return subprocess.run(["c++", "-shared", "-o", "lib.so", "exports.ld", "rooms.a"], cwd=tmp_path, capture_output=True, text=True)
+
+    assert link("face.o", "face2.o", "own.o").returncode == 0
+    library = older.Library((tmp_path / "lib.so").read_bytes())
+    assert {name for name in library.defined() if name.startswith("_Z")} == {"_ZN6octavo2ir6CalledEv"}
+    assert b"Unused" not in library.data
+    failed = link("face.o", "wrong.o")
+    assert failed.returncode != 0 and "no room of octavo defines _ZN6octavo2ir7MissingEv" in failed.stderr
 
 
 def own_interpreters(home, then="own_interpreters", **settings):

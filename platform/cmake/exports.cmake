@@ -1,0 +1,27 @@
+# cmake -DNM=... -DEXPORTS=... -P exports.cmake -- OBJECTS...: writes a script for the linker that takes from the rooms and exports each name of octavo
+# which the objects call. One that neither a room nor an object defines fails the link, not the process of a user.
+set(words "")
+foreach(i RANGE ${CMAKE_ARGC})
+  list(APPEND words "${CMAKE_ARGV${i}}")
+endforeach()
+list(FIND words "--" before)
+math(EXPR first "${before} + 1")
+list(SUBLIST words ${first} -1 objects)
+
+function(names_of kind result)
+  execute_process(COMMAND ${NM} --${kind}-only --format=just-symbols ${objects} OUTPUT_VARIABLE lines COMMAND_ERROR_IS_FATAL ANY)
+  string(REGEX MATCHALL "_Z[^\n]*6octavo[^\n]*" names "${lines}")
+  list(SORT names)
+  list(REMOVE_DUPLICATES names)
+  set(${result} "${names}" PARENT_SCOPE)
+endfunction()
+names_of(undefined called)
+names_of(defined own)
+set(of_rooms ${called})
+list(REMOVE_ITEM of_rooms ${own})
+list(TRANSFORM of_rooms REPLACE "(.+)" "ASSERT(DEFINED(\\1), \"no room of octavo defines \\1\")")
+
+list(JOIN called "\n" wanted)
+list(JOIN called ";\n" exported)
+list(JOIN of_rooms "\n" checked)
+file(WRITE ${EXPORTS} "EXTERN(\n${wanted}\n)\n${checked}\nVERSION {\n{\nglobal:\n${exported};\nlocal: *;\n};\n}\n")
