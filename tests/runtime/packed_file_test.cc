@@ -231,6 +231,7 @@ TEST(PackedFileKey, TellsApartWhatIsPackedInAnotherWay) {
   EXPECT_NE(PackedFile::KeyOf("how else", {&a, &b}), key);
   EXPECT_NE(PackedFile::KeyOf("how", {&a, &a}), key);
   EXPECT_NE(PackedFile::KeyOf("how", {&a, nullptr}), key);
+  EXPECT_NE(PackedFile::KeyOf("how", {&a, nullptr}), PackedFile::KeyOf("how", {nullptr, &a}));
   EXPECT_NE(PackedFile::KeyOf("how", {&b, &a}), key);
   const Tensor turned = a.Reshaped({3, 2});
   EXPECT_NE(PackedFile::KeyOf("how", {&turned, &b}), key);
