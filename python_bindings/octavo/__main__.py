@@ -3,12 +3,24 @@ runtimes (--against) or your own program (tune) is this package's."""
 
 import os
 import pathlib
+import signal
 import sys
 
 from ._program import program
 
 
 def main():
+    try:
+        try:
+            _main()
+        finally:
+            sys.stdout.flush()
+    except BrokenPipeError:  # `octavo bench --help | head`: whoever reads has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # Python writes what is left when it ends
+        sys.exit(128 + signal.SIGPIPE)
+
+
+def _main():
     if sys.argv[1:2] in (["generate"], ["perplexity"], ["tune"]):
         try:
             from . import _commands

@@ -4,8 +4,10 @@ import fcntl
 import os
 import pty
 import re
+import signal
 import struct
 import subprocess
+import sys
 import termios
 
 import pytest
@@ -122,3 +124,13 @@ def test_colours_where_a_terminal_has_them(octavo_program, tmp_path, run):
         assert "fused" in seen and not re.search(r"\x1b\[\d+m", seen)
     failed = on_a_terminal(octavo_program, ["inspect", "none.onnx"], 80, tmp_path, status=1, TERM="xterm", NO_COLOR="")
     assert failed.startswith("\x1b[31moctavo:\x1b[0m ")
+
+
+@pytest.mark.parametrize("words", [["--help"], ["bench", "--help"], ["generate", "--help"], ["tune", "--help"], ["optimize", "--help"]], ids=" ".join)
+def test_a_reader_that_has_seen_enough_is_no_error(words):
+    """As `octavo bench --help | head -n 1`: nothing is told, and the status is that of a program which the signal ended."""
+    reads, writes = os.pipe()
+    os.close(reads)
+    done = subprocess.run([sys.executable, "-m", "octavo", *words], stdout=writes, stderr=subprocess.PIPE, text=True)
+    os.close(writes)
+    assert done.stderr == "" and done.returncode in (128 + signal.SIGPIPE, -signal.SIGPIPE), (done.returncode, done.stderr)
