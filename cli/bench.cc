@@ -122,7 +122,7 @@ int Run(const Flags& flags) {
   const auto interrupted = [] { return Interrupted().load(); };
   std::vector<api::Timing> timings;
   for (const std::string& path : flags.models) {
-    auto graph = ReadModel(path);
+    auto graph = ReadModel(path, nullptr, !flags.packed.PathFor(path).empty());
     if (!graph) return Fail(graph.error());
     auto batches = InputsFor(*graph, flags);
     if (!batches) return Fail(batches.error());

@@ -242,10 +242,11 @@ ir::Result<const passes::Registry*> LoadedPasses() {
   return registry;
 }
 
-ir::Result<ir::Graph> ReadModel(const std::string& path, std::vector<NamedFile>* files) {
+ir::Result<ir::Graph> ReadModel(const std::string& path, std::vector<NamedFile>* files, bool map_data) {
   std::vector<std::filesystem::path> external;
   ir::onnx::ReadOptions options = read_options;
   options.files = &external;
+  options.map_data = map_data;
   auto graph = ir::onnx::ReadFile(path, options);
   if (files != nullptr) {
     for (const auto& file : external) files->push_back({file.string(), "data of the model " + ir::Quoted(path)});

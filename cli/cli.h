@@ -102,7 +102,8 @@ ir::Result<const passes::Registry*> LoadedPasses();
 
 struct NamedFile;
 // The model of a file. `files`: gets the files of its external data.
-ir::Result<ir::Graph> ReadModel(const std::string& path, std::vector<NamedFile>* files = nullptr);
+ir::Result<ir::Graph> ReadModel(const std::string& path, std::vector<NamedFile>* files = nullptr,
+                                bool map_data = false);
 // Ranks of ids that random data may draw come from the model's embedding tables.
 ir::Result<std::unique_ptr<quant::DataSource>> OpenDataFor(const ir::Graph& graph, const std::string& where);
 // Reads one .npz and brings it into the form the model's inputs want.

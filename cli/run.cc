@@ -44,7 +44,7 @@ int Run(const Flags& flags) {
   const std::vector<NamedFile> written{
       {flags.outputs, "--outputs"}, {flags.trace, "--trace"}, {flags.packed.PathFor(flags.model), "--packed"}};
   if (const auto files = CheckFiles(read, written); !files) return Fail(files.error());
-  auto graph = ReadModel(flags.model, &read);
+  auto graph = ReadModel(flags.model, &read, !flags.packed.PathFor(flags.model).empty());
   if (!graph) return Fail(graph.error());
   if (const auto files = CheckFiles(read, written); !files) return Fail(files.error());
   auto inputs = ReadInputs(*graph, flags.inputs);

@@ -69,9 +69,10 @@ class Session {
           std::optional<int64_t> max_nodes, bool count_clipped, const py::object& packed)
       : packed_file_(PackedFileOf(model, packed)),
         graph_inputs_(),
-        model_(Compile(
-            Counted(Open(ReadModel(model, LimitsOf(max_memory, max_nodes)), fuse, caches_), count_clipped, clipped_),
-            threads, packed_file_)) {
+        model_(Compile(Counted(Open(ReadModel(model, LimitsOf(max_memory, max_nodes), nullptr, !packed_file_.empty()),
+                                    fuse, caches_),
+                               count_clipped, clipped_),
+                       threads, packed_file_)) {
     if (!model_.packed().note.empty()) Warn({model_.packed().note});
     const size_t taps = clipped_ == nullptr ? 0 : clipped_->size();
     outputs_.assign(model_.outputs().begin(), model_.outputs().end() - static_cast<ptrdiff_t>(taps));

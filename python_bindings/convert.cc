@@ -344,7 +344,7 @@ void Warn(const std::vector<std::string>& sentences) {
   }
 }
 
-ir::Graph ReadModel(const py::object& model, const ir::Limits& limits, py::object* bytes) {
+ir::Graph ReadModel(const py::object& model, const ir::Limits& limits, py::object* bytes, bool map_data) {
   ir::Graph graph;
   if (py::isinstance<GraphRef>(model)) {
     graph = Of(model.cast<Shared>());
@@ -352,7 +352,7 @@ ir::Graph ReadModel(const py::object& model, const ir::Limits& limits, py::objec
     return graph;
   }
   if (const auto path = PathOf(model)) {
-    graph = Unwrap(ir::onnx::ReadFile(*path, {.limits = limits}));
+    graph = Unwrap(ir::onnx::ReadFile(*path, {.limits = limits, .map_data = map_data}));
   } else if (py::object given = BytesOf(model); !given.is_none()) {
     graph = Unwrap(ir::onnx::ReadBytes(given.cast<std::string_view>(), {.limits = limits}));
     if (bytes != nullptr) *bytes = std::move(given);

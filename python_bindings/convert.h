@@ -64,7 +64,9 @@ ir::TensorMap FromDict(const py::object& arrays, std::string_view place, const s
 void Warn(const std::vector<std::string>& sentences);
 
 // A path, a Graph, or the bytes of a model: bytes, what has them as a buffer, an onnx.ModelProto or an open file. bytes: gets these, if there are any.
-ir::Graph ReadModel(const py::object& model, const ir::Limits& limits, py::object* bytes = nullptr);
+// map_data: as of ir::onnx::ReadOptions, of a path.
+ir::Graph ReadModel(const py::object& model, const ir::Limits& limits, py::object* bytes = nullptr,
+                    bool map_data = false);
 
 // Batches from a Python iterable of dicts, pulled one at a time. What an iterator yields comes once: it is kept where it shall come again,
 // else the data can be read once only and takes the memory of a batch.

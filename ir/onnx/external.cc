@@ -70,6 +70,10 @@ Result<std::shared_ptr<const Buffer>> ExternalFiles::Open(const std::string& loc
   return file->data;
 }
 
+void ExternalFiles::Add(const std::string& location, std::shared_ptr<const Buffer> data) {
+  by_location_[location] = std::make_shared<File>(File{.data = std::move(data), .counted = true});
+}
+
 int64_t ExternalFiles::FirstSize(const std::string& location) {
   const auto file = Find(location);
   return !file || std::exchange((*file)->counted, true) ? 0 : static_cast<int64_t>((*file)->data->size());

@@ -24,6 +24,8 @@ class ExternalFiles {
   // For a tensor of so many bytes. Tensors may share bytes, but a file that they name over and over again is refused: whoever
   // walks the graph would look at it as often.
   Result<std::shared_ptr<const Buffer>> Open(const std::string& location, size_t bytes);
+  // One that is mapped already, under this name. It counts as counted.
+  void Add(const std::string& location, std::shared_ptr<const Buffer> data);
   // Size of the file when it is asked for the first time, else 0; 0 where it cannot be opened, of which Open gives the reason.
   int64_t FirstSize(const std::string& location);
   std::vector<std::filesystem::path> Paths() const;  // of all that were opened

@@ -16,6 +16,7 @@
 #include "octavo/ir/mapped.h"
 #include "octavo/ir/names.h"
 #include "octavo/ir/onnx/cost.h"
+#include "octavo/ir/onnx/large_data.h"
 #include "octavo/ir/onnx/onnx.h"
 #include "octavo/ir/onnx/opset.h"
 #include "octavo/ir/onnx/tensor_proto.h"
@@ -130,13 +131,20 @@ Result<Graph> ReadModel(pb::ModelProto& model, ExternalFiles external, int64_t b
   return g;
 }
 
-Result<Graph> Parse(std::string_view bytes, const std::filesystem::path& folder, const ReadOptions& options) {
+// `mapped`: the bytes are its, and large data may stay there; null: it is copied.
+Result<Graph> Parse(std::string_view bytes, const std::shared_ptr<const Buffer>& mapped,
+                    const std::filesystem::path& folder, const ReadOptions& options) {
   if (bytes.size() >= INT_MAX) {
     return Fail("it has {} bytes, but an ONNX file holds at most 2 GB; store its weights as external data",
                 bytes.size());
   }
   const google::protobuf::LogSilencer silence;  // its message names neither file nor way out
   const auto own = static_cast<int64_t>(bytes.size());
+  ExternalFiles external(folder);
+  const std::string place("\0the model", 10);  // no file has such a name
+  std::optional<std::string> without;
+  if (mapped != nullptr) without = WithoutLargeData(bytes, place);
+  if (without) external.Add(place, mapped), bytes = *without;
   const auto parsed = static_cast<size_t>(ParsedBytes(bytes));
   {
     const MemoryScope scope(MemoryLimit(options.limits, own));
@@ -150,7 +158,6 @@ Result<Graph> Parse(std::string_view bytes, const std::filesystem::path& folder,
   if (!model.ParseFromCodedStream(&input) || !input.ConsumedEntireMessage()) {
     return Fail("it is truncated or not an ONNX file; get it again");
   }
-  ExternalFiles external(folder);
   const int64_t all = own + ExternalBytes(model, external);
   if (options.files != nullptr) *options.files = external.Paths();
   const MemoryScope scope(MemoryLimit(options.limits, all));
@@ -159,10 +166,10 @@ Result<Graph> Parse(std::string_view bytes, const std::filesystem::path& folder,
 }
 
 // What is wrong with a model, with the place.
-Result<Graph> At(const std::string& place, std::string_view bytes, const std::filesystem::path& folder,
-                 const ReadOptions& options) {
+Result<Graph> At(const std::string& place, std::string_view bytes, const std::shared_ptr<const Buffer>& mapped,
+                 const std::filesystem::path& folder, const ReadOptions& options) {
   return Closed(place, [&]() -> Result<Graph> {
-    auto graph = Parse(bytes, folder, options);
+    auto graph = Parse(bytes, mapped, folder, options);
     if (!graph) return Fail("{}: {}", place, graph.error().message);
     return graph;
   });
@@ -171,7 +178,7 @@ Result<Graph> At(const std::string& place, std::string_view bytes, const std::fi
 }  // namespace
 
 Result<Graph> ReadBytes(std::string_view bytes, const ReadOptions& options) {
-  return At("the model", bytes, options.external_dir, options);
+  return At("the model", bytes, nullptr, options.external_dir, options);
 }
 
 Result<Graph> ReadFile(const std::filesystem::path& path, const ReadOptions& options) {
@@ -180,10 +187,11 @@ Result<Graph> ReadFile(const std::filesystem::path& path, const ReadOptions& opt
     std::error_code error;
     if (!std::filesystem::exists(path, error)) return Fail("{}: there is no such file", name);
     if (std::filesystem::is_directory(path, error)) return Fail("{} is a folder; name the .onnx file in it", name);
-    OCTAVO_TRY(auto file, MapFile(path, path.filename().string()));
+    OCTAVO_TRY(auto file, MapFile(path, options.map_data ? std::string() : path.filename().string()));
     std::filesystem::path folder = options.external_dir;
     if (folder.empty()) folder = path.has_parent_path() ? path.parent_path() : std::filesystem::path(".");
-    return At(name, {reinterpret_cast<const char*>(file->data()), file->size()}, folder, options);
+    return At(name, {reinterpret_cast<const char*>(file->data()), file->size()}, options.map_data ? file : nullptr,
+              folder, options);
   });
 }
 

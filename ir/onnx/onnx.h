@@ -30,6 +30,8 @@ struct ReadOptions {
   Limits limits = {};  // kept in the graph (info.limits), for all that is done with it
   std::vector<std::filesystem::path>* files =
       nullptr;  // gets the files of the external data that was found, whether the model is read or not
+  // Large initializers stay where the file has them: it is mapped, as external data is, until the graph and all that was made of it are gone.
+  bool map_data = false;
 };
 
 // What a file declares is paid for by its bytes: reading takes time in proportion to them and at most MemoryLimit (limits.h).
