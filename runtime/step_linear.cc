@@ -175,6 +175,7 @@ class LinearKernel : public Kernel {
       if (tail_ != nullptr || heads_[i]) args.branch[i].y = scratch + begin[i];
     }
     std::vector<const std::byte*> in;
+    in.reserve(operands_.size());
     for (const TailOperand& o : operands_)
       in.push_back(o.slot == 0 ? scratch + begin[o.branch] : call.T(o.slot).data());
     ForParts(call, args, rows, [&](size_t i, kernels::Range some, kernels::Range piece) {

@@ -26,7 +26,9 @@ class Fields {
   bool Next() {
     const std::string_view before = rest_;
     uint64_t tag = 0;
-    if (!ok_ || rest_.empty() || !(ok_ = Varint(tag))) return false;
+    if (!ok_ || rest_.empty()) return false;
+    ok_ = Varint(tag);
+    if (!ok_) return false;
     number = tag >> 3, wire = tag & 7, content = {};
     size_t skipped = wire == kFixed64 ? 8 : wire == kFixed32 ? 4 : 0;
     if (wire == kVarint || wire == kBytes) ok_ = Varint(value);

@@ -68,13 +68,12 @@ Result<bool> Means(Graph& graph, PassRun&) {
   Rewriter rw(graph, "means");
   for (NodeId id : graph.NodesInOrder()) {
     if (!graph.IsAlive(id)) continue;
-    const Node n = graph.node(id);
-    const Reduction r = ReductionFor(graph, n);
+    const Reduction r = ReductionFor(graph, graph.node(id));
     if (!r.x.valid()) continue;
     rw.At(id, {id});
     const ValueId x = r.squares ? Make(rw, Op::kMul, {r.x, r.x}, {}, TypeOf(graph, r.x)) : r.x;
     const ValueId axes = r.axes.valid() ? r.axes : MakeInts(rw, {-1});
-    const Type type = TypeOf(graph, n.output());
+    const Type type = TypeOf(graph, graph.node(id).output());
     ReplaceNode(rw, id, Make(rw, r.op, {x, axes}, {{"keepdims", int64_t{1}}}, type));
   }
   return rw.changed();
