@@ -8,6 +8,7 @@
 #include <thread>
 
 #include "octavo/api/clipped.h"
+#include "octavo/api/logits_to_keep.h"
 #include "octavo/api/open.h"
 #include "octavo/api/version_text.h"
 #include "octavo/ir/names.h"
@@ -66,11 +67,11 @@ struct State {
 class Session {
  public:
   Session(const py::object& model, int threads, bool fuse, std::optional<int64_t> max_memory,
-          std::optional<int64_t> max_nodes, bool count_clipped, const py::object& packed)
+          std::optional<int64_t> max_nodes, bool count_clipped, const py::object& packed, bool logits_to_keep)
       : packed_file_(PackedFileOf(model, packed)),
         graph_inputs_(),
         model_(Compile(Counted(Open(ReadModel(model, LimitsOf(max_memory, max_nodes), nullptr, !packed_file_.empty()),
-                                    fuse, caches_),
+                                    fuse, logits_to_keep, caches_),
                                count_clipped, clipped_),
                        threads, packed_file_)) {
     if (!model_.packed().note.empty()) Warn({model_.packed().note});
@@ -220,15 +221,16 @@ class Session {
     return chosen;
   }
 
-  static ir::Graph Open(ir::Graph graph, bool fuse, std::vector<passes::quantize::CodedCache>& caches) {
+  static ir::Graph Open(ir::Graph graph, bool fuse, bool logits_to_keep,
+                        std::vector<passes::quantize::CodedCache>& caches) {
     caches = passes::quantize::CodedCaches(graph);
-    if (!fuse) return graph;
-    api::Opened opened;
-    {
+    api::Opened opened = {.graph = std::move(graph), .note = {}};
+    if (fuse) {
       const py::gil_scoped_release unlock;
-      opened = api::FuseToRun(std::move(graph));
+      opened = api::FuseToRun(std::move(opened.graph));
     }
     if (!opened.note.empty()) Warn({opened.note});
+    if (logits_to_keep) Unwrap(api::AddLogitsToKeep(opened.graph));
     return std::move(opened.graph);
   }
   static ir::Graph Counted(ir::Graph graph, bool counts, std::unique_ptr<api::ClipCounter>& counter) {
@@ -301,10 +303,10 @@ void BindSession(py::module_& m) {
       .def("caches", [](const State& s) { return s.session.cast<const Session&>().Kept(s); });
   py::class_<Session>(m, "Session", "A compiled model; run() may be called from several threads at once.")
       .def(py::init<const py::object&, int, bool, std::optional<int64_t>, std::optional<int64_t>, bool,
-                    const py::object&>(),
+                    const py::object&, bool>(),
            py::arg("model"), py::arg("threads") = 0, py::arg("fuse") = true, py::arg("max_memory") = py::none(),
            py::arg("max_nodes") = py::none(), py::kw_only(), py::arg("count_clipped") = false,
-           py::arg("packed") = py::none())
+           py::arg("packed") = py::none(), py::arg("logits_to_keep") = false)
       .def("run", &Session::Run, py::arg("inputs"), py::arg("outputs") = py::none(),
            py::arg("donate") = std::vector<Name>(), py::arg("state") = py::none(),
            "Outputs by name, or all in the model's order. Inputs named in donate may be overwritten (a KV cache in "
@@ -342,7 +344,7 @@ void BindSession(py::module_& m) {
       "load",
       [](const py::object& model, int threads, bool fuse, std::optional<int64_t> max_memory,
          std::optional<int64_t> max_nodes) {
-        return std::make_unique<Session>(model, threads, fuse, max_memory, max_nodes, false, py::none());
+        return std::make_unique<Session>(model, threads, fuse, max_memory, max_nodes, false, py::none(), false);
       },
       py::arg("model"), py::arg("threads") = 0, py::arg("fuse") = true, py::arg("max_memory") = py::none(),
       py::arg("max_nodes") = py::none(), "Session(model, threads, fuse, max_memory, max_nodes).");

@@ -31,7 +31,8 @@ def ids(count, vocabulary):
 def feeds(names, before, ids_):
     """What the graphs want besides caches."""
     rows = ids_.shape[1]
-    every = {"input_ids": ids_, "attention_mask": np.ones((1, before + rows), np.int64), "position_ids": np.arange(before, before + rows)[None]}
+    every = {"input_ids": ids_, "attention_mask": np.ones((1, before + rows), np.int64), "position_ids": np.arange(before, before + rows)[None],
+             "logits_to_keep": np.array(1)}
     return {name: value for name, value in every.items() if name in names}
 
 
@@ -47,10 +48,12 @@ def timed(run):
 
 
 class Octavo:
-    def __init__(self, path, shape, threads, cache=None):
+    """Logits of the last token alone, as octavo.Generator and llama.cpp make them; of all with whole=True, as ONNX Runtime and OpenVINO make them."""
+
+    def __init__(self, path, shape, threads, cache=None, whole=False):
         import octavo
 
-        self.session, self.shape, self.cache = octavo.Session(str(path), threads=threads), shape, cache
+        self.session, self.shape, self.cache = octavo.Session(str(path), threads=threads, logits_to_keep=not whole), shape, cache
         self.names = [p.name for p in self.session.inputs]
 
     def times(self, past, rows, count):
@@ -161,6 +164,8 @@ def llamas(args):
         "octavo dynamic4": lambda t: Octavo(made["dynamic4"], shape, t),
         "octavo dynamic4, int8 caches": lambda t: Octavo(made["dynamic4"], shape, t, "int8"),
         "octavo dynamic": lambda t: Octavo(made["dynamic"], shape, t),
+        "octavo dynamic4, all logits": lambda t: Octavo(made["dynamic4"], shape, t, whole=True),
+        "octavo dynamic, all logits": lambda t: Octavo(made["dynamic"], shape, t, whole=True),
         "octavo, genai's form": lambda t: Octavo(made["genai"], shape, t),
         "llama.cpp Q4_0": lambda t: LlamaCpp(made["gguf"], shape, t, args.llama_bench),
         "ONNX Runtime, genai's form": lambda t: OnnxRuntime(made["genai"], shape, t),

@@ -86,6 +86,8 @@ class Session(metaclass=_Type):
     count_clipped: clipped() then tells how many values of a quantized model came to lie at an end of the range that calibration gave them; runs are slower.
     packed: a file that keeps the weights (integers and fp8) as products read them, for the next process that opens this model with this octavo on such a CPU:
     it maps them instead of packing them. True: beside the model's file, model.octavo-packed. What does not fit is made and written anew.
+    logits_to_keep: a decoder gets the input `logits_to_keep` (int64, one number) if it has none: how many of the last tokens get logits, with the same bits;
+    0: all. A prompt is read faster then. Refused where the logits are not made of each token's state by one product with weights.
     """
 
     def __init__(
@@ -98,6 +100,7 @@ class Session(metaclass=_Type):
         *,
         count_clipped: bool = False,
         packed: bool | str | os.PathLike[str] | None = None,
+        logits_to_keep: bool = False,
     ) -> None: ...
     @overload
     def run(

@@ -13,12 +13,20 @@ _PAST = re.compile(r"past|cache", re.IGNORECASE)
 _GIVEN = ("input_ids", "attention_mask", "position_ids", "use_cache_branch", "num_logits_to_keep", "logits_to_keep")
 
 
+def _open(model, threads, packed):
+    """A session that makes logits of the last tokens alone where it is asked to, if the model allows it."""
+    try:
+        return Session(model, threads=threads, packed=packed, logits_to_keep=True)
+    except OctavoError:  # what else is wrong is said below
+        return Session(model, threads=threads, packed=packed)
+
+
 class _Decoder:
     """A model whose sequences can be run: logits of tokens that follow those before."""
 
     def __init__(self, model, threads=0, cache=None, packed=None):
         self.cache = cache
-        self.session = model if isinstance(model, Session) else Session(model, threads=threads, packed=packed)
+        self.session = model if isinstance(model, Session) else _open(model, threads, packed)
         ports = {port.name: port for port in self.session.inputs}
         if "input_ids" not in ports:
             raise OctavoError(f"the model has no input 'input_ids' ({', '.join(ports)}); generation takes decoders that read token ids")
@@ -43,15 +51,15 @@ class _Decoder:
         _Sequence(self)  # says what caches cannot begin empty
 
     def run(self, reads):
-        """Logits [tokens, vocabulary] of what each sequence reads next: pairs of a sequence, and its tokens."""
-        feeds = [sequence.feeds(ids) for sequence, ids in reads]
+        """Logits [tokens, vocabulary] of what each sequence reads next: a sequence, its tokens, and of how many of the last ones logits are wanted."""
+        feeds = [sequence.feeds(ids, keep) for sequence, ids, keep in reads]
         if not self.keeps:
-            return [sequence.run(one) for (sequence, _), one in zip(reads, feeds)]
+            return [sequence.run(one) for (sequence, _, _), one in zip(reads, feeds)]
         if len(reads) == 1:
             results = [self.session.run(feeds[0], [self.logits], state=reads[0][0].state)]
         else:
-            results = self.session.run_together(feeds, [self.logits], [sequence.state for sequence, _ in reads])
-        return [logits[0].astype(np.float32) for (logits,) in results]
+            results = self.session.run_together(feeds, [self.logits], [sequence.state for sequence, _, _ in reads])
+        return [logits[0][-keep:].astype(np.float32) for (logits,), (_, _, keep) in zip(results, reads)]
 
 
 class _Sequence:
@@ -72,17 +80,17 @@ class _Sequence:
             other.cut(tokens)
         return other
 
-    def feeds(self, ids):
-        """What the model is given for tokens behind those that were run."""
+    def feeds(self, ids, keep):
+        """What the model is given for tokens behind those that were run, to make logits of the last `keep` of them."""
         before, ports = len(self.tokens), self.decoder.ports
         self.tokens += [int(i) for i in ids]
-        self.asked = len(ids)
+        self.keep = keep
         if self.state is None and not self.caches:  # everything again
             ids, before = self.tokens, 0
         count = len(ids)
         feeds = {"input_ids": np.asarray(ids, np.int64)[None], "attention_mask": np.ones((1, before + count), np.int64),
                  "position_ids": np.arange(before, before + count, dtype=np.int64)[None]}
-        for name, one in (("use_cache_branch", before > 0), ("num_logits_to_keep", count), ("logits_to_keep", count)):
+        for name, one in (("use_cache_branch", before > 0), ("num_logits_to_keep", keep), ("logits_to_keep", keep)):
             if name in ports:
                 feeds[name] = np.full([1] * len(ports[name].shape or ()), one)
         return {name: array.astype(ports[name].dtype) for name, array in feeds.items() if name in ports}
@@ -93,7 +101,7 @@ class _Sequence:
         donate = [name for name, cache in self.caches.items() if cache.size]
         logits, *presents = self.decoder.session.run({**feeds, **self.caches}, outputs=wanted, donate=donate)
         self.caches = dict(zip(self.decoder.present_of, presents))
-        return logits[0][-self.asked :].astype(np.float32)
+        return logits[0][-self.keep :].astype(np.float32)
 
     def cut(self, tokens):
         """Forgets all but the first tokens."""
@@ -187,11 +195,12 @@ class _Writing:
             self.sequence = best.sequence.copy(longest)
 
     def reads(self):
+        """The tokens that it reads next, and of how many of the last ones it wants logits."""
         before = len(self.sequence.tokens)
         if before < len(self.prompt):
-            return self.prompt[before : before + self.chunk]
+            return self.prompt[before : before + self.chunk], 1
         self.guess = _seen_before(self.prompt + self.written, min(self.lookup, self.left - 1))
-        return [self.written[-1], *self.guess]
+        return [self.written[-1], *self.guess], len(self.guess) + 1
 
     def takes(self, logits):
         """Tokens that the logits of what was read tell; of a guess those that it got right, and one more."""
@@ -199,7 +208,7 @@ class _Writing:
             return []
         new, guess = [], self.guess
         self.guess = []
-        for i, row in enumerate(logits[len(logits) - len(guess) - 1 :]):
+        for i, row in enumerate(logits):
             token = _choose(row, *self.how)
             self.left -= 1
             self.done = token in self.stops or self.left == 0
@@ -270,7 +279,7 @@ class Generator:
             if not active or max_tokens < 1:
                 return
             turns = self._turns(list(active.values()))
-            for writing, logits in zip(turns, self._decoder.run([(w.sequence, w.reads()) for w in turns])):
+            for writing, logits in zip(turns, self._decoder.run([(w.sequence, *w.reads()) for w in turns])):
                 writing.new = writing.takes(logits)
             for i, writing in active.items():
                 if writing in turns:
@@ -353,7 +362,8 @@ def perplexity(model, tokens, *, against=None, window=512, stride=None, chunk=No
 
 def _log_softmax(decoder, ids, chunk):
     sequence, chunk = _Sequence(decoder, len(ids)), chunk or len(ids)
-    parts = [decoder.run([(sequence, ids[i : i + chunk])])[0] for i in range(0, len(ids), chunk)]
+    pieces = [ids[i : i + chunk] for i in range(0, len(ids), chunk)]
+    parts = [decoder.run([(sequence, piece, len(piece))])[0] for piece in pieces]
     logits = np.concatenate(parts).astype(np.float64)
     logits -= logits.max(-1, keepdims=True)
     return logits - np.log(np.exp(logits).sum(-1, keepdims=True))

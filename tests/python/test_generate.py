@@ -172,7 +172,7 @@ def test_prompts_that_begin_alike_are_read_once(caches, monkeypatch):
         reads.clear()
         assert collect(generator.many_tokens(prompts, 7, at_once=at_once)) == want
         # Behind the chunks of 4 that prompts share: one token each turn but for the last, and what of a prompt nobody else had read.
-        read, chunks = sum(len(ids) for (ids,) in reads), 4 + 4 + 3 + 1 + 5 + 4 + 2 + 4 + 1 + 3
+        read, chunks = sum(len(ids) for ids, _ in reads), 4 + 4 + 3 + 1 + 5 + 4 + 2 + 4 + 1 + 3
         assert read <= chunks + 7 * 6 + (0 if at_once == 7 else 8)
         assert list(generator.tokens(prompts[5], 7)) == want[5]
 

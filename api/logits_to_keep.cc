@@ -1,0 +1,146 @@
+#include "octavo/api/logits_to_keep.h"
+
+#include <algorithm>
+#include <limits>
+#include <optional>
+#include <set>
+#include <vector>
+
+#include "octavo/ir/closed.h"
+#include "octavo/ir/infer.h"
+#include "octavo/ir/names.h"
+#include "octavo/passes/canonical/util.h"
+
+namespace octavo::api {
+
+using ir::Graph;
+using ir::Node;
+using ir::NodeId;
+using ir::Op;
+using ir::ValueId;
+
+namespace {
+
+// Values that are not the same in each run.
+std::set<ValueId> Varying(const Graph& g) {
+  std::set<ValueId> varying(g.inputs().begin(), g.inputs().end());
+  for (const NodeId id : g.NodesInOrder()) {
+    const Node& n = g.node(id);
+    const bool varies = std::ranges::any_of(n.inputs, [&](ValueId v) { return varying.contains(v); });
+    const bool may = varies || n.op == Op::kOpaque || n.op == Op::kIf || n.op == Op::kLoop || n.op == Op::kScan;
+    if (may) varying.insert(n.outputs.begin(), n.outputs.end());
+  }
+  return varying;
+}
+
+int64_t RankOf(const Graph& g, ValueId v) {
+  const auto& shape = g.value(v).type.shape;
+  return shape ? static_cast<int64_t>(shape->size()) : -1;
+}
+
+bool IsOne(const ir::Dim& d) { return d.is_number() && d.number() == 1; }
+
+// Whether an operand that is a constant does the same to all tokens of [batch, tokens, channels].
+bool SameForAllTokens(const Graph& g, Op op, ValueId v) {
+  const auto& shape = g.value(v).type.shape;
+  if (!shape) return false;
+  if (op == Op::kQuantizeLinear || op == Op::kDequantizeLinear) return std::ranges::all_of(*shape, IsOne);
+  return shape->size() < 2 || IsOne((*shape)[shape->size() - 2]);
+}
+
+// From the logits back to the states of tokens that one product makes them of, through ops that know no neighbours.
+struct Road {
+  NodeId product;               // what reads the states
+  std::vector<ValueId> values;  // that have fewer tokens then, the logits first
+};
+
+std::optional<Road> RoadTo(const Graph& g, ValueId logits) {
+  const std::set<ValueId> varying = Varying(g);
+  Road road;
+  for (ValueId at = logits;;) {
+    const Node* n = g.Producer(at);
+    const bool alone = g.value(at).uses.size() + (g.IsGraphOutput(at) ? 1 : 0) == 1;
+    if (n == nullptr || !alone || RankOf(g, at) != 3) return {};
+    road.values.push_back(at);
+    std::vector<ValueId> read;  // that vary
+    std::ranges::copy_if(n->inputs, std::back_inserter(read), [&](ValueId v) { return varying.contains(v); });
+    if (read.empty()) return {};
+    const ir::NodeId id = g.value(at).producer;
+    switch (n->op) {
+      case Op::kMatMul:
+      case Op::kLinearBlocked:
+      case Op::kQuantizedLinear: {
+        const bool coded = read.size() == 3 && g.IsFrom(read[0], Op::kQuantizeTokens) &&
+                           g.Producer(read[0]) == g.Producer(read[1]) && g.Producer(read[0]) == g.Producer(read[2]);
+        if (read[0] != n->input(0) || (read.size() != 1 && !coded) || RankOf(g, read[0]) != 3) return {};
+        road.product = id;
+        return road;
+      }
+      default:
+        const bool same = std::ranges::all_of(
+            n->inputs, [&](ValueId v) { return !v.valid() || v == read[0] || SameForAllTokens(g, n->op, v); });
+        const bool knows_no_neighbours = passes::canonical::IsElementwise(n->op) || n->op == Op::kLookup ||
+                                         n->op == Op::kQuantizeLinear || n->op == Op::kDequantizeLinear;
+        if (read.size() != 1 || !knows_no_neighbours || !same) return {};
+        at = read[0];
+    }
+  }
+}
+
+// The last `keep` of the tokens of v, where it is read by the node alone.
+ValueId LastTokens(Graph& g, ValueId v, ValueId keep, NodeId before) {
+  const auto made = [&](Op op, std::vector<ValueId> inputs) {
+    return g.node(g.AddNode(op, std::move(inputs), 1, {}, std::string(kLogitsToKeep), before)).output();
+  };
+  const auto number = [&](int64_t n) { return g.AddConstant(ir::Tensor::S64({1}, {n}), {}, before); };
+  const ValueId first = made(Op::kNeg, {made(Op::kReshape, {keep, number(1)})});
+  return made(Op::kSlice, {v, first, number(std::numeric_limits<int64_t>::max()), number(1)});
+}
+
+ir::Status Add(Graph& graph) {
+  for (const ValueId v : graph.inputs()) {
+    const std::string& name = graph.value(v).name;
+    if (name == kLogitsToKeep || name == "num_logits_to_keep") return {};
+  }
+  const auto& outputs = graph.outputs();
+  auto output = std::ranges::find(outputs, "logits", &ir::GraphOutput::name);
+  if (output == outputs.end()) output = outputs.begin();
+  const auto road = output == outputs.end() ? std::nullopt : RoadTo(graph, output->value);
+  if (!road) {
+    return ir::Fail(
+        "logits_to_keep: output {} comes of no product of each token's state [batch, tokens, channels] by weights; "
+        "leave "
+        "the option out, and all tokens have logits",
+        output == outputs.end() ? "of the model" : ir::Quoted(output->name));
+  }
+  const ValueId keep = graph.AddInput(std::string(kLogitsToKeep), {ir::DType::kS64, ir::SymShape()});
+  NodeId reader = road->product;
+  std::vector<ValueId> coded;
+  if (const ValueId read = graph.node(reader).input(0); graph.IsFrom(read, Op::kQuantizeTokens)) {
+    // Who else reads the codes goes on with those of all tokens.
+    const NodeId codes = graph.value(read).producer;
+    const Node& n = graph.node(codes);
+    const NodeId again = graph.AddNode(n.op, n.inputs, n.outputs.size(), n.attrs, std::string(kLogitsToKeep), reader);
+    for (size_t slot = 0; slot < 3; ++slot)
+      graph.SetInput(reader, slot, graph.node(again).output(graph.value(graph.node(reader).input(slot)).output_index));
+    if (std::ranges::none_of(n.outputs, [&](ValueId v) { return passes::canonical::HasUses(graph, v); }))
+      graph.Erase(codes);
+    reader = again;
+  }
+  graph.SetInput(reader, 0, LastTokens(graph, graph.node(reader).input(0), keep, reader));
+  for (const ValueId v : road->values) {
+    ir::Type type = graph.value(v).type;
+    (*type.shape)[1] = ir::Dim::Unknown();
+    graph.SetType(v, type);
+  }
+  graph.DeclareOutput(static_cast<size_t>(output - outputs.begin()), graph.value(output->value).type);
+  return ir::Inference::Run(graph).transform([](const auto&) {});
+}
+
+}  // namespace
+
+ir::Status AddLogitsToKeep(Graph& graph) {
+  return ir::Closed("adding logits_to_keep", [&] { return Add(graph); });
+}
+
+}  // namespace octavo::api
