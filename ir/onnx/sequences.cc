@@ -8,8 +8,8 @@
 #include <map>
 #include <optional>
 
-#include "octavo/ir/infer.h"
 #include "octavo/ir/onnx/import.h"
+#include "octavo/ir/typed.h"
 
 namespace octavo::ir::onnx {
 
@@ -32,8 +32,7 @@ class Sequences {
 
   // Whether something was replaced.
   bool Resolve() {
-    typed_ = g_;  // handles stay valid in the copy
-    if (!Inference::Run(*typed_)) typed_.reset();
+    typed_ = Typed(g_);
     const std::vector<NodeId> order = g_.NodesInOrder();
     for (const NodeId id : order) {
       if (g_.node(id).op == Op::kOpaque && g_.node(id).domain.empty()) Visit(id);

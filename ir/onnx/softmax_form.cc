@@ -2,7 +2,7 @@
 // the last axis where `axis` is the last one (all that exporters write); else the axes are flattened, which is exact.
 #include <optional>
 
-#include "octavo/ir/infer.h"
+#include "octavo/ir/typed.h"
 #include "octavo/ir/onnx/import.h"
 
 namespace octavo::ir::onnx {
@@ -43,10 +43,7 @@ void ResolveSoftmax(Graph& g) {
   }
   if (pending.empty()) return;
   std::optional<Graph> typed;
-  if (ranks_missing) {
-    typed = g;  // handles stay valid in the copy
-    if (!Inference::Run(*typed)) typed.reset();
-  }
+  if (ranks_missing) typed = Typed(g);
   for (NodeId id : pending) {
     const auto& shape = (typed ? *typed : g).value(g.node(id).input(0)).type.shape;
     const int64_t axis = g.node(id).attrs.Int("axis", 1);

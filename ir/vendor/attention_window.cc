@@ -2,6 +2,7 @@
 // the keys p - left_window_size to p + right_window_size. What optimizes and runs attention then needs to know masks only.
 #include <limits>
 
+#include "octavo/ir/typed.h"
 #include "octavo/ir/vendor/core.h"
 #include "octavo/ir/vendor/lower.h"
 

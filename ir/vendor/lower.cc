@@ -5,7 +5,7 @@
 #include <string_view>
 
 #include "octavo/ir/attr_table.h"
-#include "octavo/ir/infer.h"
+#include "octavo/ir/typed.h"
 #include "octavo/ir/vendor/rules.h"
 
 namespace octavo::ir::vendor {
@@ -78,12 +78,6 @@ Status Build(const Entry& entry, Site& site) {
 }
 
 }  // namespace
-
-Graph Typed(const Graph& g) {
-  Graph typed = g;
-  if (!Inference::Run(typed)) return g;
-  return typed;
-}
 
 Status Lower(Graph& graph, const LowerOptions& options) {
   AttentionWindows(graph);

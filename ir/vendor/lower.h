@@ -27,9 +27,6 @@ Status AttentionBefore122(Graph& graph, const Graph& typed);
 // ONNX Attention nodes with a window in the form without: attention_window.cc.
 void AttentionWindows(Graph& graph);
 
-// A copy with types; where inference finds a contradiction, what it had found until then does not count.
-Graph Typed(const Graph& g);
-
 // Why a com.microsoft node stayed: one sentence with op, attribute or input, and the way out. Empty: no such node.
 std::string WhyOpaque(const Graph& graph, const Node& node);
 
