@@ -39,15 +39,13 @@ Spread SpreadOf(const CompileContext& c, ValueId constant, ValueId full) {
 }
 
 // Inputs of a node that are data, not parameters.
-size_t DataInputs(const Node& n) {
-  return n.op == Op::kQuantizeLinear || n.op == Op::kDequantizeLinear || n.op == Op::kLookup ? 1 : n.inputs.size();
-}
+size_t DataInputs(const Node& n) { return BinaryOf(n.op) ? n.inputs.size() : 1; }
 
 bool IsLink(const CompileContext& c, const Node& n) {
   if (n.outputs.size() != 1 || !n.output().valid() || c.Constant(n.output()) != nullptr) return false;
   if (n.op == Op::kQuantizeLinear || n.op == Op::kDequantizeLinear) return MakeQuantize(n, c) != nullptr;
   if (n.op == Op::kLookup) return MakeLookup(n, c) != nullptr;
-  if (UnaryOf(n)) return n.inputs.size() == 1 && c.Is(n.input(0), DType::kF32);
+  if (UnaryOf(n, c)) return c.Is(n.input(0), DType::kF32);
   if (!BinaryOf(n.op) || n.inputs.size() != 2) return false;
   return std::all_of(n.inputs.begin(), n.inputs.end(), [&](ValueId v) {
     if (!v.valid() || !c.Is(v, DType::kF32)) return false;
@@ -73,7 +71,7 @@ struct Link {
   Spread spread_a = Spread::kNone, spread_b = Spread::kNone;
   std::optional<size_t> to;  // tile; none: the output
   Op op = Op::kAdd;
-  std::optional<kernels::UnaryOp> unary;
+  std::optional<UnaryCall> unary;
   std::optional<kernels::BinaryOp> binary;
   DType codes = DType::kUndefined;  // of Quantize- and DequantizeLinear
   float scale = 1;
@@ -153,7 +151,7 @@ class Links final : public Tail {
 
   Link LinkOf(const Node& n, const CompileContext& c, const Chain& chain) {
     Link link;
-    link.op = n.op, link.unary = UnaryOf(n), link.binary = BinaryOf(n.op);
+    link.op = n.op, link.unary = UnaryOf(n, c), link.binary = BinaryOf(n.op);
     const auto operand = [&](ValueId v, Link::From& from, size_t& index, Spread& spread) {
       if (c.Constant(v) != nullptr) {
         from = Link::From::kConstant, index = constants_.size(), spread = SpreadOf(c, v, n.output());
@@ -200,7 +198,7 @@ class Links final : public Tail {
       kernels::Lookup(arch_, reinterpret_cast<const uint8_t*>(a), reinterpret_cast<const uint8_t(&)[256]>(l.table[0]),
                       reinterpret_cast<uint8_t*>(y), n);
     } else if (l.unary) {
-      kernels::Unary(arch_, *l.unary, floats(a), reinterpret_cast<float*>(y), n);
+      kernels::Unary(arch_, l.unary->op, floats(a), reinterpret_cast<float*>(y), n, l.unary->params);
     } else {
       const auto operand = [&](const std::byte* p, Spread spread) {
         return kernels::Operand{floats(p), spread == Spread::kNone ? tile.cols : 0, spread == Spread::kNumber ? 0 : 1};

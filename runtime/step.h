@@ -117,8 +117,12 @@ KernelPtr MakeElementwise(const Node& node, const CompileContext& c);  // f32 un
 KernelPtr MakeInterpreted(const Graph& graph, ir::NodeId node);
 inline std::string InterpreterOf(Op op) { return "interpreter " + std::string(ir::InfoOf(op).name); }
 
-// What MakeElementwise has for a node of this kind over f32.
-std::optional<kernels::UnaryOp> UnaryOf(const Node& node);
+// What MakeElementwise has for a node of this kind over f32. Beside its first input a unary one reads constants alone.
+struct UnaryCall {
+  kernels::UnaryOp op;
+  kernels::UnaryParams params = {};
+};
+std::optional<UnaryCall> UnaryOf(const Node& node, const CompileContext& c);
 std::optional<kernels::BinaryOp> BinaryOf(Op op);
 
 constexpr int64_t kElementGrain = 16384;  // elements of a task, about 5 us for an element-wise operation

@@ -1,6 +1,7 @@
-// f32 element-wise ops. Binary ones where the operands broadcast like rows (equal shapes, a scalar, or a vector or block of
-// trailing dims against all leading ones); anything else is the interpreter's.
+// f32 element-wise ops. Binary ones where one operand has the result's shape and the other has it along some axes that follow each other (a scalar, a
+// vector of columns, a number for each row, one for each channel of an image); anything else is the interpreter's.
 #include <algorithm>
+#include <limits>
 #include <map>
 #include <optional>
 
@@ -13,8 +14,8 @@ namespace {
 
 class UnaryKernel : public Kernel {
  public:
-  UnaryKernel(kernels::Arch arch, kernels::UnaryOp op, std::string name)
-      : arch_(arch), op_(op), name_(std::move(name)) {
+  UnaryKernel(kernels::Arch arch, UnaryCall unary, std::string name)
+      : arch_(arch), unary_(unary), name_(std::move(name)) {
     needs.Typed(0, DType::kF32);
   }
   std::string name() const override { return name_; }
@@ -25,34 +26,39 @@ class UnaryKernel : public Kernel {
     const int64_t parts = PartsOf(x.size(), kElementGrain, call.threads->count());
     call.threads->For(parts, [&](int64_t i) {
       const Part p = PartOf(x.size(), parts, i, 64);
-      kernels::Unary(arch_, op_, from + p.begin, y + p.begin, p.end - p.begin);
+      kernels::Unary(arch_, unary_.op, from + p.begin, y + p.begin, p.end - p.begin, unary_.params);
     });
     return {};
   }
 
  private:
   kernels::Arch arch_;
-  kernels::UnaryOp op_;
+  UnaryCall unary_;
   std::string name_;
 };
 
-// How `shape` lies in the rows x cols view of `full`.
-std::optional<kernels::Operand> RowOperand(const Tensor& t, const Shape& full, int64_t cols) {
-  const int64_t n = t.size();
-  const float* data = t.as<float>().data();
-  if (t.shape() == full) return kernels::Operand{data, cols, 1};
-  if (n == 1) return kernels::Operand{data, 0, 0};
-  // Trailing dims equal to those of `full`, everything before them 1.
-  Shape s = t.shape();
-  while (!s.empty() && s.front() == 1) s.erase(s.begin());
-  if (s.size() <= full.size() && std::equal(s.rbegin(), s.rend(), full.rbegin()) && n == cols) {
-    return kernels::Operand{data, 0, 1};
+// Where the smaller operand lies in the larger one, seen as rows of `cols` elements: each row reads all of it, or one element, and of `period` rows each
+// the next one.
+struct Spread {
+  int64_t cols = 1, period = 1;
+  bool by_column = false;
+};
+
+std::optional<Spread> SpreadOf(const Shape& small, const Shape& full) {
+  if (small.size() > full.size()) return std::nullopt;
+  const size_t absent = full.size() - small.size();
+  const auto size = [&](size_t axis) { return axis < absent ? 1 : small[axis - absent]; };
+  size_t first = 0, end = full.size();
+  while (first < end && size(first) == 1) ++first;
+  while (end > first && size(end - 1) == 1) --end;
+  Spread s;
+  for (size_t axis = first; axis < end; ++axis) {
+    if (size(axis) != full[axis]) return std::nullopt;
+    s.period *= full[axis];
   }
-  // All dims but the last equal, the last 1: one value a row.
-  Shape row = full;
-  if (!row.empty()) row.back() = 1;
-  if (t.shape() == row && !full.empty() && full.back() == cols) return kernels::Operand{data, 1, 0};
-  return std::nullopt;
+  for (size_t axis = end; axis < full.size(); ++axis) s.cols *= full[axis];
+  if (s.cols == 1 && first < end) std::swap(s.cols, s.period), s.by_column = true;
+  return s;
 }
 
 class BinaryKernel : public Kernel {
@@ -64,25 +70,35 @@ class BinaryKernel : public Kernel {
   std::string name() const override { return name_; }
 
   Status Execute(StepCall& call) const override {
-    const Tensor& a = call.T(0);
-    const Tensor& b = call.T(1);
-    const Tensor& big = a.size() >= b.size() ? a : b;
-    const Tensor& small = a.size() >= b.size() ? b : a;
+    const Tensor &a = call.T(0), &b = call.T(1);
+    const bool a_is_full = a.size() >= b.size();
+    const Tensor &big = a_is_full ? a : b, &small = a_is_full ? b : a;
     const Shape full = big.shape();
-    // Columns: the trailing block of the smaller operand, or the last axis.
-    int64_t cols = full.empty() ? 1 : full.back();
-    if (small.shape() != full && small.size() > 1 && small.size() != LeadingRows(full)) cols = small.size();
-    const auto oa = RowOperand(a, full, cols);
-    const auto ob = RowOperand(b, full, cols);
-    if (!oa || !ob || a.rank() > big.rank() || b.rank() > big.rank() || cols == 0 || big.size() % cols != 0) {
-      return fallback_->Run(call);
-    }
+    const auto spread = SpreadOf(small.shape(), full);
+    if (!spread || big.size() == 0) return fallback_->Run(call);
     float* y = call.Allocate(0, DType::kF32, full).mutable_as<float>().data();
-    const int64_t rows = big.size() / cols;
+    const float *whole = big.as<float>().data(), *other = small.as<float>().data();
+    const auto run = [&](kernels::Operand lines, kernels::Operand others, float* to, int64_t rows, int64_t cols) {
+      kernels::Binary(arch_, op_, a_is_full ? lines : others, a_is_full ? others : lines, to, cols, 0, rows, cols);
+    };
+    if (const bool one = small.size() == 1; one || small.size() == big.size()) {
+      const int64_t parts = PartsOf(big.size(), kElementGrain, call.threads->count());
+      call.threads->For(parts, [&](int64_t i) {
+        const Part p = PartOf(big.size(), parts, i, 64);
+        run({whole + p.begin, 0, 1}, {other + (one ? 0 : p.begin), 0, !one}, y + p.begin, 1, p.end - p.begin);
+      });
+      return {};
+    }
+    const int64_t cols = spread->cols, period = spread->period, rows = big.size() / cols;
     const int64_t parts = PartsOf(rows, std::max<int64_t>(1, kElementGrain / cols), call.threads->count());
     call.threads->For(parts, [&](int64_t i) {
       const Part p = PartOf(rows, parts, i, 1);
-      kernels::Binary(arch_, op_, *oa, *ob, y, cols, p.begin, p.end, cols);
+      for (int64_t r = p.begin; r < p.end;) {
+        const int64_t from = r % period, n = spread->by_column ? p.end - r : std::min(p.end - r, period - from);
+        const kernels::Operand columns{other, 0, 1}, numbers{other + from, 1, 0};
+        run({whole + r * cols, cols, 1}, spread->by_column ? columns : numbers, y + r * cols, n, cols);
+        r += n;
+      }
     });
     return {};
   }
@@ -96,21 +112,44 @@ class BinaryKernel : public Kernel {
 
 }  // namespace
 
-std::optional<kernels::UnaryOp> UnaryOf(const Node& node) {
-  static const std::map<Op, kernels::UnaryOp> table = {{Op::kAbs, kernels::UnaryOp::kAbs},
-                                                       {Op::kErf, kernels::UnaryOp::kErf},
-                                                       {Op::kExp, kernels::UnaryOp::kExp},
-                                                       {Op::kNeg, kernels::UnaryOp::kNeg},
-                                                       {Op::kRelu, kernels::UnaryOp::kRelu},
-                                                       {Op::kSigmoid, kernels::UnaryOp::kSigmoid},
-                                                       {Op::kSqrt, kernels::UnaryOp::kSqrt},
-                                                       {Op::kTanh, kernels::UnaryOp::kTanh},
-                                                       {Op::kReciprocal, kernels::UnaryOp::kReciprocal}};
-  if (node.op == Op::kGelu) {
-    return node.attrs.Str("approximate", "none") == "tanh" ? kernels::UnaryOp::kGeluTanh : kernels::UnaryOp::kGelu;
+// Clip's bounds, which are constants of one element or absent.
+std::optional<UnaryCall> ClipOf(const Node& node, const CompileContext& c) {
+  constexpr float kInf = std::numeric_limits<float>::infinity();
+  UnaryCall clip{kernels::UnaryOp::kClip, {.a = -kInf, .b = kInf}};
+  for (const size_t slot : {1, 2}) {
+    if (!node.input(slot).valid()) continue;
+    const Tensor* bound = c.Constant(node.input(slot));
+    if (bound == nullptr || bound->dtype() != DType::kF32 || bound->size() != 1) return std::nullopt;
+    (slot == 1 ? clip.params.a : clip.params.b) = ScalarF32(*bound);
   }
-  const auto it = table.find(node.op);
-  return it == table.end() ? std::nullopt : std::optional(it->second);
+  return clip;
+}
+
+std::optional<UnaryCall> UnaryOf(const Node& node, const CompileContext& c) {
+  using kernels::UnaryOp;
+  static const std::map<Op, UnaryOp> table = {
+      {Op::kAbs, UnaryOp::kAbs},   {Op::kErf, UnaryOp::kErf},         {Op::kExp, UnaryOp::kExp},
+      {Op::kNeg, UnaryOp::kNeg},   {Op::kRelu, UnaryOp::kRelu},       {Op::kHardSwish, UnaryOp::kHardSwish},
+      {Op::kSqrt, UnaryOp::kSqrt}, {Op::kSigmoid, UnaryOp::kSigmoid}, {Op::kReciprocal, UnaryOp::kReciprocal},
+      {Op::kTanh, UnaryOp::kTanh}};
+  const auto number = [&](std::string_view name, float otherwise) { return node.attrs.Float(name, otherwise); };
+  switch (node.op) {
+    case Op::kClip:
+      return ClipOf(node, c);
+    case Op::kElu:
+      return UnaryCall{UnaryOp::kElu, {.a = number("alpha", 1.0f)}};
+    case Op::kGelu:
+      return UnaryCall{node.attrs.Str("approximate", "none") == "tanh" ? UnaryOp::kGeluTanh : UnaryOp::kGelu};
+    case Op::kHardSigmoid:
+      return UnaryCall{UnaryOp::kHardSigmoid, {.a = number("alpha", 0.2f), .b = number("beta", 0.5f)}};
+    case Op::kLeakyRelu:
+      return UnaryCall{UnaryOp::kLeakyRelu, {.a = number("alpha", 0.01f)}};
+    case Op::kSwish:
+      return number("alpha", 1.0f) == 1.0f ? std::optional(UnaryCall{UnaryOp::kSilu}) : std::nullopt;
+    default:
+      const auto it = table.find(node.op);
+      return it == table.end() ? std::nullopt : std::optional(UnaryCall{it->second});
+  }
 }
 
 std::optional<kernels::BinaryOp> BinaryOf(Op op) {
@@ -129,12 +168,11 @@ std::optional<kernels::BinaryOp> BinaryOf(Op op) {
 }
 
 KernelPtr MakeElementwise(const Node& node, const CompileContext& c) {
-  for (ValueId v : node.inputs) {
-    if (!v.valid() || c.graph.value(v).type.dtype != DType::kF32) return nullptr;
-  }
   const std::string name = std::string(ir::InfoOf(node.op).name) + " " + std::string(Name(c.arch));
-  if (node.inputs.size() == 1) {
-    if (const auto op = UnaryOf(node)) return std::make_unique<UnaryKernel>(c.arch, *op, name);
+  if (node.inputs.empty() || !c.Is(node.input(0), DType::kF32)) return nullptr;
+  if (const auto unary = UnaryOf(node, c)) return std::make_unique<UnaryKernel>(c.arch, *unary, name);
+  for (ValueId v : node.inputs) {
+    if (!v.valid() || !c.Is(v, DType::kF32)) return nullptr;
   }
   if (node.inputs.size() == 2) {
     if (const auto op = BinaryOf(node.op)) {

@@ -23,6 +23,12 @@ template <typename C>
 C Softplus(C x) {
   return (x > C(0) ? x : C(0)) + std::log1p(Exp(-std::fabs(x)));
 }
+// NaN: 1, as fmin and fmax have it.
+template <typename C>
+C Within01(C x) {
+  const C least = x < C(1) ? x : C(1);
+  return least > C(0) ? least : C(0);
+}
 
 template <typename T, typename F>
 void Map(const Tensor& x, Tensor& y, F f) {
@@ -87,7 +93,7 @@ OCTAVO_STATELESS(CoshF, std::cosh(x))
 OCTAVO_STATELESS(ErfF, Erf(x))
 OCTAVO_STATELESS(ExpF, Exp(x))
 OCTAVO_STATELESS(FloorF, std::floor(x))
-OCTAVO_STATELESS(HardSwishF, x* std::fmax(C(0), std::fmin(C(1), x* static_cast<C>(1.0 / 6) + C(0.5))))
+OCTAVO_STATELESS(HardSwishF, x* Within01(x* static_cast<C>(1.0 / 6) + C(0.5)))
 OCTAVO_STATELESS(LogF, std::log(x))
 OCTAVO_STATELESS(MishF, x* Tanh(Softplus(x)))
 OCTAVO_STATELESS(ReciprocalF, C(1) / x)
@@ -154,7 +160,7 @@ struct HardSigmoidF {
   explicit HardSigmoidF(const Call& c) : alpha(c.Float("alpha", 0.2f)), beta(c.Float("beta", 0.5f)) {}
   template <typename C>
   C operator()(C x) const {
-    return std::fmax(C(0), std::fmin(C(1), C(alpha) * x + C(beta)));
+    return Within01(C(alpha) * x + C(beta));
   }
   float alpha, beta;
 };

@@ -11,10 +11,15 @@ namespace octavo::kernels {
 
 enum class UnaryOp : uint8_t {
   kAbs,
+  kClip,  // x < a ? a : x, then x > b ? b : x, so NaN stays
+  kElu,   // x < 0 ? a * (exp(x) - 1) : x
   kErf,
   kExp,
   kGelu,
   kGeluTanh,
+  kHardSigmoid,  // a * x + b within 0 and 1; NaN gives 1
+  kHardSwish,    // x * (x / 6 + 0.5 within 0 and 1)
+  kLeakyRelu,    // x < 0 ? a * x : x
   kNeg,
   kReciprocal,  // 1 / x
   kRelu,        // x < 0 ? 0 : x, so NaN and -0 stay
@@ -23,7 +28,12 @@ enum class UnaryOp : uint8_t {
   kSqrt,
   kTanh,
 };
-inline constexpr int kUnaryOps = 12;
+inline constexpr int kUnaryOps = 17;
+
+// The numbers a and b of ops that have some.
+struct UnaryParams {
+  float a = 0, b = 0;
+};
 
 enum class BinaryOp : uint8_t {
   kAdd,
@@ -39,7 +49,7 @@ inline constexpr int kBinaryOps = 6;
 void Lookup(Arch arch, const uint8_t* x, const uint8_t (&table)[256], uint8_t* y, int64_t n);
 
 // y[i] = op(x[i]); y may be x.
-void Unary(Arch arch, UnaryOp op, const float* x, float* y, int64_t n);
+void Unary(Arch arch, UnaryOp op, const float* x, float* y, int64_t n, UnaryParams p = {});
 
 // A matrix seen through strides in elements; 0 broadcasts. `col` is 0 or 1.
 struct Operand {

@@ -7,10 +7,20 @@
 namespace octavo::kernels::internal {
 namespace {
 
-float ApplyUnary(UnaryOp op, float x) {
+float Within01(float x) {
+  const float least = x < 1.0f ? x : 1.0f;  // NaN: 1
+  return least > 0.0f ? least : 0.0f;
+}
+
+float ApplyUnary(UnaryOp op, UnaryParams p, float x) {
   switch (op) {
     case UnaryOp::kAbs:
       return std::fabs(x);
+    case UnaryOp::kClip:
+      x = x < p.a ? p.a : x;
+      return x > p.b ? p.b : x;
+    case UnaryOp::kElu:
+      return x < 0.0f ? p.a * (quant::Exp(x) - 1.0f) : x;
     case UnaryOp::kErf:
       return quant::Erf(x);
     case UnaryOp::kExp:
@@ -19,6 +29,12 @@ float ApplyUnary(UnaryOp op, float x) {
       return quant::Gelu(x);
     case UnaryOp::kGeluTanh:
       return quant::GeluTanh(x);
+    case UnaryOp::kHardSigmoid:
+      return Within01(p.a * x + p.b);
+    case UnaryOp::kHardSwish:
+      return x * Within01(x * (1.0f / 6) + 0.5f);
+    case UnaryOp::kLeakyRelu:
+      return x < 0.0f ? p.a * x : x;
     case UnaryOp::kNeg:
       return -x;
     case UnaryOp::kReciprocal:
@@ -61,8 +77,8 @@ void LookupReference(const uint8_t* x, const uint8_t* table, uint8_t* y, int64_t
   for (int64_t i = 0; i < n; ++i) y[i] = table[x[i]];
 }
 
-void UnaryReference(UnaryOp op, const float* x, float* y, int64_t n) {
-  for (int64_t i = 0; i < n; ++i) y[i] = ApplyUnary(op, x[i]);
+void UnaryReference(UnaryOp op, const float* x, float* y, int64_t n, UnaryParams p) {
+  for (int64_t i = 0; i < n; ++i) y[i] = ApplyUnary(op, p, x[i]);
 }
 
 void BinaryReference(BinaryOp op, const Operand& a, const Operand& b, float* y, int64_t y_row, int64_t begin,

@@ -7,7 +7,7 @@
 namespace octavo::kernels::internal {
 
 void LookupReference(const uint8_t* x, const uint8_t* table, uint8_t* y, int64_t n);
-void UnaryReference(UnaryOp op, const float* x, float* y, int64_t n);
+void UnaryReference(UnaryOp op, const float* x, float* y, int64_t n, UnaryParams p);
 void BinaryReference(BinaryOp op, const Operand& a, const Operand& b, float* y, int64_t y_row, int64_t begin,
                      int64_t end, int64_t cols);
 

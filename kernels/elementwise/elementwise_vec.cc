@@ -16,14 +16,27 @@ using D = hn::ScalableTag<float>;
 using V = hn::Vec<D>;
 constexpr int64_t kLanes = hn::MaxLanes(D());
 
+// minps and maxps give the second operand where either is NaN.
+HWY_INLINE V Within01(V x) {
+  const D d;
+  return hn::Max(hn::Min(x, hn::Set(d, 1.0f)), hn::Zero(d));
+}
+
 template <UnaryOp kOp>
-HWY_INLINE V ApplyUnary(V x) {
+HWY_INLINE V ApplyUnary(V x, V a, V b) {
   const D d;
   if constexpr (kOp == UnaryOp::kAbs) return hn::Abs(x);
+  if constexpr (kOp == UnaryOp::kClip) return hn::Min(b, hn::Max(a, x));
+  if constexpr (kOp == UnaryOp::kElu)
+    return hn::IfThenElse(hn::Lt(x, hn::Zero(d)), hn::Mul(a, hn::Sub(Exp(d, x), hn::Set(d, 1.0f))), x);
   if constexpr (kOp == UnaryOp::kErf) return Erf(d, x);
   if constexpr (kOp == UnaryOp::kExp) return Exp(d, x);
   if constexpr (kOp == UnaryOp::kGelu) return Gelu(d, x);
   if constexpr (kOp == UnaryOp::kGeluTanh) return GeluTanh(d, x);
+  if constexpr (kOp == UnaryOp::kHardSigmoid) return Within01(hn::Add(hn::Mul(a, x), b));
+  if constexpr (kOp == UnaryOp::kHardSwish)
+    return hn::Mul(x, Within01(hn::Add(hn::Mul(x, hn::Set(d, 1.0f / 6)), hn::Set(d, 0.5f))));
+  if constexpr (kOp == UnaryOp::kLeakyRelu) return hn::IfThenElse(hn::Lt(x, hn::Zero(d)), hn::Mul(a, x), x);
   if constexpr (kOp == UnaryOp::kNeg) return hn::Neg(x);
   if constexpr (kOp == UnaryOp::kReciprocal) return hn::Div(hn::Set(d, 1.0f), x);
   if constexpr (kOp == UnaryOp::kRelu) return Relu(d, x);
@@ -34,21 +47,25 @@ HWY_INLINE V ApplyUnary(V x) {
 }
 
 template <UnaryOp kOp>
-void UnaryRow(const float* x, float* y, int64_t n) {
+void UnaryRow(const float* x, float* y, int64_t n, UnaryParams p) {
   const D d;
+  const V a = hn::Set(d, p.a), b = hn::Set(d, p.b);
   int64_t i = 0;
-  for (; i + kLanes <= n; i += kLanes) hn::StoreU(ApplyUnary<kOp>(hn::LoadU(d, x + i)), d, y + i);
+  for (; i + kLanes <= n; i += kLanes) hn::StoreU(ApplyUnary<kOp>(hn::LoadU(d, x + i), a, b), d, y + i);
   const auto rest = static_cast<size_t>(n - i);
-  if (rest != 0) hn::StoreN(ApplyUnary<kOp>(hn::LoadN(d, x + i, rest)), d, y + i, rest);
+  if (rest != 0) hn::StoreN(ApplyUnary<kOp>(hn::LoadN(d, x + i, rest), a, b), d, y + i, rest);
 }
 
-void UnaryVec(UnaryOp op, const float* x, float* y, int64_t n) {
-  using Row = void(const float*, float*, int64_t);
+void UnaryVec(UnaryOp op, const float* x, float* y, int64_t n, UnaryParams p) {
+  using Row = void(const float*, float*, int64_t, UnaryParams);
   constexpr Row* kRows[kUnaryOps] = {
-      UnaryRow<UnaryOp::kAbs>,      UnaryRow<UnaryOp::kErf>,  UnaryRow<UnaryOp::kExp>,        UnaryRow<UnaryOp::kGelu>,
-      UnaryRow<UnaryOp::kGeluTanh>, UnaryRow<UnaryOp::kNeg>,  UnaryRow<UnaryOp::kReciprocal>, UnaryRow<UnaryOp::kRelu>,
-      UnaryRow<UnaryOp::kSigmoid>,  UnaryRow<UnaryOp::kSilu>, UnaryRow<UnaryOp::kSqrt>,       UnaryRow<UnaryOp::kTanh>};
-  kRows[static_cast<int>(op)](x, y, n);
+      UnaryRow<UnaryOp::kAbs>,       UnaryRow<UnaryOp::kClip>,        UnaryRow<UnaryOp::kElu>,
+      UnaryRow<UnaryOp::kErf>,       UnaryRow<UnaryOp::kExp>,         UnaryRow<UnaryOp::kGelu>,
+      UnaryRow<UnaryOp::kGeluTanh>,  UnaryRow<UnaryOp::kHardSigmoid>, UnaryRow<UnaryOp::kHardSwish>,
+      UnaryRow<UnaryOp::kLeakyRelu>, UnaryRow<UnaryOp::kNeg>,         UnaryRow<UnaryOp::kReciprocal>,
+      UnaryRow<UnaryOp::kRelu>,      UnaryRow<UnaryOp::kSigmoid>,     UnaryRow<UnaryOp::kSilu>,
+      UnaryRow<UnaryOp::kSqrt>,      UnaryRow<UnaryOp::kTanh>};
+  kRows[static_cast<int>(op)](x, y, n, p);
 }
 
 template <BinaryOp kOp>
@@ -147,7 +164,7 @@ void Lookup(Arch arch, const uint8_t* x, const uint8_t (&table)[256], uint8_t* y
   kLookup[arch](x, table, y, n);
 }
 
-void Unary(Arch arch, UnaryOp op, const float* x, float* y, int64_t n) { kUnary[arch](op, x, y, n); }
+void Unary(Arch arch, UnaryOp op, const float* x, float* y, int64_t n, UnaryParams p) { kUnary[arch](op, x, y, n, p); }
 
 void Binary(Arch arch, BinaryOp op, const Operand& a, const Operand& b, float* y, int64_t y_row, int64_t begin,
             int64_t end, int64_t cols) {

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <bit>
 #include <cmath>
 #include <limits>
@@ -20,11 +21,24 @@ bool Same(float a, float b) {
   return (std::isnan(a) && std::isnan(b)) || std::bit_cast<uint32_t>(a) == std::bit_cast<uint32_t>(b);
 }
 
+constexpr UnaryParams kParams = {.a = -0.5f, .b = 1.5f};
+
 // The functions as the contract has them, not through the scalar kernel.
 float Truth(UnaryOp op, float x) {
+  const auto within01 = [](float v) { return std::isnan(v) ? 1.0f : std::clamp(v, 0.0f, 1.0f) + 0.0f; };
   switch (op) {
     case UnaryOp::kAbs:
       return std::fabs(x);
+    case UnaryOp::kClip:
+      return std::isnan(x) ? x : std::clamp(x, kParams.a, kParams.b);
+    case UnaryOp::kElu:
+      return x < 0 ? kParams.a * (quant::Exp(x) - 1) : x;
+    case UnaryOp::kHardSigmoid:
+      return within01(kParams.a * x + kParams.b);
+    case UnaryOp::kHardSwish:
+      return x * within01(x * (1.0f / 6) + 0.5f);
+    case UnaryOp::kLeakyRelu:
+      return x < 0 ? kParams.a * x : x;
     case UnaryOp::kErf:
       return quant::Erf(x);
     case UnaryOp::kExp:
@@ -87,13 +101,13 @@ TEST_P(ElementwiseTest, UnaryEqualsTheTruthForEveryLength) {
       std::normal_distribution<float> normal(0.0f, 3.0f);
       std::vector<float> x(n), y(n + 1, -7.0f);
       for (float& v : x) v = gen() % 4 == 0 ? Corners()[gen() % Corners().size()] : normal(gen);
-      Unary(GetParam(), static_cast<UnaryOp>(op), x.data(), y.data(), n);
+      Unary(GetParam(), static_cast<UnaryOp>(op), x.data(), y.data(), n, kParams);
       for (int64_t i = 0; i < n; ++i) {
         ASSERT_TRUE(Same(y[i], Truth(static_cast<UnaryOp>(op), x[i])))
             << "op " << op << " seed " << seed << " x " << x[i] << ": " << y[i];
       }
       ASSERT_EQ(y[n], -7.0f);
-      Unary(GetParam(), static_cast<UnaryOp>(op), x.data(), x.data(), n);
+      Unary(GetParam(), static_cast<UnaryOp>(op), x.data(), x.data(), n, kParams);
       for (int64_t i = 0; i < n; ++i) ASSERT_TRUE(Same(x[i], y[i]));
     }
   }
@@ -111,7 +125,7 @@ TEST_P(ElementwiseTest, UnaryEqualsTheTruthAllOverTheFloats) {
         v = std::bit_cast<float>(static_cast<uint32_t>(bits));
         bits += kStride;
       }
-      Unary(GetParam(), static_cast<UnaryOp>(op), x.data(), y.data(), kBlock);
+      Unary(GetParam(), static_cast<UnaryOp>(op), x.data(), y.data(), kBlock, kParams);
       for (int64_t i = 0; i < kBlock; ++i) {
         ASSERT_TRUE(Same(y[i], Truth(static_cast<UnaryOp>(op), x[i]))) << "op " << op << " x " << x[i] << ": " << y[i];
       }

@@ -286,7 +286,7 @@ std::vector<uint8_t> Elementwise(Arch arch, Family family, const std::vector<flo
   for (int op = 0; family == Family::kUnary && op < kUnaryOps; ++op) {
     std::vector<float> positive = x;
     for (float& v : positive) v = v < 0 && static_cast<UnaryOp>(op) == UnaryOp::kSqrt ? -v : v;
-    Unary(arch, static_cast<UnaryOp>(op), positive.data(), y.data(), 1001);
+    Unary(arch, static_cast<UnaryOp>(op), positive.data(), y.data(), 1001, {-0.5f, 1.5f});
     AppendFloats(all, y);
   }
   for (int op = 0; family == Family::kBinary && op < kBinaryOps; ++op) {

@@ -162,7 +162,7 @@ std::vector<uint8_t> RowKernels(Arch arch, int64_t n, const std::vector<float>& 
   for (int op = 0; op < kUnaryOps; ++op) {
     const bool root =
         static_cast<UnaryOp>(op) == UnaryOp::kSqrt;  // of what is not negative: the bits of a NaN are free
-    Unary(arch, static_cast<UnaryOp>(op), x.data() + (root ? 800 : 0), y.data(), n), keep(y);
+    Unary(arch, static_cast<UnaryOp>(op), x.data() + (root ? 800 : 0), y.data(), n, {-0.5f, 1.5f}), keep(y);
   }
   for (int op = 0; op < kBinaryOps; ++op) {
     for (const int64_t col : {0, 1}) {

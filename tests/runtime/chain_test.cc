@@ -42,6 +42,20 @@ struct Maker {
     zero.mutable_as<uint8_t>()[0] = static_cast<uint8_t>(code);
     return g.AddConstant(std::move(zero));
   }
+  // With numbers of its own where the op has some.
+  ValueId Unary(Op op, ValueId x, std::mt19937& gen) {
+    const auto real = [&] { return std::normal_distribution<float>(0, 1)(gen); };
+    ir::Attrs attrs;
+    if (op == Op::kClip) {
+      std::vector<ValueId> in = {x, gen() % 3 == 0 ? ValueId() : Number(real()), Number(real())};
+      if (in[1].valid() && gen() % 3 == 0) in.pop_back();
+      return Node(op, std::move(in));
+    }
+    if (gen() % 2 == 0 && (op == Op::kElu || op == Op::kHardSigmoid || op == Op::kLeakyRelu))
+      attrs.Set("alpha", real());
+    if (gen() % 2 == 0 && op == Op::kHardSigmoid) attrs.Set("beta", real());
+    return Node(op, {x}, std::move(attrs));
+  }
   ValueId Quantize(ValueId x, float scale, DType t, int zero) {
     return Node(Op::kQuantizeLinear, {x, Number(scale), Zero(t, zero)});
   }
@@ -110,7 +124,9 @@ Graph RandomGraph(std::mt19937& gen) {
   std::vector<std::pair<ValueId, DType>> codes = {{m.Input("u", DType::kU8), DType::kU8},
                                                   {m.Input("s", DType::kS8), DType::kS8}};
   const auto pick = [&](const auto& from) { return from[from.size() - 1 - gen() % std::min<size_t>(from.size(), 3)]; };
-  constexpr Op kUnary[] = {Op::kAbs, Op::kErf, Op::kNeg, Op::kRelu, Op::kSigmoid, Op::kTanh, Op::kGelu};
+  constexpr Op kUnary[] = {Op::kAbs,       Op::kErf,   Op::kNeg,     Op::kRelu,        Op::kSigmoid,
+                           Op::kTanh,      Op::kGelu,  Op::kElu,     Op::kHardSigmoid, Op::kHardSwish,
+                           Op::kLeakyRelu, Op::kSwish, Op::kSigmoid, Op::kClip,        Op::kClip};
   constexpr Op kBinary[] = {Op::kAdd, Op::kSub, Op::kMul, Op::kDiv};
   const float scales[] = {0.02f, 0.05f, 0.31f};
   for (int i = 0, n = 3 + static_cast<int>(gen() % 14); i < n; ++i) {
@@ -128,7 +144,7 @@ Graph RandomGraph(std::mt19937& gen) {
         break;
       }
       case 2:
-        floats.push_back(m.Node(kUnary[gen() % 7], {pick(floats)}));
+        floats.push_back(m.Unary(kUnary[gen() % std::size(kUnary)], pick(floats), gen));
         break;
       case 3: {
         Tensor table = Tensor::Empty(DType::kU8, {256});
@@ -214,6 +230,45 @@ TEST(Chain, ADequantizedSumForANormIsOneStep) {
   const auto kernels = ExpectBitsOfInterpreter(m.g, 5, 1, gen);
   ASSERT_EQ(kernels.size(), 2u);
   EXPECT_TRUE(kernels[0].starts_with("chain Add+QuantizeLinear+DequantizeLinear ")) << kernels[0];
+}
+
+// One operand has the other's shape along axes that follow each other, or not at all.
+TEST(ElementWise, OperandsThatAreRepeated) {
+  const std::vector<std::pair<Shape, Shape>> cases = {{{2, 3, 4, 5}, {1, 3, 1, 1}},
+                                                      {{2, 3, 4, 5}, {3, 1, 1}},
+                                                      {{2, 3, 4, 5}, {2, 3, 1, 1}},
+                                                      {{2, 3, 4, 5}, {5}},
+                                                      {{2, 3, 4, 5}, {4, 5}},
+                                                      {{2, 3, 4, 5}, {2, 1, 1, 1}},
+                                                      {{2, 3, 4, 5}, {4, 1}},
+                                                      {{2, 3, 4, 5}, {1, 3, 4, 1}},
+                                                      {{2, 3, 4, 5}, {2, 1, 4, 5}},
+                                                      {{2, 3, 4, 5}, {1, 1, 1, 1}},
+                                                      {{2, 3, 4, 5}, {}},
+                                                      {{3, 1}, {1, 3}},
+                                                      {{3, 1}, {3}},
+                                                      {{3}, {1, 1}},
+                                                      {{7, 1}, {7, 1}},
+                                                      {{1, 6, 1, 1}, {6, 1, 1}},
+                                                      {{0, 3}, {3}},
+                                                      {{40, 64, 33}, {64, 1}},
+                                                      {{40, 64, 33}, {40, 64, 33}},
+                                                      {{90000}, {1}},
+                                                      {{2, 3, 1, 5}, {2, 3, 4, 1}},
+                                                      {{1}, {0}}};
+  std::mt19937 gen(20261127);
+  for (const auto& [big, small] : cases) {
+    for (const bool swapped : {false, true}) {
+      Graph g;
+      const auto shape = [](const Shape& s) { return SymShape(s.begin(), s.end()); };
+      std::vector<ValueId> in = {g.AddInput("a", {DType::kF32, shape(big)}),
+                                 g.AddInput("b", {DType::kF32, shape(small)})};
+      if (swapped) std::swap(in[0], in[1]);
+      g.AddOutput("y", g.node(g.AddNode(Op::kSub, std::move(in), 1, {}, "sub")).output());
+      SCOPED_TRACE(ir::ToString(big) + " " + ir::ToString(small));
+      for (const int threads : {1, 3}) ExpectBitsOfInterpreter(g, 0, threads, gen);
+    }
+  }
 }
 
 }  // namespace
