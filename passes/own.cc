@@ -50,6 +50,12 @@ void AddFloat(Passes& all) {
 
 void AddQuantizing(Passes& all) {
   Add(all,
+      {.name = "gated",
+       .what = "a product whose halves are multiplied, as SwiGLU's are, is made for each half",
+       .takes = Form::kFloat,
+       .leaves = Form::kFloat},
+      quantize::Gated);
+  Add(all,
       {.name = "rotate_values",
        .what = "turns values of attention by an orthogonal matrix, and back in the product behind it; exact but for "
                "rounding",

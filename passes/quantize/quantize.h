@@ -50,6 +50,9 @@ Result<bool> CenterKeys(Graph& graph, PassRun& run);
 // Turns values of attention by an orthogonal matrix, and back in the product behind it: rotate_values.cc.
 Result<bool> RotateValues(Graph& graph, PassRun& run);
 
+// A product whose halves meet again in a multiplication (SwiGLU, GeGLU) is made for each half: gated.cc.
+Result<bool> Gated(Graph& graph, PassRun& run);
+
 // Evens out channels of queries and keys: balance_keys.cc. Uses run.evidence.channels and qparams.
 Result<bool> BalanceKeys(Graph& graph, PassRun& run);
 

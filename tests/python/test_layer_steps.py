@@ -10,10 +10,11 @@ HIDDEN, HEADS, KV, SIZE, WIDE, WORDS, LAYERS = 128, 4, 2, 32, 192, 50, 3
 
 class Decoder:
     """A Llama. rotary: half or pairs, turned behind the Transpose or (rows) in front of it, op or op_rows (RotaryEmbedding with tables or positions);
-    part: of the columns alone. cache: concat, fixed (TensorScatter and Attention, opset 24) or scatter (ScatterND between Transposes)."""
+    part: of the columns alone. cache: concat, fixed (TensorScatter and Attention, opset 24) or scatter (ScatterND between Transposes).
+    halves: gate and up are halves of one product."""
 
-    def __init__(self, rotary, part=False, rows=False, cache="concat"):
-        self.rotary, self.rows, self.cache = rotary, rows, cache
+    def __init__(self, rotary, part=False, rows=False, cache="concat", halves=False):
+        self.rotary, self.rows, self.cache, self.halves = rotary, rows, cache, halves
         self.turned = SIZE // 2 if part else SIZE
         self.random = np.random.default_rng(20261127)
         self.nodes, self.constants = [], {}
@@ -129,9 +130,13 @@ class Decoder:
         out = self.node("Reshape", [self.attend(q, k, v, f"a{i}"), self.ints(0, 0, HIDDEN)], f"a{i}.m")
         x = self.node("Add", [x, self.linear(out, f"o{i}", HIDDEN, HIDDEN)], f"r{i}")
         n = self.norm(x, f"post{i}")
-        gate = self.linear(n, f"gate{i}", HIDDEN, WIDE)
+        if self.halves:
+            gate, up = f"gate{i}", f"up{i}"
+            self.nodes.append(helper.make_node("Split", [self.linear(n, f"both{i}", HIDDEN, 2 * WIDE)], [gate, up], axis=-1, num_outputs=2))
+        else:
+            gate, up = self.linear(n, f"gate{i}", HIDDEN, WIDE), self.linear(n, f"up{i}", HIDDEN, WIDE)
         silu = self.node("Mul", [gate, self.node("Sigmoid", [gate], f"s{i}")], f"silu{i}")
-        act = self.node("Mul", [silu, self.linear(n, f"up{i}", HIDDEN, WIDE)], f"act{i}")
+        act = self.node("Mul", [silu, up], f"act{i}")
         return self.node("Add", [x, self.linear(act, f"down{i}", WIDE, HIDDEN)], f"x{i}")
 
     def model(self):
@@ -157,6 +162,7 @@ FORMS = {
     "Llama": dict(rotary="half"), "GPT-J": dict(rotary="pairs", part=True, rows=True), "Cohere": dict(rotary="pairs"), "GLM": dict(rotary="pairs", part=True),
     "StableLM": dict(rotary="half", part=True), "opset 23": dict(rotary="op"), "opset 23, a part": dict(rotary="op", part=True),
     "com.microsoft.RotaryEmbedding": dict(rotary="op_rows"), "opset 24, TensorScatter": dict(rotary="op", cache="fixed"), "ScatterND": dict(rotary="half", cache="scatter"),
+    "Phi 3": dict(rotary="half", halves=True), "GLM 4": dict(rotary="pairs", part=True, halves=True),
 }
 
 
