@@ -250,11 +250,13 @@ class Attempt {
 
   // The passes before ranges are gathered, where no attempt before this one has been through them.
   Status RunFirstHalf() {
-    const bool searches = halves_.calibrates && !options_.explain && !options_.after_pass && !options_.pipeline &&
+    const bool searches = halves_.calibrates && !options_.pipeline &&
                           result_.pipeline.foreign.empty();  // whose passes may ask for what differs
     std::optional<Start>& start = evidence_.start;
-    if (searches && start && start->IsOf(halves_.before, options_.pass_options)) {
+    const bool known = searches && start && start->IsOf(halves_.before, options_.pass_options, options_.explain);
+    if (known && !options_.after_pass) {
       graph_ = start->graph, result_.report = start->report, result_.timings = start->timings;
+      if (options_.explain) result_.misses = start->misses;
       inventory_ = at_start_ = true;
       TellAgain(start->told, context_);
       KeepForOthers();
@@ -262,15 +264,18 @@ class Attempt {
     }
     OCTAVO_TRY_STATUS(RunPasses(halves_.before));
     at_start_ = searches && inventory_;
-    if (at_start_) {
+    if (!at_start_) return {};
+    if (!known) {
       start = Start{.passes = halves_.before,
                     .options = options_.pass_options,
+                    .explained = options_.explain,
                     .graph = graph_,
                     .told = ToldBy(context_),
+                    .misses = result_.misses,
                     .report = result_.report,
                     .timings = result_.timings};
-      KeepForOthers();
     }
+    KeepForOthers();
     return {};
   }
 

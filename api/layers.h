@@ -25,7 +25,7 @@ ir::Status QuantizeGroups(const ir::Graph& model, const std::vector<LayerLoss>& 
                           const OptimizeOptions& options, Evidence& evidence);
 
 // now_db: what is kept without. options.min_db: adds names to options.dynamic and options.keep_float until it is kept, and tells the layers their types. An error where floats do not keep it.
-// The model that they give, where the search has made it; the caller's after_pass and explain were left out.
+// The model that they give, where the search has made it; the caller's after_pass was left out.
 ir::Result<std::optional<Optimized>> ChooseTypes(const ir::Graph& model, std::vector<LayerLoss>& layers,
                                                  OptimizeOptions& options, Evidence& evidence, double now_db);
 

@@ -55,7 +55,7 @@ Status LookAtLayers(const Graph& model, const OptimizeOptions& options, Evidence
     if (!options.layers) OCTAVO_TRY_STATUS(QuantizeGroups(model, all, layers, options, evidence));
     OCTAVO_TRY(made, ChooseTypes(model, layers, chosen, evidence, worst == nullptr ? 0 : Decibels(worst->second)));
   }
-  if (made && !options.explain && !options.after_pass) {
+  if (made && !options.after_pass) {
     result = std::move(*made);
   } else if (options.min_db && (!enough || options.after_pass)) {
     OCTAVO_TRY(result, OptimizeOnce(model, chosen, evidence));

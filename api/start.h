@@ -20,6 +20,7 @@ struct Start {
   // By what it was made, beside the model.
   std::vector<std::string> passes;
   std::map<std::string, passes::PassOptions, std::less<>> options;
+  bool explained = false;  // with what came near
   // What these passes have left.
   ir::Graph graph;
   // Of the graph; empty: nobody has asked. It reads every constant, a third of what one attempt of MiniLM took.
@@ -28,12 +29,13 @@ struct Start {
   std::map<std::string, quant::Moments> moments = {};  // by calibrated values, as far as there is room
   passes::quantize::TableCodes tables = {};
   passes::PassRun told;  // what they reported and handed on; none of what the caller of a pipeline gives
+  std::vector<passes::NearMiss> misses = {};
   passes::Report report;
   std::vector<passes::PassTiming> timings;
   std::shared_ptr<runtime::PackedWeightsSet> packed = NoneYet();
 
-  bool IsOf(const std::vector<std::string>& wanted, const decltype(options)& with) const {
-    return passes == wanted && options == with;
+  bool IsOf(const std::vector<std::string>& wanted, const decltype(options)& with, bool explain) const {
+    return passes == wanted && options == with && (explained || !explain);
   }
   static std::shared_ptr<runtime::PackedWeightsSet> NoneYet();
 };

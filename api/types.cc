@@ -66,12 +66,16 @@ class Search {
   Search(const Graph& model, const OptimizeOptions& options, Evidence& evidence)
       : model_(model), options_(options), evidence_(evidence) {}
 
+  // now_db: what is kept with none named. To be given up where two attempts in turn name more and keep less than the best before them.
+  void GiveUpBelow(double now_db) { best_ = now_db, gives_up_ = true; }
+  bool given_up() const { return gives_up_ && worse_ >= kMostWorse; }
   double best() const { return best_; }
   // The model of the last attempt that kept it: that of what Fewest has found, unless it was known before.
   std::optional<Optimized> Take() { return std::exchange(kept_, std::nullopt); }
 
   // How many of the groups this list must name for min_db to be kept: more than `few`, which is known not to do (-1: nothing is), and at
-  // most all, which is known to do where `all_keep`. Nothing: all do not. It looks near `guess` first, then twice as far each time, and bisects what is left.
+  // most all, which is known to do where `all_keep`. Nothing: all do not, or the search is given up. It looks at `guess` first, then twice as
+  // far each time in the direction that this tells, and bisects what is left.
   Result<std::optional<size_t>> Fewest(Names list, const std::vector<Group>& groups, int64_t few, bool all_keep,
                                        int64_t guess) {
     const auto all = static_cast<int64_t>(groups.size());
@@ -79,28 +83,33 @@ class Search {
     int64_t many = all_keep ? all : all + 1;  // known to do; all + 1: nothing is
     attempts_ = 0;
     total_ = std::bit_width(static_cast<uint64_t>(many - few));
-    for (int64_t next = std::clamp(guess, few + 1, all), step = 1; many - few > 1;) {
+    bool some_keep = false, some_do_not = false;
+    for (int64_t next = std::clamp(guess, few + 1, all), step = 1; many - few > 1; step *= 2) {
       OCTAVO_TRY(const bool kept, Keeps(list, groups, next));
       (kept ? many : few) = next;
-      if (few == all) return std::nullopt;
-      next = many > all ? std::min(all, few + step)
-                        : (few < guess - step ? std::max(few + 1, many - step) : (few + many) / 2);
-      step *= 2;
+      (kept ? some_keep : some_do_not) = true;
+      if (few == all || (!some_keep && given_up())) return std::nullopt;
+      next = !some_keep     ? std::min(few + step, many - 1)
+             : !some_do_not ? std::max(many - step, few + 1)
+                            : (few + many) / 2;
     }
     return static_cast<size_t>(many);
   }
 
  private:
+  static constexpr int kMostWorse = 2;
+
   Result<bool> Keeps(Names list, const std::vector<Group>& groups, int64_t count) {
     if (options_.progress) options_.progress("types", attempts_, std::max(total_, attempts_ + 1));
     ++attempts_;
     if (options_.stop != nullptr && options_.stop->load()) return ir::Fail("interrupted");
     OptimizeOptions attempt = options_;
-    attempt.explain = false, attempt.progress = nullptr, attempt.after_pass = nullptr;
+    attempt.progress = nullptr, attempt.after_pass = nullptr;
     Name(groups, static_cast<size_t>(count), attempt.*list);
     OCTAVO_TRY(Optimized result, OptimizeOnce(model_, attempt, evidence_));
     const Losses::value_type* worst = Worst(result.losses);
     const double kept = worst == nullptr ? -std::numeric_limits<double>::infinity() : Decibels(worst->second);
+    worse_ = kept < best_ ? worse_ + 1 : 0;
     best_ = std::max(best_, kept);
     if (kept < *options_.min_db) return false;
     kept_ = std::move(result);
@@ -112,6 +121,8 @@ class Search {
   Evidence& evidence_;
   std::optional<Optimized> kept_;
   double best_ = -std::numeric_limits<double>::infinity();
+  bool gives_up_ = false;
+  int worse_ = 0;  // attempts in turn that kept less than the best
   int64_t attempts_ = 0, total_ = 0;
 };
 
@@ -130,14 +141,16 @@ Result<std::optional<Optimized>> ChooseTypes(const Graph& model, std::vector<Lay
   std::ranges::copy_if(layers, std::back_inserter(linears), [](const auto& l) { return l.kind == "linear"; });
   std::vector<Group> rows = is_static ? GroupsOf(linears) : std::vector<Group>();
   const std::vector<std::string> asked = options.dynamic;
-  bool kept = false;
+  bool kept = false, rows_help = true;
   std::optional<Optimized> chosen;
   if (!rows.empty()) {
     Search search(model, options, evidence);
+    search.GiveUpBelow(now_db);
     OCTAVO_TRY(const std::optional<size_t> count,
                search.Fewest(&OptimizeOptions::dynamic, rows, 0, false, Guess(GroupsOf(layers), now_db, min_db)));
     kept = count.has_value();
     if (kept) chosen = search.Take();
+    rows_help = !search.given_up();
     now_db = std::max(now_db, search.best());
     Name(rows, count.value_or(rows.size()), options.dynamic);
   }
@@ -160,8 +173,8 @@ Result<std::optional<Optimized>> ChooseTypes(const Graph& model, std::vector<Lay
     std::erase_if(rows, [&](const Group& group) { return IsIn(group.nodes[0], options.keep_float); });
     options.dynamic = asked;
     Search last(model, options, evidence);
-    OCTAVO_TRY(const std::optional<size_t> still,
-               last.Fewest(&OptimizeOptions::dynamic, rows, -1, true, static_cast<int64_t>(rows.size()) / 2));
+    OCTAVO_TRY(const std::optional<size_t> still, last.Fewest(&OptimizeOptions::dynamic, rows, -1, true,
+                                                              rows_help ? static_cast<int64_t>(rows.size()) / 2 : 0));
     Name(rows, *still, options.dynamic);
     chosen = last.Take();
   }

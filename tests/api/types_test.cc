@@ -140,6 +140,107 @@ TEST(Types, AttemptsThatStartTogetherChooseTheSame) {
   EXPECT_EQ(*ir::onnx::WriteBytes(together->graph), *ir::onnx::WriteBytes(alone->graph));
 }
 
+// Linears whose activations one scale says exactly, and a scale a row does not; what they lose is their weights' fault, the first most.
+Case LinearsThatRowsHarm(int count) {
+  Case c;
+  ir::TensorMap batch;
+  for (int l = 0; l < count; ++l) {
+    std::vector<float> weights(size_t{64} * 64), rows(size_t{32} * 64);
+    for (size_t i = 0; i < weights.size(); ++i)
+      weights[i] = i / 64 == 40 ? 100.0f / static_cast<float>(l + 1) : std::sin(static_cast<float>(i));
+    for (size_t i = 0; i < rows.size(); ++i) rows[i] = static_cast<float>(i * 37 % (50 + i / 64));
+    rows[0] = 255.0f;
+    const std::string name = std::to_string(l);
+    const ir::ValueId x = c.graph.AddInput("x" + name, {DType::kF32, ir::SymShape{32, 64}});
+    const ir::ValueId w = c.graph.AddConstant(Tensor::F32({64, 64}, weights));
+    const ir::NodeId linear = c.graph.AddNode(ir::Op::kMatMul, {x, w}, 1, {}, "linear" + name);
+    c.graph.AddOutput("y" + name, c.graph.node(linear).output());
+    batch["x" + name] = Tensor::F32({32, 64}, rows);
+  }
+  c.data = quant::InMemoryData({batch}, quant::InputsOf(c.graph));
+  return c;
+}
+
+TEST(Types, RowsThatDoNotHelpAreGivenUp) {
+  const Case c = LinearsThatRowsHarm(8);
+  OptimizeOptions options;
+  options.fit = false;
+  const auto plain = OptimizeCase(c, options);
+  ASSERT_TRUE(plain.has_value()) << plain.error().message;
+  options.dynamic = {"*"};
+  const auto rows = OptimizeCase(c, options);
+  ASSERT_TRUE(rows.has_value()) << rows.error().message;
+  ASSERT_LT(Decibels(Worst(rows->losses)->second), Decibels(Worst(plain->losses)->second));
+  options = AtLeast("int8", Decibels(Worst(plain->losses)->second) + 3);
+  options.fit = false;
+  std::vector<int64_t> attempts;  // of each step of the search
+  options.progress = [&attempts](std::string_view stage, int64_t done, int64_t) {
+    if (stage != "types") return;
+    if (done == 0) attempts.push_back(0);
+    ++attempts.back();
+  };
+  const auto done = OptimizeCase(c, options);
+  ASSERT_TRUE(done.has_value()) << done.error().message;
+  EXPECT_GE(Decibels(Worst(done->losses)->second), *options.min_db);
+  EXPECT_THAT(Named(*done, "dynamic"), IsEmpty());
+  EXPECT_FALSE(Named(*done, "float").empty());
+  ASSERT_EQ(attempts.size(), 3u);
+  EXPECT_EQ(attempts[0], 2);  // rows
+  EXPECT_EQ(attempts[2], 1);  // whether the floats leave any necessary
+}
+
+// The data as it is, and how many batches were taken of it.
+class Counted : public quant::DataSource {
+ public:
+  explicit Counted(quant::DataSource& data) : data_(data) {}
+  int taken() const { return taken_; }
+  ir::Result<std::optional<quant::Batch>> Next() override {
+    ++taken_;
+    return data_.Next();
+  }
+  void Rewind() override { data_.Rewind(); }
+  int64_t size() const override { return data_.size(); }
+  std::string Describe() const override { return data_.Describe(); }
+  bool random() const override { return data_.random(); }
+
+ private:
+  quant::DataSource& data_;
+  int taken_ = 0;
+};
+
+TEST(Types, WhatCameNearIsToldByTheSearchItself) {
+  const Case c = Exported("float/bert.ts17.sdpa.onnx");
+  const auto plain = OptimizeCase(c, OptimizeOptions());
+  ASSERT_TRUE(plain.has_value()) << plain.error().message;
+  const auto searched = [&](bool explain, int* taken) {
+    OptimizeOptions options = AtLeast("int8", Decibels(Worst(plain->losses)->second) + 3);
+    options.explain = explain;
+    Counted data(*c.data);
+    options.data = &data, options.threads = 1, options.calibrator = quant::Calibrator::kMinMax;
+    auto done = Optimize(c.graph, options);
+    *taken = data.taken();
+    return done;
+  };
+  int silent = 0, told = 0;
+  ASSERT_TRUE(searched(false, &silent).has_value());
+  const auto done = searched(true, &told);
+  ASSERT_TRUE(done.has_value()) << done.error().message;
+  EXPECT_EQ(told, silent);
+  OptimizeOptions again;
+  again.dynamic = Named(*done, "dynamic"), again.keep_float = Named(*done, "float");
+  ASSERT_GT(again.dynamic.size() + again.keep_float.size(), 0u);
+  again.explain = true, again.pass_options["choose_rows"] = {{"db", 22.0}};
+  const auto alone = OptimizeCase(c, again);
+  ASSERT_TRUE(alone.has_value()) << alone.error().message;
+  const auto words = [](const Optimized& o) {
+    std::vector<std::string> all;
+    for (const passes::NearMiss& m : o.misses) all.push_back(m.rule + " " + m.root + " " + m.kind + " " + m.reason);
+    return all;
+  };
+  EXPECT_FALSE(words(*alone).empty());
+  EXPECT_EQ(words(*done), words(*alone));
+}
+
 TEST(Types, EveryRecipeKeepsThem) {
   for (const char* recipe : {"int8", "fp8", "dynamic", "dynamic4", "weights4", "weights8"}) {
     SCOPED_TRACE(recipe);
