@@ -3,10 +3,10 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <fstream>
 #include <limits>
 
 #include "octavo/ir/graph.h"
+#include "octavo/quant/numeric/cgroups.h"
 
 namespace octavo::ir {
 
@@ -23,15 +23,11 @@ int64_t SaturatedAdd(int64_t a, int64_t b) {
   return __builtin_add_overflow(a, b, &sum) ? kMost : sum;
 }
 
-// What the process may use: the machine's memory, or less in a container (cgroup v2, then v1).
+// What the process may use: the machine's memory, or less in a control group.
 int64_t MemoryOfProcess() {
   static const int64_t bytes = [] {
     int64_t least = SaturatedMul(sysconf(_SC_PHYS_PAGES), sysconf(_SC_PAGESIZE));
-    for (const char* path : {"/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"}) {
-      std::ifstream file(path);
-      int64_t limit = 0;
-      if (file >> limit && limit > 0) least = std::min(least, limit);  // "max" is no number
-    }
+    if (const int64_t quota = quant::MemoryQuota(quant::TextOf); quota > 0) least = std::min(least, quota);
     return least > 0 ? least : kMost;
   }();
   return bytes;

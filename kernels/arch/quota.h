@@ -3,14 +3,14 @@
 #ifndef OCTAVO_KERNELS_ARCH_QUOTA_H_
 #define OCTAVO_KERNELS_ARCH_QUOTA_H_
 
-#include <functional>
 #include <string>
 #include <string_view>
 
+#include "octavo/quant/numeric/cgroups.h"
+
 namespace octavo::kernels {
 
-// The text of a file, empty where there is none.
-using ReadText = std::function<std::string(const std::string& path)>;
+using quant::ReadText;
 
 // The CPUs that the control groups of this process grant, the smallest from its own group up to the root: cpu.max (version 2),
 // cpu.cfs_quota_us and cpu.cfs_period_us (version 1). 0: no quota. A pure function of what `read` gives.

@@ -56,6 +56,40 @@ TEST(CpuQuota, OfVersion1AndOfBoth) {
   EXPECT_EQ(Quota({{own, "4:cpuset:/a\n"}, {"/sys/fs/cgroup/cpuset/cpu.cfs_quota_us", "100000\n"}}), 0);
 }
 
+// The same mechanism for memory, with folders of its own.
+TEST(MemoryQuota, IsTheLeastOnTheWayUp) {
+  const auto quota = [](const std::map<std::string, std::string>& files) {
+    return quant::MemoryQuota([&](const std::string& path) {
+      const auto found = files.find(path);
+      return found == files.end() ? std::string() : found->second;
+    });
+  };
+  const std::string own = "/proc/self/cgroup", at = "/sys/fs/cgroup";
+  EXPECT_EQ(quota({}), 0);
+  EXPECT_EQ(quota({{own, "0::/\n"}, {at + "/memory.max", "max\n"}}), 0);
+  EXPECT_EQ(quota({{own, "0::/\n"}, {at + "/memory.max", "1073741824\n"}}), int64_t{1} << 30);
+  const std::string nested = "0::/user.slice/user-0.slice/job.scope\n";
+  EXPECT_EQ(quota({{own, nested}, {at + "/user.slice/user-0.slice/job.scope/memory.max", "2000000\n"}}), 2000000);
+  EXPECT_EQ(quota({{own, nested},
+                   {at + "/user.slice/user-0.slice/job.scope/memory.max", "max\n"},
+                   {at + "/user.slice/user-0.slice/memory.max", "5000000\n"},
+                   {at + "/user.slice/memory.max", "3000000\n"}}),
+            3000000);
+  EXPECT_EQ(quota({{own, nested}, {at + "/user.slice/cpu.max", "50000 100000\n"}}), 0);
+  // Of version 1, which has a large number for no limit; cpu's groups are others.
+  const std::string groups = "9:cpu,cpuacct:/c\n5:memory:/a/b\n";
+  EXPECT_EQ(quota({{own, groups}, {at + "/memory/a/memory.limit_in_bytes", "4000000\n"}}), 4000000);
+  EXPECT_EQ(quota({{own, groups},
+                   {at + "/memory/a/b/memory.limit_in_bytes", "9223372036854771712\n"},
+                   {at + "/memory/memory.limit_in_bytes", "7000000\n"},
+                   {at + "/memory/c/memory.limit_in_bytes", "1000000\n"}}),
+            7000000);
+  EXPECT_EQ(quota({{own, "0::/u\n" + groups},
+                   {at + "/unified/u/memory.max", "2000000\n"},
+                   {at + "/memory/a/memory.limit_in_bytes", "6000000\n"}}),
+            2000000);
+}
+
 TEST(CpuQuota, WhatIsNoQuotaIsNone) {
   const std::string own = "/proc/self/cgroup", max = "/sys/fs/cgroup/cpu.max";
   EXPECT_EQ(Quota({}), 0);
