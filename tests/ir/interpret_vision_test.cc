@@ -47,6 +47,26 @@ TEST(Vision, ConvTransposeIsTheTransposeOfConv) {
               HasSubstr("leave nothing"));
 }
 
+// Many channels have the windows of one told once: each is as it is alone.
+TEST(Vision, PoolsTakeEachChannelAlone) {
+  const Attrs attrs = {
+      {"kernel_shape", Ints{3, 2}}, {"strides", Ints{2, 1}}, {"pads", Ints{1, 0, 1, 1}}, {"dilations", Ints{1, 2}}};
+  Tensor x = Counting({2, 3, 7, 6});
+  for (float& v : x.mutable_as<float>()) v = std::sin(v);
+  for (const Op op : {Op::kMaxPool, Op::kAveragePool}) {
+    const Tensor all = Eval1(op, {x}, attrs);
+    ASSERT_TRUE(all.defined());
+    const auto part = static_cast<size_t>(all.size() / 6);
+    for (size_t line = 0; line < 6; ++line) {
+      const auto values = x.as<float>().subspan(line * 42, 42);
+      const Tensor one = Eval1(op, {Tensor::F32({1, 1, 7, 6}, {values.begin(), values.end()})}, attrs);
+      const std::vector<float> found = Floats(all), want = Floats(one);
+      ASSERT_EQ(want.size(), part);
+      EXPECT_TRUE(std::equal(want.begin(), want.end(), found.begin() + static_cast<std::ptrdiff_t>(line * part)));
+    }
+  }
+}
+
 TEST(Vision, GridSampleTakesAnyCoordinate) {
   const Tensor x = Counting({1, 1, 4});
   const Tensor grid = Tensor::F32({1, 6, 1}, {-1, 0, 1, NAN, INFINITY, -1e30f});
