@@ -10,6 +10,7 @@
 #include "octavo/cli/cli.h"
 #include "octavo/ir/names.h"
 #include "octavo/runtime/model.h"
+#include "octavo/runtime/packed_file.h"
 
 namespace octavo::cli {
 
@@ -121,6 +122,8 @@ int Run(const Flags& flags) {
     return Fail("--packed-file is for one model; --packed keeps a file beside each"), kUsage;
   const auto interrupted = [] { return Interrupted().load(); };
   std::vector<api::Timing> timings;
+  Progress progress(!flags.json);
+  const runtime::PackingWatch watch([&progress](int64_t done, int64_t total) { progress.Show(kPacking, done, total); });
   for (const std::string& path : flags.models) {
     auto graph = ReadModel(path, nullptr, !flags.packed.PathFor(path).empty());
     if (!graph) return Fail(graph.error());
@@ -136,6 +139,7 @@ int Run(const Flags& flags) {
         auto model = runtime::Model::Compile(
             opened.graph,
             {.threads = threads, .interrupted = interrupted, .packed_file = packed, .packed_by = api::VersionText()});
+        progress.Done();
         if (!model) return Fail(model.error());
         Note(model->packed().note);
         timings.push_back({path, model->threads(), std::move(*model), inputs});

@@ -33,7 +33,8 @@ struct PackedFlags {
   std::string PathFor(const std::string& model) const;  // empty: nowhere
 };
 void AddPacked(CLI::App& command, PackedFlags& flags);
-void AddReadOptions(CLI::App& command);  // of every command that reads a model
+inline constexpr std::string_view kPacking = "write packed weights, MB";  // a stage of Progress
+void AddReadOptions(CLI::App& command);                                   // of every command that reads a model
 void AddOptimize(Program& program);
 void AddRun(Program& program);
 void AddBench(Program& program);

@@ -7,6 +7,7 @@
 #include "octavo/ir/npz/npz.h"
 #include "octavo/ir/whole_file.h"
 #include "octavo/runtime/model.h"
+#include "octavo/runtime/packed_file.h"
 
 namespace octavo::cli {
 
@@ -51,10 +52,13 @@ int Run(const Flags& flags) {
   if (!inputs) return Fail(inputs.error());
   api::Opened opened = flags.as_is ? api::Opened{std::move(*graph), {}} : api::FuseToRun(std::move(*graph));
   Note(opened.note);
+  Progress progress(true);
+  const runtime::PackingWatch watch([&progress](int64_t done, int64_t total) { progress.Show(kPacking, done, total); });
   auto model = runtime::Model::Compile(std::move(opened.graph), {.threads = flags.threads,
                                                                  .interrupted = [] { return Interrupted().load(); },
                                                                  .packed_file = flags.packed.PathFor(flags.model),
                                                                  .packed_by = api::VersionText()});
+  progress.Done();
   if (!model) return Fail(model.error());
   Note(model->packed().note);
   runtime::Profile profile;

@@ -1,3 +1,4 @@
+#include <pybind11/functional.h>
 #include <pybind11/stl.h>
 #include <unistd.h>
 
@@ -14,8 +15,10 @@
 #include "octavo/ir/names.h"
 #include "octavo/passes/quantize/caches.h"
 #include "octavo/python_bindings/convert.h"
+#include "octavo/python_bindings/data.h"
 #include "octavo/runtime/cache_state.h"
 #include "octavo/runtime/model.h"
+#include "octavo/runtime/packed_file.h"
 
 namespace octavo::python {
 
@@ -67,13 +70,14 @@ struct State {
 class Session {
  public:
   Session(const py::object& model, int threads, bool fuse, std::optional<int64_t> max_memory,
-          std::optional<int64_t> max_nodes, bool count_clipped, const py::object& packed, bool logits_to_keep)
+          std::optional<int64_t> max_nodes, bool count_clipped, const py::object& packed, bool logits_to_keep,
+          const std::optional<ProgressFn>& progress)
       : packed_file_(PackedFileOf(model, packed)),
         graph_inputs_(),
         model_(Compile(Counted(Open(ReadModel(model, LimitsOf(max_memory, max_nodes), nullptr, !packed_file_.empty()),
                                     fuse, logits_to_keep, caches_),
                                count_clipped, clipped_),
-                       threads, packed_file_)) {
+                       threads, packed_file_, progress)) {
     if (!model_.packed().note.empty()) Warn({model_.packed().note});
     const size_t taps = clipped_ == nullptr ? 0 : clipped_->size();
     outputs_.assign(model_.outputs().begin(), model_.outputs().end() - static_cast<ptrdiff_t>(taps));
@@ -248,15 +252,19 @@ class Session {
       Raise({"packed=True keeps packed weights beside the model's file, and this model is none; give packed a path"});
     Raise({std::format("packed takes True, a path or None, not {}", TypeOf(packed))});
   }
-  static runtime::Model Compile(ir::Graph graph, int threads, const std::string& packed_file) {
-    return Unwrap(Compiled(std::move(graph), threads, packed_file));
+  static runtime::Model Compile(ir::Graph graph, int threads, const std::string& packed_file,
+                                const std::optional<ProgressFn>& progress) {
+    return Unwrap(Compiled(std::move(graph), threads, packed_file, progress));
   }
-  static ir::Result<runtime::Model> Compiled(ir::Graph graph, int threads, const std::string& packed_file) {
+  static ir::Result<runtime::Model> Compiled(ir::Graph graph, int threads, const std::string& packed_file,
+                                             const std::optional<ProgressFn>& progress) {
     const py::gil_scoped_release unlock;
     const auto interrupted = [] {
       if (ending && !OnMainThread()) --running, Park();
       return Interrupted();
     };
+    const runtime::PackingWatch watch(
+        [&progress](int64_t done, int64_t total) { Step(progress, "write packed weights, MB", done, total); });
     return runtime::Model::Compile(
         std::move(graph),
         {.threads = threads, .interrupted = interrupted, .packed_file = packed_file, .packed_by = api::VersionText()});
@@ -303,10 +311,10 @@ void BindSession(py::module_& m) {
       .def("caches", [](const State& s) { return s.session.cast<const Session&>().Kept(s); });
   py::class_<Session>(m, "Session", "A compiled model; run() may be called from several threads at once.")
       .def(py::init<const py::object&, int, bool, std::optional<int64_t>, std::optional<int64_t>, bool,
-                    const py::object&, bool>(),
+                    const py::object&, bool, const std::optional<ProgressFn>&>(),
            py::arg("model"), py::arg("threads") = 0, py::arg("fuse") = true, py::arg("max_memory") = py::none(),
            py::arg("max_nodes") = py::none(), py::kw_only(), py::arg("count_clipped") = false,
-           py::arg("packed") = py::none(), py::arg("logits_to_keep") = false)
+           py::arg("packed") = py::none(), py::arg("logits_to_keep") = false, py::arg("progress") = py::none())
       .def("run", &Session::Run, py::arg("inputs"), py::arg("outputs") = py::none(),
            py::arg("donate") = std::vector<Name>(), py::arg("state") = py::none(),
            "Outputs by name, or all in the model's order. Inputs named in donate may be overwritten (a KV cache in "
@@ -344,7 +352,8 @@ void BindSession(py::module_& m) {
       "load",
       [](const py::object& model, int threads, bool fuse, std::optional<int64_t> max_memory,
          std::optional<int64_t> max_nodes) {
-        return std::make_unique<Session>(model, threads, fuse, max_memory, max_nodes, false, py::none(), false);
+        return std::make_unique<Session>(model, threads, fuse, max_memory, max_nodes, false, py::none(), false,
+                                         std::nullopt);
       },
       py::arg("model"), py::arg("threads") = 0, py::arg("fuse") = true, py::arg("max_memory") = py::none(),
       py::arg("max_nodes") = py::none(), "Session(model, threads, fuse, max_memory, max_nodes).");

@@ -51,7 +51,12 @@ void Append(std::string& bytes, const T& value) {
   bytes.append(reinterpret_cast<const char*>(&value), sizeof(T));
 }
 
+thread_local PackingWatch::Tell watch;
+
 }  // namespace
+
+PackingWatch::PackingWatch(Tell tell) { watch = std::move(tell); }
+PackingWatch::~PackingWatch() { watch = nullptr; }
 
 ir::Result<PackedFile> PackedFile::Open(std::string path, std::string_view made_by, kernels::Arch arch) {
   PackedFile packed;
@@ -176,12 +181,21 @@ ir::Status PackedFile::Write() const {
   std::memcpy(described.data(), &head, sizeof(Head));
   OCTAVO_TRY(ir::NewFile file, ir::NewFile::Create(path_));
   OCTAVO_TRY_STATUS(file.Write(described));
+  constexpr size_t kStretch = 16000000;  // some hundredths of a second
+  const auto tell = [end](uint64_t written) {
+    const auto mega = [](uint64_t bytes) { return static_cast<int64_t>((bytes + 999999) / 1000000); };
+    if (watch) watch(mega(written), mega(end));
+  };
   uint64_t at = described.size();
   for (const auto& [offset, bytes] : places) {
     OCTAVO_TRY_STATUS(file.Write(std::string(offset - at, '\0')));
-    OCTAVO_TRY_STATUS(file.Write(bytes));
+    for (size_t done = 0; done < bytes.size(); done += kStretch) {
+      tell(offset + done);
+      OCTAVO_TRY_STATUS(file.Write(bytes.substr(done, kStretch)));
+    }
     at = offset + bytes.size();
   }
+  tell(end);
   return file.Commit();
 }
 

@@ -5,6 +5,7 @@
 #ifndef OCTAVO_RUNTIME_PACKED_FILE_H_
 #define OCTAVO_RUNTIME_PACKED_FILE_H_
 
+#include <functional>
 #include <initializer_list>
 #include <map>
 #include <memory>
@@ -20,6 +21,16 @@
 #include "octavo/runtime/model.h"
 
 namespace octavo::runtime {
+
+// While one lives, it is told how much of such a file is written, in MB, by what this thread compiles. One at a time.
+class PackingWatch {
+ public:
+  using Tell = std::function<void(int64_t done, int64_t total)>;
+  explicit PackingWatch(Tell tell);
+  ~PackingWatch();
+  PackingWatch(const PackingWatch&) = delete;
+  PackingWatch& operator=(const PackingWatch&) = delete;
+};
 
 class PackedFile {
  public:

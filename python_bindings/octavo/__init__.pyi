@@ -88,6 +88,7 @@ class Session(metaclass=_Type):
     it maps them instead of packing them. True: beside the model's file, model.octavo-packed. What does not fit is made and written anew.
     logits_to_keep: a decoder gets the input `logits_to_keep` (int64, one number) if it has none: how many of the last tokens get logits, with the same bits;
     0: all. A prompt is read faster then. Refused where the logits are not made of each token's state by one product with weights.
+    progress: called with a stage, how many MB of that file are written, and of how many.
     """
 
     def __init__(
@@ -101,6 +102,7 @@ class Session(metaclass=_Type):
         count_clipped: bool = False,
         packed: bool | str | os.PathLike[str] | None = None,
         logits_to_keep: bool = False,
+        progress: _Progress | None = None,
     ) -> None: ...
     @overload
     def run(
@@ -191,13 +193,15 @@ class Generator:
     (past... as inputs, present... as outputs), which are kept from token to token; without caches everything is read again.
 
     tokenizer: the path of a tokenizer.json (needs the package tokenizers), or what has encode(text).ids and decode(ids); tokens() needs none.
-    chunk: how many tokens of a prompt are read at once. cache: as of Session.state(). packed: as of Session. Each call begins anew.
+    chunk: how many tokens of a prompt are read at once. cache: as of Session.state(). packed, progress: as of Session, which
+    has its own where it is open already. Each call begins anew.
     """
 
     tokenizer: Any
     def __init__(
         self, model: str | os.PathLike[str] | bytes | Graph | Session, tokenizer: Any = None, *, threads: int = 0, chunk: int = 256,
         cache: Literal["int8", "int4"] | None = None, packed: bool | str | os.PathLike[str] | None = None,
+        progress: _Progress | None = None,
     ) -> None: ...
     def tokens(
         self, prompt: Iterable[int], max_tokens: int = 128, *, temperature: float = 0.0, top_k: int = 0, top_p: float = 1.0, seed: int = 0,

@@ -1,7 +1,9 @@
 """The commands generate, perplexity and tune of `python -m octavo`."""
 
 import argparse
+import contextlib
 import json
+import os
 import pathlib
 import shlex
 import subprocess
@@ -90,22 +92,48 @@ def _command_metric(command, folder):
         if done.returncode != 0 or not words:
             last = (done.stderr.strip().splitlines() or ["it printed nothing"])[-1]
             raise OctavoError(f"the metric's command ended with {done.returncode}: {last}")
-        return words[-1]
+        try:
+            return float(words[-1])
+        except ValueError:
+            raise OctavoError(f"the last word that the metric's command printed is {words[-1]!r}, which is no number") from None
     return ask
+
+
+def _check_written(model, written):
+    """Before long work: all can be written, none over another one. The model that is read may be replaced by -o, which is written when all is done."""
+    seen = {os.path.realpath(model): "the model that is read"}
+    for flag, path in written.items():
+        if not path or path == "-":
+            continue
+        at = os.path.realpath(path)
+        if not os.path.isdir(os.path.dirname(at)):
+            raise OctavoError(f"cannot write {path!r} for {flag}: there is no folder {os.path.dirname(at)!r}")
+        if at in seen and (flag != "-o" or seen[at] != "the model that is read"):
+            raise OctavoError(f"cannot write {path!r} for {flag}: it is {seen[at]} too; give each its own file")
+        seen[at] = flag
+
+
+@contextlib.contextmanager
+def _progress():
+    """What shows progress in one line of a terminal, which is gone when the work is."""
+    began, shows = time.monotonic(), sys.stderr.isatty()
+    def tell(stage, done, total):
+        if shows:
+            print(f"\r\033[K{stage} {done}/{total}, {time.monotonic() - began:.0f} s", end="", file=sys.stderr, flush=True)
+    try:
+        yield tell
+    finally:
+        if shows:
+            print("\r\033[K", end="", file=sys.stderr, flush=True)
 
 
 def _tune(a):
     if "{model}" not in a.metric:
         raise OctavoError("--metric has no {model}, where the path of a model would stand")
-    began = time.monotonic()
-    def tell(stage, done, total):
-        if sys.stderr.isatty():
-            print(f"\r\033[K{stage} {done}/{total}, {time.monotonic() - began:.0f} s", end="", file=sys.stderr, flush=True)
-    with tempfile.TemporaryDirectory(prefix="octavo-") as temporary, warnings.catch_warnings(record=True) as notes:
+    _check_written(a.model, {"-o": a.output, "--plan": a.plan, "--plot": a.plot, "--json": a.json})
+    with tempfile.TemporaryDirectory(prefix="octavo-") as temporary, warnings.catch_warnings(record=True) as notes, _progress() as tell:
         tuned = search(a.model, _command_metric(a.metric, pathlib.Path(temporary)), a.calib, budget=a.budget, lower_is_better=a.lower_is_better,
                        threads=a.threads, seconds=a.seconds, everything=a.everything, progress=tell)
-    if sys.stderr.isatty():
-        print("\r\033[K", end="", file=sys.stderr)
     for note in {str(note.message): None for note in notes}:
         print(f"octavo: note: {note}", file=sys.stderr)
     tuned.save(a.output)
@@ -152,7 +180,8 @@ def main(arguments=None):
         prompts = a.prompt + (pathlib.Path(a.prompts).read_text(encoding="utf-8").splitlines() if a.prompts else [])
         if not prompts:
             raise OctavoError("there is no prompt; give --prompt TEXT, or --prompts FILE with one on each line")
-        generator = Generator(a.model, a.tokenizer, threads=a.threads, chunk=a.chunk, cache=a.cache, packed=a.packed_file or a.packed)
+        with _progress() as tell:
+            generator = Generator(a.model, a.tokenizer, threads=a.threads, chunk=a.chunk, cache=a.cache, packed=a.packed_file or a.packed, progress=tell)
         if len(prompts) > 1:
             return _many(generator, prompts, a.max_tokens, {"at_once": a.at_once, **how})
         for piece in generator.text(prompts[0], a.max_tokens, **how):

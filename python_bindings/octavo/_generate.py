@@ -13,20 +13,27 @@ _PAST = re.compile(r"past|cache", re.IGNORECASE)
 _GIVEN = ("input_ids", "attention_mask", "position_ids", "use_cache_branch", "num_logits_to_keep", "logits_to_keep")
 
 
-def _open(model, threads, packed):
+def _open(model, **options):
     """A session that makes logits of the last tokens alone where it is asked to, if the model allows it."""
     try:
-        return Session(model, threads=threads, packed=packed, logits_to_keep=True)
+        return Session(model, **options, logits_to_keep=True)
     except OctavoError:  # what else is wrong is said below
-        return Session(model, threads=threads, packed=packed)
+        return Session(model, **options)
+
+
+def _refuse_if_open(models, **given):
+    """Options of a Session that is opened here, where none is."""
+    for name, value in given.items():
+        if value not in (0, None, False) and all(isinstance(model, Session) for model in models):
+            raise OctavoError(f"{name} is of a Session that is to be opened, and this one is open: give {name} to it, or the model's path here")
 
 
 class _Decoder:
     """A model whose sequences can be run: logits of tokens that follow those before."""
 
-    def __init__(self, model, threads=0, cache=None, packed=None):
+    def __init__(self, model, threads=0, cache=None, packed=None, progress=None):
         self.cache = cache
-        self.session = model if isinstance(model, Session) else _open(model, threads, packed)
+        self.session = model if isinstance(model, Session) else _open(model, threads=threads, packed=packed, progress=progress)
         ports = {port.name: port for port in self.session.inputs}
         if "input_ids" not in ports:
             raise OctavoError(f"the model has no input 'input_ids' ({', '.join(ports)}); generation takes decoders that read token ids")
@@ -259,10 +266,11 @@ class _Pieces:
 class Generator:
     """Writes on behind prompts, token by token; __init__.pyi says what each argument is."""
 
-    def __init__(self, model, tokenizer=None, *, threads=0, chunk=256, cache=None, packed=None):
+    def __init__(self, model, tokenizer=None, *, threads=0, chunk=256, cache=None, packed=None, progress=None):
         if chunk < 1:
             raise OctavoError(f"chunk is {chunk}; a prompt is read in pieces of at least one token")
-        self._decoder = _Decoder(model, threads, cache, packed)
+        _refuse_if_open([model], threads=threads, packed=packed)
+        self._decoder = _Decoder(model, threads, cache, packed, progress)
         self._chunk = chunk
         named = isinstance(tokenizer, str) or hasattr(tokenizer, "__fspath__")
         self.tokenizer = read_tokenizer(tokenizer) if named else tokenizer
@@ -339,6 +347,7 @@ def perplexity(model, tokens, *, against=None, window=512, stride=None, chunk=No
         raise OctavoError(f"a text of {len(tokens)} tokens in windows of {window} has nothing to tell; both are 2 or more")
     if not 1 <= stride <= window or (chunk is not None and chunk < 1):
         raise OctavoError(f"stride {stride}, chunk {chunk}: windows of {window} tokens begin 1 to {window} apart, and are read by at least one token at a time")
+    _refuse_if_open([model] if against is None else [model, against], threads=threads)
     mine, other = _Decoder(model, threads, cache), None if against is None else _Decoder(against, threads)
     nats, divergence, same, count = 0.0, 0.0, 0, 0
     for first in range(0, len(tokens) - 1, stride):

@@ -133,6 +133,47 @@ def test_generate(tmp_path, capsys, monkeypatch):
     assert (tmp_path / "decoder.octavo-packed").read_bytes() == (tmp_path / "p").read_bytes()
 
 
+def test_progress_tells_how_much_is_written(tmp_path, monkeypatch, capsys):
+    model, told = saved(tmp_path / "decoder.onnx", "dynamic", decoder()), []
+    octavo.Session(model, packed=True, progress=lambda *step: told.append(step))
+    stages, done, totals = zip(*told)
+    assert set(stages) == {"write packed weights, MB"} and len(set(totals)) == 1
+    assert list(done) == sorted(done) and done[-1] == totals[0] > 0
+    told.clear()
+    octavo.Generator(model, packed=True, progress=lambda *step: told.append(step))  # it is there
+    octavo.Session(model, progress=lambda *step: told.append(step))
+    assert not told
+    octavo.Generator(model, packed=tmp_path / "p", progress=lambda *step: told.append(step))
+    assert told
+
+    def fails(*step):
+        raise ValueError("no more")
+
+    with pytest.raises(ValueError, match="no more"):
+        octavo.Session(model, packed=tmp_path / "q", progress=fails)
+    assert not (tmp_path / "q").exists() and not list(tmp_path.glob("*q*"))
+    tokenizer = types.SimpleNamespace(Tokenizer=types.SimpleNamespace(from_file=lambda path: Letters()))
+    monkeypatch.setitem(sys.modules, "tokenizers", tokenizer)
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
+    words = ["generate", str(model), "--tokenizer", "t.json", "--prompt", Letters().decode(PROMPT), "--max-tokens", "1"]
+    assert main([*words, "--packed-file", str(tmp_path / "r")]) == 0
+    lines = capsys.readouterr().err.split("\r\033[K")
+    assert any(line.startswith("write packed weights, MB 1/1") for line in lines) and lines[-1] == ""
+
+
+def test_an_open_session_takes_neither_threads_nor_packed(tmp_path):
+    model = saved(tmp_path / "decoder.onnx", "dynamic", decoder())
+    session = octavo.Session(model, threads=1)
+    for name, value in (("threads", 2), ("packed", True), ("packed", tmp_path / "p")):
+        with pytest.raises(octavo.OctavoError, match=f"{name} is of a Session that is to be opened, and this one is open: give {name} to it, or the model's path here"):
+            octavo.Generator(session, **{name: value})
+    with pytest.raises(octavo.OctavoError, match="threads is of a Session that is to be opened"):
+        octavo.perplexity(session, PROMPT, threads=2)
+    assert octavo.Generator(session, threads=0, packed=False)
+    assert octavo.perplexity(session, PROMPT, against=model, threads=1)  # which is opened
+    assert not (tmp_path / "p").exists()
+
+
 def test_two_processes_make_it_at_once(tmp_path):
     model = saved(tmp_path / "bert.onnx", "dynamic4")
     code = "import octavo, sys; print(octavo.Session(sys.argv[1], packed=True).packed)"

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import termios
 
+import octavo
 import pytest
 from conftest import BERT
 
@@ -44,6 +45,15 @@ def test_progress_is_one_line_that_fits(octavo_program, tmp_path, calib, columns
     assert drawn and all(len(line) < columns and "\n" not in line for line in drawn), drawn
     assert any(re.fullmatch(r"calibrate (\[[#.]+\] )?3/3.*", line) for line in drawn), drawn
     assert lines[-1] == ""  # it clears what it drew
+
+
+@pytest.mark.parametrize("command", ["run", "bench"])
+def test_progress_of_packed_weights(octavo_program, tmp_path, calib, command):
+    octavo.optimize(BERT, "dynamic").save(tmp_path / "o.onnx")
+    words = [command, "o.onnx", "--inputs", calib / "0.npz", "--packed", *(["--seconds", "0.01"] if command == "bench" else [])]
+    first, second = (on_a_terminal(octavo_program, words, 80, tmp_path) for _ in range(2))
+    assert re.search(r"write packed weights, MB (\[[#.]+\] )?1/1", first), first
+    assert first.endswith("\r\x1b[K") and "packed" not in second
 
 
 @pytest.mark.parametrize("columns", [72, 80, 200])

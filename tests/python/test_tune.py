@@ -282,7 +282,7 @@ def test_command(folder, tmp_path_factory, capsys):
     ("echo 1", "--metric has no {model}"),
     ("true {model}", "ended with 0: it printed nothing"),
     ("echo never >&2; exit 3 # {model}", "ended with 3: never"),
-    ("echo well {model}x", "which is no number"),
+    ("echo {model}x well", "the last word that the metric's command printed is 'well', which is no number"),
 ])
 def test_command_says_what_is_wrong(folder, tmp_path, capsys, metric, sentence):
     assert main(["tune", str(BERT), "-o", str(tmp_path / "o.onnx"), "--calib", str(folder), "--metric", metric]) == 1
@@ -308,3 +308,18 @@ def test_names_in_the_drawing_cover_no_point_and_no_other_name():
         assert 0 <= x and x + width <= 640 and 10 < y < 360
         assert not any(abs(y - b) < 12 and x < a + w and a < x + width for a, b, w in names[i + 1 :])
         assert not any(x < a < x + width and y - 12 < b < y + 3 for a, b in points)
+
+
+@pytest.mark.parametrize("flags, sentence", [
+    (["-o", "none/o.onnx"], "cannot write 'none/o.onnx' for -o: there is no folder "),
+    (["-o", "o.onnx", "--plan", "./o.onnx"], "cannot write './o.onnx' for --plan: it is -o too; give each its own file"),
+    (["-o", "o.onnx", "--json", "in.onnx"], "cannot write 'in.onnx' for --json: it is the model that is read too; give each its own file"),
+    (["-o", "o.onnx", "--plot", "p", "--json", "p"], "cannot write 'p' for --json: it is --plot too; give each its own file"),
+])
+def test_command_looks_at_its_files_before_it_works(folder, tmp_path, capsys, monkeypatch, flags, sentence):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "in.onnx").write_bytes(BERT.read_bytes())
+    words = ["tune", "in.onnx", "--calib", str(folder), "--metric", "touch worked; echo {model} 1"]
+    assert main([*words, *flags]) == 1
+    assert sentence in capsys.readouterr().err
+    assert not (tmp_path / "worked").exists()
