@@ -65,6 +65,12 @@ Status LookAtLayers(const Graph& model, const OptimizeOptions& options, Evidence
         std::ranges::find(result.pipeline.dynamic, layer.node) != result.pipeline.dynamic.end())
       layer.type = "dynamic";
   }
+  if (!enough && std::ranges::all_of(layers, [](const LayerLoss& l) { return l.type == "float"; })) {
+    result.notes.push_back(
+        std::format("min_db: {:.1f} dB leave every layer in float, so nothing is quantized: ask for less, or give "
+                    "other data",
+                    *options.min_db));
+  }
   if (options.layers || !enough) result.layers = std::move(layers);
   return {};
 }

@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <filesystem>
 
@@ -138,6 +139,19 @@ TEST(Types, AttemptsThatStartTogetherChooseTheSame) {
   EXPECT_FALSE(alone->pipeline.dynamic.empty() && alone->pipeline.keep_float.empty());
   together->graph.info.metadata.clear(), alone->graph.info.metadata.clear();
   EXPECT_EQ(*ir::onnx::WriteBytes(together->graph), *ir::onnx::WriteBytes(alone->graph));
+}
+
+TEST(Types, NothingButFloatsIsTold) {
+  const Case c = ThreeLinears();
+  const auto is_told = [&c](double db) {
+    const auto done = OptimizeCase(c, AtLeast("int8", db));
+    EXPECT_TRUE(done.has_value());
+    return done && std::ranges::any_of(done->notes, [](const std::string& note) {
+             return note.contains("dB leave every layer in float");
+           });
+  };
+  EXPECT_TRUE(is_told(150));
+  EXPECT_FALSE(is_told(20));
 }
 
 // Linears whose activations one scale says exactly, and a scale a row does not; what they lose is their weights' fault, the first most.
