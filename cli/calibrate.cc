@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <cinttypes>
 #include <cstdio>
 #include <filesystem>
@@ -27,6 +28,14 @@ void Summary(const quant::Calibration& c, const std::string& out) {
 }
 
 int Merge(const Flags& flags) {
+  if (!flags.model.empty() || !flags.data.empty() || !flags.shard.empty() || flags.moments || flags.resume)
+    return Fail("--merge joins files that are there: leave out the model, --data, --shard, --moments and --resume"),
+           kUsage;
+  for (size_t i = 1; i < flags.merge.size(); ++i) {
+    const auto before = flags.merge.begin() + static_cast<ptrdiff_t>(i);
+    if (std::any_of(flags.merge.begin(), before, [&](const auto& other) { return SameFile(other, *before); }))
+      return Fail("--merge has '" + *before + "' twice, whose batches would count twice: name each file once"), kUsage;
+  }
   auto sum = quant::Calibration::Load(flags.merge[0]);
   if (!sum) return Fail(sum.error());
   for (size_t i = 1; i < flags.merge.size(); ++i) {

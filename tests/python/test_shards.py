@@ -137,3 +137,17 @@ def test_a_shard_is_one_of_n(run, data, shard):
 def test_python_says_so_too(shard):
     with pytest.raises(octavo.OctavoError, match="it is \\(i, n\\) with i from 1 to n"):
         octavo.calibrate(BERT, BATCHES, shard=shard)
+
+
+def test_merge_refuses_what_it_would_ignore_or_count_twice(run, tmp_path):
+    for shard in "12":
+        assert run("calibrate", BERT, "--data", "random:2", "--shard", f"{shard}/2", "-o", f"{shard}.calib").returncode == 0
+    (tmp_path / "again.calib").symlink_to("1.calib")
+    for twice in ("1.calib", "./1.calib", "again.calib"):
+        done = run("calibrate", "--merge", "1.calib", "2.calib", twice, "-o", "all.calib")
+        assert done.returncode == 2 and f"--merge has '{twice}' twice, whose batches would count twice: name each file once" in done.stderr
+    for ignored in (["--shard", "1/2"], ["--data", "random:2"], ["--moments"], ["--resume"]):
+        done = run("calibrate", *ignored, "--merge", "1.calib", "2.calib", "-o", "all.calib")
+        assert done.returncode == 2 and "--merge joins files that are there: leave out the model, --data, --shard, --moments and --resume" in done.stderr
+    assert run("calibrate", BERT, "--merge", "1.calib", "2.calib", "-o", "all.calib").returncode == 2
+    assert not (tmp_path / "all.calib").exists()
