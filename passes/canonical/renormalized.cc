@@ -3,6 +3,7 @@
 // Before: the same with Where(ReduceSum(w) > 0, ReduceSum(w), 1), and Where(.. > 0, that, 0) behind it (jax2onnx)
 // After:  Where(IsNaN(p), 0, p), which is 0 as well where a row has nothing left
 // Exact in real numbers; in floats a hidden key whose score is 100 above the others no longer rounds these to 0.
+// In 16 bits, too, where probabilities that `widen` computes in f32 are cast back before the mask: then the Cast stands behind.
 // Refused: masks that are no truth values, and probabilities that others read.
 #include <algorithm>
 #include <cmath>
@@ -14,10 +15,15 @@ namespace octavo::passes::canonical {
 
 namespace {
 
+bool IsHalfOrSingle(DType d) { return d == DType::kF32 || d == DType::kF16 || d == DType::kBF16; }
+
 bool IsZerosAndOnes(const Graph& g, ValueId v) {
   const Tensor* t = g.ConstantOf(v);
-  return t != nullptr && t->dtype() == DType::kF32 &&
-         std::ranges::all_of(t->as<float>(), [](float x) { return x == 0.0f || x == 1.0f; });
+  if (t == nullptr || !IsHalfOrSingle(t->dtype())) return false;
+  for (int64_t i = 0; i < t->size(); ++i) {
+    if (const double x = t->GetDouble(i); x != 0.0 && x != 1.0) return false;
+  }
+  return true;
 }
 
 // w: what is left of probabilities, or of exponentials, where the mask is true.
@@ -33,12 +39,20 @@ ValueId WithoutMaximum(const Graph& g, ValueId v) {
   return top != nullptr && !top->empty() && IsNumber(top->back(), 1) ? sub->input(0) : v;
 }
 
+// What v was in f32 before it was cast to 16 bits; else v.
+ValueId Widest(const Graph& g, ValueId v) {
+  const Node* n = g.Producer(v);
+  const bool narrowed = n != nullptr && n->op == Op::kCast && DTypeOf(g, n->input(0)) == DType::kF32 &&
+                        IsHalfOrSingle(DTypeOf(g, v)) && g.HasOneUse(n->input(0));
+  return narrowed ? n->input(0) : v;
+}
+
 std::optional<Masked> ReadMasked(const Graph& g, ValueId w) {
   const Node* n = g.Producer(w);
-  if (n == nullptr || DTypeOf(g, w) != DType::kF32 || g.IsGraphOutput(w)) return {};
+  if (n == nullptr || !IsHalfOrSingle(DTypeOf(g, w)) || g.IsGraphOutput(w)) return {};
   const bool where = n->op == Op::kWhere && ConstScalar(g, n->input(2)) == 0.0;
   for (const size_t slot : {0u, 1u}) {
-    const ValueId kept = n->input(slot), other = n->input(1 - slot);
+    const ValueId other = n->input(1 - slot), kept = Widest(g, n->input(slot));
     const Node* cast = n->op == Op::kMul ? g.Producer(other) : nullptr;
     const bool of_numbers = n->op == Op::kMul && IsZerosAndOnes(g, other);
     const ValueId mask = where                                      ? n->input(0)
@@ -46,7 +60,9 @@ std::optional<Masked> ReadMasked(const Graph& g, ValueId w) {
                          : cast != nullptr && cast->op == Op::kCast ? cast->input(0)
                                                                     : ValueId{};
     const Node* p = g.Producer(kept);
-    if (p == nullptr || !g.HasOneUse(kept) || (DTypeOf(g, mask) != DType::kBool && !of_numbers)) continue;
+    if (p == nullptr || !g.HasOneUse(kept) || !g.HasOneUse(n->input(slot)) ||
+        (DTypeOf(g, mask) != DType::kBool && !of_numbers))
+      continue;
     const int64_t rank = RankOf(g, kept), axis = p->attrs.Int("axis", -1);
     const bool last = p->op == Op::kSoftmax && (axis == -1 || axis == rank - 1);
     if ((!last && p->op != Op::kExp) || rank < 1 || RankOf(g, w) != rank || RankOf(g, mask) > rank) continue;
@@ -67,7 +83,7 @@ bool RenormalizedNode(Rewriter& rw, NodeId id) {
   const Graph& g = rw.graph();
   const Node n = g.node(id);
   const ValueId w = n.op == Op::kDiv ? n.input(0) : ValueId{};
-  const auto masked = w.valid() ? ReadMasked(g, w) : std::nullopt;
+  const auto masked = w.valid() && !g.IsGraphOutput(w) ? ReadMasked(g, Widest(g, w)) : std::nullopt;
   if (!masked || g.value(w).uses.size() != 2) return false;
   const Node* by = g.Producer(n.input(1));
   const bool guarded = by != nullptr && by->op == Op::kWhere && AsksWhetherLeft(g, by->input(0), by->input(1)) &&
@@ -78,8 +94,14 @@ bool RenormalizedNode(Rewriter& rw, NodeId id) {
   if (reduce == nullptr || reduce->input(0) != w || !ReducesAlong(g, *reduce, Op::kReduceSum, rank - 1, rank))
     return false;
   rw.At(id, {id, g.value(w).producer});
-  const Type type = TypeOf(g, w);
-  const ValueId least = rw.Constant(Tensor::ScalarF32(-INFINITY)), zero = rw.Constant(Tensor::ScalarF32(0.0f));
+  const DType dtype = DTypeOf(g, masked->scores), given = DTypeOf(g, w);
+  const Type type{dtype, TypeOf(g, w).shape};
+  const auto number = [&](float x) {
+    const Type scalar{dtype, SymShape{}};
+    const ValueId v = rw.Constant(Tensor::ScalarF32(x));
+    return dtype == DType::kF32 ? v : Make(rw, Op::kCast, {v}, {{"to", static_cast<int64_t>(dtype)}}, scalar);
+  };
+  const ValueId least = number(-INFINITY);
   const Type truth{DType::kBool, *ShapeOf(g, masked->mask)};
   const ValueId mask = DTypeOf(g, masked->mask) == DType::kBool
                            ? masked->mask
@@ -89,13 +111,14 @@ bool RenormalizedNode(Rewriter& rw, NodeId id) {
   NodeId end = id;
   if (guarded) {
     const ValueId nothing = Make(rw, Op::kIsNaN, {p}, {}, Type{DType::kBool, type.shape});
-    p = Make(rw, Op::kWhere, {nothing, zero, p}, {}, type);
+    p = Make(rw, Op::kWhere, {nothing, number(0.0f), p}, {}, type);
     const ir::Use use = g.value(n.output()).uses.size() == 1 ? g.value(n.output()).uses[0] : ir::Use{id, 0};
     const Node& behind = g.node(use.node);  // a Where that says once more what a row is that has nothing left
     if (behind.op == Op::kWhere && use.slot == 1 && AsksWhetherLeft(g, behind.input(0), sum) &&
         ConstScalar(g, behind.input(2)) == 0.0)
       end = use.node;
   }
+  if (dtype != given) p = Make(rw, Op::kCast, {p}, {{"to", static_cast<int64_t>(given)}}, TypeOf(g, w));
   ReplaceNode(rw, end, p);
   return true;
 }

@@ -1,9 +1,11 @@
 // softmax_axis: a Softmax of attention scores over their last axis, where an einsum left another there ("nlhd,nshd->nlsh").
 // Before: Softmax(Mul(Transpose(MatMul(q, kT), n l s h), 0.25), axis s)   After: Transpose(Softmax(Mul(MatMul(q, kT), 0.25)), n l s h)
 // Before: Softmax(Add(Transpose(MatMul, p), mask [n,l,s,1]), axis s)      After: Transpose(Softmax(Add(MatMul, Transpose(mask, 1/p))), p)
+// Before: Transpose(Reshape(Softmax(Mul(MatMul(k, qT), 0.25), axis -2)))  After: the Softmax over the last axis, between two Transposes (tf2onnx)
 // The same exponentials are summed: exact but for the order in which a Softmax sums.
-// Refused: scores that others read, a mask of lower rank, and what does not come of a product of two activations.
+// Refused: scores that others read, what does not come of a product of two activations, and a Softmax over rows that nothing turns back.
 #include <algorithm>
+#include <numeric>
 #include <ranges>
 
 #include "octavo/passes/canonical/canonical.h"
@@ -26,27 +28,56 @@ bool IsProduct(const Graph& g, ValueId v) {
          !IsDequantized(g, n->input(0)) && !IsDequantized(g, n->input(1));
 }
 
-bool CanTurn(const Graph& g, ValueId v, int64_t rank) {
-  const SymShape* s = ShapeOf(g, v);
-  return s != nullptr &&
-         (std::ssize(*s) == rank || std::all_of(s->begin(), s->end(), [](const Dim& d) { return IsNumber(d, 1); }));
+// One number for all, of any rank.
+bool IsSingle(const Graph& g, ValueId v) {
+  const SymShape& s = *ShapeOf(g, v);
+  return std::all_of(s.begin(), s.end(), [](const Dim& d) { return IsNumber(d, 1); });
 }
 
-// The steps from v up to the Transpose of a product, the last first, and that Transpose.
-NodeId TransposeAbove(const Graph& g, ValueId v, int64_t rank, std::vector<Step>& steps) {
+// The steps from v up to a product or its Transpose, the last first, and what they begin at.
+ValueId ScoresAbove(const Graph& g, ValueId v, int64_t rank, std::vector<Step>& steps) {
   const Node* n = g.Producer(v);
   if (n == nullptr || !g.HasOneUse(v) || RankOf(g, v) != rank) return {};
-  if (n->op == Op::kTranspose) return IsProduct(g, n->input(0)) ? g.value(v).producer : NodeId{};
+  if (n->op == Op::kTranspose) return IsProduct(g, n->input(0)) ? v : ValueId{};
+  if (IsProduct(g, v)) return v;
   if (!IsElementwise(n->op) || steps.size() == kMostSteps) return {};
   for (const ValueId input : n->inputs) {
-    if (!input.valid() || !CanTurn(g, input, rank)) return {};
+    if (!input.valid() || ShapeOf(g, input) == nullptr || RankOf(g, input) > rank) return {};
   }
   for (size_t i = 0; i < n->inputs.size(); ++i) {
     steps.push_back({g.value(v).producer, i});
-    if (const NodeId found = TransposeAbove(g, n->input(i), rank, steps); found.valid()) return found;
+    if (const ValueId found = ScoresAbove(g, n->input(i), rank, steps); found.valid()) return found;
     steps.pop_back();
   }
   return {};
+}
+
+// Whether a Transpose of the last two axes alone reads v, through views that keep these.
+bool IsTurnedBack(const Graph& g, ValueId v) {
+  for (size_t i = 0; i < kMostSteps && g.HasOneUse(v); ++i) {
+    const Node& n = g.node(g.value(v).uses.front().node);
+    const SymShape *in = ShapeOf(g, v), *out = ShapeOf(g, n.output());
+    if (in == nullptr || out == nullptr || in->size() < 2 || out->size() < 2) return false;
+    if (n.op == Op::kTranspose) return PermOf(n, std::ssize(*in)) == LastTwoSwapped(std::ssize(*in));
+    const bool keeps = ProvablyEqual(in->back(), out->back()) && ProvablyEqual(in->end()[-2], out->end()[-2]);
+    if (!IsReshapeLike(n.op) || !keeps) return false;
+    v = n.output();
+  }
+  return false;
+}
+
+// What stands beside the scores, with its axes in another order; of lower rank it gets dims of 1 in front first.
+ValueId Ordered(Rewriter& rw, ValueId v, const Ints& perm) {
+  const Graph& g = rw.graph();
+  if (IsSingle(g, v)) return v;
+  SymShape shape = *ShapeOf(g, v);
+  if (const size_t missing = perm.size() - shape.size(); missing > 0) {
+    Ints axes(missing);
+    std::iota(axes.begin(), axes.end(), 0);
+    shape.insert(shape.begin(), missing, Dim(1));
+    v = Make(rw, Op::kUnsqueeze, {v, MakeInts(rw, std::move(axes))}, {}, Type{DTypeOf(g, v), shape});
+  }
+  return MakeTranspose(rw, v, perm);
 }
 
 bool SoftmaxAxisNode(Rewriter& rw, NodeId id) {
@@ -56,24 +87,23 @@ bool SoftmaxAxisNode(Rewriter& rw, NodeId id) {
   if (rank < 2) return false;
   const int64_t axis = n.attrs.Int("axis", -1), at = axis < 0 ? axis + rank : axis;
   std::vector<Step> steps;
-  const NodeId transpose = at == rank - 1 ? NodeId{} : TransposeAbove(g, n.input(0), rank, steps);
-  if (!transpose.valid()) return false;
-  const Ints perm = PermOf(g.node(transpose), rank);
+  const ValueId scores = at == rank - 1 ? ValueId{} : ScoresAbove(g, n.input(0), rank, steps);
+  if (!scores.valid()) return false;
+  const Node above = *g.Producer(scores);
+  const bool product = above.op == Op::kMatMul;  // of keys and queries
+  if (product && !IsTurnedBack(g, n.output())) return false;
+  const Ints perm = product ? LastTwoSwapped(rank) : PermOf(above, rank);
   if (perm[static_cast<size_t>(at)] != rank - 1) return false;
   Ints back(perm.size());
   for (size_t i = 0; i < perm.size(); ++i) back[static_cast<size_t>(perm[i])] = static_cast<int64_t>(i);
   const auto type = [&](ValueId v) { return Type{DTypeOf(g, v), Permuted(*ShapeOf(g, v), back)}; };
   rw.At(id, {id});
-  ValueId v = g.node(transpose).input(0);
+  ValueId v = product ? MakeTranspose(rw, scores, back) : above.input(0);
   for (const Step& step : std::views::reverse(steps)) {
     const Node old = g.node(step.node);
     std::vector<ValueId> inputs = old.inputs;
     for (size_t i = 0; i < inputs.size(); ++i) {
-      if (i == step.input) {
-        inputs[i] = v;
-      } else if (RankOf(g, inputs[i]) == rank) {
-        inputs[i] = MakeTranspose(rw, inputs[i], back);
-      }
+      inputs[i] = i == step.input ? v : Ordered(rw, inputs[i], back);
     }
     v = Make(rw, old.op, std::move(inputs), old.attrs, type(old.output()));
   }

@@ -100,9 +100,12 @@ bool WidenNode(Rewriter& rw, NodeId id) {
   const Node& n = g.node(id);
   const auto narrowed = [&](size_t slot) { return n.input(slot).valid() && IsNarrowed(g, n.input(slot)); };
   const auto from_softmax = [&](ValueId v) {
-    const Node* p = g.Producer(v);  // Cast16(Softmax), or of the NaN guard's Where
+    const Node* p = g.Producer(v);  // Cast16(Softmax), or of a Where that writes 0 among them
     const Node* q = p != nullptr ? g.Producer(p->input(0)) : nullptr;
-    return q != nullptr && (q->op == Op::kSoftmax || (q->op == Op::kWhere && g.IsFrom(q->input(2), Op::kSoftmax)));
+    if (q != nullptr && q->op == Op::kWhere) {
+      return g.IsFrom(q->input(1), Op::kSoftmax) || g.IsFrom(q->input(2), Op::kSoftmax);
+    }
+    return q != nullptr && q->op == Op::kSoftmax;
   };
   const bool narrow = IsNarrow(DTypeOf(g, n.output()));
   switch (n.op) {
@@ -130,7 +133,7 @@ bool WidenNode(Rewriter& rw, NodeId id) {
       return Rebuild(rw, id, 0, 0), true;
     case Op::kWhere: {
       const bool data = narrowed(1) || narrowed(2);
-      const bool guard = narrowed(2) && from_softmax(n.input(2));
+      const bool guard = (narrowed(1) && from_softmax(n.input(1))) || (narrowed(2) && from_softmax(n.input(2)));
       if (!narrow || !data || !(guard || ReachesSoftmax(g, n.output(), kMaxSteps))) return false;
       return Rebuild(rw, id, 1, 2), true;
     }

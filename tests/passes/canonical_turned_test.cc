@@ -101,6 +101,56 @@ TEST(CanonicalSoftmaxAxis, HeadsBehindTheKeys) {
   EXPECT_EQ(Check(masked.g, SoftmaxAxis, kRounding), "MatMul Transpose Add Softmax Transpose");
 }
 
+TEST(CanonicalSoftmaxAxis, MasksOfLowerRank) {
+  const std::string want = "MatMul Unsqueeze Transpose Add Softmax Transpose";
+  for (const SymShape& shape : {SymShape{Sym("l"), Sym("s"), 1}, SymShape{Sym("s"), 1}, SymShape{2}, SymShape{1, 2}}) {
+    HeadsLast b;
+    b.End(b.Op1(Op::kAdd, {b.Scores(), b.In("mask", shape)}), 2);
+    const std::string ops = Check(b.g, SoftmaxAxis, kRounding);
+    EXPECT_EQ(std::count(ops.begin(), ops.end(), 'U'), 1) << ops;  // Unsqueeze
+    EXPECT_EQ(ops.size(), want.size()) << ops;
+  }
+  HeadsLast one;  // one number for all needs no dims
+  one.End(one.Op1(Op::kAdd, {one.Scores(), one.In("bias", {1})}), 2);
+  EXPECT_EQ(Check(one.g, SoftmaxAxis, kRounding), "MatMul Add Softmax Transpose");
+}
+
+// tf2onnx: scores [b,2,t,s] of keys and queries, a Softmax over the keys, and probabilities that a Transpose turns.
+struct KeysFirst : Builder {
+  ValueId q = In("q", {Sym("b"), 2, 4, Sym("s")}), k = In("k", {Sym("b"), 2, Sym("t"), 4});
+  ValueId p = Op1(Op::kSoftmax, {Op1(Op::kMul, {Op1(Op::kMatMul, {k, q}), F(0.5f)})}, {{"axis", int64_t{2}}});
+};
+
+TEST(CanonicalSoftmaxAxis, KeysBeforeQueries) {
+  KeysFirst b, viewed;
+  b.Out(b.Transpose(b.p, {0, 1, 3, 2}));
+  const std::string want = "MatMul Transpose Mul Softmax Transpose";
+  EXPECT_EQ(Check(b.g, SoftmaxAxis, kRounding), want + " Transpose");
+  const ValueId flat =
+      viewed.Op1(Op::kReshape,
+                 {viewed.p, viewed.Concat({viewed.Axis({-1}), viewed.DimOf(viewed.k, 2), viewed.DimOf(viewed.q, 3)})});
+  viewed.Out(viewed.Transpose(flat, {0, 2, 1}));
+  const std::string ops = Check(viewed.g, SoftmaxAxis, kRounding);
+  EXPECT_NE(ops.find("Softmax Transpose"), std::string::npos) << ops;
+}
+
+TEST(CanonicalSoftmaxAxis, RowsThatNothingTurnsBackStay) {
+  const auto stays = [](KeysFirst& b) {
+    const std::string ops = Ops(b.g);
+    EXPECT_EQ(Check(b.g, SoftmaxAxis), ops);
+  };
+  KeysFirst slots, heads, twice, flat;
+  slots.Out(slots.p);  // slot attention: which slot takes a row
+  stays(slots);
+  heads.Out(heads.Transpose(heads.p, {0, 2, 1, 3}));
+  stays(heads);
+  twice.Out(twice.p, "p");
+  twice.Out(twice.Transpose(twice.p, {0, 1, 3, 2}));
+  stays(twice);
+  flat.Out(flat.Transpose(flat.Reshape(flat.p, {0, 0, -1}), {0, 2, 1}));  // other rows
+  stays(flat);
+}
+
 TEST(CanonicalSoftmaxAxis, WhatStays) {
   const auto stays = [](HeadsLast& b) {
     const std::string ops = Ops(b.g);
@@ -115,7 +165,7 @@ TEST(CanonicalSoftmaxAxis, WhatStays) {
   read.Out(read.Op1(Op::kNeg, {scores}), "scores");
   read.End(scores, 2);
   stays(read);
-  low.End(low.Op1(Op::kAdd, {low.Scores(), low.W({2})}), 2);  // a bias for each head, of rank 1
+  low.End(low.Op1(Op::kAdd, {low.Scores(), low.In("wide", {1, 1, 1, 1, 2})}), 2);  // widens the scores
   stays(low);
   other.End(other.Transpose(other.Op1(Op::kNeg, {other.q}), {0, 2, 3, 1}), 2);  // no scores
   stays(other);
@@ -231,6 +281,7 @@ struct Left : Builder {
   ValueId s = In("s", {Sym("b"), 2, Sym("s"), Sym("t")}), m = In("m", {Sym("b"), 1, Sym("s"), Sym("t")}, DType::kBool);
   ValueId Of(ValueId p) { return Op1(Op::kMul, {p, Op1(Op::kCast, {m}, {{"to", int64_t{1}}})}); }
   ValueId Softmax(int64_t axis = -1) { return Op1(Op::kSoftmax, {s}, {{"axis", axis}}); }
+  ValueId Half(uint16_t bits) { return g.AddConstant(Tensor::Of<uint16_t>(DType::kF16, {}, std::vector{bits})); }
   ValueId Sum(ValueId w, int64_t axis = -1) { return Op1(Op::kReduceSum, {w, Axis({axis})}); }
   ValueId Ones(float other = 0.0f) {  // and another number, [1,1,1,1,..] of the rows
     Tensor t = Tensor::Zeros(DType::kF32, {2, 1, 1});
@@ -264,6 +315,53 @@ TEST(CanonicalRenormalized, IsAMaskedSoftmax) {
   EXPECT_EQ(Check(numbers.g, Renormalized, kRounding), "Cast Where Softmax IsNaN Where");
   twice.Guarded(twice.Of(twice.Softmax()), 1, true);
   EXPECT_EQ(Check(twice.g, Renormalized, kRounding), "Where Softmax IsNaN Where");
+}
+
+// Of f16, and of a Softmax that widen computes in f32; a row is divided once instead of twice, each time rounded by 2^-11.
+TEST(CanonicalRenormalized, OfSixteenBits) {
+  const auto mask = [](Left& b) { return b.Cast(b.m, DType::kF16); };
+  for (const bool wide : {false, true}) {
+    for (const bool guarded : {false, true}) {
+      Left b;
+      const ValueId p = wide ? b.Cast(b.Softmax(), DType::kF16)
+                             : b.Op1(Op::kSoftmax, {b.Cast(b.s, DType::kF16)}, {{"axis", int64_t{-1}}});
+      const ValueId w = b.Op1(Op::kMul, {p, mask(b)}), sum = b.Sum(w);
+      const auto any = [&] { return b.Op1(Op::kGreater, {sum, b.Half(0)}); };
+      b.Out(b.Op1(Op::kDiv, {w, guarded ? b.Op1(Op::kWhere, {any(), sum, b.Half(0x3C00)}) : sum}));
+      const std::string ops = Check(b.g, Renormalized, 0x1p-9);
+      EXPECT_EQ(Count(ops, "ReduceSum"), 0) << ops;
+      EXPECT_EQ(Count(ops, "Where"), guarded ? 2 : 1) << ops;
+    }
+  }
+  Left read;  // the probabilities of 16 bits are an output
+  const ValueId p = read.Cast(read.Softmax(), DType::kF16), w = read.Op1(Op::kMul, {p, mask(read)});
+  read.Out(p, "p");
+  read.Out(read.Op1(Op::kDiv, {w, read.Sum(w)}));
+  EXPECT_EQ(Count(Check(read.g, Renormalized), "ReduceSum"), 1);
+}
+
+// NeMo's Where(shown, Softmax(Where(shown, s, -1e4)), 0) in f16: Where, Softmax and Where in f32.
+TEST(CanonicalWiden, ProbabilitiesThatAreMaskedOnceMore) {
+  for (const bool first : {false, true}) {
+    Left b;
+    const ValueId v = b.In("v", {Sym("b"), 2, Sym("t"), 4}), k = b.In("k", {Sym("b"), 2, 4, Sym("t")}),
+                  q = b.In("q", {Sym("b"), 2, Sym("s"), 4});
+    const auto half = [&](ValueId x) { return b.Cast(x, DType::kF16); };
+    const auto where = [&](ValueId x, uint16_t low) {
+      return b.Op1(Op::kWhere, first ? std::vector{b.m, x, b.Half(low)} : std::vector{b.m, b.Half(low), x});
+    };
+    const ValueId s = where(b.Op1(Op::kMatMul, {half(q), half(k)}), 0xF0E2);  // -1e4
+    b.Out(b.Op1(Op::kMatMul, {where(b.Op1(Op::kSoftmax, {s}, {{"axis", int64_t{-1}}}), 0), half(v)}));
+    Graph after = b.g;
+    PassRun run;
+    ASSERT_TRUE(ir::Inference::Run(after).has_value());
+    ASSERT_TRUE(*Widen(after, run));
+    for (const NodeId id : after.NodesInOrder()) {
+      const Node& n = after.node(id);
+      const bool core = n.op == Op::kMatMul || n.op == Op::kSoftmax || n.op == Op::kWhere;
+      EXPECT_TRUE(!core || DTypeOf(after, n.output()) == DType::kF32) << ir::ToText(after);
+    }
+  }
 }
 
 TEST(CanonicalRenormalized, WhatStays) {
