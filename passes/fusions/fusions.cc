@@ -4,10 +4,14 @@ namespace octavo::passes::fusions {
 
 const std::vector<Rule>& FloatRules() {
   static const auto* const rules = new std::vector<Rule>{
-      LayerNorm(),
+      LayerNorm(),  // the most first: what it does not take is left to the narrower forms
+      LayerNorm(true, false),
+      LayerNorm(false, false),
       LayerNormTerms(true),
       LayerNormTerms(false),
+      LayerNormBatch(),
       RmsNorm(),
+      RmsNorm(false),
       GeluErf(),
       GeluErfScaled(),
       GeluTanh(),

@@ -13,14 +13,15 @@ namespace octavo::passes::fusions {
 using pattern::Rule;
 
 // Float. Each changes float results by rounding at most; the bound is stated in the rule's file.
-Rule LayerNorm();
+Rule LayerNorm(bool has_gamma = true, bool has_beta = true);  // gamma alone, beta never
 Rule LayerNormTerms(bool has_beta);
+Rule LayerNormBatch();
 Rule GeluErf();
 Rule GeluErfScaled();
 Rule GeluTanh();
 Rule Sdpa();
 Rule AttentionOp();
-Rule RmsNorm();
+Rule RmsNorm(bool has_gamma = true);
 Rule SkipLayerNorm(ir::Op op);  // kLayerNormalization or kRMSNormalization
 
 // Layout of Sdpa and QuantizedSdpa: exact.

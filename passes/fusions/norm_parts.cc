@@ -48,6 +48,22 @@ ValueId FlatVector(Rewriter& b, ValueId v) {
   return t == nullptr || t->rank() == 1 ? v : b.Constant(t->Reshaped({t->size()}), b.graph().value(v).name);
 }
 
+Verdict CheckCounted(const Graph& g, ValueId x) {
+  const auto& rows = g.value(x).type.shape;
+  if (rows && !rows->empty() && rows->back().is_number()) return Ok();
+  return Illegal(
+      std::format("a norm without gamma needs to know how long a row is: x is {}", ToString(g.value(x).type)));
+}
+
+ValueId Ones(Rewriter& b, ValueId x) {
+  const ir::Type& type = b.graph().value(x).type;
+  const int64_t count = type.shape->back().number();
+  if (type.dtype == ir::DType::kF32)
+    return b.Constant(ir::Tensor::F32({count}, std::vector<float>(static_cast<size_t>(count), 1.0f)), "ones");
+  const std::vector<uint16_t> bits(static_cast<size_t>(count), type.dtype == ir::DType::kF16 ? 0x3C00 : 0x3F80);
+  return b.Constant(ir::Tensor::Of<uint16_t>(type.dtype, {count}, bits), "ones");
+}
+
 Var MeanOfSquare(RuleBuilder& r, Var x) {
   const Var square =
       r.OneOf("square", {r.Op("pow", Op::kPow, {x, r.Scalar("two", 2.0)}), r.Op("xx", Op::kMul, {x, x})});

@@ -19,6 +19,10 @@ pattern::Verdict CheckVectors(const Graph& g, ValueId x, std::initializer_list<V
 // A constant vector without dims of 1 in front.
 ValueId FlatVector(Rewriter& b, ValueId v);
 
+// The last dimension of x must be a number, where a norm without gamma gets one of ones.
+pattern::Verdict CheckCounted(const Graph& g, ValueId x);
+ValueId Ones(Rewriter& b, ValueId x);
+
 // ReduceMean(x^2 or x * x) over the last axis.
 pattern::Var MeanOfSquare(pattern::RuleBuilder& r, pattern::Var x);
 // Sqrt(x + epsilon)

@@ -6,15 +6,19 @@
 namespace octavo::passes::fusions {
 namespace {
 
-Graphs DecomposedNorm(int64_t axis, float power) {
+enum class Affine { kNone, kGamma, kBoth };
+
+Graphs DecomposedNorm(int64_t axis, float power, Affine affine = Affine::kBoth, ir::Dim last = ir::Dim(8)) {
   Graphs b(3, 18);
-  const ValueId x = b.Input("x", {2, 3, 8});
+  const ValueId x = b.Input("x", {2, 3, std::move(last)});
   const ir::Attrs keep{{"keepdims", int64_t{1}}};
   const ValueId d = b.Node(Op::kSub, {x, b.Node(Op::kReduceMean, {x, b.Ints({axis})}, keep)});
   const ValueId var = b.Node(Op::kReduceMean, {b.Node(Op::kPow, {d, b.Real(power)}), b.Ints({axis})}, keep);
   const ValueId root = b.Node(Op::kSqrt, {b.Node(Op::kAdd, {var, b.Real(1e-5f)})});
-  const ValueId y = b.Node(Op::kMul, {b.Node(Op::kDiv, {d, root}), b.Vector(8, 0.5f)});
-  b.g.AddOutput("y", b.Node(Op::kAdd, {b.Vector(8, -0.2f), y}));  // bias first, as TorchScript writes it
+  ValueId y = b.Node(Op::kDiv, {d, root});
+  if (affine != Affine::kNone) y = b.Node(Op::kMul, {y, b.Vector(8, 0.5f)});
+  if (affine == Affine::kBoth) y = b.Node(Op::kAdd, {b.Vector(8, -0.2f), y});  // bias first, as TorchScript writes it
+  b.g.AddOutput("y", y);
   return b;
 }
 
@@ -24,6 +28,39 @@ TEST(LayerNormRule, Fires) {
   EXPECT_EQ(CountOf(f.graph, Op::kLayerNormalization), 1);
   EXPECT_EQ(CountOf(f.graph, Op::kReduceMean), 0);
   EXPECT_LT(Difference(b.g, f.graph, {{"x", Random({2, 3, 8}, 1)}}), 2e-6);
+}
+TEST(LayerNormRule, WithoutBetaAndWithoutBoth) {
+  for (const Affine affine : {Affine::kGamma, Affine::kNone}) {
+    const Graphs b = DecomposedNorm(-1, 2.0f, affine);
+    const Fused f = Fuse(b.g);
+    EXPECT_EQ(CountOf(f.graph, Op::kLayerNormalization), 1);
+    EXPECT_EQ(CountOf(f.graph, Op::kMul), 0);
+    EXPECT_LT(Difference(b.g, f.graph, {{"x", Random({2, 3, 8}, 1)}}), 2e-6);
+  }
+  Refuses("a norm without gamma needs to know how long a row is", LayerNorm(false, false),
+          [](Graphs& m) { m = DecomposedNorm(-1, 2.0f, Affine::kNone, ir::Dim::Symbol("d")); });
+}
+// DiT: what a norm without gamma is multiplied by is one vector for each picture.
+TEST(LayerNormRule, ModulatedBehindIt) {
+  const auto modulated = [](Graphs& m) {
+    m = DecomposedNorm(-1, 2.0f, Affine::kNone);
+    m.g.AddOutput("z", m.Node(Op::kMul, {m.g.outputs()[0].value, m.Input("by", {2, 1, 8})}));
+  };
+  EXPECT_EQ(CountAfter(FuseFloat, Op::kLayerNormalization, modulated), 1);
+  EXPECT_EQ(CountAfter(FuseFloat, Op::kMul, modulated), 1);
+}
+TEST(LayerNormRule, OfHalves) {
+  Graphs b(3, 18);
+  const ValueId x = b.Node(Op::kCast, {b.Input("x", {2, 3, 8})}, {{"to", int64_t{10}}});
+  const ValueId d = b.Node(Op::kSub, {x, b.Node(Op::kReduceMean, {x, b.Ints({-1})})});
+  const ValueId var = b.Node(Op::kReduceMean, {b.Node(Op::kMul, {d, d}), b.Ints({-1})});
+  const ValueId eps = b.g.AddConstant(ir::Tensor::Of<uint16_t>(ir::DType::kF16, {}, std::vector<uint16_t>{0x1400}));
+  const ValueId root = b.Node(Op::kSqrt, {b.Node(Op::kAdd, {var, eps})});
+  b.g.AddOutput("y", b.Node(Op::kDiv, {d, root}));
+  const Fused f = Fuse(b.g);
+  EXPECT_EQ(CountOf(f.graph, Op::kLayerNormalization), 1) << DeepestReason(f, "layer_norm");
+  EXPECT_LT(Difference(b.g, f.graph, {{"x", Random({2, 3, 8}, 1)}}),
+            3 * 0x1p-9);  // six ops round values below 4 by 2^-11
 }
 TEST(LayerNormRule, RefusesAnotherAxis) {
   const Fused f = Fuse(DecomposedNorm(1, 2.0f).g);
@@ -52,7 +89,8 @@ TEST(LayerNormRule, WhatLiesInsideAndIsWantedStays) {
     };
   };
   EXPECT_EQ(CountAfter(FuseFloat, Op::kLayerNormalization, chain(Wanted::kNothing)), 1);
-  EXPECT_EQ(CountAfter(FuseFloat, Op::kLayerNormalization, chain(Wanted::kOutput)), 0);
+  EXPECT_EQ(CountAfter(FuseFloat, Op::kLayerNormalization, chain(Wanted::kOutput)), 1);  // without gamma and beta,
+  EXPECT_EQ(CountAfter(FuseFloat, Op::kAdd, chain(Wanted::kOutput)), 1);                 // which stay behind it
   EXPECT_EQ(CountAfter(FuseFloat, Op::kLayerNormalization, chain(Wanted::kReader)), 0);
 }
 

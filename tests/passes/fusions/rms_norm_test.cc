@@ -7,14 +7,15 @@ namespace octavo::passes::fusions {
 namespace {
 
 // x / sqrt(mean(x^2) + eps) * gamma as TorchScript writes it, over `axis`.
-Graphs RmsChain(int64_t axis) {
+Graphs RmsChain(int64_t axis, bool gamma = true, ir::Dim last = ir::Dim(8)) {
   Graphs b(3, 18);
-  const ValueId x = b.Input("x", {2, 3, 8});
+  const ValueId x = b.Input("x", {2, 3, std::move(last)});
   const ValueId square = b.Node(Op::kPow, {x, b.Real(2.0f)});
   const ValueId mean = b.Node(Op::kReduceMean, {square, b.Ints({axis})});
   const ValueId root = b.Node(Op::kSqrt, {b.Node(Op::kAdd, {mean, b.Real(1e-6f)})});
   const ValueId inverse = b.Node(Op::kDiv, {b.Real(1.0f), root});
-  b.g.AddOutput("y", b.Node(Op::kMul, {b.Vector(8, 0.5f), b.Node(Op::kMul, {x, inverse})}));
+  const ValueId normal = b.Node(Op::kMul, {x, inverse});
+  b.g.AddOutput("y", gamma ? b.Node(Op::kMul, {b.Vector(8, 0.5f), normal}) : normal);
   return b;
 }
 TEST(RmsNormRule, Fires) {
@@ -23,6 +24,15 @@ TEST(RmsNormRule, Fires) {
   EXPECT_EQ(CountOf(f.graph, Op::kRMSNormalization), 1);
   const double difference = Difference(b.g, f.graph, {{"x", Random({2, 3, 8}, 9)}});
   EXPECT_LT(difference, 1e-6);  // perhaps another order of roundings: a few ulp of values around 1
+}
+TEST(RmsNormRule, WithoutGamma) {
+  const Graphs b = RmsChain(-1, false);
+  const Fused f = Fuse(b.g);
+  EXPECT_EQ(CountOf(f.graph, Op::kRMSNormalization), 1);
+  EXPECT_EQ(CountOf(f.graph, Op::kMul), 0);
+  EXPECT_LT(Difference(b.g, f.graph, {{"x", Random({2, 3, 8}, 9)}}), 1e-6);
+  Refuses("a norm without gamma needs to know how long a row is", RmsNorm(false),
+          [](Graphs& m) { m = RmsChain(-1, false, ir::Dim::Symbol("d")); });
 }
 TEST(RmsNormRule, RefusesAnotherAxis) {
   const Fused f = Fuse(RmsChain(1).g);
