@@ -64,8 +64,8 @@ struct NotKept {};
 // What `make`, which gives a T or an error, packs of these constants, null where one is absent. `how`: all else that it depends on. `again` makes it of the arrays
 // that a file has (ArraysOf), or none of them. Null where it refuses.
 template <class T, class Make, class Again = NotKept>
-std::shared_ptr<const T> PackedOnce(const CompileContext& c, std::initializer_list<const Tensor*> of, std::string how,
-                                    const Make& make, const Again& again = {}) {
+std::shared_ptr<const T> PackedOnce(const CompileContext& c, std::initializer_list<const Tensor*> of,
+                                    const std::string& how, const Make& make, const Again& again = {}) {
   const auto packed = [&]() -> std::shared_ptr<const T> {
     auto made = make();
     return made ? std::make_shared<const T>(std::move(*made)) : nullptr;
