@@ -72,9 +72,9 @@ Result<Graph> GraphBuilder::Build(const pb::GraphProto& proto, std::vector<Tenso
   OCTAVO_TRY_STATUS(AddInitializers(proto, std::move(constants)));
   OCTAVO_TRY_STATUS(BuildNodes(proto.node(), top_));
   OCTAVO_TRY_STATUS(AddOutputs(proto, main));
-  ResolveSoftmax(g_);
   ResolveSequences(g_);
   OCTAVO_TRY_STATUS(vendor::Lower(g_, {.attention_before_122 = file_.attention_before_122}));
+  ResolveSoftmax(g_);  // last, since ranks come of what the others make
   return std::move(g_);
 }
 

@@ -1,9 +1,7 @@
 // Before opset 13, Softmax(axis) normalized over all axes from `axis` on, as if they were one. That is a softmax over
 // the last axis where `axis` is the last one (all that exporters write); else the axes are flattened, which is exact.
-#include <optional>
-
-#include "octavo/ir/typed.h"
 #include "octavo/ir/onnx/import.h"
+#include "octavo/ir/typed.h"
 
 namespace octavo::ir::onnx {
 
@@ -35,17 +33,13 @@ void Flattened(Graph& g, NodeId id, int64_t axis) {
 
 void ResolveSoftmax(Graph& g) {
   std::vector<NodeId> pending;
-  bool ranks_missing = false;
   for (NodeId id = g.first(); id.valid(); id = g.node(id).next) {
-    if (!g.node(id).attrs.Has(kFlattenSoftmax)) continue;
-    pending.push_back(id);
-    ranks_missing = ranks_missing || !g.value(g.node(id).input(0)).type.shape;
+    if (g.node(id).attrs.Has(kFlattenSoftmax)) pending.push_back(id);
   }
   if (pending.empty()) return;
-  std::optional<Graph> typed;
-  if (ranks_missing) typed = Typed(g);
+  const Graph typed = Typed(g);  // ranks that a file declares may be missing or false
   for (NodeId id : pending) {
-    const auto& shape = (typed ? *typed : g).value(g.node(id).input(0)).type.shape;
+    const auto& shape = typed.value(g.node(id).input(0)).type.shape;
     const int64_t axis = g.node(id).attrs.Int("axis", 1);
     g.EraseAttr(id, kFlattenSoftmax);
     g.SetAttr(id, "axis", int64_t{-1});

@@ -176,6 +176,15 @@ TEST(Upgrade, SoftmaxOverSeveralAxes) {
   // Paddle declares an output of rank 0, whatever it is: the nodes have the word.
   SetValueInfo(*m.graph().mutable_output(0), "y", {}, 1);
   EXPECT_EQ(Ops(m.Read()), "MatMul Softmax");
+  SetValueInfo(*m.graph().add_value_info(), "scores", {"3", "3"}, 1);  // or of a wrong rank
+  EXPECT_EQ(Ops(m.Read()), "MatMul Softmax");
+  ModelMaker fused(11);  // a rank that comes of an op of ONNX Runtime's
+  fused.Input("x", {"b", "h", "s", "d"}).Input("k", {"b", "h", "s", "d"}).Output("y", {"b", "h", "s", "s"});
+  onnx::NodeProto& product = fused.Node("FusedMatMul", {"x", "k"}, {"scores"});
+  product.set_domain("com.microsoft");
+  Attr(product, "transB", int64_t{1});
+  Attr(fused.Node("Softmax", {"scores"}, {"y"}), "axis", int64_t{3});
+  EXPECT_EQ(Ops(fused.Read()).find("Flatten"), std::string::npos);
   OneOp modern(13, "Softmax", {"n", "2", "2"});
   EXPECT_EQ(Ops(modern.Read()), "Softmax");
   OneOp hard(11, "Hardmax", {"n", "2", "2"});
