@@ -182,7 +182,7 @@ void ThroughBroadcast(const Graph& g, const Node& n, size_t back, const Dim& siz
     const SymShape* s = ShapeOf(g, v);
     const Node* maker = g.Producer(v);
     if (s == nullptr || s->size() <= back || maker == nullptr || !Broadcasts(maker->op)) continue;
-    const Dim& mine = s->end()[-1 - static_cast<std::ptrdiff_t>(back)];
+    const Dim mine = s->end()[-1 - static_cast<std::ptrdiff_t>(back)];
     if (sizes.FreeOf(mine).empty()) continue;
     for (const ValueId w : maker->inputs) {
       const SymShape* from = ShapeOf(g, w);

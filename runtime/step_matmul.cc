@@ -72,38 +72,39 @@ class WeightMatMul : public Kernel {
   KernelPtr fallback_;
 };
 
-// Matrices that a product reads for each matrix of its result, where operands are repeated along axes in which they have one.
-struct Batches {
-  Shape shape;                // of the result, without rows and columns
-  std::vector<int64_t> a, b;  // which matrix of each operand
-};
-
-std::optional<Batches> BatchesOf(const Shape& a, const Shape& b) {
-  Batches all;
-  const size_t rank = std::max(a.size(), b.size()) - 2;
-  const auto size = [rank](const Shape& s, size_t axis) {
-    const size_t absent = rank + 2 - s.size();
-    return axis < absent ? 1 : s[axis - absent];
-  };
-  for (size_t axis = 0; axis < rank; ++axis) {
-    const int64_t of_a = size(a, axis), of_b = size(b, axis);
-    if (of_a != of_b && of_a != 1 && of_b != 1) return std::nullopt;
-    all.shape.push_back(of_a == 1 ? of_b : of_a);
-  }
-  const auto count = static_cast<size_t>(ir::ElementCount(all.shape));
-  all.a.resize(count), all.b.resize(count);
-  for (size_t i = 0; i < count; ++i) {
-    auto rest = static_cast<int64_t>(i);
-    for (int64_t axis = static_cast<int64_t>(rank), step_a = 1, step_b = 1; axis-- > 0;) {
-      const auto at = static_cast<size_t>(axis);
-      const int64_t of_a = size(a, at), of_b = size(b, at), index = rest % all.shape[at];
-      all.a[i] += of_a == 1 ? 0 : index * step_a;
-      all.b[i] += of_b == 1 ? 0 : index * step_b;
-      step_a *= of_a, step_b *= of_b, rest /= all.shape[at];
+// Matrices of a product's result, and which of each operand one of them is made of, where operands are repeated along axes in which they have one.
+class Batches {
+ public:
+  Batches(const Shape& a, const Shape& b) : a_(Leading(a, b)), b_(Leading(b, a)) {
+    for (size_t axis = 0; axis < a_.size(); ++axis) {
+      fit_ = fit_ && (a_[axis] == b_[axis] || a_[axis] == 1 || b_[axis] == 1);
+      shape_.push_back(a_[axis] == 1 ? b_[axis] : a_[axis]);
     }
   }
-  return all;
-}
+  bool fit() const { return fit_; }
+  const Shape& shape() const { return shape_; }  // without rows and columns
+  std::pair<int64_t, int64_t> Of(int64_t i) const {
+    std::pair<int64_t, int64_t> at{0, 0};
+    for (size_t axis = shape_.size(), step_a = 1, step_b = 1; axis-- > 0; i /= shape_[axis]) {
+      const int64_t index = i % shape_[axis];
+      at.first += a_[axis] == 1 ? 0 : index * static_cast<int64_t>(step_a);
+      at.second += b_[axis] == 1 ? 0 : index * static_cast<int64_t>(step_b);
+      step_a *= static_cast<size_t>(a_[axis]), step_b *= static_cast<size_t>(b_[axis]);
+    }
+    return at;
+  }
+
+ private:
+  // All axes but rows and columns, as many as the other has.
+  static Shape Leading(const Shape& s, const Shape& other) {
+    Shape leading(std::max(s.size(), other.size()) - s.size(), 1);
+    leading.insert(leading.end(), s.begin(), s.end() - 2);
+    return leading;
+  }
+
+  Shape a_, b_, shape_;
+  bool fit_ = true;
+};
 
 class BatchedMatMul : public Kernel {
  public:
@@ -116,12 +117,13 @@ class BatchedMatMul : public Kernel {
     const bool integers = call.in[0].quant && call.in[1].quant;
     const bool plain = !integers && a.rank() >= 2 && b.rank() >= 2 && a.size() > 0 && b.size() > 0 &&
                        a.shape().back() == b.shape()[b.shape().size() - 2];
-    const auto batches = plain ? BatchesOf(a.shape(), b.shape()) : std::nullopt;
-    if (!batches) return fallback_->Run(call);
+    if (!plain) return fallback_->Run(call);
+    const Batches batches(a.shape(), b.shape());
+    if (!batches.fit()) return fallback_->Run(call);  // it says why
     kernels::MatMulF32Args args{.in_order = in_order_};
     args.m = a.shape()[a.shape().size() - 2], args.k = a.shape().back(), args.n = b.shape().back();
     args.a_row = args.k, args.b_row = args.n, args.c_row = args.n;
-    Shape shape = batches->shape;
+    Shape shape = batches.shape();
     shape.insert(shape.end(), {args.m, args.n});
     args.c = call.Allocate(0, DType::kF32, shape).mutable_as<float>().data();
     const float *of_a = a.as<float>().data(), *of_b = b.as<float>().data();
@@ -137,10 +139,11 @@ class BatchedMatMul : public Kernel {
       });
       return error.Take();
     }
-    call.threads->For(static_cast<int64_t>(batches->a.size()), [&](int64_t i) {
+    call.threads->For(ir::ElementCount(batches.shape()), [&](int64_t i) {
+      const auto [at_a, at_b] = batches.Of(i);
       kernels::MatMulF32Args one = args;
-      one.a = of_a + batches->a[static_cast<size_t>(i)] * args.m * args.k;
-      one.b = of_b + batches->b[static_cast<size_t>(i)] * args.k * args.n;
+      one.a = of_a + at_a * args.m * args.k;
+      one.b = of_b + at_b * args.k * args.n;
       one.c = args.c + i * args.m * args.n;
       error.Set(kernels::MatMulF32(one, {0, 1}));
     });

@@ -1,4 +1,5 @@
 // Products of two activations: operands that are repeated along axes of matrices run in the kernel, too, with the interpreter's results.
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -60,8 +61,26 @@ TEST(BatchedMatMul, ShapesThatDoNotFitAreRefused) {
   const auto model = Model::Compile(g, {.threads = 1});
   ASSERT_TRUE(model);
   std::mt19937 gen(1);
-  for (const auto& [a, b] : {std::pair<Shape, Shape>{{2, 4, 5}, {3, 5, 6}}, {{2, 4, 5}, {2, 4, 6}}})
-    EXPECT_FALSE(model->Run({{"a", Reals(a, gen)}, {"b", Reals(b, gen)}}));
+  for (const auto& [a, b] : {std::pair<Shape, Shape>{{2, 4, 5}, {3, 5, 6}}, {{2, 4, 5}, {2, 4, 6}}}) {
+    const auto run = model->Run({{"a", Reals(a, gen)}, {"b", Reals(b, gen)}});
+    ASSERT_FALSE(run);
+    EXPECT_THAT(run.error().message, ::testing::HasSubstr("node 'product'"));
+  }
+}
+
+// 2^34 matrices of one element out of two operands of 2^17: refused before anything is made for each of them.
+TEST(BatchedMatMul, RepeatedOperandsMayNotBeTooMany) {
+  Graph g;
+  const int64_t many = int64_t{1} << 17;
+  const ir::ValueId x = g.AddInput("a", {DType::kF32, ir::SymShape{many, 1, 1, 1}}),
+                    y = g.AddInput("b", {DType::kF32, ir::SymShape{1, many, 1, 1}});
+  g.AddOutput("y", g.node(g.AddNode(Op::kMatMul, {x, y}, 1, {}, "product")).output());
+  const auto model = Model::Compile(g, {.threads = 1});
+  ASSERT_TRUE(model);
+  const auto run = model->Run(
+      {{"a", Tensor::Zeros(DType::kF32, {many, 1, 1, 1})}, {"b", Tensor::Zeros(DType::kF32, {1, many, 1, 1})}});
+  ASSERT_FALSE(run);
+  EXPECT_THAT(run.error().message, ::testing::HasSubstr("beyond the limit"));
 }
 
 }  // namespace
