@@ -104,14 +104,19 @@ ir::Status Add(Graph& graph) {
   }
   const auto& outputs = graph.outputs();
   auto output = std::ranges::find(outputs, "logits", &ir::GraphOutput::name);
-  if (output == outputs.end()) output = outputs.begin();
-  const auto road = output == outputs.end() ? std::nullopt : RoadTo(graph, output->value);
+  if (output == outputs.end() && outputs.size() == 1) output = outputs.begin();
+  if (output == outputs.end()) {
+    return ir::Fail(
+        "logits_to_keep: the model has {} outputs, none of them called 'logits'; leave the option out, and all tokens "
+        "have logits",
+        outputs.size());
+  }
+  const auto road = RoadTo(graph, output->value);
   if (!road) {
     return ir::Fail(
         "logits_to_keep: output {} comes of no product of each token's state [batch, tokens, channels] by weights; "
-        "leave "
-        "the option out, and all tokens have logits",
-        output == outputs.end() ? "of the model" : ir::Quoted(output->name));
+        "leave the option out, and all tokens have logits",
+        ir::Quoted(output->name));
   }
   const ValueId keep = graph.AddInput(std::string(kLogitsToKeep), {ir::DType::kS64, ir::SymShape()});
   NodeId reader = road->product;

@@ -17,7 +17,9 @@ def _open(model, **options):
     """A session that makes logits of the last tokens alone where it is asked to, if the model allows it."""
     try:
         return Session(model, **options, logits_to_keep=True)
-    except OctavoError:  # what else is wrong is said below
+    except OctavoError as error:
+        if not str(error).startswith("logits_to_keep:"):
+            raise
         return Session(model, **options)
 
 

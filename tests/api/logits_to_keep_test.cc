@@ -97,5 +97,19 @@ TEST(LogitsToKeep, OthersMayNot) {
   });
 }
 
+TEST(LogitsToKeep, TheOutputIsNamedOrAlone) {
+  Head head;
+  head.graph.AddOutput("a", head.product);
+  head.graph.AddOutput("b", head.Node(Op::kAbs, {head.states}));
+  ASSERT_TRUE(ir::Inference::Run(head.graph));
+  const ir::Status status = AddLogitsToKeep(head.graph);
+  ASSERT_FALSE(status);
+  EXPECT_THAT(status.error().message, HasSubstr("the model has 2 outputs, none of them called 'logits'"));
+  Head alone;
+  alone.graph.AddOutput("a", alone.product);
+  ASSERT_TRUE(ir::Inference::Run(alone.graph));
+  EXPECT_TRUE(AddLogitsToKeep(alone.graph));
+}
+
 }  // namespace
 }  // namespace octavo::api
