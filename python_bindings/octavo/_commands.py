@@ -115,11 +115,14 @@ def _check_written(model, written):
 
 @contextlib.contextmanager
 def _progress():
-    """What shows progress in one line of a terminal, which is gone when the work is."""
-    began, shows = time.monotonic(), sys.stderr.isatty()
+    """What shows progress in one line of a terminal, which is gone when the work is: the stage, seconds that passed, and how many of the stage are left."""
+    began, shows, stages = time.monotonic(), sys.stderr.isatty(), {}
     def tell(stage, done, total):
+        now = time.monotonic()
+        spent = now - stages.setdefault(stage, now)
+        left = f", about {spent / done * (total - done):.0f} s left" if 0 < done < total and spent > 1 else ""
         if shows:
-            print(f"\r\033[K{stage} {done}/{total}, {time.monotonic() - began:.0f} s", end="", file=sys.stderr, flush=True)
+            print(f"\r\033[K{stage} {done}/{total}, {now - began:.0f} s{left}", end="", file=sys.stderr, flush=True)
     try:
         yield tell
     finally:

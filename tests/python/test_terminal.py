@@ -13,6 +13,7 @@ import termios
 import octavo
 import pytest
 from conftest import BERT
+from octavo import _commands as commands
 
 
 def on_a_terminal(program, arguments, columns, folder, status=0, stdout=False, **environment):
@@ -144,3 +145,14 @@ def test_a_reader_that_has_seen_enough_is_no_error(words):
     done = subprocess.run([sys.executable, "-m", "octavo", *words], stdout=writes, stderr=subprocess.PIPE, text=True)
     os.close(writes)
     assert done.stderr == "" and done.returncode in (128 + signal.SIGPIPE, -signal.SIGPIPE), (done.returncode, done.stderr)
+
+
+def test_progress_of_python_commands_tells_what_is_left(monkeypatch, capsys):
+    clock = iter([0.0, 1.0, 5.0, 9.0])
+    monkeypatch.setattr(commands.time, "monotonic", lambda: next(clock))
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
+    with commands._progress() as tell:
+        for done in (0, 1, 2):
+            tell("plans", done, 3)
+    lines = capsys.readouterr().err.split("\r\033[K")
+    assert lines == ["", "plans 0/3, 1 s", "plans 1/3, 5 s, about 8 s left", "plans 2/3, 9 s, about 4 s left", ""]
