@@ -1,4 +1,3 @@
-#include <algorithm>
 #include <cinttypes>
 #include <cstdio>
 #include <filesystem>
@@ -31,11 +30,7 @@ int Merge(const Flags& flags) {
   if (!flags.model.empty() || !flags.data.empty() || !flags.shard.empty() || flags.moments || flags.resume)
     return Fail("--merge joins files that are there: leave out the model, --data, --shard, --moments and --resume"),
            kUsage;
-  for (size_t i = 1; i < flags.merge.size(); ++i) {
-    const auto before = flags.merge.begin() + static_cast<ptrdiff_t>(i);
-    if (std::any_of(flags.merge.begin(), before, [&](const auto& other) { return SameFile(other, *before); }))
-      return Fail("--merge has '" + *before + "' twice, whose batches would count twice: name each file once"), kUsage;
-  }
+  if (auto ok = quant::CheckEachOnce(flags.merge); !ok) return Fail("--merge: " + ok.error().message), kUsage;
   auto sum = quant::Calibration::Load(flags.merge[0]);
   if (!sum) return Fail(sum.error());
   for (size_t i = 1; i < flags.merge.size(); ++i) {
@@ -69,15 +64,19 @@ int Run(const Flags& flags) {
   if (const auto files = CheckFiles(read, {{flags.out, "-o"}}); !files) return Fail(files.error());
   auto data = OpenDataFor(*graph, flags.data);
   if (!data) return Fail(data.error());
+  std::string part;
   if (!flags.shard.empty()) {
     const auto shard = ShardFrom(flags.shard);
     if (!shard) return Fail(shard.error()), kUsage;
+    part = quant::ShardName(shard->first, shard->second);
     data = quant::ShardOf(std::move(*data), shard->first, shard->second);
   }
   std::optional<quant::Calibration> before;
   if (flags.resume && std::filesystem::exists(flags.out)) {
     auto loaded = quant::Calibration::Load(flags.out);
     if (!loaded) return Fail(loaded.error());
+    if (auto ok = loaded->CheckShard(part); !ok)
+      return Fail("cannot go on from " + ir::Quoted(flags.out) + ": " + ok.error().message);
     before = std::move(*loaded);
   }
   api::OptimizeOptions options;
@@ -99,6 +98,7 @@ int Run(const Flags& flags) {
     const int failed = Fail(calibration.error());
     return Interrupted() ? kInterrupted : failed;
   }
+  calibration->shard = part;
   if (auto ok = calibration->Save(flags.out); !ok) return Fail(ok.error());
   Summary(*calibration, flags.out);
   if (Interrupted()) std::printf("interrupted: the file holds what was seen so far; --resume goes on from there\n");

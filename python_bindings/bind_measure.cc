@@ -149,6 +149,12 @@ quant::Calibration CalibrationOf(const py::object& one) {
 
 py::bytes Merge(const std::vector<py::object>& calibrations) {
   if (calibrations.empty()) Raise({"there is no calibration to merge; give one or more"});
+  std::vector<std::string> paths;
+  for (const py::object& one : calibrations) {
+    if (py::isinstance<py::bytes>(one)) continue;
+    if (auto path = PathOf(one)) paths.push_back(std::move(*path));
+  }
+  Unwrap(quant::CheckEachOnce(paths));
   quant::Calibration sum = CalibrationOf(calibrations[0]);
   for (size_t i = 1; i < calibrations.size(); ++i) Unwrap(sum.Merge(CalibrationOf(calibrations[i])));
   return py::bytes(sum.ToBytes());

@@ -342,7 +342,8 @@ std::string Calibrate(const py::object& model, const py::object& calibration, in
     const py::gil_scoped_release unlock;
     return ir::Closed("calibrating", [&]() -> ir::Result<std::string> {
       OCTAVO_TRY(const api::CalibrationTask task, api::PrepareCalibration(std::move(graph), options));
-      OCTAVO_TRY(const quant::Calibration ranges, api::RunCalibration(task, *data, options));
+      OCTAVO_TRY(quant::Calibration ranges, api::RunCalibration(task, *data, options));
+      if (shard) ranges.shard = quant::ShardName(shard->first - 1, shard->second);
       return ranges.ToBytes();
     });
   };

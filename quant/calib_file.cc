@@ -4,6 +4,7 @@
 #include "octavo/ir/closed.h"
 #include "octavo/ir/json.h"
 #include "octavo/ir/limits.h"
+#include "octavo/ir/names.h"
 #include "octavo/ir/whole_file.h"
 #include "octavo/quant/calibrate.h"
 #include "octavo/quant/varint.h"
@@ -48,6 +49,7 @@ std::string HeaderLine(const Calibration& c, size_t payload) {
                  {"skip_padding", c.skip_padding},
                  {"values", std::move(values)}};
   if (!c.ids.empty()) header["ids"] = ToText(c.ids);
+  if (!c.shard.empty()) header["shard"] = c.shard;
   if (!c.moments.empty()) {
     Json& moments = header["moments"] = Json::array();
     for (const auto& [name, m] : c.moments)
@@ -72,10 +74,12 @@ Result<Calibration> ParseHeader(std::string_view line, size_t payload, std::stri
   if (header->contains("ids"))
     ids = IdRangesOf(ir::Get<std::string>(*header, "ids").value_or(""));  // files of before have none
   if (!ids) return Fail("{} is damaged: the ids in its header cannot be understood; calibrate again", place);
+  std::string shard = header->contains("shard") ? ir::Get<std::string>(*header, "shard").value_or("?") : "";
   return Calibration{.model = std::move(*model),
                      .skip_padding = *skip_padding,
                      .random_data = *random,
                      .samples = *samples,
+                     .shard = std::move(shard),
                      .ids = std::move(*ids)};
 }
 
@@ -147,6 +151,17 @@ Result<Calibration> Parse(std::string_view bytes, std::string_view place) {
 Result<Calibration> Calibration::FromBytes(std::string_view bytes, std::string_view place) {
   return ir::Closed(place, ir::MemoryLimit(ir::Limits{}, static_cast<int64_t>(bytes.size())),
                     [&] { return Parse(bytes, place); });
+}
+
+Status CheckEachOnce(std::span<const std::string> paths) {
+  for (size_t i = 1; i < paths.size(); ++i) {
+    for (size_t before = 0; before < i; ++before) {
+      std::error_code none;
+      if (!std::filesystem::equivalent(paths[before], paths[i], none)) continue;
+      return Fail("{} is there twice, and its batches would count twice: name each file once", ir::Quoted(paths[i]));
+    }
+  }
+  return {};
 }
 
 Status Calibration::Save(const std::filesystem::path& path) const {

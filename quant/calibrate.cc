@@ -2,8 +2,11 @@
 
 #include <algorithm>
 #include <cstring>
+#include <format>
 #include <optional>
 #include <utility>
+
+#include "octavo/ir/names.h"
 
 namespace octavo::quant {
 
@@ -370,6 +373,7 @@ Status MergeRanges(const Calibration& from, Calibration& into) {
     std::erase_if(into.ids, [&](const auto& input) { return !from.ids.contains(input.first); });
     for (auto& [name, range] : into.ids) range.Add(from.ids.at(name));
   }
+  if (into.shard != from.shard) into.shard.clear();
   into.samples += from.samples;
   into.random_data |= from.random_data;
   return {};
@@ -393,6 +397,15 @@ Status Calibration::CheckModel(std::string_view fingerprint) const {
   if (model == fingerprint) return {};
   return Fail("this calibration was made with another model (fingerprint {}, this one has {}); calibrate again",
               model.empty() ? "unknown" : model, fingerprint);
+}
+
+Status Calibration::CheckShard(std::string_view wanted) const {
+  if (shard == wanted) return {};
+  const auto part = [](std::string_view s) {
+    return s.empty() ? std::string("all batches") : std::format("shard {}", s);
+  };
+  return Fail("it was gathered of {}, not of {}: go on with the shard that it was begun with, or write to another file",
+              part(ir::Clean(shard)), part(wanted));
 }
 
 Status Calibration::Merge(const Calibration& other) {

@@ -57,6 +57,7 @@ class Calibration {
   bool skip_padding = true;  // whether padded positions were left out
   bool random_data = false;  // part of the data was random: ranges mean little
   uint64_t samples = 0;      // of the data
+  std::string shard = {};  // "2/8": of the batches that ShardOf gives; empty: of all, or of what shards were merged of
   std::map<std::string, Observer> values = {};
   std::map<std::string, Moments> moments =
       {};             // what weights are fitted to, where that was asked for: no part of Calibrate
@@ -67,17 +68,22 @@ class Calibration {
   // As if the data of both had gone through one calibration. Refused for another model, other values, other treatment
   // of padding, or where one alone has moments.
   ir::Status Merge(const Calibration& other);
+  // A sentence if this was gathered of another part of the data, whose samples are none that going on may pass over.
+  ir::Status CheckShard(std::string_view wanted) const;
   // A sentence if this was made with another model.
   ir::Status CheckModel(std::string_view fingerprint) const;
 
   // The .calib format, version 2: a line "octavo calibration 2", a line of JSON that tells a reader what is inside, the
-  // observers, a checksum. Same calibration, same bytes. Version 3 has moments behind the observers and is written where there are some. Version 1,
+  // observers, a checksum. Same calibration, same bytes. The header of a shard's calibration names it. Version 3 has moments behind the observers and is written where there are some. Version 1,
   // which knows nothing of rows, is read too.
   std::string ToBytes() const;
   static ir::Result<Calibration> FromBytes(std::string_view bytes, std::string_view place);
   ir::Status Save(const std::filesystem::path& path) const;
   static ir::Result<Calibration> Load(const std::filesystem::path& path);
 };
+
+// A sentence that names the first path whose file one before has, by whatever path: merged, its batches would count twice.
+ir::Status CheckEachOnce(std::span<const std::string> paths);
 
 // Runs the model on one batch and returns at least the tapped values by name.
 using Runner = std::function<ir::Result<ir::TensorMap>(const ir::TensorMap& inputs)>;

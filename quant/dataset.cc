@@ -162,6 +162,8 @@ class Shard : public DataSource {
 
 }  // namespace
 
+std::string ShardName(int64_t index, int64_t count) { return count == 1 ? "" : std::format("{}/{}", index + 1, count); }
+
 std::unique_ptr<DataSource> ShardOf(std::unique_ptr<DataSource> data, int64_t index, int64_t count) {
   OCTAVO_CHECK(index >= 0 && index < count, "shard {} of {}", index, count);
   return std::make_unique<Shard>(std::move(data), index, count);

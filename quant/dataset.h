@@ -76,6 +76,8 @@ ir::Result<std::unique_ptr<DataSource>> OpenData(const std::string& where, std::
 std::unique_ptr<DataSource> InMemoryData(std::vector<ir::TensorMap> batches, std::vector<InputSpec> inputs);
 // Every count-th batch from the one at `index` (0 to count - 1) on: what one of `count` machines calibrates on, each a part that no other has.
 std::unique_ptr<DataSource> ShardOf(std::unique_ptr<DataSource> data, int64_t index, int64_t count);
+// Calibration::shard of that: "2/8", empty where it is the whole.
+std::string ShardName(int64_t index, int64_t count);
 // `held` of the `size` batches of `data`, which outlives it, spread over them evenly, since data is often sorted by length; and the others. They move the
 // place of `data`, so rewind before reading the other part.
 bool IsHeldOut(int64_t batch, int64_t size, int64_t held);

@@ -127,6 +127,23 @@ def test_an_interrupt_within_a_batch_goes_on_with_its_next_row(run, data, tmp_pa
     assert (tmp_path / "out.calib").read_bytes() == WHOLE
 
 
+def test_a_calibration_goes_on_with_its_own_shard(run, data, tmp_path):
+    part = octavo.calibrate(BERT, BATCHES[::2][:2])
+    whole = octavo.calibrate(BERT, BATCHES, shard=(1, 2))
+    assert run("calibrate", BERT, "--data", data, "-o", "out.calib", "--shard", "1/2").returncode == 0
+    assert (tmp_path / "out.calib").read_bytes() == whole
+    for shard, words in (("2/2", "of shard 1/2, not of shard 2/2"), ("1/3", "of shard 1/2, not of shard 1/3"), ("1/1", "of shard 1/2, not of all batches")):
+        done = run("calibrate", BERT, "--data", data, "-o", "out.calib", "--resume", "--shard", shard)
+        assert done.returncode == 1 and f"cannot go on from 'out.calib': it was gathered {words}: go on with the shard that it was begun with" in done.stderr
+        assert len(done.stderr.splitlines()) == 1 and (tmp_path / "out.calib").read_bytes() == whole
+    (tmp_path / "before.calib").write_bytes(part)  # as files of before, which name no shard
+    done = run("calibrate", BERT, "--data", data, "-o", "before.calib", "--resume", "--shard", "1/2")
+    assert done.returncode == 1 and "of all batches, not of shard 1/2" in done.stderr
+    done = run("calibrate", BERT, "--data", data, "-o", "out.calib", "--resume", "--shard", "1/2")
+    assert done.returncode == 0 and (tmp_path / "out.calib").read_bytes() == whole
+    assert octavo.merge_calibrations([whole, octavo.calibrate(BERT, BATCHES, shard=(2, 2))]) == WHOLE
+
+
 @pytest.mark.parametrize("shard", ["0/3", "4/3", "1", "1/0", "a/b", "1/2x", "-1/2", "1/2/3"])
 def test_a_shard_is_one_of_n(run, data, shard):
     done = run("calibrate", BERT, "--data", data, f"--shard={shard}", "-o", "x.calib")
@@ -145,7 +162,9 @@ def test_merge_refuses_what_it_would_ignore_or_count_twice(run, tmp_path):
     (tmp_path / "again.calib").symlink_to("1.calib")
     for twice in ("1.calib", "./1.calib", "again.calib"):
         done = run("calibrate", "--merge", "1.calib", "2.calib", twice, "-o", "all.calib")
-        assert done.returncode == 2 and f"--merge has '{twice}' twice, whose batches would count twice: name each file once" in done.stderr
+        assert done.returncode == 2 and f"--merge: '{twice}' is there twice, and its batches would count twice: name each file once" in done.stderr
+        with pytest.raises(octavo.OctavoError, match="is there twice, and its batches would count twice: name each file once"):
+            octavo.merge_calibrations([tmp_path / "1.calib", (tmp_path / "2.calib").read_bytes(), tmp_path / twice])
     for ignored in (["--shard", "1/2"], ["--data", "random:2"], ["--moments"], ["--resume"]):
         done = run("calibrate", *ignored, "--merge", "1.calib", "2.calib", "-o", "all.calib")
         assert done.returncode == 2 and "--merge joins files that are there: leave out the model, --data, --shard, --moments and --resume" in done.stderr

@@ -281,6 +281,35 @@ TEST(Calibrate, StopsAndGoesOn) {
             "calibration was interrupted before its first row: there is nothing to go on from");
 }
 
+TEST(Calibrate, AShardIsOneOfItsOwn) {
+  std::mt19937 random(4);
+  const Calibration whole = Done(Batches(Texts(random, 4), random));
+  Calibration first = whole, second = whole;
+  first.shard = "1/2", second.shard = "2/2";
+  const auto read = Calibration::FromBytes(first.ToBytes(), "first");
+  ASSERT_TRUE(read) << read.error().message;
+  EXPECT_EQ(read->shard, "1/2");
+  EXPECT_NE(first.ToBytes(), whole.ToBytes());
+  EXPECT_TRUE(read->CheckShard("1/2"));
+  for (const auto& [mine, wanted, words] :
+       {std::tuple{"1/2", "2/2", "it was gathered of shard 1/2, not of shard 2/2: go on with the shard"},
+        {"1/2", "", "it was gathered of shard 1/2, not of all batches"},
+        {"", "1/2", "it was gathered of all batches, not of shard 1/2"}}) {
+    Calibration odd = whole;
+    odd.shard = mine;
+    const ir::Status status = odd.CheckShard(wanted);
+    ASSERT_FALSE(status);
+    EXPECT_THAT(status.error().message, HasSubstr(words));
+  }
+  // What shards were merged of is none of them.
+  Calibration merged = first, both = whole;
+  ASSERT_TRUE(merged.Merge(second));
+  ASSERT_TRUE(both.Merge(whole));
+  EXPECT_TRUE(merged.ToBytes() == both.ToBytes());
+  EXPECT_EQ(ShardName(0, 1), "");
+  EXPECT_EQ(ShardName(1, 8), "2/8");
+}
+
 // However little room there is: the same bytes, parts no larger than that, and the place to go on from may be any row.
 TEST(Calibrate, BatchesInPartsTakeNoMoreThanTheyMay) {
   std::mt19937 random(9);
