@@ -31,15 +31,19 @@ struct OptimizeResult {
   std::string model, report, html;
 };
 
+// Python's own and numpy's.
+bool IsBool(const py::handle& value) { return PyBool_Check(value.ptr()) != 0 || TypeOf(value).starts_with("bool"); }
+
 [[noreturn]] void RefuseArgument(std::string_view name, const py::handle& value, const char* wanted) {
   const std::string sentence = std::format("optimize(): {} takes {}, not {}", name, wanted, TypeOf(value));
   PyErr_SetString(PyExc_TypeError, sentence.c_str());
   throw py::error_already_set();
 }
+// convert: from a number of another type, but not from True, which would be a 1 that nobody wrote.
 template <typename T>
 T LoadArgument(std::string_view name, const py::handle& value, bool convert, const char* wanted) {
   py::detail::make_caster<T> caster;
-  if (!caster.load(value, convert)) RefuseArgument(name, value, wanted);
+  if ((convert && IsBool(value)) || !caster.load(value, convert)) RefuseArgument(name, value, wanted);
   return py::detail::cast_op<T>(std::move(caster));
 }
 

@@ -42,7 +42,7 @@ from ._tune import Tuned, tune
 tune = _words.takes(
     budget="number", lower_is_better="flag", threads="whole", seconds="number", inputs="mapping", everything="flag", progress="function",
 )(tune)
-perplexity = _words.takes(tokens="wholes", window="whole", threads="whole")(perplexity)
+perplexity = _words.takes(tokens="wholes", window="whole", stride="whole", chunk="whole", threads="whole")(perplexity)
 Generator.__init__ = _words.takes(threads="whole", chunk="whole")(Generator.__init__)
 # Of optimize; those of the table are checked where they are read.
 _OWN_KINDS = {"rules": "list", "plugins": "paths", "assume": "mapping|none", "set": "mapping|none"}

@@ -6,6 +6,7 @@ import re
 import numpy as np
 
 from ._octavo import OctavoError, Session
+from ._words import check
 
 _PAST = re.compile(r"past|cache", re.IGNORECASE)
 
@@ -178,6 +179,10 @@ class _Writing:
     """A sequence on its way: what it reads next, and what becomes of the logits."""
 
     def __init__(self, decoder, prompt, chunk, max_tokens=128, *, temperature=0.0, top_k=0, top_p=1.0, seed=0, stop_tokens=(), lookup=0):
+        for name, value in (("max_tokens", max_tokens), ("top_k", top_k), ("lookup", lookup)):
+            check("Generator.tokens", name, value, "whole")
+        for name, value in (("temperature", temperature), ("top_p", top_p)):
+            check("Generator.tokens", name, value, "number")
         self.prompt = list(prompt)
         if not self.prompt:
             raise OctavoError("the prompt has no tokens; give at least one (a model's first token will do)")
@@ -279,6 +284,8 @@ class Generator:
 
     def _write(self, prompts, max_tokens, at_once, seed=0, **how):
         """(place of a prompt, its _Writing, new tokens), as they are made. Whoever sets done ends one."""
+        for name, value in (("at_once", at_once), ("seed", seed)):
+            check("Generator.many", name, value, "whole")
         if at_once < 1:
             raise OctavoError(f"at_once is {at_once}; at least one prompt is written on at a time")
         waiting, active = enumerate(prompts), {}

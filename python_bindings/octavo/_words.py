@@ -77,6 +77,8 @@ def _wants(type_text, value):
     if optional:
         words, fits = _wants(optional[1], value)
         return f"{words} or None", fits or value is None
+    if "Callable" in type_text:
+        return "a function", callable(value)
     if re.search(r"SupportsInt|^int$", type_text):
         return "a whole number", not isinstance(value, float) and (hasattr(value, "__index__") or hasattr(value, "__int__"))
     if re.search(r"SupportsFloat|^float$", type_text):
@@ -90,8 +92,6 @@ def _wants(type_text, value):
         words = _wants(several[1], None)[0].split(" ", 1)[-1]
         plain = not isinstance(value, (str, bytes, dict)) and hasattr(value, "__iter__") and hasattr(value, "__len__")
         return "a list" if words == "object" else f"a list of {words}", plain and all(_wants(several[1], one)[1] for one in value)
-    if "Callable" in type_text:
-        return "a function", callable(value)
     if type_text.startswith(("tuple", "Tuple")):
         return f"a tuple of {len(_parts(type_text[6:-1]))}", isinstance(value, (tuple, list)) and len(value) == len(_parts(type_text[6:-1]))
     if type_text.startswith(("dict", "Dict")):
@@ -129,13 +129,31 @@ def _told(name, signature, args, kwargs):
     return f"{name}({', '.join(p for p in signature.parameters if p != 'self')}): the arguments do not fit"
 
 
+def _bool_as_number(name, signature, numbers_in, args, kwargs):
+    """The sentence, where True or False is given for a number, which pybind11 takes as 1 or 0."""
+    try:
+        given = signature.bind(*args, **kwargs).arguments
+    except TypeError:
+        return None
+    for key in numbers_in & set(given):
+        value = given[key]
+        if any(_bool(one) for one in (value if isinstance(value, (list, tuple)) else [value])):
+            words = _wants(signature.parameters[key].annotation, value)[0]
+            return f"{name}(): {key} takes {words}, not {'list with ' * isinstance(value, (list, tuple))}bool"
+    return None
+
+
 def _with_words(function, name):
     signature = _signature(function)
     if signature is None:
         return function
+    numbers_in = {key for key, p in signature.parameters.items() if isinstance(p.annotation, str) and "number" in _wants(p.annotation, None)[0]}
 
     @functools.wraps(function)
     def call(*args, **kwargs):
+        odd = _bool_as_number(name, signature, numbers_in, args, kwargs) if numbers_in else None
+        if odd:
+            raise TypeError(odd)
         try:
             return function(*args, **kwargs)
         except TypeError as error:
@@ -148,6 +166,11 @@ def _with_words(function, name):
     call.__signature__ = inspect.Signature(bare)
     call.__doc__ = function.__doc__.partition("\n")[2].strip() or None
     return call
+
+
+def _bool(value):
+    """Python's, or numpy's."""
+    return isinstance(value, bool) or type(value).__module__ == "numpy" and type(value).__name__.rstrip("_") == "bool"
 
 
 def _whole(value):
@@ -172,7 +195,7 @@ def _word(value):
 # Kinds of arguments of what is written in Python: what a sentence calls them, and what is one.
 _KINDS = {
     "whole": ("a whole number", _whole),
-    "number": ("a number", lambda v: isinstance(v, numbers.Real) and v == v),
+    "number": ("a number", lambda v: isinstance(v, numbers.Real) and not _bool(v) and v == v),
     "flag": ("True or False", lambda v: isinstance(v, numbers.Integral) or type(v).__name__ == "bool"),
     "word": ("a str", _word),
     "path": ("a path", _path),

@@ -128,6 +128,29 @@ def test_numbers_have_the_range_of_the_flags(arguments, sentence):
     assert str(error.value) == sentence
 
 
+@pytest.mark.parametrize("truth", [True, np.bool_(True)])
+def test_true_is_no_number(fitting, truth):
+    """It would count as 1: of every argument that takes a number, whoever reads it."""
+    session = octavo.Session(BERT)
+    options = [("min_db", "a number or None"), ("bits", "a number or None"), ("held_out", "a whole number"), ("threads", "a whole number"),
+               ("max_memory", "a whole number or None"), ("max_nodes", "a whole number or None")]
+    for name, words in options:
+        with pytest.raises(TypeError, match=rf"optimize\(\): {name} takes {words}, not bool"):
+            octavo.optimize(BERT, "dynamic", **{name: truth})
+    calls = [
+        ("Session", lambda: octavo.Session(BERT, threads=truth), "threads"), ("Session", lambda: octavo.Session(BERT, max_nodes=truth), "max_nodes"),
+        ("load", lambda: octavo.load(BERT, truth), "threads"), ("Session.state", lambda: session.state(truth), "tokens"),
+        ("compare", lambda: octavo.compare(BERT, BERT, [batch(0)], threads=truth), "threads"), ("bench", lambda: octavo.bench(BERT, seconds=truth), "seconds"),
+        ("bench", lambda: octavo.bench(BERT, threads=[1, truth]), "threads"), ("perplexity", lambda: octavo.perplexity(BERT, [1, 2], stride=truth), "stride"),
+        ("scalar", lambda: octavo.scalar(truth), "value"), ("tune", lambda: octavo.tune(BERT, len, [batch(0)], budget=truth), "budget"),
+        ("Graph", lambda: octavo.Graph(BERT, max_nodes=truth), "max_nodes"),
+    ]
+    for place, call, name in calls:
+        with pytest.raises(TypeError, match=rf"^{place}\(\): {name} takes a .*number.*, not .*bool$"):
+            call()
+    assert octavo.Session(BERT, count_clipped=False, threads=np.int64(1)).threads == 1
+
+
 def test_a_file_is_written_whole_or_not_at_all(tmp_path):
     result = octavo.optimize(BERT, "float")
     page = tmp_path / "page.html"
