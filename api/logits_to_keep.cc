@@ -9,6 +9,7 @@
 #include "octavo/ir/closed.h"
 #include "octavo/ir/infer.h"
 #include "octavo/ir/names.h"
+#include "octavo/passes/bodies.h"
 #include "octavo/passes/canonical/util.h"
 
 namespace octavo::api {
@@ -21,9 +22,10 @@ using ir::ValueId;
 
 namespace {
 
-// Values that are not the same in each run.
-std::set<ValueId> Varying(const Graph& g) {
-  std::set<ValueId> varying(g.inputs().begin(), g.inputs().end());
+using Values = std::set<ValueId>;
+
+// Values that are not the same in each run, of a graph some of whose inputs are not.
+Values VaryingWith(const Graph& g, Values varying) {
   for (const NodeId id : g.NodesInOrder()) {
     const Node& n = g.node(id);
     const bool varies = std::ranges::any_of(n.inputs, [&](ValueId v) { return varying.contains(v); });
@@ -50,22 +52,22 @@ bool SameForAllTokens(const Graph& g, Op op, ValueId v) {
 
 // From the logits back to the states of tokens that one product makes them of, through ops that know no neighbours.
 struct Road {
-  NodeId product;               // what reads the states
+  NodeId from;                  // what reads the states, or the If whose branches do
   std::vector<ValueId> values;  // that have fewer tokens then, the logits first
 };
 
-std::optional<Road> RoadTo(const Graph& g, ValueId logits) {
-  const std::set<ValueId> varying = Varying(g);
+std::optional<Road> RoadTo(const Graph& g, ValueId logits, const Values& varying) {
   Road road;
   for (ValueId at = logits;;) {
     const Node* n = g.Producer(at);
     const bool alone = g.value(at).uses.size() + (g.IsGraphOutput(at) ? 1 : 0) == 1;
     if (n == nullptr || !alone || RankOf(g, at) != 3) return {};
     road.values.push_back(at);
+    road.from = g.value(at).producer;
+    if (n->op == Op::kIf) return road;
     std::vector<ValueId> read;  // that vary
     std::ranges::copy_if(n->inputs, std::back_inserter(read), [&](ValueId v) { return varying.contains(v); });
     if (read.empty()) return {};
-    const ir::NodeId id = g.value(at).producer;
     switch (n->op) {
       case Op::kMatMul:
       case Op::kLinearBlocked:
@@ -73,7 +75,6 @@ std::optional<Road> RoadTo(const Graph& g, ValueId logits) {
         const bool coded = read.size() == 3 && g.IsFrom(read[0], Op::kQuantizeTokens) &&
                            g.Producer(read[0]) == g.Producer(read[1]) && g.Producer(read[0]) == g.Producer(read[2]);
         if (read[0] != n->input(0) || (read.size() != 1 && !coded) || RankOf(g, read[0]) != 3) return {};
-        road.product = id;
         return road;
       }
       default:
@@ -97,6 +98,62 @@ ValueId LastTokens(Graph& g, ValueId v, ValueId keep, NodeId before) {
   return made(Op::kSlice, {v, first, number(std::numeric_limits<int64_t>::max()), number(1)});
 }
 
+// The product of the states reads the last tokens alone. Others that read the codes of the states go on with those of all tokens.
+void ShortenProduct(Graph& g, NodeId product, ValueId keep) {
+  NodeId reader = product;
+  if (const ValueId read = g.node(reader).input(0); g.IsFrom(read, Op::kQuantizeTokens)) {
+    const NodeId codes = g.value(read).producer;
+    const Node& n = g.node(codes);
+    const NodeId again = g.AddNode(n.op, n.inputs, n.outputs.size(), n.attrs, std::string(kLogitsToKeep), reader);
+    for (size_t slot = 0; slot < 3; ++slot)
+      g.SetInput(reader, slot, g.node(again).output(g.value(g.node(reader).input(slot)).output_index));
+    if (std::ranges::none_of(n.outputs, [&](ValueId v) { return passes::canonical::HasUses(g, v); })) g.Erase(codes);
+    reader = again;
+  }
+  g.SetInput(reader, 0, LastTokens(g, g.node(reader).input(0), keep, reader));
+}
+
+bool Shorten(Graph& g, size_t output, ValueId keep, const Values& varying);
+
+// The same in both branches, to which the number is given.
+bool ShortenBranches(Graph& g, NodeId node, size_t output, ValueId keep, const Values& varying) {
+  const std::vector<ValueId> given = g.node(node).inputs;
+  for (const char* attr : {"then_branch", "else_branch"}) {
+    const passes::Body branch{node, attr, {}};
+    Graph model = passes::AsModel(g, branch);
+    if (!ir::Inference::Run(model)) return false;
+    Values own;
+    for (size_t i = 0; i < model.inputs().size(); ++i) {
+      if (varying.contains(given[i + 1])) own.insert(model.inputs()[i]);
+    }
+    const ValueId inside = model.AddInput(model.UniqueName(kLogitsToKeep), g.value(keep).type);
+    if (!Shorten(model, output, inside, VaryingWith(model, std::move(own)))) return false;
+    passes::PutBack(g, branch, std::move(model));
+  }
+  g.SetInput(node, given.size(), keep);
+  g.SetAttr(node, "octavo_captures", static_cast<int64_t>(given.size()));  // all but the condition, and the number
+  return true;
+}
+
+// Whether the output could be made to have the last `keep` tokens.
+bool Shorten(Graph& g, size_t output, ValueId keep, const Values& varying) {
+  const ValueId logits = g.outputs()[output].value;
+  const auto road = RoadTo(g, logits, varying);
+  if (!road) return false;
+  if (g.node(road->from).op == Op::kIf) {
+    if (!ShortenBranches(g, road->from, g.value(road->values.back()).output_index, keep, varying)) return false;
+  } else {
+    ShortenProduct(g, road->from, keep);
+  }
+  for (const ValueId v : road->values) {
+    ir::Type type = g.value(v).type;
+    (*type.shape)[1] = ir::Dim::Unknown();
+    g.SetType(v, type);
+  }
+  g.DeclareOutput(output, g.value(logits).type);
+  return true;
+}
+
 ir::Status Add(Graph& graph) {
   for (const ValueId v : graph.inputs()) {
     const std::string& name = graph.value(v).name;
@@ -111,35 +168,19 @@ ir::Status Add(Graph& graph) {
         "have logits",
         outputs.size());
   }
-  const auto road = RoadTo(graph, output->value);
-  if (!road) {
+  Graph g = graph;
+  if (const ValueId taken = g.FindValue(kLogitsToKeep); taken.valid()) g.SetName(taken, "octavo_renamed");
+  const Values varying = VaryingWith(g, Values(g.inputs().begin(), g.inputs().end()));
+  const ValueId keep = g.AddInput(std::string(kLogitsToKeep), {ir::DType::kS64, ir::SymShape()});
+  if (!Shorten(g, static_cast<size_t>(output - outputs.begin()), keep, varying)) {
     return ir::Fail(
         "logits_to_keep: output {} comes of no product of each token's state [batch, tokens, channels] by weights; "
         "leave the option out, and all tokens have logits",
         ir::Quoted(output->name));
   }
-  const ValueId keep = graph.AddInput(std::string(kLogitsToKeep), {ir::DType::kS64, ir::SymShape()});
-  NodeId reader = road->product;
-  std::vector<ValueId> coded;
-  if (const ValueId read = graph.node(reader).input(0); graph.IsFrom(read, Op::kQuantizeTokens)) {
-    // Who else reads the codes goes on with those of all tokens.
-    const NodeId codes = graph.value(read).producer;
-    const Node& n = graph.node(codes);
-    const NodeId again = graph.AddNode(n.op, n.inputs, n.outputs.size(), n.attrs, std::string(kLogitsToKeep), reader);
-    for (size_t slot = 0; slot < 3; ++slot)
-      graph.SetInput(reader, slot, graph.node(again).output(graph.value(graph.node(reader).input(slot)).output_index));
-    if (std::ranges::none_of(n.outputs, [&](ValueId v) { return passes::canonical::HasUses(graph, v); }))
-      graph.Erase(codes);
-    reader = again;
-  }
-  graph.SetInput(reader, 0, LastTokens(graph, graph.node(reader).input(0), keep, reader));
-  for (const ValueId v : road->values) {
-    ir::Type type = graph.value(v).type;
-    (*type.shape)[1] = ir::Dim::Unknown();
-    graph.SetType(v, type);
-  }
-  graph.DeclareOutput(static_cast<size_t>(output - outputs.begin()), graph.value(output->value).type);
-  return ir::Inference::Run(graph).transform([](const auto&) {});
+  OCTAVO_TRY_STATUS(ir::Inference::Run(g).transform([](const auto&) {}));
+  graph = std::move(g);
+  return {};
 }
 
 }  // namespace

@@ -14,7 +14,7 @@ inline constexpr std::string_view kLogitsToKeep = "logits_to_keep";
 
 // Adds the input `logits_to_keep` (int64, one number of rank 0), called and meant as that of transformers' decoders: the output `logits` [batch, tokens,
 // vocabulary], or the only one, has the last so many tokens then, with the bits that it had; 0: all; below 0: all but so many of the first, as transformers
-// has it. A model that has such an input, or transformers.js' num_logits_to_keep, stays as it is. Error: so does one whose logits come of no product of each token's state by weights. The graph is
+// has it. A model that has such an input, or transformers.js' num_logits_to_keep, stays as it is. Error: so does one whose logits come of no product of each token's state by weights, be it in both branches of an If (optimum's merged decoders). The graph is
 // one that FuseToRun made.
 ir::Status AddLogitsToKeep(ir::Graph& graph);
 

@@ -233,8 +233,9 @@ class Session {
       const py::gil_scoped_release unlock;
       opened = api::FuseToRun(std::move(opened.graph));
     }
-    if (!opened.note.empty()) Warn({opened.note});
     if (logits_to_keep) Unwrap(api::AddLogitsToKeep(opened.graph));
+    // Of a model that opens: who is refused opens it otherwise, and hears it then.
+    if (!opened.note.empty()) Warn({opened.note});
     return std::move(opened.graph);
   }
   static ir::Graph Counted(ir::Graph graph, bool counts, std::unique_ptr<api::ClipCounter>& counter) {

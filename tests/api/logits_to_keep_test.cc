@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include "octavo/ir/infer.h"
+#include "octavo/ir/text.h"
 #include "octavo/ir/verify.h"
 #include "octavo/runtime/model.h"
 
@@ -109,6 +110,76 @@ TEST(LogitsToKeep, TheOutputIsNamedOrAlone) {
   alone.graph.AddOutput("a", alone.product);
   ASSERT_TRUE(ir::Inference::Run(alone.graph));
   EXPECT_TRUE(AddLogitsToKeep(alone.graph));
+}
+
+// If of two heads, which get W and then x. of: what each head's product gives.
+struct Merged {
+  Graph graph;
+  using Of = ValueId (*)(Graph& g, ValueId product);
+  Merged(Of then_of, Of else_of, bool constant = true) {
+    const auto branch = [](Of of) {
+      Graph g;
+      const ValueId w = g.AddInput("W", {}), x = g.AddInput("x", {});
+      g.AddOutput("y", of(g, g.node(g.AddNode(Op::kMatMul, {x, w}, 1)).output()));
+      return std::make_shared<const Graph>(std::move(g));
+    };
+    const ValueId flag = graph.AddInput("flag", {DType::kBool, SymShape{1}});
+    const ValueId x = graph.AddInput("x", {DType::kF32, SymShape{1, ir::Dim::Symbol("tokens"), 2}});
+    const ValueId w = constant ? graph.AddConstant(Tensor::F32({2, 3}, {1, 2, 3, 4, 5, 6}))
+                               : graph.AddInput("W", {DType::kF32, SymShape{2, 3}});
+    const ir::Attrs attrs{
+        {"then_branch", branch(then_of)}, {"else_branch", branch(else_of)}, {"octavo_captures", int64_t{2}}};
+    graph.AddOutput("logits", graph.node(graph.AddNode(Op::kIf, {flag, w, x}, 1, attrs, "choose")).output());
+    EXPECT_TRUE(ir::Inference::Run(graph));
+  }
+  std::string Run(bool flag, int64_t keep) const {
+    const auto model = runtime::Model::Compile(graph, {.threads = 1});
+    if (!model) return model.error().message;
+    ir::TensorMap inputs = {{"x", Tensor::F32({1, 3, 2}, {1, 0, 0, 1, 1, 1})}};
+    inputs["flag"] = Tensor::Of<uint8_t>(DType::kBool, {1}, std::vector<uint8_t>{uint8_t{flag}});
+    inputs["logits_to_keep"] = Tensor::ScalarS64(keep);
+    const auto run = model->Run(inputs);
+    if (!run) return run.error().message;
+    std::string text = ir::ToString((*run)[0].shape());
+    for (int64_t i = 0; i < (*run)[0].size(); ++i) text += std::format(" {}", (*run)[0].GetDouble(i));
+    return text;
+  }
+};
+ValueId Same(Graph&, ValueId v) { return v; }
+ValueId Negated(Graph& g, ValueId v) { return g.node(g.AddNode(Op::kNeg, {v}, 1)).output(); }
+ValueId Swapped(Graph& g, ValueId v) {
+  return g.node(g.AddNode(Op::kTranspose, {v}, 1, {{"perm", std::vector<int64_t>{0, 1, 2}}})).output();
+}
+
+TEST(LogitsToKeep, BothBranchesOfAnIf) {
+  Merged merged(Same, Negated);
+  const ir::Status status = AddLogitsToKeep(merged.graph);
+  ASSERT_TRUE(status) << status.error().message;
+  EXPECT_TRUE(ir::Verify(merged.graph).empty());
+  EXPECT_EQ(merged.Run(true, 1), "[1,1,3] 5 7 9");
+  EXPECT_EQ(merged.Run(false, 2), "[1,2,3] -4 -5 -6 -5 -7 -9");
+  EXPECT_EQ(merged.Run(true, 0), "[1,3,3] 1 2 3 4 5 6 5 7 9");
+}
+
+TEST(LogitsToKeep, ABranchThatMayNotLeavesTheGraphAsItWas) {
+  struct Case {
+    Merged::Of then_of, else_of;
+    bool constant;
+  };
+  for (const Case& c : {Case{Same, Swapped, true}, {Swapped, Same, true}, {Same, Same, false}}) {
+    Merged merged(c.then_of, c.else_of, c.constant);
+    const std::string before = ir::ToText(merged.graph);
+    const ir::Status status = AddLogitsToKeep(merged.graph);
+    ASSERT_FALSE(status);
+    EXPECT_THAT(status.error().message, HasSubstr("comes of no product of each token's state"));
+    EXPECT_EQ(ir::ToText(merged.graph), before);
+  }
+}
+
+TEST(LogitsToKeep, AValueOfThatNameGetsAnother) {
+  Head head;
+  head.graph.SetName(head.product, std::string(kLogitsToKeep));
+  EXPECT_EQ(head.Kept(head.product, 1), "[1,1,3] 5 7 9");
 }
 
 }  // namespace

@@ -1,7 +1,10 @@
 """Sessions that make logits of the last tokens alone: the bits are those that they had among all."""
 
+import warnings
+
 import numpy as np
 import octavo
+import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 from test_layer_steps import FORMS, HIDDEN, WORDS, Decoder
@@ -114,3 +117,93 @@ def test_a_generator_asks_for_the_last_token_alone(monkeypatch):
     asked.clear()
     octavo.perplexity(model, [3, 1, 4, 1, 5, 9], chunk=3)
     assert [int(one["logits_to_keep"]) for one in asked] == [3, 2]
+
+
+def merged(end="", other="", captured=True):
+    """A decoder, and it as optimum merges two: an If on use_cache_branch, whose branches, which end so, have it all but weights that stand outside."""
+    decoder = Ends(end, **FORMS["Llama"])
+    outside, bodies = {}, []
+    for place, ends in enumerate((end, other)):
+        model = onnx.load_from_string(Ends(ends, **FORMS["Llama"]).model())
+        graph = model.graph
+        own = {output: f"{place}/{output}" for node in graph.node for output in node.output}
+        for node in graph.node:
+            node.input[:] = [own.get(name, name) for name in node.input]
+            node.output[:] = [own[name] for name in node.output]
+        names, inputs, outputs = [output.name for output in graph.output], list(graph.input), [helper.make_tensor_value_info("x", 1, None) for _ in graph.output]
+        for output, whole in zip(graph.output, outputs):
+            whole.CopyFrom(output)
+            output.name = own[output.name]
+        outside |= {tensor.name: tensor for tensor in graph.initializer if captured}
+        bodies.append(helper.make_graph(graph.node, f"branch{place}", [], graph.output, [] if captured else graph.initializer))
+    node = helper.make_node("If", ["use_cache_branch"], names, "optimum::if", then_branch=bodies[0], else_branch=bodies[1])
+    flag = helper.make_tensor_value_info("use_cache_branch", TensorProto.BOOL, [1])
+    graph = helper.make_graph([node], "merged", [*inputs, flag], outputs, outside.values())
+    return decoder, helper.make_model(graph, opset_imports=model.opset_import, ir_version=11).SerializeToString()
+
+
+@pytest.mark.parametrize("captured", [True, False])
+@pytest.mark.parametrize("recipe", ["none", "float", "dynamic", "dynamic4", "weights4"])
+@pytest.mark.parametrize("end", ["", "bias", "cap"])
+def test_both_branches_of_a_merged_decoder(end, recipe, captured):
+    decoder, model = merged(end, end, captured)
+    if recipe != "none":
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # which says that an If keeps both branches
+            model = octavo.optimize(model, recipe).model
+    plain, kept = octavo.Session(model, threads=2), octavo.Session(model, threads=2, logits_to_keep=True)
+    caches = {port.name: octavo._generate.empty_cache(port) for port in plain.inputs if port.name.startswith("past")}
+    names = [port.name for port in plain.outputs]
+    before = 0
+    for rows, keep in ((5, 1), (4, 0), (1, 1), (4, 2), (3, 9)):
+        feeds = decoder.feeds(before, rows) | caches | {"use_cache_branch": np.array([before > 0])}
+        want = dict(zip(names, plain.run(feeds)))
+        found = dict(zip(names, kept.run(feeds | {"logits_to_keep": np.array(keep)})))
+        logits = want.pop("logits")
+        logits = logits[:, -keep:] if keep else logits
+        assert found["logits"].shape == logits.shape and found.pop("logits").tobytes() == logits.tobytes()
+        assert all(want[name].tobytes() == found[name].tobytes() for name in want)
+        caches = {name: want[name.replace("past", "present")] for name in caches}
+        before += rows
+
+
+def test_a_merged_decoder_writes_with_the_last_token_alone(monkeypatch):
+    decoder, model = merged()
+    alone = list(octavo.Generator(decoder.model(), threads=1).tokens([3, 1, 4, 1, 5], 6))
+    asked = []
+    feeds = octavo._generate._Sequence.feeds
+    monkeypatch.setattr(octavo._generate._Sequence, "feeds", lambda self, ids, keep: asked.append(feeds(self, ids, keep)) or asked[-1])
+    assert list(octavo.Generator(model, threads=1).tokens([3, 1, 4, 1, 5], 6)) == alone
+    assert [int(one["logits_to_keep"].reshape(())) for one in asked] == [1] * 6
+
+
+@pytest.mark.parametrize("ends", [("mean", ""), ("", "mean"), ("places", "places")])
+def test_a_branch_that_needs_all_tokens(ends):
+    _, model = merged(*ends)
+    with pytest.raises(octavo.OctavoError, match="logits_to_keep: output 'logits' comes of no product of each token's state"):
+        octavo.Session(model, logits_to_keep=True)
+
+
+def test_a_value_of_that_name_is_no_input():
+    decoder = Ends(**FORMS["Llama"])
+    model = onnx.load_from_string(decoder.model())
+    last = next(node for node in model.graph.node if node.output[0] == "logits")
+    name, last.input[0] = last.input[0], "logits_to_keep"
+    for node in model.graph.node:
+        if node.output[0] == name:
+            node.output[0] = "logits_to_keep"
+    session = octavo.Session(model, logits_to_keep=True, threads=1)
+    feeds = decoder.feeds(0, 5) | {"logits_to_keep": np.array(1)}
+    assert session.run(feeds, ["logits"], state=session.state())[0].shape == (1, 1, WORDS)
+
+
+def test_the_note_of_slow_products_is_told_once():
+    """Where a Generator opens a model twice, since it refuses the option."""
+    decoder = Ends("mean", **FORMS["Llama"])
+    codes = decoder.node("Unsqueeze", [decoder.node("Cast", ["input_ids"], "bytes", to=TensorProto.UINT8), decoder.ints(2)], "codes")
+    decoder.node("MatMulInteger", [codes, decoder.constant("three", np.ones((1, 3), np.uint8))], "loose")
+    decoder.outputs.append(helper.make_tensor_value_info("loose", TensorProto.INT32, ["batch", "rows", 3]))
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        octavo.Generator(decoder.model(), threads=1)
+    assert len([one for one in told if "run one by one" in str(one.message)]) == 1
