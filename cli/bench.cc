@@ -129,8 +129,7 @@ int Run(const Flags& flags) {
     if (!graph) return Fail(graph.error());
     auto batches = InputsFor(*graph, flags);
     if (!batches) return Fail(batches.error());
-    const api::Opened opened = flags.as_is ? api::Opened{std::move(*graph), {}} : api::FuseToRun(std::move(*graph));
-    Note(opened.note);
+    api::Opened opened = flags.as_is ? api::Opened{std::move(*graph), {}} : api::FuseToRun(std::move(*graph));
     const std::string packed = flags.packed.PathFor(path);
     if (const auto files = CheckFiles({{path, "the model that is read"}}, {{packed, "--packed"}}); !files)
       return Fail(files.error());
@@ -141,6 +140,7 @@ int Run(const Flags& flags) {
             {.threads = threads, .interrupted = interrupted, .packed_file = packed, .packed_by = api::VersionText()});
         progress.Done();
         if (!model) return Fail(model.error());
+        Note(std::exchange(opened.note, {}));
         Note(model->packed().note);
         timings.push_back({path, model->threads(), std::move(*model), inputs});
       }

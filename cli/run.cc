@@ -51,7 +51,6 @@ int Run(const Flags& flags) {
   auto inputs = ReadInputs(*graph, flags.inputs);
   if (!inputs) return Fail(inputs.error());
   api::Opened opened = flags.as_is ? api::Opened{std::move(*graph), {}} : api::FuseToRun(std::move(*graph));
-  Note(opened.note);
   Progress progress(true);
   const runtime::PackingWatch watch([&progress](int64_t done, int64_t total) { progress.Show(kPacking, done, total); });
   auto model = runtime::Model::Compile(std::move(opened.graph), {.threads = flags.threads,
@@ -60,6 +59,7 @@ int Run(const Flags& flags) {
                                                                  .packed_by = api::VersionText()});
   progress.Done();
   if (!model) return Fail(model.error());
+  Note(opened.note);
   Note(model->packed().note);
   runtime::Profile profile;
   const Patience patience(2);
