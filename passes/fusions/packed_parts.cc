@@ -6,6 +6,8 @@ namespace octavo::passes::fusions {
 
 std::vector<int64_t> WidthsOf(const Graph& g, const Node& split) {
   if (split.outputs.size() < 2 || split.outputs.size() > 8) return {};
+  // What a file declares of parts whose sizes a run decides may be false.
+  if (split.input(1).valid() && g.ConstantOf(split.input(1)) == nullptr) return {};
   const auto& shape = g.value(split.input(0)).type.shape;
   std::vector<int64_t> widths;
   if (!shape) return {};

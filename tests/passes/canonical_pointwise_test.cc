@@ -73,6 +73,20 @@ TEST(CanonicalPointwise, ASplitOfChannelsBecomesOneOfTheLastAxis) {
   EXPECT_EQ(ops.find("Reshape Transpose MatMul Add Split"), 0u) << ops;
 }
 
+TEST(CanonicalPointwise, ASplitBySizesOfARunStays) {
+  Picture m(2);
+  const ValueId x = m.Input();
+  const NodeId split =
+      m.g.AddNode(Op::kSplit, {m.Conv(x, 3 * kChannels), m.Axis({8, 8, 8})}, 3, {{"axis", int64_t{1}}});
+  const auto part = [&](size_t i) { return m.g.node(split).output(i); };
+  m.Out(m.Attend(m.Heads(part(0)), m.Heads(part(1)), m.Heads(part(2))));
+  ASSERT_TRUE(ir::Inference::Run(m.g));
+  m.g.SetInput(split, 1, m.g.AddInput("sizes", {DType::kS64, SymShape{3}}));  // the types are what a file declares
+  PassRun run;
+  ASSERT_TRUE(Pointwise(m.g, run));
+  EXPECT_TRUE(m.g.IsAlive(split));
+}
+
 TEST(CanonicalPointwise, OtherReadersOfChannelsGetThem) {
   Picture m(2);
   const ValueId x = m.Input(), v = m.Conv(x);

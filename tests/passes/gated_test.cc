@@ -17,7 +17,7 @@ struct Options {
   bool bias = false, second = false;  // second: the second half is the gate
   // What must stay:
   int64_t parts = 2, first = kHalf;
-  bool added = false, product_read = false, half_read = false, rows_first = false, weights = true;
+  bool added = false, product_read = false, half_read = false, rows_first = false, weights = true, fixed = true;
 };
 
 ValueId Gate(Graphs& m, ValueId x, Act act) {
@@ -56,6 +56,8 @@ Graphs Ffn(const Options& o) {
   if (o.half_read) m.g.AddOutput("half", m.Reshape(b, {0, 2, -1}));
   m.g.AddOutput("y", m.Node(o.added ? Op::kAdd : Op::kMul, {Gate(m, a, o.act), b}));
   EXPECT_TRUE(ir::Inference::Run(m.g));
+  if (!o.fixed)
+    m.g.SetInput(split, 1, m.g.AddInput("sizes", {ir::DType::kS64, ir::SymShape{2}}));  // the types are what a file declares
   return m;
 }
 
@@ -99,9 +101,10 @@ TEST(Gated, TheHalvesKeepTheNameOfTheirSource) {
 }
 
 TEST(Gated, LeavesOtherParts) {
-  for (const Options& o : {Options{.parts = 3}, Options{.first = 4}, Options{.added = true},
-                           Options{.product_read = true}, Options{.half_read = true}, Options{.rows_first = true},
-                           Options{.weights = false}, Options{.bias = true, .product_read = true}}) {
+  for (const Options& o :
+       {Options{.parts = 3}, Options{.first = 4}, Options{.added = true}, Options{.product_read = true},
+        Options{.half_read = true}, Options{.rows_first = true}, Options{.weights = false}, Options{.fixed = false},
+        Options{.bias = true, .product_read = true}}) {
     Graph g = Ffn(o).g;
     PassRun run;
     const auto changed = Gated(g, run);

@@ -126,6 +126,11 @@ TEST(QkvPacked, RefusesWithASentence) {
     for (size_t i = 0; i < 2; ++i) m.g.AddOutput("y" + std::to_string(i), m.g.node(parts).output(i));
   };
   Refuses("it is no split into 2 to 8 parts of known widths", QkvPacked(), [&](Graphs& m) { split(m, {}, {}, 1); });
+  Refuses("it is no split into 2 to 8 parts of known widths", QkvPacked(), [&](Graphs& m) {
+    split(m, {}, {}, 2);  // with declared widths, of which a run may give others
+    EXPECT_TRUE(ir::Inference::Run(m.g));
+    m.g.SetInput(m.g.last(), 1, m.g.AddInput("widths", {DType::kS64, ir::SymShape{2}}));
+  });
   Refuses("the Linear has an activation, its parts cannot", QkvPacked(),
           [&](Graphs& m) { split(m, {}, {{"activation", std::string("relu")}}, 2); });
   Refuses("the bias of the Linear is no constant", QkvPacked(), [&](Graphs& m) { split(m, {m.In({6})}, {}, 2); });
