@@ -189,8 +189,11 @@ Result<GraphRef> GraphBuilder::ReadSubgraph(const pb::GraphProto& proto, Scope& 
 
 Status GraphBuilder::Inline(const pb::NodeProto& node, const Function& callee, Scope& scope) {
   const pb::FunctionProto& function = *callee.proto;
-  if (std::ranges::find(file_.active, &callee) != file_.active.end() || file_.active.size() >= kMaxFunctionDepth) {
+  if (std::ranges::find(file_.active, &callee) != file_.active.end())
     return Fail("the function {} calls itself", Quoted(function.name()));
+  if (file_.active.size() >= kMaxFunctionDepth) {
+    return Fail("the function {} is called through {} others, which is deeper than functions are read",
+                Quoted(function.name()), file_.active.size());
   }
   if (node.input_size() > function.input_size() || node.output_size() > function.output_size()) {
     return Fail("it passes more inputs or outputs than the function {} has", Quoted(function.name()));

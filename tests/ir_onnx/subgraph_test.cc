@@ -234,6 +234,18 @@ TEST(Function, ThatCallsItselfIsRefused) {
   EXPECT_NE(m.Error().find("calls itself"), std::string::npos) << m.Error();
 }
 
+TEST(Function, ALongChainIsToldFromOneThatCallsItself) {
+  ModelMaker m(18);
+  m.Input("x", {"n"}).Output("y", {"n"});
+  m.Node("F0", {"x"}, {"y"}, "call").set_domain("test");
+  for (int i = 0; i < 70; ++i) {
+    auto& f = AddFunction(m, std::format("F{}", i), 18);
+    AddFunctionNode(f, i < 69 ? std::format("F{}", i + 1) : "Relu", {"a"}, "r");
+    if (i < 69) f.mutable_node(0)->set_domain("test");
+  }
+  EXPECT_NE(m.Error().find("the function 'F64' is called through 64 others"), std::string::npos) << m.Error();
+}
+
 TEST(Function, DoublingChainIsBounded) {
   ModelMaker m(18);
   m.Input("x", {"n"}).Output("y", {"n"});
