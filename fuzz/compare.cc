@@ -79,14 +79,20 @@ ValueId Limit(ir::Graph& graph, ValueId value, Beyond beyond, ir::NodeId before)
   return node(Op::kMul, {node(Op::kMul, {value, scalar(over)}), scalar(1 / over)});
 }
 
-// Zeros of the padding times NaN: no kernel need multiply by them.
-bool MeetsPadding(const ir::Graph& graph, ValueId weights) {
-  return std::ranges::any_of(graph.value(weights).uses, [&](const ir::Use& use) {
-    const ir::Node& n = graph.node(use.node);
-    const std::vector<int64_t> pads = n.attrs.Ints("pads");
-    const bool padded = std::ranges::any_of(pads, [](int64_t p) { return p != 0; }) || n.attrs.Has("auto_pad");
-    return n.op == Op::kConv && use.slot == 1 && padded;
-  });
+// Zeros of the padding times NaN: no kernel need multiply by them. So for weights that other ops make of the value, too.
+bool MeetsPadding(const ir::Graph& graph, ValueId value) {
+  std::vector<ValueId> made{value};
+  for (size_t i = 0; i < made.size(); ++i) {
+    for (const ir::Use& use : graph.value(made[i]).uses) {
+      const ir::Node& n = graph.node(use.node);
+      const std::vector<int64_t> pads = n.attrs.Ints("pads");
+      const bool padded = std::ranges::any_of(pads, [](int64_t p) { return p != 0; }) || n.attrs.Has("auto_pad");
+      if (n.op == Op::kConv && use.slot == 1 && padded) return true;
+      if (n.op == Op::kConv || n.outputs.size() != 1 || std::ranges::find(made, n.output()) != made.end()) continue;
+      made.push_back(n.output());
+    }
+  }
+  return false;
 }
 
 void LimitConstant(ir::Graph& graph, ir::NodeId id, Beyond beyond) {

@@ -199,12 +199,13 @@ TEST(Compare, BFloat16RoundsMore) {
 
 // NaN in weights of a Conv: kernels may leave out what meets padding, and nothing else.
 TEST(Compare, NaNMeetsPadding) {
-  for (const bool pads : {true, false}) {
+  for (const auto& [pads, made] : {std::pair{true, false}, {false, false}, {true, true}, {false, true}}) {
     Case c;
     const auto reshaped = [&](ValueId v, std::vector<int64_t> to) {
       return c.Node(Op::kReshape, {v, c.graph.AddConstant(Tensor::S64({static_cast<int64_t>(to.size())}, to))});
     };
-    const ValueId w = c.graph.AddConstant(Tensor::F32({1, 1, 3}, {kNaN, 1, 1}));
+    ValueId w = c.graph.AddConstant(Tensor::F32({1, 1, 3}, {kNaN, 1, 1}));
+    if (made) w = c.Node(Op::kSigmoid, {w});
     const ValueId y = c.Node(Op::kConv, {reshaped(c.Input(), {1, 1, 4}), w},
                              pads ? ir::Attrs{{"pads", std::vector<int64_t>{1, 1}}} : ir::Attrs{});
     c.graph.AddOutput("y", reshaped(y, {-1}));
