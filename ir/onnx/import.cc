@@ -20,6 +20,7 @@
 #include "octavo/ir/onnx/onnx.h"
 #include "octavo/ir/onnx/opset.h"
 #include "octavo/ir/onnx/tensor_proto.h"
+#include "octavo/ir/typed.h"
 
 namespace octavo::ir::onnx {
 
@@ -128,6 +129,7 @@ Result<Graph> ReadModel(pb::ModelProto& model, ExternalFiles external, int64_t b
     g.info.metadata[kAttentionOrderKey] = "1.22";  // what the nodes mean from here on
   }
   MendShapes(g);
+  DropDecidedShapes(g);
   return g;
 }
 

@@ -382,6 +382,32 @@ TEST(Import, FalseShapesGiveWay) {
       << "what is written has no false shapes";
 }
 
+// A file declares the sizes of one run.
+TEST(Import, SizesThatElementsOfAnInputDecideAreNotBelieved) {
+  ModelMaker m(18);
+  m.Input("x", {"4", "6"}).Input("to", {"2"}, 7).Output("y", {"3", "8"}).Output("z", {"4", "6"});
+  for (const char* name : {"h", "n", "p"}) SetValueInfo(*m.graph().add_value_info(), name, {"3", "8"}, 1);
+  for (const char* name : {"k", "c"}) SetValueInfo(*m.graph().add_value_info(), name, {"4", "6"}, 1);
+  m.Node("Reshape", {"x", "to"}, {"h"});
+  m.Node("Neg", {"h"}, {"n"});
+  m.Node("Magic", {"n"}, {"p"}).set_domain("foreign");
+  m.Node("Abs", {"p"}, {"y"});
+  m.Node("Shape", {"x"}, {"own"});
+  m.Node("Reshape", {"n", "own"}, {"k"});  // by sizes alone, of what has other sizes in each run
+  m.Node("Reshape", {"x", "own"}, {"c"});
+  m.Node("Relu", {"c"}, {"z"});
+  auto* import = m.model.add_opset_import();
+  import->set_domain("foreign");
+  import->set_version(1);
+  const ir::Graph g = m.Read();
+  const auto type = [&](const char* name) { return ToString(g.value(g.FindValue(name)).type); };
+  EXPECT_EQ(type("h"), "f32[*]");
+  EXPECT_EQ(type("n"), "f32[*]");
+  EXPECT_EQ(type("p"), "f32[3,8]");
+  EXPECT_EQ(type("k"), "f32[*]");
+  EXPECT_EQ(type("c"), "f32[4,6]");
+}
+
 TEST(Import, Dims) {
   ModelMaker m(18);
   m.Input("x", {"?", "batch size", "batch-size", "s", "-1"});
