@@ -21,7 +21,9 @@ class InterpretedKernel : public Kernel {
   std::string name() const override { return InterpreterOf(node_.op); }
   Status Execute(StepCall& call) const override {
     call.interpreted = true;
-    OCTAVO_TRY(call.out, ir::EvalNode(graph_, node_, call.in, call.interrupted));
+    OCTAVO_TRY(std::vector<ir::RtValue> made, ir::EvalNode(graph_, node_, call.in, call.interrupted));
+    call.out.resize(std::max(call.out.size(), made.size()));
+    std::ranges::move(made, call.out.begin());  // a step around this one may have outputs behind them
     return {};
   }
 

@@ -2,6 +2,7 @@
 // bits of steps of their own.
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <random>
 #include <string>
 #include <vector>
@@ -29,8 +30,9 @@ Tensor Random(std::mt19937& gen, DType type, const ir::Shape& shape) {
   return t;
 }
 
-// Attention of codes over caches of floats that grow by Concat. `told`: the codes leave the graph, too.
-ir::Graph Attention(bool told) {
+// Attention of codes over caches of floats that grow by Concat. `told`: the codes leave the graph, too. No kernel has
+// hidden keys whose score is positive.
+ir::Graph Attention(bool told, float hidden_value = -INFINITY) {
   ir::Graph g;
   g.info.opsets[""] = 21;
   const ir::Dim rows = ir::Dim::Symbol("s"), past = ir::Dim::Symbol("p");
@@ -55,8 +57,8 @@ ir::Graph Attention(bool told) {
   in.insert(in.end(), {g.AddConstant(Tensor::ScalarF32(1 / 64.0f)), g.AddConstant(Tensor::Zeros(DType::kS8, {})),
                        of_k[1], of_k[2], of_v[1], of_v[2], g.AddConstant(Tensor::ScalarF32(1 / 255.0f)),
                        g.AddConstant(Tensor::Zeros(DType::kU8, {}))});
-  const ir::Attrs attrs = {
-      {"num_heads", kHeads}, {"kv_num_heads", kGroups}, {"head_dim", kSize}, {"v_head_dim", kSize}, {"scale", 0.25f}};
+  const ir::Attrs attrs = {{"num_heads", kHeads}, {"kv_num_heads", kGroups}, {"head_dim", kSize},
+                           {"v_head_dim", kSize}, {"scale", 0.25f},          {"hidden_value", hidden_value}};
   g.AddOutput("y", node(Op::kQuantizedSdpa, std::move(in), attrs));
   if (told) g.AddOutput("codes.k", codes[0]), g.AddOutput("codes.v", codes[1]);
   return g;
@@ -97,6 +99,23 @@ TEST(CodesFirst, OfCachesAreMadeInTheStepOfAttention) {
       ASSERT_TRUE(in_state && want);
       EXPECT_TRUE((*in_state)[2].SameBits((*want)[2])) << "of a copy";
     }
+  }
+}
+
+// Codes have outputs behind those of attention, whoever runs it.
+TEST(CodesFirst, OfAttentionThatIsInterpreted) {
+  std::mt19937 gen(7);
+  auto joined = Model::Compile(Attention(false, 0.5f), {.threads = 1}),
+       apart = Model::Compile(Attention(true, 0.5f), {.threads = 1});
+  ASSERT_TRUE(joined && apart) << (joined ? "" : joined.error().message);
+  EXPECT_TRUE(joined->KernelOfEachStep()[2].starts_with("interpreter+quantize")) << joined->KernelOfEachStep()[2];
+  ir::TensorMap inputs = {{"q", Random(gen, DType::kS8, {kBatch, kHeads, 5, kSize})}};
+  for (const char* name : {"k", "v", "past.k", "past.v"})
+    inputs[name] = Random(gen, DType::kF32, {kBatch, kGroups, 5, kSize});
+  for (int run = 0; run < 2; ++run) {
+    const auto got = joined->Run(inputs), want = apart->Run(inputs);
+    ASSERT_TRUE(got && want) << (got ? "" : got.error().message);
+    EXPECT_TRUE((*got)[2].SameBits((*want)[2]));
   }
 }
 
