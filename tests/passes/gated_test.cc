@@ -57,7 +57,8 @@ Graphs Ffn(const Options& o) {
   m.g.AddOutput("y", m.Node(o.added ? Op::kAdd : Op::kMul, {Gate(m, a, o.act), b}));
   EXPECT_TRUE(ir::Inference::Run(m.g));
   if (!o.fixed)
-    m.g.SetInput(split, 1, m.g.AddInput("sizes", {ir::DType::kS64, ir::SymShape{2}}));  // the types are what a file declares
+    m.g.SetInput(split, 1,
+                 m.g.AddInput("sizes", {ir::DType::kS64, ir::SymShape{2}}));  // the types are what a file declares
   return m;
 }
 
