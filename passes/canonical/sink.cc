@@ -183,6 +183,14 @@ std::optional<Plan> PlanLastAxis(const Graph& g, const Node& n) {
   return Plan{std::move(inputs), *m, true};
 }
 
+// A mean of each row, which stays as a column: parts of a norm, whose x is merged as they are.
+std::optional<Plan> PlanReduction(const Graph& g, const Node& n) {
+  const auto m = MergeOf(g, n.input(0));
+  const auto axes = ConstInts(g, n.input(1));
+  if (!m || !axes || *axes != Ints{-1} || n.attrs.Int("keepdims", 1) != 1) return {};
+  return Plan{{{n.input(0), m}, {n.input(1), {}}}, *m};
+}
+
 std::optional<Plan> PlanFor(const Graph& g, const Node& n) {
   switch (n.op) {
     case Op::kMatMul:
@@ -192,6 +200,8 @@ std::optional<Plan> PlanFor(const Graph& g, const Node& n) {
     case Op::kLayerNormalization:
     case Op::kRMSNormalization:
       return PlanLastAxis(g, n);
+    case Op::kReduceMean:
+      return PlanReduction(g, n);
     default:
       return IsElementwise(n.op) ? PlanElementwise(g, n) : std::nullopt;
   }

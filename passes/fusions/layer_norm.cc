@@ -24,9 +24,9 @@ Rule LayerNorm(bool has_gamma, bool has_beta) {
   const Var d = r.Op("centered", Op::kSub, {x, mean});
   const Var fast = r.Op("fast", Op::kSub, {MeanOfSquare(r, x), r.Op("squared_mean", Op::kMul, {mean, mean})});
   const Var floor = r.AnyOrder("floor", Op::kMax, fast, r.Scalar("zero", 0.0));
-  const auto [eps, root] = RootOf(r, r.OneOf("variance", {MeanOfSquare(r, d), floor, fast}));
+  const auto [eps, root, inverse] = RootOf(r, r.OneOf("variance", {MeanOfSquare(r, d), floor, fast}));
   const Var normal =
-      r.OneOf("normalized", {r.Op("over", Op::kDiv, {d, root}), r.AnyOrder("times", Op::kMul, d, InverseOf(r, root))});
+      r.OneOf("normalized", {r.Op("over", Op::kDiv, {d, root}), r.AnyOrder("times", Op::kMul, d, inverse)});
   const Var gamma = has_gamma ? r.Input("gamma") : x, beta = has_beta ? r.Input("beta") : gamma;
   const Var scaled = has_gamma ? r.AnyOrder("scaled", Op::kMul, normal, gamma) : normal;
   r.Root(has_beta ? r.AnyOrder("shifted", Op::kAdd, scaled, beta) : scaled);

@@ -17,9 +17,9 @@ Rule LayerNormTerms(bool has_beta) {
   const Var x = r.Input("x", {.dtypes = {ir::DType::kF32}});
   const Var mean = r.Op("mean", Op::kReduceMean, {x, Anything()}, MeanOfLast);
   const Var d = r.Op("centered", Op::kSub, {x, mean});
-  const auto [eps, root] = RootOf(r, MeanOfSquare(r, d));
+  const auto [eps, root, inverse] = RootOf(r, MeanOfSquare(r, d));
   const Var gamma = r.Input("gamma"), beta = has_beta ? r.Input("beta") : gamma;
-  const Var factor = r.AnyOrder("factor", Op::kMul, InverseOf(r, root), gamma);
+  const Var factor = r.AnyOrder("factor", Op::kMul, inverse, gamma);
   const Var moved = r.AnyOrder("moved", Op::kMul, mean, factor);
   const Var back = r.AnyOrder("back", Op::kMul, r.Op("minus_mean", Op::kNeg, {mean}), factor);
   const Var offset =

@@ -71,13 +71,13 @@ Var MeanOfSquare(RuleBuilder& r, Var x) {
 }
 
 StableRoot RootOf(RuleBuilder& r, Var x) {
-  const Var epsilon = r.Scalar("epsilon");
-  return {epsilon, r.Op("deviation", Op::kSqrt, {r.AnyOrder("stable", Op::kAdd, x, epsilon)})};
-}
-
-Var InverseOf(RuleBuilder& r, Var x) {
-  return r.OneOf("inverse",
-                 {r.Op("reciprocal", Op::kReciprocal, {x}), r.Op("one_over", Op::kDiv, {r.Scalar("one", 1.0), x})});
+  const Var epsilon = r.Scalar("epsilon"), stable = r.AnyOrder("stable", Op::kAdd, x, epsilon);
+  const Var root = r.OneOf("deviation", {r.Op("sqrt", Op::kSqrt, {stable}),
+                                         r.Op("half_power", Op::kPow, {stable, r.Scalar("half", 0.5)})});
+  const Var inverse = r.OneOf("inverse", {r.Op("reciprocal", Op::kReciprocal, {root}),
+                                          r.Op("one_over", Op::kDiv, {r.Scalar("one", 1.0), root}),
+                                          r.Op("minus_half_power", Op::kPow, {stable, r.Scalar("minus_half", -0.5)})});
+  return {epsilon, root, inverse};
 }
 
 }  // namespace octavo::passes::fusions

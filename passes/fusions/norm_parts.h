@@ -25,13 +25,11 @@ ValueId Ones(Rewriter& b, ValueId x);
 
 // ReduceMean(x^2 or x * x) over the last axis.
 pattern::Var MeanOfSquare(pattern::RuleBuilder& r, pattern::Var x);
-// Sqrt(x + epsilon)
+// Sqrt(x + epsilon) or its power 0.5; and one over it, as Reciprocal, as Div or as the power -0.5 (Gemma 3n and later).
 struct StableRoot {
-  pattern::Var epsilon, root;
+  pattern::Var epsilon, root, inverse;
 };
 StableRoot RootOf(pattern::RuleBuilder& r, pattern::Var x);
-// 1 / x, as Reciprocal or as Div.
-pattern::Var InverseOf(pattern::RuleBuilder& r, pattern::Var x);
 
 }  // namespace octavo::passes::fusions
 

@@ -1,4 +1,4 @@
-// Before: x * (1 / Sqrt(ReduceMean(x^2) + eps)) * gamma, or x / Sqrt(..) * gamma; or without gamma (queries and keys of nanochat)
+// Before: x * (1 / Sqrt(ReduceMean(x^2) + eps)) * gamma, or x / Sqrt(..) * gamma, or x * Pow(.., -0.5) * gamma (Gemma 3n and 4); or without gamma (queries and keys of nanochat)
 // After:  RMSNormalization(x, gamma), axis -1; gamma is all ones where there is none
 // Exporters write the chain: before opset 23 there is no op. The float result differs by rounding: a few ulp.
 // Refuses: another axis, gamma that is not a vector of the last dimension, no gamma where nobody knows how many ones there are.
@@ -13,9 +13,9 @@ Rule RmsNorm(bool has_gamma) {
   RuleBuilder r("rms_norm", has_gamma ? "x / sqrt(mean(x^2) + eps) * gamma -> RMSNormalization"
                                       : "x / sqrt(mean(x^2) + eps) -> RMSNormalization");
   const Var x = r.Input("x", {.dtypes = {ir::DType::kF32}});
-  const auto [eps, root] = RootOf(r, MeanOfSquare(r, x));
+  const auto [eps, root, inverse] = RootOf(r, MeanOfSquare(r, x));
   const Var normal =
-      r.OneOf("normalized", {r.AnyOrder("times", Op::kMul, x, InverseOf(r, root)), r.Op("over", Op::kDiv, {x, root})});
+      r.OneOf("normalized", {r.AnyOrder("times", Op::kMul, x, inverse), r.Op("over", Op::kDiv, {x, root})});
   const Var gamma = has_gamma ? r.Input("gamma") : x;
   r.Root(has_gamma ? r.AnyOrder("scaled", Op::kMul, normal, gamma) : normal);
   r.Guard([=](const Match& m) {

@@ -118,6 +118,23 @@ TEST(CanonicalViews, BatchedThreeDimensionalAttentionGetsItsHeadsBack) {
   EXPECT_EQ(Count(ops, "Transpose"), 3u) << ops;
 }
 
+// Experts and convolutions as products merge batch and sequence before a norm. Each of its readers takes the Reshape below it, so the mean of the rows must, too,
+// or x and its mean end in different ranks; a mean over the merged axis is another one, and stays.
+TEST(CanonicalViews, AMergeSinksBelowTheMeanOfRowsAlone) {
+  const auto norm = [](int64_t axis) {
+    Builder b;
+    const ValueId x = b.In("x", {Sym("b"), Sym("s"), 6});
+    const ValueId rows = b.Op1(Op::kReshape, {x, b.Axis({-1, 6})});
+    const ValueId mean = b.Op1(Op::kReduceMean, {b.Op1(Op::kMul, {rows, rows}), b.Axis({axis})});
+    const ValueId root = b.Op1(Op::kSqrt, {b.Op1(Op::kAdd, {mean, b.F(1e-5f)})});
+    b.Out(b.Op1(Op::kReshape, {b.Op1(Op::kDiv, {rows, root}), b.Concat({b.DimOf(x, 0), b.DimOf(x, 1), b.Axis({6})})}));
+    return Check(b.g, Canonicalize);
+  };
+  EXPECT_EQ(norm(-1), "Mul ReduceMean Add Sqrt Div");
+  const std::string other = norm(0);
+  EXPECT_EQ(Count(other, "Reshape"), 2u) << other;
+}
+
 TEST(CanonicalLinear, GemmBetweenReshapesIsAMatMulOfTheFullRank) {
   for (const bool transposed : {false, true}) {
     Builder b;

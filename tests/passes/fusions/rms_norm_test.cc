@@ -25,6 +25,28 @@ TEST(RmsNormRule, Fires) {
   const double difference = Difference(b.g, f.graph, {{"x", Random({2, 3, 8}, 9)}});
   EXPECT_LT(difference, 1e-6);  // perhaps another order of roundings: a few ulp of values around 1
 }
+// Gemma 3n and 4 take the power -0.5 instead of one over a root; others divide by the power 0.5. Another power is no norm.
+Graphs RmsPower(float power, bool over) {
+  Graphs b(3, 18);
+  const ValueId x = b.Input("x", {2, 3, 8});
+  const ValueId mean = b.Node(Op::kReduceMean, {b.Node(Op::kPow, {x, b.Real(2.0f)}), b.Ints({-1})});
+  const ValueId raised = b.Node(Op::kPow, {b.Node(Op::kAdd, {mean, b.Real(1e-6f)}), b.Real(power)});
+  b.g.AddOutput("y", b.Node(Op::kMul, {b.Node(over ? Op::kDiv : Op::kMul, {x, raised}), b.Vector(8, 0.5f)}));
+  return b;
+}
+TEST(RmsNormRule, FiresOnAPower) {
+  for (const bool over : {false, true}) {
+    const Graphs b = RmsPower(over ? 0.5f : -0.5f, over);
+    const Fused f = Fuse(b.g);
+    EXPECT_EQ(CountOf(f.graph, Op::kRMSNormalization), 1) << over;
+    EXPECT_EQ(CountOf(f.graph, Op::kPow), 0) << over;
+    EXPECT_LT(Difference(b.g, f.graph, {{"x", Random({2, 3, 8}, 9)}}), 1e-6) << over;
+    for (const float other : {0.5f, -0.5f, 1.0f, -0.25f}) {
+      if (other == (over ? 0.5f : -0.5f)) continue;
+      EXPECT_EQ(CountOf(Fuse(RmsPower(other, over).g).graph, Op::kRMSNormalization), 0) << other << over;
+    }
+  }
+}
 TEST(RmsNormRule, WithoutGamma) {
   const Graphs b = RmsChain(-1, false);
   const Fused f = Fuse(b.g);
