@@ -29,6 +29,7 @@ constexpr Step kSteps[] = {
     {"pointwise", Pointwise, "writes convolutions of kernel 1 before and behind attention as Linears"},
     {"packed", Packed, "takes Q, K and V apart along the last axis of a packed projection"},
     {"means", Means, "writes a mean over the last axis as ReduceMean"},
+    {"row_norms", RowNorms, "writes norms of rows in another shape or with a guard as chains over the last axis"},
     {"masks", Masks, "computes masks at their smallest shape"},
     {"widen", Widen, "computes 16-bit attention in f32"},
     {"softmax_axis", SoftmaxAxis, "computes the Softmax of attention scores over their last axis"},

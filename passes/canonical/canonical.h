@@ -1,5 +1,5 @@
 // The canonical passes: graphs of different exporters are brought to one form, so that fusion rules stay few.
-// Each keeps the meaning of the graph bit for bit, except `scale`, `scores`, `means`, `softmax_axis`, `renormalized`, `turned`,
+// Each keeps the meaning of the graph bit for bit, except `scale`, `scores`, `means`, `row_norms`, `softmax_axis`, `renormalized`, `turned`,
 // `einsum`, `probabilities` and `widen`, which say what they cost.
 // Each runs to its own fixed point: a second run of the same pass on its result changes nothing.
 // What the forms look like: README.md in this folder.
@@ -41,6 +41,8 @@ Result<bool> Packed(Graph& graph, PassRun& run);
 Result<bool> Widen(Graph& graph, PassRun& run);
 // A mean over the last axis of three is a ReduceMean. Not bit-exact: it may sum in another order.
 Result<bool> Means(Graph& graph, PassRun& run);
+// Norms of rows in another shape, with a guard or with a variance in double are chains over the last axis. Not bit-exact: see row_norms.cc.
+Result<bool> RowNorms(Graph& graph, PassRun& run);
 // A Softmax of attention scores is computed over their last axis. Not bit-exact: it may sum in another order.
 Result<bool> SoftmaxAxis(Graph& graph, PassRun& run);
 Result<bool> Renormalized(Graph& graph, PassRun& run);

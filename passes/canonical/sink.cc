@@ -186,8 +186,8 @@ std::optional<Plan> PlanLastAxis(const Graph& g, const Node& n) {
 // A mean of each row, which stays as a column: parts of a norm, whose x is merged as they are.
 std::optional<Plan> PlanReduction(const Graph& g, const Node& n) {
   const auto m = MergeOf(g, n.input(0));
-  const auto axes = ConstInts(g, n.input(1));
-  if (!m || !axes || *axes != Ints{-1} || n.attrs.Int("keepdims", 1) != 1) return {};
+  const int64_t rank = RankOf(g, n.input(0));
+  if (!m || !ReducesAlong(g, n, Op::kReduceMean, rank - 1, rank)) return {};
   return Plan{{{n.input(0), m}, {n.input(1), {}}}, *m};
 }
 
@@ -223,6 +223,7 @@ bool SinkReshape(Rewriter& rw, NodeId id) {
   std::vector<ValueId> inputs;
   for (const Input& in : plan->inputs)
     inputs.push_back(in.merge ? Operand(rw, *in.merge) : in.split ? MakeReshape(rw, in.value, *in.split) : in.value);
+  if (n.op == Op::kReduceMean) inputs[1] = MakeInts(rw, {-1});
   const ValueId top = Make(rw, n.op, std::move(inputs), std::move(attrs), Type{DTypeOf(g, n.output()), high});
   ReplaceNode(rw, id, MakeReshape(rw, top, low));
   return true;

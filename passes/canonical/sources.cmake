@@ -21,6 +21,7 @@ target_sources(octavo_passes PRIVATE
   ${CMAKE_CURRENT_LIST_DIR}/regroup.cc
   ${CMAKE_CURRENT_LIST_DIR}/renormalized.cc
   ${CMAKE_CURRENT_LIST_DIR}/repeat.cc
+  ${CMAKE_CURRENT_LIST_DIR}/row_norms.cc
   ${CMAKE_CURRENT_LIST_DIR}/scale.cc
   ${CMAKE_CURRENT_LIST_DIR}/scores.cc
   ${CMAKE_CURRENT_LIST_DIR}/select.cc

@@ -9,7 +9,6 @@ const std::vector<Rule>& FloatRules() {
       LayerNorm(false, false),
       LayerNormTerms(true),
       LayerNormTerms(false),
-      LayerNormBatch(),
       RmsNorm(),
       RmsNorm(false),
       GeluErf(),

@@ -15,7 +15,6 @@ using pattern::Rule;
 // Float. Each changes float results by rounding at most; the bound is stated in the rule's file.
 Rule LayerNorm(bool has_gamma = true, bool has_beta = true);  // gamma alone, beta never
 Rule LayerNormTerms(bool has_beta);
-Rule LayerNormBatch();
 Rule GeluErf();
 Rule GeluErfScaled();
 Rule GeluTanh();
