@@ -1,5 +1,6 @@
 // Before: d = x - ReduceMean(x);  y = d / Sqrt(ReduceMean(d * d or d^2) + eps) * gamma + beta
 // Before: the variance as Max(ReduceMean(x^2) - ReduceMean(x)^2, 0) or without the Max (Flax); d * (1 / Sqrt(..)) (JAX)
+// Before: gamma in front of the division, or times its inverse
 // Before: the same without beta, or without both
 // After:  LayerNormalization(x, gamma, beta), axis -1; gamma is all ones where there is none
 // Exporters of opset < 17 write the chain. The float result differs by rounding: a few ulp of the terms. Chains of 16 bits,
@@ -22,13 +23,13 @@ Rule LayerNorm(bool has_gamma, bool has_beta) {
   const Var x = r.Input("x", {.dtypes = {ir::DType::kF32, ir::DType::kF16, ir::DType::kBF16}});
   const Var mean = r.Op("mean", Op::kReduceMean, {x, Anything()}, MeanOfLast);
   const Var d = r.Op("centered", Op::kSub, {x, mean});
-  const Var fast = r.Op("fast", Op::kSub, {MeanOfSquare(r, x), r.Op("squared_mean", Op::kMul, {mean, mean})});
+  const Var squared = r.OneOf("squared_mean", {r.Op("mean_mean", Op::kMul, {mean, mean}),
+                                               r.Op("mean_pow", Op::kPow, {mean, r.Scalar("mean_two", 2.0)})});
+  const Var fast = r.Op("fast", Op::kSub, {MeanOfSquare(r, x), squared});
   const Var floor = r.AnyOrder("floor", Op::kMax, fast, r.Scalar("zero", 0.0));
-  const auto [eps, root, inverse] = RootOf(r, r.OneOf("variance", {MeanOfSquare(r, d), floor, fast}));
-  const Var normal =
-      r.OneOf("normalized", {r.Op("over", Op::kDiv, {d, root}), r.AnyOrder("times", Op::kMul, d, inverse)});
-  const Var gamma = has_gamma ? r.Input("gamma") : x, beta = has_beta ? r.Input("beta") : gamma;
-  const Var scaled = has_gamma ? r.AnyOrder("scaled", Op::kMul, normal, gamma) : normal;
+  const StableRoot root = RootOf(r, r.OneOf("variance", {MeanOfSquare(r, d), floor, fast}));
+  const Var gamma = has_gamma ? r.Input("gamma") : Var(), beta = has_beta ? r.Input("beta") : gamma;
+  const Var scaled = Normalized(r, d, root, gamma);
   r.Root(has_beta ? r.AnyOrder("shifted", Op::kAdd, scaled, beta) : scaled);
   r.Guard([=](const Match& m) {
     return has_gamma ? CheckVectors(m.graph(), m[x], {m[gamma], m[beta]}, true) : CheckCounted(m.graph(), m[x]);
@@ -36,7 +37,7 @@ Rule LayerNorm(bool has_gamma, bool has_beta) {
   r.Build([=](Rewriter& b, const Match& m) {
     const ValueId by = has_gamma ? FlatVector(b, m[gamma]) : Ones(b, m[x]);
     return b.Create(Op::kLayerNormalization, {m[x], by, has_beta ? FlatVector(b, m[beta]) : ValueId{}},
-                    {{"axis", int64_t{-1}}, {"epsilon", m.scalar(eps)}});
+                    {{"axis", int64_t{-1}}, {"epsilon", m.scalar(root.epsilon)}});
   });
   return r.Finish();
 }

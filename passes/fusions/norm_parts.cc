@@ -72,12 +72,25 @@ Var MeanOfSquare(RuleBuilder& r, Var x) {
 
 StableRoot RootOf(RuleBuilder& r, Var x) {
   const Var epsilon = r.Scalar("epsilon"), stable = r.AnyOrder("stable", Op::kAdd, x, epsilon);
-  const Var root = r.OneOf("deviation", {r.Op("sqrt", Op::kSqrt, {stable}),
-                                         r.Op("half_power", Op::kPow, {stable, r.Scalar("half", 0.5)})});
-  const Var inverse = r.OneOf("inverse", {r.Op("reciprocal", Op::kReciprocal, {root}),
-                                          r.Op("one_over", Op::kDiv, {r.Scalar("one", 1.0), root}),
-                                          r.Op("minus_half_power", Op::kPow, {stable, r.Scalar("minus_half", -0.5)})});
+  const Var root = r.OneOf(
+      "deviation", {r.Op("sqrt", Op::kSqrt, {stable}), r.Op("half_power", Op::kPow, {stable, r.Scalar("half", 0.5)})});
+  const Var inverse = r.OneOf(
+      "inverse", {r.Op("reciprocal", Op::kReciprocal, {root}), r.Op("one_over", Op::kDiv, {r.Scalar("one", 1.0), root}),
+                  r.Op("minus_half_power", Op::kPow, {stable, r.Scalar("minus_half", -0.5)})});
   return {epsilon, root, inverse};
+}
+
+Var Normalized(RuleBuilder& r, Var x, const StableRoot& by, Var gamma) {
+  const Var normal =
+      r.OneOf("normalized", {r.AnyOrder("times", Op::kMul, x, by.inverse), r.Op("over", Op::kDiv, {x, by.root})});
+  if (!gamma.valid()) return normal;
+  const Var early = r.AnyOrder("x_gamma", Op::kMul, x, gamma);
+  const Var factor = r.OneOf("factor", {r.AnyOrder("inverse_gamma", Op::kMul, by.inverse, gamma),
+                                        r.Op("gamma_over", Op::kDiv, {gamma, by.root})});
+  return r.OneOf(
+      "scaled",
+      {r.AnyOrder("normal_gamma", Op::kMul, normal, gamma), r.AnyOrder("early_times", Op::kMul, early, by.inverse),
+       r.Op("early_over", Op::kDiv, {early, by.root}), r.AnyOrder("x_factor", Op::kMul, x, factor)});
 }
 
 }  // namespace octavo::passes::fusions

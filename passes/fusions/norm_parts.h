@@ -30,6 +30,8 @@ struct StableRoot {
   pattern::Var epsilon, root, inverse;
 };
 StableRoot RootOf(pattern::RuleBuilder& r, pattern::Var x);
+// x over its deviation, times gamma where there is one, in each association that authors write: gamma may meet x or the inverse first.
+pattern::Var Normalized(pattern::RuleBuilder& r, pattern::Var x, const StableRoot& by, pattern::Var gamma);
 
 }  // namespace octavo::passes::fusions
 

@@ -35,8 +35,7 @@ TEST(CanonicalRowNorms, ABatchNormOfRowsIsOneOfTheLastAxis) {
 }
 
 TEST(CanonicalRowNorms, OtherMomentsStay) {
-  for (const Form& form : {Form{.rows = {1, -1, 4, 1}}, Form{.count = 7}, Form{.one = 2},
-                           Form{.zero = 1}}) {
+  for (const Form& form : {Form{.rows = {1, -1, 4, 1}}, Form{.count = 7}, Form{.one = 2}, Form{.zero = 1}}) {
     const std::string ops = Check(BatchNorm(form), RowNorms);
     EXPECT_EQ(Count(ops, "BatchNormalization"), 1u) << ops;
   }

@@ -39,5 +39,40 @@ TEST(GeluRule, AGeluHasAHalf) {
   EXPECT_EQ(CountAfter(FuseFloat, Op::kGelu, gelu(0.6f)), 0);
 }
 
+// What authors write beside the exporters' own forms.
+struct Author : Graphs {
+  using Graphs::Graphs;
+  ValueId x = Input("x", {2, 9});
+  ValueId Times(ValueId a, ValueId b) { return Node(Op::kMul, {a, b}); }
+  ValueId Plus(ValueId a, ValueId b) { return Node(Op::kAdd, {a, b}); }
+  ValueId Erf() { return Node(Op::kErf, {Times(x, Real(0.70710678f))}); }
+  ValueId HalfOf(ValueId tanh) { return Times(Times(x, Real(0.5f)), Plus(tanh, Real(1.0f))); }
+};
+ValueId Form(Author& b, int form, float off) {
+  const ValueId c = b.Real(0.044715f * off), f = b.Real(0.79788456f), x = b.x;
+  const ValueId cxx = b.Times(b.Times(c, x), x);
+  switch (form) {
+    case 0:
+      return b.Times(x, b.Plus(b.Times(b.Erf(), b.Real(0.5f * off)), b.Real(0.5f)));
+    case 1:
+      return b.Times(b.Plus(b.Times(x, b.Erf()), x), b.Real(0.5f * off));
+    case 2:  // BLOOM
+      return b.HalfOf(b.Node(Op::kTanh, {b.Times(b.Times(f, x), b.Plus(b.Real(1.0f), cxx))}));
+    default:
+      return b.HalfOf(b.Node(Op::kTanh, {b.Times(b.Plus(x, b.Times(cxx, x)), f)}));
+  }
+}
+TEST(GeluRule, FormsOfAuthors) {
+  for (int form = 0; form < 4; ++form) {
+    Author b(3, 18), other(3, 18);
+    b.g.AddOutput("y", Form(b, form, 1.0f));
+    other.g.AddOutput("y", Form(other, form, 1.01f));
+    const Fused f = Fuse(b.g);
+    EXPECT_EQ(CountOf(f.graph, Op::kGelu), 1) << form;
+    EXPECT_LT(Difference(b.g, f.graph, {{"x", Random({2, 9}, 2)}}), 1e-6) << form;
+    EXPECT_EQ(CountOf(Fuse(other.g).graph, Op::kGelu), 0) << form;
+  }
+}
+
 }  // namespace
 }  // namespace octavo::passes::fusions

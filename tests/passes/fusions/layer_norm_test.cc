@@ -40,6 +40,26 @@ TEST(LayerNormRule, WithoutBetaAndWithoutBoth) {
   Refuses("a norm without gamma needs to know how long a row is", LayerNorm(false, false),
           [](Graphs& m) { m = DecomposedNorm(-1, 2.0f, Affine::kNone, ir::Dim::Symbol("d")); });
 }
+// E[x^2] - E[x]^2 with the mean to the power 2; another power is no variance. Gamma meets x - mean in front of the division.
+TEST(LayerNormRule, PowersOfTheMean) {
+  const auto norm = [](float power) {
+    return [=](Graphs& b) {
+      const ValueId x = b.Input("x", {2, 3, 8}), mean = b.Node(Op::kReduceMean, {x, b.Ints({-1})});
+      const ValueId square = b.Node(Op::kReduceMean, {b.Node(Op::kPow, {x, b.Real(2.0f)}), b.Ints({-1})});
+      const ValueId variance = b.Node(Op::kSub, {square, b.Node(Op::kPow, {mean, b.Real(power)})});
+      const ValueId root = b.Node(Op::kSqrt, {b.Node(Op::kAdd, {variance, b.Real(1e-5f)})});
+      const ValueId scaled = b.Node(Op::kMul, {b.Vector(8, 0.5f), b.Node(Op::kSub, {x, mean})});
+      b.g.AddOutput("y", b.Node(Op::kAdd, {b.Node(Op::kDiv, {scaled, root}), b.Vector(8, -0.2f)}));
+    };
+  };
+  Graphs b(3, 18);
+  norm(2.0f)(b);
+  const Fused f = Fuse(b.g);
+  EXPECT_EQ(CountOf(f.graph, Op::kLayerNormalization), 1);
+  EXPECT_LT(Difference(b.g, f.graph, {{"x", Random({2, 3, 8}, 1)}}),
+            1e-5);  // what both means share is lost: 2^-22 of 1.3 over a root of 0.3
+  EXPECT_EQ(CountAfter(FuseFloat, Op::kLayerNormalization, norm(3.0f)), 0);
+}
 // DiT: what a norm without gamma is multiplied by is one vector for each picture.
 TEST(LayerNormRule, ModulatedBehindIt) {
   const auto modulated = [](Graphs& m) {

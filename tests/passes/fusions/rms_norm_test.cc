@@ -47,6 +47,31 @@ TEST(RmsNormRule, FiresOnAPower) {
     }
   }
 }
+// gamma meets x in front of the division, or one over the root first. A gamma that is no vector of the rows stays where it stands.
+TEST(RmsNormRule, GammaAnywhere) {
+  const auto build = [](int form, ir::Shape gamma_shape) {
+    return [=](Graphs& b) {
+      const ValueId x = b.Input("x", {2, 3, 8}), gamma = b.Filled(gamma_shape, 0.7f);
+      const ValueId mean = b.Node(Op::kReduceMean, {b.Node(Op::kMul, {x, x}), b.Ints({-1})});
+      const ValueId root = b.Node(Op::kSqrt, {b.Node(Op::kAdd, {mean, b.Real(1e-6f)})});
+      const ValueId inverse = form == 1 || form == 2 ? b.Node(Op::kReciprocal, {root}) : ValueId{};
+      const ValueId y = form == 0   ? b.Node(Op::kDiv, {b.Node(Op::kMul, {gamma, x}), root})
+                        : form == 1 ? b.Node(Op::kMul, {b.Node(Op::kMul, {x, gamma}), inverse})
+                        : form == 2 ? b.Node(Op::kMul, {x, b.Node(Op::kMul, {inverse, gamma})})
+                                    : b.Node(Op::kMul, {b.Node(Op::kDiv, {gamma, root}), x});
+      b.g.AddOutput("y", y);
+    };
+  };
+  for (int form = 0; form < 4; ++form) {
+    Graphs b(3, 18);
+    build(form, {8})(b);
+    const Fused f = Fuse(b.g);
+    EXPECT_EQ(CountOf(f.graph, Op::kRMSNormalization), 1) << form;
+    EXPECT_EQ(CountOf(f.graph, Op::kMul), 0) << form;
+    EXPECT_LT(Difference(b.g, f.graph, {{"x", Random({2, 3, 8}, 9)}}), 1e-6) << form;
+    EXPECT_EQ(CountAfter(FuseFloat, Op::kRMSNormalization, build(form, {3, 8})), 0) << form;
+  }
+}
 TEST(RmsNormRule, WithoutGamma) {
   const Graphs b = RmsChain(-1, false);
   const Fused f = Fuse(b.g);
