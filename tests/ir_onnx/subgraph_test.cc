@@ -289,7 +289,8 @@ TEST(Function, OctavoOpIsTheOpAgain) {
   EXPECT_EQ(model.graph().node(2).op_type(), "QuantizedLinear__2");
   const ir::Graph again = Again(g);
   EXPECT_EQ(Ops(again), "QuantizedLinear QuantizedLinear QuantizedLinear");
-  EXPECT_EQ(Find(again, "QuantizedLinear").origin, (std::vector<std::string>{"first", "second", "pass:quantized_linear"}));
+  EXPECT_EQ(Find(again, "QuantizedLinear").origin,
+            (std::vector<std::string>{"first", "second", "pass:quantized_linear"}));
   EXPECT_EQ(Find(again, "QuantizedLinear").attrs.Str("activation", ""), "none");
   EXPECT_EQ(Difference(again, Again(again)), "");
   // A runtime that does not know octavo runs the body: so does a reader to whom the domain is foreign.
