@@ -127,6 +127,14 @@ class Links final : public Tail {
   void RunPiece(std::span<const std::byte* const> in, int64_t n, kernels::Range rows, kernels::Range columns,
                 std::byte* out) const override {
     const TaskScratch scratch(scratch_bytes());
+    if (columns.begin == 0 && columns.end == n && n < kTile) {  // rows lie one behind the other
+      const int64_t at_once = kTile / n;
+      for (int64_t r = rows.begin; r < rows.end; r += at_once) {
+        const int64_t some = std::min(at_once, rows.end - r);
+        Run(in, columns_ == 0 ? Tile{r * n, 1, some * n, 0} : Tile{r * n, some, n, 0}, scratch.data(), out);
+      }
+      return;
+    }
     for (int64_t r = rows.begin; r < rows.end; ++r) {
       for (int64_t column = columns.begin; column < columns.end; column += kTile) {
         const int64_t width = std::min(kTile, columns.end - column);

@@ -5,6 +5,7 @@
 
 #include "octavo/ir/vendor/lower.h"
 #include "octavo/runtime/by_heads.h"
+#include "octavo/runtime/channels_last.h"
 #include "octavo/runtime/step_blocked.h"
 #include "octavo/runtime/step_linear.h"
 #include "octavo/runtime/step_norm.h"
@@ -69,6 +70,7 @@ Made MakeKernel(ir::NodeId id, const CompileContext& c, const ChainsByNode& chai
   if (node.op == Op::kLinearBlocked) made = MakeBlockedGroup(id, c, chains);
   if (node.op == Op::kQuantizedLinear || node.op == Op::kQuantizedQkv) made = MakeLinearGroup(id, c, chains);
   if (node.op == Op::kRMSNormalization) made = MakeNormGroup(id, c);
+  if (made.kernel == nullptr) made = MakeTurned(id, c, chains);
   if (made.kernel == nullptr)
     made = {.kernel = MakeKernel(node, c), .nodes = {id}, .inputs = node.inputs, .outputs = node.outputs};
   if (made.kernel != nullptr) StoreByHeads(c, made);

@@ -7,6 +7,7 @@
 #include "octavo/ir/limits.h"
 #include "octavo/runtime/cache_state.h"
 #include "octavo/runtime/caches.h"
+#include "octavo/runtime/channels_last.h"
 #include "octavo/runtime/hoist.h"
 #include "octavo/runtime/model_state.h"
 #include "octavo/runtime/one_run.h"
@@ -119,6 +120,10 @@ Result<Model> Model::Make(Graph graph, const CompileOptions& options) {
   for (const auto& o : s.graph.outputs()) s.outputs.push_back({o.name, s.graph.value(o.value).type});
   s.caches = FindCaches(s.graph);
   OCTAVO_TRY_STATUS(EvaluateConstants(s));
+  if (options.kernels && LayChannelsLast({s.graph, s.constants, s.options.arch, &s.options}, s.graph)) {
+    OCTAVO_TRY_STATUS(ir::Inference::Run(s.graph).transform([](const auto&) {}));
+    OCTAVO_TRY_STATUS(EvaluateConstants(s));
+  }
   if (options.kernels) HoistOperandsOfHeads({s.graph, s.constants, s.options.arch, &s.options}, s.graph);
   OCTAVO_TRY(s.steps, BuildSteps({s.graph, s.constants, s.options.arch, &s.options}));
   if (s.options.packed->file && options.packed == nullptr) s.packed = s.options.packed->file->Finish();

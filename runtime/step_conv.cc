@@ -1,4 +1,9 @@
-// f32 Conv with constant weights through oneDNN: patch embeddings of ViTs, the front of speech models.
+// f32 Conv with constant weights through oneDNN: patch embeddings of ViTs, the front of speech models, and whole stacks of convolutions, whose channels
+// stand last (channels_last.h).
+#include <algorithm>
+#include <format>
+
+#include "octavo/runtime/channels_last.h"
 #include "octavo/runtime/model.h"
 #include "octavo/runtime/prepared_conv.h"
 
@@ -9,36 +14,42 @@ namespace {
 class ConvKernel : public Kernel {
  public:
   ConvKernel(Tensor weights, kernels::ConvShape shape, bool bias, KernelPtr fallback)
-      : conv_(std::move(weights), std::move(shape)), fallback_(std::move(fallback)) {
+      : conv_(std::move(weights), std::move(shape)), bias_(bias), fallback_(std::move(fallback)) {
     needs.Typed(0, DType::kF32);
-    if (bias) needs.Typed(2, DType::kF32);
+    if (bias_) needs.Typed(2, DType::kF32);
   }
-  std::string name() const override { return "conv_f32 onednn"; }
+  std::string name() const override { return "conv_f32" + (tail_ == nullptr ? "" : "+" + tail_->name()) + " onednn"; }
+
+  // Element-wise nodes behind the convolution, whose operands are steps' inputs: 0 for what it has just made.
+  void EndIn(std::unique_ptr<Tail> tail, std::vector<size_t> operands) {
+    tail_ = std::move(tail), operands_ = std::move(operands);
+    for (const size_t slot : operands_) {
+      if (slot != 0) needs.EndsIn(slot, DType::kUndefined, {conv_.shape().filters});
+    }
+  }
 
   Status Execute(StepCall& call) const override {
     const Tensor& x = call.T(0);
-    kernels::ConvShape shape = conv_.shape();
-    const float* bias = call.Has(2) ? call.T(2).as<float>().data() : nullptr;
-    const bool fits = x.rank() == static_cast<int64_t>(shape.kernel.size()) + 2 && x.shape()[1] == shape.channels &&
-                      (bias == nullptr || call.T(2).size() == shape.filters);
+    const kernels::ConvShape& shape = conv_.shape();
+    const size_t dims = shape.kernel.size(), at = shape.channels_last ? 1 : 2;
+    const bool fits = x.shape().size() == dims + 2 && x.shape()[shape.channels_last ? dims + 1 : 1] == shape.channels &&
+                      (!bias_ || call.T(2).size() == shape.filters);
     if (!fits) return fallback_->Run(call);  // it says why
-    shape.in.assign(x.shape().begin() + 2, x.shape().end());
-    const auto parts = conv_.For(shape.in, bias != nullptr);
+    const auto first = x.shape().begin() + static_cast<int64_t>(at);
+    const auto parts = conv_.For({first, first + static_cast<int64_t>(dims)}, bias_);
     if (parts == nullptr) return fallback_->Run(call);
-    const std::vector<int64_t> out = shape.Out();
-    Shape result = {x.shape()[0], shape.filters};
-    result.insert(result.end(), out.begin(), out.end());
-    const int64_t out_size = ir::ElementCount(out), plane = ir::ElementCount(shape.in);
-    float* y = call.Allocate(0, DType::kF32, result).mutable_as<float>().data();
-    const auto count = static_cast<int64_t>(parts->size());
+    Shape result = {x.shape()[0]};
+    result.insert(result.end(), parts->out.begin(), parts->out.end());
+    result.insert(result.begin() + (shape.channels_last ? static_cast<int64_t>(dims) + 1 : 1), shape.filters);
+    for (const size_t slot : operands_) {
+      if (slot != 0 && call.T(slot).shape() != result) return fallback_->Run(call);
+    }
+    std::byte* y = call.Allocate(0, tail_ == nullptr ? DType::kF32 : tail_->output(), result).mutable_data();
+    const auto count = static_cast<int64_t>(parts->parts.size());
     std::vector<std::string> problems(static_cast<size_t>(result[0] * count));
     call.threads->For(result[0] * count, [&](int64_t i) {
-      const int64_t image = i / count;
-      const PreparedConv::Part& part = (*parts)[static_cast<size_t>(i % count)];
-      problems[static_cast<size_t>(i)] =
-          part.conv.Run(x.as<float>().data() + (image * shape.channels + part.first_channel) * plane,
-                        bias == nullptr ? nullptr : bias + part.first_filter,
-                        y + (image * shape.filters + part.first_filter) * out_size);
+      const PreparedConv::Part& part = parts->parts[static_cast<size_t>(i % count)];
+      problems[static_cast<size_t>(i)] = RunPart(call, part, *parts, i / count, y);
     });
     for (const std::string& problem : problems) {
       if (!problem.empty()) return ir::Fail("{}", problem);
@@ -47,7 +58,30 @@ class ConvKernel : public Kernel {
   }
 
  private:
+  std::string RunPart(const StepCall& call, const PreparedConv::Part& part, const PreparedConv::Parts& parts,
+                      int64_t image, std::byte* y) const {
+    const kernels::ConvShape& shape = conv_.shape();
+    const int64_t x_size = call.T(0).size() / call.T(0).shape()[0],
+                  y_size = ir::ElementCount(parts.out) * shape.filters;
+    const float* x = call.T(0).as<float>().data() + image * x_size + part.x;
+    const float* bias = bias_ ? call.T(2).as<float>().data() + part.first_filter : nullptr;
+    const int64_t begin = image * y_size + part.y;
+    if (tail_ == nullptr) return part.conv->Run(x, bias, reinterpret_cast<float*>(y) + begin);
+    const TaskScratch own(static_cast<size_t>(part.size) * sizeof(float));
+    if (std::string problem = part.conv->Run(x, bias, reinterpret_cast<float*>(own.data())); !problem.empty())
+      return problem;
+    std::vector<const std::byte*> in;
+    for (const size_t slot : operands_)
+      in.push_back(slot == 0 ? own.data() : call.T(slot).data() + begin * quant::BitsOf(call.T(slot).dtype()) / 8);
+    tail_->RunPiece(in, shape.filters, {0, part.size / shape.filters}, {0, shape.filters},
+                    y + begin * quant::BitsOf(tail_->output()) / 8);
+    return {};
+  }
+
   PreparedConv conv_;
+  bool bias_;  // input 2
+  std::unique_ptr<Tail> tail_ = nullptr;
+  std::vector<size_t> operands_ = {};
   KernelPtr fallback_;
 };
 
@@ -62,6 +96,36 @@ KernelPtr MakeConv(const Node& node, const CompileContext& c) {
   if (!shape) return nullptr;
   return std::make_unique<ConvKernel>(*w, std::move(*shape), node.input(2).valid(),
                                       MakeInterpreted(c.graph, c.graph.value(node.output()).producer));
+}
+
+Made MakeTurnedConv(ir::NodeId id, const CompileContext& c, const ChainsByNode& chains) {
+  const Node& node = c.graph.node(id);
+  const std::optional<Turned> turned = TurnedOf(c.graph, id);
+  if (!turned || MakeConv(node, c) == nullptr) return {};
+  const Tensor& w = *c.Constant(node.input(1));
+  auto shape = ConvShapeOf(node, w.shape());
+  shape->channels_last = true;
+  Made made;
+  made.nodes = {turned->before, id, turned->behind};
+  made.inputs = {turned->x, node.input(1), node.input(2)}, made.outputs = {turned->y};
+  const std::vector<Chain> tails = FindTails(c, std::span(&turned->behind, 1), chains);
+  std::vector<size_t> operands;
+  if (!tails.empty()) {
+    const std::vector<ir::NodeId>& behind = tails[0].nodes;
+    made.nodes.insert(made.nodes.end(), behind.begin(), behind.end());
+    made.outputs = {c.graph.node(behind.back()).output()};
+    for (const ValueId v : tails[0].inputs) {
+      operands.push_back(v == turned->y ? 0 : made.inputs.size());
+      if (v != turned->y) made.inputs.push_back(v);
+    }
+  }
+  Chain all;
+  all.nodes = made.nodes, all.inputs = made.inputs;
+  auto kernel = std::make_unique<ConvKernel>(w, std::move(*shape), node.input(2).valid(),
+                                             MakeNodes(all, c, InterpreterOf(node.op)));
+  if (!tails.empty()) kernel->EndIn(MakeTail(tails[0], c), std::move(operands));
+  made.kernel = std::move(kernel);
+  return made;
 }
 
 }  // namespace octavo::runtime

@@ -43,19 +43,20 @@ class ConvIntegerKernel : public Kernel {
     const int64_t out_size = ir::ElementCount(out), plane = ir::ElementCount(shape.in);
     const float* centered = Centered(call);
     auto* y = call.Allocate(0, DType::kS32, result).mutable_as<int32_t>().data();
-    const auto count = static_cast<int64_t>(parts[0]->size());
+    const auto count = static_cast<int64_t>(parts[0]->parts.size());
     std::vector<std::string> problems(static_cast<size_t>(result[0] * count));
     call.threads->For(result[0] * count, [&](int64_t i) {
       const int64_t image = i / count;
       const auto at = static_cast<size_t>(i % count);
-      const int64_t first = (*parts[0])[at].first_filter, n = (*parts[0])[at].filters * out_size;
+      const int64_t n = parts[0]->parts[at].size;
       const TaskScratch scratch(static_cast<size_t>(n) * sizeof(float));
       auto* sums = reinterpret_cast<float*>(scratch.data());
-      int32_t* to = y + (image * shape.filters + first) * out_size;
+      int32_t* to = y + image * shape.filters * out_size + parts[0]->parts[at].y;
       for (size_t g = 0; g < groups_.size(); ++g) {
-        const float* from = centered + (image * shape.channels + groups_[g].first) * plane;
+        const PreparedConv::Part& part = parts[g]->parts[at];
+        const float* from = centered + (image * shape.channels + groups_[g].first) * plane + part.x;
         std::string& problem = problems[static_cast<size_t>(i)];
-        problem = (*parts[g])[at].conv.Run(from, nullptr, sums);
+        problem = part.conv->Run(from, nullptr, sums);
         if (!problem.empty()) return;
         for (int64_t e = 0; e < n; ++e) {  // wraps as the interpreter does
           const auto sum = static_cast<uint32_t>(static_cast<int32_t>(sums[e]));

@@ -37,8 +37,8 @@ class UnaryKernel : public Kernel {
   std::string name_;
 };
 
-// Where the smaller operand lies in the larger one, seen as rows of `cols` elements: each row reads all of it, or one element, and of `period` rows each
-// the next one.
+// Where the smaller operand lies in the larger one, seen as rows of `cols` elements: of `period` rows each reads the next element, or, by column, all of
+// them read the same `cols` elements, and the next `period` rows the next ones.
 struct Spread {
   int64_t cols = 1, period = 1;
   bool by_column = false;
@@ -52,12 +52,17 @@ std::optional<Spread> SpreadOf(const Shape& small, const Shape& full) {
   while (first < end && size(first) == 1) ++first;
   while (end > first && size(end - 1) == 1) --end;
   Spread s;
-  for (size_t axis = first; axis < end; ++axis) {
-    if (size(axis) != full[axis]) return std::nullopt;
-    s.period *= full[axis];
-  }
   for (size_t axis = end; axis < full.size(); ++axis) s.cols *= full[axis];
-  if (s.cols == 1 && first < end) std::swap(s.cols, s.period), s.by_column = true;
+  size_t columns = end;  // where the axes that it has begin, from the back
+  while (columns > first && size(columns - 1) == full[columns - 1]) s.period *= full[--columns];
+  if (columns == first && s.cols > 1) return s;
+  if (s.cols > 1) return std::nullopt;
+  size_t rows = columns;  // where those that it repeats begin
+  s.cols = s.period, s.period = 1, s.by_column = first < end;
+  while (rows > 0 && size(rows - 1) == 1) s.period *= full[--rows];
+  for (size_t axis = 0; axis < rows; ++axis) {
+    if (size(axis) != full[axis]) return std::nullopt;
+  }
   return s;
 }
 
@@ -94,8 +99,8 @@ class BinaryKernel : public Kernel {
     call.threads->For(parts, [&](int64_t i) {
       const Part p = PartOf(rows, parts, i, 1);
       for (int64_t r = p.begin; r < p.end;) {
-        const int64_t from = r % period, n = spread->by_column ? p.end - r : std::min(p.end - r, period - from);
-        const kernels::Operand columns{other, 0, 1}, numbers{other + from, 1, 0};
+        const int64_t from = r % period, n = std::min(p.end - r, period - from);
+        const kernels::Operand columns{other + r / period * cols, 0, 1}, numbers{other + from, 1, 0};
         run({whole + r * cols, cols, 1}, spread->by_column ? columns : numbers, y + r * cols, n, cols);
         r += n;
       }

@@ -1,5 +1,7 @@
 // Resize: nearest, linear, cubic, with antialias. Separable: each axis has a list of source positions and weights per
 // output position (the definition is that of onnx/reference/ops/op_resize.py); computed in double, axis after axis.
+#include "octavo/ir/interpret/resize.h"
+
 #include <algorithm>
 #include <cmath>
 
@@ -166,15 +168,15 @@ Status KeepAspect(const std::string& policy, const std::vector<int64_t>& axes, s
   return {};
 }
 
-Result<std::vector<AxisPlan>> PlanAxes(const Call& call) {
-  const Tensor& x = call.T(0);
+Result<std::vector<AxisPlan>> PlanAxes(const Call& call, const Shape& x) {
+  const auto rank = static_cast<int64_t>(x.size());
   std::vector<AxisPlan> plans;
-  for (int64_t d : x.shape()) plans.push_back({d, d});
+  for (int64_t d : x) plans.push_back({d, d});
   std::vector<int64_t> axes = call.node.attrs.Ints("axes");
   if (axes.empty()) {
-    for (int64_t i = 0; i < x.rank(); ++i) axes.push_back(i);
+    for (int64_t i = 0; i < rank; ++i) axes.push_back(i);
   }
-  OCTAVO_TRY(axes, Axes(std::move(axes), x.rank(), false));
+  OCTAVO_TRY(axes, Axes(std::move(axes), rank, false));
   const bool has_scales = call.Has(2) && call.T(2).size() > 0, has_sizes = call.Has(3) && call.T(3).size() > 0;
   if (has_scales == has_sizes) return Fail("either scales or sizes must be given");
   const Tensor& wanted = call.T(has_scales ? 2 : 3);
@@ -204,7 +206,7 @@ Status Resize(Call& call) {
   const Tensor& x = call.T(0);
   if (!quant::IsFloat(x.dtype()) && !quant::IsInteger(x.dtype())) return BadType(x.dtype());
   OCTAVO_TRY(const Options o, OptionsOf(call));
-  OCTAVO_TRY(const auto plans, PlanAxes(call));
+  OCTAVO_TRY(const auto plans, PlanAxes(call, x.shape()));
   Shape shape = x.shape(), result;
   for (const AxisPlan& p : plans) result.push_back(p.out);
   OCTAVO_TRY_STATUS(CheckShape(DType::kF64, result));
@@ -233,6 +235,30 @@ Status Resize(Call& call) {
 }
 
 }  // namespace
+
+Result<std::vector<ResizedAxis>> WeightsOfResize(const Graph& graph, const Node& node, const Shape& x,
+                                                 std::span<const RtValue> in) {
+  const Call call{graph, node, in, {}, {}};
+  OCTAVO_TRY(const Options o, OptionsOf(call));
+  OCTAVO_TRY(const auto plans, PlanAxes(call, x));
+  if (o.coordinates == "tf_crop_and_resize") return Fail("a region of interest is cropped");
+  std::vector<ResizedAxis> axes;
+  for (const AxisPlan& p : plans) {
+    ResizedAxis& axis = axes.emplace_back(ResizedAxis{.in = p.in, .out = p.out});
+    if (p.in == p.out && p.scale == 1.0) continue;
+    if (p.in == 0 || p.out > kMostResized) return Fail("an axis is empty or very long");
+    axis.first.push_back(0);
+    for (int64_t position = 0; position < p.out; ++position) {
+      const Taps t = TapsOf(o, p, position);
+      if (t.outside) return Fail("a position lies outside");
+      for (size_t k = 0; k < t.at.size(); ++k) {
+        if (t.weights[k] != 0.0) axis.from.push_back(t.at[k]), axis.weights.push_back(static_cast<float>(t.weights[k]));
+      }
+      axis.first.push_back(axis.from.size());
+    }
+  }
+  return axes;
+}
 
 void RegisterResize(Table& t) { t.Set(Op::kResize, Resize); }
 

@@ -75,6 +75,34 @@ TEST(ConvStep, Groups) {
   EXPECT_EQ(Check(g, {{3, 32, 40}}, gen), "conv_f32 onednn");
 }
 
+TEST(ConvStep, Transposed) {
+  for (uint32_t seed = 0; seed < 24; ++seed) {
+    SCOPED_TRACE("seed " + std::to_string(seed));
+    std::mt19937 gen(seed);
+    const int64_t groups = seed % 3 == 0 ? 2 : 1, stride = 1 + static_cast<int64_t>(gen() % 3),
+                  kernel = stride + static_cast<int64_t>(gen() % 3);
+    const int64_t pad = kernel / 3, more = pad > 0 && stride > 1 ? static_cast<int64_t>(gen() % 2) : 0;
+    const size_t dims = 1 + seed % 2;
+    Graph g;
+    g.info.opsets[""] = 18;
+    Shape weights(dims + 2, kernel);
+    weights[0] = 6 * groups, weights[1] = 5;
+    std::vector<ValueId> in = {g.AddInput("x", {DType::kF32, ir::SymShape(dims + 2)}),
+                               g.AddConstant(Random(weights, gen))};
+    if (gen() % 2 == 0) in.push_back(g.AddConstant(Random({5 * groups}, gen)));
+    g.AddOutput("y", g.node(g.AddNode(Op::kConvTranspose, std::move(in), 1,
+                                      {{"group", groups},
+                                       {"strides", std::vector<int64_t>(dims, stride)},
+                                       {"pads", std::vector<int64_t>(2 * dims, pad)},
+                                       {"output_padding", std::vector<int64_t>(dims, more)}},
+                                      "conv"))
+                         .output());
+    Shape shape(dims + 2, 9);
+    shape[0] = 2, shape[1] = 6 * groups;
+    EXPECT_EQ(Check(g, {shape}, gen), "conv_f32 onednn");
+  }
+}
+
 TEST(ConvStep, AutomaticPaddingIsTheInterpreters) {
   std::mt19937 gen(4);
   const Graph g = ConvOf({8, 4, 3}, true, {{"auto_pad", "SAME_UPPER"}}, gen);

@@ -289,6 +289,15 @@ void Slice(Maker& m) {
   m.Output(m.Node(Op::kSlice, {Floats(m, "x"), ints({1}), ints({-1}), ints({2}), ints({2})}));
 }
 
+// `op` between two Transposes, on an image whose channels stand last (runtime/channels_last.h).
+ValueId Turned(Maker& m, Op op, std::vector<ValueId> others, ir::Attrs attrs) {
+  const auto turned = [&](ValueId v, std::vector<int64_t> perm) {
+    return m.Node(Op::kTranspose, {v}, {{"perm", std::move(perm)}});
+  };
+  others.insert(others.begin(), turned(m.Input("x", DType::kF32, {kBatch, 20, 24, 6}, -1, 1), {0, 3, 1, 2}));
+  return turned(m.Node(op, std::move(others), std::move(attrs)), {0, 2, 3, 1});
+}
+
 std::function<void(Maker&)> Of(Op op, ir::Attrs attrs = {}) {
   return [op, attrs](Maker& m) { m.Output(m.Node(op, {Floats(m, "x")}, attrs)); };
 }
@@ -321,6 +330,28 @@ std::vector<Family> Products() {
          const ValueId x = m.Input("x", DType::kF32, {kBatch, 6, 20, 24}, -1, 1);
          const ValueId w = m.Constant(DType::kF32, {40, 6, 3, 3}, -1, 1), bias = m.Constant(DType::kF32, {40}, -1, 1);
          m.Output(m.Node(Op::kConv, {x, w, bias}, {{"pads", std::vector<int64_t>{1, 1, 1, 1}}}));
+       }},
+      {"turned_conv", "conv_f32+Add+Relu ",
+       [](Maker& m) {
+         const ValueId r = m.Input("r", DType::kF32, {kBatch, 20, 24, 40}, -1, 1);
+         const ValueId y =
+             Turned(m, Op::kConv, {m.Constant(DType::kF32, {40, 6, 3, 3}, -1, 1), m.Constant(DType::kF32, {40}, -1, 1)},
+                    {{"pads", std::vector<int64_t>{1, 1, 1, 1}}});
+         m.Output(m.Node(Op::kRelu, {m.Node(Op::kAdd, {y, r})}));
+       }},
+      {"conv_transpose", "conv_f32 ",
+       [](Maker& m) {
+         const ValueId x = m.Input("x", DType::kF32, {kBatch, 6, 9, 7}, -1, 1);
+         m.Output(m.Node(Op::kConvTranspose, {x, m.Constant(DType::kF32, {6, 10, 2, 2}, -1, 1)},
+                         {{"strides", std::vector<int64_t>{2, 2}}}));
+       }},
+      {"max_pool", "pool MaxPool ",
+       [](Maker& m) { m.Output(Turned(m, Op::kMaxPool, {}, {{"kernel_shape", std::vector<int64_t>{2, 2}}})); }},
+      {"global_pool", "pool GlobalAveragePool ", [](Maker& m) { m.Output(Turned(m, Op::kGlobalAveragePool, {}, {})); }},
+      {"resize", "resize",
+       [](Maker& m) {
+         const ValueId scales = m.graph.AddConstant(Tensor::F32({4}, {1, 1, 2, 1.5}));
+         m.Output(Turned(m, Op::kResize, {ValueId{}, scales}, {{"mode", std::string("linear")}}));
        }},
       {"conv_integer", "conv_integer ",
        [](Maker& m) {

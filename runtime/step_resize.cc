@@ -1,0 +1,108 @@
+// Resize of f32: sums along one axis after the other, in float, by all threads. Between two Transposes (channels_last.h) the innermost loop runs over channels.
+#include <algorithm>
+
+#include "octavo/ir/interpret/resize.h"
+#include "octavo/runtime/channels_last.h"
+#include "octavo/runtime/step.h"
+
+namespace octavo::runtime {
+
+namespace {
+
+using ir::interpret::ResizedAxis;
+
+class ResizeKernel : public Kernel {
+ public:
+  ResizeKernel(const Graph& graph, const Node& node, bool channels_last, KernelPtr fallback)
+      : graph_(graph), node_(node), channels_last_(channels_last), fallback_(std::move(fallback)) {
+    needs.Typed(0, DType::kF32);
+  }
+  std::string name() const override { return "resize"; }
+
+  Status Execute(StepCall& call) const override {
+    const Tensor& x = call.T(0);
+    Shape shape = x.shape();
+    if (channels_last_ && shape.size() < 3) return fallback_->Run(call);
+    if (channels_last_) std::rotate(shape.begin() + 1, shape.end() - 1, shape.end());
+    auto axes = ir::interpret::WeightsOfResize(graph_, node_, shape, call.in);
+    if (!axes || x.size() == 0) return fallback_->Run(call);  // it says why, or has other means
+    if (channels_last_) std::rotate(axes->begin() + 1, axes->begin() + 2, axes->end());
+    Shape result;
+    for (const ResizedAxis& axis : *axes) result.push_back(axis.out);
+    std::vector<size_t> changed;
+    for (size_t d = 0; d < axes->size(); ++d) {
+      if (!(*axes)[d].first.empty()) changed.push_back(d);
+    }
+    Tensor& y = call.Allocate(0, DType::kF32, result);
+    if (changed.empty()) std::ranges::copy(x.as<float>(), y.mutable_as<float>().begin());
+    int64_t most = 0;  // elements of what lies between two axes
+    Shape now = x.shape();
+    for (const size_t d : changed) now[d] = result[d], most = std::max(most, ir::ElementCount(now));
+    const size_t room = changed.size() > 1 ? static_cast<size_t>(most) * sizeof(float) : 0;
+    std::byte* scratch = changed.size() > 1 ? call.Scratch(2 * room) : nullptr;
+    const float* from = x.as<float>().data();
+    now = x.shape();
+    for (size_t i = 0; i < changed.size(); ++i) {
+      const size_t d = changed[i];
+      float* to =
+          i + 1 == changed.size() ? y.mutable_as<float>().data() : reinterpret_cast<float*>(scratch + i % 2 * room);
+      RunAxis(call, (*axes)[d], ir::ElementCount(std::span(now).first(d)),
+              ir::ElementCount(std::span(now).subspan(d + 1)), from, to);
+      now[d] = result[d], from = to;
+    }
+    return {};
+  }
+
+ private:
+  // x [outer, in, inner] -> y [outer, out, inner]
+  static void RunAxis(const StepCall& call, const ResizedAxis& axis, int64_t outer, int64_t inner, const float* x,
+                      float* y) {
+    const int64_t rows = outer * axis.out;
+    const int64_t parts = PartsOf(rows, std::max<int64_t>(1, kElementGrain / inner), call.threads->count());
+    call.threads->For(parts, [&](int64_t part) {
+      const Part p = PartOf(rows, parts, part, 1);
+      for (int64_t r = p.begin; r < p.end; ++r) {
+        const float* image = x + r / axis.out * axis.in * inner;
+        const auto position = static_cast<size_t>(r % axis.out);
+        float* to = y + r * inner;
+        for (size_t k = axis.first[position]; k < axis.first[position + 1]; ++k) {
+          const float *from = image + axis.from[k] * inner, weight = axis.weights[k];
+          if (k == axis.first[position]) {
+            for (int64_t i = 0; i < inner; ++i) to[i] = weight * from[i];
+          } else {
+            for (int64_t i = 0; i < inner; ++i) to[i] += weight * from[i];
+          }
+        }
+        if (axis.first[position] == axis.first[position + 1]) std::fill_n(to, inner, 0.0f);
+      }
+    });
+  }
+
+  const Graph& graph_;
+  const Node& node_;
+  bool channels_last_;
+  KernelPtr fallback_;
+};
+
+}  // namespace
+
+KernelPtr MakeResize(const Node& node, const CompileContext& c) {
+  if (!c.Is(node.input(0), DType::kF32) || c.SumsInOrder()) return nullptr;
+  return std::make_unique<ResizeKernel>(c.graph, node, false,
+                                        MakeInterpreted(c.graph, c.graph.value(node.output()).producer));
+}
+
+Made MakeTurnedResize(ir::NodeId id, const CompileContext& c) {
+  const Node& node = c.graph.node(id);
+  const std::optional<Turned> turned = TurnedOf(c.graph, id);
+  if (!turned || MakeResize(node, c) == nullptr) return {};
+  Made made;
+  made.nodes = {turned->before, id, turned->behind};
+  made.inputs = node.inputs, made.inputs[0] = turned->x, made.outputs = {turned->y};
+  Chain all;
+  all.nodes = made.nodes, all.inputs = made.inputs;
+  made.kernel = std::make_unique<ResizeKernel>(c.graph, node, true, MakeNodes(all, c, "interpreter Resize"));
+  return made;
+}
+
+}  // namespace octavo::runtime
