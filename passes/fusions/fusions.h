@@ -18,6 +18,11 @@ Rule LayerNormTerms(bool has_beta);
 Rule GeluErf();
 Rule GeluErfScaled();
 Rule GeluTanh();
+Rule HardSwish();
+Rule HardSwishGate();
+Rule HardSigmoid();
+Rule BatchNorm();
+Rule ConvAffine(ir::Op op);  // kMul or kAdd behind it
 Rule Sdpa();
 Rule AttentionOp();
 Rule RmsNorm(bool has_gamma = true);
