@@ -48,6 +48,16 @@ bool IsWindow(Op op) {
   return op == Op::kMaxPool || op == Op::kAveragePool || op == Op::kGlobalAveragePool || op == Op::kResize;
 }
 
+// A ReduceMean of each channel over all its pixels, which keeps its axes.
+bool IsOverPixels(const CompileContext& c, const Node& n, size_t rank) {
+  const Tensor* axes = n.op == Op::kReduceMean ? c.Constant(n.input(1)) : nullptr;
+  const bool fits = axes != nullptr && rank != 0 && axes->size() + 2 == static_cast<int64_t>(rank);
+  if (!fits || n.attrs.Int("keepdims", 1) == 0) return false;
+  std::set<int64_t> named;
+  for (const int64_t axis : axes->ToInts()) named.insert(axis < 0 ? axis + static_cast<int64_t>(rank) : axis);
+  return named.size() + 2 == rank && *named.begin() == 2;
+}
+
 // One number for each channel of an image: [C, 1, ...] or [1, C, 1, ...].
 bool IsPerChannel(const Tensor& t, size_t rank) {
   const size_t have = t.shape().size();
@@ -97,7 +107,7 @@ class Finder {
     if (n.outputs.size() != 1 || !n.output().valid() || c_.Constant(n.output()) != nullptr) return Kind::kNone;
     if (!c_.Is(n.output(), DType::kF32) || RankOf(g_, n.output()) == 0) return Kind::kNone;
     if (IsConvolution(n.op)) return rank != 0 && IsConv(n) ? Kind::kWindow : Kind::kNone;
-    const bool window = IsWindow(n.op) || (n.op == Op::kReduceMean && IsOverPixels(n, rank));
+    const bool window = IsWindow(n.op) || IsOverPixels(c_, n, rank);
     if (window) return rank != 0 && RankOf(g_, n.output()) == rank ? Kind::kWindow : Kind::kNone;
     if (n.op == Op::kConcat) return IsConcat(n, RankOf(g_, n.output())) ? Kind::kConcat : Kind::kNone;
     if (n.op == Op::kReshape) return rank != 0 && IsTokens(n) ? Kind::kTokens : Kind::kNone;
@@ -111,17 +121,6 @@ class Finder {
     const Tensor* w = c_.Constant(n.input(1));
     return w != nullptr && w->dtype() == DType::kF32 && w->size() > 0 && c_.Is(n.input(0), DType::kF32) &&
            c_.Is(n.input(2), DType::kF32) && c_.Constant(n.input(0)) == nullptr && ConvShapeOf(n, w->shape());
-  }
-
-  // A mean of each channel, which keeps its axes.
-  bool IsOverPixels(const Node& n, size_t rank) const {
-    const Tensor* axes = c_.Constant(n.input(1));
-    if (axes == nullptr || rank == 0 || axes->size() + 2 != static_cast<int64_t>(rank) ||
-        n.attrs.Int("keepdims", 1) == 0)
-      return false;
-    std::set<int64_t> named;
-    for (const int64_t axis : axes->ToInts()) named.insert(axis < 0 ? axis + static_cast<int64_t>(rank) : axis);
-    return named.size() + 2 == rank && *named.begin() == 2;
   }
 
   bool IsConcat(const Node& n, size_t rank) const {
@@ -273,10 +272,11 @@ std::optional<Turned> TurnedOf(const Graph& g, NodeId id) {
 }
 
 Made MakeTurned(ir::NodeId id, const CompileContext& c, const ChainsByNode& chains) {
-  const Op op = c.graph.node(id).op;
-  if (IsConvolution(op)) return MakeTurnedConv(id, c, chains);
-  if (op == Op::kResize) return MakeTurnedResize(id, c);
-  return IsWindow(op) || op == Op::kReduceMean ? MakeTurnedPool(id, c) : Made();
+  const Node& n = c.graph.node(id);
+  if (IsConvolution(n.op)) return MakeTurnedConv(id, c, chains);
+  if (n.op == Op::kResize) return MakeTurnedResize(id, c);
+  const bool pools = IsWindow(n.op) || IsOverPixels(c, n, RankOf(c.graph, n.input(0)));
+  return pools && !c.SumsInOrder() ? MakeTurnedPool(id, c) : Made();
 }
 
 }  // namespace octavo::runtime

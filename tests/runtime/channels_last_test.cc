@@ -216,6 +216,31 @@ TEST(ChannelsLast, OneConvolutionStaysAsItIs) {
   EXPECT_EQ(Count(*model, "Transpose"), 0);
 }
 
+// Between the same Transposes stand means that are none of pixels.
+TEST(ChannelsLast, MeansOverOtherAxes) {
+  std::mt19937 gen(6);
+  for (const Ints& axes : {Ints{1}, Ints{2}, Ints{1, 2}, Ints{0, 1}, Ints{1, 2, 3}, Ints{2, 3}, Ints{-1, -2}}) {
+    Graph g;
+    g.info.opsets[""] = 18;
+    const auto node = [&](Op op, std::vector<ValueId> in, ir::Attrs attrs) {
+      return g.node(g.AddNode(op, std::move(in), 1, std::move(attrs))).output();
+    };
+    const ValueId x = g.AddInput("x", {DType::kF32, ir::SymShape{2, 5, 6, 7}});
+    const ValueId named = g.AddConstant(Tensor::S64({static_cast<int64_t>(axes.size())}, axes));
+    const ValueId mean = node(Op::kReduceMean, {node(Op::kTranspose, {x}, {{"perm", Ints{0, 3, 1, 2}}}), named}, {});
+    g.AddOutput("y", node(Op::kTranspose, {mean}, {{"perm", Ints{0, 2, 3, 1}}}));
+    const auto model = Model::Compile(g, {.threads = 1});
+    ASSERT_TRUE(model) << model.error().message;
+    const bool over_pixels = axes == Ints({2, 3}) || axes == Ints({-1, -2});
+    EXPECT_EQ(Count(*model, "pool "), over_pixels ? 1 : 0);
+    const ir::TensorMap in = {{"x", Random({2, 5, 6, 7}, gen)}};
+    const auto want = ir::Interpret(g, in), got = model->Run(in);
+    ASSERT_TRUE(want && got);
+    ASSERT_EQ((*got)[0].shape(), (*want)[0].shape());
+    for (int64_t e = 0; e < (*want)[0].size(); ++e) EXPECT_NEAR((*got)[0].GetDouble(e), (*want)[0].GetDouble(e), 1e-6);
+  }
+}
+
 // Values that others read too: the graph's outputs and shapes are those of channels first.
 TEST(ChannelsLast, OutputsInBetween) {
   std::mt19937 gen(4);
