@@ -271,6 +271,19 @@ std::optional<Turned> TurnedOf(const Graph& g, NodeId id) {
   return Turned{before, behind, g.node(before).input(0), g.node(behind).output()};
 }
 
+Made MadeOf(const Turned& turned, const Graph& g, ir::NodeId id) {
+  Made made;
+  made.nodes = {turned.before, id, turned.behind};
+  made.inputs = g.node(id).inputs, made.inputs[0] = turned.x, made.outputs = {turned.y};
+  return made;
+}
+
+KernelPtr InterpretedOf(const Made& made, const CompileContext& c, Op op) {
+  Chain all;
+  all.nodes = made.nodes, all.inputs = made.inputs;
+  return MakeNodes(all, c, InterpreterOf(op));
+}
+
 Made MakeTurned(ir::NodeId id, const CompileContext& c, const ChainsByNode& chains) {
   const Node& n = c.graph.node(id);
   if (IsConvolution(n.op)) return MakeTurnedConv(id, c, chains);

@@ -20,6 +20,11 @@ struct Turned {
 };
 std::optional<Turned> TurnedOf(const Graph& g, ir::NodeId id);
 
+// Its step without a kernel: a node's operands but the first, which is turned.x, and turned.y.
+Made MadeOf(const Turned& turned, const Graph& g, ir::NodeId id);
+// The nodes of the step by the interpreter.
+KernelPtr InterpretedOf(const Made& made, const CompileContext& c, Op op);
+
 // The step of a node between two Transposes, with what stands behind a convolution; null: it is none, or nothing serves it.
 Made MakeTurned(ir::NodeId id, const CompileContext& c, const ChainsByNode& chains);
 Made MakeTurnedConv(ir::NodeId id, const CompileContext& c, const ChainsByNode& chains);

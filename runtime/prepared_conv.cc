@@ -53,12 +53,16 @@ bool IsProduct(const kernels::ConvShape& s) {
 }  // namespace
 
 std::shared_ptr<const PreparedConv::Parts> PreparedConv::For(const std::vector<int64_t>& in, bool bias) const {
-  constexpr size_t kMostShapes = 16;  // prepared; beyond that the cache starts anew
+  constexpr size_t kMostShapes = 16;      // prepared; beyond that the cache starts anew
+  constexpr double kMostElements = 1e12;  // of a result: no product of sizes below overflows, and no memory holds more
   const std::scoped_lock lock(mutex_);
   const auto it = prepared_.find(in);
   if (it != prepared_.end()) return it->second;
   kernels::ConvShape whole = shape_;
   whole.in = in;
+  double elements = static_cast<double>(whole.filters);
+  for (const int64_t n : whole.Out()) elements *= static_cast<double>(n);
+  if (elements > kMostElements) return nullptr;
   const auto parts = shape_.transposed      ? Whole(whole, bias)
                      : shape_.channels_last ? ByRows(std::move(whole), bias)
                                             : ByFilters(std::move(whole), bias);

@@ -1,10 +1,6 @@
 // f32 Conv with constant weights through oneDNN: patch embeddings of ViTs, the front of speech models, and whole stacks of convolutions, whose channels
 // stand last (channels_last.h).
-#include <algorithm>
-#include <format>
-
 #include "octavo/runtime/channels_last.h"
-#include "octavo/runtime/model.h"
 #include "octavo/runtime/prepared_conv.h"
 
 namespace octavo::runtime {
@@ -20,7 +16,7 @@ class ConvKernel : public Kernel {
   }
   std::string name() const override { return "conv_f32" + (tail_ == nullptr ? "" : "+" + tail_->name()) + " onednn"; }
 
-  // Element-wise nodes behind the convolution, whose operands are steps' inputs: 0 for what it has just made.
+  // Element-wise nodes behind the convolution. Their operands are inputs of the step, by slot; 0: what the convolution has just made.
   void EndIn(std::unique_ptr<Tail> tail, std::vector<size_t> operands) {
     tail_ = std::move(tail), operands_ = std::move(operands);
     for (const size_t slot : operands_) {
@@ -67,14 +63,17 @@ class ConvKernel : public Kernel {
     const float* bias = bias_ ? call.T(2).as<float>().data() + part.first_filter : nullptr;
     const int64_t begin = image * y_size + part.y;
     if (tail_ == nullptr) return part.conv->Run(x, bias, reinterpret_cast<float*>(y) + begin);
-    const TaskScratch own(static_cast<size_t>(part.size) * sizeof(float));
-    if (std::string problem = part.conv->Run(x, bias, reinterpret_cast<float*>(own.data())); !problem.empty())
-      return problem;
+    // Floats go where the result lies, and become it there: every tile is read before it is written.
+    const bool in_place = tail_->output() == DType::kF32;
+    const TaskScratch own(in_place ? 0 : static_cast<size_t>(part.size) * sizeof(float));
+    std::byte* out = y + begin * quant::BitsOf(tail_->output()) / 8;
+    std::byte* made = in_place ? out : own.data();
+    if (std::string problem = part.conv->Run(x, bias, reinterpret_cast<float*>(made)); !problem.empty()) return problem;
     std::vector<const std::byte*> in;
+    in.reserve(operands_.size());
     for (const size_t slot : operands_)
-      in.push_back(slot == 0 ? own.data() : call.T(slot).data() + begin * quant::BitsOf(call.T(slot).dtype()) / 8);
-    tail_->RunPiece(in, shape.filters, {0, part.size / shape.filters}, {0, shape.filters},
-                    y + begin * quant::BitsOf(tail_->output()) / 8);
+      in.push_back(slot == 0 ? made : call.T(slot).data() + begin * quant::BitsOf(call.T(slot).dtype()) / 8);
+    tail_->RunPiece(in, shape.filters, {0, part.size / shape.filters}, {0, shape.filters}, out);
     return {};
   }
 
@@ -105,9 +104,7 @@ Made MakeTurnedConv(ir::NodeId id, const CompileContext& c, const ChainsByNode& 
   const Tensor& w = *c.Constant(node.input(1));
   auto shape = ConvShapeOf(node, w.shape());
   shape->channels_last = true;
-  Made made;
-  made.nodes = {turned->before, id, turned->behind};
-  made.inputs = {turned->x, node.input(1), node.input(2)}, made.outputs = {turned->y};
+  Made made = MadeOf(*turned, c.graph, id);
   const std::vector<Chain> tails = FindTails(c, std::span(&turned->behind, 1), chains);
   std::vector<size_t> operands;
   if (!tails.empty()) {
@@ -119,10 +116,8 @@ Made MakeTurnedConv(ir::NodeId id, const CompileContext& c, const ChainsByNode& 
       if (v != turned->y) made.inputs.push_back(v);
     }
   }
-  Chain all;
-  all.nodes = made.nodes, all.inputs = made.inputs;
-  auto kernel = std::make_unique<ConvKernel>(w, std::move(*shape), node.input(2).valid(),
-                                             MakeNodes(all, c, InterpreterOf(node.op)));
+  auto kernel =
+      std::make_unique<ConvKernel>(w, std::move(*shape), node.input(2).valid(), InterpretedOf(made, c, node.op));
   if (!tails.empty()) kernel->EndIn(MakeTail(tails[0], c), std::move(operands));
   made.kernel = std::move(kernel);
   return made;

@@ -1,7 +1,6 @@
 // MaxPool, AveragePool, GlobalAveragePool and means of channels of f32 images whose channels stand last, between two Transposes (channels_last.h): a window
 // is some rows of channels. The bits are the interpreter's.
 #include <algorithm>
-#include <array>
 #include <limits>
 
 #include "octavo/ir/interpret/window.h"
@@ -11,8 +10,6 @@
 namespace octavo::runtime {
 
 namespace {
-
-using ir::interpret::Window;
 
 class PoolKernel : public Kernel {
  public:
@@ -110,12 +107,8 @@ Made MakeTurnedPool(ir::NodeId id, const CompileContext& c) {
   const Node& node = c.graph.node(id);
   const std::optional<Turned> turned = TurnedOf(c.graph, id);
   if (!turned || !c.Is(node.input(0), DType::kF32) || node.outputs.size() != 1) return {};
-  Made made;
-  made.nodes = {turned->before, id, turned->behind};
-  made.inputs = node.inputs, made.inputs[0] = turned->x, made.outputs = {turned->y};
-  Chain all;
-  all.nodes = made.nodes, all.inputs = made.inputs;
-  made.kernel = std::make_unique<PoolKernel>(c, node, MakeNodes(all, c, InterpreterOf(node.op)));
+  Made made = MadeOf(*turned, c.graph, id);
+  made.kernel = std::make_unique<PoolKernel>(c, node, InterpretedOf(made, c, node.op));
   return made;
 }
 

@@ -35,11 +35,13 @@ class ResizeKernel : public Kernel {
     }
     Tensor& y = call.Allocate(0, DType::kF32, result);
     if (changed.empty()) std::ranges::copy(x.as<float>(), y.mutable_as<float>().begin());
-    int64_t most = 0;  // elements of what lies between two axes
+    size_t room = 0;  // bytes of what lies between two axes
     Shape now = x.shape();
-    for (const size_t d : changed) now[d] = result[d], most = std::max(most, ir::ElementCount(now));
-    const size_t room = changed.size() > 1 ? static_cast<size_t>(most) * sizeof(float) : 0;
-    std::byte* scratch = changed.size() > 1 ? call.Scratch(2 * room) : nullptr;
+    for (size_t i = 0; i + 1 < changed.size(); ++i) {
+      now[changed[i]] = result[changed[i]];
+      room = std::max(room, static_cast<size_t>(ir::ElementCount(now)) * sizeof(float));
+    }
+    std::byte* scratch = room == 0 ? nullptr : call.Scratch(std::min<size_t>(changed.size() - 1, 2) * room);
     const float* from = x.as<float>().data();
     now = x.shape();
     for (size_t i = 0; i < changed.size(); ++i) {
@@ -96,12 +98,8 @@ Made MakeTurnedResize(ir::NodeId id, const CompileContext& c) {
   const Node& node = c.graph.node(id);
   const std::optional<Turned> turned = TurnedOf(c.graph, id);
   if (!turned || MakeResize(node, c) == nullptr) return {};
-  Made made;
-  made.nodes = {turned->before, id, turned->behind};
-  made.inputs = node.inputs, made.inputs[0] = turned->x, made.outputs = {turned->y};
-  Chain all;
-  all.nodes = made.nodes, all.inputs = made.inputs;
-  made.kernel = std::make_unique<ResizeKernel>(c.graph, node, true, MakeNodes(all, c, "interpreter Resize"));
+  Made made = MadeOf(*turned, c.graph, id);
+  made.kernel = std::make_unique<ResizeKernel>(c.graph, node, true, InterpretedOf(made, c, node.op));
   return made;
 }
 

@@ -77,7 +77,8 @@ std::string Refusal(const ConvShape& s) {
     }
   }
   for (const int64_t n : s.Out()) {
-    if (n < 1 || n > kMost) return "the window of the convolution does not fit into its input";
+    if (n < 1) return "the window of the convolution does not fit into its input";
+    if (n > kMost) return "a size, stride, dilation or padding of the convolution is out of range";
   }
   return "";
 }

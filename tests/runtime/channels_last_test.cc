@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <limits>
 #include <numeric>
 #include <random>
 
@@ -214,6 +215,37 @@ TEST(ChannelsLast, OneConvolutionStaysAsItIs) {
   ASSERT_TRUE(model);
   EXPECT_EQ(model->KernelOfEachStep()[0], "conv_f32 onednn");
   EXPECT_EQ(Count(*model, "Transpose"), 0);
+}
+
+TEST(ChannelsLast, PoolsHaveTheBitsOfTheInterpreter) {
+  std::mt19937 gen(7);
+  const ir::Attrs window = {{"kernel_shape", Ints{3, 2}}, {"strides", Ints{2, 1}}, {"pads", Ints{1, 0, 1, 1}}};
+  ir::Attrs padded = window;
+  padded.Set("count_include_pad", int64_t{1});
+  const std::vector<std::pair<Op, ir::Attrs>> pools = {{Op::kMaxPool, window},
+                                                       {Op::kAveragePool, window},
+                                                       {Op::kAveragePool, padded},
+                                                       {Op::kGlobalAveragePool, {}},
+                                                       {Op::kReduceMean, {}}};
+  for (const auto& [op, attrs] : pools) {
+    SCOPED_TRACE(ir::InfoOf(op).name);
+    Stack s(gen, 2, 5);  // [N, H, W, 5] between Transposes
+    const ValueId first = s.Node(Op::kTranspose, {s.g.AddInput("image", {DType::kF32, ir::SymShape{2, 19, 23, 5}})},
+                                 {{"perm", Ints{0, 3, 1, 2}}});
+    std::vector<ValueId> in = {first};
+    if (op == Op::kReduceMean) in.push_back(s.Whole({-1, -2}));
+    s.g.AddOutput("y", s.Node(Op::kTranspose, {s.Node(op, in, attrs)}, {{"perm", Ints{0, 2, 3, 1}}}));
+    const auto model = Model::Compile(s.g, {.threads = 2});
+    ASSERT_TRUE(model) << model.error().message;
+    EXPECT_EQ(Count(*model, "pool "), 1);
+    Tensor image = Random({2, 19, 23, 5}, gen);
+    image.mutable_as<float>()[7] = std::numeric_limits<float>::quiet_NaN();
+    image.mutable_as<float>()[12] = -0.0f, image.mutable_as<float>()[17] = 0.0f;
+    const ir::TensorMap x = {{"image", image}, {"x", Random({1, 5, 1, 1}, gen)}};
+    const auto want = ir::Interpret(s.g, x), got = model->Run(x);
+    ASSERT_TRUE(want && got);
+    EXPECT_TRUE((*got)[0].SameBits((*want)[0]));
+  }
 }
 
 // Between the same Transposes stand means that are none of pixels.
