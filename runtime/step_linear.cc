@@ -164,20 +164,22 @@ class LinearKernel : public Kernel {
     const int64_t n = shape.back() = branches_[0].w->n();
     std::byte* out = tail_ != nullptr ? call.Allocate(0, tail_->output(), std::move(shape)).mutable_data() : nullptr;
     if (rows == 0) return {};
+    // The first branch's floats go where the tail's lie, and become them there: every tile is read before it is written.
+    const bool in_place = tail_ != nullptr && tail_->output() == DType::kF32 && branches_[0].y_dtype == DType::kF32;
     std::vector<size_t> begin(branches_.size() + 1);
     for (size_t i = 0; i < branches_.size(); ++i) {
-      const bool behind = tail_ != nullptr || heads_[i];
-      const int64_t bytes = behind ? rows * branches_[i].w->n() * static_cast<int64_t>(sizeof(float)) : 0;
+      const bool own = (tail_ != nullptr || heads_[i]) && !(in_place && i == 0);
+      const int64_t bytes = own ? rows * branches_[i].w->n() * static_cast<int64_t>(sizeof(float)) : 0;
       begin[i + 1] = begin[i] + (static_cast<size_t>(bytes) + 63) / 64 * 64;  // of any type
     }
     std::byte* scratch = call.Scratch(begin.back());
+    const auto made = [&](size_t i) { return in_place && i == 0 ? out : scratch + begin[i]; };
     for (size_t i = 0; i < branches_.size(); ++i) {
-      if (tail_ != nullptr || heads_[i]) args.branch[i].y = scratch + begin[i];
+      if (tail_ != nullptr || heads_[i]) args.branch[i].y = made(i);
     }
     std::vector<const std::byte*> in;
     in.reserve(operands_.size());
-    for (const TailOperand& o : operands_)
-      in.push_back(o.slot == 0 ? scratch + begin[o.branch] : call.T(o.slot).data());
+    for (const TailOperand& o : operands_) in.push_back(o.slot == 0 ? made(o.branch) : call.T(o.slot).data());
     ForParts(call, args, rows, [&](size_t i, kernels::Range some, kernels::Range piece) {
       if (tail_ != nullptr) return tail_->RunPiece(in, n, some, ColumnsOf(piece, n), out);
       if (!heads_[i]) return;

@@ -28,12 +28,15 @@ struct Made {
   std::vector<ValueId> inputs = {}, outputs = {};
 };
 
-// f(rows, column blocks) for pieces of a task of whole units, the results of one of which stay in L2 until the tail has read them.
+// f(rows, column blocks) for pieces of a task of whole units, the results of one of which stay in L2 until the tail has read them. Of all columns where
+// these are few, since the tail is called once for each row of other pieces; else nearly square, which reads the least of x and of weights.
 template <class F>
 void ForPieces(kernels::Range rows, kernels::Range blocks, int64_t unit, const F& f) {
-  constexpr int64_t kRows = 768, kFloats = 32768;  // rows: whole runs of the kernels' tiles
-  for (int64_t r = rows.begin; r < rows.end; r += kRows) {
-    const kernels::Range some{r, std::min(rows.end, r + kRows)};
+  constexpr int64_t kRun = 96, kMostRuns = 8, kFloats = 32768;  // a run: whole tiles of every kernel
+  const int64_t columns = std::max<int64_t>(1, (blocks.end - blocks.begin) * kernels::kColumnBlock);
+  const int64_t runs = kFloats / columns / kRun, at_once = kRun * (runs == 0 ? 2 : std::min(runs, kMostRuns));
+  for (int64_t r = rows.begin; r < rows.end; r += at_once) {
+    const kernels::Range some{r, std::min(rows.end, r + at_once)};
     const int64_t floats = (some.end - some.begin) * kernels::kColumnBlock * unit;
     const int64_t wide = std::max<int64_t>(1, kFloats / floats) * unit;
     for (int64_t b = blocks.begin; b < blocks.end; b += wide)
