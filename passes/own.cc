@@ -56,6 +56,12 @@ void AddQuantizing(Passes& all) {
        .leaves = Form::kFloat},
       quantize::Gated);
   Add(all,
+      {.name = "conv_linears",
+       .what = "convolutions of kernel 1 as Linears over channels, so that they are quantized; exact",
+       .takes = Form::kFloat,
+       .leaves = Form::kFloat},
+      quantize::ConvLinears);
+  Add(all,
       {.name = "rotate_values",
        .what = "turns values of attention by an orthogonal matrix, and back in the product behind it; exact but for "
                "rounding",

@@ -86,9 +86,20 @@ class Finder {
         if (c_.Constant(n.input(i)) == nullptr) set_[SetOf(n.input(i).index)] = SetOf(n.output().index);
       }
     }
-    std::map<uint32_t, int> convs;
-    for (const auto& [id, kind] : nodes) convs[SetOf(g_.node(id).output().index)] += IsConvolution(g_.node(id).op);
-    std::erase_if(nodes, [&](const auto& node) { return convs[SetOf(g_.node(node.first).output().index)] < 2; });
+    // What gains: windows, whose kernels want channels last, and Transposes that go. Windows are in every set that is changed.
+    std::map<uint32_t, int> windows, gains;
+    for (const auto& [id, kind] : nodes) windows[SetOf(g_.node(id).output().index)] += kind == Kind::kWindow;
+    gains = windows;
+    for (const NodeId id : g_.NodesInOrder()) {
+      const Node& n = g_.node(id);
+      const size_t rank = n.op == Op::kTranspose ? RankOf(g_, n.input(0)) : 0;
+      if (rank != 0 && IsTranspose(g_, id, ToLast(rank))) ++gains[SetOf(n.input(0).index)];
+      if (rank != 0 && IsTranspose(g_, id, ToFirst(rank))) ++gains[SetOf(n.output().index)];
+    }
+    std::erase_if(nodes, [&](const auto& node) {
+      const uint32_t set = SetOf(g_.node(node.first).output().index);
+      return windows[set] == 0 || gains[set] < 2;
+    });
     return nodes;
   }
 
@@ -105,7 +116,10 @@ class Finder {
   Kind KindOf(const Node& n) const {
     const size_t rank = RankOf(g_, n.input(0).valid() ? n.input(0) : ValueId{});
     if (n.outputs.size() != 1 || !n.output().valid() || c_.Constant(n.output()) != nullptr) return Kind::kNone;
-    if (!c_.Is(n.output(), DType::kF32) || RankOf(g_, n.output()) == 0) return Kind::kNone;
+    if (RankOf(g_, n.output()) == 0) return Kind::kNone;
+    if (n.op == Op::kQuantizeLinear || n.op == Op::kDequantizeLinear)  // with one scale, else it has no kernel
+      return rank != 0 && MakeQuantize(n, c_) != nullptr ? Kind::kElements : Kind::kNone;
+    if (!c_.Is(n.output(), DType::kF32)) return Kind::kNone;
     if (IsConvolution(n.op)) return rank != 0 && IsConv(n) ? Kind::kWindow : Kind::kNone;
     const bool window = IsWindow(n.op) || IsOverPixels(c_, n, rank);
     if (window) return rank != 0 && RankOf(g_, n.output()) == rank ? Kind::kWindow : Kind::kNone;

@@ -10,7 +10,8 @@
 
 namespace octavo::runtime {
 
-// True: the graph was changed, and constants and types are to be found anew. Where convolutions follow each other, two at least.
+// True: the graph was changed, and constants and types are to be found anew. Where convolutions, pools, Resizes and
+// Transposes that go are two at least.
 bool LayChannelsLast(const CompileContext& c, Graph& graph);
 
 // A node between the Transposes that turn its first operand to [N, C, ...] and its result back.

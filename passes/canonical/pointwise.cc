@@ -14,6 +14,7 @@
 #include "octavo/passes/attention.h"
 #include "octavo/passes/canonical/canonical.h"
 #include "octavo/passes/canonical/util.h"
+#include "octavo/passes/pointwise.h"
 
 namespace octavo::passes::canonical {
 
@@ -72,39 +73,6 @@ std::set<NodeId> ConvsOfAttention(const Graph& g) {
   return convs;
 }
 
-bool All(const Ints& values, int64_t wanted) {
-  return std::ranges::all_of(values, [&](int64_t v) { return v == wanted; });
-}
-
-// A kernel of 1 over every position, in one group.
-bool IsPointwise(const Graph& g, const Node& n) {
-  if (n.op != Op::kConv || n.attrs.Int("group", 1) != 1) return false;
-  const Tensor *w = g.ConstantOf(n.input(1)), *bias = g.ConstantOf(n.input(2));
-  const SymShape *x = ShapeOf(g, n.input(0)), *y = ShapeOf(g, n.output());
-  if (w == nullptr || x == nullptr || y == nullptr || !IsPlainFloat(w->dtype())) return false;
-  if (w->rank() < 3 || x->size() != w->shape().size() || y->size() != x->size()) return false;
-  if (n.input(2).valid()) {
-    const bool wide = w->dtype() == DType::kF32 || w->dtype() == DType::kF64;
-    if (!wide || bias == nullptr || bias->shape() != ir::Shape{w->shape()[0]} || bias->dtype() != w->dtype())
-      return false;
-  }
-  const bool kernel = std::all_of(w->shape().begin() + 2, w->shape().end(), [](int64_t d) { return d == 1; });
-  return kernel && All(n.attrs.Ints("strides"), 1) && All(n.attrs.Ints("pads"), 0) && IsNumber((*x)[1], w->shape()[1]);
-}
-
-// [N,C,1..] as [C,N].
-Tensor Matrix(const Tensor& w) {
-  const int64_t n = w.shape()[0], c = w.shape()[1];
-  const size_t bytes = static_cast<size_t>(quant::BitsOf(w.dtype())) / 8;
-  Tensor m = Tensor::Empty(w.dtype(), {c, n});
-  for (int64_t i = 0; i < n; ++i) {
-    for (int64_t j = 0; j < c; ++j)
-      std::copy_n(w.data() + static_cast<size_t>(i * c + j) * bytes, bytes,
-                  m.mutable_data() + static_cast<size_t>(j * n + i) * bytes);
-  }
-  return m;
-}
-
 // The last axis of `rows` [B,P,N] as the channels of [B,N,spatial dims], which are those of x.
 ValueId AsChannels(Rewriter& rw, ValueId rows, ValueId x) {
   const Graph& g = rw.graph();
@@ -155,7 +123,7 @@ void ToLinear(Rewriter& rw, NodeId id) {
   const Type type{dtype, SymShape{in[0], positions, Dim(w.shape()[0])}};
   const std::string name = g.value(n.input(1)).name;
   ValueId y =
-      Make(rw, Op::kMatMul, {MakeTranspose(rw, flat, {0, 2, 1}), rw.Constant(Matrix(w), name + "_matrix")}, {}, type);
+      Make(rw, Op::kMatMul, {MakeTranspose(rw, flat, {0, 2, 1}), rw.Constant(PointwiseMatrix(w), name + "_matrix")}, {}, type);
   if (n.input(2).valid()) y = Make(rw, Op::kAdd, {y, n.input(2)}, {}, type);
   if (!split.valid()) return ReplaceNode(rw, id, AsChannels(rw, y, x));
   const std::vector<ValueId> parts = g.node(split).outputs;

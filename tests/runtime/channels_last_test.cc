@@ -90,8 +90,22 @@ struct Stack {
               {"pads", Ints(2 * dims, 1)},
               {"ceil_mode", static_cast<int64_t>(gen() % 2)}});
   }
+  Ints Perm(bool to_last) const {  // [N, C, ...] to [N, ..., C], or back
+    Ints perm(dims + 2);
+    std::iota(perm.begin(), perm.end(), to_last ? 1 : -1);
+    perm[0] = 0, perm[to_last ? dims + 1 : 1] = to_last ? 1 : static_cast<int64_t>(dims) + 1;
+    return perm;
+  }
+  void Turn(bool to_last) { x = Node(Op::kTranspose, {x}, {{"perm", Perm(to_last)}}); }
+  void Linear(int64_t columns) {
+    Turn(true);
+    x = Node(Op::kAdd,
+             {Node(Op::kMatMul, {x, Const({channels, columns}, 0, 1 / std::sqrt(static_cast<float>(channels)))}),
+              Const({columns})});
+    Turn(false), channels = columns;
+  }
   void Random1() {
-    switch (gen() % 11) {
+    switch (gen() % 12) {
       case 0:
         return Conv(8 * (1 + static_cast<int64_t>(gen() % 5)) + static_cast<int64_t>(gen() % 3), 1, 1, 1);
       case 1:
@@ -111,6 +125,8 @@ struct Stack {
       case 8:
         x = Node(Op::kRelu, {x});
         return;
+      case 10:
+        return Linear(20);
       case 9:
         x = Node(Op::kAdd, {Node(Op::kMul, {x, Const(PerChannel(channels), 1, 0.1f)}), Const(PerChannel(channels))});
         return;
@@ -203,6 +219,48 @@ TEST(ChannelsLast, TokensNeedNoTranspose) {
   const auto model = Model::Compile(s.g, {.threads = 1});
   ASSERT_TRUE(model);
   EXPECT_EQ(Count(*model, "move Transpose"), 1);
+  Check(s.g, {2, 3, 24, 20}, gen);
+}
+
+// Convolutions of kernel 1 that are Linears, and codes in front of them.
+TEST(ChannelsLast, LinearsBetweenNeedNoTranspose) {
+  std::mt19937 gen(8);
+  Stack s(gen, 2, 3);
+  s.Conv(16, 3, 2, 1), s.Linear(24), s.x = s.Node(Op::kRelu, {s.x}), s.Conv(24, 3, 1, 24);
+  const ValueId scale = s.g.AddConstant(Tensor::ScalarF32(0.05f)),
+                zero = s.g.AddConstant(Tensor::Zeros(DType::kS8, {}));
+  s.x = s.Node(Op::kQuantizeLinear, {s.x, scale, zero}), s.Turn(true);
+  s.g.AddOutput("codes", s.x);
+  s.x = s.Node(Op::kDequantizeLinear, {s.x, scale, zero});
+  s.Turn(false), s.x = s.Node(Op::kRelu, {s.x}), s.Conv(8, 3, 1, 1), s.Turn(true);
+  s.g.AddOutput("y", s.x);
+  const auto model = Model::Compile(s.g, {.threads = 2});
+  ASSERT_TRUE(model) << model.error().message;
+  EXPECT_EQ(Count(*model, "move Transpose"), 1);  // of x
+  EXPECT_EQ(Count(*model, "+QuantizeLinear onednn"), 1);
+  const ir::TensorMap x = {{"x", Random({2, 3, 30, 22}, gen)}};
+  const auto want = ir::Interpret(s.g, x), got = model->Run(x);
+  ASSERT_TRUE(want && got);
+  int64_t other =
+      0;  // a float next to a rounding point may get the next code, one of some 1e5 by sums in another order
+  for (int64_t i = 0; i < (*want)[0].size(); ++i) {
+    const double off = std::abs((*got)[0].GetDouble(i) - (*want)[0].GetDouble(i));
+    EXPECT_LE(off, 1), other += off != 0;
+  }
+  EXPECT_LE(other, 2);
+  for (int64_t i = 0; i < (*want)[1].size(); ++i)
+    EXPECT_NEAR((*got)[1].GetDouble(i), (*want)[1].GetDouble(i), 1e-4 + 0.05 * static_cast<double>(other));
+}
+
+TEST(ChannelsLast, OneConvolutionBesideATransposeTurns) {
+  std::mt19937 gen(9);
+  Stack s(gen, 2, 3);
+  s.Conv(16, 3, 2, 1), s.x = s.Node(Op::kRelu, {s.x}), s.Turn(true);
+  s.g.AddOutput("y", s.x);
+  const auto model = Model::Compile(s.g, {.threads = 1});
+  ASSERT_TRUE(model);
+  EXPECT_EQ(Count(*model, "move Transpose"), 1);
+  EXPECT_EQ(Count(*model, "conv_f32+Relu onednn"), 1);
   Check(s.g, {2, 3, 24, 20}, gen);
 }
 
