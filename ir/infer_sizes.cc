@@ -221,8 +221,9 @@ void OfElements(const SymShape& in, const SymShape& out, Sizes& sizes) {
   for (const size_t side : {0u, 1u}) {
     for (const Dim& d : sides[side]) {
       if (sizes.FreeOf(d).empty()) continue;
-      const Dim rest = ExactDiv(ProductOf(sides[side]), d);
-      return sizes.Equal(d, ExactDiv(ProductOf(sides[1 - side]), rest));
+      const Dim rest = ExactDiv(ProductOf(sides[side]), d), whole = ProductOf(sides[1 - side]);
+      if (whole.is_number() && whole.number() == 0) return;  // any size may be the 0
+      return sizes.Equal(d, ExactDiv(whole, rest));
     }
   }
 }

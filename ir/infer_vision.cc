@@ -1,4 +1,6 @@
 // Rules of ops on pictures: pooling and convolutions that others do not share, samplers, regions.
+#include <algorithm>
+
 #include "octavo/ir/infer_rules.h"
 
 namespace octavo::ir {
@@ -39,6 +41,12 @@ Status ConvTranspose(Inferrer& c) {
   const bool readable = !strides.empty() && !dilations.empty() && !pads.empty() && !more.empty();
   const std::string auto_pad = c.node().attrs.Str("auto_pad", "NOTSET");
   for (size_t d = 0; d < n; ++d) {
+    const int64_t step = readable ? std::max(strides[d], dilations[d]) : 0;
+    if (readable && more[d] > 0 && more[d] >= step) {
+      return c.Refuse(
+          "output_padding adds {} to spatial axis {}; it must be less than the larger of stride and dilation there, {}",
+          more[d], d, step);
+    }
     if (wanted.size() == n) {
       out[2 + d] = Dim(wanted[d]);
     } else if (readable && wanted.empty()) {

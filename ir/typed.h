@@ -10,10 +10,6 @@ namespace octavo::ir {
 // otherwise. Handles are those of the graph.
 Graph Typed(const Graph& graph);
 
-// Drops the shapes that a file declares where elements of an input decide them (a Reshape to a shape that is given, a Split into such parts), and those of
-// what is made of that: they are those of one run, and whoever fused by them would compute others in silence.
-void DropDecidedShapes(Graph& graph);
-
 }  // namespace octavo::ir
 
 #endif  // OCTAVO_IR_TYPED_H_

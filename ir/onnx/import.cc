@@ -12,6 +12,7 @@
 #include <format>
 
 #include "octavo/ir/closed.h"
+#include "octavo/ir/decided.h"
 #include "octavo/ir/infer.h"
 #include "octavo/ir/mapped.h"
 #include "octavo/ir/names.h"
@@ -20,7 +21,6 @@
 #include "octavo/ir/onnx/onnx.h"
 #include "octavo/ir/onnx/opset.h"
 #include "octavo/ir/onnx/tensor_proto.h"
-#include "octavo/ir/typed.h"
 
 namespace octavo::ir::onnx {
 

@@ -193,5 +193,24 @@ TEST(InferBodies, AreInferredForWhatTheyAreGiven) {
   }
 }
 
+// ONNX: "less than the corresponding stride/dilation dimension".
+TEST(InferSizes, OutputPaddingIsLessThanStrideOrDilation) {
+  const auto sizes = [](const std::string& attrs) {
+    auto g = ParseText("graph \"\" { input %x : f32[1,4,8] input %w : f32[4,2,3] %y = ConvTranspose(%x, %w) {" + attrs +
+                       "} output \"y\" = %y : ? }");
+    if (!g) return g.error().message;
+    const auto types = Inference::Run(*g);
+    return types ? ToString(g->value(g->outputs()[0].value).type) : types.error().message;
+  };
+  EXPECT_EQ(sizes("output_padding = [2], strides = [3]"), "f32[1,2,26]");
+  EXPECT_EQ(sizes("dilations = [4], output_padding = [3]"), "f32[1,2,19]");
+  const std::string refused = sizes("dilations = [2], output_padding = [3], strides = [3]");
+  EXPECT_NE(
+      refused.find(
+          "output_padding adds 3 to spatial axis 0; it must be less than the larger of stride and dilation there, 3"),
+      std::string::npos)
+      << refused;
+}
+
 }  // namespace
 }  // namespace octavo::ir

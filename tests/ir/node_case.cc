@@ -2,12 +2,15 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <cmath>
 #include <format>
 #include <fstream>
 #include <iterator>
 #include <optional>
+#include <vector>
 
+#include "octavo/ir/decided.h"
 #include "octavo/ir/infer.h"
 #include "octavo/ir/interpret.h"
 #include "octavo/ir/onnx/tensor_file.h"
@@ -98,9 +101,53 @@ Result<TensorMap> InputsOf(const Graph& g, const Place& data) {
   return inputs;
 }
 
+void ForgetTypes(Graph& g) {
+  for (const NodeId id : g.NodesInOrder()) {
+    for (const ValueId v : std::vector<ValueId>(g.node(id).outputs)) {
+      if (v.valid()) g.SetType(v, {g.value(v).type.dtype, {}});
+    }
+  }
+  for (size_t i = 0; i < g.outputs().size(); ++i) g.DeclareOutput(i, {g.outputs()[i].declared.dtype, {}});
+}
+
+// The value, other than an input, with sizes that inference knows by elements of inputs alone and that are believed as they are declared.
+std::string BelievedAlthoughDecided(const Graph& g, const TensorMap& inputs) {
+  Graph plain = g;
+  ForgetTypes(plain);
+  Graph with_elements = plain;
+  for (const ValueId v : std::vector<ValueId>(g.inputs())) {
+    const auto given = inputs.find(g.value(v).name);
+    if (given == inputs.end()) return "";  // an optional that is absent
+    SymShape sizes(given->second.shape().begin(), given->second.shape().end());
+    plain.SetType(v, {given->second.dtype(), std::move(sizes)});
+    with_elements.ReplaceAllUses(v, with_elements.AddConstant(given->second, {}, with_elements.first()));
+  }
+  Graph with_sizes = plain;
+  if (!Inference::Run(with_sizes) || !Inference::Run(with_elements)) return "";
+  for (const NodeId id : plain.NodesInOrder()) {
+    for (const ValueId v : plain.node(id).outputs) {
+      if (!v.valid() || !with_elements.value(v).type.shape) continue;
+      const SymShape& decided = *with_elements.value(v).type.shape;
+      const auto& known = with_sizes.value(v).type.shape;
+      const auto is_number = [](const Dim& d) { return d.is_number(); };
+      if (!std::ranges::all_of(decided, is_number) || decided.empty()) continue;
+      if (known && std::ranges::all_of(*known, is_number)) continue;
+      Graph declared = plain;
+      declared.SetType(v, with_elements.value(v).type);
+      DropDecidedShapes(declared);
+      if (declared.value(v).type.shape) return declared.value(v).name;
+    }
+  }
+  return "";
+}
+
 Verdict RunData(const Graph& g, const Place& data) {
   const auto inputs = InputsOf(g, data);
   if (!inputs) return {Outcome::kFailed, inputs.error().message};
+  if (const std::string value = BelievedAlthoughDecided(g, *inputs); !value.empty()) {
+    return {Outcome::kFailed,
+            std::format("elements of inputs decide the sizes of '{}', and a declared shape is believed", value)};
+  }
   auto outputs = Interpret(g, *inputs);
   if (!outputs) return {Outcome::kRefused, outputs.error().message};
   for (size_t i = 0; i < outputs->size(); ++i) {
