@@ -76,6 +76,33 @@ std::string Measured(const Graph& graph, const Variant& v, const std::vector<Ten
   return apart;
 }
 
+// Whether roundings alone move float outputs as far as they are apart: each number is up to 2^-21 of itself off, which another order of eight summands is.
+// A variance of rounding errors alone (the mean of deviations themselves, beside an epsilon of their size) is worth no more.
+bool RoundingDoes(const Graph& graph, const Variant& v, const std::vector<Tensor>& want,
+                  const std::vector<Tensor>& got) {
+  const auto apart = [](const Tensor& a, const Tensor& b) {
+    double most = a.shape() == b.shape() ? 0 : INFINITY;
+    for (int64_t i = 0; a.shape() == b.shape() && i < a.size(); ++i) {
+      const double x = a.GetDouble(i), y = b.GetDouble(i);
+      if (x != y && !(std::isnan(x) && std::isnan(y)))
+        most = std::max(most, std::isfinite(x - y) ? std::fabs(x - y) : INFINITY);
+    }
+    return most;
+  };
+  std::vector<double> moved(want.size(), 0);
+  for (const float sign : {0x1p-21f / fuzz::kNoise, -0x1p-21f / fuzz::kNoise}) {
+    const auto noisy =
+        fuzz::WithNoise(graph, sign).and_then([&](const Graph& g) { return ir::Interpret(g, v.inputs); });
+    if (!noisy) return false;
+    for (size_t i = 0; i < want.size(); ++i) moved[i] = std::max(moved[i], apart(want[i], (*noisy)[i]));
+  }
+  for (size_t i = 0; i < want.size(); ++i) {
+    if (want[i].dtype() != DType::kF32 || !std::isfinite(moved[i]) || apart(want[i], got[i]) > 2 * moved[i])
+      return false;
+  }
+  return true;
+}
+
 // coarsest: of the types that the graph computes in.
 std::string Differ(const std::vector<Tensor>& want, const std::vector<Tensor>& got, DType coarsest) {
   for (size_t i = 0; i < want.size(); ++i) {
@@ -99,6 +126,7 @@ ir::Result<std::vector<Tensor>> Run(const Graph& g, const ir::TensorMap& inputs)
 struct Told {
   std::string wrong = {};  // empty: all is well
   bool unfused_fails = false;
+  bool by_rounding = false;  // it is off by more than the tolerance, as roundings alone are
 };
 
 Told Try(const Variant& v, const std::string& recipe, Optimized* result) {
@@ -123,24 +151,30 @@ Told Try(const Variant& v, const std::string& recipe, Optimized* result) {
   if (!interpreted) return {"interpreted: " + interpreted.error().message};
   auto ran = Run(result->graph, v.inputs);
   if (!ran) return {"compiled and run: " + ran.error().message};
+  Told told;
   const bool approximate = recipe != "float" && recipe != "quantized";
   if (!approximate) {
-    if (std::string d = Differ(v.outputs, *interpreted, CoarsestOf(v)); !d.empty()) return {"interpreted: " + d};
+    if (std::string d = Differ(v.outputs, *interpreted, CoarsestOf(v)); !d.empty()) {
+      if (!RoundingDoes(v.graph, v, v.outputs, *interpreted)) return {"interpreted: " + d};
+      told.by_rounding = true;
+    }
     if (std::string d = Measured(v.graph, v, v.outputs, *interpreted); !d.empty()) return {"interpreted: " + d};
   }
   for (size_t i = 0; i < v.outputs.size(); ++i) {
     if (v.outputs[i].dtype() != (*ran)[i].dtype() || v.outputs[i].shape() != (*ran)[i].shape())
       return {Differs(v.outputs[i], (*ran)[i])};
   }
-  if (std::string d = Differ(*interpreted, *ran, CoarsestOf(v)); !d.empty() && !approximate)
-    return {"on kernels: " + d};
+  if (std::string d = Differ(*interpreted, *ran, CoarsestOf(v)); !d.empty() && !approximate) {
+    if (!RoundingDoes(result->graph, v, *interpreted, *ran)) return {"on kernels: " + d};
+    told.by_rounding = true;
+  }
   if (std::string d = Measured(result->graph, v, *interpreted, *ran); !d.empty() && !approximate)
     return {"on kernels: " + d};
-  if (result->unfused.node_count() == 0) return {};
+  if (result->unfused.node_count() == 0) return told;
   auto unfused = ir::Interpret(result->unfused, v.inputs);
   if (!unfused) return {"unfused: " + unfused.error().message};
   if (std::string d = OtherBits(*unfused, *interpreted); !d.empty()) return {"of the unfused codes " + d};
-  return {};
+  return told;
 }
 
 TEST(Variants, FuseWithoutHarm) {
@@ -149,13 +183,14 @@ TEST(Variants, FuseWithoutHarm) {
   std::printf("OCTAVO_SEED=%llu\n", static_cast<unsigned long long>(first));
   const char* const real[] = {"float", "int8", "float", "dynamic", "fp8", "float", "weights8", "int8", "dynamic4"};
   std::map<std::string, int> kinds, fused, undone;
-  int unfused_fails = 0;
+  int unfused_fails = 0, by_rounding = 0;
   for (uint64_t i = 0; i < count; ++i) {
     const Variant v = passes::MakeVariant(first + i);
     const std::string recipe = v.quantized ? (i % 4 == 0 ? "float" : "quantized") : real[(first + i) % std::size(real)];
     Optimized result;
     const Told told = Try(v, recipe, &result);
     unfused_fails += told.unfused_fails ? 1 : 0;
+    by_rounding += told.by_rounding ? 1 : 0;
     ++kinds[v.kind];
     EXPECT_EQ(told.wrong, "") << "OCTAVO_SEED=" << first + i << " OCTAVO_VARIANTS=1, " << v.kind << ", recipe "
                               << recipe << "\n"
@@ -170,12 +205,14 @@ TEST(Variants, FuseWithoutHarm) {
     }
   }
   for (const auto& [kind, n] : kinds) std::printf("%s %d; ", kind.c_str(), n);
-  std::printf("%d that the runtime refuses as they are\nmade:", unfused_fails);
+  std::printf("%d that the runtime refuses as they are; %d apart by roundings alone\nmade:", unfused_fails,
+              by_rounding);
   for (const auto& [op, n] : fused) std::printf(" %s %d", op.c_str(), n);
   std::printf("\nundone:");
   for (const auto& [rule, n] : undone) std::printf(" %s %d", rule.c_str(), n);
   std::printf("\n");
   EXPECT_LE(unfused_fails * 20, static_cast<int>(count));
+  EXPECT_LE(by_rounding, 1 + static_cast<int>(count / 500));  // they are rare, or the excuse is too wide
   if (count < 500) return;
   for (const char* op : {"Gelu", "LayerNormalization", "RMSNormalization", "SkipLayerNorm", "NormQuant", "Sdpa",
                          "QuantizedSdpa", "QuantizedLinear", "Lookup"})
