@@ -27,7 +27,7 @@ namespace fs = std::filesystem;
 
 struct Flags {
   uint64_t seed = 0, first = 0, count = 1000;
-  int jobs = 1, batch = 50;
+  int jobs = 1, batch = 50, convolutions = 8;
   size_t most = 100'000;
   std::string keep, file, shrink;
   std::vector<fs::path> where;
@@ -217,8 +217,9 @@ std::vector<Finding> FindingsOf(const std::string& bytes, Folder& folder, bool p
 
 int RunFile(const Flags& flags) {
   Folder folder(0);
-  std::string bytes =
-      flags.file.empty() ? MakeCase(LoadSeeds(flags.where, flags.most), flags.seed, flags.first) : ReadFile(flags.file);
+  std::string bytes = flags.file.empty()
+                          ? MakeCase(LoadSeeds(flags.where, flags.most), flags.seed, flags.first, flags.convolutions)
+                          : ReadFile(flags.file);
   const std::vector<Finding> findings = FindingsOf(bytes, folder, true);
   if (flags.shrink.empty()) return findings.empty() ? 0 : 1;
   const auto key = [](const Finding& f) { return f.kind + f.detail.substr(0, f.kind == "died" ? 9 : 0); };
@@ -248,7 +249,7 @@ int RunCampaign(const Flags& flags) {
   Tally tally(flags.verbose);
   std::atomic<uint64_t> next = flags.first;
   const uint64_t end = flags.first + flags.count;
-  const auto make = [&](uint64_t i) { return MakeCase(seeds, flags.seed, i); };
+  const auto make = [&](uint64_t i) { return MakeCase(seeds, flags.seed, i, flags.convolutions); };
   std::atomic<int> alone = flags.jobs;
   const auto found = [&](uint64_t i, const Finding& f) {
     if (f.kind == "memory") {  // of a process that had walked other cases before; malloc keeps some of theirs
@@ -288,6 +289,10 @@ int Main(int argc, char** argv) {
   app.add_option("--count", flags.count, "cases")->capture_default_str();
   app.add_option("--jobs", flags.jobs, "processes")->check(CLI::Range(1, 256))->capture_default_str();
   app.add_option("--most", flags.most, "bytes of a seed; larger ones are left out")->capture_default_str();
+  app.add_option("--convolutions", flags.convolutions,
+                 "one case in this many is a convolutional graph made at random, in place of a model; 1: all")
+      ->check(CLI::Range(1, 1'000'000))
+      ->capture_default_str();
   app.add_option("--keep", flags.keep, "a folder that takes one case of each kind of finding")
       ->check(CLI::ExistingDirectory);
   app.add_option("--file", flags.file, "one model, as it is, instead of mutants")->check(CLI::ExistingFile);

@@ -4,6 +4,7 @@
 #include <fstream>
 #include <sstream>
 
+#include "octavo/fuzz/convolutions.h"
 #include "octavo/fuzz/mutate.h"
 #include "octavo/fuzz/random.h"
 
@@ -34,15 +35,17 @@ std::vector<Seed> LoadSeeds(const std::vector<fs::path>& where, size_t most) {
   return seeds;
 }
 
-std::string MakeCase(const std::vector<Seed>& seeds, uint64_t seed, uint64_t index, std::string* name) {
+std::string MakeCase(const std::vector<Seed>& seeds, uint64_t seed, uint64_t index, int convolutions) {
   Random random(SeedOf(seed, index));
   const auto count = static_cast<int64_t>(seeds.size());
   for (int attempt = 0; attempt < 10; ++attempt) {
     const int64_t one = random.Below(count), another = random.Below(count);
     const Seed& first = seeds[static_cast<size_t>(random.OneIn(2) ? std::min(one, another) : std::max(one, another))];
     const Seed& second = random.Of(seeds);
-    std::string mutant = MutateBytes(first.bytes, second.bytes, random.Bits());
-    if (name != nullptr) *name = first.name;
+    const bool made = random.OneIn(convolutions);
+    const std::string model = made ? RandomConvolutions(random) : first.bytes;
+    if (made && random.OneIn(4)) return model;
+    std::string mutant = MutateBytes(model, second.bytes, random.Bits());
     if (!mutant.empty()) return mutant;
   }
   return {};

@@ -169,6 +169,7 @@ class Walker {
     const auto got = Run(graph_, true);
     if (!got) return Failed("as is", got.error());
     Judge("as is", graph_, truth_, *got);
+    Threads("as is", graph_, *got);
     return true;
   }
 
@@ -178,6 +179,7 @@ class Walker {
     const auto got = Run(result->graph, true);
     if (!got) return Failed("float", got.error());
     Judge("float", graph_, HasWindows(result->graph) ? WithNaNOf(truth_, *got) : truth_, *got);
+    Threads("float", result->graph, *got);
     Export("float", result->graph, *got);
     Report(*result);
     return true;
@@ -217,6 +219,7 @@ class Walker {
     if (!result) return Sentence(result.error().message), true;
     const auto got = Run(result->graph, true);
     if (!got) return Failed(recipe, got.error());
+    Threads(recipe, result->graph, *got);
     Export(recipe, result->graph, *got);
     return true;
   }
@@ -238,12 +241,21 @@ class Walker {
     return result;
   }
 
+  // In one case of two: what several threads share.
+  void Threads(const std::string& what, const Graph& graph, const Tensors& alone) {
+    if (random_.OneIn(2)) return;
+    const auto got = Run(graph, true, 3);
+    if (!got) return (void)Failed(what + ", three threads", got.error());
+    if (SameBits(alone, *got)) return Count(what + " by three threads equal");
+    Find(what + " by three threads", Apart(alone, *got));
+  }
+
   // Two runs: the second lies in the memory that the first planned.
-  Result<Tensors> Run(const Graph& graph, bool kernels) {
+  Result<Tensors> Run(const Graph& graph, bool kernels, int threads = 1) {
     const std::clock_t end = std::clock() + static_cast<std::clock_t>(options_.seconds * CLOCKS_PER_SEC);
     const auto late = [&] { return std::clock() > end; };
     OCTAVO_TRY(const runtime::Model model,
-               runtime::Model::Compile(graph, {.threads = 1, .kernels = kernels, .interrupted = late}));
+               runtime::Model::Compile(graph, {.threads = threads, .kernels = kernels, .interrupted = late}));
     OCTAVO_TRY(Tensors first, model.Run(inputs_));
     if (!kernels) return first;
     OCTAVO_TRY(const Tensors second, model.Run(inputs_));

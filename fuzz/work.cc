@@ -66,6 +66,15 @@ class Sizes {
       case Op::kConv:
       case Op::kConvInteger:
         return Elements(b) / std::max(1.0, Dim(b, 0));
+      case Op::kConvTranspose:  // each element of an image meets all filters, however small the result is
+        return Elements(a) * Elements(b) / std::max(1.0, Dim(b, 0)) / std::max(1.0, Elements(node.output()));
+      case Op::kMaxPool:
+      case Op::kAveragePool:
+      case Op::kLpPool: {
+        double window = 1;
+        for (const int64_t size : node.attrs.Ints("kernel_shape")) window *= static_cast<double>(size);
+        return std::max(1.0, window);
+      }
       case Op::kQLinearConv:
         return Elements(node.input(3)) / std::max(1.0, Dim(node.input(3), 0));
       case Op::kEinsum: {
