@@ -44,6 +44,16 @@ bool IsOneRow(const CompileContext& c, ValueId v, ValueId x) {
   return ones && ((n.is_number() && n.number() > 1) || (rows && !rows->empty() && ProvablyEqual(n, rows->back())));
 }
 
+// False: one of them is repeated for the other, which is the interpreter's.
+bool MayBeAlike(const CompileContext& c, ValueId v, ValueId w) {
+  const auto &a = c.graph.value(v).type.shape, &b = c.graph.value(w).type.shape;
+  if (!a || !b) return true;
+  const auto may = [](const ir::Dim& x, const ir::Dim& y) {
+    return !x.is_number() || !y.is_number() || x.number() == y.number();
+  };
+  return std::ranges::equal(*a, *b, may);
+}
+
 // An RMSNormalization in front of an operand.
 struct NormBefore {
   int operand = -1, gamma = -1;  // slots
@@ -226,10 +236,12 @@ KernelPtr MakeNorm(const Node& node, const CompileContext& c) {
     default:
       return nullptr;
   }
+  const ValueId skip = roles.skip >= 0 ? node.input(Slot(roles.skip)) : ValueId();
+  if (skip.valid() && !MayBeAlike(c, node.input(0), skip)) return nullptr;
   Needs needs;
   const auto row = Needs::Size::Same(0);
   needs.EndsIn(0, DType::kF32, {row});
-  if (roles.skip >= 0 && node.input(Slot(roles.skip)).valid()) needs.EndsIn(Slot(roles.skip), DType::kF32, {row});
+  if (skip.valid()) needs.EndsIn(Slot(roles.skip), DType::kF32, {row});
   for (const int slot : {roles.gamma, roles.beta, roles.q_gamma, roles.q_beta}) {
     if (slot < 0 || !node.input(Slot(slot)).valid()) continue;
     if (!IsOneRow(c, node.input(Slot(slot)), node.input(0))) return nullptr;

@@ -1,6 +1,7 @@
 // An RMSNormalization that a sum with its norm alone reads runs in that step, with the bits of a step of its own.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <random>
 
 #include "octavo/runtime/model.h"
@@ -93,6 +94,37 @@ TEST(NormGroup, ANormInFrontOfASumIsNoStep) {
 TEST(NormGroup, WhatIsReadTwiceOrComesLaterStays) {
   EXPECT_EQ(Steps({.twice = true}), 2u);
   EXPECT_EQ(Steps({.later = true}), 3u);
+}
+
+// The op adds as Add does, while the step reads its operands row by row.
+TEST(NormGroup, AnOperandThatIsRepeatedIsTheInterpreters) {
+  using Shapes = std::pair<ir::SymShape, ir::SymShape>;
+  for (const auto& [xs, ss] :
+       {Shapes{{2, 3, kWide}, {}}, Shapes{{2, 3, kWide}, {kWide}}, Shapes{{2, 3, kWide}, {1, 3, kWide}},
+        Shapes{{3, kWide}, {2, 3, kWide}}, Shapes{{2, 3, kWide}, {2, 3, 1}}}) {
+    Graph g;
+    g.info.opsets[""] = 23;
+    const ValueId x = g.AddInput("x", {DType::kF32, xs}), skip = g.AddInput("s", {DType::kF32, ss});
+    Tensor gamma = Tensor::Zeros(DType::kF32, {kWide});
+    std::ranges::fill(gamma.mutable_as<float>(), 1.5f);
+    const ir::NodeId norm = g.AddNode(Op::kSkipLayerNorm, {x, skip, g.AddConstant(gamma)}, 1);
+    g.AddOutput("y", g.node(norm).output());
+    std::mt19937 gen(5);
+    ir::TensorMap inputs;
+    for (const auto& [name, sizes] : {std::pair{"x", xs}, std::pair{"s", ss}}) {
+      ir::Shape shape;
+      for (const ir::Dim& d : sizes) shape.push_back(d.number());
+      Tensor t = Tensor::Zeros(DType::kF32, shape);
+      for (float& v : t.mutable_as<float>()) v = std::uniform_real_distribution<float>(-2, 2)(gen);
+      inputs[name] = t;
+    }
+    const auto model = Model::Compile(g, {.threads = 1}), plain = Model::Compile(g, {.threads = 1, .kernels = false});
+    ASSERT_TRUE(model && plain);
+    const auto got = model->Run(inputs), want = plain->Run(inputs);
+    ASSERT_TRUE(got.has_value()) << got.error().message;
+    ASSERT_TRUE(want.has_value()) << want.error().message;
+    EXPECT_TRUE((*got)[0].SameBits((*want)[0])) << ir::ToString(ss);
+  }
 }
 
 }  // namespace
