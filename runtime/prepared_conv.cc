@@ -58,6 +58,7 @@ std::shared_ptr<const PreparedConv::Parts> PreparedConv::For(const std::vector<i
   const std::scoped_lock lock(mutex_);
   const auto it = prepared_.find(in);
   if (it != prepared_.end()) return it->second;
+  if (std::ranges::contains(in, 0)) return nullptr;  // padding alone, which the interpreter knows
   kernels::ConvShape whole = shape_;
   whole.in = in;
   double elements = static_cast<double>(whole.filters);

@@ -364,5 +364,17 @@ TEST(ChannelsLast, WhatDoesNotFitSaysSo) {
   EXPECT_TRUE(model->Run({{"x", Random({1, 3, 1, 1}, gen)}}));
 }
 
+// An image without rows has some once it is padded.
+TEST(ChannelsLast, PaddingAloneIsTheInterpreters) {
+  for (const bool alone : {false, true}) {
+    std::mt19937 gen(7);
+    Stack s(gen, 2, 3);
+    s.x = s.Node(Op::kConv, {s.x, s.Const({8, 3, 1, 1}), s.Const({8})}, {{"pads", Ints{1, 0, 1, 0}}});
+    if (!alone) s.channels = 8, s.Conv(4, 1, 1, 1);
+    s.g.AddOutput("y", s.x);
+    for (const Shape& shape : {Shape{2, 3, 0, 7}, Shape{0, 3, 4, 7}, Shape{0, 3, 0, 7}}) Check(s.g, shape, gen);
+  }
+}
+
 }  // namespace
 }  // namespace octavo::runtime
