@@ -148,7 +148,8 @@ class Finder {
   bool IsTokens(const Node& n) const {
     const auto &from = *g_.value(n.input(0)).type.shape, &to = *g_.value(n.output()).type.shape;
     return from.size() > 3 && to.size() == 3 && c_.Is(n.input(0), DType::kF32) && from[1].is_number() &&
-           from[1].number() > 0 && ProvablyEqual(from[0], to[0]) && ProvablyEqual(from[1], to[1]);
+           from[1].number() > 0 && ProvablyEqual(from[0], to[0]) && ProvablyEqual(from[1], to[1]) &&
+           !(to[2].is_number() && to[2].number() == 0);  // a 0 in a target copies what stands there
   }
 
   // Of an element-wise node: a number, one for each channel, or what has all axes of the result, so that both are turned alike.

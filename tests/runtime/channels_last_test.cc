@@ -376,5 +376,18 @@ TEST(ChannelsLast, PaddingAloneIsTheInterpreters) {
   }
 }
 
+// A target of 0 would copy the size that stands in its place, which is another with channels last.
+TEST(ChannelsLast, ImagesWithoutPixelsBecomeTokens) {
+  std::mt19937 gen(8);
+  Stack s(gen, 2, 3);
+  s.g.SetType(s.x, {DType::kF32, ir::SymShape{2, 3, 5, 1}});
+  s.Conv(6, 1, 1, 1), s.Conv(4, 1, 1, 1);
+  const ValueId scales = s.g.AddConstant(Tensor::F32({4}, std::vector<float>{1, 1, 1, 0.5f}));
+  s.x = s.Node(Op::kResize, {s.x, {}, scales}, {{"coordinate_transformation_mode", "asymmetric"}});
+  s.x = s.Node(Op::kReshape, {s.x, s.Whole({0, 4, -1})});
+  s.g.AddOutput("y", s.Node(Op::kTranspose, {s.x}, {{"perm", Ints{0, 2, 1}}}));
+  Check(s.g, {2, 3, 5, 1}, gen);
+}
+
 }  // namespace
 }  // namespace octavo::runtime
