@@ -77,11 +77,9 @@ Status Build(const Entry& entry, Site& site) {
   return site.CheckOutputs();
 }
 
-}  // namespace
-
-Status Lower(Graph& graph, const LowerOptions& options) {
-  AttentionWindows(graph);
-  if (options.attention_before_122) OCTAVO_TRY_STATUS(AttentionBefore122(graph, Typed(graph)));
+// Numbers of nodes that became standard and that did not.
+std::pair<int, int> LowerOnce(Graph& graph) {
+  std::pair<int, int> counts;
   std::optional<Graph> typed;
   for (NodeId id : graph.NodesInOrder()) {
     const Entry* entry = RuleOf(graph.node(id));
@@ -90,9 +88,25 @@ Status Lower(Graph& graph, const LowerOptions& options) {
     Site site(graph, *typed, id);
     if (Build(*entry, site)) {
       site.Commit();
+      ++counts.first;
     } else {
       site.Undo();
+      ++counts.second;
     }
+  }
+  return counts;
+}
+
+}  // namespace
+
+Status Lower(Graph& graph, const LowerOptions& options) {
+  AttentionWindows(graph);
+  if (options.attention_before_122) OCTAVO_TRY_STATUS(AttentionBefore122(graph, Typed(graph)));
+  // What a rule asks of shapes may come of a node that another rule has lowered: a rank behind FusedConv. Rounds are few, since each infers all types anew.
+  constexpr int kMostRounds = 4;
+  for (int round = 0; round < kMostRounds; ++round) {
+    const auto [lowered, refused] = LowerOnce(graph);
+    if (lowered == 0 || refused == 0) break;
   }
   return {};
 }

@@ -304,5 +304,17 @@ TEST(VendorOps, WhatNoRuleKnowsStays) {
   tells(why("MultiHeadAttention", three, {{2, 5, 12}, {2, 5, 12}, {1, 36}}, 1), "do not fit its bias");
 }
 
+// A rank behind a node that is lowered itself, as in what ONNX Runtime makes of DETR: FusedConv, then FusedMatMul.
+TEST(VendorOps, RanksBehindNodesThatAreLowered) {
+  Graph g;
+  ValueId x = g.AddInput("x", {DType::kF32, SymShape{2, 5, 12}});
+  x = g.node(g.AddOpaque("com.microsoft", "QuickGelu", {x}, 1, {}, "gelu")).output();
+  const ValueId w = g.AddConstant(Tensor::Zeros(DType::kF32, {5, 3}));
+  x = g.node(g.AddOpaque("com.microsoft", "FusedMatMul", {x, w}, 1, {{"transA", int64_t{1}}}, "product")).output();
+  g.AddOutput("y", x);
+  ASSERT_TRUE(vendor::Lower(g));
+  for (const NodeId id : g.NodesInOrder()) EXPECT_NE(g.node(id).op, Op::kOpaque) << g.node(id).op_type;
+}
+
 }  // namespace
 }  // namespace octavo::ir
