@@ -5,6 +5,7 @@
 // Not bit-exact: what was rounded to 16 bits after every op is rounded once at the end, so results move by a few units in the
 // last place of the 16-bit type, towards the exact value. x86 has kernels for f32, not for f16. A mask value that f16 writes
 // for minus infinity, -65504, is written -3.4e38, so that it swallows scores as it does in f16.
+// ONNX's Attention takes f32 as a whole: Q, K, V, a mask of floats and caches; what it makes is cast back, its scores are no output.
 // Untouched: products whose scores reach no Softmax.
 #include <algorithm>
 #include <limits>
@@ -95,6 +96,31 @@ bool DropRounding(Rewriter& rw, NodeId id) {
   return true;
 }
 
+bool WidenAttention(Rewriter& rw, NodeId id) {
+  const Graph& g = rw.graph();
+  const Node n = g.node(id);
+  constexpr size_t kMask = 3, kPastValue = 5, kScores = 3;
+  const bool scores = n.outputs.size() > kScores && n.output(kScores).valid();
+  if (!IsNarrow(DTypeOf(g, n.output())) || scores) return false;
+  std::vector<ValueId> inputs = n.inputs;
+  for (size_t i = 0; i < inputs.size() && i <= kPastValue; ++i) {
+    if (!inputs[i].valid() || !IsNarrow(DTypeOf(g, inputs[i]))) continue;
+    inputs[i] = i == kMask ? WideMask(rw, inputs[i]) : Wide(rw, inputs[i]);
+  }
+  Attrs attrs = n.attrs;
+  attrs.Erase("softmax_precision");  // 16 bits would be less than now, and f64 is none of a 16-bit model
+  const NodeId made = rw.CreateN(Op::kAttention, std::move(inputs), n.outputs.size(), std::move(attrs));
+  for (size_t i = 0; i < n.outputs.size(); ++i) {
+    if (!n.output(i).valid()) continue;
+    const Type type = TypeOf(g, n.output(i));
+    const ValueId wide = g.node(made).output(i);
+    rw.graph().SetType(wide, {DType::kF32, type.shape});
+    rw.Replace(n.output(i), CastTo(rw, wide, type.dtype));
+  }
+  rw.EraseDead(id);
+  return true;
+}
+
 bool WidenNode(Rewriter& rw, NodeId id) {
   const Graph& g = rw.graph();
   const Node& n = g.node(id);
@@ -137,6 +163,8 @@ bool WidenNode(Rewriter& rw, NodeId id) {
       if (!narrow || !data || !(guard || ReachesSoftmax(g, n.output(), kMaxSteps))) return false;
       return Rebuild(rw, id, 1, 2), true;
     }
+    case Op::kAttention:
+      return WidenAttention(rw, id);
     case Op::kCast:
       return DropRounding(rw, id);
     default:

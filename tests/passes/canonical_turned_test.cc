@@ -364,6 +364,53 @@ TEST(CanonicalWiden, ProbabilitiesThatAreMaskedOnceMore) {
   }
 }
 
+// ONNX's op in 16 bits with caches and a mask: floats inside, what it makes is of 16 bits; not where its scores are read.
+TEST(CanonicalWiden, AttentionOfOnnx) {
+  for (const bool scores : {false, true}) {
+    for (const DType narrow : {DType::kF16, DType::kBF16}) {
+      Builder b;
+      b.g.info.opsets[""] = 23;
+      const auto half = [&](const char* name, int64_t rows) { return b.Cast(b.In(name, {2, 2, rows, 4}), narrow); };
+      const ValueId mask = b.Cast(b.In("hidden", {3, 8}), narrow);
+      const NodeId id = b.g.AddNode(
+          Op::kAttention, {half("q", 3), half("k", 3), half("v", 3), mask, half("past_k", 5), half("past_v", 5)},
+          scores ? 4 : 3, {{"softmax_precision", static_cast<int64_t>(narrow)}});
+      for (size_t i = 0; i < b.g.node(id).outputs.size(); ++i)
+        b.g.AddOutput("y" + std::to_string(i), b.g.node(id).output(i));
+      Graph after = b.g;
+      PassRun run;
+      ASSERT_TRUE(ir::Inference::Run(after).has_value());
+      ASSERT_EQ(*Widen(after, run), !scores);
+      for (const NodeId node : after.NodesInOrder()) {
+        const Node& n = after.node(node);
+        if (n.op != Op::kAttention || scores) continue;
+        for (const ValueId v : n.inputs) EXPECT_EQ(DTypeOf(after, v), DType::kF32) << ir::ToText(after);
+        for (const ValueId v : n.outputs) EXPECT_EQ(DTypeOf(after, v), DType::kF32) << ir::ToText(after);
+      }
+      ASSERT_TRUE(ir::Inference::Run(after).has_value());
+      for (size_t i = 0; i < after.outputs().size(); ++i) {
+        EXPECT_EQ(DTypeOf(after, after.outputs()[i].value), narrow);
+      }
+      if (scores) continue;
+      ir::TensorMap in;
+      for (const ValueId v : b.g.inputs()) {
+        ir::Shape shape;
+        for (const Dim& d : *TypeOf(b.g, v).shape) shape.push_back(d.number());
+        Tensor t = Tensor::Empty(DType::kF32, shape);
+        for (int64_t i = 0; i < t.size(); ++i)
+          t.mutable_as<float>()[static_cast<size_t>(i)] = static_cast<float>((i * 7 + v.index) % 13 - 6) / 8;
+        in[b.g.value(v).name] = t;
+      }
+      const auto want = ir::Interpret(b.g, in), got = ir::Interpret(after, in);
+      ASSERT_TRUE(want && got) << got.error().message;
+      for (int64_t i = 0; i < (*want)[0].size();
+           ++i)  // within -1..1; two roundings of 16 bits inside, and of the result
+        EXPECT_NEAR((*got)[0].GetDouble(i), (*want)[0].GetDouble(i), narrow == DType::kF16 ? 0x1p-9 : 0x1p-6);
+      for (size_t cache : {1u, 2u}) EXPECT_TRUE((*got)[cache].SameBits((*want)[cache]));
+    }
+  }
+}
+
 TEST(CanonicalRenormalized, WhatStays) {
   const auto stays = [](Left& b) {
     const std::string ops = Ops(b.g);
