@@ -86,9 +86,13 @@ class Finder {
         if (c_.Constant(n.input(i)) == nullptr) set_[SetOf(n.input(i).index)] = SetOf(n.output().index);
       }
     }
-    // What gains: windows, whose kernels want channels last, and Transposes that go. Windows are in every set that is changed.
+    // What gains: windows, whose kernels want channels last, and Transposes that go. Windows are in every set that is changed; means are none, since those
+    // of tokens look like means over the pixels of a line.
     std::map<uint32_t, int> windows, gains;
-    for (const auto& [id, kind] : nodes) windows[SetOf(g_.node(id).output().index)] += kind == Kind::kWindow;
+    for (const auto& [id, kind] : nodes) {
+      const Node& n = g_.node(id);
+      windows[SetOf(n.output().index)] += IsConvolution(n.op) || IsWindow(n.op);
+    }
     gains = windows;
     for (const NodeId id : g_.NodesInOrder()) {
       const Node& n = g_.node(id);
@@ -207,6 +211,8 @@ class Layer {
       const Node& n = g_.node(id);
       const auto it = n.op == Op::kTranspose ? last_.find(n.input(0)) : last_.end();
       if (it == last_.end() || it->second == n.output() || !n.attrs.Has("perm")) continue;
+      const NodeId maker = g_.value(it->second).producer;  // for a reader that comes later, maybe
+      if (maker.valid() && !g_.Before(maker, id)) continue;
       Perm perm = n.attrs.Ints("perm");
       const Perm first = ToFirst(perm.size());
       for (int64_t& axis : perm) axis = first[static_cast<size_t>(axis)];
@@ -239,7 +245,8 @@ class Layer {
     if (const auto it = last_.find(v); it != last_.end()) return it->second;
     const size_t rank = RankOf(g_, v);
     const NodeId producer = g_.value(v).producer;
-    if (IsTranspose(g_, producer, ToFirst(rank))) return last_[v] = g_.node(producer).input(0);
+    if (IsTranspose(g_, producer, ToFirst(rank)) && RankOf(g_, g_.node(producer).input(0)) == rank)
+      return last_[v] = g_.node(producer).input(0);
     return last_[v] = Turn(v, ToLast(rank), reader, reader);
   }
 
