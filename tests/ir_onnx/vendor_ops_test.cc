@@ -307,8 +307,10 @@ TEST(VendorOps, WhatNoRuleKnowsStays) {
 // A rank behind a node that is lowered itself, as in what ONNX Runtime makes of DETR: FusedConv, then FusedMatMul.
 TEST(VendorOps, RanksBehindNodesThatAreLowered) {
   Graph g;
-  ValueId x = g.AddInput("x", {DType::kF32, SymShape{2, 5, 12}});
-  x = g.node(g.AddOpaque("com.microsoft", "QuickGelu", {x}, 1, {}, "gelu")).output();
+  ValueId x = g.AddInput("x", {DType::kF32, SymShape{2, 6, 5, 12}});
+  const ValueId filters = g.AddConstant(Tensor::Zeros(DType::kF32, {4, 6, 1, 1}));
+  x = g.node(g.AddOpaque("com.microsoft", "FusedConv", {x, filters}, 1, {{"activation", std::string("Relu")}}, "conv"))
+          .output();
   const ValueId w = g.AddConstant(Tensor::Zeros(DType::kF32, {5, 3}));
   x = g.node(g.AddOpaque("com.microsoft", "FusedMatMul", {x, w}, 1, {{"transA", int64_t{1}}}, "product")).output();
   g.AddOutput("y", x);
