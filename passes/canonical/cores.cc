@@ -2,7 +2,9 @@
 // Before: MatMul(q [b,h,w,s,d], kT)  Softmax  MatMul(., v)                                    After: of q [b,h*w,s,d] and so on, the result as before
 // Before: Add(Reshape(s [b*w,h,s,s], [b,w,h,s,s]), mask [1,w,1,s,s]), reshaped back          After: s + the mask as [b*w,1,s,s]
 // Before: Mul(MatMul(q, kT), scale [h,1,1])                                                  After: MatMul(Mul(q, scale), kT)             (one scale a head)
+// Before: Mul(MatMul(q, kT), scale), a number that a run decides                             After: MatMul(Mul(q, scale), kT)
 // Before: Exp(x - ReduceMax(x)) divided by its ReduceSum; Softmax(x - ReduceMax(x))          After: Softmax(x)
+// Before: Softmax(ReduceMax(x) - x)                                                          After: Softmax(x * -1)
 // Before: MatMul(q [1,h,s,d], kT [B,h,d,n])                                                  After: MatMul(Expand(q) [B,h,s,d], kT)                   (one batch)
 // What is batch, head or window is the same to attention: batches of products. Exact but for the scale a head, which rounds q instead of the scores: the
 // bound is that of scale.cc.
@@ -229,6 +231,14 @@ bool OneBatch(Rewriter& rw, const Core& core) {
   return changed;
 }
 
+// A constant, or what `fold` makes one of constants alone.
+bool IsFixed(const Graph& g, ValueId v, int depth) {
+  if (IsConstantLike(g, v)) return true;
+  const Node* n = g.Producer(v);
+  if (n == nullptr || depth <= 0) return false;
+  return std::ranges::all_of(n->inputs, [&](ValueId in) { return !in.valid() || IsFixed(g, in, depth - 1); });
+}
+
 // One core brought to its flat form. Everything is looked at before anything is made.
 class Flattening {
  public:
@@ -345,12 +355,15 @@ class Flattening {
     return MakeTranspose(rw_, flat, LastTwoSwapped(static_cast<int64_t>(flat_.size())));
   }
 
-  // x * scale or x / scale with one scale for each head: nothing that depends on the key, more than one element.
+  // x * scale or x / scale with one scale for each head, or one that is no constant: nothing that depends on the key.
   bool ScalesHeads(const Node& n, size_t slot) const {
     if (n.op != Op::kMul && (n.op != Op::kDiv || slot != 0)) return false;
-    const SymShape* s = ShapeOf(g(), n.input(1 - slot));
-    if (s == nullptr || s->size() < 3 || s->size() > scores_.size() || !IsNumber(s->back(), 1)) return false;
-    return !std::ranges::all_of(*s, [](const Dim& d) { return IsNumber(d, 1); });
+    const ValueId scale = n.input(1 - slot);
+    const SymShape* s = ShapeOf(g(), scale);
+    if (s == nullptr || s->size() > scores_.size()) return false;
+    const bool one = std::ranges::all_of(*s, [](const Dim& d) { return IsNumber(d, 1); });
+    if (one) return !IsFixed(g(), scale, 4);
+    return s->size() >= 3 && IsNumber(s->back(), 1);
   }
 
   // How each operand of what stands between is broadcast to the flat scores.
@@ -406,20 +419,29 @@ bool HandMadeSoftmax(Rewriter& rw, NodeId id) {
   return true;
 }
 
-// Softmax(x - ReduceMax(x)) is Softmax(x), which subtracts it anyway: the same bits.
+// Softmax(x - ReduceMax(x)) is Softmax(x), which subtracts it anyway: the same bits. Softmax(ReduceMax(x) - x), over channels in DANet, is Softmax(-x): one
+// rounding less.
 bool DropMaximum(Rewriter& rw, NodeId id) {
   const Graph& g = rw.graph();
   const Node& n = g.node(id);
   const Node* sub = n.op == Op::kSoftmax ? g.Producer(n.input(0)) : nullptr;
-  const Node* top = sub != nullptr && sub->op == Op::kSub ? g.Producer(sub->input(1)) : nullptr;
+  if (sub == nullptr || sub->op != Op::kSub) return false;
   const int64_t rank = RankOf(g, n.output()), axis = n.attrs.Int("axis", -1);
-  if (top == nullptr || top->input(0) != sub->input(0) || rank < 1) return false;
-  if (!ReducesAlong(g, *top, Op::kReduceMax, (axis + rank) % rank, rank)) return false;
-  const NodeId dead = g.value(n.input(0)).producer;
-  rw.At(id, {id});
-  rw.SetInput(id, 0, sub->input(0));
-  rw.EraseDead(dead);
-  return true;
+  for (const size_t slot : {0u, 1u}) {
+    const ValueId x = sub->input(slot);
+    const Node* top = g.Producer(sub->input(1 - slot));
+    if (top != nullptr && top->op == Op::kExpand) top = g.Producer(top->input(0));
+    if (top == nullptr || top->input(0) != x || rank < 1 || DTypeOf(g, x) != DType::kF32) continue;
+    if (!ReducesAlong(g, *top, Op::kReduceMax, (axis + rank) % rank, rank)) continue;
+    const NodeId dead = g.value(n.input(0)).producer;
+    rw.At(id, {id});
+    const ValueId minus =
+        slot == 0 ? x : Make(rw, Op::kMul, {x, rw.Constant(Tensor::ScalarF32(-1.0f))}, {}, TypeOf(g, x));
+    rw.SetInput(id, 0, minus);
+    rw.EraseDead(dead);
+    return true;
+  }
+  return false;
 }
 
 }  // namespace

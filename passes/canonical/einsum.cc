@@ -3,6 +3,7 @@
 // Before: Einsum(x, W; "bsd,dhk->bshk")          After: Reshape(MatMul(x, Reshape(W, [d, h*k])), [b,s,h,k])
 // Before: Einsum(o, W; "bshk,hkd->bsd")          After: MatMul(Reshape(o, [b,s,h*k]), Reshape(W, [h*k, d]))
 // Before: Einsum(q, k; "bhid,bjd->bhij")         After: MatMul(q, Unsqueeze(Transpose(k, b d j), 1))      (one k for all heads)
+// Before: Einsum(p, v; "bkgqs,bskd->bqkgd")      After: Transpose(MatMul(p, Unsqueeze(Transpose(v, b k s d), 2)), b q k g d)   (grouped heads)
 // Before: Einsum(q, k; "rinhd,rjnhd->hnij")      After: MatMul(Reshape(Transpose(q, h n i r d), [h,n,i,r*d]), Reshape(Transpose(k, h n r d j), [h,n,r*d,j]))
 // The same products are summed; their order is that of a MatMul, so float results differ by its rounding, at most K * 2^-24 of the
 // terms. An ellipsis in all three terms stands for letters of its own.
@@ -71,7 +72,7 @@ std::string Spelled(std::string text, size_t rank_a, size_t rank_b) {
 bool Has(const std::string& term, char c) { return term.find(c) != std::string::npos; }
 
 // Letters by their part in the product, each in the order of `out`, the summed ones in the order of b; the batch in the order
-// of a where a begins with it and `out` does not: probabilities stay as they are, what attention gives is transposed anyway.
+// of a where a begins with it and `out` does not, the rows behind it in a's order: probabilities stay as they are, what attention gives is transposed anyway.
 struct Roles {
   std::string batch, rows, columns, summed;
 };
@@ -92,6 +93,7 @@ std::optional<Roles> RolesOf(const Terms& t) {
     return std::is_permutation(r.batch.begin(), r.batch.end(), term.begin(), term.begin() + std::ssize(r.batch));
   };
   if (begins(t.a) && !begins(t.out)) r.batch = t.a.substr(0, r.batch.size());
+  if (!r.batch.empty() && begins(t.a)) std::ranges::sort(r.rows, {}, [&t](char c) { return t.a.find(c); });
   return r;
 }
 

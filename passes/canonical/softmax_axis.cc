@@ -52,12 +52,13 @@ ValueId ScoresAbove(const Graph& g, ValueId v, int64_t rank, std::vector<Step>& 
   return {};
 }
 
-// Whether a Transpose of the last two axes alone reads v, through views that keep these.
+// Whether a Transpose of the last two axes alone reads v, through views that keep these, or a product from the left: v^T p.
 bool IsTurnedBack(const Graph& g, ValueId v) {
   for (size_t i = 0; i < kMostSteps && g.HasOneUse(v); ++i) {
     const Node& n = g.node(g.value(v).uses.front().node);
     const SymShape *in = ShapeOf(g, v), *out = ShapeOf(g, n.output());
     if (in == nullptr || out == nullptr || in->size() < 2 || out->size() < 2) return false;
+    if (n.op == Op::kMatMul) return n.input(1) == v && n.input(0) != v && !IsConstantLike(g, n.input(0));
     if (n.op == Op::kTranspose) return PermOf(n, std::ssize(*in)) == LastTwoSwapped(std::ssize(*in));
     const bool keeps = ProvablyEqual(in->back(), out->back()) && ProvablyEqual(in->end()[-2], out->end()[-2]);
     if (!IsReshapeLike(n.op) || !keeps) return false;

@@ -88,6 +88,28 @@ TEST(CanonicalCores, OneScaleForEachHead) {
   EXPECT_EQ(Check(late.g, Cores), Ops(late.g));
 }
 
+// log n of SSMax, an exponent of a temperature that is an input: a number that a run decides.
+TEST(CanonicalCores, AScaleThatARunDecides) {
+  for (const SymShape& shape : {SymShape{}, SymShape{1}, SymShape{1, 1, 1, 1}}) {
+    for (const Op op : {Op::kMul, Op::kDiv}) {
+      CoreGraph c({Sym("b"), 2});
+      const ValueId t = c.Op1(Op::kExp, {c.In("t", shape)});
+      c.Attend(c.Op1(op, {c.Scores(), t}));
+      EXPECT_EQ(Check(c.g, Cores, 1e-5),
+                std::string("Exp ") + (op == Op::kMul ? "Mul" : "Div") + " Transpose MatMul Softmax MatMul");
+    }
+  }
+  CoreGraph fixed({Sym("b"), 2});  // stays behind the product, where the rules have it
+  fixed.Attend(fixed.Op1(Op::kMul, {fixed.Scores(), fixed.F(0.3f)}));
+  EXPECT_EQ(Check(fixed.g, Cores), Ops(fixed.g));
+  CoreGraph under({Sym("b"), 2});  // divided by the scores
+  under.Attend(under.Op1(Op::kDiv, {under.In("t", {}), under.Scores()}));
+  EXPECT_EQ(Check(under.g, Cores), Ops(under.g));
+  CoreGraph rows({Sym("b"), 2});  // one for each key
+  rows.Attend(rows.Op1(Op::kMul, {rows.Scores(), rows.In("t", {1, 1, 1, Sym("t")})}));
+  EXPECT_EQ(Check(rows.g, Cores), Ops(rows.g));
+}
+
 TEST(CanonicalCores, RowsAndKeysInTwoParts) {  // relative positions of pictures: [n,16,16] as [n,4,4,4,4]
   Builder b;
   const ValueId q = b.In("q", {Sym("b"), 16, 4}), k = b.In("k", {Sym("b"), 16, 4}), v = b.In("v", {Sym("b"), 16, 6});
@@ -104,6 +126,22 @@ TEST(CanonicalCores, MaximumThatTheSoftmaxTakesAnyway) {
     const ValueId top = b.Op1(Op::kReduceMax, {x, b.Axis({axis})}, Attrs{{"keepdims", int64_t{1}}});
     b.Out(b.Op1(Op::kSoftmax, {b.Op1(Op::kSub, {x, top})}, Attrs{{"axis", int64_t{-1}}}));
     EXPECT_EQ(Check(b.g, Cores), axis == -1 ? "Softmax" : "ReduceMax Sub Softmax");
+  }
+}
+
+// DANet's attention of channels: what is least alike counts most.
+TEST(CanonicalCores, ScoresTakenOffTheirMaximum) {
+  for (const int64_t axis : {int64_t{-1}, int64_t{1}}) {
+    for (const bool wide : {false, true}) {
+      Builder b;
+      const ValueId x = b.In("x", {3, 2, 4});
+      ValueId top = b.Op1(Op::kReduceMax, {x, b.Axis({axis})}, Attrs{{"keepdims", int64_t{1}}});
+      if (wide) top = b.Op1(Op::kExpand, {top, b.Axis({3, 2, 4})});
+      b.Out(b.Op1(Op::kSoftmax, {b.Op1(Op::kSub, {top, x})}, Attrs{{"axis", int64_t{-1}}}));
+      EXPECT_EQ(Check(b.g, Cores, 1e-6), axis == -1 ? "Mul Softmax"
+                                         : wide     ? "ReduceMax Expand Sub Softmax"
+                                                    : "ReduceMax Sub Softmax");
+    }
   }
 }
 

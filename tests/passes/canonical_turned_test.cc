@@ -134,6 +134,22 @@ TEST(CanonicalSoftmaxAxis, KeysBeforeQueries) {
   EXPECT_NE(ops.find("Softmax Transpose"), std::string::npos) << ops;
 }
 
+// Non-local attention of channels first: v^T p, the keys of p are its rows.
+TEST(CanonicalSoftmaxAxis, ProbabilitiesThatMeetValuesFromTheRight) {
+  KeysFirst b, left, weight;
+  b.Out(b.Op1(Op::kMatMul, {b.In("v", {Sym("b"), 2, 6, Sym("t")}), b.p}));
+  EXPECT_EQ(Check(b.g, SoftmaxAxis, kRounding), "MatMul Transpose Mul Softmax Transpose MatMul");
+  left.Out(left.Op1(Op::kMatMul, {left.p, left.In("v", {Sym("b"), 2, Sym("s"), 6})}));
+  std::string ops = Ops(left.g);
+  EXPECT_EQ(Check(left.g, SoftmaxAxis), ops);
+  weight.k = weight.In("k9", {Sym("b"), 2, 9, 4});
+  const ValueId scores = weight.Op1(Op::kMatMul, {weight.k, weight.q});
+  const ValueId p = weight.Op1(Op::kSoftmax, {scores}, {{"axis", int64_t{2}}});
+  weight.Out(weight.Op1(Op::kMatMul, {weight.W({6, 9}), p}));
+  ops = Ops(weight.g);
+  EXPECT_EQ(Check(weight.g, SoftmaxAxis), ops);
+}
+
 TEST(CanonicalSoftmaxAxis, RowsThatNothingTurnsBackStay) {
   const auto stays = [](KeysFirst& b) {
     const std::string ops = Ops(b.g);

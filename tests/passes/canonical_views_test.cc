@@ -274,6 +274,11 @@ TEST(CanonicalEinsum, ProbabilitiesStayAsTheyAre) {
                 v = b.In("v", {Sym("j"), Sym("c"), Sym("n"), 2, 4});
   b.Out(b.Op1(Op::kEinsum, {p, v}, Attrs{{"equation", std::string("hcnij,jcnhd->icnhd")}}));
   EXPECT_EQ(Check(b.g, Einsum, 1e-5), "Transpose MatMul Transpose");
+  Builder groups;  // grouped heads: k of them have g queries each
+  const ValueId r = groups.In("p", {Sym("b"), 3, 2, Sym("q"), Sym("s")}),
+                w = groups.In("v", {Sym("b"), Sym("s"), 3, 4});
+  groups.Out(groups.Op1(Op::kEinsum, {r, w}, Attrs{{"equation", std::string("bkgqs,bskd->bqkgd")}}));
+  EXPECT_EQ(Check(groups.g, Einsum, 1e-5), "Transpose Unsqueeze MatMul Transpose");
 }
 
 // Heads of 16 columns of which the first 4 are turned, or what stands in the place of that.
