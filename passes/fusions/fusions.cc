@@ -14,6 +14,8 @@ const std::vector<Rule>& FloatRules() {
       GeluErf(),
       GeluErfScaled(),
       GeluTanh(),
+      GeluErfc(),
+      GeluTwice(),
       HardSwish(),
       HardSwishGate(),
       HardSigmoid(),

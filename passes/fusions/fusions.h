@@ -18,6 +18,8 @@ Rule LayerNormTerms(bool has_beta);
 Rule GeluErf();
 Rule GeluErfScaled();
 Rule GeluTanh();
+Rule GeluErfc();
+Rule GeluTwice();  // behind those whose products it would take apart
 Rule HardSwish();
 Rule HardSwishGate();
 Rule HardSigmoid();
