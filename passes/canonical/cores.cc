@@ -431,7 +431,7 @@ bool DropMaximum(Rewriter& rw, NodeId id) {
     const ValueId x = sub->input(slot);
     const Node* top = g.Producer(sub->input(1 - slot));
     if (top != nullptr && top->op == Op::kExpand) top = g.Producer(top->input(0));
-    if (top == nullptr || top->input(0) != x || rank < 1 || DTypeOf(g, x) != DType::kF32) continue;
+    if (top == nullptr || top->input(0) != x || rank < 1 || (slot == 1 && DTypeOf(g, x) != DType::kF32)) continue;
     if (!ReducesAlong(g, *top, Op::kReduceMax, (axis + rank) % rank, rank)) continue;
     const NodeId dead = g.value(n.input(0)).producer;
     rw.At(id, {id});
