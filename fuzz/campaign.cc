@@ -266,6 +266,7 @@ int RunCampaign(const Flags& flags) {
   std::signal(SIGINT, Stop);
   std::signal(SIGTERM, Stop);
   std::vector<std::thread> jobs;
+  jobs.reserve(static_cast<size_t>(flags.jobs));
   for (int job = 0; job < flags.jobs; ++job) {
     jobs.emplace_back([&, job] {
       Folder folder(job);

@@ -189,7 +189,7 @@ Result<bool> Widen(Graph& graph, PassRun& run) {
     rw.At(id, {id});
     WidenNode(rw, id);
   }
-  if (rw.changed()) run.log.push_back("widen: 16-bit attention is computed in f32");
+  if (rw.changed()) run.log.emplace_back("widen: 16-bit attention is computed in f32");
   return rw.changed();
 }
 
