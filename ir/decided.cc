@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "octavo/ir/infer_rules.h"
 #include "octavo/ir/subgraph.h"
 
 namespace octavo::ir {
@@ -15,6 +16,7 @@ namespace {
 
 // The operands whose elements say the sizes of the results, and not only which elements they have; a bit for each.
 uint32_t SayingSizes(Op op) {
+  if (ReduceRule(op) != nullptr) return 0b10;  // its axes; ArgMax has none of such operands
   switch (op) {
     case Op::kCompress:
     case Op::kExpand:
@@ -27,16 +29,6 @@ uint32_t SayingSizes(Op op) {
     case Op::kAffineGrid:
     case Op::kSqueeze:
     case Op::kUnsqueeze:
-    case Op::kReduceL1:
-    case Op::kReduceL2:
-    case Op::kReduceLogSum:
-    case Op::kReduceLogSumExp:
-    case Op::kReduceMax:
-    case Op::kReduceMean:
-    case Op::kReduceMin:
-    case Op::kReduceProd:
-    case Op::kReduceSum:
-    case Op::kReduceSumSquare:
       return 0b10;
     case Op::kBlackmanWindow:
     case Op::kConstantOfShape:

@@ -1,10 +1,12 @@
 #include "octavo/passes/experts.h"
 
 #include <algorithm>
+#include <format>
 #include <set>
 #include <utility>
 
 #include "octavo/passes/attention.h"
+#include "octavo/passes/pointwise.h"
 
 namespace octavo::passes {
 
@@ -135,7 +137,11 @@ std::string WhyNoLinear(const Graph& g, const Node& n) {
     const bool pointwise =
         w != nullptr && w->rank() >= 3 && HoldsMatrices(*w) && n.attrs.Int("group", 1) == 1 &&
         std::ranges::all_of(w->shape().begin() + 2, w->shape().end(), [](int64_t d) { return d == 1; });
-    return pointwise ? "it is a convolution of kernel 1, which octavo writes as a Linear beside attention alone" : "";
+    if (!pointwise) return "";
+    return std::format(
+        "it is a convolution of kernel 1: recipes int8 and dynamic quantize those of {} channels and filters or more, "
+        "without stride and padding, over more than one position",
+        kLeastChannelsInCodes);
   }
   if (n.op != Op::kMatMul && n.op != Op::kGemm && n.op != Op::kEinsum) return "";
   for (size_t i = 0; i < (n.op == Op::kGemm ? 2 : n.inputs.size()); ++i) {

@@ -279,6 +279,12 @@ void JudgeLinear(Candidate& c, const OriginIndex& index, const Told& told) {
           UnlessOtherFloat(index, c.nodes[0], "this recipe leaves Linears in float"));
 }
 
+// A convolution of kernel 1 that the pass conv_linears has made a Linear.
+bool IsMadeLinear(const Candidate& c, const OriginIndex& index) {
+  const Node* n = c.kind != "product" ? nullptr : index.Find(c.nodes[0], {Op::kQuantizedLinear, Op::kMatMul});
+  return n != nullptr && MadeBy(*n, "conv_linears");
+}
+
 // Of a mixture of experts: the Gather that takes their matrices, then the product.
 void JudgeExperts(Candidate& c, const OriginIndex& index, const Told& told) {
   if (const Node* columns = index.Find(c.nodes[0], {Op::kLinearBlocked, Op::kQuantizedLinear})) {
@@ -438,6 +444,7 @@ void Judge(const Graph& finished, const PassRun& run, Report& report) {
   report.attention = report.qkv = report.linear = {};
   report.in_float = WeightsInFloat(finished);
   for (Candidate& c : report.candidates) {
+    if (IsMadeLinear(c, index)) c.kind = "linear", c.reason.clear();
     Count uncounted;  // kv and shared: extras beside what a user asks for
     Count& count = c.kind == "attention" ? report.attention
                    : c.kind == "qkv"     ? report.qkv

@@ -228,5 +228,28 @@ TEST(Inventory, SaysWhereNothingIsFound) {
   }
 }
 
+// A convolution of kernel 1 counts as a Linear where the recipe has made it one.
+TEST(Inventory, ConvolutionsInCodesAreLinears) {
+  for (const char* recipe : {"dynamic", "float"}) {
+    Graph g;
+    g.info.opsets[""] = 17;
+    const ValueId x = g.AddInput("x", {DType::kF32, SymShape{2, 64, 5, 5}});
+    Tensor w = Tensor::Zeros(DType::kF32, {64, 64, 1, 1});
+    for (size_t i = 0; i < 64 * 64; i += 65) w.mutable_as<float>()[i] = 1;
+    g.AddOutput("y", g.node(g.AddNode(Op::kConv, {x, g.AddConstant(w)}, 1, {}, "expand")).output());
+    const auto result = Optimize(std::move(g), Of(recipe));
+    ASSERT_TRUE(result) << result.error().message;
+    const bool codes = recipe == std::string("dynamic");
+    const passes::Report& report = result->report;
+    EXPECT_EQ(report.linear.found, codes);
+    EXPECT_EQ(report.linear.done, codes);
+    ASSERT_EQ(report.candidates.size(), 1u);
+    EXPECT_EQ(report.candidates[0].kind, codes ? "linear" : "product");
+    EXPECT_EQ(report.candidates[0].status, codes ? "quantized" : "left");
+    EXPECT_EQ(report.candidates[0].reason.empty(), codes) << report.candidates[0].reason;
+    EXPECT_EQ(result->notes.empty(), codes);
+  }
+}
+
 }  // namespace
 }  // namespace octavo::api

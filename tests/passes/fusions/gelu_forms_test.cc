@@ -1,24 +1,16 @@
 // gelu_forms.cc: GELUs that a tool took apart or wrote by the complement fuse, and no other constants.
 #include <gtest/gtest.h>
 
-#include "octavo/tests/passes/rule_graphs.h"
+#include "octavo/tests/passes/gelu_graphs.h"
 
 namespace octavo::passes::fusions {
 namespace {
-
-struct Form : Graphs {
-  using Graphs::Graphs;
-  ValueId x = Input("x", {2, 9});
-  ValueId Times(ValueId a, ValueId b) { return Node(Op::kMul, {a, b}); }
-  ValueId Plus(ValueId a, ValueId b) { return Node(Op::kAdd, {a, b}); }
-  ValueId Erf() { return Node(Op::kErf, {Times(x, Real(0.70710678f))}); }
-};
 
 // onnxsim multiplies the 0.5 into the weights behind.
 TEST(GeluForms, TwiceAGelu) {
   for (const bool apart : {false, true}) {
     for (const float one : {1.0f, 1.1f}) {
-      Form b(3, 18);
+      GeluGraphs b(3, 18);
       b.g.AddOutput("y", apart ? b.Plus(b.Times(b.Erf(), b.x), one == 1.0f ? b.x : b.Times(b.x, b.Real(one)))
                                : b.Times(b.x, b.Plus(b.Real(one), b.Erf())));
       const Fused f = Fuse(b.g);
@@ -32,7 +24,7 @@ TEST(GeluForms, TwiceAGelu) {
 TEST(GeluForms, ByTheComplement) {
   for (int form = 0; form < 12; ++form) {
     for (const float off : {1.0f, 1.01f}) {
-      Form b(3, 18);
+      GeluGraphs b(3, 18);
       const ValueId x = b.x, half = b.Real(0.5f);
       const auto neg = [&b](ValueId v) { return b.Node(Op::kNeg, {v}); };
       const ValueId inner[] = {

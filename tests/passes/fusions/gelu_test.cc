@@ -1,7 +1,7 @@
 // gelu.cc: fires on the forms of exporters, within its bound, and on no other constants.
 #include <gtest/gtest.h>
 
-#include "octavo/tests/passes/rule_graphs.h"
+#include "octavo/tests/passes/gelu_graphs.h"
 
 namespace octavo::passes::fusions {
 namespace {
@@ -40,15 +40,7 @@ TEST(GeluRule, AGeluHasAHalf) {
 }
 
 // What authors write beside the exporters' own forms.
-struct Author : Graphs {
-  using Graphs::Graphs;
-  ValueId x = Input("x", {2, 9});
-  ValueId Times(ValueId a, ValueId b) { return Node(Op::kMul, {a, b}); }
-  ValueId Plus(ValueId a, ValueId b) { return Node(Op::kAdd, {a, b}); }
-  ValueId Erf() { return Node(Op::kErf, {Times(x, Real(0.70710678f))}); }
-  ValueId HalfOf(ValueId tanh) { return Times(Times(x, Real(0.5f)), Plus(tanh, Real(1.0f))); }
-};
-ValueId Form(Author& b, int form, float off) {
+ValueId Form(GeluGraphs& b, int form, float off) {
   const ValueId c = b.Real(0.044715f * off), f = b.Real(0.79788456f), x = b.x;
   const ValueId cxx = b.Times(b.Times(c, x), x);
   switch (form) {
@@ -64,7 +56,7 @@ ValueId Form(Author& b, int form, float off) {
 }
 TEST(GeluRule, FormsOfAuthors) {
   for (int form = 0; form < 4; ++form) {
-    Author b(3, 18), other(3, 18);
+    GeluGraphs b(3, 18), other(3, 18);
     b.g.AddOutput("y", Form(b, form, 1.0f));
     other.g.AddOutput("y", Form(other, form, 1.01f));
     const Fused f = Fuse(b.g);
