@@ -73,6 +73,7 @@ bool IsFlip(const Graph& g, const Node& n) {
   const auto& shape = g.value(n.input(0)).type.shape;
   if (n.op != Op::kTranspose || !shape || shape->size() < 2) return false;
   std::vector<int64_t> flip;
+  flip.reserve(shape->size());
   for (size_t i = 0; i < shape->size(); ++i) flip.push_back(static_cast<int64_t>(i));
   std::swap(flip[flip.size() - 1], flip[flip.size() - 2]);
   const std::vector<int64_t> perm = n.attrs.Ints("perm");
