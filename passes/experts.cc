@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "octavo/passes/attention.h"
-#include "octavo/passes/pointwise.h"
+#include "octavo/passes/unfold.h"
 
 namespace octavo::passes {
 
@@ -135,13 +135,12 @@ bool HoldsMatrices(const ir::Tensor& t) {
 std::string WhyNoLinear(const Graph& g, const Node& n) {
   if (n.op == Op::kConv) {
     const ir::Tensor* w = WeightsBehind(g, n.input(1));
-    const bool pointwise =
-        w != nullptr && w->rank() >= 3 && HoldsMatrices(*w) && n.attrs.Int("group", 1) == 1 &&
-        std::ranges::all_of(w->shape().begin() + 2, w->shape().end(), [](int64_t d) { return d == 1; });
-    if (!pointwise) return "";
+    const bool product = w != nullptr && w->rank() >= 3 && HoldsMatrices(*w) && n.attrs.Int("group", 1) == 1 &&
+                         w->size() / (w->shape()[0] * w->shape()[1]) <= kMostPositionsInCodes;
+    if (!product) return "";
     return std::format(
-        "it is a convolution of kernel 1: recipes int8 and dynamic quantize those of {} channels and filters or more, "
-        "without stride and padding, over more than one position",
+        "it is a convolution: recipes int8 and dynamic quantize those of {} channels and filters or more, over more than "
+        "one position",
         kLeastChannelsInCodes);
   }
   if (n.op != Op::kMatMul && n.op != Op::kGemm && n.op != Op::kEinsum) return "";

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "octavo/ir/infer.h"
+#include "octavo/ir/unfold.h"
 #include "octavo/runtime/prepared_conv.h"
 
 namespace octavo::runtime {
@@ -86,23 +87,10 @@ class Finder {
         if (c_.Constant(n.input(i)) == nullptr) set_[SetOf(n.input(i).index)] = SetOf(n.output().index);
       }
     }
-    // What gains: windows, whose kernels want channels last, and Transposes that go. Windows are in every set that is changed; means are none, since those
-    // of tokens look like means over the pixels of a line.
-    std::map<uint32_t, int> windows, gains;
-    for (const auto& [id, kind] : nodes) {
-      const Node& n = g_.node(id);
-      windows[SetOf(n.output().index)] += IsConvolution(n.op) || IsWindow(n.op);
-    }
-    gains = windows;
-    for (const NodeId id : g_.NodesInOrder()) {
-      const Node& n = g_.node(id);
-      const size_t rank = n.op == Op::kTranspose ? RankOf(g_, n.input(0)) : 0;
-      if (rank != 0 && IsTranspose(g_, id, ToLast(rank))) ++gains[SetOf(n.input(0).index)];
-      if (rank != 0 && IsTranspose(g_, id, ToFirst(rank))) ++gains[SetOf(n.output().index)];
-    }
+    std::map<uint32_t, Tally> tallies = Count(nodes);
     std::erase_if(nodes, [&](const auto& node) {
-      const uint32_t set = SetOf(g_.node(node.first).output().index);
-      return windows[set] == 0 || gains[set] < 2;
+      const Tally& t = tallies[SetOf(g_.node(node.first).output().index)];
+      return t.windows == 0 ? !t.known || t.gone < 2 || t.gone <= t.made : t.windows + t.gone < 2;
     });
     return nodes;
   }
@@ -115,6 +103,55 @@ class Finder {
   uint32_t SetOf(uint32_t v) {
     while (set_[v] != v) v = set_[v] = set_[set_[v]];
     return v;
+  }
+
+  // The image whose channels were put last for the windows of a convolution, as codes or floats; invalid: the node makes none.
+  ValueId Unfolded(NodeId id) const {
+    const std::optional<ir::Unfold> unfold =
+        g_.node(id).op == Op::kConcat ? ir::UnfoldAt(g_, g_.node(id).output()) : std::nullopt;
+    if (!unfold) return {};
+    NodeId maker = g_.value(unfold->x).producer;
+    if (maker.valid() && g_.node(maker).op == Op::kQuantizeLinear) maker = g_.value(g_.node(maker).input(0)).producer;
+    const size_t rank = maker.valid() ? RankOf(g_, g_.node(maker).input(0)) : 0;
+    return rank != 0 && IsTranspose(g_, maker, ToLast(rank)) ? g_.node(maker).input(0) : ValueId{};
+  }
+
+  // What a set gains: windows, whose kernels want channels last, and Transposes that go. Only [N, C, H, W] is known to be an image without a window: means are none,
+  // since those of tokens look like means over the pixels of a line.
+  struct Tally {
+    int windows = 0, gone = 0, made = 0;  // the latter two: Transposes
+    bool known = false;                   // four axes or more
+  };
+
+  std::map<uint32_t, Tally> Count(const std::vector<std::pair<NodeId, Kind>>& nodes) {
+    std::map<uint32_t, Tally> tallies;
+    std::set<ValueId> inside, entering;
+    for (const auto& [id, kind] : nodes) inside.insert(g_.node(id).output());
+    for (const auto& [id, kind] : nodes) {
+      const Node& n = g_.node(id);
+      Tally& t = tallies[SetOf(n.output().index)];
+      t.windows += IsConvolution(n.op) || IsWindow(n.op);
+      t.known |= RankOf(g_, n.output()) > 3;
+      for (size_t i = 0; i < Images(n, kind); ++i) {
+        const ValueId v = n.input(i);
+        if (c_.Constant(v) != nullptr || inside.contains(v) || !entering.insert(v).second) continue;
+        ++(IsTranspose(g_, g_.value(v).producer, ToFirst(RankOf(g_, v))) ? t.gone : t.made);
+      }
+      bool leaves = g_.IsGraphOutput(n.output());
+      for (const ir::Use& use : g_.value(n.output()).uses) {
+        const Node& reader = g_.node(use.node);
+        if (IsTranspose(g_, use.node, ToLast(RankOf(g_, n.output())))) {
+          ++t.gone;
+        } else {
+          leaves |= reader.outputs.size() != 1 || !inside.contains(reader.output());
+        }
+      }
+      t.made += leaves;
+    }
+    for (const NodeId id : g_.NodesInOrder()) {
+      if (const ValueId image = Unfolded(id); image.valid()) ++tallies[SetOf(image.index)].windows;
+    }
+    return tallies;
   }
 
   Kind KindOf(const Node& n) const {

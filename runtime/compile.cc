@@ -70,6 +70,7 @@ Made MakeKernel(ir::NodeId id, const CompileContext& c, const ChainsByNode& chai
   if (node.op == Op::kLinearBlocked) made = MakeBlockedGroup(id, c, chains);
   if (node.op == Op::kQuantizedLinear || node.op == Op::kQuantizedQkv) made = MakeLinearGroup(id, c, chains);
   if (node.op == Op::kRMSNormalization) made = MakeNormGroup(id, c);
+  if (node.op == Op::kConcat) made = MakeUnfold(id, c);
   if (made.kernel == nullptr) made = MakeTurned(id, c, chains);
   if (made.kernel == nullptr)
     made = {.kernel = MakeKernel(node, c), .nodes = {id}, .inputs = node.inputs, .outputs = node.outputs};

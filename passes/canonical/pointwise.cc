@@ -14,7 +14,7 @@
 #include "octavo/passes/attention.h"
 #include "octavo/passes/canonical/canonical.h"
 #include "octavo/passes/canonical/util.h"
-#include "octavo/passes/pointwise.h"
+#include "octavo/passes/unfold.h"
 
 namespace octavo::passes::canonical {
 
@@ -123,7 +123,7 @@ void ToLinear(Rewriter& rw, NodeId id) {
   const Type type{dtype, SymShape{in[0], positions, Dim(w.shape()[0])}};
   const std::string name = g.value(n.input(1)).name;
   ValueId y =
-      Make(rw, Op::kMatMul, {MakeTranspose(rw, flat, {0, 2, 1}), rw.Constant(PointwiseMatrix(w), name + "_matrix")}, {}, type);
+      Make(rw, Op::kMatMul, {MakeTranspose(rw, flat, {0, 2, 1}), rw.Constant(WindowMatrix(w), name + "_matrix")}, {}, type);
   if (n.input(2).valid()) y = Make(rw, Op::kAdd, {y, n.input(2)}, {}, type);
   if (!split.valid()) return ReplaceNode(rw, id, AsChannels(rw, y, x));
   const std::vector<ValueId> parts = g.node(split).outputs;

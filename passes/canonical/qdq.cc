@@ -5,10 +5,13 @@
 // Before: x -> Reshape -> Transpose -> QuantizeLinear
 // After:  x -> QuantizeLinear -> Reshape -> Transpose
 //
+// Before: x -> windows of a convolution -> QuantizeLinear
+// After:  x -> QuantizeLinear -> windows, around which its zero point stands
+//
 // Before: q -> DequantizeLinear -> QuantizeLinear with the same parameters
 // After:  q
 //
-// Views move elements and compute nothing, so all of it is exact. Per axis only where the axis can be followed.
+// Views and windows move elements and compute nothing, so all of it is exact. Per axis only where the axis can be followed.
 // Refused: Quantize across views that select (Slice, Split, Gather: more would be quantized than before) and across a
 // view with other users (the view would be made twice), blocked quantization, parameters computed at run time per axis.
 #include <cmath>
@@ -16,6 +19,8 @@
 
 #include "octavo/passes/canonical/canonical.h"
 #include "octavo/passes/canonical/util.h"
+#include "octavo/passes/unfold.h"
+#include "octavo/quant/numeric/code8.h"
 
 namespace octavo::passes::canonical {
 
@@ -192,6 +197,30 @@ bool HoistQuantize(Rewriter& rw, NodeId id) {
   return true;
 }
 
+// QuantizeLinear(windows of x) -> windows of QuantizeLinear(x), which has fewer elements. What pads x is the code of 0 then: round(0 / scale) + zero point.
+bool HoistFromWindows(Rewriter& rw, NodeId id) {
+  const Graph& g = rw.graph();
+  const Node& q = g.node(id);
+  const auto params = ParamsOf(g, q);
+  const DType codes = DTypeOf(g, q.output());
+  if (!params || params->axis >= 0 || !quant::IsInt8(codes) || !g.HasOneUse(q.input(0))) return false;
+  const std::optional<ir::Unfold> unfold = ir::UnfoldAt(g, q.input(0));
+  if (!unfold || g.ConstantOf(unfold->x) != nullptr) return false;
+  if (unfold->padding.valid() && ConstScalar(g, unfold->padding) != 0.0) return false;
+  const Tensor* zero = g.ConstantOf(q.input(2));
+  if (q.input(2).valid() && zero == nullptr) return false;
+  const SymShape windows = *ShapeOf(g, q.input(0));
+  std::vector<ValueId> inputs = q.inputs;
+  inputs[0] = unfold->x;
+  const ValueId quantized =
+      Make(rw, Op::kQuantizeLinear, std::move(inputs), q.attrs, {codes, TypeOf(g, unfold->x).shape});
+  rw.At(id, unfold->nodes);
+  const ValueId padding = zero == nullptr ? ValueId{} : rw.Constant(zero->Reshaped({}));
+  ReplaceNode(rw, id,
+              MakeUnfold(rw, quantized, unfold->windows, padding, SymShape(windows.begin() + 1, windows.end() - 1)));
+  return true;
+}
+
 bool SameConstant(const Graph& g, ValueId a, ValueId b) {
   if (a == b) return true;
   const Tensor* ta = g.ConstantOf(a);
@@ -240,7 +269,7 @@ Result<bool> Qdq(Graph& graph, PassRun&) {
       if (!graph.IsAlive(id)) continue;
       rw.At(id, {id});
       if (graph.node(id).op == Op::kQuantizeLinear) {
-        DropRoundTrip(rw, id) || HoistQuantize(rw, id);
+        DropRoundTrip(rw, id) || HoistQuantize(rw, id) || HoistFromWindows(rw, id);
       } else {
         SinkDequantize(rw, id);
       }

@@ -19,6 +19,7 @@ const std::vector<Rule>& FloatRules() {
       HardSwish(),
       HardSwishGate(),
       HardSigmoid(),
+      ConvPad(),
       BatchNorm(),
       ConvAffine(ir::Op::kMul),
       ConvAffine(ir::Op::kAdd),

@@ -24,6 +24,7 @@ Rule HardSwish();
 Rule HardSwishGate();
 Rule HardSigmoid();
 Rule BatchNorm();
+Rule ConvPad();
 Rule ConvAffine(ir::Op op);  // kMul or kAdd behind it
 Rule Sdpa();
 Rule AttentionOp();

@@ -1,6 +1,8 @@
-// conv_linears: convolutions of kernel 1 are Linears with the same bits, and what the pass leaves alone.
+// conv_linears: convolutions are Linears over their windows with the same sums, codes stand before the windows, and what the pass leaves alone.
 #include <gtest/gtest.h>
 
+#include "octavo/ir/unfold.h"
+#include "octavo/passes/canonical/canonical.h"
 #include "octavo/passes/pipelines.h"
 #include "octavo/passes/quantize/quantize.h"
 #include "octavo/tests/passes/rule_graphs.h"
@@ -15,10 +17,26 @@ constexpr int64_t kChannels = 64, kFilters = 72;
 struct Options {
   size_t dims = 2;
   bool bias = true;
-  // What must stay:
   int64_t kernel = 1, stride = 1, groups = 1, channels = kChannels, filters = kFilters, size = 3;
   bool weights = true;
+  int64_t dilation = 1;
+  std::vector<int64_t> pads = {};  // before and behind each axis
+  const char* auto_pad = "NOTSET";
 };
+
+// Whole numbers, whose sums are exact in any order.
+Tensor Wholes(ir::Shape shape) {
+  Tensor t = Tensor::Zeros(ir::DType::kF32, std::move(shape));
+  for (int64_t i = 0; i < t.size(); ++i)
+    t.mutable_as<float>()[static_cast<size_t>(i)] = static_cast<float>(i * 7919 % 31 - 15);
+  return t;
+}
+
+Tensor Image(const Options& o) {
+  ir::Shape shape(o.dims + 2, o.size);
+  shape[0] = 2, shape[1] = o.channels;
+  return Wholes(shape);
+}
 
 Graphs Net(const Options& o) {
   Graphs m;
@@ -27,11 +45,14 @@ Graphs Net(const Options& o) {
   ir::Shape w(o.dims + 2, o.kernel);
   w[0] = o.filters, w[1] = o.channels / o.groups;
   const ValueId x = m.Input("x", shape);
-  std::vector<ValueId> in = {x, o.weights ? m.Reals(w) : m.Input("w", ir::SymShape(w.begin(), w.end()))};
+  std::vector<ValueId> in = {x, o.weights ? m.g.AddConstant(Wholes(w)) : m.Input("w", ir::SymShape(w.begin(), w.end()))};
   if (o.bias) in.push_back(m.Reals({o.filters}));
-  m.g.AddOutput(
-      "y", m.Node(Op::kRelu,
-                  {m.Node(Op::kConv, in, {{"strides", std::vector<int64_t>(o.dims, o.stride)}, {"group", o.groups}})}));
+  ir::Attrs attrs{{"strides", std::vector<int64_t>(o.dims, o.stride)},
+                  {"dilations", std::vector<int64_t>(o.dims, o.dilation)},
+                  {"group", o.groups},
+                  {"auto_pad", std::string(o.auto_pad)}};
+  if (!o.pads.empty()) attrs.Set("pads", o.pads);
+  m.g.AddOutput("y", m.Node(Op::kRelu, {m.Node(Op::kConv, in, std::move(attrs))}));
   EXPECT_TRUE(ir::Inference::Run(m.g));
   return m;
 }
@@ -48,16 +69,91 @@ TEST(ConvLinears, TheSameBits) {
     EXPECT_EQ(CountOf(after, Op::kMatMul), 1);
     EXPECT_EQ(CountOf(after, Op::kAdd), o.bias);
     EXPECT_EQ(CountOf(after, Op::kTranspose), 2);
-    ir::Shape shape(o.dims + 2, o.size);
-    shape[0] = 2, shape[1] = o.channels;
-    Tensor x = Tensor::Zeros(ir::DType::kF32, shape);
-    for (int64_t i = 0; i < x.size(); ++i)
-      x.mutable_as<float>()[static_cast<size_t>(i)] = std::sin(static_cast<float>(i));
+    EXPECT_EQ(CountOf(after, Op::kSlice), 0);
+    Tensor x = Image(o);
+    for (float& v : x.mutable_as<float>()) v = std::sin(v);  // sums of kernel 1 have their order
     const auto want = ir::Interpret(m.g, {{"x", x}}), got = ir::Interpret(after, {{"x", x}});
     ASSERT_TRUE(want && got);
     EXPECT_TRUE(got->front().SameBits(want->front()));
     const auto again = ConvLinears(after, run);
     EXPECT_TRUE(again && !*again);
+  }
+}
+
+const std::vector<Options>& Kernels() {
+  static const std::vector<Options> all = {
+      {.kernel = 3, .size = 5, .pads = {1, 1, 1, 1}},
+      {.kernel = 3, .size = 5},
+      {.kernel = 3, .stride = 2, .size = 7, .pads = {1, 1, 1, 1}},
+      {.kernel = 3, .stride = 2, .size = 6, .pads = {0, 0, 1, 1}},
+      {.kernel = 3, .size = 7, .dilation = 2, .pads = {2, 0, 1, 3}},
+      {.kernel = 2, .stride = 2, .size = 4},
+      {.stride = 2, .size = 5},
+      {.pads = {1, 0, 0, 2}},
+      {.stride = 2, .size = 4, .auto_pad = "SAME_UPPER"},
+      {.dims = 1, .kernel = 3, .size = 9, .pads = {1, 1}},
+      {.dims = 1, .bias = false, .kernel = 5, .stride = 3, .size = 20, .auto_pad = "VALID"},
+      {.dims = 3, .kernel = 2, .size = 3, .pads = {0, 1, 0, 1, 0, 0}},
+  };
+  return all;
+}
+
+TEST(ConvLinears, WindowsOfOtherKernels) {
+  for (const Options& o : Kernels()) {
+    SCOPED_TRACE(std::to_string(&o - Kernels().data()));
+    const Graphs m = Net(o);
+    Graph after = m.g;
+    PassRun run;
+    const auto changed = ConvLinears(after, run);
+    ASSERT_TRUE(changed && *changed);
+    EXPECT_EQ(CountOf(after, Op::kConv), 0);
+    const ir::TensorMap x = {{"x", Image(o)}};
+    const auto want = ir::Interpret(m.g, x), got = ir::Interpret(after, x);
+    ASSERT_TRUE(want && got) << (got ? "" : got.error().message);
+    EXPECT_TRUE(got->front().SameBits(want->front()));
+    for (const NodeId id : after.NodesInOrder()) {
+      if (after.node(id).op != Op::kMatMul || o.kernel == 1) continue;
+      const std::optional<ir::Unfold> unfold = ir::UnfoldAt(after, after.node(id).input(0));
+      ASSERT_TRUE(unfold);
+      EXPECT_EQ(unfold->windows.kernel, std::vector<int64_t>(o.dims, o.kernel));
+      EXPECT_EQ(unfold->windows.strides, std::vector<int64_t>(o.dims, o.stride));
+      EXPECT_EQ(unfold->windows.dilations, std::vector<int64_t>(o.dims, o.dilation));
+    }
+  }
+}
+
+// Before they are quantized, windows are many times what they were made of.
+TEST(ConvLinears, CodesStandBeforeWindows) {
+  for (const Options& o : Kernels()) {
+    if (o.kernel == 1) continue;  // one Slice, of which fewer elements are left
+    SCOPED_TRACE(std::to_string(&o - Kernels().data()));
+    Graphs m = Net(o);
+    PassRun run;
+    ASSERT_TRUE(ConvLinears(m.g, run));
+    for (const NodeId id : m.g.NodesInOrder()) {
+      if (m.g.node(id).op != Op::kMatMul) continue;
+      const ValueId q = m.Coded(m.g.node(id).input(0), 0.25f, 77);
+      const NodeId made[] = {m.g.value(m.g.node(m.g.value(q).producer).input(0)).producer, m.g.value(q).producer};
+      m.g.SetInput(id, 0, q);
+      for (const NodeId n : made) {
+        for (const ValueId v : m.g.node(n).inputs) {
+          if (m.g.ConstantOf(v) != nullptr) m.g.MoveBefore(m.g.value(v).producer, id);
+        }
+        m.g.MoveBefore(n, id);
+      }
+    }
+    ASSERT_TRUE(ir::Inference::Run(m.g));
+    Graph after = m.g;
+    const auto changed = canonical::Qdq(after, run);
+    ASSERT_TRUE(changed && *changed);
+    for (const NodeId id : after.NodesInOrder()) {
+      if (after.node(id).op != Op::kQuantizeLinear) continue;
+      EXPECT_EQ(after.value(after.node(id).input(0)).name, "x");
+    }
+    const ir::TensorMap x = {{"x", Image(o)}};
+    const auto want = ir::Interpret(m.g, x), got = ir::Interpret(after, x);
+    ASSERT_TRUE(want && got) << (got ? "" : got.error().message);
+    EXPECT_TRUE(got->front().SameBits(want->front()));
   }
 }
 
@@ -76,8 +172,9 @@ TEST(ConvLinears, KeepTheirNames) {
 
 TEST(ConvLinears, LeavesOtherConvolutions) {
   for (const Options& o :
-       {Options{.kernel = 3}, Options{.stride = 2}, Options{.groups = 2, .channels = 128}, Options{.channels = 63},
-        Options{.filters = 63}, Options{.size = 1}, Options{.weights = false}}) {
+       {Options{.kernel = 3}, Options{.kernel = 6, .size = 9}, Options{.groups = 2, .channels = 128},
+        Options{.channels = 63}, Options{.filters = 63}, Options{.size = 1}, Options{.weights = false},
+        Options{.kernel = 3, .auto_pad = "SAME_UPPER"}, Options{.kernel = 3, .groups = 2, .channels = 128, .size = 9}}) {
     Graph g = Net(o).g;
     PassRun run;
     const auto changed = ConvLinears(g, run);

@@ -7,6 +7,7 @@
 #include <numeric>
 #include <random>
 
+#include "octavo/ir/infer.h"
 #include "octavo/ir/interpret.h"
 #include "octavo/runtime/model.h"
 
@@ -102,6 +103,15 @@ struct Stack {
     x = Node(Op::kAdd,
              {Node(Op::kMatMul, {x, Const({channels, columns}, 0, 1 / std::sqrt(static_cast<float>(channels)))}),
               Const({columns})});
+    Turn(false), channels = columns;
+  }
+  void Windows(int64_t columns) {  // of two elements along the last axis
+    Turn(true);
+    const ValueId axis = Whole({static_cast<int64_t>(dims)}), one = Whole({1});
+    const ValueId first = Node(Op::kSlice, {x, Whole({0}), Whole({-1}), axis, one}),
+                  second = Node(Op::kSlice, {x, one, Whole({INT64_MAX}), axis, one});
+    x = Node(Op::kConcat, {first, second}, {{"axis", static_cast<int64_t>(dims) + 1}});
+    x = Node(Op::kMatMul, {x, Const({2 * channels, columns}, 0, 0.1f)});
     Turn(false), channels = columns;
   }
   void Random1() {
@@ -221,6 +231,36 @@ TEST(ChannelsLast, TokensNeedNoTranspose) {
   ASSERT_TRUE(model);
   EXPECT_EQ(Count(*model, "move Transpose"), 1);
   Check(s.g, {2, 3, 24, 20}, gen);
+}
+
+// Convolutions that are Linears over their windows, and none that is left.
+TEST(ChannelsLast, WindowsOfALineNeedNoTranspose) {
+  std::mt19937 gen(4);
+  Stack s(gen, 1, 64);
+  s.Windows(24), s.x = s.Node(Op::kRelu, {s.x}), s.Windows(16);
+  s.g.AddOutput("y", s.x);
+  ASSERT_TRUE(ir::Inference::Run(s.g));
+  const auto model = Model::Compile(s.g, {.threads = 1});
+  ASSERT_TRUE(model);
+  EXPECT_EQ(Count(*model, "move Transpose"), 2);
+  EXPECT_EQ(Count(*model, "unfold"), 2);
+  Check(s.g, {2, 64, 30}, gen);
+}
+
+// Linears alone with sums and activations between them: [N, C, H, W] is an image. Where as many Transposes would come as go, it stays.
+TEST(ChannelsLast, ImagesBetweenLinears) {
+  for (const int others : {0, 1, 2}) {
+    std::mt19937 gen(5);
+    Stack s(gen, 2, 24);
+    s.Linear(24), s.x = s.Node(Op::kRelu, {s.x});
+    for (int i = 0; i < others; ++i)
+      s.x = s.Node(Op::kAdd, {s.x, s.g.AddInput("other" + std::to_string(i), {DType::kF32, ir::SymShape{2, 24, 12, 10}})});
+    s.Linear(24), s.g.AddOutput("y", s.x);
+    const auto model = Model::Compile(s.g, {.threads = 1});
+    ASSERT_TRUE(model);
+    EXPECT_EQ(Count(*model, "move Transpose"), others == 0 ? 2 : others == 1 ? 3 : 4);
+    if (others == 0) Check(s.g, {2, 24, 12, 10}, gen);
+  }
 }
 
 // Convolutions of kernel 1 that are Linears, and codes in front of them.

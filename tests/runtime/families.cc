@@ -284,6 +284,18 @@ void Split(Maker& m) {
   for (const ValueId v : outputs) m.Output(v);
 }
 
+// Windows of two rows, a row of zeros around them.
+void Windows(Maker& m) {
+  const auto ints = [&](std::vector<int64_t> v) {
+    const auto n = static_cast<int64_t>(v.size());
+    return m.graph.AddConstant(Tensor::S64({n}, std::move(v)));
+  };
+  const ValueId padded = m.Node(Op::kPad, {Floats(m, "x"), ints({0, 1, 0, 0, 0, 0})});
+  const ValueId first = m.Node(Op::kSlice, {padded, ints({0}), ints({-1}), ints({1})}),
+                second = m.Node(Op::kSlice, {padded, ints({1}), ints({INT64_MAX}), ints({1})});
+  m.Output(m.Node(Op::kConcat, {first, second}, {{"axis", int64_t{2}}}));
+}
+
 void Slice(Maker& m) {
   const auto ints = [&](std::vector<int64_t> v) { return m.graph.AddConstant(Tensor::S64({1}, std::move(v))); };
   m.Output(m.Node(Op::kSlice, {Floats(m, "x"), ints({1}), ints({-1}), ints({2}), ints({2})}));
@@ -414,6 +426,7 @@ std::vector<Family> Rows() {
       {"transpose", "move Transpose", Of(Op::kTranspose, {{"perm", std::vector<int64_t>{2, 0, 1}}})},
       {"concat", "move Concat",
        [](Maker& m) { m.Output(m.Node(Op::kConcat, {Floats(m, "x"), Floats(m, "y")}, {{"axis", int64_t{1}}})); }},
+      {"unfold", "unfold", Windows},
       {"split", "move Split", Split},
       {"slice", "move Slice", Slice},
       {"cache", "cache_write", CacheWrite},
