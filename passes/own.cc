@@ -57,7 +57,8 @@ void AddQuantizing(Passes& all) {
       quantize::Gated);
   Add(all,
       {.name = "conv_linears",
-       .what = "convolutions of kernel 1 as Linears over channels, so that they are quantized; exact",
+       .what = "convolutions as Linears over the channels of their windows, so that they are quantized; exact but for the "
+               "order of sums",
        .takes = Form::kFloat,
        .leaves = Form::kFloat},
       quantize::ConvLinears);

@@ -26,28 +26,27 @@ bool AtLeast(const Ints& values, int64_t least) {
 
 }  // namespace
 
-std::optional<Windows> WindowsOf(const Graph& g, const Node& n) {
+std::optional<Windows> WindowsOf(const Graph& g, const Node& n, const Tensor& weights) {
   using canonical::ShapeOf;
   if (n.op != ir::Op::kConv || n.attrs.Int("group", 1) != 1) return {};
-  const Tensor *weights = g.ConstantOf(n.input(1)), *bias = g.ConstantOf(n.input(2));
   const SymShape *x = ShapeOf(g, n.input(0)), *y = ShapeOf(g, n.output());
-  if (weights == nullptr || x == nullptr || y == nullptr || !canonical::IsPlainFloat(weights->dtype())) return {};
-  const size_t rank = weights->shape().size(), dims = rank - 2;
-  if (rank < 3 || rank > 5 || weights->size() == 0 || x->size() != rank || y->size() != rank) return {};
-  if (!canonical::IsNumber((*x)[1], weights->shape()[1])) return {};
+  const size_t rank = weights.shape().size(), dims = rank - 2;
+  if (rank < 3 || rank > 5 || weights.size() == 0 || x == nullptr || y == nullptr) return {};
+  if (x->size() != rank || y->size() != rank || !canonical::IsNumber((*x)[1], weights.shape()[1])) return {};
+  const ir::DType dtype = canonical::DTypeOf(g, n.output());
   if (n.input(2).valid()) {
-    const bool wide = weights->dtype() == ir::DType::kF32 || weights->dtype() == ir::DType::kF64;
-    if (!wide || bias == nullptr || bias->shape() != ir::Shape{weights->shape()[0]} || bias->dtype() != weights->dtype())
-      return {};
+    const Tensor* bias = g.ConstantOf(n.input(2));
+    const bool wide = dtype == ir::DType::kF32 || dtype == ir::DType::kF64;
+    if (!wide || bias == nullptr || bias->shape() != ir::Shape{weights.shape()[0]} || bias->dtype() != dtype) return {};
   }
   const std::string auto_pad = n.attrs.Str("auto_pad", "NOTSET");
-  const bool one = std::all_of(weights->shape().begin() + 2, weights->shape().end(), [](int64_t k) { return k == 1; });
+  const bool one = std::all_of(weights.shape().begin() + 2, weights.shape().end(), [](int64_t k) { return k == 1; });
   if (auto_pad != "NOTSET" && auto_pad != "VALID" && !one) return {};  // kernel 1 is padded by nothing
   const auto ints = [&](const char* name, size_t count, int64_t otherwise) {
     return n.attrs.Has(name) ? n.attrs.Ints(name) : Ints(count, otherwise);
   };
   const Ints pads = auto_pad != "NOTSET" ? Ints(2 * dims, 0) : ints("pads", 2 * dims, 0);
-  Windows w{.kernel = Ints(weights->shape().begin() + 2, weights->shape().end()),
+  Windows w{.kernel = Ints(weights.shape().begin() + 2, weights.shape().end()),
             .strides = ints("strides", dims, 1),
             .dilations = ints("dilations", dims, 1)};
   if (pads.size() != 2 * dims || w.strides.size() != dims || w.dilations.size() != dims) return {};
@@ -59,7 +58,9 @@ std::optional<Windows> WindowsOf(const Graph& g, const Node& n) {
 }
 
 bool IsPointwise(const Graph& g, const Node& n) {
-  const std::optional<Windows> w = WindowsOf(g, n);
+  const Tensor* weights = g.ConstantOf(n.input(1));
+  if (weights == nullptr || !canonical::IsPlainFloat(weights->dtype())) return false;
+  const std::optional<Windows> w = WindowsOf(g, n, *weights);
   return w && All(w->kernel, 1) && All(w->strides, 1) && !w->padded();
 }
 

@@ -9,11 +9,11 @@
 
 namespace octavo::passes {
 
-// Those of a Conv in one group over one to three axes, with constant weights of floats. With a bias it is constant and not of 16 bits, since a Conv
-// rounds once and a product and a sum twice.
-std::optional<ir::Windows> WindowsOf(const ir::Graph& g, const ir::Node& conv);
+// Those of a Conv in one group over one to three axes with these weights. With a bias it is constant and not of 16 bits, since a Conv rounds once and a
+// product and a sum twice.
+std::optional<ir::Windows> WindowsOf(const ir::Graph& g, const ir::Node& conv, const ir::Tensor& weights);
 
-// A Conv whose windows are the elements: kernel 1, no stride, no padding.
+// A Conv of constant weights of floats whose windows are the elements: kernel 1, no stride, no padding.
 bool IsPointwise(const ir::Graph& g, const ir::Node& n);
 
 // Channels and filters from which a product in codes pays: 64 x 64 on AVX2 take 0.84 of the time of floats with one scale for all positions, and 1.13 with a scale

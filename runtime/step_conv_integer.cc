@@ -1,8 +1,9 @@
-// ConvInteger with constant weights, exactly, by float convolutions: channels in groups so small that every partial sum is a whole
-// number below 2^24, which float adds in any order without rounding. The groups are added as int32.
+// ConvInteger and QLinearConv with constant weights, exactly, by float convolutions: channels in parts so small that every partial sum is a whole
+// number below 2^24, which float adds in any order without rounding. The parts are added as integers.
 #include <algorithm>
 #include <cmath>
 
+#include "octavo/ir/interpret/requantize.h"
 #include "octavo/kernels/quantize/quantize.h"
 #include "octavo/runtime/prepared_conv.h"
 
@@ -15,15 +16,26 @@ struct ChannelGroup {
   std::unique_ptr<PreparedConv> conv;
 };
 
+// How sums of QLinearConv become codes.
+struct ToCodes {
+  std::vector<float> scale;   // of each filter: x's times w's by y's
+  std::vector<int64_t> bias;  // of each filter
+  Tensor zero;
+};
+
 class ConvIntegerKernel : public Kernel {
  public:
-  // `x`: the type of the image.
+  // `x`: the type of the image. `codes`: of QLinearConv.
   ConvIntegerKernel(kernels::Arch arch, DType x, kernels::ConvShape shape, std::vector<ChannelGroup> groups,
-                    KernelPtr fallback)
-      : arch_(arch), shape_(std::move(shape)), groups_(std::move(groups)), fallback_(std::move(fallback)) {
+                    std::optional<ToCodes> codes, KernelPtr fallback)
+      : arch_(arch),
+        shape_(std::move(shape)),
+        groups_(std::move(groups)),
+        codes_(std::move(codes)),
+        fallback_(std::move(fallback)) {
     needs.Typed(0, x);
   }
-  std::string name() const override { return "conv_integer onednn"; }
+  std::string name() const override { return codes_ ? "qlinear_conv onednn" : "conv_integer onednn"; }
 
   Status Execute(StepCall& call) const override {
     const Tensor& x = call.T(0);
@@ -42,27 +54,28 @@ class ConvIntegerKernel : public Kernel {
     result.insert(result.end(), out.begin(), out.end());
     const int64_t out_size = ir::ElementCount(out), plane = ir::ElementCount(shape.in);
     const float* centered = Centered(call);
-    auto* y = call.Allocate(0, DType::kS32, result).mutable_as<int32_t>().data();
+    std::byte* y = call.Allocate(0, codes_ ? codes_->zero.dtype() : DType::kS32, result).mutable_data();
     const auto count = static_cast<int64_t>(parts[0]->parts.size());
     std::vector<std::string> problems(static_cast<size_t>(result[0] * count));
     call.threads->For(result[0] * count, [&](int64_t i) {
       const int64_t image = i / count;
       const auto at = static_cast<size_t>(i % count);
-      const int64_t n = parts[0]->parts[at].size;
-      const TaskScratch scratch(static_cast<size_t>(n) * sizeof(float));
-      auto* sums = reinterpret_cast<float*>(scratch.data());
-      int32_t* to = y + image * shape.filters * out_size + parts[0]->parts[at].y;
+      const PreparedConv::Part& first = parts[0]->parts[at];
+      const int64_t n = first.size, to = image * shape.filters * out_size + first.y;
+      const TaskScratch floats(static_cast<size_t>(n) * sizeof(float)), wide(static_cast<size_t>(n) * sizeof(int64_t));
+      const auto *made = reinterpret_cast<const float*>(floats.data());
+      auto* sums = reinterpret_cast<int64_t*>(wide.data());
       for (size_t g = 0; g < groups_.size(); ++g) {
         const PreparedConv::Part& part = parts[g]->parts[at];
         const float* from = centered + (image * shape.channels + groups_[g].first) * plane + part.x;
         std::string& problem = problems[static_cast<size_t>(i)];
-        problem = part.conv->Run(from, nullptr, sums);
+        problem = part.conv->Run(from, nullptr, reinterpret_cast<float*>(floats.data()));
         if (!problem.empty()) return;
-        for (int64_t e = 0; e < n; ++e) {  // wraps as the interpreter does
-          const auto sum = static_cast<uint32_t>(static_cast<int32_t>(sums[e]));
-          to[e] = static_cast<int32_t>(g == 0 ? sum : static_cast<uint32_t>(to[e]) + sum);
-        }
+        for (int64_t e = 0; e < n; ++e) sums[e] = (g == 0 ? 0 : sums[e]) + static_cast<int64_t>(made[e]);
       }
+      if (codes_) return Requantize(sums, n, out_size, first.first_filter, reinterpret_cast<uint8_t*>(y) + to);
+      auto* results = reinterpret_cast<int32_t*>(y) + to;  // wraps as the interpreter does
+      for (int64_t e = 0; e < n; ++e) results[e] = static_cast<int32_t>(sums[e]);
     });
     for (const std::string& problem : problems) {
       if (!problem.empty()) return ir::Fail("{}", problem);
@@ -71,6 +84,15 @@ class ConvIntegerKernel : public Kernel {
   }
 
  private:
+  // `pixels` of each filter, from `filter` on.
+  void Requantize(const int64_t* sums, int64_t n, int64_t pixels, int64_t filter, uint8_t* y) const {
+    const ir::interpret::Requantizer requantize(codes_->zero);
+    for (int64_t e = 0; e < n; ++filter) {
+      const auto f = static_cast<size_t>(filter);
+      for (const int64_t end = e + pixels; e < end; ++e) y[e] = requantize(sums[e] + codes_->bias[f], codes_->scale[f]);
+    }
+  }
+
   // x less its zero point; the padding is 0 then.
   const float* Centered(StepCall& call) const {
     constexpr int64_t kGrain = 32768;
@@ -88,6 +110,7 @@ class ConvIntegerKernel : public Kernel {
   kernels::Arch arch_;
   kernels::ConvShape shape_;  // without `in`
   std::vector<ChannelGroup> groups_;
+  std::optional<ToCodes> codes_;
   KernelPtr fallback_;
 };
 
@@ -106,7 +129,7 @@ Tensor CenteredWeights(const Tensor& w, const Tensor* zero) {
 // Empty: one channel alone is too much.
 std::vector<ChannelGroup> GroupsOf(const Tensor& w, const kernels::ConvShape& shape) {
   constexpr double kMostSum = (1 << 24) / 255.0;  // of |w| in a filter, for |x| up to 255
-  const int64_t window = w.size() / (shape.filters * shape.channels);
+  const int64_t window = w.size() * shape.groups / (shape.filters * shape.channels);
   const float* from = w.as<float>().data();
   const auto slice = [&](int64_t first, int64_t end) {
     Shape part_shape = w.shape();
@@ -121,6 +144,16 @@ std::vector<ChannelGroup> GroupsOf(const Tensor& w, const kernels::ConvShape& sh
     return ChannelGroup{first, std::make_unique<PreparedConv>(std::move(part), std::move(s))};
   };
   std::vector<ChannelGroup> groups;
+  if (shape.groups > 1) {  // few channels each: in one part, or not at all
+    const int64_t size = w.size() / shape.filters;
+    for (int64_t f = 0; f < shape.filters; ++f) {
+      double sum = 0;
+      for (int64_t i = 0; i < size; ++i) sum += std::fabs(from[f * size + i]);
+      if (sum > kMostSum) return {};
+    }
+    groups.push_back({0, std::make_unique<PreparedConv>(w, shape)});
+    return groups;
+  }
   std::vector<double> sums(static_cast<size_t>(shape.filters), 0.0);
   int64_t first = 0;
   for (int64_t c = 0; c < shape.channels; ++c) {
@@ -139,21 +172,44 @@ std::vector<ChannelGroup> GroupsOf(const Tensor& w, const kernels::ConvShape& sh
   return groups;
 }
 
-}  // namespace
-
-KernelPtr MakeConvInteger(const Node& node, const CompileContext& c) {
-  const Tensor* w = c.Constant(node.input(1));
-  const Tensor* zero = node.input(3) ? c.Constant(node.input(3)) : nullptr;
+// Operands x, w, x's zero point and w's, as ConvInteger has them, by their slots.
+KernelPtr Make(const Node& node, const CompileContext& c, size_t w_slot, size_t w_zero_slot, std::optional<ToCodes> codes) {
+  const Tensor* w = c.Constant(node.input(w_slot));
+  const Tensor* zero = node.input(w_zero_slot) ? c.Constant(node.input(w_zero_slot)) : nullptr;
   const DType x = c.graph.value(node.input(0)).type.dtype;
   if (w == nullptr || !quant::IsInt8(w->dtype()) || !quant::IsInt8(x) || w->size() == 0) return nullptr;
-  if (node.input(3) && zero == nullptr) return nullptr;
+  if (node.input(w_zero_slot) && zero == nullptr) return nullptr;
   auto shape = ConvShapeOf(node, w->shape());
-  if (!shape || shape->groups != 1) return nullptr;
+  if (!shape) return nullptr;
   const Tensor real = CenteredWeights(*w, zero);
   std::vector<ChannelGroup> groups = real.defined() ? GroupsOf(real, *shape) : std::vector<ChannelGroup>();
   if (groups.empty()) return nullptr;
-  return std::make_unique<ConvIntegerKernel>(c.arch, x, std::move(*shape), std::move(groups),
+  return std::make_unique<ConvIntegerKernel>(c.arch, x, std::move(*shape), std::move(groups), std::move(codes),
                                              MakeInterpreted(c.graph, c.graph.value(node.output()).producer));
+}
+
+}  // namespace
+
+KernelPtr MakeConvInteger(const Node& node, const CompileContext& c) { return Make(node, c, 1, 3, {}); }
+
+// x x_scale x_zero w w_scale w_zero y_scale y_zero [bias]
+KernelPtr MakeQLinearConv(const Node& node, const CompileContext& c) {
+  const Tensor *w = c.Constant(node.input(3)), *x_scale = c.Constant(node.input(1)),
+               *w_scale = c.Constant(node.input(4)), *y_scale = c.Constant(node.input(6)),
+               *zero = c.Constant(node.input(7)), *bias = c.Constant(node.input(8));
+  if (w == nullptr || w->rank() < 3 || (node.input(8).valid() && bias == nullptr)) return nullptr;
+  const int64_t filters = w->shape()[0];
+  for (const Tensor* t : {x_scale, w_scale, y_scale}) {
+    const bool fits = t != nullptr && t->dtype() == DType::kF32 && (t->size() == 1 || (t == w_scale && t->size() == filters));
+    if (!fits) return nullptr;
+  }
+  if (zero == nullptr || zero->size() != 1 || !quant::IsInt8(zero->dtype())) return nullptr;
+  if (bias != nullptr && (bias->dtype() != DType::kS32 || bias->size() != filters)) return nullptr;
+  ToCodes codes{.scale = w_scale->ToFloats(), .bias = {}, .zero = *zero};
+  codes.bias = bias != nullptr ? bias->ToInts() : std::vector<int64_t>(static_cast<size_t>(filters), 0);
+  codes.scale.resize(static_cast<size_t>(filters), codes.scale[0]);
+  for (float& scale : codes.scale) scale = ScalarF32(*x_scale) * scale / ScalarF32(*y_scale);
+  return Make(node, c, 3, 5, std::move(codes));
 }
 
 }  // namespace octavo::runtime

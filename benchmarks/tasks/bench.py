@@ -22,7 +22,8 @@ import plot
 import tasks
 from answers import answers_of, lost, reason, spread
 
-RECIPES = ("float", "int8", "dynamic", "fp8", "dynamic4")
+SEVEN = " of 7 bits"  # behind a recipe: that of int8 weights
+RECIPES = ("float", "int8", "int8" + SEVEN, "dynamic", "fp8", "dynamic4")
 BASE = "octavo, as it is"
 
 
@@ -30,11 +31,12 @@ def octavo_systems(task, recipe, folder, threads):
     import octavo
 
     parts, notes = {}, []
+    name = recipe.removesuffix(SEVEN)
     for part, path in task.models.items():
-        data = {"calibration": task.calibration[part]} if recipe in ("int8", "fp8", "dynamic4") else {}
+        data = {"calibration": task.calibration[part]} if name in ("int8", "fp8", "dynamic4") else {}
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # notes of the report, which go into the row
-            result = octavo.optimize(str(path), recipe=recipe, threads=threads, **data)
+            result = octavo.optimize(str(path), recipe=name, reduce_range=name != recipe, threads=threads, **data)
         notes += result.report["notes"]
         file = folder / f"{part}.{recipe}.onnx"
         file.write_bytes(result.model)

@@ -1,7 +1,7 @@
 // fold: what can be known before the run is not computed in it.
 // Before: Reshape(x, Concat(Gather(Shape(h), 0), Gather(Shape(h), 1), [-1], [32]))     h [batch, seq, 384]
 // After:  Reshape(x, Constant [0, 0, 12, 32])
-// Untouched: DequantizeLinear of a constant (it says how a weight is stored; a single number is none), control flow, octavo's own ops, results
+// Untouched: DequantizeLinear of a constant (it says how a weight is stored; a single number is none, nor is a bias of 32 bits), control flow, octavo's own ops, results
 // that would bloat the model. Integer arithmetic is the interpreter's: Div, Mod and Pow as Python does them on ints.
 #include "octavo/passes/canonical/fold.h"
 
@@ -24,7 +24,7 @@ bool IsFoldable(const Graph& g, const Node& n) {
   switch (n.op) {
     case Op::kDequantizeLinear: {
       const Tensor* codes = g.ConstantOf(n.input(0));
-      return codes != nullptr && codes->size() == 1;
+      return codes != nullptr && (codes->size() == 1 || codes->dtype() == DType::kS32);
     }
     case Op::kConstant:
     case Op::kIf:

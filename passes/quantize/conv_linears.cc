@@ -4,6 +4,7 @@
 // Windows are a Pad, a Slice for each position and a Concat (ir/unfold.h); kernel 1 without stride needs none of them.
 // The runtime keeps the channels of connected convolutions last (runtime/channels_last.h), so the Transposes cost nothing there, and makes windows of codes
 // in one step.
+// A convolution that arrives quantized, Conv(DequantizeLinear(x), DequantizeLinear(w)), becomes windows of codes and the same for its matrix.
 // Exact for kernel 1: the same products are summed in the same order, then the bias. Other kernels sum channels before positions.
 // Untouched: a convolution of one position (the gates of squeeze and excitation), where there are weights to read and nothing else; few channels; large windows.
 #include <algorithm>
@@ -12,6 +13,7 @@
 #include "octavo/passes/canonical/util.h"
 #include "octavo/passes/quantize/quantize.h"
 #include "octavo/passes/unfold.h"
+#include "octavo/quant/numeric/code8.h"
 
 namespace octavo::passes::quantize {
 
@@ -23,31 +25,81 @@ bool IsOnePosition(const ir::SymShape& shape) {
   return std::all_of(shape.begin() + 2, shape.end(), [](const ir::Dim& d) { return canonical::IsNumber(d, 1); });
 }
 
-std::optional<ir::Windows> ThatPay(const Graph& g, const Node& n) {
-  std::optional<ir::Windows> windows = WindowsOf(g, n);
-  if (!windows || windows->positions() > kMostPositionsInCodes) return {};
-  const Tensor& w = *g.ConstantOf(n.input(1));
-  if (IsOnePosition(*canonical::ShapeOf(g, n.input(0))) || IsOnePosition(*canonical::ShapeOf(g, n.output()))) return {};
-  const bool many = w.shape()[0] >= kLeastChannelsInCodes && w.shape()[1] >= kLeastChannelsInCodes;
-  return w.dtype() == ir::DType::kF32 && many ? windows : std::nullopt;
+// A Conv with weights of floats, or with weights and an activation that are dequantized.
+struct Site {
+  const Tensor* weights = nullptr;             // floats or codes
+  std::optional<Node> x_codes = {}, w_codes = {};  // DequantizeLinears
+  ir::Windows windows = {};
+};
+
+// Of one constant scale and zero point; of weights a scale for each filter, and no zero point but 0.
+bool IsCoded(const Graph& g, const Node* dq, int64_t filters) {
+  if (dq == nullptr || dq->op != Op::kDequantizeLinear || dq->attrs.Int("block_size", 0) != 0) return false;
+  const Tensor *scale = g.ConstantOf(dq->input(1)), *zero = g.ConstantOf(dq->input(2));
+  const bool each = filters > 0 && scale != nullptr && scale->size() == filters && dq->attrs.Int("axis", 1) == 0;
+  if (scale == nullptr || scale->dtype() != ir::DType::kF32 || (scale->size() != 1 && !each)) return false;
+  if (!quant::IsInt8(canonical::DTypeOf(g, dq->input(0))) || (dq->input(2).valid() && zero == nullptr)) return false;
+  if (zero == nullptr) return true;
+  return filters == 0 ? zero->size() == 1 : std::ranges::all_of(zero->ToInts(), [](int64_t z) { return z == 0; });
 }
 
-void ToLinear(Rewriter& rw, NodeId id, const ir::Windows& windows) {
+std::optional<Site> SiteOf(const Graph& g, const Node& n) {
+  if (n.op != Op::kConv) return {};
+  Site site{.weights = g.ConstantOf(n.input(1))};
+  if (site.weights == nullptr) {
+    const Node *x = g.Producer(n.input(0)), *w = g.Producer(n.input(1));
+    site.weights = w == nullptr ? nullptr : g.ConstantOf(w->input(0));
+    if (site.weights == nullptr || site.weights->dtype() != ir::DType::kS8 || site.weights->rank() < 3) return {};
+    if (!IsCoded(g, x, 0) || !IsCoded(g, w, site.weights->shape()[0])) return {};
+    site.x_codes = *x, site.w_codes = *w;
+  } else if (site.weights->dtype() != ir::DType::kF32) {
+    return {};
+  }
+  const std::optional<ir::Windows> windows = WindowsOf(g, n, *site.weights);
+  if (!windows || windows->positions() > kMostPositionsInCodes) return {};
+  if (IsOnePosition(*canonical::ShapeOf(g, n.input(0))) || IsOnePosition(*canonical::ShapeOf(g, n.output()))) return {};
+  site.windows = *windows;
+  const ir::Shape& w = site.weights->shape();
+  return w[0] >= kLeastChannelsInCodes && w[1] >= kLeastChannelsInCodes ? std::optional(site) : std::nullopt;
+}
+
+// DequantizeLinear of these codes by the scale and zero point of another.
+ValueId Dequantized(Rewriter& rw, ValueId codes, const Node& like, bool columns) {
+  const Graph& g = rw.graph();
+  const auto number = [&](ValueId v) {
+    const Tensor& t = *g.ConstantOf(v);
+    return t.size() == 1 && t.rank() == 1 ? rw.Constant(t.Reshaped({})) : v;
+  };
+  std::vector<ValueId> in = {codes, number(like.input(1))};
+  if (!columns)
+    in.push_back(like.input(2).valid() ? number(like.input(2))
+                                       : rw.Constant(Tensor::Zeros(g.value(codes).type.dtype, {})));
+  const ir::Type type{ir::DType::kF32, g.value(codes).type.shape};
+  return canonical::Make(rw, Op::kDequantizeLinear, std::move(in),
+                         columns ? ir::Attrs{{"axis", int64_t{1}}} : ir::Attrs{}, type);
+}
+
+void ToLinear(Rewriter& rw, NodeId id, const Site& site) {
   const Graph& g = rw.graph();
   const Node n = g.node(id);
-  const Tensor& w = *g.ConstantOf(n.input(1));
-  const std::string name = g.value(n.input(1)).name;
-  std::vector<int64_t> last(w.shape().size()), first(w.shape().size());
+  const Tensor matrix = WindowMatrix(*site.weights);
+  const size_t rank = site.weights->shape().size();
+  std::vector<int64_t> last(rank), first(rank);
   std::iota(last.begin(), last.end(), 1), std::iota(first.begin(), first.end(), -1);
-  last.front() = 0, last.back() = 1, first.front() = 0, first[1] = w.rank() - 1;
+  last.front() = 0, last.back() = 1, first.front() = 0, first[1] = static_cast<int64_t>(rank) - 1;
   const ir::SymShape& result = *canonical::ShapeOf(g, n.output());
   const ir::SymShape out(result.begin() + 2, result.end());
   rw.At(id, {id});
-  const ValueId x = MakeUnfold(rw, canonical::MakeTranspose(rw, n.input(0), last), windows, {}, out);
+  ValueId x = site.x_codes ? site.x_codes->input(0) : n.input(0), padding;
+  if (site.x_codes && site.x_codes->input(2).valid())
+    padding = rw.Constant(g.ConstantOf(site.x_codes->input(2))->Reshaped({}));
+  x = MakeUnfold(rw, canonical::MakeTranspose(rw, x, last), site.windows, padding, out);
+  ValueId w = rw.Constant(matrix, g.value(site.w_codes ? site.w_codes->input(0) : n.input(1)).name + "_matrix");
+  if (site.x_codes) x = Dequantized(rw, x, *site.x_codes, false), w = Dequantized(rw, w, *site.w_codes, true);
   ir::Type type = g.value(x).type;
-  type.shape->back() = ir::Dim(w.shape()[0]);
-  ValueId y = canonical::Make(rw, ir::Op::kMatMul, {x, rw.Constant(WindowMatrix(w), name + "_matrix")}, {}, type);
-  if (n.input(2).valid()) y = canonical::Make(rw, ir::Op::kAdd, {y, n.input(2)}, {}, type);
+  type.shape->back() = ir::Dim(matrix.shape()[1]);
+  ValueId y = canonical::Make(rw, Op::kMatMul, {x, w}, {}, type);
+  if (n.input(2).valid()) y = canonical::Make(rw, Op::kAdd, {y, n.input(2)}, {}, type);
   canonical::ReplaceNode(rw, id, canonical::MakeTranspose(rw, y, first));
 }
 
@@ -57,7 +109,7 @@ Result<bool> ConvLinears(Graph& graph, PassRun&) {
   OCTAVO_TRY([[maybe_unused]] const ir::Inference inference, ir::Inference::Run(graph));
   Rewriter rw(graph, "conv_linears");
   for (const NodeId id : graph.NodesInOrder()) {
-    if (const std::optional<ir::Windows> windows = ThatPay(graph, graph.node(id))) ToLinear(rw, id, *windows);
+    if (const std::optional<Site> site = SiteOf(graph, graph.node(id))) ToLinear(rw, id, *site);
   }
   return rw.changed();
 }

@@ -53,7 +53,7 @@ Result<bool> RotateValues(Graph& graph, PassRun& run);
 // A product whose halves meet again in a multiplication (SwiGLU, GeGLU) is made for each half: gated.cc.
 Result<bool> Gated(Graph& graph, PassRun& run);
 
-// A convolution of kernel 1 is a Linear over channels: conv_linears.cc.
+// A convolution is a Linear over the channels of its windows: conv_linears.cc.
 Result<bool> ConvLinears(Graph& graph, PassRun& run);
 
 // Evens out channels of queries and keys: balance_keys.cc. Uses run.evidence.channels and qparams.

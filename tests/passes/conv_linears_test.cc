@@ -183,10 +183,61 @@ TEST(ConvLinears, LeavesOtherConvolutions) {
   }
 }
 
+// Conv(DequantizeLinear(x), DequantizeLinear(w)), as quantizers write it. Scales are powers of two, so that floats are exact.
+struct CodedOptions {
+  bool each = true;                 // a scale for each filter
+  int64_t zero = 0, axis = 0;       // of weights
+  bool x_zero = true, bias = true;
+  ir::DType weights = ir::DType::kS8;
+};
+Graphs CodedNet(const CodedOptions& o) {
+  Graphs m;
+  const ValueId x = m.Input("x", {2, kChannels, 5, 6}, ir::DType::kU8);
+  Tensor w = Tensor::Empty(o.weights, {kFilters, kChannels, 3, 3});
+  for (int64_t i = 0; i < w.size(); ++i) w.mutable_as<uint8_t>()[static_cast<size_t>(i)] = static_cast<uint8_t>(i * 7919 % 61 - 30);
+  Tensor zero = Tensor::Zeros(o.weights, o.each ? ir::Shape{kFilters} : ir::Shape{});
+  zero.mutable_as<uint8_t>()[0] = static_cast<uint8_t>(o.zero);
+  const ValueId scale = o.each ? m.Filled({kFilters}, 0.5f) : m.Real(0.5f);
+  std::vector<ValueId> of_x = {x, m.Real(0.25f)};
+  if (o.x_zero) of_x.push_back(m.Zero(ir::DType::kU8, 77));
+  std::vector<ValueId> in = {m.Node(Op::kDequantizeLinear, of_x),
+                             m.Node(Op::kDequantizeLinear, {m.g.AddConstant(w), scale, m.g.AddConstant(zero)}, {{"axis", o.axis}})};
+  if (o.bias) in.push_back(m.Filled({kFilters}, 3.5f));
+  const ValueId y = m.Node(Op::kConv, in, {{"pads", std::vector<int64_t>{1, 0, 2, 1}}, {"strides", std::vector<int64_t>{2, 1}}});
+  m.g.AddOutput("y", m.Quantize(y, 16.0f, 100));
+  EXPECT_TRUE(ir::Inference::Run(m.g));
+  return m;
+}
+
+TEST(ConvLinears, ThatArriveQuantized) {
+  for (const CodedOptions& o : {CodedOptions{}, CodedOptions{.each = false}, CodedOptions{.x_zero = false}, CodedOptions{.bias = false}}) {
+    const Graphs m = CodedNet(o);
+    Graph after = m.g;
+    PassRun run;
+    ASSERT_TRUE(ConvLinears(after, run));
+    ASSERT_TRUE(canonical::Canonicalize(after, run));
+    ASSERT_TRUE(fusions::FuseQuantized(after, run));
+    EXPECT_EQ(CountOf(after, Op::kQuantizedLinear), 1);
+    EXPECT_EQ(CountOf(after, Op::kConv) + CountOf(after, Op::kMatMul) + CountOf(after, Op::kDequantizeLinear), 0);
+    Tensor x = Tensor::Empty(ir::DType::kU8, {2, kChannels, 5, 6});
+    for (int64_t i = 0; i < x.size(); ++i) x.mutable_as<uint8_t>()[static_cast<size_t>(i)] = static_cast<uint8_t>(i * 7919);
+    const auto want = ir::Interpret(m.g, {{"x", x}}), got = ir::Interpret(after, {{"x", x}});
+    ASSERT_TRUE(want && got) << (got ? "" : got.error().message);
+    EXPECT_TRUE(got->front().SameBits(want->front()));
+  }
+  for (const CodedOptions& o : {CodedOptions{.zero = 1}, CodedOptions{.axis = 1}, CodedOptions{.weights = ir::DType::kU8}}) {
+    Graph g = CodedNet(o).g;
+    PassRun run;
+    const auto changed = ConvLinears(g, run);
+    EXPECT_TRUE(changed && !*changed);
+  }
+}
+
 // Where its codes cost nothing: fp8 has no product that is faster than floats on most CPUs.
 TEST(ConvLinears, RecipesOfInt8HaveIt) {
   for (const Recipe& recipe : Recipes()) {
-    const bool wanted = std::string(recipe.name) == "int8" || std::string(recipe.name) == "dynamic";
+    const std::string_view name = recipe.name;
+    const bool wanted = name == "int8" || name == "dynamic" || name == "quantized";
     EXPECT_EQ(std::ranges::contains(recipe.passes, "conv_linears"), wanted) << recipe.name;
   }
 }

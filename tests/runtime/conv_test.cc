@@ -148,16 +148,91 @@ TEST(ConvStep, IntegersAreExact) {
   }
 }
 
-TEST(ConvStep, SumsThatFloatsCannotHoldAreTheInterpreters) {
+// Files in ONNX Runtime's operator form: groups, a scale, a zero point and a bias for each filter.
+TEST(ConvStep, CodesAreExact) {
+  for (uint32_t seed = 0; seed < 60; ++seed) {
+    SCOPED_TRACE("seed " + std::to_string(seed));
+    std::mt19937 gen(seed);
+    const auto bytes = [&](DType type, Shape shape) {
+      Tensor t = Tensor::Empty(type, std::move(shape));
+      for (uint8_t& v : t.mutable_as<uint8_t>()) v = static_cast<uint8_t>(gen());
+      return t;
+    };
+    const auto type = [&] { return gen() % 2 == 0 ? DType::kU8 : DType::kS8; };
+    const DType x_type = type(), w_type = type(), y_type = type();
+    const int64_t groups = gen() % 2 == 0 ? 1 : 1 + static_cast<int64_t>(gen() % 5), of_group = 1 + static_cast<int64_t>(gen() % 40);
+    const int64_t channels = gen() % 2 == 0 ? groups : groups * 3, filters = groups * of_group;
+    Graph g;
+    g.info.opsets[""] = 18;
+    const auto scales = [&](int64_t n, float most) {
+      Tensor t = Tensor::Empty(DType::kF32, n == 1 ? Shape{} : Shape{n});
+      for (float& v : t.mutable_as<float>()) v = std::uniform_real_distribution<float>(most / 10, most)(gen);
+      return g.AddConstant(std::move(t));
+    };
+    ir::SymShape any(4);
+    any[1] = channels;
+    const bool each = gen() % 2 == 0;
+    std::vector<ValueId> in = {g.AddInput("x", {x_type, any}),
+                               scales(1, 0.05f),
+                               g.AddConstant(bytes(x_type, {})),
+                               g.AddConstant(bytes(w_type, {filters, channels / groups, 3, 3})),
+                               scales(each ? filters : 1, 0.02f),
+                               g.AddConstant(bytes(w_type, each ? Shape{filters} : Shape{})),
+                               scales(1, 2.0f),
+                               g.AddConstant(bytes(y_type, {}))};
+    if (gen() % 2 == 0) {
+      Tensor bias = Tensor::Empty(DType::kS32, {filters});
+      for (int32_t& v : bias.mutable_as<int32_t>()) v = static_cast<int32_t>(gen() % 40000) - 20000;
+      in.push_back(g.AddConstant(std::move(bias)));
+    }
+    g.AddOutput("y", g.node(g.AddNode(Op::kQLinearConv, std::move(in), 1,
+                                      {{"pads", std::vector<int64_t>{1, 0, 2, 3}},
+                                       {"strides", std::vector<int64_t>{1, 2}},
+                                       {"group", groups}},
+                                      "conv"))
+                         .output());
+    const ir::TensorMap x = {{"x", bytes(x_type, {2, channels, 17, 15})}};
+    auto model = Model::Compile(g, {.threads = 2});
+    ASSERT_TRUE(model) << model.error().message;
+    EXPECT_EQ(model->KernelOfEachStep()[0], "qlinear_conv onednn");
+    const auto want = ir::Interpret(g, x);
+    const auto got = model->Run(x);
+    ASSERT_TRUE(want && got) << got.error().message;
+    EXPECT_TRUE((*want)[0].SameBits((*got)[0]));
+  }
+}
+
+TEST(ConvStep, IntegersOfGroupsAreExact) {
+  std::mt19937 gen(3);
   Graph g;
   g.info.opsets[""] = 18;
-  Tensor w = Tensor::Empty(DType::kS8, {1, 1, 24, 24});  // 576 * 128 * 255 is above 2^24
-  for (uint8_t& v : w.mutable_as<uint8_t>()) v = 0x80;
-  const ValueId x = g.AddInput("x", {DType::kU8, ir::SymShape{1, 1, 24, 24}});
-  g.AddOutput("y", g.node(g.AddNode(Op::kConvInteger, {x, g.AddConstant(std::move(w))}, 1, {}, "conv")).output());
-  const auto model = Model::Compile(g, {.threads = 1});
+  Tensor w = Tensor::Empty(DType::kS8, {48, 1, 3, 3}), image = Tensor::Empty(DType::kU8, {2, 48, 9, 11});
+  for (Tensor* t : {&w, &image}) {
+    for (uint8_t& v : t->mutable_as<uint8_t>()) v = static_cast<uint8_t>(gen());
+  }
+  const ValueId x = g.AddInput("x", {DType::kU8, ir::SymShape{2, 48, 9, 11}});
+  g.AddOutput("y", g.node(g.AddNode(Op::kConvInteger, {x, g.AddConstant(std::move(w))}, 1, {{"group", int64_t{48}}}, "c")).output());
+  const auto model = Model::Compile(g, {.threads = 2});
   ASSERT_TRUE(model);
-  EXPECT_EQ(model->KernelOfEachStep()[0], "interpreter ConvInteger");
+  EXPECT_EQ(model->KernelOfEachStep()[0], "conv_integer onednn");
+  const auto want = ir::Interpret(g, {{"x", image}}), got = model->Run({{"x", image}});
+  ASSERT_TRUE(want && got);
+  EXPECT_TRUE((*want)[0].SameBits((*got)[0]));
+}
+
+TEST(ConvStep, SumsThatFloatsCannotHoldAreTheInterpreters) {
+  for (const int64_t groups : {1, 2}) {
+    Graph g;
+    g.info.opsets[""] = 18;
+    Tensor w = Tensor::Empty(DType::kS8, {groups, 1, 24, 24});  // 576 * 128 * 255 is above 2^24
+    for (uint8_t& v : w.mutable_as<uint8_t>()) v = 0x80;
+    const ValueId x = g.AddInput("x", {DType::kU8, ir::SymShape{1, groups, 24, 24}});
+    const ir::NodeId conv = g.AddNode(Op::kConvInteger, {x, g.AddConstant(std::move(w))}, 1, {{"group", groups}}, "conv");
+    g.AddOutput("y", g.node(conv).output());
+    const auto model = Model::Compile(g, {.threads = 1});
+    ASSERT_TRUE(model);
+    EXPECT_EQ(model->KernelOfEachStep()[0], "interpreter ConvInteger");
+  }
 }
 
 TEST(ConvStep, WhatDoesNotFitSaysSo) {

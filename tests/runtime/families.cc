@@ -372,6 +372,14 @@ std::vector<Family> Products() {
                        zero = m.Input("zero", DType::kU8, {}, 0, 255);
          m.Output(m.Node(Op::kConvInteger, {x, w, zero}, {{"pads", std::vector<int64_t>{1, 1, 1, 1}}}));
        }},
+      {"qlinear_conv", "qlinear_conv ",
+       [](Maker& m) {
+         const ValueId x = m.Input("x", DType::kU8, {kBatch, 6, 20, 24}, 0, 255),
+                       w = m.Constant(DType::kS8, {40, 6, 3, 3}, 0, 255);
+         std::vector<ValueId> in = {x, m.Number(0.1f), m.Input("zero", DType::kU8, {}, 0, 255), w};
+         m.Codes(in, DType::kS8, 0.01f, 0), m.Codes(in, DType::kU8, 2.0f, 100);
+         m.Output(m.Node(Op::kQLinearConv, in, {{"pads", std::vector<int64_t>{1, 1, 1, 1}}}));
+       }},
   };
 }
 
