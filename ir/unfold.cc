@@ -75,7 +75,8 @@ bool ReadPad(const Graph& g, NodeId pad, size_t rank, size_t readers, Unfold* u)
   const Node& n = g.node(pad);
   if (n.op != Op::kPad || n.attrs.Str("mode", "constant") != "constant" || n.input(3).valid()) return false;
   const auto pads = IntsOf(g, n.input(1));
-  if (!pads || pads->size() != 2 * rank || std::ranges::any_of(*pads, [](int64_t p) { return p < 0 || p > kMostReach; }))
+  if (!pads || pads->size() != 2 * rank ||
+      std::ranges::any_of(*pads, [](int64_t p) { return p < 0 || p > kMostReach; }))
     return false;
   if ((*pads)[0] != 0 || (*pads)[rank - 1] != 0 || (*pads)[rank] != 0 || pads->back() != 0) return false;
   if (g.value(n.output()).uses.size() != readers || g.IsGraphOutput(n.output())) return false;

@@ -21,8 +21,9 @@ struct Windows {
 struct Unfold {
   ValueId x;
   Windows windows;
-  ValueId padding;            // what Pad puts there; invalid: 0
-  std::vector<NodeId> nodes;  // in the graph's order but for the Slices, which are in that of the positions; the last one is the Concat
+  ValueId padding;  // what Pad puts there; invalid: 0
+  std::vector<NodeId>
+      nodes;  // in the graph's order but for the Slices, which are in that of the positions; the last one is the Concat
 };
 
 // What makes v [B, out..., positions * C] where it is x's windows of two positions or more, channels fastest. Every node but the last serves it alone.

@@ -139,7 +139,8 @@ std::string WhyNoLinear(const Graph& g, const Node& n) {
                          w->size() / (w->shape()[0] * w->shape()[1]) <= kMostPositionsInCodes;
     if (!product) return "";
     return std::format(
-        "it is a convolution: recipes int8 and dynamic quantize those of {} channels and filters or more, over more than "
+        "it is a convolution: recipes int8 and dynamic quantize those of {} channels and filters or more, over more "
+        "than "
         "one position",
         kLeastChannelsInCodes);
   }

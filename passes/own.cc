@@ -57,8 +57,9 @@ void AddQuantizing(Passes& all) {
       quantize::Gated);
   Add(all,
       {.name = "conv_linears",
-       .what = "convolutions as Linears over the channels of their windows, so that they are quantized; exact but for the "
-               "order of sums",
+       .what =
+           "convolutions as Linears over the channels of their windows, so that they are quantized; exact but for the "
+           "order of sums",
        .takes = Form::kFloat,
        .leaves = Form::kFloat},
       quantize::ConvLinears);

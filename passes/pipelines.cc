@@ -52,8 +52,8 @@ const std::vector<Recipe>& Recipes() {
       // No scale is chosen, none is changed.
       {"quantized",
        "fuses a graph that is quantized already (int8 of such a graph means this)",
-       {"canonical", "integer_form", "fuse_around", "conv_linears", "canonical", "fuse_quantized", "quantized_qkv", "tables",
-        "fuse_weights", "why_not_int8", "fuse_left", "windows", "cse", "dce"}},
+       {"canonical", "integer_form", "fuse_around", "conv_linears", "canonical", "fuse_quantized", "quantized_qkv",
+        "tables", "fuse_weights", "why_not_int8", "fuse_left", "windows", "cse", "dce"}},
   };
   return *recipes;
 }

@@ -279,7 +279,7 @@ void JudgeLinear(Candidate& c, const OriginIndex& index, const Told& told) {
           UnlessOtherFloat(index, c.nodes[0], "this recipe leaves Linears in float"));
 }
 
-// A convolution of kernel 1 that the pass conv_linears has made a Linear.
+// A convolution that the pass conv_linears has made a Linear.
 bool IsMadeLinear(const Candidate& c, const OriginIndex& index) {
   const Node* n = c.kind != "product" ? nullptr : index.Find(c.nodes[0], {Op::kQuantizedLinear, Op::kMatMul});
   return n != nullptr && MadeBy(*n, "conv_linears");

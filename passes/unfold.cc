@@ -101,7 +101,8 @@ ValueId MakeUnfold(Rewriter& rw, ValueId x, const Windows& w, ValueId padding, c
   std::ranges::copy(out, shape.begin() + 1);
   Ints cut, strides;  // axes of x that Slices shorten, and their steps
   for (size_t d = 0; d < w.kernel.size(); ++d) {
-    if (w.kernel[d] > 1 || w.strides[d] > 1) cut.push_back(static_cast<int64_t>(d) + 1), strides.push_back(w.strides[d]);
+    if (w.kernel[d] > 1 || w.strides[d] > 1)
+      cut.push_back(static_cast<int64_t>(d) + 1), strides.push_back(w.strides[d]);
   }
   if (cut.empty()) return x;
   const ValueId axes = canonical::MakeInts(rw, cut), steps = canonical::MakeInts(rw, strides);
@@ -115,9 +116,9 @@ ValueId MakeUnfold(Rewriter& rw, ValueId x, const Windows& w, ValueId padding, c
       starts[j] = ir::SliceStart(at, w.dilations[d]), ends[j] = ir::SliceEnd(at, w.kernel[d], w.dilations[d]);
       rest /= w.kernel[d];
     }
-    parts.push_back(canonical::Make(
-        rw, ir::Op::kSlice, {x, canonical::MakeInts(rw, starts), canonical::MakeInts(rw, ends), axes, steps}, {},
-        {dtype, shape}));
+    parts.push_back(canonical::Make(rw, ir::Op::kSlice,
+                                    {x, canonical::MakeInts(rw, starts), canonical::MakeInts(rw, ends), axes, steps},
+                                    {}, {dtype, shape}));
   }
   if (parts.size() == 1) return parts[0];
   shape.back() = shape.back() * Dim(w.positions());

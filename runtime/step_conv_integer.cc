@@ -63,7 +63,7 @@ class ConvIntegerKernel : public Kernel {
       const PreparedConv::Part& first = parts[0]->parts[at];
       const int64_t n = first.size, to = image * shape.filters * out_size + first.y;
       const TaskScratch floats(static_cast<size_t>(n) * sizeof(float)), wide(static_cast<size_t>(n) * sizeof(int64_t));
-      const auto *made = reinterpret_cast<const float*>(floats.data());
+      const auto* made = reinterpret_cast<const float*>(floats.data());
       auto* sums = reinterpret_cast<int64_t*>(wide.data());
       for (size_t g = 0; g < groups_.size(); ++g) {
         const PreparedConv::Part& part = parts[g]->parts[at];
@@ -173,7 +173,8 @@ std::vector<ChannelGroup> GroupsOf(const Tensor& w, const kernels::ConvShape& sh
 }
 
 // Operands x, w, x's zero point and w's, as ConvInteger has them, by their slots.
-KernelPtr Make(const Node& node, const CompileContext& c, size_t w_slot, size_t w_zero_slot, std::optional<ToCodes> codes) {
+KernelPtr Make(const Node& node, const CompileContext& c, size_t w_slot, size_t w_zero_slot,
+               std::optional<ToCodes> codes) {
   const Tensor* w = c.Constant(node.input(w_slot));
   const Tensor* zero = node.input(w_zero_slot) ? c.Constant(node.input(w_zero_slot)) : nullptr;
   const DType x = c.graph.value(node.input(0)).type.dtype;
@@ -200,7 +201,8 @@ KernelPtr MakeQLinearConv(const Node& node, const CompileContext& c) {
   if (w == nullptr || w->rank() < 3 || (node.input(8).valid() && bias == nullptr)) return nullptr;
   const int64_t filters = w->shape()[0];
   for (const Tensor* t : {x_scale, w_scale, y_scale}) {
-    const bool fits = t != nullptr && t->dtype() == DType::kF32 && (t->size() == 1 || (t == w_scale && t->size() == filters));
+    const bool fits =
+        t != nullptr && t->dtype() == DType::kF32 && (t->size() == 1 || (t == w_scale && t->size() == filters));
     if (!fits) return nullptr;
   }
   if (zero == nullptr || zero->size() != 1 || !quant::IsInt8(zero->dtype())) return nullptr;

@@ -42,7 +42,8 @@ class UnfoldKernel : public Kernel {
     constexpr double kMostElements = 1e12;
     constexpr int64_t kBytesOfTask = 65536;
     const Tensor& x = call.T(0);
-    if (x.shape().size() != dims_ + 2 || call.in[0].quant != nullptr) return fallback_->Run(call);  // it says why, or keeps them
+    if (x.shape().size() != dims_ + 2 || call.in[0].quant != nullptr)
+      return fallback_->Run(call);  // it says why, or keeps them
     const Sizes in = InThree({x.shape().begin() + 1, x.shape().end() - 1}, 1);
     Sizes out;
     double elements = static_cast<double>(x.shape().front()) * static_cast<double>(x.shape().back());
@@ -108,7 +109,8 @@ class UnfoldKernel : public Kernel {
 
   void Fill(std::byte* to, int64_t bytes) const {
     if (!padding_.defined()) return (void)std::memset(to, 0, static_cast<size_t>(bytes));
-    if (element_ == 1) return (void)std::memset(to, std::to_integer<int>(padding_.data()[0]), static_cast<size_t>(bytes));
+    if (element_ == 1)
+      return (void)std::memset(to, std::to_integer<int>(padding_.data()[0]), static_cast<size_t>(bytes));
     for (int64_t i = 0; i < bytes; i += element_) std::memcpy(to + i, padding_.data(), static_cast<size_t>(element_));
   }
 

@@ -122,8 +122,8 @@ void ToLinear(Rewriter& rw, NodeId id) {
   const Tensor& w = *g.ConstantOf(n.input(1));
   const Type type{dtype, SymShape{in[0], positions, Dim(w.shape()[0])}};
   const std::string name = g.value(n.input(1)).name;
-  ValueId y =
-      Make(rw, Op::kMatMul, {MakeTranspose(rw, flat, {0, 2, 1}), rw.Constant(WindowMatrix(w), name + "_matrix")}, {}, type);
+  ValueId y = Make(rw, Op::kMatMul,
+                   {MakeTranspose(rw, flat, {0, 2, 1}), rw.Constant(WindowMatrix(w), name + "_matrix")}, {}, type);
   if (n.input(2).valid()) y = Make(rw, Op::kAdd, {y, n.input(2)}, {}, type);
   if (!split.valid()) return ReplaceNode(rw, id, AsChannels(rw, y, x));
   const std::vector<ValueId> parts = g.node(split).outputs;

@@ -52,7 +52,8 @@ Rule ConvPad() {
   const Var conv = r.Open(r.Op("conv", Op::kConv, {pad}));
   r.Root(conv);
   r.Guard([=](const Match& m) {
-    return Together(m, pad, conv) ? Ok() : Illegal("the Pad puts something else than zeros, or not around pixels alone");
+    return Together(m, pad, conv) ? Ok()
+                                  : Illegal("the Pad puts something else than zeros, or not around pixels alone");
   });
   r.Build([=](Rewriter& b, const Match& m) {
     const Node& c = m.at(conv);

@@ -27,7 +27,7 @@ bool IsOnePosition(const ir::SymShape& shape) {
 
 // A Conv with weights of floats, or with weights and an activation that are dequantized.
 struct Site {
-  const Tensor* weights = nullptr;             // floats or codes
+  const Tensor* weights = nullptr;                 // floats or codes
   std::optional<Node> x_codes = {}, w_codes = {};  // DequantizeLinears
   ir::Windows windows = {};
 };

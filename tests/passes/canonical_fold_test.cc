@@ -61,8 +61,10 @@ TEST(CanonicalFold, DequantizeOfANumberIsANumber) {
 TEST(CanonicalFold, ABiasOfIntegersIsFloats) {
   for (const DType type : {DType::kS32, DType::kS8}) {
     Builder b;
-    const ValueId q = b.g.AddConstant(Tensor::Zeros(type, {3})), scale = b.g.AddConstant(Tensor::F32({3}, {0.5f, 1.0f, 2.0f}));
-    b.Out(b.Op1(Op::kAdd, {b.In("x", {Sym("b"), 3}), b.Op1(Op::kDequantizeLinear, {q, scale}, Attrs{{"axis", int64_t{0}}})}));
+    const ValueId q = b.g.AddConstant(Tensor::Zeros(type, {3})),
+                  scale = b.g.AddConstant(Tensor::F32({3}, {0.5f, 1.0f, 2.0f}));
+    b.Out(b.Op1(Op::kAdd,
+                {b.In("x", {Sym("b"), 3}), b.Op1(Op::kDequantizeLinear, {q, scale}, Attrs{{"axis", int64_t{0}}})}));
     EXPECT_EQ(Check(b.g, Fold), type == DType::kS32 ? "Add" : "DequantizeLinear Add");
   }
 }

@@ -45,7 +45,8 @@ Graphs Net(const Options& o) {
   ir::Shape w(o.dims + 2, o.kernel);
   w[0] = o.filters, w[1] = o.channels / o.groups;
   const ValueId x = m.Input("x", shape);
-  std::vector<ValueId> in = {x, o.weights ? m.g.AddConstant(Wholes(w)) : m.Input("w", ir::SymShape(w.begin(), w.end()))};
+  std::vector<ValueId> in = {x,
+                             o.weights ? m.g.AddConstant(Wholes(w)) : m.Input("w", ir::SymShape(w.begin(), w.end()))};
   if (o.bias) in.push_back(m.Reals({o.filters}));
   ir::Attrs attrs{{"strides", std::vector<int64_t>(o.dims, o.stride)},
                   {"dilations", std::vector<int64_t>(o.dims, o.dilation)},
@@ -171,10 +172,10 @@ TEST(ConvLinears, KeepTheirNames) {
 }
 
 TEST(ConvLinears, LeavesOtherConvolutions) {
-  for (const Options& o :
-       {Options{.kernel = 3}, Options{.kernel = 6, .size = 9}, Options{.groups = 2, .channels = 128},
-        Options{.channels = 63}, Options{.filters = 63}, Options{.size = 1}, Options{.weights = false},
-        Options{.kernel = 3, .auto_pad = "SAME_UPPER"}, Options{.kernel = 3, .groups = 2, .channels = 128, .size = 9}}) {
+  for (const Options& o : {Options{.kernel = 3}, Options{.kernel = 6, .size = 9}, Options{.groups = 2, .channels = 128},
+                           Options{.channels = 63}, Options{.filters = 63}, Options{.size = 1},
+                           Options{.weights = false}, Options{.kernel = 3, .auto_pad = "SAME_UPPER"},
+                           Options{.kernel = 3, .groups = 2, .channels = 128, .size = 9}}) {
     Graph g = Net(o).g;
     PassRun run;
     const auto changed = ConvLinears(g, run);
@@ -185,8 +186,8 @@ TEST(ConvLinears, LeavesOtherConvolutions) {
 
 // Conv(DequantizeLinear(x), DequantizeLinear(w)), as quantizers write it. Scales are powers of two, so that floats are exact.
 struct CodedOptions {
-  bool each = true;                 // a scale for each filter
-  int64_t zero = 0, axis = 0;       // of weights
+  bool each = true;            // a scale for each filter
+  int64_t zero = 0, axis = 0;  // of weights
   bool x_zero = true, bias = true;
   ir::DType weights = ir::DType::kS8;
 };
@@ -194,23 +195,27 @@ Graphs CodedNet(const CodedOptions& o) {
   Graphs m;
   const ValueId x = m.Input("x", {2, kChannels, 5, 6}, ir::DType::kU8);
   Tensor w = Tensor::Empty(o.weights, {kFilters, kChannels, 3, 3});
-  for (int64_t i = 0; i < w.size(); ++i) w.mutable_as<uint8_t>()[static_cast<size_t>(i)] = static_cast<uint8_t>(i * 7919 % 61 - 30);
+  for (int64_t i = 0; i < w.size(); ++i)
+    w.mutable_as<uint8_t>()[static_cast<size_t>(i)] = static_cast<uint8_t>(i * 7919 % 61 - 30);
   Tensor zero = Tensor::Zeros(o.weights, o.each ? ir::Shape{kFilters} : ir::Shape{});
   zero.mutable_as<uint8_t>()[0] = static_cast<uint8_t>(o.zero);
   const ValueId scale = o.each ? m.Filled({kFilters}, 0.5f) : m.Real(0.5f);
   std::vector<ValueId> of_x = {x, m.Real(0.25f)};
   if (o.x_zero) of_x.push_back(m.Zero(ir::DType::kU8, 77));
-  std::vector<ValueId> in = {m.Node(Op::kDequantizeLinear, of_x),
-                             m.Node(Op::kDequantizeLinear, {m.g.AddConstant(w), scale, m.g.AddConstant(zero)}, {{"axis", o.axis}})};
+  std::vector<ValueId> in = {
+      m.Node(Op::kDequantizeLinear, of_x),
+      m.Node(Op::kDequantizeLinear, {m.g.AddConstant(w), scale, m.g.AddConstant(zero)}, {{"axis", o.axis}})};
   if (o.bias) in.push_back(m.Filled({kFilters}, 3.5f));
-  const ValueId y = m.Node(Op::kConv, in, {{"pads", std::vector<int64_t>{1, 0, 2, 1}}, {"strides", std::vector<int64_t>{2, 1}}});
+  const ValueId y =
+      m.Node(Op::kConv, in, {{"pads", std::vector<int64_t>{1, 0, 2, 1}}, {"strides", std::vector<int64_t>{2, 1}}});
   m.g.AddOutput("y", m.Quantize(y, 16.0f, 100));
   EXPECT_TRUE(ir::Inference::Run(m.g));
   return m;
 }
 
 TEST(ConvLinears, ThatArriveQuantized) {
-  for (const CodedOptions& o : {CodedOptions{}, CodedOptions{.each = false}, CodedOptions{.x_zero = false}, CodedOptions{.bias = false}}) {
+  for (const CodedOptions& o :
+       {CodedOptions{}, CodedOptions{.each = false}, CodedOptions{.x_zero = false}, CodedOptions{.bias = false}}) {
     const Graphs m = CodedNet(o);
     Graph after = m.g;
     PassRun run;
@@ -220,12 +225,14 @@ TEST(ConvLinears, ThatArriveQuantized) {
     EXPECT_EQ(CountOf(after, Op::kQuantizedLinear), 1);
     EXPECT_EQ(CountOf(after, Op::kConv) + CountOf(after, Op::kMatMul) + CountOf(after, Op::kDequantizeLinear), 0);
     Tensor x = Tensor::Empty(ir::DType::kU8, {2, kChannels, 5, 6});
-    for (int64_t i = 0; i < x.size(); ++i) x.mutable_as<uint8_t>()[static_cast<size_t>(i)] = static_cast<uint8_t>(i * 7919);
+    for (int64_t i = 0; i < x.size(); ++i)
+      x.mutable_as<uint8_t>()[static_cast<size_t>(i)] = static_cast<uint8_t>(i * 7919);
     const auto want = ir::Interpret(m.g, {{"x", x}}), got = ir::Interpret(after, {{"x", x}});
     ASSERT_TRUE(want && got) << (got ? "" : got.error().message);
     EXPECT_TRUE(got->front().SameBits(want->front()));
   }
-  for (const CodedOptions& o : {CodedOptions{.zero = 1}, CodedOptions{.axis = 1}, CodedOptions{.weights = ir::DType::kU8}}) {
+  for (const CodedOptions& o :
+       {CodedOptions{.zero = 1}, CodedOptions{.axis = 1}, CodedOptions{.weights = ir::DType::kU8}}) {
     Graph g = CodedNet(o).g;
     PassRun run;
     const auto changed = ConvLinears(g, run);

@@ -327,8 +327,8 @@ TEST(Experts, OtherProductsAreListed) {
   conv.Out(conv.Op1(Op::kConv, {conv.In("x", {1, 8, 5, 5}), conv.W({4, 8, 1, 1})}));
   EXPECT_EQ(
       reason(conv),
-      "it is a convolution of kernel 1: recipes int8 and dynamic quantize those of 64 channels and filters or more, "
-      "without stride and padding, over more than one position");
+      "it is a convolution: recipes int8 and dynamic quantize those of 64 channels and filters or more, over more than "
+      "one position");
   const ValueId q = codes.g.AddConstant(Tensor::Zeros(DType::kS8, {3, 8, 4}));
   const ValueId scale = codes.g.AddConstant(Tensor::ScalarF32(0.1f));
   codes.Out(codes.Op1(Op::kMatMul, {codes.In("x", {3, 5, 8}), codes.Op1(Op::kDequantizeLinear, {q, scale})}));

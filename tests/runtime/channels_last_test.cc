@@ -254,7 +254,8 @@ TEST(ChannelsLast, ImagesBetweenLinears) {
     Stack s(gen, 2, 24);
     s.Linear(24), s.x = s.Node(Op::kRelu, {s.x});
     for (int i = 0; i < others; ++i)
-      s.x = s.Node(Op::kAdd, {s.x, s.g.AddInput("other" + std::to_string(i), {DType::kF32, ir::SymShape{2, 24, 12, 10}})});
+      s.x = s.Node(Op::kAdd,
+                   {s.x, s.g.AddInput("other" + std::to_string(i), {DType::kF32, ir::SymShape{2, 24, 12, 10}})});
     s.Linear(24), s.g.AddOutput("y", s.x);
     const auto model = Model::Compile(s.g, {.threads = 1});
     ASSERT_TRUE(model);

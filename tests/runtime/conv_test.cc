@@ -160,7 +160,8 @@ TEST(ConvStep, CodesAreExact) {
     };
     const auto type = [&] { return gen() % 2 == 0 ? DType::kU8 : DType::kS8; };
     const DType x_type = type(), w_type = type(), y_type = type();
-    const int64_t groups = gen() % 2 == 0 ? 1 : 1 + static_cast<int64_t>(gen() % 5), of_group = 1 + static_cast<int64_t>(gen() % 40);
+    const int64_t groups = gen() % 2 == 0 ? 1 : 1 + static_cast<int64_t>(gen() % 5),
+                  of_group = 1 + static_cast<int64_t>(gen() % 40);
     const int64_t channels = gen() % 2 == 0 ? groups : groups * 3, filters = groups * of_group;
     Graph g;
     g.info.opsets[""] = 18;
@@ -211,7 +212,9 @@ TEST(ConvStep, IntegersOfGroupsAreExact) {
     for (uint8_t& v : t->mutable_as<uint8_t>()) v = static_cast<uint8_t>(gen());
   }
   const ValueId x = g.AddInput("x", {DType::kU8, ir::SymShape{2, 48, 9, 11}});
-  g.AddOutput("y", g.node(g.AddNode(Op::kConvInteger, {x, g.AddConstant(std::move(w))}, 1, {{"group", int64_t{48}}}, "c")).output());
+  g.AddOutput(
+      "y",
+      g.node(g.AddNode(Op::kConvInteger, {x, g.AddConstant(std::move(w))}, 1, {{"group", int64_t{48}}}, "c")).output());
   const auto model = Model::Compile(g, {.threads = 2});
   ASSERT_TRUE(model);
   EXPECT_EQ(model->KernelOfEachStep()[0], "conv_integer onednn");
@@ -227,7 +230,8 @@ TEST(ConvStep, SumsThatFloatsCannotHoldAreTheInterpreters) {
     Tensor w = Tensor::Empty(DType::kS8, {groups, 1, 24, 24});  // 576 * 128 * 255 is above 2^24
     for (uint8_t& v : w.mutable_as<uint8_t>()) v = 0x80;
     const ValueId x = g.AddInput("x", {DType::kU8, ir::SymShape{1, groups, 24, 24}});
-    const ir::NodeId conv = g.AddNode(Op::kConvInteger, {x, g.AddConstant(std::move(w))}, 1, {{"group", groups}}, "conv");
+    const ir::NodeId conv =
+        g.AddNode(Op::kConvInteger, {x, g.AddConstant(std::move(w))}, 1, {{"group", groups}}, "conv");
     g.AddOutput("y", g.node(conv).output());
     const auto model = Model::Compile(g, {.threads = 1});
     ASSERT_TRUE(model);

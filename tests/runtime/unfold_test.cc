@@ -1,4 +1,6 @@
 // Windows of convolutions: what is one step has the interpreter's bits for every number of threads, and what only looks like windows is none.
+#include "octavo/ir/unfold.h"
+
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -7,7 +9,6 @@
 
 #include "octavo/ir/infer.h"
 #include "octavo/ir/interpret.h"
-#include "octavo/ir/unfold.h"
 #include "octavo/runtime/model.h"
 
 namespace octavo::runtime {
@@ -57,8 +58,7 @@ std::vector<ValueId> Slices(Graph& g, ValueId x, const Case& c, int wrong = 0) {
       axes[d] = static_cast<int64_t>(d) + 1;
     }
     if (wrong > 0 && i == 0) ends[0] += 1;
-    parts.push_back(
-        Make(g, Op::kSlice, {x, Whole(g, starts), Whole(g, ends), Whole(g, axes), Whole(g, c.strides)}));
+    parts.push_back(Make(g, Op::kSlice, {x, Whole(g, starts), Whole(g, ends), Whole(g, axes), Whole(g, c.strides)}));
   }
   return parts;
 }
@@ -111,18 +111,19 @@ TEST(Unfold, TheInterpretersBits) {
   TheSame({.x = {1, 40, 33, 64}}, gen);
   TheSame({.x = {2, 9, 8, 5}, .strides = {2, 3}, .dilations = {2, 1}, .pads = {0, 2, 1, 0}}, gen);
   TheSame({.x = {2, 9, 8, 5}, .dilations = {1, 2}}, gen);
-  TheSame({.dtype = DType::kF16, .x = {3, 11, 4}, .kernel = {4}, .strides = {2}, .dilations = {1}, .pads = {2, 3}}, gen);
+  TheSame({.dtype = DType::kF16, .x = {3, 11, 4}, .kernel = {4}, .strides = {2}, .dilations = {1}, .pads = {2, 3}},
+          gen);
   TheSame({.x = {2, 4, 5, 6, 3},
            .kernel = {2, 1, 3},
            .strides = {1, 2, 1},
            .dilations = {1, 1, 2},
            .pads = {0, 0, 1, 1, 0, 2}},
           gen);
-  TheSame({.x = {2, 1, 1, 5}, .pads = {2, 3, 2, 3}}, gen);            // windows of padding alone
-  TheSame({.x = {0, 6, 7, 5}}, gen);                                  // no image
-  TheSame({.x = {2, 0, 7, 5}, .pads = {2, 1, 2, 1}}, gen);            // an image without lines
-  TheSame({.x = {2, 2, 7, 5}, .pads = {}}, gen);                      // less than a window
-  TheSame({.x = {2, 6, 7, 0}}, gen);                                  // no channels
+  TheSame({.x = {2, 1, 1, 5}, .pads = {2, 3, 2, 3}}, gen);  // windows of padding alone
+  TheSame({.x = {0, 6, 7, 5}}, gen);                        // no image
+  TheSame({.x = {2, 0, 7, 5}, .pads = {2, 1, 2, 1}}, gen);  // an image without lines
+  TheSame({.x = {2, 2, 7, 5}, .pads = {}}, gen);            // less than a window
+  TheSame({.x = {2, 6, 7, 0}}, gen);                        // no channels
 }
 
 TEST(Unfold, RandomWindows) {
