@@ -120,7 +120,7 @@ ir::Result<passes::Pipeline> ReadPipeline(const std::string& path) {
     OCTAVO_TRY(const ir::Graph graph, ReadModel(path));
     return passes::PipelineOfGraph(graph);
   }
-  OCTAVO_TRY(const std::string text, ir::ReadWholeFile(path));
+  OCTAVO_TRY(const std::string text, ir::ReadWholeFile(path, {.most = 1'000'000}));
   return passes::PipelineFromJson(text);
 }
 

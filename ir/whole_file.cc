@@ -1,15 +1,14 @@
 #include "octavo/ir/whole_file.h"
 
 #include <fcntl.h>
+#include <poll.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <csignal>
-#include <cstdio>
 #include <ctime>
-#include <memory>
 #include <system_error>
 #include <utility>
 
@@ -22,10 +21,15 @@ namespace fs = std::filesystem;
 
 namespace {
 
-struct Closer {
-  void operator()(std::FILE* f) const { std::fclose(f); }
+struct Descriptor {
+  explicit Descriptor(int number) : fd(number) {}
+  ~Descriptor() {
+    if (fd >= 0) close(fd);
+  }
+  Descriptor(const Descriptor&) = delete;
+  Descriptor& operator=(const Descriptor&) = delete;
+  const int fd;
 };
-using File = std::unique_ptr<std::FILE, Closer>;
 
 std::string Reason(int error) { return std::generic_category().message(error); }
 
@@ -58,6 +62,14 @@ class NoSignals {
   sigset_t signals_, pending_, before_;
 };
 
+// Whether nothing came out of a pipe for five seconds, which is opened without waiting; false for what is none.
+bool IsSilent(int fd) {
+  struct stat info = {};
+  if (fstat(fd, &info) != 0 || !S_ISFIFO(info.st_mode)) return false;
+  pollfd here = {.fd = fd, .events = POLLIN, .revents = 0};
+  return poll(&here, 1, 5000) == 0;
+}
+
 // Where a file without a name can be reached to give it one.
 std::string ByDescriptor(int fd) { return "/proc/self/fd/" + std::to_string(fd); }
 
@@ -72,26 +84,38 @@ int OpenNameless(const fs::path& folder) {
 
 }  // namespace
 
-Result<std::string> ReadWholeFile(const fs::path& path) {
+Result<std::string> ReadWholeFile(const fs::path& path, const ReadLimits& limits) {
   const std::string name = Quoted(path.string());
   return Closed(name, [&]() -> Result<std::string> {
     constexpr size_t kMostOfAStream = 1'000'000'000;  // a device may have no end
     std::error_code ec;
     if (fs::is_directory(path, ec)) return Fail("cannot read {}: it is a folder, a file is needed", name);
-    const File file(std::fopen(path.c_str(), "rb"));
-    if (!file) return Fail("cannot read {}: {}", name, Reason(errno));
-    std::string bytes;
+    const Descriptor file(open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
+    if (file.fd < 0) return Fail("cannot read {}: {}", name, Reason(errno));
     const auto size = fs::file_size(path, ec);
-    if (!ec) bytes.reserve(size);
     const bool stream = static_cast<bool>(ec);
+    if (!stream && size > limits.most)
+      return Fail("cannot read {}: it has {} bytes, more than {}", name, size, limits.most);
+    bool silent = stream && IsSilent(file.fd);
+    std::string bytes;
+    const std::string_view begins = limits.begins;
     char chunk[1 << 16];
     for (;;) {
-      const size_t n = std::fread(chunk, 1, sizeof(chunk), file.get());
-      bytes.append(chunk, n);
-      if (n < sizeof(chunk)) break;
-      if (stream && bytes.size() > kMostOfAStream) return Fail("cannot read {}: it has no end", name);
+      const ssize_t n = read(file.fd, chunk, sizeof(chunk));
+      if (n == 0 && silent) return Fail("cannot read {}: it is a pipe, and nobody writes to it", name);
+      silent = false;
+      if (n < 0 && errno == EAGAIN) {  // somebody does, and may take the time
+        fcntl(file.fd, F_SETFL, 0);
+        continue;
+      }
+      if (n < 0) return Fail("cannot read {}: {}", name, Reason(errno));
+      if (n == 0) break;
+      bytes.append(chunk, static_cast<size_t>(n));
+      if (bytes.size() >= begins.size() && !bytes.starts_with(begins)) break;
+      if (bytes.size() > std::min(limits.most, stream ? kMostOfAStream : SIZE_MAX))
+        return Fail("cannot read {}: it has no end", name);
+      if (!stream && bytes.capacity() < size) bytes.reserve(size);
     }
-    if (std::ferror(file.get()) != 0) return Fail("cannot read {}: {}", name, Reason(errno));
     return bytes;
   });
 }

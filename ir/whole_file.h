@@ -2,6 +2,7 @@
 #ifndef OCTAVO_IR_WHOLE_FILE_H_
 #define OCTAVO_IR_WHOLE_FILE_H_
 
+#include <cstdint>
 #include <filesystem>
 #include <string>
 #include <string_view>
@@ -36,7 +37,14 @@ class NewFile {
   int fd_ = -1;
 };
 
-Result<std::string> ReadWholeFile(const std::filesystem::path& path);
+struct ReadLimits {
+  // A longer file is refused before it is read.
+  size_t most = SIZE_MAX;
+  // Of a file that begins otherwise only the first bytes are read, so that its parser can say what is wrong.
+  std::string_view begins = {};
+};
+// A pipe is waited for, but not without end where nobody writes to it.
+Result<std::string> ReadWholeFile(const std::filesystem::path& path, const ReadLimits& limits = {});
 Status WriteWholeFile(const std::filesystem::path& wish, std::string_view bytes);
 
 }  // namespace octavo::ir

@@ -170,7 +170,7 @@ Status Calibration::Save(const std::filesystem::path& path) const {
 
 Result<Calibration> Calibration::Load(const std::filesystem::path& path) {
   return ir::Closed("reading a calibration", [&]() -> Result<Calibration> {
-    OCTAVO_TRY(const std::string bytes, ir::ReadWholeFile(path));
+    OCTAVO_TRY(const std::string bytes, ir::ReadWholeFile(path, {.begins = kMark}));
     return FromBytes(bytes, ir::Quoted(path.string()));
   });
 }
