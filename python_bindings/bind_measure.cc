@@ -11,6 +11,7 @@
 #include "octavo/api/inspect.h"
 #include "octavo/api/open.h"
 #include "octavo/ir/closed.h"
+#include "octavo/ir/npz/npz.h"
 #include "octavo/python_bindings/data.h"
 
 namespace octavo::python {
@@ -58,14 +59,24 @@ ir::Result<ir::TensorMap> InputsOf(const ir::Graph& graph, const std::optional<i
   return quant::FitInputs(*given, quant::InputsOf(graph), "inputs", quant::Numbers::kMayBeNaN);
 }
 
-py::dict Inputs(const py::object& model, const py::object& inputs, const api::Shapes& shapes) {
+py::dict ToDict(ir::TensorMap tensors) {
   py::dict arrays;
+  for (auto& [name, tensor] : tensors) arrays[py::cast(Name{name})] = ToNumpy(std::move(tensor));
+  return arrays;
+}
+
+// As the program reads them: numpy would take memory without a bound, and objects.
+py::dict ReadArrays(const py::object& path) {
+  const auto place = PathOf(path);
+  if (!place) Raise({std::format("arrays are in a file, so a path is wanted, not {}", TypeOf(path))});
+  return ToDict(Unwrap(ir::ReadNpz(*place, {})));
+}
+
+py::dict Inputs(const py::object& model, const py::object& inputs, const api::Shapes& shapes) {
   const ir::Graph graph = ReadModel(model, {});
   const std::optional<ir::TensorMap> given =
       inputs.is_none() ? std::nullopt : std::optional(FromDict(inputs, "inputs"));
-  for (auto& [name, tensor] : Unwrap(InputsOf(graph, given, shapes)))
-    arrays[py::cast(Name{name})] = ToNumpy(std::move(tensor));
-  return arrays;
+  return ToDict(Unwrap(InputsOf(graph, given, shapes)));
 }
 
 ir::Result<runtime::Model> Opened(ir::Graph graph, int threads, bool fuse) {
@@ -169,6 +180,8 @@ void BindMeasure(py::module_& m) {
   m.def("_bench", &Bench, py::arg("models"), py::arg("inputs"), py::arg("shapes"), py::arg("threads"),
         py::arg("seconds"), py::arg("fuse"), py::arg("progress"));
   m.def("_inputs", &Inputs, py::arg("model"), py::arg("inputs"), py::arg("shapes"));
+  m.def(
+      "_read_npz", [](const py::object& path) { return ReadArrays(path); }, py::arg("path"));
   m.def("_parse_shapes", [](const std::vector<std::string>& texts) { return Unwrap(api::ParseShapes(texts)); });
   m.def("_trace", &Trace, py::arg("model"), py::arg("inputs"), py::arg("shapes"), py::arg("threads"), py::arg("fuse"));
   m.def("_inspect", &Inspect, py::arg("model"));

@@ -360,6 +360,17 @@ void Write(const py::object& path, std::string_view bytes) {
   Unwrap(ir::WriteWholeFile(*target, bytes));
 }
 
+// A pipe that nobody writes to, a device without end and a file beyond `most` are refused.
+py::bytes Read(const py::object& path, size_t most) {
+  const auto place = PathOf(path);
+  if (!place) Raise({std::format("a file is named by a path, not {}", TypeOf(path))});
+  auto bytes = [&] {
+    const py::gil_scoped_release unlock;
+    return ir::ReadWholeFile(*place, {.most = most});
+  }();
+  return py::bytes(Unwrap(std::move(bytes)));
+}
+
 }  // namespace
 
 void BindOptimize(py::module_& m) {
@@ -372,6 +383,7 @@ void BindOptimize(py::module_& m) {
   m.def(
       "_write", [](const py::object& path, const Name& text) { Write(path, text.bytes); }, py::arg("path"),
       py::arg("text"));
+  m.def("_read", &Read, py::arg("path"), py::arg("most"));
   m.def("_optimize", &Optimize, py::arg("model"), py::arg("arguments"));
   py::class_<PyTries>(m, "_Tries")
       .def(py::init<const py::object&, const py::object&, int>())

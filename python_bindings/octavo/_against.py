@@ -9,8 +9,6 @@ import subprocess
 import sys
 import time
 
-import numpy as np
-
 from . import _octavo
 from ._octavo import OctavoError, Session, __version__
 
@@ -192,12 +190,12 @@ def main(program, arguments):
         return 2
     try:
         shapes = _octavo._parse_shapes(a.shape)
-        given = dict(np.load(a.inputs)) if a.inputs else None
+        given = _octavo._read_npz(a.inputs) if a.inputs else None
         batches = {path: [batch_of(path, given, one) for one in shapes] for path in a.models}
         told = bench([(path, path) for path in a.models], batches, a.against.split(","), threads=threads, seconds=a.seconds, fuse=not a.as_is, progress=None)
         print(table(told, "json" if a.json else a.format), end="")
         return 0
-    except (OctavoError, OSError, ValueError) as error:
+    except (OctavoError, OSError, ValueError, MemoryError) as error:
         print(f"octavo: {_first_line(error)}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:

@@ -4,9 +4,10 @@ alike: texts and pictures become a folder of batches, which the program reads.""
 import argparse
 import pathlib
 import shlex
-import subprocess
 import sys
 import tempfile
+
+from ._processes import ended_by_signals, run_program, shown
 
 # The program's own option for such a folder.
 _DATA = {"optimize": "--calib", "calibrate": "--data"}
@@ -81,15 +82,20 @@ def _batches(a, model):
 def main(program, command, arguments):
     """Runs the program; its exit status."""
     if "-h" in arguments or "--help" in arguments:
-        done = subprocess.run([program, command, "--help"], check=False)
+        status = run_program([program, command, "--help"])
         print(_HELP.format(data=_DATA[command]))
-        return done.returncode
+        return status
     a, rest = _parser(command).parse_known_args(arguments)
     rest += [f"--assume={value}" for value in a.assume]
     refusal = _refusal(command, a, arguments, rest)
     if refusal:
         print(f"octavo: {refusal}", file=sys.stderr)
         return 2
+    with ended_by_signals():
+        return _run(program, command, arguments, a, rest)
+
+
+def _run(program, command, arguments, a, rest):
     from . import OctavoError
 
     source = a.calib_text if a.calib_images is None else a.calib_images
@@ -100,9 +106,9 @@ def main(program, command, arguments):
             _write(batches, folder)
             if command == "optimize" and a.calib_keep is None:  # nobody will find that folder again
                 rest += ["--calib-name", source, "--typed", shlex.join(["octavo", command, *arguments])]
-            return subprocess.run([program, command, *rest, _DATA[command], folder], check=False).returncode
-    except (OctavoError, OSError) as error:
-        print(f"octavo: {error}", file=sys.stderr)
+            return run_program([program, command, *rest, _DATA[command], folder])
+    except (OctavoError, OSError, MemoryError) as error:
+        print(f"octavo: {shown(str(error), 2000) or type(error).__name__}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:  # the program has had it too
         return 130

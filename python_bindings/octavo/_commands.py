@@ -3,18 +3,20 @@
 import argparse
 import contextlib
 import json
+import math
 import os
 import pathlib
 import shlex
-import subprocess
 import sys
 import tempfile
 import time
 import warnings
 
 from . import Generator, OctavoError, perplexity
-from ._generate import read_tokenizer
+from ._generate import read_tokenizer, tokens_of
 from ._octavo import _write
+from ._processes import ended_by_signals, last_words, shown
+from ._texts import text_of
 from ._tune import search, table
 
 
@@ -87,15 +89,15 @@ def _command_metric(command, folder):
         if isinstance(model, bytes):
             path = folder / "candidate.onnx"
             path.write_bytes(model)
-        done = subprocess.run(command.replace("{model}", shlex.quote(str(path))), shell=True, capture_output=True, text=True, check=False)
-        words = done.stdout.split()
-        if done.returncode != 0 or not words:
-            last = (done.stderr.strip().splitlines() or ["it printed nothing"])[-1]
-            raise OctavoError(f"the metric's command ended with {done.returncode}: {last}")
+        status, out, messages = last_words(command.replace("{model}", shlex.quote(str(path))))
+        words = out.split()
+        if status != 0 or not words:
+            last = (messages.strip().splitlines() or ["it printed nothing"])[-1]
+            raise OctavoError(f"the metric's command ended with {status}: {shown(last)}")
         try:
             return float(words[-1])
         except ValueError:
-            raise OctavoError(f"the last word that the metric's command printed is {words[-1]!r}, which is no number") from None
+            raise OctavoError(f"the last word that the metric's command printed is '{shown(words[-1], 60)}', which is no number") from None
     return ask
 
 
@@ -130,6 +132,16 @@ def _progress():
             print("\r\033[K", end="", file=sys.stderr, flush=True)
 
 
+def _finite(told):
+    """A dict for JSON, which has no infinite numbers, as the error of a plan may be: null."""
+    return {key: None if isinstance(value, float) and math.isinf(value) else value for key, value in told.items()}
+
+
+def _json_of(tuned):
+    plans = [_finite(plan) for plan in tuned.plans]
+    return json.dumps({"schema": 1, "baseline": tuned.baseline, "chosen": tuned.name, "plans": plans, "layers": tuned.layers}, indent=1)
+
+
 def _tune(a):
     if "{model}" not in a.metric:
         raise OctavoError("--metric has no {model}, where the path of a model would stand")
@@ -145,7 +157,7 @@ def _tune(a):
     if a.plot:
         _write(a.plot, tuned.svg())
     if a.json:
-        text = json.dumps({"schema": 1, "baseline": tuned.baseline, "chosen": tuned.name, "plans": tuned.plans, "layers": tuned.layers}, indent=1)
+        text = _json_of(tuned)
         if a.json == "-":
             print(text)
         else:
@@ -171,16 +183,22 @@ def _many(generator, prompts, max_tokens, how):
 
 def main(arguments=None):
     a = _parser().parse_args(arguments)
+    with ended_by_signals():
+        return _run(a)
+
+
+def _run(a):
     begun = False  # a line of text, which a sentence must not go on with
     try:
         if a.command == "tune":
             return _tune(a)
         if a.command == "perplexity":
-            ids = read_tokenizer(a.tokenizer).encode(pathlib.Path(a.text).read_text(encoding="utf-8")).ids
-            print(json.dumps(perplexity(a.model, ids, against=a.against, window=a.window, stride=a.stride, chunk=a.chunk, threads=a.threads, cache=a.cache)))
+            ids = tokens_of(read_tokenizer(a.tokenizer), text_of(a.text, "give a file of UTF-8")).ids
+            told = perplexity(a.model, ids, against=a.against, window=a.window, stride=a.stride, chunk=a.chunk, threads=a.threads, cache=a.cache)
+            print(json.dumps(_finite(told)))
             return 0
         how = {"temperature": a.temperature, "top_k": a.top_k, "top_p": a.top_p, "seed": a.seed, "stop": a.stop, "lookup": a.lookup}
-        prompts = a.prompt + (pathlib.Path(a.prompts).read_text(encoding="utf-8").splitlines() if a.prompts else [])
+        prompts = a.prompt + (text_of(a.prompts, "give a file with a prompt on each line").splitlines() if a.prompts else [])
         if not prompts:
             raise OctavoError("there is no prompt; give --prompt TEXT, or --prompts FILE with one on each line")
         with _progress() as tell:
@@ -192,8 +210,8 @@ def main(arguments=None):
             begun = True
         print()
         return 0
-    except (OctavoError, OSError) as error:
-        print(f"octavo: {error}", file=sys.stderr)
+    except (OctavoError, OSError, TypeError, MemoryError) as error:  # TypeError: of an option's value, as nan
+        print("\n" * begun + f"octavo: {shown(str(error), 2000) or type(error).__name__}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
         print("\n" * begun + "octavo: interrupted", file=sys.stderr)

@@ -1,6 +1,7 @@
 """Text of decoders: Generator, and perplexity of token ids."""
 
 import itertools
+import os
 import re
 
 import numpy as np
@@ -11,6 +12,7 @@ from ._words import check
 _PAST = re.compile(r"past|cache", re.IGNORECASE)
 
 
+_NOT_OURS = (KeyboardInterrupt, SystemExit, GeneratorExit, MemoryError)
 _GIVEN = ("input_ids", "attention_mask", "position_ids", "use_cache_branch", "num_logits_to_keep", "logits_to_keep")
 
 
@@ -46,6 +48,8 @@ class _Decoder:
         if len(pasts) != len(presents):
             raise OctavoError(f"the model has {len(pasts)} caches as inputs and {len(presents)} as outputs; generation takes as many of both")
         rest = [name for name in outputs if name not in presents]
+        if not rest:
+            raise OctavoError(f"the model has no output but its caches ({', '.join(outputs)}); generation takes decoders that give logits")
         self.logits = "logits" if "logits" in rest else rest[0]
         self.present_of = dict(zip(sorted(pasts, key=_in_order), sorted(presents, key=_in_order)))
         self.ports = ports
@@ -69,7 +73,14 @@ class _Decoder:
             results = [self.session.run(feeds[0], [self.logits], state=reads[0][0].state)]
         else:
             results = self.session.run_together(feeds, [self.logits], [sequence.state for sequence, _, _ in reads])
-        return [logits[0][-keep:].astype(np.float32) for (logits,), (_, _, keep) in zip(results, reads)]
+        return [self.last_of(logits, keep) for (logits,), (_, _, keep) in zip(results, reads)]
+
+    def last_of(self, logits, keep):
+        """Logits of the last tokens that were read."""
+        if logits.ndim != 3 or logits.dtype.kind not in "fiu" or logits.shape[0] != 1 or logits.shape[1] < keep or logits.shape[2] == 0:
+            raise OctavoError(f"the model's output '{self.logits}' is {logits.dtype} of {list(logits.shape)}, no logits of [1, tokens, vocabulary] with {keep} or more tokens; "
+                              "another model, or one that gives the last token's alone where those of all are wanted")
+        return logits[0][-keep:].astype(np.float32)
 
 
 class _Sequence:
@@ -111,7 +122,7 @@ class _Sequence:
         donate = [name for name, cache in self.caches.items() if cache.size]
         logits, *presents = self.decoder.session.run({**feeds, **self.caches}, outputs=wanted, donate=donate)
         self.caches = dict(zip(self.decoder.present_of, presents))
-        return logits[0][-self.keep :].astype(np.float32)
+        return self.decoder.last_of(logits, self.keep)
 
     def cut(self, tokens):
         """Forgets all but the first tokens."""
@@ -148,9 +159,16 @@ def _softmax(logits):
 
 
 def _choose(logits, temperature, top_k, top_p, random):
+    best = int(np.argmax(logits))  # NaN is the largest for it
+    if temperature > 0 and np.isinf(logits[best]) or np.isnan(logits[best]):
+        raise OctavoError(f"the model gives {logits[best]} among its logits, of which no token can be chosen; look at its weights, and at what optimizing it lost (octavo compare)")
     if temperature == 0:
-        return int(np.argmax(logits))
-    p = _softmax(logits.astype(np.float64) / temperature)
+        return best
+    with np.errstate(over="ignore"):
+        scaled = logits.astype(np.float64) / temperature
+    if not np.isfinite(scaled[best]):  # next to 0: nothing but the likeliest
+        return best
+    p = _softmax(scaled)
     order = np.argsort(-p, kind="stable")
     if top_k:
         order = order[:top_k]
@@ -166,13 +184,46 @@ def read_tokenizer(path):
         import tokenizers
     except ImportError:
         raise OctavoError("the package 'tokenizers' is missing, which reads tokenizer.json; pip install tokenizers") from None
+    path = os.fsdecode(path)
+    if os.path.exists(path) and not os.path.isfile(path):  # a pipe may wait for ever, and a device has no end
+        raise OctavoError(f"'{path}' is no regular file; give the model's tokenizer.json")
     try:
-        tokenizer = tokenizers.Tokenizer.from_file(str(path))
-    except Exception as error:  # the package's own errors have no other base
-        raise OctavoError(f"'{path}' is no tokenizer.json: {error}") from None
-    tokenizer.no_truncation()
-    tokenizer.no_padding()
+        tokenizer = tokenizers.Tokenizer.from_file(path)
+        tokenizer.no_truncation()
+        tokenizer.no_padding()
+    except _NOT_OURS:
+        raise
+    except BaseException as error:  # the package's own errors have no other base, and its panics no base but this
+        raise OctavoError(f"'{path}' is no tokenizer.json: {_first_line(error)}") from None
     return tokenizer
+
+
+def _first_line(error):
+    return (str(error).strip().splitlines() or [type(error).__name__])[0]
+
+
+def tokens_of(tokenizer, text):
+    """What the tokenizer makes of a text. What one of the package `tokenizers` says against it is told as octavo's; a caller's own raises what it raises."""
+    try:
+        return tokenizer.encode(text)
+    except _NOT_OURS:
+        raise
+    except BaseException as error:
+        if type(tokenizer).__module__.partition(".")[0] != "tokenizers":
+            raise
+        raise OctavoError(f"the tokenizer makes no tokens of {text[:40]!r}: {_first_line(error)}; another model's tokenizer?") from None
+
+
+def ids_of(tokens, place, name):
+    """Token ids that a caller gives. A model would take one below 0 for one from the end of its table."""
+    if isinstance(tokens, (str, bytes)) or not hasattr(tokens, "__iter__"):
+        check(place, name, tokens, "wholes")
+    tokens = list(tokens)
+    check(place, name, tokens, "wholes")
+    odd = next((token for token in tokens if not 0 <= token < 1 << 31), None)
+    if odd is not None:
+        raise OctavoError(f"{name} has the token {odd}; ids of tokens are 0 or more, and fewer than the model knows")
+    return tokens
 
 
 class _Writing:
@@ -183,9 +234,12 @@ class _Writing:
             check("Generator.tokens", name, value, "whole")
         for name, value in (("temperature", temperature), ("top_p", top_p)):
             check("Generator.tokens", name, value, "number")
-        self.prompt = list(prompt)
+        check("Generator.tokens", "stop_tokens", stop_tokens, "wholes")
+        self.prompt = ids_of(prompt, "Generator.tokens", "prompt")
         if not self.prompt:
             raise OctavoError("the prompt has no tokens; give at least one (a model's first token will do)")
+        if seed < 0:
+            raise OctavoError(f"seed is {seed}; give 0 or more")
         if temperature < 0 or top_k < 0 or not 0 < top_p <= 1:
             raise OctavoError(f"temperature {temperature}, top_k {top_k}, top_p {top_p}: the first two are 0 or more, the last in (0, 1]")
         if lookup < 0:
@@ -250,7 +304,7 @@ class _Pieces:
     """Text out of tokens, in pieces whose characters are whole, up to the first of the texts `stop`."""
 
     def __init__(self, tokenizer, stop):
-        self.tokenizer, self.stop = tokenizer, [stop] if isinstance(stop, str) else list(stop)
+        self.tokenizer, self.stop = tokenizer, stop
         self.held = max((len(s) for s in self.stop), default=1) - 1
         self.ids, self.given, self.ended = [], 0, False
 
@@ -337,8 +391,13 @@ class Generator:
         """Place of a prompt, and a piece of its text, or None behind the last."""
         if self.tokenizer is None:
             raise OctavoError("this Generator has no tokenizer; give one, or use tokens()")
+        check("Generator.many", "prompts", prompts, "words")
+        stop = [stop] if isinstance(stop, str) else list(stop) if hasattr(stop, "__iter__") else stop
+        check("Generator.many", "stop", stop, "words")
+        if "" in stop:
+            raise OctavoError("stop has an empty text, before which every text ends; leave it out")
         texts = {}
-        for i, writing, new in self._write((self.tokenizer.encode(p).ids for p in prompts), max_tokens, at_once, **how):
+        for i, writing, new in self._write((tokens_of(self.tokenizer, p).ids for p in prompts), max_tokens, at_once, **how):
             pieces = texts.setdefault(i, _Pieces(self.tokenizer, stop))
             told = [pieces.put(token) for token in itertools.takewhile(lambda _: not pieces.ended, new)]
             writing.done |= pieces.ended
@@ -351,7 +410,7 @@ class Generator:
 
 def perplexity(model, tokens, *, against=None, window=512, stride=None, chunk=None, threads=0, cache=None):
     """How well a decoder tells the tokens of a text; __init__.pyi says what is given."""
-    tokens, stride = list(tokens), window if stride is None else stride
+    tokens, stride = ids_of(tokens, "perplexity", "tokens"), window if stride is None else stride
     if len(tokens) < 2 or window < 2:
         raise OctavoError(f"a text of {len(tokens)} tokens in windows of {window} has nothing to tell; both are 2 or more")
     if not 1 <= stride <= window or (chunk is not None and chunk < 1):
@@ -366,13 +425,19 @@ def perplexity(model, tokens, *, against=None, window=512, stride=None, chunk=No
         if new.start >= new.stop:
             break
         log = _log_softmax(mine, ids[:-1], chunk)[new]
+        if max(ids[1:][new]) >= log.shape[1]:
+            raise OctavoError(f"the text has the token {max(ids[1:][new])}, and the model knows {log.shape[1]}; another model's tokenizer?")
         nats -= log[np.arange(len(log)), ids[1:][new]].sum()
         count += len(log)
         if other is not None:
             reference = _log_softmax(other, ids[:-1], chunk)[new]
-            divergence += (np.exp(reference) * (reference - log)).sum()
+            if reference.shape != log.shape:
+                raise OctavoError(f"the models know {log.shape[1]} and {reference.shape[1]} tokens; compare models of one tokenizer")
+            p = np.exp(reference)
+            divergence += (p * np.subtract(reference, log, where=p > 0, out=np.zeros_like(p))).sum()
             same += int((reference.argmax(-1) == log.argmax(-1)).sum())
-    result = {"tokens": count, "perplexity": float(np.exp(nats / count))}
+    with np.errstate(over="ignore"):
+        result = {"tokens": count, "perplexity": float(np.exp(nats / count))}
     if other is not None:
         result |= {"kl": float(divergence / count), "top1": same / count}
     return result
@@ -383,5 +448,8 @@ def _log_softmax(decoder, ids, chunk):
     pieces = [ids[i : i + chunk] for i in range(0, len(ids), chunk)]
     parts = [decoder.run([(sequence, piece, len(piece))])[0] for piece in pieces]
     logits = np.concatenate(parts).astype(np.float64)
-    logits -= logits.max(-1, keepdims=True)
+    top = logits.max(-1, keepdims=True)
+    if not np.isfinite(top).all():
+        raise OctavoError(f"the model gives {top[~np.isfinite(top)][0]} among its logits, which tell nothing of a text; look at its weights, and at what optimizing it lost (octavo compare)")
+    logits -= top
     return logits - np.log(np.exp(logits).sum(-1, keepdims=True))

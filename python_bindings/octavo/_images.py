@@ -7,7 +7,8 @@ import pathlib
 import numpy as np
 
 from ._octavo import OctavoError
-from ._texts import ports_of
+from ._processes import shown
+from ._texts import ports_of, text_of
 from ._words import takes
 
 # What a processor takes for granted whose file does not say it, by the name of its class: the filter, and whether one number as size means the shorter side.
@@ -22,10 +23,17 @@ _OTHERS = ("do_pad", "do_thumbnail", "do_align_long_axis", "do_image_splitting",
 
 
 def _kind(settings):
-    name = settings.get("image_processor_type") or settings.get("feature_extractor_type") or ""
+    name = str(settings.get("image_processor_type") or settings.get("feature_extractor_type") or "")
     for end in ("Fast", "ImageProcessor", "FeatureExtractor"):
         name = name.removesuffix(end)
     return name
+
+
+_MOST_SIDE = 1 << 14  # of a picture that a model is given
+
+
+def _is_number(value):
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) < 1e30  # nor NaN
 
 
 class Processor:
@@ -35,15 +43,14 @@ class Processor:
         self.place = "the processor"
         if isinstance(settings, (str, os.PathLike)):
             self.place = f"'{settings}'"
+            text = text_of(settings, "give the model's preprocessor_config.json")
             try:
-                settings = json.loads(pathlib.Path(settings).read_text(encoding="utf-8"))
-            except OSError as error:
-                raise OctavoError(f"{self.place} cannot be read ({error.strerror}); give the model's preprocessor_config.json") from None
-            except ValueError:
+                settings = json.loads(text)
+            except (ValueError, RecursionError):
                 raise OctavoError(f"{self.place} is no JSON; give the model's preprocessor_config.json") from None
         if isinstance(settings, dict) and isinstance(settings.get("image_processor"), dict):  # of a processor of texts and pictures
             settings = settings["image_processor"]
-        if not isinstance(settings, dict) or not any(key.startswith("do_") or key == "size" for key in settings):
+        if not isinstance(settings, dict) or not any(str(key).startswith("do_") or key == "size" for key in settings):
             raise OctavoError(f"{self.place} says nothing of pictures (size, image_mean); give the model's preprocessor_config.json")
         self.settings = settings
         self.kind = _kind(settings)
@@ -52,45 +59,50 @@ class Processor:
             unknown.append("ensure_multiple_of")
         if self.kind not in _KINDS or unknown:
             what = unknown[0] if unknown else f"{self.kind}ImageProcessor"
-            raise OctavoError(f"{self.place}: octavo does not know what {what} does with pictures; make the batches by that processor itself")
+            raise OctavoError(f"{self.place}: octavo does not know what {shown(what, 80)} does with pictures; make the batches by that processor itself")
         self.resample, self.shorter = _KINDS[self.kind]
         self.resample = self._number("resample", self.resample) if self._does("resize") else None
+        if self.resample is not None and self.resample not in range(6):
+            self._refuse("resample", "one of Pillow's filters (0 to 5)")
+        self.resample = None if self.resample is None else int(self.resample)
         self.scale = self._number("rescale_factor", 1 / 255) if self._does("rescale") else None
         self.mean, self.std = (self._channels(name) for name in ("image_mean", "image_std")) if self._does("normalize") else (None, None)
+        if self.std is not None and not self.std.all():
+            self._refuse("image_std", "three numbers other than 0")
         self.size = self._size("size") if self._does("resize") else None
         crops = "crop_size" in settings if "do_center_crop" not in settings else settings["do_center_crop"]
         self.crop = self._size("crop_size") if crops and self.kind not in _NONE else None
 
     def _refuse(self, name, wanted):
-        raise OctavoError(f"{self.place}: {name} is {self.settings.get(name)!r}, not {wanted}; get the model's preprocessor_config.json again")
+        raise OctavoError(f"{self.place}: {name} is {shown(repr(self.settings.get(name)), 80)}, not {wanted}; get the model's preprocessor_config.json again")
 
     def _does(self, step):
         return bool(self.settings.get(f"do_{step}", step != "normalize" or "image_mean" in self.settings))
 
     def _number(self, name, default):
         value = self.settings.get(name, default)
-        if isinstance(value, bool) or not isinstance(value, (int, float)):
+        if not _is_number(value):
             self._refuse(name, "a number")
         return value
 
     def _channels(self, name):
         value = self.settings.get(name)
-        value = [value] * 3 if isinstance(value, (int, float)) else value
-        if not isinstance(value, list) or len(value) != 3 or not all(isinstance(one, (int, float)) for one in value):
+        value = [value] * 3 if _is_number(value) else value
+        if not isinstance(value, list) or len(value) != 3 or not all(map(_is_number, value)):
             self._refuse(name, "three numbers")
         return np.array(value, np.float32)
 
     def _size(self, name):
         """(height, width), or the shorter side alone."""
         size = self.settings.get(name)
-        if isinstance(size, int) and not isinstance(size, bool) and size > 0:
+        if type(size) is int and 0 < size <= _MOST_SIDE:
             if name == "size" and self.shorter is None:
                 self._refuse(name, "told to be a square or the shorter side: image_processor_type is missing")
             return size if name == "size" and self.shorter else (size, size)
         if isinstance(size, list) and len(size) == 2:
             size = dict(zip(("height", "width"), size, strict=True))
         sides = {key: value for key, value in size.items() if value is not None} if isinstance(size, dict) else {}
-        if all(type(value) is int and 0 < value <= 1 << 14 for value in sides.values()):
+        if all(type(value) is int and 0 < value <= _MOST_SIDE for value in sides.values()):
             if set(sides) == {"height", "width"}:
                 return sides["height"], sides["width"]
             if set(sides) == {"shortest_edge"}:
@@ -105,11 +117,16 @@ class Processor:
             shorter = size
             if self.kind == "ConvNext":  # small ones are cut out of a larger one
                 crop = (size, size)
-                shorter = int(size / self._number("crop_pct", 224 / 256)) if size < 384 else 0
+                share = self._number("crop_pct", 224 / 256)
+                if not 0.1 <= share <= 1:
+                    self._refuse("crop_pct", "a share from 0.1 to 1")
+                shorter = int(size / share) if size < 384 else 0
             elif self.kind == "Levit":
                 shorter = int((256 / 224) * size)
             width, height = picture.size
             longer = int(shorter * max(width, height) / min(width, height))
+            if longer > _MOST_SIDE:
+                raise OctavoError(f"a picture of {width} x {height} becomes {longer} long where its shorter side is {shorter}; take it out of the folder")
             size = crop if shorter == 0 else (longer, shorter) if width <= height else (shorter, longer)
         pixels = np.asarray(picture.resize((size[1], size[0]), resample=self.resample))
         return pixels if crop is None else _middle(pixels, crop)
@@ -166,8 +183,10 @@ def _opened(picture):
     try:
         with Image.open(picture) as file:
             return ImageOps.exif_transpose(file).convert("RGB")
-    except (OSError, ValueError, Image.DecompressionBombError) as error:
-        raise OctavoError(f"'{picture}' is no picture that Pillow reads ({error}); take it out of the folder") from None
+    except MemoryError:
+        raise
+    except Exception as error:  # its readers of damaged files raise whatever comes
+        raise OctavoError(f"'{picture}' is no picture that Pillow reads ({shown(str(error))}); take it out of the folder") from None
 
 
 def _port(model, without):
@@ -182,6 +201,8 @@ def _port(model, without):
 
 
 def _check(port, values, picture):
+    if values.ndim != 3 or values.dtype.kind not in "fiub":
+        raise OctavoError(f"{picture} becomes {values.dtype} of {list(values.shape)}, no numbers of [channels, height, width]; look at what the processor gives")
     for axis, (want, have) in enumerate(zip((port.shape or [None] * 4)[1:], values.shape, strict=True), 1):
         if isinstance(want, int) and want != have:
             raise OctavoError(f"{picture} becomes {' x '.join(map(str, values.shape))}, and axis {axis} of the model's input '{port.name}' is {want}; another model's processor?")

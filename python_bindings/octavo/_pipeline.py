@@ -89,7 +89,6 @@ def json_of(pipeline):
     if os.fsdecode(path).endswith(".onnx"):
         return Pipeline.of(path).to_json()
     try:
-        with open(path, encoding="utf-8") as file:
-            return file.read()
-    except (OSError, UnicodeDecodeError) as error:
-        raise OctavoError(f"the pipeline {os.fsdecode(path)!r} cannot be read: {error}") from None
+        return _octavo._read(path, 1_000_000).decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise OctavoError(f"the pipeline {os.fsdecode(path)!r} is no text in UTF-8: byte {error.start} is not; write it anew") from None

@@ -5,12 +5,13 @@ import pathlib
 
 import numpy as np
 
-from ._generate import empty_cache, is_cache, read_tokenizer
-from ._octavo import Graph, OctavoError, Session
+from ._generate import empty_cache, is_cache, read_tokenizer, tokens_of
+from ._octavo import Graph, OctavoError, Session, _read
 from ._results import Port
 from ._words import takes
 
 _IDS, _MASK, _TYPES, _PLACES = "input_ids", "attention_mask", "token_type_ids", "position_ids"
+_MOST_TEXT = 1 << 30  # bytes of a file of texts
 _MOST, _BATCHES = 32, 8  # texts of a batch; from so many batches on some are held out of calibration
 _DTYPES = {"s64": "int64", "s32": "int32", "u8": "uint8", "s8": "int8", "bool": "bool", "f16": "float16", "f32": "float32", "f64": "float64"}
 
@@ -53,15 +54,20 @@ def _fixed(port, axis):
     return size if isinstance(size, int) else None
 
 
+def text_of(path, way):
+    """What a file of UTF-8 says; way: the way out, for the sentence where it cannot be read."""
+    try:
+        return _read(path, _MOST_TEXT).decode("utf-8").replace("\r\n", "\n").replace("\r", "\n")
+    except UnicodeDecodeError as error:
+        raise OctavoError(f"'{path}' is no text in UTF-8: byte {error.start} is not; convert it, as by iconv") from None
+    except OctavoError as error:
+        raise OctavoError(f"{error}; {way}") from None
+
+
 def lines(texts):
     """The texts that say something; a path is a file with one on each line."""
     if isinstance(texts, (str, os.PathLike)):
-        try:
-            texts = pathlib.Path(texts).read_text(encoding="utf-8").splitlines()
-        except UnicodeDecodeError as error:
-            raise OctavoError(f"'{texts}' is no text in UTF-8: byte {error.start} is not; convert it, as by iconv") from None
-        except OSError as error:
-            raise OctavoError(f"'{texts}' cannot be read ({error.strerror}); give a file with a text on each line") from None
+        texts = text_of(texts, "give a file with a text on each line").splitlines()
     return [text for text in texts if text.strip()]
 
 
@@ -86,13 +92,15 @@ def _rows(texts, tokenizer, max_length, known):
     tokenizer = cutting(tokenizer, max_length)
     rows = []
     for text in texts:
-        encoded = tokenizer.encode(text)
+        encoded = tokens_of(tokenizer, text)
         ids = list(encoded.ids)[:max_length]
         if ids:
             rows.append((ids, list(getattr(encoded, "type_ids", ()))[:max_length] or [0] * len(ids)))
     if not rows:
         raise OctavoError("the texts have no tokens; give some hundred texts as the model will see them, one on each line")
-    most = max(max(ids) for ids, _ in rows)
+    most, least = max(max(ids) for ids, _ in rows), min(min(ids) for ids, _ in rows)
+    if least < 0:
+        raise OctavoError(f"the tokenizer gives the id {least}; ids of tokens are 0 or more")
     if known is not None and most >= known:
         raise OctavoError(f"the tokenizer gives the id {most}, and the model knows {known} tokens; another model's tokenizer?")
     return rows

@@ -8,11 +8,9 @@ import tempfile
 import time
 import warnings
 
-import numpy as np
-
 from . import _tune_layers as by_layer
 from ._measure import bench, trace
-from ._octavo import OctavoError, Session, _Tries, _write, cpu
+from ._octavo import OctavoError, Session, _read_npz, _Tries, _write, cpu
 
 # What is tried first. Weights of 4 bits for one token at a time, fp8 for CPUs that multiply it.
 _RECIPES = ("dynamic4", "int8", "fp8", "dynamic", "float")
@@ -77,8 +75,11 @@ def _first_of(calibration):
     files = sorted(path.glob("*.npz")) if path.is_dir() else [path] if path.suffix == ".npz" and path.is_file() else []
     if not files:
         return None
-    with np.load(files[0]) as arrays:
-        return None if any("/" in name for name in arrays.files) else {name: arrays[name] for name in arrays.files}
+    try:
+        arrays = _read_npz(files[0])
+    except OctavoError:  # told with its place when calibration reads it
+        return None
+    return None if any("/" in name for name in arrays) else arrays
 
 
 class _Search:
@@ -106,6 +107,8 @@ class _Search:
             raise OctavoError(f"the metric of {name} is {value!r}, which is no number; give a function that returns one") from None
         if math.isnan(value):
             raise OctavoError(f"the metric of {name} is not a number (NaN); look at what it divides by")
+        if self.sign * value == math.inf:
+            raise OctavoError(f"the metric of {name} is {value}, better than any number; look at what it divides by")
         return value
 
     @staticmethod
@@ -308,7 +311,7 @@ def _drawn(plans, baseline, chosen):
     """Milliseconds against the metric, the front as a line."""
     from html import escape
 
-    known = sorted((p for p in plans if p["metric"] is not None), key=lambda p: p["ms"])
+    known = sorted((p for p in plans if p["metric"] is not None and math.isfinite(p["metric"])), key=lambda p: p["ms"])
     wide, high, left, top = 640, 360, 70, 20
     xs, ys = [0.0, *(p["ms"] for p in known)], [baseline, *(p["metric"] for p in known)]
     span = (max(ys) - min(ys)) or abs(baseline) or 1.0

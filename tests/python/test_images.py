@@ -93,7 +93,7 @@ SETTINGS = {"size": {"height": 8, "width": 8}, "image_mean": [0.5] * 3, "image_s
     ({**SETTINGS, "resample": "bicubic"}, "resample is 'bicubic', not a number"),
     ({"model_type": "vit"}, "says nothing of pictures (size, image_mean); give the model's preprocessor_config.json"),
     ([1], "says nothing of pictures"),
-    ("none.json", "'none.json' cannot be read (No such file or directory)"),
+    ("none.json", "cannot read 'none.json': No such file or directory; give the model's preprocessor_config.json"),
 ])
 def test_processors_that_are_refused(settings, words, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
@@ -158,7 +158,7 @@ def test_arguments_of_the_program_are_passed_on(monkeypatch):
     from octavo import _calib_made
 
     calls, made = [], []
-    monkeypatch.setattr(subprocess, "run", lambda command, **_: calls.append(command) or types.SimpleNamespace(returncode=3))
+    monkeypatch.setattr(_calib_made, "run_program", lambda command: calls.append(command) or 3)
     monkeypatch.setattr(octavo, "image_batches", lambda *a, **k: made.append((a, k)) or [])
     given = ["m.onnx", "--calib-images=pictures/", "--processor", "p.json", "--assume", "x=true", "-o", "o.onnx"]
     assert _calib_made.main("octavo", "optimize", given) == 3 and calls[0][-1].name == "pictures"

@@ -110,7 +110,7 @@ def test_refusals(tmp_path):
     for texts, arguments, words in [
         (TEXTS, {"batch_size": 0}, "batch_size is 0 and max_length 128; both are 1 or more"),
         ([" ", ""], {}, "the texts have no tokens; give some hundred texts as the model will see them"),
-        (tmp_path / "none", {}, "none. cannot be read .No such file or directory.; give a file with a text on each line"),
+        (tmp_path / "none", {}, "cannot read '.*none': No such file or directory; give a file with a text on each line"),
         (tmp_path / "latin", {}, "is no text in UTF-8: byte [0-9]+ is not; convert it"),
         (TEXTS, {"model": reader(pixels=(i64, [1, 2]))}, r"the model has no input 'input_ids' \(pixels\); texts become batches for models that read token ids"),
         (TEXTS, {"model": reader(input_ids=(i64, [1, 2]), speaker=(i64, [1]))}, r"what the model's input 'speaker' of s64\[1\] is given; make batches by hand"),
@@ -181,7 +181,7 @@ def test_arguments_of_the_program_are_passed_on(monkeypatch, tmp_path):
 
     (tmp_path / "texts.txt").write_text("\n".join(TEXTS), encoding="utf-8")
     calls, made = [], []
-    monkeypatch.setattr(subprocess, "run", lambda command, **_: calls.append(command) or types.SimpleNamespace(returncode=3))
+    monkeypatch.setattr(_calib_made, "run_program", lambda command: calls.append(command) or 3)
     monkeypatch.setattr(octavo, "text_batches", lambda *a, **k: made.append((a, k)) or [])
     given = ["m.onnx", "--calib-text=texts.txt", "--tokenizer", "t.json", "--assume", "x=true", "-o", "o.onnx", "--calib-tokens", "7"]
     assert _calib_made.main("octavo", "optimize", given) == 3
@@ -196,7 +196,7 @@ def test_arguments_of_the_program_are_passed_on(monkeypatch, tmp_path):
     ([BERT, "-o", "a.onnx", "--calib-text", "t.txt"], 2, "--calib-text needs --tokenizer tokenizer.json, which makes tokens of the texts"),
     (["-o", "a.onnx", BERT, "--calib-text", "t.txt", "--tokenizer", "t.json"], 2, "the model comes first, as in octavo optimize model.onnx --calib-text t.txt"),
     ([BERT, "-o", "a.onnx", "--calib=d", "--calib-text", "t.txt", "--tokenizer", "t.json"], 2, "--calib-text and --calib are both data; give one of them"),
-    ([BERT, "-o", "a.onnx", "--calib-text", "none.txt", "--tokenizer", "t.json"], 1, "octavo: 'none.txt' cannot be read (No such file or directory)"),
+    ([BERT, "-o", "a.onnx", "--calib-text", "none.txt", "--tokenizer", "t.json"], 1, "octavo: cannot read 'none.txt': No such file or directory"),
 ])
 def test_the_program_refuses(arguments, status, words, tmp_path):
     done = module("optimize", *arguments, cwd=tmp_path)
