@@ -37,6 +37,7 @@ constexpr Step kSteps[] = {
     {"turned", Turned, "writes products of attention that were computed transposed the other way round"},
     {"scale", Scale, "scales attention scores once, behind the product"},
     {"probabilities", Probabilities, "moves masks and sinks of the probabilities to V and K"},
+    {"mixtures", Mixtures, "multiplies each term of a sum of probabilities with V by itself"},
     {"scores", Scores, "multiplies, caps and masks scores once each, in that order"},
     {"cores", Cores, "brings attention of any rank, with views and with a scale for each head, to products of rank 4"},
 };

@@ -1,6 +1,6 @@
 // The canonical passes: graphs of different exporters are brought to one form, so that fusion rules stay few.
 // Each keeps the meaning of the graph bit for bit, except `scale`, `scores`, `means`, `row_norms`, `softmax_axis`, `renormalized`, `turned`,
-// `einsum`, `probabilities` and `widen`, which say what they cost.
+// `einsum`, `probabilities`, `mixtures` and `widen`, which say what they cost.
 // Each runs to its own fixed point: a second run of the same pass on its result changes nothing.
 // What the forms look like: README.md in this folder.
 #ifndef OCTAVO_PASSES_CANONICAL_CANONICAL_H_
@@ -52,6 +52,8 @@ Result<bool> Turned(Graph& graph, PassRun& run);
 Result<bool> Scale(Graph& graph, PassRun& run);
 // Changes of the probabilities after the Softmax are moved away. Not bit-exact: see probabilities.cc.
 Result<bool> Probabilities(Graph& graph, PassRun& run);
+// Products of sums of probabilities are sums of products. Not bit-exact: see mixtures.cc.
+Result<bool> Mixtures(Graph& graph, PassRun& run);
 // Scores are multiplied, capped, masked once each, in that order. Not bit-exact: see scores.cc.
 Result<bool> Scores(Graph& graph, PassRun& run);
 

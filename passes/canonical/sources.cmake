@@ -14,6 +14,7 @@ target_sources(octavo_passes PRIVATE
   ${CMAKE_CURRENT_LIST_DIR}/mask_indices.cc
   ${CMAKE_CURRENT_LIST_DIR}/masks.cc
   ${CMAKE_CURRENT_LIST_DIR}/means.cc
+  ${CMAKE_CURRENT_LIST_DIR}/mixtures.cc
   ${CMAKE_CURRENT_LIST_DIR}/packed.cc
   ${CMAKE_CURRENT_LIST_DIR}/pointwise.cc
   ${CMAKE_CURRENT_LIST_DIR}/probabilities.cc
