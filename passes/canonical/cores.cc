@@ -4,6 +4,7 @@
 // Before: Mul(MatMul(q, kT), scale [h,1,1])                                                  After: MatMul(Mul(q, scale), kT)             (one scale a head)
 // Before: Mul(MatMul(q, kT), scale), a number that a run decides                             After: MatMul(Mul(q, scale), kT)
 // Before: Exp(x - ReduceMax(x)) divided by its ReduceSum; Softmax(x - ReduceMax(x))          After: Softmax(x)
+// Before: Exp(LogSoftmax(x)); Exp(x - ReduceLogSumExp(x))                                    After: Softmax(x)
 // Before: Softmax(ReduceMax(x) - x)                                                          After: Softmax(x * -1)
 // Before: MatMul(q [1,h,s,d], kT [B,h,d,n])                                                  After: MatMul(Expand(q) [B,h,s,d], kT)                   (one batch)
 // What is batch, head or window is the same to attention: batches of products. Exact but for the scale a head, which rounds q instead of the scores: the
@@ -419,6 +420,27 @@ bool HandMadeSoftmax(Rewriter& rw, NodeId id) {
   return true;
 }
 
+// Exp(LogSoftmax(x)) and Exp(x - ReduceLogSumExp(x)). Rounding: that of the logarithm is gone.
+bool ExpOfLogarithm(Rewriter& rw, NodeId id) {
+  const Graph& g = rw.graph();
+  const Node& n = g.node(id);
+  const Node* log = n.op == Op::kExp && g.HasOneUse(n.input(0)) ? g.Producer(n.input(0)) : nullptr;
+  const int64_t rank = RankOf(g, n.output());
+  if (log == nullptr || rank < 1 || DTypeOf(g, n.output()) != DType::kF32) return false;
+  int64_t axis = -1;
+  if (log->op == Op::kLogSoftmax) {
+    axis = log->attrs.Int("axis", -1);
+  } else {
+    const Node* sum = log->op == Op::kSub ? g.Producer(log->input(1)) : nullptr;
+    if (sum == nullptr || sum->input(0) != log->input(0) ||
+        !ReducesAlong(g, *sum, Op::kReduceLogSumExp, rank - 1, rank))
+      return false;
+  }
+  rw.At(id, {id, g.value(n.input(0)).producer});
+  ReplaceNode(rw, id, Make(rw, Op::kSoftmax, {log->input(0)}, {{"axis", axis}}, TypeOf(g, n.output())));
+  return true;
+}
+
 // Softmax(x - ReduceMax(x)) is Softmax(x), which subtracts it anyway: the same bits. Softmax(ReduceMax(x) - x), over channels in DANet, is Softmax(-x): one
 // rounding less.
 bool DropMaximum(Rewriter& rw, NodeId id) {
@@ -450,7 +472,7 @@ Result<bool> Cores(Graph& graph, PassRun& run) {
   OCTAVO_TRY([[maybe_unused]] const ir::Inference inference, ir::Inference::Run(graph));
   Rewriter rw(graph, "cores");
   int brought = 0;
-  for (const auto change : {HandMadeSoftmax, DropMaximum}) {
+  for (const auto change : {HandMadeSoftmax, ExpOfLogarithm, DropMaximum}) {
     for (NodeId id : graph.NodesInOrder()) {  // asked anew: one may make what the next looks for
       if (graph.IsAlive(id)) change(rw, id);
     }

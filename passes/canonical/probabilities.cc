@@ -2,9 +2,12 @@
 // Before: MatMul(Mul(p [B,H,Sq,Sk], m [B,1,1,Sk]), v)                After: MatMul(p, Mul(v, m as [B,1,Sk,1]))
 // Before: p = Softmax(Concat(s, sink [1,H,1,1] expanded)); MatMul(Slice(p, without the last column), v)      (attention sinks; also one for each query)
 // After:  MatMul(Softmax(s' + sink's mask), v'), K and V with a key of zeros more, whose score is the sink
+// Before: Where(And(IsInf(p), Greater(p, 0)), 3.4e38, p), as torch's nan_to_num has it behind its question for NaN         After: p
 // The first: (p m) v = p (m v), the same bits where m is 0 or 1, one rounding per term otherwise. The second: the same bits for
 // finite Q; the sink's probability meets a value of zero. Of several masks the sum is taken first: one rounding.
 // Only f32 and only where nothing else reads the probabilities; masks that depend on the query or the head stay.
+#include <cmath>
+
 #include "octavo/passes/canonical/canonical.h"
 #include "octavo/passes/canonical/regroup.h"
 #include "octavo/passes/canonical/util.h"
@@ -39,6 +42,45 @@ bool MaskToValues(Rewriter& rw, NodeId id) {
     return true;
   }
   return false;
+}
+
+// A Softmax, or one whose NaNs are replaced by a number: never infinite.
+bool IsProbability(const Graph& g, ValueId v, int depth = 8) {
+  const Node* n = g.Producer(v);
+  if (n == nullptr || depth == 0) return false;
+  if (n->op == Op::kSoftmax) return true;
+  if (n->op == Op::kCast) return IsPlainFloat(DTypeOf(g, v)) && IsProbability(g, n->input(0), depth - 1);
+  const auto instead = n->op == Op::kWhere ? ConstScalarBeside(g, n->input(1), v) : std::nullopt;
+  return instead && std::isfinite(*instead) && IsProbability(g, n->input(2), depth - 1);
+}
+
+// False everywhere, since a probability is asked whether it is infinite.
+bool AsksForInfinity(const Graph& g, ValueId v, int depth = 4) {
+  const Node* n = g.Producer(v);
+  if (n == nullptr || depth == 0) return false;
+  switch (n->op) {
+    case Op::kIsInf:
+      return IsProbability(g, n->input(0));
+    case Op::kCast:
+      return AsksForInfinity(g, n->input(0), depth - 1);
+    case Op::kAnd:
+      return AsksForInfinity(g, n->input(0), depth - 1) || AsksForInfinity(g, n->input(1), depth - 1);
+    case Op::kEqual: {
+      const auto c = ConstScalar(g, n->input(1));
+      return c && std::isinf(*c) && IsProbability(g, n->input(0));
+    }
+    default:
+      return false;
+  }
+}
+
+bool DropInfinities(Rewriter& rw, NodeId id) {
+  const Graph& g = rw.graph();
+  const Node& n = g.node(id);
+  const ValueId p = n.input(2);
+  if (!IsProbability(g, p) || !SameShape(g, p, n.output()) || !AsksForInfinity(g, n.input(0))) return false;
+  ReplaceNode(rw, id, p);
+  return true;
 }
 
 struct SinkForm {
@@ -232,8 +274,10 @@ Result<bool> Probabilities(Graph& graph, PassRun& run) {
   OCTAVO_TRY([[maybe_unused]] const ir::Inference inference, ir::Inference::Run(graph));
   Rewriter rw(graph, "probabilities");
   for (NodeId id : graph.NodesInOrder()) {
-    if (!graph.IsAlive(id) || graph.node(id).op != Op::kMatMul) continue;
+    if (!graph.IsAlive(id)) continue;
     rw.At(id, {id});
+    if (graph.node(id).op == Op::kWhere) DropInfinities(rw, id);
+    if (!graph.IsAlive(id) || graph.node(id).op != Op::kMatMul) continue;
     if (MaskToValues(rw, id) || SinkToKey(rw, id)) {
       run.log.push_back("probabilities: " + graph.node(id).name +
                         " takes its probabilities from one Softmax, unchanged");

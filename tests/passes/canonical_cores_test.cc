@@ -163,6 +163,28 @@ TEST(CanonicalCores, SoftmaxByHand) {
   EXPECT_EQ(Check(seen.g, Cores), Ops(seen.g));
 }
 
+TEST(CanonicalCores, SoftmaxByItsLogarithm) {
+  for (const int64_t axis : {int64_t{-1}, int64_t{1}}) {
+    Builder b, sums;
+    const auto x = [](Builder& to) { return to.In("x", {Sym("b"), Sym("s"), 4}); };
+    b.Out(b.Op1(Op::kExp, {b.Op1(Op::kLogSoftmax, {x(b)}, {{"axis", axis}})}));
+    EXPECT_EQ(Check(b.g, Cores, 1e-6), "Softmax");
+    const ValueId y = x(sums);
+    const ValueId sum = sums.Op1(Op::kReduceLogSumExp, {y, sums.Axis({axis})}, {{"keepdims", int64_t{1}}});
+    sums.Out(sums.Op1(Op::kExp, {sums.Op1(Op::kSub, {y, sum})}));
+    EXPECT_EQ(Check(sums.g, Cores, 1e-6), axis == -1 ? "Softmax" : "ReduceLogSumExp Sub Exp");
+  }
+  Builder seen, other;  // the logarithm is read, too; or the sum is that of another value
+  const ValueId log = seen.Op1(Op::kLogSoftmax, {seen.In("x", {Sym("b"), 4})}, {{"axis", int64_t{-1}}});
+  seen.Out(log, "log");
+  seen.Out(seen.Op1(Op::kExp, {log}));
+  EXPECT_EQ(Check(seen.g, Cores), Ops(seen.g));
+  const ValueId z = other.In("z", {Sym("b"), 4});
+  const ValueId sum = other.Op1(Op::kReduceLogSumExp, {z, other.Axis({-1})}, {{"keepdims", int64_t{1}}});
+  other.Out(other.Op1(Op::kExp, {other.Op1(Op::kSub, {other.In("x", {Sym("b"), 4}), sum})}));
+  EXPECT_EQ(Check(other.g, Cores), Ops(other.g));
+}
+
 TEST(CanonicalCores, GuardedProbabilities) {  // as BLOOM and DeBERTa write rows that are masked wholly
   CoreGraph c({Sym("b"), 2, 3});
   const ValueId p = c.Softmax(c.Op1(Op::kAdd, {c.Scores(), c.W({1, 3, 1, 1})}));
@@ -369,6 +391,30 @@ TEST(CanonicalProbabilities, ASinkOfEachQueryIsAKey) {
       heads.Concat({heads.DimOf(heads.q, 0), heads.Axis({2}), heads.DimOf(heads.q, 2), heads.Axis({1})});
   const ValueId sink = heads.Op1(Op::kExpand, {heads.W({1, 2, 1, 1}), sizes});
   EXPECT_EQ(Count(heads.With(sink, {heads.In("m", {b, 1, s, t}), heads.W({1, 2, 1, 1}, 0.3f)}).Ops(), "Slice"), 0u);
+}
+
+// torch.nan_to_num, which asks for infinities, too.
+TEST(CanonicalProbabilities, AreNeverInfinite) {
+  const auto asks = [](bool of_probabilities, bool by_equal, float instead = 0.0f) {
+    Builder b;
+    const ValueId x = b.In("x", {Sym("b"), 2, Sym("s"), Sym("t")});
+    ValueId p = of_probabilities ? b.Op1(Op::kSoftmax, {x}, {{"axis", int64_t{-1}}}) : b.Op1(Op::kExp, {x});
+    p = b.Op1(Op::kWhere, {b.Op1(Op::kIsNaN, {p}), b.F(instead), p});
+    const ValueId infinite =
+        by_equal ? b.Op1(Op::kEqual, {p, b.F(INFINITY)})
+                 : b.Op1(Op::kAnd, {b.Op1(Op::kIsInf, {b.Cast(p, DType::kF64)}), b.Op1(Op::kGreater, {p, b.F(0)})});
+    b.Out(b.Op1(Op::kWhere, {infinite, b.F(3e38f), p}));
+    return Check(b.g, Probabilities);
+  };
+  EXPECT_EQ(asks(true, false), "Softmax IsNaN Where");
+  EXPECT_EQ(asks(true, true), "Softmax IsNaN Where");
+  EXPECT_EQ(Count(asks(false, false), "IsInf"), 1u);
+  EXPECT_EQ(Count(asks(false, true), "Equal"), 1u);
+  EXPECT_EQ(Count(asks(true, true, INFINITY), "Equal"), 1u);
+  Builder b;  // something else is asked
+  const ValueId p = b.Op1(Op::kSoftmax, {b.In("x", {Sym("b"), 4})}, {{"axis", int64_t{-1}}});
+  b.Out(b.Op1(Op::kWhere, {b.Op1(Op::kEqual, {p, b.F(1)}), b.F(3), p}));
+  EXPECT_EQ(Check(b.g, Probabilities), Ops(b.g));
 }
 
 TEST(CanonicalProbabilities, ASinkOfOtherSizesStays) {
