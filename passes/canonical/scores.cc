@@ -7,7 +7,7 @@
 // Before: MatMul(Where(m, 0, Softmax(t = Where(m, -3.4e38, s))), v)  After: MatMul(Where(IsInf(ReduceMax(t)), 0, Softmax(t)), v), -inf in t
 // Before: Max(Add(s, mask), -3.4e38)                              After: Add(s, Max(mask, -3.4e38)), or without the Max where the mask has no less
 // Before: Add(Mul(Cast(m), s), Mul(Cast(Not(m)), -2.4e38))       After: Where(m, s, -2.4e38)                                first (select.cc)
-// Before: Sub(Mul(s, m), Mul(Sub(1, m), 1e4))                    After: Where(Cast(m), s, -1e4)                             so, too
+// Before: Sub(Mul(s, m), Mul(Sub(1, m), 1e4))                    After: Where(Cast(m), s, -1e4)                             so, too; Add(Mul(s, m), Mul(Sub(1, m), -1e4)) as well
 // Before: Where(m, -10000, Where(keep, s, -10000))                After: Where(And(keep, Not(m)), s, -10000)       last, behind the rest
 // Rounding: sums of masks and products of scales are rounded once more or less, 2^-23 of the terms each. The Wheres that come last keep their form, so what
 // they hide stays hidden, a NaN of a row of K, too, as does what one with -inf hides before a scale. One before a sum is a term of the sum, if it writes -inf or -3.4e38, and a Max with -3.4e38 moves to the

@@ -58,8 +58,13 @@ bool IsZeroOrOne(const Graph& g, ValueId v) {
     const Node* n = g.Producer(v);
     if (n == nullptr) return false;
     if (n->op == Op::kCast && DTypeOf(g, n->input(0)) == DType::kBool) return true;
+    if (n->op == Op::kConstantOfShape) {
+      const ir::Attr* value = n->attrs.Find("value");
+      const Tensor* t = value == nullptr ? nullptr : std::get_if<Tensor>(value);
+      return t == nullptr || (t->size() == 1 && (t->GetDouble(0) == 0.0 || t->GetDouble(0) == 1.0));
+    }
     if (!IsReshapeLike(n->op) && n->op != Op::kTranspose && n->op != Op::kSlice && n->op != Op::kExpand &&
-        n->op != Op::kGather)
+        n->op != Op::kGather && n->op != Op::kTrilu)
       return false;
     v = n->input(0);
   }
@@ -71,16 +76,18 @@ bool IsZeroOrOne(const Graph& g, ValueId v) {
 bool SelectByDifference(Rewriter& rw, NodeId id) {
   const Graph& g = rw.graph();
   const Node n = g.node(id);
-  if (n.op != Op::kSub || DTypeOf(g, n.output()) != DType::kF32 || !AreScores(g, n.output())) return false;
-  const Node *kept = g.Producer(n.input(0)), *hidden = g.Producer(n.input(1));
-  if (kept == nullptr || hidden == nullptr || kept->op != Op::kMul || hidden->op != Op::kMul ||
-      !g.HasOneUse(n.input(0)))
-    return false;
-  for (int form = 0; form < 4; ++form) {
-    const size_t slot = form & 1, at = form >> 1;
+  const bool sum = n.op == Op::kAdd;
+  if ((!sum && n.op != Op::kSub) || DTypeOf(g, n.output()) != DType::kF32 || !AreScores(g, n.output())) return false;
+  for (int form = 0; form < (sum ? 8 : 4); ++form) {
+    const size_t slot = form & 1, at = form >> 1 & 1, side = form >> 2;
+    const Node *kept = g.Producer(n.input(side)), *hidden = g.Producer(n.input(1 - side));
+    if (kept == nullptr || hidden == nullptr || kept->op != Op::kMul || hidden->op != Op::kMul ||
+        !g.HasOneUse(n.input(side)))
+      continue;
     const ValueId mask = kept->input(slot), scores = kept->input(1 - slot);
     const Node* rest = g.Producer(hidden->input(at));
-    const auto low = ConstScalarBeside(g, hidden->input(1 - at), n.output());
+    auto low = ConstScalarBeside(g, hidden->input(1 - at), n.output());
+    if (low && sum) low = -*low;
     if (rest == nullptr || rest->op != Op::kSub || rest->input(1) != mask || !low || !(*low > 0) || std::isinf(*low) ||
         ConstScalarBeside(g, rest->input(0), n.output()) != 1.0 || !IsZeroOrOne(g, mask))
       continue;

@@ -103,6 +103,8 @@ struct Difference {
   bool swapped = false, turned = false;
   float one = 1, low = 1e4f, least = 0;  // least: what the mask has for 0
   bool cast = false, other_mask = false, read_again = false;
+  bool sum = false, hidden_first = false,
+       lower = false;  // as a sum of what is hidden, perhaps before what is kept; a triangle of computed size
 };
 Builder DifferenceOf(const Difference& f) {
   Builder b;
@@ -115,15 +117,23 @@ Builder DifferenceOf(const Difference& f) {
     const ValueId rows = b.DimOf(q, 2);
     return b.Op1(Op::kSlice, {whole, b.Axis({0, 0}), b.Concat({rows, rows}), b.Axis({2, 3})});
   };
-  const ValueId mask =
-      f.cast ? b.Cast(b.In("mask", {Sym("s"), Sym("s")}, DType::kBool), DType::kF32) : mask_of(f.least);
+  const auto triangle = [&] {
+    const ValueId rows = b.DimOf(q, 2),
+                  ones = b.Op1(Op::kConstantOfShape, {b.Concat({rows, rows})}, {{"value", Tensor::F32({1}, {f.one})}});
+    return b.Op1(Op::kTrilu, {ones}, {{"upper", int64_t{0}}});
+  };
+  const ValueId mask = f.lower  ? triangle()
+                       : f.cast ? b.Cast(b.In("mask", {Sym("s"), Sym("s")}, DType::kBool), DType::kF32)
+                                : mask_of(f.least);
   const ValueId s = b.Op1(Op::kMatMul, {q, b.Transpose(k, {0, 1, 3, 2})});
   const auto times = [&](ValueId x, ValueId y, bool swap) {
     return b.Op1(Op::kMul, swap ? std::vector{y, x} : std::vector{x, y});
   };
   const ValueId kept = times(s, mask, f.swapped);
   const ValueId rest = b.Op1(Op::kSub, {b.F(f.one), f.other_mask ? mask_of(0.5f) : mask});
-  const ValueId sum = b.Op1(Op::kSub, {kept, times(rest, b.F(f.low), f.turned)});
+  const ValueId hidden = times(rest, b.F(f.sum ? -f.low : f.low), f.turned);
+  const ValueId sum =
+      b.Op1(f.sum ? Op::kAdd : Op::kSub, f.hidden_first ? std::vector{hidden, kept} : std::vector{kept, hidden});
   if (f.read_again) b.Out(kept, "kept");
   b.Out(b.Op1(Op::kMatMul, {b.Op1(Op::kSoftmax, {sum}, Attrs{{"axis", int64_t{-1}}}), v}));
   return b;
@@ -138,9 +148,26 @@ TEST(CanonicalSelect, ADifferenceBecomesWhere) {
   }
 }
 
+// s * m + (1 - m) * -1e4, as GPT is written in transformers.
+TEST(CanonicalSelect, ASumBecomesWhere) {
+  for (int i = 0; i < 16; ++i) {
+    const std::string ops = Check(DifferenceOf({.swapped = (i & 1) != 0,
+                                                .turned = (i & 2) != 0,
+                                                .sum = true,
+                                                .hidden_first = (i & 4) != 0,
+                                                .lower = (i & 8) != 0})
+                                      .g,
+                                  Scores);
+    EXPECT_EQ(Count(ops, "Where"), 1u) << ops;
+    EXPECT_EQ(Count(ops, "Add") + Count(ops, "Mul"), 0u) << ops;
+  }
+}
+
 TEST(CanonicalSelect, DifferencesThatAreNoSelect) {
-  for (const Difference& f : {Difference{.one = 2}, Difference{.low = -1e4f}, Difference{.least = 0.5f},
-                              Difference{.other_mask = true}, Difference{.read_again = true}}) {
+  for (const Difference& f :
+       {Difference{.one = 2}, Difference{.low = -1e4f}, Difference{.least = 0.5f}, Difference{.other_mask = true},
+        Difference{.read_again = true}, Difference{.hidden_first = true}, Difference{.low = -1e4f, .sum = true},
+        Difference{.one = 0.5f, .sum = true, .lower = true}}) {
     const std::string ops = Check(DifferenceOf(f).g, Scores, 1e-5);
     EXPECT_EQ(Count(ops, "Where"), 0u) << ops;
   }
