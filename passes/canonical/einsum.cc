@@ -4,6 +4,7 @@
 // Before: Einsum(o, W; "bshk,hkd->bsd")          After: MatMul(Reshape(o, [b,s,h*k]), Reshape(W, [h*k, d]))
 // Before: Einsum(q, k; "bhid,bjd->bhij")         After: MatMul(q, Unsqueeze(Transpose(k, b d j), 1))      (one k for all heads)
 // Before: Einsum(p, v; "bkgqs,bskd->bqkgd")      After: Transpose(MatMul(p, Unsqueeze(Transpose(v, b k s d), 2)), b q k g d)   (grouped heads)
+// Before: Einsum(q, k; "bghnd,bhsd->bghns")      After: MatMul(q, Unsqueeze(Transpose(k, b h d s), 1))    (groups that share heads)
 // Before: Einsum(q, k; "rinhd,rjnhd->hnij")      After: MatMul(Reshape(Transpose(q, h n i r d), [h,n,i,r*d]), Reshape(Transpose(k, h n r d j), [h,n,r*d,j]))
 // The same products are summed; their order is that of a MatMul, so float results differ by its rounding, at most K * 2^-24 of the
 // terms. An ellipsis in all three terms stands for letters of its own.
@@ -75,6 +76,7 @@ bool Has(const std::string& term, char c) { return term.find(c) != std::string::
 // of a where a begins with it and `out` does not, the rows behind it in a's order: probabilities stay as they are, what attention gives is transposed anyway.
 struct Roles {
   std::string batch, rows, columns, summed;
+  std::string lead;  // batch and rows in the order of the product
 };
 std::optional<Roles> RolesOf(const Terms& t) {
   Roles r;
@@ -94,6 +96,12 @@ std::optional<Roles> RolesOf(const Terms& t) {
   };
   if (begins(t.a) && !begins(t.out)) r.batch = t.a.substr(0, r.batch.size());
   if (!r.batch.empty() && begins(t.a)) std::ranges::sort(r.rows, {}, [&t](char c) { return t.a.find(c); });
+  r.lead = r.batch + r.rows;
+  // Rows among the batch, where a and the result have them in one order: b has these once.
+  const std::string in_front = t.out.substr(0, r.lead.size());
+  std::string of_a = t.a;
+  std::erase_if(of_a, [&](char c) { return !Has(r.lead, c); });
+  if (!r.batch.empty() && !begins(t.a) && of_a == in_front && Has(r.rows, in_front.back())) r.lead = in_front;
   return r;
 }
 
@@ -143,12 +151,11 @@ bool EinsumNode(Rewriter& rw, NodeId id) {
     if (!ProvablyEqual((*a)[terms->a.find(c)], (*b)[terms->b.find(c)])) return false;
   }
   const DType dtype = DTypeOf(g, n.output());
-  const std::string left = roles->batch + roles->rows + roles->summed,
-                    right = roles->batch + roles->summed + roles->columns;
-  const std::string made = roles->batch + roles->rows + roles->columns;
+  const std::string left = roles->lead + roles->summed, right = roles->batch + roles->summed + roles->columns;
+  const std::string made = roles->lead + roles->columns;
   const SymShape wide = dims(made);
   ValueId x = Ordered(rw, n.input(0), terms->a, left), w = Ordered(rw, n.input(1), terms->b, right);
-  const size_t lead = roles->batch.size() + roles->rows.size();
+  const size_t lead = roles->lead.size();
   if (roles->summed.size() > 1) x = MakeReshape(rw, x, MergedFrom(*ShapeOf(g, x), lead));
   if (roles->summed.size() > 1 || roles->columns.size() > 1) {
     SymShape s = *ShapeOf(g, w);
@@ -161,8 +168,8 @@ bool EinsumNode(Rewriter& rw, NodeId id) {
   if (!roles->batch.empty() && roles->rows.size() > 1) {  // all rows but the last are batches that b has once
     SymShape once = *ShapeOf(g, w);
     Ints axes;
-    for (size_t i = 0; i + 1 < roles->rows.size(); ++i) {
-      const size_t at = roles->batch.size() + i;
+    for (size_t at = 0; at + 1 < lead; ++at) {
+      if (Has(roles->batch, roles->lead[at])) continue;
       once.insert(once.begin() + static_cast<std::ptrdiff_t>(at), Dim(1));
       axes.push_back(static_cast<int64_t>(at));
     }

@@ -120,6 +120,7 @@ TEST(CanonicalViews, BatchedThreeDimensionalAttentionGetsItsHeadsBack) {
 
 // Experts and convolutions as products merge batch and sequence before a norm. Each of its readers takes the Reshape below it, so the mean of the rows must, too,
 // or x and its mean end in different ranks; a mean over the merged axis is another one, and stays.
+
 TEST(CanonicalViews, AMergeSinksBelowTheMeanOfRowsAlone) {
   const auto norm = [](int64_t axis) {
     Builder b;
@@ -251,6 +252,23 @@ TEST(CanonicalEinsum, RowsThatOneOperandHasAlone) {
   const ValueId u = columns.In("u", {Sym("b"), Sym("s"), 4}), v = columns.In("v", {Sym("b"), 2, Sym("t"), 4});
   columns.Out(columns.Op1(Op::kEinsum, {u, v}, Attrs{{"equation", std::string("bid,bhjd->bihj")}}));
   EXPECT_EQ(Check(columns.g, Einsum), "Einsum");
+}
+
+// Groups of heads in front of the heads that they share: scores and their product with V need no Transpose of rank 5.
+TEST(CanonicalEinsum, RowsAmongTheBatch) {
+  Builder scores, values, turned;
+  const ValueId q = scores.In("q", {Sym("b"), 3, 2, Sym("s"), 4}), k = scores.In("k", {Sym("b"), 2, Sym("t"), 4});
+  scores.Out(scores.Op1(Op::kEinsum, {q, k}, Attrs{{"equation", std::string("bghnd,bhsd->bghns")}}));
+  EXPECT_EQ(Check(scores.g, Einsum, 1e-5), "Transpose Unsqueeze MatMul");
+  const ValueId p = values.In("p", {Sym("b"), 3, 2, Sym("s"), Sym("t")}),
+                v = values.In("v", {Sym("b"), 2, Sym("t"), 4});
+  values.Out(values.Op1(Op::kEinsum, {p, v}, Attrs{{"equation", std::string("bghns,bhsd->bghnd")}}));
+  EXPECT_EQ(Check(values.g, Einsum, 1e-5), "Unsqueeze MatMul");
+  const ValueId x = turned.In("p", {Sym("b"), 3, 2, Sym("s"), Sym("t")}),
+                y = turned.In("v", {Sym("b"), 2, Sym("t"), 4});
+  turned.Out(turned.Op1(Op::kEinsum, {x, y}, Attrs{{"equation", std::string("bghns,bhsd->bnghd")}}));
+  const std::string ops = Check(turned.g, Einsum, 1e-5);
+  EXPECT_EQ(Count(ops, "MatMul"), 1u) << ops;
 }
 
 // The MSA transformer of ESM: attention that all rows of an alignment share, and attention of columns.
