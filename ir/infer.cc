@@ -93,6 +93,12 @@ bool SameShape(const Graph& graph, ValueId a, ValueId b) {
   return x && y && ProvablyEqual(*x, *y);
 }
 
+// A product with a number above 1, which no run makes 1.
+static bool IsNeverOne(const Dim& d) {
+  constexpr int64_t kFactors[] = {2, 3, 5, 7, 11, 13};
+  return std::ranges::any_of(kFactors, [&](int64_t f) { return ExactDiv(d, Dim(f)).known(); });
+}
+
 Dim BroadcastDim(const Dim& a, const Dim& b) {
   if (a.is_number()) {
     if (a.number() == 1) return b;
@@ -101,7 +107,9 @@ Dim BroadcastDim(const Dim& a, const Dim& b) {
   }
   // A number other than 1 wins against what is not known: the run would fail otherwise.
   if (b.is_number()) return b.number() == 1 ? a : b;
-  return ProvablyEqual(a, b) ? a : Dim();
+  if (ProvablyEqual(a, b)) return a;
+  // [4*b,s,d] times [4*c,d,t]: neither is repeated for the other, so they are one size or the run fails.
+  return IsNeverOne(a) && IsNeverOne(b) ? a : Dim();
 }
 
 void ForgetNegative(MaybeShape& shape) {

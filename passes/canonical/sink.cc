@@ -90,13 +90,16 @@ SymShape Unmerged(const Graph& g, const Merge& m, const SymShape& out) {
   return s;
 }
 
+// The same dims in front. One batch may have two names: merged with the same number above 1 it is never repeated, so both are one size where the graph runs.
 bool SameLeading(const Graph& g, const Merge& a, const Merge& b) {
   const SymShape &sa = *ShapeOf(g, a.source), &sb = *ShapeOf(g, b.source);
   if (a.kept != b.kept || sa.size() != sb.size()) return false;
-  for (size_t i = 0; i + a.kept < sa.size(); ++i) {
+  bool above_one = false;
+  for (size_t i = 1; i + a.kept < sa.size(); ++i) {
     if (!ProvablyEqual(sa[i], sb[i])) return false;
+    above_one = above_one || (sa[i].is_number() && sa[i].number() > 1);
   }
-  return true;
+  return ProvablyEqual(sa[0], sb[0]) || (above_one && !sa[0].is_number() && !sb[0].is_number());
 }
 
 // What the op above the Reshape reads: per input a merge to undo, or the value as it is.

@@ -2,6 +2,8 @@
 // type are held to it.
 #include <gtest/gtest.h>
 
+#include <format>
+
 #include "octavo/ir/infer.h"
 #include "octavo/ir/interpret.h"
 #include "octavo/ir/text.h"
@@ -85,6 +87,19 @@ TEST(InferSizes, WhatComesOutEvenIsWholeAgain) {
       "flat", "3", "0, -1, 12") "%y = Reshape(%x, %blocks) %z = Reshape(%y, %flat) %w = Add(%z, %x)");
   EXPECT_EQ(DimOf(g, "z", 1).ToString(), "s");
   EXPECT_EQ(DimOf(g, "w", 1).ToString(), "s");
+}
+
+// Batches under two names: each times four heads neither is 1, so none is repeated for the other. Alone either may be 1.
+TEST(InferSizes, MultiplesOfANumberAreNotRepeated) {
+  const auto product = [](const char* q, const char* k) {
+    const Graph g = Inferred(std::format("input %q : f32[{},s,8] input %k : f32[{},8,t] %y = MatMul(%q, %k)", q, k));
+    return DimOf(g, "y", 0).ToString();
+  };
+  EXPECT_EQ(product("4*b", "4*c"), "4*b");
+  EXPECT_EQ(product("6*b", "3*c"), "6*b");
+  EXPECT_EQ(product("4*b", "c"), "?");
+  EXPECT_EQ(product("b", "c"), "?");
+  EXPECT_EQ(product("4*b + 1", "4*c"), "?");
 }
 
 // The inner sizes of a product are one: that of scores whose mask has a length of its own.

@@ -120,6 +120,27 @@ TEST(CanonicalViews, BatchedThreeDimensionalAttentionGetsItsHeadsBack) {
 
 // Experts and convolutions as products merge batch and sequence before a norm. Each of its readers takes the Reshape below it, so the mean of the rows must, too,
 // or x and its mean end in different ranks; a mean over the merged axis is another one, and stays.
+// Cross-attention of Keras: queries and keys of batches under two names, each merged with three heads. Where the sizes differ the graph does not run.
+TEST(CanonicalViews, BatchesUnderTwoNamesAreOneBehindTheirHeads) {
+  const auto product = [](Dim batch_of_k) {
+    Builder b;
+    const ValueId q = b.In("q", {Sym("b"), 3, Sym("s"), 4}), k = b.In("k", {std::move(batch_of_k), 3, 4, Sym("t")});
+    const ValueId rows = b.Op1(Op::kReshape, {q, b.Concat({b.Axis({-1}), b.DimOf(q, 2), b.Axis({4})})}),
+                  columns = b.Op1(Op::kReshape, {k, b.Concat({b.Axis({-1, 4}), b.DimOf(k, 3)})});
+    const ValueId s = b.Op1(Op::kMatMul, {rows, columns});
+    b.Out(b.Op1(Op::kReshape, {s, b.Concat({b.Axis({-1, 3}), b.DimOf(q, 2), b.DimOf(k, 3)})}));
+    Graph after = b.g;
+    PassRun run;
+    EXPECT_TRUE(Fold(after, run).has_value() && Views(after, run).has_value() && Dce(after, run).has_value());
+    const ir::TensorMap in = RandomInputs(b.g, {{"b", 3}, {"c", 3}, {"s", 5}, {"t", 2}}, 1);
+    const auto want = ir::Interpret(b.g, in), got = ir::Interpret(after, in);
+    EXPECT_TRUE(want && got && (*want)[0].SameBits((*got)[0]));
+    return Ops(after);
+  };
+  EXPECT_EQ(product(Sym("c")), "MatMul");
+  EXPECT_EQ(product(Sym("b")), "MatMul");
+  EXPECT_NE(product(3), "MatMul");  // a number is no name
+}
 
 TEST(CanonicalViews, AMergeSinksBelowTheMeanOfRowsAlone) {
   const auto norm = [](int64_t axis) {
