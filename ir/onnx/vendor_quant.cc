@@ -118,7 +118,27 @@ Status QGemm(Draft& d, GraphBuilder& b) {
   return {};
 }
 
-// 4-bit weights in blocks along K: a blocked DequantizeLinear (opset 21) of the [N, K] weight, transposed.
+bool IsHalf(DType t) { return t == DType::kF16 || t == DType::kBF16; }
+
+// Scales of 16 bits are exact in f32.
+Tensor InFloats(const Tensor& t, Shape shape) {
+  if (t.dtype() == DType::kF32) return t.Reshaped(std::move(shape));
+  Tensor out = Tensor::Empty(DType::kF32, std::move(shape));
+  for (int64_t i = 0; i < t.size(); ++i)
+    out.mutable_as<float>()[static_cast<size_t>(i)] = static_cast<float>(t.GetDouble(i));
+  return out;
+}
+
+// The draft becomes the Cast of a product of floats.
+void BackTo(Draft& d, DType type, ValueId product) {
+  d.domain.clear();
+  d.op_type = "Cast";
+  d.inputs = {product};
+  d.attrs = {{"to", static_cast<int64_t>(type)}};
+}
+
+// 4-bit weights in blocks along K: a blocked DequantizeLinear (opset 21) of the [N, K] weight, transposed. With operands of 16 bits between Casts:
+// the product is one of floats in ONNX Runtime, too.
 Status MatMulNBits(Draft& d, GraphBuilder& b) {
   const int64_t n = d.attrs.Int("N", 0), k = d.attrs.Int("K", 0);
   const int64_t block = d.attrs.Int("block_size", 0);
@@ -134,7 +154,8 @@ Status MatMulNBits(Draft& d, GraphBuilder& b) {
   const int64_t blocks = (k + block - 1) / block;
   const int64_t zero_row = (blocks + 1) / 2 * 2;  // rows of zero points begin on a byte
   if (weight->dtype() != DType::kU8 || weight->size() % n != 0 || weight->size() / n != blocks * block / 2 ||
-      scales->size() % n != 0 || scales->size() / n != blocks || scales->dtype() != DType::kF32 ||
+      scales->size() % n != 0 || scales->size() / n != blocks ||
+      (scales->dtype() != DType::kF32 && !IsHalf(scales->dtype())) ||
       (zeros != nullptr && (zeros->size() % n != 0 || zeros->size() / n != zero_row / 2))) {
     return Fail("its weights or scales do not have the sizes that N, K and block_size ask for");
   }
@@ -146,24 +167,38 @@ Status MatMulNBits(Draft& d, GraphBuilder& b) {
     if (n * blocks % 2 != 0) points.mutable_as<uint8_t>().back() = 0x08;
   }
   const ValueId w = b.Constant(d, "w", Unpadded(*weight, n, k, blocks * block));
-  const ValueId s = b.Constant(d, "scales", scales->Reshaped({n, blocks}));
+  const DType type = scales->dtype();
+  const auto in_floats = [&](ValueId v, const char* name) {
+    const Attrs to{{"to", static_cast<int64_t>(DType::kF32)}};
+    return IsHalf(type) && v.valid() ? b.Emit(d, name, Op::kCast, {v}, to) : v;
+  };
+  const ValueId x = in_floats(d.input(0), "x"), bias = in_floats(d.input(5), "bias");
+  const ValueId s = b.Constant(d, "scales", InFloats(*scales, {n, blocks}));
   const ValueId z = b.Constant(d, "zero_points", std::move(points));
   // Level 4 asks for products of int8, and ONNX Runtime quantizes x in blocks too.
   if (d.attrs.Int("accuracy_level", 0) == 4 && block % 16 == 0 && block <= 512) {
-    std::vector<ValueId> inputs = {d.input(0), w, s, z};
-    if (d.input(5).valid()) inputs.push_back(d.input(5));
+    std::vector<ValueId> inputs = {x, w, s, z};
+    if (bias.valid()) inputs.push_back(bias);
+    const Attrs attrs{{"block_size", block}, {"transposed", int64_t{1}}, {"x_bits", int64_t{8}}};
+    if (IsHalf(type)) {
+      BackTo(d, type, b.Emit(d, "product", Op::kLinearBlocked, std::move(inputs), attrs));
+      return {};
+    }
     d.domain = "octavo";
     d.op_type = "LinearBlocked";
     d.inputs = std::move(inputs);
-    d.attrs = {{"block_size", block}, {"transposed", int64_t{1}}, {"x_bits", int64_t{8}}};
+    d.attrs = attrs;
     return {};
   }
   const ValueId wide =
       b.Emit(d, "dequantized", Op::kDequantizeLinear, {w, s, z}, {{"axis", int64_t{1}}, {"block_size", block}});
   const ValueId turned = b.Emit(d, "transposed", Op::kTranspose, {wide}, {{"perm", std::vector<int64_t>{1, 0}}});
-  const ValueId bias = d.input(5);
-  const ValueId x = d.input(0);
-  const ValueId product = bias.valid() ? b.Emit(d, "product", Op::kMatMul, {x, turned}) : ValueId{};
+  const bool more = bias.valid() || IsHalf(type);  // behind the product
+  const ValueId product = more ? b.Emit(d, "product", Op::kMatMul, {x, turned}) : ValueId{};
+  if (IsHalf(type)) {
+    BackTo(d, type, bias.valid() ? b.Emit(d, "sum", Op::kAdd, {product, bias}) : product);
+    return {};
+  }
   d.domain.clear();
   d.op_type = bias.valid() ? "Add" : "MatMul";
   d.inputs = bias.valid() ? std::vector<ValueId>{product, bias} : std::vector<ValueId>{x, turned};

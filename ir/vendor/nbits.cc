@@ -26,6 +26,17 @@ Tensor FloatWeight(const Packed& p, const Tensor& w, const Tensor& scales, const
   return out;
 }
 
+bool IsPlainFloat(DType t) { return t == DType::kF32 || t == DType::kF16 || t == DType::kBF16; }
+
+// Those of 16 bits are exact in f32.
+Tensor InFloats(const Tensor& t) {
+  if (t.dtype() == DType::kF32) return t;
+  Tensor out = Tensor::Empty(DType::kF32, t.shape());
+  for (int64_t i = 0; i < t.size(); ++i)
+    out.mutable_as<float>()[static_cast<size_t>(i)] = static_cast<float>(t.GetDouble(i));
+  return out;
+}
+
 Result<Packed> Read(const Site& s) {
   Packed p{s.attrs().Int("N", 0), s.attrs().Int("K", 0), s.attrs().Int("block_size", 0), s.attrs().Int("bits", 4), 0};
   if (p.bits != 2 && p.bits != 4 && p.bits != 8) return s.Refuse("bits is {}; octavo takes 2, 4 and 8", p.bits);
@@ -43,11 +54,10 @@ Result<Packed> Read(const Site& s) {
   if (w == nullptr || scales == nullptr || (s.Has(3) && zeros == nullptr)) {
     return s.Refuse("its weights, scales or zero points are no constants");
   }
-  const bool float_zeros = zeros != nullptr && zeros->dtype() == DType::kF32;
+  const bool float_zeros = zeros != nullptr && IsPlainFloat(zeros->dtype());
   const int64_t zero_size = float_zeros ? p.blocks : BytesOfCodes(p.blocks, p.bits);
-  if (w->dtype() != DType::kU8 || w->size() != p.n * p.blocks * p.block * p.bits / 8 ||
-      scales->dtype() != DType::kF32 || scales->size() != p.n * p.blocks ||
-      (zeros != nullptr && zeros->size() != p.n * zero_size) ||
+  if (w->dtype() != DType::kU8 || w->size() != p.n * p.blocks * p.block * p.bits / 8 || !IsPlainFloat(scales->dtype()) ||
+      scales->size() != p.n * p.blocks || (zeros != nullptr && zeros->size() != p.n * zero_size) ||
       (zeros != nullptr && !float_zeros && zeros->dtype() != DType::kU8)) {
     return s.Refuse(
         "its weights, scales or zero points do not have the types and sizes that N, K, bits and block_size ask for");
@@ -59,27 +69,31 @@ Result<Packed> Read(const Site& s) {
 
 Status MatMulNBits(Site& s) {
   OCTAVO_TRY(const Packed p, Read(s));
-  const Tensor &w = *s.Const(s.In(1)), &scales = *s.Const(s.In(2));
+  const Tensor &w = *s.Const(s.In(1)), scales = InFloats(*s.Const(s.In(2)));
   const Tensor* zeros = s.Const(s.In(3));
+  const DType type = s.Const(s.In(2))->dtype();  // of x, too; products of 16 bits are those of floats between Casts
+  const auto in_floats = [&](ValueId v) { return type == DType::kF32 ? v : s.Cast(v, DType::kF32); };
+  const auto give = [&](ValueId y) { s.Return(0, type == DType::kF32 ? y : s.Cast(y, type)); };
+  const ValueId x = in_floats(s.In(0)), bias = s.Has(5) ? in_floats(s.In(5)) : ValueId{};
   ValueId wide;
-  if (zeros != nullptr && zeros->dtype() == DType::kF32) {
-    wide = s.Constant(FloatWeight(p, w, scales, *zeros));
+  if (zeros != nullptr && IsPlainFloat(zeros->dtype())) {
+    wide = s.Constant(FloatWeight(p, w, scales, InFloats(*zeros)));
   } else {
     const ValueId codes = s.Constant(UnpackCodes(w, p.n, p.k, p.bits));
     const ValueId points =
         s.Constant(zeros != nullptr ? UnpackCodes(*zeros, p.n, p.blocks, p.bits) : MidCodes(p.n, p.blocks, p.bits));
     if (s.attrs().Int("accuracy_level", 0) == 4 && p.block <= 512) {  // as in ir/onnx/vendor_quant.cc
-      std::vector<ValueId> in = {s.In(0), codes, s.Constant(scales.Reshaped({p.n, p.blocks})), points};
-      if (s.Has(5)) in.push_back(s.In(5));
-      s.Return(0, s.Make(Op::kLinearBlocked, std::move(in),
-                         {{"block_size", p.block}, {"transposed", int64_t{1}}, {"x_bits", int64_t{8}}}));
+      std::vector<ValueId> in = {x, codes, s.Constant(scales.Reshaped({p.n, p.blocks})), points};
+      if (bias.valid()) in.push_back(bias);
+      give(s.Make(Op::kLinearBlocked, std::move(in),
+                  {{"block_size", p.block}, {"transposed", int64_t{1}}, {"x_bits", int64_t{8}}}));
       return {};
     }
     wide = s.Make(Op::kDequantizeLinear, {codes, s.Constant(scales.Reshaped({p.n, p.blocks})), points},
                   {{"axis", int64_t{1}}, {"block_size", p.block}});
   }
-  const ValueId y = s.Make(Op::kMatMul, {s.In(0), s.Transpose(wide, {1, 0})});
-  s.Return(0, s.Has(5) ? s.Make(Op::kAdd, {y, s.In(5)}) : y);
+  const ValueId y = s.Make(Op::kMatMul, {x, s.Transpose(wide, {1, 0})});
+  give(bias.valid() ? s.Make(Op::kAdd, {y, bias}) : y);
   return {};
 }
 
