@@ -9,6 +9,7 @@
 #include "octavo/runtime/step_blocked.h"
 #include "octavo/runtime/step_linear.h"
 #include "octavo/runtime/step_norm.h"
+#include "octavo/runtime/window_rows.h"
 
 namespace octavo::runtime {
 
@@ -75,7 +76,8 @@ Made MakeKernel(ir::NodeId id, const CompileContext& c, const ChainsByNode& chai
   if (made.kernel == nullptr)
     made = {.kernel = MakeKernel(node, c), .nodes = {id}, .inputs = node.inputs, .outputs = node.outputs};
   if (made.kernel != nullptr) StoreByHeads(c, made);
-  if (node.op == Op::kQuantizedLinear || node.op == Op::kQuantizedQkv) TakeRowsToCode(id, c, made);
+  if (node.op == Op::kQuantizedLinear || node.op == Op::kQuantizedQkv)
+    TakeRowsToCode(id, c, made), TakeWindows(c, made);
   return made;
 }
 

@@ -146,6 +146,64 @@ TEST(Unfold, RandomWindows) {
   }
 }
 
+// A product whose windows nobody else reads makes them itself, several thousand at a time, with what is added to each: the interpreter's bits.
+TEST(Unfold, ProductsMakeTheirWindows) {
+  std::mt19937 gen(11);
+  for (const bool per_token : {false, true}) {
+    for (const Shape& shape : {Shape{2, 6, 7, 64}, Shape{1, 130, 120, 64}, Shape{0, 6, 7, 64}, Shape{2, 1, 1, 64}}) {
+      Graph g;
+      g.info.opsets[""] = 18;
+      ir::SymShape any(4);
+      for (size_t d = 0; d < 3; ++d) any[d] = ir::Dim::Symbol("d" + std::to_string(d));
+      any[3] = 64;
+      const ValueId x = g.AddInput("x", {per_token ? DType::kF32 : DType::kU8, any});
+      const ValueId padded = Make(g, Op::kPad, {x, Whole(g, {0, 1, 1, 0, 0, 1, 1, 0})});
+      const ValueId windows = Make(g, Op::kConcat, Slices(g, padded, {.strides = {1, 2}}), {{"axis", int64_t{3}}});
+      std::vector<ValueId> in = {windows, g.AddConstant(Tensor::ScalarF32(0.5f)),
+                                 g.AddConstant(Random(DType::kU8, {}, gen))};
+      if (per_token) {
+        const ir::NodeId codes = g.AddNode(Op::kQuantizeTokens, {windows}, 3, {});
+        in = g.node(codes).outputs;
+      }
+      Tensor scale = Tensor::Empty(DType::kF32, {40}), bias = scale;
+      for (size_t i = 0; i < 40; ++i) scale.mutable_as<float>()[i] = 0.01f * static_cast<float>(i + 1);
+      in.push_back(g.AddConstant(Random(DType::kS8, {576, 40}, gen)));
+      in.push_back(g.AddConstant(scale));
+      const ValueId y =
+          Make(g, Op::kQuantizedLinear, in, {{"per_token", int64_t{per_token}}, {"activation", std::string("none")}});
+      ir::SymShape like(4);
+      like[3] = 40;
+      const ValueId more = g.AddInput("more", {DType::kF32, like});
+      ASSERT_TRUE(ir::Inference::Run(g));
+      ir::SymShape of_y = *g.value(y).type.shape;
+      g.SetType(more, {DType::kF32, of_y});
+      g.AddOutput("y", Make(g, Op::kRelu, {Make(g, Op::kAdd, {y, more})}));
+      ASSERT_TRUE(ir::Inference::Run(g));
+      Shape result = shape;
+      result[2] = (shape[2] + 1) / 2, result[3] = 40;
+      Tensor image = per_token ? Tensor::Empty(DType::kF32, shape) : Random(DType::kU8, shape, gen);
+      Tensor beside = Tensor::Empty(DType::kF32, result);
+      for (Tensor* t : {&image, &beside}) {
+        if (t->dtype() != DType::kF32) continue;
+        for (float& v : t->mutable_as<float>()) v = std::normal_distribution<float>()(gen);
+      }
+      const ir::TensorMap inputs = {{"x", image}, {"more", beside}};
+      const auto want = ir::Interpret(g, inputs);
+      ASSERT_TRUE(want) << want.error().message;
+      for (const int threads : {1, 3}) {
+        const auto model = Model::Compile(g, {.threads = threads});
+        ASSERT_TRUE(model) << model.error().message;
+        ASSERT_EQ(model->KernelOfEachStep().size(), 1u);
+        EXPECT_TRUE(model->KernelOfEachStep()[0].starts_with("unfold+")) << model->KernelOfEachStep()[0];
+        const auto got = model->Run(inputs);
+        ASSERT_TRUE(got) << got.error().message;
+        EXPECT_EQ(got->front().shape(), want->front().shape());
+        EXPECT_TRUE(got->front().SameBits(want->front()));
+      }
+    }
+  }
+}
+
 // What looks like windows and is none; the model runs as it is.
 TEST(Unfold, OthersAreNone) {
   const auto none = [](const std::function<ValueId(Graph&, ValueId)>& build) {
