@@ -38,7 +38,7 @@ Result<Lookup> Read(const Site& s) {
   Shape scales = p.data->shape();
   scales.back() = p.blocks;
   const int64_t zero_bytes = BytesOfCodes(p.blocks, p.bits);
-  const bool fits = p.scales->shape() == scales && p.scales->dtype() == DType::kF32;
+  const bool fits = p.scales->shape() == scales && IsOfScales(p.scales->dtype());
   if (!fits || (p.zeros != nullptr &&
                 (p.zeros->dtype() != t || p.zeros->shape().empty() || p.zeros->shape().back() != zero_bytes)))
     return s.Refuse("its scales or zero points do not have the types and sizes that bits and block_size ask for");
@@ -91,8 +91,10 @@ Status GatherBlockQuantized(Site& s) {
     std::ranges::fill(middle.mutable_as<uint8_t>(), static_cast<uint8_t>(1 << (p.bits - 1)));
     zeros = rows(middle);
   }
-  s.Return(
-      0, s.Make(Op::kDequantizeLinear, {codes, rows(*p.scales), zeros}, {{"axis", rank - 1}, {"block_size", p.block}}));
+  const ValueId y = s.Make(Op::kDequantizeLinear, {codes, rows(InFloats(*p.scales)), zeros},
+                           {{"axis", rank - 1}, {"block_size", p.block}});
+  const DType type = p.scales->dtype();  // of the rows, too
+  s.Return(0, type == DType::kF32 ? y : s.Cast(y, type));
   return {};
 }
 
@@ -126,17 +128,21 @@ Status MatMulBnb4(Site& s) {
   if (s.attrs().Int("training_mode", 0) != 0) return s.Refuse("training_mode is set; export for inference");
   const Tensor *w = s.Const(s.In(1)), *top = s.Const(s.In(2));
   if (w == nullptr || top == nullptr || w->dtype() != DType::kU8 || w->size() != (n * k + 1) / 2 ||
-      top->dtype() != DType::kF32 || top->size() != (n * k + block - 1) / block) {
+      !IsOfScales(top->dtype()) || top->size() != (n * k + block - 1) / block) {
     return s.Refuse("its weights or absmax are no constants of the types and sizes that N, K and block_size ask for");
   }
+  const Tensor scales = InFloats(*top);
   Tensor wide = Tensor::Empty(DType::kF32, {n, k});
   for (int64_t i = 0; i < n * k; ++i) {  // the high bits come first
     const int code = w->as<uint8_t>()[static_cast<size_t>(i / 2)] >> (i % 2 == 0 ? 4 : 0) & 15;
     wide.mutable_as<float>()[static_cast<size_t>(i)] =
-        (type == 0 ? kFp4 : kNf4)[code] * top->as<float>()[static_cast<size_t>(i / block)];
+        (type == 0 ? kFp4 : kNf4)[code] * scales.as<float>()[static_cast<size_t>(i / block)];
   }
   const ValueId weight = s.Constant(std::move(wide));
-  s.Return(0, s.Make(Op::kMatMul, {s.In(0), s.attrs().Int("transB", 1) != 0 ? s.Transpose(weight, {1, 0}) : weight}));
+  const DType of_x = top->dtype();
+  const ValueId x = of_x == DType::kF32 ? s.In(0) : s.Cast(s.In(0), DType::kF32);
+  const ValueId y = s.Make(Op::kMatMul, {x, s.attrs().Int("transB", 1) != 0 ? s.Transpose(weight, {1, 0}) : weight});
+  s.Return(0, of_x == DType::kF32 ? y : s.Cast(y, of_x));
   return {};
 }
 

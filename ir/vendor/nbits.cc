@@ -26,17 +26,6 @@ Tensor FloatWeight(const Packed& p, const Tensor& w, const Tensor& scales, const
   return out;
 }
 
-bool IsPlainFloat(DType t) { return t == DType::kF32 || t == DType::kF16 || t == DType::kBF16; }
-
-// Those of 16 bits are exact in f32.
-Tensor InFloats(const Tensor& t) {
-  if (t.dtype() == DType::kF32) return t;
-  Tensor out = Tensor::Empty(DType::kF32, t.shape());
-  for (int64_t i = 0; i < t.size(); ++i)
-    out.mutable_as<float>()[static_cast<size_t>(i)] = static_cast<float>(t.GetDouble(i));
-  return out;
-}
-
 Result<Packed> Read(const Site& s) {
   Packed p{s.attrs().Int("N", 0), s.attrs().Int("K", 0), s.attrs().Int("block_size", 0), s.attrs().Int("bits", 4), 0};
   if (p.bits != 2 && p.bits != 4 && p.bits != 8) return s.Refuse("bits is {}; octavo takes 2, 4 and 8", p.bits);
@@ -54,9 +43,9 @@ Result<Packed> Read(const Site& s) {
   if (w == nullptr || scales == nullptr || (s.Has(3) && zeros == nullptr)) {
     return s.Refuse("its weights, scales or zero points are no constants");
   }
-  const bool float_zeros = zeros != nullptr && IsPlainFloat(zeros->dtype());
+  const bool float_zeros = zeros != nullptr && IsOfScales(zeros->dtype());
   const int64_t zero_size = float_zeros ? p.blocks : BytesOfCodes(p.blocks, p.bits);
-  if (w->dtype() != DType::kU8 || w->size() != p.n * p.blocks * p.block * p.bits / 8 || !IsPlainFloat(scales->dtype()) ||
+  if (w->dtype() != DType::kU8 || w->size() != p.n * p.blocks * p.block * p.bits / 8 || !IsOfScales(scales->dtype()) ||
       scales->size() != p.n * p.blocks || (zeros != nullptr && zeros->size() != p.n * zero_size) ||
       (zeros != nullptr && !float_zeros && zeros->dtype() != DType::kU8)) {
     return s.Refuse(
@@ -76,7 +65,7 @@ Status MatMulNBits(Site& s) {
   const auto give = [&](ValueId y) { s.Return(0, type == DType::kF32 ? y : s.Cast(y, type)); };
   const ValueId x = in_floats(s.In(0)), bias = s.Has(5) ? in_floats(s.In(5)) : ValueId{};
   ValueId wide;
-  if (zeros != nullptr && IsPlainFloat(zeros->dtype())) {
+  if (zeros != nullptr && IsOfScales(zeros->dtype())) {
     wide = s.Constant(FloatWeight(p, w, scales, InFloats(*zeros)));
   } else {
     const ValueId codes = s.Constant(UnpackCodes(w, p.n, p.k, p.bits));

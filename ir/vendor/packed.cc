@@ -32,4 +32,14 @@ Tensor MidCodes(int64_t rows, int64_t count, int64_t bits) {
   return Make(rows, count, bits, [=](int64_t, int64_t) { return 1 << (bits - 1); });
 }
 
+bool IsOfScales(DType t) { return t == DType::kF32 || t == DType::kF16 || t == DType::kBF16; }
+
+Tensor InFloats(const Tensor& t) {
+  if (t.dtype() == DType::kF32) return t;
+  Tensor out = Tensor::Empty(DType::kF32, t.shape());
+  for (int64_t i = 0; i < t.size(); ++i)
+    out.mutable_as<float>()[static_cast<size_t>(i)] = static_cast<float>(t.GetDouble(i));
+  return out;
+}
+
 }  // namespace octavo::ir::vendor

@@ -18,6 +18,10 @@ Tensor UnpackCodes(const Tensor& t, int64_t rows, int64_t count, int64_t bits);
 // The middle of the range everywhere: the zero point where a file has none.
 Tensor MidCodes(int64_t rows, int64_t count, int64_t bits);
 
+// f32, f16 or bf16; and such scales as f32, which is exact.
+bool IsOfScales(DType t);
+Tensor InFloats(const Tensor& t);
+
 }  // namespace octavo::ir::vendor
 
 #endif  // OCTAVO_IR_VENDOR_PACKED_H_

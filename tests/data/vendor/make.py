@@ -498,6 +498,10 @@ def halves():
                      "z": codes(np.uint8, n * ((blocks * bits + 7) // 8)), "zf": half(normal(n * blocks) + 8)}
         model(name, "MatMulNBits", dict(N=n, K=k, bits=bits, block_size=block, accuracy_level=level, _order=["a", "w", "ws", *more]),
               {"a": (["b", "s", k], lambda d: half(normal(d["b"], d["s"], k)))}, {c: v for c, v in constants.items() if c in ("w", "ws", *more)}, {"y": (T.FLOAT16, 3)})
+    blocks = -(-40 // 16)
+    model("gather_blocks4_half", "GatherBlockQuantized", dict(bits=4, block_size=16, gather_axis=0, quantize_axis=1, _order=["w", "ids", "ws", "z"]),
+          {"ids": (["b", "s"], lambda d: rng.integers(0, 9, (d["b"], d["s"])))},
+          {"w": codes(np.uint8, 9, 20), "ws": half(rng.random((9, blocks)) * 0.1 + 0.1), "z": codes(np.uint8, 9, 2)}, {"y": (T.FLOAT16, 3)})
 
 
 if __name__ == "__main__":
