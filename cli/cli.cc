@@ -127,10 +127,14 @@ bool HasColours(std::FILE* stream) {
   return set("NO_COLOR").empty() && set("TERM") != "dumb" && !set("TERM").empty() && isatty(fileno(stream)) == 1;
 }
 
+namespace {
+constexpr size_t kMostSaid = 4000;  // of a sentence; as the library's own calls have it
+}  // namespace
+
 int Fail(const std::string& sentence) {
   const bool red = HasColours(stderr);
   std::fprintf(stderr, "%soctavo:%s %s\n", red ? "\033[31m" : "", red ? "\033[0m" : "",
-               ir::Clean(sentence, sentence.size()).c_str());
+               ir::Clean(sentence, kMostSaid).c_str());
   return kFailed;
 }
 int Fail(const ir::Error& error) { return Fail(InFlags(error.message)); }
@@ -139,7 +143,7 @@ void Note(const std::string& sentence) {
   if (sentence.empty()) return;
   const bool yellow = HasColours(stderr);
   std::fprintf(stderr, "octavo: %snote:%s %s\n", yellow ? "\033[33m" : "", yellow ? "\033[0m" : "",
-               ir::Clean(sentence, sentence.size()).c_str());
+               ir::Clean(sentence, kMostSaid).c_str());
 }
 
 std::string Table(const std::vector<std::vector<std::string>>& cells, const std::vector<size_t>& right) {

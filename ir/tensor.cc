@@ -1,7 +1,9 @@
 #include "octavo/ir/tensor.h"
 
+#include <algorithm>
 #include <bit>
 #include <cstdlib>
+#include <format>
 #include <limits>
 
 #include "octavo/ir/memory.h"
@@ -81,9 +83,10 @@ size_t BytesToMake(DType dtype, std::span<const int64_t> shape) {
 }
 
 std::string ToString(std::span<const int64_t> shape) {
+  constexpr size_t kMost = 64;  // no shape has more, and an attribute of a million numbers is no part of a sentence
   std::string s = "[";
-  for (size_t i = 0; i < shape.size(); ++i) s += (i ? "," : "") + std::to_string(shape[i]);
-  return s + "]";
+  for (size_t i = 0; i < std::min(shape.size(), kMost); ++i) s += (i ? "," : "") + std::to_string(shape[i]);
+  return s + (shape.size() > kMost ? std::format(",... {} in all]", shape.size()) : "]");
 }
 
 Tensor Tensor::Empty(DType dtype, Shape shape) {

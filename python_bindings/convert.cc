@@ -185,7 +185,7 @@ void CheckDonated(const std::vector<std::string>& donated, const ir::TensorMap& 
 void Raise(const ir::Error& error) {
   const py::gil_scoped_acquire lock;
   const char* type = ir::LacksMemory(error) ? "OctavoMemoryError" : "OctavoError";
-  const std::string text = ir::Clean(error.message, error.message.size());
+  const std::string text = ir::Clean(error.message, 4000);
   PyErr_SetObject(py::object(py::module_::import("octavo._octavo").attr(type)).ptr(), py::str(text).ptr());
   throw py::error_already_set();
 }

@@ -71,6 +71,15 @@ TEST(Tensor, ViewsShareBytes) {
   EXPECT_THROW((void)Tensor::View(DType::kF32, {3}, owner, 8), CheckError);
 }
 
+TEST(Tensor, AListOfManyNumbersIsNotShownWhole) {
+  EXPECT_EQ(ToString(Shape{}), "[]");
+  EXPECT_EQ(ToString(Shape{2, 3}), "[2,3]");
+  EXPECT_TRUE(ToString(Shape(64, 1)).ends_with(",1]"));
+  const std::string many = ToString(Shape(200'000, 7));
+  EXPECT_TRUE(many.starts_with("[7,7,") && many.ends_with(",7,... 200000 in all]")) << many.substr(0, 300);
+  EXPECT_LT(many.size(), 200u);
+}
+
 TEST(Attrs, SortedTypedAndComparedByBits) {
   Attrs a{{"b", int64_t{1}}, {"a", 2.0f}};
   EXPECT_EQ(a.entries()[0].first, "a");

@@ -111,6 +111,15 @@ def test_pipelines_that_are_none(run, tmp_path, text):
         octavo.Session(model.SerializeToString(), threads=1).run({"x": np.ones((2, 3), np.float32)})
 
 
+def test_an_attribute_of_many_numbers_is_no_part_of_a_sentence(run, tmp_path):
+    node = helper.make_node("Transpose", ["x"], ["y"], perm=list(range(200_000)))
+    onnx.save(model_of([node], [info("x")], [info("y", None)]), tmp_path / "m.onnx")
+    for command in ("inspect", "print", "explain", "bench"):
+        done = run(command, "m.onnx")
+        one_line(done, "200000 in all] is no permutation of a tensor of rank 2")
+        assert len(done.stderr) < 500
+
+
 # --- limits --------------------------------------------------------------------------------------------------------
 
 
