@@ -30,6 +30,23 @@ def ended_by_signals():
             signal.signal(number, signal.SIG_DFL)
 
 
+@contextlib.contextmanager
+def _deferred():
+    """A signal that comes inside is heard at the end: a program on its way to start would be left running by nobody who knows of it."""
+    came, before = [], {}
+    if threading.current_thread() is threading.main_thread():
+        before = {number: old for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP) if callable(old := signal.getsignal(number))}
+    for number in before:
+        signal.signal(number, lambda *_: came.append(True))
+    try:
+        yield
+    finally:
+        for number, old in before.items():
+            signal.signal(number, old)
+    if came:
+        raise KeyboardInterrupt
+
+
 def _end(process, send, patience):
     """Asks a program to end, and makes it where it does not."""
     for number, seconds in ((None, patience), (signal.SIGTERM, 5.0), (signal.SIGKILL, None)):
@@ -43,11 +60,14 @@ def _end(process, send, patience):
 
 def run_program(arguments):
     """The exit status of a program with the terminal of this one. Where this one is interrupted, so is that."""
-    process = subprocess.Popen(arguments)
+    process = None
     try:
+        with _deferred():
+            process = subprocess.Popen(arguments)
         return process.wait()
     except BaseException:
-        _end(process, process.send_signal, 0.5)  # Ctrl-C on a terminal has reached it already
+        if process is not None:
+            _end(process, process.send_signal, 0.5)  # Ctrl-C on a terminal has reached it already
         raise
 
 
@@ -65,14 +85,17 @@ def last_words(command):
 
     It and what it starts are a group of processes, which ends when it is interrupted.
     """
-    process = subprocess.Popen(command, shell=True, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True)
-    kept = collections.deque(), collections.deque()
-    readers = [threading.Thread(target=_keep, args=pair, daemon=True) for pair in zip((process.stdout, process.stderr), kept)]
-    for reader in readers:
-        reader.start()
+    process, kept = None, (collections.deque(), collections.deque())
     try:
+        with _deferred():
+            process = subprocess.Popen(command, shell=True, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True)
+            readers = [threading.Thread(target=_keep, args=pair, daemon=True) for pair in zip((process.stdout, process.stderr), kept)]
+            for reader in readers:
+                reader.start()
         process.wait()
     except BaseException:
+        if process is None:
+            raise
         _end(process, lambda number: os.killpg(process.pid, number), 0.0)
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)  # whom the shell left behind

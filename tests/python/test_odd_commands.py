@@ -14,7 +14,7 @@ import octavo
 import pytest
 from conftest import BERT, batch, inputs_of
 from octavo._commands import main
-from octavo._processes import last_words, shown
+from octavo._processes import last_words, run_program, shown
 from onnx import TensorProto, helper, numpy_helper
 from test_generate import Letters, V, decoder
 
@@ -92,6 +92,22 @@ def test_a_signal_ends_tune_its_metric_and_what_that_started(folder, tmp_path_fa
     assert process.returncode == 130 and said == "octavo: interrupted\n"
     assert gone(int((out / "pid").read_text())) and gone(int((out / "child").read_text()))
     assert not list((out / "tmp").iterdir()) and not (out / "o.onnx").exists()
+
+
+@pytest.mark.parametrize("start", [last_words, lambda command: run_program(["sh", "-c", command])])
+def test_a_signal_while_a_program_starts_ends_it(monkeypatch, tmp_path, start):
+    started, popen = [], subprocess.Popen
+
+    def interrupted(*args, **kwargs):
+        started.append(popen(*args, **kwargs))
+        os.kill(os.getpid(), signal.SIGINT)
+        time.sleep(0.05)
+        return started[-1]
+
+    monkeypatch.setattr(subprocess, "Popen", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        start("sleep 100")
+    assert started[0].poll() is not None
 
 
 def test_a_signal_ends_the_program_that_calibrates_on_texts(tmp_path):
