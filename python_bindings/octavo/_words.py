@@ -267,9 +267,22 @@ def put_texts(module):
                 getattr(thing, "__func__", thing).__doc__ = text
 
 
+def _refuse_new(thing):
+    """Of a class that has no constructor: an object that __new__ alone has made is none, and its methods would read memory that nobody has written."""
+    name = thing.__name__
+    if type(vars(thing).get("__init__")).__name__ == "instancemethod":
+        return
+
+    def __new__(cls, *args, **kwargs):
+        raise TypeError(f"{name}() cannot be called; octavo itself makes what is of this class")
+
+    thing.__new__ = staticmethod(__new__)
+
+
 def _put_words():
     for name, thing in list(vars(_octavo).items()):
         if isinstance(thing, type) and type(thing).__name__ == "pybind11_type":
+            _refuse_new(thing)
             for member, function in list(vars(thing).items()):
                 if type(function).__name__ == "instancemethod" and (member == "__init__" or not member.startswith("__")):
                     said = thing.__name__ if member == "__init__" else f"{thing.__name__}.{member}"

@@ -176,6 +176,30 @@ def test_a_warning_is_told_at_the_callers_line(tmp_path):
     assert {warning.filename for warning in told} == {__file__}
 
 
+@pytest.mark.parametrize("name", ["State", "Node", "Value", "Rewriter", "Result", "Match"])
+def test_what_octavo_alone_makes_is_refused(name):
+    """Its memory is not written yet: a method would read what lies there, which ended the process."""
+    thing = getattr(octavo, name)
+    for call in (thing, lambda: thing.__new__(thing)):
+        with pytest.raises(TypeError, match=rf"^{name}\(\) cannot be called; octavo itself makes what is of this class"):
+            call()
+
+
+def test_a_session_may_have_subclasses():
+    class Mine(octavo.Session):
+        def __init__(self):
+            super().__init__(BERT, threads=1)
+            self.more = 1
+
+    class Wrong(octavo.Session):
+        def __init__(self):
+            pass
+
+    assert Mine().more == 1 and len(Mine().run(inputs_of(Mine(), batch(0)))) > 0
+    with pytest.raises(TypeError, match="__init__"):
+        Wrong()
+
+
 def test_what_is_no_part_of_a_graph_is_not_equal_to_one():
     graph = octavo.Graph(BERT)
     assert graph.inputs[0] != 3 and graph.nodes[0] != "x" and graph.inputs[0] == graph.inputs[0]
