@@ -112,6 +112,12 @@ std::optional<WindowRows> WindowRowsOf(const CompileContext& c, const ir::Unfold
 
 namespace {
 
+// Memory of the step as that of a tensor.
+class Borrowed final : public ir::Buffer {
+ public:
+  Borrowed(std::byte* data, size_t size) { data_ = data, size_ = size; }
+};
+
 // Rows of a step's results and of its operands.
 class SomeRows final : public StepCall {
  public:
@@ -126,8 +132,8 @@ class SomeRows final : public StepCall {
     return out[i].tensor = RowsOf(all_.out[i].tensor, begin_, shape[0]);
   }
   std::byte* Scratch(size_t bytes) override {
-    if (scratch_.byte_size() < bytes) scratch_ = Tensor::Empty(DType::kU8, {static_cast<int64_t>(bytes)});
-    return scratch_.mutable_data();
+    if (!scratch_ || most_ < bytes) scratch_.reset(), scratch_.emplace(bytes), most_ = bytes;
+    return scratch_->data();
   }
   // [n, last] of [..., last]
   static Tensor RowsOf(const Tensor& t, int64_t begin, int64_t n) {
@@ -143,7 +149,8 @@ class SomeRows final : public StepCall {
   const WindowRows::Image& image_;
   std::vector<RtValue> own_;
   int64_t begin_ = 0;
-  Tensor scratch_ = Tensor::Empty(DType::kU8, {0});
+  std::optional<TaskScratch> scratch_ = {};
+  size_t most_ = 0;  // bytes of it
 };
 
 class InWindows : public Kernel {
@@ -173,12 +180,13 @@ class InWindows : public Kernel {
     }
     const int64_t row = k * quant::BitsOf(x.dtype()) / 8;
     const int64_t at_once = std::max<int64_t>(1, kBytes / std::max<int64_t>(1, row * kUnit)) * kUnit;
-    const Tensor windows = Tensor::Empty(x.dtype(), {std::min(all, at_once), k});
+    const auto bytes = static_cast<size_t>(std::min(all, at_once) * row);
+    const auto windows = std::make_shared<Borrowed>(call.Scratch(bytes), bytes);
     SomeRows some(call, windows_, *image);
     for (int64_t begin = 0; begin == 0 || begin < all; begin += at_once) {
       const int64_t n = std::min(at_once, all - begin);
       some.At(begin);
-      some.in[0] = {Tensor::View(x.dtype(), {n, k}, windows.buffer(), 0), nullptr};
+      some.in[0] = {Tensor::View(x.dtype(), {n, k}, windows, 0), nullptr};
       for (const size_t i : rows_) some.in[i].tensor = SomeRows::RowsOf(call.T(i), begin, n);
       const int64_t parts =
           PartsOf(n, std::max<int64_t>(1, kBytesOfTask / std::max<int64_t>(1, row)), call.threads->count());
