@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <new>
+#include <system_error>
 
 #include "octavo/ir/names.h"
 
@@ -15,6 +16,13 @@ constexpr std::string_view kNoMore = "this machine has no more memory";
 
 std::string Megabytes(size_t bytes) {
   return bytes < 10'000'000 ? std::format("{} bytes", bytes) : std::format("{} MB", bytes / 1'000'000);
+}
+
+// The standard library says it by a code, TBB by its words.
+bool IsLackOfThreads(const std::exception& e) {
+  const auto* const system = dynamic_cast<const std::system_error*>(&e);
+  return (system != nullptr && system->code() == std::errc::resource_unavailable_try_again) ||
+         std::string_view(e.what()).contains("pthread_create");
 }
 
 Error Sentence(const std::exception_ptr& exception, std::string_view place) {
@@ -31,6 +39,8 @@ Error Sentence(const std::exception_ptr& exception, std::string_view place) {
   } catch (const std::length_error&) {
     return {std::format("{}: a size in it is larger than memory", place)};
   } catch (const std::exception& e) {
+    if (IsLackOfThreads(e))
+      return {std::format("{}: the system starts no more threads; ask for fewer, or raise the limit of processes", place)};
     return {
         std::format("{}: octavo is at fault, an exception was not expected ({}); please report it", place, e.what())};
   } catch (...) {

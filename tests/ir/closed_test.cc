@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include <stdexcept>
+#include <system_error>
 #include <thread>
 
 #include "octavo/ir/graph.h"
@@ -117,6 +119,17 @@ TEST(Limits, DefaultsGrowWithTheFile) {
   Graph g;
   g.AddConstant(Tensor::Zeros(DType::kU8, {1000}));
   EXPECT_EQ(MemoryLimit(g), static_cast<size_t>(kDefaultMemory + 4000));
+}
+
+TEST(Closed, ThreadsThatTheSystemDoesNotStartAreNoFaultOfOctavo) {
+  const auto said = [](auto thrown) {
+    return Closed("here", [&]() -> Status { throw thrown; }).error().message;
+  };
+  const std::string sentence = "here: the system starts no more threads; ask for fewer, or raise the limit of processes";
+  EXPECT_EQ(said(std::runtime_error("pthread_create has failed: Resource temporarily unavailable")), sentence);
+  EXPECT_EQ(said(std::system_error(std::make_error_code(std::errc::resource_unavailable_try_again))), sentence);
+  EXPECT_TRUE(said(std::system_error(std::make_error_code(std::errc::io_error))).contains("octavo is at fault"));
+  EXPECT_TRUE(said(std::runtime_error("another")).contains("octavo is at fault"));
 }
 
 }  // namespace
