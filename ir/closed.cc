@@ -40,7 +40,8 @@ Error Sentence(const std::exception_ptr& exception, std::string_view place) {
     return {std::format("{}: a size in it is larger than memory", place)};
   } catch (const std::exception& e) {
     if (IsLackOfThreads(e))
-      return {std::format("{}: the system starts no more threads; ask for fewer, or raise the limit of processes", place)};
+      return {
+          std::format("{}: the system starts no more threads; ask for fewer, or raise the limit of processes", place)};
     return {
         std::format("{}: octavo is at fault, an exception was not expected ({}); please report it", place, e.what())};
   } catch (...) {

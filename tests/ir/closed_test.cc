@@ -122,10 +122,9 @@ TEST(Limits, DefaultsGrowWithTheFile) {
 }
 
 TEST(Closed, ThreadsThatTheSystemDoesNotStartAreNoFaultOfOctavo) {
-  const auto said = [](auto thrown) {
-    return Closed("here", [&]() -> Status { throw thrown; }).error().message;
-  };
-  const std::string sentence = "here: the system starts no more threads; ask for fewer, or raise the limit of processes";
+  const auto said = [](auto thrown) { return Closed("here", [&]() -> Status { throw thrown; }).error().message; };
+  const std::string sentence =
+      "here: the system starts no more threads; ask for fewer, or raise the limit of processes";
   EXPECT_EQ(said(std::runtime_error("pthread_create has failed: Resource temporarily unavailable")), sentence);
   EXPECT_EQ(said(std::system_error(std::make_error_code(std::errc::resource_unavailable_try_again))), sentence);
   EXPECT_TRUE(said(std::system_error(std::make_error_code(std::errc::io_error))).contains("octavo is at fault"));
