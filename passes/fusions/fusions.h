@@ -23,6 +23,7 @@ Rule GeluTwice();  // behind those whose products it would take apart
 Rule HardSwish();
 Rule HardSwishGate();
 Rule HardSigmoid();
+Rule Power(double exponent);  // 2, 3 or 0.5
 Rule BatchNorm();
 Rule ConvPad();
 Rule ConvAffine(ir::Op op);  // kMul or kAdd behind it
