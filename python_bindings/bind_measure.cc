@@ -180,8 +180,7 @@ void BindMeasure(py::module_& m) {
   m.def("_bench", &Bench, py::arg("models"), py::arg("inputs"), py::arg("shapes"), py::arg("threads"),
         py::arg("seconds"), py::arg("fuse"), py::arg("progress"));
   m.def("_inputs", &Inputs, py::arg("model"), py::arg("inputs"), py::arg("shapes"));
-  m.def(
-      "_read_npz", [](const py::object& path) { return ReadArrays(path); }, py::arg("path"));
+  m.def("_read_npz", [](const py::object& path) { return ReadArrays(path); }, py::arg("path"));
   m.def("_parse_shapes", [](const std::vector<std::string>& texts) { return Unwrap(api::ParseShapes(texts)); });
   m.def("_trace", &Trace, py::arg("model"), py::arg("inputs"), py::arg("shapes"), py::arg("threads"), py::arg("fuse"));
   m.def("_inspect", &Inspect, py::arg("model"));

@@ -487,25 +487,8 @@ def attention_more():
            "total": ([], lambda d: np.asarray(np.int32(d["s"])))}, {}, {"y": (F, 3), "ok": (F, 4), "ov": (F, 4)})
 
 
-def halves():
-    """Operands of 16 bits, as q4f16 of transformers.js has them."""
-    n, k, block = 40, 100, 32
-    blocks = -(-k // block)
-    half = lambda x: np.asarray(x).astype(np.float16)
-    for name, bits, level, more in (("nbits4_half", 4, 0, ["z"]), ("nbits4_half_level4", 4, 4, ["", "", "bias"]), ("nbits4_half_bias", 4, 0, ["zf", "", "bias"]),
-                                    ("nbits8_half", 8, 0, ["z", "", "bias"])):
-        constants = {"w": codes(np.uint8, n, blocks, block * bits // 8), "ws": half(rng.random(n * blocks) * 0.1 + 0.1), "bias": half(normal(n)),
-                     "z": codes(np.uint8, n * ((blocks * bits + 7) // 8)), "zf": half(normal(n * blocks) + 8)}
-        model(name, "MatMulNBits", dict(N=n, K=k, bits=bits, block_size=block, accuracy_level=level, _order=["a", "w", "ws", *more]),
-              {"a": (["b", "s", k], lambda d: half(normal(d["b"], d["s"], k)))}, {c: v for c, v in constants.items() if c in ("w", "ws", *more)}, {"y": (T.FLOAT16, 3)})
-    blocks = -(-40 // 16)
-    model("gather_blocks4_half", "GatherBlockQuantized", dict(bits=4, block_size=16, gather_axis=0, quantize_axis=1, _order=["w", "ids", "ws", "z"]),
-          {"ids": (["b", "s"], lambda d: rng.integers(0, 9, (d["b"], d["s"])))},
-          {"w": codes(np.uint8, 9, 20), "ws": half(rng.random((9, blocks)) * 0.1 + 0.1), "z": codes(np.uint8, 9, 2)}, {"y": (T.FLOAT16, 3)})
-
-
 if __name__ == "__main__":
-    groups = [attention, qattention, multi_head, group_query, rotary, embed, norms_and_activations, products, quantized, level4, lookups, experts, linear_attention, small, attention_more, experts_apart, halves]
+    groups = [attention, qattention, multi_head, group_query, rotary, embed, norms_and_activations, products, quantized, level4, lookups, experts, linear_attention, small, attention_more, experts_apart]
     for i, group in enumerate(groups):
         rng = np.random.default_rng(20261121 + i)
         if len(sys.argv) < 2 or group.__name__ in sys.argv[1:]:
