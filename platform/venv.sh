@@ -28,7 +28,7 @@ other_onnxruntimes() {
     [ -d "$folder" ] && continue
     with_lock venv
     rm -rf "$folder.new"
-    step "fetching $wanted from PyPI" "pip-${wanted/==/-}" python3 -m pip install --disable-pip-version-check --no-input --no-deps --target "$folder.new" "$wanted" &&
+    step "fetching $wanted from PyPI" "pip-${wanted/==/-}" "$venv/bin/pip" install --disable-pip-version-check --no-input --no-deps --target "$folder.new" "$wanted" &&
       mv -T "$folder.new" "$folder"
     release_lock
     [ -d "$folder" ] || return 1
