@@ -4,6 +4,7 @@
 
 #include "octavo/ir/onnx/import.h"
 #include "octavo/ir/onnx/upgrade.h"
+#include "octavo/ir/vendor/packed.h"
 
 namespace octavo::ir::onnx {
 
@@ -120,15 +121,6 @@ Status QGemm(Draft& d, GraphBuilder& b) {
 
 bool IsHalf(DType t) { return t == DType::kF16 || t == DType::kBF16; }
 
-// Scales of 16 bits are exact in f32.
-Tensor InFloats(const Tensor& t, Shape shape) {
-  if (t.dtype() == DType::kF32) return t.Reshaped(std::move(shape));
-  Tensor out = Tensor::Empty(DType::kF32, std::move(shape));
-  for (int64_t i = 0; i < t.size(); ++i)
-    out.mutable_as<float>()[static_cast<size_t>(i)] = static_cast<float>(t.GetDouble(i));
-  return out;
-}
-
 // The draft becomes the Cast of a product of floats.
 void BackTo(Draft& d, DType type, ValueId product) {
   d.domain.clear();
@@ -173,7 +165,7 @@ Status MatMulNBits(Draft& d, GraphBuilder& b) {
     return IsHalf(type) && v.valid() ? b.Emit(d, name, Op::kCast, {v}, to) : v;
   };
   const ValueId x = in_floats(d.input(0), "x"), bias = in_floats(d.input(5), "bias");
-  const ValueId s = b.Constant(d, "scales", InFloats(*scales, {n, blocks}));
+  const ValueId s = b.Constant(d, "scales", vendor::InFloats(*scales).Reshaped({n, blocks}));
   const ValueId z = b.Constant(d, "zero_points", std::move(points));
   // Level 4 asks for products of int8, and ONNX Runtime quantizes x in blocks too.
   if (d.attrs.Int("accuracy_level", 0) == 4 && block % 16 == 0 && block <= 512) {

@@ -87,13 +87,16 @@ TEST(CanonicalMixtures, GroupsOfHeads) {
 }
 
 TEST(CanonicalMixtures, WhatStays) {
-  Mix read, keys, queries, other, outer;
+  Mix read, keys, first, queries, other, outer;
   read.Out(read.p1, "read");
   read.End(read.Op1(Op::kSub, {read.p1, read.p2}));
   read.Stays();
   keys.Out(keys.p2, "read");  // a factor for each key is a mask of V
   keys.End(keys.Op1(Op::kMul, {keys.p1, keys.In("keep", {Sym("b"), 1, 1, Sym("t")})}));
   keys.Stays();
+  first.Out(first.p2, "read");
+  first.End(first.Op1(Op::kMul, {first.In("keep", {Sym("b"), 1, 1, Sym("t")}), first.p1}));
+  first.Stays();
   queries.End(queries.Op1(Op::kSub, {queries.p1, queries.Probabilities(queries.q, 0.3f, 2)}));
   queries.Stays();
   other.End(other.Op1(Op::kSub, {other.p1, other.Op1(Op::kTanh, {other.p2})}));
