@@ -22,6 +22,7 @@ struct Lost {
   std::string output;
   bool is_kl = false;
   double value = 0;
+  bool is_score = false;  // one number a row
 
   bool too_much() const { return value > (is_kl ? kMostKl : kMostTurn); }
 };
@@ -32,7 +33,9 @@ double Of(const std::string& output, bool is_kl, const Optimized& result) {
     return rows == result.loss_details.rows.end() ? std::numeric_limits<double>::infinity() : rows->second.MeanKl();
   }
   const auto stats = result.losses.find(output);
-  return stats == result.losses.end() ? std::numeric_limits<double>::infinity() : 1 - stats->second.MeanRowCosine();
+  if (stats == result.losses.end()) return std::numeric_limits<double>::infinity();
+  // Half of what R^2 lacks is, where errors are small, what the cosine of centred vectors lacks.
+  return stats->second.IsOneNumberARow() ? (1 - stats->second.RSquared()) / 2 : 1 - stats->second.MeanRowCosine();
 }
 
 // Of the output that lost most; where one has classes, only such count, since caches beside it are turned without harm.
@@ -40,7 +43,9 @@ Lost MostLost(const Optimized& result) {
   Lost most;
   const auto consider = [&](const std::string& output, bool is_kl) {
     const double value = Of(output, is_kl, result);
-    if (most.output.empty() || value > most.value) most = {output, is_kl, value};
+    const auto stats = result.losses.find(output);
+    const bool is_score = !is_kl && stats != result.losses.end() && stats->second.IsOneNumberARow();
+    if (most.output.empty() || value > most.value) most = {output, is_kl, value, is_score};
   };
   for (const auto& [output, rows] : result.loss_details.rows) consider(output, true);
   if (!most.output.empty()) return most;
@@ -48,8 +53,14 @@ Lost MostLost(const Optimized& result) {
   return most;
 }
 
-std::string Figure(bool is_kl, double value) {
-  return is_kl ? std::format("{:.4f}", value) : std::format("{:.4f}", 1 - value);
+std::string Figure(const Lost& lost, double value) {
+  return std::format("{:.4f}", lost.is_kl ? value : lost.is_score ? 1 - 2 * value : 1 - value);
+}
+
+std::string Named(const Lost& lost, const Optimized& result) {
+  if (!lost.is_kl) return (lost.is_score ? "R^2 " : "cosine ") + Figure(lost, lost.value);
+  return std::format("KL {} and the same first choice in {:.1f} % of rows", Figure(lost, lost.value),
+                     100 * result.loss_details.rows.at(lost.output).Top1());
 }
 
 struct Way {
@@ -121,16 +132,13 @@ bool MayTry(const Graph& model, const OptimizeOptions& options, const Optimized&
 
 std::string Told(const Lost& lost, const Optimized& result, std::vector<std::pair<double, std::string>> tried) {
   std::string said = std::format("output '{}' may lose more than a hundredth of what the model is for: ", lost.output);
-  said += lost.is_kl ? std::format("KL {} and the same first choice in {:.1f} % of rows", Figure(true, lost.value),
-                                   100 * result.loss_details.rows.at(lost.output).Top1())
-                     : std::format("cosine {}", Figure(false, lost.value));
-  said += std::format(" on {}. ", WhatWasSeen(result.loss_details));
+  said += std::format("{} on {}. ", Named(lost, result), WhatWasSeen(result.loss_details));
   constexpr double kWorth = 0.9;  // of what is lost now
   std::ranges::stable_sort(tried, {}, &std::pair<double, std::string>::first);
   std::string better;
   for (const auto& [value, what] : tried) {
     if (value < kWorth * lost.value)
-      better += std::format("{}{} by {}", better.empty() ? "" : "; ", Figure(lost.is_kl, value), what);
+      better += std::format("{}{} by {}", better.empty() ? "" : "; ", Figure(lost, value), what);
   }
   if (better.empty())
     return said + "No other way that was tried there keeps more; min_db leaves layers in floats until it is kept";
@@ -139,10 +147,72 @@ std::string Told(const Lost& lost, const Optimized& result, std::vector<std::pai
 
 }  // namespace
 
-Status NoteAlternatives(const Graph& model, const OptimizeOptions& options, Evidence& evidence, Optimized& result) {
-  if (!MayTry(model, options, result)) return {};
+namespace {
+
+// Something of int8 that costs time and is done where it keeps half of what is lost without.
+struct Step {
+  const char* what;
+  const char* way_out;                         // how a user leaves it at the way it was
+  std::function<bool(OptimizeOptions&)> take;  // false: it is so already, or the user has a say in it
+  bool has_ranges = true;                      // those that were gathered are those it needs
+};
+
+const std::vector<Step>& Steps() {
+  static const std::vector<Step> steps = {
+      {"every Linear quantizes each row by a scale of its own, made at run time, which takes up to a fifth of its time",
+       "choose_rows.db=22",
+       [](OptimizeOptions& o) {
+         const bool all = std::ranges::find(o.dynamic, "*") != o.dynamic.end();
+         if (all || o.pass_options.contains("choose_rows")) return false;
+         return o.dynamic.emplace_back("*"), true;
+       }},
+      {"convolutions of kernel 1 beside depthwise ones stay floats", "conv_linears.separable=true",
+       [](OptimizeOptions& o) {
+         if (o.pass_options.contains("conv_linears")) return false;
+         return o.pass_options["conv_linears"]["separable"] = false, true;
+       },
+       false},
+  };
+  return steps;
+}
+
+// Takes the steps that are worth it, one after another. options and evidence become those of the result.
+Status TakeSteps(const Graph& model, OptimizeOptions& options, Evidence& evidence, Optimized& result) {
+  for (const Step& step : Steps()) {
+    const Lost lost = MostLost(result);
+    OptimizeOptions next = options;
+    if (!lost.too_much() || options.recipe != "int8" || !step.take(next)) continue;
+    Evidence fresh;
+    ir::Result<Optimized> other = OptimizeAgain(model, next, step.has_ranges ? evidence : fresh);
+    if (!other && options.stop != nullptr && options.stop->load()) return ir::Fail("interrupted");
+    constexpr double kWorthTime = 0.5;
+    const double value = other ? Of(lost.output, lost.is_kl, *other) : lost.value;
+    if (value > kWorthTime * lost.value) continue;
+    std::string note =
+        std::format("{}: output '{}' has {} so, and {} without, on {} (set {} leaves it out)", step.what, lost.output,
+                    Figure(lost, value), Named(lost, result), WhatWasSeen(result.loss_details), step.way_out);
+    std::vector<std::string> told;  // of the steps before it
+    for (const std::string& before : result.notes) {
+      if (std::ranges::any_of(Steps(), [&](const Step& s) { return before.starts_with(s.what); }))
+        told.push_back(before);
+    }
+    result = std::move(*other), options = std::move(next);
+    if (!step.has_ranges) evidence = std::move(fresh);
+    std::ranges::move(told, std::back_inserter(result.notes));
+    result.notes.push_back(ir::Cleaned({std::move(note)}).message);
+  }
+  return {};
+}
+
+}  // namespace
+
+Status NoteAlternatives(const Graph& model, const OptimizeOptions& given, Evidence& evidence, Optimized& result) {
+  if (!MayTry(model, given, result)) return {};
+  if (const Lost first = MostLost(result); first.output.empty() || !first.too_much()) return {};
+  OptimizeOptions options = given;
+  OCTAVO_TRY_STATUS(TakeSteps(model, options, evidence, result));
   const Lost lost = MostLost(result);
-  if (lost.output.empty() || !lost.too_much()) return {};
+  if (!lost.too_much()) return {};
   const std::vector<Way> ways = WaysFrom(options, result);
   std::vector<std::pair<double, std::string>> tried;
   for (size_t i = 0; i < ways.size(); ++i) {

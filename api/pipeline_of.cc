@@ -81,7 +81,9 @@ Result<passes::Pipeline> PipelineOf(const OptimizeOptions& options, const Graph&
     OCTAVO_TRY(pipeline, passes::WithPass(std::move(pipeline), option->adds));
   }
   if (!options.fit || (options.data == nullptr && !HasMoments(options))) std::erase(pipeline.passes, "fit_weights");
-  pipeline.options = options.pass_options;
+  for (const auto& [pass, given] : options.pass_options) {
+    for (const auto& [name, value] : given) pipeline.options[pass][name] = value;
+  }
   OCTAVO_TRY_STATUS(SetBits(options, pipeline));
   OCTAVO_TRY_STATUS(CheckPasses(pipeline, registry));
   return WithNames(std::move(pipeline), options);

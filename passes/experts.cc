@@ -140,8 +140,7 @@ std::string WhyNoLinear(const Graph& g, const Node& n) {
     if (!product) return "";
     return std::format(
         "it is a convolution: recipes int8 and dynamic quantize those of {} channels and filters or more, over more "
-        "than "
-        "one position",
+        "than one position; beside depthwise ones dynamic leaves kernel 1",
         kLeastChannelsInCodes);
   }
   if (n.op != Op::kMatMul && n.op != Op::kGemm && n.op != Op::kEinsum) return "";

@@ -61,7 +61,8 @@ void AddQuantizing(Passes& all) {
            "convolutions as Linears over the channels of their windows, so that they are quantized; exact but for the "
            "order of sums",
        .takes = Form::kFloat,
-       .leaves = Form::kFloat},
+       .leaves = Form::kFloat,
+       .options = {OptionInfo{"separable", true, "whether those of kernel 1 beside depthwise ones are among them"}}},
       quantize::ConvLinears);
   Add(all,
       {.name = "rotate_values",

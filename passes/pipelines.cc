@@ -36,7 +36,8 @@ const std::vector<Recipe>& Recipes() {
        "int8 products whose activations are quantized at run time; no data needed, weights are fitted to it where "
        "given",
        {"to_f32", "canonical", "gated", "fuse_float", "conv_linears", "canonical", "fit_weights", "dynamic",
-        "quantize_tables", "quantized_qkv", "windows", "cse", "dce"}},
+        "quantize_tables", "quantized_qkv", "windows", "cse", "dce"},
+       {{"conv_linears", {{"separable", false}}}}},
       {"dynamic4",
        "the same with weights of 4 bits in blocks: the fastest for one token at a time",
        {"to_f32", "canonical", "gated", "fuse_float", "canonical", "weights4", "quantize_tables", "fuse_weights",
@@ -65,6 +66,7 @@ Result<Pipeline> PipelineOfRecipe(std::string_view name, const Registry& registr
     return ir::Fail("there is no recipe '{}': use float, int8, fp8, dynamic, dynamic4, quantized, weights4 or weights8",
                     name);
   Pipeline pipeline{registry.Placed(recipe->passes)};
+  pipeline.options = recipe->options;
   for (const std::string& pass : pipeline.passes) {
     const Pass* p = registry.Find(pass);
     if (p != nullptr && !p->own()) pipeline.foreign[pass] = p->info().version;

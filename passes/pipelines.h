@@ -27,6 +27,7 @@ struct Pipeline {
 struct Recipe {
   std::string_view name, what;
   std::vector<std::string> passes;
+  std::map<std::string, PassOptions, std::less<>> options = {};  // of these passes, where they are not the defaults
 };
 // "float", "int8", "fp8" (E4M3FN), "quantized" for graphs that are quantized already, "dynamic" (int8
 // without calibration), "weights4" and "weights8" for weights alone, "dynamic4" for both (weights of 4 bits).

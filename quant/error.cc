@@ -25,6 +25,7 @@ ir::Status ErrorStats::Add(const ir::Tensor& want, const ir::Tensor& got) {
   if (BitsOf(want.dtype()) == 0 || BitsOf(got.dtype()) == 0) return ir::Fail("only tensors of numbers can be compared");
   const int64_t n = want.size();
   const int64_t columns = want.rank() == 0 ? 1 : want.shape().back();
+  if (n > 0) widest_row_ = std::max(widest_row_, columns);
   for (int64_t row = 0; row < n; row += columns) {
     double dot = 0, want_sum = 0, got_sum = 0;
     for (int64_t i = row; i < row + columns; ++i) {
@@ -35,6 +36,7 @@ ir::Status ErrorStats::Add(const ir::Tensor& want, const ir::Tensor& got) {
       }
       const double error = std::fabs(w - g);
       dot += w * g;
+      want_total_ += w;
       want_sum += w * w;
       got_sum += g * g;
       error_sum_ += error * error;
@@ -68,6 +70,8 @@ void ErrorStats::Merge(const ErrorStats& other) {
   mismatches_ += other.mismatches_;
   rows_ += other.rows_;
   batches_ += other.batches_;
+  widest_row_ = std::max(widest_row_, other.widest_row_);
+  want_total_ += other.want_total_;
   want_sum_ += other.want_sum_;
   got_sum_ += other.got_sum_;
   dot_ += other.dot_;
@@ -86,6 +90,14 @@ double StandardError(double sum, double squares, int64_t n) {
 double ErrorStats::SqnrDb() const {
   if (error_sum_ == 0) return std::numeric_limits<double>::infinity();
   return 10 * std::log10(want_sum_ / error_sum_);
+}
+
+double ErrorStats::RSquared() const {
+  if (error_sum_ == 0) return 1;
+  const double centred = want_sum_ - want_total_ * want_total_ / static_cast<double>(count_);
+  // Sums of squares that cancel to their last digits say that nothing varies.
+  const double signal = centred > 1e-12 * want_sum_ ? centred : want_sum_;
+  return signal == 0 ? -std::numeric_limits<double>::infinity() : 1 - error_sum_ / signal;
 }
 
 double ErrorStats::Cosine() const { return CosineOf(dot_, want_sum_, got_sum_); }

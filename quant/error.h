@@ -33,6 +33,10 @@ class ErrorStats {
   double RowCosineError() const {
     return StandardError(static_cast<double>(rows_) - row_cosine_sum_, row_turn_squares_, rows_);
   }
+  // Whether every row is one number, as scores and likelihoods are: its cosine is 1 or -1, so RSquared() is the figure for them.
+  bool IsOneNumberARow() const { return rows_ > 0 && widest_row_ == 1; }
+  // 1 - sum (want - got)^2 / sum (want - mean)^2 over all elements, at most 1; the mean is 0 where all of `want` are one number.
+  double RSquared() const;
   double MaxAbs() const { return max_abs_; }
   double MeanAbs() const { return count_ == 0 ? 0 : abs_sum_ / static_cast<double>(count_); }
   // Where the largest error was: number of the Add (from 0) and element; -1: nowhere.
@@ -40,7 +44,8 @@ class ErrorStats {
   int64_t worst_element() const { return worst_element_; }
 
  private:
-  int64_t count_ = 0, mismatches_ = 0, rows_ = 0, batches_ = 0;
+  int64_t count_ = 0, mismatches_ = 0, rows_ = 0, batches_ = 0, widest_row_ = 0;
+  double want_total_ = 0;  // of the numbers; the sums below are of squares
   double want_sum_ = 0, got_sum_ = 0, dot_ = 0, error_sum_ = 0, abs_sum_ = 0, max_abs_ = 0, row_cosine_sum_ = 0;
   double row_turn_squares_ = 0;  // of 1 - cosine
   int64_t worst_batch_ = -1, worst_element_ = -1;

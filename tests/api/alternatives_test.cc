@@ -27,12 +27,12 @@ constexpr int64_t kDepth = 256, kClasses = 24, kSpoiled = 64;
 
 // x [rows, 256] times a matrix. spoiled: in its last rows, which x meets with zeros, are numbers a thousand times the others, so that a scale for a column
 // leaves nothing of the others, and one for a block of rows does.
-Graph Model(const char* output, bool spoiled) {
+Graph Model(const char* output, bool spoiled, int64_t columns = kClasses) {
   std::mt19937 rng(3);
   std::normal_distribution<float> normal;
-  Tensor w = Tensor::Empty(DType::kF32, {kDepth, kClasses});
+  Tensor w = Tensor::Empty(DType::kF32, {kDepth, columns});
   for (int64_t at = 0; float& v : w.mutable_as<float>()) {
-    v = normal(rng) * (spoiled && at++ / kClasses >= kDepth - kSpoiled ? 300 : 0.2f);
+    v = normal(rng) * (spoiled && at++ / columns >= kDepth - kSpoiled ? 300 : 0.2f);
   }
   Graph g;
   g.info.opsets[""] = 18;
@@ -42,20 +42,24 @@ Graph Model(const char* output, bool spoiled) {
   return g;
 }
 
-std::unique_ptr<quant::DataSource> Data(const Graph& g, int batches) {
+// small: of what a tenth of the rows is multiplied by.
+std::unique_ptr<quant::DataSource> Data(const Graph& g, int batches, float small = 1) {
   std::mt19937 rng(4);
   std::normal_distribution<float> normal;
   std::vector<ir::TensorMap> all;
   for (int i = 0; i < batches; ++i) {
     Tensor x = Tensor::Empty(DType::kF32, {64, kDepth});
-    for (int64_t at = 0; float& v : x.mutable_as<float>()) v = at++ % kDepth >= kDepth - kSpoiled ? 0 : normal(rng);
+    for (int64_t at = 0; float& v : x.mutable_as<float>()) {
+      const float size = at / kDepth % 10 == 0 ? small : 1;
+      v = at++ % kDepth >= kDepth - kSpoiled ? 0 : size * normal(rng);
+    }
     all.push_back({{"x", x}});
   }
   return quant::InMemoryData(std::move(all), quant::InputsOf(g));
 }
 
-Optimized Done(const Graph& g, int batches, const std::function<void(OptimizeOptions&)>& change) {
-  const auto data = Data(g, batches);
+Optimized Done(const Graph& g, int batches, const std::function<void(OptimizeOptions&)>& change, float small = 1) {
+  const auto data = Data(g, batches, small);
   OptimizeOptions options;
   options.data = data.get(), options.threads = 1;
   change(options);
@@ -106,6 +110,42 @@ TEST(Alternatives, NothingIsSaidWhereNothingIsLostOrNobodyAsked) {
   EXPECT_THAT(Done(g, 8, [](OptimizeOptions& o) { o.held_out = 0; }).notes, Not(says));
   EXPECT_THAT(Done(g, 8, [](OptimizeOptions& o) { o.min_db = 1; }).notes, Not(says));
   EXPECT_THAT(Done(g, 8, [](OptimizeOptions& o) { o.pipeline = *passes::PipelineOfRecipe("int8"); }).notes, Not(says));
+}
+
+// Rows that are too near to each other for choose_rows, and too far apart for one scale.
+constexpr float kSmall = 0.045f;
+
+TEST(Alternatives, RowsGetScalesOfTheirOwnWhereThatKeepsHalf) {
+  const Graph g = Model("hidden", false);
+  const auto says = Contains(HasSubstr("every Linear quantizes each row by a scale of its own"));
+  const auto nearest = [](OptimizeOptions& o) { o.fit = false; };
+  const Optimized one =
+      Done(g, 8, [](OptimizeOptions& o) { o.fit = false, o.pass_options["choose_rows"]["db"] = 22.0; }, kSmall);
+  EXPECT_THAT(one.notes, AllOf(Not(says), Contains(HasSubstr("may lose more"))));
+  EXPECT_THAT(one.pipeline.dynamic, ElementsAre());
+  const Optimized own = Done(g, 8, nearest, kSmall);
+  EXPECT_THAT(own.notes, Contains(AllOf(HasSubstr("every Linear quantizes each row by a scale of its own"),
+                                        HasSubstr("(set choose_rows.db=22 leaves it out)"))));
+  EXPECT_THAT(own.notes, Not(Contains(HasSubstr("may lose more"))));
+  EXPECT_THAT(own.pipeline.dynamic, ElementsAre("*"));
+  const auto turn = [](const Optimized& o) { return 1 - o.losses.at("hidden").MeanRowCosine(); };
+  EXPECT_GT(turn(one), kMostTurn);
+  EXPECT_LT(turn(own), turn(one) / 2);
+  EXPECT_TRUE(own.loss_details.held_out);
+  // Less than half is not worth their time, and without loss there is nothing to do.
+  EXPECT_THAT(Done(Model("hidden", true), 8, kInt8).notes, Not(says));
+  EXPECT_THAT(Done(g, 8, nearest).notes, Not(says));
+  EXPECT_THAT(Done(g, 8, [](OptimizeOptions& o) { o.recipe = "fp8"; }, kSmall).notes, Not(says));
+}
+
+// A row of one number has a cosine of 1, whatever it is: what varies between rows counts.
+TEST(Alternatives, OfOutputsOfOneNumberARow) {
+  const Optimized lost = Done(Model("score", true, 1), 8, kInt8);
+  const double r2 = lost.losses.at("score").RSquared();
+  EXPECT_LT(r2, 1 - 2 * kMostTurn);
+  EXPECT_THAT(lost.notes, Contains(AllOf(HasSubstr("output 'score' may lose more"),
+                                         HasSubstr(std::format(": R^2 {:.4f} on", r2)), HasSubstr("0.999"))));
+  EXPECT_THAT(Done(Model("score", false, 1), 8, kInt8).notes, Not(Contains(HasSubstr("may lose more"))));
 }
 
 }  // namespace

@@ -184,6 +184,47 @@ TEST(ConvLinears, LeavesOtherConvolutions) {
   }
 }
 
+// A depthwise convolution, an op and one of `kernel`, or the other way round.
+Graph Separable(bool depthwise_first, Op between, int64_t kernel, int64_t groups = kChannels) {
+  Graphs m;
+  ValueId v = m.Input("x", {2, kChannels, 9, 9});
+  for (const bool depthwise : {depthwise_first, !depthwise_first}) {
+    const ValueId w = m.g.AddConstant(Wholes(
+        {kChannels, depthwise ? kChannels / groups : kChannels, depthwise ? 3 : kernel, depthwise ? 3 : kernel}));
+    const ValueId y = m.Node(Op::kConv, {v, w}, {{"group", depthwise ? groups : int64_t{1}}});
+    if (depthwise != depthwise_first) {
+      m.g.AddOutput("y", m.Node(Op::kRelu, {y}));
+    } else if (between == Op::kMul) {  // by a gate, as of SiLU
+      v = m.Node(Op::kMul, {y, m.Node(Op::kSigmoid, {y})});
+    } else {
+      v = m.Node(between, {y});
+    }
+  }
+  EXPECT_TRUE(ir::Inference::Run(m.g));
+  return m.g;
+}
+
+TEST(ConvLinears, BesideDepthwiseOnesByOption) {
+  const auto converted = [](const Graph& net, bool separable) {
+    Graph g = net;
+    PassRun run;
+    const PassOptions options = {{"separable", separable}};
+    run.options = &options;
+    const auto changed = ConvLinears(g, run);
+    return changed && *changed;
+  };
+  for (const bool depthwise_first : {false, true}) {
+    for (const Op between : {Op::kHardSwish, Op::kMul, Op::kRelu}) {
+      EXPECT_FALSE(converted(Separable(depthwise_first, between, 1), false));
+      EXPECT_TRUE(converted(Separable(depthwise_first, between, 1), true));
+    }
+    // A softmax between is not element-wise, a larger kernel has more to gain, and groups of two channels are not depthwise.
+    EXPECT_TRUE(converted(Separable(depthwise_first, Op::kSoftmax, 1), false));
+    EXPECT_TRUE(converted(Separable(depthwise_first, Op::kRelu, 3), false));
+    EXPECT_TRUE(converted(Separable(depthwise_first, Op::kRelu, 1, kChannels / 2), false));
+  }
+}
+
 // Conv(DequantizeLinear(x), DequantizeLinear(w)), as quantizers write it. Scales are powers of two, so that floats are exact.
 struct CodedOptions {
   bool each = true;            // a scale for each filter
@@ -246,6 +287,7 @@ TEST(ConvLinears, RecipesOfInt8HaveIt) {
     const std::string_view name = recipe.name;
     const bool wanted = name == "int8" || name == "dynamic" || name == "quantized";
     EXPECT_EQ(std::ranges::contains(recipe.passes, "conv_linears"), wanted) << recipe.name;
+    EXPECT_EQ(PipelineOfRecipe(name)->options.contains("conv_linears"), name == "dynamic") << recipe.name;
   }
 }
 

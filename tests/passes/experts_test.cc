@@ -328,7 +328,7 @@ TEST(Experts, OtherProductsAreListed) {
   EXPECT_EQ(
       reason(conv),
       "it is a convolution: recipes int8 and dynamic quantize those of 64 channels and filters or more, over more than "
-      "one position");
+      "one position; beside depthwise ones dynamic leaves kernel 1");
   const ValueId q = codes.g.AddConstant(Tensor::Zeros(DType::kS8, {3, 8, 4}));
   const ValueId scale = codes.g.AddConstant(Tensor::ScalarF32(0.1f));
   codes.Out(codes.Op1(Op::kMatMul, {codes.In("x", {3, 5, 8}), codes.Op1(Op::kDequantizeLinear, {q, scale})}));

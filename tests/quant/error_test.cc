@@ -29,6 +29,35 @@ TEST(ErrorStats, KnownAnswers) {
   EXPECT_EQ(e.worst_batch(), 0) << "the first of equals";
 }
 
+// Of one number a row the cosine is always 1, whatever is wrong.
+TEST(ErrorStats, RowsOfOneNumber) {
+  ErrorStats e;
+  EXPECT_FALSE(e.IsOneNumberARow());
+  ASSERT_TRUE(e.Add(Tensor::F32({2, 2, 1}, {1, 2, 3, 4}), Tensor::F32({2, 2, 1}, {1, 2, 3, 5})));
+  EXPECT_TRUE(e.IsOneNumberARow());
+  EXPECT_EQ(e.MeanRowCosine(), 1);
+  EXPECT_DOUBLE_EQ(e.RSquared(), 1 - 1 / 5.0);  // around 2.5
+  ErrorStats other;
+  ASSERT_TRUE(other.Add(Tensor::F32({2, 1}, {5, 3}), Tensor::F32({2, 1}, {5, 3})));
+  e.Merge(other);
+  EXPECT_DOUBLE_EQ(e.RSquared(), 1 - 1 / 10.0);  // 1, 2, 3, 3, 4, 5 around 3
+  EXPECT_TRUE(e.IsOneNumberARow());
+  ErrorStats wide;
+  ASSERT_TRUE(wide.Add(Tensor::F32({1, 2}, {1, 2}), Tensor::F32({1, 2}, {1, 2})));
+  e.Merge(wide);
+  EXPECT_FALSE(e.IsOneNumberARow());
+}
+
+TEST(ErrorStats, NumbersThatDoNotVary) {
+  ErrorStats e;
+  EXPECT_EQ(e.RSquared(), 1);
+  ASSERT_TRUE(e.Add(Tensor::F32({2, 1}, {2, 2}), Tensor::F32({2, 1}, {2, 1})));
+  EXPECT_DOUBLE_EQ(e.RSquared(), 1 - 1 / 8.0);  // around 0
+  ErrorStats zeros;
+  ASSERT_TRUE(zeros.Add(Tensor::F32({1, 1}, {0}), Tensor::F32({1, 1}, {1})));
+  EXPECT_EQ(zeros.RSquared(), -kInf);
+}
+
 TEST(ErrorStats, NothingDiffersAndNothingIsThere) {
   ErrorStats e;
   EXPECT_TRUE(e.exact());
