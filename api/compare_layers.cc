@@ -62,6 +62,35 @@ std::string NameOf(const Graph& a, ValueId made, const std::set<NodeId>& sources
 
 double Power(double db) { return std::pow(10, -db / 10); }
 
+// Columns of t: `run` from `first` on, and so many again every run * parts.
+Tensor ColumnsOf(const Tensor& t, int64_t run, int64_t first, int64_t parts, int64_t rows) {
+  const int64_t wide = t.shape().back(), width = wide / parts;
+  const std::vector<float> all = t.ToFloats();
+  std::vector<float> some;
+  some.reserve(static_cast<size_t>(rows * width));
+  for (int64_t r = 0; r < rows; ++r) {
+    for (int64_t c = 0; c < width; ++c)
+      some.push_back(all[static_cast<size_t>(r * wide + c / run * run * parts + first + c % run)]);
+  }
+  return Tensor::F32({rows, width}, std::move(some));
+}
+
+// Without what a channel's mean adds, which keys may have lost.
+double Likeness(const Tensor& want, const Tensor& got, int64_t rows) {
+  const int64_t width = want.shape().back();
+  double dot = 0, ww = 0, yy = 0;
+  for (int64_t c = 0; c < width; ++c) {
+    double w_mean = 0, y_mean = 0;
+    for (int64_t r = 0; r < rows; ++r) w_mean += want.GetDouble(r * width + c), y_mean += got.GetDouble(r * width + c);
+    w_mean /= static_cast<double>(rows), y_mean /= static_cast<double>(rows);
+    for (int64_t r = 0; r < rows; ++r) {
+      const double w = want.GetDouble(r * width + c) - w_mean, y = got.GetDouble(r * width + c) - y_mean;
+      dot += w * y, ww += w * w, yy += y * y;
+    }
+  }
+  return ww > 0 && yy > 0 ? dot / std::sqrt(ww * yy) : 0;
+}
+
 }  // namespace
 
 std::optional<Codes> CodesOf(const Graph& b, const Node& node, size_t output) {
@@ -164,6 +193,24 @@ void LayerPairs::Sums::Add(const Tensor& want, const Tensor& got, const std::opt
   count += want.size();
 }
 
+void LayerPairs::Sums::AddPart(const Tensor& want, const Tensor& got, const std::optional<Codes>& codes) {
+  constexpr int64_t kFewRows = 32, kLeastHead = 8;
+  const int64_t width = got.shape().back(), parts = want.shape().back() / width, rows = got.size() / width;
+  const int64_t few = std::min(rows, kFewRows);
+  double best = -2;
+  Part chosen{width, 0};
+  for (int64_t heads = 1; part.run == 0 && width / heads >= kLeastHead; ++heads) {  // each part of a head, or of all
+    if (width % heads != 0) continue;
+    const int64_t run = width / heads;
+    for (int64_t k = 0; k < parts; ++k) {
+      const double like = Likeness(ColumnsOf(want, run, k * run, parts, few), got, few);
+      if (like > best) best = like, chosen = {run, k * run};
+    }
+  }
+  if (part.run == 0) part = chosen;
+  Add(ColumnsOf(want, part.run, part.first, parts, rows), got, codes);
+}
+
 double LayerPairs::Sums::Db(Fit fit) const {
   double signal = 0, error = 0;
   for (const Channel& c : channels) {
@@ -203,7 +250,12 @@ ir::Status LayerPairs::Add(const ir::TensorMap& inputs, ir::TensorMap& want, ir:
       if (w.rank() == 0 || w.rank() != y.rank() || w.size() == 0) continue;
       // A channel that smoothing has split stands behind all of them once more.
       const bool same_rows = std::equal(w.shape().begin(), w.shape().end() - 1, y.shape().begin());
-      if (same_rows && w.shape().back() <= y.shape().back()) p.sums[i].Add(w, y, p.codes);
+      if (!same_rows) continue;
+      if (w.shape().back() <= y.shape().back()) {
+        p.sums[i].Add(w, y, p.codes);
+      } else if (p.op == "QuantizedQkv" && w.shape().back() % y.shape().back() == 0) {
+        p.sums[i].AddPart(w, y, p.codes);
+      }
     }
   }
   std::erase_if(want, [](const auto& entry) { return entry.first.starts_with("value "); });

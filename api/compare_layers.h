@@ -34,11 +34,18 @@ class LayerPairs {
   // What no other layer sees, and so is no loss: channels that are multiples of those of a (the pass `smooth`, whose readers have the weights for it),
   // or less a constant (`center_keys`: Softmax does not see it).
   enum class Fit : uint8_t { kNone, kMultiples, kShift };
+  // Columns of a packed product (q, k and v of one Linear): `run` that lie together, then others' of the same number; 0: not known yet.
+  struct Part {
+    int64_t run = 0, first = 0;
+  };
   struct Sums {
     std::vector<Channel> channels = {};
     int64_t count = 0, clipped = 0, flushed = 0;
     bool finite = true;
+    Part part = {};  // which of a are those of b; of a product that is as wide, all
     void Add(const ir::Tensor& want, const ir::Tensor& got, const std::optional<Codes>& codes);
+    // The columns of `want` that are most like `got`, by the first rows that come.
+    void AddPart(const ir::Tensor& want, const ir::Tensor& got, const std::optional<Codes>& codes);
     double Db(Fit fit) const;
     double Cosine(Fit fit) const;
   };

@@ -122,6 +122,64 @@ TEST(CompareLayers, ValuesBeyondTheCalibratedRangeAreTold) {
   EXPECT_THAT(AdviceFor(*Find(c, "fc1")), testing::HasSubstr("beyond the calibrated range"));
 }
 
+// q of one product; k and v of another, side by side or head by head.
+Graph Packed(bool by_head) {
+  constexpr int64_t kHeads = 2, kHead = kWidth / kHeads;
+  std::mt19937 rng(7);
+  Graph g;
+  g.info.opsets[""] = 18;
+  const auto node = [&](Op op, std::vector<ValueId> in, const char* name, size_t outputs = 1, ir::Attrs attrs = {}) {
+    const ir::NodeId id = g.AddNode(op, std::move(in), outputs, std::move(attrs), name);
+    g.SetOrigin(id, {name});
+    return g.node(id).outputs;
+  };
+  const auto linear = [&](ValueId x, int64_t n, const char* name) {
+    const ValueId w = g.AddConstant(Random(rng, {kWidth, n}, 0.4f)), b = g.AddConstant(Random(rng, {n}, 1.0f));
+    return node(Op::kAdd, {node(Op::kMatMul, {x, w}, name)[0], b}, (std::string(name) + "/bias").c_str())[0];
+  };
+  const auto turned = [&](ValueId v, std::vector<int64_t> shape, std::vector<int64_t> perm, const char* name) {
+    const ValueId to = g.AddConstant(Tensor::S64({static_cast<int64_t>(shape.size())}, shape));
+    return node(Op::kTranspose, {node(Op::kReshape, {v, to}, name)[0]}, name, 1, {{"perm", std::move(perm)}})[0];
+  };
+  const ValueId x = g.AddInput("x", {DType::kF32, ir::SymShape{ir::Dim::Symbol("b"), 4, kWidth}});
+  const ValueId q = turned(linear(x, kWidth, "q"), {0, 4, kHeads, kHead}, {0, 2, 1, 3}, "q/heads");
+  const ValueId kv = linear(x, 2 * kWidth, "kv");
+  const ValueId both = by_head ? turned(kv, {0, 4, kHeads, 2, kHead}, {3, 0, 2, 1, 4}, "kv/heads")
+                               : turned(kv, {0, 4, 2, kHeads, kHead}, {2, 0, 3, 1, 4}, "kv/heads");
+  const ValueId zero = g.AddConstant(Tensor::ScalarS64(0)), one = g.AddConstant(Tensor::ScalarS64(1));
+  const ValueId k = node(Op::kGather, {both, zero}, "k", 1, {{"axis", int64_t{0}}})[0];
+  const ValueId v = node(Op::kGather, {both, one}, "v", 1, {{"axis", int64_t{0}}})[0];
+  const ValueId kt = node(Op::kTranspose, {k}, "kt", 1, {{"perm", std::vector<int64_t>{0, 1, 3, 2}}})[0];
+  const ValueId p =
+      node(Op::kSoftmax, {node(Op::kMatMul, {q, kt}, "scores")[0]}, "softmax", 1, {{"axis", int64_t{-1}}})[0];
+  g.AddOutput("y", node(Op::kMatMul, {p, v}, "values")[0]);
+  EXPECT_TRUE(ir::Inference::Run(g));
+  return g;
+}
+
+// The columns of k and v are found, however the product holds them; beside q's alone they would be all error.
+TEST(CompareLayers, PartsOfAPackedProduct) {
+  for (const bool by_head : {false, true}) {
+    const Graph a = Packed(by_head);
+    const auto batch = [](uint32_t seed) {
+      std::mt19937 rng(seed);
+      return ir::TensorMap{{"x", Random(rng, {8, 4, kWidth}, 1.0f)}};
+    };
+    const auto data = quant::InMemoryData({batch(1), batch(2)}, quant::InputsOf(a));
+    OptimizeOptions options;
+    options.data = data.get(), options.threads = 1, options.recipe = "dynamic";
+    auto done = Optimize(a, options);
+    ASSERT_TRUE(done) << done.error().message;
+    ASSERT_EQ(done->report.qkv.found, 1);
+    int outputs = 0;
+    for (const LayerDifference& layer : Compared(a, done->graph, batch(3)).layers) {
+      outputs += layer.op == "QuantizedQkv" ? 1 : 0;
+      EXPECT_GT(layer.sqnr_db, 25) << layer.node << " " << layer.op;
+    }
+    EXPECT_EQ(outputs, 3);
+  }
+}
+
 TEST(CompareLayers, ModelsThatShareNoNames) {
   const Graph a = Chain();
   Graph b = Quantized(a);
