@@ -174,6 +174,34 @@ std::string RunMatMul(const MatMulF32Args& args, Range batches) {
   return {};
 }
 
+// oneDNN makes code for each size, remembers few and reads its descriptors anew in each call: of small matrices that takes longer than their products. AVX2's
+// gemm:jit copies the right operand, too. Panels elsewhere where both operands stay in L1.
+using Panels = void (*)(const PanelsF32Args&);
+Panels PanelsOfActivations(const MatMulF32Args& args) {
+  const Panels panels = kPanelsF32Of[BestArch()];
+  if (panels == nullptr || args.a_column != 1) return nullptr;
+  const bool small = args.k * args.n <= kSmallPanels && args.m * args.k <= kSmallPanels;
+  return args.in_order || small || BestArch() < Arch::kAvx512 ? panels : nullptr;
+}
+
+// Batch i, some columns after the other, so that the copy stays in L2.
+void RunPanels(const MatMulF32Args& args, int64_t i, Panels panels) {
+  const int64_t some = std::max<int64_t>(kPanelsCopy / args.k / kPanelColumns, 4) * kPanelColumns;
+  float* const copy = ThisThread().Row(PanelsF32Size(args.k, std::min(some, args.n)));
+  for (int64_t j = 0; j < args.n; j += some) {
+    const int64_t columns = std::min(some, args.n - j);
+    PackPanelsF32(args.b + i * args.b_batch + j * args.b_column, args.k, columns, args.b_row, args.b_column, copy);
+    panels({.m = args.m,
+            .k = args.k,
+            .n = columns,
+            .x = args.a + i * args.a_batch,
+            .x_stride = args.a_row,
+            .panels = copy,
+            .y = args.c + i * args.c_batch + j,
+            .y_stride = args.c_row});
+  }
+}
+
 }  // namespace
 
 std::string GemmF32(const GemmF32Args& args, Range rows) {
@@ -215,19 +243,8 @@ std::string GemmF32(const GemmF32Args& args, Range rows) {
 std::string MatMulF32(const MatMulF32Args& args, Range batches) {
   if (batches.begin >= batches.end || args.m <= 0 || args.n <= 0) return {};
   if (args.k <= 0) return "a float product of depth 0 has no kernel; write zeros instead";
-  if (auto* const panels = kPanelsF32Of[BestArch()]; args.in_order && panels != nullptr && args.a_column == 1) {
-    float* const copy = ThisThread().Row(PanelsF32Size(args.k, args.n));
-    for (int64_t i = batches.begin; i < batches.end; ++i) {
-      PackPanelsF32(args.b + i * args.b_batch, args.k, args.n, args.b_row, args.b_column, copy);
-      panels({.m = args.m,
-              .k = args.k,
-              .n = args.n,
-              .x = args.a + i * args.a_batch,
-              .x_stride = args.a_row,
-              .panels = copy,
-              .y = args.c + i * args.c_batch,
-              .y_stride = args.c_row});
-    }
+  if (const Panels panels = PanelsOfActivations(args)) {
+    for (int64_t i = batches.begin; i < batches.end; ++i) RunPanels(args, i, panels);
     return {};
   }
   const bool gather = args.m == 1 && args.a_column != 1;

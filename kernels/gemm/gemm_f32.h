@@ -1,5 +1,5 @@
 // Float32 matrix products, always on the calling thread: callers split the work. By oneDNN where it packs weights (AVX-512) and for two activations, over
-// panels of ours where it does not (AVX2).
+// panels of ours where it does not (AVX2), and for two small activations.
 //
 // Bits: a fixed (CPU, m, n, k, strides) gives fixed bits. Another split of the rows may change the order in which
 // oneDNN sums, so split by shape, never by the number of threads.

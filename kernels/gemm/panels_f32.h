@@ -15,6 +15,10 @@ inline constexpr int64_t kPanelTileRows = 6;  // with a panel of two vectors: 12
 inline constexpr int64_t kPanelFewRows =
     3;  // up to so many take several panels at once: chains of few sums wait for each other
 
+// Floats of a right operand's panels that are copied at once, a quarter of L2; of each operand up to which panels are taken whatever the CPU.
+inline constexpr int64_t kPanelsCopy = 32 << 10;
+inline constexpr int64_t kSmallPanels = 4 << 10;
+
 // Floats of the panels of a matrix of k rows and n columns.
 constexpr int64_t PanelsF32Size(int64_t k, int64_t n) {
   return (n + kPanelColumns - 1) / kPanelColumns * kPanelColumns * k;
