@@ -1,4 +1,4 @@
-// LayerNormalization, RMSNormalization, SkipLayerNorm, NormQuant over the last axis, and Softmax over the last axis. An RMSNormalization that
+// LayerNormalization, RMSNormalization, SkipLayerNorm, NormQuant over the last axis. An RMSNormalization that
 // a SkipLayerNorm or NormQuant alone reads (Gemma has one behind each product) runs in its step, row by row.
 #include "octavo/runtime/step_norm.h"
 
@@ -7,7 +7,6 @@
 
 #include "octavo/ir/infer.h"
 #include "octavo/kernels/norm/norm.h"
-#include "octavo/kernels/softmax/softmax.h"
 #include "octavo/quant/numeric/code8.h"
 #include "octavo/runtime/step.h"
 
@@ -162,38 +161,12 @@ bool TakeIndex(const CompileContext& c, const Node& node, kernels::NormArgs& arg
   return true;
 }
 
-class SoftmaxKernel : public Kernel {
- public:
-  explicit SoftmaxKernel(kernels::Arch arch) : arch_(arch) { needs.EndsIn(0, DType::kF32, {Needs::Size::Any()}); }
-  std::string name() const override { return "softmax " + std::string(Name(arch_)); }
-  Status Execute(StepCall& call) const override {
-    const Tensor& x = call.T(0);
-    const int64_t n = x.shape().back();
-    const int64_t rows = LeadingRows(x.shape());
-    float* y = call.Allocate(0, DType::kF32, x.shape()).mutable_as<float>().data();
-    if (n == 0 || rows == 0) return {};
-    const float* from = x.as<float>().data();
-    const int64_t parts = PartsOf(rows, kRowGrain, call.threads->count());
-    call.threads->For(parts, [&](int64_t i) {
-      const Part p = PartOf(rows, parts, i, 1);
-      kernels::SoftmaxRows(arch_, from + p.begin * n, n, y + p.begin * n, n, p.end - p.begin, n);
-    });
-    return {};
-  }
-
- private:
-  kernels::Arch arch_;
-};
-
 }  // namespace
 
 KernelPtr MakeNorm(const Node& node, const CompileContext& c) {
   for (ValueId v : node.inputs) {
     const bool parameter = node.op == Op::kNormQuant && (v == node.input(5) || v == node.input(8));
     if (!parameter && !IsF32(c, v)) return nullptr;
-  }
-  if (node.op == Op::kSoftmax) {
-    return IsLastAxis(node, c, -1) ? std::make_unique<SoftmaxKernel>(c.arch) : nullptr;
   }
   Roles roles;
   kernels::NormArgs fixed;

@@ -200,7 +200,8 @@ TEST(MatMulF32, RandomShapesAndStrides) {
     args.m = RandomInt(1, trial % 3 == 0 ? 2 : 40);
     args.k = RandomInt(1, trial % 5 == 0 ? 2 : 70);
     args.n = RandomInt(1, trial % 2 == 0 ? 2 : 40);
-    if (trial % 20 == 19) args.k = RandomInt(500, 700), args.n = RandomInt(60, 200);  // more columns than are copied at once
+    if (trial % 20 == 19)
+      args.k = RandomInt(500, 700), args.n = RandomInt(60, 200);  // more columns than are copied at once
     const int64_t count = RandomInt(1, 4);
     const bool a_transposed = RandomInt(0, 1) == 1, b_transposed = RandomInt(0, 1) == 1;
     const int64_t gap = RandomInt(0, 3);
