@@ -58,6 +58,39 @@ Compute<To> Convert(Compute<From> x) {
   }
 }
 
+// quant::F16ToF32 and quant::F32ToF16 without branches, so that loops over them become vectors: caches and weights of 16 bits are cast in each run.
+float Wide(uint16_t h) {
+  const uint32_t exponent = h & 0x7c00u, mantissa = h & 1023u;
+  const uint32_t moved = (static_cast<uint32_t>(h & 0x7fffu) << 13) + (112u << 23);
+  const auto small = std::bit_cast<uint32_t>(static_cast<float>(static_cast<int32_t>(mantissa)) * 0x1p-24f);
+  const uint32_t finite = exponent == 0 ? small : moved;
+  const uint32_t magnitude = exponent == 0x7c00u ? moved + (112u << 23) : finite;
+  return std::bit_cast<float>((static_cast<uint32_t>(h & 0x8000u) << 16) | magnitude);
+}
+uint16_t Narrow(float f) {
+  const uint32_t u = std::bit_cast<uint32_t>(f), a = u & 0x7fffffffu;
+  const uint32_t normal = (a + 0xfffu + ((a >> 13) & 1u) - 0x38000000u) >> 13;
+  const uint32_t small = std::bit_cast<uint32_t>(std::bit_cast<float>(a) + 0.5f) - 0x3f000000u;
+  const uint32_t finite = a < 0x38800000u ? small : normal, beyond = a > 0x7f800000u ? 0x7e00u : 0x7c00u;
+  return static_cast<uint16_t>(((u >> 16) & 0x8000u) | (a >= 0x477ff000u ? beyond : finite));
+}
+bool CastHalves(const Tensor& x, Tensor& y) {
+  const int64_t n = x.size();
+  if (x.dtype() == DType::kF16 && y.dtype() == DType::kF32) {
+    const uint16_t* in = x.as<uint16_t>().data();
+    float* out = MutablePtr<float>(y);
+    for (int64_t i = 0; i < n; ++i) out[i] = Wide(in[i]);
+    return true;
+  }
+  if (x.dtype() == DType::kF32 && y.dtype() == DType::kF16) {
+    const float* in = x.as<float>().data();
+    uint16_t* out = y.mutable_as<uint16_t>().data();
+    for (int64_t i = 0; i < n; ++i) out[i] = Narrow(in[i]);
+    return true;
+  }
+  return false;
+}
+
 template <typename From, typename To>
 void ConvertAll(const Tensor& x, Tensor& y) {
   const From* in = Ptr<From>(x);
@@ -170,6 +203,7 @@ Result<Tensor> CastTo(const Tensor& x, DType to, bool saturate) {
     OCTAVO_TRY_STATUS(ConvertFrom<uint8_t>(ones, y));
     return y;
   }
+  if (CastHalves(x, y)) return y;
   OCTAVO_TRY_STATUS(ForNumbers(from, [&]<typename From>() -> Status { return ConvertFrom<From>(x, y); }));
   return y;
 }

@@ -76,17 +76,35 @@ int64_t Weights(Mode mode, double x, double* w) {
   return i - 1;
 }
 
-// Sum over the elements around one point, dim by dim. `at` holds the padded coordinates.
-double Sum(const Sampler& s, const double* image, const double* at, size_t d, int64_t flat) {
-  if (d == s.sizes.size()) return image[flat];
+// The elements around one point along one dim, those outside of the picture and those of weight 0 left out.
+struct Around {
+  int count = 0;
+  int64_t at[4] = {};
+  double weight[4] = {};
+};
+
+Around AroundOf(const Sampler& s, size_t d, double x) {
   double w[4] = {};
-  const int64_t first = Weights(s.mode, at[d], w);
+  const int64_t first = Weights(s.mode, x, w);
   const int count = s.mode == Mode::kNearest ? 1 : s.mode == Mode::kLinear ? 2 : 4;
-  double sum = 0;
+  Around a;
   for (int k = 0; k < count; ++k) {
     const int64_t i = Inside(s, d, first + k);
-    if (i >= 0 && w[k] != 0) sum += w[k] * Sum(s, image, at, d + 1, flat * s.sizes[d] + i);
+    if (i < 0 || w[k] == 0) continue;
+    a.at[a.count] = i, a.weight[a.count++] = w[k];
   }
+  return a;
+}
+
+// Sum over the elements around one point, dim by dim.
+double Sum(const Sampler& s, const double* image, const std::vector<Around>& around, size_t d, int64_t flat) {
+  const Around& a = around[d];
+  double sum = 0;
+  if (d + 1 == around.size()) {
+    for (int k = 0; k < a.count; ++k) sum += a.weight[k] * image[flat * s.sizes[d] + a.at[k]];
+    return sum;
+  }
+  for (int k = 0; k < a.count; ++k) sum += a.weight[k] * Sum(s, image, around, d + 1, flat * s.sizes[d] + a.at[k]);
   return sum;
 }
 
@@ -120,13 +138,14 @@ Status GridSample(Call& call) {
   shape.insert(shape.end(), gs.begin() + 1, gs.end() - 1);
   OCTAVO_TRY(Tensor y, AllocZeros(DType::kF64, shape));
   const int64_t points = Count(gs, 1, gs.size() - 1), elements = Count(xs, 2, xs.size());
-  std::vector<double> at(r);
+  std::vector<Around> around(r);  // of one point, for all channels
   for (int64_t i = 0; i < xs[0] * points && elements > 0; ++i) {
     for (size_t d = 0; d < r; ++d)
-      at[d] = Coordinate(s, d, In(grid)[i * static_cast<int64_t>(r) + static_cast<int64_t>(r - 1 - d)]);
+      around[d] =
+          AroundOf(s, d, Coordinate(s, d, In(grid)[i * static_cast<int64_t>(r) + static_cast<int64_t>(r - 1 - d)]));
     for (int64_t c = 0; c < xs[1]; ++c) {
       const int64_t line = i / points * xs[1] + c;
-      Out(y)[line * points + i % points] = Sum(s, In(x) + line * elements, at.data(), 0, 0);
+      Out(y)[line * points + i % points] = Sum(s, In(x) + line * elements, around, 0, 0);
     }
   }
   return ReturnAs(call, y, type);

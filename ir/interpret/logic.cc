@@ -39,16 +39,29 @@ Status Bools(Call& call) {
 template <typename T>
 void WhereRow(const uint8_t* c, const T* a, const T* b, T* y, int64_t n, const std::array<int64_t, 4>& step) {
   if (step[0] == 1 && step[1] == 1 && step[2] == 1) {
-    for (int64_t i = 0; i < n; ++i) y[i] = c[i] != 0 ? a[i] : b[i];
+    for (int64_t i = 0; i < n; ++i) {
+      const T yes = a[i], no = b[i];  // both are read, so that nothing depends on what a mask looks like
+      y[i] = c[i] != 0 ? yes : no;
+    }
   } else if (step[0] == 1 && step[1] == 0 && step[2] == 1) {
     const T yes = *a;
-    for (int64_t i = 0; i < n; ++i) y[i] = c[i] != 0 ? yes : b[i];
+    for (int64_t i = 0; i < n; ++i) {
+      const T no = b[i];
+      y[i] = c[i] != 0 ? yes : no;
+    }
   } else if (step[0] == 1 && step[1] == 1 && step[2] == 0) {
     const T no = *b;
-    for (int64_t i = 0; i < n; ++i) y[i] = c[i] != 0 ? a[i] : no;
+    for (int64_t i = 0; i < n; ++i) {
+      const T yes = a[i];
+      y[i] = c[i] != 0 ? yes : no;
+    }
   } else if (step[0] == 1 && step[1] == 0 && step[2] == 0) {
     const T yes = *a, no = *b;
     for (int64_t i = 0; i < n; ++i) y[i] = c[i] != 0 ? yes : no;
+  } else if (step[0] == 0) {
+    const T* from = *c != 0 ? a : b;
+    const int64_t by = *c != 0 ? step[1] : step[2];
+    for (int64_t i = 0; i < n; ++i) y[i] = from[i * by];
   } else {
     for (int64_t i = 0; i < n; ++i) y[i] = c[i * step[0]] != 0 ? a[i * step[1]] : b[i * step[2]];
   }

@@ -36,6 +36,24 @@ std::vector<int64_t> Sources(int64_t n, int64_t before, int64_t after, std::stri
   return at;
 }
 
+// Neighbours of a row of the result that are neighbours in the operand too, or lie outside of it (from: -1).
+struct Piece {
+  int64_t to = 0, count = 0, from = 0;
+};
+std::vector<Piece> PiecesOf(const std::vector<int64_t>& row) {
+  std::vector<Piece> pieces;
+  for (int64_t i = 0; const int64_t s : row) {
+    const bool on = !pieces.empty() && s == (pieces.back().from < 0 ? -1 : pieces.back().from + pieces.back().count);
+    if (on) {
+      ++pieces.back().count;
+    } else {
+      pieces.push_back({i, 1, s});
+    }
+    ++i;
+  }
+  return pieces;
+}
+
 template <typename T>
 void Fill(const Tensor& x, const std::vector<std::vector<int64_t>>& sources, T value, Tensor& y) {
   const auto strides = StridesOf(x.shape());
@@ -45,6 +63,7 @@ void Fill(const Tensor& x, const std::vector<std::vector<int64_t>>& sources, T v
   const T* in = Ptr<T>(x);
   const std::vector<int64_t>& row = sources[rank - 1];
   const auto n = static_cast<int64_t>(row.size());
+  const std::vector<Piece> pieces = PiecesOf(row);
   for (int64_t done = 0; done < y.size(); done += n) {
     int64_t base = 0;
     bool inside = true;
@@ -53,9 +72,13 @@ void Fill(const Tensor& x, const std::vector<std::vector<int64_t>>& sources, T v
       inside &= s >= 0;
       base += s * strides[d];
     }
-    for (int64_t i = 0; i < n; ++i) {
-      const int64_t s = row[static_cast<size_t>(i)];
-      out[done + i] = inside && s >= 0 ? in[base + s] : value;
+    if (!inside) std::fill_n(out + done, n, value);
+    for (const Piece& p : inside ? std::span(pieces) : std::span<const Piece>()) {
+      if (p.from < 0) {
+        std::fill_n(out + done + p.to, p.count, value);
+      } else {
+        std::copy_n(in + base + p.from, p.count, out + done + p.to);
+      }
     }
     for (size_t d = rank - 1; d-- > 0;) {
       if (++index[d] < sources[d].size()) break;

@@ -147,6 +147,31 @@ TEST(Floats, SixteenBitsAreRoundedOncePerOp) {
   EXPECT_EQ(y.GetDouble(1), 1.0 + 0x1p-10);
 }
 
+// Every f16, and what lies at and beside the middle of two.
+TEST(Cast, HalvesAreThoseOfTheirDefinition) {
+  const auto of = [](const std::vector<uint16_t>& bits) {
+    Tensor t = Tensor::Empty(DType::kF16, {static_cast<int64_t>(bits.size())});
+    std::ranges::copy(bits, t.mutable_as<uint16_t>().begin());
+    return t;
+  };
+  std::vector<uint16_t> halves(65536);
+  std::vector<float> floats;
+  for (uint32_t h = 0; h < 65536; ++h) {
+    halves[h] = static_cast<uint16_t>(h);
+    const float v = quant::F16ToF32(halves[h]), next = quant::F16ToF32(static_cast<uint16_t>(h + 1));
+    const float middle = v + (next - v) / 2;
+    for (const float f : {v, middle, std::nextafter(middle, INFINITY), std::nextafter(middle, -INFINITY)})
+      floats.push_back(f);
+  }
+  const Tensor wide = Eval1(Op::kCast, {of(halves)}, {{"to", int64_t{1}}});
+  for (size_t h = 0; h < halves.size(); ++h) {
+    ASSERT_EQ(std::bit_cast<uint32_t>(wide.as<float>()[h]), std::bit_cast<uint32_t>(quant::F16ToF32(halves[h]))) << h;
+  }
+  const Tensor x = Tensor::F32({static_cast<int64_t>(floats.size())}, floats);
+  const Tensor half = Eval1(Op::kCast, {x}, {{"to", int64_t{10}}});
+  for (size_t i = 0; i < floats.size(); ++i) ASSERT_EQ(half.as<uint16_t>()[i], quant::F32ToF16(floats[i])) << floats[i];
+}
+
 TEST(Cast, FloatsToIntegersBeyondTheRange) {
   const float nan = std::numeric_limits<float>::quiet_NaN();
   const Tensor x = Tensor::F32({5}, {-1.9f, 1.9f, 3e9f, -3.4e38f, nan});
