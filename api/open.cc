@@ -1,5 +1,6 @@
 #include "octavo/api/open.h"
 
+#include <algorithm>
 #include <filesystem>
 #include <format>
 
@@ -26,7 +27,28 @@ std::string SlowNote(const ir::Graph& graph) {
 passes::Pipeline FloatPipeline() {
   passes::Pipeline pipeline = *passes::PipelineOfRecipe("float");
   std::erase(pipeline.passes, "qkv_float");
+  pipeline.passes.insert(pipeline.passes.begin(), "to_f32");  // x86 has no products of 16 bits
   return pipeline;
+}
+
+// A file of recipe float keeps its products in 16 bits, for which x86 has no instructions.
+bool IsFloatIn16Bits(const ir::Graph& graph) {
+  const auto pipeline = passes::PipelineOfGraph(graph), of_floats = passes::PipelineOfRecipe("float");
+  if (!pipeline || !of_floats || pipeline->passes != of_floats->passes) return false;
+  return std::ranges::any_of(graph.NodesInOrder(), [&](ir::NodeId id) {
+    const ir::DType type = graph.value(graph.node(id).output()).type.dtype;
+    return graph.node(id).op == ir::Op::kMatMul && (type == ir::DType::kF16 || type == ir::DType::kBF16);
+  });
+}
+
+ir::Result<Opened> Widen(const ir::Graph& graph) {
+  OptimizeOptions options;
+  passes::Pipeline pipeline;
+  pipeline.passes = {"to_f32", "canonical"};
+  options.pipeline = std::move(pipeline);
+  options.explain = false;
+  OCTAVO_TRY(Optimized optimized, Optimize(graph, options));
+  return Opened{std::move(optimized.graph), {}};
 }
 
 ir::Result<Opened> Fuse(const ir::Graph& graph) {
@@ -51,6 +73,9 @@ std::string NoteOfPipeline(const ir::Graph& graph) {
 
 Opened FuseToRun(ir::Graph graph) {
   if (passes::CarriesPipeline(graph)) {
+    if (IsFloatIn16Bits(graph)) {
+      if (auto wide = ir::Closed("widening the model", [&] { return Widen(graph); })) return std::move(*wide);
+    }
     std::string note = NoteOfPipeline(graph);
     return {std::move(graph), std::move(note)};
   }

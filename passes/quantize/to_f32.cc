@@ -6,6 +6,7 @@
 // f16 has no room for what masks want to say, so exporters write its lowest number, -65504, which swallows every score it is added to. In f32 only the
 // lowest f32 does that, so constants of one element that hold the one get the other (widen.cc does the same). Where such a number is no mask, the
 // model changes by it; a mask that enters the model with -65504 in it hides keys still, but a row in which it hides all is no longer uniform.
+// A cache that enters and leaves in 16 bits is appended to in 16 bits, as it was, and read through a Cast: so a state still writes it where it lies.
 // Untouched: graphs in which an op that octavo does not know, a subgraph or a BitCast has such values.
 #include <algorithm>
 #include <format>
@@ -79,6 +80,33 @@ std::vector<NodeId> WidenInputs(Graph& g) {
   return casts;
 }
 
+// Concat(Cast(past), new) -> Cast -> present becomes Concat(past, Cast(new)) -> present, with a Cast for who reads it inside. `present`: output of the graph.
+void KeepCache(Graph& g, size_t present, DType type) {
+  const ValueId wide = g.outputs()[present].value;
+  const NodeId id = g.value(wide).producer;
+  const Op op = id.valid() ? g.node(id).op : Op::kOpaque;
+  if (op != Op::kConcat && op != Op::kTensorScatter && op != Op::kScatterND) return;
+  const std::vector<ValueId> operands = g.node(id).inputs;
+  const auto past = [&](ValueId v) {
+    const Node* cast = v.valid() ? g.Producer(v) : nullptr;
+    const bool enters = cast != nullptr && cast->op == Op::kCast && std::ranges::contains(g.inputs(), cast->input(0)) &&
+                        g.value(cast->input(0)).type.dtype == type;
+    return enters ? cast->input(0) : ValueId{};
+  };
+  if (!std::ranges::any_of(operands, [&](ValueId v) { return past(v).valid(); })) return;
+  const NodeId reader = CastBefore(g, wide, DType::kF32, {});
+  const std::vector<ir::Use> uses = g.value(wide).uses;
+  for (const ir::Use& u : uses) {
+    if (u.node != reader) g.SetInput(u.node, u.slot, g.node(reader).output());
+  }
+  for (size_t i = 0; i < operands.size(); ++i) {
+    const ValueId v = operands[i];
+    if (!v.valid() || g.value(v).type.dtype != DType::kF32) continue;
+    g.SetInput(id, i, past(v).valid() ? past(v) : g.node(CastBefore(g, v, type, id)).output());
+  }
+  g.SetType(wide, Type{type, g.value(wide).type.shape});
+}
+
 // A Cast between f32 inside and 16 bits outside: what this pass leaves.
 bool IsBorder(const Graph& g, const Node& n) {
   if (n.op != Op::kCast) return false;
@@ -130,8 +158,11 @@ Result<bool> ToF32(Graph& g, PassRun& run) {
     }
   }
   for (size_t i = 0; i < outputs.size(); ++i) {
-    if (IsHalf(outputs[i])) g.SetOutput(i, g.node(CastBefore(g, g.outputs()[i].value, outputs[i], {})).output());
+    if (IsHalf(outputs[i])) KeepCache(g, i, outputs[i]);
+    if (IsHalf(outputs[i]) && !IsHalf(g, g.outputs()[i].value))
+      g.SetOutput(i, g.node(CastBefore(g, g.outputs()[i].value, outputs[i], {})).output());
   }
+  if (!g.SortTopologically()) return ir::Fail("to_f32 made a cycle");
   OCTAVO_TRY_STATUS(ir::Inference::Run(g).transform([](const auto&) {}));
   run.log.emplace_back("to_f32: 16-bit floats became f32");
   return true;

@@ -113,6 +113,30 @@ TEST(FuseToRun, ANodeOfCodesBecomesAKernelOfCodes) {
   EXPECT_EQ(opened.note, "");
 }
 
+// x86 has no products of 16 bits: they would run in plain loops.
+TEST(FuseToRun, ProductsOfSixteenBitsRunInF32) {
+  const Graph half = Read(kModels / "b_fp16.dyn18.onnx");
+  OptimizeOptions options;
+  options.recipe = "float";
+  auto file = Optimize(half, options);
+  ASSERT_TRUE(file) << file.error().message;
+  for (const Graph* g : {&half, static_cast<const Graph*>(&file->graph)}) {
+    int products = 0;
+    const Opened opened = FuseToRun(*g);
+    EXPECT_EQ(opened.note, "");
+    for (const ir::NodeId id : opened.graph.NodesInOrder()) {
+      if (opened.graph.node(id).op != Op::kMatMul) continue;
+      EXPECT_EQ(opened.graph.value(opened.graph.node(id).output()).type.dtype, ir::DType::kF32);
+      ++products;
+    }
+    EXPECT_GT(products, 0);
+    for (size_t i = 0; i < g->outputs().size(); ++i) {
+      EXPECT_EQ(opened.graph.value(opened.graph.outputs()[i].value).type.dtype,
+                g->value(g->outputs()[i].value).type.dtype);
+    }
+  }
+}
+
 TEST(FuseToRun, AFileOfOctavoStaysAsItIs) {
   auto optimized = Optimize(Read(kModels / "sdpa_plain.ts17.ort-qdq-u8s8.onnx"), {});
   ASSERT_TRUE(optimized) << optimized.error().message;

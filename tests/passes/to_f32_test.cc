@@ -167,5 +167,36 @@ TEST(ToF32, DtypeAttributesFollow) {
   EXPECT_EQ(y->at(0).GetDouble(2), 3.0);
 }
 
+// Else a state would copy it at each step, from one type to the other.
+TEST_P(ToF32Of, ACacheIsAppendedToInItsType) {
+  Maker m(GetParam());
+  const ValueId past = m.g.AddInput("past", {m.t, ir::SymShape{1, ir::Dim::Symbol("p"), 4}});
+  const ValueId x = m.g.AddInput("x", {m.t, ir::SymShape{1, 1, 4}});
+  const ValueId fresh = m.Node(Op::kMatMul, {x, m.Weights({4, 4}, 1)});
+  const ValueId all = m.Node(Op::kConcat, {past, fresh}, {{"axis", int64_t{1}}});
+  m.g.AddOutput("present", all);
+  m.g.AddOutput("y", m.Node(Op::kReduceSum, {m.Node(Op::kMul, {all, all})}));
+  ASSERT_TRUE(ir::Inference::Run(m.g).has_value());
+  Graph after = m.g;
+  PassRun context;
+  ASSERT_TRUE(ToF32(after, context).value());
+  ASSERT_TRUE(ir::VerifyStatus(after).has_value()) << ir::VerifyStatus(after).error().message;
+  const Node* append = after.Producer(after.outputs()[0].value);
+  ASSERT_TRUE(append != nullptr && append->op == Op::kConcat);
+  EXPECT_EQ(append->input(0), after.inputs()[0]) << "the past is copied";
+  for (const NodeId id : after.NodesInOrder()) {
+    const Op op = after.node(id).op;
+    if (op != Op::kMul && op != Op::kMatMul) continue;
+    EXPECT_EQ(after.value(after.node(id).output()).type.dtype, DType::kF32);
+  }
+  std::vector<float> values(12);
+  for (size_t i = 0; i < values.size(); ++i) values[i] = 0.37f * static_cast<float>(i) - 1.1f;
+  const ir::TensorMap inputs{{"past", Half({1, 3, 4}, values, m.t)}, {"x", Half({1, 1, 4}, {1, -2, 0.5f, 3}, m.t)}};
+  const auto want = ir::Interpret(m.g, inputs), got = ir::Interpret(after, inputs);
+  ASSERT_TRUE(want && got);
+  EXPECT_TRUE(got->at(0).SameBits(want->at(0)));
+  EXPECT_NEAR(got->at(1).GetDouble(0), want->at(1).GetDouble(0), want->at(1).GetDouble(0) / 32);
+}
+
 }  // namespace
 }  // namespace octavo::passes::quantize
