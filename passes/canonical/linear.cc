@@ -4,6 +4,8 @@
 // Before: MatMul(x, Transpose(DequantizeLinear(Wq)))    After: MatMul(x, DequantizeLinear(Wq^T))    by `qdq` and `fold`
 // Before: MatMul(x, W [1,K,N])                          After: MatMul(x, W [K,N])
 // Before: Add(Reshape(MatMul(x, W), [0,0,4,16]), b [4,16])   After: Reshape(Add(MatMul(x, W), b [64]), [0,0,4,16])   (Keras, JAX: a bias by heads)
+// Before: Conv(x [B,C,T,H,W], W [N,C,T,H,W], b)         After: Reshape(Add(MatMul(Reshape(x, [B,C*T*H*W]), W^T), b), [B,N,1,1,1])
+//         (one patch a row, as the towers of Qwen VL, GLM and others read pictures; not kernel 1, which is a gate)
 // Gemm between Reshapes to 2-D and back: the Reshapes go in `views`. alpha and beta become a Mul unless exactly 1.
 // Floats: addition commutes exactly, and the interpreter's Gemm is its MatMul, then the sum, in that order.
 #include <utility>
@@ -11,6 +13,7 @@
 #include "octavo/ir/interpret.h"
 #include "octavo/passes/canonical/canonical.h"
 #include "octavo/passes/canonical/util.h"
+#include "octavo/passes/unfold.h"
 
 namespace octavo::passes::canonical {
 
@@ -64,6 +67,33 @@ bool LowerGemm(Rewriter& rw, NodeId id) {
     y = Make(rw, Op::kAdd, {y, bias}, {}, type);
   }
   ReplaceNode(rw, id, y);
+  return true;
+}
+
+// A Conv with one window, which is all of x.
+bool LowerWholeConv(Rewriter& rw, NodeId id) {
+  const Graph& g = rw.graph();
+  const Node n = g.node(id);
+  const Tensor* w = n.op == Op::kConv ? g.ConstantOf(n.input(1)) : nullptr;
+  if (w == nullptr || !IsPlainFloat(w->dtype())) return false;
+  const std::optional<ir::Windows> windows = WindowsOf(g, n, *w);
+  if (!windows || windows->padded() || ir::ElementCount(windows->kernel) == 1) return false;
+  const SymShape in = *ShapeOf(g, n.input(0));
+  for (size_t i = 2; i < in.size(); ++i) {
+    if (!IsNumber(in[i], windows->kernel[i - 2]) || (windows->dilations[i - 2] != 1 && windows->kernel[i - 2] != 1))
+      return false;
+  }
+  const int64_t filters = w->shape()[0], depth = w->size() / filters;
+  const DType dtype = DTypeOf(g, n.output());
+  const Type type{dtype, SymShape{in[0], Dim(filters)}};
+  const ValueId rows = MakeReshape(rw, n.input(0), {in[0], Dim(depth)});
+  if (!rows.valid()) return false;
+  const ValueId matrix = rw.Constant(w->Reshaped({filters, depth}), g.value(n.input(1)).name + "_rows");
+  ValueId y = Make(rw, Op::kMatMul, {rows, MakeTranspose(rw, matrix, {1, 0})}, {}, type);
+  if (n.input(2).valid()) y = Make(rw, Op::kAdd, {y, n.input(2)}, {}, type);
+  SymShape out{in[0], Dim(filters)};
+  out.resize(in.size(), Dim(1));
+  ReplaceNode(rw, id, MakeReshape(rw, y, out));
   return true;
 }
 
@@ -146,7 +176,8 @@ Result<bool> Linear(Graph& graph, PassRun&) {
     for (NodeId id : graph.NodesInOrder()) {
       if (!graph.IsAlive(id)) continue;
       rw.At(id, {id});
-      LowerGemm(rw, id) || ConstantSecond(rw, id) || FlattenConstants(rw, id) || BiasBeforeReshape(rw, id);
+      LowerGemm(rw, id) || LowerWholeConv(rw, id) || ConstantSecond(rw, id) || FlattenConstants(rw, id) ||
+          BiasBeforeReshape(rw, id);
     }
     if (!rw.changed()) break;
     changed = true;

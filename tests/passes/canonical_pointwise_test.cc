@@ -1,4 +1,4 @@
-// pointwise.cc: convolutions of kernel 1 around attention are Linears, to the bit; all others stay.
+// pointwise.cc, linear.cc: convolutions of kernel 1 around attention and those with one window are Linears, to the bit; all others stay.
 #include <algorithm>
 
 #include "octavo/tests/passes/canonical_support.h"
@@ -143,6 +143,38 @@ TEST(CanonicalPointwise, SixteenBitsWithABiasStay) {
     m.Out(m.Cast(m.Attend(conv(), conv(), conv()), DType::kF32));
     EXPECT_EQ(Count(Check(m.g, Pointwise), "Conv"), bias ? 3u : 0u);
   }
+}
+
+// Patches that arrive as rows: the kernel is as large as what it reads.
+TEST(CanonicalLinear, AConvolutionOverAllOfItsInputIsALinear) {
+  for (const bool bias : {true, false}) {
+    for (const ir::Shape& kernel : {ir::Shape{5}, ir::Shape{4, 3}, ir::Shape{2, 3, 2}}) {
+      Builder b;
+      SymShape in{Sym("b"), 3};
+      ir::Shape weights{7, 3};
+      for (const int64_t k : kernel) in.push_back(k), weights.push_back(k);
+      std::vector<ValueId> operands{b.In("x", in), b.W(weights, 0.3f)};
+      if (bias) operands.push_back(b.W({7}, 0.2f));
+      b.Out(b.Reshape(b.Op1(Op::kConv, std::move(operands), Attrs{{"strides", kernel}}), {0, 7}));
+      EXPECT_EQ(Check(b.g, Canonicalize), bias ? "Reshape MatMul Add" : "Reshape MatMul");
+    }
+  }
+}
+
+TEST(CanonicalLinear, OtherConvolutionsStay) {
+  const auto ops = [](SymShape in, ir::Shape weights, Attrs attrs) {
+    Builder b;
+    const ValueId x = b.In("x", std::move(in));
+    b.Out(b.Op1(Op::kConv, {x, b.W(std::move(weights), 0.3f)}, std::move(attrs)));
+    return Check(b.g, Linear);
+  };
+  EXPECT_EQ(Count(ops({Sym("b"), 3, 4, 4}, {7, 3, 4, 4}, {}), "Conv"), 0u);
+  EXPECT_EQ(Count(ops({Sym("b"), 3, 5, 4}, {7, 3, 4, 4}, {}), "Conv"), 1u);  // two windows
+  EXPECT_EQ(Count(ops({Sym("b"), 3, Sym("h"), 4}, {7, 3, 3, 4}, {}), "Conv"), 1u);
+  EXPECT_EQ(Count(ops({Sym("b"), 3, 4, 4}, {7, 3, 4, 4}, Attrs{{"pads", Ints{1, 0, 0, 0}}}), "Conv"), 1u);
+  EXPECT_EQ(Count(ops({Sym("b"), 3, 4, 4}, {7, 3, 2, 2}, Attrs{{"dilations", Ints{3, 3}}}), "Conv"), 1u);
+  EXPECT_EQ(Count(ops({Sym("b"), 6, 4, 4}, {8, 3, 4, 4}, Attrs{{"group", int64_t{2}}}), "Conv"), 1u);
+  EXPECT_EQ(Count(ops({Sym("b"), 3, 1, 1}, {7, 3, 1, 1}, {}), "Conv"), 1u);  // a gate
 }
 
 }  // namespace
