@@ -1,6 +1,7 @@
 // probabilities: what changes probabilities after the Softmax is moved to where the attention rules do not see it.
 // Before: MatMul(Mul(p [B,H,Sq,Sk], m [B,1,1,Sk]), v)                After: MatMul(p, Mul(v, m as [B,1,Sk,1]))
 // Before: p = Softmax(Concat(s, sink [1,H,1,1] expanded)); MatMul(Slice(p, without the last column), v)      (attention sinks; also one for each query)
+// Before: p = Softmax(Pad(s, a column of a number behind)), and the sink or the number in front of the scores               (softmax with one more)
 // After:  MatMul(Softmax(s' + sink's mask), v'), K and V with a key of zeros more, whose score is the sink
 // Before: Where(And(IsInf(p), Greater(p, 0)), 3.4e38, p), as torch's nan_to_num has it behind its question for NaN         After: p
 // The first: (p m) v = p (m v), the same bits where m is 0 or 1, one rounding per term otherwise. The second: the same bits for
@@ -87,6 +88,7 @@ struct SinkForm {
   ValueId scores, sink, mask, probabilities;
   std::vector<ValueId> masks;  // more than one, or beside a sink that is none for each head: `mask` is then invalid
   NodeId product, scale, softmax, values;  // scale invalid: none
+  std::optional<float> number;             // the sink of every head, where it is one of a Pad: `sink` is then invalid
   SymShape wide;                           // what masks and sink are then expanded to, without the sink's column
 };
 
@@ -100,12 +102,27 @@ ValueId Narrow(const Graph& g, ValueId v) {
   return v;
 }
 
-// p without its last column, of which there are `keys`.
-bool DropsLast(const Graph& g, const Node& slice, const Dim& keys) {
+// The number of which Pad adds one column in front of the last axis or behind it; nothing: it does something else.
+std::optional<float> PaddedColumn(const Graph& g, const Node& pad, bool in_front) {
+  if (pad.op != Op::kPad || pad.attrs.Str("mode", "constant") != "constant") return {};
+  const auto pads = ConstInts(g, pad.input(1));
+  const auto axes = pad.input(3).valid() ? ConstInts(g, pad.input(3)) : Ints{0, 1, 2, 3};
+  if (!pads || !axes || pads->size() != 2 * axes->size()) return {};
+  for (size_t i = 0; i < pads->size(); ++i) {
+    const int64_t axis = (*axes)[i % axes->size()];
+    const bool column = (axis == 3 || axis == -1) && (i < axes->size()) == in_front;
+    if ((*pads)[i] != (column ? 1 : 0)) return {};
+  }
+  const auto number = pad.input(2).valid() ? ConstScalar(g, pad.input(2)) : std::optional(0.0);
+  return number ? std::optional(static_cast<float>(*number)) : std::nullopt;
+}
+
+// p without the sink's column; `keys` are left.
+bool DropsSink(const Graph& g, const Node& slice, const Dim& keys, bool in_front) {
   const auto from = ConstInts(g, slice.input(1)), axes = ConstInts(g, slice.input(3));
   const auto steps = slice.input(4).valid() ? ConstInts(g, slice.input(4)) : Ints{1};
   const SymShape* out = ShapeOf(g, slice.output());
-  return out != nullptr && out->size() == 4 && ProvablyEqual(out->back(), keys) && from == Ints{0} &&
+  return out != nullptr && out->size() == 4 && ProvablyEqual(out->back(), keys) && from == Ints{in_front ? 1 : 0} &&
          steps == Ints{1} && (axes == Ints{3} || axes == Ints{-1});
 }
 
@@ -138,6 +155,26 @@ bool Widen(const Graph& g, SinkForm& f) {
   return true;
 }
 
+// Scores and sink of what the Softmax reads.
+bool ReadJoint(const Graph& g, const Node& joint, const Node& slice, bool in_front, SinkForm& f, bool& for_each_head) {
+  f.scores = joint.input(joint.op == Op::kConcat && in_front ? 1 : 0);
+  const SymShape* scores = f.scores.valid() ? ShapeOf(g, f.scores) : nullptr;
+  if (scores == nullptr || scores->size() != 4 || !DropsSink(g, slice, scores->back(), in_front)) return false;
+  if (joint.op != Op::kConcat) {
+    f.number = PaddedColumn(g, joint, in_front);
+    for_each_head = true;
+    return f.number && (*scores)[1].is_number();
+  }
+  const int64_t axis = joint.attrs.Int("axis", 0);
+  if (joint.inputs.size() != 2 || (axis != 3 && axis != -1)) return false;
+  const ValueId column = joint.input(in_front ? 0 : 1);
+  f.sink = Narrow(g, column);
+  for_each_head = f.sink.valid();
+  if (!for_each_head) f.sink = column;
+  const SymShape* sink = ShapeOf(g, f.sink);
+  return sink != nullptr && sink->size() == 4 && IsOne(*sink, 3);
+}
+
 std::optional<SinkForm> ReadSink(const Graph& g, NodeId id) {
   SinkForm f;
   f.values = id;
@@ -149,17 +186,11 @@ std::optional<SinkForm> ReadSink(const Graph& g, NodeId id) {
   if (softmax == nullptr || softmax->op != Op::kSoftmax || !g.HasOneUse(f.probabilities)) return {};
   f.softmax = g.value(f.probabilities).producer;
   const int64_t axis = softmax->attrs.Int("axis", -1);
-  const Node* concat = g.Producer(softmax->input(0));
-  if ((axis != -1 && axis != 3) || concat == nullptr || concat->op != Op::kConcat || concat->inputs.size() != 2)
-    return {};
-  f.scores = concat->input(0);
-  f.sink = Narrow(g, concat->input(1));
-  const bool one_for_each_head = f.sink.valid();
-  if (!one_for_each_head) f.sink = concat->input(1);
-  const SymShape *scores = ShapeOf(g, f.scores), *sink = ShapeOf(g, f.sink);
-  if (sink == nullptr || sink->size() != 4 || !IsOne(*sink, 3) || scores == nullptr || scores->size() != 4 ||
-      !DropsLast(g, *slice, scores->back()))
-    return {};
+  const Node* joint = g.Producer(softmax->input(0));
+  if ((axis != -1 && axis != 3) || joint == nullptr) return {};
+  bool read = false, one_for_each_head = false;
+  for (const bool in_front : {false, true}) read = read || ReadJoint(g, *joint, *slice, in_front, f, one_for_each_head);
+  if (!read) return {};
   ValueId v = f.scores;
   const Node* n = g.Producer(v);
   for (; n != nullptr && n->op == Op::kAdd && g.HasOneUse(v); n = g.Producer(v)) {
@@ -179,7 +210,7 @@ std::optional<SinkForm> ReadSink(const Graph& g, NodeId id) {
     f.masks.clear();
     return f;
   }
-  return Widen(g, f) ? std::optional(f) : std::nullopt;
+  return !f.number && Widen(g, f) ? std::optional(f) : std::nullopt;
 }
 
 // One more column of zeros at the end of `axis`.
@@ -245,7 +276,7 @@ ValueId WideSinkMask(Rewriter& rw, const SinkForm& f) {
 
 bool SinkToKey(Rewriter& rw, NodeId id) {
   const Graph& g = rw.graph();
-  const auto f = ReadSink(g, id);
+  auto f = ReadSink(g, id);
   if (!f) return false;
   for (ValueId v : {g.node(f->product).input(0), g.node(f->product).input(1), g.node(id).input(1)}) {
     if (RankOf(g, v) != 4) return false;
@@ -253,6 +284,10 @@ bool SinkToKey(Rewriter& rw, NodeId id) {
   std::vector<NodeId> sources{id, f->softmax, f->product};
   rw.At(id, std::move(sources));
   SymShape shape = *ShapeOf(g, f->scores);
+  if (f->number) {
+    const int64_t heads = shape[1].number();
+    f->sink = rw.Constant(Tensor::F32({1, heads, 1, 1}, std::vector<float>(static_cast<size_t>(heads), *f->number)));
+  }
   shape[3] = shape[3] + Dim(1);
   const Type type{DType::kF32, shape};
   const Node qk = g.node(f->product);

@@ -393,6 +393,30 @@ TEST(CanonicalProbabilities, ASinkOfEachQueryIsAKey) {
   EXPECT_EQ(Count(heads.With(sink, {heads.In("m", {b, 1, s, t}), heads.W({1, 2, 1, 1}, 0.3f)}).Ops(), "Slice"), 0u);
 }
 
+TEST(CanonicalProbabilities, ASinkInFrontOrByAPadIsAKey) {
+  const auto ops = [](const Ints& pads, int64_t from, int64_t end, const Attrs& attrs = {}) {
+    SinkGraph m;
+    const ValueId s = m.Op1(Op::kMul, {m.Scores(), m.F(0.5f)});
+    const ValueId p = m.Softmax(m.Op1(Op::kPad, {s, m.Axis(pads), m.F(1.5f)}, attrs));
+    m.Out(m.Op1(Op::kMatMul, {m.Op1(Op::kSlice, {p, m.Axis({from}), m.Axis({end}), m.Axis({3}), m.Axis({1})}), m.v}));
+    return m.Ops();
+  };
+  const int64_t all = std::numeric_limits<int64_t>::max();
+  EXPECT_EQ(Count(ops({0, 0, 0, 0, 0, 0, 0, 1}, 0, -1), "Slice"), 0u);
+  EXPECT_EQ(Count(ops({0, 0, 0, 1, 0, 0, 0, 0}, 1, all), "Slice"), 0u);
+  EXPECT_EQ(Count(ops({0, 0, 0, 1, 0, 0, 0, 0}, 0, -1), "Slice"), 1u) << "the sink stays and a key goes";
+  EXPECT_EQ(Count(ops({0, 0, 0, 0, 0, 0, 0, 1}, 1, all), "Slice"), 1u);
+  EXPECT_EQ(Count(ops({0, 0, 0, 0, 0, 0, 0, 1}, 0, -1, Attrs{{"mode", "edge"}}), "Slice"), 1u);
+  SinkGraph front;
+  const ValueId sizes =
+      front.Concat({front.DimOf(front.q, 0), front.Axis({2}), front.DimOf(front.q, 2), front.Axis({1})});
+  const ValueId sink = front.Op1(Op::kExpand, {front.W({1, 2, 1, 1}), sizes});
+  const ValueId p = front.Softmax(front.Op1(Op::kConcat, {sink, front.Scores()}, Attrs{{"axis", int64_t{3}}}));
+  const ValueId rest = front.Op1(Op::kSlice, {p, front.Axis({1}), front.Axis({all}), front.Axis({3}), front.Axis({1})});
+  front.Out(front.Op1(Op::kMatMul, {rest, front.v}));
+  EXPECT_EQ(Count(front.Ops(), "Slice"), 0u);
+}
+
 // torch.nan_to_num, which asks for infinities, too.
 TEST(CanonicalProbabilities, AreNeverInfinite) {
   const auto asks = [](bool of_probabilities, bool by_equal, float instead = 0.0f) {
