@@ -58,21 +58,26 @@ Compute<To> Convert(Compute<From> x) {
   }
 }
 
-// quant::F16ToF32 and quant::F32ToF16 without branches, so that loops over them become vectors: caches and weights of 16 bits are cast in each run.
+// `yes` where the answer is true, else `no`: a branch would keep loops from becoming vectors.
+uint32_t Choose(bool answer, uint32_t yes, uint32_t no) {
+  return no ^ ((yes ^ no) & (0u - static_cast<uint32_t>(answer)));
+}
+// quant::F16ToF32 and quant::F32ToF16 without branches: caches and weights of 16 bits are cast in each run.
 float Wide(uint16_t h) {
   const uint32_t exponent = h & 0x7c00u, mantissa = h & 1023u;
   const uint32_t moved = (static_cast<uint32_t>(h & 0x7fffu) << 13) + (112u << 23);
   const auto small = std::bit_cast<uint32_t>(static_cast<float>(static_cast<int32_t>(mantissa)) * 0x1p-24f);
-  const uint32_t finite = exponent == 0 ? small : moved;
-  const uint32_t magnitude = exponent == 0x7c00u ? moved + (112u << 23) : finite;
+  const uint32_t finite = Choose(exponent == 0, small, moved);
+  const uint32_t magnitude = Choose(exponent == 0x7c00u, moved + (112u << 23), finite);
   return std::bit_cast<float>((static_cast<uint32_t>(h & 0x8000u) << 16) | magnitude);
 }
 uint16_t Narrow(float f) {
   const uint32_t u = std::bit_cast<uint32_t>(f), a = u & 0x7fffffffu;
   const uint32_t normal = (a + 0xfffu + ((a >> 13) & 1u) - 0x38000000u) >> 13;
   const uint32_t small = std::bit_cast<uint32_t>(std::bit_cast<float>(a) + 0.5f) - 0x3f000000u;
-  const uint32_t finite = a < 0x38800000u ? small : normal, beyond = a > 0x7f800000u ? 0x7e00u : 0x7c00u;
-  return static_cast<uint16_t>(((u >> 16) & 0x8000u) | (a >= 0x477ff000u ? beyond : finite));
+  const uint32_t finite = Choose(a < 0x38800000u, small, normal);
+  const uint32_t beyond = Choose(a > 0x7f800000u, 0x7e00u, 0x7c00u);
+  return static_cast<uint16_t>(((u >> 16) & 0x8000u) | Choose(a >= 0x477ff000u, beyond, finite));
 }
 bool CastHalves(const Tensor& x, Tensor& y) {
   const int64_t n = x.size();

@@ -39,9 +39,9 @@ Status Bools(Call& call) {
 template <typename T>
 void WhereRow(const uint8_t* c, const T* a, const T* b, T* y, int64_t n, const std::array<int64_t, 4>& step) {
   if (step[0] == 1 && step[1] == 1 && step[2] == 1) {
-    for (int64_t i = 0; i < n; ++i) {
-      const T yes = a[i], no = b[i];  // both are read, so that nothing depends on what a mask looks like
-      y[i] = c[i] != 0 ? yes : no;
+    for (int64_t i = 0; i < n; ++i) {  // without a branch, so that nothing depends on what a mask looks like
+      const T keep = static_cast<T>(T{0} - static_cast<T>(c[i] != 0));
+      y[i] = static_cast<T>((a[i] & keep) | (b[i] & static_cast<T>(~keep)));
     }
   } else if (step[0] == 1 && step[1] == 0 && step[2] == 1) {
     const T yes = *a;
