@@ -21,6 +21,7 @@
 #include "octavo/ir/sha256.h"
 #include "octavo/ir/whole_file.h"
 #include "octavo/python_bindings/data.h"
+#include "octavo/python_bindings/made.h"
 #include "octavo/python_bindings/rules.h"
 
 namespace octavo::python {
@@ -372,6 +373,11 @@ py::bytes Read(const py::object& path, size_t most) {
 }
 
 }  // namespace
+}  // namespace octavo::python
+
+OCTAVO_MADE(octavo::python::PyTries);
+
+namespace octavo::python {
 
 void BindOptimize(py::module_& m) {
   py::class_<OptimizeResult>(m, "Result", "What optimize() gives: the model as bytes, and its report.")

@@ -10,6 +10,7 @@
 #include "octavo/passes/plugin.h"
 #include "octavo/passes/registry.h"
 #include "octavo/python_bindings/graph.h"
+#include "octavo/python_bindings/made.h"
 #include "octavo/python_bindings/rules.h"
 
 namespace octavo::python {
@@ -228,6 +229,11 @@ void BindMatch(py::module_& m) {
 }
 
 }  // namespace
+}  // namespace octavo::python
+
+OCTAVO_MADE(octavo::python::PyRuleBuilder);
+
+namespace octavo::python {
 
 void BindRules(py::module_& m) {
   BindMatch(m);

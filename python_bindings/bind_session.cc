@@ -16,6 +16,7 @@
 #include "octavo/passes/quantize/caches.h"
 #include "octavo/python_bindings/convert.h"
 #include "octavo/python_bindings/data.h"
+#include "octavo/python_bindings/made.h"
 #include "octavo/runtime/cache_state.h"
 #include "octavo/runtime/model.h"
 #include "octavo/runtime/packed_file.h"
@@ -291,6 +292,11 @@ class Session {
 };
 
 }  // namespace
+}  // namespace octavo::python
+
+OCTAVO_MADE(octavo::python::Session);
+
+namespace octavo::python {
 
 void BindSession(py::module_& m) {
   py::module_::import("atexit").attr("register")(py::cpp_function(EndRuns));

@@ -8,6 +8,7 @@
 
 #include "octavo/passes/rewriter.h"
 #include "octavo/python_bindings/convert.h"
+#include "octavo/python_bindings/made.h"
 
 namespace octavo::python {
 
@@ -44,5 +45,13 @@ void BindGraph(py::module_& m);
 void BindRules(py::module_& m);
 
 }  // namespace octavo::python
+
+OCTAVO_MADE(octavo::python::GraphRef);
+template <>
+struct pybind11::detail::type_caster<octavo::python::Shared>
+    : octavo::python::MadeCaster<octavo::python::GraphRef, pybind11::detail::copyable_holder_caster<
+                                                               octavo::python::GraphRef, octavo::python::Shared>> {
+  using MadeCaster::MadeCaster;
+};
 
 #endif  // OCTAVO_PYTHON_BINDINGS_GRAPH_H_

@@ -24,6 +24,9 @@ class Port(tuple):
         port.name, port.type, port.dtype, port.shape = name, type, dtype, shape
         return port
 
+    def __getnewargs__(self):
+        return self.name, self.type, self.dtype, self.shape
+
     def __repr__(self):
         return f"<Port {self.name} {self.type}>"
 

@@ -1,6 +1,7 @@
 """Wrong calls of what is made in C++, told in words of Python: one sentence that names the function, the argument and what it takes."""
 
 import ast
+import copyreg
 import functools
 import inspect
 import numbers
@@ -279,10 +280,27 @@ def _refuse_new(thing):
     thing.__new__ = staticmethod(__new__)
 
 
+def _refuse_pickle(thing):
+    """pybind11's classes cannot be pickled, and Python's way of protocols 0 and 1 ends the process. A class that is derived may say how it is."""
+
+    def __reduce__(self):
+        name = type(self).__name__
+        raise TypeError(f"cannot pickle a {name}: it holds what is in this process alone; make it anew from its model")
+
+    def __reduce_ex__(self, protocol):
+        cls, plain = type(self), getattr(object, "__getstate__", None)
+        if protocol >= 2 and cls.__reduce__ is __reduce__ and getattr(cls, "__getstate__", plain) is not plain:
+            return copyreg.__newobj__, (cls,), self.__getstate__()
+        return self.__reduce__()
+
+    thing.__reduce__, thing.__reduce_ex__ = __reduce__, __reduce_ex__
+
+
 def _put_words():
     for name, thing in list(vars(_octavo).items()):
         if isinstance(thing, type) and type(thing).__name__ == "pybind11_type":
             _refuse_new(thing)
+            _refuse_pickle(thing)
             for member, function in list(vars(thing).items()):
                 if type(function).__name__ == "instancemethod" and (member == "__init__" or not member.startswith("__")):
                     said = thing.__name__ if member == "__init__" else f"{thing.__name__}.{member}"

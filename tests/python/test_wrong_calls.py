@@ -2,7 +2,9 @@
 
 import asyncio
 import concurrent.futures
+import copy
 import inspect
+import pickle
 import threading
 import time
 
@@ -277,3 +279,77 @@ def test_asyncio_awaits_runs():
         for one, expected in zip(outputs, want):
             for a, b in zip(one, expected):
                 np.testing.assert_array_equal(a, b)
+
+
+def unmade(thing):
+    return thing.__new__(thing)
+
+
+class Derived(octavo.Session):
+    """What is derived may not be made, too."""
+
+
+@pytest.mark.parametrize("thing", [octavo.Session, octavo.Graph, Derived, octavo._octavo.RuleBuilder, octavo._octavo._Tries], ids=lambda thing: thing.__name__)
+def test_what_new_alone_has_made_is_refused(thing):
+    """Its memory is not written: each method ends with a sentence, and so does each function that takes it."""
+    calls = {name: member for name, member in vars(thing.__mro__[1] if thing is Derived else thing).items() if not name.startswith("__") or name in ("__len__", "__str__", "__repr__")}
+    assert len(calls) > 2
+    for name, member in calls.items():
+        call = member.fget if isinstance(member, property) else member
+        if name.startswith("_get_") or not callable(call):
+            continue
+        for arguments in ((), ({},), ("x",)):
+            try:
+                call(unmade(thing), *arguments)
+            except (TypeError, AttributeError):
+                continue
+            raise AssertionError(f"{name}{arguments} went through")
+    with pytest.raises(TypeError, match=rf"^this {thing.__name__} is not made yet, its __init__ has not run; call {thing.__name__}\(\.\.\.\)$"):
+        {"Session": lambda: unmade(thing).inputs, "Derived": lambda: unmade(thing).run({}), "Graph": lambda: octavo.Session(unmade(thing)),
+         "RuleBuilder": lambda: unmade(thing).input("x"), "_Tries": lambda: unmade(thing).layers()}[thing.__name__]()
+
+
+@pytest.mark.parametrize("protocol", range(pickle.HIGHEST_PROTOCOL + 1))
+def test_what_cannot_be_pickled_says_so(protocol):
+    """Protocols 0 and 1 ended the process."""
+    graph = octavo.Graph(BERT)
+    for thing in (octavo.Session(BERT, threads=1), graph, graph.nodes[0], graph.inputs[0], octavo.optimize(BERT, "float")):
+        name = type(thing).__name__
+        for way in (lambda: pickle.dumps(thing, protocol), lambda: copy.copy(thing), thing.__reduce__):
+            with pytest.raises(TypeError, match=f"^cannot pickle a {name}: it holds what is in this process alone; make it anew from its model$"):
+                way()
+
+
+class Restored(octavo.Session):
+    def __init__(self, path):
+        super().__init__(path, threads=1)
+        self.path = path
+
+    def __getstate__(self):
+        return self.path
+
+    def __setstate__(self, path):
+        self.__init__(path)
+
+
+class Reduced(Restored):
+    def __reduce__(self):
+        return Reduced, (self.path,)
+
+
+@pytest.mark.parametrize("thing", [Restored, Reduced])
+def test_a_class_that_is_derived_may_say_how_it_is_pickled(thing):
+    for protocol in range(2, pickle.HIGHEST_PROTOCOL + 1):
+        again = pickle.loads(pickle.dumps(thing(BERT), protocol))
+        assert type(again) is thing and again.inputs == octavo.Session(BERT, threads=1).inputs
+    if thing is Reduced:
+        assert pickle.loads(pickle.dumps(thing(BERT), 0)).path == BERT
+    else:
+        with pytest.raises(TypeError, match="^cannot pickle a Restored"):
+            pickle.dumps(thing(BERT), 1)
+
+
+def test_ports_are_copied_and_pickled_with_all_that_they_know():
+    port = octavo.Session(BERT, threads=1).inputs[0]
+    for again in (copy.copy(port), copy.deepcopy(port), *(pickle.loads(pickle.dumps(port, protocol)) for protocol in range(pickle.HIGHEST_PROTOCOL + 1))):
+        assert again == port and (again.name, again.type, again.dtype, again.shape) == (port.name, port.type, port.dtype, port.shape)
