@@ -67,7 +67,8 @@ class Sizes {
       case Op::kConvInteger:
         return Elements(b) / std::max(1.0, Dim(b, 0));
       case Op::kConvTranspose:  // each element of an image meets all filters, however small the result is
-        return Elements(a) * Elements(b) / std::max(1.0, Dim(b, 0)) / std::max(1.0, Elements(node.output()));
+        // (by a walk, where no kernel serves it, which takes some ten times as long as a product)
+        return 10 * Elements(a) * Elements(b) / std::max(1.0, Dim(b, 0)) / std::max(1.0, Elements(node.output()));
       case Op::kMaxPool:
       case Op::kAveragePool:
       case Op::kLpPool: {
