@@ -128,7 +128,7 @@ const ir::Tensor* WeightsBehind(const Graph& g, ValueId v) {
 
 // Of two dims that are no vectors: an outer product, as of frequencies and positions, has no weights.
 bool HoldsMatrices(const ir::Tensor& t) {
-  return std::ranges::count_if(t.shape(), [](int64_t d) { return d > 1; }) >= 2;
+  return t.size() > 0 && std::ranges::count_if(t.shape(), [](int64_t d) { return d > 1; }) >= 2;
 }
 
 // Empty: it is no product with a constant of matrices.
