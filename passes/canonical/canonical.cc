@@ -26,6 +26,7 @@ constexpr Step kSteps[] = {
     {"linear", Linear, "brings Gemm, transposed weights and leading biases to MatMul and Add"},
     {"views", Views, "merges Reshape, Transpose, Squeeze, Unsqueeze and Flatten"},
     {"repeat", Repeat, "repeats heads by Unsqueeze, Expand and Reshape"},
+    {"auto_pads", AutoPads, "writes the pads of convolutions as numbers where they follow from sizes"},
     {"pointwise", Pointwise, "writes convolutions of kernel 1 before and behind attention as Linears"},
     {"packed", Packed, "takes Q, K and V apart along the last axis of a packed projection"},
     {"means", Means, "writes a mean over the last axis as ReduceMean"},

@@ -35,6 +35,8 @@ Result<bool> ExpertLinears(Graph& graph, PassRun& run);
 Result<bool> Repeat(Graph& graph, PassRun& run);
 // Convolutions of kernel 1 before and behind attention become Linears.
 Result<bool> Pointwise(Graph& graph, PassRun& run);
+// Pads that a convolution takes from its sizes are numbers.
+Result<bool> AutoPads(Graph& graph, PassRun& run);
 // Q, K and V that are packed along an axis of their own become slices of the packed projection.
 Result<bool> Packed(Graph& graph, PassRun& run);
 // Attention in f16 or bf16 is computed in f32 between Casts. Not bit-exact: see widen.cc.

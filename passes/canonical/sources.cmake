@@ -1,4 +1,5 @@
 target_sources(octavo_passes PRIVATE
+  ${CMAKE_CURRENT_LIST_DIR}/auto_pads.cc
   ${CMAKE_CURRENT_LIST_DIR}/canonical.cc
   ${CMAKE_CURRENT_LIST_DIR}/cores.cc
   ${CMAKE_CURRENT_LIST_DIR}/cse.cc
