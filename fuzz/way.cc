@@ -55,10 +55,10 @@ bool HasFp8Tiles(const Graph& g) {
   return kernels::BestArch() == kernels::Arch::kAmx && HasValueOf(g, {ir::DType::kE4M3FN, ir::DType::kE5M2});
 }
 
-// Float products, whose sums have no one order.
+// Float products and Resize, whose sums have no one order.
 bool HasFloatProducts(const Graph& g) {
   static constexpr Op kProducts[] = {Op::kMatMul, Op::kGemm,      Op::kConv,         Op::kEinsum,
-                                     Op::kSdpa,   Op::kAttention, Op::kLinearBlocked};
+                                     Op::kSdpa,   Op::kAttention, Op::kLinearBlocked, Op::kResize};
   return passes::AnyNode(g, [](const ir::Node& n) { return std::ranges::count(kProducts, n.op) != 0; });
 }
 
