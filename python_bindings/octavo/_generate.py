@@ -214,6 +214,21 @@ def tokens_of(tokenizer, text):
         raise OctavoError(f"the tokenizer makes no tokens of {text[:40]!r}: {_first_line(error)}; another model's tokenizer?") from None
 
 
+def ids_in(encoded):
+    """The ids of an encoded text: of what `tokenizers` gives, or the list of ids that encode() of transformers' tokenizers gives."""
+    ids = getattr(encoded, "ids", encoded)
+    if isinstance(ids, (str, bytes)) or not hasattr(ids, "__iter__"):
+        raise OctavoError(f"encode() of the tokenizer gives {type(encoded).__name__}; it gives a list of ids, or what has them as .ids")
+    return ids
+
+
+def text_of_ids(tokenizer, ids):
+    text = tokenizer.decode(ids)
+    if not isinstance(text, str):
+        raise OctavoError(f"decode() of the tokenizer gives {type(text).__name__}; it gives a str")
+    return text
+
+
 def ids_of(tokens, place, name):
     """Token ids that a caller gives. A model would take one below 0 for one from the end of its table."""
     if isinstance(tokens, (str, bytes)) or not hasattr(tokens, "__iter__"):
@@ -310,14 +325,14 @@ class _Pieces:
 
     def put(self, token):
         self.ids.append(token)
-        whole = self.tokenizer.decode(self.ids)
+        whole = text_of_ids(self.tokenizer, self.ids)
         ends = [at for at in (whole.find(s) for s in self.stop) if at >= 0]
         self.ended = bool(ends)
         ready = min(ends) if ends else len(whole) - self.held if not whole.endswith("\ufffd") else self.given
         return self._piece(whole[:ready])
 
     def rest(self):
-        return "" if self.ended else self._piece(self.tokenizer.decode(self.ids))
+        return "" if self.ended else self._piece(text_of_ids(self.tokenizer, self.ids))
 
     def _piece(self, text):
         piece, self.given = text[self.given :], max(self.given, len(text))
@@ -397,7 +412,7 @@ class Generator:
         if "" in stop:
             raise OctavoError("stop has an empty text, before which every text ends; leave it out")
         texts = {}
-        for i, writing, new in self._write((tokens_of(self.tokenizer, p).ids for p in prompts), max_tokens, at_once, **how):
+        for i, writing, new in self._write((ids_in(tokens_of(self.tokenizer, p)) for p in prompts), max_tokens, at_once, **how):
             pieces = texts.setdefault(i, _Pieces(self.tokenizer, stop))
             told = [pieces.put(token) for token in itertools.takewhile(lambda _: not pieces.ended, new)]
             writing.done |= pieces.ended

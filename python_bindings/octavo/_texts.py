@@ -5,7 +5,7 @@ import pathlib
 
 import numpy as np
 
-from ._generate import empty_cache, is_cache, read_tokenizer, tokens_of
+from ._generate import empty_cache, ids_in, is_cache, read_tokenizer, tokens_of
 from ._octavo import Graph, OctavoError, Session, _read
 from ._results import Port
 from ._words import takes
@@ -93,7 +93,7 @@ def _rows(texts, tokenizer, max_length, known):
     rows = []
     for text in texts:
         encoded = tokens_of(tokenizer, text)
-        ids = list(encoded.ids)[:max_length]
+        ids = list(ids_in(encoded))[:max_length]
         if ids:
             rows.append((ids, list(getattr(encoded, "type_ids", ()))[:max_length] or [0] * len(ids)))
     if not rows:

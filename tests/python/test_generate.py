@@ -205,6 +205,23 @@ def counted(function, calls):
     return call
 
 
+def test_tokenizers_of_other_makers_give_lists_and_others_end_with_a_sentence():
+    class Listed(Letters):
+        def encode(self, text):
+            return Letters.encode(self, text).ids
+
+    said = "".join(octavo.Generator(decoder(), Letters()).text("dbe", 5))
+    assert len(said) == 5 and "".join(octavo.Generator(decoder(), Listed()).text("dbe", 5)) == said
+    for made, told in ((None, "NoneType"), ("abc", "str"), (3, "int")):
+        odd = type("Odd", (Letters,), {"encode": lambda self, text, made=made: made})()
+        with pytest.raises(octavo.OctavoError, match=rf"^encode\(\) of the tokenizer gives {told}; it gives a list of ids, or what has them as \.ids$"):
+            list(octavo.Generator(decoder(), odd).text("dbe", 5))
+    for made, told in ((None, "NoneType"), (b"abc", "bytes")):
+        odd = type("Odd", (Letters,), {"decode": lambda self, ids, made=made: made})()
+        with pytest.raises(octavo.OctavoError, match=rf"^decode\(\) of the tokenizer gives {told}; it gives a str$"):
+            list(octavo.Generator(decoder(), odd).text("dbe", 5))
+
+
 def test_many_texts_end_at_their_stops():
     generator = octavo.Generator(decoder(), Letters(), threads=1)
     texts = [Letters().decode(greedy(prompt, 12)) for prompt in PROMPTS]
