@@ -2,7 +2,6 @@
 // head.
 #include "octavo/ir/interpret/call.h"
 #include "octavo/ir/interpret/heads.h"
-#include "octavo/ir/interpret/indices.h"
 #include "octavo/ir/interpret/strided.h"
 #include "octavo/ir/interpret/types.h"
 
@@ -56,7 +55,11 @@ Status PlaceRows(const Call& call, Rotation& r) {
         positions.shape()[1] != r.length) {
       return Fail("the positions must be [{},{}]", r.batch, r.length);
     }
-    OCTAVO_TRY(const auto rows, IndicesInto(positions, cos.shape()[0]));
+    OCTAVO_TRY(const auto rows, IntsOf(positions, "the positions"));
+    for (const int64_t row : rows) {  // -1 is no last row, as it is of Gather: ONNX Runtime refuses it, too
+      if (row < 0 || row >= cos.shape()[0])
+        return Fail("position {} is outside of caches of {} rows", row, cos.shape()[0]);
+    }
     for (int64_t i = 0; i < r.batch * r.length; ++i) {
       r.rows.push_back(rows[static_cast<size_t>(i % positions.size())]);
     }

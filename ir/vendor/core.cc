@@ -90,12 +90,18 @@ Result<ValueId> PaddingMask(Site& s, ValueId mask, ValueId q, ValueId keys, floa
   if (rank == 1) {
     const ValueId lengths = s.Cast(mask, DType::kS64);
     const ValueId batch = s.Dim(q, 0);
-    // [B] or [2 B]: with B zeros behind, the second B elements are where the keys begin.
+    // [B]; [2 B], the second B elements are where the keys begin; [3 B + 2] of a MultiHeadAttention, behind the lengths where rows begin in a batch that is
+    // packed elsewhere. Of another size the Gather fails: its index is that size.
+    const ValueId size = s.Dim(mask, 0), twice = s.Make(Op::kAdd, {batch, batch});
+    const ValueId begins = s.Make(Op::kEqual, {size, twice});
+    const ValueId packed = s.Make(Op::kEqual, {size, s.Make(Op::kAdd, {s.Make(Op::kAdd, {twice, batch}), s.Ints({2})})});
+    const ValueId known = s.Make(Op::kOr, {s.Make(Op::kOr, {s.Make(Op::kEqual, {size, batch}), begins}), packed});
+    const ValueId rows = s.Make(Op::kWhere, {known, s.Count(s.DimScalar(q, 0)), size});
     const ValueId zeros = s.Make(Op::kConstantOfShape, {batch}, {{"value", Tensor::S64({1}, {0})}});
     const ValueId longer = s.Make(Op::kConcat, {lengths, zeros}, {{"axis", int64_t{0}}});
-    const ValueId twice = s.Make(Op::kAdd, {batch, batch});
-    const ValueId end = s.Unsqueeze(s.Make(Op::kSlice, {longer, s.Ints({0}), batch, s.Ints({0})}), {1});
-    const ValueId begin = s.Unsqueeze(s.Make(Op::kSlice, {longer, batch, twice, s.Ints({0})}), {1});
+    const ValueId end = s.Unsqueeze(s.Make(Op::kGather, {lengths, rows}, {{"axis", int64_t{0}}}), {1});
+    const ValueId second = s.Make(Op::kSlice, {longer, batch, twice, s.Ints({0})});
+    const ValueId begin = s.Unsqueeze(s.Make(Op::kWhere, {begins, second, s.Int(0)}), {1});
     const ValueId at = s.Count(keys);
     counts = s.Make(Op::kAnd, {s.Make(Op::kLess, {at, end}), s.Make(Op::kGreaterOrEqual, {at, begin})});
   } else {

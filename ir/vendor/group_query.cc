@@ -48,6 +48,8 @@ Status Check(const Site& s, int64_t heads, int64_t kv_heads) {
   OCTAVO_TRY_STATUS(CheckCodes(s, 3, 12, "k_quant_type"));
   OCTAVO_TRY_STATUS(CheckCodes(s, 4, 13, "v_quant_type"));
   const bool causal = s.attrs().Int("causal", 1) != 0;
+  if (s.attrs().Int("local_window_size", -1) == 0)
+    return s.Refuse("local_window_size is 0, so that no key would count; without a window it is -1");
   if (!causal && s.attrs().Int("local_window_size", -1) > 0)
     return s.Refuse("local_window_size is set although causal is 0");
   if (s.attrs().Int("sliding_window_cache", 0) != 0) {

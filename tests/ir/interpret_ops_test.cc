@@ -184,9 +184,11 @@ TEST(RotaryEmbedding, RotatesPairs) {
       EXPECT_EQ(y.GetDouble(line * dim + 7), x.GetDouble(line * dim + 7));
     }
   }
-  EXPECT_THAT(ErrorOf(Op::kRotaryEmbedding, {x, cos, sin, Tensor::S64({batch, length}, {0, 0, 0, 0, 0, 0, 0, 10})},
-                      {{"rotary_embedding_dim", int64_t{6}}}),
-              HasSubstr("index 10"));
+  for (const int64_t odd : {10, -1}) {  // -1 is no last row
+    EXPECT_THAT(ErrorOf(Op::kRotaryEmbedding, {x, cos, sin, Tensor::S64({batch, length}, {0, 0, 0, 0, 0, 0, 0, odd})},
+                        {{"rotary_embedding_dim", int64_t{6}}}),
+                HasSubstr(std::format("position {} is outside of caches of 10 rows", odd)));
+  }
 }
 
 // As ONNX's bodies have it, whose last step is a Mul: DiffLlama's norm of heads.

@@ -249,6 +249,10 @@ TEST(VendorOps, RefuseWithASentence) {
        {{"num_heads", int64_t{3}}, {"kv_num_heads", int64_t{3}}},
        {x, x, x, none, none, one, one, none, none, none, none, none, none, none, one},
        "only one of q_norm_weight"},
+      {"GroupQueryAttention",
+       {{"num_heads", int64_t{3}}, {"kv_num_heads", int64_t{3}}, {"local_window_size", int64_t{0}}},
+       {x, x, x, none, none, one, one},
+       "local_window_size is 0, so that no key would count; without a window it is -1"},
       {"RotaryEmbedding", {{"is_packed_batching", int64_t{1}}}, {x, one, w, w}, "is_packed_batching"},
       {"EmbedLayerNormalization",
        {{"mask_index_type", int64_t{2}}},
@@ -303,6 +307,40 @@ TEST(VendorOps, WhatNoRuleKnowsStays) {
   tells(why("Attention", {{"num_heads", INT64_MAX}}, {{12, 36}}, 1), "num_heads is 9223372036854775807");
   tells(why("MultiHeadAttention", three, {{2, 5, 12}, {2, 5, 12}, {0}}, 1), "do not fit its bias");
   tells(why("MultiHeadAttention", three, {{2, 5, 12}, {2, 5, 12}, {1, 36}}, 1), "do not fit its bias");
+}
+
+// Lengths; with where keys begin; with where rows begin elsewhere (ONNX Runtime's 3 B + 2). Other sizes were cut or filled up with zeros in silence.
+TEST(VendorOps, AMaskOfRankOneHasOneOfThreeSizes) {
+  const auto run = [](std::vector<int32_t> mask) {
+    Graph g;
+    const Type type{DType::kF32, SymShape{Dim::Symbol("b"), Dim::Symbol("t"), 4}};
+    std::vector<ValueId> in = {g.AddInput("x", type), ValueId{}, ValueId{}, ValueId{},
+                               g.AddInput("m", {DType::kS32, SymShape{Dim::Symbol("m")}})};
+    in[1] = in[2] = in[0];
+    g.AddOutput("y", g.node(g.AddOpaque("com.microsoft", "MultiHeadAttention", in, 1, {{"num_heads", int64_t{2}}}, "n"))
+                         .output());
+    EXPECT_TRUE(vendor::Lower(g));
+    std::vector<float> x(2 * 3 * 4);
+    for (size_t i = 0; i < x.size(); ++i) x[i] = static_cast<float>(i * 7 % 11) - 5;
+    Tensor m = Tensor::Empty(DType::kS32, {static_cast<int64_t>(mask.size())});
+    std::ranges::copy(mask, m.mutable_as<int32_t>().begin());
+    return Interpret(g, {{"x", Tensor::F32({2, 3, 4}, x)}, {"m", m}});
+  };
+  const auto lengths = run({3, 1}), begins = run({3, 1, 1, 0});
+  ASSERT_TRUE(lengths && begins);
+  EXPECT_FALSE((*lengths)[0].SameBits((*begins)[0]));
+  for (const auto& same : {std::vector<int32_t>{3, 1, 0, 0}, {3, 1, 0, 3, 6, 0, 3, 4}}) {
+    const auto got = run(same);
+    ASSERT_TRUE(got) << got.error().message;
+    EXPECT_TRUE((*got)[0].SameBits((*lengths)[0])) << same.size();
+  }
+  for (const size_t size : {1u, 3u, 5u, 6u, 7u, 9u}) {
+    const auto got = run(std::vector<int32_t>(size, 1));
+    ASSERT_FALSE(got) << size;
+    EXPECT_NE(got.error().message.find(std::format("index {} is outside an axis of size {}", size, size)),
+              std::string::npos)
+        << got.error().message;
+  }
 }
 
 // A rank behind a node that is lowered itself, as in what ONNX Runtime makes of DETR: FusedConv, then FusedMatMul.
