@@ -33,12 +33,17 @@ def calibrate(model, bag, client, *, threads=1, progress=None, moments=False):
     model: a path that every worker can read, or bytes. threads: of each task. progress: called with "calibrate", partitions done and of how many.
     moments: as in octavo.calibrate.
     """
+    for name, value, wanted, kind in (("bag", bag, "to_delayed", "a dask.bag"), ("client", client, "submit", "a dask.distributed.Client")):
+        if not hasattr(value, wanted):
+            raise TypeError(f"octavo.dask.calibrate(): {name} takes {kind}, not {type(value).__name__}")
     from dask.distributed import as_completed
 
     if isinstance(model, (str, os.PathLike)):
         model = os.fspath(model)
-    else:
+    elif isinstance(model, (bytes, bytearray, memoryview)):
         model = client.scatter(bytes(model), broadcast=True)
+    else:
+        raise TypeError(f"octavo.dask.calibrate(): model takes a path or bytes, not {type(model).__name__}")
     parts = [client.submit(_part, model, future, threads, moments, pure=False) for future in client.compute(bag.to_delayed())]
     total = len(parts)
     if progress is not None:

@@ -61,3 +61,13 @@ def test_a_worker_that_dies_loses_nothing(client, whole):
     assert octavo.optimize(BERT, calibration=ranges).model == octavo.optimize(BERT, calibration=BATCHES, held_out=0).model, "and so weights are fitted"
     client.wait_for_workers(2, timeout=60)
     assert pids[0] not in client.run(os.getpid).values()
+
+
+def test_wrong_arguments_are_told_before_any_work(client):
+    batches = bag.from_sequence(BATCHES)
+    for arguments, said in (((BERT, BATCHES, client), "bag takes a dask.bag, not list"), ((BERT, batches, None), "client takes a dask.distributed.Client, not NoneType"),
+                            ((3, batches, client), "model takes a path or bytes, not int")):
+        with pytest.raises(TypeError, match=rf"^octavo\.dask\.calibrate\(\): {said}$"):
+            octavo.dask.calibrate(*arguments)
+    with pytest.raises(octavo.OctavoError, match="'nowhere.onnx': there is no such file"):
+        octavo.dask.calibrate("nowhere.onnx", batches, client)
