@@ -87,7 +87,9 @@ Result<ValueId> PaddingMask(Site& s, ValueId mask, ValueId q, ValueId keys, floa
         rank < 0 ? "a rank that the file does not tell" : std::format("rank {}", rank));
   }
   ValueId counts;
-  if (rank == 1) {
+  if (rank == 1 && s.SameSize(mask, s.In(0), 0)) {
+    counts = s.Make(Op::kLess, {s.Count(keys), s.Unsqueeze(s.Cast(mask, DType::kS64), {1})});
+  } else if (rank == 1) {
     const ValueId lengths = s.Cast(mask, DType::kS64);
     const ValueId batch = s.Dim(q, 0);
     // [B]; [2 B], the second B elements are where the keys begin; [3 B + 2] of a MultiHeadAttention, behind the lengths where rows begin in a batch that is

@@ -32,6 +32,12 @@ int64_t Site::Rank(ValueId v) const {
   return type.shape ? static_cast<int64_t>(type.shape->size()) : -1;
 }
 
+bool Site::SameSize(ValueId a, ValueId b, size_t axis) const {
+  const Type x = TypeOf(a), y = TypeOf(b);
+  return x.shape && y.shape && axis < x.shape->size() && axis < y.shape->size() &&
+         ProvablyEqual((*x.shape)[axis], (*y.shape)[axis]);
+}
+
 int64_t Site::SizeOf(ValueId v, int axis) const {
   const Type type = TypeOf(v);
   if (!type.shape) return -1;

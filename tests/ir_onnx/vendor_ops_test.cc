@@ -311,11 +311,11 @@ TEST(VendorOps, WhatNoRuleKnowsStays) {
 
 // Lengths; with where keys begin; with where rows begin elsewhere (ONNX Runtime's 3 B + 2). Other sizes were cut or filled up with zeros in silence.
 TEST(VendorOps, AMaskOfRankOneHasOneOfThreeSizes) {
-  const auto run = [](std::vector<int32_t> mask) {
+  const auto run = [](std::vector<int32_t> mask, const char* size = "m") {
     Graph g;
     const Type type{DType::kF32, SymShape{Dim::Symbol("b"), Dim::Symbol("t"), 4}};
     std::vector<ValueId> in = {g.AddInput("x", type), ValueId{}, ValueId{}, ValueId{},
-                               g.AddInput("m", {DType::kS32, SymShape{Dim::Symbol("m")}})};
+                               g.AddInput("m", {DType::kS32, SymShape{Dim::Symbol(size)}})};
     in[1] = in[2] = in[0];
     g.AddOutput("y", g.node(g.AddOpaque("com.microsoft", "MultiHeadAttention", in, 1, {{"num_heads", int64_t{2}}}, "n"))
                          .output());
@@ -326,8 +326,9 @@ TEST(VendorOps, AMaskOfRankOneHasOneOfThreeSizes) {
     std::ranges::copy(mask, m.mutable_as<int32_t>().begin());
     return Interpret(g, {{"x", Tensor::F32({2, 3, 4}, x)}, {"m", m}});
   };
-  const auto lengths = run({3, 1}), begins = run({3, 1, 1, 0});
-  ASSERT_TRUE(lengths && begins);
+  const auto lengths = run({3, 1}), named = run({3, 1}, "b"), begins = run({3, 1, 1, 0});
+  ASSERT_TRUE(lengths && named && begins);
+  EXPECT_TRUE((*lengths)[0].SameBits((*named)[0]));
   EXPECT_FALSE((*lengths)[0].SameBits((*begins)[0]));
   for (const auto& same : {std::vector<int32_t>{3, 1, 0, 0}, {3, 1, 0, 3, 6, 0, 3, 4}}) {
     const auto got = run(same);
