@@ -12,6 +12,12 @@
 
 namespace octavo::cli {
 
+// The code, unless what was printed went nowhere.
+static int Printed(int code) {
+  if (std::fflush(stdout) == 0 && std::ferror(stdout) == 0) return code;
+  return Fail("cannot write to standard output: no room, or nobody reads it");
+}
+
 int Main(int argc, char** argv) {
   CatchInterrupts();
   SetCommandLine(argc, argv);
@@ -43,7 +49,7 @@ int Main(int argc, char** argv) {
   try {
     program.app.parse(argc, argv);
   } catch (const CLI::ParseError& e) {
-    if (e.get_exit_code() == 0) return program.app.exit(e);  // --help, --version
+    if (e.get_exit_code() == 0) return Printed(program.app.exit(e));  // --help, --version
     return Fail(WrongUsage(program.app, e)), kUsage;
   }
   std::string problem;  // a forced path that cannot be taken is said, whatever the command
@@ -55,9 +61,7 @@ int Main(int argc, char** argv) {
   try {
     const int code = program.run();
     if (Interrupted()) return kInterrupted;
-    if (std::fflush(stdout) != 0 || std::ferror(stdout) != 0)
-      return Fail("cannot write to standard output: no room, or nobody reads it");
-    return code;
+    return Printed(code);
   } catch (...) {  // out of memory and the like
     return Interrupted() ? kInterrupted : Fail(ir::ErrorOf(std::current_exception(), "octavo"));
   }

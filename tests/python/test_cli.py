@@ -300,9 +300,10 @@ def test_files_of_one_call_are_kept_apart(run, tmp_path):
 
 
 def test_results_that_cannot_be_printed_are_a_failure(octavo_program):
-    with open("/dev/full", "w") as full:
-        done = subprocess.run([octavo_program, "inspect", str(BERT), "--json"], stdout=full, stderr=subprocess.PIPE, text=True)
-    assert done.returncode == 1 and "standard output" in done.stderr
+    for arguments in (["inspect", str(BERT), "--json"], ["--help"], ["run", "--help"], ["--version"]):
+        with open("/dev/full", "w") as full:
+            done = subprocess.run([octavo_program, *arguments], stdout=full, stderr=subprocess.PIPE, text=True)
+        assert done.returncode == 1 and "standard output" in done.stderr, arguments
 
 
 # --- bad input: one sentence, a failure, nothing written -----------------------------------------------------------
