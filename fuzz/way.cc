@@ -57,7 +57,7 @@ bool HasFp8Tiles(const Graph& g) {
 
 // Float products and Resize, whose sums have no one order.
 bool HasFloatProducts(const Graph& g) {
-  static constexpr Op kProducts[] = {Op::kMatMul, Op::kGemm,      Op::kConv,         Op::kEinsum,
+  static constexpr Op kProducts[] = {Op::kMatMul, Op::kGemm,      Op::kConv,          Op::kEinsum,
                                      Op::kSdpa,   Op::kAttention, Op::kLinearBlocked, Op::kResize};
   return passes::AnyNode(g, [](const ir::Node& n) { return std::ranges::count(kProducts, n.op) != 0; });
 }

@@ -71,8 +71,7 @@ Result<Angles> AnglesOfOp(const Tensor& cos, const Tensor& sin, const Tensor* po
   const auto at = positions->as<int64_t>();
   for (size_t i = 0; i < static_cast<size_t>(batch * rows); ++i) {
     const int64_t row = at[i % at.size()];
-    if (row < 0 || row >= of_tables)
-      return ir::Fail("position {} is outside of caches of {} rows", row, of_tables);
+    if (row < 0 || row >= of_tables) return ir::Fail("position {} is outside of caches of {} rows", row, of_tables);
     angles.cos_at.push_back(row * half);
   }
   return angles;

@@ -96,7 +96,8 @@ Result<ValueId> PaddingMask(Site& s, ValueId mask, ValueId q, ValueId keys, floa
     // packed elsewhere. Of another size the Gather fails: its index is that size.
     const ValueId size = s.Dim(mask, 0), twice = s.Make(Op::kAdd, {batch, batch});
     const ValueId begins = s.Make(Op::kEqual, {size, twice});
-    const ValueId packed = s.Make(Op::kEqual, {size, s.Make(Op::kAdd, {s.Make(Op::kAdd, {twice, batch}), s.Ints({2})})});
+    const ValueId packed =
+        s.Make(Op::kEqual, {size, s.Make(Op::kAdd, {s.Make(Op::kAdd, {twice, batch}), s.Ints({2})})});
     const ValueId known = s.Make(Op::kOr, {s.Make(Op::kOr, {s.Make(Op::kEqual, {size, batch}), begins}), packed});
     const ValueId rows = s.Make(Op::kWhere, {known, s.Count(s.DimScalar(q, 0)), size});
     const ValueId zeros = s.Make(Op::kConstantOfShape, {batch}, {{"value", Tensor::S64({1}, {0})}});

@@ -26,8 +26,8 @@ class Site {
   bool Wants(size_t i) const;
   Type TypeOf(ValueId v) const;
   DType DTypeOf(ValueId v) const { return TypeOf(v).dtype; }
-  int64_t Rank(ValueId v) const;              // -1: not known
-  int64_t SizeOf(ValueId v, int axis) const;  // -1: not known; a negative axis counts from the back
+  int64_t Rank(ValueId v) const;                           // -1: not known
+  int64_t SizeOf(ValueId v, int axis) const;               // -1: not known; a negative axis counts from the back
   bool SameSize(ValueId a, ValueId b, size_t axis) const;  // provably; of an axis from the front
   const Tensor* Const(ValueId v) const { return v.valid() ? graph_.ConstantOf(v) : nullptr; }
   // Nothing but this node reads it, and that once.

@@ -317,8 +317,9 @@ TEST(VendorOps, AMaskOfRankOneHasOneOfThreeSizes) {
     std::vector<ValueId> in = {g.AddInput("x", type), ValueId{}, ValueId{}, ValueId{},
                                g.AddInput("m", {DType::kS32, SymShape{Dim::Symbol(size)}})};
     in[1] = in[2] = in[0];
-    g.AddOutput("y", g.node(g.AddOpaque("com.microsoft", "MultiHeadAttention", in, 1, {{"num_heads", int64_t{2}}}, "n"))
-                         .output());
+    g.AddOutput(
+        "y",
+        g.node(g.AddOpaque("com.microsoft", "MultiHeadAttention", in, 1, {{"num_heads", int64_t{2}}}, "n")).output());
     EXPECT_TRUE(vendor::Lower(g));
     std::vector<float> x(2 * 3 * 4);
     for (size_t i = 0; i < x.size(); ++i) x[i] = static_cast<float>(i * 7 % 11) - 5;

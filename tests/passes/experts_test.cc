@@ -342,7 +342,8 @@ TEST(Experts, OtherProductsAreListed) {
   EXPECT_EQ(reason(blocks), "0 entries");
   EXPECT_EQ(TakeInventory(blocks.g).candidates.at(0).kind, "linear");
   Builder none;  // no channels, no numbers
-  none.Out(none.Op1(Op::kConv, {none.In("x", {1, 0, 5, 5}), none.g.AddConstant(Tensor::Zeros(DType::kF32, {4, 0, 3, 3}))}));
+  none.Out(
+      none.Op1(Op::kConv, {none.In("x", {1, 0, 5, 5}), none.g.AddConstant(Tensor::Zeros(DType::kF32, {4, 0, 3, 3}))}));
   EXPECT_EQ(reason(none), "0 entries");
   // Frequencies and positions: no weights.
   outer.Out(outer.Op1(Op::kMatMul, {outer.W({1, 16, 1}), outer.In("x", {1, 1, 5})}));
