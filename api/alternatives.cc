@@ -149,39 +149,51 @@ std::string Told(const Lost& lost, const Optimized& result, std::vector<std::pai
 
 namespace {
 
-// Something of int8 that costs time and is done where it keeps half of what is lost without.
+// Something that costs time and is done where it keeps half of what is lost without.
 struct Step {
   const char* what;
-  const char* way_out;                         // how a user leaves it at the way it was
-  std::function<bool(OptimizeOptions&)> take;  // false: it is so already, or the user has a say in it
-  bool has_ranges = true;                      // those that were gathered are those it needs
+  const char* way_out;  // how a user leaves it at the way it was
+  // false: it is so already, or the user has a say in it
+  bool (*take)(OptimizeOptions&, const Optimized&);
+  bool has_ranges = true;  // those that were gathered are those it needs
 };
 
-const std::vector<Step>& Steps() {
-  static const std::vector<Step> steps = {
-      {"every Linear quantizes each row by a scale of its own, made at run time, which takes up to a fifth of its time",
-       "choose_rows.db=22",
-       [](OptimizeOptions& o) {
-         const bool all = std::ranges::find(o.dynamic, "*") != o.dynamic.end();
-         if (all || o.pass_options.contains("choose_rows")) return false;
-         return o.dynamic.emplace_back("*"), true;
-       }},
-      {"convolutions of kernel 1 beside depthwise ones stay floats", "conv_linears.separable=true",
-       [](OptimizeOptions& o) {
-         if (o.pass_options.contains("conv_linears")) return false;
-         return o.pass_options["conv_linears"]["separable"] = false, true;
-       },
-       false},
-  };
-  return steps;
+bool ScaleRows(OptimizeOptions& o, const Optimized&) {
+  const bool all = std::ranges::find(o.dynamic, "*") != o.dynamic.end();
+  if (o.recipe != "int8" || all || o.pass_options.contains("choose_rows")) return false;
+  o.dynamic.emplace_back("*");
+  return true;
 }
+
+bool AttendInFloats(OptimizeOptions& o, const Optimized& result) {
+  const size_t before = o.keep_float.size();
+  for (const passes::Candidate& c : result.report.candidates) {
+    if (c.kind == "attention" && c.status == "fused" && !c.nodes.empty()) o.keep_float.push_back(c.nodes[0]);
+  }
+  return o.keep_float.size() > before;
+}
+
+bool KeepSeparable(OptimizeOptions& o, const Optimized&) {
+  if (o.recipe != "int8" || o.pass_options.contains("conv_linears")) return false;
+  o.pass_options["conv_linears"]["separable"] = false;
+  return true;
+}
+
+constexpr Step kSteps[] = {
+    {"every Linear quantizes each row by a scale of its own, made at run time, which takes up to a fifth of its time",
+     "set choose_rows.db=22", ScaleRows},
+    {"attention stays in floats", "held_out=0", AttendInFloats},
+    {"convolutions of kernel 1 beside depthwise ones stay in floats", "set conv_linears.separable=true", KeepSeparable,
+     false},
+};
 
 // Takes the steps that are worth it, one after another. options and evidence become those of the result.
 Status TakeSteps(const Graph& model, OptimizeOptions& options, Evidence& evidence, Optimized& result) {
-  for (const Step& step : Steps()) {
+  if (options.recipe != "int8" && options.recipe != "fp8") return {};
+  for (const Step& step : kSteps) {
     const Lost lost = MostLost(result);
     OptimizeOptions next = options;
-    if (!lost.too_much() || options.recipe != "int8" || !step.take(next)) continue;
+    if (!lost.too_much() || !step.take(next, result)) continue;
     Evidence fresh;
     ir::Result<Optimized> other = OptimizeAgain(model, next, step.has_ranges ? evidence : fresh);
     if (!other && options.stop != nullptr && options.stop->load()) return ir::Fail("interrupted");
@@ -189,11 +201,11 @@ Status TakeSteps(const Graph& model, OptimizeOptions& options, Evidence& evidenc
     const double value = other ? Of(lost.output, lost.is_kl, *other) : lost.value;
     if (value > kWorthTime * lost.value) continue;
     std::string note =
-        std::format("{}: output '{}' has {} so, and {} without, on {} (set {} leaves it out)", step.what, lost.output,
+        std::format("{}: output '{}' has {} so, and {} without, on {} ({} leaves it out)", step.what, lost.output,
                     Figure(lost, value), Named(lost, result), WhatWasSeen(result.loss_details), step.way_out);
     std::vector<std::string> told;  // of the steps before it
     for (const std::string& before : result.notes) {
-      if (std::ranges::any_of(Steps(), [&](const Step& s) { return before.starts_with(s.what); }))
+      if (std::ranges::any_of(kSteps, [&](const Step& s) { return before.starts_with(s.what); }))
         told.push_back(before);
     }
     result = std::move(*other), options = std::move(next);

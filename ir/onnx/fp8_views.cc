@@ -1,5 +1,7 @@
 #include "octavo/ir/onnx/fp8_views.h"
 
+#include <algorithm>
+
 #include "octavo/ir/onnx/opset.h"
 
 namespace octavo::ir::onnx {
@@ -8,8 +10,8 @@ namespace {
 
 DType TypeOf(const Graph& g, ValueId v) { return v.valid() ? g.value(v).type.dtype : DType::kUndefined; }
 
-bool Moves(const Graph& g, const Node& n) {
-  switch (n.op) {
+bool IsMove(Op op) {
+  switch (op) {
     case Op::kExpand:
     case Op::kSlice:
     case Op::kSplit:
@@ -19,10 +21,27 @@ bool Moves(const Graph& g, const Node& n) {
     case Op::kSize:
     case Op::kSqueeze:
     case Op::kUnsqueeze:
-      return quant::IsFp8(TypeOf(g, n.input(0)));
+      return true;
     default:
       return false;
   }
+}
+
+bool Moves(const Graph& g, const Node& n) { return IsMove(n.op) && quant::IsFp8(TypeOf(g, n.input(0))); }
+
+// The fp8 value that v is in f32, or none.
+ValueId Narrow(const Graph& g, ValueId v) {
+  const Node* cast = v.valid() ? g.Producer(v) : nullptr;
+  const bool widens = cast != nullptr && cast->op == Op::kCast && TypeOf(g, v) == DType::kF32;
+  return widens && quant::IsFp8(TypeOf(g, cast->input(0))) ? cast->input(0) : ValueId{};
+}
+
+// Whether all that reads v makes `fp8` of it, without saturation.
+bool IsNarrowed(const Graph& g, ValueId v, DType fp8) {
+  return !g.IsGraphOutput(v) && std::ranges::all_of(g.value(v).uses, [&](const Use& use) {
+    const Node& n = g.node(use.node);
+    return n.op == Op::kCast && TypeOf(g, n.output()) == fp8 && n.attrs.Int("saturate", 1) == 0;
+  });
 }
 
 }  // namespace
@@ -80,6 +99,42 @@ void CastMovedFp8(Graph& graph) {
       graph.ReplaceAllUses(from, graph.node(back).output());
     }
     graph.Erase(id);
+  }
+}
+
+void UncastMovedFp8(Graph& graph) {
+  for (const NodeId id : graph.NodesInOrder()) {
+    if (!graph.IsAlive(id)) continue;
+    const Node n = graph.node(id);
+    const ValueId first = IsMove(n.op) ? Narrow(graph, n.input(0)) : ValueId{};
+    if (!first.valid()) continue;
+    const DType fp8 = TypeOf(graph, first);
+    const auto is_done = [&](ValueId v) {
+      return !v.valid() || TypeOf(graph, v) != DType::kF32 || IsNarrowed(graph, v, fp8);
+    };
+    std::vector<ValueId> inputs = n.inputs;
+    bool all = std::ranges::all_of(n.outputs, is_done);
+    for (ValueId& v : inputs) {
+      if (TypeOf(graph, v) != DType::kF32) continue;
+      v = Narrow(graph, v);
+      all = all && TypeOf(graph, v) == fp8;
+    }
+    if (!all) continue;
+    for (size_t i = 0; i < inputs.size(); ++i) graph.SetInput(id, i, inputs[i]);
+    for (const ValueId v : n.outputs) {
+      if (TypeOf(graph, v) != DType::kF32) continue;
+      graph.SetType(v, Type{fp8, graph.value(v).type.shape});
+      const std::vector<Use> uses = graph.value(v).uses;
+      for (const Use& use : uses) {
+        graph.ReplaceAllUses(graph.node(use.node).output(), v);
+        graph.Erase(use.node);
+      }
+    }
+    for (const ValueId v : n.inputs) {
+      const NodeId cast = v.valid() ? graph.value(v).producer : NodeId{};
+      if (cast.valid() && graph.node(cast).op == Op::kCast && graph.value(v).uses.empty() && !graph.IsGraphOutput(v))
+        graph.Erase(cast);
+    }
   }
 }
 

@@ -10,6 +10,8 @@ namespace octavo::ir::onnx {
 bool MovesFp8(const Graph& graph);
 // Such an op reads floats, between two Casts: exact, for every fp8 value is a float. In subgraphs, too.
 void CastMovedFp8(Graph& graph);
+// The way back, where a file is read: such an op between such Casts moves the codes. Casts of 4 MB took ten times as long as the products beside them.
+void UncastMovedFp8(Graph& graph);
 
 }  // namespace octavo::ir::onnx
 

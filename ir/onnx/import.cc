@@ -17,6 +17,7 @@
 #include "octavo/ir/mapped.h"
 #include "octavo/ir/names.h"
 #include "octavo/ir/onnx/cost.h"
+#include "octavo/ir/onnx/fp8_views.h"
 #include "octavo/ir/onnx/large_data.h"
 #include "octavo/ir/onnx/onnx.h"
 #include "octavo/ir/onnx/opset.h"
@@ -130,6 +131,7 @@ Result<Graph> ReadModel(pb::ModelProto& model, ExternalFiles external, int64_t b
   }
   MendShapes(g);
   DropDecidedShapes(g);
+  UncastMovedFp8(g);
   return g;
 }
 

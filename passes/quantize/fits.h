@@ -24,7 +24,7 @@ class Fits {
   // Linears of one activation stand together. limit: of the codes.
   Fits(const Graph& g, PassRun& run, const std::vector<FitSite>& sites, int limit);
 
-  // Of the activation at hand or the one after it. Null: there is no data, or it is zero there.
+  // Of the activation at hand or the one after it. Null: there is no data, it is zero there, or the Linear is too deep.
   Result<const Compensation*> Of(ValueId x);
 
   // To be called when all is done.
@@ -43,6 +43,7 @@ class Fits {
   ValueId at_;
   std::optional<Compensation> fit_;
   std::vector<ValueId> silent_;
+  std::optional<FitSite> too_deep_;  // the first
   // The Linear on which it is tried whether the data is enough: the deepest that does not take long, which wants most.
   std::optional<FitSite> probe_;
   int limit_;

@@ -138,6 +138,56 @@ TEST(Alternatives, RowsGetScalesOfTheirOwnWhereThatKeepsHalf) {
   EXPECT_THAT(Done(g, 8, [](OptimizeOptions& o) { o.recipe = "fp8"; }, kSmall).notes, Not(says));
 }
 
+// x attends to itself by scores of hundreds, so that its probabilities are one or the other key's, by less than a code.
+Graph Sharp() {
+  std::mt19937 rng(6);
+  std::normal_distribution<float> normal;
+  Graph g;
+  g.info.opsets[""] = 18;
+  const auto node = [&](Op op, std::vector<ValueId> in, ir::Attrs attrs = {}, const char* name = "") {
+    return g.node(g.AddNode(op, std::move(in), 1, std::move(attrs), name)).output();
+  };
+  const auto linear = [&](ValueId x, float scale, const char* name) {
+    Tensor w = Tensor::Empty(DType::kF32, {kDepth, 32});
+    for (float& v : w.mutable_as<float>()) v = scale * normal(rng);
+    return node(Op::kMatMul, {x, g.AddConstant(w)}, {}, name);
+  };
+  const ValueId x = g.AddInput("x", {DType::kF32, ir::SymShape{1, 64, kDepth}});
+  const ValueId q = linear(x, 1, "q"), k = linear(x, 1, "k"), v = linear(x, 0.1f, "v");
+  const ValueId kt = node(Op::kTranspose, {k}, {{"perm", std::vector<int64_t>{0, 2, 1}}});
+  const ValueId p = node(Op::kSoftmax, {node(Op::kMatMul, {q, kt})}, {{"axis", int64_t{-1}}}, "softmax");
+  g.AddOutput("hidden", node(Op::kMatMul, {p, v}));
+  return g;
+}
+
+TEST(Alternatives, AttentionStaysInFloatsWhereThatKeepsHalf) {
+  std::mt19937 rng(4);
+  std::normal_distribution<float> normal;
+  std::vector<ir::TensorMap> batches;
+  for (int i = 0; i < 8; ++i) {
+    Tensor x = Tensor::Empty(DType::kF32, {1, 64, kDepth});
+    for (float& v : x.mutable_as<float>()) v = normal(rng);
+    batches.push_back({{"x", x}});
+  }
+  const Graph g = Sharp();
+  for (const char* recipe : {"int8", "fp8"}) {
+    const auto done = [&](int held_out) {
+      const auto data = quant::InMemoryData(batches, quant::InputsOf(g));
+      OptimizeOptions options;
+      options.recipe = recipe, options.data = data.get(), options.threads = 1, options.held_out = held_out;
+      options.keep_float = {"q", "k", "v"};  // which lose much of such scores, too
+      auto result = Optimize(g, options);
+      EXPECT_TRUE(result.has_value()) << result.error().message;
+      return std::move(*result);
+    };
+    const Optimized floats = done(-1), codes = done(0);
+    EXPECT_THAT(floats.notes, Contains(HasSubstr("attention stays in floats: output 'hidden' has "))) << recipe;
+    EXPECT_THAT(codes.notes, Not(Contains(HasSubstr("attention stays in floats")))) << recipe;
+    EXPECT_LT(1 - floats.losses.at("hidden").MeanRowCosine(), (1 - codes.losses.at("hidden").MeanRowCosine()) / 2);
+    EXPECT_THAT(floats.pipeline.keep_float, ElementsAre("q", "k", "v", "softmax"));
+  }
+}
+
 // A row of one number has a cosine of 1, whatever it is: what varies between rows counts.
 TEST(Alternatives, OfOutputsOfOneNumberARow) {
   const Optimized lost = Done(Model("score", true, 1), 8, kInt8);
