@@ -220,11 +220,10 @@ Status TakeSteps(const Graph& model, OptimizeOptions& options, Evidence& evidenc
 
 Status NoteAlternatives(const Graph& model, const OptimizeOptions& given, Evidence& evidence, Optimized& result) {
   if (!MayTry(model, given, result)) return {};
-  if (const Lost first = MostLost(result); first.output.empty() || !first.too_much()) return {};
   OptimizeOptions options = given;
   OCTAVO_TRY_STATUS(TakeSteps(model, options, evidence, result));
   const Lost lost = MostLost(result);
-  if (!lost.too_much()) return {};
+  if (lost.output.empty() || !lost.too_much()) return {};
   const std::vector<Way> ways = WaysFrom(options, result);
   std::vector<std::pair<double, std::string>> tried;
   for (size_t i = 0; i < ways.size(); ++i) {
