@@ -57,9 +57,13 @@ std::string Figure(const Lost& lost, double value) {
   return std::format("{:.4f}", lost.is_kl ? value : lost.is_score ? 1 - 2 * value : 1 - value);
 }
 
+std::string Labelled(const Lost& lost, double value) {
+  return (lost.is_kl ? "KL " : lost.is_score ? "R^2 " : "cosine ") + Figure(lost, value);
+}
+
 std::string Named(const Lost& lost, const Optimized& result) {
-  if (!lost.is_kl) return (lost.is_score ? "R^2 " : "cosine ") + Figure(lost, lost.value);
-  return std::format("KL {} and the same first choice in {:.1f} % of rows", Figure(lost, lost.value),
+  if (!lost.is_kl) return Labelled(lost, lost.value);
+  return std::format("{} and the same first choice in {:.1f} % of rows", Labelled(lost, lost.value),
                      100 * result.loss_details.rows.at(lost.output).Top1());
 }
 
@@ -202,7 +206,7 @@ Status TakeSteps(const Graph& model, OptimizeOptions& options, Evidence& evidenc
     if (value > kWorthTime * lost.value) continue;
     std::string note =
         std::format("{}: output '{}' has {} so, and {} without, on {} ({} leaves it out)", step.what, lost.output,
-                    Figure(lost, value), Named(lost, result), WhatWasSeen(result.loss_details), step.way_out);
+                    Labelled(lost, value), Named(lost, result), WhatWasSeen(result.loss_details), step.way_out);
     std::vector<std::string> told;  // of the steps before it
     for (const std::string& before : result.notes) {
       if (std::ranges::any_of(kSteps, [&](const Step& s) { return before.starts_with(s.what); }))
