@@ -177,6 +177,12 @@ bool AttendInFloats(OptimizeOptions& o, const Optimized& result) {
   return o.keep_float.size() > before;
 }
 
+bool HasDepthwise(const Graph& model) {
+  return std::ranges::any_of(model.NodesInOrder(), [&model](ir::NodeId id) {
+    return model.node(id).op == ir::Op::kConv && model.node(id).attrs.Int("group", 1) > 1;
+  });
+}
+
 bool KeepSeparable(OptimizeOptions& o, const Optimized&) {
   if (o.recipe != "int8" || o.pass_options.contains("conv_linears")) return false;
   o.pass_options["conv_linears"]["separable"] = false;
@@ -191,18 +197,29 @@ constexpr Step kSteps[] = {
      false},
 };
 
+// A try of what evidence has already: no run of the data, and nothing told.
+OptimizeOptions Tried(OptimizeOptions options) {
+  options.data = nullptr, options.calibration = nullptr, options.explain = false, options.layers = false;
+  options.progress = nullptr, options.after_pass = nullptr;
+  return options;
+}
+
 // Takes the steps that are worth it, one after another. options and evidence become those of the result.
 Status TakeSteps(const Graph& model, OptimizeOptions& options, Evidence& evidence, Optimized& result) {
   if (options.recipe != "int8" && options.recipe != "fp8") return {};
   for (const Step& step : kSteps) {
     const Lost lost = MostLost(result);
     OptimizeOptions next = options;
-    if (!lost.too_much() || !step.take(next, result)) continue;
+    if (!lost.too_much() || !step.take(next, result) || (!step.has_ranges && !HasDepthwise(model))) continue;
+    constexpr double kWorthTime = 0.5;
+    const auto left = [&](const ir::Result<Optimized>& other) {
+      return other ? Of(lost.output, lost.is_kl, *other) : lost.value;
+    };
+    if (step.has_ranges && left(OptimizeOnce(model, Tried(next), evidence)) > kWorthTime * lost.value) continue;
     Evidence fresh;
     ir::Result<Optimized> other = OptimizeAgain(model, next, step.has_ranges ? evidence : fresh);
     if (!other && options.stop != nullptr && options.stop->load()) return ir::Fail("interrupted");
-    constexpr double kWorthTime = 0.5;
-    const double value = other ? Of(lost.output, lost.is_kl, *other) : lost.value;
+    const double value = left(other);
     if (value > kWorthTime * lost.value) continue;
     std::string note =
         std::format("{}: output '{}' has {} so, and {} without, on {} ({} leaves it out)", step.what, lost.output,
@@ -233,9 +250,7 @@ Status NoteAlternatives(const Graph& model, const OptimizeOptions& given, Eviden
   for (size_t i = 0; i < ways.size(); ++i) {
     if (options.progress) options.progress("alternatives", static_cast<int64_t>(i), static_cast<int64_t>(ways.size()));
     if (options.stop != nullptr && options.stop->load()) return ir::Fail("interrupted");
-    OptimizeOptions other = options;
-    other.data = nullptr, other.calibration = nullptr, other.explain = false, other.layers = false;
-    other.progress = nullptr, other.after_pass = nullptr;
+    OptimizeOptions other = Tried(options);
     ways[i].ask(other);
     const auto done = OptimizeOnce(model, other, evidence);
     if (!done) continue;  // options that do not go with it
