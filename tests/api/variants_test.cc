@@ -77,7 +77,8 @@ std::string Measured(const Graph& graph, const Variant& v, const std::vector<Ten
 }
 
 // Whether roundings alone move float outputs as far as they are apart: each number is up to 2^-21 of itself off, which another order of eight summands is.
-// A variance of rounding errors alone (the mean of deviations themselves, beside an epsilon of their size) is worth no more.
+// A variance of rounding errors alone (the mean of deviations themselves, beside an epsilon of their size) is worth no more. In f16 each is up to 2^-10 of
+// itself off, and its root may then be of a number below 0: where the noise makes a NaN, any number is as good.
 bool RoundingDoes(const Graph& graph, const Variant& v, const std::vector<Tensor>& want,
                   const std::vector<Tensor>& got) {
   const auto apart = [](const Tensor& a, const Tensor& b) {
@@ -90,15 +91,17 @@ bool RoundingDoes(const Graph& graph, const Variant& v, const std::vector<Tensor
     return most;
   };
   std::vector<double> moved(want.size(), 0);
-  for (const float sign : {0x1p-21f / fuzz::kNoise, -0x1p-21f / fuzz::kNoise}) {
+  const bool half = CoarsestOf(v) != DType::kF64;
+  const float off = half ? 1 : 0x1p-21f / fuzz::kNoise;  // of kNoise, which knows 16 bits
+  for (const float sign : {off, -off}) {
     const auto noisy =
         fuzz::WithNoise(graph, sign).and_then([&](const Graph& g) { return ir::Interpret(g, v.inputs); });
     if (!noisy) return false;
     for (size_t i = 0; i < want.size(); ++i) moved[i] = std::max(moved[i], apart(want[i], (*noisy)[i]));
   }
   for (size_t i = 0; i < want.size(); ++i) {
-    if (want[i].dtype() != DType::kF32 || !std::isfinite(moved[i]) || apart(want[i], got[i]) > 2 * moved[i])
-      return false;
+    if (want[i].dtype() != (half ? DType::kF16 : DType::kF32) || (!half && !std::isfinite(moved[i]))) return false;
+    if (apart(want[i], got[i]) > 2 * moved[i]) return false;
   }
   return true;
 }
