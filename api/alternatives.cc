@@ -149,10 +149,6 @@ std::string Told(const Lost& lost, const Optimized& result, std::vector<std::pai
   return said + "Measured there: " + better + ". min_db chooses among them layer by layer";
 }
 
-}  // namespace
-
-namespace {
-
 // Something that costs time and is done where it keeps half of what is lost without.
 struct Step {
   const char* what;
@@ -211,6 +207,7 @@ Status TakeSteps(const Graph& model, OptimizeOptions& options, Evidence& evidenc
     const Lost lost = MostLost(result);
     OptimizeOptions next = options;
     if (!lost.too_much() || !step.take(next, result) || (!step.has_ranges && !HasDepthwise(model))) continue;
+    if (options.progress) options.progress("alternatives", &step - kSteps, std::ssize(kSteps));
     constexpr double kWorthTime = 0.5;
     const auto left = [&](const ir::Result<Optimized>& other) {
       return other ? Of(lost.output, lost.is_kl, *other) : lost.value;

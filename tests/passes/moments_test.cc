@@ -6,7 +6,9 @@
 #include <cmath>
 #include <random>
 
+#include "octavo/ir/infer.h"
 #include "octavo/passes/quantize/mixed_bits.h"
+#include "octavo/passes/quantize/quantize.h"
 #include "octavo/passes/quantize/rounding.h"
 
 namespace octavo::passes::quantize {
@@ -239,6 +241,39 @@ TEST(MixedBits, WhatLosesMostForEachWeightGetsEight) {
   EXPECT_EQ(WorthEightBits(all, 7), (Indices{1, 0, 2}));  // 675
   EXPECT_EQ(WorthEightBits(all, 8), (Indices{1, 0, 2, 3}));
   EXPECT_EQ(WorthEightBits({}, 6), Indices());
+}
+
+// A Linear of more rows than can be fitted in bearable time is not: its neighbour is, and a note names it.
+TEST(Moments, DeepLinearsAreNotFitted) {
+  ir::Graph g;
+  g.info.opsets[""] = 18;
+  constexpr int64_t kDeep = 16'385, kShallow = 4;
+  const auto linear = [&](int64_t depth, const char* name) {
+    const ir::ValueId x = g.AddInput(std::string("x_") + name, {ir::DType::kF32, ir::SymShape{2, depth}});
+    ir::Tensor w = ir::Tensor::Zeros(ir::DType::kF32, {depth, 2});
+    for (int64_t i = 0; i < w.size(); ++i)
+      w.mutable_as<float>()[static_cast<size_t>(i)] = static_cast<float>(i % 7) - 3;
+    const ir::NodeId id = g.AddNode(ir::Op::kMatMul, {x, g.AddConstant(w)}, 1, {}, name);
+    g.SetOrigin(id, {name});
+    g.AddOutput(name, g.node(id).output());
+  };
+  linear(kDeep, "deep"), linear(kShallow, "shallow");
+  ASSERT_TRUE(ir::Inference::Run(g));
+  std::vector<int64_t> asked;
+  PassRun run;
+  run.evidence.moments = [&](std::span<const ir::ValueId>, std::span<SecondMoments> into) -> ir::Status {
+    for (SecondMoments& m : into) {
+      asked.push_back(m.k());
+      std::vector<float> rows(static_cast<size_t>(3 * m.k()), 1.0f);
+      m.Add(rows);
+    }
+    return {};
+  };
+  ASSERT_TRUE(FitWeights(g, run));
+  EXPECT_EQ(asked, std::vector<int64_t>{kShallow});
+  EXPECT_EQ(run.fitted.size(), 1u);
+  ASSERT_FALSE(run.notes.empty());
+  EXPECT_NE(run.notes[0].find("'deep'"), std::string::npos) << run.notes[0];
 }
 
 }  // namespace
