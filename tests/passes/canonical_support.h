@@ -129,8 +129,16 @@ inline double WorstDifference(const Tensor& a, const Tensor& b) {
   return worst;
 }
 
+inline double Largest(const Tensor& a) {
+  double largest = 0;
+  for (int64_t i = 0; i < a.size(); ++i) {
+    if (std::isfinite(a.GetDouble(i))) largest = std::max(largest, std::abs(a.GetDouble(i)));
+  }
+  return largest;
+}
+
 // Runs `pass`, then checks: legal, idempotent, outputs and their names kept, and the same results for two sets of sizes
-// (same bits where `tolerance` is 0). Returns the ops afterwards.
+// (same bits where `tolerance` is 0; it is for numbers of up to 1, and grows with larger ones). Returns the ops afterwards.
 inline std::string Check(const Graph& before, PassFn pass, double tolerance = 0) {
   Graph after = before;
   PassRun context;
@@ -160,7 +168,7 @@ inline std::string Check(const Graph& before, PassFn pass, double tolerance = 0)
             << "output " << i << " differs by " << WorstDifference((*want)[i], (*got)[i]) << "\n"
             << ir::ToText(after);
       } else {
-        EXPECT_LE(WorstDifference((*want)[i], (*got)[i]), tolerance);
+        EXPECT_LE(WorstDifference((*want)[i], (*got)[i]), tolerance * std::max(1.0, Largest((*want)[i])));
       }
     }
   }
