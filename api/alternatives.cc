@@ -24,7 +24,7 @@ struct Lost {
   double value = 0;
   bool is_score = false;  // one number a row
 
-  bool too_much() const { return value > (is_kl ? kMostKl : kMostTurn); }
+  bool too_much(double hundredths = 1) const { return value > hundredths * (is_kl ? kMostKl : kMostTurn); }
 };
 
 double Of(const std::string& output, bool is_kl, const Optimized& result) {
@@ -234,12 +234,44 @@ Status TakeSteps(const Graph& model, OptimizeOptions& options, Evidence& evidenc
   return {};
 }
 
+// Recipes of 4 bits: the Linears that lose most get 8, as few as keep all but three hundredths, or halve what is lost.
+Status TakeBits(const Graph& model, OptimizeOptions& options, Evidence& evidence, Optimized& result) {
+  constexpr double kHundredths = 3, kBits[] = {4.5, 5, 6}, kWorthBytes = 0.5;
+  const auto of_pass = options.pass_options.find("weights4");
+  const bool theirs = options.bits || (of_pass != options.pass_options.end() && of_pass->second.contains("bits"));
+  const Lost lost = MostLost(result);
+  if ((options.recipe != "dynamic4" && options.recipe != "weights4") || theirs || !lost.too_much(kHundredths))
+    return {};
+  for (const double& bits : kBits) {
+    if (options.progress) options.progress("alternatives", &bits - kBits, std::ssize(kBits));
+    OptimizeOptions next = options;
+    next.bits = bits;
+    ir::Result<Optimized> other = OptimizeAgain(model, next, evidence);
+    if (!other && options.stop != nullptr && options.stop->load()) return ir::Fail("interrupted");
+    if (!other) continue;
+    Lost left = lost;
+    left.value = Of(lost.output, lost.is_kl, *other);
+    const bool enough = !left.too_much(kHundredths), last = bits == std::end(kBits)[-1];
+    if (!enough && !(last && left.value <= kWorthBytes * lost.value)) continue;
+    other->notes.push_back(
+        ir::Cleaned({std::format("weights have {:g} bits on the mean, since those Linears that lose most by 4 have 8: "
+                                 "output '{}' has {} so, and {} with 4, on {} (bits 4 leaves it out)",
+                                 bits, lost.output, Labelled(lost, left.value), Named(lost, result),
+                                 WhatWasSeen(result.loss_details))})
+            .message);
+    result = std::move(*other), options = std::move(next);
+    break;
+  }
+  return {};
+}
+
 }  // namespace
 
 Status NoteAlternatives(const Graph& model, const OptimizeOptions& given, Evidence& evidence, Optimized& result) {
   if (!MayTry(model, given, result)) return {};
   OptimizeOptions options = given;
   OCTAVO_TRY_STATUS(TakeSteps(model, options, evidence, result));
+  OCTAVO_TRY_STATUS(TakeBits(model, options, evidence, result));
   const Lost lost = MostLost(result);
   if (lost.output.empty() || !lost.too_much()) return {};
   const std::vector<Way> ways = WaysFrom(options, result);

@@ -188,6 +188,50 @@ TEST(Alternatives, AttentionStaysInFloatsWhereThatKeepsHalf) {
   }
 }
 
+// Logits by a small Linear behind a Tanh, and hardly by two large ones beside it.
+Graph OneMatters(float size, bool others = true) {
+  std::mt19937 rng(7);
+  std::normal_distribution<float> normal;
+  Graph g;
+  g.info.opsets[""] = 18;
+  const auto node = [&](Op op, std::vector<ValueId> in) { return g.node(g.AddNode(op, std::move(in), 1)).output(); };
+  const auto linear = [&](ValueId x, int64_t columns, float scale) {
+    Tensor w = Tensor::Empty(DType::kF32, {kDepth, columns});
+    for (float& v : w.mutable_as<float>()) v = scale * normal(rng);
+    return node(Op::kMatMul, {x, g.AddConstant(w)});
+  };
+  const ValueId x = g.AddInput("x", {DType::kF32, ir::SymShape{ir::Dim::Symbol("rows"), kDepth}});
+  const ValueId logits = linear(node(Op::kTanh, {x}), kClasses, size);
+  g.AddOutput("logits",
+              !others ? logits
+                      : node(Op::kAdd, {logits, linear(node(Op::kRelu, {linear(x, kDepth, 0.1f)}), kClasses, 0.001f)}));
+  return g;
+}
+
+TEST(Alternatives, LinearsThatLoseMostByFourBitsGetEight) {
+  for (const char* recipe : {"dynamic4", "weights4"}) {
+    const auto done = [&](float size, std::optional<double> bits, std::optional<double> of_pass = {}) {
+      return Done(OneMatters(size), 8, [&](OptimizeOptions& o) {
+        o.recipe = recipe, o.bits = bits;
+        if (of_pass) o.pass_options["weights4"]["bits"] = *of_pass;
+      });
+    };
+    const auto says =
+        Contains(AllOf(HasSubstr("weights have 4.5 bits on the mean"), HasSubstr("(bits 4 leaves it out)")));
+    const Optimized more = done(1, {}), four = done(1, 4), same = done(1, {}, 4);
+    EXPECT_THAT(more.notes, says) << recipe;
+    EXPECT_LT(more.loss_details.rows.at("logits").MeanKl(), 3 * kMostKl) << recipe;
+    EXPECT_GT(four.loss_details.rows.at("logits").MeanKl(), 3 * kMostKl) << recipe;
+    EXPECT_THAT(four.notes, Not(says)) << recipe;
+    EXPECT_THAT(same.notes, Not(says)) << recipe;
+    EXPECT_THAT(done(0.1f, {}).notes, Not(says)) << recipe << ": little is lost";
+  }
+  // Four bits are all that one Linear can have below eight.
+  const Optimized none = Done(OneMatters(1, false), 8, [](OptimizeOptions& o) { o.recipe = "dynamic4"; });
+  EXPECT_GT(none.loss_details.rows.at("logits").MeanKl(), 3 * kMostKl);
+  EXPECT_THAT(none.notes, Not(Contains(HasSubstr("bits on the mean"))));
+}
+
 // A row of one number has a cosine of 1, whatever it is: what varies between rows counts.
 TEST(Alternatives, OfOutputsOfOneNumberARow) {
   const Optimized lost = Done(Model("score", true, 1), 8, kInt8);

@@ -79,7 +79,7 @@ TEST_F(TriesTest, EachIsWhatItWouldBeAlone) {
       Way("fp8"),
       Way("int8", [](auto& o) { o.reduce_range = true; }),
       Way("dynamic"),
-      Way("dynamic4"),
+      Way("dynamic4", [](auto& o) { o.bits = 4; }),  // more are no part of a try
       Way("int8", [](auto& o) { o.dynamic = {"*output/dense*"}; }),
       Way("int8"),
   };
