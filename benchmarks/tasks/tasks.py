@@ -261,7 +261,7 @@ class Text(Task):
         gemma.write(graph.Graph(), weights, self.models["model"])
         manual, policy = manual_and_policy()
         skipped = 3000  # the table of contents
-        self.items = gemma.blocks(weights, manual[skipped : skipped + 20000], 12, self.WIDTH)
+        self.items = gemma.blocks(weights, manual[skipped : skipped + 60000], 48, self.WIDTH)
         self.calibration = {"model": [{"input_ids": b} for b in gemma.blocks(weights, policy[skipped : skipped + 12000], 8, self.WIDTH)]}
 
     def answer(self, parts, item):
