@@ -157,13 +157,10 @@ Choice ChooseSdpa(const SdpaQuery& query, Arch arch) {
 }
 
 std::string KernelOf(Family family, Arch arch) {
-  constexpr std::string_view kNames[kFamilies] = {"norm",       "softmax",    "quantize",
-                                                  "dequantize", "minmax",     "unary",
-                                                  "binary",     "lookup",     "linear_f32_panels",
-                                                  "linear_f32", "matmul_f32", "conv_f32"};
-  if (family == Family::kPanelsF32 && arch == Arch::kScalar) family = Family::kGemmF32;
+  constexpr std::string_view kNames[kFamilies] = {"norm",  "softmax", "quantize", "dequantize",        "minmax",
+                                                  "unary", "binary",  "lookup",   "linear_f32_panels", "conv_f32"};
   std::string_view form = PlainForm(arch);
-  if (family == Family::kGemmF32 || family == Family::kMatMulF32 || family == Family::kConvF32) form = "onednn";
+  if (family == Family::kConvF32) form = "onednn";
   if (family == Family::kLookup && form != "avx512vnni") form = "scalar";  // a byte by two loads
   return std::format("{}_{}", kNames[static_cast<int>(family)], form);
 }

@@ -60,7 +60,7 @@ Choice ChooseQkv(const LinearQuery& query, Arch arch);
 Choice ChooseBlocked(const BlockedQuery& query, Arch arch);
 Choice ChooseSdpa(const SdpaQuery& query, Arch arch);
 
-// What has one form for all sizes and refuses nothing. The last three are oneDNN's, which asks the CPU itself.
+// What has one form for all sizes and refuses nothing. The last is oneDNN's, which asks the CPU itself.
 enum class Family : uint8_t {
   kNorm,
   kSoftmax,
@@ -70,12 +70,10 @@ enum class Family : uint8_t {
   kUnary,
   kBinary,
   kLookup,
-  kPanelsF32,  // of weights that oneDNN would take as they came; Arch::kScalar has none and takes kGemmF32
-  kGemmF32,
-  kMatMulF32,
+  kPanelsF32,
   kConvF32,
 };
-inline constexpr int kFamilies = 12;
+inline constexpr int kFamilies = 10;
 std::string KernelOf(Family family, Arch arch);
 
 // Every name that these functions can return, for tables and tests.

@@ -67,14 +67,6 @@ std::optional<Weights> WeightsOf(const CompileContext& c, ValueId v, std::vector
   return {};
 }
 
-// Rows of one call of the float product, by shape alone: whatever the number of rows, few numbers are seen (gemm_f32.h says why).
-int64_t FloatRows(int64_t left) {
-  constexpr int64_t kMost = 128;
-  return left >= kMost                  ? kMost
-         : left >= kernels::kRowUnitF32 ? left / kernels::kRowUnitF32 * kernels::kRowUnitF32
-                                        : left;
-}
-
 using Codes = std::vector<kernels::PackedBlocked>;  // of each expert
 
 // Of an expert, without data. 64 columns of a block are decoded at once; its scale is 1, the true one stands behind the product.
@@ -162,7 +154,7 @@ class ExpertProducts : public Kernel {
     return rows;
   }
 
-  // Each chosen expert's columns in parts: of codes as many as threads can use, of floats by width alone, since a split may change their sums.
+  // Each chosen expert's columns in parts: of codes as many as threads can use, of floats by width alone.
   Status Multiply(StepCall& call, const Rows& rows, const float* x, float* y) const {
     constexpr int64_t kFloatColumns = 512;
     const int64_t blocks = kernels::ColumnBlocks(n_), threads = call.threads->count();
@@ -170,13 +162,11 @@ class ExpertProducts : public Kernel {
                           : threads == 1    ? 1
                                             : std::min(blocks, 2 * threads);
     const std::vector<size_t> chosen = rows.Chosen();
-    std::vector<std::string> errors(chosen.size() * static_cast<size_t>(parts));
-    call.threads->For(static_cast<int64_t>(errors.size()), [&](int64_t task) {
+    call.threads->For(std::ssize(chosen) * parts, [&](int64_t task) {
       const size_t e = chosen[static_cast<size_t>(task / parts)];
       const kernels::Range of{rows.first[e], rows.first[e + 1]};
       if (codes_ == nullptr) {
-        errors[static_cast<size_t>(task)] =
-            Floats(static_cast<int64_t>(e), of, PartOf(n_, parts, task % parts, 16), x, y);
+        Floats(static_cast<int64_t>(e), of, PartOf(n_, parts, task % parts, 16), x, y);
       } else {
         const Part p = PartOf(blocks, parts, task % parts, 1);
         const kernels::BlockedArgs args{.x = x, .x_stride = k_, .w = &(*codes_)[e], .y = y, .y_stride = n_};
@@ -184,23 +174,17 @@ class ExpertProducts : public Kernel {
                              TaskScratch(kernels::BlockedScratchBytes(arch_, (*codes_)[e])).data());
       }
     });
-    for (const std::string& error : errors) {
-      if (!error.empty()) return ir::Fail("{}", error);
-    }
     return {};
   }
 
-  std::string Floats(int64_t expert, kernels::Range rows, Part columns, const float* x, float* y) const {
-    if (columns.begin >= columns.end) return {};
-    kernels::MatMulF32Args args{.k = k_, .n = columns.end - columns.begin, .a_row = k_, .c_row = n_};
+  void Floats(int64_t expert, kernels::Range rows, Part columns, const float* x, float* y) const {
+    if (columns.begin >= columns.end) return;
+    kernels::MatMulF32Args args{
+        .m = rows.end - rows.begin, .k = k_, .n = columns.end - columns.begin, .a_row = k_, .c_row = n_};
+    args.a = x + rows.begin * k_, args.c = y + rows.begin * n_ + columns.begin;
     args.b = w_.as<float>().data() + expert * k_ * n_ + columns.begin * (transposed_ ? k_ : 1);
     args.b_row = transposed_ ? 1 : n_, args.b_column = transposed_ ? k_ : 1;
-    for (int64_t row = rows.begin; row < rows.end; row += args.m) {
-      args.m = FloatRows(rows.end - row);
-      args.a = x + row * k_, args.c = y + row * n_ + columns.begin;
-      if (std::string error = kernels::MatMulF32(args, {0, 1}); !error.empty()) return error;
-    }
-    return {};
+    kernels::MatMulF32(args, {0, 1});
   }
 
   kernels::Arch arch_;

@@ -1,8 +1,7 @@
-// f32 MatMul through oneDNN: with packed weights where the right operand is a constant matrix, batched otherwise. A MatMul
+// f32 MatMul: with packed weights where the right operand is a constant matrix, batched otherwise. A MatMul
 // whose operands both carry integers (DequantizeLinear behind views) means the exact integer product and goes to the
 // interpreter; fused graphs have none left.
 #include <algorithm>
-#include <mutex>
 
 #include "octavo/kernels/gemm/gemm_f32.h"
 #include "octavo/runtime/packed_once.h"
@@ -12,24 +11,9 @@ namespace octavo::runtime {
 
 namespace {
 
-// The rows and columns of one oneDNN call at most. Fixed, whatever the thread count, because the split may change the order of sums.
+// The rows and columns of one call at most.
 constexpr int64_t kRowsPerCall = 128;
 constexpr int64_t kColumnsPerCall = 512;
-
-// First error of several tasks.
-class FirstError {
- public:
-  void Set(std::string message) {
-    if (message.empty()) return;
-    const std::scoped_lock lock(mutex_);
-    if (message_.empty()) message_ = std::move(message);
-  }
-  Status Take() const { return message_.empty() ? Status{} : ir::Fail("{}", message_); }
-
- private:
-  std::mutex mutex_;
-  std::string message_;
-};
 
 using Parts = std::vector<kernels::PackedF32>;  // of the columns
 
@@ -40,6 +24,7 @@ class WeightMatMul : public Kernel {
       : parts_(std::move(parts)), fallback_(std::move(fallback)) {
     for (const kernels::PackedF32& w : *parts_) first_.push_back(columns_), columns_ += w.n();
     needs.EndsIn(0, DType::kF32, {(*parts_)[0].k()});
+    by_rows = true;
   }
   std::string name() const override { return "matmul_f32"; }
   Status Execute(StepCall& call) const override {
@@ -50,7 +35,6 @@ class WeightMatMul : public Kernel {
     const int64_t rows = LeadingRows(shape);
     float* y = call.Allocate(0, DType::kF32, shape).mutable_as<float>().data();
     const auto parts = static_cast<int64_t>(parts_->size());
-    FirstError error;
     call.threads->For((rows + kRowsPerCall - 1) / kRowsPerCall * parts, [&](int64_t i) {
       const auto part = static_cast<size_t>(i % parts);
       const int64_t row = i / parts * kRowsPerCall;
@@ -60,9 +44,9 @@ class WeightMatMul : public Kernel {
                                       .bias = nullptr,
                                       .y = y + first_[part],
                                       .y_stride = columns_};
-      error.Set(kernels::GemmF32(args, {row, std::min(rows, row + kRowsPerCall)}));
+      kernels::GemmF32(args, {row, std::min(rows, row + kRowsPerCall)});
     });
-    return error.Take();
+    return {};
   }
 
  private:
@@ -108,7 +92,7 @@ class Batches {
 
 class BatchedMatMul : public Kernel {
  public:
-  BatchedMatMul(bool in_order, KernelPtr fallback) : in_order_(in_order), fallback_(std::move(fallback)) {
+  explicit BatchedMatMul(KernelPtr fallback) : fallback_(std::move(fallback)) {
     needs.Typed(0, DType::kF32), needs.Typed(1, DType::kF32);
   }
   std::string name() const override { return "matmul_f32_batched"; }
@@ -120,14 +104,13 @@ class BatchedMatMul : public Kernel {
     if (!plain) return fallback_->Run(call);
     const Batches batches(a.shape(), b.shape());
     if (!batches.fit()) return fallback_->Run(call);  // it says why
-    kernels::MatMulF32Args args{.in_order = in_order_};
+    kernels::MatMulF32Args args;
     args.m = a.shape()[a.shape().size() - 2], args.k = a.shape().back(), args.n = b.shape().back();
     args.a_row = args.k, args.b_row = args.n, args.c_row = args.n;
     Shape shape = batches.shape();
     shape.insert(shape.end(), {args.m, args.n});
     args.c = call.Allocate(0, DType::kF32, shape).mutable_as<float>().data();
     const float *of_a = a.as<float>().data(), *of_b = b.as<float>().data();
-    FirstError error;
     if (b.size() == args.k * args.n) {  // one matrix for all: products of rows
       const int64_t rows = a.size() / args.k;
       call.threads->For((rows + kRowsPerCall - 1) / kRowsPerCall, [&](int64_t i) {
@@ -135,9 +118,9 @@ class BatchedMatMul : public Kernel {
         kernels::MatMulF32Args some = args;
         some.m = std::min(kRowsPerCall, rows - row), some.a = of_a + row * args.k, some.b = of_b,
         some.c = args.c + row * args.n;
-        error.Set(kernels::MatMulF32(some, {0, 1}));
+        kernels::MatMulF32(some, {0, 1});
       });
-      return error.Take();
+      return {};
     }
     call.threads->For(ir::ElementCount(batches.shape()), [&](int64_t i) {
       const auto [at_a, at_b] = batches.Of(i);
@@ -145,24 +128,22 @@ class BatchedMatMul : public Kernel {
       one.a = of_a + at_a * args.m * args.k;
       one.b = of_b + at_b * args.k * args.n;
       one.c = args.c + i * args.m * args.n;
-      error.Set(kernels::MatMulF32(one, {0, 1}));
+      kernels::MatMulF32(one, {0, 1});
     });
-    return error.Take();
+    return {};
   }
 
  private:
-  bool in_order_;
   KernelPtr fallback_;
 };
 
-// Parts of about equal width, whole vectors each; none where oneDNN refuses.
+// Parts of about equal width, whole vectors each.
 std::optional<Parts> PackColumns(const Tensor& w) {
   const int64_t k = w.shape()[0], n = w.shape()[1], count = (n + kColumnsPerCall - 1) / kColumnsPerCall;
   Parts parts;
   for (int64_t i = 0; i < count; ++i) {
     const Part part = PartOf(n, count, i, 16);
-    auto packed =
-        kernels::PackWeightsF32(w.as<float>().data() + part.begin, k, part.end - part.begin, false, kRowsPerCall, n);
+    auto packed = kernels::PackWeightsF32(w.as<float>().data() + part.begin, k, part.end - part.begin, false, n);
     if (!packed) return {};
     parts.push_back(std::move(*packed));
   }
@@ -182,7 +163,7 @@ KernelPtr MakeMatMul(const Node& node, const CompileContext& c) {
       return std::make_unique<WeightMatMul>(std::move(parts), MakeInterpreted(c.graph, id));
     }
   }
-  return std::make_unique<BatchedMatMul>(c.SumsInOrder(), MakeInterpreted(c.graph, id));
+  return std::make_unique<BatchedMatMul>(MakeInterpreted(c.graph, id));
 }
 
 }  // namespace octavo::runtime

@@ -3,7 +3,6 @@
 // Left to the interpreter: other activations, a clip, peepholes, coupled gates, lengths of sequences, the batch in front, weights that are no constants.
 #include <algorithm>
 #include <cctype>
-#include <mutex>
 
 #include "octavo/kernels/gemm/gemm_f32.h"
 #include "octavo/runtime/packed_once.h"
@@ -73,7 +72,6 @@ class RecurrentKernel : public Kernel {
       const int64_t blocks = ((end - begin) * batch + kRowsPerCall - 1) / kRowsPerCall;
       call.threads->For(count * blocks, [&](int64_t i) { InputPart(run, i / blocks, begin, end, i % blocks); });
       call.threads->For(count, [&](int64_t d) { Steps(run, d, begin, end); });
-      if (!run.error.empty()) return ir::Fail("{}", run.error);
     }
     for (const size_t i : {1, 2}) {
       if (!outputs_[i]) continue;
@@ -95,14 +93,6 @@ class RecurrentKernel : public Kernel {
     int64_t steps, batch, at_once;
     float* y = nullptr;
     std::vector<Buffers> of = {};
-    std::mutex mutex = {};
-    std::string error = {};
-
-    void Check(std::string message) {
-      if (message.empty()) return;
-      const std::scoped_lock lock(mutex);
-      error = std::move(message);
-    }
   };
 
   static float* Floats(StepCall& call, size_t i, Shape shape) {
@@ -126,7 +116,7 @@ class RecurrentKernel : public Kernel {
                                     .bias = direction.bias.data(),
                                     .y = run.of[static_cast<size_t>(d)].gates,
                                     .y_stride = cell_.rows()};
-    run.Check(kernels::GemmF32(args, {block * kRowsPerCall, std::min(rows, (block + 1) * kRowsPerCall)}));
+    kernels::GemmF32(args, {block * kRowsPerCall, std::min(rows, (block + 1) * kRowsPerCall)});
   }
 
   void Steps(Run& run, int64_t d, int64_t begin, int64_t end) const {
@@ -138,8 +128,7 @@ class RecurrentKernel : public Kernel {
       const int64_t at = direction.backward ? end - 1 - i : i - begin;
       float* gates = of.gates + at * run.batch * rows;
       const bool reset_last = w.last.has_value();
-      run.Check(
-          kernels::GemmF32({.x = of.h, .x_stride = n, .w = &w.state, .y = of.sums, .y_stride = rows}, {0, run.batch}));
+      kernels::GemmF32({.x = of.h, .x_stride = n, .w = &w.state, .y = of.sums, .y_stride = rows}, {0, run.batch});
       for (int64_t b = 0; b < run.batch; ++b) {
         if (cell_.lstm) {
           Lstm(gates + b * rows, of.sums + b * rows, of.h + b * n, of.c + b * n);
@@ -148,8 +137,8 @@ class RecurrentKernel : public Kernel {
         }
       }
       if (reset_last) {
-        run.Check(kernels::GemmF32({.x = of.more, .x_stride = n, .w = &*w.last, .y = of.sums + 2 * n, .y_stride = rows},
-                                   {0, run.batch}));
+        kernels::GemmF32({.x = of.more, .x_stride = n, .w = &*w.last, .y = of.sums + 2 * n, .y_stride = rows},
+                         {0, run.batch});
       }
       for (int64_t b = 0; !cell_.lstm && b < run.batch; ++b) Update(gates + b * rows, of.sums + b * rows, of.h + b * n);
       if (run.y == nullptr) continue;
@@ -217,12 +206,12 @@ std::optional<std::vector<Weights>> Pack(const Cell& cell, const Tensor& w, cons
   for (size_t d = 0; d < cell.directions.size(); ++d) {
     const float* of_x = w.as<float>().data() + static_cast<int64_t>(d) * rows * cell.width;
     const float* of_h = r.as<float>().data() + static_cast<int64_t>(d) * rows * n;
-    auto input = kernels::PackWeightsF32(of_x, cell.width, rows, true, kRowsPerCall);
-    auto state = kernels::PackWeightsF32(of_h, n, cell.state_rows(), true, 1);
+    auto input = kernels::PackWeightsF32(of_x, cell.width, rows, true);
+    auto state = kernels::PackWeightsF32(of_h, n, cell.state_rows(), true);
     if (!input || !state) return {};
     Weights weights{std::move(*input), std::move(*state)};
     if (cell.state_rows() != rows) {
-      auto last = kernels::PackWeightsF32(of_h + 2 * n * n, n, n, true, 1);
+      auto last = kernels::PackWeightsF32(of_h + 2 * n * n, n, n, true);
       if (!last) return {};
       weights.last = std::move(*last);
     }

@@ -6,7 +6,7 @@
 #include <oneapi/dnnl/dnnl.hpp>
 #include <unordered_map>
 
-#include "octavo/kernels/gemm/onednn.h"
+#include "octavo/kernels/conv/onednn.h"
 
 namespace octavo::kernels::bench {
 namespace {

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "octavo/kernels/bench/attention_truth.h"
-#include "octavo/kernels/gemm/onednn.h"
+#include "octavo/kernels/conv/onednn.h"
 
 namespace octavo::kernels::bench {
 namespace {

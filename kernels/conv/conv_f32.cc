@@ -7,7 +7,7 @@
 #include <unordered_map>
 #include <utility>
 
-#include "octavo/kernels/gemm/onednn.h"
+#include "octavo/kernels/conv/onednn.h"
 
 namespace octavo::kernels {
 

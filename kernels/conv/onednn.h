@@ -1,6 +1,6 @@
 // What the float kernels by oneDNN share. Inside of the kernels only: it includes oneDNN's header.
-#ifndef OCTAVO_KERNELS_GEMM_ONEDNN_H_
-#define OCTAVO_KERNELS_GEMM_ONEDNN_H_
+#ifndef OCTAVO_KERNELS_CONV_ONEDNN_H_
+#define OCTAVO_KERNELS_CONV_ONEDNN_H_
 
 #include <csignal>
 #include <cstdint>
@@ -41,17 +41,7 @@ class OneThread {
 struct ThreadState {
   dnnl::stream stream{Engine()};
   AlignedArray<uint8_t> scratchpad;
-  AlignedArray<float> row;
-  AlignedArray<float> column;
 
-  // oneDNN 3.7.2 forgets the stride of a single row or column: it writes a product of one column contiguous (wrong
-  // results, and writes between the rows) and reads a left operand of one row contiguous. Both go through these.
-  float* Row(int64_t count) { return Room(row, count); }
-  float* Column(int64_t count) { return Room(column, count); }
-  static float* Room(AlignedArray<float>& array, int64_t count) {
-    if (array.size() < static_cast<size_t>(count)) array = AlignedArray<float>(static_cast<size_t>(count));
-    return array.data();
-  }
   void* Scratchpad(size_t bytes) {
     if (scratchpad.size() < bytes) scratchpad = AlignedArray<uint8_t>(bytes);
     return scratchpad.data();
@@ -89,4 +79,4 @@ class SignalsHeld {
 
 }  // namespace octavo::kernels::onednn
 
-#endif  // OCTAVO_KERNELS_GEMM_ONEDNN_H_
+#endif  // OCTAVO_KERNELS_CONV_ONEDNN_H_

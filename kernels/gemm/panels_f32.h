@@ -1,6 +1,5 @@
-// Inside of GemmF32 and MatMulF32: float products over weights in panels of 16 columns. Every sum is one chain of FMA in the order of k, so that the bits
-// of a row do not depend on how many there are. oneDNN's gemm:jit, which AVX2 gets otherwise, copies weights in each call and has an order for each number
-// of rows.
+// Inside of GemmF32 and MatMulF32: float products over a right operand in panels of 16 columns. Every sum is one chain in the order of k, of FMA where the
+// CPU has it (AVX2), so that the bits of a row depend neither on how many rows there are nor on the CPU.
 #ifndef OCTAVO_KERNELS_GEMM_PANELS_F32_H_
 #define OCTAVO_KERNELS_GEMM_PANELS_F32_H_
 
@@ -11,13 +10,14 @@
 namespace octavo::kernels {
 
 inline constexpr int64_t kPanelColumns = 16;
-inline constexpr int64_t kPanelTileRows = 6;  // with a panel of two vectors: 12 sums of AVX2's 16 registers
+inline constexpr int64_t kPanelTileRows =
+    6;  // with a panel of two vectors: 12 sums of AVX2's 16 registers; with four of one: 24 of AVX-512's 32
 inline constexpr int64_t kPanelFewRows =
     3;  // up to so many take several panels at once: chains of few sums wait for each other
 
-// Floats of a right operand's panels that are copied at once, a quarter of L2; of each operand up to which panels are taken whatever the CPU.
+// Floats of a right operand's panels that are copied at once, a quarter of L2. Up to so many rows, and up to so many columns, the copy is not worth its time.
 inline constexpr int64_t kPanelsCopy = 32 << 10;
-inline constexpr int64_t kSmallPanels = 4 << 10;
+inline constexpr int64_t kPanelUncopiedRows = 2 * kPanelTileRows, kPanelUncopiedColumns = 4 * kPanelColumns;
 
 // Floats of the panels of a matrix of k rows and n columns.
 constexpr int64_t PanelsF32Size(int64_t k, int64_t n) {
@@ -31,12 +31,14 @@ struct PanelsF32Args {
   int64_t m = 0, k = 0, n = 0;
   const float* x = nullptr;  // [m][k]
   int64_t x_stride = 0;
-  const float* panels = nullptr;  // aligned for vectors
-  const float* bias = nullptr;    // n values or null
-  float* y = nullptr;             // [m][n]
+  const float* panels = nullptr;  // aligned for vectors; or
+  const float* rows = nullptr;    // w as it lies, [k][n], n a multiple of 16
+  int64_t rows_stride = 0;
+  const float* bias = nullptr;  // n values or null
+  float* y = nullptr;           // [m][n]
   int64_t y_stride = 0;
 };
-extern const PerArch<void(const PanelsF32Args&)> kPanelsF32Of;  // none for Arch::kScalar
+extern const PerArch<void(const PanelsF32Args&)> kPanelsF32Of;
 
 }  // namespace octavo::kernels
 

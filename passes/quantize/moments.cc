@@ -1,7 +1,6 @@
 #include "octavo/passes/quantize/moments.h"
 
 #include <algorithm>
-#include <atomic>
 #include <cmath>
 
 #include "octavo/kernels/gemm/gemm_f32.h"
@@ -18,9 +17,8 @@ static_assert(kRowsAtOnce * int64_t{quant::Moments::kLargest} * quant::Moments::
 
 // to[i][j] += sign * sum_r a[r][i] a[r][j] for j >= the stripe of i: the upper triangle, and a little beside it. a: [rows][k], `stride` apart.
 // Cut by shape, not by threads: the bits are the same for any number of them.
-bool AddProduct(const float* a, int64_t rows, int64_t k, int64_t stride, float sign, float* to, int64_t to_stride,
+void AddProduct(const float* a, int64_t rows, int64_t k, int64_t stride, float sign, float* to, int64_t to_stride,
                 const ParallelFor& parallel) {
-  std::atomic<bool> done = true;
   parallel((k + kStripe - 1) / kStripe, [&](int64_t s) {
     const int64_t i = s * kStripe, m = std::min(kStripe, k - i), n = k - i;
     std::vector<float> stripe(static_cast<size_t>(m * n));
@@ -34,12 +32,11 @@ bool AddProduct(const float* a, int64_t rows, int64_t k, int64_t stride, float s
                                       .b_row = stride,
                                       .c = stripe.data(),
                                       .c_row = n};
-    if (!kernels::MatMulF32(args, {0, 1}).empty()) done = false;
+    kernels::MatMulF32(args, {0, 1});
     for (int64_t r = 0; r < m; ++r) {
       for (int64_t c = 0; c < n; ++c) to[(i + r) * to_stride + i + c] += sign * stripe[static_cast<size_t>(r * n + c)];
     }
   });
-  return done;
 }
 
 // Columns [first, last) of row i of H less what the rows of U from `begin` on took of them.
@@ -197,8 +194,7 @@ std::optional<Compensation> Factor(SecondMoments moments, const ParallelFor& par
     const int64_t end = std::min(k, begin + kStripe);
     if (!FactorDiagonal(u, k, begin, end)) return {};
     FactorRest(u, k, begin, end, parallel);
-    if (end < k && !AddProduct(u + begin * k + end, end - begin, k - end, k, -1.0f, u + end * k + end, k, parallel))
-      return {};
+    if (end < k) AddProduct(u + begin * k + end, end - begin, k - end, k, -1.0f, u + end * k + end, k, parallel);
   }
   for (int64_t i = 0; i < k; ++i) {
     const float corner = u[i * k + i];
@@ -208,10 +204,10 @@ std::optional<Compensation> Factor(SecondMoments moments, const ParallelFor& par
   return c;
 }
 
-Status Owed(const Compensation& c, int64_t k, Rows rows, const float* errors, int64_t n, float* owed) {
+void Owed(const Compensation& c, int64_t k, Rows rows, const float* errors, int64_t n, float* owed) {
   if (rows.end == k) {
     std::fill_n(owed, (rows.end - rows.begin) * n, 0.0f);
-    return {};
+    return;
   }
   const kernels::MatMulF32Args product{.m = rows.end - rows.begin,
                                        .k = k - rows.end,
@@ -222,8 +218,7 @@ Status Owed(const Compensation& c, int64_t k, Rows rows, const float* errors, in
                                        .b_row = n,
                                        .c = owed,
                                        .c_row = n};
-  const std::string why = kernels::MatMulF32(product, {0, 1});
-  return why.empty() ? Status() : ir::Fail("{}", why);
+  kernels::MatMulF32(product, {0, 1});
 }
 
 }  // namespace octavo::passes::quantize

@@ -79,7 +79,7 @@ std::optional<double> LostByFitting(const ir::Tensor& w, int limit, std::vector<
 struct Rows {
   int64_t begin, end;
 };
-Status Owed(const Compensation& c, int64_t k, Rows rows, const float* errors, int64_t n, float* owed);
+void Owed(const Compensation& c, int64_t k, Rows rows, const float* errors, int64_t n, float* owed);
 
 }  // namespace octavo::passes::quantize
 

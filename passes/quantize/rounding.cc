@@ -103,9 +103,7 @@ class BlockQuantizer {
   Status Run(Blocked& out) {
     for (int64_t b = (k_ + f_.block - 1) / f_.block - 1; b >= 0; --b) {
       begin_ = b * f_.block, rows_ = std::min(k_ - begin_, f_.block);
-      if (fit_ != nullptr) {
-        OCTAVO_TRY_STATUS(Owed(*fit_, k_, {begin_, begin_ + rows_}, errors_.data(), columns_.count, owed_.data()));
-      }
+      if (fit_ != nullptr) Owed(*fit_, k_, {begin_, begin_ + rows_}, errors_.data(), columns_.count, owed_.data());
       for (int64_t first = 0; first < columns_.count; first += kColumns) {
         const int64_t count = std::min(kColumns, columns_.count - first);
         Part part = Fill(first, count);

@@ -255,7 +255,7 @@ TEST(Catalog, NamesWhatHasOneFormForAllSizes) {
   EXPECT_EQ(KernelOf(Family::kLookup, Arch::kAvx512), "lookup_scalar");
   EXPECT_EQ(KernelOf(Family::kLookup, Arch::kAmx), "lookup_avx512vnni");
   EXPECT_EQ(KernelOf(Family::kPanelsF32, Arch::kAvx2), "linear_f32_panels_avx2");
-  EXPECT_EQ(KernelOf(Family::kPanelsF32, Arch::kScalar), "linear_f32_onednn");
+  EXPECT_EQ(KernelOf(Family::kPanelsF32, Arch::kScalar), "linear_f32_panels_scalar");
   EXPECT_EQ(KernelOf(Family::kConvF32, Arch::kAmx), "conv_f32_onednn");
   for (int i = 0; i < kFamilies; ++i) {
     for (Arch arch : {Arch::kScalar, Arch::kAvx2, Arch::kAvxVnni, Arch::kAvx512, Arch::kAvx512Vnni, Arch::kAmx}) {

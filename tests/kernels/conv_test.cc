@@ -1,10 +1,14 @@
 // Float convolutions against double, for random shapes of one to three spatial dims, groups, strides, dilations and paddings.
 #include <gtest/gtest.h>
+#include <signal.h>
 
 #include <cmath>
 #include <random>
 
 #include "octavo/kernels/conv/conv_f32.h"
+
+extern "C" int omp_get_max_threads();
+extern "C" void omp_set_num_threads(int count);
 
 namespace octavo::kernels {
 namespace {
@@ -112,6 +116,38 @@ TEST(ConvF32, PatchesOfAViT) {
                    .before = {0, 0},
                    .after = {0, 0}},
                   true, gen);
+}
+
+// The host's OpenMP threads and its signals are its own, after convolutions, packing and refusals.
+TEST(ConvF32, LeavesTheHostAsItWas) {
+  const int before = omp_get_max_threads();
+  const ConvShape shape = {.channels = 8,
+                           .filters = 8,
+                           .in = {9, 9},
+                           .kernel = {3, 3},
+                           .stride = {1, 1},
+                           .dilation = {1, 1},
+                           .before = {1, 1},
+                           .after = {1, 1}};
+  const std::vector<float> w(8 * 8 * 9, 1.0f), x(8 * 81, 1.0f);
+  std::vector<float> y(8 * 81);
+  for (const int count : {1, 2, 5}) {
+    omp_set_num_threads(count);
+    const auto conv = ConvF32::Make(shape, w.data(), false);
+    EXPECT_EQ(omp_get_max_threads(), count);
+    ASSERT_TRUE(conv) << conv.error();
+    EXPECT_EQ(conv->Run(x.data(), nullptr, y.data()), "");
+    EXPECT_EQ(omp_get_max_threads(), count);
+    ConvShape wrong = shape;
+    wrong.groups = 3;
+    EXPECT_FALSE(ConvF32::Make(wrong, w.data(), false));
+    EXPECT_EQ(omp_get_max_threads(), count);
+    sigset_t held;
+    sigemptyset(&held);
+    ASSERT_EQ(pthread_sigmask(SIG_BLOCK, nullptr, &held), 0);
+    EXPECT_EQ(sigismember(&held, SIGALRM), 0);
+  }
+  omp_set_num_threads(before);
 }
 
 TEST(ConvF32, WhatMakesNoSenseIsRefused) {

@@ -48,33 +48,42 @@ struct Product {
 class FloatOrder : public ArchTest {};
 INSTANTIATE_TEST_SUITE_P(All, FloatOrder, ::testing::ValuesIn(VectorArchs()), ArchTestName);
 
+// Of w in panels, and as it lies.
 void ExpectChains(Arch arch, Product& p) {
   AlignedArray<float> panels(static_cast<size_t>(PanelsF32Size(p.k, p.n)));
   PackPanelsF32(p.w.data(), p.k, p.n, p.w_stride, 1, panels.data());
-  kPanelsF32Of[arch]({.m = p.m,
-                      .k = p.k,
-                      .n = p.n,
-                      .x = p.x.data(),
-                      .x_stride = p.x_stride,
-                      .panels = panels.data(),
-                      .bias = p.Bias(),
-                      .y = p.y.data(),
-                      .y_stride = p.y_stride});
-  ASSERT_EQ(p.y, p.want) << p.m << " x " << p.k << " x " << p.n;
+  const std::vector<float> before = p.y;
+  for (const bool copied : {true, false}) {
+    if (!copied && p.n % kPanelColumns != 0) continue;
+    p.y = before;
+    kPanelsF32Of[arch]({.m = p.m,
+                        .k = p.k,
+                        .n = p.n,
+                        .x = p.x.data(),
+                        .x_stride = p.x_stride,
+                        .panels = copied ? panels.data() : nullptr,
+                        .rows = p.w.data(),
+                        .rows_stride = p.w_stride,
+                        .bias = p.Bias(),
+                        .y = p.y.data(),
+                        .y_stride = p.y_stride});
+    ASSERT_EQ(p.y, p.want) << p.m << " x " << p.k << " x " << p.n << (copied ? "" : " as it lies");
+  }
 }
 
 // Every rest of a tile's rows, behind none, one and two whole tiles, and of the columns of several panels.
 TEST_P(FloatOrder, RowsAreChains) {
   for (int64_t m = 1; m <= 2 * kPanelTileRows + 1; ++m) {
-    for (int64_t n = 1; n <= 5 * kPanelColumns + 1; n += m > kPanelFewRows ? 3 : 1) {
+    for (int64_t n = 1; n <= 5 * kPanelColumns + 1;
+         n += m > kPanelFewRows && n % kPanelColumns != kPanelColumns - 1 ? 3 : 1) {
       Product p(m, RandomInt(1, 40), n, RandomInt(0, 5));
       ExpectChains(GetParam(), p);
     }
   }
 }
 
-TEST(FloatMatMul, ProductsOfActivationsAreChainsWhereThatIsAsked) {
-  if (kPanelsF32Of[BestArch()] == nullptr) GTEST_SKIP() << "no AVX2";
+TEST(FloatMatMul, ProductsOfActivationsAreChains) {
+  if (BestArch() == Arch::kScalar) GTEST_SKIP() << "no AVX2";
   for (int trial = 0; trial < 40; ++trial) {
     Product p(RandomInt(1, 40), RandomInt(1, 90), RandomInt(1, 90), RandomInt(0, 5), false);
     const MatMulF32Args args{.m = p.m,
@@ -85,15 +94,13 @@ TEST(FloatMatMul, ProductsOfActivationsAreChainsWhereThatIsAsked) {
                              .b = p.w.data(),
                              .b_row = p.w_stride,
                              .c = p.y.data(),
-                             .c_row = p.y_stride,
-                             .in_order = true};
-    ASSERT_EQ(MatMulF32(args, {0, 1}), "");
+                             .c_row = p.y_stride};
+    MatMulF32(args, {0, 1});
     ASSERT_EQ(p.y, p.want) << p.m << " x " << p.k << " x " << p.n;
   }
 }
 
 TEST(FloatRows, HaveTheBitsThatTheyHaveInAnyCompany) {
-  if (kPanelsF32Of[BestArch()] == nullptr) GTEST_SKIP() << "no AVX2";
   for (int trial = 0; trial < 20; ++trial) {
     const int64_t m = RandomInt(2, 70), k = RandomInt(1, 600), n = RandomInt(1, 90);
     const bool transposed = RandomInt(0, 1) == 1;
@@ -102,12 +109,12 @@ TEST(FloatRows, HaveTheBitsThatTheyHaveInAnyCompany) {
     for (auto* values : {&x, &w}) {
       for (float& v : *values) v = RandomFloat(-1, 1);
     }
-    const auto packed = PackWeightsF32(w.data(), k, n, transposed, 128);
+    const auto packed = PackWeightsF32(w.data(), k, n, transposed);
     ASSERT_TRUE(packed.has_value());
     GemmF32Args args{.x = x.data(), .x_stride = k, .w = &*packed, .y = y.data(), .y_stride = n};
-    ASSERT_EQ(GemmF32(args, {0, m}), "");
+    GemmF32(args, {0, m});
     args.y = alone.data();
-    for (int64_t row = 0; row < m; ++row) ASSERT_EQ(GemmF32(args, {row, row + 1}), "");
+    for (int64_t row = 0; row < m; ++row) GemmF32(args, {row, row + 1});
     ASSERT_EQ(y, alone) << m << " x " << k << " x " << n;
   }
 }

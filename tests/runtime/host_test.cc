@@ -12,9 +12,6 @@
 #include "octavo/runtime/model.h"
 #include "octavo/runtime/threads.h"
 
-extern "C" int omp_get_max_threads();
-extern "C" void omp_set_num_threads(int count);
-
 namespace octavo::runtime {
 namespace {
 
@@ -122,18 +119,6 @@ TEST(Host, TasksHaveTheUsualFloatMode) {
   EXPECT_EQ(after, odd);
   for (const unsigned mode : seen) EXPECT_EQ(mode, kMasked);
   for (const unsigned mode : on_host) EXPECT_EQ(mode, kMasked);
-}
-
-TEST(Host, ItsOpenMpThreadsAreAsManyAsBefore) {
-  const int before = omp_get_max_threads();
-  for (const int count : {1, 3, 7}) {
-    omp_set_num_threads(count);
-    const auto model = Model::Compile(Layer(), {.threads = 2});
-    ASSERT_TRUE(model.has_value());
-    Output(*model, 64);
-    EXPECT_EQ(omp_get_max_threads(), count);
-  }
-  omp_set_num_threads(before);
 }
 
 // What `body` returns in a child, and 3 where the child does not end by itself.
