@@ -24,7 +24,9 @@ struct Lost {
   double value = 0;
   bool is_score = false;  // one number a row
 
-  bool too_much(double hundredths = 1) const { return value > hundredths * (is_kl ? kMostKl : kMostTurn); }
+  bool too_much() const { return value > (is_kl ? kMostKl : kMostTurn); }
+  // For 4 bits, which are chosen for their bytes.
+  bool too_much_of_four() const { return value > (is_kl ? kMostKlOfFour : kMostTurnOfFour); }
 };
 
 double Of(const std::string& output, bool is_kl, const Optimized& result) {
@@ -236,12 +238,11 @@ Status TakeSteps(const Graph& model, OptimizeOptions& options, Evidence& evidenc
 
 // Recipes of 4 bits: the Linears that lose most get 8, as few as keep all but three hundredths, or halve what is lost.
 Status TakeBits(const Graph& model, OptimizeOptions& options, Evidence& evidence, Optimized& result) {
-  constexpr double kHundredths = 3, kBits[] = {4.5, 5, 6}, kWorthBytes = 0.5;
+  constexpr double kBits[] = {4.5, 5, 6}, kWorthBytes = 0.5;
   const auto of_pass = options.pass_options.find("weights4");
   const bool theirs = options.bits || (of_pass != options.pass_options.end() && of_pass->second.contains("bits"));
   const Lost lost = MostLost(result);
-  if ((options.recipe != "dynamic4" && options.recipe != "weights4") || theirs || !lost.too_much(kHundredths))
-    return {};
+  if ((options.recipe != "dynamic4" && options.recipe != "weights4") || theirs || !lost.too_much_of_four()) return {};
   for (const double& bits : kBits) {
     if (options.progress) options.progress("alternatives", &bits - kBits, std::ssize(kBits));
     OptimizeOptions next = options;
@@ -251,7 +252,7 @@ Status TakeBits(const Graph& model, OptimizeOptions& options, Evidence& evidence
     if (!other) continue;
     Lost left = lost;
     left.value = Of(lost.output, lost.is_kl, *other);
-    const bool enough = !left.too_much(kHundredths), last = bits == std::end(kBits)[-1];
+    const bool enough = !left.too_much_of_four(), last = bits == std::end(kBits)[-1];
     if (!enough && !(last && left.value <= kWorthBytes * lost.value)) continue;
     other->notes.push_back(
         ir::Cleaned({std::format("weights have {:g} bits on the mean, since those Linears that lose most by 4 have 8: "

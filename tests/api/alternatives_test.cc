@@ -220,15 +220,15 @@ TEST(Alternatives, LinearsThatLoseMostByFourBitsGetEight) {
         Contains(AllOf(HasSubstr("weights have 4.5 bits on the mean"), HasSubstr("(bits 4 leaves it out)")));
     const Optimized more = done(1, {}), four = done(1, 4), same = done(1, {}, 4);
     EXPECT_THAT(more.notes, says) << recipe;
-    EXPECT_LT(more.loss_details.rows.at("logits").MeanKl(), 3 * kMostKl) << recipe;
-    EXPECT_GT(four.loss_details.rows.at("logits").MeanKl(), 3 * kMostKl) << recipe;
+    EXPECT_LT(more.loss_details.rows.at("logits").MeanKl(), kMostKlOfFour) << recipe;
+    EXPECT_GT(four.loss_details.rows.at("logits").MeanKl(), kMostKlOfFour) << recipe;
     EXPECT_THAT(four.notes, Not(says)) << recipe;
     EXPECT_THAT(same.notes, Not(says)) << recipe;
     EXPECT_THAT(done(0.1f, {}).notes, Not(says)) << recipe << ": little is lost";
   }
   // Four bits are all that one Linear can have below eight.
   const Optimized none = Done(OneMatters(1, false), 8, [](OptimizeOptions& o) { o.recipe = "dynamic4"; });
-  EXPECT_GT(none.loss_details.rows.at("logits").MeanKl(), 3 * kMostKl);
+  EXPECT_GT(none.loss_details.rows.at("logits").MeanKl(), kMostKlOfFour);
   EXPECT_THAT(none.notes, Not(Contains(HasSubstr("bits on the mean"))));
 }
 
