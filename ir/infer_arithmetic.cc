@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <optional>
+#include <set>
+#include <string>
 
 namespace octavo::ir {
 
@@ -39,13 +41,37 @@ Dim Divided(const Dim& a, const Dim& b, bool whole) {
   return whole && (a.is_number() || a.LowerBound().value_or(-1) >= 0) ? Quotient(a, b) : ExactDiv(a, b);
 }
 
-// fmod = 0: the sign of the divisor (Python); fmod = 1: that of the dividend (C).
+// What is congruent to a modulo b > 0 without the multiples of b, as far as a is a sum of symbols.
+Dim Residue(const Dim& a, int64_t b) {
+  std::set<std::string> names;
+  a.Evaluate([&](std::string_view name) {
+    names.emplace(name);
+    return std::optional<int64_t>(1);
+  });
+  const auto constant = a.Evaluate([](std::string_view) { return std::optional<int64_t>(0); });
+  if (!constant) return a;
+  Dim sum(*constant), rest(*constant % b);
+  for (const std::string& name : names) {
+    const auto at_one = a.Evaluate([&](std::string_view other) { return std::optional<int64_t>(other == name); });
+    const Dim factor = at_one ? Dim(*at_one) - *constant : Dim();
+    if (!factor.known()) return a;
+    sum = sum + factor * Dim::Symbol(name);
+    rest = rest + Dim(factor.number() % b) * Dim::Symbol(name);
+  }
+  return ProvablyEqual(sum, a) ? rest : a;
+}
+
+// fmod = 0: the sign of the divisor (Python); fmod = 1: that of the dividend (C). Lengths are padded to a multiple of b by -n % b or (b - n % b) % b.
 Dim Remainder(const Dim& a, const Dim& b, bool c_sign) {
   if (a.is_number() && b.is_number() && b.number() != 0 && a.number() != INT64_MIN) {
     const int64_t r = a.number() % b.number();
     return Dim(!c_sign && r != 0 && (r < 0) != (b.number() < 0) ? r + b.number() : r);
   }
-  return ExactDiv(a, b).known() ? Dim(0) : Dim();
+  if (ExactDiv(a, b).known()) return Dim(0);
+  if (!b.is_number() || b.number() < 1 || (c_sign && a.LowerBound().value_or(-1) < 0)) return {};
+  const Dim rest = Residue(a, b.number()), below = Dim(0) - rest;
+  if (rest.LowerBound().value_or(-1) >= 0) return rest - b * Quotient(rest, b);
+  return below.LowerBound().value_or(-1) >= 0 ? b * Quotient(below + b - 1, b) + rest : Dim();
 }
 
 Dim Power(const Dim& base, const Dim& exponent) {

@@ -70,6 +70,24 @@ TEST(InferSizes, AQuotientIsOneSizeByAnyWay) {
   }
 }
 
+// Lengths padded to blocks of 16: %y has them by -s % 16, %z by another way.
+TEST(InferSizes, ARestIsAQuotientLess) {
+  const std::string y = "input %x : f32[b,s]" INTS("block", "1", "16") INTS("zero", "1", "0") INTS("last", "1", "15")
+      "%n = Shape(%x) {start = 1} %m = Neg(%n) %r = Mod(%m, %block) %p = Add(%n, %r) %l = Concat(%zero, %p) {axis = 0} "
+      "%y = ConstantOfShape(%l)";
+  const auto same = [&](const char* way) {
+    const Graph g = Inferred(y + way + "%k = Concat(%zero, %w) {axis = 0} %z = ConstantOfShape(%k)");
+    return ProvablyEqual(DimOf(g, "y", 1), DimOf(g, "z", 1));
+  };
+  EXPECT_TRUE(same("%e = Mod(%n, %block) %f = Sub(%block, %e) %h = Mod(%f, %block) %w = Add(%n, %h)"));
+  EXPECT_TRUE(same("%e = Add(%n, %last) %q = Div(%e, %block) %w = Mul(%q, %block)"));
+  EXPECT_TRUE(same("%e = Add(%n, %last) %h = Mod(%e, %block) %w = Sub(%e, %h)"));
+  EXPECT_TRUE(same("%e = Add(%n, %last) %h = Mod(%e, %block) {fmod = 1} %w = Sub(%e, %h)"));
+  EXPECT_FALSE(same("%h = Mod(%m, %block) {fmod = 1} %w = Add(%n, %h)"));  // C's rest of -s is not above 0
+  EXPECT_FALSE(same("%h = Mod(%n, %block) %w = Sub(%n, %h)"));             // rounded down
+  EXPECT_FALSE(same("%e = Mul(%n, %n) %f = Neg(%e) %h = Mod(%f, %block) %w = Add(%n, %h)"));
+}
+
 TEST(InferSizes, RoundedUp) {
   const Graph g = Inferred("input %x : f32[b,3,s]" INTS("zero", "1", "0") INTS("end", "1", "9223372036854775807") INTS(
       "axis", "1",
