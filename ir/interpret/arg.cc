@@ -1,5 +1,6 @@
 // ArgMax, ArgMin, TopK, CumSum, CumProd: ops that walk one axis.
 #include <algorithm>
+#include <array>
 #include <numeric>
 
 #include "octavo/ir/interpret/call.h"
@@ -106,18 +107,23 @@ Status TopK(Call& call) {
   return {};
 }
 
-template <typename T, bool kProduct>
+// kSums lines go side by side: where they lie so, one by itself would read a cache line for each element.
+template <typename T, bool kProduct, int64_t kSums>
 void AccumulateLines(const Lines& l, const T* x, T* y, bool exclusive, bool reverse) {
   using C = std::conditional_t<kIsFloat<T>, Compute<T>, uint64_t>;  // integers wrap
   for (int64_t o = 0; o < l.outer; ++o) {
-    for (int64_t i = 0; i < l.inner; ++i) {
-      C sum = kProduct ? 1 : 0;
+    for (int64_t i = 0; i < l.inner; i += kSums) {
+      const int64_t lines = std::min(kSums, l.inner - i);
+      std::array<C, kSums> sums;
+      sums.fill(C(kProduct ? 1 : 0));
       for (int64_t j = 0; j < l.n; ++j) {
         const int64_t at = (o * l.n + (reverse ? l.n - 1 - j : j)) * l.inner + i;
-        const C v = static_cast<C>(Up(x[at]));
-        if (exclusive) y[at] = Down<T>(static_cast<Compute<T>>(sum));
-        sum = kProduct ? sum * v : sum + v;
-        if (!exclusive) y[at] = Down<T>(static_cast<Compute<T>>(sum));
+        for (int64_t s = 0; s < lines; ++s) {
+          C& sum = sums[static_cast<size_t>(s)];
+          const C v = static_cast<C>(Up(x[at + s])), next = kProduct ? sum * v : sum + v;
+          y[at + s] = Down<T>(static_cast<Compute<T>>(exclusive ? sum : next));
+          sum = next;
+        }
       }
     }
   }
@@ -131,7 +137,9 @@ Status Accumulate(Call& call) {
   const bool exclusive = call.Int("exclusive", 0) != 0, reverse = call.Int("reverse", 0) != 0;
   Tensor y = Tensor::Empty(x.dtype(), x.shape());
   OCTAVO_TRY_STATUS(ForNumbers(x.dtype(), [&]<typename T>() -> Status {
-    AccumulateLines<T, kProduct>(LinesOf(x.shape(), axis), Ptr<T>(x), MutablePtr<T>(y), exclusive, reverse);
+    const Lines l = LinesOf(x.shape(), axis);
+    const auto accumulate = l.inner < 8 ? AccumulateLines<T, kProduct, 1> : AccumulateLines<T, kProduct, 64>;
+    accumulate(l, Ptr<T>(x), MutablePtr<T>(y), exclusive, reverse);
     return {};
   }));
   call.Return(std::move(y));

@@ -321,6 +321,28 @@ TEST(Einsum, AgreesWithTheDefinition) {
 
 // --- bounds ----------------------------------------------------------------------------------------------------
 
+// Lines go side by side, 64 at a time: sums are those of each line by itself.
+TEST(Sums, AlongAnyAxis) {
+  std::mt19937 rng(kSeed);
+  for (const int64_t inner : {1, 3, 64, 150}) {
+    for (int flags = 0; flags < 4; ++flags) {
+      const bool exclusive = flags % 2 != 0, reverse = flags / 2 != 0;
+      const Tensor x = Random(rng, {2, 5, inner});
+      const Tensor y = Eval1(Op::kCumSum, {x, Tensor::S64({}, {1})},
+                             {{"exclusive", int64_t{exclusive}}, {"reverse", int64_t{reverse}}});
+      for (int64_t line = 0; line < 2 * inner; ++line) {
+        float sum = 0;
+        for (int64_t j = 0; j < 5; ++j) {
+          const auto at = static_cast<size_t>((line / inner * 5 + (reverse ? 4 - j : j)) * inner + line % inner);
+          const float next = sum + x.as<float>()[at];
+          ASSERT_EQ(y.as<float>()[at], exclusive ? sum : next);
+          sum = next;
+        }
+      }
+    }
+  }
+}
+
 TEST(Bounds, AreSentences) {
   const Tensor x = Tensor::F32({2, 3}, {1, 2, 3, 4, 5, 6});
   EXPECT_THAT(ErrorOf(Op::kGather, {x, Ints({3})}, {{"axis", int64_t{1}}}),
