@@ -6,6 +6,7 @@
 // Before: Einsum(p, v; "bkgqs,bskd->bqkgd")      After: Transpose(MatMul(p, Unsqueeze(Transpose(v, b k s d), 2)), b q k g d)   (grouped heads)
 // Before: Einsum(q, k; "bghnd,bhsd->bghns")      After: MatMul(q, Unsqueeze(Transpose(k, b h d s), 1))    (groups that share heads)
 // Before: Einsum(q, k; "rinhd,rjnhd->hnij")      After: MatMul(Reshape(Transpose(q, h n i r d), [h,n,i,r*d]), Reshape(Transpose(k, h n r d j), [h,n,r*d,j]))
+// Before: Einsum(x, v; "bsd,bd->bs")             After: Squeeze(MatMul(x, Unsqueeze(v, 2)), 2)           (a vector is a matrix of one column, or of one row)
 // The same products are summed; their order is that of a MatMul, so float results differ by its rounding, at most K * 2^-24 of the
 // terms. An ellipsis in all three terms stands for letters of its own.
 // Untouched: one or more than two operands, another ellipsis, a letter twice in a term, a letter that is summed in one operand alone.
@@ -90,7 +91,8 @@ std::optional<Roles> RolesOf(const Terms& t) {
   for (char c : t.a + t.b) {
     if (!Has(t.out, c) && !(Has(t.a, c) && Has(t.b, c))) return {};
   }
-  if (r.summed.empty() || r.rows.empty() || r.columns.empty()) return {};
+  if (r.summed.empty()) return {};
+  if (r.rows.empty() || r.columns.empty()) return r;
   const auto begins = [&r](const std::string& term) {
     return std::is_permutation(r.batch.begin(), r.batch.end(), term.begin(), term.begin() + std::ssize(r.batch));
   };
@@ -124,6 +126,40 @@ SymShape MergedFrom(const SymShape& s, size_t first) {
   return m;
 }
 
+bool EinsumNode(Rewriter& rw, NodeId id);
+
+// A vector instead of rows or columns gets one of them, by a letter that no term has.
+bool WithOne(Rewriter& rw, NodeId id, Terms t, const Roles& roles) {
+  const Graph& g = rw.graph();
+  std::string spare;
+  for (char c = 'a'; c <= 'z'; ++c) {
+    if (!Has(t.a + t.b, c)) spare += c;
+  }
+  if (spare.size() < 2) return false;
+  const Node n = g.node(id);
+  const Type was = g.value(n.output()).type;
+  Type type = was;
+  Ints ones;
+  const auto widen = [&](ValueId v, std::string& term, char letter) {
+    SymShape wide = *ShapeOf(g, v);
+    wide.push_back(Dim(1)), type.shape->push_back(Dim(1));
+    ones.push_back(std::ssize(t.out));
+    const ValueId axis = MakeInts(rw, {std::ssize(term)});
+    term += letter, t.out += letter;
+    return Make(rw, Op::kUnsqueeze, {v, axis}, {}, Type{DTypeOf(g, v), std::move(wide)});
+  };
+  const ValueId x = roles.rows.empty() ? widen(n.input(0), t.a, spare[0]) : n.input(0);
+  const ValueId w = roles.columns.empty() ? widen(n.input(1), t.b, spare[1]) : n.input(1);
+  const ValueId y = Make(rw, Op::kEinsum, {x, w}, {{"equation", t.a + "," + t.b + "->" + t.out}}, type);
+  const ValueId out = Make(rw, Op::kSqueeze, {y, MakeInts(rw, ones)}, {}, was);
+  const NodeId made = g.value(y).producer;
+  rw.At(made, {id});  // what is made of it stands before the Squeeze
+  EinsumNode(rw, made);
+  rw.At(id, {id});
+  ReplaceNode(rw, id, out);
+  return true;
+}
+
 bool EinsumNode(Rewriter& rw, NodeId id) {
   const Graph& g = rw.graph();
   const Node& n = g.node(id);
@@ -150,6 +186,7 @@ bool EinsumNode(Rewriter& rw, NodeId id) {
   for (const char c : roles->summed) {  // ONNX lets a 1 broadcast; a MatMul does not
     if (!ProvablyEqual((*a)[terms->a.find(c)], (*b)[terms->b.find(c)])) return false;
   }
+  if (roles->rows.empty() || roles->columns.empty()) return WithOne(rw, id, *terms, *roles);
   const DType dtype = DTypeOf(g, n.output());
   const std::string left = roles->lead + roles->summed, right = roles->batch + roles->summed + roles->columns;
   const std::string made = roles->lead + roles->columns;

@@ -307,6 +307,20 @@ TEST(CanonicalEinsum, SeveralLettersBesideABatch) {
   EXPECT_EQ(with(Sym("r"), "rinhd,rjnhd->hnij", false), "Einsum");  // no constant says how to merge r and d
 }
 
+TEST(CanonicalEinsum, VectorsAreMatricesOfOneColumnOrRow) {
+  const auto with = [](const char* equation, ir::SymShape x, ir::SymShape y) {
+    Builder b;
+    b.Out(b.Op1(Op::kEinsum, {b.In("x", std::move(x)), b.In("y", std::move(y))},
+                Attrs{{"equation", std::string(equation)}}));
+    return Check(b.g, Einsum, 1e-5);
+  };
+  EXPECT_EQ(with("bsd,bd->bs", {Sym("b"), Sym("s"), 4}, {Sym("b"), 4}), "Unsqueeze MatMul Squeeze");
+  EXPECT_EQ(with("bsd,d->bs", {Sym("b"), Sym("s"), 4}, {4}), "Unsqueeze MatMul Squeeze");
+  EXPECT_EQ(Count(with("bs,bsd->bd", {Sym("b"), Sym("s")}, {Sym("b"), Sym("s"), 4}), "MatMul"), 1u);
+  EXPECT_EQ(Count(with("...d,...d->...", {Sym("b"), Sym("s"), 4}, {Sym("b"), Sym("s"), 4}), "MatMul"), 1u);
+  EXPECT_EQ(with("bsd,bd->bs", {Sym("b"), Sym("s"), 4}, {Sym("b"), 1}), "Einsum");  // a 1 that ONNX repeats
+}
+
 TEST(CanonicalEinsum, ProbabilitiesStayAsTheyAre) {
   Builder b;
   const ValueId p = b.In("p", {2, Sym("c"), Sym("n"), Sym("i"), Sym("j")}),
