@@ -202,10 +202,12 @@ def test_what_is_chosen_is_what_its_plan_makes(budget):
     assert octavo.optimize(BERT, calibration=CALIBRATION, pipeline=tuned.pipeline, threads=1).model == tuned.model, tuned.name
 
 
-@pytest.mark.skipif(re.search("vnni|amx", octavo.cpu()) is not None, reason="eight bits are as fast here")
 def test_weights_of_7_bits_are_a_plan_where_they_are_faster():
     """The plan says so, and is given back; fitted to the data they keep what they miss by little."""
     plans = {p["name"]: p for p in octavo.tune(BERT, nearness, CALIBRATION, budget=0.2, seconds=0.05, threads=1).plans}
+    if re.search("vnni|amx", octavo.cpu()):  # eight bits are as fast
+        assert not any("7 bits" in name for name in plans)
+        return
     assert plans["int8 of 7 bits"]["recipe"] == "int8" and plans["dynamic of 7 bits"]["reduce_range"]
     seven = octavo.optimize(BERT, calibration=CALIBRATION, reduce_range=True).model
     loss = 1 - nearness(octavo.Session(seven))
