@@ -46,9 +46,10 @@ void Multiply(const MatMulF32Args& args, int64_t batch) {
   }
   // Some columns after the other, so that the copy stays in L2.
   const int64_t some = std::max<int64_t>(kPanelsCopy / std::max<int64_t>(args.k, 1) / kPanelColumns, 4) * kPanelColumns;
-  float* const copy = Room(room, PanelsF32Size(args.k, std::min(some, args.n)));
   for (; j < args.n; j += some, product.y += some) {
-    product.n = std::min(some, args.n - j), product.panels = copy;
+    product.n = std::min(some, args.n - j);
+    float* const copy = Room(room, PanelsF32Size(args.k, product.n));
+    product.panels = copy;
     PackPanelsF32(b + j * args.b_column, args.k, product.n, args.b_row, args.b_column, copy);
     multiply(product);
   }
