@@ -151,7 +151,7 @@ std::string Told(const Lost& lost, const Optimized& result, std::vector<std::pai
   return said + "Measured there: " + better + ". min_db chooses among them layer by layer";
 }
 
-// Something that costs time and is done where it keeps half of what is lost without.
+// Something that costs time and is done where it leaves 0.6 of what is lost without, or less.
 struct Step {
   const char* what;
   const char* way_out;  // how a user leaves it at the way it was
@@ -210,7 +210,8 @@ Status TakeSteps(const Graph& model, OptimizeOptions& options, Evidence& evidenc
     OptimizeOptions next = options;
     if (!lost.too_much() || !step.take(next, result) || (!step.has_ranges && !HasDepthwise(model))) continue;
     if (options.progress) options.progress("alternatives", &step - kSteps, std::ssize(kSteps));
-    constexpr double kWorthTime = 0.5;
+    // Attention in floats leaves 0.57 of the divergence of Gemma 3 270M, whose perplexity loses 0.2 % then instead of 1.25.
+    constexpr double kWorthTime = 0.6;
     const auto left = [&](const ir::Result<Optimized>& other) {
       return other ? Of(lost.output, lost.is_kl, *other) : lost.value;
     };
