@@ -15,7 +15,8 @@ inline constexpr int64_t kPanelTileRows =
 inline constexpr int64_t kPanelFewRows =
     3;  // up to so many take several panels at once: chains of few sums wait for each other
 
-// Floats of a right operand's panels that are copied at once, a quarter of L2. Up to so many rows, and up to so many columns, the copy is not worth its time.
+// Floats of a right operand's panels that are copied at once, a quarter of L2. None is made for up to so many rows (two tiles)
+// or columns (one tile of AVX-512).
 inline constexpr int64_t kPanelsCopy = 32 << 10;
 inline constexpr int64_t kPanelUncopiedRows = 2 * kPanelTileRows, kPanelUncopiedColumns = 4 * kPanelColumns;
 

@@ -145,7 +145,7 @@ const PerArch<void(const PanelsF32Args&)> kPanelsF32Of = {&PlainPanels, &N_AVX2:
                                                           &N_AVX3_DL::Panels};
 
 // Rows are read as they lie: panels are as many streams of writes, or columns as many streams of reads. Columns that lie one behind the other turn in
-// squares of four, 0.3 of the time of single floats.
+// squares of four.
 void PackPanelsF32(const float* w, int64_t k, int64_t n, int64_t row, int64_t column, float* panels) {
   const auto pack = [&](int64_t l, int64_t j) {
     const int64_t columns = std::min(kPanelColumns, n - j);
