@@ -56,8 +56,8 @@ inline constexpr int64_t kCodeRowsAtOnce = 96, kCodeDepthAtOnce = 512, kMostCode
 inline constexpr int64_t kCodeTileRows = 16, kCodeTileRowsAtOnce = 256;
 }  // namespace internal
 // Sums of 64 columns in floats; for AMX also their weights and two tiles of whole sums.
-inline constexpr size_t kBlockedInt8ScratchBytes =
-    size_t{internal::kCodeTileRowsAtOnce} * 64 * sizeof(float) + size_t{internal::kCodeDepthAtOnce} * 64 + 2 * 1024;
+inline constexpr size_t kBlockedInt8ScratchBytes = size_t{internal::kCodeTileRowsAtOnce} * 64 * sizeof(float) +
+                                                   size_t{internal::kCodeDepthAtOnce} * 64 + size_t{2} * 1024;
 
 // Of more than a few rows; how threads split them.
 Tile BlockedInt8Tile(Arch arch);

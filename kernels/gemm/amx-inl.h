@@ -17,6 +17,7 @@
 
 #include "hwy/highway.h"
 #include "octavo/kernels/gemm/block-inl.h"
+#include "octavo/kernels/gemm/stepped-inl.h"
 #include "octavo/kernels/tile/amx.h"
 
 #if HWY_TARGET == HWY_AVX3_DL
@@ -83,7 +84,7 @@ class WeightsAhead {
   // Blocks [begin, end) of w, in `steps` steps.
   WeightsAhead(const PackedWeights& w, int64_t begin, int64_t end, int64_t steps)
       : next_(w.Panel(begin * 4)),
-        lines_((std::min(end * 4, w.n_padded() / 16) - begin * 4) * w.k_padded() / 4),
+        lines_((std::min(end * 4, w.n_padded() / 16) - begin * 4) * w.panel_bytes() / 64),
         at_once_((lines_ + steps - 1) / steps) {}
 
   HWY_INLINE void Run(int64_t steps) {
@@ -125,7 +126,7 @@ class PendingRows {
     odd_blocks_ = !odd_blocks_;
     return blocks_[odd_blocks_ ? 1 : 0];
   }
-  static constexpr int64_t kMostBlocks = 8;
+  static constexpr int64_t kMostBlocks = internal::kMostTileBlocks;
 
   WeightsAhead ahead;
 
@@ -271,7 +272,10 @@ void RunTileBlocks(const internal::SegmentArgs& args, const GemmOutput& y, Range
     const int64_t left = std::min<int64_t>(rows - r, 32);
     for (int64_t i = blocks.begin; i < blocks.end; ++i) {
       TileBlock& block = some[i - blocks.begin];
-      if (r == 0) block.place = BeginProducts(args.x, Compensation::kZeroPoint, y, i, &block.columns);
+      if (r == 0) {
+        block.place = BeginProducts(args.x, Compensation::kZeroPoint, y, i, &block.columns);
+        WidenBlock<true>(*y.w, args.wide + (i - blocks.begin) * 64 * y.w->k_padded(), &block.place);
+      }
       int32_t* acc = RunTileProducts<kSigned>(x, r, left, k_tiles, block.place, pending);
       if (r == 0) {  // not before the products: the tables of both together are more than a core looks ahead
         FillEpilogue(args.x, y, rows, &block.columns);
@@ -282,11 +286,6 @@ void RunTileBlocks(const internal::SegmentArgs& args, const GemmOutput& y, Range
       pending.End(&block.tile, first + r, static_cast<int>(left));
     }
   }
-}
-
-// Blocks whose weights stay in L2 (2 MB wherever there is AMX) while all rows pass and the next ones come.
-inline int64_t TileBlocksAtOnce(int64_t k) {
-  return std::clamp<int64_t>(int64_t{200} * 1024 / (internal::TileStride(k) * 64), 1, PendingRows::kMostBlocks);
 }
 
 // The blocks behind `end` in segment s, or the first ones of the segment after it; 32 rows alone would only wait for both.
@@ -302,7 +301,7 @@ inline WeightsAhead AheadOf(const internal::SegmentArgs& args, int s, Range bloc
 // `rows` rows from `first` on through all segments.
 template <bool kSigned>
 void RunTileRows(const internal::SegmentArgs& args, int64_t first, int64_t rows, PendingRows& pending) {
-  const int64_t k = args.segments[0].y->w->k(), at_once = TileBlocksAtOnce(k);
+  const int64_t k = args.segments[0].y->w->k(), at_once = internal::TileBlocksAtOnce(k);
   const TileRowGroups x = PrepareTileRows(args, first, rows, k);
   for (int s = 0; s < args.count; ++s) {
     const internal::Segment& segment = args.segments[s];

@@ -85,7 +85,7 @@ HWY_INLINE ColumnsOfBlock PlaceOf(const PackedWeights& w, int64_t block) {
       w.Panel(block * 4);  // one after the other: vectors of 64-bit products cost a block of few rows 90 cycles
   for (int i = 0; i < 4; ++i) {
     b.panels[i] = panel;
-    if ((i + 1) * 16 < b.columns) panel += w.k_padded() * 16;
+    if ((i + 1) * 16 < b.columns) panel += w.panel_bytes();
   }
   return b;
 }

@@ -7,8 +7,16 @@
 
 namespace octavo::kernels {
 
-size_t GemmScratchBytes(Arch arch, quant::DType x_dtype, int64_t k) {
-  return internal::kGemmForms[arch].scratch(x_dtype, k);
+namespace {
+// What stands before SegmentArgs::wide.
+size_t OwnScratch(Arch arch, quant::DType x, int64_t k) {
+  return (internal::kGemmForms[arch].scratch(x, k) + 63) / 64 * 64;
+}
+}  // namespace
+
+size_t GemmScratchBytes(Arch arch, quant::DType x_dtype, int64_t k, bool stepped) {
+  const internal::GemmDescriptor& form = internal::kGemmForms[arch];
+  return stepped ? OwnScratch(arch, x_dtype, k) + form.wide(k) : form.scratch(x_dtype, k);
 }
 
 Tile GemmTile(Arch arch) { return internal::kGemmForms[arch].tile; }
@@ -26,6 +34,8 @@ std::string internal::GemmFewRowsForm(Arch arch) {
 
 void internal::RunBatches(Arch arch, SegmentArgs args) {
   const Range rows = args.rows;
+  if (args.count == 0) return;
+  args.wide = static_cast<int8_t*>(args.scratch) + OwnScratch(arch, args.x.dtype, args.segments[0].y->w->k());
   int64_t of_batch = rows.end;
   for (int i = 0; i < args.count; ++i) {
     const HeadMajor& h = args.segments[i].y->heads;

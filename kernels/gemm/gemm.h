@@ -49,24 +49,45 @@ float ApplyActivation(Activation activation, float x);
 // Weights as a model holds them.
 struct WeightSource {
   const void* data = nullptr;
-  quant::DType dtype = quant::DType::kS8;  // kS8 or kU8
+  quant::DType dtype = quant::DType::kS8;  // kS8, kU8 or kU4
   int64_t k = 0;
   int64_t n = 0;
   bool transposed = false;              // false: [k][n], true: [n][k]
   const int32_t* zero_point = nullptr;  // null: 0; one value, or n values with zero_point_per_column
   bool zero_point_per_column = false;
+  // Of kU4, [k][n], two a byte, the first in the low half: kU4 too, [ceil(k / kStepRows)][n]. The weight is step * (code - step_zero), which
+  // s8 holds.
+  const void* step = nullptr;
+  const void* step_zero = nullptr;  // null: 0
 };
+// Rows of 4-bit weights that share a step and a zero in a column.
+inline constexpr int64_t kStepRows = 16;
 
 // Canonical packing of all ISAs: [n/16][k/4][16][4] s8, zero point already subtracted, k padded to 64 and n to 16 with
 // zeros. The sums over k of each (padded) column stand beside it.
+// Weights of 4 bits with steps take 4.5 bits each and are the same integers to every product: 64 k of a panel are kSteppedUnit bytes, a step
+// (low half) and a zero for 16 columns of each 16 k, then 8 lines of 8 k, whose byte [column][i] holds the codes of k + i and, in its
+// high half, k + 4 + i.
 class PackedWeights {
  public:
+  PackedWeights() = default;
   int64_t k() const { return k_; }
   int64_t n() const { return n_; }
   int64_t k_padded() const { return (k_ + 63) / 64 * 64; }
   int64_t n_padded() const { return (n_ + 15) / 16 * 16; }
   const int8_t* data() const { return data_.data(); }
-  const int8_t* Panel(int64_t index) const { return data_.data() + index * k_padded() * 16; }
+  bool stepped() const { return stepped_; }
+  static constexpr int64_t kSteppedUnit = 64 + 8 * 64;
+  int64_t panel_bytes() const { return stepped_ ? k_padded() / 64 * kSteppedUnit : k_padded() * 16; }
+  const int8_t* Panel(int64_t index) const { return data_.data() + index * panel_bytes(); }
+  int At(int64_t k, int64_t n) const {
+    const int8_t* panel = Panel(n / 16);
+    if (!stepped_) return panel[k / 4 * 64 + n % 16 * 4 + k % 4];
+    const auto* unit = reinterpret_cast<const uint8_t*>(panel) + k / 64 * kSteppedUnit;
+    const int step = unit[k % 64 / kStepRows * 16 + n % 16];
+    const int code = unit[64 + k % 64 / 8 * 64 + n % 16 * 4 + k % 4] >> (k % 8 / 4 * 4) & 15;
+    return (step & 15) * (code - (step >> 4));
+  }
   const int32_t* column_sums() const { return sums_.data(); }
   // The certificate of a panel: how many quads of k a saturating s16 lane (vpmaddubsw) holds exactly, for every u8
   // activation. 2: any two neighbouring quads, added up; 1: each alone; 0: some pair of weights can saturate.
@@ -80,15 +101,18 @@ class PackedWeights {
 
  private:
   friend std::expected<PackedWeights, std::string> PackWeights(const WeightSource& source);
+  explicit PackedWeights(const WeightSource& source)
+      : k_(source.k), n_(source.n), stepped_(source.dtype == quant::DType::kU4) {}
   int64_t k_ = 0;
   int64_t n_ = 0;
+  bool stepped_ = false;
   WeightArray<int8_t> data_;
   WeightArray<int32_t> sums_;
   WeightArray<uint8_t> safe_quads_;  // one a panel
 };
 
 // Refuses, with a sentence: a column whose sum could leave int32 (255 * sum_k |w| >= 2^31: never below k = 65,794), a
-// weight that minus its zero point leaves s8, another dtype, an empty matrix.
+// weight that minus its zero point leaves s8, another dtype, weights of 4 bits that are transposed or have no steps, an empty matrix.
 std::expected<PackedWeights, std::string> PackWeights(const WeightSource& source);
 
 // The left operand, [m][k] row-major.
@@ -165,8 +189,8 @@ struct GemmArgs {
 inline constexpr int64_t kColumnBlock = 64;
 inline constexpr int64_t ColumnBlocks(int64_t n) { return (n + kColumnBlock - 1) / kColumnBlock; }
 
-// Scratch that one call of Gemm or Qkv needs; depends on nothing but these. May be 0.
-size_t GemmScratchBytes(Arch arch, quant::DType x_dtype, int64_t k);
+// Scratch that one call of Gemm or Qkv needs; depends on nothing but these. May be 0. stepped: of the weights, one at least.
+size_t GemmScratchBytes(Arch arch, quant::DType x_dtype, int64_t k, bool stepped = false);
 
 // Of more than a few rows; how threads split them (SharesOf in qkv.h).
 Tile GemmTile(Arch arch);

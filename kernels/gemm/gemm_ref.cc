@@ -21,14 +21,13 @@ constexpr std::pair<Activation, std::string_view> kNames[] = {
 };
 
 int32_t Accumulate(const GemmInput& x, const PackedWeights& w, int64_t m, int64_t n) {
-  const int8_t* panel = w.Panel(n / 16);
   const int32_t zero_point = x.zero_point + (x.row_zero_point != nullptr ? x.row_zero_point[m] : 0);
   int32_t acc = 0;
   for (int64_t k = 0; k < w.k(); ++k) {
     const int64_t index = m * x.stride + k;
     const int32_t value = x.dtype == quant::DType::kU8 ? static_cast<const uint8_t*>(x.data)[index]
                                                        : static_cast<const int8_t*>(x.data)[index];
-    acc += (value - zero_point) * panel[(k / 4) * 64 + (n % 16) * 4 + k % 4];
+    acc += (value - zero_point) * w.At(k, n);
   }
   return acc;
 }

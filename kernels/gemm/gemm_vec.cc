@@ -11,6 +11,7 @@
 #include "octavo/kernels/gemm/block-inl.h"
 #include "octavo/kernels/gemm/form-inl.h"
 #include "octavo/kernels/gemm/segments.h"
+#include "octavo/kernels/gemm/stepped-inl.h"
 #include "octavo/kernels/tile/rows-inl.h"
 
 #if HWY_TARGET <= HWY_AVX2
@@ -102,14 +103,16 @@ template <class Form>
 void RunBlock(const internal::SegmentArgs& args, const GemmOutput& y, int64_t block,
               PreparedRows<typename Form::Input> x, int64_t first, int64_t rows, const int8_t* next) {
   BlockColumns columns;
-  const ColumnsOfBlock b = BeginBlock(args.x, Form::kCompensation, y, block, rows, &columns);
+  ColumnsOfBlock b = BeginBlock(args.x, Form::kCompensation, y, block, rows, &columns);
+  WidenBlock<!requires { Form::kPairs; }>(*y.w, args.wide, &b);
   alignas(64) int32_t acc[Form::kTileRows * 64];
   const EpilogueTile tile = TileOf(args.x, y, b, {first, first + rows}, &columns, acc);
   if constexpr (requires { Form::Decode(x, b.panels); }) Form::Decode(x, b.panels);
   const int64_t tiles = (rows + Form::kTileRows - 1) / Form::kTileRows;
-  x.ahead = AheadOf(next, y.w->k_padded(), tiles);
+  const int64_t lines = y.w->panel_bytes() / 16;  // of four panels
+  x.ahead = AheadOf(next, lines, tiles);
   if constexpr (requires { Form::kTileColumns; }) {
-    x.bursts = BurstsOf(next, y.w->k_padded(), tiles * (kColumnBlock / Form::kTileColumns));
+    x.bursts = BurstsOf(next, lines, tiles * (kColumnBlock / Form::kTileColumns));
   }
 #if HWY_TARGET <= HWY_AVX3_DL
   if (columns.fixed.digits != 0 && b.columns == 64 && !tile.by_heads) {
@@ -160,7 +163,12 @@ void RunSegments(const internal::SegmentArgs& args) {
     const PreparedRows<typename Form::Input> x = PrepareRows<Form>(args, first, rows, k, args.scratch);
     if (args.rows.end - args.rows.begin <= kSmallRows) {
       return RunFewRows(args, [&](const PackedWeights& w, int64_t block, int32_t* acc) HWY_ATTR {
-        Form::Small(x, static_cast<int>(rows), PlaceOf(w, block).panels, args.tuning.one_stream, acc);
+        const ColumnsOfBlock b = PlaceOf(w, block);
+        if (w.stepped()) {
+          SteppedRows<false>(x.data, x.stride, static_cast<int64_t>(x.k), rows, b.panels, args.tuning, acc);
+        } else {
+          Form::Small(x, static_cast<int>(rows), b.panels, args.tuning.one_stream, acc);
+        }
         return Form::kCompensation;
       });
     }
@@ -174,9 +182,10 @@ void RunSegments(const internal::SegmentArgs& args) {
 }
 
 #if HWY_TARGET > HWY_AVX3_DL
-// Of the block's panels that exist.
+// Of the block's panels that exist; weights with steps have a form of their own, which reads bytes too.
 inline int SafeQuadsOf(const PackedWeights& w, int64_t block) {
   int safe = 2;
+  if (w.stepped()) return safe;
   const int64_t end = std::min(block * 4 + 4, w.n_padded() / 16);
   for (int64_t p = block * 4; p < end; ++p) safe = std::min(safe, w.SafeQuads(p));
   return safe;
@@ -207,6 +216,10 @@ inline void RunSegmentsOfPairs(const internal::SegmentArgs& args) {
     if (few) {
       return RunFewRows(args, [&](const PackedWeights& w, int64_t block, int32_t* acc) HWY_ATTR {
         const ColumnsOfBlock b = PlaceOf(w, block);
+        if (w.stepped()) {
+          SteppedRows<true>(bytes.data, bytes.stride, static_cast<int64_t>(bytes.k), rows, b.panels, args.tuning, acc);
+          return BytesForm::kCompensation;
+        }
         if (SafeQuadsOf(w, block) == 0) {
           FewS16Form::Small(words, static_cast<int>(rows), b.panels, args.tuning.one_stream, acc);
           return FewS16Form::kCompensation;
@@ -222,7 +235,9 @@ inline void RunSegmentsOfPairs(const internal::SegmentArgs& args) {
       for (int64_t b = segment.blocks.begin; b < segment.blocks.end; ++b) {
         const int safe = SafeQuadsOf(*segment.y->w, b);
         const int8_t* next = PanelsAfter(args, s, b);
-        if (safe == 2) {
+        if (segment.y->w->stepped()) {
+          RunBlock<SteppedForm>(args, *segment.y, b, bytes, first, rows, next);
+        } else if (safe == 2) {
           RunBlock<PairForm<2>>(args, *segment.y, b, bytes, first, rows, next);
         } else if (safe == 1) {
           RunBlock<PairForm<1>>(args, *segment.y, b, bytes, first, rows, next);
@@ -261,6 +276,11 @@ void Reference(const SegmentArgs& args) {
 }
 
 size_t NoScratch(quant::DType, int64_t) { return 0; }
+size_t NoWide(int64_t) { return 0; }
+// A block of 64 columns; as pairs with their steps; blocks that pass together.
+size_t WideBlock(int64_t k) { return static_cast<size_t>((k + 63) / 64 * 64 * 64); }
+size_t WidePairs(int64_t k) { return WideBlock(k) / 4 * 5; }
+size_t WideTiles(int64_t k) { return WideBlock(k) * static_cast<size_t>(TileBlocksAtOnce(k)); }
 // Rows of bytes, read where they lie if possible.
 size_t BytesScratch(quant::DType x, int64_t k) {
   if (x == quant::DType::kU8 && k % 4 == 0) return 0;
@@ -285,14 +305,14 @@ constexpr Tile kAmxTile = {.rows = 32, .columns = 32, .depth = kTileDepth * kWho
 }  // namespace
 
 const Forms<GemmDescriptor> kGemmForms = {
-    .scalar = {"scalar", "scalar", Tile{}, &Reference, &NoScratch},
-    .avx2 = {"s16_avx2", "s16_avx2", kYmmTile, &N_AVX2::RunSegmentsOfPairs, &PairsScratch},
-    .avx512 = {"s16_avx512", "s16_avx512", kZmmTile, &N_AVX3::RunSegmentsOfPairs, &PairsScratch},
+    .scalar = {"scalar", "scalar", Tile{}, &Reference, &NoScratch, &NoWide},
+    .avx2 = {"s16_avx2", "s16_avx2", kYmmTile, &N_AVX2::RunSegmentsOfPairs, &PairsScratch, &WidePairs},
+    .avx512 = {"s16_avx512", "s16_avx512", kZmmTile, &N_AVX3::RunSegmentsOfPairs, &PairsScratch, &WidePairs},
     .avx512vnni = {"avx512vnni", "avx512vnni", kZmmVnniTile, &N_AVX3_DL::RunSegments<N_AVX3_DL::VnniForm>,
-                   &BytesScratch},
-    .avxvnni =
-        GemmDescriptor{"avxvnni", "avxvnni", kYmmVnniTile, &N_AVX2::RunSegments<N_AVX2::VnniForm>, &BytesScratch},
-    .amx = GemmDescriptor{"amx", "avx512vnni", kAmxTile, &N_AVX3_DL::RunSegmentsAmx, &TilesScratch}};
+                   &BytesScratch, &WideBlock},
+    .avxvnni = GemmDescriptor{"avxvnni", "avxvnni", kYmmVnniTile, &N_AVX2::RunSegments<N_AVX2::VnniForm>, &BytesScratch,
+                              &WideBlock},
+    .amx = GemmDescriptor{"amx", "avx512vnni", kAmxTile, &N_AVX3_DL::RunSegmentsAmx, &TilesScratch, &WideTiles}};
 
 }  // namespace octavo::kernels::internal
 #endif  // HWY_ONCE

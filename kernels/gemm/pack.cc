@@ -4,6 +4,7 @@
 #include <cstring>
 #include <format>
 #include <limits>
+#include <span>
 #include <utility>
 
 #include "octavo/kernels/gemm/gemm.h"
@@ -70,6 +71,18 @@ int64_t PackWhole(const WeightSource& s, int64_t first, const int32_t* zero_poin
   return s.k / 4 * 4;
 }
 
+// Sums of |w| of some columns, from `first` on. Empty, or why a product with them may leave int32. |x - zx| <= 255, so this bounds the
+// sum and, as everything wraps modulo 2^32, nothing else has to be bounded.
+std::string WhyTooLarge(std::span<const int64_t> magnitude, int64_t first) {
+  for (size_t j = 0; j < magnitude.size(); ++j) {
+    if (magnitude[j] * 255 > std::numeric_limits<int32_t>::max()) {
+      return std::format("column {} has sum |w| = {}, and 255 times that leaves int32; split k",
+                         first + static_cast<int64_t>(j), magnitude[j]);
+    }
+  }
+  return {};
+}
+
 // Up to 16 columns, from `first` on, into their panel. Empty, or why it cannot be done.
 std::string PackPanel(const WeightSource& s, int64_t first, int8_t* panel, int32_t* sums) {
   const int64_t columns = std::min<int64_t>(16, s.n - first);
@@ -91,14 +104,42 @@ std::string PackPanel(const WeightSource& s, int64_t first, int8_t* panel, int32
       panel[(k / 4) * 64 + j * 4 + k % 4] = static_cast<int8_t>(w);
     }
   }
-  // |x - zx| <= 255, so this bounds the sum and, as everything wraps modulo 2^32, nothing else has to be bounded.
-  for (int64_t j = 0; j < columns; ++j) {
-    if (magnitude[j] * 255 > std::numeric_limits<int32_t>::max()) {
-      return std::format("column {} has sum |w| = {}, and 255 times that leaves int32; split k", first + j,
-                         magnitude[j]);
+  return WhyTooLarge({magnitude, static_cast<size_t>(columns)}, first);
+}
+
+int Nibble(const void* data, int64_t i) { return static_cast<const uint8_t*>(data)[i / 2] >> (i % 2 * 4) & 15; }
+
+// Up to 16 columns of 4-bit weights with steps. Empty, or why it cannot be done.
+std::string PackSteppedPanel(const WeightSource& s, int64_t first, int8_t* panel, int32_t* sums) {
+  const int64_t columns = std::min<int64_t>(16, s.n - first);
+  std::array<int64_t, 16> magnitude{}, total{};
+  for (int64_t begin = 0; begin < s.k; begin += kStepRows) {
+    auto* unit = reinterpret_cast<uint8_t*>(panel) + begin / 64 * PackedWeights::kSteppedUnit;
+    uint8_t* steps = unit + begin % 64 / kStepRows * 16;
+    std::array<int32_t, 16> step{}, zero{};
+    for (int64_t j = 0; j < columns; ++j) {
+      const int64_t at = begin / kStepRows * s.n + first + j;
+      step[j] = Nibble(s.step, at);
+      zero[j] = s.step_zero != nullptr ? Nibble(s.step_zero, at) : 0;
+      steps[j] = static_cast<uint8_t>(step[j] | zero[j] << 4);
+    }
+    for (int64_t k = begin; k < begin + kStepRows; ++k) {
+      uint8_t* line = unit + 64 + k % 64 / 8 * 64 + k % 4;
+      std::array<int32_t, 16> codes = zero;  // behind the last row the weight is 0
+      for (int64_t j = 0; k < s.k && j < columns; ++j) codes[j] = Nibble(s.data, k * s.n + first + j);
+      int32_t lo = 0, hi = 0;
+      for (int64_t j = 0; j < 16; ++j) {
+        const int32_t w = step[j] * (codes[j] - zero[j]);
+        lo = std::min(lo, w), hi = std::max(hi, w);
+        magnitude[j] += w < 0 ? -w : w, total[j] += w;
+        line[j * 4] |= static_cast<uint8_t>(codes[j] << (k % 8 / 4 * 4));
+      }
+      if (lo < -128 || hi > 127)
+        return std::format("row {} has a weight of {} steps, which does not fit into s8", k, lo < -128 ? lo : hi);
     }
   }
-  return {};
+  for (int64_t j = 0; j < columns; ++j) sums[j] = static_cast<int32_t>(total[j]);  // refused here if it wraps
+  return WhyTooLarge(std::span(magnitude).first(static_cast<size_t>(columns)), first);
 }
 
 // A lane of vpmaddubsw adds u8 * w over two neighbouring k. It lies between 255 times the sum of the negative weights
@@ -115,7 +156,7 @@ struct LaneSums {
 int SafeQuadsOf(const int8_t* panel, int64_t k_padded) {
   int safe = 2;
   for (int64_t q = 0; q < k_padded / 4; q += 2) {  // padding makes the number of quads even
-    for (int lane = 0; lane < 32; ++lane) {        // of 16 columns, two pairs a quad
+    for (int64_t lane = 0; lane < 32; ++lane) {    // of 16 columns, two pairs a quad
       const int8_t* w = panel + q * 64 + lane * 2;
       LaneSums first, second, both;
       for (int i = 0; i < 2; ++i) {
@@ -133,11 +174,9 @@ int SafeQuadsOf(const int8_t* panel, int64_t k_padded) {
 
 std::optional<PackedWeights> PackedWeights::Of(const WeightSource& source, std::span<const WeightBytes> arrays) {
   if (arrays.size() != kArrays || source.k <= 0 || source.n <= 0) return {};
-  PackedWeights packed;
-  packed.k_ = source.k;
-  packed.n_ = source.n;
+  PackedWeights packed(source);
   const auto padded = static_cast<size_t>(packed.n_padded());
-  auto data = WeightArray<int8_t>::View(arrays[0], static_cast<size_t>(packed.k_padded()) * padded);
+  auto data = WeightArray<int8_t>::View(arrays[0], static_cast<size_t>(packed.panel_bytes()) * padded / 16);
   auto sums = WeightArray<int32_t>::View(arrays[1], padded);
   auto safe_quads = WeightArray<uint8_t>::View(arrays[2], padded / 16);
   if (!data || !sums || !safe_quads) return {};
@@ -149,19 +188,22 @@ std::expected<PackedWeights, std::string> PackWeights(const WeightSource& source
   if (source.data == nullptr || source.k <= 0 || source.n <= 0) {
     return std::unexpected(std::format("weights of shape [{}, {}] have no elements to pack", source.k, source.n));
   }
-  if (source.dtype != quant::DType::kS8 && source.dtype != quant::DType::kU8) {
-    return std::unexpected(std::format("weights are {}; the int8 kernels take s8 or u8", quant::Name(source.dtype)));
+  const bool stepped = source.dtype == quant::DType::kU4;
+  if (!quant::IsInt8(source.dtype) && !stepped) {
+    return std::unexpected(
+        std::format("weights are {}; the int8 kernels take s8, u8 or u4 with steps", quant::Name(source.dtype)));
   }
-  PackedWeights packed;
-  packed.k_ = source.k;
-  packed.n_ = source.n;
-  packed.data_ = WeightArray<int8_t>(static_cast<size_t>(packed.k_padded() * packed.n_padded()));
+  if (stepped && (source.step == nullptr || source.transposed || source.zero_point != nullptr))
+    return std::unexpected("weights of 4 bits need steps and zeros of their own, and rows along k");
+  PackedWeights packed(source);
+  packed.data_ = WeightArray<int8_t>(static_cast<size_t>(packed.panel_bytes() * (packed.n_padded() / 16)));
   packed.sums_ = WeightArray<int32_t>(static_cast<size_t>(packed.n_padded()));
   packed.safe_quads_ = WeightArray<uint8_t>(static_cast<size_t>(packed.n_padded() / 16));
   for (int64_t n = 0; n < source.n; n += 16) {
-    int8_t* panel = packed.data_.data() + n / 16 * packed.k_padded() * 16;
-    std::string reason = PackPanel(source, n, panel, packed.sums_.data() + n);
+    int8_t* panel = packed.data_.data() + n / 16 * packed.panel_bytes();
+    std::string reason = (stepped ? PackSteppedPanel : PackPanel)(source, n, panel, packed.sums_.data() + n);
     if (!reason.empty()) return std::unexpected(std::move(reason));
+    if (stepped) continue;  // their codes, not the weights, go through vpmaddubsw
     packed.safe_quads_.data()[n / 16] = static_cast<uint8_t>(SafeQuadsOf(panel, packed.k_padded()));
   }
   return packed;

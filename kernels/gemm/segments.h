@@ -23,6 +23,7 @@ struct SegmentArgs {
   Range rows;
   void* scratch = nullptr;
   Tuning tuning;
+  int8_t* wide = nullptr;  // room for widened weights with steps, where there are some
 };
 
 // One form of the product.
@@ -32,6 +33,7 @@ struct GemmDescriptor {
   Tile tile;
   void (*run)(const SegmentArgs& args);
   size_t (*scratch)(quant::DType x, int64_t k);  // GemmScratchBytes
+  size_t (*wide)(int64_t k);                     // and of SegmentArgs::wide
 };
 extern const Forms<GemmDescriptor> kGemmForms;
 
@@ -78,6 +80,11 @@ inline int64_t TileStride(int64_t k) {
 }
 // Weights are read once for so many rows: 640 KB of these and twice 200 KB of weights leave half of the 2 MB of L2 to the output.
 inline constexpr int64_t kMostTileRows = 256;
+// Blocks whose weights stay in L2 (2 MB wherever there is AMX) while all rows pass and the next ones come.
+inline constexpr int64_t kMostTileBlocks = 8;
+inline int64_t TileBlocksAtOnce(int64_t k) {
+  return std::clamp<int64_t>(int64_t{200} * 1024 / (TileStride(k) * 64), 1, kMostTileBlocks);
+}
 inline int64_t TileRowsAtOnce(int64_t k) {
   return std::clamp<int64_t>(int64_t{640} * 1024 / TileStride(k) / 32 * 32, 32, kMostTileRows);
 }
