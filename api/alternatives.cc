@@ -25,8 +25,8 @@ struct Lost {
   bool is_score = false;  // one number a row
 
   bool too_much() const { return value > (is_kl ? kMostKl : kMostTurn); }
-  // For 4 bits, which are chosen for their bytes.
-  bool too_much_of_four() const { return value > (is_kl ? kMostKlOfFour : kMostTurnOfFour); }
+  // Of 4 bits, which are chosen for their bytes, beyond what 8 bits lose.
+  double MostOfFour() const { return is_kl ? kMostKlOfFour : kMostTurnOfFour; }
 };
 
 double Of(const std::string& output, bool is_kl, const Optimized& result) {
@@ -237,13 +237,18 @@ Status TakeSteps(const Graph& model, OptimizeOptions& options, Evidence& evidenc
   return {};
 }
 
-// Recipes of 4 bits: the Linears that lose most get 8, as few as keep all but three hundredths, or halve what is lost.
+// Recipes of 4 bits: the Linears that lose most get 8, as few as lose no more than three hundredths beyond what 8 bits of all lose, or half
+// of what 4 bits do.
 Status TakeBits(const Graph& model, OptimizeOptions& options, Evidence& evidence, Optimized& result) {
-  constexpr double kBits[] = {4.5, 5, 6}, kWorthBytes = 0.5;
-  const auto of_pass = options.pass_options.find("weights4");
-  const bool theirs = options.bits || (of_pass != options.pass_options.end() && of_pass->second.contains("bits"));
+  constexpr double kBits[] = {8, 4.5, 5, 6}, kWorthBytes = 0.5;
+  const bool theirs = options.bits || std::ranges::any_of(passes::kOfBits, [&](std::string_view pass) {
+                        const auto of_pass = options.pass_options.find(std::string(pass));
+                        return of_pass != options.pass_options.end() && of_pass->second.contains("bits");
+                      });
   const Lost lost = MostLost(result);
-  if ((options.recipe != "dynamic4" && options.recipe != "weights4") || theirs || !lost.too_much_of_four()) return {};
+  if ((options.recipe != "dynamic4" && options.recipe != "weights4") || theirs || lost.value <= lost.MostOfFour())
+    return {};
+  double of_eight = 0;
   for (const double& bits : kBits) {
     if (options.progress) options.progress("alternatives", &bits - kBits, std::ssize(kBits));
     OptimizeOptions next = options;
@@ -251,14 +256,18 @@ Status TakeBits(const Graph& model, OptimizeOptions& options, Evidence& evidence
     ir::Result<Optimized> other = OptimizeAgain(model, next, evidence);
     if (!other && options.stop != nullptr && options.stop->load()) return ir::Fail("interrupted");
     if (!other) continue;
-    Lost left = lost;
-    left.value = Of(lost.output, lost.is_kl, *other);
-    const bool enough = !left.too_much_of_four(), last = bits == std::end(kBits)[-1];
-    if (!enough && !(last && left.value <= kWorthBytes * lost.value)) continue;
+    const double left = Of(lost.output, lost.is_kl, *other);
+    if (bits == 8) {
+      of_eight = left;
+      if (lost.value - of_eight <= lost.MostOfFour()) return {};
+      continue;
+    }
+    const bool enough = left - of_eight <= lost.MostOfFour(), last = bits == std::end(kBits)[-1];
+    if (!enough && !(last && left - of_eight <= kWorthBytes * (lost.value - of_eight))) continue;
     other->notes.push_back(
         ir::Cleaned({std::format("weights have {:g} bits on the mean, since those Linears that lose most by 4 have 8: "
-                                 "output '{}' has {} so, and {} with 4, on {} (bits 4 leaves it out)",
-                                 bits, lost.output, Labelled(lost, left.value), Named(lost, result),
+                                 "output '{}' has {} so, {} with 4 and {} with 8, on {} (bits 4 leaves it out)",
+                                 bits, lost.output, Labelled(lost, left), Named(lost, result), Labelled(lost, of_eight),
                                  WhatWasSeen(result.loss_details))})
             .message);
     result = std::move(*other), options = std::move(next);

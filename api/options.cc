@@ -92,7 +92,7 @@ std::vector<Option> MakeOptions() {
                "each other's errors on its data: saves a run of the data, for large models two to four",
        .when = "set-up time matters",
        .recipes = {"int8", "fp8", "dynamic", "dynamic4", "weights4"},
-       .acts = {"fit_weights", "weights4"}},
+       .acts = {"fit_weights", "dynamic4", "weights4"}},
       {.name = "reduce_range",
        .field = &OptimizeOptions::reduce_range,
        .what = "int8 weights use 7 of their 8 bits: products a quarter faster on CPUs without VNNI, weights half as "
@@ -153,7 +153,7 @@ std::vector<Option> MakeOptions() {
        .in_python = "report[\"notes\"] says how many do, the log which.",
        .when = "4 bits lose too much, and 8 are too large",
        .recipes = {"dynamic4", "weights4"},
-       .acts = {"weights4"},
+       .acts = {"dynamic4", "weights4"},
        .least = 4,
        .most = 8,
        .word = "BITS"},

@@ -37,11 +37,12 @@ bool Takes(const Option& option, const std::string& recipe) {
 // `bits` is an option of the pass, so that a file's metadata replays it.
 ir::Status SetBits(const OptimizeOptions& options, passes::Pipeline& pipeline) {
   if (!options.bits) return {};
-  if (std::ranges::find(pipeline.passes, "weights4") == pipeline.passes.end())
+  const auto pass = std::ranges::find_first_of(pipeline.passes, passes::kOfBits);
+  if (pass == pipeline.passes.end())
     return ir::Fail("bits: there are no weights of 4 bits; leave it out, or use the recipes dynamic4 and weights4");
-  auto& of_pass = pipeline.options["weights4"];
+  auto& of_pass = pipeline.options[*pass];
   if (of_pass.contains("bits"))
-    return ir::Fail("bits: the option bits of the pass weights4 says the same; give one of them");
+    return ir::Fail("bits: the option bits of the pass {} says the same; give one of them", *pass);
   of_pass["bits"] = *options.bits;
   return {};
 }

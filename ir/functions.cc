@@ -87,23 +87,33 @@ ValueId Dequantized(Body& b) {
   return b.Int("per_token") != 0 ? ValueId{} : b.Make(Op::kDequantizeLinear, {b.In(0), b.In(1), b.In(2)});
 }
 
+// Weights of a Linear in codes of 8 bits.
+struct LinearWeight {
+  ValueId codes;
+  ValueId zero = {};  // none: 0
+};
+
 // x (slots 0..2, dequantized: xd) times the weight of these slots.
-ValueId Product(Body& b, ValueId xd, ValueId w, ValueId w_scale) {
-  if (xd) return b.Make(Op::kMatMul, {xd, b.Make(Op::kDequantizeLinear, {w, w_scale}, {{"axis", int64_t{1}}})});
+ValueId Product(Body& b, ValueId xd, const LinearWeight& w, ValueId w_scale) {
+  if (xd) return b.Make(Op::kMatMul, {xd, b.Make(Op::kDequantizeLinear, {w.codes, w_scale}, {{"axis", int64_t{1}}})});
   // The zero point of a row, which few runtimes take in MatMulInteger, times what the weights of a column add up to.
   const auto to = [&b](ValueId v, DType type) { return b.Make(Op::kCast, {v}, {{"to", static_cast<int64_t>(type)}}); };
-  const ValueId columns = b.Make(Op::kReduceSum, {to(w, DType::kS32), b.Ints({0})}, {{"keepdims", int64_t{0}}});
+  ValueId wide = to(w.codes, DType::kS32);
+  if (w.zero) wide = b.Make(Op::kSub, {wide, to(w.zero, DType::kS32)});
+  const ValueId columns = b.Make(Op::kReduceSum, {wide, b.Ints({0})}, {{"keepdims", int64_t{0}}});
   const ValueId compensation = b.Make(Op::kMul, {to(b.In(2), DType::kS32), columns});
-  const ValueId real = to(b.Make(Op::kSub, {b.Make(Op::kMatMulInteger, {b.In(0), w}), compensation}), DType::kF32);
+  const ValueId product = b.Make(Op::kMatMulInteger, w.zero ? std::vector<ValueId>{b.In(0), w.codes, {}, w.zero}
+                                                            : std::vector<ValueId>{b.In(0), w.codes});
+  const ValueId real = to(b.Make(Op::kSub, {product, compensation}), DType::kF32);
   // Row scale times column scale as the product of a column and a row: one multiplication each, so the same bits as Mul. As
   // Mul, ONNX Runtime's MatMulIntegerToFloat fusion takes the scales and applies that of the first row to all (1.31).
   return b.Make(Op::kMul, {real, b.Make(Op::kMatMul, {b.In(1), b.Reshape(w_scale, {1, -1})})});
 }
 
-// One projection: slots of w, w_scale, bias, y_scale, y_zp start at `first`; xd is the dequantized activation.
-ValueId Linear(Body& b, ValueId xd, size_t first, const std::string& activation, ValueId post_scale = {},
-               ValueId residual = {}) {
-  ValueId y = Product(b, xd, b.In(first), b.In(first + 1));
+// One projection by w: slots of w, w_scale, bias, y_scale, y_zp start at `first`; xd is the dequantized activation.
+ValueId Linear(Body& b, ValueId xd, const LinearWeight& w, size_t first, const std::string& activation,
+               ValueId post_scale = {}, ValueId residual = {}) {
+  ValueId y = Product(b, xd, w, b.In(first + 1));
   if (b.In(first + 2)) y = b.Make(Op::kAdd, {y, b.In(first + 2)});
   y = Activation(b, activation, y);
   if (post_scale) y = b.Make(Op::kMul, {y, post_scale});
@@ -112,16 +122,27 @@ ValueId Linear(Body& b, ValueId xd, size_t first, const std::string& activation,
   return y;
 }
 
+// The weight of a QuantizedLinear; that of 4 bits as the codes of 8 that it stands for. In products of integers they are unsigned: ONNX Runtime's
+// sums of u8 and s8 saturate on CPUs without VNNI.
+LinearWeight WeightOf(Body& b, bool integers) {
+  if (!b.In(10)) return {b.In(3)};
+  const auto to = [&b](ValueId v, DType type) { return b.Make(Op::kCast, {v}, {{"to", static_cast<int64_t>(type)}}); };
+  const ValueId codes = b.Make(Op::kDequantizeLinear, {b.In(3), to(b.In(10), DType::kF32), b.In(11)},
+                               {{"axis", int64_t{0}}, {"block_size", kRowsOfStep}});
+  if (!integers) return {to(codes, DType::kS8)};
+  return {to(b.Make(Op::kAdd, {codes, b.Scalar(128.0f)}), DType::kU8), to(b.Scalar(128.0f), DType::kU8)};
+}
+
 Graph QuantizedLinearBody(Body b) {
   const ValueId xd = Dequantized(b);
-  return b.Finish({Linear(b, xd, 3, b.attrs().Str("activation", "none"), b.In(8), b.In(9))});
+  return b.Finish({Linear(b, xd, WeightOf(b, !xd), 3, b.attrs().Str("activation", "none"), b.In(8), b.In(9))});
 }
 
 Graph QuantizedQkvBody(Body b, size_t branches) {
   const ValueId xd = Dequantized(b);
   std::vector<ValueId> outputs;
   outputs.reserve(branches);
-  for (size_t i = 0; i < branches; ++i) outputs.push_back(Linear(b, xd, 3 + 5 * i, "none"));
+  for (size_t i = 0; i < branches; ++i) outputs.push_back(Linear(b, xd, {b.In(3 + 5 * i)}, 3 + 5 * i, "none"));
   return b.Finish(outputs);
 }
 
@@ -452,6 +473,7 @@ Status Expand(Graph& graph, NodeId id) {
   for (NodeId inner : body.NodesInOrder()) {
     const Node& n = body.node(inner);
     std::vector<ValueId> inputs;
+    inputs.reserve(n.inputs.size());
     for (ValueId v : n.inputs) inputs.push_back(v.valid() ? map[v.index] : ValueId{});
     const NodeId made = graph.AddNode(n.op, std::move(inputs), n.outputs.size(), n.attrs, node.name, id);
     graph.SetOrigin(made, origin);

@@ -35,6 +35,8 @@
 //                 w_scale f32 [N] (or scalar), bias f32 [N], y_* absent: output f32. post_scale f32 [N]
 //                 multiplies after the activation (smoothing of the next Linear's input). residual f32, of the shape of y, is added after
 //                 that. attribute activation: "none", "relu", "gelu" (erf), "gelu_tanh", "silu", "sigmoid", "tanh", "quick_gelu"
+//                 w_step u4 [ceil(K/16),N] and w_zero u4 of the same shape (absent: 0): w is u4 [K,N], and its codes are w_step * (w - w_zero) of
+//                 16 rows each, in -128..127: the same product with weights of 4 bits
 //                 attribute per_token = 1: x is u8, x_scale f32 and x_zp u8 are [...,1], one a row of x (QuantizeTokens makes
 //                 them), and the product is float(integer sum) * (x_scale * w_scale)
 //  QuantizeTokens x f32 [...,K] finite -> u8 [...,K], scale f32 [...,1], zero point u8 [...,1]: a row of lo <= 0 <= hi has
@@ -69,6 +71,7 @@ namespace octavo::ir {
 
 inline constexpr int64_t kSdpaGuardMasked = 2;  // nan_guard
 inline constexpr int64_t kSdpaDiffused = 2;     // p_relative
+inline constexpr int64_t kRowsOfStep = 16;      // of a QuantizedLinear's w_step
 // Slots of QuantizedSdpa: the scales of the codes on the way; each zero point stands behind its scale.
 inline constexpr size_t kSdpaProductCodes = 16, kSdpaScaledCodes = 18, kSdpaMaskedCodes = 20, kSdpaProbCodes = 22;
 
@@ -90,7 +93,7 @@ struct FusedAttr {
 std::span<const FusedAttr> FusedAttrs();
 
 // A graph whose inputs are the node's present inputs in order (same names "i0", "i1", ... by slot) and whose outputs
-// are the node's outputs "o0", "o1", ... It uses standard ops of opset 18 only (LinearBlocked: 21). Ranks and dtypes of the inputs come from
+// are the node's outputs "o0", "o1", ... It uses standard ops of opset 18 only (with weights of 4 bits: 21). Ranks and dtypes of the inputs come from
 // `inputs` (types of the actual inputs; dtype and, for Sdpa, the attributes suffice).
 Result<Graph> BodyOf(const Graph& graph, const Node& node);
 

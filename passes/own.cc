@@ -48,6 +48,8 @@ void AddFloat(Passes& all) {
       fusions::UseFlash);
 }
 
+OptionInfo Bits() { return {"bits", 4.0, "of a weight's codes on the mean, 4 to 8: those that lose most by 4 get 8"}; }
+
 void AddQuantizing(Passes& all) {
   Add(all,
       {.name = "gated",
@@ -145,20 +147,27 @@ void AddQuantizing(Passes& all) {
        .takes = Form::kFloat,
        .leaves = Form::kInt8},
       fusions::EpilogueRules(), quantize::Dynamic);
+  Add(all,
+      {.name = "dynamic4",
+       .what = "the same with weights of 4 bits in whole steps, 16 rows each, of one scale a column",
+       .takes = Form::kFloat,
+       .leaves = Form::kInt8,
+       .needs = Need::kMoments,
+       .options = {Bits()}},
+      fusions::EpilogueRules(), quantize::Dynamic4);
 }
 
 void AddBlocks(Passes& all) {
   const auto block = [](int64_t rows) {
     return OptionInfo{"block", rows, "rows of a weight that share a scale: 16, 32 or 64"};
   };
-  const OptionInfo bits{"bits", 4.0, "of a weight's codes on the mean, 4 to 8: those that lose most by 4 get 8"};
   Add(all,
       {.name = "weights4",
        .what = "weights to u4 in blocks with zero points; activations stay float",
        .takes = Form::kFloat,
        .leaves = Form::kBlocks,
        .needs = Need::kMoments,
-       .options = {block(quantize::kBlock4), bits}},
+       .options = {block(quantize::kBlock4), Bits()}},
       quantize::Weights4);
   Add(all,
       {.name = "weights4_symmetric",
@@ -166,7 +175,7 @@ void AddBlocks(Passes& all) {
        .takes = Form::kFloat,
        .leaves = Form::kBlocks,
        .needs = Need::kMoments,
-       .options = {block(quantize::kBlock4), bits}},
+       .options = {block(quantize::kBlock4), Bits()}},
       quantize::Weights4Symmetric);
   Add(all,
       {.name = "weights8",

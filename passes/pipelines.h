@@ -32,6 +32,8 @@ struct Recipe {
 // "float", "int8", "fp8" (E4M3FN), "quantized" for graphs that are quantized already, "dynamic" (int8
 // without calibration), "weights4" and "weights8" for weights alone, "dynamic4" for both (weights of 4 bits).
 const std::vector<Recipe>& Recipes();
+// Passes whose option `bits` options of that name mean.
+inline constexpr std::string_view kOfBits[] = {"dynamic4", "weights4"};
 // With what was added to the registry for it.
 Result<Pipeline> PipelineOfRecipe(std::string_view recipe, const Registry& registry = Registry::Own());
 // Empty, or an error that names the pass that the registry lacks or has in another version, or an option that a pass does not have.

@@ -10,6 +10,7 @@
 #include "octavo/kernels/blocked/blocked_int8.h"
 #include "octavo/kernels/catalog.h"
 #include "octavo/runtime/packed_once.h"
+#include "octavo/runtime/step_linear.h"
 
 namespace octavo::runtime {
 
@@ -140,7 +141,8 @@ bool HasTokens(const Node& node, const CompileContext& c, int64_t columns) {
     if (node.input(slot).valid()) return false;
   }
   const bool typed = c.graph.value(node.input(0)).type.dtype == DType::kU8 && c.Is(node.input(1), DType::kF32) &&
-                     c.Is(node.input(2), DType::kU8) && w->dtype() == DType::kS8 && scale->dtype() == DType::kF32;
+                     c.Is(node.input(2), DType::kU8) && w->dtype() != DType::kU8 && StepsOf(node, c, *w) &&
+                     scale->dtype() == DType::kF32;
   return typed && w->shape()[0] > 0 && w->shape()[1] == columns && scale->size() == columns && IsBias(bias, columns);
 }
 
@@ -179,7 +181,7 @@ class OfTokens : public ExpertMatrices {
                                  .bias = bias_.empty() ? nullptr : bias_.data() + first,
                                  .y = y,
                                  .stride = n_};
-    const TaskScratch scratch(kernels::GemmScratchBytes(arch_, DType::kU8, k_));
+    const TaskScratch scratch(kernels::GemmScratchBytes(arch_, DType::kU8, k_, w(expert).stepped()));
     kernels::Gemm(arch_, {.x = x, .y = to}, rows, blocks, scratch.data());
   }
 
@@ -198,11 +200,13 @@ class OfTokens : public ExpertMatrices {
   std::vector<float> scale_, bias_;  // of all; no bias: empty
 };
 
-std::optional<OfTokens::Packed> PackTokens(const Tensor& w, int64_t count, int64_t n) {
+std::optional<OfTokens::Packed> PackTokens(const Tensor& w, const StepsOfWeight& steps, int64_t count, int64_t n) {
   OfTokens::Packed packed;
   for (int64_t e = 0; e < count; ++e) {
-    const Tensor own = ColumnsOf(w, false, e * n, n);
-    auto one = kernels::PackWeights({.data = own.data(), .dtype = own.dtype(), .k = own.shape()[0], .n = n});
+    const auto own = [&](const Tensor* t) { return t != nullptr ? ColumnsOf(*t, false, e * n, n) : Tensor(); };
+    const Tensor codes = own(&w), step = own(steps.step), zero = own(steps.zero);
+    const StepsOfWeight of{steps.step != nullptr ? &step : nullptr, steps.zero != nullptr ? &zero : nullptr};
+    auto one = kernels::PackWeights(of.Of(codes));
     if (!one) return {};
     packed.push_back(std::move(*one));
   }
@@ -232,8 +236,10 @@ std::unique_ptr<ExpertMatrices> MatricesOfExperts(const Node& product, const Com
     return std::make_unique<InBlocks>(c, std::move(packed), FloatsOf(of.bias), product.attrs.Int("x_bits", 0) == 8);
   }
   const Constants of = ConstantsOf(product, c, kTokensSlots);
+  const StepsOfWeight steps = *StepsOf(product, c, *of.w);
   auto packed = PackedOnce<OfTokens::Packed>(
-      c, {of.w}, std::format("{} experts", count), [&] { return PackTokens(*of.w, count, n); },
+      c, {of.w, steps.step, steps.zero}, std::format("{} experts", count),
+      [&] { return PackTokens(*of.w, steps, count, n); },
       [&](const PackedFile::Arrays& arrays) {
         return MatricesOf<kernels::PackedWeights>(
             arrays, count, kernels::WeightSource{.dtype = of.w->dtype(), .k = of.w->shape()[0], .n = n});

@@ -18,6 +18,8 @@ namespace octavo::runtime {
 
 namespace {
 
+constexpr size_t kStep = 10;  // slot of a QuantizedLinear's steps; their zeros stand behind them
+
 struct Branch {
   std::shared_ptr<const kernels::PackedWeights> w;
   std::vector<float> w_scale;
@@ -70,7 +72,7 @@ class LinearKernel : public Kernel {
     const int threads = call.threads->count();
     const auto [row_parts, column_parts] = kernels::SharesOf(arch_, rows, blocks, threads);
     const int64_t unit = kernels::GemmTile(arch_).rows;
-    const size_t scratch = kernels::GemmScratchBytes(arch_, x.dtype(), k);
+    const size_t scratch = kernels::GemmScratchBytes(arch_, x.dtype(), k, stepped());
     call.threads->For(row_parts * column_parts, [&](int64_t task) {
       const Part r = PartOf(rows, row_parts, task / column_parts, unit);
       const Part c = PartOf(blocks, column_parts, task % column_parts, 1);
@@ -79,6 +81,10 @@ class LinearKernel : public Kernel {
       }
     });
     return {};
+  }
+
+  bool stepped() const {
+    return std::ranges::any_of(branches_, [](const Branch& b) { return b.w->stepped(); });
   }
 
   // `x`: the type of the activation.
@@ -199,7 +205,7 @@ class LinearKernel : public Kernel {
     call.threads->For(row_parts * column_parts, [&](int64_t task) {
       const Part r = PartOf(rows, row_parts, task / column_parts, unit);
       const Part c = PartOf(blocks, column_parts, task % column_parts, 1);
-      const TaskScratch own(kernels::GemmScratchBytes(arch_, args.x.dtype, branches_[0].w->k()));
+      const TaskScratch own(kernels::GemmScratchBytes(arch_, args.x.dtype, branches_[0].w->k(), stepped()));
       ForLanes(lanes_, c.begin, c.end, [&](size_t lane, kernels::Range share) {
         ForPieces({r.begin, r.end}, share, lanes_[lane].unit, [&](kernels::Range some, kernels::Range piece) {
           for (int64_t i = 0; i < lanes_[lane].beside; ++i)
@@ -226,10 +232,12 @@ class LinearKernel : public Kernel {
 bool MakeBranch(const Node& node, const CompileContext& c, size_t first, Branch* out) {
   const Tensor* w = c.Constant(node.input(first));
   const Tensor* scale = c.Constant(node.input(first + 1));
-  if (w == nullptr || scale == nullptr || w->rank() != 2 || !quant::IsInt8(w->dtype())) return false;
-  const kernels::WeightSource source{.data = w->data(), .dtype = w->dtype(), .k = w->shape()[0], .n = w->shape()[1]};
+  if (w == nullptr || scale == nullptr || w->rank() != 2) return false;
+  const std::optional<StepsOfWeight> steps = StepsOf(node, c, *w);
+  if (!steps) return false;
+  const kernels::WeightSource source = steps->Of(*w);
   out->w = PackedOnce<kernels::PackedWeights>(
-      c, {w}, "", [&] { return kernels::PackWeights(source); },
+      c, {w, steps->step, steps->zero}, "", [&] { return kernels::PackWeights(source); },
       [&](const PackedFile::Arrays& arrays) { return kernels::PackedWeights::Of(source, arrays); });
   if (out->w == nullptr) return false;
   out->w_scale = scale->ToFloats();
@@ -271,7 +279,8 @@ bool AddBranch(const Node& node, const CompileContext& c, size_t i, LinearKernel
 
 // Without branches; null: no kernel serves such an activation.
 std::unique_ptr<LinearKernel> KernelFor(const Node& node, const CompileContext& c) {
-  if (node.op == Op::kQuantizedLinear && (node.inputs.size() > 10 || !c.Is(node.input(9), DType::kF32))) return nullptr;
+  if (node.op == Op::kQuantizedLinear && (node.inputs.size() > kStep + 2 || !c.Is(node.input(9), DType::kF32)))
+    return nullptr;
   if (!quant::IsInt8(c.graph.value(node.inputs[0]).type.dtype) || !c.Is(node.input(1), DType::kF32)) return nullptr;
   const Tensor* xs = c.Constant(node.input(1));
   const Tensor* xz = c.Constant(node.input(2));
@@ -356,6 +365,26 @@ Made WithHeadsBeside(ir::NodeId id, const CompileContext& c, std::span<const Cha
 }
 
 }  // namespace
+
+kernels::WeightSource StepsOfWeight::Of(const Tensor& w) const {
+  return {.data = w.data(),
+          .dtype = w.dtype(),
+          .k = w.shape()[0],
+          .n = w.shape()[1],
+          .step = step != nullptr ? step->data() : nullptr,
+          .step_zero = zero != nullptr ? zero->data() : nullptr};
+}
+
+std::optional<StepsOfWeight> StepsOf(const Node& linear, const CompileContext& c, const Tensor& w) {
+  if (linear.op != Op::kQuantizedLinear || !linear.input(kStep)) {
+    return quant::IsInt8(w.dtype()) ? std::optional(StepsOfWeight()) : std::nullopt;
+  }
+  const Shape wanted{(w.shape()[0] + kernels::kStepRows - 1) / kernels::kStepRows, w.shape()[1]};
+  const auto fits = [&](const Tensor* t) { return t != nullptr && t->dtype() == DType::kU4 && t->shape() == wanted; };
+  const StepsOfWeight steps{c.Constant(linear.input(kStep)), c.Constant(linear.input(kStep + 1))};
+  const bool zeros = linear.input(kStep + 1).valid() ? fits(steps.zero) : steps.zero == nullptr;
+  return w.dtype() == DType::kU4 && fits(steps.step) && zeros ? std::optional(steps) : std::nullopt;
+}
 
 Made MakeLinearGroup(ir::NodeId id, const CompileContext& c, const ChainsByNode& chains) {
   const Graph& g = c.graph;

@@ -139,8 +139,10 @@ class LlamaCpp:
 
 
 def files(folder, shape, wanted=("export", "genai", "gguf")):
-    """Each file by its name, made where it is not there yet."""
+    """Each file by its name, made where it is not there yet; those of octavo's recipes also where an octavo built since would make another."""
     import octavo
+
+    built = max(file.stat().st_mtime for file in pathlib.Path(octavo.__file__).parent.glob("*.so"))
 
     folder.mkdir(parents=True, exist_ok=True)
     weights = graphs.Weights(shape)
@@ -151,7 +153,7 @@ def files(folder, shape, wanted=("export", "genai", "gguf")):
             write(made[name], shape, weights)
     for recipe in ("dynamic4", "dynamic"):
         made[recipe] = folder / f"{recipe}.onnx"
-        if not made[recipe].exists():
+        if not made[recipe].exists() or made[recipe].stat().st_mtime < built:
             print(f"writing {made[recipe]}", flush=True)
             octavo.optimize(str(made["export"]), recipe, max_memory=64 << 30).save(str(made[recipe]))
     return made

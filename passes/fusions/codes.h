@@ -9,6 +9,12 @@
 
 namespace octavo::passes::fusions {
 
+// Whether a QuantizedLinear has one of the operands from this slot on that follow the product; the steps of its weight (slots 10, 11) do not.
+inline bool HasEpilogue(const Node& linear, size_t from) {
+  while (from < 10 && !linear.input(from)) ++from;
+  return from < 10;
+}
+
 // QuantizeLinear to fp8 saturates, as the kernels do; integers always do.
 inline pattern::Verdict CheckSaturates(const pattern::Match& m, pattern::Var quantize) {
   if (m.at(quantize).attrs.Int("saturate", 1) != 0) return pattern::Ok();

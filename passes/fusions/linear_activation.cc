@@ -4,6 +4,7 @@
 // Exact: the body of QuantizedLinear is what stood there (ir/functions.h).
 // Refuses: a Linear that ends with more than a bias, a gate of another slope.
 #include "octavo/passes/fusions/activations.h"
+#include "octavo/passes/fusions/codes.h"
 
 namespace octavo::passes::fusions {
 
@@ -16,7 +17,7 @@ constexpr size_t kBehindBias = 6;  // operands of QuantizedLinear
 
 Verdict Check(const Match& m, Var linear, const Activations& act) {
   const Node& n = m.at(linear);
-  if (n.inputs.size() > kBehindBias || n.attrs.Str("activation", "none") != "none")
+  if (HasEpilogue(n, kBehindBias) || n.attrs.Str("activation", "none") != "none")
     return NotWorth("the Linear has more than a bias behind it already");
   return CheckSlope(m, act);
 }

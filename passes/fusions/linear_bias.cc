@@ -5,7 +5,7 @@
 // Refuses: a Linear with an epilogue, what is added but is no constant vector of the columns.
 #include <format>
 
-#include "octavo/passes/fusions/fusions.h"
+#include "octavo/passes/fusions/codes.h"
 
 namespace octavo::passes::fusions {
 
@@ -20,7 +20,7 @@ constexpr size_t kWeight = 3, kBias = 5;  // operands of QuantizedLinear
 Verdict Check(const Match& m, Var linear, Var bias) {
   const Graph& g = m.graph();
   const Node& n = m.at(linear);
-  if (n.inputs.size() > kBias || n.attrs.Str("activation", "none") != "none")
+  if (HasEpilogue(n, kBias) || n.attrs.Str("activation", "none") != "none")
     return NotWorth("the Linear has an epilogue already");
   const ir::Tensor *w = g.ConstantOf(n.input(kWeight)), *b = g.ConstantOf(m[bias]);
   if (w == nullptr || w->rank() != 2) return Illegal("the weight is not a constant matrix");
@@ -38,7 +38,8 @@ Rule LinearBias() {
   r.Guard([=](const Match& m) { return Check(m, linear, bias); });
   r.Build([=](Rewriter& b, const Match& m) {
     std::vector<ValueId> in = m.at(linear).inputs;
-    in.push_back(m[bias]);
+    in.resize(std::max(in.size(), kBias + 1));
+    in[kBias] = m[bias];
     return b.Create(Op::kQuantizedLinear, std::move(in), m.at(linear).attrs);
   });
   return r.Finish();

@@ -45,7 +45,7 @@ Rule LinearResidual(bool quantized_output) {
   r.Build([=](Rewriter& b, const Match& m) {
     const Node& n = m.at(linear);
     std::vector<ValueId> in = n.inputs;
-    in.resize(10);
+    in.resize(std::max<size_t>(in.size(), 10));
     if (quantized_output) in[6] = m.at(q).input(1), in[7] = m.at(q).input(2);
     in[9] = m[residual];
     return b.Create(Op::kQuantizedLinear, std::move(in), n.attrs);

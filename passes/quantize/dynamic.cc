@@ -8,61 +8,31 @@
 // Left, with a line in the log: weights that are not finite, k beyond what int32 sums hold.
 #include <map>
 
-#include "octavo/kernels/catalog.h"
-#include "octavo/passes/attention.h"
 #include "octavo/passes/fusions/fusions.h"
 #include "octavo/passes/quantize/expert_codes.h"
 #include "octavo/passes/quantize/quantize.h"
-#include "octavo/passes/rewriter.h"
+#include "octavo/passes/quantize/token_linears.h"
 
 namespace octavo::passes::quantize {
 
 using ir::DType;
-using ir::Tensor;
-
-namespace {
-
-struct Tokens {
-  ValueId codes, scale, zero;
-};
-
-}  // namespace
 
 Result<bool> Dynamic(Graph& graph, PassRun& run) {
   Rewriter b(graph, "dynamic");
-  std::map<ValueId, Tokens> tokens;
+  TokenLinears linears(graph, b);
   std::map<ValueId, std::optional<ColumnWeights>> weights;
-  std::map<ValueId, std::pair<ValueId, ValueId>> made;
   for (NodeId id : FindSites(graph, run.keep_float).linears) {
     const Node& n = graph.node(id);
-    const ValueId x = n.inputs[0], w = n.inputs[1];
+    const ValueId w = n.inputs[1];
     auto [columns, fresh] = weights.try_emplace(w);
     if (fresh) columns->second = QuantizeWeight(*graph.ConstantOf(w), DType::kS8, run);
-    const auto& shape = graph.ConstantOf(w)->shape();
-    const kernels::Choice choice =
-        kernels::ChooseLinear({.y = {DType::kF32}, .k = shape[0], .n = {shape[1]}}, kernels::Arch::kScalar);
-    if (!columns->second || !choice.ok()) {
-      const std::string why = choice.ok() ? "its weight has values that are not finite" : choice.refusal;
+    std::string why = WhyNoTokens(graph.ConstantOf(w)->shape());
+    if (why.empty() && !columns->second) why = "its weight has values that are not finite";
+    if (!why.empty()) {
       run.Leave("dynamic", n, "stays float: " + why);
       continue;
     }
-    b.At(id, {id});
-    auto [at, first] = tokens.try_emplace(x);
-    if (first) {
-      const Node& q = graph.node(b.CreateN(Op::kQuantizeTokens, {x}, 3));
-      at->second = {q.output(0), q.output(1), q.output(2)};
-    }
-    auto [stored, unseen] = made.try_emplace(w);
-    if (unseen) {
-      const std::string name = graph.value(w).name;
-      stored->second = {b.Constant(columns->second->codes, name + "_quantized"),
-                        b.Constant(columns->second->scale, name + "_scale")};
-    }
-    const auto& [codes, scale, zero] = at->second;
-    const ValueId y = b.Create(Op::kQuantizedLinear, {codes, scale, zero, stored->second.first, stored->second.second},
-                               {{"activation", "none"}, {"per_token", int64_t{1}}});
-    b.Replace(graph.node(id).output(), y);
-    b.EraseDead(id);
+    linears.Replace(id, [&] { return TokenLinears::Weight{columns->second->codes, columns->second->scale}; });
   }
   OCTAVO_TRY(const bool experts, ExpertTokens(graph, run));
   const bool changed = b.changed() || experts;

@@ -9,9 +9,10 @@
 
 #include "octavo/ir/elements.h"
 #include "octavo/ir/mapped.h"
-#include "octavo/kernels/catalog.h"
 #include "octavo/passes/expert_columns.h"
 #include "octavo/passes/quantize/quantize.h"
+#include "octavo/passes/quantize/steps.h"
+#include "octavo/passes/quantize/token_linears.h"
 
 namespace octavo::passes::quantize {
 
@@ -24,8 +25,7 @@ namespace {
 Tensor MatrixOf(const Tensor& w, int64_t i, int64_t summed) {
   const int64_t a = w.shape()[1], b = w.shape()[2];
   const auto begin = static_cast<size_t>(w.data() - w.buffer()->data());
-  const Tensor own =
-      Tensor::View(DType::kF32, {a, b}, w.buffer(), begin + static_cast<size_t>(i * a * b) * sizeof(float));
+  Tensor own = Tensor::View(DType::kF32, {a, b}, w.buffer(), begin + static_cast<size_t>(i * a * b) * sizeof(float));
   if (summed == 1) return own;
   constexpr int64_t kLines = 16;  // of `own` at a time: a line of the result for each is written whole
   Tensor turned = Tensor::Empty(DType::kF32, {b, a});
@@ -47,8 +47,8 @@ void PutColumns(const Tensor& part, Tensor& all, int64_t first) {
 }
 
 // One table of experts in codes.
-struct Codes {
-  ValueId weights, scale, zero;
+struct ExpertCodes {
+  ValueId weights, scale, zero, step;
 };
 
 // All experts side by side, one after the other: `round` makes the parts of one of its matrix, and says why where it has none.
@@ -71,7 +71,7 @@ Result<Parts> SideBySide(const Tensor& w, const ExpertColumns& c, const RoundOne
   return all;
 }
 
-using Multiply = std::function<ValueId(Rewriter& b, const Codes& codes, ValueId rows)>;
+using Multiply = std::function<ValueId(Rewriter& b, const ExpertCodes& codes, ValueId rows)>;
 Result<bool> AsColumns(Graph& graph, PassRun& run, std::string_view pass, const RoundOne& round,
                        const Multiply& multiply) {
   std::vector<NodeId> sites;
@@ -79,7 +79,7 @@ Result<bool> AsColumns(Graph& graph, PassRun& run, std::string_view pass, const 
     if (ExpertColumnsAt(graph, id)) sites.push_back(id);
   }
   Rewriter b(graph, pass);
-  std::map<std::pair<ValueId, int64_t>, Codes> done;
+  std::map<std::pair<ValueId, int64_t>, ExpertCodes> done;
   for (size_t i = 0; i < sites.size(); ++i) {
     if (!run.step(static_cast<int64_t>(i), static_cast<int64_t>(sites.size())))
       return run.given_up = true, ir::Fail("interrupted");
@@ -96,12 +96,30 @@ Result<bool> AsColumns(Graph& graph, PassRun& run, std::string_view pass, const 
         continue;
       }
       const std::string name = graph.value(table).name;
-      it->second = {b.Constant(parts[0], name + "_quantized"), b.Constant(parts[1], name + "_scale"), {}};
+      it->second = {b.Constant(parts[0], name + "_quantized"), b.Constant(parts[1], name + "_scale"), {}, {}};
       if (parts.size() > 2) it->second.zero = b.Constant(parts[2], name + "_zero_point");
+      if (parts.size() > 3) it->second.step = b.Constant(parts[3], name + "_step");
     }
     TakeExpertColumns(b, columns, [&](ValueId rows) { return multiply(b, it->second, rows); });
   }
   return b.changed();
+}
+
+// Codes of rows, made at run time, times these columns.
+ValueId TokensTimes(Rewriter& b, const ExpertCodes& codes, ValueId rows) {
+  const Node& q = b.graph().node(b.CreateN(Op::kQuantizeTokens, {rows}, 3));
+  std::vector<ValueId> in{q.output(0), q.output(1), q.output(2), codes.weights, codes.scale};
+  if (codes.step) {
+    in.resize(12);
+    in[10] = codes.step, in[11] = codes.zero;
+  }
+  return b.Create(Op::kQuantizedLinear, std::move(in), {{"activation", "none"}, {"per_token", int64_t{1}}});
+}
+
+// Why products of codes do not take a matrix; empty: they do.
+std::string WhyNoTokensOf(const Tensor& matrix) {
+  const std::string why = WhyNoTokens(matrix.shape());
+  return why.empty() ? why : "stays float: " + why;
 }
 
 }  // namespace
@@ -115,7 +133,7 @@ Result<bool> ExpertBlocks(Graph& graph, PassRun& run, BlockFormat format) {
     return parts;
   };
   std::map<ValueId, ValueId> floats;
-  return AsColumns(graph, run, "weights", round, [&](Rewriter& b, const Codes& codes, ValueId rows) {
+  return AsColumns(graph, run, "weights", round, [&](Rewriter& b, const ExpertCodes& codes, ValueId rows) {
     auto [it, fresh] = floats.try_emplace(codes.weights);
     std::vector<ValueId> in{codes.weights, codes.scale};
     if (codes.zero.valid()) in.push_back(codes.zero);
@@ -127,19 +145,22 @@ Result<bool> ExpertBlocks(Graph& graph, PassRun& run, BlockFormat format) {
 
 Result<bool> ExpertTokens(Graph& graph, PassRun& run) {
   const auto round = [&](const Tensor& matrix, std::string& why) -> Result<Parts> {
-    const kernels::Choice choice = kernels::ChooseLinear(
-        {.y = {DType::kF32}, .k = matrix.shape()[0], .n = {matrix.shape()[1]}}, kernels::Arch::kScalar);
-    if (!choice.ok()) return why = "stays float: " + choice.refusal, Parts();
+    if (why = WhyNoTokensOf(matrix); !why.empty()) return Parts();
     std::optional<ColumnWeights> q = QuantizeWeight(matrix, DType::kS8, run);
     if (!q) return why = "stays float: its weight has values that are not finite", Parts();
     return Parts{std::move(q->codes), std::move(q->scale)};
   };
-  return AsColumns(graph, run, "dynamic", round, [](Rewriter& b, const Codes& codes, ValueId rows) {
-    const Node& q = b.graph().node(b.CreateN(Op::kQuantizeTokens, {rows}, 3));
-    const std::vector<ValueId> x = q.outputs;
-    return b.Create(Op::kQuantizedLinear, {x[0], x[1], x[2], codes.weights, codes.scale},
-                    {{"activation", "none"}, {"per_token", int64_t{1}}});
-  });
+  return AsColumns(graph, run, "dynamic", round, TokensTimes);
+}
+
+Result<bool> ExpertSteps(Graph& graph, PassRun& run) {
+  const auto round = [&](const Tensor& matrix, std::string& why) -> Result<Parts> {
+    if (why = WhyNoTokensOf(matrix); !why.empty()) return Parts();
+    if (why = WhyInFloat(matrix); !why.empty()) return why = "stays float: " + why, Parts();
+    OCTAVO_TRY(Stepped q, RoundInSteps(matrix, nullptr, run.parallel));
+    return Parts{std::move(q.codes), std::move(q.scale), std::move(q.zero), std::move(q.step)};
+  };
+  return AsColumns(graph, run, "dynamic4", round, TokensTimes);
 }
 
 }  // namespace octavo::passes::quantize

@@ -11,6 +11,8 @@ namespace octavo::passes::quantize {
 Result<bool> ExpertBlocks(Graph& graph, PassRun& run, BlockFormat format);
 // s8 with a scale for each column, activations quantized at run time a row.
 Result<bool> ExpertTokens(Graph& graph, PassRun& run);
+// The same with weights of 4 bits in steps (steps.h).
+Result<bool> ExpertSteps(Graph& graph, PassRun& run);
 
 }  // namespace octavo::passes::quantize
 

@@ -79,6 +79,8 @@ Result<bool> ToF32(Graph& graph, PassRun& run);
 
 // Weights to s8 per column, activations quantized at run time a row; needs no calibration. dynamic.cc
 Result<bool> Dynamic(Graph& graph, PassRun& run);
+// The same with weights of 4 bits. Uses run.evidence.moments where there are some. dynamic4.cc
+Result<bool> Dynamic4(Graph& graph, PassRun& run);
 // Weights alone, in blocks; needs no calibration. Weights4 uses run.evidence.moments where there are some. weights.cc
 constexpr int64_t kBlock4 = 32, kBlock8 = 64;  // rows of a block, unless the option `block` says otherwise
 Result<bool> Weights4(Graph& graph, PassRun& run);

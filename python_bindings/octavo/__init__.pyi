@@ -269,9 +269,9 @@ def optimize(
 
     recipe: float: fusions only; int8: static int8 with fused attention; needs calibration data; fp8: the same in E4M3FN; needs calibration
     data; dynamic: int8 products whose activations are quantized at run time; no data needed, weights are fitted to it where given;
-    dynamic4: the same with weights of 4 bits in blocks: the fastest for one token at a time; weights4: weights alone to 4 bits in blocks,
-    activations float; weights8: weights alone to 8 bits in blocks, activations float; quantized: fuses a graph that is quantized already
-    (int8 of such a graph means this).
+    dynamic4: the same with weights of 4 bits: the fastest for one token at a time; weights4: weights alone to 4 bits in blocks, activations
+    float; weights8: weights alone to 8 bits in blocks, activations float; quantized: fuses a graph that is quantized already (int8 of such
+    a graph means this).
     calibration: batches as dicts of arrays, a path as `octavo optimize --calib` takes it ("random:8" included), or the bytes that
     calibrate() returned. weights4, dynamic and dynamic4 do without, and are nearer to the model with batches.
     calibrator: how a range is chosen from what was seen (recipes int8 and fp8).

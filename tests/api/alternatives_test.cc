@@ -213,14 +213,14 @@ TEST(Alternatives, LinearsThatLoseMostByFourBitsGetEight) {
     const auto done = [&](float size, std::optional<double> bits, std::optional<double> of_pass = {}) {
       return Done(OneMatters(size), 8, [&](OptimizeOptions& o) {
         o.recipe = recipe, o.bits = bits;
-        if (of_pass) o.pass_options["weights4"]["bits"] = *of_pass;
+        if (of_pass) o.pass_options[recipe]["bits"] = *of_pass;
       });
     };
     const auto says =
         Contains(AllOf(HasSubstr("weights have 4.5 bits on the mean"), HasSubstr("(bits 4 leaves it out)")));
     const Optimized more = done(1, {}), four = done(1, 4), same = done(1, {}, 4);
     EXPECT_THAT(more.notes, says) << recipe;
-    EXPECT_LT(more.loss_details.rows.at("logits").MeanKl(), kMostKlOfFour) << recipe;
+    EXPECT_LT(more.loss_details.rows.at("logits").MeanKl(), 2 * kMostKlOfFour) << recipe;
     EXPECT_GT(four.loss_details.rows.at("logits").MeanKl(), kMostKlOfFour) << recipe;
     EXPECT_THAT(four.notes, Not(says)) << recipe;
     EXPECT_THAT(same.notes, Not(says)) << recipe;
@@ -230,6 +230,31 @@ TEST(Alternatives, LinearsThatLoseMostByFourBitsGetEight) {
   const Optimized none = Done(OneMatters(1, false), 8, [](OptimizeOptions& o) { o.recipe = "dynamic4"; });
   EXPECT_GT(none.loss_details.rows.at("logits").MeanKl(), kMostKlOfFour);
   EXPECT_THAT(none.notes, Not(Contains(HasSubstr("bits on the mean"))));
+}
+
+// Codes of 8 bits for rows with one channel that is much larger than the others: more bits of weights would not help.
+TEST(Alternatives, WhatEightBitsLoseIsNoReasonForMore) {
+  std::mt19937 rng(8);
+  std::normal_distribution<float> normal;
+  Graph g;
+  g.info.opsets[""] = 18;
+  const auto node = [&](Op op, std::vector<ValueId> in) { return g.node(g.AddNode(op, std::move(in), 1)).output(); };
+  Tensor w = Tensor::Empty(DType::kF32, {kDepth, kClasses}), size = Tensor::Empty(DType::kF32, {kDepth});
+  for (float& v : w.mutable_as<float>()) v = 0.1f * normal(rng);
+  for (float& v : size.mutable_as<float>()) v = 1;
+  size.mutable_as<float>()[0] = 100;
+  for (float& v : w.mutable_as<float>().first(kClasses)) v = 0;
+  const ValueId x = g.AddInput("x", {DType::kF32, ir::SymShape{ir::Dim::Symbol("rows"), kDepth}});
+  const ValueId large = node(Op::kMul, {x, g.AddConstant(size)});
+  g.AddOutput("logits", node(Op::kMatMul, {large, g.AddConstant(w)}));
+  const auto lost = [&](std::optional<double> bits) {
+    const Optimized done = Done(g, 8, [&](OptimizeOptions& o) { o.recipe = "dynamic4", o.bits = bits; });
+    EXPECT_THAT(done.notes, Not(Contains(HasSubstr("bits on the mean, since"))));
+    return done.loss_details.rows.at("logits").MeanKl();
+  };
+  const double four = lost({}), eight = lost(8);
+  EXPECT_GT(four, kMostKlOfFour);
+  EXPECT_LT(four - eight, kMostKlOfFour);
 }
 
 // A row of one number has a cosine of 1, whatever it is: what varies between rows counts.

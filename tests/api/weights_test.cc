@@ -1,4 +1,4 @@
-// Recipes weights4, weights8 and dynamic4: no data needed, every Linear in blocks, close to float, the same bits on every ISA and for
+// Recipes weights4, weights8 and dynamic4: no data needed, every Linear in blocks or steps, close to float, the same bits on every ISA and for
 // any number of threads, and a file that any runtime with opset 21 can run.
 #include <gtest/gtest.h>
 
@@ -59,7 +59,12 @@ int CountOf(const Graph& g, ir::Op op) {
   return n;
 }
 
-class Weights : public testing::TestWithParam<const char*> {};
+class Weights : public testing::TestWithParam<const char*> {
+ protected:
+  static ir::Op OpOfLinears() {
+    return std::string(GetParam()) == "dynamic4" ? ir::Op::kQuantizedLinear : ir::Op::kLinearBlocked;
+  }
+};
 
 TEST_P(Weights, AllLinearsCloseToFloatAndSmall) {
   const Graph graph = Bert();
@@ -70,7 +75,7 @@ TEST_P(Weights, AllLinearsCloseToFloatAndSmall) {
   ASSERT_TRUE(optimized.has_value()) << optimized.error().message;
   EXPECT_GE(optimized->report.linear.found, 12);
   EXPECT_EQ(optimized->report.linear.done, optimized->report.linear.found);
-  EXPECT_EQ(CountOf(optimized->graph, ir::Op::kLinearBlocked), optimized->report.linear.found);
+  EXPECT_EQ(CountOf(optimized->graph, OpOfLinears()), optimized->report.linear.found);
   auto want = ir::Interpret(graph, inputs);
   auto meaning = ir::Interpret(optimized->graph, inputs);
   ASSERT_TRUE(want.has_value() && meaning.has_value());
@@ -103,7 +108,7 @@ TEST_P(Weights, FileHasOpset21AndComesBackWithTheSameBits) {
     auto back = ir::onnx::ReadBytes(*bytes);
     ASSERT_TRUE(back.has_value()) << back.error().message;
     EXPECT_GE(back->info.opsets[""], 21);
-    EXPECT_EQ(CountOf(*back, ir::Op::kLinearBlocked) > 0, functions);
+    EXPECT_EQ(CountOf(*back, OpOfLinears()) > 0, functions);
     auto want = ir::Interpret(optimized->graph, inputs), got = ir::Interpret(*back, inputs);
     ASSERT_TRUE(want.has_value() && got.has_value());
     EXPECT_TRUE((*want)[0].SameBits((*got)[0]));
@@ -125,15 +130,16 @@ TEST(MixedBits, TheMeanIsKept) {
     options.recipe = "dynamic4", options.bits = bits;
     auto optimized = Optimize(graph, options);
     ASSERT_TRUE(optimized.has_value()) << optimized.error().message;
-    EXPECT_EQ(CountOf(optimized->graph, ir::Op::kLinearBlocked), optimized->report.linear.found);
+    EXPECT_EQ(CountOf(optimized->graph, ir::Op::kQuantizedLinear), optimized->report.linear.found);
     double weights = 0, sum = 0;
     for (const ir::NodeId id : optimized->graph.NodesInOrder()) {
       const ir::Node& n = optimized->graph.node(id);
-      if (n.op != ir::Op::kLinearBlocked) continue;
-      const Tensor& w = *optimized->graph.ConstantOf(n.input(1));
+      if (n.op != ir::Op::kQuantizedLinear) continue;
+      const Tensor& w = *optimized->graph.ConstantOf(n.input(3));
       weights += static_cast<double>(w.size());
       sum += static_cast<double>(w.size()) * (w.dtype() == ir::DType::kS8 ? 8 : 4);
-      EXPECT_EQ(n.attrs.Int("x_bits", 0), 8);
+      EXPECT_EQ(n.attrs.Int("per_token", 0), 1);
+      EXPECT_EQ(n.input(10).valid(), w.dtype() == ir::DType::kU4);
     }
     EXPECT_LE(sum / weights, bits);
     EXPECT_GT(sum / weights, bits - 0.5);

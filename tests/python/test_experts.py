@@ -115,7 +115,7 @@ RELATIVES = {
 }
 # Relative to the deviation of the results: what two products in a row lose by steps of 1/15 and 1/127 of a block's range.
 NEAR = {"float": 1e-5, "dynamic4": 0.25, "weights4": 0.25, "dynamic": 0.04, "weights8": 0.03}
-STEPS = {"float": "experts_f32", "dynamic4": "experts_blocked4_int8", "weights4": "experts_blocked4", "dynamic": "experts_linear_int8",
+STEPS = {"float": "experts_f32", "dynamic4": "experts_linear_int8", "weights4": "experts_blocked4", "dynamic": "experts_linear_int8",
          "weights8": "experts_blocked8"}
 
 
