@@ -40,7 +40,7 @@
 //                 attribute per_token = 1: x is u8, x_scale f32 and x_zp u8 are [...,1], one a row of x (QuantizeTokens makes
 //                 them), and the product is float(integer sum) * (x_scale * w_scale)
 //  QuantizeTokens x f32 [...,K] finite -> u8 [...,K], scale f32 [...,1], zero point u8 [...,1]: a row of lo <= 0 <= hi has
-//                 scale max(hi / 255 - lo / 255, 2^-100) and zero point rne(-lo / scale)
+//                 scale max(hi / 255 - lo / 255, 2^-100) and zero point rne(-lo / scale); of a row with a NaN the scale is NaN
 //  LinearBlocked  x w w_scale [w_zp] [bias]: x f32 [...,K], w u4/s4/u8/s8 with one scale and zero point a block of
 //                 block_size along K: [K,N] with [blocks,N], or with transposed = 1 [N,K] with [N,blocks]; bias f32 [N].
 //                 Float: the fused kernel scales sums of blocks, the body weights, so they differ by rounding.

@@ -2,6 +2,7 @@
 // Bits are the interpreter's.
 #include <algorithm>
 #include <cmath>
+#include <limits>
 
 #include "octavo/kernels/quantize/quantize.h"
 #include "octavo/quant/numeric/rounding.h"
@@ -92,6 +93,8 @@ void QuantizeRows(kernels::Arch arch, StepCall& call, size_t first) {
       scale[r] = std::max(hi / 255.0f - lo / 255.0f, 0x1p-100f);
       zero[r] = ZeroPoint(lo, scale[r]);
       kernels::QuantizeLinear(arch, in + r * n, n, scale[r], zero[r], DType::kU8, codes + r * n);
+      // Codes have no NaN: the row's products get it from here.
+      if (range.has_nan) scale[r] = std::numeric_limits<float>::quiet_NaN();
     }
   });
 }

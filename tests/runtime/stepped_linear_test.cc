@@ -2,6 +2,8 @@
 // is refused or computed by its body.
 #include <gtest/gtest.h>
 
+#include <cmath>
+#include <limits>
 #include <random>
 #include <string>
 #include <vector>
@@ -97,6 +99,34 @@ TEST_F(SteppedLinear, HasTheBitsOfItsBodyAndOfEightBits) {
         for (size_t i = 0; i < got->size(); ++i) {
           EXPECT_TRUE((*got)[i].SameBits((*want)[i])) << k << " " << rows;
           EXPECT_TRUE((*got)[i].SameBits((*meaning)[i])) << k << " " << rows;
+        }
+      }
+    }
+  }
+}
+
+// Codes hold no NaN, so a row of numbers must not come of one.
+TEST_F(SteppedLinear, ARowWithANanOrAnInfinityIsNan) {
+  for (const bool as_bytes : {false, true}) {
+    Weight w = Random(40, 20, true);
+    w.as_bytes = as_bytes;
+    const ir::Graph g = Products({w});
+    for (const kernels::Arch arch : kernels::SupportedArchs()) {
+      auto model = Model::Compile(g, {.arch = arch});
+      ASSERT_TRUE(model.has_value());
+      Tensor x = Floats({4, 40}, 1);
+      const auto whole = model->Run({{"x", x}});
+      auto at = x.mutable_as<float>();
+      at[40 + 7] = std::numeric_limits<float>::quiet_NaN();
+      at[2 * 40 + 39] = std::numeric_limits<float>::infinity();
+      const auto got = model->Run({{"x", x}}), meaning = ir::Interpret(g, {{"x", x}});
+      ASSERT_TRUE(whole.has_value() && got.has_value() && meaning.has_value());
+      for (int64_t i = 0; i < (*got)[0].size(); ++i) {
+        const bool lost = i / 20 == 1 || i / 20 == 2;
+        EXPECT_EQ(std::isnan((*got)[0].GetDouble(i)), lost) << i;
+        EXPECT_EQ(std::isnan((*meaning)[0].GetDouble(i)), lost) << i;
+        if (!lost) {
+          EXPECT_EQ((*got)[0].GetDouble(i), (*whole)[0].GetDouble(i));
         }
       }
     }
