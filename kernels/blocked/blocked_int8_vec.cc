@@ -113,12 +113,6 @@ void QuantizeRows(const PackedBlocked& w, const float* x, int64_t x_stride, int6
   }
 }
 
-// sum += the products of u8 and s8, two added to an s16 (vpmaddubsw); the caller sees that nothing saturates.
-HWY_INLINE void PairAdd(TileV& sum, TileV u8, TileV s8) {
-  TileV product;
-  asm("vpmaddubsw %3, %2, %1\n\tvpaddw %1, %0, %0" : "+v"(sum.raw), "=&v"(product.raw) : "v"(u8.raw), "v"(s8.raw));
-}
-
 HWY_INLINE TileV LoadCodes(const uint8_t* p) { return hn::Load(TileD(), reinterpret_cast<const int32_t*>(p)); }
 
 template <Way kHow>

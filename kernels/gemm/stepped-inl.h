@@ -1,9 +1,10 @@
 // Weights of 4 bits with steps (PackedWeights::stepped), per target. They are the integers that 8 bits would be, so every form of the
-// product takes them:
-//   many rows    a block of 64 columns is widened once to the panels of s8 that all forms read (WidenPanels), which takes a tenth of the time
-//                of 128 rows with VNNI, a fifth with AMX (docs/lab/blocked-weights.md); without VNNI to code - zero, whose products with u8 vpmaddubsw cannot saturate: four quads, one
-//                step, are at most 8 * 255 * 15 in s16, and vpmaddwd multiplies by the step while it widens (SteppedPairs)
-//   1 to 8 rows  the same in registers, the weights read once
+// product takes them.
+//
+// Many rows: a block of 64 columns is widened once for all of them (WidenPanels), which takes a tenth of the time of 128 rows with VNNI
+// and a fifth with AMX (docs/lab/blocked-weights.md). VNNI and AMX read weights of s8. Without VNNI the panels hold code - zero: four quads of
+// its products with u8 are at most 8 * 255 * 15 and stay in s16, and vpmaddwd multiplies them by the step while it widens (SteppedPairs).
+// 1 to 8 rows: the same in registers, and the weights are read once.
 #if defined(OCTAVO_KERNELS_GEMM_STEPPED_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef OCTAVO_KERNELS_GEMM_STEPPED_INL_H_
 #undef OCTAVO_KERNELS_GEMM_STEPPED_INL_H_
@@ -25,14 +26,6 @@
 HWY_BEFORE_NAMESPACE();
 namespace octavo::kernels {
 namespace HWY_NAMESPACE {
-
-#if HWY_TARGET > HWY_AVX3_DL
-// sum += the products of u8 and s8, two added to an s16.
-HWY_INLINE void PairAdd(TileV& sum, TileV u8, TileV s8) {
-  TileV product;
-  asm("vpmaddubsw %3, %2, %1\n\tvpaddw %1, %0, %0" : "+v"(sum.raw), "=&v"(product.raw) : "v"(u8.raw), "v"(s8.raw));
-}
-#endif
 
 constexpr int kTileLanes = static_cast<int>(hwy::HWY_NAMESPACE::MaxLanes(TileD()));
 

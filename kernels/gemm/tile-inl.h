@@ -28,6 +28,12 @@ HWY_INLINE void PairDot(TileV& c, TileV a, TileV b) {
   asm("vpmaddwd %3, %2, %1\n\tvpaddd %1, %0, %0" : "+v"(c.raw), "=v"(product.raw) : "v"(a.raw), "v"(b.raw));
 }
 
+// sum += the products of u8 and s8, two added to an s16 (vpmaddubsw); the caller sees that nothing saturates.
+HWY_INLINE void PairAdd(TileV& sum, TileV u8, TileV s8) {
+  TileV product;
+  asm("vpmaddubsw %3, %2, %1\n\tvpaddw %1, %0, %0" : "+v"(sum.raw), "=&v"(product.raw) : "v"(u8.raw), "v"(s8.raw));
+}
+
 HWY_INLINE TileV Broadcast4(const void* p) {
   int32_t word;
   std::memcpy(&word, p, 4);

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <random>
 
+#include "common_rows.h"
 #include "octavo/ir/infer.h"
 #include "octavo/passes/quantize/mixed_bits.h"
 #include "octavo/passes/quantize/quantize.h"
@@ -18,23 +19,6 @@ namespace {
 const ParallelFor kBackwards = [](int64_t n, const std::function<void(int64_t)>& task) {
   while (n-- > 0) task(n);
 };
-
-// Rows with a few directions in common, so that H is far from diagonal.
-std::vector<float> Rows(int64_t rows, int64_t k, std::mt19937& rng) {
-  std::normal_distribution<float> normal;
-  std::vector<float> mix(static_cast<size_t>(5 * k)), x(static_cast<size_t>(rows * k));
-  for (float& v : mix) v = normal(rng);
-  for (int64_t r = 0; r < rows; ++r) {
-    float common[5];
-    for (float& v : common) v = normal(rng);
-    for (int64_t i = 0; i < k; ++i) {
-      float& v = x[static_cast<size_t>(r * k + i)];
-      v = 0.3f * normal(rng);
-      for (int64_t c = 0; c < 5; ++c) v += common[c] * mix[static_cast<size_t>(c * k + i)];
-    }
-  }
-  return x;
-}
 
 TEST(Moments, FactorOfRowsInAnyParts) {
   for (const int64_t k : {1, 7, 128, 129, 300}) {  // a stripe has 128 rows

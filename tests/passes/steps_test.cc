@@ -8,14 +8,15 @@
 #include <random>
 #include <thread>
 
+#include "common_rows.h"
 #include "octavo/passes/quantize/rounding.h"
 
 namespace octavo::passes::quantize {
 
-using ir::kRowsOfStep;
 namespace {
 
 using ir::DType;
+using ir::kRowsOfStep;
 using ir::Tensor;
 
 const ParallelFor kAlone = [](int64_t n, const std::function<void(int64_t)>& task) {
@@ -39,23 +40,6 @@ Tensor Normal(int64_t k, int64_t n, std::mt19937& rng) {
   Tensor w = Tensor::Empty(DType::kF32, {k, n});
   for (float& v : w.mutable_as<float>()) v = normal(rng);
   return w;
-}
-
-// Rows with a few directions in common, so that codes can make up for each other.
-std::vector<float> Rows(int64_t rows, int64_t k, std::mt19937& rng) {
-  std::normal_distribution<float> normal;
-  std::vector<float> mix(static_cast<size_t>(5 * k)), x(static_cast<size_t>(rows * k));
-  for (float& v : mix) v = normal(rng);
-  for (int64_t r = 0; r < rows; ++r) {
-    float common[5];
-    for (float& v : common) v = normal(rng);
-    for (int64_t i = 0; i < k; ++i) {
-      float& v = x[static_cast<size_t>(r * k + i)];
-      v = 0.3f * normal(rng);
-      for (int64_t c = 0; c < 5; ++c) v += common[c] * mix[static_cast<size_t>(c * k + i)];
-    }
-  }
-  return x;
 }
 
 Compensation FitTo(const std::vector<float>& rows, int64_t k) {
