@@ -1,4 +1,4 @@
-#include <onnx/onnx_pb.h>
+#include <onnx_messages.pb.h>
 
 #include "octavo/ir/names.h"
 #include "octavo/ir/onnx/import.h"

@@ -1,5 +1,5 @@
 // What names a graph defines and which it reads from outside.
-#include <onnx/onnx_pb.h>
+#include <onnx_messages.pb.h>
 
 #include "octavo/ir/onnx/import.h"
 

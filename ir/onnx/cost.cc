@@ -1,37 +1,31 @@
 #include "octavo/ir/onnx/cost.h"
 
-#include <google/protobuf/descriptor.h>
-#include <google/protobuf/message.h>
-#include <onnx/onnx_pb.h>
-
-#include <algorithm>
-#include <unordered_map>
+#include <onnx_messages.pb.h>
 
 #include "octavo/ir/onnx/external.h"
+#include "octavo/ir/onnx/messages.h"
 
 namespace octavo::ir::onnx {
 
-namespace pb = ::onnx;
+namespace pb = ::octavo_onnx;
 
 namespace {
 
-using google::protobuf::Descriptor;
-using google::protobuf::FieldDescriptor;
-using google::protobuf::MessageFactory;
+using messages::Field;
+using messages::Holds;
 
 // Walks the wire format with the schema at hand; nothing is allocated.
 class Weigher {
  public:
   int64_t bytes() const { return bytes_; }
 
-  void Message(std::string_view in, const Descriptor* type, int depth = 0) {
+  void Weigh(std::string_view in, const messages::Message& type, int depth = 0) {
     constexpr int kMostDepth = 100;  // as the parser
-    bytes_ += SizeOf(type);
+    bytes_ += type.bytes + kPointer;
     if (depth > kMostDepth) return;
     uint64_t tag = 0;
     while (Varint(in, tag)) {
-      const FieldDescriptor* field = type->FindFieldByNumber(static_cast<int>(tag >> 3));
-      if (!Field(in, field, tag & 7, depth)) return;
+      if (!Take(in, type.Find(tag >> 3), tag & 7, depth)) return;
     }
   }
 
@@ -40,14 +34,6 @@ class Weigher {
   static constexpr int64_t kElement = 16;  // of a list, which grows by doubling
   static constexpr int64_t kPointer = 40;  // to an element of a list, and what the allocator adds
   static constexpr int64_t kString = 32;
-
-  int64_t SizeOf(const Descriptor* type) {
-    int64_t& size = sizes_[type];
-    if (size == 0) {
-      size = static_cast<int64_t>(MessageFactory::generated_factory()->GetPrototype(type)->SpaceUsedLong()) + kPointer;
-    }
-    return size;
-  }
 
   static bool Varint(std::string_view& in, uint64_t& v) {
     v = 0;
@@ -60,8 +46,8 @@ class Weigher {
     return false;
   }
 
-  bool Field(std::string_view& in, const FieldDescriptor* field, uint64_t wire, int depth) {
-    const int64_t element = field == nullptr ? kUnknown : field->is_repeated() ? kElement : 0;
+  bool Take(std::string_view& in, const Field* field, uint64_t wire, int depth) {
+    const int64_t element = field == nullptr ? kUnknown : field->repeated ? kElement : 0;
     uint64_t length = 0;
     switch (wire) {
       case 0:
@@ -87,29 +73,27 @@ class Weigher {
     return true;
   }
 
-  void Payload(std::string_view payload, const FieldDescriptor* field, int depth) {
+  void Payload(std::string_view payload, const Field* field, int depth) {
     const auto size = static_cast<int64_t>(payload.size());
     if (field == nullptr) {
       bytes_ += kUnknown + kString + size;
-    } else if (field->cpp_type() == FieldDescriptor::CPPTYPE_MESSAGE) {
-      Message(payload, field->message_type(), depth + 1);
-    } else if (field->cpp_type() == FieldDescriptor::CPPTYPE_STRING) {
+    } else if (field->holds == Holds::kMessage) {
+      Weigh(payload, *field->message, depth + 1);
+    } else if (field->holds == Holds::kText) {
       bytes_ += kPointer + kString + size;
-    } else if (field->cpp_type() == FieldDescriptor::CPPTYPE_FLOAT ||
-               field->cpp_type() == FieldDescriptor::CPPTYPE_DOUBLE) {
+    } else if (field->holds == Holds::kReals) {
       bytes_ += size;
     } else {
       bytes_ += size * kElement;  // a number of 64 bits may take one byte
     }
   }
 
-  std::unordered_map<const Descriptor*, int64_t> sizes_;
   int64_t bytes_ = 0;
 };
 
-int64_t Weigh(std::string_view bytes, const Descriptor* type) {
+int64_t Weighed(std::string_view bytes, const messages::Message& type) {
   Weigher weigher;
-  weigher.Message(bytes, type);
+  weigher.Weigh(bytes, type);
   return weigher.bytes();
 }
 
@@ -179,8 +163,8 @@ int64_t SizeOf(const pb::GraphProto& graph, ExternalFiles& files) {
 
 }  // namespace
 
-int64_t ParsedBytes(std::string_view model) { return Weigh(model, pb::ModelProto::descriptor()); }
-int64_t ParsedBytesOfTensor(std::string_view tensor) { return Weigh(tensor, pb::TensorProto::descriptor()); }
+int64_t ParsedBytes(std::string_view model) { return Weighed(model, messages::kModel); }
+int64_t ParsedBytesOfTensor(std::string_view tensor) { return Weighed(tensor, messages::kTensor); }
 
 int64_t CostOf(const pb::FunctionProto& function) {
   int64_t cost = 1 + (function.input_size() + function.output_size() + function.attribute_proto_size()) / kNamesPerNode;

@@ -6,10 +6,10 @@
 #include <cstdint>
 #include <string_view>
 
-namespace onnx {
+namespace octavo_onnx {
 class FunctionProto;
 class ModelProto;
-}  // namespace onnx
+}  // namespace octavo_onnx
 
 namespace octavo::ir::onnx {
 
@@ -20,10 +20,10 @@ int64_t ParsedBytes(std::string_view model);
 int64_t ParsedBytesOfTensor(std::string_view tensor);
 
 // One call of the function, without what the functions cost that it calls. The unit is a plain node.
-int64_t CostOf(const ::onnx::FunctionProto& function);
+int64_t CostOf(const ::octavo_onnx::FunctionProto& function);
 
 // Bytes of all files that tensors of the model name and that are there.
-int64_t ExternalBytes(const ::onnx::ModelProto& model, ExternalFiles& files);
+int64_t ExternalBytes(const ::octavo_onnx::ModelProto& model, ExternalFiles& files);
 
 }  // namespace octavo::ir::onnx
 

@@ -1,6 +1,6 @@
 #include "octavo/ir/onnx/export.h"
 
-#include <onnx/onnx_pb.h>
+#include <onnx_messages.pb.h>
 
 #include <algorithm>
 #include <optional>

@@ -14,18 +14,18 @@
 #include "octavo/ir/onnx/modules.h"
 #include "octavo/ir/onnx/onnx.h"
 
-namespace onnx {
+namespace octavo_onnx {
 class AttributeProto;
 class FunctionProto;
 class GraphProto;
 class ModelProto;
 class NodeProto;
 class TensorProto;
-}  // namespace onnx
+}  // namespace octavo_onnx
 
 namespace octavo::ir::onnx {
 
-namespace pb = ::onnx;
+namespace pb = ::octavo_onnx;
 
 // What goes to the file beside the model: equal memory is written once.
 class DataFile {

@@ -1,5 +1,5 @@
 // octavo's ops as model-local functions: any runtime runs the body, ours recognises the name.
-#include <onnx/onnx_pb.h>
+#include <onnx_messages.pb.h>
 
 #include <algorithm>
 

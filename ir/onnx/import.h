@@ -18,14 +18,14 @@
 #include "octavo/ir/onnx/modules.h"
 #include "octavo/ir/onnx/symbols.h"
 
-namespace onnx {
+namespace octavo_onnx {
 class AttributeProto;
 class FunctionProto;
 class GraphProto;
 class ModelProto;
 class NodeProto;
 class TensorProto;
-}  // namespace onnx
+}  // namespace octavo_onnx
 namespace google::protobuf {
 template <typename T>
 class RepeatedPtrField;
@@ -33,7 +33,7 @@ class RepeatedPtrField;
 
 namespace octavo::ir::onnx {
 
-namespace pb = ::onnx;
+namespace pb = ::octavo_onnx;
 
 using Opsets = std::map<std::string, int64_t, std::less<>>;                      // "ai.onnx" is spelled ""
 using Bindings = std::map<std::string, const pb::AttributeProto*, std::less<>>;  // a function call's attributes

@@ -1,5 +1,5 @@
 // GraphBuilder: inputs, constants, nodes in order, outputs. Functions and subgraphs: import_inline.cc.
-#include <onnx/onnx_pb.h>
+#include <onnx_messages.pb.h>
 
 #include <algorithm>
 #include <optional>

@@ -1,5 +1,5 @@
 // One node of the file: its attributes, its subgraphs with their captures, or the function that it calls.
-#include <onnx/onnx_pb.h>
+#include <onnx_messages.pb.h>
 
 #include <algorithm>
 #include <unordered_set>

@@ -1,6 +1,6 @@
 #include "octavo/ir/onnx/modules.h"
 
-#include <onnx/onnx_pb.h>
+#include <onnx_messages.pb.h>
 
 #include <optional>
 
@@ -9,7 +9,7 @@
 
 namespace octavo::ir::onnx {
 
-namespace pb = ::onnx;
+namespace pb = ::octavo_onnx;
 
 namespace {
 

@@ -9,7 +9,7 @@
 #include <string_view>
 #include <vector>
 
-namespace onnx {
+namespace octavo_onnx {
 class NodeProto;
 }
 
@@ -25,11 +25,11 @@ class Modules {
   void Keep(std::map<std::string, std::string>& metadata) const;
 
   // Takes down the modules that the node stands in; the path of the innermost, empty: of none.
-  std::string Read(const ::onnx::NodeProto& node);
+  std::string Read(const ::octavo_onnx::NodeProto& node);
   // The path in a name that Read's path was put before.
   std::string_view PathIn(std::string_view source) const;
   // Tells `proto`, which has its name, the module that all these sources share; those that are in none do not count.
-  void Write(const std::vector<std::string>& origin, ::onnx::NodeProto* proto) const;
+  void Write(const std::vector<std::string>& origin, ::octavo_onnx::NodeProto* proto) const;
 
  private:
   std::map<std::string, std::string, std::less<>> classes_;  // by path; "" is the model

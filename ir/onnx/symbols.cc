@@ -1,6 +1,6 @@
 #include "octavo/ir/onnx/symbols.h"
 
-#include <onnx/onnx_pb.h>
+#include <onnx_messages.pb.h>
 
 #include <algorithm>
 #include <format>
@@ -9,7 +9,7 @@
 
 namespace octavo::ir::onnx {
 
-namespace pb = ::onnx;
+namespace pb = ::octavo_onnx;
 
 namespace {
 

@@ -11,12 +11,12 @@
 #include "octavo/ir/graph.h"
 #include "octavo/ir/names.h"
 
-namespace onnx {
+namespace octavo_onnx {
 class GraphProto;
 class TensorShapeProto;
 class TypeProto;
 class ValueInfoProto;
-}  // namespace onnx
+}  // namespace octavo_onnx
 
 namespace octavo::ir::onnx {
 
@@ -24,14 +24,14 @@ namespace octavo::ir::onnx {
 class Symbols {
  public:
   // Plain names that the inputs of the main graph declare keep their spelling; call first.
-  void Reserve(const ::onnx::GraphProto& graph);
+  void Reserve(const ::octavo_onnx::GraphProto& graph);
 
   // Unnamed dynamic dims of a graph input get a fresh symbol "<input>_d0": equal unknown dims are never assumed, yet
   // everything computed from this dim can be related to it. Elsewhere they stay unknown.
   enum class Unnamed { kFreshSymbol, kUnknown };
   // An optional tensor is a tensor here: one that is not given is no operand at all.
   // nullopt: not a tensor, of an element type octavo does not have, or of too many dims.
-  std::optional<Type> Read(const ::onnx::TypeProto& proto, std::string_view value, Unnamed unnamed);
+  std::optional<Type> Read(const ::octavo_onnx::TypeProto& proto, std::string_view value, Unnamed unnamed);
 
  private:
   Dim Named(const std::string& dim_param);
@@ -44,9 +44,9 @@ class Symbols {
 };
 
 // "sequence", "map", ... or the element type that octavo does not have: for sentences.
-std::string DescribeType(const ::onnx::TypeProto& proto);
+std::string DescribeType(const ::octavo_onnx::TypeProto& proto);
 
-void WriteType(const Type& type, ::onnx::TypeProto* proto);
+void WriteType(const Type& type, ::octavo_onnx::TypeProto* proto);
 
 }  // namespace octavo::ir::onnx
 

@@ -1,6 +1,6 @@
 #include "octavo/ir/onnx/tensor_file.h"
 
-#include <onnx/onnx_pb.h>
+#include <onnx_messages.pb.h>
 
 #include <climits>
 
@@ -23,7 +23,7 @@ Result<NamedTensor> Parse(std::string_view bytes, const std::filesystem::path& f
   const auto parsed = static_cast<size_t>(ParsedBytesOfTensor(bytes));
   const MemoryScope scope(MemoryLimit(limits, static_cast<int64_t>(bytes.size())));
   const MemoryCharge message(parsed);
-  ::onnx::TensorProto proto;
+  ::octavo_onnx::TensorProto proto;
   if (bytes.size() > INT_MAX || !proto.ParseFromArray(bytes.data(), static_cast<int>(bytes.size())))
     return Fail("it is no ONNX tensor file, or it is cut off");
   std::string name = proto.name();

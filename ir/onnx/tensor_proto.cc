@@ -1,6 +1,6 @@
 #include "octavo/ir/onnx/tensor_proto.h"
 
-#include <onnx/onnx_pb.h>
+#include <onnx_messages.pb.h>
 
 #include <algorithm>
 #include <charconv>
@@ -11,7 +11,7 @@
 
 namespace octavo::ir::onnx {
 
-namespace pb = ::onnx;
+namespace pb = ::octavo_onnx;
 
 namespace {
 

@@ -8,7 +8,7 @@
 #include "octavo/ir/onnx/external.h"
 #include "octavo/ir/tensor.h"
 
-namespace onnx {
+namespace octavo_onnx {
 class TensorProto;
 }
 
@@ -21,14 +21,14 @@ inline constexpr int kMaxRank = 64;
 bool IsKnownDType(int32_t data_type);
 
 // Errors do not name the tensor; the caller does.
-Result<Tensor> ReadTensor(const ::onnx::TensorProto& proto, ExternalFiles& files);
+Result<Tensor> ReadTensor(const ::octavo_onnx::TensorProto& proto, ExternalFiles& files);
 // As ReadTensor, but takes raw_data out of the proto instead of copying it.
-Result<Tensor> TakeTensor(::onnx::TensorProto& proto, ExternalFiles& files);
+Result<Tensor> TakeTensor(::octavo_onnx::TensorProto& proto, ExternalFiles& files);
 
 // Fills everything but name and data: dims and type.
-void WriteHeader(const Tensor& tensor, ::onnx::TensorProto* proto);
+void WriteHeader(const Tensor& tensor, ::octavo_onnx::TensorProto* proto);
 // Header and data, inline.
-void WriteTensor(const Tensor& tensor, ::onnx::TensorProto* proto);
+void WriteTensor(const Tensor& tensor, ::octavo_onnx::TensorProto* proto);
 
 }  // namespace octavo::ir::onnx
 
