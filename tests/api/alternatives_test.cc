@@ -17,12 +17,14 @@ using ir::Graph;
 using ir::Op;
 using ir::Tensor;
 using ir::ValueId;
+using quant::Calibrator;
 using ::testing::AllOf;
 using ::testing::Contains;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
+constexpr Calibrator kDefault = quant::kDefaultCalibrator;
 constexpr int64_t kDepth = 256, kClasses = 24, kSpoiled = 64;
 
 // x [rows, 256] times a matrix. spoiled: in its last rows, which x meets with zeros, are numbers a thousand times the others, so that a scale for a column
@@ -115,12 +117,12 @@ TEST(Alternatives, NothingIsSaidWhereNothingIsLostOrNobodyAsked) {
 // Rows that are too near to each other for choose_rows, and too far apart for one scale.
 constexpr float kSmall = 0.045f;
 
-TEST(Alternatives, RowsGetScalesOfTheirOwnWhereThatKeepsHalf) {
+TEST(Alternatives, RowsGetScalesOfTheirOwnWhereThatKeepsMore) {
   const Graph g = Model("hidden", false);
   const auto says = Contains(HasSubstr("every Linear quantizes each row by a scale of its own"));
-  const auto nearest = [](OptimizeOptions& o) { o.fit = false; };
+  const auto nearest = [](OptimizeOptions& o) { o.fit = false, o.calibrator = Calibrator::kEntropy; };
   const Optimized one =
-      Done(g, 8, [](OptimizeOptions& o) { o.fit = false, o.pass_options["choose_rows"]["db"] = 22.0; }, kSmall);
+      Done(g, 8, [&](OptimizeOptions& o) { nearest(o), o.pass_options["choose_rows"]["db"] = 22.0; }, kSmall);
   EXPECT_THAT(one.notes, AllOf(Not(says), Contains(HasSubstr("may lose more"))));
   EXPECT_THAT(one.pipeline.dynamic, ElementsAre());
   const Optimized own = Done(g, 8, nearest, kSmall);
@@ -132,14 +134,14 @@ TEST(Alternatives, RowsGetScalesOfTheirOwnWhereThatKeepsHalf) {
   EXPECT_GT(turn(one), kMostTurn);
   EXPECT_LT(turn(own), turn(one) / 2);
   EXPECT_TRUE(own.loss_details.held_out);
-  // Less than half is not worth their time, and without loss there is nothing to do.
+  // Less is not worth their time, and without loss there is nothing to do.
   EXPECT_THAT(Done(Model("hidden", true), 8, kInt8).notes, Not(says));
   EXPECT_THAT(Done(g, 8, nearest).notes, Not(says));
   EXPECT_THAT(Done(g, 8, [](OptimizeOptions& o) { o.recipe = "fp8"; }, kSmall).notes, Not(says));
 }
 
-// x attends to itself by scores of hundreds, so that its probabilities are one or the other key's, by less than a code.
-Graph Sharp() {
+// x attends to itself by scores of hundreds times sharp, so that its probabilities are one or the other key's, by less than a code.
+Graph Sharp(float sharp) {
   std::mt19937 rng(6);
   std::normal_distribution<float> normal;
   Graph g;
@@ -153,14 +155,14 @@ Graph Sharp() {
     return node(Op::kMatMul, {x, g.AddConstant(w)}, {}, name);
   };
   const ValueId x = g.AddInput("x", {DType::kF32, ir::SymShape{1, 64, kDepth}});
-  const ValueId q = linear(x, 1, "q"), k = linear(x, 1, "k"), v = linear(x, 0.1f, "v");
+  const ValueId q = linear(x, sharp, "q"), k = linear(x, 1, "k"), v = linear(x, 0.1f, "v");
   const ValueId kt = node(Op::kTranspose, {k}, {{"perm", std::vector<int64_t>{0, 2, 1}}});
   const ValueId p = node(Op::kSoftmax, {node(Op::kMatMul, {q, kt})}, {{"axis", int64_t{-1}}}, "softmax");
   g.AddOutput("hidden", node(Op::kMatMul, {p, v}));
   return g;
 }
 
-TEST(Alternatives, AttentionStaysInFloatsWhereThatKeepsHalf) {
+Optimized Attends(const Graph& g, const char* recipe, Calibrator calibrator, int held_out) {
   std::mt19937 rng(4);
   std::normal_distribution<float> normal;
   std::vector<ir::TensorMap> batches;
@@ -169,21 +171,38 @@ TEST(Alternatives, AttentionStaysInFloatsWhereThatKeepsHalf) {
     for (float& v : x.mutable_as<float>()) v = normal(rng);
     batches.push_back({{"x", x}});
   }
-  const Graph g = Sharp();
+  const auto data = quant::InMemoryData(batches, quant::InputsOf(g));
+  OptimizeOptions options;
+  options.recipe = recipe, options.data = data.get(), options.threads = 1, options.held_out = held_out;
+  options.keep_float = {"q", "k", "v"};  // which lose much of such scores, too
+  options.calibrator = calibrator;
+  auto result = Optimize(g, options);
+  EXPECT_TRUE(result.has_value()) << result.error().message;
+  return std::move(*result);
+}
+double Turn(const Optimized& o) { return 1 - o.losses.at("hidden").MeanRowCosine(); }
+
+// What calibrators choose costs no time at run time. mse cuts off the largest scores, which alone count here.
+TEST(Alternatives, RangesAreThoseOfAnotherCalibratorWhereThatKeepsMore) {
+  const Graph g = Sharp(1);
+  const auto says = [](const char* what) { return Contains(HasSubstr(std::format("calibrator {}: output", what))); };
+  const Optimized chosen = Attends(g, "int8", kDefault, -1), entropy = Attends(g, "int8", Calibrator::kEntropy, -1);
+  EXPECT_THAT(chosen.notes, says("entropy"));
+  EXPECT_EQ(Turn(chosen), Turn(entropy));
+  EXPECT_THAT(entropy.notes, Not(says("minmax"))) << "it was asked for";
+  const Optimized as_asked = Attends(g, "int8", kDefault, 0);
+  EXPECT_THAT(as_asked.notes, Not(says("entropy")));
+  EXPECT_LT(Turn(chosen), 0.1 * Turn(as_asked));
+}
+
+TEST(Alternatives, AttentionStaysInFloatsWhereThatKeepsMore) {
+  const Graph g = Sharp(8);
   for (const char* recipe : {"int8", "fp8"}) {
-    const auto done = [&](int held_out) {
-      const auto data = quant::InMemoryData(batches, quant::InputsOf(g));
-      OptimizeOptions options;
-      options.recipe = recipe, options.data = data.get(), options.threads = 1, options.held_out = held_out;
-      options.keep_float = {"q", "k", "v"};  // which lose much of such scores, too
-      auto result = Optimize(g, options);
-      EXPECT_TRUE(result.has_value()) << result.error().message;
-      return std::move(*result);
-    };
+    const auto done = [&](int held_out) { return Attends(g, recipe, Calibrator::kMinMax, held_out); };
     const Optimized floats = done(-1), codes = done(0);
     EXPECT_THAT(floats.notes, Contains(HasSubstr("attention stays in floats: output 'hidden' has cosine "))) << recipe;
     EXPECT_THAT(codes.notes, Not(Contains(HasSubstr("attention stays in floats")))) << recipe;
-    EXPECT_LT(1 - floats.losses.at("hidden").MeanRowCosine(), (1 - codes.losses.at("hidden").MeanRowCosine()) / 2);
+    EXPECT_LT(Turn(floats), Turn(codes) / 2);
     EXPECT_THAT(floats.pipeline.keep_float, ElementsAre("q", "k", "v", "softmax"));
   }
 }
