@@ -38,4 +38,16 @@ if [ "$1" = demo ] && [ -r /var/lib/dpkg/status ]; then
   mkdir -p "$OCTAVO_CACHE/demo" && cp /var/lib/dpkg/status "$OCTAVO_CACHE/demo/dpkg-status"
 fi
 launch=exec
+[ "$1" != wheel ] || launch=
 in_root bash "$here/inside.sh" "$@"
+
+# A wheel is for older systems, too: this one's Python installs and uses it, without network where the kernel lets us take it away.
+if ! python3 -c 'import ensurepip, numpy, sys, venv; sys.exit(sys.version_info < (3, 10))' 2>/dev/null; then
+  say "the wheel was not tried on this system: its python3 has to be 3.10 or later, with venv and numpy"
+  exit 0
+fi
+alone=(unshare --map-root-user --net)
+"${alone[@]}" true 2>/dev/null || alone=()
+step "trying the wheel on this system" wheel-here "${alone[@]}" python3 "$OCTAVO_PROJECT/tests/install/try_wheel.py" "$(ls -t "${2:-dist}"/octavo-*.whl | head -n 1)" ||
+  fail "the wheel does not work on this system"
+tail -n 1 "$OCTAVO_CACHE/logs/wheel-here.log"
