@@ -166,7 +166,7 @@ struct Step {
 
 template <Calibrator kOther>
 bool Choose(OptimizeOptions& o, const Optimized&) {
-  if (o.calibrator != quant::kDefaultCalibrator) return false;
+  if (o.recipe != "int8" || o.calibrator != quant::kDefaultCalibrator) return false;
   o.calibrator = kOther;
   return true;
 }

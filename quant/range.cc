@@ -105,14 +105,12 @@ namespace {
 class MseSearch {
  public:
   MseSearch(Range full, std::span<const Bin> bins, const RangeOptions& options)
-      : full_(full),
-        bins_(IsFp8(options.dtype) ? std::vector(bins.begin(), bins.end()) : Coarse(full, bins)),
-        options_(options) {}
+      : full_(full), bins_(Coarse(full, bins)), options_(options) {}
 
   Range Run() {
     Try(0, 0);
     for (int i = 1; i <= kMost; ++i) Try(i, i);
-    if (options_.symmetric || IsFp8(options_.dtype) || full_.lo == 0 || full_.hi == 0) return Shrunk(lo_, hi_);
+    if (options_.symmetric || full_.lo == 0 || full_.hi == 0) return Shrunk(lo_, hi_);
     for (int round = 0; round < 4; ++round) {
       const auto before = std::pair(lo_, hi_);
       for (int i = 0; i <= kMost; ++i) Try(lo_, i);
@@ -244,7 +242,6 @@ class EntropySearch {
 };
 
 int LevelsOf(DType dtype) {
-  if (IsFp8(dtype)) return 256;
   const auto [lo, hi] = RangeOf(dtype);
   return static_cast<int>(std::min<int64_t>(hi - lo + 1, 1024));
 }
@@ -260,7 +257,6 @@ Range Mirrored(Range r) {
 ir::Result<Range> ChooseRange(const Observer& observer, const RangeOptions& options) {
   if (observer.count() == 0) return ir::Fail("no value was seen in calibration");
   const std::vector<Bin> bins = observer.Bins();
-  const bool symmetric = options.symmetric || IsFp8(options.dtype);
   Range full = WithZero(observer.min(), observer.max());
   if (full.lo == full.hi) return full;
   switch (options.calibrator) {
@@ -274,9 +270,11 @@ ir::Result<Range> ChooseRange(const Observer& observer, const RangeOptions& opti
       }
       return PercentileRange(observer, bins, options.percentile);
     case Calibrator::kEntropy:
-      return EntropySearch(symmetric ? Mirrored(full) : full, bins, LevelsOf(options.dtype)).Run();
+      if (IsFp8(options.dtype)) return full;
+      return EntropySearch(options.symmetric ? Mirrored(full) : full, bins, LevelsOf(options.dtype)).Run();
     case Calibrator::kMse:
-      return MseSearch(symmetric ? Mirrored(full) : full, bins, options).Run();
+      if (IsFp8(options.dtype)) return full;
+      return MseSearch(options.symmetric ? Mirrored(full) : full, bins, options).Run();
   }
   return ir::Fail("there is no such calibrator");
 }

@@ -23,6 +23,8 @@ enum class Calibrator : uint8_t {
 // mse is the default: on the MiniLM task (tests/data/minilm) it gives mean cosine 0.9945 against 0.9936 of minmax,
 // and where clipping hurts, as percentile shows there with 0.9165, it does not clip, because it looks at the error
 // first.
+// fp8's steps grow with the value, so a smaller range makes none of them finer: entropy and mse take everything seen there. With what they
+// had cut off, Qwen2.5-Coder 0.5B had a divergence of 0.116 instead of 0.035, Gemma 3 270M 3.5 times its perplexity by entropy.
 
 constexpr Calibrator kDefaultCalibrator = Calibrator::kMse;
 

@@ -77,6 +77,8 @@ def build_program(build, jobs, program):
 def try_mutant(mutant, build, jobs, limit):
     path = mutants.ROOT / mutant.file
     original = path.read_bytes()
+    if original.count(mutant.before.encode()) != 1:
+        return Outcome(f"{mutant.file} has not one place with what it changes", [], 0.0)
     try:
         path.write_bytes(original.replace(mutant.before.encode(), mutant.after.encode()))
         errors = build_program(build, jobs, mutant.program)

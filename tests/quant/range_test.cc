@@ -175,6 +175,19 @@ TEST(Range, EveryCalibratorStaysInsideAndIsDeterministic) {
   EXPECT_FALSE(ChooseRange(Observer(), {}));
 }
 
+// Steps of fp8 grow with the value: what is cut off is lost, and nothing is finer for it.
+TEST(Range, OfFp8IsEverythingSeen) {
+  auto v = Normal(1, 100000, 1, 1);
+  v.push_back(12);
+  const Observer o = Seen(v);
+  for (const char* name : {"entropy", "mse"}) {
+    RangeOptions options{.calibrator = CalibratorFromName(name).value(), .dtype = DType::kE4M3FN};
+    EXPECT_EQ(Chosen(o, options), (Range{std::min(0.0f, o.min()), 12})) << name;
+    options.dtype = DType::kU4;
+    EXPECT_LT(Chosen(o, options).hi, 12) << name;
+  }
+}
+
 TEST(Range, SearchIsQuickEnough) {
   const Observer o = Seen(Normal(1, 300000, 30, 0.001f));
   const auto start = std::chrono::steady_clock::now();
