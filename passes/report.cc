@@ -7,6 +7,7 @@
 #include <ranges>
 #include <set>
 
+#include "octavo/ir/beside.h"
 #include "octavo/ir/functions.h"
 #include "octavo/ir/vendor/lower.h"
 #include "octavo/passes/attention.h"
@@ -222,6 +223,22 @@ std::string HasActivation(const Candidate& c, const OriginIndex& index) {
   return {};
 }
 
+// Products that stay apart in the file, and that the runtime runs as one step.
+bool JudgeOneStep(Candidate& c, const OriginIndex& index) {
+  std::vector<NodeId> products;
+  for (const std::string& name : c.nodes) {
+    const Node* n = index.Find(name, {Op::kQuantizedLinear, Op::kLinearBlocked});
+    if (n == nullptr) return false;
+    products.push_back(index.graph().value(n->output()).producer);
+  }
+  if (std::set(products.begin(), products.end()).size() != c.nodes.size() || !ir::AreOneStep(index.graph(), products))
+    return false;
+  c.status = "fused";
+  c.rule = "one_step";
+  c.reason = "one step at run time, apart in the file";
+  return true;
+}
+
 void JudgeQkv(Candidate& c, const OriginIndex& index, const Told& told) {
   // No group to begin with: `nodes` names the core, and what two of its projections became may name it too.
   if (c.kind == "qkv" && c.nodes.size() == 1 && !c.reason.empty()) return;
@@ -251,6 +268,7 @@ void JudgeQkv(Candidate& c, const OriginIndex& index, const Told& told) {
     c.reason.clear();
     return;
   }
+  if (JudgeOneStep(c, index)) return;
   if (c.kind == "qkv" && !c.reason.empty()) return;  // products whose operator says why they are left
   const bool all_quantized = std::all_of(c.nodes.begin(), c.nodes.end(), [&](const std::string& name) {
     return index.Find(name, {Op::kQuantizedLinear, Op::kQuantizedQkv, Op::kLinearBlocked}) != nullptr;
@@ -367,28 +385,6 @@ void AddProjections(const Graph& graph, Report& report) {
   }
 }
 
-std::vector<FloatWeights> WeightsInFloat(const Graph& g) {
-  constexpr size_t kLeast = 1024;
-  std::vector<FloatWeights> all;
-  for (NodeId id : g.NodesInOrder()) {
-    if (g.node(id).op != Op::kConstant) continue;
-    const ir::Tensor* t = g.ConstantOf(g.node(id).output());
-    const auto& uses = g.value(g.node(id).output()).uses;
-    if (t == nullptr || t->rank() < 2 || !quant::IsFloat(t->dtype()) || quant::IsFp8(t->dtype()) ||
-        t->byte_size() < kLeast || uses.empty())
-      continue;
-    const Node& reader = g.node(uses[0].node);
-    if (ir::HasBody(reader.op) || reader.op == Op::kDequantizeLinear) continue;  // scales
-    const std::string op(reader.op == Op::kOpaque ? std::string_view(reader.op_type) : ir::InfoOf(reader.op).name);
-    auto it = std::ranges::find(all, op, &FloatWeights::op);
-    if (it == all.end()) it = all.insert(all.end(), {.op = op});
-    ++it->weights;
-    it->bytes += static_cast<int64_t>(t->byte_size());
-  }
-  std::ranges::stable_sort(all, std::greater(), &FloatWeights::bytes);
-  return all;
-}
-
 // A Softmax that belongs to no core, and why it is none. Where scores go in and values meet what comes out it is attention all the same, and counts as such.
 void AddOtherSoftmaxes(const Graph& graph, Report& report) {
   std::set<NodeId> centers;
@@ -452,6 +448,7 @@ void Judge(const Graph& finished, const PassRun& run, Report& report) {
                                          : uncounted;
     if (c.kind == "attention") JudgeAttention(c, index, told);
     if (c.kind == "qkv" || c.kind == "kv" || c.kind == "qk" || c.kind == "qv") JudgeQkv(c, index, told);
+    if (c.kind == "shared") JudgeOneStep(c, index);
     if (c.kind == "linear") JudgeLinear(c, index, told);
     if (c.kind == "experts") JudgeExperts(c, index, told);
     ++count.found;

@@ -23,9 +23,11 @@ struct FloatWeights {
   int64_t bytes = 0;
 };
 
+// Of 1 KB and more: the rest weighs nothing. Most bytes first.
+std::vector<FloatWeights> WeightsInFloat(const Graph& finished);
+
 struct Report {
   Count attention, qkv, linear;
-  // Of the finished graph, most bytes first; matrices and larger of 1 KB or more, the rest weighs nothing.
   std::vector<FloatWeights> in_float;
   // Each kind in graph order: "attention"; "qkv"; "kv", "qk", "qv", the projections of two operands, as in cross-attention; "shared", other Linears that share an
   // input; "linear"; "experts", weights of a mixture in one tensor; "product", other products with constants, whose kind is "linear" where a pass has made them Linears; "softmax", no attention. The counts are of attention, qkv and linear.

@@ -11,6 +11,7 @@
 #include <numeric>
 #include <utility>
 
+#include "octavo/ir/beside.h"
 #include "octavo/kernels/blocked/blocked_int8.h"
 #include "octavo/kernels/catalog.h"
 #include "octavo/runtime/by_heads.h"
@@ -325,23 +326,10 @@ std::optional<Product> ProductOf(const Node& node, const CompileContext& c) {
   return product;
 }
 
-// The LinearBlocked that read what `id` reads in the same way, in the graph's order, `id` among them, without those of chains.
+// The LinearBlocked beside `id` (ir/beside.h) without those of chains.
 std::vector<ir::NodeId> BlockedBeside(const Graph& g, ir::NodeId id, const ChainsByNode& chains) {
-  const Node& n = g.node(id);
-  const auto depth = [&g](const Node& node) {
-    const auto& shape = g.value(node.input(1)).type.shape;
-    const size_t axis = node.attrs.Int("transposed", 0) != 0 ? 1 : 0;
-    return shape && shape->size() == 2 && (*shape)[axis].is_number() ? (*shape)[axis].number() : -1;
-  };
-  std::vector<ir::NodeId> all;
-  for (const ir::Use& use : g.value(n.input(0)).uses) {
-    const Node& other = g.node(use.node);
-    if (other.op != Op::kLinearBlocked || use.slot != 0 || chains.contains(use.node) || depth(other) != depth(n) ||
-        other.attrs.Int("x_bits", 0) != n.attrs.Int("x_bits", 0))
-      continue;
-    all.push_back(use.node);
-  }
-  std::ranges::sort(all, [&g](ir::NodeId a, ir::NodeId b) { return g.Before(a, b); });
+  std::vector<ir::NodeId> all = ir::ProductsBeside(g, id);
+  std::erase_if(all, [&](ir::NodeId other) { return chains.contains(other); });
   return all;
 }
 

@@ -7,6 +7,7 @@
 #include <iterator>
 #include <utility>
 
+#include "octavo/ir/beside.h"
 #include "octavo/kernels/qkv/qkv.h"
 #include "octavo/quant/numeric/code8.h"
 #include "octavo/runtime/by_heads.h"
@@ -18,6 +19,7 @@ namespace octavo::runtime {
 
 namespace {
 
+static_assert(ir::kMostBeside == kernels::kMaxBranches);
 constexpr size_t kStep = 10;  // slot of a QuantizedLinear's steps; their zeros stand behind them
 
 struct Branch {
@@ -310,21 +312,7 @@ std::unique_ptr<LinearKernel> KernelFor(const Node& node, const CompileContext& 
   return kernel;
 }
 
-// The QuantizedLinears that read the codes that `node` reads, in the graph's order.
-std::vector<ir::NodeId> LinearsBeside(const Graph& g, const Node& node) {
-  std::vector<ir::NodeId> all;
-  for (const ir::Use& use : g.value(node.input(0)).uses) {
-    const Node& other = g.node(use.node);
-    const bool same = other.op == Op::kQuantizedLinear && use.slot == 0 && other.input(1) == node.input(1) &&
-                      other.input(2) == node.input(2) && !other.input(9).valid() &&
-                      other.attrs.Int("per_token", 0) == node.attrs.Int("per_token", 0);
-    if (same) all.push_back(use.node);
-  }
-  std::ranges::sort(all, [&g](ir::NodeId a, ir::NodeId b) { return g.Before(a, b); });
-  return all;
-}
-
-// Heads behind branches of these nodes; none: each node alone.
+// These nodes and the heads behind their branches; none: a node alone that has none.
 Made WithHeads(const std::vector<ir::NodeId>& ids, const CompileContext& c, const ChainsByNode& chains) {
   const Node& first = c.graph.node(ids[0]);
   const bool qkv = first.op == Op::kQuantizedQkv;
@@ -337,23 +325,24 @@ Made WithHeads(const std::vector<ir::NodeId>& ids, const CompileContext& c, cons
   for (const ir::NodeId id : ids) {
     const Node& node = c.graph.node(id);
     for (size_t i = 0; i < (qkv ? node.outputs.size() : 1); ++i) {
-      if (heads.size() == kernels::kMaxBranches || !AddBranch(node, c, i, *kernel)) return {};
+      if (heads.size() == ir::kMostBeside || !AddBranch(node, c, i, *kernel)) return {};
       slots.push_back(made.outputs.size());
       std::vector<HeadsPart> parts = FindHeadsParts(c, ids[0], node.outputs[i], chains);
       std::optional<HeadsTail>& behind = heads.emplace_back();
       parts.empty() ? made.outputs.push_back(node.outputs[i]) : void(behind.emplace(std::move(parts), c, made));
     }
   }
-  if (std::ranges::none_of(heads, [](const auto& h) { return h.has_value(); })) return {};
-  kernel->EndInHeads(std::move(heads), std::move(slots), qkv ? "qkv_int8" : "linear_int8");
+  const bool any = std::ranges::any_of(heads, [](const auto& h) { return h.has_value(); });
+  if (!any && ids.size() == 1) return {};
+  if (any) kernel->EndInHeads(std::move(heads), std::move(slots), qkv ? "qkv_int8" : "linear_int8");
   kernel->Need(c.graph.value(first.input(0)).type.dtype);
   made.kernel = std::move(kernel);
   return made;
 }
 
-// Heads behind the node and those beside it that no chain needs, of which it is the first; else behind it alone.
+// The node, which is the first, and those beside it that no chain needs; else it alone, if heads are behind it.
 Made WithHeadsBeside(ir::NodeId id, const CompileContext& c, std::span<const Chain> tails, const ChainsByNode& chains) {
-  std::vector<ir::NodeId> ids = LinearsBeside(c.graph, c.graph.node(id));
+  std::vector<ir::NodeId> ids = ir::ProductsBeside(c.graph, id);
   std::erase_if(ids, [&](ir::NodeId other) {
     const ValueId y = c.graph.node(other).output();
     return chains.contains(other) ||
@@ -392,13 +381,13 @@ Made MakeLinearGroup(ir::NodeId id, const CompileContext& c, const ChainsByNode&
   if (!quant::IsInt8(g.value(node.input(0)).type.dtype)) return {};
   if (node.op == Op::kQuantizedQkv) return WithHeads({id}, c, chains);
   if (node.input(9).valid()) return {};
-  const std::vector<Chain> tails = FindTails(c, LinearsBeside(g, node), chains);
+  const std::vector<Chain> tails = FindTails(c, ir::ProductsBeside(g, id), chains);
   const auto reads = [](const Chain& chain, ValueId v) { return std::ranges::contains(chain.inputs, v); };
   const auto tail = std::ranges::find_if(tails, [&](const Chain& t) { return reads(t, node.output()); });
   if (tail == tails.end()) return WithHeadsBeside(id, c, tails, chains);
   Made made{.inputs = node.inputs, .outputs = {g.node(tail->nodes.back()).output()}};
   made.inputs.resize(10);
-  for (const ir::NodeId other : LinearsBeside(g, node)) {
+  for (const ir::NodeId other : ir::ProductsBeside(g, id)) {
     if (reads(*tail, g.node(other).output())) made.nodes.push_back(other);
   }
   std::unique_ptr<LinearKernel> kernel = KernelFor(node, c);

@@ -326,6 +326,30 @@ TEST(Groups, AnActivationInAProductKeepsItApart) {
                 "' has the activation sigmoid in it, which no merged product has; the others are one where they can");
 }
 
+// Products that stay apart in the file are one step at run time where they read one activation in the same way.
+TEST(Groups, ProductsOfOneStepAreFused) {
+  for (const bool alike : {true, false}) {
+    Streams m;
+    const ValueId x = m.In({2, 5, 16}), w = m.In({16, 16}), other = m.In({16, 8});
+    Report report;
+    for (const char* kind : {"qkv", "shared"}) {
+      Candidate c{.kind = kind, .nodes = {}, .status = "left", .rule = "", .reason = "before"};
+      for (int i = 0; i < 3; ++i) {
+        const bool last = i == 2 && !alike;  // with rows in codes
+        const ValueId y = m.Node(Op::kLinearBlocked, {x, w, other}, {{"x_bits", int64_t{last ? 8 : 0}}});
+        c.nodes.push_back(OriginName(m.g.node(m.g.value(y).producer)));
+      }
+      report.candidates.push_back(std::move(c));
+    }
+    Judge(m.g, PassRun(), report);
+    for (const Candidate& c : report.candidates) {
+      EXPECT_EQ(c.status, alike ? "fused" : "left");
+      EXPECT_EQ(c.reason, alike ? "one step at run time, apart in the file" : "before");
+    }
+    EXPECT_EQ(report.qkv.done, alike ? 1 : 0);
+  }
+}
+
 TEST(Groups, AProductOfTwoIsNoGroupOfThree) {
   Streams m;
   const ValueId x = m.In({2, 5, 16});
