@@ -82,7 +82,7 @@ Fused Fuse(const Graph& g) {
 }
 
 TEST(LinearBlocked, FiresAndMeansWhatStoodThere) {
-  for (DType dtype : {DType::kU4, DType::kS4, DType::kU8, DType::kS8}) {
+  for (DType dtype : {DType::kU2, DType::kS2, DType::kE2M1, DType::kU4, DType::kS4, DType::kU8, DType::kS8}) {
     for (int bits = 0; bits < 8; ++bits) {
       const Form form{dtype, bits % 2 != 0 ? 32 : 16, (bits & 1) != 0, (bits & 2) != 0, (bits & 4) != 0};
       const Graph before = Make(form);
@@ -96,6 +96,9 @@ TEST(LinearBlocked, FiresAndMeansWhatStoodThere) {
       auto want = ir::Interpret(before, inputs), got = ir::Interpret(f.graph, inputs);
       ASSERT_TRUE(want.has_value() && got.has_value());
       EXPECT_TRUE((*want)[0].SameBits((*got)[0]));
+      auto model = runtime::Model::Compile(f.graph, {.arch = kernels::Arch::kScalar});
+      ASSERT_TRUE(model.has_value()) << model.error().message;
+      EXPECT_TRUE(model->KernelOfEachStep()[0].starts_with("linear_blocked")) << model->KernelOfEachStep()[0];
     }
   }
 }
