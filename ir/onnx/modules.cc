@@ -2,6 +2,7 @@
 
 #include <onnx_messages.pb.h>
 
+#include <algorithm>
 #include <optional>
 
 #include "octavo/ir/json.h"
@@ -40,6 +41,19 @@ Texts FromPython(std::string_view text) {
     at += 2;
   }
   return all;
+}
+
+// "name: class/name: class/...", where the other two are missing: tools that keep one entry alone keep this one, which viewers read.
+void FromNamespace(std::string_view text, Texts& scopes, Texts& classes) {
+  while (!text.empty() && scopes.size() <= kMostDepth) {
+    const std::string_view one = text.substr(0, text.find('/'));
+    const size_t colon = one.find(": ");
+    if (colon == std::string_view::npos) return scopes.clear();
+    scopes.emplace_back(one.substr(0, colon));
+    classes.emplace_back(one.substr(colon + 2));
+    text.remove_prefix(std::min(one.size() + 1, text.size()));
+  }
+  if (!text.empty()) scopes.clear();
 }
 
 std::string ToPython(const Texts& texts) {
@@ -95,7 +109,8 @@ void Modules::Keep(std::map<std::string, std::string>& metadata) const {
 
 std::string Modules::Read(const pb::NodeProto& node) {
   // The last one is the node's own.
-  const Texts scopes = FromPython(Metadata(node, kScopes)), classes = FromPython(Metadata(node, kClasses));
+  Texts scopes = FromPython(Metadata(node, kScopes)), classes = FromPython(Metadata(node, kClasses));
+  if (scopes.empty() && classes.empty()) FromNamespace(Metadata(node, kNamespace), scopes, classes);
   if (scopes.size() < 2 || scopes.size() != classes.size()) return {};
   const size_t modules = scopes.size() - 1;
   for (size_t i = 0; i < modules; ++i) {

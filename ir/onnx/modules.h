@@ -1,5 +1,5 @@
-// The modules of a model of torch, as its exporter tells them in the metadata of nodes: pkg.torch.onnx.name_scopes, pkg.torch.onnx.class_hierarchy and
-// namespace. A node is called after its module, "encoder.layer.0.attention.self.query/node_linear", in tables and globs; what it becomes is written with
+// The modules of a model of torch, as its exporter tells them in the metadata of nodes: pkg.torch.onnx.name_scopes, pkg.torch.onnx.class_hierarchy, or
+// namespace alone. A node is called after its module, "encoder.layer.0.attention.self.query/node_linear", in tables and globs; what it becomes is written with
 // the module that its sources share, so that viewers draw the hierarchy.
 #ifndef OCTAVO_IR_ONNX_MODULES_H_
 #define OCTAVO_IR_ONNX_MODULES_H_

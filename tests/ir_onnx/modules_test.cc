@@ -12,13 +12,17 @@ namespace {
 
 using tests::ModelMaker;
 
-void Tell(onnx::NodeProto& node, const std::string& scopes, const std::string& classes) {
-  for (const auto& [key, value] :
-       {std::pair{"pkg.torch.onnx.name_scopes", scopes}, {"pkg.torch.onnx.class_hierarchy", classes}}) {
-    auto* entry = node.add_metadata_props();
-    entry->set_key(key);
-    entry->set_value(value);
-  }
+constexpr const char *kScopes = "pkg.torch.onnx.name_scopes", *kClasses = "pkg.torch.onnx.class_hierarchy";
+
+void Tell(onnx::NodeProto& node, const std::string& key, const std::string& value) {
+  auto* entry = node.add_metadata_props();
+  entry->set_key(key);
+  entry->set_value(value);
+}
+
+void TellBoth(onnx::NodeProto& node, const std::string& scopes, const std::string& classes) {
+  Tell(node, kScopes, scopes);
+  Tell(node, kClasses, classes);
 }
 
 std::string Told(const onnx::NodeProto& node, std::string_view key) {
@@ -29,12 +33,17 @@ std::string Told(const onnx::NodeProto& node, std::string_view key) {
 }
 
 // What a node of this metadata is called.
-std::string NameOf(const std::string& scopes, const std::string& classes) {
+std::string NameOf(const std::vector<std::pair<std::string, std::string>>& metadata) {
   ModelMaker m(18);
   m.Input("x", {"n"}).Output("y", {"n"});
-  Tell(m.Node("Neg", {"x"}, {"y"}, "neg"), scopes, classes);
+  onnx::NodeProto& node = m.Node("Neg", {"x"}, {"y"}, "neg");
+  for (const auto& [key, value] : metadata) Tell(node, key, value);
   const ir::Graph g = m.Read();
   return ir::OriginName(g.node(g.first()));
+}
+
+std::string NameOf(const std::string& scopes, const std::string& classes) {
+  return NameOf({{kScopes, scopes}, {kClasses, classes}});
 }
 
 TEST(Modules, StandBeforeTheNamesOfTheirNodes) {
@@ -43,7 +52,7 @@ TEST(Modules, StandBeforeTheNamesOfTheirNodes) {
   EXPECT_EQ(NameOf("['', 'neg']", "['M', 'aten.neg']"), "neg");  // of the model itself
   ModelMaker m(18);
   m.Input("x", {"n"}).Output("y", {"n"});
-  Tell(m.Node("Neg", {"x"}, {"y"}), "['', 'a', 'neg']", "['M', 'A', 'aten.neg']");
+  TellBoth(m.Node("Neg", {"x"}, {"y"}), "['', 'a', 'neg']", "['M', 'A', 'aten.neg']");
   const ir::Graph g = m.Read();
   EXPECT_EQ(ir::OriginName(g.node(g.first())), "a/Neg(y)");
 }
@@ -66,12 +75,33 @@ TEST(Modules, AreNotTakenFromWhatNoExporterWrites) {
   EXPECT_EQ(NameOf(deep + "'neg']", names + "'neg']"), "neg");
 }
 
+TEST(Modules, AreTakenFromTheNamespaceAlone) {
+  // As torch 2.13 writes it for a layer of BERT, and onnxscript's builder, which leaves the node itself and the names before out.
+  const auto of = [](const std::string& text) { return NameOf({{"namespace", text}}); };
+  EXPECT_EQ(of(": m.BertModel/encoder: m.BertEncoder/encoder.layer.0: m.BertLayer/gelu: aten.gelu.default"),
+            "encoder.layer.0/neg");
+  EXPECT_EQ(of(": m.BertModel/neg: aten.neg.default"), "neg");
+  for (const std::string& text :
+       {std::string(), std::string("/"), std::string(": M"), std::string(": M/a"), std::string(": M/a: A/"),
+        std::string(": M/encoder: E/layer.0: L/self: S"), std::string("_hook: _hook/a: A/neg: neg"),
+        std::format(": M/{}: A/neg: neg", std::string(201, 'a'))}) {
+    EXPECT_EQ(of(text), "neg") << text;
+  }
+  std::string deep = ": M/", path = "a";
+  for (int i = 0; i < 17; ++i, path += ".a") deep += path + ": A/";
+  EXPECT_EQ(of(deep + "neg: neg"), "neg");
+  // The lists, where they are there, say more.
+  EXPECT_EQ(
+      NameOf({{kScopes, "['', 'a', 'neg']"}, {kClasses, "['M', 'A', 'neg']"}, {"namespace", ": M/b: B/neg: neg"}}),
+      "a/neg");
+}
+
 // y = -x by the module a.b, z = |y| by a.c.d, both of which a fused node comes from.
 ir::Graph Two() {
   ModelMaker m(18);
   m.Input("x", {"n"}).Output("z", {"n"});
-  Tell(m.Node("Neg", {"x"}, {"y"}, "neg"), "['', 'a', 'a.b', 'neg']", "['M', 'A', 'B', 'neg']");
-  Tell(m.Node("Abs", {"y"}, {"z"}, "abs"), "['', 'a', 'a.c', 'a.c.d', 'abs']", R"(['M', 'A\'s', 'C', 'D', 'abs'])");
+  TellBoth(m.Node("Neg", {"x"}, {"y"}, "neg"), "['', 'a', 'a.b', 'neg']", "['M', 'A', 'B', 'neg']");
+  TellBoth(m.Node("Abs", {"y"}, {"z"}, "abs"), "['', 'a', 'a.c', 'a.c.d', 'abs']", R"(['M', 'A\'s', 'C', 'D', 'abs'])");
   return m.Read();
 }
 
