@@ -40,8 +40,14 @@ def _parser(command):
         parser.add_argument(option)
     parser.add_argument("--calib-tokens", type=int, default=128)
     parser.add_argument("--calib-batch", type=int)
-    parser.add_argument("--assume", action="append", default=[])
     return parser
+
+
+def _assumed(rest):
+    """What --assume says, which the program reads too."""
+    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+    parser.add_argument("--assume", action="append", default=[])
+    return parser.parse_known_args(rest)[0].assume
 
 
 def _write(batches, folder):
@@ -70,10 +76,10 @@ def _refusal(command, a, arguments, rest):
     return None
 
 
-def _batches(a, model):
+def _batches(a, model, assumed):
     from . import image_batches, text_batches
 
-    without = [value.split("=", 1)[0] for value in a.assume]
+    without = [value.split("=", 1)[0] for value in assumed]
     if a.calib_images is not None:
         return image_batches(a.calib_images, a.processor, model, batch_size=8 if a.calib_batch is None else a.calib_batch, without=without)
     return text_batches(a.calib_text, a.tokenizer, model, batch_size=a.calib_batch, max_length=a.calib_tokens, without=without)
@@ -86,7 +92,6 @@ def main(program, command, arguments):
         print(_HELP.format(data=_DATA[command]))
         return status
     a, rest = _parser(command).parse_known_args(arguments)
-    rest += [f"--assume={value}" for value in a.assume]
     refusal = _refusal(command, a, arguments, rest)
     if refusal:
         print(f"octavo: {refusal}", file=sys.stderr)
@@ -99,14 +104,16 @@ def _run(program, command, arguments, a, rest):
     from . import OctavoError
 
     source = a.calib_text if a.calib_images is None else a.calib_images
+    at = next(i for i, word in enumerate(arguments) if word.split("=", 1)[0] in _MADE)
+    before = len(_parser(command).parse_known_args(arguments[:at])[1])  # of `rest`: the report shows the order that was typed
     try:
-        batches = _batches(a, arguments[0])
+        batches = _batches(a, arguments[0], _assumed(rest))
         with tempfile.TemporaryDirectory(prefix="octavo-") as temporary:
             folder = pathlib.Path(a.calib_keep or pathlib.Path(temporary, pathlib.Path(source).name or "data"))
             _write(batches, folder)
             if command == "optimize" and a.calib_keep is None:  # nobody will find that folder again
                 rest += ["--calib-name", source, "--typed", shlex.join(["octavo", command, *arguments])]
-            return run_program([program, command, *rest, _DATA[command], folder])
+            return run_program([program, command, *rest[:before], _DATA[command], folder, *rest[before:]])
     except (OctavoError, OSError, MemoryError) as error:
         print(f"octavo: {shown(str(error), 2000) or type(error).__name__}", file=sys.stderr)
         return 1

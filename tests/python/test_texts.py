@@ -157,13 +157,14 @@ def test_the_program_takes_texts(tokenizer, tmp_path):
     tokenizer.save(str(tmp_path / "t.json"))
     (tmp_path / "texts.txt").write_text("\n".join(TEXTS), encoding="utf-8")
     given = ["--calib-text", "texts.txt", "--tokenizer", "t.json"]
-    done = module("optimize", BERT, "-o", "a.onnx", *given, "--json", "a.json", "--calib-batch", 3, "--calib-keep", "kept", cwd=tmp_path)
+    done = module("optimize", BERT, "-o", "a.onnx", *given, "--json", "a.json", "--calib-batch", 3, "--calib-keep", "kept", "--report", "a.html", "--no-measure", cwd=tmp_path)
     assert done.returncode == 0 and "calibrated on 3 batches from 'kept'" in done.stdout, done.stderr
     want = octavo.text_batches(TEXTS, Words(), BERT, batch_size=3)
     kept = [dict(np.load(file)) for file in sorted((tmp_path / "kept").iterdir())]
     assert all(np.array_equal(a[name], b[name]) for a, b in zip(kept, want, strict=True) for name in b)
     assert (tmp_path / "a.onnx").read_bytes() == octavo.optimize(BERT, calibration=want).model
     assert read_json(tmp_path / "a.json")["attention"]["fused"] == 2
+    assert f"octavo optimize {BERT} -o a.onnx --calib kept --json a.json --report a.html --no-measure<" in (tmp_path / "a.html").read_text(encoding="utf-8")
     done = module("optimize", BERT, "-o", "b.onnx", *given, "--json", "b.json", "--report", "b.html", cwd=tmp_path)
     assert done.returncode == 0 and f"calibrated on {len(TEXTS)} batches from 'texts.txt'\n" in done.stdout, done.stdout + done.stderr
     page = (tmp_path / "b.html").read_text(encoding="utf-8")
@@ -185,9 +186,9 @@ def test_arguments_of_the_program_are_passed_on(monkeypatch, tmp_path):
     monkeypatch.setattr(octavo, "text_batches", lambda *a, **k: made.append((a, k)) or [])
     given = ["m.onnx", "--calib-text=texts.txt", "--tokenizer", "t.json", "--assume", "x=true", "-o", "o.onnx", "--calib-tokens", "7"]
     assert _calib_made.main("octavo", "optimize", given) == 3
-    *head, folder = calls[0]
+    folder = calls[0].pop(4)
     typed = "octavo optimize m.onnx --calib-text=texts.txt --tokenizer t.json --assume x=true -o o.onnx --calib-tokens 7"
-    assert head == ["octavo", "optimize", "m.onnx", "-o", "o.onnx", "--assume=x=true", "--calib-name", "texts.txt", "--typed", typed, "--calib"]
+    assert calls[0] == ["octavo", "optimize", "m.onnx", "--calib", "--assume", "x=true", "-o", "o.onnx", "--calib-name", "texts.txt", "--typed", typed]
     assert folder.name == "texts.txt"
     assert made == [(("texts.txt", "t.json", "m.onnx"), {"batch_size": None, "max_length": 7, "without": ["x"]})]
 
