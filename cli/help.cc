@@ -19,6 +19,16 @@ class Formatter : public CLI::Formatter {
   std::string make_option_desc(const CLI::Option* option) const override {
     return Wrapped(CLI::Formatter::make_option_desc(option), Room());
   }
+  // "{md,csv}" instead of "TEXT:{md,csv}".
+  std::string make_option_opts(const CLI::Option* option) const override {
+    const std::string text = CLI::Formatter::make_option_opts(option), type = option->get_type_name();
+    const size_t at = type.ends_with('}') ? text.find(type) : std::string::npos;
+    return at == std::string::npos ? text : std::string(text).replace(at, type.size(), TypeOf(*option));
+  }
+  std::string make_description(const CLI::App* app) const override {
+    return Lines(CLI::Formatter::make_description(app));
+  }
+  std::string make_footer(const CLI::App* app) const override { return Lines(CLI::Formatter::make_footer(app)); }
   std::string make_subcommand(const CLI::App* command) const override {
     std::ostringstream line;
     CLI::detail::format_help(line, command->get_display_name(true), Wrapped(command->get_description(), Room()),
@@ -27,6 +37,20 @@ class Formatter : public CLI::Formatter {
   }
 
  private:
+  // Each line wrapped; those that begin with spaces are commands, which can be pasted: their lines but the last end with a backslash.
+  std::string Lines(const std::string& text) const {
+    std::string out;
+    for (size_t from = 0, to = 0; from < text.size(); from = to + 1) {
+      to = std::min(text.find('\n', from), text.size());
+      const std::string line = text.substr(from, to - from);
+      const bool command = line.starts_with("  ");
+      constexpr size_t kIndent = 6, kBackslash = 2;
+      const std::string wrapped = command ? Wrapped(line, columns_ - kIndent - kBackslash) : Wrapped(line, columns_);
+      out += command ? "  " + CLI::detail::find_and_replace(wrapped, "\n", " \\\n      ") : wrapped;
+      if (to < text.size()) out += "\n";
+    }
+    return out;
+  }
   size_t Room() const {
     return std::max<size_t>(columns_ > get_column_width() ? columns_ - get_column_width() : 0, 20);
   }

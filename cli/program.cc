@@ -32,8 +32,9 @@ int Main(int argc, char** argv) {
       "  octavo optimize model.onnx -o model.int8.onnx --calib batches/ --report report.html\n"
       "  octavo compare model.onnx model.int8.onnx --data batches/\n"
       "  octavo bench model.int8.onnx --threads 2\n"
-      "Exit codes: 0 done, 1 an input or the work failed (one sentence on stderr), 2 wrong usage,\n"
-      "            3 optimize: something that --require-fused names was not fused, 130 interrupted.");
+      "Exit codes: 0 done, 1 an input or the work failed (one sentence on stderr), 2 wrong usage, 3 optimize: "
+      "something "
+      "that --require-fused names was not fused, 130 interrupted.");
   AddOptimize(program);
   AddRun(program);
   AddBench(program);

@@ -1,6 +1,5 @@
 """Other runtimes beside octavo: bench(against=...), and `octavo bench MODEL --against onnxruntime,openvino`."""
 
-import argparse
 import csv
 import io
 import json
@@ -10,11 +9,10 @@ import sys
 import time
 
 from . import _octavo
+from ._help import Parser, section
 from ._octavo import OctavoError, Session, __version__
 
-_HELP = """
-Beside other runtimes (MODEL comes first):
-  --against RUNTIME,...       onnxruntime, openvino (packages of these names): each runs the same files on the same inputs, in turn"""
+_TITLE = "Beside other runtimes (MODEL comes first)"
 # ONNX Runtime's threads spin for some 65 ms behind its runs, on the cores of whoever comes next.
 _REST = 0.1
 
@@ -161,9 +159,11 @@ def asked(arguments):
 
 
 def _parser():
-    parser = argparse.ArgumentParser(prog="octavo bench", add_help=False, allow_abbrev=False)
+    parser = Parser(prog="octavo bench", add_help=False, allow_abbrev=False)
     parser.add_argument("models", nargs="+")
-    parser.add_argument("--against", required=True)
+    parser.add_argument(
+        "--against", required=True, metavar="RUNTIME,...",
+        help="onnxruntime, openvino (packages of these names): each runs the same files on the same inputs, in turn")
     parser.add_argument("--inputs", "--input")
     parser.add_argument("--shape", action="append", default=[])
     parser.add_argument("--threads", default="0")
@@ -178,7 +178,7 @@ def main(program, arguments):
     """Runs the command; its exit status."""
     if "-h" in arguments or "--help" in arguments:
         done = subprocess.run([program, "bench", "--help"], check=False)
-        print(_HELP)
+        print(section(_parser(), _TITLE), end="")
         return done.returncode
     a = _parser().parse_args(arguments)
     try:

@@ -7,26 +7,13 @@ import shlex
 import sys
 import tempfile
 
+from ._help import Parser, section
 from ._processes import ended_by_signals, run_program, shown
 
 # The program's own option for such a folder.
 _DATA = {"optimize": "--calib", "calibrate": "--data"}
-_HELP = """
-Calibration data from texts or pictures (MODEL comes first):
-  --calib-text FILE           instead of {data}: a file of UTF-8 with a text on each line, some hundred as the model will see them
-  --tokenizer FILE            tokenizer.json of the model (needs the package tokenizers)
-  --calib-tokens N [128]      tokens of a text at most
-  --calib-images FOLDER       instead of {data}: a folder of pictures, some hundred as the model will see them (needs the package pillow)
-  --processor FILE            preprocessor_config.json of the model: size, crop, mean and the rest, as Hugging Face's processors mean them
-  --calib-batch N [32]        texts in a batch, fewer where that would make less than eight batches; pictures [8]
-  --calib-keep FOLDER         where the batches stay, as .npz; unless given they are deleted"""
+_TITLE = "Calibration data from texts or pictures (MODEL comes first)"
 _MADE = ("--calib-text", "--calib-images")
-
-
-def sentences(command):
-    """Of the help, by option."""
-    lines = (line.split(None, 2) for line in _HELP.format(data=_DATA[command]).splitlines() if line.startswith("  --"))
-    return {option: rest.removeprefix("N ") if rest.startswith("[") else rest for option, _, rest in lines}
 
 
 def asked(arguments):
@@ -35,18 +22,21 @@ def asked(arguments):
 
 
 def _parser(command):
-    parser = argparse.ArgumentParser(prog=f"octavo {command}", usage=f"octavo {command} MODEL --calib-text FILE --tokenizer FILE ...", add_help=False, allow_abbrev=False)
-    for option in ("--calib-text", "--tokenizer", "--calib-images", "--processor", "--calib-keep"):
-        parser.add_argument(option)
-    parser.add_argument("--calib-tokens", type=int, default=128)
-    parser.add_argument("--calib-batch", type=int)
+    parser = Parser(prog=f"octavo {command}", usage=f"octavo {command} MODEL --calib-text FILE --tokenizer FILE ...", add_help=False, allow_abbrev=False)
+    instead = f"instead of {_DATA[command]}: "
+    parser.add_argument("--calib-text", metavar="FILE", help=instead + "a file of UTF-8 with a text on each line, some hundred as the model will see them")
+    parser.add_argument("--tokenizer", metavar="FILE", help="tokenizer.json of the model (needs the package tokenizers)")
+    parser.add_argument("--calib-tokens", metavar="N", type=int, default=128, help="tokens of a text at most")
+    parser.add_argument("--calib-images", metavar="FOLDER", help=instead + "a folder of pictures, some hundred as the model will see them (needs the package pillow)")
+    parser.add_argument("--processor", metavar="FILE", help="preprocessor_config.json of the model: size, crop, mean and the rest, as Hugging Face's processors mean them")
+    parser.add_argument("--calib-batch", metavar="N", type=int, help="texts in a batch [32], fewer where that would make less than eight batches; pictures [8]")
+    parser.add_argument("--calib-keep", metavar="FOLDER", help="where the batches stay, as .npz; unless given they are deleted")
     return parser
 
 
 def _assumed(rest):
     """What --assume says, which the program reads too."""
     parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
-    parser.add_argument("--assume", action="append", default=[])
     return parser.parse_known_args(rest)[0].assume
 
 
@@ -89,7 +79,7 @@ def main(program, command, arguments):
     """Runs the program; its exit status."""
     if "-h" in arguments or "--help" in arguments:
         status = run_program([program, command, "--help"])
-        print(_HELP.format(data=_DATA[command]))
+        print(section(_parser(command), _TITLE), end="")
         return status
     a, rest = _parser(command).parse_known_args(arguments)
     refusal = _refusal(command, a, arguments, rest)

@@ -1,6 +1,5 @@
 """The commands generate, perplexity and tune of `python -m octavo`."""
 
-import argparse
 import contextlib
 import json
 import math
@@ -14,6 +13,7 @@ import warnings
 
 from . import Generator, OctavoError, perplexity
 from ._generate import read_tokenizer, tokens_of
+from ._help import Parser
 from ._octavo import _write
 from ._processes import ended_by_signals, last_words, shown
 from ._texts import text_of
@@ -21,39 +21,39 @@ from ._tune import search, table
 
 
 def _parser():
-    parser = argparse.ArgumentParser(prog="octavo")
-    commands = parser.add_subparsers(dest="command", required=True)
+    parser = Parser(prog="octavo")
+    commands = parser.add_subparsers(dest="command", required=True, parser_class=Parser)
     g = commands.add_parser(
         "generate", help="writes on behind a prompt",
         description="Writes on behind a prompt with a decoder in ONNX whose caches are inputs. Several prompts are written on at once, and printed as a line of JSON each when they end.",
-        epilog="Example: octavo generate model.int8.onnx --tokenizer tokenizer.json --prompt 'Once upon a time' --max-tokens 64")
-    g.add_argument("--prompt", action="append", default=[], help="may be given again")
-    g.add_argument("--prompts", help="a file with a prompt on each line")
-    g.add_argument("--at-once", type=int, default=8, help="how many of several prompts are written on side by side (8)")
-    g.add_argument("--max-tokens", type=int, default=128)
-    g.add_argument("--temperature", type=float, default=0.0, help="0: the likeliest token each time")
-    g.add_argument("--top-k", type=int, default=0)
-    g.add_argument("--top-p", type=float, default=1.0)
-    g.add_argument("--seed", type=int, default=0)
-    g.add_argument("--lookup", type=int, default=0, help="guess so many tokens where the last ones stood in the text before: faster where a text repeats its prompt")
-    g.add_argument("--chunk", type=int, default=256, help="tokens of a prompt that are read at once (256)")
+        epilog="Example:\n  octavo generate model.int8.onnx --tokenizer tokenizer.json --prompt 'Once upon a time' --max-tokens 64")
+    g.add_argument("--prompt", metavar="TEXT", action="append", default=[], help="a text to write on behind; may be given again")
+    g.add_argument("--prompts", metavar="FILE", help="a file with a prompt on each line")
+    g.add_argument("--at-once", metavar="N", type=int, default=8, help="how many of several prompts are written on side by side")
+    g.add_argument("--max-tokens", metavar="N", type=int, default=128, help="tokens to write at most")
+    g.add_argument("--temperature", metavar="T", type=float, default=0.0, help="0: the likeliest token each time")
+    g.add_argument("--top-k", metavar="K", type=int, default=0, help="draw from the K likeliest tokens alone; 0: from all")
+    g.add_argument("--top-p", metavar="P", type=float, default=1.0, help="draw from the likeliest tokens that together have this probability")
+    g.add_argument("--seed", metavar="N", type=int, default=0, help="of what is drawn: the same seed draws the same tokens")
+    g.add_argument("--lookup", metavar="N", type=int, default=0, help="guess so many tokens where the last ones stood in the text before: faster where a text repeats its prompt; 0: none")
+    g.add_argument("--chunk", metavar="N", type=int, default=256, help="tokens of a prompt that are read at once")
     packed = g.add_mutually_exclusive_group()
     packed.add_argument("--packed", action="store_true", help="keep the weights as products read them in MODEL.octavo-packed, from which the next start maps them")
     packed.add_argument("--packed-file", metavar="FILE", help="the same in this file")
-    g.add_argument("--stop", action="append", default=[], help="a text before which to end; may be given again")
+    g.add_argument("--stop", metavar="TEXT", action="append", default=[], help="a text before which to end; may be given again")
     p = commands.add_parser(
         "perplexity", help="how well a model tells a text",
-        epilog="Example: octavo perplexity model.int8.onnx --tokenizer tokenizer.json --text book.txt --against model.onnx --stride 256")
-    p.add_argument("--text", required=True, help="a file of UTF-8")
-    p.add_argument("--window", type=int, default=512, help="tokens that are read at once, each window anew")
-    p.add_argument("--stride", type=int, help="windows begin so many tokens apart, and tokens count that none before told (as --window)")
-    p.add_argument("--chunk", type=int, help="read so many tokens of a window at once, behind the caches of those before (1: as generate does); without it whole, and no caches")
-    p.add_argument("--against", help="another model: the mean divergence from it, and how often both find the same token likeliest")
+        epilog="Example:\n  octavo perplexity model.int8.onnx --tokenizer tokenizer.json --text book.txt --against model.onnx --stride 256")
+    p.add_argument("--text", metavar="FILE", required=True, help="a file of UTF-8")
+    p.add_argument("--window", metavar="N", type=int, default=512, help="tokens that are read at once, each window anew")
+    p.add_argument("--stride", metavar="N", type=int, help="windows begin so many tokens apart, and tokens count that none before told; unless given as --window")
+    p.add_argument("--chunk", metavar="N", type=int, help="read so many tokens of a window at once, behind the caches of those before (1: as generate does); without it whole, and no caches")
+    p.add_argument("--against", metavar="MODEL.onnx", help="another model: the mean divergence from it, and how often both find the same token likeliest")
     _add_tune(commands)
     for command in (g, p):
-        command.add_argument("model")
-        command.add_argument("--tokenizer", required=True, help="tokenizer.json")
-        command.add_argument("--threads", type=int, default=0)
+        command.add_argument("model", metavar="MODEL.onnx", help="ONNX model")
+        command.add_argument("--tokenizer", metavar="FILE", required=True, help="tokenizer.json of the model")
+        command.add_argument("--threads", metavar="N", type=int, default=0, help="threads; 0: all")
         command.add_argument("--cache", choices=["int8", "int4"], help="keep the caches as codes of 8 or 4 bits: 0.28 or 0.16 of their memory, and long texts are read faster")
     return parser
 
@@ -67,19 +67,19 @@ def _add_tune(commands):
     t = commands.add_parser(
         "tune", help="the fastest plan that keeps a metric of yours",
         description="Optimizes a model in several ways, times them, and asks your program for the metric of each, from fast to slow, until one keeps it.",
-        epilog="Example: python -m octavo tune model.onnx -o model.tuned.onnx --calib batches/ --metric 'python eval.py {model}' --budget 0.5%% --plan plan.json")
-    t.add_argument("model")
-    t.add_argument("-o", "--output", required=True, help="file to write")
-    t.add_argument("--metric", required=True, help="a command that prints the metric as its last word; {model} becomes the path of a model")
-    t.add_argument("--calib", required=True, help="calibration data as `octavo optimize --calib` takes it; the metric needs other data")
-    t.add_argument("--budget", type=_share, default=0.01, help="how much of the model's own metric may be lost, as 0.5%% (1%%)")
+        epilog="Example:\n  octavo tune model.onnx -o model.tuned.onnx --calib batches/ --metric 'python eval.py {model}' --budget 0.5% --plan plan.json")
+    t.add_argument("model", metavar="MODEL.onnx", help="ONNX model")
+    t.add_argument("-o", "--output", metavar="OUT.onnx", required=True, help="file to write")
+    t.add_argument("--metric", metavar="COMMAND", required=True, help="a command that prints the metric as its last word; {model} becomes the path of a model")
+    t.add_argument("--calib", metavar="DATA", required=True, help="calibration data as `octavo optimize --calib` takes it; the metric needs other data")
+    t.add_argument("--budget", metavar="SHARE", type=_share, default="1%", help="how much of the model's own metric may be lost, as 0.5%% or 0.005")
     t.add_argument("--lower-is-better", action="store_true", help="the metric is an error or a perplexity")
     t.add_argument("--everything", action="store_true", help="ask the metric of all plans, not only until one keeps it")
-    t.add_argument("--seconds", type=float, default=1.0, help="for timing each plan")
-    t.add_argument("--threads", type=int, default=0)
-    t.add_argument("--plan", help="write the plan as JSON, which `octavo optimize --pipeline` takes")
-    t.add_argument("--plot", help="write an SVG of metric against time")
-    t.add_argument("--json", help="write all plans as JSON; - for standard output")
+    t.add_argument("--seconds", metavar="S", type=float, default=1.0, help="for timing each plan")
+    t.add_argument("--threads", metavar="N", type=int, default=0, help="threads; 0: all")
+    t.add_argument("--plan", metavar="FILE", help="write the plan as JSON, which `octavo optimize --pipeline` takes")
+    t.add_argument("--plot", metavar="FILE.svg", help="write an SVG of metric against time")
+    t.add_argument("--json", metavar="FILE", help="write all plans as JSON; - for standard output")
 
 
 def _command_metric(command, folder):

@@ -74,7 +74,7 @@ def test_the_packages_own_commands_are_completed_too(run):
     assert offered(script, "octavo", "calibrate", "--proc") == {"--processor"} and offered(script, "octavo", "bench", "--ag") == {"--against"}
     assert "--calib-text" not in run("completion", "bash").stdout
     page = ask("man", "tune")
-    assert "the fastest plan that keeps a metric of yours" in page and "\\-\\-metric" in page and "may be lost, as 0.5% (1%)" in page
+    assert "the fastest plan that keeps a metric of yours" in page and "\\-\\-metric" in page and "may be lost, as 0.5% or 0.005 [1%]" in page
     assert "a folder of pictures" in ask("man", "optimize") and "complete -c octavo -n '__fish_seen_subcommand_from tune'" in ask("completion", "fish")
     wrong = run("completion", "bash", "--also", "{")
     assert wrong.returncode == 2 and "--also is no JSON" in wrong.stderr

@@ -53,6 +53,5 @@ def test_the_program_knows_what_python_adds():
 
     added = json.loads(_completion.also())
     words = {name for name in added if "what" in added[name]} | {option["flags"] for name in ("optimize", "calibrate", "bench") for option in added[name]["options"]}
-    words.remove("--assume")  # is of both
     source = (SOURCE / "cli" / "usage.cc").read_text()
     assert set(re.findall(r'"([\w-]+)"', source[source.index("kOfPython[]"):source.index("};")])) == words
