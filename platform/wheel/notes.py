@@ -27,7 +27,7 @@ def sha256(path):
 
 def notes(version, commit, files, text):
     wheel = next(path.name for path in files if path.suffix == ".whl")
-    lines = [f"# octavo {version}", "", f"Of commit {commit}. `pip install {wheel}`, then `octavo --help`.", "", section(text, version), "", "### Files", "",
+    lines = [f"# octavo {version}", "", f"Of commit {commit}. `pip install {wheel}` in a virtual environment (`python3 -m venv`), then `octavo --help`.", "", section(text, version), "", "### Files", "",
              "| file | bytes | SHA-256 |", "|---|---:|---|"]
     return "\n".join([*lines, *(f"| {path.name} | {path.stat().st_size} | `{sha256(path)}` |" for path in files)]) + "\n"
 

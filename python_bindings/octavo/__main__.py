@@ -51,6 +51,7 @@ def _main():
 
         more = ["--also", _completion.also()]
     sys.stdout.flush()
+    signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # which Python ignores: `octavo inspect M | head` is no error
     os.execv(path, ["octavo", *sys.argv[1:], *more])
 
 

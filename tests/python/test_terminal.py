@@ -137,7 +137,7 @@ def test_colours_where_a_terminal_has_them(octavo_program, tmp_path, run):
     assert failed.startswith("\x1b[31moctavo:\x1b[0m ")
 
 
-@pytest.mark.parametrize("words", [["--help"], ["bench", "--help"], ["generate", "--help"], ["tune", "--help"], ["optimize", "--help"]], ids=" ".join)
+@pytest.mark.parametrize("words", [["--help"], ["bench", "--help"], ["generate", "--help"], ["tune", "--help"], ["optimize", "--help"], ["inspect", str(BERT), "--json"]], ids=lambda words: words[0])
 def test_a_reader_that_has_seen_enough_is_no_error(words):
     """As `octavo bench --help | head -n 1`: nothing is told, and the status is that of a program which the signal ended."""
     reads, writes = os.pipe()
