@@ -37,6 +37,7 @@ def _parser(command):
 def _assumed(rest):
     """What --assume says, which the program reads too."""
     parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+    parser.add_argument("--assume", action="append", default=[])
     return parser.parse_known_args(rest)[0].assume
 
 
