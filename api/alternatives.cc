@@ -4,7 +4,6 @@
 #include <cctype>
 #include <format>
 #include <functional>
-#include <limits>
 
 #include "octavo/ir/closed.h"
 #include "octavo/passes/vendor/vendor.h"
@@ -16,44 +15,6 @@ using ir::Status;
 using quant::Calibrator;
 
 namespace {
-
-// One figure of an output, less of which is better.
-struct Lost {
-  std::string output;
-  bool is_kl = false;
-  double value = 0;
-  bool is_score = false;  // one number a row
-
-  bool too_much() const { return value > (is_kl ? kMostKl : kMostTurn); }
-  // Of 4 bits, which are chosen for their bytes, beyond what 8 bits lose.
-  double MostOfFour() const { return is_kl ? kMostKlOfFour : kMostTurnOfFour; }
-};
-
-double Of(const std::string& output, bool is_kl, const Optimized& result) {
-  if (is_kl) {
-    const auto rows = result.loss_details.rows.find(output);
-    return rows == result.loss_details.rows.end() ? std::numeric_limits<double>::infinity() : rows->second.MeanKl();
-  }
-  const auto stats = result.losses.find(output);
-  if (stats == result.losses.end()) return std::numeric_limits<double>::infinity();
-  // Half of what R^2 lacks is, where errors are small, what the cosine of centred vectors lacks.
-  return stats->second.IsOneNumberARow() ? (1 - stats->second.RSquared()) / 2 : 1 - stats->second.MeanRowCosine();
-}
-
-// Of the output that lost most; where one has classes, only such count, since caches beside it are turned without harm.
-Lost MostLost(const Optimized& result) {
-  Lost most;
-  const auto consider = [&](const std::string& output, bool is_kl) {
-    const double value = Of(output, is_kl, result);
-    const auto stats = result.losses.find(output);
-    const bool is_score = !is_kl && stats != result.losses.end() && stats->second.IsOneNumberARow();
-    if (most.output.empty() || value > most.value) most = {output, is_kl, value, is_score};
-  };
-  for (const auto& [output, rows] : result.loss_details.rows) consider(output, true);
-  if (!most.output.empty()) return most;
-  for (const auto& [output, stats] : result.losses) consider(output, false);
-  return most;
-}
 
 std::string Figure(const Lost& lost, double value) {
   return std::format("{:.4f}", lost.is_kl ? value : lost.is_score ? 1 - 2 * value : 1 - value);
@@ -127,7 +88,7 @@ std::vector<Way> WaysFrom(const OptimizeOptions& options, const Optimized& resul
 
 bool MayTry(const Graph& model, const OptimizeOptions& options, const Optimized& result) {
   static constexpr std::string_view kFrom[] = {"int8", "fp8", "dynamic", "dynamic4", "weights4"};
-  if (options.min_db || options.pipeline || result.random_data || !result.loss_details.held_out) return false;
+  if (HasGoal(options) || options.pipeline || result.random_data || !result.loss_details.held_out) return false;
   if (passes::vendor::IsQuantized(model)) return false;
   // Models within the model would be optimized anew each time.
   for (const char* op : {"If", "Loop", "Scan"}) {
@@ -141,14 +102,17 @@ std::string Told(const Lost& lost, const Optimized& result, std::vector<std::pai
   said += std::format("{} on {}. ", Named(lost, result), WhatWasSeen(result.loss_details));
   constexpr double kWorth = 0.9;  // of what is lost now
   std::ranges::stable_sort(tried, {}, &std::pair<double, std::string>::first);
+  const char* goal = lost.is_kl ? "max_kl" : "min_cosine";
   std::string better;
   for (const auto& [value, what] : tried) {
     if (value < kWorth * lost.value)
       better += std::format("{}{} by {}", better.empty() ? "" : "; ", Figure(lost, value), what);
   }
   if (better.empty())
-    return said + "No other way that was tried there keeps more; min_db leaves layers in floats until it is kept";
-  return said + "Measured there: " + better + ". min_db chooses among them layer by layer";
+    return said +
+           std::format("No other way that was tried there keeps more; {} leaves layers in floats until it is kept",
+                       goal);
+  return said + std::format("Measured there: {}. {} chooses among them layer by layer", better, goal);
 }
 
 // Attention in floats leaves 0.57 of the divergence of Gemma 3 270M, whose perplexity loses 0.2 % then instead of 1.25.
@@ -223,9 +187,7 @@ Status TakeSteps(const Graph& model, OptimizeOptions& options, Evidence& evidenc
     OptimizeOptions next = options;
     if (!lost.too_much() || !step.take(next, result) || (!step.has_ranges && !HasDepthwise(model))) continue;
     if (options.progress) options.progress("alternatives", &step - kSteps, std::ssize(kSteps));
-    const auto left = [&](const ir::Result<Optimized>& other) {
-      return other ? Of(lost.output, lost.is_kl, *other) : lost.value;
-    };
+    const auto left = [&](const ir::Result<Optimized>& other) { return other ? lost.In(*other) : lost.value; };
     if (step.has_ranges && left(OptimizeOnce(model, Tried(next), evidence)) > step.worth * lost.value) continue;
     Evidence fresh;
     ir::Result<Optimized> other = OptimizeAgain(model, next, step.has_ranges ? evidence : fresh);
@@ -267,7 +229,7 @@ Status TakeBits(const Graph& model, OptimizeOptions& options, Evidence& evidence
     ir::Result<Optimized> other = OptimizeAgain(model, next, evidence);
     if (!other && options.stop != nullptr && options.stop->load()) return ir::Fail("interrupted");
     if (!other) continue;
-    const double left = Of(lost.output, lost.is_kl, *other);
+    const double left = lost.In(*other);
     if (bits == 8) {
       of_eight = left;
       if (lost.value - of_eight <= lost.MostOfFour()) return {};
@@ -305,7 +267,7 @@ Status NoteAlternatives(const Graph& model, const OptimizeOptions& given, Eviden
     ways[i].ask(other);
     const auto done = OptimizeOnce(model, other, evidence);
     if (!done) continue;  // options that do not go with it
-    tried.emplace_back(Of(lost.output, lost.is_kl, *done), ways[i].what);
+    tried.emplace_back(lost.In(*done), ways[i].what);
   }
   result.notes.push_back(ir::Cleaned({Told(lost, result, std::move(tried))}).message);
   return {};

@@ -4,6 +4,7 @@
 #include <format>
 #include <utility>
 
+#include "octavo/api/lost.h"
 #include "octavo/passes/quantize/moments.h"
 #include "octavo/passes/quantize/quantize.h"
 #include "octavo/passes/sources.h"
@@ -281,7 +282,7 @@ class Attempt {
 
   // What the attempts behind this one need not make again.
   void KeepForOthers() {
-    if (options_.min_db) kept_for_others_ = &*evidence_.start, context_.tables = &kept_for_others_->tables;
+    if (HasGoal(options_)) kept_for_others_ = &*evidence_.start, context_.tables = &kept_for_others_->tables;
   }
 
   // What must be there before the pass runs.

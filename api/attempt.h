@@ -37,7 +37,7 @@ struct Evidence {
 ir::Result<std::vector<Sample>> SamplesOf(const ir::Graph& graph, const OptimizeOptions& options,
                                           const Evidence& evidence);
 
-// Optimize without `layers` and `min_db`. What the evidence has is used, what it lacks is gathered from the data.
+// Optimize without `layers` and a goal. What the evidence has is used, what it lacks is gathered from the data.
 ir::Result<Optimized> OptimizeOnce(ir::Graph graph, const OptimizeOptions& options, Evidence& evidence);
 // Optimize, with what earlier attempts at the same model on the same data have learned. held_out is its own.
 ir::Result<Optimized> OptimizeAgain(ir::Graph graph, const OptimizeOptions& options, Evidence& evidence);

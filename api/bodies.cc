@@ -110,7 +110,7 @@ std::vector<std::string> NamesIn(const Graph& graph, const std::vector<std::stri
 OptimizeOptions OptionsWithin(const OptimizeOptions& options, const Graph& body) {
   OptimizeOptions own = options;
   own.data = nullptr, own.calibration = nullptr;
-  own.layers = false, own.min_db = std::nullopt;
+  own.layers = false, own.min_db = own.min_cosine = own.max_kl = std::nullopt;
   own.held_out = 0;               // the whole has its own
   own.quantize_kv_cache = false;  // inputs and outputs of a branch are those of the graph around it
   own.after_pass = nullptr;

@@ -78,16 +78,28 @@ Result<Sample> FewRows(const ir::Graph& model, Sample sample, const OptimizeOpti
 
 namespace {
 
-// The worst output where only these nodes are quantized; nothing: there is none to measure.
-Result<std::optional<Losses::value_type>> WorstOf(const Graph& model, const std::vector<LayerLoss>& all,
-                                                  const std::vector<std::string>& nodes, OptimizeOptions one,
-                                                  Evidence& evidence) {
+// What is lost where only these nodes are quantized, for `layer` to take over; false: there is nothing to measure.
+Result<bool> Measure(const Graph& model, const std::vector<LayerLoss>& all, const std::vector<std::string>& nodes,
+                     OptimizeOptions one, Evidence& evidence, LayerLoss& layer) {
   for (const LayerLoss& other : all) {
     if (!std::ranges::contains(nodes, other.node)) one.keep_float.push_back(other.node);
   }
   OCTAVO_TRY(const Optimized alone, OptimizeOnce(model, one, evidence));
-  const Losses::value_type* worst = Worst(alone.losses);
-  return worst == nullptr ? std::nullopt : std::optional(*worst);
+  const std::optional<Spent> spent = SpentOf(alone, one);
+  if (!spent) return false;
+  layer.lost = spent->lost, layer.output = spent->output, layer.stats = alone.losses.at(spent->output);
+  const auto rows = alone.loss_details.rows.find(spent->output);
+  if (rows != alone.loss_details.rows.end()) layer.kl = rows->second.MeanKl();
+  return true;
+}
+
+// By the share that each has; whatever is not finite has all of it.
+void SetShares(std::vector<LayerLoss>& layers) {
+  double sum = 0;
+  for (const LayerLoss& layer : layers) sum += layer.share;
+  for (LayerLoss& layer : layers)
+    layer.share = sum == 0 ? 0 : std::isinf(sum) ? (std::isinf(layer.share) ? 1 : 0) : layer.share / sum;
+  std::ranges::stable_sort(layers, std::greater(), &LayerLoss::share);
 }
 
 // For one layer or group: what a search asks for is left out.
@@ -116,22 +128,21 @@ Status QuantizeGroups(const Graph& model, const std::vector<LayerLoss>& all, std
   }
   OCTAVO_TRY(Sample few, FewRows(model, evidence.samples[0], options));
   std::vector<Sample> whole = std::exchange(evidence.samples, {std::move(few)});
-  double sum = 0;
   const auto measure = [&]() -> Status {
     for (size_t g = 0; g < groups.size(); ++g) {
       OCTAVO_TRY_STATUS(NextOf(options, g, groups.size()));
       std::vector<std::string> nodes;
       for (const size_t i : groups[g]) nodes.push_back(measured[i].node);
-      OCTAVO_TRY(const auto worst, WorstOf(model, all, nodes, ForOne(options), evidence));
-      if (!worst) return {};
+      LayerLoss together;
+      OCTAVO_TRY(const bool is_known, Measure(model, all, nodes, ForOne(options), evidence, together));
+      if (!is_known) return {};
       for (const size_t i : groups[g]) {
-        measured[i].output = worst->first, measured[i].stats = worst->second;
-        measured[i].share = std::pow(10, -worst->second.SqnrDb() / 10) / static_cast<double>(nodes.size());
-        sum += measured[i].share;
+        LayerLoss& one = measured[i];
+        one.output = together.output, one.stats = together.stats, one.kl = together.kl, one.lost = together.lost;
+        one.share = one.lost / static_cast<double>(nodes.size());
       }
     }
-    for (LayerLoss& layer : measured) layer.share = sum > 0 ? layer.share / sum : 0;
-    std::ranges::stable_sort(measured, std::greater(), &LayerLoss::share);
+    SetShares(measured);
     return {};
   };
   const Status done = measure();
@@ -141,19 +152,14 @@ Status QuantizeGroups(const Graph& model, const std::vector<LayerLoss>& all, std
 
 Status QuantizeAlone(const Graph& model, const std::vector<LayerLoss>& all, std::vector<LayerLoss>& measured,
                      const OptimizeOptions& options, Evidence& evidence) {
-  double sum = 0;
   for (size_t i = 0; i < measured.size(); ++i) {
     LayerLoss& layer = measured[i];
     OCTAVO_TRY_STATUS(NextOf(options, i, measured.size()));
-    OCTAVO_TRY(const auto worst, WorstOf(model, all, {layer.node}, ForOne(options), evidence));
-    if (!worst) return measured.clear(), Status();
-    layer.output = worst->first;
-    layer.stats = worst->second;
-    layer.share = std::pow(10, -worst->second.SqnrDb() / 10);
-    sum += layer.share;
+    OCTAVO_TRY(const bool is_known, Measure(model, all, {layer.node}, ForOne(options), evidence, layer));
+    if (!is_known) return measured.clear(), Status();
+    layer.share = layer.lost;
   }
-  for (LayerLoss& layer : measured) layer.share = sum > 0 ? layer.share / sum : 0;
-  std::ranges::stable_sort(measured, std::greater(), &LayerLoss::share);
+  SetShares(measured);
   return {};
 }
 

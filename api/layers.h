@@ -1,4 +1,4 @@
-// Which layers an optimization loses most by, and which types a number of decibels allows them. For api/ alone.
+// Which layers an optimization loses most by, and which types a goal allows them. For api/ alone.
 #ifndef OCTAVO_API_LAYERS_H_
 #define OCTAVO_API_LAYERS_H_
 
@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "octavo/api/attempt.h"
+#include "octavo/api/lost.h"
 
 namespace octavo::api {
 
@@ -24,10 +25,10 @@ ir::Status QuantizeAlone(const ir::Graph& model, const std::vector<LayerLoss>& a
 ir::Status QuantizeGroups(const ir::Graph& model, const std::vector<LayerLoss>& all, std::vector<LayerLoss>& measured,
                           const OptimizeOptions& options, Evidence& evidence);
 
-// now_db: what is kept without. options.min_db: adds names to options.dynamic and options.keep_float until it is kept, and tells the layers their types. An error where floats do not keep it.
+// spent: with none named. Adds names to options.dynamic and options.keep_float until the goal of the options is kept, and tells the layers their types. An error where floats do not keep it.
 // The model that they give, where the search has made it; the caller's after_pass was left out.
 ir::Result<std::optional<Optimized>> ChooseTypes(const ir::Graph& model, std::vector<LayerLoss>& layers,
-                                                 OptimizeOptions& options, Evidence& evidence, double now_db);
+                                                 OptimizeOptions& options, Evidence& evidence, Spent spent);
 
 }  // namespace octavo::api
 

@@ -4,6 +4,7 @@
 
 #include <functional>
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -59,13 +60,15 @@ ir::Result<Losses> LossesOf(const GraphRun& run, const ir::Graph& graph, const s
 
 // What the model loses where one Linear, attention core or table alone is quantized.
 struct LayerLoss {
-  std::string node = {};         // its name in the source
-  std::string kind = {};         // "linear", "attention" or "table"
-  std::string activation = {};   // what a Linear reads, the same for those of one group of projections
-  std::string output = {};       // the one that loses most
-  quant::ErrorStats stats = {};  // of that output
-  double share = 0;  // of the sum of all layers' error power relative to the signal, which is about the whole model's
-  std::string type = {};  // what it got: as the recipe quantizes ("quantized"), "dynamic" or "float"
+  std::string node = {};          // its name in the source
+  std::string kind = {};          // "linear", "attention" or "table"
+  std::string activation = {};    // what a Linear reads, the same for those of one group of projections
+  std::string output = {};        // the one that loses most
+  quant::ErrorStats stats = {};   // of that output
+  std::optional<double> kl = {};  // mean divergence of its rows, where these are logits or probabilities
+  double lost = 0;                // what layers are ordered by (Spent in lost.h)
+  double share = 0;               // of what all layers lose, which is about what the model does
+  std::string type = {};          // what it got: as the recipe quantizes ("quantized"), "dynamic" or "float"
 };
 
 // -infinity where an element is not finite and should be, or the other way round.

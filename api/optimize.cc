@@ -25,8 +25,11 @@ namespace {
 // Before any work: what cannot be done.
 Status Check(const Graph& graph, const OptimizeOptions& options) {
   OCTAVO_TRY(const passes::Pipeline pipeline, PipelineOf(options, graph));
-  const char* what = options.min_db ? "min_db" : "layers";
-  if (!options.layers && !options.min_db) return {};
+  const char* what = options.min_db       ? "min_db"
+                     : options.min_cosine ? "min_cosine"
+                     : options.max_kl     ? "max_kl"
+                                          : "layers";
+  if (!options.layers && !HasGoal(options)) return {};
   if (options.data == nullptr)
     return ir::Fail("{} runs batches of calibration data: give that (--calib); a .calib file has none", what);
   if (!passes::WithFloat(pipeline, {"*"}))
@@ -34,30 +37,32 @@ Status Check(const Graph& graph, const OptimizeOptions& options) {
   return {};
 }
 
-// Whether every output keeps min_db.
-Result<bool> Keeps(const Optimized& result, const Evidence& evidence, double min_db) {
-  const Losses::value_type* worst = Worst(result.losses);
-  if (worst != nullptr) return Decibels(worst->second) >= min_db;
-  return ir::Fail("min_db: there is nothing to measure: {}",
+// What is lost of the goal. An error where there is none to be told.
+Result<Spent> WhatIsSpent(const Optimized& result, const OptimizeOptions& options, const Evidence& evidence) {
+  if (options.max_kl && !result.losses.empty() && result.loss_details.rows.empty())
+    return ir::Fail(
+        "max_kl: no output of the model has rows of logits or probabilities; min_cosine is about other outputs");
+  if (std::optional<Spent> spent = SpentOf(result, options)) return *std::move(spent);
+  return ir::Fail("min_db, min_cosine and max_kl: there is nothing to measure: {}",
                   evidence.why_unseen.empty() ? "the model has no float output" : evidence.why_unseen);
 }
 
-// Measures the layers where that is asked for or needed, and with min_db optimizes once more with the types that keep it.
+// Measures the layers where that is asked for or needed, and optimizes once more with the types that keep the goal.
 Status LookAtLayers(const Graph& model, const OptimizeOptions& options, Evidence& evidence, Optimized& result) {
   OCTAVO_TRY(const std::vector<LayerLoss> all, LayersOf(model, result.report, options));
-  OCTAVO_TRY(const bool enough, options.min_db ? Keeps(result, evidence, *options.min_db) : true);
+  OCTAVO_TRY(const Spent spent, HasGoal(options) ? WhatIsSpent(result, options, evidence) : Spent());
+  const bool enough = spent.lost <= 1;
   std::vector<LayerLoss> layers = all;
   if (options.layers) OCTAVO_TRY_STATUS(QuantizeAlone(model, all, layers, options, evidence));
   OptimizeOptions chosen = options;
   std::optional<Optimized> made;
   if (!enough) {
-    const Losses::value_type* worst = Worst(result.losses);
     if (!options.layers) OCTAVO_TRY_STATUS(QuantizeGroups(model, all, layers, options, evidence));
-    OCTAVO_TRY(made, ChooseTypes(model, layers, chosen, evidence, worst == nullptr ? 0 : Decibels(worst->second)));
+    OCTAVO_TRY(made, ChooseTypes(model, layers, chosen, evidence, spent));
   }
   if (made && !options.after_pass) {
     result = std::move(*made);
-  } else if (options.min_db && (!enough || options.after_pass)) {
+  } else if (HasGoal(options) && (!enough || options.after_pass)) {
     OCTAVO_TRY(result, OptimizeOnce(model, chosen, evidence));
   }
   for (LayerLoss& layer : layers) {  // choose_rows has a say, too
@@ -67,9 +72,8 @@ Status LookAtLayers(const Graph& model, const OptimizeOptions& options, Evidence
   }
   if (!enough && std::ranges::all_of(layers, [](const LayerLoss& l) { return l.type == "float"; })) {
     result.notes.push_back(
-        std::format("min_db: {:.1f} dB leave every layer in float, so nothing is quantized: ask for less, or give "
-                    "other data",
-                    *options.min_db));
+        std::format("{} {:g} leaves every layer in float, so nothing is quantized: ask for less, or give other data",
+                    spent.goal, spent.asked));
   }
   if (options.layers || !enough) result.layers = std::move(layers);
   return {};
@@ -155,10 +159,10 @@ Result<Optimized> OptimizeAgain(Graph graph, const OptimizeOptions& options_give
   if (!bodies.empty() && options.data != nullptr && evidence.samples.empty()) {
     OCTAVO_TRY(evidence.samples, SamplesOf(whole, options, evidence));  // of the model as it came
   }
-  const bool looks = options.layers || options.min_db;
+  const bool looks = options.layers || HasGoal(options);
   const Graph model = looks ? graph : Graph();
   OptimizeOptions first = options;
-  if (options.min_db) first.after_pass = nullptr;  // the last attempt calls it
+  if (HasGoal(options)) first.after_pass = nullptr;  // the last attempt calls it
   OCTAVO_TRY(Optimized result, OptimizeOnce(std::move(graph), first, evidence));
   if (looks) OCTAVO_TRY_STATUS(LookAtLayers(model, options, evidence, result));
   if (!bodies.empty()) {

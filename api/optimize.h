@@ -55,9 +55,11 @@ struct OptimizeOptions {
   // With data: fewer layers as the recipe says, until every output keeps so many decibels (loss.h) on the held-out batches. First Linears
   // become dynamic (recipe int8), then layers stay float, those that lose most before others. Fills in Optimized::layers too.
   std::optional<double> min_db;
-  std::optional<double> bits;  // recipes dynamic4 and weights4: of a weight's codes on the mean, 4 to 8
+  std::optional<double> min_cosine;  // the same, until the rows of every output keep this cosine on the mean
+  std::optional<double> max_kl;      // the same, until those of logits and probabilities lose no more on the mean
+  std::optional<double> bits;        // recipes dynamic4 and weights4: of a weight's codes on the mean, 4 to 8
   std::function<void(std::string_view pass, const ir::Graph& graph)> after_pass;
-  // Stages for a person: "calibrate", batches done of total (-1: not known); "quantize", Linears; "compare", the held-out batches; "layers"; "types", attempts to reach min_db.
+  // Stages for a person: "calibrate", batches done of total (-1: not known); "quantize", Linears; "compare", the held-out batches; "layers"; "types", attempts to reach min_db, min_cosine or max_kl.
   std::function<void(std::string_view stage, int64_t done, int64_t total)> progress;
   const std::atomic<bool>* stop = nullptr;
   std::function<bool()>
@@ -90,7 +92,7 @@ struct Optimized {
   std::vector<std::string> notes;  // what a person should know who reads nothing else
   Losses losses;  // against the model as it was, over the batches of loss_details; empty: no data, no float outputs
   LossDetails loss_details;
-  std::vector<LayerLoss> layers;  // most loss first: OptimizeOptions::layers, min_db
+  std::vector<LayerLoss> layers;  // most loss first: OptimizeOptions::layers, min_db, min_cosine, max_kl
   std::string data;               // "12 batches from 'calib/'"; empty: none used
   bool random_data = false;
   double seconds = 0;

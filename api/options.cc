@@ -146,6 +146,25 @@ std::vector<Option> MakeOptions() {
        .recipes = {"int8", "fp8", "dynamic", "dynamic4", "weights4", "weights8"},
        .most = 200,
        .word = "DB"},
+      {.name = "min_cosine",
+       .field = &OptimizeOptions::min_cosine,
+       .what = "cosine that the rows of every output keep on the mean ((1 + R^2) / 2 of outputs of one number a row), "
+               "else as "
+               "{min_db}",
+       .when = "embeddings: 0.999 keeps neighbours",
+       .recipes = {"int8", "fp8", "dynamic", "dynamic4", "weights4", "weights8"},
+       .most = 1,
+       .word = "COSINE"},
+      {.name = "max_kl",
+       .field = &OptimizeOptions::max_kl,
+       .what =
+           "Kullback-Leibler divergence that the rows of logits or probabilities lose at most on the mean, in nats, "
+           "else as {min_db}",
+       .in_python = "OctavoError where no output has such rows.",
+       .when = "decoders and classifiers: 0.01 is a hundredth of a perplexity",
+       .recipes = {"int8", "fp8", "dynamic", "dynamic4", "weights4", "weights8"},
+       .most = 100,
+       .word = "KL"},
       {.name = "bits",
        .field = &OptimizeOptions::bits,
        .what = "bits that a weight's codes have on the mean, 4 to 8: those Linears that lose most by 4 bits get 8, by "

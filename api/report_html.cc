@@ -7,6 +7,7 @@
 #include <tuple>
 
 #include "octavo/api/drawing.h"
+#include "octavo/api/lost.h"
 #include "octavo/api/report_drawing.h"
 #include "octavo/api/report_measured.h"
 #include "octavo/api/report_page.h"
@@ -39,12 +40,18 @@ std::string HowSure(const LossDetails& details, const std::string& name) {
 std::string Verdict(const Optimized& r, const FileSizes& bytes, const Measured* measured) {
   std::string text;
   if (const Losses::value_type* worst = Worst(r.losses)) {
-    const auto& [name, s] = *worst;
-    text = s.exact() ? "The outputs are those of the model as it was"
-                     : std::format("{} keeps {:.1f} dB of the model as it was (cosine {:.6f}{})",
-                                   r.losses.size() > 1 ? "The worst of " + std::to_string(r.losses.size()) + " outputs"
-                                                       : "The output",
-                                   s.SqnrDb(), s.Cosine(), HowSure(r.loss_details, name));
+    const auto& [name, s] = *r.losses.find(MostLost(r).output);
+    const bool is_worst = name == worst->first;
+    const std::string which = r.losses.size() == 1 ? "The output"
+                              : is_worst           ? "The worst of " + std::to_string(r.losses.size()) + " outputs"
+                                                   : "The output '" + Escape(name) + "'";
+    text = worst->second.exact() ? "The outputs are those of the model as it was"
+           : s.exact()           ? which + " is that of the model as it was"
+                       : std::format("{} keeps {:.1f} dB of the model as it was (cosine {:.6f}{})", which, s.SqnrDb(),
+                                     s.Cosine(), HowSure(r.loss_details, name));
+    if (!is_worst)
+      text += std::format("; of {} outputs '{}' keeps least, {:.1f} dB", r.losses.size(), Escape(worst->first),
+                          Decibels(worst->second));
     text += ", on " + WhatWasSeen(r.loss_details) + ". ";
   } else {
     text = "Nobody has measured what the outputs lost: give --calib data. ";
@@ -262,14 +269,15 @@ std::string LossTable(const Optimized& r) {
 }
 
 std::string LayerTable(const std::vector<LayerLoss>& layers) {
-  std::string html =
-      "<div class=wide><table><tr><th>quantized alone<th class=n>dB<th class=n>share of the loss<th><th></tr>\n";
+  std::string html = "<div class=wide><table><tr><th>quantized alone<th class=n>dB<th class=n>" +
+                     std::string(layers[0].kl ? "KL" : "1 - cosine") + "<th class=n>share of the loss<th><th></tr>\n";
   for (const LayerLoss& layer : layers) {
     html += std::format(
-        "<tr><td>{}<td class=n>{}<td class=n>{:.1f} %<td style='min-width:8em'><span class=share "
+        "<tr><td>{}<td class=n>{}<td class=n>{:.2g}<td class=n>{:.1f} %<td style='min-width:8em'><span class=share "
         "style='width:{:.0f}%'></span><td>{}</tr>\n",
         Escape(layer.node), layer.stats.exact() ? "equal" : std::format("{:.1f}", layer.stats.SqnrDb()),
-        100 * layer.share, 100 * layer.share / std::max(layers[0].share, 1e-9), layer.type);
+        layer.kl.value_or(std::max(1 - layer.stats.MeanRowCosine(), 0.0)), 100 * layer.share,
+        100 * layer.share / std::max(layers[0].share, 1e-9), layer.type);
   }
   return html + "</table></div>\n";
 }

@@ -2,6 +2,7 @@
 
 #include <cmath>
 
+#include "octavo/api/lost.h"
 #include "octavo/ir/json.h"
 
 namespace octavo::api {
@@ -69,12 +70,15 @@ std::string ReportJson(const Optimized& result, const FileSizes& bytes, const Me
     j["losses"].push_back(std::move(loss));
   }
   j["losses_of"] = {{"batches", result.loss_details.batches}, {"held_out", result.loss_details.held_out}};
+  if (const Lost most = MostLost(result); !most.output.empty()) j["losses_of"]["output"] = most.output;
   j["layers"] = ordered_json::array();
   for (const LayerLoss& layer : result.layers) {
     ordered_json loss = LossJson(layer.stats);
     loss["node"] = layer.node;
     loss["kind"] = layer.kind;
     loss["output"] = layer.output;
+    loss["row_cosine"] = layer.stats.MeanRowCosine();
+    if (layer.kl) loss["kl"] = *layer.kl;
     loss["share"] = layer.share;
     if (!layer.type.empty()) loss["type"] = layer.type;
     j["layers"].push_back(std::move(loss));

@@ -1,7 +1,6 @@
 #include "octavo/api/tries.h"
 
 #include <algorithm>
-#include <cmath>
 #include <limits>
 #include <utility>
 
@@ -59,10 +58,9 @@ Result<double> Tries::NoiseOf(const std::vector<std::string>& nodes, bool dynami
     auto alone = OptimizeOnce(model_, callers.options(), *evidence_);
     evidence_->samples = std::move(whole);
     if (!alone) return std::unexpected(alone.error());
-    const Losses::value_type* worst = Worst(alone->losses);
-    if (worst == nullptr) return ir::Fail("there is nothing to measure: the model has no float output");
-    const double db = Decibels(worst->second);
-    return std::isinf(db) && db < 0 ? std::numeric_limits<double>::max() : std::pow(10, -db / 10);
+    const Lost lost = MostLost(*alone);
+    if (lost.output.empty()) return ir::Fail("there is nothing to measure: the model has no float output");
+    return std::min(lost.value, std::numeric_limits<double>::max());
   });
 }
 

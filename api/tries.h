@@ -27,8 +27,7 @@ class Tries {
   ir::Result<Optimized> Optimize(OptimizeOptions options, bool refine);
   // What the recipe int8 quantizes, no losses yet. An Optimize by that recipe comes first.
   ir::Result<std::vector<LayerLoss>> Layers(OptimizeOptions options);
-  // Where these nodes alone are as int8 has them, all others in floats: the power of the error, relative to the signal, of the worst output on the first four
-  // rows of the first batch. dynamic: the Linears among them with a scale a row.
+  // Where these nodes alone are as int8 has them, all others in floats: what MostLost (lost.h) says on the first four rows of the first batch. dynamic: the Linears among them with a scale a row.
   ir::Result<double> NoiseOf(const std::vector<std::string>& nodes, bool dynamic, OptimizeOptions options);
 
  private:

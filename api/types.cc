@@ -1,9 +1,8 @@
-// min_db: the fewest layers that leave the type their recipe gives them: each attempt is the whole model, optimized and run on the held-out
+// min_db, min_cosine, max_kl: the fewest layers that leave the type their recipe gives them: each attempt is the whole model, optimized and run on the held-out
 // batches, since losses add up only about; where they say it will be is where the search begins. Two steps: Linears to a scale a row made at run time (as fast as
 // static int8 to a tenth), then anything to float.
 #include <algorithm>
 #include <bit>
-#include <cmath>
 #include <format>
 #include <limits>
 #include <ranges>
@@ -23,7 +22,7 @@ namespace {
 struct Group {
   std::vector<std::string> nodes;
   std::string activation;
-  double power = 0;  // of their errors, relative to the signal
+  double lost = 0;
 };
 
 // Most loss first.
@@ -33,11 +32,10 @@ std::vector<Group> GroupsOf(const std::vector<LayerLoss>& layers) {
     auto it = groups.end();
     if (!layer.activation.empty()) it = std::ranges::find(groups, layer.activation, &Group::activation);
     if (it == groups.end()) it = groups.insert(groups.end(), {{}, layer.activation, 0});
-    const double power = std::pow(10, -Decibels(layer.stats) / 10);
-    if (it->nodes.empty() || power != it->power) it->power += power;  // the same: they were measured together
+    if (it->nodes.empty() || layer.lost != it->lost) it->lost += layer.lost;  // the same: they were measured together
     it->nodes.push_back(layer.node);
   }
-  std::ranges::stable_sort(groups, std::greater(), &Group::power);
+  std::ranges::stable_sort(groups, std::greater(), &Group::lost);
   return groups;
 }
 
@@ -47,15 +45,13 @@ void Name(const std::vector<Group>& groups, size_t count, std::vector<std::strin
   for (const Group& group : groups | std::views::take(count)) std::ranges::copy(group.nodes, std::back_inserter(names));
 }
 
-double PowerOf(double db) { return std::pow(10, -db / 10); }
-
-// How many of the groups it takes, if their powers add up to that of the whole and four fifths of a group's go with its type.
-int64_t Guess(const std::vector<Group>& groups, double now_db, double min_db) {
+// How many of the groups it takes, if what they lose adds up to what the whole does and four fifths of a group's go with its type.
+int64_t Guess(const std::vector<Group>& groups, double now) {
   double sum = 0, gone = 0;
-  for (const Group& group : groups) sum += group.power;
-  const double needed = 1 - PowerOf(min_db) / PowerOf(now_db);  // of the power
+  for (const Group& group : groups) sum += group.lost;
+  const double needed = 1 - 1 / now;
   for (size_t i = 0; i < groups.size(); ++i) {
-    gone += 0.8 * groups[i].power / sum;
+    gone += 0.8 * groups[i].lost / sum;
     if (gone >= needed) return static_cast<int64_t>(i) + 1;
   }
   return static_cast<int64_t>(groups.size());
@@ -66,14 +62,15 @@ class Search {
   Search(const Graph& model, const OptimizeOptions& options, Evidence& evidence)
       : model_(model), options_(options), evidence_(evidence) {}
 
-  // now_db: what is kept with none named. To be given up where two attempts in turn name more and keep less than the best before them.
-  void GiveUpBelow(double now_db) { best_ = now_db, gives_up_ = true; }
+  // now: what is lost with none named. To be given up where two attempts in turn name more and lose more than the best before them.
+  void GiveUpAbove(const Spent& now) { best_ = now, gives_up_ = true; }
   bool given_up() const { return gives_up_ && worse_ >= kMostWorse; }
-  double best() const { return best_; }
+  // Of all attempts; there was one.
+  const Spent& best() const { return *best_; }
   // The model of the last attempt that kept it: that of what Fewest has found, unless it was known before.
   std::optional<Optimized> Take() { return std::exchange(kept_, std::nullopt); }
 
-  // How many of the groups this list must name for min_db to be kept: more than `few`, which is known not to do (-1: nothing is), and at
+  // How many of the groups this list must name for the goal to be kept: more than `few`, which is known not to do (-1: nothing is), and at
   // most all, which is known to do where `all_keep`. Nothing: all do not, or the search is given up. It looks at `guess` first, then twice as
   // far each time in the direction that this tells, and bisects what is left.
   Result<std::optional<size_t>> Fewest(Names list, const std::vector<Group>& groups, int64_t few, bool all_keep,
@@ -107,11 +104,10 @@ class Search {
     attempt.progress = nullptr, attempt.after_pass = nullptr;
     Name(groups, static_cast<size_t>(count), attempt.*list);
     OCTAVO_TRY(Optimized result, OptimizeOnce(model_, attempt, evidence_));
-    const Losses::value_type* worst = Worst(result.losses);
-    const double kept = worst == nullptr ? -std::numeric_limits<double>::infinity() : Decibels(worst->second);
-    worse_ = kept < best_ ? worse_ + 1 : 0;
-    best_ = std::max(best_, kept);
-    if (kept < *options_.min_db) return false;
+    const Spent spent = SpentOf(result, options_).value_or(Spent{.lost = std::numeric_limits<double>::infinity()});
+    worse_ = best_ && spent.lost > best_->lost ? worse_ + 1 : 0;
+    if (!best_ || spent.lost < best_->lost) best_ = spent;
+    if (spent.lost > 1) return false;
     kept_ = std::move(result);
     return true;
   }
@@ -120,9 +116,9 @@ class Search {
   const OptimizeOptions& options_;
   Evidence& evidence_;
   std::optional<Optimized> kept_;
-  double best_ = -std::numeric_limits<double>::infinity();
+  std::optional<Spent> best_;
   bool gives_up_ = false;
-  int worse_ = 0;  // attempts in turn that kept less than the best
+  int worse_ = 0;  // attempts in turn that lost more than the best
   int64_t attempts_ = 0, total_ = 0;
 };
 
@@ -133,8 +129,7 @@ bool IsIn(const std::string& name, const std::vector<std::string>& names) {
 }  // namespace
 
 Result<std::optional<Optimized>> ChooseTypes(const Graph& model, std::vector<LayerLoss>& layers,
-                                             OptimizeOptions& options, Evidence& evidence, double now_db) {
-  const double min_db = *options.min_db;
+                                             OptimizeOptions& options, Evidence& evidence, Spent spent) {
   OCTAVO_TRY(const passes::Pipeline pipeline, PipelineOf(options, model));
   const bool is_static = std::ranges::find(pipeline.passes, "quantize") != pipeline.passes.end();
   std::vector<LayerLoss> linears, now = layers;
@@ -145,13 +140,13 @@ Result<std::optional<Optimized>> ChooseTypes(const Graph& model, std::vector<Lay
   std::optional<Optimized> chosen;
   if (!rows.empty()) {
     Search search(model, options, evidence);
-    search.GiveUpBelow(now_db);
+    search.GiveUpAbove(spent);
     OCTAVO_TRY(const std::optional<size_t> count,
-               search.Fewest(&OptimizeOptions::dynamic, rows, 0, false, Guess(GroupsOf(layers), now_db, min_db)));
+               search.Fewest(&OptimizeOptions::dynamic, rows, 0, false, Guess(GroupsOf(layers), spent.lost)));
     kept = count.has_value();
     if (kept) chosen = search.Take();
     rows_help = !search.given_up();
-    now_db = std::max(now_db, search.best());
+    spent = search.best();
     Name(rows, count.value_or(rows.size()), options.dynamic);
   }
   if (!kept && !rows.empty()) {  // what they lose now tells which of them to leave in float
@@ -163,10 +158,11 @@ Result<std::optional<Optimized>> ChooseTypes(const Graph& model, std::vector<Lay
     const std::vector<Group> groups = GroupsOf(now);
     Search search(model, options, evidence);
     OCTAVO_TRY(const std::optional<size_t> count,
-               search.Fewest(&OptimizeOptions::keep_float, groups, 0, false, Guess(groups, now_db, min_db)));
+               search.Fewest(&OptimizeOptions::keep_float, groups, 0, false, Guess(groups, spent.lost)));
     if (!count) {
-      return ir::Fail("min_db: {:.1f} dB are not kept even with every layer in float, which keeps {:.1f}: ask for less",
-                      *options.min_db, search.best());
+      const Spent& best = search.best();
+      return ir::Fail("{} {:g} is not kept even with every layer in float, where it is {:.4g}: ask for less", best.goal,
+                      best.asked, best.has);
     }
     Name(groups, *count, options.keep_float);
     // With these in float fewer of the others have to be dynamic.

@@ -253,6 +253,8 @@ def optimize(
     max_memory: int | None = None,
     max_nodes: int | None = None,
     *,
+    min_cosine: float | None = None,
+    max_kl: float | None = None,
     bits: float | None = None,
     held_out: int = -1,
     calibrate_with: str = "octavo",
@@ -294,6 +296,10 @@ def optimize(
     its data: saves a run of the data, for large models two to four (every recipe but float, weights8 and quantized).
     max_memory: as of Session.
     max_nodes: as of Session.
+    min_cosine: cosine that the rows of every output keep on the mean ((1 + R^2) / 2 of outputs of one number a row), else as min_db (every
+    recipe but float and quantized).
+    max_kl: Kullback-Leibler divergence that the rows of logits or probabilities lose at most on the mean, in nats, else as min_db (every
+    recipe but float and quantized). OctavoError where no output has such rows.
     bits: bits that a weight's codes have on the mean, 4 to 8: those Linears that lose most by 4 bits get 8, by what their products lose on
     calibration, without data by what their weights lose (recipes dynamic4 and weights4). report["notes"] says how many do, the log which.
     held_out: batches of calibration, spread over it, that neither calibration nor fitting sees, so that the loss told is that of new data;
@@ -427,7 +433,7 @@ class Tuned:
     plans: of each its name, recipe, ms (median), speedup (against octavo's float), bytes, metric, loss (a share of baseline; metric and loss are None
     where nobody asked), within (the budget) and front (no other is both faster and better); of plans between int8 and float keep_float and dynamic;
     reduce_range where weights have 7 bits (CPUs without VNNI).
-    layers: where int8 missed, of each layer its node, kind, type in the chosen plan, alone_db (what it alone leaves of the worst output), measured, float_ms, int8_ms.
+    layers: where int8 missed, of each layer its node, kind, type in the chosen plan, alone_loss (what it alone loses: KL divergence of an output that has classes, else 1 - cosine), measured, float_ms, int8_ms.
     """
 
     result: Result

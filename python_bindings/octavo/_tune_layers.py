@@ -1,6 +1,5 @@
 """tune() below whole groups: what each layer adds to the noise and what it saves of the time, and in which order layers leave int8."""
 
-import math
 import re
 import time
 from dataclasses import dataclass
@@ -19,7 +18,7 @@ class Group:
 
     nodes: list
     kind: str
-    noise: float | None = None  # power of the error that it alone makes in the worst output, relative to the signal
+    noise: float | None = None  # what it alone loses: the KL divergence of outputs that have classes, else 1 - cosine
     rows_noise: float | None = None  # the same with a scale a row
     float_ms: float = 0.0
     int8_ms: float = 0.0
@@ -151,8 +150,7 @@ def described(groups, chosen):
     for group in groups:
         for node in group.nodes:
             kind = "float" if node in chosen["keep_float"] else "dynamic" if node in chosen["dynamic"] else "int8"
-            db = -10 * math.log10(group.noise) if group.noise else None
-            rows.append({"node": node, "kind": group.kind, "type": kind, "alone_db": db, "measured": group.measured,
+            rows.append({"node": node, "kind": group.kind, "type": kind, "alone_loss": group.noise, "measured": group.measured,
                          "float_ms": group.float_ms, "int8_ms": group.int8_ms})
     return rows
 

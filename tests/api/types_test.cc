@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
+#include <functional>
+#include <random>
 
 #include "octavo/api/optimize.h"
 #include "octavo/ir/onnx/onnx.h"
@@ -147,7 +149,7 @@ TEST(Types, NothingButFloatsIsTold) {
     const auto done = OptimizeCase(c, AtLeast("int8", db));
     EXPECT_TRUE(done.has_value());
     return done && std::ranges::any_of(done->notes, [](const std::string& note) {
-             return note.contains("dB leave every layer in float");
+             return note.contains("leaves every layer in float");
            });
   };
   EXPECT_TRUE(is_told(150));
@@ -315,6 +317,58 @@ TEST(Types, ADynamicLinearBesideStaticOnes) {
   EXPECT_EQ(done->losses.at("of fine").SqnrDb(), all->losses.at("of fine").SqnrDb());
 }
 
+// A head whose logits lose little, and a cache beside it that loses much, to nobody's harm.
+Case HeadAndCache() {
+  std::mt19937 rng(5);
+  std::normal_distribution<float> normal;
+  Case c;
+  ir::TensorMap batch;
+  for (const char* name : {"head", "cache"}) {
+    const bool is_head = *name == 'h';
+    Tensor w = Tensor::Empty(DType::kF32, {64, 32}), x = Tensor::Empty(DType::kF32, {48, 64});
+    for (int64_t at = 0; float& v : w.mutable_as<float>())
+      v = normal(rng) * (!is_head && at++ / 32 == 40 ? 300.0f : 0.5f);  // one that leaves few codes to the others
+    for (int64_t at = 0; float& v : x.mutable_as<float>()) v = !is_head && at++ % 64 == 40 ? 0 : normal(rng);
+    const std::string input = std::string("of ") + name;
+    const ir::ValueId in = c.graph.AddInput(input, {DType::kF32, ir::SymShape{48, 64}});
+    const ir::NodeId linear = c.graph.AddNode(ir::Op::kMatMul, {in, c.graph.AddConstant(w)}, 1, {}, name);
+    c.graph.AddOutput(is_head ? "logits" : "present", c.graph.node(linear).output());
+    batch[input] = x;
+  }
+  c.data = quant::InMemoryData({batch}, quant::InputsOf(c.graph));
+  return c;
+}
+
+TEST(Types, WhatIsLostIsWhatTheOutputsAreFor) {
+  const Case c = HeadAndCache();
+  OptimizeOptions options;
+  options.recipe = "dynamic", options.fit = false, options.layers = true;
+  const auto plain = OptimizeCase(c, options);
+  ASSERT_TRUE(plain.has_value()) << plain.error().message;
+  ASSERT_EQ(Worst(plain->losses)->first, "present");
+  EXPECT_EQ(plain->layers[0].node, "head");
+  EXPECT_EQ(plain->layers[0].output, "logits");
+  EXPECT_EQ(plain->layers[0].share, 1);
+  const double kl = plain->loss_details.rows.at("logits").MeanKl();
+  EXPECT_EQ(plain->layers[0].kl, kl);
+  const auto kept_by = [&](const std::function<void(OptimizeOptions&)>& ask) {
+    OptimizeOptions asked = options;
+    asked.layers = false;
+    ask(asked);
+    const auto done = OptimizeCase(c, asked);
+    EXPECT_TRUE(done.has_value()) << done.error().message;
+    return done ? Named(*done, "float") : std::vector<std::string>{"error"};
+  };
+  EXPECT_THAT(kept_by([&](auto& o) { o.max_kl = kl / 2; }), ElementsAre("head"));
+  EXPECT_THAT(kept_by([&](auto& o) { o.max_kl = kl * 1.01; }), IsEmpty());
+  EXPECT_THAT(kept_by([&](auto& o) { o.min_db = Decibels(Worst(plain->losses)->second) + 3; }), ElementsAre("cache"));
+  const double cosine = plain->losses.at("present").MeanRowCosine();
+  EXPECT_THAT(kept_by([&](auto& o) { o.min_cosine = (1 + cosine) / 2; }), ElementsAre("cache"));
+  EXPECT_THAT(kept_by([&](auto& o) { o.min_cosine = cosine - 1e-6; }), IsEmpty());
+  EXPECT_THAT(kept_by([&](auto& o) { o.min_cosine = (1 + cosine) / 2, o.max_kl = kl / 2; }),
+              ::testing::UnorderedElementsAre("cache", "head"));
+}
+
 TEST(Types, WhatCannotBeIsAnError) {
   const Case c = ThreeLinears();
   const auto message = [&c](const OptimizeOptions& options) {
@@ -330,6 +384,9 @@ TEST(Types, WhatCannotBeIsAnError) {
   EXPECT_THAT(message(options), HasSubstr("dynamic: no Linear is called 'nobody'"));
   options.recipe = "dynamic";
   EXPECT_THAT(message(options), HasSubstr("dynamic names Linears that recipe int8"));
+  options = OptimizeOptions();
+  options.max_kl = 0.01;
+  EXPECT_THAT(message(options), HasSubstr("max_kl: no output of the model has rows of logits or probabilities"));
   options = AtLeast("int8", 20);
   options.threads = 1;
   const auto done = Optimize(c.graph, options);

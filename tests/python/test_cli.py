@@ -43,7 +43,7 @@ def test_optimize_report_follows_the_contract(run, calib, tmp_path):
     assert report["time_s"] > 0
     assert "attention 2/2 fused" in done.stdout
     assert [set(loss) for loss in report["losses"]] == [{"output", "sqnr_db", "cosine", "row_cosine", "row_cosine_error", "lowest_db", "highest_db", "kind", "exact"}]
-    assert report["losses_of"] == {"batches": 1, "held_out": False} and "on one batch, which calibration saw: " in done.stdout
+    assert report["losses_of"] == {"batches": 1, "held_out": False, "output": report["losses"][0]["output"]} and "on one batch, which calibration saw: " in done.stdout
     assert report["losses"][0]["sqnr_db"] > 20 and not report["losses"][0]["exact"]
     assert f"'{report['losses'][0]['output']}' {report['losses'][0]['sqnr_db']:.1f} dB (cosine" in done.stdout
     html = (tmp_path / "report.html").read_text()
@@ -54,7 +54,7 @@ def test_layers_are_named_as_the_table_and_keep_float_name_them(run, calib, tmp_
     done = optimize(run, calib, "--layers", "--report", "report.html")
     report = read_json(tmp_path / "report.json")
     worst = report["layers"][0]
-    assert {"node", "kind", "output", "share", "sqnr_db", "cosine", "exact"} == set(worst)
+    assert {"node", "kind", "output", "share", "sqnr_db", "cosine", "row_cosine", "exact"} == set(worst)
     assert worst["node"] in done.stdout.split("share of the loss")[1] and worst["node"] in (tmp_path / "report.html").read_text()
     attention = {c["nodes"][0] for c in report["candidates"] if c["kind"] == "attention"}
     assert attention <= {layer["node"] for layer in report["layers"]}
@@ -76,7 +76,7 @@ def test_min_db_is_kept_by_types_that_the_report_tells(run, calib, tmp_path):
     types = [layer["type"] for layer in report["layers"]]
     assert set(types) <= {"quantized", "dynamic", "float"} and set(types) != {"quantized"}
     assert types.count("dynamic") == len(report["dynamic"]) and types.count("float") == len(report["keep_float"])
-    assert f"to keep {want:.1f} dB: {types.count('dynamic')} of {len(types)} layers dynamic, {types.count('float')} in float" in done.stdout
+    assert f"for --min-db {want:g}: {types.count('dynamic')} of {len(types)} layers dynamic, {types.count('float')} in float" in done.stdout
     assert report["layers"][0]["type"] in (tmp_path / "report.html").read_text()
     sentence(run("optimize", BERT, "-o", "no.onnx", "--recipe", "dynamic", "--min-db", "20"), "--min-db", "--calib")
     sentence(run("optimize", BERT, "-o", "no.onnx", "--calib", calib, "--dynamic", "nobody"), "'nobody'")

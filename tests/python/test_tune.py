@@ -92,7 +92,7 @@ def test_where_int8_misses_layers_leave_it_until_the_metric_is_kept(monkeypatch)
     assert all(p["recipe"] == "int8" and p["keep_float"] + p["dynamic"] and p["ms"] > 0 for p in between)
     # A row for each layer, that says what it alone loses and what became of it.
     kinds = [layer["kind"] for layer in tuned.layers]
-    assert kinds.count("attention") == 2 and kinds.count("linear") >= 12 and all(layer["alone_db"] > 0 for layer in tuned.layers)
+    assert kinds.count("attention") == 2 and kinds.count("linear") >= 12 and all(layer["alone_loss"] > 0 for layer in tuned.layers)
     if plans[tuned.name] in between:
         chosen = plans[tuned.name]
         assert {layer["node"] for layer in tuned.layers if layer["type"] == "float"} == set(chosen["keep_float"])

@@ -121,6 +121,8 @@ def test_the_sentence_names_function_argument_and_what_it_takes(call, words):
     ({"held_out": -5}, "held_out is -5; it takes a number from -1 to 1000000"),
     ({"min_db": -5}, "min_db is -5; it takes a number from 0 to 200"),
     ({"min_db": float("nan")}, "min_db is nan; it takes a number from 0 to 200"),
+    ({"min_cosine": 1.5}, "min_cosine is 1.5; it takes a number from 0 to 1"),
+    ({"max_kl": -0.01}, "max_kl is -0.01; it takes a number from 0 to 100"),
     ({"bits": 9}, "bits is 9; it takes a number from 4 to 8"),
     ({"threads": -1}, "threads is -1; it takes a number from 0 to 1024"),
 ])
