@@ -360,8 +360,9 @@ def text_batches(
 
     texts: some hundred as the model will see them; or a file of UTF-8 with one on each line. tokenizer: the path of a tokenizer.json (needs the
     package tokenizers), a tokenizers.Tokenizer, a fast tokenizer of transformers, or what has encode(text).ids. model: whose inputs get arrays
-    (input_ids, attention_mask, token_type_ids, position_ids, and caches without tokens), in its types and, where it fixes them, sizes; None: ids
-    and mask. batch_size: 32 unless given, fewer where that would be less than eight batches. max_length: tokens of a text at most. without: inputs to leave out, as those that optimize is told by assume.
+    (input_ids, attention_mask, token_type_ids, position_ids, and caches), in its types and, where it fixes them, sizes; None: ids
+    and mask. Of a decoder with caches every second batch is the later half of its texts, behind caches that the model makes of the first
+    (256 MB in all at most), the others have caches without tokens. batch_size: 32 unless given, fewer where that would be less than eight batches. max_length: tokens of a text at most. without: inputs to leave out, as those that optimize is told by assume.
 
     Texts of like lengths share a batch, the short ones first. Where a model has no attention_mask, the
     texts are joined and cut into rows that are full.

@@ -42,16 +42,15 @@ class _Decoder:
         ports = {port.name: port for port in self.session.inputs}
         if "input_ids" not in ports:
             raise OctavoError(f"the model has no input 'input_ids' ({', '.join(ports)}); generation takes decoders that read token ids")
-        pasts = [name for name in ports if is_cache(name)]
         outputs = [port.name for port in self.session.outputs]
-        presents = [name for name in outputs if re.search(r"present|cache", name, re.IGNORECASE)]
+        pasts, presents = caches_of(ports, outputs)
         if len(pasts) != len(presents):
             raise OctavoError(f"the model has {len(pasts)} caches as inputs and {len(presents)} as outputs; generation takes as many of both")
         rest = [name for name in outputs if name not in presents]
         if not rest:
             raise OctavoError(f"the model has no output but its caches ({', '.join(outputs)}); generation takes decoders that give logits")
         self.logits = "logits" if "logits" in rest else rest[0]
-        self.present_of = dict(zip(sorted(pasts, key=_in_order), sorted(presents, key=_in_order)))
+        self.present_of = dict(zip(pasts, presents))
         self.ports = ports
         for name in ports:
             if name not in pasts and name not in _GIVEN:
@@ -143,6 +142,12 @@ def _in_order(name):
 def is_cache(name):
     """Whether an input of this name takes the keys or values of tokens that were."""
     return bool(_PAST.search(name)) and name != "use_cache_branch"
+
+
+def caches_of(inputs, outputs):
+    """Names of caches among both, in one order."""
+    presents = [name for name in outputs if re.search(r"present|cache", name, re.IGNORECASE)]
+    return sorted(filter(is_cache, inputs), key=_in_order), sorted(presents, key=_in_order)
 
 
 def empty_cache(port, batch=1):

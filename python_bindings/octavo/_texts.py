@@ -2,10 +2,11 @@
 
 import os
 import pathlib
+import warnings
 
 import numpy as np
 
-from ._generate import empty_cache, ids_in, is_cache, read_tokenizer, tokens_of
+from ._generate import caches_of, empty_cache, ids_in, is_cache, read_tokenizer, tokens_of
 from ._octavo import Graph, OctavoError, Session, _read
 from ._results import Port
 from ._words import takes
@@ -13,6 +14,7 @@ from ._words import takes
 _IDS, _MASK, _TYPES, _PLACES = "input_ids", "attention_mask", "token_type_ids", "position_ids"
 _MOST_TEXT = 1 << 30  # bytes of a file of texts
 _MOST, _BATCHES = 32, 8  # texts of a batch; from so many batches on some are held out of calibration
+_MOST_CACHES = 1 << 28  # bytes of all that are filled
 _DTYPES = {"s64": "int64", "s32": "int32", "u8": "uint8", "s8": "int8", "bool": "bool", "f16": "float16", "f32": "float32", "f64": "float64"}
 
 
@@ -126,6 +128,50 @@ def _batch(rows, length, ports):
     return {name: np.ascontiguousarray(known[name], port.dtype) if name in known else empty_cache(port, len(rows)) for name, port in ports.items()}
 
 
+def _halves(rows):
+    """What a prompt of the texts' beginnings is given, and what reads on is given behind it: as many last tokens of each, so that padding stands in front."""
+    length, now = max(len(ids) for ids, _ in rows), min(len(ids) for ids, _ in rows) // 2
+    known = {name: np.zeros((len(rows), length), np.int64) for name in (_IDS, _MASK, _TYPES)}
+    for line, (ids, types) in enumerate(rows):
+        for name, values in ((_IDS, ids), (_MASK, 1), (_TYPES, types)):
+            known[name][line, length - len(ids) :] = values
+    known[_PLACES] = np.maximum(known[_MASK].cumsum(1) - 1, 0)
+    cut = length - now
+    return {name: a[:, :cut] for name, a in known.items()}, {name: a if name == _MASK else a[:, cut:] for name, a in known.items()}
+
+
+def _read_on(rows, ports, session, present_of):
+    """A batch of the later halves of texts, whose caches are what the model makes of the first; None where it does not make them so."""
+    halves = _halves(rows)
+    first, second = ({name: np.ascontiguousarray(half[name], ports[name].dtype) for name in half if name in ports} for half in halves)
+    empty = {past: empty_cache(ports[past], len(rows)) for past in present_of}
+    hidden = halves[0][_MASK] == 0
+    for past, cache in zip(present_of, session.run({**first, **empty}, outputs=list(present_of.values()))):
+        axis = empty[past].shape.index(0, 1)
+        if cache.shape != empty[past].shape[:axis] + hidden.shape[1:] + empty[past].shape[axis + 1 :]:
+            return None
+        np.moveaxis(cache, (0, axis), (0, 1))[hidden] = 0  # what stands there is nothing that calibration should see
+        second[past] = cache
+    return second
+
+
+def _fill_caches(batches, parts, ports, model):
+    """Every second batch reads on, as a decoder does; the others stay prompts."""
+    if any(_fixed(ports[name], 1) for name in (_IDS, _MASK, _TYPES, _PLACES) if name in ports):
+        return
+    chosen = [i for i, rows in enumerate(parts) if (i + i // _BATCHES) % 2 and min(len(ids) for ids, _ in rows) > 1]  # of those held out some and some not
+    bytes_of_token = sum(empty_cache(port).dtype.itemsize * int(np.prod([d for d in port.shape[1:] if isinstance(d, int)])) for name, port in ports.items() if is_cache(name))
+    whole = sum(len(parts[i]) * max(len(ids) for ids, _ in parts[i]) * bytes_of_token for i in chosen)
+    try:
+        session = model if isinstance(model, Session) else Session(model)
+        pasts, presents = caches_of(ports, [port.name for port in session.outputs])
+        for i in chosen[:: 1 + whole // _MOST_CACHES]:
+            if len(pasts) == len(presents):
+                batches[i] = _read_on(parts[i], ports, session, dict(zip(pasts, presents))) or batches[i]
+    except OctavoError as error:
+        warnings.warn(f"the caches of calibration stay empty, since the model does not run here: {error}", stacklevel=4)
+
+
 @takes(texts="file|words", tokenizer="tokenizer", batch_size="whole", max_length="whole", without="words")
 def text_batches(texts, tokenizer, model=None, *, batch_size=None, max_length=128, without=()):
     """Batches for optimize(calibration=...), calibrate and compare; __init__.pyi says what is given."""
@@ -146,4 +192,7 @@ def text_batches(texts, tokenizer, model=None, *, batch_size=None, max_length=12
     if len(parts) < _BATCHES:  # none is held out, and losses are told, and min_db is kept, on the first
         middle = len(parts) // 2
         parts = parts[middle:] + parts[:middle]
-    return [_batch(part, length or max(len(row[0]) for row in part), ports) for part in parts]
+    batches = [_batch(part, length or max(len(row[0]) for row in part), ports) for part in parts]
+    if any(map(is_cache, ports)) and not without:
+        _fill_caches(batches, parts, ports, model)
+    return batches

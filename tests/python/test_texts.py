@@ -4,14 +4,15 @@ import json
 import os
 import subprocess
 import sys
+import tarfile
 import types
 
 import numpy as np
 import octavo
 import pytest
-from conftest import BERT, read_json
+from conftest import BERT, SOURCE, read_json
 from onnx import TensorProto, helper
-from test_generate import decoder
+from test_generate import decoder, logits_of
 
 TEXTS = ["a b", "b a a b", "c", "d c b a d c", "a", "b b b", "c c c c c"]  # ids: a is 3
 
@@ -98,6 +99,54 @@ def test_they_calibrate_encoders_and_decoders():
     assert calibrated["attention"] == {"found": 2, "fused": 2} and calibrated["losses"]
     model = decoder()
     octavo.optimize(model, calibration=octavo.text_batches(["b", "c"], Words(), model, batch_size=1))
+
+
+@pytest.fixture(scope="module")
+def llama(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("zoo")
+    with tarfile.open(SOURCE / "tests" / "data" / "zoo" / "zoo.tar.xz") as archive:
+        archive.extract("float/llama_past.ts17.sdpa.onnx", folder, filter="data")
+    return folder / "float" / "llama_past.ts17.sdpa.onnx"
+
+
+def test_every_second_batch_reads_on_behind_the_caches_of_the_first_halves(llama):
+    session = octavo.Session(llama, threads=1)
+    empty = {port.name: octavo._generate.empty_cache(port) for port in session.inputs if "past" in port.name}
+    batches = octavo.text_batches(TEXTS * 5, Words(), llama)
+    filled = [batch["past_0_key"].shape[2] > 0 for batch in batches]
+    assert filled == [False, True] * 4 + [True] and {len(batch["input_ids"]) for batch in batches} == {3, 4}
+    padded = 0
+    for batch in (batch for batch, is_filled in zip(batches, filled) if is_filled):
+        now = batch["input_ids"].shape[1]
+        hidden = session.run(batch)[0]
+        for line, mask in enumerate(batch["attention_mask"]):
+            padded += (mask == 0).sum()
+            behind = batch["past_0_key"][line, 0]
+            assert not behind[mask[:-now] == 0].any() and behind[mask[:-now] != 0].any(1).all()
+            alone = [session.run({"input_ids": np.array([ids]), "attention_mask": np.ones((1, len(ids)), np.int64), **empty})[0][0, -now:]
+                     for ids in (Words().encode(text).ids for text in TEXTS) if len(ids) == mask.sum() and ids[-now:] == batch["input_ids"][line].tolist()]
+            assert any(np.allclose(hidden[line], of_one, atol=1e-4) for of_one in alone)
+    assert padded
+    assert octavo.optimize(llama, calibration=batches).report["losses_of"]["held_out"]
+
+
+def test_caches_are_filled_as_far_as_memory_and_the_model_allow(llama, monkeypatch):
+    fills = lambda: [i for i, batch in enumerate(octavo.text_batches(TEXTS * 5, Words(), llama)) if batch["past_0_key"].size]  # noqa: E731
+    assert fills() == [1, 3, 5, 7, 8]
+    monkeypatch.setattr(octavo._texts, "_MOST_CACHES", 5000)  # all together take 31 kB
+    assert fills() == [1]
+    monkeypatch.setattr(octavo._texts, "_MOST_CACHES", 14000)
+    assert fills() == [1, 7]
+    model = decoder()
+    prompt, on = octavo.text_batches(["b a a", "c a b b"], Words(), model, batch_size=1)
+    assert prompt["past_key_values.0.key"].shape[1] == 0
+    assert on["position_ids"].tolist() == [[3, 4]] and on["attention_mask"].shape == (1, 5)
+    assert np.allclose(octavo.Session(model).run(on)[0][0], logits_of(Words().encode("b a a").ids)[3:], atol=1e-4)
+    other = reader(input_ids=(TensorProto.INT64, ["b", "s"]), past=(TensorProto.FLOAT, ["b", "p", 4]))
+    other.graph.node[1].domain, other.graph.node[1].op_type = "a.b", "Secret"
+    other.opset_import.append(helper.make_opsetid("a.b", 1))
+    with pytest.warns(UserWarning, match="the caches of calibration stay empty, since the model does not run here: "):
+        assert all(batch["past"].size == 0 for batch in octavo.text_batches(TEXTS, Words(), other))
 
 
 def test_as_many_tokens_as_a_model_knows_may_be_given():
