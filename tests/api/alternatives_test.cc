@@ -29,12 +29,12 @@ constexpr int64_t kDepth = 256, kClasses = 24, kSpoiled = 64;
 
 // x [rows, 256] times a matrix. spoiled: in its last rows, which x meets with zeros, are numbers a thousand times the others, so that a scale for a column
 // leaves nothing of the others, and one for a block of rows does.
-Graph Model(const char* output, bool spoiled, int64_t columns = kClasses) {
+Graph Model(const char* output, bool spoiled, int64_t columns = kClasses, float spoil = 300) {
   std::mt19937 rng(3);
   std::normal_distribution<float> normal;
   Tensor w = Tensor::Empty(DType::kF32, {kDepth, columns});
   for (int64_t at = 0; float& v : w.mutable_as<float>()) {
-    v = normal(rng) * (spoiled && at++ / columns >= kDepth - kSpoiled ? 300 : 0.2f);
+    v = normal(rng) * (spoiled && at++ / columns >= kDepth - kSpoiled ? spoil : 0.2f);
   }
   Graph g;
   g.info.opsets[""] = 18;
@@ -138,6 +138,22 @@ TEST(Alternatives, RowsGetScalesOfTheirOwnWhereThatKeepsMore) {
   EXPECT_THAT(Done(Model("hidden", true), 8, kInt8).notes, Not(says));
   EXPECT_THAT(Done(g, 8, nearest).notes, Not(says));
   EXPECT_THAT(Done(g, 8, [](OptimizeOptions& o) { o.recipe = "fp8"; }, kSmall).notes, Not(says));
+}
+
+// Where weights lose most, rows of their own are not worth the time of all Linears, and those that need them are named.
+TEST(Alternatives, LinearsWhoseRowsOneScaleHarmsAreTold) {
+  const Graph g = Model("hidden", true, kClasses, 3);
+  const auto nearest = [](OptimizeOptions& o) { o.fit = false, o.calibrator = Calibrator::kEntropy; };
+  const Optimized lost = Done(g, 8, nearest, kSmall);
+  const Optimized other =
+      Done(g, 8, [&](OptimizeOptions& o) { nearest(o), o.pass_options["choose_rows"]["db"] = 30.0; }, kSmall);
+  EXPECT_THAT(lost.pipeline.dynamic, ElementsAre());
+  EXPECT_THAT(other.pipeline.dynamic, ElementsAre("fc"));
+  EXPECT_THAT(
+      lost.notes,
+      Contains(HasSubstr(std::format("{:.4f} by a scale for each row of Linears that one leaves less than 30 dB "
+                                     "of their rows, set choose_rows.db=30",
+                                     other.losses.at("hidden").MeanRowCosine()))));
 }
 
 // x attends to itself by scores of hundreds times sharp, so that its probabilities are one or the other key's, by less than a code.
