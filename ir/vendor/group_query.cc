@@ -115,18 +115,18 @@ ValueId Append(Site& s, ValueId past, ValueId now, ValueId scale, const Cache& c
     return now;
   }
   const bool one_scale = s.attrs().Str(present == 1 ? "k_quant_type" : "v_quant_type", "NONE") == "PER_TENSOR";
-  const ValueId zero = one_scale ? s.Constant(Tensor::Zeros(DType::kS8, {})) : ValueId{};
+  const ValueId zero = scale.valid() ? s.Constant(Tensor::Zeros(DType::kS8, {})) : ValueId{};
   if (one_scale) {
     now = s.Quantize(now, scale, zero);
   } else if (scale.valid()) {
-    const ValueId whole = s.Make(Op::kRound, {s.Make(Op::kDiv, {now, scale})});
-    now = s.Cast(s.Make(Op::kClip, {whole, s.Float(-128.0f), s.Float(127.0f)}), DType::kS8);
+    now = s.Quantize(s.Make(Op::kDiv, {now, scale}), s.Float(1.0f), zero);
   }
   const ValueId all = s.Make(Op::kCacheAppend, {past, now, c.before, c.keys});
   if (s.Wants(present))
     s.Return(present, c.dropped.valid() ? s.Make(Op::kCacheAppend, {past, all, c.dropped, c.capacity}) : all);
   if (!scale.valid()) return all;
-  return one_scale ? s.Dequantize(all, scale, zero) : s.Make(Op::kMul, {s.Cast(all, DType::kF32), scale});
+  if (one_scale) return s.Dequantize(all, scale, zero);
+  return s.Make(Op::kMul, {s.Dequantize(all, s.Float(1.0f), zero), scale});
 }
 
 // Key j takes part up to the query's own position, and not before the local window; without causal, as far as its entry
@@ -145,7 +145,8 @@ ValueId Mask(Site& s, const Cache& c) {
       const ValueId first = s.Make(Op::kSub, {own, s.Int(window)});
       seen = s.Make(Op::kAnd, {seen, s.Make(Op::kGreater, {at, first})});
     }
-    if (ragged) seen = s.Unsqueeze(seen, {1});
+    const bool sink = s.Has(11) || s.attrs().Int("smooth_softmax", 0) == 1;  // whose rule reads masks of rank 4
+    if (ragged || sink) seen = s.Unsqueeze(seen, ragged ? std::vector<int64_t>{1} : std::vector<int64_t>{0, 1});
   }
   return s.Make(Op::kWhere, {seen, s.Float(0.0f), s.Float(-std::numeric_limits<float>::infinity())});
 }
@@ -219,7 +220,7 @@ Status GroupQueryAttention(Site& s) {
   if (s.Has(11)) {
     core.sink = s.Reshape(s.In(11), {1, heads, 1, 1});
   } else if (s.attrs().Int("smooth_softmax", 0) == 1) {
-    core.sink = s.Float(0.0f);
+    core.sink = s.Constant(Tensor::Zeros(DType::kF32, {1, heads, 1, 1}));
   }
   s.Return(0, Attend(s, core));
   return {};

@@ -34,6 +34,15 @@ inline pattern::Verdict CheckScalarParams(const pattern::Match& m, pattern::Var 
   return pattern::Illegal(std::format("{} is not quantized per tensor with a constant scale and zero point", what));
 }
 
+// What `dq`, of one scale, makes of other codes.
+inline ValueId Dequantized(Rewriter& b, const Node& dq, ValueId codes) {
+  std::vector<ValueId> in = dq.inputs;
+  in[0] = codes;
+  ir::Attrs attrs = dq.attrs;
+  attrs.Erase("axis");
+  return b.Create(ir::Op::kDequantizeLinear, std::move(in), std::move(attrs));
+}
+
 // Two nodes with the same scale (slot 1) or zero point (slot 2), as a value or as a number.
 inline bool SameParam(const Graph& g, const Node& a, const Node& b, size_t slot) {
   const ir::Tensor *s = g.ConstantOf(a.input(slot)), *t = g.ConstantOf(b.input(slot));

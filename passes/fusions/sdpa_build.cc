@@ -1,4 +1,5 @@
 #include "octavo/ir/functions.h"
+#include "octavo/passes/fusions/codes.h"
 #include "octavo/passes/fusions/sdpa_parts.h"
 
 namespace octavo::passes::fusions {
@@ -49,6 +50,11 @@ ValueId Lowered(Rewriter& b, ValueId o, size_t rank) {
 ValueId Untransposed(Rewriter& b, ValueId kt) {
   const Graph& g = b.graph();
   const Node* p = g.Producer(kt);
+  if (p != nullptr && p->op == Op::kDequantizeLinear && HasScalarParams(g, *p) &&
+      g.IsFrom(p->input(0), Op::kTranspose)) {
+    const Node dq = *p;
+    return Dequantized(b, dq, Untransposed(b, dq.input(0)));
+  }
   if (p != nullptr && p->op == Op::kTranspose) {
     std::vector<int64_t> perm = p->attrs.Ints("perm");
     if (perm.size() == 4) {

@@ -23,6 +23,26 @@ TEST(SdpaRepeatRule, VIsRepeatedAsK) {
   EXPECT_EQ(CountAfter(FuseFloat, Op::kExpand, grouped(1)), 2);
 }
 
+// Codes of a cache, which are repeated before they are dequantized: of one scale that is known, not of one for each head.
+TEST(SdpaRepeatRule, CodesAreRepeatedAsFloatsAre) {
+  const auto attend = [](bool one_scale) {
+    return [one_scale](Graphs& m) {
+      const auto repeated = [&](const char* name) {
+        const ir::Shape scales = one_scale ? ir::Shape{} : ir::Shape{4};
+        const ValueId scale = m.Filled(scales, 0.1f), zero = m.g.AddConstant(ir::Tensor::Zeros(ir::DType::kU8, scales));
+        const ValueId codes = m.Node(Op::kQuantizeLinear, {m.Input(name, {2, 2, 5, 4}), m.Filled({}, 0.1f)});
+        const ValueId wide =
+            m.Node(Op::kExpand, {m.Node(Op::kUnsqueeze, {codes, m.Ints({2})}), m.Ints({2, 2, 2, 5, 4})});
+        return m.Node(Op::kDequantizeLinear, {m.Node(Op::kReshape, {wide, m.Ints({2, 4, 5, 4})}), scale, zero},
+                      {{"axis", int64_t{1}}});
+      };
+      m.g.AddOutput("y", m.Node(Op::kSdpa, {m.Input("q", {2, 4, 5, 4}), repeated("k"), repeated("v")}, m.Heads(4, 4)));
+    };
+  };
+  EXPECT_EQ(CountAfter(FuseFloat, Op::kExpand, attend(true)), 0);
+  EXPECT_EQ(CountAfter(FuseFloat, Op::kExpand, attend(false)), 2);
+}
+
 TEST(SdpaRepeatRule, RefusesWithASentence) {
   const auto repeated = [](Graphs& m, ValueId k, int64_t groups, int64_t times) {
     const ValueId five = m.Node(Op::kUnsqueeze, {k, m.Ints({2})});
