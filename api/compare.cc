@@ -2,10 +2,11 @@
 
 #include <cmath>
 #include <optional>
+#include <string>
+#include <utility>
 
 #include "octavo/api/compare_layers.h"
 #include "octavo/api/loss.h"
-
 
 namespace octavo::api {
 
@@ -39,6 +40,43 @@ ir::Result<Comparison> Compare(ir::Graph a, ir::Graph b, const CompareOptions& o
   }
   if (layers) done.layers = layers->Differences();
   return done;
+}
+
+namespace {
+
+// Where all inputs begin with one symbol, the first rows of each.
+void CutToFewRows(const ir::Graph& graph, ir::TensorMap& inputs) {
+  constexpr int64_t kFew = 4;
+  std::string batch;
+  for (const ir::ValueId v : graph.inputs()) {
+    const auto& shape = graph.value(v).type.shape;
+    if (!shape || shape->empty() || (*shape)[0].symbol().empty()) return;
+    if (!std::exchange(batch, (*shape)[0].symbol()).empty() && batch != (*shape)[0].symbol()) return;
+  }
+  for (auto& [name, t] : inputs) {
+    if (t.rank() == 0 || t.shape()[0] <= kFew || quant::BitsOf(t.dtype()) < 8) continue;
+    ir::Shape shape = t.shape();
+    shape[0] = kFew;
+    t = ir::Tensor::View(t.dtype(), std::move(shape), t.buffer(), static_cast<size_t>(t.data() - t.buffer()->data()));
+  }
+}
+
+}  // namespace
+
+std::vector<LayerDifference> LayersOn(ir::Graph a, ir::Graph b, ir::TensorMap inputs,
+                                      const runtime::CompileOptions& how) {
+  const auto caches_a = passes::quantize::CodedCaches(a), caches_b = passes::quantize::CodedCaches(b);
+  CutToFewRows(a, inputs);
+  LayerPairs layers(a, b);
+  const auto outputs = [&](ir::Graph graph, const auto& caches) -> ir::Result<ir::TensorMap> {
+    OCTAVO_TRY(const runtime::Model model, runtime::Model::Compile(std::move(graph), how));
+    return NamedOutputs(model, caches, inputs);
+  };
+  auto want = outputs(std::move(a), caches_a);
+  if (!want) return {};
+  auto got = outputs(std::move(b), caches_b);
+  if (!got || !layers.Add(inputs, *want, *got)) return {};
+  return layers.Differences();
 }
 
 ordered_json ToJson(const Comparison& comparison) {

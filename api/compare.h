@@ -11,6 +11,7 @@
 #include "octavo/ir/json.h"
 #include "octavo/quant/dataset.h"
 #include "octavo/quant/error.h"
+#include "octavo/runtime/model.h"
 
 namespace octavo::api {
 
@@ -29,9 +30,10 @@ struct LayerDifference {
   std::string node = {}, op = {};  // source name, op in b
   int64_t elements = 0;            // without padding
   double sqnr_db = 0, cosine = 1;
-  bool fitted = false;  // channels of b are multiples of those of a, or less a constant, which no other layer sees: left out
-  double enters_db = 0;            // the worst of the layers that it reads; infinite: none of them
-  double own_db = 0;               // what it adds to that, as decibels of its own values
+  bool fitted =
+      false;  // channels of b are multiples of those of a, or less a constant, which no other layer sees: left out
+  double enters_db = 0;             // the worst of the layers that it reads; infinite: none of them
+  double own_db = 0;                // what it adds to that, as decibels of its own values
   double clipped = 0, flushed = 0;  // shares: beyond the range of its codes, and 0 in b alone; 0 where it has no codes
 };
 // In words, empty: none.
@@ -43,6 +45,10 @@ struct Comparison {
   int64_t batches = 0;
 };
 ir::Result<Comparison> Compare(ir::Graph a, ir::Graph b, const CompareOptions& options);
+
+// The layers alone, where both models take floats: on a few rows of a batch, which takes a fraction of what calibration did. Empty where they cannot be compared.
+std::vector<LayerDifference> LayersOn(ir::Graph a, ir::Graph b, ir::TensorMap inputs,
+                                      const runtime::CompileOptions& how);
 
 // As cli/JSON.md says.
 nlohmann::ordered_json ToJson(const Comparison& comparison);

@@ -1,6 +1,7 @@
 #include "octavo/api/loss.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 #include <format>
 #include <limits>
@@ -118,6 +119,20 @@ std::pair<double, double> Spread(const LossDetails& details, const std::string& 
     low = std::min(low, Decibels(it->second)), high = std::max(high, Decibels(it->second));
   }
   return {low, std::max(low, high)};
+}
+
+std::string HowSure(const LossDetails& details, const Losses::value_type& loss) {
+  const auto& [name, s] = loss;
+  std::string text = s.SqnrError() > 0 ? std::format("+- {:.1g}; ", s.SqnrError()) : "";
+  if (const auto [low, high] = Spread(details, name); details.batches > 1 && std::isfinite(low))
+    text += std::format("batch by batch {:.1f} to {:.1f}; ", low, high);
+  // The cosine of one number is 1.
+  text += s.IsOneNumberARow() ? std::format("R^2 {:.5f}", s.RSquared())
+                              : std::format("cosine {:.5f} +- {:.1g}", s.MeanRowCosine(), s.RowCosineError());
+  if (const auto it = details.rows.find(name); it != details.rows.end())
+    text += std::format("; the same first choice in {:.1f} % of rows, KL {:.2g} +- {:.1g}", 100 * it->second.Top1(),
+                        it->second.MeanKl(), it->second.KlError());
+  return text;
 }
 
 int64_t HeldOutOf(int64_t size, int asked) {

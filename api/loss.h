@@ -36,6 +36,9 @@ struct LossDetails {
 std::string WhatWasSeen(const LossDetails& details);
 // Lowest and highest decibels of an output, batch by batch; both infinite where nothing differs.
 std::pair<double, double> Spread(const LossDetails& details, const std::string& output);
+// What stands behind an output's decibels, errors as standard errors over rows: "+- 0.1; batch by batch 30.9 to 32.0; cosine 0.99961 +- 2e-05; the same first
+// choice in 98.2 % of rows, KL 0.0031 +- 0.0002".
+std::string HowSure(const LossDetails& details, const Losses::value_type& loss);
 
 // How many batches of `size` are held out: as asked, at most all but one; -1 asks for an eighth, so none of fewer than eight: calibration needs them more.
 int64_t HeldOutOf(int64_t size, int asked);

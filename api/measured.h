@@ -19,7 +19,7 @@ struct Measured {
     double ms = 0, low = 0, high = 0;  // median, and the runs at a tenth and nine tenths
     int64_t runs = 0;
     int64_t peak_bytes = 0;                    // of a process that opens the file and runs it once; 0: not known
-    std::vector<runtime::ProfileEvent> steps;  // of one run more
+    std::vector<runtime::ProfileEvent> steps;  // each as in the median of five runs more
   };
   Side before, after;
   std::string shapes;   // of the inputs

@@ -125,6 +125,8 @@ Result<Optimized> OptimizeAdvised(Graph graph, const OptimizeOptions& options) {
   const Graph model = options.data != nullptr ? graph : Graph();
   OCTAVO_TRY(Optimized result, OptimizeAgain(std::move(graph), options, evidence));
   OCTAVO_TRY_STATUS(NoteAlternatives(model, options, evidence, result));
+  if (options.explain && !evidence.samples.empty() && !options.other_runtime)
+    result.added = LayersOn(model, result.graph, evidence.samples[0].inputs, CompileOptionsOf(options));
   return result;
 }
 

@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "octavo/api/compare.h"
 #include "octavo/api/drawing.h"
 #include "octavo/api/loss.h"
 #include "octavo/ir/graph.h"
@@ -92,6 +93,8 @@ struct Optimized {
   std::vector<std::string> notes;  // what a person should know who reads nothing else
   Losses losses;  // against the model as it was, over the batches of loss_details; empty: no data, no float outputs
   LossDetails loss_details;
+  std::vector<LayerDifference>
+      added;  // what each layer adds to the noise that enters it, on rows of those batches; empty: not known
   std::vector<LayerLoss> layers;  // most loss first: OptimizeOptions::layers, min_db, min_cosine, max_kl
   std::string data;               // "12 batches from 'calib/'"; empty: none used
   bool random_data = false;

@@ -86,6 +86,9 @@ function drawing(root,nodes){
   const others=i=>self.side==='after'?nodes[i].from:self.peer.nodes.flatMap((m,j)=>m.from.includes(i)?[j]:[]);
   self.light=(list)=>{self.lit=new Set(list);for(const b of boxes)b.g.classList.toggle('lit',b.nodes.some(i=>self.lit.has(i)));
     const first=boxes.find(b=>b.g.classList.contains('lit'));if(first)canvas.scrollTo(Math.max(0,first.x*scale-canvas.clientWidth/2),Math.max(0,first.y*scale-canvas.clientHeight/2))};
+  let wanted=null;
+  function dim(){for(const b of boxes)b.g.classList.toggle('dim',wanted!==null&&!b.nodes.some(i=>wanted.has(i)))}
+  self.sift=test=>{wanted=test?new Set(nodes.flatMap((x,i)=>test(x,self.side==='after'?x.from.map(f=>self.peer.nodes[f]):[x])?[i]:[])):null;dim();return wanted?wanted.size:nodes.length};
   function choose(b){if(b.key){open.add(b.key);const first=b.nodes[0];draw();focusOn(boxes.findIndex(c=>c.nodes[0]===first));return}
     tell(b.nodes[0]);self.light([]);self.peer.light(others(b.nodes[0]))}
   function focusOn(k,quiet){if(!boxes[k])return;boxes[lead]?.g.setAttribute('tabindex','-1');lead=k;boxes[k].g.setAttribute('tabindex','0');if(!quiet)boxes[k].g.focus({preventScroll:true});
@@ -110,7 +113,7 @@ function drawing(root,nodes){
       const t=el('text',{});t.textContent=b.label;const title=el('title',{});title.textContent=b.key?b.label:n.op+' '+n.name+'\n'+n.type;
       b.g.append(title,el('rect',{x:-b.width/2,y:-13,width:b.width,height:26,rx:b.look==='end'?13:5}),t);
       b.g.addEventListener('click',()=>{focusOn(boxes.indexOf(b));choose(b)});svg.append(b.g)});
-    self.light(self.lit);focusOn(Math.min(lead,boxes.length-1),true);zoom(scale);self.boxes=boxes.length;
+    self.light(self.lit);dim();focusOn(Math.min(lead,boxes.length-1),true);zoom(scale);self.boxes=boxes.length;
   }
   svg.addEventListener('keydown',e=>{const step={ArrowDown:1,ArrowRight:1,ArrowUp:-1,ArrowLeft:-1}[e.key];
     if(step){e.preventDefault();focusOn(Math.min(boxes.length-1,Math.max(0,lead+step)))}else if(e.key==='Enter'||e.key===' '){e.preventDefault();choose(boxes[lead])}});
@@ -130,7 +133,7 @@ function drawings(){
   const data=JSON.parse(byId('graphs').textContent),text=i=>data.texts[i];
   const read=list=>list.map(([op,name,type,reads,look,from])=>({op:text(op),name:text(name),type:text(type),reads,look,from}));
   const [before,after]=['before','after'].map(side=>drawing(byId('graph-'+side),read(data[side])));
-  before.peer=after;after.peer=before;before.fit();after.fit();
+  before.peer=after;after.peer=before;before.fit();after.fit();drawn.push(before,after);sift();
 }
 if(byId('graphs')){const shown=byId('graphs').closest('details');let done=false;const once=()=>{if(shown.open&&!done){done=true;drawings()}};shown.addEventListener('toggle',once);once()})";
 

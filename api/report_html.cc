@@ -4,6 +4,7 @@
 #include <cmath>
 #include <format>
 #include <map>
+#include <optional>
 #include <tuple>
 
 #include "octavo/api/drawing.h"
@@ -25,22 +26,12 @@ std::string Percent(int64_t part, int64_t whole) {
   return std::format("{:.1f} %", 100.0 * static_cast<double>(part) / static_cast<double>(whole));
 }
 
-// " (batch by batch 30.1 to 32.9)", "; the same first choice in 98.2 % of 512 rows, KL 0.0031 +- 0.0002".
-std::string HowSure(const LossDetails& details, const std::string& name) {
-  std::string text;
-  if (const auto [low, high] = Spread(details, name); details.batches > 1 && std::isfinite(low))
-    text += std::format("; batch by batch {:.1f} to {:.1f} dB", low, high);
-  if (const auto it = details.rows.find(name); it != details.rows.end())
-    text += std::format("; the same first choice in {:.2f} % of rows, KL {:.2g} +- {:.1g}", 100 * it->second.Top1(),
-                        it->second.MeanKl(), it->second.KlError());
-  return text;
-}
-
 // What a person who reads one sentence should know.
 std::string Verdict(const Optimized& r, const FileSizes& bytes, const Measured* measured) {
   std::string text;
   if (const Losses::value_type* worst = Worst(r.losses)) {
-    const auto& [name, s] = *r.losses.find(MostLost(r).output);
+    const Losses::value_type& told = *r.losses.find(MostLost(r).output);
+    const auto& [name, s] = told;
     const bool is_worst = name == worst->first;
     const std::string which = r.losses.size() == 1 ? "The output"
                               : is_worst           ? "The worst of " + std::to_string(r.losses.size()) + " outputs"
@@ -123,26 +114,31 @@ std::map<std::string, std::pair<std::string, std::string>> ShapesOfNodes(const i
 // Of the strip: what a click tells.
 class CellMaker {
  public:
-  CellMaker(const Optimized& r, const Measured* measured)
-      : r_(r), read_(RangesOfNodes(r)), timed_(measured != nullptr) {
+  CellMaker(const Optimized& r, const Measured* measured) : r_(r), read_(RangesOfNodes(r)) {
     for (const LayerLoss& layer : r.layers) losses_[layer.node] = &layer;
     shapes_ = ShapesOfNodes(r.before);
-    if (timed_)
-      before_ = MillisecondsByNode(measured->before.steps), after_ = MillisecondsByNode(measured->after.steps);
+    if (measured != nullptr) times_.emplace(*measured, r.report.candidates);
+    for (const LayerDifference& d : r.added) added_[d.node] += std::pow(10, -d.own_db / 10);
   }
 
-  nlohmann::ordered_json Of(const passes::Candidate& c) const {
+  nlohmann::ordered_json Of(size_t at) const {
+    const passes::Candidate& c = r_.report.candidates[at];
     nlohmann::ordered_json cell = {{"kind", c.kind}, {"nodes", c.nodes},   {"status", c.status},
                                    {"rule", c.rule}, {"reason", c.reason}, {"place", c.place}};
     if (c.nodes.empty()) return cell;
-    const std::string name(passes::GivenName(c.nodes[0]));
     if (const auto it = shapes_.find(c.nodes[0]); it != shapes_.end())
       std::tie(cell["takes"], cell["gives"]) = it->second;
-    const auto milliseconds = [&name](const auto& all) {
-      const auto it = all.find(name);
-      return it == all.end() ? std::string() : std::format("{:.3f}", it->second);
-    };
-    if (timed_) cell["ms_before"] = milliseconds(before_), cell["ms"] = milliseconds(after_);
+    if (times_ && times_->Now(at) > 0) {
+      cell["ms"] = std::format("{:.3f}", times_->Now(at));
+      cell["ms_before"] = std::format("{:.3f}", times_->Before(at));
+      if (times_->Products(at) > 1) cell["products"] = times_->Products(at);
+    }
+    double noise = 0;
+    bool known = false;
+    for (const std::string& node : c.nodes) {
+      if (const auto it = added_.find(node); it != added_.end()) known = true, noise += it->second;
+    }
+    if (known) cell["adds"] = std::clamp(-10 * std::log10(noise), -99.0, 999.0);  // JSON has no infinity
     std::vector<size_t> ranges;
     for (const std::string& node : c.nodes) {
       const auto it = read_.find(node);
@@ -166,29 +162,50 @@ class CellMaker {
   std::map<std::string, const LayerLoss*> losses_;
   std::map<std::string, std::pair<std::string, std::string>> shapes_;
   std::map<std::string, std::vector<size_t>> read_;
-  std::map<std::string, double> before_, after_;
-  bool timed_;
+  std::map<std::string, double> added_;  // power of its noise to that of its values
+  std::optional<StepTimes> times_;
 };
 
 // What the strip is made of.
 std::string Cells(const Optimized& r, const Measured* measured) {
   nlohmann::ordered_json cells = nlohmann::ordered_json::array(), ranges = nlohmann::ordered_json::array();
   const CellMaker maker(r, measured);
-  for (const passes::Candidate& c : r.report.candidates) {
-    if (c.kind != "softmax" && c.kind != "product" && c.kind != "rewrite") cells.push_back(maker.Of(c));
+  for (size_t i = 0; i < r.report.candidates.size(); ++i) {
+    const std::string& kind = r.report.candidates[i].kind;
+    if (kind != "softmax" && kind != "product" && kind != "rewrite") cells.push_back(maker.Of(i));
   }
   for (const ActivationRange& a : r.ranges) ranges.push_back(RangeJson(a));
   const double most = r.layers.empty() ? 1 : std::max(r.layers[0].share, 1e-9);
-  return InScript(
-      ir::Dump(nlohmann::ordered_json{{"most", std::isfinite(most) ? most : 1}, {"cells", cells}, {"ranges", ranges}}));
+  return InScript(ir::Dump(nlohmann::ordered_json{
+      {"most", std::isfinite(most) ? most : 1}, {"shaded", !r.added.empty()}, {"cells", cells}, {"ranges", ranges}}));
+}
+
+std::string LayersHead(const Optimized& r) {
+  std::string html =
+      "<h2>Layer by layer</h2>\n<p class=legend>One line for each layer, one cell for each product and attention core. "
+      "Choose a cell for what is known of it.";
+  if (!r.layers.empty()) html += " The bar is the share of the loss (--layers).";
+  html += "</p>\n<p class=legend>Colour is type: ";
+  for (const auto& [look, what] : {std::pair("quantized", "8 bits or less"),
+                                   {"fused", "fused"},
+                                   {"dynamic", "quantized row by row at run time"},
+                                   {"left", "left in float"}})
+    html += std::format("<span class='key {}'></span> {} ", look, what);
+  if (!r.added.empty()) {
+    html += "<br>Depth is loss: ";
+    for (const auto& [depth, what] : {std::pair(0, "adds less noise than -40 dB of its values, or none"),
+                                      {1, "-40 to -30 dB"},
+                                      {2, "-30 to -20 dB"},
+                                      {3, "more;"}})
+      html += std::format("<span class='key quantized s{}'></span> {} ", depth, what);
+    html += "dashed: not known";
+  }
+  return html + "</p>\n<div id=strip class=strip></div>\n";
 }
 
 std::string Candidates(const passes::Report& report) {
   std::string html =
-      "<div class=filter><input id=q type=search aria-label=\"Filter\" placeholder=\"words of node, rule or reason\">"
-      "<select id=s aria-label=\"Status\"><option value=\"\">any "
-      "status<option>fused<option>quantized<option>left</select>"
-      "<span id=count></span></div>\n<div class=wide><table id=found><thead><tr><th>what<th>source "
+      "<div class=wide><table id=found><thead><tr><th>what<th>source "
       "nodes<th>status<th>rule"
       "<th>reason</tr></thead><tbody>\n";
   for (const passes::Candidate& c : report.candidates) {
@@ -252,18 +269,23 @@ std::string Passes(const std::vector<passes::PassTiming>& timings) {
 
 std::string LossTable(const Optimized& r) {
   std::string html =
-      "<div class=wide><table><tr><th>output<th class=n>dB<th class=n>batch by batch<th class=n>cosine<th class=n>"
-      "largest error<th class=n>same first choice<th class=n>KL</tr>\n";
+      "<p class=legend>What stands behind +- is the standard error over rows (tokens, samples).</p>\n"
+      "<div class=wide><table><tr><th>output<th class=n>dB<th class=n>batch by batch<th class=n>cosine of rows<th "
+      "class=n>largest error<th class=n>same first choice<th class=n>KL</tr>\n";
+  const auto sure = [](double x, int digits, double error) {
+    return std::format("{:.{}f}", x, digits) + (error > 0 ? std::format(" +- {:.1g}", error) : "");
+  };
   for (const auto& [name, s] : r.losses) {
     const auto [low, high] = Spread(r.loss_details, name);
     const auto it = r.loss_details.rows.find(name);
     const bool rows = it != r.loss_details.rows.end();
     html += std::format(
-        "<tr><td>{}<td class=n>{}<td class=n>{}<td class=n>{:.6f}<td class=n>{:.3g}<td class=n>{}<td class=n>{}</tr>\n",
-        Escape(name), s.exact() ? "equal" : std::format("{:.1f}", s.SqnrDb()),
-        s.exact() ? "" : std::format("{:.1f} to {:.1f}", low, high), s.Cosine(), s.MaxAbs(),
-        rows ? std::format("{:.2f} %", 100 * it->second.Top1()) : "",
-        rows ? std::format("{:.3g}", it->second.MeanKl()) : "");
+        "<tr><td>{}<td class=n>{}<td class=n>{}<td class=n>{}<td class=n>{:.3g}<td class=n>{}<td class=n>{}</tr>\n",
+        Escape(name), s.exact() ? "equal" : sure(s.SqnrDb(), 1, s.SqnrError()),
+        s.exact() || r.loss_details.batches < 2 ? "" : std::format("{:.1f} to {:.1f}", low, high),
+        s.IsOneNumberARow() ? std::format("R^2 {:.6f}", s.RSquared()) : sure(s.MeanRowCosine(), 6, s.RowCosineError()),
+        s.MaxAbs(), rows ? std::format("{:.2f} %", 100 * it->second.Top1()) : "",
+        rows ? sure(it->second.MeanKl(), 4, it->second.KlError()) : "");
   }
   return html + "</table></div>\n";
 }
@@ -348,12 +370,10 @@ std::string ReportHtml(const Optimized& r, const FileSizes& bytes, std::string_v
     html += std::format("<p class=warn>Speed was not measured: {}.</p>\n", Escape(tried->error().message));
   html += Again(r, from);
   html +=
-      "<h2>Layer by layer</h2>\n<p class=legend>One line for each layer, one cell for each product and "
-      "attention core: "
-      "green int8, blue fused, brown quantized row by row at run time, red left in float. The white bar is the share "
-      "of the loss, "
-      "where layers were measured (--layers). Choose a cell for what is known of it.</p>\n<div id=strip "
-      "class=strip></div>\n";
+      "<div class=filter><input id=q type=search aria-label=\"Find in layers, graph, findings and ranges\" "
+      "placeholder=\"find: words of node, rule or reason\"><select id=s aria-label=\"Status\"><option value=\"\">any "
+      "status<option>fused<option>quantized<option>left</select><span id=count aria-live=polite></span></div>\n";
+  html += LayersHead(r);
   html += std::format("<script id=cells type=application/json>{}</script>\n", Cells(r, measured));
   if (!r.losses.empty())
     html += Section("Outputs against the model as it was, on " + WhatWasSeen(r.loss_details), true, LossTable(r));

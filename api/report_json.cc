@@ -58,6 +58,7 @@ std::string ReportJson(const Optimized& result, const FileSizes& bytes, const Me
   for (const auto& [name, s] : result.losses) {
     ordered_json loss = LossJson(s);
     loss["output"] = name;
+    loss["sqnr_error"] = s.SqnrError();
     loss["row_cosine"] = s.MeanRowCosine(), loss["row_cosine_error"] = s.RowCosineError();
     const auto [low, high] = Spread(result.loss_details, name);
     loss["lowest_db"] = number(low), loss["highest_db"] = number(high);

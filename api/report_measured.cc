@@ -106,23 +106,73 @@ std::string MeasuredCards(const Measured& m) {
   return html;
 }
 
-std::map<std::string, double> MillisecondsByNode(const std::vector<ProfileEvent>& steps) {
-  std::map<std::string, double> ms;
-  for (const ProfileEvent& e : steps) {
-    std::set<std::string> names;
-    for (const std::string& origin : e.origin) {
-      if (!origin.starts_with("pass:")) names.emplace(passes::GivenName(origin));
-    }
-    for (const std::string& name : names) ms[name] += e.duration_us / 1e3;
+// A step bears the names of all that went into it: what makes codes those of its reader, and a product that reads or gives codes of an attention core
+// those of the core. So a step that has a product is that product's, others are the core's, and norms are nobody's.
+std::vector<size_t> StepTimes::CellsOf(const ProfileEvent& step) const {
+  std::set<size_t> products, others;
+  if (step.kernel.contains("norm")) return {};
+  for (const std::string& origin : step.origin) {
+    const auto it = of_node_.find(std::string(passes::GivenName(origin)));
+    if (it == of_node_.end()) continue;
+    for (const size_t c : it->second) (candidates_[c].kind == "attention" ? others : products).insert(c);
   }
-  return ms;
+  const std::set<size_t>& chosen = products.empty() ? others : products;
+  return {chosen.begin(), chosen.end()};
+}
+
+StepTimes::StepTimes(const Measured& measured, const std::vector<passes::Candidate>& candidates)
+    : measured_(measured), candidates_(candidates), cells_(candidates.size()) {
+  for (size_t c = 0; c < candidates.size(); ++c) {
+    if (candidates[c].kind == "rewrite") continue;
+    for (const std::string& node : candidates[c].nodes) of_node_[std::string(passes::GivenName(node))].push_back(c);
+  }
+  std::map<std::string_view, std::vector<size_t>>
+      made_into;  // by nodes that are no candidate's, as biases and activations
+  const std::vector<ProfileEvent>&now = measured.after.steps, &before = measured.before.steps;
+  for (const bool cores : {true, false}) {  // a product bears names of the core's that it feeds
+    for (size_t e = 0; e < now.size(); ++e) {
+      const std::vector<size_t> cells = CellsOf(now[e]);
+      if (cells.empty() || (candidates[cells[0]].kind == "attention") != cores) continue;
+      for (const size_t c : cells) {
+        cells_[c].now.insert(e);
+        cells_[c].beside.insert(cells.begin(), cells.end());
+        for (const size_t other : cells) {
+          if (candidates[other].kind == "linear") cells_[c].products.insert(other);
+        }
+      }
+      for (const std::string& origin : now[e].origin) made_into.try_emplace(passes::GivenName(origin), cells);
+    }
+  }
+  for (size_t e = 0; e < before.size(); ++e) {
+    std::vector<size_t> cells = CellsOf(before[e]);
+    for (const std::string& origin : before[e].origin) {
+      const auto it = made_into.find(passes::GivenName(origin));
+      if (cells.empty() && it != made_into.end() && !before[e].kernel.contains("norm")) cells = it->second;
+    }
+    for (const size_t c : cells) cells_[c].before.insert(e);
+  }
+}
+
+double StepTimes::Now(size_t candidate) const {
+  double us = 0;
+  for (const size_t e : cells_[candidate].now) us += measured_.after.steps[e].duration_us;
+  return us / 1e3;
+}
+
+double StepTimes::Before(size_t candidate) const {
+  std::set<size_t> all = cells_[candidate].before;
+  for (const size_t c : cells_[candidate].beside) all.insert(cells_[c].before.begin(), cells_[c].before.end());
+  double us = 0;
+  for (const size_t e : all) us += measured_.before.steps[e].duration_us;
+  return us / 1e3;
 }
 
 std::string TimelineHtml(const Measured& m) {
   const double whole = std::max(EndOf(m.before.steps), EndOf(m.after.steps));
-  return "<p class=legend>One run of each, to one scale; a run with a clock at each step takes a little longer. Point "
-         "at a "
-         "bar for its kernel and nodes. Green: products of codes; blue: other kernels; grey: plain loops.</p>\n"
+  return "<p class=legend>Each step's median of five runs, to one scale; a run with a clock at each step takes a "
+         "little "
+         "longer. Point at a bar for its kernel and nodes. Green: products of codes; blue: other kernels; grey: plain "
+         "loops.</p>\n"
          "<div class=wide><div class=lanes>" +
          Lane("as it came", m.before.steps, whole) + Lane("as it is", m.after.steps, whole) + "</div></div>\n" +
          Kernels(m);

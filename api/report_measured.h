@@ -3,10 +3,12 @@
 #define OCTAVO_API_REPORT_MEASURED_H_
 
 #include <map>
+#include <set>
 #include <string>
 #include <vector>
 
 #include "octavo/api/measured.h"
+#include "octavo/passes/report.h"
 
 namespace octavo::api {
 
@@ -16,8 +18,28 @@ inline constexpr const char* kMeasuredStyle =
 
 // "2.31 times as fast here: 12.4 ms instead of 28.6 (batch ..., 2 threads)."
 std::string SpeedSentence(const Measured& measured);
-// Milliseconds that the steps made of this node take; a step of several counts for each of them.
-std::map<std::string, double> MillisecondsByNode(const std::vector<runtime::ProfileEvent>& steps);
+// Milliseconds of the candidates of a report, before and now, of the same work.
+class StepTimes {
+ public:
+  StepTimes(const Measured& measured, const std::vector<passes::Candidate>& candidates);
+  double Before(size_t candidate) const;
+  double Now(size_t candidate) const;
+  // How many products its step makes, those of other candidates too.
+  size_t Products(size_t candidate) const { return cells_[candidate].products.size(); }
+
+ private:
+  struct Cell {
+    std::set<size_t> before = {}, now = {};  // steps
+    std::set<size_t> products = {};          // Linears of the same steps
+    std::set<size_t> beside = {};            // candidates of the same steps
+  };
+  std::vector<size_t> CellsOf(const runtime::ProfileEvent& step) const;
+
+  const Measured& measured_;
+  const std::vector<passes::Candidate>& candidates_;
+  std::map<std::string, std::vector<size_t>> of_node_;
+  std::vector<Cell> cells_;
+};
 // Figures for the top of the page, headings over them.
 std::string MeasuredCards(const Measured& measured);
 // One run of both, to one scale, and what takes longest.

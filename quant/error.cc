@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <numbers>
 
 namespace octavo::quant {
 
@@ -27,7 +28,7 @@ ir::Status ErrorStats::Add(const ir::Tensor& want, const ir::Tensor& got) {
   const int64_t columns = want.rank() == 0 ? 1 : want.shape().back();
   if (n > 0) widest_row_ = std::max(widest_row_, columns);
   for (int64_t row = 0; row < n; row += columns) {
-    double dot = 0, want_sum = 0, got_sum = 0;
+    double dot = 0, want_sum = 0, got_sum = 0, error_sum = 0;
     for (int64_t i = row; i < row + columns; ++i) {
       const double w = want.GetDouble(i), g = got.GetDouble(i);
       if (!std::isfinite(w) || !std::isfinite(g)) {
@@ -39,7 +40,7 @@ ir::Status ErrorStats::Add(const ir::Tensor& want, const ir::Tensor& got) {
       want_total_ += w;
       want_sum += w * w;
       got_sum += g * g;
-      error_sum_ += error * error;
+      error_sum += error * error;
       abs_sum_ += error;
       ++count_;
       if (error > max_abs_) {
@@ -55,6 +56,10 @@ ir::Status ErrorStats::Add(const ir::Tensor& want, const ir::Tensor& got) {
     dot_ += dot;
     want_sum_ += want_sum;
     got_sum_ += got_sum;
+    error_sum_ += error_sum;
+    row_want_squares_ += want_sum * want_sum;
+    row_products_ += want_sum * error_sum;
+    row_error_squares_ += error_sum * error_sum;
   }
   ++batches_;
   return {};
@@ -79,6 +84,9 @@ void ErrorStats::Merge(const ErrorStats& other) {
   abs_sum_ += other.abs_sum_;
   row_cosine_sum_ += other.row_cosine_sum_;
   row_turn_squares_ += other.row_turn_squares_;
+  row_want_squares_ += other.row_want_squares_;
+  row_products_ += other.row_products_;
+  row_error_squares_ += other.row_error_squares_;
 }
 
 double StandardError(double sum, double squares, int64_t n) {
@@ -90,6 +98,15 @@ double StandardError(double sum, double squares, int64_t n) {
 double ErrorStats::SqnrDb() const {
   if (error_sum_ == 0) return std::numeric_limits<double>::infinity();
   return 10 * std::log10(want_sum_ / error_sum_);
+}
+
+double ErrorStats::SqnrError() const {
+  if (rows_ < 2 || error_sum_ == 0 || want_sum_ == 0) return 0;
+  // A row moves the quotient by its share of the error less its share of the signal; these shares add up to 0.
+  const double squares = row_error_squares_ / (error_sum_ * error_sum_) - 2 * row_products_ / (error_sum_ * want_sum_) +
+                         row_want_squares_ / (want_sum_ * want_sum_);
+  return 10 / std::numbers::ln10 *
+         std::sqrt(std::max(0.0, squares) * static_cast<double>(rows_) / static_cast<double>(rows_ - 1));
 }
 
 double ErrorStats::RSquared() const {

@@ -26,6 +26,8 @@ class ErrorStats {
   bool exact() const { return mismatches_ == 0 && error_sum_ == 0; }
   // 10 log10(sum want^2 / sum (want - got)^2); infinite where nothing differs, -infinite where only `got` is not 0.
   double SqnrDb() const;
+  // Its standard error over the rows along the last axis, to first order; 0 for fewer than two, and where SqnrDb() is infinite.
+  double SqnrError() const;
   // Of all elements as one vector; 1 where both are 0 everywhere, 0 where one is.
   double Cosine() const;
   // Mean of the cosines of the rows along the last axis: the figure for embeddings.
@@ -48,6 +50,8 @@ class ErrorStats {
   double want_total_ = 0;  // of the numbers; the sums below are of squares
   double want_sum_ = 0, got_sum_ = 0, dot_ = 0, error_sum_ = 0, abs_sum_ = 0, max_abs_ = 0, row_cosine_sum_ = 0;
   double row_turn_squares_ = 0;  // of 1 - cosine
+  double row_want_squares_ = 0, row_products_ = 0,
+         row_error_squares_ = 0;  // of a row's sums of squares of `want` and of the error
   int64_t worst_batch_ = -1, worst_element_ = -1;
 };
 

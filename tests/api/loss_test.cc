@@ -79,6 +79,27 @@ TEST(Loss, IsThatOfTheHeldOutBatchForEveryRecipe) {
   }
 }
 
+TEST(Loss, WhatEachLayerAddsIsKnownOfAllThatIsQuantized) {
+  const ir::Graph model = Read("float/bert.ts17.sdpa.onnx");
+  auto data = quant::RandomData(8, quant::InputsOf(model), {.limits = {{"input_ids", 60}, {"token_type_ids", 2}}});
+  ASSERT_TRUE(data.has_value());
+  const auto done = OptimizeWith(model, "int8", **data);
+  ASSERT_TRUE(done.has_value()) << done.error().message;
+  std::set<std::string> known;
+  double most = 0;
+  for (const LayerDifference& d : done->added) known.insert(d.node), most = std::max(most, d.own_db);
+  for (const passes::Candidate& c : done->report.candidates) {
+    if (c.kind != "linear" && c.kind != "attention") continue;
+    EXPECT_TRUE(known.contains(c.nodes[0])) << c.nodes[0];
+  }
+  EXPECT_GT(most, 20);
+  OptimizeOptions quick;
+  quick.data = data->get(), quick.threads = 1, quick.explain = false;
+  const auto unexplained = Optimize(model, quick);
+  ASSERT_TRUE(unexplained.has_value()) << unexplained.error().message;
+  EXPECT_TRUE(unexplained->added.empty());
+}
+
 TEST(Loss, AFusedQuantizedModelIsEqual) {
   const ir::Graph model = Read("models/sdpa_plain.ts17.ort-qdq-u8s8.onnx");
   auto data = quant::RandomData(1, quant::InputsOf(model), {});

