@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <format>
 
+#include "octavo/ir/infer.h"
+
 namespace octavo::api {
 
 using ir::Graph;
@@ -29,6 +31,42 @@ int64_t RowsOfTable(const Graph& graph, ValueId input) {
 
 bool IsWhole(const Tensor& t) { return t.dtype() == ir::DType::kS64 || t.dtype() == ir::DType::kS32; }
 
+// Into the sizes that the input's symbols behind the first dim were given.
+void AddSizes(const ir::Value& input, const Tensor& t, DataSeen::Sizes& sizes) {
+  for (size_t axis = 1; input.type.shape && axis < input.type.shape->size() && axis < t.shape().size(); ++axis) {
+    const std::string symbol = (*input.type.shape)[axis].symbol();
+    if (symbol.empty()) continue;
+    const int64_t size = t.shape()[axis];
+    const auto [it, fresh] = sizes.try_emplace(symbol, size, size);
+    it->second = {std::min(it->second.first, size), std::max(it->second.second, size)};
+  }
+}
+
+bool IsBatch(const Graph& graph, const std::string& symbol) {
+  return std::ranges::any_of(graph.inputs(), [&](ValueId v) {
+    const auto& shape = graph.value(v).type.shape;
+    return shape && !shape->empty() && shape->front().symbol() == symbol;
+  });
+}
+
+// Whether the shapes of all nodes fit each other when the symbol is `size`: a table of as many positions as an image has patches takes one alone.
+bool Takes(Graph graph, const std::string& symbol, int64_t size) {
+  for (const ir::NodeId id : graph.NodesInOrder()) {
+    if (graph.node(id).op == ir::Op::kConstant) continue;
+    for (const ValueId v : graph.node(id).outputs) {
+      if (v.valid()) graph.SetType(v, {graph.value(v).type.dtype, std::nullopt});
+    }
+  }
+  for (const ValueId v : graph.inputs()) {
+    ir::Type type = graph.value(v).type;
+    for (size_t i = 0; type.shape && i < type.shape->size(); ++i) {
+      if ((*type.shape)[i].symbol() == symbol) (*type.shape)[i] = ir::Dim(size);
+    }
+    graph.SetType(v, std::move(type));
+  }
+  return ir::Inference::Run(graph).has_value();
+}
+
 std::string Others(size_t count) { return count == 1 ? "" : std::format(" and {} more", count - 1); }
 
 }  // namespace
@@ -38,25 +76,26 @@ void DataSeen::Add(const Graph& graph, const ir::TensorMap& inputs) {
   for (const ValueId v : graph.inputs()) {
     const ir::Value& input = graph.value(v);
     const auto given = inputs.find(input.name);
-    if (given == inputs.end() || !IsWhole(given->second)) continue;
+    if (given == inputs.end()) continue;
     const Tensor& t = given->second;
+    if (!IsWhole(t)) {
+      AddSizes(input, t, others);
+      continue;
+    }
     if (quant::IsMask(input.name, t.dtype(), static_cast<size_t>(t.rank()))) {
       for (int64_t i = 0; i < t.size() && !padded; ++i) padded = t.GetInt(i) == 0;
       continue;
     }
     const int64_t rows = RowsOfTable(graph, v);
     constexpr int64_t kVocabulary = 1000;  // smaller tables are of positions, kinds of tokens and the like
-    if (rows < kVocabulary || !input.type.shape) continue;
+    if (rows < kVocabulary || !input.type.shape) {
+      AddSizes(input, t, others);
+      continue;
+    }
     int64_t& most = largest[input.name];
     for (int64_t i = 0; i < t.size(); ++i) most = std::max(most, t.GetInt(i));
     ids += t.size();
-    for (size_t axis = 1; axis < input.type.shape->size() && static_cast<int64_t>(axis) < t.rank(); ++axis) {
-      const std::string symbol = (*input.type.shape)[axis].symbol();
-      if (symbol.empty()) continue;
-      const int64_t length = t.shape()[axis];
-      const auto [it, fresh] = lengths.try_emplace(symbol, length, length);
-      it->second = {std::min(it->second.first, length), std::max(it->second.second, length)};
-    }
+    AddSizes(input, t, lengths);
   }
 }
 
@@ -79,6 +118,15 @@ std::vector<std::string> NotesOfData(const Graph& graph, const DataSeen& seen, c
         std::format("all {} batches have {} = {} and no padding: the ranges are not those of shorter or longer texts, "
                     "unless all are as long",
                     seen.batches, symbol, length.first));
+  }
+  for (const auto& [symbol, size] : seen.others) {
+    const auto [least, most] = size;
+    if (seen.batches < 4 || least != most || seen.padded || seen.lengths.contains(symbol) || IsBatch(graph, symbol))
+      continue;
+    if (!Takes(graph, symbol, most == 0 ? 1 : 2 * most)) continue;
+    notes.push_back(
+        std::format("all {} batches have {} = {}: the ranges are not those of other sizes, unless all inputs are such",
+                    seen.batches, symbol, most));
   }
   std::vector<std::string> constant, dead;
   size_t channels = 0, of = 0;

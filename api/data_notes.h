@@ -18,12 +18,13 @@ namespace octavo::api {
 struct DataSeen {
   int64_t batches = 0, ids = 0;
   bool padded = false;
-  std::map<std::string, std::pair<int64_t, int64_t>> lengths;  // of symbols behind the first dim of ids: least and most
-  std::map<std::string, int64_t> largest;                      // id, by input
+  using Sizes = std::map<std::string, std::pair<int64_t, int64_t>>;  // by symbol behind the first dim: least and most
+  Sizes lengths, others;                                             // of ids; of other inputs
+  std::map<std::string, int64_t> largest;                            // id, by input
   void Add(const ir::Graph& graph, const ir::TensorMap& inputs);
 };
 
-// Sentences for a person: ids of few of a table's rows, texts of one length, activations and channels that never change.
+// Sentences for a person: ids of few of a table's rows, texts of one length, other inputs of one size, activations and channels that never change.
 std::vector<std::string> NotesOfData(const ir::Graph& graph, const DataSeen& seen, const quant::Calibration& ranges);
 
 }  // namespace octavo::api

@@ -268,10 +268,13 @@ class Text(Task):
         logits = parts["model"]({"input_ids": item})["logits"][0].astype(np.float64)
         logits -= logits.max(axis=-1, keepdims=True)
         logs = logits - np.log(np.exp(logits).sum(axis=-1, keepdims=True))
-        return logs[np.arange(self.WIDTH - 1), item[0, 1:]]
+        return logs[np.arange(self.WIDTH - 1), item[0, 1:]], logits.argmax(axis=-1)
 
     def score(self, answers, truth):
-        return float(np.exp(-np.mean(np.concatenate(answers))))
+        return float(np.exp(-np.mean(np.concatenate([logs for logs, _ in answers]))))
+
+    def others(self, answers, truth):
+        return {"same first choice": float(np.mean([ours == theirs for (_, ours), (_, theirs) in zip(answers, truth, strict=True)]))}
 
 
 class Letters(Task):

@@ -94,6 +94,32 @@ TEST_F(DataNotes, OneLengthIsTold) {
                                        "shorter or longer texts, unless all are as long"));
 }
 
+// Images [b, 3, height, 8], of which each row is multiplied and, where there are places, gets a place's number.
+TEST_F(DataNotes, OneSizeOfAnImageIsToldIfTheModelTakesOthers) {
+  const auto notes = [this](bool places, int64_t other) {
+    Graph image;
+    image.info.opsets[""] = 18;
+    const ValueId x =
+        image.AddInput("x", {DType::kF32, ir::SymShape{ir::Dim::Symbol("b"), 3, ir::Dim::Symbol("height"), 64}});
+    ValueId y =
+        image.node(image.AddNode(Op::kMatMul, {x, image.AddConstant(Random({64, 32}), "w")}, 1, {}, "fc")).output();
+    if (places) y = image.node(image.AddNode(Op::kAdd, {y, image.AddConstant(Random({6, 32}), "places")}, 1)).output();
+    image.AddOutput("y", y);
+    std::vector<ir::TensorMap> batches;
+    for (int i = 0; i < 6; ++i) batches.push_back({{"x", Random({2, 3, i == 3 ? other : 6, 64})}});
+    const auto data = quant::InMemoryData(std::move(batches), quant::InputsOf(image));
+    OptimizeOptions options;
+    options.data = data.get(), options.fit = false, options.threads = 1;
+    const auto done = Optimize(image, options);
+    EXPECT_TRUE(done.has_value()) << done.error().message;
+    return done->notes;
+  };
+  EXPECT_THAT(notes(false, 6), ElementsAre("all 6 batches have height = 6: the ranges are not those of other sizes, "
+                                           "unless all inputs are such"));
+  EXPECT_THAT(notes(false, 7), ElementsAre());
+  EXPECT_THAT(notes(true, 6), ElementsAre());
+}
+
 TEST_F(DataNotes, IdsOfFewRowsAreTold) {
   EXPECT_THAT(NotesOf({.limit = 100, .long_ones = true}),
               ElementsAre(HasSubstr("of the 4000 rows of their table: did this model's tokenizer make them?")));

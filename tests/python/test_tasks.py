@@ -51,6 +51,17 @@ def test_the_loss_told_is_of_classes_where_there_are_some():
     assert kind == "1 - cosine" and figure == pytest.approx(0.1) and error == 0 and db == 10
 
 
+def test_text_tells_how_often_the_first_choice_is_that_of_floats():
+    task = tasks.Text.__new__(tasks.Text)
+    task.WIDTH = 4
+    item = np.array([[0, 1, 2, 0]])
+    floats, other = np.eye(3)[[[0, 1, 2, 0]]], np.eye(3)[[[0, 1, 0, 0]]]
+    answers = [[task.answer({"model": lambda _, logits=logits: {"logits": logits[:, :3]}}, item)] for logits in (floats, other)]
+    assert task.others(answers[0], answers[0]) == {"same first choice": 1}
+    assert task.others(answers[1], answers[0]) == {"same first choice": pytest.approx(2 / 3)}
+    assert task.score(answers[0], answers[0]) == pytest.approx(np.exp(-np.log(1 / (np.e + 2))))
+
+
 def test_parts_of_a_task_share_no_item_and_are_all_of_it():
     task = tasks.Sentences.__new__(tasks.Sentences)
     inputs = {"input_ids": np.arange(12).reshape(6, 2)}
