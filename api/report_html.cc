@@ -38,8 +38,8 @@ std::string Verdict(const Optimized& r, const FileSizes& bytes, const Measured* 
                                                    : "The output '" + Escape(name) + "'";
     text = worst->second.exact() ? "The outputs are those of the model as it was"
            : s.exact()           ? which + " is that of the model as it was"
-                       : std::format("{} keeps {:.1f} dB of the model as it was (cosine {:.6f}{})", which, s.SqnrDb(),
-                                     s.Cosine(), HowSure(r.loss_details, name));
+                                 : std::format("{} keeps {:.1f} dB of the model as it was ({})", which, s.SqnrDb(),
+                                               HowSure(r.loss_details, told));
     if (!is_worst)
       text += std::format("; of {} outputs '{}' keeps least, {:.1f} dB", r.losses.size(), Escape(worst->first),
                           Decibels(worst->second));
