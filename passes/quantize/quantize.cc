@@ -284,7 +284,9 @@ Sites FindSites(const Graph& graph, const std::vector<std::string>& keep_float) 
 Result<bool> QuantizeTables(Graph& graph, PassRun& run) {
   Quantizer q(graph, run);
   q.Tables(FindSites(graph, run.keep_float).tables);
-  return q.changed();
+  const bool changed = TieTables(graph) || q.changed();
+  if (changed && !graph.SortTopologically()) return ir::Fail("quantize_tables made a cycle");
+  return changed;
 }
 
 Result<bool> Quantize(Graph& graph, PassRun& run) {

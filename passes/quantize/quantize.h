@@ -33,6 +33,8 @@ bool IsNamed(const std::vector<std::string>& names, const Node& node);
 Result<bool> Quantize(Graph& graph, PassRun& run);
 // Float tables that Gather reads along axis 0, embeddings and experts: part of Quantize, also a pass of its own.
 Result<bool> QuantizeTables(Graph& graph, PassRun& run);
+// Heads whose codes are those of a table read it (tied.cc).
+bool TieTables(Graph& graph);
 // tables.cc: a Gather of rows of a float matrix that is large enough, or of experts' matrices (passes/experts.h) that are.
 bool IsFloatTable(const Graph& g, const Node& n);
 bool AreFloatExperts(const Graph& g, NodeId gather);
