@@ -67,6 +67,8 @@ class Recorder {
 
 namespace {
 
+thread_local const RunIntoHost::Memory* lent_to_next_run = nullptr;
+
 constexpr size_t kMaxPlans = 64;   // distinct input shapes kept; beyond that the cache starts anew
 constexpr double kAskEvery = 1e5;  // us
 
@@ -118,9 +120,14 @@ double MicrosecondsSince(std::chrono::steady_clock::time_point t) {
 
 }  // namespace
 
+RunIntoHost::RunIntoHost(Memory memory) : memory_(std::move(memory)) { lent_to_next_run = &memory_; }
+RunIntoHost::~RunIntoHost() { lent_to_next_run = nullptr; }
+const RunIntoHost::Memory* RunIntoHost::Take() { return std::exchange(lent_to_next_run, nullptr); }
+
 OneRun::OneRun(Model::State& state, Profile* profile) : state_(state), profile_(profile), ask_next_(kAskEvery) {
   if (profile != nullptr && !profile->events.empty())
     offset_ = profile->events.back().start_us + profile->events.back().duration_us;
+  call_.lent = RunIntoHost::Take(), call_.graph = &state.graph;
 }
 OneRun::~OneRun() = default;
 

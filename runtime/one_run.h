@@ -7,6 +7,7 @@
 #include <optional>
 #include <vector>
 
+#include "octavo/runtime/host_outputs.h"
 #include "octavo/runtime/model_state.h"
 
 namespace octavo::runtime {
@@ -17,6 +18,10 @@ class PlannedCall : public StepCall {
  public:
   Tensor& Allocate(size_t i, DType dtype, Shape shape) override {
     allocated |= uint64_t{1} << std::min<size_t>(i, 63);
+    if (lent != nullptr && step->leaves[i]) {
+      if (Tensor theirs = OfHost(step->outputs[i], dtype, shape); theirs.defined())
+        return out[i].tensor = std::move(theirs);
+    }
     const bool leaves = step->leaves[i] || arena != nullptr;  // what a plan leaves out is seen from outside by a view
     return out[i].tensor = Place(step->outputs[i], dtype, std::move(shape), leaves ? *pool : *scratch);
   }
@@ -30,11 +35,20 @@ class PlannedCall : public StepCall {
   const ShapePlan* plan = nullptr;
   const Pool *pool = nullptr, *scratch = nullptr;
   std::shared_ptr<ir::Buffer> arena;
+  const RunIntoHost::Memory* lent = nullptr;  // for outputs of the graph
+  const Graph* graph = nullptr;
   uint32_t scratch_id = 0;  // in the plan
   Tensor scratch_of_step;
   uint64_t allocated = 0;
 
  private:
+  Tensor OfHost(uint32_t v, DType dtype, const Shape& shape) const {
+    const auto& outputs = graph->outputs();
+    for (size_t o = 0; o < outputs.size(); ++o) {
+      if (outputs[o].value.index == v) return (*lent)(o, dtype, shape);
+    }
+    return {};
+  }
   Tensor Place(uint32_t id, DType dtype, Shape shape, const Pool& otherwise) const {
     if (arena != nullptr) {
       const auto it = plan->place.find(id);

@@ -13,6 +13,7 @@
 #include "octavo/ir/names.h"
 #include "octavo/ir/near.h"
 #include "octavo/ir/onnx/onnx.h"
+#include "octavo/runtime/host_outputs.h"
 #include "octavo/runtime/host_threads.h"
 
 namespace octavo::integrations::onnxruntime {
@@ -77,17 +78,33 @@ class Compiled : public abi::ComputeInfo {
       OCTAVO_TRY_STATUS(StatusOf(Api().KernelContext_GetInput(context, i, &value)));
       OCTAVO_TRY(inputs[inputs_[i]], Borrow(value));
     }
+    const ir::TensorMap read = inputs;  // the same memory
+    const runtime::RunIntoHost into([&](size_t output, ir::DType dtype, const ir::Shape& shape) {
+      return RoomFor(context, output, dtype, shape, read);
+    });
     OCTAVO_TRY(const std::vector<ir::Tensor> results, model_->Run(std::move(inputs)));
     for (size_t i = 0; i < outputs_.size(); ++i) {
       const ir::Tensor& made = results[outputs_[i]];
-      const std::vector<int64_t> dims(made.shape().begin(), made.shape().end());
-      OrtValue* value = nullptr;
-      OCTAVO_TRY_STATUS(StatusOf(Api().KernelContext_GetOutput(context, i, dims.data(), dims.size(), &value)));
-      void* data = nullptr;
-      OCTAVO_TRY_STATUS(StatusOf(Api().GetTensorMutableData(value, &data)));
-      if (made.byte_size() > 0) std::memcpy(data, made.data(), made.byte_size());
+      OCTAVO_TRY(ir::Tensor room, OutputOf(context, i, made.dtype(), made.shape()));
+      if (made.byte_size() > 0 && room.data() != made.data())
+        std::memcpy(room.mutable_data(), made.data(), made.byte_size());
     }
     return {};
+  }
+
+  // ONNX Runtime's memory for an output of the model, where a step may write before all inputs are read: a caller may bind one array to both.
+  ir::Tensor RoomFor(OrtKernelContext* context, size_t output, ir::DType dtype, const ir::Shape& shape,
+                     const ir::TensorMap& read) const {
+    constexpr uintptr_t kAlignment = 64;
+    const auto it = std::ranges::find(outputs_, output);
+    if (it == outputs_.end()) return {};
+    const auto room = OutputOf(context, static_cast<size_t>(it - outputs_.begin()), dtype, shape);
+    if (!room || reinterpret_cast<uintptr_t>(room->data()) % kAlignment != 0) return {};
+    const bool shared = std::ranges::any_of(read, [&](const auto& input) {
+      const ir::Tensor& t = input.second;
+      return t.defined() && t.data() < room->data() + room->byte_size() && room->data() < t.data() + t.byte_size();
+    });
+    return shared ? ir::Tensor() : *room;
   }
 
   std::unique_ptr<runtime::Model> model_;

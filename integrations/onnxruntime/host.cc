@@ -137,6 +137,15 @@ ir::Result<ir::Tensor> Borrow(const OrtValue* value) {
   return ir::Tensor::View(dtype, shape, std::make_shared<Borrowed>(data, bytes), 0);
 }
 
+ir::Result<ir::Tensor> OutputOf(OrtKernelContext* context, size_t index, ir::DType dtype, const ir::Shape& shape) {
+  OrtValue* value = nullptr;
+  OCTAVO_TRY_STATUS(StatusOf(Api().KernelContext_GetOutput(context, index, shape.data(), shape.size(), &value)));
+  void* data = nullptr;
+  OCTAVO_TRY_STATUS(StatusOf(Api().GetTensorMutableData(value, &data)));
+  const size_t bytes = quant::BytesOf(dtype, static_cast<size_t>(ir::ElementCount(shape)));
+  return ir::Tensor::View(dtype, shape, std::make_shared<Borrowed>(data, bytes), 0);
+}
+
 ir::Attrs AttrsOf(const OrtKernelInfo* info) { return ReadAttrs(info); }
 ir::Attrs AttrsOf(const OrtShapeInferContext* context) { return ReadAttrs(context); }
 

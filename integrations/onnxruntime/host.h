@@ -48,6 +48,9 @@ ir::Result<ir::Type> TypeOf(const OrtTensorTypeAndShapeInfo* info, bool scalar);
 // A tensor that refers to the memory of `value`, which must outlive it; undefined where `value` is null.
 ir::Result<ir::Tensor> Borrow(const OrtValue* value);
 
+// Memory of output `index` of a run, which has this dtype, as a tensor; asked for again with the same shape, the same.
+ir::Result<ir::Tensor> OutputOf(OrtKernelContext* context, size_t index, ir::DType dtype, const ir::Shape& shape);
+
 // task(i) for i in [0, n) on the threads of the session whose run `context` belongs to.
 void ForOnSession(OrtKernelContext* context, int64_t n, const std::function<void(int64_t)>& task);
 

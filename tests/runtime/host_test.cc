@@ -4,11 +4,14 @@
 #include <unistd.h>
 #include <xmmintrin.h>
 
+#include <algorithm>
 #include <chrono>
 #include <functional>
+#include <memory>
 #include <thread>
 #include <vector>
 
+#include "octavo/runtime/host_outputs.h"
 #include "octavo/runtime/model.h"
 #include "octavo/runtime/threads.h"
 
@@ -160,6 +163,42 @@ TEST(Host, AForkAfterASessionComputes) {
   }
   EXPECT_TRUE(Output(*model, 300).SameBits(want));
   EXPECT_EQ(model->threads(), 2);
+}
+
+class Lent : public ir::Buffer {
+ public:
+  Lent(void* data, size_t size) { data_ = static_cast<std::byte*>(data), size_ = size; }
+};
+
+// Of two outputs, one of which the other is made of; runs without a plan of memory and with one.
+TEST(Host, LendsMemoryToOutputs) {
+  ir::Graph g = Layer();
+  for (const ir::NodeId id : g.NodesInOrder()) {
+    if (g.node(id).op == ir::Op::kMatMul) g.AddOutput("product", g.node(id).output());
+  }
+  const auto model = Model::Compile(std::move(g), {.threads = 1});
+  ASSERT_TRUE(model.has_value()) << model.error().message;
+  const auto want = model->Run(Input(5));
+  ASSERT_TRUE(want.has_value());
+  alignas(64) float room[2][5 * 64];
+  for (int run = 0; run < 2; ++run) {
+    for (auto& one : room) std::ranges::fill(one, -7.0f);
+    std::vector<size_t> asked;
+    const RunIntoHost into([&](size_t output, ir::DType dtype, const ir::Shape& shape) {
+      asked.push_back(output);
+      return Tensor::View(dtype, shape, std::make_shared<Lent>(room[output], sizeof(room[output])), 0);
+    });
+    const auto got = model->Run(Input(5));
+    ASSERT_TRUE(got.has_value());
+    EXPECT_EQ(asked, (std::vector<size_t>{1, 0}));
+    for (size_t o = 0; o < 2; ++o) {
+      EXPECT_EQ(static_cast<const void*>((*got)[o].data()), room[o]);
+      EXPECT_EQ((*got)[o].ToFloats(), (*want)[o].ToFloats());
+    }
+    const auto other = model->Run(Input(5));  // the loan is of one run
+    ASSERT_TRUE(other.has_value());
+    EXPECT_NE(static_cast<const void*>((*other)[0].data()), room[0]);
+  }
 }
 
 }  // namespace
