@@ -123,7 +123,7 @@ TEST(Bodies, BranchesAreOptimizedByEveryRecipe) {
     ASSERT_TRUE(result) << result.error().message;
     EXPECT_EQ(result->report.attention.found, 2);
     EXPECT_EQ(result->report.attention.done, 2);
-    EXPECT_EQ(result->report.qkv.done, recipe == "weights8" ? 0 : 2);
+    EXPECT_EQ(result->report.qkv.done, 2);
     EXPECT_EQ(result->report.linear.found, 6);
     EXPECT_EQ(result->report.linear.done, recipe == "float" ? 0 : 6);
     ASSERT_FALSE(result->report.candidates.empty());

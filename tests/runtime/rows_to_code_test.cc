@@ -35,7 +35,7 @@ class Numbers {
   uint32_t state_ = 20261127;
 };
 
-enum class Reader { kNone, kGraph, kProductApart };
+enum class Reader { kNone, kGraph, kProductApart };  // kProductApart: with a residual, which has a step of its own
 
 // QuantizedLinears of these columns behind one QuantizeTokens, their sum if there are two; and who else reads the codes.
 ir::Graph Products(const std::vector<int64_t>& columns, Reader other) {
@@ -44,10 +44,11 @@ ir::Graph Products(const std::vector<int64_t>& columns, Reader other) {
   const ValueId x =
       g.AddInput("x", {DType::kF32, ir::SymShape{ir::Dim::Symbol("batch"), ir::Dim::Symbol("rows"), kDepth}});
   const ir::NodeId rows = g.AddNode(Op::kQuantizeTokens, {x}, 3, {}, "rows");
-  const auto product = [&](int64_t n) {
+  const auto product = [&](int64_t n, ValueId residual = {}) {
     std::vector<ValueId> in = g.node(rows).outputs;
     for (const Tensor& t : {numbers.Codes({kDepth, n}), numbers.Floats({n}), numbers.Floats({n})})
       in.push_back(g.AddConstant(t));
+    if (residual.valid()) in.resize(9), in.push_back(residual);
     return g
         .node(g.AddNode(Op::kQuantizedLinear, in, 1, {{"activation", std::string("none")}, {"per_token", int64_t{1}}},
                         "p"))
@@ -57,7 +58,7 @@ ir::Graph Products(const std::vector<int64_t>& columns, Reader other) {
   if (columns.size() > 1) y = g.node(g.AddNode(Op::kMul, {y, product(columns[1])}, 1, {}, "both")).output();
   g.AddOutput("y", y);
   if (other == Reader::kGraph) g.AddOutput("codes", g.node(rows).output(1));
-  if (other == Reader::kProductApart) g.AddOutput("z", product(24));
+  if (other == Reader::kProductApart) g.AddOutput("z", product(columns[0], y));
   return g;
 }
 
