@@ -30,6 +30,26 @@ std::string Named(const Lost& lost, const Optimized& result) {
                      100 * result.loss_details.rows.at(lost.output).Top1());
 }
 
+// Tells how many of the ways were tried; where it began, also that it ends, however that comes about.
+class Tries {
+ public:
+  Tries(const OptimizeOptions& options, int64_t total) : options_(options), total_(total) {}
+  Tries(const Tries&) = delete;
+  Tries& operator=(const Tries&) = delete;
+  ~Tries() {
+    if (begun_) Tell(total_);
+  }
+  void Tell(int64_t done) {
+    begun_ = true;
+    if (options_.progress) options_.progress("alternatives", done, total_);
+  }
+
+ private:
+  const OptimizeOptions& options_;
+  int64_t total_;
+  bool begun_ = false;
+};
+
 struct Way {
   std::string what;
   std::function<void(OptimizeOptions&)> ask;
@@ -190,11 +210,12 @@ OptimizeOptions Tried(OptimizeOptions options) {
 // Takes the steps that are worth it, one after another. options and evidence become those of the result.
 Status TakeSteps(const Graph& model, OptimizeOptions& options, Evidence& evidence, Optimized& result) {
   if (options.recipe != "int8" && options.recipe != "fp8") return {};
+  Tries tries(options, std::ssize(kSteps));
   for (const Step& step : kSteps) {
     const Lost lost = MostLost(result);
     OptimizeOptions next = options;
     if (!lost.too_much() || !step.take(next, result) || (!step.has_ranges && !HasDepthwise(model))) continue;
-    if (options.progress) options.progress("alternatives", &step - kSteps, std::ssize(kSteps));
+    tries.Tell(&step - kSteps);
     const auto left = [&](const ir::Result<Optimized>& other) { return other ? lost.In(*other) : lost.value; };
     if (step.has_ranges && left(OptimizeOnce(model, Tried(next), evidence)) > step.worth * lost.value) continue;
     Evidence fresh;
@@ -229,9 +250,10 @@ Status TakeBits(const Graph& model, OptimizeOptions& options, Evidence& evidence
   const Lost lost = MostLost(result);
   if ((options.recipe != "dynamic4" && options.recipe != "weights4") || theirs || lost.value <= lost.MostOfFour())
     return {};
+  Tries tries(options, std::ssize(kBits));
   double of_eight = 0;
   for (const double& bits : kBits) {
-    if (options.progress) options.progress("alternatives", &bits - kBits, std::ssize(kBits));
+    tries.Tell(&bits - kBits);
     OptimizeOptions next = options;
     next.bits = bits;
     ir::Result<Optimized> other = OptimizeAgain(model, next, evidence);
@@ -268,8 +290,9 @@ Status NoteAlternatives(const Graph& model, const OptimizeOptions& given, Eviden
   if (lost.output.empty() || !lost.too_much()) return {};
   const std::vector<Way> ways = WaysFrom(options, result);
   std::vector<std::pair<double, std::string>> tried;
+  Tries tries(options, std::ssize(ways));
   for (size_t i = 0; i < ways.size(); ++i) {
-    if (options.progress) options.progress("alternatives", static_cast<int64_t>(i), static_cast<int64_t>(ways.size()));
+    tries.Tell(static_cast<int64_t>(i));
     if (options.stop != nullptr && options.stop->load()) return ir::Fail("interrupted");
     OptimizeOptions other = Tried(options);
     ways[i].ask(other);

@@ -68,13 +68,19 @@ ordered_json Form(const ir::Graph& g, const ir::Node& n) {
   return form;
 }
 
+// The node that a core is known by: its Softmax, also where a fused node carries the names of many.
+std::string CoreName(const ir::Node& n) {
+  const auto softmax = std::ranges::find_if(n.origin, [](const std::string& o) { return o.contains("oftmax"); });
+  return softmax == n.origin.end() ? ir::OriginName(n) : *softmax;
+}
+
 // The cores of the file; heads, head sizes and masks as the canonical form shows them, where it recognizes the core.
 ordered_json Attention(ir::Graph g) {
   passes::TellSourcesApart(g);  // cores are found again by their names
   ordered_json cores = ordered_json::array();
   for (const passes::AttentionCore& core : passes::FindAttentionCores(g)) {
     const ir::Node& n = g.node(core.center);
-    cores.push_back({{"node", ir::OriginName(n)},
+    cores.push_back({{"node", CoreName(n)},
                      {"op", OpName(n)},
                      {"q", ToString(g.value(core.q).type)},
                      {"projections", passes::LinearsBehind(g, core.q).size() + passes::LinearsBehind(g, core.k).size() +

@@ -91,24 +91,29 @@ void Print(const std::vector<api::Timing>& timings, const Flags& flags) {
   }
   // The shapes are a line above the table: they would fill it.
   std::string shapes;
+  std::vector<std::string> kinds;
   for (size_t r = 0; r < rows.size(); ++r) {
     std::string& cell = rows[r][1];
-    if (r > 0 && shapes.find(cell + "\n") == std::string::npos) shapes += "shapes: " + cell + "\n";
-    const size_t nth =
-        static_cast<size_t>(std::ranges::count(std::string_view(shapes).substr(0, shapes.find(cell + "\n")), '\n'));
-    if (r > 0) cell = std::to_string(nth + 1);
+    if (r == 0) continue;
+    const auto at = std::ranges::find(kinds, cell);
+    const std::string nth = std::to_string(at - kinds.begin() + 1);
+    if (at == kinds.end()) kinds.push_back(cell);
+    cell = nth;
   }
-  const bool several = std::ranges::count(shapes, '\n') > 1;
-  if (!several) {
-    for (auto& row : rows) row.erase(row.begin() + 1);
-  }
+  const bool several = kinds.size() > 1;
+  for (size_t i = 0; i < kinds.size(); ++i)
+    shapes += Paragraph(std::format("shapes{}: {}", several ? std::format(" {}", i + 1) : "", kinds[i]), 2) + "\n";
+  // Without a column of shapes, or, so that 80 columns are enough, that of the least time.
+  for (auto& row : rows) row.erase(row.begin() + (several ? 4 : 1));
   std::printf("%s\n%s%s", kernels::CpuDescription().c_str(), shapes.c_str(),
-              Table(rows, {1, 2, 3, 4, 5, 6, 7, 8, 9}).c_str());
+              Table(rows, {1, 2, 3, 4, 5, 6, 7, 8}).c_str());
   for (const api::Timing& t : timings) {
     std::vector<std::pair<double, std::string>> sorted;
     for (const auto& [kernel, ms] : t.ms_by_kernel) sorted.emplace_back(ms, kernel);
     std::ranges::sort(sorted, std::greater());
-    std::printf("\n%s, %d threads, ms by kernel:\n", t.model.c_str(), t.threads);
+    const size_t nth = static_cast<size_t>(std::ranges::find(kinds, api::ShapesOf(t.inputs)) - kinds.begin()) + 1;
+    std::printf("\n%s, %s%d thread%s, ms by kernel:\n", t.model.c_str(),
+                several ? std::format("shapes {}, ", nth).c_str() : "", t.threads, t.threads == 1 ? "" : "s");
     for (size_t i = 0; i < sorted.size() && i < 8; ++i)
       std::printf("  %9.3f  %s\n", sorted[i].first, sorted[i].second.c_str());
   }

@@ -62,10 +62,12 @@ std::string Elided(const std::string& s, size_t width) {
   return s.substr(0, starts[head]) + "…" + s.substr(starts[starts.size() - tail]);
 }
 
+constexpr size_t kLeastOfLast = 20;
+
 // Where a table is wider than the terminal that shows it: what stands last is wrapped, and names in the widest columns before it lose their middle.
 void FitToTerminal(std::vector<std::vector<std::string>>& rows, std::vector<size_t>& widths,
                    const std::vector<size_t>& right) {
-  constexpr size_t kLeast = 12, kLeastOfLast = 20;
+  constexpr size_t kLeast = 12;
   const size_t columns = isatty(STDOUT_FILENO) != 0 ? Columns() : 0, n = widths.size();
   const auto is_text = [&right](size_t i) { return std::ranges::find(right, i) == right.end(); };
   const auto total = [&widths, n] { return std::accumulate(widths.begin(), widths.end(), 2 * (n - 1)); };
@@ -144,6 +146,12 @@ void Note(const std::string& sentence) {
   const bool yellow = HasColours(stderr);
   std::fprintf(stderr, "octavo: %snote:%s %s\n", yellow ? "\033[33m" : "", yellow ? "\033[0m" : "",
                ir::Clean(sentence, kMostSaid).c_str());
+}
+
+std::string Paragraph(std::string_view text, size_t indent) {
+  if (isatty(STDOUT_FILENO) == 0) return std::string(text);
+  const std::string wrapped = Wrapped(text, std::max(Columns(), indent + kLeastOfLast) - indent);
+  return CLI::detail::find_and_replace(wrapped, "\n", "\n" + std::string(indent, ' '));
 }
 
 std::string Table(const std::vector<std::vector<std::string>>& cells, const std::vector<size_t>& right) {

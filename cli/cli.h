@@ -59,13 +59,25 @@ int Fail(const std::string& sentence);
 // The same and the work goes on; empty: nothing.
 void Note(const std::string& sentence);
 
+// For standard output: wrapped at words where a terminal shows it, lines but the first behind so many spaces; else as it stands.
+std::string Paragraph(std::string_view text, size_t indent);
+
 // A terminal that shows colours, and nobody asked for none by NO_COLOR.
 bool HasColours(std::FILE* stream);
 
 // For standard output: rows of cells as aligned columns; the first row is the heading. Cells in columns of `right` are right-aligned.
 std::string Table(const std::vector<std::vector<std::string>>& rows, const std::vector<size_t>& right = {});
 
-// A progress line on stderr, redrawn in place on a terminal, silent otherwise: "quantize [####......] 12/36, 8 s, 16 s left".
+// A stage of work; its `nth` counts those that are no part of another one.
+struct ProgressStage {
+  std::string name;
+  int nth = 1;
+  int64_t done = 0, total = -1, since = 0;  // since: done when it was first seen
+  double seconds = 0;                       // that it has taken
+  std::chrono::steady_clock::time_point began;
+};
+// A progress line on stderr, redrawn in place on a terminal, silent otherwise: the second stage, the time of all of them, the stage's rate, what is
+// left of it, and what is done within it: "2. quantize [####......] 12/36, 8 s, 1.5/s, 16 s left (calibrate 3/7)".
 class Progress {
  public:
   explicit Progress(bool enabled);
@@ -77,13 +89,12 @@ class Progress {
   using Clock = std::chrono::steady_clock;
   bool enabled_;
   bool drawn_ = false;
-  std::string stage_;
-  int64_t first_ = 0;                // done when the stage was first seen
-  Clock::time_point began_, shown_;  // the stage; the last drawing
+  std::vector<ProgressStage> stages_;  // each is a part of the one before
+  int nth_ = 0;
+  Clock::time_point began_ = Clock::now(), shown_;  // the whole; the last drawing
 };
-// The line of a stage that has taken so many seconds for what was done since it began, in at most `width` columns.
-std::string ProgressLine(std::string_view stage, int64_t done, int64_t total, int64_t since, double seconds,
-                         size_t width);
+// In at most `width` columns; elapsed: seconds of the whole.
+std::string ProgressLine(const ProgressStage& stage, double elapsed, std::string_view within, size_t width);
 
 // Ctrl-C ends the program with kInterrupted, at once and without a trace, since files get their names when they are complete. Where what was done so
 // far is worth something, a Patience stands: then work hears it from Interrupted, and the program goes on for at most so many seconds. 0: until a

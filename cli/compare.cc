@@ -5,6 +5,7 @@
 #include <format>
 
 #include "octavo/cli/cli.h"
+#include "octavo/ir/names.h"
 
 namespace octavo::cli {
 
@@ -16,17 +17,24 @@ struct Flags {
   bool json = false, layers = false;
 };
 
-std::string Db(double db) { return std::isinf(db) ? (db > 0 ? "equal" : "lost") : std::format("{:.1f}", db); }
+std::string Db(double db, const char* none = "equal") {
+  return std::isinf(db) ? (db > 0 ? none : "lost") : std::format("{:.1f}", db);
+}
 
 std::string Layers(const std::vector<api::LayerDifference>& layers) {
   if (layers.empty()) return "\nno layer of the second model names nodes of the first: was it made of it?\n";
-  std::vector<std::vector<std::string>> rows{{"layer", "op", "dB", "enters", "own", "clipped", "to 0", "advice"}};
+  std::vector<std::vector<std::string>> rows{{"layer", "op", "dB", "cosine", "enters", "own", "clipped", "to 0"}};
+  std::string advice;
   for (const api::LayerDifference& d : layers) {
-    rows.push_back({d.node, d.op, Db(d.sqnr_db), std::isinf(d.enters_db) ? "-" : Db(d.enters_db), Db(d.own_db),
-                    std::format("{:.2f} %", 100 * d.clipped), std::format("{:.1f} %", 100 * d.flushed),
-                    api::AdviceFor(d)});
+    // "equal" is equal bits; who adds nothing to the noise that enters has "none" of its own.
+    rows.push_back({d.node, d.op, Db(d.sqnr_db), std::format("{:.4f}", d.cosine),
+                    std::isinf(d.enters_db) ? "-" : Db(d.enters_db), Db(d.own_db, "none"),
+                    std::format("{:.2f} %", 100 * d.clipped), std::format("{:.1f} %", 100 * d.flushed)});
+    if (const std::string told = api::AdviceFor(d); !told.empty())
+      advice += Paragraph(std::format("{}: {}", ir::Clean(d.node), told), 2) + "\n";
   }
-  return "\nlayers, those that add most noise of their own first\n" + Table(rows, {2, 3, 4, 5, 6});
+  return "\nlayers, those that add most noise of their own first\n" + Table(rows, {2, 3, 4, 5, 6, 7}) +
+         (advice.empty() ? "" : "\n" + advice);
 }
 
 void Print(const Flags& flags, const api::Comparison& comparison) {

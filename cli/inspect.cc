@@ -43,11 +43,12 @@ void PrintTable(const ordered_json& j) {
   for (const auto& [dtype, bytes] : j["constant_bytes"].items())
     rows.push_back({dtype, HumanBytes(bytes.get<int64_t>())});
   std::printf("\n%s\n", Table(rows, {1}).c_str());
-  rows = {{"attention core", "op", "heads", "kv heads", "head size", "mask", "projections"}};
+  rows = {{"attention core", "op", "heads", "kv", "size", "mask", "linears"}};
   for (const auto& c : j["attention"]) {
     const auto& f = c["form"];
     const auto of = [&f](const char* key) { return f.is_null() ? std::string("?") : f[key].dump(); };
-    rows.push_back({c["node"].get<std::string>(), c["op"].get<std::string>(), of("heads"), of("kv_heads"),
+    const auto op = c["op"].get<std::string>();
+    rows.push_back({c["node"].get<std::string>(), op.substr(op.rfind(':') + 1), of("heads"), of("kv_heads"),
                     of("head_size"), f.is_null() ? c["q"].get<std::string>() : f["mask"].get<std::string>(),
                     c["projections"].dump()});
   }
@@ -112,7 +113,9 @@ int InspectCpu(bool json) {
   std::printf("%s\n", kernels::CpuDescription().c_str());
   std::string yes, no;
   for (const auto& [name, has] : found.items()) (has.get<bool>() ? yes : no) += " " + name;
-  std::printf("found:    %s\nnot here: %s\npaths:   ", yes.c_str(), no.c_str());
+  constexpr size_t kIndent = 10;
+  std::printf("%s\n%s\npaths:   ", Paragraph("found:    " + yes, kIndent).c_str(),
+              Paragraph("not here: " + no, kIndent).c_str());
   for (const auto& a : archs) std::printf(" %s", a.get<std::string>().c_str());
   std::printf("\nused:     %s\n\n", std::string(Name(best)).c_str());
   std::vector<std::vector<std::string>> rows{{"work", "kernel"}};

@@ -27,16 +27,19 @@ std::string Duration(double seconds) {
 
 }  // namespace
 
-std::string ProgressLine(std::string_view stage, int64_t done, int64_t total, int64_t since, double seconds,
-                         size_t width) {
-  std::string line(stage);
-  std::string tail = std::format("{}", done);
-  if (total > 0) tail += std::format("/{}", total);
-  if (seconds >= 1) tail += ", " + Duration(seconds);
-  // What is left takes as long for each as what was done.
-  if (seconds >= 1 && total > done && done > since)
-    tail += std::format(", {} left",
-                        Duration(seconds * static_cast<double>(total - done) / static_cast<double>(done - since)));
+std::string ProgressLine(const ProgressStage& s, double elapsed, std::string_view within, size_t width) {
+  std::string line = std::format("{}. {}", s.nth, s.name);
+  std::string tail = std::format("{}", s.done);
+  if (s.total > 0) tail += std::format("/{}", s.total);
+  if (elapsed >= 1) tail += ", " + Duration(elapsed);
+  if (s.seconds >= 1 && s.done > s.since) {
+    const double rate = static_cast<double>(s.done - s.since) / s.seconds;
+    tail += rate >= 1 ? std::format(", {:.1f}/s", rate) : std::format(", {:.1f} s each", 1 / rate);
+    // What is left takes as long for each as what was done.
+    if (s.total > s.done) tail += std::format(", {} left", Duration(static_cast<double>(s.total - s.done) / rate));
+  }
+  if (!within.empty()) tail += std::format(" ({})", within);
+  const int64_t done = s.done, total = s.total;
   constexpr size_t kMostBar = 30, kLeastBar = 5, kAround = 4;  // " [", "]" and a space
   const size_t taken = line.size() + tail.size() + kAround;
   if (total > 0 && taken + kLeastBar <= width) {
@@ -56,14 +59,30 @@ Progress::~Progress() { Done(); }
 void Progress::Show(std::string_view stage, int64_t done, int64_t total) {
   if (!enabled_) return;
   const Clock::time_point now = Clock::now();
-  const bool fresh = stage != stage_;
-  if (fresh) stage_ = stage, first_ = done, began_ = now;
+  const auto since = [now](Clock::time_point then) { return std::chrono::duration<double>(now - then).count(); };
+  // A stage that begins while another has work left is a part of it, and the line stays that of the other.
+  auto at = std::ranges::find(stages_, stage, &ProgressStage::name);
+  if (at == stages_.end() || done < at->done) {
+    const auto done_with = [](const ProgressStage& s) { return s.done >= s.total; };
+    stages_.erase(at, stages_.end());
+    while (!stages_.empty() && done_with(stages_.back())) stages_.pop_back();
+    if (stages_.empty()) ++nth_;
+    stages_.push_back({.name = std::string(stage), .nth = nth_, .since = done, .began = now});
+    shown_ = {};
+  } else {
+    stages_.erase(at + 1, stages_.end());
+  }
+  stages_.back().done = done, stages_.back().total = total;
   // Ten times a second is enough for an eye; the first and the last of a stage are always drawn.
-  if (!fresh && done != total && now - shown_ < std::chrono::milliseconds(100)) return;
+  if (done != total && now - shown_ < std::chrono::milliseconds(100)) return;
   shown_ = now;
-  const double seconds = std::chrono::duration<double>(now - began_).count();
+  ProgressStage& outer = stages_.front();
+  outer.seconds = since(outer.began);
+  const std::string within = stages_.size() == 1 ? std::string()
+                             : total > 0         ? std::format("{} {}/{}", stage, done, total)
+                                                 : std::format("{} {}", stage, done);
   // The last column stays free: some terminals begin a new line there.
-  std::fprintf(stderr, "\r\033[K%s", ProgressLine(stage, done, total, first_, seconds, Columns() - 1).c_str());
+  std::fprintf(stderr, "\r\033[K%s", ProgressLine(outer, since(began_), within, Columns() - 1).c_str());
   std::fflush(stderr);
   drawn_ = true;
 }
@@ -71,6 +90,7 @@ void Progress::Show(std::string_view stage, int64_t done, int64_t total) {
 void Progress::Done() {
   if (drawn_) std::fprintf(stderr, "\r\033[K");
   drawn_ = false;
+  stages_.clear();
 }
 
 }  // namespace octavo::cli

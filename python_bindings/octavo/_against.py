@@ -9,10 +9,11 @@ import sys
 import time
 
 from . import _octavo
-from ._help import Parser, section
+from ._help import Parser, columns, section
 from ._octavo import OctavoError, Session, __version__
 
 _TITLE = "Beside other runtimes (MODEL comes first)"
+_LEAST = 12  # columns of a name in a table that is cut to fit
 # ONNX Runtime's threads spin for some 65 ms behind its runs, on the cores of whoever comes next.
 _REST = 0.1
 
@@ -147,10 +148,35 @@ def table(told, form):
     for row in rows[1:]:
         row[2] = str(shapes.index(row[2]) + 1)
     rows = [row if len(shapes) > 1 else row[:2] + row[3:] for row in rows]
-    whole = [row for row in rows if len(row) == len(rows[0])]
-    widths = [max(len(row[i]) for row in (rows if i < len(rows[0]) - 7 else whole)) for i in range(len(rows[0]))]
+    widths = _widths(rows)
+    if sys.stdout.isatty():
+        rows, widths = _fitted(rows, widths, columns())
     lines = ["  ".join(cell.ljust(width) if i < 2 else cell.rjust(width) for i, (cell, width) in enumerate(zip(row, widths))).rstrip() for row in rows]
-    return "\n".join([told["cpu"], *(f"shapes: {shape}" for shape in shapes), *lines]) + "\n"
+    return "\n".join([told["cpu"], *(f"shapes{f' {nth}' * (len(shapes) > 1)}: {shape}" for nth, shape in enumerate(shapes, 1)), *lines]) + "\n"
+
+
+def _widths(rows):
+    whole = [row for row in rows if len(row) == len(rows[0])]
+    return [max(len(row[i]) for row in (rows if i < len(rows[0]) - 7 else whole)) for i in range(len(rows[0]))]
+
+
+def _fitted(rows, widths, most):
+    """A table for so many columns: names lose their middle, then figures go that csv and json have, too."""
+    def wide():
+        return sum(widths) + 2 * (len(widths) - 1)
+
+    for name in ("runs", "min ms", "p90 ms"):
+        at = rows[0].index(name)
+        if wide() - sum(max(width - _LEAST, 0) for width in widths[:2]) <= most:
+            break
+        rows, widths = [row[:at] + row[at + 1 :] if len(row) == len(rows[0]) else row for row in rows], widths[:at] + widths[at + 1 :]
+    while wide() > most and max(widths[:2]) > _LEAST:
+        widths[widths.index(max(widths[:2]))] -= 1
+    return [[_elided(cell, widths[i]) if i < 2 else cell for i, cell in enumerate(row)] for row in rows], widths
+
+
+def _elided(name, width):
+    return name if len(name) <= width else name[: (width - 1) // 2] + "…" + name[len(name) - (width - 1 - (width - 1) // 2) :]
 
 
 def asked(arguments):

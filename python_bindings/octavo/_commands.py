@@ -117,14 +117,17 @@ def _check_written(model, written):
 
 @contextlib.contextmanager
 def _progress():
-    """What shows progress in one line of a terminal, which is gone when the work is: the stage, seconds that passed, and how many of the stage are left."""
+    """What shows progress in one line of a terminal, which is gone when the work is, as the program's (cli/progress.cc): which stage it is, seconds of the
+    whole, the stage's rate, and what is left of it."""
     began, shows, stages = time.monotonic(), sys.stderr.isatty(), {}
     def tell(stage, done, total):
         now = time.monotonic()
         spent = now - stages.setdefault(stage, now)
-        left = f", about {spent / done * (total - done):.0f} s left" if 0 < done < total and spent > 1 else ""
+        each = spent / done if done > 0 and spent > 1 else 0
+        rate = "" if not each else f", {each:.1f} s each" if each > 1 else f", {1 / each:.1f}/s"
+        left = f", about {each * (total - done):.0f} s left" if each and done < total else ""
         if shows:
-            print(f"\r\033[K{stage} {done}/{total}, {now - began:.0f} s{left}", end="", file=sys.stderr, flush=True)
+            print(f"\r\033[K{list(stages).index(stage) + 1}. {stage} {done}" + f"/{total}" * (total > 0) + f", {now - began:.0f} s{rate}{left}", end="", file=sys.stderr, flush=True)
     try:
         yield tell
     finally:

@@ -116,7 +116,7 @@ def test_the_command_prints_them(runtimes, tmp_path, capsys):
     few = ["--seconds", "0.01", "--threads", "1"]
     assert _against.asked(["--against=x"]) and _against.asked(["-h"]) and not _against.asked(["m.onnx", "--json"])
     shown = out("--against", "twin,poor", "--shape", "input_ids=1x4,3x6", *few).out.splitlines()
-    assert shown[0] == octavo.cpu() and shown[1].startswith("shapes: ") and shown[2].startswith("shapes: ") and len(shown) == 3 + 1 + 6
+    assert shown[0] == octavo.cpu() and shown[1].startswith("shapes 1: ") and shown[2].startswith("shapes 2: ") and len(shown) == 3 + 1 + 6
     assert shown[3].split()[:3] == ["model", "runtime", "shapes"] and shown[6].endswith("cannot run it: no such op")
     assert out("--against", "twin", *few, "--format", "md").out.startswith("| model | runtime |")
     rows = out("--against", "twin", *few, "--format", "csv").out.splitlines()

@@ -4,6 +4,7 @@ import fcntl
 import os
 import pty
 import re
+import shutil
 import signal
 import struct
 import subprocess
@@ -44,7 +45,7 @@ def test_progress_is_one_line_that_fits(octavo_program, tmp_path, calib, columns
     lines = [line.removeprefix("\x1b[K") for line in re.split(r"\r(?!\n)", seen) if "note:" not in line]
     drawn = [line for line in lines if line.strip()]
     assert drawn and all(len(line) < columns and "\n" not in line for line in drawn), drawn
-    assert any(re.fullmatch(r"calibrate (\[[#.]+\] )?3/3.*", line) for line in drawn), drawn
+    assert any(re.fullmatch(r"1\. calibrate (\[[#.]+\] )?3/3.*", line) for line in drawn), drawn
     assert lines[-1] == ""  # it clears what it drew
 
 
@@ -67,6 +68,17 @@ def test_tables_fit(octavo_program, tmp_path, calib, columns):
     assert ("…" in table) == (columns < 200) and "stays float" in table
     piped = subprocess.run([octavo_program, *map(str, arguments)], cwd=tmp_path, capture_output=True, text=True, check=True).stdout
     assert "…" not in piped and max(map(len, piped.split("\n"))) > 80
+
+
+@pytest.mark.parametrize("words", ["compare m.onnx int8.onnx --data calib --per-layer", "inspect m.onnx", "inspect --cpu",
+                                   "bench m.onnx --shape input_ids=1x4,3x6 --seconds 0.01 --threads 1"])
+def test_tables_of_every_command_fit(octavo_program, tmp_path, calib, words):
+    shutil.copy(BERT, tmp_path / "m.onnx")
+    if "int8" in words:
+        subprocess.run([octavo_program, *"optimize m.onnx -o int8.onnx --calib calib -q".split()], cwd=tmp_path, check=True)
+    seen = on_a_terminal(octavo_program, words.split(), 80, tmp_path, stdout=True, NO_COLOR="1")
+    lines = [line.removeprefix("\x1b[K") for line in re.split("[\r\n]+", seen)]
+    assert max(map(len, lines)) <= 80, "\n".join(line for line in lines if len(line) > 80)
 
 
 def test_the_environment_says_how_many_threads(octavo_program):
@@ -155,4 +167,4 @@ def test_progress_of_python_commands_tells_what_is_left(monkeypatch, capsys):
         for done in (0, 1, 2):
             tell("plans", done, 3)
     lines = capsys.readouterr().err.split("\r\033[K")
-    assert lines == ["", "plans 0/3, 1 s", "plans 1/3, 5 s, about 8 s left", "plans 2/3, 9 s, about 4 s left", ""]
+    assert lines == ["", "1. plans 0/3, 1 s", "1. plans 1/3, 5 s, 4.0 s each, about 8 s left", "1. plans 2/3, 9 s, 4.0 s each, about 4 s left", ""]
