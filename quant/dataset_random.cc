@@ -60,6 +60,7 @@ class RandomSource : public DataSource {
     auto sizes = options_.dims;
     const int64_t length = 8 + random.Below(25);
     Batch batch{std::format("random batch {}", next_++), {}};
+    BindCaches(length, sizes);
     for (const bool first_dims : {true, false}) {  // a symbol is a batch size if it is a first dim anywhere
       for (const auto& [name, type] : inputs_) BindSymbols(type, first_dims, first_dims ? 4 : length, sizes);
     }
@@ -70,6 +71,32 @@ class RandomSource : public DataSource {
       batch.inputs.emplace(spec.name, std::move(tensor));
     }
     return batch;
+  }
+
+  // Of a decoder's tokens the first half stands in its caches and the rest is its ids; a mask that has a symbol of its own is over both.
+  void BindCaches(int64_t length, std::map<std::string, int64_t>& sizes) const {
+    const auto symbol = [](const InputSpec& spec, size_t rank) -> std::string {
+      if (!spec.type.shape || spec.type.shape->size() != rank) return {};
+      const auto dim = std::find_if(spec.type.shape->begin() + 1, spec.type.shape->end(),
+                                    [](const ir::Dim& d) { return !d.symbol().empty(); });
+      return dim == spec.type.shape->end() ? std::string() : dim->symbol();
+    };
+    std::string now;
+    for (const InputSpec& spec : inputs_) {
+      if (Contains(spec.name, "input_ids")) now = symbol(spec, 2);
+    }
+    int64_t behind = 0;
+    for (const InputSpec& spec : inputs_) {  // torch.export gives each cache a symbol of its own
+      const std::string past =
+          Contains(spec.name, "past") || Contains(spec.name, "cache") ? symbol(spec, 4) : std::string();
+      if (!now.empty() && !past.empty() && past != now) behind = sizes.emplace(past, length / 2).first->second;
+    }
+    if (behind == 0) return;
+    const int64_t all = behind + sizes.emplace(now, length - length / 2).first->second;
+    for (const InputSpec& spec : inputs_) {
+      const std::string mask = Contains(spec.name, "mask") ? symbol(spec, 2) : std::string();
+      if (!mask.empty()) sizes.emplace(mask, all);  // unless it is one of the two
+    }
   }
 
   static void BindSymbols(const ir::Type& type, bool first_dims, int64_t size, std::map<std::string, int64_t>& sizes) {

@@ -210,6 +210,23 @@ TEST(IdLimits, ThroughViews) {
   EXPECT_EQ(IdLimits(g), (std::map<std::string, int64_t>{{"direct", 7}, {"ids", 20}}));
 }
 
+TEST(RandomData, OfADecoderFitsTogether) {
+  const Dim b = Dim::Symbol("b"), s = Dim::Symbol("s"), past = Dim::Symbol("past"), all = Dim::Symbol("all");
+  const std::vector<InputSpec> specs = {{"past_key_values.0.key", {DType::kF32, SymShape{b, 2, past, 16}}},
+                                        {"input_ids", {DType::kS64, SymShape{b, s}}},
+                                        {"attention_mask", {DType::kS64, SymShape{b, all}}}};
+  auto data = RandomData(5, specs, {}).value();
+  for (int i = 0; i < 5; ++i) {
+    const TensorMap inputs = data->Next().value()->inputs;
+    const int64_t before = inputs.at("past_key_values.0.key").shape()[2], now = inputs.at("input_ids").shape()[1];
+    EXPECT_GE(before, 4);
+    EXPECT_LE(before + now, 32);
+    EXPECT_EQ(inputs.at("attention_mask").shape()[1], before + now);
+  }
+  auto asked = RandomData(1, specs, {.dims = {{"past", 7}, {"s", 3}}}).value();
+  EXPECT_EQ(asked->Next().value()->inputs.at("attention_mask").shape()[1], 10);
+}
+
 TEST(RandomData, IsPlausibleAndTheSameAgain) {
   const Dim b = Dim::Symbol("b"), s = Dim::Symbol("s"), past = Dim::Symbol("past");
   const std::vector<InputSpec> specs = {{"input_ids", {DType::kS64, SymShape{b, s}}},
