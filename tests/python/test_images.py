@@ -161,5 +161,5 @@ def test_arguments_of_the_program_are_passed_on(monkeypatch):
     monkeypatch.setattr(_calib_made, "run_program", lambda command: calls.append(command) or 3)
     monkeypatch.setattr(octavo, "image_batches", lambda *a, **k: made.append((a, k)) or [])
     given = ["m.onnx", "--calib-images=pictures/", "--processor", "p.json", "--assume", "x=true", "-o", "o.onnx"]
-    assert _calib_made.main("octavo", "optimize", given) == 3 and calls[0][-1].name == "pictures"
+    assert _calib_made.main("octavo", "optimize", given) == 3 and str(calls[0][calls[0].index("--calib") + 1]).endswith("pictures")
     assert made == [(("pictures/", "p.json", "m.onnx"), {"batch_size": 8, "without": ["x"]})]

@@ -28,7 +28,7 @@ def test_logits_tell_what_was_lost_and_not_a_worse_cache(run, tmp_path):
     logits, cache = report["losses"]
     assert cache["sqnr_db"] < logits["sqnr_db"] and report["losses_of"]["output"] == "logits"
     line = next(line for line in done.stdout.splitlines() if line.startswith("against"))
-    assert re.search(rf": 'logits' {logits['sqnr_db']:.1f} dB \(cosine .*; same first choice .*, KL .*\); of 2 outputs 'present.0.key' keeps least, "
+    assert re.search(rf": 'logits' {logits['sqnr_db']:.1f} dB \(.*cosine .*; the same first choice in .*, KL .*\); of 2 outputs 'present.0.key' keeps least, "
                      rf"{cache['sqnr_db']:.1f} dB$", line), line
     verdict = (tmp_path / "report.html").read_text().split("class=verdict>")[1].split("</p>")[0]
     assert verdict.startswith("The output 'logits' keeps") and "KL" in verdict and "'present.0.key' keeps least" in verdict

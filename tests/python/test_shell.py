@@ -25,7 +25,7 @@ def offered(script, *words):
 def test_bash_completes_commands_options_and_values(run):
     assert {"optimize", "bench", "man"} <= completed(run, "octavo", "") and completed(run, "octavo", "op") == {"optimize"}
     assert {option["flag"] for option in _options.OPTIONS.values()} | {"--calib", "-o"} <= completed(run, "octavo", "optimize", "-")
-    assert completed(run, "octavo", "optimize", "m.onnx", "--min") == {"--min-db"}
+    assert completed(run, "octavo", "optimize", "m.onnx", "--min") == {"--min-db", "--min-cosine"}
     assert completed(run, "octavo", "optimize", "--recipe", "") == set(_options.OPTIONS["recipe"]["allowed"])
     assert completed(run, "octavo", "bench", "m.onnx", "--format", "c") == {"csv"}
     assert completed(run, "octavo", "--he") == {"--help"}
