@@ -20,6 +20,7 @@
 #include "octavo/api/report_json.h"
 // Run.
 #include "octavo/api/logits_to_keep.h"
+#include "octavo/runtime/cache_state.h"
 #include "octavo/runtime/model.h"
 // Extend: rules and passes of one's own.
 #include "octavo/passes/pattern/pattern.h"

@@ -1,6 +1,6 @@
 """The documents of the sources as a folder for MkDocs, which makes a site of them: every page at its own path, with what the program and the module say of themselves.
 
-usage: stage.py FOLDER [PROGRAM]     PROGRAM: octavo, whose --help becomes a page; without it the site has none
+usage: stage.py FOLDER [PROGRAM ...]     PROGRAM: what runs octavo (python3 -m octavo has all commands), whose --help becomes a page; without it the site has none
 """
 
 import fnmatch
@@ -16,7 +16,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 # The order of the menu; documents that no entry names stand under "Insides".
 MENU = [
     ("Start", ["README.md", "docs/concepts.md", "docs/recipes.md", "docs/accuracy.md", "docs/families.md", "docs/embeddings.md", "docs/faq.md"]),
-    ("Reference", ["reference/program.md", "reference/python.md", "cli/JSON.md", "docs/environment.md", "docs/onnxruntime_ops.md"]),
+    ("Reference", ["reference/program.md", "reference/python.md", "reference/cpp.md", "cli/JSON.md", "docs/environment.md", "docs/onnxruntime_ops.md"]),
     ("Extending", ["docs/extending.md", "HACKING.md"]),
     ("Benchmarks", ["docs/comparison.md", "docs/compare.md", "benchmarks/results/*.md", "docs/lab/*.md"]),
     ("About", ["CHANGELOG.md", "SECURITY.md"]),
@@ -64,10 +64,15 @@ def linked(text, page, pages):
 
 def reference(program):
     """What the program and the module say of themselves, as pages."""
-    stub = (ROOT / "python_bindings" / "octavo" / "__init__.pyi").read_text(encoding="utf-8")
-    pages = {"reference/python.md": f"# Python\n\nThe module `octavo`, as its stub file declares it.\n\n```python\n{stub}```\n"}
+    stubs = {path.stem: path.read_text(encoding="utf-8") for path in sorted((ROOT / "python_bindings" / "octavo").glob("*.pyi"))}
+    modules = {"octavo": stubs.pop("__init__"), **{f"octavo.{name}": stub for name, stub in stubs.items()}}
+    pages = {"reference/python.md": "# Python\n\nThe modules, as their stub files declare them.\n" +
+             "".join(f"\n## {name}\n\n```python\n{stub}```\n" for name, stub in modules.items())}
+    examples = {path.name: path.read_text(encoding="utf-8") for path in sorted((ROOT / "examples").glob("*.cc"))}
+    pages["reference/cpp.md"] = (ROOT / "docs" / "cpp.md").read_text(encoding="utf-8").replace("](", "](../docs/") + "".join(
+        f"\n## {name}\n\n```cpp\n{code}```\n" for name, code in examples.items())
     if program:
-        say = lambda *words: subprocess.run([program, *words, "--help"], check=True, capture_output=True, text=True).stdout
+        say = lambda *words: subprocess.run([*program, *words, "--help"], check=True, capture_output=True, text=True).stdout
         text = say()
         commands = re.findall(r"^  ([a-z]+)  ", text.partition("SUBCOMMANDS:")[2] or text.partition("Subcommands:")[2], re.MULTILINE)
         assert commands, "the program's help lists no commands"
@@ -93,9 +98,9 @@ def menu(texts):
     return [entry for entry in entries if next(iter(entry.values()))]
 
 
-def stage(folder, program=None):
+def stage(folder, program=()):
     folder = pathlib.Path(folder)
-    texts = {page: (ROOT / page).read_text(encoding="utf-8") for page in documents()} | reference(program)
+    texts = {page: (ROOT / page).read_text(encoding="utf-8") for page in documents() if page != "docs/cpp.md"} | reference(program)
     for page, text in texts.items():
         changed, pictures = linked(text, page, texts)
         for path, content in [(page, changed.encode()), *((picture, (ROOT / picture).read_bytes()) for picture in pictures)]:
@@ -108,4 +113,4 @@ def stage(folder, program=None):
 
 if __name__ == "__main__":
     shutil.rmtree(sys.argv[1], ignore_errors=True)
-    stage(sys.argv[1], *sys.argv[2:3])
+    stage(sys.argv[1], sys.argv[2:])

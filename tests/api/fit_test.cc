@@ -234,9 +234,9 @@ TEST_F(Fit, MomentsAreForAllShardsOrNone) {
   options.moments = true;
   auto with = RunCalibration(*task, *data, options);
   ASSERT_TRUE(with.has_value() && without.has_value());
-  EXPECT_THAT(without->Merge(*with).error().message, testing::HasSubstr("gather all of them with --moments, or none"));
+  EXPECT_THAT(without->Merge(*with).error().message, testing::HasSubstr("gather all of them with moments (--moments), or none"));
   EXPECT_THAT(RunCalibration(*task, *data, options, &*without).error().message,
-              testing::HasSubstr("has no moments, so go on without --moments, or begin anew"));
+              testing::HasSubstr("has no moments, so go on without moments (--moments), or begin anew"));
   // A calibration that has some goes on with them.
   options.moments = false;
   const auto again = RunCalibration(*task, *data, options, &*with);

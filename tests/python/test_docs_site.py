@@ -18,13 +18,16 @@ def pages_of(entries):
             yield from pages_of(value) if isinstance(value, list) else [value]
 
 
-def test_every_document_is_a_page_of_the_menu(octavo_program, tmp_path):
-    texts = stage.stage(tmp_path, octavo_program)
+def test_every_document_is_a_page_of_the_menu(tmp_path):
+    texts = stage.stage(tmp_path, [sys.executable, "-m", "octavo"])
     listed = list(pages_of(json.loads((tmp_path / "mkdocs.yml").read_text())["nav"]))
     assert sorted(listed) == sorted(texts) and listed[0] == "README.md" and "docs/recipes.md" in listed and "kernels/DESIGN.md" in listed
     program = (tmp_path / "docs" / "reference" / "program.md").read_text()
     assert "## optimize\n" in program and "--keep-float" in program and "## completion\n" in program
-    assert "def optimize(" in (tmp_path / "docs" / "reference" / "python.md").read_text()
+    assert all(f"## {name}\n" in program for name in ("generate", "perplexity", "tune")) and "--calib-text" in program and "--against" in program
+    python, cpp = ((tmp_path / "docs" / "reference" / name).read_text() for name in ("python.md", "cpp.md"))
+    assert "def optimize(" in python and "## octavo.transformers\n" in python and "def export_and_optimize(" in python
+    assert "int main(" in cpp and "find_package(octavo" in cpp
     links = 0
     for page in texts:
         path = tmp_path / "docs" / page
