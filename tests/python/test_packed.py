@@ -158,7 +158,7 @@ def test_progress_tells_how_much_is_written(tmp_path, monkeypatch, capsys):
     words = ["generate", str(model), "--tokenizer", "t.json", "--prompt", Letters().decode(PROMPT), "--max-tokens", "1"]
     assert main([*words, "--packed-file", str(tmp_path / "r")]) == 0
     lines = capsys.readouterr().err.split("\r\033[K")
-    assert any(line.startswith("write packed weights, MB 1/1") for line in lines) and lines[-1] == ""
+    assert any(line.startswith("1. write packed weights, MB 1/1") for line in lines) and lines[-1] == ""
 
 
 def test_an_open_session_takes_neither_threads_nor_packed(tmp_path):
