@@ -92,7 +92,7 @@ std::string ValuesOf(const CLI::Option& option) {
 }
 
 std::string TypeOf(const CLI::Option& option) {
-  const std::string type = option.get_type_name();
+  std::string type = option.get_type_name();
   const size_t colon = type.find(':');
   if (colon == std::string::npos) return type;
   return type.ends_with('}') ? type.substr(colon + 1) : type.substr(0, colon);
