@@ -231,7 +231,10 @@ void ObserveIds(const ir::TensorMap& inputs, const std::vector<std::string>& nam
 // Of what the runner gave. Gives the bytes of the values.
 Result<size_t> ObserveBatch(std::span<const Tap> taps, const Batch& batch, int64_t first_row,
                             const Result<ir::TensorMap>& outputs, const CalibrateOptions& options, Calibration& into) {
-  if (!outputs) return Fail("calibration on {} failed: {}", batch.name, outputs.error().message);
+  if (!outputs) {
+    return Fail("calibration on {} failed: {}{}", batch.name, outputs.error().message,
+                into.random_data ? "; random inputs need not fit together, so give real batches" : "");
+  }
   const int64_t batch_size = BatchSize(batch.inputs);
   for (const Tap& tap : taps) {
     const auto out = outputs->find(tap.value);

@@ -416,6 +416,8 @@ TEST(Calibrate, ErrorsNameValueAndSample) {
   EXPECT_THAT(error(inf, {{.value = "x", .batch_axis = -1}}, two), HasSubstr("in a batch (batch 0)"));
   const auto fails = [](const TensorMap&) -> ir::Result<TensorMap> { return ir::Fail("node 'n' broke"); };
   EXPECT_EQ(error(fails, {{.value = "x"}}, two), "calibration on batch 0 failed: node 'n' broke");
+  const auto random = RandomData(1, {{"x", {DType::kF32, ir::SymShape{2}}}}, {}).value();
+  EXPECT_THAT(Calibrate({{Tap{.value = "x"}}}, *random, fails).error().message, HasSubstr("give real batches"));
   EXPECT_EQ(error(FakeModel, {{.value = "nope"}}, two), "the model run for calibration gives no value 'nope'");
   EXPECT_THAT(error(FakeModel, {{.value = "input_ids"}}, two), HasSubstr("only float values"));
   EXPECT_THAT(error(FakeModel, {{.value = "hidden", .batch_axis = 3}}, two), HasSubstr("no such batch axis"));
