@@ -1,7 +1,9 @@
 #include "octavo/api/optimize.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstdio>
+#include <cstdlib>
 #include <filesystem>
 #include <format>
 
@@ -335,6 +337,10 @@ class OptionAdder {
   void AddNumber(auto& to) {
     CLI::Option* added =
         command_.add_option(flag_, to, help_)->check(CLI::Range(static_cast<T>(o_.least), static_cast<T>(o_.most)));
+    // NaN is in every range for CLI::Range, which asks whether it is below or above.
+    added->check([](const std::string& value) {
+      return std::isnan(std::strtod(value.c_str(), nullptr)) ? "Value " + value + " is no number" : std::string();
+    });
     if (!o_.word.empty()) added->type_name(std::string(o_.word));
   }
 

@@ -20,6 +20,7 @@ from conftest import BERT, SOURCE
     (["optimize", "m.onnx", "-o", "o.onnx", "--recipe"], "--recipe needs a value: float, int8, fp8, dynamic, dynamic4, weights4, weights8 or quantized"),
     (["optimize", "m.onnx", "-o", "o.onnx", "--recipe", "int9"], "--recipe takes float, int8, fp8, dynamic, dynamic4, weights4, weights8 or quantized, not 'int9'"),
     (["optimize", "m.onnx", "-o", "o.onnx", "--min-db", "abc"], "--min-db takes a number from 0 to 200, not 'abc'"),
+    (["optimize", "m.onnx", "-o", "o.onnx", "--min-cosine", "nan"], "--min-cosine takes a number from 0 to 1, not 'nan'"),
     (["optimize", "m.onnx", "-o", "o.onnx", "--threads", "1.5"], "--threads takes a whole number from 0 to 1024, not '1.5'"),
     (["optimize", "m.onnx", "-o", "o.onnx", "--max-memory", "many"], "--max-memory takes a number of bytes, as 512MB or 4GB"),
     (["bench", "m.onnx", "--seconds", "-1"], "--seconds takes a number above 0, not '-1'"),
