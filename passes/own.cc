@@ -67,6 +67,14 @@ void AddQuantizing(Passes& all) {
        .options = {OptionInfo{"separable", true, "whether those of kernel 1 beside depthwise ones are among them"}}},
       quantize::ConvLinears);
   Add(all,
+      {.name = "rotate_stream",
+       .what = "turns the residual stream by an orthogonal matrix, and back in what reads it; exact but for rounding",
+       .takes = Form::kFloat,
+       .leaves = Form::kFloat,
+       .options = {OptionInfo{"worth", quantize::kRotationWorth,
+                              "how many times the weights of the products that come in must turn; 0: nothing does"}}},
+      quantize::RotateStream);
+  Add(all,
       {.name = "rotate_values",
        .what = "turns values of attention by an orthogonal matrix, and back in the product behind it; exact but for "
                "rounding",

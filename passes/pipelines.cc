@@ -35,9 +35,9 @@ const std::vector<Recipe>& Recipes() {
       {"dynamic",
        "int8 products whose activations are quantized at run time; no data needed, weights are fitted to it where "
        "given",
-       {"to_f32", "canonical", "gated", "fuse_float", "conv_linears", "canonical", "fit_weights", "dynamic",
-        "quantize_tables", "quantized_qkv", "windows", "cse", "dce"},
-       {{"conv_linears", {{"separable", false}}}}},
+       {"to_f32", "canonical", "gated", "fuse_float", "rotate_stream", "conv_linears", "canonical", "fit_weights",
+        "dynamic", "quantize_tables", "quantized_qkv", "windows", "cse", "dce"},
+       {{"conv_linears", {{"separable", false}}}, {"rotate_stream", {{"worth", int64_t{0}}}}}},
       {"dynamic4",
        "the same with weights of 4 bits: the fastest for one token at a time",
        {"to_f32", "canonical", "gated", "fuse_float", "canonical", "dynamic4", "quantize_tables", "fuse_weights",

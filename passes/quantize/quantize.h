@@ -49,6 +49,10 @@ Result<bool> ChooseRows(Graph& graph, PassRun& run);
 // Takes off keys what all have in common: center_keys.cc. Uses run.evidence.channels and qparams.
 Result<bool> CenterKeys(Graph& graph, PassRun& run);
 
+// Turns the residual stream by an orthogonal matrix, and back in what reads it: rotate_stream.cc.
+constexpr int64_t kRotationWorth = 50;  // so many times the weights of the products that come in must turn
+Result<bool> RotateStream(Graph& graph, PassRun& run);
+
 // Turns values of attention by an orthogonal matrix, and back in the product behind it: rotate_values.cc.
 Result<bool> RotateValues(Graph& graph, PassRun& run);
 

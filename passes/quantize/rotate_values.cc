@@ -6,10 +6,8 @@
 // is added. R2 of QuaRot and SpinQuant (Ashkboos et al., arXiv 2404.00456). Figures: docs/lab/quantization.md.
 // Left: values of a cache, of a packed projection or that something else reads; heads whose size has no factor of 8; attention whose result is read by more
 // than products.
-#include <bit>
-#include <cmath>
-
 #include "octavo/passes/quantize/quantize.h"
+#include "octavo/passes/quantize/turn.h"
 #include "octavo/passes/rewriter.h"
 
 namespace octavo::passes::quantize {
@@ -20,42 +18,6 @@ namespace {
 
 // So many channels are turned together: the largest power of 2 that the head is a multiple of.
 int64_t SizeOf(int64_t head) { return head > 0 ? head & -head : 0; }
-
-// Rows of [size][lanes] become R' of them: each gets its sign, then Hadamard's butterflies. Columns likewise, since R is symmetric but for the signs, which
-// come first both ways.
-void Turn(std::vector<double>& rows, int64_t size, int64_t lanes) {
-  for (int64_t i = 0; i < size; ++i) {
-    const bool minus = std::popcount(static_cast<uint64_t>(i + 1) * 0x9E3779B97F4A7C15u) % 2 != 0;  // a fixed draw
-    const double factor = (minus ? -1 : 1) / std::sqrt(static_cast<double>(size));
-    for (int64_t l = 0; l < lanes; ++l) rows[static_cast<size_t>(i * lanes + l)] *= factor;
-  }
-  for (int64_t half = 1; half < size; half *= 2) {
-    for (int64_t i = 0; i < size; ++i) {
-      if ((i & half) != 0) continue;
-      for (int64_t l = 0; l < lanes; ++l) {
-        double &a = rows[static_cast<size_t>(i * lanes + l)], &b = rows[static_cast<size_t>((i + half) * lanes + l)];
-        const double sum = a + b;
-        b = a - b, a = sum;
-      }
-    }
-  }
-}
-
-// A matrix seen as [outer][size][lanes].
-Tensor Turned(const Tensor& t, int64_t size, int64_t lanes, const ParallelFor& parallel) {
-  Tensor out = Tensor::Empty(ir::DType::kF32, t.shape());
-  const auto from = t.as<float>();
-  const auto to = out.mutable_as<float>();
-  const int64_t group = size * lanes;
-  parallel(t.size() / group, [&](int64_t i) {
-    const auto first = static_cast<size_t>(i * group);
-    std::vector<double> rows(from.begin() + static_cast<ptrdiff_t>(first),
-                             from.begin() + static_cast<ptrdiff_t>(first) + group);
-    Turn(rows, size, lanes);
-    for (size_t e = 0; e < rows.size(); ++e) to[first + e] = static_cast<float>(rows[e]);
-  });
-  return out;
-}
 
 struct Site {
   struct Operand {
@@ -108,7 +70,7 @@ Result<bool> RotateValues(Graph& graph, PassRun& run) {
       const ValueId old = graph.node(o.node).input(o.slot);
       const Tensor& t = *graph.ConstantOf(old);
       b.At(o.node, {o.node});
-      Tensor turned = Turned(t, size, columns ? 1 : t.shape()[1], run.parallel);
+      Tensor turned = Turned(t, size, columns ? 1 : t.shape()[1], {}, TurnPowerOf2, run.parallel);
       b.SetInput(o.node, o.slot, b.Constant(std::move(turned), graph.value(old).name + "_turned"));
     };
     for (const Site::Operand& o : site->columns) turn(o, true);
