@@ -1,5 +1,6 @@
 // Rules of ops that give a tensor another shape: views, joins, splits, and shapes that are data.
 #include <algorithm>
+#include <cmath>
 #include <limits>
 #include <numeric>
 
@@ -269,6 +270,18 @@ Status ConstantOfShape(Inferrer& c) {
   return {};
 }
 
+// As the interpreter counts them.
+Dim LengthOfFloats(Inferrer& c) {
+  double of[3];
+  for (size_t i = 0; i < 3; ++i) {
+    const Tensor* t = c.Constant(i);
+    if (t == nullptr || t->size() != 1) return {};
+    of[i] = t->GetDouble(0);
+  }
+  const double length = std::ceil((of[1] - of[0]) / of[2]);
+  return of[2] != 0 && length < 0x1p40 ? Dim(static_cast<int64_t>(std::max(length, 0.0))) : Dim();
+}
+
 Status Range(Inferrer& c) {
   const auto scalar = [&c](size_t i) {
     const SymContents* contents = c.Contents(i);
@@ -288,6 +301,7 @@ Status Range(Inferrer& c) {
       length = ExactDiv(span, Dim(stride));
     }
   }
+  if (quant::IsFloat(c.DtypeOf(0))) length = LengthOfFloats(c);
   c.Set(0, c.DtypeOf(0), SymShape{length});
   return {};
 }

@@ -5,6 +5,7 @@
 // that would bloat the model. Integer arithmetic is the interpreter's: Div, Mod and Pow as Python does them on ints.
 #include "octavo/passes/canonical/fold.h"
 
+#include <algorithm>
 #include <cmath>
 
 #include "octavo/ir/functions.h"
@@ -18,7 +19,9 @@ namespace {
 constexpr double kSmallBytes = 64 * 1024;           // always folded: no model notices 64 KB
 constexpr double kLargestBytes = 64.0 * (1 << 20);  // a result above it stays a computation
 constexpr double kLargestGrowth = 4;
-constexpr double kMostMultiplies = 1 << 28;  // about a second in the interpreter's plain loops
+constexpr double kSmallTable = 1 << 20, kShareOfModel = 1.0 / 16;  // what a table of positions may add to the file
+constexpr double kMostMultiplies = 1 << 28;                        // about a second in the interpreter's plain loops
+constexpr double kMostOfMatMul = 1 << 30;                          // whose loops are vectors: 0.2 s
 
 bool IsFoldable(const Graph& g, const Node& n) {
   switch (n.op) {
@@ -66,8 +69,14 @@ bool WorthEvaluating(const Graph& g, const Node& n) {
   if (n.op == Op::kTranspose || n.op == Op::kIdentity || IsReshapeLike(n.op)) return true;
   // At most M*K * K*N elements in, M*K*N multiplies: bounded by the product of the sizes.
   const bool product_op = n.op == Op::kMatMul || n.op == Op::kGemm || n.op == Op::kConv || n.op == Op::kEinsum;
-  if (product_op && product > kMostMultiplies * 1024 && in_bytes > kSmallBytes) return false;
   const auto out_bytes = ResultBytes(g, n);
+  if (n.op == Op::kMatMul && out_bytes) {
+    const Tensor& a = *g.ConstantOf(n.input(0));
+    const double depth = a.rank() > 0 ? static_cast<double>(a.shape().back()) : 1;
+    if (*out_bytes / static_cast<double>(sizeof(float)) * depth > kMostOfMatMul) return false;
+  } else if (product_op && product > kMostMultiplies * 1024 && in_bytes > kSmallBytes) {
+    return false;
+  }
   // Results whose size depends on the data and is not inferred are never larger than a few times the input, but for
   // these.
   if (!out_bytes) {
@@ -75,7 +84,12 @@ bool WorthEvaluating(const Graph& g, const Node& n) {
            n.op != Op::kConstantOfShape && n.op != Op::kPad && n.op != Op::kOneHot && n.op != Op::kResize;
   }
   if (*out_bytes <= kSmallBytes) return true;
-  return *out_bytes <= kLargestBytes && *out_bytes <= kLargestGrowth * in_bytes;
+  // Tables of positions would be made in each run, and their products quantized: coordinates that become hundreds of channels (Swin V2), embeddings that are
+  // resized or repeated (SAM 2). What is behind them is mostly smaller again.
+  const bool floats = g.value(n.output()).type.dtype == DType::kF32;
+  const bool table = floats && (product_op || n.op == Op::kResize || n.op == Op::kTile);
+  const double share = table ? std::max(kSmallTable, kShareOfModel * static_cast<double>(g.info.bytes)) : 0;
+  return *out_bytes <= kLargestBytes && *out_bytes <= std::max(kLargestGrowth * in_bytes, share);
 }
 
 bool FoldNode(Rewriter& rw, NodeId id, const ir::Inference& inference) {

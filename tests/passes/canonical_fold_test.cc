@@ -90,6 +90,44 @@ TEST(CanonicalFold, NothingHuge) {
   EXPECT_EQ(Check(b.g, Fold), "Expand Add");  // 400 KB from 4 bytes
 }
 
+// Two coordinates become 32 channels, as where a table of positions is made: of 2000 places 256 KB, of 20000 places 2.5 MB.
+TEST(CanonicalFold, ATableOfPositionsMayGrowByAShareOfTheFile) {
+  const auto ops = [](int64_t places, int64_t bytes) {
+    Builder b;
+    b.g.info.bytes = bytes;
+    const ValueId x = b.In("x", {Sym("b"), places, 32});
+    const ValueId w = b.g.AddConstant(Tensor::Zeros(DType::kF32, {2, 32}));
+    const ValueId table = b.Op1(Op::kMatMul, {b.g.AddConstant(Tensor::Zeros(DType::kF32, {places, 2})), w});
+    b.Out(b.Op1(Op::kAdd, {x, b.Op1(Op::kCos, {table})}));
+    return Check(b.g, Fold);
+  };
+  EXPECT_EQ(ops(2000, 0), "Add");
+  EXPECT_EQ(ops(20000, 8 << 20), "MatMul Cos Add");
+  EXPECT_EQ(ops(20000, 64 << 20), "Add");
+}
+
+TEST(CanonicalFold, AnEmbeddingOfPositionsIsRepeatedOnce) {
+  Builder b;
+  const ValueId x = b.In("x", {Sym("b"), 64, 256});
+  const ValueId table = b.Op1(Op::kTile, {b.g.AddConstant(Tensor::Zeros(DType::kF32, {1, 8, 256})), b.Axis({1, 8, 1})});
+  b.Out(b.Op1(Op::kAdd, {x, table}));
+  EXPECT_EQ(Check(b.g, Fold), "Add");
+}
+
+// Places of a picture's patches, as timm counts them.
+TEST(CanonicalFold, ARangeOfFloatsHasALength) {
+  for (const auto& [from, to, shape] : {std::tuple{0.5f, 4.0f, "[4]"}, std::tuple{4.0f, 0.5f, "[0]"}}) {
+    Builder b;
+    const ValueId range = b.Op1(Op::kRange, {b.F(from), b.F(to), b.F(1)});
+    b.Out(range);
+    ASSERT_TRUE(ir::Inference::Run(b.g));
+    EXPECT_EQ(ir::ToString(b.g.value(range).type), std::string("f32") + shape);
+    PassRun run;
+    ASSERT_TRUE(Fold(b.g, run));
+    EXPECT_EQ(b.g.ConstantOf(b.g.outputs()[0].value)->size(), from < to ? 4 : 0);
+  }
+}
+
 TEST(CanonicalFold, NodesThatDoNothingGo) {
   Builder b;
   const ValueId x = b.In("x", {Sym("b"), Sym("s"), 4});
