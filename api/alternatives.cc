@@ -219,6 +219,7 @@ Status TakeSteps(const Graph& model, OptimizeOptions& options, Evidence& evidenc
     const auto left = [&](const ir::Result<Optimized>& other) { return other ? lost.In(*other) : lost.value; };
     if (step.has_ranges && left(OptimizeOnce(model, Tried(next), evidence)) > step.worth * lost.value) continue;
     Evidence fresh;
+    fresh.cut = evidence.cut;
     ir::Result<Optimized> other = OptimizeAgain(model, next, step.has_ranges ? evidence : fresh);
     if (!other && options.stop != nullptr && options.stop->load()) return ir::Fail("interrupted");
     const double value = left(other);

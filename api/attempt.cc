@@ -36,18 +36,23 @@ Result<GraphRun> RunOf(Graph graph, const OptimizeOptions& options, std::shared_
 }
 
 Result<std::vector<Sample>> SamplesOf(const Graph& graph, const OptimizeOptions& options, const Evidence& evidence) {
-  constexpr size_t kMostBytes = 256 << 20;  // of outputs, which are kept; one batch whatever it takes
-  constexpr size_t kMost = 16;
-  quant::DataSource& data = evidence.held_out != nullptr ? *evidence.held_out : *options.data;
+  constexpr int64_t kMostBytes = 256 << 20;  // of outputs, which are kept; one sample whatever it takes
+  constexpr int64_t kMostRows = 128, kMostBatches = 16;
+  const bool are_rows = evidence.cut->are_rows;
   std::vector<Sample> samples;
-  data.Rewind();
+  evidence.measured_on->Rewind();
   OCTAVO_TRY(const GraphRun run, RunOf(graph, options));
-  for (size_t bytes = 0; samples.size() < (evidence.held_out != nullptr ? kMost : 1) && bytes < kMostBytes;) {
-    OCTAVO_TRY(auto batch, data.Next());
+  int64_t room = are_rows ? kMostRows : kMostBatches;
+  for (int64_t bytes = kMostBytes; room > 0 && bytes > 0;) {
+    OCTAVO_TRY(auto batch, evidence.measured_on->Next());
     if (!batch) break;
     OCTAVO_TRY(ir::TensorMap outputs, NamedOutputs(run, graph, {}, batch->inputs));
-    for (const auto& [name, output] : outputs) bytes += output.byte_size();
-    samples.push_back({std::move(batch->inputs), std::move(outputs)});
+    const int64_t number = are_rows ? batch->inputs.begin()->second.shape()[0] : 1;
+    int64_t each = 0;
+    for (const auto& [name, output] : outputs) each += static_cast<int64_t>(output.byte_size()) / number;
+    const int64_t fit = std::min(room, each == 0 ? room : (bytes + each - 1) / each);
+    samples.push_back(FirstRows({std::move(batch->inputs), std::move(outputs), are_rows ? number : 0}, fit));
+    room -= number, bytes -= number * each;
   }
   return samples;
 }
@@ -420,7 +425,7 @@ class Attempt {
     OCTAVO_TRY(const GraphRun run, RunOf(result_.graph, options_, packed));
     if (packed != nullptr) KeepPackedOf(evidence_.start->graph, *packed);
     OCTAVO_TRY(result_.losses, LossesOf(run, result_.graph, evidence_.samples, &result_.loss_details));
-    result_.loss_details.held_out = evidence_.held_out != nullptr;
+    result_.loss_details.held_out = evidence_.held_out;
     if (options_.progress) options_.progress("compare", 1, 1);
     const Losses::value_type* worst = Worst(result_.losses);
     constexpr double kFewDb = 10;  // a tenth of the power is error

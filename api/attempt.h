@@ -18,11 +18,12 @@
 namespace octavo::api {
 
 struct Evidence {
-  quant::DataSource* held_out =
-      nullptr;  // batches that losses are measured on; null: the first of the data, which calibration sees
-  std::vector<Sample> samples;  // of them, and what the model as it came makes of it; empty: not seen yet
-  std::string why_unseen;       // the error where the outputs could not be compared
-  quant::Calibration ranges;    // of all that the recipe quantizes; empty: not gathered yet
+  std::optional<quant::Samples> cut;         // how the data falls into samples
+  quant::DataSource* measured_on = nullptr;  // what losses are
+  bool held_out = false;                     // calibration does not see that
+  std::vector<Sample> samples;               // of them, and what the model as it came makes of it; empty: not seen yet
+  std::string why_unseen;                    // the error where the outputs could not be compared
+  quant::Calibration ranges;                 // of all that the recipe quantizes; empty: not gathered yet
   struct Plan {
     quant::QuantPlan plan;
     std::vector<ActivationRange> ranges;
@@ -33,13 +34,13 @@ struct Evidence {
   std::optional<Start> start;                                     // of the attempts of one search
 };
 
-// Batches to measure on and what `graph` makes of them: those that are held out, as many as fit, or the first of the data.
+// What losses are measured on, as much as fits, and what `graph` makes of it.
 ir::Result<std::vector<Sample>> SamplesOf(const ir::Graph& graph, const OptimizeOptions& options,
                                           const Evidence& evidence);
 
 // Optimize without `layers` and a goal. What the evidence has is used, what it lacks is gathered from the data.
 ir::Result<Optimized> OptimizeOnce(ir::Graph graph, const OptimizeOptions& options, Evidence& evidence);
-// Optimize, with what earlier attempts at the same model on the same data have learned. held_out is its own.
+// Optimize, with what earlier attempts at the same model on the same data have learned. What is held out is its own.
 ir::Result<Optimized> OptimizeAgain(ir::Graph graph, const OptimizeOptions& options, Evidence& evidence);
 
 const passes::Registry& RegistryOf(const OptimizeOptions& options);

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstring>
 #include <optional>
 #include <set>
 #include <utility>
@@ -41,38 +40,13 @@ Result<std::vector<LayerLoss>> LayersOf(const Graph& model, const passes::Report
   return layers;
 }
 
-namespace {
-
-constexpr int64_t kRows = 4;
-
-ir::Tensor FirstRows(const ir::Tensor& t) {
-  ir::Shape shape = t.shape();
-  const auto all = static_cast<size_t>(std::exchange(shape[0], kRows));
-  ir::Tensor few = ir::Tensor::Empty(t.dtype(), std::move(shape));
-  std::memcpy(few.mutable_data(), t.data(), t.byte_size() / all * kRows);
-  return few;
-}
-
-}  // namespace
-
-Result<Sample> FewRows(const ir::Graph& model, Sample sample, const OptimizeOptions& options) {
-  std::string batch;
-  for (const ir::ValueId v : model.inputs()) {
-    const ir::Value& input = model.value(v);
-    const auto given = sample.inputs.find(input.name);
-    const bool has_rows = given != sample.inputs.end() && input.type.shape && !input.type.shape->empty() &&
-                          given->second.rank() > 0 && given->second.shape()[0] > kRows &&
-                          quant::BitsOf(given->second.dtype()) >= 8;
-    const std::string symbol = has_rows ? input.type.shape->front().symbol() : "";
-    if (symbol.empty() || (!batch.empty() && symbol != batch)) return sample;
-    batch = symbol;
+std::vector<Sample> FewOf(const std::vector<Sample>& samples) {
+  std::vector<Sample> few;
+  int64_t left = 4;
+  for (auto sample = samples.begin(); sample != samples.end() && left > 0; ++sample) {
+    few.push_back(FirstRows(*sample, left));
+    left = sample->rows == 0 ? 0 : left - few.back().rows;
   }
-  Sample few;
-  for (const auto& [name, tensor] : sample.inputs) few.inputs[name] = FirstRows(tensor);
-  OCTAVO_TRY(const GraphRun run, RunOf(model, options));
-  auto outputs = NamedOutputs(run, model, {}, few.inputs);
-  if (!outputs) return sample;  // whatever it is that it wants of a batch
-  few.outputs = std::move(*outputs);
   return few;
 }
 
@@ -126,8 +100,7 @@ Status QuantizeGroups(const Graph& model, const std::vector<LayerLoss>& all, std
     });
     (together == groups.end() ? groups.emplace_back() : *together).push_back(i);
   }
-  OCTAVO_TRY(Sample few, FewRows(model, evidence.samples[0], options));
-  std::vector<Sample> whole = std::exchange(evidence.samples, {std::move(few)});
+  std::vector<Sample> whole = std::exchange(evidence.samples, FewOf(evidence.samples));
   const auto measure = [&]() -> Status {
     for (size_t g = 0; g < groups.size(); ++g) {
       OCTAVO_TRY_STATUS(NextOf(options, g, groups.size()));

@@ -14,14 +14,14 @@ namespace octavo::api {
 ir::Result<std::vector<LayerLoss>> LayersOf(const ir::Graph& model, const passes::Report& report,
                                             const OptimizeOptions& options);
 
-// The sample with its first four rows alone, if the model says that all its inputs are rows of one batch: a run then takes a fraction of the time.
-ir::Result<Sample> FewRows(const ir::Graph& model, Sample sample, const OptimizeOptions& options);
+// The first four rows, or the first batch: a run then takes a fraction of the time.
+std::vector<Sample> FewOf(const std::vector<Sample>& samples);
 
 // Each of `measured` once, all others of `all` in float: fills in the losses, most first. 4-bit weights are not fitted to data.
 ir::Status QuantizeAlone(const ir::Graph& model, const std::vector<LayerLoss>& all, std::vector<LayerLoss>& measured,
                          const OptimizeOptions& options, Evidence& evidence);
 
-// As far as an order needs it: on four rows of the first batch, and Linears that read one activation together, whose loss each of them then has.
+// As far as an order needs it: on four rows, and Linears that read one activation together, whose loss each of them then has.
 ir::Status QuantizeGroups(const ir::Graph& model, const std::vector<LayerLoss>& all, std::vector<LayerLoss>& measured,
                           const OptimizeOptions& options, Evidence& evidence);
 

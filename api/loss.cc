@@ -7,6 +7,7 @@
 #include <limits>
 
 #include "octavo/quant/calibrate.h"
+#include "octavo/quant/rows.h"
 
 namespace octavo::api {
 
@@ -73,14 +74,11 @@ ir::Result<ir::TensorMap> NamedOutputs(const runtime::Model& model,
 
 namespace {
 
-// One batch, into losses and rows.
-ir::Status AddLosses(const GraphRun& run, const ir::Graph& graph, const Sample& truth, Losses& losses,
+// One sample, of which `got` was given, into losses and rows.
+ir::Status AddLosses(const ir::TensorMap& inputs, ir::TensorMap want, ir::TensorMap got, Losses& losses,
                      std::map<std::string, quant::Agreement>& rows) {
-  ir::TensorMap want = truth.outputs;
-  std::erase_if(want, [](const auto& output) { return !quant::IsFloat(output.second.dtype()); });
-  OCTAVO_TRY(ir::TensorMap got, NamedOutputs(run, graph, passes::quantize::CodedCaches(graph), truth.inputs));
-  LeaveOutPadding(truth.inputs, want);
-  LeaveOutPadding(truth.inputs, got);
+  LeaveOutPadding(inputs, want);
+  LeaveOutPadding(inputs, got);
   OCTAVO_TRY_STATUS(quant::AddErrors(want, got, losses));
   for (const auto& [name, output] : want) {
     const auto known = rows.find(name);
@@ -92,30 +90,47 @@ ir::Status AddLosses(const GraphRun& run, const ir::Graph& graph, const Sample& 
 
 }  // namespace
 
+Sample FirstRows(const Sample& sample, int64_t rows) {
+  if (rows >= sample.rows) return sample;
+  return {quant::RowsOf(sample.inputs, sample.rows, 0, rows), quant::RowsOf(sample.outputs, sample.rows, 0, rows),
+          rows};
+}
+
 ir::Result<Losses> LossesOf(const GraphRun& run, const ir::Graph& graph, const std::vector<Sample>& truth,
                             LossDetails* details) {
   Losses all;
-  details->batches = 0, details->each.clear(), details->rows.clear();
+  details->samples = 0, details->each.clear(), details->rows.clear();
   for (const Sample& sample : truth) {
-    Losses one;
-    OCTAVO_TRY_STATUS(AddLosses(run, graph, sample, one, details->rows));
-    for (const auto& [name, stats] : one) all[name].Merge(stats);
-    details->each.push_back(std::move(one));
-    ++details->batches;
+    OCTAVO_TRY(ir::TensorMap got, NamedOutputs(run, graph, passes::quantize::CodedCaches(graph), sample.inputs));
+    ir::TensorMap want = sample.outputs;
+    std::erase_if(want, [](const auto& output) { return !quant::IsFloat(output.second.dtype()); });
+    std::erase_if(got, [&want](const auto& output) { return !want.contains(output.first); });
+    // Row by row, so that sums are the same however rows came in batches; shapes that differ are an error of the whole.
+    const bool are_rows = std::ranges::all_of(
+        got, [&want](const auto& output) { return output.second.shape() == want.at(output.first).shape(); });
+    const int64_t number = are_rows ? std::max<int64_t>(1, sample.rows) : 1;
+    for (int64_t row = 0; row < number; ++row) {
+      const auto of_row = [&](const ir::TensorMap& t) { return number == 1 ? t : quant::RowsOf(t, number, row, 1); };
+      Losses one;
+      OCTAVO_TRY_STATUS(AddLosses(of_row(sample.inputs), of_row(want), of_row(got), one, details->rows));
+      for (const auto& [name, stats] : one) all[name].Merge(stats);
+      details->each.push_back(std::move(one));
+    }
+    details->samples += number;
   }
   return all;
 }
 
 std::string WhatWasSeen(const LossDetails& details) {
-  if (!details.held_out) return "one batch, which calibration saw";
-  return std::format("{} batch{} held out of calibration", details.batches, details.batches == 1 ? "" : "es");
+  return std::format("{} sample{}{}", details.samples, details.samples == 1 ? "" : "s",
+                     details.held_out ? " held out of calibration" : ", which calibration saw");
 }
 
 std::pair<double, double> Spread(const LossDetails& details, const std::string& output) {
   double low = std::numeric_limits<double>::infinity(), high = -low;
-  for (const Losses& batch : details.each) {
-    const auto it = batch.find(output);
-    if (it == batch.end()) continue;
+  for (const Losses& sample : details.each) {
+    const auto it = sample.find(output);
+    if (it == sample.end()) continue;
     low = std::min(low, Decibels(it->second)), high = std::max(high, Decibels(it->second));
   }
   return {low, std::max(low, high)};
@@ -124,8 +139,8 @@ std::pair<double, double> Spread(const LossDetails& details, const std::string& 
 std::string HowSure(const LossDetails& details, const Losses::value_type& loss) {
   const auto& [name, s] = loss;
   std::string text = s.SqnrError() > 0 ? std::format("+- {:.1g}; ", s.SqnrError()) : "";
-  if (const auto [low, high] = Spread(details, name); details.batches > 1 && std::isfinite(low))
-    text += std::format("batch by batch {:.1f} to {:.1f}; ", low, high);
+  if (const auto [low, high] = Spread(details, name); details.samples > 1 && std::isfinite(low))
+    text += std::format("sample by sample {:.1f} to {:.1f}; ", low, high);
   // The cosine of one number is 1.
   text += s.IsOneNumberARow() ? std::format("R^2 {:.5f}", s.RSquared())
                               : std::format("cosine {:.5f} +- {:.1g}", s.MeanRowCosine(), s.RowCosineError());

@@ -20,27 +20,30 @@ namespace octavo::api {
 // Inputs, and what the model as it was makes of them, by name.
 struct Sample {
   ir::TensorMap inputs, outputs;
+  int64_t rows = 0;  // of both, each a sample itself; 0: the batch is one
 };
+// With the first rows alone, as many or fewer.
+Sample FirstRows(const Sample& sample, int64_t rows);
 
 // By float output; those of integers, as ArgMax gives them, are left out.
 using Losses = std::map<std::string, quant::ErrorStats>;
 
 // What the losses were measured on, and how far they spread.
 struct LossDetails {
-  int64_t batches = 0;
-  bool held_out = false;                         // of batches that neither calibration nor fitting saw
-  std::vector<Losses> each;                      // by batch
+  int64_t samples = 0;
+  bool held_out = false;                         // of samples that neither calibration nor fitting saw
+  std::vector<Losses> each;                      // by sample
   std::map<std::string, quant::Agreement> rows;  // outputs whose rows are logits or probabilities
 };
-// "3 batches held out of calibration", "the only batch, which calibration saw".
+// "3 samples held out of calibration", "1 sample, which calibration saw".
 std::string WhatWasSeen(const LossDetails& details);
-// Lowest and highest decibels of an output, batch by batch; both infinite where nothing differs.
+// Lowest and highest decibels of an output, sample by sample; both infinite where nothing differs.
 std::pair<double, double> Spread(const LossDetails& details, const std::string& output);
-// What stands behind an output's decibels, errors as standard errors over rows: "+- 0.1; batch by batch 30.9 to 32.0; cosine 0.99961 +- 2e-05; the same first
+// What stands behind an output's decibels, errors as standard errors over rows: "+- 0.1; sample by sample 30.9 to 32.0; cosine 0.99961 +- 2e-05; the same first
 // choice in 98.2 % of rows, KL 0.0031 +- 0.0002".
 std::string HowSure(const LossDetails& details, const Losses::value_type& loss);
 
-// How many batches of `size` are held out: as asked, at most all but one; -1 asks for an eighth, so none of fewer than eight: calibration needs them more.
+// How many samples of `size` are held out: as asked, at most all but one; -1 asks for an eighth, so none of fewer than eight: calibration needs them more.
 int64_t HeldOutOf(int64_t size, int asked);
 
 // Takes the rows of padding out of outputs [b, s, ...], [b, h, s, d] and [b * s, n], [rows left, ...] then: where the batch's mask
@@ -57,7 +60,7 @@ ir::Result<ir::TensorMap> NamedOutputs(const GraphRun& run, const ir::Graph& gra
 ir::Result<ir::TensorMap> NamedOutputs(const runtime::Model& model,
                                        const std::vector<passes::quantize::CodedCache>& caches, ir::TensorMap inputs);
 
-// `run` runs the graph. The samples' own graph gives no loss. details: gets batches, each and rows.
+// `run` runs the graph. The samples' own graph gives no loss. details: gets samples, each and rows.
 ir::Result<Losses> LossesOf(const GraphRun& run, const ir::Graph& graph, const std::vector<Sample>& truth,
                             LossDetails* details);
 

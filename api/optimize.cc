@@ -11,6 +11,7 @@
 #include "octavo/api/bodies.h"
 #include "octavo/api/callers.h"
 #include "octavo/api/layers.h"
+#include "octavo/api/parts.h"
 #include "octavo/ir/closed.h"
 #include "octavo/passes/bodies.h"
 
@@ -79,34 +80,11 @@ Status LookAtLayers(const Graph& model, const OptimizeOptions& options, Evidence
   return {};
 }
 
-// The data in two parts: what calibration and fitting see, and what losses are measured on.
-struct Parts {
-  std::unique_ptr<quant::DataSource> seen, held_out;
-
-  static Result<Parts> Of(const OptimizeOptions& options) {
-    Parts parts;
-    if (options.data == nullptr || options.held_out == 0) return parts;
-    int64_t size = options.data->size();
-    if (size < 0) {  // an iterator of Python, which keeps what it gives
-      options.data->Rewind();
-      for (size = 0;; ++size) {
-        OCTAVO_TRY(const auto batch, options.data->Next());
-        if (!batch) break;
-      }
-    }
-    if (const int64_t held = HeldOutOf(size, options.held_out); held > 0) {
-      parts.seen = quant::WithoutHeldOut(*options.data, size, held);
-      parts.held_out = quant::HeldOut(*options.data, size, held);
-    }
-    return parts;
-  }
-};
-
-// What evidence has of one call alone: the batches held out end with it, and where attempts start are bodies as this recipe made them.
+// What evidence has of one call alone: what losses are measured on ends with it, and where attempts start are bodies as this recipe made them.
 class OfOneCall {
  public:
   explicit OfOneCall(Evidence& evidence) : evidence_(evidence) { evidence_.start.reset(); }
-  ~OfOneCall() { evidence_.start.reset(), evidence_.held_out = nullptr; }
+  ~OfOneCall() { evidence_.start.reset(), evidence_.measured_on = nullptr; }
   OfOneCall(const OfOneCall&) = delete;
   OfOneCall& operator=(const OfOneCall&) = delete;
 
@@ -150,11 +128,11 @@ Result<Optimized> OptimizeAgain(Graph graph, const OptimizeOptions& options_give
   std::map<std::string, int> source_ops = OpCounts(graph);
   Drawing source = Draw(graph);
   OCTAVO_TRY_STATUS(Check(graph, options_given));
-  OCTAVO_TRY(const Parts parts, Parts::Of(options_given));
+  OCTAVO_TRY(const Parts parts, PartsOf(graph, options_given, evidence));
   const OfOneCall call(evidence);
   OptimizeOptions parted = options_given;
   if (parts.seen) parted.data = parts.seen.get();
-  evidence.held_out = parts.held_out.get();
+  evidence.measured_on = parts.measured.get(), evidence.held_out = parts.seen != nullptr;
   const OptimizeOptions options = WithoutNamesWithin(graph, parted);
   const Graph whole = options.data != nullptr ? graph : Graph();
   OCTAVO_TRY(std::vector<OptimizedBody> bodies, OptimizeBodies(graph, parted, OptimizeWatched));

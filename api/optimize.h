@@ -43,7 +43,7 @@ struct OptimizeOptions {
   quant::DataSource* data = nullptr;                // for recipes that calibrate; not owned
   const quant::Calibration* calibration = nullptr;  // ranges gathered earlier, instead of data; not owned
   int held_out =
-      -1;  // batches, spread over data, that only losses are measured on; -1: an eighth, none of fewer than eight
+      -1;  // samples (quant::Samples), spread over data, that only losses are measured on; -1: an eighth, none of fewer than eight
   bool moments = false;                   // RunCalibration: gather what weights are fitted to, too
   int threads = 0;                        // of calibration; 0: all
   std::string calibrate_with = "octavo";  // what other_runtime is made from; program and module read it
@@ -51,16 +51,16 @@ struct OptimizeOptions {
   std::function<ir::Result<GraphRun>(const ir::Graph& graph, int threads)> other_runtime;
   kernels::Arch arch = kernels::BestArch();
   bool explain = true;  // gather near misses
-  // With data: fill in Optimized::layers, by a run of the held-out batches for each of them. Weights are then not fitted to data.
+  // With data: fill in Optimized::layers, by a run of the held-out samples for each of them. Weights are then not fitted to data.
   bool layers = false;
-  // With data: fewer layers as the recipe says, until every output keeps so many decibels (loss.h) on the held-out batches. First Linears
+  // With data: fewer layers as the recipe says, until every output keeps so many decibels (loss.h) on the held-out samples. First Linears
   // become dynamic (recipe int8), then layers stay float, those that lose most before others. Fills in Optimized::layers too.
   std::optional<double> min_db;
   std::optional<double> min_cosine;  // the same, until the rows of every output keep this cosine on the mean
   std::optional<double> max_kl;      // the same, until those of logits and probabilities lose no more on the mean
   std::optional<double> bits;        // recipes dynamic4 and weights4: of a weight's codes on the mean, 4 to 8
   std::function<void(std::string_view pass, const ir::Graph& graph)> after_pass;
-  // Stages for a person: "calibrate", batches done of total (-1: not known); "quantize", Linears; "compare", the held-out batches; "layers"; "types", attempts to reach min_db, min_cosine or max_kl.
+  // Stages for a person: "calibrate", batches done of total (-1: not known); "quantize", Linears; "compare", the held-out samples; "layers"; "types", attempts to reach min_db, min_cosine or max_kl.
   std::function<void(std::string_view stage, int64_t done, int64_t total)> progress;
   const std::atomic<bool>* stop = nullptr;
   std::function<bool()>
@@ -91,7 +91,7 @@ struct Optimized {
   quant::IdRanges ids;  // of what the model was calibrated with, where that is data
   std::vector<std::string> log;
   std::vector<std::string> notes;  // what a person should know who reads nothing else
-  Losses losses;  // against the model as it was, over the batches of loss_details; empty: no data, no float outputs
+  Losses losses;  // against the model as it was, over the samples of loss_details; empty: no data, no float outputs
   LossDetails loss_details;
   std::vector<LayerDifference>
       added;  // what each layer adds to the noise that enters it, on rows of those batches; empty: not known

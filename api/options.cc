@@ -138,7 +138,7 @@ std::vector<Option> MakeOptions() {
       {.name = "min_db",
        .field = &OptimizeOptions::min_db,
        .what =
-           "decibels that every output keeps against the model as it was on {held_out} batches of {calibration}: the "
+           "decibels that every output keeps against the model as it was on {held_out} samples of {calibration}: the "
            "layers that lose most become dynamic (recipe int8), then float, as few as it takes",
        .in_python = "report[\"layers\"] has the \"type\" of each, report[\"dynamic\"] and report[\"keep_float\"] the "
                     "names. OctavoError where float does not keep them either.",
@@ -179,17 +179,16 @@ std::vector<Option> MakeOptions() {
       {.name = "layers",
        .field = &OptimizeOptions::layers,
        .what =
-           "tell which layers lose most: with {calibration}, its {held_out} batches run once for each, quantized alone",
+           "tell which layers lose most: with {calibration}, its {held_out} samples run once for each, quantized alone",
        .in_python = "report[\"layers\"] has them.",
        .when = "before {keep_float}",
        .recipes = {"int8", "fp8", "dynamic", "dynamic4", "weights4", "weights8"}},
       {.name = "held_out",
        .field = &OptimizeOptions::held_out,
        .what =
-           "batches of {calibration}, spread over it, that neither calibration nor fitting sees, so that the loss told "
-           "is "
-           "that of new data; -1 is an eighth, none of fewer than eight; 0 tells the loss of the first batch, which "
-           "was seen",
+           "samples of {calibration} (rows of its batches where these stand alone, else batches), spread over it, that "
+           "neither calibration nor fitting sees, so that the loss told is that of new data; -1 is an eighth, none of "
+           "fewer than eight; 0 tells the loss of the first eight rows or one batch, which were seen",
        .when = "data is scarce (0), or the loss shall be told more surely",
        .least = -1,
        .most = 1000000,

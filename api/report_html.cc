@@ -270,7 +270,7 @@ std::string Passes(const std::vector<passes::PassTiming>& timings) {
 std::string LossTable(const Optimized& r) {
   std::string html =
       "<p class=legend>What stands behind +- is the standard error over rows (tokens, samples).</p>\n"
-      "<div class=wide><table><tr><th>output<th class=n>dB<th class=n>batch by batch<th class=n>cosine of rows<th "
+      "<div class=wide><table><tr><th>output<th class=n>dB<th class=n>sample by sample<th class=n>cosine of rows<th "
       "class=n>largest error<th class=n>same first choice<th class=n>KL</tr>\n";
   const auto sure = [](double x, int digits, double error) {
     return std::format("{:.{}f}", x, digits) + (error > 0 ? std::format(" +- {:.1g}", error) : "");
@@ -282,7 +282,7 @@ std::string LossTable(const Optimized& r) {
     html += std::format(
         "<tr><td>{}<td class=n>{}<td class=n>{}<td class=n>{}<td class=n>{:.3g}<td class=n>{}<td class=n>{}</tr>\n",
         Escape(name), s.exact() ? "equal" : sure(s.SqnrDb(), 1, s.SqnrError()),
-        s.exact() || r.loss_details.batches < 2 ? "" : std::format("{:.1f} to {:.1f}", low, high),
+        s.exact() || r.loss_details.samples < 2 ? "" : std::format("{:.1f} to {:.1f}", low, high),
         s.IsOneNumberARow() ? std::format("R^2 {:.6f}", s.RSquared()) : sure(s.MeanRowCosine(), 6, s.RowCosineError()),
         s.MaxAbs(), rows ? std::format("{:.2f} %", 100 * it->second.Top1()) : "",
         rows ? sure(it->second.MeanKl(), 4, it->second.KlError()) : "");

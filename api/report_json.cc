@@ -70,7 +70,7 @@ std::string ReportJson(const Optimized& result, const FileSizes& bytes, const Me
     }
     j["losses"].push_back(std::move(loss));
   }
-  j["losses_of"] = {{"batches", result.loss_details.batches}, {"held_out", result.loss_details.held_out}};
+  j["losses_of"] = {{"samples", result.loss_details.samples}, {"held_out", result.loss_details.held_out}};
   if (const Lost most = MostLost(result); !most.output.empty()) j["losses_of"]["output"] = most.output;
   j["layers"] = ordered_json::array();
   for (const LayerLoss& layer : result.layers) {

@@ -2,7 +2,7 @@
 // {"schema": 1, "attention": {"found", "fused"}, "qkv": {"found", "fused"}, "linear": {"found", "quantized"},
 //  "candidates": [{"kind", "nodes", "status", "rule", "reason", "place" (in a branch or body)}], "in_float": [{"op", "weights", "bytes"}], "bytes": {"before", "after"}, "time_s",
 //  "pipeline": [...], "passes": [{"pass", "changed", "ms"}], "ranges": [{"value", "seen", "chosen", "scale", "zero_point"}],
-//  "losses": [{"output", "sqnr_db", "cosine", "exact", ...}], "losses_of": {"batches", "held_out"}, "layers": [{"node", "output", "share", "sqnr_db", "cosine", "exact"}],
+//  "losses": [{"output", "sqnr_db", "cosine", "exact", ...}], "losses_of": {"samples", "held_out"}, "layers": [{"node", "output", "share", "sqnr_db", "cosine", "exact"}],
 //  "notes": [...], "data": {"what", "random"},
 //  "measured": {"threads", "shapes", "random", "speedup", "before", "after"} where it was (measured.h)}
 #ifndef OCTAVO_API_REPORT_JSON_H_

@@ -50,10 +50,7 @@ Result<double> Tries::NoiseOf(const std::vector<std::string>& nodes, bool dynami
   }
   Callers callers(options);
   return callers.Closed("quantizing a layer alone", model_, [&]() -> Result<double> {
-    if (few_.empty()) {
-      OCTAVO_TRY(Sample few, FewRows(model_, evidence_->samples[0], callers.options()));
-      few_.push_back(std::move(few));
-    }
+    if (few_.empty()) few_ = FewOf(evidence_->samples);
     std::vector<Sample> whole = std::exchange(evidence_->samples, few_);
     auto alone = OptimizeOnce(model_, callers.options(), *evidence_);
     evidence_->samples = std::move(whole);

@@ -1,5 +1,5 @@
 // One model optimized again and again, for a search among ways to do it: what one attempt learns of the model (ranges, fitted weights, what floats make
-// of the held-out batches) serves the next.
+// of the held-out samples) serves the next.
 #ifndef OCTAVO_API_TRIES_H_
 #define OCTAVO_API_TRIES_H_
 

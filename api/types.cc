@@ -1,5 +1,5 @@
 // min_db, min_cosine, max_kl: the fewest layers that leave the type their recipe gives them: each attempt is the whole model, optimized and run on the held-out
-// batches, since losses add up only about; where they say it will be is where the search begins. Two steps: Linears to a scale a row made at run time (as fast as
+// samples, since losses add up only about; where they say it will be is where the search begins. Two steps: Linears to a scale a row made at run time (as fast as
 // static int8 to a tenth), then anything to float.
 #include <algorithm>
 #include <bit>

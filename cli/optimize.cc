@@ -53,7 +53,7 @@ std::string WhatStaysFloat(const api::Optimized& r, int64_t bytes) {
   return line.empty() ? line : line + "; this recipe does not quantize them\n";
 }
 
-// "against the model as it was, on 2 batches held out of calibration: 'logits' 31.4 dB (+- 0.3; cosine 0.99961 +- 2e-05); of 3 outputs
+// "against the model as it was, on 2 samples held out of calibration: 'logits' 31.4 dB (+- 0.3; cosine 0.99961 +- 2e-05); of 3 outputs
 // 'present' keeps least, 20.1 dB"
 std::string Loss(const api::Optimized& r) {
   const api::Losses::value_type* worst = api::Worst(r.losses);
@@ -359,7 +359,7 @@ void AddOptimize(Program& program) {
   c->add_option("-o,--output", flags->out, "file to write")->required()->type_name("OUT.onnx");
   c->add_option(
       "--calib", flags->calib,
-      "calibration data, whose last batches tell what optimization took (--held-out): a folder of .npz batches, one "
+      "calibration data, an eighth of which tells what optimization took (--held-out): a folder of .npz batches, one "
       ".npz, a folder of test_data_set_* folders, random:N, or a "
       ".calib file that `octavo calibrate` wrote");
   for (const api::Option& option : api::Options()) std::visit(OptionAdder(option, flags->options, *c), option.field);

@@ -1,7 +1,6 @@
 #include "octavo/quant/calibrate.h"
 
 #include <algorithm>
-#include <cstring>
 #include <format>
 #include <optional>
 #include <utility>
@@ -257,18 +256,11 @@ class Parts {
   Parts(std::span<const Tap> taps, const Runner& runner, const CalibrateOptions& options, Calibration& into)
       : taps_(taps), runner_(runner), options_(options), into_(into) {}
 
-  static bool HasRows(const ir::TensorMap& inputs, int64_t rows) {
-    return std::ranges::all_of(inputs, [rows](const auto& input) {
-      const Tensor& t = input.second;
-      return t.rank() > 0 && t.shape()[0] == rows && BitsOf(t.dtype()) >= 8 && t.dtype() != DType::kString;
-    });
-  }
-
   // first: rows that were seen before.
   Status Observe(const Batch& batch, int64_t first) {
     const int64_t size = BatchSize(batch.inputs);
     const bool in_parts = (first > 0 || size > kProbe) && Measured(batch, size) &&
-                          (first > 0 || Room(batch, size) < size) && RowsStandAlone(batch);
+                          (first > 0 || Room(batch, size) < size) && RowsStandAlone(batch, size);
     if (!in_parts && first > 0)
       return Fail("cannot go on: the calibration ended within what is now {}; the data was cut into other batches then",
                   batch.name);
@@ -276,7 +268,7 @@ class Parts {
       return ObserveBatch(taps_, batch, 0, runner_(batch.inputs), options_, into_).transform([](size_t) {});
     while (first < size) {
       const int64_t rows = std::min(Room(batch, size), size - first);
-      const Batch part = PartOf(batch, first, rows);
+      const Batch part = PartOf(batch, size, first, rows);
       OCTAVO_TRY(const size_t bytes, ObserveBatch(taps_, part, first, runner_(part.inputs), options_, into_));
       Took(part, bytes);
       first += rows;
@@ -289,9 +281,9 @@ class Parts {
 
   // Whether it is known what room values take. A model may run no part, whatever it says of its inputs.
   bool Measured(const Batch& batch, int64_t size) {
-    if (!options_.in_rows || fails_ || !HasRows(batch.inputs, size)) return false;
+    if (!options_.in_rows || fails_ || !HaveRows(batch.inputs, size)) return false;
     if (per_byte_ > 0) return true;
-    const Batch part = PartOf(batch, 0, kProbe);
+    const Batch part = PartOf(batch, size, 0, kProbe);
     const auto values = runner_(part.inputs);
     if (values) Took(part, BytesOf(*values));
     fails_ = !values.has_value();
@@ -306,38 +298,12 @@ class Parts {
     const double row = per_byte_ * double(BytesOf(batch.inputs)) / double(size);
     return static_cast<int64_t>(std::clamp(double(options_.most_bytes) / std::max(row, 1e-9), 1.0, double(size)));
   }
-  // Whether each of two rows gives alone what it gives beside the other: what looks like a batch may be one sequence.
-  bool RowsStandAlone(const Batch& batch) {
-    if (stand_alone_) return *stand_alone_;
-    const auto both = runner_(PartOf(batch, 0, kProbe).inputs);
-    stand_alone_ = both.has_value();
-    for (int64_t row = 0; *stand_alone_ && row < kProbe; ++row) {
-      const auto alone = runner_(PartOf(batch, row, 1).inputs);
-      stand_alone_ = alone && std::ranges::all_of(*both, [&](const auto& value) {
-                       const auto one = alone->find(value.first);
-                       return one != alone->end() && IsRowOf(value.second, one->second, row);
-                     });
-    }
+  bool RowsStandAlone(const Batch& batch, int64_t size) {
+    if (!stand_alone_) stand_alone_ = quant::RowsStandAlone(batch.inputs, size, runner_, true);
     return *stand_alone_;
   }
-  // Or what no row has a part in.
-  static bool IsRowOf(const Tensor& both, const Tensor& one, int64_t row) {
-    const size_t bytes = one.byte_size();
-    const size_t at = both.byte_size() == bytes ? 0 : static_cast<size_t>(row) * bytes;
-    return (both.byte_size() == bytes || both.byte_size() == kProbe * bytes) &&
-           (bytes == 0 || std::memcmp(both.data() + at, one.data(), bytes) == 0);
-  }
-  static Batch PartOf(const Batch& batch, int64_t first, int64_t rows) {
-    Batch part{batch.name, {}};
-    for (const auto& [name, t] : batch.inputs) part.inputs[name] = RowsOf(t, first, rows);
-    return part;
-  }
-  static Tensor RowsOf(const Tensor& t, int64_t first, int64_t rows) {
-    ir::Shape shape = t.shape();
-    const size_t row = t.byte_size() / static_cast<size_t>(std::exchange(shape[0], rows));
-    Tensor some = Tensor::Empty(t.dtype(), std::move(shape));
-    std::memcpy(some.mutable_data(), t.data() + static_cast<size_t>(first) * row, some.byte_size());
-    return some;
+  static Batch PartOf(const Batch& batch, int64_t size, int64_t first, int64_t rows) {
+    return {batch.name, RowsOf(batch.inputs, size, first, rows)};
   }
 
   std::span<const Tap> taps_;

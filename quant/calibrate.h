@@ -18,6 +18,7 @@
 #include "octavo/quant/moments.h"
 #include "octavo/quant/observe.h"
 #include "octavo/quant/range.h"
+#include "octavo/quant/rows.h"
 
 namespace octavo::quant {
 
@@ -84,9 +85,6 @@ class Calibration {
 
 // A sentence that names the first path whose file one before has, by whatever path: merged, its batches would count twice.
 ir::Status CheckEachOnce(std::span<const std::string> paths);
-
-// Runs the model on one batch and returns at least the tapped values by name.
-using Runner = std::function<ir::Result<ir::TensorMap>(const ir::TensorMap& inputs)>;
 
 struct CalibrateOptions {
   std::string model = {};  // goes into Calibration::model

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <functional>
+#include <limits>
 #include <map>
 #include <memory>
 #include <optional>
@@ -78,11 +79,18 @@ std::unique_ptr<DataSource> InMemoryData(std::vector<ir::TensorMap> batches, std
 std::unique_ptr<DataSource> ShardOf(std::unique_ptr<DataSource> data, int64_t index, int64_t count);
 // Calibration::shard of that: "2/8", empty where it is the whole.
 std::string ShardName(int64_t index, int64_t count);
-// `held` of the `size` batches of `data`, which outlives it, spread over them evenly, since data is often sorted by length; and the others. They move the
-// place of `data`, so rewind before reading the other part.
-bool IsHeldOut(int64_t batch, int64_t size, int64_t held);
-std::unique_ptr<DataSource> HeldOut(DataSource& data, int64_t size, int64_t held);
-std::unique_ptr<DataSource> WithoutHeldOut(DataSource& data, int64_t size, int64_t held);
+// How a source falls into samples: rows of its batches, where these stand alone (rows.h), else its batches.
+struct Samples {
+  std::vector<int64_t> of_batch;  // 1 where it is a sample itself
+  bool are_rows = false;
+  int64_t number() const;
+};
+// Whether a sample is one of `held` of the `size`: one of each stretch of them, since data is often sorted by length.
+bool IsHeldOut(int64_t sample, int64_t size, int64_t held);
+// The samples of `data`, which outlives it, that are wanted, up to `most` of one batch together. It moves the place of `data`, so rewind before reading
+// another part.
+std::unique_ptr<DataSource> PartOf(DataSource& data, Samples samples, const std::function<bool(int64_t sample)>& wanted,
+                                   int64_t most = std::numeric_limits<int64_t>::max());
 // N plausible batches, the same on every machine: ids uniform below their limit, masks of ones with some padding at the
 // end, token types 0 and 1, positions counting up, floats roughly N(0, 1).
 ir::Result<std::unique_ptr<DataSource>> RandomData(int64_t batches, std::vector<InputSpec> inputs,

@@ -1,4 +1,4 @@
-"""Whether the loss that octavo tells of a model (on batches held out of calibration) orders ways to make it as the task does."""
+"""Whether the loss that octavo tells of a model (on samples held out of calibration) orders ways to make it as the task does."""
 
 import itertools
 import warnings
@@ -49,11 +49,11 @@ def made(task, options, threads):
     """A variant of the part that is varied: its bytes and what is told of it."""
     import octavo
 
-    options = dict(options)
+    options, data = dict(options), task.calibration[task.varied]
     calibrator = options.pop("calibrator", "mse")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        result = octavo.optimize(str(task.models[task.varied]), calibration=task.calibration[task.varied], calibrator=calibrator, threads=threads, held_out=4,
+        result = octavo.optimize(str(task.models[task.varied]), calibration=data, calibrator=calibrator, threads=threads, held_out=4 * len(next(iter(data[0].values()))),
                                  pipeline=pipeline_of(**options))
     return result.model, told(result.report)
 

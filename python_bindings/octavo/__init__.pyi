@@ -285,11 +285,11 @@ def optimize(
     the same results (recipes int8 and fp8). Session.caches and the file's metadata "octavo.caches" have scale and zero point.
     keep_float: each is a Linear, attention core or table that is not quantized, by its name in the table of results; * and ? stand for
     letters (every recipe but float and quantized). Names are those of report["candidates"].
-    layers: tell which layers lose most: with calibration, its held_out batches run once for each, quantized alone (every recipe but float
+    layers: tell which layers lose most: with calibration, its held_out samples run once for each, quantized alone (every recipe but float
     and quantized). report["layers"] has them.
     dynamic: each is a Linear whose activations recipe int8 quantizes at run time, with a scale and zero point a row, instead of one scale
     for all: nearer to float and about as fast; named as in keep_float (recipe int8).
-    min_db: decibels that every output keeps against the model as it was on held_out batches of calibration: the layers that lose most
+    min_db: decibels that every output keeps against the model as it was on held_out samples of calibration: the layers that lose most
     become dynamic (recipe int8), then float, as few as it takes (every recipe but float and quantized). report["layers"] has the "type" of
     each, report["dynamic"] and report["keep_float"] the names. OctavoError where float does not keep them either.
     fit: False: weights get the codes nearest to them, where with calibration they would get codes that make up for each other's errors on
@@ -302,8 +302,9 @@ def optimize(
     recipe but float and quantized). OctavoError where no output has such rows.
     bits: bits that a weight's codes have on the mean, 4 to 8: those Linears that lose most by 4 bits get 8, by what their products lose on
     calibration, without data by what their weights lose (recipes dynamic4 and weights4). report["notes"] says how many do, the log which.
-    held_out: batches of calibration, spread over it, that neither calibration nor fitting sees, so that the loss told is that of new data;
-    -1 is an eighth, none of fewer than eight; 0 tells the loss of the first batch, which was seen.
+    held_out: samples of calibration (rows of its batches where these stand alone, else batches), spread over it, that neither calibration
+    nor fitting sees, so that the loss told is that of new data; -1 is an eighth, none of fewer than eight; 0 tells the loss of the first
+    eight rows or one batch, which were seen.
     calibrate_with: what runs the model on calibration: octavo, onnxruntime, or the path of a libonnxruntime.so; a note says whether octavo
     will run the file. onnxruntime is the installed package, if there is one.
     rules: your own rules, which recipes run behind the pass that each names (Rule.after); the report has a candidate of kind "rewrite" for

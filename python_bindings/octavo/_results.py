@@ -70,7 +70,7 @@ def _describe_result(self):
     known = [loss["sqnr_db"] for loss in report["losses"] if loss["sqnr_db"] is not None]
     if known:
         told = report["losses_of"]
-        seen = f"held-out batches: {told['batches']}" if told["held_out"] else "one batch that calibration saw"
+        seen = f"samples held out: {told['samples']}" if told["held_out"] else "samples that calibration saw"
         parts.append(f"{min(known):.1f} dB on {seen}")
     return f"<octavo.Result {', '.join(parts)}>"
 

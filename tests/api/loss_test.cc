@@ -12,6 +12,7 @@
 #include "octavo/api/optimize.h"
 #include "octavo/ir/interpret.h"
 #include "octavo/ir/onnx/onnx.h"
+#include "octavo/quant/rows.h"
 
 namespace octavo::api {
 namespace {
@@ -61,20 +62,25 @@ TEST(Loss, IsThatOfTheHeldOutBatchForEveryRecipe) {
     if (c.least > 80) continue;  // what follows has other sums
     // The same by hand.
     EXPECT_TRUE(done->loss_details.held_out);
-    EXPECT_EQ(done->loss_details.batches, 1);
-    (*data)->Rewind();
-    for (int i = 0; i < 3; ++i) ASSERT_TRUE((*data)->Next()->has_value());  // the middle is held out
-    const ir::TensorMap inputs = (*(*data)->Next())->inputs;
-    const auto want = ir::Interpret(model, inputs), got = ir::Interpret(done->graph, inputs);
-    ASSERT_TRUE(want.has_value() && got.has_value());
-    ir::TensorMap a, b;
-    for (size_t i = 0; i < model.outputs().size(); ++i) {
-      if (model.outputs()[i].name == name) a[name] = (*want)[i], b[name] = (*got)[i];
-    }
-    LeaveOutPadding(inputs, a);
-    LeaveOutPadding(inputs, b);
+    EXPECT_EQ(done->loss_details.samples, 4);  // an eighth of the rows
     quant::ErrorStats own;
-    ASSERT_TRUE(own.Add(a[name], b[name]).has_value());
+    (*data)->Rewind();
+    for (int64_t sample = 0; auto batch = *(*data)->Next();) {
+      const int64_t size = batch->inputs.begin()->second.shape()[0];
+      for (int64_t row = 0; row < size; ++row) {
+        if (!quant::IsHeldOut(sample++, 8 * size, 4)) continue;
+        const ir::TensorMap inputs = quant::RowsOf(batch->inputs, size, row, 1);
+        const auto want = ir::Interpret(model, inputs), got = ir::Interpret(done->graph, inputs);
+        ASSERT_TRUE(want.has_value() && got.has_value());
+        ir::TensorMap a, b;
+        for (size_t i = 0; i < model.outputs().size(); ++i) {
+          if (model.outputs()[i].name == name) a[name] = (*want)[i], b[name] = (*got)[i];
+        }
+        LeaveOutPadding(inputs, a);
+        LeaveOutPadding(inputs, b);
+        ASSERT_TRUE(own.Add(a[name], b[name]).has_value());
+      }
+    }
     EXPECT_NEAR(stats.SqnrDb(), own.SqnrDb(), 0.1);
   }
 }
@@ -211,18 +217,21 @@ TEST(Loss, LayersNeedDataAndARecipeThatQuantizes) {
   EXPECT_THAT(done.error().message, HasSubstr("this recipe quantizes none"));
 }
 
-// What is held out changes nothing but the loss; what is not, changes the file.
+// What is held out changes nothing but the loss; what is not, changes the file. Rows that stand alone are held out one by one.
 TEST(Loss, CalibrationAndFitDoNotSeeWhatIsHeldOut) {
   const ir::Graph model = Read("float/bert.ts17.sdpa.onnx");
   const quant::RandomOptions ids{.limits = {{"input_ids", 60}, {"token_type_ids", 2}}};
-  std::vector<ir::TensorMap> batches;
-  auto random = quant::RandomData(20, quant::InputsOf(model), ids);
+  std::vector<ir::TensorMap> rows;
+  auto random = quant::RandomData(5, quant::InputsOf(model), ids);
   ASSERT_TRUE(random.has_value());
-  for (int i = 0; i < 20; ++i) batches.push_back((*(*random)->Next())->inputs);
+  while (const auto batch = *(*random)->Next()) {
+    for (int64_t row = 0; row < 4; ++row) rows.push_back(quant::RowsOf(batch->inputs, 4, row, 1));
+  }
+  ASSERT_EQ(rows.size(), 20);
   const auto optimized = [&](std::set<size_t> without, int held_out) {
     std::vector<ir::TensorMap> some;
-    for (size_t i = 0; i < batches.size(); ++i) {
-      if (!without.contains(i)) some.push_back(batches[i]);
+    for (size_t i = 0; i < rows.size(); ++i) {
+      if (!without.contains(i)) some.push_back(rows[i]);
     }
     const auto data = quant::InMemoryData(std::move(some), quant::InputsOf(model));
     OptimizeOptions options;
@@ -232,21 +241,73 @@ TEST(Loss, CalibrationAndFitDoNotSeeWhatIsHeldOut) {
     return std::move(*done);
   };
   const auto bytes = [](const Optimized& done) { return *ir::onnx::WriteBytes(done.graph); };
-  const Optimized eighth = optimized({}, -1), all = optimized({4, 14}, 0), other = optimized({3, 14}, 0);
-  EXPECT_EQ(eighth.data, "18 of 20 batches in memory");
+  const Optimized eighth = optimized({}, -1), all = optimized({5, 11}, 0), other = optimized({4, 11}, 0);
+  EXPECT_EQ(eighth.data, "18 of 20 samples in 20 batches in memory");
   EXPECT_EQ(bytes(eighth), bytes(all));
-  EXPECT_NE(bytes(eighth), bytes(other)) << "other batches give the same file: the test shows nothing";
-  EXPECT_EQ(eighth.loss_details.batches, 2);
+  EXPECT_NE(bytes(eighth), bytes(other)) << "other rows give the same file: the test shows nothing";
+  EXPECT_EQ(eighth.loss_details.samples, 2);
   EXPECT_TRUE(eighth.loss_details.held_out);
-  EXPECT_EQ(WhatWasSeen(eighth.loss_details), "2 batches held out of calibration");
+  EXPECT_EQ(WhatWasSeen(eighth.loss_details), "2 samples held out of calibration");
   const auto& [name, stats] = *Worst(eighth.losses);
   const auto [low, high] = Spread(eighth.loss_details, name);
   EXPECT_LT(low, high);
   EXPECT_GE(stats.SqnrDb(), low - 1e-9);
   EXPECT_LE(stats.SqnrDb(), high + 1e-9);
   EXPECT_FALSE(all.loss_details.held_out);
-  EXPECT_EQ(WhatWasSeen(all.loss_details), "one batch, which calibration saw");
-  EXPECT_EQ(all.loss_details.batches, 1);
+  EXPECT_EQ(WhatWasSeen(all.loss_details), "8 samples, which calibration saw");
+  EXPECT_EQ(all.loss_details.samples, 8);
+}
+
+// 32 rows in one batch, by fours, one by one and ragged.
+TEST(Loss, BatchesOfAnySizeGiveOneLossAndOneModel) {
+  const ir::Graph model = Read("float/bert.ts17.sdpa.onnx");
+  auto random = quant::RandomData(1, quant::InputsOf(model),
+                                  {.limits = {{"input_ids", 60}, {"token_type_ids", 2}},
+                                   .dims = {{model.value(model.inputs()[0]).type.shape->front().symbol(), 32}}});
+  ASSERT_TRUE(random.has_value());
+  const ir::TensorMap all = (*(*random)->Next())->inputs;
+  std::set<std::string> models;
+  std::set<std::tuple<double, double, double>> losses;
+  for (const std::vector<int64_t>& sizes : {std::vector<int64_t>{32}, std::vector<int64_t>(8, 4),
+                                            std::vector<int64_t>(32, 1), std::vector<int64_t>{5, 27}}) {
+    std::vector<ir::TensorMap> batches;
+    for (int64_t first = 0; const int64_t size : sizes) {
+      batches.push_back(quant::RowsOf(all, 32, first, size));
+      first += size;
+    }
+    const auto data = quant::InMemoryData(std::move(batches), quant::InputsOf(model));
+    OptimizeOptions options;
+    options.data = data.get(), options.threads = static_cast<int>(1 + sizes.size() % 2);
+    const auto done = Optimize(model, options);
+    ASSERT_TRUE(done.has_value()) << done.error().message;
+    EXPECT_EQ(WhatWasSeen(done->loss_details), "4 samples held out of calibration");
+    models.insert(*ir::onnx::WriteBytes(done->graph));
+    const auto& [name, stats] = *Worst(done->losses);
+    losses.emplace(stats.SqnrDb(), stats.MeanRowCosine(), Spread(done->loss_details, name).first);
+  }
+  EXPECT_EQ(models.size(), 1);
+  EXPECT_EQ(losses.size(), 1);
+}
+
+// A sequence without a batch: what looks like rows are its positions.
+TEST(Loss, RowsThatSeeEachOtherStayTogether) {
+  ir::Graph g;
+  g.info.opsets[""] = 18;
+  const auto weight = [&g](const char* name) {
+    ir::Tensor w = ir::Tensor::Empty(ir::DType::kF32, {16, 16});
+    for (int at = 0; float& v : w.mutable_as<float>()) v = static_cast<float>(at++ * 37 % 19 - 9) / 9;
+    return g.AddConstant(w, name);
+  };
+  const ir::ValueId x = g.AddInput("x", {ir::DType::kF32, ir::SymShape{ir::Dim::Symbol("n"), 16}});
+  const ir::ValueId h = g.node(g.AddNode(ir::Op::kMatMul, {x, weight("w0")}, 1, {}, "fc0")).output();
+  const ir::ValueId c =
+      g.node(g.AddNode(ir::Op::kCumSum, {h, g.AddConstant(ir::Tensor::ScalarS64(0), "axis")}, 1, {}, "sum")).output();
+  g.AddOutput("y", g.node(g.AddNode(ir::Op::kMatMul, {c, weight("w1")}, 1, {}, "fc1")).output());
+  auto data = quant::RandomData(16, quant::InputsOf(g), {});
+  ASSERT_TRUE(data.has_value());
+  const auto done = OptimizeWith(g, "int8", **data);
+  ASSERT_TRUE(done.has_value()) << done.error().message;
+  EXPECT_EQ(done->loss_details.samples, 2);  // of 16 batches
 }
 
 TEST(Loss, WhichAreHeldOut) {
@@ -257,6 +318,11 @@ TEST(Loss, WhichAreHeldOut) {
       EXPECT_EQ(count, held) << size;
     }
   }
+  std::set<int64_t> places;  // of every eighth: not one alone of what comes back with each batch
+  for (int64_t i = 0; i < 256; ++i) {
+    if (quant::IsHeldOut(i, 256, 32)) places.insert(i % 8);
+  }
+  EXPECT_EQ(places.size(), 8);
 }
 
 TEST(Loss, HowManyAreHeldOut) {

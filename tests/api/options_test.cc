@@ -21,7 +21,7 @@ TEST(Options, NamesAndFlagsAreTold) {
   EXPECT_TRUE(flags.contains("--quantize-kv-cache"));
   EXPECT_TRUE(flags.contains("--no-fit"));
   const auto named = std::ranges::find(Options(), "min_db", &Option::name);
-  EXPECT_NE(HelpOf(*named).find("on --held-out batches of --calib"), std::string::npos);
+  EXPECT_NE(HelpOf(*named).find("on --held-out samples of --calib"), std::string::npos);
   EXPECT_TRUE(HelpOf(*named).ends_with("(every recipe but float and quantized)")) << HelpOf(*named);
 }
 

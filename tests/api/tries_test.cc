@@ -134,7 +134,7 @@ TEST_F(TriesTest, NoiseIsOfTheseLayersAlone) {
   // The few rows that it measured on are nobody else's.
   const auto again = tries.Optimize(Way("int8"), true);
   EXPECT_TRUE(Bytes(again) == first);
-  EXPECT_EQ(again->loss_details.batches, 1);
+  EXPECT_EQ(again->loss_details.samples, 7);
   const auto own = DataOf(model);
   OptimizeOptions options;
   options.data = own.get();

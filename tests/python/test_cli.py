@@ -43,9 +43,9 @@ def test_optimize_report_follows_the_contract(run, calib, tmp_path):
     assert report["time_s"] > 0
     assert "attention 2/2 fused" in done.stdout
     assert [set(loss) for loss in report["losses"]] == [{"output", "sqnr_db", "sqnr_error", "cosine", "row_cosine", "row_cosine_error", "lowest_db", "highest_db", "kind", "exact"}]
-    assert report["losses_of"] == {"batches": 1, "held_out": False, "output": report["losses"][0]["output"]} and "on one batch, which calibration saw: " in done.stdout
+    assert report["losses_of"] == {"samples": 6, "held_out": False, "output": report["losses"][0]["output"]} and "on 6 samples, which calibration saw: " in done.stdout
     assert report["losses"][0]["sqnr_db"] > 20 and not report["losses"][0]["exact"]
-    assert f"'{report['losses'][0]['output']}' {report['losses'][0]['sqnr_db']:.1f} dB (+- {report['losses'][0]['sqnr_error']:.1g}; cosine" in done.stdout
+    assert f"'{report['losses'][0]['output']}' {report['losses'][0]['sqnr_db']:.1f} dB (+- {report['losses'][0]['sqnr_error']:.1g}; sample by sample " in done.stdout
     html = (tmp_path / "report.html").read_text()
     assert html.startswith("<!doctype html>") and "http" not in html.split("<body")[0]
 

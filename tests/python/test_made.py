@@ -33,8 +33,8 @@ def test_the_command_line_tells_where_a_file_comes_from(run, tmp_path, monkeypat
     assert done.returncode == 0, done.stderr
     made = told("a.onnx")
     assert made["octavo.version"] == run("--version").stdout.strip().removeprefix("octavo ")
-    assert made["octavo.data"] == "8 of 9 batches from 'batches'" and made["octavo.calibrator"] == "minmax" and made["octavo.fit"] == "yes"
-    loss = re.fullmatch(r"hidden (\d+\.\d) dB; 1 batch held out of calibration", made["octavo.loss"])
+    assert made["octavo.data"] == "16 of 18 samples in 9 batches from 'batches'" and made["octavo.calibrator"] == "minmax" and made["octavo.fit"] == "yes"
+    loss = re.fullmatch(r"hidden (\d+\.\d) dB; 2 samples held out of calibration", made["octavo.loss"])
     assert loss and f"'hidden' {loss[1]} dB" in done.stdout
     model = hashlib.sha256((tmp_path / "m.onnx").read_bytes()).hexdigest()
     seen = hashlib.sha256(b"".join(path.read_bytes() for path in sorted(data.iterdir()))).hexdigest()
@@ -82,7 +82,7 @@ def test_python_records_it_too(run, tmp_path):
     model = hashlib.sha256(BERT.read_bytes()).hexdigest()
     for batches_given in (batches, iter(batches), (one for one in batches)):
         made = told(octavo.optimize(BERT.read_bytes(), calibration=batches_given, record=True).model)
-        assert made["octavo.data"] == "8 of 9 batches from Python" and made["octavo.loss"] == of_path["octavo.loss"]
+        assert made["octavo.data"] == "16 of 18 samples in 9 batches from Python" and made["octavo.loss"] == of_path["octavo.loss"]
         assert made["octavo.sha256"] == f"{model} the model's bytes\n{arrays_hash(batches)} the calibration data's arrays"
     proto = onnx.load(BERT)
     ranges = octavo.calibrate(BERT, batches)

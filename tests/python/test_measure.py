@@ -191,7 +191,7 @@ def test_ports_know_dtype_and_shape_and_speak_as_onnx_runtime_does(data):
 
 
 def test_a_result_shows_itself(result, tmp_path):
-    assert "attention 2/2 fused" in repr(result) and "dB on one batch that calibration saw" in repr(result)
+    assert "attention 2/2 fused" in repr(result) and "dB on samples that calibration saw" in repr(result)
     result.save_html(tmp_path / "r.html")
     assert (tmp_path / "r.html").read_text() == result.html
     assert result._repr_html_().startswith("<iframe srcdoc=") and "&lt;!doctype html&gt;" in result._repr_html_()

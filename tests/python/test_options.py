@@ -60,7 +60,7 @@ def test_signature_and_help_of_python():
     parameters = inspect.signature(octavo.optimize).parameters
     assert {"model", *_options.OPTIONS, *_options.OWN} == set(parameters)
     assert list(parameters)[:4] == ["model", "recipe", "calibration", "calibrator"] and parameters["fit"].default is True
-    assert "min_db: decibels that every output keeps against the model as it was on held_out batches of calibration" in octavo.optimize.__doc__
+    assert "min_db: decibels that every output keeps against the model as it was on held_out samples of calibration" in octavo.optimize.__doc__
     assert "{" not in re.sub(r'{"[^}]*}', "", octavo.optimize.__doc__)
 
 
