@@ -13,7 +13,7 @@ from ._words import takes
 
 _IDS, _MASK, _TYPES, _PLACES = "input_ids", "attention_mask", "token_type_ids", "position_ids"
 _MOST_TEXT = 1 << 30  # bytes of a file of texts
-_MOST, _BATCHES = 32, 8  # texts of a batch; from so many batches on some are held out of calibration
+_MOST, _BATCHES = 32, 8  # texts of a batch; as many batches at least, of texts of like lengths
 _MOST_CACHES = 1 << 28  # bytes of all that are filled
 _DTYPES = {"s64": "int64", "s32": "int32", "u8": "uint8", "s8": "int8", "bool": "bool", "f16": "float16", "f32": "float32", "f64": "float64"}
 
@@ -159,7 +159,7 @@ def _fill_caches(batches, parts, ports, model):
     """Every second batch reads on, as a decoder does; the others stay prompts."""
     if any(_fixed(ports[name], 1) for name in (_IDS, _MASK, _TYPES, _PLACES) if name in ports):
         return
-    chosen = [i for i, rows in enumerate(parts) if (i + i // _BATCHES) % 2 and min(len(ids) for ids, _ in rows) > 1]  # of those held out some and some not
+    chosen = [i for i, rows in enumerate(parts) if (i + i // _BATCHES) % 2 and min(len(ids) for ids, _ in rows) > 1]  # of long and short texts some and some not
     bytes_of_token = sum(empty_cache(port).dtype.itemsize * int(np.prod([d for d in port.shape[1:] if isinstance(d, int)])) for name, port in ports.items() if is_cache(name))
     whole = sum(len(parts[i]) * max(len(ids) for ids, _ in parts[i]) * bytes_of_token for i in chosen)
     try:
@@ -189,7 +189,7 @@ def text_batches(texts, tokenizer, model=None, *, batch_size=None, max_length=12
     parts = [rows[at : at + size] for at in range(0, len(rows), size)]
     if count:  # the last one is filled up with its own rows
         parts[-1] = [parts[-1][line % len(parts[-1])] for line in range(count)]
-    if len(parts) < _BATCHES:  # none is held out, and losses are told, and min_db is kept, on the first
+    if len(parts) < _BATCHES:  # where none is held out, losses are told, and min_db is kept, on the first
         middle = len(parts) // 2
         parts = parts[middle:] + parts[:middle]
     batches = [_batch(part, length or max(len(row[0]) for row in part), ports) for part in parts]

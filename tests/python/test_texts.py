@@ -54,7 +54,7 @@ def test_each_text_is_a_row_and_padding_is_masked():
         assert not batch["input_ids"][batch["attention_mask"] == 0].any()
 
 
-def test_few_texts_make_eight_batches_so_that_some_are_held_out():
+def test_few_texts_make_eight_batches():
     for count, batches, most in ((5, 5, 1), (200, 8, 25), (255, 9, 31), (1000, 32, 32)):
         made = octavo.text_batches(["a b c"] * count, Words())
         assert (len(made), max(len(batch["input_ids"]) for batch in made)) == (batches, most)
