@@ -93,25 +93,44 @@ std::optional<Codes> PackCodes(const Tensor& w, bool transposed) {
   return codes;
 }
 
-// Of 16 bits behind a Cast: as a Cast of the constant would have them.
-Tensor FloatsOf(const CompileContext& c, const Tensor& w) {
-  if (w.dtype() == DType::kF32) return w;
-  return *PackedOnce<Tensor>(c, {&w}, "floats", [&] { return std::optional(Tensor::F32(w.shape(), w.ToFloats())); });
+using Panels = std::vector<kernels::PackedF32>;  // of each expert, for each part of its columns
+
+// An expert has few rows, which take less time than it takes to pack its weights for them.
+int64_t PartsOfColumns(int64_t n) {
+  constexpr int64_t kColumns = 512;
+  return (n + kColumns - 1) / kColumns;
+}
+
+// Of 16 bits behind a Cast: as a Cast of the constant would have them. None: no kernel has them.
+std::optional<Panels> PackFloats(const Tensor& w, bool transposed) {
+  const int64_t k = w.shape()[transposed ? 2 : 1], n = w.shape()[transposed ? 1 : 2], parts = PartsOfColumns(n);
+  const size_t bytes = w.byte_size() / static_cast<size_t>(w.shape()[0]), start = w.data() - w.buffer()->data();
+  Panels panels;
+  for (int64_t e = 0; e < w.shape()[0]; ++e) {
+    const Shape matrix{w.shape()[1], w.shape()[2]};
+    const Tensor own = Tensor::View(w.dtype(), matrix, w.buffer(), start + bytes * static_cast<size_t>(e));
+    const std::vector<float> wide = w.dtype() == DType::kF32 ? std::vector<float>() : own.ToFloats();
+    const float* from = wide.empty() ? own.as<float>().data() : wide.data();
+    for (int64_t i = 0; i < parts; ++i) {
+      const Part p = PartOf(n, parts, i, 16);
+      auto packed = kernels::PackWeightsF32(from + p.begin * (transposed ? k : 1), k, p.end - p.begin, transposed,
+                                            transposed ? k : n);
+      if (!packed) return {};
+      panels.push_back(std::move(*packed));
+    }
+  }
+  return panels;
 }
 
 class ExpertProducts : public Kernel {
  public:
-  // `slot`: of the weights among the product's operands. Matrices are [K,N], or [N,K] if `transposed`.
+  // `slot`: of the weights among the product's operands.
   ExpertProducts(kernels::Arch arch, const Weights& weights, size_t slot, std::shared_ptr<const Codes> codes,
-                 Tensor floats)
-      : arch_(arch),
-        slot_(slot),
-        tuples_(weights.tuples),
-        transposed_((slot == 0) != weights.flipped),
-        w_(std::move(floats)),
-        codes_(std::move(codes)) {
+                 std::shared_ptr<const Panels> panels)
+      : arch_(arch), slot_(slot), tuples_(weights.tuples), codes_(std::move(codes)), panels_(std::move(panels)) {
     const Shape& s = weights.w->shape();
-    experts_ = s[0], k_ = s[transposed_ ? 2 : 1], n_ = s[transposed_ ? 1 : 2];
+    const bool transposed = (slot == 0) != weights.flipped;
+    experts_ = s[0], k_ = s[transposed ? 2 : 1], n_ = s[transposed ? 1 : 2];
     needs.Typed(0, DType::kF32), needs.Typed(1, DType::kUndefined);
   }
   std::string name() const override { return codes_ == nullptr ? "experts_f32" : "experts_int8"; }
@@ -156,17 +175,20 @@ class ExpertProducts : public Kernel {
 
   // Each chosen expert's columns in parts: of codes as many as threads can use, of floats by width alone.
   Status Multiply(StepCall& call, const Rows& rows, const float* x, float* y) const {
-    constexpr int64_t kFloatColumns = 512;
     const int64_t blocks = kernels::ColumnBlocks(n_), threads = call.threads->count();
-    const int64_t parts = codes_ == nullptr ? (n_ + kFloatColumns - 1) / kFloatColumns
-                          : threads == 1    ? 1
-                                            : std::min(blocks, 2 * threads);
+    const int64_t parts = codes_ == nullptr ? PartsOfColumns(n_) : threads == 1 ? 1 : std::min(blocks, 2 * threads);
     const std::vector<size_t> chosen = rows.Chosen();
     call.threads->For(std::ssize(chosen) * parts, [&](int64_t task) {
       const size_t e = chosen[static_cast<size_t>(task / parts)];
       const kernels::Range of{rows.first[e], rows.first[e + 1]};
       if (codes_ == nullptr) {
-        Floats(static_cast<int64_t>(e), of, PartOf(n_, parts, task % parts, 16), x, y);
+        const int64_t part = task % parts;
+        kernels::GemmF32({.x = x,
+                          .x_stride = k_,
+                          .w = &(*panels_)[e * static_cast<size_t>(parts) + static_cast<size_t>(part)],
+                          .y = y + PartOf(n_, parts, part, 16).begin,
+                          .y_stride = n_},
+                         of);
       } else {
         const Part p = PartOf(blocks, parts, task % parts, 1);
         const kernels::BlockedArgs args{.x = x, .x_stride = k_, .w = &(*codes_)[e], .y = y, .y_stride = n_};
@@ -177,21 +199,11 @@ class ExpertProducts : public Kernel {
     return {};
   }
 
-  void Floats(int64_t expert, kernels::Range rows, Part columns, const float* x, float* y) const {
-    if (columns.begin >= columns.end) return;
-    kernels::MatMulF32Args args{
-        .m = rows.end - rows.begin, .k = k_, .n = columns.end - columns.begin, .a_row = k_, .c_row = n_};
-    args.a = x + rows.begin * k_, args.c = y + rows.begin * n_ + columns.begin;
-    args.b = w_.as<float>().data() + expert * k_ * n_ + columns.begin * (transposed_ ? k_ : 1);
-    args.b_row = transposed_ ? 1 : n_, args.b_column = transposed_ ? k_ : 1;
-    kernels::MatMulF32(args, {0, 1});
-  }
-
   kernels::Arch arch_;
   size_t slot_;
-  bool tuples_, transposed_;
-  Tensor w_;                            // of floats
-  std::shared_ptr<const Codes> codes_;  // null: floats
+  bool tuples_;
+  std::shared_ptr<const Codes> codes_;    // null: floats
+  std::shared_ptr<const Panels> panels_;  // of those
   int64_t experts_ = 0, k_ = 0, n_ = 0;
 };
 
@@ -228,11 +240,13 @@ KernelPtr MakeExpertProducts(const Chain& chain, const CompileContext& c) {
   const Weights found = *WeightsOf(c, c.graph.node(chain.nodes.back()).input(slot), nodes);
   KernelPtr single = MakeNodes(chain, c, "experts of single nodes");
   std::shared_ptr<const Codes> codes;
-  Tensor floats;
+  std::shared_ptr<const Panels> panels;
+  const bool transposed = (slot == 0) != found.flipped;
   if (quant::IsFloat(found.w->dtype())) {
-    floats = FloatsOf(c, *found.w);
+    panels =
+        PackedOnce<Panels>(c, {found.w}, transposed ? "turned" : "", [&] { return PackFloats(*found.w, transposed); });
+    if (panels == nullptr) return single;
   } else {
-    const bool transposed = (slot == 0) != found.flipped;
     codes = PackedOnce<Codes>(
         c, {found.w}, transposed ? "turned" : "", [&] { return PackCodes(*found.w, transposed); },
         [&](const PackedFile::Arrays& arrays) {
@@ -240,7 +254,7 @@ KernelPtr MakeExpertProducts(const Chain& chain, const CompileContext& c) {
         });
     if (codes == nullptr) return single;
   }
-  auto kernel = std::make_unique<ExpertProducts>(c.arch, found, slot, std::move(codes), std::move(floats));
+  auto kernel = std::make_unique<ExpertProducts>(c.arch, found, slot, std::move(codes), std::move(panels));
   kernel->otherwise = std::move(single);
   return kernel;
 }
