@@ -23,6 +23,7 @@ constexpr Step kSteps[] = {
     {"qdq", Qdq, "moves QuantizeLinear up and DequantizeLinear down across views"},
     {"einsum", Einsum, "writes Einsum of two operands as MatMul"},
     {"experts", ExpertLinears, "writes products by a constant of one matrix for each expert or head as Linears"},
+    {"expert_loops", ExpertLoops, "writes sums over experts as products with the matrices of the chosen ones"},
     {"linear", Linear, "brings Gemm, transposed weights and leading biases to MatMul and Add"},
     {"views", Views, "merges Reshape, Transpose, Squeeze, Unsqueeze and Flatten"},
     {"repeat", Repeat, "repeats heads by Unsqueeze, Expand and Reshape"},

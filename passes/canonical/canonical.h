@@ -1,6 +1,6 @@
 // The canonical passes: graphs of different exporters are brought to one form, so that fusion rules stay few.
 // Each keeps the meaning of the graph bit for bit, except `scale`, `scores`, `means`, `row_norms`, `softmax_axis`, `renormalized`, `turned`,
-// `einsum`, `probabilities`, `mixtures` and `widen`, which say what they cost.
+// `einsum`, `expert_loops`, `probabilities`, `mixtures` and `widen`, which say what they cost.
 // Each runs to its own fixed point: a second run of the same pass on its result changes nothing.
 // What the forms look like: README.md in this folder.
 #ifndef OCTAVO_PASSES_CANONICAL_CANONICAL_H_
@@ -31,6 +31,8 @@ Result<bool> Masks(Graph& graph, PassRun& run);
 Result<bool> Einsum(Graph& graph, PassRun& run);
 // Products by a constant of one matrix for each expert or head become Linears.
 Result<bool> ExpertLinears(Graph& graph, PassRun& run);
+// Sums over experts of nodes of their own become products with the matrices of the chosen. Not bit-exact: see expert_loops.cc.
+Result<bool> ExpertLoops(Graph& graph, PassRun& run);
 // Heads that are repeated by Tile, Concat or Gather are repeated by Unsqueeze, Expand, Reshape.
 Result<bool> Repeat(Graph& graph, PassRun& run);
 // Convolutions of kernel 1 before and behind attention become Linears.

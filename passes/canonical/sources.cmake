@@ -5,6 +5,9 @@ target_sources(octavo_passes PRIVATE
   ${CMAKE_CURRENT_LIST_DIR}/cse.cc
   ${CMAKE_CURRENT_LIST_DIR}/dce.cc
   ${CMAKE_CURRENT_LIST_DIR}/einsum.cc
+  ${CMAKE_CURRENT_LIST_DIR}/expert_bodies.cc
+  ${CMAKE_CURRENT_LIST_DIR}/expert_choice.cc
+  ${CMAKE_CURRENT_LIST_DIR}/expert_loops.cc
   ${CMAKE_CURRENT_LIST_DIR}/experts.cc
   ${CMAKE_CURRENT_LIST_DIR}/fold.cc
   ${CMAKE_CURRENT_LIST_DIR}/fold_dims.cc
