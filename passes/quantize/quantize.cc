@@ -10,6 +10,7 @@
 #include "octavo/ir/functions.h"
 #include "octavo/ir/mapped.h"
 #include "octavo/passes/experts.h"
+#include "octavo/passes/quantize/tied.h"
 #include "octavo/passes/rewriter.h"
 #include "octavo/passes/sources.h"
 #include "octavo/quant/numeric/code8.h"
@@ -283,8 +284,9 @@ Sites FindSites(const Graph& graph, const std::vector<std::string>& keep_float) 
 
 Result<bool> QuantizeTables(Graph& graph, PassRun& run) {
   Quantizer q(graph, run);
+  const bool tied = TieBlocks(graph, FindSites(graph, run.keep_float).tables);
   q.Tables(FindSites(graph, run.keep_float).tables);
-  const bool changed = TieTables(graph) || q.changed();
+  const bool changed = TieTables(graph) || tied || q.changed();
   if (changed && !graph.SortTopologically()) return ir::Fail("quantize_tables made a cycle");
   return changed;
 }

@@ -30,3 +30,15 @@ def test_codes_are_stored_once(tied):
     codes = [i for i in file.graph.initializer if i.data_type == TensorProto.INT8 and len(i.dims) == 2]
     codes += [n for n in file.graph.node if n.op_type == "Constant" and n.attribute[0].t.data_type == TensorProto.INT8 and len(n.attribute[0].t.dims) == 2]
     assert len(codes) == (1 if tied else 2)
+
+
+@pytest.mark.parametrize("other", [False, True])
+def test_blocks_are_stored_once(other):
+    file = model(not other)
+    made = octavo.optimize(file, "weights8").model
+    session = octavo.Session(made)
+    assert any(kernel.startswith("linear_blocked8") for kernel in session.kernels)
+    for ids in (np.arange(30).reshape(2, 15) * 7, np.array([[5]]), np.zeros((1, 0), np.int64)):
+        (found,), (want,) = session.run({"ids": ids}), octavo.Session(file).run({"ids": ids})
+        assert found.shape == want.shape and (not want.size or np.abs(found - want).max() < 0.02 * np.abs(want).max())
+    assert (len(bytes(made)) < 1.3 * WORDS * HIDDEN) == (not other)  # codes and scales of one or two tables
