@@ -202,7 +202,8 @@ void AddBlocks(Passes& all) {
       {.name = "dynamic_blocks",
        .what = "those products quantize activations at run time, one scale a block: several times as fast",
        .takes = Form::kBlocks,
-       .leaves = Form::kInt8},
+       .leaves = Form::kInt8,
+       .options = {{"steps", false, "blocks of 4 bits are rounded once more, to whole steps of one scale a column"}}},
       quantize::DynamicBlocks);
 }
 

@@ -6,11 +6,16 @@
 // Left, with a line in the log: blocks longer than the kernel sums exactly.
 #include "octavo/kernels/catalog.h"
 #include "octavo/passes/quantize/quantize.h"
+#include "octavo/passes/quantize/steps_of_blocks.h"
 #include "octavo/passes/rewriter.h"
 
 namespace octavo::passes::quantize {
 
 Result<bool> DynamicBlocks(Graph& graph, PassRun& run) {
+  bool in_steps = false;
+  if (run.Option("steps", false)) {
+    OCTAVO_TRY(in_steps, StepsOfBlocks(graph, run));
+  }
   Rewriter b(graph, "dynamic_blocks");
   for (NodeId id : graph.NodesInOrder()) {
     const Node& n = graph.node(id);
@@ -24,7 +29,7 @@ Result<bool> DynamicBlocks(Graph& graph, PassRun& run) {
     }
     b.SetAttr(id, "x_bits", int64_t{8});
   }
-  return b.changed();
+  return b.changed() || in_steps;
 }
 
 }  // namespace octavo::passes::quantize

@@ -75,7 +75,7 @@ def optimize(model, *args, **arguments):
     given["pipeline"] = _json_of(given["pipeline"])
     given["plugins"] = [_os.fspath(plugin) for plugin in given["plugins"]]
     given["assume"] = [(name, str(value).lower()) for name, value in (given["assume"] or {}).items()]
-    given["set"] = [f"{name}={value}" for name, value in (given["set"] or {}).items()]
+    given["set"] = [f"{name}={str(value).lower() if isinstance(value, bool) else value}" for name, value in (given["set"] or {}).items()]
     given["calibrate_with"] = _runtime_of(given["calibrate_with"])
     return _octavo._optimize(given.pop("model"), given)
 
