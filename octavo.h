@@ -20,12 +20,21 @@
 #include "octavo/api/report_json.h"
 // Run.
 #include "octavo/api/logits_to_keep.h"
+#include "octavo/kernels/arch/numa.h"
 #include "octavo/runtime/cache_state.h"
 #include "octavo/runtime/model.h"
 // Extend: rules and passes of one's own.
 #include "octavo/passes/pattern/pattern.h"
 #include "octavo/passes/plugin.h"
 #include "octavo/passes/registry.h"
+// Hear what it does.
+#include "octavo/ir/log.h"
 #include "octavo/version.h"
+
+namespace octavo {
+
+using ir::LogLevel, ir::LogSink, ir::SetLog;
+
+}  // namespace octavo
 
 #endif  // OCTAVO_OCTAVO_H_

@@ -6,6 +6,7 @@
 
 #include "octavo/api/optimize.h"
 #include "octavo/ir/closed.h"
+#include "octavo/ir/log.h"
 #include "octavo/passes/vendor/vendor.h"
 
 namespace octavo::api {
@@ -69,9 +70,7 @@ std::string NoteOfPipeline(const ir::Graph& graph) {
                              known.error().message);
 }
 
-}  // namespace
-
-Opened FuseToRun(ir::Graph graph) {
+Opened Fused(ir::Graph graph) {
   if (passes::CarriesPipeline(graph)) {
     if (IsFloatIn16Bits(graph)) {
       if (auto wide = ir::Closed("widening the model", [&] { return Widen(graph); })) return std::move(*wide);
@@ -84,6 +83,14 @@ Opened FuseToRun(ir::Graph graph) {
   return {std::move(graph), std::format("the model runs unfused and slowly: {}; `octavo explain FILE` "
                                         "shows what its nodes lack",
                                         fused.error().message)};
+}
+
+}  // namespace
+
+Opened FuseToRun(ir::Graph graph) {
+  Opened opened = Fused(std::move(graph));
+  if (!opened.note.empty()) ir::Log(ir::LogLevel::kWarning, "{}", opened.note);
+  return opened;
 }
 
 std::string PackedBeside(const std::string& model) {

@@ -13,6 +13,7 @@
 #include "octavo/api/layers.h"
 #include "octavo/api/parts.h"
 #include "octavo/ir/closed.h"
+#include "octavo/ir/log.h"
 #include "octavo/passes/bodies.h"
 
 namespace octavo::api {
@@ -169,8 +170,13 @@ std::map<std::string, int> OpCounts(const Graph& g) {
 
 Result<Optimized> Optimize(Graph graph, const OptimizeOptions& options) {
   Callers callers(options);
-  return callers.Closed("optimizing the model", graph,
-                        [&] { return WithNoteOfNothing(OptimizeAdvised(std::move(graph), callers.options())); });
+  // A session that opens a model optimizes it without explanation, and has no use for what it could have been told.
+  const ir::LogLevel level = options.explain ? ir::LogLevel::kWarning : ir::LogLevel::kInfo;
+  return callers.Closed("optimizing the model", graph, [&] {
+    auto result = WithNoteOfNothing(OptimizeAdvised(std::move(graph), callers.options()));
+    for (size_t i = 0; result && i < result->notes.size(); ++i) ir::Log(level, "{}", result->notes[i]);
+    return result;
+  });
 }
 
 }  // namespace octavo::api

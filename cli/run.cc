@@ -1,11 +1,13 @@
 #include <cstdio>
 #include <format>
+#include <optional>
 
 #include "octavo/api/open.h"
 #include "octavo/api/version_text.h"
 #include "octavo/cli/cli.h"
 #include "octavo/ir/npz/npz.h"
 #include "octavo/ir/whole_file.h"
+#include "octavo/kernels/arch/numa.h"
 #include "octavo/runtime/model.h"
 #include "octavo/runtime/packed_file.h"
 
@@ -16,6 +18,7 @@ namespace {
 struct Flags {
   std::string model, inputs, outputs, trace;
   int threads = 0;
+  std::optional<int> numa_node;
   bool as_is = false;
   PackedFlags packed;
 };
@@ -53,6 +56,8 @@ int Run(const Flags& flags) {
   api::Opened opened = flags.as_is ? api::Opened{std::move(*graph), {}} : api::FuseToRun(std::move(*graph));
   Progress progress(true);
   const runtime::PackingWatch watch([&progress](int64_t done, int64_t total) { progress.Show(kPacking, done, total); });
+  std::optional<kernels::OnNumaNode> on_node;
+  if (flags.numa_node) on_node.emplace(*flags.numa_node);
   auto model = runtime::Model::Compile(std::move(opened.graph), {.threads = flags.threads,
                                                                  .interrupted = [] { return Interrupted().load(); },
                                                                  .packed_file = flags.packed.PathFor(flags.model),
@@ -90,6 +95,8 @@ void AddRun(Program& program) {
       ->type_name("X.npz");
   c->add_option("--outputs,--output", flags->outputs, "write the outputs here")->type_name("Y.npz");
   c->add_option("--threads", flags->threads, "threads; 0: all")->check(CLI::Range(0, 1024));
+  c->add_option("--numa-node", flags->numa_node, "threads and memory on this node of memory")
+      ->check(CLI::Range(0, 1023));
   c->add_flag("--as-is", flags->as_is, "do not fuse the graph before it runs");
   AddPacked(*c, flags->packed);
   c->add_option("--trace", flags->trace,

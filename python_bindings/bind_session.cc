@@ -13,6 +13,7 @@
 #include "octavo/api/open.h"
 #include "octavo/api/version_text.h"
 #include "octavo/ir/names.h"
+#include "octavo/kernels/arch/numa.h"
 #include "octavo/passes/quantize/caches.h"
 #include "octavo/python_bindings/convert.h"
 #include "octavo/python_bindings/data.h"
@@ -72,13 +73,13 @@ class Session {
  public:
   Session(const py::object& model, int threads, bool fuse, std::optional<int64_t> max_memory,
           std::optional<int64_t> max_nodes, bool count_clipped, const py::object& packed, bool logits_to_keep,
-          const std::optional<ProgressFn>& progress)
+          const std::optional<ProgressFn>& progress, std::optional<int> numa_node)
       : packed_file_(PackedFileOf(model, packed)),
         graph_inputs_(),
         model_(Compile(Counted(Open(ReadModel(model, LimitsOf(max_memory, max_nodes), nullptr, !packed_file_.empty()),
                                     fuse, logits_to_keep, caches_),
                                count_clipped, clipped_),
-                       threads, packed_file_, progress)) {
+                       threads, packed_file_, progress, numa_node)) {
     if (!model_.packed().note.empty()) Warn({model_.packed().note});
     const size_t taps = clipped_ == nullptr ? 0 : clipped_->size();
     outputs_.assign(model_.outputs().begin(), model_.outputs().end() - static_cast<ptrdiff_t>(taps));
@@ -255,7 +256,9 @@ class Session {
     Raise({std::format("packed takes True, a path or None, not {}", TypeOf(packed))});
   }
   static runtime::Model Compile(ir::Graph graph, int threads, const std::string& packed_file,
-                                const std::optional<ProgressFn>& progress) {
+                                const std::optional<ProgressFn>& progress, std::optional<int> numa_node) {
+    std::optional<kernels::OnNumaNode> on_node;
+    if (numa_node) on_node.emplace(*numa_node);
     return Unwrap(Compiled(std::move(graph), threads, packed_file, progress));
   }
   static ir::Result<runtime::Model> Compiled(ir::Graph graph, int threads, const std::string& packed_file,
@@ -318,10 +321,11 @@ void BindSession(py::module_& m) {
       .def("caches", [](const State& s) { return s.session.cast<const Session&>().Kept(s); });
   py::class_<Session>(m, "Session", "A compiled model; run() may be called from several threads at once.")
       .def(py::init<const py::object&, int, bool, std::optional<int64_t>, std::optional<int64_t>, bool,
-                    const py::object&, bool, const std::optional<ProgressFn>&>(),
+                    const py::object&, bool, const std::optional<ProgressFn>&, std::optional<int>>(),
            py::arg("model"), py::arg("threads") = 0, py::arg("fuse") = true, py::arg("max_memory") = py::none(),
            py::arg("max_nodes") = py::none(), py::kw_only(), py::arg("count_clipped") = false,
-           py::arg("packed") = py::none(), py::arg("logits_to_keep") = false, py::arg("progress") = py::none())
+           py::arg("packed") = py::none(), py::arg("logits_to_keep") = false, py::arg("progress") = py::none(),
+           py::arg("numa_node") = py::none())
       .def("run", &Session::Run, py::arg("inputs"), py::arg("outputs") = py::none(),
            py::arg("donate") = std::vector<Name>(), py::arg("state") = py::none(),
            "Outputs by name, or all in the model's order. Inputs named in donate may be overwritten (a KV cache in "
@@ -360,7 +364,7 @@ void BindSession(py::module_& m) {
       [](const py::object& model, int threads, bool fuse, std::optional<int64_t> max_memory,
          std::optional<int64_t> max_nodes) {
         return std::make_unique<Session>(model, threads, fuse, max_memory, max_nodes, false, py::none(), false,
-                                         std::nullopt);
+                                         std::nullopt, std::nullopt);
       },
       py::arg("model"), py::arg("threads") = 0, py::arg("fuse") = true, py::arg("max_memory") = py::none(),
       py::arg("max_nodes") = py::none(), "Session(model, threads, fuse, max_memory, max_nodes).");

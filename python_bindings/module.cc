@@ -3,6 +3,7 @@
 #include "octavo/ir/closed.h"
 #include "octavo/kernels/arch/arch.h"
 #include "octavo/python_bindings/graph.h"
+#include "octavo/python_bindings/log.h"
 #include "octavo/version.h"
 
 namespace {
@@ -51,6 +52,7 @@ PYBIND11_MODULE(_octavo, m) {
       "octavo._octavo.OctavoMemoryError", "Memory lacks, or a model declares more than max_memory allows.", bases.ptr(),
       nullptr));
   py::register_local_exception_translator(Translate);
+  octavo::python::BindLog(m);
   octavo::python::BindGraph(m);
   octavo::python::BindRules(m);
   octavo::python::BindOptimize(m);

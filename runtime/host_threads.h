@@ -13,6 +13,7 @@ class CompileForHost {
   ~CompileForHost();
   CompileForHost(const CompileForHost&) = delete;
   CompileForHost& operator=(const CompileForHost&) = delete;
+  static bool Is();  // this thread
 
  private:
   Threads::Host host_;

@@ -5,13 +5,17 @@
 #include "octavo/ir/closed.h"
 #include "octavo/ir/infer.h"
 #include "octavo/ir/limits.h"
+#include "octavo/ir/log.h"
+#include "octavo/kernels/arch/numa.h"
 #include "octavo/runtime/cache_state.h"
 #include "octavo/runtime/caches.h"
 #include "octavo/runtime/channels_last.h"
 #include "octavo/runtime/hoist.h"
+#include "octavo/runtime/host_threads.h"
 #include "octavo/runtime/model_state.h"
 #include "octavo/runtime/one_run.h"
 #include "octavo/runtime/packed_once.h"
+#include "octavo/runtime/tell.h"
 #include "octavo/runtime/together.h"
 
 namespace octavo::runtime {
@@ -69,6 +73,14 @@ Status OpenPacked(CompileOptions& options) {
   return {};
 }
 
+// The node of memory to compile for; an error where the caller, not the environment, asks for one that cannot be had. A host has its threads where it likes.
+Result<int> NodeOfCompiled() {
+  std::string problem;
+  const int node = CompileForHost::Is() ? -1 : kernels::WantedNode(&problem);
+  if (!problem.empty() && kernels::OnNumaNode::Current()) return ir::Fail("{}", problem);
+  return node;
+}
+
 // Which step is the last to touch each value; graph outputs are never freed.
 void FindLastUses(State& s) {
   std::vector<int32_t> last(s.graph.value_capacity(), -1);
@@ -99,8 +111,13 @@ Model& Model::operator=(Model&&) noexcept = default;
 Model::~Model() = default;
 
 Result<Model> Model::Compile(Graph graph, const CompileOptions& options) {
-  return ir::Closed("compiling the model", [&] {
+  return ir::Closed("compiling the model", [&]() -> Result<Model> {
     const ir::MemoryScope scope(ir::MemoryLimit(graph));
+    OCTAVO_TRY(const int node, NodeOfCompiled());
+    const kernels::MemoryOfNode memory(node);
+    if (memory.refused())
+      ir::Log(ir::LogLevel::kWarning,
+              "the system does not let memory be asked of node {}; it lies where threads touch it first", node);
     return Make(std::move(graph), options);
   });
 }
@@ -111,7 +128,7 @@ Result<Model> Model::Make(Graph graph, const CompileOptions& options) {
     return ir::Fail("{} threads: give 0 (all of the CPU) to {}", options.threads, kMostThreads);
   auto state = std::make_unique<State>();
   State& s = *state;
-  s.graph = std::move(graph), s.options = options;
+  s.graph = std::move(graph), s.options = options, s.node = CompileForHost::Is() ? -1 : kernels::WantedNode();
   OCTAVO_TRY_STATUS(OpenPacked(s.options));
   OCTAVO_TRY_STATUS(ir::Inference::Run(s.graph).transform([](const auto&) {}));  // kernels are chosen by dtype
   s.threads = std::make_unique<Threads>(options.threads);
@@ -129,6 +146,7 @@ Result<Model> Model::Make(Graph graph, const CompileOptions& options) {
   if (s.options.packed->file && options.packed == nullptr) s.packed = s.options.packed->file->Finish();
   s.options.packed = nullptr;
   FindLastUses(s);
+  TellCompiled(s, options);
   s.bytes = s.graph.info.bytes;
   for (const RtValue& v : s.constants)
     s.bytes += s.graph.info.bytes == 0 ? static_cast<int64_t>(v.tensor.byte_size()) : 0;
@@ -139,7 +157,10 @@ Result<std::vector<Tensor>> Model::Run(ir::TensorMap inputs, Profile* profile) c
   int64_t elements = 0;
   for (const auto& [name, t] : inputs) elements += t.size();
   const size_t most = ir::MemoryLimit(state_->graph.info.limits, state_->bytes, elements);
-  return ir::Closed("running the model", most, [&] { return RunInside(std::move(inputs), profile); });
+  return ir::Closed("running the model", most, [&] {
+    const kernels::MemoryOfNode memory(state_->node);
+    return RunInside(std::move(inputs), profile);
+  });
 }
 
 Result<std::vector<Tensor>> Model::Run(ir::TensorMap inputs, CacheState& state, Profile* profile) const {
@@ -147,6 +168,7 @@ Result<std::vector<Tensor>> Model::Run(ir::TensorMap inputs, CacheState& state, 
   for (const auto& [name, t] : inputs) elements += t.size();
   const size_t most = ir::MemoryLimit(state_->graph.info.limits, state_->bytes, elements);
   return ir::Closed("running the model", most, [&] {
+    const kernels::MemoryOfNode memory(state_->node);
     return state.Step(*this, std::move(inputs), [&](ir::TensorMap all) { return RunInside(std::move(all), profile); });
   });
 }
@@ -162,6 +184,7 @@ Result<std::vector<std::vector<Tensor>>> Model::RunTogether(std::vector<ir::Tens
   }
   const size_t most = ir::MemoryLimit(state_->graph.info.limits, state_->bytes, elements);
   return ir::Closed("running the model", most, [&] {
+    const kernels::MemoryOfNode memory(state_->node);
     const auto run = [&](std::vector<ir::TensorMap> all) { return RunSideBySide(*state_, std::move(all)); };
     return states.empty() ? run(std::move(inputs)) : CacheState::Step(*this, std::move(inputs), states, run);
   });

@@ -27,6 +27,7 @@ struct ShapePlan {
 struct Model::State {
   Graph graph;
   CompileOptions options;
+  int node = -1;  // of memory, where threads and memory of runs are; -1: any
   std::unique_ptr<Threads> threads;
   Arenas arenas;                   // of runs with a plan
   Pool pool;                       // of outputs

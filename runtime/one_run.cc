@@ -5,8 +5,10 @@
 #include <string>
 #include <utility>
 
+#include "octavo/ir/log.h"
 #include "octavo/runtime/plan.h"
 #include "octavo/runtime/room.h"
+#include "octavo/runtime/tell.h"
 
 namespace octavo::runtime {
 
@@ -189,6 +191,7 @@ Status OneRun::Execute(size_t i) {
     const Node& n = state_.graph.node(step.node);
     return ir::Fail("node '{}' ({}): {}", DisplayName(n), step.kernel->name(), status.error().message);
   }
+  if (call_.interpreted && recorder_ != nullptr && ir::Logs(ir::LogLevel::kInfo)) TellFallback(state_, step);
   if (profile_ != nullptr) {
     const Node& n = state_.graph.node(step.node);
     profile_->events.push_back({DisplayName(n), call_.interpreted ? InterpreterOf(n.op) : step.kernel->name(),
@@ -222,8 +225,13 @@ std::vector<Tensor> OneRun::End() {
   if (plan_ == nullptr) {
     std::shared_ptr<ShapePlan> plan = recorder_->Finish();
     s.last_arena_bytes = plan->arena_bytes;
+    TellPlanned(s, key_, plan->arena_bytes);
     const std::scoped_lock lock(s.plans_mutex);
-    if (s.plans.size() >= kMaxPlans) s.plans.clear();
+    if (s.plans.size() >= kMaxPlans) {
+      ir::Log(ir::LogLevel::kInfo, "{}: {} shapes of inputs are planned, the most that are kept; all are dropped",
+              CalledOf(s.graph), kMaxPlans);
+      s.plans.clear();
+    }
     s.plans.emplace(std::move(key_), std::move(plan));
   }
   values_.clear();

@@ -7,6 +7,7 @@
 #include <format>
 #include <utility>
 
+#include "octavo/ir/log.h"
 #include "octavo/ir/mapped.h"
 #include "octavo/ir/names.h"
 #include "octavo/ir/whole_file.h"
@@ -46,6 +47,18 @@ std::array<char, 200> Fitted(std::string_view made_by) {
   return text;
 }
 
+bool IsOf(const Head& head, std::string_view made_by) {
+  return std::string_view(head.magic.data(), head.magic.size()) == kMagic && head.made_by == Fitted(made_by);
+}
+
+// A file that nothing was taken from.
+std::string_view WhyNot(std::string_view file, std::string_view made_by) {
+  Head head = {};
+  if (file.size() >= sizeof(Head)) std::memcpy(&head, file.data(), sizeof(Head));
+  return IsOf(head, made_by) || file.size() < sizeof(Head) ? "it is damaged"
+                                                           : "another octavo wrote it, or one for another CPU path";
+}
+
 template <class T>
 void Append(std::string& bytes, const T& value) {
   bytes.append(reinterpret_cast<const char*>(&value), sizeof(T));
@@ -71,6 +84,9 @@ ir::Result<PackedFile> PackedFile::Open(std::string path, std::string_view made_
     return ir::Fail("{} is no file of packed weights, so it is not written over; name another file, or remove it",
                     ir::Quoted(packed.path_));
   packed.Read(*file);
+  if (packed.file_ == nullptr)
+    ir::Log(ir::LogLevel::kInfo, "packed weights in '{}' are not taken: {}", packed.path_,
+            WhyNot(text, packed.made_by_));
   return packed;
 }
 
@@ -79,9 +95,7 @@ void PackedFile::Read(const std::shared_ptr<const ir::Buffer>& file) {
   Head head;
   if (size < sizeof(Head)) return;
   std::memcpy(&head, file->data(), sizeof(Head));
-  const bool ours =
-      std::string_view(head.magic.data(), head.magic.size()) == kMagic && head.made_by == Fitted(made_by_);
-  if (!ours || head.file_bytes != size) return;
+  if (!IsOf(head, made_by_) || head.file_bytes != size) return;
   const uint64_t most = size - sizeof(Head);
   if (head.entries > most / sizeof(EntryRecord)) return;
   const uint64_t of_entries = head.entries * sizeof(EntryRecord);
@@ -143,10 +157,12 @@ void PackedFile::Keep(const ContentHash& key, Arrays arrays, bool made) {
 
 PackedReport PackedFile::Finish() const {
   PackedReport report = report_;
+  ir::Log(ir::LogLevel::kInfo, "packed weights in '{}': {} taken, {} packed now", path_, report.taken, report.made);
   if (report.made == 0) return report;
   if (const ir::Status written = Write(); !written)
     report.note =
         std::format("packed weights are not kept, so the next start packs them again: {}", written.error().message);
+  if (!report.note.empty()) ir::Log(ir::LogLevel::kWarning, "{}", report.note);
   return report;
 }
 

@@ -11,7 +11,9 @@
 #include <mutex>
 #include <utility>
 
+#include "octavo/ir/log.h"
 #include "octavo/ir/memory.h"
+#include "octavo/kernels/arch/numa.h"
 #include "octavo/kernels/arch/quota.h"
 #include "octavo/quant/numeric/float_mode.h"
 #include "octavo/runtime/host_threads.h"
@@ -32,8 +34,14 @@ void InChild() {
 thread_local const Threads::Host* host_of_compiled = nullptr;
 
 int DefaultCount() {
-  static const int count = kernels::DefaultThreads();  // asks files
-  return count;
+  const auto ask = [] {
+    std::string problem;
+    const int count = kernels::DefaultThreads(&problem).count;
+    if (!problem.empty()) ir::Log(ir::LogLevel::kWarning, "{}", problem);
+    return count;
+  };
+  static const int count = ask();  // asks files
+  return kernels::OnNumaNode::Current() ? ask() : count;
 }
 
 }  // namespace
@@ -41,6 +49,7 @@ int DefaultCount() {
 CompileForHost::CompileForHost(Threads::Host host)
     : host_(std::move(host)), before_(std::exchange(host_of_compiled, &host_)) {}
 CompileForHost::~CompileForHost() { host_of_compiled = before_; }
+bool CompileForHost::Is() { return host_of_compiled != nullptr; }
 
 Threads::Threads(int count) : count_(count > 0 ? count : DefaultCount()) {
   if (host_of_compiled != nullptr) {

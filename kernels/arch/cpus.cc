@@ -6,6 +6,8 @@
 #include <charconv>
 #include <cstdlib>
 
+#include "octavo/kernels/arch/numa.h"
+
 namespace octavo::kernels {
 
 namespace {
@@ -42,17 +44,25 @@ std::vector<int> CpusOf(std::string_view text) {
   }
 }
 
-std::vector<int> WantedCpus(std::string* problem) {
-  const char* text = std::getenv("OCTAVO_CPUS");
-  if (text == nullptr || *text == '\0') return {};
-  std::vector<int> cpus = CpusOf(text);
-  const bool is_list = !cpus.empty();
+void KeepAllowed(std::vector<int>& cpus) {
   cpu_set_t allowed;
   if (sched_getaffinity(0, sizeof(allowed), &allowed) == 0)
     std::erase_if(cpus, [&](int cpu) { return !CPU_ISSET(static_cast<size_t>(cpu), &allowed); });
+}
+
+std::vector<int> WantedCpus(std::string* problem) {
+  const int node = WantedNode(problem);
+  const std::vector<int> of_node = node < 0 ? std::vector<int>() : CpusOfNode(node);
+  const char* text = std::getenv("OCTAVO_CPUS");
+  if (text == nullptr || *text == '\0') return of_node;
+  std::vector<int> cpus = CpusOf(text);
+  const bool is_list = !cpus.empty();
+  KeepAllowed(cpus);
+  if (node >= 0) std::erase_if(cpus, [&](int cpu) { return !std::ranges::contains(of_node, cpu); });
   if (cpus.empty() && problem != nullptr) {
     *problem = "OCTAVO_CPUS " +
-               (is_list ? "names no CPU that this process may run on: " + std::string(text)
+               (is_list ? "names no CPU " + (node < 0 ? "" : "of node of memory " + std::to_string(node) + " ") +
+                              "that this process may run on: " + std::string(text)
                         : "is a list such as 0-3,8, not '" + std::string(text) + "'") +
                "; threads are bound to none";
   }

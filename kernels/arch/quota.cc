@@ -6,11 +6,14 @@
 #include <charconv>
 #include <cmath>
 #include <cstdlib>
+#include <format>
 #include <string_view>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "octavo/kernels/arch/cpus.h"
+#include "octavo/kernels/arch/numa.h"
 
 namespace octavo::kernels {
 namespace {
@@ -32,8 +35,7 @@ double OfVersion1(const ReadText& read, const std::string& group) {
   return Ratio(read(group + "/cpu.cfs_quota_us"), read(group + "/cpu.cfs_period_us"));
 }
 
-// 0: the system does not say.
-int CpusOfThread() {
+int SchedulableCpus() {
   for (int most = 1024; most <= 1 << 20; most *= 4) {
     cpu_set_t* set = CPU_ALLOC(static_cast<size_t>(most));
     if (set == nullptr) return 0;
@@ -42,7 +44,15 @@ int CpusOfThread() {
     CPU_FREE(set);
     if (count > 0) return count;
   }
-  return 0;
+  return static_cast<int>(std::thread::hardware_concurrency());  // the system does not say
+}
+
+// Threads for so many CPUs, at most the quota, and where the number comes from.
+ThreadCount CountOf(int cpus, std::string of) {
+  const double quota = CpuQuota(quant::TextOf);
+  const int count = UsableCpus(cpus, quota);
+  if (count < std::max(cpus, 1)) of = std::format("the container's quota of {:g} CPUs", quota);
+  return {count, std::move(of)};
 }
 
 }  // namespace
@@ -62,10 +72,7 @@ int UsableCpus(int cpus, double quota) {
   return std::max(1, static_cast<int>(std::ceil(quota)));
 }
 
-int UsableCpus() {
-  const int cpus = CpusOfThread();
-  return UsableCpus(cpus > 0 ? cpus : static_cast<int>(std::thread::hardware_concurrency()), CpuQuota(quant::TextOf));
-}
+int UsableCpus() { return UsableCpus(SchedulableCpus(), CpuQuota(quant::TextOf)); }
 
 int ThreadsOf(std::string_view text) {
   constexpr int kMost = 1024;
@@ -74,15 +81,16 @@ int ThreadsOf(std::string_view text) {
   return error == std::errc() && end == text.data() + text.size() && threads <= kMost ? std::max(threads, 0) : 0;
 }
 
-int DefaultThreads(std::string* problem) {
+ThreadCount DefaultThreads(std::string* problem) {
   const auto cpus = static_cast<int>(WantedCpus(problem).size());
   const char* wanted = std::getenv("OCTAVO_NUM_THREADS");
-  if (wanted == nullptr) return cpus > 0 ? UsableCpus(cpus, CpuQuota(quant::TextOf)) : UsableCpus();
-  if (const int threads = ThreadsOf(wanted); threads > 0) return threads;
-  const int usable = UsableCpus();
-  if (problem != nullptr)
+  if (wanted == nullptr && cpus > 0)
+    return CountOf(cpus, WantedNode() < 0 ? "OCTAVO_CPUS" : std::format("CPUs of node of memory {}", WantedNode()));
+  if (wanted != nullptr && ThreadsOf(wanted) > 0) return {ThreadsOf(wanted), "OCTAVO_NUM_THREADS"};
+  ThreadCount usable = CountOf(SchedulableCpus(), "the CPUs of this process");
+  if (wanted != nullptr && problem != nullptr)
     *problem = "OCTAVO_NUM_THREADS is a number from 1 to 1024, not '" + std::string(wanted) +
-               "'; all of the CPU is used, " + std::to_string(usable);
+               "'; all of the CPU is used, " + std::to_string(usable.count);
   return usable;
 }
 

@@ -23,7 +23,11 @@ int UsableCpus(int cpus, double quota);
 
 // Threads where a caller asks for no number: what the variable OCTAVO_NUM_THREADS says, else UsableCpus. problem: one sentence where it says nothing
 // that can be had.
-int DefaultThreads(std::string* problem = nullptr);
+struct ThreadCount {
+  int count = 1;
+  std::string from;  // what they are as many as, for people
+};
+ThreadCount DefaultThreads(std::string* problem = nullptr);
 // What a text of that variable says; 0: nothing that can be had.
 int ThreadsOf(std::string_view text);
 

@@ -6,6 +6,7 @@
 >>> outputs = octavo.Session("model.int8.onnx", threads=2).run({"input_ids": ids, "attention_mask": mask})
 """
 
+import logging as _logging
 import os as _os
 import pathlib as _pathlib
 
@@ -50,7 +51,7 @@ _OWN_KINDS = {"rules": "list", "plugins": "paths", "assume": "mapping|none", "se
 __all__ = [
     "Generator", "Graph", "Match", "Node", "NodeArg", "OctavoError", "OctavoMemoryError", "Pipeline", "Port", "Result", "Rewriter", "Rule", "Session", "State", "Tuned", "Value",
     "__version__", "anything", "apply", "bench", "calibrate", "compare", "constant", "cpu", "ep_library", "explain", "image_batches", "inspect", "load", "merge_calibrations",
-    "one_of", "onnxruntime_library", "optimize", "passes", "perplexity", "scalar", "session_options", "split_if", "text_batches", "trace", "tune",
+    "one_of", "onnxruntime_library", "optimize", "passes", "perplexity", "scalar", "session_options", "set_log", "split_if", "text_batches", "trace", "tune",
 ]
 
 
@@ -101,6 +102,19 @@ def apply(graph, passes=(), rules=()):
     """Runs passes, then rules, on a Graph in place and tells what became of which node: the way to try a rule out."""
     compiled = [_compiled(rule) for rule in rules]
     return _octavo._apply(graph, [*passes, *(rule.name for rule in compiled)], compiled)
+
+
+_LEVELS = {"warning": _logging.WARNING, "info": _logging.INFO, "debug": _logging.DEBUG}
+
+
+@_words.takes(level="word", callback="function")
+def set_log(level, callback=None):
+    """What octavo tells of its work from here on, in this process: "off" (the default), "warning", "info" or "debug".
+
+    Lines go to logging.getLogger("octavo"), whose own level counts too, or to callback(level, text), on whichever thread they come from.
+    """
+    logger = _logging.getLogger("octavo")
+    _octavo._set_log(level, callback or (lambda of, text: logger.log(_LEVELS[of], "%s", text)))
 
 
 def _library(name):

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 __all__ = [
     "Generator", "Graph", "Match", "Node", "NodeArg", "OctavoError", "OctavoMemoryError", "Pipeline", "Port", "Result", "Rewriter", "Rule", "Session", "State", "Tuned", "Value", "__version__",
     "anything", "apply", "bench", "calibrate", "compare", "constant", "cpu", "ep_library", "explain", "image_batches", "inspect", "load", "merge_calibrations",
-    "one_of", "onnxruntime_library", "optimize", "passes", "perplexity", "scalar", "session_options", "split_if", "text_batches", "trace", "tune",
+    "one_of", "onnxruntime_library", "optimize", "passes", "perplexity", "scalar", "session_options", "set_log", "split_if", "text_batches", "trace", "tune",
 ]
 
 __version__: str
@@ -89,6 +89,7 @@ class Session(metaclass=_Type):
     logits_to_keep: a decoder gets the input `logits_to_keep` (int64, one number) if it has none: how many of the last tokens get logits, with the same bits;
     0: all. A prompt is read faster then. Refused where the logits are not made of each token's state by one product with weights.
     progress: called with a stage, how many MB of that file are written, and of how many.
+    numa_node: threads and memory are on this node of memory of a machine with several (OCTAVO_NUMA_NODE where it is None).
     """
 
     def __init__(
@@ -103,6 +104,7 @@ class Session(metaclass=_Type):
         packed: bool | str | os.PathLike[str] | None = None,
         logits_to_keep: bool = False,
         progress: _Progress | None = None,
+        numa_node: int | None = None,
     ) -> None: ...
     @overload
     def run(
@@ -651,6 +653,15 @@ class Pipeline:
     def remove(self, name: str) -> None: ...
 
 def cpu() -> str: ...
+def set_log(level: Literal["off", "warning", "info", "debug"], callback: Callable[[str, str], object] | None = None) -> None:
+    """What octavo tells of its work from here on, in this process: "off" (the default), "warning", "info" or "debug".
+
+    Lines go to logging.getLogger("octavo"), whose own level counts too, or to callback(level, text), on whichever thread they come from.
+    Before the first call the environment variable OCTAVO_LOG has the level, and lines go to stderr.
+
+    >>> octavo.set_log("info")
+    >>> logging.basicConfig(level=logging.INFO)
+    """
 def onnxruntime_library() -> str:
     """Path of the library that gives ONNX Runtime (1.24 or later) octavo's kernels. octavo's ops then have
     the bits that they have in Session; what stands between them is ONNX Runtime's. Once for each SessionOptions.

@@ -1,9 +1,12 @@
-"""OCTAVO_CPUS binds octavo's threads and no other."""
+"""OCTAVO_CPUS and OCTAVO_NUMA_NODE bind octavo's threads and no other."""
 
 import os
+import pathlib
 import subprocess
 import sys
 
+import numpy as np
+import octavo
 import pytest
 from conftest import BERT
 
@@ -41,4 +44,33 @@ def test_threads_are_bound_to_the_cpus_that_are_named():
 def test_what_names_no_cpu_is_told(octavo_program):
     for wrong, told in (("all", "OCTAVO_CPUS is a list such as 0-3,8, not 'all'"), ("1023", "OCTAVO_CPUS names no CPU that this process may run on: 1023")):
         done = subprocess.run([octavo_program, "inspect", "--cpu"], env=os.environ | {"OCTAVO_CPUS": wrong}, capture_output=True, text=True)
+        assert done.returncode == 0 and told in done.stderr, done.stderr
+
+
+def nodes():
+    folder = pathlib.Path("/sys/devices/system/node")
+    if not (folder / "online").exists():
+        pytest.skip("no nodes of memory")
+    return (folder / "online").read_text().strip(), (folder / "node0" / "cpulist").read_text().strip()
+
+
+def test_a_node_of_memory_has_the_threads(octavo_program):
+    online, cpus = nodes()
+    count, main, others = threads(OCTAVO_NUMA_NODE="0", ASKED="0")
+    free = threads()
+    assert main == free[1] and count <= free[0]
+    single = {str(cpu) for cpu in os.sched_getaffinity(0)}
+    assert count == 1 or set(others) & single, (cpus, others)
+    assert octavo.Session(BERT, numa_node=0).threads == count
+    with pytest.raises(octavo.OctavoError, match=rf"there is no node of memory 700; this machine has {online}"):
+        octavo.Session(BERT, numa_node=700)
+    feed = {name: np.ones((2, 8), np.int64) for name in ("input_ids", "attention_mask")}
+    assert all(np.array_equal(a, b) for a, b in zip(octavo.Session(BERT, numa_node=0).run(feed), octavo.Session(BERT).run(feed)))
+
+
+def test_a_node_that_is_not_there_is_told(octavo_program):
+    online, _ = nodes()
+    for wrong, told in (("700", f"OCTAVO_NUMA_NODE: there is no node of memory 700; this machine has {online}; threads and memory are on any"),
+                        ("left", "OCTAVO_NUMA_NODE: a node of memory is a number such as 0, not 'left'")):
+        done = subprocess.run([octavo_program, "inspect", "--cpu"], env=os.environ | {"OCTAVO_NUMA_NODE": wrong}, capture_output=True, text=True)
         assert done.returncode == 0 and told in done.stderr, done.stderr
