@@ -38,6 +38,18 @@ static_assert(offsetof(EpApi, AddNodesToFuse) == offsetof(OrtEpApi, EpGraphSuppo
 static_assert(offsetof(ComputeInfo, ReleaseState) == offsetof(OrtNodeComputeInfo, ReleaseState));
 static_assert(offsetof(Ep, ReleaseNodeComputeInfos) == offsetof(OrtEp, ReleaseNodeComputeInfos));
 static_assert(offsetof(Ep, optional) + 7 * sizeof(Unused) == offsetof(OrtEp, GetCompiledModelCompatibilityInfo));
+#if ORT_API_VERSION >= 25
+static_assert(offsetof(Ep, CreateProfiler) == offsetof(OrtEp, CreateProfiler));
+static_assert(kProfilingAt == offsetof(OrtEpApi, CreateProfilingEvent));
+static_assert(kProfilingAt + offsetof(ProfilingApi, ReleaseProfilingEvent) ==
+              offsetof(OrtEpApi, ReleaseProfilingEvent));
+static_assert(kProfilingAt + offsetof(ProfilingApi, ProfilingEventsContainer_AddEvents) ==
+              offsetof(OrtEpApi, ProfilingEventsContainer_AddEvents));
+static_assert(kKernelEvent == static_cast<int>(OrtProfilingEventCategory_KERNEL));
+static_assert(offsetof(Profiler, StartProfiling) == offsetof(OrtEpProfilerImpl, StartProfiling));
+static_assert(offsetof(Profiler, StopEvent) == offsetof(OrtEpProfilerImpl, StopEvent));
+static_assert(offsetof(Profiler, EndProfiling) == offsetof(OrtEpProfilerImpl, EndProfiling));
+#endif
 static_assert(offsetof(Factory, CreateEp) == offsetof(OrtEpFactory, CreateEp));
 static_assert(offsetof(Factory, create_sync_stream) == offsetof(OrtEpFactory, CreateSyncStreamForDevice));
 

@@ -11,7 +11,11 @@
 
 namespace octavo::integrations::onnxruntime::abi {
 
+// Of the provider, wherever ONNX Runtime names one.
+inline constexpr const char* kProviderName = "OctavoExecutionProvider";
+
 constexpr uint32_t kVersion = 23;
+constexpr uint32_t kWithProfiler = 25;  // the version that can be given a profiler
 
 struct Graph;
 struct Node;
@@ -23,6 +27,8 @@ struct SupportInfo;
 struct ComputeContext;
 struct Ep;
 struct Factory;
+struct ProfilingEvent;
+struct ProfilingEvents;
 
 using Unused = void (*)();
 using Status = OrtStatus*;
@@ -113,6 +119,30 @@ struct EpApi {
   Status (*AddNodesToFuse)(SupportInfo*, const Node* const* nodes, size_t count, const FusionOptions*);
 };
 
+// Of EpApi from 1.25 on.
+constexpr int kKernelEvent = 2;
+struct ProfilingApi {
+  Status (*CreateProfilingEvent)(int category, int32_t process, int32_t thread, const char* name, int64_t start_us,
+                                 int64_t duration_us, const char* const* keys, const char* const* values, size_t count,
+                                 ProfilingEvent** event);
+  void (*ReleaseProfilingEvent)(ProfilingEvent*);
+  Unused of_event[5];  // ProfilingEvent_GetCategory to ProfilingEvent_GetArgValue
+  Status (*ProfilingEventsContainer_AddEvents)(ProfilingEvents*, const ProfilingEvent* const* events, size_t count);
+};
+constexpr size_t kProfilingAt = 65 * sizeof(Unused);  // behind OpSchemaTypeConstraint_GetOutputIndices
+inline const ProfilingApi& ProfilingOf(const EpApi& api) {
+  return *reinterpret_cast<const ProfilingApi*>(reinterpret_cast<const std::byte*>(&api) + kProfilingAt);
+}
+
+struct Profiler {
+  uint32_t version = kWithProfiler;
+  void (*Release)(Profiler*) = nullptr;
+  Status (*StartProfiling)(Profiler*, int64_t offset_ns) = nullptr;
+  Status (*StartEvent)(Profiler*, uint64_t id) = nullptr;
+  Status (*StopEvent)(Profiler*, uint64_t id, const ProfilingEvent*) = nullptr;
+  Status (*EndProfiling)(Profiler*, ProfilingEvents*) = nullptr;
+};
+
 struct ModelEditorApi {
   Unused of_types[5];  // CreateTensorTypeInfo to CreateOptionalTypeInfo
   Unused create_value_info;
@@ -136,6 +166,8 @@ struct Ep {
                     Node** context_nodes) = nullptr;
   void (*ReleaseNodeComputeInfos)(Ep*, ComputeInfo** infos, size_t count) = nullptr;
   Unused optional[8] = {};  // GetPreferredDataLayout to GetCompiledModelCompatibilityInfo
+  Unused since_24[3] = {};  // GetKernelRegistry to Sync
+  Status (*CreateProfiler)(Ep*, Profiler** profiler) = nullptr;
 };
 
 struct Factory {

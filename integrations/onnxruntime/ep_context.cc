@@ -132,7 +132,7 @@ Result<bool> IsContext(const abi::Node* node) {
   OCTAVO_TRY(const std::string type, TypeOf(node));
   if (type != kOp) return false;
   OCTAVO_TRY(const std::string source, TextAttrOf(node, "source"));
-  return source == kProviderName;
+  return source == abi::kProviderName;
 }
 
 Result<std::optional<std::string>> ContextOf(const abi::Node* node, const std::filesystem::path& folder) {
@@ -168,7 +168,7 @@ Result<abi::Node*> ContextNode(const abi::Node* fused, std::string_view model, c
   OCTAVO_TRY_STATUS(attrs.Add("ep_cache_context", beside.empty() ? model : told));
   OCTAVO_TRY_STATUS(attrs.Add("ep_sdk_version", OCTAVO_VERSION));
   OCTAVO_TRY_STATUS(attrs.Add("partition_name", name));
-  OCTAVO_TRY_STATUS(attrs.Add("source", kProviderName));
+  OCTAVO_TRY_STATUS(attrs.Add("source", abi::kProviderName));
   const auto in = Pointers(inputs), out = Pointers(outputs);
   abi::Node* node = nullptr;
   OCTAVO_TRY_STATUS(

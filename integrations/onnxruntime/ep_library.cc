@@ -4,6 +4,7 @@
 #include <format>
 #include <mutex>
 
+#include "octavo/integrations/onnxruntime/ep_log.h"
 #include "octavo/integrations/onnxruntime/ep_provider.h"
 #include "octavo/version.h"
 
@@ -21,10 +22,11 @@ int MinorOf(const OrtApiBase* base) {
 }
 
 struct OctavoFactory : abi::Factory {
-  bool no_bodies;
+  bool no_bodies, profiles;
 
-  explicit OctavoFactory(int minor) : no_bodies(minor < kOldestWithBodies) {
-    GetName = [](const abi::Factory*) { return kProviderName; };
+  explicit OctavoFactory(int minor)
+      : no_bodies(minor < kOldestWithBodies), profiles(minor >= static_cast<int>(abi::kWithProfiler)) {
+    GetName = [](const abi::Factory*) { return abi::kProviderName; };
     GetVendor = [](const abi::Factory*) { return "octavo"; };
     GetVersion = [](const abi::Factory*) { return OCTAVO_VERSION; };
     GetVendorId = [](const abi::Factory*) -> uint32_t { return 0; };
@@ -46,6 +48,7 @@ struct OctavoFactory : abi::Factory {
         OCTAVO_TRY(ProviderOptions chosen, OptionsOf(options));
         chosen.logger = logger;
         chosen.no_bodies = static_cast<OctavoFactory*>(self)->no_bodies;
+        chosen.profiles = static_cast<OctavoFactory*>(self)->profiles;
         *ep = new Provider(std::move(chosen));
         return {};
       });
@@ -90,6 +93,7 @@ extern "C" __attribute__((visibility("default"))) OrtStatus* CreateEpFactories(c
                              "octavo: another ONNX Runtime in this process has registered the provider already");
   *made = 0;
   if (most == 0) return nullptr;
+  self::LogToSessions();
   factories[0] = new self::OctavoFactory(self::MinorOf(base));
   *made = 1;
   return nullptr;

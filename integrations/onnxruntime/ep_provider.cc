@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <chrono>
 #include <cstring>
 #include <format>
 #include <numeric>
@@ -10,6 +11,9 @@
 #include "octavo/api/optimize.h"
 #include "octavo/integrations/onnxruntime/ep_claim.h"
 #include "octavo/integrations/onnxruntime/ep_context.h"
+#include "octavo/integrations/onnxruntime/ep_log.h"
+#include "octavo/integrations/onnxruntime/ep_profile.h"
+#include "octavo/ir/log.h"
 #include "octavo/ir/names.h"
 #include "octavo/ir/near.h"
 #include "octavo/ir/onnx/onnx.h"
@@ -56,8 +60,9 @@ void OnThreadsOfSession(int64_t n, const std::function<void(int64_t)>& task) {
 // A compiled part, as ONNX Runtime runs it.
 class Compiled : public abi::ComputeInfo {
  public:
-  Compiled(std::unique_ptr<runtime::Model> model, std::vector<std::string> inputs, std::vector<size_t> outputs)
-      : model_(std::move(model)), inputs_(std::move(inputs)), outputs_(std::move(outputs)) {
+  Compiled(std::unique_ptr<runtime::Model> model, std::vector<std::string> inputs, std::vector<size_t> outputs,
+           const OrtLogger* logger)
+      : model_(std::move(model)), inputs_(std::move(inputs)), outputs_(std::move(outputs)), logger_(logger) {
     CreateState = [](abi::ComputeInfo* self, abi::ComputeContext*, void** state) -> OrtStatus* {
       *state = self;
       return nullptr;
@@ -71,6 +76,7 @@ class Compiled : public abi::ComputeInfo {
  private:
   Status Run(OrtKernelContext* context) const {
     const InRun here(context);
+    const LogOfThread log(logger_);
     ir::TensorMap inputs;
     for (size_t i = 0; i < inputs_.size(); ++i) {
       if (inputs_[i].empty()) continue;  // a constant that ONNX Runtime still passes
@@ -82,7 +88,12 @@ class Compiled : public abi::ComputeInfo {
     const runtime::RunIntoHost into([&](size_t output, ir::DType dtype, const ir::Shape& shape) {
       return RoomFor(context, output, dtype, shape, read);
     });
-    OCTAVO_TRY(const std::vector<ir::Tensor> results, model_->Run(std::move(inputs)));
+    Profiler* const profiler = Profiler::OfThread();
+    runtime::Profile steps;
+    const auto start = std::chrono::steady_clock::now();
+    OCTAVO_TRY(const std::vector<ir::Tensor> results,
+               model_->Run(std::move(inputs), profiler == nullptr ? nullptr : &steps));
+    if (profiler != nullptr) profiler->Add(start, std::move(steps));
     for (size_t i = 0; i < outputs_.size(); ++i) {
       const ir::Tensor& made = results[outputs_[i]];
       OCTAVO_TRY(ir::Tensor room, OutputOf(context, i, made.dtype(), made.shape()));
@@ -110,6 +121,7 @@ class Compiled : public abi::ComputeInfo {
   std::unique_ptr<runtime::Model> model_;
   std::vector<std::string> inputs_;  // of the fused node
   std::vector<size_t> outputs_;      // its outputs, as places among the model's
+  const OrtLogger* logger_;          // of the session
 };
 
 // What a part computes, told by names: ONNX Runtime asks about the same nodes more than once.
@@ -196,12 +208,6 @@ Result<ir::Graph> Read(const abi::Graph* graph, const Part& part) {
   return ir::onnx::ReadBytes(bytes);
 }
 
-// What a session says of itself where it is asked to (log_severity_level 1).
-void Log(const OrtLogger* logger, const std::string& text) {
-  if (logger == nullptr) return;
-  (void)StatusOf(Api().Logger_LogMessage(logger, ORT_LOGGING_LEVEL_INFO, text.c_str(), "octavo", 0, "GetCapability"));
-}
-
 // Before the session is made: where a part cannot be compiled, ONNX Runtime logs why and runs it itself.
 Status CheckRecipe(const std::string& recipe) {
   OCTAVO_TRY(const passes::Pipeline pipeline, passes::PipelineOfRecipe(recipe));
@@ -264,20 +270,33 @@ Result<ProviderOptions> OptionsOf(const OrtSessionOptions* options) {
 }
 
 Provider::Provider(ProviderOptions options) : options_(std::move(options)) {
-  GetName = [](const abi::Ep*) { return kProviderName; };
+  GetName = [](const abi::Ep*) { return abi::kProviderName; };
   GetCapability = [](abi::Ep* self, const abi::Graph* graph, abi::SupportInfo* info) {
-    return Guarded([&] { return static_cast<Provider*>(self)->Claim(graph, info); });
+    auto* const provider = static_cast<Provider*>(self);
+    const LogOfThread log(provider->options_.logger);
+    return Guarded([&] { return provider->Claim(graph, info); });
   };
   abi::Ep::Compile = [](abi::Ep* self, const abi::Graph** graphs, const abi::Node** fused, size_t count,
                         abi::ComputeInfo** infos, abi::Node** contexts) {
+    auto* const provider = static_cast<Provider*>(self);
+    const LogOfThread log(provider->options_.logger);
     return Guarded([&]() -> Status {
       for (size_t i = 0; i < count; ++i) {
-        OCTAVO_TRY_STATUS(static_cast<Provider*>(self)->Compile(graphs[i], fused[i], &infos[i],
-                                                                contexts == nullptr ? nullptr : &contexts[i]));
+        OCTAVO_TRY_STATUS(
+            provider->Compile(graphs[i], fused[i], &infos[i], contexts == nullptr ? nullptr : &contexts[i]));
       }
       return {};
     });
   };
+  if (options_.profiles) {
+    version = abi::kWithProfiler;
+    CreateProfiler = [](abi::Ep*, abi::Profiler** profiler) {
+      return Guarded([&]() -> Status {
+        *profiler = new Profiler;
+        return {};
+      });
+    };
+  }
   ReleaseNodeComputeInfos = [](abi::Ep*, abi::ComputeInfo** infos, size_t count) {
     for (size_t i = 0; i < count; ++i) delete static_cast<Compiled*>(infos[i]);
   };
@@ -348,7 +367,7 @@ Status Provider::Claim(const abi::Graph* graph, abi::SupportInfo* info) {
   OCTAVO_TRY(const auto nodes, NodesOf(graph));
   OCTAVO_TRY(const std::set<size_t> compiled, ClaimContexts(nodes, info));
   if (!compiled.empty()) {  // what such a model leaves to others was theirs before
-    Log(options_.logger, std::format("octavo: {} compiled parts", compiled.size()));
+    ir::Log(ir::LogLevel::kInfo, "{} compiled parts", compiled.size());
     return {};
   }
   std::vector<size_t> all(nodes.size());
@@ -356,7 +375,7 @@ Status Provider::Claim(const abi::Graph* graph, abi::SupportInfo* info) {
   OCTAVO_TRY(const Part everything, PartOf(graph, all));
   const auto read = Read(graph, everything);
   if (!read) {  // what octavo cannot read, ONNX Runtime keeps
-    Log(options_.logger, std::format("octavo: takes nothing of {} nodes: {}", nodes.size(), read.error().message));
+    ir::Log(ir::LogLevel::kInfo, "takes nothing of {} nodes: {}", nodes.size(), read.error().message);
     return {};
   }
   std::set<size_t> refused, work;
@@ -381,8 +400,8 @@ Status Provider::ClaimParts(const abi::Graph* graph, const std::vector<const abi
       auto model = ModelFor(graph, part);
       if (!model && !options_.recipe.empty()) return std::unexpected(model.error());  // the user asked for it
       if (!model) {
-        Log(options_.logger,
-            std::format("octavo: a part of {} nodes is left to ONNX Runtime: {}", group.size(), model.error().message));
+        ir::Log(ir::LogLevel::kInfo, "a part of {} nodes is left to ONNX Runtime: {}", group.size(),
+                model.error().message);
         continue;
       }
       claimed_[key] = std::move(*model);
@@ -394,8 +413,8 @@ Status Provider::ClaimParts(const abi::Graph* graph, const std::vector<const abi
     taken += group.size(), ++parts;
   }
   OCTAVO_TRY(const std::string unknown, TypesOf(nodes, refused));
-  Log(options_.logger, std::format("octavo: takes {} of {} nodes in {} parts{}{}", taken, nodes.size(), parts,
-                                   unknown.empty() ? "" : "; it has no meaning for ", unknown));
+  ir::Log(ir::LogLevel::kInfo, "takes {} of {} nodes in {} parts{}{}", taken, nodes.size(), parts,
+          unknown.empty() ? "" : "; it has no meaning for ", unknown);
   return {};
 }
 
@@ -441,7 +460,8 @@ Status Provider::Compile(const abi::Graph* graph, const abi::Node* fused, abi::C
     if (it == model->outputs().end()) return ir::Fail("the nodes that were taken have no output {}", ir::Quoted(name));
     outputs.push_back(static_cast<size_t>(it - model->outputs().begin()));
   }
-  *info = std::make_unique<Compiled>(std::move(model), std::move(inputs), std::move(outputs)).release();
+  *info =
+      std::make_unique<Compiled>(std::move(model), std::move(inputs), std::move(outputs), options_.logger).release();
   return {};
 }
 

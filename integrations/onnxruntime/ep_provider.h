@@ -15,8 +15,6 @@
 
 namespace octavo::integrations::onnxruntime {
 
-inline constexpr const char* kProviderName = "OctavoExecutionProvider";
-
 // What a user sets for the provider.
 struct ProviderOptions {
   std::optional<int> threads = {};  // nothing: those of the session; 0: as many of octavo's own as there are CPUs
@@ -25,6 +23,7 @@ struct ProviderOptions {
   bool context_inside = false;      // that carry it; else it is in files beside the model
   std::filesystem::path context_file = {};  // of the model with these nodes
   const OrtLogger* logger = nullptr;        // of the session
+  bool profiles = false;                    // from 1.25 on ONNX Runtime takes events
   bool no_bodies = false;  // before 1.27 what the bodies of a node read from outside is not passed to who takes it
 };
 ir::Result<ProviderOptions> OptionsOf(const OrtSessionOptions* options);

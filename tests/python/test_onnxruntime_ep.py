@@ -367,3 +367,30 @@ def test_contexts_beside_nodes_of_others_and_of_others(devices, tmp_path):
     with pytest.raises(Exception, match="octavo|OctavoExecutionProvider|EPContext"):
         assert NAME not in session(devices, tmp_path / "broken.onnx").get_providers()
         raise RuntimeError("octavo: printed, not raised")  # by the Python of ONNX Runtime before 1.32
+
+
+def test_steps_stand_in_onnxruntimes_profile(devices, data, tmp_path):
+    profiled = session(devices, BERT, profile=tmp_path / "p", threads=1)
+    for _ in range(2):
+        profiled.run(None, data[0])
+    with open(profiled.end_profiling(), encoding="utf-8") as file:
+        events = json.load(file)
+    steps = [e for e in events if e.get("args", {}).get("provider") == NAME and e["cat"] == "Kernel"]
+    if tuple(map(int, ort.__version__.split(".")[:2])) < (1, 25):
+        assert not steps  # its providers have no profiler
+        return
+    kernels = octavo.Session(BERT, threads=1).kernels
+    assert sorted(e["args"]["op_name"] for e in steps) == sorted(2 * kernels)
+    assert all(e["args"]["origin"] for e in steps)
+    parts = [e for e in events if e.get("cat") == "Node" and e["args"].get("provider") == NAME and e["name"].endswith("_kernel_time")]
+    assert len(parts) == 2
+    for step in steps:  # each lies within the part that it is of, on its thread
+        inside = [p for p in parts if p["ts"] - 2 <= step["ts"] and step["ts"] + step["dur"] <= p["ts"] + p["dur"] + 2 and p["tid"] == step["tid"]]
+        assert len(inside) == 1, (step, parts)
+
+
+def test_the_log_of_a_session_has_what_octavo_tells(devices, data, capfd):
+    loud = session(devices, BERT, of_session={"log_severity_level": 0}, threads=1)
+    loud.run(None, data[0])
+    told = capfd.readouterr().err
+    assert "is compiled: path" in told and "memory is planned for" in told, told[-2000:]
