@@ -25,6 +25,7 @@ export OCTAVO_ONNXRUNTIMES
 OCTAVO_ONNXRUNTIMES=$(other_onnxruntimes) || say 'no other ONNX Runtime: integrations/onnxruntime is tested in one version of it alone'
 ensure_venv dask || say 'no dask: the tests of octavo.dask are skipped'
 ensure_venv server || say 'no FastAPI: the test of examples/server is skipped'
+ensure_venv types || say 'no mypy: stub files are not compared with the module'
 use_product "$builds/$preset"
 cd "$OCTAVO_PROJECT"
 

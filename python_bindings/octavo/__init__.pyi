@@ -1,6 +1,6 @@
 import os
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Callable, Literal, Never, Protocol, overload
+from typing import Any, Callable, Literal, Never, Protocol, Self, overload
 
 import numpy as np
 from numpy.typing import NDArray
@@ -36,8 +36,13 @@ class OctavoMemoryError(OctavoError, MemoryError):
 class _Type(type):
     """What pybind11 makes classes of."""
 
-class Result(metaclass=_Type):
-    def __init__(self, *args: Never, **kwargs: Never) -> None: ...  # octavo alone makes one
+class _Made(metaclass=_Type):
+    """What octavo alone makes: from a call of its own, or in a rule."""
+
+    def __new__(cls, *args: Never, **kwargs: Never) -> Self: ...
+    def __init__(self, *args: Never, **kwargs: Never) -> None: ...
+
+class Result(_Made):
     @property
     def model(self) -> bytes:
         """The optimized ONNX file."""
@@ -160,12 +165,11 @@ class Session(metaclass=_Type):
     @property
     def threads(self) -> int: ...
 
-class State(metaclass=_Type):
+class State(_Made):
     """The KV caches of one sequence, or batch, between the runs of a Session: inputs that outputs carry on by Concat, TensorScatter, ScatterND or
     GroupQueryAttention. Rows are appended where the caches lie. In one run at a time; a run that fails leaves caches that grow as they were.
     """
 
-    def __init__(self, *args: Never, **kwargs: Never) -> None: ...  # Session.state() makes one
     @property
     def inputs(self) -> list[str]:
         """Names of the inputs that it keeps."""
@@ -504,10 +508,9 @@ def split_if(model: _Model, input: str) -> tuple[bytes, bytes]:
     """The model as two, where an If decides by an input (use_cache_branch of a merged decoder): with True, with False. Each has one branch and the
     inputs that it reads. Also of a model that optimize() made."""
 
-class Value(metaclass=_Type):
+class Value(_Made):
     """A tensor of a Graph: what a node makes, or an input."""
 
-    def __init__(self, *args: Never, **kwargs: Never) -> None: ...  # octavo alone makes one
     @property
     def name(self) -> str: ...
     @property
@@ -531,10 +534,9 @@ class Value(metaclass=_Type):
     @property
     def is_output(self) -> bool: ...
 
-class Node(metaclass=_Type):
+class Node(_Made):
     """One op of a Graph."""
 
-    def __init__(self, *args: Never, **kwargs: Never) -> None: ...  # octavo alone makes one
     @property
     def op(self) -> str: ...
     @property
@@ -553,10 +555,9 @@ class Node(metaclass=_Type):
     def origin(self) -> list[str]:
         """Names of the file's nodes that it stands for, then "pass:NAME" of those who made it."""
 
-class Rewriter(metaclass=_Type):
+class Rewriter(_Made):
     """Makes nodes: rewriter.Gelu(x, approximate="tanh"). Numbers take the type of the first tensor beside them."""
 
-    def __init__(self, *args: Never, **kwargs: Never) -> None: ...  # octavo alone makes one
     def create(self, op: str, *operands: Any, _outputs: int = 1, _domain: str = "", **attributes: Any) -> Any:
         """The new value, or a list of them where _outputs is not 1."""
     def __getattr__(self, op: str) -> Callable[..., Any]: ...
@@ -595,10 +596,9 @@ class Graph(metaclass=_Type):
     def save(self, path: str | os.PathLike[str]) -> None: ...
     def __len__(self) -> int: ...
 
-class Match(metaclass=_Type):
+class Match(_Made):
     """Which values of the graph the parts of a pattern stand for. Valid until check or rewrite returns."""
 
-    def __init__(self, *args: Never, **kwargs: Never) -> None: ...  # octavo alone makes one
     def __getitem__(self, name: str) -> Value: ...
     def __contains__(self, name: str) -> bool: ...
     def get(self, name: str) -> Value | None: ...

@@ -97,8 +97,8 @@ def test_a_wrong_call_is_one_sentence(fitting, name, tmp_path, monkeypatch):
 @pytest.mark.parametrize("call, words", [
     (lambda: octavo.Session(BERT, count_clipped="yes"), "Session(): count_clipped takes True or False, not str"),
     (lambda: octavo.Session(BERT, threads="two"), "Session(): threads takes a whole number, not str"),
-    (lambda: octavo.Session(BERT, thread=2), "Session() got an unexpected keyword argument 'thread'; it takes model, threads, fuse, max_memory, max_nodes, count_clipped, packed, logits_to_keep, progress"),
-    (lambda: octavo.Session(), "Session() missing a required argument: 'model'; it takes model, threads, fuse, max_memory, max_nodes, count_clipped, packed, logits_to_keep, progress"),
+    (lambda: octavo.Session(BERT, thread=2), "Session() got an unexpected keyword argument 'thread'; it takes model, threads, fuse, max_memory, max_nodes, count_clipped, packed, logits_to_keep, progress, numa_node"),
+    (lambda: octavo.Session(), "Session() missing a required argument: 'model'; it takes model, threads, fuse, max_memory, max_nodes, count_clipped, packed, logits_to_keep, progress, numa_node"),
     (lambda: octavo.Session(BERT, threads=10**13), "Session(): threads is 10000000000000, which is beyond what it can be"),
     (lambda: octavo.Session(BERT, max_memory="1 GB"), "Session(): max_memory takes a whole number or None, not str"),
     (lambda: octavo.Session(BERT).run_together(batch(0)), "Session.run_together(): inputs takes a list, not dict"),
