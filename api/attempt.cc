@@ -210,9 +210,9 @@ class Attempt {
           return (p.leaves == passes::Form::kQdq || p.leaves == passes::Form::kFp8) && p.needs == passes::Need::kRanges;
         })) {
       result_.notes.emplace_back(
-          "a .calib file holds ranges: with the data itself, or a file of `octavo calibrate --moments`, weights would "
-          "be "
-          "fitted to it, which is nearer to the model");
+          "a .calib file holds ranges: with the data itself, or a file of octavo.calibrate(moments=True), weights "
+          "would "
+          "be fitted to it, which is nearer to the model");
     }
     OCTAVO_TRY_STATUS(RunFirstHalf());
     result_.before = graph_;
@@ -309,8 +309,8 @@ class Attempt {
     const quant::Calibration* file = options_.data == nullptr ? options_.calibration : nullptr;
     if (file != nullptr && file->moments.empty() && passes::Quantizes(pass)) {
       return ir::Fail(
-          "a .calib file holds ranges; {} fits weights to the data itself, so give that, or a file that `octavo "
-          "calibrate --moments` wrote, or nothing",
+          "a .calib file holds ranges; {} fits weights to the data itself, so give that, or a file of "
+          "octavo.calibrate(moments=True), or nothing",
           pass.name);
     }
     if (!options_.fit || (file == nullptr ? options_.data == nullptr : file->moments.empty())) return {};
@@ -372,8 +372,7 @@ class Attempt {
     };
     return ir::Fail(
         "this pipeline quantizes {} and {} and needs calibration data: give a folder of .npz "
-        "batches, texts or pictures (--calib-text, --calib-images; in Python octavo.text_batches, "
-        "octavo.image_batches), or random:N to try it out",
+        "batches, texts or pictures (octavo.text_batches, octavo.image_batches), or random:N to try it out",
         counted(sites.linears.size(), "Linear"), counted(sites.attentions.size(), "attention core"));
   }
 
@@ -433,7 +432,7 @@ class Attempt {
     result_.notes.push_back(
         std::format("output '{}' is far from that of the model as it was, {:.1f} dB (cosine {:.4f}) on {}: "
                     "min_db chooses types until it is near enough; other data, another calibrator or the recipe "
-                    "'dynamic' may keep more; `octavo compare` looks at all batches",
+                    "'dynamic' may keep more; octavo.compare looks at all batches",
                     worst->first, worst->second.SqnrDb(), worst->second.Cosine(), WhatWasSeen(result_.loss_details)));
     return {};
   }

@@ -308,7 +308,7 @@ std::string AdviceFor(const LayerDifference& d) {
   if (d.clipped > kMuch) return "values beyond the calibrated range: calibrate on data like this";
   if (d.flushed > kMost)
     return "most values become 0: few large ones make the range; leave it float, or its Linear dynamic";
-  if (d.own_db < kHarm) return "loses most here: try keep_float (--keep-float), or dynamic (--dynamic) for a Linear";
+  if (d.own_db < kHarm) return "loses most here: try keep_float=, or dynamic= for a Linear";
   return {};
 }
 

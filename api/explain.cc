@@ -48,7 +48,8 @@ ir::Result<Optimized> Explain(ir::Graph graph, const Wanted& wanted, const passe
   OCTAVO_TRY(Optimized result, Optimize(std::move(graph), options));
   if (!is_there && std::ranges::none_of(result.report.candidates, wanted) &&
       std::ranges::none_of(result.misses, wanted))
-    return ir::Fail("no node of the model has {} in its name; `octavo print` lists them", ir::Quoted(wanted.node));
+    return ir::Fail("no node of the model has {} in its name; print(octavo.Graph(model)) lists them",
+                    ir::Quoted(wanted.node));
   return result;
 }
 

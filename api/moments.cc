@@ -86,7 +86,7 @@ Status MomentsOfData(const MomentsAsked& asked, const OptimizeOptions& options) 
 Result<quant::Calibration> CalibratedWithMoments(const CalibrationTask& task, quant::DataSource& data,
                                                  const OptimizeOptions& options, const quant::Calibration* resume) {
   if (resume != nullptr && resume->moments.empty())
-    return ir::Fail("the calibration to go on with has no moments, so go on without moments (--moments), or begin anew");
+    return ir::Fail("the calibration to go on with has no moments, so go on without moments=True, or begin anew");
   runtime::Threads threads(options.threads);
   const passes::ParallelFor parallel = [&threads](int64_t n, const auto& one) { threads.For(n, one); };
   std::map<std::string, SecondMoments> gathered;

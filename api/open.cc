@@ -18,8 +18,8 @@ std::string SlowNote(const ir::Graph& graph) {
   const int count = passes::vendor::CountLooseProducts(graph);
   if (count == 0) return {};
   return std::format(
-      "quantized products that run one by one, exactly and slowly, since no rule fits them: {}; `octavo optimize FILE "
-      "-o OUT` gives the reasons",
+      "quantized products that run one by one, exactly and slowly, since no rule fits them: {}; octavo.optimize(model) "
+      "gives the reasons",
       count);
 }
 
@@ -80,7 +80,7 @@ Opened Fused(ir::Graph graph) {
   }
   auto fused = ir::Closed("fusing the model", [&] { return Fuse(graph); });
   if (fused) return std::move(*fused);
-  return {std::move(graph), std::format("the model runs unfused and slowly: {}; `octavo explain FILE` "
+  return {std::move(graph), std::format("the model runs unfused and slowly: {}; octavo.explain(model) "
                                         "shows what its nodes lack",
                                         fused.error().message)};
 }

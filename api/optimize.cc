@@ -33,7 +33,7 @@ Status Check(const Graph& graph, const OptimizeOptions& options) {
                                           : "layers";
   if (!options.layers && !HasGoal(options)) return {};
   if (options.data == nullptr)
-    return ir::Fail("{} runs batches of calibration data: give that (calibration in Python, --calib); a .calib file has none", what);
+    return ir::Fail("{} runs batches of calibration data: give calibration=; a .calib file has none", what);
   if (!passes::WithFloat(pipeline, {"*"}))
     return ir::Fail("{} is about layers that are quantized, and this recipe quantizes none: leave it out", what);
   return {};

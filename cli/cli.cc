@@ -13,7 +13,7 @@
 #include <numeric>
 
 #include "octavo/api/open.h"
-#include "octavo/api/options.h"
+#include "octavo/api/words.h"
 #include "octavo/cli/help.h"
 #include "octavo/ir/names.h"
 #include "octavo/ir/npz/npz.h"
@@ -101,18 +101,18 @@ bool IsOfName(char c) { return std::isalnum(static_cast<unsigned char>(c)) != 0 
 }  // namespace
 
 std::string InFlags(std::string sentence) {
-  std::vector<std::pair<std::string, std::string>> names{
-      {"split_if", "--split-if"}, {"assume", "--assume"}, {"set", "--set"}, {"fit=False", "--no-fit"}};
-  for (const api::Option& option : api::Options()) names.emplace_back(option.name, FlagOf(option));
-  for (const auto& [name, flag] : names) {
+  static const auto words = api::WordsOfProgram();
+  for (const auto& [name, flag] : words) {
     for (size_t at = 0; (at = sentence.find(name, at)) != std::string::npos; at += flag.size()) {
       const std::string_view before = std::string_view(sentence).substr(0, at),
                              after = std::string_view(sentence).substr(at + name.size());
-      const bool whole = (before.empty() || !IsOfName(before.back())) && (after.empty() || !IsOfName(after.front()));
+      const bool whole = (before.empty() || !IsOfName(before.back())) && (after.empty() || !IsOfName(after.front())) &&
+                         (!name.ends_with('=') || after.empty() || std::string_view(" ,;:)").contains(after.front()));
       const bool quoted = std::ranges::count(before, '\'') % 2 == 1;  // out of the model, or what the caller wrote
       // A word that people use as well is meant where it begins a sentence of its own or a bracket, or is said to do something.
-      const bool meant = name.contains('_') || (before.empty() && after.starts_with(": ")) ||
-                         before.ends_with(" by ") || before.ends_with('(');
+      const bool meant = name.find_first_of("_=(.") != std::string::npos ||
+                         (before.empty() && after.starts_with(": ")) || before.ends_with(" by ") ||
+                         before.ends_with('(');
       // A pass may have the option's name, and stands in a list of passes.
       const bool listed = before.ends_with(", ") && (after.empty() || after.starts_with(", "));
       if (whole && !quoted && meant && !listed) sentence.replace(at, name.size(), flag);
@@ -145,7 +145,7 @@ void Note(const std::string& sentence) {
   if (sentence.empty()) return;
   const bool yellow = HasColours(stderr);
   std::fprintf(stderr, "octavo: %snote:%s %s\n", yellow ? "\033[33m" : "", yellow ? "\033[0m" : "",
-               ir::Clean(sentence, kMostSaid).c_str());
+               ir::Clean(InFlags(sentence), kMostSaid).c_str());
 }
 
 std::string Paragraph(std::string_view text, size_t indent) {

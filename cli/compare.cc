@@ -31,7 +31,7 @@ std::string Layers(const std::vector<api::LayerDifference>& layers) {
                     std::isinf(d.enters_db) ? "-" : Db(d.enters_db), Db(d.own_db, "none"),
                     std::format("{:.2f} %", 100 * d.clipped), std::format("{:.1f} %", 100 * d.flushed)});
     if (const std::string told = api::AdviceFor(d); !told.empty())
-      advice += Paragraph(std::format("{}: {}", ir::Clean(d.node), told), 2) + "\n";
+      advice += Paragraph(std::format("{}: {}", ir::Clean(d.node), InFlags(told)), 2) + "\n";
   }
   return "\nlayers, those that add most noise of their own first\n" + Table(rows, {2, 3, 4, 5, 6, 7}) +
          (advice.empty() ? "" : "\n" + advice);

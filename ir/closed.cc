@@ -11,7 +11,7 @@ namespace octavo::ir {
 namespace {
 
 constexpr std::string_view kAtOnce = "of memory are needed at once, more than this machine gives";
-constexpr std::string_view kBeyond = "for what it holds at once; raise max_memory (--max-memory) if the model needs it";
+constexpr std::string_view kBeyond = "for what it holds at once; raise max_memory if the model needs it";
 constexpr std::string_view kNoMore = "this machine has no more memory";
 
 std::string Megabytes(size_t bytes) {

@@ -141,7 +141,7 @@ Status CheckPasses(const Pipeline& pipeline, const Registry& registry) {
       return version.empty() ? ir::Fail("there is no pass {}; there are: {}", ir::Quoted(name), registry.Names())
                              : ir::Fail(
                                    "the pipeline has the pass {}, version {}, which is not octavo's own: load the "
-                                   "plugin (--plugin) or give the rule that brings it",
+                                   "plugin or give the rule that brings it",
                                    ir::Quoted(name), ir::Quoted(version));
     }
     if (foreign != pipeline.foreign.end() && version != pass->info().version) {

@@ -381,7 +381,7 @@ Status Calibration::Merge(const Calibration& other) {
   if (moments.empty() != other.moments.empty()) {
     return Fail(
         "one of the calibrations has what weights are fitted to and the other does not; gather all of them with "
-        "moments (--moments), or none");
+        "moments=True, or none");
   }
   if (const std::string one = InOneAlone(moments, other.moments); !one.empty())
     return Fail("the moments of value '{}' are in one of the calibrations only, they cannot be merged", one);

@@ -73,9 +73,8 @@ std::vector<std::string> Stems(const std::vector<std::string>& names) {
 Status FileContext::Spend(int64_t nodes) {
   nodes_ += nodes;
   if (nodes < 0 || nodes_ > most_nodes_) {
-    return Fail(
-        "with its functions inlined the model has more than {} nodes; raise max_nodes (--max-nodes) if it needs them",
-        most_nodes_);
+    return Fail("with its functions inlined the model has more than {} nodes; raise max_nodes if it needs them",
+                most_nodes_);
   }
   constexpr int64_t kStep = 10'000;
   for (; charged_nodes_ < nodes_; charged_nodes_ += kStep) memory_.emplace_back(kStep * kNodeBytes);

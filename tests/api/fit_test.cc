@@ -234,9 +234,10 @@ TEST_F(Fit, MomentsAreForAllShardsOrNone) {
   options.moments = true;
   auto with = RunCalibration(*task, *data, options);
   ASSERT_TRUE(with.has_value() && without.has_value());
-  EXPECT_THAT(without->Merge(*with).error().message, testing::HasSubstr("gather all of them with moments (--moments), or none"));
+  EXPECT_THAT(without->Merge(*with).error().message,
+              testing::HasSubstr("gather all of them with moments=True, or none"));
   EXPECT_THAT(RunCalibration(*task, *data, options, &*without).error().message,
-              testing::HasSubstr("has no moments, so go on without moments (--moments), or begin anew"));
+              testing::HasSubstr("has no moments, so go on without moments=True, or begin anew"));
   // A calibration that has some goes on with them.
   options.moments = false;
   const auto again = RunCalibration(*task, *data, options, &*with);
@@ -248,8 +249,7 @@ TEST_F(Fit, MomentsAreForAllShardsOrNone) {
   options.recipe = "dynamic", options.calibration = &*with;
   EXPECT_THAT(Optimize(g, options).error().message, testing::HasSubstr("was made with another model"));
   options.recipe = "weights4", options.calibration = &*without;
-  EXPECT_THAT(Optimize(g, options).error().message,
-              testing::HasSubstr("a file that `octavo calibrate --moments` wrote"));
+  EXPECT_THAT(Optimize(g, options).error().message, testing::HasSubstr("a file of octavo.calibrate(moments=True)"));
 }
 
 // What one attempt has fitted the next one takes; other weights are fitted anew.

@@ -327,10 +327,9 @@ TEST(Weights4, DataFitsTheCodes) {
   options.recipe = "weights4", options.calibration = &ranges;
   auto refused = Optimize(g, options);
   ASSERT_FALSE(refused.has_value());
-  EXPECT_EQ(
-      refused.error().message,
-      "a .calib file holds ranges; weights4 fits weights to the data itself, so give that, or a file that `octavo "
-      "calibrate --moments` wrote, or nothing");
+  EXPECT_EQ(refused.error().message,
+            "a .calib file holds ranges; weights4 fits weights to the data itself, so give that, or a file of "
+            "octavo.calibrate(moments=True), or nothing");
 }
 
 // One Linear of every storage: what the kernels give does not depend on the ISA or on threads.

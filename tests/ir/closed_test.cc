@@ -62,8 +62,7 @@ TEST(Memory, BeyondTheLimitIsASentence) {
   ASSERT_FALSE(refused);
   EXPECT_EQ(refused.error().message,
             "reading 'm': 20 MB more are beyond the limit of 20 MB for what it holds at once; raise max_memory "
-            "(--max-memory) if the "
-            "model needs it");
+            "if the model needs it");
   EXPECT_TRUE(LacksMemory(refused.error()));
   EXPECT_TRUE(LacksMemory({"calibration failed: " + refused.error().message}));
   EXPECT_FALSE(LacksMemory({"no such file"}));

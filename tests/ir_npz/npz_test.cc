@@ -303,7 +303,7 @@ TEST_F(NpzTest, AllArraysTogetherStayBelowTheLimit) {
   EXPECT_TRUE(ReadNpz(dir_ / "a.npz"));
   const auto refused = ReadNpz(dir_ / "a.npz", {.max_memory = 6'000'000});
   ASSERT_FALSE(refused);
-  EXPECT_THAT(refused.error().message, HasSubstr("--max-memory"));
+  EXPECT_THAT(refused.error().message, HasSubstr("max_memory"));
   EXPECT_TRUE(ReadNpz(dir_ / "a.npz", {.max_memory = 20'000'000}));
 }
 

@@ -111,7 +111,7 @@ TEST(Registry, FilesRecordWhatIsNotOctavos) {
   EXPECT_TRUE(CheckPasses(*read, registry));
   EXPECT_EQ(CheckPasses(*read, Registry::Own()).error().message,
             "the pipeline has the pass 'my_quick_gelu', version '1.0', which is not octavo's own: load the plugin "
-            "(--plugin) or give the rule that brings it");
+            "or give the rule that brings it");
   Registry newer;
   ASSERT_TRUE(newer.Add(QuickGelu(), {.version = "1.1"}));
   EXPECT_THAT(CheckPasses(*read, newer).error().message,

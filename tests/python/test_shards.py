@@ -92,7 +92,7 @@ def test_an_interrupted_calibration_goes_on_with_moments(run, data, tmp_path):
 
 
 def test_moments_are_for_all_shards_or_none():
-    with pytest.raises(octavo.OctavoError, match=r"gather all of them with moments \(--moments\), or none"):
+    with pytest.raises(octavo.OctavoError, match=r"gather all of them with moments=True, or none"):
         octavo.merge_calibrations([octavo.calibrate(BERT, BATCHES[:2]), octavo.calibrate(BERT, BATCHES[2:], moments=True)])
     with pytest.raises(TypeError, match="moments takes True or False, not str"):
         octavo.calibrate(BERT, BATCHES, moments="yes")
