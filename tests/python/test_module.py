@@ -138,7 +138,7 @@ def test_products_that_stay_slow_are_a_warning():
         [helper.make_tensor_value_info(n, TensorProto.UINT8, [4, 4]) for n in "ab"],
         [helper.make_tensor_value_info("y", TensorProto.INT32, [4, 4])])
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)])
-    with pytest.warns(UserWarning, match="slowly.*octavo optimize"):
+    with pytest.warns(UserWarning, match=r"slowly.*octavo\.optimize\(model\)"):
         octavo.Session(model.SerializeToString(), threads=1)
 
 
