@@ -314,6 +314,7 @@ void BindSession(py::module_& m) {
                                return names;
                              })
       .def_property_readonly("nbytes", [](const State& s) { return s.caches->bytes(); })
+      .def_property_readonly("least", [](const State& s) { return s.caches->least(); })
       .def("reset", [](State& s) { s.caches->Reset(); })
       .def(
           "cut", [](State& s, int64_t tokens) { Unwrap(s.caches->Cut(tokens)); }, py::arg("tokens"))

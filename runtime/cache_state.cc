@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "octavo/ir/names.h"
+#include "octavo/runtime/cache_windows.h"
 #include "octavo/runtime/room.h"
 
 namespace octavo::runtime {
@@ -42,7 +43,7 @@ int BitsOfCodes(CacheCodes codes) { return codes == CacheCodes::kInt8 ? 8 : code
 
 CacheState::CacheState(const CacheState& other) : tokens_(other.tokens_), codes_(other.codes_) {
   const std::scoped_lock lock(other.mutex_);
-  model_ = other.model_, ports_ = other.ports_, caches_ = other.caches_, lost_ = other.lost_;
+  model_ = other.model_, ports_ = other.ports_, windows_ = other.windows_, caches_ = other.caches_, lost_ = other.lost_;
 }
 
 int64_t CacheState::length() const {
@@ -77,6 +78,16 @@ std::vector<Tensor> CacheState::Tensors() const {
   return dense;
 }
 
+int64_t CacheState::least() const {
+  const std::scoped_lock lock(mutex_);
+  int64_t least = 0;
+  for (size_t i = 0; i < caches_.size(); ++i) {
+    if (const int64_t gone = GoneFrom(caches_[i]); gone > 0)
+      least = std::max(least, gone + windows_[i].stay - kMayBeCut);
+  }
+  return least;
+}
+
 void CacheState::Reset() {
   const std::scoped_lock lock(mutex_);
   model_ = nullptr, caches_.clear(), ports_.clear(), lost_ = false;
@@ -84,8 +95,13 @@ void CacheState::Reset() {
 
 Status CacheState::Cut(int64_t rows) {
   if (running_) return ir::Fail("the state is in a run; cut it before or behind one");
-  const int64_t have = length();
+  const int64_t have = length(), least = this->least();
   if (rows < 0 || rows > have) return ir::Fail("{} rows of a state that has {}; give 0 to {}", rows, have, have);
+  if (rows < least) {
+    return ir::Fail(
+        "{} rows of a state whose attention sees a window, in front of which rows are gone; give {} to {}, or reset it",
+        rows, least, have);
+  }
   const std::scoped_lock lock(mutex_);
   for (size_t i = 0; i < caches_.size(); ++i) {
     if (ports_[i].axis < 0 || quant::BitsOf(caches_[i].dtype()) < 8)
@@ -100,7 +116,8 @@ Status CacheState::Cut(int64_t rows) {
   return {};
 }
 
-Result<Tensor> CacheState::Empty(const Model& model, const CachePort& port, const ir::TensorMap& inputs) const {
+Result<Tensor> CacheState::Empty(const Model& model, const CachePort& port, const CacheWindow& window,
+                                 const ir::TensorMap& inputs) const {
   const PortInfo& info = model.inputs()[port.input];
   if (!info.type.shape || info.type.dtype == ir::DType::kUndefined || info.type.dtype == ir::DType::kString) {
     return ir::Fail(
@@ -134,17 +151,18 @@ Result<Tensor> CacheState::Empty(const Model& model, const CachePort& port, cons
   if (!alone && axis + 2 != shape.size()) return dense;
   // Attention takes codes of whole heads.
   const bool by_heads = info.type.dtype == ir::DType::kF32 && shape.size() == 4 && axis == 2 && shape[3] > 0;
-  return IntoRoom(dense, axis, tokens_, by_heads ? BitsOfCodes(codes_) : 0);
+  const int64_t most = window.stay > 0 ? RowsToKeep(window.stay, window.unit) : tokens_;
+  return IntoRoom(dense, axis, std::min(tokens_, most), by_heads ? BitsOfCodes(codes_) : 0);
 }
 
-Status CacheState::Begin(const Model& model, const ir::TensorMap& inputs) {
+Status CacheState::Begin(const Model& model, const Windows& windows, const ir::TensorMap& inputs) {
   if (model.caches().empty()) {
     return ir::Fail(
         "the model has no caches for a state to keep (no output is an input with rows appended); run it without one");
   }
   std::vector<Tensor> caches;
-  for (const CachePort& port : model.caches()) {
-    OCTAVO_TRY(Tensor cache, Empty(model, port, inputs));
+  for (size_t i = 0; i < windows.size(); ++i) {
+    OCTAVO_TRY(Tensor cache, Empty(model, model.caches()[i], windows[i], inputs));
     caches.push_back(std::move(cache));
   }
   if (codes_ != CacheCodes::kNone && std::ranges::none_of(caches, IsCoded)) {
@@ -154,11 +172,11 @@ Status CacheState::Begin(const Model& model, const ir::TensorMap& inputs) {
         "the state without",
         BitsOfCodes(codes_));
   }
-  caches_ = std::move(caches), ports_ = model.caches(), model_ = &model.caches();
+  caches_ = std::move(caches), ports_ = model.caches(), windows_ = windows, model_ = &model.caches();
   return {};
 }
 
-Status CacheState::Give(const Model& model, ir::TensorMap& inputs) {
+Status CacheState::Give(const Model& model, const Windows& windows, ir::TensorMap& inputs) {
   const std::scoped_lock lock(mutex_);
   if (lost_) return ir::Fail("the caches of this state were lost in a run that failed; reset it and begin anew");
   if (model_ != nullptr && model_ != &model.caches())
@@ -168,7 +186,7 @@ Status CacheState::Give(const Model& model, ir::TensorMap& inputs) {
     if (inputs.contains(name))
       return ir::Fail("input {} is a cache that the state keeps; leave it out", ir::Quoted(name));
   }
-  if (model_ == nullptr) OCTAVO_TRY_STATUS(Begin(model, inputs));
+  if (model_ == nullptr) OCTAVO_TRY_STATUS(Begin(model, windows, inputs));
   for (size_t i = 0; i < ports_.size(); ++i) {
     // A cache of fixed length is written where it lies; one that grows keeps its rows whatever becomes of the run.
     Tensor& cache = caches_[i];
@@ -184,25 +202,29 @@ void CacheState::Keep(const Model& model, std::vector<Tensor>& outputs) {
   const bool ours = model_ == &model.caches();  // not reset meanwhile
   for (size_t i = 0; i < model.caches().size(); ++i) {
     Tensor cache = std::exchange(outputs[model.caches()[i].output], Tensor());
-    if (ours) caches_[i] = std::move(cache);
+    if (!ours) continue;
+    const auto [stay, unit] = windows_[i];
+    caches_[i] = stay > 0 ? DropRows(cache, stay, unit) : std::move(cache);
   }
   for (Tensor& t : outputs) t = t.defined() ? Dense(t) : t;  // a cache under another name
   lost_ &= !ours;
 }
 
-Result<std::vector<Tensor>> CacheState::Step(const Model& model, ir::TensorMap inputs, const RunAll& run) {
+Result<std::vector<Tensor>> CacheState::Step(const Model& model, const Windows& windows, ir::TensorMap inputs,
+                                             const RunAll& run) {
   std::vector<ir::TensorMap> one;
   one.push_back(std::move(inputs));
   const auto each = [&](std::vector<ir::TensorMap> all) -> Result<Outputs> {
     OCTAVO_TRY(std::vector<Tensor> outputs, run(std::move(all[0])));
     return Outputs{std::move(outputs)};
   };
-  OCTAVO_TRY(Outputs outputs, Step(model, std::move(one), {this}, each));
+  OCTAVO_TRY(Outputs outputs, Step(model, windows, std::move(one), {this}, each));
   return std::move(outputs[0]);
 }
 
-Result<CacheState::Outputs> CacheState::Step(const Model& model, std::vector<ir::TensorMap> inputs,
-                                             const std::vector<CacheState*>& states, const RunEach& run) {
+Result<CacheState::Outputs> CacheState::Step(const Model& model, const Windows& windows,
+                                             std::vector<ir::TensorMap> inputs, const std::vector<CacheState*>& states,
+                                             const RunEach& run) {
   struct Release {
     std::vector<CacheState*> held;
     ~Release() {
@@ -214,7 +236,7 @@ Result<CacheState::Outputs> CacheState::Step(const Model& model, std::vector<ir:
       return ir::Fail("the state is in another run; give each run at one time a state of its own");
     release.held.push_back(state);
   }
-  for (size_t i = 0; i < states.size(); ++i) OCTAVO_TRY_STATUS(states[i]->Give(model, inputs[i]));
+  for (size_t i = 0; i < states.size(); ++i) OCTAVO_TRY_STATUS(states[i]->Give(model, windows, inputs[i]));
   OCTAVO_TRY(Outputs outputs, run(std::move(inputs)));
   for (size_t i = 0; i < states.size(); ++i) states[i]->Keep(model, outputs[i]);
   return outputs;

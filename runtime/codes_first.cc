@@ -7,11 +7,14 @@
 
 #include "octavo/kernels/quantize/quantize.h"
 #include "octavo/quant/numeric/code8.h"
+#include "octavo/runtime/cache_windows.h"
 #include "octavo/runtime/room.h"
 
 namespace octavo::runtime {
 
 namespace {
+
+constexpr size_t kMask = 13;  // of QuantizedSdpa
 
 // An operand of floats, and the output in which its codes lie.
 struct Coded {
@@ -48,6 +51,7 @@ class CodesFirst : public Kernel {
   }
 
   Status Execute(StepCall& call) const override {
+    SkipGone(call, kMask);
     std::vector<Runs> runs;
     std::vector<std::byte*> codes;
     int64_t all = 0;

@@ -8,6 +8,7 @@
 #include "octavo/ir/log.h"
 #include "octavo/kernels/arch/numa.h"
 #include "octavo/runtime/cache_state.h"
+#include "octavo/runtime/cache_windows.h"
 #include "octavo/runtime/caches.h"
 #include "octavo/runtime/channels_last.h"
 #include "octavo/runtime/hoist.h"
@@ -135,7 +136,7 @@ Result<Model> Model::Make(Graph graph, const CompileOptions& options) {
   s.options.threads = s.threads->count();
   for (ValueId v : s.graph.inputs()) s.inputs.push_back({s.graph.value(v).name, s.graph.value(v).type});
   for (const auto& o : s.graph.outputs()) s.outputs.push_back({o.name, s.graph.value(o.value).type});
-  s.caches = FindCaches(s.graph);
+  s.caches = FindCaches(s.graph), s.windows = FindWindows(s.graph, s.caches);
   OCTAVO_TRY_STATUS(EvaluateConstants(s));
   if (options.kernels && LayChannelsLast({s.graph, s.constants, s.options.arch, &s.options}, s.graph)) {
     OCTAVO_TRY_STATUS(ir::Inference::Run(s.graph).transform([](const auto&) {}));
@@ -169,7 +170,8 @@ Result<std::vector<Tensor>> Model::Run(ir::TensorMap inputs, CacheState& state, 
   const size_t most = ir::MemoryLimit(state_->graph.info.limits, state_->bytes, elements);
   return ir::Closed("running the model", most, [&] {
     const kernels::MemoryOfNode memory(state_->node);
-    return state.Step(*this, std::move(inputs), [&](ir::TensorMap all) { return RunInside(std::move(all), profile); });
+    return state.Step(*this, state_->windows, std::move(inputs),
+                      [&](ir::TensorMap all) { return RunInside(std::move(all), profile); });
   });
 }
 
@@ -186,7 +188,8 @@ Result<std::vector<std::vector<Tensor>>> Model::RunTogether(std::vector<ir::Tens
   return ir::Closed("running the model", most, [&] {
     const kernels::MemoryOfNode memory(state_->node);
     const auto run = [&](std::vector<ir::TensorMap> all) { return RunSideBySide(*state_, std::move(all)); };
-    return states.empty() ? run(std::move(inputs)) : CacheState::Step(*this, std::move(inputs), states, run);
+    return states.empty() ? run(std::move(inputs))
+                          : CacheState::Step(*this, state_->windows, std::move(inputs), states, run);
   });
 }
 

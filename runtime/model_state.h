@@ -12,6 +12,7 @@
 
 #include "octavo/runtime/arenas.h"
 #include "octavo/runtime/build.h"
+#include "octavo/runtime/cache_state.h"
 #include "octavo/runtime/model.h"
 #include "octavo/runtime/pool.h"
 #include "octavo/runtime/step.h"
@@ -36,6 +37,7 @@ struct Model::State {
   std::vector<Step> steps;
   std::vector<PortInfo> inputs, outputs;
   std::vector<CachePort> caches;
+  std::vector<CacheWindow> windows;  // of each
   PackedReport packed;
   std::mutex plans_mutex;
   int64_t bytes = 0;  // of the model's file, or of its constants: what a run may take depends on them

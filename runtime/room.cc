@@ -76,27 +76,42 @@ void ReadRows(const Room& room, int64_t begin, int64_t end, Tensor& dense, int64
 
 }  // namespace
 
-Room::Room(int64_t outer, int64_t capacity, size_t row_bytes, size_t axis, int64_t coded, int bits)
+Room::Room(int64_t outer, int64_t capacity, size_t row_bytes, size_t axis, int64_t coded, int bits, int64_t gone)
     : memory_(Tensor::Empty(ir::DType::kU8, {outer, capacity, static_cast<int64_t>(row_bytes)})),
       outer_(outer),
       capacity_(capacity),
       row_bytes_(row_bytes),
       axis_(axis),
       coded_(coded),
-      bits_(bits) {
+      bits_(bits),
+      shared_(gone),
+      used_(gone) {
   data_ = memory_.mutable_data();
   size_ = memory_.byte_size();
-  if (coded == 0) return;
-  data_ = nullptr;  // whoever takes codes for the floats that the tensor promises shall not go on
-  size_ = static_cast<size_t>(outer * capacity * coded) * sizeof(float);
+  if (coded > 0 || gone > 0) Hide();
 }
 
 Room::Room(std::shared_ptr<const Room> front, int64_t shared, int64_t capacity)
     : Room(front->outer(), capacity, front->row_bytes(), front->axis(), front->coded(), front->bits()) {
   front_ = std::move(front), shared_ = used_ = shared;
-  // Of rows that lie in two places nobody shall take one for all.
+  Hide();
+}
+
+// Whoever takes codes for floats, or rows of one place for all, shall not go on.
+void Room::Hide() {
   const size_t of_row = coded_ > 0 ? static_cast<size_t>(coded_) * sizeof(float) : row_bytes_;
-  data_ = nullptr, size_ = static_cast<size_t>(outer_ * (shared + capacity)) * of_row;
+  data_ = nullptr, size_ = static_cast<size_t>(outer_ * (shared_ + capacity_)) * of_row;
+}
+
+std::shared_ptr<Room> Room::Present() const {
+  auto present = std::make_shared<Room>(outer_, 0, row_bytes_, axis_, coded_, bits_);
+  present->memory_ = memory_, present->capacity_ = present->used_ = capacity_;
+  if (coded_ > 0) {
+    present->Hide();
+  } else {
+    present->data_ = present->memory_.mutable_data(), present->size_ = memory_.byte_size();
+  }
+  return present;
 }
 
 bool Room::Claim(int64_t at, int64_t count) {
@@ -112,7 +127,7 @@ Room* RoomOf(const Tensor& t) {
 
 const Room* StridesOf(const Tensor& t) {
   const Room* room = RoomOf(t);
-  return room != nullptr && (room->outer() > 1 || room->coded() > 0 || room->front() != nullptr) ? room : nullptr;
+  return room != nullptr && (room->outer() > 1 || IsApart(t)) ? room : nullptr;
 }
 
 bool IsInRoom(const Tensor& t, size_t axis) {
@@ -128,7 +143,20 @@ bool IsCoded(const Tensor& t) {
 
 bool IsApart(const Tensor& t) {
   const Room* room = RoomOf(t);
-  return room != nullptr && (room->coded() > 0 || room->front() != nullptr);
+  return room != nullptr && (room->coded() > 0 || room->shared() > 0);
+}
+
+int64_t GoneFrom(const Tensor& t) {
+  const Room* room = RoomOf(t);
+  return room == nullptr ? 0 : room->gone();
+}
+
+Tensor WithoutGone(const Tensor& t) {
+  const Room* room = RoomOf(t);
+  if (room == nullptr || room->gone() == 0) return t;
+  Shape shape = t.shape();
+  shape[room->axis()] -= room->gone();
+  return Tensor::View(t.dtype(), std::move(shape), room->Present(), 0);
 }
 
 size_t MemoryOf(const Tensor& t) {
@@ -139,9 +167,9 @@ size_t MemoryOf(const Tensor& t) {
 Tensor Dense(const Tensor& t) {
   const Room* room = StridesOf(t);
   if (room == nullptr) return t;
-  Tensor dense = Tensor::Empty(t.dtype(), t.shape());
+  Tensor dense = room->gone() > 0 ? Tensor::Zeros(t.dtype(), t.shape()) : Tensor::Empty(t.dtype(), t.shape());
   const int64_t rows = t.shape()[room->axis()], shared = std::min(rows, room->shared());
-  if (shared > 0) ReadRows(*room->front(), 0, shared, dense, rows);
+  if (room->front() != nullptr) ReadRows(*room->front(), 0, shared, dense, rows);
   ReadRows(*room, shared, rows, dense, rows);
   return dense;
 }
@@ -173,7 +201,16 @@ Tensor CutRows(const Tensor& t, size_t axis, int64_t rows) {
 namespace {
 
 constexpr int64_t kUnit = 64;
-int64_t WithHalfMore(int64_t rows) { return (rows + rows / 2 + kUnit - 1) / kUnit * kUnit; }
+int64_t InUnits(int64_t rows) { return (rows + kUnit - 1) / kUnit * kUnit; }
+int64_t WithHalfMore(int64_t rows) { return InUnits(rows + rows / 2); }
+
+// Of each run the rows from `begin` to `end`, all of which lie behind those that are shared or gone in both.
+void CopyRows(const Room& from, Room& to, int64_t begin, int64_t end, const Threads* threads) {
+  if (begin >= end) return;
+  CopyRuns(from.outer(), from.Row(0, begin), static_cast<size_t>(from.capacity()) * from.row_bytes(), to.Row(0, begin),
+           static_cast<size_t>(to.capacity()) * to.row_bytes(), static_cast<size_t>(end - begin) * from.row_bytes(),
+           threads);
+}
 
 // A room in which the first `old` rows of `past` are, and `rows` more belong to the caller: what another went on from is shared where
 // attention can read it in two places.
@@ -183,25 +220,40 @@ std::shared_ptr<Room> RoomBehind(const Tensor& past, int64_t old, int64_t rows, 
   const bool by_heads = past.rank() == 4 && past.dtype() == ir::DType::kF32 && own->axis() == 2;
   std::shared_ptr<const Room> front = own->front();
   int64_t shared = own->shared();
-  if (front == nullptr && !full && by_heads && old >= Room::kSharedUnit)
+  if (shared == 0 && !full && by_heads && old >= Room::kSharedUnit)
     front = own, shared = old / Room::kSharedUnit * Room::kSharedUnit;
   std::shared_ptr<Room> next;
   if (front != nullptr) {
     next = std::make_shared<Room>(front, shared, WithHalfMore(old + rows - shared));
   } else {
-    next = std::make_shared<Room>(own->outer(), std::max(own->capacity(), WithHalfMore(old + rows)), own->row_bytes(),
-                                  own->axis(), own->coded(), own->bits());
+    next = std::make_shared<Room>(own->outer(), std::max(own->capacity(), WithHalfMore(old + rows - shared)),
+                                  own->row_bytes(), own->axis(), own->coded(), own->bits(), shared);
   }
   next->Claim(shared, old + rows - shared);
-  if (old > shared) {
-    CopyRuns(own->outer(), own->Row(0, shared), static_cast<size_t>(own->capacity()) * own->row_bytes(),
-             next->Row(0, shared), static_cast<size_t>(next->capacity()) * own->row_bytes(),
-             static_cast<size_t>(old - shared) * own->row_bytes(), &threads);
-  }
+  CopyRows(*own, *next, shared, old, &threads);
   return next;
 }
 
 }  // namespace
+
+// Room for two units more than stay, so that rows move once for each kUnit new ones.
+int64_t RowsToKeep(int64_t stay, int64_t unit) { return InUnits(stay + unit + kUnit); }
+
+Tensor DropRows(const Tensor& t, int64_t stay, int64_t unit) {
+  const Room* room = RoomOf(t);
+  if (room == nullptr) return t;
+  const int64_t rows = t.shape()[room->axis()], first = std::max<int64_t>(0, rows - stay) / unit * unit;
+  const int64_t capacity = RowsToKeep(stay, unit);
+  const bool fits = rows - room->gone() < capacity && room->capacity() <= capacity;
+  if (fits || first <= room->gone()) return t;
+  auto next = std::make_shared<Room>(room->outer(), capacity, room->row_bytes(), room->axis(), room->coded(),
+                                     room->bits(), first);
+  next->Claim(first, rows - first);
+  if (const Room* front = room->front().get(); front != nullptr)
+    CopyRows(*front, *next, first, std::min(rows, room->shared()), nullptr);
+  CopyRows(*room, *next, std::max(first, room->shared()), rows, nullptr);
+  return Tensor::View(t.dtype(), t.shape(), std::move(next), 0);
+}
 
 Tensor ExtendRows(const Tensor& past, int64_t rows, const Threads& threads) {
   Room* room = RoomOf(past);

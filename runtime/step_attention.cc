@@ -11,6 +11,7 @@
 #include "octavo/ir/functions.h"
 #include "octavo/kernels/sdpa/sdpa.h"
 #include "octavo/quant/numeric/code8.h"
+#include "octavo/runtime/cache_windows.h"
 #include "octavo/runtime/room.h"
 #include "octavo/runtime/step.h"
 
@@ -234,6 +235,7 @@ class FloatAttention : public Kernel {
   }
   Status Execute(StepCall& call) const override {
     kernels::SdpaFloatArgs args;
+    SkipGone(call, 3);
     const bool reads_rooms = !config_.flash && RowsOfQ(call) <= kernels::kSdpaDecodeRows;
     for (const size_t i : {1, 2}) {
       if (IsApart(call.T(i)) && !reads_rooms) call.in[i].tensor = Dense(call.T(i));
@@ -282,6 +284,7 @@ class Int8Attention : public Kernel {
   }
   Status Execute(StepCall& call) const override {
     kernels::SdpaInt8Args args = params_;
+    SkipGone(call, 13);
     FillCommon(config_, call, 13, args.o_type, args);
     if (NoKeys(args.shape, args.o_type == DType::kF32 ? 0 : args.o_zero_point, call.out[0].tensor)) return {};
     const bool beyond = args.shape.k_len > kernels::SdpaMostKeys(args);

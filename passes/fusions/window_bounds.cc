@@ -67,9 +67,17 @@ class Finder {
       Split(n->input(1), negated, atoms);
     } else if (n != nullptr && n->op == Op::kNot) {
       Split(n->input(0), !negated, atoms);
+    } else if (n != nullptr && n->op == Op::kUnsqueeze && AddsAxesInFront(*n)) {
+      Split(n->input(0), negated, atoms);
     } else {
       atoms->push_back({v, negated});
     }
+  }
+
+  // Which broadcasting adds by itself.
+  bool AddsAxesInFront(const Node& n) const {
+    const auto axes = canonical::AxesOf(g_, n);
+    return axes && !axes->empty() && axes->back() + 1 == static_cast<int64_t>(axes->size());
   }
 
   // Where(c, 0, low) or Where(c, low, 0) with a low that swallows every score.

@@ -178,14 +178,17 @@ class State(_Made):
     @property
     def nbytes(self) -> int:
         """Memory of the caches, with the room for tokens to come, and without rows that lie in the state from which this one was copied."""
+    @property
+    def least(self) -> int:
+        """The fewest tokens that cut() can keep: 0, but where attention sees a window and what lies in front of it is no longer kept."""
     def reset(self) -> None:
         """No tokens again."""
     def cut(self, tokens: int) -> None:
-        """Keeps the first tokens of caches that grow, as behind a guess that was wrong."""
+        """Keeps the first tokens of caches that grow, as behind a guess that was wrong: 64 can always be taken back."""
     def copy(self) -> State:
         """The same tokens, in the same memory until both go on: a prompt is run once for all that follow it."""
     def caches(self) -> dict[str, NDArray[Any]]:
-        """Copies of the caches, by input."""
+        """Copies of the caches, by input; zeros for tokens that no window sees any more."""
 
 def load(
     model: _Model,

@@ -13,6 +13,7 @@ _PAST = re.compile(r"past|cache", re.IGNORECASE)
 
 
 _NOT_OURS = (KeyboardInterrupt, SystemExit, GeneratorExit, MemoryError)
+_MOST_GUESSED = 64  # what a state with windows can take back
 _GIVEN = ("input_ids", "attention_mask", "position_ids", "use_cache_branch", "num_logits_to_keep", "logits_to_keep")
 
 
@@ -122,6 +123,9 @@ class _Sequence:
         logits, *presents = self.decoder.session.run({**feeds, **self.caches}, outputs=wanted, donate=donate)
         self.caches = dict(zip(self.decoder.present_of, presents))
         return self.decoder.last_of(logits, self.keep)
+
+    def can_be_cut(self, tokens):
+        return self.state is None or tokens == len(self.tokens) or tokens >= self.state.least
 
     def cut(self, tokens):
         """Forgets all but the first tokens."""
@@ -277,7 +281,7 @@ class _Writing:
             length = min(len(self.prompt) - 1, len(other.prompt), len(other.sequence.tokens)) // self.chunk * self.chunk
             while length > longest and self.prompt[:length] != other.prompt[:length]:
                 length -= self.chunk
-            if length > longest:
+            if length > longest and other.sequence.can_be_cut(length):
                 best, longest = other, length
         if best is not None:
             self.sequence = best.sequence.copy(longest)
@@ -287,7 +291,7 @@ class _Writing:
         before = len(self.sequence.tokens)
         if before < len(self.prompt):
             return self.prompt[before : before + self.chunk], 1
-        self.guess = _seen_before(self.prompt + self.written, min(self.lookup, self.left - 1))
+        self.guess = _seen_before(self.prompt + self.written, min(self.lookup, self.left - 1, _MOST_GUESSED))
         return [self.written[-1], *self.guess], len(self.guess) + 1
 
     def takes(self, logits):

@@ -225,3 +225,84 @@ def test_a_cache_that_cannot_be_int8_says_so():
         session.run(feeds_of(session, 0, 1), state=session.state(cache="int8"))
     with pytest.raises(octavo.OctavoError, match="cache is 'int2'; a state keeps 'int8', 'int4', or None for what the model has"):
         octavo.Session(concat()).state(cache="int2")
+
+
+def sliding(window, kv=1, ids=False):
+    """Attention of 4 heads on fewer over the last keys of a cache and a mask of padding, as exporters write it: indices of keys and queries are compared."""
+    node = helper.make_node
+    nodes = [node("Concat", ["past_key_values.0.key", "k"], ["present.0.key"], axis=2),
+             node("Concat", ["past_key_values.0.value", "v"], ["present.0.value"], axis=2),
+             node("Shape", ["past_key_values.0.key"], ["before1"], start=2, end=3), node("Shape", ["q"], ["rows1"], start=2, end=3),
+             node("Shape", ["q"], ["batch"], start=0, end=1), node("Add", ["before1", "rows1"], ["all1"]),
+             node("Squeeze", ["before1"], ["before"]), node("Squeeze", ["all1"], ["all"]), node("Range", ["zero", "all", "one"], ["keys"]),
+             node("Range", ["before", "all", "one"], ["own"]), node("Unsqueeze", ["own", "last"], ["queries"]), node("LessOrEqual", ["keys", "queries"], ["causal"]),
+             node("Sub", ["queries", "window"], ["first"]), node("Greater", ["keys", "first"], ["near"]), node("And", ["causal", "near"], ["inside"]),
+             node("Unsqueeze", ["inside", "front"], ["inside4"]), node("Cast", ["attention_mask"], ["real"], to=TensorProto.BOOL),
+             node("Unsqueeze", ["real", "middle"], ["real4"]), node("And", ["inside4", "real4"], ["seen"]), node("Where", ["seen", "none", "low"], ["mask"])]
+    for name in ("key", "value"):
+        nodes += [node("Unsqueeze", [f"present.0.{name}", "two"], [name]), node("Concat", ["batch", "kv", "group", "all1", "size"], [f"{name}_to"], axis=0),
+                  node("Expand", [name, f"{name}_to"], [f"{name}_by"]), node("Concat", ["batch", "four", "all1", "size"], [f"{name}_flat"], axis=0),
+                  node("Reshape", [f"{name}_by", f"{name}_flat"], [f"{name}_all"])]
+    nodes += [node("Transpose", ["key_all"], ["turned"], perm=[0, 1, 3, 2]), node("MatMul", ["q", "turned"], ["scores"]), node("Add", ["scores", "mask"], ["masked"]),
+              node("Softmax", ["masked"], ["p"], axis=-1), node("MatMul", ["p", "value_all"], ["y"])]
+    whole = lambda *n: np.array(n, np.int64)
+    words = RANDOM.normal(0, 1, (11, (4 + 2 * kv) * SIZE)).astype(np.float32)
+    constants = {"zero": np.array(0), "one": np.array(1), "last": whole(1), "front": whole(0, 1), "middle": whole(1, 2), "two": whole(2), "window": np.array(window),
+                 "none": np.float32(0), "low": np.finfo(np.float32).min, "kv": whole(kv), "group": whole(4 // kv), "four": whole(4), "size": whole(SIZE)}
+    caches = [f"past_key_values.0.{name}" for name in ("key", "value")]
+    if ids:  # a decoder: q, k and v of tokens, and logits
+        parts = [(name, heads) for name, heads in (("q", 4), ("k", kv), ("v", kv))]
+        nodes = [node("Gather", ["words", "input_ids"], ["x"]), node("Split", ["x", "widths"], [f"{name}0" for name, _ in parts], axis=2),
+                 *(node("Reshape", [f"{name}0", f"{name}_heads"], [f"{name}1"]) for name, _ in parts),
+                 *(node("Transpose", [f"{name}1"], [name], perm=[0, 2, 1, 3]) for name, _ in parts), *nodes,
+                 node("Transpose", ["y"], ["y1"], perm=[0, 2, 1, 3]), node("Reshape", ["y1", "flat"], ["y2"]), node("MatMul", ["y2", "head"], ["logits"])]
+        constants |= {"words": words, "head": words[:, : 4 * SIZE].T.copy(), "widths": whole(*(heads * SIZE for _, heads in parts)), "flat": whole(0, 0, 4 * SIZE),
+                      **{f"{name}_heads": whole(0, 0, heads, SIZE) for name, heads in parts}}
+        given, made = [info("input_ids", ["b", "rows"], TensorProto.INT64)], info("logits", ["b", "rows", 11])
+    else:
+        given = [info("q", ["b", 4, "rows", SIZE]), *(info(n, ["b", kv, "rows", SIZE]) for n in "kv")]
+        made = info("y", ["b", 4, "rows", SIZE])
+    return model_of(nodes, [*given, *(info(n, ["b", kv, "past", SIZE]) for n in caches), info("attention_mask", ["b", "past + rows"], TensorProto.INT64)],
+                    [made, *(info(n.replace("past_key_values", "present"), ["b", kv, "past + rows", SIZE]) for n in caches)], constants, opset=18)
+
+
+@pytest.mark.parametrize("kv", [1, 2])
+def test_a_window_bounds_the_memory_and_changes_no_bit(kv):
+    window = 100
+    session = octavo.Session(octavo.optimize(sliding(window, kv), "float").model, threads=2)
+    state, by_hand = session.state(), {f"past_key_values.0.{n}": np.zeros((1, kv, 0, SIZE), np.float32) for n in ("key", "value")}
+    before = 0
+    for rows in [30] + [1] * 500 + [150] + [1] * 100:
+        feeds = {n: RANDOM.normal(0, 1, (1, 4 if n == "q" else kv, rows, SIZE)).astype(np.float32) for n in "qkv"}
+        feeds["attention_mask"] = np.ones((1, before + rows), np.int64)
+        feeds["attention_mask"][:, :7] = 0
+        y, key, value = session.run({**feeds, **by_hand})
+        assert np.array_equal(session.run(feeds, state=state)[0][:, :, max(0, 7 - before):], y[:, :, max(0, 7 - before):])
+        by_hand, before = {"past_key_values.0.key": key, "past_key_values.0.value": value}, before + rows
+    assert len(state) == before > 7 * window
+    assert state.nbytes <= 2 * kv * SIZE * 4 * (window + 4 * 64) < sum(a.nbytes for a in by_hand.values()) / 2
+    assert before - window - 128 <= state.least <= before - 64
+    with pytest.raises(octavo.OctavoError, match="whose attention sees a window"):
+        state.cut(window)
+    state.cut(before - 64)
+
+
+def test_a_generator_of_windows_writes_what_whole_caches_write():
+    model = octavo.optimize(sliding(24, ids=True), "float").model
+    prompt = RANDOM.integers(0, 11, 150).tolist()
+    prompts = [prompt, prompt[:100] + [1, 2, 3], prompt + [4], prompt[:40]]
+
+    def told(**how):
+        texts = {}
+        for i, token in octavo.Generator(model, threads=1, chunk=16).many_tokens(prompts, 60, **how):
+            texts.setdefault(i, []).append(token)
+        return texts
+
+    session, want = octavo.Session(model, threads=1), {}
+    for i, ids in enumerate(prompts):
+        ids, caches = list(ids), {f"past_key_values.0.{n}": np.zeros((1, 1, 0, SIZE), np.float32) for n in ("key", "value")}
+        for _ in range(60):
+            mask = np.ones((1, len(ids)), np.int64)
+            ids.append(int(session.run({"input_ids": np.array([ids]), "attention_mask": mask, **caches}, ["logits"])[0][0, -1].argmax()))
+        want[i] = [*ids[-60:], None]
+    assert told(at_once=4) == told(at_once=1) == told(at_once=2, lookup=80) == want

@@ -3,11 +3,16 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <numeric>
+#include <tuple>
 #include <vector>
 
+#include "octavo/ir/infer.h"
 #include "octavo/runtime/cache_state.h"
+#include "octavo/runtime/cache_windows.h"
+#include "octavo/runtime/caches.h"
 #include "octavo/runtime/model.h"
 
 namespace octavo::runtime {
@@ -288,6 +293,115 @@ TEST(CacheState, CopiesShareThePrompt) {
       go_on(prompt, of_prompt, {{9, 3}});
     }
   }
+}
+
+// A decoder of 3 query heads on `heads` whose attention sees `left` rows in front of its own, and a mask; with a reader of all rows, so that none may go.
+ir::Graph Sliding(int64_t left, int64_t heads, bool flash, bool whole) {
+  ir::Graph g;
+  const ir::Dim rows = ir::Dim::Symbol("rows"), past_rows = ir::Dim::Symbol("past");
+  const auto q = g.AddInput("q", {ir::DType::kF32, ir::SymShape{1, 3, rows, 4}});
+  const auto now = g.AddInput("now", {ir::DType::kF32, ir::SymShape{1, heads, rows, 4}});
+  const auto past = g.AddInput("past", {ir::DType::kF32, ir::SymShape{1, heads, past_rows, 4}});
+  const auto mask = g.AddInput("mask", {ir::DType::kF32, ir::SymShape{1, 1, 1, past_rows + rows}});
+  const auto present = g.node(g.AddNode(ir::Op::kConcat, {past, now}, 1, {{"axis", int64_t{2}}}, "append")).output();
+  g.AddOutput("present", present);
+  const ir::Attrs attrs = {
+      {"num_heads", int64_t{3}}, {"kv_num_heads", heads}, {"head_dim", int64_t{4}},     {"v_head_dim", int64_t{4}},
+      {"scale", 0.5f},           {"window_left", left},   {"window_right", int64_t{0}}, {"bottom_right", int64_t{1}},
+      {"flash", int64_t{flash}}};
+  g.AddOutput("y", g.node(g.AddNode(ir::Op::kSdpa, {q, present, present, mask}, 1, attrs, "attention")).output());
+  if (whole) g.AddOutput("n", g.node(g.AddNode(ir::Op::kNeg, {present}, 1, {}, "reader")).output());
+  return g;
+}
+
+Tensor Waves(Shape shape, double seed) {
+  Tensor t = Counted(std::move(shape), 0);
+  for (float& x : t.mutable_as<float>()) x = static_cast<float>(std::sin(seed + x * x));
+  return t;
+}
+
+// What a run of `rows` more gives, whatever is gone: the mask hides every seventh key.
+ir::TensorMap SlidingInputs(int64_t heads, int64_t before, int64_t rows) {
+  Tensor mask = Tensor::Zeros(ir::DType::kF32, {1, 1, 1, before + rows});
+  for (int64_t i = 3; i < before; i += 7) mask.mutable_as<float>()[static_cast<size_t>(i)] = -INFINITY;
+  const auto seed = static_cast<double>(before);
+  return {{"q", Waves({1, 3, rows, 4}, seed)}, {"now", Waves({1, heads, rows, 4}, seed + 0.5)}, {"mask", mask}};
+}
+
+TEST(CacheState, RowsInFrontOfTheWindowGo) {
+  for (const CacheCodes codes : {CacheCodes::kNone, CacheCodes::kInt8, CacheCodes::kInt4}) {
+    for (const auto& [heads, flash, threads] : {std::tuple(3, false, 1), {1, false, 5}, {1, true, 2}, {3, true, 1}}) {
+      auto model = Model::Compile(Sliding(40, heads, flash, false), {.threads = threads});
+      auto truth = Model::Compile(Sliding(40, heads, flash, true), {.threads = threads});
+      ASSERT_TRUE(model && truth);
+      CacheState state(100000, codes), whole(0, codes);
+      int64_t most = 0;
+      for (int64_t i = 0, chunk = 1; i < 240; ++i, chunk = i % 40 == 0 ? 300 : i % 9 == 0 ? 12 : 1) {
+        const ir::TensorMap inputs = SlidingInputs(heads, state.length(), chunk);
+        const auto got = model->Run(inputs, state), want = truth->Run(inputs, whole);
+        ASSERT_TRUE(got && want) << got.error().message;
+        ASSERT_TRUE((*got)[1].SameBits((*want)[1])) << i << ": " << chunk << " rows, " << threads << " threads";
+        most = std::max(most, state.bytes());
+      }
+      EXPECT_EQ(state.length(), whole.length());
+      const int64_t of_row = heads * (codes == CacheCodes::kNone ? 16 : codes == CacheCodes::kInt8 ? 20 : 12);
+      EXPECT_LE(most, of_row * (flash ? 704 : 256)) << "104 rows, a unit of 64 or 512, and 64 to come";
+    }
+  }
+}
+
+TEST(CacheState, RowsThatAreGoneCannotComeBack) {
+  auto model = Model::Compile(Sliding(40, 3, false, false), {.threads = 1});
+  auto truth = Model::Compile(Sliding(40, 3, false, true), {.threads = 1});
+  ASSERT_TRUE(model && truth);
+  CacheState state, whole;
+  const auto run = [&](CacheState& a, CacheState& b, int64_t rows) {
+    const ir::TensorMap inputs = SlidingInputs(3, a.length(), rows);
+    const auto got = model->Run(inputs, a), want = truth->Run(inputs, b);
+    return got && want && (*got)[1].SameBits((*want)[1]);
+  };
+  ASSERT_TRUE(run(state, whole, 500));
+  EXPECT_EQ(state.least(), 384 + 40);
+  EXPECT_EQ(state.Cut(423).error().message,
+            "423 rows of a state whose attention sees a window, in front of which rows are gone; give 424 to 500, or "
+            "reset it");
+  const Tensor some = state.Tensors()[0], all = whole.Tensors()[0];
+  EXPECT_EQ(some.shape(), all.shape());
+  EXPECT_EQ(some.as<float>()[383 * 4], 0);
+  EXPECT_EQ(some.as<float>()[384 * 4], all.as<float>()[384 * 4]);
+  // A copy goes on by itself, also behind a cut.
+  CacheState copy(state), of_copy(whole);
+  ASSERT_TRUE(state.Cut(424) && whole.Cut(424));
+  for (const int64_t rows : {1, 1, 20, 100, 1}) {
+    EXPECT_TRUE(run(state, whole, rows)) << rows;
+    EXPECT_TRUE(run(copy, of_copy, rows)) << rows;
+  }
+}
+
+// Caches stay whole where a row in front may be read: by queries that are not the last rows, or behind a window that not all readers have.
+TEST(CacheState, OnlyWindowsLetRowsGo) {
+  const auto stay = [](ir::Graph g) {
+    EXPECT_TRUE(ir::Inference::Run(g).has_value());
+    return FindWindows(g, FindCaches(g)).at(0).stay;
+  };
+  EXPECT_EQ(stay(Sliding(40, 3, true, false)), 104);
+  EXPECT_EQ(stay(Sliding(40, 3, true, true)), 0);
+  const auto with = [](const char* attr, int64_t value) {
+    ir::Graph g = Sliding(40, 3, false, false);
+    for (const ir::NodeId id : g.NodesInOrder()) {
+      if (g.node(id).op == ir::Op::kSdpa) g.SetAttr(id, attr, value);
+    }
+    return g;
+  };
+  EXPECT_EQ(stay(with("window_right", 3)), 104);
+  EXPECT_EQ(stay(with("bottom_right", 0)), 0);
+  EXPECT_EQ(stay(with("window_left", -1)), 0);
+  ir::Graph other = Sliding(40, 3, false, false);
+  const auto present = other.outputs()[0].value;
+  ir::Attrs attrs = other.node(other.value(other.outputs()[1].value).producer).attrs;
+  const auto more = other.AddInput("more", {ir::DType::kF32, ir::SymShape{1, 3, ir::Dim::Symbol("queries"), 4}});
+  other.AddOutput("z", other.node(other.AddNode(ir::Op::kSdpa, {more, present, present}, 1, attrs, "other")).output());
+  EXPECT_EQ(stay(std::move(other)), 0) << "queries that may stand further in front";
 }
 
 TEST(CacheState, CodesAreOfRowsOfFloatsThatGrow) {

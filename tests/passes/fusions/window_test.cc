@@ -128,6 +128,23 @@ TEST(Windows, SlidingWindowLeavesThePadding) {
   }
 }
 
+TEST(Windows, AxesInFrontOfAJoinedMask) {
+  for (const std::vector<int64_t>& axes : {std::vector<int64_t>{0, 1}, {1, 0}, {-4, -3}}) {
+    Model m(true);
+    const auto flat = [&](ValueId v, int64_t axis) {  // [S,1] and [T]
+      return m.Make(Op::kSqueeze, {v, axis == 0 ? m.Ints({0, 1}) : m.Ints({0, 1, 2})});
+    };
+    const ValueId i = flat(m.i, 0), j = flat(m.j, 1);
+    const ValueId near = m.Make(Op::kGreater, {j, m.Make(Op::kSub, {i, m.Whole(8)})});
+    const ValueId seen = m.Make(Op::kAnd, {near, m.Make(Op::kLessOrEqual, {j, i})});
+    m.Attend(m.Where(m.Make(Op::kAnd, {m.Make(Op::kUnsqueeze, {seen, m.Ints(std::vector<int64_t>(axes))}), m.padding}),
+                     kLowest));
+    const Node n = Lifted(m.g, true);
+    ExpectWindow(n, 7, 0, 1, kLowest);
+    EXPECT_TRUE(n.input(3).valid());
+  }
+}
+
 TEST(Windows, TheOtherWayRound) {  // hidden = not(query >= key) or not padding
   Model m(true);
   const ValueId late = m.Make(Op::kNot, {m.Make(Op::kGreaterOrEqual, {m.i, m.j})});
