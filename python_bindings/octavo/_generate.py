@@ -366,27 +366,28 @@ class Generator:
             check("Generator.many", name, value, "whole")
         if at_once < 1:
             raise OctavoError(f"at_once is {at_once}; at least one prompt is written on at a time")
-        waiting, active = enumerate(prompts), {}
+        waiting, active, ended = enumerate(prompts), {}, []
         while True:
+            ended = [writing for writing in active.values() if writing.done][-1:] or ended  # the next ones may begin as it did
             active = {i: writing for i, writing in active.items() if not writing.done}
             for i, prompt in itertools.islice(waiting, at_once - len(active)):
                 active[i] = _Writing(self._decoder, prompt, self._chunk, max_tokens, seed=seed + i, **how)
             if not active or max_tokens < 1:
                 return
-            turns = self._turns(list(active.values()))
+            turns = self._turns(list(active.values()), ended)
             for writing, logits in zip(turns, self._decoder.run([(w.sequence, *w.reads()) for w in turns])):
                 writing.new = writing.takes(logits)
             for i, writing in active.items():
                 if writing in turns:
                     yield i, writing, writing.new
 
-    def _turns(self, writings):
+    def _turns(self, writings, ended):
         """Those that read now: of several prompts that go on with the same chunk the first, whose caches the others take in the next turn."""
         turns, chunks = [], set()
         for writing in writings:
             before = len(writing.sequence.tokens)
             if before < len(writing.prompt):
-                writing.begin_as(writings)
+                writing.begin_as([*writings, *ended])
                 before = len(writing.sequence.tokens)
             chunk = tuple(writing.prompt[: before + self._chunk]) if before + self._chunk < len(writing.prompt) else None
             if chunk is None or chunk not in chunks:

@@ -175,6 +175,10 @@ def test_prompts_that_begin_alike_are_read_once(caches, monkeypatch):
         read, chunks = sum(len(ids) for ids, _ in reads), 4 + 4 + 3 + 1 + 5 + 4 + 2 + 4 + 1 + 3
         assert read <= chunks + 7 * 6 + (0 if at_once == 7 else 8)
         assert list(generator.tokens(prompts[5], 7)) == want[5]
+    reads.clear()
+    assert collect(generator.many_tokens(prompts, 7, at_once=1)) == want  # behind the one that ended last
+    if caches:
+        assert sum(len(ids) for ids, _ in reads) == 11 + 1 + 5 + 4 + 2 + 13 + 3 + 7 * 6
 
 
 @pytest.mark.parametrize("caches", [True, False])
