@@ -6,6 +6,7 @@
 //
 // With sliding_window_cache the cache has C rows, whatever the length: of T rows seen it holds the newest L(T), from row 0
 // on (ONNX Runtime's contract). What is held and the new rows are attended to; of all these the newest L(T) stay.
+#include <array>
 #include <limits>
 
 #include "octavo/ir/vendor/core.h"
@@ -27,15 +28,20 @@ struct Cache {
   ValueId dropped = {};   // [B]: rows from the first on that do not stay, negative
 };
 
-// Caches of s8 with one scale, or one a head and column.
+int64_t CodeBits(const Site& s) { return s.attrs().Int("kv_cache_bit_width", 8); }
+
+// Caches of s8, or of u8 with two codes of 4 bits in a byte; with one scale, or one a head and column.
 Status CheckCodes(const Site& s, size_t past, size_t scale, const char* kind) {
   const std::string type = s.attrs().Str(kind, "NONE");
   if (type == "NONE" && !s.Has(scale)) return {};
+  const DType codes = CodeBits(s) == 4 ? DType::kU8 : DType::kS8;
   const bool known = (type == "PER_TENSOR" || type == "PER_CHANNEL") && s.Has(scale) && s.Has(past) &&
-                     s.DTypeOf(s.In(past)) == DType::kS8 && s.attrs().Int("kv_cache_bit_width", 8) == 8;
+                     s.DTypeOf(s.In(past)) == codes && (CodeBits(s) == 4 || CodeBits(s) == 8);
   if (known) return {};
-  return s.Refuse("its cache is quantized ({} {}), but not int8 with a scale; export with an int8 or a float cache",
-                  kind, type);
+  return s.Refuse(
+      "its cache is quantized ({} {}), but not int8 or packed int4 with a scale; export with one of these, or a float "
+      "cache",
+      kind, type);
 }
 
 Status Check(const Site& s, int64_t heads, int64_t kv_heads) {
@@ -107,26 +113,46 @@ Cache Plan(Site& s, ValueId q, ValueId k) {
   return c;
 }
 
+ValueId Byte(Site& s, uint8_t n) { return s.Constant(Tensor::Of<uint8_t>(DType::kU8, {}, std::array{n})); }
+
+// Two codes of 4 bits in a byte, that of the even column in the low half; 8 is zero.
+ValueId Packed(Site& s, ValueId codes) {
+  const auto pairs =
+      s.MakeN(Op::kSplit, {s.Reshape(codes, {0, 0, 0, -1, 2})}, 2, {{"axis", int64_t{4}}, {"num_outputs", int64_t{2}}});
+  const ValueId high = s.Make(Op::kBitShift, {pairs[1], Byte(s, 4)}, {{"direction", "LEFT"}});
+  return s.Reshape(s.Make(Op::kBitwiseOr, {pairs[0], high}), {0, 0, 0, -1});
+}
+ValueId Unpacked(Site& s, ValueId bytes) {
+  bytes = s.Unsqueeze(bytes, {4});
+  const ValueId low = s.Make(Op::kBitwiseAnd, {bytes, Byte(s, 15)});
+  const ValueId high = s.Make(Op::kBitShift, {bytes, Byte(s, 4)}, {{"direction", "RIGHT"}});
+  return s.Reshape(s.Make(Op::kConcat, {low, high}, {{"axis", int64_t{4}}}), {0, 0, 0, -1});
+}
+
 // What is attended to, as floats. scale: where the cache has codes, [1] or [1, heads, 1, columns]. `present`: the output of
 // the node, of the cache's type.
-ValueId Append(Site& s, ValueId past, ValueId now, ValueId scale, const Cache& c, size_t present) {
+ValueId Append(Site& s, ValueId past, ValueId now, ValueId scale, const Cache& c, size_t present, int64_t columns) {
   if (!past.valid()) {
     if (s.Wants(present)) s.Return(present, now);
     return now;
   }
+  const bool packed = scale.valid() && CodeBits(s) == 4;
   const bool one_scale = s.attrs().Str(present == 1 ? "k_quant_type" : "v_quant_type", "NONE") == "PER_TENSOR";
-  const ValueId zero = scale.valid() ? s.Constant(Tensor::Zeros(DType::kS8, {})) : ValueId{};
+  const ValueId zero = !scale.valid() ? ValueId{} : packed ? Byte(s, 8) : s.Constant(Tensor::Zeros(DType::kS8, {}));
   if (one_scale) {
     now = s.Quantize(now, scale, zero);
   } else if (scale.valid()) {
     now = s.Quantize(s.Make(Op::kDiv, {now, scale}), s.Float(1.0f), zero);
   }
+  if (packed) now = Packed(s, s.Make(Op::kMin, {now, Byte(s, 15)}));
   const ValueId all = s.Make(Op::kCacheAppend, {past, now, c.before, c.keys});
   if (s.Wants(present))
     s.Return(present, c.dropped.valid() ? s.Make(Op::kCacheAppend, {past, all, c.dropped, c.capacity}) : all);
   if (!scale.valid()) return all;
-  if (one_scale) return s.Dequantize(all, scale, zero);
-  return s.Make(Op::kMul, {s.Dequantize(all, s.Float(1.0f), zero), scale});
+  if (one_scale && !packed) return s.Dequantize(all, scale, zero);
+  // Of one scale one for each column: a product keeps the view that unpacks apart from those that repeat heads (sdpa_repeat).
+  if (one_scale && columns > 0) scale = s.Make(Op::kExpand, {scale, s.Ints({1, 1, 1, columns})});
+  return s.Make(Op::kMul, {s.Dequantize(packed ? Unpacked(s, all) : all, s.Float(1.0f), zero), scale});
 }
 
 // Key j takes part up to the query's own position, and not before the local window; without causal, as far as its entry
@@ -184,7 +210,8 @@ void Operands(Site& s, Core& core) {
     core.v = parts[2];
     core.dim = HeadSize(s, s.In(0), core.heads + 2 * core.kv_heads);
   }
-  if (core.dim < 0 && s.Has(3)) core.dim = s.SizeOf(s.In(3), 3);
+  if (const int64_t of_past = s.Has(3) ? s.SizeOf(s.In(3), 3) : -1; core.dim < 0 && of_past > 0)
+    core.dim = CodeBits(s) == 4 ? 2 * of_past : of_past;
   if (!s.Has(14)) return;
   const float epsilon = s.attrs().Float("qk_norm_epsilon", 1e-6f);
   const auto normed = [&](ValueId x, size_t weight, const char* own) {
@@ -207,8 +234,8 @@ Status GroupQueryAttention(Site& s) {
   Operands(s, core);
   const Cache cache = Plan(s, core.q, core.k);
   if (s.attrs().Int("do_rotary", 0) != 0) Rotate(s, core, cache);
-  core.k = Append(s, s.In(3), core.k, s.In(12), cache, 1);
-  core.v = Append(s, s.In(4), core.v, s.In(13), cache, 2);
+  core.k = Append(s, s.In(3), core.k, s.In(12), cache, 1, core.dim);
+  core.v = Append(s, s.In(4), core.v, s.In(13), cache, 2, core.dim);
   core.mask = Mask(s, cache);
   if (s.Has(10)) {  // the bias has `total` columns, the present may have more
     const ValueId end = s.Reshape(cache.total, {1});

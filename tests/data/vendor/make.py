@@ -142,7 +142,7 @@ def multi_head():
 
 def group_query():
     def case(name, attrs, heads=4, groups=2, size=16, packed=False, past=True, rotary=False, full=False, extra=(), one=False, roomy=0, seen=None,
-             kind=None, norms=False):
+             kind=None, norms=False, bits=8):
         order = ["q", "" if packed else "k", "" if packed else "v", "pk" if past else "", "pv" if past else "", "lengths", "total"]
         constants = {}
         if rotary:
@@ -160,8 +160,8 @@ def group_query():
         batch_of = lambda d: d["b"]
         if past:
             rows = lambda d: old(d) + roomy
-            fill = (lambda *shape: codes(np.int8, *shape)) if kind else normal
-            cache = (["b", groups, "p", size], lambda d: fill(d["b"], groups, rows(d), size))
+            fill = (lambda *shape: codes(np.uint8 if bits == 4 else np.int8, *shape)) if kind else normal
+            cache = (["b", groups, "p", size * bits // 8], lambda d: fill(d["b"], groups, rows(d), size * bits // 8))
             inputs |= {"pk": cache, "pv": cache}
         held = (lambda d: old(d) if past and not full else 0)
         total = lambda d: (seen(d) if seen else held(d)) + new(d)
@@ -183,8 +183,8 @@ def group_query():
                 inputs["ids"] = (["b", "s"], lambda d: rng.integers(0, 20, (d["b"], new(d))).astype(np.int64))
         if kind:
             shape = (1, groups, 1, size) if kind == "PER_CHANNEL" else (1,)
-            constants |= {k: (rng.random(shape) * 0.02 + 0.01).astype(np.float32) for k in ("ks", "vs")}
-            attrs = dict(attrs, k_quant_type=kind, v_quant_type=kind, kv_cache_bit_width=8)
+            constants |= {k: ((rng.random(shape) * 0.02 + 0.01) * (16 if bits == 4 else 1)).astype(np.float32) for k in ("ks", "vs")}
+            attrs = dict(attrs, k_quant_type=kind, v_quant_type=kind, kv_cache_bit_width=bits)
             order += [""] * (12 - len(order)) + ["ks", "vs"]
         like = None
         if norms:
@@ -201,7 +201,7 @@ def group_query():
                 group = capacity - attrs["local_window_size"] + 1
                 v[b, :, count - group * -(-max(count - capacity, 0) // group):] = 0
             return v
-        of_cache = (T.INT8 if kind else F, 4)
+        of_cache = (F if not kind else T.UINT8 if bits == 4 else T.INT8, 4)
         model(name, "GroupQueryAttention", dict(attrs, num_heads=heads, kv_num_heads=groups, _order=order), inputs, constants,
               {"y": (F, 3), "present_key": of_cache, "present_value": of_cache}, like=like,
               mend=zero_behind if attrs.get("sliding_window_cache") else None)
@@ -235,6 +235,8 @@ def group_query():
     case("gqa_codes", {}, one=True, rotary=8, kind="PER_TENSOR")
     case("gqa_codes_channels", {}, one=True, packed=True, kind="PER_CHANNEL")
     case("gqa_norms", dict(qk_norm_epsilon=1e-3), one=True, rotary=8, norms=True)
+    case("gqa_codes4", {}, one=True, rotary=8, kind="PER_TENSOR", bits=4)
+    case("gqa_codes4_channels", {}, one=True, packed=True, kind="PER_CHANNEL", bits=4)
 
 
 def rotary():
