@@ -103,10 +103,12 @@ void Room::Hide() {
   data_ = nullptr, size_ = static_cast<size_t>(outer_ * (shared_ + capacity_)) * of_row;
 }
 
-std::shared_ptr<Room> Room::Present() const {
+std::shared_ptr<Room> Room::Present(int64_t gone) const {
   auto present = std::make_shared<Room>(outer_, 0, row_bytes_, axis_, coded_, bits_);
-  present->memory_ = memory_, present->capacity_ = present->used_ = capacity_;
-  if (coded_ > 0) {
+  present->memory_ = memory_, present->capacity_ = capacity_, present->shared_ = shared_ - gone;
+  present->used_ = present->shared_ + capacity_;
+  if (front_ != nullptr) present->front_ = front_->Present(gone);
+  if (coded_ > 0 || front_ != nullptr) {
     present->Hide();
   } else {
     present->data_ = present->memory_.mutable_data(), present->size_ = memory_.byte_size();
@@ -156,7 +158,7 @@ Tensor WithoutGone(const Tensor& t) {
   if (room == nullptr || room->gone() == 0) return t;
   Shape shape = t.shape();
   shape[room->axis()] -= room->gone();
-  return Tensor::View(t.dtype(), std::move(shape), room->Present(), 0);
+  return Tensor::View(t.dtype(), std::move(shape), room->Present(room->gone()), 0);
 }
 
 size_t MemoryOf(const Tensor& t) {
@@ -168,9 +170,11 @@ Tensor Dense(const Tensor& t) {
   const Room* room = StridesOf(t);
   if (room == nullptr) return t;
   Tensor dense = room->gone() > 0 ? Tensor::Zeros(t.dtype(), t.shape()) : Tensor::Empty(t.dtype(), t.shape());
-  const int64_t rows = t.shape()[room->axis()], shared = std::min(rows, room->shared());
-  if (room->front() != nullptr) ReadRows(*room->front(), 0, shared, dense, rows);
-  ReadRows(*room, shared, rows, dense, rows);
+  const int64_t rows = t.shape()[room->axis()];
+  for (int64_t end = rows; room != nullptr; room = room->front().get()) {
+    const int64_t begin = std::min(end, room->shared());
+    ReadRows(*room, begin, std::exchange(end, begin), dense, rows);
+  }
   return dense;
 }
 
@@ -187,9 +191,11 @@ Tensor CutRows(const Tensor& t, size_t axis, int64_t rows) {
   Shape shape = t.shape();
   const int64_t had = std::exchange(shape[axis], rows);
   if (Room* room = RoomOf(t); room != nullptr && room->axis() == axis) {
-    if (rows < room->shared()) return Tensor::View(t.dtype(), std::move(shape), room->front(), 0);
-    if (t.buffer().use_count() == 1) room->Release(rows);
-    return Tensor::View(t.dtype(), std::move(shape), t.buffer(), 0);
+    std::shared_ptr<const ir::Buffer> owner = t.buffer();
+    for (const Room* at = room; rows < at->shared() && at->front() != nullptr; at = at->front().get())
+      owner = at->front();
+    if (t.buffer().use_count() == 2 && owner == t.buffer()) room->Release(rows);  // `owner` is the second
+    return Tensor::View(t.dtype(), std::move(shape), std::move(owner), 0);
   }
   Tensor copy = Tensor::Empty(t.dtype(), std::move(shape));
   const size_t row_bytes = RowBytes(t, axis), bytes = static_cast<size_t>(rows) * row_bytes;
@@ -216,12 +222,11 @@ void CopyRows(const Room& from, Room& to, int64_t begin, int64_t end, const Thre
 // attention can read it in two places.
 std::shared_ptr<Room> RoomBehind(const Tensor& past, int64_t old, int64_t rows, const Threads& threads) {
   const auto own = std::static_pointer_cast<const Room>(past.buffer());
-  const bool full = old + rows > own->shared() + own->capacity();
   const bool by_heads = past.rank() == 4 && past.dtype() == ir::DType::kF32 && own->axis() == 2;
   std::shared_ptr<const Room> front = own->front();
   int64_t shared = own->shared();
-  if (shared == 0 && !full && by_heads && old >= Room::kSharedUnit)
-    front = own, shared = old / Room::kSharedUnit * Room::kSharedUnit;
+  const int64_t whole = old / Room::kSharedUnit * Room::kSharedUnit;
+  if (own->IsTaken(old) && by_heads && whole > shared) front = own, shared = whole;  // else it is full, and all moves
   std::shared_ptr<Room> next;
   if (front != nullptr) {
     next = std::make_shared<Room>(front, shared, WithHalfMore(old + rows - shared));
@@ -249,9 +254,10 @@ Tensor DropRows(const Tensor& t, int64_t stay, int64_t unit) {
   auto next = std::make_shared<Room>(room->outer(), capacity, room->row_bytes(), room->axis(), room->coded(),
                                      room->bits(), first);
   next->Claim(first, rows - first);
-  if (const Room* front = room->front().get(); front != nullptr)
-    CopyRows(*front, *next, first, std::min(rows, room->shared()), nullptr);
-  CopyRows(*room, *next, std::max(first, room->shared()), rows, nullptr);
+  for (int64_t end = rows; room != nullptr; room = room->front().get()) {
+    const int64_t begin = std::min(end, std::max(first, room->shared()));
+    CopyRows(*room, *next, begin, std::exchange(end, begin), nullptr);
+  }
   return Tensor::View(t.dtype(), t.shape(), std::move(next), 0);
 }
 

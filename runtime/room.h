@@ -1,8 +1,8 @@
 // Memory of a KV cache with room for rows to come: of each head `capacity` rows, the first of which are there. A tensor in it has the
 // shape of the rows that are there, and only kernels that ask for its room may read it (Kernel::takes_rooms): the others get a dense copy.
 // So no row is copied when the next one comes. Rows of floats may lie there as codes (quant/numeric/coded_row.h): the tensor still has their
-// type and shape, and a dense copy their values. And the first rows may lie in another room, which many sequences have in common: who goes
-// on from a row that another went on from shares what was there. Or they lie nowhere, since no window of attention sees them any more: they
+// type and shape, and a dense copy their values. And the first rows may lie in another room, which many sequences have in common (theirs in a
+// third one): who goes on from a row that another went on from shares what was there. Or they lie nowhere, since no window of attention sees them any more: they
 // are gone, and zeros in a dense copy.
 #ifndef OCTAVO_RUNTIME_ROOM_H_
 #define OCTAVO_RUNTIME_ROOM_H_
@@ -25,7 +25,7 @@ class Room final : public ir::Buffer {
   // front lie nowhere; capacity counts from there on.
   Room(int64_t outer, int64_t capacity, size_t row_bytes, size_t axis, int64_t coded = 0, int bits = 0,
        int64_t gone = 0);
-  // Of the rows behind the first `shared` ones of another room, which has no such itself; capacity counts from row `shared` on.
+  // Of the rows behind the first `shared` ones of another room; capacity counts from row `shared` on.
   Room(std::shared_ptr<const Room> front, int64_t shared, int64_t capacity);
 
   int64_t outer() const { return outer_; }        // of how many rows run beside each other: batch x heads
@@ -36,9 +36,9 @@ class Room final : public ir::Buffer {
   int bits() const { return bits_; }                                   // 0: no codes
   const std::shared_ptr<const Room>& front() const { return front_; }  // null: no rows are shared
   int64_t shared() const { return shared_; }                           // rows in front that lie in `front`, or nowhere
-  int64_t gone() const { return front_ == nullptr ? shared_ : 0; }
-  // The rows that are there, as a room in which none is gone; nobody can append to it.
-  std::shared_ptr<Room> Present() const;
+  int64_t gone() const { return front_ == nullptr ? shared_ : front_->gone(); }
+  // The rows behind `gone`, as a room in which none is gone; nobody can append to it.
+  std::shared_ptr<Room> Present(int64_t gone) const;
   // Of those that are not shared.
   std::byte* Row(int64_t outer, int64_t row) { return memory_.mutable_data() + At(outer, row); }
   const std::byte* Row(int64_t outer, int64_t row) const { return memory_.data() + At(outer, row); }
@@ -46,6 +46,7 @@ class Room final : public ir::Buffer {
   // Rows [at, at + count) are the caller's to write. False where they have an owner (another tensor of this room was appended to from
   // the same row on), or no place.
   bool Claim(int64_t at, int64_t count);
+  bool IsTaken(int64_t row) const { return row < used_; }
   // Rows from `at` on have no owner again. For who alone holds the room.
   void Release(int64_t at) { used_ = at; }
 

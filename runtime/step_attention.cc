@@ -241,8 +241,11 @@ class FloatAttention : public Kernel {
       if (IsApart(call.T(i)) && !reads_rooms) call.in[i].tensor = Dense(call.T(i));
     }
     FillCommon(config_, call, 3, DType::kF32, args);
-    if (IsApart(call.T(1))) ReadRoom(call.T(1), config_.groups, args.k, args.k_strides, args.k_prefix, args.k_bits);
-    if (IsApart(call.T(2))) ReadRoom(call.T(2), config_.groups, args.v, args.v_strides, args.v_prefix, args.v_bits);
+    Places k_places, v_places;
+    if (IsApart(call.T(1))) ReadRoom(call.T(1), config_.groups, args.k, args.k_strides, args.k_bits, k_places);
+    if (IsApart(call.T(2))) ReadRoom(call.T(2), config_.groups, args.v, args.v_strides, args.v_bits, v_places);
+    args.k_places = k_places.empty() ? nullptr : k_places.data();
+    args.v_places = v_places.empty() ? nullptr : v_places.data();
     if (NoKeys(args.shape, 0, call.out[0].tensor)) return {};
     const bool decodes = args.shape.q_len <= kernels::kSdpaDecodeRows;
     if (!config_.flash && !decodes) return Launch(arch_, args, call);
@@ -254,18 +257,27 @@ class FloatAttention : public Kernel {
 
  private:
   int64_t RowsOfQ(const StepCall& call) const { return call.T(0).shape()[config_.q_rank == 3 ? 1 : 2]; }
-  // Of [B,H,S,size], rows of codes or behind rows that are shared.
-  static void ReadRoom(const Tensor& t, int64_t heads, const float*& data, kernels::SdpaStrides& strides,
-                       kernels::SdpaPrefix& prefix, int& bits) {
-    const Room& room = *RoomOf(t);
-    bits = room.bits();
-    const auto size = static_cast<int64_t>(room.row_bytes() / (bits > 0 ? 1 : sizeof(float)));
-    const auto of = [&](const Room& r) {
-      return kernels::SdpaStrides{heads * r.capacity() * size, r.capacity() * size, size};
+  using Places = std::vector<kernels::SdpaPlace>;
+  // Of [B,H,S,size], rows of codes or behind rows that are shared, in places of their rooms.
+  static void ReadRoom(const Tensor& t, int64_t heads, const float*& data, kernels::SdpaStrides& strides, int& bits,
+                       Places& places) {
+    const Room* room = RoomOf(t);
+    bits = room->bits();
+    const auto size = static_cast<int64_t>(room->row_bytes() / (bits > 0 ? 1 : sizeof(float)));
+    const auto at = [&](const Room& r, int64_t row) {
+      return kernels::SdpaPlace{reinterpret_cast<const float*>(r.Row(0, row)),
+                                {heads * r.capacity() * size, r.capacity() * size, size}};
     };
-    data = reinterpret_cast<const float*>(room.Row(0, room.shared())), strides = of(room);
-    if (const Room* front = room.front().get(); front != nullptr)
-      prefix = {reinterpret_cast<const float*>(front->Row(0, 0)), of(*front), room.shared()};
+    const kernels::SdpaPlace own = at(*room, room->shared());
+    data = own.data, strides = own.strides;
+    if (room->front() == nullptr) return;
+    static_assert(kernels::kSdpaPlaceKeys == Room::kSharedUnit);
+    const int64_t count = (t.shape()[2] + Room::kSharedUnit - 1) / Room::kSharedUnit;
+    places.resize(static_cast<size_t>(count));
+    for (int64_t i = count - 1; i >= 0; --i) {
+      while (i * Room::kSharedUnit < room->shared()) room = room->front().get();
+      places[static_cast<size_t>(i)] = at(*room, i * Room::kSharedUnit);
+    }
   }
 
   kernels::Arch arch_;

@@ -103,11 +103,12 @@ enum class SdpaGuard : uint8_t {
   kMasked,  // rows of nothing but -inf become 0, all other NaN stay: ONNX's Attention
 };
 
-// The first keys of an operand where they lie elsewhere than the others, which many sequences share.
-struct SdpaPrefix {
-  const float* data = nullptr;
+// Where the keys of an operand lie that lies in many places, some of which other sequences share: a table has a place for each kSdpaPlaceKeys
+// keys, the last for what is left.
+inline constexpr int64_t kSdpaPlaceKeys = 64;
+struct SdpaPlace {
+  const float* data = nullptr;  // of the first of them
   SdpaStrides strides;
-  int64_t keys = 0;  // a multiple of 16
 };
 
 struct SdpaFloatArgs {
@@ -117,8 +118,8 @@ struct SdpaFloatArgs {
   const float* v = nullptr;
   float* o = nullptr;
   // SdpaDecode and SdpaSplitKv: rows of codes (quant/numeric/coded_row.h) with strides in bytes. The bits are those of their values.
-  int k_bits = 0, v_bits = 0;     // of a code; 0: floats
-  SdpaPrefix k_prefix, v_prefix;  // the same: k and v are the rows behind
+  int k_bits = 0, v_bits = 0;                                // of a code; 0: floats
+  const SdpaPlace *k_places = nullptr, *v_places = nullptr;  // the same; null: k and v with their strides
   SdpaStrides q_strides, k_strides, v_strides, o_strides;
   SdpaMask mask;
   SdpaVisibility visibility;

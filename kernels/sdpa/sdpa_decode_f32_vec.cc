@@ -89,16 +89,18 @@ struct Keys {
     return bits == 4 ? WithBytes(rows, HWY_MIN(count, most), scratch) : rows;
   }
 };
-HWY_INLINE Keys KeysFrom(const Group& g, const float* data, const SdpaStrides& strides, const SdpaPrefix& prefix,
-                         bool coded, size_t at) {
-  const auto first = static_cast<size_t>(prefix.keys);
-  const bool in_front = at < first;
-  const SdpaStrides& s = in_front ? prefix.strides : strides;
-  const int64_t offset = OffsetOf(s, g.batch, g.kv_head, static_cast<int64_t>(in_front ? at : at - first));
-  const float* base = in_front ? prefix.data : data;
-  const auto* bytes = reinterpret_cast<const uint8_t*>(base) + offset * static_cast<int64_t>(coded ? 1 : sizeof(float));
-  return {reinterpret_cast<const float*>(bytes), s.row,
-          (in_front ? first : static_cast<size_t>(g.args.shape.k_len)) - at};
+constexpr size_t kPlaceKeys = static_cast<size_t>(kSdpaPlaceKeys);
+// How many keys from `at` on lie one behind the other for sure.
+HWY_INLINE size_t KeysInPlace(size_t at) { return kPlaceKeys - at % kPlaceKeys; }
+
+HWY_INLINE Keys KeysFrom(const Group& g, const SdpaPlace& whole, const SdpaPlace* places, bool coded, size_t at) {
+  const SdpaPlace& place = places == nullptr ? whole : places[at / kPlaceKeys];
+  const size_t row = places == nullptr ? at : at % kPlaceKeys, rest = static_cast<size_t>(g.args.shape.k_len) - at;
+  const int64_t offset = OffsetOf(place.strides, g.batch, g.kv_head, static_cast<int64_t>(row));
+  const auto* bytes =
+      reinterpret_cast<const uint8_t*>(place.data) + offset * static_cast<int64_t>(coded ? 1 : sizeof(float));
+  return {reinterpret_cast<const float*>(bytes), place.strides.row,
+          places == nullptr ? rest : HWY_MIN(rest, KeysInPlace(at))};
 }
 
 // f(number of rows as a constant, first head of the group, first query row, `of_heads`): rows that follow each other at one
@@ -117,7 +119,7 @@ inline void PackKeys(const Group& g, size_t at, size_t columns) {
   const size_t steps = g.layout.of.d_steps;
   for (size_t i = 0; i < columns; i += 16) {
     uint8_t* out = g.scratch + i * steps * sizeof(float);
-    const Keys keys = KeysFrom(g, args.k, args.k_strides, args.k_prefix, args.k_bits > 0, at + i);
+    const Keys keys = KeysFrom(g, {args.k, args.k_strides}, args.k_places, args.k_bits > 0, at + i);
     if (args.k_bits > 0) {
       const CodedRows codes = keys.Codes(args.shape.head_size, args.k_bits, 16, g.scratch + g.layout.codes_at);
       PackCodedPanel(codes, 0, g.scratch + g.layout.words_at, reinterpret_cast<float*>(out));
@@ -231,11 +233,10 @@ inline void GroupValues(const Group& g, const Span& span, const Piece& of) {
   const SdpaFloatArgs& args = g.args;
   const SdpaShape& s = args.shape;
   auto* values = reinterpret_cast<float*>(g.scratch + g.layout.values_at);
-  const auto first = static_cast<size_t>(args.v_prefix.keys);
   std::memset(g.Sums(of.first_row), 0, (of.end_row - of.first_row) * g.layout.of.out_stride);
   for (size_t at = span.begin, keys = 0; at < span.end; at += keys) {
-    keys = HWY_MIN((at < first ? HWY_MIN(first, span.end) : span.end) - at, size_t{64});
-    const Keys rows = KeysFrom(g, args.v, args.v_strides, args.v_prefix, args.v_bits > 0, at);
+    keys = HWY_MIN(span.end - at, KeysInPlace(at));
+    const Keys rows = KeysFrom(g, {args.v, args.v_strides}, args.v_places, args.v_bits > 0, at);
     HeadRows<float> v = rows.Floats(s.v_head_size);
     if (args.v_bits > 0) {
       const CodedRows codes = rows.Codes(s.v_head_size, args.v_bits, keys, g.scratch + g.layout.codes_at);
@@ -338,13 +339,13 @@ namespace octavo::kernels {
 namespace {
 
 // Rows of one head as floats, one behind the other, at `to`; returns the end. The operand becomes that.
-float* Gathered(const SdpaShape& s, int64_t width, int64_t batch, int64_t kv_head, int bits, const SdpaPrefix& prefix,
+float* Gathered(const SdpaShape& s, int64_t width, int64_t batch, int64_t kv_head, int bits, const SdpaPlace* places,
                 const float*& data, SdpaStrides& strides, float* to) {
   for (int64_t j = 0; j < s.k_len; ++j) {
-    const bool in_front = j < prefix.keys;
-    const SdpaStrides& at = in_front ? prefix.strides : strides;
-    const int64_t offset = batch * at.batch + kv_head * at.head + (in_front ? j : j - prefix.keys) * at.row;
-    const float* base = in_front ? prefix.data : data;
+    const SdpaStrides& at = places == nullptr ? strides : places[j / kSdpaPlaceKeys].strides;
+    const float* base = places == nullptr ? data : places[j / kSdpaPlaceKeys].data;
+    const int64_t row = places == nullptr ? j : j % kSdpaPlaceKeys;
+    const int64_t offset = batch * at.batch + kv_head * at.head + row * at.row;
     if (bits > 0) {
       quant::DecodeRow(reinterpret_cast<const std::byte*>(base) + offset, width, bits, to + j * width);
     } else {
@@ -355,7 +356,7 @@ float* Gathered(const SdpaShape& s, int64_t width, int64_t batch, int64_t kv_hea
   return to + s.k_len * width;
 }
 bool IsPlain(const SdpaFloatArgs& args) {
-  return args.k_bits == 0 && args.v_bits == 0 && args.k_prefix.keys == 0 && args.v_prefix.keys == 0;
+  return args.k_bits == 0 && args.v_bits == 0 && args.k_places == nullptr && args.v_places == nullptr;
 }
 
 void DecodeReference(const SdpaFloatArgs& args, int64_t batch, int64_t kv_head, void* scratch) {
@@ -363,8 +364,8 @@ void DecodeReference(const SdpaFloatArgs& args, int64_t batch, int64_t kv_head, 
   const SdpaShape& s = args.shape;
   auto* row = static_cast<float*>(scratch);
   if (!IsPlain(args)) {
-    row = Gathered(s, s.head_size, batch, kv_head, args.k_bits, args.k_prefix, plain.k, plain.k_strides, row);
-    row = Gathered(s, s.v_head_size, batch, kv_head, args.v_bits, args.v_prefix, plain.v, plain.v_strides, row);
+    row = Gathered(s, s.head_size, batch, kv_head, args.k_bits, args.k_places, plain.k, plain.k_strides, row);
+    row = Gathered(s, s.v_head_size, batch, kv_head, args.v_bits, args.v_places, plain.v, plain.v_strides, row);
   }
   const int64_t group = s.heads / s.kv_heads;
   for (int64_t head = kv_head * group; head < (kv_head + 1) * group; ++head)

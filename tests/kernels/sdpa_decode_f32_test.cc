@@ -158,7 +158,7 @@ TEST_P(SdpaDecodeF32Test, RowsOfCodesAreTheFloatsThatTheyStandFor) {
   }
 }
 
-TEST_P(SdpaDecodeF32Test, KeysMayLieInTwoPlaces) {
+TEST_P(SdpaDecodeF32Test, KeysMayLieInManyPlaces) {
   for (int trial = 0; trial < 200; ++trial) {
     const int64_t kv = RandomInt(1, 3);
     const SdpaShape shape = {RandomInt(1, 2),
@@ -175,7 +175,6 @@ TEST_P(SdpaDecodeF32Test, KeysMayLieInTwoPlaces) {
     const Hidden hidden = MakeHidden(shape, gen);
     if (seed % 3 != 0) p->real.visibility = hidden.see;
     const bool coded = trial % 2 == 0;
-    const int64_t front = RandomInt(1, (shape.k_len - 1) / 16) * 16;
     SdpaFloatArgs plain = p->real, split;
     const int bits = trial % 4 == 0 ? 4 : 8;
     const CodedOperand k(shape, p->real.k, p->real.k_strides, shape.head_size, bits);
@@ -183,29 +182,41 @@ TEST_P(SdpaDecodeF32Test, KeysMayLieInTwoPlaces) {
     plain.k = k.floats.data(), plain.k_strides = CodedOperand::Strides(shape, shape.head_size);
     plain.v = v.floats.data(), plain.v_strides = CodedOperand::Strides(shape, shape.v_head_size);
     split = plain, split.k_bits = split.v_bits = coded ? bits : 0;
-    // The rows in front are read from a copy of the operand, whose own rows there are others.
+    // Each place is in one of three copies of the operand, in whose places the others have other rows.
     std::vector<std::vector<std::byte>> copies;
-    const auto part = [&](const CodedOperand& whole, int64_t width, const float*& data, SdpaStrides& strides,
-                          SdpaPrefix& prefix) {
+    const auto in_places = [&](const CodedOperand& whole, int64_t width, const SdpaPlace*& of,
+                               std::vector<SdpaPlace>& places) {
       const int64_t row = coded ? static_cast<int64_t>(quant::CodedRowBytes(width, bits)) : width;
       const std::span<const std::byte> bytes =
           coded ? std::span<const std::byte>(whole.codes) : std::as_bytes(std::span(whole.floats));
       const size_t row_bytes = static_cast<size_t>(row) * (coded ? 1 : sizeof(float));
-      copies.emplace_back(bytes.begin(), bytes.end());
-      std::vector<std::byte>& in_front = copies.back();
-      copies.emplace_back(bytes.begin(), bytes.end());
-      std::vector<std::byte>& behind = copies.back();
-      for (size_t r = 0; r < bytes.size() / row_bytes; ++r) {
-        std::vector<std::byte>& wrong = static_cast<int64_t>(r) % shape.k_len < front ? behind : in_front;
-        std::fill_n(wrong.begin() + static_cast<ptrdiff_t>(r * row_bytes), row_bytes, std::byte{0x3f});
+      const size_t first_copy = copies.size();
+      for (int i = 0; i < 3; ++i) copies.emplace_back(bytes.begin(), bytes.end());
+      std::vector<size_t> chosen;
+      for (int64_t at = 0; at < shape.k_len; at += kSdpaPlaceKeys) {
+        chosen.push_back(first_copy + static_cast<size_t>(RandomInt(0, 2)));
+        places.push_back(
+            {reinterpret_cast<const float*>(copies[chosen.back()].data() + static_cast<size_t>(at) * row_bytes),
+             CodedOperand::Strides(shape, row)});
       }
-      strides = CodedOperand::Strides(shape, row);
-      prefix = {reinterpret_cast<const float*>(in_front.data()), strides, front};
-      data = reinterpret_cast<const float*>(behind.data() + static_cast<size_t>(front) * row_bytes);
+      for (size_t r = 0; r < bytes.size() / row_bytes; ++r) {
+        const size_t right = chosen[r % static_cast<size_t>(shape.k_len) / static_cast<size_t>(kSdpaPlaceKeys)];
+        for (size_t i = first_copy; i < first_copy + 3; ++i) {
+          if (i != right)
+            std::fill_n(copies[i].begin() + static_cast<ptrdiff_t>(r * row_bytes), row_bytes, std::byte{0x3f});
+        }
+      }
+      of = places.data();
     };
-    copies.reserve(4);
-    part(k, shape.head_size, split.k, split.k_strides, split.k_prefix);
-    part(v, shape.v_head_size, split.v, split.v_strides, split.v_prefix);
+    copies.reserve(6);
+    std::vector<SdpaPlace> of_k, of_v;
+    in_places(k, shape.head_size, split.k_places, of_k);
+    if (trial % 5 != 0) in_places(v, shape.v_head_size, split.v_places, of_v);
+    if (split.v_places == nullptr && coded) {
+      split.v = reinterpret_cast<const float*>(v.codes.data());
+      split.v_strides =
+          CodedOperand::Strides(shape, static_cast<int64_t>(quant::CodedRowBytes(shape.v_head_size, bits)));
+    }
     const std::vector<uint8_t> want = Attend(Arch::kScalar, plain, p->out_elements * 4, false);
     ExpectSame(Decode(GetParam(), split, p->out_elements * 4), want, true);
     ExpectSame(DecodeInParts(GetParam(), split, p->out_elements * 4, RandomInt(1, 5)), want, true);

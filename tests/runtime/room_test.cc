@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <memory>
 #include <numeric>
 #include <tuple>
 #include <vector>
@@ -369,7 +370,6 @@ TEST(CacheState, RowsThatAreGoneCannotComeBack) {
   EXPECT_EQ(some.shape(), all.shape());
   EXPECT_EQ(some.as<float>()[383 * 4], 0);
   EXPECT_EQ(some.as<float>()[384 * 4], all.as<float>()[384 * 4]);
-  // A copy goes on by itself, also behind a cut.
   CacheState copy(state), of_copy(whole);
   ASSERT_TRUE(state.Cut(424) && whole.Cut(424));
   for (const int64_t rows : {1, 1, 20, 100, 1}) {
@@ -402,6 +402,38 @@ TEST(CacheState, OnlyWindowsLetRowsGo) {
   const auto more = other.AddInput("more", {ir::DType::kF32, ir::SymShape{1, 3, ir::Dim::Symbol("queries"), 4}});
   other.AddOutput("z", other.node(other.AddNode(ir::Op::kSdpa, {more, present, present}, 1, attrs, "other")).output());
   EXPECT_EQ(stay(std::move(other)), 0) << "queries that may stand further in front";
+}
+
+// A tree of texts: each lies behind what its parent had, in memory of its own for its own rows alone.
+TEST(CacheState, CopiesOfCopiesShareTheirFronts) {
+  for (const CacheCodes codes : {CacheCodes::kNone, CacheCodes::kInt8, CacheCodes::kInt4}) {
+    auto model = Model::Compile(Decoder(true), {.threads = 2});
+    ASSERT_TRUE(model.has_value());
+    const auto run = [&](CacheState& state, int64_t rows) {
+      return model->Run({{"now", Waves({1, 3, rows, 4}, static_cast<double>(state.length() + rows))}}, state)
+          .value()[1];
+    };
+    std::vector<std::unique_ptr<CacheState>> states, truths;
+    std::vector<int64_t> chunks = {300};
+    run(*states.emplace_back(std::make_unique<CacheState>(0, codes)), 300);
+    for (const int64_t rows : {90, 130, 70, 200}) {
+      states.push_back(std::make_unique<CacheState>(*states.back()));
+      run(*states[states.size() - 2], 1);  // so that the copy finds its place taken
+      truths.push_back(std::make_unique<CacheState>(0, codes));
+      for (const int64_t before : chunks) run(*truths.back(), before);
+      EXPECT_TRUE(run(*states.back(), rows).SameBits(run(*truths.back(), rows)));
+      EXPECT_TRUE(states.back()->Tensors()[0].SameBits(truths.back()->Tensors()[0]));
+      chunks.push_back(rows);
+      const int64_t of_row = 3 * (codes == CacheCodes::kNone ? 16 : codes == CacheCodes::kInt8 ? 20 : 12);
+      EXPECT_LE(states.back()->bytes(), (64 + rows + rows / 2 + 2 * 64) * of_row) << rows;
+    }
+    CacheState& last = *states.back();
+    for (const int64_t cut : {700, 400, 350, 20}) {
+      ASSERT_TRUE(last.Cut(cut) && truths.back()->Cut(cut));
+      EXPECT_TRUE(run(last, 3).SameBits(run(*truths.back(), 3))) << cut;
+      EXPECT_TRUE(run(last, 1).SameBits(run(*truths.back(), 1))) << cut;
+    }
+  }
 }
 
 TEST(CacheState, CodesAreOfRowsOfFloatsThatGrow) {
