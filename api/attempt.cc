@@ -415,7 +415,7 @@ class Attempt {
 
   // Fills in losses, and a note where they are large.
   Status TellLosses() {
-    if (options_.data == nullptr && evidence_.samples.empty()) return {};
+    if (evidence_.measured_on == nullptr && evidence_.samples.empty()) return {};
     if (options_.progress) options_.progress("compare", 0, 1);
     if (evidence_.samples.empty()) {
       OCTAVO_TRY(evidence_.samples, SamplesOf(model_, options_, evidence_));

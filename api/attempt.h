@@ -19,7 +19,7 @@ namespace octavo::api {
 
 struct Evidence {
   std::optional<quant::Samples> cut;         // how the data falls into samples
-  quant::DataSource* measured_on = nullptr;  // what losses are
+  quant::DataSource* measured_on = nullptr;  // what losses are; null: none are told
   bool held_out = false;                     // calibration does not see that
   std::vector<Sample> samples;               // of them, and what the model as it came makes of it; empty: not seen yet
   std::string why_unseen;                    // the error where the outputs could not be compared
