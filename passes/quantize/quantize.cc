@@ -10,6 +10,7 @@
 #include "octavo/ir/functions.h"
 #include "octavo/ir/mapped.h"
 #include "octavo/passes/experts.h"
+#include "octavo/passes/quantize/expert_codes.h"
 #include "octavo/passes/quantize/tied.h"
 #include "octavo/passes/rewriter.h"
 #include "octavo/passes/sources.h"
@@ -298,9 +299,12 @@ Result<bool> Quantize(Graph& graph, PassRun& run) {
   for (NodeId id : sites.linears) {
     if (!IsNamed(run.dynamic, graph.node(id))) q.Linear(id);
   }
-  q.Tables(sites.tables);
-  if (q.changed() && !graph.SortTopologically()) return ir::Fail("quantize made a cycle");
-  return q.changed();
+  // Tokens that chose an expert are few and of all kinds: each row gets a scale of its own.
+  OCTAVO_TRY(const bool experts, ExpertTokens(graph, run));
+  q.Tables(FindSites(graph, run.keep_float).tables);
+  const bool changed = q.changed() || experts;
+  if (changed && !graph.SortTopologically()) return ir::Fail("quantize made a cycle");
+  return changed;
 }
 
 }  // namespace octavo::passes::quantize
