@@ -91,7 +91,7 @@ ir::Status AddLosses(const ir::TensorMap& inputs, ir::TensorMap want, ir::Tensor
 }  // namespace
 
 Sample FirstRows(const Sample& sample, int64_t rows) {
-  if (rows >= sample.rows) return sample;
+  if (rows >= sample.rows || !quant::ConsistOfRows(sample.outputs, sample.rows)) return sample;
   return {quant::RowsOf(sample.inputs, sample.rows, 0, rows), quant::RowsOf(sample.outputs, sample.rows, 0, rows),
           rows};
 }
@@ -108,7 +108,7 @@ ir::Result<Losses> LossesOf(const GraphRun& run, const ir::Graph& graph, const s
     // Row by row, so that sums are the same however rows came in batches; shapes that differ are an error of the whole.
     const bool are_rows = std::ranges::all_of(
         got, [&want](const auto& output) { return output.second.shape() == want.at(output.first).shape(); });
-    const int64_t number = are_rows ? std::max<int64_t>(1, sample.rows) : 1;
+    const int64_t number = are_rows && quant::ConsistOfRows(want, sample.rows) ? sample.rows : 1;
     for (int64_t row = 0; row < number; ++row) {
       const auto of_row = [&](const ir::TensorMap& t) { return number == 1 ? t : quant::RowsOf(t, number, row, 1); };
       Losses one;

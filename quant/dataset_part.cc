@@ -35,6 +35,11 @@ class Part : public DataSource {
     }
     const int64_t rows = samples_.of_batch[next_ - 1];
     const auto some = std::span(left_).first(std::min(left_.size(), static_cast<size_t>(most_)));
+    if (samples_.are_rows && !HaveRows(whole_.inputs, rows))
+      return ir::Fail(
+          "{} had {} samples when they were counted and has others now: give data that is the same each time it is "
+          "read",
+          whole_.name, rows);
     if (!samples_.are_rows || std::ssize(some) == rows) return left_.clear(), std::move(whole_);
     Batch part{std::format("what is taken of {}", whole_.name), RowsOf(whole_.inputs, rows, some)};
     left_.erase(left_.begin(), left_.begin() + std::ssize(some));

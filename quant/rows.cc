@@ -16,7 +16,8 @@ bool CanBeCut(const ir::Tensor& t) { return t.rank() > 0 && BitsOf(t.dtype()) >=
 bool IsRowOf(const ir::Tensor& both, const ir::Tensor& one, int64_t row, bool may_share) {
   const size_t bytes = one.byte_size();
   const bool shared = both.byte_size() == bytes && may_share;
-  if (!shared && (both.byte_size() != 2 * bytes || !CanBeCut(both))) return false;
+  if (!shared && (!CanBeCut(both) || !CanBeCut(one) || both.shape()[0] != 2 * one.shape()[0])) return false;
+  if (!shared && both.byte_size() != 2 * bytes) return false;
   const size_t at = shared ? 0 : static_cast<size_t>(row) * bytes;
   return bytes == 0 || std::memcmp(both.data() + at, one.data(), bytes) == 0;
 }
@@ -28,7 +29,14 @@ bool HaveRows(const ir::TensorMap& tensors, int64_t rows) {
                              [rows](const auto& t) { return CanBeCut(t.second) && t.second.shape()[0] == rows; });
 }
 
+bool ConsistOfRows(const ir::TensorMap& tensors, int64_t rows) {
+  return rows > 0 && std::ranges::all_of(tensors, [rows](const auto& t) {
+           return CanBeCut(t.second) && t.second.shape()[0] % rows == 0;
+         });
+}
+
 ir::TensorMap RowsOf(const ir::TensorMap& tensors, int64_t of, std::span<const int64_t> rows) {
+  OCTAVO_CHECK(ConsistOfRows(tensors, of), "tensors are no {} rows", of);
   ir::TensorMap some;
   for (const auto& [name, t] : tensors) {
     ir::Shape shape = t.shape();

@@ -17,7 +17,10 @@ using Runner = std::function<ir::Result<ir::TensorMap>(const ir::TensorMap& inpu
 // Whether all tensors have `rows` of them, which can be taken apart.
 bool HaveRows(const ir::TensorMap& tensors, int64_t rows);
 
-// Some rows of tensors whose first axis `of` rows share, as [b * h, s, d] does.
+// Whether the first axis of all tensors is shared by `rows`, as that of [b * h, s, d] is.
+bool ConsistOfRows(const ir::TensorMap& tensors, int64_t rows);
+
+// Some rows of tensors that consist of `of` rows.
 ir::TensorMap RowsOf(const ir::TensorMap& tensors, int64_t of, std::span<const int64_t> rows);
 ir::TensorMap RowsOf(const ir::TensorMap& tensors, int64_t of, int64_t first, int64_t count);
 

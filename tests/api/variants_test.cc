@@ -184,6 +184,7 @@ TEST(Variants, FuseWithoutHarm) {
   const uint64_t first = FromEnvironment("OCTAVO_SEED", std::random_device{}()),
                  count = FromEnvironment("OCTAVO_VARIANTS", 2000);
   std::printf("OCTAVO_SEED=%llu\n", static_cast<unsigned long long>(first));
+  std::fflush(stdout);  // also where the process ends
   const char* const real[] = {"float", "int8", "float", "dynamic", "fp8", "float", "weights8", "int8", "dynamic4"};
   std::map<std::string, int> kinds, fused, undone;
   int unfused_fails = 0, by_rounding = 0;
