@@ -136,6 +136,16 @@ def test_each_product_is_a_step(which, recipe):
             assert np.array_equal(got, octavo.Session(result.model, threads=1).run({"x": x})[0])
 
 
+@pytest.mark.parametrize("recipe", ["int8", "fp8"])
+def test_static_recipes_give_rows_of_experts_scales_of_their_own(recipe):
+    mixture = Mixture()
+    batches = [{"x": np.random.default_rng(seed).standard_normal((2, 9, HIDDEN)).astype(np.float32)} for seed in range(3)]
+    session = octavo.Session(octavo.optimize(mixture.model(), recipe, calibration=batches[1:]).model)
+    assert collections.Counter(k.split()[0] for k in session.kernels)["experts_linear_int8"] == 2, session.kernels
+    want, got = mixture(batches[0]["x"]), session.run(batches[0])[0]
+    assert np.sqrt(np.square(got - want).mean()) < NEAR["dynamic"] * want.std()
+
+
 def test_equal_scores_go_to_the_first():
     mixture = Mixture(experts=5)
     mixture.gate[:] = 0
