@@ -125,10 +125,10 @@ class Sum(nn.Module):
 
 
 MODELS = {
-    "loop": (lambda: Loop(Softmax()), ["ts17", "dyn18"]), "loop_groups": (lambda: Loop(Groups(), True, True), ["ts17", "dyn18"]),
+    "loop": (lambda: Loop(Softmax()), ["ts17", "dyn18"]), "loop_groups": (lambda: Loop(Groups(), True, True), ["ts17"]),
     "hits": (Hits, ["ts17"]), "hits_clamped": (lambda: Hits(True), ["ts17"]),
-    "sum_scatter": (lambda: Sum("scatter"), ["ts17", "dyn18"]), "sum_where": (lambda: Sum("where"), ["dyn18"]),
-    "sum_onehot": (lambda: Sum("onehot"), ["ts17", "dyn18"]), "sum_stack": (lambda: Sum("stack"), ["dyn18"]),
+    "sum_scatter": (lambda: Sum("scatter"), ["dyn18"]), "sum_where": (lambda: Sum("where"), ["dyn18"]),
+    "sum_onehot": (lambda: Sum("onehot"), ["dyn18"]), "sum_stack": (lambda: Sum("stack"), ["dyn18"]),
     "sum_top1": (lambda: Sum("scatter", Softmax(1, False)), ["ts17"]),
 }
 
