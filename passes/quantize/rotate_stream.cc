@@ -14,6 +14,7 @@
 
 #include "octavo/passes/quantize/quantize.h"
 #include "octavo/passes/quantize/stream.h"
+#include "octavo/passes/quantize/tied.h"
 #include "octavo/passes/quantize/turn.h"
 #include "octavo/passes/rewriter.h"
 
@@ -25,18 +26,6 @@ using ir::Tensor;
 namespace {
 
 constexpr const char* kTied = "_turn";  // behind the name of a tied head: the product in front of it
-
-bool AreTurned(const Tensor& table, const Tensor& w) {
-  const int64_t n = table.shape()[0], width = table.shape()[1];
-  if (w.shape() != ir::Shape{width, n}) return false;
-  const float *from = table.as<float>().data(), *to = w.as<float>().data();
-  for (int64_t row = 0; row < n; ++row) {
-    for (int64_t i = 0; i < width; ++i) {
-      if (from[row * width + i] != to[i * n + row]) return false;
-    }
-  }
-  return true;
-}
 
 // Makes the changes of one stream.
 class Turner {
@@ -232,7 +221,9 @@ class Turner {
 Result<bool> RotateStream(Graph& graph, PassRun& run) {
   Rewriter b(graph, "rotate_stream");
   const int64_t worth = run.Option("worth", kRotationWorth);
-  if (worth <= 0) return false;
+  if (worth < 0)
+    return run.given_up = true, ir::Fail("its option worth is {}; give 0, where nothing turns, or more", worth);
+  if (worth == 0) return false;
   std::set<NodeId> seen;
   for (const NodeId id : graph.NodesInOrder()) {
     if (!graph.IsAlive(id) || !IsNorm(graph.node(id)) || seen.contains(id)) continue;
@@ -240,7 +231,7 @@ Result<bool> RotateStream(Graph& graph, PassRun& run) {
     Stream stream(graph, width);
     const bool turns = width > 1 && stream.Follow(id);
     seen.insert(stream.norms.begin(), stream.norms.end());
-    if (!turns || stream.norms.size() < 2 || stream.Products() * worth > stream.Weights()) continue;
+    if (!turns || stream.norms.size() < 2 || stream.Products() > stream.Weights() / worth) continue;
     Turner(b, stream, width, run).Turn();
     run.log.push_back(std::format("rotate_stream: {} norms from {}", stream.norms.size(), OriginName(graph.node(id))));
   }

@@ -16,6 +16,7 @@
 
 #include "octavo/passes/quantize/quantize.h"
 #include "octavo/passes/quantize/split.h"
+#include "octavo/passes/quantize/stream.h"
 #include "octavo/passes/rewriter.h"
 
 namespace octavo::passes::quantize {
@@ -43,8 +44,6 @@ Tensor WeightsOf(const Tensor& w, const Split& s) {
   return out;
 }
 
-bool IsNorm(Op op) { return op == Op::kLayerNormalization || op == Op::kSkipLayerNorm || op == Op::kRMSNormalization; }
-
 bool IsActivation(Op op) { return op == Op::kGelu || op == Op::kRelu || op == Op::kTanh || op == Op::kSigmoid; }
 
 // Parameters of a norm: a vector each, beta only where there is one.
@@ -55,7 +54,7 @@ struct Norm {
 };
 
 std::optional<Norm> NormOf(const Graph& g, const Node& n, size_t width) {
-  const size_t slot = n.op == Op::kSkipLayerNorm ? 2 : 1;
+  const size_t slot = GammaSlot(n);
   const ValueId beta = n.op == Op::kRMSNormalization ? ValueId{} : n.input(slot + 1);
   const Norm norm{slot, g.ConstantOf(n.input(slot)), beta ? g.ConstantOf(beta) : nullptr};
   const auto fits = [width](const Tensor* t) {
@@ -207,7 +206,7 @@ ValueId SplitNorm(Rewriter& b, NodeId id, const Norm& norm, const Split& s) {
 // For one norm or the end of one element-wise chain.
 bool SmoothOne(Graph& g, NodeId id, PassRun& run) {
   const Node& n = g.node(id);
-  if (!IsNorm(n.op) && !IsActivation(n.op) && n.op != Op::kMul) return false;
+  if (!IsNorm(n) && !IsActivation(n.op) && n.op != Op::kMul) return false;
   const ValueId y = n.output();
   const ChannelStats stats = run.evidence.channels(g.value(y).name);
   const size_t channels = stats.ranges.size();
@@ -220,7 +219,7 @@ bool SmoothOne(Graph& g, NodeId id, PassRun& run) {
   if (std::ranges::none_of(linears, is_static)) return false;
   Rewriter b(g, "smooth");
   Widening widening(b, y);
-  const std::optional<Norm> norm = IsNorm(n.op) ? NormOf(g, n, channels) : std::nullopt;
+  const std::optional<Norm> norm = IsNorm(n) ? NormOf(g, n, channels) : std::nullopt;
   if (!norm && (linears.size() != g.value(y).uses.size() || g.IsGraphOutput(y))) return false;
   const bool widens = norm || widening.Possible(channels);
   if (!widens && !IsActivation(n.op)) return false;

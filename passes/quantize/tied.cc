@@ -2,6 +2,8 @@
 // Before: Gather(T [V,d], ids)   QuantizedLinear(x, .., W [d,V], ..), W = T turned, code for code
 // After:  Gather(T, ids)         QuantizedLinear(x, .., Transpose(T), ..)
 // The same bits: one constant in the file instead of two. A run folds the Transpose when it compiles.
+#include "octavo/passes/quantize/tied.h"
+
 #include "octavo/passes/quantize/quantize.h"
 #include "octavo/passes/rewriter.h"
 
@@ -20,10 +22,10 @@ const Tensor* Matrix(const Graph& g, const Node& n, size_t slot) {
   return t != nullptr && t->dtype() == DType::kS8 && t->rank() == 2 ? t : nullptr;
 }
 
-bool AreTurned(const Tensor& table, const Tensor& w) {
+template <typename T>
+bool AreTurnedOf(const Tensor& table, const Tensor& w) {
   const int64_t rows = table.shape()[0], columns = table.shape()[1];
-  if (w.shape() != ir::Shape{columns, rows}) return false;
-  const int8_t *from = table.as<int8_t>().data(), *to = w.as<int8_t>().data();
+  const T *from = table.as<T>().data(), *to = w.as<T>().data();
   for (int64_t row = 0; row < rows; ++row) {
     for (int64_t i = 0; i < columns; ++i) {
       if (from[row * columns + i] != to[i * rows + row]) return false;
@@ -33,6 +35,11 @@ bool AreTurned(const Tensor& table, const Tensor& w) {
 }
 
 }  // namespace
+
+bool AreTurned(const Tensor& table, const Tensor& w) {
+  if (table.dtype() != w.dtype() || w.shape() != ir::Shape{table.shape()[1], table.shape()[0]}) return false;
+  return table.dtype() == DType::kS8 ? AreTurnedOf<int8_t>(table, w) : AreTurnedOf<float>(table, w);
+}
 
 bool TieTables(Graph& g) {
   Rewriter b(g, "quantize_tables");

@@ -187,8 +187,19 @@ TEST(RotateStream, LeavesWhatWouldCostMore) {
   EXPECT_TRUE(left({.after = true}, 10));     // a product at each norm
   EXPECT_TRUE(left({.deviation = true}, 1));  // a mean that somebody reads
   EXPECT_TRUE(left({}, 0));
+  EXPECT_TRUE(left({.given = true}, INT64_MAX));
   EXPECT_FALSE(left({.given = true}, 5));
   EXPECT_TRUE(left({.given = true}, kRotationWorth));
+}
+
+TEST(RotateStream, AShareBelowNothingIsRefused) {
+  Graph g = Model({}).m.g;
+  PassRun run;
+  const PassOptions options{{"worth", int64_t{-1}}};
+  run.options = &options;
+  const auto changed = RotateStream(g, run);
+  ASSERT_FALSE(changed);
+  EXPECT_EQ(changed.error().message, "its option worth is -1; give 0, where nothing turns, or more");
 }
 
 TEST(RotateStream, TurnsAreOrthogonalAndKeepEqualNumbers) {
